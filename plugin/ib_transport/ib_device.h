@@ -1,0 +1,131 @@
+/*
+ * The NICs of this host: one entry per (RDMA device, port), in one stable order, including ports that are down.
+ *
+ * Opened once at init and kept for the life of the process. Descriptive fields are const after ib_nics_open(). What can change
+ * (state, address) has one writer, the service thread, and is read by anybody through the accessors.
+ */
+#ifndef IB_DEVICE_H
+#define IB_DEVICE_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ib_transport/ib_verbs.h"
+#include "r2_config.h"
+
+#define IB_MAX_NICS 32
+#define IB_NAME_MAX 64
+
+enum ib_nic_state {
+    IB_NIC_UP,    /* port ACTIVE as far as we know */
+    IB_NIC_DOWN,  /* port not ACTIVE, may come back */
+    IB_NIC_FATAL, /* device reported fatal, or calls fail with EIO: not touched again in this life of the context */
+    IB_NIC_GONE,  /* the kernel has removed the device (ENODEV): its DMA is over */
+};
+const char *ib_nic_state_name(enum ib_nic_state s);
+
+/* Where a port is reached. Read again at set-up and after each link event. */
+struct ib_addr {
+    uint8_t link_layer; /* IBV_LINK_LAYER_* */
+    uint8_t mtu;        /* enum ibv_mtu, active */
+    uint8_t gid_index;
+    uint8_t reserved;
+    uint16_t lid;
+    uint16_t pkey_index;
+    uint8_t gid[16];
+};
+
+struct ib_nic {
+    /* const after open */
+    int index;               /* the NCCL device number */
+    char name[IB_NAME_MAX];  /* unique on the host: "mlx5_0", or "mlx5_0:2" for a second port */
+    char dev_name[IB_NAME_MAX];
+    uint8_t port;
+    char *pci_path;          /* real path of the PCI device's sysfs directory; NULL when there is none */
+    int numa_node;           /* -1 unknown */
+    uint64_t guid;           /* host order */
+    int speed_mbps;
+    int rail;                /* from NCCL_IB_HCA, else trailing number of the name if the host's NICs all have distinct ones, else index */
+    int max_qp_wr, max_cqe, max_sge;
+    uint32_t max_msg_sz;
+    int ptr_support;         /* IB_PTR_* bits */
+    struct ibv_context *ctx; /* shared by the ports of a device */
+    struct ibv_pd *pd;
+    int device_index;        /* index of the RDMA device: worker threads are per device */
+
+    /* writer: service thread (init before threads start) */
+    _Atomic int state;            /* enum ib_nic_state */
+    _Atomic uint32_t generation;  /* +1 each time the process gives the NIC up */
+    struct ib_addr addr;          /* under ib_nics.lock */
+};
+
+#define IB_PTR_HOST   1
+#define IB_PTR_CUDA   2
+#define IB_PTR_DMABUF 4
+
+enum ib_fact_kind {
+    IB_FACT_PORT_DOWN,    /* nic */
+    IB_FACT_PORT_UP,      /* nic; address was read again */
+    IB_FACT_ADDR_CHANGE,  /* nic; GID, LID, P_Key or SM change; address was read again */
+    IB_FACT_DEVICE_FATAL, /* each nic of the device */
+    IB_FACT_QP_FATAL,     /* nic, qp_context */
+    IB_FACT_CQ_ERR,       /* nic, cq_context */
+};
+
+struct ib_fact {
+    enum ib_fact_kind kind;
+    int nic;
+    uint64_t context; /* (uintptr_t) qp_context or cq_context: an id of ours, never a pointer to follow */
+};
+
+struct ib_nics {
+    const struct ib_verbs *v;
+    const struct r2_config *cfg;
+    int count;
+    struct ib_nic nic[IB_MAX_NICS];
+    int device_count;
+    struct ibv_context *device_ctx[IB_MAX_NICS];
+    void *lock; /* of addr fields; private */
+};
+
+/*
+ * Lists, filters (NCCL_IB_HCA), sorts (PCI path, then name, then port: the same in every process of the host) and opens the
+ * devices; picks the GID; reads the port state; makes async descriptors non-blocking. A device that cannot be opened (EPERM:
+ * not ours) is left out with one INFO line. Zero NICs is success with count 0.
+ * -1 with the reason in @why when verbs itself does not work. Thread: init only. May block in the driver.
+ */
+int ib_nics_open(struct ib_nics *nics, const struct ib_verbs *v, const struct r2_config *cfg, char *why, size_t why_len);
+
+/* Closes everything; errors of dead devices are ignored. For simulation and tests: the product keeps its devices. */
+void ib_nics_close(struct ib_nics *nics);
+
+enum ib_nic_state ib_nic_state_get(const struct ib_nic *nic);
+
+/*
+ * The one writer of state. Legal moves: UP<->DOWN, {UP,DOWN}->FATAL, any->GONE; others are refused. Returns 1 when the state changed
+ * (one log line), else 0. A move away from UP raises the generation. Thread: service.
+ */
+int ib_nic_state_change(struct ib_nics *nics, int nic, enum ib_nic_state to, const char *why);
+
+/* Copies the address. Any thread. */
+void ib_nic_addr_get(struct ib_nics *nics, int nic, struct ib_addr *out);
+
+/* Reads port state, LID, GID, MTU again; 0, or a positive errno of the failing call. Thread: service or a device worker. */
+int ib_nic_refresh(struct ib_nics *nics, int nic);
+
+/* Whether the kernel has removed the device: ibv_query_port says ENODEV. Thread: a device worker (the call may block). */
+int ib_nic_is_gone(struct ib_nics *nics, int nic);
+
+/*
+ * Reads and acknowledges all async events that are there and hands each on as facts, having updated states first.
+ * Never blocks. Thread: service.
+ */
+void ib_async_progress(struct ib_nics *nics, void (*sink)(void *arg, const struct ib_fact *fact), void *arg);
+
+/* The descriptors to wait on: device_ctx[i]->async_fd for i < device_count. */
+
+/* Netdev names of the data NICs (from gid_attrs/ndevs, or device/net), NULL terminated, for the OOB channel to avoid. Caller frees the array with free(). */
+const char **ib_nics_netdevs(const struct ib_nics *nics);
+
+#endif

@@ -1,0 +1,75 @@
+/*
+ * Options. Each is one row of r2_config.def: parsing, validation, the log at init, README's table and the manual page all come
+ * from the rows. The environment is read in one place, once, at init.
+ *
+ * Sources, strongest first: lock file (the administrator's), environment, profile file (NCCL_R2_PROFILE), default.
+ * A bad value never fails init (NCCL would silently fall back to its own transport): it is kept as an error text that listen
+ * returns (conventions 0.2).
+ */
+#ifndef R2_CONFIG_H
+#define R2_CONFIG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum r2_opt_type { R2_OPT_BOOL, R2_OPT_INT, R2_OPT_ENUM, R2_OPT_STRING };
+enum r2_opt_source { R2_SRC_DEFAULT, R2_SRC_PROFILE, R2_SRC_ENV, R2_SRC_LOCK };
+
+#define R2_OPT_STRING_MAX 256
+
+enum r2_ack_mode { R2_ACK_E2E, R2_ACK_CQE };
+enum r2_backup_scope { R2_BACKUP_RAIL, R2_BACKUP_ANY };
+
+/* Values. One field per row of r2_config.def, same name. Times in the unit of the row. Const after init. */
+struct r2_config {
+#define R2_BOOL(field, name, def, help)                       int64_t field;
+#define R2_INT(field, name, unit, def, min, max, help)        int64_t field;
+#define R2_ENUM(field, name, def, choices, help)              int64_t field; /* index into choices, "a|b|c" */
+#define R2_STRING(field, name, def, help)                     char field[R2_OPT_STRING_MAX];
+#include "r2_config.def"
+#undef R2_BOOL
+#undef R2_INT
+#undef R2_ENUM
+#undef R2_STRING
+    char error[512]; /* first value that could not be taken: variable, value, what is allowed. Empty when all is well */
+    uint8_t source[64]; /* enum r2_opt_source by row index */
+};
+
+/* One row, for tools and logs. */
+struct r2_opt_row {
+    const char *field, *name, *unit, *def, *choices, *help;
+    enum r2_opt_type type;
+    int64_t min, max;
+    size_t offset;
+};
+const struct r2_opt_row *r2_config_rows(int *count);
+
+struct r2_config_sources {
+    const char *(*get_env)(void *arg, const char *name); /* NULL: getenv */
+    void *arg;
+    char **environ_names; /* for near misses of names: "NAME=value" list, NULL terminated; NULL: none checked */
+    const char *lock_path; /* NULL: the compiled-in path */
+};
+
+/*
+ * Reads all sources into *cfg. Never fails: see cfg->error. Logs one WARN per overruled or near-miss name and per bad value.
+ * Thread: init only.
+ */
+void r2_config_load(struct r2_config *cfg, const struct r2_config_sources *src);
+
+/* Defaults only; for tests and simulation. */
+void r2_config_defaults(struct r2_config *cfg);
+
+/* Sets one row by variable name from text; 0, or -1 with the reason in @why. For tests and tools. */
+int r2_config_set(struct r2_config *cfg, const char *name, const char *value, char *why, size_t why_len);
+
+/* Text of a row's present value. */
+void r2_config_text(const struct r2_config *cfg, int row, char *out, size_t len);
+
+/* One INFO line per row that is not at its default, with its source. */
+void r2_config_log(const struct r2_config *cfg);
+
+/* FNV-1a 32 over names and values of the policy rows: exchanged at connect to notice hosts that differ. */
+uint32_t r2_config_digest(const struct r2_config *cfg);
+
+#endif

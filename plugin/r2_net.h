@@ -1,0 +1,87 @@
+/*
+ * The version-free network API, in our own types. The net_vN.c adapters translate NCCL's tables to it and contain nothing else;
+ * simulation and tests call it directly. NCCL's calling rules are written here once.
+ *
+ * Threads: init, devices, properties: any, before the rest. listen, connect, accept, reg, dereg, close: NCCL's proxy service thread
+ * (or a user's). isend, irecv, iflush, test: NCCL's progress thread; one thread at a time per comm, which may run while another
+ * thread is in reg/dereg of the same comm. Nothing here blocks, except reg/dereg in the driver.
+ * R2_AGAIN never leaves this API: "not yet" is R2_OK with a NULL result. Any other status ends NCCL's job.
+ */
+#ifndef R2_NET_H
+#define R2_NET_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ib_transport/ib_verbs.h"
+#include "r2_config.h"
+#include "r2_env.h"
+#include "r2_oob.h"
+#include "r2_status.h"
+
+#define R2_NET_HANDLE_SIZE  128
+#define R2_NET_MAX_RECVS    8
+#define R2_NET_MAX_REQUESTS 32 /* per comm, times R2_NET_MAX_RECVS for sends */
+#define R2_NET_MAX_SIZE     (1ull << 30)
+
+struct r2_inst;   /* this process: devices, threads, peers */
+struct r2_listen; /* a listen comm */
+struct r2_comm;   /* a send or a receive comm */
+struct r2_req;    /* a request */
+struct ib_mr;     /* a registration */
+
+struct r2_inst_params {
+    const struct r2_env *env;     /* copied */
+    const struct ib_verbs *verbs; /* copied */
+    const struct r2_config *cfg;  /* copied */
+    /* makes the OOB endpoint; the product passes the TCP backend */
+    struct r2_oob *(*oob_create)(void *arg, const struct r2_oob_events *ev, char *why, size_t why_len);
+    void *oob_arg;
+    const char *host; /* name in logs */
+};
+
+/* Opens devices, starts the threads (env->threads). NULL with the reason in @why. May block in drivers. Init only. */
+struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t why_len);
+
+/* Flushes last words (P28), stops threads, frees what is not stuck in a driver. Blocks up to T_exit. Not with NCCL inside. */
+void r2_inst_destroy(struct r2_inst *inst);
+
+/* Simulation (env->threads == 0): one turn of the service thread; returns its next deadline in ns, UINT64_MAX for none. */
+uint64_t r2_inst_service_step(struct r2_inst *inst);
+/* Simulation: one job of a device's worker; 0 when there was none. */
+int r2_inst_worker_step(struct r2_inst *inst, int device);
+
+struct r2_net_props {
+    const char *name;
+    const char *pci_path;
+    uint64_t guid;
+    int ptr_support; /* IB_PTR_*: same bits as NCCL_PTR_* */
+    int speed_mbps;
+    int port;
+    int max_comms;
+};
+
+int r2_net_devices(struct r2_inst *inst);
+enum r2_status r2_net_props(struct r2_inst *inst, int dev, struct r2_net_props *out);
+
+enum r2_status r2_net_listen(struct r2_inst *inst, int dev, void *handle, struct r2_listen **out);
+/* *out stays NULL until the connection stands; @handle keeps the state between calls. */
+enum r2_status r2_net_connect(struct r2_inst *inst, int dev, void *handle, struct r2_comm **out);
+enum r2_status r2_net_accept(struct r2_listen *l, struct r2_comm **out);
+
+enum r2_status r2_net_reg(struct r2_comm *c, void *addr, size_t len, int type, uint64_t offset, int fd, struct ib_mr **out);
+enum r2_status r2_net_dereg(struct r2_comm *c, struct ib_mr *mr); /* NULL accepted */
+
+/* *req is always written: NULL means nothing was started. */
+enum r2_status r2_net_isend(struct r2_comm *c, void *data, size_t size, int tag, struct ib_mr *mr, struct r2_req **req);
+enum r2_status r2_net_irecv(struct r2_comm *c, int n, void **data, const size_t *sizes, const int *tags, struct ib_mr **mrs,
+                            struct r2_req **req);
+enum r2_status r2_net_iflush(struct r2_comm *c, int n, void **data, const int *sizes, struct ib_mr **mrs, struct r2_req **req);
+/* @sizes: NULL, or room for 1 (send) or n (receive) counts, written only when *done. */
+enum r2_status r2_net_test(struct r2_req *req, int *done, size_t *sizes);
+
+/* All accept NULL, requests outstanding and dead hardware; always succeed and return at once. */
+void r2_net_close(struct r2_comm *c);
+void r2_net_close_listen(struct r2_listen *l);
+
+#endif

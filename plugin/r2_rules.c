@@ -1,0 +1,32 @@
+#include "r2_rules.h"
+
+#include <string.h>
+
+#ifdef R2_TEST_RULES
+unsigned r2_rules_off;
+
+static const char *const names[R2_RULE_COUNT] = {
+    [R2_RULE_RECV_FENCE] = "recv-fence",   [R2_RULE_MARKERS] = "markers",
+    [R2_RULE_CLOSE_LIFE] = "close-life",   [R2_RULE_LEDGER] = "ledger",
+    [R2_RULE_REPLAY_LIFE] = "replay-life", [R2_RULE_E2E_ACK] = "e2e-ack",
+    [R2_RULE_CTS_REWRITE] = "cts-rewrite", [R2_RULE_TOMBSTONE] = "tombstone",
+    [R2_RULE_HOLD] = "hold",               [R2_RULE_FROZEN_CUT] = "frozen-cut",
+};
+
+const char *r2_rule_name(enum r2_rule r)
+{
+    return (unsigned)r < R2_RULE_COUNT ? names[r] : NULL;
+}
+
+int r2_rule_parse(const char *name)
+{
+    for (int i = 0; i < R2_RULE_COUNT; i++) {
+        if (strcmp(names[i], name) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+#else
+typedef int r2_rules_are_constant; /* the product has no switches */
+#endif

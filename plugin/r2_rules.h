@@ -1,0 +1,35 @@
+/*
+ * Protocol rules that a test build can switch off one by one, to show that the simulation fails without them. The product is
+ * compiled without R2_TEST_RULES: r2_rule() is the constant 1 there and the switch does not exist.
+ */
+#ifndef R2_RULES_H
+#define R2_RULES_H
+
+enum r2_rule {
+    R2_RULE_RECV_FENCE,   /* P16: R fences before it sends the ledger */
+    R2_RULE_MARKERS,      /* P16.3-4: wait for markers before the snapshot */
+    R2_RULE_CLOSE_LIFE,   /* P16.5: no completion of a closed life enters the ledger */
+    R2_RULE_LEDGER,       /* P21: parts in the ledger are not replayed */
+    R2_RULE_REPLAY_LIFE,  /* P21: only parts whose last post was on the settled life are replayed */
+    R2_RULE_E2E_ACK,      /* P13: a send is done when the receiver's ledger has it */
+    R2_RULE_CTS_REWRITE,  /* P11: CTS of a dead life is written again elsewhere */
+    R2_RULE_TOMBSTONE,    /* P26: a closed receiver still answers */
+    R2_RULE_HOLD,         /* P18: a soft fence holds what was open */
+    R2_RULE_FROZEN_CUT,   /* P4: a replay keeps the cut */
+    R2_RULE_COUNT
+};
+
+#ifdef R2_TEST_RULES
+extern unsigned r2_rules_off; /* bit per rule; set before traffic, one thread */
+static inline int r2_rule(enum r2_rule r)
+{
+    return !((r2_rules_off >> r) & 1u);
+}
+/* Name as given to the simulation's --without, and back; NULL, -1 when there is none. */
+const char *r2_rule_name(enum r2_rule r);
+int r2_rule_parse(const char *name);
+#else
+#define r2_rule(r) 1
+#endif
+
+#endif

@@ -1,0 +1,87 @@
+/*
+ * Faults: their text form, and what a link with faults does to a packet. Pure; used by both engines.
+ *
+ *     h0:n1 down            port DOWN with PORT_ERR, packets dropped both ways; queue pairs stay as they are and retry
+ *     h0:n1 up              port ACTIVE with PORT_ACTIVE (if it was down); ends every blackhole
+ *     h0:n1 blackhole       packets dropped both ways, no event; blackhole-tx, blackhole-rx: one way
+ *     h0:n1 loss 1%         each packet leaving or reaching the NIC is lost with this chance; corrupt 1%: the same (ICRC)
+ *     h0:n1 dup 1%          a packet leaving the NIC arrives twice with this chance
+ *     h0:n1 delay 5ms       packets leaving the NIC take this much longer
+ *     h0:n1 rate 20MB/s     the link has this rate from now on, both ways
+ *     h0:n1 ack-lost        acknowledgements (and read responses) leaving the NIC are lost, requests are not
+ *     h0:n1 hang            calls succeed, nothing moves or completes, no event; unhang: it goes on
+ *     h0:n1 fatal           DEVICE_FATAL; every context open now is dead: calls give EIO, nothing is flushed
+ *     h0:n1 remove          the device is gone: as fatal, query_port gives ENODEV, the event is left to the engine
+ *     h0:n1 qp-error        every queue pair goes to ERR and is flushed, with QP_FATAL
+ *     h0:n1 mr-fail         registrations fail with ENOMEM until restore; mr-fail 2: the next two
+ *     h0:n1 gid-change      the addresses of the NIC change, with GID_CHANGE; packets for the old ones are dropped
+ *     h0:n1 restore         ends every fault (also spelt clear). A device that was fatal or removed comes back for new contexts
+ * Host and NIC may be '*'.
+ */
+#ifndef FAB_FAULT_H
+#define FAB_FAULT_H
+
+#include "fab_engine.h"
+
+#include <stdbool.h>
+
+enum fab_fault_kind {
+    FAB_FAULT_DOWN,
+    FAB_FAULT_UP,
+    FAB_FAULT_BLACKHOLE,
+    FAB_FAULT_BLACKHOLE_TX,
+    FAB_FAULT_BLACKHOLE_RX,
+    FAB_FAULT_LOSS,
+    FAB_FAULT_CORRUPT,
+    FAB_FAULT_DUP,
+    FAB_FAULT_DELAY,
+    FAB_FAULT_RATE,
+    FAB_FAULT_ACK_LOST,
+    FAB_FAULT_HANG,
+    FAB_FAULT_UNHANG,
+    FAB_FAULT_FATAL,
+    FAB_FAULT_REMOVE,
+    FAB_FAULT_QP_ERROR,
+    FAB_FAULT_MR_FAIL,
+    FAB_FAULT_GID_CHANGE,
+    FAB_FAULT_RESTORE,
+    FAB_FAULT_KINDS
+};
+
+struct fab_fault {
+    int host; /* -1: all */
+    int nic;  /* -1: all */
+    enum fab_fault_kind kind;
+    uint64_t value; /* ppm, ns, bytes per second or count, as the kind asks */
+};
+
+/* Parses "h0:n1 loss 1%". -1 with the reason in @err, which quotes the word that is wrong. */
+int fab_fault_parse(const char *text, struct fab_fault *fault, char *err, size_t err_len);
+const char *fab_fault_name(enum fab_fault_kind kind);
+
+/* State of one NIC's link, as faults left it. Zeroed = healthy with no rate limit. Plain numbers: may live in shared memory. */
+struct fab_link {
+    uint8_t down;
+    uint8_t blackhole_tx, blackhole_rx;
+    uint8_t ack_lost;
+    uint32_t loss_ppm, corrupt_ppm, dup_ppm;
+    uint64_t delay_ns;
+    uint64_t rate; /* bytes per second, 0: unlimited */
+};
+
+/* Applies the part of @fault that concerns the link; @base_rate is the link's own rate, for restore. Device faults change nothing. */
+void fab_link_fault(struct fab_link *l, const struct fab_fault *fault, uint64_t base_rate);
+
+/*
+ * Fate of a packet that leaves (tx) or reaches (rx) the link; @rnd is a fresh random number, used only if the link has a chance
+ * set. @response: the packet is an acknowledgement or a read response.
+ */
+enum fab_fate { FAB_PASS, FAB_DROP, FAB_TWICE };
+enum fab_fate fab_link_tx(const struct fab_link *l, bool response, uint64_t rnd);
+enum fab_fate fab_link_rx(const struct fab_link *l, uint64_t rnd);
+bool fab_link_random(const struct fab_link *l); /* whether fab_link_tx/rx look at @rnd at all */
+
+/* ns that @bytes of payload and their headers occupy a link of this rate; 0 if it is unlimited. */
+uint64_t fab_link_ns(uint64_t rate, uint32_t bytes);
+
+#endif

@@ -2,13 +2,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stddef.h>
-#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "r2_log.h"
+#include "r2_siphash.h"
 
 static uint64_t clock_now_ns(void *arg)
 {
@@ -37,7 +39,28 @@ static size_t urandom_read(uint8_t *out, size_t len)
     return got;
 }
 
-/* The secrets of the out-of-band channel come from here: with no source of randomness there is no safe way to go on. */
+/*
+ * Last resort, for a sandbox without getrandom and without /dev: the 16 random bytes that the kernel gives every process at exec
+ * are the key, a counter and the clock the text. A library must neither end the process nor make a secret that can be guessed.
+ */
+static void auxv_fill(uint8_t *out, size_t len)
+{
+    static atomic_uint_fast64_t counter;
+    const uint8_t *seed = (const uint8_t *)getauxval(AT_RANDOM);
+    uint8_t zero[16] = {0};
+    struct r2_siphash_key key = r2_siphash_key(seed ? seed : zero);
+
+    while (len > 0) {
+        uint64_t text[3] = {clock_now_ns(NULL), (uint64_t)getpid(),
+                            atomic_fetch_add_explicit(&counter, 1, memory_order_relaxed)};
+        uint64_t word = r2_siphash(key, text, sizeof(text));
+        size_t n = len < sizeof(word) ? len : sizeof(word);
+        memcpy(out, &word, n);
+        out += n;
+        len -= n;
+    }
+}
+
 static void system_random(void *arg, void *out, unsigned len)
 {
     uint8_t *p = out;
@@ -52,11 +75,8 @@ static void system_random(void *arg, void *out, unsigned len)
     }
     if (got < len)
         got += urandom_read(p + got, len - got);
-    if (got < len) {
-        R2_WARN("neither getrandom nor /dev/urandom gives random bytes: secrets cannot be made");
-        r2_log_flush();
-        abort();
-    }
+    if (got < len)
+        auxv_fill(p + got, len - got);
 }
 
 static void kick_nobody(void *arg)

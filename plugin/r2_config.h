@@ -19,6 +19,7 @@ enum r2_opt_source { R2_SRC_DEFAULT, R2_SRC_PROFILE, R2_SRC_ENV, R2_SRC_LOCK };
 
 enum r2_ack_mode { R2_ACK_E2E, R2_ACK_CQE };
 enum r2_backup_scope { R2_BACKUP_RAIL, R2_BACKUP_ANY };
+enum r2_lock_conflict { R2_LOCK_WARN, R2_LOCK_FAIL };
 
 /* Values. One field per row of r2_config.def, same name. Times in the unit of the row. Const after init. */
 struct r2_config {
@@ -66,10 +67,10 @@ int r2_config_set(struct r2_config *cfg, const char *name, const char *value, ch
 /* Text of a row's present value. */
 void r2_config_text(const struct r2_config *cfg, int row, char *out, size_t len);
 
-/* One INFO line per row that is not at its default, with its source. */
+/* One INFO line per row that is not at its default or is pinned by the lock file, with its source. */
 void r2_config_log(const struct r2_config *cfg);
 
-/* FNV-1a 32 over names and values of the policy rows: exchanged at connect to notice hosts that differ. */
+/* FNV-1a 32 over names and values of the rows of section "policy": exchanged at connect to notice hosts that differ. */
 uint32_t r2_config_digest(const struct r2_config *cfg);
 
 #endif

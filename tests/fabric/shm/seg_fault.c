@@ -1,0 +1,124 @@
+/* Faults in the segment: what a fault amounts to, and the log from which engines learn of it. */
+#include "tests/fabric/shm/seg.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+void seg_link_read(struct seg_nic *n, struct fab_link *l)
+{
+    struct seg_link *s = &n->link;
+
+    l->down = (uint8_t)atomic_load_explicit(&s->down, memory_order_relaxed);
+    l->blackhole_tx = (uint8_t)atomic_load_explicit(&s->blackhole_tx, memory_order_relaxed);
+    l->blackhole_rx = (uint8_t)atomic_load_explicit(&s->blackhole_rx, memory_order_relaxed);
+    l->ack_lost = (uint8_t)atomic_load_explicit(&s->ack_lost, memory_order_relaxed);
+    l->loss_ppm = atomic_load_explicit(&s->loss_ppm, memory_order_relaxed);
+    l->corrupt_ppm = atomic_load_explicit(&s->corrupt_ppm, memory_order_relaxed);
+    l->dup_ppm = atomic_load_explicit(&s->dup_ppm, memory_order_relaxed);
+    l->delay_ns = atomic_load_explicit(&s->delay_ns, memory_order_relaxed);
+    l->rate = atomic_load_explicit(&s->rate, memory_order_relaxed);
+}
+
+static void link_write(struct seg_nic *n, const struct fab_link *l)
+{
+    struct seg_link *s = &n->link;
+
+    atomic_store_explicit(&s->down, l->down, memory_order_relaxed);
+    atomic_store_explicit(&s->blackhole_tx, l->blackhole_tx, memory_order_relaxed);
+    atomic_store_explicit(&s->blackhole_rx, l->blackhole_rx, memory_order_relaxed);
+    atomic_store_explicit(&s->ack_lost, l->ack_lost, memory_order_relaxed);
+    atomic_store_explicit(&s->loss_ppm, l->loss_ppm, memory_order_relaxed);
+    atomic_store_explicit(&s->corrupt_ppm, l->corrupt_ppm, memory_order_relaxed);
+    atomic_store_explicit(&s->dup_ppm, l->dup_ppm, memory_order_relaxed);
+    atomic_store_explicit(&s->delay_ns, l->delay_ns, memory_order_relaxed);
+    atomic_store_explicit(&s->rate, l->rate, memory_order_relaxed);
+}
+
+/* The device's part of a fault, for processes that open it later. */
+static void device_write(struct seg_nic *n, const struct fab_fault *f)
+{
+    switch (f->kind) {
+    case FAB_FAULT_FATAL:
+    case FAB_FAULT_REMOVE:
+        atomic_store_explicit(&n->gone, (uint32_t)f->kind + 1, memory_order_relaxed);
+        break;
+    case FAB_FAULT_HANG:
+    case FAB_FAULT_UNHANG:
+        atomic_store_explicit(&n->hung, f->kind == FAB_FAULT_HANG, memory_order_relaxed);
+        break;
+    case FAB_FAULT_MR_FAIL:
+        atomic_store_explicit(&n->mr_fail, f->value == 0 || f->value >= UINT32_MAX, memory_order_relaxed);
+        break;
+    case FAB_FAULT_GID_CHANGE:
+        atomic_fetch_add_explicit(&n->epoch, 1, memory_order_relaxed);
+        break;
+    case FAB_FAULT_RESTORE:
+        atomic_store_explicit(&n->gone, 0, memory_order_relaxed);
+        atomic_store_explicit(&n->hung, 0, memory_order_relaxed);
+        atomic_store_explicit(&n->mr_fail, 0, memory_order_relaxed);
+        break;
+    default:
+        break;
+    }
+}
+
+static void nic_apply(struct seg *seg, int host, int nic, const struct fab_fault *f)
+{
+    struct seg_nic *n = seg_nic_at(seg, host, nic);
+    uint32_t seq = atomic_load_explicit(&n->fault_seq, memory_order_relaxed) + 1;
+    struct seg_fault *e = &n->log[seq % SEG_FAULT_LOG];
+    struct fab_link l;
+
+    seg_link_read(n, &l);
+    fab_link_fault(&l, f, seg->head.desc.nic[host][nic].rate);
+    link_write(n, &l);
+    device_write(n, f);
+    atomic_store_explicit(&e->kind, f->kind, memory_order_relaxed);
+    atomic_store_explicit(&e->value, f->value, memory_order_relaxed);
+    /* Pairs with the acquire of fault_seq in engines: all of the above comes with it. */
+    atomic_store_explicit(&n->fault_seq, seq, memory_order_release);
+}
+
+bool seg_fault_read(struct seg_nic *n, uint32_t seq, struct fab_fault *f)
+{
+    struct seg_fault *e = &n->log[seq % SEG_FAULT_LOG];
+
+    *f = (struct fab_fault){.host = -1, .nic = -1};
+    f->kind = (enum fab_fault_kind)atomic_load_explicit(&e->kind, memory_order_relaxed);
+    f->value = atomic_load_explicit(&e->value, memory_order_relaxed);
+    /* The writer overwrites an entry before it moves fault_seq: one entry less than the log's size is surely whole. */
+    atomic_thread_fence(memory_order_acquire);
+    return atomic_load_explicit(&n->fault_seq, memory_order_relaxed) - seq < SEG_FAULT_LOG - 1;
+}
+
+int seg_fault_apply(struct seg_map *m, const struct fab_fault *f, char *why, size_t why_len)
+{
+    const struct fab_desc *d = &m->seg->head.desc;
+    struct flock fl = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = SEG_LOCK_FAULT, .l_len = 1};
+
+    if (f->host >= d->hosts || f->nic >= d->nics) {
+        snprintf(why, why_len, "no NIC h%d:n%d: fabric %s has %d hosts with %d NICs", f->host, f->nic,
+                 m->seg->head.name, d->hosts, d->nics);
+        return -1;
+    }
+    while (fcntl(m->alive_fd, F_SETLKW, &fl) != 0) {
+        if (errno != EINTR) {
+            snprintf(why, why_len, "cannot lock %s/alive: %s", m->dir, strerror(errno));
+            return -1;
+        }
+    }
+    for (int h = 0; h < d->hosts; h++) {
+        for (int n = 0; n < d->nics; n++) {
+            if ((f->host < 0 || f->host == h) && (f->nic < 0 || f->nic == n)) {
+                nic_apply(m->seg, h, n, f);
+            }
+        }
+    }
+    atomic_fetch_add_explicit(&m->seg->head.fault_gen, 1, memory_order_seq_cst);
+    seg_bell_ring_all(m->seg);
+    fl.l_type = F_UNLCK;
+    fcntl(m->alive_fd, F_SETLK, &fl);
+    return 0;
+}

@@ -1,0 +1,357 @@
+/* Life of the engine, its lock, its turns and its thread. */
+#include "tests/fabric/shm/shm_engine.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER; /* guards g_engine; taken before an engine's lock */
+static struct shm_engine *g_engine;
+
+/* ---- turns ---------------------------------------------------------------------------------------------------------------- */
+
+static void deadline_compute(struct shm_engine *e)
+{
+    uint64_t d = e->ring_deadline;
+
+    if (e->heap_len > 0 && e->heap[0]->when < d) {
+        d = e->heap[0]->when;
+    }
+    if (e->held_len > 0 && e->held[0].due < d) {
+        d = e->held[0].due;
+    }
+    for (int i = 0; i < e->map.seg->head.desc.nics; i++) {
+        if (fab_nic_tx_pending(&e->nic[i].nic) && e->nic[i].tx_deadline < d) {
+            d = e->nic[i].tx_deadline;
+        }
+    }
+    e->deadline = d;
+}
+
+void shm_progress(struct shm_engine *e)
+{
+    if (!e->attached || e->orphan) {
+        return;
+    }
+    e->now = seg_now();
+    shm_faults_run(e);
+    shm_rx_run(e);
+    shm_timers_run(e);
+    shm_tx_run(e);
+    deadline_compute(e);
+}
+
+static void engine_lock(struct fab_engine *base)
+{
+    pthread_mutex_lock(&shm_engine_of(base)->lock);
+}
+
+/* A caller that leaves something to be done earlier than the NIC thread would wake wakes it. */
+static void engine_unlock(struct fab_engine *base)
+{
+    struct shm_engine *e = shm_engine_of(base);
+    bool wake = e->attached && !e->orphan && e->thread_deadline != 0 && e->deadline < e->thread_deadline &&
+                e->thread_deadline - e->deadline > SHM_SLACK_NS;
+
+    if (wake) {
+        e->thread_deadline = 0;
+    }
+    pthread_mutex_unlock(&e->lock);
+    if (wake) {
+        seg_bell_ring(e->map.seg, e->map.slot);
+    }
+}
+
+static void nics_open_note(struct shm_engine *e)
+{
+    uint64_t open = 0;
+
+    for (int i = 0; i < e->map.seg->head.desc.nics; i++) {
+        open |= (uint64_t)(e->nic[i].nic.ctxs != NULL) << i;
+    }
+    atomic_store_explicit(&e->map.seg->slot[e->map.slot].nics_open, open, memory_order_relaxed);
+}
+
+static void *thread_main(void *arg)
+{
+    struct shm_engine *e = arg;
+
+    prctl(PR_SET_NAME, "softfab-nic");
+    /* The default lets every deadline be 50 us late. */
+    prctl(PR_SET_TIMERSLACK, 1);
+    for (;;) {
+        /* Ticket first, then work: whatever comes after the look at the rings rings the bell. */
+        uint32_t ticket = seg_bell_prepare(&e->map);
+        pthread_mutex_lock(&e->lock);
+        e->thread_deadline = 0;
+        shm_progress(e);
+        nics_open_note(e);
+        uint64_t deadline = e->deadline;
+        bool more = deadline <= e->now ||
+                    atomic_load_explicit(&e->map.seg->slot[e->map.slot].pending, memory_order_seq_cst) != 0;
+        e->thread_deadline = more ? 0 : deadline;
+        pthread_mutex_unlock(&e->lock);
+        if (more) {
+            seg_bell_cancel(&e->map);
+        } else {
+            seg_bell_wait(&e->map, ticket, deadline);
+        }
+    }
+    return NULL;
+}
+
+/* ---- what the model and the front-end call ---------------------------------------------------------------------------------- */
+
+static uint64_t engine_now(struct fab_engine *base)
+{
+    return seg_now();
+}
+
+static void engine_timer_set(struct fab_engine *base, struct fab_timer *t, uint64_t when)
+{
+    struct shm_engine *e = shm_engine_of(base);
+
+    shm_timer_set(base, t, when);
+    if (when < e->deadline) {
+        e->deadline = when;
+    }
+}
+
+static void engine_tx_kick(struct fab_engine *base, struct fab_nic *nic)
+{
+    shm_nic_of(nic)->tx_deadline = 0;
+    shm_engine_of(base)->deadline = 0;
+}
+
+static uint64_t engine_no_delay(struct fab_engine *base, struct fab_nic *nic, uint32_t len)
+{
+    return 0;
+}
+
+static uint64_t engine_no_cqe_delay(struct fab_engine *base, struct fab_nic *nic)
+{
+    return 0;
+}
+
+static int engine_resolve(struct fab_engine *base, struct fab_nic *nic, const union ibv_gid *dgid, struct fab_addr *dst)
+{
+    struct shm_engine *e = shm_engine_of(base);
+    int rc = fab_desc_resolve(&e->map.seg->head.desc, nic->nic, dgid, dst);
+
+    if (rc == 0 && dst->epoch != atomic_load_explicit(&seg_nic_at(e->map.seg, dst->host, dst->nic)->epoch,
+                                                      memory_order_relaxed)) {
+        rc = ETIMEDOUT;
+    }
+    return rc;
+}
+
+static uint32_t engine_qpn_alloc(struct fab_engine *base, struct fab_nic *nic)
+{
+    struct shm_engine *e = shm_engine_of(base);
+
+    if (e->orphan || !e->attached) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < (1u << SEG_QPN_BITS); i++) {
+        uint32_t qpn = seg_slot_qpn_next(&e->map);
+        if (fab_nic_find_qp(nic, qpn) == NULL) {
+            return qpn;
+        }
+    }
+    return 0;
+}
+
+static void engine_qpn_free(struct fab_engine *base, struct fab_nic *nic, uint32_t qpn)
+{
+}
+
+static void engine_progress(struct fab_engine *base, struct fab_nic *nic)
+{
+    shm_progress(shm_engine_of(base));
+}
+
+static int thread_start(struct shm_engine *e)
+{
+    sigset_t all, old;
+    pthread_attr_t attr;
+
+    pthread_attr_init(&attr);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    /* The program's signals are the program's threads' business. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int rc = pthread_create(&e->thread, &attr, thread_main, e);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attr);
+    return rc;
+}
+
+/* The first open device makes the process an inhabitant of the fabric. */
+static int engine_attach(struct shm_engine *e)
+{
+    char why[256];
+
+    if (seg_slot_attach(&e->map, e->host, why, sizeof(why)) != 0) {
+        fprintf(stderr, "softfab: %s\n", why);
+        return EAGAIN;
+    }
+    e->attached = true;
+    e->fault_gen = atomic_load_explicit(&e->map.seg->head.fault_gen, memory_order_acquire);
+    for (int i = 0; i < e->map.seg->head.desc.nics; i++) {
+        shm_faults_init(e, i);
+    }
+    e->rng.s = seg_now() ^ (uint64_t)getpid() << 32;
+    int rc = thread_start(e);
+    if (rc != 0) {
+        seg_slot_detach(&e->map);
+        e->attached = false;
+    }
+    return rc;
+}
+
+static int engine_control(struct fab_engine *base, struct fab_nic *nic, enum fab_call call)
+{
+    struct shm_engine *e = shm_engine_of(base);
+
+    if (e->orphan) {
+        return EIO;
+    }
+    if (call == FAB_CALL_OPEN && !e->attached) {
+        return engine_attach(e);
+    }
+    if (e->attached) {
+        shm_faults_run(e);
+    }
+    return 0;
+}
+
+static const struct fab_engine_ops engine_ops = {
+    .now = engine_now,
+    .timer_set = engine_timer_set,
+    .timer_cancel = shm_timer_cancel,
+    .pkt_alloc = shm_pkt_alloc,
+    .pkt_send = shm_pkt_send,
+    .pkt_free = shm_pkt_free,
+    .tx_kick = engine_tx_kick,
+    .dma_delay = engine_no_delay,
+    .cqe_delay = engine_no_cqe_delay,
+    .resolve = engine_resolve,
+    .qpn_alloc = engine_qpn_alloc,
+    .qpn_free = engine_qpn_free,
+    .lock = engine_lock,
+    .unlock = engine_unlock,
+    .progress = engine_progress,
+    .control = engine_control,
+};
+
+/* ---- life ------------------------------------------------------------------------------------------------------------------ */
+
+/* Packets of about 100 us on a rated link share it finely; without a rate the fewest packets are the fastest. */
+static uint32_t seg_bytes_choose(uint64_t rate)
+{
+    uint32_t b = 32768;
+
+    while (rate != 0 && b > 4096 && fab_link_ns(rate, b) > 100000) {
+        b /= 2;
+    }
+    return b;
+}
+
+static int engine_nics_init(struct shm_engine *e)
+{
+    const struct fab_desc *d = &e->map.seg->head.desc;
+
+    for (int i = 0; i < d->nics; i++) {
+        const struct fab_nic_desc *nd = &d->nic[e->host][i];
+        struct fab_nic_cfg cfg = {.latency_ns = nd->latency_ns, .base_rate = nd->rate};
+
+        cfg.seg_bytes = seg_bytes_choose(nd->rate);
+        e->nic[i].seg = seg_nic_at(e->map.seg, e->host, i);
+        e->nic[i].tx_deadline = UINT64_MAX;
+        if (fab_nic_init(&e->nic[i].nic, &e->base, e->host, i, &cfg) != 0) {
+            return -1;
+        }
+        shm_faults_init(e, i);
+    }
+    return 0;
+}
+
+static struct shm_engine *engine_new(const char *dir, int host)
+{
+    char why[256] = "out of memory";
+    struct shm_engine *e = calloc(1, sizeof(*e));
+
+    if (e == NULL) {
+        return NULL;
+    }
+    e->base.ops = &engine_ops;
+    e->host = host;
+    e->deadline = e->ring_deadline = UINT64_MAX;
+    pthread_mutex_init(&e->lock, NULL);
+    e->scratch = malloc(1u << 20);
+    if (e->scratch == NULL || seg_file_open(&e->map, dir, why, sizeof(why)) != 0) {
+        goto err;
+    }
+    if (host >= e->map.seg->head.desc.hosts) {
+        snprintf(why, sizeof(why), "%s=%d, but the fabric has hosts 0 to %d", SEG_ENV_HOST, host,
+                 e->map.seg->head.desc.hosts - 1);
+        goto err;
+    }
+    if (engine_nics_init(e) != 0) {
+        goto err;
+    }
+    return e;
+err:
+    fprintf(stderr, "softfab: %s\n", why);
+    seg_file_close(&e->map);
+    free(e->scratch);
+    free(e);
+    errno = ENODEV;
+    return NULL;
+}
+
+/*
+ * A child has the memory but neither the thread nor the slot: what it inherited is dead to it, what it opens is new. The lock may
+ * have been held by a thread that the child does not have.
+ */
+static void after_fork_child(void)
+{
+    pthread_mutex_init(&g_lock, NULL);
+    if (g_engine != NULL) {
+        pthread_mutex_init(&g_engine->lock, NULL);
+        g_engine->orphan = true;
+        g_engine = NULL;
+    }
+}
+
+struct shm_engine *shm_engine_get(void)
+{
+    static bool hooked;
+    const char *dir = getenv(SEG_ENV_DIR), *host = getenv(SEG_ENV_HOST);
+    char *end = NULL;
+
+    if (dir == NULL || host == NULL) {
+        errno = ENOSYS;
+        return NULL;
+    }
+    long h = strtol(host, &end, 10);
+    if (end == host || *end != '\0' || h < 0 || h >= FAB_MAX_HOSTS) {
+        fprintf(stderr, "softfab: %s='%s' is not a host number\n", SEG_ENV_HOST, host);
+        errno = EINVAL;
+        return NULL;
+    }
+    pthread_mutex_lock(&g_lock);
+    if (!hooked) {
+        hooked = pthread_atfork(NULL, NULL, after_fork_child) == 0;
+    }
+    if (g_engine == NULL) {
+        g_engine = engine_new(dir, (int)h);
+    }
+    struct shm_engine *e = g_engine;
+    pthread_mutex_unlock(&g_lock);
+    return e;
+}

@@ -1,0 +1,130 @@
+/*
+ * The engine of one process: real time, packets through the shared segment.
+ *
+ * Threads: the program's threads call verbs; one NIC thread per process does what hardware does when nobody calls: answers packets,
+ * runs timers, applies faults. Both run the same code (shm_progress) under the engine's lock; the thread sleeps on the doorbell
+ * of its slot until the next deadline and never spins.
+ *
+ * Rates are kept by clocks in the segment that tell when each direction of a port is free: a packet gets the instant at which it
+ * arrives when it is sent, so throughput does not depend on when anybody wakes up. A sender runs at most SHM_AHEAD_NS ahead.
+ */
+#ifndef SHM_ENGINE_H
+#define SHM_ENGINE_H
+
+#include "tests/fabric/model/fab_nic.h"
+#include "tests/fabric/model/fab_qp.h"
+#include "tests/fabric/model/fab_rng.h"
+#include "tests/fabric/shm/seg.h"
+
+#include <pthread.h>
+
+/* How far a rated sender fills the future. More costs latency behind bulk data, less costs wake-ups. */
+#define SHM_AHEAD_NS 400000ull
+/* A sender that was kept from sending by the rate and woke up late may make up for this much. */
+#define SHM_CREDIT_NS 1000000ull
+/* Records due within this time wait in their ring; later ones are moved out of it, so that they hold up nothing. */
+#define SHM_HOLD_NS 100000ull
+/* The NIC thread is not woken for a deadline that is earlier than its own by less. */
+#define SHM_SLACK_NS 20000ull
+/* Packets per NIC and turn, and records per ring and turn, so that sending and receiving take turns. */
+#define SHM_TX_BATCH 32
+#define SHM_RX_BATCH 64
+/* How often a sender whose ring is full asks whether the receiver is alive. */
+#define SHM_BURY_NS 2000000ull
+
+/* A packet of this process: being sent (@rec in the ring, not yet published, or NULL: it will be lost) or received. */
+struct shm_pkt {
+    struct fab_pkt pkt;
+    struct shm_pkt *next;
+    struct seg_rec *rec;
+    uint8_t *copy; /* payload outside the ring, owned */
+    int dst_slot;
+    bool live;
+};
+
+/* A record that arrives later, out of its ring. */
+struct shm_held {
+    uint64_t due, order;
+    struct fab_hdr *hdr; /* with the payload behind it, owned */
+};
+
+struct shm_nic {
+    struct fab_nic nic;
+    struct seg_nic *seg;
+    uint32_t fault_seq;   /* applied */
+    bool throttled;       /* stopped by a rate since its last packet */
+    uint64_t tx_deadline; /* when to try again; UINT64_MAX: on an event */
+};
+
+struct shm_engine {
+    struct fab_engine base;
+    pthread_mutex_t lock;
+    struct seg_map map;
+    int host;
+    bool attached;
+    bool orphan; /* inherited by a child: does nothing any more */
+    uint64_t now; /* of this turn */
+    uint32_t fault_gen;
+    struct shm_nic nic[FAB_MAX_NICS];
+
+    struct fab_timer **heap; /* timers by time and order; slot = index + 1 */
+    uint32_t heap_len, heap_cap;
+    uint64_t timer_order;
+
+    struct shm_held *held; /* heap by due and order */
+    uint32_t held_len, held_cap;
+    uint64_t held_order;
+    uint64_t waiting;      /* bit: the ring from that slot has a record that is due soon */
+    uint64_t ring_deadline;
+
+    struct shm_pkt *free;
+    uint8_t *scratch; /* payload of packets that will be lost */
+    uint64_t bury_at[SEG_SLOTS];
+    struct fab_rng rng;
+
+    pthread_t thread;
+    uint64_t deadline;        /* earliest instant at which there is something to do; 0: at once */
+    uint64_t thread_deadline; /* until when the NIC thread sleeps; 0 while it is awake */
+};
+
+/* ---- shm_engine.c ---- */
+
+/* The engine of this process, made from the environment at the first call; NULL with errno when there is no fabric. Thread: any. */
+struct shm_engine *shm_engine_get(void);
+/* Everything that can be done now. With the lock held. Blocks: no. */
+void shm_progress(struct shm_engine *e);
+static inline struct shm_engine *shm_engine_of(struct fab_engine *base)
+{
+    return (struct shm_engine *)base; /* base is the first member */
+}
+static inline struct shm_nic *shm_nic_of(struct fab_nic *nic)
+{
+    return (struct shm_nic *)nic; /* nic is the first member */
+}
+
+/* ---- shm_timer.c: struct fab_engine_ops timer_set and timer_cancel ---- */
+void shm_timer_set(struct fab_engine *base, struct fab_timer *t, uint64_t when);
+void shm_timer_cancel(struct fab_engine *base, struct fab_timer *t);
+/* Fires what is due at e->now. */
+void shm_timers_run(struct shm_engine *e);
+
+/* ---- shm_tx.c ---- */
+struct fab_pkt *shm_pkt_alloc(struct fab_engine *base, struct fab_nic *nic, const struct fab_addr *dst, uint32_t dst_qpn,
+                              uint32_t len);
+void shm_pkt_send(struct fab_engine *base, struct fab_nic *nic, struct fab_qp *qp, struct fab_pkt *pkt);
+/* Lets every NIC transmit as far as rates and room allow. */
+void shm_tx_run(struct shm_engine *e);
+struct shm_pkt *shm_pkt_new(struct shm_engine *e);
+
+/* ---- shm_rx.c ---- */
+void shm_pkt_free(struct fab_engine *base, struct fab_pkt *pkt);
+/* Delivers what has arrived; sets ring_deadline. */
+void shm_rx_run(struct shm_engine *e);
+
+/* ---- shm_fault.c ---- */
+/* Applies new faults of the segment to the NICs of this process. */
+void shm_faults_run(struct shm_engine *e);
+/* Brings NIC @i to the state that the segment has, without events. */
+void shm_faults_init(struct shm_engine *e, int i);
+
+#endif

@@ -1,0 +1,209 @@
+/* Sending: from the model into the receiver's ring, with the instant of arrival. */
+#include "tests/fabric/shm/shm_engine.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct shm_pkt *shm_pkt_new(struct shm_engine *e)
+{
+    struct shm_pkt *p = e->free;
+
+    if (p == NULL) {
+        return calloc(1, sizeof(*p));
+    }
+    e->free = p->next;
+    p->rec = NULL;
+    return p;
+}
+
+static void pkt_put(struct shm_engine *e, struct shm_pkt *p)
+{
+    p->next = e->free;
+    e->free = p;
+}
+
+static void deadline_set(struct shm_nic *n, uint64_t when)
+{
+    if (when < n->tx_deadline) {
+        n->tx_deadline = when;
+    }
+}
+
+/* The receiver's port is busy beyond what may be sent ahead: the sender waits, as behind a switch that pauses it. */
+static bool receiver_busy(struct shm_engine *e, struct shm_nic *n, const struct fab_addr *dst)
+{
+    struct seg_nic *d = seg_nic_at(e->map.seg, dst->host, dst->nic);
+
+    if (atomic_load_explicit(&d->link.rate, memory_order_relaxed) == 0) {
+        return false;
+    }
+    uint64_t free_at = atomic_load_explicit(&d->rx_free, memory_order_relaxed);
+    if (free_at <= e->now + SHM_AHEAD_NS) {
+        return false;
+    }
+    n->throttled = true;
+    deadline_set(n, free_at - SHM_AHEAD_NS / 2);
+    return true;
+}
+
+/* No room: the bell rings when there is. A dead receiver never makes any, so now and then it is looked at. */
+static bool receiver_lost(struct shm_engine *e, struct shm_nic *n, int slot)
+{
+    if (e->now >= e->bury_at[slot]) {
+        e->bury_at[slot] = e->now + SHM_BURY_NS;
+        if (seg_slot_bury(&e->map, slot)) {
+            return true;
+        }
+    }
+    deadline_set(n, e->bury_at[slot]);
+    return false;
+}
+
+struct fab_pkt *shm_pkt_alloc(struct fab_engine *base, struct fab_nic *nic, const struct fab_addr *dst, uint32_t dst_qpn,
+                              uint32_t len)
+{
+    struct shm_engine *e = shm_engine_of(base);
+    struct shm_nic *n = shm_nic_of(nic);
+    int slot = seg_qpn_slot(dst_qpn);
+
+    if (e->orphan || !e->attached || receiver_busy(e, n, dst)) {
+        return NULL;
+    }
+    struct seg_rec *rec = seg_ring_reserve(&e->map, slot, (uint32_t)sizeof(struct fab_hdr) + len);
+    if (rec == NULL && errno == EAGAIN && !receiver_lost(e, n, slot)) {
+        return NULL;
+    }
+    struct shm_pkt *p = shm_pkt_new(e);
+    if (p == NULL) {
+        return NULL;
+    }
+    p->rec = rec;
+    p->dst_slot = slot;
+    p->pkt.data = rec != NULL ? rec->body + sizeof(struct fab_hdr) : e->scratch;
+    return &p->pkt;
+}
+
+/* Occupies a port for @dur from @floor or from when it is free. Returns the end. */
+static uint64_t port_occupy(_Atomic uint64_t *free_at, uint64_t floor, uint64_t dur)
+{
+    uint64_t old = atomic_load_explicit(free_at, memory_order_relaxed), end;
+
+    do {
+        end = (old > floor ? old : floor) + dur;
+    } while (!atomic_compare_exchange_weak_explicit(free_at, &old, end, memory_order_relaxed, memory_order_relaxed));
+    return end;
+}
+
+/* When the packet arrives. Both ports are occupied, each at its own rate; 0: at once. */
+static uint64_t arrival(struct shm_engine *e, struct shm_nic *n, const struct fab_hdr *h)
+{
+    struct seg_nic *d = seg_nic_at(e->map.seg, h->dst.host, h->dst.nic);
+    const struct fab_link *l = &n->nic.link;
+    const struct fab_desc *desc = &e->map.seg->head.desc;
+    uint64_t rx_rate = atomic_load_explicit(&d->link.rate, memory_order_relaxed);
+    uint64_t lat = (n->nic.cfg.latency_ns + desc->nic[h->dst.host][h->dst.nic].latency_ns) / 2 + l->delay_ns;
+
+    if (l->rate == 0 && rx_rate == 0) {
+        return lat == 0 ? 0 : seg_now() + lat;
+    }
+    uint64_t now = seg_now(), floor = n->throttled ? now - SHM_CREDIT_NS : now, end = floor;
+    n->throttled = false;
+    if (l->rate != 0) {
+        uint64_t dur = fab_link_ns(l->rate, h->len);
+        end = port_occupy(&n->seg->tx_free, floor, dur);
+        floor = end - dur;
+    }
+    if (rx_rate != 0) {
+        uint64_t rx_end = port_occupy(&d->rx_free, floor, fab_link_ns(rx_rate, h->len));
+        end = rx_end > end ? rx_end : end;
+    }
+    return end + lat;
+}
+
+static void record_publish(struct shm_engine *e, int slot, struct seg_rec *rec, uint64_t due)
+{
+    rec->due = due;
+    seg_ring_publish(&e->map, slot, rec);
+    if (slot != e->map.slot) {
+        seg_bell_ring(e->map.seg, slot);
+    }
+}
+
+static void record_repeat(struct shm_engine *e, struct shm_nic *n, int slot, const struct seg_rec *first)
+{
+    uint32_t body = first->len - (uint32_t)sizeof(*first);
+    struct seg_rec *again = seg_ring_reserve(&e->map, slot, body);
+
+    if (again == NULL) {
+        return;
+    }
+    /* The first record may be consumed by now, but only this process writes the ring: its bytes are still there. */
+    memcpy(again->body, first->body, body);
+    n->nic.cnt.dups_made++;
+    record_publish(e, slot, again, first->due);
+}
+
+void shm_pkt_send(struct fab_engine *base, struct fab_nic *nic, struct fab_qp *qp, struct fab_pkt *pkt)
+{
+    struct shm_engine *e = shm_engine_of(base);
+    struct shm_nic *n = shm_nic_of(nic);
+    struct shm_pkt *p = (struct shm_pkt *)pkt;
+    struct fab_hdr *h = &pkt->h;
+    bool response = h->op == FAB_OP_ACK || h->op == FAB_OP_READ_RESP;
+    enum fab_fate fate = fab_link_tx(&nic->link, response, fab_link_random(&nic->link) ? fab_rng_next(&e->rng) : 0);
+    uint64_t due = arrival(e, n, h);
+
+    atomic_fetch_add_explicit(&n->seg->count.tx_packets, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&n->seg->count.tx_bytes, h->len, memory_order_relaxed);
+    if (fate == FAB_DROP || p->rec == NULL) {
+        nic->cnt.acks_lost += fate == FAB_DROP && response && nic->link.ack_lost;
+        nic->cnt.tx_dropped++;
+        atomic_fetch_add_explicit(&n->seg->count.drops, 1, memory_order_relaxed);
+        pkt_put(e, p);
+        return;
+    }
+    /* A delay that ends lets nothing overtake: the same path stays in order. */
+    if (due < qp->eng_last) {
+        due = qp->eng_last;
+    }
+    qp->eng_last = due;
+    memcpy(p->rec->body, h, sizeof(*h));
+    record_publish(e, p->dst_slot, p->rec, due);
+    if (fate == FAB_TWICE) {
+        record_repeat(e, n, p->dst_slot, p->rec);
+    }
+    pkt_put(e, p);
+}
+
+static void nic_tx(struct shm_engine *e, struct shm_nic *n)
+{
+    n->tx_deadline = UINT64_MAX;
+    for (int i = 0; fab_nic_tx_pending(&n->nic); i++) {
+        if (i == SHM_TX_BATCH) {
+            n->tx_deadline = 0;
+            return;
+        }
+        if (n->nic.link.rate != 0) {
+            uint64_t free_at = atomic_load_explicit(&n->seg->tx_free, memory_order_relaxed);
+            if (free_at > e->now + SHM_AHEAD_NS) {
+                n->throttled = true;
+                deadline_set(n, free_at - SHM_AHEAD_NS / 2);
+                return;
+            }
+        }
+        if (!fab_nic_tx_next(&n->nic)) {
+            return;
+        }
+    }
+    n->throttled = false;
+}
+
+void shm_tx_run(struct shm_engine *e)
+{
+    for (int i = 0; i < e->map.seg->head.desc.nics; i++) {
+        if (fab_nic_tx_pending(&e->nic[i].nic)) {
+            nic_tx(e, &e->nic[i]);
+        }
+    }
+}

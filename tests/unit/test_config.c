@@ -1,0 +1,444 @@
+#include <check.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "r2_conf_file.h"
+#include "r2_config.h"
+#include "r2_log.h"
+
+static char warns[16384], infos[16384];
+static int warn_count;
+
+static void sink(enum r2_log_level level, const char *file, int line, const char *msg)
+{
+    char *to = level == R2_LOG_WARN ? warns : infos;
+    size_t used = strlen(to);
+
+    warn_count += level == R2_LOG_WARN;
+    snprintf(to + used, sizeof(warns) - used, "%s\n", msg + strlen("NET/R2 : "));
+}
+
+/* An environment of our own: pairs "NAME=value". */
+static char *env[32];
+
+static const char *env_get(void *arg, const char *name)
+{
+    size_t n = strlen(name);
+
+    for (int i = 0; env[i] != NULL; i++) {
+        if (strncmp(env[i], name, n) == 0 && env[i][n] == '=')
+            return env[i] + n + 1;
+    }
+    return NULL;
+}
+
+static char dir[64], lock_path[96], profile_path[96], profile_env[160];
+static struct r2_config cfg;
+
+static void fresh(void)
+{
+    strcpy(dir, "/tmp/r2-test-config-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(lock_path, sizeof(lock_path), "%s/lock.conf", dir);
+    snprintf(profile_path, sizeof(profile_path), "%s/profile.conf", dir);
+    snprintf(profile_env, sizeof(profile_env), "NCCL_R2_PROFILE=%s", profile_path);
+    memset(env, 0, sizeof(env));
+    warns[0] = infos[0] = '\0';
+    warn_count = 0;
+    r2_log_sink_set(sink);
+}
+
+static void remove_files(void)
+{
+    chmod(dir, 0700);
+    unlink(lock_path);
+    unlink(profile_path);
+    rmdir(dir);
+}
+
+static void put(const char *path, const char *text, mode_t mode)
+{
+    FILE *f = fopen(path, "w");
+
+    ck_assert_ptr_nonnull(f);
+    fputs(text, f);
+    fclose(f);
+    chmod(path, mode);
+}
+
+/* The administrator's file: one that this process may not write (a plain user), or root's own (root). */
+static void put_lock(const char *text)
+{
+    put(lock_path, text, 0444);
+    chmod(dir, 0555);
+}
+
+static void load(void)
+{
+    struct r2_config_sources src = {.get_env = env_get, .environ_names = env, .lock_path = lock_path};
+
+    r2_config_load(&cfg, &src);
+    r2_config_log(&cfg);
+    r2_log_flush();
+}
+
+START_TEST(defaults)
+{
+    load();
+    ck_assert_int_eq(cfg.failover, 1);
+    ck_assert_int_eq(cfg.t_dead_ms, 5000);
+    ck_assert_int_eq(cfg.ack, R2_ACK_E2E);
+    ck_assert_int_eq(cfg.ib_gid_index, -1);
+    ck_assert_int_eq(cfg.ib_disable, 0);
+    ck_assert_str_eq(cfg.backup_nics, "");
+    ck_assert_str_eq(cfg.error, "");
+    ck_assert_str_eq(infos, "");
+    ck_assert_str_eq(warns, "");
+}
+END_TEST
+
+/* Every row's default is inside its own range, names are unique and enums have choices. */
+START_TEST(table_is_sound)
+{
+    int n;
+    const struct r2_opt_row *r = r2_config_rows(&n);
+    char text[R2_OPT_STRING_MAX], why[256];
+
+    r2_config_defaults(&cfg);
+    for (int i = 0; i < n; i++) {
+        ck_assert_int_eq(strncmp(r[i].name, "NCCL_", 5), 0);
+        ck_assert_uint_gt(strlen(r[i].help), 8);
+        r2_config_text(&cfg, i, text, sizeof(text));
+        ck_assert_msg(r2_config_set(&cfg, r[i].name, text, why, sizeof(why)) == 0, "%s: own text refused: %s", r[i].name, why);
+        ck_assert_msg(r2_config_set(&cfg, r[i].name, r[i].def, why, sizeof(why)) == 0, "%s", why);
+        if (r[i].type == R2_OPT_INT)
+            ck_assert_int_le(r[i].min, r[i].max);
+        if (r[i].type == R2_OPT_ENUM)
+            ck_assert_ptr_nonnull(strchr(r[i].choices, '|'));
+        for (int j = 0; j < i; j++) {
+            ck_assert_str_ne(r[i].name, r[j].name);
+            ck_assert_uint_ne(r[i].offset, r[j].offset);
+        }
+    }
+}
+END_TEST
+
+static const struct {
+    const char *name, *value;
+    int64_t want; /* -999: refused */
+} values[] = {
+    {"NCCL_R2_T_ACK", "0", 0},           {"NCCL_R2_T_ACK", "1000000", 1000000}, {"NCCL_R2_T_ACK", "1000001", -999},
+    {"NCCL_R2_T_ACK", "-1", -999},       {"NCCL_R2_T_ACK", "0x10", 16},         {"NCCL_R2_T_ACK", "010", 8},
+    {"NCCL_R2_T_ACK", " 5", -999},       {"NCCL_R2_T_ACK", "5 ", -999},         {"NCCL_R2_T_ACK", "5ms", -999},
+    {"NCCL_R2_T_ACK", "", -999},         {"NCCL_R2_T_ACK", "+7", 7},            {"NCCL_R2_T_ACK", "5 # note", -999},
+    {"NCCL_R2_T_ACK", "99999999999999999999", -999},
+    {"NCCL_R2_T_ACK", "\"5\"", -999},    {"NCCL_R2_FAILOVER", "on", 1},         {"NCCL_R2_FAILOVER", "OFF", 0},
+    {"NCCL_R2_FAILOVER", "yes", 1},      {"NCCL_R2_FAILOVER", "no", 0},         {"NCCL_R2_FAILOVER", "true", 1},
+    {"NCCL_R2_FAILOVER", "false", 0},    {"NCCL_R2_FAILOVER", "1", 1},          {"NCCL_R2_FAILOVER", "0", 0},
+    {"NCCL_R2_FAILOVER", "2", -999},     {"NCCL_R2_FAILOVER", "o", -999},       {"NCCL_R2_FAILOVER", "on ", -999},
+    {"NCCL_R2_ACK", "cqe", R2_ACK_CQE},  {"NCCL_R2_ACK", "e2e", R2_ACK_E2E},    {"NCCL_R2_ACK", "e2", -999},
+    {"NCCL_R2_ACK", "e2e|cqe", -999},    {"NCCL_R2_ACK", "1", -999},            {"NCCL_IB_GID_INDEX", "-1", -1},
+    {"NCCL_IB_GID_INDEX", "-2", -999},   {"NCCL_IB_DISABLE", "2", 1},
+};
+
+START_TEST(value_table)
+{
+    int n, row = -1;
+    const struct r2_opt_row *r = r2_config_rows(&n);
+    char why[256] = "";
+    int rc;
+
+    r2_config_defaults(&cfg);
+    for (int i = 0; i < n; i++)
+        row = strcmp(r[i].name, values[_i].name) == 0 ? i : row;
+    ck_assert_int_ge(row, 0);
+    rc = r2_config_set(&cfg, values[_i].name, values[_i].value, why, sizeof(why));
+    if (values[_i].want == -999) {
+        ck_assert_int_eq(rc, -1);
+        ck_assert_ptr_nonnull(strstr(why, values[_i].name));
+        ck_assert_ptr_nonnull(strstr(why, "expected"));
+    } else {
+        ck_assert_msg(rc == 0, "%s", why);
+        ck_assert_int_eq(*(int64_t *)((char *)&cfg + r[row].offset), values[_i].want);
+    }
+}
+END_TEST
+
+START_TEST(set_refuses_unknown_and_too_long)
+{
+    char big[300], why[256];
+
+    memset(big, 'a', sizeof(big) - 1);
+    big[sizeof(big) - 1] = '\0';
+    r2_config_defaults(&cfg);
+    ck_assert_int_eq(r2_config_set(&cfg, "NCCL_R2_NOPE", "1", why, sizeof(why)), -1);
+    ck_assert_ptr_nonnull(strstr(why, "NCCL_R2_NOPE"));
+    ck_assert_int_eq(r2_config_set(&cfg, "NCCL_IB_HCA", big, why, sizeof(why)), -1);
+    ck_assert_str_eq(cfg.ib_hca, "");
+    big[255] = '\0';
+    ck_assert_int_eq(r2_config_set(&cfg, "NCCL_IB_HCA", big, why, sizeof(why)), 0);
+    ck_assert_uint_eq(strlen(cfg.ib_hca), 255);
+}
+END_TEST
+
+START_TEST(environment_is_read_and_logged)
+{
+    env[0] = "NCCL_R2_T_DEAD=77";
+    env[1] = "NCCL_R2_ACK=cqe";
+    env[2] = "NCCL_R2_FAILOVER=on"; /* its default: not logged */
+    env[3] = "NCCL_R2_T_ACK=";      /* taken back: not an error */
+    load();
+    ck_assert_int_eq(cfg.t_dead_ms, 77);
+    ck_assert_int_eq(cfg.ack, R2_ACK_CQE);
+    ck_assert_int_eq(cfg.t_ack_us, 20);
+    ck_assert_str_eq(cfg.error, "");
+    ck_assert_str_eq(warns, "");
+    ck_assert_str_eq(infos, "NCCL_R2_ACK=cqe source=environment default=e2e\n"
+                            "NCCL_R2_T_DEAD=77 source=environment default=5000\n");
+}
+END_TEST
+
+START_TEST(bad_value_is_kept_as_error)
+{
+    env[0] = "NCCL_R2_T_DEAD=soon";
+    env[1] = "NCCL_R2_T_ACK=-4";
+    load();
+    ck_assert_str_eq(cfg.error, "NCCL_R2_T_ACK=-4 (environment): expected a whole number from 0 to 1000000 us");
+    ck_assert_int_eq(cfg.t_dead_ms, 5000);
+    ck_assert_int_eq(cfg.t_ack_us, 20);
+    ck_assert_int_eq(warn_count, 2);
+    ck_assert_ptr_nonnull(strstr(warns, "NCCL_R2_T_DEAD=soon"));
+}
+END_TEST
+
+/* NCCL's own variables: NCCL's habit. */
+START_TEST(bad_value_of_nccl_is_no_error)
+{
+    env[0] = "NCCL_IB_TIMEOUT=99";
+    env[1] = "NCCL_IB_TC=abc";
+    load();
+    ck_assert_str_eq(cfg.error, "");
+    ck_assert_str_eq(warns, "");
+    ck_assert_int_eq(cfg.ib_timeout, 20);
+    ck_assert_str_eq(infos, "Invalid value 99 for NCCL_IB_TIMEOUT, using default 20\n"
+                            "Invalid value abc for NCCL_IB_TC, using default 0\n");
+}
+END_TEST
+
+START_TEST(near_misses)
+{
+    env[0] = "NCCL_R2_FAILOVR=off";
+    env[1] = "NCCL_R2_failover=off";
+    env[2] = "NCCL_R2_SOMETHING_ELSE=1";
+    env[3] = "R2_ACCESS_KEY_ID=secret-of-somebody";
+    env[4] = "NCCL_R2_T_DEAD =5";
+    env[5] = "NO_EQUALS_SIGN";
+    load();
+    ck_assert_int_eq(warn_count, 3);
+    ck_assert_str_eq(warns, "unknown variable NCCL_R2_FAILOVR in the environment: did you mean NCCL_R2_FAILOVER?\n"
+                            "unknown variable NCCL_R2_failover in the environment: did you mean NCCL_R2_FAILOVER?\n"
+                            "unknown variable NCCL_R2_T_DEAD  in the environment: did you mean NCCL_R2_T_DEAD?\n");
+    ck_assert_int_eq(cfg.failover, 1);
+    ck_assert_ptr_null(strstr(infos, "secret"));
+}
+END_TEST
+
+START_TEST(distance)
+{
+    ck_assert_int_eq(r2_conf_name_distance("abc", "abc", 2), 0);
+    ck_assert_int_eq(r2_conf_name_distance("abc", "ABC", 2), 0);
+    ck_assert_int_eq(r2_conf_name_distance("abc", "abd", 2), 1);
+    ck_assert_int_eq(r2_conf_name_distance("abc", "ab", 2), 1);
+    ck_assert_int_eq(r2_conf_name_distance("abc", "xabcy", 2), 2);
+    ck_assert_int_eq(r2_conf_name_distance("kitten", "sitting", 3), 3);
+    ck_assert_int_eq(r2_conf_name_distance("kitten", "sitting", 2), 3);
+    ck_assert_int_eq(r2_conf_name_distance("", "ab", 2), 2);
+    ck_assert_int_eq(r2_conf_name_distance("abcd", "badc", 2), 3);
+}
+END_TEST
+
+START_TEST(lock_beats_environment)
+{
+    put_lock("# the administrator's\nNCCL_R2_FAILOVER=on\nNCCL_R2_T_DEAD=9000\nNCCL_R2_T_DEAD=1\nNCCL_R2_ACK=e2e\r\n");
+    env[0] = "NCCL_R2_FAILOVER=off";
+    env[1] = "NCCL_R2_T_DEAD=9000";
+    load();
+    ck_assert_int_eq(cfg.failover, 1);
+    ck_assert_int_eq(cfg.t_dead_ms, 9000);
+    ck_assert_int_eq(cfg.source[0], R2_SRC_LOCK);
+    ck_assert_str_eq(warns, "NCCL_R2_FAILOVER=off (environment) overruled by lock.conf: on\n");
+    ck_assert_str_eq(cfg.error, "");
+    ck_assert_ptr_nonnull(strstr(infos, "NCCL_R2_T_DEAD=9000 source=lock.conf default=5000\n"));
+    ck_assert_ptr_nonnull(strstr(infos, "NCCL_R2_FAILOVER=on source=lock.conf default=on\n"));
+}
+END_TEST
+
+START_TEST(lock_conflict_may_end_the_job)
+{
+    put_lock("NCCL_R2_FAILOVER=on\nNCCL_R2_LOCK_CONFLICT=fail\n");
+    env[0] = "NCCL_R2_FAILOVER=off";
+    load();
+    ck_assert_ptr_nonnull(strstr(cfg.error, "NCCL_R2_FAILOVER is pinned by lock.conf"));
+    env[0] = "NCCL_R2_FAILOVER=1"; /* the same, in other words */
+    load();
+    ck_assert_str_eq(cfg.error, "");
+}
+END_TEST
+
+START_TEST(writable_lock_is_ignored)
+{
+    put(lock_path, "NCCL_R2_FAILOVER=off\n", 0666);
+    load();
+    ck_assert_int_eq(cfg.failover, 1);
+    ck_assert_int_eq(warn_count, 1);
+    ck_assert_ptr_nonnull(strstr(warns, "is ignored"));
+    ck_assert_ptr_nonnull(strstr(warns, lock_path));
+}
+END_TEST
+
+/* A file that the job cannot write in a folder that it can: it could put another in its place. */
+START_TEST(replaceable_lock_is_ignored)
+{
+    put(lock_path, "NCCL_R2_FAILOVER=off\n", 0444);
+    chmod(dir, 0777);
+    load();
+    ck_assert_int_eq(cfg.failover, 1);
+    ck_assert_ptr_nonnull(strstr(warns, "is ignored"));
+}
+END_TEST
+
+START_TEST(lock_that_is_no_file_is_an_error)
+{
+    ck_assert_int_eq(mkdir(lock_path, 0555), 0);
+    chmod(dir, 0555);
+    load();
+    ck_assert_ptr_nonnull(strstr(cfg.error, "cannot be read"));
+    chmod(dir, 0755);
+    rmdir(lock_path);
+}
+END_TEST
+
+START_TEST(bad_and_unknown_lines_of_a_lock)
+{
+    put_lock("NCCL_R2_T_DEAD = 5\nNCCL_R2_WHAT=1\nNCCL_R2_T_ACK=x\nOTHER=1\n");
+    load();
+    ck_assert_ptr_nonnull(strstr(warns, "unknown option 'NCCL_R2_T_DEAD ' in lock.conf: did you mean NCCL_R2_T_DEAD?"));
+    ck_assert_ptr_nonnull(strstr(warns, "unknown option 'NCCL_R2_WHAT' in lock.conf\n"));
+    ck_assert_ptr_null(strstr(warns, "OTHER"));
+    ck_assert_str_eq(cfg.error, "NCCL_R2_T_ACK=x (lock.conf): expected a whole number from 0 to 1000000 us");
+}
+END_TEST
+
+START_TEST(profile_is_weakest)
+{
+    put(profile_path, "NCCL_R2_T_DEAD=11\nNCCL_R2_T_ACK=12\nNCCL_R2_LINGER=13\n", 0666);
+    put_lock("NCCL_R2_LINGER=14\n");
+    env[0] = profile_env;
+    env[1] = "NCCL_R2_T_ACK=99";
+    load();
+    ck_assert_int_eq(cfg.t_dead_ms, 11);
+    ck_assert_int_eq(cfg.t_ack_us, 99);
+    ck_assert_int_eq(cfg.t_linger_ms, 14);
+    ck_assert_str_eq(warns, "NCCL_R2_LINGER=13 (profile) overruled by lock.conf: 14\n");
+    ck_assert_ptr_nonnull(strstr(infos, "NCCL_R2_T_ACK=12 (profile) overruled by environment: 99\n"));
+    ck_assert_ptr_nonnull(strstr(infos, "NCCL_R2_T_DEAD=11 source=profile default=5000\n"));
+}
+END_TEST
+
+START_TEST(missing_profile_is_an_error)
+{
+    env[0] = profile_env;
+    load();
+    ck_assert_ptr_nonnull(strstr(cfg.error, "NCCL_R2_PROFILE"));
+    ck_assert_ptr_nonnull(strstr(cfg.error, profile_path));
+}
+END_TEST
+
+START_TEST(line_rules)
+{
+    struct r2_conf_pair p;
+    char big[3000];
+
+    ck_assert_int_eq(r2_conf_line_parse("A=b\n", &p), 1);
+    ck_assert_str_eq(p.name, "A");
+    ck_assert_str_eq(p.value, "b");
+    ck_assert_int_eq(r2_conf_line_parse("A=b\r\n", &p), 1);
+    ck_assert_str_eq(p.value, "b");
+    ck_assert_int_eq(r2_conf_line_parse("A=b=c # d", &p), 1);
+    ck_assert_str_eq(p.value, "b=c # d");
+    ck_assert_int_eq(r2_conf_line_parse(" A =\"b\" ", &p), 1);
+    ck_assert_str_eq(p.name, " A ");
+    ck_assert_str_eq(p.value, "\"b\" ");
+    ck_assert_int_eq(r2_conf_line_parse("#A=b", &p), 0);
+    ck_assert_int_eq(r2_conf_line_parse(" #A=b", &p), 1);
+    ck_assert_int_eq(r2_conf_line_parse("A", &p), 0);
+    ck_assert_int_eq(r2_conf_line_parse("\n", &p), 0);
+    ck_assert_int_eq(r2_conf_line_parse("", &p), 0);
+    ck_assert_int_eq(r2_conf_line_parse("A=", &p), 1);
+    ck_assert_str_eq(p.value, "");
+    memset(big, 'v', sizeof(big) - 1);
+    big[sizeof(big) - 1] = '\0';
+    big[1100] = '=';
+    ck_assert_int_eq(r2_conf_line_parse(big, &p), 1);
+    ck_assert_uint_eq(strlen(p.name), 1023);
+    ck_assert_uint_eq(strlen(p.value), 1023);
+}
+END_TEST
+
+START_TEST(digest_covers_policy_only)
+{
+    char why[128];
+    uint32_t d;
+
+    r2_config_defaults(&cfg);
+    d = r2_config_digest(&cfg);
+    ck_assert_int_eq(r2_config_set(&cfg, "NCCL_R2_LOG", "trace", why, sizeof(why)), 0);
+    ck_assert_int_eq(r2_config_set(&cfg, "NCCL_SOCKET_IFNAME", "eth9", why, sizeof(why)), 0);
+    ck_assert_uint_eq(r2_config_digest(&cfg), d);
+    ck_assert_int_eq(r2_config_set(&cfg, "NCCL_R2_ACK", "cqe", why, sizeof(why)), 0);
+    ck_assert_uint_ne(r2_config_digest(&cfg), d);
+    ck_assert_int_eq(r2_config_set(&cfg, "NCCL_R2_ACK", "e2e", why, sizeof(why)), 0);
+    ck_assert_uint_eq(r2_config_digest(&cfg), d);
+    ck_assert_int_eq(r2_config_set(&cfg, "NCCL_R2_BACKUP_NICS", "mlx5_1", why, sizeof(why)), 0);
+    ck_assert_uint_ne(r2_config_digest(&cfg), d);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("config");
+    TCase *t = tcase_create("config");
+    SRunner *r;
+    int failed;
+
+    tcase_add_checked_fixture(t, fresh, remove_files);
+    tcase_add_test(t, defaults);
+    tcase_add_test(t, table_is_sound);
+    tcase_add_loop_test(t, value_table, 0, sizeof(values) / sizeof(values[0]));
+    tcase_add_test(t, set_refuses_unknown_and_too_long);
+    tcase_add_test(t, environment_is_read_and_logged);
+    tcase_add_test(t, bad_value_is_kept_as_error);
+    tcase_add_test(t, bad_value_of_nccl_is_no_error);
+    tcase_add_test(t, near_misses);
+    tcase_add_test(t, distance);
+    tcase_add_test(t, lock_beats_environment);
+    tcase_add_test(t, lock_conflict_may_end_the_job);
+    tcase_add_test(t, writable_lock_is_ignored);
+    tcase_add_test(t, replaceable_lock_is_ignored);
+    tcase_add_test(t, lock_that_is_no_file_is_an_error);
+    tcase_add_test(t, bad_and_unknown_lines_of_a_lock);
+    tcase_add_test(t, profile_is_weakest);
+    tcase_add_test(t, missing_profile_is_an_error);
+    tcase_add_test(t, line_rules);
+    tcase_add_test(t, digest_covers_policy_only);
+    suite_add_tcase(s, t);
+    r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

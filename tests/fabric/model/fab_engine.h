@@ -56,9 +56,11 @@ struct fab_engine_ops {
     /* Disarms @t; nothing if it is not armed. After it, fire does not run. */
     void (*timer_cancel)(struct fab_engine *e, struct fab_timer *t);
 
-    /* A packet with room for @len bytes of payload at pkt->data, to be filled by the model and given to pkt_send. NULL: no room
-     * towards @dst now; the queue pair stays in the transmit ring and is asked again at the next fab_nic_tx_next. */
-    struct fab_pkt *(*pkt_alloc)(struct fab_engine *e, struct fab_nic *nic, const struct fab_addr *dst, uint32_t len);
+    /* A packet with room for @len bytes of payload at pkt->data, to be filled by the model and given to pkt_send. It will go to
+     * queue pair @dst_qpn at @dst (so an engine can prepare it where the receiver finds it). NULL:
+     * no room towards @dst now; the queue pair stays in the transmit ring and is asked again at the next fab_nic_tx_next. */
+    struct fab_pkt *(*pkt_alloc)(struct fab_engine *e, struct fab_nic *nic, const struct fab_addr *dst, uint32_t dst_qpn,
+                                 uint32_t len);
     /* Takes the packet that @qp put on the wire of @nic. Order between packets of one @qp must be kept by a healthy fabric. */
     void (*pkt_send)(struct fab_engine *e, struct fab_nic *nic, struct fab_qp *qp, struct fab_pkt *pkt);
     /* Gives back a packet received through fab_nic_rx. May come later than the return of fab_nic_rx: when dma_delay is not 0, the

@@ -1,0 +1,368 @@
+#include "failover/fo_proto.h"
+
+static const char *const names[] = {
+    [FO_REQ] = "REQ",         [FO_REP] = "REP",   [FO_CONF] = "CONF",     [FO_READY] = "READY",     [FO_REFUSE] = "REFUSE",
+    [FO_NIC_DOWN] = "NIC_DOWN", [FO_NIC_DOWN_OK] = "NIC_DOWN_OK", [FO_DOWN] = "DOWN", [FO_FENCED] = "FENCED",
+    [FO_SETTLED] = "SETTLED", [FO_BYE] = "BYE",   [FO_BYE_OK] = "BYE_OK", [FO_GONE] = "GONE",
+};
+
+const char *fo_type_name(enum fo_type t)
+{
+    return (unsigned)t < sizeof(names) / sizeof(names[0]) && names[t] ? names[t] : "?";
+}
+
+/* --- pieces --- */
+
+static void put_addr(struct r2_writer *w, const struct ib_path_addr *a)
+{
+    r2_put(w, a->qpn, 4);
+    r2_put(w, a->psn, 4);
+    r2_put(w, a->nic_gen, 4);
+    r2_put(w, a->ring_addr, 8);
+    r2_put(w, a->ring_key, 4);
+    r2_put(w, a->port.link_layer, 1);
+    r2_put(w, a->port.mtu, 1);
+    r2_put(w, a->port.lid, 2);
+    r2_put_bytes(w, a->port.gid, 16);
+}
+
+static void get_addr(struct r2_reader *r, struct ib_path_addr *a)
+{
+    memset(a, 0, sizeof(*a));
+    a->qpn = (uint32_t)r2_get(r, 4);
+    a->psn = (uint32_t)r2_get(r, 4);
+    a->nic_gen = (uint32_t)r2_get(r, 4);
+    a->ring_addr = r2_get(r, 8);
+    a->ring_key = (uint32_t)r2_get(r, 4);
+    a->port.link_layer = (uint8_t)r2_get(r, 1);
+    a->port.mtu = (uint8_t)r2_get(r, 1);
+    a->port.lid = (uint16_t)r2_get(r, 2);
+    r2_get_bytes(r, a->port.gid, 16);
+    if (a->qpn > 0xffffff || a->psn > 0xffffff || a->port.mtu < IBV_MTU_256 || a->port.mtu > IBV_MTU_4096) {
+        r->bad = r->bad || a->qpn != 0 || a->psn != 0;
+    }
+}
+
+static void put_path(struct r2_writer *w, const struct fo_path_ent *e)
+{
+    r2_put(w, e->s_nic, 1);
+    r2_put(w, e->r_nic, 1);
+    r2_put(w, e->ok, 1);
+    put_addr(w, &e->addr);
+}
+
+static void get_path(struct r2_reader *r, struct fo_path_ent *e)
+{
+    e->s_nic = (uint8_t)r2_get(r, 1);
+    e->r_nic = (uint8_t)r2_get(r, 1);
+    e->ok = (uint8_t)r2_get(r, 1);
+    get_addr(r, &e->addr);
+    if (e->s_nic >= FO_MAX_NICS || e->r_nic >= FO_MAX_NICS) {
+        r->bad = 1;
+    }
+}
+
+static void get_text(struct r2_reader *r, char *dst, size_t n)
+{
+    r2_get_bytes(r, dst, n);
+    dst[n - 1] = 0;
+    for (size_t i = 0; dst[i]; i++) { /* it is going to be printed */
+        if ((unsigned char)dst[i] < 0x20 || (unsigned char)dst[i] > 0x7e) {
+            dst[i] = '?';
+        }
+    }
+}
+
+/* --- records --- */
+
+static void put_req(struct r2_writer *w, const struct fo_req *m)
+{
+    r2_put(w, m->src, 4);
+    r2_put(w, m->listen, 4);
+    r2_put(w, m->dev, 1);
+    r2_put(w, m->nnics, 1);
+    r2_put(w, m->digest, 4);
+    r2_put_bytes(w, m->host, FO_HOST_NAME);
+    for (int i = 0; i < m->nnics && i < FO_MAX_NICS; i++) {
+        r2_put_bytes(w, m->nic[i].name, FO_NIC_NAME);
+        r2_put(w, (uint16_t)m->nic[i].rail, 2);
+        r2_put(w, m->nic[i].usable, 1);
+        r2_put(w, m->nic[i].gen, 4);
+    }
+}
+
+static void get_req(struct r2_reader *r, struct fo_req *m)
+{
+    m->src = (uint32_t)r2_get(r, 4);
+    m->listen = (uint32_t)r2_get(r, 4);
+    m->dev = (uint8_t)r2_get(r, 1);
+    m->nnics = (uint8_t)r2_get(r, 1);
+    m->digest = (uint32_t)r2_get(r, 4);
+    get_text(r, m->host, FO_HOST_NAME);
+    if (m->nnics > FO_MAX_NICS || m->dev >= m->nnics) {
+        r->bad = 1;
+    }
+    for (int i = 0; !r->bad && i < m->nnics; i++) {
+        get_text(r, m->nic[i].name, FO_NIC_NAME);
+        m->nic[i].rail = (int16_t)r2_get(r, 2);
+        m->nic[i].usable = (uint8_t)r2_get(r, 1);
+        m->nic[i].gen = (uint32_t)r2_get(r, 4);
+    }
+}
+
+static void put_rep(struct r2_writer *w, const struct fo_rep *m)
+{
+    r2_put(w, m->dst, 4);
+    r2_put(w, m->src, 4);
+    r2_put(w, m->dev, 1);
+    r2_put(w, m->npaths, 1);
+    r2_put(w, m->rq_depth, 2);
+    r2_put(w, m->digest, 4);
+    r2_put_bytes(w, m->host, FO_HOST_NAME);
+    for (int i = 0; i < m->npaths && i < IB_MAX_PATHS; i++) {
+        r2_put_bytes(w, m->nic_name[i], FO_NIC_NAME);
+        put_path(w, &m->path[i]);
+    }
+}
+
+static void get_rep(struct r2_reader *r, struct fo_rep *m)
+{
+    m->dst = (uint32_t)r2_get(r, 4);
+    m->src = (uint32_t)r2_get(r, 4);
+    m->dev = (uint8_t)r2_get(r, 1);
+    m->npaths = (uint8_t)r2_get(r, 1);
+    m->rq_depth = (uint16_t)r2_get(r, 2);
+    m->digest = (uint32_t)r2_get(r, 4);
+    get_text(r, m->host, FO_HOST_NAME);
+    if (m->npaths == 0 || m->npaths > IB_MAX_PATHS || m->rq_depth < 32 || m->rq_depth > 256) {
+        r->bad = 1;
+    }
+    for (int i = 0; !r->bad && i < m->npaths; i++) {
+        get_text(r, m->nic_name[i], FO_NIC_NAME);
+        get_path(r, &m->path[i]);
+    }
+}
+
+static void put_conf(struct r2_writer *w, const struct fo_conf *m)
+{
+    r2_put(w, m->dst, 4);
+    r2_put(w, m->src, 4);
+    r2_put(w, m->npaths, 1);
+    for (int i = 0; i < m->npaths && i < IB_MAX_PATHS; i++) {
+        put_path(w, &m->path[i]);
+    }
+}
+
+static void get_conf(struct r2_reader *r, struct fo_conf *m)
+{
+    m->dst = (uint32_t)r2_get(r, 4);
+    m->src = (uint32_t)r2_get(r, 4);
+    m->npaths = (uint8_t)r2_get(r, 1);
+    if (m->npaths == 0 || m->npaths > IB_MAX_PATHS) {
+        r->bad = 1;
+    }
+    for (int i = 0; !r->bad && i < m->npaths; i++) {
+        get_path(r, &m->path[i]);
+    }
+}
+
+static void put_fenced(struct r2_writer *w, const struct fo_fenced *m)
+{
+    r2_put(w, m->dst, 4);
+    r2_put(w, m->src, 4);
+    r2_put(w, m->life, 4);
+    r2_put(w, m->path, 1);
+    r2_put(w, m->flags, 1);
+    r2_put(w, m->n, 2);
+    r2_put(w, m->acked, 8);
+    r2_put(w, m->base, 8);
+    for (int i = 0; i < m->n && i < R2_LEDGER_WINDOW; i++) {
+        r2_put(w, m->mask[i], 2);
+    }
+}
+
+static void get_fenced(struct r2_reader *r, struct fo_fenced *m)
+{
+    m->dst = (uint32_t)r2_get(r, 4);
+    m->src = (uint32_t)r2_get(r, 4);
+    m->life = (uint32_t)r2_get(r, 4);
+    m->path = (uint8_t)r2_get(r, 1);
+    m->flags = (uint8_t)r2_get(r, 1);
+    m->n = (uint16_t)r2_get(r, 2);
+    m->acked = r2_get(r, 8);
+    m->base = r2_get(r, 8);
+    if (m->n > R2_LEDGER_WINDOW || m->path >= IB_MAX_PATHS) {
+        r->bad = 1;
+    }
+    for (int i = 0; !r->bad && i < m->n; i++) {
+        m->mask[i] = (uint16_t)r2_get(r, 2);
+    }
+}
+
+static void put_small(struct r2_writer *w, enum fo_type type, const union fo_body *b)
+{
+    switch (type) {
+    case FO_READY:
+        r2_put(w, b->ready.dst, 4);
+        r2_put(w, b->ready.src, 4);
+        r2_put(w, b->ready.up, 1);
+        break;
+    case FO_REFUSE:
+        r2_put(w, b->refuse.dst, 4);
+        r2_put(w, b->refuse.src, 4);
+        r2_put(w, b->refuse.listen, 4);
+        r2_put_bytes(w, b->refuse.why, sizeof(b->refuse.why));
+        break;
+    case FO_NIC_DOWN:
+    case FO_NIC_DOWN_OK:
+        r2_put(w, b->nic_down.nic, 1);
+        r2_put(w, b->nic_down.reason, 1);
+        r2_put(w, b->nic_down.gen, 4);
+        break;
+    case FO_DOWN:
+        r2_put(w, b->down.dst, 4);
+        r2_put(w, b->down.src, 4);
+        r2_put(w, b->down.life, 4);
+        r2_put(w, b->down.path, 1);
+        r2_put(w, b->down.reason, 1);
+        r2_put(w, b->down.flags, 1);
+        r2_put(w, b->down.wc_status, 1);
+        break;
+    case FO_SETTLED:
+        r2_put(w, b->settled.dst, 4);
+        r2_put(w, b->settled.src, 4);
+        r2_put(w, b->settled.life, 4);
+        r2_put(w, b->settled.path, 1);
+        r2_put(w, b->settled.flags, 1);
+        break;
+    case FO_BYE_OK:
+    case FO_GONE:
+        r2_put(w, b->bye_ok.dst, 4);
+        r2_put(w, b->bye_ok.src, 4);
+        break;
+    default:
+        w->bad = 1;
+    }
+}
+
+static void get_small(struct r2_reader *r, enum fo_type type, union fo_body *b)
+{
+    switch (type) {
+    case FO_READY:
+        b->ready.dst = (uint32_t)r2_get(r, 4);
+        b->ready.src = (uint32_t)r2_get(r, 4);
+        b->ready.up = (uint8_t)r2_get(r, 1);
+        break;
+    case FO_REFUSE:
+        b->refuse.dst = (uint32_t)r2_get(r, 4);
+        b->refuse.src = (uint32_t)r2_get(r, 4);
+        b->refuse.listen = (uint32_t)r2_get(r, 4);
+        get_text(r, b->refuse.why, sizeof(b->refuse.why));
+        break;
+    case FO_NIC_DOWN:
+    case FO_NIC_DOWN_OK:
+        b->nic_down.nic = (uint8_t)r2_get(r, 1);
+        b->nic_down.reason = (uint8_t)r2_get(r, 1);
+        b->nic_down.gen = (uint32_t)r2_get(r, 4);
+        r->bad |= b->nic_down.nic >= FO_MAX_NICS;
+        break;
+    case FO_DOWN:
+        b->down.dst = (uint32_t)r2_get(r, 4);
+        b->down.src = (uint32_t)r2_get(r, 4);
+        b->down.life = (uint32_t)r2_get(r, 4);
+        b->down.path = (uint8_t)r2_get(r, 1);
+        b->down.reason = (uint8_t)r2_get(r, 1);
+        b->down.flags = (uint8_t)r2_get(r, 1);
+        b->down.wc_status = (uint8_t)r2_get(r, 1);
+        r->bad |= b->down.path >= IB_MAX_PATHS;
+        break;
+    case FO_SETTLED:
+        b->settled.dst = (uint32_t)r2_get(r, 4);
+        b->settled.src = (uint32_t)r2_get(r, 4);
+        b->settled.life = (uint32_t)r2_get(r, 4);
+        b->settled.path = (uint8_t)r2_get(r, 1);
+        b->settled.flags = (uint8_t)r2_get(r, 1);
+        r->bad |= b->settled.path >= IB_MAX_PATHS;
+        break;
+    default: /* BYE_OK, GONE */
+        b->bye_ok.dst = (uint32_t)r2_get(r, 4);
+        b->bye_ok.src = (uint32_t)r2_get(r, 4);
+        break;
+    }
+}
+
+size_t fo_pack(enum fo_type type, const union fo_body *body, uint8_t *out, size_t room)
+{
+    struct r2_writer w = {.p = out, .end = out + room};
+    size_t len;
+
+    r2_put(&w, type, 1);
+    r2_put(&w, FO_PROTO_VERSION, 1);
+    r2_put(&w, 0, 2);
+    switch (type) {
+    case FO_REQ:
+        put_req(&w, &body->req);
+        break;
+    case FO_REP:
+        put_rep(&w, &body->rep);
+        break;
+    case FO_CONF:
+        put_conf(&w, &body->conf);
+        break;
+    case FO_FENCED:
+    case FO_BYE:
+        put_fenced(&w, &body->fenced);
+        break;
+    default:
+        put_small(&w, type, body);
+        break;
+    }
+    if (w.bad) {
+        return 0;
+    }
+    len = (size_t)(w.p - out);
+    out[2] = (uint8_t)(len - 4);
+    out[3] = (uint8_t)((len - 4) >> 8);
+    return len;
+}
+
+int fo_unpack(struct r2_reader *r, union fo_body *body, const char **why)
+{
+    while (r->p < r->end) {
+        unsigned type = (unsigned)r2_get(r, 1), version = (unsigned)r2_get(r, 1), len = (unsigned)r2_get(r, 2);
+        struct r2_reader b = {.p = r->p, .end = r->p + len};
+
+        if (r->bad || (size_t)(r->end - r->p) < len) {
+            *why = "truncated record";
+            return -1;
+        }
+        r->p += len;
+        if (type < FO_REQ || type > FO_GONE || version != FO_PROTO_VERSION) {
+            continue;
+        }
+        switch (type) {
+        case FO_REQ:
+            get_req(&b, &body->req);
+            break;
+        case FO_REP:
+            get_rep(&b, &body->rep);
+            break;
+        case FO_CONF:
+            get_conf(&b, &body->conf);
+            break;
+        case FO_FENCED:
+        case FO_BYE:
+            get_fenced(&b, &body->fenced);
+            break;
+        default:
+            get_small(&b, (enum fo_type)type, body);
+            break;
+        }
+        if (b.bad || b.p != b.end) {
+            *why = fo_type_name((enum fo_type)type);
+            return -1;
+        }
+        return (int)type;
+    }
+    return 0;
+}

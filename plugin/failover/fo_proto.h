@@ -1,0 +1,145 @@
+/*
+ * Control records between two processes (protocol section 4, P30): packing, unpacking, limits. Pure.
+ *
+ * An OOB message is a list of records. A record: u8 type, u8 version (1), u16 length of the body, body; integers little endian.
+ * Connections are named by the number their owner gave them: `dst` is of the process addressed, `src` of the sender's process.
+ * Unknown types are skipped (a newer peer); a known type with a wrong length or field is an error of the whole message.
+ */
+#ifndef FO_PROTO_H
+#define FO_PROTO_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ib_transport/ib_path.h"
+#include "r2_ledger.h"
+#include "r2_wire.h"
+
+#define FO_PROTO_VERSION 1
+#define FO_MAX_NICS      IB_MAX_NICS
+#define FO_NIC_NAME      24
+#define FO_HOST_NAME     40
+
+enum fo_type {
+    FO_REQ = 1,  /* S: I want a connection to this listener; my NICs */
+    FO_REP,      /* R: its paths, my queue pairs */
+    FO_CONF,     /* S: my queue pairs and rings */
+    FO_READY,    /* R: paths that stand */
+    FO_REFUSE,   /* either: set-up ends, with a reason */
+    FO_NIC_DOWN, /* a NIC was given up */
+    FO_NIC_DOWN_OK,
+    FO_DOWN,    /* a life is over */
+    FO_FENCED,  /* R: ledger of a closed life */
+    FO_SETTLED, /* S: taken up */
+    FO_BYE,     /* closed; R: final ledger */
+    FO_BYE_OK,
+    FO_GONE,    /* no such connection here */
+};
+const char *fo_type_name(enum fo_type t);
+
+struct fo_nic {
+    char name[FO_NIC_NAME];
+    int16_t rail;
+    uint8_t usable; /* not FATAL or GONE at the moment */
+    uint32_t gen;
+};
+
+struct fo_req {
+    uint32_t src, listen;
+    uint8_t dev, nnics;
+    uint32_t digest; /* of the policy */
+    char host[FO_HOST_NAME];
+    struct fo_nic nic[FO_MAX_NICS];
+};
+
+struct fo_path_ent {
+    uint8_t s_nic, r_nic;
+    uint8_t ok;
+    struct ib_path_addr addr;
+};
+
+struct fo_rep {
+    uint32_t dst, src;
+    uint8_t dev, npaths;
+    uint16_t rq_depth;
+    uint32_t digest;
+    char host[FO_HOST_NAME];
+    char nic_name[IB_MAX_PATHS][FO_NIC_NAME]; /* of r_nic of each path */
+    struct fo_path_ent path[IB_MAX_PATHS];
+};
+
+struct fo_conf {
+    uint32_t dst, src;
+    uint8_t npaths;
+    struct fo_path_ent path[IB_MAX_PATHS];
+};
+
+struct fo_ready {
+    uint32_t dst, src;
+    uint8_t up; /* bit per path */
+};
+
+struct fo_refuse {
+    uint32_t dst, src, listen;
+    char why[96];
+};
+
+struct fo_nic_down {
+    uint8_t nic, reason;
+    uint32_t gen;
+};
+
+#define FO_FLAG_WANTED 1 /* DOWN: S has parts there that no acknowledgement covers */
+#define FO_FLAG_FENCED 2 /* DOWN: my fence has ended */
+#define FO_FLAG_SOFT   4 /* my fence is soft */
+#define FO_FLAG_ABORT  8 /* BYE: requests were outstanding */
+#define FO_FLAG_RECV   16 /* BYE: from the receiver */
+
+struct fo_down {
+    uint32_t dst, src, life;
+    uint8_t path, reason, flags, wc_status;
+};
+
+struct fo_fenced { /* also the ledger part of BYE */
+    uint32_t dst, src, life;
+    uint8_t path, flags;
+    uint16_t n;
+    uint64_t acked, base;
+    uint16_t mask[R2_LEDGER_WINDOW];
+};
+
+struct fo_settled {
+    uint32_t dst, src, life;
+    uint8_t path, flags;
+};
+
+struct fo_bye_ok {
+    uint32_t dst, src;
+};
+
+union fo_body {
+    struct fo_req req;
+    struct fo_rep rep;
+    struct fo_conf conf;
+    struct fo_ready ready;
+    struct fo_refuse refuse;
+    struct fo_nic_down nic_down;
+    struct fo_down down;
+    struct fo_fenced fenced; /* FENCED, BYE */
+    struct fo_settled settled;
+    struct fo_bye_ok bye_ok; /* BYE_OK, GONE */
+};
+
+/* Largest packed record: a FENCED with a full window, or a REQ with all NICs. */
+#define FO_MAX_RECORD 2048
+
+/* Packs one record of @type from @body. Returns its length, or 0 when it does not fit or a field is out of range. */
+size_t fo_pack(enum fo_type type, const union fo_body *body, uint8_t *out, size_t room);
+
+/*
+ * Takes the next record off @r. Returns its type, 0 at the end of the message, -1 when the message is malformed (*why says where).
+ * Every count, index and string of *body is in range when the type is returned.
+ */
+int fo_unpack(struct r2_reader *r, union fo_body *body, const char **why);
+
+#endif

@@ -1,0 +1,162 @@
+#include "ib_transport/ib_fence.h"
+
+#include <errno.h>
+
+#include "r2_rules.h"
+
+#define RETRY_NS      (50 * 1000000ull) /* a soft fence tries again this often */
+#define DRAIN_POLL_NS 50000ull          /* flushes take microseconds: look again soon, without spinning */
+
+static const char *const stage_names[] = {"idle", "to error", "draining", "hard", "soft"};
+
+const char *ib_fence_stage_name(enum ib_fence_stage s)
+{
+    return (unsigned)s < sizeof(stage_names) / sizeof(stage_names[0]) ? stage_names[s] : "?";
+}
+
+static void job_run(struct ib_job *job)
+{
+    struct ib_fence *f = (struct ib_fence *)job;
+    int rc;
+
+    atomic_store_explicit(&f->job_started, ib_link_now(f->link), memory_order_release);
+    rc = ib_path_error(f->link, f->path);
+    if (rc != 0 && (rc == ENODEV || ib_nic_is_gone(f->link->nics, f->path->nic))) {
+        atomic_store_explicit(&f->job_gone, 1, memory_order_release);
+    }
+    atomic_store_explicit(&f->job_rc, rc, memory_order_release);
+}
+
+static void job_done(struct ib_job *job)
+{
+    struct ib_fence *f = (struct ib_fence *)job;
+
+    f->notify(f->notify_arg);
+}
+
+static void submit(struct ib_fence *f, struct ib_workers *w)
+{
+    atomic_store_explicit(&f->job_rc, -1, memory_order_relaxed);
+    atomic_store_explicit(&f->job_started, 0, memory_order_relaxed);
+    f->job.run = job_run;
+    f->job.done = job_done;
+    ib_workers_submit(w, f->link->nics->nic[f->path->nic].device_index, &f->job);
+}
+
+void ib_fence_begin(struct ib_fence *f, struct ib_workers *w, uint64_t now)
+{
+    f->stage = IB_FENCE_ERROR;
+    f->marked = 0;
+    f->path->marks = 0;
+    f->since = now;
+    submit(f, w);
+}
+
+/* The life is closed: from here no completion of it enters the ledger (P16.5). */
+static void close_life(struct ib_fence *f, enum ib_fence_stage stage)
+{
+    if (r2_rule(R2_RULE_CLOSE_LIFE)) {
+        f->path->open = 0;
+    }
+    f->stage = stage;
+}
+
+static void close_soft(struct ib_fence *f, uint64_t now)
+{
+    f->drain(f->half, f->path->index); /* what is there counts still */
+    close_life(f, IB_FENCE_SOFT);
+    f->retry_at = now + RETRY_NS;
+}
+
+static int late(const struct ib_fence *f, uint64_t now, uint64_t worker_alive)
+{
+    uint64_t limit = (uint64_t)f->link->cfg->t_fence_ms * 1000000;
+    uint64_t started = atomic_load_explicit(&f->job_started, memory_order_acquire);
+    uint64_t from = started ? started : f->since > worker_alive ? f->since : worker_alive;
+
+    return now > from && now - from > limit;
+}
+
+static void step_error(struct ib_fence *f, uint64_t now, uint64_t worker_alive)
+{
+    int rc = atomic_load_explicit(&f->job_rc, memory_order_acquire);
+
+    if (rc < 0) {
+        if (late(f, now, worker_alive)) {
+            close_soft(f, now);
+        }
+        return;
+    }
+    if (!r2_rule(R2_RULE_MARKERS)) {
+        close_life(f, IB_FENCE_HARD); /* rule off: the snapshot does not wait for the NIC */
+        return;
+    }
+    if (rc != 0 || ib_path_mark(f->path) != 0) {
+        close_soft(f, now);
+        return;
+    }
+    f->marked = 1;
+    f->stage = IB_FENCE_DRAIN;
+}
+
+static void step_drain(struct ib_fence *f, uint64_t now, uint64_t worker_alive)
+{
+    int r = f->drain(f->half, f->path->index);
+
+    if (r > 0) {
+        close_life(f, IB_FENCE_HARD);
+    } else if (r < 0 || late(f, now, worker_alive)) {
+        close_soft(f, now);
+    }
+}
+
+/* P18 (a): the hard fence comes after all, or the kernel has removed the device. Arrivals found on the way no longer count. */
+static void step_soft(struct ib_fence *f, struct ib_workers *w, uint64_t now)
+{
+    int rc = atomic_load_explicit(&f->job_rc, memory_order_acquire);
+
+    if (atomic_load_explicit(&f->job_gone, memory_order_acquire)) {
+        f->stage = IB_FENCE_HARD;
+        return;
+    }
+    if (rc == 0) {
+        if (!f->marked) {
+            f->marked = ib_path_mark(f->path) == 0;
+        }
+        if (f->marked && f->drain(f->half, f->path->index) > 0) {
+            f->stage = IB_FENCE_HARD;
+        }
+    } else if (rc > 0 && now >= f->retry_at && !f->job.busy) {
+        submit(f, w);
+    }
+    if (now >= f->retry_at) {
+        f->retry_at = now + RETRY_NS;
+    }
+}
+
+enum ib_fence_stage ib_fence_step(struct ib_fence *f, struct ib_workers *w, uint64_t now, uint64_t worker_alive)
+{
+    if (f->stage == IB_FENCE_ERROR) {
+        step_error(f, now, worker_alive);
+    }
+    if (f->stage == IB_FENCE_DRAIN) {
+        step_drain(f, now, worker_alive);
+    } else if (f->stage == IB_FENCE_SOFT) {
+        step_soft(f, w, now);
+    }
+    return f->stage;
+}
+
+uint64_t ib_fence_deadline(const struct ib_fence *f, uint64_t now)
+{
+    switch (f->stage) {
+    case IB_FENCE_ERROR:
+        return now + (uint64_t)f->link->cfg->t_fence_ms * 1000000;
+    case IB_FENCE_DRAIN:
+        return now + DRAIN_POLL_NS;
+    case IB_FENCE_SOFT:
+        return f->retry_at;
+    default:
+        return UINT64_MAX;
+    }
+}

@@ -1,0 +1,255 @@
+#include "ib_transport/ib_path.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Slots kept beyond what data may use: one marker in either queue (P16.3). */
+#define MARK_SLOTS 1
+/* Control writes of a receiver: one per group of a window, a repetition after a failure, acks. */
+#define RECV_SQ_DEPTH 128
+#define INLINE_WANT   64
+
+static const char *const fault_names[IB_FAULT_COUNT] = {
+    [IB_FAULT_NONE] = "none",         [IB_FAULT_WC] = "completion error", [IB_FAULT_CALL] = "failed call",
+    [IB_FAULT_PORT] = "port down",    [IB_FAULT_DEVICE] = "device fatal", [IB_FAULT_QP] = "queue pair error",
+    [IB_FAULT_PEER] = "told by peer", [IB_FAULT_PEER_NIC] = "peer's NIC", [IB_FAULT_DATA] = "impossible arrival",
+    [IB_FAULT_SETUP] = "set-up",      [IB_FAULT_CLOSE] = "closing",       [IB_FAULT_ADMIN] = "administrator",
+};
+
+const char *ib_fault_name(enum ib_fault f)
+{
+    return (unsigned)f < IB_FAULT_COUNT ? fault_names[f] : "?";
+}
+
+__attribute__((noinline, cold)) void ib_link_wc_fault(struct ib_link *l, int p, const struct ibv_wc *wc)
+{
+    struct ib_fault_info info = {.fault = IB_FAULT_WC, .wc_status = wc->status, .vendor_err = (int)wc->vendor_err};
+
+    l->sink.path_fault(l->sink.arg, p, &info);
+}
+
+__attribute__((noinline, cold)) void ib_link_call_fault(struct ib_link *l, int p, int err)
+{
+    struct ib_fault_info info = {.fault = IB_FAULT_CALL, .err = err};
+
+    l->sink.path_fault(l->sink.arg, p, &info);
+}
+
+static struct ib_nic *path_nic(struct ib_link *l, const struct ib_path *p)
+{
+    return &l->nics->nic[p->nic];
+}
+
+static int create_qp(struct ib_link *l, struct ib_path *p)
+{
+    struct ibv_qp_init_attr attr = {
+        .qp_context = (void *)(uintptr_t)ib_link_context(l->conn_id, p->index, p->life),
+        .send_cq = p->cq,
+        .recv_cq = p->cq,
+        .qp_type = IBV_QPT_RC,
+        .cap = {.max_send_wr = p->sq_depth + MARK_SLOTS,
+                .max_recv_wr = p->rq_depth + MARK_SLOTS,
+                .max_send_sge = 1,
+                .max_recv_sge = 1,
+                .max_inline_data = INLINE_WANT},
+    };
+
+    p->qp = l->nics->v->create_qp(path_nic(l, p)->pd, &attr);
+    if (p->qp == NULL) { /* a device without inline data: CTS entries go through registered memory */
+        attr.cap.max_inline_data = 0;
+        p->qp = l->nics->v->create_qp(path_nic(l, p)->pd, &attr);
+    }
+    if (p->qp == NULL) {
+        return errno ? errno : ENOMEM;
+    }
+    p->max_inline = attr.cap.max_inline_data;
+    return 0;
+}
+
+static int qp_to_init(struct ib_link *l, struct ib_path *p)
+{
+    struct ib_addr addr;
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_INIT,
+        .port_num = path_nic(l, p)->port,
+        .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE,
+    };
+
+    ib_nic_addr_get(l->nics, p->nic, &addr);
+    attr.pkey_index = addr.pkey_index;
+    return ib_verbs_err(l->nics->v->modify_qp(p->qp, &attr,
+                                              IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+}
+
+/* The ring and its registration: separate for every path, so that taking it away fences late writes of that path alone. */
+static int make_ring(struct ib_link *l, struct ib_path *p)
+{
+    if (posix_memalign((void **)&p->ring, 4096, sizeof(*p->ring)) != 0) {
+        p->ring = NULL;
+        return ENOMEM;
+    }
+    memset(p->ring, 0, sizeof(*p->ring));
+    p->ring_mr = l->nics->v->reg_mr(path_nic(l, p)->pd, p->ring, sizeof(*p->ring), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    return p->ring_mr ? 0 : (errno ? errno : ENOMEM);
+}
+
+int ib_path_create(struct ib_link *l, struct ib_path *p, int sender, uint32_t psn)
+{
+    const struct ib_verbs *v = l->nics->v;
+    enum ib_nic_state state = ib_nic_state_get(path_nic(l, p));
+    int rc;
+
+    if (state == IB_NIC_FATAL || state == IB_NIC_GONE) {
+        return EIO;
+    }
+    p->psn = psn & 0xffffff;
+    p->sq_depth = sender ? (uint32_t)l->cfg->rq_depth : RECV_SQ_DEPTH;
+    p->rq_depth = sender ? 0 : (uint32_t)l->cfg->rq_depth;
+    p->nic_gen = atomic_load_explicit(&path_nic(l, p)->generation, memory_order_relaxed);
+    /* every work request, signaled or not, may come out with a CQE when it is flushed (P16.3) */
+    p->cq = v->create_cq(path_nic(l, p)->ctx, (int)(p->sq_depth + p->rq_depth + 2 * MARK_SLOTS), NULL, NULL, 0);
+    if (p->cq == NULL) {
+        return errno ? errno : ENOMEM;
+    }
+    if (sender && (rc = make_ring(l, p)) != 0) {
+        return rc;
+    }
+    if ((rc = create_qp(l, p)) != 0) {
+        return rc;
+    }
+    return qp_to_init(l, p);
+}
+
+static void fill_ah(struct ib_link *l, const struct ib_addr *local, const struct ib_addr *peer, struct ibv_ah_attr *ah)
+{
+    ah->port_num = 0;
+    ah->sl = (uint8_t)l->cfg->ib_sl;
+    ah->dlid = peer->lid;
+    if (local->link_layer == IBV_LINK_LAYER_ETHERNET || peer->lid == 0) {
+        ah->is_global = 1;
+        memcpy(ah->grh.dgid.raw, peer->gid, 16);
+        ah->grh.sgid_index = local->gid_index;
+        ah->grh.hop_limit = 255;
+        ah->grh.traffic_class = (uint8_t)l->cfg->ib_tc;
+    }
+}
+
+int ib_path_connect(struct ib_link *l, struct ib_path *p, const struct ib_path_addr *peer)
+{
+    const struct ib_verbs *v = l->nics->v;
+    struct ib_addr local;
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR};
+    int rc;
+
+    ib_nic_addr_get(l->nics, p->nic, &local);
+    attr.path_mtu = local.mtu < peer->port.mtu ? local.mtu : peer->port.mtu;
+    attr.dest_qp_num = peer->qpn;
+    attr.rq_psn = peer->psn & 0xffffff;
+    attr.max_dest_rd_atomic = 1;
+    attr.min_rnr_timer = 12;
+    fill_ah(l, &local, &peer->port, &attr.ah_attr);
+    attr.ah_attr.port_num = path_nic(l, p)->port;
+    rc = ib_verbs_err(v->modify_qp(p->qp, &attr,
+                                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+    if (rc != 0) {
+        return rc;
+    }
+    memset(&attr, 0, sizeof(attr));
+    attr.qp_state = IBV_QPS_RTS;
+    attr.timeout = (uint8_t)l->cfg->ib_timeout;
+    attr.retry_cnt = (uint8_t)l->cfg->ib_retry_cnt;
+    attr.rnr_retry = 7;
+    attr.sq_psn = p->psn;
+    attr.max_rd_atomic = 1;
+    rc = ib_verbs_err(v->modify_qp(p->qp, &attr,
+                                   IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                                       IBV_QP_MAX_QP_RD_ATOMIC));
+    if (rc == 0) {
+        p->peer_ring = peer->ring_addr;
+        p->peer_ring_key = peer->ring_key;
+        p->peer_nic_gen = peer->nic_gen;
+    }
+    return rc;
+}
+
+int ib_path_post_recvs(struct ib_path *p, int n)
+{
+    struct ibv_recv_wr wr[16], *bad;
+
+    while (n > 0) {
+        int m = n < 16 ? n : 16;
+        int rc;
+
+        for (int i = 0; i < m; i++) {
+            wr[i] = (struct ibv_recv_wr){.wr_id = ib_wr_id(IB_WR_RECV, 0, 0), .next = i + 1 < m ? &wr[i + 1] : NULL};
+        }
+        rc = ib_verbs_err(ibv_post_recv(p->qp, wr, &bad));
+        if (rc != 0) {
+            return rc;
+        }
+        n -= m;
+    }
+    return 0;
+}
+
+int ib_path_fill_rq(struct ib_link *l, struct ib_path *p)
+{
+    return ib_path_post_recvs(p, (int)p->rq_depth);
+}
+
+void ib_path_addr_get(struct ib_link *l, const struct ib_path *p, struct ib_path_addr *out)
+{
+    memset(out, 0, sizeof(*out));
+    out->qpn = p->qp ? p->qp->qp_num : 0;
+    out->psn = p->psn;
+    out->nic_gen = p->nic_gen;
+    ib_nic_addr_get(l->nics, p->nic, &out->port);
+    if (p->ring_mr) {
+        out->ring_addr = (uintptr_t)p->ring;
+        out->ring_key = p->ring_mr->rkey;
+    }
+}
+
+void ib_path_destroy(struct ib_link *l, struct ib_path *p)
+{
+    const struct ib_verbs *v = l->nics->v;
+
+    if (p->qp) {
+        v->destroy_qp(p->qp);
+        p->qp = NULL;
+    }
+    if (p->cq) {
+        v->destroy_cq(p->cq);
+        p->cq = NULL;
+    }
+    /* A ring whose registration cannot be taken away may still be written: then it is never freed. */
+    if (p->ring_mr && ib_verbs_err(v->dereg_mr(p->ring_mr)) != 0 && ib_nic_state_get(path_nic(l, p)) != IB_NIC_GONE) {
+        p->ring = NULL;
+    }
+    p->ring_mr = NULL;
+    free(p->ring);
+    p->ring = NULL;
+}
+
+int ib_path_error(struct ib_link *l, struct ib_path *p)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+    return ib_verbs_err(l->nics->v->modify_qp(p->qp, &attr, IBV_QP_STATE));
+}
+
+int ib_path_mark(struct ib_path *p)
+{
+    struct ibv_send_wr swr = {.wr_id = ib_wr_id(IB_WR_MARK_SEND, 0, 0),
+                              .opcode = IBV_WR_RDMA_WRITE,
+                              .send_flags = IBV_SEND_SIGNALED};
+    struct ibv_recv_wr rwr = {.wr_id = ib_wr_id(IB_WR_MARK_RECV, 0, 0)};
+    struct ibv_send_wr *bad_send;
+    struct ibv_recv_wr *bad_recv;
+    int rc = ib_verbs_err(ibv_post_recv(p->qp, &rwr, &bad_recv));
+
+    return rc != 0 ? rc : ib_verbs_err(ibv_post_send(p->qp, &swr, &bad_send));
+}

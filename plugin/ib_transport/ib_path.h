@@ -1,0 +1,143 @@
+/*
+ * A path: one RC queue pair of a connection, from one local port to one remote port, in one life (design section 2).
+ * And the link: the paths of one connection with what its sender or receiver half needs to know of its surroundings.
+ *
+ * Everything here is guarded by the connection's gate, except the *_job functions, which run on the device's worker and own the QP
+ * objects of a path that is being built, fenced or destroyed (the gate holder does not touch them meanwhile).
+ */
+#ifndef IB_PATH_H
+#define IB_PATH_H
+
+#include <stdint.h>
+
+#include "ib_transport/ib_device.h"
+#include "ib_transport/ib_mr.h"
+#include "ib_transport/ib_wire.h"
+#include "ib_transport/ib_worker.h"
+
+/* What can be wrong with a path, by source. */
+enum ib_fault {
+    IB_FAULT_NONE,
+    IB_FAULT_WC,       /* completion in error */
+    IB_FAULT_CALL,     /* a verbs call failed */
+    IB_FAULT_PORT,     /* port not ACTIVE any more */
+    IB_FAULT_DEVICE,   /* device fatal or gone */
+    IB_FAULT_QP,       /* QP or CQ error event */
+    IB_FAULT_PEER,     /* the peer said DOWN */
+    IB_FAULT_PEER_NIC, /* the peer said NIC_DOWN */
+    IB_FAULT_DATA,     /* an arrival that cannot be (P9) */
+    IB_FAULT_SETUP,    /* never came up */
+    IB_FAULT_CLOSE,    /* the connection is being closed */
+    IB_FAULT_ADMIN,
+    IB_FAULT_COUNT
+};
+const char *ib_fault_name(enum ib_fault f);
+
+struct ib_fault_info {
+    enum ib_fault fault;
+    int wc_status; /* enum ibv_wc_status, for IB_FAULT_WC */
+    int vendor_err;
+    int err; /* errno, for IB_FAULT_CALL */
+};
+
+struct ib_path {
+    /* const during a life */
+    uint8_t index;
+    uint8_t nic, peer_nic; /* device numbers on their hosts */
+    uint32_t life;
+    struct ibv_qp *qp;
+    struct ibv_cq *cq;
+    uint32_t psn;
+    uint32_t sq_depth, rq_depth, max_inline;
+    struct ib_ring *ring;      /* S: the ring of this path in our memory */
+    struct ibv_mr *ring_mr;    /* S */
+    uint64_t peer_ring;        /* R: address of the peer's ring */
+    uint32_t peer_ring_key;    /* R */
+    uint32_t peer_nic_gen;     /* generation of the peer's NIC when the life began */
+    uint32_t nic_gen;          /* of ours */
+
+    /* changes */
+    uint8_t open;     /* completions count: the life is not closed (P16.5) */
+    uint8_t marks;    /* markers that have come out: bit 0 send queue, bit 1 receive queue */
+    uint16_t sq_used; /* send work requests that hold a slot */
+    uint16_t ctl_run; /* unsignaled control writes since the last signaled one */
+    uint16_t parts_out; /* S: parts posted here and not covered by acked (P2) */
+    uint64_t ack_told;  /* R: largest acked written here */
+    uint64_t wrs, cqes, bytes; /* counters */
+};
+
+struct ib_link;
+
+/* How errors climb. Called with the gate held, from within ib_send_ / ib_recv_ / ib_fence_ calls. */
+struct ib_sink {
+    void *arg;
+    /* @p cannot be used any more. The callee clears link->up and never destroys anything from within. */
+    void (*path_fault)(void *arg, int p, const struct ib_fault_info *info);
+    /* the peer breaks the protocol in a way no path change can mend */
+    void (*peer_broken)(void *arg, const char *what);
+};
+
+struct ib_link {
+    uint32_t conn_id; /* of the connection on this process: events name it */
+    struct ib_path path[IB_MAX_PATHS];
+    int npaths;
+    uint32_t up;   /* paths that may carry new work; written by failover only */
+    struct ib_nics *nics;
+    struct ib_sink sink;
+    uint64_t (*now_ns)(void *arg);
+    void *now_arg;
+    const struct r2_config *cfg;
+};
+
+static inline uint64_t ib_link_now(const struct ib_link *l)
+{
+    return l->now_ns(l->now_arg);
+}
+
+static inline int ib_link_up(const struct ib_link *l, int p)
+{
+    return (l->up >> p) & 1;
+}
+
+/* What a QP carries as qp_context: an id, never a pointer, since an event may come after the object is gone. */
+static inline uint64_t ib_link_context(uint32_t conn_id, int p, uint32_t life)
+{
+    return (uint64_t)conn_id << 28 | (uint64_t)(life & 0xffffff) << 4 | (uint64_t)p;
+}
+
+/* Reports a completion in error; out of line. */
+void ib_link_wc_fault(struct ib_link *l, int p, const struct ibv_wc *wc);
+/* Reports a failed call. */
+void ib_link_call_fault(struct ib_link *l, int p, int err);
+
+/* What a path tells the other end at set-up. 64 bytes packed by the failover protocol. */
+struct ib_path_addr {
+    uint32_t qpn, psn;
+    struct ib_addr port;
+    uint64_t ring_addr;
+    uint32_t ring_key;
+    uint32_t nic_gen;
+};
+
+/*
+ * Building. Run on the device's worker; each returns 0 or a positive errno; on failure the path holds whatever was made and is
+ * destroyed with ib_path_destroy(). @sender chooses queue depths; a sender's ring must have been allocated (ib_path_ring_alloc).
+ */
+int ib_path_create(struct ib_link *l, struct ib_path *p, int sender, uint32_t psn);
+int ib_path_connect(struct ib_link *l, struct ib_path *p, const struct ib_path_addr *peer); /* INIT -> RTR -> RTS */
+int ib_path_fill_rq(struct ib_link *l, struct ib_path *p); /* receiver: the whole receive queue, before RTR */
+void ib_path_addr_get(struct ib_link *l, const struct ib_path *p, struct ib_path_addr *out);
+
+/* Destroys what the path holds; errors are ignored. @touch 0: the device is gone, only memory of ours is freed (objects leak). */
+void ib_path_destroy(struct ib_link *l, struct ib_path *p);
+
+/* Worker: QP to ERR (P16.2). 0 or errno. */
+int ib_path_error(struct ib_link *l, struct ib_path *p);
+
+/* Gate holder: posts the two markers (P16.3). 0 or errno. */
+int ib_path_mark(struct ib_path *p);
+
+/* Posts @n anonymous receives as one chain. 0 or errno. */
+int ib_path_post_recvs(struct ib_path *p, int n);
+
+#endif

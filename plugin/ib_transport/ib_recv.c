@@ -1,0 +1,428 @@
+#include "ib_transport/ib_recv.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+
+#include "r2_log.h"
+#include "r2_rules.h"
+
+#define POLL_BATCH  16
+#define SLOT(rx, s) (&(rx)->msg[(s) % R2_LEDGER_WINDOW])
+#define SWEEP_EVERY 32 /* empty turns between two looks at the paths that carry nothing (P3) */
+#define CTL_SIGNAL  16 /* every so many control writes one is signaled, to get their slots back */
+
+void ib_recv_init(struct ib_recv *rx, struct ib_link *link, struct ib_ring *staging, struct ib_mr *staging_mr)
+{
+    memset(rx, 0, sizeof(*rx));
+    rx->link = link;
+    rx->staging = staging;
+    rx->staging_mr = staging_mr;
+    r2_ledger_init(&rx->ledger);
+    ib_recv_replan(rx);
+}
+
+void ib_recv_replan(struct ib_recv *rx)
+{
+    rx->ctl_path = IB_MAX_PATHS;
+    for (int p = 0; p < rx->link->npaths; p++) {
+        if (ib_link_up(rx->link, p)) {
+            rx->ctl_path = (uint8_t)p;
+            rx->hot |= (uint8_t)(1u << p);
+            return;
+        }
+    }
+}
+
+/* --- control writes --- */
+
+/* One slot is left for a lone ack, so that CTS cannot starve it. */
+static int ctl_room(const struct ib_path *p, int n)
+{
+    return p->sq_used + n < (int)p->sq_depth;
+}
+
+/* An RDMA write of @len bytes of the staging ring at @off into the peer's ring. 0, or -1 and the path is down. */
+static int ctl_write(struct ib_recv *rx, struct ib_path *p, size_t off, uint32_t len)
+{
+    struct ibv_sge sge = {.addr = (uintptr_t)rx->staging + off, .length = len, .lkey = ib_mr_lkey(rx->staging_mr, p->nic)};
+    struct ibv_send_wr wr = {.sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = IBV_WR_RDMA_WRITE,
+                             .send_flags = len <= p->max_inline ? IBV_SEND_INLINE : 0,
+                             .wr.rdma = {.remote_addr = p->peer_ring + off, .rkey = p->peer_ring_key}};
+    struct ibv_send_wr *bad;
+    int rc;
+
+    p->ctl_run++;
+    wr.wr_id = ib_wr_id(IB_WR_CTL, 0, p->ctl_run);
+    if (p->ctl_run >= CTL_SIGNAL) {
+        wr.send_flags |= IBV_SEND_SIGNALED;
+        p->ctl_run = 0;
+    }
+    p->sq_used++;
+    p->wrs++;
+    rc = ibv_post_send(p->qp, &wr, &bad);
+    if (__builtin_expect(rc != 0, 0)) {
+        ib_link_call_fault(rx->link, p->index, ib_verbs_err(rc));
+        return -1;
+    }
+    return 0;
+}
+
+static void told(struct ib_recv *rx, struct ib_path *p)
+{
+    p->ack_told = rx->ledger.acked;
+    rx->ack_told = rx->ledger.acked;
+    rx->ack_owed_since = 0;
+}
+
+static void fill_entry(struct ib_recv *rx, const struct ib_rmsg *m)
+{
+    struct ib_cts *e = &rx->staging->entry[m->seq % R2_LEDGER_WINDOW];
+    const struct ib_link *l = rx->link;
+
+    e->seq = m->seq;
+    e->addr = (uintptr_t)m->data;
+    e->size = m->size;
+    e->tag = m->tag;
+    for (int p = 0; p < IB_MAX_PATHS; p++) {
+        e->rkey[p] = p < l->npaths ? ib_mr_rkey(m->mr, l->path[p].nic) : 0;
+    }
+    e->acked = (uint32_t)rx->ledger.acked;
+    e->n = m->n;
+    e->index = m->index;
+    e->check = ib_cts_check(e);
+}
+
+/* Writes the CTS of seqs [first, first+n) on @p: one work request, two where the ring wraps. -1: path down, or no room. */
+static int write_cts(struct ib_recv *rx, struct ib_path *p, uint64_t first, int n)
+{
+    int done = 0;
+
+    if (!ctl_room(p, 2)) {
+        return -1;
+    }
+    for (int i = 0; i < n; i++) {
+        struct ib_rmsg *m = SLOT(rx, first + (uint64_t)i);
+
+        fill_entry(rx, m);
+        m->cts_path = p->index;
+        m->cts_life = p->life;
+        m->cts_out = 1;
+    }
+    while (done < n) {
+        unsigned slot = (unsigned)((first + (uint64_t)done) % R2_LEDGER_WINDOW);
+        int run = n - done < (int)(R2_LEDGER_WINDOW - slot) ? n - done : (int)(R2_LEDGER_WINDOW - slot);
+
+        if (ctl_write(rx, p, sizeof(struct ib_cts) * slot, (uint32_t)(sizeof(struct ib_cts) * (unsigned)run)) != 0) {
+            return -1;
+        }
+        done += run;
+    }
+    told(rx, p);
+    return 0;
+}
+
+static int write_ack(struct ib_recv *rx, struct ib_path *p)
+{
+    if (p->sq_used >= p->sq_depth) {
+        return -1;
+    }
+    rx->staging->acked = rx->ledger.acked;
+    if (ctl_write(rx, p, offsetof(struct ib_ring, acked), sizeof(uint64_t)) != 0) {
+        return -1;
+    }
+    rx->acks_alone++;
+    told(rx, p);
+    return 0;
+}
+
+/* Writes again the CTS of every open seq whose last one went out on a life that is over (P11). */
+static __attribute__((noinline)) void write_pending_cts(struct ib_recv *rx)
+{
+    struct ib_link *l = rx->link;
+
+    rx->cts_pending = 0;
+    for (uint64_t seq = rx->ledger.rdone; seq < rx->ledger.rpost; seq++) {
+        struct ib_rmsg *m = SLOT(rx, seq);
+
+        if (m->cts_out || r2_ledger_complete(&rx->ledger, seq)) {
+            continue;
+        }
+        if (rx->ctl_path == IB_MAX_PATHS || write_cts(rx, &l->path[rx->ctl_path], seq, 1) != 0) {
+            m->cts_out = 0;
+            rx->cts_pending = 1;
+            return;
+        }
+        rx->cts_rewritten++;
+    }
+}
+
+enum r2_status ib_recv_start(struct ib_recv *rx, int n, void *const *data, const size_t *sizes, const int *tags,
+                             struct ib_mr *const *mrs, uint64_t *first)
+{
+    struct ib_link *l = rx->link;
+    struct ib_path *p;
+
+    *first = UINT64_MAX;
+    if (rx->ctl_path == IB_MAX_PATHS || rx->cts_pending || !r2_ledger_room(&rx->ledger, n)) {
+        return R2_OK;
+    }
+    p = &l->path[rx->ctl_path];
+    if (!ctl_room(p, 2)) {
+        return R2_OK;
+    }
+    *first = rx->ledger.rpost;
+    for (int i = 0; i < n; i++) {
+        uint64_t seq = r2_ledger_post(&rx->ledger, sizes[i]);
+        struct ib_rmsg *m = SLOT(rx, seq);
+
+        *m = (struct ib_rmsg){.seq = seq,
+                              .data = data[i],
+                              .mr = mrs[i],
+                              .size = (uint32_t)sizes[i],
+                              .tag = (uint32_t)tags[i],
+                              .n = (uint8_t)n,
+                              .index = (uint8_t)i,
+                              .hold = rx->holding};
+    }
+    if (write_cts(rx, p, *first, n) != 0) {
+        for (int i = 0; i < n; i++) {
+            SLOT(rx, *first + (uint64_t)i)->cts_out = 0;
+        }
+        rx->cts_pending = 1;
+    }
+    return R2_OK;
+}
+
+/* --- arrivals --- */
+
+static __attribute__((noinline, cold)) void bad_arrival(struct ib_recv *rx, struct ib_path *p, struct ib_imm imm,
+                                                        enum r2_ledger_result r)
+{
+    struct ib_fault_info info = {.fault = IB_FAULT_DATA, .err = (int)r};
+
+    rx->bad_arrivals++;
+    if (r == R2_LEDGER_DUPLICATE) {
+        rx->duplicates++;
+    }
+    R2_WARN("NET/R2 : arrival %s: seq %04x part %u of %u life %u on path %u life %u, window [%llu, %llu)", r2_ledger_result_name(r),
+            imm.seq, imm.k, imm.nparts, imm.life, p->index, p->life & 63, (unsigned long long)rx->ledger.rdone,
+            (unsigned long long)rx->ledger.rpost);
+    rx->link->sink.path_fault(rx->link->sink.arg, p->index, &info);
+}
+
+static void arrival(struct ib_recv *rx, struct ib_path *p, const struct ibv_wc *wc)
+{
+    struct ib_imm imm = ib_imm_unpack(ntohl(wc->imm_data));
+    enum r2_ledger_result r;
+
+    p->cqes++;
+    rx->seen |= (uint8_t)(1u << p->index);
+    if (__builtin_expect(wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || imm.kind != IB_IMM_DATA || imm.life != (p->life & 63), 0)) {
+        bad_arrival(rx, p, imm, R2_LEDGER_WINDOW_ERR);
+        return;
+    }
+    r = r2_ledger_add(&rx->ledger, imm.seq, imm.k, imm.nparts, wc->byte_len);
+    if (__builtin_expect(r > R2_LEDGER_COMPLETE, 0)) {
+        bad_arrival(rx, p, imm, r);
+        return;
+    }
+    p->bytes += wc->byte_len;
+    SLOT(rx, r2_ledger_seq(&rx->ledger, imm.seq))->from |= (uint8_t)(1u << p->index);
+    rx->messages += r == R2_LEDGER_COMPLETE;
+}
+
+/* One completion. @live: the life is open, arrivals count (P16.5). Returns 1 when a receive was consumed. */
+static int completion(struct ib_recv *rx, struct ib_path *p, const struct ibv_wc *wc, int live)
+{
+    enum ib_wr_kind kind = ib_wr_kind(wc->wr_id);
+
+    if (kind == IB_WR_MARK_SEND) {
+        p->marks |= 1;
+    } else if (kind == IB_WR_MARK_RECV) {
+        p->marks |= 2;
+    } else if (kind == IB_WR_CTL) {
+        unsigned n = (unsigned)ib_wr_value(wc->wr_id);
+
+        p->sq_used = (uint16_t)(wc->status == IBV_WC_SUCCESS ? p->sq_used - n : p->sq_used);
+    }
+    if (__builtin_expect(wc->status != IBV_WC_SUCCESS, 0)) {
+        if (ib_link_up(rx->link, p->index)) {
+            ib_link_wc_fault(rx->link, p->index, wc);
+        }
+        return 0;
+    }
+    if (kind != IB_WR_RECV) {
+        return 0;
+    }
+    if (live) {
+        arrival(rx, p, wc);
+    } else {
+        rx->ghosts++;
+    }
+    return 1;
+}
+
+/* Polls one path; the receive queue is filled up again before anything acknowledges what came (P2). */
+static int poll_path(struct ib_recv *rx, struct ib_path *p)
+{
+    struct ibv_wc wc[POLL_BATCH];
+    int total = 0, n, rc;
+
+    do {
+        int used = 0;
+
+        n = ibv_poll_cq(p->cq, POLL_BATCH, wc);
+        if (__builtin_expect(n < 0, 0)) {
+            ib_link_call_fault(rx->link, p->index, EIO);
+            return -1;
+        }
+        for (int i = 0; i < n; i++) {
+            used += completion(rx, p, &wc[i], p->open);
+        }
+        if (used && ib_link_up(rx->link, p->index) && (rc = ib_path_post_recvs(p, used)) != 0) {
+            ib_link_call_fault(rx->link, p->index, rc);
+        }
+        total += n;
+    } while (n == POLL_BATCH);
+    return total;
+}
+
+/* The owed acknowledgement, when no CTS is going to carry it (P14). */
+static void ack(struct ib_recv *rx)
+{
+    struct r2_ledger *g = &rx->ledger;
+    int due;
+
+    if (rx->ctl_path == IB_MAX_PATHS) {
+        return;
+    }
+    due = g->acked == g->rpost || g->acked - rx->ack_told >= (g->rpost - rx->ack_told + 1) / 2;
+    if (!due) {
+        uint64_t now = ib_link_now(rx->link);
+
+        if (rx->ack_owed_since == 0) {
+            rx->ack_owed_since = now;
+        }
+        due = now - rx->ack_owed_since >= (uint64_t)rx->link->cfg->t_ack_us * 1000;
+    }
+    if (due) {
+        write_ack(rx, &rx->link->path[rx->ctl_path]);
+    }
+}
+
+void ib_recv_progress(struct ib_recv *rx)
+{
+    struct ib_link *l = rx->link;
+    uint32_t mask = rx->hot;
+    int got = 0;
+
+    if (rx->idle >= SWEEP_EVERY) {
+        mask = l->up;
+        rx->idle = 0;
+        rx->hot = rx->seen ? rx->seen : rx->hot;
+        rx->seen = 0;
+    }
+    for (mask &= l->up; mask; mask &= mask - 1) {
+        int n = poll_path(rx, &l->path[__builtin_ctz(mask)]);
+
+        got += n > 0 ? n : 0;
+    }
+    for (int i = 0; !r2_rule(R2_RULE_CLOSE_LIFE) && i < l->npaths; i++) {
+        if (l->path[i].open && !ib_link_up(l, i)) {
+            poll_path(rx, &l->path[i]); /* rule off: closed lives still count */
+        }
+    }
+    rx->hot |= rx->seen;
+    rx->idle = got ? 0 : (uint8_t)(rx->idle + 1);
+    if (__builtin_expect(rx->cts_pending, 0)) {
+        write_pending_cts(rx);
+    }
+    if (rx->ledger.acked > rx->ack_told) {
+        ack(rx);
+    }
+}
+
+int ib_recv_done(const struct ib_recv *rx, uint64_t first, int n, size_t *sizes)
+{
+    for (int i = 0; i < n; i++) {
+        uint64_t seq = first + (uint64_t)i;
+
+        if (!r2_ledger_complete(&rx->ledger, seq) || SLOT(rx, seq)->hold) {
+            return 0;
+        }
+    }
+    for (int i = 0; sizes && i < n; i++) {
+        sizes[i] = rx->ledger.entry[(first + (uint64_t)i) % R2_LEDGER_WINDOW].bytes;
+    }
+    return 1;
+}
+
+void ib_recv_retire(struct ib_recv *rx, int n)
+{
+    r2_ledger_retire(&rx->ledger, (unsigned)n);
+}
+
+/* --- failover --- */
+
+int ib_recv_drain(struct ib_recv *rx, int p)
+{
+    if (poll_path(rx, &rx->link->path[p]) < 0) {
+        return -1;
+    }
+    return rx->link->path[p].marks == 3;
+}
+
+void ib_recv_path_down(struct ib_recv *rx, int p)
+{
+    struct ib_link *l = rx->link;
+
+    rx->ack_told = 0;
+    for (int i = 0; i < l->npaths; i++) {
+        if (ib_link_up(l, i) && l->path[i].ack_told > rx->ack_told) {
+            rx->ack_told = l->path[i].ack_told;
+        }
+    }
+    rx->hot &= (uint8_t)l->up;
+    rx->seen &= (uint8_t)l->up;
+    ib_recv_replan(rx);
+    if (!r2_rule(R2_RULE_CTS_REWRITE)) {
+        return;
+    }
+    for (uint64_t seq = rx->ledger.rdone; seq < rx->ledger.rpost; seq++) {
+        struct ib_rmsg *m = SLOT(rx, seq);
+
+        if (m->cts_out && m->cts_path == p && m->cts_life == l->path[p].life) {
+            m->cts_out = 0;
+            rx->cts_pending = 1;
+        }
+    }
+}
+
+void ib_recv_hold(struct ib_recv *rx, int p)
+{
+    if (!r2_rule(R2_RULE_HOLD)) {
+        return;
+    }
+    rx->holding |= (uint8_t)(1u << p);
+    for (uint64_t seq = rx->ledger.rdone; seq < rx->ledger.rpost; seq++) {
+        if (!r2_ledger_complete(&rx->ledger, seq)) {
+            SLOT(rx, seq)->hold |= (uint8_t)(1u << p);
+        }
+    }
+}
+
+void ib_recv_hold_peer_stopped(struct ib_recv *rx, int p)
+{
+    rx->holding &= (uint8_t)~(1u << p);
+}
+
+void ib_recv_hold_over(struct ib_recv *rx, int p)
+{
+    ib_recv_hold_peer_stopped(rx, p);
+    for (uint64_t seq = rx->ledger.rdone; seq < rx->ledger.rpost; seq++) {
+        SLOT(rx, seq)->hold &= (uint8_t)~(1u << p);
+    }
+}

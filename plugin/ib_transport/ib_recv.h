@@ -1,0 +1,86 @@
+/*
+ * The receiver's half of a connection: CTS, arrivals into the ledger, acknowledgement (protocol P3, P5-P11, P14).
+ *
+ * All functions are called with the connection's gate held and never block. The data path takes no lock, allocates nothing, makes
+ * no system call and logs nothing on success.
+ */
+#ifndef IB_RECV_H
+#define IB_RECV_H
+
+#include "ib_transport/ib_path.h"
+#include "r2_ledger.h"
+#include "r2_status.h"
+
+struct ib_rmsg {
+    uint64_t seq;
+    uint8_t *data;
+    struct ib_mr *mr;
+    uint32_t size; /* capacity */
+    uint32_t tag;
+    uint32_t cts_life; /* of the path the CTS was last written on */
+    uint8_t cts_path;
+    uint8_t cts_out;   /* written on a path that was up */
+    uint8_t n, index;
+    uint8_t hold;      /* bit per path: a softly fenced life may still write here (P18) */
+    uint8_t from;      /* bit per path: parts arrived over it; for flush */
+};
+
+struct ib_recv {
+    struct ib_link *link;
+    struct r2_ledger ledger;
+    uint8_t hot;         /* paths polled in every progress */
+    uint8_t seen;        /* paths that had data since the last sweep */
+    uint8_t idle;        /* empty turns since the last sweep */
+    uint8_t cts_pending; /* some CTS is not out */
+    uint8_t holding;     /* bit per path: softly fenced and S may not have heard yet, so new receives are held too (P18) */
+    uint8_t ctl_path;    /* path of CTS and acks; IB_MAX_PATHS when none is up */
+    uint64_t ack_told;   /* largest acked written on a path that is still up */
+    uint64_t ack_owed_since; /* ns; 0: none owed */
+    uint64_t messages, duplicates, bad_arrivals, ghosts, acks_alone, cts_rewritten;
+    struct ib_rmsg msg[R2_LEDGER_WINDOW];
+    struct ib_ring *staging; /* CTS entries are written from here where they cannot go inline; registered on every NIC */
+    struct ib_mr *staging_mr;
+};
+
+/* @staging: one ring of memory registered on every NIC of the link; stays the caller's. */
+void ib_recv_init(struct ib_recv *rx, struct ib_link *link, struct ib_ring *staging, struct ib_mr *staging_mr);
+
+/* Opens @n receives as one group and writes their CTS. *first is the first seq, UINT64_MAX when there is no room or no path. */
+enum r2_status ib_recv_start(struct ib_recv *rx, int n, void *const *data, const size_t *sizes, const int *tags,
+                             struct ib_mr *const *mrs, uint64_t *first);
+
+/* Polls arrivals, writes CTS and acknowledgements that are due. */
+void ib_recv_progress(struct ib_recv *rx);
+
+/* Whether the oldest group, @n receives from @first, may be reported done (P6); fills @sizes if not NULL. */
+int ib_recv_done(const struct ib_recv *rx, uint64_t first, int n, size_t *sizes);
+
+/* The done was reported. Groups are reported in order. */
+void ib_recv_retire(struct ib_recv *rx, int n);
+
+/* Paths that parts of seq came over, as long as its slot is not used again. */
+static inline uint8_t ib_recv_from(const struct ib_recv *rx, uint64_t seq)
+{
+    return rx->msg[seq % R2_LEDGER_WINDOW].from;
+}
+
+/* --- for failover --- */
+
+/* Polls the CQ of @p; good arrivals enter the ledger while the life is open. 1 once both markers are out, -1 when polling fails. */
+int ib_recv_drain(struct ib_recv *rx, int p);
+
+/* @p is not up any more: its acks count as not told, the CTS of its life are written elsewhere (P11, P14). */
+void ib_recv_path_down(struct ib_recv *rx, int p);
+
+/*
+ * A soft fence of @p: what is open is held, and what is opened until S is known to have stopped (ib_recv_hold_peer_stopped), because
+ * S may answer a new CTS over the dead life as long as it has not heard of its death. ib_recv_hold_over() ends the hold.
+ */
+void ib_recv_hold(struct ib_recv *rx, int p);
+void ib_recv_hold_peer_stopped(struct ib_recv *rx, int p);
+void ib_recv_hold_over(struct ib_recv *rx, int p);
+
+/* Chooses the path of CTS and acks anew from link->up. */
+void ib_recv_replan(struct ib_recv *rx);
+
+#endif

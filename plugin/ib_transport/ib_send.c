@@ -1,0 +1,605 @@
+#include "ib_transport/ib_send.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+
+#include "r2_rules.h"
+
+#define POLL_BATCH 8
+#define SLOT(tx, seq) (&(tx)->msg[(seq) % R2_LEDGER_WINDOW])
+/* Receive slots that only the oldest unacknowledged message may take: its replay must always find room, or a window full of
+ * younger parts, none of which can be acknowledged before it, would block it for ever (P2). */
+#define REPLAY_RESERVE R2_MAX_PARTS
+
+void ib_send_init(struct ib_send *tx, struct ib_link *link)
+{
+    memset(tx, 0, sizeof(*tx));
+    tx->link = link;
+    ib_send_replan(tx);
+}
+
+/* --- plan --- */
+
+static void plan_add(struct r2_plan *plan, int p)
+{
+    plan->path[plan->n] = (uint8_t)p;
+    plan->weight[plan->n] = 1;
+    plan->credit[plan->n] = 0;
+    plan->n++;
+}
+
+void ib_send_replan(struct ib_send *tx)
+{
+    const struct ib_link *l = tx->link;
+    struct r2_plan *plan = &tx->plan;
+
+    plan->n = 0;
+    for (int p = 0; p < l->npaths; p++) {
+        if (!ib_link_up(l, p)) {
+            continue;
+        }
+        plan_add(plan, p);
+        /* While the primary is up it carries everything; afterwards all survivors share, or only the first one. */
+        if ((p == 0 && !l->cfg->spread) || !l->cfg->balance) {
+            break;
+        }
+    }
+}
+
+/* Paths over which @m can go at all: up, and the buffer is registered at both ends. */
+static uint32_t eligible_paths(const struct ib_send *tx, const struct ib_smsg *m)
+{
+    const struct ib_link *l = tx->link;
+    uint32_t mask = 0;
+
+    for (int p = 0; p < l->npaths; p++) {
+        if (ib_link_up(l, p) && m->rkey[p] != 0 && ib_mr_lkey(m->mr, l->path[p].nic) != 0) {
+            mask |= 1u << p;
+        }
+    }
+    return mask;
+}
+
+/* --- posting --- */
+
+static int path_room(const struct ib_send *tx, const struct ib_path *p, uint64_t seq)
+{
+    uint32_t limit = p->index < IB_MAX_PATHS ? (uint32_t)tx->link->cfg->rq_depth : 0;
+
+    if (seq != tx->sack) {
+        limit -= REPLAY_RESERVE;
+    }
+    return p->sq_used < p->sq_depth && p->parts_out < limit;
+}
+
+/* Posts part @k on path @p. 0, or -1 when the call failed and the path is down now. */
+static int post_part(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct ib_path *p)
+{
+    struct ib_part *part = &m->part[k];
+    struct ibv_sge sge = {.addr = (uintptr_t)m->data + part->off, .length = part->len, .lkey = ib_mr_lkey(m->mr, p->nic)};
+    struct ibv_send_wr wr = {.wr_id = ib_wr_id(IB_WR_DATA, k, m->seq),
+                             .sg_list = &sge,
+                             .num_sge = part->len != 0,
+                             .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+                             .send_flags = IBV_SEND_SIGNALED,
+                             .imm_data = htonl(ib_imm_pack(m->seq, k, m->nparts, IB_IMM_DATA, p->life)),
+                             .wr.rdma = {.remote_addr = m->raddr + part->off, .rkey = m->rkey[p->index]}};
+    struct ibv_send_wr *bad;
+    int rc = ibv_post_send(p->qp, &wr, &bad);
+
+    if (__builtin_expect(rc != 0, 0)) {
+        ib_link_call_fault(tx->link, p->index, ib_verbs_err(rc));
+        return -1;
+    }
+    part->path = p->index;
+    part->life = p->life;
+    part->wr_out = 1;
+    m->wrs_out++;
+    m->unposted &= (uint16_t)~(1u << k);
+    p->sq_used++;
+    p->parts_out++;
+    p->wrs++;
+    p->bytes += part->len;
+    return 0;
+}
+
+/* The path for a part whose planned path cannot take it: the least loaded eligible one with room. */
+static struct ib_path *other_path(struct ib_send *tx, const struct ib_smsg *m, uint32_t eligible)
+{
+    struct ib_path *best = NULL;
+
+    for (int p = 0; p < tx->link->npaths; p++) {
+        struct ib_path *path = &tx->link->path[p];
+
+        if ((eligible & (1u << p)) && path_room(tx, path, m->seq) && (!best || path->parts_out < best->parts_out)) {
+            best = path;
+        }
+    }
+    return best;
+}
+
+/* Posts what of @m is unposted and finds room. Returns whether anything stays unposted. */
+static int post_message(struct ib_send *tx, struct ib_smsg *m)
+{
+    while (m->unposted) {
+        unsigned k = (unsigned)__builtin_ctz(m->unposted);
+        uint32_t eligible = eligible_paths(tx, m);
+        struct ib_path *p = &tx->link->path[m->part[k].path];
+
+        if (!(eligible & (1u << p->index))) {
+            p = other_path(tx, m, eligible);
+        } else if (!path_room(tx, p, m->seq)) {
+            p = NULL; /* its room comes back; the choice by weight stands */
+        }
+        if (p == NULL) {
+            tx->starved |= eligible == 0;
+            return 1;
+        }
+        post_part(tx, m, k, p);
+    }
+    return 0;
+}
+
+/* Lowest seq first: replayed parts before new ones (P1, P22). */
+static __attribute__((noinline)) void post_pending(struct ib_send *tx)
+{
+    tx->starved = 0;
+    tx->pending = 0;
+    for (uint64_t seq = tx->sack; seq < tx->sposted; seq++) {
+        struct ib_smsg *m = SLOT(tx, seq);
+
+        if (m->busy && m->seq == seq && m->unposted && post_message(tx, m)) {
+            tx->pending = 1;
+        }
+    }
+    if (!tx->starved) {
+        tx->starved_since = 0;
+    } else if (tx->starved_since == 0) {
+        tx->starved_since = ib_link_now(tx->link);
+    }
+}
+
+/* --- CTS and acknowledgements --- */
+
+int ib_send_acked(struct ib_send *tx, uint64_t acked)
+{
+    if (acked <= tx->sack) {
+        return 0;
+    }
+    if (acked > tx->unmatched) {
+        tx->bad_ack++;
+        return -1;
+    }
+    for (uint64_t seq = tx->sack; seq < acked; seq++) {
+        struct ib_smsg *m = SLOT(tx, seq);
+
+        if (m->seq == seq && m->nparts) {
+            for (unsigned k = 0; k < m->nparts; k++) {
+                struct ib_path *p = &tx->link->path[m->part[k].path];
+
+                if (!(m->unposted & (1u << k)) && p->life == m->part[k].life && p->parts_out > 0) {
+                    p->parts_out--;
+                }
+            }
+            m->unposted = 0;
+        }
+    }
+    tx->sack = acked;
+    return 0;
+}
+
+/* The 32 low bits that a CTS carries (P8). */
+static void acked_low(struct ib_send *tx, uint32_t low)
+{
+    uint32_t ahead = low - (uint32_t)tx->sack;
+
+    if (ahead != 0 && ahead <= tx->unmatched - tx->sack) {
+        ib_send_acked(tx, tx->sack + ahead);
+    }
+}
+
+static int take_cts(struct ib_send *tx, const struct ib_ring *ring)
+{
+    const struct ib_cts *slot = &ring->entry[tx->cts_seen % R2_LEDGER_WINDOW];
+    struct ib_cts *copy = &tx->cts[tx->cts_seen % R2_LEDGER_WINDOW];
+    struct ib_cts e;
+
+    /* pairs with the NIC's write: seq is looked at first, the rest is proved by the check */
+    if (__atomic_load_n(&slot->seq, __ATOMIC_ACQUIRE) != tx->cts_seen) {
+        return 0;
+    }
+    memcpy(&e, slot, sizeof(e));
+    if (!ib_cts_valid(&e, tx->cts_seen)) {
+        return 0; /* untouched slot 0, or torn: read again later */
+    }
+    if (tx->cts_seen > 0) {
+        const struct ib_cts *prev = &tx->cts[(tx->cts_seen - 1) % R2_LEDGER_WINDOW];
+        int expect = prev->index + 1 < prev->n ? prev->index + 1 : 0;
+
+        if (e.index != expect || (expect && e.n != prev->n)) {
+            tx->bad_cts++;
+            tx->link->sink.peer_broken(tx->link->sink.arg, "a CTS out of its group");
+            return 0;
+        }
+    } else if (e.index != 0) {
+        tx->bad_cts++;
+        return 0;
+    }
+    *copy = e;
+    tx->cts_seen++;
+    acked_low(tx, e.acked);
+    return 1;
+}
+
+/* Takes all CTS that are there. The window bounds it: R is at most 256 ahead of what we acknowledged taking. */
+static void poll_cts(struct ib_send *tx)
+{
+    const struct ib_link *l = tx->link;
+    int hot = tx->ring_hot;
+
+    for (;;) {
+        const struct ib_path *p = &l->path[hot];
+        int next = -1;
+
+        while (p->open && tx->cts_seen - tx->group < R2_LEDGER_WINDOW && take_cts(tx, p->ring)) {
+        }
+        for (int i = 0; i < l->npaths; i++) {
+            p = &l->path[i];
+            if (i != hot && p->open && tx->cts_seen - tx->group < R2_LEDGER_WINDOW && take_cts(tx, p->ring)) {
+                next = i;
+                break;
+            }
+        }
+        if (next < 0) {
+            return;
+        }
+        tx->ring_hot = (uint8_t)(hot = next);
+    }
+}
+
+static void poll_acks(struct ib_send *tx)
+{
+    const struct ib_link *l = tx->link;
+
+    for (int i = 0; i < l->npaths; i++) {
+        if (l->path[i].open) {
+            uint64_t acked = __atomic_load_n(&l->path[i].ring->acked, __ATOMIC_ACQUIRE);
+
+            if (acked > tx->sack) {
+                ib_send_acked(tx, acked);
+            }
+        }
+    }
+}
+
+/* --- start --- */
+
+/* Finds the receive for @tag inside the oldest group that is not fully matched; UINT64_MAX when its CTS is not there (yet). */
+static uint64_t match(struct ib_send *tx, uint32_t tag)
+{
+    const struct ib_cts *first;
+
+    if (tx->group == tx->cts_seen) {
+        return UINT64_MAX;
+    }
+    first = &tx->cts[tx->group % R2_LEDGER_WINDOW];
+    for (unsigned i = 0; i < first->n && tx->group + i < tx->cts_seen; i++) {
+        if (!(tx->matched & (1u << i)) && tx->cts[(tx->group + i) % R2_LEDGER_WINDOW].tag == tag) {
+            return tx->group + i;
+        }
+    }
+    return UINT64_MAX;
+}
+
+static void mark_matched(struct ib_send *tx, uint64_t seq)
+{
+    unsigned n = tx->cts[tx->group % R2_LEDGER_WINDOW].n;
+
+    tx->matched |= (uint8_t)(1u << (seq - tx->group));
+    if (seq >= tx->sposted) {
+        tx->sposted = seq + 1;
+    }
+    if (tx->matched == (uint8_t)((1u << n) - 1)) {
+        tx->group += n;
+        tx->matched = 0;
+    }
+    tx->unmatched = tx->group + (unsigned)__builtin_ctz(~(unsigned)tx->matched);
+}
+
+static uint32_t largest_part(const struct ib_send *tx)
+{
+    uint32_t max = UINT32_MAX;
+
+    for (int p = 0; p < tx->link->npaths; p++) {
+        uint32_t m = tx->link->nics->nic[tx->link->path[p].nic].max_msg_sz;
+
+        if (m >= R2_CUT_ALIGN && m < max) {
+            max = m;
+        }
+    }
+    return max;
+}
+
+static void cut(struct ib_send *tx, struct ib_smsg *m)
+{
+    struct r2_cut c;
+
+    if (tx->plan.n == 0) { /* no path now: one part, posted wherever a path comes back */
+        c = (struct r2_cut){.nparts = 1, .path = {0}, .off = {0}, .len = {m->size}};
+    } else {
+        uint32_t eligible = tx->plan.n == 1 ? ~0u : eligible_paths(tx, m);
+
+        r2_plan_cut(&tx->plan, eligible ? eligible : ~0u, m->size, (uint32_t)tx->link->cfg->cut_min, largest_part(tx), &c);
+    }
+    m->nparts = c.nparts;
+    for (unsigned k = 0; k < c.nparts; k++) {
+        m->part[k] = (struct ib_part){.off = c.off[k], .len = c.len[k], .path = c.path[k]};
+    }
+    m->unposted = (uint16_t)((1u << m->nparts) - 1);
+}
+
+enum r2_status ib_send_start(struct ib_send *tx, const void *data, uint32_t size, uint32_t tag, struct ib_mr *mr, struct ib_smsg **out)
+{
+    const struct ib_cts *cts;
+    struct ib_smsg *m;
+    uint64_t seq;
+
+    *out = NULL;
+    poll_cts(tx);
+    seq = match(tx, tag);
+    if (seq == UINT64_MAX) {
+        return R2_OK;
+    }
+    m = SLOT(tx, seq);
+    if (m->busy) {
+        return R2_OK;
+    }
+    cts = &tx->cts[seq % R2_LEDGER_WINDOW];
+    m->seq = seq;
+    m->data = data;
+    m->mr = mr;
+    m->size = size < cts->size ? size : cts->size;
+    m->raddr = cts->addr;
+    memcpy(m->rkey, cts->rkey, sizeof(m->rkey));
+    m->busy = 1;
+    m->wrs_out = 0;
+    m->soft = 0;
+    m->ledger = 0;
+    mark_matched(tx, seq);
+    cut(tx, m);
+    tx->messages++;
+    /* parts that wait go first (P1) */
+    if (tx->pending) {
+        post_pending(tx);
+    } else if (post_message(tx, m)) {
+        tx->pending = 1;
+    }
+    *out = m;
+    return R2_OK;
+}
+
+/* --- completions --- */
+
+static void account(struct ib_send *tx, struct ib_path *p, uint64_t wr_id)
+{
+    struct ib_smsg *m = SLOT(tx, ib_wr_value(wr_id));
+    struct ib_part *part = &m->part[ib_wr_part(wr_id)];
+
+    p->sq_used--;
+    p->cqes++;
+    if (m->seq == ib_wr_value(wr_id) && part->wr_out && part->path == p->index && part->life == p->life) {
+        part->wr_out = 0;
+        m->wrs_out--;
+    }
+}
+
+static int poll_path(struct ib_send *tx, struct ib_path *p)
+{
+    struct ibv_wc wc[POLL_BATCH];
+    int n;
+
+    do {
+        n = ibv_poll_cq(p->cq, POLL_BATCH, wc);
+        if (__builtin_expect(n < 0, 0)) {
+            ib_link_call_fault(tx->link, p->index, EIO);
+            return -1;
+        }
+        for (int i = 0; i < n; i++) {
+            switch (ib_wr_kind(wc[i].wr_id)) {
+            case IB_WR_DATA:
+                account(tx, p, wc[i].wr_id);
+                break;
+            case IB_WR_MARK_SEND:
+                p->marks |= 1;
+                break;
+            case IB_WR_MARK_RECV:
+                p->marks |= 2;
+                break;
+            default:
+                break;
+            }
+            if (__builtin_expect(wc[i].status != IBV_WC_SUCCESS, 0) && ib_link_up(tx->link, p->index)) {
+                ib_link_wc_fault(tx->link, p->index, &wc[i]);
+            }
+        }
+    } while (n == POLL_BATCH);
+    return 0;
+}
+
+void ib_send_progress(struct ib_send *tx)
+{
+    struct ib_link *l = tx->link;
+
+    for (int i = 0; i < l->npaths; i++) {
+        struct ib_path *p = &l->path[i];
+
+        if (p->sq_used != 0 && p->open && ib_link_up(l, i)) {
+            poll_path(tx, p);
+        }
+    }
+    poll_cts(tx);
+    poll_acks(tx);
+    if (__builtin_expect(tx->pending, 0)) {
+        post_pending(tx);
+    }
+}
+
+static int all_in_ledger(const struct ib_smsg *m)
+{
+    return m->ledger == (uint16_t)((1u << m->nparts) - 1);
+}
+
+int ib_send_done(const struct ib_send *tx, const struct ib_smsg *m)
+{
+    if (m->wrs_out != 0 || m->soft != 0) {
+        return 0;
+    }
+    if (tx->sack > m->seq || all_in_ledger(m)) {
+        return 1;
+    }
+    if (tx->link->cfg->ack == R2_ACK_CQE || !r2_rule(R2_RULE_E2E_ACK)) {
+        return m->unposted == 0;
+    }
+    return 0;
+}
+
+int ib_send_idle(const struct ib_send *tx)
+{
+    for (unsigned i = 0; i < R2_LEDGER_WINDOW; i++) {
+        if (tx->msg[i].busy) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* --- failover --- */
+
+int ib_send_drain(struct ib_send *tx, int p)
+{
+    if (poll_path(tx, &tx->link->path[p]) != 0) {
+        return -1;
+    }
+    return tx->link->path[p].marks == 3;
+}
+
+/* Calls for every busy message of the window. */
+#define FOR_EACH_BUSY(tx, m) \
+    for (unsigned i_ = 0; i_ < R2_LEDGER_WINDOW; i_++) \
+        if ((m = &(tx)->msg[i_])->busy)
+
+void ib_send_life_closed(struct ib_send *tx, int p, uint32_t life, int soft)
+{
+    struct ib_smsg *m;
+
+    FOR_EACH_BUSY(tx, m)
+    {
+        for (unsigned k = 0; k < m->nparts; k++) {
+            struct ib_part *part = &m->part[k];
+
+            if (part->wr_out && part->path == p && part->life == life) {
+                part->wr_out = 0;
+                m->wrs_out--;
+                if (soft) {
+                    m->soft |= (uint8_t)(1u << p);
+                }
+            }
+        }
+    }
+    tx->link->path[p].sq_used = 0;
+}
+
+void ib_send_soft_over(struct ib_send *tx, int p)
+{
+    struct ib_smsg *m;
+
+    FOR_EACH_BUSY(tx, m)
+    {
+        m->soft &= (uint8_t)~(1u << p);
+    }
+}
+
+int ib_send_live_parts(const struct ib_send *tx, int p, uint32_t life)
+{
+    const struct ib_smsg *m;
+    int n = 0;
+
+    FOR_EACH_BUSY(tx, m)
+    {
+        if (m->seq < tx->sack) {
+            continue;
+        }
+        for (unsigned k = 0; k < m->nparts; k++) {
+            if (!((m->unposted | m->ledger) & (1u << k)) && m->part[k].path == p && m->part[k].life == life) {
+                n++;
+            }
+        }
+    }
+    return n;
+}
+
+void ib_send_ledger(struct ib_send *tx, uint64_t base, const uint16_t *masks, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        struct ib_smsg *m = SLOT(tx, base + i);
+
+        if (m->busy && m->seq == base + i) {
+            m->ledger |= (uint16_t)(masks[i] & ((1u << m->nparts) - 1));
+            m->unposted &= (uint16_t)~m->ledger;
+        }
+    }
+}
+
+/* P4 switched off: a replay cuts the message anew at other places. */
+static void recut(struct ib_send *tx, struct ib_smsg *m)
+{
+    uint32_t moved = m->nparts > 1 ? (m->part[0].len / 2) & ~(uint32_t)(R2_CUT_ALIGN - 1) : 0;
+
+    m->part[0].len -= moved;
+    m->part[1].off -= moved;
+    m->part[1].len += moved;
+}
+
+static int unpost_message(struct ib_send *tx, struct ib_smsg *m, int p, uint32_t life)
+{
+    int n = 0;
+
+    for (unsigned k = 0; k < m->nparts; k++) {
+        struct ib_part *part = &m->part[k];
+        uint16_t bit = (uint16_t)(1u << k);
+        int mine = part->path == p && part->life == life;
+
+        if (!mine && !r2_rule(R2_RULE_REPLAY_LIFE)) {
+            mine = 1; /* rule off: whatever the ledger lacks is replayed */
+        }
+        if (!mine || (m->unposted & bit) || (r2_rule(R2_RULE_LEDGER) && (m->ledger & bit))) {
+            continue;
+        }
+        m->unposted |= bit;
+        tx->replayed_parts++;
+        tx->replayed_bytes += part->len;
+        n++;
+    }
+    if (n && !r2_rule(R2_RULE_FROZEN_CUT) && m->nparts > 1) {
+        recut(tx, m);
+    }
+    return n;
+}
+
+int ib_send_unpost(struct ib_send *tx, int p, uint32_t life)
+{
+    struct ib_smsg *m;
+    int n = 0;
+
+    FOR_EACH_BUSY(tx, m)
+    {
+        if (m->seq >= tx->sack || !r2_rule(R2_RULE_LEDGER)) {
+            n += unpost_message(tx, m, p, life);
+        }
+    }
+    if (n) {
+        tx->pending = 1;
+    }
+    return n;
+}

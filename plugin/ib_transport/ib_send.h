@@ -1,0 +1,102 @@
+/*
+ * The sender's half of a connection: CTS matching, cut, posting, completions, acknowledgement (protocol P1, P2, P4, P8, P10, P12-P14).
+ *
+ * All functions are called with the connection's gate held and never block. The data path takes no lock, allocates nothing, makes
+ * no system call and logs nothing on success.
+ */
+#ifndef IB_SEND_H
+#define IB_SEND_H
+
+#include "ib_transport/ib_path.h"
+#include "r2_plan.h"
+#include "r2_status.h"
+
+struct ib_part {
+    uint32_t off, len; /* frozen when the first part is posted (P4) */
+    uint32_t life;     /* of the last post */
+    uint8_t path;      /* of the last post, or the one the plan chose */
+    uint8_t wr_out;    /* its work request is not accounted for */
+};
+
+struct ib_smsg {
+    uint64_t seq;
+    const uint8_t *data;
+    struct ib_mr *mr;
+    uint64_t raddr;
+    uint32_t rkey[IB_MAX_PATHS];
+    uint32_t size;
+    uint8_t busy;      /* from isend to the done that test reports */
+    uint8_t nparts;
+    uint8_t wrs_out;   /* own work requests not accounted for (P13) */
+    uint8_t soft;      /* bit per path: work requests of a softly fenced life may still read the buffer (P19) */
+    uint16_t unposted; /* parts without a live copy that are not in the ledger */
+    uint16_t ledger;   /* parts known to be in the receiver's ledger from a snapshot */
+    struct ib_part part[R2_MAX_PARTS];
+};
+
+struct ib_send {
+    struct ib_link *link;
+    struct r2_plan plan;
+    uint64_t cts_seen;  /* CTS of all seq below it were taken */
+    uint64_t unmatched; /* lowest seq without a message: nothing at or above its group is acknowledged yet (P8) */
+    uint64_t group;     /* first seq of the oldest group that is not fully matched */
+    uint64_t sack;      /* largest acked heard */
+    uint64_t sposted;   /* one above the highest matched seq */
+    uint8_t matched;    /* bit per member of that group */
+    uint8_t ring_hot;   /* path whose ring served last (P10) */
+    uint8_t pending;    /* some part is unposted */
+    uint8_t starved;    /* some unposted part found no path at all at the last try */
+    uint64_t replayed_parts, replayed_bytes, messages, bad_cts, bad_ack;
+    uint64_t starved_since; /* ns since when an unposted part has had no path at all; 0 */
+    struct ib_cts cts[R2_LEDGER_WINDOW]; /* private copies, whole and checked (P12) */
+    struct ib_smsg msg[R2_LEDGER_WINDOW];
+};
+
+void ib_send_init(struct ib_send *tx, struct ib_link *link);
+
+/*
+ * Starts a message of @size bytes for the receive that @tag matches. *out is NULL when no CTS is there yet or the window is full.
+ * A message larger than the receive buffer is cut short to it. R2_OK always; path errors climb by the sink.
+ */
+enum r2_status ib_send_start(struct ib_send *tx, const void *data, uint32_t size, uint32_t tag, struct ib_mr *mr, struct ib_smsg **out);
+
+/* Polls completions, CTS and acknowledgements; posts what could not be posted before. */
+void ib_send_progress(struct ib_send *tx);
+
+/* Whether @m may be reported done: acknowledged end to end and all own work requests accounted for (P13). */
+int ib_send_done(const struct ib_send *tx, const struct ib_smsg *m);
+
+/* The done was reported: the slot is free. */
+static inline void ib_send_retire(struct ib_smsg *m)
+{
+    m->busy = 0;
+}
+
+/* --- for failover --- */
+
+/* Drains the CQ of path @p: every completion is accounted. Returns 1 once both markers have come out, -1 when polling fails. */
+int ib_send_drain(struct ib_send *tx, int p);
+
+/* The fence of (@p, @life) has ended. Hard: its work requests are accounted for. Soft: they are kept in mind until ib_send_soft_over(). */
+void ib_send_life_closed(struct ib_send *tx, int p, uint32_t life, int soft);
+void ib_send_soft_over(struct ib_send *tx, int p);
+
+/* Parts posted on (@p, @life) that no acknowledgement covers. */
+int ib_send_live_parts(const struct ib_send *tx, int p, uint32_t life);
+
+/* A cumulative acknowledgement from a control message; -1 when it cannot be (P8). */
+int ib_send_acked(struct ib_send *tx, uint64_t acked);
+
+/* Masks of a closed life's snapshot: what R has (P21). @masks[i] is of seq @base + i. */
+void ib_send_ledger(struct ib_send *tx, uint64_t base, const uint16_t *masks, unsigned n);
+
+/* Parts whose last post was on (@p, @life) and that the ledger lacks become unposted (P21). Returns how many. */
+int ib_send_unpost(struct ib_send *tx, int p, uint32_t life);
+
+/* Rebuilds the plan from link->up. */
+void ib_send_replan(struct ib_send *tx);
+
+/* Every message was acknowledged and reported. */
+int ib_send_idle(const struct ib_send *tx);
+
+#endif

@@ -1,0 +1,103 @@
+/*
+ * Bytes that NICs carry: the immediate, the CTS entry, the ring (protocol section 4). Little endian in memory of both ends; the
+ * immediate is in network order as verbs demand. Pure.
+ */
+#ifndef IB_WIRE_H
+#define IB_WIRE_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "r2_ledger.h"
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "CTS entries are little endian in memory"
+#endif
+
+#define IB_MAX_PATHS 8
+
+/* Immediate: seq[15:0] k[3:0] nparts-1[3:0] kind[1:0] life[5:0], from the high bits down. */
+enum ib_imm_kind { IB_IMM_DATA = 0 };
+
+struct ib_imm {
+    uint16_t seq;
+    uint8_t k, nparts, kind, life;
+};
+
+static inline uint32_t ib_imm_pack(uint64_t seq, unsigned k, unsigned nparts, unsigned kind, uint32_t life)
+{
+    return (uint32_t)(seq & 0xffff) << 16 | (k & 15) << 12 | ((nparts - 1) & 15) << 8 | (kind & 3) << 6 | (life & 63);
+}
+
+static inline struct ib_imm ib_imm_unpack(uint32_t v)
+{
+    return (struct ib_imm){.seq = (uint16_t)(v >> 16),
+                           .k = (v >> 12) & 15,
+                           .nparts = (uint8_t)(((v >> 8) & 15) + 1),
+                           .kind = (v >> 6) & 3,
+                           .life = v & 63};
+}
+
+/* CTS entry, 64 bytes, in ring slot seq mod 256. rkey 0: this buffer cannot be reached over that path. */
+struct ib_cts {
+    uint64_t seq;
+    uint64_t addr;
+    uint32_t size;
+    uint32_t tag;
+    uint32_t rkey[IB_MAX_PATHS]; /* by path index */
+    uint32_t acked;              /* low bits */
+    uint8_t n;                   /* buffers of the group, 1..8 */
+    uint8_t index;               /* of this one */
+    uint16_t check;
+};
+_Static_assert(sizeof(struct ib_cts) == 64, "CTS entry");
+
+/* What R writes into S's memory, one per path life. Slot contents start as zero: seq 0 is told apart by check and n. */
+struct ib_ring {
+    struct ib_cts entry[R2_LEDGER_WINDOW];
+    uint64_t acked; /* ack word */
+    uint64_t reserved[7];
+};
+_Static_assert(sizeof(struct ib_ring) == 64 * (R2_LEDGER_WINDOW + 1), "ring");
+
+/* Check over all fields but itself. Never 0 for a valid entry, so an untouched slot does not pass. */
+static inline uint16_t ib_cts_check(const struct ib_cts *e)
+{
+    uint64_t w[8], h = 0x9e3779b97f4a7c15ull;
+
+    memcpy(w, e, sizeof(w));
+    w[7] &= 0x0000ffffffffffffull; /* without check */
+    for (int i = 0; i < 8; i++) {
+        h = (h ^ w[i]) * 0xff51afd7ed558ccdull;
+        h ^= h >> 32;
+    }
+    return (uint16_t)(h >> 16) | 1;
+}
+
+/* Whether @e is the entry of @seq, whole. */
+static inline int ib_cts_valid(const struct ib_cts *e, uint64_t seq)
+{
+    return e->seq == seq && e->check == ib_cts_check(e) && e->n >= 1 && e->n <= 8 && e->index < e->n;
+}
+
+/* Work request ids: kind in the top 4 bits, a part number, a value (seq or a count) in the low 48. */
+enum ib_wr_kind { IB_WR_DATA = 1, IB_WR_RECV, IB_WR_CTL, IB_WR_MARK_SEND, IB_WR_MARK_RECV, IB_WR_FLUSH };
+
+static inline uint64_t ib_wr_id(enum ib_wr_kind kind, unsigned k, uint64_t value)
+{
+    return (uint64_t)kind << 60 | (uint64_t)(k & 15) << 56 | (value & 0xffffffffffffull);
+}
+static inline enum ib_wr_kind ib_wr_kind(uint64_t id)
+{
+    return (enum ib_wr_kind)(id >> 60);
+}
+static inline unsigned ib_wr_part(uint64_t id)
+{
+    return (unsigned)(id >> 56) & 15;
+}
+static inline uint64_t ib_wr_value(uint64_t id)
+{
+    return id & 0xffffffffffffull;
+}
+
+#endif

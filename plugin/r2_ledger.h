@@ -1,0 +1,66 @@
+/*
+ * The receiver's ledger: which parts of which seq have arrived, and what is complete (protocol sections 2 and 3, P5-P9).
+ * Pure: no clock, no I/O. Guarded by the connection's gate.
+ */
+#ifndef R2_LEDGER_H
+#define R2_LEDGER_H
+
+#include <stdint.h>
+
+#define R2_LEDGER_WINDOW 256 /* rpost - rdone never exceeds it (P8): 8 low bits of seq are a slot */
+#define R2_MAX_PARTS     16
+
+struct r2_ledger_entry {
+    uint64_t bytes;    /* sum over the parts that arrived */
+    uint64_t capacity; /* of the receive buffer */
+    uint16_t mask;     /* parts that arrived */
+    uint8_t nparts;    /* 0 until the first part arrived */
+};
+
+struct r2_ledger {
+    uint64_t rdone; /* all below were reported done */
+    uint64_t rpost; /* next seq to post */
+    uint64_t acked; /* all below are complete */
+    struct r2_ledger_entry entry[R2_LEDGER_WINDOW];
+};
+
+enum r2_ledger_result {
+    R2_LEDGER_NEW,       /* the part was added; the seq is not complete */
+    R2_LEDGER_COMPLETE,  /* the part was added and completes its seq */
+    R2_LEDGER_DUPLICATE, /* the part was there already (P7) */
+    R2_LEDGER_WINDOW_ERR, /* seq outside [rdone, rpost), or already complete (P9) */
+    R2_LEDGER_PART_ERR,  /* k >= nparts, or nparts unlike the first part's (P9) */
+    R2_LEDGER_SIZE_ERR,  /* bytes beyond the capacity (P9) */
+};
+const char *r2_ledger_result_name(enum r2_ledger_result r);
+
+void r2_ledger_init(struct r2_ledger *l);
+
+/* Room for @n more receives? */
+static inline int r2_ledger_room(const struct r2_ledger *l, int n)
+{
+    return l->rpost - l->rdone + (uint64_t)n <= R2_LEDGER_WINDOW;
+}
+
+/* Opens the next seq; the caller has checked the room. Returns it. */
+uint64_t r2_ledger_post(struct r2_ledger *l, uint64_t capacity);
+
+/* The one seq in [rdone, rpost) with these low 16 bits, or UINT64_MAX (P8). */
+uint64_t r2_ledger_seq(const struct r2_ledger *l, uint16_t low);
+
+/* Adds part @k of @nparts of the seq with low bits @low. Nothing changes unless the result is NEW or COMPLETE. */
+enum r2_ledger_result r2_ledger_add(struct r2_ledger *l, uint16_t low, unsigned k, unsigned nparts, uint64_t bytes);
+
+static inline int r2_ledger_complete(const struct r2_ledger *l, uint64_t seq)
+{
+    const struct r2_ledger_entry *e = &l->entry[seq % R2_LEDGER_WINDOW];
+    return e->nparts != 0 && e->mask == (uint16_t)((1u << e->nparts) - 1);
+}
+
+/* Reports the oldest @n seqs done; the caller has checked that they are complete. */
+void r2_ledger_retire(struct r2_ledger *l, unsigned n);
+
+/* Masks of all open seqs, [acked, rpost): writes at most @max, returns how many. Masks of complete seqs above acked are given too. */
+unsigned r2_ledger_snapshot(const struct r2_ledger *l, uint64_t *base, uint16_t *mask, unsigned max);
+
+#endif

@@ -1,0 +1,75 @@
+#include "r2_plan.h"
+
+/* Smooth weighted round robin: every path gains its weight, the richest one serves and pays the sum. */
+static int rotate(struct r2_plan *plan, uint32_t eligible)
+{
+    int64_t sum = 0;
+    int best = -1;
+
+    for (int i = 0; i < plan->n; i++) {
+        if (!(eligible & (1u << plan->path[i]))) {
+            continue;
+        }
+        plan->credit[i] += plan->weight[i];
+        sum += plan->weight[i];
+        if (best < 0 || plan->credit[i] > plan->credit[best]) {
+            best = i;
+        }
+    }
+    if (best >= 0) {
+        plan->credit[best] -= sum;
+    }
+    return best;
+}
+
+static void add_part(struct r2_cut *cut, uint8_t path, uint32_t off, uint32_t len)
+{
+    cut->path[cut->nparts] = path;
+    cut->off[cut->nparts] = off;
+    cut->len[cut->nparts] = len;
+    cut->nparts++;
+}
+
+/* Splits [off, off+len) for one path into pieces of at most max_part. */
+static void add_range(struct r2_cut *cut, uint8_t path, uint32_t off, uint32_t len, uint32_t max_part)
+{
+    while (len > max_part && cut->nparts < R2_MAX_PARTS - 1) {
+        add_part(cut, path, off, max_part);
+        off += max_part;
+        len -= max_part;
+    }
+    add_part(cut, path, off, len);
+}
+
+void r2_plan_cut(struct r2_plan *plan, uint32_t eligible, uint32_t size, uint32_t cut_min, uint32_t max_part, struct r2_cut *cut)
+{
+    uint64_t sum = 0, acc = 0;
+    uint32_t off = 0;
+
+    cut->nparts = 0;
+    max_part &= ~(uint32_t)(R2_CUT_ALIGN - 1);
+    for (int i = 0; i < plan->n; i++) {
+        if (eligible & (1u << plan->path[i])) {
+            sum += plan->weight[i];
+        }
+    }
+    if (plan->n == 1 || size < cut_min || size > (uint64_t)max_part * (R2_MAX_PARTS - R2_PLAN_PATHS)) {
+        int i = plan->n == 1 ? 0 : rotate(plan, eligible);
+
+        add_range(cut, plan->path[i < 0 ? 0 : i], 0, size, max_part);
+        return;
+    }
+    for (int i = 0; i < plan->n; i++) {
+        uint64_t end;
+
+        if (!(eligible & (1u << plan->path[i]))) {
+            continue;
+        }
+        acc += plan->weight[i];
+        end = acc == sum ? size : ((uint64_t)size * acc / sum) & ~(uint64_t)(R2_CUT_ALIGN - 1);
+        if (end > off) {
+            add_range(cut, plan->path[i], off, (uint32_t)(end - off), max_part);
+            off = (uint32_t)end;
+        }
+    }
+}

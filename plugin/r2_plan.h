@@ -1,0 +1,36 @@
+/*
+ * The sender's private choice: which paths carry a message, with which weights, and where it is cut (design 2 "plan", protocol P1, P4).
+ * Pure. Nobody but the sender knows the plan.
+ */
+#ifndef R2_PLAN_H
+#define R2_PLAN_H
+
+#include <stdint.h>
+
+#include "r2_ledger.h"
+
+#define R2_PLAN_PATHS 8
+#define R2_CUT_ALIGN  128 /* LL128 lines must not be split (nccl-net-v8 8.3) */
+
+struct r2_plan {
+    uint8_t n;                      /* paths in use */
+    uint8_t path[R2_PLAN_PATHS];
+    uint32_t weight[R2_PLAN_PATHS]; /* > 0; any unit */
+    int64_t credit[R2_PLAN_PATHS];  /* smooth weighted rotation of uncut messages */
+};
+
+struct r2_cut {
+    uint8_t nparts;
+    uint8_t path[R2_MAX_PARTS];
+    uint32_t off[R2_MAX_PARTS];
+    uint32_t len[R2_MAX_PARTS];
+};
+
+/*
+ * Cuts @size bytes over the paths of @plan that are in @eligible (bit per path; at least one plan path must be eligible).
+ * Below @cut_min a message is one part, its path rotated by weight. No part exceeds @max_part (>= 128 and size <= 16 * max_part).
+ * Every cut is at a multiple of 128 bytes; parts are never empty, except the one part of an empty message.
+ */
+void r2_plan_cut(struct r2_plan *plan, uint32_t eligible, uint32_t size, uint32_t cut_min, uint32_t max_part, struct r2_cut *cut);
+
+#endif

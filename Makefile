@@ -66,19 +66,19 @@ $(B)/libnccl-net.so: $(PLUGIN)
 
 $(B)/libr2core.a: $(call tobj,$(CORE_SRC))
 	rm -f $@; ar rcs $@ $^
-$(B)/libfabmodel.a: $(call obj,$(MODEL_SRC) $(INPROC_SRC))
+$(B)/libfabmodel.a: $(call obj,$(MODEL_SRC) $(INPROC_SRC) $(filter tests/fabric/shm/seg_%.c,$(SHM_SRC)))
 	rm -f $@; ar rcs $@ $^
 $(B)/libtestsupport.a: $(call tobj,$(SUPPORT_SRC))
 	rm -f $@; ar rcs $@ $^
 
 $(DROPIN): $(call obj,$(MODEL_SRC) $(SHM_SRC)) tests/fabric/shm/libibverbs.map
 	@mkdir -p $(@D)
-	$(CC) -shared -o $@.tmp $(filter %.o,$^) $(LDFLAGS_ALL) -Wl,-soname,libibverbs.so.1 -Wl,-z,defs \
+	$(CC) -shared -o $@.tmp $(filter %.o,$^) $(LDFLAGS_ALL) -Wl,-soname,libibverbs.so.1 -Wl,-z,nodelete -Wl,-z,defs \
 	  -Wl,--version-script=tests/fabric/shm/libibverbs.map
 	mv $@.tmp $@
 	ln -sf libibverbs.so.1 $(@D)/libibverbs.so
-# The command shares the segment code (not the ibv_* entry points) with the drop-in.
-SHM_SHARED := $(filter tests/fabric/shm/seg_%.c,$(SHM_SRC))
+# The command shares the segment code and the text forms (not the ibv_* entry points) with the drop-in.
+SHM_SHARED := $(filter tests/fabric/shm/seg_%.c,$(SHM_SRC)) tests/fabric/model/fab_desc.c tests/fabric/model/fab_fault.c
 $(B)/softfab: $(call obj,$(CLI_SRC) $(SHM_SHARED))
 	$(CC) -o $@ $^ $(LDFLAGS_ALL)
 $(B)/r2_perf: $(call obj,$(PERF_SRC))

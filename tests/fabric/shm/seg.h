@@ -32,7 +32,7 @@
 #define SEG_SLOTS      64
 #define SEG_NICS_MAX   (FAB_MAX_HOSTS * FAB_MAX_NICS)
 #define SEG_NAME_MAX   64
-#define SEG_PATH_MAX   192 /* longest run directory: ibdev_path (256 bytes) lies below it */
+#define SEG_PATH_MAX   176 /* longest run directory: ibdev_path (256 bytes) lies below it */
 #define SEG_RING_DATA  (512u << 10)
 #define SEG_REC_MAX    (SEG_RING_DATA / 2) /* longest record with its head: two fit, so a full ring has room again soon */
 #define SEG_FAULT_LOG  64
@@ -79,6 +79,7 @@ struct seg_nic {
     _Atomic uint32_t hung;    /* 1 while it hangs */
     _Atomic uint32_t mr_fail; /* 1 while registrations fail without end */
     _Atomic uint32_t epoch;   /* address changes so far */
+    _Atomic uint32_t qp_errors; /* faults qp-error so far */
 
     /* Instants (CLOCK_MONOTONIC ns) at which each direction is free again; advanced by compare-and-swap. */
     _Alignas(64) _Atomic uint64_t tx_free;

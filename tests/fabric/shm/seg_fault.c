@@ -51,6 +51,9 @@ static void device_write(struct seg_nic *n, const struct fab_fault *f)
     case FAB_FAULT_MR_FAIL:
         atomic_store_explicit(&n->mr_fail, f->value == 0 || f->value >= UINT32_MAX, memory_order_relaxed);
         break;
+    case FAB_FAULT_QP_ERROR:
+        atomic_fetch_add_explicit(&n->qp_errors, 1, memory_order_relaxed);
+        break;
     case FAB_FAULT_GID_CHANGE:
         atomic_fetch_add_explicit(&n->epoch, 1, memory_order_relaxed);
         break;

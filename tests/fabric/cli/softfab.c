@@ -1,0 +1,110 @@
+/* softfab: makes, uses, breaks, shows and removes software fabrics. */
+#include "tests/fabric/cli/softfab.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char help[] =
+    "softfab: RDMA networks of hosts and NICs on one machine, without hardware and without root\n"
+    "\n"
+    "  softfab up [--hosts 2] [--nics 4] [--rate 100MB/s] [--latency 10us] [--crossrail] [--desc FILE]\n"
+    "  softfab exec --host 0 -- COMMAND...     COMMAND and its children see the NICs of host 0 through libibverbs\n"
+    "  softfab fault 'h0:n1 down' ...          applies faults, in all processes at once\n"
+    "  softfab status [--json]                 NICs, faults, counters, processes\n"
+    "  softfab down                            removes the fabric\n"
+    "\n"
+    "Every subcommand takes --name NAME: fabrics of different names stand side by side.\n"
+    "\n"
+    "up       NIC k of every host is on rail k; rails reach each other only with --crossrail. Without --rate a link is\n"
+    "         as fast as the machine. --desc reads a description with a place, rate and latency for each NIC.\n"
+    "fault    a place, h0:n1 with * for all, and one of:\n"
+    "           down  up  blackhole  blackhole-tx  blackhole-rx  ack-lost  loss 1%  corrupt 1%  dup 1%  delay 5ms\n"
+    "           rate 20MB/s  hang  unhang  fatal  remove  qp-error  mr-fail [N]  gid-change  restore\n"
+    "exec     sets LD_LIBRARY_PATH, SOFTFAB_DIR, SOFTFAB_HOST and SOFTFAB_SYSFS (what would be /sys for these NICs)\n"
+    "\n"
+    "Exit status: 0 done, 1 failed, 2 wrong use; exec has that of COMMAND.\n";
+
+static int fail_v(const char *fmt, va_list ap, int rc)
+{
+    fputs("softfab: ", stderr);
+    vfprintf(stderr, fmt, ap);
+    fputs(rc == 2 ? " (softfab --help)\n" : "\n", stderr);
+    return rc;
+}
+
+int softfab_fail(const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    int rc = fail_v(fmt, ap, 1);
+    va_end(ap);
+    return rc;
+}
+
+int softfab_misuse(const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    int rc = fail_v(fmt, ap, 2);
+    va_end(ap);
+    return rc;
+}
+
+int softfab_number(const char *text, int max)
+{
+    char *end;
+
+    errno = 0;
+    long v = strtol(text, &end, 10);
+    return end == text || *end != '\0' || errno != 0 || v < 0 || v > max ? -1 : (int)v;
+}
+
+int softfab_open(struct seg_map *m, const char *name)
+{
+    char path[SEG_PATH_MAX], why[512];
+
+    if (seg_dir_path(name, path, sizeof(path), why, sizeof(why)) != 0 ||
+        seg_file_open(m, path, why, sizeof(why)) != 0) {
+        return softfab_fail("%s", why);
+    }
+    return 0;
+}
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+} commands[] = {
+    {"up", softfab_up},         {"exec", softfab_exec}, {"fault", softfab_fault},
+    {"status", softfab_status}, {"down", softfab_down},
+};
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        fputs(help, stderr);
+        return 2;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        fputs(help, stdout);
+        return 0;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("softfab %s (%s)\n", R2_VERSION, R2_GIT);
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        if (strcmp(argv[1], commands[i].name) == 0) {
+            opterr = 0;
+            return commands[i].run(argc - 1, argv + 1);
+        }
+    }
+    return softfab_misuse("'%s' is none of up, exec, fault, status, down", argv[1]);
+}

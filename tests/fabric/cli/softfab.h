@@ -1,0 +1,24 @@
+/* The command softfab: one function per subcommand. Each gets the arguments behind its name and returns the exit status. */
+#ifndef SOFTFAB_H
+#define SOFTFAB_H
+
+#include "tests/fabric/shm/seg.h"
+
+#include <getopt.h>
+
+int softfab_up(int argc, char **argv);
+int softfab_exec(int argc, char **argv);
+int softfab_fault(int argc, char **argv);
+int softfab_status(int argc, char **argv);
+int softfab_down(int argc, char **argv);
+
+/* Writes "softfab: ..." to stderr. Returns 1, the exit status. */
+int softfab_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* The same for wrong use: points to the help, returns 2. */
+int softfab_misuse(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* A whole number 0..max; -1: @text is none. */
+int softfab_number(const char *text, int max);
+/* Opens the fabric of that name as an observer. 0, or the exit status after a message. */
+int softfab_open(struct seg_map *m, const char *name);
+
+#endif

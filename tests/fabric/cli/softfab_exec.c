@@ -1,0 +1,169 @@
+/* softfab exec and fault. */
+#include "tests/fabric/cli/softfab.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The drop-in library stands beside the command. */
+static int library_dir(char *buf, size_t len)
+{
+    char self[PATH_MAX], lib[PATH_MAX + 64];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+    if (n < 0) {
+        return softfab_fail("cannot find my own file: %s", strerror(errno));
+    }
+    self[n] = '\0';
+    char *slash = strrchr(self, '/');
+    *slash = '\0';
+    snprintf(lib, sizeof(lib), "%s/softfab-lib/libibverbs.so.1", self);
+    if (access(lib, R_OK) != 0) {
+        return softfab_fail("cannot read %s: %s", lib, strerror(errno));
+    }
+    if (snprintf(buf, len, "%s/softfab-lib", self) >= (int)len) {
+        return softfab_fail("%s is too long a path", self);
+    }
+    return 0;
+}
+
+static int environment_set(const struct seg_map *m, int host)
+{
+    char lib[PATH_MAX], path[2 * PATH_MAX], num[16], sysfs[SEG_PATH_MAX + 32];
+    const char *old = getenv("LD_LIBRARY_PATH");
+    int rc = library_dir(lib, sizeof(lib));
+
+    if (rc != 0) {
+        return rc;
+    }
+    int n = snprintf(path, sizeof(path), "%s%s%s", lib, old != NULL && *old != '\0' ? ":" : "", old != NULL ? old : "");
+    if (n >= (int)sizeof(path)) {
+        return softfab_fail("LD_LIBRARY_PATH is longer than %d bytes", PATH_MAX);
+    }
+    snprintf(num, sizeof(num), "%d", host);
+    snprintf(sysfs, sizeof(sysfs), "%s/host%d/sys", m->dir, host);
+    if (setenv("LD_LIBRARY_PATH", path, 1) != 0 || setenv(SEG_ENV_DIR, m->dir, 1) != 0 ||
+        setenv(SEG_ENV_HOST, num, 1) != 0 || setenv("SOFTFAB_SYSFS", sysfs, 1) != 0) {
+        return softfab_fail("cannot set the environment: %s", strerror(errno));
+    }
+    return 0;
+}
+
+int softfab_exec(int argc, char **argv)
+{
+    static const struct option opts[] = {{"name", 1, NULL, 'N'}, {"host", 1, NULL, 'H'}, {0}};
+    const char *name = NULL, *host_text = NULL;
+    struct seg_map m;
+    int opt;
+
+    /* '+': what follows the first word that is no option belongs to the command. */
+    while ((opt = getopt_long(argc, argv, "+", opts, NULL)) != -1) {
+        if (opt == 'N') {
+            name = optarg;
+        } else if (opt == 'H') {
+            host_text = optarg;
+        } else {
+            return softfab_misuse("exec: '%s' is not an option, or needs a value", argv[optind - 1]);
+        }
+    }
+    if (host_text == NULL || optind >= argc) {
+        return softfab_misuse("exec: %s", host_text == NULL ? "--host is missing" : "the command is missing");
+    }
+    int rc = softfab_open(&m, name);
+    if (rc != 0) {
+        return rc;
+    }
+    int host = softfab_number(host_text, m.seg->head.desc.hosts - 1);
+    if (host < 0) {
+        rc = softfab_fail("exec: --host '%s' is not between 0 and %d", host_text, m.seg->head.desc.hosts - 1);
+    } else {
+        rc = environment_set(&m, host);
+    }
+    seg_file_close(&m);
+    if (rc != 0) {
+        return rc;
+    }
+    execvp(argv[optind], &argv[optind]);
+    rc = errno == ENOENT ? 127 : 126;
+    softfab_fail("cannot run %s: %s", argv[optind], strerror(errno));
+    return rc;
+}
+
+/* Programs that read files instead of asking verbs see the port's state and addresses too. */
+static void files_follow(struct seg_map *m, const struct fab_fault *f)
+{
+    for (int h = 0; h < m->seg->head.desc.hosts; h++) {
+        for (int n = 0; n < m->seg->head.desc.nics; n++) {
+            if ((f->host >= 0 && f->host != h) || (f->nic >= 0 && f->nic != n)) {
+                continue;
+            }
+            struct seg_nic *nic = seg_nic_at(m->seg, h, n);
+            seg_sysfs_state_set(m->dir, h, n, atomic_load_explicit(&nic->link.down, memory_order_relaxed) == 0);
+            if (f->kind == FAB_FAULT_GID_CHANGE) {
+                seg_sysfs_gids_set(m->dir, h, n, atomic_load_explicit(&nic->epoch, memory_order_relaxed));
+            }
+        }
+    }
+}
+
+/* One fault per argument; words that were not quoted together make one fault. */
+static int faults_parse(int argc, char **argv, struct fab_fault *f, char *why, size_t why_len)
+{
+    char joined[256] = "";
+    int n = 0;
+
+    if (strchr(argv[0], ' ') == NULL) {
+        for (int i = 0; i < argc; i++) {
+            size_t len = strlen(joined);
+            snprintf(joined + len, sizeof(joined) - len, "%s%s", i > 0 ? " " : "", argv[i]);
+        }
+        return fab_fault_parse(joined, f, why, why_len) == 0 ? 1 : -1;
+    }
+    for (; n < argc; n++) {
+        if (fab_fault_parse(argv[n], &f[n], why, why_len) != 0) {
+            return -1;
+        }
+    }
+    return n;
+}
+
+int softfab_fault(int argc, char **argv)
+{
+    static const struct option opts[] = {{"name", 1, NULL, 'N'}, {0}};
+    const char *name = NULL;
+    char why[512];
+    struct seg_map m;
+    int opt;
+
+    while ((opt = getopt_long(argc, argv, "+", opts, NULL)) != -1) {
+        if (opt != 'N') {
+            return softfab_misuse("fault: '%s' is not an option, or needs a value", argv[optind - 1]);
+        }
+        name = optarg;
+    }
+    if (optind >= argc) {
+        return softfab_misuse("fault: no fault such as 'h0:n1 down'");
+    }
+    struct fab_fault *f = calloc((size_t)(argc - optind), sizeof(*f));
+    if (f == NULL) {
+        return softfab_fail("out of memory");
+    }
+    /* All are understood before the first is applied. */
+    int n = faults_parse(argc - optind, argv + optind, f, why, sizeof(why));
+    int rc = n < 0 ? softfab_misuse("fault: %s", why) : softfab_open(&m, name);
+    if (rc == 0) {
+        for (int i = 0; i < n && rc == 0; i++) {
+            if (seg_fault_apply(&m, &f[i], why, sizeof(why)) != 0) {
+                rc = softfab_fail("fault: %s", why);
+            } else {
+                files_follow(&m, &f[i]);
+            }
+        }
+        seg_file_close(&m);
+    }
+    free(f);
+    return rc;
+}

@@ -1,0 +1,278 @@
+/* softfab status. */
+#include "tests/fabric/cli/softfab.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+struct nic_view {
+    int host, nic;
+    char name[32], state[16], faults[256], rate[32], latency[32];
+    struct fab_link link;
+    uint64_t tx_bytes, tx_packets, rx_bytes, rx_packets, drops;
+};
+
+static void rate_text(uint64_t v, char *buf, size_t len)
+{
+    if (v == 0) {
+        snprintf(buf, len, "unlimited");
+    } else if (v >= 1000000000) {
+        snprintf(buf, len, "%.4gGB/s", (double)v * 1e-9);
+    } else {
+        snprintf(buf, len, "%.4gMB/s", (double)v * 1e-6);
+    }
+}
+
+static void time_text(uint64_t ns, char *buf, size_t len)
+{
+    if (ns >= 1000000) {
+        snprintf(buf, len, "%.4gms", (double)ns * 1e-6);
+    } else {
+        snprintf(buf, len, "%.4gus", (double)ns * 1e-3);
+    }
+}
+
+static void fault_add(struct nic_view *v, const char *text, const char *value)
+{
+    size_t len = strlen(v->faults);
+
+    snprintf(v->faults + len, sizeof(v->faults) - len, "%s%s%s%s", len > 0 ? ", " : "", text, *value != '\0' ? " " : "",
+             value);
+}
+
+static void share_add(struct nic_view *v, const char *text, uint32_t ppm)
+{
+    char buf[32];
+
+    if (ppm != 0) {
+        snprintf(buf, sizeof(buf), "%.4g%%", ppm / 1e4);
+        fault_add(v, text, buf);
+    }
+}
+
+static void link_faults(struct nic_view *v, uint64_t base_rate)
+{
+    const struct fab_link *l = &v->link;
+    char buf[32];
+
+    if (l->down) {
+        fault_add(v, "down", "");
+    }
+    if (l->blackhole_tx && l->blackhole_rx) {
+        fault_add(v, "blackhole", "");
+    } else if (l->blackhole_tx || l->blackhole_rx) {
+        fault_add(v, l->blackhole_tx ? "blackhole-tx" : "blackhole-rx", "");
+    }
+    if (l->ack_lost) {
+        fault_add(v, "ack-lost", "");
+    }
+    share_add(v, "loss", l->loss_ppm);
+    share_add(v, "corrupt", l->corrupt_ppm);
+    share_add(v, "dup", l->dup_ppm);
+    if (l->delay_ns != 0) {
+        time_text(l->delay_ns, buf, sizeof(buf));
+        fault_add(v, "delay", buf);
+    }
+    if (l->rate != base_rate) {
+        rate_text(l->rate, buf, sizeof(buf));
+        fault_add(v, "rate", buf);
+    }
+}
+
+static void nic_view(struct seg *seg, int host, int nic, struct nic_view *v)
+{
+    struct seg_nic *n = seg_nic_at(seg, host, nic);
+    uint32_t gone = atomic_load_explicit(&n->gone, memory_order_acquire);
+    bool hung = atomic_load_explicit(&n->hung, memory_order_relaxed) != 0;
+    uint32_t epoch = atomic_load_explicit(&n->epoch, memory_order_relaxed);
+    uint32_t qp_errors = atomic_load_explicit(&n->qp_errors, memory_order_relaxed);
+    uint32_t mr_fail = atomic_load_explicit(&n->mr_fail, memory_order_relaxed);
+    char buf[32];
+
+    *v = (struct nic_view){.host = host, .nic = nic};
+    fab_nic_name(nic, v->name, sizeof(v->name));
+    seg_link_read(n, &v->link);
+    snprintf(v->state, sizeof(v->state), "%s",
+             gone == FAB_FAULT_FATAL + 1    ? "FATAL"
+             : gone == FAB_FAULT_REMOVE + 1 ? "REMOVED"
+             : hung                         ? "HUNG"
+             : v->link.down                 ? "DOWN"
+                                            : "ACTIVE");
+    link_faults(v, seg->head.desc.nic[host][nic].rate);
+    if (gone != 0) {
+        fault_add(v, gone == FAB_FAULT_FATAL + 1 ? "fatal" : "remove", "");
+    }
+    if (hung) {
+        fault_add(v, "hang", "");
+    }
+    if (mr_fail != 0) {
+        fault_add(v, "mr-fail", "");
+    }
+    if (qp_errors != 0) {
+        snprintf(buf, sizeof(buf), "(%u)", qp_errors);
+        fault_add(v, "qp-error", buf);
+    }
+    if (epoch != 0) {
+        snprintf(buf, sizeof(buf), "(%u)", epoch);
+        fault_add(v, "gid-change", buf);
+    }
+    rate_text(v->link.rate, v->rate, sizeof(v->rate));
+    time_text(seg->head.desc.nic[host][nic].latency_ns, v->latency, sizeof(v->latency));
+    v->tx_bytes = atomic_load_explicit(&n->count.tx_bytes, memory_order_relaxed);
+    v->tx_packets = atomic_load_explicit(&n->count.tx_packets, memory_order_relaxed);
+    v->rx_bytes = atomic_load_explicit(&n->count.rx_bytes, memory_order_relaxed);
+    v->rx_packets = atomic_load_explicit(&n->count.rx_packets, memory_order_relaxed);
+    v->drops = atomic_load_explicit(&n->count.drops, memory_order_relaxed);
+}
+
+/* "n0,n2", the NICs that the process in @s has open. */
+static void open_text(struct seg_slot *s, char *buf, size_t len)
+{
+    uint64_t open = atomic_load_explicit(&s->nics_open, memory_order_relaxed);
+    size_t n = 0;
+
+    snprintf(buf, len, "none");
+    for (int i = 0; i < FAB_MAX_NICS && n + 8 < len; i++) {
+        if (open & (1ull << i)) {
+            n += (size_t)snprintf(buf + n, len - n, "%sn%d", n > 0 ? "," : "", i);
+        }
+    }
+}
+
+static void text_print(struct seg_map *m)
+{
+    struct fab_desc *d = &m->seg->head.desc;
+    struct nic_view v;
+    char open[128];
+    pid_t pid;
+    int any = 0;
+
+    printf("fabric %s: %d hosts with %d NICs, %s, up for %lld s, at %s\n\n", m->seg->head.name, d->hosts, d->nics,
+           d->crossrail ? "rails reach each other" : "rails apart",
+           (long long)(time(NULL) - (time_t)m->seg->head.created_s), m->dir);
+    printf("%-8s %-6s %-8s %-10s %-8s %12s %10s %12s %10s %8s  %s\n", "place", "name", "state", "rate", "latency", "tx bytes",
+           "packets", "rx bytes", "packets", "drops", "faults");
+    for (int h = 0; h < d->hosts; h++) {
+        for (int n = 0; n < d->nics; n++) {
+            char place[32];
+            nic_view(m->seg, h, n, &v);
+            snprintf(place, sizeof(place), "h%d:n%d", h, n);
+            printf("%-8s %-6s %-8s %-10s %-8s %12" PRIu64 " %10" PRIu64 " %12" PRIu64 " %10" PRIu64 " %8" PRIu64 "  %s\n",
+                   place, v.name, v.state, v.rate, v.latency, v.tx_bytes, v.tx_packets, v.rx_bytes, v.rx_packets, v.drops,
+                   *v.faults != '\0' ? v.faults : "-");
+        }
+    }
+    for (int i = 0; i < SEG_SLOTS; i++) {
+        if (!seg_slot_alive(m, i, &pid)) {
+            continue;
+        }
+        if (any++ == 0) {
+            printf("\n%-8s %-5s %-16s %s\n", "process", "host", "command", "open");
+        }
+        open_text(&m->seg->slot[i], open, sizeof(open));
+        printf("%-8d h%-4u %-16s %s\n", (int)pid, atomic_load_explicit(&m->seg->slot[i].host, memory_order_relaxed),
+               m->seg->slot[i].command, open);
+    }
+    if (any == 0) {
+        printf("\nno processes\n");
+    }
+}
+
+/* Writes @s as a JSON string: the command's name is the only text that a stranger chose. */
+static void json_string(const char *s)
+{
+    putchar('"');
+    for (; *s != '\0'; s++) {
+        unsigned char c = (unsigned char)*s;
+        if (c == '"' || c == '\\') {
+            printf("\\%c", c);
+        } else if (c < 0x20 || c >= 0x7f) {
+            printf("\\u%04x", c);
+        } else {
+            putchar(c);
+        }
+    }
+    putchar('"');
+}
+
+static void json_nic(const struct nic_view *v, const struct fab_nic_desc *nd, bool last)
+{
+    printf("    {\"place\": \"h%d:n%d\", \"host\": %d, \"nic\": %d, \"name\": \"%s\", \"state\": \"%s\", ", v->host, v->nic, v->host,
+           v->nic, v->name, v->state);
+    printf("\"faults\": [");
+    for (const char *p = v->faults; *p != '\0';) {
+        size_t len = strcspn(p, ",");
+        printf("%s\"%.*s\"", p > v->faults ? ", " : "", (int)len, p);
+        p += len + (p[len] == ',' ? 2 : 0);
+    }
+    printf("],\n     \"pci\": \"%s\", \"numa\": %d, \"rate_Bps\": %" PRIu64 ", \"latency_ns\": %" PRIu64 ",\n", nd->pci, nd->numa,
+           v->link.rate, nd->latency_ns);
+    printf("     \"tx_bytes\": %" PRIu64 ", \"tx_packets\": %" PRIu64 ", \"rx_bytes\": %" PRIu64 ", \"rx_packets\": %" PRIu64
+           ", \"drops\": %" PRIu64 "}%s\n",
+           v->tx_bytes, v->tx_packets, v->rx_bytes, v->rx_packets, v->drops, last ? "" : ",");
+}
+
+static void json_print(struct seg_map *m)
+{
+    struct fab_desc *d = &m->seg->head.desc;
+    struct nic_view v;
+    char open[128];
+    pid_t pid;
+    int any = 0;
+
+    printf("{\"schema\": \"softfab-status-1\", \"name\": \"%s\", \"dir\": \"%s\", \"hosts\": %d, \"nics\": %d, \"crossrail\": %s,\n",
+           m->seg->head.name, m->dir, d->hosts, d->nics, d->crossrail ? "true" : "false");
+    printf("  \"nic\": [\n");
+    for (int h = 0; h < d->hosts; h++) {
+        for (int n = 0; n < d->nics; n++) {
+            nic_view(m->seg, h, n, &v);
+            json_nic(&v, &d->nic[h][n], h == d->hosts - 1 && n == d->nics - 1);
+        }
+    }
+    printf("  ],\n  \"process\": [");
+    for (int i = 0; i < SEG_SLOTS; i++) {
+        if (!seg_slot_alive(m, i, &pid)) {
+            continue;
+        }
+        open_text(&m->seg->slot[i], open, sizeof(open));
+        printf("%s\n    {\"pid\": %d, \"host\": %u, \"slot\": %d, \"open\": \"%s\", \"command\": ", any++ > 0 ? "," : "", (int)pid,
+               atomic_load_explicit(&m->seg->slot[i].host, memory_order_relaxed), i, open);
+        json_string(m->seg->slot[i].command);
+        printf("}");
+    }
+    printf("%s]\n}\n", any > 0 ? "\n  " : "");
+}
+
+int softfab_status(int argc, char **argv)
+{
+    static const struct option opts[] = {{"name", 1, NULL, 'N'}, {"json", 0, NULL, 'j'}, {0}};
+    const char *name = NULL;
+    bool json = false;
+    struct seg_map m;
+    int opt;
+
+    while ((opt = getopt_long(argc, argv, "", opts, NULL)) != -1) {
+        if (opt == 'N') {
+            name = optarg;
+        } else if (opt == 'j') {
+            json = true;
+        } else {
+            return softfab_misuse("status: '%s' is not an option, or needs a value", argv[optind - 1]);
+        }
+    }
+    if (optind < argc) {
+        return softfab_misuse("status: unexpected '%s'", argv[optind]);
+    }
+    int rc = softfab_open(&m, name);
+    if (rc != 0) {
+        return rc;
+    }
+    if (json) {
+        json_print(&m);
+    } else {
+        text_print(&m);
+    }
+    seg_file_close(&m);
+    return fflush(stdout) == 0 ? 0 : softfab_fail("cannot write the status");
+}

@@ -31,6 +31,8 @@ struct fab_srq;
 #define FAB_MAX_INLINE 512
 #define FAB_MAX_RD_ATOM 16
 #define FAB_MAX_MSG (1u << 30)
+#define FAB_QP_HASH 256
+#define FAB_GID_TABLE 4
 
 /* How a device of this fabric is built. Zeroes mean the value in brackets. */
 struct fab_nic_cfg {

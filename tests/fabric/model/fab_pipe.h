@@ -37,6 +37,8 @@ void fab_pipe_put(struct fab_pipe *p, struct fab_item *item, uint64_t delay);
 void fab_pipe_flush(struct fab_pipe *p);
 /* The queue pair lets go of @p: freed now if it holds no DMA, else when that is done. */
 void fab_pipe_orphan(struct fab_pipe *p);
+/* Fills @pkt->piece with the places of @pkt->h.len bytes at offset @off of the list. False if it is too short. */
+bool fab_pkt_scatter(struct fab_pkt *pkt, const struct ibv_sge *sge, uint32_t nsge, uint64_t off);
 /* Goes on after a hang. */
 void fab_pipe_unpark(struct fab_pipe *p);
 

@@ -10,6 +10,8 @@
 
 #include "fab_engine.h"
 
+#include <stdbool.h>
+
 #define FAB_PSN_MASK 0xffffffu
 #define FAB_MAX_SGE 16 /* per work request, and so pieces into which one segment can be scattered */
 
@@ -43,7 +45,7 @@ struct fab_hdr {
 /* Bytes charged on a rated link for the headers of a packet. */
 #define FAB_WIRE_OVERHEAD 64
 
-enum fab_item_kind { FAB_ITEM_PKT, FAB_ITEM_SEND_CQE, FAB_ITEM_FLUSH };
+enum fab_item_kind { FAB_ITEM_PKT, FAB_ITEM_RECV_CQE, FAB_ITEM_SEND_CQE, FAB_ITEM_FLUSH };
 
 /* One step in a pipe of a queue pair (fab_pipe.h). Embedded in packets and send work requests: the data path allocates nothing. */
 struct fab_item {
@@ -72,6 +74,7 @@ struct fab_pkt {
     int recv_status;        /* enum ibv_wc_status */
     struct fab_wqe *read;   /* read that this response belongs to */
     uint64_t rd_off;        /* responder: bytes of this read already sent back */
+    bool rd_dup;            /* responder: a read answered again */
     uint32_t npieces;
     struct fab_piece piece[FAB_MAX_SGE];
 };

@@ -108,7 +108,7 @@ struct fab_qp {
     uint32_t rx_key;
     struct fab_pipe *rpipe;
     struct fab_pkt *rd_head, *rd_tail; /* reads being answered */
-    uint32_t reads_in;             /* reads accepted and not completely answered */
+    uint32_t reads_in, dup_reads_in; /* reads accepted and not completely answered; of these, answered again */
     bool ack_due;
     uint8_t ack_syn;
     uint32_t ack_psn;
@@ -167,7 +167,6 @@ static inline struct fab_wqe *fab_qp_wqe(struct fab_qp *qp, uint64_t index)
 {
     return (struct fab_wqe *) (qp->sq_mem + (size_t) (index % qp->cap.max_send_wr) * qp->sq_stride);
 }
-void fab_qp_reset_queues(struct fab_qp *qp);
 
 /* fab_qp_cqe.c: completions, called by the pipes */
 void fab_qp_send_cqe(struct fab_qp *qp, const struct fab_wqe *w, enum ibv_wc_status status);
@@ -183,7 +182,6 @@ void fab_qp_req_read(struct fab_qp *qp, struct fab_pkt *pkt); /* takes @pkt */
 void fab_qp_req_timer(struct fab_timer *t);
 void fab_qp_req_fail(struct fab_qp *qp, enum ibv_wc_status status);
 void fab_qp_req_resume(struct fab_qp *qp); /* after a hang */
-bool fab_qp_req_done(struct fab_qp *qp, struct fab_wqe *w); /* queues the completion */
 
 /* fab_qp_resp.c: the responder */
 void fab_qp_resp_rx(struct fab_qp *qp, struct fab_pkt *pkt); /* takes @pkt */

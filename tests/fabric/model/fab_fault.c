@@ -1,0 +1,211 @@
+/* Faults: text form, effect on a link. */
+#include "fab_fault.h"
+
+#include "fab_desc.h"
+#include "fab_pkt.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum value_kind { NO_VALUE, PERCENT, TIME, RATE, OPT_COUNT };
+
+static const struct {
+    const char *name;
+    enum value_kind value;
+} kinds[FAB_FAULT_KINDS] = {
+    [FAB_FAULT_DOWN] = {"down", NO_VALUE},
+    [FAB_FAULT_UP] = {"up", NO_VALUE},
+    [FAB_FAULT_BLACKHOLE] = {"blackhole", NO_VALUE},
+    [FAB_FAULT_BLACKHOLE_TX] = {"blackhole-tx", NO_VALUE},
+    [FAB_FAULT_BLACKHOLE_RX] = {"blackhole-rx", NO_VALUE},
+    [FAB_FAULT_LOSS] = {"loss", PERCENT},
+    [FAB_FAULT_CORRUPT] = {"corrupt", PERCENT},
+    [FAB_FAULT_DUP] = {"dup", PERCENT},
+    [FAB_FAULT_DELAY] = {"delay", TIME},
+    [FAB_FAULT_RATE] = {"rate", RATE},
+    [FAB_FAULT_ACK_LOST] = {"ack-lost", NO_VALUE},
+    [FAB_FAULT_HANG] = {"hang", NO_VALUE},
+    [FAB_FAULT_UNHANG] = {"unhang", NO_VALUE},
+    [FAB_FAULT_FATAL] = {"fatal", NO_VALUE},
+    [FAB_FAULT_REMOVE] = {"remove", NO_VALUE},
+    [FAB_FAULT_QP_ERROR] = {"qp-error", NO_VALUE},
+    [FAB_FAULT_MR_FAIL] = {"mr-fail", OPT_COUNT},
+    [FAB_FAULT_GID_CHANGE] = {"gid-change", NO_VALUE},
+    [FAB_FAULT_RESTORE] = {"restore", NO_VALUE},
+};
+
+static int fail(char *err, size_t len, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static int fail(char *err, size_t len, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (err && len) {
+        va_start(ap, fmt);
+        vsnprintf(err, len, fmt, ap);
+        va_end(ap);
+    }
+    return -1;
+}
+
+const char *fab_fault_name(enum fab_fault_kind kind)
+{
+    return kind < FAB_FAULT_KINDS ? kinds[kind].name : "unknown";
+}
+
+/* "h3", "n0" or "*" up to ':' or the end; the rest through *text. */
+static int parse_place(const char **text, char letter, int limit, int *out)
+{
+    char *end;
+    long v;
+
+    if (**text == '*') {
+        *out = -1;
+        (*text)++;
+        return 0;
+    }
+    if (**text != letter || (*text)[1] < '0' || (*text)[1] > '9')
+        return -1;
+    v = strtol(*text + 1, &end, 10);
+    if (v >= limit)
+        return -1;
+    *out = (int) v;
+    *text = end;
+    return 0;
+}
+
+static int parse_value(enum value_kind kind, const char *word, uint64_t *value)
+{
+    uint32_t ppm;
+    char *end;
+
+    switch (kind) {
+    case PERCENT:
+        if (fab_parse_percent(word, &ppm))
+            return -1;
+        *value = ppm;
+        return 0;
+    case TIME:
+        return fab_parse_time(word, value);
+    case RATE:
+        return fab_parse_rate(word, value);
+    default:
+        *value = strtoul(word, &end, 10);
+        return *end || *word < '0' || *word > '9' || *value == 0 || *value > UINT32_MAX ? -1 : 0;
+    }
+}
+
+static int find_kind(const char *word)
+{
+    if (strcmp(word, "clear") == 0)
+        return FAB_FAULT_RESTORE;
+    for (int k = 0; k < FAB_FAULT_KINDS; k++) {
+        if (strcmp(word, kinds[k].name) == 0)
+            return k;
+    }
+    return -1;
+}
+
+int fab_fault_parse(const char *text, struct fab_fault *fault, char *err, size_t err_len)
+{
+    char place[32], word[32], value[32], rest[2];
+    int n = sscanf(text, "%31s %31s %31s %1s", place, word, value, rest);
+    const char *p = place;
+    int kind;
+
+    if (n < 2)
+        return fail(err, err_len, "'%s': want a place and a fault, as in 'h0:n1 down'", text);
+    if (parse_place(&p, 'h', FAB_MAX_HOSTS, &fault->host) || *p++ != ':' ||
+        parse_place(&p, 'n', FAB_MAX_NICS, &fault->nic) || *p)
+        return fail(err, err_len, "'%s': not a place; want hH:nN with H below %d and N below %d, or '*' for either", place,
+                    FAB_MAX_HOSTS, FAB_MAX_NICS);
+    kind = find_kind(word);
+    if (kind < 0)
+        return fail(err, err_len, "'%s': unknown fault", word);
+    if (n > 3 || (n == 3 && kinds[kind].value == NO_VALUE))
+        return fail(err, err_len, "'%s': unexpected after '%s'", n > 3 ? rest : value, n > 3 ? value : word);
+    if (n == 2 && kinds[kind].value != NO_VALUE && kinds[kind].value != OPT_COUNT)
+        return fail(err, err_len, "'%s': needs a value", word);
+    fault->kind = kind;
+    fault->value = kinds[kind].value == OPT_COUNT ? UINT32_MAX : 0;
+    if (n == 3 && parse_value(kinds[kind].value, value, &fault->value))
+        return fail(err, err_len, "'%s': not a value for '%s'", value, word);
+    return 0;
+}
+
+void fab_link_fault(struct fab_link *l, const struct fab_fault *fault, uint64_t base_rate)
+{
+    switch (fault->kind) {
+    case FAB_FAULT_DOWN:
+        l->down = 1;
+        break;
+    case FAB_FAULT_UP:
+        l->down = l->blackhole_tx = l->blackhole_rx = 0;
+        break;
+    case FAB_FAULT_BLACKHOLE:
+        l->blackhole_tx = l->blackhole_rx = 1;
+        break;
+    case FAB_FAULT_BLACKHOLE_TX:
+        l->blackhole_tx = 1;
+        break;
+    case FAB_FAULT_BLACKHOLE_RX:
+        l->blackhole_rx = 1;
+        break;
+    case FAB_FAULT_LOSS:
+        l->loss_ppm = (uint32_t) fault->value;
+        break;
+    case FAB_FAULT_CORRUPT:
+        l->corrupt_ppm = (uint32_t) fault->value;
+        break;
+    case FAB_FAULT_DUP:
+        l->dup_ppm = (uint32_t) fault->value;
+        break;
+    case FAB_FAULT_DELAY:
+        l->delay_ns = fault->value;
+        break;
+    case FAB_FAULT_RATE:
+        l->rate = fault->value;
+        break;
+    case FAB_FAULT_ACK_LOST:
+        l->ack_lost = 1;
+        break;
+    case FAB_FAULT_RESTORE:
+        *l = (struct fab_link){.rate = base_rate};
+        break;
+    default:
+        break;
+    }
+}
+
+bool fab_link_random(const struct fab_link *l)
+{
+    return l->loss_ppm || l->corrupt_ppm || l->dup_ppm;
+}
+
+/* The chances take disjoint digits of one random number, so that one draw serves all. */
+static bool chance(uint64_t rnd, unsigned int part, uint32_t ppm)
+{
+    return ppm && (rnd >> (part * 21) & 0x1fffff) * 1000000ull >> 21 < ppm;
+}
+
+enum fab_fate fab_link_tx(const struct fab_link *l, bool response, uint64_t rnd)
+{
+    if (l->down || l->blackhole_tx || (response && l->ack_lost))
+        return FAB_DROP;
+    if (chance(rnd, 0, l->loss_ppm) || chance(rnd, 1, l->corrupt_ppm))
+        return FAB_DROP;
+    return chance(rnd, 2, l->dup_ppm) ? FAB_TWICE : FAB_PASS;
+}
+
+enum fab_fate fab_link_rx(const struct fab_link *l, uint64_t rnd)
+{
+    if (l->down || l->blackhole_rx)
+        return FAB_DROP;
+    return chance(rnd, 0, l->loss_ppm) || chance(rnd, 1, l->corrupt_ppm) ? FAB_DROP : FAB_PASS;
+}
+
+uint64_t fab_link_ns(uint64_t rate, uint32_t bytes)
+{
+    return rate ? ((uint64_t) bytes + FAB_WIRE_OVERHEAD) * 1000000000ull / rate : 0;
+}

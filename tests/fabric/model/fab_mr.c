@@ -1,0 +1,121 @@
+/* Protection domains and memory regions. */
+#include "fab_mr.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ACCESS_KNOWN                                                                                                       \
+    (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |                \
+     IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE)
+/* Bits this device would have to honour to accept them. */
+#define ACCESS_REFUSED (IBV_ACCESS_MW_BIND | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_ZERO_BASED)
+
+int fab_pd_init(struct fab_pd *pd, struct fab_ctx *ctx)
+{
+    int rc = fab_ctx_check(ctx);
+
+    if (rc)
+        return rc;
+    if (ctx->nic->npds >= FAB_MAX_PD)
+        return ENOMEM;
+    ctx->nic->npds++;
+    *pd = (struct fab_pd){.ctx = ctx};
+    return 0;
+}
+
+int fab_pd_fini(struct fab_pd *pd)
+{
+    if (pd->refs)
+        return EBUSY;
+    pd->ctx->nic->npds--;
+    return 0;
+}
+
+static int grow(struct fab_nic *nic)
+{
+    uint32_t want = nic->mr_slots ? nic->mr_slots * 2 : 64;
+    struct fab_mr **mr = realloc(nic->mr, want * sizeof *mr);
+    uint8_t *variant;
+
+    if (!mr)
+        return ENOMEM;
+    nic->mr = mr;
+    variant = realloc(nic->mr_variant, want);
+    if (!variant)
+        return ENOMEM;
+    nic->mr_variant = variant;
+    memset(mr + nic->mr_slots, 0, (want - nic->mr_slots) * sizeof *mr);
+    memset(variant + nic->mr_slots, 0, want - nic->mr_slots);
+    nic->mr_slots = want;
+    return 0;
+}
+
+static int check(const struct fab_mr *mr)
+{
+    if (mr->len == 0 || (uintptr_t) mr->addr + mr->len < (uintptr_t) mr->addr || mr->iova + mr->len < mr->iova)
+        return EINVAL;
+    if (mr->access & ~ACCESS_KNOWN)
+        return EINVAL;
+    if (mr->access & ACCESS_REFUSED)
+        return EOPNOTSUPP;
+    if (mr->access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) && !(mr->access & IBV_ACCESS_LOCAL_WRITE))
+        return EINVAL;
+    return 0;
+}
+
+int fab_mr_init(struct fab_mr *mr, struct fab_pd *pd, void *addr, uint64_t len, uint64_t iova, int access)
+{
+    struct fab_nic *nic = pd->ctx->nic;
+    int rc = fab_ctx_check(pd->ctx);
+    uint32_t slot;
+
+    *mr = (struct fab_mr){.pd = pd, .addr = addr, .len = len, .iova = iova, .access = access};
+    if (!rc)
+        rc = check(mr);
+    if (rc)
+        return rc;
+    if (nic->mr_fail) {
+        nic->mr_fail -= nic->mr_fail != UINT32_MAX;
+        return ENOMEM;
+    }
+    if (nic->nmrs >= FAB_MAX_MR)
+        return ENOMEM;
+    for (slot = nic->mr_free_hint; slot < nic->mr_slots && nic->mr[slot]; slot++)
+        ;
+    if (slot == nic->mr_slots && (rc = grow(nic)))
+        return rc;
+    nic->mr_free_hint = slot + 1;
+    if (++nic->mr_variant[slot] == 0)
+        nic->mr_variant[slot] = 1;
+    mr->key = slot << 8 | nic->mr_variant[slot];
+    nic->mr[slot] = mr;
+    nic->nmrs++;
+    pd->refs++;
+    return 0;
+}
+
+int fab_mr_fini(struct fab_mr *mr)
+{
+    struct fab_nic *nic = mr->pd->ctx->nic;
+    uint32_t slot = mr->key >> 8;
+
+    nic->mr[slot] = NULL;
+    nic->nmrs--;
+    if (slot < nic->mr_free_hint)
+        nic->mr_free_hint = slot;
+    mr->pd->refs--;
+    return 0;
+}
+
+void *fab_mr_find(struct fab_nic *nic, const struct fab_pd *pd, uint32_t key, uint64_t va, uint64_t len, int access)
+{
+    uint32_t slot = key >> 8;
+    const struct fab_mr *mr = slot < nic->mr_slots ? nic->mr[slot] : NULL;
+
+    if (!mr || mr->key != key || mr->pd != pd || (mr->access & access) != access)
+        return NULL;
+    if (va < mr->iova || len > mr->len || va - mr->iova > mr->len - len)
+        return NULL;
+    return mr->addr + (va - mr->iova);
+}

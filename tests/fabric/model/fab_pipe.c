@@ -1,0 +1,311 @@
+/* The ordered tail of each half of a queue pair. */
+#include "fab_pipe.h"
+
+#include "fab_qp.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PKT_OF(it) ((struct fab_pkt *) ((char *) (it) - offsetof(struct fab_pkt, item)))
+#define WQE_OF(it) ((struct fab_wqe *) ((char *) (it) - offsetof(struct fab_wqe, item)))
+
+static void run(struct fab_pipe *p);
+
+static void timer_fire(struct fab_timer *t)
+{
+    run(t->owner);
+}
+
+struct fab_pipe *fab_pipe_new(struct fab_qp *qp, bool sender)
+{
+    struct fab_pipe *p = calloc(1, sizeof *p);
+
+    if (!p)
+        return NULL;
+    p->nic = qp->nic;
+    p->ctx = qp->ctx;
+    p->pd = qp->pd;
+    p->qp = qp;
+    p->qpn = qp->qpn;
+    p->sender = sender;
+    p->timer.fire = timer_fire;
+    p->timer.owner = p;
+    p->flush.kind = FAB_ITEM_FLUSH;
+    return p;
+}
+
+static void pkt_free(struct fab_pipe *p, struct fab_pkt *pkt)
+{
+    p->nic->eng->ops->pkt_free(p->nic->eng, pkt);
+}
+
+void fab_pipe_free(struct fab_pipe *p)
+{
+    struct fab_item *it, *next;
+
+    if (!p)
+        return;
+    p->nic->eng->ops->timer_cancel(p->nic->eng, &p->timer);
+    for (it = p->head; it; it = next) {
+        next = it->next;
+        if (it->kind == FAB_ITEM_PKT)
+            pkt_free(p, PKT_OF(it));
+    }
+    free(p);
+}
+
+bool fab_pkt_scatter(struct fab_pkt *pkt, const struct ibv_sge *sge, uint32_t nsge, uint64_t off)
+{
+    uint64_t left = pkt->h.len;
+
+    pkt->npieces = 0;
+    for (uint32_t i = 0; i < nsge && left; i++) {
+        uint64_t n = sge[i].length;
+
+        if (off >= n) {
+            off -= n;
+            continue;
+        }
+        n -= off;
+        if (n > left)
+            n = left;
+        pkt->piece[pkt->npieces++] = (struct fab_piece){.addr = sge[i].addr + off, .key = sge[i].lkey, .len = (uint32_t) n};
+        left -= n;
+        off = 0;
+    }
+    return left == 0;
+}
+
+/* Writes the bytes of @pkt to memory. False if a region that was there at acceptance is gone; its bytes are dropped. */
+static bool dma(struct fab_pipe *p, struct fab_pkt *pkt)
+{
+    struct fab_nic *nic = p->nic;
+    int access = pkt->h.op == FAB_OP_WRITE ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_LOCAL_WRITE;
+    const uint8_t *src = pkt->data;
+    bool ok = true;
+
+    for (uint32_t i = 0; i < pkt->npieces; i++) {
+        const struct fab_piece *pc = &pkt->piece[i];
+        void *dst = fab_mr_find(nic, p->pd, pc->key, pc->addr, pc->len, access);
+
+        if (dst) {
+            if (nic->eng->ops->memory_write)
+                nic->eng->ops->memory_write(nic->eng, nic, p->qpn, dst, pc->len);
+            memcpy(dst, src, pc->len);
+            nic->cnt.dma_writes++;
+            nic->cnt.dma_bytes += pc->len;
+        } else {
+            nic->cnt.dma_dropped++;
+            ok = false;
+        }
+        src += pc->len;
+    }
+    return ok;
+}
+
+/* A region vanished under accepted data: no good completion may follow, and the queue pair ends. */
+static void dma_failed(struct fab_pipe *p, struct fab_pkt *pkt)
+{
+    struct fab_qp *qp = p->qp;
+
+    if (pkt->recv && pkt->recv_status == IBV_WC_SUCCESS)
+        pkt->recv_status = pkt->h.op == FAB_OP_SEND ? IBV_WC_LOC_PROT_ERR : IBV_WC_WR_FLUSH_ERR;
+    if (!qp || qp->state == IBV_QPS_ERR)
+        return;
+    if (p->sender && pkt->read->index >= qp->sq_done) {
+        fab_qp_req_fail(qp, IBV_WC_LOC_PROT_ERR);
+    } else if (p->sender) {
+        pkt->read->status = IBV_WC_LOC_PROT_ERR;
+        fab_qp_error(qp);
+    } else {
+        fab_qp_fatal(qp, IBV_EVENT_QP_ACCESS_ERR);
+    }
+}
+
+/* An accepted packet: its bytes, then its completion. True if the completion comes later, with the same item. */
+static bool run_pkt(struct fab_pipe *p, struct fab_pkt *pkt)
+{
+    struct fab_engine *eng = p->nic->eng;
+    uint64_t delay;
+
+    if (p->ctx->dead && fab_now(eng) > p->ctx->dead_at + p->nic->cfg.dead_dma_ns) {
+        p->nic->cnt.dma_lost += pkt->npieces != 0;
+        pkt->npieces = 0;
+    }
+    if (pkt->h.op == FAB_OP_READ) {
+        if (p->qp && !p->ctx->dead)
+            fab_qp_resp_read(p->qp, pkt);
+        else
+            pkt_free(p, pkt);
+        return false;
+    }
+    if (pkt->npieces && !dma(p, pkt))
+        dma_failed(p, pkt);
+    if (!p->qp || !pkt->recv || p->ctx->dead) {
+        pkt_free(p, pkt);
+        return false;
+    }
+    delay = eng->ops->cqe_delay(eng, p->nic);
+    pkt->item.kind = FAB_ITEM_RECV_CQE;
+    pkt->item.due = fab_now(eng) + delay;
+    return true;
+}
+
+/* Runs an item that was taken off the front. True if it goes back there, to come again at its new time. */
+static bool run_item(struct fab_pipe *p, struct fab_item *it)
+{
+    struct fab_pkt *pkt = PKT_OF(it);
+
+    switch (it->kind) {
+    case FAB_ITEM_PKT:
+        return run_pkt(p, pkt);
+    case FAB_ITEM_RECV_CQE:
+        if (p->qp && !p->ctx->dead)
+            fab_qp_recv_cqe(p->qp, pkt->recv, pkt->recv_status, pkt->recv_len, &pkt->h);
+        pkt_free(p, pkt);
+        return false;
+    case FAB_ITEM_SEND_CQE:
+        if (!p->ctx->dead)
+            fab_qp_send_cqe(p->qp, WQE_OF(it), WQE_OF(it)->status);
+        return false;
+    case FAB_ITEM_FLUSH:
+        p->flush_queued = false;
+        if (p->ctx->dead)
+            return false;
+        if (p->sender)
+            fab_qp_flush_sends(p->qp);
+        else
+            fab_qp_flush_recvs(p->qp);
+        return false;
+    }
+    return false;
+}
+
+static void unlink_orphan(struct fab_pipe *p)
+{
+    struct fab_pipe **pp = &p->nic->orphans;
+
+    while (*pp != p)
+        pp = &(*pp)->next;
+    *pp = p->next;
+}
+
+static void run(struct fab_pipe *p)
+{
+    struct fab_engine *eng = p->nic->eng;
+    uint64_t now = fab_now(eng);
+    struct fab_item *it;
+
+    if (p->running)
+        return;
+    if (p->nic->hung) {
+        p->parked = true;
+        return;
+    }
+    p->running = true;
+    while ((it = p->head) != NULL && it->due <= now) {
+        p->head = it->next;
+        if (!p->head)
+            p->tail = NULL;
+        if (!run_item(p, it)) {
+            p->busy--;
+            continue;
+        }
+        it->next = p->head;
+        p->head = it;
+        if (!p->tail)
+            p->tail = it;
+    }
+    p->running = false;
+    if (p->head) {
+        eng->ops->timer_set(eng, &p->timer, p->head->due);
+    } else if (!p->qp) {
+        unlink_orphan(p);
+        free(p);
+    }
+}
+
+void fab_pipe_put(struct fab_pipe *p, struct fab_item *item, uint64_t delay)
+{
+    struct fab_engine *eng = p->nic->eng;
+    uint64_t now = fab_now(eng);
+
+    item->next = NULL;
+    item->due = now + delay;
+    if (p->tail && p->tail->due > item->due)
+        item->due = p->tail->due;
+    p->busy++;
+    if (p->tail)
+        p->tail->next = item;
+    else
+        p->head = item;
+    p->tail = item;
+    if (p->head != item || p->running)
+        return;
+    if (item->due <= now)
+        run(p);
+    else
+        eng->ops->timer_set(eng, &p->timer, item->due);
+}
+
+void fab_pipe_flush(struct fab_pipe *p)
+{
+    if (p->flush_queued)
+        return;
+    p->flush_queued = true;
+    fab_pipe_put(p, &p->flush, p->nic->eng->ops->cqe_delay(p->nic->eng, p->nic));
+}
+
+/* Keeps only the packets that still have bytes to write. */
+static void keep_dma(struct fab_pipe *p)
+{
+    struct fab_item *it = p->head, *next;
+
+    p->head = p->tail = NULL;
+    p->busy = 0;
+    p->flush_queued = false;
+    for (; it; it = next) {
+        next = it->next;
+        if (it->kind != FAB_ITEM_PKT && it->kind != FAB_ITEM_RECV_CQE)
+            continue;
+        if (PKT_OF(it)->recv && p->qp->srq)
+            fab_rq_release(&p->qp->srq->rq, PKT_OF(it)->recv);
+        PKT_OF(it)->recv = NULL;
+        if (it->kind == FAB_ITEM_RECV_CQE || PKT_OF(it)->h.op == FAB_OP_READ || PKT_OF(it)->npieces == 0) {
+            pkt_free(p, PKT_OF(it));
+            continue;
+        }
+        it->next = NULL;
+        if (p->tail)
+            p->tail->next = it;
+        else
+            p->head = it;
+        p->tail = it;
+        p->busy++;
+    }
+}
+
+void fab_pipe_orphan(struct fab_pipe *p)
+{
+    struct fab_engine *eng = p->nic->eng;
+
+    keep_dma(p);
+    p->qp = NULL;
+    if (!p->head) {
+        eng->ops->timer_cancel(eng, &p->timer);
+        free(p);
+        return;
+    }
+    p->next = p->nic->orphans;
+    p->nic->orphans = p;
+    if (!p->parked)
+        eng->ops->timer_set(eng, &p->timer, p->head->due);
+}
+
+void fab_pipe_unpark(struct fab_pipe *p)
+{
+    if (!p->parked)
+        return;
+    p->parked = false;
+    run(p);
+}

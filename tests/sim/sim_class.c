@@ -1,0 +1,306 @@
+/*
+ * Classes of schedules. Each aims at a part of the failures in scope and at some of the counterexamples of the
+ * protocol: which things are slow against which others decides what can go wrong.
+ */
+#include "sim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LINK_FAULTS (SIM_F(SIM_F_DOWN) | SIM_F(SIM_F_FLAP))
+#define SILENT_FAULTS                                                                                                  \
+    (SIM_F(SIM_F_BLACKHOLE) | SIM_F(SIM_F_BLACKHOLE_TX) | SIM_F(SIM_F_BLACKHOLE_RX) | SIM_F(SIM_F_ACK_LOST))
+#define DEVICE_FAULTS (SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_REMOVE) | SIM_F(SIM_F_QP_ERROR))
+#define HANG_FAULTS   (SIM_F(SIM_F_HANG_FATAL) | SIM_F(SIM_F_HANG_BACK))
+#define GREY_FAULTS   (SIM_F(SIM_F_LOSS) | SIM_F(SIM_F_DUP) | SIM_F(SIM_F_DELAY) | SIM_F(SIM_F_RATE))
+
+/* What all classes start from: mostly small messages, everything a little late, short timers. */
+static void draw_base(struct sim_params *p, struct fab_rng *r)
+{
+    p->want = SIM_WANT_FINISH;
+    p->procs = sim_pct(r, 75) ? 2 : 3;
+    p->share_host = p->procs == 3 && sim_pct(r, 40);
+    p->nics = (int)sim_pick(r, 2, 4);
+    p->conns = (int)sim_pick(r, 1, 4);
+    p->msgs = (int)sim_pick(r, 15, 120) / p->conns + 8;
+    p->max_group = (int)sim_pick(r, 1, 8);
+    p->max_slots = sim_pct(r, 60) ? (int)sim_pick(r, 1, 8) : (int)sim_pick(r, 8, 128);
+    p->max_size = sim_pct(r, 70) ? 16384 : 262144;
+    p->big_pct = p->max_size > 16384 ? 3 : 10;
+    p->ops = (int)sim_pick(r, 1, 5);
+    p->idle_ns = sim_pct(r, 30) ? 20 * SIM_MS : 500 * SIM_US;
+    p->loopback_pct = 5;
+    p->cross_dev_pct = 20;
+    p->app = (struct sim_delay){fab_rng_upto(r, 3000), 2 * SIM_MS, (uint32_t)fab_rng_upto(r, 3000)};
+    p->service = (struct sim_delay){fab_rng_upto(r, 50 * SIM_US), 3 * SIM_MS, (uint32_t)fab_rng_upto(r, 20000)};
+    p->worker = (struct sim_delay){fab_rng_upto(r, 200 * SIM_US), 3 * SIM_MS, (uint32_t)fab_rng_upto(r, 20000)};
+    p->latency_ns = sim_pick(r, 500, 5000);
+    p->rate = sim_pct(r, 50) ? 0 : sim_pick(r, 1000, 20000) * 1000000ull;
+    p->fab.jitter_ns = fab_rng_upto(r, 3000);
+    p->fab.dma_ns = sim_pct(r, 50) ? fab_rng_upto(r, 2000) : fab_rng_upto(r, 300 * SIM_US);
+    p->fab.cqe_ns = sim_pct(r, 50) ? fab_rng_upto(r, 2000) : fab_rng_upto(r, 300 * SIM_US);
+    p->oob_min_ns = 10 * SIM_US;
+    p->oob_max_ns = sim_pct(r, 60) ? 100 * SIM_US : 5 * SIM_MS;
+    p->ib_timeout = (int)sim_pick(r, 8, 10);
+    p->ib_retry = (int)sim_pick(r, 2, 5);
+    p->t_fence_ms = (int)sim_pick(r, 2, 10);
+    p->t_pcie_ms = 10;
+    p->t_packet_ms = 40;
+    p->t_dead_ms = 120;
+    p->give_up_ms = 1000;
+    p->repeat_ms = (int)sim_pick(r, 1, 5);
+    p->linger_ms = 1000;
+    p->ack_us = (int)fab_rng_upto(r, 40);
+    p->cut_min = 65536;
+    p->rq_depth = sim_pct(r, 50) ? 32 : 64;
+    p->chain_pct = 50;
+    p->chain_ns = sim_pct(r, 50) ? 100 * SIM_US : 10 * SIM_MS;
+    p->both_pct = 20;
+    p->close_now_pct = 50;
+    p->close_ns = 5 * SIM_MS;
+}
+
+static void draw_calm(struct sim_params *p, struct fab_rng *r)
+{
+    p->quiet = 1;
+    p->ib_timeout = 14;
+    p->spread = sim_pct(r, 30);
+    p->oob_loss_ppm = (uint32_t)fab_rng_upto(r, 100000);
+    p->oob_dup_ppm = (uint32_t)fab_rng_upto(r, 100000);
+    p->oob_reorder_ppm = (uint32_t)fab_rng_upto(r, 100000);
+    p->fab.ghost_ppm = (uint32_t)fab_rng_upto(r, 10000);
+    p->fab.ghost_ns = 20 * SIM_MS;
+}
+
+static void draw_noise(struct sim_params *p, struct fab_rng *r)
+{
+    draw_calm(p, r);
+    p->ib_retry = 7;
+    p->faults = (int)sim_pick(r, 1, 5);
+    p->fault_mask = GREY_FAULTS | SIM_F(SIM_F_OOB_OUTAGE);
+}
+
+static void draw_port(struct sim_params *p, struct fab_rng *r)
+{
+    p->faults = 1;
+    p->fault_mask = LINK_FAULTS;
+    p->both_pct = 40;
+    p->spread = sim_pct(r, 30);
+}
+
+static void draw_silent(struct sim_params *p, struct fab_rng *r)
+{
+    p->faults = (int)sim_pick(r, 1, 2);
+    p->fault_mask = SILENT_FAULTS;
+    p->spread = sim_pct(r, 30);
+    p->fab.ghost_ppm = (uint32_t)fab_rng_upto(r, 20000);
+    p->fab.ghost_ns = 20 * SIM_MS;
+}
+
+static void draw_device(struct sim_params *p, struct fab_rng *r)
+{
+    p->faults = (int)sim_pick(r, 1, 2);
+    p->fault_mask = DEVICE_FAULTS;
+    p->spread = sim_pct(r, 30);
+    p->fab.remove_event_ppm = 500000;
+    p->fab.nic.dead_dma_ns = sim_pct(r, 50) ? 0 : fab_rng_upto(r, 8 * SIM_MS);
+}
+
+static void draw_hang(struct sim_params *p, struct fab_rng *r)
+{
+    p->faults = (int)sim_pick(r, 1, 2);
+    p->fault_mask = HANG_FAULTS;
+    p->fab.hang_modify_ns = sim_pct(r, 60) ? 0 : fab_rng_upto(r, 20 * SIM_MS);
+    p->fab.hang_modify_fails_ppm = (uint32_t)fab_rng_upto(r, 500000);
+    p->fab.nic.dead_dma_ns = fab_rng_upto(r, 8 * SIM_MS);
+    p->fab.dma_ns = sim_pct(r, 50) ? p->fab.dma_ns : 3 * SIM_MS;
+    p->max_slots = (int)sim_pick(r, 1, 8);
+    p->t_fence_ms = 2;
+}
+
+/* Late bytes of every sort against buffers that are used again at once. */
+static void draw_ghost(struct sim_params *p, struct fab_rng *r)
+{
+    p->faults = (int)sim_pick(r, 1, 2);
+    p->fault_mask = SILENT_FAULTS | LINK_FAULTS | SIM_F(SIM_F_QP_ERROR);
+    p->msgs = p->msgs < 60 ? 60 : p->msgs;
+    p->max_group = (int)sim_pick(r, 1, 2);
+    p->max_slots = (int)sim_pick(r, 2, 4);
+    p->ops = 1;
+    p->fab.ghost_ppm = (uint32_t)sim_pick(r, 20000, 300000);
+    p->fab.ghost_ns = sim_pick(r, SIM_MS, 30 * SIM_MS);
+    p->fab.dma_ns = sim_pick(r, 10 * SIM_US, 4 * SIM_MS);
+    p->fab.cqe_ns = sim_pick(r, 0, 2 * SIM_MS);
+    p->oob_max_ns = 30 * SIM_US;
+    p->service = (struct sim_delay){5 * SIM_US, 100 * SIM_US, 10000};
+    p->worker = (struct sim_delay){5 * SIM_US, 100 * SIM_US, 10000};
+}
+
+/* Every NIC but one, one after another or together, each in the settlement of the one before. */
+static void draw_chain(struct sim_params *p, struct fab_rng *r)
+{
+    p->nics = (int)sim_pick(r, 3, 4);
+    p->faults = (int)sim_pick(r, 2, 6);
+    p->fault_mask = LINK_FAULTS | SILENT_FAULTS | DEVICE_FAULTS;
+    p->chain_pct = 80;
+    p->chain_ns = sim_pct(r, 50) ? 200 * SIM_US : 15 * SIM_MS;
+    p->spread = sim_pct(r, 50);
+    p->fab.ghost_ppm = (uint32_t)fab_rng_upto(r, 20000);
+    p->fab.ghost_ns = 20 * SIM_MS;
+}
+
+static void draw_connect(struct sim_params *p, struct fab_rng *r)
+{
+    p->dead_at_start = sim_pct(r, 50);
+    p->faults = (int)sim_pick(r, 1, 3);
+    p->fault_mask = LINK_FAULTS | SILENT_FAULTS | DEVICE_FAULTS | SIM_F(SIM_F_MR_FAIL) | SIM_F(SIM_F_OOB_OUTAGE);
+    p->early_pct = 100;
+    p->chain_pct = 30;
+    p->fab.rtr_needs_path = sim_pct(r, 30);
+    p->oob_loss_ppm = (uint32_t)fab_rng_upto(r, 50000);
+}
+
+static void draw_oob(struct sim_params *p, struct fab_rng *r)
+{
+    p->faults = (int)sim_pick(r, 2, 4);
+    p->fault_mask = LINK_FAULTS | SILENT_FAULTS | DEVICE_FAULTS | SIM_F(SIM_F_OOB_OUTAGE);
+    p->chain_ns = 20 * SIM_MS;
+    p->oob_max_ns = 5 * SIM_MS;
+    p->oob_loss_ppm = (uint32_t)fab_rng_upto(r, 300000);
+    p->oob_dup_ppm = (uint32_t)fab_rng_upto(r, 300000);
+    p->oob_reorder_ppm = (uint32_t)fab_rng_upto(r, 300000);
+}
+
+/* The receiver is gone right after its last done; the sender still needs an answer. */
+static void draw_close(struct sim_params *p, struct fab_rng *r)
+{
+    p->faults = (int)sim_pick(r, 1, 2);
+    p->fault_mask = LINK_FAULTS | SILENT_FAULTS | DEVICE_FAULTS;
+    p->msgs = (int)sim_pick(r, 4, 30);
+    p->ops = 1;
+    p->late_pct = 90;
+    p->chain_pct = 30;
+    p->close_now_pct = 90;
+    p->oob_loss_ppm = sim_pct(r, 50) ? (uint32_t)fab_rng_upto(r, 100000) : 0;
+}
+
+static void draw_abort(struct sim_params *p, struct fab_rng *r)
+{
+    p->want = SIM_WANT_PEER;
+    p->abort = 1;
+    p->faults = (int)sim_pick(r, 0, 2);
+    p->fault_mask = LINK_FAULTS | SILENT_FAULTS | DEVICE_FAULTS;
+    p->fab.dma_ns = 300 * SIM_US;
+}
+
+static void draw_last(struct sim_params *p, struct fab_rng *r)
+{
+    p->want = SIM_WANT_ERROR;
+    p->procs = 2;
+    p->share_host = 0;
+    p->loopback_pct = 0;
+    p->nics = (int)sim_pick(r, 1, 3);
+    p->fault_mask = SIM_F(SIM_F_DOWN) | SIM_F(SIM_F_BLACKHOLE) | DEVICE_FAULTS;
+    p->give_up_ms = (int)sim_pick(r, 300, 500);
+    p->t_dead_ms = 100;
+}
+
+static void draw_kill(struct sim_params *p, struct fab_rng *r)
+{
+    p->want = SIM_WANT_PEER;
+    p->share_host = 0;
+    p->kill = 1;
+    p->loopback_pct = 0;
+    p->give_up_ms = (int)sim_pick(r, 300, 500);
+    p->t_dead_ms = 100;
+}
+
+/* All paths in use while all is well, messages cut small. */
+static void draw_spread(struct sim_params *p, struct fab_rng *r)
+{
+    p->spread = 1;
+    p->cut_min = sim_pct(r, 70) ? (int)sim_pick(r, 128, 4096) : 65536;
+    p->faults = (int)sim_pick(r, 1, 3);
+    p->fault_mask = LINK_FAULTS | SILENT_FAULTS | DEVICE_FAULTS;
+    p->max_slots = (int)sim_pick(r, 2, 8);
+    p->max_group = (int)sim_pick(r, 1, 3);
+    p->fab.cqe_ns = sim_pick(r, 0, 500 * SIM_US);
+}
+
+static void draw_mixed(struct sim_params *p, struct fab_rng *r)
+{
+    p->faults = (int)sim_pick(r, 1, 8);
+    p->fault_mask = LINK_FAULTS | SILENT_FAULTS | DEVICE_FAULTS | HANG_FAULTS | GREY_FAULTS | SIM_F(SIM_F_OOB_OUTAGE);
+    p->spread = sim_pct(r, 50);
+    p->cut_min = sim_pct(r, 50) ? 65536 : (int)sim_pick(r, 128, 8192);
+    p->early_pct = 10;
+    p->late_pct = 10;
+    p->oob_loss_ppm = sim_pct(r, 50) ? (uint32_t)fab_rng_upto(r, 100000) : 0;
+    p->oob_dup_ppm = (uint32_t)fab_rng_upto(r, 50000);
+    p->oob_reorder_ppm = (uint32_t)fab_rng_upto(r, 50000);
+    p->fab.ghost_ppm = (uint32_t)fab_rng_upto(r, 30000);
+    p->fab.ghost_ns = 20 * SIM_MS;
+    p->fab.remove_event_ppm = 500000;
+    p->fab.nic.dead_dma_ns = sim_pct(r, 50) ? 0 : fab_rng_upto(r, 8 * SIM_MS);
+}
+
+const struct sim_class sim_classes[] = {
+    {"calm", "no fault; late threads, DMA and completions, a bad bus: nothing may go DOWN", draw_calm},
+    {"noise", "loss, duplicates, delay, slow links below what RC repairs: nothing may go DOWN", draw_noise},
+    {"port", "port down, flaps, one end or both", draw_port},
+    {"silent", "blackholes both ways and one way, lost acknowledgements", draw_silent},
+    {"device", "device fatal, removed, queue pairs in error", draw_device},
+    {"hang", "driver hangs: soft fences, holds, bytes that land late", draw_hang},
+    {"ghost", "packets and DMA held back against small windows", draw_ghost},
+    {"chain", "all NICs but one, in a row or together", draw_chain},
+    {"connect", "faults while connections are made, NICs dead at start", draw_connect},
+    {"oob", "out-of-band channel lost, late, doubled, with faults", draw_oob},
+    {"close", "the receiver closes at once, faults in the last messages", draw_close},
+    {"abort", "an end closes with requests outstanding", draw_abort},
+    {"last", "all paths die: an error at both ends, in time", draw_last},
+    {"kill", "a process is killed", draw_kill},
+    {"spread", "all paths in use, messages in parts", draw_spread},
+    {"mixed", "everything together", draw_mixed},
+};
+const int sim_class_count = sizeof(sim_classes) / sizeof(sim_classes[0]);
+
+void sim_params_draw(struct sim_params *p, int cls, uint64_t seed)
+{
+    struct fab_rng r = {seed * 0x9e3779b97f4a7c15ull + (uint64_t)cls * 0x51ed27};
+
+    memset(p, 0, sizeof(*p));
+    fab_rng_next(&r);
+    draw_base(p, &r);
+    sim_classes[cls].draw(p, &r);
+}
+
+static void option(struct r2_config *cfg, const char *name, int value)
+{
+    char text[24], why[200];
+
+    snprintf(text, sizeof(text), "%d", value);
+    if (r2_config_set(cfg, name, text, why, sizeof(why)) != 0) {
+        fprintf(stderr, "r2_sim: option %s=%s: %s\n", name, text, why);
+        exit(2);
+    }
+}
+
+void sim_params_config(const struct sim_params *p, struct r2_config *cfg)
+{
+    r2_config_defaults(cfg);
+    option(cfg, "NCCL_IB_TIMEOUT", p->ib_timeout);
+    option(cfg, "NCCL_IB_RETRY_CNT", p->ib_retry);
+    option(cfg, "NCCL_R2_T_ACK", p->ack_us);
+    option(cfg, "NCCL_R2_T_REPEAT", p->repeat_ms);
+    option(cfg, "NCCL_R2_T_FENCE", p->t_fence_ms);
+    option(cfg, "NCCL_R2_T_PCIE", p->t_pcie_ms);
+    option(cfg, "NCCL_R2_T_PACKET", p->t_packet_ms);
+    option(cfg, "NCCL_R2_T_DEAD", p->t_dead_ms);
+    option(cfg, "NCCL_R2_GIVE_UP", p->give_up_ms);
+    option(cfg, "NCCL_R2_CONNECT", p->give_up_ms);
+    option(cfg, "NCCL_R2_LINGER", p->linger_ms);
+    option(cfg, "NCCL_R2_CUT_MIN", p->cut_min);
+    option(cfg, "NCCL_R2_RQ_DEPTH", p->rq_depth);
+    option(cfg, "NCCL_R2_SPREAD", p->spread);
+}

@@ -1,0 +1,305 @@
+/*
+ * The schedule of faults. Each waits for its trigger (so many messages done, or the fault before it) and a random
+ * delay, so that a schedule hits the traffic wherever that happens to be, and a second fault hits the settlement of the
+ * first. One rail, the safe one, is never touched where the run has to finish.
+ */
+#include "sim.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *name, *text; /* text: what the fabric is told; NULL: composed below */
+} kinds[SIM_F_KINDS] = {
+    [SIM_F_DOWN] = {"down", "down"},
+    [SIM_F_FLAP] = {"flap", NULL},
+    [SIM_F_BLACKHOLE] = {"blackhole", "blackhole"},
+    [SIM_F_BLACKHOLE_TX] = {"blackhole-tx", "blackhole-tx"},
+    [SIM_F_BLACKHOLE_RX] = {"blackhole-rx", "blackhole-rx"},
+    [SIM_F_ACK_LOST] = {"ack-lost", "ack-lost"},
+    [SIM_F_FATAL] = {"fatal", "fatal"},
+    [SIM_F_REMOVE] = {"remove", "remove"},
+    [SIM_F_QP_ERROR] = {"qp-error", "qp-error"},
+    [SIM_F_HANG_FATAL] = {"hang+fatal", NULL},
+    [SIM_F_HANG_BACK] = {"hang+unhang", NULL},
+    [SIM_F_LOSS] = {"loss", NULL},
+    [SIM_F_DUP] = {"dup", NULL},
+    [SIM_F_DELAY] = {"delay", NULL},
+    [SIM_F_RATE] = {"rate", NULL},
+    [SIM_F_MR_FAIL] = {"mr-fail", NULL},
+    [SIM_F_OOB_OUTAGE] = {"oob-outage", NULL},
+};
+
+const char *sim_fault_kind_name(int kind)
+{
+    return kind >= 0 && kind < SIM_F_KINDS ? kinds[kind].name : "?";
+}
+
+static void fault_arm(struct sim_fault *f);
+
+static uint64_t fired_count(struct sim *s, const struct fab_fault *what)
+{
+    return fab_inproc_nic(s->f, what->host, what->nic)->cnt.faults[what->kind];
+}
+
+static void fabric_fault(struct sim_fault *f)
+{
+    struct sim *s = f->sim;
+    struct fab_fault what;
+    char err[160];
+    uint64_t before;
+
+    if (fab_fault_parse(f->text, &what, err, sizeof(err)) != 0) {
+        sim_fail(s, "fault '%s': %s", f->text, err);
+        return;
+    }
+    before = fired_count(s, &what);
+    if (fab_inproc_fault(s->f, f->text, err, sizeof(err)) != 0)
+        sim_fail(s, "fault '%s': %s", f->text, err);
+    else if (fired_count(s, &what) != before + 1)
+        sim_fail(s, "fault '%s' did not fire in the fabric", f->text);
+    for (int i = 0; i < s->p.procs; i++) {
+        if (s->proc[i].host == f->host)
+            sim_proc_kick(&s->proc[i]);
+    }
+}
+
+/* With the last rail gone an error is the right end of what is not finished. */
+static void last_rail(struct sim *s)
+{
+    if (s->p.want != SIM_WANT_ERROR || sim_faults_left(s) > 0)
+        return;
+    for (int i = 0; i < s->p.conns; i++)
+        s->conn[i].may_fail = 1;
+}
+
+static void fault_fire(void *arg)
+{
+    struct sim_fault *f = arg;
+    struct sim *s = f->sim;
+
+    if (s->failed)
+        return;
+    f->fired = 1;
+    if (f->kind >= 0)
+        s->st.faults[f->kind]++;
+    last_rail(s);
+    if (f->text[0]) {
+        sim_trace(s, "fault: %s", f->text);
+        fabric_fault(f);
+    } else {
+        sim_trace(s, "fault: no channel between %d and %d for %.3f ms%s", f->host, f->nic, (double)f->outage_ns / 1e6,
+                  f->silent ? ", silent" : "");
+        sim_bus_outage(s->bus, f->host, f->nic, f->outage_ns, f->silent);
+    }
+    for (int i = 0; i < s->nfaults; i++) {
+        if (s->fault[i].after == (int)(f - s->fault) && !s->fault[i].armed)
+            fault_arm(&s->fault[i]);
+    }
+}
+
+static void fault_arm(struct sim_fault *f)
+{
+    f->armed = 1;
+    fab_inproc_at(f->sim->f, fab_inproc_now(f->sim->f) + f->delay, fault_fire, f);
+}
+
+static struct sim_fault *fault_new(struct sim *s)
+{
+    struct sim_fault *f;
+
+    if (s->nfaults == SIM_MAX_FAULTS)
+        return NULL;
+    f = &s->fault[s->nfaults++];
+    memset(f, 0, sizeof(*f));
+    f->sim = s;
+    f->after = -1;
+    f->kind = -1;
+    return f;
+}
+
+/* The second half of a fault that is two, @delay after the one just made. */
+static void fault_follow(struct sim *s, const struct sim_fault *first, const char *what, uint64_t delay)
+{
+    struct sim_fault *f = fault_new(s);
+
+    if (!f)
+        return;
+    f->after = (int)(first - s->fault);
+    f->delay = delay;
+    f->host = first->host;
+    f->nic = first->nic;
+    snprintf(f->text, sizeof(f->text), "h%d:n%d %s", f->host, f->nic, what);
+}
+
+static void text_compose(struct sim *s, struct sim_fault *f)
+{
+    struct fab_rng *r = &s->rng;
+    char what[24] = "";
+    int quiet = s->p.quiet;
+
+    switch (f->kind) {
+    case SIM_F_FLAP:
+        snprintf(what, sizeof(what), "down");
+        fault_follow(s, f, "up", sim_pick(r, 10 * SIM_US, 20 * SIM_MS));
+        break;
+    case SIM_F_HANG_FATAL:
+        snprintf(what, sizeof(what), "hang");
+        fault_follow(s, f, "fatal", sim_pick(r, SIM_MS, 40 * SIM_MS));
+        break;
+    case SIM_F_HANG_BACK:
+        snprintf(what, sizeof(what), "hang");
+        /* Back within the life of a packet: what hangs longer than that is beyond what the holds promise. */
+        fault_follow(s, f, "unhang", sim_pick(r, SIM_MS, (uint64_t)s->p.t_packet_ms * SIM_MS * 3 / 4));
+        break;
+    case SIM_F_LOSS:
+        snprintf(what, sizeof(what), "loss %d%%", quiet ? 1 : (int)sim_pick(r, 1, 30));
+        break;
+    case SIM_F_DUP:
+        snprintf(what, sizeof(what), "dup %d%%", (int)sim_pick(r, 1, 30));
+        break;
+    case SIM_F_DELAY:
+        snprintf(what, sizeof(what), "delay %dus", (int)sim_pick(r, 10, quiet ? 400 : 5000));
+        break;
+    case SIM_F_RATE:
+        snprintf(what, sizeof(what), "rate %dMB/s", (int)sim_pick(r, quiet ? 500 : 20, 1000));
+        break;
+    case SIM_F_MR_FAIL:
+        snprintf(what, sizeof(what), "mr-fail %d", (int)sim_pick(r, 1, 4));
+        break;
+    default:
+        snprintf(what, sizeof(what), "%s", kinds[f->kind].text);
+        break;
+    }
+    snprintf(f->text, sizeof(f->text), "h%d:n%d %s", f->host, f->nic, what);
+}
+
+static int kind_draw(struct sim *s)
+{
+    int k;
+
+    do
+        k = (int)(fab_rng_next(&s->rng) % SIM_F_KINDS);
+    while (!(s->p.fault_mask & SIM_F(k)));
+    return k;
+}
+
+static int hosts_of(const struct sim *s)
+{
+    return s->p.share_host ? 2 : s->p.procs;
+}
+
+static void trigger_draw(struct sim *s, struct sim_fault *f, int previous)
+{
+    struct fab_rng *r = &s->rng;
+    const struct sim_params *p = &s->p;
+
+    if (previous >= 0 && sim_pct(r, p->chain_pct)) {
+        f->after = previous;
+        f->delay = fab_rng_upto(r, p->chain_ns);
+    } else if (sim_pct(r, p->early_pct)) {
+        f->delay = fab_rng_upto(r, 3 * SIM_MS);
+    } else if (sim_pct(r, p->late_pct)) {
+        uint64_t tail = s->msgs_total < 8 ? s->msgs_total : 8;
+        f->done = s->msgs_total - (uint32_t)fab_rng_upto(r, tail - 1);
+        f->delay = fab_rng_upto(r, 30 * SIM_US);
+    } else {
+        f->done = (uint32_t)sim_pick(r, 1, s->msgs_total * 9 / 10 + 1);
+        f->delay = fab_rng_upto(r, sim_pct(r, 50) ? 20 * SIM_US : 300 * SIM_US);
+    }
+}
+
+static void outage_draw(struct sim *s, struct sim_fault *f)
+{
+    f->host = (int)(fab_rng_next(&s->rng) % (unsigned)s->p.procs);
+    f->nic = (int)(fab_rng_next(&s->rng) % (unsigned)s->p.procs);
+    f->outage_ns = sim_pick(&s->rng, SIM_MS, (uint64_t)s->p.give_up_ms * SIM_MS / 5);
+    f->silent = sim_pct(&s->rng, 40);
+}
+
+/* One fault, on all hosts of the rail if @both. Returns its index, or -1. */
+static int fault_draw(struct sim *s, int previous, int rail)
+{
+    struct sim_fault *f = fault_new(s), *g;
+    int both = sim_pct(&s->rng, s->p.both_pct), at = s->nfaults - 1;
+
+    if (!f)
+        return -1;
+    f->kind = kind_draw(s);
+    trigger_draw(s, f, previous);
+    if (f->kind == SIM_F_OOB_OUTAGE) {
+        outage_draw(s, f);
+        return at;
+    }
+    f->host = (int)(fab_rng_next(&s->rng) % (unsigned)hosts_of(s));
+    f->nic = rail;
+    text_compose(s, f);
+    for (int h = 0; both && h < hosts_of(s); h++) {
+        if (h == f->host || !(g = fault_new(s)))
+            continue;
+        g->kind = f->kind;
+        g->after = f->after;
+        g->done = f->done;
+        g->delay = sim_pct(&s->rng, 50) ? f->delay : f->delay + fab_rng_upto(&s->rng, s->p.chain_ns);
+        g->host = h;
+        g->nic = rail;
+        text_compose(s, g);
+    }
+    return at;
+}
+
+static int rail_draw(struct sim *s)
+{
+    int rail = (int)(fab_rng_next(&s->rng) % (unsigned)(s->p.nics - 1));
+
+    return rail >= s->safe_rail ? rail + 1 : rail;
+}
+
+void sim_faults_draw(struct sim *s)
+{
+    int previous = -1;
+
+    s->nfaults = 0;
+    s->safe_rail = (int)(fab_rng_next(&s->rng) % (unsigned)s->p.nics);
+    if (s->p.want == SIM_WANT_ERROR) {
+        for (int i = 0; i < s->p.nics; i++)
+            previous = fault_draw(s, previous, (s->safe_rail + i) % s->p.nics);
+        return;
+    }
+    for (int i = 0; i < s->p.faults && s->p.nics > 1; i++)
+        previous = fault_draw(s, previous, rail_draw(s));
+}
+
+void sim_faults_start(struct sim *s)
+{
+    for (int i = 0; i < s->nfaults; i++) {
+        if (s->fault[i].after < 0 && s->fault[i].done == 0 && !s->fault[i].armed)
+            fault_arm(&s->fault[i]);
+    }
+}
+
+void sim_faults_progress(struct sim *s)
+{
+    for (int i = 0; i < s->nfaults; i++) {
+        struct sim_fault *f = &s->fault[i];
+        if (!f->armed && f->after < 0 && f->done && f->done <= s->done_total)
+            fault_arm(f);
+    }
+}
+
+int sim_faults_left(const struct sim *s)
+{
+    int n = 0;
+
+    for (int i = 0; i < s->nfaults; i++)
+        n += !s->fault[i].fired;
+    return n;
+}
+
+void sim_faults_rest(struct sim *s)
+{
+    for (int i = 0; i < s->nfaults; i++) {
+        if (s->fault[i].after < 0 && !s->fault[i].armed)
+            fault_arm(&s->fault[i]);
+    }
+}

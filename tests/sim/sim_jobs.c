@@ -1,0 +1,197 @@
+/*
+ * Many runs. Each worker is a child process that takes every n-th seed and ends at its first failure, so that neither a
+ * crash nor what a failed run leaves behind touches the next one; the parent starts another child behind the seed that
+ * failed.
+ */
+#include "sim.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MAX_CLASSES 32
+
+struct seat {
+    uint64_t at; /* index of the seed under way */
+    uint64_t passed, failed;
+    struct sim_stats st[MAX_CLASSES];
+    pid_t pid;
+};
+
+static struct sim run;
+
+static int class_of(const struct sim_job *j, uint64_t seed)
+{
+    return j->cls >= 0 ? j->cls : (int)(seed % (unsigned)sim_class_count);
+}
+
+static void stats_add(struct sim_stats *to, const struct sim_stats *s)
+{
+    to->runs += s->runs;
+    to->failed += s->failed;
+    to->messages += s->messages;
+    to->events += s->events;
+    to->switches += s->switches;
+    to->settled += s->settled;
+    to->replayed += s->replayed;
+    to->virtual_ns += s->virtual_ns;
+    if (s->longest_stall_ns > to->longest_stall_ns)
+        to->longest_stall_ns = s->longest_stall_ns;
+    for (int i = 0; i < SIM_F_KINDS; i++)
+        to->faults[i] += s->faults[i];
+    to->oob_lost += s->oob_lost;
+    to->oob_dup += s->oob_dup;
+    to->oob_reordered += s->oob_reordered;
+    to->oob_outages += s->oob_outages;
+    to->ghosts += s->ghosts;
+}
+
+static void replay_print(int cls, uint64_t seed)
+{
+    printf("  replay: r2_sim --class %s --seed %llu", sim_classes[cls].name, (unsigned long long)seed);
+#ifdef R2_TEST_RULES
+    for (int r = 0; r < R2_RULE_COUNT; r++) {
+        if (r2_rules_off >> r & 1)
+            printf(" --without %s", r2_rule_name((enum r2_rule)r));
+    }
+#endif
+    printf(" --verbose\n");
+}
+
+static void failure_print(const struct sim *s)
+{
+    printf("FAILED class %s seed %llu at %.3f ms: %s\n", sim_classes[s->cls].name, (unsigned long long)s->seed,
+           (double)s->failed_at / 1e6, s->why);
+    replay_print(s->cls, s->seed);
+    fflush(stdout);
+}
+
+/* One seed; 0 when it held, and was the same a second time where that is asked for. */
+static int seed_run(const struct sim_job *j, uint64_t seed, struct sim_stats *st)
+{
+    int cls = class_of(j, seed), bad;
+    uint64_t hash;
+
+    alarm(j->limit_s);
+    bad = sim_run(&run, cls, seed);
+    stats_add(&st[cls], &run.st);
+    if (!bad && j->recheck && seed % (unsigned)j->recheck == 0) {
+        hash = run.hash;
+        bad = sim_run(&run, cls, seed);
+        if (!bad && run.hash != hash) {
+            sim_fail(&run, "a second run of the same seed went another way");
+            bad = 1;
+            st[cls].failed++;
+        }
+    }
+    alarm(0);
+    if (bad)
+        failure_print(&run);
+    return bad;
+}
+
+static void seat_child(const struct sim_job *j, struct seat *seat, uint64_t first, uint64_t step)
+{
+    for (uint64_t i = first; i < j->count; i += step) {
+        __atomic_store_n(&seat->at, i, __ATOMIC_SEQ_CST);
+        if (seed_run(j, j->from + i, seat->st) != 0) {
+            seat->failed++;
+            fflush(stdout);
+            _exit(1);
+        }
+        seat->passed++;
+    }
+    fflush(stdout);
+    _exit(0);
+}
+
+static void seat_start(const struct sim_job *j, struct seat *seat, uint64_t first, uint64_t step)
+{
+    fflush(stdout);
+    seat->pid = fork();
+    if (seat->pid < 0) {
+        perror("r2_sim: fork");
+        exit(2);
+    }
+    if (seat->pid == 0)
+        seat_child(j, seat, first, step);
+}
+
+static void crash_note(const struct sim_job *j, struct seat *seat, int status)
+{
+    uint64_t seed = j->from + seat->at;
+    int cls = class_of(j, seed), sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+
+    if (sig == SIGALRM)
+        printf("FAILED class %s seed %llu: no end within %u s of real time\n", sim_classes[cls].name,
+               (unsigned long long)seed, j->limit_s);
+    else if (sig)
+        printf("FAILED class %s seed %llu: %s\n", sim_classes[cls].name, (unsigned long long)seed, strsignal(sig));
+    else
+        printf("FAILED class %s seed %llu: exit status %d\n", sim_classes[cls].name, (unsigned long long)seed,
+               WEXITSTATUS(status));
+    replay_print(cls, seed);
+    seat->failed++;
+    seat->st[cls].failed++;
+    seat->st[cls].runs++;
+}
+
+static struct seat *seat_of(struct seat *seats, int n, pid_t pid)
+{
+    for (int i = 0; i < n; i++) {
+        if (seats[i].pid == pid)
+            return &seats[i];
+    }
+    return NULL;
+}
+
+uint64_t sim_jobs_run(const struct sim_job *j, struct sim_stats *per_class, uint64_t *passed)
+{
+    struct seat *seats =
+        mmap(NULL, sizeof(*seats) * (size_t)j->jobs, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    uint64_t failed = 0, step = (uint64_t)j->jobs;
+    int alive = 0, stop = 0, status;
+    pid_t pid;
+
+    if (seats == MAP_FAILED) {
+        perror("r2_sim: mmap");
+        exit(2);
+    }
+    for (int i = 0; i < j->jobs && (uint64_t)i < j->count; i++, alive++)
+        seat_start(j, &seats[i], (uint64_t)i, step);
+    while (alive > 0 && (pid = wait(&status)) > 0) {
+        struct seat *seat = seat_of(seats, j->jobs, pid);
+        if (!seat)
+            continue;
+        alive--;
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+            continue;
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != 1)
+            crash_note(j, seat, status);
+        stop |= j->stop_at_first;
+        if (!stop && seat->at + step < j->count) {
+            seat_start(j, seat, seat->at + step, step);
+            alive++;
+        } else if (stop) {
+            for (int i = 0; i < j->jobs; i++) {
+                if (seats[i].pid > 0 && &seats[i] != seat && alive > 0)
+                    kill(seats[i].pid, SIGTERM);
+            }
+            while (alive > 0 && wait(&status) > 0)
+                alive--;
+        }
+    }
+    *passed = 0;
+    for (int i = 0; i < j->jobs; i++) {
+        *passed += seats[i].passed;
+        failed += seats[i].failed;
+        for (int c = 0; c < sim_class_count; c++)
+            stats_add(&per_class[c], &seats[i].st[c]);
+    }
+    munmap(seats, sizeof(*seats) * (size_t)j->jobs);
+    return failed;
+}

@@ -1,0 +1,196 @@
+/* An instance of the plugin and its threads, which here are events: each wakes after a random delay, as the scheduler
+ * pleases. */
+#include "sim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct sim_proc *inside;
+
+uint64_t sim_delay_draw(const struct sim_delay *d, struct fab_rng *r)
+{
+    return fab_rng_chance(r, d->rare_ppm) ? fab_rng_upto(r, d->rare) : fab_rng_upto(r, d->usual);
+}
+
+static void log_sink(enum r2_log_level level, const char *file, int line, const char *msg)
+{
+    struct sim *s = sim_now_running;
+    struct sim_proc *p = inside;
+
+    if (!s || !p)
+        return;
+    snprintf(p->log[p->log_count++ % SIM_LOG_LINES], SIM_LOG_CHARS, "%10.3f us  p%d  %s",
+             (double)fab_inproc_now(s->f) / 1e3, p->index, msg);
+    if (level <= R2_LOG_INFO && strstr(msg, "UP -> DOWN"))
+        s->st.switches++;
+    if (sim_verbose)
+        printf("%12.3f p%d %s\n", (double)fab_inproc_now(s->f) / 1e3, p->index, msg);
+}
+
+void sim_proc_log_print(const struct sim_proc *p)
+{
+    unsigned n = p->log_count < SIM_LOG_LINES ? p->log_count : SIM_LOG_LINES;
+
+    for (unsigned i = p->log_count - n; i < p->log_count; i++)
+        printf("    %s\n", p->log[i % SIM_LOG_LINES]);
+}
+
+void sim_proc_enter(struct sim_proc *p)
+{
+    inside = p;
+    fab_inproc_set_host(p->sim->f, p->host);
+}
+
+void sim_proc_leave(struct sim_proc *p)
+{
+    r2_log_flush();
+    inside = NULL;
+}
+
+/* ---- env ---- */
+
+static uint64_t env_now(void *arg)
+{
+    struct sim_proc *p = arg;
+
+    return fab_inproc_now(p->sim->f);
+}
+
+static void env_random(void *arg, void *out, unsigned len)
+{
+    struct sim_proc *p = arg;
+    uint8_t *b = out;
+
+    for (unsigned i = 0; i < len; i++)
+        b[i] = (uint8_t)(fab_rng_next(&p->rng) >> 33);
+}
+
+static void service_at(struct sim_proc *p, uint64_t at);
+
+static void service_run(void *arg)
+{
+    struct sim_proc *p = arg;
+    uint64_t next, now;
+
+    p->service_id = 0;
+    if (p->dead || !p->inst)
+        return;
+    sim_proc_enter(p);
+    next = r2_inst_service_step(p->inst);
+    sim_proc_leave(p);
+    now = fab_inproc_now(p->sim->f);
+    sim_hash(p->sim, now ^ (uint64_t)p->index << 60);
+    if (next != UINT64_MAX)
+        service_at(p, (next > now ? next : now + 100) + sim_delay_draw(&p->sim->p.service, &p->rng));
+}
+
+static void service_at(struct sim_proc *p, uint64_t at)
+{
+    if (p->service_id) {
+        if (p->service_at <= at)
+            return;
+        fab_inproc_cancel(p->sim->f, p->service_id);
+    }
+    p->service_at = at;
+    p->service_id = fab_inproc_at(p->sim->f, at, service_run, p);
+}
+
+void sim_proc_kick(struct sim_proc *p)
+{
+    if (!p->dead && p->inst)
+        service_at(p, fab_inproc_now(p->sim->f) + sim_delay_draw(&p->sim->p.service, &p->rng));
+}
+
+static void env_kick_service(void *arg)
+{
+    struct sim_proc *p = arg;
+
+    if (!p->dead)
+        service_at(p, fab_inproc_now(p->sim->f) + sim_delay_draw(&p->sim->p.service, &p->rng));
+}
+
+static void worker_run(void *arg)
+{
+    struct sim_worker *w = arg;
+    struct sim_proc *p = w->proc;
+    int more;
+
+    w->armed = 0;
+    if (p->dead || !p->inst)
+        return;
+    sim_proc_enter(p);
+    more = r2_inst_worker_step(p->inst, w->device);
+    sim_proc_leave(p);
+    if (more && !w->armed) {
+        w->armed = 1;
+        fab_inproc_at(p->sim->f, fab_inproc_now(p->sim->f) + sim_delay_draw(&p->sim->p.worker, &p->rng), worker_run, w);
+    }
+}
+
+static void env_kick_worker(void *arg, int device)
+{
+    struct sim_proc *p = arg;
+    struct sim_worker *w = &p->worker[device];
+
+    if (w->armed)
+        return;
+    w->armed = 1;
+    w->proc = p;
+    w->device = device;
+    fab_inproc_at(p->sim->f, fab_inproc_now(p->sim->f) + sim_delay_draw(&p->sim->p.worker, &p->rng), worker_run, w);
+}
+
+void sim_proc_start(struct sim *s, int index, int host)
+{
+    struct sim_proc *p = &s->proc[index];
+    struct r2_env env = {.arg = p,
+                         .now_ns = env_now,
+                         .random = env_random,
+                         .threads = 0,
+                         .kick_service = env_kick_service,
+                         .kick_worker = env_kick_worker};
+    struct ib_verbs verbs;
+    struct r2_inst_params par = {
+        .env = &env, .verbs = &verbs, .cfg = &s->cfg, .oob_create = sim_oob_create, .oob_arg = p};
+    char why[256] = "", name[16];
+
+    p->sim = s;
+    p->index = index;
+    p->host = host;
+    p->rng.s = s->seed * 0x2545f4914f6cdd1dull + (uint64_t)index * 977 + 5;
+    snprintf(name, sizeof(name), "host%d", host);
+    par.host = name;
+    fab_inproc_verbs(s->f, host, &verbs);
+    r2_log_sink_set(log_sink);
+    sim_proc_enter(p);
+    p->inst = r2_inst_create(&par, why, sizeof(why));
+    sim_proc_leave(p);
+    if (!p->inst)
+        sim_fail(s, "process %d: no instance: %s", index, why);
+    else
+        sim_proc_kick(p);
+}
+
+void sim_proc_stop(struct sim_proc *p)
+{
+    if (!p->inst)
+        return;
+    sim_proc_enter(p);
+    r2_inst_destroy(p->inst);
+    sim_proc_leave(p);
+    p->inst = NULL;
+}
+
+void sim_proc_kill(struct sim_proc *p)
+{
+    struct sim *s = p->sim;
+    char text[40], err[160];
+
+    sim_trace(s, "process %d is killed", p->index);
+    p->dead = 1;
+    sim_bus_dead(s->bus, p->index);
+    snprintf(text, sizeof(text), "h%d:* fatal", p->host);
+    if (fab_inproc_fault(s->f, text, err, sizeof(err)) != 0)
+        sim_fail(s, "fault '%s': %s", text, err);
+}

@@ -1,0 +1,274 @@
+/* One run: build the fabric and the instances, let everything happen, take it down, judge. */
+#include "sim.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define WATCH_NS     (5 * SIM_MS)
+#define EVENTS_LIMIT 40000000ull
+
+int sim_verbose;
+struct sim *sim_now_running;
+
+void sim_fail(struct sim *s, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (s->failed)
+        return;
+    s->failed = 1;
+    s->failed_at = s->f ? fab_inproc_now(s->f) : 0;
+    va_start(ap, fmt);
+    vsnprintf(s->why, sizeof(s->why), fmt, ap);
+    va_end(ap);
+    if (sim_verbose)
+        printf("%12.3f FAILED %s\n", (double)s->failed_at / 1e3, s->why);
+}
+
+void sim_trace(struct sim *s, const char *fmt, ...)
+{
+    char line[256];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof(line), fmt, ap);
+    va_end(ap);
+    sim_hash(s, fab_inproc_now(s->f));
+    for (const char *c = line; *c; c++)
+        s->hash = s->hash * 31 + (unsigned char)*c;
+    if (sim_verbose)
+        printf("%12.3f    %s\n", (double)fab_inproc_now(s->f) / 1e3, line);
+}
+
+/* ---- what is watched all the time ---- */
+
+static int end_waits(const struct sim_end *e)
+{
+    return !e->proc->dead && (e->state == SIM_END_OPENING || e->state == SIM_END_RUN);
+}
+
+static void end_watch(struct sim_end *e, uint64_t now)
+{
+    struct sim *s = e->conn->sim;
+    uint64_t limit = (uint64_t)s->p.give_up_ms * SIM_MS + 500 * SIM_MS, since = e->progress_at;
+
+    if (!end_waits(e) || (e->state == SIM_END_OPENING && now < e->conn->setup_at))
+        return;
+    if (now - since > limit)
+        sim_fail(s, "conn %d: hang: the %s makes no progress since %.3f ms (%s, %u done, %u posted, %d in all)",
+                 e->conn->index, e->sender ? "sender" : "receiver", (double)since / 1e6,
+                 e->state == SIM_END_OPENING ? "setting up" : "running", e->done, e->next, e->conn->nmsgs);
+}
+
+static void watch(void *arg)
+{
+    struct sim *s = arg;
+    uint64_t now = fab_inproc_now(s->f);
+
+    for (int i = 0; i < s->p.conns && !s->failed; i++) {
+        end_watch(&s->conn[i].s, now);
+        end_watch(&s->conn[i].r, now);
+    }
+    if (fab_inproc_events(s->f) > EVENTS_LIMIT)
+        sim_fail(s, "more than %llu events: the clock hardly moves", EVENTS_LIMIT);
+    if (!s->failed)
+        fab_inproc_at(s->f, now + WATCH_NS, watch, s);
+}
+
+static int all_closed(const struct sim *s)
+{
+    for (int i = 0; i < s->p.conns; i++) {
+        const struct sim_conn *c = &s->conn[i];
+        if ((c->s.state != SIM_END_CLOSED && !c->s.proc->dead) || (c->r.state != SIM_END_CLOSED && !c->r.proc->dead))
+            return 0;
+    }
+    return 1;
+}
+
+/* ---- a killed process, an aborted connection ---- */
+
+static void kill_one(struct sim *s)
+{
+    int victim = (int)(fab_rng_next(&s->rng) % (unsigned)s->p.procs);
+
+    s->killed = 1;
+    for (int i = 0; i < s->p.conns; i++) {
+        struct sim_conn *c = &s->conn[i];
+        if (c->s.proc->index == victim || c->r.proc->index == victim)
+            c->may_fail = 1;
+    }
+    sim_proc_kill(&s->proc[victim]);
+}
+
+static void abort_one(struct sim *s)
+{
+    int at = (int)(fab_rng_next(&s->rng) % (unsigned)s->p.conns), sender = (int)(fab_rng_next(&s->rng) & 1);
+
+    for (int i = 0; i < s->p.conns; i++) {
+        struct sim_conn *c = &s->conn[(at + i) % s->p.conns];
+        struct sim_end *e = sender ? &c->s : &c->r;
+        if ((e->state != SIM_END_RUN && e->state != SIM_END_IDLE) || sim_end_finished(e))
+            continue;
+        s->aborted = 1;
+        c->may_fail = 1;
+        sim_trace(s, "conn %d %c: abort", c->index, sender ? 'S' : 'R');
+        sim_proc_enter(e->proc);
+        sim_end_close(e);
+        sim_proc_leave(e->proc);
+        return;
+    }
+}
+
+static void turn_points(struct sim *s)
+{
+    if (s->p.kill && !s->killed && s->done_total >= s->kill_at)
+        kill_one(s);
+    if (s->p.abort && !s->aborted && s->done_total >= s->abort_at)
+        abort_one(s);
+}
+
+/* ---- life of a run ---- */
+
+static int fabric_make(struct sim *s)
+{
+    struct fab_inproc_opts opts = s->p.fab;
+    static struct fab_desc desc;
+    char err[160];
+
+    if (fab_desc_init(&desc, s->p.share_host ? 2 : s->p.procs, s->p.nics, s->p.rate, s->p.latency_ns, err,
+                      sizeof(err)) != 0) {
+        sim_fail(s, "fabric: %s", err);
+        return -1;
+    }
+    opts.on_memory_write = sim_oracle_write;
+    opts.arg = s;
+    s->f = fab_inproc_create(&desc, s->seed * 7919 + 13, &opts);
+    if (!s->f)
+        sim_fail(s, "no fabric");
+    return s->f ? 0 : -1;
+}
+
+static void dead_nics(struct sim *s)
+{
+    char text[40], err[160];
+    int rail = (s->safe_rail + 1) % s->p.nics;
+
+    if (!s->p.dead_at_start)
+        return;
+    snprintf(text, sizeof(text), "h%d:n%d down",
+             (int)(fab_rng_next(&s->rng) % (s->p.share_host ? 2u : (unsigned)s->p.procs)), rail);
+    sim_trace(s, "at start: %s", text);
+    if (fab_inproc_fault(s->f, text, err, sizeof(err)) != 0)
+        sim_fail(s, "fault '%s': %s", text, err);
+    s->st.faults[SIM_F_DOWN]++;
+}
+
+static int sim_make(struct sim *s)
+{
+    static uint64_t run;
+
+    s->rng.s = s->seed * 0xbf58476d1ce4e5b9ull + (uint64_t)s->cls * 7;
+    fab_rng_next(&s->rng);
+    s->key = ++run * 0x94d049bb133111ebull;
+    sim_arena_init();
+    if (fabric_make(s) != 0)
+        return -1;
+    s->bus = sim_bus_create(s);
+    for (int i = 0; i < s->p.conns; i++) {
+        sim_conn_init(&s->conn[i], s, i);
+        s->msgs_total += 2 * (uint32_t)s->conn[i].nmsgs;
+    }
+    s->kill_at = s->abort_at = (uint32_t)fab_rng_upto(&s->rng, s->msgs_total * 8 / 10) + 1;
+    sim_faults_draw(s);
+    dead_nics(s);
+    for (int i = 0; i < s->p.procs && !s->failed; i++)
+        sim_proc_start(s, i, s->p.share_host ? i % 2 : i);
+    return s->failed ? -1 : 0;
+}
+
+static void sim_go(struct sim *s)
+{
+    uint64_t quiet_from = 0;
+
+    for (int i = 0; i < s->p.conns; i++)
+        sim_conn_start(&s->conn[i]);
+    sim_faults_start(s);
+    fab_inproc_at(s->f, WATCH_NS, watch, s);
+    while (!s->failed) {
+        if (!fab_inproc_step(s->f)) {
+            sim_fail(s, "nothing is left to happen");
+            break;
+        }
+        sim_oracle_settle(s);
+        turn_points(s);
+        if (all_closed(s))
+            sim_faults_rest(s);
+        if (!all_closed(s) || sim_faults_left(s) > 0) {
+            quiet_from = 0;
+            continue;
+        }
+        if (!quiet_from)
+            quiet_from = fab_inproc_now(s->f);
+        /* Late bytes and last words: what is held back in the fabric comes within this time. */
+        if (fab_inproc_now(s->f) > quiet_from + 60 * SIM_MS)
+            break;
+    }
+}
+
+static void ends_drop(struct sim_proc *p)
+{
+    struct sim *s = p->sim;
+
+    for (int i = 0; i < s->p.conns; i++) {
+        struct sim_end *e[2] = {&s->conn[i].s, &s->conn[i].r};
+        for (int k = 0; k < 2; k++) {
+            if (e[k]->proc == p && e[k]->state != SIM_END_CLOSED)
+                sim_end_close(e[k]);
+        }
+    }
+}
+
+static void sim_take_down(struct sim *s)
+{
+    int first = (int)(fab_rng_next(&s->rng) % (unsigned)s->p.procs);
+    struct fab_counters sum;
+
+    fab_inproc_totals(s->f, &sum);
+    s->st.ghosts += sum.rx_ghosts;
+    s->st.events += fab_inproc_events(s->f);
+    s->st.virtual_ns += fab_inproc_now(s->f);
+    for (int i = 0; i < s->p.procs; i++) {
+        struct sim_proc *p = &s->proc[(first + i) % s->p.procs];
+        sim_proc_enter(p);
+        ends_drop(p);
+        sim_proc_leave(p);
+        sim_proc_stop(p);
+    }
+    sim_oracle_settle(s);
+    sim_hash(s, fab_inproc_events(s->f));
+    fab_inproc_destroy(s->f);
+    s->f = NULL;
+    sim_bus_destroy(s->bus);
+}
+
+int sim_run(struct sim *s, int cls, uint64_t seed)
+{
+    memset(s, 0, sizeof(*s));
+    s->cls = cls;
+    s->seed = seed;
+    sim_params_draw(&s->p, cls, seed);
+    sim_params_config(&s->p, &s->cfg);
+    sim_now_running = s;
+    if (sim_make(s) == 0)
+        sim_go(s);
+    if (!s->failed && s->p.quiet && s->st.switches)
+        sim_fail(s, "%llu paths went DOWN though nothing was wrong with any", (unsigned long long)s->st.switches);
+    /* A failed run is left as it is: its child process ends, and with it everything. */
+    if (!s->failed)
+        sim_take_down(s);
+    sim_now_running = NULL;
+    s->st.runs = 1;
+    s->st.failed = (uint64_t)s->failed;
+    return s->failed;
+}

@@ -111,14 +111,17 @@ static void seat_child(const struct sim_job *j, struct seat *seat, uint64_t firs
 
 static void seat_start(const struct sim_job *j, struct seat *seat, uint64_t first, uint64_t step)
 {
+    pid_t pid;
+
     fflush(stdout);
-    seat->pid = fork();
-    if (seat->pid < 0) {
+    pid = fork();
+    if (pid < 0) {
         perror("r2_sim: fork");
         exit(2);
     }
-    if (seat->pid == 0)
+    if (pid == 0)
         seat_child(j, seat, first, step);
+    seat->pid = pid; /* shared with the child: only the parent writes it */
 }
 
 static void crash_note(const struct sim_job *j, struct seat *seat, int status)

@@ -29,7 +29,11 @@ struct ib_workers;
  */
 struct ib_workers *ib_workers_create(const struct r2_env *env, int devices, void (*wake)(void *arg), void *arg);
 
-/* Stops and joins idle workers; a worker stuck in a job for more than @limit_ns is abandoned with its job. */
+/*
+ * Lets the workers run what is queued, then stops and joins them. Those not through after @limit_ns (for all of them together) do
+ * not begin another job; one stuck inside a job is abandoned with it: its run() may still return, done() will not be called.
+ * done() is never called from here: reap before, until ib_workers_pending() is 0, what must be reaped. NULL is accepted.
+ */
 void ib_workers_destroy(struct ib_workers *w, uint64_t limit_ns);
 
 /* Queues @job for @device. Any thread; never blocks beyond a short lock. */
@@ -37,6 +41,9 @@ void ib_workers_submit(struct ib_workers *w, int device, struct ib_job *job);
 
 /* Calls done() of the finished jobs. Service thread. Returns how many. */
 int ib_workers_reap(struct ib_workers *w);
+
+/* Jobs submitted and not yet reaped. Any thread. */
+int ib_workers_pending(struct ib_workers *w);
 
 /* Simulation: runs one queued job of @device; 0 when there was none. */
 int ib_worker_step(struct ib_workers *w, int device);

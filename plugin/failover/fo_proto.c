@@ -1,9 +1,9 @@
 #include "failover/fo_proto.h"
 
 static const char *const names[] = {
-    [FO_REQ] = "REQ",         [FO_REP] = "REP",   [FO_CONF] = "CONF",     [FO_READY] = "READY",     [FO_REFUSE] = "REFUSE",
-    [FO_NIC_DOWN] = "NIC_DOWN", [FO_NIC_DOWN_OK] = "NIC_DOWN_OK", [FO_DOWN] = "DOWN", [FO_FENCED] = "FENCED",
-    [FO_SETTLED] = "SETTLED", [FO_BYE] = "BYE",   [FO_BYE_OK] = "BYE_OK", [FO_GONE] = "GONE",
+    [FO_MSG_REQ] = "REQ",         [FO_MSG_REP] = "REP",   [FO_MSG_CONF] = "CONF",     [FO_MSG_READY] = "READY",     [FO_MSG_REFUSE] = "REFUSE",
+    [FO_MSG_NIC_DOWN] = "NIC_DOWN", [FO_MSG_NIC_DOWN_OK] = "NIC_DOWN_OK", [FO_MSG_DOWN] = "DOWN", [FO_MSG_FENCED] = "FENCED",
+    [FO_MSG_SETTLED] = "SETTLED", [FO_MSG_BYE] = "BYE",   [FO_MSG_BYE_OK] = "BYE_OK", [FO_MSG_GONE] = "GONE",
 };
 
 const char *fo_type_name(enum fo_type t)
@@ -202,24 +202,24 @@ static void get_fenced(struct r2_reader *r, struct fo_fenced *m)
 static void put_small(struct r2_writer *w, enum fo_type type, const union fo_body *b)
 {
     switch (type) {
-    case FO_READY:
+    case FO_MSG_READY:
         r2_put(w, b->ready.dst, 4);
         r2_put(w, b->ready.src, 4);
         r2_put(w, b->ready.up, 1);
         break;
-    case FO_REFUSE:
+    case FO_MSG_REFUSE:
         r2_put(w, b->refuse.dst, 4);
         r2_put(w, b->refuse.src, 4);
         r2_put(w, b->refuse.listen, 4);
         r2_put_bytes(w, b->refuse.why, sizeof(b->refuse.why));
         break;
-    case FO_NIC_DOWN:
-    case FO_NIC_DOWN_OK:
+    case FO_MSG_NIC_DOWN:
+    case FO_MSG_NIC_DOWN_OK:
         r2_put(w, b->nic_down.nic, 1);
         r2_put(w, b->nic_down.reason, 1);
         r2_put(w, b->nic_down.gen, 4);
         break;
-    case FO_DOWN:
+    case FO_MSG_DOWN:
         r2_put(w, b->down.dst, 4);
         r2_put(w, b->down.src, 4);
         r2_put(w, b->down.life, 4);
@@ -228,15 +228,15 @@ static void put_small(struct r2_writer *w, enum fo_type type, const union fo_bod
         r2_put(w, b->down.flags, 1);
         r2_put(w, b->down.wc_status, 1);
         break;
-    case FO_SETTLED:
+    case FO_MSG_SETTLED:
         r2_put(w, b->settled.dst, 4);
         r2_put(w, b->settled.src, 4);
         r2_put(w, b->settled.life, 4);
         r2_put(w, b->settled.path, 1);
         r2_put(w, b->settled.flags, 1);
         break;
-    case FO_BYE_OK:
-    case FO_GONE:
+    case FO_MSG_BYE_OK:
+    case FO_MSG_GONE:
         r2_put(w, b->bye_ok.dst, 4);
         r2_put(w, b->bye_ok.src, 4);
         break;
@@ -248,25 +248,25 @@ static void put_small(struct r2_writer *w, enum fo_type type, const union fo_bod
 static void get_small(struct r2_reader *r, enum fo_type type, union fo_body *b)
 {
     switch (type) {
-    case FO_READY:
+    case FO_MSG_READY:
         b->ready.dst = (uint32_t)r2_get(r, 4);
         b->ready.src = (uint32_t)r2_get(r, 4);
         b->ready.up = (uint8_t)r2_get(r, 1);
         break;
-    case FO_REFUSE:
+    case FO_MSG_REFUSE:
         b->refuse.dst = (uint32_t)r2_get(r, 4);
         b->refuse.src = (uint32_t)r2_get(r, 4);
         b->refuse.listen = (uint32_t)r2_get(r, 4);
         get_text(r, b->refuse.why, sizeof(b->refuse.why));
         break;
-    case FO_NIC_DOWN:
-    case FO_NIC_DOWN_OK:
+    case FO_MSG_NIC_DOWN:
+    case FO_MSG_NIC_DOWN_OK:
         b->nic_down.nic = (uint8_t)r2_get(r, 1);
         b->nic_down.reason = (uint8_t)r2_get(r, 1);
         b->nic_down.gen = (uint32_t)r2_get(r, 4);
         r->bad |= b->nic_down.nic >= FO_MAX_NICS;
         break;
-    case FO_DOWN:
+    case FO_MSG_DOWN:
         b->down.dst = (uint32_t)r2_get(r, 4);
         b->down.src = (uint32_t)r2_get(r, 4);
         b->down.life = (uint32_t)r2_get(r, 4);
@@ -276,7 +276,7 @@ static void get_small(struct r2_reader *r, enum fo_type type, union fo_body *b)
         b->down.wc_status = (uint8_t)r2_get(r, 1);
         r->bad |= b->down.path >= IB_MAX_PATHS;
         break;
-    case FO_SETTLED:
+    case FO_MSG_SETTLED:
         b->settled.dst = (uint32_t)r2_get(r, 4);
         b->settled.src = (uint32_t)r2_get(r, 4);
         b->settled.life = (uint32_t)r2_get(r, 4);
@@ -300,17 +300,17 @@ size_t fo_pack(enum fo_type type, const union fo_body *body, uint8_t *out, size_
     r2_put(&w, FO_PROTO_VERSION, 1);
     r2_put(&w, 0, 2);
     switch (type) {
-    case FO_REQ:
+    case FO_MSG_REQ:
         put_req(&w, &body->req);
         break;
-    case FO_REP:
+    case FO_MSG_REP:
         put_rep(&w, &body->rep);
         break;
-    case FO_CONF:
+    case FO_MSG_CONF:
         put_conf(&w, &body->conf);
         break;
-    case FO_FENCED:
-    case FO_BYE:
+    case FO_MSG_FENCED:
+    case FO_MSG_BYE:
         put_fenced(&w, &body->fenced);
         break;
     default:
@@ -337,21 +337,21 @@ int fo_unpack(struct r2_reader *r, union fo_body *body, const char **why)
             return -1;
         }
         r->p += len;
-        if (type < FO_REQ || type > FO_GONE || version != FO_PROTO_VERSION) {
+        if (type < FO_MSG_REQ || type > FO_MSG_GONE || version != FO_PROTO_VERSION) {
             continue;
         }
         switch (type) {
-        case FO_REQ:
+        case FO_MSG_REQ:
             get_req(&b, &body->req);
             break;
-        case FO_REP:
+        case FO_MSG_REP:
             get_rep(&b, &body->rep);
             break;
-        case FO_CONF:
+        case FO_MSG_CONF:
             get_conf(&b, &body->conf);
             break;
-        case FO_FENCED:
-        case FO_BYE:
+        case FO_MSG_FENCED:
+        case FO_MSG_BYE:
             get_fenced(&b, &body->fenced);
             break;
         default:

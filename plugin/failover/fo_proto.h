@@ -21,19 +21,19 @@
 #define FO_HOST_NAME     40
 
 enum fo_type {
-    FO_REQ = 1,  /* S: I want a connection to this listener; my NICs */
-    FO_REP,      /* R: its paths, my queue pairs */
-    FO_CONF,     /* S: my queue pairs and rings */
-    FO_READY,    /* R: paths that stand */
-    FO_REFUSE,   /* either: set-up ends, with a reason */
-    FO_NIC_DOWN, /* a NIC was given up */
-    FO_NIC_DOWN_OK,
-    FO_DOWN,    /* a life is over */
-    FO_FENCED,  /* R: ledger of a closed life */
-    FO_SETTLED, /* S: taken up */
-    FO_BYE,     /* closed; R: final ledger */
-    FO_BYE_OK,
-    FO_GONE,    /* no such connection here */
+    FO_MSG_REQ = 1,  /* S: I want a connection to this listener; my NICs */
+    FO_MSG_REP,      /* R: its paths, my queue pairs */
+    FO_MSG_CONF,     /* S: my queue pairs and rings */
+    FO_MSG_READY,    /* R: paths that stand */
+    FO_MSG_REFUSE,   /* either: set-up ends, with a reason */
+    FO_MSG_NIC_DOWN, /* a NIC was given up */
+    FO_MSG_NIC_DOWN_OK,
+    FO_MSG_DOWN,    /* a life is over */
+    FO_MSG_FENCED,  /* R: ledger of a closed life */
+    FO_MSG_SETTLED, /* S: taken up */
+    FO_MSG_BYE,     /* closed; R: final ledger */
+    FO_MSG_BYE_OK,
+    FO_MSG_GONE,    /* no such connection here */
 };
 const char *fo_type_name(enum fo_type t);
 

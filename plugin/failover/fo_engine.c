@@ -1,0 +1,627 @@
+#include "failover/fo_engine.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "r2_log.h"
+#include "r2_rules.h"
+
+#define MS(x)        ((uint64_t)(x) * 1000000)
+#define MAX_DOUBLING 20 /* the repetition interval grows up to 20 x T_repeat: 5 ms -> 100 ms */
+
+static const struct r2_config *cfg(const struct fo_conn *fc)
+{
+    return fc->link->cfg;
+}
+
+/* --- life and death of the connection --- */
+
+static void sink_fault(void *arg, int p, const struct ib_fault_info *info)
+{
+    fo_fault(arg, p, info);
+}
+
+static void sink_broken(void *arg, const char *what)
+{
+    fo_fail(arg, R2_ERR_PEER, "the peer breaks the protocol: %s", what);
+}
+
+static void fence_notify(void *arg)
+{
+    struct fo_conn *fc = arg;
+
+    fc->ops.kick(fc->ops.arg);
+}
+
+static int drain_send(void *half, int p)
+{
+    return ib_send_drain(half, p);
+}
+
+static int drain_recv(void *half, int p)
+{
+    return ib_recv_drain(half, p);
+}
+
+int fo_conn_init(struct fo_conn *fc)
+{
+    struct ib_link *l = fc->link;
+
+    l->sink = (struct ib_sink){.arg = fc, .path_fault = sink_fault, .peer_broken = sink_broken};
+    for (int p = 0; p < l->npaths; p++) {
+        struct fo_path *fp = &fc->path[p];
+
+        fp->fence.link = l;
+        fp->fence.path = &l->path[p];
+        fp->fence.half = fc->tx ? (void *)fc->tx : (void *)fc->rx;
+        fp->fence.drain = fc->tx ? drain_send : drain_recv;
+        fp->fence.notify = fence_notify;
+        fp->fence.notify_arg = fc;
+        if (fc->tx && (fp->snap = calloc(1, sizeof(*fp->snap))) == NULL) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+void fo_conn_free(struct fo_conn *fc)
+{
+    for (int p = 0; p < IB_MAX_PATHS; p++) {
+        free(fc->path[p].snap);
+        fc->path[p].snap = NULL;
+    }
+}
+
+int fo_busy(const struct fo_conn *fc)
+{
+    for (int p = 0; p < fc->link->npaths; p++) {
+        if (fc->path[p].fence.job.busy) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+void fo_fail(struct fo_conn *fc, enum r2_status status, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (fc->error != R2_OK) {
+        return;
+    }
+    fc->error = status;
+    va_start(ap, fmt);
+    vsnprintf(fc->why, sizeof(fc->why), fmt, ap);
+    va_end(ap);
+    if (!fc->closing) {
+        R2_WARN("NET/R2 : %s ends: %s (%s)", fc->label, fc->why, r2_status_name(status));
+    }
+}
+
+static void replan(struct fo_conn *fc, int lost)
+{
+    if (fc->tx) {
+        ib_send_replan(fc->tx);
+    } else if (lost >= 0) {
+        ib_recv_path_down(fc->rx, lost);
+    } else {
+        ib_recv_replan(fc->rx);
+    }
+}
+
+/* The only writer of a life's state. */
+static int move(struct fo_conn *fc, int p, enum fo_state to, const char *why)
+{
+    struct fo_path *fp = &fc->path[p];
+    enum fo_state from = fp->state;
+
+    if (!fo_life_move(&fp->state, to)) {
+        return 0;
+    }
+    if (to == FO_UP) {
+        fc->link->up |= 1u << p;
+        fc->link->path[p].open = 1;
+    } else {
+        fc->link->up &= ~(1u << p);
+    }
+    if (!fc->closing && from != FO_NONE) {
+        R2_INFO("NET/R2 : %s path %d life %u %s -> %s: %s", fc->label, p, fc->link->path[p].life, fo_state_name(from),
+                fo_state_name(to), why);
+    }
+    return 1;
+}
+
+void fo_path_up(struct fo_conn *fc, int p)
+{
+    if (move(fc, p, FO_UP, "set up")) {
+        replan(fc, -1);
+    }
+}
+
+void fo_path_never(struct fo_conn *fc, int p)
+{
+    if (move(fc, p, FO_FENCED, "never stood")) {
+        fc->path[p].settled = 1;
+        fc->path[p].peer_stopped = 1;
+        fc->path[p].snapshot = 1;
+    }
+}
+
+/* --- faults --- */
+
+/* Statuses that point at a bug or a broken registration rather than at a path: worth one try elsewhere (design 3.6). */
+static int is_bug(const struct ib_fault_info *i)
+{
+    if (i->fault == IB_FAULT_DATA) {
+        return 1;
+    }
+    return i->fault == IB_FAULT_WC && (i->wc_status == IBV_WC_REM_ACCESS_ERR || i->wc_status == IBV_WC_LOC_PROT_ERR ||
+                                       i->wc_status == IBV_WC_LOC_LEN_ERR || i->wc_status == IBV_WC_REM_INV_REQ_ERR);
+}
+
+static void describe(const struct fo_conn *fc, int p, const struct ib_fault_info *i, char *out, size_t len)
+{
+    const struct ib_nics *nics = fc->link->nics;
+    const char *nic = nics->nic[fc->link->path[p].nic].name;
+
+    if (i->fault == IB_FAULT_WC) {
+        snprintf(out, len, "completion status %d (%s) vendor_err 0x%x on %s", i->wc_status,
+                 nics->v->wc_status_str((enum ibv_wc_status)i->wc_status), (unsigned)i->vendor_err, nic);
+    } else if (i->fault == IB_FAULT_CALL) {
+        snprintf(out, len, "call failed with errno %d (%s) on %s", i->err, strerror(i->err), nic);
+    } else {
+        snprintf(out, len, "%s, local NIC %s, remote NIC %u", ib_fault_name(i->fault), nic, fc->link->path[p].peer_nic);
+    }
+}
+
+static void check_policy(struct fo_conn *fc, const char *what)
+{
+    int left = __builtin_popcount(fc->link->up);
+
+    if (fc->closing || fc->peer_bye) {
+        return;
+    }
+    if (!cfg(fc)->failover) {
+        fo_fail(fc, R2_ERR_COMM, "NCCL_R2_FAILOVER=off and %s", what);
+    } else if (left > 0 && left < cfg(fc)->min_nics) {
+        fo_fail(fc, R2_ERR_COMM, "%d paths left, NCCL_R2_MIN_NICS=%lld; last: %s", left, (long long)cfg(fc)->min_nics, what);
+    }
+}
+
+__attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p, const struct ib_fault_info *info)
+{
+    struct fo_path *fp = &fc->path[p];
+    uint64_t now = ib_link_now(fc->link);
+    char what[160];
+
+    describe(fc, p, info, what, sizeof(what));
+    if (!move(fc, p, FO_DOWN, what)) {
+        return;
+    }
+    fp->why = *info;
+    fp->down_since = now;
+    fp->send_at = now;
+    fp->interval = MS(cfg(fc)->t_repeat_ms);
+    fc->switches++;
+    if (fc->link->up == 0) {
+        fc->nopath_since = now;
+    }
+    if (fc->rx && !r2_rule(R2_RULE_RECV_FENCE)) {
+        fc->link->path[p].open = 0; /* rule off: the ledger is sent without a fence */
+        fp->fence.stage = IB_FENCE_HARD;
+    } else {
+        ib_fence_begin(&fp->fence, fc->workers, now);
+    }
+    replan(fc, p);
+    if (is_bug(info) && !fc->closing && !fc->peer_bye && ++fc->bug_faults > 1) {
+        fo_fail(fc, R2_ERR_COMM, "a replay repeats what no other path can mend: %s", what);
+    }
+    check_policy(fc, what);
+    fc->ops.kick(fc->ops.arg);
+}
+
+void fo_on_nic_down(struct fo_conn *fc, int nic, enum ib_fault fault)
+{
+    struct ib_fault_info info = {.fault = fault};
+
+    for (int p = 0; p < fc->link->npaths; p++) {
+        if (fc->link->path[p].nic == nic) {
+            fo_fault(fc, p, &info);
+        }
+    }
+}
+
+void fo_on_peer_nic_down(struct fo_conn *fc, int nic, uint32_t gen)
+{
+    struct ib_fault_info info = {.fault = IB_FAULT_PEER_NIC};
+
+    for (int p = 0; p < fc->link->npaths; p++) {
+        const struct ib_path *path = &fc->link->path[p];
+
+        if (path->peer_nic == nic && (int32_t)(gen - path->peer_nic_gen) > 0) {
+            fc->path[p].peer_stopped = 1;
+            if (fc->rx) {
+                ib_recv_hold_peer_stopped(fc->rx, p);
+            }
+            fo_fault(fc, p, &info);
+        }
+    }
+}
+
+/* --- closing a life --- */
+
+/* S: our fence has ended and R's ledger is here: what the ledger lacks of this life is posted again (P21). */
+static void take_up(struct fo_conn *fc, int p)
+{
+    struct fo_path *fp = &fc->path[p];
+    const struct fo_fenced *s = fp->snap;
+    int n;
+
+    if (fp->settled || !fp->snapshot || fp->state != FO_FENCED) {
+        return;
+    }
+    ib_send_acked(fc->tx, s->acked);
+    if (r2_rule(R2_RULE_LEDGER)) {
+        ib_send_ledger(fc->tx, s->base, s->mask, s->n);
+    }
+    n = ib_send_unpost(fc->tx, p, fc->link->path[p].life);
+    fp->settled = 1;
+    if (!fp->peer_soft) {
+        ib_send_soft_over(fc->tx, p); /* P19: R's hard fence releases our buffers */
+    }
+    if (n && !fc->closing) {
+        R2_INFO("NET/R2 : %s path %d life %u settled: %d parts to post again", fc->label, p, fc->link->path[p].life, n);
+    }
+    ib_send_progress(fc->tx);
+}
+
+static void say_settled(struct fo_conn *fc, int p)
+{
+    struct fo_path *fp = &fc->path[p];
+    union fo_body b = {.settled = {.dst = fc->peer, .src = fc->self, .life = fc->link->path[p].life, .path = (uint8_t)p,
+                                   .flags = fp->soft ? FO_FLAG_SOFT : 0}};
+
+    fc->ops.emit(fc->ops.arg, FO_MSG_SETTLED, &b);
+}
+
+/* Our fence has just closed the life. */
+static void closed(struct fo_conn *fc, int p, enum ib_fence_stage stage, uint64_t now)
+{
+    struct fo_path *fp = &fc->path[p];
+
+    fp->soft = stage == IB_FENCE_SOFT;
+    if (!move(fc, p, FO_FENCED, ib_fence_stage_name(stage))) {
+        return;
+    }
+    fp->send_at = now;
+    fp->interval = MS(cfg(fc)->t_repeat_ms);
+    if (fc->tx) {
+        ib_send_life_closed(fc->tx, p, fc->link->path[p].life, fp->soft);
+        if (fp->snapshot) {
+            take_up(fc, p);
+            say_settled(fc, p);
+        }
+    } else if (fp->soft) {
+        fp->hold_until = UINT64_MAX;
+        ib_recv_hold(fc->rx, p);
+        if (fp->peer_stopped) {
+            ib_recv_hold_peer_stopped(fc->rx, p);
+        }
+    }
+}
+
+static void end_hold(struct fo_conn *fc, int p, const char *how)
+{
+    struct fo_path *fp = &fc->path[p];
+
+    fp->hold_until = 0;
+    fp->soft = 0;
+    if (fc->rx) {
+        ib_recv_hold_over(fc->rx, p);
+    } else {
+        ib_send_soft_over(fc->tx, p);
+    }
+    R2_INFO("NET/R2 : %s path %d life %u: hold of the soft fence ends, %s", fc->label, p, fc->link->path[p].life, how);
+}
+
+/* A soft fence: proof, or time in place of it (P18, P19). Returns its next deadline. */
+static uint64_t step_soft(struct fo_conn *fc, int p, uint64_t now)
+{
+    struct fo_path *fp = &fc->path[p];
+    uint64_t dead = fp->down_since + MS(cfg(fc)->t_dead_ms);
+
+    if (ib_fence_step(&fp->fence, fc->workers, now, now) == IB_FENCE_HARD) {
+        end_hold(fc, p, "the queue pair is quiet after all");
+        return UINT64_MAX;
+    }
+    if (fc->rx && fp->hold_until != UINT64_MAX && now >= fp->hold_until) {
+        end_hold(fc, p, "the sender fenced and the packets' time is over");
+        return UINT64_MAX;
+    }
+    if (now >= dead && fp->settled && fp->peer_soft) {
+        R2_WARN("NET/R2 : %s path %d: neither end could fence; released after NCCL_R2_T_DEAD", fc->label, p);
+        end_hold(fc, p, "time alone");
+        return UINT64_MAX;
+    }
+    return ib_fence_deadline(&fp->fence, now);
+}
+
+/* --- telling the peer --- */
+
+static void say_down(struct fo_conn *fc, int p)
+{
+    struct fo_path *fp = &fc->path[p];
+    const struct ib_path *path = &fc->link->path[p];
+    union fo_body b = {.down = {.dst = fc->peer, .src = fc->self, .life = path->life, .path = (uint8_t)p,
+                                .reason = (uint8_t)fp->why.fault, .wc_status = (uint8_t)fp->why.wc_status}};
+
+    if (fc->tx && ib_send_live_parts(fc->tx, p, path->life) > 0) {
+        b.down.flags |= FO_FLAG_WANTED;
+    }
+    if (fp->state == FO_FENCED) {
+        b.down.flags |= (uint8_t)(FO_FLAG_FENCED | (fp->soft ? FO_FLAG_SOFT : 0));
+    }
+    fc->ops.emit(fc->ops.arg, FO_MSG_DOWN, &b);
+}
+
+void fo_snapshot(const struct fo_conn *fc, struct fo_fenced *out)
+{
+    out->dst = fc->peer;
+    out->src = fc->self;
+    if (fc->rx) {
+        out->acked = fc->rx->ledger.acked;
+        out->n = (uint16_t)r2_ledger_snapshot(&fc->rx->ledger, &out->base, out->mask, R2_LEDGER_WINDOW);
+    }
+}
+
+static void say_fenced(struct fo_conn *fc, int p)
+{
+    union fo_body b;
+
+    memset(&b.fenced, 0, offsetof(struct fo_fenced, mask));
+    fo_snapshot(fc, &b.fenced);
+    b.fenced.life = fc->link->path[p].life;
+    b.fenced.path = (uint8_t)p;
+    b.fenced.flags = fc->path[p].soft ? FO_FLAG_SOFT : 0;
+    fc->ops.emit(fc->ops.arg, FO_MSG_FENCED, &b);
+}
+
+/* What of (p) the peer has not answered yet. */
+static int unanswered(const struct fo_conn *fc, int p)
+{
+    const struct fo_path *fp = &fc->path[p];
+
+    if (fp->state != FO_DOWN && fp->state != FO_FENCED) {
+        return 0;
+    }
+    if (fc->tx) {
+        return !fp->snapshot;
+    }
+    return fp->state == FO_FENCED ? fp->again || !fp->settled : !fp->peer_stopped;
+}
+
+static uint64_t tell(struct fo_conn *fc, int p, uint64_t now)
+{
+    struct fo_path *fp = &fc->path[p];
+
+    if (fc->closing || fc->peer_bye || !unanswered(fc, p)) {
+        return UINT64_MAX;
+    }
+    if (now >= fp->send_at) {
+        if (fc->rx && fp->state == FO_FENCED) {
+            say_fenced(fc, p);
+            fp->again = 0;
+        } else {
+            say_down(fc, p);
+        }
+        fp->send_at = now + fp->interval;
+        fp->interval = fp->interval * 2 < MS(cfg(fc)->t_repeat_ms) * MAX_DOUBLING ? fp->interval * 2
+                                                                                 : MS(cfg(fc)->t_repeat_ms) * MAX_DOUBLING;
+    }
+    return fp->send_at;
+}
+
+/* --- step --- */
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t step_path(struct fo_conn *fc, int p, uint64_t now)
+{
+    struct fo_path *fp = &fc->path[p];
+    uint64_t next = UINT64_MAX;
+
+    if (fp->state == FO_DOWN) {
+        const struct ib_nic *nic = &fc->link->nics->nic[fc->link->path[p].nic];
+        enum ib_fence_stage s = ib_fence_step(&fp->fence, fc->workers, now, fc->worker_alive[nic->device_index]);
+
+        if (s == IB_FENCE_HARD || s == IB_FENCE_SOFT) {
+            closed(fc, p, s, now);
+        }
+        next = ib_fence_deadline(&fp->fence, now);
+    }
+    if (fp->state == FO_FENCED && fp->soft) {
+        next = step_soft(fc, p, now);
+        next = fp->hold_until ? earlier(next, fp->hold_until) : next;
+    }
+    return earlier(next, tell(fc, p, now));
+}
+
+/* After the peer's BYE its queue pairs go: completions that did not come by now may never come (P25). */
+static void fence_after_bye(struct fo_conn *fc, uint64_t now)
+{
+    struct ib_fault_info info = {.fault = IB_FAULT_CLOSE};
+
+    if (now - fc->bye_at < MS(cfg(fc)->t_fence_ms)) {
+        return;
+    }
+    for (int p = 0; p < fc->link->npaths; p++) {
+        if (fc->path[p].state == FO_UP && fc->link->path[p].sq_used) {
+            fo_fault(fc, p, &info);
+        }
+    }
+}
+
+static uint64_t give_up(struct fo_conn *fc, uint64_t now)
+{
+    uint64_t limit = MS(cfg(fc)->t_give_up_ms), next = UINT64_MAX;
+
+    if (fc->error != R2_OK || fc->closing || fc->peer_bye) {
+        return next;
+    }
+    if (fc->nopath_since) {
+        if (now - fc->nopath_since >= limit) {
+            fo_fail(fc, R2_ERR_COMM, "no path left for %llu ms", (unsigned long long)(limit / 1000000));
+            return UINT64_MAX;
+        }
+        next = fc->nopath_since + limit;
+    }
+    if (fc->tx && fc->tx->starved_since) {
+        if (now - fc->tx->starved_since >= limit) {
+            fo_fail(fc, R2_ERR_COMM, "a buffer is registered on none of the paths left");
+            return UINT64_MAX;
+        }
+        next = earlier(next, fc->tx->starved_since + limit);
+    }
+    for (int p = 0; p < fc->link->npaths; p++) {
+        const struct fo_path *fp = &fc->path[p];
+
+        if (!unanswered(fc, p)) {
+            continue;
+        }
+        if (now - fp->down_since >= limit) {
+            fo_fail(fc, R2_ERR_PEER, "no word from the peer about path %d for %llu ms", p, (unsigned long long)(limit / 1000000));
+            return UINT64_MAX;
+        }
+        next = earlier(next, fp->down_since + limit);
+    }
+    return next;
+}
+
+uint64_t fo_step(struct fo_conn *fc, uint64_t now)
+{
+    uint64_t next = UINT64_MAX;
+    int touched = 0;
+
+    for (int p = 0; p < fc->link->npaths; p++) {
+        touched |= fc->path[p].state == FO_DOWN;
+        next = earlier(next, step_path(fc, p, now));
+    }
+    if (fc->peer_bye && fc->tx && !fc->closing) {
+        fence_after_bye(fc, now);
+        next = earlier(next, ib_send_idle(fc->tx) ? UINT64_MAX : now + MS(cfg(fc)->t_fence_ms));
+    }
+    /* NCCL may not be calling: what the switch owes the peer (CTS, acks, parts) goes out from here */
+    if ((touched || fc->nopath_since) && fc->error == R2_OK && fc->link->up) {
+        if (fc->tx) {
+            ib_send_progress(fc->tx);
+        } else {
+            ib_recv_progress(fc->rx);
+        }
+    }
+    return earlier(next, give_up(fc, now));
+}
+
+/* --- records --- */
+
+static int same_life(const struct fo_conn *fc, int p, uint32_t life)
+{
+    return p < fc->link->npaths && fc->link->path[p].life == life && fc->path[p].state != FO_NONE;
+}
+
+void fo_on_down(struct fo_conn *fc, const struct fo_down *m, uint64_t now)
+{
+    struct ib_fault_info info = {.fault = IB_FAULT_PEER};
+    struct fo_path *fp = &fc->path[m->path];
+
+    if (!same_life(fc, m->path, m->life)) {
+        return; /* an older life: over already, and answered by the state of that time */
+    }
+    fp->peer_stopped = 1;
+    fo_fault(fc, m->path, &info);
+    if (fc->rx) {
+        ib_recv_hold_peer_stopped(fc->rx, m->path);
+        if (fp->state == FO_FENCED) {
+            fp->again = 1; /* S asks (again): it has not taken up our answer */
+            fp->send_at = now;
+        }
+    }
+    fc->ops.kick(fc->ops.arg);
+}
+
+void fo_on_fenced(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now)
+{
+    struct ib_fault_info info = {.fault = IB_FAULT_PEER};
+    struct fo_path *fp = &fc->path[m->path];
+
+    if (!fc->tx || !same_life(fc, m->path, m->life)) {
+        return;
+    }
+    fp->peer_stopped = 1;
+    fo_fault(fc, m->path, &info);
+    if (!fp->snapshot) {
+        *fp->snap = *m;
+        fp->snapshot = 1;
+    }
+    fp->peer_soft = (m->flags & FO_FLAG_SOFT) != 0;
+    if (fp->state == FO_FENCED) {
+        take_up(fc, m->path);
+        if (!fp->peer_soft) {
+            ib_send_soft_over(fc->tx, m->path);
+        }
+        say_settled(fc, m->path);
+    }
+    fc->ops.kick(fc->ops.arg);
+    (void)now;
+}
+
+void fo_on_settled(struct fo_conn *fc, const struct fo_settled *m, uint64_t now)
+{
+    struct fo_path *fp = &fc->path[m->path];
+
+    if (!fc->rx || !same_life(fc, m->path, m->life) || fp->state != FO_FENCED) {
+        return;
+    }
+    fp->peer_stopped = 1;
+    ib_recv_hold_peer_stopped(fc->rx, m->path);
+    fp->peer_soft = (m->flags & FO_FLAG_SOFT) != 0;
+    if (!fp->settled && fp->soft && !fp->peer_soft) {
+        fp->hold_until = now + MS(cfg(fc)->t_packet_ms); /* P18 (b) */
+    }
+    fp->settled = 1;
+    fc->ops.kick(fc->ops.arg);
+}
+
+void fo_on_bye(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now)
+{
+    int first = fc->peer_bye == FO_BYE_NONE;
+    int abort = (m->flags & FO_FLAG_ABORT) != 0;
+
+    fc->peer_bye = abort ? FO_BYE_ABORT : FO_BYE_ORDERLY;
+    if (first) {
+        fc->bye_at = now;
+    }
+    if (fc->tx) {
+        ib_send_acked(fc->tx, m->acked);
+        ib_send_ledger(fc->tx, m->base, m->mask, m->n);
+        if (fc->tx->sposted > fc->tx->sack && (abort || fc->tx->unmatched > m->acked)) {
+            fo_fail(fc, R2_ERR_PEER, "the receiver closed its end before it had everything");
+        }
+    } else if (abort && fc->rx->ledger.acked < fc->rx->ledger.rpost) {
+        fo_fail(fc, R2_ERR_PEER, "the sender aborted");
+    }
+    fc->ops.kick(fc->ops.arg);
+}
+
+void fo_on_gone(struct fo_conn *fc, const char *what)
+{
+    if (fc->peer_bye || fc->closing) {
+        return;
+    }
+    fo_fail(fc, R2_ERR_PEER, "%s", what);
+    fc->ops.kick(fc->ops.arg);
+}

@@ -1,0 +1,100 @@
+/*
+ * Settlement of the lives of one connection's paths (protocol section 5): who is told what, when a life is closed, when parts are
+ * replayed, when a hold ends, when the connection gives up.
+ *
+ * Guarded by the connection's gate. fo_fault() may be called on NCCL's thread (from the transport's error branch); everything that
+ * talks to the peer happens in fo_step() and the fo_on_* functions, on the service thread. Nothing blocks.
+ */
+#ifndef FO_ENGINE_H
+#define FO_ENGINE_H
+
+#include "failover/fo_life.h"
+#include "failover/fo_proto.h"
+#include "ib_transport/ib_fence.h"
+#include "ib_transport/ib_recv.h"
+#include "ib_transport/ib_send.h"
+#include "r2_status.h"
+
+struct fo_path {
+    enum fo_state state;
+    struct ib_fence fence;
+    struct ib_fault_info why;
+    uint64_t down_since;
+    uint64_t send_at;     /* next repetition of what is unanswered */
+    uint64_t interval;
+    uint64_t hold_until;  /* R: a soft fence's hold ends then; UINT64_MAX: only with proof; 0: no hold */
+    uint8_t peer_stopped; /* the peer is known to post nothing on it any more */
+    uint8_t peer_soft;    /* the peer's fence was soft */
+    uint8_t snapshot;     /* S: FENCED is here, kept in snap until our own fence has ended */
+    uint8_t settled;      /* S: taken up. R: S said SETTLED */
+    uint8_t again;        /* R: S asked for the ledger after it was sent */
+    uint8_t soft;         /* our fence closed softly and is not proved since */
+    struct fo_fenced *snap;
+};
+
+/* What the engine orders of its surroundings. */
+struct fo_ops {
+    void *arg;
+    void (*emit)(void *arg, enum fo_type type, const union fo_body *body); /* service thread: a record to the peer */
+    void (*kick)(void *arg); /* any thread: a step is needed soon */
+};
+
+enum fo_peer_bye { FO_BYE_NONE, FO_BYE_ORDERLY, FO_BYE_ABORT };
+
+struct fo_conn {
+    struct ib_link *link;
+    struct ib_send *tx; /* one of the two is NULL */
+    struct ib_recv *rx;
+    struct ib_workers *workers;
+    const uint64_t *worker_alive; /* ns per device, written by the service thread, which is the only reader */
+    struct fo_ops ops;
+    struct fo_path path[IB_MAX_PATHS];
+    uint32_t self, peer; /* numbers of the connection at either end */
+    const char *label;   /* for logs: "send 3 n0/fab1 -> n1" */
+    enum fo_peer_bye peer_bye;
+    int closing;         /* our end is closed: faults are no evidence and need no words */
+    uint64_t bye_at;     /* ns, when the peer's BYE came */
+    uint64_t nopath_since;
+    unsigned bug_faults; /* faults that point at a bug rather than at a path */
+    enum r2_status error; /* != R2_OK: the connection has ended; returned by every call from now on */
+    char why[192];
+    uint64_t switches;
+};
+
+/* @fc was zeroed; link, halves, workers, ops, numbers and label are set. Fills the link's sink. Allocates; -1 when out of memory. */
+int fo_conn_init(struct fo_conn *fc);
+void fo_conn_free(struct fo_conn *fc);
+
+/* A path stands; or never will. */
+void fo_path_up(struct fo_conn *fc, int p);
+void fo_path_never(struct fo_conn *fc, int p);
+
+/* A fault was seen or told. The first one wins; later ones of the same life are ignored. Any thread that holds the gate. */
+void fo_fault(struct fo_conn *fc, int p, const struct ib_fault_info *info);
+
+/* Does what can be done; returns the time (ns) of the next step, UINT64_MAX for none. */
+uint64_t fo_step(struct fo_conn *fc, uint64_t now);
+
+/* Records from the peer. Already unpacked and addressed to this connection. */
+void fo_on_down(struct fo_conn *fc, const struct fo_down *m, uint64_t now);
+void fo_on_fenced(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now);
+void fo_on_settled(struct fo_conn *fc, const struct fo_settled *m, uint64_t now);
+void fo_on_bye(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now);
+/* The peer process does not know the connection, or is gone (@what says). */
+void fo_on_gone(struct fo_conn *fc, const char *what);
+/* The peer gave up its NIC @nic, generation @gen: all lives over it that began before are over. */
+void fo_on_peer_nic_down(struct fo_conn *fc, int nic, uint32_t gen);
+
+/* Our NIC @nic is not usable any more. */
+void fo_on_nic_down(struct fo_conn *fc, int nic, enum ib_fault fault);
+
+/* Ends the connection with a reason; the first one stays. */
+void fo_fail(struct fo_conn *fc, enum r2_status status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* Ledger part of FENCED and BYE. */
+void fo_snapshot(const struct fo_conn *fc, struct fo_fenced *out);
+
+/* Whether jobs of the fences are still with a worker: the connection must not be freed. */
+int fo_busy(const struct fo_conn *fc);
+
+#endif

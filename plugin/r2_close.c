@@ -1,0 +1,102 @@
+/*
+ * Close (protocol P25-P28): NCCL's close returns at once; the service thread says BYE with the final ledger until it is answered, keeps
+ * the queue pairs until then, so that a last ack or its hardware ACK is not turned into a fault of a healthy NIC, and only then destroys.
+ * A closed receiver in that state is the tombstone: it answers whatever the sender still asks.
+ */
+#include <string.h>
+
+#include "r2_inst.h"
+#include "r2_log.h"
+#include "r2_rules.h"
+
+#define MS(x) ((uint64_t)(x) * 1000000)
+
+void r2_close_say_bye(struct r2_comm *c)
+{
+    union fo_body b;
+
+    memset(&b.fenced, 0, offsetof(struct fo_fenced, mask));
+    fo_snapshot(&c->fo, &b.fenced);
+    b.fenced.dst = c->fo.peer;
+    b.fenced.src = c->id;
+    b.fenced.flags = (uint8_t)((c->abort ? FO_FLAG_ABORT : 0) | (c->is_send ? 0 : FO_FLAG_RECV));
+    r2_peer_emit(c->inst, c->peer, FO_MSG_BYE, &b);
+}
+
+static void destroy_run(struct ib_job *job)
+{
+    struct r2_build *b = (struct r2_build *)job;
+
+    ib_path_destroy(&b->comm->link, &b->comm->link.path[b->p]);
+}
+
+static void destroy_done(struct ib_job *job)
+{
+    struct r2_build *b = (struct r2_build *)job;
+
+    b->rc = -1; /* gone */
+    r2_comm_kick(b->comm);
+}
+
+/* Submits what can be destroyed now; returns how many paths are left. */
+static int destroy_paths(struct r2_comm *c)
+{
+    int left = 0;
+
+    for (int p = 0; p < c->link.npaths; p++) {
+        struct r2_build *b = &c->build[p];
+        struct ib_path *path = &c->link.path[p];
+
+        if (b->job.busy || c->fo.path[p].fence.job.busy) {
+            left++;
+            continue;
+        }
+        if (path->qp == NULL && path->cq == NULL && path->ring == NULL) {
+            continue;
+        }
+        path->open = 0;
+        b->comm = c;
+        b->p = p;
+        b->job.run = destroy_run;
+        b->job.done = destroy_done;
+        ib_workers_submit(c->inst->workers, c->inst->nics.nic[path->nic].device_index, &b->job);
+        left++;
+    }
+    return left;
+}
+
+static int over(const struct r2_comm *c, uint64_t now)
+{
+    uint64_t contact = c->peer->last_contact > c->closed_at ? c->peer->last_contact : c->closed_at;
+
+    if (c->bye_ok || (!c->is_send && !r2_rule(R2_RULE_TOMBSTONE))) {
+        return 1;
+    }
+    return !c->inst->oob->ops->peer_is_up(c->peer->oob) && now - contact >= MS(c->inst->cfg.t_linger_ms);
+}
+
+uint64_t r2_close_step(struct r2_comm *c, uint64_t now)
+{
+    uint64_t next;
+
+    c->fo.closing = 1;
+    if (atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_BYE) {
+        next = fo_step(&c->fo, now);
+        if (!over(c, now)) {
+            if (now >= c->send_at) {
+                r2_close_say_bye(c);
+                c->send_at = now + c->interval;
+                c->interval = c->interval < MS(100) ? c->interval * 2 : c->interval;
+            }
+            return r2_earlier(next, c->send_at);
+        }
+        c->link.up = 0; /* nothing is posted or polled any more */
+        atomic_store_explicit(&c->close, R2_CLOSE_DESTROY, memory_order_relaxed);
+    }
+    if (destroy_paths(c) > 0) {
+        return UINT64_MAX; /* the jobs' ends kick */
+    }
+    r2_gate_unvisit(&c->gate);
+    r2_comm_free(c);
+    return 0;
+}

@@ -1,0 +1,391 @@
+/* The network API over instances and connections: listen, connect, accept, registration, requests, close. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "r2_inst.h"
+#include "r2_log.h"
+
+#define HANDLE_MAGIC   0x3272636eu /* "ncr2" */
+#define HANDLE_VERSION 1
+
+/* What travels through NCCL's bootstrap; at most 128 bytes. Little endian. The last word is ours on the connecting side. */
+struct r2_handle {
+    uint32_t magic;
+    uint16_t version, size;
+    struct r2_oob_name name;
+    uint32_t listen;
+    uint16_t dev, reserved;
+    uint32_t check; /* FNV-1a over the bytes before it */
+    uint32_t token; /* 0, or the connection that connect() has begun for this handle */
+};
+_Static_assert(sizeof(struct r2_handle) <= R2_NET_HANDLE_SIZE, "handle");
+_Static_assert(sizeof(struct r2_oob_name) == 56, "name in the handle");
+
+static uint32_t handle_check(const struct r2_handle *h)
+{
+    const uint8_t *b = (const uint8_t *)h;
+    uint32_t x = 2166136261u;
+
+    for (size_t i = 0; i < offsetof(struct r2_handle, check); i++) {
+        x = (x ^ b[i]) * 16777619u;
+    }
+    return x;
+}
+
+/* --- devices --- */
+
+int r2_net_devices(struct r2_inst *inst)
+{
+    return inst->nics.count;
+}
+
+enum r2_status r2_net_props(struct r2_inst *inst, int dev, struct r2_net_props *out)
+{
+    const struct ib_nic *nic;
+
+    if (dev < 0 || dev >= inst->nics.count) {
+        R2_WARN("NET/R2 : no device %d, there are %d", dev, inst->nics.count);
+        return R2_ERR_ARG;
+    }
+    nic = &inst->nics.nic[dev];
+    *out = (struct r2_net_props){.name = nic->name,
+                                 .pci_path = nic->pci_path,
+                                 .guid = nic->guid,
+                                 .ptr_support = nic->ptr_support,
+                                 .speed_mbps = nic->speed_mbps,
+                                 .port = nic->port,
+                                 .max_comms = 65536};
+    return R2_OK;
+}
+
+/* --- listen, connect, accept --- */
+
+enum r2_status r2_net_listen(struct r2_inst *inst, int dev, void *handle, struct r2_listen **out)
+{
+    struct r2_handle h = {.magic = HANDLE_MAGIC, .version = HANDLE_VERSION, .size = sizeof(h)};
+    struct r2_listen *l;
+
+    *out = NULL;
+    if (inst->cfg.error[0]) {
+        R2_WARN("NET/R2 : %s", inst->cfg.error);
+        r2_log_flush();
+        return R2_ERR_CONFIG;
+    }
+    if (dev < 0 || dev >= inst->nics.count) {
+        R2_WARN("NET/R2 : listen on device %d, there are %d", dev, inst->nics.count);
+        r2_log_flush();
+        return R2_ERR_ARG;
+    }
+    l = calloc(1, sizeof(*l));
+    if (l == NULL) {
+        return R2_ERR_SYSTEM;
+    }
+    l->inst = inst;
+    l->dev = dev;
+    pthread_mutex_lock(&inst->lock);
+    l->id = ++inst->next_id;
+    l->next = inst->listens;
+    inst->listens = l;
+    pthread_mutex_unlock(&inst->lock);
+    inst->oob->ops->name_get(inst->oob, &h.name);
+    h.listen = l->id;
+    h.dev = (uint16_t)dev;
+    h.check = handle_check(&h);
+    memset(handle, 0, R2_NET_HANDLE_SIZE);
+    memcpy(handle, &h, sizeof(h));
+    *out = l;
+    return R2_OK;
+}
+
+static enum r2_status connect_begin(struct r2_inst *inst, int dev, struct r2_handle *h)
+{
+    struct r2_comm *c;
+
+    if (h->magic != HANDLE_MAGIC || h->version != HANDLE_VERSION || h->size != sizeof(*h) || h->check != handle_check(h)) {
+        R2_WARN("NET/R2 : connect with a handle that is not of this plugin's version %d (magic %08x, version %u)", HANDLE_VERSION,
+                h->magic, h->version);
+        return R2_ERR_ARG;
+    }
+    if (dev < 0 || dev >= inst->nics.count) {
+        R2_WARN("NET/R2 : connect from device %d, there are %d", dev, inst->nics.count);
+        return R2_ERR_ARG;
+    }
+    c = r2_comm_alloc(inst, 1, dev);
+    if (c == NULL) {
+        return R2_ERR_SYSTEM;
+    }
+    c->peer_name = h->name;
+    c->listen_id = h->listen;
+    c->setup_since = r2_now(inst);
+    c->interval = (uint64_t)inst->cfg.t_repeat_ms * 1000000;
+    h->token = c->id;
+    r2_comm_kick(c);
+    return R2_OK;
+}
+
+enum r2_status r2_net_connect(struct r2_inst *inst, int dev, void *handle, struct r2_comm **out)
+{
+    struct r2_handle h;
+    struct r2_comm *c;
+    enum r2_status status = R2_OK;
+
+    *out = NULL;
+    memcpy(&h, handle, sizeof(h));
+    if (h.token == 0) {
+        status = connect_begin(inst, dev, &h);
+        memcpy(handle, &h, sizeof(h));
+        if (status != R2_OK) {
+            r2_log_flush();
+        }
+        return status;
+    }
+    c = r2_comm_find(inst, h.token);
+    if (c == NULL || !c->is_send || c->listen_id != h.listen || c->dev != dev) {
+        R2_WARN("NET/R2 : connect with a handle of another attempt");
+        r2_log_flush();
+        return R2_ERR_ARG;
+    }
+    switch (atomic_load_explicit(&c->setup, memory_order_acquire)) { /* pairs with setup_move */
+    case R2_SETUP_DONE:
+        *out = c;
+        return R2_OK;
+    case R2_SETUP_FAILED:
+        status = c->fo.error;
+        atomic_store_explicit(&c->close, R2_CLOSE_DESTROY, memory_order_release);
+        r2_comm_kick(c);
+        r2_log_flush();
+        return status;
+    default:
+        return R2_OK;
+    }
+}
+
+enum r2_status r2_net_accept(struct r2_listen *l, struct r2_comm **out)
+{
+    struct r2_inst *inst = l->inst;
+
+    pthread_mutex_lock(&inst->lock);
+    *out = l->ready_head;
+    if (*out) {
+        l->ready_head = (*out)->accept_next;
+        if (l->ready_head == NULL) {
+            l->ready_tail = NULL;
+        }
+    }
+    pthread_mutex_unlock(&inst->lock);
+    return R2_OK;
+}
+
+void r2_net_close_listen(struct r2_listen *l)
+{
+    struct r2_listen **p;
+    struct r2_comm *c, *next;
+
+    if (l == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&l->inst->lock);
+    for (p = &l->inst->listens; *p && *p != l; p = &(*p)->next) {
+    }
+    if (*p) {
+        *p = l->next;
+    }
+    pthread_mutex_unlock(&l->inst->lock);
+    for (c = l->ready_head; c; c = next) {
+        next = c->accept_next;
+        r2_net_close(c);
+    }
+    free(l);
+}
+
+/* --- registration --- */
+
+static uint64_t nic_mask(const struct r2_comm *c)
+{
+    uint64_t mask = 0;
+
+    for (int p = 0; p < c->link.npaths; p++) {
+        mask |= 1ull << c->link.path[p].nic;
+    }
+    return mask;
+}
+
+enum r2_status r2_net_reg(struct r2_comm *c, void *addr, size_t len, int type, uint64_t offset, int fd, struct ib_mr **out)
+{
+    *out = ib_mr_get(c->inst->mrs, addr, len, type, offset, fd, nic_mask(c));
+    if (*out == NULL) {
+        R2_WARN("NET/R2 : %s: %zu bytes at %p (type %d) cannot be registered on any NIC: %s", c->label, len, addr, type,
+                strerror(errno));
+        r2_log_flush();
+        return R2_ERR_SYSTEM;
+    }
+    return R2_OK;
+}
+
+enum r2_status r2_net_dereg(struct r2_comm *c, struct ib_mr *mr)
+{
+    ib_mr_put(c->inst->mrs, mr);
+    return R2_OK;
+}
+
+/* --- requests --- */
+
+/* The connection has ended: the reason is made the last WARN again, for the text that frameworks show. */
+static __attribute__((noinline, cold)) enum r2_status report_error(struct r2_comm *c)
+{
+    R2_WARN("NET/R2 : %s: %s", c->label, c->fo.why);
+    r2_log_flush();
+    return c->fo.error;
+}
+
+static struct r2_req *make_req(struct r2_comm *c, enum r2_req_kind kind, uint64_t seq, int n)
+{
+    struct r2_req *r = &c->req[seq % R2_LEDGER_WINDOW];
+
+    r->comm = c;
+    r->kind = kind;
+    r->seq = seq;
+    r->n = (uint8_t)n;
+    return r;
+}
+
+enum r2_status r2_net_isend(struct r2_comm *c, void *data, size_t size, int tag, struct ib_mr *mr, struct r2_req **req)
+{
+    struct ib_smsg *m = NULL;
+
+    *req = NULL;
+    if (__builtin_expect(size > R2_NET_MAX_SIZE || mr == NULL, 0)) {
+        R2_WARN("NET/R2 : %s: isend of %zu bytes%s", c->label, size, mr ? "" : " without a registration");
+        r2_log_flush();
+        return R2_ERR_ARG;
+    }
+    if (!r2_gate_enter(&c->gate)) {
+        return R2_OK;
+    }
+    if (__builtin_expect(c->fo.error != R2_OK, 0)) {
+        r2_gate_leave(&c->gate);
+        return report_error(c);
+    }
+    ib_send_start(c->tx, data, (uint32_t)size, (uint32_t)tag, mr, &m);
+    if (m) {
+        *req = make_req(c, R2_REQ_SEND, m->seq, 1);
+    } else if (__builtin_expect(c->fo.peer_bye != FO_BYE_NONE, 0)) {
+        fo_fail(&c->fo, R2_ERR_PEER, "the receiver has closed its end");
+    }
+    r2_gate_leave(&c->gate);
+    return R2_OK;
+}
+
+enum r2_status r2_net_irecv(struct r2_comm *c, int n, void **data, const size_t *sizes, const int *tags, struct ib_mr **mrs,
+                            struct r2_req **req)
+{
+    uint64_t first;
+
+    *req = NULL;
+    if (__builtin_expect(n < 1 || n > R2_NET_MAX_RECVS, 0)) {
+        R2_WARN("NET/R2 : %s: irecv of %d buffers, 1 to %d are possible", c->label, n, R2_NET_MAX_RECVS);
+        r2_log_flush();
+        return R2_ERR_ARG;
+    }
+    for (int i = 0; i < n; i++) {
+        if (__builtin_expect(sizes[i] > R2_NET_MAX_SIZE || mrs[i] == NULL, 0)) {
+            R2_WARN("NET/R2 : %s: irecv of %zu bytes%s", c->label, sizes[i], mrs[i] ? "" : " without a registration");
+            r2_log_flush();
+            return R2_ERR_ARG;
+        }
+    }
+    if (!r2_gate_enter(&c->gate)) {
+        return R2_OK;
+    }
+    if (__builtin_expect(c->fo.error != R2_OK, 0)) {
+        r2_gate_leave(&c->gate);
+        return report_error(c);
+    }
+    ib_recv_start(c->rx, n, data, sizes, tags, mrs, &first);
+    if (first != UINT64_MAX) {
+        *req = make_req(c, R2_REQ_RECV, first, n);
+    } else {
+        ib_recv_progress(c->rx);
+    }
+    r2_gate_leave(&c->gate);
+    return R2_OK;
+}
+
+/* Host memory is coherent with the NIC's writes once the completion is seen: nothing to flush. */
+enum r2_status r2_net_iflush(struct r2_comm *c, int n, void **data, const int *sizes, struct ib_mr **mrs, struct r2_req **req)
+{
+    (void)c;
+    (void)data;
+    (void)sizes;
+    *req = NULL;
+    for (int i = 0; i < n; i++) {
+        if (mrs[i] && mrs[i]->type != IB_PTR_HOST) {
+            R2_WARN("NET/R2 : %s: flush of memory type %d is not supported", c->label, mrs[i]->type);
+            r2_log_flush();
+            return R2_ERR_INTERNAL;
+        }
+    }
+    return R2_OK;
+}
+
+static int test_send(struct r2_comm *c, struct r2_req *req, size_t *sizes)
+{
+    struct ib_smsg *m = &c->tx->msg[req->seq % R2_LEDGER_WINDOW];
+
+    ib_send_progress(c->tx);
+    if (!ib_send_done(c->tx, m)) {
+        return 0;
+    }
+    if (sizes) {
+        sizes[0] = m->size;
+    }
+    ib_send_retire(m);
+    return 1;
+}
+
+static int test_recv(struct r2_comm *c, struct r2_req *req, size_t *sizes)
+{
+    ib_recv_progress(c->rx);
+    if (req->seq != c->rx->ledger.rdone || !ib_recv_done(c->rx, req->seq, req->n, sizes)) {
+        return 0;
+    }
+    ib_recv_retire(c->rx, req->n);
+    return 1;
+}
+
+enum r2_status r2_net_test(struct r2_req *req, int *done, size_t *sizes)
+{
+    struct r2_comm *c = req->comm;
+
+    *done = 0;
+    if (!r2_gate_enter(&c->gate)) {
+        return R2_OK;
+    }
+    *done = req->kind == R2_REQ_SEND ? test_send(c, req, sizes) : test_recv(c, req, sizes);
+    if (__builtin_expect(!*done && c->fo.error != R2_OK, 0)) {
+        r2_gate_leave(&c->gate);
+        return report_error(c);
+    }
+    r2_gate_leave(&c->gate);
+    return R2_OK;
+}
+
+/* --- close --- */
+
+void r2_net_close(struct r2_comm *c)
+{
+    if (c == NULL) {
+        return;
+    }
+    r2_gate_visit(&c->gate);
+    c->abort = c->is_send ? !ib_send_idle(c->tx) : c->rx->ledger.rdone != c->rx->ledger.rpost;
+    c->fo.closing = 1;
+    c->closed_at = r2_now(c->inst);
+    c->send_at = 0;
+    c->interval = (uint64_t)c->inst->cfg.t_repeat_ms * 1000000;
+    atomic_store_explicit(&c->close, R2_CLOSE_BYE, memory_order_relaxed);
+    r2_gate_unvisit(&c->gate);
+    r2_comm_kick(c);
+}

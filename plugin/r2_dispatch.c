@@ -1,0 +1,191 @@
+/* Records from a peer process to the connections they name. Service thread. */
+#include "r2_inst.h"
+#include "r2_log.h"
+
+static void say_gone(struct r2_inst *inst, struct r2_peer *peer, enum fo_type as, uint32_t dst, uint32_t src)
+{
+    union fo_body b = {.bye_ok = {.dst = dst, .src = src}};
+
+    r2_peer_emit(inst, peer, as, &b);
+}
+
+/* dst and src of a record that is addressed to a connection. */
+static int address_of(int type, const union fo_body *b, uint32_t *dst, uint32_t *src)
+{
+    switch (type) {
+    case FO_MSG_REP:
+        *dst = b->rep.dst;
+        *src = b->rep.src;
+        return 1;
+    case FO_MSG_CONF:
+        *dst = b->conf.dst;
+        *src = b->conf.src;
+        return 1;
+    case FO_MSG_READY:
+        *dst = b->ready.dst;
+        *src = b->ready.src;
+        return 1;
+    case FO_MSG_REFUSE:
+        *dst = b->refuse.dst;
+        *src = b->refuse.src;
+        return 1;
+    case FO_MSG_DOWN:
+        *dst = b->down.dst;
+        *src = b->down.src;
+        return 1;
+    case FO_MSG_FENCED:
+    case FO_MSG_BYE:
+        *dst = b->fenced.dst;
+        *src = b->fenced.src;
+        return 1;
+    case FO_MSG_SETTLED:
+        *dst = b->settled.dst;
+        *src = b->settled.src;
+        return 1;
+    case FO_MSG_BYE_OK:
+    case FO_MSG_GONE:
+        *dst = b->bye_ok.dst;
+        *src = b->bye_ok.src;
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+static void setup_record(struct r2_comm *c, int type, const union fo_body *b)
+{
+    if (type == FO_MSG_REP && c->is_send) {
+        r2_setup_on_rep(c, &b->rep);
+    } else if (type == FO_MSG_CONF && !c->is_send) {
+        r2_setup_on_conf(c, &b->conf);
+    } else if (type == FO_MSG_READY && c->is_send) {
+        r2_setup_on_ready(c, &b->ready);
+    } else if (type == FO_MSG_REFUSE) {
+        r2_setup_fail(c, "the peer refuses: %s", b->refuse.why);
+    }
+}
+
+static void settle_record(struct r2_comm *c, int type, const union fo_body *b, uint64_t now)
+{
+    switch (type) {
+    case FO_MSG_DOWN:
+        if (atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_BYE) {
+            c->send_at = 0; /* the tombstone answers with its final ledger (P26) */
+            r2_comm_kick(c);
+        }
+        fo_on_down(&c->fo, &b->down, now);
+        break;
+    case FO_MSG_FENCED:
+        fo_on_fenced(&c->fo, &b->fenced, now);
+        break;
+    case FO_MSG_SETTLED:
+        fo_on_settled(&c->fo, &b->settled, now);
+        break;
+    case FO_MSG_BYE:
+        fo_on_bye(&c->fo, &b->fenced, now);
+        say_gone(c->inst, c->peer, FO_MSG_BYE_OK, c->fo.peer, c->id);
+        break;
+    case FO_MSG_BYE_OK:
+        c->bye_ok = 1;
+        r2_comm_kick(c);
+        break;
+    case FO_MSG_GONE:
+        c->bye_ok = 1;
+        fo_on_gone(&c->fo, "the peer does not know the connection any more");
+        r2_comm_kick(c);
+        break;
+    default:
+        break;
+    }
+}
+
+static void to_comm(struct r2_inst *inst, struct r2_peer *peer, int type, const union fo_body *b, uint64_t now)
+{
+    struct r2_comm *c;
+    uint32_t dst, src;
+    int setup;
+
+    if (!address_of(type, b, &dst, &src)) {
+        return;
+    }
+    c = r2_comm_find(inst, dst);
+    if (c == NULL || c->peer != peer || (c->fo.peer != 0 && c->fo.peer != src && src != 0)) {
+        inst->unknown_records++;
+        if (type == FO_MSG_BYE) {
+            say_gone(inst, peer, FO_MSG_BYE_OK, src, dst);
+        } else if (type == FO_MSG_DOWN || type == FO_MSG_FENCED) {
+            say_gone(inst, peer, FO_MSG_GONE, src, dst);
+        }
+        return;
+    }
+    r2_gate_visit(&c->gate);
+    setup = atomic_load_explicit(&c->setup, memory_order_relaxed);
+    if (setup < R2_SETUP_DONE || type == FO_MSG_CONF) {
+        setup_record(c, type, b);
+    } else if (setup == R2_SETUP_DONE && type >= FO_MSG_DOWN) {
+        settle_record(c, type, b, now);
+    }
+    r2_gate_unvisit(&c->gate);
+}
+
+/* The peer gave up one of its NICs: all lives over it end here too (P29). */
+static void nic_down(struct r2_inst *inst, struct r2_peer *peer, const struct fo_nic_down *m)
+{
+    union fo_body b = {.nic_down = *m};
+    struct r2_comm *c;
+
+    r2_peer_emit(inst, peer, FO_MSG_NIC_DOWN_OK, &b);
+    if ((int32_t)(m->gen - peer->dead_gen[m->nic]) <= 0) {
+        return; /* known */
+    }
+    peer->dead_gen[m->nic] = m->gen;
+    pthread_mutex_lock(&inst->lock);
+    c = inst->all;
+    pthread_mutex_unlock(&inst->lock);
+    for (; c; c = c->all_next) {
+        if (c->peer == peer) {
+            r2_gate_visit(&c->gate);
+            if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
+                fo_on_peer_nic_down(&c->fo, m->nic, m->gen);
+            }
+            r2_gate_unvisit(&c->gate);
+        }
+    }
+}
+
+void r2_dispatch_message(void *arg, struct r2_oob_peer *oob, const void *msg, size_t len)
+{
+    struct r2_inst *inst = arg;
+    struct r2_peer *peer = r2_peer_get(inst, oob); /* held over the message: a refusal may be all there is to say */
+    struct r2_reader r = {.p = msg, .end = (const uint8_t *)msg + len};
+    uint64_t now = r2_now(inst);
+    const char *why = NULL;
+    union fo_body b;
+    int type;
+
+    if (peer == NULL) {
+        return;
+    }
+    peer->last_contact = now;
+    peer->refused_since = 0;
+    while ((type = fo_unpack(&r, &b, &why)) > 0) {
+        if (type == FO_MSG_REQ) {
+            r2_setup_on_req(inst, peer, &b.req);
+        } else if (type == FO_MSG_NIC_DOWN) {
+            nic_down(inst, peer, &b.nic_down);
+        } else if (type == FO_MSG_NIC_DOWN_OK) {
+            if (b.nic_down.gen == peer->say_gen[b.nic_down.nic]) {
+                peer->say_mask &= ~(1u << b.nic_down.nic);
+            }
+        } else {
+            to_comm(inst, peer, type, &b, now);
+        }
+    }
+    if (type < 0) {
+        inst->bad_messages++;
+        if (inst->bad_messages == 1) {
+            R2_WARN("NET/R2 : malformed message from %s dropped: %s", inst->oob->ops->peer_str(oob), why);
+        }
+    }
+    r2_peer_put(inst, peer);
+}

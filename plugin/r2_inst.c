@@ -1,0 +1,456 @@
+#include "r2_inst.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "r2_log.h"
+
+/* --- registry --- */
+
+static struct r2_comm **bucket_of(struct r2_inst *inst, uint32_t id)
+{
+    return &inst->bucket[id % R2_COMM_BUCKETS];
+}
+
+struct r2_comm *r2_comm_find(struct r2_inst *inst, uint32_t id)
+{
+    struct r2_comm *c;
+
+    pthread_mutex_lock(&inst->lock);
+    for (c = *bucket_of(inst, id); c && c->id != id; c = c->hash_next) {
+    }
+    pthread_mutex_unlock(&inst->lock);
+    return c;
+}
+
+struct r2_comm *r2_comm_alloc(struct r2_inst *inst, int is_send, int dev)
+{
+    struct r2_comm *c = calloc(1, sizeof(*c));
+
+    if (c == NULL) {
+        return NULL;
+    }
+    c->inst = inst;
+    c->is_send = is_send;
+    c->dev = dev;
+    c->deadline = UINT64_MAX; /* until somebody kicks it */
+    r2_gate_init(&c->gate);
+    c->link.nics = &inst->nics;
+    c->link.cfg = &inst->cfg;
+    c->link.now_ns = inst->env.now_ns;
+    c->link.now_arg = inst->env.arg;
+    pthread_mutex_lock(&inst->lock);
+    c->id = ++inst->next_id;
+    c->hash_next = *bucket_of(inst, c->id);
+    *bucket_of(inst, c->id) = c;
+    c->all_next = inst->all;
+    inst->all = c;
+    pthread_mutex_unlock(&inst->lock);
+    c->link.conn_id = c->id;
+    snprintf(c->label, sizeof(c->label), "%s %u", is_send ? "send" : "recv", c->id);
+    return c;
+}
+
+static void unlink_comm(struct r2_comm *c)
+{
+    struct r2_inst *inst = c->inst;
+    struct r2_comm **p;
+
+    pthread_mutex_lock(&inst->lock);
+    for (p = bucket_of(inst, c->id); *p != c; p = &(*p)->hash_next) {
+    }
+    *p = c->hash_next;
+    for (p = &inst->all; *p != c; p = &(*p)->all_next) {
+    }
+    *p = c->all_next;
+    for (p = &inst->kicked; *p && *p != c; p = &(*p)->kick_next) {
+    }
+    if (*p) {
+        *p = c->kick_next;
+    }
+    pthread_mutex_unlock(&inst->lock);
+}
+
+void r2_comm_free(struct r2_comm *c)
+{
+    unlink_comm(c);
+    if (c->peer) {
+        r2_peer_put(c->inst, c->peer);
+    }
+    if (c->rx) {
+        ib_mr_put(c->inst->mrs, c->rx->staging_mr);
+    }
+    free(c->staging_mem);
+    fo_conn_free(&c->fo);
+    free(c->tx);
+    free(c->rx);
+    r2_gate_destroy(&c->gate);
+    free(c);
+}
+
+/* Head of the list of all connections. New ones come in at the head and only the service thread takes one out, so it may walk on from
+ * here without the lock. */
+static struct r2_comm *first_comm(struct r2_inst *inst)
+{
+    struct r2_comm *c;
+
+    pthread_mutex_lock(&inst->lock);
+    c = inst->all;
+    pthread_mutex_unlock(&inst->lock);
+    return c;
+}
+
+/* --- waking the service thread --- */
+
+void r2_inst_wake(void *arg)
+{
+    struct r2_inst *inst = arg;
+    uint64_t one = 1;
+
+    if (!inst->env.threads) {
+        inst->env.kick_service(inst->env.arg);
+    } else if (write(inst->wake_fd, &one, sizeof(one)) < 0) {
+        return; /* the counter is full: the thread is awake anyway */
+    }
+}
+
+void r2_comm_kick(void *arg)
+{
+    struct r2_comm *c = arg;
+    struct r2_inst *inst = c->inst;
+    int first;
+
+    pthread_mutex_lock(&inst->lock);
+    first = !c->kicked;
+    if (first) {
+        c->kicked = 1;
+        c->kick_next = inst->kicked;
+        inst->kicked = c;
+    }
+    pthread_mutex_unlock(&inst->lock);
+    if (first) {
+        r2_inst_wake(inst);
+    }
+}
+
+static struct r2_comm *pop_kicked(struct r2_inst *inst)
+{
+    struct r2_comm *c;
+
+    pthread_mutex_lock(&inst->lock);
+    c = inst->kicked;
+    if (c) {
+        inst->kicked = c->kick_next;
+        c->kicked = 0;
+    }
+    pthread_mutex_unlock(&inst->lock);
+    return c;
+}
+
+/* --- one turn --- */
+
+/* Steps one connection; it may be freed. */
+static void step_comm(struct r2_comm *c, uint64_t now)
+{
+    uint64_t next;
+    int setup;
+
+    r2_gate_visit(&c->gate);
+    setup = atomic_load_explicit(&c->setup, memory_order_relaxed);
+    if (atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN) {
+        next = r2_close_step(c, now);
+        if (next == 0) {
+            return;
+        }
+    } else if (setup < R2_SETUP_DONE) {
+        next = r2_setup_step(c, now);
+    } else {
+        next = setup == R2_SETUP_DONE ? fo_step(&c->fo, now) : UINT64_MAX;
+    }
+    c->deadline = next;
+    r2_gate_unvisit(&c->gate);
+}
+
+static void on_fact(void *arg, const struct ib_fact *fact)
+{
+    struct r2_inst *inst = arg;
+    struct ib_fault_info info = {.fault = IB_FAULT_QP};
+    struct r2_comm *c;
+
+    if (fact->kind == IB_FACT_PORT_DOWN || fact->kind == IB_FACT_DEVICE_FATAL) {
+        enum ib_fault fault = fact->kind == IB_FACT_PORT_DOWN ? IB_FAULT_PORT : IB_FAULT_DEVICE;
+
+        for (c = first_comm(inst); c; c = c->all_next) {
+            r2_gate_visit(&c->gate);
+            if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
+                fo_on_nic_down(&c->fo, fact->nic, fault);
+            }
+            r2_gate_unvisit(&c->gate);
+        }
+        r2_peers_nic_down(inst, fact->nic);
+    } else if (fact->kind == IB_FACT_QP_FATAL && (c = r2_comm_find(inst, (uint32_t)(fact->context >> 28))) != NULL) {
+        int p = (int)(fact->context & 15);
+
+        r2_gate_visit(&c->gate);
+        if (p < c->link.npaths && ((fact->context >> 4) & 0xffffff) == (c->link.path[p].life & 0xffffff) &&
+            atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
+            fo_fault(&c->fo, p, &info);
+        }
+        r2_gate_unvisit(&c->gate);
+    }
+}
+
+uint64_t r2_inst_service_step(struct r2_inst *inst)
+{
+    uint64_t now = r2_now(inst), next, oob_next;
+    struct r2_comm *c, *following;
+
+    oob_next = inst->oob->ops->progress(inst->oob, now);
+    ib_async_progress(&inst->nics, on_fact, inst);
+    if (ib_workers_reap(inst->workers) > 0) {
+        for (int i = 0; i < inst->nics.device_count; i++) {
+            inst->worker_alive[i] = now;
+        }
+    }
+    /* Timed first: a step that ends in kicking its own connection must not starve the others. */
+    for (c = first_comm(inst); c; c = following) {
+        following = c->all_next;
+        if (c->deadline <= now) {
+            step_comm(c, now);
+        }
+    }
+    while ((c = pop_kicked(inst)) != NULL) {
+        step_comm(c, now);
+    }
+    next = r2_peers_step(inst, now);
+    for (c = first_comm(inst); c; c = c->all_next) {
+        next = r2_earlier(next, c->deadline);
+    }
+    r2_log_flush();
+    return r2_earlier(next, oob_next);
+}
+
+int r2_inst_worker_step(struct r2_inst *inst, int device)
+{
+    return ib_worker_step(inst->workers, device);
+}
+
+/* --- the thread --- */
+
+static void wait_for_work(struct r2_inst *inst, uint64_t next)
+{
+    struct pollfd fds[2 + IB_MAX_NICS];
+    uint64_t now = r2_now(inst), sink;
+    struct timespec ts;
+    int n = 0;
+
+    fds[n++] = (struct pollfd){.fd = inst->wake_fd, .events = POLLIN};
+    fds[n++] = (struct pollfd){.fd = inst->oob->ops->fd(inst->oob), .events = POLLIN};
+    for (int i = 0; i < inst->nics.device_count; i++) {
+        fds[n++] = (struct pollfd){.fd = inst->nics.device_ctx[i]->async_fd, .events = POLLIN};
+    }
+    if (next > now) {
+        uint64_t wait = next - now < 3600000000000ull ? next - now : 3600000000000ull;
+
+        ts = (struct timespec){.tv_sec = (time_t)(wait / 1000000000), .tv_nsec = (long)(wait % 1000000000)};
+    } else {
+        ts = (struct timespec){0};
+    }
+    if (ppoll(fds, (nfds_t)n, &ts, NULL) > 0 && (fds[0].revents & POLLIN)) {
+        while (read(inst->wake_fd, &sink, sizeof(sink)) > 0) {
+        }
+    }
+}
+
+static void *service_main(void *arg)
+{
+    struct r2_inst *inst = arg;
+
+    pthread_setname_np(pthread_self(), "r2-service");
+    while (!atomic_load_explicit(&inst->stop, memory_order_acquire)) {
+        wait_for_work(inst, r2_inst_service_step(inst));
+    }
+    return NULL;
+}
+
+static int start_thread(struct r2_inst *inst, char *why, size_t why_len)
+{
+    sigset_t all, old;
+    int rc;
+
+    inst->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (inst->wake_fd < 0) {
+        snprintf(why, why_len, "eventfd: %s", strerror(errno));
+        return -1;
+    }
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    rc = pthread_create(&inst->thread, NULL, service_main, inst);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (rc != 0) {
+        snprintf(why, why_len, "service thread: %s", strerror(rc));
+        return -1;
+    }
+    inst->thread_started = 1;
+    return 0;
+}
+
+/* --- birth and death --- */
+
+static void oob_up(void *arg, struct r2_oob_peer *oob)
+{
+    struct r2_inst *inst = arg;
+    struct r2_peer *peer = r2_peer_find(inst, oob);
+
+    if (peer == NULL) {
+        return;
+    }
+    peer->refused_since = 0;
+    peer->last_contact = r2_now(inst);
+    peer->say_at = 0;
+    /* what was lost with the old channel is said again at once */
+    for (struct r2_comm *c = first_comm(inst); c; c = c->all_next) {
+        if (c->peer == peer) {
+            c->send_at = 0;
+            for (int p = 0; p < c->link.npaths; p++) {
+                c->fo.path[p].send_at = 0;
+            }
+            r2_comm_kick(c);
+        }
+    }
+}
+
+static void oob_down(void *arg, struct r2_oob_peer *oob, int refused)
+{
+    struct r2_inst *inst = arg;
+    struct r2_peer *peer = r2_peer_find(inst, oob);
+
+    if (peer == NULL) {
+        return;
+    }
+    if (!refused) {
+        peer->refused_since = 0;
+    } else if (peer->refused_since == 0) {
+        peer->refused_since = r2_now(inst);
+    }
+}
+
+struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t why_len)
+{
+    struct r2_inst *inst = calloc(1, sizeof(*inst));
+    struct r2_oob_events ev = {.arg = inst, .message = r2_dispatch_message, .up = oob_up, .down = oob_down};
+
+    if (inst == NULL) {
+        snprintf(why, why_len, "out of memory");
+        return NULL;
+    }
+    inst->env = *p->env;
+    inst->v = *p->verbs;
+    inst->cfg = *p->cfg;
+    inst->wake_fd = -1;
+    inst->digest = r2_config_digest(&inst->cfg);
+    snprintf(inst->host, sizeof(inst->host), "%s", p->host ? p->host : "?");
+    pthread_mutex_init(&inst->lock, NULL);
+    r2_gate_setup(inst->env.threads);
+    if (ib_nics_open(&inst->nics, &inst->v, &inst->cfg, why, why_len) != 0) {
+        goto err_inst;
+    }
+    inst->workers = ib_workers_create(&inst->env, inst->nics.device_count, r2_inst_wake, inst);
+    inst->mrs = ib_mr_cache_create(&inst->nics);
+    if (inst->workers == NULL || inst->mrs == NULL) {
+        snprintf(why, why_len, "workers: %s", strerror(errno));
+        goto err_workers;
+    }
+    inst->oob = p->oob_create(p->oob_arg, &ev, why, why_len);
+    if (inst->oob == NULL) {
+        goto err_workers;
+    }
+    if (inst->env.threads && start_thread(inst, why, why_len) != 0) {
+        goto err_oob;
+    }
+    return inst;
+
+err_oob:
+    inst->oob->ops->destroy(inst->oob);
+err_workers:
+    if (inst->mrs) {
+        ib_mr_cache_destroy(inst->mrs);
+    }
+    if (inst->workers) {
+        ib_workers_destroy(inst->workers, 0);
+    }
+    ib_nics_close(&inst->nics);
+err_inst:
+    pthread_mutex_destroy(&inst->lock);
+    if (inst->wake_fd >= 0) {
+        close(inst->wake_fd);
+    }
+    free(inst);
+    return NULL;
+}
+
+/* Last words: every open connection says BYE once, then the channels are closed in order (P28). */
+static void say_goodbye(struct r2_inst *inst)
+{
+    uint64_t now = r2_now(inst);
+
+    for (struct r2_comm *c = first_comm(inst); c; c = c->all_next) {
+        if (atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE || c->bye_ok) {
+            continue;
+        }
+        if (atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN) {
+            c->abort = 1;
+        }
+        r2_close_say_bye(c);
+    }
+    r2_peers_step(inst, now);
+}
+
+void r2_inst_destroy(struct r2_inst *inst)
+{
+    struct r2_comm *c, *next;
+    uint64_t limit = (uint64_t)inst->cfg.t_exit_ms * 1000000;
+
+    if (inst->thread_started) {
+        atomic_store_explicit(&inst->stop, 1, memory_order_release);
+        r2_inst_wake(inst);
+        pthread_join(inst->thread, NULL);
+    }
+    say_goodbye(inst);
+    inst->oob->ops->drain(inst->oob, limit);
+    ib_workers_destroy(inst->workers, limit);
+    for (c = inst->all; c; c = next) {
+        next = c->all_next;
+        if (fo_busy(&c->fo)) {
+            continue; /* a job is stuck in a driver: its memory stays */
+        }
+        for (int p = 0; p < c->link.npaths; p++) {
+            if (!c->build[p].job.busy) {
+                ib_path_destroy(&c->link, &c->link.path[p]);
+            }
+        }
+        r2_comm_free(c);
+    }
+    inst->oob->ops->destroy(inst->oob);
+    ib_mr_cache_destroy(inst->mrs);
+    ib_nics_close(&inst->nics);
+    while (inst->listens) {
+        struct r2_listen *l = inst->listens;
+
+        inst->listens = l->next;
+        free(l);
+    }
+    pthread_mutex_destroy(&inst->lock);
+    if (inst->wake_fd >= 0) {
+        close(inst->wake_fd);
+    }
+    r2_log_flush();
+    free(inst);
+}

@@ -1,0 +1,196 @@
+/*
+ * Inside of an instance: devices, service thread, peers, connections. Private to layer 4.
+ *
+ * Threads. The service thread alone walks peers, sends and receives OOB messages, frees connections and runs their set-up and close.
+ * inst->lock guards what NCCL's threads share with it: the tables of connections and listeners, accept queues and the list of
+ * connections that want a step. A connection's data state is guarded by its gate (r2_gate.h).
+ * Lock order: gate, then inst->lock. Nothing is called out of the plugin with inst->lock held.
+ */
+#ifndef R2_INST_H
+#define R2_INST_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "failover/fo_engine.h"
+#include "ib_transport/ib_mr.h"
+#include "r2_gate.h"
+#include "r2_net.h"
+
+#define R2_COMM_BUCKETS 256
+#define R2_LABEL_MAX    160
+
+/* Set-up of a connection; moved by the service thread only (r2_setup_move), read by connect. */
+enum r2_setup {
+    R2_SETUP_NEW,
+    R2_SETUP_S_REQ,   /* S: REQ is out, repeated until REP */
+    R2_SETUP_S_BUILD, /* S: queue pairs are being built and connected */
+    R2_SETUP_S_CONF,  /* S: CONF is out, repeated until READY */
+    R2_SETUP_R_BUILD, /* R: queue pairs are being built */
+    R2_SETUP_R_REP,   /* R: REP is out, repeated when asked */
+    R2_SETUP_R_MOVE,  /* R: queue pairs are being connected */
+    R2_SETUP_DONE,
+    R2_SETUP_FAILED,
+    R2_SETUP_COUNT
+};
+
+enum r2_close {
+    R2_CLOSE_OPEN,
+    R2_CLOSE_BYE,     /* closed by NCCL: BYE is repeated until BYE_OK (P25); R's tombstone (P26) */
+    R2_CLOSE_DESTROY, /* queue pairs are being destroyed */
+};
+
+enum r2_req_kind { R2_REQ_SEND, R2_REQ_RECV };
+
+struct r2_req {
+    struct r2_comm *comm;
+    enum r2_req_kind kind;
+    uint8_t n; /* receives of a group */
+    uint64_t seq;
+};
+
+/* A blocking verbs job of one path. */
+struct r2_build {
+    struct ib_job job; /* first */
+    struct r2_comm *comm;
+    int p;
+    int connect; /* 0: create, 1: connect */
+    int rc;
+    int late; /* set-up went on without it */
+    struct ib_path_addr peer;
+};
+
+struct r2_comm {
+    struct r2_inst *inst;
+    uint32_t id;
+    int dev;
+    int is_send;
+    char label[R2_LABEL_MAX];
+    struct r2_gate gate;
+
+    /* guarded by the gate once set-up is done */
+    struct ib_link link;
+    struct ib_send *tx;
+    struct ib_recv *rx;
+    struct fo_conn fo;
+    struct r2_req req[R2_LEDGER_WINDOW];
+
+    /* inst->lock */
+    struct r2_comm *hash_next, *all_next, *kick_next, *accept_next;
+    int kicked;
+
+    /* service thread */
+    struct r2_peer *peer;
+    uint64_t deadline;
+    _Atomic int setup; /* enum r2_setup: release by service, acquire by connect */
+    uint64_t setup_since, build_since, send_at, interval;
+    uint32_t listen_id;
+    struct r2_oob_name peer_name; /* S: from the handle */
+    struct fo_rep rep;            /* S: what R offered. R: what we offered */
+    struct fo_conf conf;          /* S: what we answered. R: what S answered */
+    uint8_t ready;                /* R: paths that stand */
+    struct r2_build build[IB_MAX_PATHS];
+    void *staging_mem;
+    char peer_host[FO_HOST_NAME];
+
+    _Atomic int close; /* enum r2_close: OPEN -> BYE by NCCL's thread inside the gate, the rest by the service thread */
+    int abort;
+    int bye_ok;
+    uint64_t closed_at;
+};
+
+struct r2_listen {
+    struct r2_inst *inst;
+    uint32_t id;
+    int dev;
+    struct r2_listen *next;                /* inst->lock */
+    struct r2_comm *ready_head, *ready_tail; /* inst->lock */
+    char error[256];                        /* inst->lock: a set-up that failed on this listener */
+};
+
+struct r2_peer {
+    struct r2_peer *next;
+    struct r2_oob_peer *oob;
+    int refs; /* connections */
+    uint64_t last_contact;
+    uint64_t refused_since; /* ns; 0 */
+    uint32_t dead_gen[IB_MAX_NICS];  /* of the peer's NICs: lives that began before are over */
+    uint32_t say_gen[IB_MAX_NICS];   /* of our NICs: to be told */
+    uint32_t say_mask;               /* NIC_DOWN not answered yet */
+    uint64_t say_at, say_interval;
+    size_t out_len;
+    uint8_t out[R2_OOB_MAX_MESSAGE];
+};
+
+struct r2_inst {
+    struct r2_env env;
+    struct ib_verbs v;
+    struct r2_config cfg;
+    char host[FO_HOST_NAME];
+    struct ib_nics nics;
+    struct ib_workers *workers;
+    struct ib_mr_cache *mrs;
+    struct r2_oob *oob;
+    uint64_t worker_alive[IB_MAX_NICS]; /* service thread */
+    struct r2_peer *peers;              /* service thread */
+
+    pthread_mutex_t lock;
+    struct r2_comm *bucket[R2_COMM_BUCKETS];
+    struct r2_comm *all;
+    struct r2_comm *kicked;
+    struct r2_listen *listens;
+    uint32_t next_id;
+
+    pthread_t thread;
+    int thread_started;
+    int wake_fd;
+    _Atomic int stop;
+    uint32_t digest;
+    uint64_t unknown_records, bad_messages;
+};
+
+static inline uint64_t r2_now(const struct r2_inst *inst)
+{
+    return inst->env.now_ns(inst->env.arg);
+}
+static inline uint64_t r2_earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* r2_inst.c */
+void r2_inst_wake(void *inst);            /* any thread */
+void r2_comm_kick(void *comm);            /* any thread: the service thread will step it */
+struct r2_comm *r2_comm_alloc(struct r2_inst *inst, int is_send, int dev); /* registers it; NULL with errno */
+struct r2_comm *r2_comm_find(struct r2_inst *inst, uint32_t id);
+void r2_comm_free(struct r2_comm *c);     /* service thread; all jobs are back */
+
+/* r2_peer.c; service thread */
+struct r2_peer *r2_peer_get(struct r2_inst *inst, struct r2_oob_peer *oob); /* takes a reference on both */
+struct r2_peer *r2_peer_find(struct r2_inst *inst, struct r2_oob_peer *oob);
+void r2_peer_put(struct r2_inst *inst, struct r2_peer *peer);
+void r2_peer_emit(struct r2_inst *inst, struct r2_peer *peer, enum fo_type type, const union fo_body *body);
+uint64_t r2_peers_step(struct r2_inst *inst, uint64_t now); /* repeats, then sends what has gathered (P30) */
+void r2_peers_nic_down(struct r2_inst *inst, int nic);      /* every peer is told (P29) */
+uint64_t r2_peer_check_gone(struct r2_inst *inst, struct r2_peer *peer, uint64_t now);
+
+/* r2_setup.c; service thread, gate held */
+uint64_t r2_setup_step(struct r2_comm *c, uint64_t now);
+void r2_setup_on_req(struct r2_inst *inst, struct r2_peer *peer, const struct fo_req *m);
+void r2_setup_on_rep(struct r2_comm *c, const struct fo_rep *m);
+void r2_setup_on_conf(struct r2_comm *c, const struct fo_conf *m);
+void r2_setup_on_ready(struct r2_comm *c, const struct fo_ready *m);
+void r2_setup_fail(struct r2_comm *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+const char *r2_setup_name(enum r2_setup s);
+/* Deduces the paths of a connection from both hosts' NICs; pure. Returns how many. */
+int r2_setup_paths(const struct fo_nic *s_nic, int s_n, int s_dev, const struct fo_nic *r_nic, int r_n, int r_dev, int any_rail,
+                   uint8_t s_out[IB_MAX_PATHS], uint8_t r_out[IB_MAX_PATHS]);
+
+/* r2_close.c; service thread, gate held. Returns the next deadline; 0 when the connection was freed (the gate with it). */
+uint64_t r2_close_step(struct r2_comm *c, uint64_t now);
+void r2_close_say_bye(struct r2_comm *c);
+
+/* r2_dispatch.c; service thread */
+void r2_dispatch_message(void *inst, struct r2_oob_peer *oob, const void *msg, size_t len);
+
+#endif

@@ -1,0 +1,151 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "r2_inst.h"
+#include "r2_log.h"
+
+#define REFUSED_LIMIT_NS 1000000000ull /* a host that refuses for so long has no such process any more */
+
+struct r2_peer *r2_peer_find(struct r2_inst *inst, struct r2_oob_peer *oob)
+{
+    struct r2_peer *p;
+
+    for (p = inst->peers; p && p->oob != oob; p = p->next) {
+    }
+    return p;
+}
+
+struct r2_peer *r2_peer_get(struct r2_inst *inst, struct r2_oob_peer *oob)
+{
+    struct r2_peer *p = r2_peer_find(inst, oob);
+
+    if (p == NULL) {
+        p = calloc(1, sizeof(*p));
+        if (p == NULL) {
+            return NULL;
+        }
+        p->oob = oob;
+        p->last_contact = r2_now(inst);
+        p->next = inst->peers;
+        inst->peers = p;
+    }
+    inst->oob->ops->peer_ref(oob);
+    p->refs++;
+    return p;
+}
+
+void r2_peer_put(struct r2_inst *inst, struct r2_peer *peer)
+{
+    struct r2_oob_peer *oob = peer->oob;
+
+    if (--peer->refs == 0) {
+        struct r2_peer **p;
+
+        r2_peers_step(inst, r2_now(inst)); /* last words first */
+        for (p = &inst->peers; *p != peer; p = &(*p)->next) {
+        }
+        *p = peer->next;
+        free(peer);
+    }
+    inst->oob->ops->peer_put(oob);
+}
+
+static void flush(struct r2_inst *inst, struct r2_peer *peer)
+{
+    if (peer->out_len) {
+        inst->oob->ops->send(peer->oob, peer->out, peer->out_len); /* what is lost is repeated */
+        peer->out_len = 0;
+    }
+}
+
+void r2_peer_emit(struct r2_inst *inst, struct r2_peer *peer, enum fo_type type, const union fo_body *body)
+{
+    size_t n;
+
+    if (sizeof(peer->out) - peer->out_len < FO_MAX_RECORD) {
+        flush(inst, peer);
+    }
+    n = fo_pack(type, body, peer->out + peer->out_len, sizeof(peer->out) - peer->out_len);
+    if (n == 0) {
+        R2_WARN("NET/R2 : a %s record cannot be packed", fo_type_name(type));
+        return;
+    }
+    peer->out_len += n;
+}
+
+void r2_peers_nic_down(struct r2_inst *inst, int nic)
+{
+    uint32_t gen = atomic_load_explicit(&inst->nics.nic[nic].generation, memory_order_relaxed);
+
+    for (struct r2_peer *p = inst->peers; p; p = p->next) {
+        p->say_gen[nic] = gen;
+        p->say_mask |= 1u << nic;
+        p->say_at = 0;
+        p->say_interval = (uint64_t)inst->cfg.t_repeat_ms * 1000000;
+    }
+}
+
+static uint64_t say_nics(struct r2_inst *inst, struct r2_peer *p, uint64_t now)
+{
+    if (p->say_mask == 0) {
+        return UINT64_MAX;
+    }
+    if (now >= p->say_at) {
+        for (uint32_t m = p->say_mask; m; m &= m - 1) {
+            int nic = __builtin_ctz(m);
+            union fo_body b = {.nic_down = {.nic = (uint8_t)nic, .reason = IB_FAULT_PORT, .gen = p->say_gen[nic]}};
+
+            r2_peer_emit(inst, p, FO_MSG_NIC_DOWN, &b);
+        }
+        p->say_at = now + p->say_interval;
+        if (p->say_interval < (uint64_t)inst->cfg.t_repeat_ms * 20000000) {
+            p->say_interval *= 2;
+        }
+    }
+    return p->say_at;
+}
+
+uint64_t r2_peers_step(struct r2_inst *inst, uint64_t now)
+{
+    uint64_t next = UINT64_MAX;
+
+    for (struct r2_peer *p = inst->peers; p; p = p->next) {
+        next = r2_earlier(next, say_nics(inst, p, now));
+        next = r2_earlier(next, r2_peer_check_gone(inst, p, now));
+        flush(inst, p);
+    }
+    return next;
+}
+
+uint64_t r2_peer_check_gone(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
+{
+    char what[160];
+
+    if (peer->refused_since == 0) {
+        return UINT64_MAX;
+    }
+    if (now - peer->refused_since < REFUSED_LIMIT_NS) {
+        return peer->refused_since + REFUSED_LIMIT_NS;
+    }
+    snprintf(what, sizeof(what), "peer process at %s is gone: its host refuses connections", inst->oob->ops->peer_str(peer->oob));
+    pthread_mutex_lock(&inst->lock);
+    struct r2_comm *c = inst->all;
+    pthread_mutex_unlock(&inst->lock);
+    for (; c; c = c->all_next) {
+        if (c->peer != peer) {
+            continue;
+        }
+        r2_gate_visit(&c->gate);
+        c->bye_ok = 1; /* nobody is left to answer */
+        if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
+            fo_on_gone(&c->fo, what);
+        } else if (atomic_load_explicit(&c->setup, memory_order_relaxed) < R2_SETUP_DONE) {
+            r2_setup_fail(c, "%s", what);
+        }
+        r2_gate_unvisit(&c->gate);
+        r2_comm_kick(c);
+    }
+    peer->refused_since = 0; /* said once; a later refusal starts anew */
+    return UINT64_MAX;
+}

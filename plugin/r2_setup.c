@@ -1,0 +1,656 @@
+/*
+ * Connection set-up over the OOB channel (docs/design-connection.md):
+ *
+ *   S  connect() .......... REQ (my NICs) ------------------------->
+ *   R                                     create queue pairs, fill RQs
+ *      <------------------------------- REP (paths, my queue pairs)
+ *   S  create queue pairs and rings, RTR, RTS
+ *      CONF (my queue pairs, rings) -------------------------------->
+ *   R                                     RTR, RTS; accept() has it
+ *      <------------------------------------------- READY (paths up)
+ *   S  connect() returns the comm
+ *
+ * S repeats REQ and CONF until the next step; R answers repetitions. A path that cannot be built on either side never stands; one path is
+ * enough. Everything that may block runs on the workers.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "r2_inst.h"
+#include "r2_log.h"
+
+#define MS(x)          ((uint64_t)(x) * 1000000)
+#define BUILD_LIMIT_NS MS(3000) /* as long as one path stands, set-up does not wait longer for the others */
+
+static const char *const setup_names[R2_SETUP_COUNT] = {
+    "new", "requested", "building", "confirmed", "building", "offered", "connecting", "done", "failed",
+};
+
+const char *r2_setup_name(enum r2_setup s)
+{
+    return (unsigned)s < R2_SETUP_COUNT ? setup_names[s] : "?";
+}
+
+static enum r2_setup setup_of(const struct r2_comm *c)
+{
+    return (enum r2_setup)atomic_load_explicit(&c->setup, memory_order_relaxed);
+}
+
+/* The only writer of the set-up state. Row: from. FAILED may follow every state before DONE. */
+static void setup_move(struct r2_comm *c, enum r2_setup to)
+{
+    static const unsigned char legal[R2_SETUP_COUNT][R2_SETUP_COUNT] = {
+        [R2_SETUP_NEW] = {[R2_SETUP_S_REQ] = 1, [R2_SETUP_R_BUILD] = 1, [R2_SETUP_FAILED] = 1},
+        [R2_SETUP_S_REQ] = {[R2_SETUP_S_BUILD] = 1, [R2_SETUP_FAILED] = 1},
+        [R2_SETUP_S_BUILD] = {[R2_SETUP_S_CONF] = 1, [R2_SETUP_FAILED] = 1},
+        [R2_SETUP_S_CONF] = {[R2_SETUP_DONE] = 1, [R2_SETUP_FAILED] = 1},
+        [R2_SETUP_R_BUILD] = {[R2_SETUP_R_REP] = 1, [R2_SETUP_FAILED] = 1},
+        [R2_SETUP_R_REP] = {[R2_SETUP_R_MOVE] = 1, [R2_SETUP_FAILED] = 1},
+        [R2_SETUP_R_MOVE] = {[R2_SETUP_DONE] = 1, [R2_SETUP_FAILED] = 1},
+    };
+    enum r2_setup from = setup_of(c);
+
+    if (!legal[from][to]) {
+        R2_WARN("NET/R2 : %s set-up cannot go from %s to %s", c->label, r2_setup_name(from), r2_setup_name(to));
+        return;
+    }
+    R2_TRACE("NET/R2 : %s set-up %s -> %s", c->label, r2_setup_name(from), r2_setup_name(to));
+    c->send_at = 0;
+    c->interval = MS(c->inst->cfg.t_repeat_ms);
+    atomic_store_explicit(&c->setup, to, memory_order_release); /* pairs with the acquire in connect */
+}
+
+static void refuse(struct r2_inst *inst, struct r2_peer *peer, uint32_t dst, uint32_t src, uint32_t listen, const char *why)
+{
+    union fo_body b = {.refuse = {.dst = dst, .src = src, .listen = listen}};
+
+    snprintf(b.refuse.why, sizeof(b.refuse.why), "%s", why);
+    r2_peer_emit(inst, peer, FO_MSG_REFUSE, &b);
+}
+
+void r2_setup_fail(struct r2_comm *c, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (setup_of(c) >= R2_SETUP_DONE) {
+        return;
+    }
+    va_start(ap, fmt);
+    vsnprintf(c->fo.why, sizeof(c->fo.why), fmt, ap);
+    va_end(ap);
+    c->fo.error = R2_ERR_COMM;
+    R2_WARN("NET/R2 : %s: connection set-up failed while %s: %s", c->label, r2_setup_name(setup_of(c)), c->fo.why);
+    if (c->peer && c->fo.peer) {
+        refuse(c->inst, c->peer, c->fo.peer, c->id, 0, c->fo.why);
+    }
+    setup_move(c, R2_SETUP_FAILED);
+    if (!c->is_send) { /* nobody will ever see it: away with it */
+        atomic_store_explicit(&c->close, R2_CLOSE_DESTROY, memory_order_relaxed);
+        r2_comm_kick(c);
+    }
+}
+
+/* --- paths --- */
+
+static int add_pair(uint8_t *s_out, uint8_t *r_out, int n, int s, int r)
+{
+    for (int i = 0; i < n; i++) {
+        if (s_out[i] == s && r_out[i] == r) {
+            return n;
+        }
+    }
+    if (n < IB_MAX_PATHS) {
+        s_out[n] = (uint8_t)s;
+        r_out[n] = (uint8_t)r;
+        n++;
+    }
+    return n;
+}
+
+int r2_setup_paths(const struct fo_nic *s_nic, int s_n, int s_dev, const struct fo_nic *r_nic, int r_n, int r_dev, int any_rail,
+                   uint8_t s_out[IB_MAX_PATHS], uint8_t r_out[IB_MAX_PATHS])
+{
+    int n = add_pair(s_out, r_out, 0, s_dev, r_dev);
+
+    /* same rail, beginning beside the primary so that the backups of different primaries differ */
+    for (int i = 0; i < s_n; i++) {
+        int s = (s_dev + i) % s_n;
+
+        for (int r = 0; r < r_n; r++) {
+            if (s_nic[s].usable && r_nic[r].usable && s_nic[s].rail == r_nic[r].rail) {
+                n = add_pair(s_out, r_out, n, s, r);
+            }
+        }
+    }
+    for (int i = 0; any_rail && i < s_n; i++) {
+        for (int j = 0; j < r_n; j++) {
+            int s = (s_dev + i) % s_n, r = (r_dev + i + j) % r_n;
+
+            if (s_nic[s].usable && r_nic[r].usable) {
+                n = add_pair(s_out, r_out, n, s, r);
+            }
+        }
+    }
+    return n;
+}
+
+static int my_nics(struct r2_inst *inst, struct fo_nic *out)
+{
+    for (int i = 0; i < inst->nics.count; i++) {
+        const struct ib_nic *nic = &inst->nics.nic[i];
+        enum ib_nic_state s = ib_nic_state_get(nic);
+
+        memset(&out[i], 0, sizeof(out[i]));
+        snprintf(out[i].name, sizeof(out[i].name), "%.*s", FO_NIC_NAME - 1, nic->name);
+        out[i].rail = (int16_t)nic->rail;
+        out[i].usable = s == IB_NIC_UP || s == IB_NIC_DOWN;
+        out[i].gen = atomic_load_explicit(&nic->generation, memory_order_relaxed);
+    }
+    return inst->nics.count;
+}
+
+/* --- jobs --- */
+
+static void build_run(struct ib_job *job)
+{
+    struct r2_build *b = (struct r2_build *)job;
+    struct r2_comm *c = b->comm;
+    struct ib_path *path = &c->link.path[b->p];
+    uint32_t psn;
+
+    if (b->connect) {
+        b->rc = ib_path_connect(&c->link, path, &b->peer);
+        return;
+    }
+    ib_nic_refresh(&c->inst->nics, path->nic);
+    c->inst->env.random(c->inst->env.arg, &psn, sizeof(psn));
+    b->rc = ib_path_create(&c->link, path, c->is_send, psn);
+    if (b->rc == 0) {
+        b->rc = c->is_send ? ib_path_connect(&c->link, path, &b->peer) : ib_path_fill_rq(&c->link, path);
+    }
+}
+
+static void build_done(struct ib_job *job)
+{
+    r2_comm_kick(((struct r2_build *)job)->comm);
+}
+
+static void build_submit(struct r2_comm *c, int p, int connect)
+{
+    struct r2_build *b = &c->build[p];
+
+    b->comm = c;
+    b->p = p;
+    b->connect = connect;
+    b->rc = 0;
+    b->job.run = build_run;
+    b->job.done = build_done;
+    ib_workers_submit(c->inst->workers, c->inst->nics.nic[c->link.path[p].nic].device_index, &b->job);
+}
+
+/* Whether building has come to an end: every job is back, or one stands and the time is over. Late jobs are given up. */
+static int build_over(struct r2_comm *c, uint64_t now, uint64_t *next)
+{
+    int busy = 0, good = 0;
+
+    for (int p = 0; p < c->link.npaths; p++) {
+        busy += c->build[p].job.busy != 0;
+        good += !c->build[p].job.busy && c->build[p].rc == 0 && !c->build[p].late;
+    }
+    if (busy && (good == 0 || now - c->build_since < BUILD_LIMIT_NS)) {
+        *next = c->build_since + BUILD_LIMIT_NS > now ? c->build_since + BUILD_LIMIT_NS : now + BUILD_LIMIT_NS;
+        return 0;
+    }
+    for (int p = 0; p < c->link.npaths; p++) {
+        c->build[p].late |= c->build[p].job.busy != 0;
+    }
+    return 1;
+}
+
+static int path_stands(const struct r2_comm *c, int p)
+{
+    return !c->build[p].late && c->build[p].rc == 0;
+}
+
+/* --- the comm's halves --- */
+
+static void emit(void *arg, enum fo_type type, const union fo_body *body)
+{
+    struct r2_comm *c = arg;
+
+    r2_peer_emit(c->inst, c->peer, type, body);
+}
+
+static void make_label(struct r2_comm *c, const char *peer_host)
+{
+    snprintf(c->peer_host, sizeof(c->peer_host), "%s", peer_host);
+    snprintf(c->label, sizeof(c->label), "%s %u %s/%.24s %s %.40s", c->is_send ? "send" : "recv", c->id, c->inst->host,
+             c->inst->nics.nic[c->dev].name, c->is_send ? "->" : "<-", peer_host);
+}
+
+static int make_staging(struct r2_comm *c)
+{
+    size_t len = (sizeof(struct ib_ring) + 4095) & ~(size_t)4095;
+    uint64_t mask = 0;
+
+    if (posix_memalign(&c->staging_mem, 4096, len) != 0) {
+        c->staging_mem = NULL;
+        return -1;
+    }
+    memset(c->staging_mem, 0, len);
+    for (int p = 0; p < c->link.npaths; p++) {
+        mask |= 1ull << c->link.path[p].nic;
+    }
+    c->rx->staging_mr = ib_mr_get(c->inst->mrs, c->staging_mem, len, IB_PTR_HOST, 0, -1, mask);
+    return c->rx->staging_mr ? 0 : -1;
+}
+
+/* Memory of the data path, before any queue pair exists. */
+static int make_halves(struct r2_comm *c)
+{
+    if (c->is_send) {
+        c->tx = malloc(sizeof(*c->tx));
+    } else {
+        c->rx = calloc(1, sizeof(*c->rx));
+    }
+    if ((!c->tx && !c->rx) || (c->rx && make_staging(c) != 0)) {
+        return -1;
+    }
+    if (c->is_send) {
+        ib_send_init(c->tx, &c->link);
+    } else {
+        ib_recv_init(c->rx, &c->link, c->staging_mem, c->rx->staging_mr);
+    }
+    c->fo.link = &c->link;
+    c->fo.tx = c->tx;
+    c->fo.rx = c->rx;
+    c->fo.workers = c->inst->workers;
+    c->fo.worker_alive = c->inst->worker_alive;
+    c->fo.ops = (struct fo_ops){.arg = c, .emit = emit, .kick = r2_comm_kick};
+    c->fo.self = c->id;
+    c->fo.label = c->label;
+    return fo_conn_init(&c->fo);
+}
+
+/* Paths of @up stand, the others never will; a NIC that failed meanwhile takes its path down at once. */
+static void open_paths(struct r2_comm *c, unsigned up)
+{
+    for (int p = 0; p < c->link.npaths; p++) {
+        struct ib_path *path = &c->link.path[p];
+        const struct ib_nic *nic = &c->inst->nics.nic[path->nic];
+
+        if (!(up & (1u << p))) {
+            fo_path_never(&c->fo, p);
+            continue;
+        }
+        fo_path_up(&c->fo, p);
+        if (atomic_load_explicit(&nic->generation, memory_order_relaxed) != path->nic_gen || ib_nic_state_get(nic) != IB_NIC_UP) {
+            fo_fault(&c->fo, p, &(struct ib_fault_info){.fault = IB_FAULT_PORT});
+        } else if ((int32_t)(c->peer->dead_gen[path->peer_nic] - path->peer_nic_gen) > 0) {
+            fo_fault(&c->fo, p, &(struct ib_fault_info){.fault = IB_FAULT_PEER_NIC});
+        }
+    }
+    R2_INFO("NET/R2 : %s connected: %d paths of %d up", c->label, __builtin_popcount(c->link.up), c->link.npaths);
+    if (c->link.up == 0 && c->fo.nopath_since == 0) {
+        c->fo.nopath_since = r2_now(c->inst);
+    }
+}
+
+static void check_digest(struct r2_comm *c, uint32_t digest)
+{
+    if (digest != c->inst->digest) {
+        R2_INFO("NET/R2 : %s: policy differs from this host's (digest %08x, here %08x)", c->label, digest, c->inst->digest);
+    }
+}
+
+/* --- S --- */
+
+static void say_req(struct r2_comm *c)
+{
+    union fo_body b;
+
+    memset(&b.req, 0, sizeof(b.req));
+    b.req.src = c->id;
+    b.req.listen = c->listen_id;
+    b.req.dev = (uint8_t)c->dev;
+    b.req.digest = c->inst->digest;
+    b.req.nnics = (uint8_t)my_nics(c->inst, b.req.nic);
+    snprintf(b.req.host, sizeof(b.req.host), "%s", c->inst->host);
+    r2_peer_emit(c->inst, c->peer, FO_MSG_REQ, &b);
+}
+
+static void path_init(struct r2_comm *c, int p, int mine, int theirs)
+{
+    c->link.path[p].index = (uint8_t)p;
+    c->link.path[p].nic = (uint8_t)mine;
+    c->link.path[p].peer_nic = (uint8_t)theirs;
+    c->link.path[p].life = 1;
+}
+
+void r2_setup_on_rep(struct r2_comm *c, const struct fo_rep *m)
+{
+    if (setup_of(c) != R2_SETUP_S_REQ) {
+        return;
+    }
+    for (int p = 0; p < m->npaths; p++) {
+        if (m->path[p].s_nic >= c->inst->nics.count || m->rq_depth != c->inst->cfg.rq_depth) {
+            r2_setup_fail(c, "%s", m->rq_depth != c->inst->cfg.rq_depth ? "NCCL_R2_RQ_DEPTH differs between the hosts"
+                                                                        : "the peer offers a path over a NIC that is not here");
+            return;
+        }
+        path_init(c, p, m->path[p].s_nic, m->path[p].r_nic);
+    }
+    c->rep = *m;
+    c->fo.peer = m->src;
+    c->link.npaths = m->npaths;
+    make_label(c, m->host);
+    check_digest(c, m->digest);
+    if (make_halves(c) != 0) {
+        r2_setup_fail(c, "out of memory");
+        return;
+    }
+    setup_move(c, R2_SETUP_S_BUILD);
+    c->build_since = r2_now(c->inst);
+    for (int p = 0; p < m->npaths; p++) {
+        if (!m->path[p].ok) {
+            c->build[p].late = 1;
+            continue;
+        }
+        c->build[p].peer = m->path[p].addr;
+        build_submit(c, p, 0);
+    }
+    r2_comm_kick(c);
+}
+
+static void make_conf(struct r2_comm *c)
+{
+    struct fo_conf *m = &c->conf;
+
+    memset(m, 0, sizeof(*m));
+    m->dst = c->fo.peer;
+    m->src = c->id;
+    m->npaths = (uint8_t)c->link.npaths;
+    for (int p = 0; p < c->link.npaths; p++) {
+        m->path[p].s_nic = c->link.path[p].nic;
+        m->path[p].r_nic = c->link.path[p].peer_nic;
+        m->path[p].ok = (uint8_t)path_stands(c, p);
+        m->path[p].addr.port.mtu = IBV_MTU_1024;
+        if (m->path[p].ok) {
+            ib_path_addr_get(&c->link, &c->link.path[p], &m->path[p].addr);
+        }
+    }
+}
+
+void r2_setup_on_ready(struct r2_comm *c, const struct fo_ready *m)
+{
+    unsigned up = m->up;
+
+    if (setup_of(c) != R2_SETUP_S_CONF) {
+        return;
+    }
+    for (int p = 0; p < c->link.npaths; p++) {
+        if (!path_stands(c, p)) {
+            up &= ~(1u << p);
+        }
+    }
+    open_paths(c, up & ((1u << c->link.npaths) - 1));
+    ib_send_replan(c->tx);
+    setup_move(c, R2_SETUP_DONE);
+    r2_comm_kick(c);
+}
+
+/* --- R --- */
+
+static struct r2_comm *find_request(struct r2_inst *inst, struct r2_peer *peer, uint32_t src)
+{
+    struct r2_comm *c;
+
+    pthread_mutex_lock(&inst->lock);
+    for (c = inst->all; c && !(c->peer == peer && !c->is_send && c->fo.peer == src); c = c->all_next) {
+    }
+    pthread_mutex_unlock(&inst->lock);
+    return c;
+}
+
+static int listener_dev(struct r2_inst *inst, uint32_t id)
+{
+    int dev = -1;
+
+    pthread_mutex_lock(&inst->lock);
+    for (struct r2_listen *l = inst->listens; l; l = l->next) {
+        if (l->id == id) {
+            dev = l->dev;
+        }
+    }
+    pthread_mutex_unlock(&inst->lock);
+    return dev;
+}
+
+static void say_rep(struct r2_comm *c)
+{
+    union fo_body b = {.rep = c->rep};
+
+    r2_peer_emit(c->inst, c->peer, FO_MSG_REP, &b);
+}
+
+void r2_setup_on_req(struct r2_inst *inst, struct r2_peer *peer, const struct fo_req *m)
+{
+    struct r2_comm *c = find_request(inst, peer, m->src);
+    struct fo_nic nics[IB_MAX_NICS];
+    uint8_t s_nic[IB_MAX_PATHS], r_nic[IB_MAX_PATHS];
+    int dev;
+
+    if (c) { /* a repetition */
+        if (setup_of(c) == R2_SETUP_R_REP) {
+            say_rep(c);
+        }
+        return;
+    }
+    dev = listener_dev(inst, m->listen);
+    if (dev < 0) {
+        refuse(inst, peer, m->src, 0, m->listen, "nobody listens under this handle any more");
+        return;
+    }
+    c = r2_comm_alloc(inst, 0, dev);
+    if (c == NULL) {
+        return; /* S repeats */
+    }
+    c->peer = r2_peer_get(inst, peer->oob);
+    c->listen_id = m->listen;
+    c->fo.peer = m->src;
+    c->setup_since = c->build_since = r2_now(inst);
+    c->link.npaths = r2_setup_paths(m->nic, m->nnics, m->dev, nics, my_nics(inst, nics), dev,
+                                    inst->cfg.backup_scope == R2_BACKUP_ANY, s_nic, r_nic);
+    if (!inst->cfg.failover) {
+        c->link.npaths = 1;
+    }
+    for (int p = 0; p < c->link.npaths; p++) {
+        path_init(c, p, r_nic[p], s_nic[p]);
+        c->link.path[p].peer_nic_gen = m->nic[s_nic[p]].gen;
+    }
+    make_label(c, m->host);
+    check_digest(c, m->digest);
+    setup_move(c, R2_SETUP_R_BUILD);
+    if (make_halves(c) != 0) {
+        r2_setup_fail(c, "out of memory");
+        return;
+    }
+    for (int p = 0; p < c->link.npaths; p++) {
+        build_submit(c, p, 0);
+    }
+    r2_comm_kick(c);
+}
+
+static void make_rep(struct r2_comm *c)
+{
+    struct fo_rep *m = &c->rep;
+
+    memset(m, 0, sizeof(*m));
+    m->dst = c->fo.peer;
+    m->src = c->id;
+    m->dev = (uint8_t)c->dev;
+    m->npaths = (uint8_t)c->link.npaths;
+    m->rq_depth = (uint16_t)c->inst->cfg.rq_depth;
+    m->digest = c->inst->digest;
+    snprintf(m->host, sizeof(m->host), "%s", c->inst->host);
+    for (int p = 0; p < c->link.npaths; p++) {
+        const struct ib_path *path = &c->link.path[p];
+
+        snprintf(m->nic_name[p], FO_NIC_NAME, "%.*s", FO_NIC_NAME - 1, c->inst->nics.nic[path->nic].name);
+        m->path[p].s_nic = path->peer_nic;
+        m->path[p].r_nic = path->nic;
+        m->path[p].ok = (uint8_t)path_stands(c, p);
+        m->path[p].addr.port.mtu = IBV_MTU_1024;
+        if (m->path[p].ok) {
+            ib_path_addr_get(&c->link, path, &m->path[p].addr);
+        }
+    }
+}
+
+static void say_ready(struct r2_comm *c)
+{
+    union fo_body b = {.ready = {.dst = c->fo.peer, .src = c->id, .up = c->ready}};
+
+    r2_peer_emit(c->inst, c->peer, FO_MSG_READY, &b);
+}
+
+void r2_setup_on_conf(struct r2_comm *c, const struct fo_conf *m)
+{
+    if (setup_of(c) == R2_SETUP_DONE) { /* READY was lost */
+        say_ready(c);
+        return;
+    }
+    if (setup_of(c) != R2_SETUP_R_REP || m->npaths != c->link.npaths) {
+        return;
+    }
+    c->conf = *m;
+    setup_move(c, R2_SETUP_R_MOVE);
+    c->build_since = r2_now(c->inst);
+    for (int p = 0; p < c->link.npaths; p++) {
+        if (!path_stands(c, p)) {
+            continue;
+        }
+        if (!m->path[p].ok) {
+            c->build[p].late = 1;
+            continue;
+        }
+        c->build[p].peer = m->path[p].addr;
+        build_submit(c, p, 1);
+    }
+    r2_comm_kick(c);
+}
+
+static void hand_over(struct r2_comm *c)
+{
+    struct r2_inst *inst = c->inst;
+    struct r2_listen *l;
+
+    pthread_mutex_lock(&inst->lock);
+    for (l = inst->listens; l && l->id != c->listen_id; l = l->next) {
+    }
+    if (l) {
+        c->accept_next = NULL;
+        if (l->ready_tail) {
+            l->ready_tail->accept_next = c;
+        } else {
+            l->ready_head = c;
+        }
+        l->ready_tail = c;
+    }
+    pthread_mutex_unlock(&inst->lock);
+    if (l == NULL) { /* the listener was closed meanwhile */
+        c->abort = 1;
+        c->closed_at = r2_now(inst);
+        atomic_store_explicit(&c->close, R2_CLOSE_BYE, memory_order_relaxed);
+        r2_comm_kick(c);
+    }
+}
+
+/* --- step --- */
+
+static uint64_t step_build(struct r2_comm *c, uint64_t now)
+{
+    uint64_t next = UINT64_MAX;
+    unsigned up = 0;
+
+    if (!build_over(c, now, &next)) {
+        return next;
+    }
+    for (int p = 0; p < c->link.npaths; p++) {
+        up |= (unsigned)path_stands(c, p) << p;
+    }
+    if (up == 0) {
+        r2_setup_fail(c, "no path could be built (first error: %s)", strerror(c->build[0].rc));
+        return UINT64_MAX;
+    }
+    if (setup_of(c) == R2_SETUP_S_BUILD) {
+        make_conf(c);
+        setup_move(c, R2_SETUP_S_CONF);
+        return r2_setup_step(c, now);
+    }
+    if (setup_of(c) == R2_SETUP_R_BUILD) {
+        make_rep(c);
+        setup_move(c, R2_SETUP_R_REP);
+        say_rep(c);
+        return c->setup_since + MS(c->inst->cfg.t_connect_ms);
+    }
+    c->ready = (uint8_t)up;
+    open_paths(c, up);
+    setup_move(c, R2_SETUP_DONE);
+    say_ready(c);
+    hand_over(c);
+    return 0;
+}
+
+static uint64_t step_send(struct r2_comm *c, uint64_t now)
+{
+    if (setup_of(c) == R2_SETUP_NEW) {
+        struct r2_oob_peer *oob = c->inst->oob->ops->peer_get(c->inst->oob, &c->peer_name);
+
+        c->peer = oob ? r2_peer_get(c->inst, oob) : NULL;
+        if (oob) {
+            c->inst->oob->ops->peer_put(oob);
+        }
+        if (c->peer == NULL) {
+            r2_setup_fail(c, "the address in the handle cannot be dialled");
+            return UINT64_MAX;
+        }
+        setup_move(c, R2_SETUP_S_REQ);
+    }
+    if (now >= c->send_at) {
+        if (setup_of(c) == R2_SETUP_S_REQ) {
+            say_req(c);
+        } else {
+            union fo_body b = {.conf = c->conf};
+
+            r2_peer_emit(c->inst, c->peer, FO_MSG_CONF, &b);
+        }
+        c->send_at = now + c->interval;
+        c->interval = c->interval < MS(100) ? c->interval * 2 : c->interval;
+    }
+    return c->send_at;
+}
+
+uint64_t r2_setup_step(struct r2_comm *c, uint64_t now)
+{
+    uint64_t limit = c->setup_since + MS(c->inst->cfg.t_connect_ms);
+
+    if (now >= limit) {
+        r2_setup_fail(c, "not done within NCCL_R2_CONNECT, peer %s", c->peer ? c->inst->oob->ops->peer_str(c->peer->oob) : "?");
+        return UINT64_MAX;
+    }
+    switch (setup_of(c)) {
+    case R2_SETUP_NEW:
+    case R2_SETUP_S_REQ:
+    case R2_SETUP_S_CONF:
+        return r2_earlier(limit, step_send(c, now));
+    case R2_SETUP_S_BUILD:
+    case R2_SETUP_R_BUILD:
+    case R2_SETUP_R_MOVE:
+        return r2_earlier(limit, step_build(c, now));
+    default:
+        return limit;
+    }
+}

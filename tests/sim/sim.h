@@ -298,7 +298,7 @@ void sim_faults_rest(struct sim *s); /* traffic is over: those that still wait f
 /* ---- a run ---- */
 
 struct sim_stats {
-    uint64_t runs, failed, messages, events, switches, settled, replayed;
+    uint64_t runs, failed, messages, events, switches, soft, replayed;
     uint64_t longest_stall_ns, virtual_ns;
     uint64_t faults[SIM_F_KINDS];
     uint64_t oob_lost, oob_dup, oob_reordered, oob_outages, ghosts;

@@ -36,7 +36,7 @@ static void stats_add(struct sim_stats *to, const struct sim_stats *s)
     to->messages += s->messages;
     to->events += s->events;
     to->switches += s->switches;
-    to->settled += s->settled;
+    to->soft += s->soft;
     to->replayed += s->replayed;
     to->virtual_ns += s->virtual_ns;
     if (s->longest_stall_ns > to->longest_stall_ns)

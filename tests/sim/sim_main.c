@@ -69,10 +69,11 @@ static uint64_t number(const char *option, const char *text, uint64_t max)
 
 static void class_print(int c, const struct sim_stats *st)
 {
-    printf("%-8s %6llu schedules %5llu failed  %8llu messages  %5llu switches %6llu replays  stall %8.3f ms ",
+    printf("%-8s %6llu schedules %5llu failed  %8llu messages  %5llu switches %4llu soft fences %6llu replays  stall "
+           "%8.3f ms ",
            sim_classes[c].name, (unsigned long long)st->runs, (unsigned long long)st->failed,
-           (unsigned long long)st->messages, (unsigned long long)st->switches, (unsigned long long)st->replayed,
-           (double)st->longest_stall_ns / 1e6);
+           (unsigned long long)st->messages, (unsigned long long)st->switches, (unsigned long long)st->soft,
+           (unsigned long long)st->replayed, (double)st->longest_stall_ns / 1e6);
     for (int k = 0; k < SIM_F_KINDS; k++) {
         if (st->faults[k])
             printf(" %s %llu", sim_fault_kind_name(k), (unsigned long long)st->faults[k]);

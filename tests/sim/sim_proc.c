@@ -2,6 +2,8 @@
  * pleases. */
 #include "sim.h"
 
+#include "plugin/ib_transport/ib_path.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +15,20 @@ uint64_t sim_delay_draw(const struct sim_delay *d, struct fab_rng *r)
     return fab_rng_chance(r, d->rare_ppm) ? fab_rng_upto(r, d->rare) : fab_rng_upto(r, d->usual);
 }
 
+/* The plugin says each change of state in one line: that is where the summary has its numbers from. */
+static void log_count(struct sim *s, const char *msg)
+{
+    const char *settled = strstr(msg, " settled: ");
+    unsigned parts;
+
+    if (strstr(msg, " UP -> DOWN: ") && !strstr(msg, ib_fault_name(IB_FAULT_CLOSE)))
+        s->st.switches++;
+    if (strstr(msg, " -> FENCED: soft"))
+        s->st.soft++;
+    if (settled && sscanf(settled, " settled: %u parts", &parts) == 1)
+        s->st.replayed += parts;
+}
+
 static void log_sink(enum r2_log_level level, const char *file, int line, const char *msg)
 {
     struct sim *s = sim_now_running;
@@ -22,8 +38,7 @@ static void log_sink(enum r2_log_level level, const char *file, int line, const 
         return;
     snprintf(p->log[p->log_count++ % SIM_LOG_LINES], SIM_LOG_CHARS, "%10.3f us  p%d  %s",
              (double)fab_inproc_now(s->f) / 1e3, p->index, msg);
-    if (level <= R2_LOG_INFO && strstr(msg, "UP -> DOWN"))
-        s->st.switches++;
+    log_count(s, msg);
     if (sim_verbose)
         printf("%12.3f p%d %s\n", (double)fab_inproc_now(s->f) / 1e3, p->index, msg);
 }

@@ -51,7 +51,8 @@ static int end_waits(const struct sim_end *e)
 static void end_watch(struct sim_end *e, uint64_t now)
 {
     struct sim *s = e->conn->sim;
-    uint64_t limit = (uint64_t)s->p.give_up_ms * SIM_MS + 500 * SIM_MS, since = e->progress_at;
+    /* A process that was killed is given up when its host has refused for a second. */
+    uint64_t limit = (uint64_t)s->p.give_up_ms * SIM_MS + (s->p.kill ? 1500 : 500) * SIM_MS, since = e->progress_at;
 
     if (!end_waits(e) || (e->state == SIM_END_OPENING && now < e->conn->setup_at))
         return;

@@ -1,0 +1,54 @@
+/*
+ * The progress thread of a rank. It does what NCCL's proxy thread does with the plugin, and the copying and reducing that
+ * a GPU kernel would do, in pieces of at most one message so that the plugin is called often. It yields the processor
+ * when nothing moves and sleeps while there is nothing to run.
+ */
+#ifndef R2_PERF_ENGINE_H
+#define R2_PERF_ENGINE_H
+
+#include "tools/r2_perf/boot.h"
+#include "tools/r2_perf/trace.h"
+#include "tools/r2_perf/type.h"
+#include "tools/r2_perf/wire.h"
+
+struct engine_op {
+    enum type_id type;
+    enum type_redop redop;
+    int root;
+    size_t count;     /* param count */
+    char *send, *recv; /* this rank's buffers, offsets of in-place runs included */
+    uint64_t end_ns;  /* out: when the result was complete on this rank */
+};
+
+/* Where barriers stand between operations: nccl-tests' -z. */
+enum engine_blocking { ENGINE_FREE = 0, ENGINE_BARRIER = 1, ENGINE_WAIT = 2, ENGINE_BARRIER_UNTIMED = 3 };
+
+struct engine_batch {
+    struct engine_op *ops;
+    int n;
+    bool timed;       /* recorded in the trace */
+    bool clock_start; /* the trace starts with this batch */
+    enum engine_blocking blocking;
+    int agg;         /* operations per iteration */
+    void (*started)(void *arg, uint64_t start_ns); /* called once the batch has begun, on the progress thread; or NULL */
+    void *started_arg;
+    uint64_t start_ns, end_ns; /* out: from the barrier before the first to the end of the last */
+    uint64_t excluded_ns;      /* out: part of that which does not count as time */
+};
+
+struct engine;
+
+/* Start the thread over @wire's connections. NULL when there are no threads. Caller closes, before wire_close. */
+struct engine *engine_open(struct wire *wire, struct trace *trace);
+void engine_close(struct engine *e);
+
+/*
+ * Run the batch on all ranks: the same batches in the same order everywhere. Blocks until the results are complete and
+ * the plugin holds nothing any more. 0, or -1 once the run has failed. Thread: main.
+ */
+int engine_run(struct engine *e, struct engine_batch *batch);
+
+/* Messages whose size was not the sender's, so far; @first describes the first. While no batch runs. */
+uint64_t engine_mismatches_get(const struct engine *e, const char **first);
+
+#endif

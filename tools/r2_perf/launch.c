@@ -1,0 +1,324 @@
+#include "tools/r2_perf/launch.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tools/r2_perf/util.h"
+#include "tools/r2_perf/watch.h"
+
+/* After the first bad end, the other ranks get this long to report and go. */
+#define LAUNCH_GRACE_S 6
+
+extern char **environ;
+
+struct launch_child {
+    pid_t pid; /* 0: ended */
+    int code;  /* exit code once ended */
+};
+
+struct launch {
+    const struct opts *o;
+    int nranks, listen_fd, board_fd, port;
+    uint64_t key;
+    char self[PATH_MAX], softfab[PATH_MAX + 16], fabric[128];
+    bool use_fabric, own_fabric;
+    struct board *board;
+    struct launch_child children[BOOT_RANKS_MAX];
+    int alive;
+    uint64_t kill_at;  /* 0: all is well */
+    sigset_t signals, before;
+};
+
+/* Run the fabric's command and wait for it; its exit status, -1 when it could not be run. */
+static int launch_softfab_run(struct launch *l, char *const argv[], bool quiet)
+{
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attr;
+    sigset_t none;
+    pid_t pid;
+    int status = -1;
+    sigemptyset(&none);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_init(&attr);
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK);
+    posix_spawnattr_setsigmask(&attr, &none);
+    posix_spawn_file_actions_adddup2(&actions, 2, 1);
+    if (quiet) {
+        posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+        posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
+    }
+    int rc = posix_spawnp(&pid, l->softfab, &actions, &attr, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attr);
+    if (rc != 0) {
+        fprintf(stderr, "r2_perf: %s cannot be run: %s\n", l->softfab, strerror(rc));
+        return -1;
+    }
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+static int launch_fabric_up(struct launch *l)
+{
+    char hosts[16], nics[16];
+    char *status[] = {l->softfab, "status", "--name", l->fabric, NULL};
+    char *up[16] = {l->softfab, "up", "--name", l->fabric, "--hosts", hosts, "--nics", nics};
+    int n = 8;
+    snprintf(hosts, sizeof(hosts), "%d", l->o->hosts);
+    snprintf(nics, sizeof(nics), "%d", l->o->nics);
+    if (l->o->fabric && launch_softfab_run(l, status, true) == 0) {
+        return 0;
+    }
+    if (!l->o->nics) {
+        fprintf(stderr, "r2_perf: there is no fabric %s; give --nics N to start one\n", l->fabric);
+        return -1;
+    }
+    if (l->o->rate) {
+        up[n++] = "--rate";
+        up[n++] = (char *)l->o->rate;
+    }
+    if (l->o->latency) {
+        up[n++] = "--latency";
+        up[n++] = (char *)l->o->latency;
+    }
+    int rc = launch_softfab_run(l, up, false);
+    if (rc != 0) {
+        fprintf(stderr, "r2_perf: 'softfab up --name %s' ended with status %d\n", l->fabric, rc);
+        return -1;
+    }
+    l->own_fabric = true;
+    return 0;
+}
+
+static void launch_fabric_down(struct launch *l)
+{
+    char *down[] = {l->softfab, "down", "--name", l->fabric, NULL};
+    if (l->own_fabric && launch_softfab_run(l, down, false) != 0) {
+        fprintf(stderr, "r2_perf: 'softfab down --name %s' did not succeed\n", l->fabric);
+    }
+}
+
+static int launch_paths_set(struct launch *l)
+{
+    ssize_t n = readlink("/proc/self/exe", l->self, sizeof(l->self) - 1);
+    if (n <= 0) {
+        return -1;
+    }
+    l->self[n] = '\0';
+    if (l->o->softfab) {
+        snprintf(l->softfab, sizeof(l->softfab), "%s", l->o->softfab);
+    } else {
+        snprintf(l->softfab, sizeof(l->softfab), "%.*s/softfab", (int)(strrchr(l->self, '/') - l->self), l->self);
+    }
+    l->use_fabric = l->o->fabric || l->o->nics;
+    if (l->o->fabric) {
+        snprintf(l->fabric, sizeof(l->fabric), "%s", l->o->fabric);
+    } else {
+        snprintf(l->fabric, sizeof(l->fabric), "r2perf%d", (int)getpid());
+    }
+    return 0;
+}
+
+/* What ranks need to find each other: a socket that already listens, so that nobody has to wait for rank 0. */
+static int launch_meeting_open(struct launch *l)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof(at);
+    l->listen_fd = socket(AF_INET, SOCK_STREAM, 0);
+    l->board_fd = board_create();
+    if (l->listen_fd < 0 || l->board_fd < 0 || bind(l->listen_fd, (struct sockaddr *)&at, sizeof(at)) != 0 ||
+        listen(l->listen_fd, BOOT_RANKS_MAX) != 0 || getsockname(l->listen_fd, (struct sockaddr *)&at, &n) != 0 ||
+        getrandom(&l->key, sizeof(l->key), 0) != sizeof(l->key)) {
+        return -1;
+    }
+    l->port = ntohs(at.sin_port);
+    l->board = board_map(l->board_fd);
+    return l->board ? 0 : -1;
+}
+
+/* In the child: become the rank. Does not return. */
+static void launch_child_exec(struct launch *l, int rank, pid_t parent)
+{
+    char place[160], host[16];
+    char **argv = util_mem_alloc((size_t)l->o->argc + 16, sizeof(*argv));
+    int n = 0, h = rank / l->o->ranks_per_host;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) {
+        _exit(PERF_INTERNAL); /* it died before it could take us along */
+    }
+    setpgid(0, 0);
+    sigprocmask(SIG_SETMASK, &l->before, NULL);
+    snprintf(host, sizeof(host), "%d", h);
+    snprintf(place, sizeof(place), "%d:%d:%d:%d:%d:%d:%d:%llu", rank, l->nranks, h, rank % l->o->ranks_per_host,
+             l->listen_fd, l->board_fd, l->port, (unsigned long long)l->key);
+    setenv("R2_PERF_CHILD", place, 1);
+    if (l->use_fabric) {
+        char *wrap[] = {l->softfab, "exec", "--host", host, "--name", l->fabric, "--"};
+        setenv("R2_PERF_FABRIC", l->fabric, 1);
+        setenv("R2_PERF_SOFTFAB", l->softfab, 1);
+        for (size_t i = 0; i < sizeof(wrap) / sizeof(wrap[0]); i++) {
+            argv[n++] = wrap[i];
+        }
+    }
+    argv[n++] = l->self;
+    for (int i = 1; i < l->o->argc; i++) {
+        argv[n++] = l->o->argv[i];
+    }
+    bool given = false;
+    for (int i = 1; i < l->o->argc; i++) {
+        given = given || algo_op_find(l->o->argv[i]) == l->o->op;
+    }
+    if (!given) { /* the operation came from the name we were called by, which exec loses */
+        argv[n++] = (char *)algo_info_get(l->o->op)->name;
+    }
+    execvp(argv[0], argv);
+    fprintf(stderr, "r2_perf: %s: %s\n", argv[0], strerror(errno));
+    _exit(127);
+}
+
+static int launch_children_start(struct launch *l)
+{
+    pid_t parent = getpid();
+    fflush(NULL);
+    for (int r = 0; r < l->nranks; r++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            launch_child_exec(l, r, parent);
+        }
+        if (pid < 0) {
+            fprintf(stderr, "r2_perf: fork: %s\n", strerror(errno));
+            return -1;
+        }
+        setpgid(pid, pid);
+        l->children[r] = (struct launch_child){.pid = pid};
+        l->alive++;
+    }
+    close(l->listen_fd);
+    return 0;
+}
+
+static void launch_children_kill(struct launch *l, int sig)
+{
+    for (int r = 0; r < l->nranks; r++) {
+        if (l->children[r].pid > 0) {
+            kill(-l->children[r].pid, sig);
+        }
+    }
+}
+
+/* One rank has ended with wait status @status. */
+static void launch_child_note(struct launch *l, int rank, int status)
+{
+    struct launch_child *c = &l->children[rank];
+    char text[200];
+    int sig = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status) > 128 ? WEXITSTATUS(status) - 128 : 0;
+    bool expected = l->kill_at != 0;
+    snprintf(text, sizeof(text), "rank %d (process %d on h%d) ", rank, (int)c->pid, rank / l->o->ranks_per_host);
+    size_t n = strlen(text);
+    c->pid = 0;
+    c->code = sig ? PERF_NET : WEXITSTATUS(status);
+    l->alive--;
+    if (c->code == PERF_OK) {
+        return;
+    }
+    if (sig) {
+        snprintf(text + n, sizeof(text) - n, "was killed by signal %d (%s)", sig, strsignal(sig));
+    } else {
+        snprintf(text + n, sizeof(text) - n, "ended with exit code %d", c->code);
+    }
+    bool told = c->code == PERF_RESULT || c->code == PERF_USAGE || (!sig && rank == 0);
+    if (!expected && !told) {
+        board_error_post(l->board, c->code == 127 ? PERF_INTERNAL : PERF_NET, text);
+    }
+    if (!expected && c->code != PERF_RESULT) {
+        l->kill_at = util_now_ns() + LAUNCH_GRACE_S * UTIL_NS_PER_S;
+    }
+}
+
+static void launch_children_reap(struct launch *l)
+{
+    int status;
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+        for (int r = 0; r < l->nranks; r++) {
+            if (l->children[r].pid == pid) {
+                launch_child_note(l, r, status);
+            }
+        }
+    }
+}
+
+/* Wait for signals: a child's end, a request to stop, or the time when patience is over. */
+static void launch_children_wait(struct launch *l)
+{
+    while (l->alive > 0) {
+        uint64_t now = util_now_ns();
+        struct timespec wait = {.tv_sec = 3600};
+        if (l->kill_at) {
+            uint64_t left = l->kill_at > now ? l->kill_at - now : 0;
+            wait = (struct timespec){(time_t)(left / UTIL_NS_PER_S), (long)(left % UTIL_NS_PER_S)};
+        }
+        int sig = sigtimedwait(&l->signals, NULL, &wait);
+        if (sig == SIGINT || sig == SIGTERM) {
+            board_error_post(l->board, PERF_INTERNAL, sig == SIGINT ? "interrupted" : "terminated");
+            launch_children_kill(l, SIGKILL);
+            l->kill_at = util_now_ns() + UTIL_NS_PER_S;
+        }
+        launch_children_reap(l);
+        if (l->kill_at && util_now_ns() >= l->kill_at) {
+            launch_children_kill(l, SIGKILL);
+            l->kill_at = util_now_ns() + UTIL_NS_PER_S;
+        }
+    }
+}
+
+static int launch_result_get(struct launch *l)
+{
+    if (board_error_seen(l->board)) {
+        watch_error_print(l->board);
+        return l->board->code;
+    }
+    for (int r = 0; r < l->nranks; r++) {
+        if (l->children[r].code) {
+            return l->children[r].code;
+        }
+    }
+    return PERF_OK;
+}
+
+int launch_run(const struct opts *o)
+{
+    struct launch *l = util_mem_alloc(1, sizeof(*l));
+    l->o = o;
+    l->nranks = o->hosts * o->ranks_per_host;
+    sigemptyset(&l->signals);
+    sigaddset(&l->signals, SIGCHLD);
+    sigaddset(&l->signals, SIGINT);
+    sigaddset(&l->signals, SIGTERM);
+    sigprocmask(SIG_BLOCK, &l->signals, &l->before);
+    int code = PERF_INTERNAL;
+    if (launch_paths_set(l) != 0 || launch_meeting_open(l) != 0) {
+        fprintf(stderr, "r2_perf: cannot prepare the start of ranks: %s\n", strerror(errno));
+    } else if (!l->use_fabric || launch_fabric_up(l) == 0) {
+        if (launch_children_start(l) != 0) {
+            launch_children_kill(l, SIGKILL);
+        }
+        launch_children_wait(l);
+        code = launch_result_get(l);
+        launch_fabric_down(l);
+    }
+    free(l);
+    return code;
+}

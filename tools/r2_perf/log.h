@@ -1,0 +1,23 @@
+/*
+ * The logger handed to the plugin, with NCCL's levels and line format. Lines go to stderr, or to NCCL_DEBUG_FILE.
+ * Also remembers what the report needs: the last warning, and how many lines told of a path that went down.
+ */
+#ifndef R2_PERF_LOG_H
+#define R2_PERF_LOG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Read NCCL_DEBUG, NCCL_DEBUG_SUBSYS and NCCL_DEBUG_FILE. @host: printed on each line (copied). Once, before others. */
+void log_setup(const char *host);
+
+/* For struct abi_net init: any thread; takes a mutex and may block in write. */
+void log_line_write(int level, unsigned long flags, const char *file, int line, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+
+/* Copy the text of the last WARN, empty when there was none. Any thread. */
+void log_warning_get(char *text, size_t bytes);
+/* Lines seen so far that contain both "NET/R2" and "DOWN", whatever level was printed. Any thread. */
+uint64_t log_failovers_count(void);
+
+#endif

@@ -1,0 +1,56 @@
+/*
+ * The command line: nccl-tests' options with nccl-tests' meaning, and our own. One table of rows gives parsing, limits
+ * and help. What nccl-tests has and a CPU cannot do is refused by name, never ignored.
+ */
+#ifndef R2_PERF_OPTS_H
+#define R2_PERF_OPTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "tools/r2_perf/algo.h"
+
+#define OPTS_FAULTS_MAX 32
+
+struct opts_fault {
+    uint64_t at_ns;    /* since the clock of the watched size started */
+    const char *what;  /* for softfab, or a shell command */
+    bool command;      /* a shell command */
+};
+
+struct opts {
+    enum algo_op op;
+    size_t min_bytes, max_bytes, step_bytes;
+    int step_factor, iters, agg, warmup, cycles, check;
+    int type, redop; /* -1: all */
+    int root_rank, blocking, average, timestamps, unalign, per_iter, per_skip;
+    uint64_t timeout_ns, duration_ns; /* duration 0: by iterations */
+    const char *json, *plot;
+
+    int hosts, ranks_per_host, nics, channels; /* channels 0: one per NIC */
+    bool hosts_given;
+    const char *fabric, *softfab, *rate, *latency;
+    size_t buffer_bytes, pair_bytes, batch_bytes;
+    bool intra_net, flush, unload, stats, fault_optional;
+    bool out_of_place, in_place;
+    struct opts_fault faults[OPTS_FAULTS_MAX];
+    int nfaults;
+    uint64_t interval_ns;
+    const char *root_address, *rendezvous;
+
+    bool help;
+    int argc;
+    char **argv;
+};
+
+/*
+ * Fill @o from the command line and, for NCCL_BUFFSIZE, NCCL_P2P_NET_CHUNKSIZE and R2_PERF_ROOT, the environment.
+ * Strings point into argv, which must stay. 0, or -1 with one line in @error that names the option.
+ */
+int opts_parse(struct opts *o, int argc, char **argv, char *error, size_t error_bytes);
+/* Usage and all options. */
+void opts_help_print(FILE *f);
+
+#endif

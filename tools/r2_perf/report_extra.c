@@ -1,0 +1,210 @@
+/* The lines after nccl-tests' own, and the JSON key r2. */
+#include "tools/r2_perf/report.h"
+
+#include <math.h>
+
+#include "tools/r2_perf/util.h"
+
+static double report_ms(uint64_t ns)
+{
+    return (double)ns / 1e6;
+}
+
+static double report_s(uint64_t ns)
+{
+    return (double)ns / 1e9;
+}
+
+static void report_gap_print(const char *what, const struct trace_gap *g)
+{
+    if (g->len_ns) {
+        printf("# r2 %s %.2f ms, rank %d to %d, channel %d, until %.3f s\n", what, report_ms(g->len_ns), g->rank, g->peer,
+               g->channel, report_s(g->end_ns));
+    } else {
+        printf("# r2 %s less than %.1f ms\n", what, report_ms(TRACE_GAP_MIN_NS));
+    }
+}
+
+/* A rate that may be unknown. */
+static const char *report_rate_text(double rate, char *text, size_t bytes)
+{
+    if (isnan(rate)) {
+        snprintf(text, bytes, "unknown");
+    } else {
+        snprintf(text, bytes, "%.4g", rate);
+    }
+    return text;
+}
+
+static void report_fault_print(const struct fault_event *e, int i)
+{
+    if (!e->fired) {
+        printf("# r2 fault %d at %.3f s not fired: %s\n", i + 1, report_s(e->spec->at_ns), e->spec->what);
+    } else if (e->status != 0) {
+        printf("# r2 fault %d at %.3f s ended with status %d: %s\n", i + 1, report_s(e->fired_ns), e->status,
+               e->spec->what);
+    } else {
+        printf("# r2 fault %d at %.3f s (command took %.1f ms): %s\n", i + 1, report_s(e->fired_ns),
+               report_ms(e->took_ns), e->spec->what);
+    }
+}
+
+static void report_rates_print(const struct timeline *t)
+{
+    char before[32], during[32], after[32];
+    report_rate_text(t->before, before, sizeof(before));
+    report_rate_text(t->during, during, sizeof(during));
+    report_rate_text(t->after, after, sizeof(after));
+    if (t->nfaults == 0) {
+        printf("# r2 busbw %s GB/s\n", before);
+        return;
+    }
+    printf("# r2 busbw before %s during %s after %s GB/s", before, during, after);
+    if (t->before > 0 && !isnan(t->after)) {
+        printf(", after is %.1f %% of before", t->after / t->before * 100);
+    }
+    printf(" (during: first fault to %.1f s after the last)\n", report_s(TIMELINE_SETTLE_NS));
+}
+
+static void report_timeline_print(const struct timeline *t)
+{
+    char name[48];
+    for (int i = 0; i < t->nfaults; i++) {
+        snprintf(name, sizeof(name), "stall after fault %d:", i + 1);
+        report_gap_print(name, &t->faults[i].stall);
+    }
+    report_gap_print(t->nfaults ? "longest stall before any fault:" : "longest stall:", &t->stall_before);
+    printf("# r2 nothing moved on any rank for at most %.2f ms\n", report_ms(t->stopped.len_ns));
+    report_rates_print(t);
+    printf("# r2 failovers seen: %llu on %d ranks\n", (unsigned long long)t->failovers, t->failover_ranks);
+    for (size_t i = 0; i < t->n; i++) {
+        char rate[32];
+        printf("# r2 at %.3f s busbw %s GB/s\n", report_s((i + 1) * t->interval_ns),
+               report_rate_text(t->busbw[i], rate, sizeof(rate)));
+    }
+}
+
+static void report_gap_json(struct json *j, const char *key, const struct trace_gap *g, bool of_connection)
+{
+    json_object_start(j, key);
+    json_real_put(j, "ms", report_ms(g->len_ns));
+    json_real_put(j, "until_s", report_s(g->end_ns));
+    if (of_connection && g->len_ns) {
+        json_int_put(j, "rank", g->rank);
+        json_int_put(j, "peer", g->peer);
+        json_int_put(j, "channel", g->channel);
+    }
+    json_object_end(j);
+}
+
+static const struct trace_gap *report_fault_stall(const struct timeline *t, const struct fault_event *e)
+{
+    for (int i = 0; i < t->nfaults; i++) {
+        if (t->faults[i].event.spec == e->spec) {
+            return &t->faults[i].stall;
+        }
+    }
+    return NULL;
+}
+
+static void report_faults_json(struct json *j, const struct report_extra *x)
+{
+    json_list_start(j, "faults");
+    for (int i = 0; i < x->nevents; i++) {
+        const struct fault_event *e = &x->events[i];
+        const struct trace_gap *stall = x->timeline ? report_fault_stall(x->timeline, e) : NULL;
+        json_object_start(j, NULL);
+        json_text_put(j, "what", e->spec->what);
+        json_text_put(j, "kind", e->spec->command ? "command" : "fabric");
+        json_real_put(j, "planned_s", report_s(e->spec->at_ns));
+        json_bool_put(j, "fired", e->fired);
+        if (e->fired) {
+            json_real_put(j, "fired_s", report_s(e->fired_ns));
+            json_real_put(j, "took_ms", report_ms(e->took_ns));
+            json_int_put(j, "status", e->status);
+        }
+        if (stall) {
+            report_gap_json(j, "stall", stall, true);
+        }
+        json_object_end(j);
+    }
+    json_list_end(j);
+}
+
+static void report_timeline_json(struct json *j, const struct timeline *t)
+{
+    report_gap_json(j, "stall", &t->stall, true);
+    report_gap_json(j, "stall_before_faults", &t->stall_before, true);
+    report_gap_json(j, "all_stopped", &t->stopped, false);
+    json_object_start(j, "busbw");
+    json_real_put(j, "before", t->before);
+    json_real_put(j, "during", t->during);
+    json_real_put(j, "after", t->after);
+    json_real_put(j, "after_over_before", t->before > 0 ? t->after / t->before : NAN);
+    json_object_end(j);
+    json_object_start(j, "failovers");
+    json_int_put(j, "lines", (int64_t)t->failovers);
+    json_int_put(j, "ranks", t->failover_ranks);
+    json_object_end(j);
+    json_object_start(j, "timeline");
+    json_real_put(j, "interval_ms", report_ms(t->interval_ns));
+    json_list_start(j, "points");
+    for (size_t i = 0; i < t->n; i++) {
+        json_object_start(j, NULL);
+        json_real_put(j, "t_s", report_s(i * t->interval_ns));
+        json_real_put(j, "busbw", t->busbw[i]);
+        json_real_put(j, "timed_share", t->active[i]);
+        json_object_end(j);
+    }
+    json_list_end(j);
+    json_object_end(j);
+}
+
+static void report_extra_json(struct report *r, const struct report_extra *x)
+{
+    struct json *j = &r->json;
+    json_object_start(j, "r2");
+    json_text_put(j, "schema", "r2_perf/1");
+    json_text_put(j, "plugin", x->plugin_name);
+    json_text_put(j, "plugin_path", x->plugin_path);
+    json_int_put(j, "plugin_abi", 8);
+    json_int_put(j, "nranks", x->nranks);
+    json_int_put(j, "hosts", x->forked ? r->o->hosts : 0);
+    json_int_put(j, "nics", x->devices);
+    json_int_put(j, "channels", x->channels);
+    json_int_put(j, "buffer_bytes", (int64_t)r->o->buffer_bytes);
+    json_text_put(j, "intra", r->o->intra_net ? "net" : "shm");
+    json_int_put(j, "checked_operations", (int64_t)x->checked);
+    json_int_put(j, "wrong", (int64_t)x->wrong);
+    json_int_put(j, "wrong_sizes", (int64_t)x->mismatches);
+    json_int_put(j, "watched_size", (int64_t)x->watched_size);
+    report_faults_json(j, x);
+    if (x->timeline) {
+        report_timeline_json(j, x->timeline);
+    }
+    json_object_end(j);
+}
+
+void report_extra_print(struct report *r, const struct report_extra *x, bool print)
+{
+    if (x->mismatches) {
+        printf("# r2 %llu messages of a wrong size: FAILED; the first %s\n", (unsigned long long)x->mismatches,
+               x->mismatch);
+    }
+    if (print) {
+        printf("# r2 plugin %s, %d NICs, %d channels; watched size %zu\n", x->plugin_name, x->devices, x->channels,
+               x->watched_size);
+        printf("# r2 checked %llu operations, %llu elements wrong\n", (unsigned long long)x->checked,
+               (unsigned long long)x->wrong);
+        for (int i = 0; i < x->nevents; i++) {
+            report_fault_print(&x->events[i], i);
+        }
+        if (x->timeline) {
+            report_timeline_print(x->timeline);
+        }
+    }
+    fflush(stdout);
+    if (r->has_json) {
+        report_extra_json(r, x);
+    }
+}

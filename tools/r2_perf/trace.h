@@ -1,0 +1,50 @@
+/*
+ * What happened over time in one rank: bytes delivered per interval, times in which something that had work made no
+ * progress. Recorded by the progress thread while a timed stretch runs; times are ns since trace_clock_start.
+ * Thread: the progress thread records; the main thread reads while the progress thread is idle. Nothing blocks.
+ */
+#ifndef R2_PERF_TRACE_H
+#define R2_PERF_TRACE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Pauses shorter than this are not kept one by one. */
+#define TRACE_GAP_MIN_NS 100000ull
+
+/* One pause: from end_ns - len_ns to end_ns. rank and peer name the connection; peer -1: all of the rank's. */
+struct trace_gap {
+    uint64_t end_ns, len_ns;
+    int32_t rank, peer, channel, pad;
+};
+
+struct trace_gaps {
+    struct trace_gap *list;
+    size_t n, room;
+    uint64_t min_ns; /* shorter ones are not kept */
+};
+
+struct trace {
+    bool on;
+    int rank;
+    uint64_t t0, interval_ns;
+    uint64_t *bytes, *active; /* per interval: bytes delivered to this rank; ns in which a timed stretch ran */
+    size_t nbins, room;
+    uint64_t active_since, last_progress; /* absolute; 0: no stretch is running */
+    struct trace_gaps conn_gaps, rank_gaps;
+};
+
+void trace_init(struct trace *s, int rank, uint64_t interval_ns);
+void trace_free(struct trace *s);
+/* Time zero is now, and from now on things are recorded. */
+void trace_clock_start(struct trace *s, uint64_t now);
+/* A timed stretch starts or ends. */
+void trace_stretch_start(struct trace *s, uint64_t now);
+void trace_stretch_stop(struct trace *s, uint64_t now);
+/* @bytes arrived and were taken. */
+void trace_bytes_add(struct trace *s, uint64_t now, size_t bytes);
+/* A connection finished a message; it had work without progress since @since. */
+void trace_conn_note(struct trace *s, uint64_t since, uint64_t now, int peer, int channel);
+
+#endif

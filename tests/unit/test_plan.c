@@ -1,0 +1,238 @@
+#include <check.h>
+#include <stdlib.h>
+
+#include "failover/fo_life.h"
+#include "failover/fo_proto.h"
+#include "ib_transport/ib_wire.h"
+#include "r2_plan.h"
+
+static void check_cut(const struct r2_cut *c, uint32_t size, uint32_t max)
+{
+    uint32_t off = 0;
+
+    ck_assert_int_ge(c->nparts, 1);
+    ck_assert_int_le(c->nparts, R2_MAX_PARTS);
+    for (int k = 0; k < c->nparts; k++) {
+        ck_assert_uint_eq(c->off[k], off);
+        ck_assert_uint_eq(c->off[k] % R2_CUT_ALIGN, 0);
+        ck_assert_uint_le(c->len[k], max);
+        ck_assert(c->len[k] > 0 || (size == 0 && c->nparts == 1));
+        off += c->len[k];
+    }
+    ck_assert_uint_eq(off, size);
+}
+
+START_TEST(every_cut_covers_the_message)
+{
+    struct r2_cut c;
+
+    srandom(7);
+    for (int i = 0; i < 20000; i++) {
+        struct r2_plan plan = {.n = (uint8_t)(1 + random() % 8)};
+        uint32_t size = (uint32_t)(random() % (i % 2 ? 300000 : 2000)), eligible = 0;
+
+        for (int p = 0; p < plan.n; p++) {
+            plan.path[p] = (uint8_t)p;
+            plan.weight[p] = (uint32_t)(1 + random() % 100);
+            eligible |= (uint32_t)(random() % 3 != 0) << p;
+        }
+        eligible |= 1u << (random() % plan.n);
+        r2_plan_cut(&plan, eligible, size, 4096, 1u << 30, &c);
+        check_cut(&c, size, 1u << 30);
+        for (int k = 0; k < c.nparts && plan.n > 1; k++) {
+            ck_assert(eligible & (1u << c.path[k]));
+        }
+        ck_assert(size >= 4096 || c.nparts == 1);
+    }
+}
+END_TEST
+
+START_TEST(large_parts_are_cut_to_the_port_limit)
+{
+    struct r2_plan plan = {.n = 1, .path = {3}, .weight = {1}};
+    struct r2_cut c;
+
+    r2_plan_cut(&plan, ~0u, 100u << 20, 65536, 8u << 20, &c);
+    check_cut(&c, 100u << 20, 8u << 20);
+    ck_assert_int_eq(c.nparts, 13);
+    ck_assert_int_eq(c.path[12], 3);
+    r2_plan_cut(&plan, ~0u, 1u << 30, 65536, 1u << 30, &c);
+    ck_assert_int_eq(c.nparts, 1);
+}
+END_TEST
+
+START_TEST(small_messages_rotate_by_weight)
+{
+    struct r2_plan plan = {.n = 3, .path = {0, 1, 2}, .weight = {1, 2, 5}};
+    int count[3] = {0};
+    struct r2_cut c;
+
+    for (int i = 0; i < 800; i++) {
+        r2_plan_cut(&plan, 7, 100, 65536, 1u << 30, &c);
+        count[c.path[0]]++;
+    }
+    ck_assert_int_eq(count[0], 100);
+    ck_assert_int_eq(count[1], 200);
+    ck_assert_int_eq(count[2], 500);
+}
+END_TEST
+
+START_TEST(weights_decide_the_shares)
+{
+    struct r2_plan plan = {.n = 2, .path = {0, 1}, .weight = {1, 3}};
+    struct r2_cut c;
+
+    r2_plan_cut(&plan, 3, 1 << 20, 65536, 1u << 30, &c);
+    ck_assert_int_eq(c.nparts, 2);
+    ck_assert_uint_eq(c.len[0], 1 << 18);
+    ck_assert_uint_eq(c.len[1], 3 << 18);
+}
+END_TEST
+
+START_TEST(immediate_round_trip)
+{
+    for (uint32_t i = 0; i < 5000; i++) {
+        uint64_t seq = i * 7919u;
+        struct ib_imm m = ib_imm_unpack(ib_imm_pack(seq, i % 16, 1 + i % 16, IB_IMM_DATA, i));
+
+        ck_assert_uint_eq(m.seq, seq & 0xffff);
+        ck_assert_uint_eq(m.k, i % 16);
+        ck_assert_uint_eq(m.nparts, 1 + i % 16);
+        ck_assert_uint_eq(m.life, i & 63);
+    }
+}
+END_TEST
+
+START_TEST(a_torn_cts_is_not_taken)
+{
+    struct ib_cts a = {.seq = 5, .addr = 0x1234, .size = 100, .tag = 7, .rkey = {1, 2}, .n = 1}, b = a, zero = {0};
+
+    a.check = ib_cts_check(&a);
+    ck_assert(ib_cts_valid(&a, 5));
+    ck_assert(!ib_cts_valid(&a, 6));
+    ck_assert(!ib_cts_valid(&zero, 0));
+    b.addr = 0x9999;
+    b.check = ib_cts_check(&b);
+    for (size_t cutpoint = 8; cutpoint < 64; cutpoint += 8) { /* the first bytes of b over a */
+        struct ib_cts t = a;
+
+        memcpy(&t, &b, cutpoint);
+        ck_assert_int_eq(ib_cts_valid(&t, 5), cutpoint < 16);
+    }
+}
+END_TEST
+
+START_TEST(lives_only_go_one_way)
+{
+    for (int from = 0; from < FO_STATE_COUNT; from++) {
+        for (int to = 0; to < FO_STATE_COUNT; to++) {
+            enum fo_state s = (enum fo_state)from;
+            int moved = fo_life_move(&s, (enum fo_state)to);
+
+            ck_assert_int_eq(moved, s != (enum fo_state)from);
+            ck_assert(!moved || to > from);
+        }
+    }
+}
+END_TEST
+
+static union fo_body in, out;
+
+static int round_trip(enum fo_type type)
+{
+    uint8_t buf[FO_MAX_RECORD];
+    const char *why = NULL;
+    size_t n = fo_pack(type, &in, buf, sizeof(buf));
+    struct r2_reader r = {.p = buf, .end = buf + n};
+
+    memset(&out, 0xee, sizeof(out));
+    ck_assert_uint_gt(n, 0);
+    for (size_t cutlen = 1; cutlen < n; cutlen++) { /* every truncation is refused */
+        struct r2_reader t = {.p = buf, .end = buf + cutlen};
+
+        ck_assert_int_eq(fo_unpack(&t, &out, &why), -1);
+    }
+    ck_assert_int_eq(fo_unpack(&r, &out, &why), type);
+    return fo_unpack(&r, &out, &why) == 0;
+}
+
+START_TEST(records_round_trip)
+{
+    memset(&in, 0, sizeof(in));
+    in.fenced = (struct fo_fenced){.dst = 9, .src = 8, .life = 7, .path = 6, .flags = 5, .n = 256, .acked = 1ull << 40, .base = 77};
+    in.fenced.mask[255] = 0xabcd;
+    ck_assert(round_trip(FO_MSG_FENCED));
+    ck_assert_uint_eq(out.fenced.acked, 1ull << 40);
+    ck_assert_uint_eq(out.fenced.mask[255], 0xabcd);
+
+    memset(&in, 0, sizeof(in));
+    in.req.nnics = IB_MAX_NICS;
+    in.req.dev = 3;
+    in.req.nic[31].rail = -2;
+    ck_assert(round_trip(FO_MSG_REQ));
+    ck_assert_int_eq(out.req.nic[31].rail, -2);
+
+    memset(&in, 0, sizeof(in));
+    in.down = (struct fo_down){.dst = 1, .src = 2, .life = 3, .path = 4, .reason = 5, .flags = 6, .wc_status = 12};
+    ck_assert(round_trip(FO_MSG_DOWN));
+    ck_assert_uint_eq(out.down.wc_status, 12);
+}
+END_TEST
+
+START_TEST(bad_records_are_refused)
+{
+    uint8_t buf[FO_MAX_RECORD];
+    const char *why;
+    size_t n;
+
+    memset(&in, 0, sizeof(in));
+    in.fenced.n = 3;
+    n = fo_pack(FO_MSG_FENCED, &in, buf, sizeof(buf));
+    buf[4 + 12] = 8; /* path */
+    ck_assert_int_eq(fo_unpack(&(struct r2_reader){.p = buf, .end = buf + n}, &out, &why), -1);
+    buf[4 + 12] = 7;
+    buf[4 + 14] = 0xff; /* n, beyond the record */
+    ck_assert_int_eq(fo_unpack(&(struct r2_reader){.p = buf, .end = buf + n}, &out, &why), -1);
+    srandom(3);
+    for (int i = 0; i < 100000; i++) { /* noise never gets past the ranges */
+        struct r2_reader r = {.p = buf, .end = buf + random() % 200};
+        int type;
+
+        for (int j = 0; j < 200; j++) {
+            buf[j] = (uint8_t)random();
+        }
+        buf[0] = (uint8_t)(random() % 16);
+        buf[1] = FO_PROTO_VERSION;
+        buf[3] = 0;
+        while ((type = fo_unpack(&r, &out, &why)) > 0) {
+            ck_assert(type != FO_MSG_DOWN || out.down.path < IB_MAX_PATHS);
+            ck_assert(type != FO_MSG_FENCED || out.fenced.n <= 256);
+            ck_assert(type != FO_MSG_NIC_DOWN || out.nic_down.nic < FO_MAX_NICS);
+        }
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("plan, wire, records");
+    TCase *t = tcase_create("pure");
+    SRunner *r;
+    int failed;
+
+    tcase_add_test(t, every_cut_covers_the_message);
+    tcase_add_test(t, large_parts_are_cut_to_the_port_limit);
+    tcase_add_test(t, small_messages_rotate_by_weight);
+    tcase_add_test(t, weights_decide_the_shares);
+    tcase_add_test(t, immediate_round_trip);
+    tcase_add_test(t, a_torn_cts_is_not_taken);
+    tcase_add_test(t, lives_only_go_one_way);
+    tcase_add_test(t, records_round_trip);
+    tcase_add_test(t, bad_records_are_refused);
+    suite_add_tcase(s, t);
+    r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -25,6 +25,8 @@ struct ib_verbs {
     int (*query_device)(struct ibv_context *ctx, struct ibv_device_attr *attr);
     int (*query_port)(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr); /* writes all of *attr */
     int (*query_gid)(struct ibv_context *ctx, uint8_t port, int index, union ibv_gid *gid);
+    int (*query_gid_ex)(struct ibv_context *ctx, uint32_t port, uint32_t index, struct ibv_gid_entry *entry, uint32_t flags,
+                        size_t entry_size);
     int (*get_async_event)(struct ibv_context *ctx, struct ibv_async_event *ev);
     void (*ack_async_event)(struct ibv_async_event *ev);
     struct ibv_pd *(*alloc_pd)(struct ibv_context *ctx);
@@ -50,7 +52,7 @@ struct ib_verbs {
 
 /*
  * Opens libibverbs.so.1 and fills @v. On failure returns -1 and writes the reason (what could not be opened, or which symbol is
- * missing) to @why. Optional calls (reg_mr_iova2, reg_dmabuf_mr) are NULL where the library is too old.
+ * missing) to @why. Optional calls (query_gid_ex, reg_mr_iova2, reg_dmabuf_mr) are NULL where the library is too old.
  * Thread: init only. Blocks: no. Frees: the library stays open until the process ends.
  */
 int ib_verbs_load(struct ib_verbs *v, char *why, size_t why_len);

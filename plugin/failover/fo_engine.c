@@ -202,6 +202,7 @@ __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p, const s
     }
     fp->why = *info;
     fp->down_since = now;
+    fp->acked_at_down = fc->rx ? fc->rx->ledger.acked : 0;
     fp->send_at = now;
     fp->interval = MS(cfg(fc)->t_repeat_ms);
     fc->switches++;
@@ -466,6 +467,15 @@ static void fence_after_bye(struct fo_conn *fc, uint64_t now)
     }
 }
 
+/* Whether the missing answer about (p) keeps the connection from going on: the channel's loss alone is no reason to end it. */
+static int stuck(const struct fo_conn *fc, int p)
+{
+    if (fc->tx) {
+        return ib_send_live_parts(fc->tx, p, fc->link->path[p].life) > 0;
+    }
+    return fc->rx->ledger.acked < fc->rx->ledger.rpost && fc->rx->ledger.acked == fc->path[p].acked_at_down;
+}
+
 static uint64_t give_up(struct fo_conn *fc, uint64_t now)
 {
     uint64_t limit = MS(cfg(fc)->t_give_up_ms), next = UINT64_MAX;
@@ -490,7 +500,7 @@ static uint64_t give_up(struct fo_conn *fc, uint64_t now)
     for (int p = 0; p < fc->link->npaths; p++) {
         const struct fo_path *fp = &fc->path[p];
 
-        if (!unanswered(fc, p)) {
+        if (!unanswered(fc, p) || !stuck(fc, p)) {
             continue;
         }
         if (now - fp->down_since >= limit) {

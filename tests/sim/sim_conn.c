@@ -109,8 +109,12 @@ static void end_open(struct sim_end *e)
         sim_end_fail(e, e->sender ? "connect" : "accept", st);
         return;
     }
-    if (!e->comm)
+    if (!e->comm) {
+        /* Nothing tells a listener that the process it waits for will never come: whoever started the job does. */
+        if (!e->sender && c->s.proc->dead)
+            sim_end_close(e);
         return;
+    }
     sim_trace(c->sim, "conn %d %c: open", c->index, e->sender ? 'S' : 'R');
     if (!e->sender) {
         r2_net_close_listen(c->listen);
@@ -129,7 +133,7 @@ void sim_conn_open_turn(struct sim_end *e)
 
     if (e->state == SIM_END_OPENING) {
         end_open(e);
-        if (e->state == SIM_END_CLOSING)
+        if (e->state == SIM_END_CLOSING || e->state == SIM_END_CLOSED)
             return;
         sim_end_schedule(e, now + 2 * SIM_US + sim_delay_draw(&s->p.app, &e->rng) * 4);
         return;

@@ -103,6 +103,8 @@ static void start(struct fab_qp *qp, struct fab_wqe *w)
 /* Whether the work request @w at sq_cur may put a packet on the wire now; starts it when it is new. */
 static bool may_send(struct fab_qp *qp, struct fab_wqe *w)
 {
+    uint32_t next;
+
     if (w->local_error)
         return false;
     if (!w->npkts) {
@@ -119,7 +121,9 @@ static bool may_send(struct fab_qp *qp, struct fab_wqe *w)
             fab_qp_req_fail(qp, w->local_error);
         return !w->local_error;
     }
-    return fab_psn_diff(fab_psn_add(w->psn, qp->cur_pkt), qp->una_psn) < qp->nic->cfg.window;
+    /* A read that is asked for again begins at the first response that is missing. */
+    next = fab_psn_add(w->psn, w->opcode == IBV_WR_RDMA_READ ? w->rd_got : qp->cur_pkt);
+    return fab_psn_diff(next, qp->una_psn) < qp->nic->cfg.window;
 }
 
 static bool gather(struct fab_qp *qp, const struct fab_wqe *w, uint64_t off, uint32_t len, uint8_t *out)

@@ -116,7 +116,7 @@ static int conn_send_test(struct conn *c, struct trace *trace, char *error, size
     c->done++;
     atomic_store_explicit(&c->ring->head, c->done, memory_order_release);
     uint64_t now = util_now_ns();
-    trace_conn_note(trace, c->since, now, c->peer, c->channel);
+    trace_conn_note(trace, c->since, now, c->peer, c->channel, false);
     c->since = now;
     return 1;
 }
@@ -155,7 +155,9 @@ static int conn_recv_post(struct conn *c, char *error, size_t bytes)
     }
     slot->request = request;
     slot->flushing = false;
-    c->posted++;
+    if (c->posted++ == c->done) {
+        c->since = util_now_ns();
+    }
     return 1;
 }
 
@@ -172,7 +174,7 @@ static int conn_recv_flush(struct conn *c, struct conn_slot *slot, char *error, 
     return request != NULL;
 }
 
-static int conn_recv_test(struct conn *c, char *error, size_t bytes)
+static int conn_recv_test(struct conn *c, struct trace *trace, char *error, size_t bytes)
 {
     if (c->done == c->posted) {
         return 0;
@@ -201,6 +203,9 @@ static int conn_recv_test(struct conn *c, char *error, size_t bytes)
     c->ring->size[i] = (uint32_t)slot->bytes;
     c->done++;
     atomic_store_explicit(&c->ring->tail, c->done, memory_order_release);
+    uint64_t now = util_now_ns();
+    trace_conn_note(trace, c->since, now, c->peer, c->channel, true);
+    c->since = now;
     return 1;
 }
 
@@ -213,6 +218,6 @@ int conn_progress(struct conn *c, struct trace *trace, char *error, size_t error
         return conn_send_progress(c, trace, error, error_bytes);
     }
     int posted = conn_recv_post(c, error, error_bytes);
-    int tested = posted < 0 ? -1 : conn_recv_test(c, error, error_bytes);
+    int tested = posted < 0 ? -1 : conn_recv_test(c, trace, error, error_bytes);
     return posted < 0 || tested < 0 ? -1 : posted | tested;
 }

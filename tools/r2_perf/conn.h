@@ -51,7 +51,7 @@ struct conn {
     struct conn_slot slots[CONN_STEPS];
     uint64_t posted, done, expected; /* messages given to the plugin, finished by it, known to come (recv) */
     bool busy;                       /* send: had work at the last look */
-    uint64_t since;                  /* send: last progress, or when work came */
+    uint64_t since;                  /* last progress, or when work came */
 };
 
 /* Bytes a connection's ring and slots take, a multiple of the page size. */

@@ -276,6 +276,19 @@ static int engine_ops_run(struct engine *e, struct engine_batch *b)
     return 0;
 }
 
+/* For the user: what a run that stood still was waiting for. */
+static void engine_pending_print(const struct engine *e)
+{
+    for (int i = 0; i < e->wire->nconns; i++) {
+        const struct conn *c = &e->wire->conns[i];
+        if (!conn_idle(c)) {
+            fprintf(stderr, "r2_perf: rank %d %s rank %d, channel %d, device %d: %llu messages given to the plugin, %llu "
+                            "finished\n", c->rank, c->kind == CONN_SEND ? "to" : "from", c->peer, c->channel, c->dev,
+                    (unsigned long long)c->posted, (unsigned long long)c->done);
+        }
+    }
+}
+
 static int engine_batch_run(struct engine *e, struct engine_batch *b)
 {
     b->excluded_ns = 0;
@@ -298,6 +311,9 @@ static int engine_batch_run(struct engine *e, struct engine_batch *b)
     trace_stretch_stop(e->trace, b->end_ns);
     while (rc == 0 && !engine_conns_idle(e)) {
         rc = engine_pass(e) < 0 ? -1 : 0;
+    }
+    if (rc < 0 && boot_error(e->boot)->code == PERF_TIMEOUT) {
+        engine_pending_print(e);
     }
     watch_phase_set(NULL);
     return rc;

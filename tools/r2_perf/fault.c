@@ -28,7 +28,7 @@ struct fault_agent {
 static int fault_command_run(struct fault_agent *a, const struct opts_fault *spec)
 {
     char *shell[] = {"sh", "-c", (char *)spec->what, NULL};
-    char *fabric[] = {(char *)a->softfab, "fault", (char *)spec->what, "--name", (char *)a->fabric, NULL};
+    char *fabric[] = {(char *)a->softfab, "fault", "--name", (char *)a->fabric, (char *)spec->what, NULL};
     posix_spawn_file_actions_t actions;
     pid_t pid;
     int status;

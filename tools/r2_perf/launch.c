@@ -37,6 +37,8 @@ struct launch {
     struct board *board;
     struct launch_child children[BOOT_RANKS_MAX];
     int alive;
+    char death[200];   /* the first rank that was killed, not by us */
+    bool killing;      /* we have sent SIGKILL: deaths from now on are our doing */
     uint64_t kill_at;  /* 0: all is well */
     sigset_t signals, before;
 };
@@ -210,11 +212,12 @@ static int launch_children_start(struct launch *l)
     return 0;
 }
 
-static void launch_children_kill(struct launch *l, int sig)
+static void launch_children_kill(struct launch *l)
 {
+    l->killing = true;
     for (int r = 0; r < l->nranks; r++) {
         if (l->children[r].pid > 0) {
-            kill(-l->children[r].pid, sig);
+            kill(-l->children[r].pid, SIGKILL);
         }
     }
 }
@@ -223,7 +226,7 @@ static void launch_children_kill(struct launch *l, int sig)
 static void launch_child_note(struct launch *l, int rank, int status)
 {
     struct launch_child *c = &l->children[rank];
-    char text[200];
+    char text[200] = "";
     int sig = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status) > 128 ? WEXITSTATUS(status) - 128 : 0;
     bool expected = l->kill_at != 0;
     snprintf(text, sizeof(text), "rank %d (process %d on h%d) ", rank, (int)c->pid, rank / l->o->ranks_per_host);
@@ -240,6 +243,9 @@ static void launch_child_note(struct launch *l, int rank, int status)
         snprintf(text + n, sizeof(text) - n, "ended with exit code %d", c->code);
     }
     bool told = c->code == PERF_RESULT || c->code == PERF_USAGE || (!sig && rank == 0);
+    if (sig && !l->killing && !l->death[0]) {
+        snprintf(l->death, sizeof(l->death), "%s", text);
+    }
     if (!expected && !told) {
         board_error_post(l->board, c->code == 127 ? PERF_INTERNAL : PERF_NET, text);
     }
@@ -273,12 +279,12 @@ static void launch_children_wait(struct launch *l)
         int sig = sigtimedwait(&l->signals, NULL, &wait);
         if (sig == SIGINT || sig == SIGTERM) {
             board_error_post(l->board, PERF_INTERNAL, sig == SIGINT ? "interrupted" : "terminated");
-            launch_children_kill(l, SIGKILL);
+            launch_children_kill(l);
             l->kill_at = util_now_ns() + UTIL_NS_PER_S;
         }
         launch_children_reap(l);
         if (l->kill_at && util_now_ns() >= l->kill_at) {
-            launch_children_kill(l, SIGKILL);
+            launch_children_kill(l);
             l->kill_at = util_now_ns() + UTIL_NS_PER_S;
         }
     }
@@ -286,7 +292,13 @@ static void launch_children_wait(struct launch *l)
 
 static int launch_result_get(struct launch *l)
 {
-    if (board_error_seen(l->board)) {
+    bool error = board_error_seen(l->board);
+    if (l->death[0]) {
+        bool more = error && strcmp(l->death, l->board->text) != 0;
+        printf("# error: %s%s%s\n", l->death, more ? "; then " : "", more ? l->board->text : "");
+        return PERF_NET;
+    }
+    if (error) {
         watch_error_print(l->board);
         return l->board->code;
     }
@@ -313,7 +325,7 @@ int launch_run(const struct opts *o)
         fprintf(stderr, "r2_perf: cannot prepare the start of ranks: %s\n", strerror(errno));
     } else if (!l->use_fabric || launch_fabric_up(l) == 0) {
         if (launch_children_start(l) != 0) {
-            launch_children_kill(l, SIGKILL);
+            launch_children_kill(l);
         }
         launch_children_wait(l);
         code = launch_result_get(l);

@@ -70,7 +70,7 @@ static void plot_frame_write(struct plot *p, const char *title)
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\">\n"
             "<style>text{font-family:Helvetica,Arial,sans-serif;font-size:12px;fill:#333}"
             ".title{font-size:16px;font-weight:bold}.mid{text-anchor:middle}.end{text-anchor:end}"
-            ".fault{fill:#b3261e}.small{font-size:11px;fill:#666}</style>\n"
+            ".fault{fill:#b3261e}.small{font-size:11px;fill:#2e7d32;paint-order:stroke;stroke:#fff;stroke-width:3px}</style>\n"
             "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
             PLOT_WIDTH, PLOT_HEIGHT, PLOT_WIDTH, PLOT_HEIGHT);
     plot_label(p, PLOT_LEFT, 28, "title", title);
@@ -150,7 +150,7 @@ static void plot_mean_write(struct plot *p, double mean, double from, double to,
             "stroke-dasharray=\"2 3\"/>\n",
             plot_x(p, from), y, plot_x(p, to), y);
     snprintf(text, sizeof(text), "%s %.4g", name, mean / p->unit);
-    plot_label(p, (plot_x(p, from) + plot_x(p, to)) / 2, PLOT_HEIGHT - PLOT_BOTTOM - 10, "mid small", text);
+    plot_label(p, (plot_x(p, from) + plot_x(p, to)) / 2, y - 6, "mid small", text);
 }
 
 static void plot_legend_write(struct plot *p)
@@ -158,8 +158,8 @@ static void plot_legend_write(struct plot *p)
     static const struct {
         const char *color, *dash, *text;
     } items[] = {{"#1565c0", "none", "measured"}, {"#2e7d32", "2 3", "mean"}, {"#b3261e", "5 3", "fault"}};
-    double x = PLOT_WIDTH - PLOT_RIGHT - 250;
-    for (size_t i = 0; i < 3; i++, x += 90) {
+    double x = PLOT_WIDTH - PLOT_RIGHT - 264;
+    for (size_t i = 0; i < 3; i++, x += 102) {
         fprintf(p->f,
                 "<line x1=\"%.1f\" y1=\"24\" x2=\"%.1f\" y2=\"24\" stroke=\"%s\" stroke-width=\"2\" "
                 "stroke-dasharray=\"%s\"/>\n",
@@ -192,11 +192,11 @@ int plot_timeline_write(const char *path, const char *title, const struct timeli
     plot_frame_write(&p, title);
     plot_axes_write(&p);
     plot_curve_write(&p);
+    plot_faults_write(&p);
     double first = t->nfaults ? (double)t->faults[0].event.fired_ns / 1e9 : p.seconds;
     double last = t->nfaults ? (double)(t->faults[t->nfaults - 1].event.fired_ns + TIMELINE_SETTLE_NS) / 1e9 : p.seconds;
     plot_mean_write(&p, t->before, 0, first, t->nfaults ? "before" : "mean");
     plot_mean_write(&p, t->after, last, p.seconds, "after");
-    plot_faults_write(&p);
     plot_legend_write(&p);
     fputs("</svg>\n", p.f);
     return fclose(p.f) == 0 ? 0 : -1;

@@ -274,16 +274,30 @@ static int rank_faults_code(const struct rank *r, const struct report_extra *x)
     return code;
 }
 
+/* 8388608 as 8 MiB; sizes that are no such multiple in bytes. */
+static char *rank_size_text(size_t bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB"};
+    int unit = 0;
+    while (unit < 3 && bytes >= 1024 && bytes % 1024 == 0) {
+        bytes /= 1024;
+        unit++;
+    }
+    return util_str_format("%zu %s", bytes, units[unit]);
+}
+
 static void rank_plot_write(const struct rank *r, const struct timeline *t)
 {
-    char *title = util_str_format("%s, %zu B, %d ranks, %d channels, plugin %s", algo_info_get(r->o->op)->name,
-                                  r->watched_size, r->place->nranks, r->channels, r->plugin.net->name);
+    char *size = rank_size_text(r->watched_size);
+    char *title = util_str_format("%s, %s, %d ranks, %d channels, plugin %s", algo_info_get(r->o->op)->name,
+                                  size, r->place->nranks, r->channels, r->plugin.net->name);
     if (plot_timeline_write(r->o->plot, title, t) != 0) {
         fprintf(stderr, "r2_perf: --plot %s: %s\n", r->o->plot, strerror(errno));
     } else {
         printf("# r2 plot %s\n", r->o->plot);
     }
     free(title);
+    free(size);
 }
 
 /* Rank 0's last words. Returns the exit code. */
@@ -364,15 +378,23 @@ static void rank_close(struct rank *r)
     trace_free(&r->trace);
 }
 
+/* A launcher knows more, such as how a process died, and shows the error after all ranks are gone. */
+static bool rank_prints_error(const struct rank *r)
+{
+    return r->place->rank == 0 && r->place->board_fd < 0;
+}
+
 static int rank_error_report(struct rank *r)
 {
     const struct board *board = boot_error(r->boot);
     if (r->place->rank == 0) {
-        fflush(stdout);
-        watch_error_print(board);
+        if (rank_prints_error(r)) {
+            watch_error_print(board);
+        }
         if (r->report_ready) {
             report_close(&r->report, board->text);
         }
+        fflush(stdout);
     }
     return board->code;
 }
@@ -391,7 +413,7 @@ int rank_run(const struct opts *o, const struct boot_place *place)
         fprintf(stderr, "r2_perf: %s\n", error);
         return PERF_INTERNAL;
     }
-    watch_start(r.boot, place->rank, o->timeout_ns);
+    watch_start(r.boot, place->rank, rank_prints_error(&r), o->timeout_ns);
     int code = rank_work(&r);
     if (code < 0 || boot_failed(r.boot)) {
         code = rank_error_report(&r);

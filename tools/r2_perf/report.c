@@ -43,7 +43,7 @@ static void report_json_env(struct json *j)
     json_list_start(j, "env");
     for (char **e = environ; *e; e++) {
         for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {
-            if (!strncmp(*e, prefixes[i], strlen(prefixes[i]))) {
+            if (!strncmp(*e, prefixes[i], strlen(prefixes[i])) && strncmp(*e, "R2_PERF_CHILD=", 14)) {
                 json_text_put(j, NULL, *e);
                 break;
             }

@@ -18,8 +18,8 @@ static double report_s(uint64_t ns)
 static void report_gap_print(const char *what, const struct trace_gap *g)
 {
     if (g->len_ns) {
-        printf("# r2 %s %.2f ms, rank %d to %d, channel %d, until %.3f s\n", what, report_ms(g->len_ns), g->rank, g->peer,
-               g->channel, report_s(g->end_ns));
+        printf("# r2 %s %.2f ms, rank %d %s %d, channel %d, until %.3f s\n", what, report_ms(g->len_ns), g->rank,
+               g->receiving ? "from" : "to", g->peer, g->channel, report_s(g->end_ns));
     } else {
         printf("# r2 %s less than %.1f ms\n", what, report_ms(TRACE_GAP_MIN_NS));
     }
@@ -93,6 +93,7 @@ static void report_gap_json(struct json *j, const char *key, const struct trace_
         json_int_put(j, "rank", g->rank);
         json_int_put(j, "peer", g->peer);
         json_int_put(j, "channel", g->channel);
+        json_text_put(j, "end", g->receiving ? "receiving" : "sending");
     }
     json_object_end(j);
 }

@@ -107,19 +107,21 @@ void trace_stretch_stop(struct trace *s, uint64_t now)
 void trace_bytes_add(struct trace *s, uint64_t now, size_t bytes)
 {
     if (s->on && s->active_since) {
-        s->bytes[trace_bin_get(s, now - s->t0)] += bytes;
+        size_t bin = trace_bin_get(s, now - s->t0); /* may move the array */
+        s->bytes[bin] += bytes;
         trace_rank_note(s, now);
     }
 }
 
-void trace_conn_note(struct trace *s, uint64_t since, uint64_t now, int peer, int channel)
+void trace_conn_note(struct trace *s, uint64_t since, uint64_t now, int peer, int channel, bool receiving)
 {
     if (!s->on || !s->active_since) {
         return; /* the last sends of a stretch drain after it: nobody waits for them */
     }
     since = since < s->t0 ? s->t0 : since;
     struct trace_gap gap = {
-        .end_ns = now - s->t0, .len_ns = now - since, .rank = s->rank, .peer = peer, .channel = channel};
+        .end_ns = now - s->t0, .len_ns = now - since, .rank = s->rank, .peer = peer, .channel = channel,
+        .receiving = receiving};
     trace_gap_add(&s->conn_gaps, &gap);
     trace_rank_note(s, now);
 }

@@ -16,7 +16,8 @@
 /* One pause: from end_ns - len_ns to end_ns. rank and peer name the connection; peer -1: all of the rank's. */
 struct trace_gap {
     uint64_t end_ns, len_ns;
-    int32_t rank, peer, channel, pad;
+    int32_t rank, peer, channel;
+    int32_t receiving; /* 1: the receiving end of the connection */
 };
 
 struct trace_gaps {
@@ -44,7 +45,7 @@ void trace_stretch_start(struct trace *s, uint64_t now);
 void trace_stretch_stop(struct trace *s, uint64_t now);
 /* @bytes arrived and were taken. */
 void trace_bytes_add(struct trace *s, uint64_t now, size_t bytes);
-/* A connection finished a message; it had work without progress since @since. */
-void trace_conn_note(struct trace *s, uint64_t since, uint64_t now, int peer, int channel);
+/* The rank's end of a connection with  finished a message; it had work without progress since @since. */
+void trace_conn_note(struct trace *s, uint64_t since, uint64_t now, int peer, int channel, bool receiving);
 
 #endif

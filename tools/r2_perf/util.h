@@ -63,7 +63,7 @@ void *util_mem_resize(void *p, size_t n, size_t size);
 /* A copy of @s; caller frees. NULL stays NULL. */
 char *util_str_copy(const char *s);
 /* printf into new memory; caller frees. */
-char *util_str_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+char *util_str_format(const char *fmt, ...) __attribute__((format(printf, 1, 2), nonnull(1)));
 
 /* "8", "64K", "1.5M", "2g" (binary units) to bytes. False when it is not such a number or does not fit. */
 bool util_size_parse(const char *text, size_t *bytes);

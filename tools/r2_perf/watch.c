@@ -16,6 +16,7 @@
 static struct {
     struct boot *boot;
     int rank;
+    bool prints; /* nobody else shows the error */
     uint64_t limit_ns;
     pthread_t thread;
     pthread_mutex_t lock; /* guards stop */
@@ -48,7 +49,7 @@ void watch_error_print(const struct board *board)
 static void watch_process_end(void)
 {
     const struct board *board = boot_error(watch_state.boot);
-    if (watch_state.rank == 0) {
+    if (watch_state.prints) {
         watch_error_print(board);
     }
     fprintf(stderr, "r2_perf: rank %d is stuck in the plugin after the failure; leaving it\n", watch_state.rank);
@@ -98,7 +99,7 @@ static void *watch_main(void *arg)
     return NULL;
 }
 
-void watch_start(struct boot *boot, int rank, uint64_t limit_ns)
+void watch_start(struct boot *boot, int rank, bool prints, uint64_t limit_ns)
 {
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
@@ -106,6 +107,7 @@ void watch_start(struct boot *boot, int rank, uint64_t limit_ns)
     pthread_cond_init(&watch_state.cond, &attr);
     watch_state.boot = boot;
     watch_state.rank = rank;
+    watch_state.prints = prints;
     watch_state.limit_ns = limit_ns;
     watch_state.running = pthread_create(&watch_state.thread, NULL, watch_main, NULL) == 0;
 }

@@ -9,8 +9,11 @@
 
 #include "tools/r2_perf/boot.h"
 
-/* Start watching; one watch per process. @limit_ns without progress inside a phase fails the run with PERF_TIMEOUT. */
-void watch_start(struct boot *boot, int rank, uint64_t limit_ns);
+/*
+ * Start watching; one watch per process. @limit_ns without progress inside a phase fails the run with PERF_TIMEOUT.
+ * @prints: this process shows the error when it has to end itself.
+ */
+void watch_start(struct boot *boot, int rank, bool prints, uint64_t limit_ns);
 /* Stop watching, also for the end of the process. Before boot_close. Blocks until the thread has ended. */
 void watch_stop(void);
 /* From now on progress is owed, and @phase (a constant string) says on what; NULL: nothing is owed. Any thread. */

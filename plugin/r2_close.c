@@ -30,7 +30,7 @@ static void log_counts(const struct r2_comm *c)
         const struct ib_path *path = &c->link.path[p];
 
         if (path->wrs || path->cqes) {
-            R2_TRACE("NET/R2 : %s closed: path %d messages %llu wrs %llu cqes %llu bytes %llu acks_alone %llu replayed %llu", c->label, p,
+            R2_TRACE("%s closed: path %d messages %llu wrs %llu cqes %llu bytes %llu acks_alone %llu replayed %llu", c->label, p,
                      (unsigned long long)(c->tx ? c->tx->messages : c->rx->messages), (unsigned long long)path->wrs,
                      (unsigned long long)path->cqes, (unsigned long long)path->bytes,
                      (unsigned long long)(c->rx ? c->rx->acks_alone : 0),
@@ -107,9 +107,11 @@ uint64_t r2_close_step(struct r2_comm *c, uint64_t now)
             return r2_earlier(next, c->send_at);
         }
         log_counts(c);
+        c->fo.over = 1;
         c->link.up = 0; /* nothing is posted or polled any more */
         atomic_store_explicit(&c->close, R2_CLOSE_DESTROY, memory_order_relaxed);
     }
+    c->fo.over = 1;
     if (destroy_paths(c) > 0) {
         return UINT64_MAX; /* the jobs' ends kick */
     }

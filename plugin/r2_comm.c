@@ -46,7 +46,7 @@ enum r2_status r2_net_props(struct r2_inst *inst, int dev, struct r2_net_props *
     const struct ib_nic *nic;
 
     if (dev < 0 || dev >= inst->nics.count) {
-        R2_WARN("NET/R2 : no device %d, there are %d", dev, inst->nics.count);
+        R2_WARN("no device %d, there are %d", dev, inst->nics.count);
         return R2_ERR_ARG;
     }
     nic = &inst->nics.nic[dev];
@@ -69,12 +69,12 @@ enum r2_status r2_net_listen(struct r2_inst *inst, int dev, void *handle, struct
 
     *out = NULL;
     if (inst->cfg.error[0]) {
-        R2_WARN("NET/R2 : %s", inst->cfg.error);
+        R2_WARN("%s", inst->cfg.error);
         r2_log_flush();
         return R2_ERR_CONFIG;
     }
     if (dev < 0 || dev >= inst->nics.count) {
-        R2_WARN("NET/R2 : listen on device %d, there are %d", dev, inst->nics.count);
+        R2_WARN("listen on device %d, there are %d", dev, inst->nics.count);
         r2_log_flush();
         return R2_ERR_ARG;
     }
@@ -104,12 +104,12 @@ static enum r2_status connect_begin(struct r2_inst *inst, int dev, struct r2_han
     struct r2_comm *c;
 
     if (h->magic != HANDLE_MAGIC || h->version != HANDLE_VERSION || h->size != sizeof(*h) || h->check != handle_check(h)) {
-        R2_WARN("NET/R2 : connect with a handle that is not of this plugin's version %d (magic %08x, version %u)", HANDLE_VERSION,
+        R2_WARN("connect with a handle that is not of this plugin's version %d (magic %08x, version %u)", HANDLE_VERSION,
                 h->magic, h->version);
         return R2_ERR_ARG;
     }
     if (dev < 0 || dev >= inst->nics.count) {
-        R2_WARN("NET/R2 : connect from device %d, there are %d", dev, inst->nics.count);
+        R2_WARN("connect from device %d, there are %d", dev, inst->nics.count);
         return R2_ERR_ARG;
     }
     c = r2_comm_alloc(inst, 1, dev);
@@ -143,7 +143,7 @@ enum r2_status r2_net_connect(struct r2_inst *inst, int dev, void *handle, struc
     }
     c = r2_comm_find(inst, h.token);
     if (c == NULL || !c->is_send || c->listen_id != h.listen || c->dev != dev) {
-        R2_WARN("NET/R2 : connect with a handle of another attempt");
+        R2_WARN("connect with a handle of another attempt");
         r2_log_flush();
         return R2_ERR_ARG;
     }
@@ -216,7 +216,7 @@ enum r2_status r2_net_reg(struct r2_comm *c, void *addr, size_t len, int type, u
 {
     *out = ib_mr_get(c->inst->mrs, addr, len, type, offset, fd, nic_mask(c));
     if (*out == NULL) {
-        R2_WARN("NET/R2 : %s: %zu bytes at %p (type %d) cannot be registered on any NIC: %s", c->label, len, addr, type,
+        R2_WARN("%s: %zu bytes at %p (type %d) cannot be registered on any NIC: %s", c->label, len, addr, type,
                 strerror(errno));
         r2_log_flush();
         return R2_ERR_SYSTEM;
@@ -235,7 +235,7 @@ enum r2_status r2_net_dereg(struct r2_comm *c, struct ib_mr *mr)
 /* The connection has ended: the reason is made the last WARN again, for the text that frameworks show. */
 static __attribute__((noinline, cold)) enum r2_status report_error(struct r2_comm *c)
 {
-    R2_WARN("NET/R2 : %s: %s", c->label, c->fo.why);
+    R2_WARN("%s: %s", c->label, c->fo.why);
     r2_log_flush();
     return c->fo.error;
 }
@@ -257,7 +257,7 @@ enum r2_status r2_net_isend(struct r2_comm *c, void *data, size_t size, int tag,
 
     *req = NULL;
     if (__builtin_expect(size > R2_NET_MAX_SIZE || mr == NULL, 0)) {
-        R2_WARN("NET/R2 : %s: isend of %zu bytes%s", c->label, size, mr ? "" : " without a registration");
+        R2_WARN("%s: isend of %zu bytes%s", c->label, size, mr ? "" : " without a registration");
         r2_log_flush();
         return R2_ERR_ARG;
     }
@@ -268,11 +268,14 @@ enum r2_status r2_net_isend(struct r2_comm *c, void *data, size_t size, int tag,
         r2_gate_leave(&c->gate);
         return report_error(c);
     }
+    if (__builtin_expect(c->fo.peer_bye != FO_BYE_NONE, 0)) {
+        fo_fail(&c->fo, R2_ERR_PEER, "the receiver has closed its end");
+        r2_gate_leave(&c->gate);
+        return report_error(c);
+    }
     ib_send_start(c->tx, data, (uint32_t)size, (uint32_t)tag, mr, &m);
     if (m) {
         *req = make_req(c, R2_REQ_SEND, m->seq, 1);
-    } else if (__builtin_expect(c->fo.peer_bye != FO_BYE_NONE, 0)) {
-        fo_fail(&c->fo, R2_ERR_PEER, "the receiver has closed its end");
     }
     r2_gate_leave(&c->gate);
     return R2_OK;
@@ -285,13 +288,13 @@ enum r2_status r2_net_irecv(struct r2_comm *c, int n, void **data, const size_t 
 
     *req = NULL;
     if (__builtin_expect(n < 1 || n > R2_NET_MAX_RECVS, 0)) {
-        R2_WARN("NET/R2 : %s: irecv of %d buffers, 1 to %d are possible", c->label, n, R2_NET_MAX_RECVS);
+        R2_WARN("%s: irecv of %d buffers, 1 to %d are possible", c->label, n, R2_NET_MAX_RECVS);
         r2_log_flush();
         return R2_ERR_ARG;
     }
     for (int i = 0; i < n; i++) {
         if (__builtin_expect(sizes[i] > R2_NET_MAX_SIZE || mrs[i] == NULL, 0)) {
-            R2_WARN("NET/R2 : %s: irecv of %zu bytes%s", c->label, sizes[i], mrs[i] ? "" : " without a registration");
+            R2_WARN("%s: irecv of %zu bytes%s", c->label, sizes[i], mrs[i] ? "" : " without a registration");
             r2_log_flush();
             return R2_ERR_ARG;
         }
@@ -309,6 +312,9 @@ enum r2_status r2_net_irecv(struct r2_comm *c, int n, void **data, const size_t 
     } else {
         ib_recv_progress(c->rx);
     }
+    if (__builtin_expect(c->fo.peer_bye != FO_BYE_NONE, 0)) {
+        fo_check_bye(&c->fo);
+    }
     r2_gate_leave(&c->gate);
     return R2_OK;
 }
@@ -322,7 +328,7 @@ enum r2_status r2_net_iflush(struct r2_comm *c, int n, void **data, const int *s
     *req = NULL;
     for (int i = 0; i < n; i++) {
         if (mrs[i] && mrs[i]->type != IB_PTR_HOST) {
-            R2_WARN("NET/R2 : %s: flush of memory type %d is not supported", c->label, mrs[i]->type);
+            R2_WARN("%s: flush of memory type %d is not supported", c->label, mrs[i]->type);
             r2_log_flush();
             return R2_ERR_INTERNAL;
         }
@@ -349,6 +355,9 @@ static int test_recv(struct r2_comm *c, struct r2_req *req, size_t *sizes)
 {
     ib_recv_progress(c->rx);
     if (req->seq != c->rx->ledger.rdone || !ib_recv_done(c->rx, req->seq, req->n, sizes)) {
+        if (__builtin_expect(c->fo.peer_bye != FO_BYE_NONE, 0)) {
+            fo_check_bye(&c->fo);
+        }
         return 0;
     }
     ib_recv_retire(c->rx, req->n);

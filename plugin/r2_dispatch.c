@@ -184,7 +184,7 @@ void r2_dispatch_message(void *arg, struct r2_oob_peer *oob, const void *msg, si
     if (type < 0) {
         inst->bad_messages++;
         if (inst->bad_messages == 1) {
-            R2_WARN("NET/R2 : malformed message from %s dropped: %s", inst->oob->ops->peer_str(oob), why);
+            R2_WARN("malformed message from %s dropped: %s", inst->oob->ops->peer_str(oob), why);
         }
     }
     r2_peer_put(inst, peer);

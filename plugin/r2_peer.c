@@ -68,7 +68,7 @@ void r2_peer_emit(struct r2_inst *inst, struct r2_peer *peer, enum fo_type type,
     }
     n = fo_pack(type, body, peer->out + peer->out_len, sizeof(peer->out) - peer->out_len);
     if (n == 0) {
-        R2_WARN("NET/R2 : a %s record cannot be packed", fo_type_name(type));
+        R2_WARN("a %s record cannot be packed", fo_type_name(type));
         return;
     }
     peer->out_len += n;

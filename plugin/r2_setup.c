@@ -53,10 +53,10 @@ static void setup_move(struct r2_comm *c, enum r2_setup to)
     enum r2_setup from = setup_of(c);
 
     if (!legal[from][to]) {
-        R2_WARN("NET/R2 : %s set-up cannot go from %s to %s", c->label, r2_setup_name(from), r2_setup_name(to));
+        R2_WARN("%s set-up cannot go from %s to %s", c->label, r2_setup_name(from), r2_setup_name(to));
         return;
     }
-    R2_TRACE("NET/R2 : %s set-up %s -> %s", c->label, r2_setup_name(from), r2_setup_name(to));
+    R2_TRACE("%s set-up %s -> %s", c->label, r2_setup_name(from), r2_setup_name(to));
     c->send_at = 0;
     c->interval = MS(c->inst->cfg.t_repeat_ms);
     atomic_store_explicit(&c->setup, to, memory_order_release); /* pairs with the acquire in connect */
@@ -81,7 +81,7 @@ void r2_setup_fail(struct r2_comm *c, const char *fmt, ...)
     vsnprintf(c->fo.why, sizeof(c->fo.why), fmt, ap);
     va_end(ap);
     c->fo.error = R2_ERR_COMM;
-    R2_WARN("NET/R2 : %s: connection set-up failed while %s: %s", c->label, r2_setup_name(setup_of(c)), c->fo.why);
+    R2_WARN("%s: connection set-up failed while %s: %s", c->label, r2_setup_name(setup_of(c)), c->fo.why);
     if (c->peer && c->fo.peer) {
         refuse(c->inst, c->peer, c->fo.peer, c->id, 0, c->fo.why);
     }
@@ -292,7 +292,7 @@ static void open_paths(struct r2_comm *c, unsigned up)
             fo_fault(&c->fo, p, &(struct ib_fault_info){.fault = IB_FAULT_PEER_NIC});
         }
     }
-    R2_INFO("NET/R2 : %s connected: %d paths of %d up", c->label, __builtin_popcount(c->link.up), c->link.npaths);
+    R2_INFO("%s connected: %d paths of %d up", c->label, __builtin_popcount(c->link.up), c->link.npaths);
     if (c->link.up == 0 && c->fo.nopath_since == 0) {
         c->fo.nopath_since = r2_now(c->inst);
     }
@@ -301,7 +301,7 @@ static void open_paths(struct r2_comm *c, unsigned up)
 static void check_digest(struct r2_comm *c, uint32_t digest)
 {
     if (digest != c->inst->digest) {
-        R2_INFO("NET/R2 : %s: policy differs from this host's (digest %08x, here %08x)", c->label, digest, c->inst->digest);
+        R2_INFO("%s: policy differs from this host's (digest %08x, here %08x)", c->label, digest, c->inst->digest);
     }
 }
 

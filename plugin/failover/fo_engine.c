@@ -96,7 +96,7 @@ void fo_fail(struct fo_conn *fc, enum r2_status status, const char *fmt, ...)
     vsnprintf(fc->why, sizeof(fc->why), fmt, ap);
     va_end(ap);
     if (!fc->closing) {
-        R2_WARN("NET/R2 : %s ends: %s (%s)", fc->label, fc->why, r2_status_name(status));
+        R2_WARN("%s ends: %s (%s)", fc->label, fc->why, r2_status_name(status));
     }
 }
 
@@ -127,7 +127,7 @@ static int move(struct fo_conn *fc, int p, enum fo_state to, const char *why)
         fc->link->up &= ~(1u << p);
     }
     if (!fc->closing && from != FO_NONE) {
-        R2_INFO("NET/R2 : %s path %d life %u %s -> %s: %s", fc->label, p, fc->link->path[p].life, fo_state_name(from),
+        R2_INFO("%s path %d life %u %s -> %s: %s", fc->label, p, fc->link->path[p].life, fo_state_name(from),
                 fo_state_name(to), why);
     }
     return 1;
@@ -196,6 +196,9 @@ __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p, const s
     uint64_t now = ib_link_now(fc->link);
     char what[160];
 
+    if (fc->over) {
+        return;
+    }
     describe(fc, p, info, what, sizeof(what));
     if (!move(fc, p, FO_DOWN, what)) {
         return;
@@ -273,7 +276,7 @@ static void take_up(struct fo_conn *fc, int p)
         ib_send_soft_over(fc->tx, p); /* P19: R's hard fence releases our buffers */
     }
     if (n && !fc->closing) {
-        R2_INFO("NET/R2 : %s path %d life %u settled: %d parts to post again", fc->label, p, fc->link->path[p].life, n);
+        R2_INFO("%s path %d life %u settled: %d parts to post again", fc->label, p, fc->link->path[p].life, n);
     }
     ib_send_progress(fc->tx);
 }
@@ -299,7 +302,7 @@ static void closed(struct fo_conn *fc, int p, enum ib_fence_stage stage, uint64_
     fp->send_at = now;
     fp->interval = MS(cfg(fc)->t_repeat_ms);
     if (fc->tx) {
-        ib_send_life_closed(fc->tx, p, fc->link->path[p].life, fp->soft);
+        ib_send_life_closed(fc->tx, p, fc->link->path[p].life, fp->soft && !fc->peer_bye);
         if (fp->snapshot) {
             take_up(fc, p);
             say_settled(fc, p);
@@ -324,7 +327,7 @@ static void end_hold(struct fo_conn *fc, int p, const char *how)
     } else {
         ib_send_soft_over(fc->tx, p);
     }
-    R2_INFO("NET/R2 : %s path %d life %u: hold of the soft fence ends, %s", fc->label, p, fc->link->path[p].life, how);
+    R2_INFO("%s path %d life %u: hold of the soft fence ends, %s", fc->label, p, fc->link->path[p].life, how);
 }
 
 /* A soft fence: proof, or time in place of it (P18, P19). Returns its next deadline. */
@@ -342,7 +345,7 @@ static uint64_t step_soft(struct fo_conn *fc, int p, uint64_t now)
         return UINT64_MAX;
     }
     if (now >= dead && fp->settled && fp->peer_soft) {
-        R2_WARN("NET/R2 : %s path %d: neither end could fence; released after NCCL_R2_T_DEAD", fc->label, p);
+        R2_WARN("%s path %d: neither end could fence; released after NCCL_R2_T_DEAD", fc->label, p);
         end_hold(fc, p, "time alone");
         return UINT64_MAX;
     }
@@ -374,6 +377,8 @@ void fo_snapshot(const struct fo_conn *fc, struct fo_fenced *out)
     if (fc->rx) {
         out->acked = fc->rx->ledger.acked;
         out->n = (uint16_t)r2_ledger_snapshot(&fc->rx->ledger, &out->base, out->mask, R2_LEDGER_WINDOW);
+    } else {
+        out->acked = fc->tx->sposted;
     }
 }
 
@@ -517,6 +522,9 @@ uint64_t fo_step(struct fo_conn *fc, uint64_t now)
     uint64_t next = UINT64_MAX;
     int touched = 0;
 
+    if (fc->over) {
+        return next;
+    }
     for (int p = 0; p < fc->link->npaths; p++) {
         touched |= fc->path[p].state == FO_DOWN;
         next = earlier(next, step_path(fc, p, now));
@@ -621,10 +629,23 @@ void fo_on_bye(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now)
         if (fc->tx->sposted > fc->tx->sack && (abort || fc->tx->unmatched > m->acked)) {
             fo_fail(fc, R2_ERR_PEER, "the receiver closed its end before it had everything");
         }
-    } else if (abort && fc->rx->ledger.acked < fc->rx->ledger.rpost) {
-        fo_fail(fc, R2_ERR_PEER, "the sender aborted");
+        for (int p = 0; p < fc->link->npaths; p++) {
+            ib_send_soft_over(fc->tx, p); /* R has what it will ever take: nothing of ours can reach it (P19, P25) */
+        }
+    } else {
+        fc->bye_total = abort ? 0 : m->acked;
+        fo_check_bye(fc);
     }
     fc->ops.kick(fc->ops.arg);
+}
+
+void fo_check_bye(struct fo_conn *fc)
+{
+    const struct r2_ledger *g = &fc->rx->ledger;
+
+    if (fc->peer_bye != FO_BYE_NONE && g->acked < g->rpost && g->acked >= fc->bye_total) {
+        fo_fail(fc, R2_ERR_PEER, fc->peer_bye == FO_BYE_ABORT ? "the sender aborted" : "the sender closed its end");
+    }
 }
 
 void fo_on_gone(struct fo_conn *fc, const char *what)

@@ -54,6 +54,8 @@ struct fo_conn {
     const char *label;   /* for logs: "send 3 n0/fab1 -> n1" */
     enum fo_peer_bye peer_bye;
     int closing;         /* our end is closed: faults are no evidence and need no words */
+    int over;            /* the queue pairs are going: no fence is begun or stepped any more */
+    uint64_t bye_total;  /* R: messages that S had started when it closed */
     uint64_t bye_at;     /* ns, when the peer's BYE came */
     uint64_t nopath_since;
     unsigned bug_faults; /* faults that point at a bug rather than at a path */
@@ -81,6 +83,8 @@ void fo_on_down(struct fo_conn *fc, const struct fo_down *m, uint64_t now);
 void fo_on_fenced(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now);
 void fo_on_settled(struct fo_conn *fc, const struct fo_settled *m, uint64_t now);
 void fo_on_bye(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now);
+/* R: after S's BYE, receives that can never be filled end the connection. Cheap; called where nothing was done. */
+void fo_check_bye(struct fo_conn *fc);
 /* The peer process does not know the connection, or is gone (@what says). */
 void fo_on_gone(struct fo_conn *fc, const char *what);
 /* The peer gave up its NIC @nic, generation @gen: all lives over it that began before are over. */

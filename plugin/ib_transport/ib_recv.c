@@ -207,7 +207,7 @@ static __attribute__((noinline, cold)) void bad_arrival(struct ib_recv *rx, stru
     if (r == R2_LEDGER_DUPLICATE) {
         rx->duplicates++;
     }
-    R2_WARN("NET/R2 : arrival %s: seq %04x part %u of %u life %u on path %u life %u, window [%llu, %llu)", r2_ledger_result_name(r),
+    R2_WARN("arrival %s: seq %04x part %u of %u life %u on path %u life %u, window [%llu, %llu)", r2_ledger_result_name(r),
             imm.seq, imm.k, imm.nparts, imm.life, p->index, p->life & 63, (unsigned long long)rx->ledger.rdone,
             (unsigned long long)rx->ledger.rpost);
     rx->link->sink.path_fault(rx->link->sink.arg, p->index, &info);

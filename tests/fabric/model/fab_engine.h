@@ -88,6 +88,8 @@ struct fab_engine_ops {
     void (*unlock)(struct fab_engine *e);
     /* Called with the lock held before poll_cq and after posts, so that an engine without a thread can move packets. May be NULL. */
     void (*progress)(struct fab_engine *e, struct fab_nic *nic);
+    /* Called with the lock held when poll_cq found nothing: the program probably polls again. May be NULL. */
+    void (*idle)(struct fab_engine *e);
     /* Called with the lock held at the start of a control call; an errno value makes that call fail with it. May be NULL. */
     int (*control)(struct fab_engine *e, struct fab_nic *nic, enum fab_call call);
 };

@@ -238,7 +238,7 @@ bool seg_ring_empty(const struct seg_map *m, int src);
 
 /* Wakes the thread that sleeps in slot @dst, if any. Pairs with seg_bell_wait: the caller has published first. */
 void seg_bell_ring(struct seg *seg, int dst);
-/* Rings every slot. */
+/* Rings every slot, also those whose thread naps. For what must not wait. */
 void seg_bell_ring_all(struct seg *seg);
 /*
  * Sleeps until the bell of the own slot rings or @deadline (CLOCK_MONOTONIC ns, UINT64_MAX: none) passes. Two steps, so that
@@ -248,6 +248,11 @@ void seg_bell_ring_all(struct seg *seg);
 uint32_t seg_bell_prepare(struct seg_map *m);
 void seg_bell_wait(struct seg_map *m, uint32_t ticket, uint64_t deadline);
 void seg_bell_cancel(struct seg_map *m);
+/* Sleeps until @deadline or a bell from seg_bell_ring_all or seg_bell_wake, deaf to all others. @ticket is bell's value before. */
+void seg_bell_nap(struct seg_map *m, uint32_t ticket, uint64_t deadline);
+uint32_t seg_bell_ticket(struct seg_map *m);
+/* Wakes the thread of slot @dst in any case. */
+void seg_bell_wake(struct seg *seg, int dst);
 
 /* CLOCK_MONOTONIC in ns. */
 uint64_t seg_now(void);

@@ -24,9 +24,15 @@ void seg_bell_ring(struct seg *seg, int dst)
 {
     struct seg_slot *s = &seg->slot[dst];
 
-    if (atomic_load_explicit(&s->sleeping, memory_order_seq_cst) == 0) {
-        return;
+    if (atomic_load_explicit(&s->sleeping, memory_order_seq_cst) != 0) {
+        seg_bell_wake(seg, dst);
     }
+}
+
+void seg_bell_wake(struct seg *seg, int dst)
+{
+    struct seg_slot *s = &seg->slot[dst];
+
     atomic_fetch_add_explicit(&s->bell, 1, memory_order_seq_cst);
     syscall(SYS_futex, &s->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
@@ -34,7 +40,7 @@ void seg_bell_ring(struct seg *seg, int dst)
 void seg_bell_ring_all(struct seg *seg)
 {
     for (int i = 0; i < SEG_SLOTS; i++) {
-        seg_bell_ring(seg, i);
+        seg_bell_wake(seg, i);
     }
 }
 
@@ -47,7 +53,12 @@ uint32_t seg_bell_prepare(struct seg_map *m)
     return ticket;
 }
 
-void seg_bell_wait(struct seg_map *m, uint32_t ticket, uint64_t deadline)
+uint32_t seg_bell_ticket(struct seg_map *m)
+{
+    return atomic_load_explicit(&m->seg->slot[m->slot].bell, memory_order_seq_cst);
+}
+
+void seg_bell_nap(struct seg_map *m, uint32_t ticket, uint64_t deadline)
 {
     struct seg_slot *s = &m->seg->slot[m->slot];
     struct timespec ts = {.tv_sec = (time_t)(deadline / SEG_NSEC_PER_SEC),
@@ -55,7 +66,12 @@ void seg_bell_wait(struct seg_map *m, uint32_t ticket, uint64_t deadline)
 
     syscall(SYS_futex, &s->bell, FUTEX_WAIT_BITSET, ticket, deadline == UINT64_MAX ? NULL : &ts, NULL,
             FUTEX_BITSET_MATCH_ANY);
-    atomic_store_explicit(&s->sleeping, 0, memory_order_relaxed);
+}
+
+void seg_bell_wait(struct seg_map *m, uint32_t ticket, uint64_t deadline)
+{
+    seg_bell_nap(m, ticket, deadline);
+    seg_bell_cancel(m);
 }
 
 void seg_bell_cancel(struct seg_map *m)

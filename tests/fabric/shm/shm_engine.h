@@ -26,6 +26,18 @@
 #define SHM_HOLD_NS 100000ull
 /* The NIC thread is not woken for a deadline that is earlier than its own by less. */
 #define SHM_SLACK_NS 20000ull
+/*
+ * A program that polls without a pause does the work of the NIC thread, and a wake-up per packet would only take its core away. When
+ * the thread, awake, finds that the last SHM_IDLE_POLLS calls of the program were polls that found nothing, the last one a moment
+ * (SHM_IDLE_NS) ago, it naps, deaf to the bells of packets, for SHM_NAP_NS at a time, as long as the program makes SHM_NAP_CALLS calls
+ * in each. A program that stops all the same finds its packets served when the nap ends.
+ */
+#define SHM_IDLE_POLLS 8
+#define SHM_IDLE_NS 50000ull
+#define SHM_NAP_NS 200000ull
+#define SHM_NAP_CALLS 40
+/* Payloads of this size wake the receiver at once; for smaller ones the bell waits for the end of the turn. */
+#define SHM_BULK 2048u
 /* Packets per NIC and turn, and records per ring and turn, so that sending and receiving take turns. */
 #define SHM_TX_BATCH 32
 #define SHM_RX_BATCH 64
@@ -80,9 +92,13 @@ struct shm_engine {
     struct shm_pkt *free;
     uint8_t *scratch; /* payload of packets that will be lost */
     uint64_t bury_at[SEG_SLOTS];
+    uint64_t ring_mask; /* slots that got packets in this turn and no bell yet */
     struct fab_rng rng;
 
     pthread_t thread;
+    uint64_t calls, call_last; /* of the program into verbs that move packets: count, time */
+    uint32_t idle_polls;       /* in a row, up to the last call */
+    bool last_idle;            /* the last call was one */
     uint64_t deadline;        /* earliest instant at which there is something to do; 0: at once */
     uint64_t thread_deadline; /* until when the NIC thread sleeps; 0 while it is awake */
 };
@@ -115,6 +131,8 @@ void shm_pkt_send(struct fab_engine *base, struct fab_nic *nic, struct fab_qp *q
 /* Lets every NIC transmit as far as rates and room allow. */
 void shm_tx_run(struct shm_engine *e);
 struct shm_pkt *shm_pkt_new(struct shm_engine *e);
+/* Rings the bells that this turn owes. */
+void shm_bells_run(struct shm_engine *e);
 
 /* ---- shm_rx.c ---- */
 void shm_pkt_free(struct fab_engine *base, struct fab_pkt *pkt);

@@ -125,9 +125,22 @@ static void record_publish(struct shm_engine *e, int slot, struct seg_rec *rec, 
 {
     rec->due = due;
     seg_ring_publish(&e->map, slot, rec);
-    if (slot != e->map.slot) {
-        seg_bell_ring(e->map.seg, slot);
+    if (slot == e->map.slot) {
+        return;
     }
+    if (rec->len >= SHM_BULK) {
+        seg_bell_ring(e->map.seg, slot);
+    } else {
+        e->ring_mask |= 1ull << slot;
+    }
+}
+
+void shm_bells_run(struct shm_engine *e)
+{
+    for (uint64_t m = e->ring_mask; m != 0; m &= m - 1) {
+        seg_bell_ring(e->map.seg, __builtin_ctzll(m));
+    }
+    e->ring_mask = 0;
 }
 
 static void record_repeat(struct shm_engine *e, struct shm_nic *n, int slot, const struct seg_rec *first)

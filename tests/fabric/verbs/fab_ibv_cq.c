@@ -90,6 +90,8 @@ int fab_ibv_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
     fab_ibv_lock(e);
     fab_ibv_progress(fab_ibv_cq(cq)->ctx);
     got = fab_cq_poll(fab_ibv_cq(cq), n, wc);
+    if (got == 0 && e->ops->idle)
+        e->ops->idle(e);
     fab_ibv_unlock(e);
     return got;
 }

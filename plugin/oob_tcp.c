@@ -73,8 +73,10 @@ static void listen_watch(struct tcp_oob *o, int on)
 {
     struct epoll_event e = {.events = on ? EPOLLIN : 0, .data.ptr = &o->listenfd};
 
-    if (o->listenfd >= 0 && o->listen_paused == on && epoll_ctl(o->epfd, EPOLL_CTL_MOD, o->listenfd, &e) == 0)
+    if (o->listenfd >= 0 && o->listen_paused == on && epoll_ctl(o->epfd, EPOLL_CTL_MOD, o->listenfd, &e) == 0) {
         o->listen_paused = !on;
+        oob_tcp_touch(o); /* its deadline counts */
+    }
 }
 
 /* All places of unknown diallers are taken: the oldest goes if it has had its time. 0: no place yet. */

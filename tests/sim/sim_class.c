@@ -107,16 +107,24 @@ static void draw_device(struct sim_params *p, struct fab_rng *r)
     p->fab.nic.dead_dma_ns = sim_pct(r, 50) ? 0 : fab_rng_upto(r, 8 * SIM_MS);
 }
 
+/* A receiver that cannot fence: what its NIC has taken lands when it pleases, long after the replay if the bus is quick. */
 static void draw_hang(struct sim_params *p, struct fab_rng *r)
 {
     p->faults = (int)sim_pick(r, 1, 2);
-    p->fault_mask = HANG_FAULTS;
+    p->fault_mask = HANG_FAULTS | (sim_pct(r, 50) ? SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_REMOVE) : 0);
     p->fab.hang_modify_ns = sim_pct(r, 60) ? 0 : fab_rng_upto(r, 20 * SIM_MS);
     p->fab.hang_modify_fails_ppm = (uint32_t)fab_rng_upto(r, 500000);
-    p->fab.nic.dead_dma_ns = fab_rng_upto(r, 8 * SIM_MS);
-    p->fab.dma_ns = sim_pct(r, 50) ? p->fab.dma_ns : 3 * SIM_MS;
-    p->max_slots = (int)sim_pick(r, 1, 8);
+    p->fab.remove_event_ppm = 500000;
+    p->fab.nic.dead_dma_ns = sim_pick(r, SIM_MS, 8 * SIM_MS);
+    p->fab.dma_ns = sim_pct(r, 30) ? p->fab.dma_ns : 5 * SIM_MS;
+    p->msgs = p->msgs < 50 ? 50 : p->msgs;
+    p->max_slots = (int)sim_pick(r, 1, 6);
+    p->max_group = (int)sim_pick(r, 1, 3);
+    p->ops = 1;
     p->t_fence_ms = 2;
+    p->oob_max_ns = sim_pct(r, 70) ? 30 * SIM_US : p->oob_max_ns;
+    p->service = (struct sim_delay){5 * SIM_US, SIM_MS, 5000};
+    p->worker = (struct sim_delay){5 * SIM_US, SIM_MS, 5000};
 }
 
 /* Late bytes of every sort against buffers that are used again at once. */
@@ -124,11 +132,13 @@ static void draw_ghost(struct sim_params *p, struct fab_rng *r)
 {
     p->faults = (int)sim_pick(r, 1, 2);
     p->fault_mask = SILENT_FAULTS | LINK_FAULTS | SIM_F(SIM_F_QP_ERROR);
+    if (sim_pct(r, 50))
+        p->fault_mask = SIM_F(SIM_F_BLACKHOLE_TX) | SIM_F(SIM_F_BLACKHOLE) | SIM_F(SIM_F_LOSS);
     p->msgs = p->msgs < 60 ? 60 : p->msgs;
     p->max_group = (int)sim_pick(r, 1, 2);
     p->max_slots = (int)sim_pick(r, 2, 4);
     p->ops = 1;
-    p->fab.ghost_ppm = (uint32_t)sim_pick(r, 20000, 300000);
+    p->fab.ghost_ppm = (uint32_t)sim_pick(r, 20000, 800000);
     p->fab.ghost_ns = sim_pick(r, SIM_MS, 30 * SIM_MS);
     p->fab.dma_ns = sim_pick(r, 10 * SIM_US, 4 * SIM_MS);
     p->fab.cqe_ns = sim_pick(r, 0, 2 * SIM_MS);

@@ -16,7 +16,7 @@ uint64_t sim_delay_draw(const struct sim_delay *d, struct fab_rng *r)
 }
 
 /* The plugin says each change of state in one line: that is where the summary has its numbers from. */
-static void log_count(struct sim *s, const char *msg)
+static void log_judge(struct sim *s, const char *msg)
 {
     const char *settled = strstr(msg, " settled: ");
     unsigned parts;
@@ -25,6 +25,8 @@ static void log_count(struct sim *s, const char *msg)
         s->st.switches++;
     if (strstr(msg, " -> FENCED: soft"))
         s->st.soft++;
+    if (strstr(msg, " : arrival ")) /* P7, P9: none of them can be while one copy is live */
+        sim_fail(s, "process %d took an impossible arrival: %s", inside->index, msg);
     if (settled && sscanf(settled, " settled: %u parts", &parts) == 1)
         s->st.replayed += parts;
 }
@@ -38,7 +40,7 @@ static void log_sink(enum r2_log_level level, const char *file, int line, const 
         return;
     snprintf(p->log[p->log_count++ % SIM_LOG_LINES], SIM_LOG_CHARS, "%10.3f us  p%d  %s",
              (double)fab_inproc_now(s->f) / 1e3, p->index, msg);
-    log_count(s, msg);
+    log_judge(s, msg);
     if (sim_verbose)
         printf("%12.3f p%d %s\n", (double)fab_inproc_now(s->f) / 1e3, p->index, msg);
 }

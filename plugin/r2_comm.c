@@ -313,7 +313,7 @@ enum r2_status r2_net_irecv(struct r2_comm *c, int n, void **data, const size_t 
         ib_recv_progress(c->rx);
     }
     if (__builtin_expect(c->fo.peer_bye != FO_BYE_NONE, 0)) {
-        fo_check_bye(&c->fo);
+        fo_check_bye(&c->fo, *req == NULL);
     }
     r2_gate_leave(&c->gate);
     return R2_OK;
@@ -356,7 +356,7 @@ static int test_recv(struct r2_comm *c, struct r2_req *req, size_t *sizes)
     ib_recv_progress(c->rx);
     if (req->seq != c->rx->ledger.rdone || !ib_recv_done(c->rx, req->seq, req->n, sizes)) {
         if (__builtin_expect(c->fo.peer_bye != FO_BYE_NONE, 0)) {
-            fo_check_bye(&c->fo);
+            fo_check_bye(&c->fo, 0);
         }
         return 0;
     }

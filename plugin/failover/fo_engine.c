@@ -76,7 +76,7 @@ void fo_conn_free(struct fo_conn *fc)
 
 int fo_busy(const struct fo_conn *fc)
 {
-    for (int p = 0; p < fc->link->npaths; p++) {
+    for (int p = 0; p < IB_MAX_PATHS; p++) {
         if (fc->path[p].fence.job.busy) {
             return 1;
         }
@@ -308,9 +308,10 @@ static void closed(struct fo_conn *fc, int p, enum ib_fence_stage stage, uint64_
             say_settled(fc, p);
         }
     } else if (fp->soft) {
-        fp->hold_until = UINT64_MAX;
+        /* after S's BYE nobody says SETTLED any more; S had nothing under way then but what is in the fabric */
+        fp->hold_until = fc->peer_bye ? now + MS(cfg(fc)->t_packet_ms) : UINT64_MAX;
         ib_recv_hold(fc->rx, p);
-        if (fp->peer_stopped) {
+        if (fp->peer_stopped || fc->peer_bye) {
             ib_recv_hold_peer_stopped(fc->rx, p);
         }
     }
@@ -634,16 +635,22 @@ void fo_on_bye(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now)
         }
     } else {
         fc->bye_total = abort ? 0 : m->acked;
-        fo_check_bye(fc);
+        for (int p = 0; p < fc->link->npaths; p++) {
+            if (fc->path[p].hold_until == UINT64_MAX) {
+                fc->path[p].hold_until = now + MS(cfg(fc)->t_packet_ms);
+                ib_recv_hold_peer_stopped(fc->rx, p);
+            }
+        }
+        fo_check_bye(fc, 0);
     }
     fc->ops.kick(fc->ops.arg);
 }
 
-void fo_check_bye(struct fo_conn *fc)
+void fo_check_bye(struct fo_conn *fc, int more)
 {
     const struct r2_ledger *g = &fc->rx->ledger;
 
-    if (fc->peer_bye != FO_BYE_NONE && g->acked < g->rpost && g->acked >= fc->bye_total) {
+    if (fc->peer_bye != FO_BYE_NONE && g->acked < g->rpost + (uint64_t)more && g->acked >= fc->bye_total) {
         fo_fail(fc, R2_ERR_PEER, fc->peer_bye == FO_BYE_ABORT ? "the sender aborted" : "the sender closed its end");
     }
 }

@@ -83,8 +83,8 @@ void fo_on_down(struct fo_conn *fc, const struct fo_down *m, uint64_t now);
 void fo_on_fenced(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now);
 void fo_on_settled(struct fo_conn *fc, const struct fo_settled *m, uint64_t now);
 void fo_on_bye(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now);
-/* R: after S's BYE, receives that can never be filled end the connection. Cheap; called where nothing was done. */
-void fo_check_bye(struct fo_conn *fc);
+/* R: after S's BYE, receives that can never be filled end the connection: those posted, and @more that NCCL wants to post. */
+void fo_check_bye(struct fo_conn *fc, int more);
 /* The peer process does not know the connection, or is gone (@what says). */
 void fo_on_gone(struct fo_conn *fc, const char *what);
 /* The peer gave up its NIC @nic, generation @gen: all lives over it that began before are over. */

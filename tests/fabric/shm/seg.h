@@ -254,6 +254,16 @@ uint32_t seg_bell_ticket(struct seg_map *m);
 /* Wakes the thread of slot @dst in any case. */
 void seg_bell_wake(struct seg *seg, int dst);
 
+/* Inside a short spin: lets the other hardware thread of the core run. */
+static inline void seg_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
 /* CLOCK_MONOTONIC in ns. */
 uint64_t seg_now(void);
 

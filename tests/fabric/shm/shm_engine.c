@@ -66,7 +66,7 @@ static void engine_unlock(struct fab_engine *base)
     }
     pthread_mutex_unlock(&e->lock);
     if (wake) {
-        seg_bell_ring(e->map.seg, e->map.slot);
+        seg_bell_wake(e->map.seg, e->map.slot);
     }
 }
 
@@ -110,7 +110,6 @@ static void thread_nap(struct shm_engine *e, uint64_t calls)
 {
     uint64_t made;
 
-    seg_bell_cancel(&e->map);
     do {
         uint32_t ticket = seg_bell_ticket(&e->map);
         seg_bell_nap(&e->map, ticket, seg_now() + SHM_NAP_NS);
@@ -124,6 +123,39 @@ static void thread_nap(struct shm_engine *e, uint64_t calls)
     } while (made >= SHM_NAP_CALLS);
 }
 
+/* Whether packets arrive while the thread lingers, still deaf to bells. */
+static bool thread_linger(struct shm_engine *e)
+{
+    _Atomic uint64_t *pending = &e->map.seg->slot[e->map.slot].pending;
+    uint64_t end = seg_now() + SHM_LINGER_NS;
+
+    if (e->linger < 0) {
+        e->linger++;
+        return false;
+    }
+    do {
+        for (int i = 0; i < 8; i++) {
+            if (atomic_load_explicit(pending, memory_order_relaxed) != 0) {
+                return true;
+            }
+            seg_relax();
+        }
+    } while (seg_now() < end);
+    e->linger = -SHM_LINGER_SKIP;
+    return false;
+}
+
+/* Senders see the flag from here on; what they sent before is looked for once more. */
+static void thread_sleep(struct shm_engine *e, uint32_t ticket, uint64_t deadline)
+{
+    seg_bell_prepare(&e->map);
+    if (atomic_load_explicit(&e->map.seg->slot[e->map.slot].pending, memory_order_seq_cst) != 0) {
+        seg_bell_cancel(&e->map);
+    } else {
+        seg_bell_wait(&e->map, ticket, deadline);
+    }
+}
+
 static void *thread_main(void *arg)
 {
     struct shm_engine *e = arg;
@@ -131,24 +163,21 @@ static void *thread_main(void *arg)
     prctl(PR_SET_NAME, "softfab-nic");
     thread_schedule();
     for (;;) {
-        /* Ticket first, then work: whatever comes after the look at the rings rings the bell. */
-        uint32_t ticket = seg_bell_prepare(&e->map);
+        /* The bell's count before the turn: whoever rings from here on ends the wait below at once. */
+        uint32_t ticket = seg_bell_ticket(&e->map);
         pthread_mutex_lock(&e->lock);
         shm_progress(e);
         nics_open_note(e);
-        uint64_t deadline = e->deadline;
-        bool polled = e->last_idle && e->idle_polls >= SHM_IDLE_POLLS && e->now - e->call_last < SHM_IDLE_NS;
-        bool more = deadline <= e->now ||
-                    atomic_load_explicit(&e->map.seg->slot[e->map.slot].pending, memory_order_seq_cst) != 0;
-        e->thread_deadline = more || polled ? 0 : deadline;
         uint64_t calls = e->calls;
+        bool polled = e->last_idle && e->idle_polls >= SHM_IDLE_POLLS && e->now - e->call_last < SHM_IDLE_NS;
+        bool more = e->deadline <= e->now, moved = e->moved;
+        e->thread_deadline = more || polled ? 0 : e->deadline;
+        uint64_t deadline = e->thread_deadline;
         pthread_mutex_unlock(&e->lock);
         if (polled) {
             thread_nap(e, calls);
-        } else if (more) {
-            seg_bell_cancel(&e->map);
-        } else {
-            seg_bell_wait(&e->map, ticket, deadline);
+        } else if (!more && !(moved && thread_linger(e))) {
+            thread_sleep(e, ticket, deadline);
         }
     }
     return NULL;
@@ -347,6 +376,19 @@ static int engine_nics_init(struct shm_engine *e)
     return 0;
 }
 
+/* A program that loses its core while it holds the lock gets the NIC thread's priority until it lets go. */
+static void lock_init(pthread_mutex_t *lock)
+{
+    pthread_mutexattr_t attr;
+
+    pthread_mutexattr_init(&attr);
+    pthread_mutexattr_setprotocol(&attr, PTHREAD_PRIO_INHERIT);
+    if (pthread_mutex_init(lock, &attr) != 0) {
+        pthread_mutex_init(lock, NULL);
+    }
+    pthread_mutexattr_destroy(&attr);
+}
+
 static struct shm_engine *engine_new(const char *dir, int host)
 {
     char why[256] = "out of memory";
@@ -358,7 +400,7 @@ static struct shm_engine *engine_new(const char *dir, int host)
     e->base.ops = &engine_ops;
     e->host = host;
     e->deadline = e->ring_deadline = UINT64_MAX;
-    pthread_mutex_init(&e->lock, NULL);
+    lock_init(&e->lock);
     e->scratch = malloc(1u << 20);
     if (e->scratch == NULL || seg_file_open(&e->map, dir, why, sizeof(why)) != 0) {
         goto err;
@@ -389,7 +431,7 @@ static void after_fork_child(void)
 {
     pthread_mutex_init(&g_lock, NULL);
     if (g_engine != NULL) {
-        pthread_mutex_init(&g_engine->lock, NULL);
+        lock_init(&g_engine->lock);
         g_engine->orphan = true;
         g_engine = NULL;
     }

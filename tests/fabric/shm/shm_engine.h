@@ -36,6 +36,12 @@
 #define SHM_IDLE_NS 50000ull
 #define SHM_NAP_NS 200000ull
 #define SHM_NAP_CALLS 40
+/*
+ * After a turn that moved packets the thread looks for more for up to this long before it sleeps: far less than a wake-up costs. Where
+ * that found nothing, it does not try for SHM_LINGER_SKIP turns.
+ */
+#define SHM_LINGER_NS 5000ull
+#define SHM_LINGER_SKIP 16
 /* Payloads of this size wake the receiver at once; for smaller ones the bell waits for the end of the turn. */
 #define SHM_BULK 2048u
 /* Packets per NIC and turn, and records per ring and turn, so that sending and receiving take turns. */
@@ -99,6 +105,8 @@ struct shm_engine {
     uint64_t calls, call_last; /* of the program into verbs that move packets: count, time */
     uint32_t idle_polls;       /* in a row, up to the last call */
     bool last_idle;            /* the last call was one */
+    bool moved;                /* this turn found packets */
+    int linger;                /* below 0: turns without lingering */
     uint64_t deadline;        /* earliest instant at which there is something to do; 0: at once */
     uint64_t thread_deadline; /* until when the NIC thread sleeps; 0 while it is awake */
 };

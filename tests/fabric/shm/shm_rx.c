@@ -167,6 +167,7 @@ void shm_rx_run(struct shm_engine *e)
         bits |= atomic_exchange_explicit(&self->pending, 0, memory_order_seq_cst);
     }
     e->waiting = 0;
+    e->moved = bits != 0;
     e->ring_deadline = UINT64_MAX;
     /* What was moved out is older than what its ring still has. */
     held_run(e, e->now);

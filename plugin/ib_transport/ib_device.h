@@ -111,7 +111,11 @@ int ib_nic_state_change(struct ib_nics *nics, int nic, enum ib_nic_state to, con
 /* Copies the address. Any thread. */
 void ib_nic_addr_get(struct ib_nics *nics, int nic, struct ib_addr *out);
 
-/* Reads port state, LID, GID, MTU again; 0, or a positive errno of the failing call. Thread: service or a device worker. */
+/*
+ * Reads LID, GID, MTU again. 0: taken, and the port is ACTIVE; ENETDOWN: taken, and it is not; else the positive errno of the call that
+ * failed, and the address is what it was (ERANGE: NCCL_IB_GID_INDEX is outside of the table). The state is not touched: that is for
+ * ib_nic_state_change(). Thread: service or a device worker; may block in the driver.
+ */
 int ib_nic_refresh(struct ib_nics *nics, int nic);
 
 /* Whether the kernel has removed the device: ibv_query_port says ENODEV. Thread: a device worker (the call may block). */
@@ -123,7 +127,10 @@ int ib_nic_is_gone(struct ib_nics *nics, int nic);
  */
 void ib_async_progress(struct ib_nics *nics, void (*sink)(void *arg, const struct ib_fact *fact), void *arg);
 
-/* The descriptors to wait on: device_ctx[i]->async_fd for i < device_count. */
+/*
+ * The descriptors to wait on: device_ctx[i]->async_fd for i < device_count. That of a device whose NICs are FATAL or GONE may be readable
+ * for ever without anything to read.
+ */
 
 /* Netdev names of the data NICs (from gid_attrs/ndevs, or device/net), NULL terminated, for the OOB channel to avoid. Caller frees the array with free(). */
 const char **ib_nics_netdevs(const struct ib_nics *nics);

@@ -22,6 +22,7 @@ struct ib_mr {
     int dmabuf_fd; /* our dup, or -1 */
     uint64_t dmabuf_offset;
     int refs;                              /* under the cache's lock */
+    uint32_t refused;                      /* NICs that could not register it; under the cache's lock */
     _Atomic(struct ibv_mr *) mr[IB_MAX_NICS]; /* release at registration, acquire at use */
     struct ib_mr *next;
 };

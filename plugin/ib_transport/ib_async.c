@@ -1,0 +1,169 @@
+#include "ib_transport/ib_device.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "r2_log.h"
+
+/* One turn takes no more than this from one device: a storm of events must not keep the service thread from the other devices. */
+#define EVENTS_PER_TURN 256
+
+struct async {
+    struct ib_nics *nics;
+    int device;
+    void (*sink)(void *arg, const struct ib_fact *fact);
+    void *arg;
+};
+
+static void fact_emit(const struct async *a, enum ib_fact_kind kind, int nic, uint64_t context)
+{
+    struct ib_fact f = {.kind = kind, .nic = nic, .context = context};
+
+    a->sink(a->arg, &f);
+}
+
+/* The device is lost to us. Says so once per NIC. */
+static void device_lost(const struct async *a, enum ib_nic_state to, const char *why)
+{
+    for (int i = 0; i < a->nics->count; i++) {
+        if (a->nics->nic[i].device_index == a->device && ib_nic_state_change(a->nics, i, to, why))
+            fact_emit(a, IB_FACT_DEVICE_FATAL, i, 0);
+    }
+}
+
+/* A call on the device failed. Only the two answers that are final count; anything else may be better next time. */
+static void call_failed(const struct async *a, const char *call, int err)
+{
+    char why[128];
+
+    snprintf(why, sizeof(why), "%s: %s", call, strerror(err));
+    if (err == ENODEV)
+        device_lost(a, IB_NIC_GONE, why);
+    else if (err == EIO)
+        device_lost(a, IB_NIC_FATAL, why);
+    else
+        R2_INFO("RDMA device %d: %s", a->device, why);
+}
+
+/*
+ * Reads the port again. The state follows what is read, not what the event says: of a quick down and up both events may wait
+ * here already, and then the first look shows what holds now. 0 when the address is good.
+ */
+static int port_look(const struct async *a, int nic, const char *why)
+{
+    int rc = ib_nic_refresh(a->nics, nic);
+
+    if (rc == 0 && ib_nic_state_change(a->nics, nic, IB_NIC_UP, why)) {
+        fact_emit(a, IB_FACT_PORT_UP, nic, 0);
+    } else if (rc == ENETDOWN) {
+        if (ib_nic_state_change(a->nics, nic, IB_NIC_DOWN, why))
+            fact_emit(a, IB_FACT_PORT_DOWN, nic, 0);
+    } else if (rc != 0) {
+        call_failed(a, "reading the port", rc);
+    }
+    return rc;
+}
+
+static void port_event(const struct async *a, int nic, enum ibv_event_type type, const char *why)
+{
+    enum ib_nic_state s = ib_nic_state_get(&a->nics->nic[nic]);
+
+    if (s == IB_NIC_FATAL || s == IB_NIC_GONE)
+        return;
+    switch (type) {
+    case IBV_EVENT_PORT_ERR:
+        /* no call on a port in trouble: the event is enough, and others wait for this thread */
+        ib_nic_state_change(a->nics, nic, IB_NIC_DOWN, why);
+        fact_emit(a, IB_FACT_PORT_DOWN, nic, 0);
+        break;
+    case IBV_EVENT_PORT_ACTIVE:
+        /* said even if nothing changed for us: whoever waits for the port may have found it dead without us */
+        if (port_look(a, nic, why) == 0 && s == IB_NIC_UP)
+            fact_emit(a, IB_FACT_PORT_UP, nic, 0);
+        break;
+    default:
+        if (port_look(a, nic, why) == 0)
+            fact_emit(a, IB_FACT_ADDR_CHANGE, nic, 0);
+        break;
+    }
+}
+
+static void port_events(const struct async *a, const struct ibv_async_event *ev, const char *why)
+{
+    for (int i = 0; i < a->nics->count; i++) {
+        struct ib_nic *nic = &a->nics->nic[i];
+        if (nic->device_index == a->device && nic->port == ev->element.port_num)
+            port_event(a, i, ev->event_type, why);
+    }
+}
+
+/* The first NIC of the device: queue pairs and queues belong to a device, their owner knows the port by its id. */
+static int device_nic(const struct async *a)
+{
+    int i = 0;
+
+    while (i < a->nics->count - 1 && a->nics->nic[i].device_index != a->device)
+        i++;
+    return i;
+}
+
+static void event_handle(const struct async *a, const struct ibv_async_event *ev)
+{
+    const char *why = a->nics->v->event_type_str(ev->event_type);
+
+    switch (ev->event_type) {
+    case IBV_EVENT_PORT_ERR:
+    case IBV_EVENT_PORT_ACTIVE:
+    case IBV_EVENT_GID_CHANGE:
+    case IBV_EVENT_LID_CHANGE:
+    case IBV_EVENT_PKEY_CHANGE:
+    case IBV_EVENT_SM_CHANGE:
+    case IBV_EVENT_CLIENT_REREGISTER:
+        port_events(a, ev, why);
+        break;
+    case IBV_EVENT_DEVICE_FATAL:
+        device_lost(a, IB_NIC_FATAL, why);
+        break;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_PATH_MIG_ERR:
+        fact_emit(a, IB_FACT_QP_FATAL, device_nic(a), (uintptr_t)ev->element.qp->qp_context);
+        break;
+    case IBV_EVENT_CQ_ERR:
+        fact_emit(a, IB_FACT_CQ_ERR, device_nic(a), (uintptr_t)ev->element.cq->cq_context);
+        break;
+    default:
+        break; /* milestones of queue pairs and shared queues: nothing that we wait for */
+    }
+}
+
+/* Acknowledged last: until then the object of the event cannot be destroyed under the sink's hands. */
+static void device_progress(const struct async *a)
+{
+    struct ibv_async_event ev;
+    int n = 0;
+
+    while (n < EVENTS_PER_TURN) {
+        errno = 0;
+        if (a->nics->v->get_async_event(a->nics->device_ctx[a->device], &ev) == 0) {
+            event_handle(a, &ev);
+            a->nics->v->ack_async_event(&ev);
+            n++;
+        } else if (errno == ENODEV || errno == EIO) {
+            call_failed(a, "ibv_get_async_event", errno);
+            return;
+        } else if (errno != EINTR) {
+            return; /* EAGAIN: nothing there */
+        }
+    }
+}
+
+void ib_async_progress(struct ib_nics *nics, void (*sink)(void *arg, const struct ib_fact *fact), void *arg)
+{
+    struct async a = {.nics = nics, .sink = sink, .arg = arg};
+
+    for (a.device = 0; a.device < nics->device_count; a.device++)
+        device_progress(&a);
+}

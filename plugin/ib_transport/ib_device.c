@@ -1,0 +1,139 @@
+#include "ib_transport/ib_device.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ib_transport/ib_gid.h"
+#include "ib_transport/ib_sysfs.h"
+#include "r2_log.h"
+
+static const char *const state_names[] = {
+    [IB_NIC_UP] = "UP",
+    [IB_NIC_DOWN] = "DOWN",
+    [IB_NIC_FATAL] = "FATAL",
+    [IB_NIC_GONE] = "GONE",
+};
+#define STATES (sizeof(state_names) / sizeof(state_names[0]))
+
+/* Row: from, column: to. */
+static const uint8_t legal[STATES][STATES] = {
+    [IB_NIC_UP] = {[IB_NIC_DOWN] = 1, [IB_NIC_FATAL] = 1, [IB_NIC_GONE] = 1},
+    [IB_NIC_DOWN] = {[IB_NIC_UP] = 1, [IB_NIC_FATAL] = 1, [IB_NIC_GONE] = 1},
+    [IB_NIC_FATAL] = {[IB_NIC_GONE] = 1},
+};
+
+const char *ib_nic_state_name(enum ib_nic_state s)
+{
+    return (unsigned)s < STATES ? state_names[s] : "unknown state";
+}
+
+enum ib_nic_state ib_nic_state_get(const struct ib_nic *nic)
+{
+    /* pairs with the release in ib_nic_state_change() */
+    return (enum ib_nic_state)atomic_load_explicit(&nic->state, memory_order_acquire);
+}
+
+int ib_nic_state_change(struct ib_nics *nics, int index, enum ib_nic_state to, const char *why)
+{
+    struct ib_nic *nic = &nics->nic[index];
+    enum ib_nic_state from = ib_nic_state_get(nic);
+    const char *place = nic->pci_path ? strrchr(nic->pci_path, '/') : NULL;
+
+    if ((unsigned)to >= STATES || !legal[from][to])
+        return 0;
+    /* Before the state: who sees the new state also sees the new generation. */
+    if (from == IB_NIC_UP)
+        atomic_fetch_add_explicit(&nic->generation, 1, memory_order_relaxed);
+    atomic_store_explicit(&nic->state, (int)to, memory_order_release);
+    if (to == IB_NIC_UP)
+        R2_INFO("NIC %s rail %d %s: %s -> %s: %s", nic->name, nic->rail, place ? place + 1 : "-", ib_nic_state_name(from),
+                ib_nic_state_name(to), why);
+    else
+        R2_WARN("NIC %s rail %d %s: %s -> %s: %s", nic->name, nic->rail, place ? place + 1 : "-", ib_nic_state_name(from),
+                ib_nic_state_name(to), why);
+    return 1;
+}
+
+void ib_nic_addr_get(struct ib_nics *nics, int nic, struct ib_addr *out)
+{
+    pthread_mutex_lock(nics->lock);
+    *out = nics->nic[nic].addr;
+    pthread_mutex_unlock(nics->lock);
+}
+
+static int port_read(struct ib_nics *nics, struct ib_nic *nic, struct ibv_port_attr *attr)
+{
+    int rc;
+
+    errno = 0;
+    rc = nics->v->query_port(nic->ctx, nic->port, attr);
+    return ib_verbs_err(rc);
+}
+
+int ib_nic_refresh(struct ib_nics *nics, int index)
+{
+    struct ib_nic *nic = &nics->nic[index];
+    struct ibv_port_attr attr;
+    struct ib_addr addr = {0};
+    union ibv_gid gid;
+    int rc = port_read(nics, nic, &attr);
+
+    if (rc == 0)
+        rc = ib_gid_choose(nics->v, nic->ctx, nic->port, &attr, nics->cfg, &addr.gid_index, &gid);
+    if (rc != 0)
+        return rc;
+    addr.link_layer = attr.link_layer;
+    addr.mtu = (uint8_t)attr.active_mtu;
+    addr.lid = attr.lid;
+    addr.pkey_index = (uint16_t)nics->cfg->ib_pkey;
+    memcpy(addr.gid, gid.raw, sizeof(addr.gid));
+    pthread_mutex_lock(nics->lock);
+    nic->addr = addr;
+    pthread_mutex_unlock(nics->lock);
+    return attr.state == IBV_PORT_ACTIVE ? 0 : ENETDOWN;
+}
+
+int ib_nic_is_gone(struct ib_nics *nics, int nic)
+{
+    struct ibv_port_attr attr;
+
+    return port_read(nics, &nics->nic[nic], &attr) == ENODEV;
+}
+
+const char **ib_nics_netdevs(const struct ib_nics *nics)
+{
+    char names[4 * IB_MAX_NICS][IB_NETDEV_MAX];
+    int n = 0;
+
+    for (int i = 0; i < nics->count; i++) {
+        const struct ib_nic *nic = &nics->nic[i];
+        n = ib_sysfs_netdevs(nic->ctx->device->ibdev_path, nic->port, names, n, 4 * IB_MAX_NICS);
+    }
+    return ib_sysfs_names_pack(names, n);
+}
+
+void ib_nics_close(struct ib_nics *nics)
+{
+    struct ibv_pd *freed = NULL;
+
+    for (int i = 0; i < nics->count; i++)
+        free(nics->nic[i].pci_path);
+    for (int d = 0; d < nics->device_count; d++) {
+        for (int i = 0; i < nics->count; i++) {
+            struct ibv_pd *pd = nics->nic[i].device_index == d ? nics->nic[i].pd : NULL;
+            if (pd != NULL && pd != freed) {
+                freed = pd;
+                nics->v->dealloc_pd(pd);
+            }
+        }
+        nics->v->close_device(nics->device_ctx[d]);
+    }
+    if (nics->lock != NULL) {
+        pthread_mutex_destroy(nics->lock);
+        free(nics->lock);
+    }
+    memset(nics, 0, sizeof(*nics));
+}

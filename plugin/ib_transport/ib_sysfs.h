@@ -1,0 +1,30 @@
+/*
+ * What sysfs knows of an RDMA device and verbs does not tell. All paths start at the device's own directory (ibv_device.ibdev_path),
+ * never at a fixed place, so that a device from elsewhere brings its own tree. Any thread; files are in memory, nothing waits.
+ */
+#ifndef IB_SYSFS_H
+#define IB_SYSFS_H
+
+#include <stddef.h>
+
+#define IB_NETDEV_MAX 16 /* with the terminating zero, as IF_NAMESIZE */
+
+/* Real path of the PCI function behind the device; NULL when there is none (software devices). Caller frees. */
+char *ib_sysfs_pci_path(const char *ibdev_path);
+
+/* NUMA node of a PCI function, -1 unknown. NULL accepted. */
+int ib_sysfs_numa_node(const char *pci_path);
+
+/* RoCE version of a GID table entry: 1, 2; 0 where sysfs does not say. */
+int ib_sysfs_roce_version(const char *ibdev_path, int port, int index);
+
+/* Adds the names of the network interfaces of a port to @names[@count..@max), each once; returns the new count. */
+int ib_sysfs_netdevs(const char *ibdev_path, int port, char (*names)[IB_NETDEV_MAX], int count, int max);
+
+/* Names as one block: pointers, then text. NULL terminated; NULL when out of memory. Caller frees with one free(). */
+const char **ib_sysfs_names_pack(char (*names)[IB_NETDEV_MAX], int count);
+
+/* Whether a kernel module that lets RDMA devices reach GPU memory is loaded; @root is "" outside of tests. */
+int ib_sysfs_has_peer_memory(const char *root);
+
+#endif

@@ -132,17 +132,13 @@ static void to_comm(struct r2_inst *inst, struct r2_peer *peer, int type, const 
 static void nic_down(struct r2_inst *inst, struct r2_peer *peer, const struct fo_nic_down *m)
 {
     union fo_body b = {.nic_down = *m};
-    struct r2_comm *c;
 
     r2_peer_emit(inst, peer, FO_MSG_NIC_DOWN_OK, &b);
     if ((int32_t)(m->gen - peer->dead_gen[m->nic]) <= 0) {
         return; /* known */
     }
     peer->dead_gen[m->nic] = m->gen;
-    pthread_mutex_lock(&inst->lock);
-    c = inst->all;
-    pthread_mutex_unlock(&inst->lock);
-    for (; c; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
         if (c->peer == peer) {
             r2_gate_visit(&c->gate);
             if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {

@@ -95,9 +95,7 @@ void r2_comm_free(struct r2_comm *c)
     free(c);
 }
 
-/* Head of the list of all connections. New ones come in at the head and only the service thread takes one out, so it may walk on from
- * here without the lock. */
-static struct r2_comm *first_comm(struct r2_inst *inst)
+struct r2_comm *r2_comm_first(struct r2_inst *inst)
 {
     struct r2_comm *c;
 
@@ -178,49 +176,20 @@ static void step_comm(struct r2_comm *c, uint64_t now)
     r2_gate_unvisit(&c->gate);
 }
 
-static void on_fact(void *arg, const struct ib_fact *fact)
-{
-    struct r2_inst *inst = arg;
-    struct ib_fault_info info = {.fault = IB_FAULT_QP};
-    struct r2_comm *c;
-
-    if (fact->kind == IB_FACT_PORT_DOWN || fact->kind == IB_FACT_DEVICE_FATAL) {
-        enum ib_fault fault = fact->kind == IB_FACT_PORT_DOWN ? IB_FAULT_PORT : IB_FAULT_DEVICE;
-
-        for (c = first_comm(inst); c; c = c->all_next) {
-            r2_gate_visit(&c->gate);
-            if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
-                fo_on_nic_down(&c->fo, fact->nic, fault);
-            }
-            r2_gate_unvisit(&c->gate);
-        }
-        r2_peers_nic_down(inst, fact->nic);
-    } else if (fact->kind == IB_FACT_QP_FATAL && (c = r2_comm_find(inst, (uint32_t)(fact->context >> 28))) != NULL) {
-        int p = (int)(fact->context & 15);
-
-        r2_gate_visit(&c->gate);
-        if (p < c->link.npaths && ((fact->context >> 4) & 0xffffff) == (c->link.path[p].life & 0xffffff) &&
-            atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
-            fo_fault(&c->fo, p, &info);
-        }
-        r2_gate_unvisit(&c->gate);
-    }
-}
-
 uint64_t r2_inst_service_step(struct r2_inst *inst)
 {
     uint64_t now = r2_now(inst), next, oob_next;
     struct r2_comm *c, *following;
 
     oob_next = inst->oob->ops->progress(inst->oob, now);
-    ib_async_progress(&inst->nics, on_fact, inst);
+    ib_async_progress(&inst->nics, r2_health_fact, inst);
     if (ib_workers_reap(inst->workers) > 0) {
         for (int i = 0; i < inst->nics.device_count; i++) {
             inst->worker_alive[i] = now;
         }
     }
     /* Timed first: a step that ends in kicking its own connection must not starve the others. */
-    for (c = first_comm(inst); c; c = following) {
+    for (c = r2_comm_first(inst); c; c = following) {
         following = c->all_next;
         if (c->deadline <= now) {
             step_comm(c, now);
@@ -229,8 +198,8 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
     while ((c = pop_kicked(inst)) != NULL) {
         step_comm(c, now);
     }
-    next = r2_peers_step(inst, now);
-    for (c = first_comm(inst); c; c = c->all_next) {
+    next = r2_earlier(r2_health_step(inst, now), r2_peers_step(inst, now));
+    for (c = r2_comm_first(inst); c; c = c->all_next) {
         next = r2_earlier(next, c->deadline);
     }
     r2_log_flush();
@@ -253,8 +222,14 @@ static void wait_for_work(struct r2_inst *inst, uint64_t next)
 
     fds[n++] = (struct pollfd){.fd = inst->wake_fd, .events = POLLIN};
     fds[n++] = (struct pollfd){.fd = inst->oob->ops->fd(inst->oob), .events = POLLIN};
-    for (int i = 0; i < inst->nics.device_count; i++) {
-        fds[n++] = (struct pollfd){.fd = inst->nics.device_ctx[i]->async_fd, .events = POLLIN};
+    for (int i = 0; i < inst->nics.count; i++) {
+        const struct ib_nic *nic = &inst->nics.nic[i];
+        enum ib_nic_state s = ib_nic_state_get(nic);
+
+        /* one descriptor per device; a dead device's may be readable for ever */
+        if (s != IB_NIC_FATAL && s != IB_NIC_GONE && (i == 0 || inst->nics.nic[i - 1].ctx != nic->ctx)) {
+            fds[n++] = (struct pollfd){.fd = nic->ctx->async_fd, .events = POLLIN};
+        }
     }
     if (next > now) {
         uint64_t wait = next - now < 3600000000000ull ? next - now : 3600000000000ull;
@@ -316,7 +291,7 @@ static void oob_up(void *arg, struct r2_oob_peer *oob)
     peer->last_contact = r2_now(inst);
     peer->say_at = 0;
     /* what was lost with the old channel is said again at once */
-    for (struct r2_comm *c = first_comm(inst); c; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
         if (c->peer == peer) {
             c->send_at = 0;
             for (int p = 0; p < c->link.npaths; p++) {
@@ -401,7 +376,7 @@ static void say_goodbye(struct r2_inst *inst)
 {
     uint64_t now = r2_now(inst);
 
-    for (struct r2_comm *c = first_comm(inst); c; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
         if (atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE || c->bye_ok) {
             continue;
         }

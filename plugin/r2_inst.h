@@ -122,6 +122,14 @@ struct r2_peer {
     uint8_t out[R2_OOB_MAX_MESSAGE];
 };
 
+/* A look at one port, on its device's worker. */
+struct r2_look {
+    struct ib_job job; /* first */
+    struct r2_inst *inst;
+    int nic;
+    int rc;
+};
+
 struct r2_inst {
     struct r2_env env;
     struct ib_verbs v;
@@ -133,6 +141,8 @@ struct r2_inst {
     struct r2_oob *oob;
     uint64_t worker_alive[IB_MAX_NICS]; /* service thread */
     struct r2_peer *peers;              /* service thread */
+    struct r2_look look[IB_MAX_NICS];   /* service thread */
+    uint64_t look_at;                   /* ns, next look at all ports; service thread */
 
     pthread_mutex_t lock;
     struct r2_comm *bucket[R2_COMM_BUCKETS];
@@ -163,7 +173,14 @@ void r2_inst_wake(void *inst);            /* any thread */
 void r2_comm_kick(void *comm);            /* any thread: the service thread will step it */
 struct r2_comm *r2_comm_alloc(struct r2_inst *inst, int is_send, int dev); /* registers it; NULL with errno */
 struct r2_comm *r2_comm_find(struct r2_inst *inst, uint32_t id);
+/* Head of the list of all connections: new ones come in at the head and only the service thread takes one out, so it may walk on from
+ * here without the lock. */
+struct r2_comm *r2_comm_first(struct r2_inst *inst);
 void r2_comm_free(struct r2_comm *c);     /* service thread; all jobs are back */
+
+/* r2_health.c; service thread */
+void r2_health_fact(void *inst, const struct ib_fact *fact); /* a device event, or what a look found */
+uint64_t r2_health_step(struct r2_inst *inst, uint64_t now); /* looks at the ports every NCCL_R2_LOOK; returns the next time */
 
 /* r2_peer.c; service thread */
 struct r2_peer *r2_peer_get(struct r2_inst *inst, struct r2_oob_peer *oob); /* takes a reference on both */

@@ -129,10 +129,7 @@ uint64_t r2_peer_check_gone(struct r2_inst *inst, struct r2_peer *peer, uint64_t
         return peer->refused_since + REFUSED_LIMIT_NS;
     }
     snprintf(what, sizeof(what), "peer process at %s is gone: its host refuses connections", inst->oob->ops->peer_str(peer->oob));
-    pthread_mutex_lock(&inst->lock);
-    struct r2_comm *c = inst->all;
-    pthread_mutex_unlock(&inst->lock);
-    for (; c; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
         if (c->peer != peer) {
             continue;
         }

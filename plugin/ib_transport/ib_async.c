@@ -50,10 +50,8 @@ static void call_failed(const struct async *a, const char *call, int err)
  * Reads the port again. The state follows what is read, not what the event says: of a quick down and up both events may wait
  * here already, and then the first look shows what holds now. 0 when the address is good.
  */
-static int port_look(const struct async *a, int nic, const char *why)
+static int port_took(const struct async *a, int nic, int rc, const char *why)
 {
-    int rc = ib_nic_refresh(a->nics, nic);
-
     if (rc == 0 && ib_nic_state_change(a->nics, nic, IB_NIC_UP, why)) {
         fact_emit(a, IB_FACT_PORT_UP, nic, 0);
     } else if (rc == ENETDOWN) {
@@ -63,6 +61,11 @@ static int port_look(const struct async *a, int nic, const char *why)
         call_failed(a, "reading the port", rc);
     }
     return rc;
+}
+
+static int port_look(const struct async *a, int nic, const char *why)
+{
+    return port_took(a, nic, ib_nic_refresh(a->nics, nic), why);
 }
 
 static void port_event(const struct async *a, int nic, enum ibv_event_type type, const char *why)
@@ -166,4 +169,13 @@ void ib_async_progress(struct ib_nics *nics, void (*sink)(void *arg, const struc
 
     for (a.device = 0; a.device < nics->device_count; a.device++)
         device_progress(&a);
+}
+
+void ib_async_looked(struct ib_nics *nics, int nic, int rc, void (*sink)(void *arg, const struct ib_fact *fact), void *arg)
+{
+    struct async a = {.nics = nics, .device = nics->nic[nic].device_index, .sink = sink, .arg = arg};
+    enum ib_nic_state s = ib_nic_state_get(&nics->nic[nic]);
+
+    if (s != IB_NIC_FATAL && s != IB_NIC_GONE)
+        port_took(&a, nic, rc, "found when looking");
 }

@@ -128,6 +128,12 @@ int ib_nic_is_gone(struct ib_nics *nics, int nic);
 void ib_async_progress(struct ib_nics *nics, void (*sink)(void *arg, const struct ib_fact *fact), void *arg);
 
 /*
+ * Takes up what ib_nic_refresh() returned on a worker, as if an event had said it: for what happens without an event, and for events
+ * that were lost. Thread: service.
+ */
+void ib_async_looked(struct ib_nics *nics, int nic, int rc, void (*sink)(void *arg, const struct ib_fact *fact), void *arg);
+
+/*
  * The descriptors to wait on: device_ctx[i]->async_fd for i < device_count. That of a device whose NICs are FATAL or GONE may be readable
  * for ever without anything to read.
  */

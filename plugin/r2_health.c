@@ -1,0 +1,92 @@
+/*
+ * What happens to our NICs, and to whom it is told: device events, and a look at every port now and then, because some failures come
+ * without any event (a device removed, an interface taken down with its completions lost).
+ */
+#include "r2_inst.h"
+
+static void nic_lost(struct r2_inst *inst, int nic, enum ib_fault fault)
+{
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        r2_gate_visit(&c->gate);
+        if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
+            fo_on_nic_down(&c->fo, nic, fault);
+        }
+        r2_gate_unvisit(&c->gate);
+    }
+    r2_peers_nic_down(inst, nic); /* after the connections stopped posting: the word means that nothing more comes over the NIC */
+}
+
+static void qp_lost(struct r2_inst *inst, uint64_t context)
+{
+    struct ib_fault_info info = {.fault = IB_FAULT_QP};
+    struct r2_comm *c = r2_comm_find(inst, (uint32_t)(context >> 28));
+    int p = (int)(context & 15);
+
+    if (c == NULL) {
+        return;
+    }
+    r2_gate_visit(&c->gate);
+    if (p < c->link.npaths && ((context >> 4) & 0xffffff) == (c->link.path[p].life & 0xffffff) &&
+        atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
+        fo_fault(&c->fo, p, &info);
+    }
+    r2_gate_unvisit(&c->gate);
+}
+
+void r2_health_fact(void *arg, const struct ib_fact *fact)
+{
+    struct r2_inst *inst = arg;
+
+    switch (fact->kind) {
+    case IB_FACT_PORT_DOWN:
+        nic_lost(inst, fact->nic, IB_FAULT_PORT);
+        break;
+    case IB_FACT_DEVICE_FATAL:
+        nic_lost(inst, fact->nic, IB_FAULT_DEVICE);
+        break;
+    case IB_FACT_QP_FATAL:
+        qp_lost(inst, fact->context);
+        break;
+    default:
+        break;
+    }
+}
+
+static void look_run(struct ib_job *job)
+{
+    struct r2_look *l = (struct r2_look *)job;
+
+    l->rc = ib_nic_refresh(&l->inst->nics, l->nic);
+}
+
+static void look_done(struct ib_job *job)
+{
+    struct r2_look *l = (struct r2_look *)job;
+
+    ib_async_looked(&l->inst->nics, l->nic, l->rc, r2_health_fact, l->inst);
+}
+
+uint64_t r2_health_step(struct r2_inst *inst, uint64_t now)
+{
+    if (r2_comm_first(inst) == NULL) {
+        return UINT64_MAX; /* nothing to protect: no wake-ups */
+    }
+    if (now < inst->look_at) {
+        return inst->look_at;
+    }
+    inst->look_at = now + (uint64_t)inst->cfg.t_look_ms * 1000000;
+    for (int i = 0; i < inst->nics.count; i++) {
+        struct r2_look *l = &inst->look[i];
+        enum ib_nic_state s = ib_nic_state_get(&inst->nics.nic[i]);
+
+        if (l->job.busy || s == IB_NIC_FATAL || s == IB_NIC_GONE) {
+            continue;
+        }
+        l->inst = inst;
+        l->nic = i;
+        l->job.run = look_run;
+        l->job.done = look_done;
+        ib_workers_submit(inst->workers, inst->nics.nic[i].device_index, &l->job);
+    }
+    return inst->look_at;
+}

@@ -1,0 +1,474 @@
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ib_transport/ib_mr.h"
+#include "r2_log.h"
+#include "tests/support/fake_verbs.h"
+
+#define PAGE 4096u
+#define NICS 3
+#define ALL  ((1u << NICS) - 1)
+
+static struct ib_verbs verbs;
+static struct r2_config cfg;
+static struct ib_nics nics;
+static struct ib_mr_cache *cache;
+static char *mem; /* page aligned, never touched: the fake does not look */
+static int lines;
+
+static void sink(enum r2_log_level level, const char *file, int line, const char *msg)
+{
+    lines += strstr(msg, "cannot be registered") != NULL;
+}
+
+static void begin(void)
+{
+    char why[128];
+
+    for (int i = 0; i < NICS; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "n%d", i);
+        fake_add(name);
+    }
+    ck_assert_int_eq(ib_nics_open(&nics, &verbs, &cfg, why, sizeof(why)), 0);
+    for (int i = 0; i < NICS; i++)
+        atomic_store(&fake_dev[i].reg_calls, 0); /* opening asks about DMA-BUF */
+    cache = ib_mr_cache_create(&nics);
+    ck_assert_ptr_nonnull(cache);
+    r2_log_flush();
+    lines = 0;
+}
+
+static void setup(void)
+{
+    fake_reset();
+    fake_table(&verbs);
+    r2_config_defaults(&cfg);
+    r2_log_sink_set(sink);
+    mem = aligned_alloc(PAGE, 64 * PAGE);
+}
+
+static int live(void)
+{
+    int n = 0;
+
+    for (int i = 0; i < NICS; i++)
+        n += atomic_load(&fake_dev[i].mrs);
+    return n;
+}
+
+static void end(void)
+{
+    struct ib_mr_stats st;
+
+    ib_mr_cache_stats(cache, &st);
+    ck_assert_int_eq(st.live, 0);
+    ck_assert_int_eq(live(), 0);
+    ib_mr_cache_destroy(cache);
+    ib_nics_close(&nics);
+    free(mem);
+}
+
+static struct ib_mr *host(size_t at, size_t len, uint64_t mask)
+{
+    return ib_mr_get(cache, mem + at, len, IB_PTR_HOST, 0, -1, mask);
+}
+
+START_TEST(every_nic_and_the_last_put)
+{
+    struct ib_mr *a, *b;
+    struct ib_mr_stats st;
+
+    begin();
+    a = host(100, 50, ALL);
+    ck_assert_ptr_nonnull(a);
+    ck_assert_int_eq(live(), NICS);
+    ck_assert_uint_eq(a->addr, (uintptr_t)mem);
+    ck_assert_uint_eq(a->len, PAGE);
+    ck_assert_uint_eq(fake_dev[0].last_iova, (uintptr_t)mem);
+    for (int i = 0; i < NICS; i++) {
+        ck_assert_uint_ne(ib_mr_lkey(a, i), 0);
+        ck_assert_uint_eq(ib_mr_rkey(a, i), ib_mr_lkey(a, i) | 0x80000000u);
+    }
+    ck_assert_uint_eq(ib_mr_lkey(a, NICS), 0);
+    b = host(100, 50, ALL);
+    ck_assert_ptr_eq(a, b);
+    ib_mr_cache_stats(cache, &st);
+    ck_assert_uint_eq(st.registrations, NICS);
+    ck_assert_uint_eq(st.hits, 1);
+    ck_assert_int_eq(st.live, 1);
+    ib_mr_put(cache, a);
+    ck_assert_int_eq(live(), NICS); /* b still holds it */
+    ib_mr_put(cache, b);
+    ck_assert_int_eq(live(), 0);
+    ib_mr_put(cache, NULL);
+    end();
+}
+END_TEST
+
+START_TEST(parts_are_covered)
+{
+    struct ib_mr *whole, *part, *next, *over;
+
+    begin();
+    whole = host(0, 8 * PAGE, ALL);
+    part = host(3 * PAGE + 5, 2 * PAGE, ALL);
+    ck_assert_ptr_eq(whole, part);
+    next = host(8 * PAGE, 1, ALL);
+    ck_assert_ptr_ne(whole, next);
+    over = host(7 * PAGE, PAGE + 1, ALL); /* one byte beyond */
+    ck_assert_ptr_ne(over, whole);
+    ck_assert_uint_eq(over->len, 2 * PAGE);
+    ck_assert_int_eq(live(), 3 * NICS);
+    ib_mr_put(cache, whole);
+    ck_assert_int_eq(live(), 3 * NICS);
+    ib_mr_put(cache, part);
+    ib_mr_put(cache, next);
+    ib_mr_put(cache, over);
+    end();
+}
+END_TEST
+
+START_TEST(type_is_part_of_the_key)
+{
+    struct ib_mr *h, *c;
+
+    begin();
+    h = host(0, PAGE, 1);
+    c = ib_mr_get(cache, mem, PAGE, IB_PTR_CUDA, 0, -1, 1);
+    ck_assert_ptr_ne(h, c);
+    ib_mr_put(cache, h);
+    ib_mr_put(cache, c);
+    end();
+}
+END_TEST
+
+START_TEST(nics_are_added_later)
+{
+    struct ib_mr *a, *b;
+
+    begin();
+    a = host(0, PAGE, 1);
+    ck_assert_int_eq(live(), 1);
+    ck_assert_uint_eq(ib_mr_lkey(a, 2), 0);
+    b = host(0, PAGE, 5);
+    ck_assert_ptr_eq(a, b);
+    ck_assert_int_eq(live(), 2);
+    ck_assert_uint_ne(ib_mr_lkey(a, 2), 0);
+    ck_assert_uint_eq(ib_mr_lkey(a, 1), 0);
+    ib_mr_put(cache, a);
+    ib_mr_put(cache, b);
+    end();
+}
+END_TEST
+
+START_TEST(a_backup_that_cannot)
+{
+    struct ib_mr *a, *b;
+    struct ib_mr_stats st;
+
+    begin();
+    fake_dev[1].reg_errno = ENOMEM;
+    a = host(0, PAGE, ALL);
+    ck_assert_ptr_nonnull(a);
+    ck_assert_uint_eq(ib_mr_lkey(a, 1), 0);
+    ck_assert_uint_ne(ib_mr_lkey(a, 0), 0);
+    ck_assert_uint_ne(ib_mr_lkey(a, 2), 0);
+    ck_assert_int_eq(atomic_load(&fake_dev[1].reg_calls), 1);
+    /* not asked again, nor complained about, by each of many connections */
+    b = host(0, PAGE, ALL);
+    ck_assert_ptr_eq(a, b);
+    ck_assert_int_eq(atomic_load(&fake_dev[1].reg_calls), 1);
+    r2_log_flush();
+    ck_assert_int_eq(lines, 1);
+    /* unless it is the only one that would do */
+    ck_assert_ptr_null(host(0, PAGE, 2));
+    ck_assert_int_eq(errno, ENOMEM);
+    fake_dev[1].reg_errno = 0;
+    ck_assert_ptr_eq(host(0, PAGE, 2), a);
+    ck_assert_uint_ne(ib_mr_lkey(a, 1), 0);
+    ib_mr_cache_stats(cache, &st);
+    ck_assert_uint_eq(st.failures, 2);
+    for (int i = 0; i < 3; i++)
+        ib_mr_put(cache, a);
+    end();
+}
+END_TEST
+
+START_TEST(none_that_can)
+{
+    begin();
+    for (int i = 0; i < NICS; i++)
+        fake_dev[i].reg_errno = EFAULT;
+    ck_assert_ptr_null(host(0, PAGE, ALL));
+    ck_assert_int_eq(errno, EFAULT);
+    end();
+}
+END_TEST
+
+START_TEST(dead_nics_are_not_touched)
+{
+    struct ib_mr *a, *b;
+    struct ibv_mr *left;
+
+    begin();
+    a = host(0, PAGE, ALL);
+    left = atomic_load(&a->mr[0]);
+    ib_nic_state_change(&nics, 0, IB_NIC_FATAL, "test");
+    ib_nic_state_change(&nics, 1, IB_NIC_GONE, "test");
+    b = host(PAGE, PAGE, ALL);
+    ck_assert_uint_eq(ib_mr_lkey(b, 0), 0);
+    ck_assert_uint_eq(ib_mr_lkey(b, 1), 0);
+    ck_assert_uint_ne(ib_mr_lkey(b, 2), 0);
+    ck_assert_ptr_null(host(PAGE * 2, PAGE, 3));
+    ck_assert_int_eq(errno, ENODEV);
+    ib_mr_put(cache, b);
+    ib_mr_put(cache, a);
+    ck_assert_int_eq(atomic_load(&fake_dev[0].mrs), 1); /* FATAL: left to the end of the process */
+    free(left);
+    ck_assert_int_eq(atomic_load(&fake_dev[1].mrs), 0);
+    ck_assert_int_eq(atomic_load(&fake_dev[2].mrs), 0);
+    ib_mr_cache_destroy(cache);
+    ib_nics_close(&nics);
+    free(mem);
+}
+END_TEST
+
+START_TEST(a_port_that_is_down_is_registered)
+{
+    struct ib_mr *a;
+
+    begin();
+    ib_nic_state_change(&nics, 0, IB_NIC_DOWN, "test");
+    a = host(0, PAGE, ALL);
+    ck_assert_uint_ne(ib_mr_lkey(a, 0), 0);
+    ib_mr_put(cache, a);
+    end();
+}
+END_TEST
+
+START_TEST(bad_arguments)
+{
+    begin();
+    ck_assert_ptr_null(ib_mr_get(cache, NULL, 1, IB_PTR_HOST, 0, -1, ALL));
+    ck_assert_int_eq(errno, EINVAL);
+    ck_assert_ptr_null(ib_mr_get(cache, mem, 1, 8, 0, -1, ALL));
+    ck_assert_int_eq(errno, EINVAL);
+    ck_assert_ptr_null(ib_mr_get(cache, mem, 1, IB_PTR_HOST, 0, -1, 0));
+    ck_assert_int_eq(errno, EINVAL);
+    ck_assert_ptr_null(ib_mr_get(cache, mem, SIZE_MAX, IB_PTR_HOST, 0, -1, ALL));
+    ck_assert_int_eq(errno, EINVAL);
+    ck_assert_ptr_null(ib_mr_get(cache, (void *)(UINTPTR_MAX - 10), 5, IB_PTR_HOST, 0, -1, ALL));
+    ck_assert_int_eq(errno, EINVAL);
+    ck_assert_ptr_null(ib_mr_get(cache, mem, 1, IB_PTR_DMABUF, 0, -1, ALL));
+    ck_assert_int_eq(errno, EINVAL);
+    end();
+}
+END_TEST
+
+START_TEST(no_length_is_one_byte)
+{
+    struct ib_mr *a;
+
+    begin();
+    a = host(PAGE, 0, 1);
+    ck_assert_ptr_nonnull(a);
+    ck_assert_uint_eq(a->len, PAGE);
+    ib_mr_put(cache, a);
+    end();
+}
+END_TEST
+
+static int fd_is_open(int fd)
+{
+    return fcntl(fd, F_GETFD) >= 0;
+}
+
+START_TEST(dmabuf)
+{
+    struct ib_mr *a, *b;
+    int fd = open("/dev/null", O_RDONLY), other = open("/dev/null", O_RDONLY), dup;
+
+    fake_dmabuf_errno = 0;
+    begin();
+    a = ib_mr_get(cache, mem + 7, 1000, IB_PTR_CUDA, 64, fd, 1);
+    ck_assert_ptr_nonnull(a);
+    ck_assert_int_eq(fake_dev[0].last_via, 'd');
+    ck_assert_uint_eq(fake_dev[0].last_offset, 64);
+    ck_assert_uint_eq(fake_dev[0].last_len, 1000);
+    ck_assert_uint_eq(fake_dev[0].last_iova, (uintptr_t)mem + 7);
+    dup = a->dmabuf_fd;
+    ck_assert_int_ne(dup, fd);
+    close(fd); /* as NCCL does, right after the call */
+    /* the same memory comes with another fd; the one of the first call serves for the NICs that are missing */
+    b = ib_mr_get(cache, mem + 7, 1000, IB_PTR_CUDA, 0, other, 3);
+    ck_assert_ptr_eq(a, b);
+    ck_assert_int_eq(fake_dev[1].last_fd, dup);
+    ck_assert_uint_eq(fake_dev[1].last_offset, 64);
+    ck_assert_int_eq(atomic_load(&fake_dev[0].reg_calls), 1);
+    ck_assert(fd_is_open(dup));
+    /* not what plain registration of the same address would be */
+    b = ib_mr_get(cache, mem + 7, 1000, IB_PTR_CUDA, 0, -1, 1);
+    ck_assert_ptr_ne(a, b);
+    ib_mr_put(cache, b);
+    ib_mr_put(cache, a);
+    ib_mr_put(cache, a);
+    ck_assert(!fd_is_open(dup));
+    ck_assert(fd_is_open(other));
+    close(other);
+    end();
+}
+END_TEST
+
+START_TEST(dmabuf_that_does_not_work)
+{
+    int fd = open("/dev/null", O_RDONLY), before, after;
+
+    verbs.reg_dmabuf_mr = NULL;
+    begin();
+    before = dup(0);
+    close(before);
+    ck_assert_ptr_null(ib_mr_get(cache, mem, 1, IB_PTR_CUDA, 0, fd, ALL));
+    ck_assert_int_eq(errno, EOPNOTSUPP);
+    ck_assert_ptr_null(ib_mr_get(cache, mem, 1, IB_PTR_CUDA, 0, 9999, ALL));
+    ck_assert_int_eq(errno, EBADF);
+    after = dup(0);
+    close(after);
+    ck_assert_int_eq(before, after); /* no descriptor stays behind */
+    close(fd);
+    end();
+}
+END_TEST
+
+static void relaxed_case(const char *mode, int has_iova2, int want_flag, int want_via)
+{
+    struct ib_mr *a;
+    char why[64];
+
+    setup();
+    ck_assert_int_eq(r2_config_set(&cfg, "NCCL_IB_PCI_RELAXED_ORDERING", mode, why, sizeof(why)), 0);
+    if (!has_iova2)
+        verbs.reg_mr_iova2 = NULL;
+    begin();
+    a = host(0, PAGE, 1);
+    ck_assert_int_eq((fake_dev[0].last_access & IBV_ACCESS_RELAXED_ORDERING) != 0, want_flag);
+    ck_assert_int_eq(fake_dev[0].last_via, want_via);
+    ck_assert_int_eq(fake_dev[0].last_access & 15, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+    ib_mr_put(cache, a);
+    end();
+}
+
+START_TEST(relaxed_ordering)
+{
+    free(mem);
+    relaxed_case("2", 1, 1, 'i');
+    relaxed_case("1", 1, 1, 'i');
+    relaxed_case("0", 1, 0, 'r');
+    relaxed_case("2", 0, 0, 'r');
+    relaxed_case("1", 0, 0, 'r');
+}
+END_TEST
+
+START_TEST(destroy_drops_what_is_left)
+{
+    begin();
+    host(0, PAGE, ALL);
+    host(PAGE, PAGE, 1);
+    ck_assert_int_eq(live(), NICS + 1);
+    ib_mr_cache_destroy(cache);
+    ck_assert_int_eq(live(), 0);
+    ib_nics_close(&nics);
+    free(mem);
+}
+END_TEST
+
+/* Several threads take and drop a few overlapping buffers while one reads keys, as NCCL's two proxy threads do. */
+static struct ib_mr *watched;
+static atomic_int stop;
+
+static void *taker(void *arg)
+{
+    unsigned seed = (unsigned)(uintptr_t)arg;
+
+    for (int i = 0; i < 3000; i++) {
+        size_t at = (size_t)(rand_r(&seed) % 8) * PAGE;
+        struct ib_mr *m = host(at, PAGE * (1 + (size_t)(rand_r(&seed) % 4)), 1u << (rand_r(&seed) % NICS));
+        if (m == NULL || m->addr > (uintptr_t)mem + at)
+            return (void *)1;
+        ib_mr_put(cache, m);
+    }
+    return NULL;
+}
+
+static void *reader(void *arg)
+{
+    while (!atomic_load(&stop)) {
+        for (int i = 0; i < NICS; i++) {
+            uint32_t l = ib_mr_lkey(watched, i), r = ib_mr_rkey(watched, i);
+            if (l != 0 && r != (l | 0x80000000u))
+                return (void *)1;
+        }
+    }
+    return NULL;
+}
+
+START_TEST(threads)
+{
+    pthread_t t[4], rd;
+    void *bad;
+
+    begin();
+    watched = host(0, 2 * PAGE, 1); /* other NICs are added to it by the takers */
+    pthread_create(&rd, NULL, reader, NULL);
+    for (uintptr_t i = 0; i < 4; i++)
+        pthread_create(&t[i], NULL, taker, (void *)(i + 1));
+    for (int i = 0; i < 4; i++) {
+        pthread_join(t[i], &bad);
+        ck_assert_ptr_null(bad);
+    }
+    atomic_store(&stop, 1);
+    pthread_join(rd, &bad);
+    ck_assert_ptr_null(bad);
+    ib_mr_put(cache, watched);
+    end();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("ib_mr");
+    TCase *t = tcase_create("cache");
+    SRunner *r;
+    int failed;
+
+    tcase_add_checked_fixture(t, setup, NULL);
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, every_nic_and_the_last_put);
+    tcase_add_test(t, parts_are_covered);
+    tcase_add_test(t, type_is_part_of_the_key);
+    tcase_add_test(t, nics_are_added_later);
+    tcase_add_test(t, a_backup_that_cannot);
+    tcase_add_test(t, none_that_can);
+    tcase_add_test(t, dead_nics_are_not_touched);
+    tcase_add_test(t, a_port_that_is_down_is_registered);
+    tcase_add_test(t, bad_arguments);
+    tcase_add_test(t, no_length_is_one_byte);
+    tcase_add_test(t, dmabuf);
+    tcase_add_test(t, dmabuf_that_does_not_work);
+    tcase_add_test(t, relaxed_ordering);
+    tcase_add_test(t, destroy_drops_what_is_left);
+    tcase_add_test(t, threads);
+    suite_add_tcase(s, t);
+    r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

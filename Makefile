@@ -81,6 +81,9 @@ $(DROPIN): $(call obj,$(MODEL_SRC) $(SHM_SRC)) tests/fabric/shm/libibverbs.map
 SHM_SHARED := $(filter tests/fabric/shm/seg_%.c,$(SHM_SRC)) tests/fabric/model/fab_desc.c tests/fabric/model/fab_fault.c
 $(B)/softfab: $(call obj,$(CLI_SRC) $(SHM_SHARED))
 	$(CC) -o $@ $^ $(LDFLAGS_ALL)
+# A verbs program that breaks the fabric below itself (tests/e2e).
+$(B)/softfab_probe: $(call obj,tests/e2e/softfab_probe.c $(SHM_SHARED)) $(DROPIN)
+	$(CC) -o $@ $(filter %.o,$^) -L$(B)/softfab-lib -libverbs $(LDFLAGS_ALL)
 $(B)/r2_perf: $(call obj,$(PERF_SRC))
 	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl -lm
 # A plugin of another make, right or wrong on demand: what r2_perf itself is tested with.

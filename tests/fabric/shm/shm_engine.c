@@ -346,13 +346,20 @@ static const struct fab_engine_ops engine_ops = {
 
 /* ---- life ------------------------------------------------------------------------------------------------------------------ */
 
-/* Packets of about 100 us on a rated link share it finely; without a rate the fewest packets are the fastest. */
-static uint32_t seg_bytes_choose(uint64_t rate)
+/*
+ * Payload per packet, the same for the whole fabric because the two ends of a queue pair must agree: packets of about 100 us share a
+ * rated link finely; without a rate the fewest packets are the fastest.
+ */
+static uint32_t seg_bytes_choose(const struct fab_desc *d)
 {
     uint32_t b = 32768;
 
-    while (rate != 0 && b > 4096 && fab_link_ns(rate, b) > 100000) {
-        b /= 2;
+    for (int h = 0; h < d->hosts; h++) {
+        for (int n = 0; n < d->nics; n++) {
+            while (d->nic[h][n].rate != 0 && b > 4096 && fab_link_ns(d->nic[h][n].rate, b) > 100000) {
+                b /= 2;
+            }
+        }
     }
     return b;
 }
@@ -365,7 +372,7 @@ static int engine_nics_init(struct shm_engine *e)
         const struct fab_nic_desc *nd = &d->nic[e->host][i];
         struct fab_nic_cfg cfg = {.latency_ns = nd->latency_ns, .base_rate = nd->rate};
 
-        cfg.seg_bytes = seg_bytes_choose(nd->rate);
+        cfg.seg_bytes = seg_bytes_choose(d);
         e->nic[i].seg = seg_nic_at(e->map.seg, e->host, i);
         e->nic[i].tx_deadline = UINT64_MAX;
         if (fab_nic_init(&e->nic[i].nic, &e->base, e->host, i, &cfg) != 0) {

@@ -58,6 +58,8 @@ static void draw_base(struct sim_params *p, struct fab_rng *r)
     p->chain_ns = sim_pct(r, 50) ? 100 * SIM_US : 10 * SIM_MS;
     p->both_pct = 20;
     p->close_now_pct = 50;
+    /* Without the event a removal under an end that has nothing posted is seen by nobody but a watchdog. */
+    p->fab.remove_event_ppm = 1000000;
     p->close_ns = 5 * SIM_MS;
 }
 
@@ -103,7 +105,6 @@ static void draw_device(struct sim_params *p, struct fab_rng *r)
     p->faults = (int)sim_pick(r, 1, 2);
     p->fault_mask = DEVICE_FAULTS;
     p->spread = sim_pct(r, 30);
-    p->fab.remove_event_ppm = 500000;
     p->fab.nic.dead_dma_ns = sim_pct(r, 50) ? 0 : fab_rng_upto(r, 8 * SIM_MS);
 }
 
@@ -114,7 +115,6 @@ static void draw_hang(struct sim_params *p, struct fab_rng *r)
     p->fault_mask = HANG_FAULTS | (sim_pct(r, 50) ? SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_REMOVE) : 0);
     p->fab.hang_modify_ns = sim_pct(r, 60) ? 0 : fab_rng_upto(r, 20 * SIM_MS);
     p->fab.hang_modify_fails_ppm = (uint32_t)fab_rng_upto(r, 500000);
-    p->fab.remove_event_ppm = 500000;
     p->fab.nic.dead_dma_ns = sim_pick(r, SIM_MS, 8 * SIM_MS);
     p->fab.dma_ns = sim_pct(r, 30) ? p->fab.dma_ns : 5 * SIM_MS;
     p->msgs = p->msgs < 50 ? 50 : p->msgs;
@@ -251,7 +251,6 @@ static void draw_mixed(struct sim_params *p, struct fab_rng *r)
     p->oob_reorder_ppm = (uint32_t)fab_rng_upto(r, 50000);
     p->fab.ghost_ppm = (uint32_t)fab_rng_upto(r, 30000);
     p->fab.ghost_ns = 20 * SIM_MS;
-    p->fab.remove_event_ppm = 500000;
     p->fab.nic.dead_dma_ns = sim_pct(r, 50) ? 0 : fab_rng_upto(r, 8 * SIM_MS);
 }
 

@@ -12,9 +12,9 @@ static struct ibv_send_wr wr;
 static void start(const struct pair_cfg *c)
 {
     pair_open(&p, c);
-    sge = (struct ibv_sge){.addr = (uintptr_t) p.s[0].buf, .length = 64, .lkey = p.s[0].mr->lkey};
+    sge = (struct ibv_sge){.addr = (uintptr_t)p.s[0].buf, .length = 64, .lkey = p.s[0].mr->lkey};
     wr = (struct ibv_send_wr){.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE};
-    wr.wr.rdma.remote_addr = (uintptr_t) p.s[1].buf;
+    wr.wr.rdma.remote_addr = (uintptr_t)p.s[1].buf;
     wr.wr.rdma.rkey = p.s[1].mr->rkey;
 }
 
@@ -54,7 +54,7 @@ END_TEST
 START_TEST(remote_out_of_bounds)
 {
     start(NULL);
-    wr.wr.rdma.remote_addr = (uintptr_t) p.s[1].buf + PAIR_BUF - 63;
+    wr.wr.rdma.remote_addr = (uintptr_t)p.s[1].buf + PAIR_BUF - 63;
     expect_failure(IBV_WC_REM_ACCESS_ERR);
     expect_remote(IBV_EVENT_QP_ACCESS_ERR);
 }
@@ -154,7 +154,7 @@ START_TEST(local_key)
     if (_i == 0) {
         sge.lkey += 1;
     } else if (_i == 1) {
-        sge.addr = (uintptr_t) p.s[0].buf + PAIR_BUF - 63;
+        sge.addr = (uintptr_t)p.s[0].buf + PAIR_BUF - 63;
     } else {
         mr = p.v.reg_mr(p.s[0].pd, p.s[0].buf, 64, 0); /* a read needs local write */
         sge.lkey = mr->lkey;
@@ -211,7 +211,7 @@ START_TEST(receive_key_wrong)
     struct ibv_recv_wr rr = {.wr_id = 50, .sg_list = &rsge, .num_sge = 1}, *bad;
 
     start(NULL);
-    rsge = (struct ibv_sge){.addr = (uintptr_t) p.s[1].buf, .length = 64, .lkey = p.s[1].mr->lkey + 1};
+    rsge = (struct ibv_sge){.addr = (uintptr_t)p.s[1].buf, .length = 64, .lkey = p.s[1].mr->lkey + 1};
     ck_assert_int_eq(ibv_post_recv(p.s[1].qp, &rr, &bad), 0);
     wr.opcode = IBV_WR_SEND;
     expect_failure(IBV_WC_REM_OP_ERR);
@@ -231,7 +231,8 @@ START_TEST(reads_not_allowed)
 }
 END_TEST
 
-/* Accepted and acknowledged, then the region goes away before the DMA: the bytes are dropped and no good completion appears. */
+/* Accepted and acknowledged, then the region goes away before the DMA: the bytes are dropped and no good completion
+ * appears. */
 START_TEST(dereg_drops_accepted_dma)
 {
     struct pair_cfg c = {.opts = {.dma_ns = 500 * PAIR_US}};

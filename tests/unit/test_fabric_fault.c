@@ -42,11 +42,12 @@ END_TEST
 START_TEST(parse_bad)
 {
     static const char *const bad[][2] = {
-        {"", "want a place"},          {"h0:n1", "want a place"},       {"h0n1 down", "h0n1"},        {"h32:n0 down", "h32:n0"},
-        {"h0:n16 down", "h0:n16"},     {"h0:n1x down", "h0:n1x"},       {"h-1:n0 down", "h-1:n0"},    {"h0:n1 dwn", "dwn"},
-        {"h0:n1 loss", "loss"},        {"h0:n1 loss 5", "'5'"},         {"h0:n1 loss 101%", "101%"},  {"h0:n1 delay 5", "'5'"},
-        {"h0:n1 rate fast", "'fast'"}, {"h0:n1 down now", "'now'"},     {"h0:n1 loss 1% x", "'x'"},   {"h0:n1 mr-fail 0", "'0'"},
-        {"h0:n1 delay -1ms", "-1ms"},  {"h0:n1 loss nan%", "'nan%'"},
+        {"", "want a place"},          {"h0:n1", "want a place"},    {"h0n1 down", "h0n1"},
+        {"h32:n0 down", "h32:n0"},     {"h0:n16 down", "h0:n16"},    {"h0:n1x down", "h0:n1x"},
+        {"h-1:n0 down", "h-1:n0"},     {"h0:n1 dwn", "dwn"},         {"h0:n1 loss", "loss"},
+        {"h0:n1 loss 5", "'5'"},       {"h0:n1 loss 101%", "101%"},  {"h0:n1 delay 5", "'5'"},
+        {"h0:n1 rate fast", "'fast'"}, {"h0:n1 down now", "'now'"},  {"h0:n1 loss 1% x", "'x'"},
+        {"h0:n1 mr-fail 0", "'0'"},    {"h0:n1 delay -1ms", "-1ms"}, {"h0:n1 loss nan%", "'nan%'"},
     };
     struct fab_fault f;
     char err[200];
@@ -134,14 +135,18 @@ END_TEST
 static double measure(struct pair *p, int qps, struct ibv_qp **from, uint64_t ns)
 {
     uint64_t start = fab_inproc_now(p->f), bytes = 0;
-    struct ibv_sge sge = {.addr = (uintptr_t) p->s[0].buf, .length = 65536, .lkey = p->s[0].mr->lkey};
-    struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED}, *bad;
+    struct ibv_sge sge = {.addr = (uintptr_t)p->s[0].buf, .length = 65536, .lkey = p->s[0].mr->lkey};
+    struct ibv_send_wr wr = {.sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = IBV_WR_RDMA_WRITE,
+                             .send_flags = IBV_SEND_SIGNALED},
+                       *bad;
     struct ibv_wc wc;
 
-    wr.wr.rdma.remote_addr = (uintptr_t) p->s[1].buf;
+    wr.wr.rdma.remote_addr = (uintptr_t)p->s[1].buf;
     wr.wr.rdma.rkey = p->s[1].mr->rkey;
     for (int q = 0; q < qps; q++) {
-        wr.wr_id = (uint64_t) q;
+        wr.wr_id = (uint64_t)q;
         for (int i = 0; i < 8; i++)
             ck_assert_int_eq(ibv_post_send(from[q], &wr, &bad), 0);
     }
@@ -157,14 +162,15 @@ static double measure(struct pair *p, int qps, struct ibv_qp **from, uint64_t ns
     pair_run(p);
     while (pair_poll(p, 0, &wc) == 1)
         ck_assert_int_eq(wc.status, IBV_WC_SUCCESS);
-    return (double) bytes * 1e9 / (double) ns;
+    return (double)bytes * 1e9 / (double)ns;
 }
 
 START_TEST(rated_link_is_accurate)
 {
     static const double rates[] = {20e6, 100e6, 1e9, 12.5e9};
-    struct pair_cfg c = {.timeout = 18, .rate = (uint64_t) rates[_i], .latency = 10 * PAIR_US, .opts = {.nic = {.window = 256}}};
-    uint64_t ns = (uint64_t) (3e8 / rates[_i] * 1e9 / 8);
+    struct pair_cfg c = {
+        .timeout = 18, .rate = (uint64_t)rates[_i], .latency = 10 * PAIR_US, .opts = {.nic = {.window = 256}}};
+    uint64_t ns = (uint64_t)(3e8 / rates[_i] * 1e9 / 8);
     struct ibv_qp *from[4], *to[4];
     struct pair p;
     double one, four;
@@ -208,7 +214,7 @@ START_TEST(hang)
         pair_run(&p);
         pair_expect_none(&p, 0); /* not even the flush */
     }
-    pair_fault(&p, "h0:n0 unhang");
+    pair_fault(&p, _i == 2 ? "h0:n0 restore" : "h0:n0 unhang");
     pair_run(&p);
     if (_i)
         pair_expect(&p, 0, 7, IBV_WC_WR_FLUSH_ERR);
@@ -217,7 +223,8 @@ START_TEST(hang)
 }
 END_TEST
 
-/* Data accepted before a hang lands after it, also when the queue pair was destroyed meanwhile: destroy proves nothing. */
+/* Data accepted before a hang lands after it, also when the queue pair was destroyed meanwhile: destroy proves nothing.
+ */
 START_TEST(hang_keeps_accepted_data)
 {
     struct pair_cfg c = {.opts = {.dma_ns = 50 * PAIR_US}};
@@ -276,7 +283,8 @@ static void expect_dead(struct pair *p, int query_port_errno)
     ck_assert_int_eq(ibv_req_notify_cq(p->s[0].cq, 0), EIO);
 }
 
-/* The device dies with work in flight: nothing is flushed, every call fails, teardown does not; new contexts only after restore. */
+/* The device dies with work in flight: nothing is flushed, every call fails, teardown does not; new contexts only after
+ * restore. */
 START_TEST(fatal_and_remove)
 {
     struct pair_cfg c = {.timeout = 8, .retry = 1, .opts = {.remove_event_ppm = _i == 1 ? 1000000 : 0}};
@@ -394,8 +402,8 @@ START_TEST(gid_change)
 END_TEST
 
 /*
- * Late copies of a dead incarnation: a connection is closed while copies of its packets are in the fabric and opened again with
- * packet numbers @psn. The same numbers let the old bytes land, others do not.
+ * Late copies of a dead incarnation: a connection is closed while copies of its packets are in the fabric and opened
+ * again with packet numbers @psn. The same numbers let the old bytes land, others do not.
  */
 static uint64_t ghosts_landed(uint32_t psn)
 {
@@ -453,6 +461,29 @@ START_TEST(ghost_of_a_destroyed_connection_finds_nobody)
 }
 END_TEST
 
+START_TEST(duplication)
+{
+    struct pair p;
+
+    pair_open(&p, NULL);
+    pair_fault(&p, "h0:n0 dup 100%");
+    for (uint32_t i = 0; i < 10; i++) {
+        ck_assert_int_eq(pair_recv(&p, 1, i, 0, 64), 0);
+        ck_assert_int_eq(pair_post(&p, 0, IBV_WR_SEND, i, 0, 0, 64, IBV_SEND_SIGNALED), 0);
+    }
+    pair_run(&p);
+    ck_assert_uint_eq(pair_cnt(&p, 0)->dups_made, 10);
+    ck_assert_uint_eq(pair_cnt(&p, 1)->rx_duplicate, 10);
+    ck_assert_uint_eq(pair_cnt(&p, 1)->dma_writes, 10);
+    for (uint32_t i = 0; i < 10; i++) {
+        pair_expect(&p, 0, i, IBV_WC_SUCCESS);
+        pair_expect(&p, 1, i, IBV_WC_SUCCESS);
+    }
+    pair_expect_none(&p, 1);
+    pair_close(&p);
+}
+END_TEST
+
 START_TEST(unreachable_at_setup)
 {
     struct pair_cfg c = {.no_connect = 1, .opts = {.rtr_needs_path = true}};
@@ -480,7 +511,7 @@ int main(void)
     tcase_add_loop_test(t, one_way_blackholes, 0, 2);
     tcase_add_test(t, delay);
     tcase_add_loop_test(t, rated_link_is_accurate, 0, 4);
-    tcase_add_loop_test(t, hang, 0, 2);
+    tcase_add_loop_test(t, hang, 0, 3);
     tcase_add_test(t, hang_keeps_accepted_data);
     tcase_add_test(t, hang_holds_modify);
     tcase_add_loop_test(t, fatal_and_remove, 0, 3);
@@ -490,6 +521,7 @@ int main(void)
     tcase_add_test(t, gid_change);
     tcase_add_test(t, ghosts);
     tcase_add_test(t, ghost_of_a_destroyed_connection_finds_nobody);
+    tcase_add_test(t, duplication);
     tcase_add_test(t, unreachable_at_setup);
     suite_add_tcase(s, t);
     return pair_main(s);

@@ -90,10 +90,11 @@ START_TEST(read_after_write)
     for (uint64_t seed = 0; seed < 20; seed++) {
         c.seed = seed;
         pair_open(&p, &c);
-        pair_fill(p.s[0].buf, 20000, 4 + (uint32_t) seed);
+        pair_fill(p.s[0].buf, 20000, 4 + (uint32_t)seed);
         ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 1, 0, 0, 20000, 0), 0);
         ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_READ, 2, 50000, 0, 20000, IBV_SEND_SIGNALED), 0);
-        ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 3, 100000, 0, 20000, IBV_SEND_SIGNALED | IBV_SEND_FENCE), 0);
+        ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 3, 100000, 0, 20000, IBV_SEND_SIGNALED | IBV_SEND_FENCE),
+                         0);
         pair_run(&p);
         pair_expect(&p, 0, 2, IBV_WC_SUCCESS);
         ck_assert_int_eq(memcmp(p.s[0].buf, p.s[0].buf + 50000, 20000), 0);
@@ -125,22 +126,23 @@ END_TEST
 
 START_TEST(inline_is_copied_at_post)
 {
-    struct ibv_send_wr wr = {.wr_id = 1, .num_sge = 2, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_INLINE}, *bad;
+    struct ibv_send_wr wr = {.wr_id = 1, .num_sge = 2, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_INLINE},
+                       *bad;
     struct ibv_sge sge[2];
     char a[5] = "head", b[6] = " tail"; /* not registered */
     struct pair p;
 
     pair_open(&p, NULL);
-    sge[0] = (struct ibv_sge){.addr = (uintptr_t) a, .length = 4};
-    sge[1] = (struct ibv_sge){.addr = (uintptr_t) b, .length = 6};
+    sge[0] = (struct ibv_sge){.addr = (uintptr_t)a, .length = 4};
+    sge[1] = (struct ibv_sge){.addr = (uintptr_t)b, .length = 6};
     wr.sg_list = sge;
-    wr.wr.rdma.remote_addr = (uintptr_t) p.s[1].buf;
+    wr.wr.rdma.remote_addr = (uintptr_t)p.s[1].buf;
     wr.wr.rdma.rkey = p.s[1].mr->rkey;
     ck_assert_int_eq(ibv_post_send(p.s[0].qp, &wr, &bad), 0);
     memset(a, 'x', 4);
     memset(b, 'x', 5);
     pair_run(&p);
-    ck_assert_str_eq((char *) p.s[1].buf, "head tail");
+    ck_assert_str_eq((char *)p.s[1].buf, "head tail");
     sge[0].length = 129; /* one more than max_inline_data */
     wr.num_sge = 1;
     ck_assert_int_eq(ibv_post_send(p.s[0].qp, &wr, &bad), EINVAL);
@@ -159,16 +161,16 @@ START_TEST(scatter_gather)
 
     pair_open(&p, NULL);
     pair_fill(p.s[0].buf, 100000, 6);
-    from[0] = (struct ibv_sge){(uintptr_t) p.s[0].buf, 5000, p.s[0].mr->lkey};
-    from[1] = (struct ibv_sge){(uintptr_t) p.s[0].buf + 20000, 3, p.s[0].mr->lkey};
-    from[2] = (struct ibv_sge){(uintptr_t) p.s[0].buf + 30000, 7000, p.s[0].mr->lkey};
+    from[0] = (struct ibv_sge){(uintptr_t)p.s[0].buf, 5000, p.s[0].mr->lkey};
+    from[1] = (struct ibv_sge){(uintptr_t)p.s[0].buf + 20000, 3, p.s[0].mr->lkey};
+    from[2] = (struct ibv_sge){(uintptr_t)p.s[0].buf + 30000, 7000, p.s[0].mr->lkey};
     memcpy(flat, p.s[0].buf, 5000);
     memcpy(flat + 5000, p.s[0].buf + 20000, 3);
     memcpy(flat + 5003, p.s[0].buf + 30000, 7000);
-    to[0] = (struct ibv_sge){(uintptr_t) p.s[1].buf, 1, p.s[1].mr->lkey};
-    to[1] = (struct ibv_sge){(uintptr_t) p.s[1].buf + 100, 0, p.s[1].mr->lkey};
-    to[2] = (struct ibv_sge){(uintptr_t) p.s[1].buf + 200, 9000, p.s[1].mr->lkey};
-    to[3] = (struct ibv_sge){(uintptr_t) p.s[1].buf + 50000, 9000, p.s[1].mr->lkey};
+    to[0] = (struct ibv_sge){(uintptr_t)p.s[1].buf, 1, p.s[1].mr->lkey};
+    to[1] = (struct ibv_sge){(uintptr_t)p.s[1].buf + 100, 0, p.s[1].mr->lkey};
+    to[2] = (struct ibv_sge){(uintptr_t)p.s[1].buf + 200, 9000, p.s[1].mr->lkey};
+    to[3] = (struct ibv_sge){(uintptr_t)p.s[1].buf + 50000, 9000, p.s[1].mr->lkey};
     ck_assert_int_eq(ibv_post_recv(p.s[1].qp, &rr, &rbad), 0);
     ck_assert_int_eq(ibv_post_send(p.s[0].qp, &wr, &bad), 0);
     pair_run(&p);
@@ -181,7 +183,8 @@ START_TEST(scatter_gather)
 }
 END_TEST
 
-/* Unsignaled sends complete silently and their slots come back only with a later signaled completion that was polled. */
+/* Unsignaled sends complete silently and their slots come back only with a later signaled completion that was polled.
+ */
 START_TEST(slots_come_back_with_signaled)
 {
     struct pair_cfg c = {.wr = 8};
@@ -238,9 +241,10 @@ END_TEST
 /* Both directions at once, all operations mixed, with every delay the engine has: everything completes, in order. */
 START_TEST(both_ways_in_order)
 {
-    static const enum ibv_wr_opcode ops[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
-                                             IBV_WR_RDMA_READ};
-    struct pair_cfg c = {.seed = (uint64_t) _i, .rate = _i & 1 ? 1000000000 : 0,
+    static const enum ibv_wr_opcode ops[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE_WITH_IMM,
+                                             IBV_WR_SEND, IBV_WR_RDMA_READ};
+    struct pair_cfg c = {.seed = (uint64_t)_i,
+                         .rate = _i & 1 ? 1000000000 : 0,
                          .opts = {.jitter_ns = 20 * PAIR_US, .dma_ns = 30 * PAIR_US, .cqe_ns = 10 * PAIR_US}};
     struct pair p;
     struct ibv_wc wc;
@@ -262,6 +266,8 @@ START_TEST(both_ways_in_order)
         }
         ck_assert_uint_eq(sends, 50);
         ck_assert_uint_eq(recvs, 20);
+        ck_assert_uint_eq(pair_cnt(&p, side)->rx_duplicate, 0);
+        ck_assert_uint_eq(pair_cnt(&p, side)->rx_out_of_sequence, 0);
     }
     pair_close(&p);
 }
@@ -283,7 +289,7 @@ START_TEST(undefined_fields_are_poisoned)
     pair_run(&p);
     wc = pair_expect(&p, 1, 3, IBV_WC_WR_FLUSH_ERR);
     ck_assert_uint_eq(wc.byte_len, 0xa5a5a5a5);
-    ck_assert_uint_eq((uint32_t) wc.opcode, 0xa5a5a5a5);
+    ck_assert_uint_eq((uint32_t)wc.opcode, 0xa5a5a5a5);
     ck_assert_uint_eq(wc.qp_num, p.s[1].qp->qp_num);
     ck_assert_uint_ne(wc.vendor_err, 0);
     pair_close(&p);
@@ -305,7 +311,7 @@ START_TEST(completion_events)
 
     pair_open(&p, NULL);
     for (int i = 0; i < 4; i++)
-        ck_assert_int_eq(pair_recv(&p, 1, (uint64_t) i, 0, 64), 0);
+        ck_assert_int_eq(pair_recv(&p, 1, (uint64_t)i, 0, 64), 0);
     ck_assert_int_eq(pair_post(&p, 0, IBV_WR_SEND, 1, 0, 0, 8, 0), 0);
     pair_run(&p);
     ck_assert_int_eq(readable(p.s[1].ch->fd), 0); /* not armed */

@@ -20,7 +20,7 @@ static const struct {
 START_TEST(retry_time_is_the_formula)
 {
     struct pair_cfg c = {.timeout = times[_i].timeout, .retry = times[_i].retry};
-    uint64_t retries = c.retry < 0 ? 0 : (uint64_t) c.retry;
+    uint64_t retries = c.retry < 0 ? 0 : (uint64_t)c.retry;
     struct pair p;
 
     pair_open(&p, &c);
@@ -91,7 +91,8 @@ START_TEST(outage_shorter_than_the_retries_heals)
 }
 END_TEST
 
-/* Progress gives back all retries: a transfer that loses its path again and again for less than its retries goes through. */
+/* Progress gives back all retries: a transfer that loses its path again and again for less than its retries goes
+ * through. */
 START_TEST(progress_resets_the_count)
 {
     struct pair_cfg c = {.timeout = 8, .retry = 2, .rate = 100000000};
@@ -158,8 +159,15 @@ END_TEST
 /* Random loss, duplication and late copies: each message arrives once, whole, in order; nothing is executed twice. */
 START_TEST(loss_is_hidden)
 {
-    struct pair_cfg c = {.seed = (uint64_t) _i, .timeout = 10, .retry = 7, .wr = 256, .cqe = 1024,
-                         .opts = {.jitter_ns = 5 * PAIR_US, .dma_ns = 5 * PAIR_US, .cqe_ns = 3 * PAIR_US, .ghost_ppm = 20000,
+    struct pair_cfg c = {.seed = (uint64_t)_i,
+                         .timeout = 10,
+                         .retry = 7,
+                         .wr = 256,
+                         .cqe = 1024,
+                         .opts = {.jitter_ns = 5 * PAIR_US,
+                                  .dma_ns = 5 * PAIR_US,
+                                  .cqe_ns = 3 * PAIR_US,
+                                  .ghost_ppm = 20000,
                                   .ghost_ns = 3 * PAIR_MS}};
     struct pair p;
     struct ibv_wc wc;
@@ -167,7 +175,7 @@ START_TEST(loss_is_hidden)
     pair_open(&p, &c);
     pair_fault(&p, "*:n0 loss 2%");
     pair_fault(&p, "*:n0 dup 2%");
-    pair_fill(p.s[0].buf, PAIR_BUF, (uint32_t) _i);
+    pair_fill(p.s[0].buf, PAIR_BUF, (uint32_t)_i);
     for (uint32_t i = 0; i < 200; i++) {
         uint32_t len = i * 37 % 9000;
 
@@ -206,7 +214,7 @@ START_TEST(ack_lost)
     pair_fault(&p, "h1:n0 ack-lost");
     pair_fill(p.s[0].buf, 1000, 9);
     for (int i = 0; i < 3; i++)
-        ck_assert_int_eq(pair_recv(&p, 1, (uint64_t) i, 0, 0), 0);
+        ck_assert_int_eq(pair_recv(&p, 1, (uint64_t)i, 0, 0), 0);
     ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE_WITH_IMM, 1, 0, 0, 1000, IBV_SEND_SIGNALED), 0);
     pair_run(&p);
     pair_expect(&p, 0, 1, IBV_WC_RETRY_EXC_ERR);
@@ -216,6 +224,33 @@ START_TEST(ack_lost)
     ck_assert_uint_eq(pair_cnt(&p, 1)->rx_duplicate, 2);
     ck_assert_uint_eq(pair_cnt(&p, 1)->acks_lost, 3);
     ck_assert_uint_eq(pair_cnt(&p, 1)->dma_writes, 1);
+    ck_assert_int_eq(pair_post(&p, 1, IBV_WR_RDMA_WRITE, 9, 0, 2000, 8, 0), 0); /* its own requests do leave */
+    pair_run(&p);
+    ck_assert_uint_gt(pair_cnt(&p, 0)->rx_wrong_state, 0);
+    pair_close(&p);
+}
+END_TEST
+
+/* A response that is lost shows when a later one arrives: the read is asked for again without waiting for the time-out.
+ */
+START_TEST(lost_response_is_noticed)
+{
+    struct pair p;
+
+    pair_open(&p, NULL);
+    pair_fill(p.s[1].buf, 9000, 1);
+    pair_fault(&p, "h1:n0 ack-lost");
+    ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_READ, 1, 0, 0, 9000, IBV_SEND_SIGNALED), 0);
+    pair_run_for(&p, 5 * PAIR_US);
+    pair_fault(&p, "h1:n0 restore");
+    ck_assert_int_eq(pair_post(&p, 0, _i ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, 2, 20000, 20000, 8, IBV_SEND_SIGNALED),
+                     0);
+    pair_run(&p);
+    pair_expect(&p, 0, 1, IBV_WC_SUCCESS);
+    pair_expect(&p, 0, 2, IBV_WC_SUCCESS);
+    ck_assert_int_eq(memcmp(p.s[0].buf, p.s[1].buf, 9000), 0);
+    ck_assert_uint_eq(pair_cnt(&p, 0)->timeouts, 0);
+    ck_assert_uint_lt(fab_inproc_now(p.f), 20 * PAIR_US);
     pair_close(&p);
 }
 END_TEST
@@ -234,6 +269,7 @@ int main(void)
     tcase_add_test(t, rnr_seven_waits_for_ever);
     tcase_add_loop_test(t, loss_is_hidden, 0, 20);
     tcase_add_test(t, ack_lost);
+    tcase_add_loop_test(t, lost_response_is_noticed, 0, 2);
     suite_add_tcase(s, t);
     return pair_main(s);
 }

@@ -15,12 +15,17 @@ static void try_masks(struct pair *p, struct ibv_qp *qp, struct ibv_qp_attr *a, 
 START_TEST(attributes_of_each_move)
 {
     struct pair_cfg c = {.no_connect = 1};
-    struct ibv_qp_attr a = {.port_num = 1, .path_mtu = IBV_MTU_4096, .timeout = 14, .retry_cnt = 3, .rnr_retry = 7,
+    struct ibv_qp_attr a = {.port_num = 1,
+                            .path_mtu = IBV_MTU_4096,
+                            .timeout = 14,
+                            .retry_cnt = 3,
+                            .rnr_retry = 7,
                             .ah_attr = {.is_global = 1, .port_num = 1, .grh = {.sgid_index = 3}}};
     int init = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
     int rtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
               IBV_QP_MIN_RNR_TIMER;
-    int rts = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+    int rts =
+        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
     struct ibv_qp *qp;
     struct pair p;
 
@@ -58,17 +63,19 @@ END_TEST
 START_TEST(values_out_of_range)
 {
     struct pair_cfg c = {.no_connect = 1};
-    struct ibv_qp_attr rtr = {.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_4096,
+    struct ibv_qp_attr rtr = {.qp_state = IBV_QPS_RTR,
+                              .path_mtu = IBV_MTU_4096,
                               .ah_attr = {.is_global = 1, .port_num = 1, .grh = {.sgid_index = 3}}},
                        a;
-    int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-               IBV_QP_MIN_RNR_TIMER;
+    int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+               IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
     struct pair p;
 
     pair_open(&p, &c);
     rtr.ah_attr.grh.dgid = p.s[1].gid;
     a = (struct ibv_qp_attr){.qp_state = IBV_QPS_INIT, .port_num = 2};
-    ck_assert_int_eq(p.v.modify_qp(p.s[0].qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), EINVAL);
+    ck_assert_int_eq(p.v.modify_qp(p.s[0].qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+                     EINVAL);
     ck_assert_int_eq(pair_to_init(&p, p.s[0].qp), 0);
     a = rtr, a.ah_attr.is_global = 0;
     ck_assert_int_eq(p.v.modify_qp(p.s[0].qp, &a, mask), EINVAL);
@@ -116,7 +123,7 @@ END_TEST
 /* ERR flushes both queues in order, unsignaled work requests too; what is posted later flushes at once. */
 START_TEST(flush_order)
 {
-    struct pair_cfg c = {.seed = 3, .opts = {.cqe_ns = (uint64_t) _i * PAIR_US}};
+    struct pair_cfg c = {.seed = 3, .opts = {.cqe_ns = (uint64_t)_i * PAIR_US}};
     uint64_t send = 0, recv = 100;
     struct pair p;
     struct ibv_wc wc;
@@ -162,12 +169,17 @@ static void on_write(void *arg, int host, int nic, uint32_t qpn, void *addr, uin
     w->late += w->closed;
 }
 
-/* Side 0 writes, side 1 cuts the connection in the middle by @state, with a receive marker if it is ERR. Returns writes after the cut. */
+/* Side 0 writes, side 1 cuts the connection in the middle by @state, with a receive marker if it is ERR. Returns writes
+ * after the cut. */
 static uint64_t cut(uint64_t seed, enum ibv_qp_state state, uint64_t *accepted)
 {
     struct watch w = {0};
-    struct pair_cfg c = {.seed = seed, .opts = {.dma_ns = 20 * PAIR_US, .cqe_ns = 5 * PAIR_US, .jitter_ns = 2 * PAIR_US,
-                                                .on_memory_write = on_write, .arg = &w}};
+    struct pair_cfg c = {.seed = seed,
+                         .opts = {.dma_ns = 20 * PAIR_US,
+                                  .cqe_ns = 5 * PAIR_US,
+                                  .jitter_ns = 2 * PAIR_US,
+                                  .on_memory_write = on_write,
+                                  .arg = &w}};
     struct ibv_wc wc = {0};
     struct pair p;
 
@@ -192,7 +204,8 @@ static uint64_t cut(uint64_t seed, enum ibv_qp_state state, uint64_t *accepted)
     return w.late;
 }
 
-/* The marker property: after the flush of a receive posted in ERR no DMA of that queue pair happens. With RESET instead it does. */
+/* The marker property: after the flush of a receive posted in ERR no DMA of that queue pair happens. With RESET instead
+ * it does. */
 START_TEST(no_dma_after_the_marker)
 {
     uint64_t late_err = 0, late_reset = 0, n = 0;
@@ -306,11 +319,11 @@ START_TEST(limits)
     pair_open(&p, NULL);
     ck_assert_int_eq(p.v.query_device(p.s[0].ctx, &d), 0);
     init = (struct ibv_qp_init_attr){.send_cq = p.s[0].cq, .recv_cq = p.s[0].cq, .qp_type = IBV_QPT_RC};
-    init.cap.max_send_wr = (uint32_t) d.max_qp_wr + 1;
+    init.cap.max_send_wr = (uint32_t)d.max_qp_wr + 1;
     ck_assert_ptr_null(p.v.create_qp(p.s[0].pd, &init));
     ck_assert_int_eq(errno, EINVAL);
     init.cap.max_send_wr = 1;
-    init.cap.max_recv_sge = (uint32_t) d.max_sge + 1;
+    init.cap.max_recv_sge = (uint32_t)d.max_sge + 1;
     ck_assert_ptr_null(p.v.create_qp(p.s[0].pd, &init));
     init.cap.max_recv_sge = 1;
     init.cap.max_inline_data = FAB_MAX_INLINE + 1;
@@ -351,6 +364,25 @@ START_TEST(numbers_are_reused_lowest_first)
 }
 END_TEST
 
+START_TEST(events_are_acknowledged_before_destroy)
+{
+    struct ibv_async_event ev;
+    struct pair p;
+
+    pair_open(&p, NULL);
+    pair_fault(&p, "h0:n0 qp-error");
+    ck_assert_int_eq(p.v.get_async_event(p.s[0].ctx, &ev), 0);
+    ck_assert_ptr_eq(ev.element.qp, p.s[0].qp);
+    ck_assert_int_eq(p.v.destroy_qp(p.s[0].qp), EBUSY);
+    p.v.ack_async_event(&ev);
+    pair_fault(&p, "h1:n0 qp-error"); /* an event that nobody got goes with its queue pair */
+    ck_assert_int_eq(p.v.destroy_qp(p.s[1].qp), 0);
+    pair_expect_no_event(&p, 1);
+    p.s[1].qp = NULL;
+    pair_close(&p);
+}
+END_TEST
+
 START_TEST(query)
 {
     struct ibv_qp_init_attr init;
@@ -386,6 +418,7 @@ int main(void)
     tcase_add_test(t, drain);
     tcase_add_test(t, limits);
     tcase_add_test(t, numbers_are_reused_lowest_first);
+    tcase_add_test(t, events_are_acknowledged_before_destroy);
     tcase_add_test(t, query);
     suite_add_tcase(s, t);
     return pair_main(s);

@@ -24,12 +24,12 @@ void fab_inproc_mix(struct fab_inproc *f, uint64_t v)
 
 static struct fab_nic *host_nic(struct fab_engine *e, int host, int nic)
 {
-    return fab_inproc_nic((struct fab_inproc *) e, host, nic);
+    return fab_inproc_nic((struct fab_inproc *)e, host, nic);
 }
 
 static int init_nics(struct fab_inproc *f)
 {
-    f->nics = calloc((size_t) f->desc.hosts * (size_t) f->desc.nics, sizeof *f->nics);
+    f->nics = calloc((size_t)f->desc.hosts * (size_t)f->desc.nics, sizeof *f->nics);
     if (!f->nics)
         return -1;
     for (int h = 0; h < f->desc.hosts; h++) {
@@ -191,12 +191,12 @@ uint64_t fab_inproc_at(struct fab_inproc *f, uint64_t when_ns, void (*cb)(void *
     u->cb = cb;
     u->arg = arg;
     f->eng.ops->timer_set(&f->eng, &u->t, when_ns);
-    return (uint64_t) u->gen << 32 | (u->index + 1);
+    return (uint64_t)u->gen << 32 | (u->index + 1);
 }
 
 void fab_inproc_cancel(struct fab_inproc *f, uint64_t id)
 {
-    uint32_t index = (uint32_t) id - 1;
+    uint32_t index = (uint32_t)id - 1;
     struct user *u = index < f->nusers ? f->users[index] : NULL;
 
     if (!u || u->gen != id >> 32 || !u->t.slot)
@@ -260,7 +260,7 @@ int fab_inproc_fault(struct fab_inproc *f, const char *text, char *err, size_t e
         for (int n = 0; n < f->desc.nics; n++) {
             if ((fault.host >= 0 && h != fault.host) || (fault.nic >= 0 && n != fault.nic))
                 continue;
-            fab_inproc_mix(f, (uint64_t) fault.kind << 32 ^ fault.value);
+            fab_inproc_mix(f, (uint64_t)fault.kind << 32 ^ fault.value);
             fab_nic_fault(fab_inproc_nic(f, h, n), &fault, fab_rng_chance(&f->rng, f->opts.remove_event_ppm));
         }
     }
@@ -269,12 +269,12 @@ int fab_inproc_fault(struct fab_inproc *f, const char *text, char *err, size_t e
 
 void fab_inproc_totals(struct fab_inproc *f, struct fab_counters *sum)
 {
-    uint64_t *to = (uint64_t *) sum;
+    uint64_t *to = (uint64_t *)sum;
 
     _Static_assert(sizeof *sum % sizeof(uint64_t) == 0, "counters are an array of uint64_t");
     memset(sum, 0, sizeof *sum);
     for (int i = 0; i < f->desc.hosts * f->desc.nics; i++) {
-        const uint64_t *from = (const uint64_t *) &f->nics[i].n.cnt;
+        const uint64_t *from = (const uint64_t *)&f->nics[i].n.cnt;
 
         for (size_t k = 0; k < sizeof *sum / sizeof *to; k++)
             to[k] += from[k];

@@ -1,8 +1,8 @@
 /*
  * The wire: links with rate and faults, packets under way, late copies.
  *
- * A packet takes its time on the sending link, travels, then waits for its turn on the receiving link. Packets of one queue pair never
- * overtake each other (qp->eng_last); late copies do.
+ * A packet takes its time on the sending link, travels, then waits for its turn on the receiving link. Packets of one
+ * queue pair never overtake each other (qp->eng_last); late copies do.
  */
 #include "fab_inproc_priv.h"
 
@@ -12,7 +12,7 @@
 
 static struct fab_inproc *of(struct fab_engine *e)
 {
-    return (struct fab_inproc *) e;
+    return (struct fab_inproc *)e;
 }
 
 static void deliver(struct fab_timer *t);
@@ -66,8 +66,8 @@ static void box_put(struct fab_inproc *f, struct box *b)
     *list = b;
 }
 
-static struct fab_pkt *pkt_alloc(struct fab_engine *e, struct fab_nic *nic, const struct fab_addr *dst, uint32_t dst_qpn,
-                                 uint32_t len)
+static struct fab_pkt *pkt_alloc(struct fab_engine *e, struct fab_nic *nic, const struct fab_addr *dst,
+                                 uint32_t dst_qpn, uint32_t len)
 {
     struct box *b = box_get(of(e), len);
 
@@ -76,7 +76,7 @@ static struct fab_pkt *pkt_alloc(struct fab_engine *e, struct fab_nic *nic, cons
 
 static void pkt_free(struct fab_engine *e, struct fab_pkt *pkt)
 {
-    box_put(of(e), (struct box *) pkt);
+    box_put(of(e), (struct box *)pkt);
 }
 
 /* ---- leaving ---- */
@@ -108,8 +108,8 @@ static uint64_t latency(struct fab_inproc *f, const struct fab_hdr *h)
 static void pkt_send(struct fab_engine *e, struct fab_nic *n, struct fab_qp *qp, struct fab_pkt *pkt)
 {
     struct fab_inproc *f = of(e);
-    struct nic *nic = (struct nic *) n;
-    struct box *b = (struct box *) pkt;
+    struct nic *nic = (struct nic *)n;
+    struct box *b = (struct box *)pkt;
     const struct fab_link *l = &n->link;
     bool response = pkt->h.op == FAB_OP_ACK || pkt->h.op == FAB_OP_READ_RESP;
     enum fab_fate fate = fab_link_tx(l, response, fab_link_random(l) ? fab_rng_next(&f->rng) : 0);
@@ -153,7 +153,7 @@ static void pump(struct fab_timer *t)
 
 static void tx_kick(struct fab_engine *e, struct fab_nic *n)
 {
-    struct nic *nic = (struct nic *) n;
+    struct nic *nic = (struct nic *)n;
 
     if (!nic->pump.slot && !nic->pumping)
         timer_set(e, &nic->pump, nic->tx_free);
@@ -179,7 +179,8 @@ static void deliver(struct fab_timer *t)
             return;
         }
     }
-    fab_inproc_mix(f, (uint64_t) b->p.h.dst_qpn << 40 ^ (uint64_t) b->p.h.psn << 8 ^ (uint64_t) b->p.h.op << 4 ^ b->p.h.flags);
+    fab_inproc_mix(f, (uint64_t)b->p.h.dst_qpn << 40 ^ (uint64_t)b->p.h.psn << 8 ^ (uint64_t)b->p.h.op << 4 ^
+                          b->p.h.flags);
     if (fab_link_rx(l, fab_link_random(l) ? fab_rng_next(&f->rng) : 0) == FAB_DROP) {
         nic->n.cnt.rx_dropped++;
         box_put(f, b);
@@ -225,11 +226,11 @@ static int resolve(struct fab_engine *e, struct fab_nic *nic, const union ibv_gi
 
 static uint32_t qpn_alloc(struct fab_engine *e, struct fab_nic *n)
 {
-    struct nic *nic = (struct nic *) n;
+    struct nic *nic = (struct nic *)n;
 
     for (uint32_t w = nic->qpn_hint; w < FAB_MAX_QP / 64; w++) {
         if (~nic->qpn_used[w]) {
-            uint32_t bit = (uint32_t) __builtin_ctzll(~nic->qpn_used[w]);
+            uint32_t bit = (uint32_t)__builtin_ctzll(~nic->qpn_used[w]);
 
             nic->qpn_used[w] |= 1ull << bit;
             nic->qpn_hint = w;
@@ -241,7 +242,7 @@ static uint32_t qpn_alloc(struct fab_engine *e, struct fab_nic *n)
 
 static void qpn_free(struct fab_engine *e, struct fab_nic *n, uint32_t qpn)
 {
-    struct nic *nic = (struct nic *) n;
+    struct nic *nic = (struct nic *)n;
     uint32_t i = qpn - FIRST_QPN;
 
     nic->qpn_used[i / 64] &= ~(1ull << (i % 64));

@@ -17,7 +17,7 @@ int fab_cq_init(struct fab_cq *cq, struct fab_ctx *ctx, int cqe, void *user)
         return EINVAL;
     if (ctx->nic->ncqs >= FAB_MAX_CQ)
         return ENOMEM;
-    *cq = (struct fab_cq){.ctx = ctx, .user = user, .size = (uint32_t) cqe};
+    *cq = (struct fab_cq){.ctx = ctx, .user = user, .size = (uint32_t)cqe};
     cq->ring = malloc(cq->size * sizeof *cq->ring);
     if (!cq->ring)
         return ENOMEM;
@@ -46,16 +46,16 @@ int fab_cq_resize(struct fab_cq *cq, int cqe)
 {
     struct fab_cqe *ring;
 
-    if (cqe < 1 || cqe > FAB_MAX_CQE || (uint32_t) cqe < cq->count)
+    if (cqe < 1 || cqe > FAB_MAX_CQE || (uint32_t)cqe < cq->count)
         return EINVAL;
-    ring = malloc((size_t) cqe * sizeof *ring);
+    ring = malloc((size_t)cqe * sizeof *ring);
     if (!ring)
         return ENOMEM;
     for (uint32_t i = 0; i < cq->count; i++)
         ring[i] = *at(cq, i);
     free(cq->ring);
     cq->ring = ring;
-    cq->size = (uint32_t) cqe;
+    cq->size = (uint32_t)cqe;
     cq->head = 0;
     return 0;
 }

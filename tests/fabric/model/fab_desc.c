@@ -48,9 +48,10 @@ static int parse_unit(const char *text, const struct unit *units, double *out)
 int fab_parse_rate(const char *text, uint64_t *bytes_per_s)
 {
     static const struct unit units[] = {
-        {"B/s", 1},          {"kB/s", 1e3},        {"KB/s", 1e3},         {"MB/s", 1e6},  {"GB/s", 1e9},  {"KiB/s", 1024},
-        {"MiB/s", 1048576.}, {"GiB/s", 1073741824.}, {"b/s", .125},         {"kb/s", 125},  {"Kb/s", 125},  {"Mb/s", 125e3},
-        {"Gb/s", 125e6},     {"kbit/s", 125},      {"Mbit/s", 125e3},     {"Gbit/s", 125e6}, {NULL, 0},
+        {"B/s", 1},        {"kB/s", 1e3},       {"KB/s", 1e3},          {"MB/s", 1e6},   {"GB/s", 1e9},
+        {"KiB/s", 1024},   {"MiB/s", 1048576.}, {"GiB/s", 1073741824.}, {"b/s", .125},   {"kb/s", 125},
+        {"Kb/s", 125},     {"Mb/s", 125e3},     {"Gb/s", 125e6},        {"kbit/s", 125}, {"Mbit/s", 125e3},
+        {"Gbit/s", 125e6}, {NULL, 0},
     };
     double v;
 
@@ -60,7 +61,7 @@ int fab_parse_rate(const char *text, uint64_t *bytes_per_s)
     }
     if (parse_unit(text, units, &v) || v < 1)
         return -1;
-    *bytes_per_s = (uint64_t) v;
+    *bytes_per_s = (uint64_t)v;
     return 0;
 }
 
@@ -75,7 +76,7 @@ int fab_parse_time(const char *text, uint64_t *ns)
     }
     if (parse_unit(text, units, &v))
         return -1;
-    *ns = (uint64_t) v;
+    *ns = (uint64_t)v;
     return 0;
 }
 
@@ -86,11 +87,12 @@ int fab_parse_percent(const char *text, uint32_t *ppm)
 
     if (parse_unit(text, units, &v) || v > 1e6)
         return -1;
-    *ppm = (uint32_t) (v + .5);
+    *ppm = (uint32_t)(v + .5);
     return 0;
 }
 
-int fab_desc_init(struct fab_desc *d, int hosts, int nics, uint64_t rate, uint64_t latency_ns, char *err, size_t err_len)
+int fab_desc_init(struct fab_desc *d, int hosts, int nics, uint64_t rate, uint64_t latency_ns, char *err,
+                  size_t err_len)
 {
     if (hosts < 1 || hosts > FAB_MAX_HOSTS)
         return fail(err, err_len, "hosts %d: must be 1 to %d", hosts, FAB_MAX_HOSTS);
@@ -105,8 +107,9 @@ int fab_desc_init(struct fab_desc *d, int hosts, int nics, uint64_t rate, uint64
             int node = n >= (nics + 1) / 2;
             int root = node * 0x80 + n / 2 * 0x10;
 
-            snprintf(nd->pci, sizeof nd->pci, "pci0000:%02x/0000:%02x:01.0/0000:%02x:00.0/0000:%02x:%02x.0/0000:%02x:00.0",
-                     root, root, root + 1, root + 2, n & 1, root + 3 + (n & 1));
+            snprintf(nd->pci, sizeof nd->pci,
+                     "pci0000:%02x/0000:%02x:01.0/0000:%02x:00.0/0000:%02x:%02x.0/0000:%02x:00.0", root, root, root + 1,
+                     root + 2, n & 1, root + 3 + (n & 1));
             nd->numa = node;
             nd->rate = rate;
             nd->latency_ns = latency_ns;
@@ -125,7 +128,7 @@ static int parse_int(const char *text, int min, int max, int *out)
     v = strtol(text, &end, 10);
     if (end == text || *end || v < min || v > max)
         return -1;
-    *out = (int) v;
+    *out = (int)v;
     return 0;
 }
 
@@ -222,7 +225,8 @@ static int parse_line(struct fab_desc *d, struct parse *p, char *line)
             return -1;
         val = strtok_r(NULL, " \t", &save);
         if (parse_int(val, 0, d->hosts - 1, &host))
-            return fail(p->err, p->err_len, "line %d: host %s: must be 0 to %d", p->line, val ? val : "(missing)", d->hosts - 1);
+            return fail(p->err, p->err_len, "line %d: host %s: must be 0 to %d", p->line, val ? val : "(missing)",
+                        d->hosts - 1);
         word = strtok_r(NULL, " \t", &save);
         if (!word || strcmp(word, "nic"))
             return fail(p->err, p->err_len, "line %d: %s: want nic after the host", p->line, word ? word : "(end)");
@@ -271,7 +275,7 @@ void fab_nic_name(int nic, char *name, size_t len)
 
 static void eui_make(int host, int nic, uint32_t epoch, uint8_t eui[8])
 {
-    const uint8_t b[8] = {0x00, 0xfa, 0xb0, 0xff, 0xfe, epoch & EPOCH_MASK, (uint8_t) host, (uint8_t) nic};
+    const uint8_t b[8] = {0x00, 0xfa, 0xb0, 0xff, 0xfe, epoch & EPOCH_MASK, (uint8_t)host, (uint8_t)nic};
 
     memcpy(eui, b, 8);
 }
@@ -280,7 +284,7 @@ uint64_t fab_nic_guid(int host, int nic)
 {
     uint64_t guid;
 
-    eui_make(host, nic, 0, (uint8_t *) &guid);
+    eui_make(host, nic, 0, (uint8_t *)&guid);
     return guid;
 }
 
@@ -295,9 +299,9 @@ void fab_gid_make(int host, int nic, uint32_t epoch, int index, union ibv_gid *g
     }
     gid->raw[10] = gid->raw[11] = 0xff;
     gid->raw[12] = 10;
-    gid->raw[13] = (uint8_t) (10 + (epoch & EPOCH_MASK));
-    gid->raw[14] = (uint8_t) nic;
-    gid->raw[15] = (uint8_t) (host + 1);
+    gid->raw[13] = (uint8_t)(10 + (epoch & EPOCH_MASK));
+    gid->raw[14] = (uint8_t)nic;
+    gid->raw[15] = (uint8_t)(host + 1);
 }
 
 int fab_desc_resolve(const struct fab_desc *d, int from_nic, const union ibv_gid *gid, struct fab_addr *dst)
@@ -308,7 +312,8 @@ int fab_desc_resolve(const struct fab_desc *d, int from_nic, const union ibv_gid
     if (index == 1)
         *dst = (struct fab_addr){.host = gid->raw[14], .nic = gid->raw[15], .epoch = gid->raw[13]};
     else
-        *dst = (struct fab_addr){.host = (uint16_t) (gid->raw[15] - 1), .nic = gid->raw[14], .epoch = (uint32_t) gid->raw[13] - 10};
+        *dst = (struct fab_addr){
+            .host = (uint16_t)(gid->raw[15] - 1), .nic = gid->raw[14], .epoch = (uint32_t)gid->raw[13] - 10};
     if (dst->host >= d->hosts || dst->nic >= d->nics || dst->epoch > EPOCH_MASK)
         return ETIMEDOUT;
     fab_gid_make(dst->host, dst->nic, dst->epoch, index, &back);

@@ -21,8 +21,8 @@
 #include <stdbool.h>
 
 #define FAB_MAX_HOSTS 32
-#define FAB_MAX_NICS 16
-#define FAB_GIDS 4 /* 0: RoCE v1 link-local, 1: v2 link-local, 2: v1 IPv4, 3: v2 IPv4 (10.10.<rail>.<host+1>) */
+#define FAB_MAX_NICS  16
+#define FAB_GIDS      4 /* 0: RoCE v1 link-local, 1: v2 link-local, 2: v1 IPv4, 3: v2 IPv4 (10.10.<rail>.<host+1>) */
 
 struct fab_nic_desc {
     char pci[104];       /* path below /sys/devices, ending in the function's address */
@@ -39,16 +39,17 @@ struct fab_desc {
 };
 
 /*
- * Fills @d with @hosts x @nics equal NICs at plausible places (the first half of the NICs at NUMA node 0, the others at 1, two NICs
- * below each PCIe switch). -1 with the reason in @err when a number is out of range.
+ * Fills @d with @hosts x @nics equal NICs at plausible places (the first half of the NICs at NUMA node 0, the others at
+ * 1, two NICs below each PCIe switch). -1 with the reason in @err when a number is out of range.
  */
-int fab_desc_init(struct fab_desc *d, int hosts, int nics, uint64_t rate, uint64_t latency_ns, char *err, size_t err_len);
+int fab_desc_init(struct fab_desc *d, int hosts, int nics, uint64_t rate, uint64_t latency_ns, char *err,
+                  size_t err_len);
 
 /* Parses the text form. -1 with line and reason in @err. */
 int fab_desc_parse(struct fab_desc *d, const char *text, char *err, size_t err_len);
 
-/* "100MB/s", "2.5GB/s", "10Gb/s", "64KiB/s", "0", "unlimited" to bytes per second. "5ms", "10us", "250ns", "2s" to ns. "1%", "0.1%" to
- * parts per million. 0, or -1 if @text is not of that form. */
+/* "100MB/s", "2.5GB/s", "10Gb/s", "64KiB/s", "0", "unlimited" to bytes per second. "5ms", "10us", "250ns", "2s" to ns.
+ * "1%", "0.1%" to parts per million. 0, or -1 if @text is not of that form. */
 int fab_parse_rate(const char *text, uint64_t *bytes_per_s);
 int fab_parse_time(const char *text, uint64_t *ns);
 int fab_parse_percent(const char *text, uint32_t *ppm);
@@ -59,8 +60,8 @@ uint64_t fab_nic_guid(int host, int nic);
 void fab_gid_make(int host, int nic, uint32_t epoch, int index, union ibv_gid *gid);
 
 /*
- * The place that @gid names, as seen from NIC @from_nic: 0; ETIMEDOUT if no NIC of @d has such a GID or it is on another rail
- * without crossrail. Engines use it for fab_engine_ops.resolve.
+ * The place that @gid names, as seen from NIC @from_nic: 0; ETIMEDOUT if no NIC of @d has such a GID or it is on
+ * another rail without crossrail. Engines use it for fab_engine_ops.resolve.
  */
 int fab_desc_resolve(const struct fab_desc *d, int from_nic, const union ibv_gid *gid, struct fab_addr *dst);
 

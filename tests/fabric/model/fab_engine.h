@@ -1,16 +1,18 @@
 /*
  * What an engine gives to the device model.
  *
- * The model (this folder) holds the semantics of verbs: queue pairs, completion queues, memory regions, ports, and the reliable
- * transport as real packets. It has no clock, no thread, no I/O and no global state. An engine owns all of that: it tells the time,
- * runs the timers, carries the packets, decides how long each stage of a device takes, and serialises calls into the model.
+ * The model (this folder) holds the semantics of verbs: queue pairs, completion queues, memory regions, ports, and the
+ * reliable transport as real packets. It has no clock, no thread, no I/O and no global state. An engine owns all of
+ * that: it tells the time, runs the timers, carries the packets, decides how long each stage of a device takes, and
+ * serialises calls into the model.
  *
  *   fab_ibv_* (verbs front-end)  --calls-->  model  --struct fab_engine_ops-->  engine
  *   engine  --fab_nic_rx / fab_nic_tx_next / fab_timer_fire / fab_nic_fault-->  model
  *
- * Every call into the model, from the front-end or from the engine, is made with the engine's lock held (lock/unlock below; an
- * engine with one thread makes them empty). The model never calls lock or unlock; the front-end does. Callbacks run with the lock
- * held and must not block. Times are nanoseconds of the engine's clock, which never goes backwards.
+ * Every call into the model, from the front-end or from the engine, is made with the engine's lock held (lock/unlock
+ * below; an engine with one thread makes them empty). The model never calls lock or unlock; the front-end does.
+ * Callbacks run with the lock held and must not block. Times are nanoseconds of the engine's clock, which never goes
+ * backwards.
  */
 #ifndef FAB_ENGINE_H
 #define FAB_ENGINE_H
@@ -24,7 +26,8 @@ struct fab_nic;
 struct fab_pkt;
 struct fab_qp;
 
-/* Place of a NIC in the fabric. @epoch counts address changes of the NIC: packets to or from an old address are dropped. */
+/* Place of a NIC in the fabric. @epoch counts address changes of the NIC: packets to or from an old address are
+ * dropped. */
 struct fab_addr {
     uint16_t host;
     uint16_t nic;
@@ -32,8 +35,8 @@ struct fab_addr {
 };
 
 /*
- * A timer. The owner sets @fire and @owner once; when, order and slot belong to the engine. A zeroed timer is not armed. @slot is
- * zero exactly while the timer is not armed: the model reads it to know.
+ * A timer. The owner sets @fire and @owner once; when, order and slot belong to the engine. A zeroed timer is not
+ * armed. @slot is zero exactly while the timer is not armed: the model reads it to know.
  */
 struct fab_timer {
     void (*fire)(struct fab_timer *t);
@@ -50,34 +53,37 @@ struct fab_engine_ops {
     /* The present time in ns. */
     uint64_t (*now)(struct fab_engine *e);
 
-    /* (Re)arms @t: at time @when (or at once if that is past, but never inside this call) the engine sets slot to 0 and calls
-     * t->fire(t). Timers due at the same time fire in the order in which they were set. */
+    /* (Re)arms @t: at time @when (or at once if that is past, but never inside this call) the engine sets slot to 0 and
+     * calls t->fire(t). Timers due at the same time fire in the order in which they were set. */
     void (*timer_set)(struct fab_engine *e, struct fab_timer *t, uint64_t when);
     /* Disarms @t; nothing if it is not armed. After it, fire does not run. */
     void (*timer_cancel)(struct fab_engine *e, struct fab_timer *t);
 
-    /* A packet with room for @len bytes of payload at pkt->data, to be filled by the model and given to pkt_send. It will go to
-     * queue pair @dst_qpn at @dst (so an engine can prepare it where the receiver finds it). NULL:
-     * no room towards @dst now; the queue pair stays in the transmit ring and is asked again at the next fab_nic_tx_next. */
-    struct fab_pkt *(*pkt_alloc)(struct fab_engine *e, struct fab_nic *nic, const struct fab_addr *dst, uint32_t dst_qpn,
-                                 uint32_t len);
-    /* Takes the packet that @qp put on the wire of @nic. Order between packets of one @qp must be kept by a healthy fabric. */
+    /* A packet with room for @len bytes of payload at pkt->data, to be filled by the model and given to pkt_send. It
+     * will go to queue pair @dst_qpn at @dst (so an engine can prepare it where the receiver finds it). NULL: no room
+     * towards @dst now; the queue pair stays in the transmit ring and is asked again at the next fab_nic_tx_next. */
+    struct fab_pkt *(*pkt_alloc)(struct fab_engine *e, struct fab_nic *nic, const struct fab_addr *dst,
+                                 uint32_t dst_qpn, uint32_t len);
+    /* Takes the packet that @qp put on the wire of @nic. Order between packets of one @qp must be kept by a healthy
+     * fabric. */
     void (*pkt_send)(struct fab_engine *e, struct fab_nic *nic, struct fab_qp *qp, struct fab_pkt *pkt);
-    /* Gives back a packet received through fab_nic_rx. May come later than the return of fab_nic_rx: when dma_delay is not 0, the
-     * payload must stay readable until then. */
+    /* Gives back a packet received through fab_nic_rx. May come later than the return of fab_nic_rx: when dma_delay is
+     * not 0, the payload must stay readable until then. */
     void (*pkt_free)(struct fab_engine *e, struct fab_pkt *pkt);
-    /* @nic has something to transmit: call fab_nic_tx_next soon, but never inside this call. Cheap to call repeatedly. */
+    /* @nic has something to transmit: call fab_nic_tx_next soon, but never inside this call. Cheap to call repeatedly.
+     */
     void (*tx_kick)(struct fab_engine *e, struct fab_nic *nic);
 
-    /* How long an accepted packet of @len bytes waits before its bytes are in memory; and how long a completion takes from the
-     * moment it is decided to the moment poll_cq can see it. Order within a queue pair is kept by the model whatever is returned.
-     * Both 0: data and completion are there before fab_nic_rx returns. */
+    /* How long an accepted packet of @len bytes waits before its bytes are in memory; and how long a completion takes
+     * from the moment it is decided to the moment poll_cq can see it. Order within a queue pair is kept by the model
+     * whatever is returned. Both 0: data and completion are there before fab_nic_rx returns. */
     uint64_t (*dma_delay)(struct fab_engine *e, struct fab_nic *nic, uint32_t len);
     uint64_t (*cqe_delay)(struct fab_engine *e, struct fab_nic *nic);
     /* The device is about to write [@addr, @addr+@len) of this process for queue pair @qpn. May be NULL. */
     void (*memory_write)(struct fab_engine *e, struct fab_nic *nic, uint32_t qpn, void *addr, uint32_t len);
 
-    /* Turns the destination GID of an address handle into a place. 0, or an errno value (ETIMEDOUT: nobody answers there). */
+    /* Turns the destination GID of an address handle into a place. 0, or an errno value (ETIMEDOUT: nobody answers
+     * there). */
     int (*resolve)(struct fab_engine *e, struct fab_nic *nic, const union ibv_gid *dgid, struct fab_addr *dst);
     /* A queue pair number, 24 bits, unique on this NIC among all live queue pairs of all processes; 0: none left. */
     uint32_t (*qpn_alloc)(struct fab_engine *e, struct fab_nic *nic);
@@ -86,16 +92,18 @@ struct fab_engine_ops {
     /* The rest is called by the verbs front-end, not by the model. */
     void (*lock)(struct fab_engine *e);
     void (*unlock)(struct fab_engine *e);
-    /* Called with the lock held before poll_cq and after posts, so that an engine without a thread can move packets. May be NULL. */
+    /* Called with the lock held before poll_cq and after posts, so that an engine without a thread can move packets.
+     * May be NULL. */
     void (*progress)(struct fab_engine *e, struct fab_nic *nic);
     /* Called with the lock held when poll_cq found nothing: the program probably polls again. May be NULL. */
     void (*idle)(struct fab_engine *e);
-    /* Called with the lock held at the start of a control call; an errno value makes that call fail with it. May be NULL. */
+    /* Called with the lock held at the start of a control call; an errno value makes that call fail with it. May be
+     * NULL. */
     int (*control)(struct fab_engine *e, struct fab_nic *nic, enum fab_call call);
 };
 
-/* An engine embeds this. @never_block: calls that would wait (get_async_event, get_cq_event, destroy with unacknowledged events)
- * fail with EAGAIN or EBUSY at once, because the only thread there is would wait for itself. */
+/* An engine embeds this. @never_block: calls that would wait (get_async_event, get_cq_event, destroy with
+ * unacknowledged events) fail with EAGAIN or EBUSY at once, because the only thread there is would wait for itself. */
 struct fab_engine {
     const struct fab_engine_ops *ops;
     int never_block;

@@ -70,7 +70,7 @@ static int parse_place(const char **text, char letter, int limit, int *out)
     v = strtol(*text + 1, &end, 10);
     if (v >= limit)
         return -1;
-    *out = (int) v;
+    *out = (int)v;
     *text = end;
     return 0;
 }
@@ -118,8 +118,8 @@ int fab_fault_parse(const char *text, struct fab_fault *fault, char *err, size_t
         return fail(err, err_len, "'%s': want a place and a fault, as in 'h0:n1 down'", text);
     if (parse_place(&p, 'h', FAB_MAX_HOSTS, &fault->host) || *p++ != ':' ||
         parse_place(&p, 'n', FAB_MAX_NICS, &fault->nic) || *p)
-        return fail(err, err_len, "'%s': not a place; want hH:nN with H below %d and N below %d, or '*' for either", place,
-                    FAB_MAX_HOSTS, FAB_MAX_NICS);
+        return fail(err, err_len, "'%s': not a place; want hH:nN with H below %d and N below %d, or '*' for either",
+                    place, FAB_MAX_HOSTS, FAB_MAX_NICS);
     kind = find_kind(word);
     if (kind < 0)
         return fail(err, err_len, "'%s': unknown fault", word);
@@ -153,13 +153,13 @@ void fab_link_fault(struct fab_link *l, const struct fab_fault *fault, uint64_t 
         l->blackhole_rx = 1;
         break;
     case FAB_FAULT_LOSS:
-        l->loss_ppm = (uint32_t) fault->value;
+        l->loss_ppm = (uint32_t)fault->value;
         break;
     case FAB_FAULT_CORRUPT:
-        l->corrupt_ppm = (uint32_t) fault->value;
+        l->corrupt_ppm = (uint32_t)fault->value;
         break;
     case FAB_FAULT_DUP:
-        l->dup_ppm = (uint32_t) fault->value;
+        l->dup_ppm = (uint32_t)fault->value;
         break;
     case FAB_FAULT_DELAY:
         l->delay_ns = fault->value;
@@ -207,5 +207,5 @@ enum fab_fate fab_link_rx(const struct fab_link *l, uint64_t rnd)
 
 uint64_t fab_link_ns(uint64_t rate, uint32_t bytes)
 {
-    return rate ? ((uint64_t) bytes + FAB_WIRE_OVERHEAD) * 1000000000ull / rate : 0;
+    return rate ? ((uint64_t)bytes + FAB_WIRE_OVERHEAD) * 1000000000ull / rate : 0;
 }

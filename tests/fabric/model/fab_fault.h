@@ -4,19 +4,17 @@
  *     h0:n1 down            port DOWN with PORT_ERR, packets dropped both ways; queue pairs stay as they are and retry
  *     h0:n1 up              port ACTIVE with PORT_ACTIVE (if it was down); ends every blackhole
  *     h0:n1 blackhole       packets dropped both ways, no event; blackhole-tx, blackhole-rx: one way
- *     h0:n1 loss 1%         each packet leaving or reaching the NIC is lost with this chance; corrupt 1%: the same (ICRC)
- *     h0:n1 dup 1%          a packet leaving the NIC arrives twice with this chance
- *     h0:n1 delay 5ms       packets leaving the NIC take this much longer
- *     h0:n1 rate 20MB/s     the link has this rate from now on, both ways
- *     h0:n1 ack-lost        acknowledgements (and read responses) leaving the NIC are lost, requests are not
- *     h0:n1 hang            calls succeed, nothing moves or completes, no event; unhang: it goes on
- *     h0:n1 fatal           DEVICE_FATAL; every context open now is dead: calls give EIO, nothing is flushed
- *     h0:n1 remove          the device is gone: as fatal, query_port gives ENODEV, the event is left to the engine
- *     h0:n1 qp-error        every queue pair goes to ERR and is flushed, with QP_FATAL
- *     h0:n1 mr-fail         registrations fail with ENOMEM until restore; mr-fail 2: the next two
- *     h0:n1 gid-change      the addresses of the NIC change, with GID_CHANGE; packets for the old ones are dropped
- *     h0:n1 restore         ends every fault (also spelt clear). A device that was fatal or removed comes back for new contexts
- * Host and NIC may be '*'.
+ *     h0:n1 loss 1%         each packet leaving or reaching the NIC is lost with this chance; corrupt 1%: the same
+ * (ICRC) h0:n1 dup 1%          a packet leaving the NIC arrives twice with this chance h0:n1 delay 5ms       packets
+ * leaving the NIC take this much longer h0:n1 rate 20MB/s     the link has this rate from now on, both ways h0:n1
+ * ack-lost        acknowledgements (and read responses) leaving the NIC are lost, requests are not h0:n1 hang calls
+ * succeed, nothing moves or completes, no event; unhang: it goes on h0:n1 fatal           DEVICE_FATAL; every context
+ * open now is dead: calls give EIO, nothing is flushed h0:n1 remove          the device is gone: as fatal, query_port
+ * gives ENODEV, the event is left to the engine h0:n1 qp-error        every queue pair goes to ERR and is flushed, with
+ * QP_FATAL h0:n1 mr-fail         registrations fail with ENOMEM until restore; mr-fail 2: the next two h0:n1 gid-change
+ * the addresses of the NIC change, with GID_CHANGE; packets for the old ones are dropped h0:n1 restore         ends
+ * every fault (also spelt clear). A device that was fatal or removed comes back for new contexts Host and NIC may be
+ * '*'.
  */
 #ifndef FAB_FAULT_H
 #define FAB_FAULT_H
@@ -59,7 +57,8 @@ struct fab_fault {
 int fab_fault_parse(const char *text, struct fab_fault *fault, char *err, size_t err_len);
 const char *fab_fault_name(enum fab_fault_kind kind);
 
-/* State of one NIC's link, as faults left it. Zeroed = healthy with no rate limit. Plain numbers: may live in shared memory. */
+/* State of one NIC's link, as faults left it. Zeroed = healthy with no rate limit. Plain numbers: may live in shared
+ * memory. */
 struct fab_link {
     uint8_t down;
     uint8_t blackhole_tx, blackhole_rx;
@@ -69,12 +68,13 @@ struct fab_link {
     uint64_t rate; /* bytes per second, 0: unlimited */
 };
 
-/* Applies the part of @fault that concerns the link; @base_rate is the link's own rate, for restore. Device faults change nothing. */
+/* Applies the part of @fault that concerns the link; @base_rate is the link's own rate, for restore. Device faults
+ * change nothing. */
 void fab_link_fault(struct fab_link *l, const struct fab_fault *fault, uint64_t base_rate);
 
 /*
- * Fate of a packet that leaves (tx) or reaches (rx) the link; @rnd is a fresh random number, used only if the link has a chance
- * set. @response: the packet is an acknowledgement or a read response.
+ * Fate of a packet that leaves (tx) or reaches (rx) the link; @rnd is a fresh random number, used only if the link has
+ * a chance set. @response: the packet is an acknowledgement or a read response.
  */
 enum fab_fate { FAB_PASS, FAB_DROP, FAB_TWICE };
 enum fab_fate fab_link_tx(const struct fab_link *l, bool response, uint64_t rnd);

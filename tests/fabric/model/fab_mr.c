@@ -5,9 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ACCESS_KNOWN                                                                                                       \
-    (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |                \
-     IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE)
+#define ACCESS_KNOWN                                                                                                   \
+    (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |            \
+     IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB |                          \
+     IBV_ACCESS_OPTIONAL_RANGE)
 /* Bits this device would have to honour to accept them. */
 #define ACCESS_REFUSED (IBV_ACCESS_MW_BIND | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_ZERO_BASED)
 
@@ -53,7 +54,7 @@ static int grow(struct fab_nic *nic)
 
 static int check(const struct fab_mr *mr)
 {
-    if (mr->len == 0 || (uintptr_t) mr->addr + mr->len < (uintptr_t) mr->addr || mr->iova + mr->len < mr->iova)
+    if (mr->len == 0 || (uintptr_t)mr->addr + mr->len < (uintptr_t)mr->addr || mr->iova + mr->len < mr->iova)
         return EINVAL;
     if (mr->access & ~ACCESS_KNOWN)
         return EINVAL;

@@ -1,6 +1,6 @@
 /*
- * Memory regions. One key serves as lkey and rkey. A freed slot is used again at once with the next variant byte, so that a stale
- * key is refused until 255 registrations later.
+ * Memory regions. One key serves as lkey and rkey. A freed slot is used again at once with the next variant byte, so
+ * that a stale key is refused until 255 registrations later.
  */
 #ifndef FAB_MR_H
 #define FAB_MR_H
@@ -18,16 +18,16 @@ struct fab_mr {
 };
 
 /*
- * EINVAL: no length, a range that wraps, remote write or atomic without local write, unknown access bits; ENOMEM: no slot, or fault
- * mr-fail. Whether the range is mapped is the front-end's to check. May allocate. Sets mr->key.
+ * EINVAL: no length, a range that wraps, remote write or atomic without local write, unknown access bits; ENOMEM: no
+ * slot, or fault mr-fail. Whether the range is mapped is the front-end's to check. May allocate. Sets mr->key.
  */
 int fab_mr_init(struct fab_mr *mr, struct fab_pd *pd, void *addr, uint64_t len, uint64_t iova, int access);
 /* Later accesses fail, accepted DMA that was not executed is dropped. Succeeds on dead contexts. */
 int fab_mr_fini(struct fab_mr *mr);
 
 /*
- * The bytes [@va, @va+@len) under @key for a queue pair on @pd: their address here, or NULL if the key is unknown, of another
- * protection domain, too short, or lacks one of the @access bits. @len 0 is never looked up by callers.
+ * The bytes [@va, @va+@len) under @key for a queue pair on @pd: their address here, or NULL if the key is unknown, of
+ * another protection domain, too short, or lacks one of the @access bits. @len 0 is never looked up by callers.
  */
 void *fab_mr_find(struct fab_nic *nic, const struct fab_pd *pd, uint32_t key, uint64_t va, uint64_t len, int access);
 

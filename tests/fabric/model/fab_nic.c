@@ -10,8 +10,8 @@
 int fab_nic_init(struct fab_nic *nic, struct fab_engine *eng, int host, int nr, const struct fab_nic_cfg *cfg)
 {
     nic->eng = eng;
-    nic->host = (uint16_t) host;
-    nic->nic = (uint16_t) nr;
+    nic->host = (uint16_t)host;
+    nic->nic = (uint16_t)nr;
     nic->cfg = *cfg;
     if (!nic->cfg.seg_bytes)
         nic->cfg.seg_bytes = 4096;

@@ -1,9 +1,9 @@
 /*
- * A NIC as one process sees it: port, address, faults, the contexts opened on it, its queue pairs and the ring of those that have
- * something to transmit.
+ * A NIC as one process sees it: port, address, faults, the contexts opened on it, its queue pairs and the ring of those
+ * that have something to transmit.
  *
- * With several processes on a host each has its own struct fab_nic for the same NIC (numbers of queue pairs are shared through
- * fab_engine_ops.qpn_alloc); the engine applies each fault in every process.
+ * With several processes on a host each has its own struct fab_nic for the same NIC (numbers of queue pairs are shared
+ * through fab_engine_ops.qpn_alloc); the engine applies each fault in every process.
  */
 #ifndef FAB_NIC_H
 #define FAB_NIC_H
@@ -21,58 +21,60 @@ struct fab_qp;
 struct fab_srq;
 
 /* Limits of the device, all enforced. */
-#define FAB_MAX_QP 16384
-#define FAB_MAX_CQ 16384
-#define FAB_MAX_MR (1u << 20)
-#define FAB_MAX_PD 4096
-#define FAB_MAX_SRQ 4096
-#define FAB_MAX_QP_WR 16384
-#define FAB_MAX_CQE 4194303
-#define FAB_MAX_INLINE 512
+#define FAB_MAX_QP      16384
+#define FAB_MAX_CQ      16384
+#define FAB_MAX_MR      (1u << 20)
+#define FAB_MAX_PD      4096
+#define FAB_MAX_SRQ     4096
+#define FAB_MAX_QP_WR   16384
+#define FAB_MAX_CQE     4194303
+#define FAB_MAX_INLINE  512
 #define FAB_MAX_RD_ATOM 16
-#define FAB_MAX_MSG (1u << 30)
-#define FAB_QP_HASH 256
-#define FAB_GID_TABLE 4
+#define FAB_MAX_MSG     (1u << 30)
+#define FAB_QP_HASH     256
+#define FAB_GID_TABLE   4
 
 /* How a device of this fabric is built. Zeroes mean the value in brackets. */
 struct fab_nic_cfg {
-    uint32_t seg_bytes;    /* payload per packet [4096]; any multiple of 64 up to 2^20 */
-    uint32_t window;       /* packets in flight per queue pair and direction [64] */
-    bool retry7_forever;   /* retry_cnt 7 means without end, as Soft-RoCE has it [no: 7 retries] */
-    uint64_t dead_dma_ns;  /* accepted DMA still lands this long after the device died [0: nothing does] */
-    uint64_t latency_ns;   /* for engines */
-    uint64_t base_rate;    /* link rate without faults, bytes per second; reported by query_port [unlimited, shown as 100 Gb/s] */
+    uint32_t seg_bytes;   /* payload per packet [4096]; any multiple of 64 up to 2^20 */
+    uint32_t window;      /* packets in flight per queue pair and direction [64] */
+    bool retry7_forever;  /* retry_cnt 7 means without end, as Soft-RoCE has it [no: 7 retries] */
+    uint64_t dead_dma_ns; /* accepted DMA still lands this long after the device died [0: nothing does] */
+    uint64_t latency_ns;  /* for engines */
+    uint64_t base_rate;   /* link rate without faults, bytes per second; reported by query_port [unlimited, shown as 100
+                             Gb/s] */
 };
 
 struct fab_counters {
-    uint64_t tx_packets, tx_bytes;     /* put on the wire, payload bytes */
-    uint64_t tx_dropped, rx_dropped;   /* by link faults (engine) */
-    uint64_t rx_packets, rx_bytes;     /* reached the device */
-    uint64_t rx_no_qp;                 /* for a queue pair number that does not exist */
-    uint64_t rx_wrong_state;           /* for a queue pair that is in RESET, INIT or ERR, or whose context is dead */
-    uint64_t rx_wrong_source;          /* from another queue pair or address than the connection's */
-    uint64_t rx_hung;                  /* while the device was hung or gone */
-    uint64_t rx_duplicate;             /* requests executed before: acknowledged again only */
-    uint64_t rx_out_of_sequence;       /* requests ahead of the expected number */
-    uint64_t rx_ghosts;                /* late copies that reached the device */
-    uint64_t ghosts_landed;            /* late copies that a queue pair accepted as a new request */
-    uint64_t ghosts_made, dups_made;   /* by the engine */
-    uint64_t acks_lost;                /* by fault ack-lost (engine) */
+    uint64_t tx_packets, tx_bytes;   /* put on the wire, payload bytes */
+    uint64_t tx_dropped, rx_dropped; /* by link faults (engine) */
+    uint64_t rx_packets, rx_bytes;   /* reached the device */
+    uint64_t rx_no_qp;               /* for a queue pair number that does not exist */
+    uint64_t rx_wrong_state;         /* for a queue pair that is in RESET, INIT or ERR, or whose context is dead */
+    uint64_t rx_wrong_source;        /* from another queue pair or address than the connection's */
+    uint64_t rx_hung;                /* while the device was hung or gone */
+    uint64_t rx_duplicate;           /* requests executed before: acknowledged again only */
+    uint64_t rx_out_of_sequence;     /* requests ahead of the expected number */
+    uint64_t rx_ghosts;              /* late copies that reached the device */
+    uint64_t ghosts_landed;          /* late copies that a queue pair accepted as a new request */
+    uint64_t ghosts_made, dups_made; /* by the engine */
+    uint64_t acks_lost;              /* by fault ack-lost (engine) */
     uint64_t rnr_naks, seq_naks, access_naks, inv_naks;
-    uint64_t timeouts;                 /* retransmission timers that ran out */
+    uint64_t timeouts; /* retransmission timers that ran out */
     uint64_t retry_exceeded, rnr_exceeded;
     uint64_t dma_writes, dma_bytes;
-    uint64_t dma_dropped;              /* accepted, then the memory region was gone */
-    uint64_t dma_lost;                 /* accepted, then the device died */
+    uint64_t dma_dropped; /* accepted, then the memory region was gone */
+    uint64_t dma_lost;    /* accepted, then the device died */
     uint64_t cq_overruns;
-    uint64_t faults[FAB_FAULT_KINDS];  /* faults applied, by kind */
+    uint64_t faults[FAB_FAULT_KINDS]; /* faults applied, by kind */
 };
 
 struct fab_ctx;
 
 /* What the device tells the front-end. Called with the engine's lock held; must only queue. */
 struct fab_ctx_ops {
-    /* An asynchronous event. @element: the user pointer of the QP, CQ or SRQ concerned; NULL for port and device events. */
+    /* An asynchronous event. @element: the user pointer of the QP, CQ or SRQ concerned; NULL for port and device
+     * events. */
     void (*async)(struct fab_ctx *ctx, enum ibv_event_type type, void *element);
     /* A completion on an armed CQ. */
     void (*comp)(struct fab_ctx *ctx, struct fab_cq *cq);
@@ -89,13 +91,13 @@ struct fab_nic {
     struct fab_link link;
     enum fab_life gone; /* not FAB_ALIVE: no new contexts until restore */
     bool hung;
-    uint32_t mr_fail;  /* registrations that will fail; UINT32_MAX: all */
+    uint32_t mr_fail; /* registrations that will fail; UINT32_MAX: all */
     struct fab_ctx *ctxs;
     struct fab_pipe *orphans; /* pipes whose queue pair was reset or destroyed with DMA outstanding */
     struct fab_qp **qp_hash;  /* by number */
     struct fab_qp *qps;
     uint32_t nqps, ncqs, nmrs, npds, nsrqs;
-    struct fab_mr **mr;    /* by slot; keys are slot << 8 | variant, never 0 */
+    struct fab_mr **mr; /* by slot; keys are slot << 8 | variant, never 0 */
     uint8_t *mr_variant;
     uint32_t mr_slots, mr_free_hint;
     struct fab_qp *tx_head, *tx_tail; /* ring of queue pairs with something to transmit */
@@ -141,7 +143,8 @@ void fab_nic_fault(struct fab_nic *nic, const struct fab_fault *fault, bool remo
 
 /* ---- front-end side ---- errno values are returned, 0 for success ---- */
 
-int fab_ctx_open(struct fab_ctx *ctx, struct fab_nic *nic, const struct fab_ctx_ops *ops, void *user); /* EIO, ENODEV: gone */
+int fab_ctx_open(struct fab_ctx *ctx, struct fab_nic *nic, const struct fab_ctx_ops *ops,
+                 void *user); /* EIO, ENODEV: gone */
 /* All objects of the context must be gone. DMA still on its way for it is dropped. */
 void fab_ctx_close(struct fab_ctx *ctx);
 /* EIO when the device of this context died, else 0. */

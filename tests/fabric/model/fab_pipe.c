@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PKT_OF(it) ((struct fab_pkt *) ((char *) (it) - offsetof(struct fab_pkt, item)))
-#define WQE_OF(it) ((struct fab_wqe *) ((char *) (it) - offsetof(struct fab_wqe, item)))
+#define PKT_OF(it) ((struct fab_pkt *)((char *)(it)-offsetof(struct fab_pkt, item)))
+#define WQE_OF(it) ((struct fab_wqe *)((char *)(it)-offsetof(struct fab_wqe, item)))
 
 static void run(struct fab_pipe *p);
 
@@ -69,7 +69,8 @@ bool fab_pkt_scatter(struct fab_pkt *pkt, const struct ibv_sge *sge, uint32_t ns
         n -= off;
         if (n > left)
             n = left;
-        pkt->piece[pkt->npieces++] = (struct fab_piece){.addr = sge[i].addr + off, .key = sge[i].lkey, .len = (uint32_t) n};
+        pkt->piece[pkt->npieces++] =
+            (struct fab_piece){.addr = sge[i].addr + off, .key = sge[i].lkey, .len = (uint32_t)n};
         left -= n;
         off = 0;
     }
@@ -232,8 +233,6 @@ void fab_pipe_put(struct fab_pipe *p, struct fab_item *item, uint64_t delay)
 
     item->next = NULL;
     item->due = now + delay;
-    if (p->tail && p->tail->due > item->due)
-        item->due = p->tail->due;
     p->busy++;
     if (p->tail)
         p->tail->next = item;

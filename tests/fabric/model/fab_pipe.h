@@ -1,11 +1,11 @@
 /*
  * A pipe is the ordered tail of one half of a queue pair: what the device has accepted but not yet made visible.
  *
- * The receive pipe carries accepted segments on their way to memory, each with the receive completion that follows its bytes, and
- * read requests, which are answered only when the writes before them are in memory. The send pipe carries read responses on their way
- * to memory and send completions. A flush (queue pair in ERR) is an item like the others: it comes last, so when the flushed
- * work requests come out, everything accepted before is in memory. RESET and destroy do not wait: the pipe is cut off from its
- * queue pair, its completions are forgotten, but its DMA still happens.
+ * The receive pipe carries accepted segments on their way to memory, each with the receive completion that follows its
+ * bytes, and read requests, which are answered only when the writes before them are in memory. The send pipe carries
+ * read responses on their way to memory and send completions. A flush (queue pair in ERR) is an item like the others:
+ * it comes last, so when the flushed work requests come out, everything accepted before is in memory. RESET and destroy
+ * do not wait: the pipe is cut off from its queue pair, its completions are forgotten, but its DMA still happens.
  */
 #ifndef FAB_PIPE_H
 #define FAB_PIPE_H
@@ -17,16 +17,16 @@ struct fab_pipe {
     struct fab_nic *nic;
     struct fab_ctx *ctx;
     struct fab_pd *pd;
-    struct fab_qp *qp;      /* NULL: orphan */
+    struct fab_qp *qp; /* NULL: orphan */
     uint32_t qpn;
-    uint32_t busy;          /* items inside */
-    bool sender;            /* the send pipe of its queue pair */
-    bool parked;            /* due, but the device hangs */
+    uint32_t busy; /* items inside */
+    bool sender;   /* the send pipe of its queue pair */
+    bool parked;   /* due, but the device hangs */
     bool running;
     struct fab_item *head, *tail;
-    struct fab_item flush;  /* queued at most once */
+    struct fab_item flush; /* queued at most once */
     bool flush_queued;
-    struct fab_pipe *next;  /* in nic->orphans */
+    struct fab_pipe *next; /* in nic->orphans */
 };
 
 struct fab_pipe *fab_pipe_new(struct fab_qp *qp, bool sender);

@@ -1,9 +1,9 @@
 /*
  * Packets of the reliable transport, and the staged work of a device.
  *
- * struct fab_hdr is what travels: plain numbers in host byte order (imm as posted), no pointers, so that it may be copied into
- * shared memory. Every segment of a write names its own address; the first one also names the extent of the whole message, which
- * is checked against the memory region once, as a device does.
+ * struct fab_hdr is what travels: plain numbers in host byte order (imm as posted), no pointers, so that it may be
+ * copied into shared memory. Every segment of a write names its own address; the first one also names the extent of the
+ * whole message, which is checked against the memory region once, as a device does.
  */
 #ifndef FAB_PKT_H
 #define FAB_PKT_H
@@ -13,7 +13,7 @@
 #include <stdbool.h>
 
 #define FAB_PSN_MASK 0xffffffu
-#define FAB_MAX_SGE 16 /* per work request, and so pieces into which one segment can be scattered */
+#define FAB_MAX_SGE  16 /* per work request, and so pieces into which one segment can be scattered */
 
 enum fab_op { FAB_OP_SEND, FAB_OP_WRITE, FAB_OP_READ, FAB_OP_READ_RESP, FAB_OP_ACK };
 
@@ -47,7 +47,8 @@ struct fab_hdr {
 
 enum fab_item_kind { FAB_ITEM_PKT, FAB_ITEM_RECV_CQE, FAB_ITEM_SEND_CQE, FAB_ITEM_FLUSH };
 
-/* One step in a pipe of a queue pair (fab_pipe.h). Embedded in packets and send work requests: the data path allocates nothing. */
+/* One step in a pipe of a queue pair (fab_pipe.h). Embedded in packets and send work requests: the data path allocates
+ * nothing. */
 struct fab_item {
     struct fab_item *next;
     uint64_t due;
@@ -62,19 +63,19 @@ struct fab_piece {
 };
 
 /*
- * A packet in this process. The engine owns the storage and embeds this struct in its own. Engine fills h and data before
- * fab_nic_rx; the rest is the model's while the packet is in a pipe and needs no initialisation.
+ * A packet in this process. The engine owns the storage and embeds this struct in its own. Engine fills h and data
+ * before fab_nic_rx; the rest is the model's while the packet is in a pipe and needs no initialisation.
  */
 struct fab_pkt {
     struct fab_hdr h;
     uint8_t *data;
     struct fab_item item;
-    struct fab_rwqe *recv;  /* receive work request that completes with this packet */
-    uint32_t recv_len;      /* its byte_len */
-    int recv_status;        /* enum ibv_wc_status */
-    struct fab_wqe *read;   /* read that this response belongs to */
-    uint64_t rd_off;        /* responder: bytes of this read already sent back */
-    bool rd_dup;            /* responder: a read answered again */
+    struct fab_rwqe *recv; /* receive work request that completes with this packet */
+    uint32_t recv_len;     /* its byte_len */
+    int recv_status;       /* enum ibv_wc_status */
+    struct fab_wqe *read;  /* read that this response belongs to */
+    uint64_t rd_off;       /* responder: bytes of this read already sent back */
+    bool rd_dup;           /* responder: a read answered again */
     uint32_t npieces;
     struct fab_piece piece[FAB_MAX_SGE];
 };
@@ -90,7 +91,8 @@ static inline uint32_t fab_psn_add(uint32_t a, uint32_t n)
     return (a + n) & FAB_PSN_MASK;
 }
 
-/* min_rnr_timer code (0..31) in ns; and the retransmission time-out of code @timeout (1..31) in ns, 0 for code 0 (never). */
+/* min_rnr_timer code (0..31) in ns; and the retransmission time-out of code @timeout (1..31) in ns, 0 for code 0
+ * (never). */
 uint64_t fab_rnr_ns(uint8_t code);
 uint64_t fab_timeout_ns(uint8_t timeout);
 

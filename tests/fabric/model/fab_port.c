@@ -17,7 +17,7 @@ int fab_query_device(struct fab_ctx *ctx, struct ibv_device_attr *a)
     strcpy(a->fw_ver, "1.0.0");
     a->node_guid = a->sys_image_guid = fab_nic_guid(ctx->nic->host, ctx->nic->nic);
     a->max_mr_size = UINT64_MAX;
-    a->page_size_cap = ~(uint64_t) 4095;
+    a->page_size_cap = ~(uint64_t)4095;
     a->vendor_id = 0xfab;
     a->vendor_part_id = 1;
     a->max_qp = FAB_MAX_QP;
@@ -43,8 +43,10 @@ static void speed_width(uint64_t rate, uint8_t *speed, uint8_t *width)
     static const struct {
         uint64_t mbit;
         uint8_t speed, width;
-    } table[] = {{400000, 128, 2}, {200000, 64, 2}, {100000, 32, 2}, {50000, 32, 1 /* two lanes are not in all headers */},
-                 {40000, 4, 2},    {25000, 32, 1},  {10000, 4, 1},   {5000, 2, 1},  {2500, 1, 1}};
+    } table[] = {
+        {400000, 128, 2}, {200000, 64, 2}, {100000, 32, 2}, {50000, 32, 1 /* two lanes are not in all headers */},
+        {40000, 4, 2},    {25000, 32, 1},  {10000, 4, 1},   {5000, 2, 1},
+        {2500, 1, 1}};
     size_t i = 0, last = sizeof table / sizeof *table - 1;
 
     if (!rate)
@@ -81,7 +83,7 @@ int fab_query_gid(struct fab_ctx *ctx, uint8_t port, uint32_t index, union ibv_g
         return ctx->dead == FAB_REMOVED ? ENODEV : EIO;
     if (port != 1 || index >= FAB_GIDS)
         return EINVAL;
-    fab_gid_make(ctx->nic->host, ctx->nic->nic, ctx->nic->gid_epoch, (int) index, gid);
+    fab_gid_make(ctx->nic->host, ctx->nic->nic, ctx->nic->gid_epoch, (int)index, gid);
     return 0;
 }
 
@@ -178,7 +180,7 @@ void fab_nic_fault(struct fab_nic *nic, const struct fab_fault *fault, bool remo
         qp_error_all(nic);
         break;
     case FAB_FAULT_MR_FAIL:
-        nic->mr_fail = (uint32_t) fault->value;
+        nic->mr_fail = (uint32_t)fault->value;
         break;
     case FAB_FAULT_GID_CHANGE:
         nic->gid_epoch = (nic->gid_epoch + 1) & 127;

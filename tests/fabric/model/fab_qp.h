@@ -1,11 +1,11 @@
 /*
  * Queue pairs of the reliable connection service, receive queues and shared receive queues.
  *
- * Requester (fab_qp_req.c): work requests become packets with consecutive 24-bit numbers; cumulative acknowledgements complete
- * them in order; a time-out or a NAK goes back to the oldest unacknowledged packet.
- * Responder (fab_qp_resp.c): takes only the packet with the expected number; older ones are acknowledged again and not executed,
- * younger ones refused once with a NAK. What it accepts goes into the receive pipe (fab_pipe.h).
- * States (fab_qp_state.c): checked against the attributes that verbs demand for each move.
+ * Requester (fab_qp_req.c): work requests become packets with consecutive 24-bit numbers; cumulative acknowledgements
+ * complete them in order; a time-out or a NAK goes back to the oldest unacknowledged packet. Responder (fab_qp_resp.c):
+ * takes only the packet with the expected number; older ones are acknowledged again and not executed, younger ones
+ * refused once with a NAK. What it accepts goes into the receive pipe (fab_pipe.h). States (fab_qp_state.c): checked
+ * against the attributes that verbs demand for each move.
  */
 #ifndef FAB_QP_H
 #define FAB_QP_H
@@ -42,21 +42,21 @@ struct fab_srq {
 
 /* A send work request. */
 struct fab_wqe {
-    struct fab_item item;  /* its completion, in the send pipe */
+    struct fab_item item; /* its completion, in the send pipe */
     struct fab_qp *qp;
-    uint64_t index;        /* position since the last RESET */
+    uint64_t index; /* position since the last RESET */
     uint64_t wr_id;
     uint64_t length;
     uint64_t raddr;
     uint32_t rkey, imm;
-    uint32_t psn, npkts;   /* set when it is started */
-    uint32_t rd_got;       /* read: response packets taken */
-    int opcode;            /* enum ibv_wr_opcode */
-    int flags;             /* enum ibv_send_flags */
-    int status;            /* of its completion */
-    int local_error;       /* enum ibv_wc_status found before sending; it completes with it when its turn comes */
+    uint32_t psn, npkts; /* set when it is started */
+    uint32_t rd_got;     /* read: response packets taken */
+    int opcode;          /* enum ibv_wr_opcode */
+    int flags;           /* enum ibv_send_flags */
+    int status;          /* of its completion */
+    int local_error;     /* enum ibv_wc_status found before sending; it completes with it when its turn comes */
     uint32_t nsge;
-    uint8_t *inl;          /* inline data, length bytes; NULL: gathered from sge when sent */
+    uint8_t *inl; /* inline data, length bytes; NULL: gathered from sge when sent */
     struct ibv_sge sge[];
 };
 
@@ -76,7 +76,7 @@ struct fab_qp {
     bool tx_on;
     uint64_t eng_last; /* the engine's: when its last packet arrives */
 
-    struct ibv_qp_attr attr; /* as modified */
+    struct ibv_qp_attr attr;    /* as modified */
     struct fab_addr self, peer; /* places at the time of INIT->RTR */
     uint32_t dest_qpn;
 
@@ -84,31 +84,31 @@ struct fab_qp {
     uint8_t *sq_mem;
     uint32_t sq_stride;
     uint64_t sq_freed, sq_done, sq_cur, sq_posted;
-    uint32_t cur_pkt;              /* next packet of the work request at sq_cur */
-    uint32_t next_psn;             /* of the next work request to be started */
-    uint32_t una_psn, max_psn;     /* oldest unacknowledged; one past the highest ever sent */
+    uint32_t cur_pkt;          /* next packet of the work request at sq_cur */
+    uint32_t next_psn;         /* of the next work request to be started */
+    uint32_t una_psn, max_psn; /* oldest unacknowledged; one past the highest ever sent */
     uint32_t since_ackreq;
-    uint32_t reads_out;            /* reads started and not complete */
+    uint32_t reads_out; /* reads started and not complete */
     uint32_t retry_left, rnr_left;
-    bool rewound;                  /* went back and nothing was acknowledged since */
+    bool rewound; /* went back and nothing was acknowledged since */
     bool rnr_wait;
     bool sqd_drained;
-    struct fab_timer timer;        /* retransmission, or the wait after a receiver-not-ready */
+    struct fab_timer timer; /* retransmission, or the wait after a receiver-not-ready */
     struct fab_pipe *spipe;
 
     /* Responder */
     struct fab_rq rq;
     uint32_t epsn;
-    bool nak_sent;                 /* one sequence NAK per gap */
+    bool nak_sent; /* one sequence NAK per gap */
     bool comm_est;
     enum { FAB_RX_IDLE, FAB_RX_SEND, FAB_RX_WRITE } rx_op;
-    struct fab_rwqe *rx_recv;      /* taken by the send in progress */
+    struct fab_rwqe *rx_recv; /* taken by the send in progress */
     uint64_t rx_off, rx_len;
     uint64_t rx_addr;
     uint32_t rx_key;
     struct fab_pipe *rpipe;
     struct fab_pkt *rd_head, *rd_tail; /* reads being answered */
-    uint32_t reads_in, dup_reads_in; /* reads accepted and not completely answered; of these, answered again */
+    uint32_t reads_in, dup_reads_in;   /* reads accepted and not completely answered; of these, answered again */
     bool ack_due;
     uint8_t ack_syn;
     uint32_t ack_psn;
@@ -118,8 +118,9 @@ struct fab_qp {
 /* ---- front-end side: errno values, 0 for success ---- */
 
 /*
- * Creates a queue pair in RESET; @init as for ibv_create_qp with the CQs and the SRQ given as model objects. Only IBV_QPT_RC
- * (else EOPNOTSUPP). EINVAL: a capability beyond the device's limits. cap is exactly what was asked for. May allocate.
+ * Creates a queue pair in RESET; @init as for ibv_create_qp with the CQs and the SRQ given as model objects. Only
+ * IBV_QPT_RC (else EOPNOTSUPP). EINVAL: a capability beyond the device's limits. cap is exactly what was asked for. May
+ * allocate.
  */
 struct fab_qp_init {
     struct fab_cq *scq, *rcq;
@@ -132,10 +133,12 @@ struct fab_qp_init {
 int fab_qp_init(struct fab_qp *qp, struct fab_pd *pd, const struct fab_qp_init *init);
 /* Never waits for DMA; takes the completions of @qp out of its CQs. Succeeds on dead contexts. */
 void fab_qp_fini(struct fab_qp *qp);
-/* EINVAL: not a move of the state machine, a required attribute missing, one that the move does not allow, a value out of range. */
+/* EINVAL: not a move of the state machine, a required attribute missing, one that the move does not allow, a value out
+ * of range. */
 int fab_qp_modify(struct fab_qp *qp, const struct ibv_qp_attr *attr, int mask);
 void fab_qp_query(struct fab_qp *qp, struct ibv_qp_attr *attr);
-/* On an error *@bad is the first work request not taken. ENOMEM: queue full. EINVAL: state, opcode, too many pieces, too much inline. */
+/* On an error *@bad is the first work request not taken. ENOMEM: queue full. EINVAL: state, opcode, too many pieces,
+ * too much inline. */
 int fab_qp_post_send(struct fab_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int fab_qp_post_recv(struct fab_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 
@@ -159,18 +162,19 @@ static inline struct fab_rq *fab_qp_rq(struct fab_qp *qp)
 }
 
 /* fab_qp_state.c */
-void fab_qp_error(struct fab_qp *qp); /* to ERR; flushes */
+void fab_qp_error(struct fab_qp *qp);                           /* to ERR; flushes */
 void fab_qp_fatal(struct fab_qp *qp, enum ibv_event_type type); /* the same, with an event of this QP */
 
 /* fab_qp_post.c */
 static inline struct fab_wqe *fab_qp_wqe(struct fab_qp *qp, uint64_t index)
 {
-    return (struct fab_wqe *) (qp->sq_mem + (size_t) (index % qp->cap.max_send_wr) * qp->sq_stride);
+    return (struct fab_wqe *)(qp->sq_mem + (size_t)(index % qp->cap.max_send_wr) * qp->sq_stride);
 }
 
 /* fab_qp_cqe.c: completions, called by the pipes */
 void fab_qp_send_cqe(struct fab_qp *qp, const struct fab_wqe *w, enum ibv_wc_status status);
-void fab_qp_recv_cqe(struct fab_qp *qp, struct fab_rwqe *r, enum ibv_wc_status status, uint32_t len, const struct fab_hdr *h);
+void fab_qp_recv_cqe(struct fab_qp *qp, struct fab_rwqe *r, enum ibv_wc_status status, uint32_t len,
+                     const struct fab_hdr *h);
 void fab_qp_flush_sends(struct fab_qp *qp);
 void fab_qp_flush_recvs(struct fab_qp *qp);
 

@@ -6,7 +6,7 @@
 /* Vendor codes differ by device; these only have to differ from each other. */
 static uint32_t vendor_err(enum ibv_wc_status status)
 {
-    return 0x80 + (uint32_t) status;
+    return 0x80 + (uint32_t)status;
 }
 
 static void fill(struct fab_qp *qp, struct fab_cqe *c, uint64_t wr_id, enum ibv_wc_status status)
@@ -41,12 +41,13 @@ void fab_qp_send_cqe(struct fab_qp *qp, const struct fab_wqe *w, enum ibv_wc_sta
         c.wc.opcode = send_opcode(w->opcode);
         c.wc.wc_flags = 0;
         if (w->opcode == IBV_WR_RDMA_READ)
-            c.wc.byte_len = (uint32_t) w->length;
+            c.wc.byte_len = (uint32_t)w->length;
     }
     fab_cq_push(qp->scq, &c, false);
 }
 
-void fab_qp_recv_cqe(struct fab_qp *qp, struct fab_rwqe *r, enum ibv_wc_status status, uint32_t len, const struct fab_hdr *h)
+void fab_qp_recv_cqe(struct fab_qp *qp, struct fab_rwqe *r, enum ibv_wc_status status, uint32_t len,
+                     const struct fab_hdr *h)
 {
     struct fab_cqe c = {.rq = fab_qp_rq(qp), .slot = r};
 

@@ -19,7 +19,7 @@ static int check_send(const struct fab_qp *qp, const struct ibv_send_wr *wr, uin
     default:
         return EOPNOTSUPP;
     }
-    if (wr->num_sge < 0 || (uint32_t) wr->num_sge > qp->cap.max_send_sge)
+    if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->cap.max_send_sge)
         return EINVAL;
     *length = 0;
     for (int i = 0; i < wr->num_sge; i++)
@@ -34,7 +34,7 @@ static void copy_inline(struct fab_wqe *w, const struct ibv_send_wr *wr, uint8_t
     w->inl = to;
     w->nsge = 0;
     for (int i = 0; i < wr->num_sge; i++) {
-        memcpy(to, (const void *) (uintptr_t) wr->sg_list[i].addr, wr->sg_list[i].length);
+        memcpy(to, (const void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length);
         to += wr->sg_list[i].length;
     }
 }
@@ -50,14 +50,21 @@ static int post_one(struct fab_qp *qp, const struct ibv_send_wr *wr)
     if (qp->sq_posted - qp->sq_freed >= qp->cap.max_send_wr)
         return ENOMEM;
     w = fab_qp_wqe(qp, qp->sq_posted);
-    *w = (struct fab_wqe){.qp = qp, .index = qp->sq_posted, .wr_id = wr->wr_id, .length = length,
-                          .raddr = wr->wr.rdma.remote_addr, .rkey = wr->wr.rdma.rkey, .imm = wr->imm_data,
-                          .opcode = (int) wr->opcode, .flags = (int) wr->send_flags, .nsge = (uint32_t) wr->num_sge};
+    *w = (struct fab_wqe){.qp = qp,
+                          .index = qp->sq_posted,
+                          .wr_id = wr->wr_id,
+                          .length = length,
+                          .raddr = wr->wr.rdma.remote_addr,
+                          .rkey = wr->wr.rdma.rkey,
+                          .imm = wr->imm_data,
+                          .opcode = (int)wr->opcode,
+                          .flags = (int)wr->send_flags,
+                          .nsge = (uint32_t)wr->num_sge};
     w->item.kind = FAB_ITEM_SEND_CQE;
     if (wr->send_flags & IBV_SEND_INLINE)
-        copy_inline(w, wr, (uint8_t *) (w->sge + qp->cap.max_send_sge));
+        copy_inline(w, wr, (uint8_t *)(w->sge + qp->cap.max_send_sge));
     else if (wr->num_sge)
-        memcpy(w->sge, wr->sg_list, (size_t) wr->num_sge * sizeof *w->sge);
+        memcpy(w->sge, wr->sg_list, (size_t)wr->num_sge * sizeof *w->sge);
     qp->sq_posted++;
     return 0;
 }

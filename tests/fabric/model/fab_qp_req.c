@@ -1,9 +1,9 @@
 /*
  * Requester: from work requests to packets, and from acknowledgements to completions.
  *
- * [una_psn, max_psn) is on its way. Cumulative acknowledgement moves una_psn and completes work requests from sq_done on; going
- * back means sending again from una_psn. A read counts as one packet number per response packet and is acknowledged only
- * by its responses.
+ * [una_psn, max_psn) is on its way. Cumulative acknowledgement moves una_psn and completes work requests from sq_done
+ * on; going back means sending again from una_psn. A read counts as one packet number per response packet and is
+ * acknowledged only by its responses.
  */
 #include "fab_qp.h"
 
@@ -94,7 +94,7 @@ static void start(struct fab_qp *qp, struct fab_wqe *w)
     if (w->local_error)
         return;
     w->psn = qp->next_psn;
-    w->npkts = w->length ? (uint32_t) ((w->length + seg - 1) / seg) : 1;
+    w->npkts = w->length ? (uint32_t)((w->length + seg - 1) / seg) : 1;
     qp->next_psn = fab_psn_add(qp->next_psn, w->npkts);
     if (w->opcode == IBV_WR_RDMA_READ)
         qp->reads_out++;
@@ -146,7 +146,7 @@ static bool gather(struct fab_qp *qp, const struct fab_wqe *w, uint64_t off, uin
             return false;
         memcpy(out, src, n);
         out += n;
-        len -= (uint32_t) n;
+        len -= (uint32_t)n;
         off = 0;
     }
     return len == 0;
@@ -159,8 +159,13 @@ static struct fab_pkt *new_pkt(struct fab_qp *qp, enum fab_op op, uint32_t psn, 
     struct fab_pkt *pkt = eng->ops->pkt_alloc(eng, qp->nic, &qp->peer, qp->dest_qpn, len);
 
     if (pkt)
-        pkt->h = (struct fab_hdr){.src = qp->self, .dst = qp->peer, .src_qpn = qp->qpn, .dst_qpn = qp->dest_qpn,
-                                  .op = op, .psn = psn, .len = len};
+        pkt->h = (struct fab_hdr){.src = qp->self,
+                                  .dst = qp->peer,
+                                  .src_qpn = qp->qpn,
+                                  .dst_qpn = qp->dest_qpn,
+                                  .op = op,
+                                  .psn = psn,
+                                  .len = len};
     return pkt;
 }
 
@@ -185,7 +190,7 @@ static void next_wqe(struct fab_qp *qp)
 
 static int tx_read(struct fab_qp *qp, struct fab_wqe *w)
 {
-    uint64_t off = (uint64_t) w->rd_got * qp->nic->cfg.seg_bytes;
+    uint64_t off = (uint64_t)w->rd_got * qp->nic->cfg.seg_bytes;
     struct fab_pkt *pkt = new_pkt(qp, FAB_OP_READ, fab_psn_add(w->psn, w->rd_got), 0);
 
     if (!pkt)
@@ -223,8 +228,8 @@ static uint8_t data_flags(struct fab_qp *qp, const struct fab_wqe *w)
 static int tx_data(struct fab_qp *qp, struct fab_wqe *w)
 {
     uint32_t seg = qp->nic->cfg.seg_bytes, psn = fab_psn_add(w->psn, qp->cur_pkt);
-    uint64_t off = (uint64_t) qp->cur_pkt * seg;
-    uint32_t len = w->length - off < seg ? (uint32_t) (w->length - off) : seg;
+    uint64_t off = (uint64_t)qp->cur_pkt * seg;
+    uint32_t len = w->length - off < seg ? (uint32_t)(w->length - off) : seg;
     bool write = w->opcode == IBV_WR_RDMA_WRITE || w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
     struct fab_pkt *pkt = new_pkt(qp, write ? FAB_OP_WRITE : FAB_OP_SEND, psn, len);
 
@@ -328,8 +333,8 @@ static void done(struct fab_qp *qp, struct fab_wqe *w)
 }
 
 /*
- * Everything before @psn is acknowledged. False if a read before it lacks responses: that read was lost on its way back, and is asked
- * for again (once until something moves).
+ * Everything before @psn is acknowledged. False if a read before it lacks responses: that read was lost on its way
+ * back, and is asked for again (once until something moves).
  */
 static bool advance(struct fab_qp *qp, uint32_t psn)
 {
@@ -451,7 +456,7 @@ void fab_qp_req_read(struct fab_qp *qp, struct fab_pkt *pkt)
     w = fab_qp_wqe(qp, qp->sq_done);
     if (!w->npkts || w->opcode != IBV_WR_RDMA_READ || pkt->h.psn != fab_psn_add(w->psn, w->rd_got))
         goto drop;
-    off = (uint64_t) w->rd_got * seg;
+    off = (uint64_t)w->rd_got * seg;
     if (pkt->h.len != (w->length - off < seg ? w->length - off : seg) || !fab_pkt_scatter(pkt, w->sge, w->nsge, off))
         goto drop;
     pkt->recv = NULL;

@@ -1,8 +1,9 @@
 /*
  * Responder: checks requests, accepts those with the expected number into the receive pipe, and answers.
  *
- * A request is checked completely before it is accepted; from acceptance on its acknowledgement may leave, whatever becomes of the
- * bytes. Answers leave in order: read responses first, since an acknowledgement covers everything before its number.
+ * A request is checked completely before it is accepted; from acceptance on its acknowledgement may leave, whatever
+ * becomes of the bytes. Answers leave in order: read responses first, since an acknowledgement covers everything before
+ * its number.
  */
 #include "fab_qp.h"
 
@@ -21,7 +22,7 @@ static bool fatal_syn(uint8_t syn)
 static void answer(struct fab_qp *qp, enum fab_syn syn)
 {
     qp->ack_due = true;
-    qp->ack_syn = (uint8_t) syn;
+    qp->ack_syn = (uint8_t)syn;
     fab_nic_tx_add(qp->nic, qp);
 }
 
@@ -91,7 +92,7 @@ static void recv_failed(struct fab_qp *qp, struct fab_pkt *pkt, enum ibv_wc_stat
     /* Through the pipe: after the segments before it, and before the flush that refuse() asks for. */
     pkt->npieces = 0;
     pkt->recv = qp->rx_recv;
-    pkt->recv_status = (int) status;
+    pkt->recv_status = (int)status;
     pkt->item.kind = FAB_ITEM_PKT;
     qp->rx_recv = NULL;
     fab_pipe_put(qp->rpipe, &pkt->item, eng->ops->dma_delay(eng, qp->nic, 0));
@@ -133,7 +134,7 @@ static void rx_send(struct fab_qp *qp, struct fab_pkt *pkt)
     pkt->recv = NULL;
     if (h->flags & FAB_F_LAST) {
         pkt->recv = qp->rx_recv;
-        pkt->recv_len = (uint32_t) qp->rx_off;
+        pkt->recv_len = (uint32_t)qp->rx_off;
         pkt->recv_status = IBV_WC_SUCCESS;
         qp->rx_recv = NULL;
     }
@@ -178,7 +179,7 @@ static void rx_write(struct fab_qp *qp, struct fab_pkt *pkt)
             not_ready(qp, pkt);
             return;
         }
-        pkt->recv_len = (uint32_t) h->rlen;
+        pkt->recv_len = (uint32_t)h->rlen;
         pkt->recv_status = IBV_WC_SUCCESS;
     }
     if (h->flags & FAB_F_FIRST) {
@@ -219,10 +220,11 @@ static void rx_read(struct fab_qp *qp, struct fab_pkt *pkt)
     pkt->rd_off = 0;
     pkt->rd_dup = false;
     qp->reads_in++;
-    accept(qp, pkt, pkt->h.rlen ? (uint32_t) ((pkt->h.rlen + seg - 1) / seg) : 1);
+    accept(qp, pkt, pkt->h.rlen ? (uint32_t)((pkt->h.rlen + seg - 1) / seg) : 1);
 }
 
-/* A request executed before. Its acknowledgement may have been lost, so that is sent again; a read is answered again. */
+/* A request executed before. Its acknowledgement may have been lost, so that is sent again; a read is answered again.
+ */
 static void rx_duplicate(struct fab_qp *qp, struct fab_pkt *pkt)
 {
     struct fab_engine *eng = qp->nic->eng;
@@ -235,7 +237,8 @@ static void rx_duplicate(struct fab_qp *qp, struct fab_pkt *pkt)
         return;
     }
     if (qp->dup_reads_in >= qp->attr.max_dest_rd_atomic || pkt->h.rlen > FAB_MAX_MSG ||
-        (pkt->h.rlen && !fab_mr_find(qp->nic, qp->pd, pkt->h.rkey, pkt->h.raddr, pkt->h.rlen, IBV_ACCESS_REMOTE_READ))) {
+        (pkt->h.rlen &&
+         !fab_mr_find(qp->nic, qp->pd, pkt->h.rkey, pkt->h.raddr, pkt->h.rlen, IBV_ACCESS_REMOTE_READ))) {
         drop(qp, pkt);
         return;
     }
@@ -306,7 +309,7 @@ void fab_qp_resp_read(struct fab_qp *qp, struct fab_pkt *pkt)
 
 static struct fab_pkt *next_read(struct fab_pkt *pkt)
 {
-    return pkt->item.next ? (struct fab_pkt *) ((char *) pkt->item.next - offsetof(struct fab_pkt, item)) : NULL;
+    return pkt->item.next ? (struct fab_pkt *)((char *)pkt->item.next - offsetof(struct fab_pkt, item)) : NULL;
 }
 
 static struct fab_pkt *new_answer(struct fab_qp *qp, enum fab_op op, uint32_t psn, uint32_t len)
@@ -315,8 +318,13 @@ static struct fab_pkt *new_answer(struct fab_qp *qp, enum fab_op op, uint32_t ps
     struct fab_pkt *pkt = eng->ops->pkt_alloc(eng, qp->nic, &qp->peer, qp->dest_qpn, len);
 
     if (pkt)
-        pkt->h = (struct fab_hdr){.src = qp->self, .dst = qp->peer, .src_qpn = qp->qpn, .dst_qpn = qp->dest_qpn,
-                                  .op = (uint8_t) op, .psn = psn, .len = len};
+        pkt->h = (struct fab_hdr){.src = qp->self,
+                                  .dst = qp->peer,
+                                  .src_qpn = qp->qpn,
+                                  .dst_qpn = qp->dest_qpn,
+                                  .op = (uint8_t)op,
+                                  .psn = psn,
+                                  .len = len};
     return pkt;
 }
 
@@ -346,13 +354,13 @@ static int tx_read_resp(struct fab_qp *qp)
     struct fab_pkt *rd = qp->rd_head, *pkt;
     uint32_t seg = qp->nic->cfg.seg_bytes;
     uint64_t left = rd->h.rlen - rd->rd_off;
-    uint32_t len = left < seg ? (uint32_t) left : seg;
+    uint32_t len = left < seg ? (uint32_t)left : seg;
     const void *src = NULL;
 
     if (len) {
         src = fab_mr_find(qp->nic, qp->pd, rd->h.rkey, rd->h.raddr + rd->rd_off, len, IBV_ACCESS_REMOTE_READ);
         if (!src) {
-            uint32_t psn = fab_psn_add(rd->h.psn, (uint32_t) (rd->rd_off / seg));
+            uint32_t psn = fab_psn_add(rd->h.psn, (uint32_t)(rd->rd_off / seg));
 
             qp->rd_head = next_read(rd);
             if (!qp->rd_head)
@@ -362,7 +370,7 @@ static int tx_read_resp(struct fab_qp *qp)
             return fab_qp_resp_tx(qp);
         }
     }
-    pkt = new_answer(qp, FAB_OP_READ_RESP, fab_psn_add(rd->h.psn, (uint32_t) (rd->rd_off / seg)), len);
+    pkt = new_answer(qp, FAB_OP_READ_RESP, fab_psn_add(rd->h.psn, (uint32_t)(rd->rd_off / seg)), len);
     if (!pkt)
         return -1;
     if (len)

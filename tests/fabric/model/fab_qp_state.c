@@ -89,9 +89,9 @@ static int alloc_queues(struct fab_qp *qp)
 {
     size_t stride = sizeof(struct fab_wqe) + qp->cap.max_send_sge * sizeof(struct ibv_sge) + qp->cap.max_inline_data;
 
-    qp->sq_stride = (uint32_t) ((stride + 7) & ~(size_t) 7);
+    qp->sq_stride = (uint32_t)((stride + 7) & ~(size_t)7);
     if (qp->cap.max_send_wr)
-        qp->sq_mem = malloc((size_t) qp->cap.max_send_wr * qp->sq_stride);
+        qp->sq_mem = malloc((size_t)qp->cap.max_send_wr * qp->sq_stride);
     qp->spipe = fab_pipe_new(qp, true);
     qp->rpipe = fab_pipe_new(qp, false);
     if (fab_rq_init(&qp->rq, qp->srq ? 0 : qp->cap.max_recv_wr, qp->cap.max_recv_sge) || !qp->spipe || !qp->rpipe ||
@@ -109,8 +109,16 @@ int fab_qp_init(struct fab_qp *qp, struct fab_pd *pd, const struct fab_qp_init *
 
     if (rc)
         return rc;
-    *qp = (struct fab_qp){.nic = nic, .ctx = pd->ctx, .pd = pd, .scq = init->scq, .rcq = init->rcq, .srq = init->srq,
-                          .user = init->user, .cap = init->cap, .sig_all = init->sig_all != 0, .state = IBV_QPS_RESET};
+    *qp = (struct fab_qp){.nic = nic,
+                          .ctx = pd->ctx,
+                          .pd = pd,
+                          .scq = init->scq,
+                          .rcq = init->rcq,
+                          .srq = init->srq,
+                          .user = init->user,
+                          .cap = init->cap,
+                          .sig_all = init->sig_all != 0,
+                          .state = IBV_QPS_RESET};
     if (init->srq)
         qp->cap.max_recv_wr = qp->cap.max_recv_sge = 0;
     qp->timer.fire = fab_qp_req_timer;
@@ -232,8 +240,8 @@ static bool ranges_ok(const struct ibv_qp_attr *a, int mask)
              (mask & IBV_QP_MIN_RNR_TIMER && a->min_rnr_timer > 31) ||
              (mask & IBV_QP_MAX_QP_RD_ATOMIC && a->max_rd_atomic > FAB_MAX_RD_ATOM) ||
              (mask & IBV_QP_MAX_DEST_RD_ATOMIC && a->max_dest_rd_atomic > FAB_MAX_RD_ATOM) ||
-             (mask & IBV_QP_AV && (!a->ah_attr.is_global || a->ah_attr.port_num != 1 ||
-                                   a->ah_attr.grh.sgid_index >= FAB_GID_TABLE)));
+             (mask & IBV_QP_AV &&
+              (!a->ah_attr.is_global || a->ah_attr.port_num != 1 || a->ah_attr.grh.sgid_index >= FAB_GID_TABLE)));
 }
 
 static void copy_attr(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int mask)

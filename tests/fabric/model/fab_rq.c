@@ -35,7 +35,7 @@ void fab_rq_reset(struct fab_rq *rq)
     rq->used = rq->queued = 0;
     rq->head = rq->tail = rq->free = NULL;
     for (uint32_t i = rq->size; i-- > 0;) {
-        struct fab_rwqe *w = (struct fab_rwqe *) (rq->mem + i * slot_size(rq));
+        struct fab_rwqe *w = (struct fab_rwqe *)(rq->mem + i * slot_size(rq));
 
         w->next = rq->free;
         rq->free = w;
@@ -46,14 +46,14 @@ int fab_rq_post(struct fab_rq *rq, const struct ibv_recv_wr *wr)
 {
     struct fab_rwqe *w = rq->free;
 
-    if (wr->num_sge < 0 || (uint32_t) wr->num_sge > rq->max_sge)
+    if (wr->num_sge < 0 || (uint32_t)wr->num_sge > rq->max_sge)
         return EINVAL;
     if (!w)
         return ENOMEM;
     rq->free = w->next;
     w->next = NULL;
     w->wr_id = wr->wr_id;
-    w->nsge = (uint32_t) wr->num_sge;
+    w->nsge = (uint32_t)wr->num_sge;
     w->length = 0;
     for (uint32_t i = 0; i < w->nsge; i++) {
         w->sge[i] = wr->sg_list[i];

@@ -5,10 +5,11 @@
 
 struct fab_cq *fab_ibv_cq(struct ibv_cq *cq)
 {
-    return &((struct fab_ibv_cq *) cq)->m;
+    return &((struct fab_ibv_cq *)cq)->m;
 }
 
-struct ibv_cq *fab_ibv_create_cq(struct ibv_context *ctx, int cqe, void *cq_context, struct ibv_comp_channel *ch, int vector)
+struct ibv_cq *fab_ibv_create_cq(struct ibv_context *ctx, int cqe, void *cq_context, struct ibv_comp_channel *ch,
+                                 int vector)
 {
     struct fab_ibv_ctx *c = fab_ibv_ctx_of(ctx);
     struct fab_ibv_cq *cq = calloc(1, sizeof *cq);
@@ -53,7 +54,7 @@ int fab_ibv_resize_cq(struct ibv_cq *cq, int cqe)
 
 int fab_ibv_destroy_cq(struct ibv_cq *ibv)
 {
-    struct fab_ibv_cq *cq = (struct fab_ibv_cq *) ibv;
+    struct fab_ibv_cq *cq = (struct fab_ibv_cq *)ibv;
     struct fab_engine *e = fab_ibv_eng(ibv->context);
     int rc;
 
@@ -62,7 +63,7 @@ int fab_ibv_destroy_cq(struct ibv_cq *ibv)
     if (!rc) {
         fab_ibv_queue_forget(&fab_ibv_ctx_of(ibv->context)->async, ibv, NULL);
         if (ibv->channel)
-            fab_ibv_queue_forget(&((struct fab_ibv_channel *) ibv->channel)->q, NULL, cq);
+            fab_ibv_queue_forget(&((struct fab_ibv_channel *)ibv->channel)->q, NULL, cq);
     }
     fab_ibv_unlock(e);
     if (!rc)

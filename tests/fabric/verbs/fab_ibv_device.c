@@ -20,7 +20,7 @@ struct fab_ctx *fab_ibv_ctx(struct ibv_context *ctx)
 
 static struct fab_ibv_device *dev_of(struct ibv_device *dev)
 {
-    return (struct fab_ibv_device *) dev;
+    return (struct fab_ibv_device *)dev;
 }
 
 struct fab_nic *fab_ibv_nic(struct ibv_device *dev)
@@ -58,14 +58,14 @@ struct ibv_device **fab_ibv_get_device_list(int *num)
 {
     const struct fab_ibv_host *h = atomic_load_explicit(&bound, memory_order_acquire); /* with the store in bind */
     int n = 0, want = h ? h->nnics : 0;
-    struct ibv_device **list = calloc((size_t) want + 1, sizeof *list);
+    struct ibv_device **list = calloc((size_t)want + 1, sizeof *list);
 
     if (!list)
         goto nomem;
     for (int i = 0; i < want; i++) {
         if (h->nic(h->eng, h->host, i)->gone == FAB_REMOVED)
             continue;
-        list[n] = (struct ibv_device *) dev_new(h, i);
+        list[n] = (struct ibv_device *)dev_new(h, i);
         if (!list[n])
             goto nomem;
         n++;
@@ -104,8 +104,8 @@ uint64_t fab_ibv_get_device_guid(struct ibv_device *dev)
     return fab_nic_guid(dev_of(dev)->host.host, dev_of(dev)->index);
 }
 
-static int query_device_ex(struct ibv_context *ctx, const struct ibv_query_device_ex_input *in, struct ibv_device_attr_ex *attr,
-                           size_t len)
+static int query_device_ex(struct ibv_context *ctx, const struct ibv_query_device_ex_input *in,
+                           struct ibv_device_attr_ex *attr, size_t len)
 {
     if (len < sizeof attr->orig_attr)
         return EINVAL;
@@ -216,7 +216,7 @@ int fab_ibv_query_port_len(struct ibv_context *ctx, uint8_t port, struct ibv_por
     if (rc)
         return rc;
     if (len > sizeof full) {
-        memset((char *) attr + sizeof full, 0, len - sizeof full);
+        memset((char *)attr + sizeof full, 0, len - sizeof full);
         len = sizeof full;
     }
     memcpy(attr, &full, len);
@@ -234,14 +234,14 @@ static int query_gid(struct ibv_context *ctx, uint32_t port, uint32_t index, uni
     int rc;
 
     fab_ibv_lock(fab_ibv_eng(ctx));
-    rc = fab_query_gid(&c->m, port > 255 ? 0 : (uint8_t) port, index, gid);
+    rc = fab_query_gid(&c->m, port > 255 ? 0 : (uint8_t)port, index, gid);
     fab_ibv_unlock(fab_ibv_eng(ctx));
     return rc;
 }
 
 int fab_ibv_query_gid(struct ibv_context *ctx, uint8_t port, int index, union ibv_gid *gid)
 {
-    int rc = index < 0 ? EINVAL : query_gid(ctx, port, (uint32_t) index, gid);
+    int rc = index < 0 ? EINVAL : query_gid(ctx, port, (uint32_t)index, gid);
 
     if (!rc)
         return 0;
@@ -249,8 +249,8 @@ int fab_ibv_query_gid(struct ibv_context *ctx, uint8_t port, int index, union ib
     return -1; /* as libibverbs has it */
 }
 
-int fab_ibv_query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index, struct ibv_gid_entry *entry, uint32_t flags,
-                         size_t entry_size)
+int fab_ibv_query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
+                         uint32_t flags, size_t entry_size)
 {
     struct ibv_gid_entry full = {.gid_index = index, .port_num = port};
     int rc;
@@ -274,13 +274,13 @@ ssize_t fab_ibv_query_gid_table(struct ibv_context *ctx, struct ibv_gid_entry *e
     size_t n;
 
     for (n = 0; n < max && n < FAB_GIDS; n++) {
-        int rc = fab_ibv_query_gid_ex(ctx, 1, (uint32_t) n, (struct ibv_gid_entry *) ((char *) entries + n * entry_size), flags,
-                                      entry_size);
+        int rc = fab_ibv_query_gid_ex(ctx, 1, (uint32_t)n, (struct ibv_gid_entry *)((char *)entries + n * entry_size),
+                                      flags, entry_size);
 
         if (rc)
             return -rc;
     }
-    return max < FAB_GIDS ? -EINVAL : (ssize_t) n;
+    return max < FAB_GIDS ? -EINVAL : (ssize_t)n;
 }
 
 int fab_ibv_query_gid_type(struct ibv_context *ctx, uint8_t port, unsigned int index, int *type)

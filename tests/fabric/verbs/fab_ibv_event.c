@@ -44,7 +44,8 @@ static void push(struct fab_ibv_queue *q, const struct fab_ibv_event *what)
         abort();
 }
 
-/* One event less: the count of the eventfd is the length of the list whenever the lock is free, so this read never waits. */
+/* One event less: the count of the eventfd is the length of the list whenever the lock is free, so this read never
+ * waits. */
 static void take_count(struct fab_ibv_queue *q)
 {
     uint64_t count;
@@ -53,7 +54,8 @@ static void take_count(struct fab_ibv_queue *q)
         abort();
 }
 
-/* Returns with the engine's lock held when there was an event, so that the caller counts it as got before it could be forgotten. */
+/* Returns with the engine's lock held when there was an event, so that the caller counts it as got before it could be
+ * forgotten. */
 static int pop(struct fab_engine *e, struct fab_ibv_queue *q, struct fab_ibv_event *out)
 {
     struct pollfd p = {.fd = q->fd, .events = POLLIN};
@@ -87,7 +89,7 @@ void fab_ibv_queue_forget(struct fab_ibv_queue *q, const void *element, const st
 
     q->tail = NULL;
     while ((ev = *pp) != NULL) {
-        if (cq ? ev->cq == cq : (const void *) ev->async.element.qp == element) {
+        if (cq ? ev->cq == cq : (const void *)ev->async.element.qp == element) {
             *pp = ev->next;
             free(ev);
             take_count(q);
@@ -134,7 +136,7 @@ static void on_comp(struct fab_ctx *ctx, struct fab_cq *m)
     struct fab_ibv_event ev = {.cq = cq};
 
     if (cq->ibv.channel)
-        push(&((struct fab_ibv_channel *) cq->ibv.channel)->q, &ev);
+        push(&((struct fab_ibv_channel *)cq->ibv.channel)->q, &ev);
 }
 
 const struct fab_ctx_ops fab_ibv_ctx_ops = {.async = on_async, .comp = on_comp};
@@ -182,13 +184,13 @@ int fab_ibv_get_async_event(struct ibv_context *ctx, struct ibv_async_event *out
     *out = ev.async;
     switch (element_of(out->event_type)) {
     case QP:
-        count(&out->element.qp->mutex, NULL, &((struct fab_ibv_qp *) out->element.qp)->async_got, 1);
+        count(&out->element.qp->mutex, NULL, &((struct fab_ibv_qp *)out->element.qp)->async_got, 1);
         break;
     case CQ:
-        count(&out->element.cq->mutex, NULL, &((struct fab_ibv_cq *) out->element.cq)->async_got, 1);
+        count(&out->element.cq->mutex, NULL, &((struct fab_ibv_cq *)out->element.cq)->async_got, 1);
         break;
     case SRQ:
-        count(&out->element.srq->mutex, NULL, &((struct fab_ibv_srq *) out->element.srq)->async_got, 1);
+        count(&out->element.srq->mutex, NULL, &((struct fab_ibv_srq *)out->element.srq)->async_got, 1);
         break;
     case NONE:
         break;
@@ -244,7 +246,7 @@ struct ibv_comp_channel *fab_ibv_create_comp_channel(struct ibv_context *ctx)
 
 int fab_ibv_destroy_comp_channel(struct ibv_comp_channel *ch)
 {
-    struct fab_ibv_channel *c = (struct fab_ibv_channel *) ch;
+    struct fab_ibv_channel *c = (struct fab_ibv_channel *)ch;
     int busy;
 
     fab_ibv_lock(fab_ibv_eng(ch->context));
@@ -262,7 +264,7 @@ int fab_ibv_get_cq_event(struct ibv_comp_channel *ch, struct ibv_cq **cq, void *
     struct fab_engine *e = fab_ibv_eng(ch->context);
     struct fab_ibv_event ev;
 
-    if (pop(e, &((struct fab_ibv_channel *) ch)->q, &ev))
+    if (pop(e, &((struct fab_ibv_channel *)ch)->q, &ev))
         return -1;
     *cq = &ev.cq->ibv;
     *cq_context = ev.cq->ibv.cq_context;

@@ -7,7 +7,7 @@
 
 struct fab_mr *fab_ibv_mr(struct ibv_mr *mr)
 {
-    return &((struct fab_ibv_mr *) mr)->m;
+    return &((struct fab_ibv_mr *)mr)->m;
 }
 
 struct ibv_pd *fab_ibv_alloc_pd(struct ibv_context *ctx)
@@ -31,7 +31,7 @@ struct ibv_pd *fab_ibv_alloc_pd(struct ibv_context *ctx)
 
 int fab_ibv_dealloc_pd(struct ibv_pd *ibv)
 {
-    struct fab_ibv_pd *pd = (struct fab_ibv_pd *) ibv;
+    struct fab_ibv_pd *pd = (struct fab_ibv_pd *)ibv;
     struct fab_engine *e = fab_ibv_eng(ibv->context);
     int rc;
 
@@ -46,17 +46,18 @@ int fab_ibv_dealloc_pd(struct ibv_pd *ibv)
 /* Whether every page of the range is mapped: msync walks the mappings and, with MS_ASYNC, does nothing else. */
 static int mapped(const void *addr, size_t len)
 {
-    uintptr_t page = (uintptr_t) sysconf(_SC_PAGESIZE);
-    uintptr_t from = (uintptr_t) addr & ~(page - 1), end = (uintptr_t) addr + len;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = (uintptr_t)addr & ~(page - 1), end = (uintptr_t)addr + len;
 
     if (len == 0 || end < from)
         return 1; /* the model names what is wrong with these */
-    return msync((void *) from, end - from, MS_ASYNC) == 0;
+    return msync((void *)from, end - from, MS_ASYNC) == 0;
 }
 
-static struct ibv_mr *reg(struct ibv_pd *ibv_pd, void *addr, size_t len, uint64_t iova, int access, struct fab_ibv_mr *mr)
+static struct ibv_mr *reg(struct ibv_pd *ibv_pd, void *addr, size_t len, uint64_t iova, int access,
+                          struct fab_ibv_mr *mr)
 {
-    struct fab_ibv_pd *pd = (struct fab_ibv_pd *) ibv_pd;
+    struct fab_ibv_pd *pd = (struct fab_ibv_pd *)ibv_pd;
     struct fab_engine *e = fab_ibv_eng(ibv_pd->context);
     int rc = mapped(addr, len) ? 0 : EFAULT;
 
@@ -87,7 +88,7 @@ struct ibv_mr *fab_ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len, u
         errno = ENOMEM;
         return NULL;
     }
-    if (!reg(pd, addr, len, iova, (int) access, mr)) {
+    if (!reg(pd, addr, len, iova, (int)access, mr)) {
         free(mr);
         return NULL;
     }
@@ -96,17 +97,17 @@ struct ibv_mr *fab_ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len, u
 
 struct ibv_mr *fab_ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t len, int access)
 {
-    return fab_ibv_reg_mr_iova2(pd, addr, len, (uintptr_t) addr, (unsigned int) access);
+    return fab_ibv_reg_mr_iova2(pd, addr, len, (uintptr_t)addr, (unsigned int)access);
 }
 
 struct ibv_mr *fab_ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, int access)
 {
-    return fab_ibv_reg_mr_iova2(pd, addr, len, iova, (unsigned int) access);
+    return fab_ibv_reg_mr_iova2(pd, addr, len, iova, (unsigned int)access);
 }
 
 struct ibv_mr *fab_ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t len, uint64_t iova, int fd, int access)
 {
-    uint64_t page = (uint64_t) sysconf(_SC_PAGESIZE), skip = offset & (page - 1);
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), skip = offset & (page - 1);
     struct fab_ibv_mr *mr = calloc(1, sizeof *mr);
     int rc;
 
@@ -115,14 +116,14 @@ struct ibv_mr *fab_ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t 
         return NULL;
     }
     mr->map_len = len + skip;
-    mr->map = mmap(NULL, mr->map_len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t) (offset - skip));
+    mr->map = mmap(NULL, mr->map_len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)(offset - skip));
     if (mr->map == MAP_FAILED) {
         rc = errno == EBADF || errno == EINVAL || errno == ENOMEM ? errno : EOPNOTSUPP;
         free(mr);
         errno = rc;
         return NULL;
     }
-    if (!reg(pd, (char *) mr->map + skip, len, iova, access, mr)) {
+    if (!reg(pd, (char *)mr->map + skip, len, iova, access, mr)) {
         rc = errno;
         munmap(mr->map, mr->map_len);
         free(mr);
@@ -135,7 +136,7 @@ struct ibv_mr *fab_ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t 
 
 int fab_ibv_dereg_mr(struct ibv_mr *ibv)
 {
-    struct fab_ibv_mr *mr = (struct fab_ibv_mr *) ibv;
+    struct fab_ibv_mr *mr = (struct fab_ibv_mr *)ibv;
     struct fab_engine *e = fab_ibv_eng(ibv->context);
     int rc;
 

@@ -72,7 +72,7 @@ struct fab_ibv_qp {
 
 static inline struct fab_ibv_ctx *fab_ibv_ctx_of(struct ibv_context *c)
 {
-    return (struct fab_ibv_ctx *) ((char *) c - offsetof(struct fab_ibv_ctx, v.context));
+    return (struct fab_ibv_ctx *)((char *)c - offsetof(struct fab_ibv_ctx, v.context));
 }
 
 static inline struct fab_engine *fab_ibv_eng(struct ibv_context *c)
@@ -110,11 +110,12 @@ static inline void fab_ibv_progress(struct fab_ctx *c)
 extern const struct fab_ctx_ops fab_ibv_ctx_ops;
 int fab_ibv_queue_init(struct fab_ibv_queue *q);
 void fab_ibv_queue_fini(struct fab_ibv_queue *q);
-/* Takes the queued events of one object away, lock held. @element: QP, CQ or SRQ as in the event; @cq: completion events of it. */
+/* Takes the queued events of one object away, lock held. @element: QP, CQ or SRQ as in the event; @cq: completion
+ * events of it. */
 void fab_ibv_queue_forget(struct fab_ibv_queue *q, const void *element, const struct fab_ibv_cq *cq);
 /*
- * Waits until *@completed has reached *@got, both guarded by @mutex. EBUSY at once instead of waiting with never_block. Without the
- * engine's lock.
+ * Waits until *@completed has reached *@got, both guarded by @mutex. EBUSY at once instead of waiting with never_block.
+ * Without the engine's lock.
  */
 int fab_ibv_wait_acked(struct fab_engine *e, pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *completed,
                        const uint32_t *got);

@@ -6,22 +6,26 @@
 
 struct fab_qp *fab_ibv_qp(struct ibv_qp *qp)
 {
-    return &((struct fab_ibv_qp *) qp)->m;
+    return &((struct fab_ibv_qp *)qp)->m;
 }
 
 static struct fab_srq *srq_of(struct ibv_srq *srq)
 {
-    return srq ? &((struct fab_ibv_srq *) srq)->m : NULL;
+    return srq ? &((struct fab_ibv_srq *)srq)->m : NULL;
 }
 
 struct ibv_qp *fab_ibv_create_qp(struct ibv_pd *ibv_pd, struct ibv_qp_init_attr *attr)
 {
-    struct fab_ibv_pd *pd = (struct fab_ibv_pd *) ibv_pd;
+    struct fab_ibv_pd *pd = (struct fab_ibv_pd *)ibv_pd;
     struct fab_engine *e = fab_ibv_eng(ibv_pd->context);
     struct fab_ibv_qp *qp = calloc(1, sizeof *qp);
-    struct fab_qp_init init = {.srq = srq_of(attr->srq), .cap = attr->cap, .type = attr->qp_type, .sig_all = attr->sq_sig_all,
+    struct fab_qp_init init = {.srq = srq_of(attr->srq),
+                               .cap = attr->cap,
+                               .type = attr->qp_type,
+                               .sig_all = attr->sq_sig_all,
                                .scq = attr->send_cq ? fab_ibv_cq(attr->send_cq) : NULL,
-                               .rcq = attr->recv_cq ? fab_ibv_cq(attr->recv_cq) : NULL, .user = qp};
+                               .rcq = attr->recv_cq ? fab_ibv_cq(attr->recv_cq) : NULL,
+                               .user = qp};
     int rc = ENOMEM;
 
     if (qp) {
@@ -58,7 +62,7 @@ struct ibv_qp *fab_ibv_create_qp_ex(struct ibv_context *ctx, struct ibv_qp_init_
         errno = EOPNOTSUPP;
         return NULL;
     }
-    return fab_ibv_create_qp(attr->pd, (struct ibv_qp_init_attr *) attr); /* the same layout up to comp_mask */
+    return fab_ibv_create_qp(attr->pd, (struct ibv_qp_init_attr *)attr); /* the same layout up to comp_mask */
 }
 
 int fab_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
@@ -86,7 +90,7 @@ int fab_ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, stru
     if (!rc) {
         fab_qp_query(fab_ibv_qp(qp), attr);
         qp->state = attr->qp_state;
-        *init = ((struct fab_ibv_qp *) qp)->init;
+        *init = ((struct fab_ibv_qp *)qp)->init;
     }
     fab_ibv_unlock(e);
     return rc;
@@ -94,7 +98,7 @@ int fab_ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, stru
 
 int fab_ibv_destroy_qp(struct ibv_qp *ibv)
 {
-    struct fab_ibv_qp *qp = (struct fab_ibv_qp *) ibv;
+    struct fab_ibv_qp *qp = (struct fab_ibv_qp *)ibv;
     struct fab_engine *e = fab_ibv_eng(ibv->context);
     struct fab_ibv_queue *async = &fab_ibv_ctx_of(ibv->context)->async;
     int rc;
@@ -140,7 +144,7 @@ int fab_ibv_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv
 
 struct ibv_srq *fab_ibv_create_srq(struct ibv_pd *ibv_pd, struct ibv_srq_init_attr *attr)
 {
-    struct fab_ibv_pd *pd = (struct fab_ibv_pd *) ibv_pd;
+    struct fab_ibv_pd *pd = (struct fab_ibv_pd *)ibv_pd;
     struct fab_engine *e = fab_ibv_eng(ibv_pd->context);
     struct fab_ibv_srq *srq = calloc(1, sizeof *srq);
     int rc = ENOMEM;
@@ -190,7 +194,7 @@ int fab_ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 
 int fab_ibv_destroy_srq(struct ibv_srq *ibv)
 {
-    struct fab_ibv_srq *srq = (struct fab_ibv_srq *) ibv;
+    struct fab_ibv_srq *srq = (struct fab_ibv_srq *)ibv;
     struct fab_engine *e = fab_ibv_eng(ibv->context);
     int rc;
 

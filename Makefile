@@ -82,7 +82,7 @@ SHM_SHARED := $(filter tests/fabric/shm/seg_%.c,$(SHM_SRC)) tests/fabric/model/f
 $(B)/softfab: $(call obj,$(CLI_SRC) $(SHM_SHARED))
 	$(CC) -o $@ $^ $(LDFLAGS_ALL)
 # A verbs program that breaks the fabric below itself (tests/e2e).
-$(B)/softfab_probe: $(call obj,tests/e2e/softfab_probe.c $(SHM_SHARED)) $(DROPIN)
+$(B)/softfab_probe: $(call obj,tests/e2e/softfab_probe.c tests/e2e/softfab_probe_end.c $(SHM_SHARED)) $(DROPIN)
 	$(CC) -o $@ $(filter %.o,$^) -L$(B)/softfab-lib -libverbs $(LDFLAGS_ALL)
 $(B)/r2_perf: $(call obj,$(PERF_SRC))
 	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl -lm

@@ -110,8 +110,8 @@ static void end_open(struct sim_end *e)
         return;
     }
     if (!e->comm) {
-        /* Nothing tells a listener that the process it waits for will never come: whoever started the job does. */
-        if (!e->sender && c->s.proc->dead)
+        /* Nothing tells a listener that the one it waits for will never come: whoever runs the job does. */
+        if (!e->sender && (c->s.proc->dead || c->s.error != R2_OK))
             sim_end_close(e);
         return;
     }

@@ -67,7 +67,13 @@ static void fabric_fault(struct sim_fault *f)
 /* With the last rail gone an error is the right end of what is not finished. */
 static void last_rail(struct sim *s)
 {
-    if (s->p.want != SIM_WANT_ERROR || sim_faults_left(s) > 0)
+    uint32_t gone = 0;
+
+    for (int i = 0; i < s->nfaults; i++) {
+        if (s->fault[i].fired)
+            gone |= 1u << s->fault[i].nic;
+    }
+    if (s->p.want != SIM_WANT_ERROR || gone != (1u << s->p.nics) - 1)
         return;
     for (int i = 0; i < s->p.conns; i++)
         s->conn[i].may_fail = 1;
@@ -145,7 +151,7 @@ static void text_compose(struct sim *s, struct sim_fault *f)
         break;
     case SIM_F_HANG_FATAL:
         snprintf(what, sizeof(what), "hang");
-        fault_follow(s, f, "fatal", sim_pick(r, SIM_MS, 40 * SIM_MS));
+        fault_follow(s, f, "fatal", sim_pick(r, SIM_MS, (uint64_t)s->p.t_packet_ms * SIM_MS));
         break;
     case SIM_F_HANG_BACK:
         snprintf(what, sizeof(what), "hang");

@@ -165,6 +165,7 @@ enum r2_status r2_net_connect(struct r2_inst *inst, int dev, void *handle, struc
 enum r2_status r2_net_accept(struct r2_listen *l, struct r2_comm **out)
 {
     struct r2_inst *inst = l->inst;
+    int failed;
 
     pthread_mutex_lock(&inst->lock);
     *out = l->ready_head;
@@ -174,7 +175,13 @@ enum r2_status r2_net_accept(struct r2_listen *l, struct r2_comm **out)
             l->ready_tail = NULL;
         }
     }
+    failed = *out == NULL && l->error[0] != 0; /* written once, under the lock */
     pthread_mutex_unlock(&inst->lock);
+    if (failed) {
+        R2_WARN("accept on device %d: %s", l->dev, l->error);
+        r2_log_flush();
+        return R2_ERR_COMM;
+    }
     return R2_OK;
 }
 

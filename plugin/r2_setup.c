@@ -70,6 +70,19 @@ static void refuse(struct r2_inst *inst, struct r2_peer *peer, uint32_t dst, uin
     r2_peer_emit(inst, peer, FO_MSG_REFUSE, &b);
 }
 
+static void tell_listener(const struct r2_comm *c)
+{
+    struct r2_inst *inst = c->inst;
+
+    pthread_mutex_lock(&inst->lock);
+    for (struct r2_listen *l = inst->listens; l; l = l->next) {
+        if (l->id == c->listen_id) {
+            snprintf(l->error, sizeof(l->error), "%s", c->fo.why);
+        }
+    }
+    pthread_mutex_unlock(&inst->lock);
+}
+
 void r2_setup_fail(struct r2_comm *c, const char *fmt, ...)
 {
     va_list ap;
@@ -86,7 +99,8 @@ void r2_setup_fail(struct r2_comm *c, const char *fmt, ...)
         refuse(c->inst, c->peer, c->fo.peer, c->id, 0, c->fo.why);
     }
     setup_move(c, R2_SETUP_FAILED);
-    if (!c->is_send) { /* nobody will ever see it: away with it */
+    if (!c->is_send) { /* accept tells the reason; the comm itself nobody will ever see */
+        tell_listener(c);
         atomic_store_explicit(&c->close, R2_CLOSE_DESTROY, memory_order_relaxed);
         r2_comm_kick(c);
     }

@@ -290,12 +290,22 @@ static void say_settled(struct fo_conn *fc, int p)
     fc->ops.emit(fc->ops.arg, FO_MSG_SETTLED, &b);
 }
 
+/* A removed device starts no DMA any more; what had left it lands within T_pcie. */
+static void removal_bounds_hold(struct fo_conn *fc, int p, uint64_t now)
+{
+    uint64_t until = now + MS(cfg(fc)->t_pcie_ms);
+
+    if (atomic_load_explicit(&fc->path[p].fence.job_gone, memory_order_acquire) && fc->path[p].hold_until > until) {
+        fc->path[p].hold_until = until;
+    }
+}
+
 /* Our fence has just closed the life. */
 static void closed(struct fo_conn *fc, int p, enum ib_fence_stage stage, uint64_t now)
 {
     struct fo_path *fp = &fc->path[p];
 
-    fp->soft = stage == IB_FENCE_SOFT;
+    fp->soft = stage == IB_FENCE_SOFT || (fc->rx && atomic_load_explicit(&fp->fence.job_gone, memory_order_acquire));
     if (!move(fc, p, FO_FENCED, ib_fence_stage_name(stage))) {
         return;
     }
@@ -310,6 +320,7 @@ static void closed(struct fo_conn *fc, int p, enum ib_fence_stage stage, uint64_
     } else if (fp->soft) {
         /* after S's BYE nobody says SETTLED any more; S had nothing under way then but what is in the fabric */
         fp->hold_until = fc->peer_bye ? now + MS(cfg(fc)->t_packet_ms) : UINT64_MAX;
+        removal_bounds_hold(fc, p, now);
         ib_recv_hold(fc->rx, p);
         if (fp->peer_stopped || fc->peer_bye) {
             ib_recv_hold_peer_stopped(fc->rx, p);
@@ -337,12 +348,16 @@ static uint64_t step_soft(struct fo_conn *fc, int p, uint64_t now)
     struct fo_path *fp = &fc->path[p];
     uint64_t dead = fp->down_since + MS(cfg(fc)->t_dead_ms);
 
-    if (ib_fence_step(&fp->fence, fc->workers, now, now) == IB_FENCE_HARD) {
+    if (ib_fence_step(&fp->fence, fc->workers, now, now) == IB_FENCE_HARD &&
+        (fc->tx || !atomic_load_explicit(&fp->fence.job_gone, memory_order_acquire))) {
         end_hold(fc, p, "the queue pair is quiet after all");
         return UINT64_MAX;
     }
+    if (fc->rx) {
+        removal_bounds_hold(fc, p, now);
+    }
     if (fc->rx && fp->hold_until != UINT64_MAX && now >= fp->hold_until) {
-        end_hold(fc, p, "the sender fenced and the packets' time is over");
+        end_hold(fc, p, "the time of what was under way is over");
         return UINT64_MAX;
     }
     if (now >= dead && fp->settled && fp->peer_soft) {

@@ -22,11 +22,11 @@ enum abi_result {
 
 enum abi_log_level { ABI_LOG_NONE, ABI_LOG_VERSION, ABI_LOG_WARN, ABI_LOG_INFO, ABI_LOG_ABORT, ABI_LOG_TRACE };
 
-#define ABI_PTR_HOST        0x1
-#define ABI_HANDLE_BYTES    128
-#define ABI_MESSAGE_MAX     (1 << 30)
-#define ABI_TABLE_SYMBOL    "ncclNetPlugin_v8"
-#define ABI_DEVICE_HOST     0
+#define ABI_PTR_HOST     0x1
+#define ABI_HANDLE_BYTES 128
+#define ABI_MESSAGE_MAX  (1 << 30)
+#define ABI_TABLE_SYMBOL "ncclNetPlugin_v8"
+#define ABI_DEVICE_HOST  0
 
 typedef void (*abi_logger_t)(int level, unsigned long flags, const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));

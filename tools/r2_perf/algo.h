@@ -23,13 +23,13 @@ enum algo_op {
 
 struct algo_info {
     const char *name;
-    bool rooted;       /* -r counts, and the root column */
-    bool reduces;      /* combines inputs */
-    bool names_redop;  /* nccl-tests runs one row set per -o and prints it */
-    bool pairwise;     /* one-way streams instead of a ring */
-    bool in_place_ok;  /* an in-place run has a defined result that can be checked */
-    int slices;        /* messages a chunk is cut into */
-    int slice_steps;   /* steps (eighths of a connection's buffer) per message */
+    bool rooted;      /* -r counts, and the root column */
+    bool reduces;     /* combines inputs */
+    bool names_redop; /* nccl-tests runs one row set per -o and prints it */
+    bool pairwise;    /* one-way streams instead of a ring */
+    bool in_place_ok; /* an in-place run has a defined result that can be checked */
+    int slices;       /* messages a chunk is cut into */
+    int slice_steps;  /* steps (eighths of a connection's buffer) per message */
 };
 
 const struct algo_info *algo_info_get(enum algo_op op);
@@ -38,8 +38,8 @@ enum algo_op algo_op_find(const char *name);
 
 /* Elements, for a size of @count elements over @nranks, as nccl-tests counts them. */
 struct algo_counts {
-    size_t send, recv;                  /* elements in each buffer of one rank */
-    size_t param;                       /* the count that the operation is called with */
+    size_t send, recv;                   /* elements in each buffer of one rank */
+    size_t param;                        /* the count that the operation is called with */
     size_t send_in_place, recv_in_place; /* x rank: where the buffers lie in the shared one */
 };
 void algo_counts_get(enum algo_op op, size_t count, size_t type_size, int nranks, struct algo_counts *out);
@@ -53,12 +53,12 @@ double algo_bus_factor(enum algo_op op, int nranks);
 int algo_channels_get(size_t bytes, int channels);
 
 enum algo_flags {
-    ALGO_RECV = 1,   /* takes one chunk from the previous rank */
-    ALGO_SEND = 2,   /* passes one chunk on to the next */
-    ALGO_SRC = 4,    /* reads the user's input */
-    ALGO_DST = 8,    /* writes the user's output */
+    ALGO_RECV = 1,       /* takes one chunk from the previous rank */
+    ALGO_SEND = 2,       /* passes one chunk on to the next */
+    ALGO_SRC = 4,        /* reads the user's input */
+    ALGO_DST = 8,        /* writes the user's output */
     ALGO_REDUCE_IN = 16, /* combines the received chunk with the input */
-    ALGO_FINISH = 32 /* the last reduction of this chunk */
+    ALGO_FINISH = 32     /* the last reduction of this chunk */
 };
 
 /* One chunk: offsets in elements of the user's buffers. */
@@ -73,9 +73,9 @@ struct algo_lane {
     int rank, nranks, root, peer;
     bool pair_send; /* pairs: this lane sends */
     int channel, nchannels;
-    size_t count; /* param count of the operation, elements */
-    size_t align; /* elements per 16 bytes, at least 1 */
-    size_t chunk; /* elements per chunk, a multiple of align */
+    size_t count;     /* param count of the operation, elements */
+    size_t align;     /* elements per 16 bytes, at least 1 */
+    size_t chunk;     /* elements per chunk, a multiple of align */
     size_t base, len; /* set by algo_lane_cut */
 };
 

@@ -26,8 +26,8 @@ struct boot_peer {
     int rank, fd;
     pthread_t reader;
     _Atomic bool running; /* has a reader and a socket: set before the thread starts, looked at by any thread */
-    bool bye; /* under lock: its end of stream is no failure */
-    char *data;        /* under lock: a message that waits to be taken; at most one, as each call waits for its answer */
+    bool bye;             /* under lock: its end of stream is no failure */
+    char *data; /* under lock: a message that waits to be taken; at most one, as each call waits for its answer */
     size_t bytes;
     bool ready;
 };
@@ -41,7 +41,7 @@ struct boot_shared_barrier {
 struct boot {
     struct boot_place place;
     struct board *board;
-    _Atomic bool failed; /* release after board is written; acquire */
+    _Atomic bool failed;              /* release after board is written; acquire */
     pthread_mutex_t lock, write_lock; /* lock: peers' data; write_lock: whole messages on sockets, never both */
     pthread_cond_t cond;
     struct boot_peer peers[BOOT_RANKS_MAX];

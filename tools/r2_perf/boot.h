@@ -17,13 +17,13 @@
 /* Who this process is, and how rank 0 is found. */
 struct boot_place {
     int rank, nranks;
-    int host, local; /* index of the host (forked runs; -1 under mpirun) and of the rank on it */
-    int listen_fd;   /* rank 0 of a forked run: a listening socket; else -1 */
-    int board_fd;    /* forked runs; else -1 */
-    int port;        /* forked runs: rank 0's port on 127.0.0.1; else 0 */
-    char root[256];  /* HOST:PORT of rank 0, or empty */
+    int host, local;       /* index of the host (forked runs; -1 under mpirun) and of the rank on it */
+    int listen_fd;         /* rank 0 of a forked run: a listening socket; else -1 */
+    int board_fd;          /* forked runs; else -1 */
+    int port;              /* forked runs: rank 0's port on 127.0.0.1; else 0 */
+    char root[256];        /* HOST:PORT of rank 0, or empty */
     char rendezvous[1024]; /* file in which rank 0 leaves its address, or empty */
-    uint64_t key;    /* same on all ranks; a connection without it is dropped */
+    uint64_t key;          /* same on all ranks; a connection without it is dropped */
 };
 
 struct boot;
@@ -33,7 +33,8 @@ struct boot;
  * 0, or -1 with the reason in @error. Thread: main. Caller closes.
  */
 int boot_open(struct boot **out, const struct boot_place *place, uint64_t timeout_ns, char *error, size_t error_bytes);
-/* Say good-bye and free. After it, other ranks may still be running: their loss is no longer noticed. Blocks briefly. */
+/* Say good-bye and free. After it, other ranks may still be running: their loss is no longer noticed. Blocks briefly.
+ */
 void boot_close(struct boot *b);
 
 /*
@@ -41,12 +42,14 @@ void boot_close(struct boot *b);
  * same order of calls on all ranks. 0, or -1 once the run has failed.
  */
 int boot_allgather(struct boot *b, void *all, size_t each);
-/* All ranks have arrived. Blocks (spinning with sched_yield when in shared memory). 0, or -1 once the run has failed. */
+/* All ranks have arrived. Blocks (spinning with sched_yield when in shared memory). 0, or -1 once the run has failed.
+ */
 int boot_barrier(struct boot *b);
 /* Use this zeroed page, mapped by all ranks, for barriers from now on. Same moment on all ranks. Page outlives @b. */
 void boot_barrier_share(struct boot *b, void *page);
 
-/* End the run of all ranks with @code (enum perf_exit) and @text; the first one counts. Any thread; does not block long. */
+/* End the run of all ranks with @code (enum perf_exit) and @text; the first one counts. Any thread; does not block
+ * long. */
 void boot_fail(struct boot *b, int code, const char *text);
 /* True once any rank has failed. Any thread; one load. */
 bool boot_failed(const struct boot *b);

@@ -68,8 +68,8 @@ static void boot_net_own_address(char *out, size_t bytes)
     for (struct ifaddrs *i = list; i; i = i->ifa_next) {
         bool usable = i->ifa_addr && i->ifa_addr->sa_family == AF_INET && (i->ifa_flags & IFF_UP) &&
                       !(i->ifa_flags & IFF_LOOPBACK);
-        if (usable && getnameinfo(i->ifa_addr, sizeof(struct sockaddr_in), out, (socklen_t)bytes, NULL, 0,
-                                  NI_NUMERICHOST) == 0) {
+        if (usable &&
+            getnameinfo(i->ifa_addr, sizeof(struct sockaddr_in), out, (socklen_t)bytes, NULL, 0, NI_NUMERICHOST) == 0) {
             break;
         }
     }

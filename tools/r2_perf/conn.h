@@ -1,7 +1,7 @@
 /*
  * One-way connections between two ranks: a ring of slots that one side fills and the other empties. Between ranks of a
- * host the ring lies in shared memory and both ends are the ranks themselves (as NCCL's SHM transport); between hosts the
- * plugin moves the slots, driven as NCCL's proxy drives it.
+ * host the ring lies in shared memory and both ends are the ranks themselves (as NCCL's SHM transport); between hosts
+ * the plugin moves the slots, driven as NCCL's proxy drives it.
  *
  *   producer --tail--> [slot|slot|...|slot] --head--> consumer
  *   shm:  sending rank                                receiving rank
@@ -21,17 +21,17 @@
 #define CONN_STEPS 8
 
 struct conn_ring {
-    _Alignas(64) _Atomic uint64_t tail; /* slots filled: release by the producer, acquire by the consumer */
-    _Alignas(64) _Atomic uint64_t head; /* slots emptied: release by the consumer, acquire by the producer */
+    _Alignas(64) _Atomic uint64_t tail;     /* slots filled: release by the producer, acquire by the consumer */
+    _Alignas(64) _Atomic uint64_t head;     /* slots emptied: release by the consumer, acquire by the producer */
     _Alignas(64) uint32_t size[CONN_STEPS]; /* bytes in the slot; ordered by tail and head */
 };
 
 enum conn_kind { CONN_SHM, CONN_SEND, CONN_RECV };
 
 struct conn_slot {
-    void *request;     /* of isend, irecv or iflush; valid between posted and done */
-    bool flushing;     /* recv: the receive is done, the flush is not */
-    int bytes;         /* recv: what arrived */
+    void *request; /* of isend, irecv or iflush; valid between posted and done */
+    bool flushing; /* recv: the receive is done, the flush is not */
+    int bytes;     /* recv: what arrived */
 };
 
 struct conn {

@@ -13,8 +13,8 @@
 struct lane {
     struct algo_lane plan;
     struct conn *in, *out;
-    uint64_t i, count;       /* chunk, of how many */
-    struct algo_act act;     /* chunk i, when loaded */
+    uint64_t i, count;   /* chunk, of how many */
+    struct algo_act act; /* chunk i, when loaded */
     bool loaded;
     int slice;
     size_t slice_elems;
@@ -122,7 +122,8 @@ static void engine_size_check(struct engine *e, const struct lane *l, size_t got
 }
 
 /* The work of a kernel on one slice: @got came in, @put goes out; either may be NULL. */
-static void engine_slice_compute(struct engine *e, const struct algo_act *act, size_t off, size_t n, char *got, char *put)
+static void engine_slice_compute(struct engine *e, const struct algo_act *act, size_t off, size_t n, char *got,
+                                 char *put)
 {
     const struct engine_op *op = e->op;
     size_t ts = e->type_size, bytes = n * ts;
@@ -282,8 +283,10 @@ static void engine_pending_print(const struct engine *e)
     for (int i = 0; i < e->wire->nconns; i++) {
         const struct conn *c = &e->wire->conns[i];
         if (!conn_idle(c)) {
-            fprintf(stderr, "r2_perf: rank %d %s rank %d, channel %d, device %d: %llu messages given to the plugin, %llu "
-                            "finished\n", c->rank, c->kind == CONN_SEND ? "to" : "from", c->peer, c->channel, c->dev,
+            fprintf(stderr,
+                    "r2_perf: rank %d %s rank %d, channel %d, device %d: %llu messages given to the plugin, %llu "
+                    "finished\n",
+                    c->rank, c->kind == CONN_SEND ? "to" : "from", c->peer, c->channel, c->dev,
                     (unsigned long long)c->posted, (unsigned long long)c->done);
         }
     }

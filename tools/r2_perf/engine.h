@@ -1,7 +1,7 @@
 /*
- * The progress thread of a rank. It does what NCCL's proxy thread does with the plugin, and the copying and reducing that
- * a GPU kernel would do, in pieces of at most one message so that the plugin is called often. It yields the processor
- * when nothing moves and sleeps while there is nothing to run.
+ * The progress thread of a rank. It does what NCCL's proxy thread does with the plugin, and the copying and reducing
+ * that a GPU kernel would do, in pieces of at most one message so that the plugin is called often. It yields the
+ * processor when nothing moves and sleeps while there is nothing to run.
  */
 #ifndef R2_PERF_ENGINE_H
 #define R2_PERF_ENGINE_H
@@ -15,9 +15,9 @@ struct engine_op {
     enum type_id type;
     enum type_redop redop;
     int root;
-    size_t count;     /* param count */
+    size_t count;      /* param count */
     char *send, *recv; /* this rank's buffers, offsets of in-place runs included */
-    uint64_t end_ns;  /* out: when the result was complete on this rank */
+    uint64_t end_ns;   /* out: when the result was complete on this rank */
 };
 
 /* Where barriers stand between operations: nccl-tests' -z. */
@@ -29,8 +29,9 @@ struct engine_batch {
     bool timed;       /* recorded in the trace */
     bool clock_start; /* the trace starts with this batch */
     enum engine_blocking blocking;
-    int agg;         /* operations per iteration */
-    void (*started)(void *arg, uint64_t start_ns); /* called once the batch has begun, on the progress thread; or NULL */
+    int agg; /* operations per iteration */
+    void (*started)(void *arg,
+                    uint64_t start_ns); /* called once the batch has begun, on the progress thread; or NULL */
     void *started_arg;
     uint64_t start_ns, end_ns; /* out: from the barrier before the first to the end of the last */
     uint64_t excluded_ns;      /* out: part of that which does not count as time */

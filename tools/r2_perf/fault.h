@@ -19,7 +19,8 @@ struct fault_event {
 
 struct fault_agent;
 
-/* Start the thread. Commands for the fabric go to @softfab with --name @fabric (both may be NULL without such faults). */
+/* Start the thread. Commands for the fabric go to @softfab with --name @fabric (both may be NULL without such faults).
+ */
 struct fault_agent *fault_agent_open(const struct opts *o, const char *softfab, const char *fabric);
 /* Time zero of all faults. Any thread; does not block. */
 void fault_agent_start(struct fault_agent *a, uint64_t t0_ns);

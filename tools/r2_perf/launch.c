@@ -37,9 +37,9 @@ struct launch {
     struct board *board;
     struct launch_child children[BOOT_RANKS_MAX];
     int alive;
-    char death[200];   /* the first rank that was killed, not by us */
-    bool killing;      /* we have sent SIGKILL: deaths from now on are our doing */
-    uint64_t kill_at;  /* 0: all is well */
+    char death[200];  /* the first rank that was killed, not by us */
+    bool killing;     /* we have sent SIGKILL: deaths from now on are our doing */
+    uint64_t kill_at; /* 0: all is well */
     sigset_t signals, before;
 };
 

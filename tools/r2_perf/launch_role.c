@@ -78,8 +78,10 @@ static enum launch_role launch_mpi_place(struct boot_place *p, char *error, size
             return LAUNCH_ERROR;
         }
         if (!p->root[0] && !p->rendezvous[0] && (locals != size || !launch_rendezvous_guess(p))) {
-            snprintf(error, bytes, "%ld ranks on several machines need --root HOST:PORT (rank 0's host and a free port; "
-                                   "or R2_PERF_ROOT) or --rendezvous FILE on a shared file system", size);
+            snprintf(error, bytes,
+                     "%ld ranks on several machines need --root HOST:PORT (rank 0's host and a free port; "
+                     "or R2_PERF_ROOT) or --rendezvous FILE on a shared file system",
+                     size);
             return LAUNCH_ERROR;
         }
         return LAUNCH_RANK;

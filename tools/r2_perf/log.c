@@ -13,8 +13,8 @@
 
 #include "tools/r2_perf/abi.h"
 
-static const char *const subsys_names[] = {"INIT", "COLL",      "P2P",  "SHM",     "NET",  "GRAPH",
-                                           "TUNING", "ENV",     "ALLOC", "CALL",   "PROXY", "NVLS",
+static const char *const subsys_names[] = {"INIT",      "COLL", "P2P",     "SHM",  "NET",     "GRAPH",
+                                           "TUNING",    "ENV",  "ALLOC",   "CALL", "PROXY",   "NVLS",
                                            "BOOTSTRAP", "REG",  "PROFILE", "RAS",  "DESTROY", "ALLOC_HOST"};
 #define LOG_SUBSYS_DEFAULT (0x1 | 0x80 | 0x1000) /* INIT, ENV, BOOTSTRAP */
 

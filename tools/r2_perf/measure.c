@@ -18,11 +18,11 @@ struct measure_state {
     const struct measure_case *c;
     struct algo_counts counts;
     size_t type_size, send_bytes, recv_bytes, stride;
-    int batch;           /* operations per batch, a multiple of -m */
-    int done;            /* operations timed */
+    int batch; /* operations per batch, a multiple of -m */
+    int done;  /* operations timed */
     uint64_t timed_ns, began_ns;
-    uint64_t wrong;      /* on this rank */
-    double *times;       /* -I: seconds per iteration on this rank */
+    uint64_t wrong; /* on this rank */
+    double *times;  /* -I: seconds per iteration on this rank */
 };
 
 void measure_counts_get(const struct measure *m, const struct measure_case *c, struct algo_counts *counts)
@@ -47,8 +47,8 @@ int measure_open(struct measure *m, char *error, size_t error_bytes)
     size_t have = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     if (m->pool == MAP_FAILED || one * (size_t)m->o->agg > have / 2) {
         m->pool = m->pool == MAP_FAILED ? NULL : m->pool;
-        snprintf(error, error_bytes, "%zu bytes of buffers per rank are more than this machine has; lower --maxbytes or -m",
-                 m->pool_bytes);
+        snprintf(error, error_bytes,
+                 "%zu bytes of buffers per rank are more than this machine has; lower --maxbytes or -m", m->pool_bytes);
         return -1;
     }
     m->room = (int)util_size_max(MEASURE_BATCH_MAX, (size_t)m->o->agg);
@@ -95,11 +95,21 @@ static void measure_op_prepare(struct measure *m, const struct measure_state *s,
         send = recv + (size_t)m->rank * s->counts.send_in_place * s->type_size;
         recv += (size_t)m->rank * s->counts.recv_in_place * s->type_size;
     }
-    m->ops[i] = (struct engine_op){.type = s->c->type, .redop = s->c->redop, .root = s->c->root,
-                                   .count = s->counts.param, .send = send, .recv = recv};
-    m->cases[i] = (struct verify_case){.op = m->o->op, .type = s->c->type, .redop = s->c->redop, .rank = m->rank,
-                                       .nranks = m->nranks, .root = s->c->root, .in_place = s->c->in_place,
-                                       .serial = m->serial++, .counts = s->counts};
+    m->ops[i] = (struct engine_op){.type = s->c->type,
+                                   .redop = s->c->redop,
+                                   .root = s->c->root,
+                                   .count = s->counts.param,
+                                   .send = send,
+                                   .recv = recv};
+    m->cases[i] = (struct verify_case){.op = m->o->op,
+                                       .type = s->c->type,
+                                       .redop = s->c->redop,
+                                       .rank = m->rank,
+                                       .nranks = m->nranks,
+                                       .root = s->c->root,
+                                       .in_place = s->c->in_place,
+                                       .serial = m->serial++,
+                                       .counts = s->counts};
     if (fill) {
         verify_data_fill(m->verify, &m->cases[i], send, recv);
     }

@@ -18,16 +18,16 @@ struct measure {
     struct engine *engine;
     struct verify *verify;
     int rank, nranks;
-    char *pool;          /* buffers of a batch */
+    char *pool; /* buffers of a batch */
     size_t pool_bytes;
     struct engine_op *ops; /* of a batch */
     struct verify_case *cases;
-    int room;            /* operations that a batch may have */
-    uint64_t serial;     /* of the next operation: equal on all ranks */
-    uint64_t checked;    /* operations checked so far */
-    uint64_t wrong;      /* elements wrong so far, all ranks, timed or not */
-    double bus_bytes;    /* worth of all recorded operations */
-    bool recording;      /* the trace runs */
+    int room;                                      /* operations that a batch may have */
+    uint64_t serial;                               /* of the next operation: equal on all ranks */
+    uint64_t checked;                              /* operations checked so far */
+    uint64_t wrong;                                /* elements wrong so far, all ranks, timed or not */
+    double bus_bytes;                              /* worth of all recorded operations */
+    bool recording;                                /* the trace runs */
     void (*started)(void *arg, uint64_t start_ns); /* when the watched size starts; NULL: nobody asks */
     void *started_arg;
 };
@@ -37,9 +37,9 @@ struct measure_case {
     enum type_id type;
     enum type_redop redop;
     int root;
-    size_t bytes;  /* the size asked for */
+    size_t bytes; /* the size asked for */
     bool in_place;
-    bool watched;  /* the trace records it */
+    bool watched; /* the trace records it */
 };
 
 /* 0, or -1 with the reason in @error: no memory for the largest size. Other fields are set by the caller before. */

@@ -121,7 +121,8 @@ static const struct row rows[] = {
     {"ngpus", 'g', "N", "ranks per process: only 1", ROW_FIXED, 0, 1, 1, NULL},
     {"minbytes", 'b', "SIZE", "smallest size (default 32M)", ROW_SIZE, AT(min_bytes), 0, 0, NULL},
     {"maxbytes", 'e', "SIZE", "largest size (default 32M)", ROW_SIZE, AT(max_bytes), 0, 0, NULL},
-    {"stepbytes", 'i', "SIZE", "from one size to the next, in bytes (default 1M)", ROW_SIZE, AT(step_bytes), 1, 0, NULL},
+    {"stepbytes", 'i', "SIZE", "from one size to the next, in bytes (default 1M)", ROW_SIZE, AT(step_bytes), 1, 0,
+     NULL},
     {"stepfactor", 'f', "N", "from one size to the next, as a factor (default: by bytes)", ROW_INT, AT(step_factor), 1,
      1024, NULL},
     {"iters", 'n', "N", "timed iterations (default 20)", ROW_INT, AT(iters), 1, 1000000000, NULL},
@@ -133,13 +134,13 @@ static const struct row rows[] = {
     {"check", 'c', "0|1", "check every element of every timed operation (default 1)", ROW_INT, AT(check), 0, 1000000,
      NULL},
     {"op", 'o', "OP", "sum prod max min avg all (default sum)", ROW_CALL, 0, 0, 0, row_redop_set},
-    {"datatype", 'd', "TYPE",
-     "int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 all (default float)", ROW_CALL, 0, 0, 0,
-     row_type_set},
-    {"root", 'r', "RANK|HOST:PORT", "root (default 0; -1: each in turn); with a colon, where rank 0 listens under mpirun",
-     ROW_CALL, 0, 0, 0, row_root_set},
-    {"blocking", 'z', "0-3", "1 barrier after each operation, 2 none, 3 one per iteration, untimed (default 0)", ROW_INT,
-     AT(blocking), 0, 3, NULL},
+    {"datatype", 'd', "TYPE", "int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 all (default float)",
+     ROW_CALL, 0, 0, 0, row_type_set},
+    {"root", 'r', "RANK|HOST:PORT",
+     "root (default 0; -1: each in turn); with a colon, where rank 0 listens under mpirun", ROW_CALL, 0, 0, 0,
+     row_root_set},
+    {"blocking", 'z', "0-3", "1 barrier after each operation, 2 none, 3 one per iteration, untimed (default 0)",
+     ROW_INT, AT(blocking), 0, 3, NULL},
     {"stream_null", 'y', "0", "only 0", ROW_FIXED, 0, 0, 0, NULL},
     {"timeout", 'T', "TIME", "end with exit code 4 after so long without progress (default 60s)", ROW_TIME,
      AT(timeout_ns), 0, 0, NULL},
@@ -198,7 +199,7 @@ static const struct row rows[] = {
      AT(rendezvous), 0, 0, NULL},
 };
 
-#define ROWS (sizeof(rows) / sizeof(rows[0]))
+#define ROWS     (sizeof(rows) / sizeof(rows[0]))
 #define ROW_CODE 1000 /* getopt's value of row i is ROW_CODE + i */
 
 void opts_help_print(FILE *f)
@@ -262,11 +263,30 @@ static const struct row *opts_row_find(int code)
 static void opts_defaults(struct opts *o, int argc, char **argv)
 {
     *o = (struct opts){
-        .op = ALGO_COUNT, .min_bytes = 32 << 20, .max_bytes = 32 << 20, .step_bytes = 1 << 20, .step_factor = 1,
-        .iters = 20, .agg = 1, .warmup = 1, .cycles = 1, .check = 1, .type = TYPE_FLOAT, .redop = REDOP_SUM,
-        .average = 1, .timeout_ns = 60 * UTIL_NS_PER_S, .hosts = 2, .ranks_per_host = 1, .buffer_bytes = 4 << 20,
-        .pair_bytes = 128 << 10, .batch_bytes = 256 << 20, .out_of_place = true, .in_place = true,
-        .interval_ns = UTIL_NS_PER_S / 10, .argc = argc, .argv = argv,
+        .op = ALGO_COUNT,
+        .min_bytes = 32 << 20,
+        .max_bytes = 32 << 20,
+        .step_bytes = 1 << 20,
+        .step_factor = 1,
+        .iters = 20,
+        .agg = 1,
+        .warmup = 1,
+        .cycles = 1,
+        .check = 1,
+        .type = TYPE_FLOAT,
+        .redop = REDOP_SUM,
+        .average = 1,
+        .timeout_ns = 60 * UTIL_NS_PER_S,
+        .hosts = 2,
+        .ranks_per_host = 1,
+        .buffer_bytes = 4 << 20,
+        .pair_bytes = 128 << 10,
+        .batch_bytes = 256 << 20,
+        .out_of_place = true,
+        .in_place = true,
+        .interval_ns = UTIL_NS_PER_S / 10,
+        .argc = argc,
+        .argv = argv,
     };
     util_size_parse(getenv("NCCL_BUFFSIZE"), &o->buffer_bytes);
     util_size_parse(getenv("NCCL_P2P_NET_CHUNKSIZE"), &o->pair_bytes);

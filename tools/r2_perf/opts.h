@@ -15,9 +15,9 @@
 #define OPTS_FAULTS_MAX 32
 
 struct opts_fault {
-    uint64_t at_ns;    /* since the clock of the watched size started */
-    const char *what;  /* for softfab, or a shell command */
-    bool command;      /* a shell command */
+    uint64_t at_ns;   /* since the clock of the watched size started */
+    const char *what; /* for softfab, or a shell command */
+    bool command;     /* a shell command */
 };
 
 struct opts {

@@ -16,8 +16,8 @@
 struct plot {
     FILE *f;
     const struct timeline *t;
-    double seconds, top;      /* what the axes end at */
-    double unit;              /* GB/s per unit of the axis */
+    double seconds, top; /* what the axes end at */
+    double unit;         /* GB/s per unit of the axis */
     const char *unit_name;
 };
 
@@ -70,7 +70,8 @@ static void plot_frame_write(struct plot *p, const char *title)
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\">\n"
             "<style>text{font-family:Helvetica,Arial,sans-serif;font-size:12px;fill:#333}"
             ".title{font-size:16px;font-weight:bold}.mid{text-anchor:middle}.end{text-anchor:end}"
-            ".fault{fill:#b3261e}.small{font-size:11px;fill:#2e7d32;paint-order:stroke;stroke:#fff;stroke-width:3px}</style>\n"
+            ".fault{fill:#b3261e}.small{font-size:11px;fill:#2e7d32;paint-order:stroke;stroke:#fff;stroke-width:3px}</"
+            "style>\n"
             "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
             PLOT_WIDTH, PLOT_HEIGHT, PLOT_WIDTH, PLOT_HEIGHT);
     plot_label(p, PLOT_LEFT, 28, "title", title);
@@ -83,7 +84,8 @@ static void plot_axes_write(struct plot *p)
     double left = PLOT_LEFT, right = PLOT_WIDTH - PLOT_RIGHT, bottom = PLOT_HEIGHT - PLOT_BOTTOM;
     for (int i = 0; i * ystep <= p->top * 1.0001; i++) {
         double y = plot_y(p, i * ystep);
-        fprintf(p->f, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#e3e3e3\"/>\n", left, y, right, y);
+        fprintf(p->f, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#e3e3e3\"/>\n", left, y, right,
+                y);
         snprintf(text, sizeof(text), "%.4g", i * ystep);
         plot_label(p, left - 8, y + 4, "end", text);
     }
@@ -194,7 +196,8 @@ int plot_timeline_write(const char *path, const char *title, const struct timeli
     plot_curve_write(&p);
     plot_faults_write(&p);
     double first = t->nfaults ? (double)t->faults[0].event.fired_ns / 1e9 : p.seconds;
-    double last = t->nfaults ? (double)(t->faults[t->nfaults - 1].event.fired_ns + TIMELINE_SETTLE_NS) / 1e9 : p.seconds;
+    double last =
+        t->nfaults ? (double)(t->faults[t->nfaults - 1].event.fired_ns + TIMELINE_SETTLE_NS) / 1e9 : p.seconds;
     plot_mean_write(&p, t->before, 0, first, t->nfaults ? "before" : "mean");
     plot_mean_write(&p, t->after, last, p.seconds, "after");
     plot_legend_write(&p);

@@ -193,9 +193,9 @@ void plugin_close(struct plugin *p, int unload)
 
 const char *plugin_result_name(int result)
 {
-    static const char *const names[] = {"success",          "unhandled CUDA error", "system error",
-                                        "internal error",   "invalid argument",     "invalid usage",
-                                        "remote error",     "in progress",          "timeout"};
+    static const char *const names[] = {"success",        "unhandled CUDA error", "system error",
+                                        "internal error", "invalid argument",     "invalid usage",
+                                        "remote error",   "in progress",          "timeout"};
     return result >= 0 && result <= ABI_TIMEOUT ? names[result] : "unknown result";
 }
 

@@ -91,9 +91,16 @@ static int rank_devices_exchange(struct rank *r)
 static int rank_wire_open(struct rank *r)
 {
     const struct opts *o = r->o;
-    struct wire_setup setup = {.boot = r->boot, .plugin = &r->plugin, .op = o->op, .rank = r->place->rank,
-                               .nranks = r->place->nranks, .channels = r->channels, .host = r->place->host,
-                               .intra_net = o->intra_net, .flush = o->flush, .buffer_bytes = o->buffer_bytes,
+    struct wire_setup setup = {.boot = r->boot,
+                               .plugin = &r->plugin,
+                               .op = o->op,
+                               .rank = r->place->rank,
+                               .nranks = r->place->nranks,
+                               .channels = r->channels,
+                               .host = r->place->host,
+                               .intra_net = o->intra_net,
+                               .flush = o->flush,
+                               .buffer_bytes = o->buffer_bytes,
                                .pair_bytes = o->pair_bytes};
     r->wire_ready = true;
     if (wire_open(&r->wire, &setup) != 0) {
@@ -132,7 +139,8 @@ static void rank_progress_show(const struct rank *r, const struct measure_case *
         return;
     }
     if (show) {
-        fprintf(stderr, "\r%zu B %s %s ...", c->bytes, type_id_name(c->type), c->in_place ? "in place" : "out of place");
+        fprintf(stderr, "\r%zu B %s %s ...", c->bytes, type_id_name(c->type),
+                c->in_place ? "in place" : "out of place");
     } else {
         fprintf(stderr, "\r\033[K");
     }
@@ -289,8 +297,8 @@ static char *rank_size_text(size_t bytes)
 static void rank_plot_write(const struct rank *r, const struct timeline *t)
 {
     char *size = rank_size_text(r->watched_size);
-    char *title = util_str_format("%s, %s, %d ranks, %d channels, plugin %s", algo_info_get(r->o->op)->name,
-                                  size, r->place->nranks, r->channels, r->plugin.net->name);
+    char *title = util_str_format("%s, %s, %d ranks, %d channels, plugin %s", algo_info_get(r->o->op)->name, size,
+                                  r->place->nranks, r->channels, r->plugin.net->name);
     if (plot_timeline_write(r->o->plot, title, t) != 0) {
         fprintf(stderr, "r2_perf: --plot %s: %s\n", r->o->plot, strerror(errno));
     } else {
@@ -303,11 +311,18 @@ static void rank_plot_write(const struct rank *r, const struct timeline *t)
 /* Rank 0's last words. Returns the exit code. */
 static int rank_results_print(struct rank *r, const struct timeline *t, uint64_t mismatches, const char *first)
 {
-    struct report_extra x = {.plugin_name = r->plugin.net->name, .plugin_path = r->plugin.path,
-                             .devices = r->plugin.ndev, .channels = r->channels, .nranks = r->place->nranks,
-                             .forked = r->place->board_fd >= 0, .checked = r->measure.checked,
-                             .wrong = r->measure.wrong, .mismatches = mismatches, .mismatch = first,
-                             .watched_size = r->watched_size, .timeline = t};
+    struct report_extra x = {.plugin_name = r->plugin.net->name,
+                             .plugin_path = r->plugin.path,
+                             .devices = r->plugin.ndev,
+                             .channels = r->channels,
+                             .nranks = r->place->nranks,
+                             .forked = r->place->board_fd >= 0,
+                             .checked = r->measure.checked,
+                             .wrong = r->measure.wrong,
+                             .mismatches = mismatches,
+                             .mismatch = first,
+                             .watched_size = r->watched_size,
+                             .timeline = t};
     bool print = r->o->nfaults || r->o->duration_ns || r->o->stats || r->o->plot;
     x.events = fault_events_get(r->faults, &x.nevents);
     int code = report_footer_print(&r->report, NULL);

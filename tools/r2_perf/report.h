@@ -17,18 +17,18 @@
 struct report_device {
     int32_t rank, group, pid, device;
     char host[64];
-    char bus[16];   /* 0000:9c:00 */
+    char bus[16]; /* 0000:9c:00 */
     char info[256];
 };
 
 /* One measurement: half a row. */
 struct report_cell {
-    bool made;            /* false: prints N/A */
-    bool checked;         /* false: no count of wrong elements */
-    double seconds;       /* per operation */
-    double algbw, busbw;  /* GB/s */
+    bool made;           /* false: prints N/A */
+    bool checked;        /* false: no count of wrong elements */
+    double seconds;      /* per operation */
+    double algbw, busbw; /* GB/s */
     uint64_t wrong;
-    const double *times;  /* -I: seconds per iteration, slowest rank; and by rank */
+    const double *times; /* -I: seconds per iteration, slowest rank; and by rank */
     const double *rank_times;
     int ntimes, nranks;
 };
@@ -45,10 +45,10 @@ struct report_extra {
     const char *plugin_name, *plugin_path;
     int devices, channels, nranks;
     bool forked;
-    uint64_t checked, wrong;       /* operations checked, elements wrong, over the whole run */
-    uint64_t mismatches;           /* messages of a wrong size */
+    uint64_t checked, wrong; /* operations checked, elements wrong, over the whole run */
+    uint64_t mismatches;     /* messages of a wrong size */
     const char *mismatch;
-    size_t watched_size;           /* the size that the timeline is about */
+    size_t watched_size; /* the size that the timeline is about */
     const struct timeline *timeline;
     const struct fault_event *events;
     int nevents;

@@ -9,7 +9,8 @@
 /* Intervals in which less than this was timed say nothing about the rate. */
 #define TIMELINE_ACTIVE_MIN 0.05
 
-/* Every rank's @bytes of @data, each padded to the longest, as one new array; caller frees. NULL once the run failed. */
+/* Every rank's @bytes of @data, each padded to the longest, as one new array; caller frees. NULL once the run failed.
+ */
 static char *timeline_all_get(struct boot *boot, int rank, int nranks, const void *data, uint64_t bytes,
                               uint64_t *sizes, uint64_t *longest)
 {

@@ -22,12 +22,12 @@ struct timeline {
     double *busbw;  /* GB/s per interval; NaN where too little of it was timed */
     double *active; /* share of the interval in which a timed stretch ran, 0 to 1 */
     struct timeline_fault faults[OPTS_FAULTS_MAX];
-    int nfaults;                /* that fired */
-    struct trace_gap stall;     /* longest pause of a connection with work */
+    int nfaults;                   /* that fired */
+    struct trace_gap stall;        /* longest pause of a connection with work */
     struct trace_gap stall_before; /* the same before the first fault */
-    struct trace_gap stopped;   /* longest time in which nothing moved on any rank */
-    double before, during, after; /* GB/s; NaN: no such time */
-    uint64_t failovers;         /* log lines, all ranks */
+    struct trace_gap stopped;      /* longest time in which nothing moved on any rank */
+    double before, during, after;  /* GB/s; NaN: no such time */
+    uint64_t failovers;            /* log lines, all ranks */
     int failover_ranks;
 };
 

@@ -119,9 +119,12 @@ void trace_conn_note(struct trace *s, uint64_t since, uint64_t now, int peer, in
         return; /* the last sends of a stretch drain after it: nobody waits for them */
     }
     since = since < s->t0 ? s->t0 : since;
-    struct trace_gap gap = {
-        .end_ns = now - s->t0, .len_ns = now - since, .rank = s->rank, .peer = peer, .channel = channel,
-        .receiving = receiving};
+    struct trace_gap gap = {.end_ns = now - s->t0,
+                            .len_ns = now - since,
+                            .rank = s->rank,
+                            .peer = peer,
+                            .channel = channel,
+                            .receiving = receiving};
     trace_gap_add(&s->conn_gaps, &gap);
     trace_rank_note(s, now);
 }

@@ -6,9 +6,9 @@ static const struct {
     const char *name;
     size_t size;
 } type_table[TYPE_COUNT] = {
-    [TYPE_INT8] = {"int8", 1},     [TYPE_UINT8] = {"uint8", 1}, [TYPE_INT32] = {"int32", 4},
-    [TYPE_UINT32] = {"uint32", 4}, [TYPE_INT64] = {"int64", 8}, [TYPE_UINT64] = {"uint64", 8},
-    [TYPE_HALF] = {"half", 2},     [TYPE_FLOAT] = {"float", 4}, [TYPE_DOUBLE] = {"double", 8},
+    [TYPE_INT8] = {"int8", 1},         [TYPE_UINT8] = {"uint8", 1}, [TYPE_INT32] = {"int32", 4},
+    [TYPE_UINT32] = {"uint32", 4},     [TYPE_INT64] = {"int64", 8}, [TYPE_UINT64] = {"uint64", 8},
+    [TYPE_HALF] = {"half", 2},         [TYPE_FLOAT] = {"float", 4}, [TYPE_DOUBLE] = {"double", 8},
     [TYPE_BFLOAT16] = {"bfloat16", 2},
 };
 

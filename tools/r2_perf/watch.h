@@ -1,6 +1,6 @@
 /*
- * No run hangs for ever: a thread that ends it when nothing has moved for a while, and that ends the process when, after
- * a failure somewhere, the main thread does not come back (it may be stuck inside the plugin).
+ * No run hangs for ever: a thread that ends it when nothing has moved for a while, and that ends the process when,
+ * after a failure somewhere, the main thread does not come back (it may be stuck inside the plugin).
  */
 #ifndef R2_PERF_WATCH_H
 #define R2_PERF_WATCH_H

@@ -15,7 +15,7 @@
 
 /* What the receiving rank of a connection tells the sending one. */
 struct wire_offer {
-    int32_t pid, fd;  /* shared memory: the file that holds the ring; fd -1: through the plugin */
+    int32_t pid, fd; /* shared memory: the file that holds the ring; fd -1: through the plugin */
     uint64_t offset;
     char handle[ABI_HANDLE_BYTES];
 };
@@ -174,8 +174,8 @@ static void wire_conns_plan(struct wire *w)
     const struct algo_info *info = algo_info_get(w->setup.op);
     int n = w->setup.nranks, rank = w->setup.rank;
     w->nslots = CONN_STEPS / info->slice_steps;
-    w->slot_bytes = info->pairwise ? w->setup.pair_bytes
-                                   : w->setup.buffer_bytes / CONN_STEPS * (size_t)info->slice_steps;
+    w->slot_bytes =
+        info->pairwise ? w->setup.pair_bytes : w->setup.buffer_bytes / CONN_STEPS * (size_t)info->slice_steps;
     w->conns = util_mem_alloc((size_t)(2 * n * w->setup.channels), sizeof(*w->conns));
     for (int c = 0; c < w->setup.channels; c++) {
         for (int peer = 0; peer < n; peer++) {

@@ -1,5 +1,6 @@
 /*
- * All connections of a rank: made once before the first operation, as NCCL's service thread makes them, closed at the end.
+ * All connections of a rank: made once before the first operation, as NCCL's service thread makes them, closed at the
+ * end.
  */
 #ifndef R2_PERF_WIRE_H
 #define R2_PERF_WIRE_H
@@ -23,8 +24,8 @@ struct wire_setup {
 
 struct wire {
     struct wire_setup setup;
-    struct conn *conns; /* all of them */
-    int nconns, nnet;   /* and how many go through the plugin */
+    struct conn *conns;                                               /* all of them */
+    int nconns, nnet;                                                 /* and how many go through the plugin */
     struct conn *send[16][BOOT_RANKS_MAX], *recv[16][BOOT_RANKS_MAX]; /* by channel and peer; NULL: none */
     int nslots;
     size_t slot_bytes;

@@ -1,6 +1,6 @@
 /*
- * A net plugin over TCP on the loopback, with a second, independent reading of the v8 table. It exists to test drivers of
- * plugins: it is right by default, and wrong in one chosen way when told so by the environment.
+ * A net plugin over TCP on the loopback, with a second, independent reading of the v8 table. It exists to test drivers
+ * of plugins: it is right by default, and wrong in one chosen way when told so by the environment.
  *
  *   TCPTEST_NDEV=N        devices (default 2)
  *   TCPTEST_NULL=P        isend, irecv and the connection calls answer "not now" in P percent of calls
@@ -42,7 +42,7 @@ struct props {
 enum { OK = 0, SYSTEM_ERROR = 2, INTERNAL_ERROR = 3, REMOTE_ERROR = 6 };
 enum kind { FREE, SEND, RECV, FLUSH };
 
-#define REQUESTS 32
+#define REQUESTS     32
 #define HANDLE_MAGIC 0x7463707465737431ull
 
 struct handle {
@@ -138,8 +138,13 @@ static int tcp_devices(int *ndev)
 
 static int tcp_properties(int dev, struct props *p)
 {
-    *p = (struct props){.name = names[dev % 8], .guid = (uint64_t)dev + 1, .ptr_support = 1, .speed = 10000, .port = 1,
-                        .max_comms = 65536, .max_recvs = 1};
+    *p = (struct props){.name = names[dev % 8],
+                        .guid = (uint64_t)dev + 1,
+                        .ptr_support = 1,
+                        .speed = 10000,
+                        .port = 1,
+                        .max_comms = 65536,
+                        .max_recvs = 1};
     return OK;
 }
 
@@ -417,5 +422,5 @@ _Static_assert(sizeof(struct table) == 152 && sizeof(struct props) == 64, "layou
 
 extern const struct table ncclNetPlugin_v8;
 __attribute__((visibility("default"))) const struct table ncclNetPlugin_v8 = {
-    "TCPTEST", tcp_init,  tcp_devices, tcp_properties, tcp_listen, tcp_connect, tcp_accept, tcp_reg,   NULL, tcp_dereg,
-    tcp_isend, tcp_irecv, tcp_iflush,  tcp_test,       tcp_close,  tcp_close,   tcp_close,  NULL,      NULL};
+    "TCPTEST", tcp_init,  tcp_devices, tcp_properties, tcp_listen, tcp_connect, tcp_accept, tcp_reg, NULL, tcp_dereg,
+    tcp_isend, tcp_irecv, tcp_iflush,  tcp_test,       tcp_close,  tcp_close,   tcp_close,  NULL,    NULL};

@@ -1,0 +1,73 @@
+#!/bin/sh
+# Faults during a run: fired in time, or the run says so; the rate over time, the plot, the software fabric brought up and
+# down by the driver. Needs the fabric's command; the plugin here is the TCP one, which no fabric fault can hurt.
+. "$(dirname "$0")/r2_perf_lib.sh"
+
+SHORT="-b 1M -e 1M -t 1s --placement out --interval 50ms"
+
+run all_reduce $SHORT --fault-cmd "300ms:touch '$TMP/here'" --fault-cmd '0.6s:true' --json "$TMP/f.json" --plot "$TMP/f.svg"
+expect "two commands" 0
+check "the command was done" test -e "$TMP/here"
+says "fault 1" '^# r2 fault 1 at 0\.3[0-9]* s (command took .* ms): touch'
+says "fault 2" '^# r2 fault 2 at 0\.6[0-9]* s'
+says "stalls" '^# r2 stall after fault 2'
+says "rates" '^# r2 busbw before [0-9.]* during [0-9.]* after [0-9.]* GB/s'
+check "nothing of ours looks like a row, names bandwidth or FAILED" awk '
+    ours { if (/^ *[0-9]/ || /bandwidth/ || /FAILED/ || !/^(# r2 .*|#|)$/) exit 1; n++ }
+    /^# Collective test concluded/ { ours = 1 } END { exit n < 20 }' "$TMP/out"
+check "the table is read as ever" sh -c "sh tests/parse_nccl_tests.sh <'$TMP/out' >'$TMP/parsed'"
+check "the rate over time is there" awk '/^# r2 at / { n++; if ($6 > 0) moving++ } END { exit n < 18 || moving < 15 }' \
+    "$TMP/out"
+check "the picture is one" grep -q '</svg>' "$TMP/f.svg"
+check "the picture marks both faults" awk '/class="fault/ { n++ } END { exit n != 2 }' "$TMP/f.svg"
+if command -v xmllint >/dev/null; then
+    check "the picture is well-formed" xmllint --noout "$TMP/f.svg"
+fi
+if command -v jq >/dev/null; then
+    # the mean of the timeline is what the table says: the same bytes in the same time
+    check "timeline and table agree" jq -e '.results[0].out_of_place.bus_bw as $table |
+        ([.r2.timeline.points[] | select(.busbw) | .busbw * .timed_share] | add) as $sum |
+        ([.r2.timeline.points[] | select(.busbw) | .timed_share] | add) as $time |
+        ($sum / $time / $table) | . > 0.8 and . < 1.25' "$TMP/f.json" >"$TMP/parsed"
+    check "faults in JSON" jq -e '.r2.faults | length == 2 and .[0].fired == "true" and .[0].status == 0 and
+        .[0].fired_s >= 0.3 and .[0].fired_s < 0.6 and .[1].stall.ms >= 0' "$TMP/f.json" >"$TMP/parsed"
+fi
+
+run all_reduce $SHORT --fault-cmd '1h:true'
+expect "a fault whose time never came" 1
+says "a fault whose time never came" '^# r2 fault 1 at 3600.000 s not fired: true'
+run all_reduce $SHORT --fault-cmd '1h:true' --fault-optional
+expect "the same, allowed" 0
+run all_reduce $SHORT --fault-cmd '100ms:exit 3'
+expect "a fault that could not be done" 1
+says "a fault that could not be done" '^# r2 fault 1 at .* ended with status 3: exit 3'
+run all_reduce $SHORT --fault-cmd '200ms:kill -9 $PPID'
+expect "a rank is killed" 3
+says "a rank is killed" '^# error: rank . (process .*) was killed by signal 9'
+run all_reduce $SHORT --json "$TMP/orphan.json" --fault-cmd '200ms:kill -9 $(ps -o ppid= -p $PPID)'
+expect "the launcher is killed" 137
+check "its ranks go with it" sh -c "! pgrep -f '^$PERF .*orphan.json' >/dev/null"
+
+if [ ! -x "$B/softfab" ] || [ ! -e "$B/softfab-lib/libibverbs.so.1" ]; then
+    echo "skipped: the software fabric is not built"
+    finish
+fi
+run all_reduce $SHORT --nics 2 --fault '300ms:h0:n1 down' --fault '600ms:h0:n1 up'
+expect "a fabric for one run" 0
+says "a fabric for one run" '^# r2 fault 1 at 0\.3.* s (command took .*): h0:n1 down$'
+name=$(sed -n 's/.*fabric \(r2perf[0-9]*\) is up.*/\1/p' "$TMP/err")
+check "it is gone" sh -c "! '$B/softfab' status --name '${name:-none}' >/dev/null 2>&1"
+run all_reduce $SHORT --nics 2 --fault '300ms:h7:n1 down'
+expect "a fault that the fabric refuses" 1
+own=r2perftest$$
+"$B/softfab" up --name $own --hosts 2 --nics 1 >/dev/null 2>&1
+run all_reduce $SHORT --fabric $own --ranks-per-host 2
+expect "a fabric that was there" 0
+check "it still is" sh -c "'$B/softfab' status --name $own >/dev/null 2>&1"
+"$B/softfab" down --name $own >/dev/null 2>&1
+run all_reduce $SHORT --fabric $own
+expect "no such fabric" 1
+says "no such fabric" "there is no fabric $own"
+run all_reduce $SHORT --nics 2 --softfab "$TMP/nothing"
+expect "no such command" 1
+finish

@@ -388,18 +388,52 @@ static void say_goodbye(struct r2_inst *inst)
     r2_peers_step(inst, now);
 }
 
+#define STOP_MIN_NS 100000000ull /* a thread that no driver keeps is through long before, whatever T_exit is */
+
+/* Stops the service thread. -1: a driver has kept it for @limit_ns, and it goes on running. */
+static int stop_thread(struct r2_inst *inst, uint64_t limit_ns)
+{
+    struct timespec until;
+    uint64_t ns;
+
+    if (!inst->thread_started) {
+        return 0;
+    }
+    atomic_store_explicit(&inst->stop, 1, memory_order_release);
+    r2_inst_wake(inst);
+    clock_gettime(CLOCK_REALTIME, &until);
+    ns = (uint64_t)until.tv_nsec + (limit_ns > STOP_MIN_NS ? limit_ns : STOP_MIN_NS);
+    until.tv_sec += (time_t)(ns / 1000000000);
+    until.tv_nsec = (long)(ns % 1000000000);
+    if (pthread_timedjoin_np(inst->thread, NULL, &until) != 0) {
+        return -1;
+    }
+    inst->thread_started = 0;
+    return 0;
+}
+
+int r2_inst_last_words(struct r2_inst *inst)
+{
+    uint64_t limit = (uint64_t)inst->cfg.t_exit_ms * 1000000, end = r2_now(inst) + limit, now;
+
+    if (stop_thread(inst, limit) != 0) {
+        return -1;
+    }
+    say_goodbye(inst);
+    now = r2_now(inst);
+    inst->oob->ops->drain(inst->oob, end > now ? end - now : 0);
+    r2_log_flush();
+    return 0;
+}
+
 void r2_inst_destroy(struct r2_inst *inst)
 {
     struct r2_comm *c, *next;
     uint64_t limit = (uint64_t)inst->cfg.t_exit_ms * 1000000;
 
-    if (inst->thread_started) {
-        atomic_store_explicit(&inst->stop, 1, memory_order_release);
-        r2_inst_wake(inst);
-        pthread_join(inst->thread, NULL);
+    if (r2_inst_last_words(inst) != 0) {
+        return; /* the service thread uses all of it */
     }
-    say_goodbye(inst);
-    inst->oob->ops->drain(inst->oob, limit);
     ib_workers_destroy(inst->workers, limit);
     for (c = inst->all; c; c = next) {
         next = c->all_next;

@@ -34,7 +34,7 @@ struct r2_inst_params {
     const struct r2_env *env;     /* copied */
     const struct ib_verbs *verbs; /* copied */
     const struct r2_config *cfg;  /* copied */
-    /* makes the OOB endpoint; the product passes the TCP backend */
+    /* makes the OOB endpoint; the product passes the TCP backend. ev->arg is the instance, its devices are open */
     struct r2_oob *(*oob_create)(void *arg, const struct r2_oob_events *ev, char *why, size_t why_len);
     void *oob_arg;
     const char *host; /* name in logs */
@@ -43,7 +43,13 @@ struct r2_inst_params {
 /* Opens devices, starts the threads (env->threads). NULL with the reason in @why. May block in drivers. Init only. */
 struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t why_len);
 
-/* Flushes last words (P28), stops threads, frees what is not stuck in a driver. Blocks up to T_exit. Not with NCCL inside. */
+/*
+ * For the end of the process: stops the service thread and flushes last words (P28). Frees nothing, since NCCL's threads may still be
+ * inside; what they call from now on makes no progress. -1 when a driver keeps the service thread. Blocks up to T_exit.
+ */
+int r2_inst_last_words(struct r2_inst *inst);
+
+/* Last words, then frees what is not stuck in a driver. Blocks up to twice T_exit. Not with NCCL inside. */
 void r2_inst_destroy(struct r2_inst *inst);
 
 /* Simulation (env->threads == 0): one turn of the service thread; returns its next deadline in ns, UINT64_MAX for none. */

@@ -1,0 +1,171 @@
+#include "r2_init.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ib_transport/ib_hca.h"
+#include "r2_inst.h"
+
+#define TEXT_OF(x)  #x
+#define TEXT_OF2(x) TEXT_OF(x)
+
+/* Found by strings(1) in the library, and the first line of the log. */
+static const char ident[] = "nccl-net-r2 " R2_VERSION " " R2_GIT " wire=" TEXT_OF2(FO_PROTO_VERSION) " abi=v8";
+
+static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/*
+ * Both are written under init_lock. owner is the process that made the instance: after fork() the child has a copy of the pointer and
+ * none of the threads behind it. Release at init, acquire by whoever asks: inst first, then owner.
+ */
+static _Atomic(struct r2_inst *) instance;
+static _Atomic pid_t owner;
+
+struct r2_inst *r2_init_instance(void)
+{
+    if (atomic_load_explicit(&owner, memory_order_acquire) != getpid())
+        return NULL;
+    return atomic_load_explicit(&instance, memory_order_acquire);
+}
+
+/* An error of the options that the rows cannot see: they only know that it is text. */
+static void hca_check(struct r2_config *cfg, const char *name, const char *value)
+{
+    struct ib_hca_filter f;
+    char why[256];
+
+    if (ib_hca_parse(&f, value, why, sizeof(why)) == 0)
+        return;
+    R2_WARN("%s=%s: %s", name, value, why);
+    if (cfg->error[0] == '\0')
+        snprintf(cfg->error, sizeof(cfg->error), "%s=%.128s: %s", name, value, why);
+}
+
+static void config_read(struct r2_config *cfg)
+{
+    struct r2_config_sources src = {.environ_names = environ};
+
+    r2_config_load(cfg, &src);
+    r2_log_level_set((enum r2_log_level)cfg->log_level);
+    hca_check(cfg, "NCCL_IB_HCA", cfg->ib_hca);
+    hca_check(cfg, "NCCL_R2_BACKUP_NICS", cfg->backup_nics);
+    r2_config_log(cfg);
+}
+
+/* @ev->arg is the instance, whose devices are open by now: their interfaces are for data. */
+static struct r2_oob *oob_create(void *arg, const struct r2_oob_events *ev, char *why, size_t why_len)
+{
+    const struct r2_inst *inst = ev->arg;
+    const struct r2_config *cfg = &inst->cfg;
+    const char **avoid = ib_nics_netdevs(&inst->nics);
+    struct r2_oob_tcp_config tcp = {
+        .ifname = cfg->oob_ifname[0] ? cfg->oob_ifname : cfg->socket_ifname,
+        .family = cfg->socket_family,
+        .avoid = (const char *const *)avoid,
+    };
+    struct r2_oob *oob = r2_oob_tcp_create(&tcp, ev, why, why_len);
+
+    free(avoid);
+    return oob;
+}
+
+/*
+ * The end of the process, by exit() or by a return from main. Registered at init, so it runs before the destructors of libraries, in
+ * particular libibverbs' and its providers'. Other threads may still be inside the plugin: nothing is freed.
+ */
+static void last_words(void)
+{
+    struct r2_inst *inst = r2_init_instance();
+
+    if (inst != NULL)
+        r2_inst_last_words(inst);
+}
+
+static void last_words_register(void)
+{
+    static int done; /* under init_lock; children of fork() inherit the registration with this */
+
+    if (!done && atexit(last_words) == 0)
+        done = 1;
+}
+
+/*
+ * NULL with the reason. @level is how loud that is: a host without devices is a normal one, an installation that does not work has
+ * to be read about.
+ */
+static struct r2_inst *instance_create(enum r2_log_level *level, char *why, size_t why_len)
+{
+    struct r2_config *cfg = malloc(sizeof(*cfg));
+    struct r2_inst_params p = {.cfg = cfg, .oob_create = oob_create};
+    struct r2_inst *inst = NULL;
+    struct ib_verbs verbs;
+    struct r2_env env;
+    char host[256] = "?", reason[512] = "";
+    int rc;
+
+    if (cfg == NULL) {
+        snprintf(why, why_len, "out of memory");
+        return NULL;
+    }
+    config_read(cfg);
+    if (cfg->ib_disable) {
+        *level = R2_LOG_INFO;
+        snprintf(why, why_len, "NCCL_IB_DISABLE is set");
+    } else if (ib_verbs_load(&verbs, reason, sizeof(reason)) != 0) {
+        snprintf(why, why_len, "no verbs: %s", reason);
+    } else {
+        rc = ib_verbs_err(verbs.fork_init());
+        if (rc != 0)
+            R2_INFO("ibv_fork_init: %s: children of fork() may disturb registered memory", strerror(rc));
+        r2_env_default(&env);
+        gethostname(host, sizeof(host) - 1);
+        host[strcspn(host, ".")] = '\0';
+        p.env = &env;
+        p.verbs = &verbs;
+        p.host = host;
+        inst = r2_inst_create(&p, why, why_len);
+    }
+    free(cfg);
+    return inst;
+}
+
+/* Under init_lock. */
+static enum r2_status instance_begin(void)
+{
+    enum r2_log_level level = R2_LOG_WARN;
+    char why[600] = "";
+    struct r2_inst *inst;
+
+    R2_INFO("%s", ident);
+    inst = instance_create(&level, why, sizeof(why));
+    if (inst != NULL && r2_net_devices(inst) == 0) {
+        r2_inst_destroy(inst);
+        inst = NULL;
+        level = R2_LOG_INFO;
+        snprintf(why, sizeof(why), "no RDMA device that this process may use");
+    }
+    if (inst == NULL) {
+        r2_log_write(level, __FILE__, __LINE__, "not used: %s. NCCL goes on with its next network; with NCCL_NET=R2 it stops instead", why);
+        return R2_ERR_SYSTEM;
+    }
+    atomic_store_explicit(&instance, inst, memory_order_release);
+    atomic_store_explicit(&owner, getpid(), memory_order_release);
+    last_words_register();
+    return R2_OK;
+}
+
+enum r2_status r2_init(r2_log_sink_fn sink)
+{
+    enum r2_status s = R2_OK;
+
+    pthread_mutex_lock(&init_lock);
+    r2_log_sink_set(sink);
+    if (r2_init_instance() == NULL)
+        s = instance_begin();
+    pthread_mutex_unlock(&init_lock);
+    return s;
+}

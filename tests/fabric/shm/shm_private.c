@@ -102,7 +102,13 @@ NOTHING(verbs_register_driver_34)
 NOTHING(verbs_set_ops)
 NOTHING(verbs_uninit_context)
 NOTHING(__verbs_log)
-NOTHING(ibv_register_driver)
+
+/* Its version is not the default one: nothing new binds to it. */
+SHM_EXPORT void old_ibv_register_driver(void);
+__asm__(".symver old_ibv_register_driver,ibv_register_driver@IBVERBS_1.1");
+void old_ibv_register_driver(void)
+{
+}
 
 SHM_EXPORT unsigned int __ioctl_final_num_attrs(void);
 unsigned int __ioctl_final_num_attrs(void)

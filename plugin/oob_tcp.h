@@ -4,9 +4,10 @@
  * endpoint (tcp_oob) --- peers, by uuid --- per peer: at most one channel in use (cur) and one dial (dial)
  *                    \-- channels: all of them, also strangers and those that only run dry
  *
- * Everything belongs to one thread. Upcalls happen only inside progress(), and may call back into the endpoint, so inside
- * progress nothing is freed: channels become DEAD, peers lose their last reference, and reap() at the end frees both.
- * Outside of progress (send, peer_get, peer_put) no upcall is made: what needs one is noted and touch() makes progress() look.
+ * Everything belongs to one thread. Upcalls happen only inside progress(), and may call back into the endpoint, so
+ * inside progress nothing is freed: channels become DEAD, peers lose their last reference, and reap() at the end frees
+ * both. Outside of progress (send, peer_get, peer_put) no upcall is made: what needs one is noted and touch() makes
+ * progress() look.
  */
 #ifndef OOB_TCP_H
 #define OOB_TCP_H
@@ -49,10 +50,11 @@ struct tcp_chan {
     enum chan_state state;
     uint8_t by_us;      /* dialled by this end */
     uint8_t own_secret; /* dialled with our secret: we had no name of the peer yet */
-    uint8_t mute;   /* messages that still arrive are for nobody */
-    uint8_t fin;    /* half closed */
-    uint8_t armed;  /* EPOLLOUT is asked for */
-    int err;        /* errno of a send() outside of progress, 0 */
+    uint8_t mute;       /* messages that still arrive are for nobody */
+    uint8_t fin;        /* half closed */
+    uint8_t eof;        /* the peer has half closed and we still have something to say */
+    uint8_t armed;      /* EPOLLOUT is asked for */
+    int err;            /* errno of a send() outside of progress, 0 */
     uint64_t born;
     uint64_t deadline; /* of everything but UP */
     uint64_t last_rx, last_ping;
@@ -134,7 +136,8 @@ void oob_chan_event(struct tcp_chan *c, uint32_t events);
 /* Frees dead channels. End of progress only. */
 void oob_chan_reap(struct tcp_oob *o);
 
-/* oob_tcp_auth.c: consume the peer's hello or AUTH at the front of c->rx. 1: done, look again; 0: more bytes; -1: c was closed or refused. */
+/* oob_tcp_auth.c: consume the peer's hello or AUTH at the front of c->rx. 1: done, look again; 0: more bytes; -1: c was
+ * closed or refused. */
 int oob_auth_hello(struct tcp_chan *c);
 int oob_auth_frame(struct tcp_chan *c, const struct oob_frame *f);
 /* Our hello, when connect() is through. */

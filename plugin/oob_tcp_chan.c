@@ -156,9 +156,9 @@ int oob_chan_put_frame(struct tcp_chan *c, uint8_t type, const void *payload, si
 
 static void write_arm(struct tcp_chan *c, int want)
 {
-    struct epoll_event e = {.events = EPOLLIN | (want ? EPOLLOUT : 0), .data.ptr = c};
+    struct epoll_event e = {.events = (c->eof ? 0 : EPOLLIN) | (want ? EPOLLOUT : 0), .data.ptr = c};
 
-    if (c->armed == want)
+    if (c->armed == want && !c->eof)
         return;
     if (epoll_ctl(c->oob->epfd, EPOLL_CTL_MOD, c->fd, &e) != 0)
         c->err = errno;
@@ -184,6 +184,10 @@ void oob_chan_flush(struct tcp_chan *c)
         c->fin = 1;
         if (shutdown(c->fd, SHUT_WR) != 0)
             c->err = errno;
+    }
+    if (c->fin && c->eof) {
+        oob_chan_close(c);
+        return;
     }
     write_arm(c, c->tx.tail > c->tx.head);
     if (c->err != 0)
@@ -223,8 +227,9 @@ static int frame_next(struct tcp_chan *c)
     int unknown = c->state == CHAN_AUTH, rc;
     struct oob_frame f;
 
-    switch (oob_frame_parse(c->rx.data + c->rx.head, c->rx.tail - c->rx.head, unknown ? OOB_AUTH_MAX : R2_OOB_MAX_MESSAGE,
-                            c->rx_seq, c->by_us ? c->keys.listener : c->keys.dialler, &f)) {
+    switch (oob_frame_parse(c->rx.data + c->rx.head, c->rx.tail - c->rx.head,
+                            unknown ? OOB_AUTH_MAX : R2_OOB_MAX_MESSAGE, c->rx_seq,
+                            c->by_us ? c->keys.listener : c->keys.dialler, &f)) {
     case OOB_PARSE_OK:
         break;
     case OOB_PARSE_MORE:
@@ -264,6 +269,12 @@ static void parse_all(struct tcp_chan *c)
 /* The peer closed. In the middle of a frame that is an error, between frames its way to say goodbye. */
 static void eof_take(struct tcp_chan *c)
 {
+    if (c->state == CHAN_DRAIN && c->tx.tail > c->tx.head && c->rx.tail == c->rx.head) {
+        /* the peer has said its last word and still listens: ours go out first; EOF would be readable for ever */
+        c->eof = 1;
+        oob_chan_flush(c);
+        return;
+    }
     if (c->rx.tail > c->rx.head) {
         if (c->peer != NULL && c->state != CHAN_HELLO && c->state != CHAN_AUTH)
             c->oob->count.bad_frames++;

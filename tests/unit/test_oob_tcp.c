@@ -1,6 +1,6 @@
 /*
- * The TCP channel between endpoints of one process. Sockets are real, time is not: when nothing moves any more, the clock jumps to
- * the next deadline, so that minutes of silence take milliseconds.
+ * The TCP channel between endpoints of one process. Sockets are real, time is not: when nothing moves any more, the
+ * clock jumps to the next deadline, so that minutes of silence take milliseconds.
  */
 #include <arpa/inet.h>
 #include <check.h>
@@ -28,7 +28,7 @@
 struct ep {
     struct r2_oob *oob;
     struct r2_oob_name name;
-    int up, down, refused, got;
+    int up, down, refused, got, said;
     struct r2_oob_peer *peer; /* of the last upcall */
     uint8_t *keep;            /* all messages, one behind the other */
     size_t kept;
@@ -90,7 +90,8 @@ static struct ep *ep_new(void)
 {
     struct ep *e = &eps[ep_count];
     struct r2_oob_events ev = {e, told_message, told_up, told_down};
-    struct r2_oob_tcp_config cfg = {.ifname = "lo", .family = "AF_INET", .hello_timeout_ns = 2 * SEC, .keepalive_ns = SEC};
+    struct r2_oob_tcp_config cfg = {
+        .ifname = "lo", .family = "AF_INET", .hello_timeout_ns = 2 * SEC, .keepalive_ns = SEC};
     char why[256];
 
     e->number = ep_count++;
@@ -902,10 +903,16 @@ END_TEST
 
 /* ---- both dial ---- */
 
-static void send_ten(struct ep *e, struct r2_oob_peer *p)
+#define BURST 150
+static size_t burst_len; /* 60000: more than the sockets take, so that a channel given up still has a queue */
+
+static void send_burst(struct ep *e, struct r2_oob_peer *p)
 {
-    for (int i = 0; i < 10; i++)
-        ck_assert_int_eq(say(e, p, "0123456789"), 0);
+    static const uint8_t msg[60000];
+
+    for (int i = 0; i < BURST && e->oob->ops->send(p, msg, burst_len) == 0; i++)
+        e->said++;
+    ck_assert_int_ge(e->said, 20);
 }
 
 /* Whatever the order of the turns: one channel stays, it is the smaller one's, and nothing of what was sent is lost. */
@@ -916,7 +923,8 @@ START_TEST(simultaneous_dial)
     struct r2_oob_peer *pa, *pb;
 
     ep_pair(&a, &b, 1);
-    a->on_up = b->on_up = send_ten;
+    burst_len = _i % 2 ? 60000 : 10;
+    a->on_up = b->on_up = send_burst;
     pa = dial(a, &b->name);
     pb = dial(b, &a->name);
     for (int i = 0; i < 12; i++) {
@@ -925,22 +933,25 @@ START_TEST(simultaneous_dial)
     }
     UNTIL(a->up, 1);
     UNTIL(b->up, 1);
-    send_ten(a, pa);
-    send_ten(b, pb);
-    UNTIL(a->got, 20);
-    UNTIL(b->got, 20);
+    UNTIL(a->got, b->said);
+    UNTIL(b->got, a->said);
+    send_burst(a, pa);
+    send_burst(b, pb);
+    UNTIL(a->got, b->said);
+    UNTIL(b->got, a->said);
     settle();
     ck_assert_int_eq(a->up, 1);
     ck_assert_int_eq(b->up, 1);
     ck_assert_int_eq(a->down + b->down, 0);
-    ck_assert_int_eq(a->got, 20);
-    ck_assert_int_eq(b->got, 20);
+    ck_assert_int_eq(a->got, b->said);
+    ck_assert_int_eq(b->got, a->said);
     ck_assert_int_eq(live_channels(a), 1);
     ck_assert_int_eq(live_channels(b), 1);
     ck_assert_uint_eq(inside(a)->chans->id, inside(b)->chans->id);
     ck_assert_uint_eq(counters(a).strangers + counters(a).bad_frames + counters(a).reconnects, 0);
     ck_assert_uint_eq(counters(b).strangers + counters(b).bad_frames + counters(b).reconnects, 0);
-    /* whenever both dials went all the way the smaller uuid's stayed; if one was given up, the other is in use on both ends */
+    /* whenever both dials went all the way the smaller uuid's stayed; if one was given up, the other is in use on both
+     * ends */
     ck_assert_int_ne(inside(a)->chans->by_us, inside(b)->chans->by_us);
 }
 END_TEST
@@ -1293,14 +1304,40 @@ static Suite *suite(void)
     Suite *s = suite_create("oob_tcp");
     TCase *t = tcase_create("oob_tcp");
     static const TTest *const *const plain[] = {
-        &names, &no_such_interface, &both_ways, &descriptor_is_readable, &order, &largest_message,
-        &garbage_is_dropped_and_counted, &silence_is_timed_out, &half_a_hello, &crowd_of_strangers_keeps_nobody_out,
-        &wrong_secret, &wrong_process, &nobody_listens, &replayed_frame, &replayed_channel, &truncated_frame,
-        &oversized_frame, &oversized_before_the_secret, &frame_of_no_known_type, &second_auth, &data_first,
-        &changed_on_the_way, &dialler_of_another_version, &listener_of_another_version,
-        &simultaneous_dial_is_decided_by_uuid, &cut_and_redialled, &half_open, &queue_full,
-        &last_reference_closes_in_order, &put_from_an_upcall, &drain_brings_everything_out, &drain_has_a_limit,
-        &to_ourselves, &many_peers,
+        &names,
+        &no_such_interface,
+        &both_ways,
+        &descriptor_is_readable,
+        &order,
+        &largest_message,
+        &garbage_is_dropped_and_counted,
+        &silence_is_timed_out,
+        &half_a_hello,
+        &crowd_of_strangers_keeps_nobody_out,
+        &wrong_secret,
+        &wrong_process,
+        &nobody_listens,
+        &replayed_frame,
+        &replayed_channel,
+        &truncated_frame,
+        &oversized_frame,
+        &oversized_before_the_secret,
+        &frame_of_no_known_type,
+        &second_auth,
+        &data_first,
+        &changed_on_the_way,
+        &dialler_of_another_version,
+        &listener_of_another_version,
+        &simultaneous_dial_is_decided_by_uuid,
+        &cut_and_redialled,
+        &half_open,
+        &queue_full,
+        &last_reference_closes_in_order,
+        &put_from_an_upcall,
+        &drain_brings_everything_out,
+        &drain_has_a_limit,
+        &to_ourselves,
+        &many_peers,
     };
 
     tcase_set_timeout(t, 60);

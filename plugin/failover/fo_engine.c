@@ -351,6 +351,9 @@ static uint64_t step_soft(struct fo_conn *fc, int p, uint64_t now)
     if (ib_fence_step(&fp->fence, fc->workers, now, now) == IB_FENCE_HARD &&
         (fc->tx || !atomic_load_explicit(&fp->fence.job_gone, memory_order_acquire))) {
         end_hold(fc, p, "the queue pair is quiet after all");
+        if (fc->tx && fp->settled && !fc->closing && !fc->peer_bye) {
+            say_settled(fc, p); /* R's hold waits for a hard fence of ours */
+        }
         return UINT64_MAX;
     }
     if (fc->rx) {
@@ -623,7 +626,7 @@ void fo_on_settled(struct fo_conn *fc, const struct fo_settled *m, uint64_t now)
     fp->peer_stopped = 1;
     ib_recv_hold_peer_stopped(fc->rx, m->path);
     fp->peer_soft = (m->flags & FO_FLAG_SOFT) != 0;
-    if (!fp->settled && fp->soft && !fp->peer_soft) {
+    if (fp->soft && !fp->peer_soft && fp->hold_until == UINT64_MAX) {
         fp->hold_until = now + MS(cfg(fc)->t_packet_ms); /* P18 (b) */
     }
     fp->settled = 1;

@@ -102,7 +102,7 @@ uint64_t r2_close_step(struct r2_comm *c, uint64_t now)
             if (now >= c->send_at) {
                 r2_close_say_bye(c);
                 c->send_at = now + c->interval;
-                c->interval = c->interval < MS(100) ? c->interval * 2 : c->interval;
+                c->interval = c->interval < MS(40) ? c->interval * 2 : c->interval;
             }
             return r2_earlier(next, c->send_at);
         }

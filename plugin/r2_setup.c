@@ -642,7 +642,7 @@ static uint64_t step_send(struct r2_comm *c, uint64_t now)
             r2_peer_emit(c->inst, c->peer, FO_MSG_CONF, &b);
         }
         c->send_at = now + c->interval;
-        c->interval = c->interval < MS(100) ? c->interval * 2 : c->interval;
+        c->interval = c->interval < MS(40) ? c->interval * 2 : c->interval;
     }
     return c->send_at;
 }

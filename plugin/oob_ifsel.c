@@ -11,7 +11,7 @@ int oob_ifsel_match(const char *spec, const char *name)
     size_t name_len = strlen(name);
     int not = spec[0] == '^', exact, found = 0, entries = 0;
 
-    spec += not;
+    spec += not ;
     exact = spec[0] == '=';
     spec += exact;
     while (*spec != '\0') {
@@ -24,7 +24,7 @@ int oob_ifsel_match(const char *spec, const char *name)
     }
     if (entries == 0)
         found = 1;
-    return found ^ not;
+    return found ^ not ;
 }
 
 /* Smaller is better; used where the choice is ours. */
@@ -51,8 +51,8 @@ static int is_loopback6(const struct oob_if *i)
     return i->family == 6 && memcmp(i->addr, one, sizeof(one)) == 0;
 }
 
-int oob_ifsel_pick(const struct oob_if *list, int n, const char *spec, const char *family, const char *const *avoid, char *why,
-                   size_t why_len)
+int oob_ifsel_pick(const struct oob_if *list, int n, const char *spec, const char *family, const char *const *avoid,
+                   char *why, size_t why_len)
 {
     int want = 0, best = -1, best_rank = 0, choose = spec[0] == '\0' || spec[0] == '^';
 

@@ -309,7 +309,8 @@ static const struct r2_oob_ops tcp_ops = {
     .counters = tcp_counters,
 };
 
-/* Binds to the address of @i, so that nobody finds us on another network. The port is the kernel's choice. -1 with errno. */
+/* Binds to the address of @i, so that nobody finds us on another network. The port is the kernel's choice. -1 with
+ * errno. */
 static int listen_open(struct tcp_oob *o, const struct oob_if *i)
 {
     struct sockaddr_in s4 = {.sin_family = AF_INET};
@@ -361,7 +362,8 @@ static void create_undo(struct tcp_oob *o)
     free(o);
 }
 
-struct r2_oob *r2_oob_tcp_create(const struct r2_oob_tcp_config *cfg, const struct r2_oob_events *ev, char *why, size_t why_len)
+struct r2_oob *r2_oob_tcp_create(const struct r2_oob_tcp_config *cfg, const struct r2_oob_events *ev, char *why,
+                                 size_t why_len)
 {
     const char *spec = cfg->ifname ? cfg->ifname : "", *family = cfg->family ? cfg->family : "";
     struct tcp_oob *o = calloc(1, sizeof(*o));

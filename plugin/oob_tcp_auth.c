@@ -48,8 +48,8 @@ static void version_warn_once(struct tcp_chan *c, const struct oob_hello *h)
         if (c->peer->warned)
             return;
         c->peer->warned = 1;
-        R2_WARN("out-of-band channel: %s speaks version %u, this process version %u: no channel is possible", c->peer->str,
-                h->version, OOB_VERSION);
+        R2_WARN("out-of-band channel: %s speaks version %u, this process version %u: no channel is possible",
+                c->peer->str, h->version, OOB_VERSION);
         return;
     }
     for (int i = 0; i < o->warned_count; i++) {
@@ -59,7 +59,8 @@ static void version_warn_once(struct tcp_chan *c, const struct oob_hello *h)
     if (o->warned_count == OOB_WARNED_MAX)
         return;
     memcpy(o->warned[o->warned_count++], h->from, sizeof(h->from));
-    R2_WARN("out-of-band channel: process %016llx dials with version %u, this process has version %u: no channel is possible",
+    R2_WARN("out-of-band channel: process %016llx dials with version %u, this process has version %u: no channel is "
+            "possible",
             (unsigned long long)h->from[0], h->version, OOB_VERSION);
 }
 
@@ -136,11 +137,13 @@ static int hello_of_listener(struct tcp_chan *c, const struct oob_hello *h)
      * Somebody else listens where the peer was, or our own socket was given the very port it dials and talks to itself:
      * nobody is there.
      */
-    if (h->kind != OOB_HELLO_ANSWER || h->code == OOB_HELLO_WRONG_UUID || oob_uuid_compare(h->from, p->name.uuid) != 0) {
+    if (h->kind != OOB_HELLO_ANSWER || h->code == OOB_HELLO_WRONG_UUID ||
+        oob_uuid_compare(h->from, p->name.uuid) != 0) {
         oob_chan_fail(c, 1);
         return -1;
     }
-    oob_keys_derive(c->own_secret ? c->oob->name.secret : p->name.secret, c->dial_hello, c->rx.data + c->rx.head, &c->keys);
+    oob_keys_derive(c->own_secret ? c->oob->name.secret : p->name.secret, c->dial_hello, c->rx.data + c->rx.head,
+                    &c->keys);
     hello_consume(c);
     c->theirs = *h;
     c->state = CHAN_AUTH;
@@ -181,7 +184,8 @@ int oob_auth_hello(struct tcp_chan *c)
     return -1;
 }
 
-/* The dialler has proved the secret: it is who its hello says, or somebody who has that process's name, which is as good. */
+/* The dialler has proved the secret: it is who its hello says, or somebody who has that process's name, which is as
+ * good. */
 static int dialler_proved(struct tcp_chan *c)
 {
     struct tcp_oob *o = c->oob;

@@ -41,8 +41,8 @@ static uint64_t get64(const uint8_t *p)
 }
 
 /*
- * Hello:  0 magic  4 version  6 size  8 features  12 kind  13 secret_of  14 code  15 zero  16 from  32 to | 48 nonce  64 lost_id
- *        72 family  73 zero  74 port  76 scope  80 addr  96
+ * Hello:  0 magic  4 version  6 size  8 features  12 kind  13 secret_of  14 code  15 zero  16 from  32 to | 48 nonce 64
+ * lost_id 72 family  73 zero  74 port  76 scope  80 addr  96
  */
 void oob_hello_pack(const struct oob_hello *h, uint8_t out[OOB_HELLO_SIZE])
 {
@@ -122,7 +122,8 @@ void oob_keys_derive(const uint8_t secret[16], const uint8_t dial[OOB_HELLO_SIZE
 }
 
 /* Frame head: 0 payload length  4 type  5 zero (3)  8 seq */
-size_t oob_frame_pack(uint8_t *out, uint8_t type, const void *payload, size_t len, uint64_t seq, struct r2_siphash_key key)
+size_t oob_frame_pack(uint8_t *out, uint8_t type, const void *payload, size_t len, uint64_t seq,
+                      struct r2_siphash_key key)
 {
     le32(out, (uint32_t)len);
     le32(out + 4, type);
@@ -149,8 +150,8 @@ static int mac_differs(const uint8_t *mac, uint64_t want)
     return diff != 0;
 }
 
-enum oob_parse oob_frame_parse(const uint8_t *in, size_t len, size_t max_payload, uint64_t seq, struct r2_siphash_key key,
-                               struct oob_frame *out)
+enum oob_parse oob_frame_parse(const uint8_t *in, size_t len, size_t max_payload, uint64_t seq,
+                               struct r2_siphash_key key, struct oob_frame *out)
 {
     size_t payload, total;
 

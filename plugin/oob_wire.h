@@ -1,8 +1,9 @@
 /*
- * Bytes of the TCP out-of-band channel, and the decisions about channels, as pure functions: no socket, clock, memory or log.
+ * Bytes of the TCP out-of-band channel, and the decisions about channels, as pure functions: no socket, clock, memory
+ * or log.
  *
- * A channel begins with one hello each way (oob_hello, fixed size), then frames. Both hellos, with fresh nonces, and the shared
- * secret give the keys of this channel, so that nothing of another channel can be replayed into it:
+ * A channel begins with one hello each way (oob_hello, fixed size), then frames. Both hellos, with fresh nonces, and
+ * the shared secret give the keys of this channel, so that nothing of another channel can be replayed into it:
  *
  *     dialler                                   listener
  *        hello (who, to whom, nonce)  ------->
@@ -79,14 +80,17 @@ struct oob_frame {
     size_t total; /* bytes of the input this frame took */
 };
 
-/* Writes a frame of OOB_FRAME_HEAD + @len + OOB_FRAME_MAC bytes; returns that. @seq counts the frames of one direction from 0. */
-size_t oob_frame_pack(uint8_t *out, uint8_t type, const void *payload, size_t len, uint64_t seq, struct r2_siphash_key key);
+/* Writes a frame of OOB_FRAME_HEAD + @len + OOB_FRAME_MAC bytes; returns that. @seq counts the frames of one direction
+ * from 0. */
+size_t oob_frame_pack(uint8_t *out, uint8_t type, const void *payload, size_t len, uint64_t seq,
+                      struct r2_siphash_key key);
 
 /* @seq: the number that this frame must have. A length over @max_payload is bad as soon as the head is in. */
-enum oob_parse oob_frame_parse(const uint8_t *in, size_t len, size_t max_payload, uint64_t seq, struct r2_siphash_key key,
-                               struct oob_frame *out);
+enum oob_parse oob_frame_parse(const uint8_t *in, size_t len, size_t max_payload, uint64_t seq,
+                               struct r2_siphash_key key, struct oob_frame *out);
 
-/* Bytes the frame that starts at @in will take, 0 while the head is not complete. Valid only after oob_frame_parse() said MORE. */
+/* Bytes the frame that starts at @in will take, 0 while the head is not complete. Valid only after oob_frame_parse()
+ * said MORE. */
 size_t oob_frame_size(const uint8_t *in, size_t len);
 
 /*
@@ -106,7 +110,8 @@ int oob_rivals_new_stays(const struct oob_rivals *r);
 /* Order of uuids: <0, 0, >0. */
 int oob_uuid_compare(const uint64_t a[2], const uint64_t b[2]);
 
-/* Wait before dial number @attempt (0 = the first repetition): 10 ms doubling up to 1 s, the upper half of it at random. */
+/* Wait before dial number @attempt (0 = the first repetition): 10 ms doubling up to 1 s, the upper half of it at
+ * random. */
 uint64_t oob_backoff_ns(unsigned attempt, uint64_t random);
 
 #endif

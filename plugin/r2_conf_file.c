@@ -57,7 +57,8 @@ int r2_conf_file_read(const char *path, void (*pair)(void *arg, const struct r2_
     return failed ? -1 : 0;
 }
 
-/* Root of the first user namespace: the identity map covers all ids. Root of a container's own namespace is an ordinary user. */
+/* Root of the first user namespace: the identity map covers all ids. Root of a container's own namespace is an ordinary
+ * user. */
 static int root_is_real(void)
 {
     unsigned long long inside = 1, outside = 1, count = 0;
@@ -97,7 +98,8 @@ int r2_conf_file_is_ours(const char *path)
         return others_write(&file) || (!sticky && others_write(&folder));
     if (faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) == 0)
         return 1;
-    /* a folder that we may write lets us put another file in its place, unless sticky keeps us off the files of others */
+    /* a folder that we may write lets us put another file in its place, unless sticky keeps us off the files of others
+     */
     if (faccessat(AT_FDCWD, dir, W_OK, AT_EACCESS) != 0)
         return 0;
     return !sticky || file.st_uid == geteuid() || folder.st_uid == geteuid();

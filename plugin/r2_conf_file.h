@@ -1,6 +1,6 @@
 /*
- * Files of options: the lock file and profiles. The format is that of nccl.conf, by NCCL's own rules, so that a line means the
- * same in all of them.
+ * Files of options: the lock file and profiles. The format is that of nccl.conf, by NCCL's own rules, so that a line
+ * means the same in all of them.
  */
 #ifndef R2_CONF_FILE_H
 #define R2_CONF_FILE_H
@@ -13,8 +13,8 @@ struct r2_conf_pair {
 };
 
 /*
- * Splits one line (with or without its line end) at the first '='. No trimming, no quotes, '#' only in column 0; both words are
- * cut at R2_CONF_WORD_MAX. 0: a comment or no '='. Pure.
+ * Splits one line (with or without its line end) at the first '='. No trimming, no quotes, '#' only in column 0; both
+ * words are cut at R2_CONF_WORD_MAX. 0: a comment or no '='. Pure.
  */
 int r2_conf_line_parse(const char *line, struct r2_conf_pair *out);
 
@@ -25,8 +25,8 @@ int r2_conf_line_parse(const char *line, struct r2_conf_pair *out);
 int r2_conf_file_read(const char *path, void (*pair)(void *arg, const struct r2_conf_pair *p), void *arg);
 
 /*
- * Could this process write or replace @path? Then it cannot bind it. Not zero: yes. Real root can write everything, so for it
- * the owner and the mode decide: a file of root's that only root may write is the administrator's.
+ * Could this process write or replace @path? Then it cannot bind it. Not zero: yes. Real root can write everything, so
+ * for it the owner and the mode decide: a file of root's that only root may write is the administrator's.
  */
 int r2_conf_file_is_ours(const char *path);
 

@@ -22,9 +22,10 @@
 #define AT(f) offsetof(struct r2_config, f)
 static const struct r2_opt_row rows[] = {
 #define R2_BOOL(field, name, def, help) {#field, name, "", def, "", help, R2_OPT_BOOL, 0, 1, AT(field)},
-#define R2_INT(field, name, unit, def, min, max, help) {#field, name, unit, def, "", help, R2_OPT_INT, min, max, AT(field)},
+#define R2_INT(field, name, unit, def, min, max, help)                                                                 \
+    {#field, name, unit, def, "", help, R2_OPT_INT, min, max, AT(field)},
 #define R2_ENUM(field, name, def, choices, help) {#field, name, "", def, choices, help, R2_OPT_ENUM, 0, 0, AT(field)},
-#define R2_STRING(field, name, def, help) {#field, name, "", def, "", help, R2_OPT_STRING, 0, 0, AT(field)},
+#define R2_STRING(field, name, def, help)        {#field, name, "", def, "", help, R2_OPT_STRING, 0, 0, AT(field)},
 #include "r2_config.def"
 #undef R2_BOOL
 #undef R2_INT
@@ -283,7 +284,8 @@ static void value_overruled(struct load *l, int row, const char *value)
         R2_WARN("%s=%s (%s) overruled by lock.conf: %s", r->name, theirs, source_name(l->src), ours);
     } else {
         /* a profile is there to be refined: no reason to warn */
-        R2_INFO("%s=%s (%s) overruled by %s: %s", r->name, theirs, source_name(l->src), source_name(l->cfg->source[row]), ours);
+        R2_INFO("%s=%s (%s) overruled by %s: %s", r->name, theirs, source_name(l->src),
+                source_name(l->cfg->source[row]), ours);
     }
 }
 
@@ -406,7 +408,8 @@ void r2_config_load(struct r2_config *cfg, const struct r2_config_sources *src)
     env_load(&l, src);
     profile_load(&l);
     if (l.overruled && cfg->lock_conflict == R2_LOCK_FAIL) {
-        snprintf(text, sizeof(text), "%s is pinned by lock.conf and the job set another value (NCCL_R2_LOCK_CONFLICT=fail)",
+        snprintf(text, sizeof(text),
+                 "%s is pinned by lock.conf and the job set another value (NCCL_R2_LOCK_CONFLICT=fail)",
                  rows[l.overruled - 1].name);
         error_keep(&l, text);
     }

@@ -40,8 +40,9 @@ static size_t urandom_read(uint8_t *out, size_t len)
 }
 
 /*
- * Last resort, for a sandbox without getrandom and without /dev: the 16 random bytes that the kernel gives every process at exec
- * are the key, a counter and the clock the text. A library must neither end the process nor make a secret that can be guessed.
+ * Last resort, for a sandbox without getrandom and without /dev: the 16 random bytes that the kernel gives every
+ * process at exec are the key, a counter and the clock the text. A library must neither end the process nor make a
+ * secret that can be guessed.
  */
 static void auxv_fill(uint8_t *out, size_t len)
 {

@@ -58,7 +58,8 @@ static void drop_count(void)
     atomic_fetch_add_explicit(&dropped_total, 1, memory_order_relaxed);
 }
 
-/* Takes the oldest line out that is no WARN; the oldest of all when there are only WARNs and @any. -1: none. Must hold queue_lock. */
+/* Takes the oldest line out that is no WARN; the oldest of all when there are only WARNs and @any. -1: none. Must hold
+ * queue_lock. */
 static int queue_evict(int any)
 {
     int prev = -1, i = used_head;
@@ -84,7 +85,8 @@ static int queue_evict(int any)
     return i;
 }
 
-/* A free slot, at the cost of an older line when there is none; -1: the new line is the one to drop. Must hold queue_lock. */
+/* A free slot, at the cost of an older line when there is none; -1: the new line is the one to drop. Must hold
+ * queue_lock. */
 static int slot_take(enum r2_log_level level)
 {
     int i;
@@ -157,8 +159,8 @@ static int line_next(struct log_line *out)
 }
 
 /*
- * A second caller waits for the first, because its own lines may be in the first one's hands: when it returns they are out.
- * A sink that calls back finds itself to be the flusher and returns: its lines follow in the outer call.
+ * A second caller waits for the first, because its own lines may be in the first one's hands: when it returns they are
+ * out. A sink that calls back finds itself to be the flusher and returns: its lines follow in the outer call.
  */
 void r2_log_flush(void)
 {

@@ -113,7 +113,8 @@ START_TEST(table_is_sound)
         ck_assert_int_eq(strncmp(r[i].name, "NCCL_", 5), 0);
         ck_assert_uint_gt(strlen(r[i].help), 8);
         r2_config_text(&cfg, i, text, sizeof(text));
-        ck_assert_msg(r2_config_set(&cfg, r[i].name, text, why, sizeof(why)) == 0, "%s: own text refused: %s", r[i].name, why);
+        ck_assert_msg(r2_config_set(&cfg, r[i].name, text, why, sizeof(why)) == 0, "%s: own text refused: %s",
+                      r[i].name, why);
         ck_assert_msg(r2_config_set(&cfg, r[i].name, r[i].def, why, sizeof(why)) == 0, "%s", why);
         if (r[i].type == R2_OPT_INT)
             ck_assert_int_le(r[i].min, r[i].max);
@@ -131,18 +132,39 @@ static const struct {
     const char *name, *value;
     int64_t want; /* -999: refused */
 } values[] = {
-    {"NCCL_R2_T_ACK", "0", 0},           {"NCCL_R2_T_ACK", "1000000", 1000000}, {"NCCL_R2_T_ACK", "1000001", -999},
-    {"NCCL_R2_T_ACK", "-1", -999},       {"NCCL_R2_T_ACK", "0x10", 16},         {"NCCL_R2_T_ACK", "010", 8},
-    {"NCCL_R2_T_ACK", " 5", -999},       {"NCCL_R2_T_ACK", "5 ", -999},         {"NCCL_R2_T_ACK", "5ms", -999},
-    {"NCCL_R2_T_ACK", "", -999},         {"NCCL_R2_T_ACK", "+7", 7},            {"NCCL_R2_T_ACK", "5 # note", -999},
+    {"NCCL_R2_T_ACK", "0", 0},
+    {"NCCL_R2_T_ACK", "1000000", 1000000},
+    {"NCCL_R2_T_ACK", "1000001", -999},
+    {"NCCL_R2_T_ACK", "-1", -999},
+    {"NCCL_R2_T_ACK", "0x10", 16},
+    {"NCCL_R2_T_ACK", "010", 8},
+    {"NCCL_R2_T_ACK", " 5", -999},
+    {"NCCL_R2_T_ACK", "5 ", -999},
+    {"NCCL_R2_T_ACK", "5ms", -999},
+    {"NCCL_R2_T_ACK", "", -999},
+    {"NCCL_R2_T_ACK", "+7", 7},
+    {"NCCL_R2_T_ACK", "5 # note", -999},
     {"NCCL_R2_T_ACK", "99999999999999999999", -999},
-    {"NCCL_R2_T_ACK", "\"5\"", -999},    {"NCCL_R2_FAILOVER", "on", 1},         {"NCCL_R2_FAILOVER", "OFF", 0},
-    {"NCCL_R2_FAILOVER", "yes", 1},      {"NCCL_R2_FAILOVER", "no", 0},         {"NCCL_R2_FAILOVER", "true", 1},
-    {"NCCL_R2_FAILOVER", "false", 0},    {"NCCL_R2_FAILOVER", "1", 1},          {"NCCL_R2_FAILOVER", "0", 0},
-    {"NCCL_R2_FAILOVER", "2", -999},     {"NCCL_R2_FAILOVER", "o", -999},       {"NCCL_R2_FAILOVER", "on ", -999},
-    {"NCCL_R2_ACK", "cqe", R2_ACK_CQE},  {"NCCL_R2_ACK", "e2e", R2_ACK_E2E},    {"NCCL_R2_ACK", "e2", -999},
-    {"NCCL_R2_ACK", "e2e|cqe", -999},    {"NCCL_R2_ACK", "1", -999},            {"NCCL_IB_GID_INDEX", "-1", -1},
-    {"NCCL_IB_GID_INDEX", "-2", -999},   {"NCCL_IB_DISABLE", "2", 1},
+    {"NCCL_R2_T_ACK", "\"5\"", -999},
+    {"NCCL_R2_FAILOVER", "on", 1},
+    {"NCCL_R2_FAILOVER", "OFF", 0},
+    {"NCCL_R2_FAILOVER", "yes", 1},
+    {"NCCL_R2_FAILOVER", "no", 0},
+    {"NCCL_R2_FAILOVER", "true", 1},
+    {"NCCL_R2_FAILOVER", "false", 0},
+    {"NCCL_R2_FAILOVER", "1", 1},
+    {"NCCL_R2_FAILOVER", "0", 0},
+    {"NCCL_R2_FAILOVER", "2", -999},
+    {"NCCL_R2_FAILOVER", "o", -999},
+    {"NCCL_R2_FAILOVER", "on ", -999},
+    {"NCCL_R2_ACK", "cqe", R2_ACK_CQE},
+    {"NCCL_R2_ACK", "e2e", R2_ACK_E2E},
+    {"NCCL_R2_ACK", "e2", -999},
+    {"NCCL_R2_ACK", "e2e|cqe", -999},
+    {"NCCL_R2_ACK", "1", -999},
+    {"NCCL_IB_GID_INDEX", "-1", -1},
+    {"NCCL_IB_GID_INDEX", "-2", -999},
+    {"NCCL_IB_DISABLE", "2", 1},
 };
 
 START_TEST(value_table)

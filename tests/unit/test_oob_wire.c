@@ -10,9 +10,17 @@ static const struct r2_siphash_key key = {0x1122334455667788u, 0x99aabbccddeeff0
 
 static struct oob_hello some_hello(void)
 {
-    struct oob_hello h = {.version = OOB_VERSION, .features = 0x80000001u, .kind = OOB_HELLO_DIAL,
-                          .secret_of = OOB_SECRET_DIALLER, .code = 0, .from = {1, 0xffffffff00000000u}, .to = {3, 4},
-                          .lost_id = 0x0123456789abcdefu, .family = 6, .port = 54321, .scope = 7};
+    struct oob_hello h = {.version = OOB_VERSION,
+                          .features = 0x80000001u,
+                          .kind = OOB_HELLO_DIAL,
+                          .secret_of = OOB_SECRET_DIALLER,
+                          .code = 0,
+                          .from = {1, 0xffffffff00000000u},
+                          .to = {3, 4},
+                          .lost_id = 0x0123456789abcdefu,
+                          .family = 6,
+                          .port = 54321,
+                          .scope = 7};
 
     for (int i = 0; i < 16; i++) {
         h.nonce[i] = (uint8_t)(i + 1);
@@ -134,8 +142,8 @@ START_TEST(frame_round_trip_and_tampering)
         ck_assert_int_ne(oob_frame_parse(b, n, 100, 5, key, &f), OOB_PARSE_OK);
         b[bit / 8] ^= (uint8_t)(1u << bit % 8);
     }
-    ck_assert_int_eq(oob_frame_parse(b, n, 100, 4, key, &f), OOB_PARSE_BAD); /* replayed */
-    ck_assert_int_eq(oob_frame_parse(b, n, 100, 6, key, &f), OOB_PARSE_BAD); /* one is missing */
+    ck_assert_int_eq(oob_frame_parse(b, n, 100, 4, key, &f), OOB_PARSE_BAD);             /* replayed */
+    ck_assert_int_eq(oob_frame_parse(b, n, 100, 6, key, &f), OOB_PARSE_BAD);             /* one is missing */
     ck_assert_int_eq(oob_frame_parse(b, OOB_FRAME_HEAD, 39, 5, key, &f), OOB_PARSE_BAD); /* too long */
 }
 END_TEST
@@ -203,7 +211,8 @@ END_TEST
 START_TEST(backoff_doubles_within_bounds)
 {
     for (unsigned a = 0; a < 40; a++) {
-        uint64_t full = a < 7 ? 10000000ull << a : 1000000000ull, lo = oob_backoff_ns(a, 0), hi = oob_backoff_ns(a, full / 2);
+        uint64_t full = a < 7 ? 10000000ull << a : 1000000000ull, lo = oob_backoff_ns(a, 0),
+                 hi = oob_backoff_ns(a, full / 2);
         ck_assert_uint_eq(lo, full / 2);
         ck_assert_uint_eq(hi, full);
         ck_assert_uint_le(oob_backoff_ns(a, UINT64_MAX), full);
@@ -215,12 +224,12 @@ static const struct {
     const char *spec, *name;
     int want;
 } matches[] = {
-    {"", "eth0", 1},          {"eth", "eth0", 1},        {"eth", "ib0", 0},          {"eth,ib", "ib0", 1},
-    {"=eth0", "eth0", 1},     {"=eth", "eth0", 0},       {"=eth0,ib1", "ib1", 1},    {"=eth0,ib", "ib1", 0},
-    {"^eth", "eth0", 0},      {"^eth", "ib0", 1},        {"^=eth", "eth0", 1},       {"^=eth0", "eth0", 0},
-    {"^docker,lo", "lo", 0},  {"^docker,lo", "br0", 1},  {"eth0:1", "eth0", 1},      {"=eth0:1,ib0:2", "ib0", 1},
-    {",,eth", "eth0", 1},     {"eth0", "eth", 0},        {",", "eth0", 1},           {"^", "eth0", 0},
-    {"=", "eth0", 1},         {"eth1", "eth10", 1},      {"=eth1", "eth10", 0},
+    {"", "eth0", 1},         {"eth", "eth0", 1},       {"eth", "ib0", 0},       {"eth,ib", "ib0", 1},
+    {"=eth0", "eth0", 1},    {"=eth", "eth0", 0},      {"=eth0,ib1", "ib1", 1}, {"=eth0,ib", "ib1", 0},
+    {"^eth", "eth0", 0},     {"^eth", "ib0", 1},       {"^=eth", "eth0", 1},    {"^=eth0", "eth0", 0},
+    {"^docker,lo", "lo", 0}, {"^docker,lo", "br0", 1}, {"eth0:1", "eth0", 1},   {"=eth0:1,ib0:2", "ib0", 1},
+    {",,eth", "eth0", 1},    {"eth0", "eth", 0},       {",", "eth0", 1},        {"^", "eth0", 0},
+    {"=", "eth0", 1},        {"eth1", "eth10", 1},     {"=eth1", "eth10", 0},
 };
 
 START_TEST(interface_match_table)
@@ -230,12 +239,30 @@ START_TEST(interface_match_table)
 }
 END_TEST
 
-#define V4(n, a)      {.name = n, .family = 4, .up = 1, .addr = {10, 0, 0, a}}
-#define DOWN4(n, a)   {.name = n, .family = 4, .up = 0, .addr = {10, 0, 0, a}}
-#define V6(n, a)      {.name = n, .family = 6, .up = 1, .addr = {0x20, 0x01, [15] = a}}
-#define LL6(n, a)     {.name = n, .family = 6, .up = 1, .addr = {0xfe, 0x80, [15] = a}}
-#define LO            {.name = "lo", .family = 4, .up = 1, .addr = {127, 0, 0, 1}}
-#define LO6           {.name = "lo", .family = 6, .up = 1, .addr = {[15] = 1}}
+#define V4(n, a)                                                                                                       \
+    {                                                                                                                  \
+        .name = n, .family = 4, .up = 1, .addr = { 10, 0, 0, a }                                                       \
+    }
+#define DOWN4(n, a)                                                                                                    \
+    {                                                                                                                  \
+        .name = n, .family = 4, .up = 0, .addr = { 10, 0, 0, a }                                                       \
+    }
+#define V6(n, a)                                                                                                       \
+    {                                                                                                                  \
+        .name = n, .family = 6, .up = 1, .addr = { 0x20, 0x01, [15] = a }                                              \
+    }
+#define LL6(n, a)                                                                                                      \
+    {                                                                                                                  \
+        .name = n, .family = 6, .up = 1, .addr = { 0xfe, 0x80, [15] = a }                                              \
+    }
+#define LO                                                                                                             \
+    {                                                                                                                  \
+        .name = "lo", .family = 4, .up = 1, .addr = { 127, 0, 0, 1 }                                                   \
+    }
+#define LO6                                                                                                            \
+    {                                                                                                                  \
+        .name = "lo", .family = 6, .up = 1, .addr = { [15] = 1 }                                                       \
+    }
 
 static const char *const avoid_ib[] = {"ib0", "ib1", NULL};
 
@@ -272,7 +299,8 @@ static const struct {
 START_TEST(interface_pick_table)
 {
     char why[256] = "";
-    int got = oob_ifsel_pick(picks[_i].list, picks[_i].n, picks[_i].spec, picks[_i].family, picks[_i].avoid, why, sizeof(why));
+    int got = oob_ifsel_pick(picks[_i].list, picks[_i].n, picks[_i].spec, picks[_i].family, picks[_i].avoid, why,
+                             sizeof(why));
 
     ck_assert_msg(got == picks[_i].want, "row %d: %d instead of %d (%s)", _i, got, picks[_i].want, why);
     ck_assert((got < 0) == (why[0] != '\0'));

@@ -1,0 +1,419 @@
+/* Strangers, attackers and other versions at the TCP out-of-band channel. */
+#include "oob_rig.h"
+
+/* ---- strangers ---- */
+
+START_TEST(garbage_is_dropped_and_counted)
+{
+    struct ep *b = ep_new();
+    int fd = connect_to(b->name.port);
+    char byte;
+
+    write_all(fd, (const uint8_t *)"GET / HTTP/1.0\r\n\r\n", 18);
+    settle();
+    ck_assert_uint_eq(counters(b).strangers, 1);
+    ck_assert_int_eq(live_channels(b), 0);
+    errno = 0;
+    ck_assert_int_le((int)recv(fd, &byte, 1, MSG_DONTWAIT), 0);
+    ck_assert_int_ne(errno, EAGAIN); /* closed, not waiting */
+    ck_assert_int_eq(b->up + b->down + b->got, 0);
+    close(fd);
+}
+END_TEST
+
+START_TEST(silence_is_timed_out)
+{
+    struct ep *b = ep_new();
+    int fd = connect_to(b->name.port);
+
+    settle();
+    ck_assert_int_eq(live_channels(b), 1);
+    run_for(1900 * MS);
+    ck_assert_int_eq(live_channels(b), 1);
+    run_for(200 * MS);
+    ck_assert_int_eq(live_channels(b), 0);
+    ck_assert_uint_eq(counters(b).strangers, 1);
+    close(fd);
+}
+END_TEST
+
+/* A port scanner that says nothing and goes is no stranger worth a count; half a hello is. */
+START_TEST(half_a_hello)
+{
+    struct ep *b = ep_new();
+    struct oob_hello h = {.version = OOB_VERSION, .kind = OOB_HELLO_DIAL, .from = {1, 1}};
+    uint8_t bytes[OOB_HELLO_SIZE];
+    int fd = connect_to(b->name.port);
+
+    settle();
+    close(fd);
+    settle();
+    ck_assert_uint_eq(counters(b).strangers, 0);
+    oob_hello_pack(&h, bytes);
+    fd = connect_to(b->name.port);
+    write_all(fd, bytes, 60);
+    settle();
+    close(fd);
+    settle();
+    ck_assert_uint_eq(counters(b).strangers, 1);
+    ck_assert_int_eq(live_channels(b), 0);
+}
+END_TEST
+
+START_TEST(crowd_of_strangers_keeps_nobody_out)
+{
+    struct ep *a = ep_new(), *b = ep_new();
+    int fd[150];
+
+    for (int i = 0; i < 150; i++)
+        fd[i] = connect_to(b->name.port);
+    settle();
+    ck_assert_int_eq(live_channels(b), OOB_PENDING_MAX);
+    dial(a, &b->name);
+    ck_assert(run_until(&a->up, 1, 1900 * MS));
+    ck_assert_uint_ge(counters(b).strangers, 150 - OOB_PENDING_MAX);
+    for (int i = 0; i < 150; i++)
+        close(fd[i]);
+}
+END_TEST
+
+START_TEST(wrong_secret)
+{
+    struct ep *a = ep_new(), *b = ep_new();
+    struct r2_oob_name n = b->name;
+
+    n.secret[7] ^= 4;
+    dial(a, &n);
+    UNTIL(a->down, 3);
+    ck_assert_int_eq(a->up + b->up + b->down, 0);
+    ck_assert_int_eq(a->refused, 0);
+    ck_assert_uint_ge(counters(b).strangers, 3);
+    ck_assert_int_eq(live_channels(b), 0);
+}
+END_TEST
+
+/* Somebody else has the port of a process that is gone. */
+START_TEST(wrong_process)
+{
+    struct ep *a = ep_new(), *b = ep_new();
+    struct r2_oob_name n = b->name;
+
+    n.uuid[1] ^= 1;
+    dial(a, &n);
+    UNTIL(a->down, 1);
+    ck_assert_int_eq(a->refused, 1);
+    ck_assert_int_eq(a->up + b->up, 0);
+    ck_assert_uint_eq(counters(b).strangers, 1);
+}
+END_TEST
+
+START_TEST(nobody_listens)
+{
+    struct ep *a = ep_new(), *b = ep_new();
+    uint64_t start = clock_ns;
+
+    dial(a, &b->name);
+    UNTIL(a->up, 1);
+    ep_kill(b);
+    UNTIL(a->refused, 12);
+    /* 10, 20, .. 640 ms, then 1 s each, at least half of it */
+    ck_assert_uint_ge(clock_ns - start, 2500 * MS);
+    ck_assert_uint_le(clock_ns - start, 10 * SEC);
+    ck_assert_int_eq(a->down, 13);
+}
+END_TEST
+
+/* ---- an attacker who has the secret (or a peer gone mad): frames made by hand ---- */
+
+struct hand {
+    int fd;
+    struct oob_keys keys;
+    uint64_t seq;
+    struct oob_hello hello, answer;
+};
+
+static void read_exactly(int fd, uint8_t *b, size_t n)
+{
+    size_t got = 0;
+
+    for (int i = 0; i < 200 && got < n; i++) {
+        ssize_t r = recv(fd, b + got, n - got, MSG_DONTWAIT);
+        if (r > 0)
+            got += (size_t)r;
+        else
+            settle();
+    }
+    ck_assert_uint_eq(got, n);
+}
+
+/* Up to the challenge's answer; AUTH is the caller's. */
+static void hand_dial(struct hand *h, struct ep *to, uint16_t version)
+{
+    uint8_t dial_bytes[OOB_HELLO_SIZE], answer[OOB_HELLO_SIZE];
+
+    h->hello = (struct oob_hello){.version = version, .kind = OOB_HELLO_DIAL, .from = {7, 7}, .nonce = {9}};
+    h->seq = 0;
+    memcpy(h->hello.to, to->name.uuid, 16);
+    oob_hello_pack(&h->hello, dial_bytes);
+    h->fd = connect_to(to->name.port);
+    write_all(h->fd, dial_bytes, sizeof(dial_bytes));
+    read_exactly(h->fd, answer, sizeof(answer));
+    ck_assert_int_ne(oob_hello_parse(answer, sizeof(answer), &h->answer), OOB_PARSE_BAD);
+    oob_keys_derive(to->name.secret, dial_bytes, answer, &h->keys);
+}
+
+static size_t hand_frame(struct hand *h, uint8_t *b, uint8_t type, const char *text)
+{
+    return oob_frame_pack(b, type, text, strlen(text), h->seq++, h->keys.dialler);
+}
+
+static void hand_up(struct hand *h, struct ep *to)
+{
+    uint8_t b[64];
+
+    hand_dial(h, to, OOB_VERSION);
+    write_all(h->fd, b, (ssize_t)hand_frame(h, b, OOB_AUTH, ""));
+    UNTIL(to->up, 1);
+    write_all(h->fd, b, (ssize_t)hand_frame(h, b, OOB_DATA, "good"));
+    UNTIL(to->got, 1);
+}
+
+static void expect_bad(struct ep *b, struct hand *h)
+{
+    settle();
+    ck_assert_uint_eq(counters(b).bad_frames, 1);
+    ck_assert_int_eq(live_channels(b), 0);
+    ck_assert_int_eq(b->got, 1);
+    ck_assert_int_eq(b->down, 1);
+    close(h->fd);
+}
+
+START_TEST(replayed_frame)
+{
+    struct ep *b = ep_new();
+    struct hand h;
+    uint8_t f[64];
+    size_t n;
+
+    hand_up(&h, b);
+    h.seq--; /* the frame that was just taken, bit for bit */
+    n = hand_frame(&h, f, OOB_DATA, "good");
+    write_all(h.fd, f, (ssize_t)n);
+    expect_bad(b, &h);
+}
+END_TEST
+
+/* A whole channel recorded and played again: the nonce of the listener is another. */
+START_TEST(replayed_channel)
+{
+    struct ep *b = ep_new();
+    struct hand h, again;
+    uint8_t f[64];
+
+    hand_up(&h, b);
+    hand_dial(&again, b, OOB_VERSION);
+    again.keys = h.keys;
+    write_all(again.fd, f, (ssize_t)hand_frame(&again, f, OOB_AUTH, ""));
+    settle();
+    ck_assert_uint_eq(counters(b).strangers, 1);
+    ck_assert_int_eq(b->up, 1);
+    ck_assert_int_eq(b->down, 0);
+    ck_assert_int_eq(live_channels(b), 1);
+    close(h.fd);
+    close(again.fd);
+}
+END_TEST
+
+START_TEST(truncated_frame)
+{
+    struct ep *b = ep_new();
+    struct hand h;
+    uint8_t f[64];
+    size_t n;
+
+    hand_up(&h, b);
+    n = hand_frame(&h, f, OOB_DATA, "cut short");
+    write_all(h.fd, f, (ssize_t)n - 1);
+    settle();
+    ck_assert_int_eq(b->got, 1); /* whole or not at all */
+    shutdown(h.fd, SHUT_WR);
+    expect_bad(b, &h);
+}
+END_TEST
+
+START_TEST(oversized_frame)
+{
+    struct ep *b = ep_new();
+    struct hand h;
+    uint8_t f[64];
+
+    hand_up(&h, b);
+    hand_frame(&h, f, OOB_DATA, "");
+    f[0] = 1; /* 65537 */
+    f[2] = 1;
+    write_all(h.fd, f, OOB_FRAME_HEAD); /* found by the head alone: no room is made for it */
+    expect_bad(b, &h);
+}
+END_TEST
+
+START_TEST(oversized_before_the_secret)
+{
+    struct ep *b = ep_new();
+    struct hand h;
+    uint8_t f[256];
+    char big[OOB_AUTH_MAX + 2];
+
+    memset(big, 'x', sizeof(big));
+    big[OOB_AUTH_MAX + 1] = '\0';
+    hand_dial(&h, b, OOB_VERSION);
+    write_all(h.fd, f, (ssize_t)hand_frame(&h, f, OOB_AUTH, big));
+    settle();
+    ck_assert_uint_eq(counters(b).strangers, 1);
+    ck_assert_int_eq(b->up, 0);
+    ck_assert_int_eq(live_channels(b), 0);
+    close(h.fd);
+}
+END_TEST
+
+START_TEST(frame_of_no_known_type)
+{
+    struct ep *b = ep_new();
+    struct hand h;
+    uint8_t f[64];
+
+    hand_up(&h, b);
+    write_all(h.fd, f, (ssize_t)hand_frame(&h, f, 99, "what"));
+    expect_bad(b, &h);
+}
+END_TEST
+
+START_TEST(second_auth)
+{
+    struct ep *b = ep_new();
+    struct hand h;
+    uint8_t f[64];
+
+    hand_up(&h, b);
+    write_all(h.fd, f, (ssize_t)hand_frame(&h, f, OOB_AUTH, ""));
+    expect_bad(b, &h);
+}
+END_TEST
+
+/* Data before AUTH, even with the right key, is not data. */
+START_TEST(data_first)
+{
+    struct ep *b = ep_new();
+    struct hand h;
+    uint8_t f[64];
+
+    hand_dial(&h, b, OOB_VERSION);
+    write_all(h.fd, f, (ssize_t)hand_frame(&h, f, OOB_DATA, "early"));
+    settle();
+    ck_assert_int_eq(b->got + b->up, 0);
+    ck_assert_uint_eq(counters(b).bad_frames, 1);
+    ck_assert_int_eq(live_channels(b), 0);
+    close(h.fd);
+}
+END_TEST
+
+START_TEST(changed_on_the_way)
+{
+    struct ep *a = ep_new(), *b = ep_new();
+    struct r2_oob_name n = proxied(b);
+    struct r2_oob_peer *p = dial(a, &n);
+
+    UNTIL(a->up, 1);
+    settle();
+    ck_assert_int_eq(say(a, p, "one"), 0);
+    UNTIL(b->got, 1);
+    proxy.corrupt_at = proxy.seen + OOB_FRAME_HEAD + 1;
+    ck_assert_int_eq(say(a, p, "two"), 0);
+    UNTIL(b->down, 1);
+    ck_assert_int_eq(b->got, 1);
+    ck_assert_uint_eq(counters(b).bad_frames, 1);
+    UNTIL(a->up, 2); /* and it comes back */
+    ck_assert_int_eq(say(a, p, "three"), 0);
+    UNTIL(b->got, 2);
+    ck_assert_mem_eq(b->keep, "onethree", 8);
+}
+END_TEST
+
+/* ---- versions ---- */
+
+START_TEST(dialler_of_another_version)
+{
+    struct ep *b = ep_new();
+    struct hand h;
+
+    for (int i = 0; i < 3; i++) {
+        hand_dial(&h, b, 7);
+        ck_assert_uint_eq(h.answer.version, OOB_VERSION);
+        ck_assert_uint_eq(h.answer.code, OOB_HELLO_VERSION);
+        close(h.fd);
+        settle();
+    }
+    r2_log_flush();
+    ck_assert_ptr_nonnull(strstr(warns, "version 7"));
+    ck_assert_ptr_nonnull(strstr(warns, "version 1"));
+    ck_assert_ptr_eq(strchr(warns, '\n'), warns + strlen(warns) - 1); /* once */
+    ck_assert_int_eq(live_channels(b), 0);
+    ck_assert_int_eq(b->up, 0);
+}
+END_TEST
+
+START_TEST(listener_of_another_version)
+{
+    struct ep *a = ep_new();
+    struct r2_oob_name n = a->name;
+    struct oob_hello h = {.version = 9, .kind = OOB_HELLO_ANSWER, .code = OOB_HELLO_VERSION, .from = {5, 5}};
+    uint8_t bytes[OOB_HELLO_SIZE];
+    int port, lfd = listen_new(&port), fd;
+
+    n.uuid[0] = n.uuid[1] = 5;
+    n.port = (uint16_t)port;
+    dial(a, &n);
+    for (int i = 0; i < 3; i++) {
+        do {
+            (void)run_until(&never, 1, 10 * MS);
+            fd = accept(lfd, NULL, NULL);
+        } while (fd < 0);
+        read_exactly(fd, bytes, sizeof(bytes));
+        memcpy(h.to, a->name.uuid, 16);
+        oob_hello_pack(&h, bytes);
+        write_all(fd, bytes, sizeof(bytes));
+        UNTIL(a->down, i + 1);
+        close(fd);
+    }
+    r2_log_flush();
+    ck_assert_ptr_nonnull(strstr(warns, "speaks version 9, this process version 1"));
+    ck_assert_ptr_eq(strchr(warns, '\n'), warns + strlen(warns) - 1);
+    ck_assert_int_eq(a->up, 0);
+    close(lfd);
+}
+END_TEST
+
+int main(void)
+{
+    static const TTest **const cases[] = {
+        &garbage_is_dropped_and_counted,
+        &silence_is_timed_out,
+        &half_a_hello,
+        &crowd_of_strangers_keeps_nobody_out,
+        &wrong_secret,
+        &wrong_process,
+        &nobody_listens,
+        &replayed_frame,
+        &replayed_channel,
+        &truncated_frame,
+        &oversized_frame,
+        &oversized_before_the_secret,
+        &frame_of_no_known_type,
+        &second_auth,
+        &data_first,
+        &changed_on_the_way,
+        &dialler_of_another_version,
+        &listener_of_another_version,
+    };
+
+    return rig_main("oob_tcp_hostile", cases, COUNT(cases), NULL, 0);
+}

@@ -162,7 +162,7 @@ START_TEST(ring_full_sets_starved_and_pop_clears)
     }
     ck_assert_int_eq(errno, EAGAIN);
     ck_assert_uint_eq(atomic_load(&self->starved), 1ull << m.slot);
-    uint32_t ticket = seg_bell_prepare(&m);
+    uint32_t ticket = seg_bell_prepare(&m, UINT64_MAX);
     seg_ring_pop(&m, m.slot, seg_ring_peek(&m, m.slot));
     ck_assert_uint_eq(atomic_load(&self->starved), 0);
     ck_assert_uint_ne(atomic_load(&self->bell), ticket);
@@ -197,10 +197,10 @@ END_TEST
 static void producer(struct seg_map *m)
 {
     for (uint32_t n = 0; n < STREAM;) {
-        uint32_t ticket = seg_bell_prepare(m);
+        uint32_t ticket = seg_bell_prepare(m, UINT64_MAX);
         if (stream_put(m, 0, n)) {
             seg_bell_cancel(m);
-            seg_bell_ring(m->seg, 0);
+            seg_bell_ring(m->seg, 0, 0);
             n++;
         } else if (errno == EAGAIN) {
             seg_bell_wait(m, ticket, UINT64_MAX);
@@ -214,7 +214,7 @@ static void producer(struct seg_map *m)
 static void consume(struct seg_map *m, uint64_t want, int victim_slot, pid_t victim, uint32_t kill_at, uint32_t *next)
 {
     while (want != 0) {
-        uint32_t ticket = seg_bell_prepare(m);
+        uint32_t ticket = seg_bell_prepare(m, UINT64_MAX);
         uint64_t bits = atomic_exchange(&m->seg->slot[m->slot].pending, 0);
         if (bits == 0) {
             seg_bell_wait(m, ticket, seg_now() + 5 * SEG_NSEC_PER_SEC);

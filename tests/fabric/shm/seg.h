@@ -98,6 +98,7 @@ struct seg_slot {
     /* The doorbell: a shared futex. @sleeping is 1 while the owner's thread may be in futex wait. */
     _Alignas(64) _Atomic uint32_t bell;
     _Atomic uint32_t sleeping;
+    _Atomic uint64_t sleep_until; /* written before sleeping: when the owner's thread wakes by itself */
     /* Bit p: the ring from slot p may hold records. */
     _Alignas(64) _Atomic uint64_t pending;
     /* Bit d: the owner waits for room in its ring to slot d; the consumer rings the bell when it has made some. */
@@ -236,16 +237,16 @@ bool seg_ring_empty(const struct seg_map *m, int src);
 
 /* ---- seg_bell.c: waking ---------------------------------------------------------------------------------------------------- */
 
-/* Wakes the thread that sleeps in slot @dst, if any. Pairs with seg_bell_wait: the caller has published first. */
-void seg_bell_ring(struct seg *seg, int dst);
+/* Wakes the thread of slot @dst if it sleeps beyond @due (0: at all). Pairs with seg_bell_wait: the caller has published first. */
+void seg_bell_ring(struct seg *seg, int dst, uint64_t due);
 /* Rings every slot, also those whose thread naps. For what must not wait. */
 void seg_bell_ring_all(struct seg *seg);
 /*
  * Sleeps until the bell of the own slot rings or @deadline (CLOCK_MONOTONIC ns, UINT64_MAX: none) passes. Two steps, so that
  * nothing is lost: prepare returns a ticket; the caller then looks for work once more; wait returns at once if the bell has rung
- * since the ticket. cancel instead of wait when there was work.
+ * since the ticket. cancel instead of wait when there was work. @deadline is the same in both.
  */
-uint32_t seg_bell_prepare(struct seg_map *m);
+uint32_t seg_bell_prepare(struct seg_map *m, uint64_t deadline);
 void seg_bell_wait(struct seg_map *m, uint32_t ticket, uint64_t deadline);
 void seg_bell_cancel(struct seg_map *m);
 /* Sleeps until @deadline or a bell from seg_bell_ring_all or seg_bell_wake, deaf to all others. @ticket is bell's value before. */

@@ -20,11 +20,12 @@ uint64_t seg_now(void)
  * sleeper or the sleeper sees the work. Only the sleeper clears the flag: a ringer that is killed before its system call leaves it
  * set, and the next ringer wakes the sleeper.
  */
-void seg_bell_ring(struct seg *seg, int dst)
+void seg_bell_ring(struct seg *seg, int dst, uint64_t due)
 {
     struct seg_slot *s = &seg->slot[dst];
 
-    if (atomic_load_explicit(&s->sleeping, memory_order_seq_cst) != 0) {
+    if (atomic_load_explicit(&s->sleeping, memory_order_seq_cst) != 0 &&
+        atomic_load_explicit(&s->sleep_until, memory_order_relaxed) > due) {
         seg_bell_wake(seg, dst);
     }
 }
@@ -44,11 +45,12 @@ void seg_bell_ring_all(struct seg *seg)
     }
 }
 
-uint32_t seg_bell_prepare(struct seg_map *m)
+uint32_t seg_bell_prepare(struct seg_map *m, uint64_t deadline)
 {
     struct seg_slot *s = &m->seg->slot[m->slot];
     uint32_t ticket = atomic_load_explicit(&s->bell, memory_order_seq_cst);
 
+    atomic_store_explicit(&s->sleep_until, deadline, memory_order_relaxed);
     atomic_store_explicit(&s->sleeping, 1, memory_order_seq_cst);
     return ticket;
 }

@@ -119,7 +119,7 @@ static void ring_tail_set(struct seg_map *m, int src, uint64_t tail)
     atomic_store_explicit(&m->seg->index[src][m->slot].tail, tail, memory_order_seq_cst);
     if (atomic_load_explicit(&p->starved, memory_order_seq_cst) & self) {
         atomic_fetch_and_explicit(&p->starved, ~self, memory_order_seq_cst);
-        seg_bell_ring(m->seg, src);
+        seg_bell_ring(m->seg, src, 0);
     }
 }
 

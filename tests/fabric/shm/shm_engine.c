@@ -148,7 +148,7 @@ static bool thread_linger(struct shm_engine *e)
 /* Senders see the flag from here on; what they sent before is looked for once more. */
 static void thread_sleep(struct shm_engine *e, uint32_t ticket, uint64_t deadline)
 {
-    seg_bell_prepare(&e->map);
+    seg_bell_prepare(&e->map, deadline);
     if (atomic_load_explicit(&e->map.seg->slot[e->map.slot].pending, memory_order_seq_cst) != 0) {
         seg_bell_cancel(&e->map);
     } else {
@@ -373,6 +373,8 @@ static int engine_nics_init(struct shm_engine *e)
         struct fab_nic_cfg cfg = {.latency_ns = nd->latency_ns, .base_rate = nd->rate};
 
         cfg.seg_bytes = seg_bytes_choose(d);
+        /* Small packets need more of them in flight: 1 MiB covers the time that a busy machine takes to answer. */
+        cfg.window = cfg.seg_bytes >= 16384 ? 64 : (1u << 20) / cfg.seg_bytes;
         e->nic[i].seg = seg_nic_at(e->map.seg, e->host, i);
         e->nic[i].tx_deadline = UINT64_MAX;
         if (fab_nic_init(&e->nic[i].nic, &e->base, e->host, i, &cfg) != 0) {

@@ -19,11 +19,13 @@
 #include <pthread.h>
 
 /* How far a rated sender fills the future. More costs latency behind bulk data, less costs wake-ups. */
-#define SHM_AHEAD_NS 400000ull
+#define SHM_AHEAD_NS 600000ull
 /* A sender that was kept from sending by the rate and woke up late may make up for this much. */
 #define SHM_CREDIT_NS 1000000ull
 /* Records due within this time wait in their ring; later ones are moved out of it, so that they hold up nothing. */
 #define SHM_HOLD_NS 100000ull
+/* On rated links, where packets come at known times, the NIC thread takes those of this span together: one interrupt for several. */
+#define SHM_MODERATE_NS 100000ull
 /* The NIC thread is not woken for a deadline that is earlier than its own by less. */
 #define SHM_SLACK_NS 20000ull
 /*
@@ -93,7 +95,7 @@ struct shm_engine {
     uint32_t held_len, held_cap;
     uint64_t held_order;
     uint64_t waiting;      /* bit: the ring from that slot has a record that is due soon */
-    uint64_t ring_deadline;
+    uint64_t ring_deadline; /* when to look at them */
 
     struct shm_pkt *free;
     uint8_t *scratch; /* payload of packets that will be lost */

@@ -134,6 +134,15 @@ static void held_run(struct shm_engine *e, uint64_t until)
     }
 }
 
+/* When the thread looks at a record that is due soon. */
+static uint64_t look_at(struct shm_engine *e, const struct seg_rec *rec)
+{
+    const struct fab_hdr *h = (const struct fab_hdr *)rec->body;
+    bool rated = h->dst.nic < FAB_MAX_NICS && e->nic[h->dst.nic].nic.link.rate != 0;
+
+    return rec->due + (rated ? SHM_MODERATE_NS : 0);
+}
+
 /* Takes what the ring from @src has; what is due soon stays in it and behind it all else from there. */
 static void ring_run(struct shm_engine *e, int src)
 {
@@ -147,7 +156,8 @@ static void ring_run(struct shm_engine *e, int src)
         }
         if (rec->due > e->now && (rec->due - e->now <= SHM_HOLD_NS || !held_add(e, rec))) {
             e->waiting |= 1ull << src;
-            e->ring_deadline = rec->due < e->ring_deadline ? rec->due : e->ring_deadline;
+            uint64_t when = look_at(e, rec);
+            e->ring_deadline = when < e->ring_deadline ? when : e->ring_deadline;
             return;
         }
         if (rec->due <= e->now) {

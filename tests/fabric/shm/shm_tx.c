@@ -123,13 +123,18 @@ static uint64_t arrival(struct shm_engine *e, struct shm_nic *n, const struct fa
 
 static void record_publish(struct shm_engine *e, int slot, struct seg_rec *rec, uint64_t due)
 {
+    const struct fab_addr *dst = &((const struct fab_hdr *)rec->body)->dst;
+    bool rated = atomic_load_explicit(&seg_nic_at(e->map.seg, dst->host, dst->nic)->link.rate, memory_order_relaxed) != 0;
+
     rec->due = due;
     seg_ring_publish(&e->map, slot, rec);
     if (slot == e->map.slot) {
         return;
     }
-    if (rec->len >= SHM_BULK) {
-        seg_bell_ring(e->map.seg, slot);
+    if (due != 0) {
+        seg_bell_ring(e->map.seg, slot, rated ? due + SHM_MODERATE_NS : due);
+    } else if (rec->len >= SHM_BULK) {
+        seg_bell_ring(e->map.seg, slot, 0);
     } else {
         e->ring_mask |= 1ull << slot;
     }
@@ -138,7 +143,7 @@ static void record_publish(struct shm_engine *e, int slot, struct seg_rec *rec, 
 void shm_bells_run(struct shm_engine *e)
 {
     for (uint64_t m = e->ring_mask; m != 0; m &= m - 1) {
-        seg_bell_ring(e->map.seg, __builtin_ctzll(m));
+        seg_bell_ring(e->map.seg, __builtin_ctzll(m), 0);
     }
     e->ring_mask = 0;
 }

@@ -221,6 +221,12 @@ static uint64_t nic_mask(const struct r2_comm *c)
 
 enum r2_status r2_net_reg(struct r2_comm *c, void *addr, size_t len, int type, uint64_t offset, int fd, struct ib_mr **out)
 {
+    if (type != IB_PTR_HOST && !c->is_send && (c->flush == NULL || !c->flush->able)) {
+        R2_WARN("%s: memory of type %d cannot be received into: no NIC of this connection can flush it", c->label, type);
+        r2_log_flush();
+        *out = NULL;
+        return R2_ERR_SYSTEM;
+    }
     *out = ib_mr_get(c->inst->mrs, addr, len, type, offset, fd, nic_mask(c));
     if (*out == NULL) {
         R2_WARN("%s: %zu bytes at %p (type %d) cannot be registered on any NIC: %s", c->label, len, addr, type,
@@ -326,20 +332,47 @@ enum r2_status r2_net_irecv(struct r2_comm *c, int n, void **data, const size_t 
     return R2_OK;
 }
 
-/* Host memory is coherent with the NIC's writes once the completion is seen: nothing to flush. */
-enum r2_status r2_net_iflush(struct r2_comm *c, int n, void **data, const int *sizes, struct ib_mr **mrs, struct r2_req **req)
+static int flush_needed(const struct r2_comm *c, int n, const int *sizes, struct ib_mr *const *mrs)
 {
-    (void)c;
-    (void)data;
-    (void)sizes;
-    *req = NULL;
     for (int i = 0; i < n; i++) {
-        if (mrs[i] && mrs[i]->type != IB_PTR_HOST) {
-            R2_WARN("%s: flush of memory type %d is not supported", c->label, mrs[i]->type);
-            r2_log_flush();
-            return R2_ERR_INTERNAL;
+        if (sizes[i] > 0 && mrs[i] && (mrs[i]->type != IB_PTR_HOST || (c->flush && c->flush->always))) {
+            return 1;
         }
     }
+    return 0;
+}
+
+/* Host memory is coherent with the NIC's writes once the completion is seen: nothing to flush. NULL means flushed to NCCL, so that "come
+ * again" is not possible here: where a visitor is inside, the reads are posted by the first test. */
+enum r2_status r2_net_iflush(struct r2_comm *c, int n, void **data, const int *sizes, struct ib_mr **mrs, struct r2_req **req)
+{
+    enum r2_status status = R2_ERR_ARG;
+    const char *why = NULL;
+    int op = -1;
+
+    *req = NULL;
+    if (!flush_needed(c, n, sizes, mrs)) {
+        return R2_OK;
+    }
+    if (n > R2_NET_MAX_RECVS) {
+        why = "more buffers than a receive can have";
+    } else if (c->flush == NULL || !c->flush->able) {
+        status = R2_ERR_SYSTEM;
+        why = "no NIC of this connection can";
+    } else if ((op = ib_flush_take(c->flush, n, data, sizes, mrs)) < 0) {
+        why = "more flushes outstanding than receives are possible";
+    }
+    if (why) {
+        R2_WARN("%s: flush of %d buffers: %s", c->label, n, why);
+        r2_log_flush();
+        return status;
+    }
+    if (r2_gate_enter(&c->gate)) {
+        ib_flush_begin(c->flush, c->rx, op);
+        r2_gate_leave(&c->gate);
+    }
+    *req = &c->flush_req[op];
+    **req = (struct r2_req){.comm = c, .kind = R2_REQ_FLUSH, .n = (uint8_t)n, .seq = (uint64_t)op};
     return R2_OK;
 }
 
@@ -371,6 +404,18 @@ static int test_recv(struct r2_comm *c, struct r2_req *req, size_t *sizes)
     return 1;
 }
 
+static int test_flush(struct r2_comm *c, struct r2_req *req)
+{
+    int r;
+
+    ib_recv_progress(c->rx);
+    r = ib_flush_test(c->flush, c->rx, (int)req->seq);
+    if (r < 0) {
+        fo_fail(&c->fo, R2_ERR_COMM, "%s", c->flush->why);
+    }
+    return r > 0;
+}
+
 enum r2_status r2_net_test(struct r2_req *req, int *done, size_t *sizes)
 {
     struct r2_comm *c = req->comm;
@@ -379,7 +424,11 @@ enum r2_status r2_net_test(struct r2_req *req, int *done, size_t *sizes)
     if (!r2_gate_enter(&c->gate)) {
         return R2_OK;
     }
-    *done = req->kind == R2_REQ_SEND ? test_send(c, req, sizes) : test_recv(c, req, sizes);
+    if (__builtin_expect(req->kind == R2_REQ_FLUSH, 0)) {
+        *done = test_flush(c, req);
+    } else {
+        *done = req->kind == R2_REQ_SEND ? test_send(c, req, sizes) : test_recv(c, req, sizes);
+    }
     if (__builtin_expect(!*done && c->fo.error != R2_OK, 0)) {
         r2_gate_leave(&c->gate);
         return report_error(c);

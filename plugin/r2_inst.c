@@ -88,6 +88,8 @@ void r2_comm_free(struct r2_comm *c)
         ib_mr_put(c->inst->mrs, c->rx->staging_mr);
     }
     free(c->staging_mem);
+    ib_flush_free(c->flush);
+    free(c->flush_req);
     fo_conn_free(&c->fo);
     free(c->tx);
     free(c->rx);
@@ -437,7 +439,7 @@ void r2_inst_destroy(struct r2_inst *inst)
     ib_workers_destroy(inst->workers, limit);
     for (c = inst->all; c; c = next) {
         next = c->all_next;
-        if (fo_busy(&c->fo)) {
+        if (fo_busy(&c->fo) || ib_flush_busy(c->flush)) {
             continue; /* a job is stuck in a driver: its memory stays */
         }
         for (int p = 0; p < c->link.npaths; p++) {

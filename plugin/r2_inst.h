@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 
 #include "failover/fo_engine.h"
+#include "ib_transport/ib_flush.h"
 #include "ib_transport/ib_mr.h"
 #include "r2_gate.h"
 #include "r2_net.h"
@@ -40,13 +41,13 @@ enum r2_close {
     R2_CLOSE_DESTROY, /* queue pairs are being destroyed */
 };
 
-enum r2_req_kind { R2_REQ_SEND, R2_REQ_RECV };
+enum r2_req_kind { R2_REQ_SEND, R2_REQ_RECV, R2_REQ_FLUSH };
 
 struct r2_req {
     struct r2_comm *comm;
     enum r2_req_kind kind;
     uint8_t n; /* receives of a group */
-    uint64_t seq;
+    uint64_t seq; /* of a flush: its number */
 };
 
 /* A blocking verbs job of one path. */
@@ -74,6 +75,8 @@ struct r2_comm {
     struct ib_recv *rx;
     struct fo_conn fo;
     struct r2_req req[R2_LEDGER_WINDOW];
+    struct ib_flush *flush;   /* R: NULL when no NIC reaches the memory of a GPU */
+    struct r2_req *flush_req; /* R: IB_FLUSH_OPS of them */
 
     /* inst->lock */
     struct r2_comm *hash_next, *all_next, *kick_next, *accept_next;

@@ -176,6 +176,9 @@ static void build_run(struct ib_job *job)
 
     if (b->connect) {
         b->rc = ib_path_connect(&c->link, path, &b->peer);
+        if (b->rc == 0 && c->flush) {
+            ib_flush_build(c->flush, b->p);
+        }
         return;
     }
     ib_nic_refresh(&c->inst->nics, path->nic);
@@ -261,6 +264,17 @@ static int make_staging(struct r2_comm *c)
     return c->rx->staging_mr ? 0 : -1;
 }
 
+static int make_flush(struct r2_comm *c)
+{
+    if (!ib_flush_wanted(&c->link)) {
+        return 0;
+    }
+    c->flush = ib_flush_create(&c->link, c->inst->workers, r2_comm_kick, c);
+    c->flush_req = calloc(IB_FLUSH_OPS, sizeof(*c->flush_req));
+    c->rx->flush = c->flush;
+    return c->flush && c->flush_req ? 0 : -1;
+}
+
 /* Memory of the data path, before any queue pair exists. */
 static int make_halves(struct r2_comm *c)
 {
@@ -276,6 +290,9 @@ static int make_halves(struct r2_comm *c)
         ib_send_init(c->tx, &c->link);
     } else {
         ib_recv_init(c->rx, &c->link, c->staging_mem, c->rx->staging_mr);
+        if (make_flush(c) != 0) {
+            return -1;
+        }
     }
     c->fo.link = &c->link;
     c->fo.tx = c->tx;
@@ -609,6 +626,9 @@ static uint64_t step_build(struct r2_comm *c, uint64_t now)
         setup_move(c, R2_SETUP_R_REP);
         say_rep(c);
         return c->setup_since + MS(c->inst->cfg.t_connect_ms);
+    }
+    if (c->flush) {
+        ib_flush_open(c->flush, up);
     }
     c->ready = (uint8_t)up;
     open_paths(c, up);

@@ -325,21 +325,25 @@ static void closed(struct fo_conn *fc, int p, enum ib_fence_stage stage, uint64_
         if (fp->peer_stopped || fc->peer_bye) {
             ib_recv_hold_peer_stopped(fc->rx, p);
         }
+    } else if (ib_recv_hold_gpu(fc->rx, p) > 0) {
+        fp->hold_until = now + MS(cfg(fc)->t_pcie_ms); /* P17 */
     }
 }
 
+/* A soft hold; for memory of a GPU the time of PCIe follows (P17). */
 static void end_hold(struct fo_conn *fc, int p, const char *how)
 {
     struct fo_path *fp = &fc->path[p];
+    int pcie = fc->rx && fp->soft && ib_recv_hold_gpu_only(fc->rx, p) > 0;
 
-    fp->hold_until = 0;
     fp->soft = 0;
-    if (fc->rx) {
-        ib_recv_hold_over(fc->rx, p);
-    } else {
+    fp->hold_until = pcie ? ib_link_now(fc->link) + MS(cfg(fc)->t_pcie_ms) : 0;
+    if (fc->tx) {
         ib_send_soft_over(fc->tx, p);
+    } else if (!pcie) {
+        ib_recv_hold_over(fc->rx, p);
     }
-    R2_INFO("%s path %d life %u: hold of the soft fence ends, %s", fc->label, p, fc->link->path[p].life, how);
+    R2_INFO("%s path %d life %u: hold ends, %s", fc->label, p, fc->link->path[p].life, how);
 }
 
 /* A soft fence: proof, or time in place of it (P18, P19). Returns its next deadline. */
@@ -472,6 +476,11 @@ static uint64_t step_path(struct fo_conn *fc, int p, uint64_t now)
     if (fp->state == FO_FENCED && fp->soft) {
         next = step_soft(fc, p, now);
         next = fp->hold_until ? earlier(next, fp->hold_until) : next;
+    } else if (fp->state == FO_FENCED && fp->hold_until) {
+        if (now >= fp->hold_until) {
+            end_hold(fc, p, "what its NIC wrote has crossed PCIe");
+        }
+        next = fp->hold_until ? fp->hold_until : next;
     }
     return earlier(next, tell(fc, p, now));
 }

@@ -53,18 +53,19 @@ void ib_fence_begin(struct ib_fence *f, struct ib_workers *w, uint64_t now)
 }
 
 /* The life is closed: from here no completion of it enters the ledger (P16.5). */
-static void close_life(struct ib_fence *f, enum ib_fence_stage stage)
+static void close_life(struct ib_fence *f, enum ib_fence_stage stage, uint64_t now)
 {
     if (r2_rule(R2_RULE_CLOSE_LIFE)) {
         f->path->open = 0;
     }
+    f->path->closed_at = now;
     f->stage = stage;
 }
 
 static void close_soft(struct ib_fence *f, uint64_t now)
 {
     f->drain(f->half, f->path->index); /* what is there counts still */
-    close_life(f, IB_FENCE_SOFT);
+    close_life(f, IB_FENCE_SOFT, now);
     f->retry_at = now + RETRY_NS;
 }
 
@@ -88,7 +89,7 @@ static void step_error(struct ib_fence *f, uint64_t now, uint64_t worker_alive)
         return;
     }
     if (!r2_rule(R2_RULE_MARKERS)) {
-        close_life(f, IB_FENCE_HARD); /* rule off: the snapshot does not wait for the NIC */
+        close_life(f, IB_FENCE_HARD, now); /* rule off: the snapshot does not wait for the NIC */
         return;
     }
     if (rc != 0 || ib_path_mark(f->path) != 0) {
@@ -104,7 +105,7 @@ static void step_drain(struct ib_fence *f, uint64_t now, uint64_t worker_alive)
     int r = f->drain(f->half, f->path->index);
 
     if (r > 0) {
-        close_life(f, IB_FENCE_HARD);
+        close_life(f, IB_FENCE_HARD, now);
     } else if (r < 0 || late(f, now, worker_alive)) {
         close_soft(f, now);
     }

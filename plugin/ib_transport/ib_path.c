@@ -122,7 +122,7 @@ int ib_path_create(struct ib_link *l, struct ib_path *p, int sender, uint32_t ps
     return qp_to_init(l, p);
 }
 
-static void fill_ah(struct ib_link *l, const struct ib_addr *local, const struct ib_addr *peer, struct ibv_ah_attr *ah)
+void ib_link_ah_fill(const struct ib_link *l, const struct ib_addr *local, const struct ib_addr *peer, struct ibv_ah_attr *ah)
 {
     ah->port_num = 0;
     ah->sl = (uint8_t)l->cfg->ib_sl;
@@ -149,7 +149,7 @@ int ib_path_connect(struct ib_link *l, struct ib_path *p, const struct ib_path_a
     attr.rq_psn = peer->psn & 0xffffff;
     attr.max_dest_rd_atomic = 1;
     attr.min_rnr_timer = 12;
-    fill_ah(l, &local, &peer->port, &attr.ah_attr);
+    ib_link_ah_fill(l, &local, &peer->port, &attr.ah_attr);
     attr.ah_attr.port_num = path_nic(l, p)->port;
     rc = ib_verbs_err(v->modify_qp(p->qp, &attr,
                                    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |

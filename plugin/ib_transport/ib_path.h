@@ -63,6 +63,7 @@ struct ib_path {
     uint16_t ctl_run; /* unsignaled control writes since the last signaled one */
     uint16_t parts_out; /* S: parts posted here and not covered by acked (P2) */
     uint64_t ack_told;  /* R: largest acked written here */
+    uint64_t closed_at; /* ns: when the last life was closed; 0: none was */
     uint64_t wrs, cqes, bytes; /* counters */
 };
 
@@ -109,6 +110,9 @@ static inline uint64_t ib_link_context(uint32_t conn_id, int p, uint32_t life)
 void ib_link_wc_fault(struct ib_link *l, int p, const struct ibv_wc *wc);
 /* Reports a failed call. */
 void ib_link_call_fault(struct ib_link *l, int p, int err);
+
+/* Fills the address part of INIT -> RTR but for the port: @peer as reached from @local. */
+void ib_link_ah_fill(const struct ib_link *l, const struct ib_addr *local, const struct ib_addr *peer, struct ibv_ah_attr *ah);
 
 /* What a path tells the other end at set-up. 64 bytes packed by the failover protocol. */
 struct ib_path_addr {

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "ib_transport/ib_flush.h"
 #include "r2_log.h"
 #include "r2_rules.h"
 
@@ -88,6 +89,9 @@ static void fill_entry(struct ib_recv *rx, const struct ib_rmsg *m)
     e->tag = m->tag;
     for (int p = 0; p < IB_MAX_PATHS; p++) {
         e->rkey[p] = p < l->npaths ? ib_mr_rkey(m->mr, l->path[p].nic) : 0;
+    }
+    for (unsigned lacks = m->gpu ? rx->flush->lacks : 0; lacks; lacks &= lacks - 1) {
+        e->rkey[__builtin_ctz(lacks)] = 0; /* what came over it could not be flushed (P17) */
     }
     e->acked = (uint32_t)rx->ledger.acked;
     e->n = m->n;
@@ -185,7 +189,8 @@ enum r2_status ib_recv_start(struct ib_recv *rx, int n, void *const *data, const
                               .tag = (uint32_t)tags[i],
                               .n = (uint8_t)n,
                               .index = (uint8_t)i,
-                              .hold = rx->holding};
+                              .hold = rx->holding,
+                              .gpu = rx->flush && ib_flush_wants(rx->flush, mrs[i])};
     }
     if (write_cts(rx, p, *first, n) != 0) {
         for (int i = 0; i < n; i++) {
@@ -425,4 +430,35 @@ void ib_recv_hold_over(struct ib_recv *rx, int p)
     for (uint64_t seq = rx->ledger.rdone; seq < rx->ledger.rpost; seq++) {
         SLOT(rx, seq)->hold &= (uint8_t)~(1u << p);
     }
+}
+
+int ib_recv_hold_gpu(struct ib_recv *rx, int p)
+{
+    int n = 0;
+
+    for (uint64_t seq = rx->ledger.rdone; rx->flush && r2_rule(R2_RULE_HOLD) && seq < rx->ledger.rpost; seq++) {
+        struct ib_rmsg *m = SLOT(rx, seq);
+
+        if (m->gpu && !r2_ledger_complete(&rx->ledger, seq)) {
+            m->hold |= (uint8_t)(1u << p);
+            n++;
+        }
+    }
+    return n;
+}
+
+int ib_recv_hold_gpu_only(struct ib_recv *rx, int p)
+{
+    int n = 0;
+
+    ib_recv_hold_peer_stopped(rx, p);
+    for (uint64_t seq = rx->ledger.rdone; seq < rx->ledger.rpost; seq++) {
+        struct ib_rmsg *m = SLOT(rx, seq);
+
+        if (!m->gpu) {
+            m->hold &= (uint8_t)~(1u << p);
+        }
+        n += (m->hold >> p) & 1;
+    }
+    return n;
 }

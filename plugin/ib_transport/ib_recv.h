@@ -11,6 +11,8 @@
 #include "r2_ledger.h"
 #include "r2_status.h"
 
+struct ib_flush;
+
 struct ib_rmsg {
     uint64_t seq;
     uint8_t *data;
@@ -23,6 +25,7 @@ struct ib_rmsg {
     uint8_t n, index;
     uint8_t hold;      /* bit per path: a softly fenced life may still write here (P18) */
     uint8_t from;      /* bit per path: parts arrived over it; for flush */
+    uint8_t gpu;       /* needs a flush: the memory of a GPU, or NCCL_R2_FLUSH=always */
 };
 
 struct ib_recv {
@@ -40,6 +43,7 @@ struct ib_recv {
     struct ib_rmsg msg[R2_LEDGER_WINDOW];
     struct ib_ring *staging; /* CTS entries are written from here where they cannot go inline; registered on every NIC */
     struct ib_mr *staging_mr;
+    struct ib_flush *flush; /* NULL: no NIC here reaches the memory of a GPU */
 };
 
 /* @staging: one ring of memory registered on every NIC of the link; stays the caller's. */
@@ -79,6 +83,13 @@ void ib_recv_path_down(struct ib_recv *rx, int p);
 void ib_recv_hold(struct ib_recv *rx, int p);
 void ib_recv_hold_peer_stopped(struct ib_recv *rx, int p);
 void ib_recv_hold_over(struct ib_recv *rx, int p);
+
+/*
+ * The same for memory of a GPU alone (P17): what a NIC wrote before its fence may still be on its way over PCIe. hold: what is open is
+ * held. only: of what is held the rest is let go. Both return how many messages are held.
+ */
+int ib_recv_hold_gpu(struct ib_recv *rx, int p);
+int ib_recv_hold_gpu_only(struct ib_recv *rx, int p);
 
 /* Chooses the path of CTS and acks anew from link->up. */
 void ib_recv_replan(struct ib_recv *rx);

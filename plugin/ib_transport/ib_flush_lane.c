@@ -1,0 +1,144 @@
+/* The objects of a flush lane: a queue pair connected to itself, its completion queue, a landing buffer. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ib_transport/ib_flush.h"
+
+#define LANDING_LEN 64
+#define PAGE        4096
+/* The read crosses no cable: what does not answer within some 100 ms will not. */
+#define LANE_TIMEOUT 14
+#define LANE_RETRY   1
+/* Of an event's context: no path has this number, so that a lane's error is nobody's fault but its own. */
+#define NO_PATH 15
+
+static int make_landing(struct ib_flush *f, struct ib_lane *l)
+{
+    if (l->mr) {
+        return 0;
+    }
+    /* a page of its own: registered memory is kept from forked children, page by page */
+    if (!l->landing && posix_memalign(&l->landing, PAGE, PAGE) != 0) {
+        l->landing = NULL;
+        return ENOMEM;
+    }
+    errno = 0;
+    l->mr = f->link->nics->v->reg_mr(f->link->nics->nic[l->nic].pd, l->landing, LANDING_LEN, IBV_ACCESS_LOCAL_WRITE);
+    return l->mr ? 0 : (errno ? errno : ENOMEM);
+}
+
+static int make_queues(struct ib_flush *f, struct ib_lane *l)
+{
+    const struct ib_verbs *v = f->link->nics->v;
+    struct ib_nic *nic = &f->link->nics->nic[l->nic];
+    struct ibv_qp_init_attr attr = {
+        .qp_context = (void *)(uintptr_t)ib_link_context(f->link->conn_id, NO_PATH, 0),
+        .qp_type = IBV_QPT_RC,
+        .cap = {.max_send_wr = IB_LANE_DEPTH, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1},
+    };
+
+    errno = 0;
+    l->cq = v->create_cq(nic->ctx, IB_LANE_DEPTH + 1, NULL, NULL, 0);
+    if (l->cq == NULL) {
+        return errno ? errno : ENOMEM;
+    }
+    attr.send_cq = attr.recv_cq = l->cq;
+    l->qp = v->create_qp(nic->pd, &attr);
+    return l->qp ? 0 : (errno ? errno : ENOMEM);
+}
+
+static int lane_to_init(struct ib_flush *f, struct ib_lane *l, const struct ib_addr *self)
+{
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_INIT,
+        .pkey_index = self->pkey_index,
+        .port_num = f->link->nics->nic[l->nic].port,
+        .qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_LOCAL_WRITE,
+    };
+
+    return ib_verbs_err(f->link->nics->v->modify_qp(
+        l->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+}
+
+static int lane_connect(struct ib_flush *f, struct ib_lane *l, const struct ib_addr *self)
+{
+    const struct ib_verbs *v = f->link->nics->v;
+    uint32_t psn = (uint32_t)ib_link_now(f->link) & 0xffffff;
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
+                               .path_mtu = self->mtu,
+                               .dest_qp_num = l->qp->qp_num,
+                               .rq_psn = psn,
+                               .max_dest_rd_atomic = 1,
+                               .min_rnr_timer = 12};
+    int rc;
+
+    ib_link_ah_fill(f->link, self, self, &attr.ah_attr);
+    attr.ah_attr.port_num = f->link->nics->nic[l->nic].port;
+    rc = ib_verbs_err(v->modify_qp(l->qp, &attr,
+                                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+    if (rc != 0) {
+        return rc;
+    }
+    memset(&attr, 0, sizeof(attr));
+    attr.qp_state = IBV_QPS_RTS;
+    attr.timeout = (uint8_t)(f->link->cfg->ib_timeout < LANE_TIMEOUT ? f->link->cfg->ib_timeout : LANE_TIMEOUT);
+    attr.retry_cnt = LANE_RETRY;
+    attr.rnr_retry = 7;
+    attr.sq_psn = psn;
+    attr.max_rd_atomic = 1;
+    return ib_verbs_err(v->modify_qp(l->qp, &attr,
+                                     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                                         IBV_QP_MAX_QP_RD_ATOMIC));
+}
+
+int ib_lane_make(struct ib_flush *f, struct ib_lane *l)
+{
+    struct ib_addr self;
+    int rc;
+
+    ib_nic_addr_get(f->link->nics, l->nic, &self);
+    if ((rc = make_landing(f, l)) != 0 || (rc = make_queues(f, l)) != 0 || (rc = lane_to_init(f, l, &self)) != 0) {
+        return rc;
+    }
+    return lane_connect(f, l, &self);
+}
+
+void ib_lane_unmake(struct ib_flush *f, struct ib_lane *l, int keep)
+{
+    const struct ib_verbs *v = f->link->nics->v;
+
+    if (l->qp) {
+        v->destroy_qp(l->qp);
+        l->qp = NULL;
+    }
+    if (l->cq) {
+        v->destroy_cq(l->cq);
+        l->cq = NULL;
+    }
+    if (keep) {
+        return;
+    }
+    /* A buffer whose registration cannot be taken away may still be written: then it is never freed. */
+    if (l->mr && ib_verbs_err(v->dereg_mr(l->mr)) != 0 && ib_nic_state_get(&f->link->nics->nic[l->nic]) != IB_NIC_GONE) {
+        l->landing = NULL;
+    }
+    l->mr = NULL;
+    free(l->landing);
+    l->landing = NULL;
+}
+
+int ib_lane_read(struct ib_lane *l, const void *addr, uint32_t rkey, uint64_t wr_id)
+{
+    struct ibv_sge sge = {.addr = (uintptr_t)l->landing, .length = 1, .lkey = l->mr->lkey};
+    struct ibv_send_wr wr = {.wr_id = wr_id,
+                             .sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = IBV_WR_RDMA_READ,
+                             .send_flags = IBV_SEND_SIGNALED,
+                             .wr.rdma = {.remote_addr = (uintptr_t)addr, .rkey = rkey}};
+    struct ibv_send_wr *bad;
+
+    return ib_verbs_err(ibv_post_send(l->qp, &wr, &bad));
+}

@@ -88,7 +88,7 @@ static int over(const struct r2_comm *c, uint64_t now)
     if (c->bye_ok || (!c->is_send && !r2_rule(R2_RULE_TOMBSTONE))) {
         return 1;
     }
-    return !c->inst->oob->ops->peer_is_up(c->peer->oob) && now - contact >= MS(c->inst->cfg.t_linger_ms);
+    return !c->inst->oob->ops->peer_is_up(c->peer->oob) && r2_elapsed(now, contact) >= MS(c->inst->cfg.t_linger_ms);
 }
 
 uint64_t r2_close_step(struct r2_comm *c, uint64_t now)

@@ -17,6 +17,15 @@ struct r2_env {
     void (*kick_worker)(void *arg, int device);
 };
 
+/*
+ * Time from @since to @now, 0 when @now is the older one: a turn of the service thread takes its time once, at its beginning, and what
+ * NCCL's thread stamps meanwhile lies after it.
+ */
+static inline uint64_t r2_elapsed(uint64_t now, uint64_t since)
+{
+    return now > since ? now - since : 0;
+}
+
 /* The real thing: CLOCK_MONOTONIC, getrandom, threads. */
 void r2_env_default(struct r2_env *env);
 

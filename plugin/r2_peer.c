@@ -125,7 +125,7 @@ uint64_t r2_peer_check_gone(struct r2_inst *inst, struct r2_peer *peer, uint64_t
     if (peer->refused_since == 0) {
         return UINT64_MAX;
     }
-    if (now - peer->refused_since < REFUSED_LIMIT_NS) {
+    if (r2_elapsed(now, peer->refused_since) < REFUSED_LIMIT_NS) {
         return peer->refused_since + REFUSED_LIMIT_NS;
     }
     snprintf(what, sizeof(what), "peer process at %s is gone: its host refuses connections", inst->oob->ops->peer_str(peer->oob));

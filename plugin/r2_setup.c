@@ -216,7 +216,7 @@ static int build_over(struct r2_comm *c, uint64_t now, uint64_t *next)
         busy += c->build[p].job.busy != 0;
         good += !c->build[p].job.busy && c->build[p].rc == 0 && !c->build[p].late;
     }
-    if (busy && (good == 0 || now - c->build_since < BUILD_LIMIT_NS)) {
+    if (busy && (good == 0 || r2_elapsed(now, c->build_since) < BUILD_LIMIT_NS)) {
         *next = c->build_since + BUILD_LIMIT_NS > now ? c->build_since + BUILD_LIMIT_NS : now + BUILD_LIMIT_NS;
         return 0;
     }

@@ -490,7 +490,7 @@ static void fence_after_bye(struct fo_conn *fc, uint64_t now)
 {
     struct ib_fault_info info = {.fault = IB_FAULT_CLOSE};
 
-    if (now - fc->bye_at < MS(cfg(fc)->t_fence_ms)) {
+    if (r2_elapsed(now, fc->bye_at) < MS(cfg(fc)->t_fence_ms)) {
         return;
     }
     for (int p = 0; p < fc->link->npaths; p++) {
@@ -517,14 +517,14 @@ static uint64_t give_up(struct fo_conn *fc, uint64_t now)
         return next;
     }
     if (fc->nopath_since) {
-        if (now - fc->nopath_since >= limit) {
+        if (r2_elapsed(now, fc->nopath_since) >= limit) {
             fo_fail(fc, R2_ERR_COMM, "no path left for %llu ms", (unsigned long long)(limit / 1000000));
             return UINT64_MAX;
         }
         next = fc->nopath_since + limit;
     }
     if (fc->tx && fc->tx->starved_since) {
-        if (now - fc->tx->starved_since >= limit) {
+        if (r2_elapsed(now, fc->tx->starved_since) >= limit) {
             fo_fail(fc, R2_ERR_COMM, "a buffer is registered on none of the paths left");
             return UINT64_MAX;
         }
@@ -536,7 +536,7 @@ static uint64_t give_up(struct fo_conn *fc, uint64_t now)
         if (!unanswered(fc, p) || !stuck(fc, p)) {
             continue;
         }
-        if (now - fp->down_since >= limit) {
+        if (r2_elapsed(now, fp->down_since) >= limit) {
             fo_fail(fc, R2_ERR_PEER, "no word from the peer about path %d for %llu ms", p, (unsigned long long)(limit / 1000000));
             return UINT64_MAX;
         }

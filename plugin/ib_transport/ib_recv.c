@@ -311,7 +311,7 @@ static void ack(struct ib_recv *rx)
         if (rx->ack_owed_since == 0) {
             rx->ack_owed_since = now;
         }
-        due = now - rx->ack_owed_since >= (uint64_t)rx->link->cfg->t_ack_us * 1000;
+        due = r2_elapsed(now, rx->ack_owed_since) >= (uint64_t)rx->link->cfg->t_ack_us * 1000;
     }
     if (due) {
         write_ack(rx, &rx->link->path[rx->ctl_path]);

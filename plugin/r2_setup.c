@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ib_transport/ib_hca.h"
 #include "r2_inst.h"
 #include "r2_log.h"
 
@@ -108,25 +109,38 @@ void r2_setup_fail(struct r2_comm *c, const char *fmt, ...)
 
 /* --- paths --- */
 
-static int add_pair(uint8_t *s_out, uint8_t *r_out, int n, int s, int r)
+/* Inserts a pair behind those that are preferred as much or more; never before the primary. */
+static int add_pair(uint8_t *s_out, uint8_t *r_out, int *pref, int n, int s, int r, int p)
 {
+    int at = n;
+
     for (int i = 0; i < n; i++) {
         if (s_out[i] == s && r_out[i] == r) {
             return n;
         }
     }
-    if (n < IB_MAX_PATHS) {
-        s_out[n] = (uint8_t)s;
-        r_out[n] = (uint8_t)r;
-        n++;
+    while (at > 1 && pref[at - 1] < p) {
+        at--;
     }
-    return n;
+    if (at >= IB_MAX_PATHS) {
+        return n;
+    }
+    for (int i = n < IB_MAX_PATHS ? n : IB_MAX_PATHS - 1; i > at; i--) {
+        s_out[i] = s_out[i - 1];
+        r_out[i] = r_out[i - 1];
+        pref[i] = pref[i - 1];
+    }
+    s_out[at] = (uint8_t)s;
+    r_out[at] = (uint8_t)r;
+    pref[at] = p;
+    return n < IB_MAX_PATHS ? n + 1 : n;
 }
 
 int r2_setup_paths(const struct fo_nic *s_nic, int s_n, int s_dev, const struct fo_nic *r_nic, int r_n, int r_dev, int any_rail,
                    uint8_t s_out[IB_MAX_PATHS], uint8_t r_out[IB_MAX_PATHS])
 {
-    int n = add_pair(s_out, r_out, 0, s_dev, r_dev);
+    int pref[IB_MAX_PATHS];
+    int n = add_pair(s_out, r_out, pref, 0, s_dev, r_dev, 0);
 
     /* same rail, beginning beside the primary so that the backups of different primaries differ */
     for (int i = 0; i < s_n; i++) {
@@ -134,7 +148,7 @@ int r2_setup_paths(const struct fo_nic *s_nic, int s_n, int s_dev, const struct 
 
         for (int r = 0; r < r_n; r++) {
             if (s_nic[s].usable && r_nic[r].usable && s_nic[s].rail == r_nic[r].rail) {
-                n = add_pair(s_out, r_out, n, s, r);
+                n = add_pair(s_out, r_out, pref, n, s, r, s_nic[s].usable + r_nic[r].usable);
             }
         }
     }
@@ -143,11 +157,28 @@ int r2_setup_paths(const struct fo_nic *s_nic, int s_n, int s_dev, const struct 
             int s = (s_dev + i) % s_n, r = (r_dev + i + j) % r_n;
 
             if (s_nic[s].usable && r_nic[r].usable) {
-                n = add_pair(s_out, r_out, n, s, r);
+                n = add_pair(s_out, r_out, pref, n, s, r, 0); /* behind every same-rail pair */
             }
         }
     }
     return n;
+}
+
+/* 0: NCCL_R2_BACKUP_NICS leaves the NIC out. Else the earlier in that list, the more; all alike without a list. */
+static uint8_t backup_preference(const struct r2_inst *inst, const struct ib_nic *nic)
+{
+    struct ib_hca_filter f;
+    char why[128];
+    int rank;
+
+    if (inst->cfg.backup_nics[0] == 0 || ib_hca_parse(&f, inst->cfg.backup_nics, why, sizeof(why)) != 0) {
+        return 1;
+    }
+    if (!ib_hca_match(&f, nic->dev_name, nic->port, NULL)) {
+        return 0;
+    }
+    rank = f.exclude ? 0 : ib_hca_rank(&f, nic->dev_name, nic->port);
+    return (uint8_t)(rank < 0 ? 1 : 255 - rank);
 }
 
 static int my_nics(struct r2_inst *inst, struct fo_nic *out)
@@ -159,7 +190,7 @@ static int my_nics(struct r2_inst *inst, struct fo_nic *out)
         memset(&out[i], 0, sizeof(out[i]));
         snprintf(out[i].name, sizeof(out[i].name), "%.*s", FO_NIC_NAME - 1, nic->name);
         out[i].rail = (int16_t)nic->rail;
-        out[i].usable = s == IB_NIC_UP || s == IB_NIC_DOWN;
+        out[i].usable = s == IB_NIC_UP || s == IB_NIC_DOWN ? backup_preference(inst, nic) : 0;
         out[i].gen = atomic_load_explicit(&nic->generation, memory_order_relaxed);
     }
     return inst->nics.count;

@@ -40,7 +40,7 @@ const char *fo_type_name(enum fo_type t);
 struct fo_nic {
     char name[FO_NIC_NAME];
     int16_t rail;
-    uint8_t usable; /* not FATAL or GONE at the moment */
+    uint8_t usable; /* as a backup: 0 no, else the larger the sooner */
     uint32_t gen;
 };
 

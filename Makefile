@@ -1,6 +1,8 @@
 # nccl-net-r2. Everything that is built goes to $(B). Layers: plugin/README.md.
 B       ?= build
-CC      ?= gcc
+ifeq ($(origin CC),default)
+CC      := gcc
+endif
 VERSION := 0.1.0
 GIT     := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 PREFIX  ?= /usr/local
@@ -35,19 +37,57 @@ DROPIN   := $(B)/softfab-lib/libibverbs.so.1
 UNIT_BIN := $(patsubst tests/unit/%.c,$(B)/tests/unit/%,$(UNIT_SRC))
 ABI_BIN  := $(patsubst tests/abi/%.c,$(B)/tests/abi/%,$(ABI_SRC))
 
-BUILD_TARGETS := $(PLUGIN) $(B)/libnccl-net.so
-ifneq ($(SHM_SRC),)
-BUILD_TARGETS += $(DROPIN)
-endif
-ifneq ($(CLI_SRC),)
-BUILD_TARGETS += $(B)/softfab
-endif
-ifneq ($(PERF_SRC),)
-BUILD_TARGETS += $(B)/r2_perf
-endif
+BUILD_TARGETS := $(PLUGIN) $(B)/libnccl-net.so $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config
+TEST_BINS     := $(UNIT_BIN) $(ABI_BIN) $(B)/r2_sim $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe
+E2E           := $(wildcard tests/e2e/*.sh)
+E2E_RUN       := $(filter-out %_lib.sh,$(E2E))
+SEEDS         ?= 1000
 
-.PHONY: all deps tests check check-asan check-tsan check-layers demo bench soak install install-default uninstall clean format
+.PHONY: all objects deps tests check check-asan check-tsan check-layers check-readme demo bench soak install install-default \
+        uninstall clean format readme
+.DEFAULT_GOAL := all
 all: $(BUILD_TARGETS)
+tests: all $(TEST_BINS)
+# Every source, product and test build, compiled and not linked: for a second compiler.
+objects: $(call obj,$(CORE_SRC) $(MODEL_SRC) $(INPROC_SRC) $(SHM_SRC) $(CLI_SRC) $(PERF_SRC)) \
+         $(call tobj,$(CORE_SRC) $(SIM_SRC) $(SUPPORT_SRC) $(UNIT_SRC) $(ABI_SRC))
+
+# The two commands of README install what is missing before they build.
+deps:
+	@sh tools/install-deps.sh check
+demo:
+	@sh tools/install-deps.sh build
+	@$(MAKE) --no-print-directory -s all
+	@sh tools/demo.sh $(B)
+check: deps
+	@$(MAKE) --no-print-directory -s tests
+	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) tests/check_layers.sh tests/check_readme.sh $(B)/r2_sim+--seeds+$(SEEDS) \
+	  tests/sim/without.sh $(E2E_RUN)
+check-layers:
+	@sh tests/check_layers.sh $(B)
+soak: deps
+	@$(MAKE) --no-print-directory -s $(B)/r2_sim
+	$(B)/r2_sim --soak --jobs 2
+
+# The same tests under sanitizers, in build folders of their own. Leaks count.
+SAN_SEEDS ?= 160
+check-asan: deps
+	@$(MAKE) --no-print-directory -s B=$(B)/asan SAN="-fsanitize=address,undefined -fno-sanitize-recover=all" OPT="-O1 -g" san-bins
+	@ASAN_OPTIONS=detect_leaks=1 $(MAKE) --no-print-directory -s B=$(B)/asan run-san
+check-tsan: deps
+	@$(MAKE) --no-print-directory -s B=$(B)/tsan SAN="-fsanitize=thread" OPT="-O1 -g" san-bins
+	@TSAN_OPTIONS=halt_on_error=1 $(MAKE) --no-print-directory -s B=$(B)/tsan run-san
+.PHONY: san-bins run-san
+san-bins: $(UNIT_BIN) $(B)/r2_sim
+run-san:
+	@sh tests/run.sh $(B) $(UNIT_BIN) $(B)/r2_sim+--seeds+$(SAN_SEEDS)
+
+bench: all
+	@sh tests/bench/bench.sh $(B)
+
+# The table of options in README is made from the rows; tests/check_readme.sh fails when it is not up to date.
+readme: $(B)/r2_config
+	@sh tests/check_readme.sh $(B) --write
 
 $(B)/obj/%.o: %.c
 	@mkdir -p $(@D)
@@ -86,6 +126,8 @@ $(B)/softfab_probe: $(call obj,tests/e2e/softfab_probe.c tests/e2e/softfab_probe
 	$(CC) -o $@ $(filter %.o,$^) -L$(B)/softfab-lib -libverbs $(LDFLAGS_ALL)
 $(B)/r2_perf: $(call obj,$(PERF_SRC))
 	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl -lm
+$(B)/r2_config: $(call obj,$(wildcard tools/r2_config/*.c) plugin/r2_config.c plugin/r2_conf_file.c plugin/r2_log.c)
+	$(CC) -o $@ $^ $(LDFLAGS_ALL)
 # A plugin of another make, right or wrong on demand: what r2_perf itself is tested with.
 $(B)/tests/libnccl-net-tcptest.so: $(call obj,tests/support/tcp_plugin/tcp_plugin.c)
 	@mkdir -p $(@D)
@@ -95,11 +137,36 @@ TESTLIBS := $(B)/libr2core.a $(B)/libtestsupport.a $(B)/libfabmodel.a
 $(B)/tests/unit/%: $(B)/tobj/tests/unit/%.o $(TESTLIBS)
 	@mkdir -p $(@D)
 	$(CC) -o $@ $< -Wl,--start-group $(TESTLIBS) -Wl,--end-group $(LDFLAGS_ALL) -lcheck -lsubunit -lm -lrt -ldl
+# The v8 table driven by rules of NCCL's, by code that shares nothing with the plugin (tests/e2e/abi_fabric.sh).
+$(B)/tests/abi/abi_driver: $(call obj,tests/abi/abi_driver.c $(wildcard tests/abi/drv_*.c))
+	@mkdir -p $(@D)
+	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl
 $(B)/tests/abi/%: $(B)/tobj/tests/abi/%.o $(B)/libtestsupport.a
 	@mkdir -p $(@D)
 	$(CC) -o $@ $< $(B)/libtestsupport.a $(LDFLAGS_ALL) -lcheck -lsubunit -lm -lrt -ldl
 $(B)/r2_sim: $(call tobj,$(SIM_SRC)) $(TESTLIBS)
 	$(CC) -o $@ $(filter %.o,$^) -Wl,--start-group $(TESTLIBS) -Wl,--end-group $(LDFLAGS_ALL) -lm -ldl
+
+# Installed files are replaced by rename, never written in place: a running job may have the old one mapped.
+define install_file
+	mkdir -p $(dir $(DESTDIR)$(2)) && install -m $(3) $(1) $(DESTDIR)$(2).tmp && mv -f $(DESTDIR)$(2).tmp $(DESTDIR)$(2)
+endef
+INSTALLED := $(LIBDIR)/libnccl-net-r2.so $(PREFIX)/bin/r2_perf $(PREFIX)/bin/r2_config $(PREFIX)/share/doc/nccl-net-r2/README.md
+install: $(PLUGIN) $(B)/r2_perf $(B)/r2_config
+	$(call install_file,$(PLUGIN),$(LIBDIR)/libnccl-net-r2.so,755)
+	$(call install_file,$(B)/r2_perf,$(PREFIX)/bin/r2_perf,755)
+	$(call install_file,$(B)/r2_config,$(PREFIX)/bin/r2_config,755)
+	$(call install_file,README.md,$(PREFIX)/share/doc/nccl-net-r2/README.md,644)
+# NCCL takes libnccl-net.so without being asked: only on demand, and never over somebody else's file.
+install-default: install
+	@if [ -e "$(DESTDIR)$(LIBDIR)/libnccl-net.so" ] && [ "$$(readlink "$(DESTDIR)$(LIBDIR)/libnccl-net.so")" != libnccl-net-r2.so ]; then \
+	  echo "$(DESTDIR)$(LIBDIR)/libnccl-net.so belongs to another plugin: not replaced" >&2; exit 1; fi
+	ln -sfn libnccl-net-r2.so $(DESTDIR)$(LIBDIR)/libnccl-net.so
+uninstall:
+	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
+	@if [ "$$(readlink "$(DESTDIR)$(LIBDIR)/libnccl-net.so" 2>/dev/null)" = libnccl-net-r2.so ]; then \
+	  rm -f "$(DESTDIR)$(LIBDIR)/libnccl-net.so"; fi
+	-@rmdir $(DESTDIR)$(PREFIX)/share/doc/nccl-net-r2 2>/dev/null || true
 
 clean:
 	rm -rf $(B)

@@ -140,6 +140,7 @@ struct sim_proc {
     struct r2_inst *inst;
     struct sim_oob *oob;
     struct fab_rng rng;
+    uint64_t clock; /* last time given to the plugin */
     uint64_t service_id, service_at;
     struct sim_worker worker[IB_MAX_NICS];
     char log[SIM_LOG_LINES][SIM_LOG_CHARS];

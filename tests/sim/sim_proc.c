@@ -70,8 +70,11 @@ void sim_proc_leave(struct sim_proc *p)
 static uint64_t env_now(void *arg)
 {
     struct sim_proc *p = arg;
+    uint64_t now = fab_inproc_now(p->sim->f);
 
-    return fab_inproc_now(p->sim->f);
+    /* looking at the clock takes time: what is stamped later in the same turn is later than the turn's beginning */
+    p->clock = now > p->clock ? now : p->clock + 1 + fab_rng_upto(&p->rng, 200);
+    return p->clock;
 }
 
 static void env_random(void *arg, void *out, unsigned len)

@@ -1,0 +1,72 @@
+#!/bin/sh
+# Runs tests one after the other and counts. Usage: tests/run.sh BUILD_DIR [-l SECONDS] TEST...
+# A TEST is a program or a script (called with BUILD_DIR), with arguments after '+': "tests/e2e/x.sh+--fast".
+# What it prints last is read: Check's "N%: Checks: a, Failures: b, Errors: c", or "N passed, N failed[, N skipped]". Exit 77 is a skip, whose
+# reason is its last line. A test that counts nothing counts as one. R2_T=NAME runs only the tests whose name contains NAME.
+B=$1
+shift
+limit=600
+if [ "${1:-}" = -l ]; then
+    limit=$2
+    shift 2
+fi
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+trap 'exit 130' INT TERM
+passed=0 failed=0 skipped=0
+: >"$out/skips"
+for t in "$@"; do
+    prog=${t%%+*}
+    args=
+    case $t in *+*) args=$(echo "${t#*+}" | tr '+' ' ') ;; esac
+    name=$(basename "$prog")${args:+ $args}
+    case $name in *"${R2_T:-}"*) ;; *) continue ;; esac
+    start=$(date +%s)
+    case $prog in
+    # shellcheck disable=SC2086
+    *.sh) timeout -k 10 "$limit" sh "$prog" "$B" $args >"$out/log" 2>&1 ;;
+    # shellcheck disable=SC2086
+    *) R2_BUILD=$B R2_PLUGIN=$B/libnccl-net-r2.so timeout -k 10 "$limit" "$prog" $args >"$out/log" 2>&1 ;;
+    esac
+    rc=$?
+    took=$(($(date +%s) - start))
+    p=0 f=0 s=0
+    if line=$(grep -E '^[0-9]+%: Checks: ' "$out/log" | tail -1) && [ -n "$line" ]; then
+        n=$(echo "$line" | sed 's/.*Checks: \([0-9]*\).*/\1/')
+        f=$(echo "$line" | sed 's/.*Failures: \([0-9]*\), Errors: \([0-9]*\).*/\1 \2/' | awk '{print $1+$2}')
+        p=$((n - f))
+    elif line=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$out/log" | tail -1) && [ -n "$line" ]; then
+        p=$(echo "$line" | awk '{print $1}')
+        f=$(echo "$line" | awk '{print $3}')
+        s=$(echo "$line" | sed -n 's/.*, \([0-9]*\) skipped.*/\1/p')
+        s=${s:-0}
+    fi
+    if [ $rc = 77 ]; then
+        s=$((s + 1))
+        echo "$name: $(tail -1 "$out/log")" >>"$out/skips"
+        result=SKIP
+    elif [ $rc = 0 ] && [ "$f" = 0 ]; then
+        [ $((p + s)) -gt 0 ] || p=1
+        result=ok
+    else
+        [ "$f" -gt 0 ] || f=1
+        result=FAIL
+    fi
+    grep -E '^SKIP' "$out/log" | sed "s|^|$name: |" >>"$out/skips"
+    printf '%-4s %-44s %4s passed %3s failed %3s skipped  %4s s\n' "$result" "$name" "$p" "$f" "$s" "$took"
+    if [ $result = FAIL ]; then
+        [ $rc = 124 ] && echo "     ran past its limit of $limit s"
+        sed 's/^/     | /' "$out/log" | tail -"${R2_FAIL_LINES:-60}"
+    fi
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+done
+if [ -s "$out/skips" ]; then
+    echo "skipped, and why:"
+    sed 's/^/  /' "$out/skips"
+fi
+if [ $skipped -gt 0 ]; then
+    echo "$passed passed, $failed failed, $skipped skipped"
+else
+    echo "$passed passed, $failed failed"
+fi
+[ $failed = 0 ] && [ $passed -gt 0 ]

@@ -100,6 +100,7 @@ struct shm_engine {
     struct shm_pkt *free;
     uint8_t *scratch; /* payload of packets that will be lost */
     uint64_t bury_at[SEG_SLOTS];
+    bool told_full;     /* the lack of memory was reported */
     uint64_t ring_mask; /* slots that got packets in this turn and no bell yet */
     struct fab_rng rng;
 

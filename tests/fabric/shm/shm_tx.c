@@ -2,6 +2,7 @@
 #include "tests/fabric/shm/shm_engine.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,6 +74,10 @@ struct fab_pkt *shm_pkt_alloc(struct fab_engine *base, struct fab_nic *nic, cons
     struct seg_rec *rec = seg_ring_reserve(&e->map, slot, (uint32_t)sizeof(struct fab_hdr) + len);
     if (rec == NULL && errno == EAGAIN && !receiver_lost(e, n, slot)) {
         return NULL;
+    }
+    if (rec == NULL && errno == ENOSPC && !e->told_full) {
+        e->told_full = true;
+        fprintf(stderr, "softfab: no memory for packets below %s: they are lost\n", e->map.dir);
     }
     struct shm_pkt *p = shm_pkt_new(e);
     if (p == NULL) {

@@ -308,6 +308,19 @@ static int engine_attach(struct shm_engine *e)
     return rc;
 }
 
+void shm_engine_refresh(struct shm_engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    if (e->attached) {
+        shm_faults_run(e);
+    } else {
+        for (int i = 0; i < e->map.seg->head.desc.nics; i++) {
+            shm_faults_init(e, i);
+        }
+    }
+    pthread_mutex_unlock(&e->lock);
+}
+
 static int engine_control(struct fab_engine *base, struct fab_nic *nic, enum fab_call call)
 {
     struct shm_engine *e = shm_engine_of(base);

@@ -118,6 +118,8 @@ struct shm_engine {
 
 /* The engine of this process, made from the environment at the first call; NULL with errno when there is no fabric. Thread: any. */
 struct shm_engine *shm_engine_get(void);
+/* Applies faults given since the last call, also while no device is open. Thread: any. */
+void shm_engine_refresh(struct shm_engine *e);
 /* Everything that can be done now. With the lock held. Blocks: no. */
 void shm_progress(struct shm_engine *e);
 static inline struct shm_engine *shm_engine_of(struct fab_engine *base)

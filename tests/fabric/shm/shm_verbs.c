@@ -50,6 +50,9 @@ SHM_DEFINE_11(struct ibv_device **, ibv_get_device_list, (int *num))
         fab_ibv_bind(&host);
     }
     pthread_mutex_unlock(&lock);
+    if (e != NULL) {
+        shm_engine_refresh(e);
+    }
     struct ibv_device **list = fab_ibv_get_device_list(&n);
     for (int i = 0; list != NULL && e != NULL && i < n; i++) {
         device_paths_set(e, list[i]);

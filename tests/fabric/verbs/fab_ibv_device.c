@@ -63,7 +63,10 @@ struct ibv_device **fab_ibv_get_device_list(int *num)
     if (!list)
         goto nomem;
     for (int i = 0; i < want; i++) {
-        if (h->nic(h->eng, h->host, i)->gone == FAB_REMOVED)
+        h->eng->ops->lock(h->eng); /* faults change it */
+        bool removed = h->nic(h->eng, h->host, i)->gone == FAB_REMOVED;
+        h->eng->ops->unlock(h->eng);
+        if (removed)
             continue;
         list[n] = (struct ibv_device *)dev_new(h, i);
         if (!list[n])

@@ -1,0 +1,88 @@
+/*
+ * An independent driver of the v8 table: it knows NCCL's rules and nothing of the plugin. One process, or two that talk over a
+ * socket pair ("sides" 0 and 1); each end of a link sends and receives.
+ *
+ * A check that fails prints what and where and ends this side with status 1; so does a case that takes longer than its limit.
+ */
+#ifndef DRV_H
+#define DRV_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tools/r2_perf/abi.h"
+
+struct drv {
+    const struct abi_net *net;
+    void *lib;
+    const char *plugin; /* path */
+    int side;           /* 0, 1 */
+    int peer;           /* socket to the other side, -1 when alone */
+    int ndev;
+    const char *name; /* of the case */
+};
+extern struct drv drv;
+
+__attribute__((noreturn, format(printf, 3, 4))) void drv_fail(const char *file, int line, const char *fmt, ...);
+#define NEED(cond, ...)                              \
+    do {                                             \
+        if (!(cond))                                 \
+            drv_fail(__FILE__, __LINE__, __VA_ARGS__); \
+    } while (0)
+/* @call must succeed; what the plugin said last is shown otherwise. */
+#define OK(call)                                                                                        \
+    do {                                                                                                \
+        int drv_rc = (call);                                                                            \
+        if (drv_rc != ABI_SUCCESS)                                                                      \
+            drv_fail(__FILE__, __LINE__, "%s returned %d: %s", #call, drv_rc, drv_last_warn());         \
+    } while (0)
+
+/* --- drv_core.c --- */
+void drv_load(void); /* dlopen and the table; no init */
+void drv_init(void); /* init, devices */
+const char *drv_last_warn(void);
+uint64_t drv_now_ms(void);
+/* Pseudo-random, seeded by the case. */
+uint32_t drv_random(uint32_t *state);
+
+/* Exchanges @n bytes with the other side. */
+void drv_swap(const void *mine, void *theirs, size_t n);
+void drv_barrier(void);
+
+/* --- drv_link.c --- */
+struct drv_link {
+    void *send, *recv;
+    int dev;
+};
+/* Both sides: a connection each way over device @dev, polled as NCCL's service thread does. Alone: to itself. */
+void drv_connect(struct drv_link *l, int dev);
+void drv_connect_many(struct drv_link *l, int n);
+void drv_close(struct drv_link *l);
+
+void *drv_map(size_t len);            /* page aligned, zero; not freed */
+void *drv_reg(void *comm, void *data, size_t len);
+/* Repeats until the plugin takes it. */
+void *drv_isend(void *comm, void *data, int size, int tag, void *mh);
+void *drv_irecv1(void *comm, void *data, int size, int tag, void *mh);
+/* 1 when done; @sizes may be NULL. */
+int drv_test(void *request, int *sizes);
+/* Tests all of @req (entries may be NULL) until all are done. sizes[i], if given, gets the first count of each. */
+void drv_wait(void **req, int n, int *sizes);
+
+/* A pattern that differs with @seed and place. */
+void drv_fill(void *buf, size_t len, uint32_t seed);
+void drv_check(const void *buf, size_t len, uint32_t seed, const char *what);
+void drv_check_byte(const void *buf, size_t len, int value, const char *what);
+
+/* --- cases --- */
+struct drv_case {
+    const char *name;
+    int sides;      /* 1: one process, 2: two */
+    int limit_s;
+    void (*run)(void);
+    const char *env; /* NAME=value for the plugin, NULL */
+};
+/* One table per file, ended by an empty row. */
+extern const struct drv_case drv_cases_data[], drv_cases_life[], drv_cases_init[];
+
+#endif

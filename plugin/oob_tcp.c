@@ -112,6 +112,7 @@ static void accept_all(struct tcp_oob *o)
         fd = accept4(o->listenfd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
             if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+                o->starved = 1;
                 o->listen_at = o->now + LISTEN_PAUSE_NS;
                 listen_watch(o, 0);
             }
@@ -180,10 +181,12 @@ static uint64_t scan(struct tcp_oob *o)
             deadline_min(&next, p->dial_at);
     }
     if (o->listen_paused) {
-        if (o->listen_at <= o->now || o->pending < OOB_PENDING_MAX / 2)
+        if (o->listen_at <= o->now || (!o->starved && o->pending < OOB_PENDING_MAX / 2)) {
+            o->starved = 0;
             listen_watch(o, 1);
-        else
+        } else {
             deadline_min(&next, o->listen_at);
+        }
     }
     return next;
 }

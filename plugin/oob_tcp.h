@@ -97,6 +97,7 @@ struct tcp_oob {
     uint64_t hello_timeout, keepalive;
     int epfd, wakefd, listenfd;
     uint8_t listen_paused, in_progress, stopping, rescan, self_up, stranger_said;
+    uint8_t starved; /* paused for want of descriptors, not of places */
     uint64_t listen_at; /* a paused listener is looked at again */
     uint64_t now, next; /* time of this turn; deadline found by the last scan */
     int pending;        /* channels with peer == NULL */

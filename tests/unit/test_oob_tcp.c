@@ -1,6 +1,8 @@
 /* The TCP out-of-band channel in good times: names, messages, queues, references, the end. */
 #include "oob_rig.h"
 
+#include <sys/resource.h>
+
 START_TEST(names)
 {
     struct ep *a = ep_new(), *b = ep_new();
@@ -285,6 +287,96 @@ START_TEST(drain_has_a_limit)
 }
 END_TEST
 
+/* The other family, where this host has it. */
+START_TEST(over_ipv6)
+{
+    struct r2_oob_tcp_config cfg = {.ifname = "lo", .family = "AF_INET6"};
+    struct ep *a = ep_new(), *b = ep_new();
+    struct r2_oob_events ev = {b, told_message, told_up, told_down};
+    char why[256];
+    struct r2_oob_peer *p;
+
+    b->oob->ops->destroy(b->oob);
+    b->oob = r2_oob_tcp_create(&cfg, &ev, why, sizeof(why));
+    if (b->oob == NULL) {
+        ck_assert_msg(strstr(why, "no interface") != NULL, "%s", why);
+        return;
+    }
+    b->oob->ops->name_get(b->oob, &b->name);
+    ck_assert_int_eq(b->name.family, 6);
+    p = dial(a, &b->name);
+    UNTIL(a->up, 1);
+    ck_assert_int_eq(strncmp(a->oob->ops->peer_str(p), "[::1]:", 6), 0);
+    ck_assert_int_eq(say(a, p, "six"), 0);
+    UNTIL(b->got, 1);
+}
+END_TEST
+
+/* The end of the peer is found by send() first: no upcall from there, the next turn tells. */
+START_TEST(send_meets_a_dead_socket)
+{
+    struct ep *a = ep_new(), *b = ep_new();
+    struct r2_oob_peer *p = dial(a, &b->name);
+    int rc = 0;
+
+    UNTIL(a->up, 1);
+    UNTIL(b->up, 1);
+    /* unread bytes at its end make this an RST */
+    ck_assert_int_eq(say(a, p, "unread"), 0);
+    ep_kill(b);
+    for (int i = 0; i < 1000 && rc == 0; i++)
+        rc = say(a, p, "into the void");
+    ck_assert_int_eq(rc, -1);
+    ck_assert_int_eq(errno, ENOTCONN);
+    ck_assert_int_eq(a->down, 0);
+    a->oob->ops->progress(a->oob, clock_ns);
+    ck_assert_int_eq(a->down, 1);
+    UNTIL(a->refused, 1);
+}
+END_TEST
+
+START_TEST(put_while_dialling)
+{
+    struct ep *a = ep_new(), *b = ep_new();
+    struct r2_oob_peer *p = dial(a, &b->name);
+
+    a->oob->ops->progress(a->oob, clock_ns);
+    ck_assert_int_eq(live_channels(a), 1);
+    a->oob->ops->peer_put(p);
+    settle();
+    ck_assert_ptr_null(inside(a)->peers);
+    ck_assert_int_eq(live_channels(a) + live_channels(b), 0);
+    ck_assert_int_eq(a->up + a->down + b->up, 0);
+    ck_assert_uint_eq(counters(b).strangers, 0);
+}
+END_TEST
+
+/* With no descriptor left the listener pauses instead of spinning, and goes on when there is one. */
+START_TEST(out_of_descriptors)
+{
+    struct ep *a = ep_new(), *b = ep_new();
+    struct rlimit was, tight;
+    int top = dup(0), fd = connect_to(b->name.port);
+    uint64_t next;
+
+    getrlimit(RLIMIT_NOFILE, &was);
+    tight = was;
+    tight.rlim_cur = (rlim_t)(top + 1); /* everything up to fd is taken, fd itself lies above */
+    close(top);
+    top = dup(0);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &tight), 0);
+    next = b->oob->ops->progress(b->oob, clock_ns);
+    ck_assert_int_eq(live_channels(b), 0);
+    ck_assert_uint_eq(next, clock_ns + 100 * MS);
+    settle(); /* ends: nothing is readable while it pauses */
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &was), 0);
+    close(top);
+    close(fd);
+    dial(a, &b->name);
+    UNTIL(a->up, 1);
+}
+END_TEST
+
 /* ---- to ourselves, to many ---- */
 
 static void answer_once(struct ep *e, struct r2_oob_peer *p, const void *msg, size_t len)
@@ -378,6 +470,10 @@ int main(void)
         &put_from_an_upcall,
         &drain_brings_everything_out,
         &drain_has_a_limit,
+        &over_ipv6,
+        &send_meets_a_dead_socket,
+        &put_while_dialling,
+        &out_of_descriptors,
         &to_ourselves,
         &many_peers,
     };

@@ -92,6 +92,25 @@ START_TEST(wrong_secret)
 }
 END_TEST
 
+/* "I use your process's own secret that I learned from you": only if we ever gave a name of that process. */
+START_TEST(secret_of_an_unknown_process)
+{
+    struct ep *b = ep_new();
+    struct oob_hello h = {
+        .version = OOB_VERSION, .kind = OOB_HELLO_DIAL, .secret_of = OOB_SECRET_DIALLER, .from = {7, 7}};
+    uint8_t bytes[OOB_HELLO_SIZE];
+    int fd = connect_to(b->name.port);
+
+    memcpy(h.to, b->name.uuid, 16);
+    oob_hello_pack(&h, bytes);
+    write_all(fd, bytes, sizeof(bytes));
+    settle();
+    ck_assert_uint_eq(counters(b).strangers, 1);
+    ck_assert_int_eq(live_channels(b), 0);
+    close(fd);
+}
+END_TEST
+
 /* Somebody else has the port of a process that is gone. */
 START_TEST(wrong_process)
 {
@@ -400,6 +419,7 @@ int main(void)
         &half_a_hello,
         &crowd_of_strangers_keeps_nobody_out,
         &wrong_secret,
+        &secret_of_an_unknown_process,
         &wrong_process,
         &nobody_listens,
         &replayed_frame,

@@ -38,7 +38,7 @@ UNIT_BIN := $(patsubst tests/unit/%.c,$(B)/tests/unit/%,$(UNIT_SRC))
 ABI_BIN  := $(patsubst tests/abi/%.c,$(B)/tests/abi/%,$(ABI_SRC))
 
 BUILD_TARGETS := $(PLUGIN) $(B)/libnccl-net.so $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config
-TEST_BINS     := $(UNIT_BIN) $(ABI_BIN) $(B)/r2_sim $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe
+TEST_BINS     := $(UNIT_BIN) $(ABI_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe
 E2E           := $(wildcard tests/e2e/*.sh)
 E2E_RUN       := $(filter-out %_lib.sh,$(E2E))
 SEEDS         ?= 1000

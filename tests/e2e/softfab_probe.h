@@ -28,12 +28,12 @@ struct end {
     uint64_t posted, done;
 };
 
-extern struct seg_map probe_map;    /* the fabric, to break it */
+extern struct seg_map probe_map; /* the fabric, to break it */
 extern struct end me;
 extern pid_t peer_pid;
 extern uint8_t qp_timeout, qp_retries; /* of the queue pairs made next; the time is 4.096 us x 2^qp_timeout */
-extern char saw[256];               /* what the check has seen, for its line */
-extern char reason[512];            /* why it failed */
+extern char saw[256];                  /* what the check has seen, for its line */
+extern char reason[512];               /* why it failed */
 
 /* All steps: true, or false with the reason in reason. */
 
@@ -54,7 +54,7 @@ bool post(uint64_t value, uint32_t len);
 /* The next completion within @limit ns: its status, or -1: none came, -2: the device is gone. */
 int completion(uint64_t limit);
 bool expect_completion(int status, uint64_t limit); /* status -1: none */
-bool write_ok(uint64_t value);                       /* posts, completes, arrives */
+bool write_ok(uint64_t value);                      /* posts, completes, arrives */
 /* An asynchronous event of @type; the time since @since in microseconds through *us_p. */
 bool expect_event(enum ibv_event_type type, uint64_t since, unsigned *us_p);
 bool expect_no_event(void);

@@ -29,7 +29,8 @@ bool because(const char *fmt, ...)
     return false;
 }
 
-/* ---- one end ---------------------------------------------------------------------------------------------------------------- */
+/* ---- one end
+ * ---------------------------------------------------------------------------------------------------------------- */
 
 struct ibv_context *device_open(const char *name)
 {
@@ -64,7 +65,8 @@ bool end_open(struct end *e)
         return because("pd, cq or buffer: %s", strerror(errno));
     }
     memset(e->buf, 0, BUF_SIZE);
-    e->mr = ibv_reg_mr(e->pd, e->buf, BUF_SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+    e->mr =
+        ibv_reg_mr(e->pd, e->buf, BUF_SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
     struct ibv_qp_init_attr init = {.send_cq = e->cq, .recv_cq = e->cq, .qp_type = IBV_QPT_RC, .sq_sig_all = 1};
     init.cap = (struct ibv_qp_cap){.max_send_wr = 512, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1};
     e->qp = ibv_create_qp(e->pd, &init);
@@ -90,14 +92,17 @@ static bool end_connect(struct end *e)
     a.min_rnr_timer = 1;
     a.ah_attr = (struct ibv_ah_attr){.is_global = 1, .port_num = 1};
     a.ah_attr.grh = (struct ibv_global_route){.dgid = e->peer.gid, .sgid_index = 3, .hop_limit = 64};
-    rc = ibv_modify_qp(e->qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                      IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    rc = ibv_modify_qp(e->qp, &a,
+                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
     if (rc != 0) {
         return because("modify to RTR: %s", strerror(rc));
     }
-    a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = qp_timeout, .retry_cnt = qp_retries, .rnr_retry = 7, .max_rd_atomic = 4};
-    rc = ibv_modify_qp(e->qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                                      IBV_QP_MAX_QP_RD_ATOMIC);
+    a = (struct ibv_qp_attr){
+        .qp_state = IBV_QPS_RTS, .timeout = qp_timeout, .retry_cnt = qp_retries, .rnr_retry = 7, .max_rd_atomic = 4};
+    rc = ibv_modify_qp(e->qp, &a,
+                       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                           IBV_QP_MAX_QP_RD_ATOMIC);
     return rc == 0 ? true : because("modify to RTS: %s", strerror(rc));
 }
 
@@ -131,9 +136,11 @@ void end_close(struct end *e)
     *e = (struct end){0};
 }
 
-/* ---- the peer ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the peer
+ * ------------------------------------------------------------------------------------------------------------------ */
 
-/* Connects, says so, and answers each byte on @sock with the first word of its buffer; it never calls verbs meanwhile. */
+/* Connects, says so, and answers each byte on @sock with the first word of its buffer; it never calls verbs meanwhile.
+ */
 static void peer_main(int sock)
 {
     struct end e;
@@ -200,7 +207,8 @@ void peer_stop(int sig)
     }
 }
 
-/* ---- steps of checks ------------------------------------------------------------------------------------------------------------ */
+/* ---- steps of checks
+ * ------------------------------------------------------------------------------------------------------------ */
 
 bool fault(const char *text)
 {
@@ -255,9 +263,10 @@ bool expect_completion(int status, uint64_t limit)
     if (status == -1) {
         return because("a completion with status %d, expected none", got);
     }
-    return got < 0 ? because("no completion within %llu ms, expected status %d", (unsigned long long)(limit / MS), status)
-                   : because("completion with status %d (%s), expected %d", got,
-                             ibv_wc_status_str((enum ibv_wc_status)got), status);
+    return got < 0
+               ? because("no completion within %llu ms, expected status %d", (unsigned long long)(limit / MS), status)
+               : because("completion with status %d (%s), expected %d", got, ibv_wc_status_str((enum ibv_wc_status)got),
+                         status);
 }
 
 bool write_ok(uint64_t value)

@@ -151,16 +151,17 @@ static void text_print(struct seg_map *m)
     printf("fabric %s: %d hosts with %d NICs, %s, up for %lld s, at %s\n\n", m->seg->head.name, d->hosts, d->nics,
            d->crossrail ? "rails reach each other" : "rails apart",
            (long long)(time(NULL) - (time_t)m->seg->head.created_s), m->dir);
-    printf("%-8s %-6s %-8s %-10s %-8s %12s %10s %12s %10s %8s  %s\n", "place", "name", "state", "rate", "latency", "tx bytes",
-           "packets", "rx bytes", "packets", "drops", "faults");
+    printf("%-8s %-6s %-8s %-10s %-8s %12s %10s %12s %10s %8s  %s\n", "place", "name", "state", "rate", "latency",
+           "tx bytes", "packets", "rx bytes", "packets", "drops", "faults");
     for (int h = 0; h < d->hosts; h++) {
         for (int n = 0; n < d->nics; n++) {
             char place[32];
             nic_view(m->seg, h, n, &v);
             snprintf(place, sizeof(place), "h%d:n%d", h, n);
-            printf("%-8s %-6s %-8s %-10s %-8s %12" PRIu64 " %10" PRIu64 " %12" PRIu64 " %10" PRIu64 " %8" PRIu64 "  %s\n",
-                   place, v.name, v.state, v.rate, v.latency, v.tx_bytes, v.tx_packets, v.rx_bytes, v.rx_packets, v.drops,
-                   *v.faults != '\0' ? v.faults : "-");
+            printf("%-8s %-6s %-8s %-10s %-8s %12" PRIu64 " %10" PRIu64 " %12" PRIu64 " %10" PRIu64 " %8" PRIu64
+                   "  %s\n",
+                   place, v.name, v.state, v.rate, v.latency, v.tx_bytes, v.tx_packets, v.rx_bytes, v.rx_packets,
+                   v.drops, *v.faults != '\0' ? v.faults : "-");
         }
     }
     for (int i = 0; i < SEG_SLOTS; i++) {
@@ -198,18 +199,18 @@ static void json_string(const char *s)
 
 static void json_nic(const struct nic_view *v, const struct fab_nic_desc *nd, bool last)
 {
-    printf("    {\"place\": \"h%d:n%d\", \"host\": %d, \"nic\": %d, \"name\": \"%s\", \"state\": \"%s\", ", v->host, v->nic, v->host,
-           v->nic, v->name, v->state);
+    printf("    {\"place\": \"h%d:n%d\", \"host\": %d, \"nic\": %d, \"name\": \"%s\", \"state\": \"%s\", ", v->host,
+           v->nic, v->host, v->nic, v->name, v->state);
     printf("\"faults\": [");
     for (const char *p = v->faults; *p != '\0';) {
         size_t len = strcspn(p, ",");
         printf("%s\"%.*s\"", p > v->faults ? ", " : "", (int)len, p);
         p += len + (p[len] == ',' ? 2 : 0);
     }
-    printf("],\n     \"pci\": \"%s\", \"numa\": %d, \"rate_Bps\": %" PRIu64 ", \"latency_ns\": %" PRIu64 ",\n", nd->pci, nd->numa,
-           v->link.rate, nd->latency_ns);
-    printf("     \"tx_bytes\": %" PRIu64 ", \"tx_packets\": %" PRIu64 ", \"rx_bytes\": %" PRIu64 ", \"rx_packets\": %" PRIu64
-           ", \"drops\": %" PRIu64 "}%s\n",
+    printf("],\n     \"pci\": \"%s\", \"numa\": %d, \"rate_Bps\": %" PRIu64 ", \"latency_ns\": %" PRIu64 ",\n", nd->pci,
+           nd->numa, v->link.rate, nd->latency_ns);
+    printf("     \"tx_bytes\": %" PRIu64 ", \"tx_packets\": %" PRIu64 ", \"rx_bytes\": %" PRIu64
+           ", \"rx_packets\": %" PRIu64 ", \"drops\": %" PRIu64 "}%s\n",
            v->tx_bytes, v->tx_packets, v->rx_bytes, v->rx_packets, v->drops, last ? "" : ",");
 }
 
@@ -221,7 +222,8 @@ static void json_print(struct seg_map *m)
     pid_t pid;
     int any = 0;
 
-    printf("{\"schema\": \"softfab-status-1\", \"name\": \"%s\", \"dir\": \"%s\", \"hosts\": %d, \"nics\": %d, \"crossrail\": %s,\n",
+    printf("{\"schema\": \"softfab-status-1\", \"name\": \"%s\", \"dir\": \"%s\", \"hosts\": %d, \"nics\": %d, "
+           "\"crossrail\": %s,\n",
            m->seg->head.name, m->dir, d->hosts, d->nics, d->crossrail ? "true" : "false");
     printf("  \"nic\": [\n");
     for (int h = 0; h < d->hosts; h++) {
@@ -236,8 +238,9 @@ static void json_print(struct seg_map *m)
             continue;
         }
         open_text(&m->seg->slot[i], open, sizeof(open));
-        printf("%s\n    {\"pid\": %d, \"host\": %u, \"slot\": %d, \"open\": \"%s\", \"command\": ", any++ > 0 ? "," : "", (int)pid,
-               atomic_load_explicit(&m->seg->slot[i].host, memory_order_relaxed), i, open);
+        printf(
+            "%s\n    {\"pid\": %d, \"host\": %u, \"slot\": %d, \"open\": \"%s\", \"command\": ", any++ > 0 ? "," : "",
+            (int)pid, atomic_load_explicit(&m->seg->slot[i].host, memory_order_relaxed), i, open);
         json_string(m->seg->slot[i].command);
         printf("}");
     }

@@ -32,9 +32,9 @@ static int up_option_set(struct up_args *a, int opt)
     case 'n':
         a->shape_given = true;
         *(opt == 'H' ? &a->hosts : &a->nics) = softfab_number(optarg, 9999);
-        return (opt == 'H' ? a->hosts : a->nics) > 0
-                   ? 0
-                   : softfab_misuse("up: --%s '%s' is not a number of at least 1", opt == 'H' ? "hosts" : "nics", optarg);
+        return (opt == 'H' ? a->hosts : a->nics) > 0 ? 0
+                                                     : softfab_misuse("up: --%s '%s' is not a number of at least 1",
+                                                                      opt == 'H' ? "hosts" : "nics", optarg);
     case 'r':
         a->shape_given = true;
         return fab_parse_rate(optarg, &a->rate) == 0
@@ -71,7 +71,8 @@ static int up_parse(int argc, char **argv, struct up_args *a)
         return softfab_misuse("up: unexpected '%s'", argv[optind]);
     }
     if (a->desc_file != NULL && a->shape_given) {
-        return softfab_misuse("up: --desc says it all; --hosts, --nics, --rate, --latency and --crossrail go without it");
+        return softfab_misuse(
+            "up: --desc says it all; --hosts, --nics, --rate, --latency and --crossrail go without it");
     }
     return 0;
 }

@@ -7,10 +7,10 @@
  *             SEG_LOCK_FAULT serialises writers of faults
  *   hostH/    a tree in the shape of sysfs, one per host
  *
- * No process-shared mutex exists. Every word has one writer, or is changed by one atomic operation, so a process killed at any
- * instruction leaves each structure valid:
- *   - a ring has one producer slot and one consumer slot; a record not yet published is invisible, and the next owner of either
- *     slot goes on from the published indices;
+ * No process-shared mutex exists. Every word has one writer, or is changed by one atomic operation, so a process killed
+ * at any instruction leaves each structure valid:
+ *   - a ring has one producer slot and one consumer slot; a record not yet published is invisible, and the next owner
+ * of either slot goes on from the published indices;
  *   - a slot belongs to the process that holds its record lock; the kernel drops the lock with the process;
  *   - port clocks and counters are single atomics;
  *   - a fault is visible once fault_seq has moved past it.
@@ -27,14 +27,15 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define SEG_MAGIC      0x6261666674666f73ull
-#define SEG_VERSION    1u
-#define SEG_SLOTS      64
-#define SEG_NICS_MAX   (FAB_MAX_HOSTS * FAB_MAX_NICS)
-#define SEG_NAME_MAX   64
-#define SEG_PATH_MAX   176 /* longest run directory: ibdev_path (256 bytes) lies below it */
-#define SEG_RING_DATA  (512u << 10)
-#define SEG_REC_MAX    (SEG_RING_DATA / 2) /* longest record with its head: two fit, so a full ring has room again soon */
+#define SEG_MAGIC     0x6261666674666f73ull
+#define SEG_VERSION   1u
+#define SEG_SLOTS     64
+#define SEG_NICS_MAX  (FAB_MAX_HOSTS * FAB_MAX_NICS)
+#define SEG_NAME_MAX  64
+#define SEG_PATH_MAX  176 /* longest run directory: ibdev_path (256 bytes) lies below it */
+#define SEG_RING_DATA (512u << 10)
+#define SEG_REC_MAX   (SEG_RING_DATA / 2) /* longest record with its head: two fit, so a full ring has room again soon \
+                                           */
 #define SEG_FAULT_LOG  64
 #define SEG_LOCK_FAULT SEG_SLOTS
 
@@ -67,18 +68,18 @@ struct seg_count {
 
 struct seg_nic {
     /*
-     * Faults in the order in which they were given: number n (from 1) is log[n % SEG_FAULT_LOG]. fault_seq is the newest; it is
-     * stored (release) after the entry and the words below. An engine (acquire) applies what is new; one that fell behind by more
-     * than the log holds takes over the words.
+     * Faults in the order in which they were given: number n (from 1) is log[n % SEG_FAULT_LOG]. fault_seq is the
+     * newest; it is stored (release) after the entry and the words below. An engine (acquire) applies what is new; one
+     * that fell behind by more than the log holds takes over the words.
      */
     _Atomic uint32_t fault_seq;
     struct seg_fault log[SEG_FAULT_LOG];
     /* What the faults so far amount to, for processes that come later. */
     struct seg_link link;
-    _Atomic uint32_t gone;    /* FAB_FAULT_FATAL + 1, FAB_FAULT_REMOVE + 1, or 0: the device works */
-    _Atomic uint32_t hung;    /* 1 while it hangs */
-    _Atomic uint32_t mr_fail; /* 1 while registrations fail without end */
-    _Atomic uint32_t epoch;   /* address changes so far */
+    _Atomic uint32_t gone;      /* FAB_FAULT_FATAL + 1, FAB_FAULT_REMOVE + 1, or 0: the device works */
+    _Atomic uint32_t hung;      /* 1 while it hangs */
+    _Atomic uint32_t mr_fail;   /* 1 while registrations fail without end */
+    _Atomic uint32_t epoch;     /* address changes so far */
     _Atomic uint32_t qp_errors; /* faults qp-error so far */
 
     /* Instants (CLOCK_MONOTONIC ns) at which each direction is free again; advanced by compare-and-swap. */
@@ -105,7 +106,8 @@ struct seg_slot {
     _Alignas(64) _Atomic uint64_t starved;
 };
 
-/* Indices of one direction between two slots. They count bytes and never wrap (64 bits); offset = index mod SEG_RING_DATA. */
+/* Indices of one direction between two slots. They count bytes and never wrap (64 bits); offset = index mod
+ * SEG_RING_DATA. */
 struct seg_index {
     _Alignas(64) _Atomic uint64_t head; /* producer writes, consumer reads */
     _Alignas(64) _Atomic uint64_t tail; /* consumer writes, producer reads */
@@ -127,7 +129,7 @@ struct seg_rec {
 struct seg_head {
     uint64_t magic; /* written last by the creator */
     uint32_t version, pad;
-    uint64_t size;    /* of the file */
+    uint64_t size;     /* of the file */
     int64_t created_s; /* CLOCK_REALTIME */
     char name[SEG_NAME_MAX];
     _Atomic uint32_t closed;    /* `down` has unlinked it */
@@ -164,28 +166,32 @@ struct seg_map {
     char dir[SEG_PATH_MAX];
 };
 
-/* ---- seg_dir.c: where fabrics live ---------------------------------------------------------------------------------------- */
+/* ---- seg_dir.c: where fabrics live
+ * ---------------------------------------------------------------------------------------- */
 
 /* Writes the run directory of fabric @name (NULL: the user's default) to @path. 0, or -1 with the reason in @why. */
 int seg_dir_path(const char *name, char *path, size_t path_len, char *why, size_t why_len);
 /* Removes a directory with all below it. 0, or -1 with errno; a missing directory is success. Blocks on file I/O. */
 int seg_dir_remove(const char *path);
-/* Gives the finished tree @tmp the name @path. What stands there already is replaced when no process lives in it; else it stays and
- * the result is -1 with the reason, naming a living process, in @why. Blocks on file I/O. */
+/* Gives the finished tree @tmp the name @path. What stands there already is replaced when no process lives in it; else
+ * it stays and the result is -1 with the reason, naming a living process, in @why. Blocks on file I/O. */
 int seg_dir_install(const char *tmp, const char *path, char *why, size_t why_len);
 /* Pid of a process that lives in the fabric at @path; 0: none; -1: no fabric there (errno). */
 pid_t seg_dir_inhabitant(const char *path);
 
-/* ---- seg_sysfs.c ----------------------------------------------------------------------------------------------------------- */
+/* ---- seg_sysfs.c
+ * ----------------------------------------------------------------------------------------------------------- */
 
-/* Writes the tree in the shape of sysfs for every host below @dir. 0, or -1 with the reason in @why. Blocks on file I/O. */
+/* Writes the tree in the shape of sysfs for every host below @dir. 0, or -1 with the reason in @why. Blocks on file
+ * I/O. */
 int seg_sysfs_write(const char *dir, const struct fab_desc *d, char *why, size_t why_len);
 /* Writes the port's state where programs read it. -1 with errno. */
 int seg_sysfs_state_set(const char *dir, int host, int nic, bool up);
 /* Writes the GID files of the NIC for address @epoch. -1 with errno. */
 int seg_sysfs_gids_set(const char *dir, int host, int nic, uint32_t epoch);
 
-/* ---- seg_file.c: the mapped file ------------------------------------------------------------------------------------------ */
+/* ---- seg_file.c: the mapped file
+ * ------------------------------------------------------------------------------------------ */
 
 /* Creates <dir>/segment and <dir>/alive. 0, or -1 with the reason in @why. Thread: any; blocks on file I/O. */
 int seg_file_create(const char *dir, const char *name, const struct fab_desc *d, char *why, size_t why_len);
@@ -194,62 +200,74 @@ int seg_file_open(struct seg_map *m, const char *dir, char *why, size_t why_len)
 /* Detaches if attached, unmaps. In a child of the process that attached: unmaps only. */
 void seg_file_close(struct seg_map *m);
 
-/* ---- seg_fault.c ----------------------------------------------------------------------------------------------------------- */
+/* ---- seg_fault.c
+ * ----------------------------------------------------------------------------------------------------------- */
 
-/* Applies @f to every NIC it names: words, log, bells. 0, or -1 with the reason in @why (no such NIC). Waits for another writer. */
+/* Applies @f to every NIC it names: words, log, bells. 0, or -1 with the reason in @why (no such NIC). Waits for
+ * another writer. */
 int seg_fault_apply(struct seg_map *m, const struct fab_fault *f, char *why, size_t why_len);
 /* Reads fault number @seq of @n, 1..fault_seq. False if the log no longer holds it. */
 bool seg_fault_read(struct seg_nic *n, uint32_t seq, struct fab_fault *f);
 /* Copies the link's words. */
 void seg_link_read(struct seg_nic *n, struct fab_link *l);
 
-/* ---- seg_slot.c: processes ------------------------------------------------------------------------------------------------ */
+/* ---- seg_slot.c: processes
+ * ------------------------------------------------------------------------------------------------ */
 
-/* Takes the lowest free slot for this process on host @host. 0, or -1 with the reason in @why. Never waits for others. */
+/* Takes the lowest free slot for this process on host @host. 0, or -1 with the reason in @why. Never waits for others.
+ */
 int seg_slot_attach(struct seg_map *m, int host, char *why, size_t why_len);
 void seg_slot_detach(struct seg_map *m);
-/* Whether slot @i is lived in by a process (the lock, not the words, decides); the own slot counts as alive. Sets *@pid_p. */
+/* Whether slot @i is lived in by a process (the lock, not the words, decides); the own slot counts as alive. Sets
+ * *@pid_p. */
 bool seg_slot_alive(const struct seg_map *m, int i, pid_t *pid_p);
-/* Marks slot @i as left if its process is dead, so that senders stop filling its rings. True if it is not lived in now. */
+/* Marks slot @i as left if its process is dead, so that senders stop filling its rings. True if it is not lived in now.
+ */
 bool seg_slot_bury(struct seg_map *m, int i);
-/* A queue pair number of this slot, in turn, so that none comes back soon; the caller knows which are in use. Thread: any. */
+/* A queue pair number of this slot, in turn, so that none comes back soon; the caller knows which are in use. Thread:
+ * any. */
 uint32_t seg_slot_qpn_next(struct seg_map *m);
 static inline int seg_qpn_slot(uint32_t qpn)
 {
     return (int)((qpn >> SEG_QPN_BITS) & (SEG_SLOTS - 1));
 }
 
-/* ---- seg_ring.c: packets between processes -------------------------------------------------------------------------------- */
+/* ---- seg_ring.c: packets between processes
+ * -------------------------------------------------------------------------------- */
 
 /*
- * Producer side of the ring from the map's slot to slot @dst. Must be called by one thread at a time (the engine's lock).
- * reserve: room for a record with @body_len bytes of body, or NULL: full (errno EAGAIN: the starved bit is set and the bell will
- * ring when there is room), no such peer (ECONNREFUSED) or no memory behind the ring (ENOSPC).
+ * Producer side of the ring from the map's slot to slot @dst. Must be called by one thread at a time (the engine's
+ * lock). reserve: room for a record with @body_len bytes of body, or NULL: full (errno EAGAIN: the starved bit is set
+ * and the bell will ring when there is room), no such peer (ECONNREFUSED) or no memory behind the ring (ENOSPC).
  * publish: makes the last reserved record visible; does not ring the bell.
  */
 struct seg_rec *seg_ring_reserve(struct seg_map *m, int dst, uint32_t body_len);
 void seg_ring_publish(struct seg_map *m, int dst, struct seg_rec *rec);
-/* Consumer side: the oldest record of the ring from slot @src, or NULL. Records for a former owner are skipped. pop frees it. */
+/* Consumer side: the oldest record of the ring from slot @src, or NULL. Records for a former owner are skipped. pop
+ * frees it. */
 struct seg_rec *seg_ring_peek(struct seg_map *m, int src);
 void seg_ring_pop(struct seg_map *m, int src, struct seg_rec *rec);
 /* Whether the ring from slot @src holds nothing. */
 bool seg_ring_empty(const struct seg_map *m, int src);
 
-/* ---- seg_bell.c: waking ---------------------------------------------------------------------------------------------------- */
+/* ---- seg_bell.c: waking
+ * ---------------------------------------------------------------------------------------------------- */
 
-/* Wakes the thread of slot @dst if it sleeps beyond @due (0: at all). Pairs with seg_bell_wait: the caller has published first. */
+/* Wakes the thread of slot @dst if it sleeps beyond @due (0: at all). Pairs with seg_bell_wait: the caller has
+ * published first. */
 void seg_bell_ring(struct seg *seg, int dst, uint64_t due);
 /* Rings every slot, also those whose thread naps. For what must not wait. */
 void seg_bell_ring_all(struct seg *seg);
 /*
- * Sleeps until the bell of the own slot rings or @deadline (CLOCK_MONOTONIC ns, UINT64_MAX: none) passes. Two steps, so that
- * nothing is lost: prepare returns a ticket; the caller then looks for work once more; wait returns at once if the bell has rung
- * since the ticket. cancel instead of wait when there was work. @deadline is the same in both.
+ * Sleeps until the bell of the own slot rings or @deadline (CLOCK_MONOTONIC ns, UINT64_MAX: none) passes. Two steps, so
+ * that nothing is lost: prepare returns a ticket; the caller then looks for work once more; wait returns at once if the
+ * bell has rung since the ticket. cancel instead of wait when there was work. @deadline is the same in both.
  */
 uint32_t seg_bell_prepare(struct seg_map *m, uint64_t deadline);
 void seg_bell_wait(struct seg_map *m, uint32_t ticket, uint64_t deadline);
 void seg_bell_cancel(struct seg_map *m);
-/* Sleeps until @deadline or a bell from seg_bell_ring_all or seg_bell_wake, deaf to all others. @ticket is bell's value before. */
+/* Sleeps until @deadline or a bell from seg_bell_ring_all or seg_bell_wake, deaf to all others. @ticket is bell's value
+ * before. */
 void seg_bell_nap(struct seg_map *m, uint32_t ticket, uint64_t deadline);
 uint32_t seg_bell_ticket(struct seg_map *m);
 /* Wakes the thread of slot @dst in any case. */

@@ -16,9 +16,9 @@ uint64_t seg_now(void)
 }
 
 /*
- * Ringer: publish work; read sleeping. Sleeper: set sleeping; look for work (both sides seq_cst). So either the ringer sees the
- * sleeper or the sleeper sees the work. Only the sleeper clears the flag: a ringer that is killed before its system call leaves it
- * set, and the next ringer wakes the sleeper.
+ * Ringer: publish work; read sleeping. Sleeper: set sleeping; look for work (both sides seq_cst). So either the ringer
+ * sees the sleeper or the sleeper sees the work. Only the sleeper clears the flag: a ringer that is killed before its
+ * system call leaves it set, and the next ringer wakes the sleeper.
  */
 void seg_bell_ring(struct seg *seg, int dst, uint64_t due)
 {

@@ -80,7 +80,8 @@ pid_t seg_dir_inhabitant(const char *path)
     return fl.l_type == F_UNLCK ? 0 : fl.l_pid;
 }
 
-/* Trees that a killed creator or remover left beside @path: "<path>.new.PID" and "<path>.old.PID" of processes that are gone. */
+/* Trees that a killed creator or remover left beside @path: "<path>.new.PID" and "<path>.old.PID" of processes that are
+ * gone. */
 static void leftovers_remove(const char *path)
 {
     char parent[SEG_PATH_MAX], full[SEG_PATH_MAX + 300];

@@ -1,4 +1,5 @@
-/* Slots: who lives in the fabric. The record lock on byte i of the alive file is the truth, the words only follow it. */
+/* Slots: who lives in the fabric. The record lock on byte i of the alive file is the truth, the words only follow it.
+ */
 #include "tests/fabric/shm/seg.h"
 
 #include <errno.h>
@@ -30,7 +31,8 @@ static void command_read(char *buf, size_t len)
     buf[strcspn(buf, "\n")] = '\0';
 }
 
-/* The slot is locked by us; its former owner is gone. What others do to it meanwhile: publish records, set bits, ring. */
+/* The slot is locked by us; its former owner is gone. What others do to it meanwhile: publish records, set bits, ring.
+ */
 static void slot_take(struct seg_map *m, int i, int host)
 {
     struct seg_slot *s = &m->seg->slot[i];
@@ -44,8 +46,8 @@ static void slot_take(struct seg_map *m, int i, int host)
     atomic_store_explicit(&s->starved, 0, memory_order_relaxed);
     atomic_store_explicit(&s->sleeping, 0, memory_order_relaxed);
     command_read(s->command, sizeof(s->command));
-    /* The next odd number; a burial at the same time changes it by compare-and-swap and loses or was first. Pairs with the acquire
-     * in seg_ring_reserve. */
+    /* The next odd number; a burial at the same time changes it by compare-and-swap and loses or was first. Pairs with
+     * the acquire in seg_ring_reserve. */
     while (!atomic_compare_exchange_weak_explicit(&s->incarnation, &old, (old | 1) == old ? old + 2 : old + 1,
                                                   memory_order_seq_cst, memory_order_relaxed)) {
     }

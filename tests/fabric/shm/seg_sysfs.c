@@ -59,7 +59,8 @@ static int file_write(const char *dir, const char *name, const char *fmt, ...)
     return 0;
 }
 
-/* A link @path to @target, written from the directory that holds @path; @depth directories above it is the top of the tree. */
+/* A link @path to @target, written from the directory that holds @path; @depth directories above it is the top of the
+ * tree. */
 static int link_make(const char *dir, const char *name, int depth, const char *target)
 {
     char path[PATH_LEN], to[PATH_LEN];
@@ -161,9 +162,10 @@ static int pci_write(const char *sys, const struct fab_nic_desc *nd, char *devic
     if (bdf != NULL && link_make(bus, bdf + 1, 3, target) != 0 && errno != EEXIST) {
         return -1;
     }
-    return bridges_write(sys, nd->pci) | file_write(device, "numa_node", "%d\n", nd->numa) | file_write(device, "class", "0x020000\n") |
-           file_write(device, "vendor", "0x15b3\n") | file_write(device, "device", "0x1017\n") |
-           file_write(device, "subsystem_vendor", "0x15b3\n") | file_write(device, "subsystem_device", "0x0002\n") |
+    return bridges_write(sys, nd->pci) | file_write(device, "numa_node", "%d\n", nd->numa) |
+           file_write(device, "class", "0x020000\n") | file_write(device, "vendor", "0x15b3\n") |
+           file_write(device, "device", "0x1017\n") | file_write(device, "subsystem_vendor", "0x15b3\n") |
+           file_write(device, "subsystem_device", "0x0002\n") |
            file_write(device, "max_link_speed", "16.0 GT/s PCIe\n") | file_write(device, "max_link_width", "16\n") |
            file_write(device, "current_link_speed", "16.0 GT/s PCIe\n") |
            file_write(device, "current_link_width", "16\n") |
@@ -217,7 +219,8 @@ int seg_sysfs_write(const char *dir, const struct fab_desc *d, char *why, size_t
         for (int n = 0; n < d->nics; n++) {
             if (ib_write(sys, d, h, n) != 0 || seg_sysfs_gids_set(dir, h, n, 0) != 0 ||
                 seg_sysfs_state_set(dir, h, n, true) != 0) {
-                snprintf(why, why_len, "cannot write the device tree of h%d:n%d below %s: %s", h, n, dir, strerror(errno));
+                snprintf(why, why_len, "cannot write the device tree of h%d:n%d below %s: %s", h, n, dir,
+                         strerror(errno));
                 return -1;
             }
         }

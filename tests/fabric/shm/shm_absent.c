@@ -22,24 +22,25 @@ static void *none(void)
     return NULL;
 }
 
-/* ---- address handles and multicast: datagrams only -------------------------------------------------------------------------- */
+/* ---- address handles and multicast: datagrams only
+ * -------------------------------------------------------------------------- */
 
-SHM_DEFINE_11(struct ibv_ah *, ibv_create_ah, (struct ibv_pd *pd, struct ibv_ah_attr *attr))
+SHM_DEFINE_11(struct ibv_ah *, ibv_create_ah, (struct ibv_pd * pd, struct ibv_ah_attr *attr))
 {
     return none();
 }
 
-SHM_DEFINE_11(int, ibv_destroy_ah, (struct ibv_ah *ah))
+SHM_DEFINE_11(int, ibv_destroy_ah, (struct ibv_ah * ah))
 {
     return EOPNOTSUPP;
 }
 
-SHM_DEFINE_11(int, ibv_attach_mcast, (struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid))
+SHM_DEFINE_11(int, ibv_attach_mcast, (struct ibv_qp * qp, const union ibv_gid *gid, uint16_t lid))
 {
     return EOPNOTSUPP;
 }
 
-SHM_DEFINE_11(int, ibv_detach_mcast, (struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid))
+SHM_DEFINE_11(int, ibv_detach_mcast, (struct ibv_qp * qp, const union ibv_gid *gid, uint16_t lid))
 {
     return EOPNOTSUPP;
 }
@@ -61,7 +62,8 @@ SHM_EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *ctx, struct ibv_a
     return EOPNOTSUPP;
 }
 
-/* ---- objects of other processes, extended queue pairs ------------------------------------------------------------------------ */
+/* ---- objects of other processes, extended queue pairs
+ * ------------------------------------------------------------------------ */
 
 SHM_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t len, int access)
 {
@@ -122,7 +124,8 @@ SHM_EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode 
     return 0;
 }
 
-/* ---- fork: nothing is pinned, so nothing needs protection -------------------------------------------------------------------- */
+/* ---- fork: nothing is pinned, so nothing needs protection
+ * -------------------------------------------------------------------- */
 
 SHM_EXPORT int ibv_dontfork_range(void *base, size_t size);
 int ibv_dontfork_range(void *base, size_t size)
@@ -141,7 +144,8 @@ SHM_EXPORT enum ibv_fork_status ibv_is_fork_initialized(void)
     return IBV_FORK_UNNEEDED;
 }
 
-/* ---- kernel formats: there is no kernel part --------------------------------------------------------------------------------- */
+/* ---- kernel formats: there is no kernel part
+ * --------------------------------------------------------------------------------- */
 
 SHM_EXPORT void ibv_copy_ah_attr_from_kern(struct ibv_ah_attr *dst, struct ib_uverbs_ah_attr *src);
 void ibv_copy_ah_attr_from_kern(struct ibv_ah_attr *dst, struct ib_uverbs_ah_attr *src)
@@ -166,7 +170,9 @@ void ibv_copy_path_rec_to_kern(struct ib_user_path_rec *dst, struct ibv_sa_path_
 {
 }
 
-/* ---- sysfs -------------------------------------------------------------------------------------------------------------------- */
+/* ---- sysfs
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 SHM_EXPORT const char *ibv_get_sysfs_path(void);
 const char *ibv_get_sysfs_path(void)
@@ -205,19 +211,20 @@ int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t siz
     return (int)n;
 }
 
-/* ---- link rates ---------------------------------------------------------------------------------------------------------------- */
+/* ---- link rates
+ * ---------------------------------------------------------------------------------------------------------------- */
 
 static const struct {
     enum ibv_rate rate;
     int mult, mbps; /* multiple of 2.5 Gb/s, 0: none; Mb/s */
 } rates[] = {
-    {IBV_RATE_2_5_GBPS, 1, 2500},    {IBV_RATE_5_GBPS, 2, 5000},      {IBV_RATE_10_GBPS, 4, 10000},
-    {IBV_RATE_20_GBPS, 8, 20000},    {IBV_RATE_30_GBPS, 12, 30000},   {IBV_RATE_40_GBPS, 16, 40000},
-    {IBV_RATE_60_GBPS, 24, 60000},   {IBV_RATE_80_GBPS, 32, 80000},   {IBV_RATE_120_GBPS, 48, 120000},
-    {IBV_RATE_28_GBPS, 11, 28125},   {IBV_RATE_50_GBPS, 20, 53125},   {IBV_RATE_400_GBPS, 160, 425000},
+    {IBV_RATE_2_5_GBPS, 1, 2500},     {IBV_RATE_5_GBPS, 2, 5000},     {IBV_RATE_10_GBPS, 4, 10000},
+    {IBV_RATE_20_GBPS, 8, 20000},     {IBV_RATE_30_GBPS, 12, 30000},  {IBV_RATE_40_GBPS, 16, 40000},
+    {IBV_RATE_60_GBPS, 24, 60000},    {IBV_RATE_80_GBPS, 32, 80000},  {IBV_RATE_120_GBPS, 48, 120000},
+    {IBV_RATE_28_GBPS, 11, 28125},    {IBV_RATE_50_GBPS, 20, 53125},  {IBV_RATE_400_GBPS, 160, 425000},
     {IBV_RATE_600_GBPS, 240, 637500}, {IBV_RATE_14_GBPS, 0, 14062},   {IBV_RATE_56_GBPS, 0, 56250},
-    {IBV_RATE_112_GBPS, 0, 112500},  {IBV_RATE_168_GBPS, 0, 168750},  {IBV_RATE_25_GBPS, 0, 25781},
-    {IBV_RATE_100_GBPS, 0, 103125},  {IBV_RATE_200_GBPS, 0, 206250},  {IBV_RATE_300_GBPS, 0, 309375},
+    {IBV_RATE_112_GBPS, 0, 112500},   {IBV_RATE_168_GBPS, 0, 168750}, {IBV_RATE_25_GBPS, 0, 25781},
+    {IBV_RATE_100_GBPS, 0, 103125},   {IBV_RATE_200_GBPS, 0, 206250}, {IBV_RATE_300_GBPS, 0, 309375},
 };
 
 #define RATES (int)(sizeof(rates) / sizeof(rates[0]))

@@ -15,7 +15,8 @@
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER; /* guards g_engine; taken before an engine's lock */
 static struct shm_engine *g_engine;
 
-/* ---- turns ---------------------------------------------------------------------------------------------------------------- */
+/* ---- turns
+ * ---------------------------------------------------------------------------------------------------------------- */
 
 static void deadline_compute(struct shm_engine *e)
 {
@@ -81,10 +82,11 @@ static void nics_open_note(struct shm_engine *e)
 }
 
 /*
- * The thread stands for hardware, which does not wait for a core, while programs that spin on memory for their data keep every core
- * busy. With the right to it: the lowest real-time priority. It never spins, and real-time throttling bounds it besides. Without: a
- * slice shorter than those of the spinners, so that it preempts them when it wakes (Linux 6.12 and later; a core in lazy
- * preemption still finishes its tick). Where the kernel refuses both, the thread is an ordinary one.
+ * The thread stands for hardware, which does not wait for a core, while programs that spin on memory for their data
+ * keep every core busy. With the right to it: the lowest real-time priority. It never spins, and real-time throttling
+ * bounds it besides. Without: a slice shorter than those of the spinners, so that it preempts them when it wakes
+ * (Linux 6.12 and later; a core in lazy preemption still finishes its tick). Where the kernel refuses both, the thread
+ * is an ordinary one.
  */
 static void thread_schedule(void)
 {
@@ -183,7 +185,8 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-/* ---- what the model and the front-end call ---------------------------------------------------------------------------------- */
+/* ---- what the model and the front-end call
+ * ---------------------------------------------------------------------------------- */
 
 static uint64_t engine_now(struct fab_engine *base)
 {
@@ -221,8 +224,8 @@ static int engine_resolve(struct fab_engine *base, struct fab_nic *nic, const un
     struct shm_engine *e = shm_engine_of(base);
     int rc = fab_desc_resolve(&e->map.seg->head.desc, nic->nic, dgid, dst);
 
-    if (rc == 0 && dst->epoch != atomic_load_explicit(&seg_nic_at(e->map.seg, dst->host, dst->nic)->epoch,
-                                                      memory_order_relaxed)) {
+    if (rc == 0 &&
+        dst->epoch != atomic_load_explicit(&seg_nic_at(e->map.seg, dst->host, dst->nic)->epoch, memory_order_relaxed)) {
         rc = ETIMEDOUT;
     }
     return rc;
@@ -357,11 +360,12 @@ static const struct fab_engine_ops engine_ops = {
     .control = engine_control,
 };
 
-/* ---- life ------------------------------------------------------------------------------------------------------------------ */
+/* ---- life
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 /*
- * Payload per packet, the same for the whole fabric because the two ends of a queue pair must agree: packets of about 100 us share a
- * rated link finely; without a rate the fewest packets are the fastest.
+ * Payload per packet, the same for the whole fabric because the two ends of a queue pair must agree: packets of about
+ * 100 us share a rated link finely; without a rate the fewest packets are the fastest.
  */
 static uint32_t seg_bytes_choose(const struct fab_desc *d)
 {
@@ -446,8 +450,8 @@ err:
 }
 
 /*
- * A child has the memory but neither the thread nor the slot: what it inherited is dead to it, what it opens is new. The lock may
- * have been held by a thread that the child does not have.
+ * A child has the memory but neither the thread nor the slot: what it inherited is dead to it, what it opens is new.
+ * The lock may have been held by a thread that the child does not have.
  */
 static void after_fork_child(void)
 {

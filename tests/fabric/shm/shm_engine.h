@@ -1,12 +1,13 @@
 /*
  * The engine of one process: real time, packets through the shared segment.
  *
- * Threads: the program's threads call verbs; one NIC thread per process does what hardware does when nobody calls: answers packets,
- * runs timers, applies faults. Both run the same code (shm_progress) under the engine's lock; the thread sleeps on the doorbell
- * of its slot until the next deadline and never spins.
+ * Threads: the program's threads call verbs; one NIC thread per process does what hardware does when nobody calls:
+ * answers packets, runs timers, applies faults. Both run the same code (shm_progress) under the engine's lock; the
+ * thread sleeps on the doorbell of its slot until the next deadline and never spins.
  *
- * Rates are kept by clocks in the segment that tell when each direction of a port is free: a packet gets the instant at which it
- * arrives when it is sent, so throughput does not depend on when anybody wakes up. A sender runs at most SHM_AHEAD_NS ahead.
+ * Rates are kept by clocks in the segment that tell when each direction of a port is free: a packet gets the instant at
+ * which it arrives when it is sent, so throughput does not depend on when anybody wakes up. A sender runs at most
+ * SHM_AHEAD_NS ahead.
  */
 #ifndef SHM_ENGINE_H
 #define SHM_ENGINE_H
@@ -24,25 +25,27 @@
 #define SHM_CREDIT_NS 1000000ull
 /* Records due within this time wait in their ring; later ones are moved out of it, so that they hold up nothing. */
 #define SHM_HOLD_NS 100000ull
-/* On rated links, where packets come at known times, the NIC thread takes those of this span together: one interrupt for several. */
+/* On rated links, where packets come at known times, the NIC thread takes those of this span together: one interrupt
+ * for several. */
 #define SHM_MODERATE_NS 100000ull
 /* The NIC thread is not woken for a deadline that is earlier than its own by less. */
 #define SHM_SLACK_NS 20000ull
 /*
- * A program that polls without a pause does the work of the NIC thread, and a wake-up per packet would only take its core away. When
- * the thread, awake, finds that the last SHM_IDLE_POLLS calls of the program were polls that found nothing, the last one a moment
- * (SHM_IDLE_NS) ago, it naps, deaf to the bells of packets, for SHM_NAP_NS at a time, as long as the program makes SHM_NAP_CALLS calls
- * in each. A program that stops all the same finds its packets served when the nap ends.
+ * A program that polls without a pause does the work of the NIC thread, and a wake-up per packet would only take its
+ * core away. When the thread, awake, finds that the last SHM_IDLE_POLLS calls of the program were polls that found
+ * nothing, the last one a moment (SHM_IDLE_NS) ago, it naps, deaf to the bells of packets, for SHM_NAP_NS at a time, as
+ * long as the program makes SHM_NAP_CALLS calls in each. A program that stops all the same finds its packets served
+ * when the nap ends.
  */
 #define SHM_IDLE_POLLS 8
-#define SHM_IDLE_NS 50000ull
-#define SHM_NAP_NS 200000ull
-#define SHM_NAP_CALLS 40
+#define SHM_IDLE_NS    50000ull
+#define SHM_NAP_NS     200000ull
+#define SHM_NAP_CALLS  40
 /*
- * After a turn that moved packets the thread looks for more for up to this long before it sleeps: far less than a wake-up costs. Where
- * that found nothing, it does not try for SHM_LINGER_SKIP turns.
+ * After a turn that moved packets the thread looks for more for up to this long before it sleeps: far less than a
+ * wake-up costs. Where that found nothing, it does not try for SHM_LINGER_SKIP turns.
  */
-#define SHM_LINGER_NS 5000ull
+#define SHM_LINGER_NS   5000ull
 #define SHM_LINGER_SKIP 16
 /* Payloads of this size wake the receiver at once; for smaller ones the bell waits for the end of the turn. */
 #define SHM_BULK 2048u
@@ -82,7 +85,7 @@ struct shm_engine {
     struct seg_map map;
     int host;
     bool attached;
-    bool orphan; /* inherited by a child: does nothing any more */
+    bool orphan;  /* inherited by a child: does nothing any more */
     uint64_t now; /* of this turn */
     uint32_t fault_gen;
     struct shm_nic nic[FAB_MAX_NICS];
@@ -94,7 +97,7 @@ struct shm_engine {
     struct shm_held *held; /* heap by due and order */
     uint32_t held_len, held_cap;
     uint64_t held_order;
-    uint64_t waiting;      /* bit: the ring from that slot has a record that is due soon */
+    uint64_t waiting;       /* bit: the ring from that slot has a record that is due soon */
     uint64_t ring_deadline; /* when to look at them */
 
     struct shm_pkt *free;
@@ -110,13 +113,14 @@ struct shm_engine {
     bool last_idle;            /* the last call was one */
     bool moved;                /* this turn found packets */
     int linger;                /* below 0: turns without lingering */
-    uint64_t deadline;        /* earliest instant at which there is something to do; 0: at once */
-    uint64_t thread_deadline; /* until when the NIC thread sleeps; 0 while it is awake */
+    uint64_t deadline;         /* earliest instant at which there is something to do; 0: at once */
+    uint64_t thread_deadline;  /* until when the NIC thread sleeps; 0 while it is awake */
 };
 
 /* ---- shm_engine.c ---- */
 
-/* The engine of this process, made from the environment at the first call; NULL with errno when there is no fabric. Thread: any. */
+/* The engine of this process, made from the environment at the first call; NULL with errno when there is no fabric.
+ * Thread: any. */
 struct shm_engine *shm_engine_get(void);
 /* Applies faults given since the last call, also while no device is open. Thread: any. */
 void shm_engine_refresh(struct shm_engine *e);
@@ -138,8 +142,8 @@ void shm_timer_cancel(struct fab_engine *base, struct fab_timer *t);
 void shm_timers_run(struct shm_engine *e);
 
 /* ---- shm_tx.c ---- */
-struct fab_pkt *shm_pkt_alloc(struct fab_engine *base, struct fab_nic *nic, const struct fab_addr *dst, uint32_t dst_qpn,
-                              uint32_t len);
+struct fab_pkt *shm_pkt_alloc(struct fab_engine *base, struct fab_nic *nic, const struct fab_addr *dst,
+                              uint32_t dst_qpn, uint32_t len);
 void shm_pkt_send(struct fab_engine *base, struct fab_nic *nic, struct fab_qp *qp, struct fab_pkt *pkt);
 /* Lets every NIC transmit as far as rates and room allow. */
 void shm_tx_run(struct shm_engine *e);

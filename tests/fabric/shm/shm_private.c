@@ -1,8 +1,8 @@
 /*
  * Names by which hardware drivers (libmlx5 and others) and programs of before 2007 bind to libibverbs.
  *
- * Programs that are linked to a driver's library load only if these exist. No driver ever gets a device here, so none of them is
- * called with an object: they answer that the operation is not supported.
+ * Programs that are linked to a driver's library load only if these exist. No driver ever gets a device here, so none
+ * of them is called with an object: they answer that the operation is not supported.
  */
 #include "tests/fabric/shm/shm_export.h"
 

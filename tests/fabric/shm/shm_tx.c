@@ -61,8 +61,8 @@ static bool receiver_lost(struct shm_engine *e, struct shm_nic *n, int slot)
     return false;
 }
 
-struct fab_pkt *shm_pkt_alloc(struct fab_engine *base, struct fab_nic *nic, const struct fab_addr *dst, uint32_t dst_qpn,
-                              uint32_t len)
+struct fab_pkt *shm_pkt_alloc(struct fab_engine *base, struct fab_nic *nic, const struct fab_addr *dst,
+                              uint32_t dst_qpn, uint32_t len)
 {
     struct shm_engine *e = shm_engine_of(base);
     struct shm_nic *n = shm_nic_of(nic);
@@ -129,7 +129,8 @@ static uint64_t arrival(struct shm_engine *e, struct shm_nic *n, const struct fa
 static void record_publish(struct shm_engine *e, int slot, struct seg_rec *rec, uint64_t due)
 {
     const struct fab_addr *dst = &((const struct fab_hdr *)rec->body)->dst;
-    bool rated = atomic_load_explicit(&seg_nic_at(e->map.seg, dst->host, dst->nic)->link.rate, memory_order_relaxed) != 0;
+    bool rated =
+        atomic_load_explicit(&seg_nic_at(e->map.seg, dst->host, dst->nic)->link.rate, memory_order_relaxed) != 0;
 
     rec->due = due;
     seg_ring_publish(&e->map, slot, rec);

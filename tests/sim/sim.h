@@ -86,7 +86,10 @@ struct sim_params {
     int big_pct;       /* share of messages near max_size */
     int ops;           /* operations with silence between them */
     uint64_t idle_ns;  /* longest silence */
+    uint64_t setup_ns; /* connections are made within this time: late ones find NICs dead */
     int loopback_pct, cross_dev_pct;
+    int crossrail;  /* rails reach each other, and any pair of NICs may be a path */
+    int no_balance; /* after a failure everything goes over one path */
     struct sim_delay app, service, worker;
     /* fabric */
     struct fab_inproc_opts fab;
@@ -191,7 +194,14 @@ struct sim_slot {
     uint32_t msg; /* whose turn it is or was last */
 };
 
-enum sim_end_state { SIM_END_OPENING, SIM_END_RUN, SIM_END_IDLE, SIM_END_CLOSING, SIM_END_CLOSED };
+enum sim_end_state {
+    SIM_END_OPENING,
+    SIM_END_RUN,
+    SIM_END_IDLE,
+    SIM_END_CLOSING,
+    SIM_END_DEREGISTERED,
+    SIM_END_CLOSED
+};
 
 struct sim_pending {
     struct r2_req *req;
@@ -246,6 +256,7 @@ void sim_conn_start(struct sim_conn *c);
 /* One turn of an end that is not running traffic: set-up, close. */
 void sim_conn_open_turn(struct sim_end *e);
 void sim_end_close(struct sim_end *e); /* at once, whatever is outstanding */
+void sim_end_leave(struct sim_end *e); /* the same, perhaps with a pause between dereg and close */
 void sim_end_fail(struct sim_end *e, const char *call, enum r2_status st);
 int sim_end_finished(const struct sim_end *e); /* all its messages are done */
 void sim_end_schedule(struct sim_end *e, uint64_t at);

@@ -25,11 +25,14 @@ static void draw_base(struct sim_params *p, struct fab_rng *r)
     p->conns = (int)sim_pick(r, 1, 4);
     p->msgs = (int)sim_pick(r, 15, 120) / p->conns + 8;
     p->max_group = (int)sim_pick(r, 1, 8);
-    p->max_slots = sim_pct(r, 60) ? (int)sim_pick(r, 1, 8) : (int)sim_pick(r, 8, 128);
+    p->max_slots = sim_pct(r, 60) ? (int)sim_pick(r, 1, 8) : (int)sim_pick(r, 8, SIM_MAX_SLOTS);
     p->max_size = sim_pct(r, 70) ? 16384 : 262144;
     p->big_pct = p->max_size > 16384 ? 3 : 10;
     p->ops = (int)sim_pick(r, 1, 5);
     p->idle_ns = sim_pct(r, 30) ? 20 * SIM_MS : 500 * SIM_US;
+    p->setup_ns = sim_pct(r, 70) ? 500 * SIM_US : 20 * SIM_MS;
+    p->crossrail = sim_pct(r, 15);
+    p->no_balance = sim_pct(r, 15);
     p->loopback_pct = 5;
     p->cross_dev_pct = 20;
     p->app = (struct sim_delay){fab_rng_upto(r, 3000), 2 * SIM_MS, (uint32_t)fab_rng_upto(r, 3000)};
@@ -187,7 +190,7 @@ static void draw_oob(struct sim_params *p, struct fab_rng *r)
     p->fault_mask = LINK_FAULTS | SILENT_FAULTS | DEVICE_FAULTS | SIM_F(SIM_F_OOB_OUTAGE);
     p->chain_ns = 20 * SIM_MS;
     p->oob_max_ns = 5 * SIM_MS;
-    p->oob_loss_ppm = (uint32_t)fab_rng_upto(r, 300000);
+    p->oob_loss_ppm = (uint32_t)fab_rng_upto(r, 150000);
     p->oob_dup_ppm = (uint32_t)fab_rng_upto(r, 300000);
     p->oob_reorder_ppm = (uint32_t)fab_rng_upto(r, 300000);
 }
@@ -310,6 +313,8 @@ static void option(struct r2_config *cfg, const char *name, int value)
 
 void sim_params_config(const struct sim_params *p, struct r2_config *cfg)
 {
+    char why[200];
+
     r2_config_defaults(cfg);
     option(cfg, "NCCL_IB_TIMEOUT", p->ib_timeout);
     option(cfg, "NCCL_IB_RETRY_CNT", p->ib_retry);
@@ -325,4 +330,9 @@ void sim_params_config(const struct sim_params *p, struct r2_config *cfg)
     option(cfg, "NCCL_R2_CUT_MIN", p->cut_min);
     option(cfg, "NCCL_R2_RQ_DEPTH", p->rq_depth);
     option(cfg, "NCCL_R2_SPREAD", p->spread);
+    option(cfg, "NCCL_R2_BALANCE", !p->no_balance);
+    if (p->crossrail && r2_config_set(cfg, "NCCL_R2_BACKUP_SCOPE", "any", why, sizeof(why)) != 0) {
+        fprintf(stderr, "r2_sim: %s\n", why);
+        exit(2);
+    }
 }

@@ -64,7 +64,8 @@ static int end_register(struct sim_end *e)
     return 0;
 }
 
-void sim_end_close(struct sim_end *e)
+/* NCCL takes the registrations away before it closes, also under requests that are outstanding. */
+static void end_deregister(struct sim_end *e)
 {
     struct sim_conn *c = e->conn;
 
@@ -74,9 +75,18 @@ void sim_end_close(struct sim_end *e)
             sim_fail(c->sim, "conn %d: dereg returns %s", c->index, r2_status_name(st));
         e->mr[i] = NULL;
     }
+    for (int i = 0; i < c->nslots && !e->sender; i++)
+        c->slot[i].state = SIM_SLOT_GONE;
+    e->state = SIM_END_DEREGISTERED;
+}
+
+void sim_end_close(struct sim_end *e)
+{
+    struct sim_conn *c = e->conn;
+
+    if (e->state != SIM_END_DEREGISTERED)
+        end_deregister(e);
     if (!e->sender) {
-        for (int i = 0; i < c->nslots; i++)
-            c->slot[i].state = SIM_SLOT_GONE;
         r2_net_close_listen(c->listen);
         c->listen = NULL;
     }
@@ -84,6 +94,19 @@ void sim_end_close(struct sim_end *e)
     r2_net_close(e->comm);
     e->comm = NULL;
     e->state = SIM_END_CLOSED;
+}
+
+void sim_end_leave(struct sim_end *e)
+{
+    struct sim *s = e->conn->sim;
+
+    if (sim_pct(&e->rng, 50)) {
+        sim_end_close(e);
+        return;
+    }
+    end_deregister(e);
+    e->idle_until = fab_inproc_now(s->f) + fab_rng_upto(&e->rng, s->p.close_ns / 4);
+    sim_end_schedule(e, e->idle_until);
 }
 
 static void end_open(struct sim_end *e)
@@ -138,8 +161,10 @@ void sim_conn_open_turn(struct sim_end *e)
         sim_end_schedule(e, now + 2 * SIM_US + sim_delay_draw(&s->p.app, &e->rng) * 4);
         return;
     }
-    if (now >= e->idle_until)
+    if (now >= e->idle_until && e->state == SIM_END_DEREGISTERED)
         sim_end_close(e);
+    else if (now >= e->idle_until)
+        sim_end_leave(e);
     else
         sim_end_schedule(e, e->idle_until);
 }
@@ -172,6 +197,7 @@ void sim_conn_init(struct sim_conn *c, struct sim *s, int index)
     c->sim = s;
     c->index = index;
     c->listen = NULL;
+    c->handle_at = 0;
     memset(c->handle, 0, sizeof(c->handle));
     memset(c->slot, 0, sizeof(c->slot));
     memset(c->send_free, 1, sizeof(c->send_free));
@@ -182,7 +208,8 @@ void sim_conn_init(struct sim_conn *c, struct sim *s, int index)
     c->stride = (p->max_size + 64 + 127) / 128 * 128;
     c->send_base = sim_arena_region(index, 1);
     c->recv_base = sim_arena_region(index, 0);
-    c->setup_at = fab_rng_upto(&s->rng, 500 * SIM_US);
+    c->setup_at = fab_rng_upto(&s->rng, p->setup_ns);
+    c->s.progress_at = c->r.progress_at = c->setup_at;
 }
 
 void sim_conn_start(struct sim_conn *c)

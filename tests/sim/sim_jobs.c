@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define MAX_CLASSES 32
+#define RUN_FAILED  3 /* exit status of a child that has reported its failure; sanitizers use 1 */
 
 struct seat {
     uint64_t at; /* index of the seed under way */
@@ -101,7 +102,7 @@ static void seat_child(const struct sim_job *j, struct seat *seat, uint64_t firs
         if (seed_run(j, j->from + i, seat->st) != 0) {
             seat->failed++;
             fflush(stdout);
-            _exit(1);
+            _exit(RUN_FAILED);
         }
         seat->passed++;
     }
@@ -173,7 +174,7 @@ uint64_t sim_jobs_run(const struct sim_job *j, struct sim_stats *per_class, uint
         alive--;
         if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
             continue;
-        if (!WIFEXITED(status) || WEXITSTATUS(status) != 1)
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != RUN_FAILED)
             crash_note(j, seat, status);
         stop |= j->stop_at_first;
         if (!stop && seat->at + step < j->count) {

@@ -45,7 +45,7 @@ void sim_trace(struct sim *s, const char *fmt, ...)
 
 static int end_waits(const struct sim_end *e)
 {
-    return !e->proc->dead && (e->state == SIM_END_OPENING || e->state == SIM_END_RUN);
+    return !e->proc->dead && ((e->state == SIM_END_OPENING && e->conn->handle_at) || e->state == SIM_END_RUN);
 }
 
 static void end_watch(struct sim_end *e, uint64_t now)
@@ -54,7 +54,7 @@ static void end_watch(struct sim_end *e, uint64_t now)
     /* A process that was killed is given up when its host has refused for a second. */
     uint64_t limit = (uint64_t)s->p.give_up_ms * SIM_MS + (s->p.kill ? 1500 : 500) * SIM_MS, since = e->progress_at;
 
-    if (!end_waits(e) || (e->state == SIM_END_OPENING && now < e->conn->setup_at))
+    if (!end_waits(e) || now < since)
         return;
     if (now - since > limit)
         sim_fail(s, "conn %d: hang: the %s makes no progress since %.3f ms (%s, %u done, %u posted, %d in all)",
@@ -77,11 +77,18 @@ static void watch(void *arg)
         fab_inproc_at(s->f, now + WATCH_NS, watch, s);
 }
 
+/* A receiver killed before it listens leaves a sender that never gets a handle, and so makes no call at all. */
+static int end_is_over(const struct sim_end *e)
+{
+    const struct sim_conn *c = e->conn;
+
+    return e->state == SIM_END_CLOSED || e->proc->dead || (e->sender && c->r.proc->dead && !c->handle_at);
+}
+
 static int all_closed(const struct sim *s)
 {
     for (int i = 0; i < s->p.conns; i++) {
-        const struct sim_conn *c = &s->conn[i];
-        if ((c->s.state != SIM_END_CLOSED && !c->s.proc->dead) || (c->r.state != SIM_END_CLOSED && !c->r.proc->dead))
+        if (!end_is_over(&s->conn[i].s) || !end_is_over(&s->conn[i].r))
             return 0;
     }
     return 1;
@@ -115,7 +122,7 @@ static void abort_one(struct sim *s)
         c->may_fail = 1;
         sim_trace(s, "conn %d %c: abort", c->index, sender ? 'S' : 'R');
         sim_proc_enter(e->proc);
-        sim_end_close(e);
+        sim_end_leave(e);
         sim_proc_leave(e->proc);
         return;
     }
@@ -142,6 +149,7 @@ static int fabric_make(struct sim *s)
         sim_fail(s, "fabric: %s", err);
         return -1;
     }
+    desc.crossrail = s->p.crossrail;
     opts.on_memory_write = sim_oracle_write;
     opts.arg = s;
     s->f = fab_inproc_create(&desc, s->seed * 7919 + 13, &opts);

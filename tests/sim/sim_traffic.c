@@ -265,7 +265,7 @@ static void op_over(struct sim_end *e, uint64_t now)
         e->idle_until = sim_pct(&e->rng, s->p.close_now_pct) ? now : now + fab_rng_upto(&e->rng, s->p.close_ns);
     }
     if (e->state == SIM_END_CLOSING && e->idle_until == now)
-        sim_end_close(e);
+        sim_end_leave(e);
     else
         sim_end_schedule(e, e->idle_until);
 }

@@ -237,8 +237,21 @@ enum r2_status r2_net_reg(struct r2_comm *c, void *addr, size_t len, int type, u
     return R2_OK;
 }
 
+/*
+ * A registration taken away under outstanding requests is how an abort begins (P27): from here the service thread must not post for
+ * them any more, since neither the handle nor the memory is there.
+ */
 enum r2_status r2_net_dereg(struct r2_comm *c, struct ib_mr *mr)
 {
+    if (mr == NULL) {
+        return R2_OK;
+    }
+    r2_gate_visit(&c->gate);
+    if (!c->fo.quiet && (c->is_send ? ib_send_uses(c->tx, mr) : ib_recv_uses(c->rx, mr))) {
+        fo_quiet(&c->fo);
+        fo_fail(&c->fo, R2_ERR_ARG, "a buffer of an outstanding request was deregistered");
+    }
+    r2_gate_unvisit(&c->gate);
     ib_mr_put(c->inst->mrs, mr);
     return R2_OK;
 }
@@ -446,6 +459,9 @@ void r2_net_close(struct r2_comm *c)
     }
     r2_gate_visit(&c->gate);
     c->abort = c->is_send ? !ib_send_idle(c->tx) : c->rx->ledger.rdone != c->rx->ledger.rpost;
+    if (c->abort) {
+        fo_quiet(&c->fo);
+    }
     c->fo.closing = 1;
     c->closed_at = r2_now(c->inst);
     c->send_at = 0;

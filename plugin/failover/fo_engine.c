@@ -95,7 +95,7 @@ void fo_fail(struct fo_conn *fc, enum r2_status status, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(fc->why, sizeof(fc->why), fmt, ap);
     va_end(ap);
-    if (!fc->closing) {
+    if (!fc->closing && !fc->quiet) {
         R2_WARN("%s ends: %s (%s)", fc->label, fc->why, r2_status_name(status));
     }
 }
@@ -146,6 +146,16 @@ void fo_path_never(struct fo_conn *fc, int p)
         fc->path[p].settled = 1;
         fc->path[p].peer_stopped = 1;
         fc->path[p].snapshot = 1;
+    }
+}
+
+void fo_quiet(struct fo_conn *fc)
+{
+    fc->quiet = 1;
+    if (fc->tx) {
+        fc->tx->quiet = 1;
+    } else {
+        fc->rx->quiet = 1;
     }
 }
 

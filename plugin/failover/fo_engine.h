@@ -54,6 +54,7 @@ struct fo_conn {
     const char *label;   /* for logs: "send 3 n0/fab1 -> n1" */
     enum fo_peer_bye peer_bye;
     int closing;         /* our end is closed: faults are no evidence and need no words */
+    int quiet;           /* nothing is posted any more */
     int over;            /* the queue pairs are going: no fence is begun or stepped any more */
     uint64_t bye_total;  /* R: messages that S had started when it closed */
     uint64_t bye_at;     /* ns, when the peer's BYE came */
@@ -95,6 +96,12 @@ void fo_on_nic_down(struct fo_conn *fc, int nic, enum ib_fault fault);
 
 /* Ends the connection with a reason; the first one stays. */
 void fo_fail(struct fo_conn *fc, enum r2_status status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/*
+ * Nothing is posted any more: NCCL has taken away, or is about to take away, what outstanding requests refer to (close with requests
+ * outstanding, P27). What still arrives is polled and counts.
+ */
+void fo_quiet(struct fo_conn *fc);
 
 /* Ledger part of FENCED and BYE. */
 void fo_snapshot(const struct fo_conn *fc, struct fo_fenced *out);

@@ -147,6 +147,9 @@ static __attribute__((noinline)) void write_pending_cts(struct ib_recv *rx)
 {
     struct ib_link *l = rx->link;
 
+    if (rx->quiet) {
+        return;
+    }
     rx->cts_pending = 0;
     for (uint64_t seq = rx->ledger.rdone; seq < rx->ledger.rpost; seq++) {
         struct ib_rmsg *m = SLOT(rx, seq);
@@ -368,6 +371,16 @@ int ib_recv_done(const struct ib_recv *rx, uint64_t first, int n, size_t *sizes)
 void ib_recv_retire(struct ib_recv *rx, int n)
 {
     r2_ledger_retire(&rx->ledger, (unsigned)n);
+}
+
+int ib_recv_uses(const struct ib_recv *rx, const struct ib_mr *mr)
+{
+    for (uint64_t seq = rx->ledger.rdone; seq < rx->ledger.rpost; seq++) {
+        if (rx->msg[seq % R2_LEDGER_WINDOW].mr == mr) {
+            return 1;
+        }
+    }
+    return 0;
 }
 
 /* --- failover --- */

@@ -35,6 +35,7 @@ struct ib_recv {
     uint8_t seen;        /* paths that had data since the last sweep */
     uint8_t idle;        /* empty turns since the last sweep */
     uint8_t cts_pending; /* some CTS is not out */
+    uint8_t quiet;       /* no CTS is written any more: buffers and registrations of open receives may be gone */
     uint8_t holding;     /* bit per path: softly fenced and S may not have heard yet, so new receives are held too (P18) */
     uint8_t ctl_path;    /* path of CTS and acks; IB_MAX_PATHS when none is up */
     uint64_t ack_told;   /* largest acked written on a path that is still up */
@@ -67,6 +68,9 @@ static inline uint8_t ib_recv_from(const struct ib_recv *rx, uint64_t seq)
 {
     return rx->msg[seq % R2_LEDGER_WINDOW].from;
 }
+
+/* Whether an open receive refers to @mr. */
+int ib_recv_uses(const struct ib_recv *rx, const struct ib_mr *mr);
 
 /* --- for failover --- */
 

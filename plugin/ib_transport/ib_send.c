@@ -144,6 +144,9 @@ static int post_message(struct ib_send *tx, struct ib_smsg *m)
 /* Lowest seq first: replayed parts before new ones (P1, P22). */
 static __attribute__((noinline)) void post_pending(struct ib_send *tx)
 {
+    if (tx->quiet) {
+        return;
+    }
     tx->starved = 0;
     tx->pending = 0;
     for (uint64_t seq = tx->sack; seq < tx->sposted; seq++) {
@@ -472,6 +475,16 @@ int ib_send_idle(const struct ib_send *tx)
         }
     }
     return 1;
+}
+
+int ib_send_uses(const struct ib_send *tx, const struct ib_mr *mr)
+{
+    for (unsigned i = 0; i < R2_LEDGER_WINDOW; i++) {
+        if (tx->msg[i].busy && tx->msg[i].mr == mr) {
+            return 1;
+        }
+    }
+    return 0;
 }
 
 /* --- failover --- */

@@ -45,6 +45,7 @@ struct ib_send {
     uint8_t matched;    /* bit per member of that group */
     uint8_t ring_hot;   /* path whose ring served last (P10) */
     uint8_t pending;    /* some part is unposted */
+    uint8_t quiet;      /* nothing is posted any more: buffers and registrations of outstanding messages may be gone */
     uint8_t starved;    /* some unposted part found no path at all at the last try */
     uint64_t replayed_parts, replayed_bytes, messages, bad_cts, bad_ack;
     uint64_t starved_since; /* ns since when an unposted part has had no path at all; 0 */
@@ -95,6 +96,9 @@ int ib_send_unpost(struct ib_send *tx, int p, uint32_t life);
 
 /* Rebuilds the plan from link->up. */
 void ib_send_replan(struct ib_send *tx);
+
+/* Whether an outstanding message refers to @mr. */
+int ib_send_uses(const struct ib_send *tx, const struct ib_mr *mr);
 
 /* Every message was acknowledged and reported. */
 int ib_send_idle(const struct ib_send *tx);

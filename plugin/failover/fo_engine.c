@@ -236,6 +236,20 @@ __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p, const s
     fc->ops.kick(fc->ops.arg);
 }
 
+/* The peer posts nothing on (p) any more; what it posted before may still be under way. */
+static void peer_stopped(struct fo_conn *fc, int p, uint64_t now)
+{
+    struct fo_path *fp = &fc->path[p];
+
+    if (!fp->peer_stopped) {
+        fp->peer_stopped = 1;
+        fp->stopped_at = now;
+    }
+    if (fc->rx) {
+        ib_recv_hold_peer_stopped(fc->rx, p);
+    }
+}
+
 void fo_on_nic_down(struct fo_conn *fc, int nic, enum ib_fault fault)
 {
     struct ib_fault_info info = {.fault = fault};
@@ -255,10 +269,7 @@ void fo_on_peer_nic_down(struct fo_conn *fc, int nic, uint32_t gen)
         const struct ib_path *path = &fc->link->path[p];
 
         if (path->peer_nic == nic && (int32_t)(gen - path->peer_nic_gen) > 0) {
-            fc->path[p].peer_stopped = 1;
-            if (fc->rx) {
-                ib_recv_hold_peer_stopped(fc->rx, p);
-            }
+            peer_stopped(fc, p, ib_link_now(fc->link));
             fo_fault(fc, p, &info);
         }
     }
@@ -360,7 +371,8 @@ static void end_hold(struct fo_conn *fc, int p, const char *how)
 static uint64_t step_soft(struct fo_conn *fc, int p, uint64_t now)
 {
     struct fo_path *fp = &fc->path[p];
-    uint64_t dead = fp->down_since + MS(cfg(fc)->t_dead_ms);
+    /* R counts from the word that S stopped: until then S may have gone on posting, however long ago our own life ended */
+    uint64_t dead = (fc->rx && fp->stopped_at > fp->down_since ? fp->stopped_at : fp->down_since) + MS(cfg(fc)->t_dead_ms);
 
     if (ib_fence_step(&fp->fence, fc->workers, now, now) == IB_FENCE_HARD &&
         (fc->tx || !atomic_load_explicit(&fp->fence.job_gone, memory_order_acquire))) {
@@ -589,6 +601,14 @@ static int same_life(const struct fo_conn *fc, int p, uint32_t life)
     return p < fc->link->npaths && fc->link->path[p].life == life && fc->path[p].state != FO_NONE;
 }
 
+/* How the peer's fence ended. It only ever turns from soft to hard: an old record that comes late must not take that back. */
+static void peer_fence(struct fo_path *fp, int known, unsigned flags)
+{
+    int soft = (flags & FO_FLAG_SOFT) != 0;
+
+    fp->peer_soft = (uint8_t)(known ? fp->peer_soft && soft : soft);
+}
+
 void fo_on_down(struct fo_conn *fc, const struct fo_down *m, uint64_t now)
 {
     struct ib_fault_info info = {.fault = IB_FAULT_PEER};
@@ -597,14 +617,11 @@ void fo_on_down(struct fo_conn *fc, const struct fo_down *m, uint64_t now)
     if (!same_life(fc, m->path, m->life)) {
         return; /* an older life: over already, and answered by the state of that time */
     }
-    fp->peer_stopped = 1;
+    peer_stopped(fc, m->path, now);
     fo_fault(fc, m->path, &info);
-    if (fc->rx) {
-        ib_recv_hold_peer_stopped(fc->rx, m->path);
-        if (fp->state == FO_FENCED) {
-            fp->again = 1; /* S asks (again): it has not taken up our answer */
-            fp->send_at = now;
-        }
+    if (fc->rx && fp->state == FO_FENCED) {
+        fp->again = 1; /* S asks (again): it has not taken up our answer */
+        fp->send_at = now;
     }
     fc->ops.kick(fc->ops.arg);
 }
@@ -617,13 +634,13 @@ void fo_on_fenced(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now)
     if (!fc->tx || !same_life(fc, m->path, m->life)) {
         return;
     }
-    fp->peer_stopped = 1;
+    peer_stopped(fc, m->path, now);
     fo_fault(fc, m->path, &info);
+    peer_fence(fp, fp->snapshot, m->flags);
     if (!fp->snapshot) {
         *fp->snap = *m;
         fp->snapshot = 1;
     }
-    fp->peer_soft = (m->flags & FO_FLAG_SOFT) != 0;
     if (fp->state == FO_FENCED) {
         take_up(fc, m->path);
         if (!fp->peer_soft) {
@@ -632,7 +649,6 @@ void fo_on_fenced(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now)
         say_settled(fc, m->path);
     }
     fc->ops.kick(fc->ops.arg);
-    (void)now;
 }
 
 void fo_on_settled(struct fo_conn *fc, const struct fo_settled *m, uint64_t now)
@@ -642,9 +658,8 @@ void fo_on_settled(struct fo_conn *fc, const struct fo_settled *m, uint64_t now)
     if (!fc->rx || !same_life(fc, m->path, m->life) || fp->state != FO_FENCED) {
         return;
     }
-    fp->peer_stopped = 1;
-    ib_recv_hold_peer_stopped(fc->rx, m->path);
-    fp->peer_soft = (m->flags & FO_FLAG_SOFT) != 0;
+    peer_stopped(fc, m->path, now);
+    peer_fence(fp, fp->settled, m->flags);
     if (fp->soft && !fp->peer_soft && fp->hold_until == UINT64_MAX) {
         fp->hold_until = now + MS(cfg(fc)->t_packet_ms); /* P18 (b) */
     }

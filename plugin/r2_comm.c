@@ -153,8 +153,10 @@ enum r2_status r2_net_connect(struct r2_inst *inst, int dev, void *handle, struc
         return R2_OK;
     case R2_SETUP_FAILED:
         status = c->fo.error;
-        atomic_store_explicit(&c->close, R2_CLOSE_DESTROY, memory_order_release);
+        r2_gate_visit(&c->gate); /* keeps the comm until the last word about it is said */
+        atomic_store_explicit(&c->close, R2_CLOSE_DESTROY, memory_order_relaxed);
         r2_comm_kick(c);
+        r2_gate_unvisit(&c->gate);
         r2_log_flush();
         return status;
     default:
@@ -467,6 +469,6 @@ void r2_net_close(struct r2_comm *c)
     c->send_at = 0;
     c->interval = (uint64_t)c->inst->cfg.t_repeat_ms * 1000000;
     atomic_store_explicit(&c->close, R2_CLOSE_BYE, memory_order_relaxed);
+    r2_comm_kick(c); /* inside: outside, the service thread may have freed it by now */
     r2_gate_unvisit(&c->gate);
-    r2_comm_kick(c);
 }

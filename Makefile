@@ -76,11 +76,12 @@ check-asan: deps
 	@ASAN_OPTIONS=detect_leaks=1 $(MAKE) --no-print-directory -s B=$(B)/asan run-san
 check-tsan: deps
 	@$(MAKE) --no-print-directory -s B=$(B)/tsan SAN="-fsanitize=thread" OPT="-O1 -g" san-bins
-	@TSAN_OPTIONS=halt_on_error=1 $(MAKE) --no-print-directory -s B=$(B)/tsan run-san
+	@$(MAKE) --no-print-directory -s B=$(B)/tsan SAN="-fsanitize=thread" OPT="-O1 -g" all
+	@TSAN_OPTIONS=halt_on_error=1 $(MAKE) --no-print-directory -s B=$(B)/tsan run-san SAN_MORE=tests/tsan_e2e.sh
 .PHONY: san-bins run-san
 san-bins: $(UNIT_BIN) $(B)/r2_sim
 run-san:
-	@sh tests/run.sh $(B) $(UNIT_BIN) $(B)/r2_sim+--seeds+$(SAN_SEEDS)
+	@sh tests/run.sh $(B) $(UNIT_BIN) $(B)/r2_sim+--seeds+$(SAN_SEEDS) $(SAN_MORE)
 
 bench: all
 	@sh tests/bench/bench.sh $(B)

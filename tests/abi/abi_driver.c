@@ -73,7 +73,7 @@ static int side_run(const struct options *o, char **argv)
 /* @fd: both ends of the socket pair; keeping the other's would hide its end from us. */
 static pid_t side_start(const struct options *o, const struct drv_case *c, int side, const int *fd)
 {
-    char host[8], number[8], peer[16];
+    char host[16], number[16], peer[16];
     pid_t pid = fork();
 
     if (pid != 0)

@@ -9,6 +9,14 @@ static void say_gone(struct r2_inst *inst, struct r2_peer *peer, enum fo_type as
     r2_peer_emit(inst, peer, as, &b);
 }
 
+/* Set-up failed here and the word was lost: the sender would repeat CONF until its time is over. */
+static void say_refused(struct r2_inst *inst, struct r2_peer *peer, uint32_t dst, uint32_t src)
+{
+    union fo_body b = {.refuse = {.dst = dst, .src = src, .why = "the connection is not known any more"}};
+
+    r2_peer_emit(inst, peer, FO_MSG_REFUSE, &b);
+}
+
 /* dst and src of a record that is addressed to a connection. */
 static int address_of(int type, const union fo_body *b, uint32_t *dst, uint32_t *src)
 {
@@ -115,6 +123,8 @@ static void to_comm(struct r2_inst *inst, struct r2_peer *peer, int type, const 
             say_gone(inst, peer, FO_MSG_BYE_OK, src, dst);
         } else if (type == FO_MSG_DOWN || type == FO_MSG_FENCED) {
             say_gone(inst, peer, FO_MSG_GONE, src, dst);
+        } else if (type == FO_MSG_CONF) {
+            say_refused(inst, peer, src, dst);
         }
         return;
     }
@@ -124,6 +134,8 @@ static void to_comm(struct r2_inst *inst, struct r2_peer *peer, int type, const 
         setup_record(c, type, b);
     } else if (setup == R2_SETUP_DONE && type >= FO_MSG_DOWN) {
         settle_record(c, type, b, now);
+    } else if (setup == R2_SETUP_DONE && type == FO_MSG_REFUSE) {
+        fo_on_gone(&c->fo, "the peer's end of the set-up failed"); /* after READY was lost for as long as it waits */
     }
     r2_gate_unvisit(&c->gate);
 }

@@ -295,10 +295,12 @@ static void oob_up(void *arg, struct r2_oob_peer *oob)
     /* what was lost with the old channel is said again at once */
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
         if (c->peer == peer) {
+            r2_gate_visit(&c->gate);
             c->send_at = 0;
             for (int p = 0; p < c->link.npaths; p++) {
                 c->fo.path[p].send_at = 0;
             }
+            r2_gate_unvisit(&c->gate);
             r2_comm_kick(c);
         }
     }

@@ -160,7 +160,8 @@ install: $(PLUGIN) $(B)/r2_perf $(B)/r2_config
 	$(call install_file,README.md,$(PREFIX)/share/doc/nccl-net-r2/README.md,644)
 # NCCL takes libnccl-net.so without being asked: only on demand, and never over somebody else's file.
 install-default: install
-	@if [ -e "$(DESTDIR)$(LIBDIR)/libnccl-net.so" ] && [ "$$(readlink "$(DESTDIR)$(LIBDIR)/libnccl-net.so")" != libnccl-net-r2.so ]; then \
+	@if { [ -e "$(DESTDIR)$(LIBDIR)/libnccl-net.so" ] || [ -L "$(DESTDIR)$(LIBDIR)/libnccl-net.so" ]; } && \
+	  [ "$$(readlink "$(DESTDIR)$(LIBDIR)/libnccl-net.so")" != libnccl-net-r2.so ]; then \
 	  echo "$(DESTDIR)$(LIBDIR)/libnccl-net.so belongs to another plugin: not replaced" >&2; exit 1; fi
 	ln -sfn libnccl-net-r2.so $(DESTDIR)$(LIBDIR)/libnccl-net.so
 uninstall:

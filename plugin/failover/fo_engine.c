@@ -16,6 +16,11 @@ static const struct r2_config *cfg(const struct fo_conn *fc)
     return fc->link->cfg;
 }
 
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* --- life and death of the connection --- */
 
 static void sink_fault(void *arg, int p, const struct ib_fault_info *info)
@@ -204,7 +209,7 @@ __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p, const s
 {
     struct fo_path *fp = &fc->path[p];
     uint64_t now = ib_link_now(fc->link);
-    char what[160];
+    char what[sizeof(fc->last_fault)];
 
     if (fc->over) {
         return;
@@ -213,6 +218,7 @@ __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p, const s
     if (!move(fc, p, FO_DOWN, what)) {
         return;
     }
+    memcpy(fc->last_fault, what, sizeof(what));
     fp->why = *info;
     fp->down_since = now;
     fp->acked_at_down = fc->rx ? fc->rx->ledger.acked : 0;
@@ -394,7 +400,7 @@ static uint64_t step_soft(struct fo_conn *fc, int p, uint64_t now)
         end_hold(fc, p, "time alone");
         return UINT64_MAX;
     }
-    return ib_fence_deadline(&fp->fence, now);
+    return now < dead ? earlier(dead, ib_fence_deadline(&fp->fence, now)) : ib_fence_deadline(&fp->fence, now);
 }
 
 /* --- telling the peer --- */
@@ -476,11 +482,6 @@ static uint64_t tell(struct fo_conn *fc, int p, uint64_t now)
 
 /* --- step --- */
 
-static uint64_t earlier(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 static uint64_t step_path(struct fo_conn *fc, int p, uint64_t now)
 {
     struct fo_path *fp = &fc->path[p];
@@ -540,7 +541,7 @@ static uint64_t give_up(struct fo_conn *fc, uint64_t now)
     }
     if (fc->nopath_since) {
         if (r2_elapsed(now, fc->nopath_since) >= limit) {
-            fo_fail(fc, R2_ERR_COMM, "no path left for %llu ms", (unsigned long long)(limit / 1000000));
+            fo_fail(fc, R2_ERR_COMM, "no path left for %llu ms; last: %s", (unsigned long long)(limit / 1000000), fc->last_fault);
             return UINT64_MAX;
         }
         next = fc->nopath_since + limit;

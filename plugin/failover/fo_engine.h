@@ -62,7 +62,8 @@ struct fo_conn {
     uint64_t nopath_since;
     unsigned bug_faults; /* faults that point at a bug rather than at a path */
     enum r2_status error; /* != R2_OK: the connection has ended; returned by every call from now on */
-    char why[192];
+    char why[256];
+    char last_fault[160]; /* of the path that went down last, for the reason when none is left */
     uint64_t switches;
 };
 

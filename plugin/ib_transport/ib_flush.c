@@ -8,8 +8,8 @@
 #include "r2_log.h"
 
 #define POLL_BATCH   16
-#define MS(x)        ((uint64_t)(x) * 1000000)
-#define RETRY_NS     MS(100) /* a lane that could not be built is tried again after this */
+#define MS(x)        ((uint64_t)(x)*1000000)
+#define RETRY_NS     MS(100) /* a lane is not built again more often than this */
 #define LIMIT_FENCES 10      /* a read that is not back after so many T_fence: the NIC does not read any more */
 
 static const char *nic_name(const struct ib_flush *f, const struct ib_lane *l)
@@ -41,7 +41,8 @@ static int lane_usable(const struct ib_flush *f, const struct ib_lane *l)
 
 static int nic_wants(const struct ib_link *l, int p)
 {
-    return l->cfg->flush == R2_FLUSH_ALWAYS || (l->nics->nic[l->path[p].nic].ptr_support & (IB_PTR_CUDA | IB_PTR_DMABUF));
+    return l->cfg->flush == R2_FLUSH_ALWAYS ||
+           (l->nics->nic[l->path[p].nic].ptr_support & (IB_PTR_CUDA | IB_PTR_DMABUF));
 }
 
 int ib_flush_wanted(const struct ib_link *l)
@@ -111,7 +112,8 @@ void ib_flush_open(struct ib_flush *f, unsigned up)
         }
         f->lacks |= (uint8_t)(1u << p);
         if (nic_wants(f->link, p)) {
-            R2_INFO("NIC %s cannot flush and gets no GPU memory of this connection: %s", nic_name(f, l), strerror(l->rc));
+            R2_INFO("NIC %s cannot flush and gets no GPU memory of this connection: %s", nic_name(f, l),
+                    strerror(l->rc));
         }
     }
     if (!f->able) {
@@ -137,7 +139,8 @@ static void rebuild_done(struct ib_job *job)
         R2_INFO("flush lane of NIC %s is built again", nic_name(l->flush, l));
     }
     /* from here the gate holder may submit the job again */
-    atomic_store_explicit(&l->state, l->rc == 0 ? IB_LANE_READY : IB_LANE_BROKEN, memory_order_release); /* pairs with lane_state */
+    atomic_store_explicit(&l->state, l->rc == 0 ? IB_LANE_READY : IB_LANE_BROKEN,
+                          memory_order_release); /* pairs with lane_state */
 }
 
 /* Only where the NIC still carries traffic: a lane of a dead one would keep the worker that has to fence it. */
@@ -165,7 +168,7 @@ static void mend_lanes(struct ib_flush *f, uint64_t now)
         }
         state = lane_state(l);
         if (state == IB_LANE_READY) {
-            f->broken &= (uint8_t)~(1u << i);
+            f->broken &= (uint8_t) ~(1u << i);
             f->rebuilt++;
         } else if (state == IB_LANE_BROKEN && now >= l->retry_at && worth_building(f, l)) {
             l->retry_at = now + RETRY_NS;
@@ -177,8 +180,10 @@ static void mend_lanes(struct ib_flush *f, uint64_t now)
     }
 }
 
-/* What the lane owed any flush is owed by another NIC; time counts from the begin of the flush, when all data had crossed the link. */
-static __attribute__((noinline, cold)) void lane_break(struct ib_flush *f, struct ib_lane *l, uint64_t now, const char *why)
+/* What the lane owed any flush is owed by another NIC; time counts from the begin of the flush, when all data had
+ * crossed the link. */
+static __attribute__((noinline, cold)) void lane_break(struct ib_flush *f, struct ib_lane *l, uint64_t now,
+                                                       const char *why)
 {
     int i = lane_index(f, l);
 
@@ -186,7 +191,6 @@ static __attribute__((noinline, cold)) void lane_break(struct ib_flush *f, struc
     atomic_store_explicit(&l->state, IB_LANE_BROKEN, memory_order_relaxed);
     f->broken |= (uint8_t)(1u << i);
     l->used = 0;
-    l->retry_at = now;
     for (int k = 0; k < IB_FLUSH_OPS; k++) {
         struct ib_flush_op *op = &f->op[k];
         uint8_t owed = op->todo[i] | op->out[i];
@@ -196,6 +200,7 @@ static __attribute__((noinline, cold)) void lane_break(struct ib_flush *f, struc
         }
         op->todo[i] = op->out[i] = 0;
         op->lost |= owed;
+        op->tried |= (uint8_t)(1u << i);
         if (op->lost_at < op->since + pcie_ns(f)) {
             op->lost_at = op->since + pcie_ns(f);
         }
@@ -220,7 +225,7 @@ static void post_todo(struct ib_flush *f, struct ib_flush_op *op, int i, uint64_
             return;
         }
         l->moved_at = l->used++ ? l->moved_at : now;
-        op->todo[i] &= (uint8_t)~(1u << m);
+        op->todo[i] &= (uint8_t) ~(1u << m);
         op->out[i] |= (uint8_t)(1u << m);
         f->reads++;
     }
@@ -228,7 +233,8 @@ static void post_todo(struct ib_flush *f, struct ib_flush_op *op, int i, uint64_
 
 static int is_bug(enum ibv_wc_status s)
 {
-    return s == IBV_WC_REM_ACCESS_ERR || s == IBV_WC_LOC_PROT_ERR || s == IBV_WC_LOC_LEN_ERR || s == IBV_WC_REM_INV_REQ_ERR;
+    return s == IBV_WC_REM_ACCESS_ERR || s == IBV_WC_LOC_PROT_ERR || s == IBV_WC_LOC_LEN_ERR ||
+           s == IBV_WC_REM_INV_REQ_ERR;
 }
 
 /* 0: the lane broke. */
@@ -291,22 +297,29 @@ static uint8_t readable(const struct ib_flush_op *op, const struct ib_lane *l, u
     return out;
 }
 
-/* Gives the messages of dead NICs to NICs that are left: first those that carry traffic. */
+/* Gives what is lost to lanes that were not tried: in the first round those of NICs that carry traffic. */
+static void replace_round(struct ib_flush *f, struct ib_flush_op *op, int round)
+{
+    for (int p = 0; p < f->link->npaths && op->lost; p++) {
+        int i = f->lane_of[p];
+        uint8_t take;
+
+        if (ib_link_up(f->link, p) == round || (op->tried >> i & 1) || !lane_usable(f, &f->lane[i])) {
+            continue;
+        }
+        take = readable(op, &f->lane[i], op->lost);
+        op->lost &= (uint8_t)~take;
+        op->todo[i] |= take;
+        f->replaced += (unsigned)__builtin_popcount(take);
+    }
+}
+
 static void replace_lost(struct ib_flush *f, struct ib_flush_op *op)
 {
-    for (int pass = 0; pass < 2; pass++) {
-        for (int p = 0; p < f->link->npaths && op->lost; p++) {
-            struct ib_lane *l = &f->lane[f->lane_of[p]];
-            uint8_t take;
-
-            if (ib_link_up(f->link, p) == pass || !lane_usable(f, l)) {
-                continue;
-            }
-            take = readable(op, l, op->lost);
-            op->lost &= (uint8_t)~take;
-            op->todo[f->lane_of[p]] |= take;
-            f->replaced += (unsigned)__builtin_popcount(take);
-        }
+    replace_round(f, op, 0);
+    replace_round(f, op, 1);
+    if (op->lost) {
+        op->tried = 0; /* whoever failed may have been mended */
     }
 }
 
@@ -335,7 +348,8 @@ int ib_flush_take(struct ib_flush *f, int n, void *const *data, const int *sizes
     return i;
 }
 
-/* Paths that the message last received at @data came over. One whose record is gone may have come over any that ever carried data. */
+/* Paths that the message last received at @data came over. One whose record is gone may have come over any that ever
+ * carried data. */
 static uint8_t came_over(const struct ib_flush *f, const struct ib_recv *rx, const uint8_t *data)
 {
     const struct r2_ledger *g = &rx->ledger;
@@ -390,7 +404,8 @@ static int impossible(struct ib_flush *f, const struct ib_flush_op *op, uint64_t
         return 1;
     }
     if (op->lost && now - op->since >= MS(f->link->cfg->t_give_up_ms)) {
-        snprintf(f->why, sizeof(f->why), "no NIC left could flush GPU memory for %lld ms", (long long)f->link->cfg->t_give_up_ms);
+        snprintf(f->why, sizeof(f->why), "no NIC left could flush GPU memory for %lld ms",
+                 (long long)f->link->cfg->t_give_up_ms);
         return 1;
     }
     return 0;

@@ -1,0 +1,72 @@
+/*
+ * Two instances of the plugin, one per host, on the in-process fabric with its virtual clock, and a channel between
+ * them that loses nothing. For tests that look into one connection; random schedules are the simulation's.
+ *
+ * Single-threaded. Service threads and workers are events that run a microsecond after they were kicked.
+ */
+#ifndef DUO_H
+#define DUO_H
+
+#include "plugin/r2_inst.h"
+#include "tests/fabric/inproc/fab_inproc.h"
+
+#define DUO_MS 1000000ull
+
+struct duo;
+
+struct duo_worker {
+    struct duo_end *end;
+    int device, armed;
+};
+
+struct duo_message {
+    struct duo_message *next;
+    size_t len;
+    uint8_t data[];
+};
+
+struct r2_oob_peer {
+    struct duo_end *end; /* whose view of the channel this is */
+    int up;
+};
+
+struct duo_end {
+    struct r2_oob oob; /* first: recovered from it */
+    struct duo *duo;
+    int host;
+    struct r2_inst *inst;
+    struct r2_oob_events ev;
+    struct r2_oob_peer peer;
+    struct duo_message *in, **in_tail;
+    uint64_t service_id, service_at, random;
+    struct duo_worker worker[IB_MAX_NICS];
+};
+
+struct duo {
+    struct fab_inproc *f;
+    struct duo_end end[2];
+};
+
+/* @nics per host, rated links if @rate is not 0. Aborts with a message when it cannot be made. DUO_LOG in the
+ * environment: the plugin's lines go to stderr. */
+void duo_create(struct duo *d, int nics, uint64_t rate, const struct r2_config *cfg);
+/* Runs until nothing is with a worker, then takes all down. Connections that are still open end with it. */
+void duo_destroy(struct duo *d);
+
+/* A connection from host 0 to host 1, device @dev at both ends, taken as far as both ends have it. 0, -1 if an end got
+ * an error. */
+int duo_connect(struct duo *d, int dev, struct r2_comm **send, struct r2_comm **recv);
+
+static inline uint64_t duo_now(struct duo *d)
+{
+    return fab_inproc_now(d->f);
+}
+/* Lets everything happen for @ns. */
+void duo_run(struct duo *d, uint64_t ns);
+/* Applies a fault; aborts when its text is wrong. */
+void duo_fault(struct duo *d, const char *text);
+/* Tests @req every 500 ns of virtual time, at most @limit_ns long; the status of the last test. *done, *sizes as
+ * r2_net_test. */
+enum r2_status duo_wait(struct duo *d, struct r2_req *req, uint64_t limit_ns, int *done, size_t *sizes);
+
+#endif

@@ -281,18 +281,13 @@ static void make_label(struct r2_comm *c, const char *peer_host)
 static int make_staging(struct r2_comm *c)
 {
     size_t len = (sizeof(struct ib_ring) + 4095) & ~(size_t)4095;
-    uint64_t mask = 0;
 
     if (posix_memalign(&c->staging_mem, 4096, len) != 0) {
         c->staging_mem = NULL;
         return -1;
     }
     memset(c->staging_mem, 0, len);
-    for (int p = 0; p < c->link.npaths; p++) {
-        mask |= 1ull << c->link.path[p].nic;
-    }
-    c->rx->staging_mr = ib_mr_get(c->inst->mrs, c->staging_mem, len, IB_PTR_HOST, 0, -1, mask);
-    return c->rx->staging_mr ? 0 : -1;
+    return 0;
 }
 
 static int make_flush(struct r2_comm *c)
@@ -320,7 +315,7 @@ static int make_halves(struct r2_comm *c)
     if (c->is_send) {
         ib_send_init(c->tx, &c->link);
     } else {
-        ib_recv_init(c->rx, &c->link, c->staging_mem, c->rx->staging_mr);
+        ib_recv_init(c->rx, &c->link, c->staging_mem);
         if (make_flush(c) != 0) {
             return -1;
         }

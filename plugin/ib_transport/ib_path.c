@@ -83,6 +83,13 @@ static int qp_to_init(struct ib_link *l, struct ib_path *p)
                                               IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
 }
 
+/* On the worker, not through the cache of registrations: that one is called by threads which no driver may keep. */
+static int register_staging(struct ib_link *l, struct ib_path *p)
+{
+    p->ring_mr = l->nics->v->reg_mr(path_nic(l, p)->pd, l->staging, sizeof(*l->staging), IBV_ACCESS_LOCAL_WRITE);
+    return p->ring_mr ? 0 : (errno ? errno : ENOMEM);
+}
+
 /* The ring and its registration: separate for every path, so that taking it away fences late writes of that path alone. */
 static int make_ring(struct ib_link *l, struct ib_path *p)
 {
@@ -113,7 +120,7 @@ int ib_path_create(struct ib_link *l, struct ib_path *p, int sender, uint32_t ps
     if (p->cq == NULL) {
         return errno ? errno : ENOMEM;
     }
-    if (sender && (rc = make_ring(l, p)) != 0) {
+    if ((rc = sender ? make_ring(l, p) : register_staging(l, p)) != 0) {
         return rc;
     }
     if ((rc = create_qp(l, p)) != 0) {
@@ -207,7 +214,7 @@ void ib_path_addr_get(struct ib_link *l, const struct ib_path *p, struct ib_path
     out->psn = p->psn;
     out->nic_gen = p->nic_gen;
     ib_nic_addr_get(l->nics, p->nic, &out->port);
-    if (p->ring_mr) {
+    if (p->ring) {
         out->ring_addr = (uintptr_t)p->ring;
         out->ring_key = p->ring_mr->rkey;
     }
@@ -249,7 +256,13 @@ int ib_path_mark(struct ib_path *p)
     struct ibv_recv_wr rwr = {.wr_id = ib_wr_id(IB_WR_MARK_RECV, 0, 0)};
     struct ibv_send_wr *bad_send;
     struct ibv_recv_wr *bad_recv;
-    int rc = ib_verbs_err(ibv_post_recv(p->qp, &rwr, &bad_recv));
+    int rc = 0;
 
-    return rc != 0 ? rc : ib_verbs_err(ibv_post_send(p->qp, &swr, &bad_send));
+    if (!(p->marks_out & 2) && (rc = ib_verbs_err(ibv_post_recv(p->qp, &rwr, &bad_recv))) == 0) {
+        p->marks_out |= 2;
+    }
+    if (rc == 0 && !(p->marks_out & 1) && (rc = ib_verbs_err(ibv_post_send(p->qp, &swr, &bad_send))) == 0) {
+        p->marks_out |= 1;
+    }
+    return rc;
 }

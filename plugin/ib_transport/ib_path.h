@@ -50,7 +50,7 @@ struct ib_path {
     uint32_t psn;
     uint32_t sq_depth, rq_depth, max_inline;
     struct ib_ring *ring;      /* S: the ring of this path in our memory */
-    struct ibv_mr *ring_mr;    /* S */
+    struct ibv_mr *ring_mr;    /* S: the ring. R: the staging ring, which is shared by all paths */
     uint64_t peer_ring;        /* R: address of the peer's ring */
     uint32_t peer_ring_key;    /* R */
     uint32_t peer_nic_gen;     /* generation of the peer's NIC when the life began */
@@ -59,6 +59,7 @@ struct ib_path {
     /* changes */
     uint8_t open;     /* completions count: the life is not closed (P16.5) */
     uint8_t marks;    /* markers that have come out: bit 0 send queue, bit 1 receive queue */
+    uint8_t marks_out; /* markers that are posted, same bits */
     uint16_t sq_used; /* send work requests that hold a slot */
     uint16_t ctl_run; /* unsignaled control writes since the last signaled one */
     uint16_t parts_out; /* S: parts posted here and not covered by acked (P2) */
@@ -88,6 +89,7 @@ struct ib_link {
     uint64_t (*now_ns)(void *arg);
     void *now_arg;
     const struct r2_config *cfg;
+    struct ib_ring *staging; /* R: CTS and acks are written from here where they cannot go inline */
 };
 
 static inline uint64_t ib_link_now(const struct ib_link *l)
@@ -125,7 +127,7 @@ struct ib_path_addr {
 
 /*
  * Building. Run on the device's worker; each returns 0 or a positive errno; on failure the path holds whatever was made and is
- * destroyed with ib_path_destroy(). @sender chooses queue depths; a sender's ring must have been allocated (ib_path_ring_alloc).
+ * destroyed with ib_path_destroy(). @sender chooses queue depths; a receiver's link has its staging ring.
  */
 int ib_path_create(struct ib_link *l, struct ib_path *p, int sender, uint32_t psn);
 int ib_path_connect(struct ib_link *l, struct ib_path *p, const struct ib_path_addr *peer); /* INIT -> RTR -> RTS */
@@ -138,7 +140,7 @@ void ib_path_destroy(struct ib_link *l, struct ib_path *p);
 /* Worker: QP to ERR (P16.2). 0 or errno. */
 int ib_path_error(struct ib_link *l, struct ib_path *p);
 
-/* Gate holder: posts the two markers (P16.3). 0 or errno. */
+/* Gate holder: posts the two markers, or what is missing of them (P16.3). 0 or errno. */
 int ib_path_mark(struct ib_path *p);
 
 /* Posts @n anonymous receives as one chain. 0 or errno. */

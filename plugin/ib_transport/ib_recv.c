@@ -13,12 +13,11 @@
 #define SWEEP_EVERY 32 /* empty turns between two looks at the paths that carry nothing (P3) */
 #define CTL_SIGNAL  16 /* every so many control writes one is signaled, to get their slots back */
 
-void ib_recv_init(struct ib_recv *rx, struct ib_link *link, struct ib_ring *staging, struct ib_mr *staging_mr)
+void ib_recv_init(struct ib_recv *rx, struct ib_link *link, struct ib_ring *staging)
 {
     memset(rx, 0, sizeof(*rx));
     rx->link = link;
-    rx->staging = staging;
-    rx->staging_mr = staging_mr;
+    link->staging = staging;
     r2_ledger_init(&rx->ledger);
     ib_recv_replan(rx);
 }
@@ -46,7 +45,7 @@ static int ctl_room(const struct ib_path *p, int n)
 /* An RDMA write of @len bytes of the staging ring at @off into the peer's ring. 0, or -1 and the path is down. */
 static int ctl_write(struct ib_recv *rx, struct ib_path *p, size_t off, uint32_t len)
 {
-    struct ibv_sge sge = {.addr = (uintptr_t)rx->staging + off, .length = len, .lkey = ib_mr_lkey(rx->staging_mr, p->nic)};
+    struct ibv_sge sge = {.addr = (uintptr_t)rx->link->staging + off, .length = len, .lkey = p->ring_mr->lkey};
     struct ibv_send_wr wr = {.sg_list = &sge,
                              .num_sge = 1,
                              .opcode = IBV_WR_RDMA_WRITE,
@@ -80,7 +79,7 @@ static void told(struct ib_recv *rx, struct ib_path *p)
 
 static void fill_entry(struct ib_recv *rx, const struct ib_rmsg *m)
 {
-    struct ib_cts *e = &rx->staging->entry[m->seq % R2_LEDGER_WINDOW];
+    struct ib_cts *e = &rx->link->staging->entry[m->seq % R2_LEDGER_WINDOW];
     const struct ib_link *l = rx->link;
 
     e->seq = m->seq;
@@ -133,7 +132,7 @@ static int write_ack(struct ib_recv *rx, struct ib_path *p)
     if (p->sq_used >= p->sq_depth) {
         return -1;
     }
-    rx->staging->acked = rx->ledger.acked;
+    rx->link->staging->acked = rx->ledger.acked;
     if (ctl_write(rx, p, offsetof(struct ib_ring, acked), sizeof(uint64_t)) != 0) {
         return -1;
     }

@@ -42,13 +42,11 @@ struct ib_recv {
     uint64_t ack_owed_since; /* ns; 0: none owed */
     uint64_t messages, duplicates, bad_arrivals, ghosts, acks_alone, cts_rewritten;
     struct ib_rmsg msg[R2_LEDGER_WINDOW];
-    struct ib_ring *staging; /* CTS entries are written from here where they cannot go inline; registered on every NIC */
-    struct ib_mr *staging_mr;
     struct ib_flush *flush; /* NULL: no NIC here reaches the memory of a GPU */
 };
 
-/* @staging: one ring of memory registered on every NIC of the link; stays the caller's. */
-void ib_recv_init(struct ib_recv *rx, struct ib_link *link, struct ib_ring *staging, struct ib_mr *staging_mr);
+/* @staging: one ring of memory; stays the caller's. */
+void ib_recv_init(struct ib_recv *rx, struct ib_link *link, struct ib_ring *staging);
 
 /* Opens @n receives as one group and writes their CTS. *first is the first seq, UINT64_MAX when there is no room or no path. */
 enum r2_status ib_recv_start(struct ib_recv *rx, int n, void *const *data, const size_t *sizes, const int *tags,

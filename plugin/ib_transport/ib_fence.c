@@ -4,7 +4,8 @@
 
 #include "r2_rules.h"
 
-#define RETRY_NS      (50 * 1000000ull) /* a soft fence tries again this often */
+#define RETRY_NS      (50 * 1000000ull) /* a soft fence tries again after this, then ever more rarely: a thousand dead queue pairs */
+#define RETRY_MAX_NS  (20 * RETRY_NS)   /* would keep the worker and the service thread busy with calls that fail */
 #define DRAIN_POLL_NS 50000ull          /* flushes take microseconds: look again soon, without spinning */
 
 static const char *const stage_names[] = {"idle", "to error", "draining", "hard", "soft"};
@@ -48,6 +49,7 @@ void ib_fence_begin(struct ib_fence *f, struct ib_workers *w, uint64_t now)
     f->stage = IB_FENCE_ERROR;
     f->marked = 0;
     f->path->marks = 0;
+    f->path->marks_out = 0;
     f->since = now;
     submit(f, w);
 }
@@ -66,7 +68,8 @@ static void close_soft(struct ib_fence *f, uint64_t now)
 {
     f->drain(f->half, f->path->index); /* what is there counts still */
     close_life(f, IB_FENCE_SOFT, now);
-    f->retry_at = now + RETRY_NS;
+    f->retry_ns = RETRY_NS;
+    f->retry_at = now + f->retry_ns;
 }
 
 static int late(const struct ib_fence *f, uint64_t now, uint64_t worker_alive)
@@ -121,8 +124,10 @@ static void step_soft(struct ib_fence *f, struct ib_workers *w, uint64_t now)
         return;
     }
     if (rc == 0) {
-        if (!f->marked) {
-            f->marked = ib_path_mark(f->path) == 0;
+        if (!f->marked && ib_path_mark(f->path) == 0) {
+            f->marked = 1;
+            f->retry_ns = DRAIN_POLL_NS; /* the driver answers: what it flushes comes soon */
+            f->retry_at = now;
         }
         if (f->marked && f->drain(f->half, f->path->index) > 0) {
             f->stage = IB_FENCE_HARD;
@@ -131,7 +136,8 @@ static void step_soft(struct ib_fence *f, struct ib_workers *w, uint64_t now)
         submit(f, w);
     }
     if (now >= f->retry_at) {
-        f->retry_at = now + RETRY_NS;
+        f->retry_ns = f->retry_ns * 2 < RETRY_MAX_NS ? f->retry_ns * 2 : RETRY_MAX_NS;
+        f->retry_at = now + f->retry_ns;
     }
 }
 

@@ -26,6 +26,7 @@ struct ib_fence {
     int marked;                 /* gate: markers are posted */
     uint64_t since;             /* gate: ns, begin of the fence */
     uint64_t retry_at;          /* gate: soft: next try to make it hard */
+    uint64_t retry_ns;          /* gate: soft: time between two tries */
     void *half;                 /* the ib_send or ib_recv, for drain */
     int (*drain)(void *half, int p);
     void (*notify)(void *arg); /* the job has finished: somebody should step. Service thread */

@@ -84,9 +84,6 @@ void r2_comm_free(struct r2_comm *c)
     if (c->peer) {
         r2_peer_put(c->inst, c->peer);
     }
-    if (c->rx) {
-        ib_mr_put(c->inst->mrs, c->rx->staging_mr);
-    }
     free(c->staging_mem);
     ib_flush_free(c->flush);
     free(c->flush_req);
@@ -178,6 +175,22 @@ static void step_comm(struct r2_comm *c, uint64_t now)
     r2_gate_unvisit(&c->gate);
 }
 
+/* A worker is alive as long as jobs of its own come back: those of other devices say nothing about it. */
+static void reap(struct r2_inst *inst, uint64_t now)
+{
+    if (ib_workers_reap(inst->workers) == 0) {
+        return;
+    }
+    for (int i = 0; i < inst->nics.device_count; i++) {
+        uint64_t n = ib_workers_reaped(inst->workers, i);
+
+        if (n != inst->worker_reaped[i]) {
+            inst->worker_reaped[i] = n;
+            inst->worker_alive[i] = now;
+        }
+    }
+}
+
 uint64_t r2_inst_service_step(struct r2_inst *inst)
 {
     uint64_t now = r2_now(inst), next, oob_next;
@@ -185,11 +198,7 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
 
     oob_next = inst->oob->ops->progress(inst->oob, now);
     ib_async_progress(&inst->nics, r2_health_fact, inst);
-    if (ib_workers_reap(inst->workers) > 0) {
-        for (int i = 0; i < inst->nics.device_count; i++) {
-            inst->worker_alive[i] = now;
-        }
-    }
+    reap(inst, now);
     /* Timed first: a step that ends in kicking its own connection must not starve the others. */
     for (c = r2_comm_first(inst); c; c = following) {
         following = c->all_next;

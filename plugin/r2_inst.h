@@ -142,7 +142,8 @@ struct r2_inst {
     struct ib_workers *workers;
     struct ib_mr_cache *mrs;
     struct r2_oob *oob;
-    uint64_t worker_alive[IB_MAX_NICS]; /* service thread */
+    uint64_t worker_alive[IB_MAX_NICS]; /* ns, per device: when a job of it last came back; service thread */
+    uint64_t worker_reaped[IB_MAX_NICS]; /* service thread */
     struct r2_peer *peers;              /* service thread */
     struct r2_look look[IB_MAX_NICS];   /* service thread */
     uint64_t look_at;                   /* ns, next look at all ports; service thread */

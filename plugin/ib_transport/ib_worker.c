@@ -31,6 +31,7 @@ struct worker {
     uint8_t stop;  /* leave when the queue is empty */
     uint8_t leave; /* leave now, whatever is queued */
     uint8_t exited;
+    uint64_t reaped; /* who reaps */
 };
 
 struct ib_workers {
@@ -275,11 +276,17 @@ int ib_workers_reap(struct ib_workers *all)
     for (; job != NULL; job = next, n++) {
         next = job->next;
         job->busy = 0;
+        all->worker[job->device].reaped++;
         atomic_fetch_sub_explicit(&all->pending, 1, memory_order_relaxed);
         if (job->done)
             job->done(job); /* may free or submit it again */
     }
     return n;
+}
+
+uint64_t ib_workers_reaped(const struct ib_workers *all, int device)
+{
+    return all->worker[device].reaped;
 }
 
 int ib_worker_step(struct ib_workers *all, int device)

@@ -42,6 +42,9 @@ void ib_workers_submit(struct ib_workers *w, int device, struct ib_job *job);
 /* Calls done() of the finished jobs. Service thread. Returns how many. */
 int ib_workers_reap(struct ib_workers *w);
 
+/* How many jobs of @device were reaped so far. Thread: as ib_workers_reap. */
+uint64_t ib_workers_reaped(const struct ib_workers *w, int device);
+
 /* Jobs submitted and not yet reaped. Any thread. */
 int ib_workers_pending(struct ib_workers *w);
 

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "r2_rules.h"
@@ -104,10 +105,18 @@ static int post_part(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct i
     return 0;
 }
 
-/* The path for a part whose planned path cannot take it: the least loaded eligible one with room. */
+/* The path for a part whose planned path cannot take it: the least loaded of the plan with room, of all only where the plan's cannot. */
 static struct ib_path *other_path(struct ib_send *tx, const struct ib_smsg *m, uint32_t eligible)
 {
     struct ib_path *best = NULL;
+    uint32_t planned = 0;
+
+    for (int i = 0; i < tx->plan.n; i++) {
+        planned |= 1u << tx->plan.path[i];
+    }
+    if (eligible & planned) {
+        eligible &= planned; /* the primary alone while it is up, the first backup without balance */
+    }
 
     for (int p = 0; p < tx->link->npaths; p++) {
         struct ib_path *path = &tx->link->path[p];
@@ -213,6 +222,7 @@ static int take_cts(struct ib_send *tx, const struct ib_ring *ring)
         return 0;
     }
     memcpy(&e, slot, sizeof(e));
+    atomic_signal_fence(memory_order_seq_cst); /* what is checked is what was copied: the NIC may write the slot again */
     if (!ib_cts_valid(&e, tx->cts_seen)) {
         return 0; /* untouched slot 0, or torn: read again later */
     }
@@ -235,8 +245,17 @@ static int take_cts(struct ib_send *tx, const struct ib_ring *ring)
     return 1;
 }
 
+/*
+ * Whether this turn looks into all rings (P10): each eighth one, and as long as the path that served last is not up. R writes on another
+ * path only after a failure, so the other turns are spared the loads.
+ */
+static int wide_turn(struct ib_send *tx)
+{
+    return (++tx->turn & 7) == 0 || !ib_link_up(tx->link, tx->ring_hot);
+}
+
 /* Takes all CTS that are there. The window bounds it: R is at most 256 ahead of what we acknowledged taking. */
-static void poll_cts(struct ib_send *tx)
+static void poll_cts(struct ib_send *tx, int wide)
 {
     const struct ib_link *l = tx->link;
     int hot = tx->ring_hot;
@@ -247,7 +266,7 @@ static void poll_cts(struct ib_send *tx)
 
         while (p->open && tx->cts_seen - tx->group < R2_LEDGER_WINDOW && take_cts(tx, p->ring)) {
         }
-        for (int i = 0; i < l->npaths; i++) {
+        for (int i = 0; wide && i < l->npaths; i++) {
             p = &l->path[i];
             if (i != hot && p->open && tx->cts_seen - tx->group < R2_LEDGER_WINDOW && take_cts(tx, p->ring)) {
                 next = i;
@@ -261,11 +280,11 @@ static void poll_cts(struct ib_send *tx)
     }
 }
 
-static void poll_acks(struct ib_send *tx)
+static void poll_acks(struct ib_send *tx, int wide)
 {
     const struct ib_link *l = tx->link;
 
-    for (int i = 0; i < l->npaths; i++) {
+    for (int i = wide ? 0 : tx->ring_hot; i < (wide ? l->npaths : tx->ring_hot + 1); i++) {
         if (l->path[i].open) {
             uint64_t acked = __atomic_load_n(&l->path[i].ring->acked, __ATOMIC_ACQUIRE);
 
@@ -349,7 +368,7 @@ enum r2_status ib_send_start(struct ib_send *tx, const void *data, uint32_t size
     uint64_t seq;
 
     *out = NULL;
-    poll_cts(tx);
+    poll_cts(tx, wide_turn(tx));
     seq = match(tx, tag);
     if (seq == UINT64_MAX) {
         return R2_OK;
@@ -369,6 +388,7 @@ enum r2_status ib_send_start(struct ib_send *tx, const void *data, uint32_t size
     m->wrs_out = 0;
     m->soft = 0;
     m->ledger = 0;
+    m->arrived = 0;
     mark_matched(tx, seq);
     cut(tx, m);
     tx->messages++;
@@ -384,7 +404,7 @@ enum r2_status ib_send_start(struct ib_send *tx, const void *data, uint32_t size
 
 /* --- completions --- */
 
-static void account(struct ib_send *tx, struct ib_path *p, uint64_t wr_id)
+static void account(struct ib_send *tx, struct ib_path *p, uint64_t wr_id, int good)
 {
     struct ib_smsg *m = SLOT(tx, ib_wr_value(wr_id));
     struct ib_part *part = &m->part[ib_wr_part(wr_id)];
@@ -394,6 +414,7 @@ static void account(struct ib_send *tx, struct ib_path *p, uint64_t wr_id)
     if (m->seq == ib_wr_value(wr_id) && part->wr_out && part->path == p->index && part->life == p->life) {
         part->wr_out = 0;
         m->wrs_out--;
+        m->arrived |= (uint16_t)(good << ib_wr_part(wr_id));
     }
 }
 
@@ -411,7 +432,7 @@ static int poll_path(struct ib_send *tx, struct ib_path *p)
         for (int i = 0; i < n; i++) {
             switch (ib_wr_kind(wc[i].wr_id)) {
             case IB_WR_DATA:
-                account(tx, p, wc[i].wr_id);
+                account(tx, p, wc[i].wr_id, wc[i].status == IBV_WC_SUCCESS);
                 break;
             case IB_WR_MARK_SEND:
                 p->marks |= 1;
@@ -433,6 +454,7 @@ static int poll_path(struct ib_send *tx, struct ib_path *p)
 void ib_send_progress(struct ib_send *tx)
 {
     struct ib_link *l = tx->link;
+    int wide = wide_turn(tx);
 
     for (int i = 0; i < l->npaths; i++) {
         struct ib_path *p = &l->path[i];
@@ -441,16 +463,16 @@ void ib_send_progress(struct ib_send *tx)
             poll_path(tx, p);
         }
     }
-    poll_cts(tx);
-    poll_acks(tx);
+    poll_cts(tx, wide);
+    poll_acks(tx, wide);
     if (__builtin_expect(tx->pending, 0)) {
         post_pending(tx);
     }
 }
 
-static int all_in_ledger(const struct ib_smsg *m)
+static int all_parts(const struct ib_smsg *m, unsigned mask)
 {
-    return m->ledger == (uint16_t)((1u << m->nparts) - 1);
+    return mask == (1u << m->nparts) - 1;
 }
 
 int ib_send_done(const struct ib_send *tx, const struct ib_smsg *m)
@@ -458,11 +480,11 @@ int ib_send_done(const struct ib_send *tx, const struct ib_smsg *m)
     if (m->wrs_out != 0 || m->soft != 0) {
         return 0;
     }
-    if (tx->sack > m->seq || all_in_ledger(m)) {
+    if (tx->sack > m->seq || all_parts(m, m->ledger)) {
         return 1;
     }
     if (tx->link->cfg->ack == R2_ACK_CQE || !r2_rule(R2_RULE_E2E_ACK)) {
-        return m->unposted == 0;
+        return all_parts(m, m->ledger | m->arrived);
     }
     return 0;
 }
@@ -502,10 +524,18 @@ int ib_send_drain(struct ib_send *tx, int p)
     for (unsigned i_ = 0; i_ < R2_LEDGER_WINDOW; i_++) \
         if ((m = &(tx)->msg[i_])->busy)
 
+/* ... and for every one that no acknowledgement covers: on an idle connection none is looked at. */
+#define FOR_EACH_OPEN(tx, m)                                        \
+    for (uint64_t s_ = (tx)->sack; s_ < (tx)->sposted; s_++)        \
+        if ((m = &(tx)->msg[s_ % R2_LEDGER_WINDOW])->busy && m->seq == s_)
+
 void ib_send_life_closed(struct ib_send *tx, int p, uint32_t life, int soft)
 {
     struct ib_smsg *m;
 
+    if (tx->link->path[p].sq_used == 0) {
+        return; /* every work request is accounted for */
+    }
     FOR_EACH_BUSY(tx, m)
     {
         for (unsigned k = 0; k < m->nparts; k++) {
@@ -516,6 +546,7 @@ void ib_send_life_closed(struct ib_send *tx, int p, uint32_t life, int soft)
                 m->wrs_out--;
                 if (soft) {
                     m->soft |= (uint8_t)(1u << p);
+                    tx->soft |= (uint8_t)(1u << p);
                 }
             }
         }
@@ -527,6 +558,10 @@ void ib_send_soft_over(struct ib_send *tx, int p)
 {
     struct ib_smsg *m;
 
+    if (!((tx->soft >> p) & 1)) {
+        return;
+    }
+    tx->soft &= (uint8_t)~(1u << p);
     FOR_EACH_BUSY(tx, m)
     {
         m->soft &= (uint8_t)~(1u << p);
@@ -538,11 +573,8 @@ int ib_send_live_parts(const struct ib_send *tx, int p, uint32_t life)
     const struct ib_smsg *m;
     int n = 0;
 
-    FOR_EACH_BUSY(tx, m)
+    FOR_EACH_OPEN(tx, m)
     {
-        if (m->seq < tx->sack) {
-            continue;
-        }
         for (unsigned k = 0; k < m->nparts; k++) {
             if (!((m->unposted | m->ledger) & (1u << k)) && m->part[k].path == p && m->part[k].life == life) {
                 n++;

@@ -31,6 +31,7 @@ struct ib_smsg {
     uint8_t soft;      /* bit per path: work requests of a softly fenced life may still read the buffer (P19) */
     uint16_t unposted; /* parts without a live copy that are not in the ledger */
     uint16_t ledger;   /* parts known to be in the receiver's ledger from a snapshot */
+    uint16_t arrived;  /* parts whose last work request ended well: what NCCL_R2_ACK=cqe counts */
     struct ib_part part[R2_MAX_PARTS];
 };
 
@@ -43,7 +44,9 @@ struct ib_send {
     uint64_t sack;      /* largest acked heard */
     uint64_t sposted;   /* one above the highest matched seq */
     uint8_t matched;    /* bit per member of that group */
+    uint8_t turn;       /* counts turns, for the look into all rings */
     uint8_t ring_hot;   /* path whose ring served last (P10) */
+    uint8_t soft;       /* bit per path: some message has it in its soft */
     uint8_t pending;    /* some part is unposted */
     uint8_t quiet;      /* nothing is posted any more: buffers and registrations of outstanding messages may be gone */
     uint8_t starved;    /* some unposted part found no path at all at the last try */

@@ -182,7 +182,7 @@ programs() {
     figures "ib_send_bw, events" 65536 4 MiB/s ib_send_bw -d fab0 -x 3 -s 65536 -n 2000 -e
     figures "ib_send_bw" 65536 4 MiB/s ib_send_bw -d fab1 -x 3 -s 65536 -n 5000
     figures "ib_read_bw" 65536 4 MiB/s ib_read_bw -d fab2 -x 3 -s 65536 -n 5000
-    figures "ib_write_lat" 8 5 us ib_write_lat -d fab0 -x 3 -s 8 -n 2000
+    figures "ib_write_lat" 8 5 us ib_write_lat -d fab0 -x 3 -s 8 -n 500
     figures "ib_send_lat" 8 5 us ib_send_lat -d fab3 -x 1 -s 8 -n 2000
     figures "ib_read_lat" 8 5 us ib_read_lat -d fab3 -x 3 -s 8 -n 2000
 }

@@ -8,7 +8,8 @@
 #include "r2_init.h"
 #include "r2_log.h"
 
-_Static_assert(IB_PTR_HOST == NCCL_PTR_HOST && IB_PTR_CUDA == NCCL_PTR_CUDA && IB_PTR_DMABUF == NCCL_PTR_DMABUF, "pointer types");
+_Static_assert(IB_PTR_HOST == NCCL_PTR_HOST && IB_PTR_CUDA == NCCL_PTR_CUDA && IB_PTR_DMABUF == NCCL_PTR_DMABUF,
+               "pointer types");
 _Static_assert(R2_NET_HANDLE_SIZE == NCCL_NET_HANDLE_MAXSIZE && R2_NET_MAX_REQUESTS >= NCCL_NET_MAX_REQUESTS, "limits");
 
 static const uint8_t results[R2_STATUS_COUNT] = {
@@ -144,7 +145,8 @@ enum nccl_result net_shim_accept(void *listen_comm, void **recv_comm)
     return net_shim_result(s);
 }
 
-enum nccl_result net_shim_reg_mr_dmabuf(void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle)
+enum nccl_result net_shim_reg_mr_dmabuf(void *comm, void *data, size_t size, int type, uint64_t offset, int fd,
+                                        void **mhandle)
 {
     struct ib_mr *mr = NULL;
     enum r2_status s;
@@ -176,7 +178,8 @@ enum nccl_result net_shim_iflush(void *recv_comm, int n, void **data, int *sizes
     struct r2_req *req = NULL;
     enum r2_status s;
 
-    if (recv_comm == NULL || request == NULL || n < 1 || n > R2_NET_MAX_RECVS || data == NULL || sizes == NULL || mhandles == NULL)
+    if (recv_comm == NULL || request == NULL || n < 1 || n > R2_NET_MAX_RECVS || data == NULL || sizes == NULL ||
+        mhandles == NULL)
         return net_shim_refuse("iflush", "no comm, no room for the request, or a bad list of buffers");
     s = r2_net_iflush(recv_comm, n, data, sizes, (struct ib_mr **)mhandles, &req);
     *request = s == R2_OK ? req : NULL;

@@ -1,6 +1,6 @@
 /*
- * What all adapters of NCCL's table share: results and log lines in NCCL's terms, and the calls that are the same in every version.
- * Return codes and meaning of NULL are NCCL's. Threads as in r2_net.h.
+ * What all adapters of NCCL's table share: results and log lines in NCCL's terms, and the calls that are the same in
+ * every version. Return codes and meaning of NULL are NCCL's. Threads as in r2_net.h.
  */
 #ifndef NET_SHIMS_H
 #define NET_SHIMS_H
@@ -14,7 +14,8 @@
 /* Largest number of sizes that a test() may write. */
 #define NET_SHIM_SIZES R2_NET_MAX_RECVS
 
-/* NCCL's code for @s. An error hands the queued log lines over first, so that its reason is the last WARN that NCCL has seen. */
+/* NCCL's code for @s. An error hands the queued log lines over first, so that its reason is the last WARN that NCCL has
+ * seen. */
 enum nccl_result net_shim_result(enum r2_status s);
 
 /* The caller broke a rule of the ABI: one WARN that names @call and @what, NCCL_INVALID_ARGUMENT. */
@@ -28,7 +29,8 @@ enum nccl_result net_shim_listen(int dev, void *handle, void **listen_comm);
 enum nccl_result net_shim_connect(int dev, void *handle, void **send_comm);
 enum nccl_result net_shim_accept(void *listen_comm, void **recv_comm);
 enum nccl_result net_shim_reg_mr(void *comm, void *data, size_t size, int type, void **mhandle);
-enum nccl_result net_shim_reg_mr_dmabuf(void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle);
+enum nccl_result net_shim_reg_mr_dmabuf(void *comm, void *data, size_t size, int type, uint64_t offset, int fd,
+                                        void **mhandle);
 enum nccl_result net_shim_dereg_mr(void *comm, void *mhandle);
 enum nccl_result net_shim_iflush(void *recv_comm, int n, void **data, int *sizes, void **mhandles, void **request);
 enum nccl_result net_shim_close(void *comm);

@@ -31,7 +31,8 @@ static enum nccl_result v8_properties(int dev, struct nccl_net_properties_v8 *pr
 }
 
 /* The device handles are for plugins that run on the GPU: NCCL's values stay what they are. */
-static enum nccl_result v8_connect(int dev, void *handle, void **send_comm, struct nccl_net_device_handle_v8 **send_dev_comm)
+static enum nccl_result v8_connect(int dev, void *handle, void **send_comm,
+                                   struct nccl_net_device_handle_v8 **send_dev_comm)
 {
     return net_shim_connect(dev, handle, send_comm);
 }
@@ -53,13 +54,15 @@ static enum nccl_result v8_isend(void *send_comm, void *data, int size, int tag,
     return net_shim_result(s);
 }
 
-static enum nccl_result v8_irecv(void *recv_comm, int n, void **data, int *sizes, int *tags, void **mhandles, void **request)
+static enum nccl_result v8_irecv(void *recv_comm, int n, void **data, int *sizes, int *tags, void **mhandles,
+                                 void **request)
 {
     size_t wide[R2_NET_MAX_RECVS];
     struct r2_req *req = NULL;
     enum r2_status s;
 
-    if (__builtin_expect(recv_comm == NULL || request == NULL || n < 1 || n > R2_NET_MAX_RECVS || !data || !sizes || !tags || !mhandles,
+    if (__builtin_expect(recv_comm == NULL || request == NULL || n < 1 || n > R2_NET_MAX_RECVS || !data || !sizes ||
+                             !tags || !mhandles,
                          0))
         return net_shim_refuse("irecv", "no comm, no room for the request, or a bad list of buffers");
     for (int i = 0; i < n; i++) {
@@ -73,8 +76,8 @@ static enum nccl_result v8_irecv(void *recv_comm, int n, void **data, int *sizes
 }
 
 /*
- * How many sizes a request has is known behind r2_net.h only, and NCCL sums its whole array: what was not written there must not be
- * written here. No message is as long as the mark.
+ * How many sizes a request has is known behind r2_net.h only, and NCCL sums its whole array: what was not written there
+ * must not be written here. No message is as long as the mark.
  */
 static enum nccl_result v8_test(void *request, int *done, int *sizes)
 {

@@ -19,8 +19,8 @@ static const char ident[] = "nccl-net-r2 " R2_VERSION " " R2_GIT " wire=" TEXT_O
 static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /*
- * Both are written under init_lock. owner is the process that made the instance: after fork() the child has a copy of the pointer and
- * none of the threads behind it. Release at init, acquire by whoever asks: inst first, then owner.
+ * Both are written under init_lock. owner is the process that made the instance: after fork() the child has a copy of
+ * the pointer and none of the threads behind it. Release at init, acquire by whoever asks: inst first, then owner.
  */
 static _Atomic(struct r2_inst *) instance;
 static _Atomic pid_t owner;
@@ -74,8 +74,9 @@ static struct r2_oob *oob_create(void *arg, const struct r2_oob_events *ev, char
 }
 
 /*
- * The end of the process, by exit() or by a return from main. Registered at init, so it runs before the destructors of libraries, in
- * particular libibverbs' and its providers'. Other threads may still be inside the plugin: nothing is freed.
+ * The end of the process, by exit() or by a return from main. Registered at init, so it runs before the destructors of
+ * libraries, in particular libibverbs' and its providers'. Other threads may still be inside the plugin: nothing is
+ * freed.
  */
 static void last_words(void)
 {
@@ -94,8 +95,8 @@ static void last_words_register(void)
 }
 
 /*
- * NULL with the reason. @level is how loud that is: a host without devices is a normal one, an installation that does not work has
- * to be read about.
+ * NULL with the reason. @level is how loud that is: a host without devices is a normal one, an installation that does
+ * not work has to be read about.
  */
 static struct r2_inst *instance_create(enum r2_log_level *level, char *why, size_t why_len)
 {
@@ -149,7 +150,8 @@ static enum r2_status instance_begin(void)
         snprintf(why, sizeof(why), "no RDMA device that this process may use");
     }
     if (inst == NULL) {
-        r2_log_write(level, __FILE__, __LINE__, "not used: %s. NCCL goes on with its next network; with NCCL_NET=R2 it stops instead", why);
+        r2_log_write(level, __FILE__, __LINE__,
+                     "not used: %s. NCCL goes on with its next network; with NCCL_NET=R2 it stops instead", why);
         return R2_ERR_SYSTEM;
     }
     atomic_store_explicit(&instance, inst, memory_order_release);

@@ -6,7 +6,8 @@
 
 #include "r2_log.h"
 
-/* One turn takes no more than this from one device: a storm of events must not keep the service thread from the other devices. */
+/* One turn takes no more than this from one device: a storm of events must not keep the service thread from the other
+ * devices. */
 #define EVENTS_PER_TURN 256
 
 struct async {
@@ -47,8 +48,8 @@ static void call_failed(const struct async *a, const char *call, int err)
 }
 
 /*
- * Reads the port again. The state follows what is read, not what the event says: of a quick down and up both events may wait
- * here already, and then the first look shows what holds now. 0 when the address is good.
+ * Reads the port again. The state follows what is read, not what the event says: of a quick down and up both events may
+ * wait here already, and then the first look shows what holds now. 0 when the address is good.
  */
 static int port_took(const struct async *a, int nic, int rc, const char *why)
 {
@@ -171,7 +172,8 @@ void ib_async_progress(struct ib_nics *nics, void (*sink)(void *arg, const struc
         device_progress(&a);
 }
 
-void ib_async_looked(struct ib_nics *nics, int nic, int rc, void (*sink)(void *arg, const struct ib_fact *fact), void *arg)
+void ib_async_looked(struct ib_nics *nics, int nic, int rc, void (*sink)(void *arg, const struct ib_fact *fact),
+                     void *arg)
 {
     struct async a = {.nics = nics, .device = nics->nic[nic].device_index, .sink = sink, .arg = arg};
     enum ib_nic_state s = ib_nic_state_get(&nics->nic[nic]);

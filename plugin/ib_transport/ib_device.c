@@ -49,11 +49,11 @@ int ib_nic_state_change(struct ib_nics *nics, int index, enum ib_nic_state to, c
         atomic_fetch_add_explicit(&nic->generation, 1, memory_order_relaxed);
     atomic_store_explicit(&nic->state, (int)to, memory_order_release);
     if (to == IB_NIC_UP)
-        R2_INFO("NIC %s rail %d %s: %s -> %s: %s", nic->name, nic->rail, place ? place + 1 : "-", ib_nic_state_name(from),
-                ib_nic_state_name(to), why);
+        R2_INFO("NIC %s rail %d %s: %s -> %s: %s", nic->name, nic->rail, place ? place + 1 : "-",
+                ib_nic_state_name(from), ib_nic_state_name(to), why);
     else
-        R2_WARN("NIC %s rail %d %s: %s -> %s: %s", nic->name, nic->rail, place ? place + 1 : "-", ib_nic_state_name(from),
-                ib_nic_state_name(to), why);
+        R2_WARN("NIC %s rail %d %s: %s -> %s: %s", nic->name, nic->rail, place ? place + 1 : "-",
+                ib_nic_state_name(from), ib_nic_state_name(to), why);
     return 1;
 }
 

@@ -1,8 +1,8 @@
 /*
  * The NICs of this host: one entry per (RDMA device, port), in one stable order, including ports that are down.
  *
- * Opened once at init and kept for the life of the process. Descriptive fields are const after ib_nics_open(). What can change
- * (state, address) has one writer, the service thread, and is read by anybody through the accessors.
+ * Opened once at init and kept for the life of the process. Descriptive fields are const after ib_nics_open(). What can
+ * change (state, address) has one writer, the service thread, and is read by anybody through the accessors.
  */
 #ifndef IB_DEVICE_H
 #define IB_DEVICE_H
@@ -38,26 +38,27 @@ struct ib_addr {
 
 struct ib_nic {
     /* const after open */
-    int index;               /* the NCCL device number */
-    char name[IB_NAME_MAX];  /* unique on the host: "mlx5_0", or "mlx5_0:2" for a second port */
+    int index;              /* the NCCL device number */
+    char name[IB_NAME_MAX]; /* unique on the host: "mlx5_0", or "mlx5_0:2" for a second port */
     char dev_name[IB_NAME_MAX];
     uint8_t port;
-    char *pci_path;          /* real path of the PCI device's sysfs directory; NULL when there is none */
-    int numa_node;           /* -1 unknown */
-    uint64_t guid;           /* host order */
+    char *pci_path; /* real path of the PCI device's sysfs directory; NULL when there is none */
+    int numa_node;  /* -1 unknown */
+    uint64_t guid;  /* host order */
     int speed_mbps;
-    int rail;                /* from NCCL_IB_HCA, else trailing number of the name if the host's NICs all have distinct ones, else index */
+    int rail; /* from NCCL_IB_HCA, else trailing number of the name if the host's NICs all have distinct ones, else
+                 index */
     int max_qp_wr, max_cqe, max_sge;
     uint32_t max_msg_sz;
     int ptr_support;         /* IB_PTR_* bits */
     struct ibv_context *ctx; /* shared by the ports of a device */
     struct ibv_pd *pd;
-    int device_index;        /* index of the RDMA device: worker threads are per device */
+    int device_index; /* index of the RDMA device: worker threads are per device */
 
     /* writer: service thread (init before threads start) */
-    _Atomic int state;            /* enum ib_nic_state */
-    _Atomic uint32_t generation;  /* +1 each time the process gives the NIC up */
-    struct ib_addr addr;          /* under ib_nics.lock */
+    _Atomic int state;           /* enum ib_nic_state */
+    _Atomic uint32_t generation; /* +1 each time the process gives the NIC up */
+    struct ib_addr addr;         /* under ib_nics.lock */
 };
 
 #define IB_PTR_HOST   1
@@ -90,12 +91,13 @@ struct ib_nics {
 };
 
 /*
- * Lists, filters (NCCL_IB_HCA), sorts (PCI path, then name, then port: the same in every process of the host) and opens the
- * devices; picks the GID; reads the port state; makes async descriptors non-blocking. A device that cannot be opened (EPERM:
- * not ours) is left out with one INFO line. Zero NICs is success with count 0.
- * -1 with the reason in @why when verbs itself does not work. Thread: init only. May block in the driver.
+ * Lists, filters (NCCL_IB_HCA), sorts (PCI path, then name, then port: the same in every process of the host) and opens
+ * the devices; picks the GID; reads the port state; makes async descriptors non-blocking. A device that cannot be
+ * opened (EPERM: not ours) is left out with one INFO line. Zero NICs is success with count 0. -1 with the reason in
+ * @why when verbs itself does not work. Thread: init only. May block in the driver.
  */
-int ib_nics_open(struct ib_nics *nics, const struct ib_verbs *v, const struct r2_config *cfg, char *why, size_t why_len);
+int ib_nics_open(struct ib_nics *nics, const struct ib_verbs *v, const struct r2_config *cfg, char *why,
+                 size_t why_len);
 
 /* Closes everything; errors of dead devices are ignored. For simulation and tests: the product keeps its devices. */
 void ib_nics_close(struct ib_nics *nics);
@@ -103,8 +105,8 @@ void ib_nics_close(struct ib_nics *nics);
 enum ib_nic_state ib_nic_state_get(const struct ib_nic *nic);
 
 /*
- * The one writer of state. Legal moves: UP<->DOWN, {UP,DOWN}->FATAL, any->GONE; others are refused. Returns 1 when the state changed
- * (one log line), else 0. A move away from UP raises the generation. Thread: service.
+ * The one writer of state. Legal moves: UP<->DOWN, {UP,DOWN}->FATAL, any->GONE; others are refused. Returns 1 when the
+ * state changed (one log line), else 0. A move away from UP raises the generation. Thread: service.
  */
 int ib_nic_state_change(struct ib_nics *nics, int nic, enum ib_nic_state to, const char *why);
 
@@ -112,13 +114,14 @@ int ib_nic_state_change(struct ib_nics *nics, int nic, enum ib_nic_state to, con
 void ib_nic_addr_get(struct ib_nics *nics, int nic, struct ib_addr *out);
 
 /*
- * Reads LID, GID, MTU again. 0: taken, and the port is ACTIVE; ENETDOWN: taken, and it is not; else the positive errno of the call that
- * failed, and the address is what it was (ERANGE: NCCL_IB_GID_INDEX is outside of the table). The state is not touched: that is for
- * ib_nic_state_change(). Thread: service or a device worker; may block in the driver.
+ * Reads LID, GID, MTU again. 0: taken, and the port is ACTIVE; ENETDOWN: taken, and it is not; else the positive errno
+ * of the call that failed, and the address is what it was (ERANGE: NCCL_IB_GID_INDEX is outside of the table). The
+ * state is not touched: that is for ib_nic_state_change(). Thread: service or a device worker; may block in the driver.
  */
 int ib_nic_refresh(struct ib_nics *nics, int nic);
 
-/* Whether the kernel has removed the device: ibv_query_port says ENODEV. Thread: a device worker (the call may block). */
+/* Whether the kernel has removed the device: ibv_query_port says ENODEV. Thread: a device worker (the call may block).
+ */
 int ib_nic_is_gone(struct ib_nics *nics, int nic);
 
 /*
@@ -128,17 +131,19 @@ int ib_nic_is_gone(struct ib_nics *nics, int nic);
 void ib_async_progress(struct ib_nics *nics, void (*sink)(void *arg, const struct ib_fact *fact), void *arg);
 
 /*
- * Takes up what ib_nic_refresh() returned on a worker, as if an event had said it: for what happens without an event, and for events
- * that were lost. Thread: service.
+ * Takes up what ib_nic_refresh() returned on a worker, as if an event had said it: for what happens without an event,
+ * and for events that were lost. Thread: service.
  */
-void ib_async_looked(struct ib_nics *nics, int nic, int rc, void (*sink)(void *arg, const struct ib_fact *fact), void *arg);
+void ib_async_looked(struct ib_nics *nics, int nic, int rc, void (*sink)(void *arg, const struct ib_fact *fact),
+                     void *arg);
 
 /*
- * The descriptors to wait on: device_ctx[i]->async_fd for i < device_count. That of a device whose NICs are FATAL or GONE may be readable
- * for ever without anything to read.
+ * The descriptors to wait on: device_ctx[i]->async_fd for i < device_count. That of a device whose NICs are FATAL or
+ * GONE may be readable for ever without anything to read.
  */
 
-/* Netdev names of the data NICs (from gid_attrs/ndevs, or device/net), NULL terminated, for the OOB channel to avoid. Caller frees the array with free(). */
+/* Netdev names of the data NICs (from gid_attrs/ndevs, or device/net), NULL terminated, for the OOB channel to avoid.
+ * Caller frees the array with free(). */
 const char **ib_nics_netdevs(const struct ib_nics *nics);
 
 #endif

@@ -27,7 +27,8 @@ static int number_parse(const char *text, size_t len, int *out)
 /* One entry of @len characters; NULL, or what is wrong with it. */
 static const char *entry_parse(struct ib_hca_entry *e, const char *text, size_t len)
 {
-    static const char *const faults[] = {"the port is not a number", "the rail is not a number", "the plane is not a number"};
+    static const char *const faults[] = {"the port is not a number", "the rail is not a number",
+                                         "the plane is not a number"};
     int *const fields[] = {&e->port, &e->rail, &e->plane};
     const char *end = text + len;
     size_t n = strcspn(text, ":,");
@@ -68,7 +69,8 @@ int ib_hca_parse(struct ib_hca_filter *f, const char *spec, char *why, size_t wh
         if (len > 0 && s[0] != ':') {
             fault = f->count == IB_HCA_MAX ? "the list is too long" : entry_parse(&f->entry[f->count], s, len);
             if (fault != NULL) {
-                snprintf(why, why_len, "'%.*s': %s; expected name[:port[:rail[:plane]]]", (int)(len < 80 ? len : 80), s, fault);
+                snprintf(why, why_len, "'%.*s': %s; expected name[:port[:rail[:plane]]]", (int)(len < 80 ? len : 80), s,
+                         fault);
                 memset(f, 0, sizeof(*f));
                 return -1;
             }

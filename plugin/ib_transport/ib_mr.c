@@ -10,8 +10,8 @@
 #include "r2_log.h"
 
 /*
- * lock: the list, refs, stats, and every registration and deregistration, so that two threads that register one buffer at the same
- * time register it once. Who uses a handle on the data path does not take it.
+ * lock: the list, refs, stats, and every registration and deregistration, so that two threads that register one buffer
+ * at the same time register it once. Who uses a handle on the data path does not take it.
  */
 struct ib_mr_cache {
     struct ib_nics *nics;
@@ -102,8 +102,9 @@ static struct ibv_mr *register_one(struct ib_mr_cache *cache, const struct ib_mr
 }
 
 /*
- * Registers @mr on the NICs of @mask that it lacks, but for those that refused it before. Returns on how many of @mask it is registered
- * then; *err is the last errno. Must hold the lock. Release: whoever reads the pointer without the lock sees the whole MR.
+ * Registers @mr on the NICs of @mask that it lacks, but for those that refused it before. Returns on how many of @mask
+ * it is registered then; *err is the last errno. Must hold the lock. Release: whoever reads the pointer without the
+ * lock sees the whole MR.
  */
 static int mr_register(struct ib_mr_cache *cache, struct ib_mr *mr, uint64_t mask, int *err)
 {
@@ -124,8 +125,8 @@ static int mr_register(struct ib_mr_cache *cache, struct ib_mr *mr, uint64_t mas
             *err = errno ? errno : EIO;
             mr->refused |= 1u << i;
             cache->stats.failures++;
-            R2_INFO("buffer %p + %zu cannot be registered on NIC %s: %s", (void *)mr->addr, mr->len, cache->nics->nic[i].name,
-                    strerror(*err));
+            R2_INFO("buffer %p + %zu cannot be registered on NIC %s: %s", (void *)mr->addr, mr->len,
+                    cache->nics->nic[i].name, strerror(*err));
             continue;
         }
         cache->stats.registrations++;
@@ -135,7 +136,8 @@ static int mr_register(struct ib_mr_cache *cache, struct ib_mr *mr, uint64_t mas
     return have;
 }
 
-/* As mr_register, for an entry that others use already: a NIC that refused is asked again only when there is no other. */
+/* As mr_register, for an entry that others use already: a NIC that refused is asked again only when there is no other.
+ */
 static int mr_widen(struct ib_mr_cache *cache, struct ib_mr *mr, uint64_t mask, int *err)
 {
     int have = mr_register(cache, mr, mask, err);
@@ -153,7 +155,8 @@ static int type_is_known(int type)
 }
 
 /* Fills what is looked for; -1 with errno. DMA-BUF keeps its exact extent: the exporter knows no pages of ours. */
-static int key_make(const struct ib_mr_cache *cache, struct ib_mr *key, void *addr, size_t len, int type, uint64_t offset, int fd)
+static int key_make(const struct ib_mr_cache *cache, struct ib_mr *key, void *addr, size_t len, int type,
+                    uint64_t offset, int fd)
 {
     uintptr_t begin = (uintptr_t)addr, end;
 
@@ -182,8 +185,8 @@ static int key_make(const struct ib_mr_cache *cache, struct ib_mr *key, void *ad
 }
 
 /*
- * Must hold the lock. Covering is enough. Memory that came through a DMA-BUF and memory that did not are different even at the same
- * address; the fd itself says nothing: the same memory comes with another one each time.
+ * Must hold the lock. Covering is enough. Memory that came through a DMA-BUF and memory that did not are different even
+ * at the same address; the fd itself says nothing: the same memory comes with another one each time.
  */
 static struct ib_mr *mr_find(struct ib_mr_cache *cache, const struct ib_mr *key)
 {
@@ -229,7 +232,8 @@ static struct ib_mr *mr_create(struct ib_mr_cache *cache, const struct ib_mr *ke
     return mr;
 }
 
-struct ib_mr *ib_mr_get(struct ib_mr_cache *cache, void *addr, size_t len, int type, uint64_t offset, int fd, uint64_t nic_mask)
+struct ib_mr *ib_mr_get(struct ib_mr_cache *cache, void *addr, size_t len, int type, uint64_t offset, int fd,
+                        uint64_t nic_mask)
 {
     struct ib_mr key, *mr;
     int err = ENODEV;
@@ -257,8 +261,8 @@ struct ib_mr *ib_mr_get(struct ib_mr_cache *cache, void *addr, size_t len, int t
 }
 
 /*
- * The entry leaves the list and its registrations go under one hold of the lock: a get in between would find memory that is about to
- * be let go.
+ * The entry leaves the list and its registrations go under one hold of the lock: a get in between would find memory
+ * that is about to be let go.
  */
 void ib_mr_put(struct ib_mr_cache *cache, struct ib_mr *mr)
 {

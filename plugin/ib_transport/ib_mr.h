@@ -1,8 +1,9 @@
 /*
  * Memory registration on every NIC that may carry the buffer, with a reference-counted cache.
  *
- * NCCL registers the same pool once per connection, and from the service thread while the progress thread posts: the cache has
- * one lock, the handle is read without it (its per-NIC pointers only go from NULL to an MR while it is referenced).
+ * NCCL registers the same pool once per connection, and from the service thread while the progress thread posts: the
+ * cache has one lock, the handle is read without it (its per-NIC pointers only go from NULL to an MR while it is
+ * referenced).
  */
 #ifndef IB_MR_H
 #define IB_MR_H
@@ -18,11 +19,11 @@ struct ib_mr_cache;
 struct ib_mr {
     uintptr_t addr; /* page-rounded extent of host memory; exact for DMA-BUF */
     size_t len;
-    int type; /* IB_PTR_* */
+    int type;      /* IB_PTR_* */
     int dmabuf_fd; /* our dup, or -1 */
     uint64_t dmabuf_offset;
-    int refs;                              /* under the cache's lock */
-    uint32_t refused;                      /* NICs that could not register it; under the cache's lock */
+    int refs;                                 /* under the cache's lock */
+    uint32_t refused;                         /* NICs that could not register it; under the cache's lock */
     _Atomic(struct ibv_mr *) mr[IB_MAX_NICS]; /* release at registration, acquire at use */
     struct ib_mr *next;
 };
@@ -31,16 +32,18 @@ struct ib_mr_cache *ib_mr_cache_create(struct ib_nics *nics);
 void ib_mr_cache_destroy(struct ib_mr_cache *cache); /* drops what is left; errors ignored */
 
 /*
- * Registers [addr, addr+len) on every NIC in @nic_mask that is not FATAL or GONE, or finds a registration that covers it
- * (host memory: page rounded, sub-ranges accepted; the lookup is by address, length and type, never by fd) and adds the NICs
- * it lacks. A NIC that cannot register is left out with one INFO line per NIC and buffer; only when *no* NIC could, or on a bad
- * argument, it fails: NULL with errno. len 0 is treated as one byte. @fd is the caller's: it is dup()ed.
- * Relaxed ordering as configured, through reg_mr_iova2 where there is one.
- * Thread: any. May block in the driver (as NCCL's own transport).
+ * Registers [addr, addr+len) on every NIC in @nic_mask that is not FATAL or GONE, or finds a registration that covers
+ * it (host memory: page rounded, sub-ranges accepted; the lookup is by address, length and type, never by fd) and adds
+ * the NICs it lacks. A NIC that cannot register is left out with one INFO line per NIC and buffer; only when *no* NIC
+ * could, or on a bad argument, it fails: NULL with errno. len 0 is treated as one byte. @fd is the caller's: it is
+ * dup()ed. Relaxed ordering as configured, through reg_mr_iova2 where there is one. Thread: any. May block in the
+ * driver (as NCCL's own transport).
  */
-struct ib_mr *ib_mr_get(struct ib_mr_cache *cache, void *addr, size_t len, int type, uint64_t offset, int fd, uint64_t nic_mask);
+struct ib_mr *ib_mr_get(struct ib_mr_cache *cache, void *addr, size_t len, int type, uint64_t offset, int fd,
+                        uint64_t nic_mask);
 
-/* Drops a reference; with the last one every registration is really taken away. NULL is accepted. Dead devices are ignored. */
+/* Drops a reference; with the last one every registration is really taken away. NULL is accepted. Dead devices are
+ * ignored. */
 void ib_mr_put(struct ib_mr_cache *cache, struct ib_mr *mr);
 
 /* Keys on one NIC, 0 when not registered there. Data path: one acquire load. */

@@ -117,7 +117,8 @@ static const char *device_describe(struct opening *o, struct ib_nic *nic, struct
     nic->max_qp_wr = attr->max_qp_wr;
     nic->max_cqe = attr->max_cqe;
     nic->max_sge = attr->max_sge;
-    nic->ptr_support = IB_PTR_HOST | (o->peer_memory ? IB_PTR_CUDA : 0) | (dmabuf_works(v, nic->pd) ? IB_PTR_DMABUF : 0);
+    nic->ptr_support =
+        IB_PTR_HOST | (o->peer_memory ? IB_PTR_CUDA : 0) | (dmabuf_works(v, nic->pd) ? IB_PTR_DMABUF : 0);
     return NULL;
 }
 
@@ -134,7 +135,8 @@ static int device_add(struct opening *o, struct ibv_device *dev)
     errno = 0;
     nic.ctx = v->open_device(dev);
     if (nic.ctx == NULL) {
-        const char *reason = errno == EPERM || errno == EACCES || errno == ENOENT ? "not given to this process" : "not usable";
+        const char *reason =
+            errno == EPERM || errno == EACCES || errno == ENOENT ? "not given to this process" : "not usable";
         R2_INFO("RDMA device %s is left out: %s (ibv_open_device: %s)", nic.dev_name, reason, strerror(errno));
         return 0;
     }
@@ -154,8 +156,8 @@ static int device_add(struct opening *o, struct ibv_device *dev)
 }
 
 /*
- * The numbers must be the same in every process of the host: nothing in here may depend on state, order of discovery or time.
- * Devices without a place in the PCI tree come last.
+ * The numbers must be the same in every process of the host: nothing in here may depend on state, order of discovery or
+ * time. Devices without a place in the PCI tree come last.
  */
 static int candidate_compare(const void *pa, const void *pb)
 {
@@ -185,8 +187,8 @@ static int names_give_rails(const struct opening *o)
 }
 
 /*
- * A port that is down reports a rate of no meaning, and the rate is never asked for again: its sisters are the best guess, the
- * slowest one, so as not to promise too much.
+ * A port that is down reports a rate of no meaning, and the rate is never asked for again: its sisters are the best
+ * guess, the slowest one, so as not to promise too much.
  */
 static int speed_guess(const struct opening *o)
 {
@@ -236,8 +238,9 @@ static void nics_fill(struct opening *o)
             R2_WARN("NIC %s has no address: %s%s", nic->name, strerror(rc),
                     rc == ERANGE ? " (NCCL_IB_GID_INDEX is outside of its GID table)" : "");
         R2_INFO("NIC %d: %s port %u %s %s %d Mb/s gid %u rail %d numa %d %s%s%s", i, nic->dev_name, nic->port,
-                nic->addr.link_layer == IBV_LINK_LAYER_ETHERNET ? "RoCE" : "IB", ib_nic_state_name(ib_nic_state_get(nic)),
-                nic->speed_mbps, nic->addr.gid_index, nic->rail, nic->numa_node, nic->pci_path ? nic->pci_path : "no PCI path",
+                nic->addr.link_layer == IBV_LINK_LAYER_ETHERNET ? "RoCE" : "IB",
+                ib_nic_state_name(ib_nic_state_get(nic)), nic->speed_mbps, nic->addr.gid_index, nic->rail,
+                nic->numa_node, nic->pci_path ? nic->pci_path : "no PCI path",
                 nic->ptr_support & IB_PTR_CUDA ? " peermem" : "", nic->ptr_support & IB_PTR_DMABUF ? " dmabuf" : "");
     }
 }
@@ -286,7 +289,8 @@ static int devices_add(struct opening *o, char *why, size_t why_len)
     errno = 0;
     list = v->get_device_list(&n);
     if (list == NULL) {
-        snprintf(why, why_len, "ibv_get_device_list: %s", errno == ENOSYS ? "the kernel has no RDMA support loaded" : strerror(errno));
+        snprintf(why, why_len, "ibv_get_device_list: %s",
+                 errno == ENOSYS ? "the kernel has no RDMA support loaded" : strerror(errno));
         return -1;
     }
     for (int i = 0; i < n && rc == 0; i++)
@@ -315,7 +319,8 @@ int ib_nics_open(struct ib_nics *nics, const struct ib_verbs *v, const struct r2
         R2_INFO("no devices: NCCL_IB_DISABLE is set");
         return 0;
     }
-    /* who loads the options has the same text as an error of the configuration; numbers of devices stay what they are without it */
+    /* who loads the options has the same text as an error of the configuration; numbers of devices stay what they are
+     * without it */
     if (ib_hca_parse(&o.filter, cfg->ib_hca, fault, sizeof(fault)) != 0)
         R2_WARN("NCCL_IB_HCA: %s; all devices are shown", fault);
     if (devices_add(&o, why, why_len) != 0) {

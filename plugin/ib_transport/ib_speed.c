@@ -4,7 +4,8 @@
 #include <string.h>
 #include <strings.h>
 
-/* Per lane, by bit: SDR, DDR, QDR, FDR10, FDR, EDR, HDR, NDR, XDR. Rounded as NCCL rounds, so that both rank NICs alike. */
+/* Per lane, by bit: SDR, DDR, QDR, FDR10, FDR, EDR, HDR, NDR, XDR. Rounded as NCCL rounds, so that both rank NICs
+ * alike. */
 static const int lane_mbps[] = {2500, 5000, 10000, 10000, 14000, 25000, 50000, 100000, 200000};
 /* Lanes, by bit. */
 static const int lanes[] = {1, 4, 8, 12, 2};

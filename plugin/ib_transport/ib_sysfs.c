@@ -78,7 +78,8 @@ int ib_sysfs_netdevs(const char *ibdev_path, int port, char (*names)[IB_NETDEV_M
     struct dirent *e;
     DIR *d;
 
-    /* RoCE: an interface per GID, also VLANs and bonds above the port; the first entries are enough to name the port's own */
+    /* RoCE: an interface per GID, also VLANs and bonds above the port; the first entries are enough to name the port's
+     * own */
     for (int i = 0; i < 8; i++) {
         if (snprintf(path, sizeof(path), "%s/ports/%d/gid_attrs/ndevs/%d", ibdev_path, port, i) < (int)sizeof(path) &&
             line_read(path, text, sizeof(text)) == 0)
@@ -116,7 +117,8 @@ const char **ib_sysfs_names_pack(char (*names)[IB_NETDEV_MAX], int count)
 int ib_sysfs_has_peer_memory(const char *root)
 {
     static const char *const places[] = {"/sys/kernel/mm/memory_peers/nv_mem/version",
-                                         "/sys/kernel/mm/memory_peers/nv_mem_nc/version", "/sys/module/nvidia_peermem/version"};
+                                         "/sys/kernel/mm/memory_peers/nv_mem_nc/version",
+                                         "/sys/module/nvidia_peermem/version"};
     char path[PATH_MAX];
 
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {

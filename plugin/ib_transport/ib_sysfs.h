@@ -1,6 +1,7 @@
 /*
- * What sysfs knows of an RDMA device and verbs does not tell. All paths start at the device's own directory (ibv_device.ibdev_path),
- * never at a fixed place, so that a device from elsewhere brings its own tree. Any thread; files are in memory, nothing waits.
+ * What sysfs knows of an RDMA device and verbs does not tell. All paths start at the device's own directory
+ * (ibv_device.ibdev_path), never at a fixed place, so that a device from elsewhere brings its own tree. Any thread;
+ * files are in memory, nothing waits.
  */
 #ifndef IB_SYSFS_H
 #define IB_SYSFS_H

@@ -12,14 +12,21 @@
 #undef ibv_query_port
 #undef ibv_reg_mr
 
-/* One row per call. dlsym without a version gives each symbol's default version, which is the one the headers describe. */
+/* One row per call. dlsym without a version gives each symbol's default version, which is the one the headers describe.
+ */
 struct row {
     const char *name;
     size_t offset;
     int optional;
 };
-#define ROW(field, symbol)          {symbol, offsetof(struct ib_verbs, field), 0}
-#define ROW_OPTIONAL(field, symbol) {symbol, offsetof(struct ib_verbs, field), 1}
+#define ROW(field, symbol)                                                                                             \
+    {                                                                                                                  \
+        symbol, offsetof(struct ib_verbs, field), 0                                                                    \
+    }
+#define ROW_OPTIONAL(field, symbol)                                                                                    \
+    {                                                                                                                  \
+        symbol, offsetof(struct ib_verbs, field), 1                                                                    \
+    }
 
 static const struct row rows[] = {
     ROW(get_device_list, "ibv_get_device_list"),
@@ -58,8 +65,8 @@ static const struct row rows[] = {
 static int (*port_query_compat)(struct ibv_context *ctx, uint8_t port, struct _compat_ibv_port_attr *attr);
 
 /*
- * The exported ibv_query_port writes only the part of the structure that its first version had: newer libraries offer the whole
- * one through the extended context. What an old library leaves out reads as zero.
+ * The exported ibv_query_port writes only the part of the structure that its first version had: newer libraries offer
+ * the whole one through the extended context. What an old library leaves out reads as zero.
  */
 static int port_query_whole(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr)
 {

@@ -1,9 +1,9 @@
 /*
  * abi_driver [--plugin FILE] [--softfab FILE --fabric NAME] [--without CASE] [CASE...]
  *
- * Drives a v8 plugin as NCCL does, case by case; without names all of them but the one of --without. With a fabric every case runs in processes of its own under
- * `softfab exec`, side 0 on host 0 and side 1 on host 1. Last line "N passed, N failed"; exit status 0 when none failed.
- * DRV_LOG=1 shows the plugin's log.
+ * Drives a v8 plugin as NCCL does, case by case; without names all of them but the one of --without. With a fabric
+ * every case runs in processes of its own under `softfab exec`, side 0 on host 0 and side 1 on host 1. Last line "N
+ * passed, N failed"; exit status 0 when none failed. DRV_LOG=1 shows the plugin's log.
  */
 #include "tests/abi/drv.h"
 
@@ -89,8 +89,8 @@ static pid_t side_start(const struct options *o, const struct drv_case *c, int s
         putenv(text);
     }
     if (o->fabric)
-        execl(o->softfab, o->softfab, "exec", "--name", o->fabric, "--host", host, "--", o->self, "--side", c->name, number, peer,
-              (char *)NULL);
+        execl(o->softfab, o->softfab, "exec", "--name", o->fabric, "--host", host, "--", o->self, "--side", c->name,
+              number, peer, (char *)NULL);
     else
         execl(o->self, o->self, "--side", c->name, number, peer, (char *)NULL);
     fprintf(stderr, "%s: %s\n", o->fabric ? o->softfab : o->self, strerror(errno));
@@ -131,8 +131,10 @@ static int case_run(const struct options *o, const struct drv_case *c)
 
 static void misuse(const char *what)
 {
-    fprintf(stderr, "abi_driver: %s\nusage: abi_driver [--plugin FILE] [--softfab FILE --fabric NAME] [--without CASE] [CASE...]\n",
-            what);
+    fprintf(
+        stderr,
+        "abi_driver: %s\nusage: abi_driver [--plugin FILE] [--softfab FILE --fabric NAME] [--without CASE] [CASE...]\n",
+        what);
     exit(2);
 }
 

@@ -1,8 +1,9 @@
 /*
- * An independent driver of the v8 table: it knows NCCL's rules and nothing of the plugin. One process, or two that talk over a
- * socket pair ("sides" 0 and 1); each end of a link sends and receives.
+ * An independent driver of the v8 table: it knows NCCL's rules and nothing of the plugin. One process, or two that talk
+ * over a socket pair ("sides" 0 and 1); each end of a link sends and receives.
  *
- * A check that fails prints what and where and ends this side with status 1; so does a case that takes longer than its limit.
+ * A check that fails prints what and where and ends this side with status 1; so does a case that takes longer than its
+ * limit.
  */
 #ifndef DRV_H
 #define DRV_H
@@ -24,17 +25,17 @@ struct drv {
 extern struct drv drv;
 
 __attribute__((noreturn, format(printf, 3, 4))) void drv_fail(const char *file, int line, const char *fmt, ...);
-#define NEED(cond, ...)                              \
-    do {                                             \
-        if (!(cond))                                 \
-            drv_fail(__FILE__, __LINE__, __VA_ARGS__); \
+#define NEED(cond, ...)                                                                                                \
+    do {                                                                                                               \
+        if (!(cond))                                                                                                   \
+            drv_fail(__FILE__, __LINE__, __VA_ARGS__);                                                                 \
     } while (0)
 /* @call must succeed; what the plugin said last is shown otherwise. */
-#define OK(call)                                                                                        \
-    do {                                                                                                \
-        int drv_rc = (call);                                                                            \
-        if (drv_rc != ABI_SUCCESS)                                                                      \
-            drv_fail(__FILE__, __LINE__, "%s returned %d: %s", #call, drv_rc, drv_last_warn());         \
+#define OK(call)                                                                                                       \
+    do {                                                                                                               \
+        int drv_rc = (call);                                                                                           \
+        if (drv_rc != ABI_SUCCESS)                                                                                     \
+            drv_fail(__FILE__, __LINE__, "%s returned %d: %s", #call, drv_rc, drv_last_warn());                        \
     } while (0)
 
 /* --- drv_core.c --- */
@@ -59,7 +60,7 @@ void drv_connect(struct drv_link *l, int dev);
 void drv_connect_many(struct drv_link *l, int n);
 void drv_close(struct drv_link *l);
 
-void *drv_map(size_t len);            /* page aligned, zero; not freed */
+void *drv_map(size_t len); /* page aligned, zero; not freed */
 void *drv_reg(void *comm, void *data, size_t len);
 /* Repeats until the plugin takes it. */
 void *drv_isend(void *comm, void *data, int size, int tag, void *mh);
@@ -77,7 +78,7 @@ void drv_check_byte(const void *buf, size_t len, int value, const char *what);
 /* --- cases --- */
 struct drv_case {
     const char *name;
-    int sides;      /* 1: one process, 2: two */
+    int sides; /* 1: one process, 2: two */
     int limit_s;
     void (*run)(void);
     const char *env; /* NAME=value for the plugin, NULL */

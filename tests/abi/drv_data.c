@@ -8,8 +8,10 @@
 #define GUARD 64 /* bytes around a message that must stay */
 #define SLOTS 64 /* of the array that core hands to test() */
 
-/* Sends @size bytes from @at in one buffer to @at2 in the other side's, both ways at once, and looks at every byte around. */
-static void exchange(struct drv_link *l, char *out, char *in, void *mo, void *mi, size_t size, size_t at, size_t at2, uint32_t seed)
+/* Sends @size bytes from @at in one buffer to @at2 in the other side's, both ways at once, and looks at every byte
+ * around. */
+static void exchange(struct drv_link *l, char *out, char *in, void *mo, void *mi, size_t size, size_t at, size_t at2,
+                     uint32_t seed)
 {
     int sizes[2] = {-1, -1};
     void *req[2];
@@ -206,9 +208,9 @@ static int fill_up(struct drv_link *l, char *buf, void *mh, void **req, int n, i
 }
 
 /*
- * With receives posted neither side runs out below 32 requests (x 8 for sends: a receive may take that many); what is one too many is
- * refused in peace. A send may also be refused for want of a receive: it is repeated. Only the oldest request is tested: the others
- * must get on all the same.
+ * With receives posted neither side runs out below 32 requests (x 8 for sends: a receive may take that many); what is
+ * one too many is refused in peace. A send may also be refused for want of a receive: it is repeated. Only the oldest
+ * request is tested: the others must get on all the same.
  */
 static void request_limits(void)
 {
@@ -305,7 +307,8 @@ static void traffic(void)
             if (s[i][in].posted < MESSAGES && s[i][in].posted - s[i][in].done < DEPTH) {
                 uint32_t seed = (uint32_t)s[i][in].posted, before = s[i][in].rnd;
                 void *req = NULL;
-                int len = (int)(drv_random(&s[i][in].rnd) % (drv_random(&s[i][in].rnd) % 8 ? 3000 : ROOM)), room = ROOM, tag = 0;
+                int len = (int)(drv_random(&s[i][in].rnd) % (drv_random(&s[i][in].rnd) % 8 ? 3000 : ROOM)), room = ROOM,
+                    tag = 0;
                 if (in) {
                     OK(drv.net->irecv(l[i].recv, 1, (void **)&at, &room, &tag, &s[i][in].mh, &req));
                 } else {
@@ -322,9 +325,11 @@ static void traffic(void)
             }
             k = s[i][in].done % DEPTH;
             if (s[i][in].done < s[i][in].posted && drv_test(s[i][in].req[k], &size)) {
-                NEED(size == s[i][in].size[k], "link %d message %d: size %d, expected %d", i, s[i][in].done, size, s[i][in].size[k]);
+                NEED(size == s[i][in].size[k], "link %d message %d: size %d, expected %d", i, s[i][in].done, size,
+                     s[i][in].size[k]);
                 if (in)
-                    drv_check(s[i][in].buf + (size_t)k * ROOM, (size_t)size, (uint32_t)s[i][in].done + (uint32_t)i, "traffic");
+                    drv_check(s[i][in].buf + (size_t)k * ROOM, (size_t)size, (uint32_t)s[i][in].done + (uint32_t)i,
+                              "traffic");
                 left -= ++s[i][in].done == MESSAGES;
             }
         }

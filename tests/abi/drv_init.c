@@ -58,15 +58,16 @@ static void properties(void)
         NEED(p[i].name != NULL && p[i].name[0], "no name");
         for (int k = 0; k < i; k++)
             NEED(strcmp(p[i].name, p[k].name) != 0, "%s is the name of two devices", p[i].name);
-        NEED(p[i].pci_path != NULL && realpath(p[i].pci_path, path) && strcmp(path, p[i].pci_path) == 0, "%s: path %s", p[i].name,
-             p[i].pci_path);
+        NEED(p[i].pci_path != NULL && realpath(p[i].pci_path, path) && strcmp(path, p[i].pci_path) == 0, "%s: path %s",
+             p[i].name, p[i].pci_path);
         snprintf(path, sizeof(path), "%.4000s/subsystem", p[i].pci_path);
         NEED(access(path, F_OK) == 0, "%s is no PCI function", p[i].pci_path);
         NEED(p[i].speed > 0, "speed %d", p[i].speed);
         NEED(p[i].guid != 0, "no GUID");
         NEED(p[i].port == 1, "port %d", p[i].port);
         NEED((p[i].ptr_support & ABI_PTR_HOST) && (p[i].ptr_support & ~7) == 0, "pointer types %x", p[i].ptr_support);
-        NEED(p[i].reg_is_global == 1 && p[i].max_recvs == 8 && p[i].max_comms >= 1024 && p[i].latency == 0, "fixed properties");
+        NEED(p[i].reg_is_global == 1 && p[i].max_recvs == 8 && p[i].max_comms >= 1024 && p[i].latency == 0,
+             "fixed properties");
         NEED(p[i].device_type == ABI_DEVICE_HOST && p[i].device_version == 0, "device type %d", p[i].device_type);
     }
     NEED(drv.net->get_properties(drv.ndev, &again) != ABI_SUCCESS, "a device too many");
@@ -146,7 +147,8 @@ static void forked(void)
             }
             exit(0); /* handlers of the parent's life run here too */
         }
-        NEED(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0, "child %d: status %x", kind, status);
+        NEED(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0, "child %d: status %x",
+             kind, status);
         self_test();
     }
 }

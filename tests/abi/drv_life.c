@@ -44,7 +44,8 @@ static void listen_and_nothing_else(void)
     memset(handle, 0x5a, sizeof(handle));
     NEED(drv.net->connect(0, handle, &send, NULL) != ABI_SUCCESS && send == NULL, "connected to garbage");
     NEED(drv_last_warn()[0] != '\0', "no reason given");
-    NEED(drv.net->listen(drv.ndev, handle, &recv) != ABI_SUCCESS && recv == NULL, "listening on a device that is not there");
+    NEED(drv.net->listen(drv.ndev, handle, &recv) != ABI_SUCCESS && recv == NULL,
+         "listening on a device that is not there");
 }
 
 /* Starts a request that may be refused, or fail because the other side has closed already. */
@@ -53,7 +54,8 @@ static void start_maybe(struct drv_link *l, char *buf, int in, void *mh)
     void *req = NULL, *data = buf;
     int size = in ? 1000 : 50000, tag = 0, rc;
 
-    rc = in ? drv.net->irecv(l->recv, 1, &data, &size, &tag, &mh, &req) : drv.net->isend(l->send, buf, size, tag, mh, &req);
+    rc = in ? drv.net->irecv(l->recv, 1, &data, &size, &tag, &mh, &req)
+            : drv.net->isend(l->send, buf, size, tag, mh, &req);
     NEED(rc == ABI_SUCCESS || rc == ABI_REMOTE_ERROR, "starting a request returned %d: %s", rc, drv_last_warn());
     NEED(rc == ABI_SUCCESS || req == NULL, "an error, and a request");
 }
@@ -69,7 +71,8 @@ static void close_with_requests_outstanding(void)
         drv_connect(&l, turn % drv.ndev);
         void *mo = drv_reg(l.send, buf, ROOM), *mi = drv_reg(l.recv, buf, ROOM);
         uint64_t t0;
-        /* receives only, sends only, both, so that data is under way; each with both ends ready, and with one that is early */
+        /* receives only, sends only, both, so that data is under way; each with both ends ready, and with one that is
+         * early */
         for (int i = 0; i < 8 && turn % 3 != 1; i++)
             start_maybe(&l, buf + i * 1000, 1, mi);
         for (int i = 0; i < 200 && turn % 3 != 0; i++)
@@ -90,7 +93,8 @@ static void close_with_requests_outstanding(void)
     drv_close(&l);
 }
 
-/* The receiver is done before the sender knows; the sender closes first; the receiver has not yet asked for what is on its way. */
+/* The receiver is done before the sender knows; the sender closes first; the receiver has not yet asked for what is on
+ * its way. */
 static void one_end_closes_first(void)
 {
     char *buf = drv_map(1 << 20);
@@ -135,7 +139,8 @@ static void one_buffer_many_connections(void)
     uint64_t t0 = drv_now_ms();
 
     drv_connect_many(l, LINKS);
-    fprintf(stderr, "%s side %d: 64 connections each way in %u ms\n", drv.name, drv.side, (unsigned)(drv_now_ms() - t0));
+    fprintf(stderr, "%s side %d: 64 connections each way in %u ms\n", drv.name, drv.side,
+            (unsigned)(drv_now_ms() - t0));
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < LINKS; i++) {
             mo[i] = drv_reg(l[i].send, buf, 2 * ROOM);

@@ -1,6 +1,6 @@
 /*
- * The library as a stranger's process meets it: loaded alone, with nothing to work on. Which file: R2_PLUGIN, else the one beside
- * this program's folder ($(B)/tests/abi -> $(B)/libnccl-net-r2.so).
+ * The library as a stranger's process meets it: loaded alone, with nothing to work on. Which file: R2_PLUGIN, else the
+ * one beside this program's folder ($(B)/tests/abi -> $(B)/libnccl-net-r2.so).
  *
  * Cases about libibverbs run this program again with an LD_LIBRARY_PATH whose first libibverbs.so.1 is none.
  */
@@ -119,7 +119,8 @@ START_TEST(dynamic_section)
     ck_assert_msg(count_of(out, "(NEEDED)") == 1 && strstr(out, "[libc.so.6]"), "%s", out);
     ck_assert_msg(strstr(out, "soname: [libnccl-net-r2.so]") != NULL, "%s", out);
     ck_assert_msg(strstr(out, "NODELETE") != NULL, "%s", out);
-    ck_assert_msg(strstr(out, "TEXTREL") == NULL && strstr(out, "RUNPATH") == NULL && strstr(out, "RPATH") == NULL, "%s", out);
+    ck_assert_msg(strstr(out, "TEXTREL") == NULL && strstr(out, "RUNPATH") == NULL && strstr(out, "RPATH") == NULL,
+                  "%s", out);
 }
 END_TEST
 

@@ -166,8 +166,8 @@ static int query_gid(struct ibv_context *ctx, uint8_t port, int index, union ibv
     return 0;
 }
 
-static int query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index, struct ibv_gid_entry *entry, uint32_t flags,
-                        size_t size)
+static int query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
+                        uint32_t flags, size_t size)
 {
     struct fake_port *p = &of_ctx(ctx)->port[port];
 
@@ -184,7 +184,8 @@ static int get_async_event(struct ibv_context *ctx, struct ibv_async_event *ev)
     return read(ctx->async_fd, ev, sizeof(*ev)) == (ssize_t)sizeof(*ev) ? 0 : -1;
 }
 
-/* The event's element is the only way back to the device for an acknowledgement: a test has few devices, so each counts its own. */
+/* The event's element is the only way back to the device for an acknowledgement: a test has few devices, so each counts
+ * its own. */
 static void ack_async_event(struct ibv_async_event *ev)
 {
     for (int i = 0; i < fake_dev_count; i++)

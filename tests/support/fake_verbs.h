@@ -1,6 +1,6 @@
 /*
- * A handful of RDMA devices made by hand, behind struct ib_verbs: only what the device layer asks for (listing, ports, GIDs,
- * registrations, asynchronous events). No data path. Everything is as the test sets it; calls are counted.
+ * A handful of RDMA devices made by hand, behind struct ib_verbs: only what the device layer asks for (listing, ports,
+ * GIDs, registrations, asynchronous events). No data path. Everything is as the test sets it; calls are counted.
  *
  * One set per process. Registration calls may come from several threads; the rest from one.
  */
@@ -32,7 +32,7 @@ struct fake_dev {
     int event_fd;             /* write end of the async pipe */
     int open_errno, query_errno, pd_errno, reg_errno;
     int opened, pds, acks;
-    atomic_int mrs;      /* registered now */
+    atomic_int mrs; /* registered now */
     atomic_int reg_calls;
     int last_access, last_via; /* last_via: 'r' reg_mr, 'i' reg_mr_iova2, 'd' reg_dmabuf_mr */
     int last_fd;

@@ -391,8 +391,9 @@ START_TEST(state_machine)
 {
     static const struct {
         enum ib_nic_state from, to;
-    } legal[] = {{IB_NIC_UP, IB_NIC_DOWN},    {IB_NIC_UP, IB_NIC_FATAL},   {IB_NIC_UP, IB_NIC_GONE},   {IB_NIC_DOWN, IB_NIC_UP},
-                 {IB_NIC_DOWN, IB_NIC_FATAL}, {IB_NIC_DOWN, IB_NIC_GONE}, {IB_NIC_FATAL, IB_NIC_GONE}};
+    } legal[] = {{IB_NIC_UP, IB_NIC_DOWN},   {IB_NIC_UP, IB_NIC_FATAL},   {IB_NIC_UP, IB_NIC_GONE},
+                 {IB_NIC_DOWN, IB_NIC_UP},   {IB_NIC_DOWN, IB_NIC_FATAL}, {IB_NIC_DOWN, IB_NIC_GONE},
+                 {IB_NIC_FATAL, IB_NIC_GONE}};
     int count = 0;
 
     fake_add("a");

@@ -360,7 +360,8 @@ static void relaxed_case(const char *mode, int has_iova2, int want_flag, int wan
     a = host(0, PAGE, 1);
     ck_assert_int_eq((fake_dev[0].last_access & IBV_ACCESS_RELAXED_ORDERING) != 0, want_flag);
     ck_assert_int_eq(fake_dev[0].last_via, want_via);
-    ck_assert_int_eq(fake_dev[0].last_access & 15, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+    ck_assert_int_eq(fake_dev[0].last_access & 15,
+                     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
     ib_mr_put(cache, a);
     end();
 }

@@ -9,7 +9,7 @@
 
 #include "ib_transport/ib_worker.h"
 
-#define JOBS 200
+#define JOBS      200
 #define NS_PER_MS 1000000ull
 
 struct test_job {

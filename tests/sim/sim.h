@@ -63,6 +63,7 @@ enum sim_fault_kind {
     SIM_F_DELAY,
     SIM_F_RATE,
     SIM_F_MR_FAIL,
+    SIM_F_GID_CHANGE,
     SIM_F_OOB_OUTAGE,
     SIM_F_KINDS
 };
@@ -88,8 +89,9 @@ struct sim_params {
     uint64_t idle_ns;  /* longest silence */
     uint64_t setup_ns; /* connections are made within this time: late ones find NICs dead */
     int loopback_pct, cross_dev_pct;
-    int crossrail;  /* rails reach each other, and any pair of NICs may be a path */
-    int no_balance; /* after a failure everything goes over one path */
+    int crossrail;   /* rails reach each other, and any pair of NICs may be a path */
+    int no_failover; /* the first failure ends the connections */
+    int no_balance;  /* after a failure everything goes over one path */
     struct sim_delay app, service, worker;
     /* fabric */
     struct fab_inproc_opts fab;
@@ -187,6 +189,11 @@ struct sim_msg {
     uint8_t send_skew, recv_skew; /* alignment of the buffers */
     uint8_t s_done, r_done;
 };
+
+static inline uint32_t sim_size_due(const struct sim_msg *m)
+{
+    return m->size < m->cap ? m->size : m->cap;
+}
 
 enum sim_slot_state { SIM_SLOT_FREE, SIM_SLOT_POSTED, SIM_SLOT_GONE };
 struct sim_slot {

@@ -11,7 +11,7 @@
 #define LINK_FAULTS (SIM_F(SIM_F_DOWN) | SIM_F(SIM_F_FLAP))
 #define SILENT_FAULTS                                                                                                  \
     (SIM_F(SIM_F_BLACKHOLE) | SIM_F(SIM_F_BLACKHOLE_TX) | SIM_F(SIM_F_BLACKHOLE_RX) | SIM_F(SIM_F_ACK_LOST))
-#define DEVICE_FAULTS (SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_REMOVE) | SIM_F(SIM_F_QP_ERROR))
+#define DEVICE_FAULTS (SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_REMOVE) | SIM_F(SIM_F_QP_ERROR) | SIM_F(SIM_F_GID_CHANGE))
 #define HANG_FAULTS   (SIM_F(SIM_F_HANG_FATAL) | SIM_F(SIM_F_HANG_BACK))
 #define GREY_FAULTS   (SIM_F(SIM_F_LOSS) | SIM_F(SIM_F_DUP) | SIM_F(SIM_F_DELAY) | SIM_F(SIM_F_RATE))
 
@@ -229,6 +229,19 @@ static void draw_last(struct sim_params *p, struct fab_rng *r)
     p->t_dead_ms = 100;
 }
 
+/* NCCL_R2_FAILOVER=off: what is in use when a NIC fails ends with an error, at both ends and in time. */
+static void draw_off(struct sim_params *p, struct fab_rng *r)
+{
+    p->want = SIM_WANT_ERROR;
+    p->no_failover = 1;
+    p->cross_dev_pct = 0; /* there is one path: it must be one that exists */
+    p->faults = 1;
+    p->fault_mask = LINK_FAULTS | SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_QP_ERROR);
+    p->both_pct = 0;
+    p->give_up_ms = (int)sim_pick(r, 300, 500);
+    p->t_dead_ms = 100;
+}
+
 static void draw_kill(struct sim_params *p, struct fab_rng *r)
 {
     p->want = SIM_WANT_PEER;
@@ -281,6 +294,7 @@ const struct sim_class sim_classes[] = {
     {"close", "the receiver closes at once, faults in the last messages", draw_close},
     {"abort", "an end closes with requests outstanding", draw_abort},
     {"last", "all paths die: an error at both ends, in time", draw_last},
+    {"off", "failover switched off", draw_off},
     {"kill", "a process is killed", draw_kill},
     {"spread", "all paths in use, messages in parts", draw_spread},
     {"mixed", "everything together", draw_mixed},
@@ -331,6 +345,7 @@ void sim_params_config(const struct sim_params *p, struct r2_config *cfg)
     option(cfg, "NCCL_R2_RQ_DEPTH", p->rq_depth);
     option(cfg, "NCCL_R2_SPREAD", p->spread);
     option(cfg, "NCCL_R2_BALANCE", !p->no_balance);
+    option(cfg, "NCCL_R2_FAILOVER", !p->no_failover);
     if (p->crossrail && r2_config_set(cfg, "NCCL_R2_BACKUP_SCOPE", "any", why, sizeof(why)) != 0) {
         fprintf(stderr, "r2_sim: %s\n", why);
         exit(2);

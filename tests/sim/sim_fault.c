@@ -27,6 +27,7 @@ static const struct {
     [SIM_F_DELAY] = {"delay", NULL},
     [SIM_F_RATE] = {"rate", NULL},
     [SIM_F_MR_FAIL] = {"mr-fail", NULL},
+    [SIM_F_GID_CHANGE] = {"gid-change", "gid-change"},
     [SIM_F_OOB_OUTAGE] = {"oob-outage", NULL},
 };
 
@@ -73,6 +74,8 @@ static void last_rail(struct sim *s)
         if (s->fault[i].fired)
             gone |= 1u << s->fault[i].nic;
     }
+    if (s->p.no_failover)
+        gone = (1u << s->p.nics) - 1;
     if (s->p.want != SIM_WANT_ERROR || gone != (1u << s->p.nics) - 1)
         return;
     for (int i = 0; i < s->p.conns; i++)
@@ -267,7 +270,7 @@ void sim_faults_draw(struct sim *s)
 
     s->nfaults = 0;
     s->safe_rail = (int)(fab_rng_next(&s->rng) % (unsigned)s->p.nics);
-    if (s->p.want == SIM_WANT_ERROR) {
+    if (s->p.want == SIM_WANT_ERROR && !s->p.no_failover) {
         for (int i = 0; i < s->p.nics; i++)
             previous = fault_draw(s, previous, (s->safe_rail + i) % s->p.nics);
         return;

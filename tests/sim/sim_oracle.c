@@ -176,17 +176,12 @@ void sim_oracle_write(void *arg, int host, int nic, uint32_t qpn, void *addr, ui
     s->written.qpn = qpn;
 }
 
-static uint32_t size_due(const struct sim_msg *m)
-{
-    return m->size < m->cap ? m->size : m->cap;
-}
-
 void sim_oracle_recv_done(struct sim_conn *c, uint32_t msg, size_t size)
 {
     struct sim_msg *m = &c->msg[msg];
     int64_t bad;
 
-    if (size != size_due(m)) {
+    if (size != sim_size_due(m)) {
         sim_fail(c->sim, "conn %d: receive of message %u done with %zu bytes; sent %u, capacity %u", c->index, msg,
                  size, m->size, m->cap);
         return;
@@ -207,7 +202,7 @@ void sim_oracle_send_done(struct sim_conn *c, uint32_t msg, size_t size)
     struct sim_msg *m = &c->msg[msg];
     struct sim_slot *slot = &c->slot[msg % (uint32_t)c->nslots];
 
-    if (size != size_due(m))
+    if (size != sim_size_due(m))
         sim_fail(c->sim, "conn %d: send of message %u done with %zu bytes; size %u, capacity at the receiver %u",
                  c->index, msg, size, m->size, m->cap);
     if (m->s_done++)

@@ -10,16 +10,16 @@ LOOK=3000
 # rule, class, first seed
 table() {
     cat <<'ROWS'
-recv-fence ghost 5
-markers hang 9
-close-life hang 130
-ledger silent 39
-replay-life spread 0
+recv-fence ghost 28
+markers hang 132
+close-life hang 152
+ledger silent 52
+replay-life spread 1
 e2e-ack device 0
-cts-rewrite port 236
-tombstone close 37
-hold hang 9
-frozen-cut spread 2
+cts-rewrite port 241
+tombstone close 77
+hold hang 339
+frozen-cut spread 8
 ROWS
 }
 

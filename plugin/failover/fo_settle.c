@@ -1,0 +1,446 @@
+/* How one life is settled: fences and holds step by step, what is said to the peer until it answers, what the peer says. */
+#include "failover/fo_internal.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "r2_log.h"
+#include "r2_rules.h"
+
+#define MAX_DOUBLING 20 /* the repetition interval grows up to 20 x T_repeat: 5 ms -> 100 ms */
+
+/* --- closing a life --- */
+
+/* S: our fence has ended and R's ledger is here: what the ledger lacks of this life is posted again (P21). */
+static void take_up(struct fo_conn *fc, int p)
+{
+    struct fo_path *fp = &fc->path[p];
+    const struct fo_fenced *s = fp->snap;
+    int n;
+
+    if (fp->settled || !fp->snapshot || fp->state != FO_FENCED) {
+        return;
+    }
+    ib_send_acked(fc->tx, s->acked);
+    if (r2_rule(R2_RULE_LEDGER)) {
+        ib_send_ledger(fc->tx, s->base, s->mask, s->n);
+    }
+    n = ib_send_unpost(fc->tx, p, fc->link->path[p].life);
+    fp->settled = 1;
+    if (!fp->peer_soft) {
+        ib_send_soft_over(fc->tx, p); /* P19: R's hard fence releases our buffers */
+    }
+    if (n && !fc->closing) {
+        R2_INFO("%s path %d life %u settled: %d parts to post again", fc->label, p, fc->link->path[p].life, n);
+    }
+    ib_send_progress(fc->tx);
+}
+
+static void say_settled(struct fo_conn *fc, int p)
+{
+    struct fo_path *fp = &fc->path[p];
+    union fo_body b = {.settled = {.dst = fc->peer, .src = fc->self, .life = fc->link->path[p].life, .path = (uint8_t)p,
+                                   .flags = fp->soft ? FO_FLAG_SOFT : 0}};
+
+    fc->ops.emit(fc->ops.arg, FO_MSG_SETTLED, &b);
+}
+
+/* A removed device starts no DMA any more; what had left it lands within T_pcie. */
+static void removal_bounds_hold(struct fo_conn *fc, int p, uint64_t now)
+{
+    uint64_t until = now + FO_MS(fo_cfg(fc)->t_pcie_ms);
+
+    if (atomic_load_explicit(&fc->path[p].fence.job_gone, memory_order_acquire) && fc->path[p].hold_until > until) {
+        fc->path[p].hold_until = until;
+    }
+}
+
+/* Our fence has just closed the life. */
+static void closed(struct fo_conn *fc, int p, enum ib_fence_stage stage, uint64_t now)
+{
+    struct fo_path *fp = &fc->path[p];
+
+    fp->soft = stage == IB_FENCE_SOFT || (fc->rx && atomic_load_explicit(&fp->fence.job_gone, memory_order_acquire));
+    if (!fo_move(fc, p, FO_FENCED, ib_fence_stage_name(stage))) {
+        return;
+    }
+    fp->send_at = now;
+    fp->interval = FO_MS(fo_cfg(fc)->t_repeat_ms);
+    if (fc->tx) {
+        ib_send_life_closed(fc->tx, p, fc->link->path[p].life, fp->soft && !fc->peer_bye);
+        if (fp->snapshot) {
+            take_up(fc, p);
+            say_settled(fc, p);
+        }
+    } else if (fp->soft) {
+        /* after S's BYE nobody says SETTLED any more; S had nothing under way then but what is in the fabric */
+        fp->hold_until = fc->peer_bye ? now + FO_MS(fo_cfg(fc)->t_packet_ms) : UINT64_MAX;
+        removal_bounds_hold(fc, p, now);
+        ib_recv_hold(fc->rx, p);
+        if (fp->peer_stopped || fc->peer_bye) {
+            ib_recv_hold_peer_stopped(fc->rx, p);
+        }
+    } else if (ib_recv_hold_gpu(fc->rx, p) > 0) {
+        fp->hold_until = now + FO_MS(fo_cfg(fc)->t_pcie_ms); /* P17 */
+    }
+}
+
+/* A soft hold; for memory of a GPU the time of PCIe follows (P17). */
+static void end_hold(struct fo_conn *fc, int p, const char *how)
+{
+    struct fo_path *fp = &fc->path[p];
+    int pcie = fc->rx && fp->soft && ib_recv_hold_gpu_only(fc->rx, p) > 0;
+
+    fp->soft = 0;
+    fp->hold_until = pcie ? ib_link_now(fc->link) + FO_MS(fo_cfg(fc)->t_pcie_ms) : 0;
+    if (fc->tx) {
+        ib_send_soft_over(fc->tx, p);
+    } else if (!pcie) {
+        ib_recv_hold_over(fc->rx, p);
+    }
+    R2_INFO("%s path %d life %u: hold ends, %s", fc->label, p, fc->link->path[p].life, how);
+}
+
+/* A soft fence: proof, or time in place of it (P18, P19). Returns its next deadline. */
+static uint64_t step_soft(struct fo_conn *fc, int p, uint64_t now)
+{
+    struct fo_path *fp = &fc->path[p];
+    /* R counts from the word that S stopped: until then S may have gone on posting, however long ago our own life ended */
+    uint64_t dead = (fc->rx && fp->stopped_at > fp->down_since ? fp->stopped_at : fp->down_since) + FO_MS(fo_cfg(fc)->t_dead_ms);
+
+    if (ib_fence_step(&fp->fence, fc->workers, now, now) == IB_FENCE_HARD &&
+        (fc->tx || !atomic_load_explicit(&fp->fence.job_gone, memory_order_acquire))) {
+        end_hold(fc, p, "the queue pair is quiet after all");
+        if (fc->tx && fp->settled && !fc->closing && !fc->peer_bye) {
+            say_settled(fc, p); /* R's hold waits for a hard fence of ours */
+        }
+        return UINT64_MAX;
+    }
+    if (fc->rx) {
+        removal_bounds_hold(fc, p, now);
+    }
+    if (fc->rx && fp->hold_until != UINT64_MAX && now >= fp->hold_until) {
+        end_hold(fc, p, "the time of what was under way is over");
+        return UINT64_MAX;
+    }
+    if (now >= dead && fp->settled && fp->peer_soft) {
+        R2_WARN("%s path %d: neither end could fence; released after NCCL_R2_T_DEAD", fc->label, p);
+        end_hold(fc, p, "time alone");
+        return UINT64_MAX;
+    }
+    return now < dead ? fo_earlier(dead, ib_fence_deadline(&fp->fence, now)) : ib_fence_deadline(&fp->fence, now);
+}
+
+/* --- telling the peer --- */
+
+static void say_down(struct fo_conn *fc, int p)
+{
+    struct fo_path *fp = &fc->path[p];
+    const struct ib_path *path = &fc->link->path[p];
+    union fo_body b = {.down = {.dst = fc->peer, .src = fc->self, .life = path->life, .path = (uint8_t)p,
+                                .reason = (uint8_t)fp->why.fault, .wc_status = (uint8_t)fp->why.wc_status}};
+
+    if (fc->tx && ib_send_live_parts(fc->tx, p, path->life) > 0) {
+        b.down.flags |= FO_FLAG_WANTED;
+    }
+    if (fp->state == FO_FENCED) {
+        b.down.flags |= (uint8_t)(FO_FLAG_FENCED | (fp->soft ? FO_FLAG_SOFT : 0));
+    }
+    fc->ops.emit(fc->ops.arg, FO_MSG_DOWN, &b);
+}
+
+void fo_snapshot(const struct fo_conn *fc, struct fo_fenced *out)
+{
+    out->dst = fc->peer;
+    out->src = fc->self;
+    if (fc->rx) {
+        out->acked = fc->rx->ledger.acked;
+        out->n = (uint16_t)r2_ledger_snapshot(&fc->rx->ledger, &out->base, out->mask, R2_LEDGER_WINDOW);
+    } else {
+        out->acked = fc->tx->sposted;
+    }
+}
+
+static void say_fenced(struct fo_conn *fc, int p)
+{
+    union fo_body b;
+
+    memset(&b.fenced, 0, offsetof(struct fo_fenced, mask));
+    fo_snapshot(fc, &b.fenced);
+    b.fenced.life = fc->link->path[p].life;
+    b.fenced.path = (uint8_t)p;
+    b.fenced.flags = fc->path[p].soft ? FO_FLAG_SOFT : 0;
+    fc->ops.emit(fc->ops.arg, FO_MSG_FENCED, &b);
+}
+
+/* What of (p) the peer has not answered yet. */
+static int unanswered(const struct fo_conn *fc, int p)
+{
+    const struct fo_path *fp = &fc->path[p];
+
+    if (fp->state != FO_DOWN && fp->state != FO_FENCED) {
+        return 0;
+    }
+    if (fc->tx) {
+        return !fp->snapshot;
+    }
+    return fp->state == FO_FENCED ? fp->again || !fp->settled : !fp->peer_stopped;
+}
+
+static uint64_t tell(struct fo_conn *fc, int p, uint64_t now)
+{
+    struct fo_path *fp = &fc->path[p];
+
+    if (fc->closing || fc->peer_bye || !unanswered(fc, p)) {
+        return UINT64_MAX;
+    }
+    if (now >= fp->send_at) {
+        if (fc->rx && fp->state == FO_FENCED) {
+            say_fenced(fc, p);
+            fp->again = 0;
+        } else {
+            say_down(fc, p);
+        }
+        fp->send_at = now + fp->interval;
+        fp->interval = fp->interval * 2 < FO_MS(fo_cfg(fc)->t_repeat_ms) * MAX_DOUBLING ? fp->interval * 2
+                                                                                 : FO_MS(fo_cfg(fc)->t_repeat_ms) * MAX_DOUBLING;
+    }
+    return fp->send_at;
+}
+
+/* --- step --- */
+
+static uint64_t step_path(struct fo_conn *fc, int p, uint64_t now)
+{
+    struct fo_path *fp = &fc->path[p];
+    uint64_t next = UINT64_MAX;
+
+    if (fp->state == FO_DOWN) {
+        const struct ib_nic *nic = &fc->link->nics->nic[fc->link->path[p].nic];
+        enum ib_fence_stage s = ib_fence_step(&fp->fence, fc->workers, now, fc->worker_alive[nic->device_index]);
+
+        if (s == IB_FENCE_HARD || s == IB_FENCE_SOFT) {
+            closed(fc, p, s, now);
+        }
+        next = ib_fence_deadline(&fp->fence, now);
+    }
+    if (fp->state == FO_FENCED && fp->soft) {
+        next = step_soft(fc, p, now);
+        next = fp->hold_until ? fo_earlier(next, fp->hold_until) : next;
+    } else if (fp->state == FO_FENCED && fp->hold_until) {
+        if (now >= fp->hold_until) {
+            end_hold(fc, p, "what its NIC wrote has crossed PCIe");
+        }
+        next = fp->hold_until ? fp->hold_until : next;
+    }
+    return fo_earlier(next, tell(fc, p, now));
+}
+
+/* After the peer's BYE its queue pairs go: completions that did not come by now may never come (P25). */
+static void fence_after_bye(struct fo_conn *fc, uint64_t now)
+{
+    struct ib_fault_info info = {.fault = IB_FAULT_CLOSE};
+
+    if (r2_elapsed(now, fc->bye_at) < FO_MS(fo_cfg(fc)->t_fence_ms)) {
+        return;
+    }
+    for (int p = 0; p < fc->link->npaths; p++) {
+        if (fc->path[p].state == FO_UP && fc->link->path[p].sq_used) {
+            fo_fault(fc, p, &info);
+        }
+    }
+}
+
+/* Whether the missing answer about (p) keeps the connection from going on: the channel's loss alone is no reason to end it. */
+static int stuck(const struct fo_conn *fc, int p)
+{
+    if (fc->tx) {
+        return ib_send_live_parts(fc->tx, p, fc->link->path[p].life) > 0;
+    }
+    return fc->rx->ledger.acked < fc->rx->ledger.rpost && fc->rx->ledger.acked == fc->path[p].acked_at_down;
+}
+
+static uint64_t give_up(struct fo_conn *fc, uint64_t now)
+{
+    uint64_t limit = FO_MS(fo_cfg(fc)->t_give_up_ms), next = UINT64_MAX;
+
+    if (fc->error != R2_OK || fc->closing || fc->peer_bye) {
+        return next;
+    }
+    if (fc->nopath_since) {
+        if (r2_elapsed(now, fc->nopath_since) >= limit) {
+            fo_fail(fc, R2_ERR_COMM, "no path left for %llu ms; last: %s", (unsigned long long)(limit / 1000000), fc->last_fault);
+            return UINT64_MAX;
+        }
+        next = fc->nopath_since + limit;
+    }
+    if (fc->tx && fc->tx->starved_since) {
+        if (r2_elapsed(now, fc->tx->starved_since) >= limit) {
+            fo_fail(fc, R2_ERR_COMM, "a buffer is registered on none of the paths left");
+            return UINT64_MAX;
+        }
+        next = fo_earlier(next, fc->tx->starved_since + limit);
+    }
+    for (int p = 0; p < fc->link->npaths; p++) {
+        const struct fo_path *fp = &fc->path[p];
+
+        if (!unanswered(fc, p) || !stuck(fc, p)) {
+            continue;
+        }
+        if (r2_elapsed(now, fp->down_since) >= limit) {
+            fo_fail(fc, R2_ERR_PEER, "no word from the peer about path %d for %llu ms", p, (unsigned long long)(limit / 1000000));
+            return UINT64_MAX;
+        }
+        next = fo_earlier(next, fp->down_since + limit);
+    }
+    return next;
+}
+
+uint64_t fo_step(struct fo_conn *fc, uint64_t now)
+{
+    uint64_t next = UINT64_MAX;
+    int touched = 0;
+
+    if (fc->over) {
+        return next;
+    }
+    for (int p = 0; p < fc->link->npaths; p++) {
+        touched |= fc->path[p].state == FO_DOWN;
+        next = fo_earlier(next, step_path(fc, p, now));
+    }
+    if (fc->peer_bye && fc->tx && !fc->closing) {
+        fence_after_bye(fc, now);
+        next = fo_earlier(next, ib_send_idle(fc->tx) ? UINT64_MAX : now + FO_MS(fo_cfg(fc)->t_fence_ms));
+    }
+    /* NCCL may not be calling: what the switch owes the peer (CTS, acks, parts) goes out from here */
+    if ((touched || fc->nopath_since) && fc->error == R2_OK && fc->link->up) {
+        if (fc->tx) {
+            ib_send_progress(fc->tx);
+        } else {
+            ib_recv_progress(fc->rx);
+        }
+    }
+    return fo_earlier(next, give_up(fc, now));
+}
+
+/* --- records --- */
+
+static int same_life(const struct fo_conn *fc, int p, uint32_t life)
+{
+    return p < fc->link->npaths && fc->link->path[p].life == life && fc->path[p].state != FO_NONE;
+}
+
+/* How the peer's fence ended. It only ever turns from soft to hard: an old record that comes late must not take that back. */
+static void peer_fence(struct fo_path *fp, int known, unsigned flags)
+{
+    int soft = (flags & FO_FLAG_SOFT) != 0;
+
+    fp->peer_soft = (uint8_t)(known ? fp->peer_soft && soft : soft);
+}
+
+void fo_on_down(struct fo_conn *fc, const struct fo_down *m, uint64_t now)
+{
+    struct ib_fault_info info = {.fault = IB_FAULT_PEER};
+    struct fo_path *fp = &fc->path[m->path];
+
+    if (!same_life(fc, m->path, m->life)) {
+        return; /* an older life: over already, and answered by the state of that time */
+    }
+    fo_peer_stopped(fc, m->path, now);
+    fo_fault(fc, m->path, &info);
+    if (fc->rx && fp->state == FO_FENCED) {
+        fp->again = 1; /* S asks (again): it has not taken up our answer */
+        fp->send_at = now;
+    }
+    fc->ops.kick(fc->ops.arg);
+}
+
+void fo_on_fenced(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now)
+{
+    struct ib_fault_info info = {.fault = IB_FAULT_PEER};
+    struct fo_path *fp = &fc->path[m->path];
+
+    if (!fc->tx || !same_life(fc, m->path, m->life)) {
+        return;
+    }
+    fo_peer_stopped(fc, m->path, now);
+    fo_fault(fc, m->path, &info);
+    peer_fence(fp, fp->snapshot, m->flags);
+    if (!fp->snapshot) {
+        *fp->snap = *m;
+        fp->snapshot = 1;
+    }
+    if (fp->state == FO_FENCED) {
+        take_up(fc, m->path);
+        if (!fp->peer_soft) {
+            ib_send_soft_over(fc->tx, m->path);
+        }
+        say_settled(fc, m->path);
+    }
+    fc->ops.kick(fc->ops.arg);
+}
+
+void fo_on_settled(struct fo_conn *fc, const struct fo_settled *m, uint64_t now)
+{
+    struct fo_path *fp = &fc->path[m->path];
+
+    if (!fc->rx || !same_life(fc, m->path, m->life) || fp->state != FO_FENCED) {
+        return;
+    }
+    fo_peer_stopped(fc, m->path, now);
+    peer_fence(fp, fp->settled, m->flags);
+    if (fp->soft && !fp->peer_soft && fp->hold_until == UINT64_MAX) {
+        fp->hold_until = now + FO_MS(fo_cfg(fc)->t_packet_ms); /* P18 (b) */
+    }
+    fp->settled = 1;
+    fc->ops.kick(fc->ops.arg);
+}
+
+void fo_on_bye(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now)
+{
+    int first = fc->peer_bye == FO_BYE_NONE;
+    int abort = (m->flags & FO_FLAG_ABORT) != 0;
+
+    fc->peer_bye = abort ? FO_BYE_ABORT : FO_BYE_ORDERLY;
+    if (first) {
+        fc->bye_at = now;
+    }
+    if (fc->tx) {
+        ib_send_acked(fc->tx, m->acked);
+        ib_send_ledger(fc->tx, m->base, m->mask, m->n);
+        if (fc->tx->sposted > fc->tx->sack && (abort || fc->tx->unmatched > m->acked)) {
+            fo_fail(fc, R2_ERR_PEER, "the receiver closed its end before it had everything");
+        }
+        for (int p = 0; p < fc->link->npaths; p++) {
+            ib_send_soft_over(fc->tx, p); /* R has what it will ever take: nothing of ours can reach it (P19, P25) */
+        }
+    } else {
+        fc->bye_total = abort ? 0 : m->acked;
+        for (int p = 0; p < fc->link->npaths; p++) {
+            if (fc->path[p].hold_until == UINT64_MAX) {
+                fc->path[p].hold_until = now + FO_MS(fo_cfg(fc)->t_packet_ms);
+                ib_recv_hold_peer_stopped(fc->rx, p);
+            }
+        }
+        fo_check_bye(fc, 0);
+    }
+    fc->ops.kick(fc->ops.arg);
+}
+
+void fo_check_bye(struct fo_conn *fc, int more)
+{
+    const struct r2_ledger *g = &fc->rx->ledger;
+
+    if (fc->peer_bye != FO_BYE_NONE && g->acked < g->rpost + (uint64_t)more && g->acked >= fc->bye_total) {
+        fo_fail(fc, R2_ERR_PEER, fc->peer_bye == FO_BYE_ABORT ? "the sender aborted" : "the sender closed its end");
+    }
+}
+
+void fo_on_gone(struct fo_conn *fc, const char *what)
+{
+    if (fc->peer_bye || fc->closing) {
+        return;
+    }
+    fo_fail(fc, R2_ERR_PEER, "%s", what);
+    fc->ops.kick(fc->ops.arg);
+}

@@ -45,6 +45,7 @@ void r2_health_fact(void *arg, const struct ib_fact *fact)
         nic_lost(inst, fact->nic, IB_FAULT_DEVICE);
         break;
     case IB_FACT_QP_FATAL:
+    case IB_FACT_CQ_ERR: /* a completion queue belongs to one path */
         qp_lost(inst, fact->context);
         break;
     default:

@@ -116,7 +116,8 @@ int ib_path_create(struct ib_link *l, struct ib_path *p, int sender, uint32_t ps
     p->rq_depth = sender ? 0 : (uint32_t)l->cfg->rq_depth;
     p->nic_gen = atomic_load_explicit(&path_nic(l, p)->generation, memory_order_relaxed);
     /* every work request, signaled or not, may come out with a CQE when it is flushed (P16.3) */
-    p->cq = v->create_cq(path_nic(l, p)->ctx, (int)(p->sq_depth + p->rq_depth + 2 * MARK_SLOTS), NULL, NULL, 0);
+    p->cq = v->create_cq(path_nic(l, p)->ctx, (int)(p->sq_depth + p->rq_depth + 2 * MARK_SLOTS),
+                         (void *)(uintptr_t)ib_link_context(l->conn_id, p->index, p->life), NULL, 0);
     if (p->cq == NULL) {
         return errno ? errno : ENOMEM;
     }

@@ -102,7 +102,7 @@ static inline int ib_link_up(const struct ib_link *l, int p)
     return (l->up >> p) & 1;
 }
 
-/* What a QP carries as qp_context: an id, never a pointer, since an event may come after the object is gone. */
+/* What a QP and its CQ carry as context: an id, never a pointer, since an event may come after the object is gone. */
 static inline uint64_t ib_link_context(uint32_t conn_id, int p, uint32_t life)
 {
     return (uint64_t)conn_id << 28 | (uint64_t)(life & 0xffffff) << 4 | (uint64_t)p;

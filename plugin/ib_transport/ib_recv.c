@@ -330,6 +330,7 @@ void ib_recv_progress(struct ib_recv *rx)
         mask = l->up;
         rx->idle = 0;
         rx->hot = rx->seen ? rx->seen : rx->hot;
+        rx->hot |= (uint8_t)((1u << rx->ctl_path) & l->up); /* or its control writes would never get their slots back */
         rx->seen = 0;
     }
     for (mask &= l->up; mask; mask &= mask - 1) {

@@ -115,6 +115,7 @@ struct sim_params {
     int kill, abort;   /* a process is killed; an end closes with requests outstanding */
     int close_now_pct; /* an end closes at once after its last done */
     uint64_t close_ns; /* else up to this much later */
+    int stall_ms;      /* an end that waits longer than this without progress hangs */
 };
 
 struct sim_class {

@@ -64,6 +64,7 @@ static void draw_base(struct sim_params *p, struct fab_rng *r)
     /* Without the event a removal under an end that has nothing posted is seen by nobody but a watchdog. */
     p->fab.remove_event_ppm = 1000000;
     p->close_ns = 5 * SIM_MS;
+    p->stall_ms = 400; /* the transport's retries, a hold of T_dead, a few lost control messages, the peer's silence */
 }
 
 static void draw_calm(struct sim_params *p, struct fab_rng *r)
@@ -309,6 +310,14 @@ void sim_params_draw(struct sim_params *p, int cls, uint64_t seed)
     fab_rng_next(&r);
     draw_base(p, &r);
     sim_classes[cls].draw(p, &r);
+    /* A channel that is out, messages lost in numbers, an error that comes only at the end of T_give_up: these may take
+     * it all. */
+    if (p->want != SIM_WANT_FINISH || p->oob_loss_ppm > 60000 || p->fault_mask & SIM_F(SIM_F_OOB_OUTAGE) ||
+        p->fab.hang_modify_ns)
+        p->stall_ms = p->give_up_ms + 500;
+    /* A process that was killed is given up when its host has refused for a second. */
+    if (p->kill)
+        p->stall_ms += 1000;
     /* P18 takes the removal of a device by the kernel as proof that its DMA is over. */
     if (p->fab.nic.dead_dma_ns)
         p->fault_mask &= ~SIM_F(SIM_F_REMOVE);

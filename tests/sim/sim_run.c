@@ -51,8 +51,7 @@ static int end_waits(const struct sim_end *e)
 static void end_watch(struct sim_end *e, uint64_t now)
 {
     struct sim *s = e->conn->sim;
-    /* A process that was killed is given up when its host has refused for a second. */
-    uint64_t limit = (uint64_t)s->p.give_up_ms * SIM_MS + (s->p.kill ? 1500 : 500) * SIM_MS, since = e->progress_at;
+    uint64_t limit = (uint64_t)s->p.stall_ms * SIM_MS, since = e->progress_at;
 
     if (!end_waits(e) || now < since)
         return;

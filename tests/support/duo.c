@@ -8,6 +8,14 @@
 #define STEP_NS 500
 #define KICK_NS 1000
 
+/* For a build with the leak sanitizer: objects of a dead device are left behind on purpose, a driver is not asked to free
+ * them. */
+const char *__lsan_default_suppressions(void);
+__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void)
+{
+    return "leak:fab_ibv_\n";
+}
+
 /* ---- env ---- */
 
 static void service_at(struct duo_end *e, uint64_t at);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -86,7 +87,7 @@ uint32_t drv_random(uint32_t *state)
 static void io_all(int writing, char *p, size_t n)
 {
     while (n > 0) {
-        ssize_t k = writing ? write(drv.peer, p, n) : read(drv.peer, p, n);
+        ssize_t k = writing ? send(drv.peer, p, n, MSG_NOSIGNAL) : recv(drv.peer, p, n, 0);
         if (k < 0 && errno == EINTR)
             continue;
         NEED(k > 0, "the other side is gone");

@@ -4,6 +4,11 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define PTR_CUDA   0x2
+#define PTR_DMABUF 0x4
 
 #define GUARD 64 /* bytes around a message that must stay */
 #define SLOTS 64 /* of the array that core hands to test() */
@@ -279,6 +284,64 @@ static void flush_and_null_sizes(void)
     drv_close(&l);
 }
 
+/* Memory that came as a descriptor, which is closed right after the call, as core does; each time it is another one. */
+static void *reg_dmabuf(void *comm, char *buf, size_t len, int fd)
+{
+    void *mh = NULL;
+    int again = dup(fd);
+
+    NEED(again >= 0, "dup");
+    OK(drv.net->reg_mr_dmabuf(comm, buf, len, PTR_CUDA, 0, again, &mh));
+    NEED(mh != NULL, "regMrDmaBuf succeeded without a handle");
+    close(again);
+    return mh;
+}
+
+/* Stands for GPU memory as far as that goes without a GPU: type, descriptor, flush. */
+static void dmabuf(void)
+{
+    enum { ROOM = 1 << 20 };
+    int fd = memfd_create("gpu", MFD_CLOEXEC), sizes[1], len = 300000;
+    char *buf;
+    struct abi_props p;
+    struct drv_link l;
+    void *mh[3], *req, *data;
+
+    OK(drv.net->get_properties(0, &p));
+    NEED(p.ptr_support & PTR_DMABUF, "the fabric's devices take DMA-BUF, the plugin says %x", p.ptr_support);
+    NEED(fd >= 0 && ftruncate(fd, ROOM) == 0, "memfd");
+    buf = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    NEED(buf != MAP_FAILED, "mmap");
+    drv_connect(&l, 0);
+    for (int i = 0; i < 3; i++)
+        mh[i] = reg_dmabuf(drv.side ? l.recv : l.send, buf, ROOM, fd);
+    close(fd);
+    for (int i = 0; i < 60; i++) {
+        if (i % 20 == 10) /* the others must go on serving */
+            OK(drv.net->dereg_mr(drv.side ? l.recv : l.send, mh[i / 20]));
+        void *use = mh[i < 10 ? 0 : i < 30 ? 1 : 2];
+        if (i >= 50)
+            break;
+        if (drv.side == 0) {
+            drv_fill(buf + i * 1000, (size_t)len, (uint32_t)i);
+            req = drv_isend(l.send, buf + i * 1000, len, 0, use);
+            drv_wait(&req, 1, sizes);
+        } else {
+            data = buf + i * 1000;
+            req = drv_irecv1(l.recv, data, len, 0, use);
+            drv_wait(&req, 1, sizes);
+            req = NULL;
+            OK(drv.net->iflush(l.recv, 1, &data, sizes, &use, &req)); /* NULL means flushed */
+            drv_wait(&req, 1, NULL);
+            drv_check(data, (size_t)len, (uint32_t)i, "message");
+        }
+        NEED(sizes[0] == len, "size %d", sizes[0]);
+        drv_barrier();
+    }
+    drv_barrier();
+    drv_close(&l);
+}
+
 /* Several connections, both ways, random sizes, as deep as core goes; only the oldest request of each is tested. */
 static void traffic(void)
 {
@@ -349,6 +412,7 @@ const struct drv_case drv_cases_data[] = {
     {"truncation", 2, 60, truncation, NULL},
     {"request_limits", 2, 60, request_limits, NULL},
     {"flush", 2, 60, flush_and_null_sizes, NULL},
+    {"dmabuf", 2, 60, dmabuf, NULL},
     {"traffic", 2, 60, traffic, NULL},
     {"gibibyte", 2, 120, a_gibibyte, NULL},
     {0},

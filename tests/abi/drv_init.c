@@ -193,6 +193,74 @@ static void exit_with_all_open(void)
     NEED(drv_now_ms() - t0 < 20000, "the process took %u ms", (unsigned)(drv_now_ms() - t0));
 }
 
+/* What the survivor must see: an error that names its peer, soon, on whatever it does next. */
+static void survivor(void)
+{
+    char *buf = drv_map(1 << 16);
+    struct drv_link l;
+    uint64_t t0;
+    void *req;
+    int rc = ABI_SUCCESS, done = 0;
+
+    drv_load();
+    drv_init();
+    drv_connect(&l, 0);
+    void *mh = drv_reg(l.recv, buf, 1 << 16);
+    req = drv_irecv1(l.recv, buf, 1000, 0, mh);
+    drv_barrier();
+    t0 = drv_now_ms();
+    while (rc == ABI_SUCCESS && !done && drv_now_ms() - t0 < 20000) {
+        rc = drv.net->test(req, &done, NULL);
+        usleep(100);
+    }
+    NEED(rc == ABI_REMOTE_ERROR && !done, "after %u ms test says %d, done %d", (unsigned)(drv_now_ms() - t0), rc, done);
+    NEED(strstr(drv_last_warn(), "fab0") != NULL, "the reason does not say where: %s", drv_last_warn());
+    fprintf(stderr, "%s: known after %u ms: %s\n", drv.name, (unsigned)(drv_now_ms() - t0), drv_last_warn());
+    t0 = drv_now_ms();
+    OK(drv.net->dereg_mr(l.recv, mh));
+    drv_close(&l);
+    NEED(drv_now_ms() - t0 < 1000, "closing took %u ms", (unsigned)(drv_now_ms() - t0));
+}
+
+/* The other side: ends in the middle, by @sig or (0) by exit(). */
+static void victim(int sig)
+{
+    struct drv_link l;
+    int status;
+    pid_t pid = fork(); /* so that this side lives to tell */
+
+    NEED(pid >= 0, "fork");
+    if (pid == 0) {
+        alarm(30);
+        drv_load();
+        drv_init();
+        drv_connect(&l, 0);
+        drv_barrier();
+        if (sig)
+            raise(sig);
+        exit(0);
+    }
+    NEED(waitpid(pid, &status, 0) == pid, "waitpid");
+    NEED(sig ? WIFSIGNALED(status) && WTERMSIG(status) == sig : WIFEXITED(status) && WEXITSTATUS(status) == 0,
+         "status %x", status);
+}
+
+static void peer_exits(void)
+{
+    if (drv.side == 0)
+        survivor();
+    else
+        victim(0);
+}
+
+static void peer_is_killed(void)
+{
+    if (drv.side == 0)
+        survivor();
+    else
+        victim(SIGKILL);
+}
+
 const struct drv_case drv_cases_init[] = {
     {"properties", 1, 30, properties, NULL},
     {"init_again", 1, 60, init_again, NULL},
@@ -202,5 +270,7 @@ const struct drv_case drv_cases_init[] = {
     {"bad_number", 1, 30, bad_option, "NCCL_R2_GIVE_UP=5s"},
     {"bad_filter", 1, 30, bad_option, "NCCL_IB_HCA=fab0:x"},
     {"exit_open", 2, 60, exit_with_all_open, "DRV_NO_INIT=1"},
+    {"peer_exits", 2, 60, peer_exits, "DRV_NO_INIT=1"},
+    {"peer_killed", 2, 60, peer_is_killed, "DRV_NO_INIT=1"},
     {0},
 };

@@ -207,6 +207,12 @@ const char *r2_setup_name(enum r2_setup s);
 int r2_setup_paths(const struct fo_nic *s_nic, int s_n, int s_dev, const struct fo_nic *r_nic, int r_n, int r_dev, int any_rail,
                    uint8_t s_out[IB_MAX_PATHS], uint8_t r_out[IB_MAX_PATHS]);
 
+/* r2_setup_build.c; service thread, gate held */
+void r2_build_submit(struct r2_comm *c, int p, int connect); /* create (0) or connect (1) path p on its device's worker */
+/* Whether building has come to an end: every job is back, or one path stands and the time is over; then late jobs are given up. */
+int r2_build_over(struct r2_comm *c, uint64_t now, uint64_t *next);
+int r2_build_stands(const struct r2_comm *c, int p);
+
 /* r2_close.c; service thread, gate held. Returns the next deadline; 0 when the connection was freed (the gate with it). */
 uint64_t r2_close_step(struct r2_comm *c, uint64_t now);
 void r2_close_say_bye(struct r2_comm *c);

@@ -23,7 +23,6 @@
 #include "r2_log.h"
 
 #define MS(x)          ((uint64_t)(x) * 1000000)
-#define BUILD_LIMIT_NS MS(3000) /* as long as one path stands, set-up does not wait longer for the others */
 
 static const char *const setup_names[R2_SETUP_COUNT] = {
     "new", "requested", "building", "confirmed", "building", "offered", "connecting", "done", "failed",
@@ -107,63 +106,6 @@ void r2_setup_fail(struct r2_comm *c, const char *fmt, ...)
     }
 }
 
-/* --- paths --- */
-
-/* Inserts a pair behind those that are preferred as much or more; never before the primary. */
-static int add_pair(uint8_t *s_out, uint8_t *r_out, int *pref, int n, int s, int r, int p)
-{
-    int at = n;
-
-    for (int i = 0; i < n; i++) {
-        if (s_out[i] == s && r_out[i] == r) {
-            return n;
-        }
-    }
-    while (at > 1 && pref[at - 1] < p) {
-        at--;
-    }
-    if (at >= IB_MAX_PATHS) {
-        return n;
-    }
-    for (int i = n < IB_MAX_PATHS ? n : IB_MAX_PATHS - 1; i > at; i--) {
-        s_out[i] = s_out[i - 1];
-        r_out[i] = r_out[i - 1];
-        pref[i] = pref[i - 1];
-    }
-    s_out[at] = (uint8_t)s;
-    r_out[at] = (uint8_t)r;
-    pref[at] = p;
-    return n < IB_MAX_PATHS ? n + 1 : n;
-}
-
-int r2_setup_paths(const struct fo_nic *s_nic, int s_n, int s_dev, const struct fo_nic *r_nic, int r_n, int r_dev, int any_rail,
-                   uint8_t s_out[IB_MAX_PATHS], uint8_t r_out[IB_MAX_PATHS])
-{
-    int pref[IB_MAX_PATHS];
-    int n = add_pair(s_out, r_out, pref, 0, s_dev, r_dev, 0);
-
-    /* same rail, beginning beside the primary so that the backups of different primaries differ */
-    for (int i = 0; i < s_n; i++) {
-        int s = (s_dev + i) % s_n;
-
-        for (int r = 0; r < r_n; r++) {
-            if (s_nic[s].usable && r_nic[r].usable && s_nic[s].rail == r_nic[r].rail) {
-                n = add_pair(s_out, r_out, pref, n, s, r, s_nic[s].usable + r_nic[r].usable);
-            }
-        }
-    }
-    for (int i = 0; any_rail && i < s_n; i++) {
-        for (int j = 0; j < r_n; j++) {
-            int s = (s_dev + i) % s_n, r = (r_dev + i + j) % r_n;
-
-            if (s_nic[s].usable && r_nic[r].usable) {
-                n = add_pair(s_out, r_out, pref, n, s, r, 0); /* behind every same-rail pair */
-            }
-        }
-    }
-    return n;
-}
-
 /* 0: NCCL_R2_BACKUP_NICS leaves the NIC out. Else the earlier in that list, the more; all alike without a list. */
 static uint8_t backup_preference(const struct r2_inst *inst, const struct ib_nic *nic)
 {
@@ -194,72 +136,6 @@ static int my_nics(struct r2_inst *inst, struct fo_nic *out)
         out[i].gen = atomic_load_explicit(&nic->generation, memory_order_relaxed);
     }
     return inst->nics.count;
-}
-
-/* --- jobs --- */
-
-static void build_run(struct ib_job *job)
-{
-    struct r2_build *b = (struct r2_build *)job;
-    struct r2_comm *c = b->comm;
-    struct ib_path *path = &c->link.path[b->p];
-    uint32_t psn;
-
-    if (b->connect) {
-        b->rc = ib_path_connect(&c->link, path, &b->peer);
-        if (b->rc == 0 && c->flush) {
-            ib_flush_build(c->flush, b->p);
-        }
-        return;
-    }
-    ib_nic_refresh(&c->inst->nics, path->nic);
-    c->inst->env.random(c->inst->env.arg, &psn, sizeof(psn));
-    b->rc = ib_path_create(&c->link, path, c->is_send, psn);
-    if (b->rc == 0) {
-        b->rc = c->is_send ? ib_path_connect(&c->link, path, &b->peer) : ib_path_fill_rq(&c->link, path);
-    }
-}
-
-static void build_done(struct ib_job *job)
-{
-    r2_comm_kick(((struct r2_build *)job)->comm);
-}
-
-static void build_submit(struct r2_comm *c, int p, int connect)
-{
-    struct r2_build *b = &c->build[p];
-
-    b->comm = c;
-    b->p = p;
-    b->connect = connect;
-    b->rc = 0;
-    b->job.run = build_run;
-    b->job.done = build_done;
-    ib_workers_submit(c->inst->workers, c->inst->nics.nic[c->link.path[p].nic].device_index, &b->job);
-}
-
-/* Whether building has come to an end: every job is back, or one stands and the time is over. Late jobs are given up. */
-static int build_over(struct r2_comm *c, uint64_t now, uint64_t *next)
-{
-    int busy = 0, good = 0;
-
-    for (int p = 0; p < c->link.npaths; p++) {
-        busy += c->build[p].job.busy != 0;
-        good += !c->build[p].job.busy && c->build[p].rc == 0 && !c->build[p].late;
-    }
-    if (busy && (good == 0 || r2_elapsed(now, c->build_since) < BUILD_LIMIT_NS)) {
-        *next = c->build_since + BUILD_LIMIT_NS > now ? c->build_since + BUILD_LIMIT_NS : now + BUILD_LIMIT_NS;
-        return 0;
-    }
-    for (int p = 0; p < c->link.npaths; p++) {
-        c->build[p].late |= c->build[p].job.busy != 0;
-    }
-    return 1;
-}
-
-static int path_stands(const struct r2_comm *c, int p)
-{
-    return !c->build[p].late && c->build[p].rc == 0;
 }
 
 /* --- the comm's halves --- */
@@ -416,7 +292,7 @@ void r2_setup_on_rep(struct r2_comm *c, const struct fo_rep *m)
             continue;
         }
         c->build[p].peer = m->path[p].addr;
-        build_submit(c, p, 0);
+        r2_build_submit(c, p, 0);
     }
     r2_comm_kick(c);
 }
@@ -432,7 +308,7 @@ static void make_conf(struct r2_comm *c)
     for (int p = 0; p < c->link.npaths; p++) {
         m->path[p].s_nic = c->link.path[p].nic;
         m->path[p].r_nic = c->link.path[p].peer_nic;
-        m->path[p].ok = (uint8_t)path_stands(c, p);
+        m->path[p].ok = (uint8_t)r2_build_stands(c, p);
         m->path[p].addr.port.mtu = IBV_MTU_1024;
         if (m->path[p].ok) {
             ib_path_addr_get(&c->link, &c->link.path[p], &m->path[p].addr);
@@ -448,7 +324,7 @@ void r2_setup_on_ready(struct r2_comm *c, const struct fo_ready *m)
         return;
     }
     for (int p = 0; p < c->link.npaths; p++) {
-        if (!path_stands(c, p)) {
+        if (!r2_build_stands(c, p)) {
             up &= ~(1u << p);
         }
     }
@@ -535,7 +411,7 @@ void r2_setup_on_req(struct r2_inst *inst, struct r2_peer *peer, const struct fo
         return;
     }
     for (int p = 0; p < c->link.npaths; p++) {
-        build_submit(c, p, 0);
+        r2_build_submit(c, p, 0);
     }
     r2_comm_kick(c);
 }
@@ -558,7 +434,7 @@ static void make_rep(struct r2_comm *c)
         snprintf(m->nic_name[p], FO_NIC_NAME, "%.*s", FO_NIC_NAME - 1, c->inst->nics.nic[path->nic].name);
         m->path[p].s_nic = path->peer_nic;
         m->path[p].r_nic = path->nic;
-        m->path[p].ok = (uint8_t)path_stands(c, p);
+        m->path[p].ok = (uint8_t)r2_build_stands(c, p);
         m->path[p].addr.port.mtu = IBV_MTU_1024;
         if (m->path[p].ok) {
             ib_path_addr_get(&c->link, path, &m->path[p].addr);
@@ -586,7 +462,7 @@ void r2_setup_on_conf(struct r2_comm *c, const struct fo_conf *m)
     setup_move(c, R2_SETUP_R_MOVE);
     c->build_since = r2_now(c->inst);
     for (int p = 0; p < c->link.npaths; p++) {
-        if (!path_stands(c, p)) {
+        if (!r2_build_stands(c, p)) {
             continue;
         }
         if (!m->path[p].ok) {
@@ -594,7 +470,7 @@ void r2_setup_on_conf(struct r2_comm *c, const struct fo_conf *m)
             continue;
         }
         c->build[p].peer = m->path[p].addr;
-        build_submit(c, p, 1);
+        r2_build_submit(c, p, 1);
     }
     r2_comm_kick(c);
 }
@@ -632,11 +508,11 @@ static uint64_t step_build(struct r2_comm *c, uint64_t now)
     uint64_t next = UINT64_MAX;
     unsigned up = 0;
 
-    if (!build_over(c, now, &next)) {
+    if (!r2_build_over(c, now, &next)) {
         return next;
     }
     for (int p = 0; p < c->link.npaths; p++) {
-        up |= (unsigned)path_stands(c, p) << p;
+        up |= (unsigned)r2_build_stands(c, p) << p;
     }
     if (up == 0) {
         r2_setup_fail(c, "no path could be built (first error: %s)", strerror(c->build[0].rc));

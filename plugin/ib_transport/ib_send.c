@@ -1,4 +1,4 @@
-#include "ib_transport/ib_send.h"
+#include "ib_transport/ib_send_int.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -8,7 +8,6 @@
 #include "r2_rules.h"
 
 #define POLL_BATCH 8
-#define SLOT(tx, seq) (&(tx)->msg[(seq) % R2_LEDGER_WINDOW])
 /* Receive slots that only the oldest unacknowledged message may take: its replay must always find room, or a window full of
  * younger parts, none of which can be acknowledged before it, would block it for ever (P2). */
 #define REPLAY_RESERVE R2_MAX_PARTS
@@ -159,7 +158,7 @@ static __attribute__((noinline)) void post_pending(struct ib_send *tx)
     tx->starved = 0;
     tx->pending = 0;
     for (uint64_t seq = tx->sack; seq < tx->sposted; seq++) {
-        struct ib_smsg *m = SLOT(tx, seq);
+        struct ib_smsg *m = IB_SEND_SLOT(tx, seq);
 
         if (m->busy && m->seq == seq && m->unposted && post_message(tx, m)) {
             tx->pending = 1;
@@ -184,7 +183,7 @@ int ib_send_acked(struct ib_send *tx, uint64_t acked)
         return -1;
     }
     for (uint64_t seq = tx->sack; seq < acked; seq++) {
-        struct ib_smsg *m = SLOT(tx, seq);
+        struct ib_smsg *m = IB_SEND_SLOT(tx, seq);
 
         if (m->seq == seq && m->nparts) {
             for (unsigned k = 0; k < m->nparts; k++) {
@@ -373,7 +372,7 @@ enum r2_status ib_send_start(struct ib_send *tx, const void *data, uint32_t size
     if (seq == UINT64_MAX) {
         return R2_OK;
     }
-    m = SLOT(tx, seq);
+    m = IB_SEND_SLOT(tx, seq);
     if (m->busy) {
         return R2_OK;
     }
@@ -406,7 +405,7 @@ enum r2_status ib_send_start(struct ib_send *tx, const void *data, uint32_t size
 
 static void account(struct ib_send *tx, struct ib_path *p, uint64_t wr_id, int good)
 {
-    struct ib_smsg *m = SLOT(tx, ib_wr_value(wr_id));
+    struct ib_smsg *m = IB_SEND_SLOT(tx, ib_wr_value(wr_id));
     struct ib_part *part = &m->part[ib_wr_part(wr_id)];
 
     p->sq_used--;
@@ -418,7 +417,7 @@ static void account(struct ib_send *tx, struct ib_path *p, uint64_t wr_id, int g
     }
 }
 
-static int poll_path(struct ib_send *tx, struct ib_path *p)
+int ib_send_poll_path(struct ib_send *tx, struct ib_path *p)
 {
     struct ibv_wc wc[POLL_BATCH];
     int n;
@@ -460,7 +459,7 @@ void ib_send_progress(struct ib_send *tx)
         struct ib_path *p = &l->path[i];
 
         if (p->sq_used != 0 && p->open && ib_link_up(l, i)) {
-            poll_path(tx, p);
+            ib_send_poll_path(tx, p);
         }
     }
     poll_cts(tx, wide);
@@ -507,4 +506,3 @@ int ib_send_uses(const struct ib_send *tx, const struct ib_mr *mr)
         }
     }
     return 0;
-}

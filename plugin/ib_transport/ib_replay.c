@@ -1,0 +1,146 @@
+/* The sender's half when a life of a path is over: accounting of its work requests, what the receiver has, what is posted again. */
+#include "ib_transport/ib_send_int.h"
+
+#include "r2_rules.h"
+
+int ib_send_drain(struct ib_send *tx, int p)
+{
+    if (ib_send_poll_path(tx, &tx->link->path[p]) != 0) {
+        return -1;
+    }
+    return tx->link->path[p].marks == 3;
+}
+
+/* Calls for every busy message of the window. */
+#define FOR_EACH_BUSY(tx, m) \
+    for (unsigned i_ = 0; i_ < R2_LEDGER_WINDOW; i_++) \
+        if ((m = &(tx)->msg[i_])->busy)
+
+/* ... and for every one that no acknowledgement covers: on an idle connection none is looked at. */
+#define FOR_EACH_OPEN(tx, m)                                        \
+    for (uint64_t s_ = (tx)->sack; s_ < (tx)->sposted; s_++)        \
+        if ((m = &(tx)->msg[s_ % R2_LEDGER_WINDOW])->busy && m->seq == s_)
+
+void ib_send_life_closed(struct ib_send *tx, int p, uint32_t life, int soft)
+{
+    struct ib_smsg *m;
+
+    if (tx->link->path[p].sq_used == 0) {
+        return; /* every work request is accounted for */
+    }
+    FOR_EACH_BUSY(tx, m)
+    {
+        for (unsigned k = 0; k < m->nparts; k++) {
+            struct ib_part *part = &m->part[k];
+
+            if (part->wr_out && part->path == p && part->life == life) {
+                part->wr_out = 0;
+                m->wrs_out--;
+                if (soft) {
+                    m->soft |= (uint8_t)(1u << p);
+                    tx->soft |= (uint8_t)(1u << p);
+                }
+            }
+        }
+    }
+    tx->link->path[p].sq_used = 0;
+}
+
+void ib_send_soft_over(struct ib_send *tx, int p)
+{
+    struct ib_smsg *m;
+
+    if (!((tx->soft >> p) & 1)) {
+        return;
+    }
+    tx->soft &= (uint8_t)~(1u << p);
+    FOR_EACH_BUSY(tx, m)
+    {
+        m->soft &= (uint8_t)~(1u << p);
+    }
+}
+
+int ib_send_live_parts(const struct ib_send *tx, int p, uint32_t life)
+{
+    const struct ib_smsg *m;
+    int n = 0;
+
+    FOR_EACH_OPEN(tx, m)
+    {
+        for (unsigned k = 0; k < m->nparts; k++) {
+            if (!((m->unposted | m->ledger) & (1u << k)) && m->part[k].path == p && m->part[k].life == life) {
+                n++;
+            }
+        }
+    }
+    return n;
+}
+
+void ib_send_ledger(struct ib_send *tx, uint64_t base, const uint16_t *masks, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        struct ib_smsg *m = IB_SEND_SLOT(tx, base + i);
+
+        if (m->busy && m->seq == base + i) {
+            m->ledger |= (uint16_t)(masks[i] & ((1u << m->nparts) - 1));
+            m->unposted &= (uint16_t)~m->ledger;
+        }
+    }
+}
+
+/* P4 switched off: a replay cuts the message anew at other places. */
+static void recut(struct ib_send *tx, struct ib_smsg *m)
+{
+    uint32_t moved = m->nparts > 1 ? (m->part[0].len / 2) & ~(uint32_t)(R2_CUT_ALIGN - 1) : 0;
+
+    m->part[0].len -= moved;
+    m->part[1].off -= moved;
+    m->part[1].len += moved;
+}
+
+static int unpost_message(struct ib_send *tx, struct ib_smsg *m, int p, uint32_t life)
+{
+    int n = 0;
+
+    for (unsigned k = 0; k < m->nparts; k++) {
+        struct ib_part *part = &m->part[k];
+        uint16_t bit = (uint16_t)(1u << k);
+        int mine = part->path == p && part->life == life;
+
+        if (!mine && !r2_rule(R2_RULE_REPLAY_LIFE)) {
+            mine = 1; /* rule off: whatever the ledger lacks is replayed */
+        }
+        if (!mine || (m->unposted & bit) || (r2_rule(R2_RULE_LEDGER) && (m->ledger & bit))) {
+            continue;
+        }
+        m->unposted |= bit;
+        m->arrived &= (uint16_t)~bit;
+        tx->replayed_parts++;
+        tx->replayed_bytes += part->len;
+        n++;
+    }
+    if (n && !r2_rule(R2_RULE_FROZEN_CUT) && m->nparts > 1) {
+        recut(tx, m);
+    }
+    return n;
+}
+
+int ib_send_unpost(struct ib_send *tx, int p, uint32_t life)
+{
+    struct ib_smsg *m;
+    int n = 0;
+
+    if (tx->sack == tx->sposted && r2_rule(R2_RULE_LEDGER)) {
+        return 0; /* idle */
+    }
+    FOR_EACH_BUSY(tx, m)
+    {
+        if (m->seq >= tx->sack || !r2_rule(R2_RULE_LEDGER)) {
+            n += unpost_message(tx, m, p, life);
+        }
+    }
+    if (n) {
+        tx->pending = 1;
+    }
+    return n;
+}

@@ -1,0 +1,57 @@
+/* Which NIC pairs a connection gets. Pure. */
+#include "r2_inst.h"
+
+/* Inserts a pair behind those that are preferred as much or more; never before the primary. */
+static int add_pair(uint8_t *s_out, uint8_t *r_out, int *pref, int n, int s, int r, int p)
+{
+    int at = n;
+
+    for (int i = 0; i < n; i++) {
+        if (s_out[i] == s && r_out[i] == r) {
+            return n;
+        }
+    }
+    while (at > 1 && pref[at - 1] < p) {
+        at--;
+    }
+    if (at >= IB_MAX_PATHS) {
+        return n;
+    }
+    for (int i = n < IB_MAX_PATHS ? n : IB_MAX_PATHS - 1; i > at; i--) {
+        s_out[i] = s_out[i - 1];
+        r_out[i] = r_out[i - 1];
+        pref[i] = pref[i - 1];
+    }
+    s_out[at] = (uint8_t)s;
+    r_out[at] = (uint8_t)r;
+    pref[at] = p;
+    return n < IB_MAX_PATHS ? n + 1 : n;
+}
+
+int r2_setup_paths(const struct fo_nic *s_nic, int s_n, int s_dev, const struct fo_nic *r_nic, int r_n, int r_dev, int any_rail,
+                   uint8_t s_out[IB_MAX_PATHS], uint8_t r_out[IB_MAX_PATHS])
+{
+    int pref[IB_MAX_PATHS];
+    int n = add_pair(s_out, r_out, pref, 0, s_dev, r_dev, 0);
+
+    /* same rail, beginning beside the primary so that the backups of different primaries differ */
+    for (int i = 0; i < s_n; i++) {
+        int s = (s_dev + i) % s_n;
+
+        for (int r = 0; r < r_n; r++) {
+            if (s_nic[s].usable && r_nic[r].usable && s_nic[s].rail == r_nic[r].rail) {
+                n = add_pair(s_out, r_out, pref, n, s, r, s_nic[s].usable + r_nic[r].usable);
+            }
+        }
+    }
+    for (int i = 0; any_rail && i < s_n; i++) {
+        for (int j = 0; j < r_n; j++) {
+            int s = (s_dev + i) % s_n, r = (r_dev + i + j) % r_n;
+
+            if (s_nic[s].usable && r_nic[r].usable) {
+                n = add_pair(s_out, r_out, pref, n, s, r, 0); /* behind every same-rail pair */
+            }
+        }
+    }
+    return n;
+}

@@ -204,11 +204,23 @@ static void *start_one(struct drv_link *l, char *buf, void *mh, int n)
     return req;
 }
 
-/* Starts requests until there are @max or one is refused; how many there are then. */
+/*
+ * Starts requests until there are @max, or none is taken for a while; how many there are then. One refusal says
+ * nothing: it may be only a bad moment.
+ */
 static int fill_up(struct drv_link *l, char *buf, void *mh, void **req, int n, int max)
 {
-    while (n < max && (req[n] = start_one(l, buf, mh, n)) != NULL)
-        n++;
+    uint64_t last = drv_now_ms();
+
+    while (n < max && drv_now_ms() - last < 200) {
+        req[n] = start_one(l, buf, mh, n);
+        if (req[n] == NULL) {
+            sched_yield();
+        } else {
+            n++;
+            last = drv_now_ms();
+        }
+    }
     return n;
 }
 

@@ -506,3 +506,4 @@ int ib_send_uses(const struct ib_send *tx, const struct ib_mr *mr)
         }
     }
     return 0;
+}

@@ -115,6 +115,8 @@ struct sim_params {
     int kill, abort;   /* a process is killed; an end closes with requests outstanding */
     int close_now_pct; /* an end closes at once after its last done */
     uint64_t close_ns; /* else up to this much later */
+    int flush_always;  /* host memory is flushed as a GPU's is */
+    int flush_pct;     /* receives that are flushed */
     int stall_ms;      /* an end that waits longer than this without progress hangs */
 };
 

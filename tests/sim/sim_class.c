@@ -321,23 +321,33 @@ void sim_params_draw(struct sim_params *p, int cls, uint64_t seed)
     /* P18 takes the removal of a device by the kernel as proof that its DMA is over. */
     if (p->fab.nic.dead_dma_ns)
         p->fault_mask &= ~SIM_F(SIM_F_REMOVE);
+    p->flush_always = sim_pct(&r, 25);
+    p->flush_pct = p->flush_always ? 50 : 5;
+    /* A NIC that reads no more is given up after ten T_fence, and one may follow the other. */
+    if (p->flush_always)
+        p->stall_ms += 10 * p->t_fence_ms * p->nics;
 }
 
-static void option(struct r2_config *cfg, const char *name, int value)
+static void option_text(struct r2_config *cfg, const char *name, const char *text)
 {
-    char text[24], why[200];
+    char why[200];
 
-    snprintf(text, sizeof(text), "%d", value);
     if (r2_config_set(cfg, name, text, why, sizeof(why)) != 0) {
         fprintf(stderr, "r2_sim: option %s=%s: %s\n", name, text, why);
         exit(2);
     }
 }
 
+static void option(struct r2_config *cfg, const char *name, int value)
+{
+    char text[24];
+
+    snprintf(text, sizeof(text), "%d", value);
+    option_text(cfg, name, text);
+}
+
 void sim_params_config(const struct sim_params *p, struct r2_config *cfg)
 {
-    char why[200];
-
     r2_config_defaults(cfg);
     option(cfg, "NCCL_IB_TIMEOUT", p->ib_timeout);
     option(cfg, "NCCL_IB_RETRY_CNT", p->ib_retry);
@@ -355,8 +365,6 @@ void sim_params_config(const struct sim_params *p, struct r2_config *cfg)
     option(cfg, "NCCL_R2_SPREAD", p->spread);
     option(cfg, "NCCL_R2_BALANCE", !p->no_balance);
     option(cfg, "NCCL_R2_FAILOVER", !p->no_failover);
-    if (p->crossrail && r2_config_set(cfg, "NCCL_R2_BACKUP_SCOPE", "any", why, sizeof(why)) != 0) {
-        fprintf(stderr, "r2_sim: %s\n", why);
-        exit(2);
-    }
+    option_text(cfg, "NCCL_R2_FLUSH", p->flush_always ? "always" : "auto");
+    option_text(cfg, "NCCL_R2_BACKUP_SCOPE", p->crossrail ? "any" : "rail");
 }

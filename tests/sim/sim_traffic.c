@@ -248,7 +248,8 @@ static int oldest_test(struct sim_end *e)
         return 0;
     e->head++;
     done_one(e, q, blind ? NULL : sizes);
-    if (!blind && !e->sender && e->state == SIM_END_RUN && !e->conn->sim->failed && sim_pct(&e->rng, 5))
+    if (!blind && !e->sender && e->state == SIM_END_RUN && !e->conn->sim->failed &&
+        sim_pct(&e->rng, e->conn->sim->p.flush_pct))
         flush_start(e, q, sizes);
     return 1;
 }

@@ -118,7 +118,9 @@ static void draw_hang(struct sim_params *p, struct fab_rng *r)
 {
     p->faults = (int)sim_pick(r, 1, 2);
     p->fault_mask = HANG_FAULTS | (sim_pct(r, 50) ? SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_REMOVE) : 0);
-    p->fab.hang_modify_fails_ppm = (uint32_t)fab_rng_upto(r, 500000);
+    p->fab.hang_modify_fails_ppm = (uint32_t)fab_rng_upto(r, 900000);
+    p->fab.ghost_ppm = sim_pct(r, 60) ? 0 : (uint32_t)fab_rng_upto(r, 300000);
+    p->fab.ghost_ns = 25 * SIM_MS;
     p->fab.nic.dead_dma_ns = sim_pick(r, SIM_MS, 8 * SIM_MS);
     p->fab.dma_ns = sim_pct(r, 30) ? p->fab.dma_ns : 5 * SIM_MS;
     p->msgs = p->msgs < 50 ? 50 : p->msgs;

@@ -244,6 +244,11 @@ static void sim_take_down(struct sim *s)
 
     fab_inproc_totals(s->f, &sum);
     s->st.ghosts += sum.rx_ghosts;
+    if (sum.rnr_naks)
+        sim_fail(s, "%llu times a receive queue was empty: more parts under way than receives (P2)",
+                 (unsigned long long)sum.rnr_naks);
+    if (sum.cq_overruns)
+        sim_fail(s, "%llu completion queues overran", (unsigned long long)sum.cq_overruns);
     s->st.events += fab_inproc_events(s->f);
     s->st.virtual_ns += fab_inproc_now(s->f);
     for (int i = 0; i < s->p.procs; i++) {

@@ -30,7 +30,7 @@ for t in "$@"; do
     esac
     rc=$?
     took=$(($(date +%s) - start))
-    p=0 f=0 s=0
+    p=0 f=0 s=0 counted=1
     if line=$(grep -E '^[0-9]+%: Checks: ' "$out/log" | tail -1) && [ -n "$line" ]; then
         n=$(echo "$line" | sed 's/.*Checks: \([0-9]*\).*/\1/')
         f=$(echo "$line" | sed 's/.*Failures: \([0-9]*\), Errors: \([0-9]*\).*/\1 \2/' | awk '{print $1+$2}')
@@ -40,14 +40,20 @@ for t in "$@"; do
         f=$(echo "$line" | awk '{print $3}')
         s=$(echo "$line" | sed -n 's/.*, \([0-9]*\) skipped.*/\1/p')
         s=${s:-0}
+    else
+        counted=0
     fi
     if [ $rc = 77 ]; then
         s=$((s + 1))
         echo "$name: $(tail -1 "$out/log")" >>"$out/skips"
         result=SKIP
     elif [ $rc = 0 ] && [ "$f" = 0 ]; then
-        [ $((p + s)) -gt 0 ] || p=1
         result=ok
+        if [ $counted = 0 ]; then
+            p=1
+        elif [ $((p + s)) = 0 ]; then
+            f=1 result=FAIL # it ran and tested nothing
+        fi
     else
         [ "$f" -gt 0 ] || f=1
         result=FAIL

@@ -107,7 +107,7 @@ int seg_sysfs_state_set(const char *dir, int host, int nic, bool up)
 
 int seg_sysfs_gids_set(const char *dir, int host, int nic, uint32_t epoch)
 {
-    char base[PATH_LEN - 32], gids[PATH_LEN], types[PATH_LEN], ndevs[PATH_LEN], name[8];
+    char base[PATH_LEN - 32], gids[PATH_LEN], types[PATH_LEN], ndevs[PATH_LEN], name[12];
     int rc = 0;
 
     ib_dir(base, sizeof(base), dir, host, nic);

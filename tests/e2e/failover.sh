@@ -1,0 +1,155 @@
+#!/bin/sh
+# The main job: collectives over the plugin on the software fabric, with failures in the middle. Each case asserts that every element of every
+# timed operation is right, that each fault fired (r2_perf fails otherwise), and that the plugin's log shows the switch, or that none was made.
+# Argument: build folder. Second argument: only cases whose name contains it.
+B=${1:-build}
+only=${2:-}
+log=$(mktemp -d)
+trap 'rm -rf "$log"' EXIT
+trap 'exit 130' INT TERM
+passed=0 failed=0
+unset NCCL_NET_PLUGIN NCCL_NET
+export NCCL_SOCKET_IFNAME=lo NCCL_DEBUG=INFO NCCL_IB_TIMEOUT=12 NCCL_IB_RETRY_CNT=3
+
+ok() {
+    passed=$((passed + 1))
+    echo "ok     $1"
+}
+bad() {
+    failed=$((failed + 1))
+    echo "FAILED $1: $2"
+    grep -vE 'busbw|^$' "$log/out" | tail -25 | cut -c1-200 | sed 's/^/    | /'
+}
+# perf ARGUMENTS: a run over a fabric of its own
+perf() {
+    timeout -k 5 120 "$B/r2_perf" "$@" --placement out -w 1 --rate 20MB/s -T 30s >"$log/out" 2>&1
+    rc=$?
+}
+downs() {
+    grep -c ' UP -> DOWN: ' "$log/out"
+}
+# right NAME MIN MAX: the run was right, and made between MIN and MAX changes of paths
+right() {
+    n=$(downs)
+    if [ $rc != 0 ]; then
+        bad "$1" "exit code $rc"
+    elif ! grep -q '# r2 checked [1-9][0-9]* operations, 0 elements wrong' "$log/out"; then
+        bad "$1" "not checked, or wrong"
+    elif [ "$n" -lt "$2" ] || [ "$n" -gt "$3" ]; then
+        bad "$1" "$n paths went down, expected $2 to $3"
+    else
+        ok "$1 ($(grep -o 'checked [0-9]* operations' "$log/out"), $n paths down)"
+    fi
+}
+wanted() {
+    case $1 in *"$only"*) return 0 ;; *) return 1 ;; esac
+}
+
+BASE="-b 256K -e 256K --buffsize 128K --hosts 2 --nics 4 --duration 1200ms"
+for op in all_reduce all_gather reduce_scatter broadcast reduce sendrecv alltoall; do
+    wanted "$op host0 host1" && {
+        # shellcheck disable=SC2086
+        perf $op $BASE --fault '200ms:h0:n1 down'
+        right "$op, one NIC of host 0 down" 1 9999
+        # shellcheck disable=SC2086
+        perf $op $BASE --fault '200ms:h1:n2 down'
+        right "$op, one NIC of host 1 down" 1 9999
+    }
+    wanted "$op rail" && {
+        # shellcheck disable=SC2086
+        perf $op $BASE --fault '300ms:h0:n1 down' --fault '300ms:h1:n1 down'
+        right "$op, both ends of a rail down at once" 1 9999
+    }
+    wanted "$op chain" && {
+        # shellcheck disable=SC2086
+        perf $op $BASE --fault '200ms:h0:n0 down' --fault '500ms:h1:n1 down' --fault '800ms:h0:n3 down'
+        right "$op, three of four NICs one after another" 3 9999
+    }
+    wanted "$op back" && {
+        # shellcheck disable=SC2086
+        perf $op $BASE --fault '200ms:h0:n1 down' --fault '600ms:h0:n1 up'
+        right "$op, down, then up" 1 9999
+    }
+    wanted "$op start" && {
+        name=r2e2e$$
+        "$B/softfab" up --name $name --hosts 2 --nics 4 --rate 20MB/s >/dev/null &&
+            "$B/softfab" fault --name $name 'h0:n1 down' >/dev/null && {
+            # shellcheck disable=SC2086
+            timeout -k 5 120 "$B/r2_perf" $op -b 256K -e 256K --buffsize 128K --hosts 2 --fabric $name --duration 800ms --placement out \
+                -T 30s >"$log/out" 2>&1
+            rc=$?
+            right "$op, a NIC dead at start" 0 9999
+        }
+        "$B/softfab" down --name $name >/dev/null
+    }
+done
+
+# Each kind of fault once. Silent ones show through the RC timeout; loss, duplicates, delay and rate must move nothing.
+kind() {
+    wanted "kind $1" || return
+    perf "${5:-all_reduce}" -b 128K -e 128K --buffsize 128K --hosts 2 --nics 3 --duration "${4:-2s}" --fault "300ms:h1:n1 $1"
+    right "${5:-all_reduce} under $1" "$2" "$3"
+}
+kind blackhole 1 9999
+kind blackhole-tx 1 9999
+kind blackhole-rx 1 9999
+kind ack-lost 1 9999
+kind qp-error 1 9999
+kind fatal 1 9999 5s
+kind remove 1 9999 5s
+# A hung driver is found by the other end's RC timeout alone as yet, so by data that flows from the hung host to the other one.
+kind hang 1 9999 8s reduce
+export NCCL_IB_TIMEOUT=14 NCCL_IB_RETRY_CNT=7
+kind 'loss 1%' 0 0
+kind 'dup 1%' 0 0
+kind 'delay 2ms' 0 0
+kind 'rate 5MB/s' 0 0
+export NCCL_IB_TIMEOUT=12 NCCL_IB_RETRY_CNT=3
+
+wanted "three hosts" && {
+    perf all_reduce -b 256K -e 256K --buffsize 128K --hosts 3 --nics 3 --duration 2s --fault '400ms:h1:n1 down' --fault '900ms:h2:n0 qp-error'
+    right "ring of three hosts, two failures" 2 9999
+}
+wanted "two ranks per host" && {
+    perf all_reduce -b 256K -e 256K --buffsize 128K --hosts 2 --ranks-per-host 2 --nics 3 --duration 2s --fault '400ms:h0:n2 down'
+    right "two ranks per host share the NICs" 1 9999
+}
+wanted "all over the network" && {
+    perf all_reduce -b 256K -e 256K --buffsize 128K --hosts 2 --ranks-per-host 2 --intra net --nics 3 --duration 2s --fault '400ms:h0:n2 down'
+    right "neighbours of one host over the plugin too" 1 9999
+}
+
+# error NAME PATTERN: the run ended with NCCL's exit code, and the reason says so
+error() {
+    if [ $rc != 3 ]; then
+        bad "$1" "exit code $rc instead of 3"
+    elif ! grep -q "$2" "$log/out"; then
+        bad "$1" "no '$2' in the log"
+    else
+        ok "$1 ($(grep '^# error' "$log/out" | cut -c1-110))"
+    fi
+}
+wanted "all NICs lost" && {
+    NCCL_R2_GIVE_UP=2000 perf all_reduce -b 256K -e 256K --hosts 2 --nics 4 --duration 9s --fault '300ms:h0:n0 down' \
+        --fault '400ms:h0:n1 down' --fault '500ms:h1:n2 down' --fault '600ms:h0:n3 down'
+    error "all four NICs lost" 'no path left for 2000 ms'
+    [ "$(grep -c 'ends: no path left' "$log/out")" -ge 2 ] && ok "both ends say so" || bad "both ends say so" "one does"
+}
+wanted "failover off" && {
+    NCCL_R2_FAILOVER=off perf all_reduce -b 256K -e 256K --hosts 2 --nics 2 --duration 5s --fault '300ms:h0:n0 down'
+    error "NCCL_R2_FAILOVER=off ends at the first failure" 'NCCL_R2_FAILOVER=off'
+}
+wanted "fewest NICs" && {
+    NCCL_R2_MIN_NICS=3 perf all_reduce -b 256K -e 256K --hosts 2 --nics 4 --duration 5s --fault '300ms:h0:n0 down' --fault '600ms:h0:n1 down'
+    error "NCCL_R2_MIN_NICS=3 ends at the second" 'NCCL_R2_MIN_NICS=3'
+}
+wanted "bad option" && {
+    NCCL_R2_GIVE_UP=soon perf all_reduce -b 256K -e 256K --hosts 2 --nics 2 -n 2
+    error "a bad option fails at listen" 'NCCL_R2_GIVE_UP'
+}
+wanted "loader" && {
+    NCCL_NET_PLUGIN=r2 LD_LIBRARY_PATH=$(cd "$B" && pwd) perf all_reduce -b 256K -e 256K --hosts 2 --nics 2 -n 5 --stats
+    right "loaded as NCCL_NET_PLUGIN=r2" 0 0
+}
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]

@@ -123,7 +123,6 @@ static int write_cts(struct ib_recv *rx, struct ib_path *p, uint64_t first, int 
         }
         done += run;
     }
-    told(rx, p);
     return 0;
 }
 
@@ -162,6 +161,7 @@ static __attribute__((noinline)) void write_pending_cts(struct ib_recv *rx)
             return;
         }
         rx->cts_rewritten++;
+        /* S may have the entry already and not look at this one: what it carries of acked does not count as told (P14) */
     }
 }
 
@@ -199,6 +199,8 @@ enum r2_status ib_recv_start(struct ib_recv *rx, int n, void *const *data, const
             SLOT(rx, *first + (uint64_t)i)->cts_out = 0;
         }
         rx->cts_pending = 1;
+    } else {
+        told(rx, p);
     }
     return R2_OK;
 }

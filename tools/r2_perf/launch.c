@@ -171,6 +171,7 @@ static void launch_child_exec(struct launch *l, int rank, pid_t parent)
         char *wrap[] = {l->softfab, "exec", "--host", host, "--name", l->fabric, "--"};
         setenv("R2_PERF_FABRIC", l->fabric, 1);
         setenv("R2_PERF_SOFTFAB", l->softfab, 1);
+        setenv("NCCL_SOCKET_IFNAME", "lo", 0); /* hosts of a software fabric are one machine */
         for (size_t i = 0; i < sizeof(wrap) / sizeof(wrap[0]); i++) {
             argv[n++] = wrap[i];
         }

@@ -227,6 +227,7 @@ struct sim_end {
     struct r2_comm *comm;
     struct ib_mr *mr[2];
     struct sim_pending fifo[SIM_MAX_SLOTS];
+    unsigned window;     /* requests outstanding at most */
     unsigned head, tail; /* requests outstanding: oldest, next */
     uint32_t next;       /* next to post: place in send_order, or message number */
     uint32_t done;       /* messages done here */
@@ -249,7 +250,7 @@ struct sim_conn {
     uint8_t handle[R2_NET_HANDLE_SIZE];
     uint64_t handle_at; /* when it reaches the sender */
     uint64_t setup_at;
-    int nmsgs, nslots, window;
+    int nmsgs, nslots;
     struct sim_msg msg[SIM_MAX_MSGS];
     uint16_t send_order[SIM_MAX_MSGS];
     int ops;

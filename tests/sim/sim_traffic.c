@@ -85,8 +85,10 @@ void sim_traffic_draw(struct sim_conn *c, struct fab_rng *r)
 
     c->nslots = (int)sim_pick(r, (uint64_t)(groups > 1 ? groups : 1),
                               (uint64_t)(p->max_slots > groups ? p->max_slots : groups));
-    /* All sends of a group are posted before any of them is done: the window must hold a group. */
-    c->window = (int)sim_pick(r, (uint64_t)groups, 32);
+    /* All sends of a group are posted before any of them is done: the window must hold a group. Sends are single, so
+     * there may be as many as the receives of 32 groups. */
+    c->r.window = (unsigned)sim_pick(r, 1, 32);
+    c->s.window = (unsigned)sim_pick(r, (uint64_t)groups, 32 * (uint64_t)groups);
     c->nmsgs = 0;
     c->ops = (int)sim_pick(r, 1, (uint64_t)p->ops);
     for (int op = 0; op < c->ops; op++) {
@@ -299,7 +301,7 @@ void sim_traffic_turn(struct sim_end *e)
         e->progress_at = now;
     }
     for (int i = 0; i < rounds && e->state == SIM_END_RUN && !s->failed; i++) {
-        if (e->next < c->op_end[e->op] && e->tail - e->head < (unsigned)c->window)
+        if (e->next < c->op_end[e->op] && e->tail - e->head < e->window)
             progress |= e->sender ? send_post(e) : recv_post(e);
         if (e->state == SIM_END_RUN)
             progress |= oldest_test(e);

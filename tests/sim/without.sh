@@ -10,16 +10,16 @@ LOOK=3000
 # rule, class, first seed
 table() {
     cat <<'ROWS'
-recv-fence ghost 28
-markers hang 132
-close-life hang 152
+recv-fence ghost 31
+markers hang 308
+close-life hang 237
 ledger silent 52
-replay-life spread 1
+replay-life spread 3
 e2e-ack device 0
-cts-rewrite port 241
-tombstone close 77
-hold hang 339
-frozen-cut spread 8
+cts-rewrite port 271
+tombstone close 89
+hold hang 396
+frozen-cut spread 17
 ROWS
 }
 

@@ -74,14 +74,14 @@ SAN_SEEDS ?= 160
 check-asan: deps
 	@$(MAKE) --no-print-directory -s B=$(B)/asan SAN="-fsanitize=address,undefined -fno-sanitize-recover=all" OPT="-O1 -g" san-bins
 	@ASAN_OPTIONS=detect_leaks=1 $(MAKE) --no-print-directory -s B=$(B)/asan run-san
+# The simulation has one thread: nothing for this sanitizer. The threads of the product are run by tsan_e2e.sh.
 check-tsan: deps
-	@$(MAKE) --no-print-directory -s B=$(B)/tsan SAN="-fsanitize=thread" OPT="-O1 -g" san-bins
-	@$(MAKE) --no-print-directory -s B=$(B)/tsan SAN="-fsanitize=thread" OPT="-O1 -g" all
-	@TSAN_OPTIONS=halt_on_error=1 $(MAKE) --no-print-directory -s B=$(B)/tsan run-san SAN_MORE=tests/tsan_e2e.sh
+	@$(MAKE) --no-print-directory -s B=$(B)/tsan SAN="-fsanitize=thread" OPT="-O1 -g" all $(patsubst $(B)/%,$(B)/tsan/%,$(UNIT_BIN))
+	@TSAN_OPTIONS=halt_on_error=1 sh tests/run.sh $(B)/tsan $(patsubst $(B)/%,$(B)/tsan/%,$(UNIT_BIN)) tests/tsan_e2e.sh
 .PHONY: san-bins run-san
 san-bins: $(UNIT_BIN) $(B)/r2_sim
 run-san:
-	@sh tests/run.sh $(B) $(UNIT_BIN) $(B)/r2_sim+--seeds+$(SAN_SEEDS) $(SAN_MORE)
+	@sh tests/run.sh $(B) $(UNIT_BIN) $(B)/r2_sim+--seeds+$(SAN_SEEDS)
 
 bench: all
 	@sh tests/bench/bench.sh $(B)

@@ -31,7 +31,10 @@ die() {
 [ $# -ge 1 ] || die "usage: without.sh SIM [--list N]"
 sim=$1
 [ ! -d "$sim" ] || sim=$1/r2_sim
+[ -f "$sim" ] && [ -d "$sim" ] && sim=$sim/r2_sim
 [ -f "$sim" ] && [ -x "$sim" ] || die "'$sim' is not a program"
+rules=$("$sim" --list | sed -n '/^rules:/,$s/^  //p')
+[ -n "$rules" ] || die "'$sim' has no rules to switch off"
 count=
 if [ $# -gt 1 ]; then
     [ "$2" = --list ] && [ $# -eq 3 ] || die "usage: without.sh SIM [--list N]"
@@ -45,7 +48,7 @@ search() { # rule class from
 }
 
 passed=0 failed=0
-for rule in $("$sim" --list | sed -n '/^rules:/,$s/^  //p'); do
+for rule in $rules; do
     row=$(table | sed -n "s/^$rule  *//p")
     if [ -z "$row" ]; then
         echo "FAILED without $rule: the table has no row for it"

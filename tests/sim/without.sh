@@ -1,9 +1,9 @@
 #!/bin/sh
 # Shows that the simulation sees the rules of the protocol: for each rule a schedule that fails without it and holds with it.
-#   without.sh SIM            (a program, or the build folder it is in) one schedule per rule, looked for from the seed of the table on; closes with "N passed, N failed"
+#   without.sh SIM            one schedule per rule, looked for from the seed of the table on; closes with "N passed, N failed"
 #   without.sh SIM --list N   how many of N schedules of the rule's class fail without it
 # A seed is a schedule only together with the code it runs: when the code changes, another seed may be the one that fails, so the
-# table says where to begin, and the search goes on for LOOK seeds.
+# table says where to begin, and the search goes on for LOOK seeds. SIM is the program, or the build folder it is in.
 set -u
 LOOK=3000
 
@@ -31,7 +31,6 @@ die() {
 [ $# -ge 1 ] || die "usage: without.sh SIM [--list N]"
 sim=$1
 [ ! -d "$sim" ] || sim=$1/r2_sim
-[ -f "$sim" ] && [ -d "$sim" ] && sim=$sim/r2_sim
 [ -f "$sim" ] && [ -x "$sim" ] || die "'$sim' is not a program"
 rules=$("$sim" --list | sed -n '/^rules:/,$s/^  //p')
 [ -n "$rules" ] || die "'$sim' has no rules to switch off"

@@ -229,6 +229,7 @@ static void open_paths(struct r2_comm *c, unsigned up)
     if (c->link.up == 0 && c->fo.nopath_since == 0) {
         c->fo.nopath_since = r2_now(c->inst);
     }
+    fo_check_paths(&c->fo);
 }
 
 static void check_digest(struct r2_comm *c, uint32_t digest)

@@ -193,6 +193,15 @@ static void check_policy(struct fo_conn *fc, const char *what)
     }
 }
 
+void fo_check_paths(struct fo_conn *fc)
+{
+    int n = __builtin_popcount(fc->link->up);
+
+    if (n > 0 && n < fo_cfg(fc)->min_nics) {
+        fo_fail(fc, R2_ERR_COMM, "set up with %d paths, NCCL_R2_MIN_NICS=%lld", n, (long long)fo_cfg(fc)->min_nics);
+    }
+}
+
 __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p, const struct ib_fault_info *info)
 {
     struct fo_path *fp = &fc->path[p];

@@ -74,6 +74,8 @@ void fo_conn_free(struct fo_conn *fc);
 /* A path stands; or never will. */
 void fo_path_up(struct fo_conn *fc, int p);
 void fo_path_never(struct fo_conn *fc, int p);
+/* All paths are up or never will be: fewer than NCCL_R2_MIN_NICS end the connection. */
+void fo_check_paths(struct fo_conn *fc);
 
 /* A fault was seen or told. The first one wins; later ones of the same life are ignored. Any thread that holds the gate. */
 void fo_fault(struct fo_conn *fc, int p, const struct ib_fault_info *info);

@@ -147,6 +147,7 @@ struct r2_inst {
     struct r2_peer *peers;              /* service thread */
     struct r2_look look[IB_MAX_NICS];   /* service thread */
     uint64_t look_at;                   /* ns, next look at all ports; service thread */
+    unsigned looks;                     /* service thread */
 
     pthread_mutex_t lock;
     struct r2_comm *bucket[R2_COMM_BUCKETS];

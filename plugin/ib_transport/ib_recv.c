@@ -56,7 +56,7 @@ static int ctl_write(struct ib_recv *rx, struct ib_path *p, size_t off, uint32_t
 
     p->ctl_run++;
     wr.wr_id = ib_wr_id(IB_WR_CTL, 0, p->ctl_run);
-    if (p->ctl_run >= CTL_SIGNAL) {
+    if (p->ctl_run >= CTL_SIGNAL || rx->signal) {
         wr.send_flags |= IBV_SEND_SIGNALED;
         p->ctl_run = 0;
     }
@@ -352,6 +352,25 @@ void ib_recv_progress(struct ib_recv *rx)
     }
     if (rx->ledger.acked > rx->ack_told) {
         ack(rx);
+    }
+}
+
+void ib_recv_check_idle(struct ib_recv *rx)
+{
+    struct ib_link *l = rx->link;
+
+    if (rx->ledger.rdone != rx->ledger.rpost || rx->quiet) {
+        return;
+    }
+    for (int p = 0; p < l->npaths; p++) {
+        if (ib_link_up(l, p) && l->path[p].sq_used) {
+            poll_path(rx, &l->path[p]);
+        }
+    }
+    if (rx->ctl_path != IB_MAX_PATHS && l->path[rx->ctl_path].ctl_run) {
+        rx->signal = 1;
+        write_ack(rx, &l->path[rx->ctl_path]);
+        rx->signal = 0;
     }
 }
 

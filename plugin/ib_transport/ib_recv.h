@@ -35,6 +35,7 @@ struct ib_recv {
     uint8_t seen;        /* paths that had data since the last sweep */
     uint8_t idle;        /* empty turns since the last sweep */
     uint8_t cts_pending; /* some CTS is not out */
+    uint8_t signal;      /* the next control write is signaled whatever the count */
     uint8_t quiet;       /* no CTS is written any more: buffers and registrations of open receives may be gone */
     uint8_t holding;     /* bit per path: softly fenced and S may not have heard yet, so new receives are held too (P18) */
     uint8_t ctl_path;    /* path of CTS and acks; IB_MAX_PATHS when none is up */
@@ -54,6 +55,13 @@ enum r2_status ib_recv_start(struct ib_recv *rx, int n, void *const *data, const
 
 /* Polls arrivals, writes CTS and acknowledgements that are due. */
 void ib_recv_progress(struct ib_recv *rx);
+
+/*
+ * For a connection that NCCL may not be calling since all its receives are done. Its last acknowledgement is unsignaled and nobody polls:
+ * if it got lost, the error completion would lie there and S wait for ever. So one more is written, signaled, once per silence, and
+ * looked for at every call until it is accounted for.
+ */
+void ib_recv_check_idle(struct ib_recv *rx);
 
 /* Whether the oldest group, @n receives from @first, may be reported done (P6); fills @sizes if not NULL. */
 int ib_recv_done(const struct ib_recv *rx, uint64_t first, int n, size_t *sizes);

@@ -43,7 +43,7 @@ static void log_sink(enum r2_log_level level, const char *file, int line, const 
     }
 }
 
-static void enter(struct rig_side *s)
+void rig_enter(struct rig_side *s)
 {
     inside = s->index;
     fab_inproc_set_host(s->rig->f, s->index);
@@ -83,7 +83,7 @@ static void service_run(void *arg)
     if (s->inst == NULL) {
         return;
     }
-    enter(s);
+    rig_enter(s);
     next = r2_inst_service_step(s->inst);
     now = rig_now(s->rig);
     if (next != UINT64_MAX) {
@@ -126,7 +126,7 @@ static void worker_run(void *arg)
     if (s->inst == NULL) {
         return;
     }
-    enter(s);
+    rig_enter(s);
     while (r2_inst_worker_step(s->inst, device)) {
     }
 }
@@ -428,7 +428,7 @@ static void side_start(struct rig *r, int i)
     snprintf(host, sizeof(host), "host%d", i);
     par.host = host;
     fab_inproc_verbs(r->f, i, &verbs);
-    enter(s);
+    rig_enter(s);
     s->inst = r2_inst_create(&par, why, sizeof(why));
     ck_assert_msg(s->inst != NULL, "%s", why);
     env_kick_service(s);
@@ -463,14 +463,14 @@ void rig_destroy(struct rig *r)
         rig_close(r, i);
     }
     if (r->listen) {
-        enter(&r->side[1]);
+        rig_enter(&r->side[1]);
         r2_net_close_listen(r->listen);
     }
     rig_run(r, RIG_S);
     for (int i = 0; i < 2; i++) {
         struct r2_inst *inst = r->side[i].inst;
 
-        enter(&r->side[i]);
+        rig_enter(&r->side[i]);
         r2_inst_destroy(inst);
         r->side[i].inst = NULL;
     }
@@ -491,9 +491,9 @@ void rig_connect_begin(struct rig *r, int s_dev, int r_dev)
 {
     struct r2_comm *none;
 
-    enter(&r->side[1]);
+    rig_enter(&r->side[1]);
     ck_assert_int_eq(r2_net_listen(r->side[1].inst, r_dev, r->handle, &r->listen), R2_OK);
-    enter(&r->side[0]);
+    rig_enter(&r->side[0]);
     ck_assert_int_eq(r2_net_connect(r->side[0].inst, s_dev, r->handle, &none), R2_OK);
     ck_assert_ptr_null(none);
 }
@@ -503,11 +503,11 @@ enum r2_status rig_connect_turn(struct rig *r, int s_dev, int *done)
     enum r2_status st = R2_OK;
 
     if (r->side[0].comm == NULL) {
-        enter(&r->side[0]);
+        rig_enter(&r->side[0]);
         st = r2_net_connect(r->side[0].inst, s_dev, r->handle, &r->side[0].comm);
     }
     if (st == R2_OK && r->side[1].comm == NULL && r->listen) {
-        enter(&r->side[1]);
+        rig_enter(&r->side[1]);
         st = r2_net_accept(r->listen, &r->side[1].comm);
     }
     *done = r->side[0].comm && r->side[1].comm;
@@ -545,7 +545,7 @@ void rig_close(struct rig *r, int side)
     struct rig_side *s = &r->side[side];
 
     if (s->comm) {
-        enter(s);
+        rig_enter(s);
         r2_net_close(s->comm);
         s->comm = NULL;
         s->head = s->tail;
@@ -578,14 +578,14 @@ struct ib_mr *rig_reg(struct rig *r, int side, void *mem, size_t len)
 {
     struct ib_mr *mr;
 
-    enter(&r->side[side]);
+    rig_enter(&r->side[side]);
     ck_assert_int_eq(r2_net_reg(r->side[side].comm, mem, len, IB_PTR_HOST, 0, -1, &mr), R2_OK);
     return mr;
 }
 
 void rig_dereg(struct rig *r, int side, struct ib_mr *mr)
 {
-    enter(&r->side[side]);
+    rig_enter(&r->side[side]);
     ck_assert_int_eq(r2_net_dereg(r->side[side].comm, mr), R2_OK);
 }
 
@@ -608,7 +608,7 @@ int rig_isend(struct rig *r, void *data, size_t size, int tag, struct ib_mr *mr)
     struct r2_req *req;
     enum r2_status st;
 
-    enter(s);
+    rig_enter(s);
     st = r2_net_isend(s->comm, data, size, tag, mr, &req);
     return started(s, st, req, 1);
 }
@@ -620,7 +620,7 @@ int rig_irecv(struct rig *r, int n, void **data, const size_t *sizes, const int 
     struct r2_req *req;
     enum r2_status st;
 
-    enter(s);
+    rig_enter(s);
     st = r2_net_irecv(s->comm, n, data, sizes, tags, mrs, &req);
     return started(s, st, req, n);
 }
@@ -633,7 +633,7 @@ static int test_side(struct rig_side *s)
     if (s->asleep || s->comm == NULL) {
         return 0;
     }
-    enter(s);
+    rig_enter(s);
     for (unsigned i = s->head; i != s->tail; i++) {
         struct rig_op *op = &s->op[i % RIG_MAX_OPS];
         enum r2_status st;
@@ -705,13 +705,14 @@ int rig_both_failed(struct rig *r)
 
 int rig_send_wait(struct rig *r, void *data, size_t size, int tag, struct ib_mr *mr)
 {
-    uint64_t end = rig_now(r) + 10 * RIG_S;
+    uint64_t end = rig_now(r) + 10 * RIG_S, step = 200;
     int op;
 
     while ((op = rig_isend(r, data, size, tag, mr)) < 0) {
         ck_assert_int_eq(r->side[0].status, R2_OK);
         ck_assert_msg(rig_now(r) < end, "no CTS for tag %d in 10 s", tag);
-        rig_turn(r, 200);
+        rig_turn(r, step);
+        step = step < 50 * RIG_US ? step + step / 16 : step;
     }
     return op;
 }

@@ -102,6 +102,9 @@ static inline size_t rig_size(const struct rig *r, int side, int op, int i)
     return r->side[side].op[op % RIG_MAX_OPS].size[i];
 }
 
+/* Before a call into an instance that is not made through the rig. */
+void rig_enter(struct rig_side *s);
+
 /* One test of every outstanding request at both ends; then time goes on. */
 void rig_turn(struct rig *r, uint64_t ns);
 /* Turns until @cond, at most @limit_ns; 1 when it came true. */

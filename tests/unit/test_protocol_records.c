@@ -433,7 +433,7 @@ START_TEST(receiver_learns_that_the_sender_gave_up)
     enum r2_status st = R2_OK;
     int done = 0;
 
-    rig = rig_create(2, 0, (const char *[]){"0:NCCL_R2_CONNECT=300", NULL});
+    rig = rig_create(2, 0, (const char *[]){"0:NCCL_R2_CONNECT=300", "NCCL_IB_TIMEOUT=20", NULL});
     rig->filter = lose_ready;
     rig_connect_begin(rig, 0, 0);
     for (uint64_t end = rig_now(rig) + RIG_S; st == R2_OK && rig_now(rig) < end;) {

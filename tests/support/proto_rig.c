@@ -420,12 +420,12 @@ static void side_start(struct rig *r, int i)
                          .kick_worker = env_kick_worker};
     struct ib_verbs verbs;
     struct r2_inst_params par = {.env = &env, .verbs = &verbs, .cfg = &s->cfg, .oob_create = oob_create, .oob_arg = s};
-    char why[256] = "", host[8];
+    char why[256] = "", host[16];
 
     s->rig = r;
     s->index = i;
     s->random = 77 + (uint64_t)i;
-    snprintf(host, sizeof(host), "host%d", i);
+    snprintf(host, sizeof(host), "host%d", i & 1);
     par.host = host;
     fab_inproc_verbs(r->f, i, &verbs);
     rig_enter(s);

@@ -128,4 +128,9 @@ void rig_close(struct rig *r, int side);
 /* Connections that process @side still has. */
 int rig_comms(struct rig *r, int side);
 
+/* Between the files of the rig. The service thread of @side has something to do. */
+void rig_kick(void *side);
+/* r2_inst_params.oob_create with a struct rig_side as @arg. */
+struct r2_oob *rig_oob_create(void *arg, const struct r2_oob_events *ev, char *why, size_t why_len);
+
 #endif

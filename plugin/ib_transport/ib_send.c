@@ -21,6 +21,21 @@ void ib_send_init(struct ib_send *tx, struct ib_link *link)
 
 /* --- plan --- */
 
+/* What every path can take: a part may have to move to any of them. */
+static uint32_t largest_part(const struct ib_send *tx)
+{
+    uint32_t max = UINT32_MAX;
+
+    for (int p = 0; p < tx->link->npaths; p++) {
+        uint32_t m = tx->link->nics->nic[tx->link->path[p].nic].max_msg_sz;
+
+        if (m >= R2_CUT_ALIGN && m < max) {
+            max = m;
+        }
+    }
+    return max;
+}
+
 static void plan_add(struct r2_plan *plan, int p)
 {
     plan->path[plan->n] = (uint8_t)p;
@@ -35,6 +50,7 @@ void ib_send_replan(struct ib_send *tx)
     struct r2_plan *plan = &tx->plan;
 
     plan->n = 0;
+    tx->largest = largest_part(tx);
     for (int p = 0; p < l->npaths; p++) {
         if (!ib_link_up(l, p)) {
             continue;
@@ -47,14 +63,20 @@ void ib_send_replan(struct ib_send *tx)
     }
 }
 
-/* Paths over which @m can go at all: up, and the buffer is registered at both ends. */
-static uint32_t eligible_paths(const struct ib_send *tx, const struct ib_smsg *m)
+/* Whether @m can go over path @p at all: it is up, and the buffer is registered at both ends. */
+static int path_eligible(const struct ib_send *tx, const struct ib_smsg *m, int p)
 {
     const struct ib_link *l = tx->link;
+
+    return ib_link_up(l, p) && m->rkey[p] != 0 && ib_mr_lkey(m->mr, l->path[p].nic) != 0;
+}
+
+static uint32_t eligible_paths(const struct ib_send *tx, const struct ib_smsg *m)
+{
     uint32_t mask = 0;
 
-    for (int p = 0; p < l->npaths; p++) {
-        if (ib_link_up(l, p) && m->rkey[p] != 0 && ib_mr_lkey(m->mr, l->path[p].nic) != 0) {
+    for (int p = 0; p < tx->link->npaths; p++) {
+        if (path_eligible(tx, m, p)) {
             mask |= 1u << p;
         }
     }
@@ -132,16 +154,17 @@ static int post_message(struct ib_send *tx, struct ib_smsg *m)
 {
     while (m->unposted) {
         unsigned k = (unsigned)__builtin_ctz(m->unposted);
-        uint32_t eligible = eligible_paths(tx, m);
         struct ib_path *p = &tx->link->path[m->part[k].path];
 
-        if (!(eligible & (1u << p->index))) {
+        if (__builtin_expect(!path_eligible(tx, m, p->index), 0)) {
+            uint32_t eligible = eligible_paths(tx, m);
+
+            tx->starved |= eligible == 0;
             p = other_path(tx, m, eligible);
         } else if (!path_room(tx, p, m->seq)) {
             p = NULL; /* its room comes back; the choice by weight stands */
         }
         if (p == NULL) {
-            tx->starved |= eligible == 0;
             return 1;
         }
         post_part(tx, m, k, p);
@@ -328,20 +351,6 @@ static void mark_matched(struct ib_send *tx, uint64_t seq)
     tx->unmatched = tx->group + (unsigned)__builtin_ctz(~(unsigned)tx->matched);
 }
 
-static uint32_t largest_part(const struct ib_send *tx)
-{
-    uint32_t max = UINT32_MAX;
-
-    for (int p = 0; p < tx->link->npaths; p++) {
-        uint32_t m = tx->link->nics->nic[tx->link->path[p].nic].max_msg_sz;
-
-        if (m >= R2_CUT_ALIGN && m < max) {
-            max = m;
-        }
-    }
-    return max;
-}
-
 static void cut(struct ib_send *tx, struct ib_smsg *m)
 {
     struct r2_cut c;
@@ -351,7 +360,7 @@ static void cut(struct ib_send *tx, struct ib_smsg *m)
     } else {
         uint32_t eligible = tx->plan.n == 1 ? ~0u : eligible_paths(tx, m);
 
-        r2_plan_cut(&tx->plan, eligible ? eligible : ~0u, m->size, (uint32_t)tx->link->cfg->cut_min, largest_part(tx), &c);
+        r2_plan_cut(&tx->plan, eligible ? eligible : ~0u, m->size, (uint32_t)tx->link->cfg->cut_min, tx->largest, &c);
     }
     m->nparts = c.nparts;
     for (unsigned k = 0; k < c.nparts; k++) {

@@ -38,6 +38,7 @@ struct ib_smsg {
 struct ib_send {
     struct ib_link *link;
     struct r2_plan plan;
+    uint32_t largest;   /* part, bytes */
     uint64_t cts_seen;  /* CTS of all seq below it were taken */
     uint64_t unmatched; /* lowest seq without a message: nothing at or above its group is acknowledged yet (P8) */
     uint64_t group;     /* first seq of the oldest group that is not fully matched */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define STEP_NS 500
-#define KICK_NS 1000
+#define KICK_NS 1000 /* until duo.wake_ns says otherwise */
 
 /* For a build with the leak sanitizer: objects of a dead device are left behind on purpose, a driver is not asked to free
  * them. */
@@ -26,9 +26,11 @@ static void service_run(void *arg)
     uint64_t next;
 
     e->service_id = 0;
+    e->duo->running = e->host;
     next = r2_inst_service_step(e->inst);
+    e->duo->running = -1;
     if (next != UINT64_MAX) {
-        service_at(e, next > duo_now(e->duo) ? next : duo_now(e->duo) + KICK_NS);
+        service_at(e, next > duo_now(e->duo) ? next : duo_now(e->duo) + e->duo->wake_ns);
     }
 }
 
@@ -64,7 +66,7 @@ static void env_kick_service(void *arg)
     struct duo_end *e = arg;
 
     if (e->inst) {
-        service_at(e, duo_now(e->duo) + KICK_NS);
+        service_at(e, duo_now(e->duo) + e->duo->wake_ns);
     }
 }
 
@@ -73,8 +75,10 @@ static void worker_run(void *arg)
     struct duo_worker *w = arg;
 
     w->armed = 0;
+    w->end->duo->running = w->end->host;
     while (r2_inst_worker_step(w->end->inst, w->device)) {
     }
+    w->end->duo->running = -1;
 }
 
 static void env_kick_worker(void *arg, int device)
@@ -86,7 +90,7 @@ static void env_kick_worker(void *arg, int device)
     w->device = device;
     if (!w->armed) {
         w->armed = 1;
-        fab_inproc_at(e->duo->f, duo_now(e->duo) + KICK_NS, worker_run, w);
+        fab_inproc_at(e->duo->f, duo_now(e->duo) + e->duo->wake_ns, worker_run, w);
     }
 }
 
@@ -176,7 +180,7 @@ static int oob_send(struct r2_oob_peer *p, const void *msg, size_t len)
     memcpy(m->data, msg, len);
     *to->in_tail = m;
     to->in_tail = &m->next;
-    service_at(to, duo_now(to->duo) + KICK_NS);
+    service_at(to, duo_now(to->duo) + to->duo->wake_ns);
     return 0;
 }
 
@@ -255,7 +259,7 @@ static void end_start(struct duo *d, int host, const struct r2_config *cfg)
     if (e->inst == NULL) {
         die("no instance", why);
     }
-    service_at(e, duo_now(d) + KICK_NS);
+    service_at(e, duo_now(d) + d->wake_ns);
 }
 
 void duo_create(struct duo *d, int nics, uint64_t rate, const struct r2_config *cfg)
@@ -264,6 +268,8 @@ void duo_create(struct duo *d, int nics, uint64_t rate, const struct r2_config *
     char why[160];
 
     memset(d, 0, sizeof(*d));
+    d->wake_ns = KICK_NS;
+    d->running = -1;
     if (fab_desc_init(&desc, 2, nics, rate, 1000, why, sizeof(why)) != 0) {
         die("fabric", why);
     }

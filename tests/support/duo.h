@@ -2,7 +2,8 @@
  * Two instances of the plugin, one per host, on the in-process fabric with its virtual clock, and a channel between
  * them that loses nothing. For tests that look into one connection; random schedules are the simulation's.
  *
- * Single-threaded. Service threads and workers are events that run a microsecond after they were kicked.
+ * Single-threaded. Service threads and workers are events that run a microsecond after they were kicked
+ * (duo.wake_ns).
  */
 #ifndef DUO_H
 #define DUO_H
@@ -44,6 +45,8 @@ struct duo_end {
 
 struct duo {
     struct fab_inproc *f;
+    uint64_t wake_ns; /* from a kick, or a message sent, until the thread concerned runs; may be changed at any time */
+    int running;      /* host whose service thread or worker runs, -1: none */
     struct duo_end end[2];
 };
 

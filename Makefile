@@ -74,16 +74,20 @@ SAN_SEEDS ?= 160
 check-asan: deps
 	@$(MAKE) --no-print-directory -s B=$(B)/asan SAN="-fsanitize=address,undefined -fno-sanitize-recover=all" OPT="-O1 -g" san-bins
 	@ASAN_OPTIONS=detect_leaks=1 $(MAKE) --no-print-directory -s B=$(B)/asan run-san
-# The simulation has one thread: nothing for this sanitizer. The threads of the product are run by tsan_e2e.sh.
+# The simulation has one thread and test_softfab_seg's processes one each: nothing for this sanitizer. The product's threads are run by
+# tsan_e2e.sh.
+TSAN_UNIT = $(patsubst $(B)/%,$(B)/tsan/%,$(filter-out %/test_softfab_seg,$(UNIT_BIN)))
 check-tsan: deps
-	@$(MAKE) --no-print-directory -s B=$(B)/tsan SAN="-fsanitize=thread" OPT="-O1 -g" all $(patsubst $(B)/%,$(B)/tsan/%,$(UNIT_BIN))
-	@TSAN_OPTIONS=halt_on_error=1 sh tests/run.sh $(B)/tsan $(patsubst $(B)/%,$(B)/tsan/%,$(UNIT_BIN)) tests/tsan_e2e.sh
+	@$(MAKE) --no-print-directory -s B=$(B)/tsan SAN="-fsanitize=thread" OPT="-O1 -g" all $(TSAN_UNIT)
+	@TSAN_OPTIONS=halt_on_error=1 sh tests/run.sh $(B)/tsan $(TSAN_UNIT) tests/tsan_e2e.sh
 .PHONY: san-bins run-san
 san-bins: $(UNIT_BIN) $(B)/r2_sim
 run-san:
 	@sh tests/run.sh $(B) $(UNIT_BIN) $(B)/r2_sim+--seeds+$(SAN_SEEDS)
 
-bench: all
+BENCH_BINS := $(B)/bench/bench_inproc $(B)/bench/bench_pair
+bench: deps
+	@$(MAKE) --no-print-directory -s all $(BENCH_BINS)
 	@sh tests/bench/bench.sh $(B)
 
 # The table of options in README is made from the rows; tests/check_readme.sh fails when it is not up to date.
@@ -145,6 +149,20 @@ $(B)/tests/abi/abi_driver: $(call obj,tests/abi/abi_driver.c $(wildcard tests/ab
 $(B)/tests/abi/%: $(B)/tobj/tests/abi/%.o $(B)/libtestsupport.a
 	@mkdir -p $(@D)
 	$(CC) -o $@ $< $(B)/libtestsupport.a $(LDFLAGS_ALL) -lcheck -lsubunit -lm -lrt -ldl
+# The in-process benchmarks: the product's objects as one, its heap calls renamed so that what it allocates can be counted.
+HEAP_CALLS := malloc calloc realloc posix_memalign free
+$(B)/bench/core.o: $(call obj,$(CORE_SRC))
+	@mkdir -p $(@D)
+	$(CC) -r -nostdlib -o $@.tmp $^
+	objcopy $(foreach f,$(HEAP_CALLS),--redefine-sym $f=bench_$f) $@.tmp
+	mv $@.tmp $@
+$(B)/bench/bench_inproc: $(call obj,$(wildcard tests/bench/bench_*.c) tests/support/duo.c) $(B)/bench/core.o $(B)/libfabmodel.a
+	$(CC) -o $@ $^ $(LDFLAGS_ALL) -lm -ldl
+# Two processes through the v8 table; it breaks the fabric itself, to know the instant.
+$(B)/bench/bench_pair: $(call obj,$(wildcard tests/bench/pair*.c) tests/abi/drv_core.c tests/abi/drv_link.c $(SHM_SHARED))
+	@mkdir -p $(@D)
+	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl
+
 $(B)/r2_sim: $(call tobj,$(SIM_SRC)) $(TESTLIBS)
 	$(CC) -o $@ $(filter %.o,$^) -Wl,--start-group $(TESTLIBS) -Wl,--end-group $(LDFLAGS_ALL) -lm -ldl
 

@@ -1,0 +1,168 @@
+#!/bin/sh
+# make bench: what the plugin costs and how long failures last, on the software fabric. Writes BUILD/bench.json and prints the table of
+# docs/bench.md; with --write-doc writes that file and the numbers of README.md too.
+#   bench.sh BUILD [--write-doc] [--only cost|memory|stall|setup|bandwidth|calls]   (--only prints that section's JSON)
+# Counts and virtual times are the same everywhere. Real times are compared with the same thing without a fault, and rates are ratios within
+# one run, because the machine may be slow and shared.
+set -eu
+cd "$(dirname "$0")/../.."
+B=build write= only=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --write-doc) write=1 ;;
+    --only)
+        only=${2:?--only needs the name of a section}
+        shift
+        ;;
+    -*)
+        echo "bench.sh: no such option: $1" >&2
+        exit 2
+        ;;
+    *) B=$1 ;;
+    esac
+    shift
+done
+case $B in /*) ;; *) B=$PWD/$B ;; esac
+for f in r2_perf softfab softfab-lib/libibverbs.so.1 libnccl-net-r2.so bench/bench_inproc bench/bench_pair; do
+    [ -e "$B/$f" ] || {
+        echo "bench.sh: $B/$f is not built" >&2
+        exit 1
+    }
+done
+for v in $(env | sed -n 's/^\(NCCL_[A-Za-z0-9_]*\)=.*/\1/p'); do
+    unset "$v"
+done
+export NCCL_NET_PLUGIN="$B/libnccl-net-r2.so" NCCL_SOCKET_IFNAME=lo
+T=$(mktemp -d)
+fabric=
+trap '[ -z "$fabric" ] || "$B/softfab" down --name "$fabric" >/dev/null 2>&1; rm -rf "$T"' EXIT
+trap 'exit 130' INT TERM
+
+fail() {
+    echo "bench.sh: $*" >&2
+    [ ! -s "$T/err" ] || tail -20 "$T/err" | sed 's/^/    | /' >&2
+    exit 1
+}
+inproc() {
+    timeout 120 "$B/bench/bench_inproc" "$@" 2>"$T/err" || fail "bench_inproc $* failed"
+}
+# pair NICS WHAT...: two processes over the plugin
+pair() {
+    fabric=bench$$
+    "$B/softfab" up --name $fabric --hosts 2 --nics "$1" >/dev/null 2>"$T/err" || fail "no fabric"
+    shift
+    timeout 150 "$B/bench/bench_pair" --plugin "$NCCL_NET_PLUGIN" --softfab "$B/softfab" --fabric $fabric "$@" 2>"$T/err" ||
+        fail "bench_pair $* failed"
+    "$B/softfab" down --name $fabric >/dev/null
+    fabric=
+}
+# perf FILE ARGUMENTS: r2_perf with its figures in FILE; nothing may be wrong
+perf() {
+    file=$1
+    shift
+    rm -f "$file"
+    timeout 120 "$B/r2_perf" "$@" --placement out --hosts 2 --latency 20us -w 1 --json "$file" >"$T/err" 2>&1 || fail "r2_perf $* failed"
+    jq -e '.r2.wrong == 0 and .r2.checked_operations > 0 and ([.r2.faults[] | .fired == "true" and .status == 0] | all)' "$file" \
+        >/dev/null || fail "r2_perf $*: wrong data, or a fault that did not fire"
+}
+
+# Half of the faults change nothing: the pause after those is what the machine and the links do by themselves.
+collective_stall() {
+    t=300
+    set --
+    for nic in 0 1 2 3 4 5 6; do
+        set -- "$@" --fault "${t}ms:*:n7 delay 0ms" --fault "$((t + 120))ms:h$((nic % 2)):n$nic down"
+        t=$((t + 240))
+    done
+    for i in 1 2 3 4; do
+        perf "$T/run$i" all_reduce --nics 8 --rate 10MB/s -b 1M -e 1M --buffsize 32K --duration $((t + 200))ms "$@"
+    done
+    jq -s '
+        def spread: sort | {n: length, median_ms: .[length / 2 | floor], p99_ms: .[length * 99 / 100 | floor], max_ms: .[-1]};
+        [.[].r2.faults[]] | {operation: "all_reduce", nics: 8,
+            stall: [.[] | select(.what | test("down")) | .stall.ms] | spread,
+            no_fault: [.[] | select(.what | test("delay")) | .stall.ms] | spread}' "$T"/run1 "$T"/run2 "$T"/run3 "$T"/run4
+}
+
+# The median of three runs.
+one_bandwidth() {
+    for i in 1 2 3; do
+        perf "$T/run$i" "$1" --nics "$2" --rate "$3" -b 4M -e 4M --buffsize 256K --duration 4s --fault "2s:h0:n1 down"
+    done
+    jq -s --arg op "$1" --argjson n "$2" '[.[].r2.busbw | {before, after, ratio: .after_over_before}] | sort_by(.ratio) |
+        {operation: $op, nics: $n, runs: .} + (.[1] | {ratio, of_ideal: (.ratio / (($n - 1) / $n))})' \
+        "$T/run1" "$T/run2" "$T/run3"
+}
+
+# Instructions of the plugin's own functions (and of the verbs calls inlined into them) below @entry
+instructions() { # ENTRY WHAT N NICS
+    timeout 120 valgrind --tool=callgrind --callgrind-out-file="$T/cg" --collect-atstart=no --toggle-collect="$1" \
+        "$B/bench/bench_inproc" calls "$2" "$3" "$4" >"$T/calls" 2>"$T/err" || fail "callgrind of calls $2 $3 $4 failed"
+    callgrind_annotate --auto=no --show-percs=no --threshold=100 "$T/cg" 2>"$T/err" |
+        awk '/file:function/ { on = 1; next }
+             on && $2 ~ /(^|\/)plugin\/|infiniband\/verbs.h:/ { gsub(",", "", $1); n += $1 }
+             END { if (!n) exit 1; printf "%d", n }' || fail "callgrind_annotate shows nothing of the plugin"
+}
+# of one message or one test: set-up cancels out
+per_item() { # SIDE WHAT NICS
+    few=$(instructions "bench_call_$1" "$2" 500 "$3")
+    many=$(instructions "bench_call_$1" "$2" 1500 "$3")
+    echo $(((many - few) / 1000))
+}
+
+section() {
+    case $1 in
+    cost) inproc cost ;;
+    memory) inproc memory ;;
+    stall)
+        inproc stall 1000 >"$T/virtual"
+        pair 8 stall 15 >"$T/real"
+        collective_stall >"$T/collective"
+        jq -n --slurpfile v "$T/virtual" --slurpfile r "$T/real" --slurpfile c "$T/collective" \
+            '{virtual: $v[0], connection: $r[0], collective: $c[0]}'
+        ;;
+    setup) pair 4 setup ;;
+    bandwidth)
+        for op in all_reduce sendrecv; do
+            one_bandwidth $op 4 20MB/s
+            one_bandwidth $op 8 10MB/s
+        done | jq -s .
+        ;;
+    calls)
+        if ! command -v valgrind >/dev/null || ! command -v callgrind_annotate >/dev/null; then
+            echo '{"skipped": "valgrind is not installed"}'
+            return
+        fi
+        for nics in 1 8; do
+            jq -n --argjson nics $nics --argjson s "$(per_item send traffic $nics)" --argjson r "$(per_item recv traffic $nics)" \
+                --argjson si "$(per_item send idle-send $nics)" --argjson ri "$(per_item recv idle-recv $nics)" \
+                '{nics: $nics, bytes: 131072, send: $s, recv: $r, idle_send_test: $si, idle_recv_test: $ri}'
+        done | jq -s .
+        ;;
+    *)
+        echo "bench.sh: no such section: $1" >&2
+        exit 2
+        ;;
+    esac
+}
+
+if [ -n "$only" ]; then
+    section "$only"
+    exit
+fi
+for s in cost memory stall setup bandwidth calls; do
+    printf '# %s\n' "$s" >&2
+    section $s >"$T/$s.json"
+    jq -e . "$T/$s.json" >/dev/null || fail "section $s gave no JSON"
+done
+jq -n --slurpfile cost "$T/cost.json" --slurpfile memory "$T/memory.json" --slurpfile stall "$T/stall.json" \
+    --slurpfile setup "$T/setup.json" --slurpfile bandwidth "$T/bandwidth.json" --slurpfile calls "$T/calls.json" \
+    --arg cores "$(nproc)" --arg load "$(cut -d' ' -f1 /proc/loadavg)" --arg git "$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)" \
+    '{schema: "r2_bench/1", git: $git, cores: ($cores | tonumber), load: ($load | tonumber), cost: $cost[0], memory: $memory[0],
+      stall: $stall[0], setup: $setup[0], bandwidth: $bandwidth[0], calls: $calls[0]}' >"$T/bench.json"
+mv "$T/bench.json" "$B/bench.json"
+jq -r -f tests/bench/table.jq "$B/bench.json" >"$T/table"
+cat "$T/table"
+echo "# all of it: $B/bench.json"
+[ -n "$write" ] || exit 0
+sh tests/bench/write_doc.sh "$B/bench.json" "$T/table"

@@ -1,0 +1,234 @@
+/*
+ * bench_pair --plugin FILE --softfab FILE --fabric NAME setup|stall [RUNS]
+ *
+ * Starts both sides under `softfab exec`; exit status 0 when both ended well.
+ */
+#include "tests/bench/pair.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LIMIT_S 120
+
+uint64_t pair_now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
+}
+
+void pair_rest(uint64_t ns)
+{
+    struct timespec ts = {(time_t)(ns / 1000000000ull), (long)(ns % 1000000000ull)};
+
+    while (nanosleep(&ts, &ts) != 0 && errno == EINTR) {
+    }
+}
+
+static int compare(const void *x, const void *y)
+{
+    uint64_t a = *(const uint64_t *)x, b = *(const uint64_t *)y;
+
+    return a < b ? -1 : a > b;
+}
+
+struct pair_spread pair_spread_get(uint64_t *v, int n)
+{
+    qsort(v, (size_t)n, sizeof(*v), compare);
+    return (struct pair_spread){.p25 = (double)v[n / 4] / 1e6,
+                                .median = (double)v[n / 2] / 1e6,
+                                .p99 = (double)v[n * 99 / 100] / 1e6,
+                                .most = (double)v[n - 1] / 1e6};
+}
+
+/* The time at which all of this side's connections stood. */
+static uint64_t listen_all(int n, int dev, void **comm)
+{
+    char mine[ABI_HANDLE_BYTES], theirs[ABI_HANDLE_BYTES];
+    void *listen[64];
+    int left = n;
+
+    for (int i = 0; i < n; i++) {
+        OK(drv.net->listen((dev + i) % drv.ndev, mine, &listen[i]));
+        drv_swap(mine, theirs, sizeof(mine));
+    }
+    while (left > 0) {
+        for (int i = 0; i < n; i++) {
+            if (comm[i] == NULL) {
+                OK(drv.net->accept(listen[i], &comm[i], NULL));
+                left -= comm[i] != NULL;
+            }
+        }
+        sched_yield();
+    }
+    for (int i = 0; i < n; i++) {
+        OK(drv.net->close_listen(listen[i]));
+    }
+    return pair_now();
+}
+
+static uint64_t connect_all(int n, int dev, void **comm)
+{
+    static char handle[64][ABI_HANDLE_BYTES];
+    char none[ABI_HANDLE_BYTES] = "";
+    int left = n;
+
+    for (int i = 0; i < n; i++) {
+        drv_swap(none, handle[i], sizeof(none));
+    }
+    while (left > 0) {
+        for (int i = 0; i < n; i++) {
+            if (comm[i] == NULL) {
+                OK(drv.net->connect((dev + i) % drv.ndev, handle[i], &comm[i], NULL));
+                left -= comm[i] != NULL;
+            }
+        }
+        sched_yield();
+    }
+    return pair_now();
+}
+
+uint64_t pair_connect(int n, int dev, void **comm)
+{
+    uint64_t start, mine, theirs;
+
+    NEED(n <= 64, "%d connections", n);
+    memset(comm, 0, (size_t)n * sizeof(*comm));
+    drv_barrier();
+    start = pair_now();
+    mine = drv.side ? listen_all(n, dev, comm) : connect_all(n, dev, comm);
+    drv_swap(&mine, &theirs, sizeof(mine));
+    return (mine > theirs ? mine : theirs) - start;
+}
+
+void pair_close(int n, void **comm)
+{
+    for (int i = 0; i < n; i++) {
+        OK(drv.side ? drv.net->close_recv(comm[i]) : drv.net->close_send(comm[i]));
+    }
+}
+
+#define SETUP_ONE  20
+#define SETUP_MANY 6
+
+void pair_setup_run(void)
+{
+    uint64_t one[SETUP_ONE], many[SETUP_MANY], first;
+    struct pair_spread o, m;
+    void *comm[64];
+
+    first = pair_connect(1, 0, comm);
+    pair_close(1, comm);
+    for (int i = 0; i < SETUP_ONE; i++) {
+        pair_rest(30 * PAIR_NS_MS);
+        one[i] = pair_connect(1, i, comm);
+        pair_close(1, comm);
+    }
+    for (int i = 0; i < SETUP_MANY; i++) {
+        pair_rest(300 * PAIR_NS_MS);
+        many[i] = pair_connect(64, 0, comm);
+        pair_close(64, comm);
+    }
+    o = pair_spread_get(one, SETUP_ONE);
+    m = pair_spread_get(many, SETUP_MANY);
+    if (drv.side) {
+        printf("{\"nics\": %d, \"first_ms\": %.3f, \"one\": {\"n\": %d, \"median_ms\": %.3f, \"max_ms\": %.3f}, "
+               "\"of_64\": {\"n\": %d, \"median_ms\": %.3f, \"max_ms\": %.3f}}\n",
+               drv.ndev, (double)first / 1e6, SETUP_ONE, o.median, o.most, SETUP_MANY, m.median, m.most);
+    }
+}
+
+/* --- both sides --- */
+
+static void too_long(int sig)
+{
+    static const char text[] = "bench_pair: not through within its limit\n";
+    ssize_t n = write(2, text, sizeof(text) - 1);
+
+    (void)n;
+    _exit(1);
+}
+
+static int side_run(int side, const char *peer, const char *plugin, const char *what, int runs)
+{
+    drv.name = what;
+    drv.side = side;
+    drv.peer = atoi(peer);
+    drv.plugin = plugin;
+    signal(SIGALRM, too_long);
+    alarm(LIMIT_S);
+    pair_fabric_open();
+    drv_load();
+    drv_init();
+    if (strcmp(what, "setup") == 0) {
+        pair_setup_run();
+    } else {
+        pair_stall_run(runs);
+    }
+    fflush(stdout);
+    return 0;
+}
+
+/* argv: --plugin FILE --softfab FILE --fabric NAME WHAT [RUNS] */
+static pid_t side_start(char **argv, int argc, int side, const int *fd)
+{
+    char self[PATH_MAX], host[16], number[16];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    pid_t parent = getpid(), pid = fork();
+
+    if (pid != 0) {
+        return pid;
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) {
+        _exit(1);
+    }
+    self[n > 0 ? n : 0] = '\0';
+    snprintf(host, sizeof(host), "%d", side);
+    snprintf(number, sizeof(number), "%d", fd[side]);
+    close(fd[1 - side]);
+    execl(argv[4], argv[4], "exec", "--name", argv[6], "--host", host, "--", self, "--side", host, number, argv[2],
+          argv[7], argc > 8 ? argv[8] : "8", (char *)NULL);
+    fprintf(stderr, "%s: %s\n", argv[4], strerror(errno));
+    _exit(127);
+}
+
+int main(int argc, char **argv)
+{
+    int fd[2], status, bad = 0;
+    pid_t pid[2];
+
+    if (argc == 7 && strcmp(argv[1], "--side") == 0) {
+        return side_run(atoi(argv[2]), argv[3], argv[4], argv[5], atoi(argv[6]));
+    }
+    if (argc < 8 || argc > 9 || strcmp(argv[1], "--plugin") != 0 || strcmp(argv[3], "--softfab") != 0 ||
+        strcmp(argv[5], "--fabric") != 0 || (strcmp(argv[7], "setup") != 0 && strcmp(argv[7], "stall") != 0) ||
+        (argc > 8 && (atoi(argv[8]) < 1 || atoi(argv[8]) > 64))) {
+        fprintf(stderr, "usage: bench_pair --plugin FILE --softfab FILE --fabric NAME setup|stall [RUNS, 1 to 64]\n");
+        return 2;
+    }
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fd) != 0) {
+        perror("socketpair");
+        return 1;
+    }
+    for (int i = 0; i < 2; i++) {
+        pid[i] = side_start(argv, argc, i, fd);
+    }
+    close(fd[0]);
+    close(fd[1]);
+    for (int i = 0; i < 2; i++) {
+        bad |= pid[i] < 0 || waitpid(pid[i], &status, 0) != pid[i] || !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+    }
+    return bad;
+}

@@ -138,7 +138,7 @@ int softfab_fault(int argc, char **argv)
     struct seg_map m;
     int opt;
 
-    while ((opt = getopt_long(argc, argv, "+", opts, NULL)) != -1) {
+    while ((opt = getopt_long(argc, argv, "", opts, NULL)) != -1) {
         if (opt != 'N') {
             return softfab_misuse("fault: '%s' is not an option, or needs a value", argv[optind - 1]);
         }

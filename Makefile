@@ -74,9 +74,9 @@ SAN_SEEDS ?= 160
 check-asan: deps
 	@$(MAKE) --no-print-directory -s B=$(B)/asan SAN="-fsanitize=address,undefined -fno-sanitize-recover=all" OPT="-O1 -g" san-bins
 	@ASAN_OPTIONS=detect_leaks=1 $(MAKE) --no-print-directory -s B=$(B)/asan run-san
-# The simulation has one thread and test_softfab_seg's processes one each: nothing for this sanitizer. The product's threads are run by
-# tsan_e2e.sh.
-TSAN_UNIT = $(patsubst $(B)/%,$(B)/tsan/%,$(filter-out %/test_softfab_seg,$(UNIT_BIN)))
+# The suites whose code runs on several threads; the simulation and the tests on the in-process fabric have one. The product's own threads,
+# all together, are run by tsan_e2e.sh.
+TSAN_UNIT = $(addprefix $(B)/tsan/tests/unit/test_,log config siphash oob_tcp oob_tcp_hostile oob_tcp_loss ib_worker ib_mr ib_async ib_device)
 check-tsan: deps
 	@$(MAKE) --no-print-directory -s B=$(B)/tsan SAN="-fsanitize=thread" OPT="-O1 -g" all $(TSAN_UNIT)
 	@TSAN_OPTIONS=halt_on_error=1 sh tests/run.sh $(B)/tsan $(TSAN_UNIT) tests/tsan_e2e.sh

@@ -23,6 +23,7 @@ START_TEST(parse_good)
         {"h1:n0 mr-fail", 1, 0, FAB_FAULT_MR_FAIL, UINT32_MAX},
         {"h1:n0 mr-fail 3", 1, 0, FAB_FAULT_MR_FAIL, 3},
         {"*:* clear", -1, -1, FAB_FAULT_RESTORE, 0},
+        {"h0:n0 retry7-forever", 0, 0, FAB_FAULT_RETRY7_FOREVER, 0},
     };
     struct fab_fault f;
     char err[200];

@@ -27,6 +27,12 @@ static const char help[] =
     "fault    a place, h0:n1 with * for all, and one of:\n"
     "           down  up  blackhole  blackhole-tx  blackhole-rx  ack-lost  loss 1%  corrupt 1%  dup 1%  delay 5ms\n"
     "           rate 20MB/s  hang  unhang  fatal  remove  qp-error  mr-fail [N]  gid-change  restore\n"
+    "         As the kernel's Soft-RoCE does it (docs/fabric-vs-kernel.md):\n"
+    "           send-error      a request that is tried fails with LOC_QP_OP_ERR; until up\n"
+    "           send-stuck      the queue pairs of now send and report nothing more, for ever; no event\n"
+    "           unplug          GID_CHANGE, query_port gives ENODEV, else as send-error; until restore\n"
+    "           retry7-forever  retry_cnt 7 is without end; until restore\n"
+    "         ip link set down there is 'down' with 'send-error', or with 'send-stuck'.\n"
     "exec     sets LD_LIBRARY_PATH, SOFTFAB_DIR, SOFTFAB_HOST and SOFTFAB_SYSFS (what would be /sys for these NICs)\n"
     "\n"
     "Exit status: 0 done, 1 failed, 2 wrong use; exec has that of COMMAND.\n";

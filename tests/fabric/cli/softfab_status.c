@@ -67,6 +67,9 @@ static void link_faults(struct nic_view *v, uint64_t base_rate)
     if (l->ack_lost) {
         fault_add(v, "ack-lost", "");
     }
+    if (l->send_error) {
+        fault_add(v, "send-error", "");
+    }
     share_add(v, "loss", l->loss_ppm);
     share_add(v, "corrupt", l->corrupt_ppm);
     share_add(v, "dup", l->dup_ppm);
@@ -80,43 +83,54 @@ static void link_faults(struct nic_view *v, uint64_t base_rate)
     }
 }
 
+static void device_faults(struct nic_view *v, struct seg_nic *n)
+{
+    static const struct {
+        const char *name;
+        size_t word;
+        bool counted;
+    } rows[] = {
+        {"hang", offsetof(struct seg_nic, hung), false},
+        {"mr-fail", offsetof(struct seg_nic, mr_fail), false},
+        {"retry7-forever", offsetof(struct seg_nic, retry7), false},
+        {"qp-error", offsetof(struct seg_nic, qp_errors), true},
+        {"send-stuck", offsetof(struct seg_nic, send_stucks), true},
+        {"gid-change", offsetof(struct seg_nic, epoch), true},
+    };
+    uint32_t gone = atomic_load_explicit(&n->gone, memory_order_relaxed);
+
+    if (gone != 0) {
+        fault_add(v, fab_fault_name((enum fab_fault_kind)(gone - 1)), "");
+    }
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        uint32_t word = atomic_load_explicit((_Atomic uint32_t *)((char *)n + rows[i].word), memory_order_relaxed);
+        char count[16] = "";
+        if (word != 0 && rows[i].counted) {
+            snprintf(count, sizeof(count), "(%u)", word);
+        }
+        if (word != 0) {
+            fault_add(v, rows[i].name, count);
+        }
+    }
+}
+
 static void nic_view(struct seg *seg, int host, int nic, struct nic_view *v)
 {
     struct seg_nic *n = seg_nic_at(seg, host, nic);
     uint32_t gone = atomic_load_explicit(&n->gone, memory_order_acquire);
-    bool hung = atomic_load_explicit(&n->hung, memory_order_relaxed) != 0;
-    uint32_t epoch = atomic_load_explicit(&n->epoch, memory_order_relaxed);
-    uint32_t qp_errors = atomic_load_explicit(&n->qp_errors, memory_order_relaxed);
-    uint32_t mr_fail = atomic_load_explicit(&n->mr_fail, memory_order_relaxed);
-    char buf[32];
 
     *v = (struct nic_view){.host = host, .nic = nic};
     fab_nic_name(nic, v->name, sizeof(v->name));
     seg_link_read(n, &v->link);
     snprintf(v->state, sizeof(v->state), "%s",
-             gone == FAB_FAULT_FATAL + 1    ? "FATAL"
-             : gone == FAB_FAULT_REMOVE + 1 ? "REMOVED"
-             : hung                         ? "HUNG"
-             : v->link.down                 ? "DOWN"
-                                            : "ACTIVE");
+             gone == FAB_FAULT_FATAL + 1                                 ? "FATAL"
+             : gone == FAB_FAULT_REMOVE + 1                              ? "REMOVED"
+             : gone == FAB_FAULT_UNPLUG + 1                              ? "UNPLUGGED"
+             : atomic_load_explicit(&n->hung, memory_order_relaxed) != 0 ? "HUNG"
+             : v->link.down                                              ? "DOWN"
+                                                                         : "ACTIVE");
     link_faults(v, seg->head.desc.nic[host][nic].rate);
-    if (gone != 0) {
-        fault_add(v, gone == FAB_FAULT_FATAL + 1 ? "fatal" : "remove", "");
-    }
-    if (hung) {
-        fault_add(v, "hang", "");
-    }
-    if (mr_fail != 0) {
-        fault_add(v, "mr-fail", "");
-    }
-    if (qp_errors != 0) {
-        snprintf(buf, sizeof(buf), "(%u)", qp_errors);
-        fault_add(v, "qp-error", buf);
-    }
-    if (epoch != 0) {
-        snprintf(buf, sizeof(buf), "(%u)", epoch);
-        fault_add(v, "gid-change", buf);
-    }
+    device_faults(v, n);
     rate_text(v->link.rate, v->rate, sizeof(v->rate));
     time_text(seg->head.desc.nic[host][nic].latency_ns, v->latency, sizeof(v->latency));
     v->tx_bytes = atomic_load_explicit(&n->count.tx_bytes, memory_order_relaxed);

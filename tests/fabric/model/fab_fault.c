@@ -33,6 +33,10 @@ static const struct {
     [FAB_FAULT_QP_ERROR] = {"qp-error", NO_VALUE},
     [FAB_FAULT_MR_FAIL] = {"mr-fail", OPT_COUNT},
     [FAB_FAULT_GID_CHANGE] = {"gid-change", NO_VALUE},
+    [FAB_FAULT_SEND_ERROR] = {"send-error", NO_VALUE},
+    [FAB_FAULT_SEND_STUCK] = {"send-stuck", NO_VALUE},
+    [FAB_FAULT_UNPLUG] = {"unplug", NO_VALUE},
+    [FAB_FAULT_RETRY7_FOREVER] = {"retry7-forever", NO_VALUE},
     [FAB_FAULT_RESTORE] = {"restore", NO_VALUE},
 };
 
@@ -141,7 +145,7 @@ void fab_link_fault(struct fab_link *l, const struct fab_fault *fault, uint64_t 
         l->down = 1;
         break;
     case FAB_FAULT_UP:
-        l->down = l->blackhole_tx = l->blackhole_rx = 0;
+        l->down = l->blackhole_tx = l->blackhole_rx = l->send_error = 0;
         break;
     case FAB_FAULT_BLACKHOLE:
         l->blackhole_tx = l->blackhole_rx = 1;
@@ -169,6 +173,9 @@ void fab_link_fault(struct fab_link *l, const struct fab_fault *fault, uint64_t 
         break;
     case FAB_FAULT_ACK_LOST:
         l->ack_lost = 1;
+        break;
+    case FAB_FAULT_SEND_ERROR:
+        l->send_error = 1;
         break;
     case FAB_FAULT_RESTORE:
         *l = (struct fab_link){.rate = base_rate};

@@ -2,18 +2,34 @@
  * Faults: their text form, and what a link with faults does to a packet. Pure; used by both engines.
  *
  *     h0:n1 down            port DOWN with PORT_ERR, packets dropped both ways; queue pairs stay as they are and retry
- *     h0:n1 up              port ACTIVE with PORT_ACTIVE (if it was down); ends every blackhole
+ *     h0:n1 up              port ACTIVE with PORT_ACTIVE (if it was down); ends every blackhole and send-error
  *     h0:n1 blackhole       packets dropped both ways, no event; blackhole-tx, blackhole-rx: one way
- *     h0:n1 loss 1%         each packet leaving or reaching the NIC is lost with this chance; corrupt 1%: the same
- * (ICRC) h0:n1 dup 1%          a packet leaving the NIC arrives twice with this chance h0:n1 delay 5ms       packets
- * leaving the NIC take this much longer h0:n1 rate 20MB/s     the link has this rate from now on, both ways h0:n1
- * ack-lost        acknowledgements (and read responses) leaving the NIC are lost, requests are not h0:n1 hang calls
- * succeed, nothing moves or completes, no event; unhang: it goes on h0:n1 fatal           DEVICE_FATAL; every context
- * open now is dead: calls give EIO, nothing is flushed h0:n1 remove          the device is gone: as fatal, query_port
- * gives ENODEV, the event is left to the engine h0:n1 qp-error        every queue pair goes to ERR and is flushed, with
- * QP_FATAL h0:n1 mr-fail         registrations fail with ENOMEM until restore; mr-fail 2: the next two h0:n1 gid-change
- * the addresses of the NIC change, with GID_CHANGE; packets for the old ones are dropped h0:n1 restore         ends
- * every fault (also spelt clear). A device that was fatal or removed comes back for new contexts Host and NIC may be
+ *     h0:n1 loss 1%         each packet leaving or reaching the NIC is lost with this chance
+ *     h0:n1 corrupt 1%      the same: what fails the ICRC is dropped
+ *     h0:n1 dup 1%          a packet leaving the NIC arrives twice with this chance
+ *     h0:n1 delay 5ms       packets leaving the NIC take this much longer
+ *     h0:n1 rate 20MB/s     the link has this rate from now on, both ways
+ *     h0:n1 ack-lost        acknowledgements (and read responses) leaving the NIC are lost, requests are not
+ *     h0:n1 hang            calls succeed, nothing moves or completes, no event; unhang: it goes on
+ *     h0:n1 fatal           DEVICE_FATAL; every context open now is dead: calls give EIO, nothing is flushed
+ *     h0:n1 remove          the device is gone: as fatal, query_port gives ENODEV, the event is left to the engine
+ *     h0:n1 qp-error        every queue pair goes to ERR and is flushed, with QP_FATAL
+ *     h0:n1 mr-fail         registrations fail with ENOMEM until restore; mr-fail 2: the next two
+ *     h0:n1 gid-change      the addresses of the NIC change, with GID_CHANGE; packets for the old ones are dropped
+ *     h0:n1 restore         ends every fault (also spelt clear). A device that was fatal, removed or unplugged comes
+ *                           back for new contexts
+ *
+ * What the Linux kernel's Soft-RoCE does and no other device (docs/fabric-vs-kernel.md):
+ *
+ *     h0:n1 send-error      no route: a queue pair that puts a request on the wire gets LOC_QP_OP_ERR for it once all
+ *                           before it is through, so at the latest one time-out later; no event. Until up
+ *     h0:n1 send-stuck      the queue pairs of now send nothing more, for ever, and report nothing: no completion,
+ * state RTS, no event. Receiving goes on. ERR flushes them, RESET frees them h0:n1 unplug          GID_CHANGE,
+ * query_port and new contexts give ENODEV, packets are dropped both ways, sends end as with send-error; all other calls
+ * succeed. No DEVICE_FATAL. `up` does not end it h0:n1 retry7-forever  retry_cnt 7 means without end from now on; queue
+ * pairs that have it never fail by time-out
+ *
+ * An interface taken down there is `down` with `send-error` or, as often, `down` with `send-stuck`. Host and NIC may be
  * '*'.
  */
 #ifndef FAB_FAULT_H
@@ -42,6 +58,10 @@ enum fab_fault_kind {
     FAB_FAULT_QP_ERROR,
     FAB_FAULT_MR_FAIL,
     FAB_FAULT_GID_CHANGE,
+    FAB_FAULT_SEND_ERROR,
+    FAB_FAULT_SEND_STUCK,
+    FAB_FAULT_UNPLUG,
+    FAB_FAULT_RETRY7_FOREVER,
     FAB_FAULT_RESTORE,
     FAB_FAULT_KINDS
 };
@@ -63,6 +83,7 @@ struct fab_link {
     uint8_t down;
     uint8_t blackhole_tx, blackhole_rx;
     uint8_t ack_lost;
+    uint8_t send_error; /* no request can be put on the wire: those who try hear of it */
     uint32_t loss_ppm, corrupt_ppm, dup_ppm;
     uint64_t delay_ns;
     uint64_t rate; /* bytes per second, 0: unlimited */

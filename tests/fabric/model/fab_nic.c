@@ -18,6 +18,7 @@ int fab_nic_init(struct fab_nic *nic, struct fab_engine *eng, int host, int nr, 
     if (nic->cfg.window < 4)
         nic->cfg.window = nic->cfg.window ? 4 : 64;
     nic->link.rate = cfg->base_rate;
+    nic->retry7_forever = cfg->retry7_forever;
     nic->qp_hash = calloc(FAB_QP_HASH, sizeof *nic->qp_hash);
     return nic->qp_hash ? 0 : -1;
 }
@@ -136,7 +137,8 @@ void fab_nic_rx(struct fab_nic *nic, struct fab_pkt *pkt)
         why = &nic->cnt.rx_hung;
     else if (!qp)
         why = &nic->cnt.rx_no_qp;
-    else if (qp->ctx->dead || qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT || qp->state == IBV_QPS_ERR)
+    else if (qp->ctx->dead || qp->ctx->unplugged || qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT ||
+             qp->state == IBV_QPS_ERR)
         why = &nic->cnt.rx_wrong_state;
     else if (!from_peer(qp, &pkt->h))
         why = &nic->cnt.rx_wrong_source;
@@ -160,7 +162,7 @@ void fab_nic_rx(struct fab_nic *nic, struct fab_pkt *pkt)
 int fab_ctx_open(struct fab_ctx *ctx, struct fab_nic *nic, const struct fab_ctx_ops *ops, void *user)
 {
     if (nic->gone)
-        return nic->gone == FAB_REMOVED ? ENODEV : EIO;
+        return nic->gone == FAB_FATAL ? EIO : ENODEV;
     *ctx = (struct fab_ctx){.nic = nic, .ops = ops, .user = user, .next = nic->ctxs};
     nic->ctxs = ctx;
     return 0;

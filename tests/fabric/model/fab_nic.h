@@ -50,7 +50,7 @@ struct fab_counters {
     uint64_t tx_dropped, rx_dropped; /* by link faults (engine) */
     uint64_t rx_packets, rx_bytes;   /* reached the device */
     uint64_t rx_no_qp;               /* for a queue pair number that does not exist */
-    uint64_t rx_wrong_state;         /* for a queue pair that is in RESET, INIT or ERR, or whose context is dead */
+    uint64_t rx_wrong_state;         /* for a queue pair in RESET, INIT or ERR, or whose context is dead or unplugged */
     uint64_t rx_wrong_source;        /* from another queue pair or address than the connection's */
     uint64_t rx_hung;                /* while the device was hung or gone */
     uint64_t rx_duplicate;           /* requests executed before: acknowledged again only */
@@ -62,6 +62,7 @@ struct fab_counters {
     uint64_t rnr_naks, seq_naks, access_naks, inv_naks;
     uint64_t timeouts; /* retransmission timers that ran out */
     uint64_t retry_exceeded, rnr_exceeded;
+    uint64_t send_errors; /* requests that found no way out */
     uint64_t dma_writes, dma_bytes;
     uint64_t dma_dropped; /* accepted, then the memory region was gone */
     uint64_t dma_lost;    /* accepted, then the device died */
@@ -80,7 +81,7 @@ struct fab_ctx_ops {
     void (*comp)(struct fab_ctx *ctx, struct fab_cq *cq);
 };
 
-enum fab_life { FAB_ALIVE, FAB_FATAL, FAB_REMOVED };
+enum fab_life { FAB_ALIVE, FAB_FATAL, FAB_REMOVED, FAB_UNPLUGGED };
 
 struct fab_nic {
     struct fab_engine *eng;
@@ -91,7 +92,8 @@ struct fab_nic {
     struct fab_link link;
     enum fab_life gone; /* not FAB_ALIVE: no new contexts until restore */
     bool hung;
-    uint32_t mr_fail; /* registrations that will fail; UINT32_MAX: all */
+    bool retry7_forever; /* as configured, or by a fault until restore */
+    uint32_t mr_fail;    /* registrations that will fail; UINT32_MAX: all */
     struct fab_ctx *ctxs;
     struct fab_pipe *orphans; /* pipes whose queue pair was reset or destroyed with DMA outstanding */
     struct fab_qp **qp_hash;  /* by number */
@@ -112,6 +114,7 @@ struct fab_ctx {
     void *user;
     struct fab_ctx *next;
     enum fab_life dead;
+    bool unplugged; /* not dead: calls work, packets do not pass, for ever */
     uint64_t dead_at;
 };
 

@@ -61,6 +61,8 @@ int fab_query_port(struct fab_ctx *ctx, uint8_t port, struct ibv_port_attr *a)
 {
     if (ctx->dead)
         return ctx->dead == FAB_REMOVED ? ENODEV : EIO;
+    if (ctx->unplugged)
+        return ENODEV;
     if (port != 1)
         return EINVAL;
     memset(a, 0, sizeof *a);
@@ -150,6 +152,27 @@ static void qp_error_all(struct fab_nic *nic)
     }
 }
 
+/* What is open stays usable but for its link, as the kernel keeps a software device whose network device has left. */
+static void unplug(struct fab_nic *nic)
+{
+    if (nic->gone)
+        return;
+    nic->gone = FAB_UNPLUGGED;
+    all_ctx(nic, IBV_EVENT_GID_CHANGE);
+    for (struct fab_ctx *c = nic->ctxs; c; c = c->next)
+        c->unplugged = true;
+}
+
+static void send_stuck_all(struct fab_nic *nic)
+{
+    for (struct fab_qp *qp = nic->qps; qp; qp = qp->nic_next) {
+        if (qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD) {
+            qp->send_stuck = true;
+            nic->eng->ops->timer_cancel(nic->eng, &qp->timer);
+        }
+    }
+}
+
 static void restore(struct fab_nic *nic)
 {
     nic->gone = FAB_ALIVE;
@@ -176,6 +199,15 @@ void fab_nic_fault(struct fab_nic *nic, const struct fab_fault *fault, bool remo
     case FAB_FAULT_REMOVE:
         die(nic, FAB_REMOVED, remove_event);
         break;
+    case FAB_FAULT_UNPLUG:
+        unplug(nic);
+        break;
+    case FAB_FAULT_SEND_STUCK:
+        send_stuck_all(nic);
+        break;
+    case FAB_FAULT_RETRY7_FOREVER:
+        nic->retry7_forever = true;
+        break;
     case FAB_FAULT_QP_ERROR:
         qp_error_all(nic);
         break;
@@ -187,10 +219,11 @@ void fab_nic_fault(struct fab_nic *nic, const struct fab_fault *fault, bool remo
         all_ctx(nic, IBV_EVENT_GID_CHANGE);
         break;
     case FAB_FAULT_RESTORE:
+        nic->retry7_forever = nic->cfg.retry7_forever;
         restore(nic);
         break;
     case FAB_FAULT_UP:
-        if (nic->gone) /* "up" brings a device back as well */
+        if (nic->gone && nic->gone != FAB_UNPLUGGED) /* "up" brings a device back as well */
             restore(nic);
         break;
     default:

@@ -93,6 +93,7 @@ struct fab_qp {
     bool rewound; /* went back and nothing was acknowledged since */
     bool rnr_wait;
     bool sqd_drained;
+    bool send_stuck;        /* fault: the requester does nothing more until RESET */
     struct fab_timer timer; /* retransmission, or the wait after a receiver-not-ready */
     struct fab_pipe *spipe;
 

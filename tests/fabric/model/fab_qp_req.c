@@ -11,7 +11,7 @@
 
 static bool sending(const struct fab_qp *qp)
 {
-    return qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD;
+    return (qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD) && !qp->send_stuck;
 }
 
 static bool psn_before(uint32_t a, uint32_t b)
@@ -98,6 +98,18 @@ static void start(struct fab_qp *qp, struct fab_wqe *w)
     qp->next_psn = fab_psn_add(qp->next_psn, w->npkts);
     if (w->opcode == IBV_WR_RDMA_READ)
         qp->reads_out++;
+}
+
+/* No way out for requests. What is on its way is not touched: the error falls due when all before @w is through. */
+static bool no_route(struct fab_qp *qp, struct fab_wqe *w)
+{
+    if (!qp->nic->link.send_error && !qp->ctx->unplugged)
+        return false;
+    w->local_error = IBV_WC_LOC_QP_OP_ERR;
+    qp->nic->cnt.send_errors++;
+    if (qp->sq_done == qp->sq_cur)
+        fab_qp_req_fail(qp, IBV_WC_LOC_QP_OP_ERR);
+    return true;
 }
 
 /* Whether the work request @w at sq_cur may put a packet on the wire now; starts it when it is new. */
@@ -274,7 +286,7 @@ int fab_qp_req_tx(struct fab_qp *qp)
     if (qp->sq_cur >= qp->sq_posted)
         return 0;
     w = fab_qp_wqe(qp, qp->sq_cur);
-    if (!may_send(qp, w))
+    if (!may_send(qp, w) || no_route(qp, w))
         return 0;
     return w->opcode == IBV_WR_RDMA_READ ? tx_read(qp, w) : tx_data(qp, w);
 }
@@ -294,7 +306,7 @@ static void rewind_to_una(struct fab_qp *qp)
 /* One more try from the oldest unacknowledged packet, if one is left. */
 static void retry(struct fab_qp *qp)
 {
-    bool forever = qp->attr.retry_cnt == 7 && qp->nic->cfg.retry7_forever;
+    bool forever = qp->attr.retry_cnt == 7 && qp->nic->retry7_forever;
 
     if (!forever && qp->retry_left == 0) {
         qp->nic->cnt.retry_exceeded++;

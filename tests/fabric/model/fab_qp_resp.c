@@ -401,6 +401,8 @@ static int tx_ack(struct fab_qp *qp)
 
 int fab_qp_resp_tx(struct fab_qp *qp)
 {
+    if (qp->ctx->unplugged)
+        return 0;
     if (!receiving(qp))
         return qp->ack_due && fatal_syn(qp->ack_syn) ? tx_ack(qp) : 0;
     if (qp->rd_head)

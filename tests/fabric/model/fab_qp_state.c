@@ -198,7 +198,7 @@ static int reset(struct fab_qp *qp)
         fab_rq_reset(&qp->rq);
     qp->sq_freed = qp->sq_done = qp->sq_cur = qp->sq_posted = 0;
     qp->cur_pkt = qp->since_ackreq = qp->reads_out = 0;
-    qp->rnr_wait = qp->rewound = qp->nak_sent = qp->comm_est = qp->sqd_drained = false;
+    qp->rnr_wait = qp->rewound = qp->nak_sent = qp->comm_est = qp->sqd_drained = qp->send_stuck = false;
     memset(&qp->attr, 0, sizeof qp->attr);
     qp->state = IBV_QPS_RESET;
     return 0;

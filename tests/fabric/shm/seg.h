@@ -28,14 +28,15 @@
 #include <sys/types.h>
 
 #define SEG_MAGIC     0x6261666674666f73ull
-#define SEG_VERSION   1u
+#define SEG_VERSION   2u
 #define SEG_SLOTS     64
 #define SEG_NICS_MAX  (FAB_MAX_HOSTS * FAB_MAX_NICS)
 #define SEG_NAME_MAX  64
 #define SEG_PATH_MAX  176 /* longest run directory: ibdev_path (256 bytes) lies below it */
 #define SEG_RING_DATA (512u << 10)
-#define SEG_REC_MAX   (SEG_RING_DATA / 2) /* longest record with its head: two fit, so a full ring has room again soon \
-                                           */
+#define SEG_REC_MAX                                                                                                    \
+    (SEG_RING_DATA / 2) /* longest record with its head: two fit, so a full ring has room again soon                   \
+                         */
 #define SEG_FAULT_LOG  64
 #define SEG_LOCK_FAULT SEG_SLOTS
 
@@ -51,7 +52,7 @@
 
 /* struct fab_link as words that one process writes while others read: each stands for itself. */
 struct seg_link {
-    _Atomic uint32_t down, blackhole_tx, blackhole_rx, ack_lost, loss_ppm, corrupt_ppm, dup_ppm;
+    _Atomic uint32_t down, blackhole_tx, blackhole_rx, ack_lost, send_error, loss_ppm, corrupt_ppm, dup_ppm;
     _Atomic uint64_t delay_ns, rate;
 };
 
@@ -76,11 +77,13 @@ struct seg_nic {
     struct seg_fault log[SEG_FAULT_LOG];
     /* What the faults so far amount to, for processes that come later. */
     struct seg_link link;
-    _Atomic uint32_t gone;      /* FAB_FAULT_FATAL + 1, FAB_FAULT_REMOVE + 1, or 0: the device works */
-    _Atomic uint32_t hung;      /* 1 while it hangs */
-    _Atomic uint32_t mr_fail;   /* 1 while registrations fail without end */
-    _Atomic uint32_t epoch;     /* address changes so far */
-    _Atomic uint32_t qp_errors; /* faults qp-error so far */
+    _Atomic uint32_t gone;        /* FAB_FAULT_FATAL, _REMOVE or _UNPLUG, + 1; 0: the device works */
+    _Atomic uint32_t hung;        /* 1 while it hangs */
+    _Atomic uint32_t mr_fail;     /* 1 while registrations fail without end */
+    _Atomic uint32_t epoch;       /* address changes so far */
+    _Atomic uint32_t qp_errors;   /* faults qp-error so far */
+    _Atomic uint32_t send_stucks; /* faults send-stuck so far */
+    _Atomic uint32_t retry7;      /* 1: retry_cnt 7 is without end */
 
     /* Instants (CLOCK_MONOTONIC ns) at which each direction is free again; advanced by compare-and-swap. */
     _Alignas(64) _Atomic uint64_t tx_free;

@@ -14,6 +14,7 @@ void seg_link_read(struct seg_nic *n, struct fab_link *l)
     l->blackhole_tx = (uint8_t)atomic_load_explicit(&s->blackhole_tx, memory_order_relaxed);
     l->blackhole_rx = (uint8_t)atomic_load_explicit(&s->blackhole_rx, memory_order_relaxed);
     l->ack_lost = (uint8_t)atomic_load_explicit(&s->ack_lost, memory_order_relaxed);
+    l->send_error = (uint8_t)atomic_load_explicit(&s->send_error, memory_order_relaxed);
     l->loss_ppm = atomic_load_explicit(&s->loss_ppm, memory_order_relaxed);
     l->corrupt_ppm = atomic_load_explicit(&s->corrupt_ppm, memory_order_relaxed);
     l->dup_ppm = atomic_load_explicit(&s->dup_ppm, memory_order_relaxed);
@@ -29,6 +30,7 @@ static void link_write(struct seg_nic *n, const struct fab_link *l)
     atomic_store_explicit(&s->blackhole_tx, l->blackhole_tx, memory_order_relaxed);
     atomic_store_explicit(&s->blackhole_rx, l->blackhole_rx, memory_order_relaxed);
     atomic_store_explicit(&s->ack_lost, l->ack_lost, memory_order_relaxed);
+    atomic_store_explicit(&s->send_error, l->send_error, memory_order_relaxed);
     atomic_store_explicit(&s->loss_ppm, l->loss_ppm, memory_order_relaxed);
     atomic_store_explicit(&s->corrupt_ppm, l->corrupt_ppm, memory_order_relaxed);
     atomic_store_explicit(&s->dup_ppm, l->dup_ppm, memory_order_relaxed);
@@ -36,12 +38,22 @@ static void link_write(struct seg_nic *n, const struct fab_link *l)
     atomic_store_explicit(&s->rate, l->rate, memory_order_relaxed);
 }
 
+static void device_return(struct seg_nic *n)
+{
+    atomic_store_explicit(&n->gone, 0, memory_order_relaxed);
+    atomic_store_explicit(&n->hung, 0, memory_order_relaxed);
+    atomic_store_explicit(&n->mr_fail, 0, memory_order_relaxed);
+}
+
 /* The device's part of a fault, for processes that open it later. */
 static void device_write(struct seg_nic *n, const struct fab_fault *f)
 {
+    uint32_t gone;
+
     switch (f->kind) {
     case FAB_FAULT_FATAL:
     case FAB_FAULT_REMOVE:
+    case FAB_FAULT_UNPLUG:
         atomic_store_explicit(&n->gone, (uint32_t)f->kind + 1, memory_order_relaxed);
         break;
     case FAB_FAULT_HANG:
@@ -54,13 +66,24 @@ static void device_write(struct seg_nic *n, const struct fab_fault *f)
     case FAB_FAULT_QP_ERROR:
         atomic_fetch_add_explicit(&n->qp_errors, 1, memory_order_relaxed);
         break;
+    case FAB_FAULT_SEND_STUCK:
+        atomic_fetch_add_explicit(&n->send_stucks, 1, memory_order_relaxed);
+        break;
+    case FAB_FAULT_RETRY7_FOREVER:
+        atomic_store_explicit(&n->retry7, 1, memory_order_relaxed);
+        break;
     case FAB_FAULT_GID_CHANGE:
         atomic_fetch_add_explicit(&n->epoch, 1, memory_order_relaxed);
         break;
+    case FAB_FAULT_UP:
+        gone = atomic_load_explicit(&n->gone, memory_order_relaxed);
+        if (gone != 0 && gone != FAB_FAULT_UNPLUG + 1) {
+            device_return(n);
+        }
+        break;
     case FAB_FAULT_RESTORE:
-        atomic_store_explicit(&n->gone, 0, memory_order_relaxed);
-        atomic_store_explicit(&n->hung, 0, memory_order_relaxed);
-        atomic_store_explicit(&n->mr_fail, 0, memory_order_relaxed);
+        atomic_store_explicit(&n->retry7, 0, memory_order_relaxed);
+        device_return(n);
         break;
     default:
         break;

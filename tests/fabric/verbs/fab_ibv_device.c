@@ -64,9 +64,9 @@ struct ibv_device **fab_ibv_get_device_list(int *num)
         goto nomem;
     for (int i = 0; i < want; i++) {
         h->eng->ops->lock(h->eng); /* faults change it */
-        bool removed = h->nic(h->eng, h->host, i)->gone == FAB_REMOVED;
+        enum fab_life gone = h->nic(h->eng, h->host, i)->gone;
         h->eng->ops->unlock(h->eng);
-        if (removed)
+        if (gone == FAB_REMOVED || gone == FAB_UNPLUGGED)
             continue;
         list[n] = (struct ibv_device *)dev_new(h, i);
         if (!list[n])

@@ -26,6 +26,7 @@ SIM_SRC   := $(wildcard tests/sim/*.c)
 SUPPORT_SRC := $(wildcard tests/support/*.c)
 UNIT_SRC  := $(wildcard tests/unit/test_*.c)
 ABI_SRC   := $(wildcard tests/abi/test_*.c)
+WATCH_SRC := $(wildcard tests/lab/verbs_*.c)
 
 # Objects: $(B)/obj/ for the product, $(B)/tobj/ for test builds of the plugin, in which single protocol rules can be
 # switched off (R2_TEST_RULES): the product never contains those switches.
@@ -38,7 +39,7 @@ UNIT_BIN := $(patsubst tests/unit/%.c,$(B)/tests/unit/%,$(UNIT_SRC))
 ABI_BIN  := $(patsubst tests/abi/%.c,$(B)/tests/abi/%,$(ABI_SRC))
 
 BUILD_TARGETS := $(PLUGIN) $(B)/libnccl-net.so $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config
-TEST_BINS     := $(UNIT_BIN) $(ABI_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe
+TEST_BINS     := $(UNIT_BIN) $(ABI_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/lab/verbs_watch
 E2E           := $(wildcard tests/e2e/*.sh)
 E2E_RUN       := $(filter-out %_lib.sh,$(E2E))
 SEEDS         ?= 1000
@@ -50,6 +51,7 @@ all: $(BUILD_TARGETS)
 tests: all $(TEST_BINS)
 # Every source, product and test build, compiled and not linked: for a second compiler.
 objects: $(call obj,$(CORE_SRC) $(MODEL_SRC) $(INPROC_SRC) $(SHM_SRC) $(CLI_SRC) $(PERF_SRC)) \
+         $(call obj,$(WATCH_SRC)) \
          $(call tobj,$(CORE_SRC) $(SIM_SRC) $(SUPPORT_SRC) $(UNIT_SRC) $(ABI_SRC))
 
 # The two commands of README install what is missing before they build.
@@ -126,6 +128,10 @@ $(DROPIN): $(call obj,$(MODEL_SRC) $(SHM_SRC)) tests/fabric/shm/libibverbs.map
 SHM_SHARED := $(filter tests/fabric/shm/seg_%.c,$(SHM_SRC)) tests/fabric/model/fab_desc.c tests/fabric/model/fab_fault.c
 $(B)/softfab: $(call obj,$(CLI_SRC) $(SHM_SHARED))
 	$(CC) -o $@ $^ $(LDFLAGS_ALL)
+# What verbs reports when something breaks: on rdma-core, or on the drop-in library (tests/lab/verbs_compare.sh).
+$(B)/lab/verbs_watch: $(call obj,$(WATCH_SRC))
+	@mkdir -p $(@D)
+	$(CC) -o $@ $^ $(LDFLAGS_ALL) -libverbs
 # A verbs program that breaks the fabric below itself (tests/e2e).
 $(B)/softfab_probe: $(call obj,tests/e2e/softfab_probe.c tests/e2e/softfab_probe_end.c $(SHM_SHARED)) $(DROPIN)
 	$(CC) -o $@ $(filter %.o,$^) -L$(B)/softfab-lib -libverbs $(LDFLAGS_ALL)

@@ -1,6 +1,8 @@
 /* Records from a peer process to the connections they name. Service thread. */
 #include "r2_inst.h"
 #include "r2_log.h"
+#include "r2_pair.h"
+#include "r2_watch.h"
 
 static void say_gone(struct r2_inst *inst, struct r2_peer *peer, enum fo_type as, uint32_t dst, uint32_t src)
 {
@@ -49,6 +51,10 @@ static int address_of(int type, const union fo_body *b, uint32_t *dst, uint32_t 
     case FO_MSG_SETTLED:
         *dst = b->settled.dst;
         *src = b->settled.src;
+        return 1;
+    case FO_MSG_SUSPECT:
+        *dst = b->suspect.dst;
+        *src = b->suspect.src;
         return 1;
     case FO_MSG_BYE_OK:
     case FO_MSG_GONE:
@@ -101,6 +107,9 @@ static void settle_record(struct r2_comm *c, int type, const union fo_body *b, u
         c->bye_ok = 1;
         fo_on_gone(&c->fo, "the peer does not know the connection any more");
         r2_comm_kick(c);
+        break;
+    case FO_MSG_SUSPECT:
+        r2_watch_on_suspect(c, &b->suspect);
         break;
     default:
         break;
@@ -185,6 +194,8 @@ void r2_dispatch_message(void *arg, struct r2_oob_peer *oob, const void *msg, si
             if (b.nic_down.gen == peer->say_gen[b.nic_down.nic]) {
                 peer->say_mask &= ~(1u << b.nic_down.nic);
             }
+        } else if (type == FO_MSG_PROBE) {
+            r2_pair_on_probe(inst, peer, &b.probe);
         } else {
             to_comm(inst, peer, type, &b, now);
         }

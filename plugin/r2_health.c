@@ -4,8 +4,6 @@
  */
 #include "r2_inst.h"
 
-#define IDLE_EVERY 4 /* looks: a visit of a gate disturbs the threads of the process */
-
 static void nic_lost(struct r2_inst *inst, int nic, enum ib_fault fault)
 {
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
@@ -69,21 +67,6 @@ static void look_done(struct ib_job *job)
     ib_async_looked(&l->inst->nics, l->nic, l->rc, r2_health_fact, l->inst);
 }
 
-/* Receivers that NCCL does not call: is their last acknowledgement through? */
-static void look_at_idle(struct r2_inst *inst)
-{
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
-        if (c->is_send || atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE) {
-            continue;
-        }
-        r2_gate_visit(&c->gate);
-        if (atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN && c->fo.error == R2_OK && !c->fo.peer_bye) {
-            ib_recv_check_idle(c->rx);
-        }
-        r2_gate_unvisit(&c->gate);
-    }
-}
-
 uint64_t r2_health_step(struct r2_inst *inst, uint64_t now)
 {
     if (r2_comm_first(inst) == NULL) {
@@ -93,9 +76,6 @@ uint64_t r2_health_step(struct r2_inst *inst, uint64_t now)
         return inst->look_at;
     }
     inst->look_at = now + (uint64_t)inst->cfg.t_look_ms * 1000000;
-    if (++inst->looks % IDLE_EVERY == 0) {
-        look_at_idle(inst);
-    }
     for (int i = 0; i < inst->nics.count; i++) {
         struct r2_look *l = &inst->look[i];
         enum ib_nic_state s = ib_nic_state_get(&inst->nics.nic[i]);

@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include "r2_log.h"
+#include "r2_pair.h"
+#include "r2_watch.h"
 
 /* --- registry --- */
 
@@ -209,7 +211,10 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
     while ((c = pop_kicked(inst)) != NULL) {
         step_comm(c, now);
     }
-    next = r2_earlier(r2_health_step(inst, now), r2_peers_step(inst, now));
+    next = r2_watch_step(inst, now); /* may ask for a look at the ports, and has words for the peers */
+    next = r2_earlier(next, r2_pairs_say(inst, now));
+    next = r2_earlier(next, r2_health_step(inst, now));
+    next = r2_earlier(next, r2_peers_step(inst, now));
     for (c = r2_comm_first(inst); c; c = c->all_next) {
         next = r2_earlier(next, c->deadline);
     }
@@ -301,6 +306,9 @@ static void oob_up(void *arg, struct r2_oob_peer *oob)
     peer->refused_since = 0;
     peer->last_contact = r2_now(inst);
     peer->say_at = 0;
+    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+        pair->say_at = pair->peer == peer ? 0 : pair->say_at;
+    }
     /* what was lost with the old channel is said again at once */
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
         if (c->peer == peer) {
@@ -448,6 +456,7 @@ void r2_inst_destroy(struct r2_inst *inst)
         return; /* the service thread uses all of it */
     }
     ib_workers_destroy(inst->workers, limit);
+    r2_pairs_free(inst);
     for (c = inst->all; c; c = next) {
         next = c->all_next;
         if (fo_busy(&c->fo) || ib_flush_busy(c->flush)) {

@@ -15,6 +15,7 @@
 #include "failover/fo_engine.h"
 #include "ib_transport/ib_flush.h"
 #include "ib_transport/ib_mr.h"
+#include "probe/probe_watch.h"
 #include "r2_gate.h"
 #include "r2_net.h"
 
@@ -85,6 +86,11 @@ struct r2_comm {
     /* service thread */
     struct r2_peer *peer;
     uint64_t deadline;
+    struct probe_watch watch[IB_MAX_PATHS];
+    uint8_t watch_quiet[IB_MAX_PATHS]; /* ticks without work */
+    struct {
+        uint64_t seq, since; /* R: what S claims and we lack, since when (watch's clock); since 0: nothing */
+    } claim[IB_MAX_PATHS];
     _Atomic int setup; /* enum r2_setup: release by service, acquire by connect */
     uint64_t setup_since, build_since, send_at, interval;
     uint32_t listen_id;
@@ -145,9 +151,11 @@ struct r2_inst {
     uint64_t worker_alive[IB_MAX_NICS]; /* ns, per device: when a job of it last came back; service thread */
     uint64_t worker_reaped[IB_MAX_NICS]; /* service thread */
     struct r2_peer *peers;              /* service thread */
+    struct r2_pair *pairs;              /* service thread; r2_pair.h */
     struct r2_look look[IB_MAX_NICS];   /* service thread */
     uint64_t look_at;                   /* ns, next look at all ports; service thread */
-    unsigned looks;                     /* service thread */
+    /* service thread: the watchdog. clock: ns, stands still while the process does not run; the next step and the last one in real time */
+    uint64_t watch_clock, watch_tick, watch_at, watch_last;
 
     pthread_mutex_t lock;
     struct r2_comm *bucket[R2_COMM_BUCKETS];

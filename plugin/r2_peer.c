@@ -4,6 +4,7 @@
 
 #include "r2_inst.h"
 #include "r2_log.h"
+#include "r2_pair.h"
 
 #define REFUSED_LIMIT_NS 1000000000ull /* a host that refuses for so long has no such process any more */
 
@@ -42,6 +43,7 @@ void r2_peer_put(struct r2_inst *inst, struct r2_peer *peer)
     if (--peer->refs == 0) {
         struct r2_peer **p;
 
+        r2_pairs_drop(inst, peer);
         r2_peers_step(inst, r2_now(inst)); /* last words first */
         for (p = &inst->peers; *p != peer; p = &(*p)->next) {
         }

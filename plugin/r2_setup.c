@@ -21,6 +21,7 @@
 #include "ib_transport/ib_hca.h"
 #include "r2_inst.h"
 #include "r2_log.h"
+#include "r2_pair.h"
 
 #define MS(x)          ((uint64_t)(x) * 1000000)
 
@@ -230,6 +231,7 @@ static void open_paths(struct r2_comm *c, unsigned up)
         c->fo.nopath_since = r2_now(c->inst);
     }
     fo_check_paths(&c->fo);
+    r2_pairs_want(c);
 }
 
 static void check_digest(struct r2_comm *c, uint32_t digest)

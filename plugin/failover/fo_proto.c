@@ -4,6 +4,7 @@ static const char *const names[] = {
     [FO_MSG_REQ] = "REQ",         [FO_MSG_REP] = "REP",   [FO_MSG_CONF] = "CONF",     [FO_MSG_READY] = "READY",     [FO_MSG_REFUSE] = "REFUSE",
     [FO_MSG_NIC_DOWN] = "NIC_DOWN", [FO_MSG_NIC_DOWN_OK] = "NIC_DOWN_OK", [FO_MSG_DOWN] = "DOWN", [FO_MSG_FENCED] = "FENCED",
     [FO_MSG_SETTLED] = "SETTLED", [FO_MSG_BYE] = "BYE",   [FO_MSG_BYE_OK] = "BYE_OK", [FO_MSG_GONE] = "GONE",
+    [FO_MSG_PROBE] = "PROBE",     [FO_MSG_SUSPECT] = "SUSPECT",
 };
 
 const char *fo_type_name(enum fo_type t)
@@ -199,6 +200,30 @@ static void get_fenced(struct r2_reader *r, struct fo_fenced *m)
     }
 }
 
+static void put_probe(struct r2_writer *w, const struct fo_probe *m)
+{
+    r2_put(w, m->nic, 1);
+    r2_put(w, m->peer_nic, 1);
+    r2_put(w, m->flags, 1);
+    r2_put(w, m->inc, 4);
+    r2_put(w, m->for_inc, 4);
+    put_addr(w, &m->addr);
+}
+
+static void get_probe(struct r2_reader *r, struct fo_probe *m)
+{
+    m->nic = (uint8_t)r2_get(r, 1);
+    m->peer_nic = (uint8_t)r2_get(r, 1);
+    m->flags = (uint8_t)r2_get(r, 1);
+    m->inc = (uint32_t)r2_get(r, 4);
+    m->for_inc = (uint32_t)r2_get(r, 4);
+    get_addr(r, &m->addr);
+    if (m->nic >= FO_MAX_NICS || m->peer_nic >= FO_MAX_NICS || m->inc == 0 || m->addr.port.mtu < IBV_MTU_256 ||
+        m->addr.port.mtu > IBV_MTU_4096) {
+        r->bad = 1;
+    }
+}
+
 static void put_small(struct r2_writer *w, enum fo_type type, const union fo_body *b)
 {
     switch (type) {
@@ -239,6 +264,14 @@ static void put_small(struct r2_writer *w, enum fo_type type, const union fo_bod
     case FO_MSG_GONE:
         r2_put(w, b->bye_ok.dst, 4);
         r2_put(w, b->bye_ok.src, 4);
+        break;
+    case FO_MSG_SUSPECT:
+        r2_put(w, b->suspect.dst, 4);
+        r2_put(w, b->suspect.src, 4);
+        r2_put(w, b->suspect.life, 4);
+        r2_put(w, b->suspect.path, 1);
+        r2_put(w, b->suspect.mask, 2);
+        r2_put(w, b->suspect.seq, 8);
         break;
     default:
         w->bad = 1;
@@ -284,6 +317,15 @@ static void get_small(struct r2_reader *r, enum fo_type type, union fo_body *b)
         b->settled.flags = (uint8_t)r2_get(r, 1);
         r->bad |= b->settled.path >= IB_MAX_PATHS;
         break;
+    case FO_MSG_SUSPECT:
+        b->suspect.dst = (uint32_t)r2_get(r, 4);
+        b->suspect.src = (uint32_t)r2_get(r, 4);
+        b->suspect.life = (uint32_t)r2_get(r, 4);
+        b->suspect.path = (uint8_t)r2_get(r, 1);
+        b->suspect.mask = (uint16_t)r2_get(r, 2);
+        b->suspect.seq = r2_get(r, 8);
+        r->bad |= b->suspect.path >= IB_MAX_PATHS;
+        break;
     default: /* BYE_OK, GONE */
         b->bye_ok.dst = (uint32_t)r2_get(r, 4);
         b->bye_ok.src = (uint32_t)r2_get(r, 4);
@@ -313,6 +355,9 @@ size_t fo_pack(enum fo_type type, const union fo_body *body, uint8_t *out, size_
     case FO_MSG_BYE:
         put_fenced(&w, &body->fenced);
         break;
+    case FO_MSG_PROBE:
+        put_probe(&w, &body->probe);
+        break;
     default:
         put_small(&w, type, body);
         break;
@@ -337,7 +382,7 @@ int fo_unpack(struct r2_reader *r, union fo_body *body, const char **why)
             return -1;
         }
         r->p += len;
-        if (type < FO_MSG_REQ || type > FO_MSG_GONE || version != FO_PROTO_VERSION) {
+        if (type < FO_MSG_REQ || type > FO_MSG_SUSPECT || version != FO_PROTO_VERSION) {
             continue;
         }
         switch (type) {
@@ -353,6 +398,9 @@ int fo_unpack(struct r2_reader *r, union fo_body *body, const char **why)
         case FO_MSG_FENCED:
         case FO_MSG_BYE:
             get_fenced(&b, &body->fenced);
+            break;
+        case FO_MSG_PROBE:
+            get_probe(&b, &body->probe);
             break;
         default:
             get_small(&b, (enum fo_type)type, body);

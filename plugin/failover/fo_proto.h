@@ -34,6 +34,8 @@ enum fo_type {
     FO_MSG_BYE,     /* closed; R: final ledger */
     FO_MSG_BYE_OK,
     FO_MSG_GONE,    /* no such connection here */
+    FO_MSG_PROBE,   /* my end of the probe queue pair between two NICs */
+    FO_MSG_SUSPECT, /* S: your NIC acknowledged these parts on this path long ago and you have not: look */
 };
 const char *fo_type_name(enum fo_type t);
 
@@ -117,6 +119,23 @@ struct fo_bye_ok {
     uint32_t dst, src;
 };
 
+#define FO_PROBE_ASK 1 /* I do not know yet that you are connected to this incarnation: answer */
+
+struct fo_probe {
+    uint8_t nic, peer_nic; /* of who says it; of who is addressed */
+    uint8_t flags;
+    uint32_t inc;     /* incarnation of my queue pair, never 0 */
+    uint32_t for_inc; /* of yours that mine is connected to, 0: none yet */
+    struct ib_path_addr addr;
+};
+
+struct fo_suspect {
+    uint32_t dst, src, life;
+    uint8_t path;
+    uint16_t mask; /* parts of @seq */
+    uint64_t seq;
+};
+
 union fo_body {
     struct fo_req req;
     struct fo_rep rep;
@@ -128,6 +147,8 @@ union fo_body {
     struct fo_fenced fenced; /* FENCED, BYE */
     struct fo_settled settled;
     struct fo_bye_ok bye_ok; /* BYE_OK, GONE */
+    struct fo_probe probe;
+    struct fo_suspect suspect;
 };
 
 /* Largest packed record: a FENCED with a full window, or a REQ with all NICs. */

@@ -16,6 +16,7 @@ static const char *const fault_names[IB_FAULT_COUNT] = {
     [IB_FAULT_PORT] = "port down",    [IB_FAULT_DEVICE] = "device fatal", [IB_FAULT_QP] = "queue pair error",
     [IB_FAULT_PEER] = "told by peer", [IB_FAULT_PEER_NIC] = "peer's NIC", [IB_FAULT_DATA] = "impossible arrival",
     [IB_FAULT_SETUP] = "set-up",      [IB_FAULT_CLOSE] = "closing",       [IB_FAULT_ADMIN] = "administrator",
+    [IB_FAULT_SILENT] = "no answer",  [IB_FAULT_CLAIM] = "acknowledged and not delivered", [IB_FAULT_STALL] = "stalled queue pair",
 };
 
 const char *ib_fault_name(enum ib_fault f)

@@ -29,6 +29,9 @@ enum ib_fault {
     IB_FAULT_SETUP,    /* never came up */
     IB_FAULT_CLOSE,    /* the connection is being closed */
     IB_FAULT_ADMIN,
+    IB_FAULT_SILENT,   /* probes of the NIC pair stay without an answer */
+    IB_FAULT_CLAIM,    /* our NIC acknowledged parts and never showed them */
+    IB_FAULT_STALL,    /* the NIC pair answers, this queue pair does not move */
     IB_FAULT_COUNT
 };
 const char *ib_fault_name(enum ib_fault f);
@@ -39,6 +42,14 @@ struct ib_fault_info {
     int vendor_err;
     int err; /* errno, for IB_FAULT_CALL */
 };
+
+/*
+ * Counters that the watchdog reads from the service thread without the gate: written by the gate holder alone, relaxed at both ends,
+ * since a stale value costs one tick.
+ */
+#define IB_RLX_GET(x)    __atomic_load_n(&(x), __ATOMIC_RELAXED)
+#define IB_RLX_SET(x, v) __atomic_store_n(&(x), (__typeof__(x))(v), __ATOMIC_RELAXED)
+#define IB_RLX_ADD(x, n) IB_RLX_SET(x, (x) + (n))
 
 struct ib_path {
     /* const during a life */
@@ -60,12 +71,14 @@ struct ib_path {
     uint8_t open;     /* completions count: the life is not closed (P16.5) */
     uint8_t marks;    /* markers that have come out: bit 0 send queue, bit 1 receive queue */
     uint8_t marks_out; /* markers that are posted, same bits */
-    uint16_t sq_used; /* send work requests that hold a slot */
+    uint16_t sq_used; /* IB_RLX: send work requests that hold a slot */
     uint16_t ctl_run; /* unsignaled control writes since the last signaled one */
     uint16_t parts_out; /* S: parts posted here and not covered by acked (P2) */
     uint64_t ack_told;  /* R: largest acked written here */
     uint64_t closed_at; /* ns: when the last life was closed; 0: none was */
-    uint64_t wrs, cqes, bytes; /* counters */
+    uint64_t wrs, bytes; /* IB_RLX: counters */
+    uint64_t cqes;       /* IB_RLX: completions, error or not */
+    uint64_t bytes_done; /* IB_RLX, S: of @bytes, those whose work request is accounted for */
 };
 
 struct ib_link;
@@ -84,6 +97,7 @@ struct ib_link {
     struct ib_path path[IB_MAX_PATHS];
     int npaths;
     uint32_t up;   /* paths that may carry new work; written by failover only */
+    uint32_t touched; /* IB_RLX: bit per path on which something was posted since it was last found quiet; cleared by the watchdog */
     struct ib_nics *nics;
     struct ib_sink sink;
     uint64_t (*now_ns)(void *arg);

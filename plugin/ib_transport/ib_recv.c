@@ -60,8 +60,9 @@ static int ctl_write(struct ib_recv *rx, struct ib_path *p, size_t off, uint32_t
         wr.send_flags |= IBV_SEND_SIGNALED;
         p->ctl_run = 0;
     }
-    p->sq_used++;
-    p->wrs++;
+    IB_RLX_ADD(p->sq_used, 1);
+    IB_RLX_ADD(p->wrs, 1);
+    IB_RLX_SET(rx->link->touched, rx->link->touched | 1u << p->index);
     rc = ibv_post_send(p->qp, &wr, &bad);
     if (__builtin_expect(rc != 0, 0)) {
         ib_link_call_fault(rx->link, p->index, ib_verbs_err(rc));
@@ -227,7 +228,7 @@ static void arrival(struct ib_recv *rx, struct ib_path *p, const struct ibv_wc *
     struct ib_imm imm = ib_imm_unpack(ntohl(wc->imm_data));
     enum r2_ledger_result r;
 
-    p->cqes++;
+    IB_RLX_ADD(p->cqes, 1);
     rx->seen |= (uint8_t)(1u << p->index);
     if (__builtin_expect(wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || imm.kind != IB_IMM_DATA || imm.life != (p->life & 63), 0)) {
         bad_arrival(rx, p, imm, R2_LEDGER_WINDOW_ERR);
@@ -255,7 +256,8 @@ static int completion(struct ib_recv *rx, struct ib_path *p, const struct ibv_wc
     } else if (kind == IB_WR_CTL) {
         unsigned n = (unsigned)ib_wr_value(wc->wr_id);
 
-        p->sq_used = (uint16_t)(wc->status == IBV_WC_SUCCESS ? p->sq_used - n : p->sq_used);
+        IB_RLX_ADD(p->cqes, 1);
+        IB_RLX_ADD(p->sq_used, wc->status == IBV_WC_SUCCESS ? -(int)n : 0);
     }
     if (__builtin_expect(wc->status != IBV_WC_SUCCESS, 0)) {
         if (ib_link_up(rx->link, p->index)) {
@@ -355,23 +357,20 @@ void ib_recv_progress(struct ib_recv *rx)
     }
 }
 
-void ib_recv_check_idle(struct ib_recv *rx)
+int ib_recv_confirm(struct ib_recv *rx, int p)
 {
-    struct ib_link *l = rx->link;
+    struct ib_path *path = &rx->link->path[p];
 
-    if (rx->ledger.rdone != rx->ledger.rpost || rx->quiet) {
-        return;
+    if (!ib_link_up(rx->link, p) || poll_path(rx, path) < 0) {
+        return 0;
     }
-    for (int p = 0; p < l->npaths; p++) {
-        if (ib_link_up(l, p) && l->path[p].sq_used) {
-            poll_path(rx, &l->path[p]);
-        }
-    }
-    if (rx->ctl_path != IB_MAX_PATHS && l->path[rx->ctl_path].ctl_run) {
+    if (path->ctl_run && !rx->quiet && ib_link_up(rx->link, p)) {
         rx->signal = 1;
-        write_ack(rx, &l->path[rx->ctl_path]);
+        write_ack(rx, path);
         rx->signal = 0;
+        return 0;
     }
+    return path->sq_used;
 }
 
 int ib_recv_done(const struct ib_recv *rx, uint64_t first, int n, size_t *sizes)

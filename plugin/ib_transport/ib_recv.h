@@ -57,11 +57,11 @@ enum r2_status ib_recv_start(struct ib_recv *rx, int n, void *const *data, const
 void ib_recv_progress(struct ib_recv *rx);
 
 /*
- * For a connection that NCCL may not be calling since all its receives are done. Its last acknowledgement is unsignaled and nobody polls:
- * if it got lost, the error completion would lie there and S wait for ever. So one more is written, signaled, once per silence, and
- * looked for at every call until it is accounted for.
+ * Control writes are unsignaled and NCCL may not be calling: if the last one got lost, nobody would ever see its error completion, or
+ * there is none. Polls @p; when unsignaled writes are out, one more is written, signaled. Returns how many work requests have been
+ * waiting for a completion that is due (0: all is confirmed, or the question has just been put).
  */
-void ib_recv_check_idle(struct ib_recv *rx);
+int ib_recv_confirm(struct ib_recv *rx, int p);
 
 /* Whether the oldest group, @n receives from @first, may be reported done (P6); fills @sizes if not NULL. */
 int ib_recv_done(const struct ib_recv *rx, uint64_t first, int n, size_t *sizes);

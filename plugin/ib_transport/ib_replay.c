@@ -43,7 +43,8 @@ void ib_send_life_closed(struct ib_send *tx, int p, uint32_t life, int soft)
             }
         }
     }
-    tx->link->path[p].sq_used = 0;
+    IB_RLX_SET(tx->link->path[p].sq_used, 0);
+    IB_RLX_SET(tx->link->path[p].bytes_done, tx->link->path[p].bytes);
 }
 
 void ib_send_soft_over(struct ib_send *tx, int p)
@@ -74,6 +75,28 @@ int ib_send_live_parts(const struct ib_send *tx, int p, uint32_t life)
         }
     }
     return n;
+}
+
+uint16_t ib_send_oldest_live(const struct ib_send *tx, int p, uint32_t life, uint64_t *seq)
+{
+    const struct ib_smsg *m;
+
+    FOR_EACH_OPEN(tx, m)
+    {
+        unsigned mask = 0;
+
+        for (unsigned k = 0; k < m->nparts; k++) {
+            int there = !m->part[k].wr_out && m->part[k].path == p && m->part[k].life == life;
+
+            mask |= (unsigned)there << k;
+        }
+        mask &= m->arrived & ~(unsigned)(m->unposted | m->ledger);
+        if (mask) {
+            *seq = m->seq;
+            return (uint16_t)mask;
+        }
+    }
+    return 0;
 }
 
 void ib_send_ledger(struct ib_send *tx, uint64_t base, const uint16_t *masks, unsigned n)

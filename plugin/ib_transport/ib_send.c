@@ -119,10 +119,11 @@ static int post_part(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct i
     part->wr_out = 1;
     m->wrs_out++;
     m->unposted &= (uint16_t)~(1u << k);
-    p->sq_used++;
+    IB_RLX_ADD(p->sq_used, 1);
     p->parts_out++;
-    p->wrs++;
-    p->bytes += part->len;
+    IB_RLX_ADD(p->wrs, 1);
+    IB_RLX_ADD(p->bytes, part->len);
+    IB_RLX_SET(tx->link->touched, tx->link->touched | 1u << p->index);
     return 0;
 }
 
@@ -219,7 +220,7 @@ int ib_send_acked(struct ib_send *tx, uint64_t acked)
             m->unposted = 0;
         }
     }
-    tx->sack = acked;
+    IB_RLX_SET(tx->sack, acked);
     return 0;
 }
 
@@ -342,7 +343,7 @@ static void mark_matched(struct ib_send *tx, uint64_t seq)
 
     tx->matched |= (uint8_t)(1u << (seq - tx->group));
     if (seq >= tx->sposted) {
-        tx->sposted = seq + 1;
+        IB_RLX_SET(tx->sposted, seq + 1);
     }
     if (tx->matched == (uint8_t)((1u << n) - 1)) {
         tx->group += n;
@@ -417,11 +418,12 @@ static void account(struct ib_send *tx, struct ib_path *p, uint64_t wr_id, int g
     struct ib_smsg *m = IB_SEND_SLOT(tx, ib_wr_value(wr_id));
     struct ib_part *part = &m->part[ib_wr_part(wr_id)];
 
-    p->sq_used--;
-    p->cqes++;
+    IB_RLX_ADD(p->sq_used, -1);
+    IB_RLX_ADD(p->cqes, 1);
     if (m->seq == ib_wr_value(wr_id) && part->wr_out && part->path == p->index && part->life == p->life) {
         part->wr_out = 0;
         m->wrs_out--;
+        IB_RLX_ADD(p->bytes_done, part->len);
         m->arrived |= (uint16_t)(good << ib_wr_part(wr_id));
     }
 }

@@ -42,8 +42,8 @@ struct ib_send {
     uint64_t cts_seen;  /* CTS of all seq below it were taken */
     uint64_t unmatched; /* lowest seq without a message: nothing at or above its group is acknowledged yet (P8) */
     uint64_t group;     /* first seq of the oldest group that is not fully matched */
-    uint64_t sack;      /* largest acked heard */
-    uint64_t sposted;   /* one above the highest matched seq */
+    uint64_t sack;      /* IB_RLX: largest acked heard */
+    uint64_t sposted;   /* IB_RLX: one above the highest matched seq */
     uint8_t matched;    /* bit per member of that group */
     uint8_t turn;       /* counts turns, for the look into all rings */
     uint8_t ring_hot;   /* path whose ring served last (P10) */
@@ -88,6 +88,12 @@ void ib_send_soft_over(struct ib_send *tx, int p);
 
 /* Parts posted on (@p, @life) that no acknowledgement covers. */
 int ib_send_live_parts(const struct ib_send *tx, int p, uint32_t life);
+
+/*
+ * The oldest message with parts on (@p, @life) whose work requests ended well and that no acknowledgement covers: its parts, 0 when there
+ * is none.
+ */
+uint16_t ib_send_oldest_live(const struct ib_send *tx, int p, uint32_t life, uint64_t *seq);
 
 /* A cumulative acknowledgement from a control message; -1 when it cannot be (P8). */
 int ib_send_acked(struct ib_send *tx, uint64_t acked);

@@ -58,6 +58,8 @@ enum sim_fault_kind {
     SIM_F_QP_ERROR,
     SIM_F_HANG_FATAL, /* hang, then fatal: without a watchdog only the second is sure to be seen */
     SIM_F_HANG_BACK,  /* hang, then unhang before the holds end, then down */
+    SIM_F_HANG,       /* for ever: only the watchdog finds it */
+    SIM_F_STUCK,      /* queue pairs of now send and complete nothing any more, while the NIC goes on answering */
     SIM_F_LOSS,
     SIM_F_DUP,
     SIM_F_DELAY,
@@ -102,7 +104,7 @@ struct sim_params {
     /* plugin options */
     int ib_timeout, ib_retry;
     int t_fence_ms, t_pcie_ms, t_packet_ms, t_dead_ms, give_up_ms, repeat_ms, linger_ms, ack_us;
-    int cut_min, rq_depth, spread;
+    int cut_min, rq_depth, spread, t_stuck_ms;
     /* faults */
     int faults;
     uint32_t fault_mask;

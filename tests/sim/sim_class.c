@@ -56,6 +56,7 @@ static void draw_base(struct sim_params *p, struct fab_rng *r)
     p->linger_ms = 1000;
     p->ack_us = (int)fab_rng_upto(r, 40);
     p->cut_min = 65536;
+    p->t_stuck_ms = 2000;
     p->rq_depth = sim_pct(r, 50) ? 32 : 64;
     p->chain_pct = 50;
     p->chain_ns = sim_pct(r, 50) ? 100 * SIM_US : 10 * SIM_MS;
@@ -110,6 +111,30 @@ static void draw_device(struct sim_params *p, struct fab_rng *r)
     p->fault_mask = DEVICE_FAULTS;
     p->spread = sim_pct(r, 30);
     p->fab.nic.dead_dma_ns = sim_pct(r, 50) ? 0 : fab_rng_upto(r, 8 * SIM_MS);
+}
+
+/* RC never says anything: only a missing answer can. */
+static void draw_watch(struct sim_params *p, struct fab_rng *r)
+{
+    p->faults = (int)sim_pick(r, 1, 3);
+    p->fault_mask = SILENT_FAULTS | (sim_pct(r, 30) ? SIM_F(SIM_F_HANG) : 0);
+    p->ib_timeout = 20;
+    p->ib_retry = 7;
+    p->spread = sim_pct(r, 30);
+    p->idle_ns = sim_pct(r, 50) ? 200 * SIM_MS : p->idle_ns;
+    p->stall_ms = 700; /* three faults in a row, each suspected, asked and settled; holds of T_dead */
+}
+
+/* Queue pairs that stand still on NICs that answer. */
+static void draw_stuck(struct sim_params *p, struct fab_rng *r)
+{
+    p->faults = (int)sim_pick(r, 1, 2);
+    p->fault_mask = SIM_F(SIM_F_STUCK) | (sim_pct(r, 30) ? SILENT_FAULTS : 0);
+    p->ib_timeout = 14;
+    p->ib_retry = 7;
+    p->t_stuck_ms = 100;
+    p->spread = sim_pct(r, 30);
+    p->stall_ms = 1500; /* per fault: twice T_stuck or the RC time-out, and as long again where the probe is stuck, too */
 }
 
 /* A receiver that cannot fence: what its NIC has taken lands when it pleases, long after the replay if the bus is
@@ -288,6 +313,8 @@ const struct sim_class sim_classes[] = {
     {"noise", "loss, duplicates, delay, slow links below what RC repairs: nothing may go DOWN", draw_noise},
     {"port", "port down, flaps, one end or both", draw_port},
     {"silent", "blackholes both ways and one way, lost acknowledgements", draw_silent},
+    {"watch", "the same with RC time-outs beyond the run, and drivers that hang for ever: the watchdog alone", draw_watch},
+    {"stuck", "queue pairs that send and complete nothing any more, without a word", draw_stuck},
     {"device", "device fatal, removed, queue pairs in error", draw_device},
     {"hang", "driver hangs: soft fences, holds, bytes that land late", draw_hang},
     {"ghost", "packets and DMA held back against small windows", draw_ghost},
@@ -363,6 +390,7 @@ void sim_params_config(const struct sim_params *p, struct r2_config *cfg)
     option(cfg, "NCCL_R2_CONNECT", p->give_up_ms);
     option(cfg, "NCCL_R2_LINGER", p->linger_ms);
     option(cfg, "NCCL_R2_CUT_MIN", p->cut_min);
+    option(cfg, "NCCL_R2_T_STUCK", p->t_stuck_ms);
     option(cfg, "NCCL_R2_RQ_DEPTH", p->rq_depth);
     option(cfg, "NCCL_R2_SPREAD", p->spread);
     option(cfg, "NCCL_R2_BALANCE", !p->no_balance);

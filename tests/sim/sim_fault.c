@@ -22,6 +22,8 @@ static const struct {
     [SIM_F_QP_ERROR] = {"qp-error", "qp-error"},
     [SIM_F_HANG_FATAL] = {"hang+fatal", NULL},
     [SIM_F_HANG_BACK] = {"hang+unhang", NULL},
+    [SIM_F_HANG] = {"hang", "hang"},
+    [SIM_F_STUCK] = {"send-stuck", "send-stuck"},
     [SIM_F_LOSS] = {"loss", NULL},
     [SIM_F_DUP] = {"dup", NULL},
     [SIM_F_DELAY] = {"delay", NULL},

@@ -1,0 +1,73 @@
+#include "probe/probe_watch.h"
+
+#define NS_PER_S 1000000000ull
+
+static uint64_t rate_of(const struct probe_watch *w)
+{
+    if (w->rate == 0) {
+        return PROBE_RATE_UNKNOWN;
+    }
+    return w->rate < PROBE_RATE_MIN ? PROBE_RATE_MIN : w->rate;
+}
+
+uint64_t probe_watch_expect(const struct probe_watch *w, const struct probe_pulse *s)
+{
+    uint64_t out = s->posted > s->done ? s->posted - s->done : 0;
+
+    return out < UINT64_MAX / NS_PER_S ? out * NS_PER_S / rate_of(w) : UINT64_MAX / 16;
+}
+
+void probe_watch_rest(struct probe_watch *w)
+{
+    w->moved_at = 0;
+    w->look_at = 0;
+    w->backoff = 0;
+    w->from_at = 0;
+}
+
+/* A sample spans ticks with work outstanding at each of them. Rises at once: a slow phase must not make a fast path
+ * look patient. */
+static void measure(struct probe_watch *w, uint64_t now, const struct probe_pulse *s)
+{
+    uint64_t bytes, rate;
+
+    if (w->from_at == 0 || s->posted == s->done) {
+        w->from_at = s->posted == s->done ? 0 : now;
+        w->from_done = s->done;
+        return;
+    }
+    bytes = s->done - w->from_done;
+    if (bytes < PROBE_SAMPLE_BYTES || now <= w->from_at || bytes > UINT64_MAX / NS_PER_S) {
+        return;
+    }
+    rate = bytes * NS_PER_S / (now - w->from_at);
+    w->rate = rate > w->rate ? rate : w->rate - (w->rate - rate) / 8;
+    w->from_at = now;
+    w->from_done = s->done;
+}
+
+int probe_watch_tick(struct probe_watch *w, uint64_t now, const struct probe_pulse *s, uint64_t t_suspect)
+{
+    measure(w, now, s);
+    if (w->moved_at == 0 || w->moved != s->moved) {
+        w->moved = s->moved;
+        w->moved_at = now;
+        w->look_at = 0;
+        w->backoff = 0;
+        return 0;
+    }
+    if (now < w->look_at || now - w->moved_at < t_suspect + 2 * probe_watch_expect(w, s)) {
+        return 0;
+    }
+    w->backoff = w->backoff == 0 ? t_suspect : 2 * w->backoff < PROBE_BACKOFF_MAX ? 2 * w->backoff : PROBE_BACKOFF_MAX;
+    w->look_at = now + w->backoff;
+    return 1;
+}
+
+uint64_t probe_stuck_limit(uint64_t t_stuck, unsigned ib_timeout, uint64_t expect)
+{
+    uint64_t rto = 4096ull << (ib_timeout < 32 ? ib_timeout : 31); /* IBTA 9.7.6.1.3: 4.096 us x 2^timeout */
+    uint64_t limit = t_stuck > 2 * rto ? t_stuck : 2 * rto;
+
+    return limit > 4 * expect ? limit : 4 * expect;
+}

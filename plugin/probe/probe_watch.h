@@ -1,0 +1,57 @@
+/*
+ * When a path's silence is long enough to ask (docs/design-watchdog.md): rate, expected time, limits. Pure; times in ns
+ * on the watch's clock, which stands still while the process does not run.
+ */
+#ifndef PROBE_WATCH_H
+#define PROBE_WATCH_H
+
+#include <stdint.h>
+
+#define PROBE_RATE_UNKNOWN 10000000ull /* bytes/s, until it is measured */
+#define PROBE_RATE_MIN     2000000ull  /* bytes/s: slower than any network this is meant for */
+#define PROBE_SAMPLE_BYTES 65536ull    /* fewer bytes say more about latency than about rate */
+#define PROBE_BACKOFF_MAX  1000000000ull
+
+/* What a tick reads of a path. */
+struct probe_pulse {
+    uint64_t moved;  /* grows with every completion and acknowledgement */
+    uint64_t posted; /* bytes */
+    uint64_t done;   /* of them */
+};
+
+struct probe_watch {
+    uint64_t moved, moved_at;
+    uint64_t look_at;            /* not looked at again before */
+    uint64_t backoff;            /* 0: the next look is the first in this silence */
+    uint64_t rate;               /* bytes/s; 0: not measured */
+    uint64_t from_at, from_done; /* begin of the present sample; from_at 0: none */
+};
+
+/* Time that what is outstanding should take. */
+uint64_t probe_watch_expect(const struct probe_watch *w, const struct probe_pulse *s);
+
+/* The path has no work outstanding: the next tick starts anew. What was measured stays. */
+void probe_watch_rest(struct probe_watch *w);
+
+/* Takes in one tick of a path with work outstanding. 1: silent for too long, look at it; then not again before the
+ * back-off. */
+int probe_watch_tick(struct probe_watch *w, uint64_t now, const struct probe_pulse *s, uint64_t t_suspect);
+
+/* The silence so far. */
+static inline uint64_t probe_watch_silence(const struct probe_watch *w, uint64_t now)
+{
+    return w->moved_at && now > w->moved_at ? now - w->moved_at : 0;
+}
+
+/* How long to wait for the answer to a probe that queues behind @expect ns of data on a pair whose slowest answer took
+ * @slowest ns. */
+static inline uint64_t probe_limit(uint64_t t_probe, uint64_t expect, uint64_t slowest)
+{
+    return t_probe + 2 * expect + 4 * slowest;
+}
+
+/* How long a queue pair may stand still on a pair that answers: RC repairs the loss of a last packet within one
+ * time-out. */
+uint64_t probe_stuck_limit(uint64_t t_stuck, unsigned ib_timeout, uint64_t expect);
+
+#endif

@@ -1,0 +1,436 @@
+#include "r2_pair.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "r2_log.h"
+
+#define MS(x)        ((uint64_t)(x)*1000000)
+#define SAY_MAX_NS   MS(10000)
+#define MEASURE_FADE 8
+
+static const char *const state_names[R2_PAIR_STATES] = {"new",       "building", "open", "connecting",
+                                                        "connected", "broken",   "dead", "destroying"};
+
+/* The only writer of the state. Row: from. */
+static void pair_move(struct r2_pair *pair, enum r2_pair_state to)
+{
+    static const unsigned char legal[R2_PAIR_STATES][R2_PAIR_STATES] = {
+        [R2_PAIR_NEW] = {[R2_PAIR_BUILD] = 1},
+        [R2_PAIR_BUILD] = {[R2_PAIR_OPEN] = 1, [R2_PAIR_BROKEN] = 1},
+        [R2_PAIR_OPEN] = {[R2_PAIR_JOIN] = 1, [R2_PAIR_DESTROY] = 1},
+        [R2_PAIR_JOIN] = {[R2_PAIR_JOINED] = 1, [R2_PAIR_BROKEN] = 1},
+        [R2_PAIR_JOINED] = {[R2_PAIR_DEAD] = 1, [R2_PAIR_DESTROY] = 1},
+        [R2_PAIR_BROKEN] = {[R2_PAIR_DESTROY] = 1},
+        [R2_PAIR_DEAD] = {[R2_PAIR_DESTROY] = 1},
+        [R2_PAIR_DESTROY] = {[R2_PAIR_BUILD] = 1},
+    };
+
+    if (!legal[pair->state][to]) {
+        R2_WARN("probe of NIC pair %u-%u cannot go from %s to %s", pair->nic, pair->peer_nic, state_names[pair->state],
+                state_names[to]);
+        return;
+    }
+    R2_TRACE("probe of NIC pair %u-%u, incarnation %u: %s -> %s", pair->nic, pair->peer_nic, pair->inc,
+             state_names[pair->state], state_names[to]);
+    pair->state = to;
+    pair->asking = pair->verdict = 0;
+    pair->say_at = 0;
+    pair->say_interval = MS(pair->inst->cfg.t_repeat_ms);
+}
+
+/* --- jobs --- */
+
+static void pair_done(struct ib_job *job);
+
+static void submit(struct r2_pair *pair, enum r2_pair_state state, void (*run)(struct ib_job *))
+{
+    pair_move(pair, state);
+    pair->rc = 0;
+    pair->job.run = run;
+    pair->job.done = pair_done;
+    ib_workers_submit(pair->inst->workers, pair->inst->nics.nic[pair->nic].device_index, &pair->job);
+}
+
+static void build_run(struct ib_job *job)
+{
+    struct r2_pair *pair = (struct r2_pair *)job;
+    enum ib_nic_state s = ib_nic_state_get(&pair->inst->nics.nic[pair->nic]);
+    uint32_t psn;
+
+    pair->inst->env.random(pair->inst->env.arg, &psn, sizeof(psn));
+    pair->rc =
+        s == IB_NIC_FATAL || s == IB_NIC_GONE ? EIO : probe_qp_create(&pair->qp, &pair->inst->nics, pair->nic, psn);
+}
+
+static void join_run(struct ib_job *job)
+{
+    struct r2_pair *pair = (struct r2_pair *)job;
+
+    pair->rc = probe_qp_connect(&pair->qp, &pair->inst->nics, pair->nic, &pair->peer_addr);
+}
+
+static void destroy_run(struct ib_job *job)
+{
+    struct r2_pair *pair = (struct r2_pair *)job;
+
+    probe_qp_destroy(&pair->qp, &pair->inst->nics);
+}
+
+static void build(struct r2_pair *pair)
+{
+    pair->inc = pair->inc + 1 ? pair->inc + 1 : 1;
+    pair->peer_inc = pair->peer_for = 0;
+    pair->again = pair->answer = 0;
+    pair->last_ok = pair->slowest = 0;
+    pair->greeted = 0;
+    submit(pair, R2_PAIR_BUILD, build_run);
+}
+
+static void pair_free(struct r2_pair *pair)
+{
+    struct r2_pair **p;
+
+    for (p = &pair->inst->pairs; *p != pair; p = &(*p)->next) {
+    }
+    *p = pair->next;
+    free(pair);
+}
+
+static void pair_done(struct ib_job *job)
+{
+    struct r2_pair *pair = (struct r2_pair *)job;
+
+    if (pair->state == R2_PAIR_DESTROY) {
+        if (pair->peer == NULL) {
+            pair_free(pair);
+        } else {
+            build(pair);
+        }
+        return;
+    }
+    if (pair->rc != 0) {
+        R2_INFO("NIC pair %s - %u of %s has no probe: %s while %s", pair->inst->nics.nic[pair->nic].name,
+                pair->peer_nic, pair->peer ? pair->inst->oob->ops->peer_str(pair->peer->oob) : "?", strerror(pair->rc),
+                state_names[pair->state]);
+        pair_move(pair, R2_PAIR_BROKEN);
+    } else {
+        pair_move(pair, pair->state == R2_PAIR_BUILD ? R2_PAIR_OPEN : R2_PAIR_JOINED);
+    }
+    if (pair->peer == NULL || pair->again) {
+        submit(pair, R2_PAIR_DESTROY, destroy_run);
+    }
+    r2_inst_wake(pair->inst);
+}
+
+/* Made anew, now or when its job is back. */
+static void rebuild(struct r2_pair *pair)
+{
+    pair->again = 1;
+    if (!pair->job.busy) {
+        submit(pair, R2_PAIR_DESTROY, destroy_run);
+    }
+}
+
+/* --- who wants one --- */
+
+struct r2_pair *r2_pair_find(const struct r2_inst *inst, const struct r2_peer *peer, int nic, int peer_nic)
+{
+    struct r2_pair *pair;
+
+    for (pair = inst->pairs; pair && !(pair->peer == peer && pair->nic == nic && pair->peer_nic == peer_nic);
+         pair = pair->next) {
+    }
+    return pair;
+}
+
+static struct r2_pair *pair_get(struct r2_inst *inst, struct r2_peer *peer, int nic, int peer_nic)
+{
+    struct r2_pair *pair = r2_pair_find(inst, peer, nic, peer_nic);
+
+    if (pair) {
+        return pair;
+    }
+    pair = calloc(1, sizeof(*pair));
+    if (pair == NULL) {
+        return NULL; /* detection falls back on RC */
+    }
+    pair->inst = inst;
+    pair->peer = peer;
+    pair->nic = (uint8_t)nic;
+    pair->peer_nic = (uint8_t)peer_nic;
+    inst->env.random(inst->env.arg, &pair->inc,
+                     sizeof(pair->inc)); /* a pair of an earlier acquaintance must not look like this one */
+    pair->next = inst->pairs;
+    inst->pairs = pair;
+    build(pair);
+    return pair;
+}
+
+void r2_pairs_want(struct r2_comm *c)
+{
+    if (!c->inst->cfg.watchdog || !c->inst->cfg.failover) {
+        return;
+    }
+    for (int p = 0; p < c->link.npaths; p++) {
+        const struct ib_path *path = &c->link.path[p];
+        struct r2_pair *pair;
+
+        if (!ib_link_up(&c->link, p)) {
+            continue;
+        }
+        pair = pair_get(c->inst, c->peer, path->nic, path->peer_nic);
+        if (pair && (pair->state == R2_PAIR_DEAD || pair->state == R2_PAIR_BROKEN)) {
+            rebuild(pair);
+        }
+    }
+}
+
+void r2_pairs_drop(struct r2_inst *inst, const struct r2_peer *peer)
+{
+    struct r2_pair *next;
+
+    for (struct r2_pair *pair = inst->pairs; pair; pair = next) {
+        next = pair->next;
+        if (pair->peer == peer) {
+            pair->peer = NULL;
+            if (!pair->job.busy) {
+                submit(pair, R2_PAIR_DESTROY, destroy_run);
+            }
+        }
+    }
+}
+
+void r2_pairs_free(struct r2_inst *inst)
+{
+    struct r2_pair *next;
+
+    for (struct r2_pair *pair = inst->pairs; pair; pair = next) {
+        next = pair->next;
+        if (!pair->job.busy) { /* else the job is stuck in a driver: its memory stays */
+            probe_qp_destroy(&pair->qp, &inst->nics);
+            free(pair);
+        }
+    }
+    inst->pairs = NULL;
+}
+
+/* --- announcements --- */
+
+int r2_pair_ready(const struct r2_pair *pair)
+{
+    return pair->state == R2_PAIR_JOINED && pair->peer_for == pair->inc;
+}
+
+static void say(struct r2_pair *pair)
+{
+    union fo_body b;
+
+    memset(&b.probe, 0, sizeof(b.probe));
+    b.probe.nic = pair->nic;
+    b.probe.peer_nic = pair->peer_nic;
+    b.probe.inc = pair->inc;
+    b.probe.for_inc = pair->state == R2_PAIR_JOINED ? pair->peer_inc : 0;
+    b.probe.flags = r2_pair_ready(pair) ? 0 : FO_PROBE_ASK;
+    probe_qp_addr_get(&pair->qp, &pair->inst->nics, pair->nic, &b.probe.addr);
+    r2_peer_emit(pair->inst, pair->peer, FO_MSG_PROBE, &b);
+    pair->answer = 0;
+}
+
+uint64_t r2_pairs_say(struct r2_inst *inst, uint64_t now)
+{
+    uint64_t next = UINT64_MAX;
+
+    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+        int open = pair->state == R2_PAIR_OPEN || pair->state == R2_PAIR_JOINED;
+
+        if (pair->peer == NULL || !open || (r2_pair_ready(pair) && !pair->answer)) {
+            continue;
+        }
+        if (now >= pair->say_at || pair->answer) {
+            say(pair);
+            pair->say_at = now + pair->say_interval;
+            pair->say_interval = 2 * pair->say_interval < SAY_MAX_NS ? 2 * pair->say_interval : SAY_MAX_NS;
+        }
+        next = r2_pair_ready(pair) ? next : r2_earlier(next, pair->say_at);
+    }
+    return next;
+}
+
+/*
+ * The peer's queue pair serves one incarnation of ours and ours one of its. An announcement made for an older
+ * incarnation of ours is late: taking it up would tie us to a queue pair that is gone.
+ */
+void r2_pair_on_probe(struct r2_inst *inst, struct r2_peer *peer, const struct fo_probe *m)
+{
+    struct r2_pair *pair;
+
+    if (m->peer_nic >= inst->nics.count || peer->refs < 2) {
+        return; /* no such NIC; or no connection to that process (the message holds one reference itself) */
+    }
+    pair = pair_get(inst, peer, m->peer_nic, m->nic);
+    if (pair == NULL || pair->job.busy) {
+        return; /* it will be said again */
+    }
+    pair->answer |= m->flags & FO_PROBE_ASK;
+    if (m->inc == pair->peer_inc) {
+        pair->peer_for = m->for_inc;
+        return;
+    }
+    if (pair->peer_inc != 0 || pair->state == R2_PAIR_BROKEN) {
+        rebuild(pair);
+    } else if (pair->state == R2_PAIR_OPEN && (m->for_inc == 0 || m->for_inc == pair->inc)) {
+        pair->peer_inc = m->inc;
+        pair->peer_for = m->for_inc;
+        pair->peer_addr = m->addr;
+        submit(pair, R2_PAIR_JOIN, join_run);
+    }
+}
+
+/* --- asking --- */
+
+static void post(struct r2_pair *pair, uint64_t clock)
+{
+    pair->post_at = clock + MS(pair->inst->cfg.t_probe_ms) / 4;
+    pair->posted += probe_qp_post(&pair->qp) == 0;
+}
+
+static void begin(struct r2_pair *pair, uint64_t clock, uint64_t limit)
+{
+    if (!pair->asking) {
+        if (probe_qp_poll(&pair->qp) < 0) {
+            limit = 1; /* the step that follows finds it */
+        }
+        pair->asking = 1;
+        pair->asked_at = clock;
+    }
+    if (limit) {
+        pair->verdict = 1;
+        pair->suspect_at = clock;
+        pair->posted = 0;
+        pair->deadline = clock + limit;
+    }
+    post(pair, clock);
+}
+
+void r2_pair_ask(struct r2_pair *pair, uint64_t clock, uint64_t silent, uint64_t limit)
+{
+    int failed = pair->state == R2_PAIR_DEAD || pair->state == R2_PAIR_BROKEN;
+
+    if (r2_pair_ready(pair)) {
+        if (!pair->verdict) {
+            begin(pair, clock, limit);
+        }
+    } else if (pair->state == R2_PAIR_DEAD && pair->dead_at > silent) {
+        pair->end = 1;
+    } else {
+        pair->wanted = limit;
+        if (failed) {
+            rebuild(pair);
+        }
+    }
+    r2_inst_wake(pair->inst);
+}
+
+/* A life ends by silence only where another path can take over: on the last one waiting costs nothing that ending would
+ * save. */
+static int end_lives(struct r2_comm *c, const struct r2_pair *pair)
+{
+    struct ib_fault_info info = {.fault = IB_FAULT_SILENT};
+    int n = 0;
+
+    for (int p = 0; p < c->link.npaths; p++) {
+        const struct ib_path *path = &c->link.path[p];
+
+        if (path->nic == pair->nic && path->peer_nic == pair->peer_nic && ib_link_up(&c->link, p) &&
+            (c->link.up & ~(1u << p))) {
+            fo_fault(&c->fo, p, &info);
+            n++;
+        }
+    }
+    return n;
+}
+
+static void end_all(struct r2_pair *pair, const char *how)
+{
+    struct r2_inst *inst = pair->inst;
+    int n = 0;
+
+    pair->end = 0;
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        if (c->peer != pair->peer || atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE ||
+            atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN) {
+            continue;
+        }
+        r2_gate_visit(&c->gate);
+        if (c->fo.error == R2_OK && !c->fo.peer_bye) {
+            n += end_lives(c, pair);
+        }
+        r2_gate_unvisit(&c->gate);
+    }
+    r2_log_write(n ? R2_LOG_WARN : R2_LOG_INFO, __FILE__, __LINE__, "NIC %s - NIC %u of %s: %s, %d connections moved",
+                 inst->nics.nic[pair->nic].name, pair->peer_nic, inst->oob->ops->peer_str(pair->peer->oob), how, n);
+}
+
+/* The question was not answered. Where nobody suspected anything RC decides about the data, or the next suspicion. */
+static void dead(struct r2_pair *pair, uint64_t clock, const char *what)
+{
+    char how[80];
+    int verdict = pair->verdict;
+
+    snprintf(how, sizeof(how), "%s (%u probes in %llu ms)", what, pair->posted,
+             (unsigned long long)((clock - pair->suspect_at) / 1000000));
+    pair->dead_at = clock;
+    pair_move(pair, R2_PAIR_DEAD);
+    if (verdict) {
+        end_all(pair, how);
+    }
+}
+
+static void answered(struct r2_pair *pair, uint64_t clock)
+{
+    uint64_t took = clock - pair->asked_at;
+
+    pair->slowest = took > pair->slowest ? took : pair->slowest - (pair->slowest - took) / MEASURE_FADE;
+    pair->last_ok = clock;
+    pair->asking = pair->verdict = 0;
+}
+
+static void watch_answer(struct r2_pair *pair, uint64_t clock)
+{
+    int r = probe_qp_poll(&pair->qp);
+
+    if (r > 0) {
+        answered(pair, clock);
+    } else if (r < 0 || (pair->verdict && clock >= pair->deadline)) {
+        dead(pair, clock, r < 0 ? "probes fail" : "no answer");
+    } else if (pair->verdict && clock >= pair->post_at) {
+        post(pair, clock);
+    }
+}
+
+int r2_pairs_watch(struct r2_inst *inst, uint64_t clock)
+{
+    int asking = 0;
+
+    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+        if (pair->peer == NULL) {
+            continue;
+        }
+        if (pair->end) {
+            end_all(pair, "did not answer the last probe");
+        }
+        if (!pair->greeted && r2_pair_ready(pair)) {
+            pair->greeted = 1;
+            begin(pair, clock, pair->wanted);
+            pair->wanted = 0;
+        }
+        if (pair->asking) {
+            watch_answer(pair, clock);
+        }
+        asking |= pair->asking && pair->verdict;
+    }
+    return asking;
+}

@@ -1,0 +1,74 @@
+/*
+ * NIC pairs: one of our NICs and one of a peer process's, with the probe queue pair between them
+ * (docs/design-watchdog.md). All calls are made on the service thread; none blocks.
+ */
+#ifndef R2_PAIR_H
+#define R2_PAIR_H
+
+#include "probe/probe_qp.h"
+#include "r2_inst.h"
+
+enum r2_pair_state {
+    R2_PAIR_NEW,
+    R2_PAIR_BUILD,   /* job: the queue pair is being made */
+    R2_PAIR_OPEN,    /* INIT: waits for the peer's address */
+    R2_PAIR_JOIN,    /* job: being connected */
+    R2_PAIR_JOINED,  /* RTS; may ask once the peer is known to be connected, too */
+    R2_PAIR_BROKEN,  /* could not be made or connected */
+    R2_PAIR_DEAD,    /* did not answer */
+    R2_PAIR_DESTROY, /* job: being taken down, to be made anew or for good */
+    R2_PAIR_STATES
+};
+
+struct r2_pair {
+    struct ib_job job; /* first */
+    struct r2_pair *next;
+    struct r2_inst *inst;
+    struct r2_peer *peer; /* NULL: gone, the pair goes when its job is back */
+    uint8_t nic, peer_nic;
+    uint8_t again;  /* to be made anew */
+    uint8_t answer; /* the peer asked to be told our state */
+    enum r2_pair_state state;
+    struct probe_qp qp;
+    struct ib_path_addr peer_addr;
+    int rc; /* of the job */
+    uint32_t inc, peer_inc,
+        peer_for; /* our incarnation; the peer's that we are connected to; ours that it is connected to */
+    uint64_t say_at, say_interval; /* ns, real time */
+    uint8_t greeted;               /* asked once since it became ready */
+    uint8_t end;                   /* lives over it are to be ended at the next step */
+    /* asking; times on the watch's clock */
+    uint8_t asking, verdict; /* a probe is out; its failure counts */
+    uint64_t asked_at, suspect_at, post_at, deadline;
+    uint64_t last_ok; /* last answer */
+    uint64_t dead_at; /* when it failed to answer last */
+    uint64_t wanted;  /* limit of the question to put as soon as it is ready; 0: none */
+    uint64_t slowest; /* longest answer time, fading */
+    unsigned posted;
+};
+
+/* A connection's paths stand: their pairs are made, or made anew where they failed. */
+void r2_pairs_want(struct r2_comm *c);
+struct r2_pair *r2_pair_find(const struct r2_inst *inst, const struct r2_peer *peer, int nic, int peer_nic);
+void r2_pair_on_probe(struct r2_inst *inst, struct r2_peer *peer, const struct fo_probe *m);
+/* The peer is going: its pairs, too. */
+void r2_pairs_drop(struct r2_inst *inst, const struct r2_peer *peer);
+/* Instance is being destroyed; the workers have stopped. */
+void r2_pairs_free(struct r2_inst *inst);
+
+/* Both ends are connected: it can be asked. */
+int r2_pair_ready(const struct r2_pair *pair);
+/*
+ * Asks, unless that is under way. No answer within @limit ns ends every life over the pair, and so does one that failed
+ * to come since
+ * @silent, when the suspected path moved last. A pair without a working queue pair gets a new one first. Does not end
+ * lives itself: the caller may be inside a gate.
+ */
+void r2_pair_ask(struct r2_pair *pair, uint64_t clock, uint64_t silent, uint64_t limit);
+
+/* Announcements; returns the next deadline (real time). */
+uint64_t r2_pairs_say(struct r2_inst *inst, uint64_t now);
+/* Answers and verdicts. Returns whether any pair is being asked. */
+int r2_pairs_watch(struct r2_inst *inst, uint64_t clock);
+
+#endif

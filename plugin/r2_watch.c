@@ -1,0 +1,260 @@
+/* The watchdog (docs/design-watchdog.md): which silence is asked about, whom, and what the answer means. Service
+ * thread. */
+#include "r2_watch.h"
+
+#include "r2_log.h"
+#include "r2_pair.h"
+
+#define MS(x)     ((uint64_t)(x)*1000000)
+#define ASK_STEP  MS(1) /* while a probe is out */
+#define QUIET_MIN 4     /* ticks without work before a path is taken off the list */
+
+static struct probe_pulse pulse_of(const struct r2_comm *c, int p)
+{
+    const struct ib_path *path = &c->link.path[p];
+    struct probe_pulse s = {.moved = IB_RLX_GET(path->cqes)};
+
+    if (c->is_send) {
+        s.moved += IB_RLX_GET(c->tx->sack);
+        s.done = IB_RLX_GET(path->bytes_done);
+        s.posted = IB_RLX_GET(path->bytes);
+        s.posted = s.posted > s.done ? s.posted : s.done; /* read apart from each other */
+    } else {
+        s.moved += IB_RLX_GET(path->wrs); /* steady control writes confirm each other */
+    }
+    return s;
+}
+
+static int outstanding(const struct r2_comm *c, int p)
+{
+    return IB_RLX_GET(c->link.path[p].sq_used) || (c->is_send && IB_RLX_GET(c->tx->sposted) > IB_RLX_GET(c->tx->sack));
+}
+
+static int watched(const struct r2_comm *c)
+{
+    return atomic_load_explicit(&c->setup, memory_order_acquire) == R2_SETUP_DONE &&
+           atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN;
+}
+
+/* What stands in the queues of a pair, as time: the longest of all connections over it. */
+static uint64_t pair_expect(struct r2_inst *inst, const struct r2_pair *pair)
+{
+    uint64_t longest = 0;
+
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        if (c->peer != pair->peer || !watched(c) || !c->is_send) {
+            continue;
+        }
+        for (int p = 0; p < c->link.npaths; p++) {
+            if (c->link.path[p].nic == pair->nic && c->link.path[p].peer_nic == pair->peer_nic) {
+                struct probe_pulse s = pulse_of(c, p);
+                uint64_t t = probe_watch_expect(&c->watch[p], &s);
+
+                longest = t > longest ? t : longest;
+            }
+        }
+    }
+    return longest;
+}
+
+/* Whether a verdict about path @p may end its life: never the last one, where waiting costs nothing that ending would
+ * save. */
+static int may_move(const struct r2_comm *c, int p)
+{
+    return c->inst->cfg.watchdog && c->inst->cfg.failover && (c->link.up & ~(1u << p));
+}
+
+/* Asks the NIC pair of path @p of @c. NULL: there is nothing to ask. Gate held. */
+static struct r2_pair *ask(struct r2_comm *c, int p)
+{
+    struct r2_inst *inst = c->inst;
+    struct r2_pair *pair;
+
+    if (!may_move(c, p)) {
+        return NULL;
+    }
+    pair = r2_pair_find(inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic);
+
+    inst->look_at = 0; /* the port may know: an event can get lost */
+    if (pair) {
+        r2_pair_ask(pair, inst->watch_clock, c->watch[p].moved_at,
+                    probe_limit(MS(inst->cfg.t_probe_ms), pair_expect(inst, pair), pair->slowest));
+    }
+    return pair;
+}
+
+/* Work requests of path @p without completion. Gate held. */
+static void no_completion(struct r2_comm *c, int p, const struct probe_pulse *s)
+{
+    const struct r2_config *cfg = &c->inst->cfg;
+    struct ib_fault_info info = {.fault = IB_FAULT_STALL};
+    struct probe_watch *w = &c->watch[p];
+    struct r2_pair *pair;
+    uint64_t limit;
+
+    pair = ask(c, p);
+    limit = probe_stuck_limit(MS(cfg->t_stuck_ms), (unsigned)cfg->ib_timeout, probe_watch_expect(w, s));
+    if (pair == NULL) {
+        return;
+    }
+    if (!r2_pair_ready(pair) || pair->last_ok <= w->moved_at) {
+        limit *= 2; /* nobody could be asked: silence alone, beyond what RC needs for any repair that is possible */
+    }
+    if (probe_watch_silence(w, c->inst->watch_clock) >= limit) {
+        fo_fault(&c->fo, p, &info);
+    }
+}
+
+/* Gate held. 0: no part of @p waits for R alone. */
+static int say_suspect(struct r2_comm *c, int p)
+{
+    union fo_body b = {.suspect = {.dst = c->fo.peer, .src = c->id, .life = c->link.path[p].life, .path = (uint8_t)p}};
+
+    b.suspect.mask = ib_send_oldest_live(c->tx, p, c->link.path[p].life, &b.suspect.seq);
+    if (b.suspect.mask) {
+        r2_peer_emit(c->inst, c->peer, FO_MSG_SUSPECT, &b);
+    }
+    return b.suspect.mask != 0;
+}
+
+/* Whether path @p still has something to wait for. Gate held. */
+static int look_send(struct r2_comm *c, int p)
+{
+    struct ib_path *path = &c->link.path[p];
+    struct probe_pulse s;
+
+    ib_send_progress(c->tx);
+    s = pulse_of(c, p);
+    if (s.moved != c->watch[p].moved) {
+        return 1;
+    }
+    if (path->sq_used) {
+        no_completion(c, p, &s);
+        return 1;
+    }
+    if (say_suspect(c,
+                    p)) { /* R may be slow, its acknowledgement lost, or its NIC dead behind its own ACK: R can tell */
+        ask(c, p);
+        return 1;
+    }
+    return 0;
+}
+
+static int look_recv(struct r2_comm *c, int p)
+{
+    int waiting = ib_recv_confirm(c->rx, p);
+    struct probe_pulse s = pulse_of(c, p);
+
+    if (waiting && s.moved == c->watch[p].moved) {
+        no_completion(c, p, &s);
+    }
+    return c->link.path[p].sq_used != 0;
+}
+
+static void look(struct r2_comm *c, int p)
+{
+    int more = 0;
+
+    r2_gate_visit(&c->gate);
+    if (watched(c) && c->fo.error == R2_OK && !c->fo.peer_bye && ib_link_up(&c->link, p)) {
+        more = c->is_send ? look_send(c, p) : look_recv(c, p);
+    }
+    if (!more) {
+        IB_RLX_SET(c->link.touched, c->link.touched & ~(1u << p));
+        probe_watch_rest(&c->watch[p]);
+        c->watch_quiet[p] = 0;
+    }
+    r2_gate_unvisit(&c->gate);
+}
+
+static void tick(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
+{
+    for (uint32_t m = IB_RLX_GET(c->link.touched); m; m &= m - 1) {
+        int p = __builtin_ctz(m);
+        struct probe_pulse s = pulse_of(c, p);
+
+        if (!outstanding(c, p)) {
+            probe_watch_rest(&c->watch[p]);
+            if (++c->watch_quiet[p] > QUIET_MIN) {
+                look(c, p);
+            }
+            continue;
+        }
+        c->watch_quiet[p] = 0;
+        if (probe_watch_tick(&c->watch[p], clock, &s, t_suspect)) {
+            look(c, p);
+        }
+    }
+}
+
+/*
+ * Our NIC acknowledged parts that its completion queue does not show. The first time they may be on their way; claimed
+ * again T_suspect later they are not: no probe is needed, and none may be possible, since a hung driver builds no queue
+ * pair.
+ */
+static int claim_holds(struct r2_comm *c, const struct fo_suspect *m)
+{
+    const struct r2_ledger *g = &c->rx->ledger;
+    uint64_t clock = c->inst->watch_clock, since = c->claim[m->path].since;
+    int lacks = m->seq >= g->acked && m->seq < g->rpost && (m->mask & ~g->entry[m->seq % R2_LEDGER_WINDOW].mask);
+
+    if (!lacks || since == 0 || c->claim[m->path].seq != m->seq) {
+        c->claim[m->path].seq = m->seq;
+        c->claim[m->path].since = lacks ? clock : 0;
+        return 0;
+    }
+    return r2_elapsed(clock, since) >= MS(c->inst->cfg.t_suspect_ms);
+}
+
+void r2_watch_on_suspect(struct r2_comm *c, const struct fo_suspect *m)
+{
+    struct ib_fault_info info = {.fault = IB_FAULT_CLAIM};
+    int p = m->path;
+
+    if (c->is_send || p >= c->link.npaths || c->link.path[p].life != m->life || c->fo.error != R2_OK ||
+        c->fo.peer_bye) {
+        return;
+    }
+    ib_recv_progress(c->rx);
+    if (!ib_link_up(&c->link, p)) {
+        return;
+    }
+    ib_recv_confirm(c->rx, p); /* polls this very path, and S may wait for an acknowledgement that is lost */
+    if (!watched(c) || !may_move(c, p)) {
+        return;
+    }
+    if (claim_holds(c, m)) {
+        fo_fault(&c->fo, p, &info);
+    } else if (c->claim[p].since) {
+        ask(c, p);
+    }
+}
+
+uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now)
+{
+    uint64_t t_suspect = MS(inst->cfg.t_suspect_ms), step = t_suspect / 4;
+    int asking;
+
+    if (r2_comm_first(inst) == NULL) {
+        inst->watch_at = 0;
+        return UINT64_MAX; /* nothing to protect: no wake-ups */
+    }
+    if (inst->watch_at == 0) {
+        inst->watch_last = now;
+    } else if (now < inst->watch_at) {
+        return inst->watch_at;
+    }
+    inst->watch_clock += r2_elapsed(now, inst->watch_last) < 2 * step ? r2_elapsed(now, inst->watch_last) : 2 * step;
+    inst->watch_last = now;
+    asking = r2_pairs_watch(inst, inst->watch_clock);
+    if (inst->watch_clock >= inst->watch_tick) {
+        inst->watch_tick = inst->watch_clock + step;
+        for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+            if (watched(c)) {
+                tick(c, inst->watch_clock, t_suspect);
+            }
+        }
+    }
+    inst->watch_at = now + (asking && ASK_STEP < step ? ASK_STEP : step);
+    return inst->watch_at;
+}

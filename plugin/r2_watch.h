@@ -1,0 +1,13 @@
+/* The watchdog: finds paths that fail without an error completion (docs/design-watchdog.md). Service thread; nothing blocks. */
+#ifndef R2_WATCH_H
+#define R2_WATCH_H
+
+#include "r2_inst.h"
+
+/* Looks at all connections every NCCL_R2_T_SUSPECT / 4, at probes that are out every millisecond. Returns the next time (ns). */
+uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now);
+
+/* The sender has everything acknowledged by our NIC and not by us. Gate held. */
+void r2_watch_on_suspect(struct r2_comm *c, const struct fo_suspect *m);
+
+#endif

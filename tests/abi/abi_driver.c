@@ -1,9 +1,11 @@
 /*
- * abi_driver [--plugin FILE] [--softfab FILE --fabric NAME] [--without CASE] [CASE...]
+ * abi_driver [--plugin FILE] [--softfab FILE --fabric NAME | --listen :PORT | --connect HOST:PORT] [--without CASE]
+ * [CASE...]
  *
  * Drives a v8 plugin as NCCL does, case by case; without names all of them but the one of --without. With a fabric
- * every case runs in processes of its own under `softfab exec`, side 0 on host 0 and side 1 on host 1. Last line "N
- * passed, N failed"; exit status 0 when none failed. DRV_LOG=1 shows the plugin's log.
+ * every case runs in processes of its own under `softfab exec`, side 0 on host 0 and side 1 on host 1.
+ * With --listen here and --connect there, side 0 and side 1 run on two machines: cases with two sides only. Last line
+ * "N passed, N failed"; exit status 0 when none failed. DRV_LOG=1 shows the plugin's log.
  */
 #include "tests/abi/drv.h"
 
@@ -22,7 +24,8 @@ static const struct drv_case *const tables[] = {drv_cases_init, drv_cases_data, 
 
 struct options {
     char self[PATH_MAX], plugin[PATH_MAX], softfab[PATH_MAX];
-    const char *fabric, *without;
+    const char *fabric, *without, *listen, *connect;
+    int listener;
 };
 
 static const struct drv_case *case_find(const char *name)
@@ -97,10 +100,25 @@ static pid_t side_start(const struct options *o, const struct drv_case *c, int s
     _exit(127);
 }
 
+/* Our side of a case whose other side runs on another machine. 1 when it passed here. */
+static int case_run_half(const struct options *o, const struct drv_case *c)
+{
+    int side = o->connect != NULL, fd[2] = {-1, -1}, status = 1;
+    pid_t pid;
+
+    fd[side] = side ? drv_peer_connect(o->connect) : drv_peer_accept(o->listener);
+    if (fd[side] < 0) {
+        fprintf(stderr, "%s: the other side does not come\n", c->name);
+        return 0;
+    }
+    pid = side_start(o, c, side, fd);
+    close(fd[side]);
+    return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
+}
+
 /* 1 when the case passed. A side that fails takes the other with it: its socket ends. */
 static int case_run(const struct options *o, const struct drv_case *c)
 {
-    uint64_t t0 = drv_now_ms();
     int fd[2] = {-1, -1}, status, passed = 1;
     pid_t pid[2];
 
@@ -124,6 +142,14 @@ static int case_run(const struct options *o, const struct drv_case *c)
             passed = 0;
         }
     }
+    return passed;
+}
+
+static int case_report(const struct options *o, const struct drv_case *c)
+{
+    uint64_t t0 = drv_now_ms();
+    int passed = o->listen || o->connect ? case_run_half(o, c) : case_run(o, c);
+
     printf("%s %s (%u ms)\n", passed ? "passed" : "FAILED", c->name, (unsigned)(drv_now_ms() - t0));
     fflush(stdout);
     return passed;
@@ -131,10 +157,11 @@ static int case_run(const struct options *o, const struct drv_case *c)
 
 static void misuse(const char *what)
 {
-    fprintf(
-        stderr,
-        "abi_driver: %s\nusage: abi_driver [--plugin FILE] [--softfab FILE --fabric NAME] [--without CASE] [CASE...]\n",
-        what);
+    fprintf(stderr,
+            "abi_driver: %s\nusage: abi_driver [--plugin FILE] [--softfab FILE --fabric NAME | --listen :PORT | "
+            "--connect HOST:PORT] "
+            "[--without CASE] [CASE...]\n",
+            what);
     exit(2);
 }
 
@@ -152,6 +179,10 @@ static int options_read(struct options *o, int argc, char **argv)
             softfab = argv[i + 1];
         else if (strcmp(argv[i], "--fabric") == 0)
             o->fabric = argv[i + 1];
+        else if (strcmp(argv[i], "--listen") == 0)
+            o->listen = argv[i + 1];
+        else if (strcmp(argv[i], "--connect") == 0)
+            o->connect = argv[i + 1];
         else if (strcmp(argv[i], "--without") == 0)
             o->without = argv[i + 1];
         else if (strcmp(argv[i], "--side") == 0)
@@ -163,6 +194,8 @@ static int options_read(struct options *o, int argc, char **argv)
         misuse("which plugin? --plugin FILE or R2_PLUGIN");
     if (o->without && case_find(o->without) == NULL)
         misuse("--without: no such case");
+    if (o->listen && (o->listener = drv_peer_listen(o->listen)) < 0)
+        misuse("--listen: cannot listen there");
     if (o->fabric && (softfab == NULL || realpath(softfab, o->softfab) == NULL))
         misuse("--fabric needs --softfab FILE");
     return i;
@@ -179,16 +212,16 @@ int main(int argc, char **argv)
         const struct drv_case *c = case_find(argv[k]);
         if (c == NULL)
             misuse("no such case");
-        if (case_run(&o, c))
+        if (case_report(&o, c))
             passed++;
         else
             failed++;
     }
     for (size_t t = 0; t < TABLES && i == argc; t++) {
         for (const struct drv_case *c = tables[t]; c->name; c++) {
-            if (o.without && strcmp(o.without, c->name) == 0)
+            if ((o.without && strcmp(o.without, c->name) == 0) || (c->sides != 2 && (o.listen || o.connect)))
                 continue;
-            if (case_run(&o, c))
+            if (case_report(&o, c))
                 passed++;
             else
                 failed++;

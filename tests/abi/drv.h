@@ -50,6 +50,11 @@ uint32_t drv_random(uint32_t *state);
 void drv_swap(const void *mine, void *theirs, size_t n);
 void drv_barrier(void);
 
+/* --- drv_peer.c: the other side on another machine. Each returns a descriptor or -1 --- */
+int drv_peer_listen(const char *address); /* "HOST:PORT"; an empty host means any */
+int drv_peer_accept(int listener);        /* waits for at most half a minute, as the next one */
+int drv_peer_connect(const char *address);
+
 /* --- drv_link.c --- */
 struct drv_link {
     void *send, *recv;

@@ -2,6 +2,7 @@
 #include "tests/lab/verbs_watch.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <poll.h>
 #include <spawn.h>
@@ -30,7 +31,8 @@ static const char help[] =
     "  --stall 100ms                    a flow without success for this long has stopped\n"
     "  --limit 60s                      longest wait for the peer, and for the first mark\n"
     "  --fault-cmd CMD --after 1s       runs CMD with sh this long after the start and marks \"fault\"; when it ends, "
-    "\"done\"\n"
+    "\"done\";\n"
+    "                                   what it prints is taken like standard input\n"
     "\n"
     "Standard input: 'fault' or 'mark NAME' marks now and tells the peer, 'end' ends. Exit: 0 observed, 1 set-up "
     "failed,\n"
@@ -164,24 +166,25 @@ static void lines_take(struct vw *w, char *buf, uint32_t *len, uint32_t got, boo
     }
 }
 
-static void stdin_read(struct vw *w)
+static void words_read(struct vw *w, struct vw_words *in)
 {
-    static char buf[256];
-    static uint32_t len;
-    ssize_t n = read(STDIN_FILENO, buf + len, sizeof buf - len);
+    ssize_t n = read(in->fd, in->line + in->len, sizeof in->line - in->len);
 
-    if (n > 0)
-        lines_take(w, buf, &len, (uint32_t)n, false);
-    else if (n == 0 || errno != EAGAIN)
-        w->stdin_open = false;
+    if (n > 0) {
+        lines_take(w, in->line, &in->len, (uint32_t)n, false);
+    } else if (n == 0 || errno != EAGAIN) {
+        if (in->fd != STDIN_FILENO)
+            close(in->fd);
+        in->fd = -1;
+    }
 }
 
 static void peer_read(struct vw *w)
 {
-    ssize_t n = recv(w->tcp, w->line + w->line_len, sizeof w->line - w->line_len, 0);
+    ssize_t n = recv(w->tcp, w->said.line + w->said.len, sizeof w->said.line - w->said.len, 0);
 
     if (n > 0) {
-        lines_take(w, w->line, &w->line_len, (uint32_t)n, true);
+        lines_take(w, w->said.line, &w->said.len, (uint32_t)n, true);
     } else if (n == 0 || errno != EAGAIN) {
         if (!w->peer_done)
             vw_note(w, VW_PEER, "closed the TCP connection");
@@ -191,18 +194,34 @@ static void peer_read(struct vw *w)
     }
 }
 
-static void fault_run(struct vw *w, uint64_t now)
+static void fault_start(struct vw *w)
 {
     char *argv[] = {"sh", "-c", (char *)w->o.fault_cmd, NULL};
+    posix_spawn_file_actions_t actions;
+    int fds[2];
+
+    if (pipe2(fds, O_CLOEXEC)) {
+        fprintf(stderr, "verbs_watch: pipe: %s\n", strerror(errno));
+        return;
+    }
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, fds[1], STDOUT_FILENO);
+    vw_mark(w, "fault", vw_now(), true);
+    if (posix_spawnp(&w->fault_pid, "sh", &actions, NULL, argv, environ)) {
+        fprintf(stderr, "verbs_watch: cannot run sh\n");
+        w->fault_pid = -1;
+    }
+    posix_spawn_file_actions_destroy(&actions);
+    close(fds[1]);
+    w->ordered.fd = fds[0];
+}
+
+static void fault_run(struct vw *w, uint64_t now)
+{
     int status;
 
-    if (w->o.fault_cmd && !w->fault_pid && now - w->start >= w->o.fault_after_ns) {
-        vw_mark(w, "fault", vw_now(), true);
-        if (posix_spawnp(&w->fault_pid, "sh", NULL, NULL, argv, environ)) {
-            fprintf(stderr, "verbs_watch: cannot run sh\n");
-            w->fault_pid = -1;
-        }
-    }
+    if (w->o.fault_cmd && !w->fault_pid && now - w->start >= w->o.fault_after_ns)
+        fault_start(w);
     if (w->fault_pid > 0 && waitpid(w->fault_pid, &status, WNOHANG) == w->fault_pid) {
         w->fault_pid = -1;
         if (status)
@@ -234,18 +253,21 @@ static void wait_something(struct vw *w, uint64_t tick)
     struct pollfd p[] = {{.fd = w->chan->fd, .events = POLLIN},
                          {.fd = w->ctx->async_fd, .events = POLLIN},
                          {.fd = w->tcp, .events = POLLIN},
-                         {.fd = w->stdin_open ? STDIN_FILENO : -1, .events = POLLIN}};
+                         {.fd = w->typed.fd, .events = POLLIN},
+                         {.fd = w->ordered.fd, .events = POLLIN}};
     uint64_t now = vw_now(), left = tick > now ? tick - now : 0;
     struct timespec ts = {.tv_sec = (time_t)(left / 1000000000), .tv_nsec = (long)(left % 1000000000)};
 
-    if (ppoll(p, 4, &ts, NULL) <= 0)
+    if (ppoll(p, 5, &ts, NULL) <= 0)
         return;
     if (p[1].revents)
         vw_events(w);
     if (p[2].revents)
         peer_read(w);
     if (p[3].revents)
-        stdin_read(w);
+        words_read(w, &w->typed);
+    if (p[4].revents)
+        words_read(w, &w->ordered);
 }
 
 /* 0, or 5 when there was no mark in time. */
@@ -299,7 +321,8 @@ int main(int argc, char **argv)
                                 .stall_ns = 100 * VW_NSEC_MS,
                                 .limit_ns = 60000 * VW_NSEC_MS,
                                 .fault_after_ns = 1000 * VW_NSEC_MS},
-                          .stdin_open = true,
+                          .typed.fd = STDIN_FILENO,
+                          .ordered.fd = -1,
                           .tcp = -1};
     int rc;
 

@@ -69,6 +69,13 @@ struct vw_mark {
     uint64_t at;
 };
 
+/* Lines that come in; fd -1: no more. */
+struct vw_words {
+    int fd;
+    char line[256];
+    uint32_t len;
+};
+
 struct vw {
     struct vw_opts o;
     struct ibv_context *ctx;
@@ -80,9 +87,8 @@ struct vw {
     uint8_t *buf; /* depth slots to send from, then depth slots to receive into */
     union ibv_gid gid;
     struct vw_peer peer;
-    int tcp; /* -1 once the peer closed it */
-    char line[256];
-    uint32_t line_len;
+    int tcp;                              /* -1 once the peer closed it */
+    struct vw_words said, typed, ordered; /* of the peer, on standard input, by the fault command */
 
     uint64_t start;
     struct vw_flow send, recv;
@@ -95,7 +101,7 @@ struct vw {
     uint32_t port_state, gid_errno, qp_state; /* as last seen; port_state above 255: 256 + errno */
     bool listed, gid_same;
     uint64_t list_next;
-    bool ended, peer_done, stdin_open;
+    bool ended, peer_done;
     int fault_pid; /* 0: none */
 };
 

@@ -10,6 +10,8 @@
 #define MS(x)        ((uint64_t)(x)*1000000)
 #define SAY_MAX_NS   MS(10000)
 #define MEASURE_FADE 8
+#define HURRY_NS                                                                                                       \
+    MS(100) /* a question that nobody waits for is looked after closely for so long: its time is measured */
 
 static const char *const state_names[R2_PAIR_STATES] = {"new",       "building", "open", "connecting",
                                                         "connected", "broken",   "dead", "destroying"};
@@ -430,7 +432,7 @@ int r2_pairs_watch(struct r2_inst *inst, uint64_t clock)
         if (pair->asking) {
             watch_answer(pair, clock);
         }
-        asking |= pair->asking && pair->verdict;
+        asking |= pair->asking && (pair->verdict || clock - pair->asked_at < HURRY_NS);
     }
     return asking;
 }

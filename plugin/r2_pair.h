@@ -68,7 +68,7 @@ void r2_pair_ask(struct r2_pair *pair, uint64_t clock, uint64_t silent, uint64_t
 
 /* Announcements; returns the next deadline (real time). */
 uint64_t r2_pairs_say(struct r2_inst *inst, uint64_t now);
-/* Answers and verdicts. Returns whether any pair is being asked. */
+/* Answers and verdicts. Returns whether an answer is to be looked for soon. */
 int r2_pairs_watch(struct r2_inst *inst, uint64_t clock);
 
 #endif

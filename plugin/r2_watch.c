@@ -140,13 +140,18 @@ static int look_send(struct r2_comm *c, int p)
     return 0;
 }
 
+/* The confirming write is a question, too: half of T_probe without its completion, and the pair is asked. */
 static int look_recv(struct r2_comm *c, int p)
 {
+    struct probe_watch *w = &c->watch[p];
     int waiting = ib_recv_confirm(c->rx, p);
     struct probe_pulse s = pulse_of(c, p);
 
-    if (waiting && s.moved == c->watch[p].moved) {
+    if (waiting && s.moved == w->moved) {
         no_completion(c, p, &s);
+    } else if (!waiting && c->link.path[p].sq_used) {
+        w->moved = s.moved;
+        w->look_at = c->inst->watch_clock + MS(c->inst->cfg.t_probe_ms) / 2;
     }
     return c->link.path[p].sq_used != 0;
 }

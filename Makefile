@@ -27,6 +27,7 @@ SUPPORT_SRC := $(wildcard tests/support/*.c)
 UNIT_SRC  := $(wildcard tests/unit/test_*.c)
 ABI_SRC   := $(wildcard tests/abi/test_*.c)
 WATCH_SRC := $(wildcard tests/lab/verbs_*.c)
+LAB_SRC   := $(wildcard tests/lab/lab_*.c)
 
 # Objects: $(B)/obj/ for the product, $(B)/tobj/ for test builds of the plugin, in which single protocol rules can be
 # switched off (R2_TEST_RULES): the product never contains those switches.
@@ -51,7 +52,7 @@ all: $(BUILD_TARGETS)
 tests: all $(TEST_BINS)
 # Every source, product and test build, compiled and not linked: for a second compiler.
 objects: $(call obj,$(CORE_SRC) $(MODEL_SRC) $(INPROC_SRC) $(SHM_SRC) $(CLI_SRC) $(PERF_SRC)) \
-         $(call obj,$(WATCH_SRC)) \
+         $(call obj,$(WATCH_SRC) $(LAB_SRC)) \
          $(call tobj,$(CORE_SRC) $(SIM_SRC) $(SUPPORT_SRC) $(UNIT_SRC) $(ABI_SRC))
 
 # The two commands of README install what is missing before they build.
@@ -124,6 +125,29 @@ $(DROPIN): $(call obj,$(MODEL_SRC) $(SHM_SRC)) tests/fabric/shm/libibverbs.map
 	  -Wl,--version-script=tests/fabric/shm/libibverbs.map
 	mv $@.tmp $@
 	ln -sf libibverbs.so.1 $(@D)/libibverbs.so
+# The Soft-RoCE lab (tests/lab/README.md). What runs inside its VMs uses the libraries of this machine, which the VMs see.
+LAB_BIN := $(addprefix $(B)/lab/,lab_switch lab_agent lab_nic lab_trigger lab_ctl)
+lab_obj = $(call obj,$(patsubst %,tests/lab/lab_%.c,$(1)))
+$(B)/lab/lab_switch: $(call lab_obj,switch switch_port impair watch util)
+$(B)/lab/lab_agent: $(call lab_obj,agent agent_trigger session job netif watch wire util)
+$(B)/lab/lab_nic: $(call lab_obj,nic netif util)
+$(B)/lab/lab_trigger: $(call lab_obj,trigger util)
+$(B)/lab/lab_ctl: $(call lab_obj,ctl client fault proc qmp wire util)
+$(LAB_BIN):
+	@mkdir -p $(@D)
+	$(CC) -o $@.tmp $^ $(LDFLAGS_ALL) $(if $(filter %/lab_ctl,$@),-ljansson)
+	mv $@.tmp $@
+.PHONY: lab-bins lab-up lab-down
+lab-bins: $(LAB_BIN)
+HOSTS ?= 2
+lab-up:
+	@sh tests/lab/lab.sh $(B) up --hosts $(HOSTS)
+	@echo "  sh tests/lab/lab.sh $(B) exec h0 -- ibv_devinfo       a command in a VM"
+	@echo "  sh tests/lab/lab.sh $(B) fault linkdown h0:n1         a fault; without an argument: which there are; reset heals all"
+	@echo "  make lab-down                                         the end; tests/lab/README.md has the rest"
+lab-down:
+	@sh tests/lab/lab.sh $(B) down
+
 # The command shares the segment code and the text forms (not the ibv_* entry points) with the drop-in.
 SHM_SHARED := $(filter tests/fabric/shm/seg_%.c,$(SHM_SRC)) tests/fabric/model/fab_desc.c tests/fabric/model/fab_fault.c
 $(B)/softfab: $(call obj,$(CLI_SRC) $(SHM_SHARED))

@@ -1,17 +1,19 @@
 #!/bin/sh
 # Installs what the build and the tests need from Debian's or Ubuntu's packages, if anything is missing. Root is used for apt alone.
-#   install-deps.sh build|check|ci
+#   install-deps.sh build|check|lab|ci
 set -eu
 what=${1:-check}
 build="gcc libc6-dev make libibverbs-dev"
 check="check libsubunit-dev libjansson-dev ibverbs-utils perftest ibverbs-providers jq binutils procps"
+lab="qemu-system-x86 busybox-static rdma-core ibverbs-utils ibverbs-providers perftest iproute2 libjansson-dev xz-utils zstd procps"
 ci="clang clang-format libclang-rt-14-dev valgrind librsvg2-bin"
 case $what in
 build) list=$build ;;
 check) list="$build $check" ;;
+lab) list="$build $lab" ;;
 ci) list="$build $check $ci" ;;
 *)
-    echo "usage: install-deps.sh build|check|ci" >&2
+    echo "usage: install-deps.sh build|check|lab|ci" >&2
     exit 2
     ;;
 esac

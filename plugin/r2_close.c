@@ -7,6 +7,7 @@
 
 #include "r2_inst.h"
 #include "r2_log.h"
+#include "r2_return.h"
 #include "r2_rules.h"
 
 #define MS(x) ((uint64_t)(x) * 1000000)
@@ -112,7 +113,7 @@ uint64_t r2_close_step(struct r2_comm *c, uint64_t now)
         atomic_store_explicit(&c->close, R2_CLOSE_DESTROY, memory_order_relaxed);
     }
     c->fo.over = 1;
-    if (destroy_paths(c) > 0 || ib_flush_close(c->flush) > 0) {
+    if (destroy_paths(c) + r2_return_close(c) > 0 || ib_flush_close(c->flush) > 0) {
         return UINT64_MAX; /* the jobs' ends kick */
     }
     r2_gate_unvisit(&c->gate);

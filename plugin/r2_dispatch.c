@@ -2,6 +2,7 @@
 #include "r2_inst.h"
 #include "r2_log.h"
 #include "r2_pair.h"
+#include "r2_return.h"
 #include "r2_watch.h"
 
 static void say_gone(struct r2_inst *inst, struct r2_peer *peer, enum fo_type as, uint32_t dst, uint32_t src)
@@ -52,6 +53,12 @@ static int address_of(int type, const union fo_body *b, uint32_t *dst, uint32_t 
         *dst = b->settled.dst;
         *src = b->settled.src;
         return 1;
+    case FO_MSG_OPEN:
+    case FO_MSG_OPEN_OK:
+    case FO_MSG_OPEN_UP:
+        *dst = b->open.dst;
+        *src = b->open.src;
+        return 1;
     case FO_MSG_SUSPECT:
         *dst = b->suspect.dst;
         *src = b->suspect.src;
@@ -87,7 +94,9 @@ static void settle_record(struct r2_comm *c, int type, const union fo_body *b, u
             c->send_at = 0; /* the tombstone answers with its final ledger (P26) */
             r2_comm_kick(c);
         }
-        fo_on_down(&c->fo, &b->down, now);
+        if (!r2_return_on_down(c, &b->down)) {
+            fo_on_down(&c->fo, &b->down, now);
+        }
         break;
     case FO_MSG_FENCED:
         fo_on_fenced(&c->fo, &b->fenced, now);
@@ -107,6 +116,15 @@ static void settle_record(struct r2_comm *c, int type, const union fo_body *b, u
         c->bye_ok = 1;
         fo_on_gone(&c->fo, "the peer does not know the connection any more");
         r2_comm_kick(c);
+        break;
+    case FO_MSG_OPEN:
+        r2_return_on_open(c, &b->open);
+        break;
+    case FO_MSG_OPEN_OK:
+        r2_return_on_open_ok(c, &b->open);
+        break;
+    case FO_MSG_OPEN_UP:
+        r2_return_on_open_up(c, &b->open);
         break;
     case FO_MSG_SUSPECT:
         r2_watch_on_suspect(c, &b->suspect);

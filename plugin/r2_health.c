@@ -3,6 +3,7 @@
  * without any event (a device removed, an interface taken down with its completions lost).
  */
 #include "r2_inst.h"
+#include "r2_return.h"
 
 static void nic_lost(struct r2_inst *inst, int nic, enum ib_fault fault)
 {
@@ -40,6 +41,9 @@ void r2_health_fact(void *arg, const struct ib_fact *fact)
     switch (fact->kind) {
     case IB_FACT_PORT_DOWN:
         nic_lost(inst, fact->nic, IB_FAULT_PORT);
+        break;
+    case IB_FACT_PORT_UP:
+        r2_heal_nic_up(inst, fact->nic);
         break;
     case IB_FACT_DEVICE_FATAL:
         nic_lost(inst, fact->nic, IB_FAULT_DEVICE);

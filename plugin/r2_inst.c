@@ -12,6 +12,7 @@
 
 #include "r2_log.h"
 #include "r2_pair.h"
+#include "r2_return.h"
 #include "r2_watch.h"
 
 /* --- registry --- */
@@ -171,7 +172,7 @@ static void step_comm(struct r2_comm *c, uint64_t now)
     } else if (setup < R2_SETUP_DONE) {
         next = r2_setup_step(c, now);
     } else {
-        next = setup == R2_SETUP_DONE ? fo_step(&c->fo, now) : UINT64_MAX;
+        next = setup == R2_SETUP_DONE ? r2_earlier(fo_step(&c->fo, now), r2_return_step(c, now)) : UINT64_MAX;
     }
     c->deadline = next;
     r2_gate_unvisit(&c->gate);
@@ -212,6 +213,7 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
         step_comm(c, now);
     }
     next = r2_watch_step(inst, now); /* may ask for a look at the ports, and has words for the peers */
+    next = r2_earlier(next, r2_heal_step(inst, now));
     next = r2_earlier(next, r2_pairs_say(inst, now));
     next = r2_earlier(next, r2_health_step(inst, now));
     next = r2_earlier(next, r2_peers_step(inst, now));
@@ -465,6 +467,9 @@ void r2_inst_destroy(struct r2_inst *inst)
         for (int p = 0; p < c->link.npaths; p++) {
             if (!c->build[p].job.busy) {
                 ib_path_destroy(&c->link, &c->link.path[p]);
+            }
+            if (c->ret[p].has_old && !c->ret[p].job.busy) {
+                ib_path_destroy(&c->link, &c->ret[p].old);
             }
         }
         r2_comm_free(c);

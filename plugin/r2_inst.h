@@ -62,6 +62,27 @@ struct r2_build {
     struct ib_path_addr peer;
 };
 
+/* The return of a path as a new life; r2_return.c */
+enum r2_ret_state {
+    R2_RET_NONE,
+    R2_RET_R_BUILD, /* R: job: the queue pair is made and filled */
+    R2_RET_R_SAID,  /* R: OPEN is out, repeated until OPEN_OK */
+    R2_RET_R_JOIN,  /* R: job: connected to S's */
+    R2_RET_S_BUILD, /* S: job: made and connected */
+    R2_RET_S_SAID,  /* S: OPEN_OK is out, repeated until OPEN_UP */
+    R2_RET_COUNT
+};
+
+struct r2_ret {
+    struct ib_job job; /* first: destroys the old life's objects */
+    struct r2_comm *comm;
+    struct ib_path old;
+    uint8_t has_old;
+    enum r2_ret_state state;
+    uint64_t since, send_at, interval;
+    uint64_t not_before, pause; /* the next attempt, after one that failed */
+};
+
 struct r2_comm {
     struct r2_inst *inst;
     uint32_t id;
@@ -99,6 +120,7 @@ struct r2_comm {
     struct fo_conf conf;          /* S: what we answered. R: what S answered */
     uint8_t ready;                /* R: paths that stand */
     struct r2_build build[IB_MAX_PATHS];
+    struct r2_ret ret[IB_MAX_PATHS];
     void *staging_mem;
     char peer_host[FO_HOST_NAME];
 
@@ -211,6 +233,8 @@ void r2_setup_on_rep(struct r2_comm *c, const struct fo_rep *m);
 void r2_setup_on_conf(struct r2_comm *c, const struct fo_conf *m);
 void r2_setup_on_ready(struct r2_comm *c, const struct fo_ready *m);
 void r2_setup_fail(struct r2_comm *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* A path that has just come up: whether its NIC failed while it was being built. Then it goes down at once. */
+void r2_setup_check_path(struct r2_comm *c, int p);
 const char *r2_setup_name(enum r2_setup s);
 /* Deduces the paths of a connection from both hosts' NICs; pure. Returns how many. */
 int r2_setup_paths(const struct fo_nic *s_nic, int s_n, int s_dev, const struct fo_nic *r_nic, int r_n, int r_dev, int any_rail,

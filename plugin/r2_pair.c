@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "r2_log.h"
+#include "r2_return.h"
 
 #define MS(x)        ((uint64_t)(x)*1000000)
 #define SAY_MAX_NS   MS(10000)
@@ -148,7 +149,7 @@ struct r2_pair *r2_pair_find(const struct r2_inst *inst, const struct r2_peer *p
     return pair;
 }
 
-static struct r2_pair *pair_get(struct r2_inst *inst, struct r2_peer *peer, int nic, int peer_nic)
+struct r2_pair *r2_pair_want(struct r2_inst *inst, struct r2_peer *peer, int nic, int peer_nic)
 {
     struct r2_pair *pair = r2_pair_find(inst, peer, nic, peer_nic);
 
@@ -183,10 +184,27 @@ void r2_pairs_want(struct r2_comm *c)
         if (!ib_link_up(&c->link, p)) {
             continue;
         }
-        pair = pair_get(c->inst, c->peer, path->nic, path->peer_nic);
+        pair = r2_pair_want(c->inst, c->peer, path->nic, path->peer_nic);
         if (pair && (pair->state == R2_PAIR_DEAD || pair->state == R2_PAIR_BROKEN)) {
             rebuild(pair);
         }
+    }
+}
+
+void r2_pair_renew(struct r2_pair *pair)
+{
+    if (pair->state == R2_PAIR_DEAD || pair->state == R2_PAIR_BROKEN) {
+        rebuild(pair);
+    } else {
+        pair->say_at = 0;
+        pair->answer = pair->state == R2_PAIR_JOINED;
+    }
+}
+
+void r2_pair_fail(struct r2_pair *pair)
+{
+    if (pair->state == R2_PAIR_JOINED && !pair->verdict) {
+        pair_move(pair, R2_PAIR_DEAD);
     }
 }
 
@@ -235,10 +253,10 @@ static void say(struct r2_pair *pair)
     b.probe.peer_nic = pair->peer_nic;
     b.probe.inc = pair->inc;
     b.probe.for_inc = pair->state == R2_PAIR_JOINED ? pair->peer_inc : 0;
-    b.probe.flags = r2_pair_ready(pair) ? 0 : FO_PROBE_ASK;
+    b.probe.flags = (uint8_t)((r2_pair_ready(pair) ? 0 : FO_PROBE_ASK) | (pair->back ? FO_PROBE_BACK : 0));
     probe_qp_addr_get(&pair->qp, &pair->inst->nics, pair->nic, &b.probe.addr);
     r2_peer_emit(pair->inst, pair->peer, FO_MSG_PROBE, &b);
-    pair->answer = 0;
+    pair->answer = pair->back = 0;
 }
 
 uint64_t r2_pairs_say(struct r2_inst *inst, uint64_t now)
@@ -272,11 +290,15 @@ void r2_pair_on_probe(struct r2_inst *inst, struct r2_peer *peer, const struct f
     if (m->peer_nic >= inst->nics.count || peer->refs < 2) {
         return; /* no such NIC; or no connection to that process (the message holds one reference itself) */
     }
-    pair = pair_get(inst, peer, m->peer_nic, m->nic);
+    pair = r2_pair_want(inst, peer, m->peer_nic, m->nic);
     if (pair == NULL || pair->job.busy) {
         return; /* it will be said again */
     }
     pair->answer |= m->flags & FO_PROBE_ASK;
+    if (m->flags & FO_PROBE_BACK) {
+        pair->heal.retry = 0;
+        r2_heal_soon(pair);
+    }
     if (m->inc == pair->peer_inc) {
         pair->peer_for = m->for_inc;
         return;
@@ -397,6 +419,7 @@ static void answered(struct r2_pair *pair, uint64_t clock)
 
     pair->slowest = took > pair->slowest ? took : pair->slowest - (pair->slowest - took) / MEASURE_FADE;
     pair->last_ok = clock;
+    pair->answers++;
     pair->asking = pair->verdict = 0;
 }
 
@@ -426,6 +449,7 @@ int r2_pairs_watch(struct r2_inst *inst, uint64_t clock)
         }
         if (!pair->greeted && r2_pair_ready(pair)) {
             pair->greeted = 1;
+            r2_heal_soon(pair);
             begin(pair, clock, pair->wanted);
             pair->wanted = 0;
         }

@@ -20,6 +20,16 @@ enum r2_pair_state {
     R2_PAIR_STATES
 };
 
+/* Return of a pair; times in ns, real time. r2_heal.c */
+struct r2_heal {
+    uint8_t interest; /* some path wants to return */
+    uint8_t asked;
+    unsigned answers; /* when it was asked */
+    uint64_t at, retry, deadline;
+    uint64_t good_since; /* first of the present row of answers; 0: none */
+    uint64_t used_at, hold;
+};
+
 struct r2_pair {
     struct ib_job job; /* first */
     struct r2_pair *next;
@@ -27,6 +37,7 @@ struct r2_pair {
     struct r2_peer *peer; /* NULL: gone, the pair goes when its job is back */
     uint8_t nic, peer_nic;
     uint8_t again;  /* to be made anew */
+    uint8_t back;   /* our NIC has come back: to be told */
     uint8_t answer; /* the peer asked to be told our state */
     enum r2_pair_state state;
     struct probe_qp qp;
@@ -45,10 +56,18 @@ struct r2_pair {
     uint64_t wanted;  /* limit of the question to put as soon as it is ready; 0: none */
     uint64_t slowest; /* longest answer time, fading */
     unsigned posted;
+    unsigned answers; /* counts questions that were answered */
+    struct r2_heal heal;
 };
 
 /* A connection's paths stand: their pairs are made, or made anew where they failed. */
 void r2_pairs_want(struct r2_comm *c);
+/* Finds it, or begins to make it. NULL when out of memory. */
+struct r2_pair *r2_pair_want(struct r2_inst *inst, struct r2_peer *peer, int nic, int peer_nic);
+/* Nobody waits for its answer any more. */
+void r2_pair_fail(struct r2_pair *pair);
+/* Made anew where it failed; said again where the peer may not know it. */
+void r2_pair_renew(struct r2_pair *pair);
 struct r2_pair *r2_pair_find(const struct r2_inst *inst, const struct r2_peer *peer, int nic, int peer_nic);
 void r2_pair_on_probe(struct r2_inst *inst, struct r2_peer *peer, const struct fo_probe *m);
 /* The peer is going: its pairs, too. */

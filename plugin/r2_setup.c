@@ -212,18 +212,11 @@ static int make_halves(struct r2_comm *c)
 static void open_paths(struct r2_comm *c, unsigned up)
 {
     for (int p = 0; p < c->link.npaths; p++) {
-        struct ib_path *path = &c->link.path[p];
-        const struct ib_nic *nic = &c->inst->nics.nic[path->nic];
-
-        if (!(up & (1u << p))) {
+        if (up & (1u << p)) {
+            fo_path_up(&c->fo, p);
+            r2_setup_check_path(c, p);
+        } else {
             fo_path_never(&c->fo, p);
-            continue;
-        }
-        fo_path_up(&c->fo, p);
-        if (atomic_load_explicit(&nic->generation, memory_order_relaxed) != path->nic_gen || ib_nic_state_get(nic) != IB_NIC_UP) {
-            fo_fault(&c->fo, p, &(struct ib_fault_info){.fault = IB_FAULT_PORT});
-        } else if ((int32_t)(c->peer->dead_gen[path->peer_nic] - path->peer_nic_gen) > 0) {
-            fo_fault(&c->fo, p, &(struct ib_fault_info){.fault = IB_FAULT_PEER_NIC});
         }
     }
     R2_INFO("%s connected: %d paths of %d up", c->label, __builtin_popcount(c->link.up), c->link.npaths);

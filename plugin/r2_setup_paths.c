@@ -55,3 +55,15 @@ int r2_setup_paths(const struct fo_nic *s_nic, int s_n, int s_dev, const struct 
     }
     return n;
 }
+
+void r2_setup_check_path(struct r2_comm *c, int p)
+{
+    const struct ib_path *path = &c->link.path[p];
+    const struct ib_nic *nic = &c->inst->nics.nic[path->nic];
+
+    if (atomic_load_explicit(&nic->generation, memory_order_relaxed) != path->nic_gen || ib_nic_state_get(nic) != IB_NIC_UP) {
+        fo_fault(&c->fo, p, &(struct ib_fault_info){.fault = IB_FAULT_PORT});
+    } else if ((int32_t)(c->peer->dead_gen[path->peer_nic] - path->peer_nic_gen) > 0) {
+        fo_fault(&c->fo, p, &(struct ib_fault_info){.fault = IB_FAULT_PEER_NIC});
+    }
+}

@@ -38,6 +38,18 @@ static int drain_recv(void *half, int p)
     return ib_recv_drain(half, p);
 }
 
+static void fence_bind(struct fo_conn *fc, int p)
+{
+    struct ib_fence *f = &fc->path[p].fence;
+
+    f->link = fc->link;
+    f->path = &fc->link->path[p];
+    f->half = fc->tx ? (void *)fc->tx : (void *)fc->rx;
+    f->drain = fc->tx ? drain_send : drain_recv;
+    f->notify = fence_notify;
+    f->notify_arg = fc;
+}
+
 int fo_conn_init(struct fo_conn *fc)
 {
     struct ib_link *l = fc->link;
@@ -46,12 +58,7 @@ int fo_conn_init(struct fo_conn *fc)
     for (int p = 0; p < l->npaths; p++) {
         struct fo_path *fp = &fc->path[p];
 
-        fp->fence.link = l;
-        fp->fence.path = &l->path[p];
-        fp->fence.half = fc->tx ? (void *)fc->tx : (void *)fc->rx;
-        fp->fence.drain = fc->tx ? drain_send : drain_recv;
-        fp->fence.notify = fence_notify;
-        fp->fence.notify_arg = fc;
+        fence_bind(fc, p);
         if (fc->tx && (fp->snap = calloc(1, sizeof(*fp->snap))) == NULL) {
             return -1;
         }
@@ -129,8 +136,43 @@ int fo_move(struct fo_conn *fc, int p, enum fo_state to, const char *why)
 void fo_path_up(struct fo_conn *fc, int p)
 {
     if (fo_move(fc, p, FO_UP, "set up")) {
+        fc->nopath_since = 0;
         replan(fc, -1);
     }
+}
+
+int fo_may_return(const struct fo_conn *fc, int p)
+{
+    const struct fo_path *fp = &fc->path[p];
+
+    if (fp->state != FO_FENCED || !fp->settled || fp->again || fp->soft || fp->hold_until || fp->fence.job.busy ||
+        (fp->fence.stage != IB_FENCE_HARD && fp->fence.stage != IB_FENCE_IDLE)) {
+        return 0;
+    }
+    if (fc->error != R2_OK || fc->closing || fc->peer_bye || fc->quiet || fc->over) {
+        return 0;
+    }
+    return fc->rx || (fp->snapshot && !((fc->tx->soft >> p) & 1) && fc->link->path[p].sq_used == 0 &&
+                      ib_send_live_parts(fc->tx, p, fc->link->path[p].life) == 0);
+}
+
+void fo_life_superseded(struct fo_conn *fc, int p)
+{
+    struct fo_path *fp = &fc->path[p];
+
+    if (fp->state == FO_FENCED && !fp->snapshot && ib_send_live_parts(fc->tx, p, fc->link->path[p].life) == 0) {
+        fp->snapshot = fp->settled = 1;
+    }
+}
+
+void fo_life_begin(struct fo_conn *fc, int p)
+{
+    struct fo_path *fp = &fc->path[p];
+    struct fo_fenced *snap = fp->snap;
+
+    memset(fp, 0, sizeof(*fp));
+    fp->snap = snap;
+    fence_bind(fc, p);
 }
 
 void fo_path_never(struct fo_conn *fc, int p)
@@ -271,7 +313,7 @@ void fo_on_peer_nic_down(struct fo_conn *fc, int nic, uint32_t gen)
     for (int p = 0; p < fc->link->npaths; p++) {
         const struct ib_path *path = &fc->link->path[p];
 
-        if (path->peer_nic == nic && (int32_t)(gen - path->peer_nic_gen) > 0) {
+        if (fc->path[p].state != FO_NONE && path->peer_nic == nic && (int32_t)(gen - path->peer_nic_gen) > 0) {
             fo_peer_stopped(fc, p, ib_link_now(fc->link));
             fo_fault(fc, p, &info);
         }

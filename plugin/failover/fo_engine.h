@@ -74,6 +74,14 @@ void fo_conn_free(struct fo_conn *fc);
 /* A path stands; or never will. */
 void fo_path_up(struct fo_conn *fc, int p);
 void fo_path_never(struct fo_conn *fc, int p);
+/* Whether everything about the present life of (p) is over at this end, so that the next one may begin (P23). */
+int fo_may_return(const struct fo_conn *fc, int p);
+/* The next life of (p) begins: link->path[p] is the new one already, with its number. The only place where a state starts again. */
+void fo_life_begin(struct fo_conn *fc, int p);
+
+/* S: R has begun a later life, so the present one is over there: what of it waits for a word of R's need not, if nothing was posted. */
+void fo_life_superseded(struct fo_conn *fc, int p);
+
 /* All paths are up or never will be: fewer than NCCL_R2_MIN_NICS end the connection. */
 void fo_check_paths(struct fo_conn *fc);
 

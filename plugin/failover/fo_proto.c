@@ -5,6 +5,7 @@ static const char *const names[] = {
     [FO_MSG_NIC_DOWN] = "NIC_DOWN", [FO_MSG_NIC_DOWN_OK] = "NIC_DOWN_OK", [FO_MSG_DOWN] = "DOWN", [FO_MSG_FENCED] = "FENCED",
     [FO_MSG_SETTLED] = "SETTLED", [FO_MSG_BYE] = "BYE",   [FO_MSG_BYE_OK] = "BYE_OK", [FO_MSG_GONE] = "GONE",
     [FO_MSG_PROBE] = "PROBE",     [FO_MSG_SUSPECT] = "SUSPECT",
+    [FO_MSG_OPEN] = "OPEN", [FO_MSG_OPEN_OK] = "OPEN_OK", [FO_MSG_OPEN_UP] = "OPEN_UP",
 };
 
 const char *fo_type_name(enum fo_type t)
@@ -224,6 +225,30 @@ static void get_probe(struct r2_reader *r, struct fo_probe *m)
     }
 }
 
+static void put_open(struct r2_writer *w, enum fo_type type, const struct fo_open *m)
+{
+    r2_put(w, m->dst, 4);
+    r2_put(w, m->src, 4);
+    r2_put(w, m->life, 4);
+    r2_put(w, m->path, 1);
+    if (type != FO_MSG_OPEN_UP) {
+        put_addr(w, &m->addr);
+    }
+}
+
+static void get_open(struct r2_reader *r, enum fo_type type, struct fo_open *m)
+{
+    m->dst = (uint32_t)r2_get(r, 4);
+    m->src = (uint32_t)r2_get(r, 4);
+    m->life = (uint32_t)r2_get(r, 4);
+    m->path = (uint8_t)r2_get(r, 1);
+    if (type != FO_MSG_OPEN_UP) {
+        get_addr(r, &m->addr);
+        r->bad |= m->addr.port.mtu < IBV_MTU_256 || m->addr.port.mtu > IBV_MTU_4096;
+    }
+    r->bad |= m->path >= IB_MAX_PATHS || m->life < 2;
+}
+
 static void put_small(struct r2_writer *w, enum fo_type type, const union fo_body *b)
 {
     switch (type) {
@@ -358,6 +383,11 @@ size_t fo_pack(enum fo_type type, const union fo_body *body, uint8_t *out, size_
     case FO_MSG_PROBE:
         put_probe(&w, &body->probe);
         break;
+    case FO_MSG_OPEN:
+    case FO_MSG_OPEN_OK:
+    case FO_MSG_OPEN_UP:
+        put_open(&w, type, &body->open);
+        break;
     default:
         put_small(&w, type, body);
         break;
@@ -401,6 +431,11 @@ int fo_unpack(struct r2_reader *r, union fo_body *body, const char **why)
             break;
         case FO_MSG_PROBE:
             get_probe(&b, &body->probe);
+            break;
+        case FO_MSG_OPEN:
+        case FO_MSG_OPEN_OK:
+        case FO_MSG_OPEN_UP:
+            get_open(&b, (enum fo_type)type, &body->open);
             break;
         default:
             get_small(&b, (enum fo_type)type, body);

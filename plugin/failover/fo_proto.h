@@ -35,6 +35,9 @@ enum fo_type {
     FO_MSG_BYE_OK,
     FO_MSG_GONE,    /* no such connection here */
     FO_MSG_PROBE,   /* my end of the probe queue pair between two NICs */
+    FO_MSG_OPEN,    /* R: a new life of a path begins, here is my queue pair */
+    FO_MSG_OPEN_OK, /* S: here is mine */
+    FO_MSG_OPEN_UP, /* R: you may post */
     FO_MSG_SUSPECT, /* S: your NIC acknowledged these parts on this path long ago and you have not: look */
 };
 const char *fo_type_name(enum fo_type t);
@@ -121,6 +124,8 @@ struct fo_bye_ok {
 
 #define FO_PROBE_ASK 1 /* I do not know yet that you are connected to this incarnation: answer */
 
+#define FO_PROBE_BACK 2 /* my NIC has come back */
+
 struct fo_probe {
     uint8_t nic, peer_nic; /* of who says it; of who is addressed */
     uint8_t flags;
@@ -136,6 +141,12 @@ struct fo_suspect {
     uint64_t seq;
 };
 
+struct fo_open { /* OPEN, OPEN_OK; OPEN_UP without address */
+    uint32_t dst, src, life;
+    uint8_t path;
+    struct ib_path_addr addr;
+};
+
 union fo_body {
     struct fo_req req;
     struct fo_rep rep;
@@ -149,6 +160,7 @@ union fo_body {
     struct fo_bye_ok bye_ok; /* BYE_OK, GONE */
     struct fo_probe probe;
     struct fo_suspect suspect;
+    struct fo_open open;
 };
 
 /* Largest packed record: a FENCED with a full window, or a REQ with all NICs. */

@@ -1,0 +1,332 @@
+#include "r2_return.h"
+
+#include <string.h>
+
+#include "r2_log.h"
+#include "r2_pair.h"
+
+#define MS(x)      ((uint64_t)(x)*1000000)
+#define OPEN_LIMIT MS(5000) /* an exchange that takes longer is given up: the next one takes the next number */
+#define AGAIN_MIN  MS(1000) /* after an exchange that failed */
+#define AGAIN_MAX  MS(300000)
+
+static const char *const names[R2_RET_COUNT] = {"none", "R building", "R said", "R connecting", "S building", "S said"};
+
+/* The only writer of the state of an exchange. Row: from. */
+static void ret_move(struct r2_comm *c, int p, enum r2_ret_state to)
+{
+    static const unsigned char legal[R2_RET_COUNT][R2_RET_COUNT] = {
+        [R2_RET_NONE] = {[R2_RET_R_BUILD] = 1, [R2_RET_S_BUILD] = 1},
+        [R2_RET_R_BUILD] = {[R2_RET_R_SAID] = 1, [R2_RET_NONE] = 1},
+        [R2_RET_R_SAID] = {[R2_RET_R_JOIN] = 1, [R2_RET_NONE] = 1},
+        [R2_RET_R_JOIN] = {[R2_RET_NONE] = 1},
+        [R2_RET_S_BUILD] = {[R2_RET_S_SAID] = 1, [R2_RET_NONE] = 1},
+        [R2_RET_S_SAID] = {[R2_RET_NONE] = 1},
+    };
+    struct r2_ret *r = &c->ret[p];
+
+    if (!legal[r->state][to]) {
+        R2_WARN("%s path %d: its return cannot go from %s to %s", c->label, p, names[r->state], names[to]);
+        return;
+    }
+    R2_TRACE("%s path %d life %u: return %s -> %s", c->label, p, c->link.path[p].life, names[r->state], names[to]);
+    r->state = to;
+    r->send_at = 0;
+    r->interval = MS(c->inst->cfg.t_repeat_ms);
+}
+
+/* --- lives --- */
+
+/* The old life's objects are put aside, the new one has its number and nothing else. */
+static void next_life(struct r2_comm *c, int p, uint32_t life)
+{
+    struct ib_path *path = &c->link.path[p];
+
+    c->ret[p].old = *path;
+    c->ret[p].has_old = 1;
+    *path = (struct ib_path){.index = path->index, .nic = path->nic, .peer_nic = path->peer_nic, .life = life};
+    c->build[p].late = 0;
+    memset(&c->watch[p], 0, sizeof(c->watch[p]));
+    c->claim[p].since = 0;
+    fo_life_begin(&c->fo, p);
+}
+
+/* S, who does not know whether R has it up by now: an ordinary end, which R is told. */
+static void give_up_open(struct r2_comm *c, int p)
+{
+    struct ib_fault_info info = {.fault = IB_FAULT_SETUP};
+
+    ret_move(c, p, R2_RET_NONE);
+    fo_path_up(&c->fo, p);
+    fo_fault(&c->fo, p, &info);
+}
+
+/* The new life never stood at either end. */
+static void give_up(struct r2_comm *c, int p, const char *why, uint64_t now)
+{
+    struct r2_ret *r = &c->ret[p];
+
+    R2_INFO("%s path %d life %u does not return: %s", c->label, p, c->link.path[p].life, why);
+    ret_move(c, p, R2_RET_NONE);
+    c->link.path[p].open = 0;
+    fo_path_never(&c->fo, p);
+    r->pause = r->pause == 0 ? AGAIN_MIN : 2 * r->pause < AGAIN_MAX ? 2 * r->pause : AGAIN_MAX;
+    r->not_before = now + r->pause;
+}
+
+static void stands(struct r2_comm *c, int p)
+{
+    ret_move(c, p, R2_RET_NONE);
+    c->ret[p].pause = 0;
+    fo_path_up(&c->fo, p);
+    r2_setup_check_path(c, p);
+    if (c->is_send) {
+        ib_send_progress(c->tx);
+    } else {
+        ib_recv_progress(c->rx);
+    }
+}
+
+/* --- old lives --- */
+
+static void old_run(struct ib_job *job)
+{
+    struct r2_ret *r = (struct r2_ret *)job;
+
+    ib_path_destroy(&r->comm->link, &r->old);
+}
+
+static void old_done(struct ib_job *job)
+{
+    struct r2_ret *r = (struct r2_ret *)job;
+
+    r->has_old = 0;
+    r2_comm_kick(r->comm);
+}
+
+static void destroy_old(struct r2_comm *c, int p)
+{
+    struct r2_ret *r = &c->ret[p];
+
+    r->comm = c;
+    r->job.run = old_run;
+    r->job.done = old_done;
+    ib_workers_submit(c->inst->workers, c->inst->nics.nic[r->old.nic].device_index, &r->job);
+}
+
+/* Gone T_packet after its fence, and after the new queue pair was made, so that the number differs. */
+static uint64_t step_old(struct r2_comm *c, int p, uint64_t now)
+{
+    struct r2_ret *r = &c->ret[p];
+    uint64_t at = r->old.closed_at ? r->old.closed_at + MS(c->inst->cfg.t_packet_ms) : 0;
+
+    if (!r->has_old || r->job.busy || r->state == R2_RET_R_BUILD || r->state == R2_RET_S_BUILD) {
+        return UINT64_MAX;
+    }
+    if (now < at) {
+        return at;
+    }
+    destroy_old(c, p);
+    return UINT64_MAX;
+}
+
+int r2_return_close(struct r2_comm *c)
+{
+    int left = 0;
+
+    for (int p = 0; p < c->link.npaths; p++) {
+        if (c->ret[p].has_old && !c->ret[p].job.busy) {
+            destroy_old(c, p);
+        }
+        left += c->ret[p].has_old;
+    }
+    return left;
+}
+
+/* --- words --- */
+
+static void say(struct r2_comm *c, int p, enum fo_type type)
+{
+    union fo_body b = {.open = {.dst = c->fo.peer, .src = c->id, .life = c->link.path[p].life, .path = (uint8_t)p}};
+
+    ib_path_addr_get(&c->link, &c->link.path[p], &b.open.addr);
+    r2_peer_emit(c->inst, c->peer, type, &b);
+}
+
+static uint64_t repeat(struct r2_comm *c, int p, enum fo_type type, uint64_t now)
+{
+    struct r2_ret *r = &c->ret[p];
+
+    if (now >= r->send_at) {
+        say(c, p, type);
+        r->send_at = now + r->interval;
+        r->interval = r->interval < MS(100) ? 2 * r->interval : r->interval;
+    }
+    return r->send_at;
+}
+
+/* S asks on for a life that never stood here. */
+static void say_over(struct r2_comm *c, int p)
+{
+    union fo_body b = {.down = {.dst = c->fo.peer,
+                                .src = c->id,
+                                .life = c->link.path[p].life,
+                                .path = (uint8_t)p,
+                                .reason = IB_FAULT_SETUP,
+                                .flags = FO_FLAG_FENCED}};
+
+    r2_peer_emit(c->inst, c->peer, FO_MSG_DOWN, &b);
+}
+
+/* --- step --- */
+
+/* R: whether a new life may begin now. */
+static int may_begin(struct r2_comm *c, int p, uint64_t now)
+{
+    const struct ib_path *path = &c->link.path[p];
+    struct r2_pair *pair;
+
+    if (c->is_send || c->inst->cfg.failback != R2_FAILBACK_AUTO || c->ret[p].has_old || c->build[p].job.busy ||
+        !fo_may_return(&c->fo, p) || now < c->ret[p].not_before) {
+        return 0;
+    }
+    pair = r2_pair_want(c->inst, c->peer, path->nic, path->peer_nic);
+    if (pair == NULL || !r2_heal_good(pair, c->fo.path[p].down_since, now)) {
+        return 0;
+    }
+    r2_heal_used(pair, now);
+    return 1;
+}
+
+static uint64_t step_path(struct r2_comm *c, int p, uint64_t now)
+{
+    struct r2_ret *r = &c->ret[p];
+    int busy = c->build[p].job.busy;
+
+    if (r->state == R2_RET_NONE) {
+        if (may_begin(c, p, now)) {
+            next_life(c, p, c->link.path[p].life + 1);
+            r->since = now;
+            ret_move(c, p, R2_RET_R_BUILD);
+            r2_build_submit(c, p, 0);
+        }
+        return r->not_before > now && !c->is_send ? r->not_before : UINT64_MAX;
+    }
+    if (busy) {
+        return UINT64_MAX; /* the job's end kicks */
+    }
+    if (c->build[p].rc != 0) {
+        give_up(c, p, strerror(c->build[p].rc), now);
+        return r->not_before;
+    }
+    if (r2_elapsed(now, r->since) >= OPEN_LIMIT) {
+        if (r->state == R2_RET_S_SAID) {
+            give_up_open(c, p);
+        } else {
+            give_up(c, p, "no answer", now);
+        }
+        return r->not_before;
+    }
+    switch (r->state) {
+    case R2_RET_R_BUILD:
+        ret_move(c, p, R2_RET_R_SAID);
+        return repeat(c, p, FO_MSG_OPEN, now);
+    case R2_RET_R_SAID:
+        return r2_earlier(repeat(c, p, FO_MSG_OPEN, now), r->since + OPEN_LIMIT);
+    case R2_RET_R_JOIN:
+        stands(c, p);
+        say(c, p, FO_MSG_OPEN_UP);
+        return UINT64_MAX;
+    case R2_RET_S_BUILD:
+        c->link.path[p].open = 1; /* R writes CTS before its word that we may post is here */
+        ret_move(c, p, R2_RET_S_SAID);
+        return repeat(c, p, FO_MSG_OPEN_OK, now);
+    default:
+        return r2_earlier(repeat(c, p, FO_MSG_OPEN_OK, now), r->since + OPEN_LIMIT);
+    }
+}
+
+uint64_t r2_return_step(struct r2_comm *c, uint64_t now)
+{
+    uint64_t next = UINT64_MAX;
+
+    if (!c->inst->cfg.failover) {
+        return next;
+    }
+    for (int p = 0; p < c->link.npaths; p++) {
+        next = r2_earlier(next, step_path(c, p, now));
+        next = r2_earlier(next, step_old(c, p, now));
+    }
+    return next;
+}
+
+/* --- records --- */
+
+void r2_return_on_open(struct r2_comm *c, const struct fo_open *m)
+{
+    int p = m->path;
+
+    if (!c->is_send || p >= c->link.npaths) {
+        return;
+    }
+    if (m->life == c->link.path[p].life && c->ret[p].state == R2_RET_S_SAID) {
+        c->ret[p].send_at = 0; /* our answer was lost */
+        r2_comm_kick(c);
+        return;
+    }
+    if ((int32_t)(m->life - c->link.path[p].life) <= 0) {
+        return;
+    }
+    if (c->ret[p].state != R2_RET_NONE && !c->build[p].job.busy) {
+        give_up(c, p, "the receiver has begun anew", r2_now(c->inst));
+    }
+    fo_life_superseded(&c->fo, p);
+    if (c->ret[p].has_old || c->build[p].job.busy || !fo_may_return(&c->fo, p)) {
+        return; /* R repeats */
+    }
+    next_life(c, p, m->life);
+    c->ret[p].since = r2_now(c->inst);
+    c->build[p].peer = m->addr;
+    ret_move(c, p, R2_RET_S_BUILD);
+    r2_build_submit(c, p, 0);
+}
+
+void r2_return_on_open_ok(struct r2_comm *c, const struct fo_open *m)
+{
+    int p = m->path;
+
+    if (c->is_send || p >= c->link.npaths || m->life != c->link.path[p].life) {
+        return;
+    }
+    if (c->ret[p].state == R2_RET_R_SAID) {
+        c->build[p].peer = m->addr;
+        ret_move(c, p, R2_RET_R_JOIN);
+        r2_build_submit(c, p, 1);
+    } else if (c->ret[p].state == R2_RET_NONE && c->fo.path[p].state == FO_UP) {
+        say(c, p, FO_MSG_OPEN_UP); /* it was lost */
+    } else if (c->ret[p].state == R2_RET_NONE && c->fo.path[p].state == FO_FENCED) {
+        say_over(c, p);
+    }
+}
+
+void r2_return_on_open_up(struct r2_comm *c, const struct fo_open *m)
+{
+    int p = m->path;
+
+    if (c->is_send && p < c->link.npaths && m->life == c->link.path[p].life && c->ret[p].state == R2_RET_S_SAID) {
+        stands(c, p);
+    }
+}
+
+int r2_return_on_down(struct r2_comm *c, const struct fo_down *m)
+{
+    int p = m->path;
+
+    if (p >= c->link.npaths || m->life != c->link.path[p].life || c->ret[p].state == R2_RET_NONE) {
+        return 0;
+    }
+    if (c->ret[p].state == R2_RET_S_SAID || c->ret[p].state == R2_RET_R_SAID) {
+        give_up(c, p, "the peer gave it up", r2_now(c->inst));
+    }
+    return 1;
+}

@@ -139,6 +139,9 @@ $(LAB_BIN):
 	mv $@.tmp $@
 .PHONY: lab-bins lab-up lab-down
 lab-bins: $(LAB_BIN)
+# The switch without VMs.
+$(B)/lab/lab_switch_test: $(call lab_obj,switch_test impair util) $(B)/lab/lab_switch
+	$(CC) -o $@ $(filter %.o,$^) $(LDFLAGS_ALL) -lcheck -lsubunit -lm -lrt
 HOSTS ?= 2
 lab-up:
 	@sh tests/lab/lab.sh $(B) up --hosts $(HOSTS)

@@ -35,7 +35,7 @@ module_take() { # FILE
     case $name in
     *.ko.xz) xz -dc "$1" >"$lab/kernel/modules/${name%.xz}" ;;
     *.ko.zst) zstd -dcq "$1" >"$lab/kernel/modules/${name%.zst}" ;;
-    *) cp "$1" "$lab/kernel/modules/" ;;
+    *) cp "$1" "$lab/kernel/modules/$name" ;;
     esac
 }
 

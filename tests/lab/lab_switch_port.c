@@ -306,7 +306,7 @@ static uint64_t port_wake(const struct lab_port *p, uint64_t now)
     if (p->head != NULL && !p->write_blocked) {
         at = p->head->due > free_in ? p->head->due : free_in;
     }
-    if (p->im[LAB_OUT].rate > 0 && lab_buf_len(&p->rx) >= 4 && !p->held) {
+    if (p->im[LAB_OUT].rate > 0 && !lab_pace_ready(&p->pace[LAB_OUT], now)) {
         at = earlier(at, p->pace[LAB_OUT].free_at);
     }
     if (p->full_since != 0 && !p->stuck) {

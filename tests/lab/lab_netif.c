@@ -296,6 +296,24 @@ int lab_rdma_del(const char *device)
     return nl_call(NETLINK_RDMA, &q);
 }
 
+/* Whether programs can find the device: its verbs half goes first. */
+static bool rdma_has_verbs(const char *device)
+{
+    DIR *d = opendir("/sys/class/infiniband_verbs");
+    struct dirent *e;
+    char path[512], line[64];
+    bool found = false;
+
+    while (d != NULL && !found && (e = readdir(d)) != NULL) {
+        snprintf(path, sizeof(path), "/sys/class/infiniband_verbs/%s/ibdev", e->d_name);
+        found = lab_file_line(path, line, sizeof(line)) == 0 && strcmp(line, device) == 0;
+    }
+    if (d != NULL) {
+        closedir(d);
+    }
+    return found;
+}
+
 void lab_rdma_state(const char *device, const char *addr, char *out, size_t size)
 {
     char path[128], line[64], want[64];
@@ -305,6 +323,10 @@ void lab_rdma_state(const char *device, const char *addr, char *out, size_t size
     snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/1/state", device);
     if (lab_file_line(path, line, sizeof(line)) != 0) {
         snprintf(out, size, "none");
+        return;
+    }
+    if (!rdma_has_verbs(device)) {
+        snprintf(out, size, "leaving");
         return;
     }
     word = strchr(line, ' ');

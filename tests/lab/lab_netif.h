@@ -38,8 +38,8 @@ int lab_netif_monitor(void);
 int lab_rdma_add(const char *device, const char *netif);
 int lab_rdma_del(const char *device);
 
-/* The device's state: "none", or the port's as the kernel names it ("ACTIVE", "DOWN"), plus "-nogid" as long as the
- * RoCEv2 GID of
+/* The device's state: "none"; "leaving" (deleted, but a process has it open: listed for programs no more, its name
+ * still taken); or the port's as the kernel names it ("ACTIVE", "DOWN"), plus "-nogid" as long as the RoCEv2 GID of
  * @addr is not at index 1. */
 void lab_rdma_state(const char *device, const char *addr, char *out, size_t size);
 

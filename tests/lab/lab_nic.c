@@ -175,6 +175,13 @@ static int nic_setup(int k)
         lab_nic_rdma(k, device);
         lab_nic_address(host, k, addr);
         lab_rdma_state(device, addr, state, sizeof(state));
+        if (strcmp(state, "leaving") == 0) {
+            snprintf(word, sizeof(word), "%s=none", device);
+            if (nic_await(k, word, deadline) != 0) {
+                return lab_complain("%s: %s was deleted and a process still has it open", lab_nic_name(k), device);
+            }
+            snprintf(state, sizeof(state), "none");
+        }
         if (strcmp(state, "none") == 0) {
             if (lab_rdma_add(device, n.name) != 0) {
                 return setup_failed(k, "rdma link add");
@@ -200,7 +207,7 @@ static int nic_ifdown(int k)
  * device go. */
 static int nic_rdmadel(int k)
 {
-    char device[16], word[32];
+    char device[16], word[64];
     pid_t pid;
 
     lab_nic_rdma(k, device);
@@ -214,7 +221,7 @@ static int nic_rdmadel(int k)
     if (pid < 0) {
         return setup_failed(k, "fork");
     }
-    snprintf(word, sizeof(word), "%s=none", device);
+    snprintf(word, sizeof(word), "%s=none|%s=leaving", device, device);
     return nic_await(k, word, lab_clock_now() + 5 * LAB_NS_PER_S);
 }
 

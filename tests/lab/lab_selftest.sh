@@ -1,0 +1,262 @@
+#!/bin/sh
+# The lab tests itself: commands, RDMA over each rail, and each fault with the effect it is to have.
+#   lab_selftest.sh BUILD      LAB_ACCEL=tcg|kvm|auto, LAB_HOSTS=2|3
+set -u
+B=$1
+here=$(cd "$(dirname "$0")" && pwd)
+passed=0 failed=0
+out=$(mktemp -d)
+
+lab() {
+    sh "$here/lab.sh" "$B" "$@"
+}
+# t WHAT COMMAND...: passes when the command does; then WHAT is what was tested.
+t() {
+    what=$1
+    shift
+    if "$@" >"$out/log" 2>&1; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAIL: $what: $*"
+        tail -n 5 "$out/log" | sed 's/^/    /'
+    fi
+}
+# Fails when the command does not, and when it says too little about it.
+not() {
+    ! "$@"
+}
+status_is() { # STATUS COMMAND...
+    want=$1
+    shift
+    "$@"
+    got=$?
+    [ "$got" = "$want" ] || {
+        echo "status $got, not $want"
+        return 1
+    }
+}
+fault() {
+    lab fault "$@"
+}
+# state HOST NIC WORD...: the line of lab_nic has each word
+state() {
+    line=$(lab exec "$1" -t 20 -u -- lab_nic state "$2") || return 1
+    echo "$line"
+    shift 2
+    for w in "$@"; do
+        case " $line " in *" $w "*) ;; *) return 1 ;; esac
+    done
+}
+rails() { # NIC...
+    lab exec h0 -t 20 -u -- lab_nic rails 2 "$@"
+}
+counter() { # PORT NAME
+    lab counters "$1" | sed -n "s/^$2=//p"
+}
+grew() { # PORT NAME BEFORE
+    now=$(counter "$1" "$2")
+    echo "$1 $2: $3, now $now"
+    [ "$now" -gt "$3" ]
+}
+
+# perf PROGRAM RAIL ARGS...: a perftest program from h0 to h1; its last table line goes to $out/perf
+perf() {
+    prog=$1 rail=$2
+    shift 2
+    lab exec h1 -t 60 -- "$prog" -d "rxe$rail" -x 1 -F "$@" >"$out/server" 2>&1 &
+    server=$!
+    lab exec h1 -t 30 -- sh "$here/guest_listen.sh" 18515 || return 1
+    lab exec h0 -t 60 -- "$prog" -d "rxe$rail" -x 1 -F "$@" "10.10.$rail.2" >"$out/client" 2>&1
+    rc=$?
+    wait $server || rc=1
+    grep -E '^ *[0-9]+ ' "$out/client" | tail -n 1 >"$out/perf"
+    cat "$out/client"
+    return $rc
+}
+bw() { # RAIL ARGS...: MB/s on average to $out/bw
+    perf ib_write_bw "$@" -s 65536 || return 1
+    awk '{ print $4 }' "$out/perf" >"$out/bw"
+}
+between() { # FILE LOW HIGH
+    awk -v lo="$2" -v hi="$3" '{ ok = $1 >= lo && $1 <= hi; print $1 } END { exit !ok }' "$1"
+}
+
+test_commands() {
+    t "exit status" status_is 7 lab exec h0 -- sh -c 'exit 7'
+    t "killed by a signal" status_is 143 lab exec h0 -- sh -c 'kill -TERM $$'
+    t "no such program" status_is 127 lab exec h0 -- no-such-program
+    t "no such host" status_is 125 lab exec h2 -t 5 -- true
+    t "limit" status_is 124 lab exec h0 -t 1 -- sleep 300
+    t "limit kills" status_is 1 lab exec h0 -- pgrep -x sleep
+    t "host names" sh -c '[ "$(sh "$1" "$2" exec h1 -- uname -n)" = h1 ]' - "$here/lab.sh" "$B"
+    t "standard input" sh -c '[ "$(echo in | sh "$1" "$2" exec h0 -i -- cat)" = in ]' - "$here/lab.sh" "$B"
+    t "standard error apart" sh -c '[ -z "$(sh "$1" "$2" exec h0 -- sh -c "echo x >&2" 2>/dev/null)" ]' - "$here/lab.sh" "$B"
+    t "10 MB of output" sh -c '[ "$(sh "$1" "$2" exec h0 -- head -c 10000000 /dev/zero | wc -c)" = 10000000 ]' - "$here/lab.sh" "$B"
+    t "what a command leaves behind is killed" lab exec h0 -- sh -c 'setsid sleep 301 >/dev/null 2>&1 & true'
+    t "and is gone" status_is 1 lab exec h0 -- pgrep -x sleep
+    timeout -s KILL 1 sh -c 'exec "$0" "$@"' "$B/lab/lab_ctl" "$B/lab/run" exec h0 -- sleep 302
+    t "dies with its client" status_is 1 lab exec h0 -- pgrep -x sleep
+    t "this folder is seen" lab exec h0 -- test -f "$here/lab_selftest.sh"
+    t "and cannot be written" not lab exec h0 -- touch "$here/x"
+    echo fresh >"$B/lab/fresh"
+    t "a new file of the build is seen" lab exec h0 -- grep -q fresh "$B/lab/fresh"
+    rm -f "$B/lab/fresh"
+    t "out can be written" lab exec h0 -- sh -c "echo h0 >$B/lab/out/selftest"
+    t "and is seen here" grep -q h0 "$B/lab/out/selftest"
+    rm -f "$B/lab/out/selftest"
+    t "the control NIC is hidden" status_is 1 lab exec h0 -- grep -v -E 'lo:|r2d[0-3]:|mgmt:|Inter|face' /proc/net/dev
+    for i in 1 2 3 4 5 6 7 8; do
+        lab exec h0 -- echo "answer $i" >"$out/many.$i" &
+    done
+    wait
+    t "eight at once" sh -c '[ "$(cat "$1"/many.* | sort -u | wc -l)" = 8 ]' - "$out"
+}
+
+test_rdma() {
+    for k in 0 1 2 3; do
+        t "rail $k: device" state h0 n$k up=1 carrier=1 mtu=4200 "addr=10.10.$k.1" "rxe$k=ACTIVE"
+        t "rail $k: ib_write_bw" bw $k -n 200
+        echo "rail $k: $(cat "$out/bw" 2>/dev/null) MB/s"
+    done
+    t "ibv_devinfo" sh -c '[ "$(sh "$1" "$2" exec h0 -- ibv_devinfo | grep -c PORT_ACTIVE)" = 4 ]' - "$here/lab.sh" "$B"
+    t "rails do not reach each other" not lab exec h0 -t 20 -- timeout 3 sh -c 'ip neigh flush dev r2d0; ping -c 1 -I r2d0 10.10.1.2'
+}
+
+test_switch() {
+    n=$(counter h0:n1 out_drop_cut)
+    t "cut" fault cut h0:n1
+    t "cut: no way" not rails n1
+    t "cut: counted" grew h0:n1 out_drop_cut "$n"
+    t "cut: nobody is told" state h0 n1 carrier=1 rxe1=ACTIVE
+    t "cut: other rails work" rails n0 n2 n3 m
+    t "heal" fault heal h0:n1
+    t "heal: works" rails n1
+    n=$(counter h0:n1 in_drop_cut)
+    o=$(counter h0:n1 out_drop_cut)
+    t "cut in" fault cut h0:n1 in
+    t "cut in: no answer" not rails n1
+    t "cut in: counted" grew h0:n1 in_drop_cut "$n"
+    t "cut in: only in" status_is 1 grew h0:n1 out_drop_cut "$o"
+    fault heal h0:n1 >/dev/null
+    n=$(counter h0:n1 in_drop_cut)
+    t "cut out" fault cut h0:n1 out
+    t "cut out: no answer" not rails n1
+    t "cut out: only out" status_is 1 grew h0:n1 in_drop_cut "$n"
+    fault heal h0:n1 >/dev/null
+    t "loss" fault loss h0:n1 1 out
+    n=$(counter h0:n1 out_drop_loss)
+    t "loss: RDMA hides it" bw 1 -n 200
+    t "loss: counted" grew h0:n1 out_drop_loss "$n"
+    fault heal h0:n1 >/dev/null
+    t "dup" fault dup h0:n1 5
+    t "corrupt" fault corrupt h0:n1 0.5
+    n=$(counter h0:n1 duplicated)
+    o=$(counter h0:n1 corrupted)
+    t "dup, corrupt: RDMA hides them" bw 1 -n 200
+    t "dup: counted" sh -c '[ "$1" -gt "$2" ]' - $(($(counter h0:n1 duplicated) + $(counter h1:n1 duplicated))) "$n"
+    t "corrupt: counted" sh -c '[ "$1" -gt "$2" ]' - $(($(counter h0:n1 corrupted) + $(counter h1:n1 corrupted))) "$o"
+    fault heal h0:n1 >/dev/null
+    t "delay" fault delay h0:n1 50
+    t "delay: ib_write_lat" perf ib_write_lat 1 -n 5 -s 8
+    awk '{ print $5 / 1000 }' "$out/perf" >"$out/lat"
+    t "delay: half the way back and forth takes 50 to 80 ms" between "$out/lat" 50 80
+    fault heal h0:n1 >/dev/null
+    t "rate" fault rate h0:n1 20
+    t "rate: ib_write_bw" bw 1 -n 120 -u 18
+    t "rate: 20 Mbit/s are 2.2 to 2.5 MB/s" between "$out/bw" 2.1 2.5
+    fault heal h0:n1 >/dev/null
+    t "oobcut" fault oobcut h0
+    t "oobcut: no way" not rails m
+    t "oobcut: data goes on" rails n0
+    t "oobheal" fault oobheal h0
+    t "oobheal: works" rails m
+}
+
+test_vm() {
+    t "linkdown" fault linkdown h0:n1
+    t "linkdown: no carrier" state h0 n1 up=1 carrier=0 rxe1=DOWN
+    t "linkdown: no way" not rails n1
+    t "linkdown: the other end sees nothing" state h1 n1 carrier=1 rxe1=ACTIVE
+    t "linkup" fault linkup h0:n1
+    t "linkup: works" rails n1
+    t "ifdown" fault ifdown h0:n1
+    t "ifdown: down" state h0 n1 up=0 rxe1=DOWN
+    t "ifup" fault ifup h0:n1
+    t "ifup: works" rails n1
+    t "rdmadel" fault rdmadel h0:n1
+    t "rdmadel: no device, but the interface" state h0 n1 rxe1=none carrier=1
+    t "rdmaadd" fault rdmaadd h0:n1
+    t "rdmaadd: device" state h0 n1 rxe1=ACTIVE
+    t "unplug" fault unplug h0:n1
+    t "unplug: gone" state h0 n1 absent
+    t "unplug: RDMA device too" not lab exec h0 -- test -e /sys/class/infiniband/rxe1
+    t "unplug again is an error" status_is 1 fault unplug h0:n1
+    t "plug" fault plug h0:n1
+    t "plug: as before" state h0 n1 up=1 carrier=1 mtu=4200 addr=10.10.1.1 rxe1=ACTIVE
+    t "plug: RDMA works" bw 1 -n 50
+    t "netem" fault netem h0:n1 loss 100%
+    t "netem: no way" not rails n1
+    t "netem off" fault netem h0:n1 off
+    t "netem off: works" rails n1
+    t "freeze" fault freeze h1
+    t "freeze: no answer" status_is 125 lab exec h1 -t 2 -- true
+    t "freeze: no way" not rails n0
+    t "thaw" fault thaw h1
+    t "thaw: works" rails
+}
+
+test_triggers() {
+    lab on-trigger h0 now -t 30 cut h0:n2 >"$out/on" 2>&1 &
+    on=$!
+    t "lab-trigger" lab exec h0 -t 30 -- lab-trigger -t 20 now
+    t "on-trigger" wait $on
+    t "on-trigger: injected" not rails n2
+    t "lab-trigger -n" lab exec h0 -- lab-trigger -n early
+    t "kept for a late waiter" lab wait-trigger h0 early -t 5
+    t "but once" status_is 124 lab wait-trigger h0 early -t 1
+    t "nobody waits" status_is 1 lab exec h0 -- lab-trigger -t 1 nobody
+    lab on-trigger h0 bad -t 30 plug h0:n1 >/dev/null 2>&1 &
+    on=$!
+    t "a fault that fails is told" status_is 1 lab exec h0 -t 40 -- lab-trigger -t 30 bad
+    t "at both ends" status_is 1 wait $on
+    t "wrong fault" status_is 2 lab on-trigger h0 x burn h0:n1
+}
+
+test_reset() {
+    for f in "cut h0:n0" "rate h1:n1 1" "linkdown h0:n2" "ifdown h0:n3" "unplug h1:n0" "rdmadel h1:n2" "netem h1:n3 loss 50%" "freeze h0"; do
+        # shellcheck disable=SC2086
+        fault $f >/dev/null 2>&1 || t "fault $f" false
+    done
+    t "reset of eight faults" lab reset
+    t "reset: all rails" rails
+    lab exec h0 -- touch /run/not-booted-again
+    t "crash" fault crash h1
+    t "crash: cannot be reached" status_is 125 lab exec h1 -t 5 -- true
+    t "reset boots it" lab reset
+    t "and nothing else" lab exec h0 -- test -e /run/not-booted-again
+    t "reset: all rails again" rails
+    start=$(date +%s)
+    t "reset of nothing" lab reset
+    t "reset of nothing is quick" [ $(($(date +%s) - start)) -le 3 ]
+    t "status" lab status
+}
+
+trap 'lab down; rm -rf "$out"' EXIT
+trap 'exit 130' INT TERM
+lab up --hosts "${LAB_HOSTS:-2}" --accel "${LAB_ACCEL:-auto}"
+rc=$?
+[ $rc = 0 ] || exit $rc
+for part in ${LAB_PARTS:-commands rdma switch vm triggers reset}; do
+    begin=$(date +%s)
+    test_$part
+    echo "$part: $(($(date +%s) - begin)) s"
+done
+t "no transmit queue hung" status_is 1 sh -c 'for h in h0 h1; do sh "$1" "$2" exec $h -- dmesg; done | grep "NETDEV WATCHDOG"' - "$here/lab.sh" "$B"
+id=$(cat "$B/lab/run/id")
+t "the lab's processes are found by its name" pgrep -f "$id"
+lab down
+t "down: nothing runs" not pgrep -f "$id"
+t "down again" lab down
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]

@@ -6,10 +6,11 @@
 #   before           faults of the fabric that hold from the start
 #   a_opts b_opts    options of either end
 #   sides            whose observations count
+#   traffic          windows in bursts, so that the machine is not busy, or without a pause
 #   observe          how long after the failure
 # and fails where the target has nothing of its own to show: the mimic where it does what the fabric does anyway.
 
-CASES="carrier carrier-short carrier-back ifdown ifdown-stuck ifdown-back cut cut-in cut-out cut-a-writes cut-b-writes link-del unplug loss corrupt killed"
+CASES="carrier carrier-short carrier-back ifdown ifdown-busy ifdown-stuck ifdown-back cut cut-in cut-out cut-a-writes cut-b-writes link-del unplug loss corrupt killed"
 
 case_label() {
     case $1 in
@@ -17,7 +18,8 @@ case_label() {
     carrier-short) echo "carrier-short=Link down for 0.1 s, less than the retry time" ;;
     carrier-back) echo "carrier-back=Link down for 1 s, more than the retry time" ;;
     ifdown) echo "ifdown=Interface of A taken down" ;;
-    ifdown-stuck) echo "ifdown-stuck=The same, other outcome" ;;
+    ifdown-busy) echo "ifdown-busy=The same, a write always waiting to be sent" ;;
+    ifdown-stuck) echo "ifdown-stuck=The same, every queue pair stuck" ;;
     ifdown-back) echo "ifdown-back=Interface of A down for 1 s" ;;
     cut) echo "cut=Silent cut, both ways" ;;
     cut-in) echo "cut-in=Silent cut towards A" ;;
@@ -38,7 +40,7 @@ fabric_fault() {
     for w in "$@"; do
         faults="$faults 'h1:n0 $w'"
     done
-    command="\$SOFTFAB fault --name \$FAB$faults && echo mark applied"
+    command="read go && \$SOFTFAB fault --name \$FAB$faults && echo mark applied"
 }
 # then SECONDS WORDS...
 fabric_then() {
@@ -46,7 +48,7 @@ fabric_then() {
 }
 kernel_act() {
     act=$1
-    command="lab-trigger act >/dev/null && echo mark applied"
+    command="lab-trigger 2>/dev/null; read go && lab-trigger act >/dev/null && echo mark applied"
 }
 kernel_then() {
     act_back=$2
@@ -66,10 +68,10 @@ case_fabric() { # NAME, MIMIC (0 or 1); uses retry
         fabric_fault down
         fabric_then 1 up
         ;;
-    ifdown | ifdown-back)
+    ifdown | ifdown-back | ifdown-busy)
         same=0
         if [ "$mimic" = 1 ]; then fabric_fault down send-error; else fabric_fault down; fi
-        [ "$1" = ifdown ] || fabric_then 1 up
+        [ "$1" != ifdown-back ] || fabric_then 1 up
         ;;
     ifdown-stuck)
         same=0
@@ -86,7 +88,7 @@ case_fabric() { # NAME, MIMIC (0 or 1); uses retry
         ;;
     loss) fabric_fault 'loss 1%' ;;
     corrupt) fabric_fault 'corrupt 1%' ;;
-    killed) command='kill -9 $PPID' ;;
+    killed) command='read go && kill -9 $PPID' ;;
     esac
     if [ "$mimic" = 1 ]; then
         [ "$3" = 7 ] || [ $same = 0 ] || return 1
@@ -105,26 +107,27 @@ case_kernel() { # NAME
         kernel_act link-off
         kernel_then 1 link-on
         ;;
-    ifdown) command='ip link set $NETDEV down && echo mark applied' ;;
-    ifdown-back) command='ip link set $NETDEV down && echo mark applied && sleep 1 && echo mark back && ip link set $NETDEV up' ;;
-    ifdown-stuck) return 1 ;; # whichever outcome ifdown has
+    ifdown | ifdown-busy) command='ip link show >/dev/null; read go && echo mark applied && ip link set $NETDEV down' ;;
+    ifdown-back) command='ip link show >/dev/null; read go && echo mark applied && ip link set $NETDEV down && sleep 1 && echo mark back && ip link set $NETDEV up' ;;
+    ifdown-stuck) return 1 ;; # one of the outcomes of ifdown
     cut | cut-a-writes | cut-b-writes) kernel_act cut ;;
     cut-in) kernel_act cut-in ;;
     cut-out) kernel_act cut-out ;;
-    link-del) command='rdma link del $RDMADEV & sleep 0.5; echo mark applied' ;; # it ends when the device is closed
+    link-del) command='rdma link >/dev/null; read go; echo mark applied; rdma link del $RDMADEV & sleep 0.5' ;; # it ends when the device is closed
     unplug) kernel_act unplug ;;
     loss) kernel_act loss ;;
     corrupt) kernel_act corrupt ;;
-    killed) command='kill -9 $PPID' ;;
+    killed) command='read go && kill -9 $PPID' ;;
     esac
 }
 
 case_set() { # NAME TARGET RETRY
-    act='' act_back='' before='' a_opts='' b_opts='' sides='A B' observe=2500ms
+    act='' act_back='' before='' a_opts='' b_opts='' sides='A B' traffic='--pace 40ms' observe=2500ms
     case $1 in
     cut-a-writes) b_opts=--recv-only ;;
     cut-b-writes) a_opts=--recv-only ;;
     killed) sides=B ;;
+    ifdown-busy | loss | corrupt) traffic= ;;
     esac
     case $2 in
     fabric) case_fabric "$1" 0 "$3" ;;

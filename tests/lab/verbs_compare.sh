@@ -77,7 +77,7 @@ fabric_run() {
 }
 
 one() { # CASE RETRY REP
-    common="--timeout 14 --observe $observe"
+    common="--timeout 14 --observe $observe --stall 250ms $traffic"
     case $target in
     kernel) kernel_run "$@" ;;
     *) fabric_run "$@" ;;

@@ -111,7 +111,8 @@ void vw_poll(struct vw *w)
             else
                 send_take(w, &wc[i], now);
         }
-        vw_send_fill(w);
+        if (!w->o.pace_ns)
+            vw_send_fill(w);
     }
     if (n < 0)
         vw_note(w, VW_CALL, "poll_cq %d", n);
@@ -122,7 +123,7 @@ static void flow_check(struct vw *w, struct vw_flow *f, const char *name, bool w
 {
     char what[VW_NAME_MAX];
 
-    if (!wanted || f->stopped || now - f->last_ok < w->o.stall_ns)
+    if (!w->marks || !wanted || f->stopped || now - f->last_ok < w->o.stall_ns)
         return;
     f->stopped = true;
     snprintf(what, sizeof what, "%s stopped", name);

@@ -26,13 +26,15 @@ static const char help[] =
     "  --mtu BYTES                      path MTU [the ports' active one]\n"
     "  --timeout 14 --retry 3 --rnr 7   of the queue pair\n"
     "  --size 4096 --depth 8            bytes per write, writes outstanding\n"
+    "  --pace 20ms                      fills the window this often only [whenever a write is done]\n"
     "  --recv-only                      this end writes nothing\n"
     "  --observe 3s                     ends this long after the first mark\n"
     "  --stall 100ms                    a flow without success for this long has stopped\n"
     "  --limit 60s                      longest wait for the peer, and for the first mark\n"
-    "  --fault-cmd CMD --after 1s       runs CMD with sh this long after the start and marks \"fault\"; when it ends, "
-    "\"done\";\n"
-    "                                   what it prints is taken like standard input\n"
+    "  --fault-cmd CMD --after 1s       CMD, run by sh from the start, reads a line when the fault is due: then "
+    "\"fault\"\n"
+    "                                   is marked; when it ends, \"done\"; what it prints is taken like standard "
+    "input\n"
     "\n"
     "Standard input: 'fault' or 'mark NAME' marks now and tells the peer, 'end' ends. Exit: 0 observed, 1 set-up "
     "failed,\n"
@@ -114,6 +116,7 @@ static int options_parse(struct vw_opts *o, int argc, char **argv)
         {{"size", 1}, NUMBER, 1, 1 << 20, &o->size},
         {{"depth", 1}, NUMBER, 1, 1024, &o->depth},
         {{"observe", 1}, TIME, 0, 0, &o->observe_ns},
+        {{"pace", 1}, TIME, 0, 0, &o->pace_ns},
         {{"stall", 1}, TIME, 0, 0, &o->stall_ns},
         {{"limit", 1}, TIME, 0, 0, &o->limit_ns},
         {{"after", 1}, TIME, 0, 0, &o->fault_after_ns},
@@ -194,36 +197,46 @@ static void peer_read(struct vw *w)
     }
 }
 
-static void fault_start(struct vw *w)
+/* Started before the traffic: what a busy machine needs to start a command must not count as part of the failure. */
+static int fault_prepare(struct vw *w)
 {
     char *argv[] = {"sh", "-c", (char *)w->o.fault_cmd, NULL};
     posix_spawn_file_actions_t actions;
-    int fds[2];
+    int in[2], out[2], rc;
 
-    if (pipe2(fds, O_CLOEXEC)) {
+    if (!w->o.fault_cmd)
+        return 0;
+    if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC)) {
         fprintf(stderr, "verbs_watch: pipe: %s\n", strerror(errno));
-        return;
+        return -1;
     }
     posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, fds[1], STDOUT_FILENO);
-    vw_mark(w, "fault", vw_now(), true);
-    if (posix_spawnp(&w->fault_pid, "sh", &actions, NULL, argv, environ)) {
-        fprintf(stderr, "verbs_watch: cannot run sh\n");
-        w->fault_pid = -1;
-    }
+    posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
+    rc = posix_spawnp(&w->fault_pid, "sh", &actions, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&actions);
-    close(fds[1]);
-    w->ordered.fd = fds[0];
+    close(in[0]);
+    close(out[1]);
+    w->fault_go = in[1];
+    w->ordered.fd = out[0];
+    if (rc)
+        fprintf(stderr, "verbs_watch: cannot run sh: %s\n", strerror(rc));
+    return rc ? -1 : 0;
 }
 
 static void fault_run(struct vw *w, uint64_t now)
 {
     int status;
 
-    if (w->o.fault_cmd && !w->fault_pid && now - w->start >= w->o.fault_after_ns)
-        fault_start(w);
+    if (w->fault_go >= 0 && now - w->start >= w->o.fault_after_ns) {
+        vw_mark(w, "fault", vw_now(), true);
+        if (write(w->fault_go, "go\n", 3) != 3)
+            vw_note(w, VW_CALL, "fault command is not there");
+        close(w->fault_go);
+        w->fault_go = -1;
+    }
     if (w->fault_pid > 0 && waitpid(w->fault_pid, &status, WNOHANG) == w->fault_pid) {
-        w->fault_pid = -1;
+        w->fault_pid = 0;
         if (status)
             vw_note(w, VW_CALL, "fault command failed, wait status %d", status);
         vw_mark(w, "done", vw_now(), true);
@@ -276,9 +289,13 @@ static int watch(struct vw *w)
     uint64_t tick = vw_now() + VW_TICK_NS, now, bye = 0;
 
     for (;;) {
-        wait_something(w, tick);
+        wait_something(w, w->o.pace_ns && w->fill_next < tick ? w->fill_next : tick);
         completions(w);
         now = vw_now();
+        if (w->o.pace_ns && now >= w->fill_next) {
+            vw_send_fill(w);
+            w->fill_next = now + w->o.pace_ns;
+        }
         if (now >= tick) {
             vw_guard("a look at the device");
             vw_events(w);
@@ -323,6 +340,7 @@ int main(int argc, char **argv)
                                 .fault_after_ns = 1000 * VW_NSEC_MS},
                           .typed.fd = STDIN_FILENO,
                           .ordered.fd = -1,
+                          .fault_go = -1,
                           .tcp = -1};
     int rc;
 
@@ -332,15 +350,16 @@ int main(int argc, char **argv)
     }
     if (options_parse(&w.o, argc, argv))
         return 2;
-    if (vw_open(&w) || vw_connect(&w))
+    if (vw_open(&w) || fault_prepare(&w) || vw_connect(&w))
         return 1;
     vw_look_init(&w);
     w.start = w.send.last_ok = w.recv.last_ok = vw_now();
     printf(
         "{\"run\": \"%s\", \"device\": \"%s\", \"mtu\": %d, \"timeout\": %d, \"retry\": %d, \"rnr\": %d, \"size\": %u, "
-        "\"depth\": %u, \"writes\": %s}\n",
+        "\"depth\": %u, \"pace_ms\": %llu, \"observe_ms\": %llu, \"writes\": %s}\n",
         w.o.listen_at ? "server" : "client", ibv_get_device_name(w.ctx->device), w.o.mtu, w.o.timeout, w.o.retry,
-        w.o.rnr, w.o.size, w.o.depth, w.o.recv_only ? "false" : "true");
+        w.o.rnr, w.o.size, w.o.depth, (unsigned long long)(w.o.pace_ns / VW_NSEC_MS),
+        (unsigned long long)(w.o.observe_ns / VW_NSEC_MS), w.o.recv_only ? "false" : "true");
     fflush(stdout);
     vw_send_fill(&w);
     rc = watch(&w);

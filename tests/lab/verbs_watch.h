@@ -36,6 +36,7 @@ struct vw_opts {
     int timeout, retry, rnr;
     uint32_t size, depth;
     bool recv_only;
+    uint64_t pace_ns; /* the window is filled this often; 0: whenever a write is done */
     uint64_t observe_ns, limit_ns, stall_ns, fault_after_ns;
 };
 
@@ -90,7 +91,7 @@ struct vw {
     int tcp;                              /* -1 once the peer closed it */
     struct vw_words said, typed, ordered; /* of the peer, on standard input, by the fault command */
 
-    uint64_t start;
+    uint64_t start, fill_next;
     struct vw_flow send, recv;
     uint32_t next_imm;         /* expected */
     bool send_over, recv_over; /* an error ended that direction */
@@ -102,7 +103,7 @@ struct vw {
     bool listed, gid_same;
     uint64_t list_next;
     bool ended, peer_done;
-    int fault_pid; /* 0: none */
+    int fault_pid, fault_go; /* 0: no fault command; -1: it was told */
 };
 
 uint64_t vw_now(void);

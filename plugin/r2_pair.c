@@ -285,10 +285,15 @@ uint64_t r2_pairs_say(struct r2_inst *inst, uint64_t now)
  */
 void r2_pair_on_probe(struct r2_inst *inst, struct r2_peer *peer, const struct fo_probe *m)
 {
+    enum ib_nic_state s;
     struct r2_pair *pair;
 
     if (m->peer_nic >= inst->nics.count || peer->refs < 2) {
         return; /* no such NIC; or no connection to that process (the message holds one reference itself) */
+    }
+    s = ib_nic_state_get(&inst->nics.nic[m->peer_nic]);
+    if (s == IB_NIC_FATAL || s == IB_NIC_GONE) {
+        return; /* not touched any more */
     }
     pair = r2_pair_want(inst, peer, m->peer_nic, m->nic);
     if (pair == NULL || pair->job.busy) {

@@ -2,11 +2,13 @@
 
 #include <errno.h>
 
+#include "r2_log.h"
 #include "r2_rules.h"
 
-#define RETRY_NS      (50 * 1000000ull) /* a soft fence tries again after this, then ever more rarely: a thousand dead queue pairs */
-#define RETRY_MAX_NS  (20 * RETRY_NS)   /* would keep the worker and the service thread busy with calls that fail */
-#define DRAIN_POLL_NS 50000ull          /* flushes take microseconds: look again soon, without spinning */
+#define RETRY_NS                                                                                                       \
+    (50 * 1000000ull) /* a soft fence tries again after this, then ever more rarely: a thousand dead queue pairs */
+#define RETRY_MAX_NS  (20 * RETRY_NS) /* would keep the worker and the service thread busy with calls that fail */
+#define DRAIN_POLL_NS 50000ull        /* flushes take microseconds: look again soon, without spinning */
 
 static const char *const stage_names[] = {"idle", "to error", "draining", "hard", "soft"};
 
@@ -51,6 +53,7 @@ void ib_fence_begin(struct ib_fence *f, struct ib_workers *w, uint64_t now)
     f->path->marks = 0;
     f->path->marks_out = 0;
     f->since = now;
+    ib_path_mark_recv(f->path); /* what fails here is tried again behind ERR */
     submit(f, w);
 }
 
@@ -66,7 +69,16 @@ static void close_life(struct ib_fence *f, enum ib_fence_stage stage, uint64_t n
 
 static void close_soft(struct ib_fence *f, uint64_t now)
 {
+    int rc = atomic_load_explicit(&f->job_rc, memory_order_acquire);
+
     f->drain(f->half, f->path->index); /* what is there counts still */
+    R2_INFO(
+        "path %u life %u on %s is not drained: ibv_modify_qp %s (%d), markers posted %u, out %u, send slots used %u",
+        f->path->index, f->path->life, f->link->nics->nic[f->path->nic].name,
+        rc < 0 ? "is out"
+        : rc   ? "failed"
+               : "done",
+        rc, f->path->marks_out, f->path->marks, f->path->sq_used);
     close_life(f, IB_FENCE_SOFT, now);
     f->retry_ns = RETRY_NS;
     f->retry_at = now + f->retry_ns;
@@ -114,7 +126,8 @@ static void step_drain(struct ib_fence *f, uint64_t now, uint64_t worker_alive)
     }
 }
 
-/* P18 (a): the hard fence comes after all, or the kernel has removed the device. Arrivals found on the way no longer count. */
+/* P18 (a): the hard fence comes after all, or the kernel has removed the device. Arrivals found on the way no longer
+ * count. */
 static void step_soft(struct ib_fence *f, struct ib_workers *w, uint64_t now)
 {
     int rc = atomic_load_explicit(&f->job_rc, memory_order_acquire);

@@ -12,11 +12,21 @@
 #define INLINE_WANT   64
 
 static const char *const fault_names[IB_FAULT_COUNT] = {
-    [IB_FAULT_NONE] = "none",         [IB_FAULT_WC] = "completion error", [IB_FAULT_CALL] = "failed call",
-    [IB_FAULT_PORT] = "port down",    [IB_FAULT_DEVICE] = "device fatal", [IB_FAULT_QP] = "queue pair error",
-    [IB_FAULT_PEER] = "told by peer", [IB_FAULT_PEER_NIC] = "peer's NIC", [IB_FAULT_DATA] = "impossible arrival",
-    [IB_FAULT_SETUP] = "set-up",      [IB_FAULT_CLOSE] = "closing",       [IB_FAULT_ADMIN] = "administrator",
-    [IB_FAULT_SILENT] = "no answer",  [IB_FAULT_CLAIM] = "acknowledged and not delivered", [IB_FAULT_STALL] = "stalled queue pair",
+    [IB_FAULT_NONE] = "none",
+    [IB_FAULT_WC] = "completion error",
+    [IB_FAULT_CALL] = "failed call",
+    [IB_FAULT_PORT] = "port down",
+    [IB_FAULT_DEVICE] = "device fatal",
+    [IB_FAULT_QP] = "queue pair error",
+    [IB_FAULT_PEER] = "told by peer",
+    [IB_FAULT_PEER_NIC] = "peer's NIC",
+    [IB_FAULT_DATA] = "impossible arrival",
+    [IB_FAULT_SETUP] = "set-up",
+    [IB_FAULT_CLOSE] = "closing",
+    [IB_FAULT_ADMIN] = "administrator",
+    [IB_FAULT_SILENT] = "no answer",
+    [IB_FAULT_CLAIM] = "acknowledged and not delivered",
+    [IB_FAULT_STALL] = "stalled queue pair",
 };
 
 const char *ib_fault_name(enum ib_fault f)
@@ -80,8 +90,8 @@ static int qp_to_init(struct ib_link *l, struct ib_path *p)
 
     ib_nic_addr_get(l->nics, p->nic, &addr);
     attr.pkey_index = addr.pkey_index;
-    return ib_verbs_err(l->nics->v->modify_qp(p->qp, &attr,
-                                              IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+    return ib_verbs_err(
+        l->nics->v->modify_qp(p->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
 }
 
 /* On the worker, not through the cache of registrations: that one is called by threads which no driver may keep. */
@@ -91,7 +101,8 @@ static int register_staging(struct ib_link *l, struct ib_path *p)
     return p->ring_mr ? 0 : (errno ? errno : ENOMEM);
 }
 
-/* The ring and its registration: separate for every path, so that taking it away fences late writes of that path alone. */
+/* The ring and its registration: separate for every path, so that taking it away fences late writes of that path alone.
+ */
 static int make_ring(struct ib_link *l, struct ib_path *p)
 {
     if (posix_memalign((void **)&p->ring, 4096, sizeof(*p->ring)) != 0) {
@@ -99,7 +110,8 @@ static int make_ring(struct ib_link *l, struct ib_path *p)
         return ENOMEM;
     }
     memset(p->ring, 0, sizeof(*p->ring));
-    p->ring_mr = l->nics->v->reg_mr(path_nic(l, p)->pd, p->ring, sizeof(*p->ring), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    p->ring_mr = l->nics->v->reg_mr(path_nic(l, p)->pd, p->ring, sizeof(*p->ring),
+                                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     return p->ring_mr ? 0 : (errno ? errno : ENOMEM);
 }
 
@@ -131,7 +143,8 @@ int ib_path_create(struct ib_link *l, struct ib_path *p, int sender, uint32_t ps
     return qp_to_init(l, p);
 }
 
-void ib_link_ah_fill(const struct ib_link *l, const struct ib_addr *local, const struct ib_addr *peer, struct ibv_ah_attr *ah)
+void ib_link_ah_fill(const struct ib_link *l, const struct ib_addr *local, const struct ib_addr *peer,
+                     struct ibv_ah_attr *ah)
 {
     ah->port_num = 0;
     ah->sl = (uint8_t)l->cfg->ib_sl;
@@ -250,20 +263,26 @@ int ib_path_error(struct ib_link *l, struct ib_path *p)
     return ib_verbs_err(l->nics->v->modify_qp(p->qp, &attr, IBV_QP_STATE));
 }
 
-int ib_path_mark(struct ib_path *p)
+int ib_path_mark_recv(struct ib_path *p)
 {
-    struct ibv_send_wr swr = {.wr_id = ib_wr_id(IB_WR_MARK_SEND, 0, 0),
-                              .opcode = IBV_WR_RDMA_WRITE,
-                              .send_flags = IBV_SEND_SIGNALED};
-    struct ibv_recv_wr rwr = {.wr_id = ib_wr_id(IB_WR_MARK_RECV, 0, 0)};
-    struct ibv_send_wr *bad_send;
-    struct ibv_recv_wr *bad_recv;
+    struct ibv_recv_wr wr = {.wr_id = ib_wr_id(IB_WR_MARK_RECV, 0, 0)}, *bad;
     int rc = 0;
 
-    if (!(p->marks_out & 2) && (rc = ib_verbs_err(ibv_post_recv(p->qp, &rwr, &bad_recv))) == 0) {
+    if (!(p->marks_out & 2) && (rc = ib_verbs_err(ibv_post_recv(p->qp, &wr, &bad))) == 0) {
         p->marks_out |= 2;
     }
-    if (rc == 0 && !(p->marks_out & 1) && (rc = ib_verbs_err(ibv_post_send(p->qp, &swr, &bad_send))) == 0) {
+    return rc;
+}
+
+int ib_path_mark(struct ib_path *p)
+{
+    struct ibv_send_wr wr = {.wr_id = ib_wr_id(IB_WR_MARK_SEND, 0, 0),
+                             .opcode = IBV_WR_RDMA_WRITE,
+                             .send_flags = IBV_SEND_SIGNALED},
+                       *bad;
+    int rc = ib_path_mark_recv(p);
+
+    if (rc == 0 && !(p->marks_out & 1) && (rc = ib_verbs_err(ibv_post_send(p->qp, &wr, &bad))) == 0) {
         p->marks_out |= 1;
     }
     return rc;

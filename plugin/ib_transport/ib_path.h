@@ -154,7 +154,12 @@ void ib_path_destroy(struct ib_link *l, struct ib_path *p);
 /* Worker: QP to ERR (P16.2). 0 or errno. */
 int ib_path_error(struct ib_link *l, struct ib_path *p);
 
-/* Gate holder: posts the two markers, or what is missing of them (P16.3). 0 or errno. */
+/*
+ * Gate holder: the two markers (P16.3). The one of the receive queue is posted before the queue pair goes to ERR: a flush takes it last all
+ * the same, and rdma_rxe (Linux 6.1) never flushes a receive that is posted in ERR. No arrival takes it, since the peer never has more parts
+ * out than the queue has receives without it (P2). mark posts what is missing of both. 0 or errno.
+ */
+int ib_path_mark_recv(struct ib_path *p);
 int ib_path_mark(struct ib_path *p);
 
 /* Posts @n anonymous receives as one chain. 0 or errno. */

@@ -99,7 +99,8 @@ static void fill_entry(struct ib_recv *rx, const struct ib_rmsg *m)
     e->check = ib_cts_check(e);
 }
 
-/* Writes the CTS of seqs [first, first+n) on @p: one work request, two where the ring wraps. -1: path down, or no room. */
+/* Writes the CTS of seqs [first, first+n) on @p: one work request, two where the ring wraps. -1: path down, or no room.
+ */
 static int write_cts(struct ib_recv *rx, struct ib_path *p, uint64_t first, int n)
 {
     int done = 0;
@@ -162,7 +163,8 @@ static __attribute__((noinline)) void write_pending_cts(struct ib_recv *rx)
             return;
         }
         rx->cts_rewritten++;
-        /* S may have the entry already and not look at this one: what it carries of acked does not count as told (P14) */
+        /* S may have the entry already and not look at this one: what it carries of acked does not count as told (P14)
+         */
     }
 }
 
@@ -217,9 +219,9 @@ static __attribute__((noinline, cold)) void bad_arrival(struct ib_recv *rx, stru
     if (r == R2_LEDGER_DUPLICATE) {
         rx->duplicates++;
     }
-    R2_WARN("arrival %s: seq %04x part %u of %u life %u on path %u life %u, window [%llu, %llu)", r2_ledger_result_name(r),
-            imm.seq, imm.k, imm.nparts, imm.life, p->index, p->life & 63, (unsigned long long)rx->ledger.rdone,
-            (unsigned long long)rx->ledger.rpost);
+    R2_WARN("arrival %s: seq %04x part %u of %u life %u on path %u life %u, window [%llu, %llu)",
+            r2_ledger_result_name(r), imm.seq, imm.k, imm.nparts, imm.life, p->index, p->life & 63,
+            (unsigned long long)rx->ledger.rdone, (unsigned long long)rx->ledger.rpost);
     rx->link->sink.path_fault(rx->link->sink.arg, p->index, &info);
 }
 
@@ -230,7 +232,8 @@ static void arrival(struct ib_recv *rx, struct ib_path *p, const struct ibv_wc *
 
     IB_RLX_ADD(p->cqes, 1);
     rx->seen |= (uint8_t)(1u << p->index);
-    if (__builtin_expect(wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || imm.kind != IB_IMM_DATA || imm.life != (p->life & 63), 0)) {
+    if (__builtin_expect(
+            wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || imm.kind != IB_IMM_DATA || imm.life != (p->life & 63), 0)) {
         bad_arrival(rx, p, imm, R2_LEDGER_WINDOW_ERR);
         return;
     }
@@ -252,7 +255,7 @@ static int completion(struct ib_recv *rx, struct ib_path *p, const struct ibv_wc
     if (kind == IB_WR_MARK_SEND) {
         p->marks |= 1;
     } else if (kind == IB_WR_MARK_RECV) {
-        p->marks |= 2;
+        p->marks |= (uint8_t)(wc->status != IBV_WC_SUCCESS) << 1; /* taken by an arrival: no proof of a flush */
     } else if (kind == IB_WR_CTL) {
         unsigned n = (unsigned)ib_wr_value(wc->wr_id);
 
@@ -454,14 +457,14 @@ void ib_recv_hold(struct ib_recv *rx, int p)
 
 void ib_recv_hold_peer_stopped(struct ib_recv *rx, int p)
 {
-    rx->holding &= (uint8_t)~(1u << p);
+    rx->holding &= (uint8_t) ~(1u << p);
 }
 
 void ib_recv_hold_over(struct ib_recv *rx, int p)
 {
     ib_recv_hold_peer_stopped(rx, p);
     for (uint64_t seq = rx->ledger.rdone; seq < rx->ledger.rpost; seq++) {
-        SLOT(rx, seq)->hold &= (uint8_t)~(1u << p);
+        SLOT(rx, seq)->hold &= (uint8_t) ~(1u << p);
     }
 }
 
@@ -489,7 +492,7 @@ int ib_recv_hold_gpu_only(struct ib_recv *rx, int p)
         struct ib_rmsg *m = SLOT(rx, seq);
 
         if (!m->gpu) {
-            m->hold &= (uint8_t)~(1u << p);
+            m->hold &= (uint8_t) ~(1u << p);
         }
         n += (m->hold >> p) & 1;
     }

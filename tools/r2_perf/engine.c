@@ -24,6 +24,7 @@ struct engine {
     struct wire *wire;
     struct trace *trace;
     struct boot *boot;
+    uint64_t idle_ns;
     pthread_t thread;
     pthread_mutex_t lock; /* guards batch, result, stop */
     pthread_cond_t cond;
@@ -218,6 +219,10 @@ static int engine_pass(struct engine *e)
     }
     if (moved) {
         watch_progress_note();
+    } else if (e->idle_ns) {
+        struct timespec ts = {.tv_sec = (time_t)(e->idle_ns / UTIL_NS_PER_S),
+                              .tv_nsec = (long)(e->idle_ns % UTIL_NS_PER_S)};
+        nanosleep(&ts, NULL);
     } else {
         sched_yield();
     }
@@ -345,11 +350,12 @@ static void *engine_main(void *arg)
     return NULL;
 }
 
-struct engine *engine_open(struct wire *wire, struct trace *trace)
+struct engine *engine_open(struct wire *wire, struct trace *trace, uint64_t idle_ns)
 {
     struct engine *e = util_mem_alloc(1, sizeof(*e));
     e->wire = wire;
     e->trace = trace;
+    e->idle_ns = idle_ns;
     e->boot = wire->setup.boot;
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->cond, NULL);

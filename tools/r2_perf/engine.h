@@ -39,8 +39,8 @@ struct engine_batch {
 
 struct engine;
 
-/* Start the thread over @wire's connections. NULL when there are no threads. Caller closes, before wire_close. */
-struct engine *engine_open(struct wire *wire, struct trace *trace);
+/* Start the thread over @wire's connections; it sleeps @idle_ns whenever nothing moved (0: yields). NULL when there are no threads. Caller closes, before wire_close. */
+struct engine *engine_open(struct wire *wire, struct trace *trace, uint64_t idle_ns);
 void engine_close(struct engine *e);
 
 /*

@@ -194,6 +194,8 @@ static const struct row rows[] = {
     {"fault-optional", 0, NULL, "a fault whose time never came is no error", ROW_FLAG, AT(fault_optional), 0, 0, NULL},
     {"interval", 0, "TIME", "resolution of the rate over time (default 100ms)", ROW_TIME, AT(interval_ns), 0, 0, NULL},
     {"stats", 0, NULL, "print stalls and rate over time also without a fault", ROW_FLAG, AT(stats), 0, 0, NULL},
+    {"idle-sleep", 0, "TIME", "sleep so long whenever nothing moved (default: spin, as NCCL does)", ROW_TIME,
+     AT(idle_ns), 0, 0, NULL},
     {"plot", 0, "FILE.svg", "draw the rate over time", ROW_TEXT, AT(plot), 0, 0, NULL},
     {"rendezvous", 0, "FILE", "under mpirun: a shared file in which rank 0 leaves its address", ROW_TEXT,
      AT(rendezvous), 0, 0, NULL},

@@ -107,7 +107,7 @@ static int rank_wire_open(struct rank *r)
         return -1;
     }
     trace_init(&r->trace, r->place->rank, o->interval_ns);
-    r->engine = engine_open(&r->wire, &r->trace);
+    r->engine = engine_open(&r->wire, &r->trace, o->idle_ns);
     return r->engine ? 0 : rank_fail(r, PERF_INTERNAL, "no thread for progress");
 }
 

@@ -251,6 +251,33 @@ START_TEST(retry7_forever_is_for_seven)
 }
 END_TEST
 
+/* A marker for the receives that is posted in ERR stays there; a second move to ERR brings it out. */
+START_TEST(recv_kept)
+{
+    struct pair p;
+
+    pair_open(&p, NULL);
+    pair_fault(&p, "h0:n0 recv-kept");
+    ck_assert_int_eq(pair_recv(&p, 0, 1, 0, 64), 0);
+    ck_assert_int_eq(pair_to_state(&p, p.s[0].qp, IBV_QPS_ERR), 0);
+    ck_assert_int_eq(pair_recv(&p, 0, 2, 0, 64), 0);
+    ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 3, 0, 0, 64, 0), 0);
+    pair_run(&p);
+    pair_expect(&p, 0, 1, IBV_WC_WR_FLUSH_ERR);
+    pair_expect(&p, 0, 3, IBV_WC_WR_FLUSH_ERR);
+    pair_expect_none(&p, 0);
+    ck_assert_int_eq(pair_to_state(&p, p.s[0].qp, IBV_QPS_ERR), 0);
+    pair_run(&p);
+    pair_expect(&p, 0, 2, IBV_WC_WR_FLUSH_ERR);
+    pair_expect_none(&p, 0);
+    pair_fault(&p, "h0:n0 restore");
+    ck_assert_int_eq(pair_recv(&p, 0, 4, 0, 64), 0);
+    pair_run(&p);
+    pair_expect(&p, 0, 4, IBV_WC_WR_FLUSH_ERR);
+    pair_close(&p);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("fabric_softroce");
@@ -266,6 +293,7 @@ int main(void)
     tcase_add_test(t, unplugged_stays_silent);
     tcase_add_test(t, retry7_forever);
     tcase_add_test(t, retry7_forever_is_for_seven);
+    tcase_add_test(t, recv_kept);
     suite_add_tcase(s, t);
     return pair_main(s);
 }

@@ -424,15 +424,16 @@ START_TEST(fault_words_and_log)
     fault(&m, "h1:n0 send-error");
     fault(&m, "h1:n0 unplug");
     fault(&m, "h1:n0 retry7-forever");
+    fault(&m, "h1:n0 recv-kept");
     fault(&m, "h1:n0 send-stuck");
     fault(&m, "h1:n0 up"); /* routes are back, the device is not */
     seg_link_read(n, &l);
     ck_assert_uint_eq(l.send_error, 0);
     ck_assert_uint_eq(atomic_load(&n->gone), FAB_FAULT_UNPLUG + 1);
-    ck_assert_uint_eq(atomic_load(&n->retry7), 1);
+    ck_assert_uint_eq(atomic_load(&n->retry7) + atomic_load(&n->recv_kept), 2);
     ck_assert_uint_eq(atomic_load(&n->send_stucks), 1);
     fault(&m, "h1:n0 restore");
-    ck_assert_uint_eq(atomic_load(&n->gone) + atomic_load(&n->retry7), 0);
+    ck_assert_uint_eq(atomic_load(&n->gone) + atomic_load(&n->retry7) + atomic_load(&n->recv_kept), 0);
     fault(&m, "h1:n0 fatal");
     fault(&m, "h1:n0 up");
     ck_assert_uint_eq(atomic_load(&n->gone), 0);
@@ -440,7 +441,7 @@ START_TEST(fault_words_and_log)
         fault(&m, "h1:n0 qp-error");
     }
     ck_assert(!seg_fault_read(n, 4, &f));
-    ck_assert(seg_fault_read(n, SEG_FAULT_LOG + 12, &f));
+    ck_assert(seg_fault_read(n, SEG_FAULT_LOG + 13, &f));
     ck_assert_uint_eq(atomic_load(&n->qp_errors), SEG_FAULT_LOG);
     f = (struct fab_fault){.host = 2, .nic = 0, .kind = FAB_FAULT_DOWN};
     ck_assert_int_eq(seg_fault_apply(&m, &f, why, sizeof(why)), -1);

@@ -32,6 +32,7 @@ static const char help[] =
     "           send-stuck      the queue pairs of now send and report nothing more, for ever; no event\n"
     "           unplug          GID_CHANGE, query_port gives ENODEV, else as send-error; until restore\n"
     "           retry7-forever  retry_cnt 7 is without end; until restore\n"
+    "           recv-kept       receives posted in ERR are flushed by the next move to ERR only; until restore\n"
     "         ip link set down there is 'down' with 'send-error', or with 'send-stuck'.\n"
     "exec     sets LD_LIBRARY_PATH, SOFTFAB_DIR, SOFTFAB_HOST and SOFTFAB_SYSFS (what would be /sys for these NICs)\n"
     "\n"

@@ -37,6 +37,7 @@ static const struct {
     [FAB_FAULT_SEND_STUCK] = {"send-stuck", NO_VALUE},
     [FAB_FAULT_UNPLUG] = {"unplug", NO_VALUE},
     [FAB_FAULT_RETRY7_FOREVER] = {"retry7-forever", NO_VALUE},
+    [FAB_FAULT_RECV_KEPT] = {"recv-kept", NO_VALUE},
     [FAB_FAULT_RESTORE] = {"restore", NO_VALUE},
 };
 

@@ -24,13 +24,13 @@
  *     h0:n1 send-error      no route: a queue pair that puts a request on the wire gets LOC_QP_OP_ERR for it once all
  *                           before it is through, so at the latest one time-out later; no event. Until up
  *     h0:n1 send-stuck      the queue pairs of now send nothing more, for ever, and report nothing: no completion,
- * state RTS, no event. Receiving goes on. ERR flushes them, RESET frees them h0:n1 unplug          GID_CHANGE,
- * query_port and new contexts give ENODEV, packets are dropped both ways, sends end as with send-error; all other calls
- * succeed. No DEVICE_FATAL. `up` does not end it h0:n1 retry7-forever  retry_cnt 7 means without end from now on; queue
- * pairs that have it never fail by time-out
+ *                           no event, state RTS. They go on receiving. ERR flushes them, RESET frees them
+ *     h0:n1 unplug          GID_CHANGE; query_port and new contexts give ENODEV; packets are dropped both ways, sends
+ *                           end as with send-error; all other calls succeed. No DEVICE_FATAL. Not ended by up
+ *     h0:n1 retry7-forever  retry_cnt 7 is without end: queue pairs that have it never fail by time-out
+ *     h0:n1 recv-kept       a receive posted in ERR is flushed only when its queue pair is moved to ERR once more
  *
- * An interface taken down there is `down` with `send-error` or, as often, `down` with `send-stuck`. Host and NIC may be
- * '*'.
+ * An interface taken down there is `down` with `send-error`, or `down` with `send-stuck`. Host and NIC may be '*'.
  */
 #ifndef FAB_FAULT_H
 #define FAB_FAULT_H
@@ -62,6 +62,7 @@ enum fab_fault_kind {
     FAB_FAULT_SEND_STUCK,
     FAB_FAULT_UNPLUG,
     FAB_FAULT_RETRY7_FOREVER,
+    FAB_FAULT_RECV_KEPT,
     FAB_FAULT_RESTORE,
     FAB_FAULT_KINDS
 };

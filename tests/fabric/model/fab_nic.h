@@ -93,6 +93,7 @@ struct fab_nic {
     enum fab_life gone; /* not FAB_ALIVE: no new contexts until restore */
     bool hung;
     bool retry7_forever; /* as configured, or by a fault until restore */
+    bool recv_kept;      /* receives posted in ERR wait for the next move to ERR */
     uint32_t mr_fail;    /* registrations that will fail; UINT32_MAX: all */
     struct fab_ctx *ctxs;
     struct fab_pipe *orphans; /* pipes whose queue pair was reset or destroyed with DMA outstanding */

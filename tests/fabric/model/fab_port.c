@@ -208,6 +208,9 @@ void fab_nic_fault(struct fab_nic *nic, const struct fab_fault *fault, bool remo
     case FAB_FAULT_RETRY7_FOREVER:
         nic->retry7_forever = true;
         break;
+    case FAB_FAULT_RECV_KEPT:
+        nic->recv_kept = true;
+        break;
     case FAB_FAULT_QP_ERROR:
         qp_error_all(nic);
         break;
@@ -220,6 +223,7 @@ void fab_nic_fault(struct fab_nic *nic, const struct fab_fault *fault, bool remo
         break;
     case FAB_FAULT_RESTORE:
         nic->retry7_forever = nic->cfg.retry7_forever;
+        nic->recv_kept = false;
         restore(nic);
         break;
     case FAB_FAULT_UP:

@@ -102,7 +102,7 @@ int fab_qp_post_recv(struct fab_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
     }
     if (rc)
         *bad = wr;
-    if (qp->state == IBV_QPS_ERR && qp->rq.queued)
+    if (qp->state == IBV_QPS_ERR && qp->rq.queued && !qp->nic->recv_kept)
         fab_pipe_flush(qp->rpipe);
     return rc;
 }

@@ -312,6 +312,8 @@ int fab_qp_modify(struct fab_qp *qp, const struct ibv_qp_attr *attr, int mask)
             return EINVAL;
         if (to == IBV_QPS_RESET)
             return reset(qp);
+        if (qp->state == IBV_QPS_ERR && qp->rq.queued)
+            fab_pipe_flush(qp->rpipe);
         fab_qp_error(qp);
         return 0;
     }

@@ -84,6 +84,7 @@ struct seg_nic {
     _Atomic uint32_t qp_errors;   /* faults qp-error so far */
     _Atomic uint32_t send_stucks; /* faults send-stuck so far */
     _Atomic uint32_t retry7;      /* 1: retry_cnt 7 is without end */
+    _Atomic uint32_t recv_kept;   /* 1: receives posted in ERR are kept */
 
     /* Instants (CLOCK_MONOTONIC ns) at which each direction is free again; advanced by compare-and-swap. */
     _Alignas(64) _Atomic uint64_t tx_free;

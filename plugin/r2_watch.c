@@ -15,7 +15,9 @@ static struct probe_pulse pulse_of(const struct r2_comm *c, int p)
     struct probe_pulse s = {.moved = IB_RLX_GET(path->cqes)};
 
     if (c->is_send) {
-        s.moved += IB_RLX_GET(c->tx->sack);
+        /* While work requests are out they alone count: acknowledgements of others do not tell that these will end. The
+         * lowest bit keeps the two counts apart. */
+        s.moved = IB_RLX_GET(path->sq_used) ? 2 * s.moved + 1 : 2 * (s.moved + IB_RLX_GET(c->tx->sack));
         s.done = IB_RLX_GET(path->bytes_done);
         s.posted = IB_RLX_GET(path->bytes);
         s.posted = s.posted > s.done ? s.posted : s.done; /* read apart from each other */
@@ -179,7 +181,7 @@ static void tick(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
         struct probe_pulse s = pulse_of(c, p);
 
         if (!outstanding(c, p)) {
-            probe_watch_rest(&c->watch[p]);
+            probe_watch_idle(&c->watch[p], clock, &s);
             if (++c->watch_quiet[p] > QUIET_MIN) {
                 look(c, p);
             }

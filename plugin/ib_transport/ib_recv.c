@@ -368,12 +368,16 @@ int ib_recv_confirm(struct ib_recv *rx, int p)
         return 0;
     }
     if (path->ctl_run && !rx->quiet && ib_link_up(rx->link, p)) {
+        int rc;
+
         rx->signal = 1;
-        write_ack(rx, path);
+        rc = write_ack(rx, path);
         rx->signal = 0;
-        return 0;
+        if (rc == 0 || !ib_link_up(rx->link, p)) {
+            return 0;
+        }
     }
-    return path->sq_used;
+    return path->sq_used; /* also when the queue is so full that not even the question fits */
 }
 
 int ib_recv_done(const struct ib_recv *rx, uint64_t first, int n, size_t *sizes)

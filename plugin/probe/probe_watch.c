@@ -22,28 +22,47 @@ void probe_watch_rest(struct probe_watch *w)
     w->moved_at = 0;
     w->look_at = 0;
     w->backoff = 0;
-    w->from_at = 0;
 }
 
-/* A sample spans ticks with work outstanding at each of them. Rises at once: a slow phase must not make a fast path
- * look patient. */
+static void sample_begin(struct probe_watch *w, uint64_t now, const struct probe_pulse *s)
+{
+    w->from_at = now;
+    w->from_done = s->done;
+    w->gap = s->posted == s->done;
+}
+
+/*
+ * What was done in a time bounds the rate from below whatever else happened then, so it rises at once: a slow phase
+ * must not make a fast path look patient. It falls by samples that had work outstanding at each tick alone.
+ */
 static void measure(struct probe_watch *w, uint64_t now, const struct probe_pulse *s)
 {
-    uint64_t bytes, rate;
+    uint64_t bytes = s->done - w->from_done, rate;
 
-    if (w->from_at == 0 || s->posted == s->done) {
-        w->from_at = s->posted == s->done ? 0 : now;
-        w->from_done = s->done;
+    w->gap |= s->posted == s->done;
+    if (w->from_at == 0 || now <= w->from_at || bytes > UINT64_MAX / NS_PER_S) {
+        sample_begin(w, now, s);
         return;
     }
-    bytes = s->done - w->from_done;
-    if (bytes < PROBE_SAMPLE_BYTES || now <= w->from_at || bytes > UINT64_MAX / NS_PER_S) {
+    if (bytes < PROBE_SAMPLE_BYTES) {
+        if (w->gap) {
+            sample_begin(w, now, s);
+        }
         return;
     }
     rate = bytes * NS_PER_S / (now - w->from_at);
-    w->rate = rate > w->rate ? rate : w->rate - (w->rate - rate) / 8;
-    w->from_at = now;
-    w->from_done = s->done;
+    if (rate > w->rate) {
+        w->rate = rate;
+    } else if (!w->gap) {
+        w->rate -= (w->rate - rate) / 8;
+    }
+    sample_begin(w, now, s);
+}
+
+void probe_watch_idle(struct probe_watch *w, uint64_t now, const struct probe_pulse *s)
+{
+    measure(w, now, s);
+    probe_watch_rest(w);
 }
 
 int probe_watch_tick(struct probe_watch *w, uint64_t now, const struct probe_pulse *s, uint64_t t_suspect)

@@ -25,13 +25,17 @@ struct probe_watch {
     uint64_t backoff;            /* 0: the next look is the first in this silence */
     uint64_t rate;               /* bytes/s; 0: not measured */
     uint64_t from_at, from_done; /* begin of the present sample; from_at 0: none */
+    uint8_t gap;                 /* nothing was outstanding at one of its ticks */
 };
 
 /* Time that what is outstanding should take. */
 uint64_t probe_watch_expect(const struct probe_watch *w, const struct probe_pulse *s);
 
-/* The path has no work outstanding: the next tick starts anew. What was measured stays. */
+/* Not ticked any more for now: the next tick starts anew. What was measured stays. */
 void probe_watch_rest(struct probe_watch *w);
+
+/* Takes in one tick of a path that has no work outstanding, but had some not long ago. */
+void probe_watch_idle(struct probe_watch *w, uint64_t now, const struct probe_pulse *s);
 
 /* Takes in one tick of a path with work outstanding. 1: silent for too long, look at it; then not again before the
  * back-off. */

@@ -1,0 +1,497 @@
+/* Directed scenarios of the watchdog (docs/design-watchdog.md): which silence is found, as what and how soon, and which
+ * silence is none. The pairs and their handshake: test_pair.c. */
+#include "tests/unit/watch_rig.h"
+
+/* --- each kind of silence --- */
+
+static const struct {
+    const char *before, *fault;
+    unsigned limit_ms; /* until everything is done */
+} silence[] = {
+    {NULL, "h0:n0 blackhole", 200},
+    {NULL, "h0:n0 blackhole-tx", 200},
+    {NULL, "h0:n0 blackhole-rx", 200},
+    {NULL, "h0:n0 ack-lost", 200},
+    {NULL, "h0:n0 hang", 250},
+    {NULL, "h0:n0 send-stuck", 200},
+    {NULL, "h1:n0 blackhole", 200},
+    {NULL, "h1:n0 blackhole-tx", 200},
+    {NULL, "h1:n0 blackhole-rx", 200},
+    {NULL, "h1:n0 ack-lost", 200},
+    {NULL, "h1:n0 hang", 350}, /* a soft fence at R: T_fence, and T_packet once S has stopped */
+    {NULL, "h1:n0 send-stuck", 200},
+    {"h0:n0 retry7-forever", "h1:n0 blackhole", 200},
+    {"h1:n0 retry7-forever", "h0:n0 blackhole-rx", 200},
+};
+#define SILENCES (int)(sizeof(silence) / sizeof(silence[0]))
+
+/* Under traffic, and with one message alone behind it. */
+START_TEST(silence_is_found_and_traffic_goes_on)
+{
+    int i = _i / 2, n = _i % 2 ? 1 : 16;
+    uint64_t took;
+
+    start(2, (const char *[]){QUIET_RC, NULL});
+    wait_probes();
+    for (int k = 0; k < 3; k++) {
+        messages(8, BIG); /* the rate is known */
+        rig_run(rig, 20 * RIG_MS);
+    }
+    if (silence[i].before) {
+        fire(silence[i].before);
+    }
+    for (int k = 0; k < n; k++) {
+        recv_post(k, BIG);
+    }
+    rig_run(rig, RIG_MS); /* the CTS are there */
+    fire(silence[i].fault);
+    for (int k = 0; k < n; k++) {
+        send_post(k, BIG);
+    }
+    took = finish(n, BIG, 2 * RIG_S);
+    /* whom it did not keep from finishing notices all the same: R by its unconfirmed writes */
+    ck_assert_msg(rig_until(rig, path_0_is_down, 200 * RIG_MS), "%s is not found", silence[i].fault);
+    found_as(0, IB_FAULT_SILENT);
+    ck_assert_msg(took < silence[i].limit_ms * RIG_MS, "%s took %.3f ms", silence[i].fault, (double)took / 1e6);
+    messages(8, BIG);
+    stop();
+}
+END_TEST
+
+/* Nothing to send: R alone has work out, its CTS. */
+START_TEST(lost_cts_is_found_by_the_receiver)
+{
+    static const char *const fault[] = {"h1:n0 blackhole-tx", "h1:n0 blackhole", "h0:n0 hang", "h1:n0 send-stuck"};
+
+    start(2, (const char *[]){QUIET_RC, NULL});
+    wait_probes();
+    messages(4, BIG);
+    rig_run(rig, RIG_S); /* all quiet, nothing unconfirmed */
+    fire(fault[_i]);
+    recv_post(0, BIG);
+    ck_assert_msg(rig_until(rig, path_0_is_down, 200 * RIG_MS), "%s is not found", fault[_i]);
+    ck_assert_int_eq(fault_at(1, 0), IB_FAULT_SILENT);
+    send_post(0, BIG);
+    finish(1, BIG, 500 * RIG_MS);
+    stop();
+}
+END_TEST
+
+/* R reported its receive, its acknowledgement got lost on the way, and NCCL does not call R any more. */
+START_TEST(lost_last_ack_with_an_idle_receiver)
+{
+    start(2, (const char *[]){QUIET_RC, NULL});
+    wait_probes();
+    messages(4, 100);
+    rig->side[0].asleep = rig->side[1].asleep = 1;
+    recv_post(0, 100);
+    send_post(0, 100);
+    rig_run(rig, 5 * RIG_US); /* the data is there and acknowledged by the NIC */
+    fire("h1:n0 blackhole-tx");
+    rig->side[1].asleep = 0;
+    rig_run(rig, 100 * RIG_US);
+    ck_assert_int_eq(rig->side[1].head, rig->side[1].tail);
+    rig->side[1].asleep = 1;
+    rig->side[0].asleep = 0;
+    finish(1, 100, 200 * RIG_MS);
+    found_as(0, IB_FAULT_SILENT);
+    stop();
+}
+END_TEST
+
+/* R's NIC acknowledges and its completion queue stays empty: every completion at S is good, every probe is answered. */
+START_TEST(acknowledged_and_not_delivered)
+{
+    int n = _i ? 4 : 1;
+
+    start(2, (const char *[]){QUIET_RC, NULL});
+    wait_probes();
+    messages(8, BIG);
+    driver.hidden = driver_hook(1, 0)->cq;
+    for (int k = 0; k < n; k++) {
+        recv_post(k, BIG);
+        send_post(k, BIG);
+    }
+    finish(n, BIG, 250 * RIG_MS);
+    ck_assert_uint_ge(driver.fired, 1);
+    found_as(0, IB_FAULT_CLAIM);
+    messages(8, BIG);
+    stop();
+}
+END_TEST
+
+/* The pair answers; this one queue pair of S, or of R, sends nothing. */
+START_TEST(stuck_queue_pair_on_a_pair_that_answers)
+{
+    uint64_t took;
+
+    start(2, (const char *[]){"NCCL_IB_TIMEOUT=12", "NCCL_R2_T_STUCK=100", NULL});
+    wait_probes();
+    messages(8, BIG);
+    driver.stuck = driver_hook(_i, 0)->qp;
+    recv_post(0, BIG);
+    if (_i == 0) {
+        send_post(0, BIG);
+    }
+    took = rig_now(rig);
+    ck_assert(rig_until(rig, path_0_is_down, 400 * RIG_MS));
+    took = rig_now(rig) - took;
+    ck_assert_uint_ge(driver.fired, 1);
+    ck_assert_int_eq(fault_at(_i, 0), IB_FAULT_STALL);
+    ck_assert_msg(took >= 100 * RIG_MS, "after %.3f ms", (double)took / 1e6);
+    if (_i == 1) {
+        send_post(0, BIG);
+    }
+    finish(1, BIG, 100 * RIG_MS);
+    stop();
+}
+END_TEST
+
+static int no_probe(struct rig *r, int from, int type, union fo_body *body)
+{
+    r->filter_count += type == FO_MSG_PROBE;
+    return type != FO_MSG_PROBE;
+}
+
+/* R's NIC hangs and no probe queue pair ever stood: silence alone, and twice T_stuck of it. */
+START_TEST(hang_where_nobody_can_be_asked)
+{
+    uint64_t took;
+
+    rig = rig_create(2, 0,
+                     (const char *[]){"NCCL_IB_TIMEOUT=12", "NCCL_IB_RETRY_CNT=7", "NCCL_R2_T_STUCK=100",
+                                      "NCCL_R2_T_PACKET=100", NULL});
+    rig->filter = no_probe;
+    rig_connect(rig, 0, 0);
+    s_mr = rig_reg(rig, 0, out, sizeof(out));
+    r_mr = rig_reg(rig, 1, in, sizeof(in));
+    messages(4, BIG);
+    fire("h0:n0 retry7-forever");
+    recv_post(0, BIG);
+    rig_run(rig, RIG_MS);
+    fire("h1:n0 hang");
+    send_post(0, BIG);
+    took = finish(1, BIG, RIG_S);
+    ck_assert_int_gt(rig->filter_count, 0);
+    found_as(0, IB_FAULT_STALL);
+    ck_assert_msg(took >= 200 * RIG_MS && took < 500 * RIG_MS, "after %.3f ms", (double)took / 1e6);
+    stop();
+}
+END_TEST
+
+/* Other messages go on over another path; the one whose completion is lost is found all the same. */
+START_TEST(silence_of_one_path_beside_one_that_moves)
+{
+    static uint64_t small[256];
+    struct ib_mr *s_small, *r_small;
+    uint64_t end;
+    int stuck;
+
+    start(2, (const char *[]){QUIET_RC, NULL});
+    wait_probes();
+    s_small = rig_reg(rig, 0, small, 1024);
+    r_small = rig_reg(rig, 1, (uint8_t *)small + 1024, 1024);
+    rig_run(rig, RIG_MS);
+    recv_post(0, BIG);
+    rig_run(rig, RIG_MS);
+    fire("h1:n0 ack-lost");
+    stuck = (int)rig->side[0].tail;
+    send_post(0, BIG);
+    rig_run(rig, RIG_MS);
+    ck_assert(rig_done(rig, 1, (int)rig->side[1].tail - 1)); /* R has it, and says so by its own writes */
+    ck_assert(!rig_done(rig, 0, stuck));
+    for (end = rig_now(rig) + 300 * RIG_MS; rig_now(rig) < end && !rig_done(rig, 0, stuck);) {
+        ck_assert_int_ge(rig_irecv1(rig, (uint8_t *)small + 1024, 8, 1, r_small), 0);
+        rig_send_wait(rig, small, 8, 1, s_small);
+        rig_run(rig, 10 * RIG_MS);
+    }
+    ck_assert_msg(rig_done(rig, 0, stuck), "the work request without completion is not looked for while others end");
+    finish(1, BIG, RIG_S);
+    found_as(0, IB_FAULT_SILENT);
+    rig_dereg(rig, 0, s_small);
+    rig_dereg(rig, 1, r_small);
+    stop();
+}
+END_TEST
+
+/* R's send queue is full of writes that nothing confirms. */
+START_TEST(full_send_queue_of_the_receiver)
+{
+    struct ib_path *path;
+
+    start(2, (const char *[]){QUIET_RC, NULL});
+    wait_probes();
+    messages(4, 100);
+    rig_run(rig, RIG_S);
+    path = &rig->side[1].comm->link.path[0];
+    rig->side[0].asleep = 1;
+    for (int i = 0; i < 200; i++) {
+        rig_irecv1(rig, in[0], 8, i, r_mr);
+        if (i == 0) {
+            fire("h1:n0 blackhole-tx");
+        }
+    }
+    path->sq_used = (uint16_t)path->sq_depth; /* acknowledgements alone took what CTS leave */
+    ck_assert_msg(rig_until(rig, path_0_is_down, 300 * RIG_MS), "not found, %u of %u in use", path->sq_used,
+                  path->sq_depth);
+    ck_assert_int_eq(fault_at(1, 0), IB_FAULT_SILENT);
+    rig->side[0].asleep = 0;
+    rig->side[1].tail = rig->side[1].head;
+    stop();
+}
+END_TEST
+
+/* What has been seen of the rate bounds the wait, also where no tick ever found work under way. */
+START_TEST(short_bursts_measure_the_rate)
+{
+    uint64_t took;
+
+    start(2, (const char *[]){QUIET_RC, NULL});
+    wait_probes();
+    for (int i = 0; i < 20; i++) {
+        for (int k = 0; k < 16; k++) {
+            recv_post(k, BIG);
+            send_post(k, BIG);
+        }
+        finish(16, BIG, RIG_S);
+        rig_run(rig, 20 * RIG_MS);
+    }
+    for (int k = 0; k < 32; k++) {
+        recv_post(k, BIG);
+    }
+    rig_run(rig, RIG_MS);
+    fire("h1:n0 blackhole");
+    for (int k = 0; k < 32; k++) {
+        send_post(k, BIG);
+    }
+    took =
+        finish(32, BIG, 2 * RIG_S); /* 2 MiB: 0.84 s at the rate of a path that was never measured, four times over */
+    ck_assert_msg(took < 300 * RIG_MS, "%.3f ms", (double)took / 1e6);
+    stop();
+}
+END_TEST
+
+/* --- silence that is none --- */
+
+/* The last path, a single one from the start, failover or the watchdog off: RC decides, which here never does. */
+START_TEST(no_verdict_where_nothing_could_take_over)
+{
+    static const char *const off[] = {"NCCL_R2_WATCHDOG=on", "NCCL_R2_MIN_NICS=1", "NCCL_R2_FAILOVER=off",
+                                      "NCCL_R2_WATCHDOG=off"};
+
+    start(_i == 0 ? 1 : 2, (const char *[]){QUIET_RC, off[_i], "NCCL_R2_T_STUCK=100", "NCCL_IB_TIMEOUT=14", NULL});
+    messages(4, BIG);
+    if (_i == 1) {
+        fire("h0:n1 down");
+        rig_run(rig, 100 * RIG_MS);
+        ck_assert_uint_eq(rig->side[0].comm->link.up, 1);
+    }
+    fire("h0:n0 retry7-forever");
+    fire("h1:n0 retry7-forever");
+    recv_post(0, BIG);
+    fire("h1:n0 blackhole");
+    rig_run(rig, 2 * RIG_S);
+    ck_assert(ib_link_up(&rig->side[0].comm->link, 0));
+    ck_assert(ib_link_up(&rig->side[1].comm->link, 0));
+    fire("h1:n0 up");
+    send_post(0, BIG);
+    finish(1, BIG, RIG_S);
+    stop();
+}
+END_TEST
+
+/* Nobody calls one end, or both, for ten seconds: NICs and service threads go on. */
+START_TEST(sleep_of_a_caller_is_no_fault)
+{
+    start(2, (const char *[]){QUIET_RC, "NCCL_R2_T_STUCK=100", "NCCL_IB_TIMEOUT=12", NULL});
+    wait_probes();
+    messages(4, BIG);
+    for (int k = 0; k < 4; k++) {
+        recv_post(k, BIG);
+    }
+    rig_run(rig, RIG_MS);
+    rig->side[0].asleep = _i & 1;
+    rig->side[1].asleep = _i >> 1;
+    for (int k = 0; k < 4; k++) {
+        send_post(k, BIG);
+    }
+    rig_run(rig, 10 * RIG_S);
+    nothing_moved();
+    ck_assert_uint_eq(rig->side[0].comm->tx->sack, 8); /* also where only R's service thread could say so */
+    rig->side[0].asleep = rig->side[1].asleep = 0;
+    finish(4, BIG, RIG_MS);
+    stop();
+}
+END_TEST
+
+/* A whole process does not run for three seconds, work outstanding, once even while it asks: its NIC answers. */
+START_TEST(sleep_of_a_process_is_no_fault)
+{
+    int side = _i & 1;
+    struct r2_inst *inst;
+
+    start(2, (const char *[]){QUIET_RC, "NCCL_R2_T_STUCK=100", "NCCL_IB_TIMEOUT=12", NULL});
+    wait_probes();
+    messages(4, BIG);
+    for (int k = 0; k < 4; k++) {
+        recv_post(k, BIG);
+    }
+    rig_run(rig, RIG_MS);
+    for (int k = 0; k < 4; k++) {
+        send_post(k, BIG);
+    }
+    if (_i >> 1) {
+        r2_pair_ask(pair_of(side, 0), rig->side[side].inst->watch_clock, 0, 30 * RIG_MS);
+    }
+    inst = process_stop(side);
+    rig_run(rig, 3 * RIG_S);
+    process_go(side, inst);
+    finish(4, BIG, 100 * RIG_MS);
+    rig_run(rig, 500 * RIG_MS);
+    nothing_moved();
+    stop();
+}
+END_TEST
+
+/* Slow from the first byte on: nothing is measured yet, and every queue is full. */
+START_TEST(slow_links_are_no_fault)
+{
+    static const char *const rate[] = {"20MB/s", "5MB/s", "2MB/s"};
+    char text[32];
+
+    rig = rig_create(2, 0, (const char *[]){QUIET_RC, NULL});
+    for (int h = 0; h < 2; h++) {
+        snprintf(text, sizeof(text), "h%d:n0 rate %s", h, rate[_i % 3]);
+        rig_fault(rig, text);
+    }
+    rig_connect(rig, 0, 0);
+    s_mr = rig_reg(rig, 0, out, sizeof(out));
+    r_mr = rig_reg(rig, 1, in, sizeof(in));
+    if (_i / 3) {
+        for (int k = 0; k < 16; k++) {
+            recv_post(k, BIG);
+            send_post(k, BIG);
+        }
+        finish(16, BIG, 30 * RIG_S);
+    } else {
+        for (int k = 0; k < 8; k++) {
+            recv_post(0, sizeof(in));
+            send_post(0, sizeof(out));
+            finish(1, sizeof(out), 30 * RIG_S);
+        }
+    }
+    nothing_moved();
+    stop();
+}
+END_TEST
+
+/* Fast, then slow: what was measured is far from what comes. */
+START_TEST(a_link_that_slows_down_is_no_fault)
+{
+    start(2, (const char *[]){QUIET_RC, NULL});
+    wait_probes();
+    for (int k = 0; k < 40; k++) {
+        messages(8, BIG);
+        rig_run(rig, RIG_MS);
+    }
+    fire("h0:n0 rate 5MB/s");
+    fire("h1:n0 rate 5MB/s");
+    for (int k = 0; k < 16; k++) {
+        recv_post(k, BIG);
+        send_post(k, BIG);
+    }
+    finish(16, BIG, 30 * RIG_S);
+    nothing_moved();
+    stop();
+}
+END_TEST
+
+/* What RC repairs: lost packets, and a link that is away for less than a probe is waited for. */
+START_TEST(loss_and_short_flaps_are_no_fault)
+{
+    static const char *const loss[] = {"h1:n0 loss 1%", "h0:n0 loss 5%", NULL};
+
+    start(2, (const char *[]){"NCCL_IB_TIMEOUT=13", "NCCL_IB_RETRY_CNT=7", NULL});
+    wait_probes();
+    if (loss[_i]) {
+        fire("h0:n0 retry7-forever");
+        fire("h1:n0 retry7-forever");
+        fire(loss[_i]);
+    }
+    for (int k = 0; k < 200; k++) {
+        if (!loss[_i] && k % 20 == 10) {
+            recv_post(1, BIG);
+            rig_run(rig, 100 * RIG_US);
+            fire("h0:n0 blackhole");
+            send_post(1, BIG);
+            rig_run(rig, (unsigned)(k / 20 + 1) * 5 * RIG_MS); /* up to 50 ms: longer than T_suspect */
+            fire("h0:n0 up");
+            finish(1, 0, RIG_S);
+            rig_run(rig, 100 * RIG_MS);
+        }
+        messages(1, BIG);
+    }
+    nothing_moved();
+    stop();
+}
+END_TEST
+
+/* The other end closes, all done or with a receive outstanding, and this one lives on: no evidence against any path
+ * (P25), though nobody answers probes any more. */
+START_TEST(close_is_no_fault)
+{
+    start(2, (const char *[]){QUIET_RC, NULL});
+    wait_probes();
+    messages(4, BIG);
+    if (_i >> 1) {
+        recv_post(0, BIG);
+    }
+    rig_run(rig, RIG_MS);
+    rig_close(rig, _i & 1);
+    rig_run(rig, 2 * RIG_S);
+    ck_assert_uint_eq(rig->side[1 - (_i & 1)].comm->fo.switches, 0);
+    rig_dereg(rig, 1 - (_i & 1), _i & 1 ? s_mr : r_mr);
+    rig_close(rig, 1 - (_i & 1));
+    rig_run(rig, RIG_S);
+    ck_assert_int_eq(rig_comms(rig, 0) + rig_comms(rig, 1), 0);
+    ck_assert(rig->side[0].inst->pairs == NULL && rig->side[1].inst->pairs == NULL);
+}
+END_TEST
+
+static void add_none(TCase *t)
+{
+    tcase_add_loop_test(t, no_verdict_where_nothing_could_take_over, 0, 4);
+    tcase_add_loop_test(t, sleep_of_a_caller_is_no_fault, 1, 4);
+    tcase_add_loop_test(t, sleep_of_a_process_is_no_fault, 0, 4);
+    tcase_add_loop_test(t, slow_links_are_no_fault, 0, 6);
+    tcase_add_test(t, a_link_that_slows_down_is_no_fault);
+    tcase_add_loop_test(t, loss_and_short_flaps_are_no_fault, 0, 3);
+    tcase_add_loop_test(t, close_is_no_fault, 0, 4);
+}
+
+int main(void)
+{
+    Suite *s = suite_create("watchdog");
+    TCase *t = tcase_create("watchdog");
+    SRunner *r;
+    int failed;
+
+    tcase_set_timeout(t, 60);
+    tcase_add_checked_fixture(t, NULL, teardown);
+    tcase_add_loop_test(t, silence_is_found_and_traffic_goes_on, 0, 2 * SILENCES);
+    tcase_add_loop_test(t, lost_cts_is_found_by_the_receiver, 0, 4);
+    tcase_add_test(t, lost_last_ack_with_an_idle_receiver);
+    tcase_add_loop_test(t, acknowledged_and_not_delivered, 0, 2);
+    tcase_add_loop_test(t, stuck_queue_pair_on_a_pair_that_answers, 0, 2);
+    tcase_add_test(t, hang_where_nobody_can_be_asked);
+    tcase_add_test(t, silence_of_one_path_beside_one_that_moves);
+    tcase_add_test(t, full_send_queue_of_the_receiver);
+    tcase_add_test(t, short_bursts_measure_the_rate);
+    add_none(t);
+    suite_add_tcase(s, t);
+    r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

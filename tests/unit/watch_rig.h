@@ -1,0 +1,230 @@
+/* What the suites of the watchdog share: one connection on the two-instance rig, messages over it, what its state says,
+ * and drivers that do what no fault of the fabric does. One thread, virtual time. */
+#ifndef WATCH_RIG_H
+#define WATCH_RIG_H
+
+#include "tests/support/proto_rig.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugin/r2_pair.h"
+#include "tests/fabric/model/fab_fault.h"
+
+#define BIG 65536
+
+/* NCCL's defaults: RC says nothing for half a minute. Holds, which no test here is about, are short. */
+#define QUIET_RC "NCCL_IB_TIMEOUT=20", "NCCL_IB_RETRY_CNT=7", "NCCL_R2_T_PACKET=100"
+
+static struct rig *rig;
+static uint8_t out[32][BIG], in[32][BIG];
+static struct ib_mr *s_mr, *r_mr;
+
+static inline void teardown(void)
+{
+    rig_destroy(rig);
+    rig = NULL;
+}
+
+static inline void start(int nics, const char *const *options)
+{
+    rig = rig_create(nics, 0, options);
+    rig_connect(rig, 0, 0);
+    memset(in, 0, sizeof(in));
+    s_mr = rig_reg(rig, 0, out, sizeof(out));
+    r_mr = rig_reg(rig, 1, in, sizeof(in));
+}
+
+static inline void stop(void)
+{
+    ck_assert_int_eq(rig->side[0].status, R2_OK);
+    ck_assert_int_eq(rig->side[1].status, R2_OK);
+    rig_dereg(rig, 0, s_mr);
+    rig_dereg(rig, 1, r_mr);
+}
+
+/* Message @i, of at most BIG bytes, or of more over the buffers that follow. */
+static inline void recv_post(int i, size_t size)
+{
+    memset(in[i], 0, size);
+    ck_assert_int_ge(rig_irecv1(rig, in[i], size, 0, r_mr), 0);
+}
+
+static inline void send_post(int i, size_t size)
+{
+    memset(out[i], 1 + (i * 37 + (int)(rig_now(rig) / 1000)) % 250, size);
+    rig_send_wait(rig, out[i], size, 0, s_mr);
+}
+
+/* All requests done within @limit, the first @n messages right. Returns how long that took. */
+static inline uint64_t finish(int n, size_t size, uint64_t limit)
+{
+    uint64_t from = rig_now(rig);
+
+    ck_assert_msg(rig_until(rig, rig_all_done, limit), "not done in %llu ms", (unsigned long long)(limit / RIG_MS));
+    for (int i = 0; i < n; i++) {
+        ck_assert_int_eq(memcmp(in[i], out[i], size), 0);
+    }
+    return rig_now(rig) - from;
+}
+
+static inline void messages(int n, size_t size)
+{
+    for (int i = 0; i < n; i++) {
+        recv_post(0, size);
+        send_post(0, size);
+        finish(1, size, 10 * RIG_S);
+    }
+}
+
+/* --- state --- */
+
+static inline struct r2_pair *pair_of(int side, int nic)
+{
+    struct r2_comm *c = rig->side[side].comm;
+
+    return r2_pair_find(c->inst, c->peer, nic, nic);
+}
+
+/* Every pair that a path of the connection uses can be asked, and none is. */
+static inline int probes_stand(struct rig *r)
+{
+    for (int s = 0; s < 2; s++) {
+        struct r2_comm *c = r->side[s].comm;
+
+        for (int p = 0; p < c->link.npaths; p++) {
+            struct r2_pair *pair = pair_of(s, c->link.path[p].nic);
+
+            if (ib_link_up(&c->link, p) && (pair == NULL || !r2_pair_ready(pair) || pair->asking)) {
+                return 0;
+            }
+        }
+    }
+    return 1;
+}
+
+static inline void wait_probes(void)
+{
+    ck_assert_msg(rig_until(rig, probes_stand, RIG_S), "no probe queue pairs after 1 s");
+}
+
+static inline enum ib_fault fault_at(int side, int p)
+{
+    return rig->side[side].comm->fo.path[p].why.fault;
+}
+
+static inline int path_is_down(struct rig *r, int p)
+{
+    return !ib_link_up(&r->side[0].comm->link, p) && !ib_link_up(&r->side[1].comm->link, p);
+}
+
+static inline int path_0_is_down(struct rig *r)
+{
+    return path_is_down(r, 0);
+}
+
+/* Path @p went down at both ends, and one of them says that it was @fault. */
+static inline void found_as(int p, enum ib_fault fault)
+{
+    ck_assert_msg(path_is_down(rig, p), "path %d is up", p);
+    ck_assert_msg(fault_at(0, p) == fault || fault_at(1, p) == fault, "found as %s and %s, not as %s",
+                  ib_fault_name(fault_at(0, p)), ib_fault_name(fault_at(1, p)), ib_fault_name(fault));
+}
+
+static inline void nothing_moved(void)
+{
+    for (int s = 0; s < 2; s++) {
+        ck_assert_msg(rig->side[s].comm->fo.switches == 0, "side %d gave a path up: %s", s,
+                      rig->side[s].comm->fo.last_fault);
+    }
+}
+
+/* Whether anybody has asked anything since the last call: probes of @side over @nic that were sent. */
+static inline uint64_t last_answer(int side, int nic)
+{
+    return pair_of(side, nic)->last_ok;
+}
+
+/* A fault, which must have fired. */
+static inline void fire(const char *text)
+{
+    struct fab_fault what;
+    char err[160];
+    uint64_t before;
+
+    ck_assert_msg(fab_fault_parse(text, &what, err, sizeof(err)) == 0, "%s: %s", text, err);
+    before = fab_inproc_nic(rig->f, what.host, what.nic)->cnt.faults[what.kind];
+    rig_fault(rig, text);
+    if (getenv("RIG_VERBOSE")) {
+        printf("%12.3f us fault %s\n", (double)rig_now(rig) / 1e3, text);
+    }
+    ck_assert_uint_eq(fab_inproc_nic(rig->f, what.host, what.nic)->cnt.faults[what.kind], before + 1);
+}
+
+/* --- drivers --- */
+
+static struct {
+    int (*post_send)(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+    int (*poll_cq)(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+    const struct ibv_qp *stuck;  /* takes work requests and does nothing about them until it is in ERR */
+    const struct ibv_cq *hidden; /* what arrived, and was acknowledged, never comes out of it */
+    unsigned fired;
+} driver;
+
+static inline int post_send_stuck(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+    if (qp == driver.stuck && qp->state != IBV_QPS_ERR) {
+        driver.fired++;
+        return 0;
+    }
+    return driver.post_send(qp, wr, bad);
+}
+
+static inline int poll_cq_hidden(struct ibv_cq *cq, int n, struct ibv_wc *wc)
+{
+    int got = driver.poll_cq(cq, n, wc), kept = 0;
+
+    for (int i = 0; i < got; i++) {
+        if (cq == driver.hidden && wc[i].status == IBV_WC_SUCCESS && wc[i].opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+            driver.fired++;
+        } else {
+            wc[kept++] = wc[i];
+        }
+    }
+    return kept;
+}
+
+/* The device under path @p of @side gets this driver; returns the path. */
+static inline struct ib_path *driver_hook(int side, int p)
+{
+    struct ib_path *path = &rig->side[side].comm->link.path[p];
+    struct ibv_context_ops *ops = &rig->side[side].inst->nics.nic[path->nic].ctx->ops;
+
+    memset(&driver, 0, sizeof(driver));
+    driver.post_send = ops->post_send;
+    driver.poll_cq = ops->poll_cq;
+    ops->post_send = post_send_stuck;
+    ops->poll_cq = poll_cq_hidden;
+    return path;
+}
+
+/* A process that does not run: neither NCCL's thread nor ours. What its NIC does it does. */
+static inline struct r2_inst *process_stop(int side)
+{
+    struct r2_inst *inst = rig->side[side].inst;
+
+    rig->side[side].asleep = 1;
+    rig->side[side].inst = NULL;
+    return inst;
+}
+
+static inline void process_go(int side, struct r2_inst *inst)
+{
+    rig->side[side].inst = inst;
+    rig->side[side].asleep = 0;
+    rig_kick(&rig->side[side]);
+}
+
+#endif

@@ -29,7 +29,7 @@ usage: lab.sh BUILD up [--hosts 2|3] [--accel tcg|kvm|auto]
        lab.sh BUILD wait-trigger HOST NAME [-t SECONDS]
        lab.sh BUILD on-trigger HOST NAME [-t SECONDS] FAULT...
 EOT
-    [ ! -x "$ctl" ] || "$ctl" / help 2>&1 | sed -n '/^faults:/,$p' >&2
+    [ ! -x "$ctl" ] || "$ctl" / help 2>&1 | sed -n '/^faults/,$p' >&2
     exit 2
 }
 

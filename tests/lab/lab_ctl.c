@@ -35,7 +35,7 @@ static int usage(void)
           "  port HOST                      the control port of the VM, on 127.0.0.1\n"
           "  alive NAME | kill NAME         by NAME.pid\n"
           "  device HOST NIC                QEMU's -device argument; NIC: n0 to n3, m, ctl\n"
-          "faults:\n",
+          "faults (HOST:NIC is h0:n1 or h0:m; for what the switch does also h0:all, all: the data NICs):\n",
           stderr);
     lab_fault_help();
     return 2;

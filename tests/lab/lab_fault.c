@@ -16,7 +16,7 @@
 
 #define FAULT_LIMIT_NS (30 * LAB_NS_PER_S)
 
-enum target { T_HOST, T_NIC };
+enum target { T_HOST, T_NIC, T_PORTS /* a NIC, h0:all, all */ };
 
 struct lab_fault_row {
     const char *verb;
@@ -123,10 +123,7 @@ static int switch_inject(struct lab_fault *f, const char *port, const char *verb
 
 static int impair_inject(struct lab_fault *f)
 {
-    char port[16];
-
-    snprintf(port, sizeof(port), "%s:%s", f->host, lab_nic_name(f->nic));
-    return switch_inject(f, port, f->row->verb);
+    return switch_inject(f, f->target, f->row->verb);
 }
 
 static int oob_inject(struct lab_fault *f)
@@ -300,14 +297,14 @@ static int netem_inject(struct lab_fault *f)
 }
 
 static const struct lab_fault_row rows[] = {
-    {"cut", T_NIC, 0, 1, impair_inject, NULL, "HOST:NIC [both|in|out]     the switch drops all, nobody is told"},
-    {"heal", T_NIC, 0, 0, impair_inject, NULL, "HOST:NIC                   the switch impairs this NIC no more"},
-    {"loss", T_NIC, 1, 2, impair_inject, NULL, "HOST:NIC PERCENT [DIR]     the switch drops some"},
-    {"dup", T_NIC, 1, 2, impair_inject, NULL, "HOST:NIC PERCENT [DIR]     the switch sends some twice"},
-    {"corrupt", T_NIC, 1, 2, impair_inject, NULL,
+    {"cut", T_PORTS, 0, 1, impair_inject, NULL, "HOST:NIC [both|in|out]     the switch drops all, nobody is told"},
+    {"heal", T_PORTS, 0, 0, impair_inject, NULL, "HOST:NIC                   the switch impairs this NIC no more"},
+    {"loss", T_PORTS, 1, 2, impair_inject, NULL, "HOST:NIC PERCENT [DIR]     the switch drops some"},
+    {"dup", T_PORTS, 1, 2, impair_inject, NULL, "HOST:NIC PERCENT [DIR]     the switch sends some twice"},
+    {"corrupt", T_PORTS, 1, 2, impair_inject, NULL,
      "HOST:NIC PERCENT [DIR]     the switch flips a bit in the payload of some"},
-    {"delay", T_NIC, 1, 2, impair_inject, NULL, "HOST:NIC MS [DIR]          the switch holds all back"},
-    {"rate", T_NIC, 1, 2, impair_inject, NULL, "HOST:NIC MBIT [DIR]        the NIC's wire is slow; 0: no limit"},
+    {"delay", T_PORTS, 1, 2, impair_inject, NULL, "HOST:NIC MS [DIR]          the switch holds all back"},
+    {"rate", T_PORTS, 1, 2, impair_inject, NULL, "HOST:NIC MBIT [DIR]        the NIC's wire is slow; 0: no limit"},
     {"oobcut", T_HOST, 0, 1, oob_inject, NULL, "HOST [both|in|out]         as cut, for the management NIC"},
     {"oobheal", T_HOST, 0, 0, oob_inject, NULL, "HOST"},
     {"linkdown", T_NIC, 0, 0, link_inject, link_check, "HOST:NIC                   cable out: the VM loses carrier"},
@@ -341,11 +338,15 @@ static int target_parse(struct lab_fault *f, const char *text)
     const char *colon = strchr(text, ':');
     size_t n = colon != NULL ? (size_t)(colon - text) : strlen(text);
 
+    f->target = text;
+    if (f->row->target == T_PORTS && (strcmp(text, "all") == 0 || (colon != NULL && strcmp(colon, ":all") == 0))) {
+        return 0; /* the switch knows them */
+    }
     snprintf(f->host, sizeof(f->host), "%.*s", n < sizeof(f->host) ? (int)n : 0, text);
     f->nic = colon != NULL ? lab_nic_parse(colon + 1) : -1;
-    if (lab_host_parse(f->host) < 0 || (f->row->target == T_NIC) != (colon != NULL) || (colon != NULL && f->nic < 0)) {
+    if (lab_host_parse(f->host) < 0 || (f->row->target != T_HOST) != (colon != NULL) || (colon != NULL && f->nic < 0)) {
         return lab_complain("%s: '%s' is no %s", f->row->verb, text,
-                            f->row->target == T_NIC ? "NIC, such as h0:n1 or h0:m" : "host, such as h0");
+                            f->row->target == T_HOST ? "host, such as h0" : "NIC, such as h0:n1 or h0:m");
     }
     return 0;
 }

@@ -11,8 +11,9 @@ struct lab_fault_row;
 
 struct lab_fault {
     const struct lab_fault_row *row;
-    char host[4];
-    int nic; /* -1 where the fault is of a host */
+    const char *target; /* as it was given */
+    char host[4];       /* empty where it is more than one */
+    int nic;            /* -1 where it is not one */
     int argc;
     char **argv;    /* behind the target */
     char said[400]; /* what was done, in words */

@@ -200,7 +200,7 @@ static unsigned long long counter(const char *port, const char *name)
 static void switch_start(void)
 {
     char self[PATH_MAX] = "", path[PATH_MAX + 16];
-    char name[8], ready[8] = "";
+    char name[16], ready[8] = "";
     int out[2], i;
 
     ck_assert_int_gt(readlink("/proc/self/exe", self, sizeof(self) - 1), 0);

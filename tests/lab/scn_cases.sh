@@ -1,0 +1,169 @@
+# The scenarios. Sourced by check_lab.sh, after scn_lib.sh.
+
+# One message per step and channel; four channels, one per NIC. The poller sleeps: on one virtual CPU it would keep the NICs, which are software,
+# from working.
+BASE="-b 256K -e 256K --buffsize 128K --channels 4 --idle-sleep 200us"
+# The time in which a NIC answers is the time in which an emulated CPU, shared with a dozen others, does: not that of a NIC. Only the limits of silence
+# and of the fence are longer here, everything else is as anywhere.
+extra="NCCL_R2_T_SUSPECT=150 NCCL_R2_T_PROBE=300 NCCL_R2_T_FENCE=500"
+
+cases_healthy() {
+    wanted "healthy sizes" && {
+        perf 2 3 "" all_reduce -b 8 -e 4M -f 8 -n 2 --channels 4 --idle-sleep 200us
+        right "all_reduce, 8 B to 4 MiB" 0 0
+    }
+    for op in all_reduce all_gather reduce_scatter broadcast reduce sendrecv alltoall; do
+        wanted "healthy $op" && {
+            # shellcheck disable=SC2086
+            perf 2 3 "" $op $BASE -n 8
+            right "$op" 0 0
+        }
+    done
+    wanted "healthy groups" && cases_table
+}
+
+# The v8 table driven between two machines: every size and alignment, grouped receives, limits, flush, close in every order, a peer that dies.
+cases_table() {
+    runs=$((runs + 1))
+    run=$W/run$runs
+    list="groups sizes truncation request_limits flush devices close_outstanding peer_exits peer_killed"
+    # shellcheck disable=SC2086
+    lab exec h0 -t 240 -- env NCCL_SOCKET_IFNAME=mgmt $extra "$B/tests/abi/abi_driver" --plugin "$B/libnccl-net-r2.so" --listen :$((21000 + runs)) \
+        $list >"$run.r0" 2>&1 &
+    first=$!
+    # shellcheck disable=SC2086
+    lab exec h1 -t 240 -- env NCCL_SOCKET_IFNAME=mgmt $extra "$B/tests/abi/abi_driver" --plugin "$B/libnccl-net-r2.so" --connect h0:$((21000 + runs)) \
+        $list >"$run.r1" 2>&1
+    rcs=$?
+    wait $first
+    rcs="$? $rcs"
+    if [ "$rcs" = "0 0" ]; then
+        ok "v8 table between two hosts: $list"
+    else
+        bad "v8 table between two hosts" "exit codes $rcs"
+    fi
+}
+
+# fault LABEL FAULTS MIN [MAX [SECONDS]]: all_reduce with faults in the middle, $retry retries
+fault() {
+    wanted "retry $retry $1" || return
+    # shellcheck disable=SC2086
+    perf 2 "$retry" "$2" all_reduce $BASE --duration "${5:-5s}"
+    right "retry $retry, $1" "$3" "${4:-9999}"
+}
+
+cases_faults() {
+    retry=$1
+    for h in h0 h1; do
+        fault "interface down, $h" "1500ms:ifdown $h:n1" 1
+        fault "cable off in silence, $h" "1500ms:cut $h:n1 both" 1
+        fault "link down, $h" "1500ms:linkdown $h:n1" 1
+        fault "NIC unplugged, $h" "1500ms:unplug $h:n1" 1
+    done
+    fault "nothing gets out of h0's NIC" "1500ms:cut h0:n1 out" 1
+    fault "nothing gets into h0's NIC" "1500ms:cut h0:n1 in" 1
+    # the kernel keeps the device for its users: nothing breaks, and nothing may
+    fault "RDMA link deleted" "1500ms:rdmadel h0:n1" 0
+    fault "link down at both ends" "1500ms:linkdown h0:n1; 1500ms:linkdown h1:n1" 1
+    fault "two at once" "1500ms:cut h0:n1 both; 1500ms:linkdown h1:n2" 2
+    fault "chain to the last NIC" "1500ms:ifdown h0:n0; 2500ms:cut h1:n1 both; 3500ms:linkdown h0:n3" 3 9999 7s
+    fault "packet loss of 1 %" "1500ms:loss h0:n1 1" 0
+    prepare="linkdown h1:n2"
+    fault "one NIC dead at start" "" 0
+    prepare=
+    wanted "retry $retry return" && {
+        # shellcheck disable=SC2086
+        perf 2 "$retry" "1500ms:linkdown h0:n1; 3s:linkup h0:n1" all_reduce $BASE --duration 8s
+        returned "retry $retry, link down, then up"
+        # shellcheck disable=SC2086
+        perf 2 "$retry" "1500ms:cut h1:n1 both; 3s:heal h1:n1" all_reduce $BASE --duration 8s
+        returned "retry $retry, cable off in silence, then on"
+    }
+    wanted "retry $retry peer killed" && {
+        # shellcheck disable=SC2086
+        perf 2 "$retry" "1500ms:kill h1 r2_perf" all_reduce $BASE --duration 20s
+        killed "retry $retry, peer process killed"
+    }
+}
+
+# The new life of a path carries data on both hosts.
+returned() {
+    if [ "$(grep -l 'life [2-9][0-9]* NONE -> UP' "$run".r? | wc -l)" != 2 ]; then
+        bad "$1" "no path came back on both hosts"
+    else
+        right "$1" 1 9999
+    fi
+}
+
+# Rank 0 ends by itself, with the plugin's error, and says who is gone.
+killed() {
+    if [ "${rcs%% *}" != 3 ]; then
+        bad "$1" "rank 0 ended with ${rcs%% *}, expected 3"
+    elif ! grep -q 'WARN NET/R2 .*\(gone\|closed\|no word\)' "$run.r0"; then
+        bad "$1" "the peer is not named"
+    else
+        ok "$1: $(grep -o 'NET/R2 : .*' "$run.r0" | grep -E 'gone|closed|no word' | tail -1 | cut -c1-120)"
+    fi
+}
+
+cases_three_hosts() {
+    for retry in 3 7; do
+        for f in "ifdown h1:n1" "cut h1:n2 both" "linkdown h1:n3"; do
+            wanted "three hosts, retry $retry, $f" && {
+                # shellcheck disable=SC2086
+                perf 3 $retry "2s:$f" all_reduce $BASE --duration 6s
+                right "three hosts in a ring, retry $retry, $f" 1 9999
+            }
+        done
+    done
+}
+
+# Each NIC limited to 20 Mbit/s, where the lab is linear in NICs: what is left after a loss. An RC time-out below the queueing delay would collapse.
+cases_rates() {
+    wanted "rates" || return
+    for h in h0 h1 h2; do
+        for k in 0 1 2 3; do
+            lab fault rate $h:n$k 20 >/dev/null || bad "rate limit" "$h:n$k"
+        done
+    done
+    dirty=
+    extra_saved=$extra
+    extra="$extra NCCL_IB_TIMEOUT=18"
+    perf 2 3 "6s:linkdown h0:n1" all_reduce -b 2M -e 2M --buffsize 1M --channels 4 --idle-sleep 200us --duration 14s
+    extra=$extra_saved
+    line=$(grep '^# r2 busbw before' "$run.r0")
+    share=$(echo "$line" | sed -n 's/.*after is \([0-9.]*\) % of before.*/\1/p')
+    right "rates: 20 Mbit/s per NIC, one of four lost; ${line#\# r2 }" 1 9999
+    # 3 of 4 carry 75 %; what four busy NICs lose to the one CPU makes the share larger, never smaller
+    if [ -z "$share" ] || [ "${share%.*}" -lt 65 ]; then
+        bad "rates: bandwidth after a loss" "${share:-no figure} % of before, at least 65 expected (ideal 75)"
+    else
+        ok "rates: bandwidth after is $share % of before, ideal 75 %"
+    fi
+}
+
+# Stall at a link-down event with small messages, beside the latency of one message in the same VMs.
+cases_latency() {
+    wanted "latency" || return
+    runs=$((runs + 1))
+    run=$W/run$runs
+    lab reset >/dev/null
+    lab exec h1 -t 30 -- ib_write_lat -d rxe0 -x 1 -s 2 -n 500 >"$run.r1" 2>&1 &
+    lab exec h0 -t 30 -- sh -c 'for i in 1 2 3 4 5 6 7 8 9 10; do ib_write_lat -d rxe0 -x 1 -s 2 -n 500 10.10.0.2 && break; sleep 0.3; done' >"$run.r0" 2>&1
+    wait
+    lat=$(awk '$1 == 2 && $2 == 500 {print "typical " $5 ", mean " $6 ", 99 % " $8 " us"}' "$run.r0")
+    stalls= before=
+    for i in 1 2 3; do
+        perf 2 3 "1500ms:linkdown h0:n1; 2500ms:linkdown h1:n2; 3500ms:linkdown h0:n3" all_reduce -b 16K -e 16K --buffsize 32K --channels 4 \
+            --idle-sleep 200us --duration 5s
+        right "latency: run $i of link-down events" 3 9999
+        stalls="$stalls $(sed -n 's/^# r2 stall after fault [0-9]*: \([0-9.]*\) ms.*/\1/p' "$run.r0" | tr '\n' ' ')"
+        before="$before $(sed -n 's/^# r2 longest stall before any fault: \([0-9.]*\) ms.*/\1/p' "$run.r0")"
+    done
+    echo "       ib_write_lat between the same VMs, 2 bytes: ${lat:-no figure}"
+    echo "       stall at link-down events, ms: median $(median $stalls) of$stalls; longest pause without a fault:$before"
+}
+
+median() {
+    printf '%s\n' "$@" | sort -n | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}'
+}

@@ -1,0 +1,126 @@
+# Running ranks in VMs, injecting faults when they say so, judging what came out. Sourced by check_lab.sh.
+passed=0 failed=0 runs=0
+
+lab() {
+    sh tests/lab/lab.sh "$B" "$@"
+}
+wanted() {
+    case $1 in *"$only"*) return 0 ;; *) return 1 ;; esac
+}
+ok() {
+    passed=$((passed + 1))
+    echo "ok     $1"
+}
+# bad LABEL WHY: with what the ranks said last
+bad() {
+    failed=$((failed + 1))
+    echo "FAILED $1: $2"
+    for f in "$run".r? "$run".f?; do
+        [ -e "$f" ] && grep -E 'WARN|error|rror:|DOWN|lab:|# r2 (checked|stall|fault)|FAILED' "$f" | tail -8 | cut -c1-200 | sed "s|^|    $(basename "$f") |"
+    done
+}
+
+lab_start() {
+    rm -rf "$W"
+    mkdir -p "$W"
+    sh tests/lab/lab.sh "$B" up --hosts 3 2>"$W/up"
+    rc=$?
+    cat "$W/up" >&2
+    if [ $rc = 77 ]; then
+        echo "SKIP the lab: $(sed -n 's/^lab: skipped: //p' "$W/up")"
+        echo "0 passed, 0 failed, 1 skipped"
+        exit 0
+    fi
+    return $rc
+}
+lab_end() {
+    trap - EXIT INT TERM
+    lab down >/dev/null 2>&1
+}
+
+# ranks N RETRY PROGRAM ARGUMENTS: one process per VM, as mpirun would start them; $rcs has their exit codes
+ranks() {
+    n=$1 retry=$2
+    shift 2
+    i=0 pids=
+    while [ $i -lt "$n" ]; do
+        lab exec h$i -t $LIMIT -- env NCCL_NET_PLUGIN="$B/libnccl-net-r2.so" NCCL_SOCKET_IFNAME=mgmt NCCL_DEBUG=INFO NCCL_IB_TIMEOUT=17 \
+            NCCL_IB_RETRY_CNT="$retry" OMPI_COMM_WORLD_RANK=$i OMPI_COMM_WORLD_SIZE="$n" OMPI_COMM_WORLD_LOCAL_RANK=0 \
+            OMPI_COMM_WORLD_LOCAL_SIZE=1 R2_PERF_ROOT=10.9.0.1:$((20000 + runs)) $extra "$@" >"$run.r$i" 2>&1 &
+        pids="$pids $!"
+        i=$((i + 1))
+    done
+    rcs=
+    for p in $pids; do
+        wait "$p"
+        rcs="$rcs $?"
+    done
+    rcs=${rcs# }
+}
+
+# inject TRIGGER FAULT...: makes the fault when rank 0 says so
+inject() {
+    trigger=$1
+    shift
+    if [ "$1" = kill ]; then
+        lab wait-trigger h0 "$trigger" -t $LIMIT && lab exec "$2" -t 10 -- pkill -KILL "$3" && echo "killed $3 on $2"
+    else
+        lab on-trigger h0 "$trigger" -t $LIMIT "$@"
+    fi
+}
+
+# perf N RETRY FAULTS ARGUMENTS: r2_perf on N hosts. FAULTS: "2s:cut h0:n1; 4s:heal h0:n1". Rank 0 fires a trigger at each time, the fault is
+# made outside. Before that every NIC is healthy and carries packets.
+perf() {
+    n=$1 retry=$2 faults=$3
+    shift 3
+    runs=$((runs + 1))
+    run=$W/run$runs
+    if [ -n "${dirty:-yes}" ] && ! lab reset >"$run.reset" 2>&1; then
+        rcs=reset
+        return
+    fi
+    dirty=
+    [ -z "$prepare" ] || { lab fault $prepare >"$run.prepare" 2>&1 || { rcs="prepare"; return; }; dirty=yes; }
+    k=0 watchers= args=
+    while [ -n "$faults" ]; do
+        one=${faults%%;*}
+        case $faults in *\;*) faults=${faults#*;} ;; *) faults= ;; esac
+        one=$(echo "$one" | sed 's/^ *//')
+        k=$((k + 1)) dirty=yes
+        inject f$runs.$k ${one#*:} >"$run.f$k" 2>&1 &
+        watchers="$watchers $!"
+        args="$args --fault-cmd ${one%%:*}:lab-trigger\${IFS}f$runs.$k"
+    done
+    # shellcheck disable=SC2086
+    ranks "$n" "$retry" "$B/r2_perf" "$@" --placement out -w 1 -T 45s --stats $args
+    for p in $watchers; do
+        # a fault whose time came has been made by now; one whose time never came waits in vain
+        if kill -0 "$p" 2>/dev/null && ! grep -q . "$run.f$k"; then
+            kill "$p" 2>/dev/null
+        fi
+        wait "$p" || rcs="$rcs fault:$?"
+    done
+}
+
+downs() {
+    cat "$run".r? | grep -c ' UP -> DOWN: '
+}
+figure() {
+    sed -n "s/^# r2 $1: \([0-9.]* ms\).*/\1/p" "$run.r0" | tail -1
+}
+# right LABEL MIN MAX: every rank ended well, all was checked, nothing wrong, between MIN and MAX lives went down
+right() {
+    d=$(downs)
+    if echo "$rcs" | grep -q '[^0 ]'; then
+        bad "$1" "exit codes $rcs"
+    elif ! grep -q '# r2 checked [1-9][0-9]* operations, 0 elements wrong' "$run.r0"; then
+        bad "$1" "not checked, or wrong"
+    elif [ "$d" -lt "$2" ] || [ "$d" -gt "$3" ]; then
+        bad "$1" "$d lives went down, expected $2 to $3"
+    else
+        s=$(figure 'stall after fault [0-9]*')
+        h=$(figure 'longest stall before any fault')
+        ok "$1${s:+: stall $s}${h:+, before any fault $h}, $d lives down, $(grep -o 'checked [0-9]* operations' "$run.r0")"
+    fi
+}

@@ -3,24 +3,26 @@
 # case_set NAME TARGET RETRY sets
 #   command          run by host A's verbs_watch; what it prints marks times ($SOFTFAB and $FAB name the fabric)
 #   act              for the lab: what is done outside the VMs when A fires the trigger "act"; empty: nothing
-#   before           faults of the fabric that hold from the start
+#   before           faults of the fabric, at all NICs, that hold from the start
 #   a_opts b_opts    options of either end
 #   sides            whose observations count
 #   traffic          windows in bursts, so that the machine is not busy, or without a pause
 #   observe          how long after the failure
+#   proof            words without which the failure did not take place
+#   times            how often the repetitions
 # and fails where the target has nothing of its own to show: the mimic where it does what the fabric does anyway.
 
-CASES="carrier carrier-short carrier-back ifdown ifdown-busy ifdown-stuck ifdown-back cut cut-in cut-out cut-a-writes cut-b-writes link-del unplug loss corrupt killed"
+CASES="carrier carrier-short carrier-back ifdown ifdown-busy ifdown-back ifdown-stuck cut cut-in cut-out cut-a-writes cut-b-writes link-del unplug loss corrupt killed"
 
 case_label() {
     case $1 in
     carrier) echo "carrier=Link down (carrier lost at A)" ;;
-    carrier-short) echo "carrier-short=Link down for 0.1 s, less than the retry time" ;;
-    carrier-back) echo "carrier-back=Link down for 1 s, more than the retry time" ;;
+    carrier-short) echo "carrier-short=Link down for 0.1 s" ;;
+    carrier-back) echo "carrier-back=Link down for 1.5 s" ;;
     ifdown) echo "ifdown=Interface of A taken down" ;;
     ifdown-busy) echo "ifdown-busy=The same, a write always waiting to be sent" ;;
-    ifdown-stuck) echo "ifdown-stuck=The same, every queue pair stuck" ;;
-    ifdown-back) echo "ifdown-back=Interface of A down for 1 s" ;;
+    ifdown-stuck) echo "ifdown-stuck=The same, every queue pair stuck by it" ;;
+    ifdown-back) echo "ifdown-back=Interface of A down for 1.5 s" ;;
     cut) echo "cut=Silent cut, both ways" ;;
     cut-in) echo "cut-in=Silent cut towards A" ;;
     cut-out) echo "cut-out=Silent cut from A" ;;
@@ -48,11 +50,11 @@ fabric_then() {
 }
 kernel_act() {
     act=$1
-    command="lab-trigger 2>/dev/null; read go && lab-trigger act >/dev/null && echo mark applied"
+    command="lab-trigger 2>/dev/null; read go && lab-trigger act.\$RUN >/dev/null && echo mark applied"
 }
 kernel_then() {
     act_back=$2
-    command="$command && sleep $1 && echo mark back && lab-trigger back >/dev/null"
+    command="$command && sleep $1 && echo mark back && lab-trigger back.\$RUN >/dev/null"
 }
 
 # What both kinds of fabric do alike; "" of the second: the mimic does the same as the fabric, unless retry 7 makes the difference.
@@ -66,17 +68,18 @@ case_fabric() { # NAME, MIMIC (0 or 1); uses retry
         ;;
     carrier-back)
         fabric_fault down
-        fabric_then 1 up
+        fabric_then 1.5 up
         ;;
     ifdown | ifdown-back | ifdown-busy)
         same=0
         if [ "$mimic" = 1 ]; then fabric_fault down send-error; else fabric_fault down; fi
-        [ "$1" != ifdown-back ] || fabric_then 1 up
+        [ "$1" != ifdown-back ] || fabric_then 1.5 up
         ;;
     ifdown-stuck)
         same=0
         [ "$mimic" = 1 ] || return 1
         fabric_fault down send-stuck
+        fabric_then 1.5 up
         ;;
     cut | cut-a-writes | cut-b-writes) fabric_fault blackhole ;;
     cut-in) fabric_fault blackhole-rx ;;
@@ -92,7 +95,7 @@ case_fabric() { # NAME, MIMIC (0 or 1); uses retry
     esac
     if [ "$mimic" = 1 ]; then
         [ "$3" = 7 ] || [ $same = 0 ] || return 1
-        before="*:* retry7-forever"
+        before="retry7-forever recv-kept"
     fi
 }
 
@@ -105,10 +108,10 @@ case_kernel() { # NAME
         ;;
     carrier-back)
         kernel_act link-off
-        kernel_then 1 link-on
+        kernel_then 1.5 link-on
         ;;
     ifdown | ifdown-busy) command='ip link show >/dev/null; read go && echo mark applied && ip link set $NETDEV down' ;;
-    ifdown-back) command='ip link show >/dev/null; read go && echo mark applied && ip link set $NETDEV down && sleep 1 && echo mark back && ip link set $NETDEV up' ;;
+    ifdown-back) command='ip link show >/dev/null; read go && echo mark applied && ip link set $NETDEV down && sleep 1.5 && echo mark back && ip link set $NETDEV up' ;;
     ifdown-stuck) return 1 ;; # one of the outcomes of ifdown
     cut | cut-a-writes | cut-b-writes) kernel_act cut ;;
     cut-in) kernel_act cut-in ;;
@@ -122,12 +125,15 @@ case_kernel() { # NAME
 }
 
 case_set() { # NAME TARGET RETRY
-    act='' act_back='' before='' a_opts='' b_opts='' sides='A B' traffic='--pace 40ms' observe=2500ms
+    act='' act_back='' before='' a_opts='' b_opts='' sides='A B' traffic='--pace 40ms' observe=4000ms times=1 proof=applied
     case $1 in
     cut-a-writes) b_opts=--recv-only ;;
     cut-b-writes) a_opts=--recv-only ;;
-    killed) sides=B ;;
-    ifdown-busy | loss | corrupt) traffic= ;;
+    killed) sides=B proof='TCP' ;;
+    unplug) [ "$2" != kernel ] || proof='not listed' ;;
+    loss | corrupt) traffic= ;;
+    ifdown-busy) traffic='' times=2 ;;
+    ifdown | ifdown-back) times=2 ;; # chance decides there
     esac
     case $2 in
     fabric) case_fabric "$1" 0 "$3" ;;

@@ -30,9 +30,9 @@ def verdicts:
   (.ends[] | select(.end == "state") | [3, "state \(if .query_qp == "ok" then .state else .query_qp end)", null]),
   (.ends[] | select(.end == "fence") |
     if .modify_qp != "ok" then [4, "to ERR: \(.modify_qp)", null]
-    elif .send_marker_ms < 0 or .recv_marker_ms < 0 then [4, "never drained", null]
-    elif .again == "" then [4, "drained", ([.send_marker_ms, .recv_marker_ms] | max)]
-    else [4, "receives drained only by ERR again, sends", .send_marker_ms] end),
+    elif .send_marker_ms < 0 or .recv_marker_ms < 0 then [4, "fence never drained", null]
+    elif .again == "" then [4, "fence", ([.send_marker_ms, .recv_marker_ms] | max)]
+    else [4, "fence with two ERR", .send_marker_ms] end),
   (.blocked[] | [5, "\(.) BLOCKS", null]);
 
 def cell: length as $n | if $n == 0 then "" else

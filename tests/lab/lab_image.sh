@@ -55,9 +55,9 @@ module_walk() ( # NAME...
     done
 )
 
-# Fetches and unpacks the kernel, once per version.
+# Fetches and unpacks the kernel, once per build folder and list of modules.
 kernel_get() {
-    [ -f "$lab/kernel/complete" ] && return
+    [ "$(cat "$lab/kernel/complete" 2>/dev/null)" = "$lab_modules" ] && return
     package=$(kernel_package)
     if [ -z "$package" ] && [ "$(id -u)" = 0 ]; then
         apt-get update -qq >/dev/null 2>&1
@@ -79,14 +79,14 @@ kernel_get() {
     # shellcheck disable=SC2086
     module_walk $lab_modules | awk '!seen[$0]++' >"$lab/kernel/order"
     for m in rdma_rxe virtio_net 9p overlay; do
-        grep -qx "$m" "$lab/kernel/order" || [ -n "$(grep "/$m.ko" "$base/modules.builtin")" ] ||
+        grep -qx "$m" "$lab/kernel/order" || grep -q "/$m.ko" "$base/modules.builtin" ||
             skip "$package has no module $m"
     done
     cp "$lab"/kernel/x/boot/vmlinuz-* "$lab/kernel/vmlinuz" || die "$package has no vmlinuz"
     kernel_uncompress "$lab/kernel/vmlinuz" "$lab/kernel/vmlinux" || cp "$lab/kernel/vmlinuz" "$lab/kernel/vmlinux"
     basename "$base" >"$lab/kernel/version"
     rm -rf "$lab/kernel/x" "$lab/kernel/deb"
-    touch "$lab/kernel/complete"
+    echo "$lab_modules" >"$lab/kernel/complete"
 }
 
 initrd_make() {

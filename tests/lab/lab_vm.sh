@@ -1,6 +1,6 @@
 # VMs and the switch: start, stop. Sourced by lab.sh.
 
-boot_limit=180 # seconds; a bound against hangs
+boot_limit=300 # seconds; a bound against hangs: three VMs need 20 on idle CPUs
 
 # A value inside a QEMU option: commas are doubled.
 qesc() {

@@ -239,6 +239,12 @@ test_reset() {
     start=$(date +%s)
     t "reset of nothing" lab reset
     t "reset of nothing is quick" [ $(($(date +%s) - start)) -le 3 ]
+    # A fault that the lab does not know and so cannot repair, as a transmit queue that hangs is one.
+    t "a NIC goes deaf" lab exec h0 -- sh -c 'touch /run/not-booted-again; ip link set r2d1 arp off; ip neigh flush dev r2d1'
+    t "deaf: no way" not rails n1
+    t "reset boots what it cannot repair" lab reset
+    t "deaf no more" rails n1
+    t "it was booted" status_is 1 lab exec h0 -- test -e /run/not-booted-again
     t "status" lab status
 }
 

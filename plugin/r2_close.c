@@ -24,19 +24,17 @@ void r2_close_say_bye(struct r2_comm *c)
     r2_peer_emit(c->inst, c->peer, FO_MSG_BYE, &b);
 }
 
-/* What the connection did, one line per path that did anything: for NCCL_R2_LOG=trace and `make bench`. */
-static void log_counts(const struct r2_comm *c)
+/* What a life did, and the connection by now: for NCCL_R2_LOG=trace. */
+void r2_close_log_life(const struct r2_comm *c, int p)
 {
-    for (int p = 0; p < c->link.npaths; p++) {
-        const struct ib_path *path = &c->link.path[p];
+    const struct ib_path *path = &c->link.path[p];
 
-        if (path->wrs || path->cqes) {
-            R2_TRACE("%s closed: path %d messages %llu wrs %llu cqes %llu bytes %llu acks_alone %llu replayed %llu", c->label, p,
-                     (unsigned long long)(c->tx ? c->tx->messages : c->rx->messages), (unsigned long long)path->wrs,
-                     (unsigned long long)path->cqes, (unsigned long long)path->bytes,
-                     (unsigned long long)(c->rx ? c->rx->acks_alone : 0),
-                     (unsigned long long)(c->tx ? c->tx->replayed_parts : 0));
-        }
+    if (path->wrs || path->cqes) {
+        R2_TRACE("%s path %d life %u ends: wrs %llu cqes %llu bytes %llu; in all messages %llu acks_alone %llu replayed %llu",
+                 c->label, p, path->life, (unsigned long long)path->wrs, (unsigned long long)path->cqes,
+                 (unsigned long long)path->bytes, (unsigned long long)(c->tx ? c->tx->messages : c->rx->messages),
+                 (unsigned long long)(c->rx ? c->rx->acks_alone : 0),
+                 (unsigned long long)(c->tx ? c->tx->replayed_parts : 0));
     }
 }
 
@@ -107,7 +105,9 @@ uint64_t r2_close_step(struct r2_comm *c, uint64_t now)
             }
             return r2_earlier(next, c->send_at);
         }
-        log_counts(c);
+        for (int p = 0; p < c->link.npaths; p++) {
+            r2_close_log_life(c, p);
+        }
         c->fo.over = 1;
         c->link.up = 0; /* nothing is posted or polled any more */
         atomic_store_explicit(&c->close, R2_CLOSE_DESTROY, memory_order_relaxed);

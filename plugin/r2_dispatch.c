@@ -94,11 +94,12 @@ static void settle_record(struct r2_comm *c, int type, const union fo_body *b, u
             c->send_at = 0; /* the tombstone answers with its final ledger (P26) */
             r2_comm_kick(c);
         }
-        if (!r2_return_on_down(c, &b->down)) {
+        if (!r2_return_on_over(c, b->down.path, b->down.life)) {
             fo_on_down(&c->fo, &b->down, now);
         }
         break;
     case FO_MSG_FENCED:
+        r2_return_on_over(c, b->fenced.path, b->fenced.life);
         fo_on_fenced(&c->fo, &b->fenced, now);
         break;
     case FO_MSG_SETTLED:

@@ -172,7 +172,11 @@ static void step_comm(struct r2_comm *c, uint64_t now)
     } else if (setup < R2_SETUP_DONE) {
         next = r2_setup_step(c, now);
     } else {
-        next = setup == R2_SETUP_DONE ? r2_earlier(fo_step(&c->fo, now), r2_return_step(c, now)) : UINT64_MAX;
+        next = UINT64_MAX;
+        if (setup == R2_SETUP_DONE) {
+            next = fo_step(&c->fo, now); /* first: what it settles may return */
+            next = r2_earlier(next, r2_return_step(c, now));
+        }
     }
     c->deadline = next;
     r2_gate_unvisit(&c->gate);

@@ -78,6 +78,7 @@ struct r2_ret {
     struct r2_comm *comm;
     struct ib_path old;
     uint8_t has_old;
+    uint64_t old_until; /* ns */
     enum r2_ret_state state;
     uint64_t since, send_at, interval;
     uint64_t not_before, pause; /* the next attempt, after one that failed */
@@ -249,6 +250,7 @@ int r2_build_stands(const struct r2_comm *c, int p);
 /* r2_close.c; service thread, gate held. Returns the next deadline; 0 when the connection was freed (the gate with it). */
 uint64_t r2_close_step(struct r2_comm *c, uint64_t now);
 void r2_close_say_bye(struct r2_comm *c);
+void r2_close_log_life(const struct r2_comm *c, int p); /* its present life is over */
 
 /* r2_dispatch.c; service thread */
 void r2_dispatch_message(void *inst, struct r2_oob_peer *oob, const void *msg, size_t len);

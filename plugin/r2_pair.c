@@ -191,9 +191,11 @@ void r2_pairs_want(struct r2_comm *c)
     }
 }
 
-void r2_pair_renew(struct r2_pair *pair)
+void r2_pair_renew(struct r2_pair *pair, int force)
 {
-    if (pair->state == R2_PAIR_DEAD || pair->state == R2_PAIR_BROKEN) {
+    int waits = (pair->state == R2_PAIR_OPEN || pair->state == R2_PAIR_JOINED) && !r2_pair_ready(pair);
+
+    if (pair->state == R2_PAIR_DEAD || pair->state == R2_PAIR_BROKEN || (force && waits)) {
         rebuild(pair);
     } else {
         pair->say_at = 0;
@@ -301,8 +303,7 @@ void r2_pair_on_probe(struct r2_inst *inst, struct r2_peer *peer, const struct f
     }
     pair->answer |= m->flags & FO_PROBE_ASK;
     if (m->flags & FO_PROBE_BACK) {
-        pair->heal.retry = 0;
-        r2_heal_soon(pair);
+        r2_heal_back(pair);
     }
     if (m->inc == pair->peer_inc) {
         pair->peer_for = m->for_inc;

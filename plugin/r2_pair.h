@@ -23,10 +23,11 @@ enum r2_pair_state {
 /* Return of a pair; times in ns, real time. r2_heal.c */
 struct r2_heal {
     uint8_t interest; /* some path wants to return */
+    uint8_t urgent;   /* ... of a connection that has no path left */
     uint8_t asked;
     unsigned answers; /* when it was asked */
     uint64_t at, retry, deadline;
-    uint64_t good_since; /* first of the present row of answers; 0: none */
+    uint64_t good_since, good_last; /* first and last of the present row of answers; since 0: none */
     uint64_t used_at, hold;
 };
 
@@ -66,8 +67,8 @@ void r2_pairs_want(struct r2_comm *c);
 struct r2_pair *r2_pair_want(struct r2_inst *inst, struct r2_peer *peer, int nic, int peer_nic);
 /* Nobody waits for its answer any more. */
 void r2_pair_fail(struct r2_pair *pair);
-/* Made anew where it failed; said again where the peer may not know it. */
-void r2_pair_renew(struct r2_pair *pair);
+/* Made anew where it failed, or where it is not ready and @force; said again where the peer may not know it. */
+void r2_pair_renew(struct r2_pair *pair, int force);
 struct r2_pair *r2_pair_find(const struct r2_inst *inst, const struct r2_peer *peer, int nic, int peer_nic);
 void r2_pair_on_probe(struct r2_inst *inst, struct r2_peer *peer, const struct fo_probe *m);
 /* The peer is going: its pairs, too. */

@@ -7,8 +7,9 @@
 
 #define MS(x)      ((uint64_t)(x)*1000000)
 #define OPEN_LIMIT MS(5000) /* an exchange that takes longer is given up: the next one takes the next number */
-#define AGAIN_MIN  MS(1000) /* after an exchange that failed */
-#define AGAIN_MAX  MS(300000)
+#define AGAIN_MIN  MS(1000) /* after an exchange that failed, and never longer than T_return */
+#define AGAIN_MAX  300      /* x that */
+#define AGAIN_LAST 4        /* x that, where no path is left */
 
 static const char *const names[R2_RET_COUNT] = {"none", "R building", "R said", "R connecting", "S building", "S said"};
 
@@ -35,15 +36,64 @@ static void ret_move(struct r2_comm *c, int p, enum r2_ret_state to)
     r->interval = MS(c->inst->cfg.t_repeat_ms);
 }
 
+/* Nothing begins or goes on any more: what is open is put away by close. */
+static int ended(const struct r2_comm *c)
+{
+    return atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN || c->fo.error != R2_OK ||
+           c->fo.quiet || c->fo.peer_bye != FO_BYE_NONE;
+}
+
+/* --- words --- */
+
+static void say(struct r2_comm *c, int p, enum fo_type type)
+{
+    union fo_body b = {.open = {.dst = c->fo.peer, .src = c->id, .life = c->link.path[p].life, .path = (uint8_t)p}};
+
+    ib_path_addr_get(&c->link, &c->link.path[p], &b.open.addr);
+    r2_peer_emit(c->inst, c->peer, type, &b);
+}
+
+static uint64_t repeat(struct r2_comm *c, int p, enum fo_type type, uint64_t now)
+{
+    struct r2_ret *r = &c->ret[p];
+
+    if (now >= r->send_at) {
+        say(c, p, type);
+        r->send_at = now + r->interval;
+        r->interval = r->interval < MS(100) ? 2 * r->interval : r->interval;
+    }
+    return r->send_at;
+}
+
+/* The peer opens a life that never stood, or will not stand, here. */
+static void say_over(struct r2_comm *c, int p, uint32_t life)
+{
+    union fo_body b = {.down = {.dst = c->fo.peer,
+                                .src = c->id,
+                                .life = life,
+                                .path = (uint8_t)p,
+                                .reason = IB_FAULT_SETUP,
+                                .flags = FO_FLAG_FENCED}};
+
+    r2_peer_emit(c->inst, c->peer, FO_MSG_DOWN, &b);
+}
+
 /* --- lives --- */
 
-/* The old life's objects are put aside, the new one has its number and nothing else. */
-static void next_life(struct r2_comm *c, int p, uint32_t life)
+/*
+ * The old life's objects are put aside, the new one has its number and nothing else. Both fences of the old life have
+ * ended by now, so that T_packet from here covers what either end had under way.
+ */
+static void next_life(struct r2_comm *c, int p, uint32_t life, uint64_t now)
 {
     struct ib_path *path = &c->link.path[p];
+    struct r2_ret *r = &c->ret[p];
 
-    c->ret[p].old = *path;
-    c->ret[p].has_old = 1;
+    r2_close_log_life(c, p);
+    r->old = *path;
+    r->has_old = 1;
+    r->old_until = now + MS(c->inst->cfg.t_packet_ms);
+    r->since = now;
     *path = (struct ib_path){.index = path->index, .nic = path->nic, .peer_nic = path->peer_nic, .life = life};
     c->build[p].late = 0;
     memset(&c->watch[p], 0, sizeof(c->watch[p]));
@@ -57,27 +107,34 @@ static void give_up_open(struct r2_comm *c, int p)
     struct ib_fault_info info = {.fault = IB_FAULT_SETUP};
 
     ret_move(c, p, R2_RET_NONE);
-    fo_path_up(&c->fo, p);
-    fo_fault(&c->fo, p, &info);
+    fo_path_unsure(&c->fo, p, &info);
 }
 
-/* The new life never stood at either end. */
+/* The new life never stood at this end, and carries nothing at the other. */
 static void give_up(struct r2_comm *c, int p, const char *why, uint64_t now)
 {
     struct r2_ret *r = &c->ret[p];
+    uint64_t base = MS(c->inst->cfg.t_return_ms), most;
 
     R2_INFO("%s path %d life %u does not return: %s", c->label, p, c->link.path[p].life, why);
+    if (r->state == R2_RET_S_BUILD) {
+        say_over(c, p, c->link.path[p].life); /* R waits for our queue pair */
+    }
     ret_move(c, p, R2_RET_NONE);
     c->link.path[p].open = 0;
     fo_path_never(&c->fo, p);
-    r->pause = r->pause == 0 ? AGAIN_MIN : 2 * r->pause < AGAIN_MAX ? 2 * r->pause : AGAIN_MAX;
+    base = base < AGAIN_MIN ? base : AGAIN_MIN;
+    most = base * (c->link.up ? AGAIN_MAX : AGAIN_LAST);
+    r->pause = r->pause == 0 ? base : 2 * r->pause < most ? 2 * r->pause : most;
     r->not_before = now + r->pause;
 }
 
-static void stands(struct r2_comm *c, int p)
+/* 1: it is up. 0: its NIC failed meanwhile. */
+static int stands(struct r2_comm *c, int p)
 {
     ret_move(c, p, R2_RET_NONE);
     c->ret[p].pause = 0;
+    R2_INFO("%s path %d life %u is up: its NIC pair is back", c->label, p, c->link.path[p].life);
     fo_path_up(&c->fo, p);
     r2_setup_check_path(c, p);
     if (c->is_send) {
@@ -85,6 +142,7 @@ static void stands(struct r2_comm *c, int p)
     } else {
         ib_recv_progress(c->rx);
     }
+    return ib_link_up(&c->link, p);
 }
 
 /* --- old lives --- */
@@ -114,17 +172,16 @@ static void destroy_old(struct r2_comm *c, int p)
     ib_workers_submit(c->inst->workers, c->inst->nics.nic[r->old.nic].device_index, &r->job);
 }
 
-/* Gone T_packet after its fence, and after the new queue pair was made, so that the number differs. */
+/* Gone after T_packet, and after the new queue pair was made, so that the number differs. */
 static uint64_t step_old(struct r2_comm *c, int p, uint64_t now)
 {
     struct r2_ret *r = &c->ret[p];
-    uint64_t at = r->old.closed_at ? r->old.closed_at + MS(c->inst->cfg.t_packet_ms) : 0;
 
     if (!r->has_old || r->job.busy || r->state == R2_RET_R_BUILD || r->state == R2_RET_S_BUILD) {
         return UINT64_MAX;
     }
-    if (now < at) {
-        return at;
+    if (now < r->old_until) {
+        return r->old_until;
     }
     destroy_old(c, p);
     return UINT64_MAX;
@@ -143,41 +200,6 @@ int r2_return_close(struct r2_comm *c)
     return left;
 }
 
-/* --- words --- */
-
-static void say(struct r2_comm *c, int p, enum fo_type type)
-{
-    union fo_body b = {.open = {.dst = c->fo.peer, .src = c->id, .life = c->link.path[p].life, .path = (uint8_t)p}};
-
-    ib_path_addr_get(&c->link, &c->link.path[p], &b.open.addr);
-    r2_peer_emit(c->inst, c->peer, type, &b);
-}
-
-static uint64_t repeat(struct r2_comm *c, int p, enum fo_type type, uint64_t now)
-{
-    struct r2_ret *r = &c->ret[p];
-
-    if (now >= r->send_at) {
-        say(c, p, type);
-        r->send_at = now + r->interval;
-        r->interval = r->interval < MS(100) ? 2 * r->interval : r->interval;
-    }
-    return r->send_at;
-}
-
-/* S asks on for a life that never stood here. */
-static void say_over(struct r2_comm *c, int p)
-{
-    union fo_body b = {.down = {.dst = c->fo.peer,
-                                .src = c->id,
-                                .life = c->link.path[p].life,
-                                .path = (uint8_t)p,
-                                .reason = IB_FAULT_SETUP,
-                                .flags = FO_FLAG_FENCED}};
-
-    r2_peer_emit(c->inst, c->peer, FO_MSG_DOWN, &b);
-}
-
 /* --- step --- */
 
 /* R: whether a new life may begin now. */
@@ -186,47 +208,36 @@ static int may_begin(struct r2_comm *c, int p, uint64_t now)
     const struct ib_path *path = &c->link.path[p];
     struct r2_pair *pair;
 
-    if (c->is_send || c->inst->cfg.failback != R2_FAILBACK_AUTO || c->ret[p].has_old || c->build[p].job.busy ||
-        !fo_may_return(&c->fo, p) || now < c->ret[p].not_before) {
+    if (c->is_send || ended(c) || c->inst->cfg.failback != R2_FAILBACK_AUTO || c->ret[p].has_old ||
+        c->build[p].job.busy || !fo_may_return(&c->fo, p) || now < c->ret[p].not_before) {
         return 0;
     }
     pair = r2_pair_want(c->inst, c->peer, path->nic, path->peer_nic);
-    if (pair == NULL || !r2_heal_good(pair, c->fo.path[p].down_since, now)) {
+    if (pair == NULL || !r2_heal_good(pair, c->fo.path[p].down_since, c->link.up == 0)) {
         return 0;
     }
     r2_heal_used(pair, now);
     return 1;
 }
 
-static uint64_t step_path(struct r2_comm *c, int p, uint64_t now)
+/* No exchange is under way. */
+static uint64_t step_none(struct r2_comm *c, int p, uint64_t now)
+{
+    const struct r2_ret *r = &c->ret[p];
+
+    if (may_begin(c, p, now)) {
+        next_life(c, p, c->link.path[p].life + 1, now);
+        ret_move(c, p, R2_RET_R_BUILD);
+        r2_build_submit(c, p, 0);
+    }
+    return r->not_before > now && !c->is_send ? r->not_before : UINT64_MAX;
+}
+
+/* Its job is back, and good. */
+static uint64_t step_open(struct r2_comm *c, int p, uint64_t now)
 {
     struct r2_ret *r = &c->ret[p];
-    int busy = c->build[p].job.busy;
 
-    if (r->state == R2_RET_NONE) {
-        if (may_begin(c, p, now)) {
-            next_life(c, p, c->link.path[p].life + 1);
-            r->since = now;
-            ret_move(c, p, R2_RET_R_BUILD);
-            r2_build_submit(c, p, 0);
-        }
-        return r->not_before > now && !c->is_send ? r->not_before : UINT64_MAX;
-    }
-    if (busy) {
-        return UINT64_MAX; /* the job's end kicks */
-    }
-    if (c->build[p].rc != 0) {
-        give_up(c, p, strerror(c->build[p].rc), now);
-        return r->not_before;
-    }
-    if (r2_elapsed(now, r->since) >= OPEN_LIMIT) {
-        if (r->state == R2_RET_S_SAID) {
-            give_up_open(c, p);
-        } else {
-            give_up(c, p, "no answer", now);
-        }
-        return r->not_before;
-    }
     switch (r->state) {
     case R2_RET_R_BUILD:
         ret_move(c, p, R2_RET_R_SAID);
@@ -234,8 +245,9 @@ static uint64_t step_path(struct r2_comm *c, int p, uint64_t now)
     case R2_RET_R_SAID:
         return r2_earlier(repeat(c, p, FO_MSG_OPEN, now), r->since + OPEN_LIMIT);
     case R2_RET_R_JOIN:
-        stands(c, p);
-        say(c, p, FO_MSG_OPEN_UP);
+        if (stands(c, p)) {
+            say(c, p, FO_MSG_OPEN_UP);
+        }
         return UINT64_MAX;
     case R2_RET_S_BUILD:
         c->link.path[p].open = 1; /* R writes CTS before its word that we may post is here */
@@ -244,6 +256,30 @@ static uint64_t step_path(struct r2_comm *c, int p, uint64_t now)
     default:
         return r2_earlier(repeat(c, p, FO_MSG_OPEN_OK, now), r->since + OPEN_LIMIT);
     }
+}
+
+static uint64_t step_path(struct r2_comm *c, int p, uint64_t now)
+{
+    struct r2_ret *r = &c->ret[p];
+
+    if (r->state == R2_RET_NONE) {
+        return step_none(c, p, now);
+    }
+    if (c->build[p].job.busy) {
+        return UINT64_MAX; /* the job's end kicks */
+    }
+    if (c->build[p].rc != 0) {
+        give_up(c, p, strerror(c->build[p].rc), now);
+    } else if (ended(c)) {
+        give_up(c, p, "the connection ends", now);
+    } else if (r2_elapsed(now, r->since) < OPEN_LIMIT) {
+        return step_open(c, p, now);
+    } else if (r->state == R2_RET_S_SAID) {
+        give_up_open(c, p);
+    } else {
+        give_up(c, p, "no answer", now);
+    }
+    return r->not_before;
 }
 
 uint64_t r2_return_step(struct r2_comm *c, uint64_t now)
@@ -262,40 +298,49 @@ uint64_t r2_return_step(struct r2_comm *c, uint64_t now)
 
 /* --- records --- */
 
-void r2_return_on_open(struct r2_comm *c, const struct fo_open *m)
+/* S: R's new life @m, later than ours. */
+static void take_open(struct r2_comm *c, const struct fo_open *m)
 {
+    uint64_t now = r2_now(c->inst);
     int p = m->path;
 
-    if (!c->is_send || p >= c->link.npaths) {
-        return;
-    }
-    if (m->life == c->link.path[p].life && c->ret[p].state == R2_RET_S_SAID) {
-        c->ret[p].send_at = 0; /* our answer was lost */
-        r2_comm_kick(c);
-        return;
-    }
-    if ((int32_t)(m->life - c->link.path[p].life) <= 0) {
-        return;
-    }
     if (c->ret[p].state != R2_RET_NONE && !c->build[p].job.busy) {
-        give_up(c, p, "the receiver has begun anew", r2_now(c->inst));
+        give_up(c, p, "the receiver has begun anew", now);
     }
     fo_life_superseded(&c->fo, p);
     if (c->ret[p].has_old || c->build[p].job.busy || !fo_may_return(&c->fo, p)) {
         return; /* R repeats */
     }
-    next_life(c, p, m->life);
-    c->ret[p].since = r2_now(c->inst);
+    next_life(c, p, m->life, now);
     c->build[p].peer = m->addr;
     ret_move(c, p, R2_RET_S_BUILD);
     r2_build_submit(c, p, 0);
+}
+
+void r2_return_on_open(struct r2_comm *c, const struct fo_open *m)
+{
+    int p = m->path;
+    int32_t ahead;
+
+    if (!c->is_send || p >= c->link.npaths || ended(c)) {
+        return;
+    }
+    ahead = (int32_t)(m->life - c->link.path[p].life);
+    if (ahead > 0 && c->inst->cfg.failback == R2_FAILBACK_AUTO) {
+        take_open(c, m);
+    } else if (ahead > 0 || (ahead == 0 && c->ret[p].state == R2_RET_NONE && c->fo.path[p].state == FO_FENCED)) {
+        say_over(c, p, m->life); /* our policy forbids it, or it failed here and the word was lost */
+    } else if (ahead == 0 && c->ret[p].state == R2_RET_S_SAID) {
+        c->ret[p].send_at = 0; /* our answer was lost */
+        r2_comm_kick(c);
+    }
 }
 
 void r2_return_on_open_ok(struct r2_comm *c, const struct fo_open *m)
 {
     int p = m->path;
 
-    if (c->is_send || p >= c->link.npaths || m->life != c->link.path[p].life) {
+    if (c->is_send || p >= c->link.npaths || m->life != c->link.path[p].life || ended(c)) {
         return;
     }
     if (c->ret[p].state == R2_RET_R_SAID) {
@@ -305,7 +350,7 @@ void r2_return_on_open_ok(struct r2_comm *c, const struct fo_open *m)
     } else if (c->ret[p].state == R2_RET_NONE && c->fo.path[p].state == FO_UP) {
         say(c, p, FO_MSG_OPEN_UP); /* it was lost */
     } else if (c->ret[p].state == R2_RET_NONE && c->fo.path[p].state == FO_FENCED) {
-        say_over(c, p);
+        say_over(c, p, m->life);
     }
 }
 
@@ -313,16 +358,15 @@ void r2_return_on_open_up(struct r2_comm *c, const struct fo_open *m)
 {
     int p = m->path;
 
-    if (c->is_send && p < c->link.npaths && m->life == c->link.path[p].life && c->ret[p].state == R2_RET_S_SAID) {
+    if (c->is_send && p < c->link.npaths && m->life == c->link.path[p].life && c->ret[p].state == R2_RET_S_SAID &&
+        !ended(c)) {
         stands(c, p);
     }
 }
 
-int r2_return_on_down(struct r2_comm *c, const struct fo_down *m)
+int r2_return_on_over(struct r2_comm *c, int p, uint32_t life)
 {
-    int p = m->path;
-
-    if (p >= c->link.npaths || m->life != c->link.path[p].life || c->ret[p].state == R2_RET_NONE) {
+    if (p >= c->link.npaths || life != c->link.path[p].life || c->ret[p].state == R2_RET_NONE) {
         return 0;
     }
     if (c->ret[p].state == R2_RET_S_SAID || c->ret[p].state == R2_RET_R_SAID) {

@@ -1,6 +1,6 @@
 /*
- * Fail-back: a path returns as a new life (P23, P24; docs/design-failback.md). Service thread, gate held, unless said otherwise; nothing
- * blocks.
+ * Fail-back: a path returns as a new life (P23, P24; docs/design-failback.md). Service thread, gate held, unless said
+ * otherwise; nothing blocks.
  */
 #ifndef R2_RETURN_H
 #define R2_RETURN_H
@@ -10,23 +10,28 @@
 /* Begins what can begin, repeats what is unanswered, puts old lives away. Returns the next deadline (ns). */
 uint64_t r2_return_step(struct r2_comm *c, uint64_t now);
 
-/* Records of the exchange. DOWN is told here first: 1 when it was about a life that is still being opened. */
+/* Records of the exchange. */
 void r2_return_on_open(struct r2_comm *c, const struct fo_open *m);
 void r2_return_on_open_ok(struct r2_comm *c, const struct fo_open *m);
 void r2_return_on_open_up(struct r2_comm *c, const struct fo_open *m);
-int r2_return_on_down(struct r2_comm *c, const struct fo_down *m);
+/* DOWN or FENCED of (@p, @life): told here first. 1 when that life was still being opened. */
+int r2_return_on_over(struct r2_comm *c, int p, uint32_t life);
 
 /* Close: submits the destruction of old lives; returns how many are left. */
 int r2_return_close(struct r2_comm *c);
 
 /* r2_heal.c: NIC pairs that may be used again. Service thread, no gate needed. */
 struct r2_pair;
-/* A path over the pair wants to return; its last life ended at @since (ns). 1: the pair is good for it; else its connections are kicked when it is. */
-int r2_heal_good(struct r2_pair *pair, uint64_t since, uint64_t now);
+/*
+ * A path over the pair wants to return; its last life ended at @since (ns). 1: the pair is good for it; else its
+ * connections are kicked when it is. @urgent: the connection has no path left, so that one answer is enough.
+ */
+int r2_heal_good(struct r2_pair *pair, uint64_t since, int urgent);
 /* A new life over it begins. */
 void r2_heal_used(struct r2_pair *pair, uint64_t now);
-/* Our NIC is back, or the peer says something about the pair: look at once. */
+/* Our NIC is back; the peer says that its own is; the pair can be asked (again). */
 void r2_heal_nic_up(struct r2_inst *inst, int nic);
+void r2_heal_back(struct r2_pair *pair);
 void r2_heal_soon(struct r2_pair *pair);
 uint64_t r2_heal_step(struct r2_inst *inst, uint64_t now);
 

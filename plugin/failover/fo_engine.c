@@ -156,6 +156,15 @@ int fo_may_return(const struct fo_conn *fc, int p)
                       ib_send_live_parts(fc->tx, p, fc->link->path[p].life) == 0);
 }
 
+void fo_path_unsure(struct fo_conn *fc, int p, const struct ib_fault_info *info)
+{
+    uint64_t since = fc->nopath_since;
+
+    fo_path_up(fc, p);
+    fo_fault(fc, p, info);
+    fc->nopath_since = since ? since : fc->nopath_since; /* nothing could be posted in between */
+}
+
 void fo_life_superseded(struct fo_conn *fc, int p)
 {
     struct fo_path *fp = &fc->path[p];

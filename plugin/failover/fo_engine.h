@@ -57,7 +57,7 @@ struct fo_conn {
     int closing;         /* our end is closed: faults are no evidence and need no words */
     int quiet;           /* nothing is posted any more */
     int over;            /* the queue pairs are going: no fence is begun or stepped any more */
-    uint64_t bye_total;  /* R: messages that S had started when it closed */
+    uint64_t bye_total;  /* R: S had started all messages below when it closed */
     uint64_t bye_at;     /* ns, when the peer's BYE came */
     uint64_t nopath_since;
     unsigned bug_faults; /* faults that point at a bug rather than at a path */
@@ -74,6 +74,8 @@ void fo_conn_free(struct fo_conn *fc);
 /* A path stands; or never will. */
 void fo_path_up(struct fo_conn *fc, int p);
 void fo_path_never(struct fo_conn *fc, int p);
+/* It may stand at the peer, but never will here: an ordinary end, with @info, so that the peer is told and answers. */
+void fo_path_unsure(struct fo_conn *fc, int p, const struct ib_fault_info *info);
 /* Whether everything about the present life of (p) is over at this end, so that the next one may begin (P23). */
 int fo_may_return(const struct fo_conn *fc, int p);
 /* The next life of (p) begins: link->path[p] is the new one already, with its number. The only place where a state starts again. */

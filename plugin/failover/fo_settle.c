@@ -157,7 +157,7 @@ void fo_snapshot(const struct fo_conn *fc, struct fo_fenced *out)
         out->acked = fc->rx->ledger.acked;
         out->n = (uint16_t)r2_ledger_snapshot(&fc->rx->ledger, &out->base, out->mask, R2_LEDGER_WINDOW);
     } else {
-        out->acked = fc->tx->sposted;
+        out->acked = fc->tx->unmatched; /* a group that is matched in part ends with its first gap */
     }
 }
 

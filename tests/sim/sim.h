@@ -28,9 +28,10 @@
 
 #define SIM_MAX_PROCS  3
 #define SIM_MAX_CONNS  6
-#define SIM_MAX_FAULTS 24
+#define SIM_MAX_FAULTS 96
 #define SIM_MAX_MSGS   512
 #define SIM_MAX_SLOTS  256
+#define SIM_LIVES      8
 #define SIM_LOG_LINES  48
 #define SIM_LOG_CHARS  400
 
@@ -89,6 +90,7 @@ struct sim_params {
     int big_pct;       /* share of messages near max_size */
     int ops;           /* operations with silence between them */
     uint64_t idle_ns;  /* longest silence */
+    uint64_t pace_ns;  /* a sender pauses up to this long between two bursts */
     uint64_t setup_ns; /* connections are made within this time: late ones find NICs dead */
     int loopback_pct, cross_dev_pct;
     int crossrail;   /* rails reach each other, and any pair of NICs may be a path */
@@ -104,11 +106,14 @@ struct sim_params {
     /* plugin options */
     int ib_timeout, ib_retry;
     int t_fence_ms, t_pcie_ms, t_packet_ms, t_dead_ms, give_up_ms, repeat_ms, linger_ms, ack_us;
-    int cut_min, rq_depth, spread, t_stuck_ms;
+    int cut_min, rq_depth, spread, t_stuck_ms, t_return_ms, t_probe_ms; /* the last two 0: defaults */
     /* faults */
     int faults;
     uint32_t fault_mask;
-    int chain_pct; /* a fault follows the one before within chain_ns instead of waiting for traffic */
+    int rounds;       /* instead: so many faults of any rail, each mended after a while */
+    uint64_t mend_ns; /* ... up to this much later */
+    uint64_t gap_ns;  /* ... and up to this much before the next one */
+    int chain_pct;    /* a fault follows the one before within chain_ns instead of waiting for traffic */
     uint64_t chain_ns;
     int both_pct;      /* ... hits both ends of the rail */
     int early_pct;     /* ... comes while connections are set up */
@@ -125,6 +130,7 @@ struct sim_params {
 struct sim_class {
     const char *name, *what;
     void (*draw)(struct sim_params *p, struct fab_rng *r);
+    int lives; /* paths return: lives after the first must be seen to carry data */
 };
 extern const struct sim_class sim_classes[];
 extern const int sim_class_count;
@@ -233,6 +239,8 @@ struct sim_end {
     unsigned head, tail; /* requests outstanding: oldest, next */
     uint32_t next;       /* next to post: place in send_order, or message number */
     uint32_t done;       /* messages done here */
+    uint64_t post_at;    /* sender: nothing is posted before, */
+    int burst;           /* ... then so many */
     int op;
     unsigned empty;       /* turns without progress */
     uint64_t progress_at; /* last progress, or start of the present wait */
@@ -315,8 +323,14 @@ struct sim_fault {
 };
 
 void sim_faults_draw(struct sim *s);
-void sim_faults_start(struct sim *s);    /* NICs dead at start, faults of the set-up */
-void sim_faults_progress(struct sim *s); /* a message was done */
+/* sim_return.c: the faults of a class with rounds; a NIC that was dead at start comes up; a set-up is not to lose its
+ * last path */
+void sim_rounds_draw(struct sim *s);
+void sim_rounds_late_nic(struct sim *s, int host, int rail);
+int sim_rounds_must_wait(const struct sim *s, const struct sim_fault *f);
+struct sim_fault *sim_fault_new(struct sim *s); /* zeroed, triggered by nothing yet; NULL when the schedule is full */
+void sim_faults_start(struct sim *s);           /* NICs dead at start, faults of the set-up */
+void sim_faults_progress(struct sim *s);        /* a message was done */
 int sim_faults_left(const struct sim *s);
 void sim_faults_rest(struct sim *s); /* traffic is over: those that still wait for it come now */
 
@@ -327,6 +341,8 @@ struct sim_stats {
     uint64_t longest_stall_ns, virtual_ns;
     uint64_t faults[SIM_F_KINDS];
     uint64_t oob_lost, oob_dup, oob_reordered, oob_outages, ghosts;
+    uint64_t returns;            /* lives after the first that came up, at the receiver */
+    uint64_t carried[SIM_LIVES]; /* lives of this number that carried data; the last: and above */
 };
 
 struct sim {

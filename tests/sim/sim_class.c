@@ -134,7 +134,8 @@ static void draw_stuck(struct sim_params *p, struct fab_rng *r)
     p->ib_retry = 7;
     p->t_stuck_ms = 100;
     p->spread = sim_pct(r, 30);
-    p->stall_ms = 1500; /* per fault: twice T_stuck or the RC time-out, and as long again where the probe is stuck, too */
+    p->stall_ms =
+        1500; /* per fault: twice T_stuck or the RC time-out, and as long again where the probe is stuck, too */
 }
 
 /* A receiver that cannot fence: what its NIC has taken lands when it pleases, long after the replay if the bus is
@@ -292,6 +293,47 @@ static void draw_spread(struct sim_params *p, struct fab_rng *r)
     p->fab.cqe_ns = sim_pick(r, 0, 500 * SIM_US);
 }
 
+/* What fails comes back, again and again, on every rail: lives 2, 3, 4 carry data beside late packets of those before.
+ */
+static void draw_return(struct sim_params *p, struct fab_rng *r)
+{
+    p->rounds = (int)sim_pick(r, 3, 14);
+    p->fault_mask = LINK_FAULTS;
+    p->fault_mask |= sim_pct(r, 60) ? SILENT_FAULTS : 0;
+    p->fault_mask |= sim_pct(r, 50) ? SIM_F(SIM_F_QP_ERROR) | SIM_F(SIM_F_GID_CHANGE) : 0;
+    p->fault_mask |= sim_pct(r, 30) ? SIM_F(SIM_F_HANG_BACK) : 0;
+    p->fault_mask |= sim_pct(r, 15) ? SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_REMOVE) : 0;
+    p->fault_mask |= sim_pct(r, 30) ? SIM_F(SIM_F_OOB_OUTAGE) : 0;
+    p->mend_ns = sim_pct(r, 50) ? 4 * SIM_MS : 40 * SIM_MS;
+    p->gap_ns = sim_pct(r, 30) ? 2 * SIM_MS : 80 * SIM_MS;
+    p->chain_pct = (int)sim_pick(r, 0, 40);
+    p->chain_ns = sim_pct(r, 50) ? 100 * SIM_US : 10 * SIM_MS;
+    p->both_pct = 30;
+    p->t_return_ms = (int)sim_pick(r, 1, 20);
+    p->t_probe_ms = (int)sim_pick(r, 2, 30);
+    p->t_packet_ms = (int)sim_pick(r, 3, 25);
+    p->fab.ghost_ppm = sim_pct(r, 40) ? 0 : (uint32_t)fab_rng_upto(r, 200000);
+    p->fab.ghost_ns = (uint64_t)p->t_packet_ms * SIM_MS * 3 / 4;
+    p->fab.rtr_needs_path = sim_pct(r, 30);
+    p->spread = sim_pct(r, 60);
+    p->cut_min = sim_pct(r, 50) ? 65536 : (int)sim_pick(r, 128, 8192);
+    p->msgs = (int)sim_pick(r, 200, 450) / p->conns;
+    p->ops = (int)sim_pick(r, 1, 8);
+    p->idle_ns = sim_pct(r, 50) ? 20 * SIM_MS : 500 * SIM_US;
+    /* bursts of eight on average, until the last round is through */
+    p->pace_ns = (uint64_t)p->rounds * (p->gap_ns + p->mend_ns) / ((unsigned)p->msgs / 8 + 1);
+    p->give_up_ms = 3000;
+    p->stall_ms = 2000;
+    p->oob_loss_ppm = sim_pct(r, 50) ? (uint32_t)fab_rng_upto(r, 100000) : 0;
+    p->oob_dup_ppm = sim_pct(r, 50) ? (uint32_t)fab_rng_upto(r, 200000) : 0;
+    p->oob_reorder_ppm = sim_pct(r, 50) ? (uint32_t)fab_rng_upto(r, 200000) : 0;
+    p->dead_at_start = sim_pct(r, 20);
+    if (sim_pct(r, 15)) {
+        p->want = SIM_WANT_PEER;
+        p->abort = 1;
+    }
+}
+
 static void draw_mixed(struct sim_params *p, struct fab_rng *r)
 {
     p->faults = (int)sim_pick(r, 1, 8);
@@ -313,7 +355,8 @@ const struct sim_class sim_classes[] = {
     {"noise", "loss, duplicates, delay, slow links below what RC repairs: nothing may go DOWN", draw_noise},
     {"port", "port down, flaps, one end or both", draw_port},
     {"silent", "blackholes both ways and one way, lost acknowledgements", draw_silent},
-    {"watch", "the same with RC time-outs beyond the run, and drivers that hang for ever: the watchdog alone", draw_watch},
+    {"watch", "the same with RC time-outs beyond the run, and drivers that hang for ever: the watchdog alone",
+     draw_watch},
     {"stuck", "queue pairs that send and complete nothing any more, without a word", draw_stuck},
     {"device", "device fatal, removed, queue pairs in error", draw_device},
     {"hang", "driver hangs: soft fences, holds, bytes that land late", draw_hang},
@@ -328,6 +371,7 @@ const struct sim_class sim_classes[] = {
     {"kill", "a process is killed", draw_kill},
     {"spread", "all paths in use, messages in parts", draw_spread},
     {"mixed", "everything together", draw_mixed},
+    {"return", "what fails comes back: lives 2 and above, flaps, dead at start, every rail in turn", draw_return, 1},
 };
 const int sim_class_count = sizeof(sim_classes) / sizeof(sim_classes[0]);
 
@@ -391,6 +435,10 @@ void sim_params_config(const struct sim_params *p, struct r2_config *cfg)
     option(cfg, "NCCL_R2_LINGER", p->linger_ms);
     option(cfg, "NCCL_R2_CUT_MIN", p->cut_min);
     option(cfg, "NCCL_R2_T_STUCK", p->t_stuck_ms);
+    if (p->t_return_ms)
+        option(cfg, "NCCL_R2_T_RETURN", p->t_return_ms);
+    if (p->t_probe_ms)
+        option(cfg, "NCCL_R2_T_PROBE", p->t_probe_ms);
     option(cfg, "NCCL_R2_RQ_DEPTH", p->rq_depth);
     option(cfg, "NCCL_R2_SPREAD", p->spread);
     option(cfg, "NCCL_R2_BALANCE", !p->no_balance);

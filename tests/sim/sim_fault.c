@@ -91,6 +91,10 @@ static void fault_fire(void *arg)
 
     if (s->failed)
         return;
+    if (sim_rounds_must_wait(s, f)) {
+        fab_inproc_at(s->f, fab_inproc_now(s->f) + SIM_MS, fault_fire, f);
+        return;
+    }
     f->fired = 1;
     if (f->kind >= 0)
         s->st.faults[f->kind]++;
@@ -115,7 +119,7 @@ static void fault_arm(struct sim_fault *f)
     fab_inproc_at(f->sim->f, fab_inproc_now(f->sim->f) + f->delay, fault_fire, f);
 }
 
-static struct sim_fault *fault_new(struct sim *s)
+struct sim_fault *sim_fault_new(struct sim *s)
 {
     struct sim_fault *f;
 
@@ -132,7 +136,7 @@ static struct sim_fault *fault_new(struct sim *s)
 /* The second half of a fault that is two, @delay after the one just made. */
 static void fault_follow(struct sim *s, const struct sim_fault *first, const char *what, uint64_t delay)
 {
-    struct sim_fault *f = fault_new(s);
+    struct sim_fault *f = sim_fault_new(s);
 
     if (!f)
         return;
@@ -231,7 +235,7 @@ static void outage_draw(struct sim *s, struct sim_fault *f)
 /* One fault, on all hosts of the rail if @both. Returns its index, or -1. */
 static int fault_draw(struct sim *s, int previous, int rail)
 {
-    struct sim_fault *f = fault_new(s), *g;
+    struct sim_fault *f = sim_fault_new(s), *g;
     int both = sim_pct(&s->rng, s->p.both_pct), at = s->nfaults - 1;
 
     if (!f)
@@ -246,7 +250,7 @@ static int fault_draw(struct sim *s, int previous, int rail)
     f->nic = rail;
     text_compose(s, f);
     for (int h = 0; both && h < hosts_of(s); h++) {
-        if (h == f->host || !(g = fault_new(s)))
+        if (h == f->host || !(g = sim_fault_new(s)))
             continue;
         g->kind = f->kind;
         g->after = f->after;
@@ -272,6 +276,10 @@ void sim_faults_draw(struct sim *s)
 
     s->nfaults = 0;
     s->safe_rail = (int)(fab_rng_next(&s->rng) % (unsigned)s->p.nics);
+    if (s->p.rounds) {
+        sim_rounds_draw(s);
+        return;
+    }
     if (s->p.want == SIM_WANT_ERROR && !s->p.no_failover) {
         for (int i = 0; i < s->p.nics; i++)
             previous = fault_draw(s, previous, (s->safe_rail + i) % s->p.nics);

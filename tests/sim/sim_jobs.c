@@ -57,6 +57,9 @@ static void stats_add(struct sim_stats *to, const struct sim_stats *s)
     to->oob_reordered += s->oob_reordered;
     to->oob_outages += s->oob_outages;
     to->ghosts += s->ghosts;
+    to->returns += s->returns;
+    for (int i = 0; i < SIM_LIVES; i++)
+        to->carried[i] += s->carried[i];
 }
 
 static void replay_print(int cls, uint64_t seed)

@@ -8,6 +8,8 @@
 
 #include "plugin/r2_rules.h"
 
+#define LIVES_RUNS 20 /* so many schedules are enough to show a second return */
+
 static struct sim one;
 
 static void usage(FILE *out)
@@ -80,6 +82,11 @@ static void class_print(int c, const struct sim_stats *st)
     }
     if (st->ghosts)
         printf(" ghosts %llu", (unsigned long long)st->ghosts);
+    if (st->returns) {
+        printf(" returns %llu, lives with data", (unsigned long long)st->returns);
+        for (int i = 1; i < SIM_LIVES; i++)
+            printf(" %d%s: %llu", i, i == SIM_LIVES - 1 ? "+" : "", (unsigned long long)st->carried[i]);
+    }
     if (st->oob_lost + st->oob_dup + st->oob_reordered)
         printf(" oob lost %llu dup %llu reordered %llu", (unsigned long long)st->oob_lost,
                (unsigned long long)st->oob_dup, (unsigned long long)st->oob_reordered);
@@ -106,6 +113,20 @@ static int run_one(int cls, uint64_t seed)
     return bad;
 }
 
+/* Schedules whose paths return, and none of which carried data over a second or third life, have shown nothing. */
+static int lives_missing(const struct sim_stats *st)
+{
+    int missing = 0;
+
+    for (int c = 0; c < sim_class_count; c++) {
+        if (!sim_classes[c].lives || st[c].runs < LIVES_RUNS || (st[c].carried[2] && st[c].carried[3] && st[c].returns))
+            continue;
+        printf("FAILED class %s: no path that returned twice has carried data\n", sim_classes[c].name);
+        missing++;
+    }
+    return missing;
+}
+
 static int run_many(const struct sim_job *job)
 {
     static struct sim_stats st[64];
@@ -115,6 +136,7 @@ static int run_many(const struct sim_job *job)
         if (st[c].runs)
             class_print(c, &st[c]);
     }
+    failed += (uint64_t)lives_missing(st);
     printf("%llu passed, %llu failed\n", (unsigned long long)passed, (unsigned long long)failed);
     return failed != 0;
 }

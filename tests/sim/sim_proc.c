@@ -15,6 +15,19 @@ uint64_t sim_delay_draw(const struct sim_delay *d, struct fab_rng *r)
     return fab_rng_chance(r, d->rare_ppm) ? fab_rng_upto(r, d->rare) : fab_rng_upto(r, d->usual);
 }
 
+/* Which lives carried data, and how many came up after the first: the receivers say it. */
+static void lives_judge(struct sim *s, const char *msg)
+{
+    const char *life = strstr(msg, " life ");
+    unsigned n;
+
+    if (!strstr(msg, " : recv ") || !life || sscanf(life, " life %u", &n) != 1)
+        return;
+    s->st.returns += strstr(life, " is up: ") != NULL;
+    if (strstr(life, " ends: ") && !strstr(life, " bytes 0"))
+        s->st.carried[n < SIM_LIVES ? n : SIM_LIVES - 1]++;
+}
+
 /* The plugin says each change of state in one line: that is where the summary has its numbers from. */
 static void log_judge(struct sim *s, const char *msg)
 {
@@ -25,6 +38,7 @@ static void log_judge(struct sim *s, const char *msg)
         s->st.switches++;
     if (strstr(msg, " -> FENCED: soft"))
         s->st.soft++;
+    lives_judge(s, msg);
     if (strstr(msg, " : arrival ")) /* P7, P9: none of them can be while one copy is live */
         sim_fail(s, "process %d took an impossible arrival: %s", inside->index, msg);
     if (settled && sscanf(settled, " settled: %u parts", &parts) == 1)

@@ -160,22 +160,25 @@ static int fabric_make(struct sim *s)
 static void dead_nics(struct sim *s)
 {
     char text[40], err[160];
-    int rail = (s->safe_rail + 1) % s->p.nics;
+    int rail = (s->safe_rail + 1) % s->p.nics, host;
 
     if (!s->p.dead_at_start)
         return;
-    snprintf(text, sizeof(text), "h%d:n%d down",
-             (int)(fab_rng_next(&s->rng) % (s->p.share_host ? 2u : (unsigned)s->p.procs)), rail);
+    host = (int)(fab_rng_next(&s->rng) % (s->p.share_host ? 2u : (unsigned)s->p.procs));
+    snprintf(text, sizeof(text), "h%d:n%d down", host, rail);
     sim_trace(s, "at start: %s", text);
     if (fab_inproc_fault(s->f, text, err, sizeof(err)) != 0)
         sim_fail(s, "fault '%s': %s", text, err);
     s->st.faults[SIM_F_DOWN]++;
+    if (s->p.rounds)
+        sim_rounds_late_nic(s, host, rail);
 }
 
 static int sim_make(struct sim *s)
 {
     static uint64_t run;
 
+    r2_log_level_set(s->p.rounds ? R2_LOG_TRACE : R2_LOG_INFO); /* what a life carried is a trace */
     s->rng.s = s->seed * 0xbf58476d1ce4e5b9ull + (uint64_t)s->cls * 7;
     fab_rng_next(&s->rng);
     s->key = ++run * 0x94d049bb133111ebull;

@@ -110,6 +110,17 @@ static void request_push(struct sim_end *e, struct r2_req *req, uint32_t first, 
     e->fifo[e->tail++ % SIM_MAX_SLOTS] = (struct sim_pending){req, first, n};
 }
 
+/* A sender that computes between its bursts keeps the traffic going for as long as faults come. */
+static void pace(struct sim_end *e)
+{
+    const struct sim_params *p = &e->conn->sim->p;
+
+    if (p->pace_ns == 0 || --e->burst >= 0)
+        return;
+    e->burst = (int)fab_rng_upto(&e->rng, 15);
+    e->post_at = fab_inproc_now(e->conn->sim->f) + fab_rng_upto(&e->rng, p->pace_ns);
+}
+
 /* Posts one send; 1 when it was taken. */
 static int send_post(struct sim_end *e)
 {
@@ -136,6 +147,7 @@ static int send_post(struct sim_end *e)
     c->send_free[slot] = 0;
     e->filled = 0;
     request_push(e, req, e->next++, 1);
+    pace(e);
     return 1;
 }
 
@@ -301,7 +313,7 @@ void sim_traffic_turn(struct sim_end *e)
         e->progress_at = now;
     }
     for (int i = 0; i < rounds && e->state == SIM_END_RUN && !s->failed; i++) {
-        if (e->next < c->op_end[e->op] && e->tail - e->head < e->window)
+        if (e->next < c->op_end[e->op] && e->tail - e->head < e->window && now >= e->post_at)
             progress |= e->sender ? send_post(e) : recv_post(e);
         if (e->state == SIM_END_RUN)
             progress |= oldest_test(e);

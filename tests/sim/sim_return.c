@@ -1,0 +1,158 @@
+/*
+ * Schedules in which what fails comes back: rounds of faults on any rail, the safe one included, each mended after a
+ * while. A run finishes as long as some rail returns within T_give_up, so that a fault that lasts for ever may only hit
+ * the other rails.
+ */
+#include "sim.h"
+
+#include <stdio.h>
+
+#define FOR_EVER (SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_REMOVE))
+#define BY_LIFE                                                                                                        \
+    (SIM_F(SIM_F_QP_ERROR) | SIM_F(SIM_F_GID_CHANGE) | SIM_F(SIM_F_STUCK)) /* nothing to mend: new queue pairs work */
+
+static struct sim_fault *event(struct sim *s, int kind, int host, int rail, const char *what, int after, uint64_t delay)
+{
+    struct sim_fault *f = sim_fault_new(s);
+
+    if (!f)
+        return NULL;
+    f->kind = kind;
+    f->host = host;
+    f->nic = rail;
+    f->after = after;
+    f->delay = delay;
+    snprintf(f->text, sizeof(f->text), "h%d:n%d %s", host, rail, what);
+    return f;
+}
+
+static int index_of(const struct sim *s, const struct sim_fault *f)
+{
+    return (int)(f - s->fault);
+}
+
+/* A port that comes and goes faster than anybody can follow. Returns the last event. */
+static struct sim_fault *storm(struct sim *s, struct sim_fault *f)
+{
+    int flaps = (int)sim_pick(&s->rng, 2, 8);
+
+    for (int i = 0; i < 2 * flaps && f; i++) {
+        struct sim_fault *next = event(s, -1, f->host, f->nic, i % 2 ? "down" : "up", index_of(s, f),
+                                       sim_pick(&s->rng, 20 * SIM_US, 3 * SIM_MS));
+        if (!next)
+            break;
+        f = next;
+    }
+    return f;
+}
+
+/* Ends what @f began. Returns the event that does. */
+static struct sim_fault *mend(struct sim *s, struct sim_fault *f, int kind)
+{
+    uint64_t most = s->p.mend_ns, packet = (uint64_t)s->p.t_packet_ms * SIM_MS * 3 / 4;
+    const char *how = kind == SIM_F_DOWN || kind == SIM_F_FLAP ? "up" : kind == SIM_F_HANG_BACK ? "unhang" : "restore";
+
+    if (kind == SIM_F_FLAP)
+        f = storm(s, f);
+    if (kind == SIM_F_HANG_BACK && most > packet)
+        most = packet; /* what hangs longer than a packet lives is beyond what the holds promise */
+    if (SIM_F(kind) & (FOR_EVER | BY_LIFE))
+        return f;
+    return event(s, -1, f->host, f->nic, how, index_of(s, f), sim_pick(&s->rng, 100 * SIM_US, most));
+}
+
+static int kind_draw(struct sim *s, int rail)
+{
+    uint32_t mask = s->p.fault_mask & ~SIM_F(SIM_F_OOB_OUTAGE);
+    int k;
+
+    if (rail == s->safe_rail)
+        mask &= ~FOR_EVER;
+    do
+        k = (int)(fab_rng_next(&s->rng) % SIM_F_KINDS);
+    while (!(mask & SIM_F(k)));
+    return k;
+}
+
+static const char *text_of(int kind)
+{
+    switch (kind) {
+    case SIM_F_FLAP:
+        return "down";
+    case SIM_F_HANG_BACK:
+        return "hang";
+    case SIM_F_STUCK:
+        return "send-stuck";
+    default:
+        return sim_fault_kind_name(kind);
+    }
+}
+
+static void outage(struct sim *s, int after, uint64_t delay)
+{
+    struct sim_fault *f = sim_fault_new(s);
+
+    if (!f)
+        return;
+    f->kind = SIM_F_OOB_OUTAGE;
+    f->after = after;
+    f->delay = delay;
+    f->host = (int)(fab_rng_next(&s->rng) % (unsigned)s->p.procs);
+    f->nic = (int)(fab_rng_next(&s->rng) % (unsigned)s->p.procs);
+    f->outage_ns = sim_pick(&s->rng, SIM_MS, 100 * SIM_MS);
+    f->silent = sim_pct(&s->rng, 40);
+}
+
+/* One round; returns the event that the next one waits for. */
+static struct sim_fault *round_draw(struct sim *s, int rail, int after, uint64_t delay)
+{
+    int hosts = s->p.share_host ? 2 : s->p.procs, host = (int)(fab_rng_next(&s->rng) % (unsigned)hosts);
+    int kind = kind_draw(s, rail), both = sim_pct(&s->rng, s->p.both_pct);
+    struct sim_fault *first = event(s, kind, host, rail, text_of(kind), after, delay), *last;
+
+    if (!first)
+        return NULL;
+    last = mend(s, first, kind);
+    for (int h = 0; both && h < hosts; h++) {
+        struct sim_fault *f;
+        if (h == host)
+            continue;
+        f = event(s, kind, h, rail, text_of(kind), after, delay + fab_rng_upto(&s->rng, s->p.chain_ns));
+        if (f)
+            mend(s, f, kind);
+    }
+    if (s->p.fault_mask & SIM_F(SIM_F_OOB_OUTAGE) && sim_pct(&s->rng, 30))
+        outage(s, index_of(s, first), fab_rng_upto(&s->rng, s->p.mend_ns));
+    return last && !sim_pct(&s->rng, s->p.chain_pct) ? last : first;
+}
+
+void sim_rounds_draw(struct sim *s)
+{
+    struct sim_fault *previous = NULL;
+
+    for (int i = 0; i < s->p.rounds; i++) {
+        int rail = (int)(fab_rng_next(&s->rng) % (unsigned)s->p.nics);
+        struct sim_fault *f = round_draw(s, rail, previous ? index_of(s, previous) : -1,
+                                         fab_rng_upto(&s->rng, previous ? s->p.gap_ns : 2 * SIM_MS));
+        if (!f)
+            return;
+        previous = f;
+    }
+}
+
+void sim_rounds_late_nic(struct sim *s, int host, int rail)
+{
+    event(s, -1, host, rail, "up", -1, fab_rng_upto(&s->rng, 100 * SIM_MS));
+}
+
+int sim_rounds_must_wait(const struct sim *s, const struct sim_fault *f)
+{
+    if (!s->p.rounds || f->kind < 0 || f->kind == SIM_F_OOB_OUTAGE || f->nic != s->safe_rail)
+        return 0;
+    for (int i = 0; i < s->p.conns; i++) {
+        const struct sim_conn *c = &s->conn[i];
+        if (c->s.state == SIM_END_OPENING || c->r.state == SIM_END_OPENING)
+            return 1;
+    }
+    return 0;
+}

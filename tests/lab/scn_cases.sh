@@ -64,19 +64,19 @@ cases_faults() {
     fault "nothing gets into h0's NIC" "1500ms:cut h0:n1 in" 1
     # the kernel keeps the device for its users: nothing breaks, and nothing may
     fault "RDMA link deleted" "1500ms:rdmadel h0:n1" 0
-    fault "link down at both ends" "1500ms:linkdown h0:n1; 1500ms:linkdown h1:n1" 1
-    fault "two at once" "1500ms:cut h0:n1 both; 1500ms:linkdown h1:n2" 2
-    fault "chain to the last NIC" "1500ms:ifdown h0:n0; 2500ms:cut h1:n1 both; 3500ms:linkdown h0:n3" 3 9999 7s
+    fault "link down at both ends" "1500ms:linkdown h0:n1; +0s:linkdown h1:n1" 1
+    fault "two at once" "1500ms:cut h0:n1 both; +0s:linkdown h1:n2" 2
+    fault "chain to the last NIC" "1500ms:ifdown h0:n0; +1s:cut h1:n1 both; +1s:linkdown h0:n3" 3 9999 7s
     fault "packet loss of 1 %" "1500ms:loss h0:n1 1" 0
     prepare="linkdown h1:n2"
     fault "one NIC dead at start" "" 0
     prepare=
     wanted "retry $retry return" && {
         # shellcheck disable=SC2086
-        perf 2 "$retry" "1500ms:linkdown h0:n1; 3s:linkup h0:n1" all_reduce $BASE --duration 8s
+        perf 2 "$retry" "1500ms:linkdown h0:n1; +2s:linkup h0:n1" all_reduce $BASE --duration 14s
         returned "retry $retry, link down, then up"
         # shellcheck disable=SC2086
-        perf 2 "$retry" "1500ms:cut h1:n1 both; 3s:heal h1:n1" all_reduce $BASE --duration 8s
+        perf 2 "$retry" "1500ms:cut h1:n1 both; +2s:heal h1:n1" all_reduce $BASE --duration 14s
         returned "retry $retry, cable off in silence, then on"
     }
     wanted "retry $retry peer killed" && {
@@ -88,21 +88,21 @@ cases_faults() {
 
 # The new life of a path carries data on both hosts.
 returned() {
-    if [ "$(grep -l 'life [2-9][0-9]* NONE -> UP' "$run".r? | wc -l)" != 2 ]; then
+    if [ "$(grep -l 'life [2-9][0-9]* is up' "$run".r? | wc -l)" != 2 ]; then
         bad "$1" "no path came back on both hosts"
     else
         right "$1" 1 9999
     fi
 }
 
-# Rank 0 ends by itself, with the plugin's error, and says who is gone.
+# Rank 0 ends by itself and says who is gone. (What the plugin says is the business of the driver of the v8 table: peer_killed.)
 killed() {
     if [ "${rcs%% *}" != 3 ]; then
         bad "$1" "rank 0 ended with ${rcs%% *}, expected 3"
-    elif ! grep -q 'WARN NET/R2 .*\(gone\|closed\|no word\)' "$run.r0"; then
+    elif ! grep -q 'rank 1 went away\|NET/R2 .*\(gone\|closed\|no word\)' "$run.r0"; then
         bad "$1" "the peer is not named"
     else
-        ok "$1: $(grep -o 'NET/R2 : .*' "$run.r0" | grep -E 'gone|closed|no word' | tail -1 | cut -c1-120)"
+        ok "$1: rank 0 ends with 3, $(grep -oh 'rank 1 went away.*\|peer process at .* is gone.*' "$run.r0" | tail -1)"
     fi
 }
 
@@ -153,10 +153,10 @@ cases_latency() {
     wait
     lat=$(awk '$1 == 2 && $2 == 500 {print "typical " $5 ", mean " $6 ", 99 % " $8 " us"}' "$run.r0")
     stalls= before=
-    for i in 1 2 3; do
-        perf 2 3 "1500ms:linkdown h0:n1; 2500ms:linkdown h1:n2; 3500ms:linkdown h0:n3" all_reduce -b 16K -e 16K --buffsize 32K --channels 4 \
-            --idle-sleep 200us --duration 5s
-        right "latency: run $i of link-down events" 3 9999
+    for i in 1 2 3 4 5; do
+        perf 2 3 "1500ms:linkdown h0:n1" all_reduce -b 16K -e 16K --buffsize 32K --channels 4 \
+            --idle-sleep 200us --duration 4s
+        right "latency: run $i of a link-down event" 1 9999
         stalls="$stalls $(sed -n 's/^# r2 stall after fault [0-9]*: \([0-9.]*\) ms.*/\1/p' "$run.r0" | tr '\n' ' ')"
         before="$before $(sed -n 's/^# r2 longest stall before any fault: \([0-9.]*\) ms.*/\1/p' "$run.r0")"
     done

@@ -15,7 +15,7 @@ ok() {
 bad() {
     failed=$((failed + 1))
     echo "FAILED $1: $2"
-    for f in "$run".r? "$run".f?; do
+    for f in "$run".r? "$run".f "$run".reset "$run".prepare; do
         [ -e "$f" ] && grep -E 'WARN|error|rror:|DOWN|lab:|# r2 (checked|stall|fault)|FAILED' "$f" | tail -8 | cut -c1-200 | sed "s|^|    $(basename "$f") |"
     done
 }
@@ -40,15 +40,15 @@ lab_end() {
 
 # ranks N RETRY PROGRAM ARGUMENTS: one process per VM, as mpirun would start them; $rcs has their exit codes
 ranks() {
-    n=$1 retry=$2
+    n=$1 retries=$2
     shift 2
-    i=0 pids=
-    while [ $i -lt "$n" ]; do
-        lab exec h$i -t $LIMIT -- env NCCL_NET_PLUGIN="$B/libnccl-net-r2.so" NCCL_SOCKET_IFNAME=mgmt NCCL_DEBUG=INFO NCCL_IB_TIMEOUT=17 \
-            NCCL_IB_RETRY_CNT="$retry" OMPI_COMM_WORLD_RANK=$i OMPI_COMM_WORLD_SIZE="$n" OMPI_COMM_WORLD_LOCAL_RANK=0 \
-            OMPI_COMM_WORLD_LOCAL_SIZE=1 R2_PERF_ROOT=10.9.0.1:$((20000 + runs)) $extra "$@" >"$run.r$i" 2>&1 &
+    rank=0 pids=
+    while [ $rank -lt "$n" ]; do
+        lab exec h$rank -t $LIMIT -- env NCCL_NET_PLUGIN="$B/libnccl-net-r2.so" NCCL_SOCKET_IFNAME=mgmt NCCL_DEBUG=INFO NCCL_IB_TIMEOUT=17 \
+            NCCL_IB_RETRY_CNT="$retries" OMPI_COMM_WORLD_RANK=$rank OMPI_COMM_WORLD_SIZE="$n" OMPI_COMM_WORLD_LOCAL_RANK=0 \
+            OMPI_COMM_WORLD_LOCAL_SIZE=1 R2_PERF_ROOT=10.9.0.1:$((20000 + runs)) $extra "$@" >"$run.r$rank" 2>&1 &
         pids="$pids $!"
-        i=$((i + 1))
+        rank=$((rank + 1))
     done
     rcs=
     for p in $pids; do
@@ -58,49 +58,64 @@ ranks() {
     rcs=${rcs# }
 }
 
-# inject TRIGGER FAULT...: makes the fault when rank 0 says so
-inject() {
-    trigger=$1
-    shift
+# one_fault FAULT...: made from outside; "kill HOST PROGRAM" is ours, the others the lab's
+one_fault() {
     if [ "$1" = kill ]; then
-        lab wait-trigger h0 "$trigger" -t $LIMIT && lab exec "$2" -t 10 -- pkill -KILL "$3" && echo "killed $3 on $2"
+        lab exec "$2" -t 10 -- pkill -KILL "$3" && echo "killed $3 on $2"
     else
-        lab on-trigger h0 "$trigger" -t $LIMIT "$@"
+        lab fault "$@"
     fi
 }
+# inject TRIGGER FAULTS: when rank 0 says so the first one, as fast as that goes; those behind it so long after it as they say
+inject() {
+    rest=$2
+    while [ -n "$rest" ]; do
+        one=${rest%%;*}
+        case $rest in *\;*) rest=${rest#*;} ;; *) rest= ;; esac
+        one=$(echo "$one" | sed 's/^ *//')
+        # shellcheck disable=SC2086
+        case $one in
+        +*)
+            sleep "$(echo "${one%%:*}" | sed 's/^+//; s/s$//')"
+            one_fault ${one#*:} || return 1
+            ;;
+        *:kill*) lab wait-trigger h0 "$1" -t $LIMIT && one_fault ${one#*:} || return 1 ;;
+        *) lab on-trigger h0 "$1" -t $LIMIT ${one#*:} || return 1 ;;
+        esac
+    done
+}
 
-# perf N RETRY FAULTS ARGUMENTS: r2_perf on N hosts. FAULTS: "2s:cut h0:n1; 4s:heal h0:n1". Rank 0 fires a trigger at each time, the fault is
-# made outside. Before that every NIC is healthy and carries packets.
+# perf N RETRY FAULTS ARGUMENTS: r2_perf on N hosts. FAULTS: "2s:cut h0:n1; +1.5s:heal h0:n1": rank 0 fires a trigger 2 s into the measurement (a
+# program started in a busy VM takes a while), the fault is made outside, the next one 1.5 s later. Before that every NIC is healthy and carries packets.
 perf() {
-    n=$1 retry=$2 faults=$3
+    n=$1 retries=$2 faults=$3
     shift 3
     runs=$((runs + 1))
     run=$W/run$runs
+    watcher=
     if [ -n "${dirty:-yes}" ] && ! lab reset >"$run.reset" 2>&1; then
         rcs=reset
         return
     fi
     dirty=
-    [ -z "$prepare" ] || { lab fault $prepare >"$run.prepare" 2>&1 || { rcs="prepare"; return; }; dirty=yes; }
-    k=0 watchers= args=
-    while [ -n "$faults" ]; do
-        one=${faults%%;*}
-        case $faults in *\;*) faults=${faults#*;} ;; *) faults= ;; esac
-        one=$(echo "$one" | sed 's/^ *//')
-        k=$((k + 1)) dirty=yes
-        inject f$runs.$k ${one#*:} >"$run.f$k" 2>&1 &
-        watchers="$watchers $!"
-        args="$args --fault-cmd ${one%%:*}:lab-trigger\${IFS}f$runs.$k"
-    done
     # shellcheck disable=SC2086
-    ranks "$n" "$retry" "$B/r2_perf" "$@" --placement out -w 1 -T 45s --stats $args
-    for p in $watchers; do
-        # a fault whose time came has been made by now; one whose time never came waits in vain
-        if kill -0 "$p" 2>/dev/null && ! grep -q . "$run.f$k"; then
-            kill "$p" 2>/dev/null
-        fi
-        wait "$p" || rcs="$rcs fault:$?"
-    done
+    if [ -n "$prepare" ]; then
+        dirty=yes
+        lab fault $prepare >"$run.prepare" 2>&1 || {
+            rcs=prepare
+            return
+        }
+    fi
+    if [ -n "$faults" ]; then
+        dirty=yes
+        inject f$runs "$faults" >"$run.f" 2>&1 &
+        watcher=$!
+        set -- "$@" --fault-cmd "${faults%%:*}:lab-trigger f$runs"
+    fi
+    ranks "$n" "$retries" "$B/r2_perf" "$@" --placement out -w 1 -T 45s --stats
+    if [ -n "$watcher" ]; then
+        wait "$watcher" || rcs="$rcs fault:$?"
+    fi
 }
 
 downs() {
@@ -119,8 +134,8 @@ right() {
     elif [ "$d" -lt "$2" ] || [ "$d" -gt "$3" ]; then
         bad "$1" "$d lives went down, expected $2 to $3"
     else
-        s=$(figure 'stall after fault [0-9]*')
-        h=$(figure 'longest stall before any fault')
-        ok "$1${s:+: stall $s}${h:+, before any fault $h}, $d lives down, $(grep -o 'checked [0-9]* operations' "$run.r0")"
+        stall=$(figure 'stall after fault [0-9]*')
+        calm=$(figure 'longest stall before any fault')
+        ok "$1${stall:+: stall $stall}${calm:+, before any fault $calm}, $d lives down, $(grep -o 'checked [0-9]* operations' "$run.r0")"
     fi
 }

@@ -22,5 +22,5 @@ cases_three_hosts
 cases_rates
 cases_latency
 echo
-echo "$passed passed, $failed failed"
+echo "$passed passed, $failed failed$([ $skipped = 0 ] || echo ", $skipped skipped")"
 [ $failed = 0 ] && [ $passed -gt 0 ]

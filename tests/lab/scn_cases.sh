@@ -118,27 +118,27 @@ cases_three_hosts() {
     done
 }
 
-# Each NIC limited to 20 Mbit/s, where the lab is linear in NICs: what is left after a loss. An RC time-out below the queueing delay would collapse.
+# Each NIC limited to 20 Mbit/s, where the lab is linear in NICs: what is left after a loss. One direction only, so that the virtual CPUs carry four
+# NICs; an RC time-out below the queueing delay would collapse.
+RATE_MIN=7800 # kB/s that four NICs carry at least where the CPUs do not limit: 4 x 2.44 MB/s less 20 %
 cases_rates() {
     wanted "rates" || return
-    for h in h0 h1 h2; do
-        for k in 0 1 2 3; do
-            lab fault rate $h:n$k 20 >/dev/null || bad "rate limit" "$h:n$k"
-        done
-    done
-    dirty=
-    extra_saved=$extra
+    lab reset >/dev/null
+    lab fault rate all 20 >/dev/null || bad "rate limit" "not taken"
+    dirty= keep=$extra
     extra="$extra NCCL_IB_TIMEOUT=18"
-    perf 2 3 "6s:linkdown h0:n1" all_reduce -b 2M -e 2M --buffsize 1M --channels 4 --idle-sleep 200us --duration 14s
-    extra=$extra_saved
+    perf 2 3 "6s:linkdown h0:n1" broadcast -b 2M -e 2M --buffsize 1M --channels 4 --idle-sleep 200us --duration 14s
+    extra=$keep
     line=$(grep '^# r2 busbw before' "$run.r0")
     share=$(echo "$line" | sed -n 's/.*after is \([0-9.]*\) % of before.*/\1/p')
+    kbytes=$(echo "$line" | awk '{printf "%d", $5 * 1e6}')
     right "rates: 20 Mbit/s per NIC, one of four lost; ${line#\# r2 }" 1 9999
-    # 3 of 4 carry 75 %; what four busy NICs lose to the one CPU makes the share larger, never smaller
-    if [ -z "$share" ] || [ "${share%.*}" -lt 65 ]; then
-        bad "rates: bandwidth after a loss" "${share:-no figure} % of before, at least 65 expected (ideal 75)"
+    if [ "${kbytes:-0}" -lt $RATE_MIN ]; then
+        skip "rates: share after a loss" "four NICs carry $kbytes kB/s here, below $RATE_MIN: the CPUs limit, not the NICs"
+    elif [ -z "$share" ] || [ "${share%.*}" -lt 70 ] || [ "${share%.*}" -gt 85 ]; then
+        bad "rates: share after a loss" "${share:-no figure} % of before, 70 to 85 expected (three of four: 75)"
     else
-        ok "rates: bandwidth after is $share % of before, ideal 75 %"
+        ok "rates: share after a loss: $share % of before, three of four are 75 %"
     fi
 }
 

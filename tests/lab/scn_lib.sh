@@ -1,5 +1,5 @@
 # Running ranks in VMs, injecting faults when they say so, judging what came out. Sourced by check_lab.sh.
-passed=0 failed=0 runs=0
+passed=0 failed=0 skipped=0 runs=0
 
 lab() {
     sh tests/lab/lab.sh "$B" "$@"
@@ -10,6 +10,10 @@ wanted() {
 ok() {
     passed=$((passed + 1))
     echo "ok     $1"
+}
+skip() {
+    skipped=$((skipped + 1))
+    echo "SKIP   $1: $2"
 }
 # bad LABEL WHY: with what the ranks said last
 bad() {

@@ -320,6 +320,35 @@ START_TEST(fatal_and_remove)
 }
 END_TEST
 
+/* As NICs do whose data path is memory of the program: who only posts and polls never hears of it. */
+START_TEST(silent_death)
+{
+    struct ibv_port_attr port;
+    struct pair p;
+
+    pair_open(&p, NULL);
+    pair_fault(&p, "h0:n0 silent-death");
+    ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 1, 0, 0, 8, IBV_SEND_SIGNALED), 0);
+    pair_run(&p);
+    ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 2, 0, 0, 8, IBV_SEND_SIGNALED), 0);
+    pair_fault(&p, _i ? "h0:n0 remove" : "h0:n0 fatal");
+    ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 3, 0, 0, 8, IBV_SEND_SIGNALED), 0);
+    ck_assert_int_eq(pair_recv(&p, 0, 4, 0, 8), 0);
+    pair_run(&p);
+    pair_expect(&p, 0, 1, IBV_WC_SUCCESS); /* what was complete is in memory */
+    pair_expect_none(&p, 0);
+    ck_assert_int_eq(ibv_req_notify_cq(p.s[0].cq, 0), 0);
+    ck_assert_int_eq(p.v.query_port(p.s[0].ctx, 1, &port), _i ? ENODEV : EIO);
+    ck_assert_int_eq(pair_to_state(&p, p.s[0].qp, IBV_QPS_ERR), EIO);
+    pair_fault(&p, "h0:n0 restore");
+    ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 5, 0, 0, 8, IBV_SEND_SIGNALED), 0);
+    pair_run(&p);
+    pair_expect_none(&p, 0);
+    ck_assert_uint_eq(pair_cnt(&p, 1)->dma_writes, 1);
+    pair_close(&p);
+}
+END_TEST
+
 /* The NIC dies between acknowledgement and DMA: the sender holds a good completion for data that nobody has. */
 START_TEST(acknowledged_then_lost)
 {
@@ -516,6 +545,7 @@ int main(void)
     tcase_add_test(t, hang_keeps_accepted_data);
     tcase_add_test(t, hang_holds_modify);
     tcase_add_loop_test(t, fatal_and_remove, 0, 3);
+    tcase_add_loop_test(t, silent_death, 0, 2);
     tcase_add_test(t, acknowledged_then_lost);
     tcase_add_test(t, dead_device_may_still_write);
     tcase_add_test(t, qp_error);

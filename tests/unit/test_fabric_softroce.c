@@ -160,6 +160,8 @@ static int device_count(struct pair *p, int host)
 
 START_TEST(unplug)
 {
+    static const union ibv_gid none;
+    union ibv_gid gid;
     struct pair_cfg c = {.timeout = 8, .retry = 1};
     struct ibv_port_attr port;
     struct ibv_context *again;
@@ -171,6 +173,8 @@ START_TEST(unplug)
     pair_expect_event(&p, 0, IBV_EVENT_GID_CHANGE);
     pair_expect_no_event(&p, 0);
     ck_assert_int_eq(p.v.query_port(p.s[0].ctx, 1, &port), ENODEV);
+    ck_assert_int_eq(p.v.query_gid(p.s[0].ctx, 1, 3, &gid), 0);
+    ck_assert_int_eq(memcmp(&gid, &none, sizeof gid), 0);
     ck_assert_int_eq(device_count(&p, 0), 1);
     ck_assert_int_eq(qp_state(&p, 0), IBV_QPS_RTS);
     ck_assert_int_eq(pair_post(&p, 1, IBV_WR_RDMA_WRITE, 1, 0, 0, 64, IBV_SEND_SIGNALED), 0);

@@ -212,7 +212,8 @@ static void producer(struct seg_map *m)
     }
 }
 
-/* Consumes until every slot in @want (a mask) has reached STREAM; @victim is killed when its stream is at @kill_at, and done with then. */
+/* Consumes until every slot in @want (a mask) has reached STREAM; @victim is killed when its stream is at @kill_at, and
+ * done with then. */
 static void consume(struct seg_map *m, uint64_t want, int victim_slot, pid_t victim, uint32_t kill_at, uint32_t *next)
 {
     while (want != 0) {
@@ -425,15 +426,18 @@ START_TEST(fault_words_and_log)
     fault(&m, "h1:n0 unplug");
     fault(&m, "h1:n0 retry7-forever");
     fault(&m, "h1:n0 recv-kept");
+    fault(&m, "h1:n0 silent-death");
     fault(&m, "h1:n0 send-stuck");
     fault(&m, "h1:n0 up"); /* routes are back, the device is not */
     seg_link_read(n, &l);
     ck_assert_uint_eq(l.send_error, 0);
     ck_assert_uint_eq(atomic_load(&n->gone), FAB_FAULT_UNPLUG + 1);
-    ck_assert_uint_eq(atomic_load(&n->retry7) + atomic_load(&n->recv_kept), 2);
+    ck_assert_uint_eq(atomic_load(&n->retry7) + atomic_load(&n->recv_kept) + atomic_load(&n->silent_death), 3);
     ck_assert_uint_eq(atomic_load(&n->send_stucks), 1);
     fault(&m, "h1:n0 restore");
-    ck_assert_uint_eq(atomic_load(&n->gone) + atomic_load(&n->retry7) + atomic_load(&n->recv_kept), 0);
+    ck_assert_uint_eq(atomic_load(&n->gone) + atomic_load(&n->retry7) + atomic_load(&n->recv_kept) +
+                          atomic_load(&n->silent_death),
+                      0);
     fault(&m, "h1:n0 fatal");
     fault(&m, "h1:n0 up");
     ck_assert_uint_eq(atomic_load(&n->gone), 0);
@@ -441,7 +445,7 @@ START_TEST(fault_words_and_log)
         fault(&m, "h1:n0 qp-error");
     }
     ck_assert(!seg_fault_read(n, 4, &f));
-    ck_assert(seg_fault_read(n, SEG_FAULT_LOG + 13, &f));
+    ck_assert(seg_fault_read(n, SEG_FAULT_LOG + 14, &f));
     ck_assert_uint_eq(atomic_load(&n->qp_errors), SEG_FAULT_LOG);
     f = (struct fab_fault){.host = 2, .nic = 0, .kind = FAB_FAULT_DOWN};
     ck_assert_int_eq(seg_fault_apply(&m, &f, why, sizeof(why)), -1);

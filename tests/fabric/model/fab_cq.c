@@ -73,7 +73,7 @@ int fab_cq_poll(struct fab_cq *cq, int n, struct ibv_wc *wc)
 {
     int got = 0;
 
-    if (cq->ctx->dead && cq->count == 0)
+    if (fab_ctx_check_data(cq->ctx) && cq->count == 0)
         return -EIO;
     while (got < n && cq->count) {
         struct fab_cqe *c = at(cq, 0);
@@ -88,7 +88,7 @@ int fab_cq_poll(struct fab_cq *cq, int n, struct ibv_wc *wc)
 
 int fab_cq_arm(struct fab_cq *cq, bool solicited_only)
 {
-    int rc = fab_ctx_check(cq->ctx);
+    int rc = fab_ctx_check_data(cq->ctx);
 
     if (rc)
         return rc;

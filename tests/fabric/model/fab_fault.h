@@ -18,6 +18,8 @@
  *     h0:n1 gid-change      the addresses of the NIC change, with GID_CHANGE; packets for the old ones are dropped
  *     h0:n1 restore         ends every fault (also spelt clear). A device that was fatal, removed or unplugged comes
  *                           back for new contexts
+ *     h0:n1 silent-death    devices that die from now on (fatal, remove) do so as NICs whose driver only the kernel can
+ *                           ask: posting succeeds and polling finds nothing, for ever; other calls fail. Until restore
  *
  * What the Linux kernel's Soft-RoCE does and no other device (docs/fabric-vs-kernel.md):
  *
@@ -25,8 +27,9 @@
  *                           before it is through, so at the latest one time-out later; no event. Until up
  *     h0:n1 send-stuck      the queue pairs of now send nothing more, for ever, and report nothing: no completion,
  *                           no event, state RTS. They go on receiving. ERR flushes them, RESET frees them
- *     h0:n1 unplug          GID_CHANGE; query_port and new contexts give ENODEV; packets are dropped both ways, sends
- *                           end as with send-error; all other calls succeed. No DEVICE_FATAL. Not ended by up
+ *     h0:n1 unplug          GID_CHANGE; query_port and new contexts give ENODEV; GIDs are zero; packets are dropped
+ *                           both ways, sends end as with send-error; all other calls succeed. No DEVICE_FATAL. Not
+ *                           ended by up
  *     h0:n1 retry7-forever  retry_cnt 7 is without end: queue pairs that have it never fail by time-out
  *     h0:n1 recv-kept       a receive posted in ERR is flushed only when its queue pair is moved to ERR once more
  *
@@ -58,6 +61,7 @@ enum fab_fault_kind {
     FAB_FAULT_QP_ERROR,
     FAB_FAULT_MR_FAIL,
     FAB_FAULT_GID_CHANGE,
+    FAB_FAULT_SILENT_DEATH,
     FAB_FAULT_SEND_ERROR,
     FAB_FAULT_SEND_STUCK,
     FAB_FAULT_UNPLUG,

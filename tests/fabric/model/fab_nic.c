@@ -192,6 +192,11 @@ int fab_ctx_check(const struct fab_ctx *ctx)
     return ctx->dead ? EIO : 0;
 }
 
+int fab_ctx_check_data(const struct fab_ctx *ctx)
+{
+    return ctx->dead && !ctx->silent ? EIO : 0;
+}
+
 void fab_ctx_event(struct fab_ctx *ctx, enum ibv_event_type type, void *element)
 {
     if (!ctx->dead)

@@ -94,6 +94,7 @@ struct fab_nic {
     bool hung;
     bool retry7_forever; /* as configured, or by a fault until restore */
     bool recv_kept;      /* receives posted in ERR wait for the next move to ERR */
+    bool silent_death;   /* contexts that die fail in control calls only */
     uint32_t mr_fail;    /* registrations that will fail; UINT32_MAX: all */
     struct fab_ctx *ctxs;
     struct fab_pipe *orphans; /* pipes whose queue pair was reset or destroyed with DMA outstanding */
@@ -115,6 +116,7 @@ struct fab_ctx {
     void *user;
     struct fab_ctx *next;
     enum fab_life dead;
+    bool silent;    /* dead: post and poll do not tell */
     bool unplugged; /* not dead: calls work, packets do not pass, for ever */
     uint64_t dead_at;
 };
@@ -153,6 +155,8 @@ int fab_ctx_open(struct fab_ctx *ctx, struct fab_nic *nic, const struct fab_ctx_
 void fab_ctx_close(struct fab_ctx *ctx);
 /* EIO when the device of this context died, else 0. */
 int fab_ctx_check(const struct fab_ctx *ctx);
+/* The same for posting and polling, which do not tell of a silent death. */
+int fab_ctx_check_data(const struct fab_ctx *ctx);
 
 int fab_query_device(struct fab_ctx *ctx, struct ibv_device_attr *attr);
 int fab_query_port(struct fab_ctx *ctx, uint8_t port, struct ibv_port_attr *attr);

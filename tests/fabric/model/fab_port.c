@@ -85,6 +85,10 @@ int fab_query_gid(struct fab_ctx *ctx, uint8_t port, uint32_t index, union ibv_g
         return ctx->dead == FAB_REMOVED ? ENODEV : EIO;
     if (port != 1 || index >= FAB_GIDS)
         return EINVAL;
+    if (ctx->unplugged) {
+        memset(gid, 0, sizeof *gid);
+        return 0;
+    }
     fab_gid_make(ctx->nic->host, ctx->nic->nic, ctx->nic->gid_epoch, (int)index, gid);
     return 0;
 }
@@ -115,6 +119,7 @@ static void die(struct fab_nic *nic, enum fab_life how, bool event)
         if (c->dead)
             continue;
         c->dead = how;
+        c->silent = nic->silent_death;
         c->dead_at = fab_now(nic->eng);
     }
     for (struct fab_qp *qp = nic->qps; qp; qp = qp->nic_next) {
@@ -208,6 +213,9 @@ void fab_nic_fault(struct fab_nic *nic, const struct fab_fault *fault, bool remo
     case FAB_FAULT_RETRY7_FOREVER:
         nic->retry7_forever = true;
         break;
+    case FAB_FAULT_SILENT_DEATH:
+        nic->silent_death = true;
+        break;
     case FAB_FAULT_RECV_KEPT:
         nic->recv_kept = true;
         break;
@@ -223,7 +231,7 @@ void fab_nic_fault(struct fab_nic *nic, const struct fab_fault *fault, bool remo
         break;
     case FAB_FAULT_RESTORE:
         nic->retry7_forever = nic->cfg.retry7_forever;
-        nic->recv_kept = false;
+        nic->recv_kept = nic->silent_death = false;
         restore(nic);
         break;
     case FAB_FAULT_UP:

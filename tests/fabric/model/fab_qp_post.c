@@ -71,7 +71,7 @@ static int post_one(struct fab_qp *qp, const struct ibv_send_wr *wr)
 
 int fab_qp_post_send(struct fab_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
-    int rc = fab_ctx_check(qp->ctx);
+    int rc = fab_ctx_check_data(qp->ctx);
 
     if (!rc && (qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT || qp->state == IBV_QPS_RTR))
         rc = EINVAL;
@@ -91,7 +91,7 @@ int fab_qp_post_send(struct fab_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 
 int fab_qp_post_recv(struct fab_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
-    int rc = fab_ctx_check(qp->ctx);
+    int rc = fab_ctx_check_data(qp->ctx);
 
     if (!rc && (qp->state == IBV_QPS_RESET || qp->srq))
         rc = EINVAL;

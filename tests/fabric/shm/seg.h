@@ -77,14 +77,15 @@ struct seg_nic {
     struct seg_fault log[SEG_FAULT_LOG];
     /* What the faults so far amount to, for processes that come later. */
     struct seg_link link;
-    _Atomic uint32_t gone;        /* FAB_FAULT_FATAL, _REMOVE or _UNPLUG, + 1; 0: the device works */
-    _Atomic uint32_t hung;        /* 1 while it hangs */
-    _Atomic uint32_t mr_fail;     /* 1 while registrations fail without end */
-    _Atomic uint32_t epoch;       /* address changes so far */
-    _Atomic uint32_t qp_errors;   /* faults qp-error so far */
-    _Atomic uint32_t send_stucks; /* faults send-stuck so far */
-    _Atomic uint32_t retry7;      /* 1: retry_cnt 7 is without end */
-    _Atomic uint32_t recv_kept;   /* 1: receives posted in ERR are kept */
+    _Atomic uint32_t gone;         /* FAB_FAULT_FATAL, _REMOVE or _UNPLUG, + 1; 0: the device works */
+    _Atomic uint32_t hung;         /* 1 while it hangs */
+    _Atomic uint32_t mr_fail;      /* 1 while registrations fail without end */
+    _Atomic uint32_t epoch;        /* address changes so far */
+    _Atomic uint32_t qp_errors;    /* faults qp-error so far */
+    _Atomic uint32_t send_stucks;  /* faults send-stuck so far */
+    _Atomic uint32_t retry7;       /* 1: retry_cnt 7 is without end */
+    _Atomic uint32_t recv_kept;    /* 1: receives posted in ERR are kept */
+    _Atomic uint32_t silent_death; /* 1: who dies fails in control calls only */
 
     /* Instants (CLOCK_MONOTONIC ns) at which each direction is free again; advanced by compare-and-swap. */
     _Alignas(64) _Atomic uint64_t tx_free;

@@ -72,6 +72,9 @@ static void device_write(struct seg_nic *n, const struct fab_fault *f)
     case FAB_FAULT_RETRY7_FOREVER:
         atomic_store_explicit(&n->retry7, 1, memory_order_relaxed);
         break;
+    case FAB_FAULT_SILENT_DEATH:
+        atomic_store_explicit(&n->silent_death, 1, memory_order_relaxed);
+        break;
     case FAB_FAULT_RECV_KEPT:
         atomic_store_explicit(&n->recv_kept, 1, memory_order_relaxed);
         break;
@@ -87,6 +90,7 @@ static void device_write(struct seg_nic *n, const struct fab_fault *f)
     case FAB_FAULT_RESTORE:
         atomic_store_explicit(&n->retry7, 0, memory_order_relaxed);
         atomic_store_explicit(&n->recv_kept, 0, memory_order_relaxed);
+        atomic_store_explicit(&n->silent_death, 0, memory_order_relaxed);
         device_return(n);
         break;
     default:

@@ -321,7 +321,7 @@ static void oob_up(void *arg, struct r2_oob_peer *oob)
             r2_gate_visit(&c->gate);
             c->send_at = 0;
             for (int p = 0; p < c->link.npaths; p++) {
-                c->fo.path[p].send_at = 0;
+                c->fo.path[p].send_at = c->ret[p].send_at = 0;
             }
             r2_gate_unvisit(&c->gate);
             r2_comm_kick(c);
@@ -453,6 +453,17 @@ int r2_inst_last_words(struct r2_inst *inst)
     return 0;
 }
 
+/* A job that the workers did not get through is stuck in a driver: what it refers to stays. */
+static int comm_stuck(const struct r2_comm *c)
+{
+    int busy = fo_busy(&c->fo) || ib_flush_busy(c->flush);
+
+    for (int p = 0; p < IB_MAX_PATHS; p++) {
+        busy |= c->build[p].job.busy || c->ret[p].job.busy;
+    }
+    return busy;
+}
+
 void r2_inst_destroy(struct r2_inst *inst)
 {
     struct r2_comm *c, *next;
@@ -465,14 +476,12 @@ void r2_inst_destroy(struct r2_inst *inst)
     r2_pairs_free(inst);
     for (c = inst->all; c; c = next) {
         next = c->all_next;
-        if (fo_busy(&c->fo) || ib_flush_busy(c->flush)) {
-            continue; /* a job is stuck in a driver: its memory stays */
+        if (comm_stuck(c)) {
+            continue;
         }
         for (int p = 0; p < c->link.npaths; p++) {
-            if (!c->build[p].job.busy) {
-                ib_path_destroy(&c->link, &c->link.path[p]);
-            }
-            if (c->ret[p].has_old && !c->ret[p].job.busy) {
+            ib_path_destroy(&c->link, &c->link.path[p]);
+            if (c->ret[p].has_old) {
                 ib_path_destroy(&c->link, &c->ret[p].old);
             }
         }

@@ -135,6 +135,9 @@ static int stands(struct r2_comm *c, int p)
     ret_move(c, p, R2_RET_NONE);
     c->ret[p].pause = 0;
     R2_INFO("%s path %d life %u is up: its NIC pair is back", c->label, p, c->link.path[p].life);
+    if (c->flush) {
+        ib_flush_open(c->flush, 1u << p);
+    }
     fo_path_up(&c->fo, p);
     r2_setup_check_path(c, p);
     if (c->is_send) {

@@ -131,6 +131,20 @@ static uint64_t step_soft(struct fo_conn *fc, int p, uint64_t now)
     return now < dead ? fo_earlier(dead, ib_fence_deadline(&fp->fence, now)) : ib_fence_deadline(&fp->fence, now);
 }
 
+/* The hold is over, the queue pair still not known to be quiet: as long as it is not, the path cannot return (P23). */
+static uint64_t step_late(struct fo_conn *fc, int p, uint64_t now)
+{
+    struct fo_path *fp = &fc->path[p];
+    enum ib_nic_state nic = ib_nic_state_get(&fc->link->nics->nic[fc->link->path[p].nic]);
+
+    if (fo_cfg(fc)->failback != R2_FAILBACK_AUTO || nic == IB_NIC_FATAL || nic == IB_NIC_GONE || fc->closing ||
+        fc->peer_bye) {
+        return UINT64_MAX; /* nothing returns */
+    }
+    ib_fence_step(&fp->fence, fc->workers, now, now);
+    return ib_fence_deadline(&fp->fence, now);
+}
+
 /* --- telling the peer --- */
 
 static void say_down(struct fo_conn *fc, int p)
@@ -233,6 +247,9 @@ static uint64_t step_path(struct fo_conn *fc, int p, uint64_t now)
         }
         next = fp->hold_until ? fp->hold_until : next;
     }
+    if (fp->state == FO_FENCED && !fp->soft && fp->fence.stage == IB_FENCE_SOFT) {
+        next = fo_earlier(next, step_late(fc, p, now));
+    }
     return fo_earlier(next, tell(fc, p, now));
 }
 
@@ -284,8 +301,8 @@ static uint64_t give_up(struct fo_conn *fc, uint64_t now)
     for (int p = 0; p < fc->link->npaths; p++) {
         const struct fo_path *fp = &fc->path[p];
 
-        if (!unanswered(fc, p) || !stuck(fc, p)) {
-            continue;
+        if (fp->down_since == 0 || !unanswered(fc, p) || !stuck(fc, p)) {
+            continue; /* a life that never stood holds nothing up */
         }
         if (r2_elapsed(now, fp->down_since) >= limit) {
             fo_fail(fc, R2_ERR_PEER, "no word from the peer about path %d for %llu ms", p, (unsigned long long)(limit / 1000000));

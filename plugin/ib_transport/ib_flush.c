@@ -106,8 +106,9 @@ void ib_flush_open(struct ib_flush *f, unsigned up)
         if (!(up >> p & 1)) {
             continue;
         }
-        if (lane_state(l) == IB_LANE_READY) {
-            f->able = 1;
+        f->able |= lane_state(l) == IB_LANE_READY;
+        if (lane_state(l) != IB_LANE_NONE) {
+            f->lacks &= (uint8_t) ~(1u << p); /* a broken one is mended */
             continue;
         }
         f->lacks |= (uint8_t)(1u << p);
@@ -350,10 +351,9 @@ int ib_flush_take(struct ib_flush *f, int n, void *const *data, const int *sizes
 
 /* Paths that the message last received at @data came over. One whose record is gone may have come over any that ever
  * carried data. */
-static uint8_t came_over(const struct ib_flush *f, const struct ib_recv *rx, const uint8_t *data)
+static uint8_t came_over(const struct ib_recv *rx, const uint8_t *data)
 {
     const struct r2_ledger *g = &rx->ledger;
-    uint8_t any = 0;
 
     for (uint64_t seq = g->rdone; seq > 0 && g->rdone - seq < R2_LEDGER_WINDOW; seq--) {
         const struct ib_rmsg *m = &rx->msg[(seq - 1) % R2_LEDGER_WINDOW];
@@ -362,10 +362,7 @@ static uint8_t came_over(const struct ib_flush *f, const struct ib_recv *rx, con
             return m->from;
         }
     }
-    for (int p = 0; p < f->link->npaths; p++) {
-        any |= (uint8_t)((f->link->path[p].bytes != 0) << p);
-    }
-    return any;
+    return rx->carried;
 }
 
 void ib_flush_begin(struct ib_flush *f, const struct ib_recv *rx, int i)
@@ -378,7 +375,7 @@ void ib_flush_begin(struct ib_flush *f, const struct ib_recv *rx, int i)
     for (unsigned m = 0; m < op->n; m++) {
         uint8_t bit = (uint8_t)(1u << m);
 
-        for (unsigned from = op->want & bit ? came_over(f, rx, op->data[m]) : 0; from; from &= from - 1) {
+        for (unsigned from = op->want & bit ? came_over(rx, op->data[m]) : 0; from; from &= from - 1) {
             int p = __builtin_ctz(from);
             const struct ib_path *path = &f->link->path[p];
             struct ib_lane *l = &f->lane[f->lane_of[p]];

@@ -72,8 +72,8 @@ struct ib_flush {
     void (*notify)(void *arg); /* a job has ended. Service thread */
     void *notify_arg;
     uint8_t always;                /* host memory too */
-    uint8_t lacks;                 /* bit per path: no lane, so no GPU memory over it; const after open */
-    uint8_t able;                  /* some lane stood at set-up; const after open */
+    uint8_t lacks;                 /* bit per path: no lane, so no GPU memory over it; gate */
+    _Atomic uint8_t able;          /* some lane stood when its path came up; never taken back */
     uint8_t broken;                /* bit per lane: seen broken; gate */
     uint8_t lane_of[IB_MAX_PATHS]; /* the first path over the same NIC */
     int free_count;
@@ -95,7 +95,7 @@ struct ib_flush *ib_flush_create(struct ib_link *l, struct ib_workers *workers, 
  */
 void ib_flush_build(struct ib_flush *f, int p);
 
-/* Set-up has ended with the paths @up: says which of them can carry GPU memory. */
+/* The paths @up have come up, at set-up or later: which of them can carry GPU memory. */
 void ib_flush_open(struct ib_flush *f, unsigned up);
 
 /* Whether messages in @mr need a flush. */

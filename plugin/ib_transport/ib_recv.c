@@ -243,6 +243,7 @@ static void arrival(struct ib_recv *rx, struct ib_path *p, const struct ibv_wc *
         return;
     }
     p->bytes += wc->byte_len;
+    rx->carried |= (uint8_t)(1u << p->index);
     SLOT(rx, r2_ledger_seq(&rx->ledger, imm.seq))->from |= (uint8_t)(1u << p->index);
     rx->messages += r == R2_LEDGER_COMPLETE;
 }

@@ -33,6 +33,7 @@ struct ib_recv {
     struct r2_ledger ledger;
     uint8_t hot;         /* paths polled in every progress */
     uint8_t seen;        /* paths that had data since the last sweep */
+    uint8_t carried;     /* paths that ever had data, in any life; for flush */
     uint8_t idle;        /* empty turns since the last sweep */
     uint8_t cts_pending; /* some CTS is not out */
     uint8_t signal;      /* the next control write is signaled whatever the count */

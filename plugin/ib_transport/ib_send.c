@@ -356,8 +356,10 @@ static void cut(struct ib_send *tx, struct ib_smsg *m)
 {
     struct r2_cut c;
 
-    if (tx->plan.n == 0) { /* no path now: one part, posted wherever a path comes back */
-        c = (struct r2_cut){.nparts = 1, .path = {0}, .off = {0}, .len = {m->size}};
+    if (tx->plan.n == 0) { /* no path now: posted wherever one comes back */
+        struct r2_plan any = {.n = 1};
+
+        r2_plan_cut(&any, ~0u, m->size, (uint32_t)tx->link->cfg->cut_min, tx->largest, &c);
     } else {
         uint32_t eligible = tx->plan.n == 1 ? ~0u : eligible_paths(tx, m);
 
@@ -418,7 +420,7 @@ static void account(struct ib_send *tx, struct ib_path *p, uint64_t wr_id, int g
     struct ib_smsg *m = IB_SEND_SLOT(tx, ib_wr_value(wr_id));
     struct ib_part *part = &m->part[ib_wr_part(wr_id)];
 
-    IB_RLX_ADD(p->sq_used, -1);
+    IB_RLX_ADD(p->sq_used, p->open ? -1 : 0); /* the end of the life has accounted for all */
     IB_RLX_ADD(p->cqes, 1);
     if (m->seq == ib_wr_value(wr_id) && part->wr_out && part->path == p->index && part->life == p->life) {
         part->wr_out = 0;

@@ -28,7 +28,7 @@
 
 #define SIM_MAX_PROCS  3
 #define SIM_MAX_CONNS  6
-#define SIM_MAX_FAULTS 96
+#define SIM_MAX_FAULTS 160
 #define SIM_MAX_MSGS   512
 #define SIM_MAX_SLOTS  256
 #define SIM_LIVES      8

@@ -10,6 +10,7 @@
 #define FOR_EVER (SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_REMOVE))
 #define BY_LIFE                                                                                                        \
     (SIM_F(SIM_F_QP_ERROR) | SIM_F(SIM_F_GID_CHANGE) | SIM_F(SIM_F_STUCK)) /* nothing to mend: new queue pairs work */
+#define ROUND_MOST 60 /* events of a round: what is begun must be mended, too */
 
 static struct sim_fault *event(struct sim *s, int kind, int host, int rail, const char *what, int after, uint64_t delay)
 {
@@ -130,7 +131,7 @@ void sim_rounds_draw(struct sim *s)
 {
     struct sim_fault *previous = NULL;
 
-    for (int i = 0; i < s->p.rounds; i++) {
+    for (int i = 0; i < s->p.rounds && s->nfaults <= SIM_MAX_FAULTS - ROUND_MOST; i++) {
         int rail = (int)(fab_rng_next(&s->rng) % (unsigned)s->p.nics);
         struct sim_fault *f = round_draw(s, rail, previous ? index_of(s, previous) : -1,
                                          fab_rng_upto(&s->rng, previous ? s->p.gap_ns : 2 * SIM_MS));

@@ -4,14 +4,14 @@
 #include "r2_pair.h"
 #include "r2_return.h"
 
-#define MS(x)     ((uint64_t)(x)*1000000)
-#define RETRY_MIN MS(1000) /* and never longer than T_return */
-#define RETRY_MAX 30       /* x the shortest */
-#define STUBBORN  4        /* x the shortest: by then a pair that is not ready is made anew whatever it waits for */
-#define HOLD_MAX  MS(300000)
-#define ASKS      8  /* questions per hold time */
-#define LASTING   10 /* hold times after which a return counts as lasting */
-#define PATIENCE  10 /* x T_probe: nobody waits for this answer */
+#define MS(x)      ((uint64_t)(x)*1000000)
+#define RETRY_MIN  MS(1000) /* and never longer than T_return */
+#define RETRY_MAX  30       /* x the shortest */
+#define RETRY_LAST 4        /* x the shortest, where a connection has no path left */
+#define HOLD_MAX   MS(300000)
+#define ASKS       8  /* questions per hold time */
+#define LASTING    10 /* hold times after which a return counts as lasting */
+#define PATIENCE   10 /* x T_probe: nobody waits for this answer */
 
 static uint64_t hold_of(const struct r2_pair *pair)
 {
@@ -58,6 +58,15 @@ static void ask_at_once(struct r2_pair *pair)
     r2_inst_wake(pair->inst);
 }
 
+void r2_heal_wanted(struct r2_pair *pair)
+{
+    if (!pair->heal.interest) {
+        pair->heal.interest = 1;
+        pair->heal.asked = 0;
+        ask_at_once(pair);
+    }
+}
+
 int r2_heal_good(struct r2_pair *pair, uint64_t since, int urgent)
 {
     struct r2_heal *h = &pair->heal;
@@ -68,9 +77,7 @@ int r2_heal_good(struct r2_pair *pair, uint64_t since, int urgent)
     if (!h->interest) {
         judge(pair, since);
         h->good_since = h->good_since > since ? h->good_since : 0;
-        h->interest = 1;
-        h->asked = 0;
-        ask_at_once(pair);
+        r2_heal_wanted(pair);
     } else if (urgent && !h->urgent) {
         ask_at_once(pair);
     }
@@ -101,7 +108,7 @@ void r2_heal_nic_up(struct r2_inst *inst, int nic)
         if (pair->nic == nic && pair->peer) {
             r2_heal_back(pair);
             pair->back = 1; /* the peer hears of it, and asks at once, too */
-            r2_pair_renew(pair, 0);
+            r2_pair_renew(pair);
         }
     }
 }
@@ -110,7 +117,7 @@ void r2_heal_nic_up(struct r2_inst *inst, int nic)
 static void later(struct r2_pair *pair, uint64_t now)
 {
     struct r2_heal *h = &pair->heal;
-    uint64_t first = retry_min(pair), most = first * (h->urgent ? STUBBORN : RETRY_MAX);
+    uint64_t first = retry_min(pair), most = first * (h->urgent ? RETRY_LAST : RETRY_MAX);
     uint32_t dice;
 
     pair->inst->env.random(pair->inst->env.arg, &dice, sizeof(dice));
@@ -179,7 +186,7 @@ static uint64_t step(struct r2_pair *pair, uint64_t now)
         ask(pair, now);
         return h->deadline;
     }
-    r2_pair_renew(pair, h->retry >= STUBBORN * retry_min(pair));
+    r2_pair_renew(pair);
     later(pair, now);
     return h->at;
 }

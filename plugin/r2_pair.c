@@ -11,6 +11,7 @@
 #define MS(x)        ((uint64_t)(x)*1000000)
 #define SAY_MAX_NS   MS(10000)
 #define MEASURE_FADE 8
+#define LATE         1000 /* incarnations grow by one */
 #define HURRY_NS                                                                                                       \
     MS(100) /* a question that nobody waits for is looked after closely for so long: its time is measured */
 
@@ -191,11 +192,9 @@ void r2_pairs_want(struct r2_comm *c)
     }
 }
 
-void r2_pair_renew(struct r2_pair *pair, int force)
+void r2_pair_renew(struct r2_pair *pair)
 {
-    int waits = (pair->state == R2_PAIR_OPEN || pair->state == R2_PAIR_JOINED) && !r2_pair_ready(pair);
-
-    if (pair->state == R2_PAIR_DEAD || pair->state == R2_PAIR_BROKEN || (force && waits)) {
+    if (pair->state == R2_PAIR_DEAD || pair->state == R2_PAIR_BROKEN) {
         rebuild(pair);
     } else {
         pair->say_at = 0;
@@ -307,8 +306,15 @@ void r2_pair_on_probe(struct r2_inst *inst, struct r2_peer *peer, const struct f
     }
     if (m->inc == pair->peer_inc) {
         pair->peer_for = m->for_inc;
+        if (pair->state == R2_PAIR_BROKEN) {
+            r2_heal_wanted(pair); /* the peer waits, and would for ever */
+        }
         return;
     }
+    if (pair->peer_seen && pair->peer_seen - m->inc - 1 < LATE) {
+        return; /* overtaken by a later one: the two ends would chase each other with what is gone */
+    }
+    pair->peer_seen = m->inc;
     if (pair->peer_inc != 0 || pair->state == R2_PAIR_BROKEN) {
         rebuild(pair);
     } else if (pair->state == R2_PAIR_OPEN && (m->for_inc == 0 || m->for_inc == pair->inc)) {

@@ -45,7 +45,8 @@ struct r2_pair {
     struct ib_path_addr peer_addr;
     int rc; /* of the job */
     uint32_t inc, peer_inc,
-        peer_for; /* our incarnation; the peer's that we are connected to; ours that it is connected to */
+        peer_for;       /* our incarnation; the peer's that we are connected to; ours that it is connected to */
+    uint32_t peer_seen; /* the peer's latest incarnation that was announced */
     uint64_t say_at, say_interval; /* ns, real time */
     uint8_t greeted;               /* asked once since it became ready */
     uint8_t end;                   /* lives over it are to be ended at the next step */
@@ -67,8 +68,8 @@ void r2_pairs_want(struct r2_comm *c);
 struct r2_pair *r2_pair_want(struct r2_inst *inst, struct r2_peer *peer, int nic, int peer_nic);
 /* Nobody waits for its answer any more. */
 void r2_pair_fail(struct r2_pair *pair);
-/* Made anew where it failed, or where it is not ready and @force; said again where the peer may not know it. */
-void r2_pair_renew(struct r2_pair *pair, int force);
+/* Made anew where it failed; said again where the peer may not know it. */
+void r2_pair_renew(struct r2_pair *pair);
 struct r2_pair *r2_pair_find(const struct r2_inst *inst, const struct r2_peer *peer, int nic, int peer_nic);
 void r2_pair_on_probe(struct r2_inst *inst, struct r2_peer *peer, const struct fo_probe *m);
 /* The peer is going: its pairs, too. */

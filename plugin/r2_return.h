@@ -27,6 +27,8 @@ struct r2_pair;
  * connections are kicked when it is. @urgent: the connection has no path left, so that one answer is enough.
  */
 int r2_heal_good(struct r2_pair *pair, uint64_t since, int urgent);
+/* The peer wants it asked and mended. */
+void r2_heal_wanted(struct r2_pair *pair);
 /* A new life over it begins. */
 void r2_heal_used(struct r2_pair *pair, uint64_t now);
 /* Our NIC is back; the peer says that its own is; the pair can be asked (again). */

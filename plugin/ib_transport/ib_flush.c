@@ -144,7 +144,9 @@ static void rebuild_done(struct ib_job *job)
                           memory_order_release); /* pairs with lane_state */
 }
 
-/* Only where the NIC still carries traffic: a lane of a dead one would keep the worker that has to fence it. */
+/* Only where the NIC still carries traffic: a lane of a dead one would keep the worker that has to fence it. With no
+ * path left every NIC may be worth it: a peer that has closed needs none any more, what it sent has to be flushed all
+ * the same. */
 static int worth_building(const struct ib_flush *f, const struct ib_lane *l)
 {
     if (ib_nic_state_get(&f->link->nics->nic[l->nic]) != IB_NIC_UP) {
@@ -155,7 +157,7 @@ static int worth_building(const struct ib_flush *f, const struct ib_lane *l)
             return 1;
         }
     }
-    return 0;
+    return f->link->up == 0;
 }
 
 static void mend_lanes(struct ib_flush *f, uint64_t now)

@@ -316,13 +316,13 @@ void oob_self_deliver(struct tcp_oob *o)
 
     if (o->self == NULL || o->stopping)
         return;
+    o->note_first = NULL;
+    o->note_last = &o->note_first;
+    o->note_bytes = 0;
     if (!o->self_up) {
         o->self_up = 1;
         o->ev.up(o->ev.arg, (struct r2_oob_peer *)o->self);
     }
-    o->note_first = NULL;
-    o->note_last = &o->note_first;
-    o->note_bytes = 0;
     while (n != NULL) {
         struct tcp_note *next = n->next;
         o->count.received++;

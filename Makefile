@@ -22,6 +22,9 @@ INPROC_SRC := $(wildcard tests/fabric/inproc/*.c)
 SHM_SRC   := $(wildcard tests/fabric/shm/*.c)
 CLI_SRC   := $(wildcard tests/fabric/cli/*.c)
 PERF_SRC  := $(wildcard tools/r2_perf/*.c)
+# The doctor of r2_config looks at options, NICs and interfaces with the plugin's own code.
+CONFIG_SRC := $(wildcard tools/r2_config/*.c) tools/r2_perf/json.c plugin/r2_config.c plugin/r2_conf_file.c plugin/r2_log.c \
+              plugin/oob_ifsel.c $(addprefix plugin/ib_transport/ib_,verbs.c open.c device.c gid.c hca.c sysfs.c speed.c)
 SIM_SRC   := $(wildcard tests/sim/*.c)
 SUPPORT_SRC := $(wildcard tests/support/*.c)
 UNIT_SRC  := $(wildcard tests/unit/test_*.c)
@@ -51,7 +54,7 @@ SEEDS         ?= 1000
 all: $(BUILD_TARGETS)
 tests: all $(TEST_BINS)
 # Every source, product and test build, compiled and not linked: for a second compiler.
-objects: $(call obj,$(CORE_SRC) $(MODEL_SRC) $(INPROC_SRC) $(SHM_SRC) $(CLI_SRC) $(PERF_SRC)) \
+objects: $(call obj,$(CORE_SRC) $(MODEL_SRC) $(INPROC_SRC) $(SHM_SRC) $(CLI_SRC) $(PERF_SRC) $(CONFIG_SRC)) \
          $(call obj,$(WATCH_SRC) $(LAB_SRC)) \
          $(call tobj,$(CORE_SRC) $(SIM_SRC) $(SUPPORT_SRC) $(UNIT_SRC) $(ABI_SRC))
 
@@ -168,8 +171,8 @@ $(B)/softfab_probe: $(call obj,tests/e2e/softfab_probe.c tests/e2e/softfab_probe
 	$(CC) -o $@ $(filter %.o,$^) -L$(B)/softfab-lib -libverbs $(LDFLAGS_ALL)
 $(B)/r2_perf: $(call obj,$(PERF_SRC))
 	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl -lm
-$(B)/r2_config: $(call obj,$(wildcard tools/r2_config/*.c) plugin/r2_config.c plugin/r2_conf_file.c plugin/r2_log.c)
-	$(CC) -o $@ $^ $(LDFLAGS_ALL)
+$(B)/r2_config: $(call obj,$(CONFIG_SRC))
+	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl
 # A plugin of another make, right or wrong on demand: what r2_perf itself is tested with.
 $(B)/tests/libnccl-net-tcptest.so: $(call obj,tests/support/tcp_plugin/tcp_plugin.c)
 	@mkdir -p $(@D)

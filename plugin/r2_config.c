@@ -11,11 +11,6 @@
 #include "r2_conf_file.h"
 #include "r2_log.h"
 
-/* The administrator's file. Compiled in: no variable of a job may move it. */
-#ifndef R2_LOCK_PATH
-#define R2_LOCK_PATH "/etc/nccl-net-r2/lock.conf"
-#endif
-
 #define OURS      "NCCL_R2_"
 #define NEAR_MISS 2
 

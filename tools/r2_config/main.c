@@ -1,100 +1,180 @@
 /*
- * r2_config: the options of libnccl-net-r2.so, from the same rows that the plugin reads.
- *   r2_config              every option with its value here, and where that came from
- *   r2_config --markdown   the table of README.md
- * Exit: 0, 1 when a value cannot be taken (the plugin would fail the job at listen), 2 for a wrong command line.
+ * r2_config: the options of libnccl-net-r2.so, from the rows that the plugin itself reads, and whether it works here.
+ * See docs/r2_config.1.
  */
+#include <getopt.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "r2_config.h"
-#include "r2_log.h"
+#include "tools/r2_config/check.h"
+#include "tools/r2_config/doctor.h"
+#include "tools/r2_config/show.h"
 
-extern char **environ;
+#define EXIT_USAGE 2
 
-static const char *source_name(int s)
+static const char usage[] =
+    "usage: r2_config                  every option with its value here and where that comes from\n"
+    "       r2_config --diff           what is not at its default\n"
+    "       r2_config --json           everything, as one JSON object\n"
+    "       r2_config --explain NAME   all about one option: what it may be, who says what, which source holds\n"
+    "       r2_config --check FILE...  nccl.conf, lock.conf, profiles: what would be taken, what is wrong\n"
+    "       r2_config --doctor         why the plugin does not load here, or does not see a NIC\n"
+    "       r2_config --markdown       the table of README.md\n"
+    "       r2_config --man            the list of options of nccl-net-r2(7)\n"
+    "       r2_config --version        version\n"
+    "       r2_config --help           this\n"
+    "  --root DIR                      look for /etc/nccl.conf, lock.conf, /sys and /dev below DIR: to try them out\n"
+    "Exit: 0; 1 an option that cannot be taken, an error in a file, a check that fails; 2 wrong use.\n";
+
+enum command {
+    COMMAND_ALL,
+    COMMAND_DIFF,
+    COMMAND_JSON,
+    COMMAND_EXPLAIN,
+    COMMAND_CHECK,
+    COMMAND_DOCTOR,
+    COMMAND_MARKDOWN,
+    COMMAND_MAN,
+    COMMAND_VERSION,
+    COMMAND_HELP,
+    COMMAND_ROOT, /* an option of the others */
+};
+
+static const struct option options[] = {
+    {"diff", no_argument, NULL, COMMAND_DIFF},
+    {"json", no_argument, NULL, COMMAND_JSON},
+    {"explain", required_argument, NULL, COMMAND_EXPLAIN},
+    {"check", required_argument, NULL, COMMAND_CHECK},
+    {"doctor", no_argument, NULL, COMMAND_DOCTOR},
+    {"markdown", no_argument, NULL, COMMAND_MARKDOWN},
+    {"man", no_argument, NULL, COMMAND_MAN},
+    {"version", no_argument, NULL, COMMAND_VERSION},
+    {"help", no_argument, NULL, COMMAND_HELP},
+    {"root", required_argument, NULL, COMMAND_ROOT},
+    {NULL, 0, NULL, 0},
+};
+
+struct request {
+    enum command command;
+    const char *argument; /* of --explain, --check */
+    const char *root;
+    char **rest; /* more files, after the options */
+};
+
+static int misuse(const char *what)
 {
-    static const char *const names[] = {"default", "profile", "environment", "lock.conf"};
-
-    return (unsigned)s < sizeof(names) / sizeof(names[0]) ? names[s] : "?";
+    fprintf(stderr, "r2_config: %s\n%s", what, usage);
+    return EXIT_USAGE;
 }
 
-static void range(const struct r2_opt_row *r, char *out, size_t len)
+/* 0, or the exit status of wrong use. */
+static int request_parse(struct request *r, int argc, char **argv)
 {
-    if (r->type == R2_OPT_BOOL) {
-        snprintf(out, len, "on, off");
-    } else if (r->type == R2_OPT_INT) {
-        snprintf(out, len, "%lld to %lld", (long long)r->min, (long long)r->max);
-    } else if (r->type == R2_OPT_ENUM) {
-        size_t n = 0;
+    int c, commands = 0;
 
-        for (const char *c = r->choices; *c && n + 3 < len; c++) {
-            n += (size_t)snprintf(out + n, len - n, *c == '|' ? ", " : "%c", *c);
+    memset(r, 0, sizeof(*r));
+    r->root = "";
+    while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (c == '?') {
+            fputs(usage, stderr); /* getopt_long has named the argument */
+            return EXIT_USAGE;
         }
-    } else {
-        snprintf(out, len, "text");
+        if (c == COMMAND_ROOT) {
+            r->root = optarg;
+            continue;
+        }
+        r->command = (enum command)c;
+        r->argument = optarg;
+        commands++;
     }
-}
-
-static void markdown(void)
-{
-    const struct r2_opt_row *rows;
-    char values[256];
-    int n;
-
-    rows = r2_config_rows(&n);
-    puts("| variable | default | values | meaning |\n|---|---|---|---|");
-    for (int i = 0; i < n; i++) {
-        range(&rows[i], values, sizeof(values));
-        printf("| `%s` | %s%s%s | %s | %s |\n", rows[i].name, rows[i].def[0] ? rows[i].def : "(empty)",
-               rows[i].unit && rows[i].unit[0] ? " " : "", rows[i].unit ? rows[i].unit : "", values, rows[i].help);
+    r->rest = argv + optind;
+    if (commands > 1) {
+        return misuse("one command at a time");
     }
-}
-
-static void to_stderr(enum r2_log_level level, const char *file, int line, const char *msg)
-{
-    (void)file;
-    (void)line;
-    if (level == R2_LOG_WARN) {
-        fprintf(stderr, "%s\n", msg);
-    }
-}
-
-static int effective(void)
-{
-    static struct r2_config cfg;
-    struct r2_config_sources src = {.environ_names = environ};
-    const struct r2_opt_row *rows;
-    char text[R2_OPT_STRING_MAX];
-    int n;
-
-    r2_log_sink_set(to_stderr);
-    r2_config_load(&cfg, &src);
-    r2_log_flush();
-    rows = r2_config_rows(&n);
-    for (int i = 0; i < n; i++) {
-        r2_config_text(&cfg, i, text, sizeof(text));
-        printf("%-30s %-12s %-4s (%s)  %s\n", rows[i].name, text[0] ? text : "-", rows[i].unit ? rows[i].unit : "",
-               source_name(cfg.source[i]), rows[i].help);
-    }
-    if (cfg.error[0]) {
-        fprintf(stderr, "r2_config: %s\n", cfg.error);
-        return 1;
+    if (*r->rest && r->command != COMMAND_CHECK && r->command != COMMAND_EXPLAIN) {
+        return misuse("there is an argument too many");
     }
     return 0;
 }
 
+static int files_check(const struct request *r)
+{
+    int rc = check_print(r->argument);
+
+    for (char **file = r->rest; *file; file++) {
+        rc |= check_print(*file);
+    }
+    return rc;
+}
+
+static int names_explain(const struct values *v, const struct request *r)
+{
+    int rc = show_explain(v, r->argument) == 0 ? 0 : EXIT_USAGE;
+
+    for (char **name = r->rest; *name; name++) {
+        rc |= show_explain(v, *name) == 0 ? 0 : EXIT_USAGE;
+    }
+    return rc;
+}
+
+/* What needs the values that hold here. */
+static int values_show(const struct request *r)
+{
+    struct values *v = values_read(r->root);
+    int rc = 0;
+
+    if (v == NULL) {
+        fputs("r2_config: out of memory\n", stderr);
+        return 1;
+    }
+    if (r->command == COMMAND_JSON) {
+        show_json(v);
+    } else if (r->command == COMMAND_DIFF) {
+        show_diff(v);
+    } else if (r->command == COMMAND_EXPLAIN) {
+        rc = names_explain(v, r);
+    } else if (r->command == COMMAND_DOCTOR) {
+        rc = doctor_run(v, r->root);
+    } else {
+        show_all(v);
+    }
+    if (r->command != COMMAND_DOCTOR) {
+        for (int i = 0; i < v->warns; i++) {
+            fprintf(stderr, "%s\n", v->warn[i]);
+        }
+        if (rc == 0 && v->cfg.error[0]) {
+            fprintf(stderr, "r2_config: the plugin would end the job: %s\n", v->cfg.error);
+            rc = 1;
+        }
+    }
+    values_free(v);
+    return rc;
+}
+
 int main(int argc, char **argv)
 {
-    if (argc == 1) {
-        return effective();
+    struct request r;
+    int rc = request_parse(&r, argc, argv);
+
+    if (rc != 0) {
+        return rc;
     }
-    if (argc == 2 && strcmp(argv[1], "--markdown") == 0) {
-        markdown();
+    switch (r.command) {
+    case COMMAND_CHECK:
+        return files_check(&r);
+    case COMMAND_MARKDOWN:
+        show_markdown();
         return 0;
+    case COMMAND_MAN:
+        show_man();
+        return 0;
+    case COMMAND_VERSION:
+        puts("r2_config of nccl-net-r2 " R2_VERSION " " R2_GIT);
+        return 0;
+    case COMMAND_HELP:
+        fputs(usage, stdout);
+        return 0;
+    default:
+        return values_show(&r);
     }
-    fprintf(argc == 2 && strcmp(argv[1], "--help") == 0 ? stdout : stderr,
-            "usage: r2_config             options of libnccl-net-r2.so as they hold here, with their sources\n"
-            "       r2_config --markdown  the table of README.md\n");
-    return argc == 2 && strcmp(argv[1], "--help") == 0 ? 0 : 2;
 }

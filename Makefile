@@ -67,7 +67,7 @@ demo:
 	@sh tools/demo.sh $(B)
 check: deps
 	@$(MAKE) --no-print-directory -s tests
-	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) tests/check_layers.sh tests/check_readme.sh $(B)/r2_sim+--seeds+$(SEEDS) \
+	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) tests/check_layers.sh tests/check_readme.sh tests/check_man.sh $(B)/r2_sim+--seeds+$(SEEDS) \
 	  tests/sim/without.sh $(E2E_RUN)
 check-layers:
 	@sh tests/check_layers.sh $(B)
@@ -96,9 +96,11 @@ bench: deps
 	@$(MAKE) --no-print-directory -s all $(BENCH_BINS)
 	@sh tests/bench/bench.sh $(B)
 
-# The table of options in README is made from the rows; tests/check_readme.sh fails when it is not up to date.
+# The tables of options in README and the manual page are made from the rows; tests/check_readme.sh and tests/check_man.sh fail when they
+# are not up to date.
 readme: $(B)/r2_config
 	@sh tests/check_readme.sh $(B) --write
+	@sh tests/check_man.sh $(B) --write
 
 $(B)/obj/%.o: %.c
 	@mkdir -p $(@D)
@@ -210,12 +212,15 @@ $(B)/r2_sim: $(call tobj,$(SIM_SRC)) $(TESTLIBS)
 define install_file
 	mkdir -p $(dir $(DESTDIR)$(2)) && install -m $(3) $(1) $(DESTDIR)$(2).tmp && mv -f $(DESTDIR)$(2).tmp $(DESTDIR)$(2)
 endef
-INSTALLED := $(LIBDIR)/libnccl-net-r2.so $(PREFIX)/bin/r2_perf $(PREFIX)/bin/r2_config $(PREFIX)/share/doc/nccl-net-r2/README.md
+INSTALLED := $(LIBDIR)/libnccl-net-r2.so $(PREFIX)/bin/r2_perf $(PREFIX)/bin/r2_config $(PREFIX)/share/doc/nccl-net-r2/README.md \
+             $(PREFIX)/share/man/man1/r2_config.1 $(PREFIX)/share/man/man7/nccl-net-r2.7
 install: $(PLUGIN) $(B)/r2_perf $(B)/r2_config
 	$(call install_file,$(PLUGIN),$(LIBDIR)/libnccl-net-r2.so,755)
 	$(call install_file,$(B)/r2_perf,$(PREFIX)/bin/r2_perf,755)
 	$(call install_file,$(B)/r2_config,$(PREFIX)/bin/r2_config,755)
 	$(call install_file,README.md,$(PREFIX)/share/doc/nccl-net-r2/README.md,644)
+	$(call install_file,docs/r2_config.1,$(PREFIX)/share/man/man1/r2_config.1,644)
+	$(call install_file,docs/nccl-net-r2.7,$(PREFIX)/share/man/man7/nccl-net-r2.7,644)
 # NCCL takes libnccl-net.so without being asked: only on demand, and never over somebody else's file.
 install-default: install
 	@if { [ -e "$(DESTDIR)$(LIBDIR)/libnccl-net.so" ] || [ -L "$(DESTDIR)$(LIBDIR)/libnccl-net.so" ]; } && \

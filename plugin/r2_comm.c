@@ -99,11 +99,16 @@ enum r2_status r2_net_listen(struct r2_inst *inst, int dev, void *handle, struct
     return R2_OK;
 }
 
+static int handle_is_ours(const struct r2_handle *h)
+{
+    return h->magic == HANDLE_MAGIC && h->version == HANDLE_VERSION && h->size == sizeof(*h) && h->check == handle_check(h);
+}
+
 static enum r2_status connect_begin(struct r2_inst *inst, int dev, struct r2_handle *h)
 {
     struct r2_comm *c;
 
-    if (h->magic != HANDLE_MAGIC || h->version != HANDLE_VERSION || h->size != sizeof(*h) || h->check != handle_check(h)) {
+    if (!handle_is_ours(h)) {
         R2_WARN("connect with a handle that is not of this plugin's version %d (magic %08x, version %u)", HANDLE_VERSION,
                 h->magic, h->version);
         return R2_ERR_ARG;
@@ -125,6 +130,29 @@ static enum r2_status connect_begin(struct r2_inst *inst, int dev, struct r2_han
     return R2_OK;
 }
 
+/* The attempt that @h names. Not one that was handed out already: that may be closed, and freed at any moment. */
+static struct r2_comm *attempt_find(struct r2_inst *inst, int dev, const struct r2_handle *h)
+{
+    struct r2_comm *c;
+
+    pthread_mutex_lock(&inst->lock);
+    for (c = inst->bucket[h->token % R2_COMM_BUCKETS]; c && c->id != h->token; c = c->hash_next) {
+    }
+    if (c && (!c->is_send || c->given || c->listen_id != h->listen || c->dev != dev ||
+              memcmp(&c->peer_name, &h->name, sizeof(h->name)) != 0)) {
+        c = NULL;
+    }
+    pthread_mutex_unlock(&inst->lock);
+    return c;
+}
+
+static void give(struct r2_comm *c)
+{
+    pthread_mutex_lock(&c->inst->lock);
+    c->given = 1;
+    pthread_mutex_unlock(&c->inst->lock);
+}
+
 enum r2_status r2_net_connect(struct r2_inst *inst, int dev, void *handle, struct r2_comm **out)
 {
     struct r2_handle h;
@@ -141,17 +169,19 @@ enum r2_status r2_net_connect(struct r2_inst *inst, int dev, void *handle, struc
         }
         return status;
     }
-    c = r2_comm_find(inst, h.token);
-    if (c == NULL || !c->is_send || c->listen_id != h.listen || c->dev != dev) {
+    c = handle_is_ours(&h) ? attempt_find(inst, dev, &h) : NULL;
+    if (c == NULL) {
         R2_WARN("connect with a handle of another attempt");
         r2_log_flush();
         return R2_ERR_ARG;
     }
     switch (atomic_load_explicit(&c->setup, memory_order_acquire)) { /* pairs with setup_move */
     case R2_SETUP_DONE:
+        give(c);
         *out = c;
         return R2_OK;
     case R2_SETUP_FAILED:
+        give(c);
         status = c->fo.error;
         r2_gate_visit(&c->gate); /* keeps the comm until the last word about it is said */
         atomic_store_explicit(&c->close, R2_CLOSE_DESTROY, memory_order_relaxed);

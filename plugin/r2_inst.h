@@ -117,6 +117,7 @@ struct r2_comm {
     uint64_t setup_since, build_since, send_at, interval;
     uint32_t listen_id;
     struct r2_oob_name peer_name; /* S: from the handle */
+    uint8_t given;                /* S: connect has handed it, or its failure, to NCCL; inst->lock */
     struct fo_rep rep;            /* S: what R offered. R: what we offered */
     struct fo_conf conf;          /* S: what we answered. R: what S answered */
     uint8_t ready;                /* R: paths that stand */

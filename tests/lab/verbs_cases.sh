@@ -7,7 +7,7 @@
 #   a_opts b_opts    options of either end
 #   sides            whose observations count
 #   traffic          windows in bursts, so that the machine is not busy, or without a pause
-#   observe          how long after the failure
+#   observe timeout  how long after the failure; of the queue pairs
 #   proof            words without which the failure did not take place
 #   times            how often the repetitions
 # and fails where the target has nothing of its own to show: the mimic where it does what the fabric does anyway.
@@ -125,15 +125,21 @@ case_kernel() { # NAME
 }
 
 case_set() { # NAME TARGET RETRY
-    act='' act_back='' before='' a_opts='' b_opts='' sides='A B' traffic='--pace 40ms' observe=4000ms times=1 proof=applied
+    act='' act_back='' before='' a_opts='' b_opts='' sides='A B' traffic='--pace 40ms' observe=4000ms timeout=16 times=1 proof=applied
     case $1 in
     cut-a-writes) b_opts=--recv-only ;;
     cut-b-writes) a_opts=--recv-only ;;
     killed) sides=B proof='TCP' ;;
-    unplug) [ "$2" != kernel ] || proof='not listed' ;;
+    unplug)
+        times=2
+        [ "$2" != kernel ] || proof="not listed"
+        ;;
     loss | corrupt) traffic= ;;
     ifdown-busy) traffic='' times=2 ;;
-    ifdown | ifdown-back) times=2 ;; # chance decides there
+    ifdown) times=2 ;; # chance decides there
+    ifdown-back) times=2 observe=6000ms ;;
+    carrier-back | ifdown-stuck) observe=6000ms ;;
+    carrier-short) timeout=18 observe=6000ms ;; # in a virtual machine it takes longer
     esac
     case $2 in
     fabric) case_fabric "$1" 0 "$3" ;;

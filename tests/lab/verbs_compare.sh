@@ -1,14 +1,14 @@
 #!/bin/sh
 # What verbs reports under each failure: on the software fabric, on the fabric as it mimics Soft-RoCE, and on the kernel's rdma_rxe in the
 # lab. The same program (verbs_watch) runs on all three.
-#   verbs_compare.sh BUILD [--on fabric,mimic,kernel] [--case NAME,...] [--retry 2,7] [--reps 3] [--keep] [--write-doc]
+#   verbs_compare.sh BUILD [--on fabric,mimic,kernel] [--case NAME,...] [--retry 2,7] [--reps 3] [--keep] [--table] [--write-doc]
 # Host A has the failure, host B is the other end. Observations stay in BUILD/lab/compare; --keep: those of cases that are not run again stay.
-# --write-doc writes the table of docs/fabric-vs-kernel.md. Without the lab's parts the kernel is skipped, and said so.
+# --table runs nothing and makes the table from them. --write-doc writes the table of docs/fabric-vs-kernel.md. Without the lab's parts the kernel is skipped, and said so.
 set -eu
 cd "$(dirname "$0")/../.."
 . tests/lab/verbs_cases.sh
 
-B=build on=fabric,mimic,kernel only= retries=2,7 reps=3 keep= write=
+B=build on=fabric,mimic,kernel only= retries=2,7 reps=3 keep= table= write=
 while [ $# -gt 0 ]; do
     case $1 in
     --on | --case | --retry | --reps)
@@ -25,6 +25,7 @@ while [ $# -gt 0 ]; do
         shift
         ;;
     --keep) keep=1 ;;
+    --table) keep=1 table=1 ;;
     --write-doc) write=1 ;;
     -*)
         echo "verbs_compare.sh: no such option: $1" >&2
@@ -94,7 +95,7 @@ fabric_run() {
 
 # one CASE RETRY REP: again when it does not count, a few times
 one() {
-    common="--timeout 16 --observe $observe --stall 300ms $traffic"
+    common="--timeout $timeout --observe $observe --stall 300ms $traffic"
     files=
     for side in $sides; do
         files="$files $OUT/$target.$1.$2.$3.$side"
@@ -123,7 +124,7 @@ wanted() { # WORD LIST
 }
 
 for target in fabric mimic kernel; do
-    wanted $target "$on" || continue
+    [ -z "$table" ] && wanted $target "$on" || continue
     case $target in
     kernel)
         kernel_open || {
@@ -149,5 +150,6 @@ done
 jq -n -r -f tests/lab/verbs_table.jq --arg cases "$(for n in $CASES; do case_label "$n"; done)" "$OUT"/*.[AB] >"$T/table"
 cat "$T/table"
 [ -z "$write" ] || sh tests/lab/verbs_write_doc.sh "$T/table" docs/fabric-vs-kernel.md "$(kernel_versions)"
+[ -z "$table" ] || exit 0
 echo "$done passed, $failed failed"
 [ $failed = 0 ] && [ $done -gt 0 ]

@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define QMP_LIMIT_NS (15 * LAB_NS_PER_S)
+#define QMP_LIMIT_NS (30 * LAB_NS_PER_S)
 
 /* The next message from the monitor, or NULL. */
 static json_t *qmp_read(struct lab_qmp *q, uint64_t deadline)

@@ -48,7 +48,7 @@ cases_table() {
 fault() {
     wanted "retry $retry $1" || return
     # shellcheck disable=SC2086
-    perf 2 "$retry" "$2" all_reduce $BASE --duration "${5:-5s}"
+    perf 2 "$retry" "$2" all_reduce $BASE --duration "${5:-7s}"
     right "retry $retry, $1" "$3" "${4:-9999}"
 }
 
@@ -66,7 +66,7 @@ cases_faults() {
     fault "RDMA link deleted" "1500ms:rdmadel h0:n1" 0
     fault "link down at both ends" "1500ms:linkdown h0:n1; +0s:linkdown h1:n1" 1
     fault "two at once" "1500ms:cut h0:n1 both; +0s:linkdown h1:n2" 2
-    fault "chain to the last NIC" "1500ms:ifdown h0:n0; +1s:cut h1:n1 both; +1s:linkdown h0:n3" 3 9999 7s
+    fault "chain to the last NIC" "1500ms:ifdown h0:n0; +1s:cut h1:n1 both; +1s:linkdown h0:n3" 3 9999 9s
     fault "packet loss of 1 %" "1500ms:loss h0:n1 1" 0
     prepare="linkdown h1:n2"
     fault "one NIC dead at start" "" 0

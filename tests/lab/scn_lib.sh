@@ -114,7 +114,7 @@ perf() {
         dirty=yes
         inject f$runs "$faults" >"$run.f" 2>&1 &
         watcher=$!
-        set -- "$@" --fault-cmd "${faults%%:*}:lab-trigger f$runs"
+        set -- "$@" --fault-cmd "${faults%%:*}:lab-trigger -t 60 f$runs"
     fi
     ranks "$n" "$retries" "$B/r2_perf" "$@" --placement out -w 1 -T 45s --stats
     if [ -n "$watcher" ]; then

@@ -31,6 +31,7 @@ UNIT_SRC  := $(wildcard tests/unit/test_*.c)
 ABI_SRC   := $(wildcard tests/abi/test_*.c)
 WATCH_SRC := $(wildcard tests/lab/verbs_*.c)
 LAB_SRC   := $(wildcard tests/lab/lab_*.c)
+FUZZ_SRC  := $(wildcard tests/fuzz/*.c)
 
 # Objects: $(B)/obj/ for the product, $(B)/tobj/ for test builds of the plugin, in which single protocol rules can be
 # switched off (R2_TEST_RULES): the product never contains those switches.
@@ -41,9 +42,12 @@ PLUGIN   := $(B)/libnccl-net-r2.so
 DROPIN   := $(B)/softfab-lib/libibverbs.so.1
 UNIT_BIN := $(patsubst tests/unit/%.c,$(B)/tests/unit/%,$(UNIT_SRC))
 ABI_BIN  := $(patsubst tests/abi/%.c,$(B)/tests/abi/%,$(ABI_SRC))
+FUZZ     := handle oob records ring imm options faulttext
+FUZZ_BIN := $(addprefix $(B)/fuzz/fuzz_,$(FUZZ))
+FUZZ_RUN := $(foreach f,$(FUZZ),$(B)/fuzz/fuzz_$(f)+tests/fuzz/corpus/$(f))
 
 BUILD_TARGETS := $(PLUGIN) $(B)/libnccl-net.so $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config
-TEST_BINS     := $(UNIT_BIN) $(ABI_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/lab/verbs_watch
+TEST_BINS     := $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/lab/verbs_watch
 E2E           := $(wildcard tests/e2e/*.sh)
 E2E_RUN       := $(filter-out %_lib.sh,$(E2E))
 SEEDS         ?= 1000
@@ -56,7 +60,7 @@ tests: all $(TEST_BINS)
 # Every source, product and test build, compiled and not linked: for a second compiler.
 objects: $(call obj,$(CORE_SRC) $(MODEL_SRC) $(INPROC_SRC) $(SHM_SRC) $(CLI_SRC) $(PERF_SRC) $(CONFIG_SRC)) \
          $(call obj,$(WATCH_SRC) $(LAB_SRC)) \
-         $(call tobj,$(CORE_SRC) $(SIM_SRC) $(SUPPORT_SRC) $(UNIT_SRC) $(ABI_SRC))
+         $(call tobj,$(CORE_SRC) $(SIM_SRC) $(SUPPORT_SRC) $(UNIT_SRC) $(ABI_SRC) $(FUZZ_SRC))
 
 # The two commands of README install what is missing before they build.
 deps:
@@ -67,7 +71,7 @@ demo:
 	@sh tools/demo.sh $(B)
 check: deps
 	@$(MAKE) --no-print-directory -s tests
-	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) tests/check_layers.sh tests/check_readme.sh tests/check_man.sh $(B)/r2_sim+--seeds+$(SEEDS) \
+	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) tests/check_layers.sh tests/check_readme.sh tests/check_man.sh $(B)/r2_sim+--seeds+$(SEEDS) \
 	  tests/sim/without.sh $(E2E_RUN)
 check-layers:
 	@sh tests/check_layers.sh $(B)
@@ -90,6 +94,18 @@ check-tsan: deps
 san-bins: $(UNIT_BIN) $(B)/r2_sim
 run-san:
 	@sh tests/run.sh $(B) $(UNIT_BIN) $(B)/r2_sim+--seeds+$(SAN_SEEDS)
+
+# Fuzz targets (tests/fuzz/README.md): with libFuzzer, T seconds each. check runs the inputs that are kept, with any compiler.
+T ?= 60
+FUZZ_SAN := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+.PHONY: fuzz fuzz-keep fuzz-bins
+fuzz-bins: $(FUZZ_BIN)
+fuzz:
+	@sh tools/install-deps.sh ci
+	@$(MAKE) --no-print-directory -s B=$(B)/fuzzer CC=clang SAN="$(FUZZ_SAN)" OPT="-O1 -g" LDFLAGS=-fsanitize=fuzzer FUZZ_MAIN= fuzz-bins
+	@sh tests/fuzz/fuzz.sh $(B)/fuzzer $(T) $(FUZZ)
+fuzz-keep:
+	@sh tests/fuzz/fuzz.sh $(B)/fuzzer keep $(FUZZ)
 
 BENCH_BINS := $(B)/bench/bench_inproc $(B)/bench/bench_pair
 bench: deps
@@ -184,6 +200,17 @@ TESTLIBS := $(B)/libr2core.a $(B)/libtestsupport.a $(B)/libfabmodel.a
 $(B)/tests/unit/%: $(B)/tobj/tests/unit/%.o $(TESTLIBS)
 	@mkdir -p $(@D)
 	$(CC) -o $@ $< -Wl,--start-group $(TESTLIBS) -Wl,--end-group $(LDFLAGS_ALL) -lcheck -lsubunit -lm -lrt -ldl
+# Calls that a target answers itself are replaced at link time; the rig runs without Check (tests/fuzz/fuzz_rig.c).
+FUZZ_MAIN ?= corpus
+fuzz_obj = $(call tobj,$(patsubst %,tests/fuzz/fuzz_%.c,$(1)))
+$(B)/fuzz/fuzz_handle $(B)/fuzz/fuzz_records: $(call fuzz_obj,rig)
+$(B)/fuzz/fuzz_handle $(B)/fuzz/fuzz_records: FUZZ_WRAP := -Wl,--wrap=fab_inproc_run_until
+$(B)/fuzz/fuzz_ring $(B)/fuzz/fuzz_imm: $(call fuzz_obj,nic)
+$(B)/fuzz/fuzz_oob: FUZZ_WRAP := -Wl,--wrap=connect
+$(B)/fuzz/fuzz_options: FUZZ_WRAP := -Wl,--wrap=r2_conf_file_is_ours
+$(FUZZ_BIN): $(B)/fuzz/fuzz_%: $(B)/tobj/tests/fuzz/fuzz_%.o $(call fuzz_obj,$(FUZZ_MAIN)) $(TESTLIBS)
+	@mkdir -p $(@D)
+	$(CC) -o $@ $(filter %.o,$^) -Wl,--start-group $(TESTLIBS) -Wl,--end-group $(LDFLAGS_ALL) $(FUZZ_WRAP) -lm -lrt -ldl
 # The v8 table driven by rules of NCCL's, by code that shares nothing with the plugin (tests/e2e/abi_fabric.sh).
 $(B)/tests/abi/abi_driver: $(call obj,tests/abi/abi_driver.c $(wildcard tests/abi/drv_*.c))
 	@mkdir -p $(@D)

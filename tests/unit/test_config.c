@@ -380,6 +380,75 @@ START_TEST(missing_profile_is_an_error)
 }
 END_TEST
 
+/* Two values of a row that differ, as text. */
+static void two_values(const struct r2_opt_row *r, char *a, char *b, size_t len)
+{
+    snprintf(a, len, "alpha");
+    snprintf(b, len, "beta");
+    if (r->type == R2_OPT_BOOL) {
+        snprintf(a, len, "on");
+        snprintf(b, len, "off");
+    } else if (r->type == R2_OPT_INT) {
+        snprintf(a, len, "%lld", (long long)r->min);
+        snprintf(b, len, "%lld", (long long)r->max);
+    } else if (r->type == R2_OPT_ENUM) {
+        snprintf(a, len, "%.*s", (int)strcspn(r->choices, "|"), r->choices);
+        snprintf(b, len, "%s", strrchr(r->choices, '|') + 1);
+    }
+}
+
+/* Whatever the option: the administrator's value holds, either way round, and one line says what it beat. */
+START_TEST(lock_wins_for_every_row)
+{
+    int n;
+    const struct r2_opt_row *r = &r2_config_rows(&n)[_i];
+    char value[2][64], line[160], var[160], want[256], text[R2_OPT_STRING_MAX];
+
+    two_values(r, value[0], value[1], sizeof(value[0]));
+    for (int i = 0; i < 2; i++) {
+        snprintf(line, sizeof(line), "%s=%s\n", r->name, value[i]);
+        snprintf(var, sizeof(var), "%s=%s", r->name, value[!i]);
+        snprintf(want, sizeof(want), "%s (environment) overruled by lock.conf: %s\n", var, value[i]);
+        chmod(dir, 0755);
+        unlink(lock_path);
+        put_lock(line);
+        env[0] = var;
+        warns[0] = '\0';
+        load();
+        r2_config_text(&cfg, _i, text, sizeof(text));
+        ck_assert_str_eq(text, value[i]);
+        ck_assert_int_eq(cfg.source[_i], R2_SRC_LOCK);
+        ck_assert_msg(strstr(warns, want) != NULL, "'%s' is not in '%s'", want, warns);
+    }
+}
+END_TEST
+
+/* A name with a letter too many, or in small letters, is told its right form; a value under it is not taken. */
+START_TEST(near_miss_of_every_row)
+{
+    int n;
+    const struct r2_opt_row *r = &r2_config_rows(&n)[_i];
+    char value[2][64], wrong[64], var[160], want[256], before[R2_OPT_STRING_MAX], text[R2_OPT_STRING_MAX];
+
+    two_values(r, value[0], value[1], sizeof(value[0]));
+    r2_config_defaults(&cfg);
+    r2_config_text(&cfg, _i, before, sizeof(before));
+    for (int k = 0; k < 2; k++) {
+        snprintf(wrong, sizeof(wrong), "%s%s", r->name, k ? "" : "X");
+        if (k)
+            wrong[8] = (char)(wrong[8] - 'A' + 'a');
+        snprintf(var, sizeof(var), "%s=%s", wrong, strcmp(before, value[0]) == 0 ? value[1] : value[0]);
+        snprintf(want, sizeof(want), "unknown variable %s in the environment: did you mean %s?\n", wrong, r->name);
+        env[0] = var;
+        warns[0] = '\0';
+        load();
+        ck_assert_str_eq(warns, want);
+        r2_config_text(&cfg, _i, text, sizeof(text));
+        ck_assert_str_eq(text, before);
+    }
+}
+END_TEST
+
 START_TEST(line_rules)
 {
     struct r2_conf_pair p;
@@ -435,8 +504,11 @@ int main(void)
     Suite *s = suite_create("config");
     TCase *t = tcase_create("config");
     SRunner *r;
-    int failed;
+    int failed, rows, ours = 0;
+    const struct r2_opt_row *row = r2_config_rows(&rows);
 
+    while (strncmp(row[ours].name, "NCCL_R2_", 8) == 0) /* NCCL's own names, which are NCCL's to mind, come last */
+        ours++;
     tcase_add_checked_fixture(t, fresh, remove_files);
     tcase_add_test(t, defaults);
     tcase_add_test(t, table_is_sound);
@@ -455,6 +527,8 @@ int main(void)
     tcase_add_test(t, bad_and_unknown_lines_of_a_lock);
     tcase_add_test(t, profile_is_weakest);
     tcase_add_test(t, missing_profile_is_an_error);
+    tcase_add_loop_test(t, lock_wins_for_every_row, 0, rows);
+    tcase_add_loop_test(t, near_miss_of_every_row, 0, ours);
     tcase_add_test(t, line_rules);
     tcase_add_test(t, digest_covers_policy_only);
     suite_add_tcase(s, t);

@@ -44,11 +44,11 @@ cases_table() {
     fi
 }
 
-# fault LABEL FAULTS MIN [MAX [SECONDS]]: all_reduce with faults in the middle, $retry retries
+# fault LABEL FAULTS MIN [MAX [AFTER]]: all_reduce with faults in the middle, $retry retries, until AFTER the first one
 fault() {
     wanted "retry $retry $1" || return
     # shellcheck disable=SC2086
-    perf 2 "$retry" "$2" all_reduce $BASE --duration "${5:-7s}"
+    perf 2 "$retry" "$2" all_reduce $BASE --duration 4s --after "${5:-3s}"
     right "retry $retry, $1" "$3" "${4:-9999}"
 }
 
@@ -66,17 +66,17 @@ cases_faults() {
     fault "RDMA link deleted" "1500ms:rdmadel h0:n1" 0
     fault "link down at both ends" "1500ms:linkdown h0:n1; +0s:linkdown h1:n1" 1
     fault "two at once" "1500ms:cut h0:n1 both; +0s:linkdown h1:n2" 2
-    fault "chain to the last NIC" "1500ms:ifdown h0:n0; +1s:cut h1:n1 both; +1s:linkdown h0:n3" 3 9999 9s
+    fault "chain to the last NIC" "1500ms:ifdown h0:n0; +1s:cut h1:n1 both; +1s:linkdown h0:n3" 3 9999 6s
     fault "packet loss of 1 %" "1500ms:loss h0:n1 1" 0
     prepare="linkdown h1:n2"
     fault "one NIC dead at start" "" 0
     prepare=
     wanted "retry $retry return" && {
         # shellcheck disable=SC2086
-        perf 2 "$retry" "1500ms:linkdown h0:n1; +2s:linkup h0:n1" all_reduce $BASE --duration 14s
+        perf 2 "$retry" "1500ms:linkdown h0:n1; +2s:linkup h0:n1" all_reduce $BASE --duration 4s --after 10s
         returned "retry $retry, link down, then up"
         # shellcheck disable=SC2086
-        perf 2 "$retry" "1500ms:cut h1:n1 both; +2s:heal h1:n1" all_reduce $BASE --duration 14s
+        perf 2 "$retry" "1500ms:cut h1:n1 both; +2s:heal h1:n1" all_reduce $BASE --duration 4s --after 10s
         returned "retry $retry, cable off in silence, then on"
     }
     wanted "retry $retry peer killed" && {
@@ -111,7 +111,7 @@ cases_three_hosts() {
         for f in "ifdown h1:n1" "cut h1:n2 both" "linkdown h1:n3"; do
             wanted "three hosts, retry $retry, $f" && {
                 # shellcheck disable=SC2086
-                perf 3 $retry "2s:$f" all_reduce $BASE --duration 6s
+                perf 3 $retry "2s:$f" all_reduce $BASE --duration 4s --after 3s
                 right "three hosts in a ring, retry $retry, $f" 1 9999
             }
         done
@@ -155,7 +155,7 @@ cases_latency() {
     stalls= before=
     for i in 1 2 3 4 5; do
         perf 2 3 "1500ms:linkdown h0:n1" all_reduce -b 16K -e 16K --buffsize 32K --channels 4 \
-            --idle-sleep 200us --duration 4s
+            --idle-sleep 200us --duration 3s --after 1s
         right "latency: run $i of a link-down event" 1 9999
         stalls="$stalls $(sed -n 's/^# r2 stall after fault [0-9]*: \([0-9.]*\) ms.*/\1/p' "$run.r0" | tr '\n' ' ')"
         before="$before $(sed -n 's/^# r2 longest stall before any fault: \([0-9.]*\) ms.*/\1/p' "$run.r0")"

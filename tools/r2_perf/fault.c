@@ -22,6 +22,9 @@ struct fault_agent {
     pthread_cond_t cond;  /* CLOCK_MONOTONIC */
     uint64_t t0;          /* 0: not started */
     bool stop;
+    int done;         /* events, under lock */
+    uint64_t done_ns; /* when the last of them had ended, under lock */
+    uint64_t after_ns;
 };
 
 /* Output of the command goes to stderr: stdout is the table. */
@@ -81,6 +84,8 @@ static void *fault_agent_main(void *arg)
         e->status = fault_command_run(a, e->spec);
         e->took_ns = util_now_ns() - start;
         pthread_mutex_lock(&a->lock);
+        a->done++;
+        a->done_ns = start + e->took_ns;
     }
     pthread_mutex_unlock(&a->lock);
     return NULL;
@@ -103,6 +108,7 @@ struct fault_agent *fault_agent_open(const struct opts *o, const char *softfab, 
     a->softfab = softfab;
     a->fabric = fabric;
     a->n = o->nfaults;
+    a->after_ns = o->after_ns;
     for (int i = 0; i < a->n; i++) {
         a->events[i].spec = &o->faults[i];
     }
@@ -117,6 +123,14 @@ void fault_agent_start(struct fault_agent *a, uint64_t t0_ns)
     a->t0 = t0_ns;
     pthread_cond_broadcast(&a->cond);
     pthread_mutex_unlock(&a->lock);
+}
+
+bool fault_agent_unfinished(struct fault_agent *a)
+{
+    pthread_mutex_lock(&a->lock);
+    bool more = a->n > 0 && (a->done < a->n || util_now_ns() - a->done_ns < a->after_ns);
+    pthread_mutex_unlock(&a->lock);
+    return more;
 }
 
 void fault_agent_stop(struct fault_agent *a)

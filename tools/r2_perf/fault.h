@@ -24,6 +24,9 @@ struct fault_agent;
 struct fault_agent *fault_agent_open(const struct opts *o, const char *softfab, const char *fabric);
 /* Time zero of all faults. Any thread; does not block. */
 void fault_agent_start(struct fault_agent *a, uint64_t t0_ns);
+/* --after: whether a fault is still to be done, or the last one was done too short a time ago. Any thread; does not
+ * block. */
+bool fault_agent_unfinished(struct fault_agent *a);
 /* No more faults; waits for one that is being done. */
 void fault_agent_stop(struct fault_agent *a);
 /* The events in order of time, after fault_agent_stop; valid until fault_agent_close. */

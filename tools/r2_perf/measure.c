@@ -168,7 +168,8 @@ static int measure_next_get(struct measure *m, const struct measure_state *s)
     if (!m->o->duration_ns) {
         return (int)util_size_min((size_t)left, (size_t)s->batch);
     }
-    if (m->rank == 0 && util_now_ns() - s->began_ns < m->o->duration_ns) {
+    if (m->rank == 0 && (util_now_ns() - s->began_ns < m->o->duration_ns ||
+                         (s->c->watched && m->unfinished && m->unfinished(m->started_arg)))) {
         uint64_t each = s->done ? s->timed_ns / (uint64_t)s->done + 1 : MEASURE_BATCH_NS;
         size_t want = util_size_max(MEASURE_BATCH_NS / each / (size_t)agg, 1) * (size_t)agg;
         next[0] = (int32_t)util_size_min(want, (size_t)s->batch);

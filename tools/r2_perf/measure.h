@@ -29,6 +29,7 @@ struct measure {
     double bus_bytes;                              /* worth of all recorded operations */
     bool recording;                                /* the trace runs */
     void (*started)(void *arg, uint64_t start_ns); /* when the watched size starts; NULL: nobody asks */
+    bool (*unfinished)(void *arg);                 /* rank 0, watched size: must go on, whatever its time; NULL: no */
     void *started_arg;
 };
 

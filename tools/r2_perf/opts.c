@@ -191,6 +191,8 @@ static const struct row rows[] = {
      row_fabric_fault_add},
     {"fault-cmd", 0, "TIME:CMD", "run a shell command so long into the last size; repeatable", ROW_CALL, 0, 0, 0,
      row_command_fault_add},
+    {"after", 0, "TIME", "with --duration: go on until so long after the last fault was done", ROW_TIME, AT(after_ns),
+     0, 0, NULL},
     {"fault-optional", 0, NULL, "a fault whose time never came is no error", ROW_FLAG, AT(fault_optional), 0, 0, NULL},
     {"interval", 0, "TIME", "resolution of the rate over time (default 100ms)", ROW_TIME, AT(interval_ns), 0, 0, NULL},
     {"stats", 0, NULL, "print stalls and rate over time also without a fault", ROW_FLAG, AT(stats), 0, 0, NULL},

@@ -38,7 +38,8 @@ struct opts {
     struct opts_fault faults[OPTS_FAULTS_MAX];
     int nfaults;
     uint64_t interval_ns;
-    uint64_t idle_ns; /* 0: spin, as NCCL's proxy does */
+    uint64_t after_ns; /* 0: the duration alone decides */
+    uint64_t idle_ns;  /* 0: spin, as NCCL's proxy does */
     const char *root_address, *rendezvous;
 
     bool help;

@@ -116,6 +116,11 @@ static void rank_clock_started(void *arg, uint64_t start_ns)
     fault_agent_start(arg, start_ns);
 }
 
+static bool rank_faults_unfinished(void *arg)
+{
+    return fault_agent_unfinished(arg);
+}
+
 static int rank_measure_open(struct rank *r)
 {
     char error[300];
@@ -127,6 +132,7 @@ static int rank_measure_open(struct rank *r)
     m->nranks = r->place->nranks;
     if (r->faults) {
         m->started = rank_clock_started;
+        m->unfinished = r->o->after_ns ? rank_faults_unfinished : NULL;
         m->started_arg = r->faults;
     }
     return measure_open(m, error, sizeof(error)) == 0 ? 0 : rank_fail(r, PERF_INTERNAL, error);

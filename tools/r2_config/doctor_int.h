@@ -16,7 +16,8 @@ struct doctor {
     struct values *values;
     struct ib_verbs verbs;
     struct ib_nics nics; /* count 0 when there are none */
-    int kernel_nics;     /* of these, how many belong to this machine's kernel; the rest is software of a process */
+    int listed;          /* RDMA devices that libibverbs lists */
+    int kernel_nics;     /* of these, how many are the kernel's; the rest is software of a process */
     int sysfs_devices;   /* RDMA devices that the kernel shows, whether or not this process may use them */
     int dmabuf;          /* a NIC takes GPU memory by DMA-BUF */
 };

@@ -38,6 +38,29 @@ static int entries_count(const char *dir, const char *prefix)
     return n;
 }
 
+/* Are the devices that verbs lists the kernel's? A software fabric brings a tree of its own. */
+static int is_kernel_device(const struct ibv_device *dev)
+{
+    return strncmp(dev->ibdev_path, "/sys/", 5) == 0;
+}
+
+/* What verbs lists, apart from what the plugin would take of it. */
+static void devices_list(struct doctor *d)
+{
+    struct ibv_device **list;
+    int n = 0;
+
+    list = d->verbs.get_device_list(&n);
+    if (list == NULL) {
+        return; /* doctor_nics() will hear why */
+    }
+    for (int i = 0; i < n; i++) {
+        d->kernel_nics += is_kernel_device(list[i]);
+    }
+    d->listed = n;
+    d->verbs.free_device_list(list);
+}
+
 void doctor_verbs(struct doctor *d)
 {
     struct link_map *map = NULL;
@@ -52,6 +75,7 @@ void doctor_verbs(struct doctor *d)
         return;
     }
     have_verbs = 1;
+    devices_list(d);
     lib = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
     snprintf(text, sizeof(text), "it opens");
     if (lib && dlinfo(lib, RTLD_DI_LINKMAP, &map) == 0 && map) {
@@ -66,18 +90,16 @@ void doctor_verbs(struct doctor *d)
     }
 }
 
-/* Are the devices that verbs lists the kernel's? A software fabric brings a tree of its own. */
-static int is_kernel_device(const struct ibv_device *dev)
-{
-    return strncmp(dev->ibdev_path, "/sys/", 5) == 0;
-}
-
 void doctor_device_files(struct doctor *d)
 {
     char dir[PATH_MAX], path[PATH_MAX + 300];
     int n = 0, opened = 0, refused = 0;
     DIR *files;
 
+    if (d->listed > 0 && d->kernel_nics == 0) {
+        doctor_say(DOCTOR_OK, "/dev/infiniband", NULL, "not needed: the RDMA devices at hand are not the kernel's");
+        return;
+    }
     doctor_path(d, "/dev/infiniband", dir, sizeof(dir));
     files = opendir(dir);
     if (files == NULL) {
@@ -139,33 +161,14 @@ static void line_keep(enum r2_log_level level, const char *file, int line, const
     }
 }
 
-/* What verbs lists, apart from what the plugin would take of it. */
-static int devices_list(struct doctor *d, int *kernel)
-{
-    struct ibv_device **list;
-    int n = 0;
-
-    *kernel = 0;
-    errno = 0;
-    list = d->verbs.get_device_list(&n);
-    if (list == NULL) {
-        return errno == 0 ? 0 : -1;
-    }
-    for (int i = 0; i < n; i++) {
-        *kernel += is_kernel_device(list[i]);
-    }
-    d->verbs.free_device_list(list);
-    return n;
-}
-
-static void none_say(struct doctor *d, int listed)
+static void none_say(struct doctor *d)
 {
     char files[PATH_MAX];
 
     doctor_path(d, "/dev/infiniband", files, sizeof(files));
-    if (listed > 0) {
+    if (d->listed > 0) {
         doctor_say(DOCTOR_FAIL, "NICs", "correct NCCL_IB_HCA, or see above", "none of %d RDMA devices is used%s%s",
-                   listed, d->values->cfg.ib_hca[0] ? "; NCCL_IB_HCA is " : "", d->values->cfg.ib_hca);
+                   d->listed, d->values->cfg.ib_hca[0] ? "; NCCL_IB_HCA is " : "", d->values->cfg.ib_hca);
     } else if (d->sysfs_devices > 0 && entries_count(files, "uverbs") == 0) {
         doctor_say(DOCTOR_FAIL, "NICs", "give the container its device files (docker: --device /dev/infiniband)",
                    "the kernel has %d RDMA devices, and this process no file of theirs", d->sysfs_devices);
@@ -261,10 +264,15 @@ static int nic_check(struct doctor *d, struct ib_nic *nic)
 {
     int up = ib_nic_state_get(nic) == IB_NIC_UP;
     const char *fails, *place = nic->pci_path ? strrchr(nic->pci_path, '/') + 1 : "no PCI device";
+    struct ibv_port_attr port;
     char what[IB_NAME_MAX + 8];
 
     snprintf(what, sizeof(what), "NIC %s", nic->name);
-    if (!up) {
+    memset(&port, 0, sizeof(port));
+    if (!up && d->verbs.query_port(nic->ctx, nic->port, &port) == 0 && port.state == IBV_PORT_ACTIVE) {
+        doctor_say(DOCTOR_WARN, what, "correct NCCL_IB_GID_INDEX, or give its network interface an address",
+                   "port %u is ACTIVE and has no address that can be used (%s)", nic->port, place);
+    } else if (!up) {
         doctor_say(DOCTOR_WARN, what, "check cable, switch port and (InfiniBand) the subnet manager",
                    "port %u is not ACTIVE (%s)", nic->port, place);
     } else {
@@ -284,14 +292,13 @@ static int nic_check(struct doctor *d, struct ib_nic *nic)
 
 void doctor_nics(struct doctor *d)
 {
-    int listed, kernel, up = 0;
+    int up = 0;
     char why[512] = "";
 
     if (!have_verbs) {
         doctor_say(DOCTOR_FAIL, "NICs", "see above", "without libibverbs there are none");
         return;
     }
-    listed = devices_list(d, &kernel);
     r2_log_sink_set(line_keep);
     nics_open = ib_nics_open(&d->nics, &d->verbs, &d->values->cfg, why, sizeof(why)) == 0;
     r2_log_flush();
@@ -300,13 +307,12 @@ void doctor_nics(struct doctor *d)
         doctor_say(DOCTOR_WARN, "NICs", "if it is to be used: permissions, driver, NCCL_IB_HCA", "%s", lines[i]);
         free(lines[i]);
     }
-    d->kernel_nics = kernel;
     if (!nics_open) {
         doctor_say(DOCTOR_FAIL, "NICs", "modprobe ib_uverbs and the NIC's driver", "%s", why);
         return;
     }
     if (d->nics.count == 0) {
-        none_say(d, listed);
+        none_say(d);
         return;
     }
     for (int i = 0; i < d->nics.count; i++) {
@@ -314,15 +320,15 @@ void doctor_nics(struct doctor *d)
         d->dmabuf |= (d->nics.nic[i].ptr_support & IB_PTR_DMABUF) != 0;
     }
     if (up == 0) {
-        doctor_say(DOCTOR_FAIL, "NICs", "see above", "no port of %d is ACTIVE", d->nics.count);
+        doctor_say(DOCTOR_FAIL, "NICs", "see above", "no port of %d can be used", d->nics.count);
     } else if (up == 1) {
         doctor_say(
             DOCTOR_WARN, "NICs", "let NCCL_IB_HCA name more, if there are; see above",
             "one port is ACTIVE, of %d that are used and %d devices that are listed: nothing can take over from it",
-            d->nics.count, listed);
+            d->nics.count, d->listed);
     } else {
         doctor_say(DOCTOR_OK, "NICs", NULL, "%d of %d ports are ACTIVE, %d devices are listed%s%s", up, d->nics.count,
-                   listed, d->values->cfg.ib_hca[0] ? "; NCCL_IB_HCA is " : "", d->values->cfg.ib_hca);
+                   d->listed, d->values->cfg.ib_hca[0] ? "; NCCL_IB_HCA is " : "", d->values->cfg.ib_hca);
     }
 }
 

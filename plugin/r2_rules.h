@@ -16,6 +16,9 @@ enum r2_rule {
     R2_RULE_TOMBSTONE,    /* P26: a closed receiver still answers */
     R2_RULE_HOLD,         /* P18: a soft fence holds what was open */
     R2_RULE_FROZEN_CUT,   /* P4: a replay keeps the cut */
+    R2_RULE_FULL_LIFE,    /* P8: a record counts for the life that it names */
+    R2_RULE_NEW_QP,       /* P23: a new life has another queue pair number and another PSN */
+    R2_RULE_SETTLED,      /* P23: R begins a new life when S has taken up the ledger of the old one */
     R2_RULE_COUNT
 };
 

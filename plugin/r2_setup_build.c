@@ -1,5 +1,6 @@
 /* Verbs jobs of set-up: everything that may block runs on the devices' workers. */
 #include "r2_inst.h"
+#include "r2_rules.h"
 
 #define MS(x) ((uint64_t)(x) * 1000000)
 #define BUILD_LIMIT_NS MS(3000) /* as long as one path stands, set-up does not wait longer for the others */
@@ -20,6 +21,10 @@ static void build_run(struct ib_job *job)
     }
     ib_nic_refresh(&c->inst->nics, path->nic);
     c->inst->env.random(c->inst->env.arg, &psn, sizeof(psn));
+    if (!r2_rule(R2_RULE_NEW_QP) && c->ret[b->p].has_old) {
+        psn = c->ret[b->p].old.psn; /* rule off: the old numbers once more */
+        ib_path_destroy(&c->link, &c->ret[b->p].old);
+    }
     b->rc = ib_path_create(&c->link, path, c->is_send, psn);
     if (b->rc == 0) {
         b->rc = c->is_send ? ib_path_connect(&c->link, path, &b->peer) : ib_path_fill_rq(&c->link, path);

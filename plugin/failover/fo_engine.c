@@ -145,7 +145,9 @@ int fo_may_return(const struct fo_conn *fc, int p)
 {
     const struct fo_path *fp = &fc->path[p];
 
-    if (fp->state != FO_FENCED || !fp->settled || fp->again || fp->soft || fp->hold_until || fp->fence.job.busy ||
+    int settled = fp->settled || (fc->rx && !r2_rule(R2_RULE_SETTLED));
+
+    if (fp->state != FO_FENCED || !settled || fp->again || fp->soft || fp->hold_until || fp->fence.job.busy ||
         (fp->fence.stage != IB_FENCE_HARD && fp->fence.stage != IB_FENCE_IDLE)) {
         return 0;
     }

@@ -344,7 +344,9 @@ uint64_t fo_step(struct fo_conn *fc, uint64_t now)
 
 static int same_life(const struct fo_conn *fc, int p, uint32_t life)
 {
-    return p < fc->link->npaths && fc->link->path[p].life == life && fc->path[p].state != FO_NONE;
+    int same = p < fc->link->npaths && (fc->link->path[p].life == life || !r2_rule(R2_RULE_FULL_LIFE));
+
+    return same && fc->path[p].state != FO_NONE;
 }
 
 /* How the peer's fence ended. It only ever turns from soft to hard: an old record that comes late must not take that back. */

@@ -103,6 +103,7 @@ struct sim_params {
     /* bus */
     uint64_t oob_min_ns, oob_max_ns;
     uint32_t oob_loss_ppm, oob_dup_ppm, oob_reorder_ppm;
+    uint64_t oob_late_ns; /* a duplicate comes up to this much later than its like */
     /* plugin options */
     int ib_timeout, ib_retry;
     int t_fence_ms, t_pcie_ms, t_packet_ms, t_dead_ms, give_up_ms, repeat_ms, linger_ms, ack_us;

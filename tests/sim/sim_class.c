@@ -350,6 +350,37 @@ static void draw_mixed(struct sim_params *p, struct fab_rng *r)
     p->fab.nic.dead_dma_ns = sim_pct(r, 50) ? 0 : fab_rng_upto(r, 8 * SIM_MS);
 }
 
+/* Lives that follow each other at once, while packets and records of those before are still under way. */
+static void draw_reborn(struct sim_params *p, struct fab_rng *r)
+{
+    draw_return(p, r);
+    p->want = SIM_WANT_FINISH;
+    p->abort = 0;
+    p->dead_at_start = 0;
+    p->rounds = (int)sim_pick(r, 6, 14);
+    p->fault_mask = SIM_F(SIM_F_QP_ERROR) | (sim_pct(r, 50) ? SILENT_FAULTS | LINK_FAULTS : 0);
+    p->t_return_ms = 1;
+    p->t_packet_ms = 40;
+    p->fab.ghost_ppm = (uint32_t)sim_pick(r, 100000, 800000);
+    p->fab.ghost_ns = 30 * SIM_MS;
+    p->mend_ns = 2 * SIM_MS;
+    p->gap_ns = 50 * SIM_MS;
+    p->chain_pct = 0;
+    p->idle_ns = 500 * SIM_US;
+    p->ops = 1;
+    p->max_group = (int)sim_pick(r, 1, 2);
+    p->max_slots = (int)sim_pick(r, 2, 4);
+    p->pace_ns = (uint64_t)p->rounds * (p->gap_ns + p->mend_ns) / ((unsigned)p->msgs / 8 + 1);
+    p->flush_pct = 0;
+    p->service = (struct sim_delay){5 * SIM_US, 100 * SIM_US, 10000};
+    p->worker = (struct sim_delay){5 * SIM_US, 100 * SIM_US, 10000};
+    p->oob_max_ns = 50 * SIM_US;
+    p->oob_late_ns = 60 * SIM_MS;
+    p->oob_loss_ppm = (uint32_t)fab_rng_upto(r, 50000);
+    p->oob_dup_ppm = (uint32_t)sim_pick(r, 100000, 400000);
+    p->oob_reorder_ppm = (uint32_t)sim_pick(r, 100000, 400000);
+}
+
 const struct sim_class sim_classes[] = {
     {"calm", "no fault; late threads, DMA and completions, a bad bus: nothing may go DOWN", draw_calm},
     {"noise", "loss, duplicates, delay, slow links below what RC repairs: nothing may go DOWN", draw_noise},
@@ -372,6 +403,7 @@ const struct sim_class sim_classes[] = {
     {"spread", "all paths in use, messages in parts", draw_spread},
     {"mixed", "everything together", draw_mixed},
     {"return", "what fails comes back: lives 2 and above, flaps, dead at start, every rail in turn", draw_return, 1},
+    {"reborn", "lives in quick succession, against packets and records of those before", draw_reborn, 1},
 };
 const int sim_class_count = sizeof(sim_classes) / sizeof(sim_classes[0]);
 

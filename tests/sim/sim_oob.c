@@ -273,7 +273,8 @@ static int oob_send(struct r2_oob_peer *p, const void *msg, size_t len)
     packet_queue(b, me, p->other, msg, len, due);
     if (fab_rng_chance(&b->rng, pr->oob_dup_ppm)) {
         b->sim->st.oob_dup++;
-        packet_queue(b, me, p->other, msg, len, due + bus_delay(b) * sim_pick(&b->rng, 0, 4));
+        packet_queue(b, me, p->other, msg, len,
+                     due + bus_delay(b) * sim_pick(&b->rng, 0, 4) + fab_rng_upto(&b->rng, pr->oob_late_ns));
     }
     return 0;
 }

@@ -20,6 +20,9 @@ cts-rewrite port 271
 tombstone close 89
 hold hang 396
 frozen-cut spread 17
+full-life reborn 0
+new-qp reborn 0
+settled return 700
 ROWS
 }
 

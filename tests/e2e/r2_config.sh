@@ -358,7 +358,7 @@ sees FAIL 'NICs: no port of 3 can be used'
 # --- the table of tests that tests/unit/test_options.c has names tests that there are ---
 grep -o '{"NCCL[^}]*}' tests/unit/test_options.c | tr -d '\n' | sed 's/}/\n/g' |
     sed -n 's/.*"\(NCCL[A-Z0-9_]*\)", *"\(.*\)"$/\1 \2/p' >"$tmp/table"
-[ "$(wc -l <"$tmp/table")" -ge $rows ]
+[ "$(wc -l <"$tmp/table")" -ge "$rows" ]
 result "the table of tests has a line for every row" $?
 awk '{ row = $1; suite = "test_options"; $1 = ""; n = split($0, part, /, */)
        for (i = 1; i <= n; i++) { t = part[i]; sub(/^ */, "", t)

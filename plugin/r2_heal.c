@@ -148,7 +148,7 @@ static void ask(struct r2_pair *pair, uint64_t now)
     h->asked = 1;
     h->answers = pair->answers;
     h->deadline = now + PATIENCE * MS(pair->inst->cfg.t_probe_ms);
-    r2_pair_ask(pair, pair->inst->watch_clock, 0, 0);
+    r2_pair_ask(pair, pair->inst->watch_clock, 0);
 }
 
 static void answered(struct r2_pair *pair, uint64_t now)

@@ -180,6 +180,8 @@ struct r2_inst {
     uint64_t look_at;                   /* ns, next look at all ports; service thread */
     /* service thread: the watchdog. clock: ns, stands still while the process does not run; the next step and the last one in real time */
     uint64_t watch_clock, watch_tick, watch_at, watch_last;
+    int watch_asked;   /* service thread: a probe went out, its answer is looked for soon */
+    uint32_t pair_inc; /* service thread: of the probe queue pair made last; 0: none was */
 
     pthread_mutex_t lock;
     struct r2_comm *bucket[R2_COMM_BUCKETS];

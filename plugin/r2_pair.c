@@ -11,7 +11,8 @@
 #define MS(x)        ((uint64_t)(x)*1000000)
 #define SAY_MAX_NS   MS(10000)
 #define MEASURE_FADE 8
-#define LATE         1000 /* incarnations grow by one */
+#define AGAIN_MIN_NS MS(100) /* between two attempts to make a queue pair that does not come to stand */
+#define AGAIN_MAX_NS MS(10000)
 #define HURRY_NS                                                                                                       \
     MS(100) /* a question that nobody waits for is looked after closely for so long: its time is measured */
 
@@ -85,9 +86,10 @@ static void destroy_run(struct ib_job *job)
 
 static void build(struct r2_pair *pair)
 {
-    pair->inc = pair->inc + 1 ? pair->inc + 1 : 1;
+    pair->inst->pair_inc += 1 + (pair->inst->pair_inc + 1 == 0);
+    pair->inc = pair->inst->pair_inc;
     pair->peer_inc = pair->peer_for = 0;
-    pair->again = pair->answer = 0;
+    pair->again = pair->answer = pair->check = 0;
     pair->last_ok = pair->slowest = 0;
     pair->greeted = 0;
     submit(pair, R2_PAIR_BUILD, build_run);
@@ -129,13 +131,36 @@ static void pair_done(struct ib_job *job)
     r2_inst_wake(pair->inst);
 }
 
-/* Made anew, now or when its job is back. */
+/* Made anew, now or when its job is back. A question that is out is put again to the new one. */
 static void rebuild(struct r2_pair *pair)
 {
     pair->again = 1;
+    pair->wanted = pair->verdict ? pair->limit : pair->wanted;
     if (!pair->job.busy) {
         submit(pair, R2_PAIR_DESTROY, destroy_run);
     }
+}
+
+/* The same, with back-off until one has answered: an end that can build none must not keep the other one building. */
+static void renew(struct r2_pair *pair)
+{
+    uint64_t now = r2_now(pair->inst);
+
+    if (now >= pair->again_at) {
+        pair->again_wait = 2 * pair->again_wait < AGAIN_MIN_NS   ? AGAIN_MIN_NS
+                           : 2 * pair->again_wait < AGAIN_MAX_NS ? 2 * pair->again_wait
+                                                                 : AGAIN_MAX_NS;
+        pair->again_at = now + pair->again_wait;
+        rebuild(pair);
+    } else if (pair->state == R2_PAIR_JOINED) {
+        pair->wanted = pair->verdict ? pair->limit : pair->wanted;
+        pair_move(pair, R2_PAIR_DEAD);
+    }
+}
+
+static int failed(const struct r2_pair *pair)
+{
+    return pair->state == R2_PAIR_DEAD || pair->state == R2_PAIR_BROKEN;
 }
 
 /* --- who wants one --- */
@@ -165,8 +190,6 @@ struct r2_pair *r2_pair_want(struct r2_inst *inst, struct r2_peer *peer, int nic
     pair->peer = peer;
     pair->nic = (uint8_t)nic;
     pair->peer_nic = (uint8_t)peer_nic;
-    inst->env.random(inst->env.arg, &pair->inc,
-                     sizeof(pair->inc)); /* a pair of an earlier acquaintance must not look like this one */
     pair->next = inst->pairs;
     inst->pairs = pair;
     build(pair);
@@ -186,15 +209,15 @@ void r2_pairs_want(struct r2_comm *c)
             continue;
         }
         pair = r2_pair_want(c->inst, c->peer, path->nic, path->peer_nic);
-        if (pair && (pair->state == R2_PAIR_DEAD || pair->state == R2_PAIR_BROKEN)) {
-            rebuild(pair);
+        if (pair && failed(pair)) {
+            renew(pair);
         }
     }
 }
 
 void r2_pair_renew(struct r2_pair *pair)
 {
-    if (pair->state == R2_PAIR_DEAD || pair->state == R2_PAIR_BROKEN) {
+    if (failed(pair)) {
         rebuild(pair);
     } else {
         pair->say_at = 0;
@@ -253,11 +276,19 @@ static void say(struct r2_pair *pair)
     b.probe.nic = pair->nic;
     b.probe.peer_nic = pair->peer_nic;
     b.probe.inc = pair->inc;
-    b.probe.for_inc = pair->state == R2_PAIR_JOINED ? pair->peer_inc : 0;
-    b.probe.flags = (uint8_t)((r2_pair_ready(pair) ? 0 : FO_PROBE_ASK) | (pair->back ? FO_PROBE_BACK : 0));
-    probe_qp_addr_get(&pair->qp, &pair->inst->nics, pair->nic, &b.probe.addr);
+    if (failed(pair)) {
+        b.probe.for_inc = pair->heard;
+        b.probe.flags = FO_PROBE_LOST;
+        b.probe.addr.port.mtu = IBV_MTU_1024;
+    } else {
+        b.probe.for_inc = pair->state == R2_PAIR_JOINED ? pair->peer_inc : 0;
+        b.probe.flags =
+            (uint8_t)((r2_pair_ready(pair) && !pair->verdict ? 0 : FO_PROBE_ASK) | (pair->back ? FO_PROBE_BACK : 0));
+        probe_qp_addr_get(&pair->qp, &pair->inst->nics, pair->nic, &b.probe.addr);
+        pair->back = 0;
+    }
     r2_peer_emit(pair->inst, pair->peer, FO_MSG_PROBE, &b);
-    pair->answer = pair->back = 0;
+    pair->answer = 0;
 }
 
 uint64_t r2_pairs_say(struct r2_inst *inst, uint64_t now)
@@ -267,7 +298,12 @@ uint64_t r2_pairs_say(struct r2_inst *inst, uint64_t now)
     for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
         int open = pair->state == R2_PAIR_OPEN || pair->state == R2_PAIR_JOINED;
 
-        if (pair->peer == NULL || !open || (r2_pair_ready(pair) && !pair->answer)) {
+        int waits = !r2_pair_ready(pair) || (pair->verdict && !pair->in_order);
+
+        if (pair->peer && failed(pair) && pair->answer) {
+            say(pair);
+        }
+        if (pair->peer == NULL || !open || (!waits && !pair->answer)) {
             continue;
         }
         if (now >= pair->say_at || pair->answer) {
@@ -275,15 +311,53 @@ uint64_t r2_pairs_say(struct r2_inst *inst, uint64_t now)
             pair->say_at = now + pair->say_interval;
             pair->say_interval = 2 * pair->say_interval < SAY_MAX_NS ? 2 * pair->say_interval : SAY_MAX_NS;
         }
-        next = r2_pair_ready(pair) ? next : r2_earlier(next, pair->say_at);
+        next = waits ? r2_earlier(next, pair->say_at) : next;
     }
     return next;
 }
 
+static void begin(struct r2_pair *pair, uint64_t clock, uint64_t limit);
+
+/* Word about the incarnation of the peer that we are connected to. */
+static void on_known(struct r2_pair *pair, const struct fo_probe *m)
+{
+    pair->peer_for = m->for_inc ? m->for_inc : pair->peer_for; /* a late word of before it was connected */
+    pair->in_order |= pair->peer_for == pair->inc;
+    if ((m->flags & FO_PROBE_ASK) && pair->greeted && r2_pair_ready(pair) && !pair->asking) {
+        pair->check = 1; /* it asks: is our end in order? */
+        begin(pair, pair->inst->watch_clock, 0);
+    }
+}
+
 /*
- * The peer's queue pair serves one incarnation of ours and ours one of its. An announcement made for an older
- * incarnation of ours is late: taking it up would tie us to a queue pair that is gone.
+ * The peer's queue pair serves one incarnation of ours and ours one of its. Incarnations of a process only grow: an
+ * older one is late, and so is an announcement made for an older one of ours; taking it up would tie us to a queue pair
+ * that is gone.
  */
+static void on_announcement(struct r2_pair *pair, const struct fo_probe *m)
+{
+    if (pair->heard && (int32_t)(m->inc - pair->heard) < 0) {
+        return;
+    }
+    pair->heard = m->inc;
+    pair->answer |= m->flags & FO_PROBE_ASK;
+    if (failed(pair) && (m->flags & FO_PROBE_ASK)) {
+        renew(pair);
+        if (pair->state == R2_PAIR_BROKEN) {
+            r2_heal_wanted(pair); /* the peer waits, and would for long */
+        }
+    } else if (m->inc == pair->peer_inc) {
+        on_known(pair, m);
+    } else if (pair->peer_inc != 0) {
+        rebuild(pair);
+    } else if (pair->state == R2_PAIR_OPEN && (m->for_inc == 0 || m->for_inc == pair->inc)) {
+        pair->peer_inc = m->inc;
+        pair->peer_for = m->for_inc;
+        pair->peer_addr = m->addr;
+        submit(pair, R2_PAIR_JOIN, join_run);
+    }
+}
+
 void r2_pair_on_probe(struct r2_inst *inst, struct r2_peer *peer, const struct fo_probe *m)
 {
     enum ib_nic_state s;
@@ -300,28 +374,13 @@ void r2_pair_on_probe(struct r2_inst *inst, struct r2_peer *peer, const struct f
     if (pair == NULL || pair->job.busy) {
         return; /* it will be said again */
     }
-    pair->answer |= m->flags & FO_PROBE_ASK;
     if (m->flags & FO_PROBE_BACK) {
         r2_heal_back(pair);
     }
-    if (m->inc == pair->peer_inc) {
-        pair->peer_for = m->for_inc;
-        if (pair->state == R2_PAIR_BROKEN) {
-            r2_heal_wanted(pair); /* the peer waits, and would for ever */
-        }
-        return;
-    }
-    if (pair->peer_seen && pair->peer_seen - m->inc - 1 < LATE) {
-        return; /* overtaken by a later one: the two ends would chase each other with what is gone */
-    }
-    pair->peer_seen = m->inc;
-    if (pair->peer_inc != 0 || pair->state == R2_PAIR_BROKEN) {
-        rebuild(pair);
-    } else if (pair->state == R2_PAIR_OPEN && (m->for_inc == 0 || m->for_inc == pair->inc)) {
-        pair->peer_inc = m->inc;
-        pair->peer_for = m->for_inc;
-        pair->peer_addr = m->addr;
-        submit(pair, R2_PAIR_JOIN, join_run);
+    if (!(m->flags & FO_PROBE_LOST)) {
+        on_announcement(pair, m);
+    } else if (m->for_inc == pair->inc && pair->state == R2_PAIR_JOINED) {
+        rebuild(pair); /* who asks here gets no answer whatever the NICs do */
     }
 }
 
@@ -333,38 +392,42 @@ static void post(struct r2_pair *pair, uint64_t clock)
     pair->posted += probe_qp_post(&pair->qp) == 0;
 }
 
+/* @limit 0: nobody waits for the answer. */
 static void begin(struct r2_pair *pair, uint64_t clock, uint64_t limit)
 {
-    if (!pair->asking) {
-        if (probe_qp_poll(&pair->qp) < 0) {
-            limit = 1; /* the step that follows finds it */
-        }
-        pair->asking = 1;
-        pair->asked_at = clock;
+    if (!pair->asking && probe_qp_poll(&pair->qp) < 0) {
+        pair->wanted = limit ? limit : pair->wanted; /* it broke some time ago: no evidence of anything now */
+        renew(pair);
+        return;
     }
+    pair->inst->watch_asked = 1;
+    pair->asked_at = pair->asking && !limit ? pair->asked_at : clock;
+    pair->asking = 1;
     if (limit) {
         pair->verdict = 1;
+        pair->answer = 1; /* the peer's process is asked, too: whether its end of the queue pair is in order */
+        pair->in_order = 0;
+        pair->say_interval = MS(pair->inst->cfg.t_repeat_ms);
         pair->suspect_at = clock;
         pair->posted = 0;
+        pair->limit = limit;
         pair->deadline = clock + limit;
     }
     post(pair, clock);
 }
 
-void r2_pair_ask(struct r2_pair *pair, uint64_t clock, uint64_t silent, uint64_t limit)
+void r2_pair_ask(struct r2_pair *pair, uint64_t clock, uint64_t limit)
 {
-    int failed = pair->state == R2_PAIR_DEAD || pair->state == R2_PAIR_BROKEN;
-
     if (r2_pair_ready(pair)) {
         if (!pair->verdict) {
             begin(pair, clock, limit);
         }
-    } else if (pair->state == R2_PAIR_DEAD && pair->dead_at > silent) {
-        pair->end = 1;
     } else {
-        pair->wanted = limit;
-        if (failed) {
-            rebuild(pair);
+        pair->wanted = limit > pair->wanted ? limit : pair->wanted;
+        if (failed(pair)) {
+            renew(pair);
+        } else {
+            pair->say_at = 0;
         }
     }
     r2_inst_wake(pair->inst);
@@ -394,7 +457,6 @@ static void end_all(struct r2_pair *pair, const char *how)
     struct r2_inst *inst = pair->inst;
     int n = 0;
 
-    pair->end = 0;
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
         if (c->peer != pair->peer || atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE ||
             atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN) {
@@ -410,19 +472,16 @@ static void end_all(struct r2_pair *pair, const char *how)
                  inst->nics.nic[pair->nic].name, pair->peer_nic, inst->oob->ops->peer_str(pair->peer->oob), how, n);
 }
 
-/* The question was not answered. Where nobody suspected anything RC decides about the data, or the next suspicion. */
+/* The question was not answered. */
 static void dead(struct r2_pair *pair, uint64_t clock, const char *what)
 {
     char how[80];
-    int verdict = pair->verdict;
 
     snprintf(how, sizeof(how), "%s (%u probes in %llu ms)", what, pair->posted,
              (unsigned long long)((clock - pair->suspect_at) / 1000000));
-    pair->dead_at = clock;
     pair_move(pair, R2_PAIR_DEAD);
-    if (verdict) {
-        end_all(pair, how);
-    }
+    pair->wanted = 0;
+    end_all(pair, how);
 }
 
 static void answered(struct r2_pair *pair, uint64_t clock)
@@ -432,17 +491,40 @@ static void answered(struct r2_pair *pair, uint64_t clock)
     pair->slowest = took > pair->slowest ? took : pair->slowest - (pair->slowest - took) / MEASURE_FADE;
     pair->last_ok = clock;
     pair->answers++;
-    pair->asking = pair->verdict = 0;
+    pair->again_wait = pair->again_at = 0;
+    pair->asking = pair->verdict = pair->check = 0;
 }
 
+/*
+ * The queue pair itself failed. That is evidence only if it was made for this question and never answered: any other
+ * may have broken alone, or its other end, or long ago.
+ */
+static void broken(struct r2_pair *pair, uint64_t clock)
+{
+    if (!pair->verdict) {
+        pair->answer = pair->check; /* RC decides about the data, or the next suspicion */
+        pair_move(pair, R2_PAIR_DEAD);
+    } else if (pair->last_ok == 0 && pair->in_order) {
+        dead(pair, clock, "probes fail");
+    } else {
+        renew(pair);
+    }
+}
+
+/*
+ * No verdict before the peer's process has said that its end of the queue pair is in order. That is no loss: the lives
+ * could not be settled without that process either, and it may be the process that is stopped or gone.
+ */
 static void watch_answer(struct r2_pair *pair, uint64_t clock)
 {
     int r = probe_qp_poll(&pair->qp);
 
     if (r > 0) {
         answered(pair, clock);
-    } else if (r < 0 || (pair->verdict && clock >= pair->deadline)) {
-        dead(pair, clock, r < 0 ? "probes fail" : "no answer");
+    } else if (r < 0) {
+        broken(pair, clock);
+    } else if (pair->verdict && clock >= pair->deadline && pair->in_order) {
+        dead(pair, clock, "no answer");
     } else if (pair->verdict && clock >= pair->post_at) {
         post(pair, clock);
     }
@@ -456,14 +538,15 @@ int r2_pairs_watch(struct r2_inst *inst, uint64_t clock)
         if (pair->peer == NULL) {
             continue;
         }
-        if (pair->end) {
-            end_all(pair, "did not answer the last probe");
-        }
-        if (!pair->greeted && r2_pair_ready(pair)) {
+        if (r2_pair_ready(pair) && (!pair->greeted || pair->wanted)) {
+            uint64_t limit = pair->wanted;
+
+            if (!pair->greeted) {
+                r2_heal_soon(pair);
+            }
             pair->greeted = 1;
-            r2_heal_soon(pair);
-            begin(pair, clock, pair->wanted);
             pair->wanted = 0;
+            begin(pair, clock, limit);
         }
         if (pair->asking) {
             watch_answer(pair, clock);

@@ -45,16 +45,18 @@ struct r2_pair {
     struct ib_path_addr peer_addr;
     int rc; /* of the job */
     uint32_t inc, peer_inc,
-        peer_for;       /* our incarnation; the peer's that we are connected to; ours that it is connected to */
-    uint32_t peer_seen; /* the peer's latest incarnation that was announced */
+        peer_for;   /* our incarnation; the peer's that we are connected to; ours that it is connected to */
+    uint32_t heard; /* the latest of the peer's; 0: none */
     uint64_t say_at, say_interval; /* ns, real time */
     uint8_t greeted;               /* asked once since it became ready */
-    uint8_t end;                   /* lives over it are to be ended at the next step */
+    uint64_t again_at, again_wait; /* back-off of attempts to make it anew; ns, real time */
     /* asking; times on the watch's clock */
     uint8_t asking, verdict; /* a probe is out; its failure counts */
+    uint8_t check;           /* it is out because the peer asks */
+    uint8_t in_order;        /* the peer's process has said so of its end since the question that counts was put */
     uint64_t asked_at, suspect_at, post_at, deadline;
-    uint64_t last_ok; /* last answer */
-    uint64_t dead_at; /* when it failed to answer last */
+    uint64_t limit;   /* of the question that counts */
+    uint64_t last_ok; /* last answer of this queue pair; 0: none */
     uint64_t wanted;  /* limit of the question to put as soon as it is ready; 0: none */
     uint64_t slowest; /* longest answer time, fading */
     unsigned posted;
@@ -80,12 +82,10 @@ void r2_pairs_free(struct r2_inst *inst);
 /* Both ends are connected: it can be asked. */
 int r2_pair_ready(const struct r2_pair *pair);
 /*
- * Asks, unless that is under way. No answer within @limit ns ends every life over the pair, and so does one that failed
- * to come since
- * @silent, when the suspected path moved last. A pair without a working queue pair gets a new one first. Does not end
- * lives itself: the caller may be inside a gate.
+ * Asks, unless that is under way. No answer within @limit ns (0: nobody waits) ends every life over the pair. A pair
+ * without a working queue pair gets a new one first. Does not end lives itself: the caller may be inside a gate.
  */
-void r2_pair_ask(struct r2_pair *pair, uint64_t clock, uint64_t silent, uint64_t limit);
+void r2_pair_ask(struct r2_pair *pair, uint64_t clock, uint64_t limit);
 
 /* Announcements; returns the next deadline (real time). */
 uint64_t r2_pairs_say(struct r2_inst *inst, uint64_t now);

@@ -7,7 +7,7 @@
 
 #define MS(x)     ((uint64_t)(x)*1000000)
 #define ASK_STEP  MS(1) /* while a probe is out */
-#define QUIET_MIN 4     /* ticks without work before a path is taken off the list */
+#define QUIET_MIN 100   /* ticks without work before a path is taken off the list, which takes its gate */
 
 static struct probe_pulse pulse_of(const struct r2_comm *c, int p)
 {
@@ -60,26 +60,39 @@ static uint64_t pair_expect(struct r2_inst *inst, const struct r2_pair *pair)
 }
 
 /* Whether a verdict about path @p may end its life: never the last one, where waiting costs nothing that ending would
- * save. */
+ * save; nor while the peer could not be told, which settlement needs. */
 static int may_move(const struct r2_comm *c, int p)
 {
-    return c->inst->cfg.watchdog && c->inst->cfg.failover && (c->link.up & ~(1u << p));
+    return c->inst->cfg.watchdog && c->inst->cfg.failover && (c->link.up & ~(1u << p)) &&
+           c->inst->oob->ops->peer_is_up(c->peer->oob);
 }
 
-/* Asks the NIC pair of path @p of @c. NULL: there is nothing to ask. Gate held. */
+/* The last path: its life goes on, but nobody waits for ever. RC may never say anything, and then no other end would
+ * come. @silent: ns; @limit: what any repair may take. */
+static void last_path(struct r2_comm *c, int p, uint64_t silent, uint64_t limit)
+{
+    const struct r2_config *cfg = &c->inst->cfg;
+    uint64_t give_up = MS(cfg->t_give_up_ms);
+
+    if (cfg->watchdog && cfg->failover && c->link.up == 1u << p && silent >= (give_up > limit ? give_up : limit)) {
+        fo_fail(&c->fo, R2_ERR_COMM, "the last path, NIC %s - NIC %u, is silent for %llu ms; before it: %s",
+                c->inst->nics.nic[c->link.path[p].nic].name, c->link.path[p].peer_nic,
+                (unsigned long long)(silent / 1000000), c->fo.last_fault[0] ? c->fo.last_fault : "nothing");
+    }
+}
+
+/* Asks the NIC pair of path @p of @c; returns it, NULL when it has none. Gate held. */
 static struct r2_pair *ask(struct r2_comm *c, int p)
 {
     struct r2_inst *inst = c->inst;
-    struct r2_pair *pair;
+    struct r2_pair *pair = r2_pair_find(inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic);
 
-    if (!may_move(c, p)) {
-        return NULL;
+    if (pair == NULL ||
+        !pair->verdict) {  /* else a thousand connections would ask together, and count all queues each */
+        inst->look_at = 0; /* the port may know: an event can get lost */
     }
-    pair = r2_pair_find(inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic);
-
-    inst->look_at = 0; /* the port may know: an event can get lost */
-    if (pair) {
-        r2_pair_ask(pair, inst->watch_clock, c->watch[p].moved_at,
+    if (pair && !pair->verdict) {
+        r2_pair_ask(pair, inst->watch_clock,
                     probe_limit(MS(inst->cfg.t_probe_ms), pair_expect(inst, pair), pair->slowest));
     }
     return pair;
@@ -91,18 +104,19 @@ static void no_completion(struct r2_comm *c, int p, const struct probe_pulse *s)
     const struct r2_config *cfg = &c->inst->cfg;
     struct ib_fault_info info = {.fault = IB_FAULT_STALL};
     struct probe_watch *w = &c->watch[p];
+    uint64_t silent = probe_watch_silence(w, c->inst->watch_clock), limit;
     struct r2_pair *pair;
-    uint64_t limit;
 
-    pair = ask(c, p);
     limit = probe_stuck_limit(MS(cfg->t_stuck_ms), (unsigned)cfg->ib_timeout, probe_watch_expect(w, s));
-    if (pair == NULL) {
+    if (!may_move(c, p)) {
+        last_path(c, p, silent, 2 * limit);
         return;
     }
-    if (!r2_pair_ready(pair) || pair->last_ok <= w->moved_at) {
+    pair = ask(c, p);
+    if (pair == NULL || !r2_pair_ready(pair) || pair->last_ok <= w->moved_at) {
         limit *= 2; /* nobody could be asked: silence alone, beyond what RC needs for any repair that is possible */
     }
-    if (probe_watch_silence(w, c->inst->watch_clock) >= limit) {
+    if (silent >= limit) {
         fo_fault(&c->fo, p, &info);
     }
 }
@@ -134,12 +148,13 @@ static int look_send(struct r2_comm *c, int p)
         no_completion(c, p, &s);
         return 1;
     }
-    if (say_suspect(c,
-                    p)) { /* R may be slow, its acknowledgement lost, or its NIC dead behind its own ACK: R can tell */
-        ask(c, p);
-        return 1;
+    if (!say_suspect(c, p)) {
+        return 0;
     }
-    return 0;
+    if (may_move(c, p)) { /* R may be slow, its acknowledgement lost, or its NIC dead behind its own ACK: R can tell */
+        ask(c, p);
+    }
+    return 1;
 }
 
 /* The confirming write is a question, too: half of T_probe without its completion, and the pair is asked. */
@@ -158,13 +173,14 @@ static int look_recv(struct r2_comm *c, int p)
     return c->link.path[p].sq_used != 0;
 }
 
-static void look(struct r2_comm *c, int p)
+/* @silent 0: it was found idle for long, and is taken off the list unless something was posted just now. */
+static void look(struct r2_comm *c, int p, int silent)
 {
     int more = 0;
 
     r2_gate_visit(&c->gate);
     if (watched(c) && c->fo.error == R2_OK && !c->fo.peer_bye && ib_link_up(&c->link, p)) {
-        more = c->is_send ? look_send(c, p) : look_recv(c, p);
+        more = !silent ? outstanding(c, p) : c->is_send ? look_send(c, p) : look_recv(c, p);
     }
     if (!more) {
         IB_RLX_SET(c->link.touched, c->link.touched & ~(1u << p));
@@ -183,23 +199,23 @@ static void tick(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
         if (!outstanding(c, p)) {
             probe_watch_idle(&c->watch[p], clock, &s);
             if (++c->watch_quiet[p] > QUIET_MIN) {
-                look(c, p);
+                look(c, p, 0);
             }
             continue;
         }
         c->watch_quiet[p] = 0;
         if (probe_watch_tick(&c->watch[p], clock, &s, t_suspect)) {
-            look(c, p);
+            look(c, p, 1);
         }
     }
 }
 
 /*
- * Our NIC acknowledged parts that its completion queue does not show. The first time they may be on their way; claimed
- * again T_suspect later they are not: no probe is needed, and none may be possible, since a hung driver builds no queue
- * pair.
+ * For how long our NIC has been said to have acknowledged parts that its completion queue does not show. The first time
+ * they may be on their way; claimed again T_suspect later they are not: no probe is needed, and none may be possible,
+ * since a hung driver builds no queue pair.
  */
-static int claim_holds(struct r2_comm *c, const struct fo_suspect *m)
+static uint64_t claim_age(struct r2_comm *c, const struct fo_suspect *m)
 {
     const struct r2_ledger *g = &c->rx->ledger;
     uint64_t clock = c->inst->watch_clock, since = c->claim[m->path].since;
@@ -210,12 +226,14 @@ static int claim_holds(struct r2_comm *c, const struct fo_suspect *m)
         c->claim[m->path].since = lacks ? clock : 0;
         return 0;
     }
-    return r2_elapsed(clock, since) >= MS(c->inst->cfg.t_suspect_ms);
+    return r2_elapsed(clock, since);
 }
 
 void r2_watch_on_suspect(struct r2_comm *c, const struct fo_suspect *m)
 {
     struct ib_fault_info info = {.fault = IB_FAULT_CLAIM};
+    /* both clocks move in ticks of a quarter: what S says T_suspect apart may be heard a tick closer */
+    uint64_t t_claim = MS(c->inst->cfg.t_suspect_ms) - MS(c->inst->cfg.t_suspect_ms) / 4, age;
     int p = m->path;
 
     if (c->is_send || p >= c->link.npaths || c->link.path[p].life != m->life || c->fo.error != R2_OK ||
@@ -227,10 +245,13 @@ void r2_watch_on_suspect(struct r2_comm *c, const struct fo_suspect *m)
         return;
     }
     ib_recv_confirm(c->rx, p); /* polls this very path, and S may wait for an acknowledgement that is lost */
-    if (!watched(c) || !may_move(c, p)) {
+    if (!watched(c)) {
         return;
     }
-    if (claim_holds(c, m)) {
+    age = claim_age(c, m);
+    if (!may_move(c, p)) {
+        last_path(c, p, age, 1);
+    } else if (age >= t_claim) {
         fo_fault(&c->fo, p, &info);
     } else if (c->claim[p].since) {
         ask(c, p);
@@ -248,11 +269,12 @@ uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now)
     }
     if (inst->watch_at == 0) {
         inst->watch_last = now;
-    } else if (now < inst->watch_at) {
+    } else if (now < inst->watch_at && !inst->watch_asked) {
         return inst->watch_at;
     }
     inst->watch_clock += r2_elapsed(now, inst->watch_last) < 2 * step ? r2_elapsed(now, inst->watch_last) : 2 * step;
     inst->watch_last = now;
+    inst->watch_asked = 0;
     asking = r2_pairs_watch(inst, inst->watch_clock);
     if (inst->watch_clock >= inst->watch_tick) {
         inst->watch_tick = inst->watch_clock + step;
@@ -262,6 +284,7 @@ uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now)
             }
         }
     }
-    inst->watch_at = now + (asking && ASK_STEP < step ? ASK_STEP : step);
+    inst->watch_at = now + ((asking || inst->watch_asked) && ASK_STEP < step ? ASK_STEP : step);
+    inst->watch_asked = 0;
     return inst->watch_at;
 }

@@ -125,6 +125,7 @@ struct fo_bye_ok {
 #define FO_PROBE_ASK 1 /* I do not know yet that you are connected to this incarnation: answer */
 
 #define FO_PROBE_BACK 2 /* my NIC has come back */
+#define FO_PROBE_LOST 4 /* nothing here is connected to your incarnation @for_inc any more; no address */
 
 struct fo_probe {
     uint8_t nic, peer_nic; /* of who says it; of who is addressed */

@@ -2,6 +2,8 @@
  * silence is none. The pairs and their handshake: test_pair.c. */
 #include "tests/unit/watch_rig.h"
 
+#include "plugin/r2_log.h"
+
 /* --- each kind of silence --- */
 
 static const struct {
@@ -300,6 +302,42 @@ START_TEST(no_verdict_where_nothing_could_take_over)
 }
 END_TEST
 
+/* ... and which ends with a reason once NCCL_R2_GIVE_UP is over: no error completion would ever do it. */
+START_TEST(last_path_that_stays_silent_ends)
+{
+    static const char *const fault[] = {"h1:n0 blackhole", "h0:n0 hang", "h1:n0 hang", NULL};
+
+    start(_i & 1 ? 2 : 1, (const char *[]){QUIET_RC, "NCCL_R2_GIVE_UP=2000", "NCCL_IB_TIMEOUT=14", NULL});
+    messages(4, BIG);
+    if (_i & 1) {
+        fire("h0:n1 down");
+        rig_run(rig, 100 * RIG_MS);
+    }
+    fire("h0:n0 retry7-forever");
+    fire("h1:n0 retry7-forever");
+    recv_post(0, BIG);
+    rig_run(rig, RIG_MS);
+    if (fault[_i / 2]) {
+        fire(fault[_i / 2]);
+    } else {
+        driver.hidden = driver_hook(1, 0)->cq;
+    }
+    send_post(0, BIG);
+    recv_post(1, BIG);
+    rig_run(rig, 1900 * RIG_MS);
+    ck_assert_int_eq(rig->side[0].status, R2_OK);
+    ck_assert_int_eq(rig->side[1].status, R2_OK);
+    rig_run(rig, 4 * RIG_S);
+    r2_log_flush();
+    ck_assert_msg(strstr(rig->last_warn[0], "the last path, NIC fab0 - NIC 0, is silent for") ||
+                      strstr(rig->last_warn[1], "the last path, NIC fab0 - NIC 0, is silent for"),
+                  "%s / %s", rig->last_warn[0], rig->last_warn[1]);
+    ck_assert(rig->side[0].status == R2_ERR_COMM || rig->side[1].status == R2_ERR_COMM);
+    rig_dereg(rig, 0, s_mr);
+    rig_dereg(rig, 1, r_mr);
+}
+END_TEST
+
 /* Nobody calls one end, or both, for ten seconds: NICs and service threads go on. */
 START_TEST(sleep_of_a_caller_is_no_fault)
 {
@@ -341,13 +379,47 @@ START_TEST(sleep_of_a_process_is_no_fault)
         send_post(k, BIG);
     }
     if (_i >> 1) {
-        r2_pair_ask(pair_of(side, 0), rig->side[side].inst->watch_clock, 0, 30 * RIG_MS);
+        r2_pair_ask(pair_of(side, 0), rig->side[side].inst->watch_clock, 30 * RIG_MS);
     }
     inst = process_stop(side);
     rig_run(rig, 3 * RIG_S);
     process_go(side, inst);
     finish(4, BIG, 100 * RIG_MS);
     rig_run(rig, 500 * RIG_MS);
+    nothing_moved();
+    stop();
+}
+END_TEST
+
+/* Nor where its NICs stop with it, as those of the software fabric do: then nobody can be asked about them. */
+START_TEST(sleep_of_a_process_with_its_nics_is_no_fault)
+{
+    struct r2_inst *inst;
+
+    start(2, (const char *[]){QUIET_RC, NULL});
+    wait_probes();
+    messages(4, BIG);
+    recv_post(0, BIG);
+    rig_run(rig, RIG_MS);
+    inst = process_stop(_i);
+    fire(_i ? "h1:n0 hang" : "h0:n0 hang");
+    fire(_i ? "h1:n1 hang" : "h0:n1 hang");
+    if (_i) {
+        send_post(0, BIG);
+    } else {
+        recv_post(1, BIG);
+    }
+    rig_run(rig, 3 * RIG_S);
+    nothing_moved();
+    fire(_i ? "h1:n0 unhang" : "h0:n0 unhang");
+    fire(_i ? "h1:n1 unhang" : "h0:n1 unhang");
+    process_go(_i, inst);
+    if (!_i) {
+        send_post(0, BIG);
+        send_post(1, BIG);
+    }
+    finish(1, BIG, 5 * RIG_S);
+    rig_run(rig, RIG_S);
     nothing_moved();
     stop();
 }
@@ -461,8 +533,10 @@ END_TEST
 static void add_none(TCase *t)
 {
     tcase_add_loop_test(t, no_verdict_where_nothing_could_take_over, 0, 4);
+    tcase_add_loop_test(t, last_path_that_stays_silent_ends, 0, 8);
     tcase_add_loop_test(t, sleep_of_a_caller_is_no_fault, 1, 4);
     tcase_add_loop_test(t, sleep_of_a_process_is_no_fault, 0, 4);
+    tcase_add_loop_test(t, sleep_of_a_process_with_its_nics_is_no_fault, 0, 2);
     tcase_add_loop_test(t, slow_links_are_no_fault, 0, 6);
     tcase_add_test(t, a_link_that_slows_down_is_no_fault);
     tcase_add_loop_test(t, loss_and_short_flaps_are_no_fault, 0, 3);

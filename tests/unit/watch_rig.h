@@ -141,12 +141,6 @@ static inline void nothing_moved(void)
     }
 }
 
-/* Whether anybody has asked anything since the last call: probes of @side over @nic that were sent. */
-static inline uint64_t last_answer(int side, int nic)
-{
-    return pair_of(side, nic)->last_ok;
-}
-
 /* A fault, which must have fired. */
 static inline void fire(const char *text)
 {
@@ -170,6 +164,7 @@ static struct {
     int (*poll_cq)(struct ibv_cq *cq, int n, struct ibv_wc *wc);
     const struct ibv_qp *stuck;  /* takes work requests and does nothing about them until it is in ERR */
     const struct ibv_cq *hidden; /* what arrived, and was acknowledged, never comes out of it */
+    const struct ibv_cq *held;   /* nothing comes out of it for now */
     unsigned fired;
 } driver;
 
@@ -184,7 +179,7 @@ static inline int post_send_stuck(struct ibv_qp *qp, struct ibv_send_wr *wr, str
 
 static inline int poll_cq_hidden(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 {
-    int got = driver.poll_cq(cq, n, wc), kept = 0;
+    int got = cq == driver.held ? 0 : driver.poll_cq(cq, n, wc), kept = 0;
 
     for (int i = 0; i < got; i++) {
         if (cq == driver.hidden && wc[i].status == IBV_WC_SUCCESS && wc[i].opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
@@ -202,12 +197,40 @@ static inline struct ib_path *driver_hook(int side, int p)
     struct ib_path *path = &rig->side[side].comm->link.path[p];
     struct ibv_context_ops *ops = &rig->side[side].inst->nics.nic[path->nic].ctx->ops;
 
-    memset(&driver, 0, sizeof(driver));
-    driver.post_send = ops->post_send;
-    driver.poll_cq = ops->poll_cq;
-    ops->post_send = post_send_stuck;
-    ops->poll_cq = poll_cq_hidden;
+    driver.stuck = NULL;
+    driver.hidden = driver.held = NULL;
+    driver.fired = 0;
+    if (ops->post_send != post_send_stuck) {
+        driver.post_send = ops->post_send;
+        driver.poll_cq = ops->poll_cq;
+        ops->post_send = post_send_stuck;
+        ops->poll_cq = poll_cq_hidden;
+    }
     return path;
+}
+
+/*
+ * A message whose completion, or arrival, @side sees @ns late: it is suspected, and there is nothing wrong. Its receive
+ * has been posted for long, so that R has nothing out.
+ */
+static inline void message_held_up(int side, uint64_t ns)
+{
+    recv_post(0, 100);
+    rig_run(rig, 150 * RIG_MS);
+    driver.held = driver_hook(side, 0)->cq;
+    send_post(0, 100);
+    rig_run(rig, ns);
+    driver.held = NULL;
+    finish(1, 100, RIG_S);
+}
+
+/* The queue pair of a probe breaks, and nothing else. */
+static inline void probe_break(int side, int nic)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+    rig_enter(&rig->side[side]);
+    ck_assert_int_eq(rig->side[side].inst->v.modify_qp(pair_of(side, nic)->qp.qp, &attr, IBV_QP_STATE), 0);
 }
 
 /* A process that does not run: neither NCCL's thread nor ours. What its NIC does it does. */

@@ -1,0 +1,297 @@
+/* The watchdog's pure parts (probe_watch) and its records on the wire. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugin/failover/fo_proto.h"
+#include "plugin/probe/probe_watch.h"
+
+#define MS 1000000ull
+#define S  1000000000ull
+
+/* --- pure: rate, expected time, limits, back-off --- */
+
+#define T_S (30 * MS)
+
+START_TEST(expected_time_of_what_is_outstanding)
+{
+    static const struct {
+        uint64_t rate, posted, done, expect;
+    } row[] = {
+        {0, 0, 0, 0},
+        {0, 1000, 1000, 0},
+        {0, 10000000, 0, S}, /* not measured: 10 MB/s */
+        {0, 999, 1000, 0},   /* read apart from each other */
+        {100000000, 1000000, 0, 10 * MS},
+        {1, 2000000, 0, S}, /* never below 2 MB/s */
+        {PROBE_RATE_MIN, 2000000, 0, S},
+        {UINT64_MAX, 1000, 0, 0},
+        {0, UINT64_MAX, UINT64_MAX - 10000000, S},
+        {0, UINT64_MAX, 0, UINT64_MAX / 16},
+    };
+
+    for (unsigned i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        struct probe_watch w = {.rate = row[i].rate};
+        struct probe_pulse s = {.posted = row[i].posted, .done = row[i].done};
+
+        ck_assert_msg(probe_watch_expect(&w, &s) == row[i].expect, "row %u: %llu", i,
+                      (unsigned long long)probe_watch_expect(&w, &s));
+    }
+}
+END_TEST
+
+START_TEST(limits_cover_what_may_be_in_the_way)
+{
+    ck_assert_uint_eq(probe_limit(T_S, 0, 0), T_S);
+    ck_assert_uint_eq(probe_limit(T_S, 5 * MS, 3 * MS), T_S + 22 * MS);
+    ck_assert_uint_gt(probe_limit(T_S, UINT64_MAX / 16, S), UINT64_MAX / 16); /* no wrap */
+    ck_assert_uint_eq(probe_stuck_limit(2 * S, 14, 0), 2 * S);
+    ck_assert_uint_eq(probe_stuck_limit(2 * S, 20, 0), 2 * (4096ull << 20)); /* twice the RC time-out */
+    ck_assert_uint_eq(probe_stuck_limit(2 * S, 14, S), 4 * S);
+    ck_assert_uint_eq(probe_stuck_limit(1, 31, 0), 2 * (4096ull << 31));
+    ck_assert_uint_eq(probe_stuck_limit(1, 200, 0), 2 * (4096ull << 31));
+    ck_assert_uint_gt(2 * probe_stuck_limit(1, 14, UINT64_MAX / 16), UINT64_MAX / 16);
+}
+END_TEST
+
+/* Looks of a path that is silent from @from on, ticked every quarter of T_suspect. */
+START_TEST(looks_back_off_and_start_anew)
+{
+    static const uint64_t expect[] = {30, 60, 120, 240, 480, 960, 1920, 2920}; /* ms of silence; back-off to 1 s */
+    struct probe_watch w = {0};
+    struct probe_pulse s = {.moved = 7};
+    uint64_t step = T_S / 4, now = 0;
+    unsigned n = 0;
+
+    for (int round = 0; round < 2; round++) {
+        uint64_t from;
+
+        s.moved++;
+        now += step;
+        from = now;
+        ck_assert_int_eq(probe_watch_tick(&w, now, &s, T_S), 0);
+        for (n = 0; n < sizeof(expect) / sizeof(expect[0]);) {
+            now += step;
+            if (probe_watch_tick(&w, now, &s, T_S)) {
+                ck_assert_msg(now - from >= expect[n] * MS && now - from < expect[n] * MS + 8 * step,
+                              "look %u after %llu us", n, (unsigned long long)((now - from) / 1000));
+                ck_assert_uint_eq(probe_watch_silence(&w, now), now - from);
+                n++;
+            }
+        }
+    }
+    probe_watch_rest(&w);
+    ck_assert_uint_eq(probe_watch_silence(&w, now), 0);
+    ck_assert_int_eq(probe_watch_tick(&w, now + S, &s, T_S), 0); /* rest is no silence */
+    ck_assert_int_eq(probe_watch_tick(&w, now + S + T_S - 1, &s, T_S), 0);
+    ck_assert_int_eq(probe_watch_tick(&w, now + S + T_S, &s, T_S), 1);
+}
+END_TEST
+
+/* A path is not suspected while its bytes may take that long. */
+START_TEST(bytes_under_way_give_time)
+{
+    struct probe_watch w = {.rate = 100000000};
+    struct probe_pulse s = {.moved = 1, .posted = 10000000};
+    uint64_t now = S, end = S + T_S + 2 * 100 * MS;
+
+    ck_assert_int_eq(probe_watch_tick(&w, now, &s, T_S), 0);
+    for (now += MS; now < end; now += MS) {
+        ck_assert_int_eq(probe_watch_tick(&w, now, &s, T_S), 0);
+    }
+    ck_assert_int_eq(probe_watch_tick(&w, end, &s, T_S), 1);
+}
+END_TEST
+
+static void run_at(struct probe_watch *w, uint64_t *now, struct probe_pulse *s, uint64_t bytes, int ticks, int idle)
+{
+    for (int i = 0; i < ticks; i++) {
+        *now += 10 * MS;
+        s->done += bytes;
+        s->posted = s->done + (idle ? 0 : 1);
+        s->moved++;
+        if (idle) {
+            probe_watch_idle(w, *now, s);
+        } else {
+            probe_watch_tick(w, *now, s, T_S);
+        }
+    }
+}
+
+START_TEST(rate_rises_at_once_and_falls_slowly)
+{
+    struct probe_watch w = {0};
+    struct probe_pulse s = {0};
+    uint64_t now = S;
+
+    run_at(&w, &now, &s, 0, 1, 0);
+    run_at(&w, &now, &s, 1000000, 1, 0);
+    ck_assert_uint_eq(w.rate, 100000000);
+    run_at(&w, &now, &s, 500000, 1, 0);
+    ck_assert_uint_eq(w.rate, 100000000 - 50000000 / 8);
+    run_at(&w, &now, &s, 500000, 100, 0);
+    ck_assert_uint_lt(w.rate, 50100000);
+    run_at(&w, &now, &s, 2000000, 1, 0);
+    ck_assert_uint_eq(w.rate, 200000000);
+    run_at(&w, &now, &s, 1000, 60, 0); /* less than a sample: goes on until it is one */
+    ck_assert_uint_eq(w.rate, 200000000);
+    run_at(&w, &now, &s, 1000, 6, 0);
+    ck_assert_uint_lt(w.rate, 200000000);
+}
+END_TEST
+
+/* Idle time bounds a rate from below: it may raise it, and never takes it down. */
+START_TEST(idle_time_is_no_slowness)
+{
+    struct probe_watch w = {0};
+    struct probe_pulse s = {0};
+    uint64_t now = S;
+
+    run_at(&w, &now, &s, 0, 1, 1);
+    run_at(&w, &now, &s, 1000000, 1, 1);
+    ck_assert_uint_eq(w.rate, 100000000);
+    run_at(&w, &now, &s, 100000, 50, 1);
+    ck_assert_uint_eq(w.rate, 100000000);
+    run_at(&w, &now, &s, 0, 1000, 1);
+    run_at(&w, &now, &s, 2000000, 1, 1);
+    ck_assert_uint_eq(w.rate, 200000000); /* ten idle seconds are not counted in */
+    run_at(&w, &now, &s, 0, 1000, 1);
+    run_at(&w, &now, &s, 100000, 1, 0); /* the interval began idle */
+    ck_assert_uint_eq(w.rate, 200000000);
+    run_at(&w, &now, &s, 100000, 1, 0);
+    ck_assert_uint_lt(w.rate, 200000000);
+}
+END_TEST
+
+/* --- records --- */
+
+static size_t packed(enum fo_type type, const union fo_body *b, uint8_t *msg)
+{
+    size_t n = fo_pack(type, b, msg, FO_MAX_RECORD);
+
+    ck_assert_uint_gt(n, 4);
+    return n;
+}
+
+static int unpacked(const uint8_t *msg, size_t n, union fo_body *b)
+{
+    struct r2_reader r = {.p = msg, .end = msg + n};
+    const char *why = NULL;
+
+    memset(b, 0xaa, sizeof(*b));
+    return fo_unpack(&r, b, &why);
+}
+
+START_TEST(records_come_out_as_they_went_in)
+{
+    union fo_body a, b;
+    uint8_t msg[FO_MAX_RECORD];
+
+    for (int i = 0; i < 2; i++) {
+        memset(&a, 0, sizeof(a));
+        a.probe = (struct fo_probe){.nic = i ? FO_MAX_NICS - 1 : 0,
+                                    .peer_nic = i ? FO_MAX_NICS - 1 : 0,
+                                    .flags = i ? FO_PROBE_ASK : 0,
+                                    .inc = i ? UINT32_MAX : 1,
+                                    .for_inc = i ? UINT32_MAX : 0,
+                                    .addr = {.qpn = 0xffffff, .psn = 0xffffff, .port = {.mtu = IBV_MTU_4096}}};
+        memset(a.probe.addr.port.gid, 0x5a, 16);
+        ck_assert_int_eq(unpacked(msg, packed(FO_MSG_PROBE, &a, msg), &b), FO_MSG_PROBE);
+        ck_assert_int_eq(b.probe.nic, a.probe.nic);
+        ck_assert_int_eq(b.probe.peer_nic, a.probe.peer_nic);
+        ck_assert_int_eq(b.probe.flags, a.probe.flags);
+        ck_assert_uint_eq(b.probe.inc, a.probe.inc);
+        ck_assert_uint_eq(b.probe.for_inc, a.probe.for_inc);
+        ck_assert_uint_eq(b.probe.addr.qpn, 0xffffff);
+        ck_assert_uint_eq(b.probe.addr.psn, 0xffffff);
+        ck_assert_int_eq(memcmp(&b.probe.addr.port.gid, &a.probe.addr.port.gid, 16), 0);
+        a.suspect = (struct fo_suspect){.dst = 1,
+                                        .src = UINT32_MAX,
+                                        .life = 7,
+                                        .path = i ? IB_MAX_PATHS - 1 : 0,
+                                        .mask = i ? 0xffff : 1,
+                                        .seq = i ? UINT64_MAX : 0};
+        ck_assert_int_eq(unpacked(msg, packed(FO_MSG_SUSPECT, &a, msg), &b), FO_MSG_SUSPECT);
+        ck_assert_int_eq(memcmp(&b.suspect.dst, &a.suspect.dst, 12), 0);
+        ck_assert_int_eq(b.suspect.path, a.suspect.path);
+        ck_assert_int_eq(b.suspect.mask, a.suspect.mask);
+        ck_assert_uint_eq(b.suspect.seq, a.suspect.seq);
+    }
+}
+END_TEST
+
+/* Every field that could be an index or a divisor, and every length but the right one. */
+START_TEST(records_with_lies_are_refused)
+{
+    static const struct {
+        uint8_t type, at, value;
+    } lie[] = {
+        {FO_MSG_PROBE, 4 + 0, FO_MAX_NICS},                           /* nic */
+        {FO_MSG_PROBE, 4 + 1, FO_MAX_NICS},                           /* peer_nic */
+        {FO_MSG_PROBE, 4 + 1, 255},         {FO_MSG_PROBE, 4 + 3, 0}, /* inc */
+        {FO_MSG_PROBE, 4 + 11 + 3, 1},                                /* qpn of more than 24 bits */
+        {FO_MSG_PROBE, 4 + 11 + 7, 1},                                /* psn */
+        {FO_MSG_PROBE, 4 + 11 + 25, 0},                               /* mtu */
+        {FO_MSG_PROBE, 4 + 11 + 25, 6},     {FO_MSG_SUSPECT, 4 + 12, IB_MAX_PATHS},
+        {FO_MSG_SUSPECT, 4 + 12, 255},
+    };
+    uint8_t msg[FO_MAX_RECORD + 1];
+    union fo_body a, b;
+    size_t n;
+
+    for (unsigned i = 0; i < sizeof(lie) / sizeof(lie[0]); i++) {
+        memset(&a, 0, sizeof(a));
+        if (lie[i].type == FO_MSG_PROBE) {
+            a.probe = (struct fo_probe){.inc = 1, .addr = {.qpn = 5, .port = {.mtu = IBV_MTU_256}}};
+        }
+        n = packed((enum fo_type)lie[i].type, &a, msg);
+        ck_assert_int_eq(unpacked(msg, n, &b), lie[i].type);
+        ck_assert_int_ne(msg[lie[i].at], lie[i].value);
+        msg[lie[i].at] = lie[i].value;
+        ck_assert_msg(unpacked(msg, n, &b) == -1, "lie %u was believed", i);
+        for (size_t len = 1; len <= n; len++) { /* cut short, and one byte more inside */
+            n = packed((enum fo_type)lie[i].type, &a, msg);
+            msg[n] = 0;
+            msg[2] = (uint8_t)(len == n ? n - 4 + 1 : len > 4 ? len - 4 : 0);
+            ck_assert_int_eq(unpacked(msg, len == n ? n + 1 : len, &b), len == n || len < n ? -1 : 0);
+        }
+    }
+}
+END_TEST
+
+static TCase *new_case(Suite *s, const char *name)
+{
+    TCase *t = tcase_create(name);
+
+    tcase_set_timeout(t, 60);
+    suite_add_tcase(s, t);
+    return t;
+}
+
+static void add_pure(Suite *s)
+{
+    TCase *t = new_case(s, "pure");
+
+    tcase_add_test(t, expected_time_of_what_is_outstanding);
+    tcase_add_test(t, limits_cover_what_may_be_in_the_way);
+    tcase_add_test(t, looks_back_off_and_start_anew);
+    tcase_add_test(t, bytes_under_way_give_time);
+    tcase_add_test(t, rate_rises_at_once_and_falls_slowly);
+    tcase_add_test(t, idle_time_is_no_slowness);
+    tcase_add_test(t, records_come_out_as_they_went_in);
+    tcase_add_test(t, records_with_lies_are_refused);
+}
+
+int main(void)
+{
+    Suite *s = suite_create("probe");
+    SRunner *r;
+    int failed;
+
+    add_pure(s);
+    r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -95,6 +95,7 @@ uint64_t r2_close_step(struct r2_comm *c, uint64_t now)
     uint64_t next;
 
     c->fo.closing = 1;
+    r2_return_stop(c);
     if (atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_BYE) {
         next = fo_step(&c->fo, now);
         if (!over(c, now)) {

@@ -216,6 +216,7 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
     while ((c = pop_kicked(inst)) != NULL) {
         step_comm(c, now);
     }
+    r2_return_admit(inst);
     next = r2_watch_step(inst, now); /* may ask for a look at the ports, and has words for the peers */
     next = r2_earlier(next, r2_heal_step(inst, now));
     next = r2_earlier(next, r2_pairs_say(inst, now));

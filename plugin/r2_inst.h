@@ -121,6 +121,8 @@ struct r2_comm {
     struct fo_rep rep;            /* S: what R offered. R: what we offered */
     struct fo_conf conf;          /* S: what we answered. R: what S answered */
     uint8_t ready;                /* R: paths that stand */
+    uint8_t ret_waits;            /* R: bit per path: could return, but too many do already */
+    uint8_t ret_urgent;           /* ... and no path is left */
     struct r2_build build[IB_MAX_PATHS];
     struct r2_ret ret[IB_MAX_PATHS];
     void *staging_mem;
@@ -178,6 +180,8 @@ struct r2_inst {
     struct r2_pair *pairs;              /* service thread; r2_pair.h */
     struct r2_look look[IB_MAX_NICS];   /* service thread */
     uint64_t look_at;                   /* ns, next look at all ports; service thread */
+    uint16_t returning[IB_MAX_NICS];    /* builds of new lives over each of our NICs; service thread */
+    uint32_t ret_waiting;               /* bit per NIC: some connection may wait for one of them to end; service thread */
     /* service thread: the watchdog. clock: ns, stands still while the process does not run; the next step and the last one in real time */
     uint64_t watch_clock, watch_tick, watch_at, watch_last;
     int watch_asked;   /* service thread: a probe went out, its answer is looked for soon */

@@ -13,6 +13,11 @@
 
 static const char *const names[R2_RET_COUNT] = {"none", "R building", "R said", "R connecting", "S building", "S said"};
 
+static int builds(enum r2_ret_state s)
+{
+    return s == R2_RET_R_BUILD || s == R2_RET_R_JOIN || s == R2_RET_S_BUILD;
+}
+
 /* The only writer of the state of an exchange. Row: from. */
 static void ret_move(struct r2_comm *c, int p, enum r2_ret_state to)
 {
@@ -31,6 +36,7 @@ static void ret_move(struct r2_comm *c, int p, enum r2_ret_state to)
         return;
     }
     R2_TRACE("%s path %d life %u: return %s -> %s", c->label, p, c->link.path[p].life, names[r->state], names[to]);
+    c->inst->returning[c->link.path[p].nic] += (uint16_t)(builds(to) - builds(r->state));
     r->state = to;
     r->send_at = 0;
     r->interval = MS(c->inst->cfg.t_repeat_ms);
@@ -190,6 +196,16 @@ static uint64_t step_old(struct r2_comm *c, int p, uint64_t now)
     return UINT64_MAX;
 }
 
+void r2_return_stop(struct r2_comm *c)
+{
+    for (int p = 0; p < c->link.npaths; p++) {
+        if (c->ret[p].state != R2_RET_NONE) {
+            ret_move(c, p, R2_RET_NONE);
+        }
+    }
+    c->ret_waits = 0;
+}
+
 int r2_return_close(struct r2_comm *c)
 {
     int left = 0;
@@ -205,6 +221,52 @@ int r2_return_close(struct r2_comm *c)
 
 /* --- step --- */
 
+static int admitted(struct r2_comm *c, int p)
+{
+    int nic = c->link.path[p].nic;
+
+    if (c->inst->returning[nic] < R2_RETURN_AT_ONCE) {
+        return 1;
+    }
+    c->ret_waits |= (uint8_t)(1u << p);
+    c->ret_urgent = c->link.up == 0;
+    c->inst->ret_waiting |= 1u << nic;
+    return 0;
+}
+
+/* Takes up to @room connections that wait for NIC @nic; returns how many there were. */
+static int admit_some(struct r2_inst *inst, int nic, int urgent, int room)
+{
+    int n = 0;
+
+    for (struct r2_comm *c = r2_comm_first(inst); c && n < room; c = c->all_next) {
+        for (int p = 0; c->ret_waits && c->ret_urgent == urgent && p < c->link.npaths; p++) {
+            if ((c->ret_waits >> p & 1) && c->link.path[p].nic == nic) {
+                c->ret_waits &= (uint8_t) ~(1u << p);
+                r2_comm_kick(c);
+                n++;
+            }
+        }
+    }
+    return n;
+}
+
+void r2_return_admit(struct r2_inst *inst)
+{
+    for (uint32_t m = inst->ret_waiting; m; m &= m - 1) {
+        int nic = __builtin_ctz(m), room = R2_RETURN_AT_ONCE - inst->returning[nic], n;
+
+        if (room <= 0) {
+            continue;
+        }
+        n = admit_some(inst, nic, 1, room);
+        n += admit_some(inst, nic, 0, room - n);
+        if (n < room) {
+            inst->ret_waiting &= ~(1u << nic);
+        }
+    }
+}
+
 /* R: whether a new life may begin now. */
 static int may_begin(struct r2_comm *c, int p, uint64_t now)
 {
@@ -217,6 +279,9 @@ static int may_begin(struct r2_comm *c, int p, uint64_t now)
     }
     pair = r2_pair_want(c->inst, c->peer, path->nic, path->peer_nic);
     if (pair == NULL || !r2_heal_good(pair, c->fo.path[p].down_since, c->link.up == 0)) {
+        return 0;
+    }
+    if (!admitted(c, p)) {
         return 0;
     }
     r2_heal_used(pair, now);
@@ -311,7 +376,8 @@ static void take_open(struct r2_comm *c, const struct fo_open *m)
         give_up(c, p, "the receiver has begun anew", now);
     }
     fo_life_superseded(&c->fo, p);
-    if (c->ret[p].has_old || c->build[p].job.busy || !fo_may_return(&c->fo, p)) {
+    if (c->ret[p].has_old || c->build[p].job.busy || !fo_may_return(&c->fo, p) ||
+        c->inst->returning[c->link.path[p].nic] >= R2_RETURN_AT_ONCE) {
         return; /* R repeats */
     }
     next_life(c, p, m->life, now);

@@ -17,6 +17,15 @@ void r2_return_on_open_up(struct r2_comm *c, const struct fo_open *m);
 /* DOWN or FENCED of (@p, @life): told here first. 1 when that life was still being opened. */
 int r2_return_on_over(struct r2_comm *c, int p, uint32_t life);
 
+/*
+ * So many new lives of one NIC are built at a time: a thousand builds in the queue of its worker would keep the fences
+ * behind them. admit: wakes who waits.
+ */
+#define R2_RETURN_AT_ONCE 16
+void r2_return_admit(struct r2_inst *inst);
+
+/* Close has begun: what is being opened is not waited for. */
+void r2_return_stop(struct r2_comm *c);
 /* Close: submits the destruction of old lives; returns how many are left. */
 int r2_return_close(struct r2_comm *c);
 

@@ -78,6 +78,8 @@ err 'an argument too many'
 run 2 "argument missing" "$CONFIG" --check
 run 2 "two commands" "$CONFIG" --json --diff
 err 'one command at a time'
+run 2 "wrong limit" "$CONFIG" --doctor --limit 0
+err "--limit: expected 1 to 3600 seconds"
 run 2 "no command" "$CONFIG" GIVE_UP
 run 0 version "$CONFIG" --version
 has '^r2_config of nccl-net-r2 [0-9]'
@@ -219,7 +221,8 @@ sees() {
     result "$run: $1 $2" $?
 }
 plain() {
-    env LD_LIBRARY_PATH="${libs:-}" "$@" "$CONFIG" --doctor
+    # shellcheck disable=SC2086
+    env LD_LIBRARY_PATH="${libs:-}" "$@" "$CONFIG" --doctor ${more:-}
 }
 # hosts with NICs of their own are for other tests
 if [ -e /sys/class/infiniband ] && [ -n "$(ls /sys/class/infiniband)" ]; then
@@ -260,6 +263,17 @@ printf '#include <signal.h>\n#include <unistd.h>\n__attribute__((constructor)) s
 if command -v cc >/dev/null 2>&1 && cc -shared -fPIC -o "$tmp/crash.so" "$tmp/crash.c" 2>"$tmp/err"; then
     run 1 "doctor: a library that crashes" plain NCCL_NET_PLUGIN="$tmp/crash.so"
     sees FAIL 'NCCL_NET_PLUGIN=.*loading it does not work: it died of Segmentation fault'
+    sed 's/raise(SIGSEGV)/pause()/' "$tmp/crash.c" >"$tmp/hang.c"
+    mkdir "$tmp/hang"
+    cc -shared -fPIC -o "$tmp/hang/libibverbs.so.1" "$tmp/hang.c" 2>"$tmp/err"
+    result "a library that hangs" $?
+    libs=$tmp/hang more="--limit 2"
+    run 1 "doctor: a libibverbs that hangs" plain NCCL_NET_PLUGIN="$B/libnccl-net-r2.so"
+    has "FAIL  doctor: the check of libibverbs does not return -> "
+    libs=
+    run 1 "doctor: a plugin that hangs" plain NCCL_NET_PLUGIN="$tmp/hang/libibverbs.so.1"
+    sees FAIL 'NCCL_NET_PLUGIN=.*loading it does not work: it had not ended after 1.0 s'
+    more=
 else
     skipped=$((skipped + 1))
     echo "SKIP doctor with a library that crashes: there is no cc to build one"
@@ -317,6 +331,9 @@ sees ok 'NICs: 3 of 3 ports are ACTIVE, 3 devices are listed'
 sees ok 'plugin: its init took [0-9]* ms and shows 3 devices: fab0 fab1 fab2'
 sees ok '/dev/infiniband: not needed'
 no '^FAIL'
+# what the kernel would lock is not what a software NIC needs: a warning at most
+run 0 "fabric: memlock" fabric prlimit --memlock=65536:65536
+sees "\(ok\|WARN\)" "memlock: 64 KiB"
 run 0 "fabric: NCCL_IB_HCA" fabric NCCL_IB_HCA==fab1
 sees WARN 'NICs: one port is ACTIVE, of 1 that are used and 3 devices that are listed'
 sees ok 'plugin: .*shows 1 devices: fab1'

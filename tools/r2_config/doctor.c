@@ -8,8 +8,6 @@
 
 #include "tools/r2_config/doctor_int.h"
 
-#define CHECK_LIMIT_S 60 /* of one check: drivers may hang for good, healthy ones take milliseconds */
-
 static int counts[DOCTOR_FAIL + 1];
 
 /* For the handler of the time limit: nothing but these and write(). */
@@ -71,17 +69,18 @@ static const struct {
     {"the plugin itself", doctor_plugin},
 };
 
-int doctor_run(struct values *v, const char *root)
+int doctor_run(struct values *v, const char *root, int limit_s)
 {
     static struct doctor d;
     struct sigaction limit = {.sa_handler = limit_reached};
 
     d.root = root;
     d.values = v;
+    d.limit_s = limit_s;
     sigaction(SIGALRM, &limit, NULL);
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++) {
         check_name = checks[i].name;
-        alarm(CHECK_LIMIT_S);
+        alarm((unsigned)limit_s);
         checks[i].run(&d);
     }
     alarm(0);

@@ -13,6 +13,7 @@ enum doctor_level { DOCTOR_OK, DOCTOR_WARN, DOCTOR_FAIL };
 
 struct doctor {
     const char *root;
+    int limit_s; /* of one check */
     struct values *values;
     struct ib_verbs verbs;
     struct ib_nics nics; /* count 0 when there are none */

@@ -15,7 +15,7 @@
 #define LIBRARY "libnccl-net-r2.so"
 
 static struct probe found; /* our plugin, as soon as one has been found and asked */
-static int have_plugin;
+static int have_plugin, limit_s;
 static char beside[PATH_MAX]; /* our library near this program; "" */
 
 void doctor_options(struct doctor *d)
@@ -73,7 +73,8 @@ static void beside_find(void)
 /* Keeps the first that is ours. */
 static int probe_name(struct probe *p, const char *name)
 {
-    if (probe_run(p, name, OURS) != 0) {
+    alarm((unsigned)limit_s); /* each has its own time */
+    if (probe_run(p, name, OURS, limit_s * 1000 / 2) != 0) {
         doctor_say(DOCTOR_FAIL, "plugin", "free memory or processes", "no child process: %s", strerror(errno));
         return -1;
     }
@@ -206,6 +207,7 @@ void doctor_selection(struct doctor *d)
     char list[1024], *save = NULL;
     struct probe p;
 
+    limit_s = d->limit_s;
     beside_find();
     if (names == NULL || *names == '\0') {
         unset_check();

@@ -4,6 +4,7 @@
  */
 #include <getopt.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tools/r2_config/check.h"
@@ -24,6 +25,7 @@ static const char usage[] =
     "       r2_config --version        version\n"
     "       r2_config --help           this\n"
     "  --root DIR                      look for /etc/nccl.conf, lock.conf, /sys and /dev below DIR: to try them out\n"
+    "  --limit SECONDS                 with --doctor: of one check (60)\n"
     "Exit: 0; 1 an option that cannot be taken, an error in a file, a check that fails; 2 wrong use.\n";
 
 enum command {
@@ -37,7 +39,8 @@ enum command {
     COMMAND_MAN,
     COMMAND_VERSION,
     COMMAND_HELP,
-    COMMAND_ROOT, /* an option of the others */
+    COMMAND_ROOT, /* these are options of the others */
+    COMMAND_LIMIT,
 };
 
 static const struct option options[] = {
@@ -51,6 +54,7 @@ static const struct option options[] = {
     {"version", no_argument, NULL, COMMAND_VERSION},
     {"help", no_argument, NULL, COMMAND_HELP},
     {"root", required_argument, NULL, COMMAND_ROOT},
+    {"limit", required_argument, NULL, COMMAND_LIMIT},
     {NULL, 0, NULL, 0},
 };
 
@@ -58,6 +62,7 @@ struct request {
     enum command command;
     const char *argument; /* of --explain, --check */
     const char *root;
+    int limit_s;
     char **rest; /* more files, after the options */
 };
 
@@ -67,6 +72,14 @@ static int misuse(const char *what)
     return EXIT_USAGE;
 }
 
+static int seconds_parse(const char *text)
+{
+    char *end;
+    long v = strtol(text, &end, 10);
+
+    return *text && *end == '\0' && v >= 1 && v <= 3600 ? (int)v : -1;
+}
+
 /* 0, or the exit status of wrong use. */
 static int request_parse(struct request *r, int argc, char **argv)
 {
@@ -74,6 +87,7 @@ static int request_parse(struct request *r, int argc, char **argv)
 
     memset(r, 0, sizeof(*r));
     r->root = "";
+    r->limit_s = DOCTOR_LIMIT_S;
     while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
         if (c == '?') {
             fputs(usage, stderr); /* getopt_long has named the argument */
@@ -81,6 +95,13 @@ static int request_parse(struct request *r, int argc, char **argv)
         }
         if (c == COMMAND_ROOT) {
             r->root = optarg;
+            continue;
+        }
+        if (c == COMMAND_LIMIT) {
+            r->limit_s = seconds_parse(optarg);
+            if (r->limit_s < 0) {
+                return misuse("--limit: expected 1 to 3600 seconds");
+            }
             continue;
         }
         r->command = (enum command)c;
@@ -134,7 +155,7 @@ static int values_show(const struct request *r)
     } else if (r->command == COMMAND_EXPLAIN) {
         rc = names_explain(v, r);
     } else if (r->command == COMMAND_DOCTOR) {
-        rc = doctor_run(v, r->root);
+        rc = doctor_run(v, r->root, r->limit_s);
     } else {
         show_all(v);
     }

@@ -16,8 +16,7 @@
 
 #include "tools/r2_perf/abi.h"
 
-#define CHILD_LIMIT_MS 30000 /* against a hang; a healthy init takes milliseconds */
-#define RECORD_MAX     1200
+#define RECORD_MAX 1200
 
 /*
  * The child's words, one record a line: a letter, a blank, text.
@@ -187,9 +186,9 @@ static void record_take(struct probe *p, char kind, const char *text)
 }
 
 /* Reads records until the child's end of the pipe closes; 0, or -1 when that takes too long. */
-static int records_read(struct probe *p, int fd)
+static int records_read(struct probe *p, int fd, int limit_ms)
 {
-    double end = now_ms() + CHILD_LIMIT_MS, left;
+    double end = now_ms() + limit_ms, left;
     char buf[2 * RECORD_MAX];
     size_t used = 0;
     ssize_t n;
@@ -226,13 +225,13 @@ static int records_read(struct probe *p, int fd)
     }
 }
 
-static void child_end(struct probe *p, pid_t pid, int hung)
+static void child_end(struct probe *p, pid_t pid, int hung, int limit_ms)
 {
     int status;
 
     if (hung) {
         kill(pid, SIGKILL);
-        snprintf(p->end, sizeof(p->end), "it had not ended after %d s", CHILD_LIMIT_MS / 1000);
+        snprintf(p->end, sizeof(p->end), "it had not ended after %.1f s", limit_ms / 1e3);
     }
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
@@ -243,7 +242,7 @@ static void child_end(struct probe *p, pid_t pid, int hung)
     }
 }
 
-int probe_run(struct probe *p, const char *name, const char *ours)
+int probe_run(struct probe *p, const char *name, const char *ours, int limit_ms)
 {
     int fd[2], hung;
     pid_t pid;
@@ -269,9 +268,9 @@ int probe_run(struct probe *p, const char *name, const char *ours)
         _exit(0); /* nothing of the plugin's is to run at exit: what it said is out */
     }
     close(fd[1]);
-    hung = records_read(p, fd[0]) != 0;
+    hung = records_read(p, fd[0], limit_ms) != 0;
     close(fd[0]);
-    child_end(p, pid, hung);
+    child_end(p, pid, hung, limit_ms);
     return 0;
 }
 

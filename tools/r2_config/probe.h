@@ -28,9 +28,9 @@ struct probe {
 /*
  * @name as in NCCL_NET_PLUGIN: a file, or the middle of libnccl-net-NAME.so. init is called only where the v8 table is
  * named @ours. 0, or -1 with errno when no child could be made. Main thread, before the process has others; waits for
- * the child, half a minute at most. The caller frees with probe_free().
+ * the child, @limit_ms at most. The caller frees with probe_free().
  */
-int probe_run(struct probe *p, const char *name, const char *ours);
+int probe_run(struct probe *p, const char *name, const char *ours, int limit_ms);
 void probe_free(struct probe *p);
 
 #endif

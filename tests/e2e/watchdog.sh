@@ -1,0 +1,171 @@
+#!/bin/sh
+# Failures that RC reports after half a minute with NCCL's defaults, or never: the watchdog alone finds them. Each case asserts that every
+# element of every timed operation is right, that each fault fired (r2_perf fails otherwise), and what the plugin's log says it was found
+# by; or that no path went down where nothing was wrong with any. The stall is printed.
+# Argument: build folder. Second argument: only cases whose name contains it.
+B=${1:-build}
+only=${2:-}
+log=$(mktemp -d)
+busy=
+trap 'rm -rf "$log"; [ -z "$busy" ] || kill $busy 2>/dev/null' EXIT
+trap 'exit 130' INT TERM
+passed=0 failed=0
+unset NCCL_NET_PLUGIN NCCL_NET
+export NCCL_SOCKET_IFNAME=lo NCCL_DEBUG=INFO NCCL_IB_TIMEOUT=20 NCCL_IB_RETRY_CNT=7
+
+ok() {
+    passed=$((passed + 1))
+    echo "ok     $1"
+}
+bad() {
+    failed=$((failed + 1))
+    echo "FAILED $1: $2"
+    grep -vE 'busbw|^$' "$log/out" | tail -25 | cut -c1-200 | sed 's/^/    | /'
+}
+wanted() {
+    case $1 in *"$only"*) return 0 ;; *) return 1 ;; esac
+}
+# perf ARGUMENTS: a run over a fabric of its own
+perf() {
+    timeout -k 5 60 "$B/r2_perf" "$@" --placement out -w 1 -T 30s >"$log/out" 2>&1
+    rc=$?
+}
+downs() {
+    grep -c " UP -> DOWN: $1" "$log/out"
+}
+# kinds: how many paths went down as what
+kinds() {
+    sed -n 's/.* UP -> DOWN: \([^,]*\).*/\1/p' "$log/out" | sort | uniq -c | sort -rn | while read -r n what; do
+        printf '%s x %s, ' "$n" "$what"
+    done
+}
+right() { # NAME: 1 when the run was; else said so
+    if [ $rc != 0 ]; then
+        bad "$1" "exit code $rc"
+    elif ! grep -q '# r2 checked [1-9][0-9]* operations, 0 elements wrong' "$log/out"; then
+        bad "$1" "not checked, or wrong"
+    else
+        return 0
+    fi
+    return 1
+}
+# found NAME KINDS: the run was right, and a path went down as one of the KINDS (a pattern), none by a completion in error
+found() {
+    right "$1" || return
+    if [ "$(downs "\($2\)")" = 0 ]; then
+        bad "$1" "not found as '$2'"
+    elif [ "$(downs 'completion status')" != 0 ]; then
+        bad "$1" "RC was sooner"
+    else
+        ok "$1: $(kinds)stall $(sed -n 's/^# r2 stall after fault [0-9]*: \([0-9.]* ms\).*/\1/p' "$log/out" | sort -rn | head -1)"
+    fi
+}
+# still NAME: the run was right, and every path is as it was
+still() {
+    right "$1" || return
+    if [ "$(downs '')" = 0 ]; then
+        ok "$1 ($(grep -o 'checked [0-9]* operations' "$log/out"))"
+    else
+        bad "$1" "$(downs '') paths went down"
+    fi
+}
+
+NONE='no answer\|acknowledged and not delivered'
+RUN="all_reduce -b 256K -e 256K --buffsize 128K --hosts 2 --nics 4 --rate 20MB/s --duration 900ms"
+# what a NIC that hangs is waited for: once its peer has stopped; where both hang
+export NCCL_R2_T_PACKET=200 NCCL_R2_T_DEAD=500
+for host in h0 h1; do
+    for fault in blackhole blackhole-tx blackhole-rx ack-lost hang send-stuck; do
+        wanted "$fault at $host" || continue
+        # shellcheck disable=SC2086
+        perf $RUN --fault "200ms:$host:n1 $fault"
+        found "$fault at $host" "$NONE"
+    done
+done
+for fault in blackhole blackhole-rx ack-lost hang send-stuck; do
+    wanted "$fault, RC never says anything" || continue
+    # shellcheck disable=SC2086
+    perf $RUN --fault '100ms:*:* retry7-forever' --fault "200ms:h1:n2 $fault"
+    found "$fault, RC never says anything" "$NONE"
+done
+wanted "two at once" && {
+    # shellcheck disable=SC2086
+    perf $RUN --fault '200ms:h0:n1 blackhole' --fault '200ms:h1:n2 ack-lost'
+    found "two at once" "$NONE"
+    [ "$(downs "\($NONE\)")" -ge 2 ] || bad "two at once" "one alone was found"
+}
+wanted "both ends of a rail" && {
+    # shellcheck disable=SC2086
+    perf $RUN --fault '200ms:h0:n1 hang' --fault '200ms:h1:n1 hang'
+    found "both ends of a rail hang" "$NONE"
+}
+wanted "three of four in a row" && {
+    # shellcheck disable=SC2086
+    perf $RUN --duration 1500ms --fault '200ms:h0:n0 blackhole-tx' --fault '500ms:h1:n1 send-stuck' --fault '800ms:h0:n3 blackhole'
+    found "three of four in a row" "$NONE"
+    [ "$(downs "\($NONE\)")" -ge 3 ] || bad "three of four in a row" "fewer than three were found"
+}
+wanted "one direction" && {
+    perf sendrecv -b 256K -e 256K --hosts 2 --nics 3 --rate 20MB/s --duration 900ms --fault '200ms:h1:n1 ack-lost'
+    found "ack-lost under sendrecv" "$NONE"
+    perf broadcast -b 256K -e 256K --hosts 2 --nics 3 --rate 20MB/s --duration 900ms --fault '200ms:h0:n1 blackhole-rx'
+    found "blackhole-rx at the root of a broadcast" "$NONE"
+}
+unset NCCL_R2_T_PACKET NCCL_R2_T_DEAD
+
+# All paths silent, one after the other: RC would never end this.
+wanted "last path" && {
+    NCCL_IB_TIMEOUT=12 NCCL_R2_T_STUCK=300 NCCL_R2_GIVE_UP=1500 perf all_reduce -b 256K -e 256K --hosts 2 --nics 2 --rate 20MB/s \
+        --duration 20s --fault '100ms:*:* retry7-forever' --fault '200ms:h1:* blackhole'
+    if [ $rc = 3 ] && grep -q 'the last path, NIC .* is silent for [0-9]* ms' "$log/out"; then
+        ok "the last path's silence ends the run ($(grep -oE 'is silent for [0-9]* ms' "$log/out" | head -1))"
+    else
+        bad "the last path's silence ends the run" "exit code $rc instead of 3, or no reason"
+    fi
+}
+
+# --- no false failover ---
+wanted "busy processors" && {
+    n=$(($(nproc) * 2))
+    while [ $n -gt 0 ]; do
+        (while :; do :; done) &
+        busy="$busy $!"
+        n=$((n - 1))
+    done
+    perf all_reduce -b 256K -e 256K --buffsize 128K --hosts 2 --nics 4 --rate 20MB/s --duration 4s
+    # shellcheck disable=SC2086
+    kill $busy
+    wait
+    busy=
+    still "two busy loops for each processor"
+}
+# The launcher is the parent of the rank that runs the command. On this fabric a process is its NICs, too: what is shown is that a clock which
+# counts only while its process runs, and a verdict that waits for the peer's process, take neither for a fault. On hardware the NIC answers.
+# shellcheck disable=SC2016
+ranks='$(ps -o pid= --ppid "$(ps -o ppid= -p $PPID | tr -d " ")" | tr "\n" " ")'
+wanted "all ranks stopped" && {
+    perf all_reduce -b 256K -e 256K --buffsize 128K --hosts 2 --nics 4 --rate 20MB/s --duration 4500ms \
+        --fault-cmd "400ms:p=$ranks; echo stopped \$p >&2; kill -STOP \$p; sleep 3; kill -CONT \$p"
+    grep -q '^stopped *[0-9][0-9]* [0-9][0-9]*' "$log/out" || bad "all ranks stopped for 3 s" "they were not"
+    still "all ranks stopped for 3 s"
+}
+for rank in 1 2; do # rank 0 is an ancestor of what stops it, the other one is not
+    wanted "one rank stopped" || continue
+    perf all_reduce -b 256K -e 256K --buffsize 128K --hosts 2 --nics 4 --rate 20MB/s --duration 4500ms \
+        --fault-cmd "400ms:p=$ranks; set -- \$p; shift $((rank - 1)); echo stopped \$1 >&2; kill -STOP \$1; sleep 3; kill -CONT \$1"
+    grep -q '^stopped *[0-9][0-9]*' "$log/out" || bad "one rank stopped for 3 s" "it was not"
+    still "rank $((rank - 1)) stopped for 3 s"
+done
+wanted "slow links" && {
+    perf sendrecv -b 16M -e 16M -n 1 --p2p-chunk 4M --hosts 2 --nics 2 --rate 20MB/s --stats
+    still "4 MiB messages as the first traffic at 20 MB/s"
+    perf all_reduce -b 32M -e 32M -n 1 --buffsize 32M --channels 4 --hosts 2 --nics 2 --rate 20MB/s --stats
+    still "4 MiB messages, two channels on a NIC, at 20 MB/s"
+}
+wanted "loss" && {
+    NCCL_IB_TIMEOUT=17 perf all_reduce -b 256K -e 256K --buffsize 128K --hosts 2 --nics 4 --rate 20MB/s --duration 3s \
+        --fault '200ms:h1:n1 loss 1%' --fault '200ms:h0:n2 loss 1%'
+    still "1 % loss"
+}
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]

@@ -56,11 +56,15 @@ static void config_read(struct r2_config *cfg)
     r2_config_log(cfg);
 }
 
-/* @ev->arg is the instance, whose devices are open by now: their interfaces are for data. */
+/*
+ * @ev->arg is the instance, whose devices are open by now: their interfaces are for data. A choice that cannot be
+ * obeyed is an error of the options, for listen to return: of an error here NCCL would make a silent change of
+ * networks.
+ */
 static struct r2_oob *oob_create(void *arg, const struct r2_oob_events *ev, char *why, size_t why_len)
 {
-    const struct r2_inst *inst = ev->arg;
-    const struct r2_config *cfg = &inst->cfg;
+    struct r2_inst *inst = ev->arg;
+    struct r2_config *cfg = &inst->cfg;
     const char **avoid = ib_nics_netdevs(&inst->nics);
     struct r2_oob_tcp_config tcp = {
         .ifname = cfg->oob_ifname[0] ? cfg->oob_ifname : cfg->socket_ifname,
@@ -69,6 +73,18 @@ static struct r2_oob *oob_create(void *arg, const struct r2_oob_events *ev, char
     };
     struct r2_oob *oob = r2_oob_tcp_create(&tcp, ev, why, why_len);
 
+    if (oob == NULL && (tcp.ifname[0] || tcp.family[0])) {
+        /* the family is named by the reason itself */
+        const char *name = strncmp(why, "NCCL_", 5) == 0 ? ""
+                           : cfg->oob_ifname[0]          ? "NCCL_R2_OOB_IFNAME: "
+                                                         : "NCCL_SOCKET_IFNAME: ";
+
+        R2_WARN("%s%s", name, why);
+        if (cfg->error[0] == '\0')
+            snprintf(cfg->error, sizeof(cfg->error), "%s%s", name, why);
+        tcp.ifname = tcp.family = "";
+        oob = r2_oob_tcp_create(&tcp, ev, why, why_len);
+    }
     free(avoid);
     return oob;
 }

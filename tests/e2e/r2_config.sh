@@ -355,13 +355,21 @@ run 0 "interfaces: lo" fabric NCCL_SOCKET_IFNAME=lo
 sees WARN 'out-of-band: lo 127.0.0.1'
 run 1 "interfaces: one that is not there" fabric NCCL_SOCKET_IFNAME=nope0
 sees FAIL "out-of-band: no interface that is up matches 'nope0'"
-sees FAIL "plugin: .*no interface that is up matches 'nope0'"
+sees WARN "plugin: it warns: NCCL_SOCKET_IFNAME: no interface that is up matches 'nope0'"
 run 0 "interfaces: ours before NCCL's" fabric NCCL_SOCKET_IFNAME=nope0 NCCL_R2_OOB_IFNAME=lo
 sees WARN 'out-of-band: lo '
 sees ok 'plugin: .*shows 3 devices'
 run 1 "interfaces: family" fabric NCCL_SOCKET_FAMILY=AF_UNIX
 sees FAIL 'options: NCCL_SOCKET_FAMILY=AF_UNIX: expected AF_INET or AF_INET6'
-sees FAIL 'plugin: .*NCCL_SOCKET_FAMILY=AF_UNIX'
+sees WARN 'plugin: it warns: NCCL_SOCKET_FAMILY=AF_UNIX: expected'
+# ... and where it cannot be obeyed, the job ends and does not go on without the plugin
+job() {
+    env NCCL_NET_PLUGIN="$B/libnccl-net-r2.so" NCCL_DEBUG=WARN "$@" "$B/r2_perf" sendrecv --hosts 2 --nics 1 -b 8 -e 8 -n 1 -w 0
+}
+run 3 "interfaces: a job" job NCCL_R2_OOB_IFNAME=nope0
+cat "$tmp/err" >>"$tmp/out"
+has "NCCL_R2_OOB_IFNAME: no interface that is up matches 'nope0'"
+has '# error: .*listen'
 "$B/softfab" fault --name $fabric 'h0:n1 down' >"$tmp/out" 2>"$tmp/err"
 result "a fault" $?
 run 0 "fabric: a port that is down" fabric

@@ -231,18 +231,35 @@ void doctor_selection(struct doctor *d)
 
 /* --- what it says: told last, when its reasons have been told --- */
 
-static const char *last_line(const char *kind)
+/* Without its kind and the plugin's prefix. */
+static const char *line_text(const char *line)
 {
     static const char prefix[] = "NET/R2 : ";
+    const char *text = line + strlen("WARN ");
+
+    return strncmp(text, prefix, sizeof(prefix) - 1) == 0 ? text + sizeof(prefix) - 1 : text;
+}
+
+static const char *last_line(const char *kind)
+{
     const char *last = NULL;
 
     for (int i = 0; i < found.lines; i++) {
         if (strncmp(found.line[i], kind, strlen(kind)) == 0) {
-            last = found.line[i] + 5;
-            last += strncmp(last, prefix, sizeof(prefix) - 1) == 0 ? sizeof(prefix) - 1 : 0;
+            last = line_text(found.line[i]);
         }
     }
     return last;
+}
+
+/* What a job would read at NCCL_DEBUG=WARN before it begins. */
+static void warnings_say(void)
+{
+    for (int i = 0; i < found.lines; i++) {
+        if (strncmp(found.line[i], "WARN ", 5) == 0) {
+            doctor_say(DOCTOR_WARN, "plugin", "see above", "it warns: %s", line_text(found.line[i]));
+        }
+    }
 }
 
 void doctor_plugin(struct doctor *d)
@@ -263,6 +280,7 @@ void doctor_plugin(struct doctor *d)
         doctor_say(DOCTOR_FAIL, "plugin", "see above", "its init returned %d: %s", found.init_rc,
                    reason ? reason : "without a reason");
     } else {
+        warnings_say();
         for (int i = 0; i < found.devices; i++) {
             size_t used = strlen(names);
 

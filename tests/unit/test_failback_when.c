@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "plugin/r2_pair.h"
+#include "plugin/r2_return.h"
 
 #define HOLD (50 * RIG_MS)
 
@@ -387,6 +388,109 @@ START_TEST(a_group_that_is_matched_in_part_ends_with_its_sender)
 }
 END_TEST
 
+/* --- many at once --- */
+
+#define MANY 60
+static struct r2_comm *many[2][MANY];
+static unsigned most;
+
+static void connect_many(void)
+{
+    int left = MANY;
+    struct {
+        struct r2_listen *listen;
+        uint8_t handle[R2_NET_HANDLE_SIZE];
+    } *l = calloc(MANY, sizeof(*l));
+
+    ck_assert_ptr_nonnull(l);
+    for (int i = 0; i < MANY; i++) {
+        rig_enter(&rig->side[1]);
+        ck_assert_int_eq(r2_net_listen(rig->side[1].inst, i % 2, l[i].handle, &l[i].listen), R2_OK);
+    }
+    for (uint64_t end = rig_now(rig) + 10 * RIG_S; left > 0 && rig_now(rig) < end; rig_run(rig, 20 * RIG_US)) {
+        left = 0;
+        for (int i = 0; i < MANY; i++) {
+            rig_enter(&rig->side[0]);
+            if (many[0][i] == NULL) {
+                ck_assert_int_eq(r2_net_connect(rig->side[0].inst, i % 2, l[i].handle, &many[0][i]), R2_OK);
+            }
+            rig_enter(&rig->side[1]);
+            if (many[1][i] == NULL) {
+                ck_assert_int_eq(r2_net_accept(l[i].listen, &many[1][i]), R2_OK);
+            }
+            left += !many[0][i] + !many[1][i];
+        }
+    }
+    ck_assert_int_eq(left, 0);
+    for (int i = 0; i < MANY; i++) {
+        rig_enter(&rig->side[1]);
+        r2_net_close_listen(l[i].listen);
+    }
+    free(l);
+}
+
+static void count_builds(void)
+{
+    for (int i = 0; i < 4; i++) {
+        unsigned now = rig->side[i / 2].inst->returning[i % 2];
+
+        most = now > most ? now : most;
+    }
+}
+
+static int all_up(void)
+{
+    int up = 0;
+
+    for (int side = 0; side < 2; side++) {
+        for (int i = 0; i < MANY; i++) {
+            up += __builtin_popcount(many[side][i]->link.up);
+        }
+    }
+    return up == 2 * 2 * MANY;
+}
+
+static int none_up(struct rig *r)
+{
+    unsigned up = 0;
+
+    for (int i = 0; i < MANY; i++) {
+        up |= many[0][i]->link.up | many[1][i]->link.up;
+    }
+    return up == 0;
+}
+
+/* All NICs of a host are away for a moment: every connection has both paths back soon, a few at a time. */
+START_TEST(many_connections_return_a_few_at_a_time)
+{
+    uint64_t since;
+
+    create(2, NULL);
+    connect_many();
+    rig_fault(rig, _i ? "h1:* down" : "h0:* down");
+    ck_assert(rig_until(rig, none_up, RIG_S));
+    rig_run(rig, 100 * RIG_MS);
+    rig_fault(rig, _i ? "h1:* up" : "h0:* up");
+    since = rig_now(rig);
+    while (!all_up() && rig_now(rig) - since < 10 * RIG_S) {
+        fab_inproc_step(rig->f); /* NCCL does not call */
+        count_builds();
+    }
+    ck_assert_uint_le(rig_now(rig) - since, HOLD + 500 * RIG_MS);
+    ck_assert_uint_le(most, R2_RETURN_AT_ONCE);
+    ck_assert_uint_ge(most, R2_RETURN_AT_ONCE / 2);
+    for (int side = 0; side < 2; side++) {
+        ck_assert_uint_eq(rig->side[side].inst->returning[0] + rig->side[side].inst->returning[1], 0);
+        ck_assert_uint_eq(rig->side[side].inst->ret_waiting, 0);
+        for (int i = 0; i < MANY; i++) {
+            ck_assert_uint_eq(many[side][i]->link.path[0].life, 2);
+            rig_enter(&rig->side[side]);
+            r2_net_close(many[side][i]);
+        }
+    }
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_loop_test(t, never_is_never_wherever_it_is_said, 0, 2);
@@ -407,6 +511,7 @@ static void add(TCase *t)
     tcase_add_test(t, it_returns_into_a_message);
     tcase_add_test(t, every_path_in_turn);
     tcase_add_test(t, a_group_that_is_matched_in_part_ends_with_its_sender);
+    tcase_add_loop_test(t, many_connections_return_a_few_at_a_time, 0, 2);
 }
 
 int main(void)

@@ -83,6 +83,11 @@ static void random_none(void *arg, void *out, unsigned len)
     memset(out, ++next, len);
 }
 
+static uint64_t now_ns(void *arg)
+{
+    return running->now += MS; /* time passes while the endpoint waits for last words */
+}
+
 static void uuid_make(unsigned i, uint64_t out[2])
 {
     out[0] = 0x1000 + i;
@@ -418,6 +423,7 @@ static struct run *start(const uint8_t *data, size_t size)
     }
     r->o = (struct tcp_oob *)r->oob;
     r->o->env.random = random_none;
+    r->o->env.now_ns = now_ns;
     uuid_make(0, r->o->name.uuid);
     secret_make(0, r->o->name.secret);
     r->now = 1000 * MS;
@@ -442,6 +448,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     r->oob->ops->counters(r->oob, &count);
     FUZZ_CHECK(count.received >= r->heard);
     FUZZ_CHECK(r->o->pending >= 0 && r->o->pending <= OOB_PENDING_MAX);
+    if (size & 1)
+        r->oob->ops->drain(r->oob, 3 * MS);
     while (r->peers)
         let_go(r, 0);
     turn(r, 20000 * MS);

@@ -11,7 +11,10 @@
 #include "plugin/r2_log.h"
 #include "plugin/r2_pair.h"
 
-#define MEM 16384
+#define MEM      16384
+#define TIME_MAX (150 * RIG_S) /* of a program: a second costs milliseconds */
+#define SAID_MIN 20000         /* records that may be said at once, and per ms */
+#define SAID_MS  20
 
 struct run {
     struct fuzz_in in;
@@ -22,6 +25,7 @@ struct run {
     size_t len;
     int to;
     uint32_t drop[2]; /* bit per type: records that process 0, 1 says in vain */
+    uint64_t said;    /* records, by both */
 };
 
 static struct run *running;
@@ -111,6 +115,8 @@ static void check(struct run *r)
         for (struct r2_pair *p = inst->pairs; p; p = p->next)
             FUZZ_CHECK(p->nic < inst->nics.count && p->peer_nic < IB_MAX_NICS && p->state < R2_PAIR_STATES);
     }
+    /* whatever was said to them, two processes must not answer each other for ever */
+    FUZZ_CHECK(r->said <= SAID_MIN + SAID_MS * (rig_now(r->rig) / RIG_MS));
 }
 
 /* --- records --- */
@@ -288,19 +294,25 @@ static void op_raw(struct run *r)
 
 static int filter(struct rig *rig, int from, int type, union fo_body *body)
 {
+    running->said++;
     return !(running->drop[from] >> type & 1);
 }
 
 static void op_run(struct run *r)
 {
-    static const uint64_t steps[] = {RIG_US,     10 * RIG_US, 100 * RIG_US, RIG_MS,
-                                     3 * RIG_MS, 10 * RIG_MS, 40 * RIG_MS,  200 * RIG_MS};
+    static const uint64_t steps[] = {RIG_US,      10 * RIG_US, 100 * RIG_US, RIG_MS,       3 * RIG_MS,  10 * RIG_MS,
+                                     40 * RIG_MS, 10 * RIG_US, RIG_MS,       200 * RIG_MS, 10 * RIG_MS, RIG_S,
+                                     RIG_US,      40 * RIG_MS, 6 * RIG_S,    100 * RIG_S};
+    uint64_t step;
     int done;
 
     flush(r);
     if (r->rig->side[0].comm == NULL && r->rig->listen && r->rig->handle[0])
         (void)rig_connect_turn(r->rig, 0, &done);
-    fuzz_rig_run(r->rig, steps[fuzz_u8(&r->in) & 7]);
+    step = steps[fuzz_u8(&r->in) & 15];
+    if (rig_now(r->rig) + step > TIME_MAX)
+        step = RIG_US;
+    fuzz_rig_run(r->rig, step);
 }
 
 static void op_fault(struct run *r)
@@ -402,8 +414,13 @@ static void fail_over(struct run *r)
 
 static void begin(struct run *r, unsigned state)
 {
+    static const uint32_t step[] = {0, 1u << FO_MSG_REP, 1u << FO_MSG_CONF, 1u << FO_MSG_READY};
+
     if (state == 0) {
+        r->drop[0] = r->drop[1] = step[fuzz_u8(&r->in) & 3]; /* set-up stops there */
         rig_connect_begin(r->rig, 0, 0);
+        if (r->drop[0])
+            fuzz_rig_run(r->rig, 100 * RIG_US);
         return;
     }
     rig_connect(r->rig, 0, 0);

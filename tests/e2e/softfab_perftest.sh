@@ -322,7 +322,17 @@ killed_run() { # the client, the server or both are killed while data flows
     case $1 in *client*) ;; *) kill_child "$client" ;; esac
     case $1 in *server*) ;; *) kill_child "$server" ;; esac
     wait "$client" "$server" 2>/dev/null
-    [ "$(processes "$name")" -eq 0 ] && pair "$name" ib_write_bw -d fab0 -x 3 -s 65536 -n 1000
+    all_gone && pair "$name" ib_write_bw -d fab0 -x 3 -s 65536 -n 1000
+}
+
+# A killed process is gone when the kernel has taken it down, not when kill returns, and it is nobody's child here.
+all_gone() {
+    tries=100
+    while [ "$(processes "$name")" -ne 0 ]; do
+        tries=$((tries - 1))
+        [ $tries -gt 0 ] || return 1
+        sleep 0.1
+    done
 }
 
 # kill_child PID: the program under a background shell and its timeout

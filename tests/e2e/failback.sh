@@ -1,0 +1,127 @@
+#!/bin/sh
+# What fails comes back, under collectives on the software fabric. Each case asserts that every element of every timed operation is right, that each
+# fault fired (r2_perf fails otherwise), that both ranks saw a path come up in a later life, and that the last second is as fast as the time before the
+# first fault: a ratio within one run. Argument: build folder. Second argument: only cases whose name contains it.
+B=${1:-build}
+only=${2:-}
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 130' INT TERM
+passed=0 failed=0
+unset NCCL_NET_PLUGIN NCCL_NET
+export NCCL_SOCKET_IFNAME=lo NCCL_DEBUG=INFO NCCL_IB_TIMEOUT=12 NCCL_IB_RETRY_CNT=3 NCCL_R2_T_RETURN=200
+LAST=1000 # ms at the end of a run that are compared with the time before the first fault
+RATIO=90  # % of it that must be reached
+
+ok() {
+    passed=$((passed + 1))
+    echo "ok     $1"
+}
+bad() {
+    failed=$((failed + 1))
+    echo "FAILED $1: $2"
+    grep -vE 'busbw|^$' "$tmp/out" | tail -25 | cut -c1-200 | sed 's/^/    | /'
+}
+wanted() {
+    case $1 in *"$only"*) return 0 ;; *) return 1 ;; esac
+}
+# run SECONDS ARGUMENT...: a run over a fabric of its own; an argument that begins with a digit is a fault
+run() {
+    duration=$1
+    shift
+    for word; do
+        case $word in
+        [0-9]*:h[0-9]*) set -- "$@" --fault "$word" ;;
+        *) set -- "$@" "$word" ;;
+        esac
+        shift
+    done
+    rm -f "$tmp/json"
+    timeout -k 5 120 "$B/r2_perf" all_reduce -b 256K -e 256K --buffsize 128K --hosts 2 --nics 4 --rate 10MB/s --placement out -w 1 -T 30s \
+        --duration "${duration}s" --json "$tmp/json" "$@" >"$tmp/out" 2>&1
+    rc=$?
+}
+# later RANK: how many paths came up at this host in a later life
+later() {
+    grep -cE "^$1:.* path [0-9]+ life ([2-9]|[1-9][0-9]+) is up" "$tmp/out"
+}
+# again: how many lives after the first went down
+again() {
+    grep -cE ' life ([2-9]|[1-9][0-9]+) UP -> DOWN' "$tmp/out"
+}
+# share: the last second against the time before the first fault, in per cent; medians, since a pause of this machine is no matter of the path
+share() {
+    jq -r --argjson last "$LAST" 'def median: map(.busbw // empty) | sort | .[length / 2 | floor];
+        .r2 | (.timeline.interval_ms) as $step | (.timeline.points[:-1][-($last / $step | floor):] | median) as $now |
+        (.faults[0].fired_s - $step / 1000) as $until | (.timeline.points | map(select(.t_s <= $until)) | median) as $before |
+        $now / $before * 100 | floor' "$tmp/json"
+}
+# right NAME AGAIN SHARE: as the head says; at most AGAIN later lives went down; SHARE % of the speed before, 0: not compared
+right() {
+    share=$(share)
+    if [ $rc != 0 ]; then
+        bad "$1" "exit code $rc"
+    elif ! grep -q '# r2 checked [1-9][0-9]* operations, 0 elements wrong' "$tmp/out"; then
+        bad "$1" "not checked, or wrong"
+    elif [ "$(later h0)" = 0 ] || [ "$(later h1)" = 0 ]; then
+        bad "$1" "later lives up: $(later h0) at h0, $(later h1) at h1"
+    elif [ "$(again)" -gt "$2" ]; then
+        bad "$1" "$(again) later lives went down, at most $2 had a reason"
+    elif [ "${share:-0}" -lt "$3" ]; then
+        bad "$1" "at the end ${share:-?} % of the speed before"
+    else
+        ok "$1 ($(grep -o 'checked [0-9]* operations' "$tmp/out"), $(later h0) and $(later h1) paths up again, $share % of the speed before)"
+    fi
+}
+
+command -v jq >/dev/null || {
+    echo "jq is not installed: speeds cannot be read back"
+    exit 77
+}
+wanted "one NIC" && {
+    run 3 '800ms:h0:n1 down' '1300ms:h0:n1 up'
+    right "a NIC of host 0 down and up" 0 $RATIO
+    run 3 '800ms:h1:n0 down' '1300ms:h1:n0 up'
+    right "a NIC of host 1 down and up" 0 $RATIO
+}
+wanted "both ends" && {
+    run 3 '800ms:h0:n2 down' '800ms:h1:n2 down' '1200ms:h0:n2 up' '1300ms:h1:n2 up'
+    right "both ends of a rail down and up" 0 $RATIO
+}
+wanted "two NICs" && {
+    run 3.5 '800ms:h0:n0 down' '1000ms:h1:n3 down' '1400ms:h0:n0 up' '1600ms:h1:n3 up'
+    right "two NICs down and up" 0 $RATIO
+}
+wanted "blackhole" && {
+    run 5 '800ms:h1:n1 blackhole' '1600ms:h1:n1 restore'
+    right "a blackhole that ends" 0 $RATIO
+}
+wanted "twice" && {
+    run 5 '800ms:h0:n1 down' '1000ms:h0:n1 up' '1900ms:h0:n1 down' '2100ms:h0:n1 up'
+    right "a NIC that fails twice" 16 $RATIO
+}
+wanted "all NICs" && {
+    run 4 '800ms:h0:* down' '1800ms:h0:n2 up'
+    right "all NICs down for a second, then one up" 0 0
+    run 4.5 '800ms:h0:* down' '1800ms:h0:* up'
+    right "all NICs down for a second, then all up" 0 $RATIO
+}
+wanted "storm" && {
+    # more faults than r2_perf takes one by one; the loop ends at the first that is not done, and with it the run
+    flap='for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+        "$R2_PERF_SOFTFAB" fault --name "$R2_PERF_FABRIC" "h0:n3 down" && sleep 0.02 &&
+            "$R2_PERF_SOFTFAB" fault --name "$R2_PERF_FABRIC" "h0:n3 up" && sleep 0.02 || exit 1
+    done'
+    run 4.5 '800ms:h0:n3 down' --fault-cmd "800ms:$flap"
+    right "a storm of 20 flaps" 16 $RATIO
+}
+wanted "never" && {
+    NCCL_R2_FAILBACK=never run 2.5 '600ms:h0:n1 down' '900ms:h0:n1 up'
+    if [ $rc = 0 ] && [ "$(later h0)$(later h1)" = 00 ] && [ "$(share)" -le 85 ]; then
+        ok "NCCL_R2_FAILBACK=never leaves it out ($(share) % of the speed before)"
+    else
+        bad "NCCL_R2_FAILBACK=never leaves it out" "exit code $rc, later lives $(later h0) and $(later h1), $(share) % of the speed before"
+    fi
+}
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]

@@ -491,6 +491,60 @@ START_TEST(many_connections_return_a_few_at_a_time)
 }
 END_TEST
 
+/* --- options, and a channel that is out --- */
+
+START_TEST(under_other_options)
+{
+    static const char *const options[] = {"NCCL_R2_WATCHDOG=off", "NCCL_R2_SPREAD=off", "NCCL_R2_BALANCE=off",
+                                          "NCCL_R2_ACK=cqe",      "NCCL_R2_T_PACKET=0", "NCCL_R2_T_REPEAT=10000"};
+
+    start(3, (const char *[]){options[_i], NULL});
+    messages(4);
+    for (uint32_t n = 2; n < 5; n++) {
+        flap(n & 1 ? "h0:n0" : "h1:n0", RIG_MS);
+        messages(2);
+        wait_up(0, n);
+        carries(0);
+        rig_run(rig, RIG_S);
+    }
+    stop();
+}
+END_TEST
+
+static int cut_at;
+
+static int cut(struct rig *r, int from, int type, union fo_body *body)
+{
+    if (type == cut_at) {
+        cut_at = 0;
+        rig_oob_cut(r, 1);
+        return 0;
+    }
+    return 1;
+}
+
+/* The channel is lost with a record, for less and for longer than an exchange may take. */
+START_TEST(the_channel_is_lost_in_the_middle)
+{
+    static const int at[] = {FO_MSG_OPEN, FO_MSG_OPEN_OK, FO_MSG_OPEN_UP};
+    uint64_t took;
+
+    start(2, NULL);
+    cut_at = at[_i % 3];
+    rig->filter = cut;
+    flap("h0:n0", RIG_MS);
+    rig_run(rig, _i < 3 ? 2 * RIG_S : 8 * RIG_S);
+    ck_assert_int_eq(cut_at, 0);
+    ck_assert(!is_up(0, 0));
+    rig_oob_cut(rig, 0);
+    took = wait_up(0, _i < 3 ? 2 : 3);
+    ck_assert_uint_le(took, _i < 3 ? 20 * RIG_MS : RIG_S); /* what is unanswered is said at once */
+    ck_assert_uint_eq(life(0, 0), life(1, 0));
+    carries(0);
+    stop();
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_loop_test(t, never_is_never_wherever_it_is_said, 0, 2);
@@ -511,6 +565,8 @@ static void add(TCase *t)
     tcase_add_test(t, it_returns_into_a_message);
     tcase_add_test(t, every_path_in_turn);
     tcase_add_test(t, a_group_that_is_matched_in_part_ends_with_its_sender);
+    tcase_add_loop_test(t, under_other_options, 0, 6);
+    tcase_add_loop_test(t, the_channel_is_lost_in_the_middle, 0, 6);
     tcase_add_loop_test(t, many_connections_return_a_few_at_a_time, 0, 2);
 }
 

@@ -248,6 +248,9 @@ void r2_watch_on_suspect(struct r2_comm *c, const struct fo_suspect *m)
     if (!watched(c)) {
         return;
     }
+    if (m->seq < c->rx->ledger.acked) {
+        ib_recv_tell(c->rx);
+    }
     age = claim_age(c, m);
     if (!may_move(c, p)) {
         last_path(c, p, age, 1);

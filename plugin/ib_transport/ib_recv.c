@@ -381,6 +381,17 @@ int ib_recv_confirm(struct ib_recv *rx, int p)
     return path->sq_used; /* also when the queue is so full that not even the question fits */
 }
 
+void ib_recv_tell(struct ib_recv *rx)
+{
+    struct ib_link *l = rx->link;
+
+    for (int p = 0; p < l->npaths && !rx->quiet; p++) {
+        if (ib_link_up(l, p)) {
+            write_ack(rx, &l->path[p]); /* no room there: S asks again */
+        }
+    }
+}
+
 int ib_recv_done(const struct ib_recv *rx, uint64_t first, int n, size_t *sizes)
 {
     for (int i = 0; i < n; i++) {

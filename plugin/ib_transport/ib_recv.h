@@ -64,6 +64,12 @@ void ib_recv_progress(struct ib_recv *rx);
  */
 int ib_recv_confirm(struct ib_recv *rx, int p);
 
+/*
+ * S does not know what it was told, though its NIC acknowledged the words: they are written once more, on every path, since that NIC may
+ * have lost them behind its own acknowledgement.
+ */
+void ib_recv_tell(struct ib_recv *rx);
+
 /* Whether the oldest group, @n receives from @first, may be reported done (P6); fills @sizes if not NULL. */
 int ib_recv_done(const struct ib_recv *rx, uint64_t first, int n, size_t *sizes);
 

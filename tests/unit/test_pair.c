@@ -52,6 +52,30 @@ START_TEST(claims_that_cannot_be_move_nothing)
 }
 END_TEST
 
+static int claim_twice(struct rig *r, int from, int type, union fo_body *body)
+{
+    if (type == FO_MSG_SUSPECT) {
+        r->filter_count++;
+        rig_inject(r, !from, FO_MSG_SUSPECT, body);
+        rig_inject(r, !from, FO_MSG_SUSPECT, body);
+    }
+    return 1;
+}
+
+/* A claim that comes three times at once is one claim. */
+START_TEST(repeated_claim_is_one_claim)
+{
+    start(2, (const char *[]){QUIET_RC, NULL});
+    wait_probes();
+    messages(4, 100);
+    rig->filter = claim_twice;
+    message_held_up(1, 50 * RIG_MS);
+    ck_assert_int_eq(rig->filter_count, 1);
+    nothing_moved();
+    stop();
+}
+END_TEST
+
 /* One claim, or claims of another message each time, are no proof; R was only slow. */
 START_TEST(slow_delivery_is_no_fault)
 {
@@ -489,6 +513,38 @@ START_TEST(one_verdict_for_all_connections)
 }
 END_TEST
 
+/* ... but for the one that has no other path. */
+START_TEST(verdict_spares_the_last_path)
+{
+    struct ends first;
+
+    start(2, (const char *[]){QUIET_RC, "NCCL_R2_FAILBACK=never", NULL});
+    messages(4, 100);
+    fire("h0:n1 down");
+    rig_run(rig, 100 * RIG_MS);
+    ck_assert_uint_eq(rig->side[0].comm->link.up, 1);
+    fire("h0:n1 up");
+    rig_run(rig, RIG_S);
+    first = second_connection();
+    wait_probes();
+    messages(4, 100);
+    fire("h0:n0 retry7-forever");
+    recv_post(0, 100);
+    rig_run(rig, RIG_MS);
+    fire("h1:n0 blackhole");
+    send_post(0, 100);
+    finish(1, 100, RIG_S);
+    found_as(0, IB_FAULT_SILENT);
+    rig_run(rig, RIG_S);
+    for (int s = 0; s < 2; s++) {
+        ck_assert_uint_eq(first.comm[s]->link.up, 1);
+        ck_assert_uint_eq(rig->side[s].comm->link.up, 2);
+    }
+    close_ends(&first);
+    stop();
+}
+END_TEST
+
 static TCase *new_case(Suite *s, const char *name)
 {
     TCase *t = tcase_create(name);
@@ -505,6 +561,7 @@ static void add_pairs(Suite *s)
     tcase_add_checked_fixture(t, NULL, teardown);
     tcase_add_test(t, claims_that_cannot_be_move_nothing);
     tcase_add_test(t, slow_delivery_is_no_fault);
+    tcase_add_test(t, repeated_claim_is_one_claim);
     tcase_add_loop_test(t, announcements_get_lost, 0, 30);
     tcase_add_test(t, announcements_come_late_and_twice);
     tcase_add_loop_test(t, ends_build_anew, 1, 4);
@@ -516,6 +573,7 @@ static void add_pairs(Suite *s)
     tcase_add_loop_test(t, watchdog_off_at_one_end, 0, 2);
     tcase_add_loop_test(t, pair_is_made_anew_for_a_later_connection, 0, 2);
     tcase_add_test(t, one_verdict_for_all_connections);
+    tcase_add_test(t, verdict_spares_the_last_path);
 }
 
 int main(void)

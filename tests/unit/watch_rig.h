@@ -88,7 +88,7 @@ static inline struct r2_pair *pair_of(int side, int nic)
     return r2_pair_find(c->inst, c->peer, nic, nic);
 }
 
-/* Every pair that a path of the connection uses can be asked, and none is. */
+/* Every pair that a path of the connection uses has answered, and none is being asked. */
 static inline int probes_stand(struct rig *r)
 {
     for (int s = 0; s < 2; s++) {
@@ -97,7 +97,8 @@ static inline int probes_stand(struct rig *r)
         for (int p = 0; p < c->link.npaths; p++) {
             struct r2_pair *pair = pair_of(s, c->link.path[p].nic);
 
-            if (ib_link_up(&c->link, p) && (pair == NULL || !r2_pair_ready(pair) || pair->asking)) {
+            if (ib_link_up(&c->link, p) &&
+                (pair == NULL || !r2_pair_ready(pair) || pair->asking || pair->last_ok == 0)) {
                 return 0;
             }
         }

@@ -291,7 +291,7 @@ static uint64_t give_up(struct fo_conn *fc, uint64_t now)
         }
         next = fc->nopath_since + limit;
     }
-    if (fc->tx && fc->tx->starved_since) {
+    if (fc->tx && fc->tx->starved_since && fc->link->up) { /* with no path at all it is the paths that are missing */
         if (r2_elapsed(now, fc->tx->starved_since) >= limit) {
             fo_fail(fc, R2_ERR_COMM, "a buffer is registered on none of the paths left");
             return UINT64_MAX;

@@ -255,7 +255,7 @@ static void say_hello(struct run *r, struct line *l)
 
 static void say_frame(struct run *r, struct line *l)
 {
-    static uint8_t out[OOB_FRAME_MAX];
+    static uint8_t out[OOB_FRAME_MAX], right[OOB_FRAME_MAX];
     static const uint8_t filler[R2_OOB_MAX_MESSAGE];
     unsigned how = fuzz_u8(&r->in), type = how & 8 ? fuzz_u8(&r->in) : 1 + (how & 3);
     const uint8_t *payload;
@@ -276,11 +276,11 @@ static void say_frame(struct run *r, struct line *l)
     if (how & 16 && !(how & 32))
         seq += fuzz_number(&r->in);
     n = oob_frame_pack(out, (uint8_t)type, payload, len, seq, l->dialled ? l->keys.listener : l->keys.dialler);
+    memcpy(right, out, n);
     if (how & 32 && !(how & 16))
         fuzz_edit(&r->in, out, n);
+    r->said += !l->wrong && type == OOB_DATA && seq == l->tx_seq && memcmp(right, out, n) == 0;
     l->tx_seq++;
-    /* a frame that was edited into what it was is right, too: an upper bound */
-    r->said += !l->wrong && (type == OOB_DATA || how & 32);
     put(r, l, out, n);
     turn(r, 0);
 }
@@ -349,7 +349,10 @@ static void op_stand(struct run *r)
     l->hello_sent = 1;
     put(r, l, l->ours, OOB_HELLO_SIZE);
     turn(r, 0);
-    key(r, l, l->dialled && l->have == OOB_HELLO_SIZE && l->theirs[13] == 0 ? (unsigned)(h.from[0] & 3) : 0);
+    if (how / LINES / 3 % 4 == 3)
+        key(r, l, 1); /* an impostor */
+    else
+        key(r, l, l->dialled && l->have == OOB_HELLO_SIZE && l->theirs[13] == 0 ? (unsigned)(h.from[0] & 3) : 0);
     if (!l->keyed)
         return;
     put(r, l, frame,

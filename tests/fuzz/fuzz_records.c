@@ -169,8 +169,9 @@ static void fill_life(struct run *r, int to, int type, const struct r2_comm *c, 
         b->fenced =
             (struct fo_fenced){.dst = w->dst, .src = w->src, .life = w->life, .path = w->path, .flags = fuzz_u8(in)};
         b->fenced.acked = b->fenced.base = c && c->is_send && c->tx ? c->tx->sack : fuzz_u8(in);
-        b->fenced.n = (uint16_t)fuzz_pick(in, 6);
-        for (int i = 0; i < b->fenced.n; i++)
+        b->fenced.n = (uint16_t)fuzz_pick(in, 7);
+        b->fenced.n = b->fenced.n == 6 ? R2_LEDGER_WINDOW : b->fenced.n;
+        for (int i = 0; i < b->fenced.n && i < 6; i++)
             b->fenced.mask[i] = (uint16_t)fuzz_get(in, 2);
         break;
     case FO_MSG_SETTLED:
@@ -247,6 +248,80 @@ static void gather(struct run *r, int to, const uint8_t *b, size_t n)
     r->len += n;
 }
 
+/* The fields that become an index, a bound, a number of a life or an address somewhere. */
+#define FIELD(type, member)                                                                                            \
+    {                                                                                                                  \
+        type, offsetof(union fo_body, member), sizeof(((union fo_body *)0)->member)                                    \
+    }
+static const struct {
+    int type;
+    size_t at, len;
+} fields[] = {
+    FIELD(FO_MSG_REQ, req.dev),
+    FIELD(FO_MSG_REQ, req.nnics),
+    FIELD(FO_MSG_REQ, req.listen),
+    FIELD(FO_MSG_REQ, req.nic[1].rail),
+    FIELD(FO_MSG_REQ, req.nic[1].usable),
+    FIELD(FO_MSG_REP, rep.npaths),
+    FIELD(FO_MSG_REP, rep.rq_depth),
+    FIELD(FO_MSG_REP, rep.path[0].s_nic),
+    FIELD(FO_MSG_REP, rep.path[1].s_nic),
+    FIELD(FO_MSG_REP, rep.path[1].r_nic),
+    FIELD(FO_MSG_REP, rep.path[1].ok),
+    FIELD(FO_MSG_REP, rep.src),
+    FIELD(FO_MSG_CONF, conf.npaths),
+    FIELD(FO_MSG_CONF, conf.path[0].ok),
+    FIELD(FO_MSG_CONF, conf.path[1].addr.port.mtu),
+    FIELD(FO_MSG_CONF, conf.path[0].addr.ring_addr),
+    FIELD(FO_MSG_READY, ready.up),
+    FIELD(FO_MSG_NIC_DOWN, nic_down.nic),
+    FIELD(FO_MSG_NIC_DOWN, nic_down.gen),
+    FIELD(FO_MSG_NIC_DOWN_OK, nic_down.nic),
+    FIELD(FO_MSG_DOWN, down.path),
+    FIELD(FO_MSG_DOWN, down.life),
+    FIELD(FO_MSG_FENCED, fenced.path),
+    FIELD(FO_MSG_FENCED, fenced.n),
+    FIELD(FO_MSG_FENCED, fenced.acked),
+    FIELD(FO_MSG_FENCED, fenced.base),
+    FIELD(FO_MSG_BYE, fenced.n),
+    FIELD(FO_MSG_BYE, fenced.acked),
+    FIELD(FO_MSG_BYE, fenced.base),
+    FIELD(FO_MSG_SETTLED, settled.path),
+    FIELD(FO_MSG_SETTLED, settled.life),
+    FIELD(FO_MSG_PROBE, probe.nic),
+    FIELD(FO_MSG_PROBE, probe.peer_nic),
+    FIELD(FO_MSG_PROBE, probe.inc),
+    FIELD(FO_MSG_PROBE, probe.for_inc),
+    FIELD(FO_MSG_PROBE, probe.flags),
+    FIELD(FO_MSG_OPEN, open.path),
+    FIELD(FO_MSG_OPEN, open.life),
+    FIELD(FO_MSG_OPEN, open.addr.qpn),
+    FIELD(FO_MSG_OPEN_OK, open.path),
+    FIELD(FO_MSG_OPEN_OK, open.life),
+    FIELD(FO_MSG_OPEN_OK, open.addr.ring_addr),
+    FIELD(FO_MSG_OPEN_UP, open.path),
+    FIELD(FO_MSG_OPEN_UP, open.life),
+    FIELD(FO_MSG_SUSPECT, suspect.path),
+    FIELD(FO_MSG_SUSPECT, suspect.mask),
+    FIELD(FO_MSG_SUSPECT, suspect.seq),
+};
+#define FIELDS (sizeof(fields) / sizeof(fields[0]))
+
+static void twist(struct fuzz_in *in, int type, union fo_body *b)
+{
+    unsigned n = 0, want = fuzz_u8(in);
+    uint64_t v = fuzz_number(in); /* little endian: its first bytes */
+
+    for (unsigned i = 0; i < FIELDS; i++)
+        n += fields[i].type == type;
+    for (unsigned i = 0; n && i < FIELDS; i++) {
+        if (fields[i].type == type && want-- % n == 0) {
+            memcpy((uint8_t *)b + fields[i].at, &v, fields[i].len);
+            return;
+        }
+    }
+}
+
 static void op_say(struct run *r)
 {
     static union fo_body b;
@@ -256,9 +331,11 @@ static void op_say(struct run *r)
     size_t n;
 
     truth(r, to, type, how, &b);
+    if (edits == 1 || edits == 2)
+        twist(&r->in, type, &b);
     n = fo_pack((enum fo_type)type, &b, rec, sizeof(rec));
     FUZZ_CHECK(n > 4);
-    for (unsigned i = 0; i < edits; i++)
+    for (unsigned i = 1; i < edits; i++)
         fuzz_edit(&r->in, rec + 4, n - 4);
     gather(r, to, rec, n);
 }

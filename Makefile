@@ -174,7 +174,7 @@ lab-down:
 .PHONY: check-lab
 check-lab: deps
 	@$(MAKE) --no-print-directory -s all lab-bins $(B)/tests/abi/abi_driver
-	@sh tests/lab/check_lab.sh $(B)
+	@sh tests/lab/check_lab.sh $(B) $(if $(ONLY),"$(ONLY)")
 
 # The command shares the segment code and the text forms (not the ibv_* entry points) with the drop-in.
 SHM_SHARED := $(filter tests/fabric/shm/seg_%.c,$(SHM_SRC)) tests/fabric/model/fab_desc.c tests/fabric/model/fab_fault.c

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The plugin on the kernel's RDMA stack: r2_perf and the ABI driver between VMs with Soft-RoCE, failures in the middle. README.md of this folder.
-# Usage: check_lab.sh BUILD [NAME]     only scenarios whose name contains NAME. Closing line "N passed, N failed"; a machine without QEMU is a skip, with the reason.
+# Usage: check_lab.sh BUILD [NAME|NAME...]     only scenarios whose name contains one of these. Closing line "N passed, N failed"; a machine without QEMU is a skip, with the reason.
 # Every scenario ends within LIMIT; what it printed is kept in BUILD/lab/check/.
 B=${1:-build}
 only=${2:-}

@@ -4,8 +4,13 @@ passed=0 failed=0 skipped=0 runs=0
 lab() {
     sh tests/lab/lab.sh "$B" "$@"
 }
+# Whether a scenario is among those asked for: names, or parts of names, with | between them
 wanted() {
-    case $1 in *"$only"*) return 0 ;; *) return 1 ;; esac
+    rest=$only
+    while :; do
+        case $1 in *"${rest%%|*}"*) return 0 ;; esac
+        case $rest in *\|*) rest=${rest#*|} ;; *) return 1 ;; esac
+    done
 }
 ok() {
     passed=$((passed + 1))

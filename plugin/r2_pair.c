@@ -538,12 +538,10 @@ int r2_pairs_watch(struct r2_inst *inst, uint64_t clock)
         if (pair->peer == NULL) {
             continue;
         }
-        if (r2_pair_ready(pair) && (!pair->greeted || pair->wanted)) {
+        if (r2_pair_ready(pair) && !pair->greeted) {
             uint64_t limit = pair->wanted;
 
-            if (!pair->greeted) {
-                r2_heal_soon(pair);
-            }
+            r2_heal_soon(pair);
             pair->greeted = 1;
             pair->wanted = 0;
             begin(pair, clock, limit);

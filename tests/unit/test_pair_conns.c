@@ -155,6 +155,40 @@ START_TEST(verdict_spares_the_last_path)
 }
 END_TEST
 
+/* What a life that ended left undone is in no queue: it gives the next question no more time. */
+START_TEST(ended_life_has_nothing_in_the_queues)
+{
+    struct ends first;
+    uint64_t took;
+
+    start(2, (const char *[]){QUIET_RC, "NCCL_R2_FAILBACK=never", NULL});
+    wait_probes();
+    for (int k = 0; k < 16; k++) {
+        recv_post(k, BIG);
+    }
+    rig_run(rig, RIG_MS);
+    fire("h1:n0 blackhole");
+    for (int k = 0; k < 16; k++) {
+        send_post(k, BIG);
+    }
+    rig_enter(&rig->side[0]);
+    fo_fault(&rig->side[0].comm->fo, 0, &(struct ib_fault_info){.fault = IB_FAULT_ADMIN});
+    finish(16, BIG, RIG_S);
+    found_as(0, IB_FAULT_ADMIN);
+    first = second_connection();
+    recv_post(0, 100);
+    took = rig_now(rig);
+    ck_assert(rig_until(rig, path_0_is_down, RIG_S));
+    took = rig_now(rig) - took;
+    found_as(0, IB_FAULT_SILENT);
+    ck_assert_msg(took < 150 * RIG_MS, "%.3f ms", (double)took / 1e6);
+    send_post(0, 100);
+    finish(1, 100, RIG_S);
+    close_ends(&first);
+    stop();
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("pairs and connections");
@@ -168,6 +202,7 @@ int main(void)
     tcase_add_test(t, one_verdict_for_all_connections);
     tcase_add_loop_test(t, verdict_spares_what_is_closed, 0, 2);
     tcase_add_test(t, verdict_spares_the_last_path);
+    tcase_add_test(t, ended_life_has_nothing_in_the_queues);
     suite_add_tcase(s, t);
     r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);

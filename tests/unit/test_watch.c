@@ -145,6 +145,56 @@ START_TEST(acknowledged_and_not_delivered)
 }
 END_TEST
 
+/* A message in parts over three paths, and one of them loses its part: that one alone is claimed. */
+START_TEST(claims_name_the_path_that_lost)
+{
+    start(3, (const char *[]){QUIET_RC, "NCCL_R2_SPREAD=on", "NCCL_R2_CUT_MIN=1024", NULL});
+    wait_probes();
+    messages(8, BIG);
+    driver.hidden = driver_hook(1, _i)->cq;
+    for (int k = 0; k < 4; k++) {
+        recv_post(k, BIG);
+        send_post(k, BIG);
+    }
+    finish(4, BIG, 250 * RIG_MS);
+    ck_assert_uint_ge(driver.fired, 1);
+    found_as(_i, IB_FAULT_CLAIM);
+    ck_assert_uint_eq(rig->side[0].comm->fo.switches, 1);
+    ck_assert_uint_eq(rig->side[1].comm->fo.switches, 1);
+    stop();
+}
+END_TEST
+
+static int (*port_query)(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr);
+static unsigned port_queries;
+
+static int port_query_count(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr)
+{
+    port_queries++;
+    return port_query(ctx, port, attr);
+}
+
+/* The port may know, and its event may be lost: it is read when its NIC is suspected, not with the next look. */
+START_TEST(suspicion_reads_the_port)
+{
+    start(2, (const char *[]){QUIET_RC, "NCCL_R2_LOOK=60000", NULL});
+    wait_probes();
+    messages(4, 100);
+    port_query = rig->side[0].inst->v.query_port;
+    rig->side[0].inst->v.query_port = port_query_count;
+    recv_post(0, 100);
+    rig_run(rig, RIG_S);
+    port_queries = 0;
+    fire("h1:n0 blackhole");
+    send_post(0, 100);
+    rig_run(rig, 25 * RIG_MS);
+    ck_assert_uint_eq(port_queries, 0);
+    finish(1, 100, RIG_S);
+    ck_assert_uint_ge(port_queries, 2);
+    stop();
+}
+END_TEST
+
 /* The pair answers; this one queue pair of S, or of R, sends nothing. */
 START_TEST(stuck_queue_pair_on_a_pair_that_answers)
 {
@@ -313,6 +363,8 @@ int main(void)
     tcase_add_test(t, lost_last_ack_with_an_idle_receiver);
     tcase_add_test(t, last_ack_lost_behind_the_nic_of_the_sender);
     tcase_add_loop_test(t, acknowledged_and_not_delivered, 0, 2);
+    tcase_add_loop_test(t, claims_name_the_path_that_lost, 0, 3);
+    tcase_add_test(t, suspicion_reads_the_port);
     tcase_add_loop_test(t, stuck_queue_pair_on_a_pair_that_answers, 0, 2);
     tcase_add_test(t, hang_where_nobody_can_be_asked);
     tcase_add_test(t, silence_of_one_path_beside_one_that_moves);

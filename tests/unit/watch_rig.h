@@ -166,6 +166,7 @@ static struct {
     const struct ibv_qp *stuck;  /* takes work requests and does nothing about them until it is in ERR */
     const struct ibv_cq *hidden; /* what arrived, and was acknowledged, never comes out of it */
     const struct ibv_cq *held;   /* nothing comes out of it for now */
+    const struct ibv_cq *late;   /* the same, for another one */
     unsigned fired;
 } driver;
 
@@ -180,7 +181,7 @@ static inline int post_send_stuck(struct ibv_qp *qp, struct ibv_send_wr *wr, str
 
 static inline int poll_cq_hidden(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 {
-    int got = cq == driver.held ? 0 : driver.poll_cq(cq, n, wc), kept = 0;
+    int got = cq == driver.held || cq == driver.late ? 0 : driver.poll_cq(cq, n, wc), kept = 0;
 
     for (int i = 0; i < got; i++) {
         if (cq == driver.hidden && wc[i].status == IBV_WC_SUCCESS && wc[i].opcode == IBV_WC_RECV_RDMA_WITH_IMM) {

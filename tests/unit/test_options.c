@@ -24,7 +24,7 @@ static const char *const shown[][2] = {
     {"NCCL_R2_GIVE_UP", "test_protocol_end: one_by_one_to_the_last_path"},
     {"NCCL_R2_LINGER", "test_options_times: a_closed_receiver_stays_for_linger"},
     {"NCCL_R2_EXIT", "test_options_times: last_words_wait_for_exit"},
-    {"NCCL_R2_WATCHDOG", "test_watch: no_verdict_where_nothing_could_take_over"},
+    {"NCCL_R2_WATCHDOG", "test_watch_none: no_verdict_where_nothing_could_take_over"},
     {"NCCL_R2_T_SUSPECT", "test_options_times: silence_is_a_verdict_after_t_suspect_and_t_probe"},
     {"NCCL_R2_T_PROBE", "test_options_times: silence_is_a_verdict_after_t_suspect_and_t_probe"},
     {"NCCL_R2_T_STUCK", "test_watch: stuck_queue_pair_on_a_pair_that_answers"},

@@ -318,6 +318,7 @@ START_TEST(close_in_each_state)
     rig_run(rig, 200 * RIG_MS);
     ck_assert_int_eq(rig_comms(rig, 0), 0);
     ck_assert_int_eq(rig_comms(rig, 1), 0);
+    ck_assert_uint_eq(rig->side[0].inst->returning[0] + rig->side[1].inst->returning[0], 0);
 }
 END_TEST
 
@@ -362,6 +363,124 @@ START_TEST(abort_in_each_state)
 }
 END_TEST
 
+/* A NIC that fails while the last step is under way: the life ends as it begins, and is not announced. */
+START_TEST(a_life_over_a_nic_that_failed_meanwhile_ends_at_once)
+{
+    start(2, NULL);
+    fault_at = _i ? FO_MSG_OPEN_UP : FO_MSG_OPEN_OK;
+    fault_now = _i ? "h0:n0 down" : "h1:n0 down";
+    rig->filter = break_at;
+    lose_path(0);
+    rig_run(rig, 100 * RIG_MS);
+    ck_assert_ptr_null(fault_now);
+    ck_assert_uint_eq(life(0, 0), 2);
+    ck_assert(!is_up(0, 0) && !is_up(1, 0));
+    ck_assert_uint_eq(rig_count(rig, 1, FO_MSG_OPEN_UP), (unsigned)_i);
+    ck_assert_int_ne(comm(0)->fo.path[0].why.fault, IB_FAULT_SILENT); /* nobody had to ask */
+    ck_assert_int_ne(comm(1)->fo.path[0].why.fault, IB_FAULT_SILENT);
+    stop();
+}
+END_TEST
+
+/* The sender cannot build, and its word about that is lost: the next OPEN is answered with it. */
+START_TEST(the_word_of_a_failed_build_is_said_again)
+{
+    start(2, NULL);
+    rig_fault(rig, "h0:n0 down");
+    wait_settled(0);
+    lose_records(FO_MSG_DOWN, 2);
+    rig_fault(rig, "h0:n0 mr-fail 1");
+    rig_fault(rig, "h0:n0 up");
+    ck_assert_uint_le(wait_up(0, 3), RIG_S);
+    ck_assert_uint_eq(dropped, 2);
+    carries(0);
+    stop();
+}
+END_TEST
+
+static int lose_up_and_down(struct rig *r, int from, int type, union fo_body *body)
+{
+    return type != FO_MSG_OPEN_UP && !(type == FO_MSG_DOWN && from == 1);
+}
+
+/* The receiver had it up and it is over there by now; of its words only FENCED arrives. */
+START_TEST(fenced_alone_ends_what_is_being_opened)
+{
+    start(2, NULL);
+    rig->filter = lose_up_and_down;
+    lose_path(0);
+    stop_now = 5;
+    ck_assert(rig_until(rig, stopped, RIG_S));
+    ck_assert(is_up(1, 0));
+    rig_enter(&rig->side[1]);
+    fo_fault(&comm(1)->fo, 0, &(struct ib_fault_info){.fault = IB_FAULT_ADMIN});
+    rig_run(rig, 30 * RIG_MS);
+    want_path = 0;
+    ck_assert(settled(rig));
+    rig->filter = NULL;
+    wait_up(0, 3);
+    carries(0);
+    stop();
+}
+END_TEST
+
+/* Whatever makes the service thread look at the connection, the hold time is what the pair has to answer for. */
+START_TEST(looks_do_not_shorten_the_hold)
+{
+    start(2, NULL);
+    lose_path(0);
+    for (int i = 0; i < 45; i++) {
+        rig_run(rig, RIG_MS);
+        rig_enter(&rig->side[1]);
+        r2_comm_kick(comm(1));
+    }
+    ck_assert_uint_eq(life(1, 0), 1);
+    wait_up(0, 2);
+    carries(0);
+    stop();
+}
+END_TEST
+
+/* A NIC that could not flush when the connection was made can after its return: it gets flushed memory from then on. */
+START_TEST(a_flush_lane_comes_with_the_path)
+{
+    create(2, (const char *[]){"NCCL_R2_FLUSH=always", NULL});
+    fault_at = FO_MSG_CONF;
+    fault_now = "h1:n0 mr-fail 1"; /* the next registration there is the lane's */
+    rig->filter = break_at;
+    join();
+    ck_assert_ptr_null(fault_now);
+    ck_assert_uint_eq(comm(1)->flush->lacks, 1);
+    messages(4);
+    ck_assert_uint_eq(carried(1, 0), 0);
+    lose_path(0);
+    wait_up(0, 2);
+    ck_assert_uint_eq(comm(1)->flush->lacks, 0);
+    carries(0);
+    stop();
+}
+END_TEST
+
+/* One old life is kept at most: the next but one waits until no packet of it can be under way. */
+START_TEST(one_old_life_is_kept_at_most)
+{
+    uint64_t second;
+
+    start(2, (const char *[]){"NCCL_R2_T_PACKET=2000", NULL});
+    lose_path(0);
+    wait_up(0, 2);
+    second = rig_now(rig);
+    lose_path(1);
+    rig_run(rig, 1500 * RIG_MS);
+    ck_assert_uint_eq(life(0, 0), 2); /* neither end has begun */
+    ck_assert_uint_eq(life(1, 0), 2);
+    wait_up(0, 3);
+    ck_assert_uint_ge(rig_now(rig) - second, 1900 * RIG_MS);
+    carries(0);
+    stop();
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_loop_test(t, returns_as_the_next_life, 0, 2);
@@ -374,6 +493,12 @@ static void add(TCase *t)
     tcase_add_loop_test(t, close_in_each_state, 0, 4 * STOPS);
     tcase_add_test(t, words_that_come_while_it_is_destroyed_begin_nothing);
     tcase_add_loop_test(t, abort_in_each_state, 0, 2 * STOPS);
+    tcase_add_loop_test(t, a_life_over_a_nic_that_failed_meanwhile_ends_at_once, 0, 2);
+    tcase_add_test(t, the_word_of_a_failed_build_is_said_again);
+    tcase_add_test(t, fenced_alone_ends_what_is_being_opened);
+    tcase_add_test(t, looks_do_not_shorten_the_hold);
+    tcase_add_test(t, a_flush_lane_comes_with_the_path);
+    tcase_add_test(t, one_old_life_is_kept_at_most);
 }
 
 int main(void)

@@ -122,8 +122,7 @@ struct fo_bye_ok {
     uint32_t dst, src;
 };
 
-#define FO_PROBE_ASK 1 /* I do not know yet that you are connected to this incarnation: answer */
-
+#define FO_PROBE_ASK  1 /* answer: I do not know yet that you are connected to this incarnation, or whether your end is in order */
 #define FO_PROBE_BACK 2 /* my NIC has come back */
 #define FO_PROBE_LOST 4 /* nothing here is connected to your incarnation @for_inc any more; no address */
 

@@ -31,7 +31,7 @@ struct probe_watch {
 /* Time that what is outstanding should take. */
 uint64_t probe_watch_expect(const struct probe_watch *w, const struct probe_pulse *s);
 
-/* Not ticked any more for now: the next tick starts anew. What was measured stays. */
+/* Watching pauses: the next tick starts anew. What was measured stays. */
 void probe_watch_rest(struct probe_watch *w);
 
 /* Takes in one tick of a path that has no work outstanding, but had some not long ago. */

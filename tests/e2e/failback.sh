@@ -2,29 +2,11 @@
 # What fails comes back, under collectives on the software fabric. Each case asserts that every element of every timed operation is right, that each
 # fault fired (r2_perf fails otherwise), that both ranks saw a path come up in a later life, and that the last second is as fast as the time before the
 # first fault: a ratio within one run. Argument: build folder. Second argument: only cases whose name contains it.
-B=${1:-build}
-only=${2:-}
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-trap 'exit 130' INT TERM
-passed=0 failed=0
-unset NCCL_NET_PLUGIN NCCL_NET
-export NCCL_SOCKET_IFNAME=lo NCCL_DEBUG=INFO NCCL_IB_TIMEOUT=12 NCCL_IB_RETRY_CNT=3 NCCL_R2_T_RETURN=200
+. "$(dirname "$0")/collective_lib.sh"
+export NCCL_IB_TIMEOUT=12 NCCL_IB_RETRY_CNT=3 NCCL_R2_T_RETURN=200
 LAST=1000 # ms at the end of a run that are compared with the time before the first fault
 RATIO=90  # % of it that must be reached
 
-ok() {
-    passed=$((passed + 1))
-    echo "ok     $1"
-}
-bad() {
-    failed=$((failed + 1))
-    echo "FAILED $1: $2"
-    grep -vE 'busbw|^$' "$tmp/out" | tail -25 | cut -c1-200 | sed 's/^/    | /'
-}
-wanted() {
-    case $1 in *"$only"*) return 0 ;; *) return 1 ;; esac
-}
 # run SECONDS ARGUMENT...: a run over a fabric of its own; an argument that begins with a digit is a fault
 run() {
     duration=$1
@@ -36,41 +18,38 @@ run() {
         esac
         shift
     done
-    rm -f "$tmp/json"
+    rm -f "$log/json"
     timeout -k 5 120 "$B/r2_perf" all_reduce -b 256K -e 256K --buffsize 128K --hosts 2 --nics 4 --rate 10MB/s --placement out -w 1 -T 30s \
-        --duration "${duration}s" --json "$tmp/json" "$@" >"$tmp/out" 2>&1
+        --duration "${duration}s" --json "$log/json" "$@" >"$log/out" 2>&1
     rc=$?
 }
 # later RANK: how many paths came up at this host in a later life
 later() {
-    grep -cE "^$1:.* path [0-9]+ life ([2-9]|[1-9][0-9]+) is up" "$tmp/out"
+    grep -cE "^$1:.* path [0-9]+ life ([2-9]|[1-9][0-9]+) is up" "$log/out"
 }
 # again: how many lives after the first went down
 again() {
-    grep -cE ' life ([2-9]|[1-9][0-9]+) UP -> DOWN' "$tmp/out"
+    grep -cE ' life ([2-9]|[1-9][0-9]+) UP -> DOWN' "$log/out"
 }
 # share: the last second against the time before the first fault, in per cent; medians, since a pause of this machine is no matter of the path
 share() {
     jq -r --argjson last "$LAST" 'def median: map(.busbw // empty) | sort | .[length / 2 | floor];
         .r2 | (.timeline.interval_ms) as $step | (.timeline.points[:-1][-($last / $step | floor):] | median) as $now |
         (.faults[0].fired_s - $step / 1000) as $until | (.timeline.points | map(select(.t_s <= $until)) | median) as $before |
-        $now / $before * 100 | floor' "$tmp/json"
+        $now / $before * 100 | floor' "$log/json"
 }
 # right NAME AGAIN SHARE: as the head says; at most AGAIN later lives went down; SHARE % of the speed before, 0: not compared
 right() {
     share=$(share)
-    if [ $rc != 0 ]; then
-        bad "$1" "exit code $rc"
-    elif ! grep -q '# r2 checked [1-9][0-9]* operations, 0 elements wrong' "$tmp/out"; then
-        bad "$1" "not checked, or wrong"
-    elif [ "$(later h0)" = 0 ] || [ "$(later h1)" = 0 ]; then
+    was_right "$1" || return
+    if [ "$(later h0)" = 0 ] || [ "$(later h1)" = 0 ]; then
         bad "$1" "later lives up: $(later h0) at h0, $(later h1) at h1"
     elif [ "$(again)" -gt "$2" ]; then
         bad "$1" "$(again) later lives went down, at most $2 had a reason"
     elif [ "${share:-0}" -lt "$3" ]; then
         bad "$1" "at the end ${share:-?} % of the speed before"
     else
-        ok "$1 ($(grep -o 'checked [0-9]* operations' "$tmp/out"), $(later h0) and $(later h1) paths up again, $share % of the speed before)"
+        ok "$1 ($(grep -o 'checked [0-9]* operations' "$log/out"), $(later h0) and $(later h1) paths up again, $share % of the speed before)"
     fi
 }
 

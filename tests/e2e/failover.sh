@@ -2,47 +2,23 @@
 # The main job: collectives over the plugin on the software fabric, with failures in the middle. Each case asserts that every element of every
 # timed operation is right, that each fault fired (r2_perf fails otherwise), and that the plugin's log shows the switch, or that none was made.
 # Argument: build folder. Second argument: only cases whose name contains it.
-B=${1:-build}
-only=${2:-}
-log=$(mktemp -d)
-trap 'rm -rf "$log"' EXIT
-trap 'exit 130' INT TERM
-passed=0 failed=0
-unset NCCL_NET_PLUGIN NCCL_NET
-export NCCL_SOCKET_IFNAME=lo NCCL_DEBUG=INFO NCCL_IB_TIMEOUT=12 NCCL_IB_RETRY_CNT=3
+. "$(dirname "$0")/collective_lib.sh"
+export NCCL_IB_TIMEOUT=12 NCCL_IB_RETRY_CNT=3
 
-ok() {
-    passed=$((passed + 1))
-    echo "ok     $1"
-}
-bad() {
-    failed=$((failed + 1))
-    echo "FAILED $1: $2"
-    grep -vE 'busbw|^$' "$log/out" | tail -25 | cut -c1-200 | sed 's/^/    | /'
-}
 # perf ARGUMENTS: a run over a fabric of its own
 perf() {
     timeout -k 5 120 "$B/r2_perf" "$@" --placement out -w 1 --rate 20MB/s -T 30s >"$log/out" 2>&1
     rc=$?
 }
-downs() {
-    grep -c ' UP -> DOWN: ' "$log/out"
-}
 # right NAME MIN MAX: the run was right, and made between MIN and MAX changes of paths
 right() {
     n=$(downs)
-    if [ $rc != 0 ]; then
-        bad "$1" "exit code $rc"
-    elif ! grep -q '# r2 checked [1-9][0-9]* operations, 0 elements wrong' "$log/out"; then
-        bad "$1" "not checked, or wrong"
-    elif [ "$n" -lt "$2" ] || [ "$n" -gt "$3" ]; then
+    was_right "$1" || return
+    if [ "$n" -lt "$2" ] || [ "$n" -gt "$3" ]; then
         bad "$1" "$n paths went down, expected $2 to $3"
     else
         ok "$1 ($(grep -o 'checked [0-9]* operations' "$log/out"), $n paths down)"
     fi
-}
-wanted() {
-    case $1 in *"$only"*) return 0 ;; *) return 1 ;; esac
 }
 
 BASE="-b 256K -e 256K --buffsize 128K --hosts 2 --nics 4 --duration 1200ms"

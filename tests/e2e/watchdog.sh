@@ -3,35 +3,13 @@
 # element of every timed operation is right, that each fault fired (r2_perf fails otherwise), and what the plugin's log says it was found
 # by; or that no path went down where nothing was wrong with any. The stall is printed.
 # Argument: build folder. Second argument: only cases whose name contains it.
-B=${1:-build}
-only=${2:-}
-log=$(mktemp -d)
-busy=
-trap 'rm -rf "$log"; [ -z "$busy" ] || kill $busy 2>/dev/null' EXIT
-trap 'exit 130' INT TERM
-passed=0 failed=0
-unset NCCL_NET_PLUGIN NCCL_NET
-export NCCL_SOCKET_IFNAME=lo NCCL_DEBUG=INFO NCCL_IB_TIMEOUT=20 NCCL_IB_RETRY_CNT=7
+. "$(dirname "$0")/collective_lib.sh"
+export NCCL_IB_TIMEOUT=20 NCCL_IB_RETRY_CNT=7
 
-ok() {
-    passed=$((passed + 1))
-    echo "ok     $1"
-}
-bad() {
-    failed=$((failed + 1))
-    echo "FAILED $1: $2"
-    grep -vE 'busbw|^$' "$log/out" | tail -25 | cut -c1-200 | sed 's/^/    | /'
-}
-wanted() {
-    case $1 in *"$only"*) return 0 ;; *) return 1 ;; esac
-}
 # perf ARGUMENTS: a run over a fabric of its own
 perf() {
     timeout -k 5 60 "$B/r2_perf" "$@" --placement out -w 1 -T 30s >"$log/out" 2>&1
     rc=$?
-}
-downs() {
-    grep -c " UP -> DOWN: $1" "$log/out"
 }
 # kinds: how many paths went down as what
 kinds() {
@@ -39,19 +17,9 @@ kinds() {
         printf '%s x %s, ' "$n" "$what"
     done
 }
-right() { # NAME: 1 when the run was; else said so
-    if [ $rc != 0 ]; then
-        bad "$1" "exit code $rc"
-    elif ! grep -q '# r2 checked [1-9][0-9]* operations, 0 elements wrong' "$log/out"; then
-        bad "$1" "not checked, or wrong"
-    else
-        return 0
-    fi
-    return 1
-}
 # found NAME KINDS: the run was right, and a path went down as one of the KINDS (a pattern), none by a completion in error
 found() {
-    right "$1" || return
+    was_right "$1" || return
     if [ "$(downs "\($2\)")" = 0 ]; then
         bad "$1" "not found as '$2'"
     elif [ "$(downs 'completion status')" != 0 ]; then
@@ -62,7 +30,7 @@ found() {
 }
 # still NAME: the run was right, and every path is as it was
 still() {
-    right "$1" || return
+    was_right "$1" || return
     if [ "$(downs '')" = 0 ]; then
         ok "$1 ($(grep -o 'checked [0-9]* operations' "$log/out"))"
     else

@@ -8,7 +8,7 @@ struct lab_watch {
     /* Gets EPOLL* bits. May close and free anything: one event is handled at a time. */
     void (*ready)(struct lab_watch *w, uint32_t events);
     int fd;          /* -1: none */
-    uint32_t events; /* asked for now; 0: not in the epoll set, so that a hang-up does not wake the loop either */
+    uint32_t events; /* asked for at present; 0: not in the epoll set, so that a hang-up does not wake the loop either */
 };
 
 /* Before all others. Ends the program on failure. */

@@ -1,0 +1,39 @@
+# Collectives with failures in the middle: counting, and what a failed case shows. Sourced by failover.sh, watchdog.sh and failback.sh, which are
+# called with the build folder and, to run a part of it, with a piece of the cases' names. A run leaves its output in $log/out.
+B=${1:-build}
+only=${2:-}
+log=$(mktemp -d)
+busy= # processes of a case's own
+trap 'rm -rf "$log"; [ -z "$busy" ] || kill $busy 2>/dev/null' EXIT
+trap 'exit 130' INT TERM
+passed=0 failed=0
+unset NCCL_NET_PLUGIN NCCL_NET
+export NCCL_SOCKET_IFNAME=lo NCCL_DEBUG=INFO
+
+ok() {
+    passed=$((passed + 1))
+    echo "ok     $1"
+}
+bad() {
+    failed=$((failed + 1))
+    echo "FAILED $1: $2"
+    grep -vE 'busbw|^$' "$log/out" | tail -25 | cut -c1-200 | sed 's/^/    | /'
+}
+wanted() {
+    case $1 in *"$only"*) return 0 ;; *) return 1 ;; esac
+}
+# downs [WHY]: how many lives went down, as what
+downs() {
+    grep -c " UP -> DOWN: ${1:-}" "$log/out"
+}
+# was_right NAME: the run of $rc ended well and all of it was checked; else said so
+was_right() {
+    if [ "$rc" != 0 ]; then
+        bad "$1" "exit code $rc"
+    elif ! grep -q '# r2 checked [1-9][0-9]* operations, 0 elements wrong' "$log/out"; then
+        bad "$1" "not checked, or wrong"
+    else
+        return 0
+    fi
+    return 1
+}

@@ -62,7 +62,10 @@ for t in "$@"; do
     printf '%-4s %-44s %4s passed %3s failed %3s skipped  %4s s\n' "$result" "$name" "$p" "$f" "$s" "$took"
     if [ $result = FAIL ]; then
         [ $rc = 124 ] && echo "     ran past its limit of $limit s"
-        sed 's/^/     | /' "$out/log" | tail -"${R2_FAIL_LINES:-60}"
+        lines=${R2_FAIL_LINES:-60}
+        # What failed may stand far above the end of the log.
+        head -n "-$lines" "$out/log" | grep -A5 '^FAIL' | head -n "$lines" | sed 's/^/     | /'
+        tail -n "$lines" "$out/log" | sed 's/^/     | /'
     fi
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 done

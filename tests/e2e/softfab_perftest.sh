@@ -66,41 +66,25 @@ on() { # on FABRIC HOST COMMAND...
     timeout 60 "$sf" exec --name "$f" --host "$h" -- "$@"
 }
 
-port=$((20000 + $$ % 20000))
-next_port() {
-    port=$((port + 1))
-    while listening "$port"; do
-        port=$((port + 1))
-    done
-}
-
-listening() {
-    awk -v p="$(printf ':%04X' "$1")" '$4 == "0A" && substr($2, length($2) - 4) == p { f = 1 } END { exit !f }' \
-        /proc/net/tcp /proc/net/tcp6 2>/dev/null
-}
-
-wait_listening() {
-    i=0
-    while ! listening "$1"; do
-        i=$((i + 1))
-        [ "$i" -lt 200 ] || return 1
-        sleep 0.05
-    done
-}
+. "$(dirname "$0")/../port_lib.sh"
 
 # pair FABRIC PROGRAM OPTIONS...: server on host 0, client on host 1; both must end with 0. Output: client in $tmp/c, server in $tmp/s.
 pair_start() {
     pf=$1
     shift
-    next_port
+    rm -f "$tmp/s" "$tmp/c"
+    port_next
     on "$pf" 0 "$@" -p "$port" >"$tmp/s" 2>&1 &
     server=$!
     pids="$pids $server"
-    wait_listening "$port"
+    port_wait "$port" "$server"
 }
 
 pair() {
-    pair_start "$@" || return 1
+    if ! pair_start "$@"; then
+        cat "$tmp/s"
+        return 1
+    fi
     shift
     on "$pf" 1 "$@" -p "$port" 127.0.0.1 >"$tmp/c" 2>&1
     rc=$?
@@ -166,7 +150,7 @@ figures() { # figures LABEL SIZE COLUMN UNIT PROGRAM OPTIONS...: passes when bot
         pass "$label ($(figure "$size" "$col") $unit)"
     else
         fail "$label"
-        tail -n 5 "$tmp/c" "$tmp/s" | sed 's/^/    /'
+        tail -n 5 "$tmp/c" "$tmp/s" 2>&1 | sed 's/^/    /'
     fi
 }
 
@@ -189,11 +173,11 @@ programs() {
 
 crossrail_refused() {
     # Rails are apart: NIC 0 of host 0 and NIC 1 of host 1 do not reach each other.
-    next_port
+    port_next
     on "$name" 0 ib_write_bw -d fab0 -x 3 -s 65536 -n 10 -p "$port" >"$tmp/s" 2>&1 &
     server=$!
     pids="$pids $server"
-    wait_listening "$port" || return 1
+    port_wait "$port" "$server" || return 1
     on "$name" 1 ib_write_bw -d fab1 -x 3 -s 65536 -n 10 -p "$port" 127.0.0.1 >"$tmp/c" 2>&1 && return 1
     kill -9 "$server" 2>/dev/null
     wait "$server" 2>/dev/null
@@ -214,7 +198,7 @@ rate_check() { # rate_check LABEL WANT_MIB FABRIC PROGRAM...
         fi
     else
         fail "$label"
-        tail -n 5 "$tmp/c" "$tmp/s" | sed 's/^/    /'
+        tail -n 5 "$tmp/c" "$tmp/s" 2>&1 | sed 's/^/    /'
     fi
 }
 
@@ -382,14 +366,14 @@ no_root() {
     command -v setpriv >/dev/null || { echo "no setpriv"; return 1; }
     as="setpriv --reuid=65534 --regid=65534 --clear-groups"
     mkdir "$tmp/u" && chmod 755 "$tmp" && chown 65534 "$tmp/u" && cp -r "$sf" "$build/softfab-lib" "$tmp/u" || return 1
-    next_port
+    port_next
     # shellcheck disable=SC2086
     $as "$tmp/u/softfab" up --name "$name" --hosts 2 --nics 1 || return 1
     # shellcheck disable=SC2086
     timeout 30 $as "$tmp/u/softfab" exec --name "$name" --host 0 -- ibv_rc_pingpong -d fab0 -g 3 -p "$port" >"$tmp/s" 2>&1 &
     server=$!
     pids="$pids $server"
-    wait_listening "$port" || return 1
+    port_wait "$port" "$server" || return 1
     # shellcheck disable=SC2086
     timeout 30 $as "$tmp/u/softfab" exec --name "$name" --host 1 -- ibv_rc_pingpong -d fab0 -g 3 -p "$port" 127.0.0.1
     rc=$?

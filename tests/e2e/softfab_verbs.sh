@@ -7,6 +7,7 @@ T=$(mktemp -d)
 name=verbs$$
 trap '"$B/softfab" down --name $name >/dev/null 2>&1; rm -rf "$T"' EXIT
 trap 'exit 130' INT TERM
+. "$(dirname "$0")/../port_lib.sh"
 passed=0 failed=0
 "$B/softfab" up --name $name --hosts 2 --nics 1 --rate 20MB/s >/dev/null || exit 1
 
@@ -14,7 +15,7 @@ passed=0 failed=0
 watch() {
     before=$1 command=$2
     shift 2
-    port=$((20000 + ($$ + passed + failed) % 20000))
+    port_next
     "$B/softfab" fault --name $name '*:* restore' || return 1
     for w in $before; do
         "$B/softfab" fault --name $name "*:* $w" || return 1

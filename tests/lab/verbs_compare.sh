@@ -76,11 +76,12 @@ observation_check() { # FILE...
 }
 
 . tests/lab/verbs_kernel.sh
+. tests/port_lib.sh
 
 # fabric_run CASE RETRY REP: one process per host; A breaks the fabric itself, so that its clock knows when.
 fabric_run() {
     a=$OUT/$target.$1.$2.$3.A b=$OUT/$target.$1.$2.$3.B
-    port=$((20000 + ($$ + runs) % 20000))
+    port_next
     "$B/softfab" fault --name $FAB '*:* restore' || return 1
     for w in $before; do
         "$B/softfab" fault --name $FAB "*:* $w" || return 1

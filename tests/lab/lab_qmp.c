@@ -108,18 +108,34 @@ void lab_qmp_close(struct lab_qmp *q)
     lab_buf_free(&q->rx);
 }
 
+/* 1, 0, or -1 when the monitor does not say. */
+static int has_device(struct lab_qmp *q, const char *id)
+{
+    json_t *list = lab_qmp_call(q, "qom-list", json_pack("{s:s}", "path", "/machine/peripheral")), *item;
+    int rc = list == NULL ? -1 : 0;
+    size_t i;
+
+    json_array_foreach(list, i, item) {
+        const char *name = json_string_value(json_object_get(item, "name"));
+
+        rc |= name != NULL && strcmp(name, id) == 0;
+    }
+    json_decref(list);
+    return rc;
+}
+
+/* An event that comes before the list is one that the list knows of; those behind it are read here. */
 int lab_qmp_await_deleted(struct lab_qmp *q, const char *id, uint64_t deadline)
 {
-    json_t *j;
+    int rc;
 
-    while ((j = qmp_read(q, deadline)) != NULL) {
-        const char *event = json_string_value(json_object_get(j, "event"));
-        const char *device = json_string_value(json_object_get(json_object_get(j, "data"), "device"));
-        bool gone = event != NULL && device != NULL && strcmp(event, "DEVICE_DELETED") == 0 && strcmp(device, id) == 0;
-        json_decref(j);
-        if (gone) {
-            return 0;
+    while ((rc = has_device(q, id)) > 0) {
+        json_t *j = qmp_read(q, deadline);
+
+        if (j == NULL) {
+            return -1;
         }
+        json_decref(j);
     }
-    return -1;
+    return rc;
 }

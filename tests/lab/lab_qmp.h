@@ -22,7 +22,7 @@ json_t *lab_qmp_call(struct lab_qmp *q, const char *command, json_t *arguments);
 /* The same for one whose result does not matter. Returns 0 or -1. */
 int lab_qmp_do(struct lab_qmp *q, const char *command, json_t *arguments);
 
-/* Waits until the VM has let go of device @id, for which device_del was called on this connection. Returns 0 or -1. */
+/* Waits until the VM has let go of device @id; at once when there is none. Returns 0 or -1. */
 int lab_qmp_await_deleted(struct lab_qmp *q, const char *id, uint64_t deadline);
 
 #endif

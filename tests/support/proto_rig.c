@@ -33,6 +33,7 @@ static void log_sink(enum r2_log_level level, const char *file, int line, const 
 void rig_enter(struct rig_side *s)
 {
     inside = s->index;
+    running = s->rig;
     fab_inproc_set_host(s->rig->f, s->index);
 }
 
@@ -182,19 +183,14 @@ static void side_start(struct rig *r, int i)
     rig_kick(s);
 }
 
-struct rig *rig_create(int nics, int crossrail, const char *const *options)
+static struct rig *rig_start(struct fab_inproc *f, const char *const *options)
 {
     struct rig *r = calloc(1, sizeof(*r));
-    struct fab_desc desc;
-    char err[200];
 
     ck_assert_ptr_nonnull(r);
     r->sent = calloc(RIG_MAX_SENT, sizeof(*r->sent));
     ck_assert_ptr_nonnull(r->sent);
-    ck_assert_msg(fab_desc_init(&desc, 2, nics, 0, RIG_US, err, sizeof(err)) == 0, "%s", err);
-    desc.crossrail = crossrail;
-    r->f = fab_inproc_create(&desc, 1, NULL);
-    ck_assert_ptr_nonnull(r->f);
+    r->f = f;
     running = r;
     r2_log_sink_set(log_sink);
     set_options(r, options);
@@ -204,7 +200,34 @@ struct rig *rig_create(int nics, int crossrail, const char *const *options)
     return r;
 }
 
-void rig_destroy(struct rig *r)
+struct rig *rig_create_on(const struct fab_inproc_opts *opts, int nics, int crossrail, const char *const *options)
+{
+    struct fab_inproc *f;
+    struct fab_desc desc;
+    char err[200];
+
+    ck_assert_msg(fab_desc_init(&desc, 2, nics, 0, RIG_US, err, sizeof(err)) == 0, "%s", err);
+    desc.crossrail = crossrail;
+    f = fab_inproc_create(&desc, 1, opts);
+    ck_assert_ptr_nonnull(f);
+    return rig_start(f, options);
+}
+
+struct rig *rig_create(int nics, int crossrail, const char *const *options)
+{
+    return rig_create_on(NULL, nics, crossrail, options);
+}
+
+struct rig *rig_create_beside(struct rig *first, const char *const *options)
+{
+    struct rig *r = rig_start(first->f, options);
+
+    r->beside = first->beside;
+    first->beside = r;
+    return r;
+}
+
+static void close_all(struct rig *r)
 {
     r->filter = NULL;
     for (int i = 0; i < 2; i++) {
@@ -214,13 +237,29 @@ void rig_destroy(struct rig *r)
         rig_enter(&r->side[1]);
         r2_net_close_listen(r->listen);
     }
-    rig_run(r, RIG_S);
+}
+
+static void stop_instances(struct rig *r)
+{
     for (int i = 0; i < 2; i++) {
         struct r2_inst *inst = r->side[i].inst;
 
         rig_enter(&r->side[i]);
         r2_inst_destroy(inst);
         r->side[i].inst = NULL;
+    }
+}
+
+void rig_destroy(struct rig *r)
+{
+    struct rig *next;
+
+    for (struct rig *x = r; x; x = x->beside) {
+        close_all(x);
+    }
+    rig_run(r, RIG_S);
+    for (struct rig *x = r; x; x = x->beside) {
+        stop_instances(x);
     }
     r2_log_flush();
     while (fab_inproc_next_event_time(r->f) != UINT64_MAX) { /* the workers' arguments are freed by their events */
@@ -229,8 +268,11 @@ void rig_destroy(struct rig *r)
     fab_inproc_destroy(r->f);
     running = NULL;
     r2_log_sink_set(NULL);
-    free(r->sent);
-    free(r);
+    for (; r; r = next) {
+        next = r->beside;
+        free(r->sent);
+        free(r);
+    }
 }
 
 /* --- connection --- */

@@ -60,6 +60,7 @@ struct rig {
     unsigned sent_count;
     int oob_cut; /* channel out: records are lost, ends are told by rig_oob_cut */
     char last_warn[2][RIG_LOG];
+    struct rig *beside; /* two more processes on the same hosts, destroyed with this one */
 };
 
 /*
@@ -68,6 +69,11 @@ struct rig {
  * @crossrail: NICs of different rails reach each other.
  */
 struct rig *rig_create(int nics, int crossrail, const char *const *options);
+/* The same on a fabric with @opts: delivery apart from completion, late copies, a hook at every write of a device. */
+struct rig *rig_create_on(const struct fab_inproc_opts *opts, int nics, int crossrail, const char *const *options);
+/* Two more processes with a connection of their own, on the hosts and NICs of @first. rig_turn and rig_until drive the
+ * one they are given; its clock is that of both. */
+struct rig *rig_create_beside(struct rig *first, const char *const *options);
 /* Closes what is open, runs on for a second and destroys everything; the fabric checks that no context stays. */
 void rig_destroy(struct rig *r);
 

@@ -1,0 +1,511 @@
+/* Races of beginnings and ends: set-up, registration, close and abort in the middle of a settlement, and the numbers of
+ * lives (P8, P23-P27). */
+#include "tests/unit/race_rig.h"
+
+#include "plugin/failover/fo_proto.h"
+
+/* --- set-up --- */
+
+static const int step[] = {FO_MSG_REQ, FO_MSG_REP, FO_MSG_CONF, FO_MSG_READY};
+static const struct {
+    int host;
+    enum fab_fault_kind kind;
+    const char *text;
+} at_setup[] = {
+    {0, FAB_FAULT_DOWN, "h0:n0 down"},           {1, FAB_FAULT_DOWN, "h1:n0 down"},
+    {0, FAB_FAULT_FATAL, "h0:n0 fatal"},         {1, FAB_FAULT_FATAL, "h1:n0 fatal"},
+    {0, FAB_FAULT_QP_ERROR, "h0:n0 qp-error"},   {1, FAB_FAULT_QP_ERROR, "h1:n0 qp-error"},
+    {0, FAB_FAULT_BLACKHOLE, "h0:n0 blackhole"}, {1, FAB_FAULT_BLACKHOLE, "h1:n0 blackhole"},
+    {0, FAB_FAULT_HANG, "h0:n0 hang"},           {1, FAB_FAULT_REMOVE, "h1:n0 remove"},
+};
+#define STEPS  (int)(sizeof(step) / sizeof(step[0]))
+#define SETUPS (int)(sizeof(at_setup) / sizeof(at_setup[0]))
+
+/* The NIC that NCCL chose fails, in each way, at either end, at each step of connect and accept. */
+START_TEST(failure_during_connect_and_accept)
+{
+    uint64_t from;
+
+    race_create(3, (const char *[]){"NCCL_R2_FAILBACK=never", "NCCL_R2_T_PACKET=100", "NCCL_R2_T_DEAD=200", NULL});
+    when_said(step[_i % STEPS], -1, NULL, at_setup[_i / STEPS].text);
+    from = rig_now(rig);
+    rig_connect(rig, 0, 0);
+    ck_assert_uint_lt(rig_now(rig) - from, 4 * RIG_S);
+    ck_assert_uint_gt(at_record.fired, 0);
+    ck_assert_uint_eq(counters(at_setup[_i / STEPS].host, 0)->faults[at_setup[_i / STEPS].kind], 1);
+    race_register();
+    for (int i = 0; i < 8; i++) {
+        recv_post(i, 3000);
+    }
+    for (int i = 0; i < 8; i++) {
+        send_post(i);
+    }
+    finish(8, RIG_S);
+    stop();
+}
+END_TEST
+
+/* --- registration --- */
+
+static struct {
+    struct ibv_mr *(*reg_mr)(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, unsigned int access);
+    const struct ibv_context *ctx;
+    const char *fault;
+    unsigned fired;
+} in_reg;
+
+static struct ibv_mr *reg_mr_and_die(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, unsigned int access)
+{
+    if (pd->context == in_reg.ctx && in_reg.fired++ == 0) {
+        rig_fault(rig, in_reg.fault);
+    }
+    return in_reg.reg_mr(pd, addr, len, iova, access);
+}
+
+/* The NIC that NCCL chose dies inside the call that registers a buffer on it. */
+START_TEST(failure_during_register)
+{
+    static const char *const fault[] = {"h0:n0 fatal", "h1:n0 fatal", "h0:n0 down", "h1:n0 remove"};
+    int side = _i & 1;
+    struct r2_inst *inst;
+
+    race_create(2, (const char *[]){"NCCL_R2_T_PACKET=100", "NCCL_R2_T_DEAD=200", NULL});
+    rig_connect(rig, 0, 0);
+    inst = rig->side[side].inst;
+    in_reg.reg_mr = inst->v.reg_mr_iova2;
+    in_reg.ctx = inst->nics.nic[0].ctx;
+    in_reg.fault = fault[_i];
+    in_reg.fired = 0;
+    inst->v.reg_mr_iova2 = reg_mr_and_die;
+    race_register();
+    ck_assert_uint_gt(in_reg.fired, 0);
+    recv_burst(4, 3000);
+    send_burst(4);
+    finish(4, RIG_S);
+    ck_assert(!is_up(0, 0));
+    stop();
+}
+END_TEST
+
+static int somebody_failed(struct rig *r)
+{
+    return r->side[0].status != R2_OK || r->side[1].status != R2_OK;
+}
+
+/* A buffer that one NIC would not take: it goes over the other one; with that gone there is an error, not a wait for
+ * ever. */
+START_TEST(buffer_registered_on_one_nic_alone)
+{
+    race_create(2, (const char *[]){"NCCL_R2_GIVE_UP=1000", "NCCL_R2_FAILBACK=never", NULL});
+    rig_connect(rig, 0, 0);
+    fire(_i ? "h1:n0 mr-fail 1" : "h0:n0 mr-fail 1");
+    race_register();
+    recv_burst(4, 3000);
+    send_burst(4);
+    finish(4, RIG_MS);
+    ck_assert_uint_eq(comm(0)->link.path[0].bytes, 0);
+    ck_assert_uint_eq(comm(0)->link.up, 3);
+    recv_burst(4, 3000);
+    fire("h0:n1 blackhole-tx");
+    send_burst(4);
+    fire("h0:n1 down");
+    ck_assert(rig_until(rig, somebody_failed, 3 * RIG_S));
+    ck_assert_int_eq(rig->side[0].status, R2_ERR_COMM);
+    ck_assert_msg(strstr(comm(0)->fo.why, "registered on none of the paths left"), "%s", comm(0)->fo.why);
+    ck_assert(is_up(0, 0));
+    nothing_twice();
+}
+END_TEST
+
+/* --- close and abort while a life is being settled --- */
+
+static const int word[] = {FO_MSG_DOWN, FO_MSG_FENCED, FO_MSG_SETTLED};
+static int leavers, abort_them; /* bit per side; their registrations go first */
+
+static void leave(void *arg)
+{
+    for (int s = 0; s < 2; s++) {
+        if ((leavers >> s) & 1) {
+            if (abort_them) {
+                rig_dereg(rig, s, s ? r_mr : s_mr);
+            }
+            rig_close(rig, s);
+        }
+    }
+}
+
+static void leave_soon(void)
+{
+    ck_assert_uint_ne(fab_inproc_at(rig->f, rig_now(rig) + 1, leave, NULL), 0);
+}
+
+/* Nothing is left of the connection at either end within @limit. */
+static void nothing_left(uint64_t limit)
+{
+    uint64_t end = rig_now(rig) + limit;
+
+    for (int s = 0; s < 2; s++) {
+        rig_close(rig, s);
+    }
+    while (rig_comms(rig, 0) + rig_comms(rig, 1) > 0 && rig_now(rig) < end) {
+        rig_run(rig, RIG_MS);
+    }
+    ck_assert_int_eq(rig_comms(rig, 0) + rig_comms(rig, 1), 0);
+    ck_assert_uint_eq(ghost_writes, 0);
+}
+
+/* NCCL's orderly end: everything is reported at the end that closes; at S some of it may not be known yet. */
+START_TEST(closed_while_settling)
+{
+    start(2, NULL);
+    messages(4, 1000);
+    leavers = _i / 3 + 1; /* S, R, both */
+    abort_them = 0;
+    recv_burst(4, 3000);
+    if (leavers == 2) { /* R has it all, S does not know */
+        rig->side[0].asleep = 1;
+        fire("h1:n0 blackhole-tx");
+    }
+    send_burst(4);
+    rig_run(rig, RIG_MS);
+    ck_assert_uint_eq(acked(), 8);
+    ck_assert_int_eq(sends_done(rig), leavers != 2);
+    rig->side[0].asleep = 0;
+    when_said(word[_i % 3], word[_i % 3] == FO_MSG_FENCED, leave_soon, NULL);
+    give_up_path(0, 0);
+    ck_assert(rig_until(rig, sends_done, RIG_S));
+    rig_run(rig, RIG_MS);
+    ck_assert_uint_gt(at_record.fired, 0);
+    ck_assert(rig->side[0].comm == NULL || rig->side[1].comm == NULL);
+    ck_assert_int_eq(rig->side[0].status, R2_OK);
+    ck_assert_int_eq(rig->side[1].status, R2_OK);
+    for (int i = 0; i < 4; i++) {
+        ck_assert_uint_eq(slot[i].landed, 3000);
+        slot_is_right(i);
+    }
+    rig->filter = NULL;
+    nothing_left(3 * RIG_S);
+}
+END_TEST
+
+/* With messages lost under way and open: who stays gets an error at once, and no byte reaches memory that was taken
+ * away. */
+START_TEST(aborted_while_settling)
+{
+    uint64_t since;
+
+    start(2, NULL);
+    messages(4, 1000);
+    leavers = _i / 3 + 1;
+    abort_them = 1;
+    recv_burst(8, 3000);
+    fire("h0:n0 blackhole-tx");
+    send_burst(8);
+    rig_run(rig, 100 * RIG_US);
+    rig->side[1].asleep = 1; /* nothing of the replay is reported before the end leaves */
+    when_said(word[_i % 3], word[_i % 3] == FO_MSG_FENCED, leave_soon, NULL);
+    since = rig_now(rig);
+    give_up_path(0, 0);
+    rig_run(rig, 200 * RIG_US);
+    ck_assert_uint_gt(at_record.fired, 0);
+    rig->side[1].asleep = 0;
+    for (int i = 0; i < 8; i++) { /* NCCL tests what it has; more receives than were sent: R cannot be done */
+        if (rig->side[1].comm && rig->side[1].status == R2_OK) {
+            rig_irecv1(rig, in[SLOTS - 1 - i], 100, 0, r_mr);
+        }
+    }
+    if (leavers != 3) {
+        int stays = leavers == 1;
+
+        ck_assert(rig_until(rig, somebody_failed, RIG_S));
+        ck_assert_uint_lt(rig_now(rig) - since, 500 * RIG_MS);
+        ck_assert_int_eq(rig->side[stays].status, R2_ERR_PEER);
+        ck_assert_int_eq(rig->side[!stays].status, R2_OK);
+        rig_dereg(rig, stays, stays ? r_mr : s_mr);
+    }
+    rig->filter = NULL;
+    nothing_left(3 * RIG_S);
+}
+END_TEST
+
+/* --- lives --- */
+
+#define QUICK "NCCL_R2_T_RETURN=1", "NCCL_R2_T_PACKET=3", "NCCL_R2_T_PROBE=5"
+
+static void one_life(void)
+{
+    uint32_t was = life(0, 0);
+
+    rig_run(rig, 30 * RIG_MS); /* long enough for the pair not to be damped */
+    recv_burst(4, 3000);
+    if (was % 3 == 0) {
+        rig->side[1].asleep = 1;
+    }
+    send_burst(4);
+    give_up_path((int)(was & 1), 0);
+    rig_run(rig, 50 * RIG_US);
+    rig->side[1].asleep = 0;
+    finish(4, RIG_S);
+    wait_returned(0, was + 1);
+    ck_assert_uint_eq(life(0, 0), was + 1);
+}
+
+/* Six bits of a life's number travel in each part: they turn from 63 to 0, with messages under way. */
+START_TEST(life_wraps_in_the_immediate)
+{
+    uint64_t bytes;
+
+    start(2, (const char *[]){QUICK, NULL});
+    messages(4, 1000);
+    while (life(0, 0) < 132) {
+        one_life();
+    }
+    bytes = comm(0)->link.path[0].bytes;
+    messages(4, 1000);
+    ck_assert_uint_gt(comm(0)->link.path[0].bytes, bytes); /* it does carry them */
+    ck_assert_uint_ge(comm(0)->fo.switches, 131);
+    stop();
+}
+END_TEST
+
+/* Lives are compared by their distance: no number on the way is special, nor is the last one there is. */
+START_TEST(life_numbers_change_their_sign)
+{
+    uint32_t first = _i ? UINT32_MAX - 4 : 0x7ffffffd;
+
+    start(2, (const char *[]){QUICK, NULL});
+    messages(4, 1000);
+    give_up_path(0, 0);
+    wait_settled(0);
+    comm(0)->link.path[0].life = comm(1)->link.path[0].life = first;
+    wait_returned(0, first + 1);
+    for (int i = 0; i < 3; i++) {
+        one_life();
+    }
+    ck_assert_uint_eq(life(0, 0), first + 4);
+    stop();
+}
+END_TEST
+
+/* Every word about a life comes again, up to 60 ms later, when one or two other lives have been; and each time messages
+ * are under way. */
+START_TEST(late_words_of_old_lives)
+{
+    start(2, (const char *[]){QUICK, NULL});
+    messages(4, 1000);
+    channel_hook();
+    for (int s = 0; s < 2; s++) {
+        channel[s].late_ns = 10 * RIG_US;
+        channel[s].spread_ns = 60 * RIG_MS;
+        channel[s].copies = 2;
+        channel[s].first_at_once = 1;
+    }
+    while (life(0, 0) < 60) {
+        one_life();
+        recv_burst(8, 3000);
+        send_burst(8);
+        finish(8, RIG_S);
+    }
+    ck_assert_uint_gt(channel[0].doubled, 100);
+    ck_assert_uint_gt(channel[1].doubled, 100);
+    stop();
+}
+END_TEST
+
+static void silence_sender(void)
+{
+    channel[0].silent = 1;
+}
+
+/* The NIC pair is good again before S has said SETTLED: nothing returns, since S may not have taken up the ledger. */
+START_TEST(no_return_before_the_word_that_it_is_settled)
+{
+    start(2, (const char *[]){QUICK, NULL});
+    messages(4, 1000);
+    recv_burst(4, 3000);
+    send_burst(4);
+    finish(4, RIG_S);
+    when_said(FO_MSG_SETTLED, 0, silence_sender, NULL);
+    give_up_path(0, 0);
+    rig_run(rig, RIG_S);
+    ck_assert_uint_gt(channel[0].lost, 0);
+    ck_assert_int_eq(path_at(0, 0)->state, FO_FENCED);
+    ck_assert_int_eq(path_at(1, 0)->state, FO_FENCED);
+    ck_assert_uint_eq(rig_count(rig, 1, FO_MSG_OPEN), 0);
+    ck_assert_uint_eq(life(1, 0), 1);
+    messages(4, 3000);
+    channel[0].silent = 0;
+    wait_returned(0, 2);
+    one_life();
+    stop();
+}
+END_TEST
+
+/* --- what a driver refuses --- */
+
+static struct {
+    int (*modify_qp)(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
+    int (*destroy_qp)(struct ibv_qp *qp);
+    const struct ibv_qp *broken[64]; /* were in ERR */
+    unsigned n, asked;
+} driver; /* of both hosts */
+
+static int modify_qp_once(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+    for (unsigned i = 0; i < driver.n; i++) {
+        if (driver.broken[i] == qp && attr->qp_state != IBV_QPS_ERR) {
+            driver.asked++;
+            return EINVAL;
+        }
+    }
+    if (attr->qp_state == IBV_QPS_ERR) {
+        ck_assert_uint_lt(driver.n, 64);
+        driver.broken[driver.n++] = qp;
+    }
+    return driver.modify_qp(qp, attr, mask);
+}
+
+static int destroy_qp_forgets(struct ibv_qp *qp)
+{
+    for (unsigned i = 0; i < driver.n; i++) {
+        if (driver.broken[i] == qp) {
+            driver.broken[i] = NULL;
+        }
+    }
+    return driver.destroy_qp(qp);
+}
+
+/* A queue pair that was in error cannot be used again: a life that returns never asks for it. */
+START_TEST(queue_pair_cannot_be_used_again)
+{
+    uint32_t qpn[2];
+
+    start(2, (const char *[]){QUICK, NULL});
+    messages(4, 1000);
+    memset(&driver, 0, sizeof(driver));
+    for (int s = 0; s < 2; s++) {
+        struct ib_verbs *v = &rig->side[s].inst->v;
+
+        driver.modify_qp = v->modify_qp;
+        driver.destroy_qp = v->destroy_qp;
+        v->modify_qp = modify_qp_once;
+        v->destroy_qp = destroy_qp_forgets;
+        qpn[s] = comm(s)->link.path[0].qp->qp_num;
+    }
+    recv_burst(4, 3000);
+    fire(_i ? "h1:n0 qp-error" : "h0:n0 qp-error");
+    send_burst(4);
+    finish(4, RIG_S);
+    wait_returned(0, 2);
+    for (int s = 0; s < 2; s++) {
+        ck_assert_uint_ne(comm(s)->link.path[0].qp->qp_num, qpn[s]);
+    }
+    one_life();
+    ck_assert_uint_ge(driver.n, 4);
+    ck_assert_uint_eq(driver.asked, 0);
+    stop();
+}
+END_TEST
+
+/* --- versions --- */
+
+/* A newer peer: records of types and of versions that we do not know, in the middle of a settlement, are passed over.
+ */
+START_TEST(records_of_another_version_are_passed_over)
+{
+    uint8_t msg[64 + FO_MAX_RECORD] = {200, 1, 4, 0, 1, 2, 3, 4, /* a type of the future */
+                                       200, 9, 0, 0};
+    union fo_body b;
+    size_t n = 12, k;
+
+    start(3, NULL);
+    messages(4, 1000);
+    recv_burst(4, 3000);
+    fire("h0:n0 blackhole-tx");
+    send_burst(4);
+    memset(&b, 0, sizeof(b));
+    b.down = (struct fo_down){.dst = comm(1)->id, .src = comm(0)->id, .life = 1, .path = 1};
+    k = fo_pack(FO_MSG_DOWN, &b, msg + n, FO_MAX_RECORD);
+    msg[n + 1]++; /* DOWN of path 1, in another version */
+    n += k;
+    b.down.path = 0; /* and one that counts behind it */
+    n += fo_pack(FO_MSG_DOWN, &b, msg + n, FO_MAX_RECORD);
+    rig_inject_bytes(rig, 1, msg, n);
+    finish(4, 20 * RIG_MS);
+    for (int s = 0; s < 2; s++) {
+        ck_assert_uint_eq(rig->side[s].inst->bad_messages, 0);
+        ck_assert_uint_eq(comm(s)->link.up, 6); /* path 1 stands */
+        ck_assert_uint_eq(comm(s)->fo.switches, 1);
+    }
+    stop();
+}
+END_TEST
+
+static unsigned foreign;
+
+static int speak_another_version(struct rig *r, int from, int type, union fo_body *body)
+{
+    uint8_t msg[FO_MAX_RECORD];
+    size_t n;
+
+    if (from == 0) {
+        return 1;
+    }
+    n = fo_pack((enum fo_type)type, body, msg, sizeof(msg));
+    msg[1]++;
+    rig_inject_bytes(r, 0, msg, n);
+    foreign++;
+    return 0;
+}
+
+/* A receiver whose records are all of another version: connect ends with an error, in time. */
+START_TEST(peer_of_another_version)
+{
+    race_create(2, (const char *[]){"NCCL_R2_CONNECT=500", NULL});
+    foreign = 0;
+    rig->filter = speak_another_version;
+    ck_assert_int_eq(rig_connect_fails(rig, 0, 0), R2_ERR_COMM);
+    ck_assert_uint_gt(foreign, 0);
+    ck_assert_uint_lt(rig_now(rig), RIG_S);
+}
+END_TEST
+
+/* A handle of another version is refused before anything is sent. */
+START_TEST(handle_of_another_version)
+{
+    struct r2_comm *none = NULL;
+
+    race_create(2, NULL);
+    rig_enter(&rig->side[1]);
+    ck_assert_int_eq(r2_net_listen(rig->side[1].inst, 0, rig->handle, &rig->listen), R2_OK);
+    rig->handle[4]++;
+    rig_enter(&rig->side[0]);
+    ck_assert_int_ne(r2_net_connect(rig->side[0].inst, 0, rig->handle, &none), R2_OK);
+    ck_assert_ptr_null(none);
+    r2_log_flush();
+    ck_assert_msg(strstr(rig->last_warn[0], "not of this plugin's version"), "%s", rig->last_warn[0]);
+    ck_assert_uint_eq(rig->sent_count, 0);
+}
+END_TEST
+
+static void add(TCase *t)
+{
+    tcase_add_loop_test(t, failure_during_connect_and_accept, 0, STEPS * SETUPS);
+    tcase_add_loop_test(t, failure_during_register, 0, 4);
+    tcase_add_loop_test(t, buffer_registered_on_one_nic_alone, 0, 2);
+    tcase_add_loop_test(t, closed_while_settling, 0, 9);
+    tcase_add_loop_test(t, aborted_while_settling, 0, 9);
+    tcase_add_test(t, life_wraps_in_the_immediate);
+    tcase_add_loop_test(t, life_numbers_change_their_sign, 0, 2);
+    tcase_add_test(t, late_words_of_old_lives);
+    tcase_add_test(t, no_return_before_the_word_that_it_is_settled);
+    tcase_add_loop_test(t, queue_pair_cannot_be_used_again, 0, 2);
+    tcase_add_test(t, records_of_another_version_are_passed_over);
+    tcase_add_test(t, peer_of_another_version);
+    tcase_add_test(t, handle_of_another_version);
+}
+
+int main(void)
+{
+    return run_suite("races: life", add);
+}

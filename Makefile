@@ -47,7 +47,7 @@ FUZZ_BIN := $(addprefix $(B)/fuzz/fuzz_,$(FUZZ))
 FUZZ_RUN := $(foreach f,$(FUZZ),$(B)/fuzz/fuzz_$(f)+tests/fuzz/corpus/$(f))
 
 BUILD_TARGETS := $(PLUGIN) $(B)/libnccl-net.so $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config
-TEST_BINS     := $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/lab/verbs_watch
+TEST_BINS     := $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/lab/verbs_watch $(B)/lab/lab_switch_test
 E2E           := $(wildcard tests/e2e/*.sh)
 E2E_RUN       := $(filter-out %_lib.sh,$(E2E))
 SEEDS         ?= 1000
@@ -71,7 +71,7 @@ demo:
 	@sh tools/demo.sh $(B)
 check: deps
 	@$(MAKE) --no-print-directory -s tests
-	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) tests/check_layers.sh tests/check_readme.sh tests/check_man.sh $(B)/r2_sim+--seeds+$(SEEDS) \
+	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_readme.sh tests/check_man.sh $(B)/r2_sim+--seeds+$(SEEDS) \
 	  tests/sim/without.sh $(E2E_RUN)
 check-layers:
 	@sh tests/check_layers.sh $(B)

@@ -25,6 +25,10 @@ PERF_SRC  := $(wildcard tools/r2_perf/*.c)
 # The doctor of r2_config looks at options, NICs and interfaces with the plugin's own code.
 CONFIG_SRC := $(wildcard tools/r2_config/*.c) tools/r2_perf/json.c plugin/r2_config.c plugin/r2_conf_file.c plugin/r2_log.c \
               plugin/oob_ifsel.c $(addprefix plugin/ib_transport/ib_,verbs.c open.c device.c gid.c hca.c sysfs.c speed.c)
+# Where Open MPI is installed: the MPI backend of the out-of-band channel, a module of its own.
+MPI_CFLAGS := $(shell mpicc --showme:compile 2>/dev/null)
+MPI_LIBS   := $(shell mpicc --showme:link 2>/dev/null)
+OOB_MPI_SRC := $(wildcard plugin/oob_mpi/*.c) plugin/oob_wire.c plugin/r2_siphash.c
 SIM_SRC   := $(wildcard tests/sim/*.c)
 SUPPORT_SRC := $(wildcard tests/support/*.c)
 UNIT_SRC  := $(wildcard tests/unit/test_*.c)
@@ -46,8 +50,9 @@ FUZZ     := handle oob records ring imm options faulttext
 FUZZ_BIN := $(addprefix $(B)/fuzz/fuzz_,$(FUZZ))
 FUZZ_RUN := $(foreach f,$(FUZZ),$(B)/fuzz/fuzz_$(f)+tests/fuzz/corpus/$(f))
 
-BUILD_TARGETS := $(PLUGIN) $(B)/libnccl-net.so $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config
-TEST_BINS     := $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/lab/verbs_watch $(B)/lab/lab_switch_test
+OOB_MPI  := $(if $(MPI_LIBS),$(B)/libnccl-net-r2-oob-mpi.so)
+BUILD_TARGETS := $(PLUGIN) $(OOB_MPI) $(B)/libnccl-net.so $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config
+TEST_BINS     := $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/lab/verbs_watch $(B)/lab/lab_switch_test $(if $(OOB_MPI),$(B)/tests/liboob_mpi_host.so)
 E2E           := $(wildcard tests/e2e/*.sh)
 E2E_RUN       := $(filter-out %_lib.sh,$(E2E))
 SEEDS         ?= 1000
@@ -130,6 +135,15 @@ $(PLUGIN): $(call obj,$(CORE_SRC)) plugin/r2_exports.map
 	$(CC) -shared -o $@.tmp $(filter %.o,$^) $(LDFLAGS_ALL) -Wl,-soname,libnccl-net-r2.so -Wl,-z,nodelete -Wl,-z,defs \
 	  -Wl,--as-needed -Wl,--build-id -Wl,--version-script=plugin/r2_exports.map
 	mv $@.tmp $@
+$(B)/obj/plugin/oob_mpi/%.o $(B)/obj/tests/e2e/oob_mpi_host.o: CFLAGS_ALL += $(MPI_CFLAGS)
+$(B)/libnccl-net-r2-oob-mpi.so: $(call obj,$(OOB_MPI_SRC)) plugin/oob_mpi/exports.map
+	$(CC) -shared -o $@.tmp $(filter %.o,$^) $(LDFLAGS_ALL) -Wl,-soname,$(@F) -Wl,-z,nodelete -Wl,-z,defs -Wl,--build-id \
+	  -Wl,--version-script=plugin/oob_mpi/exports.map $(MPI_LIBS)
+	mv $@.tmp $@
+# Makes any program one that runs MPI (tests/e2e/oob_mpi.sh).
+$(B)/tests/liboob_mpi_host.so: $(call obj,tests/e2e/oob_mpi_host.c)
+	@mkdir -p $(@D)
+	$(CC) -shared -o $@ $^ $(LDFLAGS_ALL) -Wl,-z,defs $(MPI_LIBS)
 $(B)/libnccl-net.so: $(PLUGIN)
 	ln -sf libnccl-net-r2.so $@
 
@@ -239,10 +253,11 @@ $(B)/r2_sim: $(call tobj,$(SIM_SRC)) $(TESTLIBS)
 define install_file
 	mkdir -p $(dir $(DESTDIR)$(2)) && install -m $(3) $(1) $(DESTDIR)$(2).tmp && mv -f $(DESTDIR)$(2).tmp $(DESTDIR)$(2)
 endef
-INSTALLED := $(LIBDIR)/libnccl-net-r2.so $(PREFIX)/bin/r2_perf $(PREFIX)/bin/r2_config $(PREFIX)/share/doc/nccl-net-r2/README.md \
+INSTALLED := $(LIBDIR)/libnccl-net-r2.so $(LIBDIR)/nccl-net-r2/libnccl-net-r2-oob-mpi.so $(PREFIX)/bin/r2_perf $(PREFIX)/bin/r2_config $(PREFIX)/share/doc/nccl-net-r2/README.md \
              $(PREFIX)/share/man/man1/r2_config.1 $(PREFIX)/share/man/man7/nccl-net-r2.7
-install: $(PLUGIN) $(B)/r2_perf $(B)/r2_config
+install: $(PLUGIN) $(OOB_MPI) $(B)/r2_perf $(B)/r2_config
 	$(call install_file,$(PLUGIN),$(LIBDIR)/libnccl-net-r2.so,755)
+	$(if $(OOB_MPI),$(call install_file,$(OOB_MPI),$(LIBDIR)/nccl-net-r2/libnccl-net-r2-oob-mpi.so,755))
 	$(call install_file,$(B)/r2_perf,$(PREFIX)/bin/r2_perf,755)
 	$(call install_file,$(B)/r2_config,$(PREFIX)/bin/r2_config,755)
 	$(call install_file,README.md,$(PREFIX)/share/doc/nccl-net-r2/README.md,644)
@@ -258,7 +273,7 @@ uninstall:
 	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
 	@if [ "$$(readlink "$(DESTDIR)$(LIBDIR)/libnccl-net.so" 2>/dev/null)" = libnccl-net-r2.so ]; then \
 	  rm -f "$(DESTDIR)$(LIBDIR)/libnccl-net.so"; fi
-	-@rmdir $(DESTDIR)$(PREFIX)/share/doc/nccl-net-r2 2>/dev/null || true
+	-@rmdir $(DESTDIR)$(PREFIX)/share/doc/nccl-net-r2 $(DESTDIR)$(LIBDIR)/nccl-net-r2 2>/dev/null || true
 
 clean:
 	rm -rf $(B)

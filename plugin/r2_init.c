@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "ib_transport/ib_hca.h"
+#include "oob_mpi_load.h"
 #include "r2_inst.h"
 
 #define TEXT_OF(x)  #x
@@ -15,6 +16,8 @@
 
 /* Found by strings(1) in the library, and the first line of the log. */
 static const char ident[] = "nccl-net-r2 " R2_VERSION " " R2_GIT " wire=" TEXT_OF2(FO_PROTO_VERSION) " abi=v8";
+
+enum { OOB_TCP, OOB_MPI }; /* of NCCL_R2_OOB, in the order of its row; the third is auto */
 
 static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -56,14 +59,21 @@ static void config_read(struct r2_config *cfg)
     r2_config_log(cfg);
 }
 
-/*
- * @ev->arg is the instance, whose devices are open by now: their interfaces are for data. A choice that cannot be
- * obeyed is an error of the options, for listen to return: of an error here NCCL would make a silent change of
- * networks.
- */
-static struct r2_oob *oob_create(void *arg, const struct r2_oob_events *ev, char *why, size_t why_len)
+/* Of the options; the first one is what listen says. */
+static void config_error(struct r2_config *cfg, const char *name, const char *why)
 {
-    struct r2_inst *inst = ev->arg;
+    R2_WARN("%s%s", name, why);
+    if (cfg->error[0] == '\0')
+        snprintf(cfg->error, sizeof(cfg->error), "%s%s", name, why);
+}
+
+/*
+ * @arg is the instance, whose devices are open by now: their interfaces are for data. A choice that cannot be obeyed is
+ * an error of the options, for listen to return: of an error here NCCL would make a silent change of networks.
+ */
+static struct r2_oob *oob_create_tcp(void *arg, const struct r2_oob_events *ev, char *why, size_t why_len)
+{
+    struct r2_inst *inst = arg;
     struct r2_config *cfg = &inst->cfg;
     const char **avoid = ib_nics_netdevs(&inst->nics);
     struct r2_oob_tcp_config tcp = {
@@ -79,14 +89,32 @@ static struct r2_oob *oob_create(void *arg, const struct r2_oob_events *ev, char
                            : cfg->oob_ifname[0]          ? "NCCL_R2_OOB_IFNAME: "
                                                          : "NCCL_SOCKET_IFNAME: ";
 
-        R2_WARN("%s%s", name, why);
-        if (cfg->error[0] == '\0')
-            snprintf(cfg->error, sizeof(cfg->error), "%s%s", name, why);
+        config_error(cfg, name, why);
         tcp.ifname = tcp.family = "";
         oob = r2_oob_tcp_create(&tcp, ev, why, why_len);
     }
     free(avoid);
     return oob;
+}
+
+/* @ev->arg is the instance. */
+static struct r2_oob *oob_create(void *arg, const struct r2_oob_events *ev, char *why, size_t why_len)
+{
+    struct r2_inst *inst = ev->arg;
+    struct r2_oob_mpi_params mpi = {
+        .env = &inst->env, .log = r2_log_write, .tcp_create = oob_create_tcp, .tcp_arg = inst};
+    struct r2_oob *oob;
+
+    if (inst->cfg.oob == OOB_TCP)
+        return oob_create_tcp(inst, ev, why, why_len);
+    oob = r2_oob_mpi_load(&mpi, ev, why, why_len);
+    if (oob != NULL)
+        return oob;
+    if (inst->cfg.oob == OOB_MPI)
+        config_error(&inst->cfg, "NCCL_R2_OOB=mpi: ", why);
+    else
+        R2_INFO("out-of-band channel by TCP: no MPI: %s", why);
+    return oob_create_tcp(inst, ev, why, why_len);
 }
 
 /*

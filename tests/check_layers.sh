@@ -13,8 +13,9 @@ layer_check() {
         find "$@" -name '*.[ch]' -type f | sort | while IFS= read -r f; do
             awk '/^[ \t]*#[ \t]*include[ \t]*[<"]/ { print FILENAME "\t" FNR "\t" $0 }' "$f"
         done | awk -F '\t' '
-        # The place of a file: 0 base, ib, balance, topo, probe, failover, top, abi; ? = none.
+        # The place of a file: 0 base, mpi, ib, balance, topo, probe, failover, top, abi; ? = none.
         function place(f) {
+            if (f ~ /^plugin\/oob_mpi\//) return "mpi"
             if (f ~ /^plugin\/ib_transport\//) return "ib"
             if (f ~ /^plugin\/balance\//) return "balance"
             if (f ~ /^plugin\/probe\//) return "probe"
@@ -51,6 +52,7 @@ layer_check() {
         }
         BEGIN {
             may["base"] = " base "
+            may["mpi"] = " base mpi "
             may["ib"] = " base ib "
             may["balance"] = " base balance "
             may["topo"] = " base topo "
@@ -68,12 +70,12 @@ layer_check() {
             from = place($1)
             if (from == "?") { wrong("this file has no layer"); next }
             if (system_header || name ~ /^(infiniband|rdma|hwloc|cuda|nccl|mpi)/) {
-                if (name ~ /^(infiniband|rdma)\// && (from == "base" || from == "balance" || from == "topo" || from == "abi"))
+                if (name ~ /^(infiniband|rdma)\// && (from == "base" || from == "mpi" || from == "balance" || from == "topo" || from == "abi"))
                     wrong("no verbs in " from)
                 if (name ~ /^hwloc/ && $1 != "topo/topo_hwloc.c") wrong("hwloc only in topo/topo_hwloc.c")
                 if (name ~ /^nccl/) wrong("the types of NCCL are declared in net_abi.h")
                 if (name ~ /^cuda/) wrong("no CUDA headers: the driver is opened at run time")
-                if (name ~ /^mpi/ && $1 != "plugin/oob_mpi.c") wrong("mpi only in plugin/oob_mpi.c")
+                if (name ~ /^mpi/ && from != "mpi") wrong("mpi only in plugin/oob_mpi/")
                 next
             }
             file = resolve($1, name)
@@ -106,11 +108,13 @@ failed=0
 # Every kind of file, each with an include that it may have.
 good_tree() {
     rm -rf "$tmp/t"
-    mkdir -p "$tmp/t/plugin/ib_transport" "$tmp/t/plugin/balance" "$tmp/t/plugin/probe" "$tmp/t/plugin/failover" "$tmp/t/topo"
+    mkdir -p "$tmp/t/plugin/oob_mpi" "$tmp/t/plugin/ib_transport" "$tmp/t/plugin/balance" "$tmp/t/plugin/probe" "$tmp/t/plugin/failover" "$tmp/t/topo"
     (
         cd "$tmp/t" || exit 2
         echo '#include <stdint.h>' >plugin/r2_log.h
         echo '#include "r2_log.h"' >plugin/oob_tcp.c
+        printf '#include <mpi.h>\n#include "r2_log.h"\n#include "oob_mpi.h"\n' >plugin/oob_mpi/oob_mpi.c
+        echo '#include "r2_log.h"' >plugin/oob_mpi/oob_mpi.h
         echo '#include "r2_log.h"' >plugin/ib_transport/ib_path.h
         echo '#include <infiniband/verbs.h>' >>plugin/ib_transport/ib_path.h
         echo '#include "r2_log.h"' >plugin/balance/bl_policy.h
@@ -167,7 +171,10 @@ expect plugin/failover/fo_engine.h '"net_abi.h"' 'failover must not include abi'
 expect plugin/r2_net.h '"net_abi.h"' 'the types of NCCL only in net_v\*.c and net_shims.h'
 expect plugin/net_v8.c '<nccl_net.h>' 'the types of NCCL are declared in net_abi.h'
 expect plugin/r2_net.h '<cuda.h>' 'no CUDA headers: the driver is opened at run time'
-expect plugin/oob_tcp.c '<mpi.h>' 'mpi only in plugin/oob_mpi.c'
+expect plugin/oob_tcp.c '<mpi.h>' 'mpi only in plugin/oob_mpi/'
+expect plugin/oob_mpi/oob_mpi.c '"r2_net.h"' 'mpi must not include top'
+expect plugin/oob_mpi/oob_mpi.c '"ib_transport/ib_path.h"' 'mpi must not include ib'
+expect plugin/oob_tcp.c '"oob_mpi/oob_mpi.h"' 'base must not include mpi'
 expect plugin/oob_tcp.c '"somewhere/else.h"' 'what is included has no layer'
 expect plugin/stray.c '<stdio.h>' 'this file has no layer'
 

@@ -34,6 +34,7 @@ static const char *const shown[][2] = {
     {"NCCL_R2_CUT_MIN", "messages_below_cut_min_are_not_cut"},
     {"NCCL_R2_RQ_DEPTH", "test_protocol_data: more_parts_than_receive_slots"},
     {"NCCL_R2_FLUSH", "test_flush: always_flushes_host_memory, host_memory_is_left_alone"},
+    {"NCCL_R2_OOB", "e2e/oob_mpi.sh"},
     {"NCCL_R2_OOB_IFNAME", "e2e/r2_config.sh: interfaces"},
     {"NCCL_R2_LOG", "log_level_reaches_the_log"},
     {"NCCL_R2_LOCK_CONFLICT", "test_config: lock_conflict_may_end_the_job"},

@@ -124,6 +124,32 @@ START_TEST(channel_and_path_lost_for_good)
 }
 END_TEST
 
+/* R has everything, and its acknowledgement is lost with path 0. The channel is out: the word comes again over path 1.
+ */
+START_TEST(ack_told_again_without_the_channel)
+{
+    start(2, NULL);
+    messages(4, 1000);
+    recv_burst(4, 3000);
+    rig_oob_cut(rig, 1);
+    fire("h1:n0 blackhole-tx");
+    send_burst(4);
+    rig_run(rig, 100 * RIG_US);
+    ck_assert_uint_eq(rig->side[1].head, rig->side[1].tail);
+    ck_assert_uint_eq(comm(0)->tx->sack, 4);
+    give_up_path(0, 0);
+    rig_run(rig, 5 * RIG_MS);
+    ck_assert(!sends_done(rig));
+    give_up_path(1, 0);
+    finish(4, 5 * RIG_MS);
+    ck_assert_uint_eq(replayed(), 0);
+    ck_assert(rig->oob_cut);
+    rig_oob_cut(rig, 0);
+    silence();
+    stop();
+}
+END_TEST
+
 /* --- the channel is bad --- */
 
 enum { DOUBLED, REORDERED, BOTH, SECONDS_LATE, DEAF_R, DEAF_S, KINDS };
@@ -269,6 +295,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, channel_lost_before_each_word, 0, 4);
     tcase_add_loop_test(t, channel_and_path_lost_together, 0, 3);
     tcase_add_loop_test(t, channel_and_path_lost_for_good, 0, 3);
+    tcase_add_test(t, ack_told_again_without_the_channel);
     tcase_add_loop_test(t, channel_doubles_reorders_delays_or_is_half_open, 0, KINDS);
     tcase_add_loop_test(t, seen_by_one_end_alone, 0, 4);
     tcase_add_test(t, seen_by_the_senders_completions_alone);

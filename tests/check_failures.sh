@@ -3,28 +3,33 @@
 cd "$(dirname "$0")/.." || exit 1
 doc=docs/failures.md
 passed=0 failed=0
-for name in $(grep -o '`[a-z_0-9]\{1,\}/[A-Za-z_0-9.]\{1,\}`' $doc | tr -d '`' | sort -u); do
-    case $name in
-    tests/*) test -f "$name" ;;
-    *.sh | *.md) test -f "tests/$name" ;;
-    sim/*) grep -q "^    {\"${name#sim/}\"," tests/sim/sim_class.c ;;
-    *) grep -q "^START_TEST(${name#*/})" "tests/unit/test_${name%%/*}.c" 2>/dev/null ;;
+exists() {
+    case $1 in
+    tests/*) test -f "$1" ;;
+    *.sh | *.md) test -f "tests/$1" ;;
+    sim/*) grep -q "^    {\"${1#sim/}\"," tests/sim/sim_class.c ;;
+    *) grep -q "^START_TEST(${1#*/})" "tests/unit/test_${1%%/*}.c" 2>/dev/null ;;
     esac
-    if [ $? = 0 ]; then
+}
+count() { # STATUS NAME WHAT
+    if [ "$1" = 0 ]; then
         passed=$((passed + 1))
     else
         failed=$((failed + 1))
-        echo "FAILED $doc names $name, which does not exist"
+        echo "FAILED $doc: $2 $3"
     fi
+}
+# shellcheck disable=SC2016
+named=$(grep -o '`[a-z_0-9]\{1,\}/[A-Za-z_0-9.]\{1,\}`' $doc | tr -d '`' | sort -u)
+for name in $named; do
+    exists "$name"
+    count $? "$name" "does not exist"
 done
 # And the other way round: no test of a race is left out.
-for name in $(sed -n 's/^START_TEST(\(.*\))$/\1/p' tests/unit/test_race_*.c); do
-    if grep -q "/$name\`" $doc; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "FAILED $doc does not name $name"
-    fi
+races=$(grep -h '^START_TEST' tests/unit/test_race_*.c | sed 's/.*(\(.*\))/\1/')
+for name in $races; do
+    echo "$named" | grep -q "/$name\$"
+    count $? "$name" "is not there"
 done
 echo "$passed passed, $failed failed"
 [ $failed = 0 ] && [ $passed -gt 0 ]

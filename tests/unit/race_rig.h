@@ -40,6 +40,7 @@ static struct race_slot slot[SLOTS];
 static struct ib_mr *s_mr, *r_mr;
 static uint64_t posted, sent;  /* messages, by receives and by sends */
 static uint64_t ghost_writes;  /* into slots that nobody may write */
+static int slots_taken_away;   /* R has taken its registration away */
 static uint64_t replayed_base; /* S's count when replayed() was last asked */
 
 static inline struct r2_comm *comm(int side)
@@ -73,8 +74,7 @@ static inline void wrote(void *arg, int host, int nic, uint32_t qpn, void *addr,
     if (at >= sizeof(in)) {
         return; /* a ring */
     }
-    if (t->rig == NULL || t->rig->side[1].comm == NULL ||
-        rig_done(t->rig, 1, t->r_op)) { /* closed, reported, never posted */
+    if (t->rig == NULL || t->rig->side[1].comm == NULL || rig_done(t->rig, 1, t->r_op)) { /* closed, reported, ... */
         ghost_writes++;
     }
     t->landed += len;
@@ -90,6 +90,7 @@ static inline void race_create(int nics, const char *const *options)
         r2_rules_off = 1u << r2_rule_parse(without);
     }
     posted = sent = ghost_writes = replayed_base = 0;
+    slots_taken_away = 0;
     memset(in, POISON, sizeof(in));
     for (int i = 0; i < SLOTS; i++) {
         slot[i] = (struct race_slot){.r_op = -1, .s_op = -1};

@@ -253,6 +253,37 @@ START_TEST(both_ends_detect_at_once)
 }
 END_TEST
 
+/* S loses path 0 and R path 1 at the same instant, each by itself, and messages in parts were under way on all of them.
+ */
+START_TEST(each_end_loses_another_path_at_once)
+{
+    start(4, (const char *[]){"NCCL_R2_SPREAD=on", "NCCL_R2_CUT_MIN=128", NULL});
+    messages(4, 1000);
+    recv_burst(8, 60000);
+    rig->side[1].asleep = 1;
+    if (_i) { /* parts lost on both; else landed and unpolled, on the two that stay as well */
+        fire("h0:n0 blackhole-tx");
+        fire("h0:n1 blackhole-tx");
+    }
+    send_burst(8);
+    rig_run(rig, 100 * RIG_US);
+    rig->side[1].asleep = 0;
+    give_up_path(0, 0);
+    give_up_path(1, 1);
+    finish(8, 20 * RIG_MS);
+    ck_assert_uint_eq(replayed(), _i ? 16 : 0);
+    for (int s = 0; s < 2; s++) {
+        ck_assert_int_eq(path_at(s, s)->why.fault, IB_FAULT_ADMIN);
+        ck_assert_int_eq(path_at(s, !s)->why.fault, IB_FAULT_PEER);
+        ck_assert_uint_eq(comm(s)->link.up, 12);
+    }
+    for (int i = 0; i < 8; i++) {
+        ck_assert_uint_eq(slot[i].landed, 60000);
+    }
+    stop();
+}
+END_TEST
+
 /* Path 1 fails; the messages went over path 0, where nothing is wrong, and are in memory, unpolled. */
 START_TEST(fault_on_a_path_the_message_never_used)
 {
@@ -485,6 +516,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, late_packet_of_an_old_life, 0, VARIANTS);
     tcase_add_loop_test(t, late_cts, 0, 3);
     tcase_add_loop_test(t, both_ends_detect_at_once, 0, 4);
+    tcase_add_loop_test(t, each_end_loses_another_path_at_once, 0, 2);
     tcase_add_loop_test(t, fault_on_a_path_the_message_never_used, 0, 3);
     tcase_add_loop_test(t, survivor_dies_during_the_replay, 0, 2);
     tcase_add_loop_test(t, part_lost_and_sent_again_as_it_was_cut, 0, 2);

@@ -53,6 +53,39 @@ START_TEST(failure_during_connect_and_accept)
 }
 END_TEST
 
+static void cut(void)
+{
+    rig_oob_cut(rig, 1);
+}
+
+/* The channel is lost just before each record of the set-up goes out, for 300 ms, and a NIC fails meanwhile. */
+START_TEST(channel_lost_during_connect_and_accept)
+{
+    static const char *const fault[] = {NULL, "h0:n0 down", "h1:n0 down"};
+    int done = 0;
+
+    race_create(3, (const char *[]){"NCCL_R2_FAILBACK=never", NULL});
+    when_said(step[_i % STEPS], -1, cut, fault[_i / STEPS]);
+    rig_connect_begin(rig, 0, 0);
+    for (int i = 0; i < 30000; i++) {
+        ck_assert_int_eq(rig_connect_turn(rig, 0, &done), R2_OK);
+    }
+    ck_assert_uint_gt(at_record.fired, 0);
+    ck_assert(!done);
+    rig_oob_cut(rig, 0);
+    for (int i = 0; i < 10000 && !done; i++) {
+        ck_assert_int_eq(rig_connect_turn(rig, 0, &done), R2_OK);
+    }
+    ck_assert(done); /* 100 ms later */
+    race_register();
+    recv_burst(4, 3000);
+    send_burst(4);
+    finish(4, 10 * RIG_MS);
+    ck_assert_int_eq(comm(0)->link.path[0].bytes == 0, _i / STEPS > 0);
+    stop();
+}
+END_TEST
+
 /* --- registration --- */
 
 static struct {
@@ -130,15 +163,28 @@ END_TEST
 static const int word[] = {FO_MSG_DOWN, FO_MSG_FENCED, FO_MSG_SETTLED};
 static int leavers, abort_them; /* bit per side; their registrations go first */
 
-static void leave(void *arg)
+static void close_them(void *arg)
 {
     for (int s = 0; s < 2; s++) {
         if ((leavers >> s) & 1) {
-            if (abort_them) {
-                rig_dereg(rig, s, s ? r_mr : s_mr);
-            }
             rig_close(rig, s);
         }
+    }
+}
+
+static void leave(void *arg)
+{
+    for (int s = 0; s < 2 && abort_them; s++) {
+        if ((leavers >> s) & 1) {
+            rig_dereg(rig, s, s ? r_mr : s_mr);
+            slots_taken_away |= s;
+            rig->side[s].asleep = 1; /* it does not test what it took away */
+        }
+    }
+    if (abort_them) { /* NCCL takes its time between the two, and the settlement goes on */
+        ck_assert_uint_ne(fab_inproc_at(rig->f, rig_now(rig) + 100 * RIG_US, close_them, NULL), 0);
+    } else {
+        close_them(NULL);
     }
 }
 
@@ -216,6 +262,9 @@ START_TEST(aborted_while_settling)
     give_up_path(0, 0);
     rig_run(rig, 200 * RIG_US);
     ck_assert_uint_gt(at_record.fired, 0);
+    for (int s = 0; s < 2; s++) {
+        ck_assert_int_eq(rig->side[s].comm == NULL, (leavers >> s) & 1);
+    }
     rig->side[1].asleep = 0;
     for (int i = 0; i < 8; i++) { /* NCCL tests what it has; more receives than were sent: R cannot be done */
         if (rig->side[1].comm && rig->side[1].status == R2_OK) {
@@ -499,6 +548,7 @@ END_TEST
 static void add(TCase *t)
 {
     tcase_add_loop_test(t, failure_during_connect_and_accept, 0, STEPS * SETUPS);
+    tcase_add_loop_test(t, channel_lost_during_connect_and_accept, 0, 3 * STEPS);
     tcase_add_loop_test(t, failure_during_register, 0, 4);
     tcase_add_loop_test(t, buffer_registered_on_one_nic_alone, 0, 2);
     tcase_add_loop_test(t, closed_while_settling, 0, 9);

@@ -30,6 +30,7 @@ MPI_CFLAGS := $(shell mpicc --showme:compile 2>/dev/null)
 MPI_LIBS   := $(shell mpicc --showme:link 2>/dev/null)
 OOB_MPI_SRC := $(wildcard plugin/oob_mpi/*.c) plugin/oob_wire.c plugin/r2_siphash.c
 SIM_SRC   := $(wildcard tests/sim/*.c)
+SOAK_SRC  := $(wildcard tests/soak/*.c)
 SUPPORT_SRC := $(wildcard tests/support/*.c)
 UNIT_SRC  := $(wildcard tests/unit/test_*.c)
 ABI_SRC   := $(wildcard tests/abi/test_*.c)
@@ -52,7 +53,7 @@ FUZZ_RUN := $(foreach f,$(FUZZ),$(B)/fuzz/fuzz_$(f)+tests/fuzz/corpus/$(f))
 
 OOB_MPI  := $(if $(MPI_LIBS),$(B)/libnccl-net-r2-oob-mpi.so)
 BUILD_TARGETS := $(PLUGIN) $(OOB_MPI) $(B)/libnccl-net.so $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config
-TEST_BINS     := $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/lab/verbs_watch $(B)/lab/lab_switch_test $(if $(OOB_MPI),$(B)/tests/liboob_mpi_host.so)
+TEST_BINS     := $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/r2_soak $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/lab/verbs_watch $(B)/lab/lab_switch_test $(if $(OOB_MPI),$(B)/tests/liboob_mpi_host.so)
 E2E           := $(wildcard tests/e2e/*.sh)
 E2E_RUN       := $(filter-out %_lib.sh,$(E2E))
 SEEDS         ?= 1000
@@ -80,9 +81,30 @@ check: deps
 	  tests/sim/without.sh $(E2E_RUN)
 check-layers:
 	@sh tests/check_layers.sh $(B)
+# The Promela model of the protocol (docs/model), every configuration in its whole state space; DEEP=1: the large ones, too.
+.PHONY: check-model
+check-model: deps
+	@sh tests/check_model.sh $(B) $(if $(DEEP),--deep)
+# The campaign (tests/soak/README.md): 10,000 schedules in process, 200 on the fabric in several processes, some of these under ASan,
+# 50 in the lab. Each part runs, whatever became of the one before.
+SOAK_SEEDS ?= 200
+SOAK_LAB   ?= 50
+SOAK_FROM  ?= 0
+SOAK_ASAN  ?= 28
+.PHONY: soak-sim soak-fabric soak-asan soak-lab
 soak: deps
-	@$(MAKE) --no-print-directory -s $(B)/r2_sim
+	@rc=0; for part in sim fabric asan lab; do echo "soak-$$part:"; $(MAKE) --no-print-directory -s soak-$$part || rc=1; done; exit $$rc
+soak-sim: $(B)/r2_sim
 	$(B)/r2_sim --soak --jobs 2
+soak-fabric: all $(B)/r2_soak
+	$(B)/r2_soak --seeds $(SOAK_SEEDS) --from $(SOAK_FROM)
+soak-asan:
+	@$(MAKE) --no-print-directory -s B=$(B)/asan SAN="-fsanitize=address,undefined -fno-sanitize-recover=all" OPT="-O1 -g" run-soak-asan
+.PHONY: run-soak-asan
+run-soak-asan: all $(B)/r2_soak
+	ASAN_OPTIONS=detect_leaks=1 $(B)/r2_soak --seeds $(SOAK_ASAN) --from $(SOAK_FROM) --limit 180
+soak-lab: all lab-bins
+	@sh tests/soak/soak_lab.sh $(B) --seeds $(SOAK_LAB) --from $(SOAK_FROM)
 
 # The same tests under sanitizers, in build folders of their own. Leaks count.
 SAN_SEEDS ?= 160
@@ -248,6 +270,9 @@ $(B)/bench/bench_pair: $(call obj,$(wildcard tests/bench/pair*.c) tests/abi/drv_
 
 $(B)/r2_sim: $(call tobj,$(SIM_SRC)) $(TESTLIBS)
 	$(CC) -o $@ $(filter %.o,$^) -Wl,--start-group $(TESTLIBS) -Wl,--end-group $(LDFLAGS_ALL) -lm -ldl
+# The campaign on the fabric: conductor and processes are one program (tests/soak).
+$(B)/r2_soak: $(call obj,$(SOAK_SRC) $(SHM_SHARED))
+	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl
 
 # Installed files are replaced by rename, never written in place: a running job may have the old one mapped.
 define install_file

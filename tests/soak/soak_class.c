@@ -1,0 +1,123 @@
+/* Classes of schedules. Each aims at a part of the failures in scope; the first four must not show a switch at all. */
+#include "tests/soak/soak.h"
+
+#define LINK (SOAK_BIT(SOAK_DOWN))
+#define SILENT                                                                                                         \
+    (SOAK_BIT(SOAK_BLACKHOLE) | SOAK_BIT(SOAK_BLACKHOLE_TX) | SOAK_BIT(SOAK_BLACKHOLE_RX) | SOAK_BIT(SOAK_ACK_LOST))
+#define STUCK (SOAK_BIT(SOAK_HANG) | SOAK_BIT(SOAK_SEND_STUCK) | SOAK_BIT(SOAK_SEND_ERROR))
+#define DEVICE                                                                                                         \
+    (SOAK_BIT(SOAK_FATAL) | SOAK_BIT(SOAK_REMOVE) | SOAK_BIT(SOAK_SILENT_DEATH) | SOAK_BIT(SOAK_UNPLUG) |              \
+     SOAK_BIT(SOAK_QP_ERROR) | SOAK_BIT(SOAK_GID_CHANGE))
+#define BROKEN (LINK | SILENT | STUCK | DEVICE)
+
+static void draw_calm(struct soak_plan *p, struct fab_rng *r)
+{
+    p->quiet = 1;
+}
+
+static void draw_noise(struct soak_plan *p, struct fab_rng *r)
+{
+    p->quiet = 1;
+    soak_grey_draw(p, r, (int)soak_pick(r, 1, 4));
+}
+
+/* The NICs of a process stand still with it: nobody may take that for a failure. */
+static void draw_pause(struct soak_plan *p, struct fab_rng *r)
+{
+    p->quiet = 1;
+    soak_stops_draw(p, r, (int)soak_pick(r, 1, 3), 900);
+}
+
+/* Full queues and receivers that let everybody wait. */
+static void draw_slow(struct soak_plan *p, struct fab_rng *r)
+{
+    p->quiet = 1;
+    for (int i = 0; i < p->conns; i++) {
+        p->conn[i].recv_us = soak_pct(r, 50) ? 4000 : p->conn[i].recv_us;
+        p->conn[i].test_us = soak_pct(r, 30) ? 5000 : p->conn[i].test_us;
+        p->conn[i].rest_pct = 3;
+        p->conn[i].rest_us = 150000;
+    }
+}
+
+static void draw_port(struct soak_plan *p, struct fab_rng *r)
+{
+    soak_faults_draw(p, r, LINK, (int)soak_pick(r, 1, 4), 40);
+}
+
+static void draw_silent(struct soak_plan *p, struct fab_rng *r)
+{
+    soak_faults_draw(p, r, SILENT, (int)soak_pick(r, 1, 3), 40);
+}
+
+static void draw_stuck(struct soak_plan *p, struct fab_rng *r)
+{
+    soak_faults_draw(p, r, STUCK, (int)soak_pick(r, 1, 2), 50);
+}
+
+static void draw_device(struct soak_plan *p, struct fab_rng *r)
+{
+    soak_faults_draw(p, r, DEVICE, (int)soak_pick(r, 1, 3), 40);
+}
+
+/* All there is, some of it at once, up to all NICs but one. */
+static void draw_mix(struct soak_plan *p, struct fab_rng *r)
+{
+    soak_faults_draw(p, r, BROKEN | SOAK_BIT(SOAK_MR_FAIL), (int)soak_pick(r, 2, 7), 70);
+    if (soak_pct(r, 40))
+        soak_grey_draw(p, r, (int)soak_pick(r, 1, 2));
+    if (soak_pct(r, 25))
+        soak_stops_draw(p, r, 1, 100);
+}
+
+/* What fails comes back, on every rail, again and again. */
+static void draw_back(struct soak_plan *p, struct fab_rng *r)
+{
+    soak_rounds_draw(p, r, LINK | SILENT | SOAK_BIT(SOAK_HANG) | SOAK_BIT(SOAK_QP_ERROR) | SOAK_BIT(SOAK_GID_CHANGE),
+                     (int)soak_pick(r, 2, 6));
+}
+
+/* No path at all for a while. */
+static void draw_all(struct soak_plan *p, struct fab_rng *r)
+{
+    soak_all_draw(p, r, LINK | SOAK_BIT(SOAK_BLACKHOLE) | SOAK_BIT(SOAK_BLACKHOLE_TX), 1);
+}
+
+static void draw_dead(struct soak_plan *p, struct fab_rng *r)
+{
+    p->want = SOAK_DEAD;
+    /* Not ack-lost: that the NIC pair answers one of the two ends brings such a path back again and again. */
+    soak_all_draw(p, r, LINK | (SILENT & ~SOAK_BIT(SOAK_ACK_LOST)) | DEVICE, 0);
+}
+
+/* The same traffic and faults again and again in the same processes: nothing may grow. */
+static void draw_again(struct soak_plan *p, struct fab_rng *r)
+{
+    soak_rounds_draw(p, r, LINK | SOAK_BIT(SOAK_BLACKHOLE) | SOAK_BIT(SOAK_QP_ERROR), 6);
+}
+
+static void draw_kill(struct soak_plan *p, struct fab_rng *r)
+{
+    p->want = SOAK_KILL;
+    if (soak_pct(r, 40))
+        soak_faults_draw(p, r, LINK | SILENT, 1, 0);
+    soak_kill_draw(p, r);
+}
+
+const struct soak_class soak_classes[] = {
+    {"calm", "no fault: pauses, groups, late set-ups", draw_calm, 0},
+    {"noise", "loss, corruption, duplicates, delay, low rates: no path may go down", draw_noise, 0},
+    {"pause", "processes that are stopped for up to 0.9 s: no path may go down", draw_pause, 0},
+    {"slow", "slow links under several connections, slow receivers: no path may go down", draw_slow, 0},
+    {"port", "ports that go down, and up", draw_port, 1},
+    {"silent", "one or two directions of a link, or acknowledgements, are lost without a word", draw_silent, 1},
+    {"stuck", "NICs that hang, queue pairs that send nothing more, sends without a route", draw_stuck, 1},
+    {"device", "devices that die, disappear, lose their queue pairs or their addresses", draw_device, 1},
+    {"mix", "all of these, one into the settlement of the other, with noise and pauses", draw_mix, 1},
+    {"back", "rounds of faults on every rail, each mended after a while", draw_back, 1},
+    {"all", "all NICs of a host at a time, then one comes back", draw_all, 1},
+    {"dead", "all NICs for ever: an error at both ends, in time", draw_dead, 1},
+    {"kill", "a process is killed, or an end leaves with requests outstanding", draw_kill, 0},
+    {"again", "twelve laps in one pair of processes: neither memory nor files may grow", draw_again, 1},
+};
+const int soak_class_count = sizeof(soak_classes) / sizeof(soak_classes[0]);

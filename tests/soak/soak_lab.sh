@@ -1,0 +1,126 @@
+#!/bin/sh
+# The campaign in the lab: collectives between VMs with the kernel's Soft-RoCE, under random schedules of faults. README.md of this folder; tests/lab/README.md.
+# Usage: soak_lab.sh BUILD [--seeds N] [--from S] [--seed S]     last line "N passed, N failed"; a machine without QEMU is a skip, with the reason.
+B=${1:-build}
+[ $# -gt 0 ] && shift
+seeds=50 from=0
+while [ $# -ge 2 ]; do
+    case $1 in
+    --seeds) seeds=$2 ;;
+    --from) from=$2 ;;
+    --seed) seeds=1 from=$2 ;;
+    *) break ;;
+    esac
+    shift 2
+done
+case $seeds$from in *[!0-9]*) set -- wrong ;; esac
+[ $# = 0 ] || {
+    echo "usage: soak_lab.sh BUILD [--seeds N] [--from S] [--seed S]" >&2
+    exit 2
+}
+cd "$(dirname "$0")/../.." || exit 2
+B=$(cd "$B" && pwd) || exit 2
+W=$B/lab/soak
+# used by what is sourced
+# shellcheck disable=SC2034
+LIMIT=120 only=
+. tests/lab/scn_lib.sh
+. tests/lab/scn_cases.sh
+
+# draw N: a number below N in $r, the next of this seed
+draw() {
+    state=$(((state * 6364136223846793005 + 1442695040888963407) & 0x7fffffffffffffff))
+    r=$(((state >> 24) % $1))
+}
+# one_of WORD...: one of them in $w
+one_of() {
+    draw $#
+    shift "$r"
+    w=$1
+}
+
+# break_draw TIME: a fault of a rail that may be lost, and perhaps its end, into $faults and $said
+break_draw() {
+    draw "$hosts"
+    at=h$r
+    draw 3
+    at=$at:n$(((safe + 1 + r) % 4))
+    one_of 'cut both' 'cut in' 'cut out' linkdown ifdown unplug
+    case $w in
+    cut*) what="cut $at ${w#cut }" mend="heal $at" ;;
+    linkdown) what="linkdown $at" mend="linkup $at" ;;
+    ifdown) what="ifdown $at" mend="ifup $at" ;;
+    unplug) what="unplug $at" mend= ;; # its return is a matter of seconds: reset does it
+    esac
+    faults="$faults$1:$what"
+    draw 2
+    if [ -n "$mend" ] && [ "$r" = 0 ]; then
+        faults="$faults; +1s:$mend"
+    fi
+}
+
+# quiet_draw TIME: what no path may go down for
+quiet_draw() {
+    draw "$hosts"
+    at=h$r
+    draw 4
+    one_of "loss $at:n$r 1" "dup $at:n$r 5" "corrupt $at:n$r 1" "delay $at:n$r 5" "freeze $at"
+    faults="$faults$1:$w"
+    case $w in freeze*) faults="$faults; +0.5s:thaw $at" ;; esac
+}
+
+# schedule SEED: draws, runs, judges
+schedule() {
+    state=$((($1 + 1) * 2654435761)) faults=
+    draw 7
+    draw 4
+    safe=$r
+    draw 3
+    hosts=$((r == 0 ? 3 : 2))
+    one_of 3 7
+    retry=$w
+    one_of all_reduce all_gather reduce_scatter broadcast reduce sendrecv alltoall
+    op=$w
+    one_of 64K 256K 512K
+    size=$w
+    draw 4
+    if [ "$r" = 0 ]; then
+        kind=quiet least=0 most=0
+        quiet_draw 1500ms
+    else
+        kind=broken least=1 most=9999
+        break_draw 1500ms
+        draw 3
+        while [ "$r" -gt 0 ]; do
+            more=$r
+            faults="$faults; "
+            one_of +0.1s +0.5s
+            break_draw "$w"
+            r=$((more - 1))
+        done
+    fi
+    # shellcheck disable=SC2086
+    perf $hosts "$retry" "$faults" "$op" $BASE -b "$size" -e "$size" --duration 4s --after 3s
+    right "seed $1, $kind, $op $size on $hosts hosts, retry $retry: $faults" $least $most
+    [ $kind = broken ] || false_ones=$((false_ones + $(downs)))
+    switches=$((switches + $(downs)))
+    replays=$((replays + $(cat "$run".r? | sed -n 's/.* settled: \([0-9]*\) parts to post again.*/\1/p' | awk '{n += $1} END {print n + 0}')))
+    injected=$((injected + $(echo "$faults" | tr ';' '\n' | wc -l)))
+    figure 'stall after fault [0-9]*' >>"$W/stalls"
+}
+
+lab_start || exit $?
+trap 'lab_end; exit 130' INT TERM
+trap lab_end EXIT
+switches=0 replays=0 injected=0 false_ones=0
+: >"$W/stalls"
+seed=$from
+while [ "$seed" -lt $((from + seeds)) ]; do
+    before=$failed
+    schedule "$seed"
+    [ "$failed" = "$before" ] || echo "    again: sh tests/soak/soak_lab.sh $B --seed $seed"
+    seed=$((seed + 1))
+done
+echo "faults $injected, switches $switches, false $false_ones, replays $replays, longest stall $(sort -rn "$W/stalls" | head -1)"
+echo "$passed passed, $failed failed$([ $skipped = 0 ] || echo ", $skipped skipped")"
+[ $failed = 0 ] && [ $passed -gt 0 ]

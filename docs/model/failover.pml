@@ -1,0 +1,275 @@
+/*
+ * The failover protocol on one connection: sender S, receiver R, the lives of its paths. README.md has the bounds, what is left out and
+ * what was checked; P... are the rules of docs/protocol.md.
+ *
+ * A life has a process of its own, with every step that can happen to it: in the fabric, at R's NIC, at R, at S, between the two.
+ * Control records are facts: once an end may say something, the other may hear it at any later time, in any order, or again.
+ * That is loss, repetition, lateness and reordering at once. What a record says of its sender is read off the sender's state, because
+ * states only grow; the ledger in FENCED is the one of the moment at which R closed the life.
+ *
+ * NCCL's calls happen as soon as they can: the soonest reuse of a buffer is the worst case (with LAZY: at any later time).
+ */
+#include "state.pml"
+#include "without.pml"
+#include "receiver.pml"
+#include "sender.pml"
+
+/* A part of life l reaches memory. The buffer must be its own still. Its completion follows, unless the life is closed. */
+inline land(q, l)
+{
+    assert(ghost_write || OF(q) >= rdone);
+    if
+    :: CLOSED(l)
+    :: else -> mem[l] = mem[l] | BIT(q)
+    fi
+}
+/* R's NIC takes a part. S's NIC has read it from a buffer that NCCL has not got back. */
+inline accept(q, l)
+{
+#ifdef ACCOUNT
+    assert(changed_source || (sSt[l] == FENCED && !S_SOFT(l)) || !S_DONE(OF(q)) || (wr[l] & PARTS(OF(q))));
+    cqe[l] = cqe[l] | (BIT(q) & wr[l]);
+#endif
+#ifdef NIC_STAGE
+    nic[l] = nic[l] | BIT(q)
+#else
+    land(q, l)
+#endif
+}
+
+#define ALL_DONE (rdone == NM && sack == NM && !UNACCOUNTED)
+#define OVER_FOR(st, settled) (st == NONE || (st == FENCED && settled))
+#define AT_REST(l) (((rSt[l] == UP && sSt[l] == UP) || (OVER_FOR(rSt[l], rSettled[l]) && OVER_FOR(sSt[l], sSettled[l]) && !R_SOFT(l))) && \
+                    !fab[l] && !nic[l] && !mem[l])
+
+proctype Life(byte l)
+{
+    MASK todo;
+    byte where, pick; /* temporaries, 0 between steps */
+
+    do
+    /* the fabric, R's NIC; RC keeps an order, which the model does not need */
+    :: atomic {
+        fab[l] && ENTERS(l) ->
+        any_part(fab[l], pick);
+        d_step { fab[l] = fab[l] & ~BIT(pick); accept(pick, l); pick = 0 }
+       }
+#ifdef NIC_STAGE
+    :: atomic {
+        nic[l] ->
+        any_part(nic[l], pick);
+        d_step { nic[l] = nic[l] & ~BIT(pick); land(pick, l); pick = 0 }
+       }
+#endif
+
+    /* faults, what they lose */
+    :: d_step { faults > 0 && !broke[l] && rSt[l] != NONE && ANOTHER -> broke[l] = 1; faults-- }
+    :: d_step { broke[l] && fab[l] -> fab[l] = 0 }
+    :: d_step {
+        broke[l] && (ctsFab[l] || ackFab[l]) ->
+        ctsFab[l] = 0;
+        ackFab[l] = 0;
+#ifdef WATCH
+        lostCtl[l] = 1
+#endif
+       }
+#if FD > 0
+    :: d_step { deaths > 0 && !broke[l] && rSt[l] != NONE && ANOTHER -> broke[l] = 1; dead[l] = 1; deaths-- }
+    :: d_step { dead[l] && (nic[l] || mem[l]) -> nic[l] = 0; mem[l] = 0 } /* in memory, but no completion: to R the same */
+#endif
+
+    /* R polls; a CTS or an acknowledgement reaches S, the oldest CTS first: a younger one is of no use before it */
+    :: atomic {
+        mem[l] && (rSt[l] == UP || (rSt[l] == FENCED && !CLOSED(l))) ->
+        d_step { r_take(mem[l]); mem[l] = 0 }
+        r_progress(todo, where, pick)
+       }
+    :: atomic {
+        ctsFab[l] && sSt[l] != NONE ->
+        d_step {
+            tmp = ctsFab[l] & ~(ctsFab[l] - 1);
+            ctsFab[l] = ctsFab[l] & ~tmp;
+            ring[l] = ring[l] | tmp;
+            tmp = 0
+        }
+        s_progress(todo, where, pick)
+       }
+    :: atomic {
+        ackFab[l] && sSt[l] != NONE ->
+        d_step { s_acked(ackFab[l]); ackFab[l] = 0 }
+        s_progress(todo, where, pick)
+       }
+#ifdef ACCOUNT
+    :: d_step { cqe[l] && sSt[l] == UP -> EARLY(l) wr[l] = wr[l] & ~cqe[l]; cqe[l] = 0 }
+    :: d_step { broke[l] && cqe[l] -> cqe[l] = 0 } /* the NIC's acknowledgement is lost */
+#endif
+
+    /* DOWN: seen by oneself, or heard; to an end that is up, the peer's FENCED says DOWN, too */
+#define S_ENDS (sSt[l] == UP && ((broke[l] && SEES_S(l)) || OVER(rSt[l])))
+#define R_ENDS (rSt[l] == UP && ((broke[l] && SEES_R(l)) || OVER(sSt[l])))
+#ifndef MERGED
+    :: d_step { S_ENDS -> sSt[l] = DOWN }
+    :: atomic {
+        R_ENDS ->
+        d_step { r_down(l) }
+        r_progress(todo, where, pick)
+       }
+#define S_FENCES (sSt[l] == DOWN)
+#define R_FENCES (rSt[l] == DOWN)
+#else
+#define S_FENCES (sSt[l] == DOWN || S_ENDS)
+#define R_FENCES R_ENDS
+#endif
+
+    /* the fences (P16, P18) */
+    :: atomic {
+        S_FENCES ->
+#ifdef SOFT_S
+        if
+        :: sSoft[l] = 0
+        :: sSoft[l] = 1
+        :: sSoft[l] = 2
+        fi;
+#endif
+        d_step { s_close(l) }
+       }
+    :: atomic {
+        R_FENCES && QUIET(l) ->
+        d_step { r_down(l); DROP(l); r_close(l) }
+        r_progress(todo, where, pick)
+       }
+#ifdef SOFT_R
+    :: atomic {
+        R_FENCES ->
+        d_step { r_down(l); r_close_soft(l) }
+        if
+        :: rSoft[l] = 1
+        :: rSoft[l] = 2
+        fi;
+        r_progress(todo, where, pick)
+       }
+    /* the hold ends with a hard fence after all; with S's fence and T_packet; both ends soft: with T_dead */
+    :: atomic {
+        rSoft[l] == 1 && !nic[l] ->
+        d_step { fab[l] = 0; rSoft[l] = 0; hold[l] = 0 }
+        r_progress(todo, where, pick)
+       }
+    :: atomic {
+        rSoft[l] && rSettled[l] && GONE(l) ->
+        d_step { rSoft[l] = 0; hold[l] = 0 }
+        r_progress(todo, where, pick)
+       }
+    :: d_step { rSoft[l] && !stopped[l] && OVER(sSt[l]) -> stopped[l] = 1 }
+#endif
+#ifdef SOFT_S
+#ifdef ACCOUNT
+#define RELEASE(l) wr[l] = 0
+#else
+#define RELEASE(l) skip
+#endif
+    :: d_step { sSoft[l] == 1 -> sSoft[l] = 0; RELEASE(l) }
+    :: d_step { sSoft[l] && sSettled[l] && (!R_SOFT(l) || GONE(l)) -> sSoft[l] = 0; RELEASE(l) } /* P19; T_dead */
+#endif
+
+    /* FENCED, SETTLED (P20, P21) */
+    :: atomic {
+        sSt[l] == FENCED && rSt[l] == FENCED && !sSettled[l] && R_STILL_AT(l) ->
+        d_step { s_take_up(l, snap[l]) }
+        s_progress(todo, where, pick)
+       }
+    :: d_step { sSettled[l] && rSt[l] == FENCED && !rSettled[l] -> rSettled[l] = 1 }
+#ifdef NO_FULL_LIFE
+    :: atomic { /* FENCED of the life before, taken for this one */
+        IS_NEXT(l) && sSt[l] == UP ->
+        d_step { s_close(l); s_take_up(l, snap[PREV(l)]) }
+        s_progress(todo, where, pick)
+       }
+#endif
+
+#if NL > NP
+    /* a new life of the path (P23, P24): OPEN, OPEN_OK, OPEN_UP. Either end may give it up */
+    :: d_step { IS_NEXT(l) && rSt[l] == NONE && R_MAY_OPEN(l) -> rSt[l] = OPENING }
+    :: d_step { IS_NEXT(l) && sSt[l] == NONE && rSt[l] != NONE && S_MAY_OPEN(l) -> sSettled[PREV(l)] = 1; sSt[l] = OPENING }
+    :: atomic {
+        rSt[l] == OPENING && sSt[l] != NONE ->
+        rSt[l] = UP;
+        r_progress(todo, where, pick)
+       }
+    :: atomic {
+        sSt[l] == OPENING && (rSt[l] == UP || (OVER(rSt[l]) && !rSettled[l])) ->
+        sSt[l] = UP;
+        s_progress(todo, where, pick)
+       }
+    :: d_step { rSt[l] == OPENING && (ANOTHER || OVER(sSt[l])) -> r_never(l) }
+    :: d_step { sSt[l] == OPENING && OVER(rSt[l]) -> s_never(l) }
+    :: d_step { sSt[l] == OPENING && ANOTHER -> sSt[l] = DOWN } /* R may have it up by now: an ordinary end */
+#endif
+
+    :: atomic { ALL_DONE && AT_REST(l) -> break }
+    od
+}
+
+#if defined(LAZY)
+/* NCCL's calls, at any time. */
+#define MAY_ISEND(m) (m < NM && m < seen && !STARTED(m) && (m < G || GROUP_STARTED((m) / G - 1)))
+#define GROUP_STARTED(g) (STARTED((g) * G) && STARTED((g) * G + G - 1))
+proctype Nccl()
+{
+    MASK todo;
+    byte where, pick;
+
+    do
+    :: d_step { R_CAN_TEST -> r_test() }
+    :: atomic {
+        R_CAN_POST ->
+        d_step { r_irecv() }
+        r_progress(todo, where, pick)
+       }
+    :: atomic { MAY_ISEND(0) -> s_isend(0); s_progress(todo, where, pick) }
+    :: atomic { MAY_ISEND(1) -> s_isend(1); s_progress(todo, where, pick) }
+#if NM > 2
+    :: atomic { MAY_ISEND(2) -> s_isend(2); s_progress(todo, where, pick) }
+#endif
+#if NM > 3
+    :: atomic { MAY_ISEND(3) -> s_isend(3); s_progress(todo, where, pick) }
+#endif
+    :: atomic { ALL_DONE -> break }
+    od
+}
+#endif
+
+init
+{
+    MASK todo;
+    byte where, pick;
+
+    atomic {
+        d_step {
+            idx = 0;
+            do
+            :: idx < NP -> sSt[idx] = UP; rSt[idx] = UP; idx++
+            :: else -> break
+            od;
+            idx = 0;
+#ifdef FIRST0
+            cts[0] = NEW;
+            rpost = 1;
+            write_cts(0, 0)
+#endif
+        }
+        r_progress(todo, where, pick);
+#ifdef LAZY
+        run Nccl();
+#endif
+        run Life(0);
+#if NL > 1
+        run Life(1);
+#endif
+#if NL > 2
+        run Life(2);
+#endif
+#if NL > 3
+        run Life(3)
+#endif
+    }
+}

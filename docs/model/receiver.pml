@@ -1,0 +1,221 @@
+/* R: ledger, CTS and acknowledgements, the end of a life. Every inline is one step, or (progress) the rest of one. */
+
+/* S's fence lets nothing in any more: what is written after it is lost at once. */
+inline lost_if_fenced(l)
+{
+#ifdef WATCH
+    if
+    :: sSt[l] == FENCED -> lostCtl[l] = 1
+    :: else
+    fi
+#else
+    skip
+#endif
+}
+inline write_ack(l)
+{
+    told[l] = acked;
+    lost_if_fenced(l);
+    if
+    :: sSt[l] != FENCED && acked > sack && acked > ackFab[l] -> ackFab[l] = acked
+    :: else
+    fi
+}
+#ifdef WATCH
+#define USEFUL(m) 1         /* a CTS that S has from elsewhere makes a difference only by getting lost */
+#else
+#define USEFUL(m) (m >= seen)
+#endif
+/* A CTS carries acked. When it is written again it does not count as having told it (P14). */
+inline write_cts(m, l)
+{
+    if
+    :: cts[m] == NEW -> write_ack(l)
+    :: else -> lost_if_fenced(l)
+    fi;
+    cts[m] = ON(l);
+    if
+    :: sSt[l] != FENCED && USEFUL(m) -> ctsFab[l] = ctsFab[l] | BIT(m)
+    :: else
+    fi
+}
+/* NCCL's side: test reports done in order, irecv posts. A group is reported and posted as one. */
+#define R_CAN_TEST (rdone + G <= acked && !HELD(rdone) && !(G > 1 && HELD(rdone + G - 1)))
+#define R_CAN_POST (rpost + G <= NM && rpost + G <= rdone + W && ANY(rSt, == UP))
+inline r_test()
+{
+    rdone = rdone + G
+}
+inline r_irecv()
+{
+    tmp = 0;
+    do
+    :: tmp < G ->
+        cts[rpost] = NEW;
+#if defined(SOFT_R) && !defined(NO_HOLD)
+        idx = 0; /* S may answer the CTS over a life that R has closed softly */
+        do
+        :: idx < NL && rSoft[idx] && !stopped[idx] -> hold[idx] = hold[idx] | BIT(rpost); idx++
+        :: idx < NL && !(rSoft[idx] && !stopped[idx]) -> idx++
+        :: else -> break
+        od;
+        idx = 0;
+#endif
+        rpost++;
+        tmp++
+    :: else -> break
+    od;
+    tmp = 0
+}
+
+/* Messages whose CTS is to be written, and the lives it can go over. */
+inline r_owes(todo, where)
+{
+    idx = 0;
+    do
+    :: idx < NM ->
+        if
+        :: FULL(led, idx) -> cts[idx] = IDLE
+        :: cts[idx] == NEW || cts[idx] == OWED -> todo = todo | BIT(idx)
+        :: else
+        fi;
+        idx++
+    :: else -> break
+    od;
+    idx = 0;
+    do
+    :: idx < NL ->
+        if
+        :: rSt[idx] == UP -> where = where | BIT(idx)
+        :: else
+        fi;
+        idx++
+    :: else -> break
+    od;
+    idx = 0;
+    if
+    :: !where -> todo = 0
+    :: else
+    fi
+}
+/* P14: more is complete than the largest value written on a life that is up. */
+inline r_owes_ack(todo)
+{
+#ifndef NO_LONE_ACK
+    tmp = 0;
+    idx = 0;
+    do
+    :: idx < NL ->
+        if
+        :: told[idx] > tmp -> tmp = told[idx]
+        :: else
+        fi;
+        idx++
+    :: else -> break
+    od;
+    idx = 0;
+    todo = (acked > tmp);
+    tmp = 0
+#else
+    skip
+#endif
+}
+
+/*
+ * What follows at once from a new ledger, a path lost or won: done, new receives, CTS, the acknowledgement that no CTS carries.
+ * The three arguments are the caller's temporaries, 0 before and after.
+ */
+inline r_progress(todo, where, pick)
+{
+    d_step {
+        do
+        :: acked < rpost && FULL(led, acked) -> acked++
+        :: else -> break
+        od;
+#ifndef LAZY
+        do
+        :: R_CAN_TEST -> r_test()
+        :: else -> break
+        od;
+        do
+        :: R_CAN_POST -> r_irecv()
+        :: else -> break
+        od;
+#endif
+        r_owes(todo, where)
+    }
+    do
+    :: todo ->
+        any_life(where, pick);
+        d_step {
+            lowest(todo, idx);
+            write_cts(idx, pick);
+            todo = todo & (todo - 1);
+            idx = 0;
+            pick = 0
+        }
+    :: else -> break
+    od;
+    todo = 0;
+    d_step { r_owes_ack(todo) }
+    if
+    :: todo && where -> any_life(where, pick); d_step { write_ack(pick); pick = 0 }
+    :: else
+    fi;
+    todo = 0;
+    where = 0
+}
+
+/* Completions that R polls: new, and of messages whose receives are posted and not reported done. */
+inline r_take(mask)
+{
+    assert(duplicate_completion || !(led & (mask)));
+    assert(wrong_message || ((mask) & BELOW(2 * rdone)) == 0);
+    assert(wrong_message || ((mask) & ~BELOW(2 * rpost)) == 0);
+    led = led | (mask)
+}
+
+/* The life is over. Its CTS are owed again, its acknowledgements do not count (P11, P14). */
+inline r_down(l)
+{
+    rSt[l] = DOWN;
+    told[l] = 0;
+#ifndef NO_CTS_REWRITE
+    idx = 0;
+    do
+    :: idx < NM && cts[idx] == ON(l) -> cts[idx] = OWED; idx++
+    :: idx < NM && cts[idx] != ON(l) -> idx++
+    :: else -> break
+    od;
+    idx = 0
+#endif
+}
+/* R closes the life: from here none of its completions enters the ledger, and that ledger is what FENCED says. */
+inline r_close(l)
+{
+    r_take(TO_POLL(l));
+    mem[l] = KEPT(l);
+    rSt[l] = FENCED;
+    snap[l] = led
+}
+/* ... without proof that nothing of it reaches memory any more: what is open is held (P18). */
+inline r_close_soft(l)
+{
+    r_close(l);
+#ifndef NO_HOLD
+    idx = rdone;
+    do
+    :: idx < rpost && !FULL(led, idx) -> hold[l] = hold[l] | BIT(idx); idx++
+    :: idx < rpost && FULL(led, idx) -> idx++
+    :: else -> break
+    od;
+    idx = 0
+#endif
+}
+/* A life that never stood: nothing was posted on it. Should S think it stood, this is the ledger it gets. */
+inline r_never(l)
+{
+    rSt[l] = FENCED;
+    rSettled[l] = 1;
+    snap[l] = led
+}

@@ -1,0 +1,205 @@
+/* S: CTS, posts, acknowledgements, what is posted again. */
+
+/* What cannot make a difference any more is forgotten, so that states that are alike are one. */
+inline s_forget()
+{
+    idx = 0;
+    do
+    :: idx < NL ->
+        ring[idx] = ring[idx] & ~BELOW(seen);
+#ifndef WATCH
+        ctsFab[idx] = ctsFab[idx] & ~BELOW(seen);
+        if
+        :: ackFab[idx] <= sack -> ackFab[idx] = 0
+        :: else
+        fi;
+#endif
+        idx++
+    :: else -> break
+    od;
+    idx = 0
+}
+
+/* isend for message m, whose CTS was taken. With groups it comes in any order within the oldest group (match by tag). */
+inline s_isend(m)
+{
+    own[2 * (m)] = UNPOSTED;
+    if
+    :: (CUT >> (m)) & 1 -> own[2 * (m) + 1] = UNPOSTED
+    :: else
+    fi
+}
+#define STARTED(m) (own[2 * (m)] != IDLE)
+
+/* Posts part q. What is posted on a life that R has fenced hard arrives nowhere. */
+inline post(q, l)
+{
+    own[q] = ON(l);
+#ifdef ACCOUNT
+    wr[l] = wr[l] | BIT(q);
+#endif
+    if
+    :: rSt[l] == FENCED && !R_SOFT(l) && !OPEN_AFTER_FENCE -> skip
+    :: else -> fab[l] = fab[l] | BIT(q)
+    fi
+}
+
+/* Lives that are up and have room for part q (P2). */
+inline s_room(q, where)
+{
+    where = 0;
+    idx = 0;
+    do
+    :: idx < NL ->
+#if RQ < 2 * NM
+        parts = 0;
+        pick = 0;
+        do
+        :: pick < NQ && own[pick] == ON(idx) -> parts++; pick++
+        :: pick < NQ && own[pick] != ON(idx) -> pick++
+        :: else -> break
+        od;
+        pick = 0;
+#endif
+        if
+        :: sSt[idx] == UP && parts < RQ - ((OF(q) == sack) -> 0 : RESERVE) -> where = where | BIT(idx)
+        :: else
+        fi;
+        idx++
+    :: else -> break
+    od;
+    idx = 0;
+    parts = 0
+}
+
+inline s_unposted(todo)
+{
+    idx = 0;
+    do
+    :: idx < NQ ->
+        if
+        :: own[idx] == UNPOSTED -> todo = todo | BIT(idx)
+        :: else
+        fi;
+        idx++
+    :: else -> break
+    od;
+    idx = 0
+}
+
+/* Takes the CTS that are there, posts what is unposted: lowest first, any part on any path (P1). Arguments as in r_progress. */
+inline s_progress(todo, where, pick)
+{
+    d_step {
+        do
+        :: seen < NM && ANY(ring, & BIT(seen)) ->
+#ifndef LAZY
+            s_isend(seen);
+#endif
+            seen++
+        :: else -> break
+        od;
+        s_forget();
+        s_unposted(todo)
+    }
+    do
+    :: todo ->
+        d_step {
+            lowest(todo, tmp);
+            s_room(tmp, where)
+        }
+        if
+        :: where ->
+            any_life(where, pick);
+            d_step {
+                lowest(todo, tmp);
+                post(tmp, pick);
+                tmp = 0;
+                pick = 0
+            }
+        :: else
+        fi;
+        todo = todo & (todo - 1);
+        where = 0
+    :: else -> break
+    od
+}
+
+inline s_acked(v)
+{
+    do
+    :: sack < (v) ->
+        assert(wrong_message || STARTED(sack));
+        own[2 * sack] = HAVE;
+        own[2 * sack + 1] = HAVE;
+        sLed = sLed | PARTS(sack);
+        sack++
+    :: else -> break
+    od
+}
+
+/* The ledger in FENCED: what it has need not be posted; what it lacks and this life carried last is posted again (P21). */
+inline s_take_up(l, ledger)
+{
+    tmp = 0;
+    do
+    :: tmp < NM && FULL(ledger, tmp) -> tmp++
+    :: else -> break
+    od;
+#ifndef NO_LEDGER
+    s_acked(tmp);
+    sLed = sLed | (ledger);
+#endif
+    idx = 0;
+    do
+    :: idx < NQ ->
+        if
+        :: (sLed & BIT(idx)) && RQ >= NQ -> own[idx] = HAVE
+        :: UNPOST(idx, l) && !(sLed & BIT(idx)) ->
+            assert(lost_data || !S_DONE(OF(idx)));
+#ifdef NO_E2E_ACK
+            assert(lost_data || !FULL(early, OF(idx)));
+#endif
+            own[idx] = UNPOSTED
+        :: else
+        fi;
+        idx++
+    :: else -> break
+    od;
+    idx = 0;
+    tmp = 0;
+#ifndef NO_FULL_LIFE
+    snap[l] = 0;
+#endif
+    sSettled[l] = 1;
+#if NL == NP && !defined(SOFT_R)
+    rSettled[l] = 1 /* nothing depends on when R hears of it */
+#endif
+}
+
+/* What R writes on this life is not looked at any more; S's work requests are accounted for, unless the fence is soft (P19). */
+inline s_close(l)
+{
+    sSt[l] = FENCED;
+#ifdef WATCH
+    if
+    :: ctsFab[l] || ackFab[l] -> lostCtl[l] = 1
+    :: else
+    fi;
+#endif
+    ctsFab[l] = 0;
+    ackFab[l] = 0;
+    ring[l] = 0;
+#ifdef ACCOUNT
+    if
+    :: !S_SOFT(l) -> wr[l] = 0
+    :: else
+    fi;
+    cqe[l] = 0
+#endif
+}
+inline s_never(l)
+{
+    s_close(l);
+    sSettled[l] = 1
+}

@@ -1,0 +1,194 @@
+/* Bounds, words and state of the model (failover.pml). */
+
+#ifndef NP
+#define NP 2            /* paths; their first lives are up at the start */
+#endif
+#ifndef NL
+#define NL NP           /* lives: life l is of path l % NP, the next one of that path is l + NP */
+#endif
+#ifndef NM
+#define NM 2            /* messages */
+#endif
+#ifndef W
+#define W 1             /* receives that NCCL keeps posted: message m takes the buffer that m - W had */
+#endif
+#ifndef G
+#define G 1             /* receives in a group (n of irecv); NM and W are multiples of it */
+#endif
+#ifndef CUT
+#define CUT 0           /* bit m: message m is cut in two */
+#endif
+#ifndef F
+#define F 1             /* faults */
+#endif
+#ifndef FD
+#define FD 0            /* faults in which R's NIC dies, with what it has acknowledged */
+#endif
+#ifndef RQ
+#define RQ (2 * NM)     /* parts that a life may have outstanding (P2) ... */
+#endif
+#ifndef RESERVE
+#define RESERVE 0       /* ... of which only the oldest message may take so many */
+#endif
+/*
+ * Further switches: SOFT_R, SOFT_S (that end's fence may be soft), ACCOUNT (S's work requests, P13), ONLY_S, ONLY_R (only that end sees
+ * a fault by itself), WATCH (nobody does, but for the watchdogs), LAZY (NCCL's calls come at any time), MERGED (an end fences in the
+ * step in which it goes DOWN), FIRST0 (the first CTS goes over life 0: the paths are alike). NO_...: a rule switched off.
+ */
+
+#if NM > 4
+#define MASK short
+#else
+#define MASK byte       /* of parts: part k of message m is number 2m + k */
+#endif
+#define NQ (2 * NM)
+#define BIT(x) (1 << (x))
+#define BELOW(x) (BIT(x) - 1)
+#define OF(q) ((q) / 2)
+#define PARTS(m) ((((CUT >> (m)) & 1) -> 3 : 1) << (2 * (m)))
+#define FULL(mask, m) (((mask) & PARTS(m)) == PARTS(m))
+#define OVER(s) ((s) == DOWN || (s) == FENCED)
+#define IS_NEXT(l) ((l) >= NP)
+#define PREV(l) ((l) - NP)
+#define HAS_NEXT(l) ((l) + NP < NL)
+#define NEXT(l) ((l) + NP)
+
+/* x for any life. */
+#if NL > 3
+#define ANY(a, x) ((a[0] x) || (a[1] x) || (a[2] x) || (a[3] x))
+#elif NL > 2
+#define ANY(a, x) ((a[0] x) || (a[1] x) || (a[2] x))
+#else
+#define ANY(a, x) ((a[0] x) || (a[1] x))
+#endif
+/* x(q) for any part. */
+#if NQ > 6
+#define ANY_PART(x) (x(0) || x(1) || x(2) || x(3) || x(4) || x(5) || x(6) || x(7))
+#elif NQ > 4
+#define ANY_PART(x) (x(0) || x(1) || x(2) || x(3) || x(4) || x(5))
+#else
+#define ANY_PART(x) (x(0) || x(1) || x(2) || x(3))
+#endif
+
+/* What a violation is called; never set. */
+hidden byte ghost_write, duplicate_completion, wrong_message, lost_data, changed_source;
+
+/* A life at one end. OPENING: R has said OPEN, S has said OPEN_OK. */
+#define NONE 0
+#define OPENING 1
+#define UP 2
+#define DOWN 3
+#define FENCED 4
+
+/* --- the network: what is where, per life --- */
+MASK fab[NL];           /* posted by S, in the fabric */
+MASK nic[NL];           /* accepted and acknowledged by R's NIC, not in memory yet (where a configuration tells the two apart) */
+MASK mem[NL];           /* in memory, completion not polled */
+byte ctsFab[NL];        /* CTS, bit per message, and largest acknowledgement under way to S */
+byte ackFab[NL];
+bool broke[NL];         /* what is under way may be lost */
+#if FD > 0
+bool dead[NL];          /* R's NIC is dead: what it accepted may be lost, too */
+byte deaths = FD;
+#endif
+byte faults = F;
+#if FD > 0 || defined(SOFT_R) || defined(ACCOUNT) || defined(NO_MARKERS)
+#define NIC_STAGE
+#endif
+
+/* --- R --- */
+byte rSt[NL];
+bool rSettled[NL];      /* S said SETTLED */
+MASK snap[NL];          /* the ledger in FENCED */
+MASK led;               /* the ledger */
+byte rdone, rpost, acked;
+byte cts[NM];           /* of a message that is not complete: where its CTS is */
+#define IDLE 0          /* not posted; complete */
+#define NEW 1           /* posted, CTS not written yet */
+#define OWED 2          /* written on a life that is over (P11) */
+#define ON(l) (3 + (l)) /* written on life l; for a part: posted on life l */
+byte told[NL];          /* last value of acked written there, as long as it is up */
+#ifdef WATCH
+bool lostCtl[NL];       /* a control write was lost: the one that asks for it stays unconfirmed */
+#endif
+#ifdef SOFT_R
+byte rSoft[NL];         /* 1: closed without proof that the NIC is quiet; 2: and that proof will never come */
+bool stopped[NL];       /* S is known to post nothing there any more */
+byte hold[NL];          /* messages that are not reported done before the hold of this life ends (P18) */
+#define R_SOFT(l) rSoft[l]
+#define HELD(m) ANY(hold, & BIT(m))
+#else
+#define R_SOFT(l) 0
+#define HELD(m) 0
+#endif
+
+/* --- S --- */
+byte sSt[NL];
+bool sSettled[NL];      /* FENCED taken up */
+byte own[NQ];           /* of a part: IDLE, or where its last post is */
+#define UNPOSTED 1
+#define HAVE 2          /* acknowledged */
+MASK sLed;              /* parts that R is known to have */
+byte sack, seen;        /* largest acknowledgement heard; CTS taken */
+byte ring[NL];          /* CTS that lie in the ring of a life, not taken yet */
+#ifdef ACCOUNT
+MASK wr[NL], cqe[NL];   /* S's work requests not accounted for; those that R's NIC has acknowledged */
+#define UNACCOUNTED ANY(wr, )
+#else
+#define UNACCOUNTED 0
+#endif
+#ifdef SOFT_S
+byte sSoft[NL];         /* as rSoft */
+#define S_SOFT(l) sSoft[l]
+#else
+#define S_SOFT(l) 0
+#endif
+#ifdef NO_E2E_ACK
+MASK early;             /* parts whose completions were good: what S would call done */
+#endif
+#define S_DONE(m) (sack > (m) || FULL(sLed, m))
+#define S_LIVE(q, l) (own[q] == ON(l) && !(sLed & BIT(q)))
+
+hidden byte idx, tmp, parts;   /* of steps without a choice in them */
+
+/* A choice among the lives in a mask that is not 0. */
+inline any_life(mask, x)
+{
+    if
+    :: (mask) & 1 -> x = 0
+    :: (mask) & 2 -> x = 1
+#if NL > 2
+    :: (mask) & 4 -> x = 2
+#endif
+#if NL > 3
+    :: (mask) & 8 -> x = 3
+#endif
+    fi
+}
+/* A choice among the parts in a mask that is not 0. */
+inline any_part(mask, x)
+{
+    if
+    :: (mask) & 1 -> x = 0
+    :: (mask) & 2 -> x = 1
+    :: (mask) & 4 -> x = 2
+    :: (mask) & 8 -> x = 3
+#if NQ > 4
+    :: (mask) & 16 -> x = 4
+    :: (mask) & 32 -> x = 5
+#endif
+#if NQ > 6
+    :: (mask) & 64 -> x = 6
+    :: (mask) & 128 -> x = 7
+#endif
+    fi
+}
+/* The lowest bit of a mask that is not 0. */
+inline lowest(mask, x)
+{
+    x = 0;
+    do
+    :: !((mask) & BIT(x)) -> x++
+    :: else -> break
+    od
+}

@@ -1,0 +1,101 @@
+/* Where a rule can be switched off: what the steps of failover.pml do with it, and without. */
+
+/* P16: what R's fence waits for, polls, leaves in the completion queue, and drops of what comes too late. */
+#if defined(NO_RECV_FENCE) || defined(NO_MARKERS)
+#define QUIET(l) 1
+#else
+#define QUIET(l) (!nic[l])
+#endif
+#ifdef NO_CLOSE_LIFE
+#define TO_POLL(l) 0
+#define KEPT(l) mem[l]
+#define CLOSED(l) 0
+#else
+#define TO_POLL(l) mem[l]
+#define KEPT(l) 0
+#define CLOSED(l) (rSt[l] == FENCED)
+#endif
+#if defined(NO_RECV_FENCE) || defined(NO_NEW_QP)
+#define DROP(l) skip
+#define OPEN_AFTER_FENCE 1
+#else
+#define DROP(l) fab[l] = 0
+#define OPEN_AFTER_FENCE 0
+#endif
+/* P23: an old packet does not fit the new queue pair. */
+#ifdef NO_NEW_QP
+#define ENTERS(l) (rSt[l] != FENCED || (HAS_NEXT(l) && rSt[NEXT(l)] == UP))
+#else
+#define ENTERS(l) 1
+#endif
+
+/* P21: which parts are posted again. */
+#if defined(NO_REPLAY_LIFE)
+#define UNPOST(q, l) (own[q] >= ON(0))
+#elif defined(NO_REPLAY_LIFE_IF_FENCED)
+#define UNPOST(q, l) (own[q] >= ON(0) && sSt[own[q] - ON(0)] == FENCED)
+#else
+#define UNPOST(q, l) (own[q] == ON(l))
+#endif
+
+/* P18: nothing of a life is under way any more. That is what T_packet, T_pcie and T_dead stand for. */
+#ifdef NO_HOLD_PACKET
+#define GONE(l) (!nic[l])
+#else
+#define GONE(l) (!fab[l] && !nic[l])
+#endif
+
+/* P23: R begins a new life when the old one is settled. */
+#ifdef NO_SETTLED
+#define R_MAY_OPEN(l) (rSt[PREV(l)] == FENCED && !R_SOFT(PREV(l)))
+#else
+#define R_MAY_OPEN(l) (rSt[PREV(l)] == FENCED && !R_SOFT(PREV(l)) && rSettled[PREV(l)])
+#endif
+/* S may not have heard the answer for a life that never stood at R, and then never will. */
+#define live_before(q) S_LIVE(q, PREV(l))
+#define S_MAY_OPEN(l) (sSt[PREV(l)] == FENCED && !S_SOFT(PREV(l)) && (sSettled[PREV(l)] || !ANY_PART(live_before)))
+/* R answers for the present life only. */
+#define R_STILL_AT(l) (!HAS_NEXT(l) || rSt[NEXT(l)] == NONE)
+
+/* P13: when S calls a send done. */
+#ifdef NO_E2E_ACK
+#define EARLY(l) early = early | cqe[l];
+#else
+#define EARLY(l)
+#endif
+
+/* P15: S asks about a path as long as something on it is not acknowledged by R itself; R, when a control write is not confirmed. */
+#if defined(ONLY_S)
+#define SEES_R(l) 0
+#elif defined(ONLY_R)
+#define SEES_S(l) 0
+#elif defined(WATCH)
+#ifdef NO_WATCHDOG
+#define SEES_S(l) (wr[l] & ~cqe[l])
+#else
+#define live_here(q) S_LIVE(q, l)
+#ifdef ACCOUNT
+#define SEES_S(l) ((wr[l] & ~cqe[l]) || ANY_PART(live_here))
+#else
+#define SEES_S(l) ANY_PART(live_here)
+#endif
+#endif
+#define SEES_R(l) lostCtl[l]
+#endif
+#ifndef SEES_S
+#define SEES_S(l) 1
+#endif
+#ifndef SEES_R
+#define SEES_R(l) 1
+#endif
+
+/* May another path carry what is left if @l breaks? Else there is no such fault here: with no path both ends give up (P22). */
+#define LIVES_ON(x) (x < NL && x != l && !broke[x] && (x < NP || (rSt[x] == UP && sSt[x] == UP)))
+#define CAN_RETURN (NL > NP && rSt[NL - 1] == NONE)
+#if NL > 3
+#define ANOTHER (LIVES_ON(0) || LIVES_ON(1) || LIVES_ON(2) || LIVES_ON(3) || CAN_RETURN)
+#elif NL > 2
+#define ANOTHER (LIVES_ON(0) || LIVES_ON(1) || LIVES_ON(2) || CAN_RETURN)
+#else
+#define ANOTHER (LIVES_ON(0) || LIVES_ON(1) || CAN_RETURN)
+#endif

@@ -1,0 +1,145 @@
+#!/bin/sh
+# Checks the Promela model of the protocol (docs/model/README.md) with spin.
+#   check_model.sh BUILD [--deep] [NAME...]    all configurations, with --deep the large ones as well; or those with these names
+# A "full" row must hold in its whole state space. A "fails" row has one rule switched off, or asks whether something can happen at all:
+# it must give the error named. Closes with "N passed, N failed".
+set -u
+src=docs/model
+MEM=2000     # MiB of one verifier
+LIMIT=900    # seconds of one verifier: a bound against hangs
+DEPTH=20000
+
+# kind, name, file, error expected or "-", definitions
+table() {
+    cat <<'ROWS'
+full one-message failover - NM=1
+full base failover - NM=3 W=2 CUT=3
+full four-messages failover - NM=4 W=2 CUT=1
+full seen-by-sender failover - NM=3 W=2 CUT=3 ONLY_S
+full seen-by-receiver failover - NM=3 W=2 CUT=3 ONLY_R
+full watchdogs-only failover - NM=3 W=2 CUT=3 WATCH
+full nic-death failover - NM=3 W=2 CUT=3 F=0 FD=1
+full nic-death-watchdogs failover - NM=3 W=2 CUT=1 F=0 FD=1 WATCH
+full accounting failover - NM=3 W=2 CUT=1 ACCOUNT
+full accounting-nic-death failover - NM=2 W=2 CUT=1 ACCOUNT F=0 FD=1 WATCH
+full soft-receiver failover - NM=3 W=2 CUT=1 SOFT_R
+full soft-both failover - NM=2 W=1 CUT=1 SOFT_R SOFT_S ACCOUNT
+full return failover - NM=3 W=2 CUT=1 NL=3
+full return-soft failover - NM=2 W=1 CUT=1 NL=3 SOFT_R SOFT_S
+full outage failover - NP=1 NL=3 F=2 NM=3 W=2 CUT=1
+full calls-at-any-time failover - NM=3 W=2 CUT=1 LAZY
+full groups failover - NM=4 W=4 G=2 CUT=1 LAZY
+full receive-queue failover - NM=4 W=4 RQ=3 RESERVE=2 CUT=1
+full two-faults failover - NP=3 F=2 NM=2 W=1 CUT=1
+full two-faults-cut failover - NP=3 F=2 NM=2 W=1 CUT=3
+full two-faults-return failover - NL=4 F=2 NM=2 W=1 CUT=1
+full cut cut -
+fails no-receiver-fence failover ghost_write NO_RECV_FENCE
+fails no-markers failover ghost_write NO_MARKERS
+fails no-close-of-life failover ghost_write NO_CLOSE_LIFE
+fails no-ledger failover ghost_write NO_LEDGER
+fails no-replay-by-life failover ghost_write NO_REPLAY_LIFE
+fails replay-of-fenced-lives failover ghost_write NO_REPLAY_LIFE_IF_FENCED NP=3 F=2
+fails no-end-to-end-ack failover lost_data NO_E2E_ACK ACCOUNT F=0 FD=1
+fails no-second-cts failover end NO_CTS_REWRITE
+fails no-lone-ack failover end NO_LONE_ACK
+fails no-hold failover ghost_write NO_HOLD SOFT_R
+fails no-packet-time-in-hold failover ghost_write NO_HOLD_PACKET SOFT_R
+fails no-full-life failover ghost_write NO_FULL_LIFE NL=3
+fails no-new-queue-pair failover ghost_write NO_NEW_QP NL=3
+fails no-settled failover end NO_SETTLED NL=3
+fails no-watchdog failover end NO_WATCHDOG WATCH ACCOUNT F=0 FD=1
+fails no-reserve failover end NM=3 W=3 RQ=2
+fails reserve-below-parts failover end NM=4 W=4 RQ=3 RESERVE=1 CUT=1
+fails no-frozen-cut cut unwritten NO_FROZEN_CUT
+ROWS
+}
+
+if ! command -v spin >/dev/null 2>&1; then
+    echo "spin is not installed"
+    exit 77
+fi
+[ $# -ge 1 ] || { echo "usage: check_model.sh BUILD [--deep] [NAME...]" >&2; exit 2; }
+out=$1/model
+shift
+deep=
+[ "${1:-}" = --deep ] && deep=1 && shift
+mkdir -p "$out" && src=$(cd "$src" && pwd) || exit 2
+passed=0 failed=0
+
+verdict() { # ok|FAILED text
+    echo "$1 $2"
+    if [ "$1" = ok ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+}
+
+# In the folder of the configuration: pan, its output in pan.out.
+verify() { # file, stop, definitions
+    file=$1 stop=$2
+    shift 2
+    defs=
+    for d in "$@"; do defs="$defs -D$d"; done
+    # shellcheck disable=SC2086
+    spin -a $defs "$src/$file.pml" >spin.out 2>&1 &&
+        ${CC:-gcc} -O2 -w -DSAFETY -DNOREDUCE -DCOLLAPSE "-DMEMLIM=$MEM" -o pan pan.c >cc.out 2>&1 || return 1
+    # shellcheck disable=SC2086
+    timeout "$LIMIT" ./pan "-m$DEPTH" $stop >pan.out 2>&1
+}
+
+figures() {
+    awk '/states, stored/ { n = $1 } /total actual memory usage/ { m = $1 } /pan: elapsed time/ { t = $4 }
+        END { printf "%s states, %.0f MiB, %s s", n, m, t }' pan.out
+}
+
+full() { # name file - definitions
+    name=$1 file=$2
+    shift 3
+    verify "$file" "" "$@"
+    rc=$?
+    if [ $rc -eq 0 ] && grep -q 'errors: 0$' pan.out &&
+        ! grep -Eq 'depth too small|MEMLIM|out of memory|not completed' pan.out; then
+        verdict ok "$name: $(figures)"
+    else
+        verdict FAILED "$name: $(grep -Eh 'pan:1:|errors:|depth too small|MEMLIM|memory|rror' spin.out cc.out pan.out 2>/dev/null | head -3 | tr '\n' ' ')"
+    fi
+}
+
+fails() { # name file error definitions
+    name=$1 file=$2 want=$3
+    shift 3
+    verify "$file" "" "$@"
+    got=$(grep '^pan:1:' pan.out 2>/dev/null)
+    case $want in
+    end) pattern='pan:1: invalid end state*' ;;
+    *) pattern="pan:1: assertion violated ($want*" ;;
+    esac
+    # shellcheck disable=SC2254
+    case $got in
+    $pattern) verdict ok "$name: $want, $(figures)" ;;
+    *) verdict FAILED "$name: expected $want, got '$got' $(cat spin.out cc.out 2>/dev/null | head -3)" ;;
+    esac
+}
+
+row() { # kind name ...
+    kind=$1
+    shift
+    rm -rf "${out:?}/$1"
+    mkdir -p "$out/$1"
+    here=$(pwd)
+    cd "$out/$1" || exit 2
+    "$kind" "$@"
+    cd "$here" || exit 2
+    rm -f "$out/$1"/pan "$out/$1"/pan.[bchmpt]
+}
+
+wanted=" $* "
+rows=$(mktemp)
+trap 'rm -f "$rows"' EXIT
+table >"$rows"
+while read -r kind name rest; do
+    case $kind in deep) [ -n "$deep" ] || continue; kind=full ;; esac
+    case $wanted in *" $name "* | "  ") ;; *) continue ;; esac
+    # shellcheck disable=SC2086
+    row "$kind" "$name" $rest </dev/null
+done <"$rows"
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

@@ -1,4 +1,5 @@
 /* Records from a peer process to the connections they name. Service thread. */
+#include "r2_drain.h"
 #include "r2_inst.h"
 #include "r2_log.h"
 #include "r2_pair.h"
@@ -213,6 +214,10 @@ void r2_dispatch_message(void *arg, struct r2_oob_peer *oob, const void *msg, si
             if (b.nic_down.gen == peer->say_gen[b.nic_down.nic]) {
                 peer->say_mask &= ~(1u << b.nic_down.nic);
             }
+        } else if (type == FO_MSG_DRAIN) {
+            r2_drain_on_drain(inst, peer, &b.drain);
+        } else if (type == FO_MSG_DRAIN_OK) {
+            r2_drain_on_ok(inst, peer, &b.drain);
         } else if (type == FO_MSG_PROBE) {
             r2_pair_on_probe(inst, peer, &b.probe);
         } else {

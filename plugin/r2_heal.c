@@ -1,5 +1,6 @@
 /* When a NIC pair may be used again (docs/design-failback.md): asked until it answers for the hold time. Real time, ns.
  */
+#include "r2_host.h"
 #include "r2_log.h"
 #include "r2_pair.h"
 #include "r2_return.h"
@@ -90,6 +91,13 @@ void r2_heal_used(struct r2_pair *pair, uint64_t now)
     pair->heal.used_at = now;
 }
 
+void r2_heal_told_good(struct r2_pair *pair)
+{
+    if (pair->heal.interest) {
+        ask_at_once(pair);
+    }
+}
+
 void r2_heal_soon(struct r2_pair *pair)
 {
     pair->heal.at = 0;
@@ -134,6 +142,7 @@ static void good(struct r2_pair *pair)
     R2_INFO("NIC %s - NIC %u of %s answers again", inst->nics.nic[pair->nic].name, pair->peer_nic,
             inst->oob->ops->peer_str(pair->peer->oob));
     pair->heal.interest = pair->heal.urgent = 0;
+    r2_host_say_pair(pair, 0, 1);
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
         if (c->peer == pair->peer && !c->is_send) {
             r2_comm_kick(c);

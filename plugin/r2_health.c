@@ -2,7 +2,7 @@
  * What happens to our NICs, and to whom it is told: device events, and a look at every port now and then, because some failures come
  * without any event (a device removed, an interface taken down with its completions lost).
  */
-#include "r2_inst.h"
+#include "r2_host.h"
 #include "r2_return.h"
 
 static void nic_lost(struct r2_inst *inst, int nic, enum ib_fault fault)
@@ -41,12 +41,15 @@ void r2_health_fact(void *arg, const struct ib_fact *fact)
     switch (fact->kind) {
     case IB_FACT_PORT_DOWN:
         nic_lost(inst, fact->nic, IB_FAULT_PORT);
+        r2_host_say_nic(inst, fact->nic, 0);
         break;
     case IB_FACT_PORT_UP:
         r2_heal_nic_up(inst, fact->nic);
+        r2_host_say_nic(inst, fact->nic, 1);
         break;
     case IB_FACT_DEVICE_FATAL:
         nic_lost(inst, fact->nic, IB_FAULT_DEVICE);
+        r2_host_say_nic(inst, fact->nic, 0);
         break;
     case IB_FACT_QP_FATAL:
     case IB_FACT_CQ_ERR: /* a completion queue belongs to one path */

@@ -10,6 +10,7 @@
 #include "ib_transport/ib_hca.h"
 #include "oob_mpi_load.h"
 #include "r2_inst.h"
+#include "r2_rundir.h"
 
 #define TEXT_OF(x)  #x
 #define TEXT_OF2(x) TEXT_OF(x)
@@ -56,6 +57,7 @@ static void config_read(struct r2_config *cfg)
     r2_log_level_set((enum r2_log_level)cfg->log_level);
     hca_check(cfg, "NCCL_IB_HCA", cfg->ib_hca);
     hca_check(cfg, "NCCL_R2_BACKUP_NICS", cfg->backup_nics);
+    hca_check(cfg, "NCCL_R2_DRAIN", cfg->drain);
     r2_config_log(cfg);
 }
 
@@ -172,6 +174,9 @@ static struct r2_inst *instance_create(enum r2_log_level *level, char *why, size
         p.env = &env;
         p.verbs = &verbs;
         p.host = host;
+        p.run_dir = r2_rundir_find(cfg->run_dir, reason, sizeof(reason));
+        if (p.run_dir == NULL)
+            r2_log_write(cfg->run_dir[0] ? R2_LOG_WARN : R2_LOG_INFO, __FILE__, __LINE__, "%s: no board, no drain files", reason);
         inst = r2_inst_create(&p, why, why_len);
     }
     free(cfg);

@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "r2_drain.h"
+#include "r2_host.h"
 #include "r2_log.h"
 #include "r2_pair.h"
 #include "r2_return.h"
@@ -84,6 +86,7 @@ static void unlink_comm(struct r2_comm *c)
 void r2_comm_free(struct r2_comm *c)
 {
     unlink_comm(c);
+    r2_host_comm_gone(c);
     if (c->peer) {
         r2_peer_put(c->inst, c->peer);
     }
@@ -179,6 +182,7 @@ static void step_comm(struct r2_comm *c, uint64_t now)
         }
     }
     c->deadline = next;
+    r2_host_comm(c);
     r2_gate_unvisit(&c->gate);
 }
 
@@ -202,6 +206,7 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
 {
     uint64_t now = r2_now(inst), next, oob_next;
     struct r2_comm *c, *following;
+    int look = now >= inst->look_at;
 
     oob_next = inst->oob->ops->progress(inst->oob, now);
     ib_async_progress(&inst->nics, r2_health_fact, inst);
@@ -220,6 +225,11 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
     next = r2_watch_step(inst, now); /* may ask for a look at the ports, and has words for the peers */
     next = r2_earlier(next, r2_heal_step(inst, now));
     next = r2_earlier(next, r2_pairs_say(inst, now));
+    if (inst->rung || look) {
+        r2_drain_look(inst);
+    }
+    r2_host_step(inst, now, look);
+    inst->rung = 0;
     next = r2_earlier(next, r2_health_step(inst, now));
     next = r2_earlier(next, r2_peers_step(inst, now));
     for (c = r2_comm_first(inst); c; c = c->all_next) {
@@ -238,13 +248,14 @@ int r2_inst_worker_step(struct r2_inst *inst, int device)
 
 static void wait_for_work(struct r2_inst *inst, uint64_t next)
 {
-    struct pollfd fds[2 + IB_MAX_NICS];
+    struct pollfd fds[3 + IB_MAX_NICS];
     uint64_t now = r2_now(inst), sink;
     struct timespec ts;
     int n = 0;
 
     fds[n++] = (struct pollfd){.fd = inst->wake_fd, .events = POLLIN};
     fds[n++] = (struct pollfd){.fd = inst->oob->ops->fd(inst->oob), .events = POLLIN};
+    fds[n++] = (struct pollfd){.fd = inst->board ? r2_board_fd(inst->board) : -1, .events = POLLIN};
     for (int i = 0; i < inst->nics.count; i++) {
         const struct ib_nic *nic = &inst->nics.nic[i];
         enum ib_nic_state s = ib_nic_state_get(nic);
@@ -261,9 +272,15 @@ static void wait_for_work(struct r2_inst *inst, uint64_t next)
     } else {
         ts = (struct timespec){0};
     }
-    if (ppoll(fds, (nfds_t)n, &ts, NULL) > 0 && (fds[0].revents & POLLIN)) {
+    if (ppoll(fds, (nfds_t)n, &ts, NULL) <= 0) {
+        return;
+    }
+    if (fds[0].revents & POLLIN) {
         while (read(inst->wake_fd, &sink, sizeof(sink)) > 0) {
         }
+    }
+    if (fds[2].revents & POLLIN) {
+        r2_host_rung(inst);
     }
 }
 
@@ -360,6 +377,7 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
     inst->wake_fd = -1;
     inst->digest = r2_config_digest(&inst->cfg);
     snprintf(inst->host, sizeof(inst->host), "%s", p->host ? p->host : "?");
+    snprintf(inst->run_dir, sizeof(inst->run_dir), "%s", p->run_dir && strlen(p->run_dir) < sizeof(inst->run_dir) ? p->run_dir : "");
     pthread_mutex_init(&inst->lock, NULL);
     r2_gate_setup(inst->env.threads);
     if (ib_nics_open(&inst->nics, &inst->v, &inst->cfg, why, why_len) != 0) {
@@ -375,12 +393,17 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
     if (inst->oob == NULL) {
         goto err_workers;
     }
+    if (inst->run_dir[0] && inst->cfg.board) {
+        r2_host_open(inst, inst->run_dir);
+    }
+    r2_drain_look(inst);
     if (inst->env.threads && start_thread(inst, why, why_len) != 0) {
-        goto err_oob;
+        goto err_board;
     }
     return inst;
 
-err_oob:
+err_board:
+    r2_host_close(inst);
     inst->oob->ops->destroy(inst->oob);
 err_workers:
     if (inst->mrs) {
@@ -489,6 +512,7 @@ void r2_inst_destroy(struct r2_inst *inst)
         r2_comm_free(c);
     }
     inst->oob->ops->destroy(inst->oob);
+    r2_host_close(inst);
     ib_mr_cache_destroy(inst->mrs);
     ib_nics_close(&inst->nics);
     while (inst->listens) {

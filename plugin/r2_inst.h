@@ -11,11 +11,14 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/types.h>
+#include <time.h>
 
 #include "failover/fo_engine.h"
 #include "ib_transport/ib_flush.h"
 #include "ib_transport/ib_mr.h"
 #include "probe/probe_watch.h"
+#include "r2_board.h"
 #include "r2_gate.h"
 #include "r2_net.h"
 
@@ -127,6 +130,7 @@ struct r2_comm {
     struct r2_ret ret[IB_MAX_PATHS];
     void *staging_mem;
     char peer_host[FO_HOST_NAME];
+    uint32_t up_seen; /* paths that were up after its last step: for the board's rows */
 
     _Atomic int close; /* enum r2_close: OPEN -> BYE by NCCL's thread inside the gate, the rest by the service thread */
     int abort;
@@ -152,6 +156,11 @@ struct r2_peer {
     uint32_t dead_gen[IB_MAX_NICS];  /* of the peer's NICs: lives that began before are over */
     uint32_t say_gen[IB_MAX_NICS];   /* of our NICs: to be told */
     uint32_t say_mask;               /* NIC_DOWN not answered yet */
+    uint32_t drained;                /* of the peer's NICs */
+    uint32_t drain_gen;              /* ... as it said by this number */
+    uint8_t drain_heard;             /* it has said any */
+    uint8_t drain_say;               /* DRAIN of ours not answered yet */
+    uint64_t drain_at, drain_interval;
     uint64_t say_at, say_interval;
     size_t out_len;
     uint8_t out[R2_OOB_MAX_MESSAGE];
@@ -163,6 +172,14 @@ struct r2_look {
     struct r2_inst *inst;
     int nic;
     int rc;
+};
+
+/* A drain file as it was when it was read last. */
+struct r2_drain_file {
+    ino_t ino;
+    off_t size;
+    struct timespec mtime;
+    uint32_t nics;
 };
 
 struct r2_inst {
@@ -186,6 +203,16 @@ struct r2_inst {
     uint64_t watch_clock, watch_tick, watch_at, watch_last;
     int watch_asked;   /* service thread: a probe went out, its answer is looked for soon */
     uint32_t pair_inc; /* service thread: of the probe queue pair made last; 0: none was */
+
+    /* service thread: the host; r2_host.c, r2_drain.c */
+    char run_dir[256];        /* empty: none */
+    struct r2_board *board;   /* NULL: none */
+    int rung, rows_changed;
+    uint64_t heard_at[IB_MAX_NICS];  /* ns: when another process spoke of the NIC; 0 */
+    uint64_t lives_lost[IB_MAX_NICS];
+    struct r2_drain_file drain_file[2]; /* of user 0, of our user */
+    uint32_t drained;                   /* bit per NIC of ours */
+    uint32_t drain_gen;
 
     pthread_mutex_t lock;
     struct r2_comm *bucket[R2_COMM_BUCKETS];

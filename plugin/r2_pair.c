@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "r2_host.h"
 #include "r2_log.h"
 #include "r2_return.h"
 
@@ -481,6 +482,27 @@ static void dead(struct r2_pair *pair, uint64_t clock, const char *what)
              (unsigned long long)((clock - pair->suspect_at) / 1000000));
     pair_move(pair, R2_PAIR_DEAD);
     pair->wanted = 0;
+    r2_host_say_pair(pair, clock - pair->suspect_at, 0);
+    end_all(pair, how);
+}
+
+void r2_pair_told_silent(struct r2_pair *pair, uint64_t silent, const char *who)
+{
+    struct r2_inst *inst = pair->inst;
+    char how[120];
+
+    if (!inst->cfg.watchdog || !inst->cfg.failover) {
+        return;
+    }
+    if (pair->last_ok && inst->watch_clock - pair->last_ok <= silent) {
+        r2_pair_ask(pair, inst->watch_clock, 0); /* it answered here since: the fault is not that of the ports */
+        return;
+    }
+    snprintf(how, sizeof(how), "no answer to another process of this host (%s)", who);
+    if (pair->state == R2_PAIR_JOINED) {
+        pair_move(pair, R2_PAIR_DEAD);
+        pair->wanted = 0;
+    }
     end_all(pair, how);
 }
 

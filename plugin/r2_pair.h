@@ -79,6 +79,12 @@ void r2_pairs_drop(struct r2_inst *inst, const struct r2_peer *peer);
 /* Instance is being destroyed; the workers have stopped. */
 void r2_pairs_free(struct r2_inst *inst);
 
+/*
+ * Another process of this host (@who) had no answer over the same two ports for @silent ns, while its peer's end was in order: the lives here
+ * end, too, unless this pair has answered since.
+ */
+void r2_pair_told_silent(struct r2_pair *pair, uint64_t silent, const char *who);
+
 /* Both ends are connected: it can be asked. */
 int r2_pair_ready(const struct r2_pair *pair);
 /*

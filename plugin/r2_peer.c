@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "r2_drain.h"
 #include "r2_inst.h"
 #include "r2_log.h"
 #include "r2_pair.h"
@@ -114,6 +115,7 @@ uint64_t r2_peers_step(struct r2_inst *inst, uint64_t now)
 
     for (struct r2_peer *p = inst->peers; p; p = p->next) {
         next = r2_earlier(next, say_nics(inst, p, now));
+        next = r2_earlier(next, r2_drain_say(inst, p, now));
         next = r2_earlier(next, r2_peer_check_gone(inst, p, now));
         flush(inst, p);
     }

@@ -277,6 +277,9 @@ static int may_begin(struct r2_comm *c, int p, uint64_t now)
         c->build[p].job.busy || !fo_may_return(&c->fo, p) || now < c->ret[p].not_before) {
         return 0;
     }
+    if ((c->link.drained >> p & 1) && c->link.up) {
+        return 0; /* with no path at all it is better than none */
+    }
     pair = r2_pair_want(c->inst, c->peer, path->nic, path->peer_nic);
     if (pair == NULL || !r2_heal_good(pair, c->fo.path[p].down_since, c->link.up == 0)) {
         return 0;

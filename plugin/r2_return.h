@@ -36,6 +36,8 @@ struct r2_pair;
  * connections are kicked when it is. @urgent: the connection has no path left, so that one answer is enough.
  */
 int r2_heal_good(struct r2_pair *pair, uint64_t since, int urgent);
+/* Another process of this host says that it answers again. */
+void r2_heal_told_good(struct r2_pair *pair);
 /* The peer wants it asked and mended. */
 void r2_heal_wanted(struct r2_pair *pair);
 /* A new life over it begins. */

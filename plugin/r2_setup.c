@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "ib_transport/ib_hca.h"
+#include "r2_drain.h"
 #include "r2_inst.h"
 #include "r2_log.h"
 #include "r2_pair.h"
@@ -225,6 +226,8 @@ static void open_paths(struct r2_comm *c, unsigned up)
     }
     fo_check_paths(&c->fo);
     r2_pairs_want(c);
+    r2_drain_tell(c->inst, c->peer);
+    r2_drain_comm(c);
 }
 
 static void check_digest(struct r2_comm *c, uint32_t digest)

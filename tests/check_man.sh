@@ -1,11 +1,11 @@
 #!/bin/sh
-# The manual pages: the options of nccl-net-r2.7 are what r2_config --man prints, r2_config.1 names every argument of
-# r2_config, and both are roff without complaints.
+# The manual pages: the options of nccl-net-r2.7 are what r2_config --man prints, those of commands name every argument
+# of theirs, and all are roff without complaints.
 #   check_man.sh BUILD            closes with "N passed, N failed[, N skipped]"
 #   check_man.sh BUILD --write    puts the options into nccl-net-r2.7
 cd "$(dirname "$0")/.." || exit 2
 B=$1
-page7=docs/nccl-net-r2.7 page1=docs/r2_config.1
+page7=docs/nccl-net-r2.7
 tmp=$(mktemp -d) || exit 2
 trap 'rm -rf "$tmp"' EXIT
 trap 'exit 130' INT TERM
@@ -29,15 +29,17 @@ else
     failed=$((failed + 1))
     echo "$page7 is not up to date: run make readme"
 fi
-for word in $("$B/r2_config" --help | grep -o -e '--[a-z]*' | sort -u); do
-    if sed 's/\\-/-/g' "$page1" | grep -q -e "$word"; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "$page1 does not tell of $word"
-    fi
+for command in r2_config r2_ctl; do
+    for word in $("$B/$command" --help | grep -o -e '--[a-z-]*[a-z]' | sort -u); do
+        if sed 's/\\-/-/g' "docs/$command.1" | grep -q -e "$word"; then
+            passed=$((passed + 1))
+        else
+            failed=$((failed + 1))
+            echo "docs/$command.1 does not tell of $word"
+        fi
+    done
 done
-for page in "$page1" "$page7"; do
+for page in docs/*.1 "$page7"; do
     if command -v mandoc >/dev/null 2>&1; then
         mandoc -T lint -W error "$page" >"$tmp/complaints" 2>&1
     elif command -v groff >/dev/null 2>&1; then

@@ -306,6 +306,16 @@ void fo_peer_stopped(struct fo_conn *fc, int p, uint64_t now)
     }
 }
 
+void fo_drain(struct fo_conn *fc, uint32_t mask)
+{
+    if (fc->link->drained == mask) {
+        return;
+    }
+    fc->link->drained = mask;
+    replan(fc, -1);
+    fc->ops.kick(fc->ops.arg);
+}
+
 void fo_on_nic_down(struct fo_conn *fc, int nic, enum ib_fault fault)
 {
     struct ib_fault_info info = {.fault = fault};

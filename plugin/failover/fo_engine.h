@@ -108,6 +108,12 @@ void fo_on_peer_nic_down(struct fo_conn *fc, int nic, uint32_t gen);
 /* Our NIC @nic is not usable any more. */
 void fo_on_nic_down(struct fo_conn *fc, int nic, enum ib_fault fault);
 
+/*
+ * Exactly the paths of @mask are drained: new work avoids them, and their lives end once nothing is under way on them (P24). Never the last
+ * path, nor below NCCL_R2_MIN_NICS.
+ */
+void fo_drain(struct fo_conn *fc, uint32_t mask);
+
 /* Ends the connection with a reason; the first one stays. */
 void fo_fail(struct fo_conn *fc, enum r2_status status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 

@@ -6,6 +6,7 @@ static const char *const names[] = {
     [FO_MSG_SETTLED] = "SETTLED", [FO_MSG_BYE] = "BYE",   [FO_MSG_BYE_OK] = "BYE_OK", [FO_MSG_GONE] = "GONE",
     [FO_MSG_PROBE] = "PROBE",     [FO_MSG_SUSPECT] = "SUSPECT",
     [FO_MSG_OPEN] = "OPEN", [FO_MSG_OPEN_OK] = "OPEN_OK", [FO_MSG_OPEN_UP] = "OPEN_UP",
+    [FO_MSG_DRAIN] = "DRAIN",     [FO_MSG_DRAIN_OK] = "DRAIN_OK",
 };
 
 const char *fo_type_name(enum fo_type t)
@@ -298,6 +299,11 @@ static void put_small(struct r2_writer *w, enum fo_type type, const union fo_bod
         r2_put(w, b->suspect.mask, 2);
         r2_put(w, b->suspect.seq, 8);
         break;
+    case FO_MSG_DRAIN:
+    case FO_MSG_DRAIN_OK:
+        r2_put(w, b->drain.nics, 4);
+        r2_put(w, b->drain.gen, 4);
+        break;
     default:
         w->bad = 1;
     }
@@ -350,6 +356,11 @@ static void get_small(struct r2_reader *r, enum fo_type type, union fo_body *b)
         b->suspect.mask = (uint16_t)r2_get(r, 2);
         b->suspect.seq = r2_get(r, 8);
         r->bad |= b->suspect.path >= IB_MAX_PATHS;
+        break;
+    case FO_MSG_DRAIN:
+    case FO_MSG_DRAIN_OK:
+        b->drain.nics = (uint32_t)r2_get(r, 4);
+        b->drain.gen = (uint32_t)r2_get(r, 4);
         break;
     default: /* BYE_OK, GONE */
         b->bye_ok.dst = (uint32_t)r2_get(r, 4);
@@ -412,7 +423,7 @@ int fo_unpack(struct r2_reader *r, union fo_body *body, const char **why)
             return -1;
         }
         r->p += len;
-        if (type < FO_MSG_REQ || type > FO_MSG_SUSPECT || version != FO_PROTO_VERSION) {
+        if (type < FO_MSG_REQ || type > FO_MSG_DRAIN_OK || version != FO_PROTO_VERSION) {
             continue;
         }
         switch (type) {

@@ -39,6 +39,8 @@ enum fo_type {
     FO_MSG_OPEN_OK, /* S: here is mine */
     FO_MSG_OPEN_UP, /* R: you may post */
     FO_MSG_SUSPECT, /* S: your NIC acknowledged these parts on this path long ago and you have not: look */
+    FO_MSG_DRAIN,   /* exactly these of my NICs are to be free of work */
+    FO_MSG_DRAIN_OK,
 };
 const char *fo_type_name(enum fo_type t);
 
@@ -141,6 +143,11 @@ struct fo_suspect {
     uint64_t seq;
 };
 
+struct fo_drain { /* DRAIN, DRAIN_OK */
+    uint32_t nics; /* bit per NIC of who drains */
+    uint32_t gen;  /* grows with each change; DRAIN_OK names the one it answers */
+};
+
 struct fo_open { /* OPEN, OPEN_OK; OPEN_UP without address */
     uint32_t dst, src, life;
     uint8_t path;
@@ -161,6 +168,7 @@ union fo_body {
     struct fo_probe probe;
     struct fo_suspect suspect;
     struct fo_open open;
+    struct fo_drain drain;
 };
 
 /* Largest packed record: a FENCED with a full window, or a REQ with all NICs. */

@@ -7,6 +7,7 @@
 #include "r2_log.h"
 #include "r2_rules.h"
 
+#define DRAIN_STEP   FO_MS(1) /* while a drained path still carries something */
 #define MAX_DOUBLING 20 /* the repetition interval grows up to 20 x T_repeat: 5 ms -> 100 ms */
 
 /* --- closing a life --- */
@@ -313,6 +314,32 @@ static uint64_t give_up(struct fo_conn *fc, uint64_t now)
     return next;
 }
 
+/*
+ * S, who alone knows what is under way: ends drained lives on which nothing is. R's control writes may be, as after any fault: they are written
+ * again over another path.
+ */
+static uint64_t step_drained(struct fo_conn *fc, uint64_t now)
+{
+    struct ib_fault_info info = {.fault = IB_FAULT_ADMIN};
+    struct ib_link *l = fc->link;
+    uint32_t left;
+
+    if (fc->error != R2_OK || fc->closing || fc->peer_bye || fc->quiet || !fo_cfg(fc)->failover) {
+        return UINT64_MAX;
+    }
+    ib_send_progress(fc->tx);
+    for (uint32_t m = l->up & l->drained; m && (l->up & ~l->drained); m &= m - 1) {
+        int p = __builtin_ctz(m);
+
+        if (__builtin_popcount(l->up) > fo_cfg(fc)->min_nics && l->path[p].sq_used == 0 &&
+            ib_send_live_parts(fc->tx, p, l->path[p].life) == 0) {
+            fo_fault(fc, p, &info);
+        }
+    }
+    left = l->up & l->drained;
+    return left && (l->up & ~l->drained) && __builtin_popcount(l->up) > fo_cfg(fc)->min_nics ? now + DRAIN_STEP : UINT64_MAX;
+}
+
 uint64_t fo_step(struct fo_conn *fc, uint64_t now)
 {
     uint64_t next = UINT64_MAX;
@@ -324,6 +351,9 @@ uint64_t fo_step(struct fo_conn *fc, uint64_t now)
     for (int p = 0; p < fc->link->npaths; p++) {
         touched |= fc->path[p].state == FO_DOWN;
         next = fo_earlier(next, step_path(fc, p, now));
+    }
+    if (fc->tx && (fc->link->up & fc->link->drained)) {
+        next = fo_earlier(next, step_drained(fc, now));
     }
     if (fc->peer_bye && fc->tx && !fc->closing) {
         fence_after_bye(fc, now);

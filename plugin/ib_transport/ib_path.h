@@ -97,6 +97,7 @@ struct ib_link {
     struct ib_path path[IB_MAX_PATHS];
     int npaths;
     uint32_t up;   /* paths that may carry new work; written by failover only */
+    uint32_t drained; /* bit per path: to carry new work only where no other path can; written by failover only */
     uint32_t touched; /* IB_RLX: bit per path on which something was posted since it was last found quiet; cleared by the watchdog */
     struct ib_nics *nics;
     struct ib_sink sink;
@@ -114,6 +115,12 @@ static inline uint64_t ib_link_now(const struct ib_link *l)
 static inline int ib_link_up(const struct ib_link *l, int p)
 {
     return (l->up >> p) & 1;
+}
+
+/* The paths for new work: those that are up and not drained, or, where there are none, those that are up. */
+static inline uint32_t ib_link_usable(const struct ib_link *l)
+{
+    return l->up & ~l->drained ? l->up & ~l->drained : l->up;
 }
 
 /* What a QP and its CQ carry as context: an id, never a pointer, since an event may come after the object is gone. */

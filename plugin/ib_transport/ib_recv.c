@@ -24,14 +24,10 @@ void ib_recv_init(struct ib_recv *rx, struct ib_link *link, struct ib_ring *stag
 
 void ib_recv_replan(struct ib_recv *rx)
 {
-    rx->ctl_path = IB_MAX_PATHS;
-    for (int p = 0; p < rx->link->npaths; p++) {
-        if (ib_link_up(rx->link, p)) {
-            rx->ctl_path = (uint8_t)p;
-            rx->hot |= (uint8_t)(1u << p);
-            return;
-        }
-    }
+    uint32_t usable = ib_link_usable(rx->link);
+
+    rx->ctl_path = usable ? (uint8_t)__builtin_ctz(usable) : IB_MAX_PATHS;
+    rx->hot |= (uint8_t)(usable & -usable);
 }
 
 /* --- control writes --- */

@@ -48,15 +48,16 @@ void ib_send_replan(struct ib_send *tx)
 {
     const struct ib_link *l = tx->link;
     struct r2_plan *plan = &tx->plan;
+    uint32_t usable = ib_link_usable(l);
 
     plan->n = 0;
     tx->largest = largest_part(tx);
     for (int p = 0; p < l->npaths; p++) {
-        if (!ib_link_up(l, p)) {
+        if (!(usable & (1u << p))) {
             continue;
         }
         plan_add(plan, p);
-        /* While the primary is up it carries everything; afterwards all survivors share, or only the first one. */
+        /* While the primary is usable it carries everything; afterwards all survivors share, or only the first one. */
         if ((p == 0 && !l->cfg->spread) || !l->cfg->balance) {
             break;
         }

@@ -214,6 +214,10 @@ static void truth(struct run *r, int to, int type, unsigned how, union fo_body *
         b->nic_down =
             (struct fo_nic_down){.nic = w.path, .reason = 3, .gen = r->rig->side[!to].inst->nics.nic[0].generation + 1};
         break;
+    case FO_MSG_DRAIN:
+    case FO_MSG_DRAIN_OK:
+        b->drain = (struct fo_drain){.nics = how >> 3 & 3, .gen = r->rig->side[to].inst->drain_gen + (how >> 5)};
+        break;
     case FO_MSG_PROBE:
         fill_addr(r, !to, &b->probe.addr);
         b->probe.inc += !b->probe.inc + (how >> 3 & 1);
@@ -304,6 +308,9 @@ static const struct {
     FIELD(FO_MSG_SUSPECT, suspect.path),
     FIELD(FO_MSG_SUSPECT, suspect.mask),
     FIELD(FO_MSG_SUSPECT, suspect.seq),
+    FIELD(FO_MSG_DRAIN, drain.nics),
+    FIELD(FO_MSG_DRAIN, drain.gen),
+    FIELD(FO_MSG_DRAIN_OK, drain.gen),
 };
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
 
@@ -327,7 +334,7 @@ static void op_say(struct run *r)
     static union fo_body b;
     uint8_t rec[FO_MAX_RECORD];
     unsigned what = fuzz_u8(&r->in), how = fuzz_u8(&r->in), edits = what >> 6;
-    int type = FO_MSG_REQ + (int)((what & 31) % FO_MSG_SUSPECT), to = what >> 5 & 1;
+    int type = FO_MSG_REQ + (int)((what & 31) % FO_MSG_DRAIN_OK), to = what >> 5 & 1;
     size_t n;
 
     truth(r, to, type, how, &b);

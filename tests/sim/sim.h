@@ -68,6 +68,7 @@ enum sim_fault_kind {
     SIM_F_MR_FAIL,
     SIM_F_GID_CHANGE,
     SIM_F_OOB_OUTAGE,
+    SIM_F_DRAIN, /* no fault: the processes of a host are to keep a NIC free of work */
     SIM_F_KINDS
 };
 #define SIM_F(kind) (1u << (kind))
@@ -80,6 +81,7 @@ struct sim_delay { /* of a thread: usually up to .usual, with chance .rare_ppm u
 
 struct sim_params {
     enum sim_want want;
+    int no_replay; /* nothing in the schedule may make a part go twice */
     int quiet; /* nothing in the schedule may take a path down: none may go DOWN */
     int procs, nics, conns;
     int share_host;    /* the third process runs on the host of the first */

@@ -381,6 +381,26 @@ static void draw_reborn(struct sim_params *p, struct fab_rng *r)
     p->oob_reorder_ppm = (uint32_t)sim_pick(r, 100000, 400000);
 }
 
+/* NICs are drained and given back, while others, or the same, fail. */
+static void draw_drain(struct sim_params *p, struct fab_rng *r)
+{
+    draw_return(p, r);
+    p->want = SIM_WANT_FINISH;
+    p->abort = 0;
+    p->dead_at_start = 0;
+    p->no_replay = sim_pct(r, 50);
+    p->fault_mask = SIM_F(SIM_F_DRAIN);
+    if (p->no_replay) {
+        p->oob_loss_ppm = p->oob_loss_ppm > 60000 ? 60000 : p->oob_loss_ppm;
+        p->ib_timeout = 14;
+        p->stall_ms = 400;
+        p->fab.rtr_needs_path = 0;
+    } else {
+        p->fault_mask |= LINK_FAULTS | (sim_pct(r, 50) ? SILENT_FAULTS | SIM_F(SIM_F_QP_ERROR) : 0);
+        p->fault_mask |= sim_pct(r, 30) ? SIM_F(SIM_F_OOB_OUTAGE) : 0;
+    }
+}
+
 const struct sim_class sim_classes[] = {
     {"calm", "no fault; late threads, DMA and completions, a bad bus: nothing may go DOWN", draw_calm},
     {"noise", "loss, duplicates, delay, slow links below what RC repairs: nothing may go DOWN", draw_noise},
@@ -404,6 +424,7 @@ const struct sim_class sim_classes[] = {
     {"mixed", "everything together", draw_mixed},
     {"return", "what fails comes back: lives 2 and above, flaps, dead at start, every rail in turn", draw_return, 1},
     {"reborn", "lives in quick succession, against packets and records of those before", draw_reborn, 1},
+    {"drain", "NICs drained and given back, alone and with faults; alone nothing may go twice", draw_drain, 1},
 };
 const int sim_class_count = sizeof(sim_classes) / sizeof(sim_classes[0]);
 

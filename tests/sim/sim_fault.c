@@ -5,6 +5,8 @@
  */
 #include "sim.h"
 
+#include "plugin/r2_drain.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -31,6 +33,7 @@ static const struct {
     [SIM_F_MR_FAIL] = {"mr-fail", NULL},
     [SIM_F_GID_CHANGE] = {"gid-change", "gid-change"},
     [SIM_F_OOB_OUTAGE] = {"oob-outage", NULL},
+    [SIM_F_DRAIN] = {"drain", "drain"},
 };
 
 const char *sim_fault_kind_name(int kind)
@@ -43,6 +46,31 @@ static void fault_arm(struct sim_fault *f);
 static uint64_t fired_count(struct sim *s, const struct fab_fault *what)
 {
     return fab_inproc_nic(s->f, what->host, what->nic)->cnt.faults[what->kind];
+}
+
+/* As when the drain file of the host changes: every process of it looks. */
+static void drain(struct sim_fault *f, int on)
+{
+    struct sim *s = f->sim;
+
+    for (int i = 0; i < s->p.procs; i++) {
+        struct sim_proc *p = &s->proc[i];
+        uint32_t nics;
+        int n = 0;
+
+        if (p->host != f->host || p->dead || p->inst == NULL)
+            continue;
+        nics = on ? p->inst->drained | 1u << f->nic : p->inst->drained & ~(1u << f->nic);
+        p->inst->cfg.drain[0] = '\0';
+        for (; nics; nics &= nics - 1) {
+            n += snprintf(p->inst->cfg.drain + n, sizeof(p->inst->cfg.drain) - (size_t)n, "%sfab%d", n ? "," : "=",
+                          __builtin_ctz(nics));
+        }
+        sim_proc_enter(p);
+        r2_drain_look(p->inst);
+        sim_proc_leave(p);
+        sim_proc_kick(p);
+    }
 }
 
 static void fabric_fault(struct sim_fault *f)
@@ -101,7 +129,10 @@ static void fault_fire(void *arg)
     last_rail(s);
     if (f->text[0]) {
         sim_trace(s, "fault: %s", f->text);
-        fabric_fault(f);
+        if (strstr(f->text, "drain"))
+            drain(f, strstr(f->text, "undrain") == NULL);
+        else
+            fabric_fault(f);
     } else {
         sim_trace(s, "fault: no channel between %d and %d for %.3f ms%s", f->host, f->nic, (double)f->outage_ns / 1e6,
                   f->silent ? ", silent" : "");

@@ -51,7 +51,7 @@ static struct sim_fault *storm(struct sim *s, struct sim_fault *f)
 static struct sim_fault *mend(struct sim *s, struct sim_fault *f, int kind)
 {
     uint64_t most = s->p.mend_ns, packet = (uint64_t)s->p.t_packet_ms * SIM_MS * 3 / 4;
-    const char *how = kind == SIM_F_DOWN || kind == SIM_F_FLAP ? "up" : kind == SIM_F_HANG_BACK ? "unhang" : "restore";
+    const char *how = kind == SIM_F_DRAIN ? "undrain" : kind == SIM_F_DOWN || kind == SIM_F_FLAP ? "up" : kind == SIM_F_HANG_BACK ? "unhang" : "restore";
 
     if (kind == SIM_F_FLAP)
         f = storm(s, f);

@@ -278,6 +278,8 @@ int sim_run(struct sim *s, int cls, uint64_t seed)
     sim_now_running = s;
     if (sim_make(s) == 0)
         sim_go(s);
+    if (!s->failed && s->p.no_replay && s->st.replayed)
+        sim_fail(s, "%llu parts were posted again though nothing failed", (unsigned long long)s->st.replayed);
     if (!s->failed && s->p.quiet && s->st.switches)
         sim_fail(s, "%llu paths went DOWN though nothing was wrong with any", (unsigned long long)s->st.switches);
     /* A failed run is left as it is: its child process ends, and with it everything. */

@@ -1,0 +1,524 @@
+#include "r2_board.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "r2_rundir.h"
+
+/*
+ * Format, version 1. All of it is little words of 64 bits in the host's order, so that each is read and written whole; texts are filled up with
+ * zeroes. Header: 4096 bytes, word 0 magic, 1 version and number of slots, 2 the bell. Slot: 4096 bytes.
+ */
+#define MAGIC       0x626f617264327200ull /* "\0r2draob" in memory of a little endian host */
+#define VERSION     1
+#define HEADER_SIZE 4096
+#define SLOT_SIZE   4096
+#define BELL        (2 * sizeof(uint64_t))
+#define FILE_SIZE   (HEADER_SIZE + (size_t)R2_BOARD_SLOTS * SLOT_SIZE)
+
+typedef _Atomic uint64_t word;
+
+#define EVENT_WORDS 8
+#define NIC_WORDS   7
+#define TEXT(n)     ((n) / 8)
+
+struct slot {
+    word incarnation; /* 0: nobody, or being taken */
+    word pid, since;
+    word events; /* said so far */
+    word command[TEXT(R2_BOARD_NAME)], host[TEXT(R2_BOARD_HOST)];
+    word event[R2_BOARD_EVENTS][EVENT_WORDS]; /* [0]: its number, from 1, written last; 0 while it changes */
+    word nic[R2_BOARD_NICS][NIC_WORDS];
+};
+_Static_assert(sizeof(struct slot) <= SLOT_SIZE, "a slot");
+_Static_assert(sizeof(word) == 8, "atomic words are plain ones in memory");
+
+struct r2_board {
+    struct r2_board *next; /* all_lock */
+    int fd, notify;
+    uint8_t *map;
+    int own; /* slot; -1: none */
+    uint64_t said;
+    uint64_t seen_inc[R2_BOARD_SLOTS], seen[R2_BOARD_SLOTS];
+};
+
+/* For the child of a fork(), whose copy of the descriptor would keep the lock when this process ends. */
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct r2_board *all;
+
+static void fork_before(void)
+{
+    pthread_mutex_lock(&all_lock);
+}
+static void fork_parent(void)
+{
+    pthread_mutex_unlock(&all_lock);
+}
+static void fork_child(void)
+{
+    for (struct r2_board *b = all; b; b = b->next) {
+        close(b->fd);
+        if (b->notify >= 0) {
+            close(b->notify);
+        }
+        b->fd = b->notify = -1;
+    }
+    pthread_mutex_unlock(&all_lock);
+}
+static void fork_register(void)
+{
+    pthread_atfork(fork_before, fork_parent, fork_child);
+}
+
+const char *r2_board_kind_name(enum r2_board_kind k)
+{
+    static const char *const names[R2_BOARD_KINDS] = {"none", "NIC down", "NIC up", "NIC pair silent", "NIC pair answers"};
+
+    return (unsigned)k < R2_BOARD_KINDS ? names[k] : "?";
+}
+
+/* --- words --- */
+
+static uint64_t get(const word *w)
+{
+    return atomic_load_explicit((word *)w, memory_order_relaxed);
+}
+static void set(word *w, uint64_t v)
+{
+    atomic_store_explicit(w, v, memory_order_relaxed);
+}
+
+static void text_set(word *w, int words, const char *text)
+{
+    for (int i = 0; i < words; i++) {
+        uint64_t v = 0;
+        size_t n = strlen(text);
+
+        memcpy(&v, text, n < 8 ? n : 8);
+        text += n < 8 ? n : 8;
+        set(&w[i], v);
+    }
+}
+
+/* @out has room for 8 * words; what cannot be printed becomes '?'. */
+static void text_get(const word *w, int words, char *out)
+{
+    size_t n = (size_t)words * 8;
+
+    for (int i = 0; i < words; i++) {
+        uint64_t v = get(&w[i]);
+
+        memcpy(out + 8 * i, &v, 8);
+    }
+    out[n - 1] = '\0';
+    for (size_t i = 0; out[i]; i++) {
+        if ((unsigned char)out[i] < 0x20 || (unsigned char)out[i] > 0x7e) {
+            out[i] = '?';
+        }
+    }
+}
+
+static struct slot *slot_of(const struct r2_board *b, int i)
+{
+    return (struct slot *)(void *)(b->map + HEADER_SIZE + (size_t)i * SLOT_SIZE);
+}
+
+/* --- the file --- */
+
+int r2_board_path(const char *dir, uid_t uid, char *out, size_t len)
+{
+    int n = snprintf(out, len, "%s/nccl-net-r2.%u.board", dir, (unsigned)uid);
+
+    return n < 0 || (size_t)n >= len ? -1 : 0;
+}
+
+/* Whole from the moment it has its name. 0 also when somebody else was faster. */
+static int make(const char *dir, const char *path, char *why, size_t why_len)
+{
+    uint64_t head[3] = {MAGIC, (uint64_t)R2_BOARD_SLOTS << 32 | VERSION, 0};
+    char tmp[512];
+    int fd = -1, n = snprintf(tmp, sizeof(tmp), "%s/.nccl-net-r2.XXXXXX", dir), rc = -1;
+
+    if (n > 0 && (size_t)n < sizeof(tmp)) {
+        fd = mkostemp(tmp, O_CLOEXEC);
+    }
+    if (fd < 0) {
+        snprintf(why, why_len, "%s: no file can be made there: %s", dir, strerror(errno));
+        return -1;
+    }
+    if (fchmod(fd, 0600) != 0 || posix_fallocate(fd, 0, (off_t)FILE_SIZE) != 0 || pwrite(fd, head, sizeof(head), 0) != (ssize_t)sizeof(head)) {
+        snprintf(why, why_len, "%s: %s", tmp, errno ? strerror(errno) : "no space");
+    } else if (link(tmp, path) != 0 && errno != EEXIST) {
+        snprintf(why, why_len, "%s: %s", path, strerror(errno));
+    } else {
+        rc = 0;
+    }
+    unlink(tmp);
+    close(fd);
+    return rc;
+}
+
+static int check(int fd, const char *path, char *why, size_t why_len)
+{
+    uint64_t head[2] = {0};
+    struct stat st;
+
+    if (fstat(fd, &st) != 0 || (size_t)st.st_size != FILE_SIZE || pread(fd, head, sizeof(head), 0) != (ssize_t)sizeof(head) ||
+        head[0] != MAGIC || head[1] != ((uint64_t)R2_BOARD_SLOTS << 32 | VERSION)) {
+        snprintf(why, why_len, "%s is no board of this version: remove it when no job runs", path);
+        return -1;
+    }
+    return 0;
+}
+
+static struct r2_board *map_file(int fd, const char *path, char *why, size_t why_len)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    struct r2_board *b = calloc(1, sizeof(*b));
+
+    if (b == NULL) {
+        snprintf(why, why_len, "out of memory");
+        return NULL;
+    }
+    b->fd = fd;
+    b->own = -1;
+    b->map = mmap(NULL, FILE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (b->map == MAP_FAILED) {
+        snprintf(why, why_len, "%s: %s", path, strerror(errno));
+        free(b);
+        return NULL;
+    }
+    madvise(b->map, FILE_SIZE, MADV_DONTFORK);
+    b->notify = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    if (b->notify >= 0 && inotify_add_watch(b->notify, path, IN_MODIFY) < 0) {
+        close(b->notify);
+        b->notify = -1;
+    }
+    pthread_once(&once, fork_register);
+    pthread_mutex_lock(&all_lock);
+    b->next = all;
+    all = b;
+    pthread_mutex_unlock(&all_lock);
+    return b;
+}
+
+struct r2_board *r2_board_attach(const char *dir, uid_t uid, char *why, size_t why_len)
+{
+    char path[512];
+    struct r2_board *b = NULL;
+    int fd;
+
+    if (r2_board_path(dir, uid, path, sizeof(path)) != 0) {
+        snprintf(why, why_len, "the name of the run directory is too long");
+        return NULL;
+    }
+    fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) {
+        int err = errno;
+
+        snprintf(why, why_len, "%s: %s", path, strerror(err));
+        errno = err;
+        return NULL;
+    }
+    if (r2_rundir_file_safe(fd, path, uid, why, why_len) && check(fd, path, why, why_len) == 0) {
+        b = map_file(fd, path, why, why_len);
+    }
+    if (b == NULL) {
+        close(fd);
+        errno = EINVAL;
+        return NULL;
+    }
+    for (int i = 0; i < R2_BOARD_SLOTS; i++) { /* what was said before is history */
+        b->seen_inc[i] = get(&slot_of(b, i)->incarnation);
+        b->seen[i] = get(&slot_of(b, i)->events);
+    }
+    return b;
+}
+
+/* --- slots --- */
+
+static struct flock lock_of(int i, short type)
+{
+    return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = HEADER_SIZE + (off_t)i * SLOT_SIZE, .l_len = 1};
+}
+
+/* Nobody can take it meanwhile: the lock is ours. Readers see incarnation 0 first and the new one last. */
+static void slot_begin(struct r2_board *b, int i, const struct r2_board_who *me)
+{
+    struct slot *s = slot_of(b, i);
+    struct timespec ts;
+    uint64_t inc;
+
+    atomic_store_explicit(&s->incarnation, 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release); /* pairs with the fence in event_read */
+    for (int e = 0; e < R2_BOARD_EVENTS; e++) {
+        set(&s->event[e][0], 0);
+    }
+    for (int n = 0; n < R2_BOARD_NICS; n++) {
+        for (int w = 0; w < NIC_WORDS; w++) {
+            set(&s->nic[n][w], 0);
+        }
+    }
+    set(&s->events, 0);
+    set(&s->pid, (uint64_t)me->pid);
+    set(&s->since, me->since);
+    text_set(s->command, TEXT(R2_BOARD_NAME), me->command);
+    text_set(s->host, TEXT(R2_BOARD_HOST), me->host);
+    clock_gettime(CLOCK_REALTIME, &ts);
+    inc = (uint64_t)ts.tv_sec << 30 ^ (uint64_t)ts.tv_nsec ^ (uint64_t)me->pid << 40;
+    atomic_store_explicit(&s->incarnation, inc | 1, memory_order_release); /* pairs with the acquire in slot_news */
+    b->own = i;
+}
+
+struct r2_board *r2_board_open(const char *dir, const struct r2_board_who *me, char *why, size_t why_len)
+{
+    char path[512];
+    struct r2_board *b = r2_board_attach(dir, geteuid(), why, why_len);
+
+    if (b == NULL && errno == ENOENT && r2_board_path(dir, geteuid(), path, sizeof(path)) == 0 && make(dir, path, why, why_len) == 0) {
+        b = r2_board_attach(dir, geteuid(), why, why_len);
+    }
+    if (b == NULL) {
+        return NULL;
+    }
+    for (int i = 0; i < R2_BOARD_SLOTS; i++) {
+        struct flock l = lock_of(i, F_WRLCK);
+
+        if (fcntl(b->fd, F_OFD_SETLK, &l) == 0) {
+            slot_begin(b, i, me);
+            return b;
+        }
+        if (errno != EAGAIN && errno != EACCES) {
+            snprintf(why, why_len, "%s: record locks: %s", dir, strerror(errno));
+            r2_board_close(b);
+            return NULL;
+        }
+    }
+    snprintf(why, why_len, "all %d slots of the board in %s are taken", R2_BOARD_SLOTS, dir);
+    r2_board_close(b);
+    return NULL;
+}
+
+void r2_board_close(struct r2_board *b)
+{
+    struct r2_board **p;
+
+    if (b == NULL) {
+        return;
+    }
+    if (b->own >= 0) {
+        atomic_store_explicit(&slot_of(b, b->own)->incarnation, 0, memory_order_release);
+    }
+    pthread_mutex_lock(&all_lock);
+    for (p = &all; *p != b; p = &(*p)->next) {
+    }
+    *p = b->next;
+    pthread_mutex_unlock(&all_lock);
+    munmap(b->map, FILE_SIZE);
+    if (b->notify >= 0) {
+        close(b->notify);
+    }
+    if (b->fd >= 0) {
+        close(b->fd); /* and with it the lock */
+    }
+    free(b);
+}
+
+/* --- the bell --- */
+
+int r2_board_fd(const struct r2_board *b)
+{
+    return b->notify;
+}
+
+void r2_board_heard(struct r2_board *b)
+{
+    char sink[1024] __attribute__((aligned(__alignof__(struct inotify_event))));
+
+    while (b->notify >= 0 && read(b->notify, sink, sizeof(sink)) > 0) {
+    }
+}
+
+void r2_board_ring(struct r2_board *b)
+{
+    uint64_t one = 1;
+
+    if (pwrite(b->fd, &one, sizeof(one), BELL) < 0) {
+        return; /* they look from time to time */
+    }
+}
+
+/* --- events --- */
+
+void r2_board_post(struct r2_board *b, const struct r2_board_event *e)
+{
+    struct slot *s;
+    word *w;
+    uint64_t gid[2];
+
+    if (b->own < 0) {
+        return;
+    }
+    s = slot_of(b, b->own);
+    w = s->event[b->said % R2_BOARD_EVENTS];
+    memcpy(gid, e->gid, sizeof(gid));
+    set(&w[0], 0);
+    atomic_thread_fence(memory_order_release); /* pairs with the acquire fence in event_read */
+    set(&w[1], (uint64_t)e->kind | (uint64_t)e->port << 8 | (uint64_t)e->lid << 16);
+    set(&w[2], e->guid);
+    set(&w[3], gid[0]);
+    set(&w[4], gid[1]);
+    set(&w[5], e->when);
+    b->said++;
+    atomic_store_explicit(&w[0], b->said, memory_order_release); /* pairs with the acquire in event_read */
+    atomic_store_explicit(&s->events, b->said, memory_order_release);
+    r2_board_ring(b);
+}
+
+/* Event number @no of @s. 0: it is not there (any more), or makes no sense. */
+static int event_read(const struct slot *s, uint64_t no, struct r2_board_event *e)
+{
+    const word *w = s->event[(no - 1) % R2_BOARD_EVENTS];
+    uint64_t gid[2], head;
+
+    if (atomic_load_explicit((word *)&w[0], memory_order_acquire) != no) {
+        return 0;
+    }
+    head = get(&w[1]);
+    e->guid = get(&w[2]);
+    gid[0] = get(&w[3]);
+    gid[1] = get(&w[4]);
+    e->when = get(&w[5]);
+    atomic_thread_fence(memory_order_acquire);
+    if (get(&w[0]) != no) {
+        return 0;
+    }
+    e->kind = (enum r2_board_kind)(head & 0xff);
+    e->port = (uint8_t)(head >> 8);
+    e->lid = (uint16_t)(head >> 16);
+    memcpy(e->gid, gid, sizeof(gid));
+    return e->kind > R2_BOARD_NONE && e->kind < R2_BOARD_KINDS;
+}
+
+/* News of slot @i: numbers (@from, *upto]. */
+static int slot_news(struct r2_board *b, int i, uint64_t *from, uint64_t *upto)
+{
+    const struct slot *s = slot_of(b, i);
+    uint64_t inc = atomic_load_explicit((word *)&s->incarnation, memory_order_acquire);
+
+    if (i == b->own || inc == 0) {
+        return 0;
+    }
+    if (inc != b->seen_inc[i]) {
+        b->seen_inc[i] = inc;
+        b->seen[i] = 0;
+    }
+    *upto = atomic_load_explicit((word *)&s->events, memory_order_acquire);
+    *from = b->seen[i];
+    if (*upto <= *from) {
+        return 0; /* nothing, or a number that went back, which an honest writer's never does */
+    }
+    if (*upto - *from > R2_BOARD_EVENTS) {
+        *from = *upto - R2_BOARD_EVENTS; /* the rest is overwritten: late news */
+    }
+    return 1;
+}
+
+static void who_get(const struct slot *s, struct r2_board_who *who)
+{
+    text_get(s->command, TEXT(R2_BOARD_NAME), who->command);
+    text_get(s->host, TEXT(R2_BOARD_HOST), who->host);
+    who->pid = (pid_t)get(&s->pid);
+    who->since = get(&s->since);
+}
+
+int r2_board_next(struct r2_board *b, struct r2_board_event *e, struct r2_board_who *from)
+{
+    for (int i = 0; i < R2_BOARD_SLOTS; i++) {
+        uint64_t no, upto;
+
+        if (!slot_news(b, i, &no, &upto)) {
+            continue;
+        }
+        while (no < upto) {
+            b->seen[i] = ++no;
+            if (event_read(slot_of(b, i), no, e)) {
+                if (from) {
+                    who_get(slot_of(b, i), from);
+                }
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+/* --- rows --- */
+
+void r2_board_nic_set(struct r2_board *b, int i, const struct r2_board_nic *nic)
+{
+    word *w;
+
+    if (b->own < 0 || i < 0 || i >= R2_BOARD_NICS) {
+        return;
+    }
+    w = slot_of(b, b->own)->nic[i];
+    set(&w[0], nic->guid);
+    set(&w[1], (uint64_t)nic->port | (uint64_t)nic->state << 8 | (uint64_t)nic->drained << 16 | (uint64_t)nic->lives << 32 |
+                   (uint64_t)nic->last << 48);
+    set(&w[2], nic->lost);
+    text_set(&w[3], TEXT(R2_BOARD_NIC), nic->name);
+}
+
+int r2_board_slot(struct r2_board *b, int i, struct r2_board_who *who)
+{
+    struct flock l;
+
+    if (i < 0 || i >= R2_BOARD_SLOTS || get(&slot_of(b, i)->incarnation) == 0) {
+        return 0;
+    }
+    l = lock_of(i, F_WRLCK);
+    if (fcntl(b->fd, F_OFD_GETLK, &l) != 0 || l.l_type == F_UNLCK) {
+        return 0;
+    }
+    who_get(slot_of(b, i), who);
+    return 1;
+}
+
+int r2_board_slot_nic(const struct r2_board *b, int i, int row, struct r2_board_nic *nic)
+{
+    const word *w = slot_of(b, i)->nic[row];
+    uint64_t packed = get(&w[1]);
+
+    nic->guid = get(&w[0]);
+    nic->port = (uint8_t)packed;
+    nic->state = (uint8_t)(packed >> 8);
+    nic->drained = (uint8_t)(packed >> 16);
+    nic->lives = (uint16_t)(packed >> 32);
+    nic->last = (uint16_t)(packed >> 48);
+    nic->lost = get(&w[2]);
+    text_get(&w[3], TEXT(R2_BOARD_NIC), nic->name);
+    return nic->name[0] != '\0';
+}
+
+int r2_board_slot_events(const struct r2_board *b, int i, struct r2_board_event out[R2_BOARD_EVENTS])
+{
+    const struct slot *s = slot_of(b, i);
+    uint64_t upto = atomic_load_explicit((word *)&s->events, memory_order_acquire);
+    int n = 0;
+
+    for (uint64_t no = upto > R2_BOARD_EVENTS ? upto - R2_BOARD_EVENTS : 0; no < upto; no++) {
+        n += event_read(s, no + 1, &out[n]);
+    }
+    return n;
+}

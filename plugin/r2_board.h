@@ -1,0 +1,87 @@
+/*
+ * The board: what the processes of one user on one host tell each other about its NICs (docs/design-host.md). A mapped file; each process
+ * writes one slot of it and reads the others. Nothing read from it is trusted.
+ *
+ * One thread at a time per board. No call blocks, except open and what a tool does, on the file system.
+ */
+#ifndef R2_BOARD_H
+#define R2_BOARD_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define R2_BOARD_SLOTS  256
+#define R2_BOARD_EVENTS 16 /* the latest of a slot */
+#define R2_BOARD_NICS   32
+#define R2_BOARD_NAME   32
+#define R2_BOARD_HOST   64
+#define R2_BOARD_NIC    24
+
+enum r2_board_kind {
+    R2_BOARD_NONE,
+    R2_BOARD_NIC_DOWN,
+    R2_BOARD_NIC_UP,
+    R2_BOARD_PAIR_SILENT, /* gid, lid: of the remote port */
+    R2_BOARD_PAIR_GOOD,
+    R2_BOARD_KINDS
+};
+const char *r2_board_kind_name(enum r2_board_kind k);
+
+struct r2_board_event {
+    enum r2_board_kind kind;
+    uint64_t guid; /* node GUID of the NIC on this host */
+    uint8_t port;
+    uint16_t lid;
+    uint8_t gid[16];
+    uint64_t when; /* CLOCK_MONOTONIC, ns: the same for all processes of a host */
+};
+
+struct r2_board_nic {
+    char name[R2_BOARD_NIC]; /* empty: no such NIC */
+    uint64_t guid;
+    uint8_t port, state, drained; /* state: enum ib_nic_state */
+    uint16_t lives;               /* connections with a path that is up over it */
+    uint16_t last;                /* ... and no other path */
+    uint64_t lost;                /* lives over it that have ended */
+};
+
+struct r2_board_who {
+    char command[R2_BOARD_NAME], host[R2_BOARD_HOST];
+    pid_t pid;
+    uint64_t since; /* CLOCK_REALTIME, ns */
+};
+
+struct r2_board;
+
+/* Path of the board of @uid in @dir. 0, or -1 when it does not fit. Any thread. */
+int r2_board_path(const char *dir, uid_t uid, char *out, size_t len);
+
+/* Takes a slot of the user's board in @dir, which is made where it is missing. NULL with the reason in @why. */
+struct r2_board *r2_board_open(const char *dir, const struct r2_board_who *me, char *why, size_t why_len);
+/* The same without a slot, for tools: reads, and may ring. Does not make one: NULL with errno ENOENT where there is none. */
+struct r2_board *r2_board_attach(const char *dir, uid_t uid, char *why, size_t why_len);
+void r2_board_close(struct r2_board *b); /* NULL accepted */
+
+/* Readable when somebody has rung; -1: nobody can. heard: takes that away. */
+int r2_board_fd(const struct r2_board *b);
+void r2_board_heard(struct r2_board *b);
+/* Wakes all readers. */
+void r2_board_ring(struct r2_board *b);
+
+/* Says @e and rings. */
+void r2_board_post(struct r2_board *b, const struct r2_board_event *e);
+/* The next event of somebody else that was not read yet and came after open. 0: none. @from may be NULL. */
+int r2_board_next(struct r2_board *b, struct r2_board_event *e, struct r2_board_who *from);
+
+/* Row @i of the own slot. */
+void r2_board_nic_set(struct r2_board *b, int i, const struct r2_board_nic *nic);
+
+/* Slot @i, if a process holds it: 1 and who it is, else 0. The slot of @b itself is not alive to it. */
+int r2_board_slot(struct r2_board *b, int i, struct r2_board_who *who);
+/* Row @row of slot @i; 0: there is no such NIC. */
+int r2_board_slot_nic(const struct r2_board *b, int i, int row, struct r2_board_nic *nic);
+/* The latest events of slot @i, oldest first; returns how many. */
+int r2_board_slot_events(const struct r2_board *b, int i, struct r2_board_event out[R2_BOARD_EVENTS]);
+
+#endif

@@ -1,0 +1,188 @@
+#include "r2_drain.h"
+
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "ib_transport/ib_hca.h"
+#include "r2_log.h"
+#include "r2_rundir.h"
+
+/* --- which NICs --- */
+
+static uint32_t nics_of(const struct r2_inst *inst, const char *list, const char *origin)
+{
+    struct ib_hca_filter f;
+    uint32_t mask = 0;
+    char why[160];
+
+    if (list[0] == '\0') {
+        return 0;
+    }
+    if (ib_hca_parse(&f, list, why, sizeof(why)) != 0) {
+        R2_WARN("%s: %s: nothing is drained by it", origin, why);
+        return 0;
+    }
+    for (int i = 0; i < inst->nics.count; i++) {
+        if (ib_hca_match(&f, inst->nics.nic[i].dev_name, inst->nics.nic[i].port, NULL)) {
+            mask |= 1u << i;
+        }
+    }
+    return mask;
+}
+
+/* NICs that the drain file of @uid names, 0 without one. A file that changes while it is read is read again: its time stamp changes. */
+static uint32_t nics_of_file(const struct r2_inst *inst, const char *path, uid_t uid)
+{
+    char list[R2_RUNDIR_DRAIN_MAX + 8], why[400];
+
+    if (r2_rundir_drain_read(path, uid, list, sizeof(list), why, sizeof(why)) != 0) {
+        R2_WARN("%s: it drains nothing", why);
+        return 0;
+    }
+    return nics_of(inst, list, path);
+}
+
+/* Looks at the file only when it has changed since. */
+static void file_look(struct r2_inst *inst, struct r2_drain_file *f, uid_t uid)
+{
+    struct stat st = {0};
+    char path[512];
+
+    if (r2_rundir_drain_path(inst->run_dir, uid, path, sizeof(path)) != 0) {
+        return;
+    }
+    if (stat(path, &st) != 0) {
+        memset(&st, 0, sizeof(st));
+    }
+    if (st.st_ino == f->ino && st.st_size == f->size && st.st_mtim.tv_sec == f->mtime.tv_sec &&
+        st.st_mtim.tv_nsec == f->mtime.tv_nsec) {
+        return;
+    }
+    f->ino = st.st_ino;
+    f->size = st.st_size;
+    f->mtime = st.st_mtim;
+    f->nics = nics_of_file(inst, path, uid);
+}
+
+void r2_drain_look(struct r2_inst *inst)
+{
+    uint32_t mask = nics_of(inst, inst->cfg.drain, "NCCL_R2_DRAIN");
+
+    if (inst->run_dir[0]) {
+        uid_t self = geteuid();
+
+        file_look(inst, &inst->drain_file[0], 0);
+        if (self != 0) {
+            file_look(inst, &inst->drain_file[1], self);
+        }
+        mask |= inst->drain_file[0].nics | inst->drain_file[1].nics;
+    }
+    r2_drain_set(inst, mask);
+}
+
+/* --- connections --- */
+
+void r2_drain_comm(struct r2_comm *c)
+{
+    uint32_t mask = 0;
+
+    for (int p = 0; p < c->link.npaths; p++) {
+        const struct ib_path *path = &c->link.path[p];
+
+        mask |= (uint32_t)((c->inst->drained >> path->nic | c->peer->drained >> path->peer_nic) & 1) << p;
+    }
+    fo_drain(&c->fo, mask);
+}
+
+/* @peer NULL: all. */
+static void apply(struct r2_inst *inst, const struct r2_peer *peer)
+{
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        if (c->peer == NULL || (peer && c->peer != peer)) {
+            continue;
+        }
+        r2_gate_visit(&c->gate);
+        if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
+            r2_drain_comm(c);
+        }
+        r2_gate_unvisit(&c->gate);
+    }
+}
+
+static void tell(struct r2_inst *inst, struct r2_peer *peer)
+{
+    peer->drain_say = 1;
+    peer->drain_at = 0;
+    peer->drain_interval = (uint64_t)inst->cfg.t_repeat_ms * 1000000;
+}
+
+void r2_drain_set(struct r2_inst *inst, uint32_t nics)
+{
+    uint32_t changed = inst->drained ^ nics;
+
+    if (changed == 0) {
+        return;
+    }
+    for (uint32_t m = changed; m; m &= m - 1) {
+        int i = __builtin_ctz(m);
+
+        R2_INFO("NIC %s is %s", inst->nics.nic[i].name, nics >> i & 1 ? "drained: new work avoids it" : "not drained any more");
+    }
+    inst->drained = nics;
+    inst->drain_gen++;
+    inst->rows_changed = 1;
+    for (struct r2_peer *p = inst->peers; p; p = p->next) {
+        tell(inst, p);
+    }
+    apply(inst, NULL);
+    r2_inst_wake(inst); /* paths that may return now */
+}
+
+/* --- peers --- */
+
+void r2_drain_tell(struct r2_inst *inst, struct r2_peer *peer)
+{
+    if (inst->drained) {
+        tell(inst, peer);
+    }
+}
+
+uint64_t r2_drain_say(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
+{
+    uint64_t longest = (uint64_t)inst->cfg.t_repeat_ms * 20000000;
+    union fo_body b = {.drain = {.nics = inst->drained, .gen = inst->drain_gen}};
+
+    if (!peer->drain_say) {
+        return UINT64_MAX;
+    }
+    if (now >= peer->drain_at) {
+        r2_peer_emit(inst, peer, FO_MSG_DRAIN, &b);
+        peer->drain_at = now + peer->drain_interval;
+        peer->drain_interval = 2 * peer->drain_interval < longest ? 2 * peer->drain_interval : longest;
+    }
+    return peer->drain_at;
+}
+
+void r2_drain_on_drain(struct r2_inst *inst, struct r2_peer *peer, const struct fo_drain *m)
+{
+    union fo_body b = {.drain = *m};
+
+    r2_peer_emit(inst, peer, FO_MSG_DRAIN_OK, &b);
+    if (peer->drain_heard && (int32_t)(m->gen - peer->drain_gen) <= 0) {
+        return; /* known, or late */
+    }
+    peer->drain_heard = 1;
+    peer->drain_gen = m->gen;
+    if (peer->drained != m->nics) {
+        peer->drained = m->nics;
+        apply(inst, peer);
+    }
+}
+
+void r2_drain_on_ok(const struct r2_inst *inst, struct r2_peer *peer, const struct fo_drain *m)
+{
+    if (m->gen == inst->drain_gen) {
+        peer->drain_say = 0;
+    }
+}

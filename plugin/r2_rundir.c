@@ -1,0 +1,130 @@
+#include "r2_rundir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int dir_writable(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode) && access(path, W_OK | X_OK) == 0;
+}
+
+const char *r2_rundir_find(const char *asked, char *why, size_t why_len)
+{
+    static const char *const usual[] = {"/run/nccl-net-r2", "/dev/shm"};
+
+    if (asked && asked[0]) {
+        if (dir_writable(asked)) {
+            return asked;
+        }
+        snprintf(why, why_len, "NCCL_R2_RUN_DIR=%s is no directory that this process can write", asked);
+        return NULL;
+    }
+    for (int i = 0; i < 2; i++) {
+        if (dir_writable(usual[i])) {
+            return usual[i];
+        }
+    }
+    snprintf(why, why_len, "neither %s nor %s is a directory that this process can write", usual[0], usual[1]);
+    return NULL;
+}
+
+int r2_rundir_drain_path(const char *dir, uid_t uid, char *out, size_t len)
+{
+    int n = snprintf(out, len, "%s/nccl-net-r2.%u.drain", dir, (unsigned)uid);
+
+    return n < 0 || (size_t)n >= len ? -1 : 0;
+}
+
+int r2_rundir_file_safe(int fd, const char *path, uid_t uid, char *why, size_t why_len)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) != 0) {
+        snprintf(why, why_len, "%s: %s", path, strerror(errno));
+    } else if (!S_ISREG(st.st_mode)) {
+        snprintf(why, why_len, "%s is not a file", path);
+    } else if (st.st_uid != uid) {
+        snprintf(why, why_len, "%s belongs to user %u, not to user %u", path, (unsigned)st.st_uid, (unsigned)uid);
+    } else if (st.st_mode & (S_IWGRP | S_IWOTH)) {
+        snprintf(why, why_len, "%s can be written by others (mode %03o)", path, (unsigned)st.st_mode & 0777);
+    } else {
+        return 1;
+    }
+    return 0;
+}
+
+static int word_char(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || strchr("_-.:", c) != NULL;
+}
+
+int r2_rundir_drain_parse(const char *text, size_t len, char *list, size_t room, char *why, size_t why_len)
+{
+    size_t n = 0;
+    int line = 0;
+
+    list[0] = '\0';
+    for (size_t i = 0; i < len;) {
+        size_t end = i, word;
+
+        line++;
+        while (end < len && text[end] != '\n') {
+            end++;
+        }
+        while (i < end && (text[i] == ' ' || text[i] == '\t')) {
+            i++;
+        }
+        for (word = i; word < end && text[word] && word_char(text[word]); word++) {
+        }
+        if (word < end && text[word] != ' ' && text[word] != '\t' && text[word] != '\r' && text[word] != '#') {
+            snprintf(why, why_len, "line %d does not begin with the name of a NIC", line);
+            return -1;
+        }
+        if (word > i) {
+            if (n + (word - i) + 2 >= room) {
+                snprintf(why, why_len, "more names than fit, at line %d", line);
+                return -1;
+            }
+            list[n] = n ? ',' : '=';
+            memcpy(list + n + 1, text + i, word - i);
+            n += 1 + (word - i);
+            list[n] = '\0';
+        }
+        i = end + 1;
+    }
+    return 0;
+}
+
+int r2_rundir_drain_read(const char *path, uid_t uid, char *list, size_t room, char *why, size_t why_len)
+{
+    char text[R2_RUNDIR_DRAIN_MAX + 1], reason[128];
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), rc = -1;
+    ssize_t n;
+
+    list[0] = '\0';
+    if (fd < 0 && errno == ENOENT) {
+        return 0;
+    }
+    if (fd < 0) {
+        snprintf(why, why_len, "%s: %s", path, strerror(errno));
+        return -1;
+    }
+    if (r2_rundir_file_safe(fd, path, uid, why, why_len)) {
+        n = read(fd, text, sizeof(text));
+        if (n < 0 || n > R2_RUNDIR_DRAIN_MAX) {
+            snprintf(why, why_len, "%s: %s", path, n < 0 ? strerror(errno) : "too long");
+        } else if (r2_rundir_drain_parse(text, (size_t)n, list, room, reason, sizeof(reason)) != 0) {
+            snprintf(why, why_len, "%s: %s", path, reason);
+        } else {
+            rc = 0;
+        }
+    }
+    close(fd);
+    return rc;
+}

@@ -1,0 +1,163 @@
+/*
+ * The board of a host and the drain files: what another process of the same user may have written anywhere into the slots, at any moment between
+ * two of ours, and what an administrator may have typed.
+ */
+#include "fuzz.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "plugin/r2_board.h"
+#include "plugin/r2_rundir.h"
+
+#define SLOTS    3 /* that the input writes; the first is our own */
+#define SLOT     4096
+#define HEADER   4096
+#define MAX_NEWS (R2_BOARD_SLOTS * R2_BOARD_EVENTS)
+
+static char dir[64], path[128];
+static struct r2_board *own, *other, *tool;
+static int fd;
+
+static void begin(void)
+{
+    const struct r2_board_who me = {.command = "fuzz", .host = "h", .pid = 1, .since = 1};
+    char why[600];
+
+    snprintf(dir, sizeof(dir), "/tmp/r2-fuzz-board-XXXXXX");
+    FUZZ_CHECK(mkdtemp(dir) != NULL && r2_board_path(dir, geteuid(), path, sizeof(path)) == 0);
+    own = r2_board_open(dir, &me, why, sizeof(why));
+    other = r2_board_open(dir, &me, why, sizeof(why));
+    tool = r2_board_attach(dir, geteuid(), why, sizeof(why));
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    FUZZ_CHECK(own && other && tool && fd >= 0);
+    FUZZ_CHECK(unlink(path) == 0 && rmdir(dir) == 0); /* it has no name any more: nothing stays, however this process ends */
+}
+
+static void text_check(const char *text, size_t room)
+{
+    size_t n = strnlen(text, room);
+
+    FUZZ_CHECK(n < room);
+    for (size_t i = 0; i < n; i++)
+        FUZZ_CHECK(text[i] >= 0x20 && text[i] < 0x7f);
+}
+
+static void event_check(const struct r2_board_event *e)
+{
+    FUZZ_CHECK(e->kind > R2_BOARD_NONE && e->kind < R2_BOARD_KINDS && r2_board_kind_name(e->kind)[0] != '?');
+}
+
+static void news(struct r2_board *b)
+{
+    struct r2_board_event e;
+    struct r2_board_who who;
+
+    for (int n = 0; r2_board_next(b, &e, &who); n++) {
+        FUZZ_CHECK(n < MAX_NEWS);
+        event_check(&e);
+        text_check(who.command, sizeof(who.command));
+        text_check(who.host, sizeof(who.host));
+    }
+}
+
+static void rows(void)
+{
+    struct r2_board_event list[R2_BOARD_EVENTS];
+    struct r2_board_nic nic;
+    struct r2_board_who who;
+
+    for (int i = 0; i < SLOTS; i++) {
+        int n = r2_board_slot_events(tool, i, list);
+
+        FUZZ_CHECK(n >= 0 && n <= R2_BOARD_EVENTS);
+        for (int k = 0; k < n; k++)
+            event_check(&list[k]);
+        if (r2_board_slot(tool, i, &who)) {
+            FUZZ_CHECK(i < 2); /* the third one's lock is held by nobody */
+            text_check(who.command, sizeof(who.command));
+        }
+        for (int k = 0; k < R2_BOARD_NICS; k++) {
+            r2_board_slot_nic(tool, i, k, &nic);
+            text_check(nic.name, sizeof(nic.name));
+        }
+    }
+}
+
+static void scribble(struct fuzz_in *in)
+{
+    uint64_t v = fuzz_number(in);
+    off_t at = HEADER + (off_t)fuzz_pick(in, SLOTS) * SLOT + (off_t)fuzz_pick(in, SLOT / 8) * 8;
+
+    FUZZ_CHECK(pwrite(fd, &v, sizeof(v), at) == sizeof(v));
+}
+
+static void post(struct fuzz_in *in, struct r2_board *b)
+{
+    struct r2_board_event e = {.kind = (enum r2_board_kind)(1 + fuzz_pick(in, R2_BOARD_KINDS - 1)),
+                               .guid = fuzz_number(in),
+                               .port = fuzz_u8(in),
+                               .lid = (uint16_t)fuzz_get(in, 2),
+                               .when = fuzz_number(in)};
+
+    r2_board_post(b, &e);
+}
+
+static void names(struct fuzz_in *in)
+{
+    char list[300], why[64];
+    size_t room = 1 + fuzz_pick(in, sizeof(list) - 1);
+    const uint8_t *at;
+    size_t n = fuzz_bytes(in, 256, &at);
+    static const char allowed[] = "=,abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:";
+
+    memset(list, 1, sizeof(list));
+    if (r2_rundir_drain_parse(at ? (const char *)at : "", n, list, room, why, sizeof(why)) == 0) {
+        FUZZ_CHECK(strnlen(list, room) < room && strspn(list, allowed) == strlen(list));
+        FUZZ_CHECK(list[0] == '\0' || list[0] == '=');
+    } else {
+        FUZZ_CHECK(strnlen(why, sizeof(why)) < sizeof(why));
+    }
+    for (size_t i = room; i < sizeof(list); i++)
+        FUZZ_CHECK(list[i] == 1);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct fuzz_in in = {data, data + size};
+    static const uint8_t zero[SLOT];
+
+    if (own == NULL)
+        begin();
+    for (int i = 0; i < SLOTS; i++)
+        FUZZ_CHECK(pwrite(fd, zero, SLOT, HEADER + i * SLOT) == SLOT);
+    while (fuzz_more(&in)) {
+        switch (fuzz_pick(&in, 8)) {
+        case 0:
+            post(&in, own);
+            break;
+        case 1:
+            post(&in, other);
+            break;
+        case 2:
+            news(own);
+            break;
+        case 3:
+            news(tool);
+            break;
+        case 4:
+            rows();
+            break;
+        case 5:
+            names(&in);
+            break;
+        default:
+            scribble(&in);
+            break;
+        }
+    }
+    news(own);
+    news(other);
+    rows();
+    return 0;
+}

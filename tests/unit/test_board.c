@@ -1,0 +1,514 @@
+/* The board: slots, events and rows across processes, processes that are killed at any moment, files that are no board. */
+#include "plugin/r2_board.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char dir[64], path[128], why[600];
+static const struct r2_board_who me = {.command = "test", .host = "h0", .pid = 4711, .since = 1};
+
+static void setup(void)
+{
+    snprintf(dir, sizeof(dir), "/tmp/r2-board-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    ck_assert_int_eq(r2_board_path(dir, geteuid(), path, sizeof(path)), 0);
+}
+
+static void teardown(void)
+{
+    unlink(path);
+    ck_assert_msg(rmdir(dir) == 0, "%s is not empty", dir);
+}
+
+static struct r2_board *must_open(void)
+{
+    struct r2_board *b = r2_board_open(dir, &me, why, sizeof(why));
+
+    ck_assert_msg(b != NULL, "%s", why);
+    return b;
+}
+
+static struct r2_board_event event_of(int k)
+{
+    struct r2_board_event e = {.kind = 1 + k % (R2_BOARD_KINDS - 1), .guid = 1000u + (unsigned)k, .port = 1, .lid = 7, .when = 5};
+
+    memset(e.gid, k, sizeof(e.gid));
+    return e;
+}
+
+static int alive_count(struct r2_board *b)
+{
+    struct r2_board_who who;
+    int n = 0;
+
+    for (int i = 0; i < R2_BOARD_SLOTS; i++) {
+        n += r2_board_slot(b, i, &who);
+    }
+    return n;
+}
+
+START_TEST(what_one_says_the_others_hear_once)
+{
+    struct r2_board *a = must_open(), *b = must_open(), *c = must_open();
+    struct r2_board_event e = event_of(2), got;
+    struct r2_board_who from;
+
+    r2_board_post(a, &e);
+    ck_assert_int_eq(r2_board_next(b, &got, &from), 1);
+    ck_assert_int_eq(got.kind, e.kind);
+    ck_assert_uint_eq(got.guid, e.guid);
+    ck_assert_uint_eq(got.port, e.port);
+    ck_assert_uint_eq(got.lid, e.lid);
+    ck_assert_uint_eq(got.when, e.when);
+    ck_assert_int_eq(memcmp(got.gid, e.gid, sizeof(e.gid)), 0);
+    ck_assert_str_eq(from.command, "test");
+    ck_assert_str_eq(from.host, "h0");
+    ck_assert_int_eq(from.pid, 4711);
+    ck_assert_int_eq(r2_board_next(b, &got, NULL), 0);
+    ck_assert_int_eq(r2_board_next(a, &got, NULL), 0); /* not its own */
+    r2_board_post(b, &e);
+    ck_assert_int_eq(r2_board_next(c, &got, NULL), 1);
+    ck_assert_int_eq(r2_board_next(c, &got, NULL), 1);
+    ck_assert_int_eq(r2_board_next(c, &got, NULL), 0);
+    r2_board_close(a);
+    r2_board_close(b);
+    r2_board_close(c);
+}
+END_TEST
+
+START_TEST(history_is_no_news)
+{
+    struct r2_board *a = must_open(), *b;
+    struct r2_board_event e = event_of(1), got, list[R2_BOARD_EVENTS];
+
+    r2_board_post(a, &e);
+    b = must_open();
+    ck_assert_int_eq(r2_board_next(b, &got, NULL), 0);
+    ck_assert_int_eq(r2_board_slot_events(b, 0, list), 1); /* but can be looked up */
+    ck_assert_uint_eq(list[0].guid, e.guid);
+    r2_board_close(a);
+    a = must_open(); /* the same slot, another incarnation, which says something at once */
+    r2_board_post(a, &e);
+    ck_assert_int_eq(r2_board_next(b, &got, NULL), 1);
+    ck_assert_int_eq(r2_board_next(b, &got, NULL), 0);
+    r2_board_close(a);
+    r2_board_close(b);
+}
+END_TEST
+
+START_TEST(who_is_late_hears_the_latest)
+{
+    struct r2_board *a = must_open(), *b = must_open();
+    struct r2_board_event got, e;
+
+    for (int k = 0; k < 3 * R2_BOARD_EVENTS + 5; k++) {
+        e = event_of(k);
+        r2_board_post(a, &e);
+    }
+    for (int k = 2 * R2_BOARD_EVENTS + 5; k < 3 * R2_BOARD_EVENTS + 5; k++) {
+        ck_assert_int_eq(r2_board_next(b, &got, NULL), 1);
+        ck_assert_uint_eq(got.guid, 1000u + (unsigned)k);
+    }
+    ck_assert_int_eq(r2_board_next(b, &got, NULL), 0);
+    r2_board_close(a);
+    r2_board_close(b);
+}
+END_TEST
+
+static int rung(const struct r2_board *b, int ms)
+{
+    struct pollfd p = {.fd = r2_board_fd(b), .events = POLLIN};
+
+    return poll(&p, 1, ms) == 1;
+}
+
+START_TEST(an_event_wakes)
+{
+    struct r2_board *a = must_open(), *b = must_open();
+    struct r2_board_event e = event_of(1);
+
+    ck_assert_int_ge(r2_board_fd(b), 0);
+    r2_board_heard(b);
+    ck_assert(!rung(b, 0));
+    r2_board_post(a, &e);
+    ck_assert(rung(b, 10000));
+    r2_board_heard(b);
+    ck_assert(!rung(b, 0));
+    r2_board_close(a);
+    a = r2_board_attach(dir, geteuid(), why, sizeof(why)); /* a tool has no slot, and can ring */
+    ck_assert_ptr_nonnull(a);
+    r2_board_ring(a);
+    ck_assert(rung(b, 10000));
+    r2_board_close(a);
+    r2_board_close(b);
+}
+END_TEST
+
+START_TEST(rows_are_read_by_others)
+{
+    struct r2_board *a = must_open(), *b = must_open();
+    struct r2_board_nic nic = {.name = "mlx5_3:2", .guid = 77, .port = 2, .state = 1, .drained = 1, .lives = 400, .last = 3, .lost = 9}, got;
+    struct r2_board_who who;
+
+    r2_board_nic_set(a, 31, &nic);
+    r2_board_nic_set(a, 32, &nic); /* there is no such row */
+    ck_assert_int_eq(r2_board_slot(b, 0, &who), 1);
+    ck_assert_int_eq(r2_board_slot(b, 1, &who), 0); /* its own */
+    ck_assert_int_eq(r2_board_slot(b, 2, &who), 0);
+    ck_assert_int_eq(r2_board_slot(b, -1, &who) + r2_board_slot(b, R2_BOARD_SLOTS, &who), 0);
+    ck_assert_int_eq(r2_board_slot_nic(b, 0, 31, &got), 1);
+    ck_assert_int_eq(r2_board_slot_nic(b, 0, 30, &got), 0);
+    r2_board_slot_nic(b, 0, 31, &got);
+    ck_assert_str_eq(got.name, nic.name);
+    ck_assert(got.guid == 77 && got.port == 2 && got.state == 1 && got.drained == 1 && got.lives == 400 && got.last == 3 && got.lost == 9);
+    r2_board_close(a);
+    ck_assert_int_eq(r2_board_slot(b, 0, &who), 0);
+    r2_board_close(b);
+}
+END_TEST
+
+/* --- processes --- */
+
+/* A child that has a slot when this returns, and then waits for its end. */
+static pid_t child_start(int new_pids)
+{
+    int fd[2];
+    char c;
+    pid_t pid;
+
+    ck_assert_int_eq(pipe(fd), 0);
+    pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        struct r2_board_event e = event_of(3);
+        struct r2_board *b;
+
+        close(fd[0]);
+        if (new_pids && (unshare(CLONE_NEWPID) != 0 || (pid = fork()) != 0)) {
+            int status = 77;
+
+            if (pid > 0) {
+                close(fd[1]);
+                waitpid(pid, &status, 0);
+            }
+            _exit(status == 77 ? 77 : 1);
+        }
+        if (new_pids) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL); /* who was forked by the one that the test kills */
+        }
+        b = r2_board_open(dir, &me, why, sizeof(why));
+        if (b == NULL) {
+            _exit(2);
+        }
+        r2_board_post(b, &e);
+        if (write(fd[1], "x", 1) != 1) {
+            _exit(3);
+        }
+        for (;;) {
+            pause();
+        }
+    }
+    close(fd[1]);
+    ck_assert_int_eq(read(fd[0], &c, 1), 1);
+    close(fd[0]);
+    return pid;
+}
+
+/* It was killed in the middle of whatever it did: its slot is free at once, the others go on, the next one takes it. */
+START_TEST(a_killed_process_leaves_its_slot)
+{
+    struct r2_board *a = must_open(), *b;
+    struct r2_board_event got;
+    pid_t pid = child_start(0);
+
+    ck_assert_int_eq(alive_count(a), 1);
+    ck_assert_int_eq(r2_board_next(a, &got, NULL), 1);
+    kill(pid, SIGKILL);
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    ck_assert_int_eq(alive_count(a), 0);
+    b = must_open();
+    ck_assert_int_eq(alive_count(a), 1);
+    got = event_of(4);
+    r2_board_post(b, &got);
+    ck_assert_int_eq(r2_board_next(a, &got, NULL), 1);
+    ck_assert_uint_eq(got.guid, 1004);
+    r2_board_close(a);
+    r2_board_close(b);
+}
+END_TEST
+
+/* A half-written event, as of a process killed within the writing: nobody takes it for one. */
+START_TEST(half_an_event_is_none)
+{
+    struct r2_board *a = must_open(), *b = must_open();
+    struct r2_board_event e = event_of(1), got;
+    uint64_t zero = 0;
+    int fd = open(path, O_RDWR);
+
+    r2_board_post(a, &e);
+    /* event 0 of slot 0: behind incarnation, pid, since, events, 4 words of command, 8 of host */
+    ck_assert_int_eq(pwrite(fd, &zero, 8, 4096 + 16 * 8), 8);
+    ck_assert_int_eq(r2_board_next(b, &got, NULL), 0);
+    r2_board_post(a, &e);
+    ck_assert_int_eq(r2_board_next(b, &got, NULL), 1);
+    close(fd);
+    r2_board_close(a);
+    r2_board_close(b);
+}
+END_TEST
+
+/* A child of the process has a copy of everything, but does not hold its slot. */
+START_TEST(a_fork_holds_no_slot)
+{
+    struct r2_board *a = must_open(), *b = must_open();
+    int fd[2];
+    pid_t pid;
+    char c;
+
+    ck_assert_int_eq(pipe(fd), 0);
+    pid = fork();
+    if (pid == 0) {
+        c = write(fd[1], "x", 1) == 1 ? 'x' : 'y';
+        for (;;) {
+            pause();
+        }
+    }
+    ck_assert_int_eq(read(fd[0], &c, 1), 1);
+    ck_assert_int_eq(alive_count(a), 1);
+    r2_board_close(b);
+    ck_assert_int_eq(alive_count(a), 0);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    close(fd[0]);
+    close(fd[1]);
+    r2_board_close(a);
+}
+END_TEST
+
+START_TEST(board_across_pid_namespaces)
+{
+    struct r2_board *a = must_open();
+    pid_t probe = fork(), pid;
+    int status;
+
+    if (probe == 0) {
+        _exit(unshare(CLONE_NEWPID) == 0 ? 0 : 77);
+    }
+    waitpid(probe, &status, 0);
+    if (WEXITSTATUS(status) == 77) {
+        printf("SKIP board_across_pid_namespaces: no new PID namespace here\n");
+        r2_board_close(a);
+        return;
+    }
+    pid = child_start(1);
+    ck_assert_int_eq(alive_count(a), 1); /* its pid there is 1, and says nothing here */
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    for (int i = 0; i < 1000 && alive_count(a); i++) {
+        usleep(10000);
+    }
+    ck_assert_int_eq(alive_count(a), 0);
+    r2_board_close(a);
+}
+END_TEST
+
+/* Many at once, on a board that is not there yet: each has a slot of its own. */
+START_TEST(all_begin_together)
+{
+    enum { N = 12 };
+    pid_t pid[N];
+    int go[2], up[2];
+    struct r2_board *a;
+    char c;
+
+    ck_assert_int_eq(pipe(go), 0);
+    ck_assert_int_eq(pipe(up), 0);
+    for (int i = 0; i < N; i++) {
+        pid[i] = fork();
+        if (pid[i] == 0) {
+            struct r2_board *b;
+
+            close(go[1]);
+            if (read(go[0], &c, 1) < 0) {
+                _exit(1);
+            }
+            b = r2_board_open(dir, &me, why, sizeof(why));
+            c = b ? 'x' : 'n';
+            if (write(up[1], &c, 1) != 1) {
+                _exit(1);
+            }
+            for (;;) {
+                pause();
+            }
+        }
+    }
+    close(go[0]);
+    close(go[1]);
+    for (int i = 0; i < N; i++) {
+        ck_assert_int_eq(read(up[0], &c, 1), 1);
+        ck_assert_int_eq(c, 'x');
+    }
+    a = must_open();
+    ck_assert_int_eq(alive_count(a), N);
+    for (int i = 0; i < N; i++) {
+        kill(pid[i], SIGKILL);
+        waitpid(pid[i], NULL, 0);
+    }
+    ck_assert_int_eq(alive_count(a), 0);
+    close(up[0]);
+    close(up[1]);
+    r2_board_close(a);
+}
+END_TEST
+
+START_TEST(full_is_said)
+{
+    struct r2_board *b[R2_BOARD_SLOTS];
+
+    for (int i = 0; i < R2_BOARD_SLOTS; i++) {
+        b[i] = must_open();
+    }
+    ck_assert_ptr_null(r2_board_open(dir, &me, why, sizeof(why)));
+    ck_assert_msg(strstr(why, "slots") != NULL, "%s", why);
+    r2_board_close(b[100]);
+    b[100] = must_open();
+    for (int i = 0; i < R2_BOARD_SLOTS; i++) {
+        r2_board_close(b[i]);
+    }
+}
+END_TEST
+
+/* --- files that are no board --- */
+
+static void refused(const char *word)
+{
+    ck_assert_ptr_null(r2_board_open(dir, &me, why, sizeof(why)));
+    ck_assert_msg(strstr(why, word) != NULL, "'%s' does not say '%s'", why, word);
+}
+
+START_TEST(what_is_no_board_is_not_used)
+{
+    struct r2_board *b = must_open();
+    char other[128];
+    int fd;
+
+    r2_board_close(b);
+    ck_assert_int_eq(chmod(path, 0666), 0);
+    refused("written by others");
+    ck_assert_int_eq(chmod(path, 0600), 0);
+    ck_assert_int_eq(truncate(path, 4096), 0);
+    refused("no board of this version");
+    ck_assert_int_eq(truncate(path, 4096 + 4096 * R2_BOARD_SLOTS), 0);
+    b = must_open(); /* the header is right, the rest is empty */
+    r2_board_close(b);
+    fd = open(path, O_RDWR);
+    ck_assert_int_eq(pwrite(fd, "garbage!", 8, 0), 8);
+    close(fd);
+    refused("no board of this version");
+    snprintf(other, sizeof(other), "%s/other", dir);
+    ck_assert_int_eq(rename(path, other), 0);
+    ck_assert_int_eq(symlink(other, path), 0);
+    refused("nccl-net-r2");
+    unlink(path);
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    refused("nccl-net-r2");
+    rmdir(path);
+    unlink(other);
+    if (geteuid() == 0) {
+        b = must_open();
+        r2_board_close(b);
+        ck_assert_int_eq(chown(path, 65534, 65534), 0);
+        refused("belongs to user 65534");
+    }
+}
+END_TEST
+
+START_TEST(no_directory_is_said)
+{
+    ck_assert_ptr_null(r2_board_open("/nonexistent/r2", &me, why, sizeof(why)));
+    ck_assert_msg(strstr(why, "/nonexistent/r2") != NULL, "%s", why);
+    must_open();
+}
+END_TEST
+
+/* Whatever stands in the slots: every read ends, and what it gives is within its bounds. */
+START_TEST(garbage_in_the_slots)
+{
+    struct r2_board *a = must_open();
+    uint64_t x = (uint64_t)_i * 0x9e3779b97f4a7c15ull + 1;
+    int fd = open(path, O_RDWR);
+    struct r2_board_event e, list[R2_BOARD_EVENTS];
+    struct r2_board_nic nic;
+    struct r2_board_who who;
+    int n = 0;
+
+    for (int i = 512; i < 512 + 64 * 512; i++) { /* the slots 0 to 63 as words */
+        uint64_t v;
+
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        v = x % 4 == 0 ? x % 40 : x % 4 == 1 ? UINT64_MAX - x % 40 : x;
+        ck_assert_int_eq(pwrite(fd, &v, 8, (off_t)i * 8), 8);
+    }
+    while (r2_board_next(a, &e, &who)) {
+        ck_assert(e.kind > R2_BOARD_NONE && e.kind < R2_BOARD_KINDS);
+        ck_assert_int_lt(++n, 64 * R2_BOARD_EVENTS + 1);
+    }
+    for (int i = 0; i < 64; i++) {
+        r2_board_slot(a, i, &who);
+        ck_assert_int_le(r2_board_slot_events(a, i, list), R2_BOARD_EVENTS);
+        for (int k = 0; k < R2_BOARD_NICS; k++) {
+            if (r2_board_slot_nic(a, i, k, &nic)) {
+                for (const char *c = nic.name; *c; c++) {
+                    ck_assert(*c >= 0x20 && *c < 0x7f);
+                }
+            }
+        }
+    }
+    close(fd);
+    r2_board_close(a);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("board");
+    TCase *t = tcase_create("board");
+    SRunner *r;
+    int failed;
+
+    tcase_set_timeout(t, 60);
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, what_one_says_the_others_hear_once);
+    tcase_add_test(t, history_is_no_news);
+    tcase_add_test(t, who_is_late_hears_the_latest);
+    tcase_add_test(t, an_event_wakes);
+    tcase_add_test(t, rows_are_read_by_others);
+    tcase_add_test(t, a_killed_process_leaves_its_slot);
+    tcase_add_test(t, half_an_event_is_none);
+    tcase_add_test(t, a_fork_holds_no_slot);
+    tcase_add_test(t, board_across_pid_namespaces);
+    tcase_add_test(t, all_begin_together);
+    tcase_add_test(t, full_is_said);
+    tcase_add_test(t, what_is_no_board_is_not_used);
+    tcase_add_test(t, no_directory_is_said);
+    tcase_add_loop_test(t, garbage_in_the_slots, 0, 20);
+    suite_add_tcase(s, t);
+    r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

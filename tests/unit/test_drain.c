@@ -1,0 +1,564 @@
+/* Planned drains (docs/design-host.md): traffic leaves a healthy NIC without a replay, and comes back. What other processes of the host say. */
+#include "tests/unit/failback_rig.h"
+
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "plugin/r2_drain.h"
+#include "plugin/r2_host.h"
+#include "plugin/r2_pair.h"
+#include "plugin/r2_rundir.h"
+
+/* As if the administrator had said so: bit per NIC. */
+static void drain(int side, uint32_t nics)
+{
+    struct r2_inst *inst = rig->side[side].inst;
+    int n = 0;
+
+    inst->cfg.drain[0] = '\0';
+    for (uint32_t m = nics; m; m &= m - 1) {
+        n += snprintf(inst->cfg.drain + n, sizeof(inst->cfg.drain) - (size_t)n, "%sfab%d", n ? "," : "=", __builtin_ctz(m));
+    }
+    rig_enter(&rig->side[side]);
+    r2_drain_look(inst);
+    ck_assert_uint_eq(inst->drained, nics);
+    rig_kick(&rig->side[side]);
+}
+
+static uint64_t posted(int side)
+{
+    uint64_t n = 0;
+
+    for (int p = 0; p < comm(side)->link.npaths; p++) {
+        n += comm(side)->link.path[p].wrs;
+    }
+    return n;
+}
+
+/* Drained at either end, under traffic: what is on the way ends there, nothing is posted twice, the life ends, undrained it returns. */
+START_TEST(traffic_leaves_and_comes_back)
+{
+    uint64_t s, wrs;
+
+    start(3, NULL);
+    messages(4);
+    begin_message();
+    drain(_i, 1);
+    end_message();
+    wait_settled(0);
+    s = carried(0, 0);
+    wrs = posted(0);
+    messages(8);
+    ck_assert_uint_eq(carried(0, 0), s);
+    ck_assert_uint_eq(posted(0) - wrs, 16); /* two paths, one part each, nothing twice */
+    ck_assert_int_eq(comm(0)->fo.path[0].why.fault, IB_FAULT_ADMIN);
+    ck_assert_uint_eq(comm(0)->fo.switches, 1);
+    rig_run(rig, RIG_S);
+    ck_assert(!is_up(0, 0) && !is_up(1, 0)); /* it does not return by itself */
+    ck_assert_uint_eq(life(1, 0), 1);
+    drain(_i, 0);
+    wait_up(0, 2);
+    carries(0);
+    stop();
+}
+END_TEST
+
+/* NCCL calls neither end: the drain must not wait for it. */
+START_TEST(an_idle_connection_is_drained)
+{
+    start(2, NULL);
+    messages(2);
+    rig->side[0].asleep = rig->side[1].asleep = 1;
+    drain(_i, 2);
+    want_path = 1;
+    ck_assert(rig_until(rig, settled, RIG_S));
+    rig->side[0].asleep = rig->side[1].asleep = 0;
+    messages(2);
+    stop();
+}
+END_TEST
+
+static int lost_left;
+static int lose_drains(struct rig *r, int from, int type, union fo_body *body)
+{
+    int lost = (type == FO_MSG_DRAIN || type == FO_MSG_DRAIN_OK) && lost_left > 0;
+
+    lost_left -= lost;
+    return !lost;
+}
+
+START_TEST(the_word_is_said_until_it_is_answered)
+{
+    start(2, NULL);
+    rig->filter = lose_drains;
+    lost_left = 5;
+    drain(1, 1);
+    wait_settled(0);
+    rig_run(rig, RIG_S);
+    ck_assert_int_eq(lost_left, 0);
+    ck_assert_uint_ge(rig_count(rig, 1, FO_MSG_DRAIN), 4);
+    lost_left = (int)rig_count(rig, 1, FO_MSG_DRAIN);
+    rig_run(rig, 5 * RIG_S);
+    ck_assert_int_eq(lost_left, (int)rig_count(rig, 1, FO_MSG_DRAIN)); /* answered: not said any more */
+    stop();
+}
+END_TEST
+
+START_TEST(late_words_change_nothing)
+{
+    union fo_body first = {.drain = {.nics = 1, .gen = 1}};
+
+    start(2, NULL);
+    drain(1, 1);
+    wait_settled(0);
+    drain(1, 0);
+    wait_up(0, 2);
+    rig_inject(rig, 0, FO_MSG_DRAIN, &first);
+    rig_run(rig, 100 * RIG_MS);
+    ck_assert_uint_eq(rig->side[0].inst->peers->drained, 0);
+    carries(0);
+    /* an answer to an older word does not stop the present one */
+    rig->filter = lose_drains;
+    lost_left = 1000;
+    drain(1, 2);
+    first.drain.gen = 2;
+    rig_inject(rig, 1, FO_MSG_DRAIN_OK, &first);
+    rig_run(rig, 10 * RIG_MS);
+    lost_left = 0;
+    wait_settled(1);
+    stop();
+}
+END_TEST
+
+/* Bits for NICs that there are not. */
+START_TEST(a_peer_may_say_anything)
+{
+    union fo_body b = {.drain = {.nics = 0xfffffffe, .gen = 0xffffffff}};
+
+    start(2, NULL);
+    rig_inject(rig, 0, FO_MSG_DRAIN, &b);
+    wait_settled(1);
+    b.drain = (struct fo_drain){.nics = 0, .gen = 0}; /* numbers wrap */
+    rig_inject(rig, 0, FO_MSG_DRAIN, &b);
+    rig_run(rig, 10 * RIG_MS);
+    ck_assert_uint_eq(rig->side[0].inst->peers->drained, 0);
+    messages(4);
+    stop();
+}
+END_TEST
+
+START_TEST(a_last_path_stays)
+{
+    start(2, NULL);
+    drain(_i, 3);
+    rig_run(rig, 2 * RIG_S);
+    ck_assert_int_eq(__builtin_popcount(comm(0)->link.up), 2); /* both are drained, neither is worse */
+    messages(4);
+    drain(_i, 1);
+    wait_settled(0);
+    drain(_i, 3);
+    rig_run(rig, 2 * RIG_S);
+    ck_assert(is_up(0, 1));
+    messages(4);
+    stop();
+}
+END_TEST
+
+/* The other NICs fail: the drained one carries on, without waiting out any hold time. */
+START_TEST(drained_is_better_than_none)
+{
+    start(2, (const char *[]){"NCCL_R2_T_RETURN=1000", NULL});
+    drain(0, 1);
+    wait_settled(0);
+    rig_fault(rig, "h1:n1 down");
+    wait_up(0, 2);
+    messages(4);
+    rig_fault(rig, "h1:n1 up");
+    wait_up(1, 2);
+    wait_settled(0); /* and is drained again */
+    messages(4);
+    stop();
+}
+END_TEST
+
+START_TEST(not_below_the_fewest_paths)
+{
+    uint64_t s;
+
+    start(2, (const char *[]){"NCCL_R2_MIN_NICS=2", NULL});
+    messages(2);
+    drain(0, 1);
+    rig_run(rig, RIG_S);
+    ck_assert(is_up(0, 0)); /* its life goes on */
+    s = carried(0, 0);
+    messages(4);
+    ck_assert_uint_eq(carried(0, 0), s); /* unused */
+    stop();
+}
+END_TEST
+
+START_TEST(without_failover_nothing_ends)
+{
+    start(1, (const char *[]){"NCCL_R2_FAILOVER=off", NULL});
+    drain(0, 1);
+    rig_run(rig, RIG_S);
+    ck_assert(is_up(0, 0));
+    messages(4);
+    stop();
+}
+END_TEST
+
+/* By the option, before any connection is made. */
+START_TEST(drained_from_the_start)
+{
+    create(2, (const char *[]){_i ? "1:NCCL_R2_DRAIN==fab0" : "0:NCCL_R2_DRAIN==fab0", NULL});
+    join();
+    ck_assert_uint_eq(rig->side[_i].inst->drained, 1);
+    wait_settled(0);
+    messages(4);
+    ck_assert_uint_eq(carried(0, 0), 0);
+    stop();
+}
+END_TEST
+
+/* A second connection, to a process that was told long ago. */
+START_TEST(a_later_connection_knows)
+{
+    start(2, NULL);
+    drain(1, 1);
+    wait_settled(0);
+    rig_run(rig, RIG_S);
+    stop();
+    rig_close(rig, 0);
+    rig_close(rig, 1);
+    ck_assert(rig_until(rig, rig_all_done, RIG_S));
+    rig_run(rig, 40 * RIG_S); /* tombstones and peers are forgotten */
+    ck_assert_int_eq(rig_comms(rig, 0) + rig_comms(rig, 1), 0);
+    count = 0;
+    join();
+    wait_settled(0);
+    messages(2);
+    stop();
+}
+END_TEST
+
+/* --- the drain file --- */
+
+static char dir[64];
+
+static void file_write(const char *text, unsigned mode)
+{
+    char name[128], tmp[128];
+    FILE *f;
+
+    snprintf(name, sizeof(name), "%s/nccl-net-r2.%u.drain", dir, (unsigned)geteuid());
+    snprintf(tmp, sizeof(tmp), "%s/tmp", dir);
+    f = fopen(tmp, "w");
+    ck_assert_ptr_nonnull(f);
+    fputs(text, f);
+    ck_assert_int_eq(fchmod(fileno(f), mode), 0);
+    fclose(f);
+    ck_assert_int_eq(rename(tmp, name), 0);
+}
+
+static void host_dir(int side)
+{
+    snprintf(dir, sizeof(dir), "/tmp/r2-drain-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(rig->side[side].inst->run_dir, sizeof(rig->side[side].inst->run_dir), "%s", dir);
+}
+
+static void host_dir_remove(void)
+{
+    char cmd[128];
+
+    snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
+    ck_assert_int_eq(system(cmd), 0);
+}
+
+START_TEST(the_file_is_obeyed)
+{
+    struct r2_inst *inst;
+
+    start(2, NULL);
+    host_dir(0);
+    inst = rig->side[0].inst;
+    file_write("# cable is changed\nfab0:1  # since Monday\n\nmlx5_7\n", 0644);
+    wait_settled(0);
+    ck_assert_uint_eq(inst->drained, 1);
+    messages(2);
+    file_write("fab1\n", 0666);
+    rig_run(rig, RIG_S);
+    ck_assert_uint_eq(inst->drained, 0); /* anybody could have written it */
+    wait_up(0, 2);
+    file_write("fab1, fab0\n", 0644);
+    rig_run(rig, RIG_S);
+    ck_assert_uint_eq(inst->drained, 0); /* not a line of this format: named, and not half obeyed */
+    ck_assert(strstr(rig->last_warn[0], "line 1") != NULL);
+    file_write("fab1\n", 0644);
+    wait_settled(1);
+    file_write("", 0644);
+    wait_up(1, 2);
+    host_dir_remove();
+    stop();
+}
+END_TEST
+
+START_TEST(what_a_file_may_say)
+{
+    static const struct {
+        const char *text, *list;
+    } row[] = {
+        {"", ""},
+        {"\n\n# nothing\n", ""},
+        {"mlx5_0", "=mlx5_0"},
+        {"mlx5_0\nmlx5_1:2\n", "=mlx5_0,mlx5_1:2"},
+        {"  mlx5_0\t because\r\n#x\nbnxt_re-bond0.1", "=mlx5_0,bnxt_re-bond0.1"},
+        {"mlx5_0,mlx5_1", NULL},
+        {"^mlx5_0", NULL},
+        {"=mlx5_0", NULL},
+        {"ok\nm\xc3\xbcx", NULL},
+    };
+    char list[64], why[128];
+
+    start(1, NULL);
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        int rc = r2_rundir_drain_parse(row[i].text, strlen(row[i].text), list, sizeof(list), why, sizeof(why));
+
+        ck_assert_int_eq(rc, row[i].list ? 0 : -1);
+        if (row[i].list) {
+            ck_assert_str_eq(list, row[i].list);
+        }
+    }
+    ck_assert_int_eq(r2_rundir_drain_parse("a\0b", 3, list, sizeof(list), why, sizeof(why)), -1);
+    for (size_t room = 1; room < 12; room++) { /* never beyond its room */
+        memset(list, 'x', sizeof(list));
+        ck_assert_int_eq(r2_rundir_drain_parse("mlx5_0\nmlx5_1\n", 14, list, room, why, sizeof(why)), -1);
+        ck_assert_int_eq(list[room], 'x');
+    }
+}
+END_TEST
+
+/* --- other processes of the host --- */
+
+static const struct r2_board_who neighbour = {.command = "neighbour", .host = "h0", .pid = 1, .since = 1};
+static char why[600];
+
+/* Both processes have the same board, though they are on two hosts: each only heeds what is said of its own NICs. */
+static struct r2_board *board_start(void)
+{
+    struct r2_board *b;
+
+    host_dir(0);
+    for (int side = 0; side < 2; side++) {
+        rig_enter(&rig->side[side]);
+        r2_host_open(rig->side[side].inst, dir);
+        ck_assert_ptr_nonnull(rig->side[side].inst->board);
+    }
+    b = r2_board_open(dir, &neighbour, why, sizeof(why));
+    ck_assert_msg(b != NULL, "%s", why);
+    return b;
+}
+
+static void neighbour_says(struct r2_board *b, enum r2_board_kind kind, int nic, int peer_nic, uint64_t when)
+{
+    struct r2_inst *inst = rig->side[0].inst;
+    struct r2_board_event e = {.kind = kind, .guid = inst->nics.nic[nic].guid, .port = inst->nics.nic[nic].port, .when = when};
+    struct r2_pair *pair = inst->pairs;
+
+    for (; pair && !(pair->nic == nic && pair->peer_nic == peer_nic); pair = pair->next) {
+    }
+    if (pair) {
+        memcpy(e.gid, pair->peer_addr.port.gid, sizeof(e.gid));
+        e.lid = pair->peer_addr.port.lid;
+    }
+    r2_board_post(b, &e);
+    rig_enter(&rig->side[0]);
+    r2_host_rung(inst);
+    rig_kick(&rig->side[0]);
+}
+
+static int event_count(struct r2_board *b, enum r2_board_kind kind)
+{
+    struct r2_board_event e;
+    int n = 0;
+
+    while (r2_board_next(b, &e, NULL)) {
+        n += e.kind == kind;
+    }
+    return n;
+}
+
+static int pairs_ready(struct rig *r)
+{
+    int n = 0;
+
+    for (struct r2_pair *pair = r->side[0].inst->pairs; pair; pair = pair->next) {
+        n += pair->last_ok != 0 && r2_pair_ready(pair);
+    }
+    return n == comm(0)->link.npaths;
+}
+
+/* A silence that another process of the host has found moves the traffic here at once, though nothing was posted that could have noticed. */
+START_TEST(a_neighbours_silence_is_ours)
+{
+    struct r2_board *b;
+    uint64_t since;
+
+    start(3, NULL);
+    b = board_start();
+    messages(2);
+    ck_assert(rig_until(rig, pairs_ready, 5 * RIG_S));
+    rig_fault(rig, "h0:n1 blackhole");
+    rig_run(rig, 100 * RIG_MS);
+    ck_assert(is_up(0, 1)); /* idle: it cannot know */
+    since = rig_now(rig);
+    neighbour_says(b, R2_BOARD_PAIR_SILENT, 1, 1, since - 60 * RIG_MS);
+    rig_run(rig, RIG_MS);
+    ck_assert(!is_up(0, 1));
+    ck_assert(is_up(0, 0) && is_up(0, 2));
+    messages(4);
+    rig_fault(rig, "h0:n1 restore");
+    wait_up(1, 2);
+    ck_assert_int_ge(event_count(b, R2_BOARD_PAIR_GOOD), 1); /* and it says so */
+    r2_board_close(b);
+    stop();
+    host_dir_remove();
+}
+END_TEST
+
+/* What it found out is older than an answer of ours: it is asked again, and nothing moves. */
+START_TEST(our_own_answer_counts_more)
+{
+    struct r2_board *b;
+
+    start(2, NULL);
+    b = board_start();
+    messages(2);
+    ck_assert(rig_until(rig, pairs_ready, 5 * RIG_S));
+    for (struct r2_pair *pair = rig->side[0].inst->pairs; pair; pair = pair->next) {
+        pair->last_ok = rig->side[0].inst->watch_clock; /* as if it had been asked just now */
+    }
+    neighbour_says(b, R2_BOARD_PAIR_SILENT, 1, 1, rig_now(rig) - 200 * RIG_MS);
+    rig_run(rig, 500 * RIG_MS);
+    ck_assert(is_up(0, 1) && is_up(1, 1));
+    messages(2);
+    r2_board_close(b);
+    stop();
+    host_dir_remove();
+}
+END_TEST
+
+/* A last path, other NICs, other remote ports, times that cannot be. */
+START_TEST(what_a_neighbour_cannot_do)
+{
+    struct r2_board_event e = {.kind = R2_BOARD_PAIR_SILENT, .guid = 12345, .port = 1};
+    struct r2_board *b;
+
+    start(2, NULL);
+    b = board_start();
+    messages(2);
+    ck_assert(rig_until(rig, pairs_ready, 5 * RIG_S));
+    rig_run(rig, RIG_S);
+    r2_board_post(b, &e);
+    neighbour_says(b, R2_BOARD_PAIR_SILENT, 1, 7, rig_now(rig) - RIG_MS);
+    neighbour_says(b, R2_BOARD_PAIR_SILENT, 1, 1, rig_now(rig) + RIG_S);
+    neighbour_says(b, R2_BOARD_NIC_DOWN, 1, 1, rig_now(rig));
+    rig_run(rig, RIG_S);
+    ck_assert(is_up(0, 0) && is_up(0, 1));
+    neighbour_says(b, R2_BOARD_PAIR_SILENT, 0, 0, rig_now(rig) - RIG_MS);
+    neighbour_says(b, R2_BOARD_PAIR_SILENT, 1, 1, rig_now(rig) - RIG_MS);
+    rig_run(rig, 10 * RIG_MS);
+    ck_assert_int_eq(__builtin_popcount(comm(0)->link.up), 1);
+    messages(2);
+    r2_board_close(b);
+    stop();
+    host_dir_remove();
+}
+END_TEST
+
+/* An event that this process lost: another one's word makes it look. */
+START_TEST(a_neighbours_event_makes_us_look)
+{
+    struct r2_board *b;
+
+    start(2, (const char *[]){"NCCL_R2_LOOK=60000", NULL});
+    b = board_start();
+    messages(2);
+    event_count(b, R2_BOARD_NONE);
+    rig_fault(rig, "h0:n1 remove");
+    rig_run(rig, RIG_S);
+    neighbour_says(b, R2_BOARD_NIC_DOWN, 1, 1, rig_now(rig));
+    want_path = 1;
+    ck_assert(rig_until(rig, settled, RIG_S));
+    ck_assert_int_eq(event_count(b, R2_BOARD_NIC_DOWN), 0); /* no echo */
+    r2_board_close(b);
+    stop();
+    host_dir_remove();
+}
+END_TEST
+
+/* What this process finds out is on the board, with its rows. */
+START_TEST(what_we_find_out_is_said)
+{
+    struct r2_board_nic row;
+    struct r2_board_who who;
+    struct r2_board *b;
+
+    start(2, (const char *[]){"NCCL_IB_TIMEOUT=20", NULL});
+    b = board_start();
+    rig_run(rig, RIG_S);
+    ck_assert_int_eq(r2_board_slot(b, 0, &who), 1);
+    ck_assert_int_eq(r2_board_slot_nic(b, 0, 1, &row), 1);
+    ck_assert_str_eq(row.name, "fab1");
+    ck_assert(row.lives == 1 && row.last == 0 && row.lost == 0);
+    rig_fault(rig, "h0:n0 blackhole");
+    messages(2);
+    rig_run(rig, RIG_S);
+    ck_assert_int_ge(event_count(b, R2_BOARD_PAIR_SILENT), 1); /* by the end that asked first */
+    r2_board_slot_nic(b, 0, 0, &row);
+    ck_assert(row.lives == 0 && row.lost == 1);
+    r2_board_slot_nic(b, 0, 1, &row);
+    ck_assert(row.lives == 1 && row.last == 1);
+    rig_fault(rig, "h0:n1 down");
+    rig_run(rig, 100 * RIG_MS);
+    ck_assert_int_eq(event_count(b, R2_BOARD_NIC_DOWN), 1);
+    rig_fault(rig, "h0:n1 up");
+    rig_run(rig, 100 * RIG_MS);
+    ck_assert_int_eq(event_count(b, R2_BOARD_NIC_UP), 1);
+    drain(0, 2);
+    rig_run(rig, 10 * RIG_MS);
+    r2_board_slot_nic(b, 0, 1, &row);
+    ck_assert_int_eq(row.drained, 1);
+    r2_board_close(b);
+    host_dir_remove();
+}
+END_TEST
+
+static void add(TCase *t)
+{
+    tcase_add_loop_test(t, traffic_leaves_and_comes_back, 0, 2);
+    tcase_add_loop_test(t, an_idle_connection_is_drained, 0, 2);
+    tcase_add_test(t, the_word_is_said_until_it_is_answered);
+    tcase_add_test(t, late_words_change_nothing);
+    tcase_add_test(t, a_peer_may_say_anything);
+    tcase_add_loop_test(t, a_last_path_stays, 0, 2);
+    tcase_add_test(t, drained_is_better_than_none);
+    tcase_add_test(t, not_below_the_fewest_paths);
+    tcase_add_test(t, without_failover_nothing_ends);
+    tcase_add_loop_test(t, drained_from_the_start, 0, 2);
+    tcase_add_test(t, a_later_connection_knows);
+    tcase_add_test(t, the_file_is_obeyed);
+    tcase_add_test(t, what_a_file_may_say);
+    tcase_add_test(t, a_neighbours_silence_is_ours);
+    tcase_add_test(t, our_own_answer_counts_more);
+    tcase_add_test(t, what_a_neighbour_cannot_do);
+    tcase_add_test(t, a_neighbours_event_makes_us_look);
+    tcase_add_test(t, what_we_find_out_is_said);
+}
+
+int main(void)
+{
+    return run_suite("drain", add);
+}

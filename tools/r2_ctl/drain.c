@@ -1,0 +1,258 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "plugin/r2_rundir.h"
+#include "tools/r2_ctl/ctl.h"
+
+bool ctl_name_is(const char *name, const struct r2_board_nic *nic)
+{
+    char port[48];
+    size_t n = strcspn(nic->name, ":");
+
+    snprintf(port, sizeof(port), "%.*s:%u", (int)n, nic->name, nic->port);
+    /* a name without a port means the whole device, as in NCCL_IB_HCA */
+    return strcmp(name, nic->name) == 0 || strcmp(name, port) == 0 || (strlen(name) == n && strncmp(name, nic->name, n) == 0);
+}
+
+/* --- the file --- */
+
+/* The name of a line: its first word. Returns its length. */
+static size_t line_name(const char **line, size_t len)
+{
+    size_t skip = 0, n;
+
+    while (skip < len && ((*line)[skip] == ' ' || (*line)[skip] == '\t')) {
+        skip++;
+    }
+    *line += skip;
+    for (n = 0; n < len - skip && !strchr(" \t\r#\n", (*line)[n]); n++) {
+    }
+    return n;
+}
+
+static bool is_one_of(const char *word, size_t len, int n, char *const *names)
+{
+    for (int i = 0; i < n; i++) {
+        if (strlen(names[i]) == len && strncmp(names[i], word, len) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Copies @old without the lines about @names (@n 0: without any about a NIC), which keeps comments. */
+static size_t lines_keep(const char *old, size_t len, int n, char *const *names, char *out)
+{
+    size_t used = 0;
+
+    for (size_t i = 0; i < len;) {
+        const char *word = old + i;
+        const char *nl = memchr(word, '\n', len - i);
+        size_t line = nl ? (size_t)(nl - word) + 1 : len - i, name;
+
+        i += line;
+        name = line_name(&word, line);
+        if (name == 0 || (n > 0 && !is_one_of(word, name, n, names))) {
+            memcpy(out + used, old + i - line, line);
+            used += line;
+            if (!nl) {
+                out[used++] = '\n';
+            }
+        }
+    }
+    return used;
+}
+
+static int lines_add(const struct ctl *c, char *out, size_t used, size_t room, int n, char *const *names)
+{
+    char when[32];
+    time_t now = time(NULL);
+    struct tm tm;
+
+    strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S%z", localtime_r(&now, &tm));
+    for (int i = 0; i < n; i++) {
+        int w = snprintf(out + used, room - used, "%s # since %s%s%.*s\n", names[i], when, c->why[0] ? ": " : "",
+                         (int)strcspn(c->why, "\r\n"), c->why);
+
+        if (w < 0 || (size_t)w >= room - used) {
+            return -1;
+        }
+        used += (size_t)w;
+    }
+    return (int)used;
+}
+
+/* By rename: a reader sees the old file or the new one. */
+static int file_replace(const char *path, const char *text, size_t len)
+{
+    char tmp[600];
+    int fd, n = snprintf(tmp, sizeof(tmp), "%s.XXXXXX", path), rc = 0;
+
+    if (n < 0 || (size_t)n >= sizeof(tmp)) {
+        return ctl_fail("%s: the name is too long", path);
+    }
+    fd = mkostemp(tmp, O_CLOEXEC);
+    if (fd < 0) {
+        return ctl_fail("%s: %s", tmp, strerror(errno));
+    }
+    if (write(fd, text, len) != (ssize_t)len || fchmod(fd, 0644) != 0 || rename(tmp, path) != 0) {
+        rc = ctl_fail("%s: %s", path, strerror(errno));
+        unlink(tmp);
+    }
+    close(fd);
+    return rc;
+}
+
+static int names_check(int n, char *const *names)
+{
+    char list[R2_RUNDIR_DRAIN_MAX + 8], why[128];
+
+    for (int i = 0; i < n; i++) {
+        size_t len = strlen(names[i]);
+
+        if (len == 0 || len > 60 || strpbrk(names[i], " \t\r\n#") ||
+            r2_rundir_drain_parse(names[i], len, list, sizeof(list), why, sizeof(why)) != 0) {
+            return ctl_fail("'%s' cannot be the name of a NIC", names[i]);
+        }
+    }
+    return 0;
+}
+
+/* Under the lock: two administrators at once lose nothing. */
+static int file_change(const struct ctl *c, const char *path, bool add, int n, char *const *names)
+{
+    char old[R2_RUNDIR_DRAIN_MAX + 1], text[2 * R2_RUNDIR_DRAIN_MAX + 2], list[R2_RUNDIR_DRAIN_MAX + 8], why[400];
+    int fd, used;
+    ssize_t len = 0;
+
+    if (r2_rundir_drain_read(path, geteuid(), list, sizeof(list), why, sizeof(why)) != 0) {
+        return ctl_fail("%s. Mend or remove it first", why);
+    }
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd >= 0) {
+        len = read(fd, old, sizeof(old));
+        close(fd);
+    }
+    if (len < 0 || len > R2_RUNDIR_DRAIN_MAX) {
+        return ctl_fail("%s cannot be read", path);
+    }
+    used = (int)lines_keep(old, (size_t)len, n, names, text);
+    if (add) {
+        used = lines_add(c, text, (size_t)used, sizeof(text), n, names);
+    }
+    if (used < 0 || used > R2_RUNDIR_DRAIN_MAX) {
+        return ctl_fail("%s would have more than %d bytes", path, R2_RUNDIR_DRAIN_MAX);
+    }
+    return file_replace(path, text, (size_t)used);
+}
+
+struct mention {
+    const char *name;
+    bool found;
+};
+
+static void mention_row(void *arg, const struct ctl_row *r)
+{
+    struct mention *m = arg;
+
+    m->found |= ctl_name_is(m->name, &r->nic);
+}
+
+int ctl_drain_change(const struct ctl *c, bool add, int n, char *const *names)
+{
+    char path[512], lock[600];
+    int fd, rc;
+
+    if (names_check(n, names) != 0) {
+        return 1;
+    }
+    if (r2_rundir_drain_path(c->dir, geteuid(), path, sizeof(path)) != 0) {
+        return ctl_fail("%s: the name is too long", c->dir);
+    }
+    snprintf(lock, sizeof(lock), "%s.lock", path);
+    fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0 || flock(fd, LOCK_EX) != 0) {
+        rc = ctl_fail("%s: %s", lock, strerror(errno));
+    } else {
+        rc = file_change(c, path, add, n, names);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    for (int i = 0; i < c->boards; i++) {
+        r2_board_ring(c->board[i]);
+    }
+    for (int i = 0; add && i < n; i++) {
+        struct mention m = {.name = names[i]};
+
+        ctl_rows_walk(c, mention_row, &m);
+        if (!m.found) {
+            fprintf(stderr, "r2_ctl: no running job here has a NIC %s\n", names[i]);
+        }
+    }
+    return 0;
+}
+
+/* --- waiting --- */
+
+struct users {
+    int n;
+    char *const *names;
+    bool say;
+    int users;
+};
+
+static void users_row(void *arg, const struct ctl_row *r)
+{
+    struct users *u = arg;
+
+    for (int i = 0; i < u->n; i++) {
+        if (!ctl_name_is(u->names[i], &r->nic) || (r->nic.lives == 0 && r->nic.drained)) {
+            continue;
+        }
+        u->users++;
+        if (u->say && !r->nic.drained) {
+            ctl_fail("%s: process %ld (%s, user %u) does not drain it", r->nic.name, (long)r->who.pid, r->who.command,
+                     (unsigned)r->uid);
+        } else if (u->say) {
+            ctl_fail("%s: process %ld (%s, user %u) has %u connections over it, for %u of them it is the last NIC", r->nic.name,
+                     (long)r->who.pid, r->who.command, (unsigned)r->uid, r->nic.lives, r->nic.last);
+        }
+        return;
+    }
+}
+
+int ctl_drain_wait(const struct ctl *c, int n, char *const *names)
+{
+    struct users u = {.n = n, .names = names};
+    struct timespec ts, step = {.tv_nsec = 20000000};
+    double until, now;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    until = (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9 + c->limit_s;
+    for (;;) {
+        u.users = 0;
+        ctl_rows_walk(c, users_row, &u);
+        clock_gettime(CLOCK_MONOTONIC, &ts);
+        now = (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+        if (u.users == 0 || u.say) {
+            break;
+        }
+        if (now >= until) {
+            u.say = true; /* once more, and now by name */
+        } else {
+            nanosleep(&step, NULL); /* rows change without a bell */
+        }
+    }
+    return u.users ? ctl_fail("not free after %g s", c->limit_s) : 0;
+}

@@ -1,0 +1,232 @@
+/* r2_ctl: planned drains of NICs, for all jobs of this host. See docs/r2_ctl.1. */
+#include <dirent.h>
+#include <errno.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "plugin/r2_rundir.h"
+#include "tools/r2_ctl/ctl.h"
+
+#define EXIT_USAGE 2
+
+static const char usage[] =
+    "usage: r2_ctl drain [HOST] NIC...     keep NICs of this host free of work, in every job, running or to come\n"
+    "       r2_ctl undrain [HOST] NIC...   use them again; --all instead of names: all\n"
+    "       r2_ctl status                  NICs, drains, and who uses what on this host\n"
+    "       r2_ctl --version | --help\n"
+    "  --wait               drain: return when no process has a connection over them any more\n"
+    "  --limit SECONDS      ... or after this (60), with exit status 1 and who still does\n"
+    "  --why TEXT           drain: kept beside the name\n"
+    "  --json               status: as one JSON object\n"
+    "  --run-dir DIR        the run directory; else $NCCL_R2_RUN_DIR, /run/nccl-net-r2, /dev/shm\n"
+    "A NIC is named as in the jobs' logs: mlx5_3, or mlx5_3:2 for a second port. Root drains for all users, others for their own jobs.\n"
+    "HOST, if given, must be this host. Exit: 0; 1 not done; 2 wrong use.\n";
+
+enum { OPT_WAIT = 1, OPT_LIMIT, OPT_WHY, OPT_JSON, OPT_DIR, OPT_ALL, OPT_VERSION, OPT_HELP };
+
+static const struct option options[] = {
+    {"wait", no_argument, NULL, OPT_WAIT},   {"limit", required_argument, NULL, OPT_LIMIT},
+    {"why", required_argument, NULL, OPT_WHY}, {"json", no_argument, NULL, OPT_JSON},
+    {"run-dir", required_argument, NULL, OPT_DIR}, {"all", no_argument, NULL, OPT_ALL},
+    {"version", no_argument, NULL, OPT_VERSION}, {"help", no_argument, NULL, OPT_HELP},
+    {NULL, 0, NULL, 0},
+};
+
+int ctl_fail(const char *fmt, ...)
+{
+    va_list ap;
+
+    fputs("r2_ctl: ", stderr);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fputc('\n', stderr);
+    return 1;
+}
+
+static int misuse(const char *what)
+{
+    fprintf(stderr, "r2_ctl: %s\n%s", what, usage);
+    return EXIT_USAGE;
+}
+
+/* --- boards --- */
+
+void ctl_boards_open(struct ctl *c)
+{
+    DIR *d = opendir(c->dir);
+    struct dirent *e;
+
+    while (d != NULL && (e = readdir(d)) != NULL && c->boards < CTL_BOARDS) {
+        unsigned uid;
+        char why[600];
+        int end = 0;
+
+        if (sscanf(e->d_name, "nccl-net-r2.%u.board%n", &uid, &end) != 1 || end == 0 || e->d_name[end] != '\0' ||
+            (geteuid() != 0 && uid != geteuid())) {
+            continue;
+        }
+        c->board[c->boards] = r2_board_attach(c->dir, uid, why, sizeof(why));
+        if (c->board[c->boards] == NULL) {
+            ctl_fail("%s", why);
+            continue;
+        }
+        c->board_uid[c->boards++] = uid;
+    }
+    if (d != NULL) {
+        closedir(d);
+    }
+}
+
+void ctl_boards_close(struct ctl *c)
+{
+    while (c->boards > 0) {
+        r2_board_close(c->board[--c->boards]);
+    }
+}
+
+void ctl_rows_walk(const struct ctl *c, void (*row)(void *arg, const struct ctl_row *r), void *arg)
+{
+    for (int b = 0; b < c->boards; b++) {
+        for (int i = 0; i < R2_BOARD_SLOTS; i++) {
+            struct ctl_row r = {.uid = c->board_uid[b]};
+
+            if (!r2_board_slot(c->board[b], i, &r.who)) {
+                continue;
+            }
+            for (int k = 0; k < R2_BOARD_NICS; k++) {
+                if (r2_board_slot_nic(c->board[b], i, k, &r.nic)) {
+                    row(arg, &r);
+                }
+            }
+        }
+    }
+}
+
+/* --- command line --- */
+
+static bool is_this_host(const char *name)
+{
+    char host[256] = "";
+    size_t n;
+
+    gethostname(host, sizeof(host) - 1);
+    n = strcspn(host, ".");
+    return strcasecmp(name, host) == 0 || (strlen(name) == n && strncasecmp(name, host, n) == 0) || strcasecmp(name, "localhost") == 0;
+}
+
+struct known {
+    const char *name;
+    bool found;
+};
+
+static void known_row(void *arg, const struct ctl_row *r)
+{
+    struct known *k = arg;
+
+    k->found |= ctl_name_is(k->name, &r->nic);
+}
+
+/* A job here has it, or the kernel. */
+static bool is_nic(const struct ctl *c, const char *name)
+{
+    struct known k = {.name = name};
+    char path[300];
+
+    ctl_rows_walk(c, known_row, &k);
+    snprintf(path, sizeof(path), "/sys/class/infiniband/%.*s", (int)strcspn(name, ":/"), name);
+    return k.found || access(path, F_OK) == 0;
+}
+
+static int names_run(struct ctl *c, bool add, bool all, int n, char **names)
+{
+    int rc;
+
+    if (n > 1 && is_this_host(names[0])) {
+        names++;
+        n--;
+    } else if (n > 1 && !is_nic(c, names[0])) {
+        return ctl_fail("%s is neither this host nor a NIC here; drains of another host are made on that host", names[0]);
+    }
+    if (all && (n > 0 || add)) {
+        return misuse("--all goes with undrain and without names");
+    }
+    if (n == 0 && !all) {
+        return misuse("which NIC?");
+    }
+    rc = ctl_drain_change(c, add, n, names);
+    return rc == 0 && add && c->wait ? ctl_drain_wait(c, n, names) : rc;
+}
+
+static int command_run(struct ctl *c, bool all, int n, char **words)
+{
+    char why[600];
+    int rc;
+
+    if (n == 0) {
+        return misuse("what is to be done?");
+    }
+    c->dir = r2_rundir_find(c->dir ? c->dir : getenv("NCCL_R2_RUN_DIR"), why, sizeof(why));
+    if (c->dir == NULL) {
+        return ctl_fail("%s", why);
+    }
+    ctl_boards_open(c);
+    if (strcmp(words[0], "drain") == 0 || strcmp(words[0], "undrain") == 0) {
+        rc = names_run(c, words[0][0] == 'd', all, n - 1, words + 1);
+    } else if (strcmp(words[0], "status") == 0) {
+        rc = n > 1 ? misuse("status has no arguments") : ctl_status(c);
+    } else {
+        rc = misuse("commands are drain, undrain and status");
+    }
+    ctl_boards_close(c);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    struct ctl c = {.limit_s = 60, .why = ""};
+    bool all = false;
+    char *end;
+    int opt;
+
+    while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        switch (opt) {
+        case OPT_WAIT:
+            c.wait = true;
+            break;
+        case OPT_LIMIT:
+            c.limit_s = strtod(optarg, &end);
+            if (end == optarg || *end != '\0' || !(c.limit_s >= 0 && c.limit_s <= 1e6)) {
+                return misuse("--limit takes seconds, 0 to 1000000");
+            }
+            break;
+        case OPT_WHY:
+            c.why = optarg;
+            break;
+        case OPT_JSON:
+            c.json = true;
+            break;
+        case OPT_DIR:
+            c.dir = optarg;
+            break;
+        case OPT_ALL:
+            all = true;
+            break;
+        case OPT_VERSION:
+            printf("r2_ctl %s (%s)\n", R2_VERSION, R2_GIT);
+            return 0;
+        case OPT_HELP:
+            fputs(usage, stdout);
+            return 0;
+        default:
+            fputs(usage, stderr);
+            return EXIT_USAGE;
+        }
+    }
+    return command_run(&c, all, argc - optind, argv + optind);
+}

@@ -1,0 +1,103 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "plugin/ib_transport/ib_device.h"
+#include "plugin/r2_rundir.h"
+#include "tools/r2_ctl/ctl.h"
+#include "tools/r2_perf/json.h"
+
+static const char *state_name(uint8_t state)
+{
+    static const char *const names[] = {[IB_NIC_UP] = "up", [IB_NIC_DOWN] = "down", [IB_NIC_FATAL] = "fatal", [IB_NIC_GONE] = "gone"};
+
+    return state < sizeof(names) / sizeof(names[0]) ? names[state] : "?";
+}
+
+static void row_text(void *arg, const struct ctl_row *r)
+{
+    int *rows = arg;
+    char who[64];
+
+    if ((*rows)++ == 0) {
+        printf("%-16s %-24s %8s %-10s %-6s %8s %11s %8s %6s\n", "host", "process", "pid", "NIC", "state", "drained", "connections", "only NIC",
+               "lost");
+    }
+    snprintf(who, sizeof(who), "%s", r->who.command);
+    printf("%-16s %-24s %8ld %-10s %-6s %8s %11u %8u %6" PRIu64 "\n", r->who.host, who, (long)r->who.pid, r->nic.name, state_name(r->nic.state),
+           r->nic.drained ? "yes" : "no", r->nic.lives, r->nic.last, r->nic.lost);
+}
+
+static void row_json(void *arg, const struct ctl_row *r)
+{
+    struct json *j = arg;
+
+    json_object_start(j, NULL);
+    json_text_put(j, "host", r->who.host);
+    json_text_put(j, "command", r->who.command);
+    json_int_put(j, "pid", (int64_t)r->who.pid);
+    json_int_put(j, "uid", (int64_t)r->uid);
+    json_real_put(j, "since_s", (double)r->who.since / 1e9);
+    json_text_put(j, "nic", r->nic.name);
+    json_int_put(j, "port", r->nic.port);
+    json_text_put(j, "state", state_name(r->nic.state));
+    json_int_put(j, "drained", r->nic.drained != 0);
+    json_int_put(j, "connections", r->nic.lives);
+    json_int_put(j, "only_nic", r->nic.last);
+    json_int_put(j, "lives_lost", (int64_t)r->nic.lost);
+    json_object_end(j);
+}
+
+/* The list of names without its '='; "" when nothing is drained. -1: the file is not to be used, which was said. */
+static int drained_names(const struct ctl *c, uid_t uid, char *list, size_t room)
+{
+    char path[512], why[400];
+
+    list[0] = '\0';
+    if (r2_rundir_drain_path(c->dir, uid, path, sizeof(path)) != 0) {
+        return 0;
+    }
+    if (r2_rundir_drain_read(path, uid, list, room, why, sizeof(why)) != 0) {
+        ctl_fail("%s: it drains nothing", why);
+        list[0] = '\0';
+        return -1;
+    }
+    if (list[0] == '=') {
+        memmove(list, list + 1, strlen(list));
+    }
+    return 0;
+}
+
+int ctl_status(const struct ctl *c)
+{
+    char root[R2_RUNDIR_DRAIN_MAX + 8], own[R2_RUNDIR_DRAIN_MAX + 8] = "";
+    int rc = drained_names(c, 0, root, sizeof(root)), rows = 0;
+    struct json j;
+
+    if (geteuid() != 0) {
+        rc |= drained_names(c, geteuid(), own, sizeof(own));
+    }
+    if (c->json) {
+        json_init(&j, stdout);
+        json_object_start(&j, NULL);
+        json_text_put(&j, "schema", "r2.ctl/1");
+        json_text_put(&j, "run_dir", c->dir);
+        json_text_put(&j, "drained_by_root", root);
+        json_text_put(&j, "drained_by_user", own);
+        json_list_start(&j, "processes");
+        ctl_rows_walk(c, row_json, &j);
+        json_list_end(&j);
+        json_object_end(&j);
+        putchar('\n');
+        return rc ? 1 : 0;
+    }
+    printf("run directory %s; drained: %s%s%s\n", c->dir, root[0] || own[0] ? root : "nothing", root[0] && own[0] ? "," : "", own);
+    ctl_rows_walk(c, row_text, &rows);
+    if (rows == 0) {
+        puts("no running job here has a place on the board");
+    }
+    return rc ? 1 : 0;
+}

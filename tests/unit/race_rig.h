@@ -113,8 +113,10 @@ static inline void start(int nics, const char *const *options)
 
 static inline void teardown(void)
 {
-    rig_destroy(rig);
-    rig = NULL;
+    if (rig) {
+        rig_destroy(rig);
+        rig = NULL;
+    }
 }
 
 /* --- messages --- */
@@ -269,13 +271,13 @@ static inline void fire(const char *text)
 
     ck_assert_msg(fab_fault_parse(text, &what, err, sizeof(err)) == 0, "%s: %s", text, err);
     for (int h = 0; h < 2; h++) {
-        for (int n = 0; n < comm(0)->link.nics->count; n++) {
+        for (int n = 0; n < rig->side[h].inst->nics.count; n++) {
             before[h][n] = counters(h, n)->faults[what.kind];
         }
     }
     rig_fault(rig, text);
     for (int h = 0; h < 2; h++) {
-        for (int n = 0; n < comm(0)->link.nics->count; n++) {
+        for (int n = 0; n < rig->side[h].inst->nics.count; n++) {
             int here = (what.host < 0 || what.host == h) && (what.nic < 0 || what.nic == n);
 
             ck_assert_uint_eq(counters(h, n)->faults[what.kind], before[h][n] + (unsigned)here);
@@ -469,7 +471,7 @@ static inline int run_suite(const char *name, void (*add)(TCase *t))
     SRunner *r;
     int failed;
 
-    tcase_set_timeout(t, 120);
+    tcase_set_timeout(t, 240);
     tcase_add_checked_fixture(t, NULL, teardown);
     add(t);
     suite_add_tcase(s, t);

@@ -31,6 +31,9 @@ static int is_false(const char *text)
         away &= p->crossrail ? ~0u : 1u << local;
     else
         return 1;
+    /* who leaves takes its registrations away first: what is on its way to it fails on whatever path */
+    if (p->want == SOAK_KILL && strstr(text, "(remote access error)"))
+        return 0;
     return p->quiet || (!(atomic_load(&soak_rank.board->touched[soak_rank.host]) >> local & 1) && !away);
 }
 

@@ -64,6 +64,10 @@ static int address_of(int type, const union fo_body *b, uint32_t *dst, uint32_t 
         *dst = b->suspect.dst;
         *src = b->suspect.src;
         return 1;
+    case FO_MSG_WANT:
+        *dst = b->want.dst;
+        *src = b->want.src;
+        return 1;
     case FO_MSG_BYE_OK:
     case FO_MSG_GONE:
         *dst = b->bye_ok.dst;
@@ -130,6 +134,9 @@ static void settle_record(struct r2_comm *c, int type, const union fo_body *b, u
         break;
     case FO_MSG_SUSPECT:
         r2_watch_on_suspect(c, &b->suspect);
+        break;
+    case FO_MSG_WANT:
+        r2_watch_on_want(c, &b->want);
         break;
     default:
         break;

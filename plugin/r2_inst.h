@@ -116,6 +116,9 @@ struct r2_comm {
     struct {
         uint64_t seq, since; /* R: what S claims and we lack, since when (watch's clock); since 0: nothing */
     } claim[IB_MAX_PATHS];
+    struct {
+        uint64_t misses, seen, since, wait; /* S: starts without a CTS; CTS taken; waiting since, for so long (watch's clock) */
+    } want;
     _Atomic int setup; /* enum r2_setup: release by service, acquire by connect */
     uint64_t setup_since, build_since, send_at, interval;
     uint32_t listen_id;

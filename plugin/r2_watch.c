@@ -7,6 +7,7 @@
 
 #define MS(x)     ((uint64_t)(x)*1000000)
 #define ASK_STEP  MS(1) /* while a probe is out */
+#define WANT_MAX  MS(1000)
 #define QUIET_MIN 100   /* ticks without work before a path is taken off the list, which takes its gate */
 
 static struct probe_pulse pulse_of(const struct r2_comm *c, int p)
@@ -190,8 +191,52 @@ static void look(struct r2_comm *c, int p, int silent)
     r2_gate_unvisit(&c->gate);
 }
 
+/*
+ * NCCL wants to send and finds no receive, for long. Usually the receiver is slow; but its CTS may have been acknowledged by our NIC and lost
+ * behind that, and then nobody else would ever ask: R has its acknowledgement, and we have nothing outstanding.
+ */
+static void tick_want(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
+{
+    uint64_t misses = IB_RLX_GET(c->tx->misses), seen = IB_RLX_GET(c->tx->cts_seen);
+    int waits = misses != c->want.misses && seen == c->want.seen;
+
+    c->want.misses = misses;
+    c->want.seen = seen;
+    if (!waits || c->want.since == 0) {
+        c->want.since = clock;
+        c->want.wait = t_suspect;
+        return;
+    }
+    if (clock - c->want.since < c->want.wait) {
+        return;
+    }
+    c->want.since = clock;
+    c->want.wait = 2 * c->want.wait < WANT_MAX ? 2 * c->want.wait : WANT_MAX;
+    r2_gate_visit(&c->gate);
+    if (watched(c) && c->inst->cfg.watchdog && c->fo.error == R2_OK && !c->fo.peer_bye && !c->fo.quiet) {
+        union fo_body b = {.want = {.dst = c->fo.peer, .src = c->id, .seq = c->tx->cts_seen}};
+
+        r2_peer_emit(c->inst, c->peer, FO_MSG_WANT, &b);
+    }
+    r2_gate_unvisit(&c->gate);
+}
+
+void r2_watch_on_want(struct r2_comm *c, const struct fo_want *m)
+{
+    if (c->is_send || !watched(c) || c->fo.error != R2_OK || c->fo.peer_bye) {
+        return;
+    }
+    ib_recv_progress(c->rx);
+    if (m->seq < c->rx->ledger.rpost) {
+        ib_recv_cts_again(c->rx, m->seq);
+    }
+}
+
 static void tick(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
 {
+    if (c->is_send) {
+        tick_want(c, clock, t_suspect);
+    }
     for (uint32_t m = IB_RLX_GET(c->link.touched); m; m &= m - 1) {
         int p = __builtin_ctz(m);
         struct probe_pulse s = pulse_of(c, p);

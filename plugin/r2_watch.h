@@ -10,4 +10,7 @@ uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now);
 /* The sender has everything acknowledged by our NIC and not by us. Gate held. */
 void r2_watch_on_suspect(struct r2_comm *c, const struct fo_suspect *m);
 
+/* The sender waits for a CTS that we may have written long ago. Gate held. */
+void r2_watch_on_want(struct r2_comm *c, const struct fo_want *m);
+
 #endif

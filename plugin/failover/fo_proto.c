@@ -7,6 +7,7 @@ static const char *const names[] = {
     [FO_MSG_PROBE] = "PROBE",     [FO_MSG_SUSPECT] = "SUSPECT",
     [FO_MSG_OPEN] = "OPEN", [FO_MSG_OPEN_OK] = "OPEN_OK", [FO_MSG_OPEN_UP] = "OPEN_UP",
     [FO_MSG_DRAIN] = "DRAIN",     [FO_MSG_DRAIN_OK] = "DRAIN_OK",
+    [FO_MSG_WANT] = "WANT",
 };
 
 const char *fo_type_name(enum fo_type t)
@@ -299,6 +300,11 @@ static void put_small(struct r2_writer *w, enum fo_type type, const union fo_bod
         r2_put(w, b->suspect.mask, 2);
         r2_put(w, b->suspect.seq, 8);
         break;
+    case FO_MSG_WANT:
+        r2_put(w, b->want.dst, 4);
+        r2_put(w, b->want.src, 4);
+        r2_put(w, b->want.seq, 8);
+        break;
     case FO_MSG_DRAIN:
     case FO_MSG_DRAIN_OK:
         r2_put(w, b->drain.nics, 4);
@@ -356,6 +362,11 @@ static void get_small(struct r2_reader *r, enum fo_type type, union fo_body *b)
         b->suspect.mask = (uint16_t)r2_get(r, 2);
         b->suspect.seq = r2_get(r, 8);
         r->bad |= b->suspect.path >= IB_MAX_PATHS;
+        break;
+    case FO_MSG_WANT:
+        b->want.dst = (uint32_t)r2_get(r, 4);
+        b->want.src = (uint32_t)r2_get(r, 4);
+        b->want.seq = r2_get(r, 8);
         break;
     case FO_MSG_DRAIN:
     case FO_MSG_DRAIN_OK:
@@ -423,7 +434,7 @@ int fo_unpack(struct r2_reader *r, union fo_body *body, const char **why)
             return -1;
         }
         r->p += len;
-        if (type < FO_MSG_REQ || type > FO_MSG_DRAIN_OK || version != FO_PROTO_VERSION) {
+        if (type < FO_MSG_REQ || type > FO_MSG_WANT || version != FO_PROTO_VERSION) {
             continue;
         }
         switch (type) {

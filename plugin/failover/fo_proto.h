@@ -41,6 +41,7 @@ enum fo_type {
     FO_MSG_SUSPECT, /* S: your NIC acknowledged these parts on this path long ago and you have not: look */
     FO_MSG_DRAIN,   /* exactly these of my NICs are to be free of work */
     FO_MSG_DRAIN_OK,
+    FO_MSG_WANT, /* S: I wait for the CTS of this seq, and nothing comes */
 };
 const char *fo_type_name(enum fo_type t);
 
@@ -143,6 +144,11 @@ struct fo_suspect {
     uint64_t seq;
 };
 
+struct fo_want {
+    uint32_t dst, src;
+    uint64_t seq;
+};
+
 struct fo_drain { /* DRAIN, DRAIN_OK */
     uint32_t nics; /* bit per NIC of who drains */
     uint32_t gen;  /* grows with each change; DRAIN_OK names the one it answers */
@@ -169,6 +175,7 @@ union fo_body {
     struct fo_suspect suspect;
     struct fo_open open;
     struct fo_drain drain;
+    struct fo_want want;
 };
 
 /* Largest packed record: a FENCED with a full window, or a REQ with all NICs. */

@@ -164,6 +164,24 @@ static __attribute__((noinline)) void write_pending_cts(struct ib_recv *rx)
     }
 }
 
+void ib_recv_cts_again(struct ib_recv *rx, uint64_t from)
+{
+    struct ib_link *l = rx->link;
+
+    for (uint64_t seq = from > rx->ledger.rdone ? from : rx->ledger.rdone; seq < rx->ledger.rpost && !rx->quiet; seq++) {
+        if (r2_ledger_complete(&rx->ledger, seq)) {
+            continue;
+        }
+        for (int p = 0; p < l->npaths; p++) {
+            if (ib_link_up(l, p) && write_cts(rx, &l->path[p], seq, 1) != 0) {
+                SLOT(rx, seq)->cts_out = 0; /* no room: as soon as there is; or the path went down just now */
+                rx->cts_pending = 1;
+            }
+        }
+        rx->cts_rewritten++;
+    }
+}
+
 enum r2_status ib_recv_start(struct ib_recv *rx, int n, void *const *data, const size_t *sizes, const int *tags,
                              struct ib_mr *const *mrs, uint64_t *first)
 {

@@ -69,6 +69,8 @@ int ib_recv_confirm(struct ib_recv *rx, int p);
  * have lost them behind its own acknowledgement.
  */
 void ib_recv_tell(struct ib_recv *rx);
+/* The same for the CTS of open receives from seq @from on. */
+void ib_recv_cts_again(struct ib_recv *rx, uint64_t from);
 
 /* Whether the oldest group, @n receives from @first, may be reported done (P6); fills @sizes if not NULL. */
 int ib_recv_done(const struct ib_recv *rx, uint64_t first, int n, size_t *sizes);

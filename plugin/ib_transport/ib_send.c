@@ -264,7 +264,7 @@ static int take_cts(struct ib_send *tx, const struct ib_ring *ring)
         return 0;
     }
     *copy = e;
-    tx->cts_seen++;
+    IB_RLX_ADD(tx->cts_seen, 1);
     acked_low(tx, e.acked);
     return 1;
 }
@@ -383,6 +383,7 @@ enum r2_status ib_send_start(struct ib_send *tx, const void *data, uint32_t size
     poll_cts(tx, wide_turn(tx));
     seq = match(tx, tag);
     if (seq == UINT64_MAX) {
+        IB_RLX_ADD(tx->misses, 1);
         return R2_OK;
     }
     m = IB_SEND_SLOT(tx, seq);

@@ -39,7 +39,8 @@ struct ib_send {
     struct ib_link *link;
     struct r2_plan plan;
     uint32_t largest;   /* part, bytes */
-    uint64_t cts_seen;  /* CTS of all seq below it were taken */
+    uint64_t cts_seen;  /* IB_RLX: CTS of all seq below it were taken */
+    uint64_t misses;    /* IB_RLX: starts that found no CTS */
     uint64_t unmatched; /* lowest seq without a message: nothing at or above its group is acknowledged yet (P8) */
     uint64_t group;     /* first seq of the oldest group that is not fully matched */
     uint64_t sack;      /* IB_RLX: largest acked heard */

@@ -316,7 +316,7 @@ int soak_run(const struct soak_opts *o, int cls, uint64_t seed, struct soak_stat
 struct soak_injector;
 struct seg_map;
 struct soak_injector *soak_inject_new(const struct soak_plan *p, struct soak_board *b, struct seg_map *map,
-                                      const pid_t *pids);
+                                      const pid_t *pids, const char *log);
 /* Injects what is due; ns until the next timed one, -1: none. @first: only those before the processes start. */
 int64_t soak_inject_step(struct soak_injector *in, int first);
 /* How many have not been injected. */

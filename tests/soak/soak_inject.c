@@ -13,6 +13,7 @@ struct soak_injector {
     struct soak_board *b;
     struct seg_map *map;
     const pid_t *pids;
+    FILE *log;                   /* may be NULL */
     uint64_t due[SOAK_FAULTS];   /* 0: its trigger has not come */
     uint64_t fired[SOAK_FAULTS]; /* 0: not yet */
     int failed;
@@ -20,12 +21,12 @@ struct soak_injector {
 };
 
 struct soak_injector *soak_inject_new(const struct soak_plan *p, struct soak_board *b, struct seg_map *map,
-                                      const pid_t *pids)
+                                      const pid_t *pids, const char *log)
 {
     struct soak_injector *in = calloc(1, sizeof(*in));
 
     if (in)
-        *in = (struct soak_injector){.p = p, .b = b, .map = map, .pids = pids};
+        *in = (struct soak_injector){.p = p, .b = b, .map = map, .pids = pids, .log = fopen(log, "w")};
     return in;
 }
 
@@ -125,6 +126,12 @@ static void inject(struct soak_injector *in, int i, uint64_t now)
     if (in->p->want == SOAK_DEAD && f->breaks)
         last_rail(in, f, now);
     in->fired[i] = now;
+    if (in->log) {
+        fprintf(in->log, "%.6f conductor %s%s", (double)now / 1e9, f->text[0] ? f->text : soak_kind_name((int)f->kind),
+                f->cont ? " ends" : "");
+        fprintf(in->log, f->text[0] ? "\n" : ", process %d\n", f->proc);
+        fflush(in->log);
+    }
     if (f->text[0] == '\0')
         process_inject(in, f, now);
     else if (fabric_inject(in, f->text) != 0)
@@ -184,5 +191,7 @@ const char *soak_inject_error(const struct soak_injector *in)
 
 void soak_inject_free(struct soak_injector *in)
 {
+    if (in && in->log)
+        fclose(in->log);
     free(in);
 }

@@ -330,7 +330,8 @@ static void left_over(struct run *r, int files)
 
 static void dir_remove(const struct run *r)
 {
-    static const char *const names[] = {"fabric.log", "process0.log", "process1.log", "process2.log", "process3.log"};
+    static const char *const names[] = {"fabric.log",   "faults.log",   "process0.log",
+                                        "process1.log", "process2.log", "process3.log"};
     char path[340];
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -338,6 +339,16 @@ static void dir_remove(const struct run *r)
         unlink(path);
     }
     rmdir(r->dir);
+}
+
+static void injector_make(struct run *r)
+{
+    char log[340];
+
+    snprintf(log, sizeof(log), "%s/faults.log", r->dir);
+    r->in = soak_inject_new(&r->plan, r->board, &r->map, r->pid, log);
+    if (r->in == NULL)
+        run_fail(r, "memory");
 }
 
 int soak_run(const struct soak_opts *o, int cls, uint64_t seed, struct soak_stats *st, char *why, size_t why_len)
@@ -355,7 +366,7 @@ int soak_run(const struct soak_opts *o, int cls, uint64_t seed, struct soak_stat
     if (o->verbose)
         soak_plan_print(&r->plan);
     if (board_make(r) == 0 && fabric_up(r) == 0) {
-        r->in = soak_inject_new(&r->plan, r->board, &r->map, r->pid);
+        injector_make(r);
         if (r->in)
             soak_inject_step(r->in, 1);
         if (r->in && ranks_start(r) == 0)

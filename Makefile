@@ -58,6 +58,8 @@ TEST_BINS     := $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(
 E2E           := $(wildcard tests/e2e/*.sh)
 E2E_RUN       := $(filter-out %_lib.sh,$(E2E))
 SEEDS         ?= 1000
+# Check's own limit of 4 s per test is no bound against hangs on a machine that others use too.
+export CK_DEFAULT_TIMEOUT ?= 60
 
 .PHONY: all objects deps tests check check-asan check-tsan check-layers check-readme demo bench soak install install-default \
         uninstall clean format readme

@@ -19,7 +19,7 @@
 
 #define QUIET_NS    (10000 * SOAK_MS) /* what the plugin does behind a close has ended after this */
 #define STILL_NS    (1000 * SOAK_MS)  /* ... and when nothing has changed for so long */
-#define HEAP_GROWTH (16 << 10)        /* from the second lap to the last; one connection takes more than 100 KiB */
+#define HEAP_GROWTH (8 << 10)         /* from the second lap to the last; one connection takes more than 100 KiB */
 #define HEAP_LAPS   8                 /* fewer laps show nothing */
 
 struct soak_rank soak_rank;

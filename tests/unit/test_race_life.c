@@ -11,13 +11,13 @@ static const struct {
     int host;
     enum fab_fault_kind kind;
     const char *text;
-    unsigned limit_ms; /* until messages are through: known by an event, held for T_pcie, found by silence, or by RC */
+    unsigned limit_ms; /* until messages are through: known by an event, held for T_pcie, found by silence */
 } at_setup[] = {
     {0, FAB_FAULT_DOWN, "h0:n0 down", 5},
     {1, FAB_FAULT_DOWN, "h1:n0 down", 5},
     {0, FAB_FAULT_FATAL, "h0:n0 fatal", 5},
     {1, FAB_FAULT_FATAL, "h1:n0 fatal", 5},
-    {0, FAB_FAULT_QP_ERROR, "h0:n0 qp-error", 600},
+    {0, FAB_FAULT_QP_ERROR, "h0:n0 qp-error", 60},
     {1, FAB_FAULT_QP_ERROR, "h1:n0 qp-error", 5},
     {0, FAB_FAULT_BLACKHOLE, "h0:n0 blackhole", 200},
     {1, FAB_FAULT_BLACKHOLE, "h1:n0 blackhole", 200},

@@ -94,6 +94,7 @@ uint64_t r2_health_step(struct r2_inst *inst, uint64_t now)
         l->nic = i;
         l->job.run = look_run;
         l->job.done = look_done;
+        l->job.urgent = 1; /* short, and what is behind it may be in vain */
         ib_workers_submit(inst->workers, inst->nics.nic[i].device_index, &l->job);
     }
     return inst->look_at;

@@ -255,6 +255,15 @@ void fo_check_paths(struct fo_conn *fc)
     }
 }
 
+/* Whether somebody waits for the end of (p): parts to post again, or receives that they are for (P29). */
+static int is_waited_for(const struct fo_conn *fc, int p)
+{
+    if (fc->rx) {
+        return fc->rx->ledger.acked < fc->rx->ledger.rpost;
+    }
+    return fc->link->path[p].sq_used || ib_send_live_parts(fc->tx, p, fc->link->path[p].life) > 0;
+}
+
 __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p, const struct ib_fault_info *info)
 {
     struct fo_path *fp = &fc->path[p];
@@ -282,7 +291,7 @@ __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p, const s
         fc->link->path[p].open = 0; /* rule off: the ledger is sent without a fence */
         fp->fence.stage = IB_FENCE_HARD;
     } else {
-        ib_fence_begin(&fp->fence, fc->workers, now);
+        ib_fence_begin(&fp->fence, fc->workers, now, is_waited_for(fc, p));
     }
     replan(fc, p);
     if (is_bug(info) && !fc->closing && !fc->peer_bye && ++fc->bug_faults > 1) {

@@ -46,8 +46,9 @@ static void submit(struct ib_fence *f, struct ib_workers *w)
     ib_workers_submit(w, f->link->nics->nic[f->path->nic].device_index, &f->job);
 }
 
-void ib_fence_begin(struct ib_fence *f, struct ib_workers *w, uint64_t now)
+void ib_fence_begin(struct ib_fence *f, struct ib_workers *w, uint64_t now, int urgent)
 {
+    f->job.urgent = urgent;
     f->stage = IB_FENCE_ERROR;
     f->marked = 0;
     f->path->marks = 0;

@@ -36,8 +36,8 @@ struct ib_fence {
     _Atomic uint64_t job_started; /* ns; 0 while it waits for its turn */
 };
 
-/* Starts to fence path @p of @link. Gate held. Never blocks. */
-void ib_fence_begin(struct ib_fence *f, struct ib_workers *w, uint64_t now);
+/* Starts to fence path @p of @link; @urgent: somebody waits for it. Gate held. Never blocks. */
+void ib_fence_begin(struct ib_fence *f, struct ib_workers *w, uint64_t now, int urgent);
 
 /*
  * Does what can be done now and returns the stage. HARD and SOFT are reached once: the path's life is closed then. In SOFT it goes on

@@ -26,7 +26,7 @@ struct worker {
     pthread_mutex_t lock;
     pthread_cond_t work; /* queue not empty, or stop */
     pthread_cond_t gone; /* exited */
-    struct ib_job *head, **tail;
+    struct ib_job *head[2], **tail[2]; /* urgent ones, the others */
     uint8_t started, in_run;
     uint8_t stop;  /* leave when the queue is empty */
     uint8_t leave; /* leave now, whatever is queued */
@@ -60,12 +60,13 @@ static void list_append(struct ib_job ***tail, struct ib_job *job)
 /* Must hold w->lock, or be the only thread (simulation). */
 static struct ib_job *queue_pop(struct worker *w)
 {
-    struct ib_job *job = w->head;
+    int i = w->head[0] == NULL;
+    struct ib_job *job = w->head[i];
 
     if (job != NULL) {
-        w->head = job->next;
-        if (w->head == NULL)
-            w->tail = &w->head;
+        w->head[i] = job->next;
+        if (w->head[i] == NULL)
+            w->tail[i] = &w->head[i];
     }
     return job;
 }
@@ -85,7 +86,7 @@ static void *worker_main(void *arg)
 
     pthread_mutex_lock(&w->lock);
     for (;;) {
-        while (w->head == NULL && !w->stop && !w->leave)
+        while (w->head[0] == NULL && w->head[1] == NULL && !w->stop && !w->leave)
             pthread_cond_wait(&w->work, &w->lock);
         job = w->leave ? NULL : queue_pop(w);
         if (job == NULL)
@@ -132,7 +133,8 @@ static void worker_init(struct worker *w, struct ib_workers *all, int device)
 
     w->all = all;
     w->device = device;
-    w->tail = &w->head;
+    w->tail[0] = &w->head[0];
+    w->tail[1] = &w->head[1];
     pthread_mutex_init(&w->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -250,7 +252,7 @@ void ib_workers_submit(struct ib_workers *all, int device, struct ib_job *job)
     job->busy = 1;
     atomic_fetch_add_explicit(&all->pending, 1, memory_order_relaxed);
     pthread_mutex_lock(&w->lock);
-    list_append(&w->tail, job);
+    list_append(&w->tail[!job->urgent], job);
     pthread_cond_signal(&w->work);
     pthread_mutex_unlock(&w->lock);
     if (!all->env.threads)

@@ -1,6 +1,7 @@
 /*
- * One worker per RDMA device: verbs calls that may block (create, modify, destroy, query on a sick device) run here, in order, so
- * that a hung driver blocks nobody else (protocol section 3, P16.1).
+ * One worker per RDMA device: verbs calls that may block (create, modify, destroy, query on a sick device) run here, one after the other, so
+ * that a hung driver blocks nobody else (protocol section 3, P16.1). First those that somebody waits for, then the others; in order among
+ * themselves (P29).
  *
  * A job is embedded in its owner, belongs to the worker from submit until done() has been called, and may be submitted again then.
  * run() is called on the worker's thread; done() on the service thread, from ib_workers_reap().
@@ -17,6 +18,7 @@ struct ib_job {
     void (*run)(struct ib_job *job);
     void (*done)(struct ib_job *job); /* may be NULL */
     int device;
+    int urgent; /* somebody waits for it; before submit, by who submits */
     int busy; /* between submit and done; service thread only, except that submit may come from a thread that owns the object */
     struct ib_job *next;
 };

@@ -38,6 +38,10 @@ def rows:
     [true, "of which each sleeping path", "sender \(.sender.heap_per_sleeping_path | kib), receiver \(.receiver.heap_per_sleeping_path | kib)", "", "memory"],
     [false, "asked of the NIC for each path, sender", (.sender.per_sleeping_path | queues), "", "memory"],
     [false, "asked of the NIC for each path, receiver", (.receiver.per_sleeping_path | queues), "with its lane for flush", "memory"]),
+  (.many[] |
+    [(.active < .connections), "a port goes down under \(.connections) connections, \(.active) with \(.message_bytes | size) under way each",
+     "these done after \(.first_active_ms | ms) to \(.last_active_ms | ms), all settled after \(.all_settled_ms | ms)",
+     "virtual time, \(.job_us) us per verbs job; \(.messages_sent | add) messages, \(.bytes_sent | add | kib)", "many"]),
   (.setup |
     [true, "set-up of a connection, \(.nics | paths)", "median \(.one.median_ms | ms)", "the first between two processes: \(.first_ms | ms)", "setup"],
     [true, "set-up of 64 at once", "median \(.of_64.median_ms | ms)", "", "setup"]),

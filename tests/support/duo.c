@@ -74,11 +74,18 @@ static void worker_run(void *arg)
 {
     struct duo_worker *w = arg;
 
+    struct duo *d = w->end->duo;
+    int more;
+
     w->armed = 0;
-    w->end->duo->running = w->end->host;
-    while (r2_inst_worker_step(w->end->inst, w->device)) {
+    d->running = w->end->host;
+    while ((more = r2_inst_worker_step(w->end->inst, w->device)) && !d->job_ns) {
     }
-    w->end->duo->running = -1;
+    d->running = -1;
+    if (more && !w->armed) { /* the thread is busy with this one for so long */
+        w->armed = 1;
+        fab_inproc_at(d->f, duo_now(d) + d->job_ns, worker_run, w);
+    }
 }
 
 static void env_kick_worker(void *arg, int device)
@@ -90,7 +97,7 @@ static void env_kick_worker(void *arg, int device)
     w->device = device;
     if (!w->armed) {
         w->armed = 1;
-        fab_inproc_at(e->duo->f, duo_now(e->duo) + e->duo->wake_ns, worker_run, w);
+        fab_inproc_at(e->duo->f, duo_now(e->duo) + (e->duo->job_ns ? e->duo->job_ns : e->duo->wake_ns), worker_run, w);
     }
 }
 
@@ -175,6 +182,8 @@ static int oob_send(struct r2_oob_peer *p, const void *msg, size_t len)
     if (m == NULL) {
         return -1;
     }
+    p->end->sent++;
+    p->end->sent_bytes += len;
     m->next = NULL;
     m->len = len;
     memcpy(m->data, msg, len);

@@ -41,11 +41,13 @@ struct duo_end {
     struct duo_message *in, **in_tail;
     uint64_t service_id, service_at, random;
     struct duo_worker worker[IB_MAX_NICS];
+    uint64_t sent, sent_bytes; /* messages of the channel */
 };
 
 struct duo {
     struct fab_inproc *f;
     uint64_t wake_ns; /* from a kick, or a message sent, until the thread concerned runs; may be changed at any time */
+    uint64_t job_ns;  /* what each job of a worker takes; 0: nothing */
     int running;      /* host whose service thread or worker runs, -1: none */
     struct duo_end end[2];
 };

@@ -124,6 +124,33 @@ START_TEST(order_per_device)
 }
 END_TEST
 
+/* Whoever is waited for goes first; both kinds in order among themselves. */
+START_TEST(urgent_jobs_go_first)
+{
+    static const int urgent[] = {0, 1, 0, 1, 1, 0}, expect[] = {1, 3, 4, 0, 2, 6, 5};
+    struct test_job jobs[7];
+
+    begin(0, 1);
+    for (int i = 0; i < 6; i++) {
+        job_init(&jobs[i], i);
+        jobs[i].job.urgent = urgent[i];
+        ib_workers_submit(workers, 0, &jobs[i].job);
+    }
+    for (int i = 0; i < 7; i++) {
+        if (i == 5) { /* one comes late */
+            job_init(&jobs[6], 6);
+            jobs[6].job.urgent = 1;
+            ib_workers_submit(workers, 0, &jobs[6].job);
+        }
+        ck_assert_int_eq(ib_worker_step(workers, 0), 1);
+        ck_assert_int_eq(order[0][i], expect[i]);
+    }
+    ck_assert_int_eq(ib_worker_step(workers, 0), 0);
+    ck_assert_int_eq(ib_workers_reap(workers), 7);
+    ib_workers_destroy(workers, NS_PER_MS);
+}
+END_TEST
+
 START_TEST(a_hung_device_blocks_no_other)
 {
     static struct test_job hung, behind, other;
@@ -306,6 +333,7 @@ int main(void)
 
     tcase_set_timeout(t, 60);
     tcase_add_test(t, order_per_device);
+    tcase_add_test(t, urgent_jobs_go_first);
     tcase_add_test(t, a_hung_device_blocks_no_other);
     tcase_add_test(t, a_job_may_be_submitted_from_done);
     tcase_add_test(t, done_is_optional);

@@ -38,9 +38,9 @@ inline accept(q, l)
 }
 
 #define ALL_DONE (rdone == NM && sack == NM && !UNACCOUNTED)
-#define OVER_FOR(st, settled) (st == NONE || (st == FENCED && settled))
-#define AT_REST(l) (((rSt[l] == UP && sSt[l] == UP) || (OVER_FOR(rSt[l], rSettled[l]) && OVER_FOR(sSt[l], sSettled[l]) && !R_SOFT(l))) && \
-                    !fab[l] && !nic[l] && !mem[l])
+#define ENDED(l) (rSt[l] == FENCED && rSettled[l] && !R_SOFT(l))
+#define AT_REST(l) (((rSt[l] == sSt[l] && (sSt[l] == UP || sSt[l] == NONE)) || (ENDED(l) && sSt[l] == FENCED && sSettled[l]) || \
+                     (IS_NEXT(l) && ENDED(l) && sSt[l] == NONE && !S_MAY_OPEN(l))) && !fab[l] && !nic[l] && !mem[l])
 
 proctype Life(byte l)
 {
@@ -75,13 +75,13 @@ proctype Life(byte l)
        }
 #if FD > 0
     :: d_step { deaths > 0 && !broke[l] && rSt[l] != NONE && ANOTHER -> broke[l] = 1; dead[l] = 1; deaths-- }
-    :: d_step { dead[l] && (nic[l] || mem[l]) -> nic[l] = 0; mem[l] = 0 } /* in memory, but no completion: to R the same */
+    :: d_step { dead[l] && (nic[l] || mem[l]) -> SEEN_LOSS(l); nic[l] = 0; mem[l] = 0 } /* in memory without a completion is the same to R */
 #endif
 
     /* R polls; a CTS or an acknowledgement reaches S, the oldest CTS first: a younger one is of no use before it */
     :: atomic {
         mem[l] && (rSt[l] == UP || (rSt[l] == FENCED && !CLOSED(l))) ->
-        d_step { r_take(mem[l]); mem[l] = 0 }
+        d_step { SEEN_ARRIVAL(l); r_take(mem[l]); mem[l] = 0 }
         r_progress(todo, where, pick)
        }
     :: atomic {
@@ -156,7 +156,7 @@ proctype Life(byte l)
        }
     :: atomic {
         rSoft[l] && rSettled[l] && GONE(l) ->
-        d_step { rSoft[l] = 0; hold[l] = 0 }
+        d_step { SEEN_HOLD_END(l); rSoft[l] = 0; hold[l] = 0 }
         r_progress(todo, where, pick)
        }
     :: d_step { rSoft[l] && !stopped[l] && OVER(sSt[l]) -> stopped[l] = 1 }
@@ -173,8 +173,13 @@ proctype Life(byte l)
 
     /* FENCED, SETTLED (P20, P21) */
     :: atomic {
-        sSt[l] == FENCED && rSt[l] == FENCED && !sSettled[l] && R_STILL_AT(l) ->
-        d_step { s_take_up(l, snap[l]) }
+        S_MAY_TAKE_UP(l) && rSt[l] == FENCED && !sSettled[l] && R_STILL_AT(l) ->
+        if
+        :: d_step { s_take_up(l, snap[l]) }
+#ifdef FRESH
+        :: d_step { s_take_up(l, led) }
+#endif
+        fi;
         s_progress(todo, where, pick)
        }
     :: d_step { sSettled[l] && rSt[l] == FENCED && !rSettled[l] -> rSettled[l] = 1 }
@@ -200,9 +205,10 @@ proctype Life(byte l)
         sSt[l] = UP;
         s_progress(todo, where, pick)
        }
-    :: d_step { rSt[l] == OPENING && (ANOTHER || OVER(sSt[l])) -> r_never(l) }
+    :: d_step { rSt[l] == OPENING && (GIVES_UP || OVER(sSt[l])) -> r_never(l) }
     :: d_step { sSt[l] == OPENING && OVER(rSt[l]) -> s_never(l) }
-    :: d_step { sSt[l] == OPENING && ANOTHER -> sSt[l] = DOWN } /* R may have it up by now: an ordinary end */
+    :: d_step { IS_NEXT(l) && HAS_NEXT(l) && sSt[l] == NONE && S_MAY_OPEN(l) && rSt[NEXT(l)] != NONE -> s_never(l) } /* skipped */
+    :: d_step { sSt[l] == OPENING && GIVES_UP -> sSt[l] = DOWN } /* R may have it up by now: an ordinary end */
 #endif
 
     :: atomic { ALL_DONE && AT_REST(l) -> break }

@@ -172,14 +172,20 @@ inline r_take(mask)
     assert(duplicate_completion || !(led & (mask)));
     assert(wrong_message || ((mask) & BELOW(2 * rdone)) == 0);
     assert(wrong_message || ((mask) & ~BELOW(2 * rpost)) == 0);
-    led = led | (mask)
+#ifdef SEQ_MOD /* the immediate names the one seq from rdone on that has these low bits (P8) */
+    assert(wrong_message || ((mask) & ~BELOW(2 * (rdone + SEQ_MOD))) == 0);
+#endif
+    led = led | ((mask) & VALID)
 }
 
 /* The life is over. Its CTS are owed again, its acknowledgements do not count (P11, P14). */
 inline r_down(l)
 {
     rSt[l] = DOWN;
+#ifndef NO_ACK_AGAIN
     told[l] = 0;
+#endif
+    NEW_EPOCH;
 #ifndef NO_CTS_REWRITE
     idx = 0;
     do

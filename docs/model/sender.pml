@@ -160,6 +160,7 @@ inline s_take_up(l, ledger)
 #ifdef NO_E2E_ACK
             assert(lost_data || !FULL(early, OF(idx)));
 #endif
+            SEEN_REPLAY;
             own[idx] = UNPOSTED
         :: else
         fi;

@@ -32,7 +32,7 @@
 #endif
 /*
  * Further switches: SOFT_R, SOFT_S (that end's fence may be soft), ACCOUNT (S's work requests, P13), ONLY_S, ONLY_R (only that end sees
- * a fault by itself), WATCH (nobody does, but for the watchdogs), LAZY (NCCL's calls come at any time), MERGED (an end fences in the
+ * a fault by itself), WATCH (nobody does, but for the watchdogs), NIC_DELAY (R's NIC takes its time), FRESH (FENCED may have a later ledger), LAZY (NCCL's calls come at any time), MERGED (an end fences in the
  * step in which it goes DOWN), FIRST0 (the first CTS goes over life 0: the paths are alike). NO_...: a rule switched off.
  */
 
@@ -71,7 +71,7 @@
 #endif
 
 /* What a violation is called; never set. */
-hidden byte ghost_write, duplicate_completion, wrong_message, lost_data, changed_source;
+hidden byte ghost_write, duplicate_completion, wrong_message, lost_data, changed_source, it_happens;
 
 /* A life at one end. OPENING: R has said OPEN, S has said OPEN_OK. */
 #define NONE 0
@@ -92,7 +92,7 @@ bool dead[NL];          /* R's NIC is dead: what it accepted may be lost, too */
 byte deaths = FD;
 #endif
 byte faults = F;
-#if FD > 0 || defined(SOFT_R) || defined(ACCOUNT) || defined(NO_MARKERS)
+#if FD > 0 || defined(SOFT_R) || defined(ACCOUNT) || defined(NO_MARKERS) || defined(NIC_DELAY)
 #define NIC_STAGE
 #endif
 
@@ -142,6 +142,9 @@ byte sSoft[NL];         /* as rSoft */
 #define S_SOFT(l) sSoft[l]
 #else
 #define S_SOFT(l) 0
+#endif
+#ifdef NO_P5
+MASK stale;             /* parts posted before R's last change of paths */
 #endif
 #ifdef NO_E2E_ACK
 MASK early;             /* parts whose completions were good: what S would call done */

@@ -38,6 +38,22 @@
 #define UNPOST(q, l) (own[q] == ON(l))
 #endif
 
+/* P5: R takes whatever arrives on a life that it has not fenced. Without: only what was posted after its last change of paths. */
+#ifdef NO_P5
+#define VALID (~stale)
+#define NEW_EPOCH stale = 0; idx = 0; do :: idx < NL -> stale = stale | fab[idx] | nic[idx] | mem[idx]; idx++ :: else -> break od; idx = 0
+#else
+#define VALID (~0)
+#define NEW_EPOCH skip
+#endif
+
+/* P21: when S takes FENCED up, and which one: R says it again with the ledger of that time. */
+#ifdef NO_WAIT_FOR_S_FENCE
+#define S_MAY_TAKE_UP(l) OVER(sSt[l])
+#else
+#define S_MAY_TAKE_UP(l) (sSt[l] == FENCED)
+#endif
+
 /* P18: nothing of a life is under way any more. That is what T_packet, T_pcie and T_dead stand for. */
 #ifdef NO_HOLD_PACKET
 #define GONE(l) (!nic[l])
@@ -71,16 +87,24 @@
 #define SEES_S(l) 0
 #elif defined(WATCH)
 #ifdef NO_WATCHDOG
-#define SEES_S(l) (wr[l] & ~cqe[l])
+#define SEES_S(l) ((wr[l] & ~cqe[l]) && OTHER_UP(sSt))
 #else
 #define live_here(q) S_LIVE(q, l)
 #ifdef ACCOUNT
-#define SEES_S(l) ((wr[l] & ~cqe[l]) || ANY_PART(live_here))
+#define SEES_S(l) (((wr[l] & ~cqe[l]) || ANY_PART(live_here)) && OTHER_UP(sSt))
 #else
-#define SEES_S(l) ANY_PART(live_here)
+#define SEES_S(l) (ANY_PART(live_here) && OTHER_UP(sSt))
 #endif
 #endif
-#define SEES_R(l) lostCtl[l]
+/* ... but the last path is never given up for its silence */
+#if NL > 3
+#define OTHER_UP(st) ((l != 0 && st[0] == UP) || (l != 1 && st[1] == UP) || (l != 2 && st[2] == UP) || (l != 3 && st[3] == UP))
+#elif NL > 2
+#define OTHER_UP(st) ((l != 0 && st[0] == UP) || (l != 1 && st[1] == UP) || (l != 2 && st[2] == UP))
+#else
+#define OTHER_UP(st) (st[1 - l] == UP)
+#endif
+#define SEES_R(l) (lostCtl[l] && OTHER_UP(rSt))
 #endif
 #ifndef SEES_S
 #define SEES_S(l) 1
@@ -91,11 +115,48 @@
 
 /* May another path carry what is left if @l breaks? Else there is no such fault here: with no path both ends give up (P22). */
 #define LIVES_ON(x) (x < NL && x != l && !broke[x] && (x < NP || (rSt[x] == UP && sSt[x] == UP)))
-#define CAN_RETURN (NL > NP && rSt[NL - 1] == NONE)
+#if NL == NP
+#define CAN_RETURN 0
+#elif defined(WATCH) && NP == 2 && NL == 4 /* the last path does not end by silence: it is the other one that must return */
+#define CAN_RETURN (l < NP && rSt[3 - l] < DOWN && sSt[3 - l] < DOWN && !broke[3 - l])
+#else
+#define CAN_RETURN (rSt[NL - 1] == NONE)
+#endif
 #if NL > 3
 #define ANOTHER (LIVES_ON(0) || LIVES_ON(1) || LIVES_ON(2) || LIVES_ON(3) || CAN_RETURN)
 #elif NL > 2
 #define ANOTHER (LIVES_ON(0) || LIVES_ON(1) || LIVES_ON(2) || CAN_RETURN)
 #else
 #define ANOTHER (LIVES_ON(0) || LIVES_ON(1) || CAN_RETURN)
+#endif
+/* May an exchange for a new life be given up? The one after it needs the other path's life to end, which as the last one it may not. */
+#ifdef WATCH
+#define GIVES_UP (LIVES_ON(0) || LIVES_ON(1))
+#else
+#define GIVES_UP ANOTHER
+#endif
+
+/* Can it happen at all? Each of these is asked for by a configuration that must fail. */
+#ifdef REACH_REPLAY         /* a part is posted again */
+#define SEEN_REPLAY assert(it_happens)
+#elif defined(REACH_OVERLAP) /* ... while another life is over and not settled */
+#define SEEN_REPLAY assert(it_happens || !UNSETTLED(0) && !UNSETTLED(1) && !UNSETTLED(2))
+#define UNSETTLED(x) (x != l && OVER(sSt[x]) && !sSettled[x])
+#else
+#define SEEN_REPLAY skip
+#endif
+#ifdef REACH_RETURN         /* data arrives over a life that is not the first of its path */
+#define SEEN_ARRIVAL(l) assert(it_happens || !IS_NEXT(l))
+#else
+#define SEEN_ARRIVAL(l) skip
+#endif
+#ifdef REACH_HOLD           /* a hold ends by time, of a message that is complete */
+#define SEEN_HOLD_END(l) assert(it_happens || !(hold[l] & BIT(rdone)) || !FULL(led, rdone))
+#else
+#define SEEN_HOLD_END(l) skip
+#endif
+#ifdef REACH_LOSS           /* R's NIC dies with what it has acknowledged */
+#define SEEN_LOSS(l) assert(it_happens || !cqe[l])
+#else
+#define SEEN_LOSS(l) skip
 #endif

@@ -60,6 +60,7 @@ fails no-arrival-of-before failover end NO_P5 W=2
 fails no-second-cts failover end NO_CTS_REWRITE
 fails no-lone-ack failover end NO_LONE_ACK
 fails no-hold failover ghost_write NO_HOLD SOFT_R
+fails no-hold-of-later-receives failover ghost_write NO_HOLD_LATER SOFT_R
 fails no-packet-time-in-hold failover ghost_write NO_HOLD_PACKET SOFT_R
 fails no-full-life failover ghost_write NO_FULL_LIFE NL=3
 fails no-new-queue-pair failover ghost_write NO_NEW_QP NL=3

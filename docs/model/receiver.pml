@@ -52,7 +52,7 @@ inline r_irecv()
     do
     :: tmp < G ->
         cts[rpost] = NEW;
-#if defined(SOFT_R) && !defined(NO_HOLD)
+#if defined(SOFT_R) && !defined(NO_HOLD) && !defined(NO_HOLD_LATER)
         idx = 0; /* S may answer the CTS over a life that R has closed softly */
         do
         :: idx < NL && rSoft[idx] && !stopped[idx] -> hold[idx] = hold[idx] | BIT(rpost); idx++

@@ -21,6 +21,7 @@ full watchdogs-only failover - NM=3 W=2 CUT=3 WATCH
 full watchdogs-outage failover - NM=2 W=2 CUT=1 NL=4 F=2 WATCH
 full nic-death failover - NM=3 W=2 CUT=3 F=0 FD=1
 full nic-death-watchdogs failover - NM=3 W=2 CUT=1 F=0 FD=1 WATCH
+full sender-nic-death failover - NM=3 W=2 CUT=1 F=0 FS=1 WATCH
 full accounting failover - NM=3 W=2 CUT=1 ACCOUNT
 full accounting-nic-death failover - NM=2 W=2 CUT=1 ACCOUNT F=0 FD=1 WATCH
 full soft-receiver failover - NM=3 W=2 CUT=1 SOFT_R
@@ -66,6 +67,8 @@ fails no-full-life failover ghost_write NO_FULL_LIFE NL=3
 fails no-new-queue-pair failover ghost_write NO_NEW_QP NL=3
 fails no-settled failover end NO_SETTLED NL=3
 fails no-watchdog failover end NO_WATCHDOG WATCH ACCOUNT F=0 FD=1
+fails no-want failover end NO_WANT W=2 WATCH F=0 FS=1
+fails no-second-telling failover end NO_TELL W=2 WATCH F=0 FS=1
 fails no-reserve failover end NM=3 W=3 RQ=2
 fails reserve-below-parts failover end NM=4 W=4 RQ=3 RESERVE=1 CUT=1
 fails window-above-modulus failover wrong_message NM=3 W=3 SEQ_MOD=2

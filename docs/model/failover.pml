@@ -78,6 +78,24 @@ proctype Life(byte l)
     :: d_step { dead[l] && (nic[l] || mem[l]) -> SEEN_LOSS(l); nic[l] = 0; mem[l] = 0 } /* in memory without a completion is the same to R */
 #endif
 
+#if FS > 0
+    :: d_step { sDeaths > 0 && !broke[l] && rSt[l] != NONE && ANOTHER -> broke[l] = 1; sDead[l] = 1; sDeaths-- }
+    :: d_step { sDead[l] && (ctsFab[l] || ackFab[l]) -> ctsFab[l] = 0; ackFab[l] = 0 } /* R holds them for confirmed */
+    /* P15: S asks for a CTS that does not come, for an acknowledgement of what it has posted; R says it again on all paths */
+#ifndef NO_WANT
+    :: d_step {
+        rSt[l] == UP && !broke[l] && seen < rpost && !FULL(led, seen) && !(ctsFab[l] & BIT(seen)) ->
+        ctsFab[l] = ctsFab[l] | BIT(seen);
+        cts[seen] = ON(l)
+       }
+#endif
+#ifndef NO_TELL
+#define on_any_life(q) (own[q] >= ON(0) && !(sLed & BIT(q)))
+#define S_WAITS ANY_PART(on_any_life)
+    :: d_step { rSt[l] == UP && !broke[l] && sack < acked && ackFab[l] < acked && S_WAITS -> write_ack(l) }
+#endif
+#endif
+
     /* R polls; a CTS or an acknowledgement reaches S, the oldest CTS first: a younger one is of no use before it */
     :: atomic {
         mem[l] && (rSt[l] == UP || (rSt[l] == FENCED && !CLOSED(l))) ->

@@ -24,6 +24,9 @@
 #ifndef FD
 #define FD 0            /* faults in which R's NIC dies, with what it has acknowledged */
 #endif
+#ifndef FS
+#define FS 0            /* faults in which S's NIC dies, with the control writes it has acknowledged */
+#endif
 #ifndef RQ
 #define RQ (2 * NM)     /* parts that a life may have outstanding (P2) ... */
 #endif
@@ -90,6 +93,10 @@ bool broke[NL];         /* what is under way may be lost */
 #if FD > 0
 bool dead[NL];          /* R's NIC is dead: what it accepted may be lost, too */
 byte deaths = FD;
+#endif
+#if FS > 0
+bool sDead[NL];
+byte sDeaths = FS;
 #endif
 byte faults = F;
 #if FD > 0 || defined(SOFT_R) || defined(ACCOUNT) || defined(NO_MARKERS) || defined(NIC_DELAY)

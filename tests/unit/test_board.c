@@ -268,6 +268,103 @@ START_TEST(half_an_event_is_none)
 }
 END_TEST
 
+/* Who takes a slot does not inherit what the last one said of its NICs. */
+START_TEST(a_slot_begins_empty)
+{
+    struct r2_board *b, *a = must_open();
+    struct r2_board_nic nic = {.name = "mlx5_0", .guid = 1, .port = 1, .lives = 4};
+    struct r2_board_event e = event_of(1), list[R2_BOARD_EVENTS];
+
+    b = must_open();
+    for (int i = 0; i < R2_BOARD_NICS; i++) {
+        r2_board_nic_set(a, i, &nic);
+    }
+    for (int i = 0; i < R2_BOARD_EVENTS + 3; i++) {
+        r2_board_post(a, &e);
+    }
+    r2_board_close(a);
+    a = must_open();
+    for (int i = 0; i < R2_BOARD_NICS; i++) {
+        ck_assert_int_eq(r2_board_slot_nic(b, 0, i, &nic), 0);
+    }
+    ck_assert_int_eq(r2_board_slot_events(b, 0, list), 0);
+    r2_board_close(a);
+    r2_board_close(b);
+}
+END_TEST
+
+static struct r2_board_event event_all(uint64_t k)
+{
+    struct r2_board_event e = {.kind = R2_BOARD_NIC_UP, .guid = k, .port = (uint8_t)k, .lid = (uint16_t)k, .when = k};
+
+    memcpy(e.gid, &k, 8);
+    memcpy(e.gid + 8, &k, 8);
+    return e;
+}
+
+static int event_is_whole(const struct r2_board_event *e)
+{
+    struct r2_board_event w = event_all(e->guid);
+
+    return e->kind == w.kind && e->port == w.port && e->lid == w.lid && e->when == w.when && memcmp(e->gid, w.gid, sizeof(w.gid)) == 0;
+}
+
+/* A child that posts as fast as it can, from when this returns until it is killed. */
+static pid_t writer_start(void)
+{
+    int fd[2];
+    pid_t pid;
+    char c;
+
+    ck_assert_int_eq(pipe(fd), 0);
+    pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        struct r2_board *b;
+        struct r2_board_event e;
+
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        b = r2_board_open(dir, &me, why, sizeof(why));
+        if (b == NULL || write(fd[1], "x", 1) != 1) {
+            _exit(1);
+        }
+        for (uint64_t k = 1;; k++) {
+            e = event_all(k * 0x10001);
+            r2_board_post(b, &e);
+        }
+    }
+    close(fd[1]);
+    ck_assert_int_eq(read(fd[0], &c, 1), 1);
+    close(fd[0]);
+    return pid;
+}
+
+/* One writes as fast as it can what another reads: each event is read whole, or not at all. */
+START_TEST(events_are_read_whole)
+{
+    struct r2_board *a = must_open();
+    struct r2_board_event list[R2_BOARD_EVENTS];
+    uint64_t mixed = 0, left_out = 0, first = 0, last = 0;
+    pid_t pid = writer_start();
+
+    /* until the writer has been caught in the act often enough */
+    for (uint64_t turn = 0; turn < 400000 || left_out < 20 || last < first + 100000 * 0x10001ull; turn++) {
+        int n = r2_board_slot_events(a, 1, list);
+
+        for (int i = 0; i < n; i++) {
+            mixed += !event_is_whole(&list[i]);
+        }
+        left_out += n > 0 && n < R2_BOARD_EVENTS && last; /* one was being overwritten */
+        last = n == R2_BOARD_EVENTS ? list[n - 1].guid : last;
+        first = first ? first : last;
+    }
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    ck_assert_msg(mixed == 0, "%llu events were a mixture of two", (unsigned long long)mixed);
+    r2_board_close(a);
+}
+END_TEST
+
 /* A child of the process has a copy of everything, but does not hold its slot. */
 START_TEST(a_fork_holds_no_slot)
 {
@@ -292,6 +389,49 @@ START_TEST(a_fork_holds_no_slot)
     waitpid(pid, NULL, 0);
     close(fd[0]);
     close(fd[1]);
+    r2_board_close(a);
+}
+END_TEST
+
+/*
+ * A process that has forked is killed while its child lives on, as a launcher's helper does: the child's copy of the descriptor must not keep the
+ * slot.
+ */
+START_TEST(a_child_does_not_keep_the_slot_of_the_dead)
+{
+    struct r2_board *a = must_open();
+    int up[2], life[2];
+    pid_t pid;
+    char c;
+
+    ck_assert_int_eq(pipe(up), 0);
+    ck_assert_int_eq(pipe(life), 0);
+    pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        struct r2_board *b = r2_board_open(dir, &me, why, sizeof(why));
+
+        close(life[1]);
+        if (b == NULL || fork() < 0) {
+            _exit(1);
+        }
+        if (write(up[1], "x", 1) != 1) { /* both */
+            _exit(1);
+        }
+        _exit(read(life[0], &c, 1) == 0 ? 0 : 1); /* until the test ends */
+    }
+    close(up[1]);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(read(up[0], &c, 1), 1);
+    }
+    ck_assert_int_eq(alive_count(a), 1);
+    kill(pid, SIGKILL);
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    ck_assert_int_eq(alive_count(a), 0);
+    close(life[0]);
+    close(life[1]);
+    ck_assert_int_eq(read(up[0], &c, 1), 0); /* it has lived until now */
+    close(up[0]);
     r2_board_close(a);
 }
 END_TEST
@@ -498,7 +638,10 @@ int main(void)
     tcase_add_test(t, rows_are_read_by_others);
     tcase_add_test(t, a_killed_process_leaves_its_slot);
     tcase_add_test(t, half_an_event_is_none);
+    tcase_add_test(t, a_slot_begins_empty);
+    tcase_add_test(t, events_are_read_whole);
     tcase_add_test(t, a_fork_holds_no_slot);
+    tcase_add_test(t, a_child_does_not_keep_the_slot_of_the_dead);
     tcase_add_test(t, board_across_pid_namespaces);
     tcase_add_test(t, all_begin_together);
     tcase_add_test(t, full_is_said);

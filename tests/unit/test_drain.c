@@ -1,6 +1,7 @@
 /* Planned drains (docs/design-host.md): traffic leaves a healthy NIC without a replay, and comes back. What other processes of the host say. */
 #include "tests/unit/failback_rig.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -74,6 +75,57 @@ START_TEST(an_idle_connection_is_drained)
     want_path = 1;
     ck_assert(rig_until(rig, settled, RIG_S));
     rig->side[0].asleep = rig->side[1].asleep = 0;
+    messages(2);
+    stop();
+}
+END_TEST
+
+static int lose_questions(struct rig *r, int from, int type, union fo_body *body)
+{
+    return type != FO_MSG_SUSPECT && type != FO_MSG_PROBE;
+}
+
+/* What is not acknowledged is under way, even when the sender has its completion: the life ends after it, and nothing goes twice. */
+START_TEST(what_is_under_way_arrives_first)
+{
+    start(2, NULL);
+    messages(2);
+    rig->filter = lose_questions;
+    begin_message();
+    rig->side[0].asleep = rig->side[1].asleep = 1; /* the receiver is not called: it acknowledges nothing */
+    ck_assert_int_gt(ib_send_live_parts(comm(0)->tx, 0, 1), 0);
+    drain(_i, 1);
+    rig_run(rig, 100 * RIG_MS);
+    ck_assert(is_up(0, 0) && is_up(1, 0));
+    rig->side[0].asleep = rig->side[1].asleep = 0;
+    end_message();
+    wait_settled(0);
+    ck_assert_uint_eq(comm(0)->tx->replayed_parts, 0);
+    messages(2);
+    stop();
+}
+END_TEST
+
+/* The bits are the NICs of who drains, whatever number they have at the other end. */
+START_TEST(each_end_numbers_its_own_nics)
+{
+    const char *options[] = {"NCCL_R2_T_RETURN=50", "NCCL_R2_T_PACKET=100", "NCCL_R2_SPREAD=on", "NCCL_R2_CUT_MIN=128", NULL};
+    int other;
+
+    rig = rig_create(2, 1, options);
+    count = 0;
+    rig_connect(rig, 0, 1);
+    s_mr = rig_reg(rig, 0, out, sizeof(out));
+    r_mr = rig_reg(rig, 1, in, sizeof(in));
+    ck_assert_int_ne(comm(0)->link.path[0].nic, comm(0)->link.path[0].peer_nic); /* or this test tells nothing */
+    messages(2);
+    drain(_i, 1u << comm(_i)->link.path[0].nic);
+    wait_settled(0);
+    for (other = 1; other < comm(0)->link.npaths && comm(_i)->link.path[other].nic == comm(_i)->link.path[0].nic; other++) {
+    }
+    ck_assert_int_lt(other, comm(0)->link.npaths);
+    ck_assert(is_up(0, other) && is_up(1, other));
+    ck_assert_uint_eq(life(0, other), 1);
     messages(2);
     stop();
 }
@@ -184,7 +236,8 @@ END_TEST
 
 START_TEST(not_below_the_fewest_paths)
 {
-    uint64_t s;
+    uint64_t s, r;
+    uint8_t turn;
 
     start(2, (const char *[]){"NCCL_R2_MIN_NICS=2", NULL});
     messages(2);
@@ -192,8 +245,13 @@ START_TEST(not_below_the_fewest_paths)
     rig_run(rig, RIG_S);
     ck_assert(is_up(0, 0)); /* its life goes on */
     s = carried(0, 0);
+    r = comm(1)->link.path[0].wrs;
     messages(4);
-    ck_assert_uint_eq(carried(0, 0), s); /* unused */
+    ck_assert_uint_eq(carried(0, 0), s); /* unused, */
+    ck_assert_uint_eq(comm(1)->link.path[0].wrs, r); /* by control writes, too */
+    turn = comm(0)->tx->turn;
+    rig_run(rig, 100 * RIG_MS);
+    ck_assert_uint_eq(comm(0)->tx->turn, turn); /* and nobody waits for what cannot be */
     stop();
 }
 END_TEST
@@ -247,19 +305,31 @@ END_TEST
 
 static char dir[64];
 
-static void file_write(const char *text, unsigned mode)
+static void file_write_at(const char *tmp, const char *text, unsigned mode)
 {
-    char name[128], tmp[128];
-    FILE *f;
+    FILE *f = fopen(tmp, "w");
 
-    snprintf(name, sizeof(name), "%s/nccl-net-r2.%u.drain", dir, (unsigned)geteuid());
-    snprintf(tmp, sizeof(tmp), "%s/tmp", dir);
-    f = fopen(tmp, "w");
     ck_assert_ptr_nonnull(f);
     fputs(text, f);
     ck_assert_int_eq(fchmod(fileno(f), mode), 0);
     fclose(f);
+}
+
+static void file_publish(const char *tmp)
+{
+    char name[128];
+
+    snprintf(name, sizeof(name), "%s/nccl-net-r2.%u.drain", dir, (unsigned)geteuid());
     ck_assert_int_eq(rename(tmp, name), 0);
+}
+
+static void file_write(const char *text, unsigned mode)
+{
+    char tmp[128];
+
+    snprintf(tmp, sizeof(tmp), "%s/tmp", dir);
+    file_write_at(tmp, text, mode);
+    file_publish(tmp);
 }
 
 static void host_dir(int side)
@@ -300,6 +370,28 @@ START_TEST(the_file_is_obeyed)
     wait_settled(1);
     file_write("", 0644);
     wait_up(1, 2);
+    host_dir_remove();
+    stop();
+}
+END_TEST
+
+/* Replaced by one of the same length and time, as by a copy that keeps times. */
+START_TEST(a_file_of_the_same_time_is_another)
+{
+    struct timespec when[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+    char name[128];
+
+    start(2, NULL);
+    host_dir(0);
+    for (unsigned nic = 0; nic < 2; nic++) {
+        snprintf(name, sizeof(name), "%s/next", dir);
+        file_write_at(name, nic ? "fab1\n" : "fab0\n", 0644);
+        ck_assert_int_eq(utimensat(AT_FDCWD, name, when, 0), 0);
+        file_publish(name);
+        rig_enter(&rig->side[0]);
+        r2_drain_look(rig->side[0].inst);
+        ck_assert_uint_eq(rig->side[0].inst->drained, 1u << nic);
+    }
     host_dir_remove();
     stop();
 }
@@ -360,6 +452,32 @@ static struct r2_board *board_start(void)
     ck_assert_msg(b != NULL, "%s", why);
     return b;
 }
+
+/* Who rings wants the files looked at, whenever the next look at the ports is due. */
+START_TEST(the_bell_is_for_the_files_too)
+{
+    struct r2_inst *inst;
+    struct r2_board *b;
+
+    start(2, (const char *[]){"NCCL_R2_LOOK=60000", NULL});
+    b = board_start();
+    inst = rig->side[0].inst;
+    rig_run(rig, 5 * RIG_S);
+    file_write("fab0\n", 0644);
+    rig_run(rig, RIG_S);
+    ck_assert_uint_eq(inst->drained, 0); /* not due */
+    rig_enter(&rig->side[0]);
+    r2_host_rung(inst);
+    rig_kick(&rig->side[0]);
+    wait_settled(0);
+    file_write("", 0644);
+    rig_run(rig, RIG_S);
+    ck_assert_uint_eq(inst->drained, 1); /* one ring, one look */
+    r2_board_close(b);
+    stop();
+    host_dir_remove();
+}
+END_TEST
 
 static void neighbour_says(struct r2_board *b, enum r2_board_kind kind, int nic, int peer_nic, uint64_t when)
 {
@@ -443,7 +561,26 @@ START_TEST(our_own_answer_counts_more)
     neighbour_says(b, R2_BOARD_PAIR_SILENT, 1, 1, rig_now(rig) - 200 * RIG_MS);
     rig_run(rig, 500 * RIG_MS);
     ck_assert(is_up(0, 1) && is_up(1, 1));
+    ck_assert_uint_eq(comm(0)->fo.switches, 0); /* it has not come back: it was never away */
     messages(2);
+    r2_board_close(b);
+    stop();
+    host_dir_remove();
+}
+END_TEST
+
+/* With NCCL_R2_WATCHDOG=off silence moves nothing, whoever noticed it. */
+START_TEST(no_watchdog_no_silence)
+{
+    struct r2_board *b;
+
+    start(2, (const char *[]){"NCCL_R2_WATCHDOG=off", NULL});
+    b = board_start();
+    messages(2);
+    rig_run(rig, RIG_S);
+    neighbour_says(b, R2_BOARD_PAIR_SILENT, 1, 1, rig_now(rig) - RIG_MS);
+    rig_run(rig, 100 * RIG_MS);
+    ck_assert_uint_eq(comm(0)->fo.switches, 0);
     r2_board_close(b);
     stop();
     host_dir_remove();
@@ -465,8 +602,24 @@ START_TEST(what_a_neighbour_cannot_do)
     neighbour_says(b, R2_BOARD_PAIR_SILENT, 1, 7, rig_now(rig) - RIG_MS);
     neighbour_says(b, R2_BOARD_PAIR_SILENT, 1, 1, rig_now(rig) + RIG_S);
     neighbour_says(b, R2_BOARD_NIC_DOWN, 1, 1, rig_now(rig));
+    for (int k = 0; k < 3; k++) { /* the right ports but for one of: our port, its LID, our NIC */
+        struct r2_inst *inst = rig->side[0].inst;
+        struct r2_pair *pair = inst->pairs;
+
+        for (; pair->nic != 1; pair = pair->next) {
+        }
+        e = (struct r2_board_event){.kind = R2_BOARD_PAIR_SILENT, .guid = inst->nics.nic[k != 2].guid, .port = (uint8_t)(1 + (k == 0)),
+                                    .lid = (uint16_t)(pair->peer_addr.port.lid + (k == 1)), .when = rig_now(rig) - RIG_MS};
+        memcpy(e.gid, pair->peer_addr.port.gid, sizeof(e.gid));
+        r2_board_post(b, &e);
+        rig_enter(&rig->side[0]);
+        r2_host_rung(inst);
+        rig_kick(&rig->side[0]);
+        rig_run(rig, 100 * RIG_MS);
+    }
     rig_run(rig, RIG_S);
     ck_assert(is_up(0, 0) && is_up(0, 1));
+    ck_assert_uint_eq(comm(0)->fo.switches, 0); /* nothing has gone and come back */
     neighbour_says(b, R2_BOARD_PAIR_SILENT, 0, 0, rig_now(rig) - RIG_MS);
     neighbour_says(b, R2_BOARD_PAIR_SILENT, 1, 1, rig_now(rig) - RIG_MS);
     rig_run(rig, 10 * RIG_MS);
@@ -493,6 +646,11 @@ START_TEST(a_neighbours_event_makes_us_look)
     want_path = 1;
     ck_assert(rig_until(rig, settled, RIG_S));
     ck_assert_int_eq(event_count(b, R2_BOARD_NIC_DOWN), 0); /* no echo */
+    neighbour_says(b, R2_BOARD_NIC_UP, 0, 0, rig_now(rig));
+    rig_run(rig, 2 * RIG_S);
+    rig_fault(rig, "h0:n0 down");
+    rig_run(rig, 100 * RIG_MS);
+    ck_assert_int_eq(event_count(b, R2_BOARD_NIC_DOWN), 1); /* what happens here later is no echo */
     r2_board_close(b);
     stop();
     host_dir_remove();
@@ -540,6 +698,8 @@ static void add(TCase *t)
 {
     tcase_add_loop_test(t, traffic_leaves_and_comes_back, 0, 2);
     tcase_add_loop_test(t, an_idle_connection_is_drained, 0, 2);
+    tcase_add_loop_test(t, what_is_under_way_arrives_first, 0, 2);
+    tcase_add_loop_test(t, each_end_numbers_its_own_nics, 0, 2);
     tcase_add_test(t, the_word_is_said_until_it_is_answered);
     tcase_add_test(t, late_words_change_nothing);
     tcase_add_test(t, a_peer_may_say_anything);
@@ -550,9 +710,12 @@ static void add(TCase *t)
     tcase_add_loop_test(t, drained_from_the_start, 0, 2);
     tcase_add_test(t, a_later_connection_knows);
     tcase_add_test(t, the_file_is_obeyed);
+    tcase_add_test(t, a_file_of_the_same_time_is_another);
+    tcase_add_test(t, the_bell_is_for_the_files_too);
     tcase_add_test(t, what_a_file_may_say);
     tcase_add_test(t, a_neighbours_silence_is_ours);
     tcase_add_test(t, our_own_answer_counts_more);
+    tcase_add_test(t, no_watchdog_no_silence);
     tcase_add_test(t, what_a_neighbour_cannot_do);
     tcase_add_test(t, a_neighbours_event_makes_us_look);
     tcase_add_test(t, what_we_find_out_is_said);

@@ -3,7 +3,9 @@
  * without any event (a device removed, an interface taken down with its completions lost).
  */
 #include "r2_host.h"
+#include "r2_pair.h"
 #include "r2_return.h"
+#include "r2_watch.h"
 
 static void nic_lost(struct r2_inst *inst, int nic, enum ib_fault fault)
 {
@@ -27,11 +29,24 @@ static void qp_lost(struct r2_inst *inst, uint64_t context)
         return;
     }
     r2_gate_visit(&c->gate);
-    if (p < c->link.npaths && ((context >> 4) & 0xffffff) == (c->link.path[p].life & 0xffffff) &&
-        atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
-        fo_fault(&c->fo, p, &info);
+    if (p < c->link.npaths && ((context >> 4) & 0xffffff) == (c->link.path[p].life & 0xffffff)) {
+        if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE && c->fo.path[p].state != FO_NONE) {
+            fo_fault(&c->fo, p, &info);
+        } else {
+            c->qp_lost |= (uint8_t)(1u << p); /* when it comes up: it is said once */
+        }
     }
     r2_gate_unvisit(&c->gate);
+}
+
+/* Queue pairs that were made with an address that is gone may reach nobody; which one it was, the event does not say. */
+static void ask_pairs(struct r2_inst *inst, int nic)
+{
+    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+        if (pair->nic == nic && pair->peer) {
+            r2_watch_ask(pair);
+        }
+    }
 }
 
 void r2_health_fact(void *arg, const struct ib_fact *fact)
@@ -46,6 +61,9 @@ void r2_health_fact(void *arg, const struct ib_fact *fact)
     case IB_FACT_PORT_UP:
         r2_heal_nic_up(inst, fact->nic);
         r2_host_say_nic(inst, fact->nic, 1);
+        break;
+    case IB_FACT_ADDR_CHANGE:
+        ask_pairs(inst, fact->nic);
         break;
     case IB_FACT_DEVICE_FATAL:
         nic_lost(inst, fact->nic, IB_FAULT_DEVICE);

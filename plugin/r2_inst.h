@@ -127,6 +127,7 @@ struct r2_comm {
     struct fo_rep rep;            /* S: what R offered. R: what we offered */
     struct fo_conf conf;          /* S: what we answered. R: what S answered */
     uint8_t ready;                /* R: paths that stand */
+    uint8_t qp_lost;              /* bit per path: its queue pair failed before the path came up */
     uint8_t ret_waits;            /* R: bit per path: could return, but too many do already */
     uint8_t ret_urgent;           /* ... and no path is left */
     struct r2_build build[IB_MAX_PATHS];
@@ -271,7 +272,7 @@ void r2_setup_on_rep(struct r2_comm *c, const struct fo_rep *m);
 void r2_setup_on_conf(struct r2_comm *c, const struct fo_conf *m);
 void r2_setup_on_ready(struct r2_comm *c, const struct fo_ready *m);
 void r2_setup_fail(struct r2_comm *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* A path that has just come up: whether its NIC failed while it was being built. Then it goes down at once. */
+/* A path that has just come up: whether its NIC or its queue pair failed while it was being built. Then it goes down at once. */
 void r2_setup_check_path(struct r2_comm *c, int p);
 const char *r2_setup_name(enum r2_setup s);
 /* Deduces the paths of a connection from both hosts' NICs; pure. Returns how many. */

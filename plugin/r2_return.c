@@ -104,6 +104,7 @@ static void next_life(struct r2_comm *c, int p, uint32_t life, uint64_t now)
     c->build[p].late = 0;
     memset(&c->watch[p], 0, sizeof(c->watch[p]));
     c->claim[p].since = 0;
+    c->qp_lost &= (uint8_t) ~(1u << p);
     fo_life_begin(&c->fo, p);
 }
 

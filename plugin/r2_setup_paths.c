@@ -65,5 +65,7 @@ void r2_setup_check_path(struct r2_comm *c, int p)
         fo_fault(&c->fo, p, &(struct ib_fault_info){.fault = IB_FAULT_PORT});
     } else if ((int32_t)(c->peer->dead_gen[path->peer_nic] - path->peer_nic_gen) > 0) {
         fo_fault(&c->fo, p, &(struct ib_fault_info){.fault = IB_FAULT_PEER_NIC});
+    } else if (c->qp_lost >> p & 1) {
+        fo_fault(&c->fo, p, &(struct ib_fault_info){.fault = IB_FAULT_QP});
     }
 }

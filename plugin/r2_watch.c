@@ -82,6 +82,16 @@ static void last_path(struct r2_comm *c, int p, uint64_t silent, uint64_t limit)
     }
 }
 
+void r2_watch_ask(struct r2_pair *pair)
+{
+    struct r2_inst *inst = pair->inst;
+
+    if (inst->cfg.watchdog && !pair->verdict) {
+        r2_pair_ask(pair, inst->watch_clock,
+                    probe_limit(MS(inst->cfg.t_probe_ms), pair_expect(inst, pair), pair->slowest));
+    }
+}
+
 /* Asks the NIC pair of path @p of @c; returns it, NULL when it has none. Gate held. */
 static struct r2_pair *ask(struct r2_comm *c, int p)
 {
@@ -92,9 +102,8 @@ static struct r2_pair *ask(struct r2_comm *c, int p)
         !pair->verdict) {  /* else a thousand connections would ask together, and count all queues each */
         inst->look_at = 0; /* the port may know: an event can get lost */
     }
-    if (pair && !pair->verdict) {
-        r2_pair_ask(pair, inst->watch_clock,
-                    probe_limit(MS(inst->cfg.t_probe_ms), pair_expect(inst, pair), pair->slowest));
+    if (pair) {
+        r2_watch_ask(pair);
     }
     return pair;
 }

@@ -7,6 +7,10 @@
 /* Looks at all connections every NCCL_R2_T_SUSPECT / 4, at probes that are out every millisecond. Returns the next time (ns). */
 uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now);
 
+/* Whether @pair answers is asked now, whoever is silent or not. */
+struct r2_pair;
+void r2_watch_ask(struct r2_pair *pair);
+
 /* The sender has everything acknowledged by our NIC and not by us. Gate held. */
 void r2_watch_on_suspect(struct r2_comm *c, const struct fo_suspect *m);
 

@@ -545,6 +545,58 @@ START_TEST(handle_of_another_version)
 }
 END_TEST
 
+/* S's queue pairs go to ERR when CONF or READY is said: the event comes before the path is up, and only once. */
+START_TEST(qp_error_during_set_up)
+{
+    uint64_t stands;
+
+    race_create(3, (const char *[]){"NCCL_R2_FAILBACK=never", _i & 2 ? "NCCL_IB_TIMEOUT=20" : NULL, NULL});
+    when_said(_i & 1 ? FO_MSG_READY : FO_MSG_CONF, -1, NULL, "h0:n0 qp-error");
+    rig_connect(rig, 0, 0);
+    ck_assert_uint_gt(at_record.fired, 0);
+    race_register();
+    stands = rig_now(rig);
+    for (int i = 0; i < 8; i++) {
+        recv_post(i, 3000);
+    }
+    for (int i = 0; i < 8; i++) {
+        send_post(i);
+    }
+    finish(8, 100 * RIG_S);
+    ck_assert_msg(rig_now(rig) - stands < 10 * RIG_MS, "%.3f ms", (double)(rig_now(rig) - stands) / 1e6);
+    stop();
+}
+END_TEST
+
+/* The same at either end while a path returns. */
+START_TEST(qp_error_during_return)
+{
+    uint64_t stands;
+
+    start(3, (const char *[]){"NCCL_IB_TIMEOUT=20", "NCCL_R2_T_RETURN=50", "NCCL_R2_T_PACKET=100", NULL});
+    messages(4, 1000);
+    fire("h0:n0 down");
+    wait_settled(0);
+    when_said(_i < 2 ? FO_MSG_OPEN_OK : FO_MSG_OPEN_UP, -1, NULL, _i & 1 ? "h1:n0 qp-error" : "h0:n0 qp-error");
+    fire("h0:n0 up");
+    for (int i = 0; i < 1000 && !at_record.fired; i++) {
+        rig_run(rig, RIG_MS);
+    }
+    ck_assert_uint_gt(at_record.fired, 0);
+    rig_run(rig, 5 * RIG_MS);
+    stands = rig_now(rig);
+    for (int i = 0; i < 8; i++) {
+        recv_post(i, 3000);
+    }
+    for (int i = 0; i < 8; i++) {
+        send_post(i);
+    }
+    finish(8, 100 * RIG_S);
+    ck_assert_msg(rig_now(rig) - stands < 10 * RIG_MS, "%.3f ms", (double)(rig_now(rig) - stands) / 1e6);
+    stop();
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_loop_test(t, failure_during_connect_and_accept, 0, STEPS * SETUPS);
@@ -555,6 +607,8 @@ static void add(TCase *t)
     tcase_add_loop_test(t, aborted_while_settling, 0, 9);
     tcase_add_test(t, life_wraps_in_the_immediate);
     tcase_add_loop_test(t, life_numbers_change_their_sign, 0, 2);
+    tcase_add_loop_test(t, qp_error_during_set_up, 0, 4);
+    tcase_add_loop_test(t, qp_error_during_return, 0, 4);
     tcase_add_test(t, late_words_of_old_lives);
     tcase_add_test(t, no_return_before_the_word_that_it_is_settled);
     tcase_add_loop_test(t, queue_pair_cannot_be_used_again, 0, 2);

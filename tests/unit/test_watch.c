@@ -349,6 +349,24 @@ START_TEST(short_bursts_measure_the_rate)
 }
 END_TEST
 
+/* Queue pairs that have lost their address reach nobody: the event asks, nobody has to be silent for T_suspect first. */
+START_TEST(a_changed_address_is_asked_about)
+{
+    uint64_t since;
+
+    start(2, (const char *[]){QUIET_RC, "NCCL_R2_T_SUSPECT=600", NULL});
+    wait_probes();
+    messages(8, BIG);
+    fire(_i ? "h1:n0 gid-change" : "h0:n0 gid-change");
+    since = rig_now(rig);
+    ck_assert_msg(rig_until(rig, path_0_is_down, 2 * RIG_S), "path 0 is up");
+    ck_assert_uint_lt(rig_now(rig) - since, 100 * RIG_MS);
+    found_as(0, IB_FAULT_SILENT);
+    messages(8, BIG);
+    stop();
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("watchdog");
@@ -357,6 +375,7 @@ int main(void)
     int failed;
 
     tcase_set_timeout(t, 60);
+    tcase_add_loop_test(t, a_changed_address_is_asked_about, 0, 2);
     tcase_add_checked_fixture(t, NULL, teardown);
     tcase_add_loop_test(t, silence_is_found_and_traffic_goes_on, 0, 2 * SILENCES);
     tcase_add_loop_test(t, lost_cts_is_found_by_the_receiver, 0, 4);

@@ -540,31 +540,39 @@ static void refused(const char *word)
 START_TEST(what_is_no_board_is_not_used)
 {
     struct r2_board *b = must_open();
+    struct stat st;
     char other[128];
     int fd;
 
     r2_board_close(b);
-    ck_assert_int_eq(chmod(path, 0666), 0);
-    refused("written by others");
+    ck_assert_int_eq(stat(path, &st), 0);
+    ck_assert_uint_eq(st.st_mode & 0777, 0600);
+    ck_assert_int_ge(st.st_blocks * 512, st.st_size); /* a full file system is no SIGBUS later */
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(chmod(path, i ? 0602 : 0620), 0);
+        refused("written by others");
+    }
     ck_assert_int_eq(chmod(path, 0600), 0);
+    snprintf(other, sizeof(other), "%s/other", dir);
+    ck_assert_int_eq(rename(path, other), 0);
+    ck_assert_int_eq(symlink(other, path), 0); /* to one that is in order */
+    refused(strerror(ELOOP));
+    ck_assert_int_eq(rename(other, path), 0);
     ck_assert_int_eq(truncate(path, 4096), 0);
     refused("no board of this version");
     ck_assert_int_eq(truncate(path, 4096 + 4096 * R2_BOARD_SLOTS), 0);
     b = must_open(); /* the header is right, the rest is empty */
     r2_board_close(b);
     fd = open(path, O_RDWR);
+    ck_assert_int_eq(pwrite(fd, "garbage!", 8, 8), 8); /* another version */
+    refused("no board of this version");
     ck_assert_int_eq(pwrite(fd, "garbage!", 8, 0), 8);
     close(fd);
     refused("no board of this version");
-    snprintf(other, sizeof(other), "%s/other", dir);
-    ck_assert_int_eq(rename(path, other), 0);
-    ck_assert_int_eq(symlink(other, path), 0);
-    refused("nccl-net-r2");
     unlink(path);
     ck_assert_int_eq(mkdir(path, 0700), 0);
-    refused("nccl-net-r2");
+    refused(strerror(EISDIR));
     rmdir(path);
-    unlink(other);
     if (geteuid() == 0) {
         b = must_open();
         r2_board_close(b);

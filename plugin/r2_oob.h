@@ -22,9 +22,9 @@ struct r2_oob_name {
     uint64_t uuid[2];   /* of the process, random, never zero */
     uint8_t secret[16]; /* who knows it may open a channel */
     uint8_t family;     /* 4, 6; 0 = a backend that needs no address */
-    uint8_t world; /* not 0: reached by MPI too. With the top byte of scope the mark of the MPI job; the rest is the rank */
-    uint16_t port; /* host order in memory */
-    uint32_t scope;
+    uint8_t world;      /* not 0: reached by MPI too; with the top byte of scope the mark of the MPI job */
+    uint16_t port;      /* host order in memory */
+    uint32_t scope;     /* of the address; with world: mark and, in 24 bits, the rank */
     uint8_t addr[16]; /* network order; IPv4 in the first four */
 };
 

@@ -291,9 +291,8 @@ static void name_make(struct mpi_oob *o)
     memcpy(o->box.uuid, o->name.uuid, sizeof(o->box.uuid));
 }
 
-__attribute__((visibility("default"))) struct r2_oob *r2_oob_mpi_create(const struct r2_oob_mpi_params *params,
-                                                                        const struct r2_oob_events *ev, char *why,
-                                                                        size_t why_len);
+__attribute__((visibility("default"))) struct r2_oob *
+r2_oob_mpi_create(const struct r2_oob_mpi_params *params, const struct r2_oob_events *ev, char *why, size_t why_len);
 
 struct r2_oob *r2_oob_mpi_create(const struct r2_oob_mpi_params *params, const struct r2_oob_events *ev, char *why,
                                  size_t why_len)

@@ -165,7 +165,8 @@ static void dial_take(struct mpi_oob *o, const struct world_in *m, const struct 
         p->ans.state = MPI_CHAN_NONE;
 }
 
-static void answer_take(struct mpi_peer *p, const struct world_in *m, const struct world_head *head, const uint8_t *data)
+static void answer_take(struct mpi_peer *p, const struct world_in *m, const struct world_head *head,
+                        const uint8_t *data)
 {
     struct mpi_oob *o = p->oob;
     struct mpi_chan *c = &p->dial;
@@ -273,7 +274,8 @@ static struct mpi_chan *chan_of(struct mpi_peer *p, uint64_t id)
 }
 
 /* A frame, or the frame of a FIN. */
-static void sealed_take(struct mpi_peer *p, const struct world_in *m, const struct world_head *head, const uint8_t *data)
+static void sealed_take(struct mpi_peer *p, const struct world_in *m, const struct world_head *head,
+                        const uint8_t *data)
 {
     struct mpi_chan *c = chan_of(p, head->chan);
     struct mpi_oob *o = p->oob;

@@ -10,13 +10,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TAG            1
-#define MEET_MAGIC     0x72326f6f626d7069ull
-#define MEET_VERSION   1
-#define POLL_BUDGET    64
-#define LEAVE_LIMIT_S  1  /* MPI_Finalize waits no longer for the endpoints */
+#define TAG             1
+#define MEET_MAGIC      0x72326f6f626d7069ull
+#define MEET_VERSION    1
+#define POLL_BUDGET     64
+#define LEAVE_LIMIT_S   1  /* MPI_Finalize waits no longer for the endpoints */
 #define MEET_PATIENCE_S 10 /* after this a rank says what it is waiting for */
-#define EXPORT         __attribute__((visibility("default")))
+#define EXPORT          __attribute__((visibility("default")))
 
 EXPORT int MPI_Init(int *argc, char ***argv);
 EXPORT int MPI_Init_thread(int *argc, char ***argv, int required, int *provided);
@@ -70,8 +70,9 @@ static void *patience_main(void *arg)
     while (!p->met && rc != ETIMEDOUT)
         rc = pthread_cond_timedwait(&p->cond, &p->lock, &t);
     if (!p->met)
-        fprintf(stderr, "NET/R2 : MPI_Init waits for ranks that do not come: libnccl-net-r2-oob-mpi.so must be preloaded "
-                        "in all ranks of the job or in none\n");
+        fprintf(stderr,
+                "NET/R2 : MPI_Init waits for ranks that do not come: libnccl-net-r2-oob-mpi.so must be preloaded "
+                "in all ranks of the job or in none\n");
     pthread_mutex_unlock(&p->lock);
     return NULL;
 }

@@ -31,7 +31,7 @@ struct world_box {
 };
 
 enum world_state {
-    WORLD_NONE,   /* no MPI_Init has passed through this module, or it could not be used: the reason is told */
+    WORLD_NONE, /* no MPI_Init has passed through this module, or it could not be used: the reason is told */
     WORLD_READY,
     WORLD_ENDING, /* MPI_Finalize waits for us: last words may be sent */
     WORLD_ENDED   /* nothing may be called any more */

@@ -1,6 +1,6 @@
 /*
- * Preloaded behind the module: makes a program that knows nothing of MPI one that runs it, from before main to after it.
- * OOB_MPI_HOST=finalize-after:MS ends MPI early, under the program's feet.
+ * Preloaded behind the module: makes a program that knows nothing of MPI one that runs it, from before main to after
+ * it. OOB_MPI_HOST=finalize-after:MS ends MPI early, under the program's feet.
  */
 #include <mpi.h>
 #include <pthread.h>

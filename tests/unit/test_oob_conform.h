@@ -23,10 +23,10 @@
 #include "r2_log.h"
 #include "r2_oob.h"
 
-#define RIG     static __attribute__((unused))
-#define MS      1000000ull
-#define SEC     1000000000ull
-#define EPS_MAX 64
+#define RIG      static __attribute__((unused))
+#define MS       1000000ull
+#define SEC      1000000000ull
+#define EPS_MAX  64
 #define KEEP_MAX (1 << 20)
 
 enum backend { BY_TCP, BY_MPI };
@@ -94,11 +94,8 @@ RIG struct r2_oob *tcp_make(void *arg, const struct r2_oob_events *ev, char *why
 RIG struct r2_oob *mpi_make(const struct r2_oob_events *ev, char *why, size_t why_len)
 {
     struct r2_env env;
-    struct r2_oob_mpi_params p = {.env = &env,
-                                  .log = r2_log_write,
-                                  .tcp_create = tcp_make,
-                                  .hello_timeout_ns = 2 * SEC,
-                                  .keepalive_ns = SEC};
+    struct r2_oob_mpi_params p = {
+        .env = &env, .log = r2_log_write, .tcp_create = tcp_make, .hello_timeout_ns = 2 * SEC, .keepalive_ns = SEC};
 
     r2_env_default(&env);
     return r2_oob_mpi_load(&p, ev, why, why_len);

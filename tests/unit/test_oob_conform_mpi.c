@@ -1,6 +1,6 @@
 /*
- * The promises of r2_oob.h over MPI, and what only a process with both backends can show: peers that MPI does not reach,
- * and MPI that ends. Each test has a process of its own, which is an MPI job of one rank with several endpoints;
+ * The promises of r2_oob.h over MPI, and what only a process with both backends can show: peers that MPI does not
+ * reach, and MPI that ends. Each test has a process of its own, which is an MPI job of one rank with several endpoints;
  * test_oob_conform_ranks.c has several ranks.
  */
 #include "test_oob_conform_suite.h"

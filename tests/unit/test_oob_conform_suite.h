@@ -219,6 +219,7 @@ START_TEST(crossing_dials)
     unsigned seed = (unsigned)_i * 7919u + 1;
     struct ep *a = ep_new(), *b = ep_new();
     struct r2_oob_peer *pa = dial(a, &b->name), *pb = dial(b, &a->name);
+    uint64_t start = clock_ns;
 
     for (int i = 0; i < 12; i++) {
         struct ep *e = rand_r(&seed) % 2 ? a : b;
@@ -226,6 +227,7 @@ START_TEST(crossing_dials)
     }
     UNTIL(a->up, 1);
     UNTIL(b->up, 1);
+    ck_assert_uint_lt(clock_ns - start, 1 * SEC); /* no dial had to expire */
     for (int i = 0; i < 100; i++) {
         ck_assert_int_eq(say(a, pa, "x"), 0);
         ck_assert_int_eq(say(b, pb, "y"), 0);
@@ -404,11 +406,20 @@ END_TEST
 /* All of them, in a case of its own; @begin sets the backend. */
 static void promises(Suite *s, const char *name, SFun begin)
 {
-    static const TTest **const tests[] = {&both_ways,    &a_name_must_be_sound,           &a_call_wakes,
-                                          &order,        &large_messages,                 &queue_full,
-                                          &many_peers,   &to_ourselves,                   &lost_and_back,
-                                          &wrong_secret, &peer_ends,                      &nobody_there,
-                                          &last_reference_closes_in_order,                &drain_brings_everything_out};
+    static const TTest **const tests[] = {&both_ways,
+                                          &a_name_must_be_sound,
+                                          &a_call_wakes,
+                                          &order,
+                                          &large_messages,
+                                          &queue_full,
+                                          &many_peers,
+                                          &to_ourselves,
+                                          &lost_and_back,
+                                          &wrong_secret,
+                                          &peer_ends,
+                                          &nobody_there,
+                                          &last_reference_closes_in_order,
+                                          &drain_brings_everything_out};
     TCase *t = tcase_create(name);
 
     tcase_set_timeout(t, 60);
@@ -418,7 +429,6 @@ static void promises(Suite *s, const char *name, SFun begin)
     tcase_add_loop_test(t, crossing_dials, 0, 10);
     suite_add_tcase(s, t);
 }
-
 
 RIG int conform_run(Suite *s)
 {

@@ -45,7 +45,11 @@ break_draw() {
     at=h$r
     draw 3
     at=$at:n$(((safe + 1 + r) % 4))
-    one_of 'cut both' 'cut in' 'cut out' linkdown ifdown unplug
+    case " $used " in
+    *" $at "*) one_of 'cut both' 'cut in' 'cut out' ;; # of a NIC that is gone the VM would know nothing
+    *) one_of 'cut both' 'cut in' 'cut out' linkdown ifdown unplug ;;
+    esac
+    used="$used $at"
     case $w in
     cut*) what="cut $at ${w#cut }" mend="heal $at" ;;
     linkdown) what="linkdown $at" mend="linkup $at" ;;
@@ -71,7 +75,7 @@ quiet_draw() {
 
 # schedule SEED: draws, runs, judges
 schedule() {
-    state=$((($1 + 1) * 2654435761)) faults=
+    state=$((($1 + 1) * 2654435761)) faults= used=
     draw 7
     draw 4
     safe=$r

@@ -101,13 +101,13 @@ wanted "$name" && {
     was_right "$name" && hasnt "$name" "$STANDS" && has "$name" 'MPI rank 0 of 2, on a communicator of its own' &&
         has "$name" '# r2 fault 1 at' && switched "$name" && ok "$name"
 }
-name="auto without the module is TCP, with the reason"
+name="without the module: auto is TCP, with the reason"
 wanted "$name" && {
     # shellcheck disable=SC2086
     NCCL_R2_OOB=auto R0_MODULE='' R1_MODULE='' job 2 all_reduce $BASE --duration 300ms
     was_right "$name" && has "$name" 'by TCP: no MPI: the program was not started with LD_PRELOAD=libnccl-net-r2-oob-mpi.so' 2 && ok "$name"
 }
-name="mpi without the module ends the job with the reason"
+name="without the module: mpi ends the job with the reason"
 wanted "$name" && {
     # shellcheck disable=SC2086
     NCCL_R2_OOB=mpi R0_MODULE='' R1_MODULE='' job 2 all_reduce $BASE -n 20

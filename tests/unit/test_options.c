@@ -37,7 +37,7 @@ static const char *const shown[][2] = {
     {"NCCL_R2_DRAIN", "test_drain: drained_from_the_start, e2e/drain.sh: start"},
     {"NCCL_R2_RUN_DIR", "e2e/drain.sh: board"},
     {"NCCL_R2_BOARD", "e2e/drain.sh: board"},
-    {"NCCL_R2_OOB", "e2e/oob_mpi.sh"},
+    {"NCCL_R2_OOB", "e2e/oob_mpi.sh: without the module"},
     {"NCCL_R2_OOB_IFNAME", "e2e/r2_config.sh: interfaces"},
     {"NCCL_R2_LOG", "log_level_reaches_the_log"},
     {"NCCL_R2_LOCK_CONFLICT", "test_config: lock_conflict_may_end_the_job"},

@@ -5,7 +5,7 @@
 # it must give the error named. Closes with "N passed, N failed".
 set -u
 src=docs/model
-MEM=2000     # MiB of one verifier
+MEM=2000     # MiB of one verifier; with --deep twice that
 LIMIT=3600   # seconds of one verifier: a bound against hangs
 DEPTH=20000
 
@@ -41,12 +41,12 @@ full cut cut -
 full nic-of-three-connections nic - NC=3
 acyclic no-cycle failover - NM=2 W=2 CUT=1
 acyclic no-cycle-return failover - NM=2 W=1 CUT=1 NL=3 SOFT_R
-deep two-faults-cut failover - NP=3 F=2 NM=2 W=1 CUT=3
+full two-faults-cut failover - NP=3 F=2 NM=2 W=1 CUT=3
 deep two-faults-window failover - NP=3 F=2 NM=3 W=2 CUT=1
 deep two-faults-window-cut failover - NP=3 F=2 NM=3 W=2 CUT=3 FIRST0 MERGED
 deep two-faults-soft failover - NP=3 F=2 NM=2 W=1 CUT=1 SOFT_R
-deep groups-window failover - NM=4 W=4 G=2 CUT=1 LAZY
-deep groups-return failover - NM=4 W=2 G=2 CUT=1 LAZY NL=3
+full groups-window failover - NM=4 W=4 G=2 CUT=1 LAZY
+full groups-return failover - NM=4 W=2 G=2 CUT=1 LAZY NL=3
 deep soft-both-window failover - NM=2 W=2 CUT=1 SOFT_R SOFT_S ACCOUNT
 full without-second-ack failover - NM=3 W=2 CUT=3 NO_ACK_AGAIN
 full without-wait-for-sender-fence failover - NM=3 W=2 NO_WAIT_FOR_S_FENCE ACCOUNT
@@ -94,7 +94,7 @@ fi
 out=$1/model
 shift
 deep=
-[ "${1:-}" = --deep ] && deep=1 && shift
+[ "${1:-}" = --deep ] && deep=1 MEM=4000 && shift
 mkdir -p "$out" && src=$(cd "$src" && pwd) || exit 2
 passed=0 failed=0
 

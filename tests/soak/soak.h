@@ -311,6 +311,9 @@ struct soak_opts {
 
 /* One schedule; 0 when everything held, else the reason is in @why. */
 int soak_run(const struct soak_opts *o, int cls, uint64_t seed, struct soak_stats *st, char *why, size_t why_len);
+/* SIGINT and SIGTERM end the schedule under way, with all that belongs to it. Before the first soak_run. */
+void soak_run_catch(void);
+int soak_run_caught(void);
 
 /* soak_fault.c, injecting */
 struct soak_injector;

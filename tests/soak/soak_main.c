@@ -208,7 +208,7 @@ static int run_all(const struct command *c)
                    (unsigned long long)i + 1, (unsigned long long)c->count, (unsigned long long)all.failed,
                    (unsigned long long)all.switches, (unsigned long long)all.false_switches, (double)all.ms / 1e3);
         fflush(stdout);
-        if (all.failed && c->first)
+        if ((all.failed && c->first) || soak_run_caught())
             break;
     }
     table_print(st, &all);
@@ -276,5 +276,6 @@ int main(int argc, char **argv)
     environment_clear();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     places_find(&c.o);
+    soak_run_catch();
     return run_all(&c);
 }

@@ -35,6 +35,32 @@ struct run {
     size_t why_len;
 };
 
+static volatile sig_atomic_t caught;
+
+static void on_signal(int sig)
+{
+    caught = sig;
+}
+
+/* They are let through where the conductor waits, and nowhere else: none is missed between a look and a wait. */
+void soak_run_catch(void)
+{
+    struct sigaction sa = {.sa_handler = on_signal};
+    sigset_t set;
+
+    sigaction(SIGINT, &sa, NULL);
+    sigaction(SIGTERM, &sa, NULL);
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+}
+
+int soak_run_caught(void)
+{
+    return caught;
+}
+
 /* The first reason counts. */
 static __attribute__((format(printf, 2, 3))) void run_fail(struct run *r, const char *fmt, ...)
 {
@@ -138,6 +164,10 @@ static __attribute__((noreturn)) void rank_exec(struct run *r, int i, pid_t pare
                     trigger,
                     NULL};
 
+    sigset_t none;
+
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(1);
@@ -224,6 +254,7 @@ static void supervise(struct run *r)
         int64_t next = soak_inject_step(r->in, 0);
         uint64_t now = soak_now(), left = end > now ? end - now : 0;
         struct timespec ts;
+        sigset_t none;
 
         if (soak_inject_error(r->in))
             run_fail(r, "%s", soak_inject_error(r->in));
@@ -234,8 +265,11 @@ static void supervise(struct run *r)
         for (int i = 0; i < r->plan.procs; i++)
             p[i + 1] = (struct pollfd){.fd = r->pid[i] ? r->pid_fd[i] : -1, .events = POLLIN};
         ts = (struct timespec){(time_t)(left / 1000000000ull), (long)(left % 1000000000ull)};
-        if (ppoll(p, (nfds_t)r->plan.procs + 1, &ts, NULL) == 0 && soak_now() >= end)
+        sigemptyset(&none);
+        if (ppoll(p, (nfds_t)r->plan.procs + 1, &ts, &none) == 0 && soak_now() >= end)
             run_fail(r, "no end within %u s", r->o->limit_s);
+        if (caught)
+            run_fail(r, "signal %d", (int)caught);
         if ((p[0].revents & POLLIN) && read(r->trigger_fd, &word, sizeof(word)) == sizeof(word))
             late_ones(r);
         for (int i = 0; i < r->plan.procs; i++) {

@@ -36,6 +36,7 @@ full fresh-ledger failover - NM=3 W=2 CUT=1 FRESH
 full sequence-wrap failover - NM=3 W=2 SEQ_MOD=2
 full two-faults failover - NP=3 F=2 NM=2 W=1 CUT=1
 full two-faults-return failover - NL=4 F=2 NM=2 W=1 CUT=1
+full three-faults-return failover - NL=4 F=3 NM=2 W=1 CUT=1
 full close close -
 full cut cut -
 full nic-of-three-connections nic - NC=3
@@ -45,6 +46,8 @@ full two-faults-cut failover - NP=3 F=2 NM=2 W=1 CUT=3
 deep two-faults-window failover - NP=3 F=2 NM=3 W=2 CUT=1
 deep two-faults-window-cut failover - NP=3 F=2 NM=3 W=2 CUT=3 FIRST0 MERGED
 deep two-faults-soft failover - NP=3 F=2 NM=2 W=1 CUT=1 SOFT_R
+deep two-faults-return-soft failover - NL=4 F=2 NM=2 W=1 CUT=1 SOFT_R SOFT_S
+deep three-paths-return-soft failover - NP=3 NL=4 F=2 NM=2 W=1 SOFT_R
 full groups-window failover - NM=4 W=4 G=2 CUT=1 LAZY
 full groups-return failover - NM=4 W=2 G=2 CUT=1 LAZY NL=3
 deep soft-both-window failover - NM=2 W=2 CUT=1 SOFT_R SOFT_S ACCOUNT

@@ -39,7 +39,7 @@ inline accept(q, l)
 
 #define ALL_DONE (rdone == NM && sack == NM && !UNACCOUNTED)
 #define ENDED(l) (rSt[l] == FENCED && rSettled[l] && !R_SOFT(l))
-#define AT_REST(l) (((rSt[l] == sSt[l] && (sSt[l] == UP || sSt[l] == NONE)) || (ENDED(l) && sSt[l] == FENCED && sSettled[l]) || \
+#define AT_REST(l) (((rSt[l] == sSt[l] && (sSt[l] == UP || sSt[l] == NONE)) || (ENDED(l) && sSt[l] == FENCED && sSettled[l] && !S_SOFT(l)) || \
                      (IS_NEXT(l) && ENDED(l) && sSt[l] == NONE && !S_MAY_OPEN(l))) && !fab[l] && !nic[l] && !mem[l])
 
 proctype Life(byte l)

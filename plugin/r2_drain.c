@@ -6,41 +6,50 @@
 
 #include "ib_transport/ib_hca.h"
 #include "r2_log.h"
+#include "r2_pair.h"
+#include "r2_return.h"
 #include "r2_rundir.h"
+
+static void apply(struct r2_inst *inst, const struct r2_peer *peer);
 
 /* --- which NICs --- */
 
-static uint32_t nics_of(const struct r2_inst *inst, const char *list, const char *origin)
+/* 0, or -1: it cannot be understood, which was said, and *nics is left as it is. */
+static int nics_of(const struct r2_inst *inst, const char *list, const char *origin, uint32_t *nics)
 {
-    struct ib_hca_filter f;
+    struct ib_hca_filter f = {0};
     uint32_t mask = 0;
-    char why[160];
+    char why[160] = "it names no NIC";
 
     if (list[0] == '\0') {
+        *nics = 0;
         return 0;
     }
-    if (ib_hca_parse(&f, list, why, sizeof(why)) != 0) {
-        R2_WARN("%s: %s: nothing is drained by it", origin, why);
-        return 0;
+    if (ib_hca_parse(&f, list, why, sizeof(why)) != 0 || (f.count == 0 && !f.exclude)) {
+        R2_WARN("%s: %s: what was drained stays as it is", origin, why);
+        return -1;
     }
     for (int i = 0; i < inst->nics.count; i++) {
         if (ib_hca_match(&f, inst->nics.nic[i].dev_name, inst->nics.nic[i].port, NULL)) {
             mask |= 1u << i;
         }
     }
-    return mask;
+    *nics = mask;
+    return 0;
 }
 
 /* NICs that the drain file of @uid names, 0 without one. A file that changes while it is read is read again: its time stamp changes. */
-static uint32_t nics_of_file(const struct r2_inst *inst, const char *path, uid_t uid)
+static int nics_of_file(const struct r2_inst *inst, const char *path, uid_t uid, uint32_t *nics)
 {
     char list[R2_RUNDIR_DRAIN_MAX + 8], why[400];
+    int rc = r2_rundir_drain_read(path, uid, list, sizeof(list), why, sizeof(why));
 
-    if (r2_rundir_drain_read(path, uid, list, sizeof(list), why, sizeof(why)) != 0) {
-        R2_WARN("%s: it drains nothing", why);
-        return 0;
+    if (rc != 0) {
+        R2_WARN("%s: what was drained stays as it is", why);
+        return rc == R2_RUNDIR_BAD ? 0 : -1;
     }
-    return nics_of(inst, list, path);
+    nics_of(inst, list, path, nics);
+    return 0;
 }
 
 /* Looks at the file only when it has changed since. */
@@ -52,23 +61,27 @@ static void file_look(struct r2_inst *inst, struct r2_drain_file *f, uid_t uid)
     if (r2_rundir_drain_path(inst->run_dir, uid, path, sizeof(path)) != 0) {
         return;
     }
-    if (stat(path, &st) != 0) {
+    if (lstat(path, &st) != 0) { /* a link is not followed, wherever it leads */
         memset(&st, 0, sizeof(st));
     }
     if (st.st_ino == f->ino && st.st_size == f->size && st.st_mtim.tv_sec == f->mtime.tv_sec &&
         st.st_mtim.tv_nsec == f->mtime.tv_nsec) {
         return;
     }
-    f->ino = st.st_ino;
-    f->size = st.st_size;
-    f->mtime = st.st_mtim;
-    f->nics = nics_of_file(inst, path, uid);
+    if (nics_of_file(inst, path, uid, &f->nics) == 0) { /* else again with the next look, when there is a descriptor */
+        f->ino = st.st_ino;
+        f->size = st.st_size;
+        f->mtime = st.st_mtim;
+    }
 }
 
 void r2_drain_look(struct r2_inst *inst)
 {
-    uint32_t mask = nics_of(inst, inst->cfg.drain, "NCCL_R2_DRAIN");
+    uint32_t mask = 0;
 
+    if (inst->cfg.error[0] == '\0') { /* else the job ends at listen, for this or another reason */
+        nics_of(inst, inst->cfg.drain, "NCCL_R2_DRAIN", &mask);
+    }
     if (inst->run_dir[0]) {
         uid_t self = geteuid();
 
@@ -79,6 +92,9 @@ void r2_drain_look(struct r2_inst *inst)
         mask |= inst->drain_file[0].nics | inst->drain_file[1].nics;
     }
     r2_drain_set(inst, mask);
+    if (inst->drained && ib_mr_cache_refused(inst->mrs) != inst->drain_refused) {
+        apply(inst, NULL);
+    }
 }
 
 /* --- connections --- */
@@ -91,13 +107,18 @@ void r2_drain_comm(struct r2_comm *c)
         const struct ib_path *path = &c->link.path[p];
 
         mask |= (uint32_t)((c->inst->drained >> path->nic | c->peer->drained >> path->peer_nic) & 1) << p;
+        if (mask >> p & 1) { /* that it ends is no failure of the pair, which would have to answer for longer before it is used again */
+            r2_heal_used(r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic), 0);
+        }
     }
-    fo_drain(&c->fo, mask);
+    /* a buffer that another NIC refused may be reachable over the drained one alone */
+    fo_drain(&c->fo, mask, (ib_mr_cache_refused(c->inst->mrs) & ~c->inst->drained) == 0);
 }
 
 /* @peer NULL: all. */
 static void apply(struct r2_inst *inst, const struct r2_peer *peer)
 {
+    inst->drain_refused = ib_mr_cache_refused(inst->mrs);
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
         if (c->peer == NULL || (peer && c->peer != peer)) {
             continue;
@@ -143,7 +164,7 @@ void r2_drain_set(struct r2_inst *inst, uint32_t nics)
 
 void r2_drain_tell(struct r2_inst *inst, struct r2_peer *peer)
 {
-    if (inst->drained) {
+    if (inst->drain_gen) { /* also that nothing is drained any more: it may have missed that */
         tell(inst, peer);
     }
 }

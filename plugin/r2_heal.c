@@ -88,7 +88,9 @@ int r2_heal_good(struct r2_pair *pair, uint64_t since, int urgent)
 
 void r2_heal_used(struct r2_pair *pair, uint64_t now)
 {
-    pair->heal.used_at = now;
+    if (pair) {
+        pair->heal.used_at = now;
+    }
 }
 
 void r2_heal_told_good(struct r2_pair *pair)

@@ -141,7 +141,9 @@ static void hear(struct r2_inst *inst, const struct r2_board_event *e, const str
 
 void r2_host_rung(struct r2_inst *inst)
 {
-    r2_board_heard(inst->board);
+    if (inst->board) {
+        r2_board_heard(inst->board);
+    }
     inst->rung = 1;
 }
 
@@ -185,7 +187,7 @@ void r2_host_comm(struct r2_comm *c)
     if (up == c->up_seen) {
         return;
     }
-    for (uint32_t m = c->up_seen & ~up; m; m &= m - 1) {
+    for (uint32_t m = c->up_seen & ~up; m && atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN; m &= m - 1) {
         c->inst->lives_lost[c->link.path[__builtin_ctz(m)].nic]++;
     }
     c->up_seen = up;

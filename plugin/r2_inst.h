@@ -217,6 +217,7 @@ struct r2_inst {
     struct r2_drain_file drain_file[2]; /* of user 0, of our user */
     uint32_t drained;                   /* bit per NIC of ours */
     uint32_t drain_gen;
+    uint32_t drain_refused;             /* NICs that had refused a buffer when the drains were applied last */
 
     pthread_mutex_t lock;
     struct r2_comm *bucket[R2_COMM_BUCKETS];

@@ -399,7 +399,9 @@ void r2_return_on_open(struct r2_comm *c, const struct fo_open *m)
         return;
     }
     ahead = (int32_t)(m->life - c->link.path[p].life);
-    if (ahead > 0 && c->inst->cfg.failback == R2_FAILBACK_AUTO) {
+    if (ahead > 0 && (c->link.drained >> p & 1) && c->link.up) {
+        say_over(c, p, m->life); /* R does not know of the drain (yet) */
+    } else if (ahead > 0 && c->inst->cfg.failback == R2_FAILBACK_AUTO) {
         take_open(c, m);
     } else if (ahead > 0 || (ahead == 0 && c->ret[p].state == R2_RET_NONE && c->fo.path[p].state == FO_FENCED)) {
         say_over(c, p, m->life); /* our policy forbids it, or it failed here and the word was lost */

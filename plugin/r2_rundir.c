@@ -59,15 +59,29 @@ int r2_rundir_file_safe(int fd, const char *path, uid_t uid, char *why, size_t w
     return 0;
 }
 
-static int word_char(char c)
+/* Length of the name of a NIC at @text: a device, and a port of 1 to 255 behind ':' if one is given; 0: it is none. */
+static size_t name_length(const char *text, size_t len)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || strchr("_-.:", c) != NULL;
+    static const char device[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+    size_t n = 0, port;
+    unsigned value = 0;
+
+    while (n < len && text[n] && strchr(device, text[n])) {
+        n++;
+    }
+    if (n == 0 || n > 60 || n == len || text[n] != ':') {
+        return n > 60 ? 0 : n;
+    }
+    for (port = n + 1; port < len && port < n + 4 && text[port] >= '0' && text[port] <= '9'; port++) {
+        value = 10 * value + (unsigned)(text[port] - '0');
+    }
+    return value >= 1 && value <= 255 ? port : 0;
 }
 
 int r2_rundir_drain_parse(const char *text, size_t len, char *list, size_t room, char *why, size_t why_len)
 {
     size_t n = 0;
-    int line = 0;
+    int line = 0, names = 0;
 
     list[0] = '\0';
     for (size_t i = 0; i < len;) {
@@ -80,14 +94,13 @@ int r2_rundir_drain_parse(const char *text, size_t len, char *list, size_t room,
         while (i < end && (text[i] == ' ' || text[i] == '\t')) {
             i++;
         }
-        for (word = i; word < end && text[word] && word_char(text[word]); word++) {
-        }
+        word = i + name_length(text + i, end - i);
         if (word < end && text[word] != ' ' && text[word] != '\t' && text[word] != '\r' && text[word] != '#') {
             snprintf(why, why_len, "line %d does not begin with the name of a NIC", line);
             return -1;
         }
         if (word > i) {
-            if (n + (word - i) + 2 >= room) {
+            if (n + (word - i) + 2 >= room || ++names > R2_RUNDIR_NAMES) {
                 snprintf(why, why_len, "more names than fit, at line %d", line);
                 return -1;
             }
@@ -101,30 +114,43 @@ int r2_rundir_drain_parse(const char *text, size_t len, char *list, size_t room,
     return 0;
 }
 
-int r2_rundir_drain_read(const char *path, uid_t uid, char *list, size_t room, char *why, size_t why_len)
+int r2_rundir_drain_text(const char *path, uid_t uid, char text[R2_RUNDIR_DRAIN_MAX + 1], size_t *len, char *why, size_t why_len)
 {
-    char text[R2_RUNDIR_DRAIN_MAX + 1], reason[128];
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), rc = -1;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), rc = R2_RUNDIR_BAD;
     ssize_t n;
 
-    list[0] = '\0';
+    *len = 0;
     if (fd < 0 && errno == ENOENT) {
         return 0;
     }
     if (fd < 0) {
         snprintf(why, why_len, "%s: %s", path, strerror(errno));
-        return -1;
+        return errno == ELOOP || errno == EACCES ? R2_RUNDIR_BAD : R2_RUNDIR_LATER;
     }
     if (r2_rundir_file_safe(fd, path, uid, why, why_len)) {
-        n = read(fd, text, sizeof(text));
+        n = read(fd, text, R2_RUNDIR_DRAIN_MAX + 1);
         if (n < 0 || n > R2_RUNDIR_DRAIN_MAX) {
             snprintf(why, why_len, "%s: %s", path, n < 0 ? strerror(errno) : "too long");
-        } else if (r2_rundir_drain_parse(text, (size_t)n, list, room, reason, sizeof(reason)) != 0) {
-            snprintf(why, why_len, "%s: %s", path, reason);
+            rc = n < 0 ? R2_RUNDIR_LATER : R2_RUNDIR_BAD;
         } else {
+            *len = (size_t)n;
             rc = 0;
         }
     }
     close(fd);
+    return rc;
+}
+
+int r2_rundir_drain_read(const char *path, uid_t uid, char *list, size_t room, char *why, size_t why_len)
+{
+    char text[R2_RUNDIR_DRAIN_MAX + 1], reason[128];
+    size_t len;
+    int rc = r2_rundir_drain_text(path, uid, text, &len, why, why_len);
+
+    list[0] = '\0';
+    if (rc == 0 && r2_rundir_drain_parse(text, len, list, room, reason, sizeof(reason)) != 0) {
+        snprintf(why, why_len, "%s: %s", path, reason);
+        rc = R2_RUNDIR_BAD;
+    }
     return rc;
 }

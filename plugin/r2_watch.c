@@ -245,6 +245,9 @@ static void tick(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
 {
     if (c->is_send) {
         tick_want(c, clock, t_suspect);
+        if (IB_RLX_GET(c->tx->starved_since)) {
+            r2_comm_kick(c); /* the limit on that is looked at in its step, and NCCL's thread cannot ask for one */
+        }
     }
     for (uint32_t m = IB_RLX_GET(c->link.touched); m; m &= m - 1) {
         int p = __builtin_ctz(m);

@@ -315,12 +315,14 @@ void fo_peer_stopped(struct fo_conn *fc, int p, uint64_t now)
     }
 }
 
-void fo_drain(struct fo_conn *fc, uint32_t mask)
+void fo_drain(struct fo_conn *fc, uint32_t mask, int ends)
 {
-    if (fc->link->drained == mask) {
+    if (fc->link->drained == mask && fc->drain_ends == ends) {
         return;
     }
     fc->link->drained = mask;
+    fc->drain_ends = ends;
+    fc->drain_wait = 0;
     replan(fc, -1);
     fc->ops.kick(fc->ops.arg);
 }

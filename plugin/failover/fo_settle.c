@@ -7,7 +7,8 @@
 #include "r2_log.h"
 #include "r2_rules.h"
 
-#define DRAIN_STEP   FO_MS(1) /* while a drained path still carries something */
+#define DRAIN_STEP   FO_MS(1) /* while a drained path still carries something; doubling */
+#define DRAIN_MOST   FO_MS(100)
 #define MAX_DOUBLING 20 /* the repetition interval grows up to 20 x T_repeat: 5 ms -> 100 ms */
 
 /* --- closing a life --- */
@@ -324,10 +325,13 @@ static uint64_t step_drained(struct fo_conn *fc, uint64_t now)
     struct ib_link *l = fc->link;
     uint32_t left;
 
-    if (fc->error != R2_OK || fc->closing || fc->peer_bye || fc->quiet || !fo_cfg(fc)->failover) {
+    if (fc->error != R2_OK || fc->closing || fc->peer_bye || fc->quiet || !fo_cfg(fc)->failover || !fc->drain_ends) {
         return UINT64_MAX;
     }
     ib_send_progress(fc->tx);
+    if (!ib_send_reaches_all(fc->tx, l->up & ~l->drained)) {
+        return UINT64_MAX;
+    }
     for (uint32_t m = l->up & l->drained; m && (l->up & ~l->drained); m &= m - 1) {
         int p = __builtin_ctz(m);
 
@@ -337,7 +341,11 @@ static uint64_t step_drained(struct fo_conn *fc, uint64_t now)
         }
     }
     left = l->up & l->drained;
-    return left && (l->up & ~l->drained) && __builtin_popcount(l->up) > fo_cfg(fc)->min_nics ? now + DRAIN_STEP : UINT64_MAX;
+    if (!left || !(l->up & ~l->drained) || __builtin_popcount(l->up) <= fo_cfg(fc)->min_nics) {
+        return UINT64_MAX;
+    }
+    fc->drain_wait = fc->drain_wait == 0 ? DRAIN_STEP : 2 * fc->drain_wait < DRAIN_MOST ? 2 * fc->drain_wait : DRAIN_MOST;
+    return now + fc->drain_wait;
 }
 
 uint64_t fo_step(struct fo_conn *fc, uint64_t now)

@@ -20,6 +20,7 @@ struct ib_mr_cache {
     struct ib_mr_stats stats;
     uintptr_t page;
     int relaxed; /* IBV_ACCESS_RELAXED_ORDERING or 0 */
+    _Atomic uint32_t refused; /* NICs that have refused some buffer; relaxed: a hint */
 };
 
 static int relaxed_access(const struct ib_nics *nics)
@@ -124,6 +125,7 @@ static int mr_register(struct ib_mr_cache *cache, struct ib_mr *mr, uint64_t mas
         if (m == NULL) {
             *err = errno ? errno : EIO;
             mr->refused |= 1u << i;
+            atomic_fetch_or_explicit(&cache->refused, 1u << i, memory_order_relaxed);
             cache->stats.failures++;
             R2_INFO("buffer %p + %zu cannot be registered on NIC %s: %s", (void *)mr->addr, mr->len,
                     cache->nics->nic[i].name, strerror(*err));
@@ -258,6 +260,11 @@ struct ib_mr *ib_mr_get(struct ib_mr_cache *cache, void *addr, size_t len, int t
         mr->refs++;
     pthread_mutex_unlock(&cache->lock);
     return mr;
+}
+
+uint32_t ib_mr_cache_refused(struct ib_mr_cache *cache)
+{
+    return atomic_load_explicit(&cache->refused, memory_order_relaxed);
 }
 
 /*

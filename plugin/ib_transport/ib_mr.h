@@ -42,6 +42,9 @@ void ib_mr_cache_destroy(struct ib_mr_cache *cache); /* drops what is left; erro
 struct ib_mr *ib_mr_get(struct ib_mr_cache *cache, void *addr, size_t len, int type, uint64_t offset, int fd,
                         uint64_t nic_mask);
 
+/* NICs that could not register some buffer so far, bit per NIC. Any thread; takes no lock. */
+uint32_t ib_mr_cache_refused(struct ib_mr_cache *cache);
+
 /* Drops a reference; with the last one every registration is really taken away. NULL is accepted. Dead devices are
  * ignored. */
 void ib_mr_put(struct ib_mr_cache *cache, struct ib_mr *mr);

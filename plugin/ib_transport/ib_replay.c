@@ -77,6 +77,24 @@ int ib_send_live_parts(const struct ib_send *tx, int p, uint32_t life)
     return n;
 }
 
+int ib_send_reaches_all(const struct ib_send *tx, uint32_t paths)
+{
+    uint64_t first = tx->cts_seen > R2_LEDGER_WINDOW ? tx->cts_seen - R2_LEDGER_WINDOW : 0;
+
+    for (uint64_t seq = first; seq < tx->cts_seen; seq++) {
+        const struct ib_cts *e = &tx->cts[seq % R2_LEDGER_WINDOW];
+        int reached = 0;
+
+        for (uint32_t m = paths; m; m &= m - 1) {
+            reached |= e->rkey[__builtin_ctz(m)] != 0;
+        }
+        if (!reached) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 uint16_t ib_send_oldest_live(const struct ib_send *tx, int p, uint32_t life, uint64_t *seq)
 {
     const struct ib_smsg *m;

@@ -190,9 +190,9 @@ static __attribute__((noinline)) void post_pending(struct ib_send *tx)
         }
     }
     if (!tx->starved) {
-        tx->starved_since = 0;
+        IB_RLX_SET(tx->starved_since, 0);
     } else if (tx->starved_since == 0) {
-        tx->starved_since = ib_link_now(tx->link);
+        IB_RLX_SET(tx->starved_since, ib_link_now(tx->link));
     }
 }
 

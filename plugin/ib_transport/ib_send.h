@@ -53,7 +53,7 @@ struct ib_send {
     uint8_t quiet;      /* nothing is posted any more: buffers and registrations of outstanding messages may be gone */
     uint8_t starved;    /* some unposted part found no path at all at the last try */
     uint64_t replayed_parts, replayed_bytes, messages, bad_cts, bad_ack;
-    uint64_t starved_since; /* ns since when an unposted part has had no path at all; 0 */
+    uint64_t starved_since; /* IB_RLX: ns since when an unposted part has had no path at all; 0 */
     struct ib_cts cts[R2_LEDGER_WINDOW]; /* private copies, whole and checked (P12) */
     struct ib_smsg msg[R2_LEDGER_WINDOW];
 };
@@ -107,6 +107,9 @@ int ib_send_unpost(struct ib_send *tx, int p, uint32_t life);
 
 /* Rebuilds the plan from link->up. */
 void ib_send_replan(struct ib_send *tx);
+
+/* Whether each of the latest receives that R has announced is registered at R's end of some path of @paths. */
+int ib_send_reaches_all(const struct ib_send *tx, uint32_t paths);
 
 /* Whether an outstanding message refers to @mr. */
 int ib_send_uses(const struct ib_send *tx, const struct ib_mr *mr);

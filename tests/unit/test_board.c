@@ -1,62 +1,5 @@
-/* The board: slots, events and rows across processes, processes that are killed at any moment, files that are no board. */
-#include "plugin/r2_board.h"
-
-#include <check.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-static char dir[64], path[128], why[600];
-static const struct r2_board_who me = {.command = "test", .host = "h0", .pid = 4711, .since = 1};
-
-static void setup(void)
-{
-    snprintf(dir, sizeof(dir), "/tmp/r2-board-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(dir));
-    ck_assert_int_eq(r2_board_path(dir, geteuid(), path, sizeof(path)), 0);
-}
-
-static void teardown(void)
-{
-    unlink(path);
-    ck_assert_msg(rmdir(dir) == 0, "%s is not empty", dir);
-}
-
-static struct r2_board *must_open(void)
-{
-    struct r2_board *b = r2_board_open(dir, &me, why, sizeof(why));
-
-    ck_assert_msg(b != NULL, "%s", why);
-    return b;
-}
-
-static struct r2_board_event event_of(int k)
-{
-    struct r2_board_event e = {.kind = 1 + k % (R2_BOARD_KINDS - 1), .guid = 1000u + (unsigned)k, .port = 1, .lid = 7, .when = 5};
-
-    memset(e.gid, k, sizeof(e.gid));
-    return e;
-}
-
-static int alive_count(struct r2_board *b)
-{
-    struct r2_board_who who;
-    int n = 0;
-
-    for (int i = 0; i < R2_BOARD_SLOTS; i++) {
-        n += r2_board_slot(b, i, &who);
-    }
-    return n;
-}
+/* The board: slots, events and rows across processes, processes that are killed at any moment. */
+#include "tests/unit/board_rig.h"
 
 START_TEST(what_one_says_the_others_hear_once)
 {
@@ -529,116 +472,8 @@ START_TEST(full_is_said)
 }
 END_TEST
 
-/* --- files that are no board --- */
-
-static void refused(const char *word)
+static void add(TCase *t)
 {
-    ck_assert_ptr_null(r2_board_open(dir, &me, why, sizeof(why)));
-    ck_assert_msg(strstr(why, word) != NULL, "'%s' does not say '%s'", why, word);
-}
-
-START_TEST(what_is_no_board_is_not_used)
-{
-    struct r2_board *b = must_open();
-    struct stat st;
-    char other[128];
-    int fd;
-
-    r2_board_close(b);
-    ck_assert_int_eq(stat(path, &st), 0);
-    ck_assert_uint_eq(st.st_mode & 0777, 0600);
-    ck_assert_int_ge(st.st_blocks * 512, st.st_size); /* a full file system is no SIGBUS later */
-    for (int i = 0; i < 2; i++) {
-        ck_assert_int_eq(chmod(path, i ? 0602 : 0620), 0);
-        refused("written by others");
-    }
-    ck_assert_int_eq(chmod(path, 0600), 0);
-    snprintf(other, sizeof(other), "%s/other", dir);
-    ck_assert_int_eq(rename(path, other), 0);
-    ck_assert_int_eq(symlink(other, path), 0); /* to one that is in order */
-    refused(strerror(ELOOP));
-    ck_assert_int_eq(rename(other, path), 0);
-    ck_assert_int_eq(truncate(path, 4096), 0);
-    refused("no board of this version");
-    ck_assert_int_eq(truncate(path, 4096 + 4096 * R2_BOARD_SLOTS), 0);
-    b = must_open(); /* the header is right, the rest is empty */
-    r2_board_close(b);
-    fd = open(path, O_RDWR);
-    ck_assert_int_eq(pwrite(fd, "garbage!", 8, 8), 8); /* another version */
-    refused("no board of this version");
-    ck_assert_int_eq(pwrite(fd, "garbage!", 8, 0), 8);
-    close(fd);
-    refused("no board of this version");
-    unlink(path);
-    ck_assert_int_eq(mkdir(path, 0700), 0);
-    refused(strerror(EISDIR));
-    rmdir(path);
-    if (geteuid() == 0) {
-        b = must_open();
-        r2_board_close(b);
-        ck_assert_int_eq(chown(path, 65534, 65534), 0);
-        refused("belongs to user 65534");
-    }
-}
-END_TEST
-
-START_TEST(no_directory_is_said)
-{
-    ck_assert_ptr_null(r2_board_open("/nonexistent/r2", &me, why, sizeof(why)));
-    ck_assert_msg(strstr(why, "/nonexistent/r2") != NULL, "%s", why);
-    must_open();
-}
-END_TEST
-
-/* Whatever stands in the slots: every read ends, and what it gives is within its bounds. */
-START_TEST(garbage_in_the_slots)
-{
-    struct r2_board *a = must_open();
-    uint64_t x = (uint64_t)_i * 0x9e3779b97f4a7c15ull + 1;
-    int fd = open(path, O_RDWR);
-    struct r2_board_event e, list[R2_BOARD_EVENTS];
-    struct r2_board_nic nic;
-    struct r2_board_who who;
-    int n = 0;
-
-    for (int i = 512; i < 512 + 64 * 512; i++) { /* the slots 0 to 63 as words */
-        uint64_t v;
-
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        v = x % 4 == 0 ? x % 40 : x % 4 == 1 ? UINT64_MAX - x % 40 : x;
-        ck_assert_int_eq(pwrite(fd, &v, 8, (off_t)i * 8), 8);
-    }
-    while (r2_board_next(a, &e, &who)) {
-        ck_assert(e.kind > R2_BOARD_NONE && e.kind < R2_BOARD_KINDS);
-        ck_assert_int_lt(++n, 64 * R2_BOARD_EVENTS + 1);
-    }
-    for (int i = 0; i < 64; i++) {
-        r2_board_slot(a, i, &who);
-        ck_assert_int_le(r2_board_slot_events(a, i, list), R2_BOARD_EVENTS);
-        for (int k = 0; k < R2_BOARD_NICS; k++) {
-            if (r2_board_slot_nic(a, i, k, &nic)) {
-                for (const char *c = nic.name; *c; c++) {
-                    ck_assert(*c >= 0x20 && *c < 0x7f);
-                }
-            }
-        }
-    }
-    close(fd);
-    r2_board_close(a);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("board");
-    TCase *t = tcase_create("board");
-    SRunner *r;
-    int failed;
-
-    tcase_set_timeout(t, 60);
-    tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, what_one_says_the_others_hear_once);
     tcase_add_test(t, history_is_no_news);
     tcase_add_test(t, who_is_late_hears_the_latest);
@@ -653,13 +488,9 @@ int main(void)
     tcase_add_test(t, board_across_pid_namespaces);
     tcase_add_test(t, all_begin_together);
     tcase_add_test(t, full_is_said);
-    tcase_add_test(t, what_is_no_board_is_not_used);
-    tcase_add_test(t, no_directory_is_said);
-    tcase_add_loop_test(t, garbage_in_the_slots, 0, 20);
-    suite_add_tcase(s, t);
-    r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+int main(void)
+{
+    return run_suite("board", add);
 }

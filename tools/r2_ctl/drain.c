@@ -125,32 +125,72 @@ static int names_check(int n, char *const *names)
     return 0;
 }
 
+/* Which of @names are on no line of the file: to be undrained, and not drained. Says so. */
+static int names_missing(const char *path, const char *text, size_t len, int n, char *const *names)
+{
+    int missing = 0;
+
+    for (int i = 0; i < n; i++) {
+        char rest[2 * R2_RUNDIR_DRAIN_MAX + 2];
+
+        if (lines_keep(text, len, 1, &names[i], rest) >= len) {
+            missing += ctl_fail("%s is not on a line of %s: nothing was done", names[i], path);
+        }
+    }
+    return missing;
+}
+
 /* Under the lock: two administrators at once lose nothing. */
 static int file_change(const struct ctl *c, const char *path, bool add, int n, char *const *names)
 {
     char old[R2_RUNDIR_DRAIN_MAX + 1], text[2 * R2_RUNDIR_DRAIN_MAX + 2], list[R2_RUNDIR_DRAIN_MAX + 8], why[400];
-    int fd, used;
-    ssize_t len = 0;
+    size_t len;
+    int used;
 
-    if (r2_rundir_drain_read(path, geteuid(), list, sizeof(list), why, sizeof(why)) != 0) {
+    if (r2_rundir_drain_text(path, geteuid(), old, &len, why, sizeof(why)) != 0) {
         return ctl_fail("%s. Mend or remove it first", why);
     }
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd >= 0) {
-        len = read(fd, old, sizeof(old));
-        close(fd);
+    if (r2_rundir_drain_parse(old, len, list, sizeof(list), why, sizeof(why)) != 0) {
+        return ctl_fail("%s: %s. Mend or remove it first", path, why);
     }
-    if (len < 0 || len > R2_RUNDIR_DRAIN_MAX) {
-        return ctl_fail("%s cannot be read", path);
+    if (!add && names_missing(path, old, len, n, names) != 0) {
+        return 1;
     }
-    used = (int)lines_keep(old, (size_t)len, n, names, text);
+    used = (int)lines_keep(old, len, n, names, text);
     if (add) {
         used = lines_add(c, text, (size_t)used, sizeof(text), n, names);
     }
-    if (used < 0 || used > R2_RUNDIR_DRAIN_MAX) {
-        return ctl_fail("%s would have more than %d bytes", path, R2_RUNDIR_DRAIN_MAX);
+    if (used < 0 || used > R2_RUNDIR_DRAIN_MAX || r2_rundir_drain_parse(text, (size_t)used, list, sizeof(list), why, sizeof(why)) != 0) {
+        return ctl_fail("%s would have more than %d names or %d bytes", path, R2_RUNDIR_NAMES, R2_RUNDIR_DRAIN_MAX);
     }
     return file_replace(path, text, (size_t)used);
+}
+
+/* A stranger who made the file first, where anybody may, must not keep us waiting. -1: said. */
+static int lock_take(const char *lock)
+{
+    int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    struct timespec step = {.tv_nsec = 20000000};
+    char why[700];
+
+    if (fd < 0) {
+        ctl_fail("%s: %s", lock, strerror(errno));
+        return -1;
+    }
+    if (!r2_rundir_file_safe(fd, lock, geteuid(), why, sizeof(why))) {
+        ctl_fail("%s. Remove it", why);
+        close(fd);
+        return -1;
+    }
+    for (int tries = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; tries++) {
+        if (errno != EWOULDBLOCK || tries == 500) {
+            ctl_fail("%s: %s", lock, errno == EWOULDBLOCK ? "another r2_ctl holds it for 10 s" : strerror(errno));
+            close(fd);
+            return -1;
+        }
+        nanosleep(&step, NULL);
+    }
+    return fd;
 }
 
 struct mention {
@@ -177,15 +217,12 @@ int ctl_drain_change(const struct ctl *c, bool add, int n, char *const *names)
         return ctl_fail("%s: the name is too long", c->dir);
     }
     snprintf(lock, sizeof(lock), "%s.lock", path);
-    fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0 || flock(fd, LOCK_EX) != 0) {
-        rc = ctl_fail("%s: %s", lock, strerror(errno));
-    } else {
-        rc = file_change(c, path, add, n, names);
+    fd = lock_take(lock);
+    if (fd < 0) {
+        return 1;
     }
-    if (fd >= 0) {
-        close(fd);
-    }
+    rc = file_change(c, path, add, n, names);
+    close(fd);
     if (rc != 0) {
         return rc;
     }

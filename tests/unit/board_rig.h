@@ -1,0 +1,82 @@
+/* What the suites of the board share: a directory of its own for each test, boards in it. */
+#ifndef BOARD_RIG_H
+#define BOARD_RIG_H
+
+#include "plugin/r2_board.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char dir[64], path[128], why[600];
+static const struct r2_board_who me = {.command = "test", .host = "h0", .pid = 4711, .since = 1};
+
+static inline void setup(void)
+{
+    snprintf(dir, sizeof(dir), "/tmp/r2-board-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    ck_assert_int_eq(r2_board_path(dir, geteuid(), path, sizeof(path)), 0);
+}
+
+static inline void teardown(void)
+{
+    unlink(path);
+    ck_assert_msg(rmdir(dir) == 0, "%s is not empty", dir);
+}
+
+static inline struct r2_board *must_open(void)
+{
+    struct r2_board *b = r2_board_open(dir, &me, why, sizeof(why));
+
+    ck_assert_msg(b != NULL, "%s", why);
+    return b;
+}
+
+static inline struct r2_board_event event_of(int k)
+{
+    struct r2_board_event e = {.kind = 1 + k % (R2_BOARD_KINDS - 1), .guid = 1000u + (unsigned)k, .port = 1, .lid = 7, .when = 5};
+
+    memset(e.gid, k, sizeof(e.gid));
+    return e;
+}
+
+static inline int alive_count(struct r2_board *b)
+{
+    struct r2_board_who who;
+    int n = 0;
+
+    for (int i = 0; i < R2_BOARD_SLOTS; i++) {
+        n += r2_board_slot(b, i, &who);
+    }
+    return n;
+}
+
+static inline int run_suite(const char *name, void (*add)(TCase *t))
+{
+    Suite *s = suite_create(name);
+    TCase *t = tcase_create(name);
+    SRunner *r;
+    int failed;
+
+    tcase_set_timeout(t, 60);
+    tcase_add_checked_fixture(t, setup, teardown);
+    add(t);
+    suite_add_tcase(s, t);
+    r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+#endif

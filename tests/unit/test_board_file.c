@@ -1,0 +1,113 @@
+/* The board: files that are none, contents that make no sense. */
+#include "tests/unit/board_rig.h"
+
+static void refused(const char *word)
+{
+    ck_assert_ptr_null(r2_board_open(dir, &me, why, sizeof(why)));
+    ck_assert_msg(strstr(why, word) != NULL, "'%s' does not say '%s'", why, word);
+}
+
+START_TEST(what_is_no_board_is_not_used)
+{
+    struct r2_board *b = must_open();
+    struct stat st;
+    char other[128];
+    int fd;
+
+    r2_board_close(b);
+    ck_assert_int_eq(stat(path, &st), 0);
+    ck_assert_uint_eq(st.st_mode & 0777, 0600);
+    ck_assert_int_ge(st.st_blocks * 512, st.st_size); /* a full file system is no SIGBUS later */
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(chmod(path, i ? 0602 : 0620), 0);
+        refused("written by others");
+    }
+    ck_assert_int_eq(chmod(path, 0600), 0);
+    snprintf(other, sizeof(other), "%s/other", dir);
+    ck_assert_int_eq(rename(path, other), 0);
+    ck_assert_int_eq(symlink(other, path), 0); /* to one that is in order */
+    refused(strerror(ELOOP));
+    ck_assert_int_eq(rename(other, path), 0);
+    ck_assert_int_eq(truncate(path, 4096), 0);
+    refused("no board of this version");
+    ck_assert_int_eq(truncate(path, 4096 + 4096 * R2_BOARD_SLOTS), 0);
+    b = must_open(); /* the header is right, the rest is empty */
+    r2_board_close(b);
+    fd = open(path, O_RDWR);
+    ck_assert_int_eq(pwrite(fd, "garbage!", 8, 8), 8); /* another version */
+    refused("no board of this version");
+    ck_assert_int_eq(pwrite(fd, "garbage!", 8, 0), 8);
+    close(fd);
+    refused("no board of this version");
+    unlink(path);
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    refused(strerror(EISDIR));
+    rmdir(path);
+    if (geteuid() == 0) {
+        b = must_open();
+        r2_board_close(b);
+        ck_assert_int_eq(chown(path, 65534, 65534), 0);
+        refused("belongs to user 65534");
+    }
+}
+END_TEST
+
+START_TEST(no_directory_is_said)
+{
+    ck_assert_ptr_null(r2_board_open("/nonexistent/r2", &me, why, sizeof(why)));
+    ck_assert_msg(strstr(why, "/nonexistent/r2") != NULL, "%s", why);
+    must_open();
+}
+END_TEST
+
+/* Whatever stands in the slots: every read ends, and what it gives is within its bounds. */
+START_TEST(garbage_in_the_slots)
+{
+    struct r2_board *a = must_open();
+    uint64_t x = (uint64_t)_i * 0x9e3779b97f4a7c15ull + 1;
+    int fd = open(path, O_RDWR);
+    struct r2_board_event e, list[R2_BOARD_EVENTS];
+    struct r2_board_nic nic;
+    struct r2_board_who who;
+    int n = 0;
+
+    for (int i = 512; i < 512 + 64 * 512; i++) { /* the slots 0 to 63 as words */
+        uint64_t v;
+
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        v = x % 4 == 0 ? x % 40 : x % 4 == 1 ? UINT64_MAX - x % 40 : x;
+        ck_assert_int_eq(pwrite(fd, &v, 8, (off_t)i * 8), 8);
+    }
+    while (r2_board_next(a, &e, &who)) {
+        ck_assert(e.kind > R2_BOARD_NONE && e.kind < R2_BOARD_KINDS);
+        ck_assert_int_lt(++n, 64 * R2_BOARD_EVENTS + 1);
+    }
+    for (int i = 0; i < 64; i++) {
+        r2_board_slot(a, i, &who);
+        ck_assert_int_le(r2_board_slot_events(a, i, list), R2_BOARD_EVENTS);
+        for (int k = 0; k < R2_BOARD_NICS; k++) {
+            if (r2_board_slot_nic(a, i, k, &nic)) {
+                for (const char *c = nic.name; *c; c++) {
+                    ck_assert(*c >= 0x20 && *c < 0x7f);
+                }
+            }
+        }
+    }
+    close(fd);
+    r2_board_close(a);
+}
+END_TEST
+
+static void add(TCase *t)
+{
+    tcase_add_test(t, what_is_no_board_is_not_used);
+    tcase_add_test(t, no_directory_is_said);
+    tcase_add_loop_test(t, garbage_in_the_slots, 0, 20);
+}
+
+int main(void)
+{
+    return run_suite("board: files", add);
+}

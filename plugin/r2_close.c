@@ -84,7 +84,8 @@ static int over(const struct r2_comm *c, uint64_t now)
 {
     uint64_t contact = c->peer->last_contact > c->closed_at ? c->peer->last_contact : c->closed_at;
 
-    if (c->bye_ok || (!c->is_send && !r2_rule(R2_RULE_TOMBSTONE))) {
+    /* Once S has said BYE it waits for nothing but BYE_OK, which strangers get, too; and it may have forgotten us. */
+    if (c->bye_ok || (!c->is_send && (c->fo.peer_bye != FO_BYE_NONE || !r2_rule(R2_RULE_TOMBSTONE)))) {
         return 1;
     }
     return !c->inst->oob->ops->peer_is_up(c->peer->oob) && r2_elapsed(now, contact) >= MS(c->inst->cfg.t_linger_ms);

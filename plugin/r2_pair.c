@@ -323,7 +323,12 @@ static void begin(struct r2_pair *pair, uint64_t clock, uint64_t limit);
 static void on_known(struct r2_pair *pair, const struct fo_probe *m)
 {
     pair->peer_for = m->for_inc ? m->for_inc : pair->peer_for; /* a late word of before it was connected */
-    pair->in_order |= pair->peer_for == pair->inc;
+    if (!pair->in_order && pair->peer_for == pair->inc) {
+        uint64_t end = pair->inst->watch_clock + pair->limit;
+
+        pair->in_order = 1; /* its NIC may have stood still together with it: time for an answer from now on */
+        pair->deadline = pair->verdict && pair->deadline < end ? end : pair->deadline;
+    }
     if ((m->flags & FO_PROBE_ASK) && pair->greeted && r2_pair_ready(pair) && !pair->asking) {
         pair->check = 1; /* it asks: is our end in order? */
         begin(pair, pair->inst->watch_clock, 0);

@@ -423,11 +423,12 @@ static int owed(const struct ib_flush_op *op)
 int ib_flush_test(struct ib_flush *f, const struct ib_recv *rx, int i)
 {
     struct ib_flush_op *op = &f->op[i];
-    uint64_t now = ib_link_now(f->link);
+    uint64_t now;
 
     if (!op->begun) {
         ib_flush_begin(f, rx, i);
     }
+    now = ib_link_now(f->link); /* behind the begin, whose times are compared with it */
     for (int k = 0; k < f->link->npaths; k++) {
         if (f->lane[k].used) {
             poll_lane(f, &f->lane[k], now);

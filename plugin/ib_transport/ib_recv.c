@@ -168,6 +168,9 @@ void ib_recv_cts_again(struct ib_recv *rx, uint64_t from)
 {
     struct ib_link *l = rx->link;
 
+    if (!r2_rule(R2_RULE_CTS_REWRITE)) {
+        return;
+    }
     for (uint64_t seq = from > rx->ledger.rdone ? from : rx->ledger.rdone; seq < rx->ledger.rpost && !rx->quiet; seq++) {
         if (r2_ledger_complete(&rx->ledger, seq)) {
             continue;

@@ -38,18 +38,23 @@ static int nics_of(const struct r2_inst *inst, const char *list, const char *ori
     return 0;
 }
 
-/* NICs that the drain file of @uid names, 0 without one. A file that changes while it is read is read again: its time stamp changes. */
-static int nics_of_file(const struct r2_inst *inst, const char *path, uid_t uid, uint32_t *nics)
+/*
+ * Takes up which NICs the drain file of @uid names, none without a file. -1: to be tried again. A file that changes while it is read is read
+ * again: its time stamp changes.
+ */
+static int nics_of_file(const struct r2_inst *inst, const char *path, uid_t uid, struct r2_drain_file *f)
 {
     char list[R2_RUNDIR_DRAIN_MAX + 8], why[400];
     int rc = r2_rundir_drain_read(path, uid, list, sizeof(list), why, sizeof(why));
 
-    if (rc != 0) {
+    if (rc != 0 && !f->said) {
         R2_WARN("%s: what was drained stays as it is", why);
-        return rc == R2_RUNDIR_BAD ? 0 : -1;
     }
-    nics_of(inst, list, path, nics);
-    return 0;
+    f->said = rc == R2_RUNDIR_LATER;
+    if (rc == 0) {
+        nics_of(inst, list, path, &f->nics);
+    }
+    return f->said ? -1 : 0;
 }
 
 /* Looks at the file only when it has changed since. */
@@ -64,14 +69,14 @@ static void file_look(struct r2_inst *inst, struct r2_drain_file *f, uid_t uid)
     if (lstat(path, &st) != 0) { /* a link is not followed, wherever it leads */
         memset(&st, 0, sizeof(st));
     }
-    if (st.st_ino == f->ino && st.st_size == f->size && st.st_mtim.tv_sec == f->mtime.tv_sec &&
-        st.st_mtim.tv_nsec == f->mtime.tv_nsec) {
+    if (st.st_ino == f->ino && st.st_size == f->size && st.st_ctim.tv_sec == f->ctime.tv_sec &&
+        st.st_ctim.tv_nsec == f->ctime.tv_nsec) {
         return;
     }
-    if (nics_of_file(inst, path, uid, &f->nics) == 0) { /* else again with the next look, when there is a descriptor */
+    if (nics_of_file(inst, path, uid, f) == 0) { /* else again with the next look, when there is a descriptor */
         f->ino = st.st_ino;
         f->size = st.st_size;
-        f->mtime = st.st_mtim;
+        f->ctime = st.st_ctim;
     }
 }
 

@@ -18,8 +18,6 @@
 /* Found by strings(1) in the library, and the first line of the log. */
 static const char ident[] = "nccl-net-r2 " R2_VERSION " " R2_GIT " wire=" TEXT_OF2(FO_PROTO_VERSION) " abi=v8";
 
-enum { OOB_TCP, OOB_MPI }; /* of NCCL_R2_OOB, in the order of its row; the third is auto */
-
 static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /*
@@ -36,17 +34,27 @@ struct r2_inst *r2_init_instance(void)
     return atomic_load_explicit(&instance, memory_order_acquire);
 }
 
-/* An error of the options that the rows cannot see: they only know that it is text. */
-static void hca_check(struct r2_config *cfg, const char *name, const char *value)
+/* Of the options; the first one is what listen says. */
+static void config_error(struct r2_config *cfg, const char *name, const char *why)
+{
+    R2_WARN("%s%s", name, why);
+    if (cfg->error[0] == '\0')
+        snprintf(cfg->error, sizeof(cfg->error), "%s%s", name, why);
+}
+
+/* An error of the options that the rows cannot see: they only know that it is text. @some: it has to name a NIC. */
+static void hca_check(struct r2_config *cfg, const char *name, const char *value, int some)
 {
     struct ib_hca_filter f;
-    char why[256];
+    char why[256], text[256];
 
-    if (ib_hca_parse(&f, value, why, sizeof(why)) == 0)
+    if (ib_hca_parse(&f, value, why, sizeof(why)) != 0)
+        snprintf(text, sizeof(text), "%s=%.100s: %.100s", name, value, why);
+    else if (some && value[0] && f.count == 0 && !f.exclude)
+        snprintf(text, sizeof(text), "%s=%.100s: it names no NIC", name, value);
+    else
         return;
-    R2_WARN("%s=%s: %s", name, value, why);
-    if (cfg->error[0] == '\0')
-        snprintf(cfg->error, sizeof(cfg->error), "%s=%.128s: %s", name, value, why);
+    config_error(cfg, "", text);
 }
 
 static void config_read(struct r2_config *cfg)
@@ -55,18 +63,10 @@ static void config_read(struct r2_config *cfg)
 
     r2_config_load(cfg, &src);
     r2_log_level_set((enum r2_log_level)cfg->log_level);
-    hca_check(cfg, "NCCL_IB_HCA", cfg->ib_hca);
-    hca_check(cfg, "NCCL_R2_BACKUP_NICS", cfg->backup_nics);
-    hca_check(cfg, "NCCL_R2_DRAIN", cfg->drain);
+    hca_check(cfg, "NCCL_IB_HCA", cfg->ib_hca, 0);
+    hca_check(cfg, "NCCL_R2_BACKUP_NICS", cfg->backup_nics, 0);
+    hca_check(cfg, "NCCL_R2_DRAIN", cfg->drain, 1);
     r2_config_log(cfg);
-}
-
-/* Of the options; the first one is what listen says. */
-static void config_error(struct r2_config *cfg, const char *name, const char *why)
-{
-    R2_WARN("%s%s", name, why);
-    if (cfg->error[0] == '\0')
-        snprintf(cfg->error, sizeof(cfg->error), "%s%s", name, why);
 }
 
 /*
@@ -107,12 +107,12 @@ static struct r2_oob *oob_create(void *arg, const struct r2_oob_events *ev, char
         .env = &inst->env, .log = r2_log_write, .tcp_create = oob_create_tcp, .tcp_arg = inst};
     struct r2_oob *oob;
 
-    if (inst->cfg.oob == OOB_TCP)
+    if (inst->cfg.oob == R2_OOB_TCP)
         return oob_create_tcp(inst, ev, why, why_len);
     oob = r2_oob_mpi_load(&mpi, ev, why, why_len);
     if (oob != NULL)
         return oob;
-    if (inst->cfg.oob == OOB_MPI)
+    if (inst->cfg.oob == R2_OOB_MPI)
         config_error(&inst->cfg, "NCCL_R2_OOB=mpi: ", why);
     else
         R2_INFO("out-of-band channel by TCP: no MPI: %s", why);

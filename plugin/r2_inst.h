@@ -182,8 +182,9 @@ struct r2_look {
 struct r2_drain_file {
     ino_t ino;
     off_t size;
-    struct timespec mtime;
+    struct timespec ctime; /* not mtime: a file whose mode is mended is another one */
     uint32_t nics;
+    int said; /* that it cannot be read now */
 };
 
 struct r2_inst {

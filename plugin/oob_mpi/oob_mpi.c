@@ -64,15 +64,16 @@ static void leave_end(struct mpi_oob *o)
 static int exchange(struct mpi_oob *o)
 {
     struct world_in *m;
-    int n = world_poll();
+    int n = world_poll(), taken = 0;
 
-    for (int i = 0; i < MESSAGES_PER_TURN && (m = world_take(&o->box)) != NULL; i++) {
+    while (taken < MESSAGES_PER_TURN && (m = world_take(&o->box)) != NULL) {
         mpi_chan_message(o, m);
         free(m);
-        n++;
+        taken++;
     }
-    if (o->box.first != NULL)
-        mpi_touch(o);
+    n += taken;
+    if (taken == MESSAGES_PER_TURN)
+        mpi_touch(o); /* there may be more */
     for (struct mpi_peer *p = o->peers; p != NULL; p = p->next_all) {
         if (p->out != NULL)
             n += mpi_peer_pump(p);

@@ -23,7 +23,7 @@ struct world_in { /* a message that arrived */
 
 /* Where messages for one endpoint wait. Owned by the endpoint, listed here from world_join() to world_leave(). */
 struct world_box {
-    struct world_box *next;
+    struct world_box *next; /* all but wakefd: under the lock */
     uint64_t uuid[2];
     struct world_in *first, **last;
     int wakefd; /* eventfd: something to do without a message */

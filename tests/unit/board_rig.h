@@ -18,6 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/unit/suite.h"
+
 static char dir[64], path[128], why[600];
 static const struct r2_board_who me = {.command = "test", .host = "h0", .pid = 4711, .since = 1};
 
@@ -63,20 +65,7 @@ static inline int alive_count(struct r2_board *b)
 
 static inline int run_suite(const char *name, void (*add)(TCase *t))
 {
-    Suite *s = suite_create(name);
-    TCase *t = tcase_create(name);
-    SRunner *r;
-    int failed;
-
-    tcase_set_timeout(t, 60);
-    tcase_add_checked_fixture(t, setup, teardown);
-    add(t);
-    suite_add_tcase(s, t);
-    r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(name, 60, setup, teardown, add);
 }
 
 #endif

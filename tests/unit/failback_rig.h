@@ -4,6 +4,7 @@
 #define FAILBACK_RIG_H
 
 #include "tests/support/proto_rig.h"
+#include "tests/unit/suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -149,20 +150,7 @@ static inline void carries(int p)
 
 static inline int run_suite(const char *name, void (*add)(TCase *t))
 {
-    Suite *s = suite_create(name);
-    TCase *t = tcase_create(name);
-    SRunner *r;
-    int failed;
-
-    tcase_set_timeout(t, 60);
-    tcase_add_checked_fixture(t, NULL, teardown);
-    add(t);
-    suite_add_tcase(s, t);
-    r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(name, 60, NULL, teardown, add);
 }
 
 #endif

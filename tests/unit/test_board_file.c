@@ -1,6 +1,8 @@
 /* The board: files that are none, contents that make no sense. */
 #include "tests/unit/board_rig.h"
 
+#include <sys/resource.h>
+
 static void refused(const char *word)
 {
     ck_assert_ptr_null(r2_board_open(dir, &me, why, sizeof(why)));
@@ -100,8 +102,47 @@ START_TEST(garbage_in_the_slots)
 }
 END_TEST
 
+/* A file system that is full: said as that, and nothing is left behind (teardown). */
+START_TEST(no_room_is_said)
+{
+    struct rlimit small = {.rlim_cur = 4096, .rlim_max = RLIM_INFINITY};
+
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
+    refused(strerror(EFBIG));
+}
+END_TEST
+
+/* Without inotify nobody is woken, and all is read with the next look. */
+START_TEST(without_a_bell)
+{
+    struct r2_board_event e = event_of(1), got;
+    struct r2_board *a = must_open(), *b;
+    struct rlimit old, few;
+    int lowest = dup(0);
+
+    close(lowest);
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &old), 0);
+    few = old;
+    few.rlim_cur = (rlim_t)lowest + 1; /* one more descriptor: the file */
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+    b = must_open();
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &old), 0);
+    ck_assert_int_eq(r2_board_fd(b), -1);
+    r2_board_heard(b);
+    r2_board_post(a, &e);
+    ck_assert_int_eq(r2_board_next(b, &got, NULL), 1);
+    r2_board_post(b, &e);
+    ck_assert_int_eq(r2_board_next(a, &got, NULL), 1);
+    r2_board_close(a);
+    r2_board_close(b);
+}
+END_TEST
+
 static void add(TCase *t)
 {
+    tcase_add_test(t, no_room_is_said);
+    tcase_add_test(t, without_a_bell);
     tcase_add_test(t, what_is_no_board_is_not_used);
     tcase_add_test(t, no_directory_is_said);
     tcase_add_loop_test(t, garbage_in_the_slots, 0, 20);

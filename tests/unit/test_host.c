@@ -1,6 +1,8 @@
 /* The run directory of a host (docs/design-host.md): drain files, and what other processes of the host say. */
 #include "tests/unit/drain_rig.h"
 
+#include <sys/resource.h>
+
 START_TEST(the_file_is_obeyed)
 {
     struct r2_inst *inst;
@@ -377,8 +379,60 @@ START_TEST(what_we_find_out_is_said)
 }
 END_TEST
 
+/* Its owner mends the mode and touches nothing else. */
+START_TEST(a_mended_mode_is_a_change)
+{
+    char name[128];
+
+    start(2, NULL);
+    host_dir(0);
+    file_write("fab0\n", 0666);
+    rig_run(rig, RIG_S);
+    ck_assert_uint_eq(rig->side[0].inst->drained, 0);
+    snprintf(name, sizeof(name), "%s/nccl-net-r2.%u.drain", dir, (unsigned)geteuid());
+    ck_assert_int_eq(chmod(name, 0644), 0);
+    wait_settled(0);
+    host_dir_remove();
+    stop();
+}
+END_TEST
+
+/* No descriptor is left while the file changes: what is drained stays, it is said once, and the change is taken up later. */
+START_TEST(a_file_that_cannot_be_read_now)
+{
+    struct rlimit old, none;
+    int lowest;
+
+    start(2, NULL);
+    host_dir(0);
+    file_write("fab0\n", 0644);
+    wait_settled(0);
+    file_write("fab1\n", 0644);
+    lowest = dup(0);
+    ck_assert_int_ge(lowest, 0);
+    close(lowest);
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &old), 0);
+    none = old;
+    none.rlim_cur = (rlim_t)lowest;
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+    rig_run(rig, 400 * RIG_MS);
+    ck_assert_msg(strstr(rig->last_warn[0], "Too many open files") != NULL, "%s", rig->last_warn[0]);
+    rig->last_warn[0][0] = '\0';
+    rig_run(rig, 2 * RIG_S);
+    ck_assert_str_eq(rig->last_warn[0], "");
+    ck_assert_uint_eq(rig->side[0].inst->drained, 1);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &old), 0);
+    wait_settled(1);
+    wait_up(0, 2);
+    host_dir_remove();
+    stop();
+}
+END_TEST
+
 static void add(TCase *t)
 {
+    tcase_add_test(t, a_mended_mode_is_a_change);
+    tcase_add_test(t, a_file_that_cannot_be_read_now);
     tcase_add_test(t, the_file_is_obeyed);
     tcase_add_test(t, a_file_of_the_same_time_is_another);
     tcase_add_test(t, the_bell_is_for_the_files_too);

@@ -1,26 +1,6 @@
 /* The promises of r2_oob.h over TCP, and the plugin's door to MPI in a process that has none. */
 #include "test_oob_conform_suite.h"
 
-/* A peer that does not read cannot hold us. */
-START_TEST(drain_has_a_limit)
-{
-    struct ep *a = ep_new(), *b = ep_new();
-    struct r2_oob_peer *p = dial(a, &b->name);
-    static uint8_t msg[60000];
-    struct r2_env env;
-    uint64_t start;
-
-    r2_env_default(&env);
-    UNTIL(a->up, 1);
-    while (a->oob->ops->send(p, msg, sizeof(msg)) == 0)
-        ;
-    start = env.now_ns(env.arg);
-    a->oob->ops->drain(a->oob, 300 * MS);
-    ck_assert_uint_ge(env.now_ns(env.arg) - start, 299 * MS);
-    ck_assert_uint_lt(env.now_ns(env.arg) - start, 5 * SEC);
-}
-END_TEST
-
 START_TEST(no_module_in_the_process)
 {
     struct r2_oob_events ev = {NULL, told_message, told_up, told_down};
@@ -44,7 +24,6 @@ int main(void)
 
     promises(s, "tcp", begin_tcp);
     tcase_add_checked_fixture(t, begin_tcp, end_all);
-    tcase_add_test(t, drain_has_a_limit);
     tcase_add_test(t, no_module_in_the_process);
     suite_add_tcase(s, t);
     return conform_run(s);

@@ -99,7 +99,7 @@ START_TEST(slot_used_again_while_the_sender_recovers)
     start(2, NULL);
     messages(4, 1000);
     recv_burst(3, 4000);
-    rig->side[0].asleep = 1; /* S polls nothing for now */
+    rig->side[0].asleep = 1; /* S polls nothing until it is woken below */
     fire("h1:n0 blackhole-tx");
     send_burst(3);
     rig_run(rig, 100 * RIG_US);

@@ -1,4 +1,5 @@
 /* A CTS that the sender's NIC has acknowledged and lost (docs/design-watchdog.md): nobody has anything outstanding, and S has to ask. */
+#include "tests/unit/suite.h"
 #include "tests/unit/watch_rig.h"
 
 #define S_COMM (rig->side[0].comm)
@@ -148,24 +149,16 @@ START_TEST(any_number_may_come)
 }
 END_TEST
 
-int main(void)
+static void add(TCase *t)
 {
-    Suite *s = suite_create("a CTS that is lost");
-    TCase *t = tcase_create("want");
-    SRunner *r;
-    int failed;
-
-    tcase_set_timeout(t, 60);
-    tcase_add_checked_fixture(t, NULL, teardown);
     tcase_add_test(t, a_lost_cts_is_asked_for);
     tcase_add_loop_test(t, and_the_nic_is_dead, 0, 3);
     tcase_add_test(t, a_slow_receiver_is_left_in_peace);
     tcase_add_loop_test(t, an_idle_sender_does_not_ask, 0, 2);
     tcase_add_test(t, any_number_may_come);
-    suite_add_tcase(s, t);
-    r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+int main(void)
+{
+    return suite_run("a CTS that is lost", 60, NULL, teardown, add);
 }

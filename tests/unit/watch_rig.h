@@ -165,7 +165,7 @@ static struct {
     int (*poll_cq)(struct ibv_cq *cq, int n, struct ibv_wc *wc);
     const struct ibv_qp *stuck;  /* takes work requests and does nothing about them until it is in ERR */
     const struct ibv_cq *hidden; /* what arrived, and was acknowledged, never comes out of it */
-    const struct ibv_cq *held;   /* nothing comes out of it for now */
+    const struct ibv_cq *held;   /* nothing comes out of it until this is NULL again */
     const struct ibv_cq *late;   /* the same, for another one */
     unsigned fired;
 } driver;

@@ -42,6 +42,8 @@ int ctl_drain_change(const struct ctl *c, bool add, int n, char *const *names);
 int ctl_drain_wait(const struct ctl *c, int n, char *const *names);
 /* Whether @name, as the user says it, means NIC @nic of a row. */
 bool ctl_name_is(const char *name, const struct r2_board_nic *nic);
+/* Whether some running job here has it. */
+bool ctl_name_known(const struct ctl *c, const char *name);
 
 int ctl_status(const struct ctl *c);
 

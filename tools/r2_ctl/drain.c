@@ -193,16 +193,24 @@ static int lock_take(const char *lock)
     return fd;
 }
 
-struct mention {
+struct known {
     const char *name;
     bool found;
 };
 
-static void mention_row(void *arg, const struct ctl_row *r)
+static void known_row(void *arg, const struct ctl_row *r)
 {
-    struct mention *m = arg;
+    struct known *k = arg;
 
-    m->found |= ctl_name_is(m->name, &r->nic);
+    k->found |= ctl_name_is(k->name, &r->nic);
+}
+
+bool ctl_name_known(const struct ctl *c, const char *name)
+{
+    struct known k = {.name = name};
+
+    ctl_rows_walk(c, known_row, &k);
+    return k.found;
 }
 
 int ctl_drain_change(const struct ctl *c, bool add, int n, char *const *names)
@@ -230,10 +238,7 @@ int ctl_drain_change(const struct ctl *c, bool add, int n, char *const *names)
         r2_board_ring(c->board[i]);
     }
     for (int i = 0; add && i < n; i++) {
-        struct mention m = {.name = names[i]};
-
-        ctl_rows_walk(c, mention_row, &m);
-        if (!m.found) {
+        if (!ctl_name_known(c, names[i])) {
             fprintf(stderr, "r2_ctl: no running job here has a NIC %s\n", names[i]);
         }
     }

@@ -120,27 +120,13 @@ static bool is_this_host(const char *name)
     return strcasecmp(name, host) == 0 || (strlen(name) == n && strncasecmp(name, host, n) == 0) || strcasecmp(name, "localhost") == 0;
 }
 
-struct known {
-    const char *name;
-    bool found;
-};
-
-static void known_row(void *arg, const struct ctl_row *r)
-{
-    struct known *k = arg;
-
-    k->found |= ctl_name_is(k->name, &r->nic);
-}
-
 /* A job here has it, or the kernel. */
 static bool is_nic(const struct ctl *c, const char *name)
 {
-    struct known k = {.name = name};
     char path[300];
 
-    ctl_rows_walk(c, known_row, &k);
     snprintf(path, sizeof(path), "/sys/class/infiniband/%.*s", (int)strcspn(name, ":/"), name);
-    return k.found || access(path, F_OK) == 0;
+    return ctl_name_known(c, name) || access(path, F_OK) == 0;
 }
 
 static int names_run(struct ctl *c, bool add, bool all, int n, char **names)

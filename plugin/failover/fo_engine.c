@@ -133,10 +133,23 @@ int fo_move(struct fo_conn *fc, int p, enum fo_state to, const char *why)
     return 1;
 }
 
+/*
+ * A path again. That its NIC pair answered does not say that anything will get through: where messages wait and none does before it is lost,
+ * the time without a path goes on, or a path that only looks well would keep the connection from ever giving up.
+ */
+static void bear(struct fo_conn *fc)
+{
+    if (fc->nopath_since) {
+        fc->barren_since = fc->tx && fc->tx->sposted > fc->tx->sack ? fc->nopath_since : 0;
+        fc->barren_at = fc->tx ? fc->tx->sack : 0;
+    }
+    fc->nopath_since = 0;
+}
+
 void fo_path_up(struct fo_conn *fc, int p)
 {
     if (fo_move(fc, p, FO_UP, "set up")) {
-        fc->nopath_since = 0;
+        bear(fc);
         replan(fc, -1);
     }
 }
@@ -285,7 +298,8 @@ __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p, const s
     fp->interval = FO_MS(fo_cfg(fc)->t_repeat_ms);
     fc->switches++;
     if (fc->link->up == 0) {
-        fc->nopath_since = now;
+        fc->nopath_since = fc->barren_since && fc->tx->sack == fc->barren_at ? fc->barren_since : now;
+        fc->barren_since = 0;
     }
     if (fc->rx && !r2_rule(R2_RULE_RECV_FENCE)) {
         fc->link->path[p].open = 0; /* rule off: the ledger is sent without a fence */

@@ -86,8 +86,7 @@ static void draw_all(struct soak_plan *p, struct fab_rng *r)
 static void draw_dead(struct soak_plan *p, struct fab_rng *r)
 {
     p->want = SOAK_DEAD;
-    /* Not ack-lost: that the NIC pair answers one of the two ends brings such a path back again and again. */
-    soak_all_draw(p, r, LINK | (SILENT & ~SOAK_BIT(SOAK_ACK_LOST)) | DEVICE, 0);
+    soak_all_draw(p, r, LINK | SILENT | DEVICE, 0);
 }
 
 /* The same traffic and faults again and again in the same processes: nothing may grow. */

@@ -545,6 +545,48 @@ START_TEST(handle_of_another_version)
 }
 END_TEST
 
+/*
+ * The last path comes back again and again, since its NIC pair answers, and nothing gets through any of its lives: the time without a path goes on,
+ * and the connection ends after NCCL_R2_GIVE_UP, as without any return.
+ */
+static unsigned spoiled;
+static void spoil(void)
+{
+    spoiled++;
+    fire("h1:n0 qp-error");
+}
+
+static int sender_gave_up(struct rig *r)
+{
+    if (at_record.fired) {
+        at_record.fired = 0; /* the next life, too */
+        when_said(FO_MSG_OPEN_UP, -1, spoil, NULL);
+    }
+    return r->side[0].status != R2_OK;
+}
+
+START_TEST(lives_without_progress_end)
+{
+    uint64_t since;
+
+    spoiled = 0;
+    start(1, (const char *[]){"NCCL_R2_T_RETURN=20", "NCCL_R2_T_PACKET=10", "NCCL_R2_GIVE_UP=3000", NULL});
+    messages(4, 1000);
+    rig_run(rig, 100 * RIG_MS);
+    fire("*:* rate 20MB/s");
+    recv_post(0, 3000);
+    send_post(0);
+    fire("h1:n0 qp-error");
+    since = rig_now(rig);
+    when_said(FO_MSG_OPEN_UP, -1, spoil, NULL);
+    ck_assert_msg(rig_until(rig, sender_gave_up, 20 * RIG_S), "%u lives, and no end", spoiled);
+    ck_assert_uint_ge(spoiled, 3);
+    ck_assert_uint_ge(rig_now(rig) - since, 2900 * RIG_MS);
+    ck_assert_uint_lt(rig_now(rig) - since, 6 * RIG_S);
+    ck_assert_msg(strstr(comm(0)->fo.why, "no path left for 3000 ms") != NULL, "%s", comm(0)->fo.why);
+}
+END_TEST
+
 /* S's queue pairs go to ERR when CONF or READY is said: the event comes before the path is up, and only once. */
 START_TEST(qp_error_during_set_up)
 {
@@ -607,6 +649,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, aborted_while_settling, 0, 9);
     tcase_add_test(t, life_wraps_in_the_immediate);
     tcase_add_loop_test(t, life_numbers_change_their_sign, 0, 2);
+    tcase_add_test(t, lives_without_progress_end);
     tcase_add_loop_test(t, qp_error_during_set_up, 0, 4);
     tcase_add_loop_test(t, qp_error_during_return, 0, 4);
     tcase_add_test(t, late_words_of_old_lives);

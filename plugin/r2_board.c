@@ -16,19 +16,19 @@
 #include "r2_rundir.h"
 
 /*
- * Format, version 1. All of it is little words of 64 bits in the host's order, so that each is read and written whole; texts are filled up with
- * zeroes. Header: 4096 bytes, word 0 magic, 1 version and number of slots, 2 the bell. Slot: 4096 bytes.
+ * Format, version 2. All of it is little words of 64 bits in the host's order, so that each is read and written whole; texts are filled up with
+ * zeroes. Header: 4096 bytes, word 0 magic, 1 version and number of slots, 2 the bell. Slot: 8192 bytes.
  */
 #define MAGIC       0x626f617264327200ull /* "\0r2draob" in memory of a little endian host */
-#define VERSION     1
+#define VERSION     2
 #define HEADER_SIZE 4096
-#define SLOT_SIZE   4096
+#define SLOT_SIZE   8192
 #define BELL        (2 * sizeof(uint64_t))
 #define FILE_SIZE   (HEADER_SIZE + (size_t)R2_BOARD_SLOTS * SLOT_SIZE)
 
 typedef _Atomic uint64_t word;
 
-#define EVENT_WORDS 8
+#define EVENT_WORDS (6 + R2_BOARD_DATA)
 #define NIC_WORDS   7
 #define TEXT(n)     ((n) / 8)
 
@@ -382,6 +382,9 @@ void r2_board_post(struct r2_board *b, const struct r2_board_event *e)
     set(&w[3], gid[0]);
     set(&w[4], gid[1]);
     set(&w[5], e->when);
+    for (int i = 0; i < R2_BOARD_DATA; i++) {
+        set(&w[6 + i], e->data[i]);
+    }
     b->said++;
     set(&w[0], b->said);
     set(&s->events, b->said);
@@ -402,6 +405,9 @@ static int event_read(const struct slot *s, uint64_t no, struct r2_board_event *
     gid[0] = get(&w[3]);
     gid[1] = get(&w[4]);
     e->when = get(&w[5]);
+    for (int i = 0; i < R2_BOARD_DATA; i++) {
+        e->data[i] = get(&w[6 + i]);
+    }
     if (get(&w[0]) != no) {
         return 0;
     }

@@ -17,6 +17,7 @@
 #define R2_BOARD_NAME   32
 #define R2_BOARD_HOST   64
 #define R2_BOARD_NIC    24
+#define R2_BOARD_DATA   17 /* words of what an event carries beside */
 
 enum r2_board_kind {
     R2_BOARD_NONE,
@@ -24,6 +25,7 @@ enum r2_board_kind {
     R2_BOARD_NIC_UP,
     R2_BOARD_PAIR_SILENT, /* gid, lid: of the remote port */
     R2_BOARD_PAIR_GOOD,
+    R2_BOARD_NEWS, /* data: a word about a NIC of the job, anywhere; guid, port, gid and lid are not used */
     R2_BOARD_KINDS
 };
 const char *r2_board_kind_name(enum r2_board_kind k);
@@ -35,6 +37,7 @@ struct r2_board_event {
     uint16_t lid;
     uint8_t gid[16];
     uint64_t when; /* CLOCK_MONOTONIC, ns: the same for all processes of a host */
+    uint64_t data[R2_BOARD_DATA];
 };
 
 struct r2_board_nic {

@@ -1,7 +1,9 @@
 /* Records from a peer process to the connections they name. Service thread. */
 #include "r2_drain.h"
 #include "r2_inst.h"
+#include "r2_locate.h"
 #include "r2_log.h"
+#include "r2_news.h"
 #include "r2_pair.h"
 #include "r2_return.h"
 #include "r2_watch.h"
@@ -212,6 +214,9 @@ void r2_dispatch_message(void *arg, struct r2_oob_peer *oob, const void *msg, si
     }
     peer->last_contact = now;
     peer->refused_since = 0;
+    if (peer->silent_said) {
+        r2_locate_speaks(inst, peer);
+    }
     while ((type = fo_unpack(&r, &b, &why)) > 0) {
         if (type == FO_MSG_REQ) {
             r2_setup_on_req(inst, peer, &b.req);
@@ -227,6 +232,12 @@ void r2_dispatch_message(void *arg, struct r2_oob_peer *oob, const void *msg, si
             r2_drain_on_ok(inst, peer, &b.drain);
         } else if (type == FO_MSG_PROBE) {
             r2_pair_on_probe(inst, peer, &b.probe);
+        } else if (type == FO_MSG_LOCATE) {
+            r2_locate_on(inst, peer, &b.locate);
+        } else if (type == FO_MSG_NEWS) {
+            r2_news_on_news(inst, peer, &b.news);
+        } else if (type == FO_MSG_NEWS_OK) {
+            r2_news_on_ok(inst, peer, &b.news);
         } else {
             to_comm(inst, peer, type, &b, now);
         }

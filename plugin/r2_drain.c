@@ -6,6 +6,7 @@
 
 #include "ib_transport/ib_hca.h"
 #include "r2_log.h"
+#include "r2_news.h"
 #include "r2_pair.h"
 #include "r2_return.h"
 #include "r2_rundir.h"
@@ -117,7 +118,7 @@ void r2_drain_comm(struct r2_comm *c)
         }
     }
     /* a buffer that another NIC refused may be reachable over the drained one alone */
-    fo_drain(&c->fo, mask, (ib_mr_cache_refused(c->inst->mrs) & ~c->inst->drained) == 0);
+    fo_drain(&c->fo, mask | r2_news_avoid(c), ib_mr_cache_refused(c->inst->mrs) & ~c->inst->drained ? 0 : mask);
 }
 
 /* @peer NULL: all. */

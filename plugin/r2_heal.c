@@ -145,6 +145,7 @@ static void good(struct r2_pair *pair)
             inst->oob->ops->peer_str(pair->peer->oob));
     pair->heal.interest = pair->heal.urgent = 0;
     r2_host_say_pair(pair, 0, 1);
+    r2_locate_good(pair);
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
         if (c->peer == pair->peer && !c->is_send) {
             r2_comm_kick(c);

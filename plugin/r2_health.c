@@ -16,6 +16,7 @@ static void nic_lost(struct r2_inst *inst, int nic, enum ib_fault fault)
         }
         r2_gate_unvisit(&c->gate);
     }
+    r2_locate_nic(inst, nic, fault);
     r2_peers_nic_down(inst, nic); /* after the connections stopped posting: the word means that nothing more comes over the NIC */
 }
 

@@ -6,12 +6,14 @@
 #include <unistd.h>
 
 #include "r2_log.h"
+#include "r2_news.h"
 #include "r2_pair.h"
 #include "r2_return.h"
 
 #define ECHO_NS 1000000000ull /* what others said of a NIC so recently is not said again */
 
 _Static_assert(R2_BOARD_NICS >= IB_MAX_NICS, "a row for each NIC");
+_Static_assert(sizeof(struct probe_word) <= R2_BOARD_DATA * sizeof(uint64_t), "a word of news in an event");
 
 /* --- who we are --- */
 
@@ -85,6 +87,16 @@ void r2_host_say_pair(const struct r2_pair *pair, uint64_t silent, int good)
     }
 }
 
+void r2_host_say_news(struct r2_inst *inst, const struct probe_word *w)
+{
+    struct r2_board_event e = {.kind = R2_BOARD_NEWS, .when = r2_now(inst)};
+
+    if (inst->board) {
+        memcpy(e.data, w, sizeof(*w));
+        r2_board_post(inst->board, &e);
+    }
+}
+
 /* --- hearing --- */
 
 static int nic_of(const struct r2_inst *inst, const struct r2_board_event *e)
@@ -117,15 +129,29 @@ static void hear_pairs(struct r2_inst *inst, int nic, const struct r2_board_even
     }
 }
 
+static void hear_news(struct r2_inst *inst, const struct r2_board_event *e, const char *who)
+{
+    struct probe_word w;
+
+    memcpy(&w, e->data, sizeof(w));
+    if (r2_news_check(&w) == 0) {
+        r2_news_heard(inst, &w, who);
+    }
+}
+
 static void hear(struct r2_inst *inst, const struct r2_board_event *e, const struct r2_board_who *from, uint64_t now)
 {
     char who[80];
     int nic = nic_of(inst, e);
 
+    snprintf(who, sizeof(who), "%s, pid %ld", from->command, (long)from->pid);
+    if (e->kind == R2_BOARD_NEWS) {
+        hear_news(inst, e, who);
+        return;
+    }
     if (nic < 0) {
         return; /* not a NIC of ours */
     }
-    snprintf(who, sizeof(who), "%s, pid %ld", from->command, (long)from->pid);
     R2_TRACE("board: %s says %s, NIC %s", who, r2_board_kind_name(e->kind), inst->nics.nic[nic].name);
     switch (e->kind) {
     case R2_BOARD_NIC_DOWN:
@@ -189,6 +215,7 @@ void r2_host_comm(struct r2_comm *c)
     }
     for (uint32_t m = c->up_seen & ~up; m && atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN; m &= m - 1) {
         c->inst->lives_lost[c->link.path[__builtin_ctz(m)].nic]++;
+        r2_locate_lost(c, __builtin_ctz(m));
     }
     c->up_seen = up;
     c->inst->rows_changed = 1;

@@ -23,6 +23,9 @@ void r2_host_step(struct r2_inst *inst, uint64_t now, int look);
 void r2_host_say_nic(struct r2_inst *inst, int nic, int up);
 void r2_host_say_pair(const struct r2_pair *pair, uint64_t silent, int good);
 
+/* Processes of this host hear @w, too: they may be connected to others. */
+void r2_host_say_news(struct r2_inst *inst, const struct probe_word *w);
+
 /* The paths of @c that are up, as they are after a step of it. Gate held. */
 void r2_host_comm(struct r2_comm *c);
 /* @c is going. */

@@ -329,7 +329,7 @@ static void oob_up(void *arg, struct r2_oob_peer *oob)
     }
     peer->refused_since = 0;
     peer->last_contact = r2_now(inst);
-    peer->say_at = 0;
+    peer->say_at = peer->news_at = 0;
     for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
         pair->say_at = pair->peer == peer ? 0 : pair->say_at;
     }
@@ -366,6 +366,7 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
 {
     struct r2_inst *inst = calloc(1, sizeof(*inst));
     struct r2_oob_events ev = {.arg = inst, .message = r2_dispatch_message, .up = oob_up, .down = oob_down};
+    struct r2_oob_name self;
 
     if (inst == NULL) {
         snprintf(why, why_len, "out of memory");
@@ -389,10 +390,16 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
         snprintf(why, why_len, "workers: %s", strerror(errno));
         goto err_workers;
     }
+    if (r2_news_open(inst) != 0) {
+        snprintf(why, why_len, "out of memory");
+        goto err_workers;
+    }
     inst->oob = p->oob_create(p->oob_arg, &ev, why, why_len);
     if (inst->oob == NULL) {
         goto err_workers;
     }
+    inst->oob->ops->name_get(inst->oob, &self);
+    inst->origin = self.uuid[0];
     if (inst->run_dir[0] && inst->cfg.board) {
         r2_host_open(inst, inst->run_dir);
     }
@@ -412,6 +419,7 @@ err_workers:
     if (inst->workers) {
         ib_workers_destroy(inst->workers, 0);
     }
+    r2_news_close(inst);
     ib_nics_close(&inst->nics);
 err_inst:
     pthread_mutex_destroy(&inst->lock);
@@ -498,6 +506,7 @@ void r2_inst_destroy(struct r2_inst *inst)
     }
     ib_workers_destroy(inst->workers, limit);
     r2_pairs_free(inst);
+    r2_loops_free(inst);
     for (c = inst->all; c; c = next) {
         next = c->all_next;
         if (comm_stuck(c)) {
@@ -513,6 +522,7 @@ void r2_inst_destroy(struct r2_inst *inst)
     }
     inst->oob->ops->destroy(inst->oob);
     r2_host_close(inst);
+    r2_news_close(inst);
     ib_mr_cache_destroy(inst->mrs);
     ib_nics_close(&inst->nics);
     while (inst->listens) {

@@ -20,7 +20,10 @@
 #include "probe/probe_watch.h"
 #include "r2_board.h"
 #include "r2_gate.h"
+#include "r2_locate.h"
+#include "r2_loop.h"
 #include "r2_net.h"
+#include "r2_news.h"
 
 #define R2_COMM_BUCKETS 256
 #define R2_LABEL_MAX    160
@@ -166,6 +169,10 @@ struct r2_peer {
     uint8_t drain_say;               /* DRAIN of ours not answered yet */
     uint64_t drain_at, drain_interval;
     uint64_t say_at, say_interval;
+    char host[FO_HOST_NAME];         /* as it says itself; empty before the first connection */
+    int news_no;                     /* as neighbour in probe_news, -1: beyond */
+    uint64_t news_at, news_interval; /* real time, ns */
+    uint8_t silent_said;             /* that its process says nothing, until it does */
     size_t out_len;
     uint8_t out[R2_OOB_MAX_MESSAGE];
 };
@@ -208,6 +215,14 @@ struct r2_inst {
     uint64_t watch_clock, watch_tick, watch_at, watch_last;
     int watch_asked;   /* service thread: a probe went out, its answer is looked for soon */
     uint32_t pair_inc; /* service thread: of the probe queue pair made last; 0: none was */
+
+    /* service thread: which part broke, and what the job knows of it; r2_loop.c, r2_locate.c, r2_news.c */
+    struct r2_loop loop[IB_MAX_NICS];
+    struct r2_case cases[R2_CASES];
+    uint32_t case_id; /* of the latest */
+    struct probe_news *news;
+    uint64_t origin;  /* of our words: the first half of this process' name */
+    int news_crowded; /* said that there are more peers than can be told */
 
     /* service thread: the host; r2_host.c, r2_drain.c */
     char run_dir[256];        /* empty: none */

@@ -209,6 +209,7 @@ void r2_pairs_want(struct r2_comm *c)
         if (!ib_link_up(&c->link, p)) {
             continue;
         }
+        r2_loop_want(c->inst, path->nic);
         pair = r2_pair_want(c->inst, c->peer, path->nic, path->peer_nic);
         if (pair && failed(pair)) {
             renew(pair);
@@ -237,6 +238,7 @@ void r2_pairs_drop(struct r2_inst *inst, const struct r2_peer *peer)
 {
     struct r2_pair *next;
 
+    r2_locate_drop(inst, peer);
     for (struct r2_pair *pair = inst->pairs; pair; pair = next) {
         next = pair->next;
         if (pair->peer == peer) {
@@ -487,6 +489,7 @@ static void dead(struct r2_pair *pair, uint64_t clock, const char *what)
              (unsigned long long)((clock - pair->suspect_at) / 1000000));
     pair_move(pair, R2_PAIR_DEAD);
     pair->wanted = 0;
+    pair->silent_at = clock;
     r2_host_say_pair(pair, clock - pair->suspect_at, 0);
     end_all(pair, how);
 }
@@ -507,6 +510,7 @@ void r2_pair_told_silent(struct r2_pair *pair, uint64_t silent, const char *who)
     if (pair->state == R2_PAIR_JOINED) {
         pair_move(pair, R2_PAIR_DEAD);
         pair->wanted = 0;
+        pair->silent_at = inst->watch_clock;
     }
     end_all(pair, how);
 }
@@ -520,6 +524,7 @@ static void answered(struct r2_pair *pair, uint64_t clock)
     pair->answers++;
     pair->again_wait = pair->again_at = 0;
     pair->asking = pair->verdict = pair->check = 0;
+    r2_news_answered(pair);
 }
 
 /*

@@ -31,6 +31,7 @@ struct r2_peer *r2_peer_get(struct r2_inst *inst, struct r2_oob_peer *oob)
         p->last_contact = r2_now(inst);
         p->next = inst->peers;
         inst->peers = p;
+        r2_news_join(inst, p);
     }
     inst->oob->ops->peer_ref(oob);
     p->refs++;
@@ -46,6 +47,7 @@ void r2_peer_put(struct r2_inst *inst, struct r2_peer *peer)
 
         r2_pairs_drop(inst, peer);
         r2_peers_step(inst, r2_now(inst)); /* last words first */
+        r2_news_leave(inst, peer);
         for (p = &inst->peers; *p != peer; p = &(*p)->next) {
         }
         *p = peer->next;
@@ -116,6 +118,7 @@ uint64_t r2_peers_step(struct r2_inst *inst, uint64_t now)
     for (struct r2_peer *p = inst->peers; p; p = p->next) {
         next = r2_earlier(next, say_nics(inst, p, now));
         next = r2_earlier(next, r2_drain_say(inst, p, now));
+        next = r2_earlier(next, r2_news_say(inst, p, now));
         next = r2_earlier(next, r2_peer_check_gone(inst, p, now));
         flush(inst, p);
     }
@@ -132,6 +135,7 @@ uint64_t r2_peer_check_gone(struct r2_inst *inst, struct r2_peer *peer, uint64_t
     if (r2_elapsed(now, peer->refused_since) < REFUSED_LIMIT_NS) {
         return peer->refused_since + REFUSED_LIMIT_NS;
     }
+    r2_locate_peer(inst, peer, PROBE_ERROR);
     snprintf(what, sizeof(what), "peer process at %s is gone: its host refuses connections", inst->oob->ops->peer_str(peer->oob));
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
         if (c->peer != peer) {

@@ -2,12 +2,14 @@
  * thread. */
 #include "r2_watch.h"
 
+#include "r2_locate.h"
 #include "r2_log.h"
 #include "r2_pair.h"
 
 #define MS(x)     ((uint64_t)(x)*1000000)
 #define ASK_STEP  MS(1) /* while a probe is out */
 #define WANT_MAX  MS(1000)
+#define SILENT_PROCESS MS(3000) /* words repeated up to every second went unanswered */
 #define QUIET_MIN 100   /* ticks without work before a path is taken off the list, which takes its gate */
 
 static struct probe_pulse pulse_of(const struct r2_comm *c, int p)
@@ -143,6 +145,18 @@ static int say_suspect(struct r2_comm *c, int p)
     return b.suspect.mask != 0;
 }
 
+/* The NICs have done their part, and the process at the other end neither takes it nor answers for so long: people want to know which one it is. */
+static void silent_process(struct r2_comm *c, int p)
+{
+    struct r2_peer *peer = c->peer;
+    uint64_t silence = probe_watch_silence(&c->watch[p], c->inst->watch_clock);
+
+    if (silence >= SILENT_PROCESS && !peer->silent_said && r2_elapsed(r2_now(c->inst), peer->last_contact) >= SILENT_PROCESS) {
+        peer->silent_said = 1;
+        r2_locate_peer(c->inst, peer, PROBE_TIMEOUT);
+    }
+}
+
 /* Whether path @p still has something to wait for. Gate held. */
 static int look_send(struct r2_comm *c, int p)
 {
@@ -161,6 +175,7 @@ static int look_send(struct r2_comm *c, int p)
     if (!say_suspect(c, p)) {
         return 0;
     }
+    silent_process(c, p);
     if (may_move(c, p)) { /* R may be slow, its acknowledgement lost, or its NIC dead behind its own ACK: R can tell */
         ask(c, p);
     }
@@ -336,6 +351,7 @@ uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now)
     inst->watch_last = now;
     inst->watch_asked = 0;
     asking = r2_pairs_watch(inst, inst->watch_clock);
+    asking |= r2_locate_step(inst, inst->watch_clock);
     if (inst->watch_clock >= inst->watch_tick) {
         inst->watch_tick = inst->watch_clock + step;
         for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {

@@ -329,7 +329,7 @@ void fo_peer_stopped(struct fo_conn *fc, int p, uint64_t now)
     }
 }
 
-void fo_drain(struct fo_conn *fc, uint32_t mask, int ends)
+void fo_drain(struct fo_conn *fc, uint32_t mask, uint32_t ends)
 {
     if (fc->link->drained == mask && fc->drain_ends == ends) {
         return;

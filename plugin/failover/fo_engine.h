@@ -56,7 +56,7 @@ struct fo_conn {
     enum fo_peer_bye peer_bye;
     int closing;         /* our end is closed: faults are no evidence and need no words */
     int quiet;           /* nothing is posted any more */
-    int drain_ends;      /* S: drained lives may end */
+    uint32_t drain_ends; /* S: drained paths whose lives may end */
     uint64_t drain_wait; /* ns until they are looked at again */
     int over;            /* the queue pairs are going: no fence is begun or stepped any more */
     uint64_t bye_total;  /* R: S had started all messages below when it closed */
@@ -113,10 +113,10 @@ void fo_on_peer_nic_down(struct fo_conn *fc, int nic, uint32_t gen);
 void fo_on_nic_down(struct fo_conn *fc, int nic, enum ib_fault fault);
 
 /*
- * Exactly the paths of @mask are drained: new work avoids them, and with @ends their lives end once nothing is under way on them (P24). Never
+ * Exactly the paths of @mask are drained: new work avoids them, and the lives of those in @ends end once nothing is under way on them (P24). Never
  * the last path, nor below NCCL_R2_MIN_NICS, nor where a receive could be filled over no other path.
  */
-void fo_drain(struct fo_conn *fc, uint32_t mask, int ends);
+void fo_drain(struct fo_conn *fc, uint32_t mask, uint32_t ends);
 
 /* Ends the connection with a reason; the first one stays. */
 void fo_fail(struct fo_conn *fc, enum r2_status status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

@@ -332,7 +332,7 @@ static uint64_t step_drained(struct fo_conn *fc, uint64_t now)
     if (!ib_send_reaches_all(fc->tx, l->up & ~l->drained)) {
         return UINT64_MAX;
     }
-    for (uint32_t m = l->up & l->drained; m && (l->up & ~l->drained); m &= m - 1) {
+    for (uint32_t m = l->up & l->drained & fc->drain_ends; m && (l->up & ~l->drained); m &= m - 1) {
         int p = __builtin_ctz(m);
 
         if (__builtin_popcount(l->up) > fo_cfg(fc)->min_nics && l->path[p].sq_used == 0 &&
@@ -340,7 +340,7 @@ static uint64_t step_drained(struct fo_conn *fc, uint64_t now)
             fo_fault(fc, p, &info);
         }
     }
-    left = l->up & l->drained;
+    left = l->up & l->drained & fc->drain_ends;
     if (!left || !(l->up & ~l->drained) || __builtin_popcount(l->up) <= fo_cfg(fc)->min_nics) {
         return UINT64_MAX;
     }

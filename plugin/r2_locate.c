@@ -1,0 +1,430 @@
+#include "r2_locate.h"
+
+#include <string.h>
+
+#include "r2_inst.h"
+#include "r2_log.h"
+#include "r2_loop.h"
+#include "r2_news.h"
+#include "r2_pair.h"
+#include "r2_verdict.h"
+#include "r2_watch.h"
+
+#define MS(x)    ((uint64_t)(x)*1000000)
+#define OWN_MIN  MS(250)   /* own questions; longer where the probes' own limits are */
+#define WORD_NS  MS(2000)  /* a process that says nothing for so long counts as silent */
+#define KEPT_NS  MS(10000) /* a decided case answers the peer for so long, and is not opened anew within the first second */
+#define ANEW_NS  MS(1000)
+#define SAY_MOST 20 /* x T_repeat */
+
+static const char *const state_names[R2_CASE_STATES] = {"free", "asking", "waiting", "decided"};
+
+/* The only writer of the state. */
+static void case_move(struct r2_case *k, enum r2_case_state to)
+{
+    static const unsigned char legal[R2_CASE_STATES][R2_CASE_STATES] = {
+        [R2_CASE_FREE] = {[R2_CASE_ASKING] = 1},
+        [R2_CASE_ASKING] = {[R2_CASE_WAITING] = 1, [R2_CASE_DECIDED] = 1, [R2_CASE_FREE] = 1},
+        [R2_CASE_WAITING] = {[R2_CASE_DECIDED] = 1, [R2_CASE_FREE] = 1},
+        [R2_CASE_DECIDED] = {[R2_CASE_FREE] = 1},
+    };
+
+    if (!legal[k->state][to]) {
+        R2_WARN("case %u cannot go from %s to %s", k->id, state_names[k->state], state_names[to]);
+        return;
+    }
+    R2_TRACE("case %u, NIC pair %u-%u: %s -> %s", k->id, k->nic, k->peer_nic, state_names[k->state], state_names[to]);
+    k->state = to;
+}
+
+static struct r2_case *find(struct r2_inst *inst, const struct r2_peer *peer, int nic, int peer_nic)
+{
+    for (int i = 0; i < R2_CASES; i++) {
+        struct r2_case *k = &inst->cases[i];
+
+        if (k->state != R2_CASE_FREE && k->peer == peer && k->nic == nic && k->peer_nic == peer_nic) {
+            return k;
+        }
+    }
+    return NULL;
+}
+
+/* A free place, else that of the decided case that is kept the longest. */
+static struct r2_case *place(struct r2_inst *inst)
+{
+    struct r2_case *old = NULL;
+
+    for (int i = 0; i < R2_CASES; i++) {
+        struct r2_case *k = &inst->cases[i];
+
+        if (k->state == R2_CASE_FREE) {
+            return k;
+        }
+        if (k->state == R2_CASE_DECIDED && (old == NULL || k->until < old->until)) {
+            old = k;
+        }
+    }
+    if (old) {
+        case_move(old, R2_CASE_FREE);
+    }
+    return old;
+}
+
+/* --- own facts --- */
+
+static enum probe_port port_of(const struct r2_inst *inst, int nic)
+{
+    switch (ib_nic_state_get(&inst->nics.nic[nic])) {
+    case IB_NIC_UP:
+        return PROBE_PORT_UP;
+    case IB_NIC_DOWN:
+        return PROBE_PORT_DOWN;
+    default:
+        return PROBE_PORT_GONE;
+    }
+}
+
+static struct r2_pair *pair_of(struct r2_inst *inst, const struct r2_case_ask *a)
+{
+    return r2_pair_find(inst, a->peer, a->nic, a->peer_nic);
+}
+
+static void ask_end(struct r2_case_ask *a, enum probe_outcome outcome)
+{
+    a->outcome = (uint8_t)outcome;
+    a->ended = 1;
+}
+
+/*
+ * Asks as the watchdog does: a pair that does not answer is given up, here as anywhere. One that was given up within this incident has
+ * been asked already; one that never stood cannot be.
+ */
+static void ask_begin(const struct r2_case *k, struct r2_case_ask *a, struct r2_pair *pair)
+{
+    *a = (struct r2_case_ask){.peer = pair->peer, .nic = pair->nic, .peer_nic = pair->peer_nic, .answers = pair->answers};
+    if (r2_pair_ready(pair)) {
+        r2_watch_ask(pair);
+    } else if (pair->silent_at && pair->silent_at + ANEW_NS >= k->opened) {
+        ask_end(a, PROBE_TIMEOUT);
+    } else {
+        ask_end(a, PROBE_NA);
+    }
+}
+
+static void ask_look(struct r2_inst *inst, const struct r2_case *k, struct r2_case_ask *a, uint64_t clock)
+{
+    struct r2_pair *pair = a->ended ? NULL : pair_of(inst, a);
+
+    if (a->ended) {
+        return;
+    }
+    if (pair == NULL) {
+        ask_end(a, PROBE_NA);
+    } else if (pair->answers != a->answers) {
+        ask_end(a, PROBE_OK);
+    } else if (pair->silent_at >= k->opened && pair->silent_at) {
+        ask_end(a, PROBE_TIMEOUT);
+    } else if (clock >= k->own_until) {
+        ask_end(a, PROBE_NA); /* its process has not said that its end is in order */
+    }
+}
+
+static int same_host(const struct r2_case *k, const struct r2_pair *pair)
+{
+    return strcmp(pair->peer->host, k->peer->host) == 0;
+}
+
+/* Remote ports other than the pair's own, those of third hosts first. */
+static void ask_aux(struct r2_inst *inst, struct r2_case *k)
+{
+    for (int round = 0; round < 2; round++) {
+        for (struct r2_pair *pair = inst->pairs; pair && k->n_aux < R2_CASE_AUX; pair = pair->next) {
+            int same_port = pair->peer && same_host(k, pair) && pair->peer_guid == k->peer_guid && pair->peer_port == k->peer_port;
+
+            if (pair->peer && pair->nic == k->nic && same_host(k, pair) == round && !same_port) {
+                ask_begin(k, &k->aux[k->n_aux++], pair);
+            }
+        }
+    }
+}
+
+static void ask_more(struct r2_inst *inst, struct r2_case *k)
+{
+    for (struct r2_pair *pair = inst->pairs; pair && k->n_more < R2_CASE_MORE; pair = pair->next) {
+        if (pair->peer == k->peer && pair->nic != k->nic && pair->peer_nic != k->peer_nic) {
+            ask_begin(k, &k->more[k->n_more++], pair);
+        }
+    }
+}
+
+/* How long the probes themselves may take, with some room. */
+static uint64_t own_limit(struct r2_inst *inst, const struct r2_pair *pair)
+{
+    uint64_t probe = pair && pair->limit ? pair->limit : MS(inst->cfg.t_probe_ms);
+
+    return 4 * probe > OWN_MIN ? 4 * probe : OWN_MIN;
+}
+
+static void ask_all(struct r2_inst *inst, struct r2_case *k, struct r2_pair *pair)
+{
+    k->direct = (struct r2_case_ask){.peer = k->peer, .nic = k->nic, .peer_nic = k->peer_nic};
+    if (pair == NULL) {
+        ask_end(&k->direct, PROBE_NA);
+    } else {
+        ask_begin(k, &k->direct, pair);
+    }
+    k->loop_questions = inst->loop[k->nic].questions;
+    r2_loop_ask(inst, k->nic, inst->watch_clock, own_limit(inst, pair) / 2);
+    ask_aux(inst, k);
+    ask_more(inst, k);
+}
+
+static uint8_t any(const struct r2_case_ask *a, int n, uint8_t *asked)
+{
+    uint8_t best = PROBE_NA;
+
+    *asked = 0;
+    for (int i = 0; i < n; i++) {
+        *asked += a[i].outcome != PROBE_NA;
+        if (a[i].outcome == PROBE_OK) {
+            best = PROBE_OK;
+        } else if (a[i].outcome != PROBE_NA && best == PROBE_NA) {
+            best = a[i].outcome;
+        }
+    }
+    return best;
+}
+
+/* Takes what has come; 1: own facts are complete. */
+static int gather(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
+{
+    const struct r2_loop *l = &inst->loop[k->nic];
+    int open = l->questions == k->loop_questions;
+    uint8_t n;
+
+    ask_look(inst, k, &k->direct, clock);
+    open |= !k->direct.ended;
+    for (int i = 0; i < k->n_aux; i++) {
+        ask_look(inst, k, &k->aux[i], clock);
+        open |= !k->aux[i].ended;
+    }
+    for (int i = 0; i < k->n_more; i++) {
+        ask_look(inst, k, &k->more[i], clock);
+        open |= !k->more[i].ended;
+    }
+    k->facts.local.port = (uint8_t)port_of(inst, k->nic);
+    k->facts.local.loop = l->questions == k->loop_questions ? PROBE_NA : l->outcome;
+    k->facts.direct = k->direct.outcome;
+    k->facts.local.aux = any(k->aux, k->n_aux, &k->facts.local.aux_n);
+    k->facts.others = any(k->more, k->n_more, &n);
+    return !open || clock >= k->own_until || k->facts.local.port != PROBE_PORT_UP;
+}
+
+/* --- opening --- */
+
+static struct r2_case *open_case(struct r2_inst *inst, struct r2_peer *peer, int nic, int peer_nic, enum ib_fault fault)
+{
+    struct r2_case *k = find(inst, peer, nic, peer_nic);
+    struct r2_pair *pair = r2_pair_find(inst, peer, nic, peer_nic);
+
+    if (k && (k->state != R2_CASE_DECIDED || inst->watch_clock + KEPT_NS - k->until < ANEW_NS)) {
+        return k; /* the same incident */
+    }
+    if (k) {
+        case_move(k, R2_CASE_FREE);
+    } else {
+        k = place(inst);
+    }
+    if (k == NULL) {
+        return NULL;
+    }
+    *k = (struct r2_case){.peer = peer, .nic = (uint8_t)nic, .peer_nic = (uint8_t)peer_nic, .fault = fault};
+    inst->case_id += 1 + (inst->case_id + 1 == 0);
+    k->id = inst->case_id;
+    k->since = r2_now(inst);
+    k->opened = inst->watch_clock;
+    k->own_until = k->opened + own_limit(inst, pair);
+    k->word_until = k->opened + WORD_NS;
+    k->say_interval = MS(inst->cfg.t_repeat_ms);
+    k->peer_guid = pair ? pair->peer_guid : 0;
+    k->peer_port = pair ? pair->peer_port : 0;
+    case_move(k, R2_CASE_ASKING);
+    ask_all(inst, k, pair);
+    inst->watch_asked = 1;
+    return k;
+}
+
+void r2_locate_lost(struct r2_comm *c, int p)
+{
+    const struct ib_path *path = &c->link.path[p];
+
+    switch (c->fo.path[p].why.fault) {
+    case IB_FAULT_WC:
+    case IB_FAULT_CALL:
+    case IB_FAULT_QP:
+    case IB_FAULT_SILENT:
+    case IB_FAULT_CLAIM:
+    case IB_FAULT_STALL:
+        break;
+    default:
+        return; /* the peer opens the case, or there is nothing to find out */
+    }
+    if (c->inst->cfg.watchdog && c->inst->cfg.failover && !c->fo.peer_bye) {
+        open_case(c->inst, c->peer, path->nic, path->peer_nic, c->fo.path[p].why.fault);
+    }
+}
+
+void r2_locate_nic(struct r2_inst *inst, int nic, enum ib_fault fault)
+{
+    struct r2_case k = {.nic = (uint8_t)nic, .fault = fault, .since = r2_now(inst)};
+
+    k.facts.local.port = (uint8_t)port_of(inst, nic);
+    r2_verdict_say(inst, &k);
+}
+
+void r2_locate_peer(struct r2_inst *inst, struct r2_peer *peer, enum probe_outcome process)
+{
+    struct r2_case k = {.peer = peer, .since = r2_now(inst), .fault = IB_FAULT_PEER, .process = 1};
+
+    k.facts.peer = (uint8_t)process;
+    k.facts.direct = process == PROBE_TIMEOUT ? PROBE_OK : PROBE_NA;
+    r2_verdict_say(inst, &k);
+}
+
+/* --- the peer's facts --- */
+
+void r2_locate_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_locate *m)
+{
+    struct r2_case *k;
+
+    if (m->peer_nic >= inst->nics.count || peer->refs < 2) {
+        return; /* no such NIC; or no connection to that process (the message holds one reference itself) */
+    }
+    k = find(inst, peer, m->peer_nic, m->nic);
+    if (k == NULL || (m->for_id == 0 && k->peer_id != m->id && k->state == R2_CASE_DECIDED)) {
+        k = (m->flags & FO_LOCATE_ASK) && inst->cfg.watchdog ? open_case(inst, peer, m->peer_nic, m->nic, IB_FAULT_PEER) : NULL;
+        if (k == NULL) {
+            return;
+        }
+        k->told |= k->peer_id == 0;
+    }
+    k->heard = 1;
+    k->answer |= (m->flags & FO_LOCATE_ASK) != 0;
+    k->peer_id = m->id;
+    if (m->for_id == k->id && !k->all_of_peer) {
+        k->facts.remote = (struct probe_end){.port = m->port, .loop = m->loop, .aux = m->aux, .aux_n = m->aux_n};
+        k->all_of_peer = (m->flags & FO_LOCATE_FINAL) != 0;
+    }
+    inst->watch_asked = 1;
+}
+
+static void say(struct r2_inst *inst, struct r2_case *k, uint64_t now)
+{
+    union fo_body b = {.locate = {.nic = k->nic, .peer_nic = k->peer_nic, .id = k->id, .for_id = k->peer_id}};
+    uint64_t most = SAY_MOST * MS(inst->cfg.t_repeat_ms);
+
+    b.locate.port = k->facts.local.port;
+    b.locate.loop = k->facts.local.loop;
+    b.locate.aux = k->facts.local.aux;
+    b.locate.aux_n = k->facts.local.aux_n;
+    b.locate.flags = (uint8_t)((k->all_of_peer || k->state == R2_CASE_DECIDED ? 0 : FO_LOCATE_ASK) |
+                               (k->state == R2_CASE_ASKING ? 0 : FO_LOCATE_FINAL));
+    r2_peer_emit(inst, k->peer, FO_MSG_LOCATE, &b);
+    k->answer = 0;
+    k->say_at = now + k->say_interval;
+    k->say_interval = 2 * k->say_interval < most ? 2 * k->say_interval : most;
+}
+
+/* --- deciding --- */
+
+static void decide(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
+{
+    k->facts.peer = k->peer->refused_since ? PROBE_ERROR : k->heard ? PROBE_OK : PROBE_TIMEOUT;
+    if (!k->all_of_peer) {
+        memset(&k->facts.remote, 0, sizeof(k->facts.remote));
+    }
+    case_move(k, R2_CASE_DECIDED);
+    k->until = clock + KEPT_NS;
+    r2_verdict_say(inst, k);
+}
+
+/* What a port says of itself needs nobody else's word. */
+static int settled_here(const struct r2_case *k)
+{
+    return k->facts.local.port != PROBE_PORT_UP && k->facts.local.port != PROBE_PORT_NA;
+}
+
+static int step(struct r2_inst *inst, struct r2_case *k, uint64_t clock, uint64_t now)
+{
+    if (k->state == R2_CASE_ASKING && gather(inst, k, clock)) {
+        case_move(k, R2_CASE_WAITING);
+        k->say_at = 0;
+    }
+    if (k->state == R2_CASE_WAITING &&
+        (k->all_of_peer || clock >= k->word_until || k->peer->refused_since || settled_here(k))) {
+        say(inst, k, now); /* it may still wait for ours */
+        decide(inst, k, clock);
+    }
+    if (k->state == R2_CASE_DECIDED && clock >= k->until) {
+        case_move(k, R2_CASE_FREE);
+        return 0;
+    }
+    if (k->state == R2_CASE_DECIDED ? k->answer : (now >= k->say_at || k->answer)) {
+        say(inst, k, now);
+    }
+    return k->state != R2_CASE_DECIDED;
+}
+
+int r2_locate_step(struct r2_inst *inst, uint64_t clock)
+{
+    uint64_t now = r2_now(inst);
+    int open = r2_loops_watch(inst, clock);
+
+    for (int i = 0; i < R2_CASES; i++) {
+        if (inst->cases[i].state != R2_CASE_FREE) {
+            open |= step(inst, &inst->cases[i], clock, now);
+        }
+    }
+    return open;
+}
+
+void r2_locate_drop(struct r2_inst *inst, const struct r2_peer *peer)
+{
+    for (int i = 0; i < R2_CASES; i++) {
+        struct r2_case *k = &inst->cases[i];
+
+        if (k->state == R2_CASE_FREE) {
+            continue;
+        }
+        if (k->peer == peer) {
+            case_move(k, R2_CASE_FREE);
+            continue;
+        }
+        for (int j = 0; j < k->n_aux; j++) {
+            if (k->aux[j].peer == peer && !k->aux[j].ended) {
+                ask_end(&k->aux[j], PROBE_NA);
+            }
+        }
+    }
+}
+
+/* --- good again --- */
+
+void r2_locate_speaks(struct r2_inst *inst, struct r2_peer *peer)
+{
+    struct probe_subject s = r2_subject_process(inst, peer);
+
+    peer->silent_said = 0;
+    r2_news_clear(inst, &s);
+}
+
+/* Both NICs, both links and the way between them carry work. */
+void r2_locate_good(const struct r2_pair *pair)
+{
+    struct r2_inst *inst = pair->inst;
+    struct probe_subject s[3] = {r2_subject_nic(inst, pair->nic), r2_subject_remote(pair), r2_subject_path(inst, pair)};
+
+    for (int i = 0; i < (pair->peer_guid ? 3 : 1); i++) {
+        r2_news_clear(inst, &s[i]);
+    }
+}

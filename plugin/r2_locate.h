@@ -1,0 +1,81 @@
+/*
+ * Which component broke (docs/design-probe.md): cases, the facts they gather at both ends, what is said of the verdict. Service thread; nothing
+ * blocks. Nothing waits for a verdict: lives have ended, and traffic has moved, before a case is opened.
+ */
+#ifndef R2_LOCATE_H
+#define R2_LOCATE_H
+
+#include "ib_transport/ib_path.h"
+#include "probe/probe_verdict.h"
+
+struct r2_inst;
+struct r2_comm;
+struct r2_peer;
+struct r2_pair;
+struct fo_locate;
+
+#define R2_CASES     16
+#define R2_CASE_AUX  4 /* other remote ports that are asked */
+#define R2_CASE_MORE 2 /* other NIC pairs of the same two processes */
+
+enum r2_case_state {
+    R2_CASE_FREE,
+    R2_CASE_ASKING,  /* own facts are being gathered */
+    R2_CASE_WAITING, /* own facts are complete, the peer's are not */
+    R2_CASE_DECIDED, /* kept for a while, to answer the peer */
+    R2_CASE_STATES
+};
+
+/* A NIC pair that is asked for a case. It may go meanwhile: found again by its names. */
+struct r2_case_ask {
+    struct r2_peer *peer;
+    uint8_t nic, peer_nic;
+    uint8_t outcome;  /* enum probe_outcome, once ended */
+    uint8_t ended;
+    unsigned answers; /* of the pair, when it was asked */
+};
+
+struct r2_case {
+    enum r2_case_state state;
+    struct r2_peer *peer;
+    uint8_t nic, peer_nic;
+    uint8_t told;        /* the peer has opened one: it speaks of it first */
+    uint8_t heard;   /* the peer has said something */
+    uint8_t all_of_peer; /* ... and all that it will find out */
+    uint8_t answer;  /* the peer asks */
+    uint8_t process;     /* about the peer's process, not about a pair */
+    uint8_t peer_port;   /* of the remote NIC, with peer_guid; 0: not known */
+    uint64_t peer_guid;
+    enum ib_fault fault;
+    uint32_t id, peer_id; /* ours; the peer's, 0: not known */
+    uint64_t since;       /* the fault, real time, ns */
+    uint64_t opened;      /* watch's clock */
+    uint64_t own_until;   /* own facts are gathered until then */
+    uint64_t word_until;  /* the peer's word is waited for until then */
+    uint64_t until;       /* DECIDED: kept until then */
+    uint64_t say_at, say_interval; /* real time */
+    unsigned loop_questions;
+    struct r2_case_ask direct, aux[R2_CASE_AUX], more[R2_CASE_MORE];
+    uint8_t n_aux, n_more;
+    struct probe_facts facts;
+};
+
+/* Something ended a life of path @p of @c; gate held. */
+void r2_locate_lost(struct r2_comm *c, int p);
+/* Our NIC's port or device failed: no question is needed. */
+void r2_locate_nic(struct r2_inst *inst, int nic, enum ib_fault fault);
+/* The peer's host refuses the channel; or its process has been silent for long while its NIC answers. */
+void r2_locate_peer(struct r2_inst *inst, struct r2_peer *peer, enum probe_outcome process);
+/* That process speaks again. */
+void r2_locate_speaks(struct r2_inst *inst, struct r2_peer *peer);
+/* The pair answers again, for as long as it must. */
+void r2_locate_good(const struct r2_pair *pair);
+/* A word of the peer's about one of its cases. */
+void r2_locate_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_locate *m);
+/* The peer is going. */
+void r2_locate_drop(struct r2_inst *inst, const struct r2_peer *peer);
+
+/* Takes what has come in; returns whether an answer is to be looked for soon. @clock: the watch's. */
+int r2_locate_step(struct r2_inst *inst, uint64_t clock);
+
+#endif

@@ -1,0 +1,307 @@
+#include "r2_news.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "probe/probe_verdict.h"
+#include "r2_drain.h"
+#include "r2_host.h"
+#include "r2_inst.h"
+#include "r2_log.h"
+#include "r2_pair.h"
+#include "r2_return.h"
+#include "r2_watch.h"
+
+#define PROCESS_PORT 255
+#define SAY_MOST     20 /* x T_repeat */
+#define VERSION_END  (1ull << 48) /* so many changes nobody makes: a number that would pin the word for ever */
+
+/* --- subjects --- */
+
+struct probe_subject r2_subject_nic(const struct r2_inst *inst, int nic)
+{
+    return (struct probe_subject){.a = inst->nics.nic[nic].guid, .pa = inst->nics.nic[nic].port};
+}
+
+struct probe_subject r2_subject_remote(const struct r2_pair *pair)
+{
+    return (struct probe_subject){.a = pair->peer_guid, .pa = pair->peer_port};
+}
+
+struct probe_subject r2_subject_path(const struct r2_inst *inst, const struct r2_pair *pair)
+{
+    struct probe_subject l = r2_subject_nic(inst, pair->nic), r = r2_subject_remote(pair);
+    int first = l.a < r.a || (l.a == r.a && l.pa < r.pa);
+
+    return first ? (struct probe_subject){.a = l.a, .pa = l.pa, .b = r.a, .pb = r.pa}
+                 : (struct probe_subject){.a = r.a, .pa = r.pa, .b = l.a, .pb = l.pa};
+}
+
+struct probe_subject r2_subject_process(const struct r2_inst *inst, const struct r2_peer *peer)
+{
+    const uint64_t *uuid = inst->oob->ops->peer_uuid(peer->oob);
+
+    return (struct probe_subject){.a = uuid[0], .pa = PROCESS_PORT, .b = uuid[1], .pb = PROCESS_PORT};
+}
+
+static int same(const struct probe_subject *x, const struct probe_subject *y)
+{
+    return x->a == y->a && x->pa == y->pa && x->b == y->b && x->pb == y->pb;
+}
+
+/* Whether what is said of @s concerns @pair. */
+static int concerns(const struct r2_inst *inst, const struct probe_subject *s, const struct r2_pair *pair)
+{
+    struct probe_subject local = r2_subject_nic(inst, pair->nic), remote = r2_subject_remote(pair),
+                         path = r2_subject_path(inst, pair);
+
+    return same(s, &local) || (pair->peer_guid && (same(s, &remote) || same(s, &path)));
+}
+
+/* --- the table --- */
+
+int r2_news_open(struct r2_inst *inst)
+{
+    inst->news = malloc(sizeof(*inst->news));
+    if (inst->news == NULL) {
+        return -1;
+    }
+    probe_news_init(inst->news);
+    return 0;
+}
+
+void r2_news_close(struct r2_inst *inst)
+{
+    free(inst->news);
+    inst->news = NULL;
+}
+
+void r2_news_join(struct r2_inst *inst, struct r2_peer *peer)
+{
+    uint64_t taken[PROBE_NEWS_NEIGHBOURS / 64] = {0};
+
+    peer->news_no = -1;
+    for (const struct r2_peer *p = inst->peers; p; p = p->next) {
+        if (p != peer && p->news_no >= 0) {
+            taken[p->news_no / 64] |= 1ull << (p->news_no % 64);
+        }
+    }
+    for (int i = 0; i < PROBE_NEWS_NEIGHBOURS; i++) {
+        if (!(taken[i / 64] >> (i % 64) & 1)) {
+            peer->news_no = i;
+            probe_news_join(inst->news, i);
+            return;
+        }
+    }
+    if (!inst->news_crowded) {
+        inst->news_crowded = 1;
+        R2_INFO("more than %d peer processes: the others hear of NIC failures from their neighbours", PROBE_NEWS_NEIGHBOURS);
+    }
+}
+
+void r2_news_leave(struct r2_inst *inst, struct r2_peer *peer)
+{
+    if (peer->news_no >= 0) {
+        probe_news_leave(inst->news, peer->news_no);
+    }
+}
+
+/* Something is new: every neighbour is told now. */
+static void spread(struct r2_inst *inst)
+{
+    for (struct r2_peer *p = inst->peers; p; p = p->next) {
+        p->news_at = 0;
+        p->news_interval = (uint64_t)inst->cfg.t_repeat_ms * 1000000;
+    }
+    r2_inst_wake(inst);
+}
+
+int r2_news_tell(struct r2_inst *inst, struct probe_word *w)
+{
+    const struct probe_word *known = probe_news_find(inst->news, &w->subject);
+
+    if (known && known->blame == w->blame) {
+        return 0;
+    }
+    w->origin = inst->origin;
+    probe_news_next_version(inst->news, w);
+    probe_news_put(inst->news, w, -1);
+    r2_host_say_news(inst, w);
+    spread(inst);
+    return 1;
+}
+
+int r2_news_clear(struct r2_inst *inst, const struct probe_subject *s)
+{
+    const struct probe_word *known = probe_news_find(inst->news, s);
+    struct probe_word w;
+
+    if (known == NULL || known->blame == PROBE_BLAME_NONE) {
+        return 0;
+    }
+    w = *known;
+    w.blame = PROBE_BLAME_NONE;
+    w.confidence = 100;
+    return r2_news_tell(inst, &w);
+}
+
+/* --- hearing --- */
+
+static void apply_avoid(struct r2_inst *inst, const struct r2_peer *peer)
+{
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        if (c->peer && (peer == NULL || c->peer == peer) &&
+            atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
+            r2_gate_visit(&c->gate);
+            r2_drain_comm(c);
+            r2_gate_unvisit(&c->gate);
+        }
+    }
+}
+
+/* It is new here. Own pairs decide about own work: they are asked now. */
+static void heard(struct r2_inst *inst, const struct probe_word *w, const char *who)
+{
+    int bad = w->blame != PROBE_BLAME_NONE;
+
+    R2_INFO("news: %s %s: %s, %s (from %s)", w->host, w->nic, bad ? "blamed" : "good again", probe_blame_name(w->blame), who);
+    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+        if (pair->peer == NULL || !concerns(inst, &w->subject, pair)) {
+            continue;
+        }
+        if (!bad) {
+            pair->avoid = 0;
+            r2_heal_told_good(pair);
+        } else {
+            r2_watch_ask(pair);
+        }
+    }
+    if (!bad) {
+        apply_avoid(inst, NULL);
+    }
+    spread(inst);
+}
+
+static void confirm(struct r2_inst *inst, struct r2_peer *peer, const struct probe_word *w)
+{
+    union fo_body b;
+
+    memset(&b, 0, sizeof(b));
+    b.news = *w;
+    r2_peer_emit(inst, peer, FO_MSG_NEWS_OK, &b);
+}
+
+void r2_news_on_news(struct r2_inst *inst, struct r2_peer *peer, const struct probe_word *w)
+{
+    int fresh = probe_news_put(inst->news, w, peer->news_no);
+
+    confirm(inst, peer, w);
+    if (fresh) {
+        r2_host_say_news(inst, w);
+        heard(inst, w, peer->host[0] ? peer->host : inst->oob->ops->peer_str(peer->oob));
+    } else {
+        peer->news_at = 0; /* ours may be newer */
+    }
+}
+
+void r2_news_on_ok(struct r2_inst *inst, struct r2_peer *peer, const struct probe_word *w)
+{
+    if (peer->news_no >= 0) {
+        probe_news_told(inst->news, peer->news_no, &w->subject, w->version, w->origin);
+    }
+}
+
+static void printable(char *text, size_t n)
+{
+    text[n - 1] = '\0';
+    for (char *p = text; *p; p++) {
+        if ((unsigned char)*p < 0x20 || (unsigned char)*p > 0x7e) {
+            *p = '?';
+        }
+    }
+}
+
+int r2_news_check(struct probe_word *w)
+{
+    printable(w->host, sizeof(w->host));
+    printable(w->nic, sizeof(w->nic));
+    return w->blame < PROBE_BLAME_UNKNOWN && w->version < VERSION_END && (w->subject.a || w->subject.b) ? 0 : -1;
+}
+
+void r2_news_heard(struct r2_inst *inst, const struct probe_word *w, const char *who)
+{
+    if (probe_news_put(inst->news, w, -1)) {
+        heard(inst, w, who);
+    }
+}
+
+/* --- saying --- */
+
+uint64_t r2_news_say(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
+{
+    uint64_t most = SAY_MOST * (uint64_t)inst->cfg.t_repeat_ms * 1000000;
+    const struct probe_word *w;
+    int i = 0, n = 0;
+
+    if (peer->news_no < 0 || probe_news_untold(inst->news, peer->news_no, &i) == NULL) {
+        return UINT64_MAX;
+    }
+    if (now < peer->news_at) {
+        return peer->news_at;
+    }
+    i = 0;
+    while (n < R2_NEWS_AT_ONCE && (w = probe_news_untold(inst->news, peer->news_no, &i)) != NULL) {
+        union fo_body b;
+
+        memset(&b, 0, sizeof(b));
+        b.news = *w;
+        r2_peer_emit(inst, peer, FO_MSG_NEWS, &b);
+        n++;
+    }
+    if (peer->news_interval == 0) {
+        peer->news_interval = (uint64_t)inst->cfg.t_repeat_ms * 1000000;
+    }
+    peer->news_at = now + peer->news_interval;
+    peer->news_interval = 2 * peer->news_interval < most ? 2 * peer->news_interval : most;
+    return peer->news_at;
+}
+
+/* --- what it is good for --- */
+
+static int blamed(const struct r2_inst *inst, const struct r2_pair *pair)
+{
+    struct probe_subject s[3] = {r2_subject_nic(inst, pair->nic), r2_subject_remote(pair), r2_subject_path(inst, pair)};
+
+    for (int i = 0; i < (pair->peer_guid ? 3 : 1); i++) {
+        const struct probe_word *w = probe_news_find(inst->news, &s[i]);
+
+        if (w && w->blame != PROBE_BLAME_NONE) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+uint32_t r2_news_avoid(const struct r2_comm *c)
+{
+    uint32_t mask = 0;
+
+    for (int p = 0; p < c->link.npaths; p++) {
+        struct r2_pair *pair = r2_pair_find(c->inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic);
+
+        if (pair && pair->last_ok == 0 && blamed(c->inst, pair)) {
+            pair->avoid = 1;
+            r2_watch_ask(pair); /* the answer ends it, or the silence ends the life */
+        }
+        mask |= (uint32_t)(pair && pair->avoid) << p;
+    }
+    return mask;
+}
+
+void r2_news_answered(struct r2_pair *pair)
+{
+    if (pair->avoid && pair->peer) {
+        pair->avoid = 0;
+        apply_avoid(pair->inst, pair->peer);
+    }
+}

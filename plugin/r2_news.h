@@ -1,0 +1,59 @@
+/*
+ * What the processes of a job tell each other about its NICs (docs/design-probe.md, "News"): the shell of probe/probe_news. Service thread;
+ * nothing blocks.
+ */
+#ifndef R2_NEWS_H
+#define R2_NEWS_H
+
+#include "probe/probe_news.h"
+
+struct r2_inst;
+struct r2_comm;
+struct r2_peer;
+struct r2_pair;
+
+/* At most so many words go to one peer at a time; the others after the next NEWS_OK or repetition. */
+#define R2_NEWS_AT_ONCE 16
+
+/* Allocates the table. -1: out of memory. */
+int r2_news_open(struct r2_inst *inst);
+void r2_news_close(struct r2_inst *inst);
+
+/* A peer process is new; it goes. */
+void r2_news_join(struct r2_inst *inst, struct r2_peer *peer);
+void r2_news_leave(struct r2_inst *inst, struct r2_peer *peer);
+
+/*
+ * This process found out about @w->subject; version and origin are filled in here. 1: that is new to the job as far as is known here; 0: it is
+ * known already.
+ */
+int r2_news_tell(struct r2_inst *inst, struct probe_word *w);
+/* Nothing is wrong with it any more, if anything was known to be. 1: something was. */
+int r2_news_clear(struct r2_inst *inst, const struct probe_subject *s);
+
+/* From a peer, unpacked. */
+void r2_news_on_news(struct r2_inst *inst, struct r2_peer *peer, const struct probe_word *w);
+void r2_news_on_ok(struct r2_inst *inst, struct r2_peer *peer, const struct probe_word *w);
+/* -1: it makes no sense. Texts are ended, and made printable. */
+int r2_news_check(struct probe_word *w);
+/* From another process of this host, checked. */
+void r2_news_heard(struct r2_inst *inst, const struct probe_word *w, const char *who);
+
+/* What is unanswered is repeated; returns the next deadline (real time, ns). */
+uint64_t r2_news_say(struct r2_inst *inst, struct r2_peer *peer, uint64_t now);
+
+/*
+ * Bit per path of @c: what others say makes one of its NICs, or the way between them, a bad choice, and the pair has not answered here since. New work goes
+ * elsewhere if it can.
+ */
+uint32_t r2_news_avoid(const struct r2_comm *c);
+/* The pair has answered: what others say of it is not so here. */
+void r2_news_answered(struct r2_pair *pair);
+
+/* Subjects. */
+struct probe_subject r2_subject_nic(const struct r2_inst *inst, int nic);
+struct probe_subject r2_subject_remote(const struct r2_pair *pair);
+struct probe_subject r2_subject_path(const struct r2_inst *inst, const struct r2_pair *pair);
+struct probe_subject r2_subject_process(const struct r2_inst *inst, const struct r2_peer *peer);
+
+#endif

@@ -1,0 +1,11 @@
+/* What a decided case means, and who hears of it: the job (news), the operator (one WARN line), the history. Service thread; nothing blocks. */
+#ifndef R2_VERDICT_H
+#define R2_VERDICT_H
+
+struct r2_inst;
+struct r2_case;
+
+/* Decides by the facts of @k and says it, unless the job knows it already. */
+void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k);
+
+#endif

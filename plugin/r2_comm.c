@@ -293,7 +293,10 @@ enum r2_status r2_net_dereg(struct r2_comm *c, struct ib_mr *mr)
 /* The connection has ended: the reason is made the last WARN again, for the text that frameworks show. */
 static __attribute__((noinline, cold)) enum r2_status report_error(struct r2_comm *c)
 {
-    R2_WARN("%s: %s", c->label, c->fo.why);
+    char verdict[R2_VERDICT_BRIEF];
+
+    r2_verdict_latest(c->inst, verdict);
+    R2_WARN("%s: %s%s%s", c->label, c->fo.why, verdict[0] ? ". Found: " : "", verdict);
     r2_log_flush();
     return c->fo.error;
 }

@@ -24,6 +24,7 @@
 #include "r2_loop.h"
 #include "r2_net.h"
 #include "r2_news.h"
+#include "r2_verdict.h"
 
 #define R2_COMM_BUCKETS 256
 #define R2_LABEL_MAX    160
@@ -222,6 +223,8 @@ struct r2_inst {
     uint32_t case_id; /* of the latest */
     struct probe_news *news;
     uint64_t origin;  /* of our words: the first half of this process' name */
+    char verdict_brief[R2_VERDICT_BRIEF]; /* inst->lock */
+    uint64_t verdict_at;                  /* inst->lock; ns, 0: none */
     int news_crowded; /* said that there are more peers than can be told */
 
     /* service thread: the host; r2_host.c, r2_drain.c */

@@ -310,6 +310,9 @@ void r2_locate_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_lo
     }
     k->heard = 1;
     k->answer |= (m->flags & FO_LOCATE_ASK) != 0;
+    if ((int32_t)(m->id - k->peer_id) < 0) {
+        return; /* late: of a case that it has closed */
+    }
     k->peer_id = m->id;
     if (m->for_id == k->id && !k->all_of_peer) {
         k->facts.remote = (struct probe_end){.port = m->port, .loop = m->loop, .aux = m->aux, .aux_n = m->aux_n};

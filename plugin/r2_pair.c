@@ -85,6 +85,27 @@ static void destroy_run(struct ib_job *job)
     probe_qp_destroy(&pair->qp, &pair->inst->nics);
 }
 
+static void quiet_run(struct ib_job *job)
+{
+    struct r2_pair *pair = (struct r2_pair *)job;
+
+    probe_qp_quiet(&pair->qp, &pair->inst->nics);
+}
+
+/* It did not answer: what it has sent is not sent again for ever. */
+static void give_up(struct r2_pair *pair)
+{
+    enum ib_nic_state s = ib_nic_state_get(&pair->inst->nics.nic[pair->nic]);
+
+    pair_move(pair, R2_PAIR_DEAD);
+    if (s == IB_NIC_FATAL || s == IB_NIC_GONE) {
+        return; /* not touched any more */
+    }
+    pair->job.run = quiet_run;
+    pair->job.done = pair_done;
+    ib_workers_submit(pair->inst->workers, pair->inst->nics.nic[pair->nic].device_index, &pair->job);
+}
+
 static void build(struct r2_pair *pair)
 {
     pair->inst->pair_inc += 1 + (pair->inst->pair_inc + 1 == 0);
@@ -115,6 +136,12 @@ static void pair_done(struct ib_job *job)
             pair_free(pair);
         } else {
             build(pair);
+        }
+        return;
+    }
+    if (pair->state == R2_PAIR_DEAD) {
+        if (pair->peer == NULL || pair->again) {
+            submit(pair, R2_PAIR_DESTROY, destroy_run);
         }
         return;
     }
@@ -230,7 +257,7 @@ void r2_pair_renew(struct r2_pair *pair)
 void r2_pair_fail(struct r2_pair *pair)
 {
     if (pair->state == R2_PAIR_JOINED && !pair->verdict) {
-        pair_move(pair, R2_PAIR_DEAD);
+        give_up(pair);
     }
 }
 
@@ -487,7 +514,7 @@ static void dead(struct r2_pair *pair, uint64_t clock, const char *what)
 
     snprintf(how, sizeof(how), "%s (%u probes in %llu ms)", what, pair->posted,
              (unsigned long long)((clock - pair->suspect_at) / 1000000));
-    pair_move(pair, R2_PAIR_DEAD);
+    give_up(pair);
     pair->wanted = 0;
     pair->silent_at = clock;
     r2_host_say_pair(pair, clock - pair->suspect_at, 0);
@@ -508,7 +535,7 @@ void r2_pair_told_silent(struct r2_pair *pair, uint64_t silent, const char *who)
     }
     snprintf(how, sizeof(how), "no answer to another process of this host (%s)", who);
     if (pair->state == R2_PAIR_JOINED) {
-        pair_move(pair, R2_PAIR_DEAD);
+        give_up(pair);
         pair->wanted = 0;
         pair->silent_at = inst->watch_clock;
     }

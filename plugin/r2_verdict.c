@@ -144,3 +144,16 @@ void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k)
         R2_WARN("%s %s: %s", f.word.host, f.word.nic, probe_blame_name(f.v.blame));
     }
 }
+
+void r2_verdict_latest(struct r2_inst *inst, char out[R2_VERDICT_BRIEF])
+{
+    uint64_t now = r2_now(inst);
+
+    pthread_mutex_lock(&inst->lock);
+    if (inst->verdict_at && r2_elapsed(now, inst->verdict_at) <= (uint64_t)inst->cfg.t_give_up_ms * 1000000) {
+        memcpy(out, inst->verdict_brief, R2_VERDICT_BRIEF);
+    } else {
+        out[0] = '\0';
+    }
+    pthread_mutex_unlock(&inst->lock);
+}

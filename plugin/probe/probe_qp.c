@@ -3,10 +3,13 @@
 #include <errno.h>
 #include <string.h>
 
-/* RC's own time-out only ends what the watch has long given up: 67 ms x 8. Lost packets show as sequence errors of the
- * next probe. */
-#define PROBE_IB_TIMEOUT 14
-#define PROBE_IB_RETRY   7
+/*
+ * RC's own time-out, 1.07 s, only ends what the watch has long given up: lost packets show as sequence errors of the next probe. Monitors of whole
+ * fleets count time-outs of the transport (local_ack_timeout_err) and take more than one a second for a sick NIC, so a pair that does not answer
+ * is put in ERR when it is given up (probe_qp_quiet), mostly before the first.
+ */
+#define PROBE_IB_TIMEOUT 18
+#define PROBE_IB_RETRY   1
 
 int probe_qp_create(struct probe_qp *q, struct ib_nics *nics, int nic, uint32_t psn)
 {
@@ -67,6 +70,15 @@ int probe_qp_connect(struct probe_qp *q, struct ib_nics *nics, int nic, const st
     return ib_verbs_err(v->modify_qp(q->qp, &attr,
                                      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                                          IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+}
+
+void probe_qp_quiet(struct probe_qp *q, const struct ib_nics *nics)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+    if (q->qp) {
+        nics->v->modify_qp(q->qp, &attr, IBV_QP_STATE); /* where that fails the transport stops by itself, after two time-outs */
+    }
 }
 
 void probe_qp_destroy(struct probe_qp *q, const struct ib_nics *nics)

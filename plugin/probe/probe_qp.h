@@ -25,6 +25,8 @@ struct probe_qp {
 int probe_qp_create(struct probe_qp *q, struct ib_nics *nics, int nic, uint32_t psn);
 /* INIT -> RTR -> RTS; @peer as probe_qp_addr_get() gave it there. Positive errno or 0. */
 int probe_qp_connect(struct probe_qp *q, struct ib_nics *nics, int nic, const struct ib_path_addr *peer);
+/* Nothing of it is sent any more, nor again. Worker. */
+void probe_qp_quiet(struct probe_qp *q, const struct ib_nics *nics);
 void probe_qp_destroy(struct probe_qp *q, const struct ib_nics *nics);
 
 void probe_qp_addr_get(const struct probe_qp *q, struct ib_nics *nics, int nic, struct ib_path_addr *out);

@@ -11,7 +11,7 @@ check "the command was done" test -e "$TMP/here"
 says "fault 1" '^# r2 fault 1 at 0\.3[0-9]* s (command took .* ms): touch'
 says "fault 2" '^# r2 fault 2 at 0\.6[0-9]* s'
 says "stalls" '^# r2 stall after fault 2'
-says "rates" '^# r2 busbw before [0-9.]* during [0-9.]* after [0-9.]* GB/s'
+says "rates" '^# r2 busbw before [0-9.]* during [0-9a-z.]* after [0-9a-z.]* GB/s'
 check "nothing of ours looks like a row, names bandwidth or FAILED" awk '
     ours { if (/^ *[0-9]/ || /bandwidth/ || /FAILED/ || !/^(# r2 .*|#|)$/) exit 1; n++ }
     /^# Collective test concluded/ { ours = 1 } END { exit n < 20 }' "$TMP/out"

@@ -171,6 +171,8 @@ static struct r2_inst *instance_create(enum r2_log_level *level, char *why, size
         r2_env_default(&env);
         gethostname(host, sizeof(host) - 1);
         host[strcspn(host, ".")] = '\0';
+        if (cfg->hostid[0])
+            snprintf(host, sizeof(host), "%.*s", (int)sizeof(host) - 1, cfg->hostid);
         p.env = &env;
         p.verbs = &verbs;
         p.host = host;

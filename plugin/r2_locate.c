@@ -134,14 +134,14 @@ static int same_host(const struct r2_case *k, const struct r2_pair *pair)
     return strcmp(pair->peer->host, k->peer->host) == 0;
 }
 
-/* Remote ports other than the pair's own, those of third hosts first. */
+/* Remote ports other than those of the pair's own card, those of third hosts first. */
 static void ask_aux(struct r2_inst *inst, struct r2_case *k)
 {
     for (int round = 0; round < 2; round++) {
         for (struct r2_pair *pair = inst->pairs; pair && k->n_aux < R2_CASE_AUX; pair = pair->next) {
-            int same_port = pair->peer && same_host(k, pair) && pair->peer_guid == k->peer_guid && pair->peer_port == k->peer_port;
+            int same_card = pair->peer && pair->peer_guid == k->peer_guid && (k->peer_guid || pair->peer == k->peer);
 
-            if (pair->peer && pair->nic == k->nic && same_host(k, pair) == round && !same_port) {
+            if (pair->peer && pair->nic == k->nic && same_host(k, pair) == round && !same_card) {
                 ask_begin(k, &k->aux[k->n_aux++], pair);
             }
         }
@@ -151,7 +151,10 @@ static void ask_aux(struct r2_inst *inst, struct r2_case *k)
 static void ask_more(struct r2_inst *inst, struct r2_case *k)
 {
     for (struct r2_pair *pair = inst->pairs; pair && k->n_more < R2_CASE_MORE; pair = pair->next) {
-        if (pair->peer == k->peer && pair->nic != k->nic && pair->peer_nic != k->peer_nic) {
+        const struct r2_case_ask *had = k->n_more ? &k->more[0] : NULL;
+
+        if (pair->peer == k->peer && pair->nic != k->nic && pair->peer_nic != k->peer_nic &&
+            (had == NULL || (pair->nic != had->nic && pair->peer_nic != had->peer_nic))) {
             ask_begin(k, &k->more[k->n_more++], pair);
         }
     }
@@ -179,13 +182,19 @@ static void ask_all(struct r2_inst *inst, struct r2_case *k, struct r2_pair *pai
     ask_more(inst, k);
 }
 
-static uint8_t any(const struct r2_case_ask *a, int n, uint8_t *asked)
+/* @asked: how many there are that do not fail together; with @by_host those of one host count once. */
+static uint8_t any(const struct r2_case_ask *a, int n, int by_host, uint8_t *asked)
 {
     uint8_t best = PROBE_NA;
 
     *asked = 0;
     for (int i = 0; i < n; i++) {
-        *asked += a[i].outcome != PROBE_NA;
+        int again = 0;
+
+        for (int j = 0; by_host && j < i; j++) {
+            again |= a[j].outcome != PROBE_NA && strcmp(a[j].peer->host, a[i].peer->host) == 0;
+        }
+        *asked += a[i].outcome != PROBE_NA && !again;
         if (a[i].outcome == PROBE_OK) {
             best = PROBE_OK;
         } else if (a[i].outcome != PROBE_NA && best == PROBE_NA) {
@@ -200,7 +209,6 @@ static int gather(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
 {
     const struct r2_loop *l = &inst->loop[k->nic];
     int open = l->questions == k->loop_questions;
-    uint8_t n;
 
     ask_look(inst, k, &k->direct, clock);
     open |= !k->direct.ended;
@@ -215,8 +223,8 @@ static int gather(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
     k->facts.local.port = (uint8_t)port_of(inst, k->nic);
     k->facts.local.loop = l->questions == k->loop_questions ? PROBE_NA : l->outcome;
     k->facts.direct = k->direct.outcome;
-    k->facts.local.aux = any(k->aux, k->n_aux, &k->facts.local.aux_n);
-    k->facts.others = any(k->more, k->n_more, &n);
+    k->facts.local.aux = any(k->aux, k->n_aux, 1, &k->facts.local.aux_n);
+    k->facts.others = any(k->more, k->n_more, 0, &k->facts.others_n);
     return !open || clock >= k->own_until || k->facts.local.port != PROBE_PORT_UP;
 }
 

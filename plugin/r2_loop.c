@@ -6,6 +6,8 @@
 #include "r2_inst.h"
 #include "r2_log.h"
 
+#define GREET_NS 1000000000ull
+
 static int dead_nic(const struct r2_loop *l)
 {
     enum ib_nic_state s = ib_nic_state_get(&l->inst->nics.nic[l->nic]);
@@ -16,6 +18,7 @@ static int dead_nic(const struct r2_loop *l)
 static void end(struct r2_loop *l, enum probe_outcome outcome)
 {
     l->asking = 0;
+    l->works |= outcome == PROBE_OK;
     l->outcome = (uint8_t)outcome;
     l->questions++;
 }
@@ -76,6 +79,8 @@ void r2_loop_want(struct r2_inst *inst, int nic)
     l->inst = inst;
     l->nic = nic;
     if (l->state == R2_LOOP_NONE && !dead_nic(l)) {
+        l->asking = 1;
+        l->deadline = inst->watch_clock + GREET_NS;
         build(l);
     }
 }
@@ -94,7 +99,7 @@ void r2_loop_ask(struct r2_inst *inst, int nic, uint64_t clock, uint64_t limit)
     l->asking = 1;
     l->fresh = 0;
     l->deadline = clock + limit;
-    if (dead_nic(l)) {
+    if (dead_nic(l) || !l->works) {
         end(l, PROBE_NA);
     } else if (l->state == R2_LOOP_READY && probe_qp_poll(&l->qp) >= 0 && l->qp.out == 0) {
         put_question(l);

@@ -29,14 +29,15 @@ struct r2_loop {
     int rc;             /* of the job */
     uint8_t asking;
     uint8_t fresh;      /* made for the present question */
+    uint8_t works;      /* it has answered: this NIC can talk to itself, which not every NIC does */
     uint8_t outcome;    /* enum probe_outcome of the latest question that ended */
     uint64_t deadline;  /* watch's clock */
     unsigned questions; /* that ended */
 };
 
-/* A connection over NIC @nic stands: made, if it is not. */
+/* A connection over NIC @nic stands: made and asked once, if it is not, to learn whether this NIC can do that at all. */
 void r2_loop_want(struct r2_inst *inst, int nic);
-/* Asks, unless that is under way. Its end raises `questions`; a NIC that is dead is not touched: not available. @limit: ns. */
+/* Asks, unless that is under way. Its end raises `questions`; a NIC that is dead, or has never answered itself, is not asked: not available. @limit: ns. */
 void r2_loop_ask(struct r2_inst *inst, int nic, uint64_t clock, uint64_t limit);
 /* Takes answers; returns whether one is waited for. */
 int r2_loops_watch(struct r2_inst *inst, uint64_t clock);

@@ -113,8 +113,12 @@ void ctl_rows_walk(const struct ctl *c, void (*row)(void *arg, const struct ctl_
 static bool is_this_host(const char *name)
 {
     char host[256] = "";
+    const char *id = getenv("NCCL_HOSTID"); /* as the jobs call it */
     size_t n;
 
+    if (id && strcmp(name, id) == 0) {
+        return true;
+    }
     gethostname(host, sizeof(host) - 1);
     n = strcspn(host, ".");
     return strcasecmp(name, host) == 0 || (strlen(name) == n && strncasecmp(name, host, n) == 0) || strcasecmp(name, "localhost") == 0;

@@ -37,7 +37,7 @@ static const char help[] =
     "           recv-kept       receives posted in ERR are flushed by the next move to ERR only; until restore\n"
     "         ip link set down there is 'down' with 'send-error', or with 'send-stuck'.\n"
     "exec     sets LD_LIBRARY_PATH, SOFTFAB_DIR, SOFTFAB_HOST, SOFTFAB_SYSFS (what would be /sys for these NICs) and, unless\n"
-    "         it is set, NCCL_R2_RUN_DIR\n"
+    "         they are set, NCCL_R2_RUN_DIR and NCCL_HOSTID (h0, h1, ...)\n"
     "\n"
     "Exit status: 0 done, 1 failed, 2 wrong use; exec has that of COMMAND.\n";
 

@@ -33,7 +33,7 @@ static int library_dir(char *buf, size_t len)
 
 static int environment_set(const struct seg_map *m, int host)
 {
-    char lib[PATH_MAX], path[2 * PATH_MAX], num[16], sysfs[SEG_PATH_MAX + 32], run[SEG_PATH_MAX + 32];
+    char lib[PATH_MAX], path[2 * PATH_MAX], num[16], id[16], sysfs[SEG_PATH_MAX + 32], run[SEG_PATH_MAX + 32];
     const char *old = getenv("LD_LIBRARY_PATH");
     int rc = library_dir(lib, sizeof(lib));
 
@@ -45,6 +45,7 @@ static int environment_set(const struct seg_map *m, int host)
         return softfab_fail("LD_LIBRARY_PATH is longer than %d bytes", PATH_MAX);
     }
     snprintf(num, sizeof(num), "%d", host);
+    snprintf(id, sizeof(id), "h%d", host);
     snprintf(sysfs, sizeof(sysfs), "%s/host%d/sys", m->dir, host);
     /* Hosts of a fabric, and fabrics side by side, have NICs of the same names: what processes of a host share lies apart. */
     snprintf(run, sizeof(run), "%s/host%d/run", m->dir, host);
@@ -52,7 +53,7 @@ static int environment_set(const struct seg_map *m, int host)
         return softfab_fail("cannot make %s: %s", run, strerror(errno));
     }
     if (setenv("NCCL_R2_RUN_DIR", run, 0) != 0 || setenv("LD_LIBRARY_PATH", path, 1) != 0 || setenv(SEG_ENV_DIR, m->dir, 1) != 0 ||
-        setenv(SEG_ENV_HOST, num, 1) != 0 || setenv("SOFTFAB_SYSFS", sysfs, 1) != 0) {
+        setenv(SEG_ENV_HOST, num, 1) != 0 || setenv("NCCL_HOSTID", id, 0) != 0 || setenv("SOFTFAB_SYSFS", sysfs, 1) != 0) {
         return softfab_fail("cannot set the environment: %s", strerror(errno));
     }
     return 0;

@@ -1,0 +1,233 @@
+#include "probe/probe_news.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "probe/probe_verdict.h"
+
+/* --- words --- */
+
+static int port_order(uint64_t a, uint8_t pa, uint64_t b, uint8_t pb)
+{
+    return a != b ? (a < b ? -1 : 1) : (int)pa - (int)pb;
+}
+
+int probe_subject_valid(const struct probe_subject *s)
+{
+    if (s->a == 0 && s->b == 0 && s->pa == 0 && s->pb == 0) {
+        return 0;
+    }
+    if (s->pa == PROBE_NEWS_PROCESS || s->pb == PROBE_NEWS_PROCESS) {
+        return s->pa == s->pb;
+    }
+    return (s->b == 0 && s->pb == 0) || port_order(s->a, s->pa, s->b, s->pb) < 0;
+}
+
+/* Terminated, printable, zeros behind the end: two copies of a word are alike in every byte. */
+static int text_valid(const char *text, size_t room)
+{
+    size_t i = 0;
+
+    while (i < room && text[i] >= 0x20 && text[i] <= 0x7e) {
+        i++;
+    }
+    for (size_t k = i; k < room; k++) {
+        if (text[k] != 0) {
+            return 0;
+        }
+    }
+    return i < room;
+}
+
+int probe_word_valid(const struct probe_word *w)
+{
+    return probe_subject_valid(&w->subject) && w->version > 0 && w->version <= PROBE_NEWS_VERSION_MAX &&
+           w->blame < PROBE_BLAMES && w->confidence <= 100 && text_valid(w->host, sizeof(w->host)) &&
+           text_valid(w->nic, sizeof(w->nic));
+}
+
+/* Of two words, by what names them: <0 the first is older, 0 they are the same, >0 later. */
+static int order(uint64_t version, uint64_t origin, uint64_t version2, uint64_t origin2)
+{
+    return version != version2 ? (version < version2 ? -1 : 1) : origin != origin2 ? (origin < origin2 ? -1 : 1) : 0;
+}
+
+static int word_order(const struct probe_word *a, const struct probe_word *b)
+{
+    return order(a->version, a->origin, b->version, b->origin);
+}
+
+/* --- the table --- */
+
+static struct probe_news_entry *entry_find(const struct probe_news *n, const struct probe_subject *s)
+{
+    for (unsigned i = 0; i < n->count; i++) {
+        const struct probe_subject *e = &n->entry[i].word.subject;
+
+        if (e->a == s->a && e->b == s->b && e->pa == s->pa && e->pb == s->pb) {
+            return (struct probe_news_entry *)&n->entry[i];
+        }
+    }
+    return NULL;
+}
+
+/* What goes first: good again before bad, then the older one. */
+static int goes_before(const struct probe_word *a, const struct probe_word *b)
+{
+    int good_a = a->blame == PROBE_BLAME_NONE, good_b = b->blame == PROBE_BLAME_NONE;
+
+    return good_a != good_b ? good_a : word_order(a, b) < 0;
+}
+
+/*
+ * A place for a word about a subject that is not held; NULL: it is not taken. What was dropped is not remembered, so a
+ * word no later than the latest of these may be one of them, or be older than one about the same subject: taken up, it
+ * could go round for ever, or bring back what is over.
+ */
+static struct probe_news_entry *room_make(struct probe_news *n, const struct probe_word *w)
+{
+    struct probe_news_entry *first = &n->entry[0];
+
+    if (order(w->version, w->origin, n->floor_version, n->floor_origin) <= 0) {
+        return NULL;
+    }
+    if (n->count < PROBE_NEWS_MAX) {
+        return &n->entry[n->count++];
+    }
+    for (unsigned i = 1; i < n->count; i++) {
+        if (goes_before(&n->entry[i].word, &first->word)) {
+            first = &n->entry[i];
+        }
+    }
+    if (goes_before(w, &first->word)) {
+        return NULL;
+    }
+    if (order(first->word.version, first->word.origin, n->floor_version, n->floor_origin) > 0) {
+        n->floor_version = first->word.version;
+        n->floor_origin = first->word.origin;
+    }
+    n->evicted++;
+    return first;
+}
+
+static int number_valid(int neighbour)
+{
+    return neighbour >= 0 && neighbour < PROBE_NEWS_NEIGHBOURS;
+}
+
+static void bit_clear(uint64_t *mask, int bit)
+{
+    mask[bit / 64] &= ~(1ull << (bit % 64));
+}
+
+static void bit_set(uint64_t *mask, int bit)
+{
+    mask[bit / 64] |= 1ull << (bit % 64);
+}
+
+static int bit_get(const uint64_t *mask, int bit)
+{
+    return mask[bit / 64] >> (bit % 64) & 1;
+}
+
+void probe_news_init(struct probe_news *n)
+{
+    memset(n, 0, sizeof(*n));
+}
+
+int probe_news_put(struct probe_news *n, const struct probe_word *w, int from)
+{
+    struct probe_news_entry *e = entry_find(n, &w->subject);
+    int later = e ? word_order(w, &e->word) : 1;
+
+    if (w->version > n->clock && w->version - n->clock > PROBE_NEWS_AHEAD_MAX) {
+        n->refused++;
+        return 0;
+    }
+    n->clock = w->version > n->clock ? w->version : n->clock;
+    if (later < 0) {
+        n->stale++; /* who said it is told ours as long as it has not confirmed it */
+        return 0;
+    }
+    if (later == 0) {
+        n->known++;
+    } else {
+        e = e ? e : room_make(n, w);
+        if (e == NULL) {
+            n->refused++;
+            return 0;
+        }
+        e->word = *w;
+        memcpy(e->untold, n->present, sizeof(e->untold));
+    }
+    if (number_valid(from)) {
+        bit_clear(e->untold, from);
+    }
+    return later > 0;
+}
+
+void probe_news_next_version(const struct probe_news *n, struct probe_word *w)
+{
+    w->version = n->clock < PROBE_NEWS_VERSION_MAX ? n->clock + 1 : PROBE_NEWS_VERSION_MAX;
+}
+
+const struct probe_word *probe_news_find(const struct probe_news *n, const struct probe_subject *s)
+{
+    const struct probe_news_entry *e = entry_find(n, s);
+
+    return e ? &e->word : NULL;
+}
+
+const struct probe_word *probe_news_at(const struct probe_news *n, int i)
+{
+    return i >= 0 && (unsigned)i < n->count ? &n->entry[i].word : NULL;
+}
+
+/* --- neighbours --- */
+
+void probe_news_join(struct probe_news *n, int neighbour)
+{
+    if (!number_valid(neighbour)) {
+        return;
+    }
+    bit_set(n->present, neighbour);
+    for (unsigned i = 0; i < n->count; i++) {
+        bit_set(n->entry[i].untold, neighbour);
+    }
+}
+
+void probe_news_leave(struct probe_news *n, int neighbour)
+{
+    if (!number_valid(neighbour)) {
+        return;
+    }
+    bit_clear(n->present, neighbour);
+    for (unsigned i = 0; i < n->count; i++) {
+        bit_clear(n->entry[i].untold, neighbour);
+    }
+}
+
+const struct probe_word *probe_news_untold(const struct probe_news *n, int neighbour, int *i)
+{
+    if (!number_valid(neighbour) || *i < 0) {
+        return NULL;
+    }
+    while ((unsigned)*i < n->count) {
+        const struct probe_news_entry *e = &n->entry[(*i)++];
+
+        if (bit_get(e->untold, neighbour)) {
+            return &e->word;
+        }
+    }
+    return NULL;
+}
+
+void probe_news_told(struct probe_news *n, int neighbour, const struct probe_subject *s, uint64_t version,
+                     uint64_t origin)
+{
+    struct probe_news_entry *e = entry_find(n, s);
+
+    if (e && number_valid(neighbour) && order(version, origin, e->word.version, e->word.origin) >= 0) {
+        bit_clear(e->untold, neighbour);
+    }
+}

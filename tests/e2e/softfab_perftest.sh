@@ -234,6 +234,23 @@ faults_show() {
     check "status shows dup" fault_shows 'dup 2%' ACTIVE 'dup 2%'
     check "status shows delay" fault_shows 'delay 5ms' ACTIVE 'delay 5ms'
     check "status shows rate" fault_shows 'rate 20MB/s' ACTIVE 'rate 20MB/s'
+    check "status shows cut" fault_shows 'cut h0:n2' ACTIVE 'cut h0:n2'
+    check "status shows cut at the far end" fault_shows_far 'h0:n2 cut h1:n2' 'cut h0:n2'
+    check "status shows cut-tx" fault_shows 'cut-tx h0:n2' ACTIVE 'cut-tx h0:n2'
+}
+
+fault_shows_far() { # fault_shows_far FAULT TEXT: at h1:n2, until the near end is restored
+    "$sf" fault --name "$name" "$1" && status_of "$name" h1:n2 | grep -q "  .*$2" &&
+        "$sf" fault --name "$name" 'h0:n2 restore' && ! status_of "$name" h1:n2 | grep -q cut
+}
+
+plane_shows() {
+    "$sf" up --name "$name-p" --hosts 3 --nics 2 >/dev/null && "$sf" fault --name "$name-p" '*:n1 cut *:n1' &&
+        [ "$("$sf" status --name "$name-p" | grep -c 'cut \*:n1$')" = 3 ] && "$sf" fault --name "$name-p" 'h0:n1 restore' &&
+        status_of "$name-p" h1:n1 | grep -q 'cut h2:n1$'
+    rc=$?
+    "$sf" down --name "$name-p" >/dev/null
+    return $rc
 }
 
 state_in_files() {
@@ -243,7 +260,7 @@ state_in_files() {
 }
 
 bad_faults() {
-    for f in 'h9:n0 down' 'h0:n0 sideways' 'h0:n0 loss' 'h0:n0 loss much' 'n0 down' 'h0:n0 down 5'; do
+    for f in 'h9:n0 down' 'h0:n0 cut' 'h0:n0 cut h9:n0' 'h0:n0 cut h0:n0' 'h0:n0 sideways' 'h0:n0 loss' 'h0:n0 loss much' 'n0 down' 'h0:n0 down 5'; do
         if "$sf" fault --name "$name" "$f" 2>"$tmp/err" || [ ! -s "$tmp/err" ]; then
             echo "'$f' was taken"
             return 1
@@ -394,6 +411,7 @@ check "rails are apart" crossrail_refused
 rates
 faults_show
 check "the port's state in the files" state_in_files
+check "status shows a plane as one fault" plane_shows
 check "bad faults are named" bad_faults
 effects
 for f in 'h1:n0 down' 'h0:n0 blackhole' 'h0:n0 remove' '*:n0 qp-error' 'h1:n0 fatal'; do

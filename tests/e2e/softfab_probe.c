@@ -96,6 +96,64 @@ static bool check_far_down(void)
     return dead_path("h1:n0 down");
 }
 
+static bool check_cut(void)
+{
+    return dead_path("h1:n0 cut h0:n0") && (peer_word() == 1 || because("a word passed a cut"));
+}
+
+static bool check_cut_tx(void)
+{
+    return dead_path("h1:n0 cut-tx h0:n0") &&
+           (peer_word() == 3 || because("requests were lost, expected answers only"));
+}
+
+static bool check_cut_others(void)
+{
+    return fault("h0:n0 cut *:n1") && fault("h0:n0 cut-tx h0:n0") == false && fault("*:n1 cut *:n1") && write_ok(2);
+}
+
+/* Of faults that concern the link, a queue pair that is connected to itself sees nothing. */
+static bool check_loop_link(void)
+{
+    static const char *const faults[] = {"h0:n0 blackhole", "h0:n0 loss 100%", "h0:n0 dup 100%",   "h0:n0 delay 100s",
+                                         "h0:n0 ack-lost",  "h0:n0 cut *:*",   "h0:n0 rate 10B/s", "h1:n0 down"};
+
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+        if (!fault(faults[i]) || !write_ok(2 + i) || !fault("*:* restore")) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The NIC serves itself while the program calls nothing. */
+static bool check_loop_alone(void)
+{
+    for (uint64_t i = 0; i < 50; i++) {
+        uint64_t end = seg_now() + 2000 * MS;
+        if (!post(10 + i, 1u << 16)) {
+            return false;
+        }
+        while (peer_word() != 10 + i && seg_now() < end) {
+        }
+        if (peer_word() != 10 + i) {
+            return because("write %llu did not land within 2 s", (unsigned long long)i);
+        }
+    }
+    return true;
+}
+
+static bool check_loop_down(void)
+{
+    return fault("h0:n0 down") && post(2, 8) && expect_completion(IBV_WC_RETRY_EXC_ERR, 1000 * MS) && peer_word() == 1;
+}
+
+static bool check_loop_hang(void)
+{
+    return fault("h0:n0 hang") && post(2, 8) && expect_completion(-1, 100 * MS) && peer_word() == 1 &&
+           fault("h0:n0 unhang") && expect_completion(IBV_WC_SUCCESS, 1000 * MS) && peer_word() == 2;
+}
+
 static uint64_t drops(int host)
 {
     return atomic_load(&seg_nic_at(probe_map.seg, host, 0)->count.drops);
@@ -355,6 +413,7 @@ static const struct check {
     const char *name;
     bool (*run)(void);
     uint8_t qp_timeout, qp_retries; /* 0: 12, 2 */
+    bool loop;                      /* connected to itself */
 } checks[] = {
     {"down-up", check_down_up},
     {"down-event-time", check_down_event_time},
@@ -363,6 +422,13 @@ static const struct check {
     {"blackhole-tx", check_blackhole_tx},
     {"blackhole-rx", check_blackhole_rx},
     {"ack-lost", check_ack_lost},
+    {"cut", check_cut},
+    {"cut-tx", check_cut_tx},
+    {"cut-others", check_cut_others},
+    {"loop-link", check_loop_link, .loop = true},
+    {"loop-alone", check_loop_alone, .loop = true},
+    {"loop-down", check_loop_down, .loop = true},
+    {"loop-hang", check_loop_hang, .loop = true},
     {"loss", check_loss, 12, 6},
     {"corrupt", check_corrupt, 12, 6},
     {"dup", check_dup},
@@ -384,7 +450,8 @@ static bool check_run(const struct check *c)
     saw[0] = reason[0] = '\0';
     qp_timeout = c->qp_timeout != 0 ? c->qp_timeout : 12;
     qp_retries = c->qp_retries != 0 ? c->qp_retries : 2;
-    bool ok = fault("*:* restore") && end_open(&me) && peer_start() && write_ok(1) && c->run();
+    bool ok =
+        fault("*:* restore") && end_open(&me) && (c->loop ? loop_start() : peer_start()) && write_ok(1) && c->run();
     fault("*:* restore");
     peer_stop(SIGKILL);
     end_close(&me);

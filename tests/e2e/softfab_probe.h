@@ -46,6 +46,8 @@ void end_close(struct end *e);
 /* Starts a peer on host 1 and connects me to it; stops it, by signal @sig if not 0. */
 bool peer_start(void);
 void peer_stop(int sig);
+/* Connects me to myself: the peer is the second half of my buffer. */
+bool loop_start(void);
 /* The first word of the peer's buffer. */
 uint64_t peer_word(void);
 bool fault(const char *text);

@@ -185,10 +185,20 @@ bool peer_start(void)
     return read(peer_sock, &c, 1) == 1 ? true : because("the peer did not connect");
 }
 
+bool loop_start(void)
+{
+    me.peer = me.self;
+    me.peer.addr += BUF_SIZE / 2;
+    return end_connect(&me);
+}
+
 uint64_t peer_word(void)
 {
     uint64_t v = 0;
 
+    if (me.peer.qpn == me.self.qpn) {
+        return atomic_load((_Atomic uint64_t *)(void *)(me.buf + BUF_SIZE / 2));
+    }
     if (write(peer_sock, "?", 1) != 1 || recv(peer_sock, &v, sizeof(v), MSG_WAITALL) != (ssize_t)sizeof(v)) {
         return UINT64_MAX;
     }

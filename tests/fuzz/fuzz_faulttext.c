@@ -4,11 +4,13 @@
 
 #include "tests/fabric/model/fab_desc.h"
 #include "tests/fabric/model/fab_fault.h"
+#include "tests/fabric/model/fab_pkt.h"
 
 static void fault_run(const char *text)
 {
     struct fab_link link = {.rate = 1000};
-    struct fab_fault fault;
+    struct fab_fault fault, other;
+    struct fab_hdr h = {.dst = {.host = FAB_MAX_HOSTS - 1, .nic = FAB_MAX_NICS - 1}};
     char err[64] = "";
 
     if (fab_fault_parse(text, &fault, err, sizeof(err)) != 0) {
@@ -19,8 +21,12 @@ static void fault_run(const char *text)
     FUZZ_CHECK((unsigned)fault.kind < FAB_FAULT_KINDS && fab_fault_name(fault.kind));
     fab_link_fault(&link, &fault, 1000);
     FUZZ_CHECK(link.loss_ppm <= 1000000 && link.corrupt_ppm <= 1000000 && link.dup_ppm <= 1000000);
-    (void)fab_link_tx(&link, true, 12345);
-    (void)fab_link_rx(&link, 12345);
+    if (fab_fault_other(&fault, &other)) {
+        FUZZ_CHECK(other.host >= -1 && other.host < FAB_MAX_HOSTS && other.nic >= -1 && other.nic < FAB_MAX_NICS);
+        (void)fab_fault_moves(&other, &link);
+    }
+    (void)fab_link_tx(&link, &h, 12345);
+    (void)fab_link_rx(&link, &h, 12345);
     (void)fab_link_ns(link.rate, 4096);
 }
 

@@ -24,6 +24,10 @@ START_TEST(parse_good)
         {"h1:n0 mr-fail 3", 1, 0, FAB_FAULT_MR_FAIL, 3},
         {"*:* clear", -1, -1, FAB_FAULT_RESTORE, 0},
         {"h0:n0 retry7-forever", 0, 0, FAB_FAULT_RETRY7_FOREVER, 0},
+        {"h0:n1 cut h2:n3", 0, 1, FAB_FAULT_CUT, 3ull << 16 | 4},
+        {"h0:n1 cut-tx h2:*", 0, 1, FAB_FAULT_CUT_TX, 3ull << 16},
+        {"*:n1 cut *:n1", -1, 1, FAB_FAULT_CUT, 2},
+        {"*:* heal *:*", -1, -1, FAB_FAULT_HEAL, 0},
     };
     struct fab_fault f;
     char err[200];
@@ -49,6 +53,8 @@ START_TEST(parse_bad)
         {"h0:n1 loss 5", "'5'"},       {"h0:n1 loss 101%", "101%"},  {"h0:n1 delay 5", "'5'"},
         {"h0:n1 rate fast", "'fast'"}, {"h0:n1 down now", "'now'"},  {"h0:n1 loss 1% x", "'x'"},
         {"h0:n1 mr-fail 0", "'0'"},    {"h0:n1 delay -1ms", "-1ms"}, {"h0:n1 loss nan%", "'nan%'"},
+        {"h0:n1 cut", "'cut'"},        {"h0:n1 cut n2", "'n2'"},     {"h0:n1 cut h0:n1", "itself"},
+        {"h0:n1 heal h32:n1", "h32"},
     };
     struct fab_fault f;
     char err[200];

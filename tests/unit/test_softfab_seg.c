@@ -455,6 +455,45 @@ START_TEST(fault_words_and_log)
 }
 END_TEST
 
+/* Each end has its part of a cut; whoever is restored is cut from nobody, and nobody else hears of that. */
+START_TEST(fault_cuts)
+{
+    struct seg_map m;
+    struct fab_link l;
+    struct fab_fault f;
+
+    fabric_make();
+    ck_assert_int_eq(seg_file_open(&m, dir, why, sizeof(why)), 0);
+    struct seg_nic *a = seg_nic_at(m.seg, 0, 1), *b = seg_nic_at(m.seg, 1, 1), *c = seg_nic_at(m.seg, 1, 0);
+    fault(&m, "h0:n1 cut h1:n1");
+    seg_link_read(a, &l);
+    ck_assert_uint_eq(l.cut[1], 2);
+    seg_link_read(b, &l);
+    ck_assert_uint_eq(l.cut[0], 2);
+    ck_assert(seg_fault_read(b, 1, &f));
+    ck_assert_int_eq(f.kind, FAB_FAULT_CUT);
+    ck_assert_uint_eq(f.value, fab_ports(0, 1));
+    ck_assert_uint_eq(atomic_load(&c->fault_seq), 0);
+    fault(&m, "h0:n1 restore");
+    seg_link_read(b, &l);
+    ck_assert_uint_eq(l.cut[0], 0);
+    ck_assert_uint_eq(atomic_load(&b->fault_seq), 2);
+    fault(&m, "h0:n1 restore");
+    ck_assert_uint_eq(atomic_load(&b->fault_seq), 2);
+    fault(&m, "h0:n1 cut-tx *:n1");
+    seg_link_read(b, &l);
+    ck_assert_uint_eq(l.cut[0], 0);
+    ck_assert_uint_eq(atomic_load(&a->link.cut[1]), 2);
+    fault(&m, "h1:n1 restore");
+    ck_assert_uint_eq(atomic_load(&a->link.cut[1]), 0);
+    f = (struct fab_fault){.host = 0, .nic = 0, .kind = FAB_FAULT_CUT, .value = fab_ports(7, 1)};
+    ck_assert_int_eq(seg_fault_apply(&m, &f, why, sizeof(why)), -1);
+    ck_assert_ptr_nonnull(strstr(why, "h7:n1"));
+    seg_file_close(&m);
+    fabric_remove();
+}
+END_TEST
+
 static void fault_writer(struct seg_map *m)
 {
     struct fab_fault f = {.host = 0, .nic = 0, .kind = FAB_FAULT_QP_ERROR};
@@ -583,6 +622,7 @@ int main(void)
     tcase_add_test(tc, slot_numbers_name_their_owner);
     tcase_add_test(tc, slot_bad_host_is_named);
     tcase_add_test(tc, fault_words_and_log);
+    tcase_add_test(tc, fault_cuts);
     tcase_add_test(tc, fault_writers_take_turns);
     tcase_add_test(tc, dir_stale_is_replaced_lived_in_is_not);
     tcase_add_test(tc, dir_leftovers_go);

@@ -8,7 +8,7 @@
 
 struct nic_view {
     int host, nic;
-    char name[32], state[16], faults[256], rate[32], latency[32];
+    char name[32], state[16], faults[512], rate[32], latency[32];
     struct fab_link link;
     uint64_t tx_bytes, tx_packets, rx_bytes, rx_packets, drops;
 };
@@ -83,6 +83,38 @@ static void link_faults(struct nic_view *v, uint64_t base_rate)
     }
 }
 
+static bool cut_is(struct seg *seg, int h, int n, int far_h, int far_n)
+{
+    return (atomic_load_explicit(&seg_nic_at(seg, h, n)->link.cut[far_h], memory_order_relaxed) >> far_n & 1) != 0;
+}
+
+/* "cut h2:n1"; a rail on which nobody is reached is one fault, "cut *:n1". */
+static void cuts_rail(struct nic_view *v, struct seg *seg, int far_n)
+{
+    const struct fab_desc *d = &seg->head.desc;
+    char buf[32];
+    int both = 0, others = 0;
+
+    for (int h = 0; h < d->hosts; h++) {
+        if (h != v->host) {
+            others++;
+            both += cut_is(seg, v->host, v->nic, h, far_n) && cut_is(seg, h, far_n, v->host, v->nic);
+        }
+    }
+    if (both > 1 && both == others) {
+        snprintf(buf, sizeof(buf), "*:n%d", far_n);
+        fault_add(v, fab_fault_name(FAB_FAULT_CUT), buf);
+        return;
+    }
+    for (int h = 0; h < d->hosts; h++) {
+        if ((h == v->host && far_n == v->nic) || !cut_is(seg, v->host, v->nic, h, far_n)) {
+            continue;
+        }
+        snprintf(buf, sizeof(buf), "h%d:n%d", h, far_n);
+        fault_add(v, fab_fault_name(cut_is(seg, h, far_n, v->host, v->nic) ? FAB_FAULT_CUT : FAB_FAULT_CUT_TX), buf);
+    }
+}
+
 static void device_faults(struct nic_view *v, struct seg_nic *n)
 {
     static const struct {
@@ -132,6 +164,9 @@ static void nic_view(struct seg *seg, int host, int nic, struct nic_view *v)
              : v->link.down                                              ? "DOWN"
                                                                          : "ACTIVE");
     link_faults(v, seg->head.desc.nic[host][nic].rate);
+    for (int i = 0; i < seg->head.desc.nics; i++) {
+        cuts_rail(v, seg, i);
+    }
     device_faults(v, n);
     rate_text(v->link.rate, v->rate, sizeof(v->rate));
     time_text(seg->head.desc.nic[host][nic].latency_ns, v->latency, sizeof(v->latency));

@@ -244,26 +244,36 @@ void fab_inproc_skip(struct fab_inproc *f, uint64_t ns)
 
 /* ---- faults, figures ---- */
 
+static void apply(struct fab_inproc *f, const struct fab_fault *fault, bool other)
+{
+    for (int h = 0; h < f->desc.hosts; h++) {
+        for (int n = 0; n < f->desc.nics; n++) {
+            struct fab_nic *nic = fab_inproc_nic(f, h, n);
+
+            if (!fab_ports_has(fab_ports(fault->host, fault->nic), h, n) ||
+                (other && !fab_fault_moves(fault, &nic->link)))
+                continue;
+            fab_inproc_mix(f, (uint64_t)fault->kind << 32 ^ fault->value);
+            fab_nic_fault(nic, fault, fab_rng_chance(&f->rng, f->opts.remove_event_ppm));
+        }
+    }
+}
+
 int fab_inproc_fault(struct fab_inproc *f, const char *text, char *err, size_t err_len)
 {
-    struct fab_fault fault;
+    struct fab_fault fault, other;
 
     if (fab_fault_parse(text, &fault, err, err_len))
         return -1;
-    if (fault.host >= f->desc.hosts || fault.nic >= f->desc.nics) {
+    if (!fab_fault_fits(&fault, f->desc.hosts, f->desc.nics)) {
         if (err && err_len)
             snprintf(err, err_len, "'%s': the fabric has hosts 0 to %d with NICs 0 to %d", text, f->desc.hosts - 1,
                      f->desc.nics - 1);
         return -1;
     }
-    for (int h = 0; h < f->desc.hosts; h++) {
-        for (int n = 0; n < f->desc.nics; n++) {
-            if ((fault.host >= 0 && h != fault.host) || (fault.nic >= 0 && n != fault.nic))
-                continue;
-            fab_inproc_mix(f, (uint64_t)fault.kind << 32 ^ fault.value);
-            fab_nic_fault(fab_inproc_nic(f, h, n), &fault, fab_rng_chance(&f->rng, f->opts.remove_event_ppm));
-        }
-    }
+    apply(f, &fault, false);
+    if (fab_fault_other(&fault, &other))
+        apply(f, &other, true);
     return 0;
 }
 

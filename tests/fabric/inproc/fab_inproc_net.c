@@ -111,20 +111,23 @@ static void pkt_send(struct fab_engine *e, struct fab_nic *n, struct fab_qp *qp,
     struct nic *nic = (struct nic *)n;
     struct box *b = (struct box *)pkt;
     const struct fab_link *l = &n->link;
-    bool response = pkt->h.op == FAB_OP_ACK || pkt->h.op == FAB_OP_READ_RESP;
-    enum fab_fate fate = fab_link_tx(l, response, fab_link_random(l) ? fab_rng_next(&f->rng) : 0);
-    uint64_t arrival;
+    bool loop = fab_hdr_loops(&pkt->h);
+    enum fab_fate fate = fab_link_tx(l, &pkt->h, fab_link_random(l) ? fab_rng_next(&f->rng) : 0);
+    uint64_t arrival = f->now;
 
-    nic->tx_free = (nic->tx_free > f->now ? nic->tx_free : f->now) + fab_link_ns(l->rate, pkt->h.len);
-    arrival = nic->tx_free + latency(f, &pkt->h) + l->delay_ns + fab_rng_upto(&f->rng, f->opts.jitter_ns);
+    if (!loop) {
+        nic->tx_free = (nic->tx_free > f->now ? nic->tx_free : f->now) + fab_link_ns(l->rate, pkt->h.len);
+        arrival = nic->tx_free + l->delay_ns;
+    }
+    arrival += latency(f, &pkt->h) + fab_rng_upto(&f->rng, f->opts.jitter_ns);
     /* A packet that is lost may still have been copied by the fabric; one that never left the NIC may not. */
-    if (!l->down && fab_rng_chance(&f->rng, f->opts.ghost_ppm)) {
+    if (!l->down && !loop && fab_rng_chance(&f->rng, f->opts.ghost_ppm)) {
         n->cnt.ghosts_made++;
         launch_copy(f, b, FAB_F_GHOST, arrival + fab_rng_upto(&f->rng, f->opts.ghost_ns));
     }
     if (fate == FAB_DROP) {
         n->cnt.tx_dropped++;
-        n->cnt.acks_lost += response && l->ack_lost && !l->down && !l->blackhole_tx;
+        n->cnt.acks_lost += fab_hdr_response(&pkt->h) && l->ack_lost && !l->down && !l->blackhole_tx;
         box_put(f, b);
         return;
     }
@@ -144,7 +147,7 @@ static void pump(struct fab_timer *t)
     struct fab_inproc *f = nic->f;
 
     nic->pumping = true;
-    while (nic->tx_free <= f->now && fab_nic_tx_next(&nic->n))
+    while (fab_nic_tx_next(&nic->n, nic->tx_free <= f->now))
         ;
     nic->pumping = false;
     if (nic->tx_free > f->now && fab_nic_tx_pending(&nic->n))
@@ -155,7 +158,11 @@ static void tx_kick(struct fab_engine *e, struct fab_nic *n)
 {
     struct nic *nic = (struct nic *)n;
 
-    if (!nic->pump.slot && !nic->pumping)
+    if (nic->pumping)
+        return;
+    if (n->tx_loops && (!nic->pump.slot || nic->pump.when > of(e)->now))
+        timer_set(e, &nic->pump, of(e)->now);
+    else if (!nic->pump.slot)
         timer_set(e, &nic->pump, nic->tx_free);
 }
 
@@ -168,7 +175,7 @@ static void deliver(struct fab_timer *t)
     struct fab_inproc *f = nic->f;
     const struct fab_link *l = &nic->n.link;
 
-    if (!b->queued) {
+    if (!b->queued && !fab_hdr_loops(&b->p.h)) {
         /* The turn on the receiving link is taken in order of arrival, also when the rate has just changed. */
         uint64_t turn = (nic->rx_free > f->now ? nic->rx_free : f->now) + fab_link_ns(l->rate, b->p.h.len);
 
@@ -181,7 +188,7 @@ static void deliver(struct fab_timer *t)
     }
     fab_inproc_mix(f, (uint64_t)b->p.h.dst_qpn << 40 ^ (uint64_t)b->p.h.psn << 8 ^ (uint64_t)b->p.h.op << 4 ^
                           b->p.h.flags);
-    if (fab_link_rx(l, fab_link_random(l) ? fab_rng_next(&f->rng) : 0) == FAB_DROP) {
+    if (fab_link_rx(l, &b->p.h, fab_link_random(l) ? fab_rng_next(&f->rng) : 0) == FAB_DROP) {
         nic->n.cnt.rx_dropped++;
         box_put(f, b);
         return;
@@ -209,9 +216,20 @@ static void memory_write(struct fab_engine *e, struct fab_nic *nic, uint32_t qpn
         o->on_memory_write(o->arg, nic->host, nic->nic, qpn, addr, len);
 }
 
-static bool link_dead(const struct fab_nic *nic)
+static bool port_dead(const struct fab_nic *nic)
 {
-    return nic->link.down || nic->link.blackhole_tx || nic->link.blackhole_rx || nic->gone || nic->hung;
+    return nic->link.down || nic->gone || nic->hung;
+}
+
+/* Whether nothing gets from @a to @b and back. */
+static bool path_dead(const struct fab_nic *a, const struct fab_nic *b)
+{
+    const struct fab_link *la = &a->link, *lb = &b->link;
+
+    if (port_dead(a) || port_dead(b))
+        return true;
+    return a != b && (la->blackhole_tx || la->blackhole_rx || lb->blackhole_tx || lb->blackhole_rx ||
+                      (la->cut[b->host] >> b->nic & 1) || (lb->cut[a->host] >> a->nic & 1));
 }
 
 static int resolve(struct fab_engine *e, struct fab_nic *nic, const union ibv_gid *dgid, struct fab_addr *dst)
@@ -221,7 +239,7 @@ static int resolve(struct fab_engine *e, struct fab_nic *nic, const union ibv_gi
 
     if (rc || !f->opts.rtr_needs_path)
         return rc;
-    return link_dead(nic) || link_dead(fab_inproc_nic(f, dst->host, dst->nic)) ? ETIMEDOUT : 0;
+    return path_dead(nic, fab_inproc_nic(f, dst->host, dst->nic)) ? ETIMEDOUT : 0;
 }
 
 static uint32_t qpn_alloc(struct fab_engine *e, struct fab_nic *n)

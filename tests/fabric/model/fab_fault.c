@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum value_kind { NO_VALUE, PERCENT, TIME, RATE, OPT_COUNT };
+enum value_kind { NO_VALUE, PERCENT, TIME, RATE, OPT_COUNT, PLACE };
 
 static const struct {
     const char *name;
@@ -30,6 +30,9 @@ static const struct {
     [FAB_FAULT_UNHANG] = {"unhang", NO_VALUE},
     [FAB_FAULT_FATAL] = {"fatal", NO_VALUE},
     [FAB_FAULT_REMOVE] = {"remove", NO_VALUE},
+    [FAB_FAULT_CUT] = {"cut", PLACE},
+    [FAB_FAULT_CUT_TX] = {"cut-tx", PLACE},
+    [FAB_FAULT_HEAL] = {"heal", PLACE},
     [FAB_FAULT_QP_ERROR] = {"qp-error", NO_VALUE},
     [FAB_FAULT_MR_FAIL] = {"mr-fail", OPT_COUNT},
     [FAB_FAULT_GID_CHANGE] = {"gid-change", NO_VALUE},
@@ -81,9 +84,18 @@ static int parse_place(const char **text, char letter, int limit, int *out)
     return 0;
 }
 
+/* "h0:n1", "*:n1", ... in full. */
+static int parse_port(const char *p, int *host, int *nic)
+{
+    return parse_place(&p, 'h', FAB_MAX_HOSTS, host) || *p++ != ':' || parse_place(&p, 'n', FAB_MAX_NICS, nic) || *p
+               ? -1
+               : 0;
+}
+
 static int parse_value(enum value_kind kind, const char *word, uint64_t *value)
 {
     uint32_t ppm;
+    int host, nic;
     char *end;
 
     switch (kind) {
@@ -96,6 +108,11 @@ static int parse_value(enum value_kind kind, const char *word, uint64_t *value)
         return fab_parse_time(word, value);
     case RATE:
         return fab_parse_rate(word, value);
+    case PLACE:
+        if (parse_port(word, &host, &nic))
+            return -1;
+        *value = fab_ports(host, nic);
+        return 0;
     default:
         *value = strtoul(word, &end, 10);
         return *end || *word < '0' || *word > '9' || *value == 0 || *value > UINT32_MAX ? -1 : 0;
@@ -117,13 +134,11 @@ int fab_fault_parse(const char *text, struct fab_fault *fault, char *err, size_t
 {
     char place[32], word[32], value[32], rest[2];
     int n = sscanf(text, "%31s %31s %31s %1s", place, word, value, rest);
-    const char *p = place;
     int kind;
 
     if (n < 2)
         return fail(err, err_len, "'%s': want a place and a fault, as in 'h0:n1 down'", text);
-    if (parse_place(&p, 'h', FAB_MAX_HOSTS, &fault->host) || *p++ != ':' ||
-        parse_place(&p, 'n', FAB_MAX_NICS, &fault->nic) || *p)
+    if (parse_port(place, &fault->host, &fault->nic))
         return fail(err, err_len, "'%s': not a place; want hH:nN with H below %d and N below %d, or '*' for either",
                     place, FAB_MAX_HOSTS, FAB_MAX_NICS);
     kind = find_kind(word);
@@ -137,7 +152,55 @@ int fab_fault_parse(const char *text, struct fab_fault *fault, char *err, size_t
     fault->value = kinds[kind].value == OPT_COUNT ? UINT32_MAX : 0;
     if (n == 3 && parse_value(kinds[kind].value, value, &fault->value))
         return fail(err, err_len, "'%s': not a value for '%s'", value, word);
+    if (kinds[kind].value == PLACE && fault->host >= 0 && fault->nic >= 0 &&
+        fault->value == fab_ports(fault->host, fault->nic))
+        return fail(err, err_len, "'%s': a port is not cut from itself", value);
     return 0;
+}
+
+bool fab_fault_fits(const struct fab_fault *fault, int hosts, int nics)
+{
+    bool far = kinds[fault->kind].value == PLACE;
+
+    return fault->host < hosts && fault->nic < nics &&
+           (!far || ((fault->value >> 16) <= (uint64_t)hosts && (fault->value & 0xffff) <= (uint64_t)nics));
+}
+
+bool fab_fault_other(const struct fab_fault *fault, struct fab_fault *other)
+{
+    uint64_t here = fab_ports(fault->host, fault->nic);
+
+    *other = (struct fab_fault){.host = -1, .nic = -1, .kind = FAB_FAULT_HEAL, .value = here};
+    if (fault->kind == FAB_FAULT_RESTORE)
+        return true;
+    if (fault->kind != FAB_FAULT_CUT && fault->kind != FAB_FAULT_HEAL)
+        return false;
+    other->kind = fault->kind;
+    other->host = (int)(fault->value >> 16) - 1;
+    other->nic = (int)(fault->value & 0xffff) - 1;
+    return true;
+}
+
+bool fab_fault_moves(const struct fab_fault *fault, const struct fab_link *l)
+{
+    struct fab_link after = *l;
+
+    if (fault->kind != FAB_FAULT_HEAL)
+        return true;
+    fab_link_fault(&after, fault, 0);
+    return memcmp(after.cut, l->cut, sizeof after.cut) != 0;
+}
+
+static void link_cut(struct fab_link *l, uint64_t ports, bool on)
+{
+    for (int h = 0; h < FAB_MAX_HOSTS; h++) {
+        for (int n = 0; n < FAB_MAX_NICS; n++) {
+            uint16_t bit = (uint16_t)(1u << n);
+
+            if (fab_ports_has(ports, h, n))
+                l->cut[h] = (uint16_t)(on ? l->cut[h] | bit : l->cut[h] & ~bit);
+        }
+    }
 }
 
 void fab_link_fault(struct fab_link *l, const struct fab_fault *fault, uint64_t base_rate)
@@ -179,6 +242,11 @@ void fab_link_fault(struct fab_link *l, const struct fab_fault *fault, uint64_t 
     case FAB_FAULT_SEND_ERROR:
         l->send_error = 1;
         break;
+    case FAB_FAULT_CUT:
+    case FAB_FAULT_CUT_TX:
+    case FAB_FAULT_HEAL:
+        link_cut(l, fault->value, fault->kind != FAB_FAULT_HEAL);
+        break;
     case FAB_FAULT_RESTORE:
         *l = (struct fab_link){.rate = base_rate};
         break;
@@ -198,17 +266,21 @@ static bool chance(uint64_t rnd, unsigned int part, uint32_t ppm)
     return ppm && (rnd >> (part * 21) & 0x1fffff) * 1000000ull >> 21 < ppm;
 }
 
-enum fab_fate fab_link_tx(const struct fab_link *l, bool response, uint64_t rnd)
+enum fab_fate fab_link_tx(const struct fab_link *l, const struct fab_hdr *h, uint64_t rnd)
 {
-    if (l->down || l->blackhole_tx || (response && l->ack_lost))
+    if (fab_hdr_loops(h))
+        return l->down ? FAB_DROP : FAB_PASS;
+    if (l->down || l->blackhole_tx || (l->ack_lost && fab_hdr_response(h)) || (l->cut[h->dst.host] >> h->dst.nic & 1))
         return FAB_DROP;
     if (chance(rnd, 0, l->loss_ppm) || chance(rnd, 1, l->corrupt_ppm))
         return FAB_DROP;
     return chance(rnd, 2, l->dup_ppm) ? FAB_TWICE : FAB_PASS;
 }
 
-enum fab_fate fab_link_rx(const struct fab_link *l, uint64_t rnd)
+enum fab_fate fab_link_rx(const struct fab_link *l, const struct fab_hdr *h, uint64_t rnd)
 {
+    if (fab_hdr_loops(h))
+        return l->down ? FAB_DROP : FAB_PASS;
     if (l->down || l->blackhole_rx)
         return FAB_DROP;
     return chance(rnd, 0, l->loss_ppm) || chance(rnd, 1, l->corrupt_ppm) ? FAB_DROP : FAB_PASS;

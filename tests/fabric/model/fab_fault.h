@@ -13,6 +13,9 @@
  *     h0:n1 hang            calls succeed, nothing moves or completes, no event; unhang: it goes on
  *     h0:n1 fatal           DEVICE_FATAL; every context open now is dead: calls give EIO, nothing is flushed
  *     h0:n1 remove          the device is gone: as fatal, query_port gives ENODEV, the event is left to the engine
+ *     h0:n1 cut h2:n1       packets between these two ports are dropped both ways, no event: what is between broke.
+ *                           Not ended by up; restore of either end ends it. cut-tx: only those from h0:n1 to h2:n1
+ *     h0:n1 heal h2:n1      ends both
  *     h0:n1 qp-error        every queue pair goes to ERR and is flushed, with QP_FATAL
  *     h0:n1 mr-fail         registrations fail with ENOMEM until restore; mr-fail 2: the next two
  *     h0:n1 gid-change      the addresses of the NIC change, with GID_CHANGE; packets for the old ones are dropped
@@ -33,12 +36,17 @@
  *     h0:n1 retry7-forever  retry_cnt 7 is without end: queue pairs that have it never fail by time-out
  *     h0:n1 recv-kept       a receive posted in ERR is flushed only when its queue pair is moved to ERR once more
  *
- * An interface taken down there is `down` with `send-error`, or `down` with `send-stuck`. Host and NIC may be '*'.
+ * An interface taken down there is `down` with `send-error`, or `down` with `send-stuck`. Host and NIC may be '*', at
+ * both ends of a cut: `*:n1 cut *:n1` is the loss of the switch plane that rail 1 hangs on.
+ *
+ * A NIC hands packets for its own port back inside: what concerns the link (blackhole, loss, corrupt, dup, delay, rate,
+ * ack-lost, cut) does not touch them; what concerns the port or the device does (down, hang, fatal, remove, send-error,
+ * send-stuck, unplug).
  */
 #ifndef FAB_FAULT_H
 #define FAB_FAULT_H
 
-#include "fab_engine.h"
+#include "fab_desc.h"
 
 #include <stdbool.h>
 
@@ -58,6 +66,9 @@ enum fab_fault_kind {
     FAB_FAULT_UNHANG,
     FAB_FAULT_FATAL,
     FAB_FAULT_REMOVE,
+    FAB_FAULT_CUT,
+    FAB_FAULT_CUT_TX,
+    FAB_FAULT_HEAL,
     FAB_FAULT_QP_ERROR,
     FAB_FAULT_MR_FAIL,
     FAB_FAULT_GID_CHANGE,
@@ -75,12 +86,33 @@ struct fab_fault {
     int host; /* -1: all */
     int nic;  /* -1: all */
     enum fab_fault_kind kind;
-    uint64_t value; /* ppm, ns, bytes per second or count, as the kind asks */
+    uint64_t value; /* ppm, ns, bytes per second, count or fab_ports, as the kind asks */
 };
 
 /* Parses "h0:n1 loss 1%". -1 with the reason in @err, which quotes the word that is wrong. */
 int fab_fault_parse(const char *text, struct fab_fault *fault, char *err, size_t err_len);
 const char *fab_fault_name(enum fab_fault_kind kind);
+
+/* Ports by host and NIC as one number, -1: all; and whether it names this one. */
+static inline uint64_t fab_ports(int host, int nic)
+{
+    return (uint64_t)(host + 1) << 16 | (uint64_t)(nic + 1);
+}
+static inline bool fab_ports_has(uint64_t ports, int host, int nic)
+{
+    return (ports >> 16 == 0 || ports >> 16 == (uint64_t)host + 1) &&
+           ((ports & 0xffff) == 0 || (ports & 0xffff) == (uint64_t)nic + 1);
+}
+
+/* Whether all ports that @fault names are in a fabric of @hosts with @nics each. */
+bool fab_fault_fits(const struct fab_fault *fault, int hosts, int nics);
+
+/*
+ * What @fault is to the other ports that it concerns: the far end of a cut has its own part, and a port that is
+ * restored is cut from nobody. True: *@other is to be applied as well, to each NIC that it names and to which
+ * fab_fault_moves says so.
+ */
+bool fab_fault_other(const struct fab_fault *fault, struct fab_fault *other);
 
 /* State of one NIC's link, as faults left it. Zeroed = healthy with no rate limit. Plain numbers: may live in shared
  * memory. */
@@ -90,6 +122,7 @@ struct fab_link {
     uint8_t ack_lost;
     uint8_t send_error; /* no request can be put on the wire: those who try hear of it */
     uint32_t loss_ppm, corrupt_ppm, dup_ppm;
+    uint16_t cut[FAB_MAX_HOSTS]; /* bit = NIC of that host to which packets from here are dropped */
     uint64_t delay_ns;
     uint64_t rate; /* bytes per second, 0: unlimited */
 };
@@ -98,13 +131,15 @@ struct fab_link {
  * change nothing. */
 void fab_link_fault(struct fab_link *l, const struct fab_fault *fault, uint64_t base_rate);
 
-/*
- * Fate of a packet that leaves (tx) or reaches (rx) the link; @rnd is a fresh random number, used only if the link has
- * a chance set. @response: the packet is an acknowledgement or a read response.
- */
+/* Whether fab_fault_other's @fault changes anything at a NIC whose link is @l: where nothing is cut, nothing heals. */
+bool fab_fault_moves(const struct fab_fault *fault, const struct fab_link *l);
+
+/* Fate of packet @h that leaves (tx) or reaches (rx) the link; @rnd is a fresh random number, used only if the link has
+ * a chance set. */
 enum fab_fate { FAB_PASS, FAB_DROP, FAB_TWICE };
-enum fab_fate fab_link_tx(const struct fab_link *l, bool response, uint64_t rnd);
-enum fab_fate fab_link_rx(const struct fab_link *l, uint64_t rnd);
+struct fab_hdr;
+enum fab_fate fab_link_tx(const struct fab_link *l, const struct fab_hdr *h, uint64_t rnd);
+enum fab_fate fab_link_rx(const struct fab_link *l, const struct fab_hdr *h, uint64_t rnd);
 bool fab_link_random(const struct fab_link *l); /* whether fab_link_tx/rx look at @rnd at all */
 
 /* ns that @bytes of payload and their headers occupy a link of this rate; 0 if it is unlimited. */

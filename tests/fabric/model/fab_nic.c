@@ -54,6 +54,8 @@ struct fab_qp *fab_nic_find_qp(struct fab_nic *nic, uint32_t qpn)
 static void ring_push(struct fab_nic *nic, struct fab_qp *qp)
 {
     qp->tx_on = true;
+    qp->tx_loop = qp->peer.host == nic->host && qp->peer.nic == nic->nic;
+    nic->tx_loops += qp->tx_loop;
     qp->tx_next = NULL;
     qp->tx_prev = nic->tx_tail;
     if (nic->tx_tail)
@@ -78,6 +80,7 @@ void fab_nic_tx_remove(struct fab_nic *nic, struct fab_qp *qp)
         return;
     qp->tx_on = false;
     nic->tx_count--;
+    nic->tx_loops -= qp->tx_loop;
     *(qp->tx_prev ? &qp->tx_prev->tx_next : &nic->tx_head) = qp->tx_next;
     *(qp->tx_next ? &qp->tx_next->tx_prev : &nic->tx_tail) = qp->tx_prev;
 }
@@ -97,17 +100,21 @@ static int tx_one(struct fab_qp *qp)
     return b > 0 ? b : a < b ? a : b;
 }
 
-bool fab_nic_tx_next(struct fab_nic *nic)
+bool fab_nic_tx_next(struct fab_nic *nic, bool wire)
 {
     uint32_t turns = nic->tx_count;
 
-    if (nic->hung)
+    if (nic->hung || (!wire && !nic->tx_loops))
         return false;
     while (turns-- && nic->tx_head) {
         struct fab_qp *qp = nic->tx_head;
         int r;
 
         fab_nic_tx_remove(nic, qp);
+        if (!wire && !qp->tx_loop) {
+            ring_push(nic, qp);
+            continue;
+        }
         r = tx_one(qp);
         if (r != 0 && !qp->tx_on)
             ring_push(nic, qp);

@@ -105,7 +105,7 @@ struct fab_nic {
     uint8_t *mr_variant;
     uint32_t mr_slots, mr_free_hint;
     struct fab_qp *tx_head, *tx_tail; /* ring of queue pairs with something to transmit */
-    uint32_t tx_count;
+    uint32_t tx_count, tx_loops;      /* in the ring; of them connected to this port */
     struct fab_counters cnt;
 };
 
@@ -134,8 +134,9 @@ void fab_nic_fini(struct fab_nic *nic);
 
 /* A packet reached the device. Takes @pkt: pkt_free is called for it, now or later. Blocks: no. */
 void fab_nic_rx(struct fab_nic *nic, struct fab_pkt *pkt);
-/* Lets one queue pair, in turn, put one packet on the wire (pkt_alloc, pkt_send). False if none can now. */
-bool fab_nic_tx_next(struct fab_nic *nic);
+/* Lets one queue pair, in turn, send one packet (pkt_alloc, pkt_send); without @wire, because the link is busy, only
+ * one that is connected to this port. False if none can now. */
+bool fab_nic_tx_next(struct fab_nic *nic, bool wire);
 /* Whether fab_nic_tx_next has anything to look at. */
 static inline bool fab_nic_tx_pending(const struct fab_nic *nic)
 {

@@ -42,6 +42,16 @@ struct fab_hdr {
     uint32_t pad;
 };
 
+/* A packet that its own port takes back: it never sees the link. */
+static inline bool fab_hdr_loops(const struct fab_hdr *h)
+{
+    return h->src.host == h->dst.host && h->src.nic == h->dst.nic;
+}
+static inline bool fab_hdr_response(const struct fab_hdr *h)
+{
+    return h->op == FAB_OP_ACK || h->op == FAB_OP_READ_RESP;
+}
+
 /* Bytes charged on a rated link for the headers of a packet. */
 #define FAB_WIRE_OVERHEAD 64
 

@@ -74,6 +74,7 @@ struct fab_qp {
     struct fab_qp *hash_next, *nic_next, **nic_prev;
     struct fab_qp *tx_next, *tx_prev;
     bool tx_on;
+    bool tx_loop; /* while tx_on: connected to its own port */
     uint64_t eng_last; /* the engine's: when its last packet arrives */
 
     struct ibv_qp_attr attr;    /* as modified */

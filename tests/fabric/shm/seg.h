@@ -28,7 +28,7 @@
 #include <sys/types.h>
 
 #define SEG_MAGIC     0x6261666674666f73ull
-#define SEG_VERSION   2u
+#define SEG_VERSION   3u
 #define SEG_SLOTS     64
 #define SEG_NICS_MAX  (FAB_MAX_HOSTS * FAB_MAX_NICS)
 #define SEG_NAME_MAX  64
@@ -54,6 +54,7 @@
 struct seg_link {
     _Atomic uint32_t down, blackhole_tx, blackhole_rx, ack_lost, send_error, loss_ppm, corrupt_ppm, dup_ppm;
     _Atomic uint64_t delay_ns, rate;
+    _Atomic uint32_t cut[FAB_MAX_HOSTS];
 };
 
 struct seg_fault {

@@ -20,6 +20,9 @@ void seg_link_read(struct seg_nic *n, struct fab_link *l)
     l->dup_ppm = atomic_load_explicit(&s->dup_ppm, memory_order_relaxed);
     l->delay_ns = atomic_load_explicit(&s->delay_ns, memory_order_relaxed);
     l->rate = atomic_load_explicit(&s->rate, memory_order_relaxed);
+    for (int h = 0; h < FAB_MAX_HOSTS; h++) {
+        l->cut[h] = (uint16_t)atomic_load_explicit(&s->cut[h], memory_order_relaxed);
+    }
 }
 
 static void link_write(struct seg_nic *n, const struct fab_link *l)
@@ -36,6 +39,9 @@ static void link_write(struct seg_nic *n, const struct fab_link *l)
     atomic_store_explicit(&s->dup_ppm, l->dup_ppm, memory_order_relaxed);
     atomic_store_explicit(&s->delay_ns, l->delay_ns, memory_order_relaxed);
     atomic_store_explicit(&s->rate, l->rate, memory_order_relaxed);
+    for (int h = 0; h < FAB_MAX_HOSTS; h++) {
+        atomic_store_explicit(&s->cut[h], l->cut[h], memory_order_relaxed);
+    }
 }
 
 static void device_return(struct seg_nic *n)
@@ -98,7 +104,8 @@ static void device_write(struct seg_nic *n, const struct fab_fault *f)
     }
 }
 
-static void nic_apply(struct seg *seg, int host, int nic, const struct fab_fault *f)
+/* @other: the fault's part at other ports (fab_fault_other). */
+static void nic_apply(struct seg *seg, int host, int nic, const struct fab_fault *f, bool other)
 {
     struct seg_nic *n = seg_nic_at(seg, host, nic);
     uint32_t seq = atomic_load_explicit(&n->fault_seq, memory_order_relaxed) + 1;
@@ -106,6 +113,9 @@ static void nic_apply(struct seg *seg, int host, int nic, const struct fab_fault
     struct fab_link l;
 
     seg_link_read(n, &l);
+    if (other && !fab_fault_moves(f, &l)) {
+        return;
+    }
     fab_link_fault(&l, f, seg->head.desc.nic[host][nic].rate);
     link_write(n, &l);
     device_write(n, f);
@@ -127,13 +137,29 @@ bool seg_fault_read(struct seg_nic *n, uint32_t seq, struct fab_fault *f)
     return atomic_load_explicit(&n->fault_seq, memory_order_relaxed) - seq < SEG_FAULT_LOG - 1;
 }
 
+static void all_apply(struct seg *seg, const struct fab_fault *f, bool other)
+{
+    const struct fab_desc *d = &seg->head.desc;
+
+    for (int h = 0; h < d->hosts; h++) {
+        for (int n = 0; n < d->nics; n++) {
+            if (fab_ports_has(fab_ports(f->host, f->nic), h, n)) {
+                nic_apply(seg, h, n, f, other);
+            }
+        }
+    }
+}
+
 int seg_fault_apply(struct seg_map *m, const struct fab_fault *f, char *why, size_t why_len)
 {
     const struct fab_desc *d = &m->seg->head.desc;
     struct flock fl = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = SEG_LOCK_FAULT, .l_len = 1};
+    struct fab_fault other;
 
-    if (f->host >= d->hosts || f->nic >= d->nics) {
-        snprintf(why, why_len, "no NIC h%d:n%d: fabric %s has %d hosts with %d NICs", f->host, f->nic,
+    if (!fab_fault_fits(f, d->hosts, d->nics)) {
+        bool here = f->host >= d->hosts || f->nic >= d->nics;
+        snprintf(why, why_len, "no NIC h%d:n%d: fabric %s has %d hosts with %d NICs",
+                 here ? f->host : (int)(f->value >> 16) - 1, here ? f->nic : (int)(f->value & 0xffff) - 1,
                  m->seg->head.name, d->hosts, d->nics);
         return -1;
     }
@@ -143,12 +169,9 @@ int seg_fault_apply(struct seg_map *m, const struct fab_fault *f, char *why, siz
             return -1;
         }
     }
-    for (int h = 0; h < d->hosts; h++) {
-        for (int n = 0; n < d->nics; n++) {
-            if ((f->host < 0 || f->host == h) && (f->nic < 0 || f->nic == n)) {
-                nic_apply(m->seg, h, n, f);
-            }
-        }
+    all_apply(m->seg, f, false);
+    if (fab_fault_other(f, &other)) {
+        all_apply(m->seg, &other, true);
     }
     atomic_fetch_add_explicit(&m->seg->head.fault_gen, 1, memory_order_seq_cst);
     seg_bell_ring_all(m->seg);

@@ -45,7 +45,7 @@ static void deliver(struct shm_engine *e, const struct fab_hdr *h, uint32_t byte
         drop(&e->nic[0]);
         return;
     }
-    if (fab_link_rx(l, fab_link_random(l) ? fab_rng_next(&e->rng) : 0) == FAB_DROP) {
+    if (fab_link_rx(l, h, fab_link_random(l) ? fab_rng_next(&e->rng) : 0) == FAB_DROP) {
         drop(n);
         return;
     }
@@ -138,7 +138,7 @@ static void held_run(struct shm_engine *e, uint64_t until)
 static uint64_t look_at(struct shm_engine *e, const struct seg_rec *rec)
 {
     const struct fab_hdr *h = (const struct fab_hdr *)rec->body;
-    bool rated = h->dst.nic < FAB_MAX_NICS && e->nic[h->dst.nic].nic.link.rate != 0;
+    bool rated = !fab_hdr_loops(h) && h->dst.nic < FAB_MAX_NICS && e->nic[h->dst.nic].nic.link.rate != 0;
 
     return rec->due + (rated ? SHM_MODERATE_NS : 0);
 }

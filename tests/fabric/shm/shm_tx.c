@@ -36,7 +36,7 @@ static bool receiver_busy(struct shm_engine *e, struct shm_nic *n, const struct 
 {
     struct seg_nic *d = seg_nic_at(e->map.seg, dst->host, dst->nic);
 
-    if (atomic_load_explicit(&d->link.rate, memory_order_relaxed) == 0) {
+    if (d == n->seg || atomic_load_explicit(&d->link.rate, memory_order_relaxed) == 0) {
         return false;
     }
     uint64_t free_at = atomic_load_explicit(&d->rx_free, memory_order_relaxed);
@@ -107,9 +107,11 @@ static uint64_t arrival(struct shm_engine *e, struct shm_nic *n, const struct fa
     const struct fab_link *l = &n->nic.link;
     const struct fab_desc *desc = &e->map.seg->head.desc;
     uint64_t rx_rate = atomic_load_explicit(&d->link.rate, memory_order_relaxed);
-    uint64_t lat = (n->nic.cfg.latency_ns + desc->nic[h->dst.host][h->dst.nic].latency_ns) / 2 + l->delay_ns;
+    bool loop = fab_hdr_loops(h);
+    uint64_t lat =
+        (n->nic.cfg.latency_ns + desc->nic[h->dst.host][h->dst.nic].latency_ns) / 2 + (loop ? 0 : l->delay_ns);
 
-    if (l->rate == 0 && rx_rate == 0) {
+    if (loop || (l->rate == 0 && rx_rate == 0)) {
         return lat == 0 ? 0 : seg_now() + lat;
     }
     uint64_t now = seg_now(), floor = n->throttled ? now - SHM_CREDIT_NS : now, end = floor;
@@ -128,13 +130,16 @@ static uint64_t arrival(struct shm_engine *e, struct shm_nic *n, const struct fa
 
 static void record_publish(struct shm_engine *e, int slot, struct seg_rec *rec, uint64_t due)
 {
-    const struct fab_addr *dst = &((const struct fab_hdr *)rec->body)->dst;
-    bool rated =
-        atomic_load_explicit(&seg_nic_at(e->map.seg, dst->host, dst->nic)->link.rate, memory_order_relaxed) != 0;
+    const struct fab_hdr *h = (const struct fab_hdr *)rec->body;
+    struct seg_nic *d = seg_nic_at(e->map.seg, h->dst.host, h->dst.nic);
+    bool rated = !fab_hdr_loops(h) && atomic_load_explicit(&d->link.rate, memory_order_relaxed) != 0;
 
     rec->due = due;
     seg_ring_publish(&e->map, slot, rec);
     if (slot == e->map.slot) {
+        /* No bell: the end of this turn sets the time at which this process looks again. */
+        e->waiting |= 1ull << slot;
+        e->ring_deadline = due < e->ring_deadline ? due : e->ring_deadline;
         return;
     }
     if (due != 0) {
@@ -174,14 +179,13 @@ void shm_pkt_send(struct fab_engine *base, struct fab_nic *nic, struct fab_qp *q
     struct shm_nic *n = shm_nic_of(nic);
     struct shm_pkt *p = (struct shm_pkt *)pkt;
     struct fab_hdr *h = &pkt->h;
-    bool response = h->op == FAB_OP_ACK || h->op == FAB_OP_READ_RESP;
-    enum fab_fate fate = fab_link_tx(&nic->link, response, fab_link_random(&nic->link) ? fab_rng_next(&e->rng) : 0);
+    enum fab_fate fate = fab_link_tx(&nic->link, h, fab_link_random(&nic->link) ? fab_rng_next(&e->rng) : 0);
     uint64_t due = arrival(e, n, h);
 
     atomic_fetch_add_explicit(&n->seg->count.tx_packets, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&n->seg->count.tx_bytes, h->len, memory_order_relaxed);
     if (fate == FAB_DROP || p->rec == NULL) {
-        nic->cnt.acks_lost += fate == FAB_DROP && response && nic->link.ack_lost;
+        nic->cnt.acks_lost += fate == FAB_DROP && fab_hdr_response(h) && nic->link.ack_lost;
         nic->cnt.tx_dropped++;
         atomic_fetch_add_explicit(&n->seg->count.drops, 1, memory_order_relaxed);
         pkt_put(e, p);
@@ -200,6 +204,21 @@ void shm_pkt_send(struct fab_engine *base, struct fab_nic *nic, struct fab_qp *q
     pkt_put(e, p);
 }
 
+/* Whether the rate lets the link take more now. */
+static bool link_free(struct shm_engine *e, struct shm_nic *n)
+{
+    if (n->nic.link.rate == 0) {
+        return true;
+    }
+    uint64_t free_at = atomic_load_explicit(&n->seg->tx_free, memory_order_relaxed);
+    if (free_at <= e->now + SHM_AHEAD_NS) {
+        return true;
+    }
+    n->throttled = true;
+    deadline_set(n, free_at - SHM_AHEAD_NS / 2);
+    return false;
+}
+
 static void nic_tx(struct shm_engine *e, struct shm_nic *n)
 {
     n->tx_deadline = UINT64_MAX;
@@ -208,15 +227,7 @@ static void nic_tx(struct shm_engine *e, struct shm_nic *n)
             n->tx_deadline = 0;
             return;
         }
-        if (n->nic.link.rate != 0) {
-            uint64_t free_at = atomic_load_explicit(&n->seg->tx_free, memory_order_relaxed);
-            if (free_at > e->now + SHM_AHEAD_NS) {
-                n->throttled = true;
-                deadline_set(n, free_at - SHM_AHEAD_NS / 2);
-                return;
-            }
-        }
-        if (!fab_nic_tx_next(&n->nic)) {
+        if (!fab_nic_tx_next(&n->nic, link_free(e, n))) {
             return;
         }
     }

@@ -237,7 +237,7 @@ void r2_dispatch_message(void *arg, struct r2_oob_peer *oob, const void *msg, si
         } else if (type == FO_MSG_NEWS) {
             r2_news_on_news(inst, peer, &b.news);
         } else if (type == FO_MSG_NEWS_OK) {
-            r2_news_on_ok(inst, peer, &b.news);
+            r2_news_on_ok(inst, peer, &b.news_ok);
         } else {
             to_comm(inst, peer, type, &b, now);
         }

@@ -134,7 +134,7 @@ static void hear_news(struct r2_inst *inst, const struct r2_board_event *e, cons
     struct probe_word w;
 
     memcpy(&w, e->data, sizeof(w));
-    if (r2_news_check(&w) == 0) {
+    if (probe_word_valid(&w)) {
         r2_news_heard(inst, &w, who);
     }
 }

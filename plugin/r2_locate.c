@@ -323,7 +323,7 @@ void r2_locate_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_lo
     }
     k->peer_id = m->id;
     if (m->for_id == k->id && !k->all_of_peer) {
-        k->facts.remote = (struct probe_end){.port = m->port, .loop = m->loop, .aux = m->aux, .aux_n = m->aux_n};
+        k->facts.remote = m->end;
         k->all_of_peer = (m->flags & FO_LOCATE_FINAL) != 0;
     }
     inst->watch_asked = 1;
@@ -334,10 +334,7 @@ static void say(struct r2_inst *inst, struct r2_case *k, uint64_t now)
     union fo_body b = {.locate = {.nic = k->nic, .peer_nic = k->peer_nic, .id = k->id, .for_id = k->peer_id}};
     uint64_t most = SAY_MOST * MS(inst->cfg.t_repeat_ms);
 
-    b.locate.port = k->facts.local.port;
-    b.locate.loop = k->facts.local.loop;
-    b.locate.aux = k->facts.local.aux;
-    b.locate.aux_n = k->facts.local.aux_n;
+    b.locate.end = k->facts.local;
     b.locate.flags = (uint8_t)((k->all_of_peer || k->state == R2_CASE_DECIDED ? 0 : FO_LOCATE_ASK) |
                                (k->state == R2_CASE_ASKING ? 0 : FO_LOCATE_FINAL));
     r2_peer_emit(inst, k->peer, FO_MSG_LOCATE, &b);

@@ -12,9 +12,7 @@
 #include "r2_return.h"
 #include "r2_watch.h"
 
-#define PROCESS_PORT 255
 #define SAY_MOST     20 /* x T_repeat */
-#define VERSION_END  (1ull << 48) /* so many changes nobody makes: a number that would pin the word for ever */
 
 /* --- subjects --- */
 
@@ -41,7 +39,7 @@ struct probe_subject r2_subject_process(const struct r2_inst *inst, const struct
 {
     const uint64_t *uuid = inst->oob->ops->peer_uuid(peer->oob);
 
-    return (struct probe_subject){.a = uuid[0], .pa = PROCESS_PORT, .b = uuid[1], .pb = PROCESS_PORT};
+    return (struct probe_subject){.a = uuid[0], .pa = PROBE_NEWS_PROCESS, .b = uuid[1], .pb = PROBE_NEWS_PROCESS};
 }
 
 static int same(const struct probe_subject *x, const struct probe_subject *y)
@@ -187,7 +185,7 @@ static void confirm(struct r2_inst *inst, struct r2_peer *peer, const struct pro
     union fo_body b;
 
     memset(&b, 0, sizeof(b));
-    b.news = *w;
+    b.news_ok = (struct fo_news_ok){.subject = w->subject, .version = w->version, .origin = w->origin};
     r2_peer_emit(inst, peer, FO_MSG_NEWS_OK, &b);
 }
 
@@ -204,28 +202,11 @@ void r2_news_on_news(struct r2_inst *inst, struct r2_peer *peer, const struct pr
     }
 }
 
-void r2_news_on_ok(struct r2_inst *inst, struct r2_peer *peer, const struct probe_word *w)
+void r2_news_on_ok(struct r2_inst *inst, struct r2_peer *peer, const struct fo_news_ok *m)
 {
     if (peer->news_no >= 0) {
-        probe_news_told(inst->news, peer->news_no, &w->subject, w->version, w->origin);
+        probe_news_told(inst->news, peer->news_no, &m->subject, m->version, m->origin);
     }
-}
-
-static void printable(char *text, size_t n)
-{
-    text[n - 1] = '\0';
-    for (char *p = text; *p; p++) {
-        if ((unsigned char)*p < 0x20 || (unsigned char)*p > 0x7e) {
-            *p = '?';
-        }
-    }
-}
-
-int r2_news_check(struct probe_word *w)
-{
-    printable(w->host, sizeof(w->host));
-    printable(w->nic, sizeof(w->nic));
-    return w->blame < PROBE_BLAME_UNKNOWN && w->version < VERSION_END && (w->subject.a || w->subject.b) ? 0 : -1;
 }
 
 void r2_news_heard(struct r2_inst *inst, const struct probe_word *w, const char *who)

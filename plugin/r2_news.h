@@ -11,6 +11,7 @@ struct r2_inst;
 struct r2_comm;
 struct r2_peer;
 struct r2_pair;
+struct fo_news_ok;
 
 /* At most so many words go to one peer at a time; the others after the next NEWS_OK or repetition. */
 #define R2_NEWS_AT_ONCE 16
@@ -33,9 +34,7 @@ int r2_news_clear(struct r2_inst *inst, const struct probe_subject *s);
 
 /* From a peer, unpacked. */
 void r2_news_on_news(struct r2_inst *inst, struct r2_peer *peer, const struct probe_word *w);
-void r2_news_on_ok(struct r2_inst *inst, struct r2_peer *peer, const struct probe_word *w);
-/* -1: it makes no sense. Texts are ended, and made printable. */
-int r2_news_check(struct probe_word *w);
+void r2_news_on_ok(struct r2_inst *inst, struct r2_peer *peer, const struct fo_news_ok *m);
 /* From another process of this host, checked. */
 void r2_news_heard(struct r2_inst *inst, const struct probe_word *w, const char *who);
 

@@ -47,6 +47,8 @@ static const char *peer_nic_name(struct r2_inst *inst, const struct r2_case *k)
 
 static void name_it(struct probe_word *w, const char *host, const char *nic)
 {
+    memset(w->host, 0, sizeof(w->host)); /* behind the end of the text, too */
+    memset(w->nic, 0, sizeof(w->nic));
     snprintf(w->host, sizeof(w->host), "%.*s", PROBE_NEWS_HOST - 1, host);
     snprintf(w->nic, sizeof(w->nic), "%.*s", PROBE_NEWS_NIC - 1, nic);
 }

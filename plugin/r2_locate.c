@@ -101,7 +101,12 @@ static void ask_end(struct r2_case_ask *a, enum probe_outcome outcome)
  */
 static void ask_begin(const struct r2_case *k, struct r2_case_ask *a, struct r2_pair *pair)
 {
-    *a = (struct r2_case_ask){.peer = pair->peer, .nic = pair->nic, .peer_nic = pair->peer_nic, .answers = pair->answers};
+    *a = (struct r2_case_ask){.peer = pair->peer,
+                              .nic = pair->nic,
+                              .peer_nic = pair->peer_nic,
+                              .guid = pair->peer_guid,
+                              .peer_port = pair->peer_port,
+                              .answers = pair->answers};
     if (r2_pair_ready(pair)) {
         r2_watch_ask(pair);
     } else if (pair->silent_at && pair->silent_at + ANEW_NS >= k->opened) {
@@ -323,7 +328,7 @@ void r2_locate_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_lo
     }
     k->peer_id = m->id;
     if (m->for_id == k->id && !k->all_of_peer) {
-        k->facts.remote = m->end;
+        k->said = *m;
         k->all_of_peer = (m->flags & FO_LOCATE_FINAL) != 0;
     }
     inst->watch_asked = 1;
@@ -335,6 +340,11 @@ static void say(struct r2_inst *inst, struct r2_case *k, uint64_t now)
     uint64_t most = SAY_MOST * MS(inst->cfg.t_repeat_ms);
 
     b.locate.end = k->facts.local;
+    b.locate.direct = k->direct.outcome;
+    b.locate.n_aux = k->n_aux;
+    for (int i = 0; i < k->n_aux; i++) {
+        b.locate.aux[i] = (struct fo_locate_aux){.guid = k->aux[i].guid, .port = k->aux[i].peer_port, .outcome = k->aux[i].outcome};
+    }
     b.locate.flags = (uint8_t)((k->all_of_peer || k->state == R2_CASE_DECIDED ? 0 : FO_LOCATE_ASK) |
                                (k->state == R2_CASE_ASKING ? 0 : FO_LOCATE_FINAL));
     r2_peer_emit(inst, k->peer, FO_MSG_LOCATE, &b);
@@ -345,11 +355,67 @@ static void say(struct r2_inst *inst, struct r2_case *k, uint64_t now)
 
 /* --- deciding --- */
 
+static int failed(uint8_t outcome)
+{
+    return outcome == PROBE_TIMEOUT || outcome == PROBE_ERROR;
+}
+
+static int said_ok(const struct fo_locate *m, uint64_t guid, uint8_t port)
+{
+    for (int i = 0; i < m->n_aux; i++) {
+        if (guid && m->aux[i].guid == guid && m->aux[i].port == port && m->aux[i].outcome == PROBE_OK) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int asked_ok(const struct r2_case *k, uint64_t guid, uint8_t port)
+{
+    for (int i = 0; i < k->n_aux; i++) {
+        if (guid && k->aux[i].guid == guid && k->aux[i].peer_port == port && k->aux[i].outcome == PROBE_OK) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/*
+ * A single silent auxiliary port may be broken itself. It is not when it answers the other end; and where the other end reaches nobody either, one
+ * cause is likelier than three. Then it counts in full.
+ */
+static void weigh_aux(struct r2_case *k)
+{
+    struct probe_end *l = &k->facts.local, *r = &k->facts.remote;
+    int nobody = failed(l->aux) && failed(r->aux), l_alive = nobody, r_alive = nobody;
+
+    for (int i = 0; i < k->n_aux; i++) {
+        l_alive |= failed(k->aux[i].outcome) && said_ok(&k->said, k->aux[i].guid, k->aux[i].peer_port);
+    }
+    for (int i = 0; i < k->said.n_aux; i++) {
+        r_alive |= failed(k->said.aux[i].outcome) && asked_ok(k, k->said.aux[i].guid, k->said.aux[i].port);
+    }
+    if (l_alive && l->aux_n < PROBE_SEVERAL) {
+        l->aux_n = PROBE_SEVERAL;
+    }
+    if (r_alive && r->aux_n < PROBE_SEVERAL) {
+        r->aux_n = PROBE_SEVERAL;
+    }
+}
+
+/* An answer to either end proves the pair; else what either of them has found counts. */
+static uint8_t both(uint8_t here, uint8_t there)
+{
+    return here == PROBE_OK || there == PROBE_OK ? PROBE_OK : here != PROBE_NA ? here : there;
+}
+
 static void decide(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
 {
     k->facts.peer = k->peer->refused_since ? PROBE_ERROR : k->heard ? PROBE_OK : PROBE_TIMEOUT;
-    if (!k->all_of_peer) {
-        memset(&k->facts.remote, 0, sizeof(k->facts.remote));
+    if (k->all_of_peer) {
+        k->facts.remote = k->said.end;
+        k->facts.direct = both(k->facts.direct, k->said.direct);
+        weigh_aux(k);
     }
     case_move(k, R2_CASE_DECIDED);
     k->until = clock + KEPT_NS;

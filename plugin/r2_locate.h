@@ -5,17 +5,16 @@
 #ifndef R2_LOCATE_H
 #define R2_LOCATE_H
 
-#include "ib_transport/ib_path.h"
+#include "failover/fo_proto.h"
 #include "probe/probe_verdict.h"
 
 struct r2_inst;
 struct r2_comm;
 struct r2_peer;
 struct r2_pair;
-struct fo_locate;
 
 #define R2_CASES     16
-#define R2_CASE_AUX  4 /* other remote ports that are asked */
+#define R2_CASE_AUX  FO_LOCATE_AUX /* other remote ports that are asked */
 #define R2_CASE_MORE 2 /* other NIC pairs of the same two processes */
 
 enum r2_case_state {
@@ -30,6 +29,8 @@ enum r2_case_state {
 struct r2_case_ask {
     struct r2_peer *peer;
     uint8_t nic, peer_nic;
+    uint8_t peer_port; /* of the remote NIC, with guid */
+    uint64_t guid;
     uint8_t outcome;  /* enum probe_outcome, once ended */
     uint8_t ended;
     unsigned answers; /* of the pair, when it was asked */
@@ -58,6 +59,7 @@ struct r2_case {
     struct r2_case_ask direct, aux[R2_CASE_AUX], more[R2_CASE_MORE];
     uint8_t n_aux, n_more;
     struct probe_facts facts;
+    struct fo_locate said; /* the peer's word */
 };
 
 /* Something ended a life of path @p of @c; gate held. */

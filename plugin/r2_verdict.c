@@ -142,6 +142,10 @@ void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k)
     clock_gettime(CLOCK_REALTIME, &ts);
     f.word.since_ms = (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000 - r2_elapsed(r2_now(inst), k->since) / 1000000;
     f.word.confidence = f.v.confidence;
+    for (int i = 0; i < f.n_evidence; i++) {
+        R2_INFO("case %u: %s", k->id, f.evidence[i]);
+    }
+    R2_INFO("case %u: %s, suspects %x", k->id, probe_blame_name(f.v.blame), f.v.suspects);
     if (make_word(inst, k, f.v.blame, &f.word) && r2_news_tell(inst, &f.word)) {
         R2_WARN("%s %s: %s", f.word.host, f.word.nic, probe_blame_name(f.v.blame));
     }

@@ -300,12 +300,16 @@ int r2_pair_ready(const struct r2_pair *pair)
 
 static void say(struct r2_pair *pair)
 {
+    const struct ib_nic *nic = &pair->inst->nics.nic[pair->nic];
     union fo_body b;
 
     memset(&b.probe, 0, sizeof(b.probe));
     b.probe.nic = pair->nic;
     b.probe.peer_nic = pair->peer_nic;
     b.probe.inc = pair->inc;
+    b.probe.guid = nic->guid;
+    b.probe.port = nic->port;
+    snprintf(b.probe.name, sizeof(b.probe.name), "%.*s", FO_NIC_NAME - 1, nic->name);
     if (failed(pair)) {
         b.probe.for_inc = pair->heard;
         b.probe.flags = FO_PROBE_LOST;
@@ -393,6 +397,14 @@ static void on_announcement(struct r2_pair *pair, const struct fo_probe *m)
     }
 }
 
+/* Which NIC it is does not change in the life of the peer's process. */
+static void identify(struct r2_pair *pair, const struct fo_probe *m)
+{
+    pair->peer_guid = m->guid;
+    pair->peer_port = m->port;
+    memcpy(pair->peer_name, m->name, sizeof(pair->peer_name));
+}
+
 void r2_pair_on_probe(struct r2_inst *inst, struct r2_peer *peer, const struct fo_probe *m)
 {
     enum ib_nic_state s;
@@ -406,7 +418,11 @@ void r2_pair_on_probe(struct r2_inst *inst, struct r2_peer *peer, const struct f
         return; /* not touched any more */
     }
     pair = r2_pair_want(inst, peer, m->peer_nic, m->nic);
-    if (pair == NULL || pair->job.busy) {
+    if (pair == NULL) {
+        return;
+    }
+    identify(pair, m);
+    if (pair->job.busy) {
         return; /* it will be said again */
     }
     if (m->flags & FO_PROBE_BACK) {

@@ -43,6 +43,9 @@ struct r2_pair {
     enum r2_pair_state state;
     struct probe_qp qp;
     struct ib_path_addr peer_addr;
+    uint64_t peer_guid; /* of the peer's NIC, as it says: node GUID, port, name; 0 and "": not heard */
+    uint8_t peer_port;
+    char peer_name[FO_NIC_NAME];
     int rc; /* of the job */
     uint32_t inc, peer_inc,
         peer_for;   /* our incarnation; the peer's that we are connected to; ours that it is connected to */

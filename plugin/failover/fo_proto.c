@@ -1,5 +1,7 @@
 #include "failover/fo_proto.h"
 
+#include "failover/fo_proto_int.h"
+
 static const char *const names[] = {
     [FO_MSG_REQ] = "REQ",         [FO_MSG_REP] = "REP",   [FO_MSG_CONF] = "CONF",     [FO_MSG_READY] = "READY",     [FO_MSG_REFUSE] = "REFUSE",
     [FO_MSG_NIC_DOWN] = "NIC_DOWN", [FO_MSG_NIC_DOWN_OK] = "NIC_DOWN_OK", [FO_MSG_DOWN] = "DOWN", [FO_MSG_FENCED] = "FENCED",
@@ -8,6 +10,7 @@ static const char *const names[] = {
     [FO_MSG_OPEN] = "OPEN", [FO_MSG_OPEN_OK] = "OPEN_OK", [FO_MSG_OPEN_UP] = "OPEN_UP",
     [FO_MSG_DRAIN] = "DRAIN",     [FO_MSG_DRAIN_OK] = "DRAIN_OK",
     [FO_MSG_WANT] = "WANT",
+    [FO_MSG_NEWS] = "NEWS",       [FO_MSG_NEWS_OK] = "NEWS_OK", [FO_MSG_LOCATE] = "LOCATE",
 };
 
 const char *fo_type_name(enum fo_type t)
@@ -211,6 +214,9 @@ static void put_probe(struct r2_writer *w, const struct fo_probe *m)
     r2_put(w, m->inc, 4);
     r2_put(w, m->for_inc, 4);
     put_addr(w, &m->addr);
+    r2_put(w, m->guid, 8);
+    r2_put(w, m->port, 1);
+    r2_put_bytes(w, m->name, FO_NIC_NAME);
 }
 
 static void get_probe(struct r2_reader *r, struct fo_probe *m)
@@ -221,7 +227,10 @@ static void get_probe(struct r2_reader *r, struct fo_probe *m)
     m->inc = (uint32_t)r2_get(r, 4);
     m->for_inc = (uint32_t)r2_get(r, 4);
     get_addr(r, &m->addr);
-    if (m->nic >= FO_MAX_NICS || m->peer_nic >= FO_MAX_NICS || m->inc == 0 || m->addr.port.mtu < IBV_MTU_256 ||
+    m->guid = r2_get(r, 8);
+    m->port = (uint8_t)r2_get(r, 1);
+    get_text(r, m->name, FO_NIC_NAME);
+    if (m->nic >= FO_MAX_NICS || m->peer_nic >= FO_MAX_NICS || m->inc == 0 || m->port == PROBE_NEWS_PROCESS || m->addr.port.mtu < IBV_MTU_256 ||
         m->addr.port.mtu > IBV_MTU_4096) {
         r->bad = 1;
     }
@@ -410,6 +419,15 @@ size_t fo_pack(enum fo_type type, const union fo_body *body, uint8_t *out, size_
     case FO_MSG_OPEN_UP:
         put_open(&w, type, &body->open);
         break;
+    case FO_MSG_NEWS:
+        fo_put_news(&w, &body->news);
+        break;
+    case FO_MSG_NEWS_OK:
+        fo_put_news_ok(&w, &body->news_ok);
+        break;
+    case FO_MSG_LOCATE:
+        fo_put_locate(&w, &body->locate);
+        break;
     default:
         put_small(&w, type, body);
         break;
@@ -434,7 +452,7 @@ int fo_unpack(struct r2_reader *r, union fo_body *body, const char **why)
             return -1;
         }
         r->p += len;
-        if (type < FO_MSG_REQ || type > FO_MSG_WANT || version != FO_PROTO_VERSION) {
+        if (type < FO_MSG_REQ || type >= FO_MSG_END || version != FO_PROTO_VERSION) {
             continue;
         }
         switch (type) {
@@ -458,6 +476,15 @@ int fo_unpack(struct r2_reader *r, union fo_body *body, const char **why)
         case FO_MSG_OPEN_OK:
         case FO_MSG_OPEN_UP:
             get_open(&b, (enum fo_type)type, &body->open);
+            break;
+        case FO_MSG_NEWS:
+            fo_get_news(&b, &body->news);
+            break;
+        case FO_MSG_NEWS_OK:
+            fo_get_news_ok(&b, &body->news_ok);
+            break;
+        case FO_MSG_LOCATE:
+            fo_get_locate(&b, &body->locate);
             break;
         default:
             get_small(&b, (enum fo_type)type, body);

@@ -12,6 +12,8 @@
 #include <stdint.h>
 
 #include "ib_transport/ib_path.h"
+#include "probe/probe_news.h"
+#include "probe/probe_verdict.h"
 #include "r2_ledger.h"
 #include "r2_wire.h"
 
@@ -42,6 +44,10 @@ enum fo_type {
     FO_MSG_DRAIN,   /* exactly these of my NICs are to be free of work */
     FO_MSG_DRAIN_OK,
     FO_MSG_WANT, /* S: I wait for the CTS of this seq, and nothing comes */
+    FO_MSG_NEWS, /* what I know of a NIC, a path or a process of the job */
+    FO_MSG_NEWS_OK,
+    FO_MSG_LOCATE, /* what I found out about my end of a NIC pair */
+    FO_MSG_END, /* one behind the last */
 };
 const char *fo_type_name(enum fo_type t);
 
@@ -135,6 +141,25 @@ struct fo_probe {
     uint32_t inc;     /* incarnation of my queue pair, never 0 */
     uint32_t for_inc; /* of yours that mine is connected to, 0: none yet */
     struct ib_path_addr addr;
+    uint64_t guid; /* of my NIC: node GUID, port, name; 0 and "" not known */
+    uint8_t port;
+    char name[FO_NIC_NAME];
+};
+
+struct fo_news_ok { /* the word that it answers */
+    struct probe_subject subject;
+    uint64_t version, origin;
+};
+
+#define FO_LOCATE_ASK   1 /* tell me yours */
+#define FO_LOCATE_FINAL 2 /* this is all that I will find out */
+
+struct fo_locate {
+    uint8_t nic, peer_nic; /* of who says it; of who is addressed */
+    uint8_t flags;
+    uint32_t id;     /* case number of who says it */
+    uint32_t for_id; /* case of the addressed process that this answers, 0: none */
+    struct probe_end end;
 };
 
 struct fo_suspect {
@@ -176,6 +201,9 @@ union fo_body {
     struct fo_open open;
     struct fo_drain drain;
     struct fo_want want;
+    struct probe_word news;
+    struct fo_news_ok news_ok;
+    struct fo_locate locate;
 };
 
 /* Largest packed record: a FENCED with a full window, or a REQ with all NICs. */

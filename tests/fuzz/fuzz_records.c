@@ -194,12 +194,28 @@ static void fill_life(struct run *r, int to, int type, const struct r2_comm *c, 
     }
 }
 
+/* Of one of the NICs of process @from, of a path between two, or of a process. */
+static void fill_word(const struct run *r, int from, unsigned how, struct probe_word *w)
+{
+    const struct ib_nic *nic = r->rig->side[from].inst->nics.nic;
+
+    memset(w, 0, sizeof(*w));
+    w->subject = how & 1   ? (struct probe_subject){.a = nic[0].guid, .pa = nic[0].port}
+                 : how & 2 ? (struct probe_subject){1, UINT64_MAX, 1, 1}
+                           : (struct probe_subject){1, 2, PROBE_NEWS_PROCESS, PROBE_NEWS_PROCESS};
+    w->version = 1 + (how >> 2 & 7);
+    w->origin = how >> 5;
+    w->blame = how >> 6 ? PROBE_BLAME_LOCAL_NIC : PROBE_BLAME_NONE;
+    snprintf(w->nic, sizeof(w->nic), "%.*s", (int)sizeof(w->nic) - 1, nic[0].name);
+}
+
 /* A record of @type that the peer of process @to could say now: what it said last, brought up to date. */
 static void truth(struct run *r, int to, int type, unsigned how, union fo_body *b)
 {
     const struct rig_sent *s = last_sent(r, !to, type);
     struct r2_comm *c = pick_comm(r, to, how & 3);
     struct about w = {.path = (uint8_t)(how >> 2 & 1)};
+    struct probe_word word;
 
     memset(b, 0, sizeof(*b));
     if (s)
@@ -225,6 +241,18 @@ static void truth(struct run *r, int to, int type, unsigned how, union fo_body *
     case FO_MSG_PROBE:
         fill_addr(r, !to, &b->probe.addr);
         b->probe.inc += !b->probe.inc + (how >> 3 & 1);
+        break;
+    case FO_MSG_NEWS:
+        fill_word(r, !to, how, &b->news);
+        break;
+    case FO_MSG_NEWS_OK:
+        fill_word(r, !to, how, &word);
+        b->news_ok = (struct fo_news_ok){word.subject, word.version, word.origin};
+        break;
+    case FO_MSG_LOCATE:
+        b->locate =
+            (struct fo_locate){.nic = w.path, .peer_nic = w.path, .flags = how >> 3 & 3, .id = 1, .for_id = how >> 5};
+        b->locate.end = (struct probe_end){PROBE_PORT_DOWN, PROBE_OK, PROBE_TIMEOUT, 1};
         break;
     case FO_MSG_REP:
     case FO_MSG_CONF:
@@ -316,6 +344,12 @@ static const struct {
     FIELD(FO_MSG_DRAIN, drain.gen),
     FIELD(FO_MSG_DRAIN_OK, drain.gen),
     FIELD(FO_MSG_WANT, want.seq),
+    FIELD(FO_MSG_NEWS, news.origin),
+    FIELD(FO_MSG_NEWS_OK, news_ok.origin),
+    FIELD(FO_MSG_LOCATE, locate.flags),
+    FIELD(FO_MSG_LOCATE, locate.id),
+    FIELD(FO_MSG_LOCATE, locate.for_id),
+    FIELD(FO_MSG_LOCATE, locate.end.aux_n),
 };
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
 
@@ -334,12 +368,22 @@ static void twist(struct fuzz_in *in, int type, union fo_body *b)
     }
 }
 
+/* Kept inputs mean what they did when the last type was WANT: later ones have the places in which the first ones came
+ * again. */
+static const uint8_t say_types[32] = {
+    FO_MSG_REQ,  FO_MSG_REP,     FO_MSG_CONF,    FO_MSG_READY,   FO_MSG_REFUSE, FO_MSG_NIC_DOWN, FO_MSG_NIC_DOWN_OK,
+    FO_MSG_DOWN, FO_MSG_FENCED,  FO_MSG_SETTLED, FO_MSG_BYE,     FO_MSG_BYE_OK, FO_MSG_GONE,     FO_MSG_PROBE,
+    FO_MSG_OPEN, FO_MSG_OPEN_OK, FO_MSG_OPEN_UP, FO_MSG_SUSPECT, FO_MSG_DRAIN,  FO_MSG_DRAIN_OK, FO_MSG_WANT,
+    FO_MSG_NEWS, FO_MSG_NEWS_OK, FO_MSG_LOCATE,  FO_MSG_READY,   FO_MSG_REFUSE, FO_MSG_NIC_DOWN, FO_MSG_NIC_DOWN_OK,
+    FO_MSG_DOWN, FO_MSG_FENCED,  FO_MSG_SETTLED, FO_MSG_BYE,
+};
+
 static void op_say(struct run *r)
 {
     static union fo_body b;
     uint8_t rec[FO_MAX_RECORD];
     unsigned what = fuzz_u8(&r->in), how = fuzz_u8(&r->in), edits = what >> 6;
-    int type = FO_MSG_REQ + (int)((what & 31) % FO_MSG_WANT), to = what >> 5 & 1;
+    int type = say_types[what & 31], to = what >> 5 & 1;
     size_t n;
 
     truth(r, to, type, how, &b);

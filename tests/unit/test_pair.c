@@ -149,6 +149,33 @@ START_TEST(announcements_get_lost)
 }
 END_TEST
 
+static const struct ib_nic *peer_nic_of(int side, int nic)
+{
+    return &rig->side[!side].inst->nics.nic[pair_of(side, nic)->peer_nic];
+}
+
+/* Each end knows the other's NIC by node GUID, port and name; 25 % of the announcements are lost. */
+START_TEST(ends_know_each_others_nics)
+{
+    connect_through(3, 25);
+    ck_assert(rig_until(rig, probes_stand, 120 * RIG_S));
+    ck_assert_int_ge(rig->filter_count, 3);
+    for (int s = 0; s < 2; s++) {
+        for (int nic = 0; nic < 2; nic++) {
+            const struct r2_pair *pair = pair_of(s, nic);
+            const struct ib_nic *want = peer_nic_of(s, nic);
+
+            ck_assert_uint_ne(want->guid, 0);
+            ck_assert_uint_eq(pair->peer_guid, want->guid);
+            ck_assert_uint_ne(pair->peer_guid, rig->side[s].inst->nics.nic[nic].guid);
+            ck_assert_uint_eq(pair->peer_port, want->port);
+            ck_assert_str_eq(pair->peer_name, want->name);
+        }
+    }
+    stop();
+}
+END_TEST
+
 static void again(const struct rig_sent *m)
 {
     rig_inject(rig, !m->from, (enum fo_type)m->type, &m->body);
@@ -521,6 +548,7 @@ static void add_pairs(Suite *s)
     tcase_add_test(t, slow_delivery_is_no_fault);
     tcase_add_test(t, repeated_claim_is_one_claim);
     tcase_add_loop_test(t, announcements_get_lost, 0, 30);
+    tcase_add_test(t, ends_know_each_others_nics);
     tcase_add_test(t, announcements_come_late_and_twice);
     tcase_add_loop_test(t, ends_build_anew, 1, 4);
     tcase_add_loop_test(t, one_end_fails_to_build, 0, 8);

@@ -194,7 +194,10 @@ START_TEST(records_come_out_as_they_went_in)
                                     .flags = i ? FO_PROBE_ASK : 0,
                                     .inc = i ? UINT32_MAX : 1,
                                     .for_inc = i ? UINT32_MAX : 0,
-                                    .addr = {.qpn = 0xffffff, .psn = 0xffffff, .port = {.mtu = IBV_MTU_4096}}};
+                                    .addr = {.qpn = 0xffffff, .psn = 0xffffff, .port = {.mtu = IBV_MTU_4096}},
+                                    .guid = i ? UINT64_MAX : 0,
+                                    .port = i ? PROBE_NEWS_PROCESS - 1 : 0};
+        memset(a.probe.name, 'n', i ? FO_NIC_NAME - 1 : 0);
         memset(a.probe.addr.port.gid, 0x5a, 16);
         ck_assert_int_eq(unpacked(msg, packed(FO_MSG_PROBE, &a, msg), &b), FO_MSG_PROBE);
         ck_assert_int_eq(b.probe.nic, a.probe.nic);
@@ -204,6 +207,9 @@ START_TEST(records_come_out_as_they_went_in)
         ck_assert_uint_eq(b.probe.for_inc, a.probe.for_inc);
         ck_assert_uint_eq(b.probe.addr.qpn, 0xffffff);
         ck_assert_uint_eq(b.probe.addr.psn, 0xffffff);
+        ck_assert_uint_eq(b.probe.guid, a.probe.guid);
+        ck_assert_uint_eq(b.probe.port, a.probe.port);
+        ck_assert_str_eq(b.probe.name, a.probe.name);
         ck_assert_int_eq(memcmp(&b.probe.addr.port.gid, &a.probe.addr.port.gid, 16), 0);
         a.suspect = (struct fo_suspect){.dst = 1,
                                         .src = UINT32_MAX,
@@ -226,13 +232,16 @@ START_TEST(records_with_lies_are_refused)
     static const struct {
         uint8_t type, at, value;
     } lie[] = {
-        {FO_MSG_PROBE, 4 + 0, FO_MAX_NICS},                           /* nic */
-        {FO_MSG_PROBE, 4 + 1, FO_MAX_NICS},                           /* peer_nic */
-        {FO_MSG_PROBE, 4 + 1, 255},         {FO_MSG_PROBE, 4 + 3, 0}, /* inc */
-        {FO_MSG_PROBE, 4 + 11 + 3, 1},                                /* qpn of more than 24 bits */
-        {FO_MSG_PROBE, 4 + 11 + 7, 1},                                /* psn */
-        {FO_MSG_PROBE, 4 + 11 + 25, 0},                               /* mtu */
-        {FO_MSG_PROBE, 4 + 11 + 25, 6},     {FO_MSG_SUSPECT, 4 + 12, IB_MAX_PATHS},
+        {FO_MSG_PROBE, 4 + 0, FO_MAX_NICS}, /* nic */
+        {FO_MSG_PROBE, 4 + 1, FO_MAX_NICS}, /* peer_nic */
+        {FO_MSG_PROBE, 4 + 1, 255},
+        {FO_MSG_PROBE, 4 + 3, 0},       /* inc */
+        {FO_MSG_PROBE, 4 + 11 + 3, 1},  /* qpn of more than 24 bits */
+        {FO_MSG_PROBE, 4 + 11 + 7, 1},  /* psn */
+        {FO_MSG_PROBE, 4 + 11 + 25, 0}, /* mtu */
+        {FO_MSG_PROBE, 4 + 11 + 25, 6},
+        {FO_MSG_PROBE, 4 + 11 + 44 + 8, PROBE_NEWS_PROCESS},
+        {FO_MSG_SUSPECT, 4 + 12, IB_MAX_PATHS},
         {FO_MSG_SUSPECT, 4 + 12, 255},
     };
     uint8_t msg[FO_MAX_RECORD + 1];
@@ -259,6 +268,143 @@ START_TEST(records_with_lies_are_refused)
 }
 END_TEST
 
+/* Full and empty, and what differs in one place only. */
+static void news_fill(struct probe_word *w, int full)
+{
+    memset(w, 0, sizeof(*w));
+    w->subject = full ? (struct probe_subject){UINT64_MAX - 1, UINT64_MAX, 254, 253} : (struct probe_subject){.a = 1};
+    w->version = full ? PROBE_NEWS_VERSION_MAX : 1;
+    w->origin = full ? UINT64_MAX : 0;
+    w->since_ms = full ? UINT64_MAX : 0;
+    w->blame = full ? PROBE_BLAMES - 1 : 0;
+    w->confidence = full ? 100 : 0;
+    memset(w->gid, full ? 0xfe : 0, sizeof(w->gid));
+    memset(w->host, full ? 'h' : 0, sizeof(w->host) - 1);
+    memset(w->nic, full ? '~' : 0, sizeof(w->nic) - 1);
+}
+
+START_TEST(news_come_out_as_they_went_in)
+{
+    union fo_body a, b;
+    uint8_t msg[FO_MAX_RECORD];
+
+    for (int i = 0; i < 2; i++) {
+        news_fill(&a.news, i);
+        ck_assert_uint_eq(packed(FO_MSG_NEWS, &a, msg), 4 + 124);
+        ck_assert_int_eq(unpacked(msg, 4 + 124, &b), FO_MSG_NEWS);
+        ck_assert_int_eq(memcmp(&a.news, &b.news, sizeof(a.news)), 0);
+        memset(&a, 0, sizeof(a));
+        a.news_ok = i ? (struct fo_news_ok){{1, 2, 3, 4}, PROBE_NEWS_VERSION_MAX, UINT64_MAX}
+                      : (struct fo_news_ok){{1, 0, 0, 0}, 1, 0};
+        ck_assert_uint_eq(packed(FO_MSG_NEWS_OK, &a, msg), 4 + 34);
+        ck_assert_int_eq(unpacked(msg, 4 + 34, &b), FO_MSG_NEWS_OK);
+        ck_assert_int_eq(memcmp(&a.news_ok.subject, &b.news_ok.subject, 18), 0);
+        ck_assert_uint_eq(b.news_ok.version, a.news_ok.version);
+        ck_assert_uint_eq(b.news_ok.origin, a.news_ok.origin);
+        a.locate = i ? (struct fo_locate){FO_MAX_NICS - 1,
+                                          FO_MAX_NICS - 2,
+                                          FO_LOCATE_ASK | FO_LOCATE_FINAL,
+                                          UINT32_MAX,
+                                          7,
+                                          {PROBE_PORTS - 1, PROBE_OUTCOMES - 1, PROBE_OUTCOMES - 2, 255}}
+                     : (struct fo_locate){.id = 1};
+        ck_assert_uint_eq(packed(FO_MSG_LOCATE, &a, msg), 4 + 15);
+        ck_assert_int_eq(unpacked(msg, 4 + 15, &b), FO_MSG_LOCATE);
+        ck_assert(b.locate.nic == a.locate.nic && b.locate.peer_nic == a.locate.peer_nic &&
+                  b.locate.flags == a.locate.flags);
+        ck_assert(b.locate.id == a.locate.id && b.locate.for_id == a.locate.for_id);
+        ck_assert_int_eq(memcmp(&b.locate.end, &a.locate.end, sizeof(b.locate.end)), 0);
+    }
+    ck_assert_str_eq(fo_type_name(FO_MSG_NEWS), "NEWS");
+    ck_assert_str_eq(fo_type_name(FO_MSG_NEWS_OK), "NEWS_OK");
+    ck_assert_str_eq(fo_type_name(FO_MSG_LOCATE), "LOCATE");
+    ck_assert_str_eq(fo_type_name(FO_MSG_END), "?");
+}
+END_TEST
+
+/* A byte that makes a field a lie, in a record that is right otherwise; the same lie cannot be packed. */
+START_TEST(news_with_lies_are_refused)
+{
+    enum { WORD = 4, HOST = WORD + 60, NIC = HOST + PROBE_NEWS_HOST, OK = 4, LOC = 4 };
+    static const struct {
+        uint8_t type, at, value;
+    } lie[] = {
+        {FO_MSG_NEWS, WORD + 0, 0},    /* subject all zero */
+        {FO_MSG_NEWS, WORD + 16, 255}, /* one half of it a process */
+        {FO_MSG_NEWS, WORD + 17, 255},
+        {FO_MSG_NEWS, WORD + 17, 1},     /* a path, the larger end first */
+        {FO_MSG_NEWS, WORD + 18, 0},     /* version 0 */
+        {FO_MSG_NEWS, WORD + 18 + 6, 1}, /* 1 << 48 */
+        {FO_MSG_NEWS, WORD + 18 + 7, 255},
+        {FO_MSG_NEWS, WORD + 42, PROBE_BLAMES}, /* blame */
+        {FO_MSG_NEWS, WORD + 42, 255},
+        {FO_MSG_NEWS, WORD + 43, 101},
+        {FO_MSG_NEWS, HOST, '\n'},
+        {FO_MSG_NEWS, HOST, 0xff},
+        {FO_MSG_NEWS, HOST + 1, 'x'}, /* behind its end */
+        {FO_MSG_NEWS, NIC - 1, 'x'},
+        {FO_MSG_NEWS, NIC, 0x1f},
+        {FO_MSG_NEWS, NIC, 0x7f},
+        {FO_MSG_NEWS, NIC + PROBE_NEWS_NIC - 1, 'x'},
+        {FO_MSG_NEWS_OK, OK + 0, 0},
+        {FO_MSG_NEWS_OK, OK + 16, 255},
+        {FO_MSG_NEWS_OK, OK + 18, 0},
+        {FO_MSG_NEWS_OK, OK + 24, 1},
+        {FO_MSG_LOCATE, LOC + 0, FO_MAX_NICS},
+        {FO_MSG_LOCATE, LOC + 1, FO_MAX_NICS},
+        {FO_MSG_LOCATE, LOC + 11, PROBE_PORTS},
+        {FO_MSG_LOCATE, LOC + 12, PROBE_OUTCOMES},
+        {FO_MSG_LOCATE, LOC + 13, PROBE_OUTCOMES},
+        {FO_MSG_LOCATE, LOC + 13, 255},
+    };
+    uint8_t msg[FO_MAX_RECORD + 1];
+    union fo_body a, b;
+
+    for (unsigned i = 0; i < sizeof(lie) / sizeof(lie[0]); i++) {
+        size_t n;
+
+        memset(&a, 0, sizeof(a));
+        if (lie[i].type == FO_MSG_NEWS) {
+            news_fill(&a.news, 0);
+        } else if (lie[i].type == FO_MSG_NEWS_OK) {
+            a.news_ok = (struct fo_news_ok){.subject = {.a = 1}, .version = 1};
+        }
+        n = packed((enum fo_type)lie[i].type, &a, msg);
+        ck_assert_int_eq(unpacked(msg, n, &b), lie[i].type);
+        ck_assert_int_ne(msg[lie[i].at], lie[i].value);
+        msg[lie[i].at] = lie[i].value;
+        ck_assert_msg(unpacked(msg, n, &b) == -1, "lie %u was believed", i);
+        for (size_t len = 1; len <= n; len++) {
+            n = packed((enum fo_type)lie[i].type, &a, msg);
+            msg[n] = 0;
+            msg[2] = (uint8_t)(len == n ? n - 4 + 1 : len > 4 ? len - 4 : 0);
+            ck_assert_int_eq(unpacked(msg, len == n ? n + 1 : len, &b), -1);
+        }
+    }
+    news_fill(&a.news, 1);
+    a.news.host[PROBE_NEWS_HOST - 1] = 'h'; /* not terminated */
+    ck_assert_uint_eq(fo_pack(FO_MSG_NEWS, &a, msg, sizeof(msg)), 0);
+    memset(&a, 0, sizeof(a));
+    ck_assert_uint_eq(fo_pack(FO_MSG_NEWS, &a, msg, sizeof(msg)), 0);
+    ck_assert_uint_eq(fo_pack(FO_MSG_NEWS_OK, &a, msg, sizeof(msg)), 0);
+    a.locate.end.loop = PROBE_OUTCOMES;
+    ck_assert_uint_eq(fo_pack(FO_MSG_LOCATE, &a, msg, sizeof(msg)), 0);
+}
+END_TEST
+
+/* A record that this version does not know is skipped, and what follows is read. */
+START_TEST(records_of_later_versions_are_skipped)
+{
+    uint8_t msg[64] = {FO_MSG_END, FO_PROTO_VERSION, 3, 0, 1, 2, 3, FO_MSG_WANT + 1, FO_PROTO_VERSION + 1, 0, 0};
+    union fo_body a = {.news_ok = {.subject = {.a = 1}, .version = 1}}, b;
+    size_t n = fo_pack(FO_MSG_NEWS_OK, &a, msg + 11, sizeof(msg) - 11);
+
+    ck_assert_uint_gt(n, 0);
+    ck_assert_int_eq(unpacked(msg, 11 + n, &b), FO_MSG_NEWS_OK);
+    ck_assert_uint_eq(b.news_ok.subject.a, 1);
+}
+END_TEST
+
 static TCase *new_case(Suite *s, const char *name)
 {
     TCase *t = tcase_create(name);
@@ -280,6 +426,9 @@ static void add_pure(Suite *s)
     tcase_add_test(t, idle_time_is_no_slowness);
     tcase_add_test(t, records_come_out_as_they_went_in);
     tcase_add_test(t, records_with_lies_are_refused);
+    tcase_add_test(t, news_come_out_as_they_went_in);
+    tcase_add_test(t, news_with_lies_are_refused);
+    tcase_add_test(t, records_of_later_versions_are_skipped);
 }
 
 int main(void)

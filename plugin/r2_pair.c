@@ -113,7 +113,7 @@ static void build(struct r2_pair *pair)
     pair->peer_inc = pair->peer_for = 0;
     pair->again = pair->answer = pair->check = 0;
     pair->last_ok = pair->slowest = 0;
-    pair->greeted = 0;
+    pair->greeted = pair->silent = 0;
     submit(pair, R2_PAIR_BUILD, build_run);
 }
 
@@ -312,7 +312,7 @@ static void say(struct r2_pair *pair)
     snprintf(b.probe.name, sizeof(b.probe.name), "%.*s", FO_NIC_NAME - 1, nic->name);
     if (failed(pair)) {
         b.probe.for_inc = pair->heard;
-        b.probe.flags = FO_PROBE_LOST;
+        b.probe.flags = (uint8_t)(FO_PROBE_LOST | (pair->silent ? FO_PROBE_SILENT : 0));
         b.probe.addr.port.mtu = IBV_MTU_1024;
     } else {
         b.probe.for_inc = pair->state == R2_PAIR_JOINED ? pair->peer_inc : 0;
@@ -431,6 +431,9 @@ void r2_pair_on_probe(struct r2_inst *inst, struct r2_peer *peer, const struct f
     if (!(m->flags & FO_PROBE_LOST)) {
         on_announcement(pair, m);
     } else if (m->for_inc == pair->inc && pair->state == R2_PAIR_JOINED) {
+        if (m->flags & FO_PROBE_SILENT) {
+            pair->silent_at = inst->watch_clock; /* it has asked over this very pair */
+        }
         rebuild(pair); /* who asks here gets no answer whatever the NICs do */
     }
 }
@@ -533,6 +536,7 @@ static void dead(struct r2_pair *pair, uint64_t clock, const char *what)
     give_up(pair);
     pair->wanted = 0;
     pair->silent_at = clock;
+    pair->silent = 1;
     r2_host_say_pair(pair, clock - pair->suspect_at, 0);
     end_all(pair, how);
 }
@@ -554,6 +558,7 @@ void r2_pair_told_silent(struct r2_pair *pair, uint64_t silent, const char *who)
         give_up(pair);
         pair->wanted = 0;
         pair->silent_at = inst->watch_clock;
+        pair->silent = 1;
     }
     end_all(pair, how);
 }

@@ -146,7 +146,7 @@ void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k)
         R2_INFO("case %u: %s", k->id, f.evidence[i]);
     }
     R2_INFO("case %u: %s, suspects %x", k->id, probe_blame_name(f.v.blame), f.v.suspects);
-    if (make_word(inst, k, f.v.blame, &f.word) && r2_news_tell(inst, &f.word)) {
+    if (make_word(inst, k, f.v.blame, &f.word) && probe_subject_valid(&f.word.subject) && r2_news_tell(inst, &f.word)) {
         R2_WARN("%s %s: %s", f.word.host, f.word.nic, probe_blame_name(f.v.blame));
     }
 }

@@ -133,6 +133,7 @@ struct fo_bye_ok {
 
 #define FO_PROBE_ASK  1 /* answer: I do not know yet that you are connected to this incarnation, or whether your end is in order */
 #define FO_PROBE_BACK 2 /* my NIC has come back */
+#define FO_PROBE_SILENT 8 /* with LOST: I gave it up because yours did not answer */
 #define FO_PROBE_LOST 4 /* nothing here is connected to your incarnation @for_inc any more; no address */
 
 struct fo_probe {
@@ -154,12 +155,23 @@ struct fo_news_ok { /* the word that it answers */
 #define FO_LOCATE_ASK   1 /* tell me yours */
 #define FO_LOCATE_FINAL 2 /* this is all that I will find out */
 
+#define FO_LOCATE_AUX   4
+
+struct fo_locate_aux { /* a port that my NIC asked */
+    uint64_t guid;
+    uint8_t port;
+    uint8_t outcome; /* enum probe_outcome */
+};
+
 struct fo_locate {
     uint8_t nic, peer_nic; /* of who says it; of who is addressed */
     uint8_t flags;
     uint32_t id;     /* case number of who says it */
     uint32_t for_id; /* case of the addressed process that this answers, 0: none */
     struct probe_end end;
+    uint8_t direct; /* enum probe_outcome, of the pair itself */
+    uint8_t n_aux;
+    struct fo_locate_aux aux[FO_LOCATE_AUX];
 };
 
 struct fo_suspect {

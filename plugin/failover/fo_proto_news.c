@@ -71,10 +71,16 @@ void fo_get_news_ok(struct r2_reader *r, struct fo_news_ok *m)
 
 static int locate_valid(const struct fo_locate *m)
 {
-    return m->nic < FO_MAX_NICS && m->peer_nic < FO_MAX_NICS && m->end.port < PROBE_PORTS &&
-           m->end.loop < PROBE_OUTCOMES && m->end.aux < PROBE_OUTCOMES;
+    int ok = m->nic < FO_MAX_NICS && m->peer_nic < FO_MAX_NICS && m->end.port < PROBE_PORTS && m->end.loop < PROBE_OUTCOMES &&
+             m->end.aux < PROBE_OUTCOMES && m->direct < PROBE_OUTCOMES && m->n_aux <= FO_LOCATE_AUX;
+
+    for (int i = 0; i < FO_LOCATE_AUX; i++) {
+        ok &= m->aux[i].outcome < PROBE_OUTCOMES;
+    }
+    return ok;
 }
 
+/* 57 bytes: places of auxiliary ports that were not asked are zero. */
 void fo_put_locate(struct r2_writer *w, const struct fo_locate *m)
 {
     r2_put(w, m->nic, 1);
@@ -86,6 +92,13 @@ void fo_put_locate(struct r2_writer *w, const struct fo_locate *m)
     r2_put(w, m->end.loop, 1);
     r2_put(w, m->end.aux, 1);
     r2_put(w, m->end.aux_n, 1);
+    r2_put(w, m->direct, 1);
+    r2_put(w, m->n_aux, 1);
+    for (int i = 0; i < FO_LOCATE_AUX; i++) {
+        r2_put(w, m->aux[i].guid, 8);
+        r2_put(w, m->aux[i].port, 1);
+        r2_put(w, m->aux[i].outcome, 1);
+    }
     w->bad |= !locate_valid(m);
 }
 
@@ -100,5 +113,12 @@ void fo_get_locate(struct r2_reader *r, struct fo_locate *m)
     m->end.loop = (uint8_t)r2_get(r, 1);
     m->end.aux = (uint8_t)r2_get(r, 1);
     m->end.aux_n = (uint8_t)r2_get(r, 1);
+    m->direct = (uint8_t)r2_get(r, 1);
+    m->n_aux = (uint8_t)r2_get(r, 1);
+    for (int i = 0; i < FO_LOCATE_AUX; i++) {
+        m->aux[i].guid = r2_get(r, 8);
+        m->aux[i].port = (uint8_t)r2_get(r, 1);
+        m->aux[i].outcome = (uint8_t)r2_get(r, 1);
+    }
     r->bad |= !locate_valid(m);
 }

@@ -253,6 +253,8 @@ static void truth(struct run *r, int to, int type, unsigned how, union fo_body *
         b->locate =
             (struct fo_locate){.nic = w.path, .peer_nic = w.path, .flags = how >> 3 & 3, .id = 1, .for_id = how >> 5};
         b->locate.end = (struct probe_end){PROBE_PORT_DOWN, PROBE_OK, PROBE_TIMEOUT, 1};
+        b->locate.n_aux = 1;
+        b->locate.aux[0] = (struct fo_locate_aux){1, 1, PROBE_TIMEOUT};
         break;
     case FO_MSG_REP:
     case FO_MSG_CONF:

@@ -306,14 +306,22 @@ START_TEST(news_come_out_as_they_went_in)
                                           FO_LOCATE_ASK | FO_LOCATE_FINAL,
                                           UINT32_MAX,
                                           7,
-                                          {PROBE_PORTS - 1, PROBE_OUTCOMES - 1, PROBE_OUTCOMES - 2, 255}}
+                                          {PROBE_PORTS - 1, PROBE_OUTCOMES - 1, PROBE_OUTCOMES - 2, 255},
+                                          PROBE_OUTCOMES - 1,
+                                          FO_LOCATE_AUX,
+                                          {{1, 2, 1}, {3, 4, 2}, {5, 6, 3}, {UINT64_MAX, 255, 0}}}
                      : (struct fo_locate){.id = 1};
-        ck_assert_uint_eq(packed(FO_MSG_LOCATE, &a, msg), 4 + 15);
-        ck_assert_int_eq(unpacked(msg, 4 + 15, &b), FO_MSG_LOCATE);
+        ck_assert_uint_eq(packed(FO_MSG_LOCATE, &a, msg), 4 + 57);
+        ck_assert_int_eq(unpacked(msg, 4 + 57, &b), FO_MSG_LOCATE);
         ck_assert(b.locate.nic == a.locate.nic && b.locate.peer_nic == a.locate.peer_nic &&
                   b.locate.flags == a.locate.flags);
         ck_assert(b.locate.id == a.locate.id && b.locate.for_id == a.locate.for_id);
         ck_assert_int_eq(memcmp(&b.locate.end, &a.locate.end, sizeof(b.locate.end)), 0);
+        ck_assert(b.locate.direct == a.locate.direct && b.locate.n_aux == a.locate.n_aux);
+        for (int j = 0; j < FO_LOCATE_AUX; j++) {
+            ck_assert(b.locate.aux[j].guid == a.locate.aux[j].guid && b.locate.aux[j].port == a.locate.aux[j].port &&
+                      b.locate.aux[j].outcome == a.locate.aux[j].outcome);
+        }
     }
     ck_assert_str_eq(fo_type_name(FO_MSG_NEWS), "NEWS");
     ck_assert_str_eq(fo_type_name(FO_MSG_NEWS_OK), "NEWS_OK");
@@ -356,6 +364,10 @@ START_TEST(news_with_lies_are_refused)
         {FO_MSG_LOCATE, LOC + 12, PROBE_OUTCOMES},
         {FO_MSG_LOCATE, LOC + 13, PROBE_OUTCOMES},
         {FO_MSG_LOCATE, LOC + 13, 255},
+        {FO_MSG_LOCATE, LOC + 15, PROBE_OUTCOMES},
+        {FO_MSG_LOCATE, LOC + 16, FO_LOCATE_AUX + 1},
+        {FO_MSG_LOCATE, LOC + 26, PROBE_OUTCOMES},
+        {FO_MSG_LOCATE, LOC + 56, PROBE_OUTCOMES},
     };
     uint8_t msg[FO_MAX_RECORD + 1];
     union fo_body a, b;

@@ -171,7 +171,7 @@ struct r2_peer {
     uint64_t drain_at, drain_interval;
     uint64_t say_at, say_interval;
     char host[FO_HOST_NAME];         /* as it says itself; empty before the first connection */
-    int news_no;                     /* as neighbour in probe_news, -1: beyond */
+    int news_no;                     /* as neighbour in probe_news; -1: none yet, or one too many */
     uint64_t news_at, news_interval; /* real time, ns */
     uint8_t silent_said;             /* that its process says nothing, until it does */
     size_t out_len;

@@ -78,7 +78,9 @@ void r2_news_join(struct r2_inst *inst, struct r2_peer *peer)
 {
     uint64_t taken[PROBE_NEWS_NEIGHBOURS / 64] = {0};
 
-    peer->news_no = -1;
+    if (peer->news_no >= 0) {
+        return;
+    }
     for (const struct r2_peer *p = inst->peers; p; p = p->next) {
         if (p != peer && p->news_no >= 0) {
             taken[p->news_no / 64] |= 1ull << (p->news_no % 64);

@@ -20,7 +20,7 @@ struct fo_news_ok;
 int r2_news_open(struct r2_inst *inst);
 void r2_news_close(struct r2_inst *inst);
 
-/* A peer process is new; it goes. */
+/* There is a connection to the peer process: it is told, too. It goes. */
 void r2_news_join(struct r2_inst *inst, struct r2_peer *peer);
 void r2_news_leave(struct r2_inst *inst, struct r2_peer *peer);
 

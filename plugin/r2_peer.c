@@ -31,7 +31,7 @@ struct r2_peer *r2_peer_get(struct r2_inst *inst, struct r2_oob_peer *oob)
         p->last_contact = r2_now(inst);
         p->next = inst->peers;
         inst->peers = p;
-        r2_news_join(inst, p);
+        p->news_no = -1;
     }
     inst->oob->ops->peer_ref(oob);
     p->refs++;

@@ -11,7 +11,7 @@
 #include "plugin/r2_rundir.h"
 
 #define SLOTS    3 /* that the input writes; the first is our own */
-#define SLOT     4096
+#define SLOT     8192
 #define HEADER   4096
 #define MAX_NEWS (R2_BOARD_SLOTS * R2_BOARD_EVENTS)
 

@@ -32,7 +32,7 @@ START_TEST(what_is_no_board_is_not_used)
     ck_assert_int_eq(rename(other, path), 0);
     ck_assert_int_eq(truncate(path, 4096), 0);
     refused("no board of this version");
-    ck_assert_int_eq(truncate(path, 4096 + 4096 * R2_BOARD_SLOTS), 0);
+    ck_assert_int_eq(truncate(path, 4096 + 8192 * R2_BOARD_SLOTS), 0);
     b = must_open(); /* the header is right, the rest is empty */
     r2_board_close(b);
     fd = open(path, O_RDWR);

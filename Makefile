@@ -142,6 +142,11 @@ bench: deps
 	@$(MAKE) --no-print-directory -s all $(BENCH_BINS)
 	@sh tests/bench/bench.sh $(B)
 
+.PHONY: bench-probe
+bench-probe: deps
+	@$(MAKE) --no-print-directory -s $(B)/bench/bench_inproc
+	@sh tests/bench/bench_probe.sh $(B)
+
 # The tables of options in README and the manual page are made from the rows; tests/check_readme.sh and tests/check_man.sh fail when they
 # are not up to date.
 readme: $(B)/r2_config

@@ -209,7 +209,7 @@ void probe_news_leave(struct probe_news *n, int neighbour)
 
 const struct probe_word *probe_news_untold(const struct probe_news *n, int neighbour, int *i)
 {
-    if (!number_valid(neighbour) || *i < 0) {
+    if (!number_valid(neighbour)) {
         return NULL;
     }
     while ((unsigned)*i < n->count) {

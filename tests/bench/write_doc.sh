@@ -2,6 +2,7 @@
 # write_doc.sh BENCH_JSON TABLE: docs/bench.md, and the short table in README.md, from what make bench has measured.
 set -eu
 json=$1 table=$2
+probe=$(sed -n '/^<!-- probe -->$/,/^<!-- end of probe -->$/p' docs/bench.md) # written by bench_probe.sh: stays
 {
     cat <<'END'
 # Measurements
@@ -29,6 +30,7 @@ END
 | setup | Two processes, from `listen` until `connect` and `accept` have returned at both ends for all; the exchange of handles, a socket here, included |
 | calls | callgrind, instructions in the plugin's own functions and the verbs calls inlined into them, without the driver's. Set-up cancels out: the difference of a short and a long run |
 END
+    [ -z "$probe" ] || printf '\n%s\n' "$probe"
 } >docs/bench.md
 [ -e README.md ] && grep -q '^<!-- numbers -->$' README.md || exit 0
 jq -r --arg form readme -f tests/bench/table.jq "$json" >"$json.readme"

@@ -201,13 +201,15 @@ START_TEST(bad_records_are_refused)
         for (int j = 0; j < 200; j++) {
             buf[j] = (uint8_t)random();
         }
-        buf[0] = (uint8_t)(random() % 16);
+        buf[0] = (uint8_t)(random() % (FO_MSG_END + 2));
         buf[1] = FO_PROTO_VERSION;
         buf[3] = 0;
         while ((type = fo_unpack(&r, &out, &why)) > 0) {
             ck_assert(type != FO_MSG_DOWN || out.down.path < IB_MAX_PATHS);
             ck_assert(type != FO_MSG_FENCED || out.fenced.n <= 256);
             ck_assert(type != FO_MSG_NIC_DOWN || out.nic_down.nic < FO_MAX_NICS);
+            ck_assert(type != FO_MSG_LOCATE || (out.locate.peer_nic < FO_MAX_NICS && out.locate.end.aux < PROBE_OUTCOMES));
+            ck_assert(type != FO_MSG_NEWS_OK || probe_subject_valid(&out.news_ok.subject));
         }
     }
 }

@@ -182,6 +182,7 @@ START_TEST(who_comes_is_told_all_and_who_goes_nothing)
     join(70);
     ck_assert_uint_eq(untold(70), 3); /* somebody else by that number: nothing is remembered */
     join(71);
+    join(71); /* said twice */
     probe_news_leave(&table, 70);
     ck_assert_uint_eq(untold(71), 3);
     for (int k = 0; k < 3; k++) { /* numbers that are none */

@@ -1,0 +1,8 @@
+# bench-probe.json to the tables of docs/bench.md, between its marks "probe"
+def r(d): (. * pow(10; d) | round) / pow(10; d);
+def spread: "\(.min_ms | r(2)) / \(.median_ms | r(2)) / \(.max_ms | r(2))";
+
+.news as $n |
+"| job | hosts x processes | all know, ms: min / median / max over \($n.seeds) seeds | last word at all, ms | without loss, ms; bound | messages, median (max); of one process | sent at once | said again | heard twice | board |",
+"|---|---|---|---|---|---|---|---|---|---|",
+($n.jobs[] | "| \(.job) | \(.hosts) x \(.processes / .hosts) | \(.heard | spread) | \(.last_word | spread) | \(.no_loss.max_ms | r(2)); \(.bound_ms | r(2)) | \(.messages_median) (\(.messages_max)); \(.of_one_process_max) | \(.fan_out_max) | \(.repeated_max) | \(.suppressed_max) | \(.board_max) |")

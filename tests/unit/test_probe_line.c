@@ -164,9 +164,7 @@ END_TEST
 /* Values at, below and above their limits: cut with a mark, never longer, an escape never in parts. */
 START_TEST(values_are_cut)
 {
-    static const char *const makes[] = {"a", " ", "ab ",
-                                        "\xff"
-                                        "bc"};
+    static const char *const makes[] = {"a", " ", "ab ", "\xff-c"};
     struct probe_line l = {.code = PROBE_CODE_N02};
     char text[400];
 

@@ -81,7 +81,9 @@ static inline void world_break(struct world *w, struct fault f)
         break;
     case PLANE_CUT:
     case SWITCH_OFF:
-        w->plane[f.rail] |= BIT(f.kind);
+        for (int r = 0; r < RAILS; r++) { /* host 1: one switch has all planes */
+            w->plane[r] |= r == f.rail || (f.kind == SWITCH_OFF && f.host == 1) ? BIT(f.kind) : 0;
+        }
         break;
     case PROCESS_STOPPED:
     case PROCESS_KILLED:
@@ -134,13 +136,13 @@ static inline uint8_t loop_of(const struct world *w, int h, uint8_t down_loop)
 {
     uint32_t n = w->nic[h][0];
 
-    if (n & BIT(NIC_GONE)) {
+    if ((n & BIT(NIC_GONE)) && down_loop != PROBE_OK) { /* Soft-RoCE goes on with calls */
         return PROBE_ERROR;
     }
     if (n & (BIT(NIC_HANGS) | BIT(NIC_HALF_HANGS) | BIT(LOOP_QP_BROKEN))) {
         return PROBE_TIMEOUT;
     }
-    return port_of(w, h) == PROBE_PORT_DOWN ? down_loop : PROBE_OK;
+    return port_of(w, h) == PROBE_PORT_UP ? PROBE_OK : down_loop;
 }
 
 static inline uint8_t aux_of(const struct world *w, int h, enum aux_layout layout, uint8_t *n)

@@ -80,7 +80,7 @@ demo:
 	@sh tools/demo.sh $(B)
 check: deps
 	@$(MAKE) --no-print-directory -s tests
-	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh $(B)/r2_sim+--seeds+$(SEEDS) \
+	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh tests/check_runbook.sh $(B)/r2_sim+--seeds+$(SEEDS) \
 	  tests/sim/without.sh $(E2E_RUN)
 check-layers:
 	@sh tests/check_layers.sh $(B)

@@ -167,10 +167,14 @@ static unsigned misfits(enum probe_blame b, const struct probe_facts *facts)
     b = far ? probe_blame_mirror(b) : b;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct row *r = &rows[i];
-        unsigned n = !(r->direct >> f.direct & 1) + !(r->peer >> f.peer & 1) + !(r->others >> f.others & 1) +
-                     end_misfits(&r->local, &f.local) + end_misfits(&r->remote, &f.remote);
+        unsigned n;
 
-        if (r->blame == b && n < best) {
+        if (r->blame != b) {
+            continue;
+        }
+        n = !(r->direct >> f.direct & 1) + !(r->peer >> f.peer & 1) + !(r->others >> f.others & 1) +
+            end_misfits(&r->local, &f.local) + end_misfits(&r->remote, &f.remote);
+        if (n < best) {
             best = n;
         }
     }

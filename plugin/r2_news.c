@@ -164,7 +164,7 @@ static void heard(struct r2_inst *inst, const struct probe_word *w, const char *
 {
     int bad = w->blame != PROBE_BLAME_NONE;
 
-    R2_INFO("news: %s %s: %s, %s (from %s)", w->host, w->nic, bad ? "blamed" : "good again", probe_blame_name(w->blame), who);
+    R2_INFO("news from %s: %s %s: %s", who, w->host, w->nic, bad ? probe_blame_name(probe_blame_mirror(w->blame)) : "good again");
     for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
         if (pair->peer == NULL || !concerns(inst, &w->subject, pair)) {
             continue;

@@ -1,9 +1,11 @@
 #include "r2_verdict.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
+#include "probe/probe_line.h"
 #include "probe/probe_verdict.h"
 #include "r2_inst.h"
 #include "r2_locate.h"
@@ -16,10 +18,13 @@
 
 struct finding {
     struct probe_verdict v;
-    struct probe_word word;
-    int nic;         /* ours, -1: the component blamed is not */
+    enum probe_code code;
+    struct probe_word word; /* of what is blamed; for unknown, of our NIC */
+    int known;              /* the word names a subject */
     char evidence[EVIDENCE][LINE];
     int n_evidence;
+    char how[160], to[80];
+    char line[PROBE_LINE_SIZE], brief[PROBE_SHORT_SIZE];
 };
 
 static const char *outcome_name(uint8_t o)
@@ -130,6 +135,128 @@ static void gather_evidence(struct r2_inst *inst, const struct r2_case *k, struc
     }
 }
 
+/* --- the operator's line --- */
+
+static void add(char *list, size_t room, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void add(char *list, size_t room, const char *fmt, ...)
+{
+    size_t n = strlen(list);
+    va_list ap;
+
+    if (n && n + 1 < room) {
+        list[n++] = ',';
+    }
+    va_start(ap, fmt);
+    vsnprintf(list + n, room - n, fmt, ap);
+    va_end(ap);
+}
+
+static void add_end(char *how, size_t room, const char *whose, const struct probe_end *e)
+{
+    if (e->port == PROBE_PORT_DOWN || e->port == PROBE_PORT_GONE) {
+        add(how, room, "%s-port:%s", whose, port_name(e->port));
+    }
+    if (e->loop != PROBE_NA) {
+        add(how, room, "%s-loop:%s", whose, e->loop == PROBE_OK ? "ok" : "silent");
+    }
+    if (e->aux != PROBE_NA) {
+        add(how, room, "%s-aux:%s", whose, e->aux == PROBE_OK ? "ok" : "silent");
+    }
+}
+
+static void what_was_measured(const struct r2_case *k, struct finding *f)
+{
+    const struct probe_facts *x = &k->facts;
+
+    if (k->fault != IB_FAULT_NONE && k->fault != IB_FAULT_PEER) {
+        snprintf(f->how, sizeof(f->how), "%s", ib_fault_name(k->fault));
+        for (char *p = strchr(f->how, ' '); p; p = strchr(p, ' ')) {
+            *p = '-'; /* one word of the line */
+        }
+    }
+    if (x->direct != PROBE_NA) {
+        add(f->how, sizeof(f->how), "pair:%s", x->direct == PROBE_OK ? "ok" : "silent");
+    }
+    add_end(f->how, sizeof(f->how), "our", &x->local);
+    add_end(f->how, sizeof(f->how), "its", &x->remote);
+    if (x->peer == PROBE_ERROR || x->peer == PROBE_TIMEOUT) {
+        add(f->how, sizeof(f->how), "process:%s", x->peer == PROBE_ERROR ? "refused" : "silent");
+    }
+}
+
+/* Connections that lost a path over the pair (over the NIC, without a peer); whether one has none left. */
+static unsigned count_moved(struct r2_inst *inst, const struct r2_case *k, int *stranded)
+{
+    unsigned n = 0;
+
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        int hit = 0;
+
+        if (atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE || (k->peer && c->peer != k->peer)) {
+            continue;
+        }
+        for (int p = 0; p < c->link.npaths; p++) {
+            hit |= c->link.path[p].nic == k->nic && (k->peer == NULL || c->link.path[p].peer_nic == k->peer_nic) &&
+                   !(c->up_seen >> p & 1);
+        }
+        n += hit != 0;
+        *stranded |= hit && c->up_seen == 0;
+    }
+    return n;
+}
+
+static void write_lines(struct r2_inst *inst, const struct r2_case *k, struct finding *f)
+{
+    const struct ib_nic *nic = &inst->nics.nic[k->nic];
+    int ours = f->v.blame == PROBE_BLAME_LOCAL_NIC || f->v.blame == PROBE_BLAME_LOCAL_LINK || f->v.blame == PROBE_BLAME_PATH ||
+               f->v.blame == PROBE_BLAME_UNKNOWN;
+    struct probe_line l = {.code = f->code, .host = f->word.host, .nic = f->word.nic, .how = f->how, .to = f->to, .suspects = f->v.suspects};
+    int stranded = 0;
+
+    what_was_measured(k, f);
+    l.since_ms = f->word.since_ms;
+    if (!k->process) {
+        const char *pci = nic->pci_path ? strrchr(nic->pci_path, '/') : NULL;
+
+        l.pci = ours && pci ? pci + 1 : NULL;
+        l.rail1 = (unsigned)nic->rail + 1;
+        l.moved = count_moved(inst, k, &stranded);
+        l.peer_host = k->peer && ours ? k->peer->host : NULL;
+        l.peer_nic = l.peer_host ? peer_nic_name(inst, k) : NULL;
+        l.capacity_of = (unsigned)inst->nics.count;
+        for (int i = 0; i < inst->nics.count; i++) {
+            if (ib_nic_state_get(&inst->nics.nic[i]) == IB_NIC_UP && !(ours && i == k->nic)) {
+                l.capacity++;
+                add(f->to, sizeof(f->to), "%s", inst->nics.nic[i].name);
+            }
+        }
+    }
+    l.fate = k->process && k->facts.peer == PROBE_ERROR ? PROBE_FATE_ENDS : stranded || k->process ? PROBE_FATE_WAITS : PROBE_FATE_CONTINUES;
+    probe_line_full(f->line, &l);
+    probe_line_short(f->brief, &l);
+}
+
+/* The job hears it, and the operator; what is known already is not said again. */
+static void publish(struct r2_inst *inst, const struct r2_case *k, struct finding *f)
+{
+    enum r2_log_level level = probe_code_info(f->code)->severity == PROBE_INFO ? R2_LOG_INFO : R2_LOG_WARN;
+
+    if (f->known ? !r2_news_tell(inst, &f->word) : k->told) {
+        level = R2_LOG_TRACE;
+    }
+    r2_log_write(level, __FILE__, __LINE__, "%s", f->line);
+    for (int i = 0; i < f->n_evidence; i++) {
+        r2_log_write(level == R2_LOG_TRACE ? level : R2_LOG_INFO, __FILE__, __LINE__, "%s: %s", probe_code_info(f->code)->name,
+                     f->evidence[i]);
+    }
+    if (level == R2_LOG_WARN) {
+        pthread_mutex_lock(&inst->lock);
+        memcpy(inst->verdict_brief, f->brief, sizeof(f->brief));
+        inst->verdict_at = r2_now(inst);
+        pthread_mutex_unlock(&inst->lock);
+    }
+}
+
 void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k)
 {
     struct finding f;
@@ -137,18 +264,17 @@ void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k)
 
     memset(&f, 0, sizeof(f));
     f.v = probe_verdict(&k->facts);
-    f.nic = f.v.blame == PROBE_BLAME_LOCAL_NIC || f.v.blame == PROBE_BLAME_LOCAL_LINK ? k->nic : -1;
+    f.code = probe_code_of(&k->facts, &f.v);
     gather_evidence(inst, k, &f);
     clock_gettime(CLOCK_REALTIME, &ts);
+    f.known = make_word(inst, k, f.v.blame, &f.word) && probe_subject_valid(&f.word.subject);
+    if (f.word.host[0] == '\0') {
+        about_nic(inst, k->nic, &f.word);
+    }
     f.word.since_ms = (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000 - r2_elapsed(r2_now(inst), k->since) / 1000000;
     f.word.confidence = f.v.confidence;
-    for (int i = 0; i < f.n_evidence; i++) {
-        R2_INFO("case %u: %s", k->id, f.evidence[i]);
-    }
-    R2_INFO("case %u: %s, suspects %x", k->id, probe_blame_name(f.v.blame), f.v.suspects);
-    if (make_word(inst, k, f.v.blame, &f.word) && probe_subject_valid(&f.word.subject) && r2_news_tell(inst, &f.word)) {
-        R2_WARN("%s %s: %s", f.word.host, f.word.nic, probe_blame_name(f.v.blame));
-    }
+    write_lines(inst, k, &f);
+    publish(inst, k, &f);
 }
 
 void r2_verdict_latest(struct r2_inst *inst, char out[R2_VERDICT_BRIEF])

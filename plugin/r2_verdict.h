@@ -11,7 +11,7 @@ void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k);
 /*
  * The latest verdict in short, if it is not older than NCCL_R2_GIVE_UP: what most likely explains a connection that ends now. Empty: none. Any thread.
  */
-#define R2_VERDICT_BRIEF 81
+#define R2_VERDICT_BRIEF 81 /* PROBE_SHORT_SIZE */
 void r2_verdict_latest(struct r2_inst *inst, char out[R2_VERDICT_BRIEF]);
 
 #endif

@@ -42,6 +42,7 @@ enum fo_type {
     FO_MSG_DRAIN,   /* exactly these of my NICs are to be free of work */
     FO_MSG_DRAIN_OK,
     FO_MSG_WANT, /* S: I wait for the CTS of this seq, and nothing comes */
+    FO_MSG_LOAD, /* what moves over my NIC, or: tell me of yours */
 };
 const char *fo_type_name(enum fo_type t);
 
@@ -149,6 +150,18 @@ struct fo_want {
     uint64_t seq;
 };
 
+#define FO_LOAD_ASK 1 /* answer with your own; the numbers mean nothing */
+
+struct fo_load { /* of all processes of the host together */
+    uint8_t nic, peer_nic; /* of who says it; of who is addressed */
+    uint8_t flags;
+    uint64_t moved;  /* bytes sent and acknowledged, and bytes received; only differences mean something */
+    uint64_t queued; /* bytes posted and not completed, and bytes that receives are open for */
+    uint64_t age;    /* ns since it moved last; UINT64_MAX: never */
+    uint64_t rate;   /* bytes/s, the best seen; 0: not measured */
+    uint64_t at;     /* ns, clock of who says it; only differences mean something */
+};
+
 struct fo_drain { /* DRAIN, DRAIN_OK */
     uint32_t nics; /* bit per NIC of who drains */
     uint32_t gen;  /* grows with each change; DRAIN_OK names the one it answers */
@@ -176,6 +189,7 @@ union fo_body {
     struct fo_open open;
     struct fo_drain drain;
     struct fo_want want;
+    struct fo_load load;
 };
 
 /* Largest packed record: a FENCED with a full window, or a REQ with all NICs. */

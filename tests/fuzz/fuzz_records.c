@@ -226,6 +226,11 @@ static void truth(struct run *r, int to, int type, unsigned how, union fo_body *
         fill_addr(r, !to, &b->probe.addr);
         b->probe.inc += !b->probe.inc + (how >> 3 & 1);
         break;
+    case FO_MSG_LOAD:
+        b->load.flags = how >> 3 & FO_LOAD_ASK;
+        b->load.moved += how;
+        b->load.at += how;
+        break;
     case FO_MSG_REP:
     case FO_MSG_CONF:
     case FO_MSG_READY:
@@ -316,6 +321,14 @@ static const struct {
     FIELD(FO_MSG_DRAIN, drain.gen),
     FIELD(FO_MSG_DRAIN_OK, drain.gen),
     FIELD(FO_MSG_WANT, want.seq),
+    FIELD(FO_MSG_LOAD, load.nic),
+    FIELD(FO_MSG_LOAD, load.peer_nic),
+    FIELD(FO_MSG_LOAD, load.flags),
+    FIELD(FO_MSG_LOAD, load.moved),
+    FIELD(FO_MSG_LOAD, load.queued),
+    FIELD(FO_MSG_LOAD, load.age),
+    FIELD(FO_MSG_LOAD, load.rate),
+    FIELD(FO_MSG_LOAD, load.at),
 };
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
 
@@ -339,7 +352,7 @@ static void op_say(struct run *r)
     static union fo_body b;
     uint8_t rec[FO_MAX_RECORD];
     unsigned what = fuzz_u8(&r->in), how = fuzz_u8(&r->in), edits = what >> 6;
-    int type = FO_MSG_REQ + (int)((what & 31) % FO_MSG_WANT), to = what >> 5 & 1;
+    int type = FO_MSG_REQ + (int)((what & 31) % FO_MSG_LOAD), to = what >> 5 & 1;
     size_t n;
 
     truth(r, to, type, how, &b);

@@ -1,6 +1,7 @@
 /* Records from a peer process to the connections they name. Service thread. */
 #include "r2_drain.h"
 #include "r2_inst.h"
+#include "r2_load.h"
 #include "r2_log.h"
 #include "r2_pair.h"
 #include "r2_return.h"
@@ -227,6 +228,8 @@ void r2_dispatch_message(void *arg, struct r2_oob_peer *oob, const void *msg, si
             r2_drain_on_ok(inst, peer, &b.drain);
         } else if (type == FO_MSG_PROBE) {
             r2_pair_on_probe(inst, peer, &b.probe);
+        } else if (type == FO_MSG_LOAD) {
+            r2_load_on(inst, peer, &b.load);
         } else {
             to_comm(inst, peer, type, &b, now);
         }

@@ -30,7 +30,7 @@ typedef _Atomic uint64_t word;
 
 #define EVENT_WORDS 8
 #define NIC_WORDS   7
-#define LOAD_WORDS  3
+#define LOAD_WORDS  4
 #define TEXT(n)     ((n) / 8)
 
 struct slot {
@@ -40,7 +40,7 @@ struct slot {
     word command[TEXT(R2_BOARD_NAME)], host[TEXT(R2_BOARD_HOST)];
     word event[R2_BOARD_EVENTS][EVENT_WORDS]; /* [0]: its number, from 1, written last; 0 while it changes */
     word nic[R2_BOARD_NICS][NIC_WORDS];
-    word load[R2_BOARD_NICS][LOAD_WORDS]; /* moved, queued, moved_at; zero where the writer does not know of it */
+    word load[R2_BOARD_NICS][LOAD_WORDS]; /* moved, queued, front, moved_at; zero where the writer does not know of it */
 };
 _Static_assert(sizeof(struct slot) <= SLOT_SIZE, "a slot");
 _Static_assert(sizeof(word) == 8, "atomic words are plain ones in memory");
@@ -494,16 +494,18 @@ void r2_board_load_set(struct r2_board *b, int i, const struct r2_board_load *l)
 
         set(&w[0], l->moved);
         set(&w[1], l->queued);
-        set(&w[2], l->moved_at);
+        set(&w[2], l->front);
+        set(&w[3], l->moved_at);
     }
 }
 
 static void load_sum(const word *w, struct r2_board_load *sum)
 {
-    uint64_t moved_at = get(&w[2]);
+    uint64_t moved_at = get(&w[3]);
 
     sum->moved += get(&w[0]);
     sum->queued += get(&w[1]);
+    sum->front += get(&w[2]);
     sum->moved_at = moved_at > sum->moved_at ? moved_at : sum->moved_at;
 }
 

@@ -50,6 +50,7 @@ struct r2_board_nic {
 struct r2_board_load {
     uint64_t moved;    /* bytes; only differences mean something */
     uint64_t queued;   /* bytes posted and not completed, and bytes that receives are open for */
+    uint64_t front;    /* ... of these, those of the message that comes next on each queue pair */
     uint64_t moved_at; /* CLOCK_MONOTONIC, ns; 0: never */
 };
 

@@ -183,11 +183,11 @@ struct r2_look {
 
 /* What this process moves over a NIC; r2_load.c */
 struct r2_nic_load {
-    uint64_t moved, queued;    /* bytes; queued as of the last tick */
-    uint64_t moved_at;         /* ns; 0: never */
-    struct r2_board_load said; /* on the board */
-    struct probe_peak peak;    /* of all processes of the host */
-    uint64_t peak_moved;       /* @moved when it was looked at last */
+    uint64_t moved, queued, front; /* bytes; the last two as of the last tick */
+    uint64_t moved_at;              /* ns; 0: never */
+    struct r2_board_load said;      /* on the board */
+    struct probe_peak peak;         /* of all processes of the host */
+    uint64_t peak_moved;            /* @moved when it was looked at last */
 };
 
 /* A drain file as it was when it was read last. */

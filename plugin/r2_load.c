@@ -24,16 +24,22 @@ static void count_path(struct r2_comm *c, int p, int up, uint64_t now)
         c->load_moved_at[p] = c->inst->watch_clock;
     }
     c->load_seen[p] = done; /* less than before: a new life */
-    l->queued += up && posted > done ? posted - done : 0;
+    if (up && posted > done) {
+        uint64_t wrs = IB_RLX_GET(path->sq_used);
+
+        l->queued += posted - done;
+        l->front += (posted - done) / (wrs ? wrs : 1);
+    }
 }
 
 /* What receives are open for is to come over the paths that brought something lately; where none did, over any. */
 static void count_wanted(struct r2_comm *c)
 {
     uint64_t met = IB_RLX_GET(c->rx->met), wanted = IB_RLX_GET(c->rx->wanted);
+    uint64_t done = IB_RLX_GET(c->rx->messages), opened = IB_RLX_GET(c->rx->opened), share;
     uint32_t paths = 0;
 
-    if (wanted <= met || c->up_seen == 0) {
+    if (wanted <= met || opened <= done || c->up_seen == 0) {
         return; /* also where one was read later than the other */
     }
     for (uint32_t m = c->up_seen; m; m &= m - 1) {
@@ -43,9 +49,12 @@ static void count_wanted(struct r2_comm *c)
         paths |= lately ? 1u << p : 0;
     }
     paths = paths ? paths : c->up_seen;
+    share = (wanted - met) / (unsigned)__builtin_popcount(paths);
     for (uint32_t m = paths; m; m &= m - 1) {
-        c->inst->load[c->link.path[__builtin_ctz(m)].nic].queued +=
-            (wanted - met) / (unsigned)__builtin_popcount(paths);
+        struct r2_nic_load *l = &c->inst->load[c->link.path[__builtin_ctz(m)].nic];
+
+        l->queued += share;
+        l->front += share / (opened - done);
     }
 }
 
@@ -59,7 +68,7 @@ static int counts(const struct r2_comm *c)
 static void count(struct r2_inst *inst, uint64_t now)
 {
     for (int i = 0; i < inst->nics.count; i++) {
-        inst->load[i].queued = 0;
+        inst->load[i].queued = inst->load[i].front = 0;
     }
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
         if (!counts(c)) {
@@ -79,13 +88,14 @@ static void load_get(struct r2_inst *inst, int nic, uint64_t now, struct probe_l
 {
     const struct ib_nic *n = &inst->nics.nic[nic];
     const struct r2_nic_load *l = &inst->load[nic];
-    struct r2_board_load sum = {.moved = l->moved, .queued = l->queued, .moved_at = l->moved_at};
+    struct r2_board_load sum = {.moved = l->moved, .queued = l->queued, .front = l->front, .moved_at = l->moved_at};
 
     if (inst->board) {
         r2_board_load_add(inst->board, n->guid, n->port, &sum);
     }
     out->moved = sum.moved;
     out->queued = sum.queued;
+    out->front = sum.front;
     out->age = sum.moved_at == 0 ? UINT64_MAX : r2_elapsed(now, sum.moved_at);
     out->rate = l->peak.rate;
     out->at = now;
@@ -98,7 +108,8 @@ void r2_load_step(struct r2_inst *inst, uint64_t now)
         struct r2_nic_load *l = &inst->load[i];
 
         if (inst->board && (l->moved != l->said.moved || l->queued != l->said.queued)) {
-            l->said = (struct r2_board_load){.moved = l->moved, .queued = l->queued, .moved_at = l->moved_at};
+            l->said = (struct r2_board_load){
+                .moved = l->moved, .queued = l->queued, .front = l->front, .moved_at = l->moved_at};
             r2_board_load_set(inst->board, i, &l->said);
         }
         if (l->moved != l->peak_moved && now >= l->peak.at + PROBE_PEAK_NS) {
@@ -131,7 +142,8 @@ void r2_load_look(struct r2_pair *pair, uint64_t clock)
 
 void r2_load_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_load *m)
 {
-    struct probe_load l = {.moved = m->moved, .queued = m->queued, .age = m->age, .rate = m->rate, .at = m->at};
+    struct probe_load l = {
+        .moved = m->moved, .queued = m->queued, .front = m->front, .age = m->age, .rate = m->rate, .at = m->at};
     struct r2_pair *pair;
 
     if (m->peer_nic >= inst->nics.count || peer->refs < 2) {
@@ -143,6 +155,7 @@ void r2_load_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_load
         load_get(inst, m->peer_nic, r2_now(inst), &l);
         b.load.moved = l.moved;
         b.load.queued = l.queued;
+        b.load.front = l.front;
         b.load.age = l.age;
         b.load.rate = l.rate;
         b.load.at = l.at;
@@ -173,13 +186,15 @@ uint64_t r2_load_done_at(const struct r2_pair *pair)
 
 /*
  * What moved longer ago says nothing of now. When the base deadline comes, a NIC that died with our first work request
- * has been silent for T_suspect and the limit, but for a tick: so this never puts off the verdict on one that is dead.
+ * has been silent for T_suspect and the limit, but for a tick: a later verdict on one that is dead costs only what it
+ * had under way in messages that take long.
  */
-static uint64_t fresh(const struct r2_pair *pair)
+static enum probe_end end_of(const struct r2_pair *pair, const struct probe_track *t, uint64_t clock)
 {
-    uint64_t t_suspect = MS(pair->inst->cfg.t_suspect_ms);
+    uint64_t t_suspect = MS(pair->inst->cfg.t_suspect_ms), lump = 2 * probe_load_expect(&t->last, t->last.front);
+    uint64_t slack = t_suspect - t_suspect / 4;
 
-    return pair->limit + t_suspect - t_suspect / 4;
+    return probe_track_end(t, clock, pair->limit + (slack > lump ? slack : lump));
 }
 
 uint64_t r2_load_deadline(const struct r2_pair *pair, uint64_t clock)
@@ -192,15 +207,15 @@ uint64_t r2_load_deadline(const struct r2_pair *pair, uint64_t clock)
         return c.from + c.limit; /* never sooner: what moves is not looked at yet */
     }
     c.done_at = r2_load_done_at(pair);
-    c.here = probe_track_end(&pair->here, clock, fresh(pair));
-    c.there = probe_track_end(&pair->there, clock, fresh(pair));
-    c.queue_here = probe_load_expect(&pair->here.last);
-    c.queue_there = probe_load_expect(&pair->there.last);
+    c.here = end_of(pair, &pair->here, clock);
+    c.there = end_of(pair, &pair->there, clock);
+    c.queue_here = probe_load_expect(&pair->here.last, pair->here.last.queued);
+    c.queue_there = probe_load_expect(&pair->there.last, pair->there.last.queued);
     return probe_case_deadline(&c);
 }
 
 void r2_load_print(const struct r2_pair *pair, uint64_t clock, char *out, size_t len)
 {
-    snprintf(out, len, "our NIC %s, theirs %s", probe_end_name(probe_track_end(&pair->here, clock, fresh(pair))),
-             probe_end_name(probe_track_end(&pair->there, clock, fresh(pair))));
+    snprintf(out, len, "our NIC %s, theirs %s", probe_end_name(end_of(pair, &pair->here, clock)),
+             probe_end_name(end_of(pair, &pair->there, clock)));
 }

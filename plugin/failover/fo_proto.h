@@ -157,6 +157,7 @@ struct fo_load { /* of all processes of the host together */
     uint8_t flags;
     uint64_t moved;  /* bytes sent and acknowledged, and bytes received; only differences mean something */
     uint64_t queued; /* bytes posted and not completed, and bytes that receives are open for */
+    uint64_t front;  /* ... of these, those of the message that comes next on each queue pair */
     uint64_t age;    /* ns since it moved last; UINT64_MAX: never */
     uint64_t rate;   /* bytes/s, the best seen; 0: not measured */
     uint64_t at;     /* ns, clock of who says it; only differences mean something */

@@ -215,6 +215,7 @@ enum r2_status ib_recv_start(struct ib_recv *rx, int n, void *const *data, const
                               .gpu = rx->flush && ib_flush_wants(rx->flush, mrs[i])};
         IB_RLX_ADD(rx->wanted, sizes[i]);
     }
+    IB_RLX_ADD(rx->opened, n);
     if (write_cts(rx, p, *first, n) != 0) {
         for (int i = 0; i < n; i++) {
             SLOT(rx, *first + (uint64_t)i)->cts_out = 0;
@@ -266,7 +267,7 @@ static void arrival(struct ib_recv *rx, struct ib_path *p, const struct ibv_wc *
     m = SLOT(rx, r2_ledger_seq(&rx->ledger, imm.seq));
     m->from |= (uint8_t)(1u << p->index);
     if (r == R2_LEDGER_COMPLETE) {
-        rx->messages++;
+        IB_RLX_ADD(rx->messages, 1);
         IB_RLX_ADD(rx->met, m->size);
     }
 }

@@ -50,11 +50,11 @@ void probe_track_take(struct probe_track *t, const struct probe_load *l, uint64_
     }
 }
 
-uint64_t probe_load_expect(const struct probe_load *l)
+uint64_t probe_load_expect(const struct probe_load *l, uint64_t bytes)
 {
     uint64_t rate = l->rate == 0 ? PROBE_RATE_UNKNOWN : l->rate < PROBE_RATE_MIN ? PROBE_RATE_MIN : l->rate;
-    uint64_t bytes = l->queued < PROBE_QUEUED_MAX ? l->queued : PROBE_QUEUED_MAX;
 
+    bytes = bytes < PROBE_QUEUED_MAX ? bytes : PROBE_QUEUED_MAX;
     return bytes / rate * NS_PER_S + bytes % rate * (NS_PER_S / 1000) / (rate / 1000);
 }
 

@@ -18,6 +18,7 @@
 struct probe_load {
     uint64_t moved;  /* bytes whose send completed and bytes that arrived; 0 and less than before: begin anew */
     uint64_t queued; /* bytes posted without completion, and bytes that receives are open for */
+    uint64_t front;  /* ... of these, those of the message that comes next on each queue pair */
     uint64_t age;    /* ns since it moved last */
     uint64_t rate;   /* bytes/s, the best seen; 0: not measured */
     uint64_t at;     /* when that was so; 0: nothing is known */
@@ -45,8 +46,8 @@ const char *probe_end_name(enum probe_end e);
 /* @fresh: what moved longer ago does not count. */
 enum probe_end probe_track_end(const struct probe_track *t, uint64_t clock, uint64_t fresh);
 
-/* Time that what is queued there takes. */
-uint64_t probe_load_expect(const struct probe_load *l);
+/* Time that @bytes take there. */
+uint64_t probe_load_expect(const struct probe_load *l, uint64_t bytes);
 
 /* A question without an answer. */
 struct probe_case {

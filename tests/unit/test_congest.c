@@ -169,7 +169,8 @@ static const struct {
     {"our NIC and others do", {{0, 0, BIG, 16}, {1, 0, BIG, 16}, {2, 0, BIG, 16}}},
     {"all do, long messages", {{0, 0, MOST, 3}, {1, 0, MOST, 3}, {2, 0, MOST, 3}}},
     {"our NIC is full of what goes elsewhere", {{0, 1, BIG, 32}, {0, 2, BIG, 32}}},
-    {"other processes use our two NICs alone", {{0, 0, BIG, 32}, {0, 0, MOST, 3}}},
+    {"other processes use our two NICs alone", {{0, 0, BIG, 32}, {0, 0, BIG, 32}}},
+    {"the same, with messages of 0.1 s", {{0, 0, BIG, 32}, {0, 0, MOST, 3}}},
 };
 #define CROWDS (int)(sizeof(crowds) / sizeof(crowds[0]))
 
@@ -233,6 +234,7 @@ static const struct {
 } dead[] = {
     {5, "h0:n0 blackhole", 120},    {5, "h1:n0 blackhole", 120},  {5, "h0:n0 blackhole-tx", 120},
     {5, "h1:n0 blackhole-rx", 120}, {5, "h1:n0 ack-lost", 120},   {4, "h0:n0 blackhole", 120},
+    {6, "h0:n0 blackhole", 300},    {6, "h1:n0 blackhole", 300},  {1, "h0:n0 blackhole", 2500},
     {0, "h1:n0 blackhole", 300},    {2, "h1:n0 blackhole", 300},  {2, "h1:n0 blackhole-rx", 300},
     {4, "h1:n0 blackhole", 1200},   {0, "h0:n0 blackhole", 1200}, {2, "h0:n0 blackhole-tx", 1200},
 };

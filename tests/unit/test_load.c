@@ -49,11 +49,11 @@ START_TEST(time_of_what_is_queued)
 
     for (unsigned i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
         struct probe_load l = {.queued = row[i].queued, .rate = row[i].rate};
-        uint64_t ns = probe_load_expect(&l);
+        uint64_t ns = probe_load_expect(&l, l.queued);
 
         ck_assert_msg(ns <= row[i].ns + 1000 && ns + 1000 >= row[i].ns, "row %u: %llu", i, (unsigned long long)ns);
     }
-    ck_assert_uint_lt(probe_load_expect(&(struct probe_load){.queued = UINT64_MAX, .rate = 1}), UINT64_MAX / 8);
+    ck_assert_uint_lt(probe_load_expect(&(struct probe_load){.rate = 1}, UINT64_MAX), UINT64_MAX / 8);
 }
 END_TEST
 
@@ -176,7 +176,8 @@ START_TEST(others_loads_are_added_up)
     struct r2_board_load sum = {.moved = 1, .queued = 2, .moved_at = 3};
 
     for (int i = 0; i < 3; i++) {
-        struct r2_board_load l = {.moved = 1000u << (8 * i), .queued = 10u << i, .moved_at = 100 - (unsigned)i};
+        struct r2_board_load l = {
+            .moved = 1000u << (8 * i), .queued = 10u << i, .front = 1u << i, .moved_at = 100 - (unsigned)i};
 
         b[i] = must_open();
         r2_board_nic_set(b[i], i, &nic); /* each counts its NICs in its own order */
@@ -190,6 +191,7 @@ START_TEST(others_loads_are_added_up)
     r2_board_load_add(b[0], 77, 1, &sum); /* of the others: what this one has moved it knows itself */
     ck_assert_uint_eq(sum.moved, 1 + 256000 + 65536000);
     ck_assert_uint_eq(sum.queued, 2 + 20 + 40);
+    ck_assert_uint_eq(sum.front, 2 + 4);
     ck_assert_uint_eq(sum.moved_at, 99);
     r2_board_close(b[2]);
     sum = (struct r2_board_load){.moved_at = 1000};
@@ -213,6 +215,7 @@ START_TEST(the_record)
                                 .flags = FO_LOAD_ASK,
                                 .moved = UINT64_MAX,
                                 .queued = 1ull << 40,
+                                .front = 9,
                                 .age = 7,
                                 .rate = 1ull << 33,
                                 .at = UINT64_MAX - 1}};
@@ -235,8 +238,8 @@ START_TEST(the_record)
         if (!lie) {
             ck_assert(b.load.nic == a.load.nic && b.load.peer_nic == 3 && b.load.flags == FO_LOAD_ASK &&
                       b.load.moved == UINT64_MAX);
-            ck_assert(b.load.queued == a.load.queued && b.load.age == 7 && b.load.rate == a.load.rate &&
-                      b.load.at == a.load.at);
+            ck_assert(b.load.queued == a.load.queued && b.load.front == 9 && b.load.age == 7 &&
+                      b.load.rate == a.load.rate && b.load.at == a.load.at);
         }
     }
 }

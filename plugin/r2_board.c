@@ -30,6 +30,7 @@ typedef _Atomic uint64_t word;
 
 #define EVENT_WORDS (6 + R2_BOARD_DATA)
 #define NIC_WORDS   7
+#define LOAD_WORDS  4
 #define TEXT(n)     ((n) / 8)
 
 struct slot {
@@ -39,6 +40,7 @@ struct slot {
     word command[TEXT(R2_BOARD_NAME)], host[TEXT(R2_BOARD_HOST)];
     word event[R2_BOARD_EVENTS][EVENT_WORDS]; /* [0]: its number, from 1, written last; 0 while it changes */
     word nic[R2_BOARD_NICS][NIC_WORDS];
+    word load[R2_BOARD_NICS][LOAD_WORDS]; /* moved, queued, front, moved_at; zero where the writer does not know of it */
 };
 _Static_assert(sizeof(struct slot) <= SLOT_SIZE, "a slot");
 _Static_assert(sizeof(word) == 8, "atomic words are plain ones in memory");
@@ -272,6 +274,9 @@ static void slot_begin(struct r2_board *b, int i, const struct r2_board_who *me)
         for (int w = 0; w < NIC_WORDS; w++) {
             set(&s->nic[n][w], 0);
         }
+        for (int w = 0; w < LOAD_WORDS; w++) {
+            set(&s->load[n][w], 0);
+        }
     }
     set(&s->events, 0);
     set(&s->pid, (uint64_t)me->pid);
@@ -486,6 +491,44 @@ void r2_board_nic_set(struct r2_board *b, int i, const struct r2_board_nic *nic)
                    (uint64_t)nic->last << 48);
     set(&w[2], nic->lost);
     text_set(&w[3], TEXT(R2_BOARD_NIC), nic->name);
+}
+
+void r2_board_load_set(struct r2_board *b, int i, const struct r2_board_load *l)
+{
+    if (b->own >= 0 && i >= 0 && i < R2_BOARD_NICS) {
+        word *w = slot_of(b, b->own)->load[i];
+
+        set(&w[0], l->moved);
+        set(&w[1], l->queued);
+        set(&w[2], l->front);
+        set(&w[3], l->moved_at);
+    }
+}
+
+static void load_sum(const word *w, struct r2_board_load *sum)
+{
+    uint64_t moved_at = get(&w[3]);
+
+    sum->moved += get(&w[0]);
+    sum->queued += get(&w[1]);
+    sum->front += get(&w[2]);
+    sum->moved_at = moved_at > sum->moved_at ? moved_at : sum->moved_at;
+}
+
+void r2_board_load_add(const struct r2_board *b, uint64_t guid, uint8_t port, struct r2_board_load *sum)
+{
+    for (int i = 0; i < R2_BOARD_SLOTS; i++) {
+        const struct slot *s = slot_of(b, i);
+
+        if (i == b->own || get(&s->incarnation) == 0) {
+            continue;
+        }
+        for (int n = 0; n < R2_BOARD_NICS; n++) {
+            if (get(&s->nic[n][0]) == guid && (uint8_t)get(&s->nic[n][1]) == port) {
+                load_sum(s->load[n], sum);
+            }
+        }
+    }
 }
 
 int r2_board_slot(struct r2_board *b, int i, struct r2_board_who *who)

@@ -49,6 +49,14 @@ struct r2_board_nic {
     uint64_t lost;                /* lives over it that have ended */
 };
 
+/* What moves over a NIC; r2_load.c */
+struct r2_board_load {
+    uint64_t moved;    /* bytes; only differences mean something */
+    uint64_t queued;   /* bytes posted and not completed, and bytes that receives are open for */
+    uint64_t front;    /* ... of these, those of the message that comes next on each queue pair */
+    uint64_t moved_at; /* CLOCK_MONOTONIC, ns; 0: never */
+};
+
 struct r2_board_who {
     char command[R2_BOARD_NAME], host[R2_BOARD_HOST];
     pid_t pid;
@@ -79,6 +87,14 @@ int r2_board_next(struct r2_board *b, struct r2_board_event *e, struct r2_board_
 
 /* Row @i of the own slot. */
 void r2_board_nic_set(struct r2_board *b, int i, const struct r2_board_nic *nic);
+
+/* Row @i of the own slot. */
+void r2_board_load_set(struct r2_board *b, int i, const struct r2_board_load *l);
+/*
+ * Adds to @sum what all others say of this NIC; moved_at: the latest. Of processes that come and go: the sums may shrink, and wrap; nothing
+ * in them is checked.
+ */
+void r2_board_load_add(const struct r2_board *b, uint64_t guid, uint8_t port, struct r2_board_load *sum);
 
 /* Slot @i, if a process holds it: 1 and who it is, else 0. The slot of @b itself is not alive to it. */
 int r2_board_slot(struct r2_board *b, int i, struct r2_board_who *who);

@@ -2,6 +2,7 @@
 #include "r2_drain.h"
 #include "r2_inst.h"
 #include "r2_locate.h"
+#include "r2_load.h"
 #include "r2_log.h"
 #include "r2_news.h"
 #include "r2_pair.h"
@@ -238,6 +239,8 @@ void r2_dispatch_message(void *arg, struct r2_oob_peer *oob, const void *msg, si
             r2_news_on_news(inst, peer, &b.news);
         } else if (type == FO_MSG_NEWS_OK) {
             r2_news_on_ok(inst, peer, &b.news_ok);
+        } else if (type == FO_MSG_LOAD) {
+            r2_load_on(inst, peer, &b.load);
         } else {
             to_comm(inst, peer, type, &b, now);
         }

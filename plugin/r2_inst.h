@@ -17,6 +17,7 @@
 #include "failover/fo_engine.h"
 #include "ib_transport/ib_flush.h"
 #include "ib_transport/ib_mr.h"
+#include "probe/probe_load.h"
 #include "probe/probe_watch.h"
 #include "r2_board.h"
 #include "r2_gate.h"
@@ -117,6 +118,8 @@ struct r2_comm {
     uint64_t deadline;
     struct probe_watch watch[IB_MAX_PATHS];
     uint8_t watch_quiet[IB_MAX_PATHS]; /* ticks without work */
+    uint64_t load_seen[IB_MAX_PATHS];    /* bytes that r2_load.c has counted */
+    uint64_t load_moved_at[IB_MAX_PATHS]; /* when it last found more of them (clock of the watch); 0 */
     struct {
         uint64_t seq, since; /* R: what S claims and we lack, since when (watch's clock); since 0: nothing */
     } claim[IB_MAX_PATHS];
@@ -186,6 +189,15 @@ struct r2_look {
     int rc;
 };
 
+/* What this process moves over a NIC; r2_load.c */
+struct r2_nic_load {
+    uint64_t moved, queued, front; /* bytes; the last two as of the last tick */
+    uint64_t moved_at;              /* ns; 0: never */
+    struct r2_board_load said;      /* on the board */
+    struct probe_peak peak;         /* of all processes of the host */
+    uint64_t peak_moved;            /* @moved when it was looked at last */
+};
+
 /* A drain file as it was when it was read last. */
 struct r2_drain_file {
     ino_t ino;
@@ -215,6 +227,7 @@ struct r2_inst {
     /* service thread: the watchdog. clock: ns, stands still while the process does not run; the next step and the last one in real time */
     uint64_t watch_clock, watch_tick, watch_at, watch_last;
     int watch_asked;   /* service thread: a probe went out, its answer is looked for soon */
+    struct r2_nic_load load[IB_MAX_NICS]; /* service thread */
     uint32_t pair_inc; /* service thread: of the probe queue pair made last; 0: none was */
 
     /* service thread: which part broke, and what the job knows of it; r2_loop.c, r2_locate.c, r2_news.c */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "r2_host.h"
+#include "r2_load.h"
 #include "r2_log.h"
 #include "r2_return.h"
 
@@ -357,10 +358,8 @@ static void on_known(struct r2_pair *pair, const struct fo_probe *m)
 {
     pair->peer_for = m->for_inc ? m->for_inc : pair->peer_for; /* a late word of before it was connected */
     if (!pair->in_order && pair->peer_for == pair->inc) {
-        uint64_t end = pair->inst->watch_clock + pair->limit;
-
         pair->in_order = 1; /* its NIC may have stood still together with it: time for an answer from now on */
-        pair->deadline = pair->verdict && pair->deadline < end ? end : pair->deadline;
+        pair->from = pair->inst->watch_clock;
     }
     if ((m->flags & FO_PROBE_ASK) && pair->greeted && r2_pair_ready(pair) && !pair->asking) {
         pair->check = 1; /* it asks: is our end in order? */
@@ -444,6 +443,9 @@ static void post(struct r2_pair *pair, uint64_t clock)
 {
     pair->post_at = clock + MS(pair->inst->cfg.t_probe_ms) / 4;
     pair->posted += probe_qp_post(&pair->qp) == 0;
+    if (pair->verdict) {
+        r2_load_look(pair, clock);
+    }
 }
 
 /* @limit 0: nobody waits for the answer. */
@@ -465,7 +467,8 @@ static void begin(struct r2_pair *pair, uint64_t clock, uint64_t limit)
         pair->suspect_at = clock;
         pair->posted = 0;
         pair->limit = limit;
-        pair->deadline = clock + limit;
+        pair->from = clock;
+        r2_load_begin(pair);
     }
     post(pair, clock);
 }
@@ -529,10 +532,11 @@ static void end_all(struct r2_pair *pair, const char *how)
 /* The question was not answered. */
 static void dead(struct r2_pair *pair, uint64_t clock, const char *what)
 {
-    char how[80];
+    char how[120], ends[48];
 
-    snprintf(how, sizeof(how), "%s (%u probes in %llu ms)", what, pair->posted,
-             (unsigned long long)((clock - pair->suspect_at) / 1000000));
+    r2_load_print(pair, clock, ends, sizeof(ends));
+    snprintf(how, sizeof(how), "%s (%u probes in %llu ms; %s)", what, pair->posted,
+             (unsigned long long)((clock - pair->suspect_at) / 1000000), ends);
     give_up(pair);
     pair->wanted = 0;
     pair->silent_at = clock;
@@ -544,12 +548,15 @@ static void dead(struct r2_pair *pair, uint64_t clock, const char *what)
 void r2_pair_told_silent(struct r2_pair *pair, uint64_t silent, const char *who)
 {
     struct r2_inst *inst = pair->inst;
+    uint64_t alive;
     char how[120];
 
     if (!inst->cfg.watchdog || !inst->cfg.failover) {
         return;
     }
-    if (pair->last_ok && inst->watch_clock - pair->last_ok <= silent) {
+    alive = r2_load_done_at(pair);
+    alive = pair->last_ok > alive ? pair->last_ok : alive;
+    if (alive && inst->watch_clock - alive <= silent) {
         r2_pair_ask(pair, inst->watch_clock, 0); /* it answered here since: the fault is not that of the ports */
         return;
     }
@@ -603,7 +610,7 @@ static void watch_answer(struct r2_pair *pair, uint64_t clock)
         answered(pair, clock);
     } else if (r < 0) {
         broken(pair, clock);
-    } else if (pair->verdict && clock >= pair->deadline && pair->in_order) {
+    } else if (pair->verdict && pair->in_order && clock >= r2_load_deadline(pair, clock)) {
         dead(pair, clock, "no answer");
     } else if (pair->verdict && clock >= pair->post_at) {
         post(pair, clock);

@@ -5,6 +5,7 @@
 #ifndef R2_PAIR_H
 #define R2_PAIR_H
 
+#include "probe/probe_load.h"
 #include "probe/probe_qp.h"
 #include "r2_inst.h"
 
@@ -60,7 +61,9 @@ struct r2_pair {
     uint8_t asking, verdict; /* a probe is out; its failure counts */
     uint8_t check;           /* it is out because the peer asks */
     uint8_t in_order;        /* the peer's process has said so of its end since the question that counts was put */
-    uint64_t asked_at, suspect_at, post_at, deadline;
+    uint64_t asked_at, suspect_at, post_at;
+    uint64_t from; /* of the question that counts: since when the answer may be expected */
+    struct probe_track here, there; /* ... what became known since; r2_load.c */
     uint64_t limit;   /* of the question that counts */
     uint64_t last_ok; /* last answer of this queue pair; 0: none */
     uint64_t wanted;  /* limit of the question to put as soon as it is ready; 0: none */

@@ -3,6 +3,7 @@
 #include "r2_watch.h"
 
 #include "r2_locate.h"
+#include "r2_load.h"
 #include "r2_log.h"
 #include "r2_pair.h"
 
@@ -354,6 +355,7 @@ uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now)
     asking |= r2_locate_step(inst, inst->watch_clock);
     if (inst->watch_clock >= inst->watch_tick) {
         inst->watch_tick = inst->watch_clock + step;
+        r2_load_step(inst, now);
         for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
             if (watched(c)) {
                 tick(c, inst->watch_clock, t_suspect);

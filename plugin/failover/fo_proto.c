@@ -9,7 +9,7 @@ static const char *const names[] = {
     [FO_MSG_PROBE] = "PROBE",     [FO_MSG_SUSPECT] = "SUSPECT",
     [FO_MSG_OPEN] = "OPEN", [FO_MSG_OPEN_OK] = "OPEN_OK", [FO_MSG_OPEN_UP] = "OPEN_UP",
     [FO_MSG_DRAIN] = "DRAIN",     [FO_MSG_DRAIN_OK] = "DRAIN_OK",
-    [FO_MSG_WANT] = "WANT",
+    [FO_MSG_WANT] = "WANT",     [FO_MSG_LOAD] = "LOAD",
     [FO_MSG_NEWS] = "NEWS",       [FO_MSG_NEWS_OK] = "NEWS_OK", [FO_MSG_LOCATE] = "LOCATE",
 };
 
@@ -260,6 +260,33 @@ static void get_open(struct r2_reader *r, enum fo_type type, struct fo_open *m)
     r->bad |= m->path >= IB_MAX_PATHS || m->life < 2;
 }
 
+static void put_load(struct r2_writer *w, const struct fo_load *m)
+{
+    r2_put(w, m->nic, 1);
+    r2_put(w, m->peer_nic, 1);
+    r2_put(w, m->flags, 1);
+    r2_put(w, m->moved, 8);
+    r2_put(w, m->queued, 8);
+    r2_put(w, m->front, 8);
+    r2_put(w, m->age, 8);
+    r2_put(w, m->rate, 8);
+    r2_put(w, m->at, 8);
+}
+
+static void get_load(struct r2_reader *r, struct fo_load *m)
+{
+    m->nic = (uint8_t)r2_get(r, 1);
+    m->peer_nic = (uint8_t)r2_get(r, 1);
+    m->flags = (uint8_t)r2_get(r, 1);
+    m->moved = r2_get(r, 8);
+    m->queued = r2_get(r, 8);
+    m->front = r2_get(r, 8);
+    m->age = r2_get(r, 8);
+    m->rate = r2_get(r, 8);
+    m->at = r2_get(r, 8);
+    r->bad |= m->nic >= FO_MAX_NICS || m->peer_nic >= FO_MAX_NICS;
+}
+
 static void put_small(struct r2_writer *w, enum fo_type type, const union fo_body *b)
 {
     switch (type) {
@@ -414,6 +441,9 @@ size_t fo_pack(enum fo_type type, const union fo_body *body, uint8_t *out, size_
     case FO_MSG_PROBE:
         put_probe(&w, &body->probe);
         break;
+    case FO_MSG_LOAD:
+        put_load(&w, &body->load);
+        break;
     case FO_MSG_OPEN:
     case FO_MSG_OPEN_OK:
     case FO_MSG_OPEN_UP:
@@ -471,6 +501,9 @@ int fo_unpack(struct r2_reader *r, union fo_body *body, const char **why)
             break;
         case FO_MSG_PROBE:
             get_probe(&b, &body->probe);
+            break;
+        case FO_MSG_LOAD:
+            get_load(&b, &body->load);
             break;
         case FO_MSG_OPEN:
         case FO_MSG_OPEN_OK:

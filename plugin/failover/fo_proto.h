@@ -47,6 +47,7 @@ enum fo_type {
     FO_MSG_NEWS, /* what I know of a NIC, a path or a process of the job */
     FO_MSG_NEWS_OK,
     FO_MSG_LOCATE, /* what I found out about my end of a NIC pair */
+    FO_MSG_LOAD, /* what moves over my NIC, or: tell me of yours */
     FO_MSG_END, /* one behind the last */
 };
 const char *fo_type_name(enum fo_type t);
@@ -186,6 +187,19 @@ struct fo_want {
     uint64_t seq;
 };
 
+#define FO_LOAD_ASK 1 /* answer with your own; the numbers mean nothing */
+
+struct fo_load { /* of all processes of the host together */
+    uint8_t nic, peer_nic; /* of who says it; of who is addressed */
+    uint8_t flags;
+    uint64_t moved;  /* bytes sent and acknowledged, and bytes received; only differences mean something */
+    uint64_t queued; /* bytes posted and not completed, and bytes that receives are open for */
+    uint64_t front;  /* ... of these, those of the message that comes next on each queue pair */
+    uint64_t age;    /* ns since it moved last; UINT64_MAX: never */
+    uint64_t rate;   /* bytes/s, the best seen; 0: not measured */
+    uint64_t at;     /* ns, clock of who says it; only differences mean something */
+};
+
 struct fo_drain { /* DRAIN, DRAIN_OK */
     uint32_t nics; /* bit per NIC of who drains */
     uint32_t gen;  /* grows with each change; DRAIN_OK names the one it answers */
@@ -216,6 +230,7 @@ union fo_body {
     struct probe_word news;
     struct fo_news_ok news_ok;
     struct fo_locate locate;
+    struct fo_load load;
 };
 
 /* Largest packed record: a FENCED with a full window, or a REQ with all NICs. */

@@ -213,7 +213,9 @@ enum r2_status ib_recv_start(struct ib_recv *rx, int n, void *const *data, const
                               .index = (uint8_t)i,
                               .hold = rx->holding,
                               .gpu = rx->flush && ib_flush_wants(rx->flush, mrs[i])};
+        IB_RLX_ADD(rx->wanted, sizes[i]);
     }
+    IB_RLX_ADD(rx->opened, n);
     if (write_cts(rx, p, *first, n) != 0) {
         for (int i = 0; i < n; i++) {
             SLOT(rx, *first + (uint64_t)i)->cts_out = 0;
@@ -245,6 +247,7 @@ static __attribute__((noinline, cold)) void bad_arrival(struct ib_recv *rx, stru
 static void arrival(struct ib_recv *rx, struct ib_path *p, const struct ibv_wc *wc)
 {
     struct ib_imm imm = ib_imm_unpack(ntohl(wc->imm_data));
+    struct ib_rmsg *m;
     enum r2_ledger_result r;
 
     IB_RLX_ADD(p->cqes, 1);
@@ -259,10 +262,14 @@ static void arrival(struct ib_recv *rx, struct ib_path *p, const struct ibv_wc *
         bad_arrival(rx, p, imm, r);
         return;
     }
-    p->bytes += wc->byte_len;
+    IB_RLX_ADD(p->bytes, wc->byte_len);
     rx->carried |= (uint8_t)(1u << p->index);
-    SLOT(rx, r2_ledger_seq(&rx->ledger, imm.seq))->from |= (uint8_t)(1u << p->index);
-    rx->messages += r == R2_LEDGER_COMPLETE;
+    m = SLOT(rx, r2_ledger_seq(&rx->ledger, imm.seq));
+    m->from |= (uint8_t)(1u << p->index);
+    if (r == R2_LEDGER_COMPLETE) {
+        IB_RLX_ADD(rx->messages, 1);
+        IB_RLX_ADD(rx->met, m->size);
+    }
 }
 
 /* One completion. @live: the life is open, arrivals count (P16.5). Returns 1 when a receive was consumed. */

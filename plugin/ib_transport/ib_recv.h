@@ -42,6 +42,8 @@ struct ib_recv {
     uint8_t ctl_path;    /* path of CTS and acks; IB_MAX_PATHS when none is up */
     uint64_t ack_told;   /* largest acked written on a path that is still up */
     uint64_t ack_owed_since; /* ns; 0: none owed */
+    uint64_t opened;      /* IB_RLX, as is messages: receives */
+    uint64_t wanted, met; /* IB_RLX: bytes that receives were opened for, and those of them that are complete */
     uint64_t messages, duplicates, bad_arrivals, ghosts, acks_alone, cts_rewritten;
     struct ib_rmsg msg[R2_LEDGER_WINDOW];
     struct ib_flush *flush; /* NULL: no NIC here reaches the memory of a GPU */

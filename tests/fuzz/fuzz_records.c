@@ -255,6 +255,10 @@ static void truth(struct run *r, int to, int type, unsigned how, union fo_body *
         b->locate.end = (struct probe_end){PROBE_PORT_DOWN, PROBE_OK, PROBE_TIMEOUT, 1};
         b->locate.n_aux = 1;
         b->locate.aux[0] = (struct fo_locate_aux){1, 1, PROBE_TIMEOUT};
+    case FO_MSG_LOAD:
+        b->load.flags = how >> 3 & FO_LOAD_ASK;
+        b->load.moved += how;
+        b->load.at += how;
         break;
     case FO_MSG_REP:
     case FO_MSG_CONF:
@@ -352,6 +356,14 @@ static const struct {
     FIELD(FO_MSG_LOCATE, locate.id),
     FIELD(FO_MSG_LOCATE, locate.for_id),
     FIELD(FO_MSG_LOCATE, locate.end.aux_n),
+    FIELD(FO_MSG_LOAD, load.nic),
+    FIELD(FO_MSG_LOAD, load.peer_nic),
+    FIELD(FO_MSG_LOAD, load.flags),
+    FIELD(FO_MSG_LOAD, load.moved),
+    FIELD(FO_MSG_LOAD, load.queued),
+    FIELD(FO_MSG_LOAD, load.age),
+    FIELD(FO_MSG_LOAD, load.rate),
+    FIELD(FO_MSG_LOAD, load.at),
 };
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
 
@@ -376,7 +388,7 @@ static const uint8_t say_types[32] = {
     FO_MSG_REQ,  FO_MSG_REP,     FO_MSG_CONF,    FO_MSG_READY,   FO_MSG_REFUSE, FO_MSG_NIC_DOWN, FO_MSG_NIC_DOWN_OK,
     FO_MSG_DOWN, FO_MSG_FENCED,  FO_MSG_SETTLED, FO_MSG_BYE,     FO_MSG_BYE_OK, FO_MSG_GONE,     FO_MSG_PROBE,
     FO_MSG_OPEN, FO_MSG_OPEN_OK, FO_MSG_OPEN_UP, FO_MSG_SUSPECT, FO_MSG_DRAIN,  FO_MSG_DRAIN_OK, FO_MSG_WANT,
-    FO_MSG_NEWS, FO_MSG_NEWS_OK, FO_MSG_LOCATE,  FO_MSG_READY,   FO_MSG_REFUSE, FO_MSG_NIC_DOWN, FO_MSG_NIC_DOWN_OK,
+    FO_MSG_NEWS, FO_MSG_NEWS_OK, FO_MSG_LOCATE,  FO_MSG_LOAD,    FO_MSG_REFUSE, FO_MSG_NIC_DOWN, FO_MSG_NIC_DOWN_OK,
     FO_MSG_DOWN, FO_MSG_FENCED,  FO_MSG_SETTLED, FO_MSG_BYE,
 };
 

@@ -103,6 +103,17 @@ static void draw_kill(struct soak_plan *p, struct fab_rng *r)
     soak_kill_draw(p, r);
 }
 
+/* Every process sends to every NIC of the other host: what stands in front of a probe is others'. */
+static void draw_crowd(struct soak_plan *p, struct fab_rng *r)
+{
+    p->quiet = 1;
+    for (int i = 0; i < p->conns; i++) {
+        p->conn[i].window = (int)soak_pick(r, 4, 8);
+        p->conn[i].send_us = p->conn[i].recv_us = p->conn[i].setup_us = 0;
+        p->conn[i].to_dev = (int)(fab_rng_next(r) % 2); /* some NICs get most of it */
+    }
+}
+
 const struct soak_class soak_classes[] = {
     {"calm", "no fault: pauses, groups, late set-ups", draw_calm, 0},
     {"noise", "loss, corruption, duplicates, delay, low rates: no path may go down", draw_noise, 0},
@@ -118,5 +129,7 @@ const struct soak_class soak_classes[] = {
     {"dead", "all NICs for ever: an error at both ends, in time", draw_dead, 1},
     {"kill", "a process is killed, or an end leaves with requests outstanding", draw_kill, 0},
     {"again", "twelve laps in one pair of processes: neither memory nor files may grow", draw_again, 1},
+    {"crowd", "four processes, each NIC used by all of them and by every NIC of the other host: no path may go down",
+     draw_crowd, 0},
 };
 const int soak_class_count = sizeof(soak_classes) / sizeof(soak_classes[0]);

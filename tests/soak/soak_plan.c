@@ -159,6 +159,14 @@ void soak_plan_draw(struct soak_plan *p, int cls, uint64_t seed)
         p->give_up_ms = 1500;
     if (strcmp(name, "dead") == 0 || strcmp(name, "kill") == 0)
         p->laps = 1;
+    if (strcmp(name, "crowd") == 0) {
+        p->procs = 4;
+        p->hosts = 2;
+        p->crossrail = 1;
+        p->nics = (int)soak_pick(&r, 2, 4);
+        p->safe_rail = 0;
+        p->rate = soak_pick(&r, 10, 30) * 1000000;
+    }
     if (strcmp(name, "again") == 0) {
         p->laps = SOAK_LAPS;
         p->procs = p->hosts = p->comms = 2;

@@ -30,20 +30,21 @@ enum probe_port {
 
 /* What one end found out about its own NIC. */
 struct probe_end {
-    uint8_t port;  /* enum probe_port */
-    uint8_t loop;  /* enum probe_outcome: the NIC to itself. NA unless it has answered before the fault: not every NIC
-                      can. A completion in  error counts only on a queue pair made since the fault */
+    uint8_t port; /* enum probe_port */
+    /* enum probe_outcome: the NIC to itself. NA unless it has answered before the fault: not every NIC can. A
+     * completion in error counts only on a queue pair made since the fault. */
+    uint8_t loop;
     uint8_t aux;   /* to other remote ports: OK when any answered, TIMEOUT or ERROR when none of @aux_n did */
     uint8_t aux_n; /* never ports of the other NIC's card; at most one per third host, for it may fail whole */
 };
 
 struct probe_facts {
     uint8_t direct; /* enum probe_outcome: the pair itself, after the fault */
-    uint8_t
-        peer; /* the peer's process: OK it said what it found; ERROR its host says that it is gone; TIMEOUT no word */
-    uint8_t others;   /* pairs between the same two processes that share neither NIC with this one: OK when any answered
-                         since the fault */
-    uint8_t others_n; /* how many of them were asked; no NIC is in two of them */
+    uint8_t peer;   /* its process: OK it said what it found; ERROR its host says it is gone; TIMEOUT no word */
+    /* Pairs between the same two processes that share neither NIC with this one: OK when any answered since the fault.
+     */
+    uint8_t others;
+    uint8_t others_n;               /* how many of them were asked; no NIC is in two of them */
     struct probe_end local, remote; /* remote: as the peer said it; all NA where it said nothing */
 };
 
@@ -77,7 +78,8 @@ struct probe_verdict {
  * Fields of *f out of range count as not available.
  *
  * Proved is what an end says of itself: its port is down, its device is gone, its port is up and neither its loop nor
- * anything else answers; and that the peer's host refuses its process. A proof is never overruled.
+ * anything else answers; and that the peer's host refuses its process. One proof is blamed whatever else would fit; two
+ * are unknown.
  */
 struct probe_verdict probe_verdict(const struct probe_facts *f);
 

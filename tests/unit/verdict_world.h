@@ -215,6 +215,13 @@ static inline struct probe_facts facts_seen(const struct world *w, const struct 
     return f;
 }
 
+/* What a process leaves behind that has ended: whatever was answered until then, and NICs that are well. */
+static inline int process_ended(const struct probe_facts *f)
+{
+    return f->peer == PROBE_ERROR && f->local.port <= PROBE_PORT_UP && f->remote.port <= PROBE_PORT_UP &&
+           f->local.loop <= PROBE_OK && f->remote.loop <= PROBE_OK;
+}
+
 /* Set of enum probe_blame: what is broken, of what a verdict about the pair can blame. A switch that is off takes both
  * links down. */
 static inline uint32_t truth_of(struct fault f, int self)

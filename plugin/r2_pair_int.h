@@ -1,0 +1,22 @@
+/* Between the files of r2_pair. Service thread; nothing blocks. */
+#ifndef R2_PAIR_INT_H
+#define R2_PAIR_INT_H
+
+#include "r2_pair.h"
+
+/* Not answering, or not to be made. */
+static inline int r2_pair_failed(const struct r2_pair *pair)
+{
+    return pair->state == R2_PAIR_DEAD || pair->state == R2_PAIR_BROKEN;
+}
+
+/* Connects the queue pair, which stands in INIT, to @pair->peer_addr. */
+void r2_pair_join(struct r2_pair *pair);
+/* Made anew, now or when its job is back. A question that is out is put again to the new one. */
+void r2_pair_rebuild(struct r2_pair *pair);
+/* The same, with back-off until one has answered: an end that can build none must not keep the other one building. */
+void r2_pair_again(struct r2_pair *pair);
+/* Puts a question. @limit 0: nobody waits for the answer. */
+void r2_pair_begin(struct r2_pair *pair, uint64_t clock, uint64_t limit);
+
+#endif

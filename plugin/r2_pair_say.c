@@ -1,0 +1,149 @@
+/* What the two ends of a probe queue pair tell each other (docs/design-watchdog.md). Service thread. */
+#include <string.h>
+
+#include "r2_pair_int.h"
+#include "r2_return.h"
+
+#define MS(x)      ((uint64_t)(x)*1000000)
+#define SAY_MAX_NS MS(10000)
+
+int r2_pair_ready(const struct r2_pair *pair)
+{
+    return pair->state == R2_PAIR_JOINED && pair->peer_for == pair->inc;
+}
+
+static void say(struct r2_pair *pair)
+{
+    const struct ib_nic *nic = &pair->inst->nics.nic[pair->nic];
+    union fo_body b;
+
+    memset(&b.probe, 0, sizeof(b.probe));
+    b.probe.nic = pair->nic;
+    b.probe.peer_nic = pair->peer_nic;
+    b.probe.inc = pair->inc;
+    b.probe.guid = nic->guid;
+    b.probe.port = nic->port;
+    snprintf(b.probe.name, sizeof(b.probe.name), "%.*s", FO_NIC_NAME - 1, nic->name);
+    if (r2_pair_failed(pair)) {
+        b.probe.for_inc = pair->heard;
+        b.probe.flags = (uint8_t)(FO_PROBE_LOST | (pair->silent ? FO_PROBE_SILENT : 0));
+        b.probe.addr.port.mtu = IBV_MTU_1024;
+    } else {
+        b.probe.for_inc = pair->state == R2_PAIR_JOINED ? pair->peer_inc : 0;
+        b.probe.flags =
+            (uint8_t)((r2_pair_ready(pair) && !pair->verdict ? 0 : FO_PROBE_ASK) | (pair->back ? FO_PROBE_BACK : 0));
+        probe_qp_addr_get(&pair->qp, &pair->inst->nics, pair->nic, &b.probe.addr);
+        pair->back = 0;
+    }
+    r2_peer_emit(pair->inst, pair->peer, FO_MSG_PROBE, &b);
+    pair->answer = 0;
+}
+
+uint64_t r2_pairs_say(struct r2_inst *inst, uint64_t now)
+{
+    uint64_t next = UINT64_MAX;
+
+    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+        int open = pair->state == R2_PAIR_OPEN || pair->state == R2_PAIR_JOINED;
+
+        int waits = !r2_pair_ready(pair) || (pair->verdict && !pair->in_order);
+
+        if (pair->peer && r2_pair_failed(pair) && pair->answer) {
+            say(pair);
+        }
+        if (pair->peer == NULL || !open || (!waits && !pair->answer)) {
+            continue;
+        }
+        if (now >= pair->say_at || pair->answer) {
+            say(pair);
+            pair->say_at = now + pair->say_interval;
+            pair->say_interval = 2 * pair->say_interval < SAY_MAX_NS ? 2 * pair->say_interval : SAY_MAX_NS;
+        }
+        next = waits ? r2_earlier(next, pair->say_at) : next;
+    }
+    return next;
+}
+
+/* Word about the incarnation of the peer that we are connected to. */
+static void on_known(struct r2_pair *pair, const struct fo_probe *m)
+{
+    pair->peer_for = m->for_inc ? m->for_inc : pair->peer_for; /* a late word of before it was connected */
+    if (!pair->in_order && pair->peer_for == pair->inc) {
+        pair->in_order = 1; /* its NIC may have stood still together with it: time for an answer from now on */
+        pair->from = pair->inst->watch_clock;
+    }
+    if ((m->flags & FO_PROBE_ASK) && pair->greeted && r2_pair_ready(pair) && !pair->asking) {
+        pair->check = 1; /* it asks: is our end in order? */
+        r2_pair_begin(pair, pair->inst->watch_clock, 0);
+    }
+}
+
+/*
+ * The peer's queue pair serves one incarnation of ours and ours one of its. Incarnations of a process only grow: an
+ * older one is late, and so is an announcement made for an older one of ours; taking it up would tie us to a queue pair
+ * that is gone.
+ */
+static void on_announcement(struct r2_pair *pair, const struct fo_probe *m)
+{
+    if (pair->heard && (int32_t)(m->inc - pair->heard) < 0) {
+        return;
+    }
+    pair->heard = m->inc;
+    pair->answer |= m->flags & FO_PROBE_ASK;
+    if (r2_pair_failed(pair) && (m->flags & FO_PROBE_ASK)) {
+        r2_pair_again(pair);
+        if (pair->state == R2_PAIR_BROKEN) {
+            r2_heal_wanted(pair); /* the peer waits, and would for long */
+        }
+    } else if (m->inc == pair->peer_inc) {
+        on_known(pair, m);
+    } else if (pair->peer_inc != 0) {
+        r2_pair_rebuild(pair);
+    } else if (pair->state == R2_PAIR_OPEN && (m->for_inc == 0 || m->for_inc == pair->inc)) {
+        pair->peer_inc = m->inc;
+        pair->peer_for = m->for_inc;
+        pair->peer_addr = m->addr;
+        r2_pair_join(pair);
+    }
+}
+
+/* Which NIC it is does not change in the life of the peer's process. */
+static void identify(struct r2_pair *pair, const struct fo_probe *m)
+{
+    pair->peer_guid = m->guid;
+    pair->peer_port = m->port;
+    memcpy(pair->peer_name, m->name, sizeof(pair->peer_name));
+}
+
+void r2_pair_on_probe(struct r2_inst *inst, struct r2_peer *peer, const struct fo_probe *m)
+{
+    enum ib_nic_state s;
+    struct r2_pair *pair;
+
+    if (m->peer_nic >= inst->nics.count || peer->refs < 2) {
+        return; /* no such NIC; or no connection to that process (the message holds one reference itself) */
+    }
+    s = ib_nic_state_get(&inst->nics.nic[m->peer_nic]);
+    if (s == IB_NIC_FATAL || s == IB_NIC_GONE) {
+        return; /* not touched any more */
+    }
+    pair = r2_pair_want(inst, peer, m->peer_nic, m->nic);
+    if (pair == NULL) {
+        return;
+    }
+    identify(pair, m);
+    if (pair->job.busy) {
+        return; /* it will be said again */
+    }
+    if (m->flags & FO_PROBE_BACK) {
+        r2_heal_back(pair);
+    }
+    if (!(m->flags & FO_PROBE_LOST)) {
+        on_announcement(pair, m);
+    } else if (m->for_inc == pair->inc && pair->state == R2_PAIR_JOINED) {
+        if (m->flags & FO_PROBE_SILENT) {
+            pair->silent_at = inst->watch_clock; /* it has asked over this very pair */
+        }
+        r2_pair_rebuild(pair); /* who asks here gets no answer whatever the NICs do */
+    }
+}

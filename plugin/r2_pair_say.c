@@ -1,4 +1,5 @@
 /* What the two ends of a probe queue pair tell each other (docs/design-watchdog.md). Service thread. */
+#include <stdio.h>
 #include <string.h>
 
 #include "r2_pair_int.h"

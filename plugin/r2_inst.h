@@ -12,7 +12,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/types.h>
-#include <time.h>
 
 #include "failover/fo_engine.h"
 #include "ib_transport/ib_flush.h"
@@ -21,6 +20,7 @@
 #include "r2_board.h"
 #include "r2_gate.h"
 #include "r2_net.h"
+#include "r2_rundir.h"
 
 #define R2_COMM_BUCKETS 256
 #define R2_LABEL_MAX    160
@@ -134,7 +134,12 @@ struct r2_comm {
     struct r2_ret ret[IB_MAX_PATHS];
     void *staging_mem;
     char peer_host[FO_HOST_NAME];
-    uint32_t up_seen; /* paths that were up after its last step: for the board's rows */
+    uint32_t up_seen, out_seen; /* paths that were up, that waited for the administrator, after its last step: for the board's rows */
+    struct {
+        uint32_t life[IB_MAX_PATHS]; /* the life that, once over, the administrator lets be followed by another; 0: none */
+        uint8_t say;                 /* bit per path: the peer has not answered yet that it knows */
+        uint64_t at, interval;
+    } word;                          /* r2_failback.c */
 
     _Atomic int close; /* enum r2_close: OPEN -> BYE by NCCL's thread inside the gate, the rest by the service thread */
     int abort;
@@ -180,11 +185,17 @@ struct r2_look {
 
 /* A drain file as it was when it was read last. */
 struct r2_drain_file {
-    ino_t ino;
-    off_t size;
-    struct timespec ctime; /* not mtime: a file whose mode is mended is another one */
+    struct r2_rundir_stamp stamp;
     uint32_t nics;
     int said; /* that it cannot be read now */
+};
+
+/* A file of fail-back commands, likewise. */
+struct r2_failback_file {
+    struct r2_rundir_stamp stamp;
+    uint64_t number[IB_MAX_NICS]; /* of the command that was taken up last; 0: none */
+    int said;
+    int primed; /* what it held when it was read first was said before anything could fail here */
 };
 
 struct r2_inst {
@@ -216,6 +227,7 @@ struct r2_inst {
     uint64_t heard_at[IB_MAX_NICS];  /* ns: when another process spoke of the NIC; 0 */
     uint64_t lives_lost[IB_MAX_NICS];
     struct r2_drain_file drain_file[2]; /* of user 0, of our user */
+    struct r2_failback_file failback_file[2]; /* likewise */
     uint32_t drained;                   /* bit per NIC of ours */
     uint32_t drain_gen;
     uint32_t drain_refused;             /* NICs that had refused a buffer when the drains were applied last */

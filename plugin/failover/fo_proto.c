@@ -7,7 +7,7 @@ static const char *const names[] = {
     [FO_MSG_PROBE] = "PROBE",     [FO_MSG_SUSPECT] = "SUSPECT",
     [FO_MSG_OPEN] = "OPEN", [FO_MSG_OPEN_OK] = "OPEN_OK", [FO_MSG_OPEN_UP] = "OPEN_UP",
     [FO_MSG_DRAIN] = "DRAIN",     [FO_MSG_DRAIN_OK] = "DRAIN_OK",
-    [FO_MSG_WANT] = "WANT",
+    [FO_MSG_WANT] = "WANT",     [FO_MSG_FAILBACK] = "FAILBACK", [FO_MSG_FAILBACK_OK] = "FAILBACK_OK",
 };
 
 const char *fo_type_name(enum fo_type t)
@@ -305,6 +305,13 @@ static void put_small(struct r2_writer *w, enum fo_type type, const union fo_bod
         r2_put(w, b->want.src, 4);
         r2_put(w, b->want.seq, 8);
         break;
+    case FO_MSG_FAILBACK:
+    case FO_MSG_FAILBACK_OK:
+        r2_put(w, b->failback.dst, 4);
+        r2_put(w, b->failback.src, 4);
+        r2_put(w, b->failback.life, 4);
+        r2_put(w, b->failback.path, 1);
+        break;
     case FO_MSG_DRAIN:
     case FO_MSG_DRAIN_OK:
         r2_put(w, b->drain.nics, 4);
@@ -367,6 +374,14 @@ static void get_small(struct r2_reader *r, enum fo_type type, union fo_body *b)
         b->want.dst = (uint32_t)r2_get(r, 4);
         b->want.src = (uint32_t)r2_get(r, 4);
         b->want.seq = r2_get(r, 8);
+        break;
+    case FO_MSG_FAILBACK:
+    case FO_MSG_FAILBACK_OK:
+        b->failback.dst = (uint32_t)r2_get(r, 4);
+        b->failback.src = (uint32_t)r2_get(r, 4);
+        b->failback.life = (uint32_t)r2_get(r, 4);
+        b->failback.path = (uint8_t)r2_get(r, 1);
+        r->bad |= b->failback.path >= IB_MAX_PATHS || b->failback.life == 0;
         break;
     case FO_MSG_DRAIN:
     case FO_MSG_DRAIN_OK:
@@ -434,7 +449,7 @@ int fo_unpack(struct r2_reader *r, union fo_body *body, const char **why)
             return -1;
         }
         r->p += len;
-        if (type < FO_MSG_REQ || type > FO_MSG_WANT || version != FO_PROTO_VERSION) {
+        if (type < FO_MSG_REQ || type > FO_MSG_FAILBACK_OK || version != FO_PROTO_VERSION) {
             continue;
         }
         switch (type) {

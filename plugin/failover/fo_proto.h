@@ -42,6 +42,8 @@ enum fo_type {
     FO_MSG_DRAIN,   /* exactly these of my NICs are to be free of work */
     FO_MSG_DRAIN_OK,
     FO_MSG_WANT, /* S: I wait for the CTS of this seq, and nothing comes */
+    FO_MSG_FAILBACK, /* an administrator here lets this life, when it is over, be followed by another */
+    FO_MSG_FAILBACK_OK,
 };
 const char *fo_type_name(enum fo_type t);
 
@@ -149,6 +151,11 @@ struct fo_want {
     uint64_t seq;
 };
 
+struct fo_failback { /* FAILBACK, FAILBACK_OK */
+    uint32_t dst, src, life;
+    uint8_t path;
+};
+
 struct fo_drain { /* DRAIN, DRAIN_OK */
     uint32_t nics; /* bit per NIC of who drains */
     uint32_t gen;  /* grows with each change; DRAIN_OK names the one it answers */
@@ -176,6 +183,7 @@ union fo_body {
     struct fo_open open;
     struct fo_drain drain;
     struct fo_want want;
+    struct fo_failback failback;
 };
 
 /* Largest packed record: a FENCED with a full window, or a REQ with all NICs. */

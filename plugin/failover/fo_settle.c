@@ -139,7 +139,7 @@ static uint64_t step_late(struct fo_conn *fc, int p, uint64_t now)
     struct fo_path *fp = &fc->path[p];
     enum ib_nic_state nic = ib_nic_state_get(&fc->link->nics->nic[fc->link->path[p].nic]);
 
-    if (fo_cfg(fc)->failback != R2_FAILBACK_AUTO || nic == IB_NIC_FATAL || nic == IB_NIC_GONE || fc->closing ||
+    if (fo_cfg(fc)->failback == R2_FAILBACK_NEVER || nic == IB_NIC_FATAL || nic == IB_NIC_GONE || fc->closing ||
         fc->peer_bye) {
         return UINT64_MAX; /* nothing returns */
     }

@@ -185,6 +185,10 @@ static void fill_life(struct run *r, int to, int type, const struct r2_comm *c, 
         b->want = (struct fo_want){.dst = w->dst, .src = w->src};
         b->want.seq = c && !c->is_send && c->rx ? c->rx->ledger.rdone + (fuzz_u8(in) & 7) : 0;
         break;
+    case FO_MSG_FAILBACK:
+    case FO_MSG_FAILBACK_OK:
+        b->failback = (struct fo_failback){.dst = w->dst, .src = w->src, .life = w->life, .path = w->path};
+        break;
     default: /* OPEN, OPEN_OK, OPEN_UP */
         b->open.dst = w->dst;
         b->open.src = w->src;
@@ -316,6 +320,10 @@ static const struct {
     FIELD(FO_MSG_DRAIN, drain.gen),
     FIELD(FO_MSG_DRAIN_OK, drain.gen),
     FIELD(FO_MSG_WANT, want.seq),
+    FIELD(FO_MSG_FAILBACK, failback.path),
+    FIELD(FO_MSG_FAILBACK, failback.life),
+    FIELD(FO_MSG_FAILBACK_OK, failback.path),
+    FIELD(FO_MSG_FAILBACK_OK, failback.life),
 };
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
 
@@ -339,7 +347,7 @@ static void op_say(struct run *r)
     static union fo_body b;
     uint8_t rec[FO_MAX_RECORD];
     unsigned what = fuzz_u8(&r->in), how = fuzz_u8(&r->in), edits = what >> 6;
-    int type = FO_MSG_REQ + (int)((what & 31) % FO_MSG_WANT), to = what >> 5 & 1;
+    int type = FO_MSG_REQ + (int)((what & 31) % FO_MSG_FAILBACK_OK), to = what >> 5 & 1;
     size_t n;
 
     truth(r, to, type, how, &b);

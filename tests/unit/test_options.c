@@ -11,7 +11,7 @@ static const char *const shown[][2] = {
     {"NCCL_R2_BACKUP_SCOPE", "test_protocol_end: backup_scope_any_goes_across_rails, backup_scope_rail_does_not"},
     {"NCCL_R2_BACKUP_NICS", "backup_nics_choose_and_order"},
     {"NCCL_R2_MIN_NICS", "test_protocol_end: min_nics_ends_below_it"},
-    {"NCCL_R2_FAILBACK", "test_options_times: return_after_its_time_or_never"},
+    {"NCCL_R2_FAILBACK", "test_options_times: return_after_its_time_or_never, test_failback_manual, e2e/failback.sh: manual"},
     {"NCCL_R2_BALANCE", "test_protocol_end: balance_spreads_over_survivors_and_off_does_not"},
     {"NCCL_R2_SPREAD", "test_protocol_end: spread_uses_all_paths_from_the_start"},
     {"NCCL_R2_ACK", "test_protocol_end: ack_cqe_needs_no_receiver"},

@@ -121,7 +121,7 @@ wanted "never" && {
 }
 # manual_case HOST NIC: NIC 1 of host 0 is repaired early, and stays out until the administrator of that host says so
 manual_case() {
-    name="NCCL_R2_FAILBACK=manual, r2_ctl failback $2 at host $1"
+    name="manual: r2_ctl failback $2 at host $1"
     ctl="$B/softfab exec --name $fab --host $1 -- $B/r2_ctl"
     run 4 '600ms:h0:n1 down' '900ms:h0:n1 up' --fault-cmd "2s:! grep -q 'life 2 is up' $log/out && $ctl status >$log/before 2>&1 &&
         $ctl failback $2 --why repaired 2>$log/err && $ctl status >$log/after 2>&1"

@@ -243,6 +243,7 @@ struct r2_inst {
     int thread_started;
     int wake_fd;
     _Atomic int stop;
+    int qps_said; /* service thread: that there are fewer queue pairs than wanted */
     uint32_t digest;
     uint64_t unknown_records, bad_messages;
 };
@@ -288,10 +289,18 @@ void r2_setup_on_ready(struct r2_comm *c, const struct fo_ready *m);
 void r2_setup_fail(struct r2_comm *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* A path that has just come up: whether its NIC or its queue pair failed while it was being built. Then it goes down at once. */
 void r2_setup_check_path(struct r2_comm *c, int p);
+/* Says once where the primary NIC pair has fewer than @wanted queue pairs. */
+void r2_setup_check_qps(struct r2_comm *c, int wanted);
 const char *r2_setup_name(enum r2_setup s);
 /* Deduces the paths of a connection from both hosts' NICs; pure. Returns how many. */
 int r2_setup_paths(const struct fo_nic *s_nic, int s_n, int s_dev, const struct fo_nic *r_nic, int r_n, int r_dev, int any_rail,
                    uint8_t s_out[IB_MAX_PATHS], uint8_t r_out[IB_MAX_PATHS]);
+
+/*
+ * Adds paths over the @n NIC pairs of the list, so that each has up to @qps, the first one first, while there is room. Pure. Returns how many
+ * paths there are.
+ */
+int r2_setup_more(uint8_t s_out[IB_MAX_PATHS], uint8_t r_out[IB_MAX_PATHS], int n, int qps);
 
 /* r2_setup_build.c; service thread, gate held */
 void r2_build_submit(struct r2_comm *c, int p, int connect); /* create (0) or connect (1) path p on its device's worker */

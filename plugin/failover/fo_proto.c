@@ -85,6 +85,7 @@ static void put_req(struct r2_writer *w, const struct fo_req *m)
     r2_put(w, m->listen, 4);
     r2_put(w, m->dev, 1);
     r2_put(w, m->nnics, 1);
+    r2_put(w, m->qps, 1);
     r2_put(w, m->digest, 4);
     r2_put_bytes(w, m->host, FO_HOST_NAME);
     for (int i = 0; i < m->nnics && i < FO_MAX_NICS; i++) {
@@ -101,9 +102,10 @@ static void get_req(struct r2_reader *r, struct fo_req *m)
     m->listen = (uint32_t)r2_get(r, 4);
     m->dev = (uint8_t)r2_get(r, 1);
     m->nnics = (uint8_t)r2_get(r, 1);
+    m->qps = (uint8_t)r2_get(r, 1);
     m->digest = (uint32_t)r2_get(r, 4);
     get_text(r, m->host, FO_HOST_NAME);
-    if (m->nnics > FO_MAX_NICS || m->dev >= m->nnics) {
+    if (m->nnics > FO_MAX_NICS || m->dev >= m->nnics || m->qps == 0 || m->qps > FO_MAX_QPS) {
         r->bad = 1;
     }
     for (int i = 0; !r->bad && i < m->nnics; i++) {

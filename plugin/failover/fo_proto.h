@@ -17,6 +17,7 @@
 
 #define FO_PROTO_VERSION 1
 #define FO_MAX_NICS      IB_MAX_NICS
+#define FO_MAX_QPS       128 /* what NCCL takes */
 #define FO_NIC_NAME      24
 #define FO_HOST_NAME     40
 
@@ -57,6 +58,7 @@ struct fo_nic {
 struct fo_req {
     uint32_t src, listen;
     uint8_t dev, nnics;
+    uint8_t qps;     /* wanted per NIC pair, 1 to FO_MAX_QPS */
     uint32_t digest; /* of the policy */
     char host[FO_HOST_NAME];
     struct fo_nic nic[FO_MAX_NICS];

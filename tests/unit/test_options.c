@@ -52,6 +52,8 @@ static const char *const shown[][2] = {
     {"NCCL_IB_ROCE_VERSION_NUM", "test_ib_device: gid_family_and_range"},
     {"NCCL_IB_TIMEOUT", "queue_pairs_get_what_nccl_sets"},
     {"NCCL_IB_RETRY_CNT", "queue_pairs_get_what_nccl_sets"},
+    {"NCCL_IB_QPS_PER_CONNECTION", "test_qps: whole_messages_go_over_the_primarys_queue_pairs_in_turn, e2e/failover.sh: queue pairs"},
+    {"NCCL_IB_SPLIT_DATA_ON_QPS", "test_qps: split_messages_go_over_all_of_them, e2e/failover.sh: queue pairs"},
     {"NCCL_IB_PKEY", "queue_pairs_get_what_nccl_sets"},
     {"NCCL_IB_SL", "queue_pairs_get_what_nccl_sets"},
     {"NCCL_IB_TC", "queue_pairs_get_what_nccl_sets"},

@@ -74,7 +74,11 @@ void r2_plan_cut(struct r2_plan *plan, uint32_t eligible, uint32_t size, uint32_
 
     cut->nparts = 0;
     max_part &= ~(uint32_t)(R2_CUT_ALIGN - 1);
-    if (plan->n > 1 && plan->whole) {
+    if (plan->n == 1) { /* the healthy connection */
+        add_range(cut, plan->path[0], 0, size, max_part);
+        return;
+    }
+    if (plan->whole) {
         eligible = one_each(plan, eligible);
     }
     for (int i = 0; i < plan->n; i++) {
@@ -82,8 +86,8 @@ void r2_plan_cut(struct r2_plan *plan, uint32_t eligible, uint32_t size, uint32_
             sum += plan->weight[i];
         }
     }
-    if (plan->n == 1 || size < cut_min || size > (uint64_t)max_part * (R2_MAX_PARTS - R2_PLAN_PATHS)) {
-        int i = plan->n == 1 ? 0 : rotate(plan, eligible);
+    if (size < cut_min || size > (uint64_t)max_part * (R2_MAX_PARTS - R2_PLAN_PATHS)) {
+        int i = rotate(plan, eligible);
 
         add_range(cut, plan->path[i < 0 ? 0 : i], 0, size, max_part);
         return;

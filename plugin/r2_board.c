@@ -487,8 +487,8 @@ void r2_board_nic_set(struct r2_board *b, int i, const struct r2_board_nic *nic)
     }
     w = slot_of(b, b->own)->nic[i];
     set(&w[0], nic->guid);
-    set(&w[1], (uint64_t)nic->port | (uint64_t)nic->state << 8 | (uint64_t)nic->drained << 16 | (uint64_t)nic->lives << 32 |
-                   (uint64_t)nic->last << 48);
+    set(&w[1], (uint64_t)nic->port | (uint64_t)nic->state << 8 | (uint64_t)nic->drained << 16 | (uint64_t)nic->waits << 24 |
+                   (uint64_t)nic->lives << 32 | (uint64_t)nic->last << 48);
     set(&w[2], nic->lost);
     text_set(&w[3], TEXT(R2_BOARD_NIC), nic->name);
 }
@@ -555,6 +555,7 @@ int r2_board_slot_nic(const struct r2_board *b, int i, int row, struct r2_board_
     nic->port = (uint8_t)packed;
     nic->state = (uint8_t)(packed >> 8);
     nic->drained = (uint8_t)(packed >> 16);
+    nic->waits = (uint8_t)(packed >> 24);
     nic->lives = (uint16_t)(packed >> 32);
     nic->last = (uint16_t)(packed >> 48);
     nic->lost = get(&w[2]);

@@ -44,6 +44,7 @@ struct r2_board_nic {
     char name[R2_BOARD_NIC]; /* empty: no such NIC */
     uint64_t guid;
     uint8_t port, state, drained; /* state: enum ib_nic_state */
+    uint8_t waits;                /* paths over it that are down until the administrator says so; 255: or more */
     uint16_t lives;               /* connections with a path that is up over it */
     uint16_t last;                /* ... and no other path */
     uint64_t lost;                /* lives over it that have ended */

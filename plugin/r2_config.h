@@ -24,7 +24,7 @@ enum r2_opt_source { R2_SRC_DEFAULT, R2_SRC_PROFILE, R2_SRC_ENV, R2_SRC_LOCK };
 
 enum r2_ack_mode { R2_ACK_E2E, R2_ACK_CQE };
 enum r2_backup_scope { R2_BACKUP_RAIL, R2_BACKUP_ANY };
-enum r2_failback { R2_FAILBACK_AUTO, R2_FAILBACK_NEVER };
+enum r2_failback { R2_FAILBACK_AUTO, R2_FAILBACK_MANUAL, R2_FAILBACK_NEVER };
 enum r2_lock_conflict { R2_LOCK_WARN, R2_LOCK_FAIL };
 enum r2_oob_backend { R2_OOB_TCP, R2_OOB_MPI, R2_OOB_AUTO };
 enum r2_flush_mode { R2_FLUSH_AUTO, R2_FLUSH_ALWAYS };

@@ -1,5 +1,6 @@
 /* Records from a peer process to the connections they name. Service thread. */
 #include "r2_drain.h"
+#include "r2_failback.h"
 #include "r2_inst.h"
 #include "r2_locate.h"
 #include "r2_load.h"
@@ -71,6 +72,11 @@ static int address_of(int type, const union fo_body *b, uint32_t *dst, uint32_t 
         *dst = b->want.dst;
         *src = b->want.src;
         return 1;
+    case FO_MSG_FAILBACK:
+    case FO_MSG_FAILBACK_OK:
+        *dst = b->failback.dst;
+        *src = b->failback.src;
+        return 1;
     case FO_MSG_BYE_OK:
     case FO_MSG_GONE:
         *dst = b->bye_ok.dst;
@@ -104,6 +110,7 @@ static void settle_record(struct r2_comm *c, int type, const union fo_body *b, u
         }
         if (!r2_return_on_over(c, b->down.path, b->down.life)) {
             fo_on_down(&c->fo, &b->down, now);
+            r2_failback_on_down(c, &b->down);
         }
         break;
     case FO_MSG_FENCED:
@@ -140,6 +147,12 @@ static void settle_record(struct r2_comm *c, int type, const union fo_body *b, u
         break;
     case FO_MSG_WANT:
         r2_watch_on_want(c, &b->want);
+        break;
+    case FO_MSG_FAILBACK:
+        r2_failback_on_word(c, &b->failback);
+        break;
+    case FO_MSG_FAILBACK_OK:
+        r2_failback_on_ok(c, &b->failback);
         break;
     default:
         break;

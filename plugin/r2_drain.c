@@ -1,10 +1,10 @@
 #include "r2_drain.h"
 
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "ib_transport/ib_hca.h"
+#include "r2_failback.h"
 #include "r2_log.h"
 #include "r2_news.h"
 #include "r2_pair.h"
@@ -45,7 +45,7 @@ static int nics_of(const struct r2_inst *inst, const char *list, const char *ori
  */
 static int nics_of_file(const struct r2_inst *inst, const char *path, uid_t uid, struct r2_drain_file *f)
 {
-    char list[R2_RUNDIR_DRAIN_MAX + 8], why[400];
+    char list[R2_RUNDIR_TEXT_MAX + 8], why[400];
     int rc = r2_rundir_drain_read(path, uid, list, sizeof(list), why, sizeof(why));
 
     if (rc != 0 && !f->said) {
@@ -61,23 +61,18 @@ static int nics_of_file(const struct r2_inst *inst, const char *path, uid_t uid,
 /* Looks at the file only when it has changed since. */
 static void file_look(struct r2_inst *inst, struct r2_drain_file *f, uid_t uid)
 {
-    struct stat st = {0};
+    struct r2_rundir_stamp now;
     char path[512];
 
     if (r2_rundir_drain_path(inst->run_dir, uid, path, sizeof(path)) != 0) {
         return;
     }
-    if (lstat(path, &st) != 0) { /* a link is not followed, wherever it leads */
-        memset(&st, 0, sizeof(st));
-    }
-    if (st.st_ino == f->ino && st.st_size == f->size && st.st_ctim.tv_sec == f->ctime.tv_sec &&
-        st.st_ctim.tv_nsec == f->ctime.tv_nsec) {
+    r2_rundir_stamp_get(path, &now);
+    if (r2_rundir_stamp_same(&now, &f->stamp)) {
         return;
     }
     if (nics_of_file(inst, path, uid, f) == 0) { /* else again with the next look, when there is a descriptor */
-        f->ino = st.st_ino;
-        f->size = st.st_size;
-        f->ctime = st.st_ctim;
+        f->stamp = now;
     }
 }
 
@@ -157,6 +152,7 @@ void r2_drain_set(struct r2_inst *inst, uint32_t nics)
         R2_INFO("NIC %s is %s", inst->nics.nic[i].name, nics >> i & 1 ? "drained: new work avoids it" : "not drained any more");
     }
     inst->drained = nics;
+    r2_failback_told(inst, changed & ~nics); /* the administrator has spoken */
     inst->drain_gen++;
     inst->rows_changed = 1;
     for (struct r2_peer *p = inst->peers; p; p = p->next) {

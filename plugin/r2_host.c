@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "r2_failback.h"
 #include "r2_log.h"
 #include "r2_news.h"
 #include "r2_pair.h"
@@ -193,6 +194,13 @@ static void rows_write(struct r2_inst *inst)
             row[i].last += (nics & (nics - 1)) == 0 && row[i].last < UINT16_MAX;
         }
     }
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        for (uint32_t m = c->out_seen; m; m &= m - 1) {
+            int i = c->link.path[__builtin_ctz(m)].nic;
+
+            row[i].waits += row[i].waits < UINT8_MAX;
+        }
+    }
     for (int i = 0; i < inst->nics.count; i++) {
         const struct ib_nic *nic = &inst->nics.nic[i];
 
@@ -208,9 +216,9 @@ static void rows_write(struct r2_inst *inst)
 
 void r2_host_comm(struct r2_comm *c)
 {
-    uint32_t up = c->link.up;
+    uint32_t up = c->link.up, waits = r2_failback_waiting(c);
 
-    if (up == c->up_seen) {
+    if (up == c->up_seen && waits == c->out_seen) {
         return;
     }
     for (uint32_t m = c->up_seen & ~up; m && atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN; m &= m - 1) {
@@ -218,12 +226,13 @@ void r2_host_comm(struct r2_comm *c)
         r2_locate_lost(c, __builtin_ctz(m));
     }
     c->up_seen = up;
+    c->out_seen = waits;
     c->inst->rows_changed = 1;
 }
 
 void r2_host_comm_gone(struct r2_comm *c)
 {
-    c->up_seen = 0;
+    c->up_seen = c->out_seen = 0;
     c->inst->rows_changed = 1;
 }
 

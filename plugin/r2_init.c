@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "ib_transport/ib_gid.h"
 #include "ib_transport/ib_hca.h"
 #include "oob_mpi_load.h"
 #include "r2_inst.h"
@@ -42,7 +43,17 @@ static void config_error(struct r2_config *cfg, const char *name, const char *wh
         snprintf(cfg->error, sizeof(cfg->error), "%s%s", name, why);
 }
 
-/* An error of the options that the rows cannot see: they only know that it is text. @some: it has to name a NIC. */
+/* Errors of the options that the rows cannot see: they only know that it is text. */
+static void gid_check(struct r2_config *cfg)
+{
+    struct ib_gid_rule rule;
+    char why[192];
+
+    if (ib_gid_rule_parse(&rule, cfg, why, sizeof(why)) != 0)
+        config_error(cfg, "", why);
+}
+
+/* @some: it has to name a NIC. */
 static void hca_check(struct r2_config *cfg, const char *name, const char *value, int some)
 {
     struct ib_hca_filter f;
@@ -66,6 +77,7 @@ static void config_read(struct r2_config *cfg)
     hca_check(cfg, "NCCL_IB_HCA", cfg->ib_hca, 0);
     hca_check(cfg, "NCCL_R2_BACKUP_NICS", cfg->backup_nics, 0);
     hca_check(cfg, "NCCL_R2_DRAIN", cfg->drain, 1);
+    gid_check(cfg);
     r2_config_log(cfg);
 }
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "r2_drain.h"
+#include "r2_failback.h"
 #include "r2_host.h"
 #include "r2_log.h"
 #include "r2_pair.h"
@@ -227,6 +228,7 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
     next = r2_earlier(next, r2_pairs_say(inst, now));
     if (inst->rung || look) {
         r2_drain_look(inst);
+        r2_failback_look(inst);
     }
     r2_host_step(inst, now, look);
     inst->rung = 0;
@@ -404,6 +406,7 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
         r2_host_open(inst, inst->run_dir);
     }
     r2_drain_look(inst);
+    r2_failback_look(inst);
     if (inst->env.threads && start_thread(inst, why, why_len) != 0) {
         goto err_board;
     }

@@ -12,7 +12,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/types.h>
-#include <time.h>
 
 #include "failover/fo_engine.h"
 #include "ib_transport/ib_flush.h"
@@ -26,6 +25,7 @@
 #include "r2_net.h"
 #include "r2_news.h"
 #include "r2_verdict.h"
+#include "r2_rundir.h"
 
 #define R2_COMM_BUCKETS 256
 #define R2_LABEL_MAX    160
@@ -141,7 +141,12 @@ struct r2_comm {
     struct r2_ret ret[IB_MAX_PATHS];
     void *staging_mem;
     char peer_host[FO_HOST_NAME];
-    uint32_t up_seen; /* paths that were up after its last step: for the board's rows */
+    uint32_t up_seen, out_seen; /* paths that were up, that waited for the administrator, after its last step: for the board's rows */
+    struct {
+        uint32_t life[IB_MAX_PATHS]; /* the life that, once over, the administrator lets be followed by another; 0: none */
+        uint8_t say;                 /* bit per path: the peer has not answered yet that it knows */
+        uint64_t at, interval;
+    } word;                          /* r2_failback.c */
 
     _Atomic int close; /* enum r2_close: OPEN -> BYE by NCCL's thread inside the gate, the rest by the service thread */
     int abort;
@@ -200,11 +205,17 @@ struct r2_nic_load {
 
 /* A drain file as it was when it was read last. */
 struct r2_drain_file {
-    ino_t ino;
-    off_t size;
-    struct timespec ctime; /* not mtime: a file whose mode is mended is another one */
+    struct r2_rundir_stamp stamp;
     uint32_t nics;
     int said; /* that it cannot be read now */
+};
+
+/* A file of fail-back commands, likewise. */
+struct r2_failback_file {
+    struct r2_rundir_stamp stamp;
+    uint64_t number[IB_MAX_NICS]; /* of the command that was taken up last; 0: none */
+    int said;
+    int primed; /* what it held when it was read first was said before anything could fail here */
 };
 
 struct r2_inst {
@@ -247,6 +258,7 @@ struct r2_inst {
     uint64_t heard_at[IB_MAX_NICS];  /* ns: when another process spoke of the NIC; 0 */
     uint64_t lives_lost[IB_MAX_NICS];
     struct r2_drain_file drain_file[2]; /* of user 0, of our user */
+    struct r2_failback_file failback_file[2]; /* likewise */
     uint32_t drained;                   /* bit per NIC of ours */
     uint32_t drain_gen;
     uint32_t drain_refused;             /* NICs that had refused a buffer when the drains were applied last */
@@ -262,6 +274,7 @@ struct r2_inst {
     int thread_started;
     int wake_fd;
     _Atomic int stop;
+    int qps_said; /* service thread: that there are fewer queue pairs than wanted */
     uint32_t digest;
     uint64_t unknown_records, bad_messages;
 };
@@ -307,10 +320,18 @@ void r2_setup_on_ready(struct r2_comm *c, const struct fo_ready *m);
 void r2_setup_fail(struct r2_comm *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* A path that has just come up: whether its NIC or its queue pair failed while it was being built. Then it goes down at once. */
 void r2_setup_check_path(struct r2_comm *c, int p);
+/* Says once where the primary NIC pair has fewer than @wanted queue pairs. */
+void r2_setup_check_qps(struct r2_comm *c, int wanted);
 const char *r2_setup_name(enum r2_setup s);
 /* Deduces the paths of a connection from both hosts' NICs; pure. Returns how many. */
 int r2_setup_paths(const struct fo_nic *s_nic, int s_n, int s_dev, const struct fo_nic *r_nic, int r_n, int r_dev, int any_rail,
                    uint8_t s_out[IB_MAX_PATHS], uint8_t r_out[IB_MAX_PATHS]);
+
+/*
+ * Adds paths over the @n NIC pairs of the list, so that each has up to @qps, the first one first, while there is room. Pure. Returns how many
+ * paths there are.
+ */
+int r2_setup_more(uint8_t s_out[IB_MAX_PATHS], uint8_t r_out[IB_MAX_PATHS], int n, int qps);
 
 /* r2_setup_build.c; service thread, gate held */
 void r2_build_submit(struct r2_comm *c, int p, int connect); /* create (0) or connect (1) path p on its device's worker */

@@ -352,7 +352,7 @@ static int end_lives(struct r2_comm *c, const struct r2_pair *pair)
         const struct ib_path *path = &c->link.path[p];
 
         if (path->nic == pair->nic && path->peer_nic == pair->peer_nic && ib_link_up(&c->link, p) &&
-            (c->link.up & ~(1u << p))) {
+            (c->link.up & ~ib_link_pair(&c->link, p))) {
             fo_fault(&c->fo, p, &info);
             n++;
         }

@@ -22,6 +22,32 @@ static int rotate(struct r2_plan *plan, uint32_t eligible)
     return best;
 }
 
+/* Of the eligible paths of each NIC pair the one whose turn it is. */
+static uint32_t one_each(struct r2_plan *plan, uint32_t eligible)
+{
+    uint32_t chosen = 0, seen = 0;
+
+    for (int i = 0; i < plan->n; i++) {
+        uint8_t member[R2_PLAN_PATHS];
+        unsigned count = 0;
+
+        if (seen >> plan->pair[i] & 1) {
+            continue;
+        }
+        seen |= 1u << plan->pair[i];
+        for (int k = i; k < plan->n; k++) {
+            if (plan->pair[k] == plan->pair[i] && (eligible & (1u << plan->path[k]))) {
+                member[count++] = plan->path[k];
+            }
+        }
+        if (count) {
+            chosen |= 1u << member[plan->turn % count];
+        }
+    }
+    plan->turn++;
+    return chosen;
+}
+
 static void add_part(struct r2_cut *cut, uint8_t path, uint32_t off, uint32_t len)
 {
     cut->path[cut->nparts] = path;
@@ -48,13 +74,20 @@ void r2_plan_cut(struct r2_plan *plan, uint32_t eligible, uint32_t size, uint32_
 
     cut->nparts = 0;
     max_part &= ~(uint32_t)(R2_CUT_ALIGN - 1);
+    if (plan->n == 1) { /* the healthy connection */
+        add_range(cut, plan->path[0], 0, size, max_part);
+        return;
+    }
+    if (plan->whole) {
+        eligible = one_each(plan, eligible);
+    }
     for (int i = 0; i < plan->n; i++) {
         if (eligible & (1u << plan->path[i])) {
             sum += plan->weight[i];
         }
     }
-    if (plan->n == 1 || size < cut_min || size > (uint64_t)max_part * (R2_MAX_PARTS - R2_PLAN_PATHS)) {
-        int i = plan->n == 1 ? 0 : rotate(plan, eligible);
+    if (size < cut_min || size > (uint64_t)max_part * (R2_MAX_PARTS - R2_PLAN_PATHS)) {
+        int i = rotate(plan, eligible);
 
         add_range(cut, plan->path[i < 0 ? 0 : i], 0, size, max_part);
         return;

@@ -17,6 +17,9 @@ struct r2_plan {
     uint8_t path[R2_PLAN_PATHS];
     uint32_t weight[R2_PLAN_PATHS]; /* > 0; any unit */
     int64_t credit[R2_PLAN_PATHS];  /* smooth weighted rotation of uncut messages */
+    uint8_t pair[R2_PLAN_PATHS];    /* with @whole: number of the path's NIC pair, below R2_PLAN_PATHS */
+    uint8_t whole;                  /* of each NIC pair one path per message, in turn */
+    uint32_t turn;
 };
 
 struct r2_cut {
@@ -28,6 +31,7 @@ struct r2_cut {
 
 /*
  * Cuts @size bytes over the paths of @plan that are in @eligible (bit per path; at least one plan path must be eligible).
+ * With @whole, only one path of each NIC pair takes part in a message, the next one of those that are eligible each time.
  * Below @cut_min a message is one part, its path rotated by weight. No part exceeds @max_part (>= 128 and size <= 16 * max_part).
  * Every cut is at a multiple of 128 bytes; parts are never empty, except the one part of an empty message.
  */

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "r2_failback.h"
 #include "r2_log.h"
 #include "r2_pair.h"
 
@@ -96,6 +97,7 @@ static void next_life(struct r2_comm *c, int p, uint32_t life, uint64_t now)
     struct r2_ret *r = &c->ret[p];
 
     r2_close_log_life(c, p);
+    r2_failback_next(c, p, life);
     r->old = *path;
     r->has_old = 1;
     r->old_until = now + MS(c->inst->cfg.t_packet_ms);
@@ -114,6 +116,7 @@ static void give_up_open(struct r2_comm *c, int p)
     struct ib_fault_info info = {.fault = IB_FAULT_SETUP};
 
     ret_move(c, p, R2_RET_NONE);
+    r2_failback_again(c, p);
     fo_path_unsure(&c->fo, p, &info);
 }
 
@@ -140,6 +143,7 @@ static void give_up(struct r2_comm *c, int p, const char *why, uint64_t now)
 static int stands(struct r2_comm *c, int p)
 {
     ret_move(c, p, R2_RET_NONE);
+    r2_failback_done(c, p);
     c->ret[p].pause = 0;
     R2_INFO("%s path %d life %u is up: its NIC pair is back", c->label, p, c->link.path[p].life);
     if (c->flush) {
@@ -274,7 +278,7 @@ static int may_begin(struct r2_comm *c, int p, uint64_t now)
     const struct ib_path *path = &c->link.path[p];
     struct r2_pair *pair;
 
-    if (c->is_send || ended(c) || c->inst->cfg.failback != R2_FAILBACK_AUTO || c->ret[p].has_old ||
+    if (c->is_send || ended(c) || !r2_failback_allows(c, p) || c->ret[p].has_old ||
         c->build[p].job.busy || !fo_may_return(&c->fo, p) || now < c->ret[p].not_before) {
         return 0;
     }
@@ -365,7 +369,7 @@ uint64_t r2_return_step(struct r2_comm *c, uint64_t now)
         next = r2_earlier(next, step_path(c, p, now));
         next = r2_earlier(next, step_old(c, p, now));
     }
-    return next;
+    return r2_earlier(next, r2_failback_step(c, now));
 }
 
 /* --- records --- */
@@ -401,7 +405,7 @@ void r2_return_on_open(struct r2_comm *c, const struct fo_open *m)
     ahead = (int32_t)(m->life - c->link.path[p].life);
     if (ahead > 0 && (c->link.drained >> p & 1) && c->link.up) {
         say_over(c, p, m->life); /* R does not know of the drain (yet) */
-    } else if (ahead > 0 && c->inst->cfg.failback == R2_FAILBACK_AUTO) {
+    } else if (ahead > 0 && r2_failback_allows(c, p)) {
         take_open(c, m);
     } else if (ahead > 0 || (ahead == 0 && c->ret[p].state == R2_RET_NONE && c->fo.path[p].state == FO_FENCED)) {
         say_over(c, p, m->life); /* our policy forbids it, or it failed here and the word was lost */

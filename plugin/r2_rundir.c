@@ -34,11 +34,38 @@ const char *r2_rundir_find(const char *asked, char *why, size_t why_len)
     return NULL;
 }
 
-int r2_rundir_drain_path(const char *dir, uid_t uid, char *out, size_t len)
+static int path_of(const char *dir, uid_t uid, const char *kind, char *out, size_t len)
 {
-    int n = snprintf(out, len, "%s/nccl-net-r2.%u.drain", dir, (unsigned)uid);
+    int n = snprintf(out, len, "%s/nccl-net-r2.%u.%s", dir, (unsigned)uid, kind);
 
     return n < 0 || (size_t)n >= len ? -1 : 0;
+}
+
+int r2_rundir_drain_path(const char *dir, uid_t uid, char *out, size_t len)
+{
+    return path_of(dir, uid, "drain", out, len);
+}
+
+int r2_rundir_failback_path(const char *dir, uid_t uid, char *out, size_t len)
+{
+    return path_of(dir, uid, "failback", out, len);
+}
+
+void r2_rundir_stamp_get(const char *path, struct r2_rundir_stamp *out)
+{
+    struct stat st;
+
+    memset(out, 0, sizeof(*out));
+    if (lstat(path, &st) == 0) {
+        out->ino = st.st_ino;
+        out->size = st.st_size;
+        out->ctime = st.st_ctim;
+    }
+}
+
+int r2_rundir_stamp_same(const struct r2_rundir_stamp *a, const struct r2_rundir_stamp *b)
+{
+    return a->ino == b->ino && a->size == b->size && a->ctime.tv_sec == b->ctime.tv_sec && a->ctime.tv_nsec == b->ctime.tv_nsec;
 }
 
 int r2_rundir_file_safe(int fd, const char *path, uid_t uid, char *why, size_t why_len)
@@ -57,6 +84,16 @@ int r2_rundir_file_safe(int fd, const char *path, uid_t uid, char *why, size_t w
         return 1;
     }
     return 0;
+}
+
+static size_t blank_length(const char *text, size_t len)
+{
+    size_t n = 0;
+
+    while (n < len && (text[n] == ' ' || text[n] == '\t' || text[n] == '\r')) {
+        n++;
+    }
+    return n;
 }
 
 /* Length of the name of a NIC at @text: a device, and a port of 1 to 255 behind ':' if one is given; 0: it is none. */
@@ -114,7 +151,59 @@ int r2_rundir_drain_parse(const char *text, size_t len, char *list, size_t room,
     return 0;
 }
 
-int r2_rundir_drain_text(const char *path, uid_t uid, char text[R2_RUNDIR_DRAIN_MAX + 1], size_t *len, char *why, size_t why_len)
+/* One line of a file of commands; 0: nothing on it, 1: *out, -1: it is none. */
+static int word_parse(const char *text, size_t len, struct r2_rundir_word *out)
+{
+    size_t i = blank_length(text, len), n;
+
+    if (i == len || text[i] == '#') {
+        return 0;
+    }
+    n = text[i] == '*' ? 1 : name_length(text + i, len - i);
+    if (n == 0 || n >= sizeof(out->name)) {
+        return -1;
+    }
+    memcpy(out->name, text + i, n);
+    out->name[n] = '\0';
+    text += i + n;
+    len -= i + n;
+    i = blank_length(text, len);
+    out->number = 0;
+    for (n = 0; i > 0 && i + n < len && text[i + n] >= '0' && text[i + n] <= '9' && n < 19; n++) {
+        out->number = 10 * out->number + (uint64_t)(text[i + n] - '0');
+    }
+    i += n;
+    return out->number == 0 || (i < len && (text[i] == '\0' || !strchr(" \t\r#", text[i]))) ? -1 : 1;
+}
+
+int r2_rundir_failback_parse(const char *text, size_t len, struct r2_rundir_word *out, char *why, size_t why_len)
+{
+    int line = 0, n = 0;
+
+    for (size_t i = 0; i < len;) {
+        const char *nl = memchr(text + i, '\n', len - i);
+        size_t end = nl ? (size_t)(nl - text) : len;
+        struct r2_rundir_word word;
+        int r = word_parse(text + i, end - i, &word);
+
+        line++;
+        if (r < 0) {
+            snprintf(why, why_len, "line %d is not the name of a NIC and a number", line);
+            return -1;
+        }
+        if (r > 0 && n == R2_RUNDIR_NAMES) {
+            snprintf(why, why_len, "more than %d names", R2_RUNDIR_NAMES);
+            return -1;
+        }
+        if (r > 0) {
+            out[n++] = word;
+        }
+        i = end + 1;
+    }
+    return n;
+}
+
+int r2_rundir_text(const char *path, uid_t uid, char text[R2_RUNDIR_TEXT_MAX + 1], size_t *len, char *why, size_t why_len)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), rc = R2_RUNDIR_BAD;
     ssize_t n;
@@ -128,8 +217,8 @@ int r2_rundir_drain_text(const char *path, uid_t uid, char text[R2_RUNDIR_DRAIN_
         return errno == ELOOP || errno == EACCES ? R2_RUNDIR_BAD : R2_RUNDIR_LATER;
     }
     if (r2_rundir_file_safe(fd, path, uid, why, why_len)) {
-        n = read(fd, text, R2_RUNDIR_DRAIN_MAX + 1);
-        if (n < 0 || n > R2_RUNDIR_DRAIN_MAX) {
+        n = read(fd, text, R2_RUNDIR_TEXT_MAX + 1);
+        if (n < 0 || n > R2_RUNDIR_TEXT_MAX) {
             snprintf(why, why_len, "%s: %s", path, n < 0 ? strerror(errno) : "too long");
             rc = n < 0 ? R2_RUNDIR_LATER : R2_RUNDIR_BAD;
         } else {
@@ -143,9 +232,9 @@ int r2_rundir_drain_text(const char *path, uid_t uid, char text[R2_RUNDIR_DRAIN_
 
 int r2_rundir_drain_read(const char *path, uid_t uid, char *list, size_t room, char *why, size_t why_len)
 {
-    char text[R2_RUNDIR_DRAIN_MAX + 1], reason[128];
+    char text[R2_RUNDIR_TEXT_MAX + 1], reason[128];
     size_t len;
-    int rc = r2_rundir_drain_text(path, uid, text, &len, why, why_len);
+    int rc = r2_rundir_text(path, uid, text, &len, why, why_len);
 
     list[0] = '\0';
     if (rc == 0 && r2_rundir_drain_parse(text, len, list, room, reason, sizeof(reason)) != 0) {

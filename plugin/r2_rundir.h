@@ -1,12 +1,14 @@
 /*
- * The run directory, which the processes of a host share (docs/design-host.md): where it is, which files of it may be trusted, and the form of a
- * drain file. For the plugin and its tools.
+ * The run directory, which the processes of a host share (docs/design-host.md): where it is, which files of it may be trusted, and the form of
+ * the administrator's files. For the plugin and its tools.
  */
 #ifndef R2_RUNDIR_H
 #define R2_RUNDIR_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
+#include <time.h>
 
 /*
  * @asked (NCCL_R2_RUN_DIR), or, when that is empty, the first usual directory that this process can write. NULL with the reason in @why. Looks
@@ -14,8 +16,18 @@
  */
 const char *r2_rundir_find(const char *asked, char *why, size_t why_len);
 
-/* Path of the drain file of @uid in @dir. 0, or -1 when it does not fit. */
+/* Path of the drain file, of the file of fail-back commands, of @uid in @dir. 0, or -1 when it does not fit. */
 int r2_rundir_drain_path(const char *dir, uid_t uid, char *out, size_t len);
+int r2_rundir_failback_path(const char *dir, uid_t uid, char *out, size_t len);
+
+/* Which content of a file it is; all zero without a file. ctime, not mtime: a file whose mode is mended is another one. A link is not followed. */
+struct r2_rundir_stamp {
+    ino_t ino;
+    off_t size;
+    struct timespec ctime;
+};
+void r2_rundir_stamp_get(const char *path, struct r2_rundir_stamp *out);
+int r2_rundir_stamp_same(const struct r2_rundir_stamp *a, const struct r2_rundir_stamp *b);
 
 /* Whether file @fd, opened at @path, belongs to @uid and only @uid may write it; else the reason in @why. */
 int r2_rundir_file_safe(int fd, const char *path, uid_t uid, char *why, size_t why_len);
@@ -28,13 +40,23 @@ int r2_rundir_file_safe(int fd, const char *path, uid_t uid, char *why, size_t w
 int r2_rundir_drain_parse(const char *text, size_t len, char *list, size_t room, char *why, size_t why_len);
 
 /*
- * Reads the drain file of @uid at @path: its text, or its list as above; empty without a file. Else, with the reason in @why, R2_RUNDIR_BAD: it
- * must not be trusted, or is no such file; R2_RUNDIR_LATER: it could not be read now.
+ * The words of a file of fail-back commands: lines "NAME NUMBER", NAME as above or * for all NICs, NUMBER not 0 and another one with each command.
+ * @out has room for R2_RUNDIR_NAMES. Returns how many; -1 with the reason in @why. Pure.
  */
-#define R2_RUNDIR_DRAIN_MAX 4096
+struct r2_rundir_word {
+    char name[64];
+    uint64_t number;
+};
+int r2_rundir_failback_parse(const char *text, size_t len, struct r2_rundir_word *out, char *why, size_t why_len);
+
+/*
+ * Reads the file of @uid at @path: its text, or the list of a drain file as above; empty without a file. Else, with the reason in @why,
+ * R2_RUNDIR_BAD: it must not be trusted, or is no such file; R2_RUNDIR_LATER: it could not be read now.
+ */
+#define R2_RUNDIR_TEXT_MAX  4096
 #define R2_RUNDIR_BAD       (-1)
 #define R2_RUNDIR_LATER     (-2)
-int r2_rundir_drain_text(const char *path, uid_t uid, char text[R2_RUNDIR_DRAIN_MAX + 1], size_t *len, char *why, size_t why_len);
+int r2_rundir_text(const char *path, uid_t uid, char text[R2_RUNDIR_TEXT_MAX + 1], size_t *len, char *why, size_t why_len);
 int r2_rundir_drain_read(const char *path, uid_t uid, char *list, size_t room, char *why, size_t why_len);
 
 #endif

@@ -249,6 +249,7 @@ static void say_req(struct r2_comm *c)
     b.req.src = c->id;
     b.req.listen = c->listen_id;
     b.req.dev = (uint8_t)c->dev;
+    b.req.qps = (uint8_t)c->inst->cfg.ib_qps;
     b.req.digest = c->inst->digest;
     b.req.nnics = (uint8_t)my_nics(c->inst, b.req.nic);
     snprintf(b.req.host, sizeof(b.req.host), "%s", c->inst->host);
@@ -281,6 +282,7 @@ void r2_setup_on_rep(struct r2_comm *c, const struct fo_rep *m)
     c->link.npaths = m->npaths;
     make_label(c, m->host);
     check_digest(c, m->digest);
+    r2_setup_check_qps(c, (int)c->inst->cfg.ib_qps);
     if (make_halves(c) != 0) {
         r2_setup_fail(c, "out of memory");
         return;
@@ -374,7 +376,7 @@ void r2_setup_on_req(struct r2_inst *inst, struct r2_peer *peer, const struct fo
     struct r2_comm *c = find_request(inst, peer, m->src);
     struct fo_nic nics[IB_MAX_NICS];
     uint8_t s_nic[IB_MAX_PATHS], r_nic[IB_MAX_PATHS];
-    int dev;
+    int dev, qps;
 
     if (c) { /* a repetition */
         if (setup_of(c) == R2_SETUP_R_REP) {
@@ -400,12 +402,15 @@ void r2_setup_on_req(struct r2_inst *inst, struct r2_peer *peer, const struct fo
     if (!inst->cfg.failover) {
         c->link.npaths = 1;
     }
+    qps = m->qps > inst->cfg.ib_qps ? m->qps : (int)inst->cfg.ib_qps;
+    c->link.npaths = r2_setup_more(s_nic, r_nic, c->link.npaths, qps);
     for (int p = 0; p < c->link.npaths; p++) {
         path_init(c, p, r_nic[p], s_nic[p]);
         c->link.path[p].peer_nic_gen = m->nic[s_nic[p]].gen;
     }
     make_label(c, m->host);
     check_digest(c, m->digest);
+    r2_setup_check_qps(c, qps);
     setup_move(c, R2_SETUP_R_BUILD);
     if (make_halves(c) != 0) {
         r2_setup_fail(c, "out of memory");

@@ -1,5 +1,6 @@
-/* Which NIC pairs a connection gets. Pure. */
+/* Which NIC pairs a connection gets, how many queue pairs over each, and what is wrong with them. */
 #include "r2_inst.h"
+#include "r2_log.h"
 
 /* Inserts a pair behind those that are preferred as much or more; never before the primary. */
 static int add_pair(uint8_t *s_out, uint8_t *r_out, int *pref, int n, int s, int r, int p)
@@ -54,6 +55,31 @@ int r2_setup_paths(const struct fo_nic *s_nic, int s_n, int s_dev, const struct 
         }
     }
     return n;
+}
+
+int r2_setup_more(uint8_t s_out[IB_MAX_PATHS], uint8_t r_out[IB_MAX_PATHS], int n, int qps)
+{
+    int pairs = n;
+
+    for (int i = 0; i < pairs; i++) {
+        for (int k = 1; k < qps && n < IB_MAX_PATHS; k++, n++) {
+            s_out[n] = s_out[i];
+            r_out[n] = r_out[i];
+        }
+    }
+    return n;
+}
+
+void r2_setup_check_qps(struct r2_comm *c, int wanted)
+{
+    int got = __builtin_popcount(ib_link_pair(&c->link, 0));
+
+    if (got < wanted && !c->inst->qps_said) {
+        c->inst->qps_said = 1;
+        R2_WARN("NCCL_IB_QPS_PER_CONNECTION=%d: a connection gets %d queue pairs over its NIC pair, since it has at most %d in all and one for "
+                "each of %d NIC pairs; NCCL_R2_BACKUP_NICS makes these fewer",
+                wanted, got, IB_MAX_PATHS, ib_link_pairs(&c->link, ~0u));
+    }
 }
 
 void r2_setup_check_path(struct r2_comm *c, int p)

@@ -71,14 +71,14 @@ static int may_move(const struct r2_comm *c, int p)
            c->inst->oob->ops->peer_is_up(c->peer->oob);
 }
 
-/* The last path: its life goes on, but nobody waits for ever. RC may never say anything, and then no other end would
+/* The last path, or all that are left are over one NIC pair: its life goes on, but nobody waits for ever. RC may never say anything, and then no other end would
  * come. @silent: ns; @limit: what any repair may take. */
 static void last_path(struct r2_comm *c, int p, uint64_t silent, uint64_t limit)
 {
     const struct r2_config *cfg = &c->inst->cfg;
     uint64_t give_up = MS(cfg->t_give_up_ms);
 
-    if (cfg->watchdog && cfg->failover && c->link.up == 1u << p && silent >= (give_up > limit ? give_up : limit)) {
+    if (cfg->watchdog && cfg->failover && (c->link.up & ~ib_link_pair(&c->link, p)) == 0 && silent >= (give_up > limit ? give_up : limit)) {
         fo_fail(&c->fo, R2_ERR_COMM, "the last path, NIC %s - NIC %u, is silent for %llu ms; before it: %s",
                 c->inst->nics.nic[c->link.path[p].nic].name, c->link.path[p].peer_nic,
                 (unsigned long long)(silent / 1000000), c->fo.last_fault[0] ? c->fo.last_fault : "nothing");
@@ -128,6 +128,10 @@ static void no_completion(struct r2_comm *c, int p, const struct probe_pulse *s)
     pair = ask(c, p);
     if (pair == NULL || !r2_pair_ready(pair) || pair->last_ok <= w->moved_at) {
         limit *= 2; /* nobody could be asked: silence alone, beyond what RC needs for any repair that is possible */
+        if ((c->link.up & ~ib_link_pair(&c->link, p)) == 0) { /* the other queue pairs of this NIC pair are no way out */
+            last_path(c, p, silent, limit);
+            return;
+        }
     }
     if (silent >= limit) {
         fo_fault(&c->fo, p, &info);

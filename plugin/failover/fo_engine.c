@@ -247,7 +247,7 @@ static void describe(const struct fo_conn *fc, int p, const struct ib_fault_info
 
 static void check_policy(struct fo_conn *fc, const char *what)
 {
-    int left = __builtin_popcount(fc->link->up);
+    int left = ib_link_pairs(fc->link, fc->link->up);
 
     if (fc->closing || fc->peer_bye) {
         return;
@@ -255,16 +255,16 @@ static void check_policy(struct fo_conn *fc, const char *what)
     if (!fo_cfg(fc)->failover) {
         fo_fail(fc, R2_ERR_COMM, "NCCL_R2_FAILOVER=off and %s", what);
     } else if (left > 0 && left < fo_cfg(fc)->min_nics) {
-        fo_fail(fc, R2_ERR_COMM, "%d paths left, NCCL_R2_MIN_NICS=%lld; last: %s", left, (long long)fo_cfg(fc)->min_nics, what);
+        fo_fail(fc, R2_ERR_COMM, "%d NIC pairs left, NCCL_R2_MIN_NICS=%lld; last: %s", left, (long long)fo_cfg(fc)->min_nics, what);
     }
 }
 
 void fo_check_paths(struct fo_conn *fc)
 {
-    int n = __builtin_popcount(fc->link->up);
+    int n = ib_link_pairs(fc->link, fc->link->up);
 
     if (n > 0 && n < fo_cfg(fc)->min_nics) {
-        fo_fail(fc, R2_ERR_COMM, "set up with %d paths, NCCL_R2_MIN_NICS=%lld", n, (long long)fo_cfg(fc)->min_nics);
+        fo_fail(fc, R2_ERR_COMM, "set up with %d NIC pairs, NCCL_R2_MIN_NICS=%lld", n, (long long)fo_cfg(fc)->min_nics);
     }
 }
 

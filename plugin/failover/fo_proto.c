@@ -11,6 +11,7 @@ static const char *const names[] = {
     [FO_MSG_DRAIN] = "DRAIN",     [FO_MSG_DRAIN_OK] = "DRAIN_OK",
     [FO_MSG_WANT] = "WANT",     [FO_MSG_LOAD] = "LOAD",
     [FO_MSG_NEWS] = "NEWS",       [FO_MSG_NEWS_OK] = "NEWS_OK", [FO_MSG_LOCATE] = "LOCATE",
+    [FO_MSG_FAILBACK] = "FAILBACK", [FO_MSG_FAILBACK_OK] = "FAILBACK_OK",
 };
 
 const char *fo_type_name(enum fo_type t)
@@ -88,6 +89,7 @@ static void put_req(struct r2_writer *w, const struct fo_req *m)
     r2_put(w, m->listen, 4);
     r2_put(w, m->dev, 1);
     r2_put(w, m->nnics, 1);
+    r2_put(w, m->qps, 1);
     r2_put(w, m->digest, 4);
     r2_put_bytes(w, m->host, FO_HOST_NAME);
     for (int i = 0; i < m->nnics && i < FO_MAX_NICS; i++) {
@@ -104,9 +106,10 @@ static void get_req(struct r2_reader *r, struct fo_req *m)
     m->listen = (uint32_t)r2_get(r, 4);
     m->dev = (uint8_t)r2_get(r, 1);
     m->nnics = (uint8_t)r2_get(r, 1);
+    m->qps = (uint8_t)r2_get(r, 1);
     m->digest = (uint32_t)r2_get(r, 4);
     get_text(r, m->host, FO_HOST_NAME);
-    if (m->nnics > FO_MAX_NICS || m->dev >= m->nnics) {
+    if (m->nnics > FO_MAX_NICS || m->dev >= m->nnics || m->qps == 0 || m->qps > FO_MAX_QPS) {
         r->bad = 1;
     }
     for (int i = 0; !r->bad && i < m->nnics; i++) {
@@ -341,6 +344,13 @@ static void put_small(struct r2_writer *w, enum fo_type type, const union fo_bod
         r2_put(w, b->want.src, 4);
         r2_put(w, b->want.seq, 8);
         break;
+    case FO_MSG_FAILBACK:
+    case FO_MSG_FAILBACK_OK:
+        r2_put(w, b->failback.dst, 4);
+        r2_put(w, b->failback.src, 4);
+        r2_put(w, b->failback.life, 4);
+        r2_put(w, b->failback.path, 1);
+        break;
     case FO_MSG_DRAIN:
     case FO_MSG_DRAIN_OK:
         r2_put(w, b->drain.nics, 4);
@@ -403,6 +413,14 @@ static void get_small(struct r2_reader *r, enum fo_type type, union fo_body *b)
         b->want.dst = (uint32_t)r2_get(r, 4);
         b->want.src = (uint32_t)r2_get(r, 4);
         b->want.seq = r2_get(r, 8);
+        break;
+    case FO_MSG_FAILBACK:
+    case FO_MSG_FAILBACK_OK:
+        b->failback.dst = (uint32_t)r2_get(r, 4);
+        b->failback.src = (uint32_t)r2_get(r, 4);
+        b->failback.life = (uint32_t)r2_get(r, 4);
+        b->failback.path = (uint8_t)r2_get(r, 1);
+        r->bad |= b->failback.path >= IB_MAX_PATHS || b->failback.life == 0;
         break;
     case FO_MSG_DRAIN:
     case FO_MSG_DRAIN_OK:

@@ -19,6 +19,7 @@
 
 #define FO_PROTO_VERSION 1
 #define FO_MAX_NICS      IB_MAX_NICS
+#define FO_MAX_QPS       128 /* what NCCL takes */
 #define FO_NIC_NAME      24
 #define FO_HOST_NAME     40
 
@@ -48,6 +49,8 @@ enum fo_type {
     FO_MSG_NEWS_OK,
     FO_MSG_LOCATE, /* what I found out about my end of a NIC pair */
     FO_MSG_LOAD, /* what moves over my NIC, or: tell me of yours */
+    FO_MSG_FAILBACK, /* an administrator here lets this life, when it is over, be followed by another */
+    FO_MSG_FAILBACK_OK,
     FO_MSG_END, /* one behind the last */
 };
 const char *fo_type_name(enum fo_type t);
@@ -62,6 +65,7 @@ struct fo_nic {
 struct fo_req {
     uint32_t src, listen;
     uint8_t dev, nnics;
+    uint8_t qps;     /* wanted per NIC pair, 1 to FO_MAX_QPS */
     uint32_t digest; /* of the policy */
     char host[FO_HOST_NAME];
     struct fo_nic nic[FO_MAX_NICS];
@@ -200,6 +204,11 @@ struct fo_load { /* of all processes of the host together */
     uint64_t at;     /* ns, clock of who says it; only differences mean something */
 };
 
+struct fo_failback { /* FAILBACK, FAILBACK_OK */
+    uint32_t dst, src, life;
+    uint8_t path;
+};
+
 struct fo_drain { /* DRAIN, DRAIN_OK */
     uint32_t nics; /* bit per NIC of who drains */
     uint32_t gen;  /* grows with each change; DRAIN_OK names the one it answers */
@@ -231,6 +240,7 @@ union fo_body {
     struct fo_news_ok news_ok;
     struct fo_locate locate;
     struct fo_load load;
+    struct fo_failback failback;
 };
 
 /* Largest packed record: a FENCED with a full window, or a REQ with all NICs. */

@@ -139,7 +139,7 @@ static uint64_t step_late(struct fo_conn *fc, int p, uint64_t now)
     struct fo_path *fp = &fc->path[p];
     enum ib_nic_state nic = ib_nic_state_get(&fc->link->nics->nic[fc->link->path[p].nic]);
 
-    if (fo_cfg(fc)->failback != R2_FAILBACK_AUTO || nic == IB_NIC_FATAL || nic == IB_NIC_GONE || fc->closing ||
+    if (fo_cfg(fc)->failback == R2_FAILBACK_NEVER || nic == IB_NIC_FATAL || nic == IB_NIC_GONE || fc->closing ||
         fc->peer_bye) {
         return UINT64_MAX; /* nothing returns */
     }
@@ -335,13 +335,13 @@ static uint64_t step_drained(struct fo_conn *fc, uint64_t now)
     for (uint32_t m = l->up & l->drained & fc->drain_ends; m && (l->up & ~l->drained); m &= m - 1) {
         int p = __builtin_ctz(m);
 
-        if (__builtin_popcount(l->up) > fo_cfg(fc)->min_nics && l->path[p].sq_used == 0 &&
+        if (ib_link_pairs(l, l->up) > fo_cfg(fc)->min_nics && l->path[p].sq_used == 0 &&
             ib_send_live_parts(fc->tx, p, l->path[p].life) == 0) {
             fo_fault(fc, p, &info);
         }
     }
     left = l->up & l->drained & fc->drain_ends;
-    if (!left || !(l->up & ~l->drained) || __builtin_popcount(l->up) <= fo_cfg(fc)->min_nics) {
+    if (!left || !(l->up & ~l->drained) || ib_link_pairs(l, l->up) <= fo_cfg(fc)->min_nics) {
         return UINT64_MAX;
     }
     fc->drain_wait = fc->drain_wait == 0 ? DRAIN_STEP : 2 * fc->drain_wait < DRAIN_MOST ? 2 * fc->drain_wait : DRAIN_MOST;

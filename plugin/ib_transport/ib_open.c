@@ -236,7 +236,9 @@ static void nics_fill(struct opening *o)
         atomic_init(&nic->generation, 0);
         if (rc != 0 && rc != ENETDOWN)
             R2_WARN("NIC %s has no address: %s%s", nic->name, strerror(rc),
-                    rc == ERANGE ? " (NCCL_IB_GID_INDEX is outside of its GID table)" : "");
+                    rc == ERANGE          ? " (NCCL_IB_GID_INDEX is outside of its GID table)"
+                    : rc == EADDRNOTAVAIL ? " (no GID of NCCL_IB_ADDR_FAMILY in NCCL_IB_ADDR_RANGE)"
+                                          : "");
         R2_INFO("NIC %d: %s port %u %s %s %d Mb/s gid %u rail %d numa %d %s%s%s", i, nic->dev_name, nic->port,
                 nic->addr.link_layer == IBV_LINK_LAYER_ETHERNET ? "RoCE" : "IB",
                 ib_nic_state_name(ib_nic_state_get(nic)), nic->speed_mbps, nic->addr.gid_index, nic->rail,

@@ -123,6 +123,28 @@ static inline uint32_t ib_link_usable(const struct ib_link *l)
     return l->up & ~l->drained ? l->up & ~l->drained : l->up;
 }
 
+/* The paths over the NIC pair of path @p, itself included: what is found out about the pair holds for all of them. */
+static inline uint32_t ib_link_pair(const struct ib_link *l, int p)
+{
+    uint32_t mask = 0;
+
+    for (int i = 0; i < l->npaths; i++) {
+        mask |= (uint32_t)(l->path[i].nic == l->path[p].nic && l->path[i].peer_nic == l->path[p].peer_nic) << i;
+    }
+    return mask;
+}
+
+/* How many NIC pairs the paths of @mask go over. */
+static inline int ib_link_pairs(const struct ib_link *l, uint32_t mask)
+{
+    int n = 0;
+
+    for (mask &= (1u << l->npaths) - 1; mask; mask &= ~ib_link_pair(l, __builtin_ctz(mask))) {
+        n++;
+    }
+    return n;
+}
+
 /* What a QP and its CQ carry as context: an id, never a pointer, since an event may come after the object is gone. */
 static inline uint64_t ib_link_context(uint32_t conn_id, int p, uint32_t life)
 {

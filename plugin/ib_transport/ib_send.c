@@ -36,31 +36,44 @@ static uint32_t largest_part(const struct ib_send *tx)
     return max;
 }
 
-static void plan_add(struct r2_plan *plan, int p)
+/* Shares of a NIC pair: can be divided among 1 to 8 paths without a rest. */
+#define PAIR_SHARES 840
+
+/* Path @p of those of the plan, @paths: a NIC pair counts as much with several queue pairs as with one. */
+static void plan_add(struct ib_send *tx, int p, uint32_t paths)
 {
+    struct r2_plan *plan = &tx->plan;
+    uint32_t pair = ib_link_pair(tx->link, p) & paths;
+
     plan->path[plan->n] = (uint8_t)p;
-    plan->weight[plan->n] = 1;
+    plan->pair[plan->n] = (uint8_t)__builtin_ctz(pair);
+    plan->weight[plan->n] = tx->link->cfg->ib_split ? PAIR_SHARES / (uint32_t)__builtin_popcount(pair) : 1;
     plan->credit[plan->n] = 0;
+    plan->whole |= !tx->link->cfg->ib_split && (pair & (pair - 1)) != 0;
     plan->n++;
+}
+
+/* While the primary NIC pair is usable it carries everything; afterwards all survivors share, or only the first one. */
+static uint32_t plan_paths(const struct ib_link *l)
+{
+    uint32_t usable = ib_link_usable(l), primary = l->npaths ? ib_link_pair(l, 0) : 0;
+
+    if (usable && !l->cfg->balance) {
+        return usable & ib_link_pair(l, __builtin_ctz(usable));
+    }
+    return (usable & primary) && !l->cfg->spread ? usable & primary : usable;
 }
 
 void ib_send_replan(struct ib_send *tx)
 {
     const struct ib_link *l = tx->link;
-    struct r2_plan *plan = &tx->plan;
-    uint32_t usable = ib_link_usable(l);
+    uint32_t paths = plan_paths(l);
 
-    plan->n = 0;
+    tx->plan.n = 0;
+    tx->plan.whole = 0;
     tx->largest = largest_part(tx);
-    for (int p = 0; p < l->npaths; p++) {
-        if (!(usable & (1u << p))) {
-            continue;
-        }
-        plan_add(plan, p);
-        /* While the primary is usable it carries everything; afterwards all survivors share, or only the first one. */
-        if ((p == 0 && !l->cfg->spread) || !l->cfg->balance) {
-            break;
-        }
+    for (uint32_t m = paths; m; m &= m - 1) {
+        plan_add(tx, __builtin_ctz(m), paths);
     }
 }
 

@@ -164,7 +164,7 @@ static void bad_option(void)
     for (int i = 0; i < 2; i++) {
         NEED(drv.net->listen(0, handle, &comm) == ABI_INVALID_USAGE && comm == NULL, "listening all the same");
         text = drv_last_warn();
-        NEED(strstr(text, "NCCL_R2_") || strstr(text, "NCCL_IB_HCA"), "the last WARN does not name it: %s", text);
+        NEED(strstr(text, "NCCL_R2_") || strstr(text, "NCCL_IB_"), "the last WARN does not name it: %s", text);
         NEED(strstr(text, "expected"), "the last WARN does not say what is allowed: %s", text);
     }
 }
@@ -271,6 +271,8 @@ const struct drv_case drv_cases_init[] = {
     {"bad_option", 1, 30, bad_option, "NCCL_R2_FAILOVER=perhaps"},
     {"bad_number", 1, 30, bad_option, "NCCL_R2_GIVE_UP=5s"},
     {"bad_filter", 1, 30, bad_option, "NCCL_IB_HCA=fab0:x"},
+    {"bad_range", 1, 30, bad_option, "NCCL_IB_ADDR_RANGE=10.0.0.0/33"},
+    {"bad_family", 1, 30, bad_option, "NCCL_IB_ADDR_FAMILY=IPv4"},
     {"exit_open", 2, 60, exit_with_all_open, "DRV_NO_INIT=1"},
     {"peer_exits", 2, 60, peer_exits, "DRV_NO_INIT=1"},
     {"peer_killed", 2, 60, peer_is_killed, "DRV_NO_INIT=1"},

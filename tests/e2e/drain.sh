@@ -191,6 +191,24 @@ rm -rf"
     wait
     n=$(grep -c '^nic' "$dir/nccl-net-r2.$(id -u).drain")
     if [ "$n" = 8 ]; then ok "eight at once lose nothing"; else bad "eight at once" "$n lines"; fi
+    says 2 "which NIC" failback
+    says 2 "takes names, or the word all" failback --all
+    says 2 "does not wait" failback mlx5_0 --wait
+    says 1 "cannot be the name" failback "*"
+    says 1 "neither this host nor a NIC" failback elsewhere mlx5_0
+    says 0 "no running job here has a NIC mlx5_9" failback mlx5_9 --why cable
+    says 0 "may return what failed before: mlx5_9 at 2" status
+    before=$(sed -n 's/^mlx5_9 \([0-9]*\) .*/\1/p' "$dir/nccl-net-r2.$(id -u).failback")
+    says 0 "no running job" failback "$(hostname)" mlx5_9
+    after=$(sed -n 's/^mlx5_9 \([0-9]*\) .*/\1/p' "$dir/nccl-net-r2.$(id -u).failback")
+    if [ "${after:-0}" -gt "${before:-0}" ] && [ "${before:-0}" -gt 0 ]; then ok "failback: a later command has a larger number"; else
+        bad "failback: numbers" "$before, then $after"; fi
+    says 0 "" failback all
+    says 0 '"failback_by_root": *"all at 2\|"failback_by_user": *"all at 2' status --json
+    echo "mlx5_0" >>"$dir/nccl-net-r2.$(id -u).failback"
+    says 1 "line 2 is not the name of a NIC and a number. Mend" failback mlx5_0
+    says 1 "no command is taken from it" status
+    rm "$dir/nccl-net-r2.$(id -u).failback"
     chmod 666 "$dir/nccl-net-r2.$(id -u).drain"
     says 1 "can be written by others" drain mlx5_0
     says 1 "it drains nothing" status

@@ -119,5 +119,26 @@ wanted "never" && {
         bad "NCCL_R2_FAILBACK=never leaves it out" "exit code $rc, later lives $(later h0) and $(later h1), $(share) % of the speed before"
     fi
 }
+# manual_case HOST NIC: NIC 1 of host 0 is repaired early, and stays out until the administrator of that host says so
+manual_case() {
+    name="manual: r2_ctl failback $2 at host $1"
+    ctl="$B/softfab exec --name $fab --host $1 -- $B/r2_ctl"
+    run 4 '600ms:h0:n1 down' '900ms:h0:n1 up' --fault-cmd "2s:! grep -q 'life 2 is up' $log/out && $ctl status >$log/before 2>&1 &&
+        $ctl failback $2 --why repaired 2>$log/err && $ctl status >$log/after 2>&1"
+    was_right "$name" || return
+    if [ "$(later h0)" = 0 ] || [ "$(later h1)" = 0 ] || [ -n "$(idle)" ]; then
+        bad "$name" "later lives up: $(later h0) at h0, $(later h1) at h1; $(cat "$log/err")"
+    elif ! grep -qE " fab1 .* [1-9][0-9]*\$" "$log/before" || ! grep -q "may return what failed before: ${2##* } at 2" "$log/after"; then
+        bad "$name" "status said: $(cat "$log/before" "$log/after")"
+    else
+        ok "$name: out until then, $(later h0) and $(later h1) paths up again, data over$back"
+    fi
+}
+wanted "manual" && {
+    export NCCL_R2_FAILBACK=manual # each host of the fabric has a run directory of its own
+    manual_case 0 fab1
+    manual_case 1 "localhost all"
+    unset NCCL_R2_FAILBACK
+}
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

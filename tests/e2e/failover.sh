@@ -119,6 +119,30 @@ wanted "fewest NICs" && {
     NCCL_R2_MIN_NICS=3 perf all_reduce -b 256K -e 256K --hosts 2 --nics 4 --duration 5s --fault '300ms:h0:n0 down' --fault '600ms:h0:n1 down'
     error "NCCL_R2_MIN_NICS=3 ends at the second" 'NCCL_R2_MIN_NICS=3'
 }
+# Four queue pairs over each of two NIC pairs, all of them up at the start; a NIC takes four of each connection along, and all come back.
+queue_pairs() {
+    NCCL_IB_QPS_PER_CONNECTION=4 NCCL_IB_SPLIT_DATA_ON_QPS=$2 NCCL_R2_T_RETURN=100 perf all_reduce -b 256K -e 256K --hosts 2 --nics 2 --duration 2500ms \
+        --fault "300ms:h$1:n1 down" --fault "900ms:h$1:n1 up"
+    name="queue pairs: 4 per NIC pair, split $2, a NIC of host $1 down and up"
+    was_right "$name" || return
+    all=$(grep -c 'connected: 8 paths of 8 up' "$log/out")
+    lost=$(grep ' life 1 UP -> DOWN' "$log/out" | sed 's/ life .*//' | sort -u | wc -l)
+    back=$(grep ' life [2-9] is up' "$log/out" | sed 's/ life .*//' | sort -u | wc -l)
+    if [ "$all" = 0 ] || [ "$lost" -lt $((all * 4)) ] || [ "$back" -lt "$lost" ]; then
+        bad "$name" "$all connections with 8 paths, $lost paths down, $back of them up again"
+    else
+        ok "$name ($all ends of connections, $lost paths down and up again)"
+    fi
+}
+wanted "queue pairs" && {
+    queue_pairs 0 0
+    queue_pairs 1 1
+    NCCL_IB_QPS_PER_CONNECTION=128 perf all_reduce -b 256K -e 256K --hosts 2 --nics 2 -n 5 --stats
+    if was_right "queue pairs: 128"; then
+        said=$(grep -c 'WARN.*NCCL_IB_QPS_PER_CONNECTION=128: a connection gets 7 queue pairs' "$log/out")
+        if [ "$said" = 2 ]; then ok "queue pairs: 128 are 7, said once by each rank"; else bad "queue pairs: 128" "said $said times by two ranks"; fi
+    fi
+}
 wanted "bad option" && {
     NCCL_R2_GIVE_UP=soon perf all_reduce -b 256K -e 256K --hosts 2 --nics 2 -n 2
     error "a bad option fails at listen" 'NCCL_R2_GIVE_UP'

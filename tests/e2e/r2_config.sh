@@ -100,6 +100,8 @@ run 1 "bad value" env NCCL_R2_GIVE_UP=5s "$CONFIG" --diff
 err 'would end the job: NCCL_R2_GIVE_UP=5s (environment): expected a whole number from 100 to 86400000 ms'
 run 1 "bad list of NICs" env NCCL_IB_HCA=a:b "$CONFIG"
 err "NCCL_IB_HCA=a:b: 'a:b': the port is not a number"
+run 1 "bad range of addresses" env NCCL_IB_ADDR_RANGE=10.0.0.0/33 "$CONFIG"
+err "NCCL_IB_ADDR_RANGE=10.0.0.0/33: expected ADDRESS/BITS"
 run 0 "near miss" env NCCL_R2_FAILOVR=off "$CONFIG" --diff
 err 'unknown variable NCCL_R2_FAILOVR in the environment: did you mean NCCL_R2_FAILOVER?'
 
@@ -334,6 +336,11 @@ no '^FAIL'
 # what the kernel would lock is not what a software NIC needs: a warning at most
 run 0 "fabric: memlock" fabric prlimit --memlock=65536:65536
 sees "\(ok\|WARN\)" "memlock: 64 KiB"
+run 0 "fabric: NCCL_IB_ADDR_FAMILY" fabric NCCL_IB_ADDR_FAMILY=AF_INET6
+sees WARN 'NIC fab2: GID 1 (fe80:.*) is link-local'
+run 0 "fabric: NCCL_IB_ADDR_RANGE" fabric NCCL_IB_ADDR_RANGE=10.10.1.0/24
+sees ok 'NIC fab1: GID 3 is 10.10.1.[0-9]*, RoCE v2'
+sees WARN 'NIC fab2: port 1 is ACTIVE and has no address that can be used'
 run 0 "fabric: NCCL_IB_HCA" fabric NCCL_IB_HCA==fab1
 sees WARN 'NICs: one port is ACTIVE, of 1 that are used and 3 devices that are listed'
 sees ok 'plugin: .*shows 1 devices: fab1'

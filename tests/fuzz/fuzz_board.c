@@ -103,6 +103,21 @@ static void post(struct fuzz_in *in, struct r2_board *b)
     r2_board_post(b, &e);
 }
 
+/* The same bytes as a file of fail-back commands. */
+static void words(const char *text, size_t len)
+{
+    struct r2_rundir_word word[R2_RUNDIR_NAMES];
+    char why[64];
+    int n = r2_rundir_failback_parse(text, len, word, why, sizeof(why));
+
+    FUZZ_CHECK(n >= -1 && n <= R2_RUNDIR_NAMES);
+    FUZZ_CHECK(n >= 0 || strnlen(why, sizeof(why)) < sizeof(why));
+    for (int i = 0; i < n; i++) {
+        FUZZ_CHECK(word[i].number != 0 && strnlen(word[i].name, sizeof(word[i].name)) < sizeof(word[i].name));
+        FUZZ_CHECK(strcmp(word[i].name, "*") == 0 || strpbrk(word[i].name, "=^,* \t") == NULL);
+    }
+}
+
 static void names(struct fuzz_in *in)
 {
     char list[300], why[64];
@@ -120,6 +135,7 @@ static void names(struct fuzz_in *in)
     }
     for (size_t i = room; i < sizeof(list); i++)
         FUZZ_CHECK(list[i] == 1);
+    words(at ? (const char *)at : "", n);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -185,6 +185,10 @@ static void fill_life(struct run *r, int to, int type, const struct r2_comm *c, 
         b->want = (struct fo_want){.dst = w->dst, .src = w->src};
         b->want.seq = c && !c->is_send && c->rx ? c->rx->ledger.rdone + (fuzz_u8(in) & 7) : 0;
         break;
+    case FO_MSG_FAILBACK:
+    case FO_MSG_FAILBACK_OK:
+        b->failback = (struct fo_failback){.dst = w->dst, .src = w->src, .life = w->life, .path = w->path};
+        break;
     default: /* OPEN, OPEN_OK, OPEN_UP */
         b->open.dst = w->dst;
         b->open.src = w->src;
@@ -364,6 +368,10 @@ static const struct {
     FIELD(FO_MSG_LOAD, load.age),
     FIELD(FO_MSG_LOAD, load.rate),
     FIELD(FO_MSG_LOAD, load.at),
+    FIELD(FO_MSG_FAILBACK, failback.path),
+    FIELD(FO_MSG_FAILBACK, failback.life),
+    FIELD(FO_MSG_FAILBACK_OK, failback.path),
+    FIELD(FO_MSG_FAILBACK_OK, failback.life),
 };
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
 
@@ -388,7 +396,7 @@ static const uint8_t say_types[32] = {
     FO_MSG_REQ,  FO_MSG_REP,     FO_MSG_CONF,    FO_MSG_READY,   FO_MSG_REFUSE, FO_MSG_NIC_DOWN, FO_MSG_NIC_DOWN_OK,
     FO_MSG_DOWN, FO_MSG_FENCED,  FO_MSG_SETTLED, FO_MSG_BYE,     FO_MSG_BYE_OK, FO_MSG_GONE,     FO_MSG_PROBE,
     FO_MSG_OPEN, FO_MSG_OPEN_OK, FO_MSG_OPEN_UP, FO_MSG_SUSPECT, FO_MSG_DRAIN,  FO_MSG_DRAIN_OK, FO_MSG_WANT,
-    FO_MSG_NEWS, FO_MSG_NEWS_OK, FO_MSG_LOCATE,  FO_MSG_LOAD,    FO_MSG_REFUSE, FO_MSG_NIC_DOWN, FO_MSG_NIC_DOWN_OK,
+    FO_MSG_NEWS, FO_MSG_NEWS_OK, FO_MSG_LOCATE,  FO_MSG_LOAD,    FO_MSG_FAILBACK, FO_MSG_FAILBACK_OK, FO_MSG_NIC_DOWN_OK,
     FO_MSG_DOWN, FO_MSG_FENCED,  FO_MSG_SETTLED, FO_MSG_BYE,
 };
 

@@ -109,6 +109,7 @@ struct sim_params {
     /* plugin options */
     int ib_timeout, ib_retry;
     int t_fence_ms, t_pcie_ms, t_packet_ms, t_dead_ms, give_up_ms, repeat_ms, linger_ms, ack_us;
+    int qps, split; /* 0: defaults */
     int cut_min, rq_depth, spread, t_stuck_ms, t_return_ms, t_probe_ms; /* the last two 0: defaults */
     /* faults */
     int faults;

@@ -401,6 +401,17 @@ static void draw_drain(struct sim_params *p, struct fab_rng *r)
     }
 }
 
+/* Several queue pairs over a NIC pair, which fail together or alone and come back. */
+static void draw_qps(struct sim_params *p, struct fab_rng *r)
+{
+    if (sim_pct(r, 50))
+        draw_return(p, r);
+    else
+        draw_mixed(p, r);
+    p->qps = (int)sim_pick(r, 2, 8);
+    p->split = sim_pct(r, 50);
+}
+
 const struct sim_class sim_classes[] = {
     {"calm", "no fault; late threads, DMA and completions, a bad bus: nothing may go DOWN", draw_calm},
     {"noise", "loss, duplicates, delay, slow links below what RC repairs: nothing may go DOWN", draw_noise},
@@ -425,6 +436,7 @@ const struct sim_class sim_classes[] = {
     {"return", "what fails comes back: lives 2 and above, flaps, dead at start, every rail in turn", draw_return, 1},
     {"reborn", "lives in quick succession, against packets and records of those before", draw_reborn, 1},
     {"drain", "NICs drained and given back, alone and with faults; alone nothing may go twice", draw_drain, 1},
+    {"qps", "several queue pairs over each NIC pair, whole and split messages, everything together", draw_qps},
 };
 const int sim_class_count = sizeof(sim_classes) / sizeof(sim_classes[0]);
 
@@ -492,6 +504,9 @@ void sim_params_config(const struct sim_params *p, struct r2_config *cfg)
         option(cfg, "NCCL_R2_T_RETURN", p->t_return_ms);
     if (p->t_probe_ms)
         option(cfg, "NCCL_R2_T_PROBE", p->t_probe_ms);
+    if (p->qps)
+        option(cfg, "NCCL_IB_QPS_PER_CONNECTION", p->qps);
+    option(cfg, "NCCL_IB_SPLIT_DATA_ON_QPS", p->split);
     option(cfg, "NCCL_R2_RQ_DEPTH", p->rq_depth);
     option(cfg, "NCCL_R2_SPREAD", p->spread);
     option(cfg, "NCCL_R2_BALANCE", !p->no_balance);

@@ -64,8 +64,10 @@ static inline void start(int nics, const char *const *more)
 
 static inline void teardown(void)
 {
-    rig_destroy(rig);
-    rig = NULL;
+    if (rig) {
+        rig_destroy(rig);
+        rig = NULL;
+    }
 }
 
 static inline void stop(void)

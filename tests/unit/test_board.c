@@ -101,7 +101,7 @@ END_TEST
 START_TEST(rows_are_read_by_others)
 {
     struct r2_board *a = must_open(), *b = must_open();
-    struct r2_board_nic nic = {.name = "mlx5_3:2", .guid = 77, .port = 2, .state = 1, .drained = 1, .lives = 400, .last = 3, .lost = 9}, got;
+    struct r2_board_nic nic = {.name = "mlx5_3:2", .guid = 77, .port = 2, .state = 1, .drained = 1, .waits = 7, .lives = 400, .last = 3, .lost = 9}, got;
     struct r2_board_who who;
 
     r2_board_nic_set(a, 31, &nic);
@@ -114,7 +114,7 @@ START_TEST(rows_are_read_by_others)
     ck_assert_int_eq(r2_board_slot_nic(b, 0, 30, &got), 0);
     r2_board_slot_nic(b, 0, 31, &got);
     ck_assert_str_eq(got.name, nic.name);
-    ck_assert(got.guid == 77 && got.port == 2 && got.state == 1 && got.drained == 1 && got.lives == 400 && got.last == 3 && got.lost == 9);
+    ck_assert(got.guid == 77 && got.port == 2 && got.state == 1 && got.drained == 1 && got.waits == 7 && got.lives == 400 && got.last == 3 && got.lost == 9);
     r2_board_close(a);
     ck_assert_int_eq(r2_board_slot(b, 0, &who), 0);
     r2_board_close(b);

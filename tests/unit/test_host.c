@@ -102,7 +102,7 @@ END_TEST
 
 START_TEST(what_is_no_drain_file)
 {
-    char name[128], other[128], text[R2_RUNDIR_DRAIN_MAX + 2], list[64], reason[300];
+    char name[128], other[128], text[R2_RUNDIR_TEXT_MAX + 2], list[64], reason[300];
 
     start(1, NULL);
     host_dir(0);
@@ -111,9 +111,9 @@ START_TEST(what_is_no_drain_file)
     ck_assert_int_eq(r2_rundir_drain_read(name, geteuid(), list, sizeof(list), reason, sizeof(reason)), 0);
     ck_assert_str_eq(list, ""); /* none is one that drains nothing */
     memset(text, '#', sizeof(text));
-    text[R2_RUNDIR_DRAIN_MAX + 1] = '\0';
+    text[R2_RUNDIR_TEXT_MAX + 1] = '\0';
     for (int more = 1; more >= 0; more--) {
-        text[R2_RUNDIR_DRAIN_MAX + more] = '\0';
+        text[R2_RUNDIR_TEXT_MAX + more] = '\0';
         file_write_at(name, text, 0644);
         ck_assert_int_eq(r2_rundir_drain_read(name, geteuid(), list, sizeof(list), reason, sizeof(reason)), more ? -1 : 0);
     }

@@ -168,6 +168,7 @@ START_TEST(records_round_trip)
     memset(&in, 0, sizeof(in));
     in.req.nnics = IB_MAX_NICS;
     in.req.dev = 3;
+    in.req.qps = 128;
     in.req.nic[31].rail = -2;
     ck_assert(round_trip(FO_MSG_REQ));
     ck_assert_int_eq(out.req.nic[31].rail, -2);

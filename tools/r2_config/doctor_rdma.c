@@ -243,7 +243,7 @@ static void address_check(struct doctor *d, struct ib_nic *nic, const char *what
     memcpy(raw.raw, a.gid, sizeof(a.gid));
     gid_text(a.gid, gid, sizeof(gid));
     version = ib_sysfs_roce_version(nic->ctx->device->ibdev_path, nic->port, a.gid_index);
-    score = ib_gid_score(&raw, version);
+    score = ib_gid_score(&raw, version, 2);
     if (score == 0) {
         doctor_say(DOCTOR_WARN, what, "give its network interface an address, or set NCCL_IB_GID_INDEX",
                    "GID %u (%s) is no address", a.gid_index, gid);
@@ -270,7 +270,7 @@ static int nic_check(struct doctor *d, struct ib_nic *nic)
     snprintf(what, sizeof(what), "NIC %s", nic->name);
     memset(&port, 0, sizeof(port));
     if (!up && d->verbs.query_port(nic->ctx, nic->port, &port) == 0 && port.state == IBV_PORT_ACTIVE) {
-        doctor_say(DOCTOR_WARN, what, "correct NCCL_IB_GID_INDEX, or give its network interface an address",
+        doctor_say(DOCTOR_WARN, what, "correct NCCL_IB_GID_INDEX, NCCL_IB_ADDR_FAMILY or NCCL_IB_ADDR_RANGE, or give its network interface an address",
                    "port %u is ACTIVE and has no address that can be used (%s)", nic->port, place);
     } else if (!up) {
         doctor_say(DOCTOR_WARN, what, "check cable, switch port and (InfiniBand) the subnet manager",

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ib_transport/ib_gid.h"
 #include "ib_transport/ib_hca.h"
 #include "r2_conf_file.h"
 #include "r2_log.h"
@@ -116,6 +117,7 @@ int values_check(int row, const char *value, char *why, size_t why_len)
     const struct r2_opt_row *r = &r2_config_rows(&n)[row];
     struct r2_config *scratch = malloc(sizeof(*scratch));
     struct ib_hca_filter filter;
+    struct ib_gid_rule rule;
     char fault[256];
     int rc = -1;
 
@@ -131,6 +133,8 @@ int values_check(int row, const char *value, char *why, size_t why_len)
             if (rc != 0) {
                 snprintf(why, why_len, "%s=%.128s: %s", r->name, value, fault);
             }
+        } else if (strcmp(r->field, "ib_addr_family") == 0 || strcmp(r->field, "ib_addr_range") == 0) {
+            rc = ib_gid_rule_parse(&rule, scratch, why, why_len);
         } else if (strcmp(r->field, "socket_family") == 0 && value[0] && strcmp(value, "AF_INET") != 0 &&
                    strcmp(value, "AF_INET6") != 0) {
             snprintf(why, why_len, "%s=%.64s: expected AF_INET or AF_INET6", r->name, value);

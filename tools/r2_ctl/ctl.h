@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include "plugin/r2_board.h"
+#include "plugin/r2_rundir.h"
 
 #define CTL_BOARDS 64
 #define CTL_NAMES  32
@@ -36,6 +37,22 @@ struct ctl_row {
 };
 void ctl_rows_walk(const struct ctl *c, void (*row)(void *arg, const struct ctl_row *r), void *arg);
 
+/*
+ * A file of the administrator: edited under its lock, which is waited for at most 10 s, replaced by rename, and the jobs are told. @edit gets the
+ * present text and fills @text (CTL_TEXT_ROOM); it returns the length, or -1, which it has explained. Exit status.
+ */
+#define CTL_TEXT_ROOM (2 * R2_RUNDIR_TEXT_MAX + 2)
+typedef int (*ctl_edit_func_t)(void *arg, const char *path, const char *old, size_t len, char *text);
+int ctl_file_edit(const struct ctl *c, const char *path, ctl_edit_func_t edit, void *arg);
+/* Copies @old without the lines about @names (@n 0: without any about a NIC), which keeps comments. Returns the length. */
+size_t ctl_lines_keep(const char *old, size_t len, int n, char *const *names, char *out);
+/* Adds a line per name, each with @value behind it, to the @used bytes of @out. The length, or -1 when it does not fit. */
+int ctl_lines_add(const struct ctl *c, char *out, size_t used, size_t room, int n, char *const *names, const char *value);
+/* Whether they can be names of NICs; what cannot is said, and is 1. */
+int ctl_names_check(int n, char *const *names);
+/* Says which of them no running job here has. */
+void ctl_names_known(const struct ctl *c, int n, char *const *names);
+
 /* Adds the @n names to this user's drain file, or takes them away (@n 0: all). Exit status. */
 int ctl_drain_change(const struct ctl *c, bool add, int n, char *const *names);
 /* With --wait: until no process has work on them. Exit status. */
@@ -44,6 +61,9 @@ int ctl_drain_wait(const struct ctl *c, int n, char *const *names);
 bool ctl_name_is(const char *name, const struct r2_board_nic *nic);
 /* Whether some running job here has it. */
 bool ctl_name_known(const struct ctl *c, const char *name);
+
+/* Lets paths over these NICs (@n 0: over all) that have failed so far return. Exit status. */
+int ctl_failback(const struct ctl *c, int n, char *const *names);
 
 int ctl_status(const struct ctl *c);
 

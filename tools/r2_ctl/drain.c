@@ -47,8 +47,7 @@ static bool is_one_of(const char *word, size_t len, int n, char *const *names)
     return false;
 }
 
-/* Copies @old without the lines about @names (@n 0: without any about a NIC), which keeps comments. */
-static size_t lines_keep(const char *old, size_t len, int n, char *const *names, char *out)
+size_t ctl_lines_keep(const char *old, size_t len, int n, char *const *names, char *out)
 {
     size_t used = 0;
 
@@ -70,7 +69,7 @@ static size_t lines_keep(const char *old, size_t len, int n, char *const *names,
     return used;
 }
 
-static int lines_add(const struct ctl *c, char *out, size_t used, size_t room, int n, char *const *names)
+int ctl_lines_add(const struct ctl *c, char *out, size_t used, size_t room, int n, char *const *names, const char *value)
 {
     char when[32];
     time_t now = time(NULL);
@@ -78,7 +77,7 @@ static int lines_add(const struct ctl *c, char *out, size_t used, size_t room, i
 
     strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S%z", localtime_r(&now, &tm));
     for (int i = 0; i < n; i++) {
-        int w = snprintf(out + used, room - used, "%s # since %s%s%.*s\n", names[i], when, c->why[0] ? ": " : "",
+        int w = snprintf(out + used, room - used, "%s%s # since %s%s%.*s\n", names[i], value, when, c->why[0] ? ": " : "",
                          (int)strcspn(c->why, "\r\n"), c->why);
 
         if (w < 0 || (size_t)w >= room - used) {
@@ -110,9 +109,9 @@ static int file_replace(const char *path, const char *text, size_t len)
     return rc;
 }
 
-static int names_check(int n, char *const *names)
+int ctl_names_check(int n, char *const *names)
 {
-    char list[R2_RUNDIR_DRAIN_MAX + 8], why[128];
+    char list[R2_RUNDIR_TEXT_MAX + 8], why[128];
 
     for (int i = 0; i < n; i++) {
         size_t len = strlen(names[i]);
@@ -131,39 +130,44 @@ static int names_missing(const char *path, const char *text, size_t len, int n, 
     int missing = 0;
 
     for (int i = 0; i < n; i++) {
-        char rest[2 * R2_RUNDIR_DRAIN_MAX + 2];
+        char rest[2 * R2_RUNDIR_TEXT_MAX + 2];
 
-        if (lines_keep(text, len, 1, &names[i], rest) >= len) {
+        if (ctl_lines_keep(text, len, 1, &names[i], rest) >= len) {
             missing += ctl_fail("%s is not on a line of %s: nothing was done", names[i], path);
         }
     }
     return missing;
 }
 
-/* Under the lock: two administrators at once lose nothing. */
-static int file_change(const struct ctl *c, const char *path, bool add, int n, char *const *names)
+struct change {
+    const struct ctl *c;
+    bool add;
+    int n;
+    char *const *names;
+};
+
+static int drain_edit(void *arg, const char *path, const char *old, size_t len, char *text)
 {
-    char old[R2_RUNDIR_DRAIN_MAX + 1], text[2 * R2_RUNDIR_DRAIN_MAX + 2], list[R2_RUNDIR_DRAIN_MAX + 8], why[400];
-    size_t len;
+    const struct change *ch = arg;
+    char list[R2_RUNDIR_TEXT_MAX + 8], why[128];
     int used;
 
-    if (r2_rundir_drain_text(path, geteuid(), old, &len, why, sizeof(why)) != 0) {
-        return ctl_fail("%s. Mend or remove it first", why);
-    }
     if (r2_rundir_drain_parse(old, len, list, sizeof(list), why, sizeof(why)) != 0) {
-        return ctl_fail("%s: %s. Mend or remove it first", path, why);
+        ctl_fail("%s: %s. Mend or remove it first", path, why);
+        return -1;
     }
-    if (!add && names_missing(path, old, len, n, names) != 0) {
-        return 1;
+    if (!ch->add && names_missing(path, old, len, ch->n, ch->names) != 0) {
+        return -1;
     }
-    used = (int)lines_keep(old, len, n, names, text);
-    if (add) {
-        used = lines_add(c, text, (size_t)used, sizeof(text), n, names);
+    used = (int)ctl_lines_keep(old, len, ch->n, ch->names, text);
+    if (ch->add) {
+        used = ctl_lines_add(ch->c, text, (size_t)used, CTL_TEXT_ROOM, ch->n, ch->names, "");
     }
-    if (used < 0 || used > R2_RUNDIR_DRAIN_MAX || r2_rundir_drain_parse(text, (size_t)used, list, sizeof(list), why, sizeof(why)) != 0) {
-        return ctl_fail("%s would have more than %d names or %d bytes", path, R2_RUNDIR_NAMES, R2_RUNDIR_DRAIN_MAX);
+    if (used < 0 || used > R2_RUNDIR_TEXT_MAX || r2_rundir_drain_parse(text, (size_t)used, list, sizeof(list), why, sizeof(why)) != 0) {
+        ctl_fail("%s would have more than %d names or %d bytes", path, R2_RUNDIR_NAMES, R2_RUNDIR_TEXT_MAX);
+        return -1;
     }
-    return file_replace(path, text, (size_t)used);
+    return used;
 }
 
 /* A stranger who made the file first, where anybody may, must not keep us waiting. -1: said. */
@@ -193,6 +197,31 @@ static int lock_take(const char *lock)
     return fd;
 }
 
+/* Under the lock: two administrators at once lose nothing. */
+int ctl_file_edit(const struct ctl *c, const char *path, ctl_edit_func_t edit, void *arg)
+{
+    char lock[600], old[R2_RUNDIR_TEXT_MAX + 1], text[CTL_TEXT_ROOM], why[400];
+    size_t len;
+    int fd, used, rc = 1;
+
+    snprintf(lock, sizeof(lock), "%s.lock", path);
+    fd = lock_take(lock);
+    if (fd < 0) {
+        return 1;
+    }
+    if (r2_rundir_text(path, geteuid(), old, &len, why, sizeof(why)) != 0) {
+        ctl_fail("%s. Mend or remove it first", why);
+    } else {
+        used = edit(arg, path, old, len, text);
+        rc = used < 0 ? 1 : file_replace(path, text, (size_t)used);
+    }
+    close(fd);
+    for (int i = 0; rc == 0 && i < c->boards; i++) {
+        r2_board_ring(c->board[i]);
+    }
+    return rc;
+}
+
 struct known {
     const char *name;
     bool found;
@@ -213,35 +242,30 @@ bool ctl_name_known(const struct ctl *c, const char *name)
     return k.found;
 }
 
+void ctl_names_known(const struct ctl *c, int n, char *const *names)
+{
+    for (int i = 0; i < n; i++) {
+        if (!ctl_name_known(c, names[i])) {
+            fprintf(stderr, "r2_ctl: no running job here has a NIC %s\n", names[i]);
+        }
+    }
+}
+
 int ctl_drain_change(const struct ctl *c, bool add, int n, char *const *names)
 {
-    char path[512], lock[600];
-    int fd, rc;
+    struct change ch = {.c = c, .add = add, .n = n, .names = names};
+    char path[512];
 
-    if (names_check(n, names) != 0) {
+    if (ctl_names_check(n, names) != 0) {
         return 1;
     }
     if (r2_rundir_drain_path(c->dir, geteuid(), path, sizeof(path)) != 0) {
         return ctl_fail("%s: the name is too long", c->dir);
     }
-    snprintf(lock, sizeof(lock), "%s.lock", path);
-    fd = lock_take(lock);
-    if (fd < 0) {
+    if (ctl_file_edit(c, path, drain_edit, &ch) != 0) {
         return 1;
     }
-    rc = file_change(c, path, add, n, names);
-    close(fd);
-    if (rc != 0) {
-        return rc;
-    }
-    for (int i = 0; i < c->boards; i++) {
-        r2_board_ring(c->board[i]);
-    }
-    for (int i = 0; add && i < n; i++) {
-        if (!ctl_name_known(c, names[i])) {
-            fprintf(stderr, "r2_ctl: no running job here has a NIC %s\n", names[i]);
-        }
-    }
+    ctl_names_known(c, add ? n : 0, names);
     return 0;
 }
 

@@ -1,4 +1,4 @@
-/* r2_ctl: planned drains of NICs, for all jobs of this host. See docs/r2_ctl.1. */
+/* r2_ctl: what an administrator says about NICs to all jobs of this host. See docs/r2_ctl.1. */
 #include <dirent.h>
 #include <errno.h>
 #include <getopt.h>
@@ -17,14 +17,15 @@
 static const char usage[] =
     "usage: r2_ctl drain [HOST] NIC...     keep NICs of this host free of work, in every job, running or to come\n"
     "       r2_ctl undrain [HOST] NIC...   use them again; --all instead of names: all\n"
+    "       r2_ctl failback [HOST] NIC...  let what failed there so far return, where NCCL_R2_FAILBACK=manual; all instead of names: all NICs\n"
     "       r2_ctl status                  NICs, drains, and who uses what on this host\n"
     "       r2_ctl --version | --help\n"
     "  --wait               drain: return when no process has a connection over them any more\n"
     "  --limit SECONDS      ... or after this (60), with exit status 1 and who still does\n"
-    "  --why TEXT           drain: kept beside the name\n"
+    "  --why TEXT           drain, failback: kept beside the name\n"
     "  --json               status: as one JSON object\n"
     "  --run-dir DIR        the run directory; else $NCCL_R2_RUN_DIR, /run/nccl-net-r2, /dev/shm\n"
-    "A NIC is named as in the jobs' logs: mlx5_3, or mlx5_3:2 for a second port. Root drains for all users, others for their own jobs.\n"
+    "A NIC is named as in the jobs' logs: mlx5_3, or mlx5_3:2 for a second port. Root speaks to all users' jobs, others to their own.\n"
     "HOST, if given, must be this host. Exit: 0; 1 not done; 2 wrong use.\n";
 
 enum { OPT_WAIT = 1, OPT_LIMIT, OPT_WHY, OPT_JSON, OPT_DIR, OPT_ALL, OPT_VERSION, OPT_HELP };
@@ -133,15 +134,38 @@ static bool is_nic(const struct ctl *c, const char *name)
     return ctl_name_known(c, name) || access(path, F_OK) == 0;
 }
 
+/* Passes over the name of this host; anything else that is no NIC is an error. */
+static int host_skip(const struct ctl *c, int *n, char ***names)
+{
+    if (*n > 1 && is_this_host((*names)[0])) {
+        ++*names;
+        --*n;
+    } else if (*n > 1 && !is_nic(c, (*names)[0])) {
+        return ctl_fail("%s is neither this host nor a NIC here; what is said about another host is said on that host", (*names)[0]);
+    }
+    return 0;
+}
+
+static int failback_run(struct ctl *c, bool all, int n, char **names)
+{
+    if (all || c->wait) {
+        return misuse("failback takes names, or the word all, and does not wait");
+    }
+    if (host_skip(c, &n, &names) != 0) {
+        return 1;
+    }
+    if (n == 0) {
+        return misuse("which NIC?");
+    }
+    return ctl_failback(c, n == 1 && strcmp(names[0], "all") == 0 ? 0 : n, names);
+}
+
 static int names_run(struct ctl *c, bool add, bool all, int n, char **names)
 {
     int rc;
 
-    if (n > 1 && is_this_host(names[0])) {
-        names++;
-        n--;
-    } else if (n > 1 && !is_nic(c, names[0])) {
-        return ctl_fail("%s is neither this host nor a NIC here; drains of another host are made on that host", names[0]);
+    if (host_skip(c, &n, &names) != 0) {
+        return 1;
     }
     if (all && (n > 0 || add)) {
         return misuse("--all goes with undrain and without names");
@@ -168,10 +192,12 @@ static int command_run(struct ctl *c, bool all, int n, char **words)
     ctl_boards_open(c);
     if (strcmp(words[0], "drain") == 0 || strcmp(words[0], "undrain") == 0) {
         rc = names_run(c, words[0][0] == 'd', all, n - 1, words + 1);
+    } else if (strcmp(words[0], "failback") == 0) {
+        rc = failback_run(c, all, n - 1, words + 1);
     } else if (strcmp(words[0], "status") == 0) {
         rc = n > 1 ? misuse("status has no arguments") : ctl_status(c);
     } else {
-        rc = misuse("commands are drain, undrain and status");
+        rc = misuse("commands are drain, undrain, failback and status");
     }
     ctl_boards_close(c);
     return rc;

@@ -23,12 +23,12 @@ static void row_text(void *arg, const struct ctl_row *r)
     char who[64];
 
     if ((*rows)++ == 0) {
-        printf("%-16s %-24s %8s %-10s %-6s %8s %11s %8s %6s\n", "host", "process", "pid", "NIC", "state", "drained", "connections", "only NIC",
-               "lost");
+        printf("%-16s %-24s %8s %-10s %-6s %8s %11s %8s %6s %7s\n", "host", "process", "pid", "NIC", "state", "drained", "connections", "only NIC",
+               "lost", "waiting");
     }
     snprintf(who, sizeof(who), "%s", r->who.command);
-    printf("%-16s %-24s %8ld %-10s %-6s %8s %11u %8u %6" PRIu64 "\n", r->who.host, who, (long)r->who.pid, r->nic.name, state_name(r->nic.state),
-           r->nic.drained ? "yes" : "no", r->nic.lives, r->nic.last, r->nic.lost);
+    printf("%-16s %-24s %8ld %-10s %-6s %8s %11u %8u %6" PRIu64 " %7u\n", r->who.host, who, (long)r->who.pid, r->nic.name, state_name(r->nic.state),
+           r->nic.drained ? "yes" : "no", r->nic.lives, r->nic.last, r->nic.lost, r->nic.waits);
 }
 
 static void row_json(void *arg, const struct ctl_row *r)
@@ -48,6 +48,7 @@ static void row_json(void *arg, const struct ctl_row *r)
     json_int_put(j, "connections", r->nic.lives);
     json_int_put(j, "only_nic", r->nic.last);
     json_int_put(j, "lives_lost", (int64_t)r->nic.lost);
+    json_int_put(j, "waiting", r->nic.waits);
     json_object_end(j);
 }
 
@@ -71,14 +72,43 @@ static int drained_names(const struct ctl *c, uid_t uid, char *list, size_t room
     return 0;
 }
 
+/* The last commands of this user, "NIC at time" each; *rc becomes 1 where the file is not to be used, which is said. */
+static void failbacks_get(const struct ctl *c, uid_t uid, char *out, size_t room, int *rc)
+{
+    struct r2_rundir_word word[R2_RUNDIR_NAMES];
+    char path[512], text[R2_RUNDIR_TEXT_MAX + 1], why[400], when[32];
+    size_t len, used = 0;
+    struct tm tm;
+    int n;
+
+    out[0] = '\0';
+    if (r2_rundir_failback_path(c->dir, uid, path, sizeof(path)) != 0) {
+        return;
+    }
+    if (r2_rundir_text(path, uid, text, &len, why, sizeof(why)) != 0 || (n = r2_rundir_failback_parse(text, len, word, why, sizeof(why))) < 0) {
+        ctl_fail("%s: %s: no command is taken from it", path, why);
+        *rc = 1;
+        return;
+    }
+    for (int i = 0; i < n && used < room; i++) {
+        time_t at = (time_t)(word[i].number / 1000000);
+
+        strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S%z", localtime_r(&at, &tm));
+        used += (size_t)snprintf(out + used, room - used, "%s%s at %s", used ? ", " : "", word[i].name[0] == '*' ? "all" : word[i].name, when);
+    }
+}
+
 int ctl_status(const struct ctl *c)
 {
-    char root[R2_RUNDIR_DRAIN_MAX + 8], own[R2_RUNDIR_DRAIN_MAX + 8] = "";
+    char root[R2_RUNDIR_TEXT_MAX + 8], own[R2_RUNDIR_TEXT_MAX + 8] = "";
+    char root_words[R2_RUNDIR_NAMES * 100], own_words[R2_RUNDIR_NAMES * 100] = "";
     int rc = drained_names(c, 0, root, sizeof(root)), rows = 0;
     struct json j;
 
+    failbacks_get(c, 0, root_words, sizeof(root_words), &rc);
     if (geteuid() != 0) {
         rc |= drained_names(c, geteuid(), own, sizeof(own));
+        failbacks_get(c, geteuid(), own_words, sizeof(own_words), &rc);
     }
     if (c->json) {
         json_init(&j, stdout);
@@ -87,6 +117,8 @@ int ctl_status(const struct ctl *c)
         json_text_put(&j, "run_dir", c->dir);
         json_text_put(&j, "drained_by_root", root);
         json_text_put(&j, "drained_by_user", own);
+        json_text_put(&j, "failback_by_root", root_words);
+        json_text_put(&j, "failback_by_user", own_words);
         json_list_start(&j, "processes");
         ctl_rows_walk(c, row_json, &j);
         json_list_end(&j);
@@ -95,6 +127,9 @@ int ctl_status(const struct ctl *c)
         return rc ? 1 : 0;
     }
     printf("run directory %s; drained: %s%s%s\n", c->dir, root[0] || own[0] ? root : "nothing", root[0] && own[0] ? "," : "", own);
+    if (root_words[0] || own_words[0]) {
+        printf("may return what failed before: %s%s%s\n", root_words, root_words[0] && own_words[0] ? ", " : "", own_words);
+    }
     ctl_rows_walk(c, row_text, &rows);
     if (rows == 0) {
         puts("no running job here has a place on the board");

@@ -263,31 +263,37 @@ static void get_open(struct r2_reader *r, enum fo_type type, struct fo_open *m)
     r->bad |= m->path >= IB_MAX_PATHS || m->life < 2;
 }
 
-static void put_load(struct r2_writer *w, const struct fo_load *m)
+static void put_word(struct r2_writer *w, enum fo_type type, const union fo_body *b)
 {
-    r2_put(w, m->nic, 1);
-    r2_put(w, m->peer_nic, 1);
-    r2_put(w, m->flags, 1);
-    r2_put(w, m->moved, 8);
-    r2_put(w, m->queued, 8);
-    r2_put(w, m->front, 8);
-    r2_put(w, m->age, 8);
-    r2_put(w, m->rate, 8);
-    r2_put(w, m->at, 8);
-}
-
-static void get_load(struct r2_reader *r, struct fo_load *m)
-{
-    m->nic = (uint8_t)r2_get(r, 1);
-    m->peer_nic = (uint8_t)r2_get(r, 1);
-    m->flags = (uint8_t)r2_get(r, 1);
-    m->moved = r2_get(r, 8);
-    m->queued = r2_get(r, 8);
-    m->front = r2_get(r, 8);
-    m->age = r2_get(r, 8);
-    m->rate = r2_get(r, 8);
-    m->at = r2_get(r, 8);
-    r->bad |= m->nic >= FO_MAX_NICS || m->peer_nic >= FO_MAX_NICS;
+    switch (type) {
+    case FO_MSG_SUSPECT:
+        r2_put(w, b->suspect.dst, 4);
+        r2_put(w, b->suspect.src, 4);
+        r2_put(w, b->suspect.life, 4);
+        r2_put(w, b->suspect.path, 1);
+        r2_put(w, b->suspect.mask, 2);
+        r2_put(w, b->suspect.seq, 8);
+        break;
+    case FO_MSG_WANT:
+        r2_put(w, b->want.dst, 4);
+        r2_put(w, b->want.src, 4);
+        r2_put(w, b->want.seq, 8);
+        break;
+    case FO_MSG_FAILBACK:
+    case FO_MSG_FAILBACK_OK:
+        r2_put(w, b->failback.dst, 4);
+        r2_put(w, b->failback.src, 4);
+        r2_put(w, b->failback.life, 4);
+        r2_put(w, b->failback.path, 1);
+        break;
+    case FO_MSG_DRAIN:
+    case FO_MSG_DRAIN_OK:
+        r2_put(w, b->drain.nics, 4);
+        r2_put(w, b->drain.gen, 4);
+        break;
+    default:
+        w->bad = 1;
+    }
 }
 
 static void put_small(struct r2_writer *w, enum fo_type type, const union fo_body *b)
@@ -331,33 +337,43 @@ static void put_small(struct r2_writer *w, enum fo_type type, const union fo_bod
         r2_put(w, b->bye_ok.dst, 4);
         r2_put(w, b->bye_ok.src, 4);
         break;
+    default:
+        put_word(w, type, b);
+    }
+}
+
+static void get_word(struct r2_reader *r, enum fo_type type, union fo_body *b)
+{
+    switch (type) {
     case FO_MSG_SUSPECT:
-        r2_put(w, b->suspect.dst, 4);
-        r2_put(w, b->suspect.src, 4);
-        r2_put(w, b->suspect.life, 4);
-        r2_put(w, b->suspect.path, 1);
-        r2_put(w, b->suspect.mask, 2);
-        r2_put(w, b->suspect.seq, 8);
+        b->suspect.dst = (uint32_t)r2_get(r, 4);
+        b->suspect.src = (uint32_t)r2_get(r, 4);
+        b->suspect.life = (uint32_t)r2_get(r, 4);
+        b->suspect.path = (uint8_t)r2_get(r, 1);
+        b->suspect.mask = (uint16_t)r2_get(r, 2);
+        b->suspect.seq = r2_get(r, 8);
+        r->bad |= b->suspect.path >= IB_MAX_PATHS;
         break;
     case FO_MSG_WANT:
-        r2_put(w, b->want.dst, 4);
-        r2_put(w, b->want.src, 4);
-        r2_put(w, b->want.seq, 8);
+        b->want.dst = (uint32_t)r2_get(r, 4);
+        b->want.src = (uint32_t)r2_get(r, 4);
+        b->want.seq = r2_get(r, 8);
         break;
     case FO_MSG_FAILBACK:
     case FO_MSG_FAILBACK_OK:
-        r2_put(w, b->failback.dst, 4);
-        r2_put(w, b->failback.src, 4);
-        r2_put(w, b->failback.life, 4);
-        r2_put(w, b->failback.path, 1);
+        b->failback.dst = (uint32_t)r2_get(r, 4);
+        b->failback.src = (uint32_t)r2_get(r, 4);
+        b->failback.life = (uint32_t)r2_get(r, 4);
+        b->failback.path = (uint8_t)r2_get(r, 1);
+        r->bad |= b->failback.path >= IB_MAX_PATHS || b->failback.life == 0;
         break;
     case FO_MSG_DRAIN:
     case FO_MSG_DRAIN_OK:
-        r2_put(w, b->drain.nics, 4);
-        r2_put(w, b->drain.gen, 4);
+        b->drain.nics = (uint32_t)r2_get(r, 4);
+        b->drain.gen = (uint32_t)r2_get(r, 4);
         break;
     default:
-        w->bad = 1;
+        r->bad = 1;
     }
 }
 
@@ -400,36 +416,13 @@ static void get_small(struct r2_reader *r, enum fo_type type, union fo_body *b)
         b->settled.flags = (uint8_t)r2_get(r, 1);
         r->bad |= b->settled.path >= IB_MAX_PATHS;
         break;
-    case FO_MSG_SUSPECT:
-        b->suspect.dst = (uint32_t)r2_get(r, 4);
-        b->suspect.src = (uint32_t)r2_get(r, 4);
-        b->suspect.life = (uint32_t)r2_get(r, 4);
-        b->suspect.path = (uint8_t)r2_get(r, 1);
-        b->suspect.mask = (uint16_t)r2_get(r, 2);
-        b->suspect.seq = r2_get(r, 8);
-        r->bad |= b->suspect.path >= IB_MAX_PATHS;
-        break;
-    case FO_MSG_WANT:
-        b->want.dst = (uint32_t)r2_get(r, 4);
-        b->want.src = (uint32_t)r2_get(r, 4);
-        b->want.seq = r2_get(r, 8);
-        break;
-    case FO_MSG_FAILBACK:
-    case FO_MSG_FAILBACK_OK:
-        b->failback.dst = (uint32_t)r2_get(r, 4);
-        b->failback.src = (uint32_t)r2_get(r, 4);
-        b->failback.life = (uint32_t)r2_get(r, 4);
-        b->failback.path = (uint8_t)r2_get(r, 1);
-        r->bad |= b->failback.path >= IB_MAX_PATHS || b->failback.life == 0;
-        break;
-    case FO_MSG_DRAIN:
-    case FO_MSG_DRAIN_OK:
-        b->drain.nics = (uint32_t)r2_get(r, 4);
-        b->drain.gen = (uint32_t)r2_get(r, 4);
-        break;
-    default: /* BYE_OK, GONE */
+    case FO_MSG_BYE_OK:
+    case FO_MSG_GONE:
         b->bye_ok.dst = (uint32_t)r2_get(r, 4);
         b->bye_ok.src = (uint32_t)r2_get(r, 4);
+        break;
+    default:
+        get_word(r, type, b);
         break;
     }
 }
@@ -460,7 +453,7 @@ size_t fo_pack(enum fo_type type, const union fo_body *body, uint8_t *out, size_
         put_probe(&w, &body->probe);
         break;
     case FO_MSG_LOAD:
-        put_load(&w, &body->load);
+        fo_put_load(&w, &body->load);
         break;
     case FO_MSG_OPEN:
     case FO_MSG_OPEN_OK:
@@ -521,7 +514,7 @@ int fo_unpack(struct r2_reader *r, union fo_body *body, const char **why)
             get_probe(&b, &body->probe);
             break;
         case FO_MSG_LOAD:
-            get_load(&b, &body->load);
+            fo_get_load(&b, &body->load);
             break;
         case FO_MSG_OPEN:
         case FO_MSG_OPEN_OK:

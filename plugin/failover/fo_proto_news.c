@@ -122,3 +122,31 @@ void fo_get_locate(struct r2_reader *r, struct fo_locate *m)
     }
     r->bad |= !locate_valid(m);
 }
+
+/* 51 bytes. */
+void fo_put_load(struct r2_writer *w, const struct fo_load *m)
+{
+    r2_put(w, m->nic, 1);
+    r2_put(w, m->peer_nic, 1);
+    r2_put(w, m->flags, 1);
+    r2_put(w, m->moved, 8);
+    r2_put(w, m->queued, 8);
+    r2_put(w, m->front, 8);
+    r2_put(w, m->age, 8);
+    r2_put(w, m->rate, 8);
+    r2_put(w, m->at, 8);
+}
+
+void fo_get_load(struct r2_reader *r, struct fo_load *m)
+{
+    m->nic = (uint8_t)r2_get(r, 1);
+    m->peer_nic = (uint8_t)r2_get(r, 1);
+    m->flags = (uint8_t)r2_get(r, 1);
+    m->moved = r2_get(r, 8);
+    m->queued = r2_get(r, 8);
+    m->front = r2_get(r, 8);
+    m->age = r2_get(r, 8);
+    m->rate = r2_get(r, 8);
+    m->at = r2_get(r, 8);
+    r->bad |= m->nic >= FO_MAX_NICS || m->peer_nic >= FO_MAX_NICS;
+}

@@ -259,6 +259,7 @@ static void truth(struct run *r, int to, int type, unsigned how, union fo_body *
         b->locate.end = (struct probe_end){PROBE_PORT_DOWN, PROBE_OK, PROBE_TIMEOUT, 1};
         b->locate.n_aux = 1;
         b->locate.aux[0] = (struct fo_locate_aux){1, 1, PROBE_TIMEOUT};
+        break;
     case FO_MSG_LOAD:
         b->load.flags = how >> 3 & FO_LOAD_ASK;
         b->load.moved += how;

@@ -172,6 +172,14 @@ START_TEST(records_round_trip)
     in.req.nic[31].rail = -2;
     ck_assert(round_trip(FO_MSG_REQ));
     ck_assert_int_eq(out.req.nic[31].rail, -2);
+    ck_assert_int_eq(out.req.qps, 128);
+
+    memset(&in, 0, sizeof(in));
+    in.failback = (struct fo_failback){.dst = 1, .src = 2, .life = 3, .path = IB_MAX_PATHS - 1};
+    for (int type = FO_MSG_FAILBACK; type <= FO_MSG_FAILBACK_OK; type++) {
+        ck_assert(round_trip((enum fo_type)type));
+        ck_assert(out.failback.dst == 1 && out.failback.src == 2 && out.failback.life == 3 && out.failback.path == IB_MAX_PATHS - 1);
+    }
 
     memset(&in, 0, sizeof(in));
     in.down = (struct fo_down){.dst = 1, .src = 2, .life = 3, .path = 4, .reason = 5, .flags = 6, .wc_status = 12};

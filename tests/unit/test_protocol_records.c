@@ -365,6 +365,8 @@ START_TEST(malformed_messages_are_dropped_and_counted)
     } lie[] = {
         {FO_MSG_REQ, 4 + 9, FO_MAX_NICS + 1},  /* nnics */
         {FO_MSG_REQ, 4 + 8, 7},                /* dev >= nnics */
+        {FO_MSG_REQ, 4 + 10, FO_MAX_QPS + 1},
+        {FO_MSG_FAILBACK, 4 + 12, IB_MAX_PATHS}, /* path */
         {FO_MSG_REP, 4 + 9, IB_MAX_PATHS + 1}, /* npaths */
         {FO_MSG_REP, 4 + 9, 0},
         {FO_MSG_CONF, 4 + 8, IB_MAX_PATHS + 1},
@@ -387,6 +389,7 @@ START_TEST(malformed_messages_are_dropped_and_counted)
     for (unsigned i = 0; i < sizeof(lie) / sizeof(lie[0]); i++) {
         memset(&b, 0, sizeof(b));
         b.req.nnics = 2;
+        b.req.qps = 1;
         if (lie[i].type == FO_MSG_REP) {
             b.rep.npaths = 1;
             b.rep.rq_depth = 64;
@@ -395,6 +398,7 @@ START_TEST(malformed_messages_are_dropped_and_counted)
             b.conf.npaths = 1;
         } else if (lie[i].type != FO_MSG_REQ) {
             memset(&b, 0, sizeof(b));
+            b.failback.life = 1; /* of the others the same field */
         }
         n = fo_pack((enum fo_type)lie[i].type, &b, msg, sizeof(msg));
         ck_assert_uint_gt(n, lie[i].at);

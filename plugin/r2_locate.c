@@ -370,10 +370,19 @@ static int said_ok(const struct fo_locate *m, uint64_t guid, uint8_t port)
     return 0;
 }
 
-static int asked_ok(const struct r2_case *k, uint64_t guid, uint8_t port)
+/* Whether that port, of another host or of this one, took part in a probe of ours that was answered. */
+static int asked_ok(const struct r2_inst *inst, const struct r2_case *k, uint64_t guid, uint8_t port)
 {
     for (int i = 0; i < k->n_aux; i++) {
         if (guid && k->aux[i].guid == guid && k->aux[i].peer_port == port && k->aux[i].outcome == PROBE_OK) {
+            return 1;
+        }
+    }
+    for (int i = 0; i < k->n_more; i++) {
+        const struct ib_nic *ours = &inst->nics.nic[k->more[i].nic];
+        int is_it = (k->more[i].guid == guid && k->more[i].peer_port == port) || (ours->guid == guid && ours->port == port);
+
+        if (guid && is_it && k->more[i].outcome == PROBE_OK) {
             return 1;
         }
     }
@@ -381,19 +390,20 @@ static int asked_ok(const struct r2_case *k, uint64_t guid, uint8_t port)
 }
 
 /*
- * A single silent auxiliary port may be broken itself. It is not when it answers the other end; and where the other end reaches nobody either, one
+ * A single silent auxiliary port may be broken itself. It is not when it answers somebody else; and where the other end reaches nobody either, one
  * cause is likelier than three. Then it counts in full.
  */
-static void weigh_aux(struct r2_case *k)
+static void weigh_aux(const struct r2_inst *inst, struct r2_case *k)
 {
     struct probe_end *l = &k->facts.local, *r = &k->facts.remote;
     int nobody = failed(l->aux) && failed(r->aux), l_alive = nobody, r_alive = nobody;
 
     for (int i = 0; i < k->n_aux; i++) {
-        l_alive |= failed(k->aux[i].outcome) && said_ok(&k->said, k->aux[i].guid, k->aux[i].peer_port);
+        l_alive |= failed(k->aux[i].outcome) && (said_ok(&k->said, k->aux[i].guid, k->aux[i].peer_port) ||
+                                                 asked_ok(inst, k, k->aux[i].guid, k->aux[i].peer_port));
     }
     for (int i = 0; i < k->said.n_aux; i++) {
-        r_alive |= failed(k->said.aux[i].outcome) && asked_ok(k, k->said.aux[i].guid, k->said.aux[i].port);
+        r_alive |= failed(k->said.aux[i].outcome) && asked_ok(inst, k, k->said.aux[i].guid, k->said.aux[i].port);
     }
     if (l_alive && l->aux_n < PROBE_SEVERAL) {
         l->aux_n = PROBE_SEVERAL;
@@ -415,7 +425,7 @@ static void decide(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
     if (k->all_of_peer) {
         k->facts.remote = k->said.end;
         k->facts.direct = both(k->facts.direct, k->said.direct);
-        weigh_aux(k);
+        weigh_aux(inst, k);
     }
     case_move(k, R2_CASE_DECIDED);
     k->until = clock + KEPT_NS;

@@ -281,7 +281,7 @@ $(B)/bench/bench_pair: $(call obj,$(wildcard tests/bench/pair*.c) tests/abi/drv_
 $(B)/r2_sim: $(call tobj,$(SIM_SRC)) $(TESTLIBS)
 	$(CC) -o $@ $(filter %.o,$^) -Wl,--start-group $(TESTLIBS) -Wl,--end-group $(LDFLAGS_ALL) -lm -ldl
 # The campaign on the fabric: conductor and processes are one program (tests/soak).
-$(B)/r2_soak: $(call obj,$(SOAK_SRC) $(SHM_SHARED))
+$(B)/r2_soak: $(call obj,$(SOAK_SRC) $(SHM_SHARED) tools/r2_perf/abi_view.c)
 	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl
 
 # Installed files are replaced by rename, never written in place: a running job may have the old one mapped.

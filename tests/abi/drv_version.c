@@ -261,8 +261,10 @@ static void contexts(void)
     OK(t11()->finalize(ctx[0]));
     OK(t11()->finalize(ctx[2]));
     OK(t11()->finalize(first));
-    NEED(context_connect(ctx[2]) == ABI_INVALID_USAGE, "a finalized context has forgotten its class");
-    abi_view.ctx = context_open(4, ABI_CLASS_UNDEF);
+    for (int i = 0; i < 8; i++) { /* what comes after it takes nothing from it */
+        NEED(context_connect(ctx[2]) == ABI_INVALID_USAGE, "a finalized context has forgotten its class");
+        abi_view.ctx = context_open(4, ABI_CLASS_UNDEF);
+    }
     drv_self_test();
     NEED(threads_now() == threads, "%d threads became %d", threads, threads_now());
 }

@@ -29,8 +29,8 @@ static enum nccl_result v12_properties(int dev, struct nccl_net_properties_v12 *
         .net_device_type = NCCL_NET_DEVICE_HOST,
         .net_device_version = NCCL_NET_DEVICE_INVALID_VERSION,
         .v_props = {.ndevs = 1, .devs = {dev}},
-        .max_p2p_bytes = p.max_bytes,
-        .max_coll_bytes = p.max_bytes,
+        .max_p2p_bytes = R2_NET_MAX_SIZE, /* and NCCL cuts there anyway */
+        .max_coll_bytes = R2_NET_MAX_SIZE,
         .max_multi_request_size = 1,
         .rail_id = p.rail,
         .plane_id = p.plane,

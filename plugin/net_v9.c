@@ -28,8 +28,8 @@ enum nccl_result net_shim_properties_v9(int dev, struct nccl_net_properties_v9 *
         .net_device_type = NCCL_NET_DEVICE_HOST,
         .net_device_version = NCCL_NET_DEVICE_INVALID_VERSION,
         .v_props = {.ndevs = 1, .devs = {dev}},
-        .max_p2p_bytes = p.max_bytes,
-        .max_coll_bytes = p.max_bytes,
+        .max_p2p_bytes = R2_NET_MAX_SIZE, /* and NCCL cuts there anyway */
+        .max_coll_bytes = R2_NET_MAX_SIZE,
     };
     return NCCL_SUCCESS;
 }

@@ -41,21 +41,6 @@ int r2_net_devices(struct r2_inst *inst)
     return inst->nics.count;
 }
 
-/* A message may go over any NIC of ours, in as many parts as there can be. */
-static size_t largest_message(const struct r2_inst *inst)
-{
-    uint64_t max = R2_NET_MAX_SIZE;
-
-    for (int i = 0; i < inst->nics.count; i++) {
-        uint64_t part = inst->nics.nic[i].max_msg_sz & ~(uint32_t)(R2_CUT_ALIGN - 1);
-
-        if (part > 0 && part * R2_MAX_PARTS < max) {
-            max = part * R2_MAX_PARTS;
-        }
-    }
-    return max;
-}
-
 static int16_t user_number(int n)
 {
     return n >= 0 && n <= INT16_MAX ? (int16_t)n : -1;
@@ -78,7 +63,6 @@ enum r2_status r2_net_props(struct r2_inst *inst, int dev, struct r2_net_props *
                                  .port = nic->port,
                                  .max_comms = 65536,
                                  .force_flush = inst->cfg.flush == R2_FLUSH_ALWAYS,
-                                 .max_bytes = largest_message(inst),
                                  .rail = user_number(nic->hca_rail),
                                  .plane = user_number(nic->hca_plane)};
     return R2_OK;

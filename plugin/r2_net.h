@@ -67,8 +67,7 @@ struct r2_net_props {
     int speed_mbps;
     int port;
     int max_comms;
-    int force_flush;  /* a flush after every receive is wanted */
-    size_t max_bytes; /* largest message */
+    int force_flush; /* a flush after every receive is wanted */
     int16_t rail, plane; /* as the user numbers them in NCCL_IB_HCA; -1 */
 };
 

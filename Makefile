@@ -23,7 +23,7 @@ SHM_SRC   := $(wildcard tests/fabric/shm/*.c)
 CLI_SRC   := $(wildcard tests/fabric/cli/*.c)
 PERF_SRC  := $(wildcard tools/r2_perf/*.c)
 # The doctor of r2_config looks at options, NICs and interfaces with the plugin's own code.
-CONFIG_SRC := $(wildcard tools/r2_config/*.c) tools/r2_perf/json.c plugin/r2_config.c plugin/r2_conf_file.c plugin/r2_log.c \
+CONFIG_SRC := $(wildcard tools/r2_config/*.c) tools/r2_perf/json.c tools/r2_perf/abi_view.c plugin/r2_config.c plugin/r2_conf_file.c plugin/r2_log.c \
               plugin/oob_ifsel.c $(addprefix plugin/ib_transport/ib_,verbs.c open.c device.c gid.c hca.c sysfs.c speed.c)
 CTL_SRC   := $(wildcard tools/r2_ctl/*.c) tools/r2_perf/json.c plugin/r2_board.c plugin/r2_rundir.c
 # Where Open MPI is installed: the MPI backend of the out-of-band channel, a module of its own.
@@ -82,6 +82,11 @@ check: deps
 	@$(MAKE) --no-print-directory -s tests
 	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh tests/check_runbook.sh $(B)/r2_sim+--seeds+$(SEEDS) \
 	  tests/sim/without.sh $(E2E_RUN)
+# The tables of NCCL's net ABI, all versions: layouts, exports, and what NCCL does with them, over the software fabric.
+.PHONY: check-abi
+check-abi: deps
+	@$(MAKE) --no-print-directory -s all $(ABI_BIN) $(B)/tests/abi/abi_driver
+	@sh tests/run.sh $(B) $(ABI_BIN) tests/e2e/abi_fabric.sh
 check-layers:
 	@sh tests/check_layers.sh $(B)
 # The Promela model of the protocol (docs/model), every configuration in its whole state space; DEEP=1: the large ones, too.
@@ -257,13 +262,13 @@ $(B)/fuzz/fuzz_options: FUZZ_WRAP := -Wl,--wrap=r2_conf_file_is_ours
 $(FUZZ_BIN): $(B)/fuzz/fuzz_%: $(B)/tobj/tests/fuzz/fuzz_%.o $(call fuzz_obj,$(FUZZ_MAIN)) $(TESTLIBS)
 	@mkdir -p $(@D)
 	$(CC) -o $@ $(filter %.o,$^) -Wl,--start-group $(TESTLIBS) -Wl,--end-group $(LDFLAGS_ALL) $(FUZZ_WRAP) -lm -lrt -ldl
-# The v8 table driven by rules of NCCL's, by code that shares nothing with the plugin (tests/e2e/abi_fabric.sh).
-$(B)/tests/abi/abi_driver: $(call obj,tests/abi/abi_driver.c $(wildcard tests/abi/drv_*.c))
+# The tables driven by rules of NCCL's, by code that shares nothing with the plugin (tests/e2e/abi_fabric.sh).
+$(B)/tests/abi/abi_driver: $(call obj,tests/abi/abi_driver.c $(wildcard tests/abi/drv_*.c) tools/r2_perf/abi_view.c)
 	@mkdir -p $(@D)
 	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl
-$(B)/tests/abi/%: $(B)/tobj/tests/abi/%.o $(B)/libtestsupport.a
+$(B)/tests/abi/%: $(B)/tobj/tests/abi/%.o $(call tobj,tools/r2_perf/abi_view.c) $(B)/libtestsupport.a
 	@mkdir -p $(@D)
-	$(CC) -o $@ $< $(B)/libtestsupport.a $(LDFLAGS_ALL) -lcheck -lsubunit -lm -lrt -ldl
+	$(CC) -o $@ $^ $(LDFLAGS_ALL) -lcheck -lsubunit -lm -lrt -ldl
 # The in-process benchmarks: the product's objects as one, its heap calls renamed so that what it allocates can be counted.
 HEAP_CALLS := malloc calloc realloc posix_memalign free
 $(B)/bench/core.o: $(call obj,$(CORE_SRC))
@@ -273,15 +278,15 @@ $(B)/bench/core.o: $(call obj,$(CORE_SRC))
 	mv $@.tmp $@
 $(B)/bench/bench_inproc: $(call obj,$(wildcard tests/bench/bench_*.c) tests/support/duo.c) $(B)/bench/core.o $(B)/libfabmodel.a
 	$(CC) -o $@ $^ $(LDFLAGS_ALL) -lm -ldl
-# Two processes through the v8 table; it breaks the fabric itself, to know the instant.
-$(B)/bench/bench_pair: $(call obj,$(wildcard tests/bench/pair*.c) tests/abi/drv_core.c tests/abi/drv_link.c $(SHM_SHARED))
+# Two processes through the newest table; it breaks the fabric itself, to know the instant.
+$(B)/bench/bench_pair: $(call obj,$(wildcard tests/bench/pair*.c) tests/abi/drv_core.c tests/abi/drv_link.c tools/r2_perf/abi_view.c $(SHM_SHARED))
 	@mkdir -p $(@D)
 	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl
 
 $(B)/r2_sim: $(call tobj,$(SIM_SRC)) $(TESTLIBS)
 	$(CC) -o $@ $(filter %.o,$^) -Wl,--start-group $(TESTLIBS) -Wl,--end-group $(LDFLAGS_ALL) -lm -ldl
 # The campaign on the fabric: conductor and processes are one program (tests/soak).
-$(B)/r2_soak: $(call obj,$(SOAK_SRC) $(SHM_SHARED))
+$(B)/r2_soak: $(call obj,$(SOAK_SRC) $(SHM_SHARED) tools/r2_perf/abi_view.c)
 	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl
 
 # Installed files are replaced by rename, never written in place: a running job may have the old one mapped.

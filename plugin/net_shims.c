@@ -5,12 +5,15 @@
 #include <string.h>
 
 #include "ib_transport/ib_device.h"
+#include "r2_ctx.h"
 #include "r2_init.h"
 #include "r2_log.h"
 
 _Static_assert(IB_PTR_HOST == NCCL_PTR_HOST && IB_PTR_CUDA == NCCL_PTR_CUDA && IB_PTR_DMABUF == NCCL_PTR_DMABUF,
                "pointer types");
 _Static_assert(R2_NET_HANDLE_SIZE == NCCL_NET_HANDLE_MAXSIZE && R2_NET_MAX_REQUESTS >= NCCL_NET_MAX_REQUESTS, "limits");
+_Static_assert(R2_NET_MAX_SIZE <= NCCL_NET_MAX_SIZE_BYTES && R2_NET_MAX_SIZE <= INT32_MAX, "test() says sizes as int");
+_Static_assert(R2_NET_NO_CLASS == NCCL_NET_TRAFFIC_CLASS_UNDEF, "no traffic class");
 
 static const uint8_t results[R2_STATUS_COUNT] = {
     [R2_OK] = NCCL_SUCCESS,
@@ -115,7 +118,7 @@ enum nccl_result net_shim_listen(int dev, void *handle, void **listen_comm)
     return net_shim_result(s);
 }
 
-enum nccl_result net_shim_connect(int dev, void *handle, void **send_comm)
+enum nccl_result net_shim_connect(int dev, int class, void *handle, void **send_comm)
 {
     struct r2_inst *inst = r2_init_instance();
     struct r2_comm *c = NULL;
@@ -126,13 +129,19 @@ enum nccl_result net_shim_connect(int dev, void *handle, void **send_comm)
     *send_comm = NULL;
     if (inst == NULL)
         return net_shim_refuse("connect", "called before init");
-    s = r2_net_connect(inst, dev, handle, &c);
+    s = r2_net_connect_class(inst, dev, class, handle, &c);
     /* with an error NCCL would close what it finds here, and once more at the end */
     *send_comm = s == R2_OK ? c : NULL;
     return net_shim_result(s);
 }
 
-enum nccl_result net_shim_accept(void *listen_comm, void **recv_comm)
+enum nccl_result net_shim_connect_plain(int dev, void *handle, void **send_comm,
+                                        struct nccl_net_device_handle_v8 **send_dev_comm)
+{
+    return net_shim_connect(dev, R2_NET_NO_CLASS, handle, send_comm);
+}
+
+enum nccl_result net_shim_accept(void *listen_comm, void **recv_comm, struct nccl_net_device_handle_v8 **recv_dev_comm)
 {
     struct r2_comm *c = NULL;
     enum r2_status s;
@@ -143,6 +152,47 @@ enum nccl_result net_shim_accept(void *listen_comm, void **recv_comm)
     s = r2_net_accept(listen_comm, &c);
     *recv_comm = s == R2_OK ? c : NULL;
     return net_shim_result(s);
+}
+
+enum nccl_result net_shim_ctx_init(void **ctx, uint64_t comm_id, struct nccl_net_comm_config_v10 *config,
+                                   nccl_logger_fn log, nccl_profiler_fn profiler)
+{
+    struct r2_ctx *c = NULL;
+    enum r2_status s;
+
+    atomic_store_explicit(&logger, log, memory_order_release);
+    if (ctx == NULL)
+        return net_shim_refuse("init", "no room for the context");
+    s = r2_ctx_open(nccl_sink, comm_id, config ? config->traffic_class : R2_NET_NO_CLASS, &c);
+    *ctx = c;
+    r2_log_flush();
+    return net_shim_result(s);
+}
+
+enum nccl_result net_shim_ctx_listen(void *ctx, int dev, void *handle, void **listen_comm)
+{
+    if (ctx == NULL) {
+        if (listen_comm != NULL)
+            *listen_comm = NULL;
+        return net_shim_refuse("listen", "no context");
+    }
+    return net_shim_listen(dev, handle, listen_comm);
+}
+
+enum nccl_result net_shim_ctx_connect(void *ctx, int dev, void *handle, void **send_comm,
+                                      struct nccl_net_device_handle_v8 **send_dev_comm)
+{
+    if (ctx == NULL) {
+        if (send_comm != NULL)
+            *send_comm = NULL;
+        return net_shim_refuse("connect", "no context");
+    }
+    return net_shim_connect(dev, r2_ctx_class(ctx), handle, send_comm);
+}
+
+enum nccl_result net_shim_ctx_finalize(void *ctx)
+{
+    return net_shim_result(r2_ctx_close(ctx));
 }
 
 enum nccl_result net_shim_reg_mr_dmabuf(void *comm, void *data, size_t size, int type, uint64_t offset, int fd,
@@ -171,6 +221,67 @@ enum nccl_result net_shim_dereg_mr(void *comm, void *mhandle)
     if (comm == NULL)
         return net_shim_refuse("deregMr", "no comm");
     return net_shim_result(r2_net_dereg(comm, mhandle));
+}
+
+enum nccl_result net_shim_isend(void *send_comm, void *data, size_t size, int tag, void *mhandle, void **request)
+{
+    struct r2_req *req = NULL;
+    enum r2_status s;
+
+    if (__builtin_expect(send_comm == NULL || request == NULL, 0))
+        return net_shim_refuse("isend", "no comm, or no room for the request");
+    s = r2_net_isend(send_comm, data, size, tag, mhandle, &req);
+    *request = req;
+    return net_shim_result(s);
+}
+
+enum nccl_result net_shim_irecv(void *recv_comm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
+                                void **request)
+{
+    struct r2_req *req = NULL;
+    enum r2_status s;
+
+    if (__builtin_expect(recv_comm == NULL || request == NULL || n < 1 || n > R2_NET_MAX_RECVS || !data || !sizes ||
+                             !tags || !mhandles,
+                         0))
+        return net_shim_refuse("irecv", "no comm, no room for the request, or a bad list of buffers");
+    s = r2_net_irecv(recv_comm, n, data, sizes, tags, (struct ib_mr **)mhandles, &req);
+    *request = req;
+    return net_shim_result(s);
+}
+
+enum nccl_result net_shim_isend_profiled(void *send_comm, void *data, size_t size, int tag, void *mhandle,
+                                         void *phandle, void **request)
+{
+    return net_shim_isend(send_comm, data, size, tag, mhandle, request);
+}
+
+enum nccl_result net_shim_irecv_profiled(void *recv_comm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
+                                         void **phandles, void **request)
+{
+    return net_shim_irecv(recv_comm, n, data, sizes, tags, mhandles, request);
+}
+
+/*
+ * How many sizes a request has is known behind r2_net.h only, and NCCL sums its whole array: what was not written there
+ * must not be written here. No message is as long as the mark.
+ */
+enum nccl_result net_shim_test(void *request, int *done, int *sizes)
+{
+    size_t wide[NET_SHIM_SIZES];
+    enum r2_status s;
+
+    if (__builtin_expect(request == NULL || done == NULL, 0))
+        return net_shim_refuse("test", "no request, or no room for the answer");
+    for (int i = 0; i < NET_SHIM_SIZES; i++)
+        wide[i] = SIZE_MAX;
+    *done = 0;
+    s = r2_net_test(request, done, sizes ? wide : NULL);
+    if (*done && sizes) {
+        for (int i = 0; i < NET_SHIM_SIZES && wide[i] != SIZE_MAX; i++)
+            sizes[i] = (int)wide[i];
+    }
+    return net_shim_result(s);
 }
 
 enum nccl_result net_shim_iflush(void *recv_comm, int n, void **data, int *sizes, void **mhandles, void **request)

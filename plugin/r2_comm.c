@@ -41,6 +41,11 @@ int r2_net_devices(struct r2_inst *inst)
     return inst->nics.count;
 }
 
+static int16_t user_number(int n)
+{
+    return n >= 0 && n <= INT16_MAX ? (int16_t)n : -1;
+}
+
 enum r2_status r2_net_props(struct r2_inst *inst, int dev, struct r2_net_props *out)
 {
     const struct ib_nic *nic;
@@ -56,7 +61,10 @@ enum r2_status r2_net_props(struct r2_inst *inst, int dev, struct r2_net_props *
                                  .ptr_support = nic->ptr_support,
                                  .speed_mbps = nic->speed_mbps,
                                  .port = nic->port,
-                                 .max_comms = 65536};
+                                 .max_comms = 65536,
+                                 .force_flush = inst->cfg.flush == R2_FLUSH_ALWAYS,
+                                 .rail = user_number(nic->hca_rail),
+                                 .plane = user_number(nic->hca_plane)};
     return R2_OK;
 }
 
@@ -104,9 +112,27 @@ static int handle_is_ours(const struct r2_handle *h)
     return h->magic == HANDLE_MAGIC && h->version == HANDLE_VERSION && h->size == sizeof(*h) && h->check == handle_check(h);
 }
 
-static enum r2_status connect_begin(struct r2_inst *inst, int dev, struct r2_handle *h)
+/* Whether device @dev can have the class that the communicator asks for; not asked where the environment has a say. */
+static enum r2_status check_class(struct r2_inst *inst, int dev, int class)
+{
+    struct ib_addr at;
+    int ib, max;
+
+    ib_nic_addr_get(&inst->nics, dev, &at);
+    ib = at.link_layer == IBV_LINK_LAYER_INFINIBAND;
+    max = ib ? IB_SL_MAX : UINT8_MAX;
+    if (class == R2_NET_NO_CLASS || (ib ? inst->cfg.ib_sl : inst->cfg.ib_tc) >= 0 || (class >= 0 && class <= max)) {
+        return R2_OK;
+    }
+    R2_WARN("trafficClass %d of the communicator cannot be obeyed: expected 0 to %d, a %s of NIC %s", class, max,
+            ib ? "service level" : "traffic class", inst->nics.nic[dev].name);
+    return R2_ERR_CONFIG;
+}
+
+static enum r2_status connect_begin(struct r2_inst *inst, int dev, int class, struct r2_handle *h)
 {
     struct r2_comm *c;
+    enum r2_status status;
 
     if (!handle_is_ours(h)) {
         R2_WARN("connect with a handle that is not of this plugin's version %d (magic %08x, version %u)", HANDLE_VERSION,
@@ -117,10 +143,15 @@ static enum r2_status connect_begin(struct r2_inst *inst, int dev, struct r2_han
         R2_WARN("connect from device %d, there are %d", dev, inst->nics.count);
         return R2_ERR_ARG;
     }
+    status = check_class(inst, dev, class);
+    if (status != R2_OK) {
+        return status;
+    }
     c = r2_comm_alloc(inst, 1, dev);
     if (c == NULL) {
         return R2_ERR_SYSTEM;
     }
+    c->link.traffic_class = class >= 0 && class <= UINT8_MAX ? (uint8_t)class : 0;
     c->peer_name = h->name;
     c->listen_id = h->listen;
     c->setup_since = r2_now(inst);
@@ -153,7 +184,7 @@ static void give(struct r2_comm *c)
     pthread_mutex_unlock(&c->inst->lock);
 }
 
-enum r2_status r2_net_connect(struct r2_inst *inst, int dev, void *handle, struct r2_comm **out)
+enum r2_status r2_net_connect_class(struct r2_inst *inst, int dev, int class, void *handle, struct r2_comm **out)
 {
     struct r2_handle h;
     struct r2_comm *c;
@@ -162,7 +193,7 @@ enum r2_status r2_net_connect(struct r2_inst *inst, int dev, void *handle, struc
     *out = NULL;
     memcpy(&h, handle, sizeof(h));
     if (h.token == 0) {
-        status = connect_begin(inst, dev, &h);
+        status = connect_begin(inst, dev, class, &h);
         memcpy(handle, &h, sizeof(h));
         if (status != R2_OK) {
             r2_log_flush();
@@ -192,6 +223,11 @@ enum r2_status r2_net_connect(struct r2_inst *inst, int dev, void *handle, struc
     default:
         return R2_OK;
     }
+}
+
+enum r2_status r2_net_connect(struct r2_inst *inst, int dev, void *handle, struct r2_comm **out)
+{
+    return r2_net_connect_class(inst, dev, R2_NET_NO_CLASS, handle, out);
 }
 
 enum r2_status r2_net_accept(struct r2_listen *l, struct r2_comm **out)

@@ -17,7 +17,7 @@
 #define TEXT_OF2(x) TEXT_OF(x)
 
 /* Found by strings(1) in the library, and the first line of the log. */
-static const char ident[] = "nccl-net-r2 " R2_VERSION " " R2_GIT " wire=" TEXT_OF2(FO_PROTO_VERSION) " abi=v8";
+static const char ident[] = "nccl-net-r2 " R2_VERSION " " R2_GIT " wire=" TEXT_OF2(FO_PROTO_VERSION) " abi=v8-v12";
 
 static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER;
 

@@ -23,6 +23,7 @@
 #define R2_NET_MAX_RECVS    8
 #define R2_NET_MAX_REQUESTS 32 /* per comm, times R2_NET_MAX_RECVS for sends */
 #define R2_NET_MAX_SIZE     (1ull << 30)
+#define R2_NET_NO_CLASS     (-1) /* no traffic class asked for */
 
 struct r2_inst;   /* this process: devices, threads, peers */
 struct r2_listen; /* a listen comm */
@@ -66,6 +67,8 @@ struct r2_net_props {
     int speed_mbps;
     int port;
     int max_comms;
+    int force_flush; /* a flush after every receive is wanted */
+    int16_t rail, plane; /* as the user numbers them in NCCL_IB_HCA; -1 */
 };
 
 int r2_net_devices(struct r2_inst *inst);
@@ -74,6 +77,9 @@ enum r2_status r2_net_props(struct r2_inst *inst, int dev, struct r2_net_props *
 enum r2_status r2_net_listen(struct r2_inst *inst, int dev, void *handle, struct r2_listen **out);
 /* *out stays NULL until the connection stands; @handle keeps the state between calls. */
 enum r2_status r2_net_connect(struct r2_inst *inst, int dev, void *handle, struct r2_comm **out);
+/* The same, for a communicator that asks for a class of traffic, @class: RoCE traffic class, 0 to 255, or InfiniBand service level, 0 to
+ * 15; R2_NET_NO_CLASS. The receiver's end follows. NCCL_IB_TC and NCCL_IB_SL go before it. R2_ERR_CONFIG when the port has no such class. */
+enum r2_status r2_net_connect_class(struct r2_inst *inst, int dev, int class, void *handle, struct r2_comm **out);
 enum r2_status r2_net_accept(struct r2_listen *l, struct r2_comm **out);
 
 enum r2_status r2_net_reg(struct r2_comm *c, void *addr, size_t len, int type, uint64_t offset, int fd, struct ib_mr **out);

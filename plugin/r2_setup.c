@@ -252,6 +252,7 @@ static void say_req(struct r2_comm *c)
     b.req.qps = (uint8_t)c->inst->cfg.ib_qps;
     b.req.digest = c->inst->digest;
     b.req.nnics = (uint8_t)my_nics(c->inst, b.req.nic);
+    b.req.traffic_class = c->link.traffic_class;
     snprintf(b.req.host, sizeof(b.req.host), "%s", c->inst->host);
     r2_peer_emit(c->inst, c->peer, FO_MSG_REQ, &b);
 }
@@ -397,6 +398,7 @@ void r2_setup_on_req(struct r2_inst *inst, struct r2_peer *peer, const struct fo
     c->listen_id = m->listen;
     c->fo.peer = m->src;
     c->setup_since = c->build_since = r2_now(inst);
+    c->link.traffic_class = m->traffic_class;
     c->link.npaths = r2_setup_paths(m->nic, m->nnics, m->dev, nics, my_nics(inst, nics), dev,
                                     inst->cfg.backup_scope == R2_BACKUP_ANY, s_nic, r_nic);
     if (!inst->cfg.failover) {

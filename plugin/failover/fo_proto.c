@@ -98,6 +98,9 @@ static void put_req(struct r2_writer *w, const struct fo_req *m)
         r2_put(w, m->nic[i].usable, 1);
         r2_put(w, m->nic[i].gen, 4);
     }
+    if (m->traffic_class) {
+        r2_put(w, m->traffic_class, 1);
+    }
 }
 
 static void get_req(struct r2_reader *r, struct fo_req *m)
@@ -118,6 +121,7 @@ static void get_req(struct r2_reader *r, struct fo_req *m)
         m->nic[i].usable = (uint8_t)r2_get(r, 1);
         m->nic[i].gen = (uint32_t)r2_get(r, 4);
     }
+    m->traffic_class = r->p < r->end ? (uint8_t)r2_get(r, 1) : 0;
 }
 
 static void put_rep(struct r2_writer *w, const struct fo_rep *m)

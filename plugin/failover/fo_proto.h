@@ -69,6 +69,7 @@ struct fo_req {
     uint32_t digest; /* of the policy */
     char host[FO_HOST_NAME];
     struct fo_nic nic[FO_MAX_NICS];
+    uint8_t traffic_class; /* of S's communicator, for R's end too; last in the record, and only there when it is not 0 */
 };
 
 struct fo_path_ent {

@@ -17,7 +17,7 @@ struct ib_hca_entry {
     char name[64];
     int port;  /* -1: any */
     int rail;  /* -1: not given */
-    int plane; /* -1: not given; read for its syntax, used by nobody */
+    int plane; /* -1: not given; what NCCL is told; no matter to us */
 };
 
 struct ib_hca_filter {

@@ -19,7 +19,6 @@
 /* A port that passed the filter, before it has its number. */
 struct candidate {
     struct ib_nic nic;
-    int hca_rail; /* from NCCL_IB_HCA, -1 */
     int active;
 };
 
@@ -66,7 +65,7 @@ static int port_add(struct opening *o, const struct ib_nic *device, uint8_t port
     const struct ib_verbs *v = o->nics->v;
     struct ibv_port_attr attr;
     struct candidate *c;
-    int rc, rail;
+    int rc, rail, entry;
 
     if (!ib_hca_match(&o->filter, device->dev_name, port, &rail))
         return 0;
@@ -87,7 +86,9 @@ static int port_add(struct opening *o, const struct ib_nic *device, uint8_t port
     c->nic.numa_node = ib_sysfs_numa_node(c->nic.pci_path);
     c->nic.speed_mbps = ib_speed_mbps(attr.active_speed, attr.active_width);
     c->nic.max_msg_sz = attr.max_msg_sz;
-    c->hca_rail = rail;
+    c->nic.hca_rail = rail;
+    entry = ib_hca_rank(&o->filter, device->dev_name, port);
+    c->nic.hca_plane = entry >= 0 && !o->filter.exclude ? o->filter.entry[entry].plane : -1;
     c->active = attr.state == IBV_PORT_ACTIVE;
     if (port == 1)
         snprintf(c->nic.name, sizeof(c->nic.name), "%s", device->dev_name);
@@ -226,7 +227,7 @@ static void nics_fill(struct opening *o)
         int rc;
         *nic = c->nic;
         nic->index = i;
-        nic->rail = c->hca_rail >= 0 ? c->hca_rail : named ? ib_name_trailing_number(nic->dev_name) : i;
+        nic->rail = nic->hca_rail >= 0 ? nic->hca_rail : named ? ib_name_trailing_number(nic->dev_name) : i;
         if (!c->active && guess > 0)
             nic->speed_mbps = guess;
         nic->device_index = device_number(nics, nic->ctx);

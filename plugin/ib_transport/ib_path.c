@@ -146,15 +146,17 @@ int ib_path_create(struct ib_link *l, struct ib_path *p, int sender, uint32_t ps
 void ib_link_ah_fill(const struct ib_link *l, const struct ib_addr *local, const struct ib_addr *peer,
                      struct ibv_ah_attr *ah)
 {
+    int ib = local->link_layer == IBV_LINK_LAYER_INFINIBAND;
+
     ah->port_num = 0;
-    ah->sl = (uint8_t)l->cfg->ib_sl;
+    ah->sl = (uint8_t)(l->cfg->ib_sl >= 0 ? l->cfg->ib_sl : ib && l->traffic_class <= IB_SL_MAX ? l->traffic_class : 0);
     ah->dlid = peer->lid;
     if (local->link_layer == IBV_LINK_LAYER_ETHERNET || peer->lid == 0) {
         ah->is_global = 1;
         memcpy(ah->grh.dgid.raw, peer->gid, 16);
         ah->grh.sgid_index = local->gid_index;
         ah->grh.hop_limit = 255;
-        ah->grh.traffic_class = (uint8_t)l->cfg->ib_tc;
+        ah->grh.traffic_class = (uint8_t)(l->cfg->ib_tc >= 0 ? l->cfg->ib_tc : ib ? 0 : l->traffic_class);
     }
 }
 

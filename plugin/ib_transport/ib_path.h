@@ -43,6 +43,8 @@ struct ib_fault_info {
     int err; /* errno, for IB_FAULT_CALL */
 };
 
+#define IB_SL_MAX 15 /* service levels of InfiniBand: 4 bits */
+
 /*
  * Counters that the watchdog reads from the service thread without the gate: written by the gate holder alone, relaxed at both ends,
  * since a stale value costs one tick.
@@ -105,6 +107,7 @@ struct ib_link {
     void *now_arg;
     const struct r2_config *cfg;
     struct ib_ring *staging; /* R: CTS and acks are written from here where they cannot go inline */
+    uint8_t traffic_class; /* of the communicator: traffic class on RoCE, service level on InfiniBand; const once set-up has begun */
 };
 
 static inline uint64_t ib_link_now(const struct ib_link *l)
@@ -156,7 +159,8 @@ void ib_link_wc_fault(struct ib_link *l, int p, const struct ibv_wc *wc);
 /* Reports a failed call. */
 void ib_link_call_fault(struct ib_link *l, int p, int err);
 
-/* Fills the address part of INIT -> RTR but for the port: @peer as reached from @local. */
+/* Fills the address part of INIT -> RTR but for the port: @peer as reached from @local. A class that the environment names
+ * goes before that of the communicator, as in NCCL. */
 void ib_link_ah_fill(const struct ib_link *l, const struct ib_addr *local, const struct ib_addr *peer, struct ibv_ah_attr *ah);
 
 /* What a path tells the other end at set-up. 64 bytes packed by the failover protocol. */

@@ -1,8 +1,9 @@
 /*
- * abi_driver [--plugin FILE] [--softfab FILE --fabric NAME | --listen :PORT | --connect HOST:PORT] [--without CASE]
- * [CASE...]
+ * abi_driver [--plugin FILE] [--abi N] [--softfab FILE --fabric NAME | --listen :PORT | --connect HOST:PORT]
+ *            [--without CASE] [CASE...]
  *
- * Drives a v8 plugin as NCCL does, case by case; without names all of them but the one of --without. With a fabric
+ * Drives a plugin's table of version N, without it the newest one, as the NCCL of that version does, case by case;
+ * without names all of them that are about this version, but the one of --without. With a fabric
  * every case runs in processes of its own under `softfab exec`, side 0 on host 0 and side 1 on host 1.
  * With --listen here and --connect there, side 0 and side 1 run on two machines: cases with two sides only. Last line
  * "N passed, N failed"; exit status 0 when none failed. DRV_LOG=1 shows the plugin's log.
@@ -19,13 +20,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const struct drv_case *const tables[] = {drv_cases_init, drv_cases_data, drv_cases_life};
+static const struct drv_case *const tables[] = {drv_cases_init, drv_cases_data, drv_cases_life, drv_cases_version};
 #define TABLES (sizeof(tables) / sizeof(tables[0]))
 
 struct options {
     char self[PATH_MAX], plugin[PATH_MAX], softfab[PATH_MAX];
     const char *fabric, *without, *listen, *connect;
-    int listener;
+    int listener, abi;
 };
 
 static const struct drv_case *case_find(const char *name)
@@ -60,6 +61,7 @@ static int side_run(const struct options *o, char **argv)
     drv.side = atoi(argv[1]);
     drv.peer = atoi(argv[2]);
     drv.plugin = o->plugin;
+    drv.abi = o->abi;
     NEED(c != NULL, "no such case");
     signal(SIGALRM, too_long);
     alarm((unsigned)c->limit_s);
@@ -76,7 +78,7 @@ static int side_run(const struct options *o, char **argv)
 /* @fd: both ends of the socket pair; keeping the other's would hide its end from us. */
 static pid_t side_start(const struct options *o, const struct drv_case *c, int side, const int *fd)
 {
-    char host[16], number[16], peer[16];
+    char host[16], number[16], peer[16], abi[16];
     pid_t pid = fork();
 
     if (pid != 0)
@@ -84,6 +86,7 @@ static pid_t side_start(const struct options *o, const struct drv_case *c, int s
     snprintf(host, sizeof(host), "%d", side);
     snprintf(number, sizeof(number), "%d", side);
     snprintf(peer, sizeof(peer), "%d", fd[side]);
+    snprintf(abi, sizeof(abi), "%d", o->abi);
     if (c->sides == 2)
         close(fd[1 - side]);
     setenv("R2_PLUGIN", o->plugin, 1);
@@ -92,10 +95,10 @@ static pid_t side_start(const struct options *o, const struct drv_case *c, int s
         putenv(text);
     }
     if (o->fabric)
-        execl(o->softfab, o->softfab, "exec", "--name", o->fabric, "--host", host, "--", o->self, "--side", c->name,
-              number, peer, (char *)NULL);
+        execl(o->softfab, o->softfab, "exec", "--name", o->fabric, "--host", host, "--", o->self, "--abi", abi,
+              "--side", c->name, number, peer, (char *)NULL);
     else
-        execl(o->self, o->self, "--side", c->name, number, peer, (char *)NULL);
+        execl(o->self, o->self, "--abi", abi, "--side", c->name, number, peer, (char *)NULL);
     fprintf(stderr, "%s: %s\n", o->fabric ? o->softfab : o->self, strerror(errno));
     _exit(127);
 }
@@ -157,11 +160,12 @@ static int case_report(const struct options *o, const struct drv_case *c)
 
 static void misuse(const char *what)
 {
-    fprintf(stderr,
-            "abi_driver: %s\nusage: abi_driver [--plugin FILE] [--softfab FILE --fabric NAME | --listen :PORT | "
-            "--connect HOST:PORT] "
-            "[--without CASE] [CASE...]\n",
-            what);
+    fprintf(
+        stderr,
+        "abi_driver: %s\nusage: abi_driver [--plugin FILE] [--abi N] [--softfab FILE --fabric NAME | --listen :PORT | "
+        "--connect HOST:PORT] "
+        "[--without CASE] [CASE...]\n",
+        what);
     exit(2);
 }
 
@@ -185,6 +189,8 @@ static int options_read(struct options *o, int argc, char **argv)
             o->connect = argv[i + 1];
         else if (strcmp(argv[i], "--without") == 0)
             o->without = argv[i + 1];
+        else if (strcmp(argv[i], "--abi") == 0)
+            o->abi = atoi(argv[i + 1]);
         else if (strcmp(argv[i], "--side") == 0)
             break;
         else
@@ -192,6 +198,8 @@ static int options_read(struct options *o, int argc, char **argv)
     }
     if (plugin == NULL || realpath(plugin, o->plugin) == NULL)
         misuse("which plugin? --plugin FILE or R2_PLUGIN");
+    if (o->abi && (o->abi < ABI_VIEW_OLDEST || o->abi > ABI_VIEW_NEWEST))
+        misuse("--abi: no such version");
     if (o->without && case_find(o->without) == NULL)
         misuse("--without: no such case");
     if (o->listen && (o->listener = drv_peer_listen(o->listen)) < 0)
@@ -199,6 +207,17 @@ static int options_read(struct options *o, int argc, char **argv)
     if (o->fabric && (softfab == NULL || realpath(softfab, o->softfab) == NULL))
         misuse("--fabric needs --softfab FILE");
     return i;
+}
+
+/* One of the @n @names, or where there are none any but the one to leave out; and of this version, with as many sides
+ * as there are. */
+static int case_wanted(const struct options *o, const struct drv_case *c, int n, char **names)
+{
+    int named = n == 0 && !(o->without && strcmp(o->without, c->name) == 0);
+
+    for (int i = 0; i < n; i++)
+        named |= strcmp(names[i], c->name) == 0;
+    return named && (c->sides == 2 || !(o->listen || o->connect)) && (o->abi == 0 || o->abi >= c->from_abi);
 }
 
 int main(int argc, char **argv)
@@ -209,17 +228,12 @@ int main(int argc, char **argv)
     if (argc - i == 4 && strcmp(argv[i], "--side") == 0)
         return side_run(&o, argv + i + 1);
     for (int k = i; k < argc; k++) {
-        const struct drv_case *c = case_find(argv[k]);
-        if (c == NULL)
+        if (case_find(argv[k]) == NULL)
             misuse("no such case");
-        if (case_report(&o, c))
-            passed++;
-        else
-            failed++;
     }
-    for (size_t t = 0; t < TABLES && i == argc; t++) {
+    for (size_t t = 0; t < TABLES; t++) {
         for (const struct drv_case *c = tables[t]; c->name; c++) {
-            if ((o.without && strcmp(o.without, c->name) == 0) || (c->sides != 2 && (o.listen || o.connect)))
+            if (!case_wanted(&o, c, argc - i, argv + i))
                 continue;
             if (case_report(&o, c))
                 passed++;

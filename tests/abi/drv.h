@@ -1,6 +1,6 @@
 /*
- * An independent driver of the v8 table: it knows NCCL's rules and nothing of the plugin. One process, or two that talk
- * over a socket pair ("sides" 0 and 1); each end of a link sends and receives.
+ * An independent driver of the net table, version by version: it knows NCCL's rules and nothing of the plugin. One
+ * process, or two that talk over a socket pair ("sides" 0 and 1); each end of a link sends and receives.
  *
  * A check that fails prints what and where and ends this side with status 1; so does a case that takes longer than its
  * limit.
@@ -11,12 +11,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tools/r2_perf/abi.h"
+#include "tools/r2_perf/abi_view.h"
 
 struct drv {
-    const struct abi_net *net;
+    const struct abi_net *net; /* of the version in use, abi_view.version */
     void *lib;
     const char *plugin; /* path */
+    int abi;            /* version of the table asked for; 0: the newest */
     int side;           /* 0, 1 */
     int peer;           /* socket to the other side, -1 when alone */
     int ndev;
@@ -39,9 +40,13 @@ __attribute__((noreturn, format(printf, 3, 4))) void drv_fail(const char *file, 
     } while (0)
 
 /* --- drv_core.c --- */
-void drv_load(void); /* dlopen and the table; no init */
-void drv_init(void); /* init, devices */
+void drv_load(void);             /* dlopen and the table of the version drv.abi; no init */
+void drv_table_use(int version); /* 0: the newest */
+void drv_init(void);             /* init, devices */
 const char *drv_last_warn(void);
+/* NCCL's logger, for an init that is not drv_init's. */
+void drv_logger(int level, unsigned long flags, const char *file, int line, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
 uint64_t drv_now_ms(void);
 /* Pseudo-random, seeded by the case. */
 uint32_t drv_random(uint32_t *state);
@@ -64,6 +69,8 @@ struct drv_link {
 void drv_connect(struct drv_link *l, int dev);
 void drv_connect_many(struct drv_link *l, int n);
 void drv_close(struct drv_link *l);
+/* One message to ourselves over a connection of its own. */
+void drv_self_test(void);
 
 void *drv_map(size_t len); /* page aligned, zero; not freed */
 void *drv_reg(void *comm, void *data, size_t len);
@@ -87,8 +94,9 @@ struct drv_case {
     int limit_s;
     void (*run)(void);
     const char *env; /* NAME=value for the plugin, NULL */
+    int from_abi;    /* earlier versions have nothing of the kind; 0: all have */
 };
 /* One table per file, ended by an empty row. */
-extern const struct drv_case drv_cases_data[], drv_cases_life[], drv_cases_init[];
+extern const struct drv_case drv_cases_data[], drv_cases_life[], drv_cases_init[], drv_cases_version[];
 
 #endif

@@ -28,8 +28,7 @@ void drv_fail(const char *file, int line, const char *fmt, ...)
     _exit(1);
 }
 
-static __attribute__((format(printf, 5, 6))) void logger(int level, unsigned long flags, const char *file, int line,
-                                                         const char *fmt, ...)
+void drv_logger(int level, unsigned long flags, const char *file, int line, const char *fmt, ...)
 {
     char text[1024];
     va_list ap;
@@ -59,13 +58,20 @@ void drv_load(void)
 {
     drv.lib = dlopen(drv.plugin, RTLD_NOW | RTLD_LOCAL);
     NEED(drv.lib != NULL, "%s", dlerror());
-    drv.net = dlsym(drv.lib, ABI_TABLE_SYMBOL);
-    NEED(drv.net != NULL, "%s", dlerror());
+    drv_table_use(drv.abi);
+}
+
+void drv_table_use(int version)
+{
+    drv.net = abi_view_find(drv.lib, version);
+    NEED(drv.net != NULL, "no table of version %d (0: any)", version);
+    NEED(version == 0 || abi_view.version == version, "version %d instead of %d", abi_view.version, version);
+    abi_view.optional = 1;
 }
 
 void drv_init(void)
 {
-    OK(drv.net->init(logger));
+    OK(drv.net->init(drv_logger));
     OK(drv.net->devices(&drv.ndev));
     NEED(drv.ndev > 0, "%d devices", drv.ndev);
 }

@@ -230,6 +230,6 @@ const struct drv_case drv_cases_life[] = {
     {"close_outstanding", 2, 60, close_with_requests_outstanding, NULL},
     {"close_first", 2, 60, one_end_closes_first, NULL},
     {"shared_buffer", 2, 90, one_buffer_many_connections, NULL},
-    {"reg_while_isend", 2, 90, registering_while_sending, NULL},
+    {"reg_while_isend", 2, 300, registering_while_sending, NULL},
     {0},
 };

@@ -95,6 +95,26 @@ void drv_close(struct drv_link *l)
     l->send = l->recv = NULL;
 }
 
+void drv_self_test(void)
+{
+    char *buf = drv_map(8192);
+    struct drv_link l;
+    void *req[2];
+    int sizes[2], peer = drv.peer;
+
+    drv.peer = -1;
+    drv_connect(&l, 0);
+    void *mo = drv_reg(l.send, buf, 4096), *mi = drv_reg(l.recv, buf + 4096, 4096);
+    drv_fill(buf, 999, 4);
+    req[0] = drv_irecv1(l.recv, buf + 4096, 4096, 0, mi);
+    req[1] = drv_isend(l.send, buf, 999, 0, mo);
+    drv_wait(req, 2, sizes);
+    NEED(sizes[0] == 999 && sizes[1] == 999, "sizes %d %d", sizes[0], sizes[1]);
+    drv_check(buf + 4096, 999, 4, "message");
+    drv_close(&l);
+    drv.peer = peer;
+}
+
 void *drv_map(size_t len)
 {
     void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

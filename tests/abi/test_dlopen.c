@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tools/r2_perf/abi.h"
+#include "tools/r2_perf/abi_view.h"
 
 static char plugin[PATH_MAX];
 static char self[PATH_MAX];
@@ -57,11 +57,11 @@ static void *plugin_open(void)
     return lib;
 }
 
-static const struct abi_net *table_of(void *lib)
+static const struct abi_net *table_of(void *lib, int version)
 {
-    const struct abi_net *t = dlsym(lib, ABI_TABLE_SYMBOL);
+    const struct abi_net *t = abi_view_find(lib, version);
 
-    ck_assert_msg(t != NULL, "%s", dlerror());
+    ck_assert_msg(t != NULL, "no table of version %d", version);
     return t;
 }
 
@@ -99,14 +99,20 @@ static int threads_now(void)
     return n;
 }
 
-START_TEST(one_symbol)
+/* The tables and nothing else; NCCL takes the newest that it knows. */
+START_TEST(one_symbol_per_version)
 {
-    char command[PATH_MAX + 64], out[8192], *end;
+    char command[PATH_MAX + 64], out[8192], symbol[64];
 
     snprintf(command, sizeof(command), "nm -D --defined-only '%s'", plugin);
     output_of(command, out, sizeof(out));
-    end = strchr(out, '\n');
-    ck_assert_msg(end != NULL && end[1] == '\0' && strstr(out, " " ABI_TABLE_SYMBOL "\n"), "exports:\n%s", out);
+    ck_assert_msg(count_of(out, "\n") == ABI_VIEW_NEWEST - ABI_VIEW_OLDEST + 1, "exports:\n%s", out);
+    for (int v = ABI_VIEW_OLDEST; v <= ABI_VIEW_NEWEST; v++) {
+        snprintf(symbol, sizeof(symbol), " D %s\n", abi_view_symbol(v));
+        ck_assert_msg(strstr(out, symbol) != NULL, "exports:\n%s", out);
+    }
+    abi_view_find(plugin_open(), 0);
+    ck_assert_int_eq(abi_view.version, ABI_VIEW_NEWEST);
 }
 END_TEST
 
@@ -128,7 +134,7 @@ START_TEST(version_can_be_found)
 {
     char command[PATH_MAX + 96], out[1024];
 
-    snprintf(command, sizeof(command), "strings -a '%s' | grep '^nccl-net-r2 .* wire=[0-9]* abi=v8$'", plugin);
+    snprintf(command, sizeof(command), "strings -a '%s' | grep '^nccl-net-r2 .* wire=[0-9]* abi=v8-v12$'", plugin);
     output_of(command, out, sizeof(out));
     ck_assert_int_eq(count_of(out, "\n"), 1);
 }
@@ -140,32 +146,36 @@ START_TEST(loading_alone_does_nothing)
     void *lib = plugin_open();
 
     ck_assert_int_eq(threads_now(), before);
-    ck_assert_ptr_null(dlsym(lib, "ncclCollNetPlugin_v8"));
-    ck_assert_ptr_null(dlsym(lib, "ncclTunerPlugin_v3"));
-    ck_assert_ptr_null(dlsym(lib, "ncclProfiler_v1"));
     ck_assert_int_eq(dlclose(lib), 0);
 }
 END_TEST
 
-/* Slot by slot, without any declaration of the table. */
+/* Slot by slot, without any declaration of the table: how many there are, and which are NULL. 17, 18: getDeviceMr and
+ * irecvConsumed, for plugins that run on the GPU; 19: makeVDevice; 20: finalize; 21: setNetAttr. */
 START_TEST(table_layout)
 {
-    const struct abi_net *t = table_of(plugin_open());
-    void *const *slot = (void *const *)(const void *)t;
+    static const struct {
+        int slots;
+        uint32_t null; /* bit per slot */
+    } layout[] = {{19, 3u << 17}, {20, 7u << 17}, {20, 7u << 17}, {22, 7u << 17 | 1u << 21}, {22, 7u << 17 | 1u << 21}};
+    const uint32_t null = layout[_i - ABI_VIEW_OLDEST].null;
+    const int slots = layout[_i - ABI_VIEW_OLDEST].slots;
+    void *const *slot = dlsym(plugin_open(), abi_view_symbol(_i));
     const ElfW(Sym) *sym = NULL;
     Dl_info info, code;
 
-    ck_assert_int_ne(dladdr1(t, &info, (void **)&sym, RTLD_DL_SYMENT), 0);
+    ck_assert_ptr_nonnull(slot);
+    ck_assert_int_ne(dladdr1(slot, &info, (void **)&sym, RTLD_DL_SYMENT), 0);
     ck_assert_ptr_nonnull(sym);
-    ck_assert_uint_eq(sym->st_size, 19 * sizeof(void *));
+    ck_assert_uint_eq(sym->st_size, (size_t)slots * sizeof(void *));
     ck_assert_str_eq((const char *)slot[0], "R2");
-    for (int i = 1; i <= 16; i++) {
-        ck_assert_msg(slot[i] != NULL, "slot %d", i);
+    for (int i = 1; i < slots; i++) {
+        ck_assert_msg((slot[i] == NULL) == (null >> i & 1), "slot %d", i);
+        if (slot[i] == NULL)
+            continue;
         ck_assert_int_ne(dladdr(slot[i], &code), 0);
         ck_assert_ptr_eq(code.dli_fbase, info.dli_fbase);
     }
-    ck_assert_ptr_null(slot[17]); /* getDeviceMr, irecvConsumed: for plugins that run on the GPU */
-    ck_assert_ptr_null(slot[18]);
 }
 END_TEST
 
@@ -173,13 +183,16 @@ END_TEST
 START_TEST(closing_and_opening_again)
 {
     void *lib = plugin_open();
-    const struct abi_net *t = table_of(lib);
+    const struct abi_net *t = table_of(lib, _i);
+    const void *table = abi_view.table;
     int first = t->init(logger), second;
 
+    ck_assert_int_eq(abi_view_finalize(), ABI_SUCCESS);
     ck_assert_int_eq(dlclose(lib), 0);
-    ck_assert_str_eq(t->name, "R2"); /* still mapped: its threads may run */
+    ck_assert_str_eq(*(const char *const *)table, "R2"); /* still mapped: its threads may run */
     lib = plugin_open();
-    ck_assert_ptr_eq(table_of(lib), t);
+    t = table_of(lib, _i);
+    ck_assert_ptr_eq(abi_view.table, table);
     second = t->init(logger);
     ck_assert_int_eq(first, second);
     ck_assert_int_eq(log_faults, 0);
@@ -188,7 +201,7 @@ END_TEST
 
 START_TEST(null_is_tolerated)
 {
-    const struct abi_net *t = table_of(plugin_open());
+    const struct abi_net *t = table_of(plugin_open(), _i);
     char handle[ABI_HANDLE_BYTES] = "";
     struct abi_props props;
     void *comm = (void *)1, *request = (void *)1;
@@ -225,7 +238,7 @@ END_TEST
 static int child_without_verbs(const char *expected)
 {
     void *lib = dlopen(plugin, RTLD_NOW | RTLD_LOCAL);
-    const struct abi_net *t = lib ? dlsym(lib, ABI_TABLE_SYMBOL) : NULL;
+    const struct abi_net *t = lib ? abi_view_find(lib, 0) : NULL;
     int threads = threads_now(), n = 7;
 
     if (t == NULL) {
@@ -324,13 +337,13 @@ int main(int argc, char **argv)
     if (argc == 3 && strcmp(argv[1], "--without-verbs") == 0)
         return child_without_verbs(argv[2]);
     tcase_set_timeout(t, 60);
-    tcase_add_test(t, one_symbol);
+    tcase_add_test(t, one_symbol_per_version);
     tcase_add_test(t, dynamic_section);
     tcase_add_test(t, version_can_be_found);
     tcase_add_test(t, loading_alone_does_nothing);
-    tcase_add_test(t, table_layout);
-    tcase_add_test(t, closing_and_opening_again);
-    tcase_add_test(t, null_is_tolerated);
+    tcase_add_loop_test(t, table_layout, ABI_VIEW_OLDEST, ABI_VIEW_NEWEST + 1);
+    tcase_add_loop_test(t, closing_and_opening_again, ABI_VIEW_OLDEST, ABI_VIEW_NEWEST + 1);
+    tcase_add_loop_test(t, null_is_tolerated, ABI_VIEW_OLDEST, ABI_VIEW_NEWEST + 1);
     tcase_add_test(t, without_libibverbs);
     suite_add_tcase(s, t);
     r = srunner_create(s);

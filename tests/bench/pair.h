@@ -1,5 +1,5 @@
 /*
- * Two processes on two hosts of the software fabric, through the plugin's v8 table: what takes real time.
+ * Two processes on two hosts of the software fabric, through the plugin's table: what takes real time.
  * Side 0 connects and sends, side 1 listens, receives, breaks NICs and prints.
  */
 #ifndef PAIR_H

@@ -92,6 +92,18 @@ plugin none,nosuch,tcptest
 expect "by list" 0
 plugin libnccl-net-tcptest.so
 expect "by file name" 0
+# the newest table that there is; this one has no other
+if command -v jq >/dev/null; then
+    run all_reduce -b 8 -e 8 -J "$TMP/abi.json"
+    check "the table of the plugin" jq -e '.r2.plugin_abi == 8' "$TMP/abi.json" >"$TMP/out"
+fi
+run all_reduce -b 8 -e 8 --abi 8
+expect "--abi of a table that is there" 0
+run all_reduce -b 8 -e 8 --abi 12
+expect "--abi of a table that is not there" 3
+says "--abi of a table that is not there" '^# error: .*has no ncclNetPlugin_v12'
+run all_reduce -b 8 -e 8 --abi 13
+expect "--abi of no version" 6
 plugin nosuch
 expect "not there" 3
 says "not there" '^# error: .*libnccl-net-nosuch.so'

@@ -309,6 +309,7 @@ static const struct {
     FIELD(FO_MSG_REQ, req.listen),
     FIELD(FO_MSG_REQ, req.nic[1].rail),
     FIELD(FO_MSG_REQ, req.nic[1].usable),
+    FIELD(FO_MSG_REQ, req.traffic_class),
     FIELD(FO_MSG_REP, rep.npaths),
     FIELD(FO_MSG_REP, rep.rq_depth),
     FIELD(FO_MSG_REP, rep.path[0].s_nic),

@@ -22,7 +22,7 @@ cases_healthy() {
     wanted "healthy groups" && cases_table
 }
 
-# The v8 table driven between two machines: every size and alignment, grouped receives, limits, flush, close in every order, a peer that dies.
+# The newest table driven between two machines: every size and alignment, grouped receives, limits, flush, close in every order, a peer that dies.
 cases_table() {
     runs=$((runs + 1))
     run=$W/run$runs
@@ -38,9 +38,9 @@ cases_table() {
     wait $first
     rcs="$? $rcs"
     if [ "$rcs" = "0 0" ]; then
-        ok "v8 table between two hosts: $list"
+        ok "net table between two hosts: $list"
     else
-        bad "v8 table between two hosts" "exit codes $rcs"
+        bad "net table between two hosts" "exit codes $rcs"
     fi
 }
 
@@ -95,7 +95,7 @@ returned() {
     fi
 }
 
-# Rank 0 ends by itself and says who is gone. (What the plugin says is the business of the driver of the v8 table: peer_killed.)
+# Rank 0 ends by itself and says who is gone. (What the plugin says is the business of the driver of the tables: peer_killed.)
 killed() {
     if [ "${rcs%% *}" != 3 ]; then
         bad "$1" "rank 0 ended with ${rcs%% *}, expected 3"

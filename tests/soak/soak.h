@@ -19,7 +19,7 @@
 #include <sys/types.h>
 
 #include "tests/fabric/model/fab_rng.h"
-#include "tools/r2_perf/abi.h"
+#include "tools/r2_perf/abi_view.h"
 
 #define SOAK_PROCS  4
 #define SOAK_HOSTS  3

@@ -187,13 +187,21 @@ static void lap_run(int lap)
         quiet_wait(lap);
 }
 
+/* The processes of a job may run NCCLs of different age: the seed says which table each of them uses. */
+static int plugin_version(void)
+{
+    return ABI_VIEW_OLDEST + (int)((plan.seed + (uint64_t)soak_rank.index) % (ABI_VIEW_NEWEST - ABI_VIEW_OLDEST + 1));
+}
+
 static void plugin_load(const char *path)
 {
     void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     int rc;
 
-    if (lib == NULL || (soak_rank.net = dlsym(lib, ABI_TABLE_SYMBOL)) == NULL)
+    if (lib == NULL)
         soak_fail("%s", dlerror());
+    if ((soak_rank.net = abi_view_find(lib, plugin_version())) == NULL)
+        soak_fail("no %s in %s", abi_view_symbol(plugin_version()), path);
     rc = soak_rank.net->init(soak_logger);
     if (rc != ABI_SUCCESS || soak_rank.net->devices(&soak_rank.ndev) != ABI_SUCCESS)
         soak_fail("init returned %d: %s", rc, soak_last_warn());

@@ -191,6 +191,7 @@ static struct rig *rig_start(struct fab_inproc *f, const char *const *options)
     r->sent = calloc(RIG_MAX_SENT, sizeof(*r->sent));
     ck_assert_ptr_nonnull(r->sent);
     r->f = f;
+    r->traffic_class = R2_NET_NO_CLASS;
     running = r;
     r2_log_sink_set(log_sink);
     set_options(r, options);
@@ -284,7 +285,7 @@ void rig_connect_begin(struct rig *r, int s_dev, int r_dev)
     rig_enter(&r->side[1]);
     ck_assert_int_eq(r2_net_listen(r->side[1].inst, r_dev, r->handle, &r->listen), R2_OK);
     rig_enter(&r->side[0]);
-    ck_assert_int_eq(r2_net_connect(r->side[0].inst, s_dev, r->handle, &none), R2_OK);
+    ck_assert_int_eq(r2_net_connect_class(r->side[0].inst, s_dev, r->traffic_class, r->handle, &none), R2_OK);
     ck_assert_ptr_null(none);
 }
 
@@ -294,7 +295,7 @@ enum r2_status rig_connect_turn(struct rig *r, int s_dev, int *done)
 
     if (r->side[0].comm == NULL) {
         rig_enter(&r->side[0]);
-        st = r2_net_connect(r->side[0].inst, s_dev, r->handle, &r->side[0].comm);
+        st = r2_net_connect_class(r->side[0].inst, s_dev, r->traffic_class, r->handle, &r->side[0].comm);
     }
     if (st == R2_OK && r->side[1].comm == NULL && r->listen) {
         rig_enter(&r->side[1]);

@@ -53,6 +53,7 @@ struct rig {
     struct rig_side side[2];
     struct r2_listen *listen;
     uint8_t handle[R2_NET_HANDLE_SIZE];
+    int traffic_class; /* that connect asks for; rig_create: none */
     /* sees every record before it goes; may change it; 0: it is dropped */
     int (*filter)(struct rig *r, int from, int type, union fo_body *body);
     int filter_count; /* for the filter's own use */

@@ -247,7 +247,7 @@ START_TEST(bad_value_of_nccl_is_no_error)
     ck_assert_str_eq(warns, "");
     ck_assert_int_eq(cfg.ib_timeout, 20);
     ck_assert_str_eq(infos, "Invalid value 99 for NCCL_IB_TIMEOUT, using default 20\n"
-                            "Invalid value abc for NCCL_IB_TC, using default 0\n");
+                            "Invalid value abc for NCCL_IB_TC, using default -1\n");
 }
 END_TEST
 

@@ -55,8 +55,8 @@ static const char *const shown[][2] = {
     {"NCCL_IB_QPS_PER_CONNECTION", "test_qps: whole_messages_go_over_the_primarys_queue_pairs_in_turn, e2e/failover.sh: queue pairs"},
     {"NCCL_IB_SPLIT_DATA_ON_QPS", "test_qps: split_messages_go_over_all_of_them, e2e/failover.sh: queue pairs"},
     {"NCCL_IB_PKEY", "queue_pairs_get_what_nccl_sets"},
-    {"NCCL_IB_SL", "queue_pairs_get_what_nccl_sets"},
-    {"NCCL_IB_TC", "queue_pairs_get_what_nccl_sets"},
+    {"NCCL_IB_SL", "queue_pairs_get_what_nccl_sets, test_class: infiniband_has_service_levels"},
+    {"NCCL_IB_TC", "queue_pairs_get_what_nccl_sets, test_class: the_environment_goes_before"},
     {"NCCL_IB_PCI_RELAXED_ORDERING", "test_ib_mr: relaxed_ordering"},
 };
 #define SHOWN (int)(sizeof(shown) / sizeof(shown[0]))

@@ -14,13 +14,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tools/r2_perf/abi.h"
+#include "tools/r2_perf/abi_view.h"
 
 #define RECORD_MAX 1200
 
 /*
  * The child's words, one record a line: a letter, a blank, text.
- *     T why a name was not it    P path        S one table      N name of the v8 table
+ *     T why a name was not it    P path        S one table      N name of the newest one
  *     L log line                 I "rc ms"     D "rc ndev"      d one device
  */
 static int record_fd; /* in the child */
@@ -129,7 +129,7 @@ static void child_run(const char *name, const char *ours)
             record_write('S', "v%d", v);
         }
     }
-    net = dlsym(lib, ABI_TABLE_SYMBOL);
+    net = abi_view_find(lib, 0);
     if (net == NULL || net->name == NULL) {
         return;
     }

@@ -14,7 +14,7 @@ struct probe {
     char tried[2][512];  /* why each file name was not it; "" */
     char path[PATH_MAX]; /* what was loaded; "": nothing */
     char tables[128];    /* ncclNetPlugin_vN found in it */
-    char name[64];       /* of the v8 table; "" */
+    char name[64];       /* of the newest table of version 8 or later; "" */
     int asked;           /* init was called */
     int init_rc, devices_rc, ndev;
     double init_ms;
@@ -26,8 +26,8 @@ struct probe {
 };
 
 /*
- * @name as in NCCL_NET_PLUGIN: a file, or the middle of libnccl-net-NAME.so. init is called only where the v8 table is
- * named @ours. 0, or -1 with errno when no child could be made. Main thread, before the process has others; waits for
+ * @name as in NCCL_NET_PLUGIN: a file, or the middle of libnccl-net-NAME.so. init is called only where the newest table
+ * is named @ours. 0, or -1 with errno when no child could be made. Main thread, before the process has others; waits for
  * the child, @limit_ms at most. The caller frees with probe_free().
  */
 int probe_run(struct probe *p, const char *name, const char *ours, int limit_ms);

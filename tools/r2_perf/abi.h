@@ -1,5 +1,6 @@
 /*
- * The v8 net plugin interface as the driver sees it. Deliberately apart from the plugin's own declarations: two
+ * The net plugin interface of version 8 as the driver sees it, and the shape in which it drives every version
+ * (abi_view.h). Deliberately apart from the plugin's own declarations: two
  * independent readings of one ABI that must meet at run time. Offsets are those of LP64 machines.
  */
 #ifndef R2_PERF_ABI_H
@@ -25,7 +26,7 @@ enum abi_log_level { ABI_LOG_NONE, ABI_LOG_VERSION, ABI_LOG_WARN, ABI_LOG_INFO, 
 #define ABI_PTR_HOST     0x1
 #define ABI_HANDLE_BYTES 128
 #define ABI_MESSAGE_MAX  (1 << 30)
-#define ABI_TABLE_SYMBOL "ncclNetPlugin_v8"
+#define ABI_TABLE_SYMBOL "ncclNetPlugin_v8" /* later versions: abi_next.h */
 #define ABI_DEVICE_HOST  0
 
 typedef void (*abi_logger_t)(int level, unsigned long flags, const char *file, int line, const char *fmt, ...)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/r2_perf/abi_view.h"
 #include "tools/r2_perf/boot.h"
 #include "tools/r2_perf/type.h"
 #include "tools/r2_perf/util.h"
@@ -175,6 +176,8 @@ static const struct row rows[] = {
     {"rate", 0, "RATE", "link rate of that fabric, such as 100MB/s", ROW_TEXT, AT(rate), 0, 0, NULL},
     {"latency", 0, "TIME", "link latency of that fabric, such as 10us", ROW_TEXT, AT(latency), 0, 0, NULL},
     {"softfab", 0, "PATH", "the fabric's command (default: beside this program)", ROW_TEXT, AT(softfab), 0, 0, NULL},
+    {"abi", 0, "8-12", "version of the plugin's table to use (default: the newest it has, as NCCL)", ROW_INT, AT(abi),
+     ABI_VIEW_OLDEST, ABI_VIEW_NEWEST, NULL},
     {"channels", 0, "N", "rings side by side, channel c on NIC c mod NICs (default: one per NIC)", ROW_INT,
      AT(channels), 1, WIRE_CHANNELS_MAX, NULL},
     {"buffsize", 0, "SIZE", "buffer of a ring connection, 8 steps (default NCCL_BUFFSIZE, 4M)", ROW_SIZE,

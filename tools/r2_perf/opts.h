@@ -41,6 +41,7 @@ struct opts {
     uint64_t after_ns; /* 0: the duration alone decides */
     uint64_t idle_ns;  /* 0: spin, as NCCL's proxy does */
     const char *root_address, *rendezvous;
+    int abi; /* version of the plugin's table; 0: the newest */
 
     bool help;
     int argc;

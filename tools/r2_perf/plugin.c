@@ -140,12 +140,16 @@ static int plugin_devices_read(struct plugin *p, char *error, size_t bytes)
     return 0;
 }
 
-static int plugin_table_use(struct plugin *p, char *error, size_t bytes)
+static int plugin_table_use(struct plugin *p, int abi, char *error, size_t bytes)
 {
     const char *wanted = getenv("NCCL_NET");
-    p->net = dlsym(p->library, ABI_TABLE_SYMBOL);
+    p->net = abi_view_find(p->library, abi);
+    if (!p->net && abi) {
+        snprintf(error, bytes, "%s has no %s", p->path, abi_view_symbol(abi));
+        return -1;
+    }
     if (!p->net) {
-        snprintf(error, bytes, "%s has no %s", p->path, ABI_TABLE_SYMBOL);
+        snprintf(error, bytes, "%s has no ncclNetPlugin_v%d to v%d", p->path, ABI_VIEW_OLDEST, ABI_VIEW_NEWEST);
         return -1;
     }
     if (wanted && *wanted && strcasecmp(wanted, p->net->name)) {
@@ -155,7 +159,7 @@ static int plugin_table_use(struct plugin *p, char *error, size_t bytes)
     return plugin_devices_read(p, error, bytes);
 }
 
-int plugin_open(struct plugin *p, char *error, size_t error_bytes)
+int plugin_open(struct plugin *p, int abi, char *error, size_t error_bytes)
 {
     const char *names = getenv("NCCL_NET_PLUGIN");
     char why[2048] = "", list[1024], *save = NULL;
@@ -164,7 +168,7 @@ int plugin_open(struct plugin *p, char *error, size_t error_bytes)
     if (!names || !*names) {
         p->library = plugin_default_try(p, why, sizeof(why));
         if (p->library) {
-            return plugin_table_use(p, error, error_bytes);
+            return plugin_table_use(p, abi, error, error_bytes);
         }
         snprintf(error, error_bytes, "no plugin found: %s", why);
         return -1;
@@ -175,7 +179,7 @@ int plugin_open(struct plugin *p, char *error, size_t error_bytes)
         p->library = strcasecmp(name, "none") ? plugin_name_try(p, name, why, sizeof(why)) : NULL;
         if (!p->library) {
             snprintf(error, error_bytes, "plugin %s not found: %s", name, why);
-        } else if (plugin_table_use(p, error, error_bytes) == 0) {
+        } else if (plugin_table_use(p, abi, error, error_bytes) == 0) {
             return 0;
         }
     }
@@ -184,6 +188,9 @@ int plugin_open(struct plugin *p, char *error, size_t error_bytes)
 
 void plugin_close(struct plugin *p, int unload)
 {
+    if (p->net) {
+        abi_view_finalize();
+    }
     if (unload && p->library) {
         dlclose(p->library);
     }

@@ -6,12 +6,12 @@
 
 #include <stddef.h>
 
-#include "tools/r2_perf/abi.h"
+#include "tools/r2_perf/abi_view.h"
 
 #define PLUGIN_DEVICES_MAX 64
 
 struct plugin {
-    const struct abi_net *net;
+    const struct abi_net *net; /* of any version (abi_view.h) */
     void *library;
     char path[4096 + 520]; /* what was opened */
     int ndev;
@@ -27,11 +27,12 @@ void plugin_conf_read(void);
 /*
  * Load the plugin that NCCL_NET_PLUGIN names: each name of the list as a file, then as libnccl-net-NAME.so, both by the
  * loader's search and beside this program. Unset: libnccl-net-r2.so beside this program, else libnccl-net.so. Checks
- * NCCL_NET against the plugin's name, runs init, devices and getProperties.
- * 0, or -1 with the reason in @error. Thread: main; may block in the plugin's init. plugin_close when done.
+ * NCCL_NET against the plugin's name, runs init, devices and getProperties of its table of version @abi; 0: of the
+ * newest that it has, as NCCL does. 0, or -1 with the reason in @error. Thread: main; may block in the plugin's init.
+ * plugin_close when done.
  */
-int plugin_open(struct plugin *p, char *error, size_t error_bytes);
-/* Forget the plugin. With @unload also dlclose, as NCCL does after its last communicator. */
+int plugin_open(struct plugin *p, int abi, char *error, size_t error_bytes);
+/* Forget the plugin: finalize. With @unload also dlclose, as NCCL does after its last communicator. */
 void plugin_close(struct plugin *p, int unload);
 /* The name of a result code, for messages. */
 const char *plugin_result_name(int result);

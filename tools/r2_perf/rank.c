@@ -43,7 +43,7 @@ static int rank_fail(struct rank *r, int code, const char *text)
 static int rank_plugin_open(struct rank *r)
 {
     char error[2600], text[2800];
-    if (plugin_open(&r->plugin, error, sizeof(error)) != 0) {
+    if (plugin_open(&r->plugin, r->o->abi, error, sizeof(error)) != 0) {
         snprintf(text, sizeof(text), "rank %d on %s: %s", r->place->rank, r->host, error);
         return rank_fail(r, PERF_NET, text);
     }
@@ -319,6 +319,7 @@ static int rank_results_print(struct rank *r, const struct timeline *t, uint64_t
 {
     struct report_extra x = {.plugin_name = r->plugin.net->name,
                              .plugin_path = r->plugin.path,
+                             .plugin_abi = abi_view.version,
                              .devices = r->plugin.ndev,
                              .channels = r->channels,
                              .nranks = r->place->nranks,

@@ -168,7 +168,7 @@ static void report_extra_json(struct report *r, const struct report_extra *x)
     json_text_put(j, "schema", "r2_perf/1");
     json_text_put(j, "plugin", x->plugin_name);
     json_text_put(j, "plugin_path", x->plugin_path);
-    json_int_put(j, "plugin_abi", 8);
+    json_int_put(j, "plugin_abi", x->plugin_abi);
     json_int_put(j, "nranks", x->nranks);
     json_int_put(j, "hosts", x->forked ? r->o->hosts : 0);
     json_int_put(j, "nics", x->devices);
@@ -193,7 +193,7 @@ void report_extra_print(struct report *r, const struct report_extra *x, bool pri
                x->mismatch);
     }
     if (print) {
-        printf("# r2 plugin %s, %d NICs, %d channels; watched size %zu\n", x->plugin_name, x->devices, x->channels,
+        printf("# r2 plugin %s (net ABI v%d), %d NICs, %d channels; watched size %zu\n", x->plugin_name, x->plugin_abi, x->devices, x->channels,
                x->watched_size);
         printf("# r2 checked %llu operations, %llu elements wrong\n", (unsigned long long)x->checked,
                (unsigned long long)x->wrong);

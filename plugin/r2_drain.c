@@ -7,6 +7,7 @@
 #include "ib_transport/ib_hca.h"
 #include "r2_log.h"
 #include "r2_pair.h"
+#include "r2_report.h"
 #include "r2_return.h"
 #include "r2_rundir.h"
 
@@ -154,6 +155,7 @@ void r2_drain_set(struct r2_inst *inst, uint32_t nics)
         int i = __builtin_ctz(m);
 
         R2_INFO("NIC %s is %s", inst->nics.nic[i].name, nics >> i & 1 ? "drained: new work avoids it" : "not drained any more");
+        r2_report_drain(inst, i, nics >> i & 1);
     }
     inst->drained = nics;
     inst->drain_gen++;

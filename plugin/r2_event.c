@@ -241,6 +241,7 @@ void r2_event_file_close(struct r2_event_file *f)
         close(f->fd);
     }
     f->fd = -1;
+    f->broken = 0;
 }
 
 static int open_file(struct r2_event_file *f, char *why, size_t why_len)
@@ -267,8 +268,8 @@ static int is_current(const struct r2_event_file *f, struct stat *open_st)
 }
 
 /*
- * The file becomes FILE.1. Only who holds its lock renames it, and only while the name means it: so of several processes that find it full
- * one does it, and nobody renames the new file. Who does not get the lock goes on without.
+ * The file becomes FILE.1. Only who holds its lock renames it, and only while the name means it: so of several
+ * processes that find it full one does it, and nobody renames the new file. Who does not get the lock goes on without.
  */
 static void turn_over(struct r2_event_file *f)
 {
@@ -311,7 +312,7 @@ static int append(struct r2_event_file *f, const char *lines, size_t len, char *
     }
     n = write(f->fd, lines, len);
     if (n != (ssize_t)len) {
-        f->broken = n > 0;
+        f->broken |= n > 0;
         snprintf(why, why_len, "%s: %s", f->path, n < 0 ? strerror(errno) : "no room for a whole line");
         return -1;
     }

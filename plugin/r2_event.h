@@ -1,7 +1,7 @@
 /*
- * Events: what happened to a job's NICs, as one line of JSON each (docs/events.md), and the file that the processes of a user append them
- * to. The text is pure; the file's calls are made on one thread (the service thread's, at the end of its turn) and wait for nothing but the
- * file system, which has to be a local one.
+ * Events: what happened to a job's NICs, as one line of JSON each (docs/events.md), and the file that the processes of
+ * a user append them to. The text is pure; the file's calls are made on one thread (the service thread's, at the end of
+ * its turn) and wait for nothing but the file system, which has to be a local one.
  */
 #ifndef R2_EVENT_H
 #define R2_EVENT_H
@@ -35,7 +35,7 @@ struct r2_event_source {
     char host[64], command[32], version[48], boot_id[40];
     char scheduler[16], job[64], step[32]; /* empty: none is known */
     int64_t pid;
-    int cuda_dev; /* -1: not known */
+    int cuda_dev;    /* -1: not known */
     uint32_t digest; /* of the policy */
 };
 
@@ -71,13 +71,14 @@ struct r2_event {
     const char *const *evidence;
     int n_evidence;
     const char *action, *recommend;
-    const char *text;              /* one line for people */
+    const char *text; /* one line for people */
     const struct r2_event_sum *sum;
 };
 /* All of it not known. */
 extern const struct r2_event r2_event_empty;
 
-/* One line, ended by a newline and a zero; its length, 0 when it does not fit @room. @seq counts the lines of the process. Pure. */
+/* One line, ended by a newline and a zero; its length, 0 when it does not fit @room. @seq counts the lines of the
+ * process. Pure. */
 size_t r2_event_line(char *out, size_t room, const struct r2_event_source *src, const struct r2_event *e, uint64_t seq);
 
 /* --- the file --- */
@@ -86,9 +87,9 @@ size_t r2_event_line(char *out, size_t room, const struct r2_event_source *src, 
 
 struct r2_event_file {
     char path[512];
-    int fd;           /* -1: not open */
+    int fd; /* -1: not open */
     uid_t uid;
-    uint64_t max;     /* bytes */
+    uint64_t max;             /* bytes */
     uint64_t written, failed; /* calls */
     int broken;               /* half a line stands at its end: no room */
 };
@@ -98,8 +99,9 @@ int r2_event_path(const char *dir, uid_t uid, char *out, size_t len);
 /* Names it; it is opened with the first line. -1: the name does not fit. */
 int r2_event_file_init(struct r2_event_file *f, const char *path, uint64_t max);
 /*
- * Appends @len bytes, whole lines, with one write. Makes the file (0600) where it is missing, turns it over when it is full, and follows
- * others who have. 0, or -1 with the reason in @why: a link, somebody else's file, no room; the lines are lost and counted.
+ * Appends @len bytes, whole lines, with one write. Makes the file (0600) where it is missing, turns it over when it is
+ * full, and follows others who have. 0, or -1 with the reason in @why: a link, somebody else's file, no room; the lines
+ * are lost and counted.
  */
 int r2_event_append(struct r2_event_file *f, const char *lines, size_t len, char *why, size_t why_len);
 void r2_event_file_close(struct r2_event_file *f);

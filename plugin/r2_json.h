@@ -1,7 +1,9 @@
 /*
- * A JSON writer into a bounded buffer: escape and print, no allocation. For events; untrusted JSON is never parsed in a job. Pure.
+ * A JSON writer into a bounded buffer: escape and print, no allocation. For events; untrusted JSON is never parsed in a
+ * job. Pure.
  *
- * Values are written in order, commas are kept by the writer. @key is NULL inside a list. What does not fit makes the whole text void.
+ * Values are written in order, commas are kept by the writer. @key is NULL inside a list. What does not fit makes the
+ * whole text void.
  */
 #ifndef R2_JSON_H
 #define R2_JSON_H

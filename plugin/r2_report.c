@@ -166,7 +166,8 @@ void r2_report_open(struct r2_inst *inst, const struct r2_job *job)
     struct r2_report *r;
     int stats = inst->cfg.stats && inst->run_dir[0];
 
-    if (inst->nics.count == 0 || (!stats && !inst->run_dir[0] && !inst->cfg.event_file[0]) || (r = calloc(1, sizeof(*r))) == NULL) {
+    if (inst->nics.count == 0 || (!stats && !inst->run_dir[0] && !inst->cfg.event_file[0]) ||
+        (r = calloc(1, sizeof(*r))) == NULL) {
         return;
     }
     r->inst = inst;
@@ -204,7 +205,8 @@ void r2_report_stop(struct r2_inst *inst)
     s = &r->sum;
     r2_report_cases_step(r, r2_now(inst), 1);
     if (s->faults || s->giveups) {
-        R2_INFO("summary: faults %llu, switches %llu, failbacks %llu, gave up %llu, longest stall %.2f ms, %llu bytes posted again",
+        R2_INFO("summary: faults %llu, switches %llu, failbacks %llu, gave up %llu, longest stall %.2f ms, %llu bytes "
+                "posted again",
                 (unsigned long long)s->faults, (unsigned long long)s->switches, (unsigned long long)s->failbacks,
                 (unsigned long long)s->giveups, (double)s->stall_max_ns / 1e6, (unsigned long long)s->replayed_bytes);
     }
@@ -397,7 +399,8 @@ void r2_report_drain(struct r2_inst *inst, int nic, int on)
     if (r == NULL) {
         return;
     }
-    snprintf(text, sizeof(text), "%.23s: %s", inst->nics.nic[nic].name, on ? "drained, new work avoids it" : "not drained any more");
+    snprintf(text, sizeof(text), "%.23s: %s", inst->nics.nic[nic].name,
+             on ? "drained, new work avoids it" : "not drained any more");
     e.kind = R2_EVENT_DRAIN;
     e.nic = r2_report_nic_of(r, nic);
     e.how = "admin";
@@ -430,7 +433,10 @@ void r2_report_verdict(struct r2_inst *inst, const struct r2_report_verdict *v)
     e.recommend = v->recommend;
     e.text = v->line;
     if (v->nic >= 0 && v->nic < inst->nics.count) {
-        snprintf(r->nic[v->nic].blamed, sizeof(r->nic[v->nic].blamed), "%.80s", v->brief ? v->brief : v->blame ? v->blame : "");
+        snprintf(r->nic[v->nic].blamed, sizeof(r->nic[v->nic].blamed), "%.80s",
+                 v->brief   ? v->brief
+                 : v->blame ? v->blame
+                            : "");
         r->nic[v->nic].blamed_at = r2_report_real(r, since);
     }
     r2_report_say(r, &e, since);

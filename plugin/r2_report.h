@@ -1,6 +1,7 @@
 /*
- * What happens in this process, made known: the statistics file and the events (docs/design-stat.md, docs/events.md). Service thread, unless said
- * otherwise; nothing waits but for a local file system. Without a run directory, or with both switched off, all of it does nothing.
+ * What happens in this process, made known: the statistics file and the events (docs/design-stat.md, docs/events.md).
+ * Service thread, unless said otherwise; nothing waits but for a local file system. Without a run directory, or with
+ * both switched off, all of it does nothing.
  */
 #ifndef R2_REPORT_H
 #define R2_REPORT_H
@@ -12,11 +13,13 @@
 
 /* Begins, with the event "start". Why something cannot be written is logged once. At init. */
 void r2_report_open(struct r2_inst *inst, const struct r2_job *job);
-/* The event "stop" with what happened, and the statistics file goes. The service thread has stopped. A second call does nothing. */
+/* The event "stop" with what happened, and the statistics file goes. The service thread has stopped. A second call does
+ * nothing. */
 void r2_report_stop(struct r2_inst *inst);
 void r2_report_free(struct r2_inst *inst);
 
-/* End of a turn: says what is complete, writes what has changed, or, with @look, whatever it is. Returns when it wants another turn (ns). */
+/* End of a turn: says what is complete, writes what has changed, or, with @look, whatever it is. Returns when it wants
+ * another turn (ns). */
 uint64_t r2_report_step(struct r2_inst *inst, uint64_t now, int look);
 
 /* What has become of @c: its lives, what of them is settled, its end. Before and after a step of it, gate held. */

@@ -1,12 +1,13 @@
-/* What belongs together: lives of many connections that ended for one reason, until they have moved on (r2_report_int.h). */
+/* What belongs together: lives of many connections that ended for one reason, until they have moved on
+ * (r2_report_int.h). */
 #include <stdio.h>
 #include <string.h>
 
 #include "r2_report_int.h"
 
-#define MS(x)       ((uint64_t)(x) * 1000000)
-#define JOIN        MS(1000)  /* what fails later over the same NIC is another case */
-#define QUIET       MS(50)    /* stragglers: a case is complete when nothing came to it for so long */
+#define MS(x)       ((uint64_t)(x)*1000000)
+#define JOIN        MS(1000) /* what fails later over the same NIC is another case */
+#define QUIET       MS(50)   /* stragglers: a case is complete when nothing came to it for so long */
 #define BACK_QUIET  MS(300)
 #define BACK_LONG   MS(2000)
 #define SWITCH_LONG MS(10000) /* it is said by then with what is known */
@@ -16,11 +17,11 @@ static const struct {
     const char *word;
     uint8_t rank;
 } causes[IB_FAULT_COUNT] = {
-    [IB_FAULT_NONE] = {"?", 0},       [IB_FAULT_WC] = {"cqe", 3},         [IB_FAULT_CALL] = {"call", 4},
-    [IB_FAULT_PORT] = {"port_event", 6}, [IB_FAULT_DEVICE] = {"fatal", 7}, [IB_FAULT_QP] = {"qp_event", 3},
-    [IB_FAULT_PEER] = {"peer", 1},    [IB_FAULT_PEER_NIC] = {"peer", 2},  [IB_FAULT_DATA] = {"data", 3},
-    [IB_FAULT_SETUP] = {"setup", 1},  [IB_FAULT_CLOSE] = {"close", 0},    [IB_FAULT_ADMIN] = {"admin", 5},
-    [IB_FAULT_SILENT] = {"stall", 5}, [IB_FAULT_CLAIM] = {"stall", 4},    [IB_FAULT_STALL] = {"stall", 4},
+    [IB_FAULT_NONE] = {"?", 0},          [IB_FAULT_WC] = {"cqe", 3},        [IB_FAULT_CALL] = {"call", 4},
+    [IB_FAULT_PORT] = {"port_event", 6}, [IB_FAULT_DEVICE] = {"fatal", 7},  [IB_FAULT_QP] = {"qp_event", 3},
+    [IB_FAULT_PEER] = {"peer", 1},       [IB_FAULT_PEER_NIC] = {"peer", 2}, [IB_FAULT_DATA] = {"data", 3},
+    [IB_FAULT_SETUP] = {"setup", 1},     [IB_FAULT_CLOSE] = {"close", 0},   [IB_FAULT_ADMIN] = {"admin", 5},
+    [IB_FAULT_SILENT] = {"stall", 5},    [IB_FAULT_CLAIM] = {"stall", 4},   [IB_FAULT_STALL] = {"stall", 4},
 };
 
 static struct r2_case *case_of(struct r2_report *r, uint32_t no)
@@ -81,7 +82,8 @@ static void detail_note(struct r2_case *k, const struct ib_fault_info *i)
     }
     k->info = *i;
     if (i->fault == IB_FAULT_WC) {
-        snprintf(k->detail, sizeof(k->detail), "completion status %d, vendor_err 0x%x", i->wc_status, (unsigned)i->vendor_err);
+        snprintf(k->detail, sizeof(k->detail), "completion status %d, vendor_err 0x%x", i->wc_status,
+                 (unsigned)i->vendor_err);
     } else if (i->fault == IB_FAULT_CALL) {
         snprintf(k->detail, sizeof(k->detail), "call failed: %s", strerror(i->err));
     } else {
@@ -166,7 +168,8 @@ static int is_drain(const struct r2_comm *c, int p)
 {
     enum ib_fault f = c->fo.path[p].why.fault;
 
-    return f == IB_FAULT_ADMIN || (f == IB_FAULT_PEER && (c->link.drained >> p & 1)); /* S has ended what R knows to be drained */
+    return f == IB_FAULT_ADMIN ||
+           (f == IB_FAULT_PEER && (c->link.drained >> p & 1)); /* S has ended what R knows to be drained */
 }
 
 static int has_case(const struct r2_comm *c, uint32_t no)
@@ -316,15 +319,17 @@ static void say_switch(struct r2_report *r, const struct r2_case *k)
 
     nic_names(r, k->to & ~(1u << k->nic), to, sizeof(to));
     if (k->kind == R2_EVENT_DRAIN) {
-        snprintf(text, sizeof(text), "%.23s: %u connection%s left it for %s", e.nic.device, k->conns, plural(k->conns), to[0] ? to : "others");
+        snprintf(text, sizeof(text), "%.23s: %u connection%s left it for %s", e.nic.device, k->conns, plural(k->conns),
+                 to[0] ? to : "others");
     } else {
         if (k->stalls) {
             snprintf(stall, sizeof(stall), "%u still wait%s", k->stalls, k->stalls == 1 ? "s" : "");
         } else if (k->waited) {
             snprintf(stall, sizeof(stall), "stall %.2f ms", (double)k->stall_ns / 1e6);
         }
-        snprintf(text, sizeof(text), "%.23s: %u connection%s over %s, %s, %llu bytes posted again", e.nic.device, k->conns,
-                 k->conns == 1 ? " goes on" : "s go on", to[0] ? to : "other paths", stall, (unsigned long long)k->replayed);
+        snprintf(text, sizeof(text), "%.23s: %u connection%s over %s, %s, %llu bytes posted again", e.nic.device,
+                 k->conns, k->conns == 1 ? " goes on" : "s go on", to[0] ? to : "other paths", stall,
+                 (unsigned long long)k->replayed);
         e.stall_us = (int64_t)(k->stall_ns / 1000);
     }
     e.replayed_bytes = (int64_t)k->replayed;
@@ -337,7 +342,8 @@ static void say_back(struct r2_report *r, const struct r2_case *k)
     struct r2_event e = event_of(r, k);
     char text[256];
 
-    snprintf(text, sizeof(text), "%.23s: %u connection%s it again", e.nic.device, k->conns, k->conns == 1 ? " uses" : "s use");
+    snprintf(text, sizeof(text), "%.23s: %u connection%s it again", e.nic.device, k->conns,
+             k->conns == 1 ? " uses" : "s use");
     e.text = text;
     r2_report_say(r, &e, k->last);
 }
@@ -357,7 +363,8 @@ static void say_giveup(struct r2_report *r, const struct r2_case *k)
 
 static int is_complete(const struct r2_case *k, uint64_t now)
 {
-    return (k->pending == 0 && k->stalls == 0 && r2_elapsed(now, k->last) >= QUIET) || r2_elapsed(now, k->began) >= SWITCH_LONG;
+    return (k->pending == 0 && k->stalls == 0 && r2_elapsed(now, k->last) >= QUIET) ||
+           r2_elapsed(now, k->began) >= SWITCH_LONG;
 }
 
 void r2_report_cases_step(struct r2_report *r, uint64_t now, int all)

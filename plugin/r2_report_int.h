@@ -1,5 +1,6 @@
 /*
- * Shared by r2_report.c (saying), r2_report_case.c (what belongs together) and r2_report_rows.c (the statistics file). Service thread alone.
+ * Shared by r2_report.c (saying), r2_report_case.c (what belongs together) and r2_report_rows.c (the statistics file).
+ * Service thread alone.
  */
 #ifndef R2_REPORT_INT_H
 #define R2_REPORT_INT_H
@@ -12,20 +13,20 @@
 #define R2_REPORT_OUT 32768 /* bytes of events until the end of the turn */
 
 /*
- * A failing NIC ends a life of every connection over it. That is one case: one fault when it begins, one switch when every life of it is settled
- * and every connection that waited has moved on.
+ * A failing NIC ends a life of every connection over it. That is one case: one fault when it begins, one switch when
+ * every life of it is settled and every connection that waited has moved on.
  */
 struct r2_case {
-    uint32_t no; /* 0: free */
+    uint32_t no;             /* 0: free */
     enum r2_event_kind kind; /* what it ends with: SWITCH, DRAIN, FAILBACK, GIVEUP */
     int nic;
-    uint64_t began, last; /* ns: first and last connection of it */
+    uint64_t began, last;     /* ns: first and last connection of it */
     uint32_t conns, stranded; /* connections; of these with no path left */
     uint32_t pending, stalls; /* lives not settled; connections that wait */
     uint32_t waited;          /* connections that had to */
     uint64_t stall_ns, detect_ns, replayed;
-    uint32_t to; /* bit per NIC: where they go on */
-    struct ib_fault_info info; /* of the most telling fault */
+    uint32_t to;                  /* bit per NIC: where they go on */
+    struct ib_fault_info info;    /* of the most telling fault */
     uint8_t said, hosts, devices; /* hosts, devices: 0, 1, or 2 for several */
     char peer_host[40], peer_nic[24];
     char detail[128];

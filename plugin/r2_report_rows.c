@@ -5,13 +5,14 @@
 #include "r2_report_int.h"
 
 _Static_assert(R2_STAT_NICS >= IB_MAX_NICS && R2_STAT_PATHS >= IB_MAX_PATHS, "room");
-_Static_assert((int)R2_STAT_NIC_UP == IB_NIC_UP && (int)R2_STAT_NIC_GONE == IB_NIC_GONE && (int)R2_STAT_PATH_UP == FO_UP &&
-                   (int)R2_STAT_PATH_FENCED == FO_FENCED,
+_Static_assert((int)R2_STAT_NIC_UP == IB_NIC_UP && (int)R2_STAT_NIC_GONE == IB_NIC_GONE &&
+                   (int)R2_STAT_PATH_UP == FO_UP && (int)R2_STAT_PATH_FENCED == FO_FENCED,
                "states are the same");
 
 /*
- * The receiver counts bytes by a plain addition to an aligned word, which a reader on another thread sees whole. ThreadSanitizer would want an
- * atomic store, and that one costs the data path an instruction; late by a turn is good enough here.
+ * The receiver counts bytes by a plain addition to an aligned word, which a reader on another thread sees whole.
+ * ThreadSanitizer would want an atomic store, and that one costs the data path an instruction; late by a turn is good
+ * enough here.
  */
 __attribute__((no_sanitize("thread"), noinline)) static uint64_t word_read(const uint64_t *w)
 {
@@ -300,7 +301,8 @@ void r2_report_event_put(struct r2_report *r, const struct r2_event *e)
     snprintf(rec.nic, sizeof(rec.nic), "%.23s", e->nic.device ? e->nic.device : "");
     snprintf(rec.peer_host, sizeof(rec.peer_host), "%.39s", e->peer_host ? e->peer_host : "");
     snprintf(rec.peer_nic, sizeof(rec.peer_nic), "%.23s", e->peer_device ? e->peer_device : "");
-    snprintf(rec.cause, sizeof(rec.cause), "%.20s%s%.70s", e->how ? e->how : "", e->detail ? ": " : "", e->detail ? e->detail : "");
+    snprintf(rec.cause, sizeof(rec.cause), "%.20s%s%.70s", e->how ? e->how : "", e->detail ? ": " : "",
+             e->detail ? e->detail : "");
     snprintf(rec.text, sizeof(rec.text), "%.255s", e->text ? e->text : "");
     r2_stat_put_event(r->stat, &rec);
 }

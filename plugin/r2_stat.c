@@ -1,4 +1,5 @@
-/* The writer (r2_stat.h). Pages are reserved before they are written: a full file system must not become a signal in somebody's job. */
+/* The writer (r2_stat.h). Pages are reserved before they are written: a full file system must not become a signal in
+ * somebody's job. */
 #include "r2_stat.h"
 
 #include <dirent.h>
@@ -58,7 +59,8 @@ static void fork_register(void)
 
 /* --- words --- */
 
-/* Each store is a release and pairs with the reader's fences: who sees a new word also sees that the number was odd before. */
+/* Each store is a release and pairs with the reader's fences: who sees a new word also sees that the number was odd
+ * before. */
 static void set(word *w, uint64_t v)
 {
     atomic_store_explicit(w, v, memory_order_release);
@@ -96,7 +98,8 @@ static int lock(int fd)
     return fcntl(fd, F_OFD_SETLK, &l);
 }
 
-/* Takes away the file if nobody holds its lock. Whoever makes one locks it before it writes, and looks afterwards whether it is still there. */
+/* Takes away the file if nobody holds its lock. Whoever makes one locks it before it writes, and looks afterwards
+ * whether it is still there. */
 static void sweep_one(const char *path, uid_t uid)
 {
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -141,7 +144,8 @@ static int make(struct r2_stat *s, const char *dir, uid_t uid, uint64_t unique, 
     struct stat st;
 
     for (int i = 0; i < TRIES; i++) {
-        int n = snprintf(s->path, sizeof(s->path), "%s/nccl-net-r2.%u.%016llx.stat", dir, (unsigned)uid, (unsigned long long)unique + (unsigned)i);
+        int n = snprintf(s->path, sizeof(s->path), "%s/nccl-net-r2.%u.%016llx.stat", dir, (unsigned)uid,
+                         (unsigned long long)unique + (unsigned)i);
 
         if (n < 0 || (size_t)n >= sizeof(s->path)) {
             snprintf(why, why_len, "the name of the run directory is too long");

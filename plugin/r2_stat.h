@@ -1,9 +1,10 @@
 /*
- * Statistics of a process in a mapped file of its own (docs/design-stat.md): format, writer, reader. For the plugin and r2_stat.
+ * Statistics of a process in a mapped file of its own (docs/design-stat.md): format, writer, reader. For the plugin and
+ * r2_stat.
  *
- * Format, version 1. Records, each of them a number and a struct below. All is words of 64 bits in the host's order. The number is odd while
- * its record changes and grows by two with each change, so a reader knows whether what it has is whole. Structs hold fixed-width fields
- * without holes, texts are ended by a zero.
+ * Format, version 1. Records, each of them a number and a struct below. All is words of 64 bits in the host's order.
+ * The number is odd while its record changes and grows by two with each change, so a reader knows whether what it has
+ * is whole. Structs hold fixed-width fields without holes, texts are ended by a zero.
  *
  *   at 0             head: magic, version and sizes, number of the round, then the record of the process
  *   at NICS_AT       R2_STAT_NICS records
@@ -33,10 +34,10 @@ struct r2_stat_who {
     uint64_t start, updated; /* CLOCK_REALTIME, ns */
     uint32_t digest;         /* of the policy */
     int32_t cuda_dev;        /* -1: not known */
-    uint32_t nics, conns;    /* records in use: NICs are the first ones; connections are those with an id, below conns */
-    uint32_t conns_all;      /* connections there are; more than records: the rest did not fit */
-    uint32_t capacity_up;    /* NICs that carry, or could */
-    uint64_t history;        /* events so far; the last R2_STAT_HISTORY are there */
+    uint32_t nics, conns; /* records in use: NICs are the first ones; connections are those with an id, below conns */
+    uint32_t conns_all;   /* connections there are; more than records: the rest did not fit */
+    uint32_t capacity_up; /* NICs that carry, or could */
+    uint64_t history;     /* events so far; the last R2_STAT_HISTORY are there */
     uint64_t faults, switches, failbacks, drains, giveups, verdicts;
     uint64_t replayed_bytes, stall_max_ns;
     uint64_t events_lost; /* lines that could not be written, or events that were too many at once */
@@ -54,8 +55,8 @@ struct r2_stat_nic {
     uint64_t sent, received;               /* bytes of messages, without headers and control writes */
     uint64_t work_requests;                /* posted for messages and control */
     uint64_t lost;                         /* lives of paths over it that failed */
-    uint32_t over, primary, moved, last;   /* connections: with a usable path over it; that began on it; whose path over it is
-                                              gone; for which it is the only one */
+    uint32_t over, primary, moved, last;   /* connections: with a usable path over it; that began on it; whose path over
+                                              it is   gone; for which it is the only one */
     int32_t rail;
     uint32_t speed_mbps;
     uint8_t port, state, drained, reserved; /* state: enum r2_stat_nic_state */
@@ -64,7 +65,13 @@ struct r2_stat_nic {
 };
 
 /* As enum fo_state. */
-enum r2_stat_path_state { R2_STAT_PATH_NONE, R2_STAT_PATH_UP, R2_STAT_PATH_DOWN, R2_STAT_PATH_FENCED, R2_STAT_PATH_STATES };
+enum r2_stat_path_state {
+    R2_STAT_PATH_NONE,
+    R2_STAT_PATH_UP,
+    R2_STAT_PATH_DOWN,
+    R2_STAT_PATH_FENCED,
+    R2_STAT_PATH_STATES
+};
 const char *r2_stat_path_state_name(unsigned state);
 
 struct r2_stat_path {
@@ -75,7 +82,7 @@ struct r2_stat_path {
 };
 
 struct r2_stat_conn {
-    uint32_t id; /* 0: the record is free */
+    uint32_t id;                            /* 0: the record is free */
     uint8_t is_send, dev, npaths, standing; /* standing: set up */
     uint8_t error, reserved[7];
     char peer_host[40], peer_addr[64], why[96]; /* why it ended */
@@ -87,8 +94,8 @@ struct r2_stat_conn {
 
 /* One line of history. */
 struct r2_stat_event {
-    uint64_t no; /* from 1; 0: the record is free */
-    uint64_t when, mono; /* ns */
+    uint64_t no;                         /* from 1; 0: the record is free */
+    uint64_t when, mono;                 /* ns */
     uint8_t kind, severity, reserved[2]; /* enum r2_event_kind, _severity */
     uint32_t connections;
     int64_t stall_ns, replayed_bytes; /* -1: not known */
@@ -101,8 +108,8 @@ struct r2_stat_event {
 struct r2_stat;
 
 /*
- * Makes the file of this process in @dir, 0600, after taking away those of processes of @uid that have ended. @unique: random, not 0. NULL with
- * the reason in @why.
+ * Makes the file of this process in @dir, 0600, after taking away those of processes of @uid that have ended. @unique:
+ * random, not 0. NULL with the reason in @why.
  */
 struct r2_stat *r2_stat_create(const char *dir, uid_t uid, uint64_t unique, char *why, size_t why_len);
 /* Takes the file away. NULL accepted. */
@@ -135,8 +142,9 @@ struct r2_stat_view {
 int r2_stat_name(const char *name, uid_t *uid, uint64_t *unique);
 
 /*
- * Reads the file @path of @uid. 1: it is in *@v, to be freed with r2_stat_view_free(); 0: its process has ended; -1 with the reason in @why.
- * Reads, does not map: a file that is cut short meanwhile is an error, no signal. Blocks on the file system.
+ * Reads the file @path of @uid. 1: it is in *@v, to be freed with r2_stat_view_free(); 0: its process has ended; -1
+ * with the reason in @why. Reads, does not map: a file that is cut short meanwhile is an error, no signal. Blocks on
+ * the file system.
  */
 int r2_stat_read(const char *path, uid_t uid, struct r2_stat_view *v, char *why, size_t why_len);
 /* The same from a descriptor, without asking whether its process lives. 0: it is being made. */

@@ -13,10 +13,11 @@
 #define R2_STAT_NICS_AT      4096
 #define R2_STAT_HISTORY_AT   (R2_STAT_NICS_AT + R2_STAT_NICS * R2_STAT_RECORD(struct r2_stat_nic))
 #define R2_STAT_CONNS_AT     (R2_STAT_HISTORY_AT + R2_STAT_HISTORY * R2_STAT_RECORD(struct r2_stat_event))
-#define R2_STAT_SIZE(conns)  (R2_STAT_CONNS_AT + (size_t)(conns) * R2_STAT_RECORD(struct r2_stat_conn))
+#define R2_STAT_SIZE(conns)  (R2_STAT_CONNS_AT + (size_t)(conns)*R2_STAT_RECORD(struct r2_stat_conn))
 
-_Static_assert(sizeof(struct r2_stat_who) == 384 && sizeof(struct r2_stat_nic) == 440 && sizeof(struct r2_stat_conn) == 584 &&
-                   sizeof(struct r2_stat_event) == 512 && sizeof(struct r2_stat_path) == 40,
+_Static_assert(sizeof(struct r2_stat_who) == 384 && sizeof(struct r2_stat_nic) == 440 &&
+                   sizeof(struct r2_stat_conn) == 584 && sizeof(struct r2_stat_event) == 512 &&
+                   sizeof(struct r2_stat_path) == 40,
                "version 1");
 _Static_assert(R2_STAT_WHO_AT + R2_STAT_RECORD(struct r2_stat_who) <= R2_STAT_NICS_AT, "head");
 

@@ -68,8 +68,8 @@ static int get(int fd, size_t at, void *out, size_t len)
 }
 
 /*
- * The number of a record, in order with the reads before and after: fences order what the kernel reads for us like our own loads, since it does so
- * on this processor.
+ * The number of a record, in order with the reads before and after: fences order what the kernel reads for us like our
+ * own loads, since it does so on this processor.
  */
 static int number(int fd, size_t at, uint64_t *no)
 {
@@ -229,7 +229,8 @@ int r2_stat_read_fd(int fd, const char *path, struct r2_stat_view *v, char *why,
         return -1;
     }
     for (int i = 0; i < ROUNDS && !v->whole; i++) {
-        if (number(fd, R2_STAT_ROUND_AT, &before) != 0 || pass(fd, v) != 0 || number(fd, R2_STAT_ROUND_AT, &after) != 0) {
+        if (number(fd, R2_STAT_ROUND_AT, &before) != 0 || pass(fd, v) != 0 ||
+            number(fd, R2_STAT_ROUND_AT, &after) != 0) {
             snprintf(why, why_len, "%s is cut short, or never stands still", path);
             r2_stat_view_free(v);
             return -1;

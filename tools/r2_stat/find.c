@@ -202,7 +202,11 @@ int stat_nics(struct stat_proc *const *p, int n, struct stat_nic out[R2_STAT_NIC
             const struct r2_stat_nic *nic = &p[i]->v.nic[k];
             int at = 0;
 
-            while (at < nics && (out[at].n.guid != nic->guid || out[at].n.port != nic->port || strcmp(out[at].n.name, nic->name) != 0)) {
+            if (nic->name[0] == '\0') {
+                continue; /* it could not be read */
+            }
+            while (at < nics && (out[at].n.guid != nic->guid || out[at].n.port != nic->port ||
+                                 strcmp(out[at].n.name, nic->name) != 0)) {
                 at++;
             }
             if (at == R2_STAT_NICS) {

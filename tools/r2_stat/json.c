@@ -195,7 +195,8 @@ static void who_put(struct json *j, const struct stat_proc *p)
     json_int_put(j, "replayed_bytes", (int64_t)w->replayed_bytes);
     json_int_put(j, "stall_max_us", (int64_t)(w->stall_max_ns / 1000));
     json_int_put(j, "events_lost", (int64_t)w->events_lost);
-    json_int_put(j, "connections_not_listed", w->conns_all > (uint32_t)p->v.conns ? w->conns_all - (uint32_t)p->v.conns : 0);
+    json_int_put(j, "connections_not_listed",
+                 w->conns_all > (uint32_t)p->v.conns ? w->conns_all - (uint32_t)p->v.conns : 0);
     json_int_put(j, "of_one_moment", p->v.whole);
 }
 
@@ -205,7 +206,9 @@ static void proc_put(struct json *j, const struct stat_proc *p)
     who_put(j, p);
     json_list_start(j, "nics");
     for (uint32_t i = 0; i < p->v.who.nics; i++) {
-        nic_put(j, &p->v.nic[i]);
+        if (p->v.nic[i].name[0]) {
+            nic_put(j, &p->v.nic[i]);
+        }
     }
     json_list_end(j);
     json_list_start(j, "connections");

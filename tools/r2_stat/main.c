@@ -19,15 +19,23 @@ static const char usage[] =
     "  --assert-loaded        exit status 0 when a process of this user (and job) uses the plugin, else 1\n"
     "  --run-dir DIR          the run directory; else $NCCL_R2_RUN_DIR, else /run/nccl-net-r2 and /dev/shm\n"
     "  --version, --help\n"
-    "Root sees the jobs of all users, others their own. Exit: 0; with --check 1 a problem, 2 nothing is known; 2 wrong use.\n";
+    "Root sees the jobs of all users, others their own. Exit: 0; with --check 1 a problem, 2 nothing is known; 2 wrong "
+    "use.\n";
 
 enum { OPT_WATCH = 1, OPT_FOLLOW, OPT_JSON, OPT_CHECK, OPT_LOADED, OPT_DIR, OPT_VERSION, OPT_HELP };
 
 static const struct option options[] = {
-    {"connections", no_argument, NULL, 'c'},      {"history", no_argument, NULL, 'H'},      {"watch", optional_argument, NULL, OPT_WATCH},
-    {"follow", no_argument, NULL, OPT_FOLLOW},    {"json", no_argument, NULL, OPT_JSON},    {"check", no_argument, NULL, OPT_CHECK},
-    {"assert-loaded", no_argument, NULL, OPT_LOADED}, {"run-dir", required_argument, NULL, OPT_DIR},
-    {"version", no_argument, NULL, OPT_VERSION},  {"help", no_argument, NULL, OPT_HELP},    {NULL, 0, NULL, 0},
+    {"connections", no_argument, NULL, 'c'},
+    {"history", no_argument, NULL, 'H'},
+    {"watch", optional_argument, NULL, OPT_WATCH},
+    {"follow", no_argument, NULL, OPT_FOLLOW},
+    {"json", no_argument, NULL, OPT_JSON},
+    {"check", no_argument, NULL, OPT_CHECK},
+    {"assert-loaded", no_argument, NULL, OPT_LOADED},
+    {"run-dir", required_argument, NULL, OPT_DIR},
+    {"version", no_argument, NULL, OPT_VERSION},
+    {"help", no_argument, NULL, OPT_HELP},
+    {NULL, 0, NULL, 0},
 };
 
 struct args {

@@ -1,4 +1,5 @@
-/* r2_stat: what its parts share. One thread; blocks on the local file system, and with --watch and --follow until it is interrupted. */
+/* r2_stat: what its parts share. One thread; blocks on the local file system, and with --watch and --follow until it is
+ * interrupted. */
 #ifndef R2_STAT_TOOL_H
 #define R2_STAT_TOOL_H
 
@@ -25,7 +26,7 @@ struct stat_found {
     int dirs;
     struct stat_proc *proc[STAT_PROCS];
     int procs;
-    int unread; /* files that are in order by their name and could not be read */
+    int unread;    /* files that are in order by their name and could not be read */
     char why[700]; /* the first of them */
 };
 
@@ -48,8 +49,8 @@ struct stat_nic {
 /* The NICs of @n processes from @p on; returns how many. */
 int stat_nics(struct stat_proc *const *p, int n, struct stat_nic out[R2_STAT_NICS]);
 /*
- * One word for its state: gone, fatal, down, drained; avoided: no connection uses it, though its port is up; partly: some do not; up. And why,
- * and since when (CLOCK_REALTIME, ns).
+ * One word for its state: gone, fatal, down, drained; avoided: no connection uses it, though its port is up; partly:
+ * some do not; up. And why, and since when (CLOCK_REALTIME, ns).
  */
 const char *stat_nic_word(const struct r2_stat_nic *n, const char **why, uint64_t *since);
 

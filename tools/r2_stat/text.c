@@ -36,7 +36,8 @@ const char *stat_time(uint64_t ns, bool fraction, char *out, size_t room)
         n = strftime(out, room, "%Y-%m-%d %H:%M:%S", &tm);
         snprintf(out + n, room - n, ".%03u", (unsigned)(ns / 1000000 % 1000));
     } else {
-        strftime(out, room, tm.tm_yday == today.tm_yday && tm.tm_year == today.tm_year ? "%H:%M:%S" : "%b %d %H:%M", &tm);
+        strftime(out, room, tm.tm_yday == today.tm_yday && tm.tm_year == today.tm_year ? "%H:%M:%S" : "%b %d %H:%M",
+                 &tm);
     }
     return out;
 }
@@ -61,8 +62,9 @@ static void nic_row(const struct stat_nic *s)
     uint64_t at;
 
     word = stat_nic_word(n, &why, &at);
-    printf("%-11s %-8s %-12s %9s %9s %6u %6u %6" PRIu64 "  %.28s\n", n->name, word, stat_time(at, false, since, sizeof(since)),
-           stat_bytes(n->sent, sent, sizeof(sent)), stat_bytes(n->received, received, sizeof(received)), n->over, n->moved, n->lost, why);
+    printf("%-11s %-8s %-12s %9s %9s %6u %6u %6" PRIu64 "  %.28s\n", n->name, word,
+           stat_time(at, false, since, sizeof(since)), stat_bytes(n->sent, sent, sizeof(sent)),
+           stat_bytes(n->received, received, sizeof(received)), n->over, n->moved, n->lost, why);
 }
 
 static void job_head(struct stat_proc *const *p, int n)
@@ -81,11 +83,14 @@ static void job_head(struct stat_proc *const *p, int n)
         replayed += o->replayed_bytes;
         stall = o->stall_max_ns > stall ? o->stall_max_ns : stall;
     }
-    printf("%s%s%s%s, user %s, host %s, %d process%s since %s\n", w->job[0] ? "job " : "", w->job[0] ? w->scheduler : w->command,
-           w->job[0] ? " " : "", w->job, stat_user(p[0]->uid), w->host, n, n == 1 ? "" : "es", stat_time(w->start, false, when, sizeof(when)));
+    printf("%s%s%s%s, user %s, host %s, %d process%s since %s\n", w->job[0] ? "job " : "",
+           w->job[0] ? w->scheduler : w->command, w->job[0] ? " " : "", w->job, stat_user(p[0]->uid), w->host, n,
+           n == 1 ? "" : "es", stat_time(w->start, false, when, sizeof(when)));
     if (faults || giveups) {
-        printf("faults %" PRIu64 ", switches %" PRIu64 ", failbacks %" PRIu64 ", connections given up %" PRIu64 ", longest stall %s, posted again %s\n",
-               faults, switches, failbacks, giveups, stall_text(stall, ms, sizeof(ms)), stat_bytes(replayed, bytes, sizeof(bytes)));
+        printf("faults %" PRIu64 ", switches %" PRIu64 ", failbacks %" PRIu64 ", connections given up %" PRIu64
+               ", longest stall %s, posted again %s\n",
+               faults, switches, failbacks, giveups, stall_text(stall, ms, sizeof(ms)),
+               stat_bytes(replayed, bytes, sizeof(bytes)));
     }
 }
 
@@ -94,7 +99,8 @@ static void job_nics(struct stat_proc *const *p, int n)
     struct stat_nic nic[R2_STAT_NICS];
     int nics = stat_nics(p, n, nic);
 
-    printf("%-11s %-8s %-12s %9s %9s %6s %6s %6s  %s\n", "NIC", "STATE", "SINCE", "SENT", "RECEIVED", "CONNS", "MOVED", "LOST", "WHY");
+    printf("%-11s %-8s %-12s %9s %9s %6s %6s %6s  %s\n", "NIC", "STATE", "SINCE", "SENT", "RECEIVED", "CONNS", "MOVED",
+           "LOST", "WHY");
     for (int i = 0; i < nics; i++) {
         nic_row(&nic[i]);
     }
@@ -120,8 +126,9 @@ static void conn_row(const struct stat_proc *p, const struct r2_stat_conn *c)
     char bytes[24], stall[24], again[24], peer[80];
 
     snprintf(peer, sizeof(peer), "%s/%s", c->peer_host, c->path[0].peer_name[0] ? c->path[0].peer_name : "?");
-    printf("%8" PRId64 " %5u %-4s %-10.10s %-18.18s %9s %9" PRIu64 " %9s %9s ", p->v.who.pid, c->id, c->is_send ? "send" : "recv",
-           p->v.nic[c->dev].name, peer, stat_bytes(c->bytes, bytes, sizeof(bytes)), c->messages, stall_text(c->stall_ns, stall, sizeof(stall)),
+    printf("%8" PRId64 " %5u %-4s %-10.10s %-18.18s %9s %9" PRIu64 " %9s %9s ", p->v.who.pid, c->id,
+           c->is_send ? "send" : "recv", p->v.nic[c->dev].name, peer, stat_bytes(c->bytes, bytes, sizeof(bytes)),
+           c->messages, stall_text(c->stall_ns, stall, sizeof(stall)),
            c->replayed_bytes ? stat_bytes(c->replayed_bytes, again, sizeof(again)) : "-");
     if (!c->standing) {
         printf("%s\n", c->error ? "ended" : "begins");
@@ -143,13 +150,15 @@ static void conn_row(const struct stat_proc *p, const struct r2_stat_conn *c)
 
 static void job_conns(struct stat_proc *const *p, int n)
 {
-    printf("\n%8s %5s %-4s %-10s %-18s %9s %9s %9s %9s\n", "PID", "ID", "DIR", "NIC", "PEER", "BYTES", "MESSAGES", "STALL", "AGAIN");
+    printf("\n%8s %5s %-4s %-10s %-18s %9s %9s %9s %9s\n", "PID", "ID", "DIR", "NIC", "PEER", "BYTES", "MESSAGES",
+           "STALL", "AGAIN");
     for (int i = 0; i < n; i++) {
         for (int k = 0; k < p[i]->v.conns; k++) {
             conn_row(p[i], &p[i]->v.conn[k]);
         }
         if (p[i]->v.who.conns_all > (uint32_t)p[i]->v.conns) {
-            printf("%8" PRId64 " and %u more, for which there was no room\n", p[i]->v.who.pid, p[i]->v.who.conns_all - (uint32_t)p[i]->v.conns);
+            printf("%8" PRId64 " and %u more, for which there was no room\n", p[i]->v.who.pid,
+                   p[i]->v.who.conns_all - (uint32_t)p[i]->v.conns);
         }
     }
 }
@@ -237,6 +246,7 @@ void stat_print(const struct stat_found *f, bool conns, bool history)
     }
     if (f->unread) {
         fflush(stdout);
-        fprintf(stderr, "r2_stat: %d file%s could not be read; the first one: %s\n", f->unread, f->unread == 1 ? "" : "s", f->why);
+        fprintf(stderr, "r2_stat: %d file%s could not be read; the first one: %s\n", f->unread,
+                f->unread == 1 ? "" : "s", f->why);
     }
 }

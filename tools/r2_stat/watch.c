@@ -199,8 +199,8 @@ int stat_check(const struct stat_found *f)
         snprintf(line, sizeof(line), "%.80s", n->blamed);
     } else {
         word = stat_nic_word(n, &why, &at);
-        snprintf(line, sizeof(line), "%.16s/%u %s since %s, %u moved%s: %s", n->device, n->port, word, stat_time(at, false, since, sizeof(since)),
-                 n->moved, bad > 1 ? ", more NICs" : "", why);
+        snprintf(line, sizeof(line), "%.16s/%u %s since %s, %u moved%s: %s", n->device, n->port, word,
+                 stat_time(at, false, since, sizeof(since)), n->moved, bad > 1 ? ", more NICs" : "", why);
     }
     puts(line);
     return 1;
@@ -214,7 +214,8 @@ int stat_assert_loaded(const struct stat_found *f)
     for (int i = 0; i < f->procs; i++) {
         const struct r2_stat_who *w = &f->proc[i]->v.who;
 
-        if (f->proc[i]->uid == geteuid() && (job.id[0] == '\0' || (strcmp(w->job, job.id) == 0 && strcmp(w->scheduler, job.scheduler) == 0))) {
+        if (f->proc[i]->uid == geteuid() &&
+            (job.id[0] == '\0' || (strcmp(w->job, job.id) == 0 && strcmp(w->scheduler, job.scheduler) == 0))) {
             printf("loaded: %s, pid %" PRId64 ", nccl-net-r2 %s\n", w->command, w->pid, w->version);
             return 0;
         }

@@ -1,4 +1,5 @@
-/* What a process says of itself: whole instances over the fabric, and what stands in their statistics and events after each thing that happens. */
+/* What a process says of itself: whole instances over the fabric, and what stands in their statistics and events after
+ * each thing that happens. */
 #include "tests/unit/drain_rig.h"
 
 #include "plugin/r2_report_int.h"
@@ -120,7 +121,7 @@ START_TEST(an_idle_process_is_not_woken)
     rig_enter(&rig->side[0]);
     ck_assert_uint_eq(r2_inst_service_step(rig->side[0].inst), UINT64_MAX);
     ck_assert_int_eq(r2_stat_read(r2_stat_path(report(0)->stat), geteuid(), &v, why, sizeof(why)), 1);
-    ck_assert_int_eq(v.conns, 0); /* the record of what is gone is free */
+    ck_assert_int_eq(v.conns, 0);                     /* the record of what is gone is free */
     ck_assert_uint_eq(v.nic[0].sent, sizeof(out[0])); /* what it carried is not forgotten */
     r2_stat_view_free(&v);
     teardown();
@@ -201,7 +202,8 @@ START_TEST(a_blackhole_is_seen_though_the_port_is_up)
     ck_assert_int_eq(v->nic[0].state, R2_STAT_NIC_UP);
     ck_assert_uint_eq(v->nic[0].moved, 1);
     ck_assert_uint_eq(v->who.capacity_up, 1);
-    ck_assert_msg(strncmp(v->nic[0].trouble, "stall", 5) == 0 || strncmp(v->nic[0].trouble, "peer", 4) == 0, "%s", v->nic[0].trouble);
+    ck_assert_msg(strncmp(v->nic[0].trouble, "stall", 5) == 0 || strncmp(v->nic[0].trouble, "peer", 4) == 0, "%s",
+                  v->nic[0].trouble);
     e = event_find(v, R2_EVENT_SWITCH);
     ck_assert_ptr_nonnull(e);
     ck_assert_int_ge(e->stall_ns, 15 * RIG_MS); /* at least what the watchdog waits for */
@@ -284,7 +286,8 @@ START_TEST(a_verdict_stands_at_its_nic)
     ck_assert_ptr_nonnull(e);
     ck_assert_str_eq(e->code, "R2-L02");
     ck_assert_str_eq(e->text, "R2-L02 the whole line");
-    ck_assert_ptr_nonnull(strstr(lines(), "\"evidence\":[\"loop ok\",\"aux timeout\"],\"action\":\"moved\",\"recommend\":\"drain-after-job\""));
+    ck_assert_ptr_nonnull(strstr(
+        lines(), "\"evidence\":[\"loop ok\",\"aux timeout\"],\"action\":\"moved\",\"recommend\":\"drain-after-job\""));
     verdict.nic = -1; /* none of ours */
     verdict.n_evidence = 100;
     r2_report_verdict(rig->side[0].inst, &verdict);

@@ -1,4 +1,5 @@
-/* The statistics file: who makes it, who takes it away, what a reader makes of a writer in the middle and of a file that lies. */
+/* The statistics file: who makes it, who takes it away, what a reader makes of a writer in the middle and of a file
+ * that lies. */
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +41,14 @@ static struct r2_stat *must_create(uint64_t unique)
 
 static void put_some(struct r2_stat *s)
 {
-    struct r2_stat_who who = {.command = "test", .host = "h0", .pid = 4711, .nics = 2, .conns = 3, .conns_all = 3, .history = 2, .cuda_dev = -1};
+    struct r2_stat_who who = {.command = "test",
+                              .host = "h0",
+                              .pid = 4711,
+                              .nics = 2,
+                              .conns = 3,
+                              .conns_all = 3,
+                              .history = 2,
+                              .cuda_dev = -1};
     struct r2_stat_nic nic = {.name = "mlx5_1", .port = 1, .state = R2_STAT_NIC_DOWN, .moved = 4};
     struct r2_stat_conn conn = {.id = 7, .npaths = 2, .dev = 1, .path = {{.nic = 1, .state = R2_STAT_PATH_UP}}};
     struct r2_stat_event e = {.no = 1, .kind = R2_EVENT_FAULT, .stall_ns = -1, .text = "first"};
@@ -270,9 +278,17 @@ END_TEST
 
 START_TEST(names)
 {
-    static const char *const wrong[] = {"nccl-net-r2.0.0123456789abcdef.sta", "nccl-net-r2.0.0123456789abcdef.statx", "nccl-net-r2..0123456789abcdef.stat",
-                                        "nccl-net-r2.0.0123456789abcde.stat", "nccl-net-r2.0.0123456789ABCDEF.stat", "nccl-net-r2.00.0123456789abcdef.stat",
-                                        "nccl-net-r2.4294967296.0123456789abcdef.stat", "nccl-net-r2.0.board", "", "nccl-net-r2.0", "nccl-net-r2.-1.0123456789abcdef.stat"};
+    static const char *const wrong[] = {"nccl-net-r2.0.0123456789abcdef.sta",
+                                        "nccl-net-r2.0.0123456789abcdef.statx",
+                                        "nccl-net-r2..0123456789abcdef.stat",
+                                        "nccl-net-r2.0.0123456789abcde.stat",
+                                        "nccl-net-r2.0.0123456789ABCDEF.stat",
+                                        "nccl-net-r2.00.0123456789abcdef.stat",
+                                        "nccl-net-r2.4294967296.0123456789abcdef.stat",
+                                        "nccl-net-r2.0.board",
+                                        "",
+                                        "nccl-net-r2.0",
+                                        "nccl-net-r2.-1.0123456789abcdef.stat"};
     uint64_t unique;
     uid_t uid;
 
@@ -299,8 +315,8 @@ static int nic_agrees(const struct r2_stat_nic *nic)
 {
     uint64_t n = nic->guid;
 
-    return nic->since == n && nic->sent == n && nic->received == n && nic->work_requests == n && nic->lost == n && nic->over == (uint32_t)n &&
-           nic->moved == (uint32_t)n;
+    return nic->since == n && nic->sent == n && nic->received == n && nic->work_requests == n && nic->lost == n &&
+           nic->over == (uint32_t)n && nic->moved == (uint32_t)n;
 }
 
 static void write_on(struct r2_stat *s, _Atomic int *stop, _Atomic uint64_t *rounds)
@@ -451,7 +467,8 @@ START_TEST(what_is_no_statistics_is_not_read)
     refused(path, "no statistics of this version");
     v = r2_stat_shape();
     ck_assert_int_eq(pwrite(fd, &v, 8, 8), 8);
-    for (off_t size = 2 * R2_STAT_NICS_AT; size > 0; size -= 512) { /* cut short: what is missing is not there, or nothing is */
+    for (off_t size = 2 * R2_STAT_NICS_AT; size > 0;
+         size -= 512) { /* cut short: what is missing is not there, or nothing is */
         struct r2_stat_view view;
         int rc;
 

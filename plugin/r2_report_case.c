@@ -268,6 +268,10 @@ static void nic_names(const struct r2_report *r, uint32_t nics, char *out, size_
     size_t n = 0;
 
     out[0] = '\0';
+    if (__builtin_popcount(nics) > 3) {
+        snprintf(out, room, "%d NICs", __builtin_popcount(nics));
+        return;
+    }
     for (; nics && n < room; nics &= nics - 1) {
         n += (size_t)snprintf(out + n, room - n, "%s%.23s", n ? "," : "", r->inst->nics.nic[__builtin_ctz(nics)].name);
     }
@@ -327,8 +331,8 @@ static void say_switch(struct r2_report *r, const struct r2_case *k)
         } else if (k->waited) {
             snprintf(stall, sizeof(stall), "stall %.2f ms", (double)k->stall_ns / 1e6);
         }
-        snprintf(text, sizeof(text), "%.23s: %u connection%s over %s, %s, %llu bytes posted again", e.nic.device,
-                 k->conns, k->conns == 1 ? " goes on" : "s go on", to[0] ? to : "other paths", stall,
+        snprintf(text, sizeof(text), "%.23s: %u connection%s to %s, %s, %llu bytes again", e.nic.device, k->conns,
+                 plural(k->conns), to[0] ? to : "other paths", stall,
                  (unsigned long long)k->replayed);
         e.stall_us = (int64_t)(k->stall_ns / 1000);
     }

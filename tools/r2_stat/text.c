@@ -33,7 +33,9 @@ const char *stat_time(uint64_t ns, bool fraction, char *out, size_t room)
         return out;
     }
     if (fraction) {
-        n = strftime(out, room, "%Y-%m-%d %H:%M:%S", &tm);
+        bool here = tm.tm_yday == today.tm_yday && tm.tm_year == today.tm_year;
+
+        n = strftime(out, room, here ? "%H:%M:%S" : "%Y-%m-%d %H:%M:%S", &tm);
         snprintf(out + n, room - n, ".%03u", (unsigned)(ns / 1000000 % 1000));
     } else {
         strftime(out, room, tm.tm_yday == today.tm_yday && tm.tm_year == today.tm_year ? "%H:%M:%S" : "%b %d %H:%M",
@@ -165,12 +167,17 @@ static void job_conns(struct stat_proc *const *p, int n)
 
 /* --- history --- */
 
-void stat_print_event(const struct stat_proc *p, const struct r2_stat_event *e)
+static void event_row(const char *host, const struct stat_proc *p, const struct r2_stat_event *e)
 {
     char when[40];
 
-    printf("%s %s %" PRId64 " %-8s %s%s%s\n", stat_time(e->when, true, when, sizeof(when)), p->v.who.host, p->v.who.pid,
-           r2_event_kind_name(e->kind), e->code, e->code[0] ? " " : "", e->text);
+    printf("%s %s%s%" PRId64 " %-8s %s%s%s\n", stat_time(e->when, true, when, sizeof(when)), host, host[0] ? " " : "",
+           p->v.who.pid, r2_event_kind_name(e->kind), e->code, e->code[0] ? " " : "", e->text);
+}
+
+void stat_print_event(const struct stat_proc *p, const struct r2_stat_event *e)
+{
+    event_row(p->v.who.host, p, e);
 }
 
 struct line {
@@ -204,7 +211,7 @@ static void job_history(struct stat_proc *const *p, int n)
     qsort(line, (size_t)lines, sizeof(*line), line_compare);
     puts(lines ? "" : "\nnothing has happened");
     for (int i = 0; i < lines; i++) {
-        stat_print_event(line[i].p, line[i].e);
+        event_row("", line[i].p, line[i].e);
     }
     free(line);
 }

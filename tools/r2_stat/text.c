@@ -8,6 +8,8 @@
 
 #include "tools/r2_stat/stat.h"
 
+#define WIDTH 99 /* columns; a comma may follow */
+
 const char *stat_bytes(uint64_t bytes, char *out, size_t room)
 {
     static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
@@ -89,7 +91,7 @@ static void job_head(struct stat_proc *const *p, int n)
            w->job[0] ? w->scheduler : w->command, w->job[0] ? " " : "", w->job, stat_user(p[0]->uid), w->host, n,
            n == 1 ? "" : "es", stat_time(w->start, false, when, sizeof(when)));
     if (faults || giveups) {
-        printf("faults %" PRIu64 ", switches %" PRIu64 ", failbacks %" PRIu64 ", connections given up %" PRIu64
+        printf("faults %" PRIu64 ", switches %" PRIu64 ", failbacks %" PRIu64 ", gave up %" PRIu64
                ", longest stall %s, posted again %s\n",
                faults, switches, failbacks, giveups, stall_text(stall, ms, sizeof(ms)),
                stat_bytes(replayed, bytes, sizeof(bytes)));
@@ -123,31 +125,41 @@ static void path_text(const struct stat_proc *p, const struct r2_stat_path *path
     }
 }
 
+/* Its paths, on as many lines as they need. */
+static void paths_row(const struct stat_proc *p, const struct r2_stat_conn *c)
+{
+    int column = 0;
+
+    for (int i = 0; i < c->npaths; i++) {
+        char text[64];
+
+        path_text(p, &c->path[i], text, sizeof(text));
+        if (column > 0 && column + 2 + (int)strlen(text) > WIDTH) {
+            printf(",\n");
+            column = 0;
+        }
+        column += column == 0 ? printf("%15s%s", "", text) : printf(", %s", text);
+    }
+    putchar('\n');
+}
+
 static void conn_row(const struct stat_proc *p, const struct r2_stat_conn *c)
 {
     char bytes[24], stall[24], again[24], peer[80];
 
     snprintf(peer, sizeof(peer), "%s/%s", c->peer_host, c->path[0].peer_name[0] ? c->path[0].peer_name : "?");
-    printf("%8" PRId64 " %5u %-4s %-10.10s %-18.18s %9s %9" PRIu64 " %9s %9s ", p->v.who.pid, c->id,
+    printf("%8" PRId64 " %5u %-4s %-10.10s %-18.18s %9s %9" PRIu64 " %9s %9s%s\n", p->v.who.pid, c->id,
            c->is_send ? "send" : "recv", p->v.nic[c->dev].name, peer, stat_bytes(c->bytes, bytes, sizeof(bytes)),
            c->messages, stall_text(c->stall_ns, stall, sizeof(stall)),
-           c->replayed_bytes ? stat_bytes(c->replayed_bytes, again, sizeof(again)) : "-");
-    if (!c->standing) {
-        printf("%s\n", c->error ? "ended" : "begins");
-        if (c->error) {
-            printf("%15s%.84s\n", "", c->why);
-        }
-        return;
+           c->replayed_bytes ? stat_bytes(c->replayed_bytes, again, sizeof(again)) : "-",
+           c->error      ? " ended"
+           : c->standing ? ""
+                         : " begins");
+    if (c->error) {
+        printf("%15s%.84s\n", "", c->why);
+    } else if (c->standing) {
+        paths_row(p, c);
     }
-    putchar('\n');
-    printf("%15s", "");
-    for (int i = 0; i < c->npaths; i++) {
-        char text[64];
-
-        path_text(p, &c->path[i], text, sizeof(text));
-        printf("%s%s", i ? ", " : "", text);
-    }
-    putchar('\n');
 }
 
 static void job_conns(struct stat_proc *const *p, int n)

@@ -157,7 +157,7 @@ wanted "healthy" && case_healthy
 # --- two processes per host, followed ---
 case_processes() {
     fabric 2
-    on 0 "$B/r2_stat" --follow >"$log/follow" 2>&1 &
+    "$B/softfab" exec --name $fab --host 0 -- "$B/r2_stat" --follow >"$log/follow" 2>&1 &
     busy=$!
     rm -f "$log"/two*
     run --ranks-per-host 2 --intra net --duration 2s --fault "500ms:h0:n1 down" --fault-cmd "$(at 600ms 0 two.json "$switched" --json)" --fault-cmd "$(at 600ms 0 two "$switched")" --fault-optional --after 500ms

@@ -7,6 +7,7 @@
 
 #include "r2_inst.h"
 #include "r2_log.h"
+#include "r2_report.h"
 #include "r2_return.h"
 #include "r2_rules.h"
 
@@ -109,6 +110,7 @@ uint64_t r2_close_step(struct r2_comm *c, uint64_t now)
         }
         for (int p = 0; p < c->link.npaths; p++) {
             r2_close_log_life(c, p);
+            r2_report_life_over(c, p);
         }
         c->fo.over = 1;
         c->link.up = 0; /* nothing is posted or polled any more */

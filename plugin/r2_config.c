@@ -454,3 +454,37 @@ uint32_t r2_config_digest(const struct r2_config *cfg)
     }
     return h;
 }
+
+/* A text of another's variable: cut to what fits, what cannot be printed becomes '?'. */
+static void foreign_text(char *out, size_t room, const char *text)
+{
+    snprintf(out, room, "%s", text ? text : "");
+    for (char *c = out; *c; c++) {
+        if (*c < 0x20 || *c > 0x7e)
+            *c = '?';
+    }
+}
+
+void r2_config_job(struct r2_job *job, const char *(*get_env)(void *arg, const char *name), void *arg)
+{
+    static const struct {
+        const char *scheduler, *id, *step;
+    } known[] = {
+        {"slurm", "SLURM_JOB_ID", "SLURM_STEP_ID"}, {"flux", "FLUX_JOB_ID", NULL},
+        {"pbs", "PBS_JOBID", NULL},                 {"lsf", "LSB_JOBID", NULL},
+        {"torchelastic", "TORCHELASTIC_RUN_ID", NULL},
+    };
+
+    memset(job, 0, sizeof(*job));
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        const char *id = get_env ? get_env(arg, known[i].id) : getenv(known[i].id);
+
+        if (id == NULL || id[0] == '\0')
+            continue;
+        foreign_text(job->scheduler, sizeof(job->scheduler), known[i].scheduler);
+        foreign_text(job->id, sizeof(job->id), id);
+        if (known[i].step)
+            foreign_text(job->step, sizeof(job->step), get_env ? get_env(arg, known[i].step) : getenv(known[i].step));
+        return;
+    }
+}

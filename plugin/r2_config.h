@@ -78,6 +78,13 @@ void r2_config_text(const struct r2_config *cfg, int row, char *out, size_t len)
 /* One INFO line per row that is not at its default or is pinned by the lock file, with its source. */
 void r2_config_log(const struct r2_config *cfg);
 
+/* The job that a scheduler or launcher has started this process for, from its own variables. Empty: none is known. */
+struct r2_job {
+    char scheduler[16], id[64], step[32]; /* "slurm", ... */
+};
+/* Reads it. @get_env as in r2_config_sources, NULL: getenv. Thread: init only. */
+void r2_config_job(struct r2_job *job, const char *(*get_env)(void *arg, const char *name), void *arg);
+
 /* FNV-1a 32 over names and values of the rows of section "policy": exchanged at connect to notice hosts that differ. */
 uint32_t r2_config_digest(const struct r2_config *cfg);
 

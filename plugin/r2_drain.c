@@ -8,6 +8,7 @@
 #include "r2_log.h"
 #include "r2_news.h"
 #include "r2_pair.h"
+#include "r2_report.h"
 #include "r2_return.h"
 #include "r2_rundir.h"
 
@@ -150,6 +151,7 @@ void r2_drain_set(struct r2_inst *inst, uint32_t nics)
         int i = __builtin_ctz(m);
 
         R2_INFO("NIC %s is %s", inst->nics.nic[i].name, nics >> i & 1 ? "drained: new work avoids it" : "not drained any more");
+        r2_report_drain(inst, i, nics >> i & 1);
     }
     inst->drained = nics;
     r2_failback_told(inst, changed & ~nics); /* the administrator has spoken */

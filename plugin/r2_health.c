@@ -4,6 +4,7 @@
  */
 #include "r2_host.h"
 #include "r2_pair.h"
+#include "r2_report.h"
 #include "r2_return.h"
 #include "r2_watch.h"
 
@@ -58,10 +59,12 @@ void r2_health_fact(void *arg, const struct ib_fact *fact)
     case IB_FACT_PORT_DOWN:
         nic_lost(inst, fact->nic, IB_FAULT_PORT);
         r2_host_say_nic(inst, fact->nic, 0);
+        r2_report_nic(inst, fact->nic, "its port is not ACTIVE");
         break;
     case IB_FACT_PORT_UP:
         r2_heal_nic_up(inst, fact->nic);
         r2_host_say_nic(inst, fact->nic, 1);
+        r2_report_nic(inst, fact->nic, "its port is ACTIVE again");
         break;
     case IB_FACT_ADDR_CHANGE:
         ask_pairs(inst, fact->nic);
@@ -69,6 +72,7 @@ void r2_health_fact(void *arg, const struct ib_fact *fact)
     case IB_FACT_DEVICE_FATAL:
         nic_lost(inst, fact->nic, IB_FAULT_DEVICE);
         r2_host_say_nic(inst, fact->nic, 0);
+        r2_report_nic(inst, fact->nic, "the device failed, or is gone");
         break;
     case IB_FACT_QP_FATAL:
     case IB_FACT_CQ_ERR: /* a completion queue belongs to one path */

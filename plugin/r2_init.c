@@ -162,6 +162,7 @@ static struct r2_inst *instance_create(enum r2_log_level *level, char *why, size
     struct r2_inst_params p = {.cfg = cfg, .oob_create = oob_create};
     struct r2_inst *inst = NULL;
     struct ib_verbs verbs;
+    struct r2_job job;
     struct r2_env env;
     char host[256] = "?", reason[512] = "";
     int rc;
@@ -188,9 +189,11 @@ static struct r2_inst *instance_create(enum r2_log_level *level, char *why, size
         p.env = &env;
         p.verbs = &verbs;
         p.host = host;
+        r2_config_job(&job, NULL, NULL);
+        p.job = &job;
         p.run_dir = r2_rundir_find(cfg->run_dir, reason, sizeof(reason));
         if (p.run_dir == NULL)
-            r2_log_write(cfg->run_dir[0] ? R2_LOG_WARN : R2_LOG_INFO, __FILE__, __LINE__, "%s: no board, no drain files", reason);
+            r2_log_write(cfg->run_dir[0] ? R2_LOG_WARN : R2_LOG_INFO, __FILE__, __LINE__, "%s: no board, no drain files, no statistics", reason);
         inst = r2_inst_create(&p, why, why_len);
     }
     free(cfg);

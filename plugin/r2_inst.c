@@ -15,6 +15,7 @@
 #include "r2_host.h"
 #include "r2_log.h"
 #include "r2_pair.h"
+#include "r2_report.h"
 #include "r2_return.h"
 #include "r2_watch.h"
 
@@ -88,6 +89,7 @@ void r2_comm_free(struct r2_comm *c)
 {
     unlink_comm(c);
     r2_host_comm_gone(c);
+    r2_report_comm_gone(c);
     if (c->peer) {
         r2_peer_put(c->inst, c->peer);
     }
@@ -167,6 +169,7 @@ static void step_comm(struct r2_comm *c, uint64_t now)
     int setup;
 
     r2_gate_visit(&c->gate);
+    r2_report_comm(c); /* as NCCL's thread has left it */
     setup = atomic_load_explicit(&c->setup, memory_order_relaxed);
     if (atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN) {
         next = r2_close_step(c, now);
@@ -184,6 +187,7 @@ static void step_comm(struct r2_comm *c, uint64_t now)
     }
     c->deadline = next;
     r2_host_comm(c);
+    r2_report_comm(c);
     r2_gate_unvisit(&c->gate);
 }
 
@@ -237,6 +241,7 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
     for (c = r2_comm_first(inst); c; c = c->all_next) {
         next = r2_earlier(next, c->deadline);
     }
+    next = r2_earlier(next, r2_report_step(inst, now, look));
     r2_log_flush();
     return r2_earlier(next, oob_next);
 }
@@ -405,6 +410,7 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
     if (inst->run_dir[0] && inst->cfg.board) {
         r2_host_open(inst, inst->run_dir);
     }
+    r2_report_open(inst, p->job);
     r2_drain_look(inst);
     r2_failback_look(inst);
     if (inst->env.threads && start_thread(inst, why, why_len) != 0) {
@@ -413,6 +419,8 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
     return inst;
 
 err_board:
+    r2_report_stop(inst);
+    r2_report_free(inst);
     r2_host_close(inst);
     inst->oob->ops->destroy(inst->oob);
 err_workers:
@@ -482,6 +490,7 @@ int r2_inst_last_words(struct r2_inst *inst)
         return -1;
     }
     say_goodbye(inst);
+    r2_report_stop(inst);
     now = r2_now(inst);
     inst->oob->ops->drain(inst->oob, end > now ? end - now : 0);
     r2_log_flush();
@@ -524,6 +533,7 @@ void r2_inst_destroy(struct r2_inst *inst)
         r2_comm_free(c);
     }
     inst->oob->ops->destroy(inst->oob);
+    r2_report_free(inst);
     r2_host_close(inst);
     r2_news_close(inst);
     ib_mr_cache_destroy(inst->mrs);

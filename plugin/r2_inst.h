@@ -27,6 +27,8 @@
 #include "r2_verdict.h"
 #include "r2_rundir.h"
 
+struct r2_report;
+
 #define R2_COMM_BUCKETS 256
 #define R2_LABEL_MAX    160
 
@@ -92,6 +94,26 @@ struct r2_ret {
     uint64_t not_before, pause; /* the next attempt, after one that failed */
 };
 
+/* What of a connection was known after its last step, for statistics and events. Service thread; r2_report.c */
+struct r2_seen {
+    struct {
+        uint32_t life;
+        uint32_t fault; /* number of the case that its end belongs to; 0: none, or settled */
+        uint8_t state;  /* enum fo_state */
+        uint8_t stood;  /* some life of it was up */
+        uint8_t share;  /* percent of the plan */
+        uint8_t folded; /* its counters are in the totals, though they still stand */
+    } path[IB_MAX_PATHS];
+    uint64_t bytes; /* of lives that are put away */
+    uint64_t replayed_bytes, replayed_parts;
+    uint64_t stall_from, stall_mark; /* ns; acknowledged then. from 0: it does not wait */
+    uint64_t stall_ns, stall_at;     /* the last stall; CLOCK_REALTIME, ns */
+    uint32_t stall_case;
+    uint32_t record; /* of the statistics file, from 1; 0: none */
+    uint8_t closing, error; /* enum r2_status */
+    char why[96];
+};
+
 struct r2_comm {
     struct r2_inst *inst;
     uint32_t id;
@@ -147,6 +169,8 @@ struct r2_comm {
         uint8_t say;                 /* bit per path: the peer has not answered yet that it knows */
         uint64_t at, interval;
     } word;                          /* r2_failback.c */
+    char peer_nic[IB_MAX_PATHS][FO_NIC_NAME]; /* of each path */
+    struct r2_seen seen;
 
     _Atomic int close; /* enum r2_close: OPEN -> BYE by NCCL's thread inside the gate, the rest by the service thread */
     int abort;
@@ -254,6 +278,7 @@ struct r2_inst {
     /* service thread: the host; r2_host.c, r2_drain.c */
     char run_dir[256];        /* empty: none */
     struct r2_board *board;   /* NULL: none */
+    struct r2_report *report; /* NULL: none */
     int rung, rows_changed;
     uint64_t heard_at[IB_MAX_NICS];  /* ns: when another process spoke of the NIC; 0 */
     uint64_t lives_lost[IB_MAX_NICS];

@@ -39,7 +39,8 @@ struct r2_inst_params {
     struct r2_oob *(*oob_create)(void *arg, const struct r2_oob_events *ev, char *why, size_t why_len);
     void *oob_arg;
     const char *host; /* name in logs */
-    const char *run_dir; /* NULL: no board, no drain files */
+    const char *run_dir; /* NULL: no board, no drain files, no statistics */
+    const struct r2_job *job; /* NULL: not known */
 };
 
 /* Opens devices, starts the threads (env->threads). NULL with the reason in @why. May block in drivers. Init only. */

@@ -5,6 +5,7 @@
 #include "r2_failback.h"
 #include "r2_log.h"
 #include "r2_pair.h"
+#include "r2_report.h"
 
 #define MS(x)      ((uint64_t)(x)*1000000)
 #define OPEN_LIMIT MS(5000) /* an exchange that takes longer is given up: the next one takes the next number */
@@ -98,6 +99,7 @@ static void next_life(struct r2_comm *c, int p, uint32_t life, uint64_t now)
 
     r2_close_log_life(c, p);
     r2_failback_next(c, p, life);
+    r2_report_life_over(c, p);
     r->old = *path;
     r->has_old = 1;
     r->old_until = now + MS(c->inst->cfg.t_packet_ms);

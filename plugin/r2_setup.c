@@ -257,8 +257,9 @@ static void say_req(struct r2_comm *c)
     r2_peer_emit(c->inst, c->peer, FO_MSG_REQ, &b);
 }
 
-static void path_init(struct r2_comm *c, int p, int mine, int theirs)
+static void path_init(struct r2_comm *c, int p, int mine, int theirs, const char *name)
 {
+    snprintf(c->peer_nic[p], sizeof(c->peer_nic[p]), "%s", name);
     c->link.path[p].index = (uint8_t)p;
     c->link.path[p].nic = (uint8_t)mine;
     c->link.path[p].peer_nic = (uint8_t)theirs;
@@ -276,7 +277,7 @@ void r2_setup_on_rep(struct r2_comm *c, const struct fo_rep *m)
                                                                         : "the peer offers a path over a NIC that is not here");
             return;
         }
-        path_init(c, p, m->path[p].s_nic, m->path[p].r_nic);
+        path_init(c, p, m->path[p].s_nic, m->path[p].r_nic, m->nic_name[p]);
     }
     c->rep = *m;
     c->fo.peer = m->src;
@@ -407,7 +408,7 @@ void r2_setup_on_req(struct r2_inst *inst, struct r2_peer *peer, const struct fo
     qps = m->qps > inst->cfg.ib_qps ? m->qps : (int)inst->cfg.ib_qps;
     c->link.npaths = r2_setup_more(s_nic, r_nic, c->link.npaths, qps);
     for (int p = 0; p < c->link.npaths; p++) {
-        path_init(c, p, r_nic[p], s_nic[p]);
+        path_init(c, p, r_nic[p], s_nic[p], m->nic[s_nic[p]].name);
         c->link.path[p].peer_nic_gen = m->nic[s_nic[p]].gen;
     }
     make_label(c, m->host);

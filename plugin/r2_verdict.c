@@ -12,6 +12,7 @@
 #include "r2_log.h"
 #include "r2_news.h"
 #include "r2_pair.h"
+#include "r2_report.h"
 
 #define EVIDENCE 6 /* lines */
 #define LINE     160
@@ -236,6 +237,31 @@ static void write_lines(struct r2_inst *inst, const struct r2_case *k, struct fi
     probe_line_short(f->brief, &l);
 }
 
+/* The statistics and the events have it, too. */
+static void report(struct r2_inst *inst, const struct r2_case *k, const struct finding *f)
+{
+    const struct probe_code_info *info = probe_code_info(f->code);
+    int ours = f->v.blame == PROBE_BLAME_LOCAL_NIC || f->v.blame == PROBE_BLAME_LOCAL_LINK;
+    struct r2_report_verdict r = {.code = info->name,
+                                  .blame = info->blame,
+                                  .nic = k->process ? -1 : ours || f->v.blame == PROBE_BLAME_PATH ? k->nic : -1,
+                                  .peer_host = k->peer ? k->peer->host : NULL,
+                                  .peer_nic = k->peer && !k->process ? peer_nic_name(inst, k) : NULL,
+                                  .since_ns = k->since,
+                                  .how = f->how,
+                                  .confidence = f->v.confidence,
+                                  .n_evidence = f->n_evidence,
+                                  .action = info->action,
+                                  .recommend = info->recommend,
+                                  .line = f->line,
+                                  .brief = f->brief};
+
+    for (int i = 0; i < f->n_evidence; i++) {
+        r.evidence[i] = f->evidence[i];
+    }
+    r2_report_verdict(inst, &r);
+}
+
 /* The job hears it, and the operator; what is known already is not said again. */
 static void publish(struct r2_inst *inst, const struct r2_case *k, struct finding *f)
 {
@@ -248,6 +274,9 @@ static void publish(struct r2_inst *inst, const struct r2_case *k, struct findin
     for (int i = 0; i < f->n_evidence; i++) {
         r2_log_write(level == R2_LOG_TRACE ? level : R2_LOG_INFO, __FILE__, __LINE__, "%s: %s", probe_code_info(f->code)->name,
                      f->evidence[i]);
+    }
+    if (level != R2_LOG_TRACE) {
+        report(inst, k, f);
     }
     if (level == R2_LOG_WARN) {
         pthread_mutex_lock(&inst->lock);

@@ -293,7 +293,7 @@ __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p, const s
     memcpy(fc->last_fault, what, sizeof(what));
     fp->why = *info;
     fp->down_since = now;
-    fp->acked_at_down = fc->rx ? fc->rx->ledger.acked : 0;
+    fp->acked_at_down = fc->rx ? fc->rx->ledger.acked : fc->tx->sack;
     fp->send_at = now;
     fp->interval = FO_MS(fo_cfg(fc)->t_repeat_ms);
     fc->switches++;

@@ -22,7 +22,7 @@ struct fo_path {
     uint64_t down_since;
     uint64_t send_at;     /* next repetition of what is unanswered */
     uint64_t interval;
-    uint64_t acked_at_down; /* R: tells whether anything has moved since */
+    uint64_t acked_at_down; /* tells whether anything has moved since */
     uint64_t hold_until;  /* R: the hold of a soft fence, or of GPU memory (P17), ends then; UINT64_MAX: only with proof; 0: no hold */
     uint64_t stopped_at;  /* ns, when peer_stopped became known */
     uint8_t peer_stopped; /* the peer is known to post nothing on it any more */

@@ -499,6 +499,44 @@ START_TEST(digest_covers_policy_only)
 }
 END_TEST
 
+/* --- job --- */
+
+static const char *job_env(void *arg, const char *name)
+{
+    for (const char *const *e = arg; *e; e += 2) {
+        if (strcmp(e[0], name) == 0)
+            return e[1];
+    }
+    return NULL;
+}
+
+START_TEST(job_of_the_scheduler)
+{
+    static const char *const slurm[] = {"SLURM_JOB_ID", "81233", "SLURM_STEP_ID", "4", "PBS_JOBID", "no", NULL};
+    static const char *const lsf[] = {"SLURM_JOB_ID", "", "LSB_JOBID", "7\n\x1b[2J", NULL};
+    static const char *const none[] = {"SLURM_STEP_ID", "4", NULL};
+    char longest[300];
+    const char *flux[] = {"FLUX_JOB_ID", longest, NULL};
+    struct r2_job job;
+
+    r2_config_job(&job, job_env, (void *)slurm);
+    ck_assert_str_eq(job.scheduler, "slurm");
+    ck_assert_str_eq(job.id, "81233");
+    ck_assert_str_eq(job.step, "4");
+    r2_config_job(&job, job_env, (void *)lsf);
+    ck_assert_str_eq(job.scheduler, "lsf");
+    ck_assert_str_eq(job.id, "7??[2J"); /* it may reach a terminal */
+    ck_assert_str_eq(job.step, "");
+    r2_config_job(&job, job_env, (void *)none);
+    ck_assert_str_eq(job.scheduler, "");
+    ck_assert_str_eq(job.id, "");
+    memset(longest, 'x', sizeof(longest) - 1);
+    longest[sizeof(longest) - 1] = '\0';
+    r2_config_job(&job, job_env, (void *)flux);
+    ck_assert_uint_eq(strlen(job.id), sizeof(job.id) - 1);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("config");
@@ -531,6 +569,7 @@ int main(void)
     tcase_add_loop_test(t, near_miss_of_every_row, 0, ours);
     tcase_add_test(t, line_rules);
     tcase_add_test(t, digest_covers_policy_only);
+    tcase_add_test(t, job_of_the_scheduler);
     suite_add_tcase(s, t);
     r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);

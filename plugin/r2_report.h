@@ -1,0 +1,53 @@
+/*
+ * What happens in this process, made known: the statistics file and the events (docs/design-stat.md, docs/events.md).
+ * Service thread, unless said otherwise; nothing waits but for a local file system. Without a run directory, or with
+ * both switched off, all of it does nothing.
+ */
+#ifndef R2_REPORT_H
+#define R2_REPORT_H
+
+#include <stdint.h>
+
+#include "r2_config.h"
+#include "r2_inst.h"
+
+/* Begins, with the event "start". Why something cannot be written is logged once. At init. */
+void r2_report_open(struct r2_inst *inst, const struct r2_job *job);
+/* The event "stop" with what happened, and the statistics file goes. The service thread has stopped. A second call does
+ * nothing. */
+void r2_report_stop(struct r2_inst *inst);
+void r2_report_free(struct r2_inst *inst);
+
+/* End of a turn: says what is complete, writes what has changed, or, with @look, whatever it is. Returns when it wants
+ * another turn (ns). */
+uint64_t r2_report_step(struct r2_inst *inst, uint64_t now, int look);
+
+/* What has become of @c: its lives, what of them is settled, its end. Before and after a step of it, gate held. */
+void r2_report_comm(struct r2_comm *c);
+/* The present life of (@p) is put away with its counters. */
+void r2_report_life_over(struct r2_comm *c, int p);
+/* @c is going. */
+void r2_report_comm_gone(struct r2_comm *c);
+
+/* Our NIC changed its state; @why in a few words. */
+void r2_report_nic(struct r2_inst *inst, int nic, const char *why);
+/* Our NIC is drained, or not any more. */
+void r2_report_drain(struct r2_inst *inst, int nic, int on);
+
+/* Which component is to blame. Texts are copied; NULL: not known. */
+struct r2_report_verdict {
+    const char *code, *blame;
+    int nic; /* of ours; -1: none */
+    const char *peer_host, *peer_nic;
+    uint64_t since_ns; /* r2_now(); 0: not known */
+    const char *how;
+    int confidence; /* percent */
+    const char *evidence[8];
+    int n_evidence;
+    const char *action, *recommend;
+    const char *line;  /* as logged */
+    const char *brief; /* at most 80 characters */
+};
+void r2_report_verdict(struct r2_inst *inst, const struct r2_report_verdict *v);
+
+#endif

@@ -1,0 +1,154 @@
+/*
+ * Statistics of a process in a mapped file of its own (docs/design-stat.md): format, writer, reader. For the plugin and
+ * r2_stat.
+ *
+ * Format, version 1. Records, each of them a number and a struct below. All is words of 64 bits in the host's order.
+ * The number is odd while its record changes and grows by two with each change, so a reader knows whether what it has
+ * is whole. Structs hold fixed-width fields without holes, texts are ended by a zero.
+ *
+ *   at 0             head: magic, version and sizes, number of the round, then the record of the process
+ *   at NICS_AT       R2_STAT_NICS records
+ *   at HISTORY_AT    R2_STAT_HISTORY records, a ring
+ *   at CONNS_AT      up to R2_STAT_CONNS records; the file is as long as it has had to be
+ *
+ * The number of the round is odd while several records change together.
+ */
+#ifndef R2_STAT_H
+#define R2_STAT_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define R2_STAT_VERSION 1
+#define R2_STAT_NICS    32
+#define R2_STAT_HISTORY 256
+#define R2_STAT_CONNS   2048
+#define R2_STAT_PATHS   8
+
+/* The process. */
+struct r2_stat_who {
+    char command[32], host[64], version[48];
+    char scheduler[16], job[64], step[32]; /* empty: none is known */
+    int64_t pid;
+    uint64_t start, updated; /* CLOCK_REALTIME, ns */
+    uint32_t digest;         /* of the policy */
+    int32_t cuda_dev;        /* -1: not known */
+    uint32_t nics, conns; /* records in use: NICs are the first ones; connections are those with an id, below conns */
+    uint32_t conns_all;   /* connections there are; more than records: the rest did not fit */
+    uint32_t capacity_up; /* NICs that carry, or could */
+    uint64_t history;     /* events so far; the last R2_STAT_HISTORY are there */
+    uint64_t faults, switches, failbacks, drains, giveups, verdicts;
+    uint64_t replayed_bytes, stall_max_ns;
+    uint64_t events_lost; /* lines that could not be written, or events that were too many at once */
+};
+
+enum r2_stat_nic_state { R2_STAT_NIC_UP, R2_STAT_NIC_DOWN, R2_STAT_NIC_FATAL, R2_STAT_NIC_GONE, R2_STAT_NIC_STATES };
+const char *r2_stat_nic_state_name(unsigned state);
+
+struct r2_stat_nic {
+    char name[24], device[24], pci[24], why[64]; /* why it is in this state */
+    char trouble[96];                            /* the last fault over it */
+    char blamed[96];                             /* the last verdict that names it; empty: none */
+    uint64_t guid;
+    uint64_t since, trouble_at, blamed_at; /* CLOCK_REALTIME, ns; 0: never */
+    uint64_t sent, received;               /* bytes of messages, without headers and control writes */
+    uint64_t work_requests;                /* posted for messages and control */
+    uint64_t lost;                         /* lives of paths over it that failed */
+    uint32_t over, primary, moved, last;   /* connections: with a usable path over it; that began on it; whose path over
+                                              it is   gone; for which it is the only one */
+    int32_t rail;
+    uint32_t speed_mbps;
+    uint8_t port, state, drained, reserved; /* state: enum r2_stat_nic_state */
+    uint8_t gid[16];
+    uint16_t lid, reserved2;
+};
+
+/* As enum fo_state. */
+enum r2_stat_path_state {
+    R2_STAT_PATH_NONE,
+    R2_STAT_PATH_UP,
+    R2_STAT_PATH_DOWN,
+    R2_STAT_PATH_FENCED,
+    R2_STAT_PATH_STATES
+};
+const char *r2_stat_path_state_name(unsigned state);
+
+struct r2_stat_path {
+    char peer_name[24]; /* of the remote NIC; empty: not known, but its number */
+    uint64_t bytes;     /* of the present life */
+    uint32_t life;
+    uint8_t nic, peer_nic, state, share; /* share: percent of what is cut now */
+};
+
+struct r2_stat_conn {
+    uint32_t id;                            /* 0: the record is free */
+    uint8_t is_send, dev, npaths, standing; /* standing: set up */
+    uint8_t error, reserved[7];
+    char peer_host[40], peer_addr[64], why[96]; /* why it ended */
+    uint64_t bytes, messages;
+    uint64_t replayed_parts, replayed_bytes;
+    uint64_t stall_ns, stall_at; /* the last one; at: CLOCK_REALTIME, ns; 0: none */
+    struct r2_stat_path path[R2_STAT_PATHS];
+};
+
+/* One line of history. */
+struct r2_stat_event {
+    uint64_t no;                         /* from 1; 0: the record is free */
+    uint64_t when, mono;                 /* ns */
+    uint8_t kind, severity, reserved[2]; /* enum r2_event_kind, _severity */
+    uint32_t connections;
+    int64_t stall_ns, replayed_bytes; /* -1: not known */
+    char code[16], nic[24], peer_host[40], peer_nic[24], cause[96], text[256];
+    int32_t capacity_all, capacity_up; /* -1: not known */
+};
+
+/* --- writer: one thread; blocks on the file system in open and close only, and where the file has to grow --- */
+
+struct r2_stat;
+
+/*
+ * Makes the file of this process in @dir, 0600, after taking away those of processes of @uid that have ended. @unique:
+ * random, not 0. NULL with the reason in @why.
+ */
+struct r2_stat *r2_stat_create(const char *dir, uid_t uid, uint64_t unique, char *why, size_t why_len);
+/* Takes the file away. NULL accepted. */
+void r2_stat_remove(struct r2_stat *s);
+const char *r2_stat_path(const struct r2_stat *s);
+
+/* Between the two, records change together. */
+void r2_stat_begin(struct r2_stat *s);
+void r2_stat_end(struct r2_stat *s);
+/* Writes a record if it differs. Out of range, or no room in the file system: 0, else 1. */
+int r2_stat_put_who(struct r2_stat *s, const struct r2_stat_who *who);
+int r2_stat_put_nic(struct r2_stat *s, unsigned i, const struct r2_stat_nic *nic);
+int r2_stat_put_conn(struct r2_stat *s, unsigned i, const struct r2_stat_conn *conn);
+/* @e->no is its place in the ring. */
+int r2_stat_put_event(struct r2_stat *s, const struct r2_stat_event *e);
+
+/* --- reader: nothing it gives is out of bounds, whatever the file says --- */
+
+struct r2_stat_view {
+    struct r2_stat_who who;
+    struct r2_stat_nic nic[R2_STAT_NICS];
+    struct r2_stat_event event[R2_STAT_HISTORY]; /* oldest first */
+    int events;
+    struct r2_stat_conn *conn; /* conns of them, those in use */
+    int conns;
+    int whole; /* all of it is of one moment; else each record is, for itself */
+};
+
+/* 1 when @name is the name of a statistics file: whose, and which. Pure. */
+int r2_stat_name(const char *name, uid_t *uid, uint64_t *unique);
+
+/*
+ * Reads the file @path of @uid. 1: it is in *@v, to be freed with r2_stat_view_free(); 0: its process has ended; -1
+ * with the reason in @why. Reads, does not map: a file that is cut short meanwhile is an error, no signal. Blocks on
+ * the file system.
+ */
+int r2_stat_read(const char *path, uid_t uid, struct r2_stat_view *v, char *why, size_t why_len);
+/* The same from a descriptor, without asking whether its process lives. 0: it is being made. */
+int r2_stat_read_fd(int fd, const char *path, struct r2_stat_view *v, char *why, size_t why_len);
+void r2_stat_view_free(struct r2_stat_view *v);
+
+#endif

@@ -1,0 +1,281 @@
+#!/bin/sh
+# r2_stat and events, under collectives on the software fabric: a NIC that goes and returns, two processes per host, other users, what is said when there is
+# nothing. Each case asserts that its fault fired and that every element of every timed operation is right.
+# Argument: build folder. Second argument: only cases whose name contains it.
+. "$(dirname "$0")/collective_lib.sh"
+case $B in /*) ;; *) B=$PWD/$B ;; esac
+fab=stat$$
+skipped=0
+trap '"$B/softfab" down --name $fab >/dev/null 2>&1; rm -rf "$log"' EXIT
+export NCCL_R2_T_RETURN=100
+unset NCCL_R2_RUN_DIR NCCL_R2_STATS NCCL_R2_EVENT_FILE SLURM_JOB_ID SLURM_STEP_ID FLUX_JOB_ID PBS_JOBID LSB_JOBID TORCHELASTIC_RUN_ID
+
+if ! command -v jq >/dev/null; then
+    echo "jq is not installed"
+    exit 77
+fi
+skip() {
+    skipped=$((skipped + 1))
+    echo "SKIP $1"
+}
+fabric() {
+    "$B/softfab" down --name $fab >/dev/null 2>&1
+    "$B/softfab" up --name $fab --hosts 2 --nics "$1" --rate 20MB/s >/dev/null || exit 1
+}
+# on HOST COMMAND...: on that host of the fabric
+on() {
+    host=$1
+    shift
+    "$B/softfab" exec --name $fab --host "$host" -- "$@"
+}
+# What r2_stat ARGUMENT... says once jq's FILTER is true of what r2_stat --json says, goes to FILE, its exit status to FILE.rc. A bound against hangs: 30 s.
+cat >"$log/when" <<'END'
+filter=$1 file=$2
+shift 2
+tries=0
+until "$R2_STAT" --json | jq -e "$filter" >/dev/null 2>&1 || [ $tries = 300 ]; do
+    tries=$((tries + 1))
+    sleep 0.1
+done
+"$R2_STAT" "$@" >>"$file" 2>&1
+echo $? >>"$file.rc"
+END
+export R2_STAT="$B/r2_stat"
+# at TIME HOST FILE FILTER ARGUMENT...: that, as a command for r2_perf --fault-cmd, which a rank on host 0 runs
+at() {
+    when=$1 host=$2 file=$3 filter=$4
+    shift 4
+    echo "$when:env -u NCCL_R2_RUN_DIR $B/softfab exec --name $fab --host $host -- sh $log/when '$filter' $log/$file $*"
+}
+switched='[.jobs[].processes[] | .switches >= 1] | any and all'
+returned='[.jobs[].processes[] | .failbacks >= 1] | any and all'
+runs='.jobs != []'
+run() {
+    timeout -k 5 120 "$B/r2_perf" all_reduce -b 256K -e 256K --buffsize 128K --fabric $fab --hosts 2 --placement out -w 1 -T 30s --stats "$@" >"$log/out" 2>&1
+    rc=$?
+}
+# is NAME FILE FILTER: jq's filter is true of the file
+is() {
+    if jq -e "$3" "$log/$2" >"$log/jq" 2>&1; then
+        ok "$1"
+    else
+        bad "$1" "not so: $3: $(head -c 300 "$log/jq"); it is $(head -c 3000 "$log/$2")"
+    fi
+}
+# says NAME FILE PATTERN
+says() {
+    if grep -qE "$3" "$log/$2"; then ok "$1"; else bad "$1" "nothing like '$3' in: $(cat "$log/$2")"; fi
+}
+lost() { # at host @1, over NIC @2
+    grep -cE "^h$1:.* UP -> DOWN: (port down|peer's NIC|the peer), .*local NIC $2," "$log/out"
+}
+
+# --- a NIC goes and returns: tables, JSON, history, check, events ---
+events_file() {
+    on "$1" sh -c 'cat "$NCCL_R2_RUN_DIR"/nccl-net-r2.*.events.ndjson' >"$log/events$1"
+}
+# Every line of the file is by the schema. What a kind must have it has; numbers are numbers; nothing that no reader knows.
+schema='
+def known: ["schema","ts","mono_ns","boot_id","seq","host","job","pid","cuda_dev","kind","severity","code","blame","nic","peer","cause","detected_us","stall_us",
+  "replayed_bytes","connections","capacity","confidence","evidence","action","recommend","command","version","digest","summary","text"];
+def figure: type == "number" and . >= 0 and . == floor;
+all(.[]; .schema == "r2.event/1" and ((keys - known) == [])
+  and (.ts | test("^20[0-9]{2}-[01][0-9]-[0-3][0-9]T[0-9:]{8}[.][0-9]{9}Z$")) and (.mono_ns | figure) and (.boot_id | test("^[0-9a-f-]{36}$"))
+  and (.seq | figure) and (.host | type == "string") and (.pid | figure) and (.job == null or (.job.id | type == "string")) and .cuda_dev == null
+  and (.severity | IN("info", "warning", "critical"))
+  and (.kind | IN("fault", "switch", "failback", "drain", "giveup", "start", "stop"))
+  and (if .kind == "fault" or .kind == "switch" then (.nic.device | type == "string") and (.nic.port | figure) and (.cause.how | type == "string")
+         and (.connections | figure) and (.capacity | length == 2) else true end)
+  and (if .kind == "switch" then (.stall_us | figure) and (.replayed_bytes | figure) else true end)
+  and (if .kind == "stop" then (.summary | map_values(figure) | all) else true end))
+and ([.[] | select(.kind == "start")] | length) == ([.[] | select(.kind == "stop")] | length)
+and (group_by(.pid) | all(.[]; (map(.seq) == [range(1; length + 1)])))'
+
+case_nic() {
+    fabric 3
+    export SLURM_JOB_ID=81233
+    rm -f "$log"/down* "$log"/back*
+    run --duration 2s --fault "500ms:h0:n1 down" --fault-cmd "$(at 600ms 0 down0 "$switched")" --fault-cmd "$(at 600ms 0 down0.json "$switched" --json)" \
+        --fault-cmd "$(at 600ms 1 down1.json "$switched" --json)" --fault-cmd "$(at 600ms 0 down.check "$switched" --check)" --fault-cmd "$(at 600ms 0 down.H "$switched" -c -H)" \
+        --fault-cmd "$(at 600ms 0 down.loaded "$switched" --assert-loaded)" --fault "2s:h0:n1 up" --fault-cmd "$(at 2100ms 0 back0.json "$returned" --json)" \
+        --fault-cmd "$(at 2100ms 0 back.check "$returned" --check)" --fault-optional --after 500ms
+    unset SLURM_JOB_ID
+    was_right "a NIC goes and returns" || return
+    n=$(lost 0 fab1)
+    if [ "$n" = 0 ] || ! grep -qE "^h0:.* life 2 is up" "$log/out"; then
+        bad "a NIC goes and returns" "the fault did not fire, or it did not come back"
+        return
+    fi
+    says "table: the job" down0 '^job slurm 81233, user .*, 1 process since '
+    says "table: the NIC is down, with since and why" down0 '^fab1 +down +[0-9:]{8} .* 0 +[1-9][0-9]* +[1-9][0-9]*  its port is not ACTIVE'
+    says "table: another is up" down0 '^fab0 +up +[0-9:]{8} .* 0 +0  as found'
+    if awk 'length > 100 { exit 1 }' "$log/down0" "$log/down.H"; then ok "table: 100 columns"; else bad "table: 100 columns" "$(cat "$log/down0")"; fi
+    says "table: connections" down.H 'fab1 down, .*100%|100%, fab1 down|50%'
+    is "json: the NIC, its connections have moved" down0.json '.schema == "r2.stat/1" and (.jobs | length == 1) and (.jobs[0].processes[0] |
+        .host != "" and (.pid > 0) and .cuda_dev == null and .of_one_moment == 1 and .capacity == [3, 2] and
+        (.nics[] | select(.device == "fab1") | .state == "down" and (.why | test("ACTIVE")) and .since != null and .connections == 0 and .moved > 0 and .lives_lost == .moved) and
+        (.nics[] | select(.device == "fab0") | .state == "up" and .connections > 0 and .sent_bytes > 0 and .received_bytes > 0) and
+        (.connections | length > 0 and all(.[]; .messages > 0 and .bytes > 0 and .peer.host != "" and (.paths | length == 3) and
+            any(.paths[]; .nic == "fab1" and .state == "fenced") and any(.paths[]; .state == "up"))))'
+    is "json: history has the fault and the switch, with a stall" down0.json '.jobs[0].processes[0] | .faults == 1 and .switches == 1 and
+        (.history | map(.kind) == ["fault", "switch"]) and (.history[0].cause | startswith("port_event")) and (.history[1] | .stall_us >= 0 and .replayed_bytes >= 0 and .connections > 0)'
+    is "json: the other end says that it is the peer's" down1.json '.jobs[0].processes[0] | (.nics[] | select(.device == "fab1") |
+        .state == "avoided" and .port_state == "up" and .moved > 0 and (.why | test("peer")))'
+    says "check: a problem, one short line" down.check '^fab1/1 down since [0-9:]{8}, [0-9]+ moved'
+    says "check: exit status 1" down.check.rc '^1$'
+    if awk 'length > 80 { exit 1 }' "$log/down.check"; then ok "check: 80 columns"; else bad "check: 80 columns" "$(cat "$log/down.check")"; fi
+    says "assert-loaded" down.loaded '^loaded: r2_perf, pid [0-9]+, nccl-net-r2 '
+    is "json: after its return it is up" back0.json '.jobs[0].processes[0] | .capacity == [3, 3] and .failbacks == 1 and (.nics[] | select(.device == "fab1") |
+        .state == "up" and .moved == 0 and .connections > 0) and (.history | map(.kind) | index("failback") != null)'
+    says "check: healthy again" back.check.rc '^0$'
+    for h in 0 1; do
+        events_file $h
+        jq -s . "$log/events$h" >"$log/list$h" 2>"$log/jq" || bad "events of host $h" "no JSON"
+        is "events of host $h: by the schema" list$h "$schema"
+        is "events of host $h: what happened, in order" list$h 'map(.kind) == ["start", "fault", "switch", "failback", "stop"] and (.[0].job.id == "81233") and .[4].summary.faults == 1'
+    done
+    if grep -q 'NET/R2 : summary: faults 1, switches 1, failbacks 1,' "$log/out"; then ok "a summary in the log"; else bad "a summary in the log" "none"; fi
+    if [ -z "$(on 0 sh -c 'ls "$NCCL_R2_RUN_DIR" | grep stat$')" ]; then ok "the files are gone with their processes"; else bad "the files are gone" "not so"; fi
+}
+wanted "nic" && case_nic
+
+# --- no fault: no fault is said ---
+case_healthy() {
+    fabric 2
+    rm -f "$log"/well*
+    run --duration 1s --fault-cmd "$(at 600ms 0 well.check "$runs" --check)" --fault-cmd "$(at 600ms 0 well.H "$runs" -H)" --fault-optional
+    was_right "healthy" || return
+    says "healthy: check" well.check '^1 process, all NICs carry what they should$'
+    says "healthy: exit status 0" well.check.rc '^0$'
+    says "healthy: history" well.H 'nothing has happened'
+    events_file 0
+    jq -s . "$log/events0" >"$log/list0"
+    is "healthy: events" list0 'map(.kind) == ["start", "stop"] and (.[1].summary | .faults == 0 and .giveups == 0)'
+}
+wanted "healthy" && case_healthy
+
+# --- two processes per host, followed ---
+case_processes() {
+    fabric 2
+    "$B/softfab" exec --name $fab --host 0 -- "$B/r2_stat" --follow >"$log/follow" 2>&1 &
+    busy=$!
+    rm -f "$log"/two*
+    run --ranks-per-host 2 --intra net --duration 2s --fault "500ms:h0:n1 down" --fault-cmd "$(at 600ms 0 two.json "$switched" --json)" --fault-cmd "$(at 600ms 0 two "$switched")" --fault-optional --after 500ms
+    tries=0
+    while [ "$(grep -c 'has ended' "$log/follow")" != 2 ] && [ $tries -lt 200 ]; do # it looks every 0.2 s
+        tries=$((tries + 1))
+        sleep 0.05
+    done
+    kill "$busy" 2>/dev/null
+    wait "$busy" 2>/dev/null
+    busy=
+    was_right "two processes on a host" || return
+    says "two processes: one job" two ', 2 processes since '
+    is "two processes: each has its own file" two.json '.jobs | length == 1 and (.[0].processes | length == 2 and ([.[].pid] | unique | length == 2) and
+        all(.[]; .nics[] | select(.device == "fab1") | .state == "down" and .moved > 0))'
+    if [ "$(grep -cE '^[0-9:.]{12} .* fault +fab1: port down, [0-9]+ connections?$' "$log/follow")" = 2 ] && [ "$(grep -c ' switch ' "$log/follow")" = 2 ]; then
+        ok "two processes: followed"
+    else
+        bad "two processes: followed" "$(cat "$log/follow")"
+    fi
+}
+wanted "processes" && case_processes
+
+# --- a blackhole: no port says anything ---
+case_blackhole() {
+    fabric 2
+    rm -f "$log"/hole*
+    run --duration 1s --fault "500ms:h0:n1 blackhole" --fault-cmd "$(at 600ms 0 hole.json "$switched" --json)" --fault-cmd "$(at 600ms 1 hole1.json "$switched" --json)" --fault-cmd "$(at 600ms 0 hole.check "$switched" --check)" --fault-optional --after 300ms
+    was_right "blackhole" || return
+    if [ "$(downs)" = 0 ]; then
+        bad "blackhole" "no life went down"
+        return
+    fi
+    is "blackhole: the port is up, the NIC is avoided" hole.json '.jobs[0].processes[0].nics[] | select(.device == "fab1") | .port_state == "up" and (.state == "avoided" or .state == "partly") and .moved > 0 and (.why | test("stall|peer"))'
+    jq -s . "$log/hole.json" "$log/hole1.json" >"$log/holes"
+    is "blackhole: the stall is what the watchdog needs" holes 'map(.jobs[0].processes[0].stall_max_us) | max >= 15000'
+    says "blackhole: check" hole.check.rc '^1$'
+}
+wanted "blackhole" && case_blackhole
+
+# --- options, other users, nothing there ---
+case_off() {
+    fabric 1
+    dir=$log/off
+    mkdir -p "$dir"
+    export NCCL_R2_RUN_DIR="$dir" NCCL_R2_STATS=off NCCL_R2_EVENT_FILE=off NCCL_R2_BOARD=off
+    run --iters 5
+    was_right "off" && { if [ -z "$(ls "$dir")" ]; then ok "off: nothing is made"; else bad "off" "$(ls "$dir")"; fi; }
+    export NCCL_R2_STATS=on NCCL_R2_EVENT_FILE="$dir/mine"
+    run --iters 5
+    was_right "a file of one's own" && { if grep -q '"kind":"stop"' "$dir/mine"; then ok "NCCL_R2_EVENT_FILE"; else bad "NCCL_R2_EVENT_FILE" "$(ls "$dir")"; fi; }
+    rm -f "$dir/mine"
+    ln -s "$log/elsewhere" "$dir/mine"
+    run --iters 5
+    was_right "a link" && {
+        if grep -q 'WARN.*events are lost' "$log/out" && [ ! -e "$log/elsewhere" ]; then ok "a link is not followed; said, and the job runs"; else bad "a link" "followed, or not said"; fi
+    }
+    unset NCCL_R2_RUN_DIR NCCL_R2_STATS NCCL_R2_EVENT_FILE NCCL_R2_BOARD
+}
+wanted "off" && case_off
+
+case_users() {
+    if [ "$(id -u)" != 0 ] || ! command -v setpriv >/dev/null || ! setpriv --reuid 65534 --regid 65534 --clear-groups true 2>/dev/null; then
+        skip "other users: this needs root and setpriv"
+        return
+    fi
+    fabric 1
+    dir=$(mktemp -d /tmp/r2-stat-users-XXXXXX)
+    chmod 1777 "$dir"
+    cp "$B/r2_stat" "$dir/r2_stat"
+    chmod 755 "$dir/r2_stat"
+    rm -f "$log"/user*
+    export NCCL_R2_RUN_DIR="$dir"
+    run --duration 1s --fault-optional --fault-cmd "500ms:setpriv --reuid 65534 --regid 65534 --clear-groups $dir/r2_stat --run-dir $dir >$log/user 2>&1; cat $dir/*.stat >/dev/null && setpriv --reuid 65534 --regid 65534 --clear-groups cat $dir/*.stat >$log/user.cat 2>&1; echo \$? >$log/user.rc"
+    unset NCCL_R2_RUN_DIR
+    was_right "other users" && {
+        says "other users: see nothing of it" user '^no job of user '
+        says "other users: cannot read the files" user.cat 'Permission denied'
+        says "other users: cannot read the files at all" user.rc '^1$'
+    }
+    rm -rf "$dir"
+}
+wanted "users" && case_users
+
+# --- r2_stat's command line ---
+cli() { # STATUS TEXT ARGUMENT...: ends with STATUS and says TEXT
+    want=$1 text=$2
+    shift 2
+    "$B/r2_stat" --run-dir "$dir" "$@" >"$log/out" 2>&1
+    got=$?
+    if [ $got = "$want" ] && grep -q -e "$text" "$log/out"; then
+        ok "r2_stat $*: $want, $(head -1 "$log/out")"
+    else
+        bad "r2_stat $*" "status $got, expected $want and '$text'"
+    fi
+}
+wanted "cli" && {
+    dir=$log/empty
+    mkdir -p "$dir"
+    cli 0 "uses the plugin on this host; looked in $dir"
+    cli 0 '"jobs":\[\]' --json
+    cli 2 'nothing is known' --check
+    cli 1 'not loaded' --assert-loaded
+    cli 0 'usage' --help
+    cli 0 'r2_stat [0-9]' --version
+    cli 2 'only options' mlx5_0
+    cli 2 'takes seconds' --watch x
+    cli 2 'takes seconds' --watch=0
+    cli 2 'exclude each other' --check --follow
+    cli 2 'goes alone' --json --check
+    cli 2 'usage' --sideways
+    printf 'garbage' >"$dir/nccl-net-r2.$(id -u).0123456789abcdef.stat"
+    cli 0 "looked in $dir" # nobody holds its lock: it is nobody's
+    dir=/nonexistent
+    cli 1 'is no directory'
+    cli 2 'is no directory' --check
+    timeout 2 "$B/r2_stat" --run-dir "$log/empty" --watch 0.2 >"$log/out" 2>&1
+    if [ "$(grep -c 'looked in' "$log/out")" -ge 2 ]; then ok "r2_stat --watch"; else bad "r2_stat --watch" "$(cat "$log/out")"; fi
+}
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ] && [ "$passed" -gt 0 ]

@@ -1,0 +1,190 @@
+/*
+ * The statistics file as r2_stat reads it: what a process of the same user, or a broken one, may have written anywhere
+ * into it, at any length. Names of files, and lines of events from texts of any kind.
+ */
+#include "fuzz.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "plugin/r2_event.h"
+#include "plugin/r2_stat_file.h"
+
+#define CONNS 4 /* that the input writes */
+
+static int fd = -1;
+
+static void begin(void)
+{
+    fd = memfd_create("fuzz-stat", MFD_CLOEXEC);
+    FUZZ_CHECK(fd >= 0);
+}
+
+static void word_put(size_t at, uint64_t v)
+{
+    FUZZ_CHECK(pwrite(fd, &v, sizeof(v), (off_t)at) == sizeof(v));
+}
+
+/* A file that is right as far as it goes: so that what the input breaks is reached. */
+static void prepare(void)
+{
+    FUZZ_CHECK(ftruncate(fd, 0) == 0 && ftruncate(fd, (off_t)R2_STAT_SIZE(CONNS)) == 0);
+    word_put(0, R2_STAT_MAGIC);
+    word_put(8, r2_stat_shape());
+}
+
+static void text_check(const char *text, size_t room)
+{
+    size_t n = strnlen(text, room);
+
+    FUZZ_CHECK(n < room);
+    for (size_t i = 0; i < n; i++)
+        FUZZ_CHECK(text[i] >= 0x20 && text[i] < 0x7f);
+}
+#define TEXT_CHECK(field) text_check(field, sizeof(field))
+
+static void nics_check(const struct r2_stat_view *v)
+{
+    FUZZ_CHECK(v->who.nics <= R2_STAT_NICS);
+    for (uint32_t i = 0; i < v->who.nics; i++) {
+        TEXT_CHECK(v->nic[i].name);
+        TEXT_CHECK(v->nic[i].device);
+        TEXT_CHECK(v->nic[i].pci);
+        TEXT_CHECK(v->nic[i].why);
+        TEXT_CHECK(v->nic[i].trouble);
+        TEXT_CHECK(v->nic[i].blamed);
+        FUZZ_CHECK(r2_stat_nic_state_name(v->nic[i].state) != NULL);
+    }
+}
+
+static void conns_check(const struct r2_stat_view *v)
+{
+    FUZZ_CHECK(v->conns >= 0 && v->conns <= R2_STAT_CONNS);
+    for (int i = 0; i < v->conns; i++) {
+        const struct r2_stat_conn *c = &v->conn[i];
+
+        FUZZ_CHECK(c->id != 0 && c->npaths <= R2_STAT_PATHS && (c->dev == 0 || c->dev < v->who.nics));
+        TEXT_CHECK(c->peer_host);
+        TEXT_CHECK(c->peer_addr);
+        TEXT_CHECK(c->why);
+        for (int p = 0; p < R2_STAT_PATHS; p++) {
+            TEXT_CHECK(c->path[p].peer_name);
+            FUZZ_CHECK((c->path[p].nic == 0 || c->path[p].nic < v->who.nics) && c->path[p].state < R2_STAT_PATH_STATES);
+        }
+    }
+}
+
+static void view_check(void)
+{
+    static struct r2_stat_view v;
+    char why[128];
+
+    if (r2_stat_read_fd(fd, "f", &v, why, sizeof(why)) != 1)
+        return;
+    TEXT_CHECK(v.who.command);
+    TEXT_CHECK(v.who.host);
+    TEXT_CHECK(v.who.version);
+    TEXT_CHECK(v.who.scheduler);
+    TEXT_CHECK(v.who.job);
+    TEXT_CHECK(v.who.step);
+    nics_check(&v);
+    conns_check(&v);
+    FUZZ_CHECK(v.events >= 0 && v.events <= R2_STAT_HISTORY);
+    for (int i = 0; i < v.events; i++) {
+        TEXT_CHECK(v.event[i].text);
+        TEXT_CHECK(v.event[i].cause);
+        FUZZ_CHECK(v.event[i].no != 0 && (i == 0 || v.event[i].no > v.event[i - 1].no));
+    }
+    r2_stat_view_free(&v);
+}
+
+static size_t place(struct fuzz_in *in)
+{
+    static const struct {
+        size_t at, size;
+        unsigned n;
+    } part[] = {
+        {R2_STAT_WHO_AT, R2_STAT_RECORD(struct r2_stat_who), 1},
+        {R2_STAT_NICS_AT, R2_STAT_RECORD(struct r2_stat_nic), R2_STAT_NICS},
+        {R2_STAT_HISTORY_AT, R2_STAT_RECORD(struct r2_stat_event), R2_STAT_HISTORY},
+        {R2_STAT_CONNS_AT, R2_STAT_RECORD(struct r2_stat_conn), CONNS},
+    };
+    unsigned k = fuzz_pick(in, 4);
+
+    return part[k].at + (size_t)fuzz_pick(in, part[k].n) * part[k].size +
+           8 * (size_t)fuzz_pick(in, (unsigned)(part[k].size / 8));
+}
+
+static void name_check(struct fuzz_in *in)
+{
+    char name[80], again[80];
+    uint64_t unique;
+    uid_t uid;
+
+    fuzz_text(in, name, sizeof(name));
+    if (r2_stat_name(name, &uid, &unique)) {
+        snprintf(again, sizeof(again), "nccl-net-r2.%u.%016llx.stat", (unsigned)uid, (unsigned long long)unique);
+        FUZZ_CHECK(strcmp(name, again) == 0);
+    }
+}
+
+/* A line is one line, of printable characters, whatever the texts are. */
+static void line_check(struct fuzz_in *in)
+{
+    static struct r2_event_source src;
+    struct r2_event e = r2_event_empty;
+    char how[64], text[300], host[40], out[R2_EVENT_LINE];
+    size_t room = fuzz_pick(in, sizeof(out)) + 1u, n;
+
+    e.kind = (enum r2_event_kind)fuzz_pick(in, R2_EVENT_KINDS + 2);
+    e.when_ns = fuzz_number(in);
+    e.stall_us = (int64_t)fuzz_number(in);
+    fuzz_text(in, src.host, sizeof(src.host));
+    fuzz_text(in, src.job, sizeof(src.job));
+    fuzz_text(in, how, sizeof(how));
+    fuzz_text(in, text, sizeof(text));
+    fuzz_text(in, host, sizeof(host));
+    e.how = how;
+    e.text = text;
+    e.peer_host = host;
+    e.nic.device = fuzz_u8(in) & 1 ? host : NULL;
+    n = r2_event_line(out, room, &src, &e, 1);
+    FUZZ_CHECK(n < room);
+    for (size_t i = 0; i + 1 < n; i++)
+        FUZZ_CHECK(out[i] >= 0x20 && out[i] < 0x7f);
+    FUZZ_CHECK(n == 0 || (out[0] == '{' && out[n - 2] == '}' && out[n - 1] == '\n' && out[n] == '\0'));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct fuzz_in in = {data, data + size};
+
+    if (fd < 0)
+        begin();
+    prepare();
+    while (fuzz_more(&in)) {
+        switch (fuzz_pick(&in, 8)) {
+        case 0:
+            view_check();
+            break;
+        case 1:
+            name_check(&in);
+            break;
+        case 2:
+            line_check(&in);
+            break;
+        case 3:
+            FUZZ_CHECK(ftruncate(fd, (off_t)(fuzz_number(&in) % (R2_STAT_SIZE(CONNS) + 1))) == 0);
+            break;
+        case 4:
+            word_put(fuzz_pick(&in, 3) * 8, fuzz_number(&in));
+            break;
+        default:
+            word_put(place(&in), fuzz_number(&in));
+            break;
+        }
+    }
+    view_check();
+    return 0;
+}

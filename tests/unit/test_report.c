@@ -1,0 +1,356 @@
+/* What a process says of itself: whole instances over the fabric, and what stands in their statistics and events after
+ * each thing that happens. */
+#include "tests/unit/drain_rig.h"
+
+#include "plugin/r2_report_int.h"
+
+static struct r2_stat_view view;
+static char events[64 * 1024];
+
+/* Both ends share a run directory, as two processes of one host do. */
+static void begin(int nics, const char *const *more)
+{
+    create(nics, more);
+    host_dir(0);
+    memcpy(rig->side[1].inst->run_dir, rig->side[0].inst->run_dir, sizeof(dir));
+    for (int i = 0; i < 2; i++) {
+        r2_report_open(rig->side[i].inst, NULL);
+        ck_assert_ptr_nonnull(rig->side[i].inst->report);
+    }
+    join();
+}
+
+static struct r2_report *report(int side)
+{
+    return rig->side[side].inst->report;
+}
+
+/* Reads what stands there now: the next look at the ports has written it. */
+static const struct r2_stat_view *look(int side)
+{
+    const char *path;
+    char why[600] = "";
+
+    rig_run(rig, 400 * RIG_MS);
+    r2_stat_view_free(&view);
+    path = r2_stat_path(report(side)->stat);
+    ck_assert_msg(r2_stat_read(path, geteuid(), &view, why, sizeof(why)) == 1, "%s", why);
+    ck_assert_int_eq(view.whole, 1);
+    return &view;
+}
+
+static const char *lines(void)
+{
+    char path[128];
+    FILE *f;
+    size_t n;
+
+    ck_assert_int_eq(r2_event_path(dir, geteuid(), path, sizeof(path)), 0);
+    f = fopen(path, "r");
+    ck_assert_ptr_nonnull(f);
+    n = fread(events, 1, sizeof(events) - 1, f);
+    fclose(f);
+    events[n] = '\0';
+    return events;
+}
+
+static void end(void)
+{
+    r2_stat_view_free(&view);
+    stop();
+    teardown();
+    host_dir_remove();
+}
+
+static const struct r2_stat_event *event_find(const struct r2_stat_view *v, enum r2_event_kind kind)
+{
+    for (int i = 0; i < v->events; i++) {
+        if (v->event[i].kind == kind) {
+            return &v->event[i];
+        }
+    }
+    return NULL;
+}
+
+/* --- healthy --- */
+
+START_TEST(traffic_is_counted)
+{
+    const struct r2_stat_view *v;
+
+    begin(2, NULL);
+    messages(10);
+    v = look(0);
+    ck_assert_uint_eq(v->who.nics, 2);
+    ck_assert_uint_eq(v->who.capacity_up, 2);
+    ck_assert_uint_eq(v->who.conns_all, 1);
+    ck_assert_int_eq(v->conns, 1);
+    ck_assert_int_eq(v->conn[0].is_send, 1);
+    ck_assert_uint_eq(v->conn[0].messages, 10);
+    ck_assert_uint_eq(v->conn[0].bytes, 10 * sizeof(out[0]));
+    ck_assert_uint_eq(v->nic[0].sent + v->nic[1].sent, 10 * sizeof(out[0]));
+    ck_assert_uint_gt(v->nic[1].sent, 0); /* cut over both */
+    ck_assert_uint_eq(v->nic[0].received, 0);
+    ck_assert_str_eq(v->nic[0].name, "fab0");
+    ck_assert_str_eq(v->conn[0].path[0].peer_name, "fab0");
+    ck_assert_uint_eq(v->conn[0].path[0].share + v->conn[0].path[1].share, 100);
+    ck_assert_int_eq(v->events, 0);
+    ck_assert_uint_eq(v->nic[0].over, 1);
+    ck_assert_uint_eq(v->nic[0].last, 0);
+    v = look(1);
+    ck_assert_uint_eq(v->nic[0].received + v->nic[1].received, 10 * sizeof(out[0]));
+    ck_assert_uint_eq(v->conn[0].messages, 10);
+    end();
+}
+END_TEST
+
+START_TEST(an_idle_process_is_not_woken)
+{
+    char why[600];
+    struct r2_stat_view v;
+
+    begin(1, NULL);
+    messages(1);
+    ck_assert_uint_eq(r2_report_step(rig->side[0].inst, rig_now(rig), 0), UINT64_MAX);
+    stop();
+    r2_net_close(comm(0));
+    r2_net_close(comm(1));
+    rig->side[0].comm = rig->side[1].comm = NULL;
+    rig_run(rig, 5 * RIG_S);
+    ck_assert_ptr_null(r2_comm_first(rig->side[0].inst));
+    rig_enter(&rig->side[0]);
+    ck_assert_uint_eq(r2_inst_service_step(rig->side[0].inst), UINT64_MAX);
+    ck_assert_int_eq(r2_stat_read(r2_stat_path(report(0)->stat), geteuid(), &v, why, sizeof(why)), 1);
+    ck_assert_int_eq(v.conns, 0);                     /* the record of what is gone is free */
+    ck_assert_uint_eq(v.nic[0].sent, sizeof(out[0])); /* what it carried is not forgotten */
+    r2_stat_view_free(&v);
+    teardown();
+    host_dir_remove();
+}
+END_TEST
+
+/* --- failures --- */
+
+START_TEST(a_nic_goes_down_and_comes_back)
+{
+    const struct r2_stat_event *e;
+    const struct r2_stat_view *v;
+
+    begin(2, NULL);
+    messages(4);
+    begin_message(); /* under way when it fails */
+    rig_fault(rig, "h0:n0 down");
+    end_message();
+    wait_settled(0);
+    v = look(0);
+    ck_assert_int_eq(v->nic[0].state, R2_STAT_NIC_DOWN);
+    ck_assert_str_eq(v->nic[0].why, "its port is not ACTIVE");
+    ck_assert_uint_eq(v->nic[0].moved, 1);
+    ck_assert_uint_eq(v->nic[0].over, 0);
+    ck_assert_uint_eq(v->nic[1].last, 1);
+    ck_assert_uint_eq(v->who.capacity_up, 1);
+    ck_assert_uint_eq(v->who.faults, 1);
+    ck_assert_uint_eq(v->who.switches, 1);
+    e = event_find(v, R2_EVENT_FAULT);
+    ck_assert_ptr_nonnull(e);
+    ck_assert_str_eq(e->nic, "fab0");
+    ck_assert_msg(strncmp(e->cause, "port_event", 10) == 0, "%s", e->cause);
+    ck_assert_int_eq(e->connections, 1);
+    e = event_find(v, R2_EVENT_SWITCH);
+    ck_assert_ptr_nonnull(e);
+    ck_assert_int_gt(e->stall_ns, 0);
+    ck_assert_int_lt(e->stall_ns, 20 * RIG_MS); /* virtual time */
+    ck_assert_int_gt(e->replayed_bytes, 0);
+    ck_assert_uint_eq((uint64_t)e->replayed_bytes, comm(0)->tx->replayed_bytes);
+    ck_assert_int_eq(e->capacity_up, 1);
+    ck_assert_uint_gt(v->conn[0].stall_ns, 0);
+    ck_assert_int_eq(v->conn[0].path[0].state, R2_STAT_PATH_FENCED);
+    v = look(1); /* the other end */
+    ck_assert_int_eq(v->nic[0].state, R2_STAT_NIC_UP);
+    ck_assert_uint_eq(v->nic[0].moved, 1);
+    e = event_find(v, R2_EVENT_FAULT);
+    ck_assert_ptr_nonnull(e);
+    ck_assert_msg(strncmp(e->cause, "peer", 4) == 0, "%s", e->cause);
+    rig_fault(rig, "h0:n0 up");
+    wait_up(0, 2);
+    messages(4);
+    v = look(0);
+    ck_assert_int_eq(v->nic[0].state, R2_STAT_NIC_UP);
+    ck_assert_uint_eq(v->nic[0].moved, 0);
+    ck_assert_uint_eq(v->nic[0].sent + v->nic[1].sent, v->conn[0].bytes); /* the old life's are in both */
+    ck_assert_uint_eq(v->conn[0].path[0].life, 2);
+    ck_assert_ptr_nonnull(event_find(v, R2_EVENT_FAILBACK));
+    ck_assert_uint_eq(v->who.capacity_up, 2);
+    ck_assert_ptr_nonnull(strstr(lines(), "\"kind\":\"failback\""));
+    ck_assert_ptr_nonnull(strstr(events, "\"kind\":\"switch\""));
+    end();
+}
+END_TEST
+
+START_TEST(a_blackhole_is_seen_though_the_port_is_up)
+{
+    const struct r2_stat_event *e;
+    const struct r2_stat_view *v;
+
+    begin(2, NULL);
+    messages(4);
+    begin_message();
+    rig_fault(rig, "h0:n0 blackhole");
+    end_message();
+    wait_settled(0);
+    v = look(0);
+    ck_assert_int_eq(v->nic[0].state, R2_STAT_NIC_UP);
+    ck_assert_uint_eq(v->nic[0].moved, 1);
+    ck_assert_uint_eq(v->who.capacity_up, 1);
+    ck_assert_msg(strncmp(v->nic[0].trouble, "stall", 5) == 0 || strncmp(v->nic[0].trouble, "peer", 4) == 0, "%s",
+                  v->nic[0].trouble);
+    e = event_find(v, R2_EVENT_SWITCH);
+    ck_assert_ptr_nonnull(e);
+    ck_assert_int_ge(e->stall_ns, 15 * RIG_MS); /* at least what the watchdog waits for */
+    end();
+}
+END_TEST
+
+START_TEST(a_connection_that_is_given_up)
+{
+    static const char *const quick[] = {"NCCL_R2_GIVE_UP=200", NULL};
+    const struct r2_stat_event *e;
+    const struct r2_stat_view *v;
+
+    begin(1, quick);
+    messages(2);
+    begin_message();
+    rig_fault(rig, "h0:n0 down");
+    rig_run(rig, 2 * RIG_S);
+    v = look(0);
+    e = event_find(v, R2_EVENT_GIVEUP);
+    ck_assert_ptr_nonnull(e);
+    ck_assert_int_eq(e->severity, R2_EVENT_CRITICAL);
+    ck_assert_msg(strstr(e->text, "no path left") != NULL, "%s", e->text);
+    ck_assert_int_eq(v->conn[0].standing, 0);
+    ck_assert_int_ne(v->conn[0].error, 0);
+    ck_assert_ptr_nonnull(event_find(v, R2_EVENT_FAULT));
+    ck_assert_ptr_null(event_find(v, R2_EVENT_SWITCH)); /* it went nowhere */
+    r2_stat_view_free(&view);
+    teardown();
+    host_dir_remove();
+}
+END_TEST
+
+START_TEST(a_drain_is_no_fault)
+{
+    const struct r2_stat_view *v;
+
+    begin(2, NULL);
+    messages(4);
+    drain(0, 1);
+    wait_settled(0);
+    v = look(0);
+    ck_assert_int_eq(v->nic[0].drained, 1);
+    ck_assert_uint_eq(v->who.faults, 0);
+    ck_assert_uint_eq(v->who.drains, 2); /* it was drained; it is free */
+    ck_assert_ptr_nonnull(event_find(v, R2_EVENT_DRAIN));
+    v = look(1);
+    ck_assert_uint_eq(v->who.faults, 0);
+    ck_assert_uint_eq(v->who.drains, 1);
+    end();
+}
+END_TEST
+
+/* --- verdicts --- */
+
+START_TEST(a_verdict_stands_at_its_nic)
+{
+    struct r2_report_verdict verdict = {.code = "R2-L02",
+                                        .blame = "our port or cable",
+                                        .nic = 1,
+                                        .peer_host = "h1",
+                                        .peer_nic = "fab1",
+                                        .how = "probe",
+                                        .confidence = 90,
+                                        .evidence = {"loop ok", "aux timeout"},
+                                        .n_evidence = 2,
+                                        .action = "moved",
+                                        .recommend = "drain-after-job",
+                                        .line = "R2-L02 the whole line",
+                                        .brief = "R2-L02 fab1/1 cable"};
+    const struct r2_stat_view *v;
+    const struct r2_stat_event *e;
+
+    begin(2, NULL);
+    r2_report_verdict(rig->side[0].inst, &verdict);
+    v = look(0);
+    ck_assert_str_eq(v->nic[1].blamed, "R2-L02 fab1/1 cable");
+    ck_assert_str_eq(v->nic[0].blamed, "");
+    e = event_find(v, R2_EVENT_VERDICT);
+    ck_assert_ptr_nonnull(e);
+    ck_assert_str_eq(e->code, "R2-L02");
+    ck_assert_str_eq(e->text, "R2-L02 the whole line");
+    ck_assert_ptr_nonnull(strstr(
+        lines(), "\"evidence\":[\"loop ok\",\"aux timeout\"],\"action\":\"moved\",\"recommend\":\"drain-after-job\""));
+    verdict.nic = -1; /* none of ours */
+    verdict.n_evidence = 100;
+    r2_report_verdict(rig->side[0].inst, &verdict);
+    verdict = (struct r2_report_verdict){.nic = -1};
+    r2_report_verdict(rig->side[0].inst, &verdict);
+    v = look(0);
+    ck_assert_uint_eq(v->who.verdicts, 3);
+    end();
+}
+END_TEST
+
+/* --- switches --- */
+
+START_TEST(switched_off)
+{
+    static const char *const off[] = {"NCCL_R2_STATS=off", "NCCL_R2_EVENT_FILE=off", NULL};
+
+    create(2, off);
+    host_dir(0);
+    r2_report_open(rig->side[0].inst, NULL);
+    ck_assert_ptr_null(rig->side[0].inst->report);
+    join();
+    messages(2);
+    rig_fault(rig, "h0:n0 down");
+    messages(2);
+    ck_assert_int_eq(rmdir(dir), 0); /* nothing was made */
+    stop();
+    teardown();
+}
+END_TEST
+
+START_TEST(a_file_that_cannot_be_written_ends_nothing)
+{
+    static const char *const bad[] = {"NCCL_R2_EVENT_FILE=/nonexistent/events", NULL};
+    const struct r2_stat_view *v;
+
+    begin(2, bad);
+    messages(2);
+    begin_message();
+    rig_fault(rig, "h0:n0 down");
+    end_message();
+    wait_settled(0);
+    v = look(0);
+    ck_assert_uint_gt(v->who.events_lost, 0);
+    ck_assert_uint_eq(v->who.switches, 1);
+    end();
+}
+END_TEST
+
+static void add(TCase *t)
+{
+    tcase_add_test(t, traffic_is_counted);
+    tcase_add_test(t, an_idle_process_is_not_woken);
+    tcase_add_test(t, a_nic_goes_down_and_comes_back);
+    tcase_add_test(t, a_blackhole_is_seen_though_the_port_is_up);
+    tcase_add_test(t, a_connection_that_is_given_up);
+    tcase_add_test(t, a_drain_is_no_fault);
+    tcase_add_test(t, a_verdict_stands_at_its_nic);
+    tcase_add_test(t, switched_off);
+    tcase_add_test(t, a_file_that_cannot_be_written_ends_nothing);
+}
+
+int main(void)
+{
+    return suite_run("report", 60, NULL, NULL, add);
+}

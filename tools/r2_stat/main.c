@@ -1,0 +1,154 @@
+/* r2_stat: what the jobs of this host that run with the plugin are doing. See docs/r2_stat.1. */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/r2_stat/stat.h"
+
+#define EXIT_USAGE 2
+
+static const char usage[] =
+    "usage: r2_stat [OPTION]...     NICs of each job on this host that uses libnccl-net-r2.so\n"
+    "  -c, --connections      its connections, too\n"
+    "  -H, --history          what has happened to it, too\n"
+    "  --watch [SECONDS]      again every so many seconds (2)\n"
+    "  --follow               history as it comes, one line each\n"
+    "  --json                 everything as one JSON object; with --follow one object a line\n"
+    "  --check                one line of at most 80 characters, and the exit status says it\n"
+    "  --assert-loaded        exit status 0 when a process of this user (and job) uses the plugin, else 1\n"
+    "  --run-dir DIR          the run directory; else $NCCL_R2_RUN_DIR, else /run/nccl-net-r2 and /dev/shm\n"
+    "  --version, --help\n"
+    "Root sees the jobs of all users, others their own. Exit: 0; with --check 1 a problem, 2 nothing is known; 2 wrong "
+    "use.\n";
+
+enum { OPT_WATCH = 1, OPT_FOLLOW, OPT_JSON, OPT_CHECK, OPT_LOADED, OPT_DIR, OPT_VERSION, OPT_HELP };
+
+static const struct option options[] = {
+    {"connections", no_argument, NULL, 'c'},
+    {"history", no_argument, NULL, 'H'},
+    {"watch", optional_argument, NULL, OPT_WATCH},
+    {"follow", no_argument, NULL, OPT_FOLLOW},
+    {"json", no_argument, NULL, OPT_JSON},
+    {"check", no_argument, NULL, OPT_CHECK},
+    {"assert-loaded", no_argument, NULL, OPT_LOADED},
+    {"run-dir", required_argument, NULL, OPT_DIR},
+    {"version", no_argument, NULL, OPT_VERSION},
+    {"help", no_argument, NULL, OPT_HELP},
+    {NULL, 0, NULL, 0},
+};
+
+struct args {
+    bool conns, history, json, follow, check, loaded;
+    double watch; /* seconds; 0: not asked for */
+    const char *dir;
+};
+
+static int misuse(const char *what)
+{
+    fprintf(stderr, "r2_stat: %s\n%s", what, usage);
+    return EXIT_USAGE;
+}
+
+static int seconds_of(const char *text, double *out)
+{
+    char *end;
+
+    *out = strtod(text, &end);
+    return end != text && *end == '\0' && *out >= 0.1 && *out <= 86400 ? 0 : -1;
+}
+
+static int run(const struct args *a)
+{
+    struct stat_found *f = calloc(1, sizeof(*f));
+    int rc = 0;
+
+    if (f == NULL || stat_dirs_find(f, a->dir) != 0) {
+        free(f);
+        return a->check ? 2 : 1;
+    }
+    if (a->watch > 0) {
+        rc = stat_watch(f, a->watch, a->conns, a->history);
+    } else if (a->follow) {
+        rc = stat_follow(f, a->json);
+    } else {
+        stat_take(f);
+        if (a->check) {
+            rc = stat_check(f);
+        } else if (a->loaded) {
+            rc = stat_assert_loaded(f);
+        } else if (a->json) {
+            stat_json(f);
+        } else {
+            stat_print(f, a->conns, a->history);
+        }
+        stat_free(f);
+    }
+    free(f);
+    return rc;
+}
+
+/* 0; else the exit status, or -1: done. */
+static int args_read(struct args *a, int argc, char **argv)
+{
+    int opt;
+
+    while ((opt = getopt_long(argc, argv, "cH", options, NULL)) != -1) {
+        switch (opt) {
+        case 'c':
+            a->conns = true;
+            break;
+        case 'H':
+            a->history = true;
+            break;
+        case OPT_WATCH:
+            if (optarg == NULL && optind < argc && argv[optind][0] != '-') {
+                optarg = argv[optind++]; /* getopt_long takes an optional argument only behind '=' */
+            }
+            a->watch = 2;
+            if (optarg != NULL && seconds_of(optarg, &a->watch) != 0) {
+                return misuse("--watch takes seconds, 0.1 to 86400");
+            }
+            break;
+        case OPT_FOLLOW:
+            a->follow = true;
+            break;
+        case OPT_JSON:
+            a->json = true;
+            break;
+        case OPT_CHECK:
+            a->check = true;
+            break;
+        case OPT_LOADED:
+            a->loaded = true;
+            break;
+        case OPT_DIR:
+            a->dir = optarg;
+            break;
+        case OPT_VERSION:
+            printf("r2_stat %s (%s)\n", R2_VERSION, R2_GIT);
+            return -1;
+        case OPT_HELP:
+            fputs(usage, stdout);
+            return -1;
+        default:
+            fputs(usage, stderr);
+            return EXIT_USAGE;
+        }
+    }
+    if (optind < argc) {
+        return misuse("there are no arguments, only options");
+    }
+    if ((a->watch > 0) + a->follow + a->check + a->loaded > 1) {
+        return misuse("--watch, --follow, --check and --assert-loaded exclude each other");
+    }
+    return a->json && (a->watch > 0 || a->check || a->loaded) ? misuse("--json goes alone or with --follow") : 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct args a = {.dir = getenv("NCCL_R2_RUN_DIR")};
+    int rc = args_read(&a, argc, argv);
+
+    return rc < 0 ? 0 : rc ? rc : run(&a);
+}

@@ -1,0 +1,78 @@
+/* r2_stat: what its parts share. One thread; blocks on the local file system, and with --watch and --follow until it is
+ * interrupted. */
+#ifndef R2_STAT_TOOL_H
+#define R2_STAT_TOOL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "plugin/r2_event.h"
+#include "plugin/r2_stat.h"
+
+#define STAT_PROCS 512
+#define STAT_DIRS  2
+
+/* A living process. */
+struct stat_proc {
+    uid_t uid;
+    uint64_t unique; /* of its file */
+    struct r2_stat_view v;
+};
+
+/* All that was found, jobs together: by user, then job, then start. */
+struct stat_found {
+    const char *dir[STAT_DIRS];
+    int dirs;
+    struct stat_proc *proc[STAT_PROCS];
+    int procs;
+    int unread;    /* files that are in order by their name and could not be read */
+    char why[700]; /* the first of them */
+};
+
+/* Finds the run directories: @asked, or those that jobs use when nobody says. -1: said on stderr. */
+int stat_dirs_find(struct stat_found *f, const char *asked);
+/* Reads what this user may read: its own, root all. Take and free again for the next look. */
+void stat_take(struct stat_found *f);
+void stat_free(struct stat_found *f);
+
+/* Whether two processes belong to one job: the same user and job, or, where no scheduler is known, command. */
+bool stat_same_job(const struct stat_proc *a, const struct stat_proc *b);
+/* Name of @uid, else its number; static. */
+const char *stat_user(uid_t uid);
+
+/* A NIC as all processes of a job see it. */
+struct stat_nic {
+    struct r2_stat_nic n; /* sums; state and reason of the process that sees it worst */
+    uint32_t procs;
+};
+/* The NICs of @n processes from @p on; returns how many. */
+int stat_nics(struct stat_proc *const *p, int n, struct stat_nic out[R2_STAT_NICS]);
+/*
+ * One word for its state: gone, fatal, down, drained; avoided: no connection uses it, though its port is up; partly:
+ * some do not; up. And why, and since when (CLOCK_REALTIME, ns).
+ */
+const char *stat_nic_word(const struct r2_stat_nic *n, const char **why, uint64_t *since);
+
+/* Text: the tables. */
+void stat_print(const struct stat_found *f, bool conns, bool history);
+void stat_print_none(const struct stat_found *f);
+/* One line of history. */
+void stat_print_event(const struct stat_proc *p, const struct r2_stat_event *e);
+/* The same as JSON: one object, or one line. */
+void stat_json(const struct stat_found *f);
+void stat_json_event(const struct stat_proc *p, const struct r2_stat_event *e);
+
+/* Each until interrupted; exit status. */
+int stat_watch(struct stat_found *f, double seconds, bool conns, bool history);
+int stat_follow(struct stat_found *f, bool json);
+/* One line, exit status 0 healthy, 1 problem, 2 not known. */
+int stat_check(const struct stat_found *f);
+/* Exit status 0: a process of this user (and job, if this is inside of one) uses the plugin; 1: none. */
+int stat_assert_loaded(const struct stat_found *f);
+
+/* Short forms: 1.2 GB; 14:02:11, or the day when that is not today. */
+const char *stat_bytes(uint64_t bytes, char *out, size_t room);
+const char *stat_time(uint64_t ns, bool fraction, char *out, size_t room);
+
+#endif

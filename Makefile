@@ -28,6 +28,7 @@ PERF_SRC  := $(wildcard tools/r2_perf/*.c)
 CONFIG_SRC := $(wildcard tools/r2_config/*.c) tools/r2_perf/json.c plugin/r2_config.c plugin/r2_conf_file.c plugin/r2_log.c \
               plugin/oob_ifsel.c $(addprefix plugin/ib_transport/ib_,verbs.c open.c device.c gid.c hca.c sysfs.c speed.c)
 CTL_SRC   := $(wildcard tools/r2_ctl/*.c) tools/r2_perf/json.c plugin/r2_board.c plugin/r2_rundir.c
+TOPO_TOOL_SRC := $(wildcard tools/r2_topo/*.c) tools/r2_perf/json.c $(TOPO_SRC)
 # Where Open MPI is installed: the MPI backend of the out-of-band channel, a module of its own.
 MPI_CFLAGS := $(shell mpicc --showme:compile 2>/dev/null)
 MPI_LIBS   := $(shell mpicc --showme:link 2>/dev/null)
@@ -59,8 +60,8 @@ FUZZ_RUN := $(foreach f,$(FUZZ),$(B)/fuzz/fuzz_$(f)+tests/fuzz/corpus/$(f))
 
 OOB_MPI  := $(if $(MPI_LIBS),$(B)/libnccl-net-r2-oob-mpi.so)
 TOPO_HWLOC := $(if $(HWLOC_LIBS),$(B)/libnccl-net-r2-topo-hwloc.so)
-BUILD_TARGETS := $(PLUGIN) $(OOB_MPI) $(B)/libnccl-net.so $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(TOPO_HWLOC)
-TEST_BINS     := $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/r2_soak $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/lab/verbs_watch $(B)/lab/lab_switch_test $(if $(OOB_MPI),$(B)/tests/liboob_mpi_host.so)
+BUILD_TARGETS := $(PLUGIN) $(OOB_MPI) $(B)/libnccl-net.so $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_topo $(TOPO_HWLOC)
+TEST_BINS     := $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/r2_soak $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/lab/verbs_watch $(B)/lab/lab_switch_test $(if $(OOB_MPI),$(B)/tests/liboob_mpi_host.so) $(B)/topo_make $(if $(HWLOC_LIBS),$(B)/topo_xml)
 E2E           := $(wildcard tests/e2e/*.sh)
 E2E_RUN       := $(filter-out %_lib.sh,$(E2E))
 SEEDS         ?= 1000
@@ -73,7 +74,7 @@ export CK_DEFAULT_TIMEOUT ?= 60
 all: $(BUILD_TARGETS)
 tests: all $(TEST_BINS)
 # Every source, product and test build, compiled and not linked: for a second compiler.
-objects: $(if $(OOB_MPI),$(call obj,$(OOB_MPI_SRC) tests/e2e/oob_mpi_host.c)) $(call obj,$(CORE_SRC) $(MODEL_SRC) $(INPROC_SRC) $(SHM_SRC) $(CLI_SRC) $(PERF_SRC) $(CONFIG_SRC) $(CTL_SRC)) $(if $(HWLOC_LIBS),$(call obj,$(HWLOC_SRC))) \
+objects: $(if $(OOB_MPI),$(call obj,$(OOB_MPI_SRC) tests/e2e/oob_mpi_host.c)) $(call obj,$(CORE_SRC) $(MODEL_SRC) $(INPROC_SRC) $(SHM_SRC) $(CLI_SRC) $(PERF_SRC) $(CONFIG_SRC) $(CTL_SRC) $(TOPO_TOOL_SRC) tests/topo/topo_make.c tests/topo/topo_make_write.c) $(if $(HWLOC_LIBS),$(call obj,$(HWLOC_SRC) tests/topo/topo_xml.c)) \
          $(call obj,$(WATCH_SRC) $(LAB_SRC)) \
          $(call tobj,$(CORE_SRC) $(SIM_SRC) $(SUPPORT_SRC) $(UNIT_SRC) $(ABI_SRC) $(FUZZ_SRC))
 
@@ -242,6 +243,13 @@ $(B)/r2_config: $(call obj,$(CONFIG_SRC))
 	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl
 $(B)/r2_ctl: $(call obj,$(CTL_SRC))
 	$(CC) -o $@ $^ $(LDFLAGS_ALL)
+$(B)/r2_topo: $(call obj,$(TOPO_TOOL_SRC))
+	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl
+# Machines in words become trees of files, and hwloc's XML (tests/topo).
+$(B)/topo_make: $(call obj,tests/topo/topo_make.c tests/topo/topo_make_write.c)
+	$(CC) -o $@ $^ $(LDFLAGS_ALL)
+$(B)/topo_xml: $(call obj,tests/topo/topo_xml.c)
+	$(CC) -o $@ $^ $(LDFLAGS_ALL) $(HWLOC_LIBS)
 # A plugin of another make, right or wrong on demand: what r2_perf itself is tested with.
 $(B)/tests/libnccl-net-tcptest.so: $(call obj,tests/support/tcp_plugin/tcp_plugin.c)
 	@mkdir -p $(@D)
@@ -293,18 +301,20 @@ $(B)/r2_soak: $(call obj,$(SOAK_SRC) $(SHM_SHARED))
 define install_file
 	mkdir -p $(dir $(DESTDIR)$(2)) && install -m $(3) $(1) $(DESTDIR)$(2).tmp && mv -f $(DESTDIR)$(2).tmp $(DESTDIR)$(2)
 endef
-INSTALLED := $(LIBDIR)/libnccl-net-r2.so $(LIBDIR)/nccl-net-r2/libnccl-net-r2-oob-mpi.so $(LIBDIR)/nccl-net-r2/libnccl-net-r2-topo-hwloc.so $(PREFIX)/bin/r2_perf $(PREFIX)/bin/r2_config $(PREFIX)/bin/r2_ctl $(PREFIX)/share/doc/nccl-net-r2/README.md \
-             $(PREFIX)/share/man/man1/r2_config.1 $(PREFIX)/share/man/man1/r2_ctl.1 $(PREFIX)/share/man/man7/nccl-net-r2.7
-install: $(PLUGIN) $(OOB_MPI) $(TOPO_HWLOC) $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl
+INSTALLED := $(LIBDIR)/libnccl-net-r2.so $(LIBDIR)/nccl-net-r2/libnccl-net-r2-oob-mpi.so $(LIBDIR)/nccl-net-r2/libnccl-net-r2-topo-hwloc.so $(PREFIX)/bin/r2_topo $(PREFIX)/bin/r2_perf $(PREFIX)/bin/r2_config $(PREFIX)/bin/r2_ctl $(PREFIX)/share/doc/nccl-net-r2/README.md \
+             $(PREFIX)/share/man/man1/r2_config.1 $(PREFIX)/share/man/man1/r2_ctl.1 $(PREFIX)/share/man/man1/r2_topo.1 $(PREFIX)/share/man/man7/nccl-net-r2.7
+install: $(PLUGIN) $(OOB_MPI) $(TOPO_HWLOC) $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_topo
 	$(call install_file,$(PLUGIN),$(LIBDIR)/libnccl-net-r2.so,755)
 	$(if $(OOB_MPI),$(call install_file,$(OOB_MPI),$(LIBDIR)/nccl-net-r2/libnccl-net-r2-oob-mpi.so,755))
 	$(if $(TOPO_HWLOC),$(call install_file,$(TOPO_HWLOC),$(LIBDIR)/nccl-net-r2/libnccl-net-r2-topo-hwloc.so,755))
 	$(call install_file,$(B)/r2_perf,$(PREFIX)/bin/r2_perf,755)
 	$(call install_file,$(B)/r2_config,$(PREFIX)/bin/r2_config,755)
 	$(call install_file,$(B)/r2_ctl,$(PREFIX)/bin/r2_ctl,755)
+	$(call install_file,$(B)/r2_topo,$(PREFIX)/bin/r2_topo,755)
 	$(call install_file,README.md,$(PREFIX)/share/doc/nccl-net-r2/README.md,644)
 	$(call install_file,docs/r2_config.1,$(PREFIX)/share/man/man1/r2_config.1,644)
 	$(call install_file,docs/r2_ctl.1,$(PREFIX)/share/man/man1/r2_ctl.1,644)
+	$(call install_file,docs/r2_topo.1,$(PREFIX)/share/man/man1/r2_topo.1,644)
 	$(call install_file,docs/nccl-net-r2.7,$(PREFIX)/share/man/man7/nccl-net-r2.7,644)
 # NCCL takes libnccl-net.so without being asked: only on demand, and never over somebody else's file.
 install-default: install

@@ -54,7 +54,7 @@ PLUGIN   := $(B)/libnccl-net-r2.so
 DROPIN   := $(B)/softfab-lib/libibverbs.so.1
 UNIT_BIN := $(patsubst tests/unit/%.c,$(B)/tests/unit/%,$(UNIT_SRC))
 ABI_BIN  := $(patsubst tests/abi/%.c,$(B)/tests/abi/%,$(ABI_SRC))
-FUZZ     := handle oob records ring imm options faulttext board
+FUZZ     := handle oob records ring imm options faulttext board topo
 FUZZ_BIN := $(addprefix $(B)/fuzz/fuzz_,$(FUZZ))
 FUZZ_RUN := $(foreach f,$(FUZZ),$(B)/fuzz/fuzz_$(f)+tests/fuzz/corpus/$(f))
 

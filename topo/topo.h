@@ -40,9 +40,10 @@ struct topo_pci {
     int16_t root;       /* in roots[] */
     int16_t numa;       /* in numa[] once finished, the kernel's number before; -1 unknown */
     uint16_t vendor, device;
-    uint32_t class;     /* 24 bits: class, subclass, interface */
     uint16_t gts10;     /* of the link as it runs, in 0.1 GT/s per lane; 0 unknown */
+    uint32_t class;     /* 24 bits: class, subclass, interface */
     uint8_t width;      /* lanes in use; 0 unknown */
+    uint8_t reserved[3];
     uint32_t cur_mbps;  /* what the link carries as it runs, each way; 0 unknown */
     uint32_t max_mbps;  /* what this end could; 0 unknown */
     uint32_t mbps;      /* topo_finish(): the link's capacity each way; 0: no link, or unknown */
@@ -51,6 +52,7 @@ struct topo_pci {
 struct topo_root {
     uint32_t domain;
     uint8_t bus;
+    uint8_t reserved;
     int16_t numa; /* topo_finish(): in numa[]; -1 unknown */
 };
 
@@ -59,6 +61,7 @@ struct topo_numa {
     int32_t id;     /* the kernel's number */
     int32_t socket; /* the kernel's number of the package; -1 unknown */
     int8_t socket_index; /* topo_finish(): 0 ..., by number; -1 unknown */
+    uint8_t reserved[3];
 };
 
 enum topo_state { TOPO_STATE_UNKNOWN, TOPO_STATE_DOWN, TOPO_STATE_INIT, TOPO_STATE_ARMED, TOPO_STATE_ACTIVE };
@@ -70,13 +73,17 @@ struct topo_nic {
     uint8_t port;       /* from 1 */
     uint8_t state;      /* enum topo_state */
     uint8_t layer;      /* enum topo_layer */
+    uint8_t reserved;
     int16_t pci;        /* in pci[]; -1: not a PCI device */
+    uint16_t reserved2;
     uint64_t guid;      /* of the node; 0 unknown */
     uint32_t rate_mbps; /* of the port; 0 unknown */
+    uint32_t reserved3;
 };
 
 struct topo_gpu {
     int16_t pci;
+    uint16_t reserved;
     uint32_t c2c_mbps; /* coherent link to the CPU of its NUMA node, each way; 0: none known */
 };
 
@@ -100,7 +107,7 @@ struct topo {
     uint16_t unknown;   /* enum topo_unknown */
     uint8_t cpu;        /* enum topo_cpu */
     uint8_t sockets;    /* topo_finish() */
-    uint16_t cpu_family, cpu_model;
+    uint16_t cpu_family, cpu_model, reserved;
     uint32_t inter_mbps; /* topo_finish(): between two sockets, each way; 0 unknown */
     struct topo_pci pci[TOPO_PCI_MAX];
     struct topo_root root[TOPO_ROOTS_MAX];
@@ -109,6 +116,11 @@ struct topo {
     struct topo_gpu gpu[TOPO_GPUS_MAX];
     uint32_t nvlink_mbps[TOPO_GPUS_MAX][TOPO_GPUS_MAX]; /* each way; 0: none */
 };
+
+/* No padding: snapshots are compared as bytes, and are the same for plugin and module. */
+_Static_assert(sizeof(struct topo_pci) == 40 && sizeof(struct topo_root) == 8 && sizeof(struct topo_numa) == 12 &&
+                   sizeof(struct topo_nic) == 88 && sizeof(struct topo_gpu) == 8,
+               "the structs of TOPO_ABI 1");
 
 /* An empty snapshot. Does not block, as nothing else in this header does. */
 void topo_clear(struct topo *t);

@@ -16,7 +16,9 @@ CPPBASE := -D_GNU_SOURCE -DR2_VERSION='"$(VERSION)"' -DR2_GIT='"$(GIT)"' -I. -Ip
 CFLAGS_ALL := -std=gnu17 $(OPT) $(WARN) -fvisibility=hidden -fPIC -fno-strict-aliasing -pthread $(CPPBASE) $(SAN) $(CFLAGS)
 LDFLAGS_ALL := -pthread $(SAN) $(LDFLAGS)
 
-CORE_SRC  := $(wildcard plugin/*.c plugin/ib_transport/*.c plugin/failover/*.c plugin/probe/*.c plugin/balance/*.c topo/*.c)
+# hwloc is a module of its own.
+TOPO_SRC  := $(filter-out topo/topo_hwloc.c,$(wildcard topo/*.c))
+CORE_SRC  := $(wildcard plugin/*.c plugin/ib_transport/*.c plugin/failover/*.c plugin/probe/*.c plugin/balance/*.c) $(TOPO_SRC)
 MODEL_SRC := $(wildcard tests/fabric/model/*.c tests/fabric/verbs/*.c)
 INPROC_SRC := $(wildcard tests/fabric/inproc/*.c)
 SHM_SRC   := $(wildcard tests/fabric/shm/*.c)
@@ -28,10 +30,14 @@ CONFIG_SRC := $(wildcard tools/r2_config/*.c) tools/r2_perf/json.c tools/r2_perf
 CTL_SRC   := $(wildcard tools/r2_ctl/*.c) tools/r2_perf/json.c plugin/r2_board.c plugin/r2_rundir.c
 STAT_SRC  := $(wildcard tools/r2_stat/*.c) tools/r2_perf/json.c plugin/r2_stat_read.c plugin/r2_rundir.c plugin/r2_event.c plugin/r2_json.c \
              plugin/r2_config.c plugin/r2_conf_file.c plugin/r2_log.c
+TOPO_TOOL_SRC := $(wildcard tools/r2_topo/*.c) tools/r2_perf/json.c $(TOPO_SRC)
 # Where Open MPI is installed: the MPI backend of the out-of-band channel, a module of its own.
 MPI_CFLAGS := $(shell mpicc --showme:compile 2>/dev/null)
 MPI_LIBS   := $(shell mpicc --showme:link 2>/dev/null)
 OOB_MPI_SRC := $(wildcard plugin/oob_mpi/*.c) plugin/oob_wire.c plugin/r2_siphash.c
+# Where hwloc is installed: the other source of the topology, likewise.
+HWLOC_LIBS := $(shell printf '\043include <hwloc.h>\n' | $(CC) -E - >/dev/null 2>&1 && echo -lhwloc)
+HWLOC_SRC  := topo/topo_hwloc.c topo/topo.c topo/topo_finish.c
 SIM_SRC   := $(wildcard tests/sim/*.c)
 SOAK_SRC  := $(wildcard tests/soak/*.c)
 SUPPORT_SRC := $(wildcard tests/support/*.c)
@@ -50,13 +56,14 @@ PLUGIN   := $(B)/libnccl-net-r2.so
 DROPIN   := $(B)/softfab-lib/libibverbs.so.1
 UNIT_BIN := $(patsubst tests/unit/%.c,$(B)/tests/unit/%,$(UNIT_SRC))
 ABI_BIN  := $(patsubst tests/abi/%.c,$(B)/tests/abi/%,$(ABI_SRC))
-FUZZ     := handle oob records ring imm options faulttext board stat
+FUZZ     := handle oob records ring imm options faulttext board stat topo
 FUZZ_BIN := $(addprefix $(B)/fuzz/fuzz_,$(FUZZ))
 FUZZ_RUN := $(foreach f,$(FUZZ),$(B)/fuzz/fuzz_$(f)+tests/fuzz/corpus/$(f))
 
 OOB_MPI  := $(if $(MPI_LIBS),$(B)/libnccl-net-r2-oob-mpi.so)
-BUILD_TARGETS := $(PLUGIN) $(OOB_MPI) $(B)/libnccl-net.so $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat
-TEST_BINS     := $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/r2_soak $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/lab/verbs_watch $(B)/lab/lab_switch_test $(if $(OOB_MPI),$(B)/tests/liboob_mpi_host.so)
+TOPO_HWLOC := $(if $(HWLOC_LIBS),$(B)/libnccl-net-r2-topo-hwloc.so)
+BUILD_TARGETS := $(PLUGIN) $(OOB_MPI) $(B)/libnccl-net.so $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo $(TOPO_HWLOC)
+TEST_BINS     := $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/r2_soak $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/lab/verbs_watch $(B)/lab/lab_switch_test $(if $(OOB_MPI),$(B)/tests/liboob_mpi_host.so) $(B)/topo_make $(if $(HWLOC_LIBS),$(B)/topo_xml)
 E2E           := $(wildcard tests/e2e/*.sh)
 E2E_RUN       := $(filter-out %_lib.sh,$(E2E))
 SEEDS         ?= 1000
@@ -69,7 +76,7 @@ export CK_DEFAULT_TIMEOUT ?= 60
 all: $(BUILD_TARGETS)
 tests: all $(TEST_BINS)
 # Every source, product and test build, compiled and not linked: for a second compiler.
-objects: $(if $(OOB_MPI),$(call obj,$(OOB_MPI_SRC) tests/e2e/oob_mpi_host.c)) $(call obj,$(CORE_SRC) $(MODEL_SRC) $(INPROC_SRC) $(SHM_SRC) $(CLI_SRC) $(PERF_SRC) $(CONFIG_SRC) $(CTL_SRC) $(STAT_SRC)) \
+objects: $(if $(OOB_MPI),$(call obj,$(OOB_MPI_SRC) tests/e2e/oob_mpi_host.c)) $(call obj,$(CORE_SRC) $(MODEL_SRC) $(INPROC_SRC) $(SHM_SRC) $(CLI_SRC) $(PERF_SRC) $(CONFIG_SRC) $(CTL_SRC) $(STAT_SRC) $(TOPO_TOOL_SRC) tests/topo/topo_make.c tests/topo/topo_make_write.c) $(if $(HWLOC_LIBS),$(call obj,$(HWLOC_SRC) tests/topo/topo_xml.c)) \
          $(call obj,$(WATCH_SRC) $(LAB_SRC)) \
          $(call tobj,$(CORE_SRC) $(SIM_SRC) $(SUPPORT_SRC) $(UNIT_SRC) $(ABI_SRC) $(FUZZ_SRC))
 
@@ -177,6 +184,10 @@ $(B)/libnccl-net-r2-oob-mpi.so: $(call obj,$(OOB_MPI_SRC)) plugin/oob_mpi/export
 	$(CC) -shared -o $@.tmp $(filter %.o,$^) $(LDFLAGS_ALL) -Wl,-soname,$(@F) -Wl,-z,nodelete -Wl,-z,defs -Wl,--build-id \
 	  -Wl,--version-script=plugin/oob_mpi/exports.map $(MPI_LIBS)
 	mv $@.tmp $@
+$(B)/libnccl-net-r2-topo-hwloc.so: $(call obj,$(HWLOC_SRC)) topo/topo_hwloc.map
+	$(CC) -shared -o $@.tmp $(filter %.o,$^) $(LDFLAGS_ALL) -Wl,-soname,$(@F) -Wl,-z,nodelete -Wl,-z,defs -Wl,--build-id \
+	  -Wl,--version-script=topo/topo_hwloc.map $(HWLOC_LIBS) -lm
+	mv $@.tmp $@
 # Makes any program one that runs MPI (tests/e2e/oob_mpi.sh).
 $(B)/tests/liboob_mpi_host.so: $(call obj,tests/e2e/oob_mpi_host.c)
 	@mkdir -p $(@D)
@@ -246,6 +257,13 @@ $(B)/r2_ctl: $(call obj,$(CTL_SRC))
 	$(CC) -o $@ $^ $(LDFLAGS_ALL)
 $(B)/r2_stat: $(call obj,$(STAT_SRC))
 	$(CC) -o $@ $^ $(LDFLAGS_ALL)
+$(B)/r2_topo: $(call obj,$(TOPO_TOOL_SRC))
+	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl
+# Machines in words become trees of files, and hwloc's XML (tests/topo).
+$(B)/topo_make: $(call obj,tests/topo/topo_make.c tests/topo/topo_make_write.c)
+	$(CC) -o $@ $^ $(LDFLAGS_ALL)
+$(B)/topo_xml: $(call obj,tests/topo/topo_xml.c)
+	$(CC) -o $@ $^ $(LDFLAGS_ALL) $(HWLOC_LIBS)
 # A plugin of another make, right or wrong on demand: what r2_perf itself is tested with.
 $(B)/tests/libnccl-net-tcptest.so: $(call obj,tests/support/tcp_plugin/tcp_plugin.c)
 	@mkdir -p $(@D)
@@ -297,19 +315,23 @@ $(B)/r2_soak: $(call obj,$(SOAK_SRC) $(SHM_SHARED) tools/r2_perf/abi_view.c)
 define install_file
 	mkdir -p $(dir $(DESTDIR)$(2)) && install -m $(3) $(1) $(DESTDIR)$(2).tmp && mv -f $(DESTDIR)$(2).tmp $(DESTDIR)$(2)
 endef
-INSTALLED := $(LIBDIR)/libnccl-net-r2.so $(LIBDIR)/nccl-net-r2/libnccl-net-r2-oob-mpi.so $(PREFIX)/bin/r2_perf $(PREFIX)/bin/r2_config $(PREFIX)/bin/r2_ctl $(PREFIX)/bin/r2_stat $(PREFIX)/share/doc/nccl-net-r2/README.md \
-             $(PREFIX)/share/man/man1/r2_config.1 $(PREFIX)/share/man/man1/r2_ctl.1 $(PREFIX)/share/man/man1/r2_stat.1 $(PREFIX)/share/man/man7/nccl-net-r2.7
-install: $(PLUGIN) $(OOB_MPI) $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat
+INSTALLED := $(LIBDIR)/libnccl-net-r2.so $(LIBDIR)/nccl-net-r2/libnccl-net-r2-oob-mpi.so $(LIBDIR)/nccl-net-r2/libnccl-net-r2-topo-hwloc.so \
+             $(addprefix $(PREFIX)/bin/,r2_perf r2_config r2_ctl r2_stat r2_topo) $(PREFIX)/share/doc/nccl-net-r2/README.md \
+             $(addprefix $(PREFIX)/share/man/man1/,r2_config.1 r2_ctl.1 r2_stat.1 r2_topo.1) $(PREFIX)/share/man/man7/nccl-net-r2.7
+install: $(PLUGIN) $(OOB_MPI) $(TOPO_HWLOC) $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo
 	$(call install_file,$(PLUGIN),$(LIBDIR)/libnccl-net-r2.so,755)
 	$(if $(OOB_MPI),$(call install_file,$(OOB_MPI),$(LIBDIR)/nccl-net-r2/libnccl-net-r2-oob-mpi.so,755))
+	$(if $(TOPO_HWLOC),$(call install_file,$(TOPO_HWLOC),$(LIBDIR)/nccl-net-r2/libnccl-net-r2-topo-hwloc.so,755))
 	$(call install_file,$(B)/r2_perf,$(PREFIX)/bin/r2_perf,755)
 	$(call install_file,$(B)/r2_config,$(PREFIX)/bin/r2_config,755)
 	$(call install_file,$(B)/r2_ctl,$(PREFIX)/bin/r2_ctl,755)
 	$(call install_file,$(B)/r2_stat,$(PREFIX)/bin/r2_stat,755)
+	$(call install_file,$(B)/r2_topo,$(PREFIX)/bin/r2_topo,755)
 	$(call install_file,README.md,$(PREFIX)/share/doc/nccl-net-r2/README.md,644)
 	$(call install_file,docs/r2_config.1,$(PREFIX)/share/man/man1/r2_config.1,644)
 	$(call install_file,docs/r2_ctl.1,$(PREFIX)/share/man/man1/r2_ctl.1,644)
 	$(call install_file,docs/r2_stat.1,$(PREFIX)/share/man/man1/r2_stat.1,644)
+	$(call install_file,docs/r2_topo.1,$(PREFIX)/share/man/man1/r2_topo.1,644)
 	$(call install_file,docs/nccl-net-r2.7,$(PREFIX)/share/man/man7/nccl-net-r2.7,644)
 # NCCL takes libnccl-net.so without being asked: only on demand, and never over somebody else's file.
 install-default: install

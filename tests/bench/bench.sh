@@ -1,7 +1,7 @@
 #!/bin/sh
 # make bench: what the plugin costs and how long failures last, on the software fabric. Writes BUILD/bench.json and prints the table of
 # docs/bench.md; with --write-doc writes that file and the numbers of README.md too.
-#   bench.sh BUILD [--write-doc] [--only cost|memory|many|stall|setup|bandwidth|calls]   (--only prints that section's JSON)
+#   bench.sh BUILD [--write-doc] [--only cost|memory|many|stall|setup|bandwidth|calls|fill]   (--only prints that section's JSON)
 # Counts and virtual times are the same everywhere. Real times are compared with the same thing without a fault, and rates are ratios within
 # one run, because the machine may be slow and shared.
 set -eu
@@ -125,6 +125,7 @@ section() {
             '{virtual: $v[0], connection: $r[0], collective: $c[0]}'
         ;;
     setup) pair 4 setup ;;
+    fill) inproc fill ;;
     bandwidth)
         for op in all_reduce sendrecv; do
             one_bandwidth $op 4 20MB/s
@@ -153,16 +154,17 @@ if [ -n "$only" ]; then
     section "$only"
     exit
 fi
-for s in cost memory many stall setup bandwidth calls; do
+for s in cost memory many stall setup bandwidth calls fill; do
     printf '# %s\n' "$s" >&2
     section $s >"$T/$s.json"
     jq -e . "$T/$s.json" >/dev/null || fail "section $s gave no JSON"
 done
 jq -n --slurpfile cost "$T/cost.json" --slurpfile memory "$T/memory.json" --slurpfile many "$T/many.json" --slurpfile stall "$T/stall.json" \
     --slurpfile setup "$T/setup.json" --slurpfile bandwidth "$T/bandwidth.json" --slurpfile calls "$T/calls.json" \
+    --slurpfile fill "$T/fill.json" \
     --arg cores "$(nproc)" --arg load "$(cut -d' ' -f1 /proc/loadavg)" --arg git "$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)" \
     '{schema: "r2_bench/1", git: $git, cores: ($cores | tonumber), load: ($load | tonumber), cost: $cost[0], memory: $memory[0], many: $many[0],
-      stall: $stall[0], setup: $setup[0], bandwidth: $bandwidth[0], calls: $calls[0]}' >"$T/bench.json"
+      stall: $stall[0], setup: $setup[0], bandwidth: $bandwidth[0], calls: $calls[0], fill: $fill[0]}' >"$T/bench.json"
 mv "$T/bench.json" "$B/bench.json"
 jq -r -f tests/bench/table.jq "$B/bench.json" >"$T/table"
 cat "$T/table"

@@ -110,6 +110,7 @@ struct r2_seen {
     uint64_t stall_ns, stall_at;     /* the last stall; CLOCK_REALTIME, ns */
     uint32_t stall_case;
     uint32_t record; /* of the statistics file, from 1; 0: none */
+    uint32_t wrote;  /* round in which it was written */
     uint8_t closing, error; /* enum r2_status */
     char why[96];
 };

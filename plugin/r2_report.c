@@ -9,8 +9,10 @@
 #include "r2_log.h"
 #include "r2_report_int.h"
 
-#define STALL_LOOK 500000ull   /* ns between two looks at connections that wait ... */
-#define STALL_SOON 20000000ull /* ... for so long; then the watchdog's ticks have to do */
+#define STALL_LOOK 1000000ull    /* ns between two looks at connections that wait ... */
+#define STALL_SOON 20000000ull   /* ... for so long; then the watchdog's ticks have to do */
+#define ROWS_MIN   100000000ull  /* ns between two writings of the statistics ... */
+#define ROWS_WAIT  1000000000ull /* ... and while connections wait: these come first */
 
 /* --- saying --- */
 
@@ -172,6 +174,7 @@ void r2_report_open(struct r2_inst *inst, const struct r2_job *job)
     }
     r->inst = inst;
     r->events.fd = -1;
+    r->round = 1; /* a connection begins with 0 */
     r->start = r2_report_real(r, r2_now(inst));
     source_fill(r, job);
     events_begin(r);
@@ -235,6 +238,14 @@ void r2_report_free(struct r2_inst *inst)
 
 /* --- turns --- */
 
+static int rows_due(const struct r2_report *r, uint64_t now, int look)
+{
+    if (r2_comm_first(r->inst) == NULL) {
+        return look || r->changed; /* there may be no later turn */
+    }
+    return look && r2_elapsed(now, r->wrote_at) >= (r->stalling ? ROWS_WAIT : ROWS_MIN);
+}
+
 uint64_t r2_report_step(struct r2_inst *inst, uint64_t now, int look)
 {
     struct r2_report *r = inst->report;
@@ -248,8 +259,9 @@ uint64_t r2_report_step(struct r2_inst *inst, uint64_t now, int look)
         }
     }
     r2_report_cases_step(r, now, r2_comm_first(inst) == NULL);
-    if (look || r->changed) {
+    if (rows_due(r, now, look)) {
         r->changed = 0;
+        r->wrote_at = now;
         r2_report_rows_write(r);
     }
     events_flush(r);

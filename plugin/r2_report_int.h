@@ -56,6 +56,8 @@ struct r2_report {
     uint64_t record[R2_STAT_CONNS / 64]; /* records in use */
     uint32_t records;                    /* up to which */
     int changed;
+    uint64_t wrote_at; /* ns: the rows */
+    uint32_t round;    /* of writing all connections, some at a time */
     size_t out_len;
     char out[R2_REPORT_OUT];
 };

@@ -4,6 +4,8 @@
 
 #include "r2_report_int.h"
 
+#define AT_A_TIME 64 /* connections */
+
 _Static_assert(R2_STAT_NICS >= IB_MAX_NICS && R2_STAT_PATHS >= IB_MAX_PATHS, "room");
 _Static_assert((int)R2_STAT_NIC_UP == IB_NIC_UP && (int)R2_STAT_NIC_GONE == IB_NIC_GONE &&
                    (int)R2_STAT_PATH_UP == FO_UP && (int)R2_STAT_PATH_FENCED == FO_FENCED,
@@ -141,20 +143,33 @@ void r2_report_record_free(struct r2_report *r, struct r2_comm *c)
     }
 }
 
+static void conn_write(struct r2_report *r, struct r2_comm *c)
+{
+    struct r2_stat_conn rec;
+
+    c->seen.wrote = r->round;
+    if (c->seen.record == 0 && !record_take(r, c)) {
+        return;
+    }
+    conn_fill(c, &rec);
+    if (!r2_stat_put_conn(r->stat, c->seen.record - 1, &rec)) {
+        r2_report_record_free(r, c);
+    }
+}
+
+/* Some at a time: what fails meanwhile waits for this thread. */
 static void conns_write(struct r2_report *r, struct r2_stat_who *who)
 {
-    for (struct r2_comm *c = r2_comm_first(r->inst); c; c = c->all_next) {
-        struct r2_stat_conn rec;
+    int left = AT_A_TIME;
 
+    for (struct r2_comm *c = r2_comm_first(r->inst); c; c = c->all_next) {
         who->conns_all++;
-        if (c->seen.record == 0 && !record_take(r, c)) {
-            continue;
-        }
-        conn_fill(c, &rec);
-        if (!r2_stat_put_conn(r->stat, c->seen.record - 1, &rec)) {
-            r2_report_record_free(r, c);
+        if (left > 0 && c->seen.wrote != r->round) {
+            conn_write(r, c);
+            left--;
         }
     }
+    r->round += left > 0; /* all were */
     who->conns = r->records;
 }
 

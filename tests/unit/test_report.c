@@ -14,6 +14,7 @@ static void begin(int nics, const char *const *more)
     host_dir(0);
     memcpy(rig->side[1].inst->run_dir, rig->side[0].inst->run_dir, sizeof(dir));
     for (int i = 0; i < 2; i++) {
+        r2_report_free(rig->side[i].inst); /* of an instance without a run directory, for its event file */
         r2_report_open(rig->side[i].inst, NULL);
         ck_assert_ptr_nonnull(rig->side[i].inst->report);
     }

@@ -40,6 +40,7 @@ HWLOC_LIBS := $(shell printf '\043include <hwloc.h>\n' | $(CC) -E - >/dev/null 2
 HWLOC_SRC  := topo/topo_hwloc.c topo/topo.c topo/topo_finish.c
 SIM_SRC   := $(wildcard tests/sim/*.c)
 SOAK_SRC  := $(wildcard tests/soak/*.c)
+MATRIX_SRC := $(wildcard tests/matrix/*.c)
 SUPPORT_SRC := $(wildcard tests/support/*.c)
 UNIT_SRC  := $(wildcard tests/unit/test_*.c)
 ABI_SRC   := $(wildcard tests/abi/test_*.c)
@@ -63,7 +64,7 @@ FUZZ_RUN := $(foreach f,$(FUZZ),$(B)/fuzz/fuzz_$(f)+tests/fuzz/corpus/$(f))
 OOB_MPI  := $(if $(MPI_LIBS),$(B)/libnccl-net-r2-oob-mpi.so)
 TOPO_HWLOC := $(if $(HWLOC_LIBS),$(B)/libnccl-net-r2-topo-hwloc.so)
 BUILD_TARGETS := $(PLUGIN) $(OOB_MPI) $(B)/libnccl-net.so $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo $(TOPO_HWLOC)
-TEST_BINS     := $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/r2_soak $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/lab/verbs_watch $(B)/lab/lab_switch_test $(if $(OOB_MPI),$(B)/tests/liboob_mpi_host.so) $(B)/topo_make $(if $(HWLOC_LIBS),$(B)/topo_xml)
+TEST_BINS     := $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/r2_soak $(B)/r2_matrix $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/lab/verbs_watch $(B)/lab/lab_switch_test $(if $(OOB_MPI),$(B)/tests/liboob_mpi_host.so) $(B)/topo_make $(if $(HWLOC_LIBS),$(B)/topo_xml)
 E2E           := $(wildcard tests/e2e/*.sh)
 E2E_RUN       := $(filter-out %_lib.sh,$(E2E))
 SEEDS         ?= 1000
@@ -77,7 +78,7 @@ all: $(BUILD_TARGETS)
 tests: all $(TEST_BINS)
 # Every source, product and test build, compiled and not linked: for a second compiler.
 objects: $(if $(OOB_MPI),$(call obj,$(OOB_MPI_SRC) tests/e2e/oob_mpi_host.c)) $(call obj,$(CORE_SRC) $(MODEL_SRC) $(INPROC_SRC) $(SHM_SRC) $(CLI_SRC) $(PERF_SRC) $(CONFIG_SRC) $(CTL_SRC) $(STAT_SRC) $(TOPO_TOOL_SRC) tests/topo/topo_make.c tests/topo/topo_make_write.c) $(if $(HWLOC_LIBS),$(call obj,$(HWLOC_SRC) tests/topo/topo_xml.c)) \
-         $(call obj,$(WATCH_SRC) $(LAB_SRC)) \
+         $(call obj,$(WATCH_SRC) $(LAB_SRC) $(MATRIX_SRC)) \
          $(call tobj,$(CORE_SRC) $(SIM_SRC) $(SUPPORT_SRC) $(UNIT_SRC) $(ABI_SRC) $(FUZZ_SRC))
 
 # The two commands of README install what is missing before they build.
@@ -122,6 +123,14 @@ run-soak-asan: all $(B)/r2_soak
 	ASAN_OPTIONS=detect_leaks=1 $(B)/r2_soak --seeds $(SOAK_ASAN) --from $(SOAK_FROM) --limit 180
 soak-lab: all lab-bins
 	@sh tests/soak/soak_lab.sh $(B) --seeds $(SOAK_LAB) --from $(SOAK_FROM)
+
+# The confusion matrix of localisation (tests/matrix/README.md), on three hosts and on two.
+MATRIX_SEEDS ?= 500
+.PHONY: matrix
+matrix: deps
+	@$(MAKE) --no-print-directory -s all $(B)/r2_matrix
+	@rc=0; $(B)/r2_matrix --hosts 3 --nics 3 --seeds $(MATRIX_SEEDS) --json $(B)/matrix.json || rc=1; \
+	 $(B)/r2_matrix --hosts 2 --nics 3 --seeds 90 --json $(B)/matrix2.json || rc=1; exit $$rc
 
 # The same tests under sanitizers, in build folders of their own. Leaks count.
 SAN_SEEDS ?= 160
@@ -305,10 +314,14 @@ $(B)/bench/bench_pair: $(call obj,$(wildcard tests/bench/pair*.c) tests/abi/drv_
 	@mkdir -p $(@D)
 	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl
 
-$(B)/r2_sim: $(call tobj,$(SIM_SRC)) $(TESTLIBS)
+$(B)/r2_sim: $(call tobj,$(SIM_SRC) $(addprefix tests/matrix/matrix_,truth.c line.c table.c)) $(TESTLIBS)
 	$(CC) -o $@ $(filter %.o,$^) -Wl,--start-group $(TESTLIBS) -Wl,--end-group $(LDFLAGS_ALL) -lm -ldl
 # The campaign on the fabric: conductor and processes are one program (tests/soak).
 $(B)/r2_soak: $(call obj,$(SOAK_SRC) $(SHM_SHARED) tools/r2_perf/abi_view.c)
+	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl
+
+# What every process says broke, beside what was broken (tests/matrix).
+$(B)/r2_matrix: $(call obj,$(MATRIX_SRC) $(SHM_SHARED))
 	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl
 
 # Installed files are replaced by rename, never written in place: a running job may have the old one mapped.

@@ -304,7 +304,8 @@ static int netem_inject(struct lab_fault *f)
 
 static const struct lab_fault_row rows[] = {
     {"cut", T_PORTS, 0, 1, impair_inject, NULL, "HOST:NIC [both|in|out]     the switch drops all, nobody is told"},
-    {"heal", T_PORTS, 0, 0, impair_inject, NULL, "HOST:NIC                   the switch impairs this NIC no more"},
+    {"heal", T_PORTS, 0, 0, impair_inject, NULL,
+     "HOST:NIC                   the switch impairs this NIC no more (cut, heal: also h0:n1-h2:n1, rail1)"},
     {"loss", T_PORTS, 1, 2, impair_inject, NULL, "HOST:NIC PERCENT [DIR]     the switch drops some"},
     {"dup", T_PORTS, 1, 2, impair_inject, NULL, "HOST:NIC PERCENT [DIR]     the switch sends some twice"},
     {"corrupt", T_PORTS, 1, 2, impair_inject, NULL,
@@ -345,7 +346,8 @@ static int target_parse(struct lab_fault *f, const char *text)
     size_t n = colon != NULL ? (size_t)(colon - text) : strlen(text);
 
     f->target = text;
-    if (f->row->target == T_PORTS && (strcmp(text, "all") == 0 || (colon != NULL && strcmp(colon, ":all") == 0))) {
+    if (f->row->target == T_PORTS && (strcmp(text, "all") == 0 || (colon != NULL && strcmp(colon, ":all") == 0) ||
+                                      strchr(text, '-') != NULL || strncmp(text, "rail", 4) == 0)) {
         return 0; /* the switch knows them */
     }
     snprintf(f->host, sizeof(f->host), "%.*s", n < sizeof(f->host) ? (int)n : 0, text);

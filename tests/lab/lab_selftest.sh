@@ -143,6 +143,20 @@ test_switch() {
     t "cut out: no answer" not rails n1
     t "cut out: only out" status_is 1 grew h0:n1 in_drop_cut "$n"
     fault heal h0:n1 >/dev/null
+    n=$(counter h0:n1 out_drop_cut)
+    t "cut of a path" fault cut h0:n1-h1:n1
+    t "cut of a path: no way" not rails n1
+    t "cut of a path: counted" grew h0:n1 out_drop_cut "$n"
+    t "cut of a path: nobody is told" state h0 n1 carrier=1 rxe1=ACTIVE
+    t "cut of a path: other rails work" rails n0 n2 n3 m
+    t "heal of a path" fault heal h0:n1-h1:n1
+    t "heal of a path: works" rails n1
+    t "cut of a rail" fault cut rail1
+    t "cut of a rail: no way" not rails n1
+    t "cut of a rail: other rails work" rails n0 n2 n3 m
+    t "heal of one NIC ends its part of it" fault heal h0:n1
+    t "heal of one NIC: works" rails n1
+    fault heal rail1 >/dev/null
     t "loss" fault loss h0:n1 1 out
     n=$(counter h0:n1 out_drop_loss)
     t "loss: RDMA hides it" bw 1 -n 200

@@ -3,8 +3,11 @@
  * bytes of length, big-endian, then the frame). lab_switch HOSTS SEED PIDFILE NAME  sockets in the current folder:
  * h0.n0 ... and "switch" for commands; returns when they are there Commands are lines; the last line of each answer
  * begins with "ok" or "error": PORT cut|loss|dup|corrupt|delay|rate|heal ...     as lab_impair_parse; PORT: h0:n1,
- * h0:m, h0:all (its data NICs), all (all data NICs) reset                                             every port
- * healthy show [PORT]                                       state and counters
+ * h0:m, h0:all (its data NICs), all (all data NICs)
+ * h0:n1-h2:n1 cut [both|out|in], heal   what passes between these two ports; out: from the first to the second
+ * rail1 cut, heal                       between any two ports of a rail
+ * reset                                 every port healthy
+ * show [PORT]                           state and counters
  */
 #include "tests/lab/lab_switch.h"
 
@@ -46,6 +49,20 @@ static void answer(struct client *c, const char *text)
     (void)!send(c->watch.fd, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+/* The impairments in words, then the hosts from which it is cut. */
+static void port_state(const struct lab_port *p, char *out, size_t size)
+{
+    size_t n;
+
+    lab_impair_print(p->im, out, size);
+    for (int h = 0; h < LAB_HOSTS_MAX; h++) {
+        n = strlen(out);
+        if (p->cut_to >> h & 1) {
+            snprintf(out + n, size - n, ", nothing to h%d", h);
+        }
+    }
+}
+
 static void command_show(struct client *c, const char *name)
 {
     struct lab_port *p;
@@ -56,7 +73,7 @@ static void command_show(struct client *c, const char *name)
         if (name != NULL && !port_matches(p, name)) {
             continue;
         }
-        lab_impair_print(p->im, state, sizeof(state));
+        port_state(p, state, sizeof(state));
         n = snprintf(text, sizeof(text), "%s %s queued=%zu", p->name, p->conn.fd >= 0 ? "connected" : "no-vm",
                      p->queued);
         for (k = 0; k < LAB_COUNTS; k++) {
@@ -70,6 +87,85 @@ static void command_show(struct client *c, const char *name)
     answer(c, shown > 0 ? "ok\n" : "error no such port\n");
 }
 
+/* What passes between @a and @b; @out: from @a to @b, @in: the other way. */
+static void pair_cut(struct lab_port *a, struct lab_port *b, bool cut, bool out, bool in)
+{
+    if (out) {
+        a->cut_to = cut ? a->cut_to | 1u << b->host : a->cut_to & ~(1u << b->host);
+    }
+    if (in) {
+        b->cut_to = cut ? b->cut_to | 1u << a->host : b->cut_to & ~(1u << a->host);
+    }
+}
+
+/* Every two ports of @segment of which one is @of, or any when that is NULL. */
+static void segment_cut(int segment, const struct lab_port *of, bool cut)
+{
+    struct lab_port *end = lab_sw.port + lab_sw.ports;
+
+    for (struct lab_port *a = lab_sw.port; a < end; a++) {
+        for (struct lab_port *b = a + 1; b < end; b++) {
+            if (a->segment == segment && b->segment == segment && (of == NULL || a == of || b == of)) {
+                pair_cut(a, b, cut, true, true);
+            }
+        }
+    }
+}
+
+static struct lab_port *port_find(const char *name, size_t len)
+{
+    for (struct lab_port *p = lab_sw.port; p < lab_sw.port + lab_sw.ports; p++) {
+        if (strlen(p->name) == len && strncmp(p->name, name, len) == 0) {
+            return p;
+        }
+    }
+    return NULL;
+}
+
+/* Two ports, or a rail: NULL when @word was taken, else what is wrong. */
+static const char *between_set(char **word, int n)
+{
+    static const char *const usage = "PORT-PORT cut [both|out|in] or heal, railN cut or heal";
+    const char *dash = strchr(word[0], '-'), *dir = n == 3 ? word[2] : "both";
+    bool cut = n > 1 && strcmp(word[1], "cut") == 0;
+    struct lab_port *a, *b;
+    long rail;
+
+    if (n < 2 || n > 3 || (!cut && (n > 2 || strcmp(word[1], "heal") != 0))) {
+        return usage;
+    }
+    if (dash == NULL) {
+        if (n > 2 || lab_number_parse(word[0] + strlen("rail"), 0, LAB_RAILS - 1, &rail) != 0) {
+            return usage;
+        }
+        segment_cut((int)rail, NULL, cut);
+        return NULL;
+    }
+    a = port_find(word[0], (size_t)(dash - word[0]));
+    b = port_find(dash + 1, strlen(dash + 1));
+    if (a == NULL || b == NULL || a == b || a->segment != b->segment) {
+        return "two ports of one rail, such as h0:n1-h2:n1";
+    }
+    if (strcmp(dir, "both") != 0 && strcmp(dir, "out") != 0 && strcmp(dir, "in") != 0) {
+        return usage;
+    }
+    pair_cut(a, b, cut, strcmp(dir, "in") != 0, strcmp(dir, "out") != 0);
+    return NULL;
+}
+
+static void command_between(struct client *c, char **word, int n)
+{
+    const char *wrong = between_set(word, n);
+    char text[300];
+
+    if (wrong != NULL) {
+        snprintf(text, sizeof(text), "error expected: %s\n", wrong);
+    } else {
+        snprintf(text, sizeof(text), "ok %.60s %s\n", word[0], word[1]);
+    }
+    answer(c, text);
+}
+
 static void command_impair(struct client *c, char **word, int n)
 {
     char text[512], state[320] = "";
@@ -80,7 +176,10 @@ static void command_impair(struct client *c, char **word, int n)
     for (p = lab_sw.port; p < lab_sw.port + lab_sw.ports && wrong == NULL; p++) {
         if (port_matches(p, word[0])) {
             wrong = lab_impair_parse(word + 1, n - 1, p->im);
-            lab_impair_print(p->im, state, sizeof(state));
+            if (wrong == NULL && strcmp(word[1], "heal") == 0) {
+                segment_cut(p->segment, p, false);
+            }
+            port_state(p, state, sizeof(state));
             done++;
         }
     }
@@ -108,10 +207,13 @@ static void command_run(struct client *c, char *line)
     } else if (n == 1 && strcmp(word[0], "reset") == 0) {
         for (p = lab_sw.port; p < lab_sw.port + lab_sw.ports; p++) {
             memset(p->im, 0, sizeof(p->im));
+            p->cut_to = 0;
         }
         answer(c, "ok reset\n");
     } else if (n <= 2 && strcmp(word[0], "show") == 0) {
         command_show(c, n == 2 ? word[1] : NULL);
+    } else if (strchr(word[0], '-') != NULL || strncmp(word[0], "rail", 4) == 0) {
+        command_between(c, word, n);
     } else {
         command_impair(c, word, n);
     }

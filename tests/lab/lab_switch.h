@@ -54,6 +54,7 @@ struct lab_port {
     uint64_t full_since; /* ns; 0: the last frame found room */
     bool stuck, write_blocked;
     struct lab_impair im[LAB_DIRS];
+    unsigned cut_to; /* bit = host: what goes from here to its port of this segment is dropped */
     struct lab_pace pace[LAB_DIRS];
     uint8_t mac[LAB_MACS][6]; /* seen behind this port, the latest over the oldest */
     unsigned macs;

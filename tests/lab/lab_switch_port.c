@@ -170,6 +170,11 @@ static void port_deliver(struct lab_port *p, const uint8_t *frame, size_t len, c
     }
 }
 
+static bool port_is_cut(const struct lab_port *src, const struct lab_port *to)
+{
+    return (src->cut_to >> to->host & 1) != 0;
+}
+
 /* Passes one frame on. Returns false when it has to wait for room; nothing was decided or counted then. */
 static bool frame_forward(struct lab_port *src, const uint8_t *frame, size_t len, uint64_t now)
 {
@@ -178,7 +183,8 @@ static bool frame_forward(struct lab_port *src, const uint8_t *frame, size_t len
     int n = frame_targets(src, frame, to), i;
 
     for (i = 0; i < n; i++) {
-        if (port_must_wait(to[i], len, src->im[LAB_OUT].delay_ns + to[i]->im[LAB_IN].delay_ns, now)) {
+        if (!port_is_cut(src, to[i]) &&
+            port_must_wait(to[i], len, src->im[LAB_OUT].delay_ns + to[i]->im[LAB_IN].delay_ns, now)) {
             return false;
         }
     }
@@ -193,7 +199,11 @@ static bool frame_forward(struct lab_port *src, const uint8_t *frame, size_t len
         return true;
     }
     for (i = 0; i < n; i++) {
-        port_deliver(to[i], frame, len, &v, now);
+        if (port_is_cut(src, to[i])) {
+            src->count[LAB_N_CUT_OUT]++;
+        } else {
+            port_deliver(to[i], frame, len, &v, now);
+        }
     }
     return true;
 }

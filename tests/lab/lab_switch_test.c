@@ -338,6 +338,35 @@ START_TEST(a_cut_has_a_direction)
 }
 END_TEST
 
+/* The path between two ports, then a whole rail; broadcasts reach who is not cut. */
+START_TEST(a_cut_between_ports)
+{
+    static const char *const heals[] = {"h1:n0-h0:n0 heal", "h0:n0 heal", "rail0 heal", "reset"};
+
+    learn();
+    ck_assert_str_eq(tell("rail1 cut"), "ok rail1 cut\n");
+    ck_assert_str_eq(tell(_i < 2 ? "h0:n0-h1:n0 cut" : "rail0 cut") + 3, _i < 2 ? "h0:n0-h1:n0 cut\n" : "rail0 cut\n");
+    frame_send(0, 1, 5);
+    frame_send(1, 0, 6);
+    frame_send(0, -1, 7);
+    ck_assert_int_eq(frame_take(2, _i < 2 ? LIMIT_MS : 100), _i < 2 ? 7 : -1);
+    while (counter("h1:n0", "out_drop_cut") < 1 || counter("h0:n0", "out_drop_cut") < (_i < 2 ? 2 : 3)) {
+    }
+    ck_assert_ptr_nonnull(
+        strstr(tell("show h0:n0"), _i < 2 ? "healthy, nothing to h1\n" : "nothing to h1, nothing to h2\n"));
+    ck_assert_int_eq(strncmp(tell(heals[_i]), "ok ", 3), 0);
+    frame_send(0, 1, 10);
+    frame_send(1, 0, 11);
+    ck_assert_int_eq(frame_take(1, LIMIT_MS), 10);
+    ck_assert_int_eq(frame_take(0, LIMIT_MS), 11);
+    ck_assert_int_eq(strncmp(tell("h1:n0-h0:n0 cut in"), "ok ", 3), 0);
+    frame_send(0, 1, 12);
+    frame_send(1, 0, 13);
+    ck_assert_int_eq(frame_take(0, LIMIT_MS), 13);
+    ck_assert_int_eq(frame_take(1, 0), -1);
+}
+END_TEST
+
 /* Sends until the switch takes no more; returns how many. @first is the number of the first. */
 static uint32_t flood(int from, int to, uint32_t first, uint32_t max, int patience_ms)
 {
@@ -522,6 +551,9 @@ START_TEST(nonsense_ends_only_the_one_who_talks_it)
     ck_assert_int_eq(frame_take(2, LIMIT_MS), 6);
     ck_assert_int_eq(strncmp(tell("h9:n0 cut"), "error", 5), 0);
     ck_assert_int_eq(strncmp(tell("h0:n0 burn"), "error", 5), 0);
+    ck_assert_int_eq(strncmp(tell("h0:n0-h1:n1 cut"), "error", 5), 0);
+    ck_assert_int_eq(strncmp(tell("h0:n0-h0:n0 cut"), "error", 5), 0);
+    ck_assert_int_eq(strncmp(tell("rail9 cut"), "error", 5), 0);
     ck_assert_int_eq(strncmp(tell("a b c d e f g h"), "error", 5), 0);
 }
 END_TEST
@@ -544,6 +576,7 @@ int main(void)
     tcase_set_timeout(t, 60);
     tcase_add_test(t, frames_reach_whom_they_are_for);
     tcase_add_test(t, a_cut_has_a_direction);
+    tcase_add_loop_test(t, a_cut_between_ports, 0, 4);
     tcase_add_test(t, a_slow_reader_stops_the_sender_and_loses_nothing);
     tcase_add_test(t, a_dead_reader_does_not_stop_the_others_for_long);
     tcase_add_test(t, a_rate_out_holds_the_sender_back);

@@ -22,6 +22,7 @@
 #include "plugin/r2_rules.h"
 #include "tests/fabric/inproc/fab_inproc.h"
 #include "tests/fabric/model/fab_rng.h"
+#include "tests/matrix/matrix.h"
 
 #define SIM_US 1000ull
 #define SIM_MS 1000000ull
@@ -82,8 +83,11 @@ struct sim_delay { /* of a thread: usually up to .usual, with chance .rare_ppm u
 struct sim_params {
     enum sim_want want;
     int no_replay; /* nothing in the schedule may make a part go twice */
-    int quiet; /* nothing in the schedule may take a path down: none may go DOWN */
+    int quiet;     /* nothing in the schedule may take a path down: none may go DOWN */
     int procs, nics, conns;
+    int mesh;          /* a connection from each process to each other */
+    int locate;        /* one failure, and what every process says of it; sim_locate.c */
+    uint64_t hold_ns;  /* nobody closes before this time */
     int share_host;    /* the third process runs on the host of the first */
     int msgs;          /* per connection */
     int max_group;     /* buffers of one irecv */
@@ -138,6 +142,7 @@ struct sim_class {
 };
 extern const struct sim_class sim_classes[];
 extern const int sim_class_count;
+extern const int sim_class_turns; /* of them the first so many take turns where no class is asked for */
 
 /* Draws the parameters of @seed in class @cls. */
 void sim_params_draw(struct sim_params *p, int cls, uint64_t seed);
@@ -338,6 +343,14 @@ void sim_faults_progress(struct sim *s);        /* a message was done */
 int sim_faults_left(const struct sim *s);
 void sim_faults_rest(struct sim *s); /* traffic is over: those that still wait for it come now */
 
+/* ---- which part broke ---- */
+
+void sim_locate_draw(struct sim_params *p, struct fab_rng *r);
+void sim_locate_two_draw(struct sim_params *p, struct fab_rng *r);
+void sim_locate_start(struct sim *s);
+void sim_locate_line(struct sim *s, int proc, int warn, const char *text);
+void sim_locate_judge(struct sim *s);
+
 /* ---- a run ---- */
 
 struct sim_stats {
@@ -345,7 +358,8 @@ struct sim_stats {
     uint64_t longest_stall_ns, virtual_ns;
     uint64_t faults[SIM_F_KINDS];
     uint64_t oob_lost, oob_dup, oob_reordered, oob_outages, ghosts;
-    uint64_t returns;            /* lives after the first that came up, at the receiver */
+    uint64_t returns; /* lives after the first that came up, at the receiver */
+    struct mx_sums matrix;
     uint64_t carried[SIM_LIVES]; /* lives of this number that carried data; the last: and above */
 };
 
@@ -366,6 +380,9 @@ struct sim {
     uint32_t done_total, msgs_total;
     uint32_t kill_at, abort_at; /* messages done in all */
     int killed, aborted;
+    struct mx_case broken; /* with p.locate: what, when, and what was said of it */
+    struct mx_tally tally;
+    uint64_t broken_at, verdict_at, informed_at[SIM_MAX_PROCS];
     uint64_t hash;
     /* write announced by the fabric, not yet checked */
     struct {

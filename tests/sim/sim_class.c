@@ -437,8 +437,11 @@ const struct sim_class sim_classes[] = {
     {"reborn", "lives in quick succession, against packets and records of those before", draw_reborn, 1},
     {"drain", "NICs drained and given back, alone and with faults; alone nothing may go twice", draw_drain, 1},
     {"qps", "several queue pairs over each NIC pair, whole and split messages, everything together", draw_qps},
+    {"locate", "one failure on three hosts: who blames what (by name only)", sim_locate_draw},
+    {"locate2", "the same on two hosts (by name only)", sim_locate_two_draw},
 };
 const int sim_class_count = sizeof(sim_classes) / sizeof(sim_classes[0]);
+const int sim_class_turns = sizeof(sim_classes) / sizeof(sim_classes[0]) - 2;
 
 void sim_params_draw(struct sim_params *p, int cls, uint64_t seed)
 {

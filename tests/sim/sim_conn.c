@@ -191,6 +191,10 @@ void sim_conn_init(struct sim_conn *c, struct sim *s, int index)
     to = sim_pct(&s->rng, p->loopback_pct)
              ? from
              : (from + 1 + (int)(fab_rng_next(&s->rng) % (unsigned)(p->procs - 1))) % p->procs;
+    if (p->mesh) {
+        from = index % p->procs;
+        to = (from + 1 + index / p->procs) % p->procs;
+    }
     dev = dev2 = (int)(fab_rng_next(&s->rng) % (unsigned)p->nics);
     if (sim_pct(&s->rng, p->cross_dev_pct))
         dev2 = (int)(fab_rng_next(&s->rng) % (unsigned)p->nics);

@@ -35,7 +35,7 @@ __attribute__((visibility("default"))) const char *__lsan_default_suppressions(v
 
 static int class_of(const struct sim_job *j, uint64_t seed)
 {
-    return j->cls >= 0 ? j->cls : (int)(seed % (unsigned)sim_class_count);
+    return j->cls >= 0 ? j->cls : (int)(seed % (unsigned)sim_class_turns);
 }
 
 static void stats_add(struct sim_stats *to, const struct sim_stats *s)
@@ -58,6 +58,7 @@ static void stats_add(struct sim_stats *to, const struct sim_stats *s)
     to->oob_outages += s->oob_outages;
     to->ghosts += s->ghosts;
     to->returns += s->returns;
+    mx_sums_add(&to->matrix, &s->matrix);
     for (int i = 0; i < SIM_LIVES; i++)
         to->carried[i] += s->carried[i];
 }

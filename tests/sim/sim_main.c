@@ -91,6 +91,12 @@ static void class_print(int c, const struct sim_stats *st)
         printf(" oob lost %llu dup %llu reordered %llu", (unsigned long long)st->oob_lost,
                (unsigned long long)st->oob_dup, (unsigned long long)st->oob_reordered);
     printf("\n");
+    for (int k = 0; k < MX_KINDS; k++) {
+        if (st->matrix.cases[k]) {
+            mx_table_print(&st->matrix, stdout);
+            break;
+        }
+    }
 }
 
 static int run_one(int cls, uint64_t seed)
@@ -98,7 +104,7 @@ static int run_one(int cls, uint64_t seed)
     int bad;
 
     if (cls < 0)
-        cls = (int)(seed % (unsigned)sim_class_count);
+        cls = (int)(seed % (unsigned)sim_class_turns);
     bad = sim_run(&one, cls, seed);
     if (bad) {
         printf("FAILED class %s seed %llu at %.3f ms: %s\n", sim_classes[cls].name, (unsigned long long)seed,

@@ -55,6 +55,7 @@ static void log_sink(enum r2_log_level level, const char *file, int line, const 
     snprintf(p->log[p->log_count++ % SIM_LOG_LINES], SIM_LOG_CHARS, "%10.3f us  p%d  %s",
              (double)fab_inproc_now(s->f) / 1e3, p->index, msg);
     log_judge(s, msg);
+    sim_locate_line(s, p->index, level == R2_LOG_WARN, msg);
     if (sim_verbose)
         printf("%12.3f p%d %s\n", (double)fab_inproc_now(s->f) / 1e3, p->index, msg);
 }
@@ -193,7 +194,7 @@ void sim_proc_start(struct sim *s, int index, int host)
     p->index = index;
     p->host = host;
     p->rng.s = s->seed * 0x2545f4914f6cdd1dull + (uint64_t)index * 977 + 5;
-    snprintf(name, sizeof(name), "host%d", host);
+    snprintf(name, sizeof(name), "h%d", host);
     par.host = name;
     fab_inproc_verbs(s->f, host, &verbs);
     r2_log_sink_set(log_sink);

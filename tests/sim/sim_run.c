@@ -205,6 +205,7 @@ static void sim_go(struct sim *s)
     for (int i = 0; i < s->p.conns; i++)
         sim_conn_start(&s->conn[i]);
     sim_faults_start(s);
+    sim_locate_start(s);
     fab_inproc_at(s->f, WATCH_NS, watch, s);
     while (!s->failed) {
         if (!fab_inproc_step(s->f)) {
@@ -282,6 +283,7 @@ int sim_run(struct sim *s, int cls, uint64_t seed)
         sim_fail(s, "%llu parts were posted again though nothing failed", (unsigned long long)s->st.replayed);
     if (!s->failed && s->p.quiet && s->st.switches)
         sim_fail(s, "%llu paths went DOWN though nothing was wrong with any", (unsigned long long)s->st.switches);
+    sim_locate_judge(s);
     /* A failed run is left as it is: its child process ends, and with it everything. */
     if (!s->failed)
         sim_take_down(s);

@@ -280,6 +280,7 @@ static void op_over(struct sim_end *e, uint64_t now)
     } else {
         e->state = SIM_END_CLOSING;
         e->idle_until = sim_pct(&e->rng, s->p.close_now_pct) ? now : now + fab_rng_upto(&e->rng, s->p.close_ns);
+        e->idle_until = e->idle_until > s->p.hold_ns ? e->idle_until : s->p.hold_ns;
     }
     if (e->state == SIM_END_CLOSING && e->idle_until == now)
         sim_end_leave(e);

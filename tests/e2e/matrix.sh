@@ -1,0 +1,32 @@
+#!/bin/sh
+# A piece of the confusion matrix (tests/matrix/README.md): a case of each kind on three hosts and on two, and some in virtual time. Nobody may blame what
+# is not broken.
+# Usage: matrix.sh BUILD
+cd "$(dirname "$0")/../.." || exit 1
+B=${1:-build}
+passed=0 failed=0
+# piece NAME COMMAND...: counts what the command counts
+piece() {
+    name=$1
+    shift
+    out=$("$@" 2>&1)
+    rc=$?
+    echo "$name: exit code $rc"
+    echo "$out" | sed 's/^/    /'
+    last=$(echo "$out" | tail -1)
+    case $last in
+    *' passed, '*)
+        passed=$((passed + ${last%% *}))
+        last=${last#* passed, }
+        failed=$((failed + ${last%% *}))
+        ;;
+    *) failed=$((failed + 1)) ;;
+    esac
+    [ $rc = 0 ] || [ $failed != 0 ] || failed=1
+}
+piece "three hosts" "$B/r2_matrix" --dir "$B/matrix-three" --hosts 3 --nics 3 --seeds 15
+piece "two hosts" "$B/r2_matrix" --dir "$B/matrix-two" --hosts 2 --nics 2 --seeds 15 --limit 3000
+piece "virtual time, three hosts" "$B/r2_sim" --class locate --seeds 60
+piece "virtual time, two hosts" "$B/r2_sim" --class locate2 --seeds 30
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]

@@ -1,0 +1,155 @@
+/* The matrix: rows are what was broken, columns what was said. */
+#include "tests/matrix/matrix.h"
+
+#include <stdio.h>
+
+enum mx_judgement mx_tally_add(struct mx_tally *t, const struct mx_case *c, int proc, const struct mx_verdict *v)
+{
+    enum mx_judgement j = mx_judge(c, v);
+
+    t->said[proc][v->blame]++;
+    t->right += j == MX_RIGHT;
+    t->wrong += j == MX_WRONG;
+    t->wrong_place += j == MX_WRONG && v->blame == mx_case_blame(c);
+    t->undecided += j == MX_CANNOT_TELL;
+    return j;
+}
+
+void mx_tally_sum(const struct mx_tally *t, const struct mx_case *c, unsigned speaks, unsigned informed, uint64_t first,
+                  uint64_t last, struct mx_sums *s)
+{
+    int broken = mx_case_blame(c) != MX_NOTHING, any = 0;
+    enum mx_kind k = c->kind;
+
+    s->cases[k]++;
+    s->wrong[k] += (uint64_t)t->wrong;
+    s->wrong_place[k] += (uint64_t)t->wrong_place;
+    s->unknown_though_known[k] += mx_case_can_tell(c) ? (uint64_t)t->undecided : 0;
+    for (int i = 0; i < c->hosts; i++) {
+        int n = 0;
+
+        for (int b = 0; b < MX_BLAMES; b++) {
+            s->cell[k][b] += (uint64_t)t->said[i][b];
+            n += t->said[i][b];
+        }
+        s->cell[k][MX_NOTHING] += n == 0 && (speaks >> i & 1);
+        any += n;
+    }
+    s->silent[k] += broken && any == 0;
+    s->missed[k] += broken && t->right == 0 && mx_case_can_tell(c);
+    if (first == 0)
+        return;
+    s->not_informed[k] += (unsigned)__builtin_popcount(speaks & ~informed);
+    s->timed[k]++;
+    s->first_ns[k] += first;
+    s->first_max[k] = first > s->first_max[k] ? first : s->first_max[k];
+    s->last_ns[k] += last;
+    s->last_max[k] = last > s->last_max[k] ? last : s->last_max[k];
+}
+
+void mx_sums_add(struct mx_sums *to, const struct mx_sums *s)
+{
+    for (int k = 0; k < MX_KINDS; k++) {
+        to->cases[k] += s->cases[k];
+        for (int b = 0; b < MX_BLAMES; b++)
+            to->cell[k][b] += s->cell[k][b];
+        to->wrong[k] += s->wrong[k];
+        to->wrong_place[k] += s->wrong_place[k];
+        to->unknown_though_known[k] += s->unknown_though_known[k];
+        to->silent[k] += s->silent[k];
+        to->missed[k] += s->missed[k];
+        to->not_informed[k] += s->not_informed[k];
+        to->timed[k] += s->timed[k];
+        to->first_ns[k] += s->first_ns[k];
+        to->first_max[k] = s->first_max[k] > to->first_max[k] ? s->first_max[k] : to->first_max[k];
+        to->last_ns[k] += s->last_ns[k];
+        to->last_max[k] = s->last_max[k] > to->last_max[k] ? s->last_max[k] : to->last_max[k];
+    }
+    to->not_cleared += s->not_cleared;
+    to->restarts += s->restarts;
+}
+
+static double mean_ms(uint64_t sum, uint64_t n)
+{
+    return n ? (double)sum / (double)n / 1e6 : 0;
+}
+
+static void row_print(const struct mx_sums *s, int k, FILE *out)
+{
+    fprintf(out, "%-18s %5llu |", mx_kind_name((enum mx_kind)k), (unsigned long long)s->cases[k]);
+    for (int b = 0; b < MX_BLAMES; b++)
+        fprintf(out, " %7llu", (unsigned long long)s->cell[k][b]);
+    fprintf(out, " | %5llu %8llu %6llu %6llu", (unsigned long long)s->wrong[k],
+            (unsigned long long)s->unknown_though_known[k], (unsigned long long)s->silent[k],
+            (unsigned long long)s->missed[k]);
+    if (s->timed[k])
+        fprintf(out, " | %6.0f %6.0f  %6.0f %6.0f", mean_ms(s->first_ns[k], s->timed[k]), (double)s->first_max[k] / 1e6,
+                mean_ms(s->last_ns[k], s->timed[k]), (double)s->last_max[k] / 1e6);
+    fprintf(out, "\n");
+}
+
+void mx_table_print(const struct mx_sums *s, FILE *out)
+{
+    uint64_t not_informed = 0;
+
+    fprintf(out, "%-18s %5s |", "broken", "cases");
+    for (int b = 0; b < MX_BLAMES; b++)
+        fprintf(out, " %7s", mx_blame_name((enum mx_blame)b));
+    fprintf(out, " | %5s %8s %6s %6s | %13s  %13s\n", "wrong", "unknown*", "silent", "missed", "first, ms max",
+            "last, ms max");
+    for (int k = 0; k < MX_KINDS; k++) {
+        if (s->cases[k])
+            row_print(s, k, out);
+        not_informed += s->not_informed[k];
+    }
+    fprintf(out,
+            "columns: what processes blamed, \"nothing\": one that gave no verdict. unknown*: though somebody could "
+            "tell. silent: nobody gave one;\n"
+            "missed: nobody gave the right one though somebody could.\n"
+            "first: fault to first verdict; last: until the last process knew. %llu processes were not told; somebody "
+            "stayed blamed after %llu cases, "
+            "paths did not come back after %llu: then the job was started anew\n",
+            (unsigned long long)not_informed, (unsigned long long)s->not_cleared, (unsigned long long)s->restarts);
+}
+
+uint64_t mx_sums_bad(const struct mx_sums *s)
+{
+    uint64_t bad = 0;
+
+    for (int k = 0; k < MX_KINDS; k++)
+        bad += s->wrong[k] + s->silent[k];
+    return bad;
+}
+
+int mx_table_json(const struct mx_sums *s, const struct mx_opts *o, FILE *out)
+{
+    int first = 1;
+
+    fprintf(out,
+            "{\"schema\": \"r2-matrix-1\", \"hosts\": %d, \"nics\": %d, \"from\": %llu, \"seeds\": %llu, \"restarts\": "
+            "%llu, \"not_cleared\": %llu,\n \"confusion\": [",
+            o->hosts, o->nics, (unsigned long long)o->from, (unsigned long long)o->seeds,
+            (unsigned long long)s->restarts, (unsigned long long)s->not_cleared);
+    for (int k = 0; k < MX_KINDS; k++) {
+        if (s->cases[k] == 0)
+            continue;
+        fprintf(out, "%s\n  {\"broken\": \"%s\", \"cases\": %llu", first ? "" : ",", mx_kind_name((enum mx_kind)k),
+                (unsigned long long)s->cases[k]);
+        first = 0;
+        for (int b = 0; b < MX_BLAMES; b++)
+            fprintf(out, ", \"%s\": %llu", mx_blame_name((enum mx_blame)b), (unsigned long long)s->cell[k][b]);
+        fprintf(out,
+                ", \"wrong\": %llu, \"wrong_place\": %llu, \"unknown_though_known\": %llu, \"silent\": %llu, "
+                "\"missed\": %llu, \"not_informed\": %llu",
+                (unsigned long long)s->wrong[k], (unsigned long long)s->wrong_place[k],
+                (unsigned long long)s->unknown_though_known[k], (unsigned long long)s->silent[k],
+                (unsigned long long)s->missed[k], (unsigned long long)s->not_informed[k]);
+        if (s->timed[k])
+            fprintf(out, ", \"first_ms\": %.1f, \"first_max_ms\": %.1f, \"last_ms\": %.1f, \"last_max_ms\": %.1f",
+                    mean_ms(s->first_ns[k], s->timed[k]), (double)s->first_max[k] / 1e6,
+                    mean_ms(s->last_ns[k], s->timed[k]), (double)s->last_max[k] / 1e6);
+        fprintf(out, "}");
+    }
+    fprintf(out, "\n ]}\n");
+    return ferror(out) ? -1 : 0;
+}

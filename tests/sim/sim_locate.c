@@ -1,0 +1,150 @@
+/*
+ * Which part broke: the confusion matrix (tests/matrix) in virtual time. One failure of drawn kind and place under
+ * traffic between all hosts, then silence until every process had its time to say what it thinks. The judge is that of
+ * r2_matrix; a wrong blame fails the run, a failure that nobody speaks of, too.
+ */
+#include "sim.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define LOCATE_NICS 3
+#define FAULT_FROM  (100 * SIM_MS)
+#define FAULT_TO    (200 * SIM_MS)
+#define LISTEN_NS   (4500 * SIM_MS)
+
+static void draw(struct sim_params *p, struct fab_rng *r, int hosts)
+{
+    p->locate = p->mesh = 1;
+    p->procs = hosts;
+    p->share_host = 0;
+    p->nics = LOCATE_NICS;
+    p->conns = hosts * (hosts - 1);
+    p->crossrail = p->loopback_pct = p->cross_dev_pct = 0;
+    p->setup_ns = SIM_MS;
+    p->msgs = 400;
+    p->ops = 1;
+    p->max_size = 16384;
+    p->pace_ns = 30 * SIM_MS;
+    p->fault_mask = 0;
+    p->faults = 0;
+    p->ib_timeout = 18; /* RC says nothing: the watchdog finds it */
+    p->ib_retry = 7;
+    p->give_up_ms = 30000;
+    p->hold_ns = FAULT_TO + LISTEN_NS;
+    p->stall_ms = 6000; /* what is wanted of a killed process ends when its host has refused for a while */
+    p->oob_max_ns = sim_pct(r, 50) ? 100 * SIM_US : 2 * SIM_MS;
+}
+
+void sim_locate_draw(struct sim_params *p, struct fab_rng *r)
+{
+    draw(p, r, 3);
+}
+
+void sim_locate_two_draw(struct sim_params *p, struct fab_rng *r)
+{
+    draw(p, r, 2);
+}
+
+static void kill_host(struct sim *s)
+{
+    for (int i = 0; i < s->p.conns; i++) {
+        if (s->conn[i].s.proc->index == s->broken.host || s->conn[i].r.proc->index == s->broken.host)
+            s->conn[i].may_fail = 1;
+    }
+    s->killed = 1;
+    sim_proc_kill(&s->proc[s->broken.host]);
+}
+
+static void break_it(void *arg)
+{
+    struct sim *s = arg;
+    char name[64], text[48], err[160];
+
+    mx_case_name(&s->broken, name, sizeof(name));
+    sim_trace(s, "broken: %s", name);
+    s->broken_at = fab_inproc_now(s->f);
+    for (int i = 0; mx_case_fault(&s->broken, i, text); i++) {
+        struct fab_fault what;
+        uint64_t before;
+
+        if (fab_fault_parse(text, &what, err, sizeof(err)) != 0) {
+            sim_fail(s, "fault '%s': %s", text, err);
+            return;
+        }
+        before = fab_inproc_nic(s->f, s->broken.host, s->broken.nic)->cnt.faults[what.kind];
+        if (fab_inproc_fault(s->f, text, err, sizeof(err)) != 0)
+            sim_fail(s, "fault '%s': %s", text, err);
+        else if (fab_inproc_nic(s->f, s->broken.host, s->broken.nic)->cnt.faults[what.kind] == before)
+            sim_fail(s, "fault '%s' did not fire in the fabric", text);
+    }
+    if (s->broken.kind == MX_KILLED)
+        kill_host(s);
+    for (int i = 0; i < s->p.procs; i++)
+        sim_proc_kick(&s->proc[i]);
+}
+
+/* A rail on which what breaks has work: a connection from or to that host, of a path: between its two. */
+static int busy_rail(const struct sim *s)
+{
+    for (int i = 0; i < s->p.conns; i++) {
+        const struct sim_conn *c = &s->conn[(s->seed + (unsigned)i) % (unsigned)s->p.conns];
+        int from = c->s.proc->index, to = c->r.proc->index, host = s->broken.host, far = s->broken.far;
+
+        if ((from == host && (far < 0 || to == far)) || (to == host && (far < 0 || from == far)))
+            return c->s.dev;
+    }
+    return s->broken.nic;
+}
+
+void sim_locate_start(struct sim *s)
+{
+    if (!s->p.locate)
+        return;
+    mx_case_draw(&s->broken, s->seed, s->p.procs, s->p.nics);
+    s->broken.nic = busy_rail(s);
+    if (s->broken.kind == MX_STOPPED) /* the simulation's threads all run */
+        s->broken.kind = MX_CALM;
+    fab_inproc_at(s->f, sim_pick(&s->rng, FAULT_FROM, FAULT_TO), break_it, s);
+}
+
+void sim_locate_line(struct sim *s, int proc, int warn, const char *text)
+{
+    struct mx_verdict v;
+    enum mx_said said;
+    char line[MX_LINE];
+
+    if (!s->p.locate || s->broken_at == 0)
+        return;
+    snprintf(line, sizeof(line), "%s %s", warn ? "WARN" : "INFO", text);
+    said = mx_line_read(line, &v);
+    if ((said == MX_SAID_VERDICT && v.blame != MX_UNKNOWN) || said == MX_SAID_BAD_NEWS)
+        s->informed_at[proc] = s->informed_at[proc] ? s->informed_at[proc] : fab_inproc_now(s->f);
+    if (said != MX_SAID_VERDICT)
+        return;
+    if (s->verdict_at == 0 && v.blame != MX_UNKNOWN)
+        s->verdict_at = fab_inproc_now(s->f);
+    if (mx_tally_add(&s->tally, &s->broken, proc, &v) == MX_WRONG)
+        sim_fail(s, "process %d blames what is not broken: %s", proc, text);
+}
+
+/* The end: what was said goes to the sums. */
+void sim_locate_judge(struct sim *s)
+{
+    uint64_t last = 0;
+    unsigned speaks = 0, informed = 0;
+
+    if (!s->p.locate || s->broken_at == 0)
+        return;
+    for (int i = 0; i < s->p.procs; i++) {
+        if (i == s->broken.host && s->broken.kind == MX_KILLED)
+            continue;
+        speaks |= 1u << i;
+        informed |= (unsigned)(s->informed_at[i] != 0) << i;
+        last = s->informed_at[i] > last ? s->informed_at[i] : last;
+    }
+    mx_tally_sum(&s->tally, &s->broken, speaks, informed, s->verdict_at ? s->verdict_at - s->broken_at : 0,
+                 last ? last - s->broken_at : 0, &s->st.matrix);
+    if (s->st.matrix.silent[s->broken.kind])
+        sim_fail(s, "nobody says that anything is broken");
+}

@@ -144,13 +144,13 @@ END_TEST
 /* The record is what it was where no class is asked for. */
 START_TEST(the_record)
 {
-    union fo_body b = {.req = {.src = 1, .listen = 2, .nnics = 1, .nic = {{.name = "a", .usable = 1}}}}, got;
+    union fo_body b = {.req = {.src = 1, .listen = 2, .nnics = 1, .qps = 1, .nic = {{.name = "a", .usable = 1}}}}, got;
     uint8_t plain[FO_MAX_RECORD], with[FO_MAX_RECORD];
     size_t n = fo_pack(FO_MSG_REQ, &b, plain, sizeof(plain));
     struct r2_reader r = {.p = plain, .end = plain + n};
     const char *why;
 
-    ck_assert_uint_eq(n, 4 + 54 + 31);
+    ck_assert_uint_eq(n, 4 + 55 + 31);
     ck_assert_int_eq(fo_unpack(&r, &got, &why), FO_MSG_REQ);
     ck_assert_uint_eq(got.req.traffic_class, 0);
     b.req.traffic_class = 200;

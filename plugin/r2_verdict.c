@@ -185,25 +185,36 @@ static void what_was_measured(const struct r2_case *k, struct finding *f)
     }
 }
 
-/* Connections that lost a path over the pair (over the NIC, without a peer); whether one has none left. */
+/* Connections that lost a path over the pair (over the NIC, without a peer); whether one has none left. No gate is held. */
 static unsigned count_moved(struct r2_inst *inst, const struct r2_case *k, int *stranded)
 {
     unsigned n = 0;
 
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        uint32_t up;
         int hit = 0;
 
         if (atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE || (k->peer && c->peer != k->peer)) {
             continue;
         }
+        r2_gate_visit(&c->gate);
+        up = c->link.up;
+        r2_gate_unvisit(&c->gate);
         for (int p = 0; p < c->link.npaths; p++) {
-            hit |= c->link.path[p].nic == k->nic && (k->peer == NULL || c->link.path[p].peer_nic == k->peer_nic) &&
-                   !(c->up_seen >> p & 1);
+            hit |= c->link.path[p].nic == k->nic && (k->peer == NULL || c->link.path[p].peer_nic == k->peer_nic) && !(up >> p & 1);
         }
         n += hit != 0;
-        *stranded |= hit && c->up_seen == 0;
+        *stranded |= hit && up == 0;
     }
     return n;
+}
+
+static enum probe_fate fate_of(const struct r2_inst *inst, const struct r2_case *k, int stranded)
+{
+    if (k->process) {
+        return k->facts.peer == PROBE_ERROR ? PROBE_FATE_ENDS : PROBE_FATE_WAITS;
+    }
+    return !stranded ? PROBE_FATE_CONTINUES : inst->cfg.failover ? PROBE_FATE_WAITS : PROBE_FATE_ENDS;
 }
 
 static void write_lines(struct r2_inst *inst, const struct r2_case *k, struct finding *f)
@@ -232,7 +243,7 @@ static void write_lines(struct r2_inst *inst, const struct r2_case *k, struct fi
             }
         }
     }
-    l.fate = k->process && k->facts.peer == PROBE_ERROR ? PROBE_FATE_ENDS : stranded || k->process ? PROBE_FATE_WAITS : PROBE_FATE_CONTINUES;
+    l.fate = fate_of(inst, k, stranded);
     probe_line_full(f->line, &l);
     probe_line_short(f->brief, &l);
 }

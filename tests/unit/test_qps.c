@@ -333,7 +333,7 @@ START_TEST(without_failover)
     rig_fault(rig, "h0:n0 down");
     rig_run(rig, RIG_S);
     ck_assert_int_ne(comm(0)->fo.error, R2_OK);
-    ck_assert(strstr(rig->last_warn[0], "NCCL_R2_FAILOVER=off") != NULL);
+    ck_assert(strstr(comm(0)->fo.why, "NCCL_R2_FAILOVER=off") != NULL);
 }
 END_TEST
 

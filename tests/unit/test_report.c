@@ -105,6 +105,40 @@ START_TEST(traffic_is_counted)
 }
 END_TEST
 
+/* Some at a time, so that nothing waits for it; and all of them in the end, and their records are free when they have
+ * gone. */
+START_TEST(many_connections)
+{
+    static struct r2_comm *more[R2_STAT_CONNS];
+    const struct r2_stat_view *v;
+    int looks = 1;
+
+    begin(1, NULL);
+    for (int i = 0; i < R2_STAT_CONNS; i++) {
+        more[i] = r2_comm_alloc(rig->side[0].inst, 1, 0);
+        ck_assert_ptr_nonnull(more[i]);
+    }
+    v = look(0);
+    ck_assert_uint_eq(v->who.conns_all, R2_STAT_CONNS + 1);
+    ck_assert_int_lt(v->conns, 300);
+    while (v->conns < R2_STAT_CONNS && looks < 100) {
+        v = look(0);
+        looks++;
+    }
+    ck_assert_int_eq(v->conns, R2_STAT_CONNS); /* and one for which there is no room */
+    for (int i = 0; i < R2_STAT_CONNS; i++) {
+        r2_comm_free(more[i]);
+    }
+    messages(1);
+    v = look(0);
+    ck_assert_uint_eq(v->who.conns_all, 1);
+    v = look(0);
+    ck_assert_int_eq(v->conns, 1);
+    ck_assert_int_eq(v->conn[0].standing, 1);
+    end();
+}
+END_TEST
+
 START_TEST(an_idle_process_is_not_woken)
 {
     char why[600];
@@ -341,6 +375,7 @@ END_TEST
 static void add(TCase *t)
 {
     tcase_add_test(t, traffic_is_counted);
+    tcase_add_test(t, many_connections);
     tcase_add_test(t, an_idle_process_is_not_woken);
     tcase_add_test(t, a_nic_goes_down_and_comes_back);
     tcase_add_test(t, a_blackhole_is_seen_though_the_port_is_up);

@@ -84,7 +84,7 @@ static void fork_register(void)
 
 const char *r2_board_kind_name(enum r2_board_kind k)
 {
-    static const char *const names[R2_BOARD_KINDS] = {"none", "NIC down", "NIC up", "NIC pair silent", "NIC pair answers"};
+    static const char *const names[R2_BOARD_KINDS] = {"none", "NIC down", "NIC up", "NIC pair silent", "NIC pair answers", "news"};
 
     return (unsigned)k < R2_BOARD_KINDS ? names[k] : "?";
 }

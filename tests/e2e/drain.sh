@@ -22,7 +22,7 @@ ctl() {
 ctl_at() {
     when=$1 host=$2
     shift 2
-    echo "$when:$B/softfab exec --name $fab --host $host -- $B/r2_ctl $* >>$log/ctl 2>&1"
+    echo "$when:env -u NCCL_R2_RUN_DIR $B/softfab exec --name $fab --host $host -- $B/r2_ctl $* >>$log/ctl 2>&1"
 }
 # run ARGUMENT...: a run of @seconds over the fabric
 run() {

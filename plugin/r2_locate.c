@@ -130,7 +130,8 @@ static void ask_look(struct r2_inst *inst, const struct r2_case *k, struct r2_ca
     } else if (pair->silent_at >= k->opened && pair->silent_at) {
         ask_end(a, PROBE_TIMEOUT);
     } else if (clock >= k->own_until) {
-        ask_end(a, PROBE_NA); /* its process has not said that its end is in order */
+        a->alone = pair->asking;
+        ask_end(a, PROBE_NA);
     }
 }
 
@@ -209,6 +210,23 @@ static uint8_t any(const struct r2_case_ask *a, int n, int by_host, uint8_t *ask
     return best;
 }
 
+/* A process that says nothing at all does not say that its queue pairs are in order: what did not answer counts as silent, for it or its host may be gone. */
+static void count_alone(struct r2_case_ask *a, int n, const struct r2_peer *peer)
+{
+    for (int i = 0; i < n; i++) {
+        if (a[i].alone && a[i].peer == peer) {
+            a[i].outcome = PROBE_TIMEOUT;
+        }
+    }
+}
+
+static void take_stock(struct r2_case *k)
+{
+    k->facts.direct = k->direct.outcome;
+    k->facts.local.aux = any(k->aux, k->n_aux, 1, &k->facts.local.aux_n);
+    k->facts.others = any(k->more, k->n_more, 0, &k->facts.others_n);
+}
+
 /* Takes what has come; 1: own facts are complete. */
 static int gather(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
 {
@@ -227,9 +245,7 @@ static int gather(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
     }
     k->facts.local.port = (uint8_t)port_of(inst, k->nic);
     k->facts.local.loop = l->questions == k->loop_questions ? PROBE_NA : l->outcome;
-    k->facts.direct = k->direct.outcome;
-    k->facts.local.aux = any(k->aux, k->n_aux, 1, &k->facts.local.aux_n);
-    k->facts.others = any(k->more, k->n_more, 0, &k->facts.others_n);
+    take_stock(k);
     return !open || clock >= k->own_until || k->facts.local.port != PROBE_PORT_UP;
 }
 
@@ -422,6 +438,12 @@ static uint8_t both(uint8_t here, uint8_t there)
 static void decide(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
 {
     k->facts.peer = k->peer->refused_since ? PROBE_ERROR : k->heard ? PROBE_OK : PROBE_TIMEOUT;
+    if (k->facts.peer == PROBE_TIMEOUT) {
+        count_alone(&k->direct, 1, k->peer);
+        count_alone(k->aux, k->n_aux, k->peer);
+        count_alone(k->more, k->n_more, k->peer);
+        take_stock(k);
+    }
     if (k->all_of_peer) {
         k->facts.remote = k->said.end;
         k->facts.direct = both(k->facts.direct, k->said.direct);

@@ -33,6 +33,7 @@ struct r2_case_ask {
     uint64_t guid;
     uint8_t outcome;  /* enum probe_outcome, once ended */
     uint8_t ended;
+    uint8_t alone;    /* it was asked and did not answer, but its process did not say either that its end is in order */
     unsigned answers; /* of the pair, when it was asked */
 };
 

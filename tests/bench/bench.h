@@ -77,6 +77,7 @@ void bench_call_recv(struct bench_flow *f);
 
 int bench_cost_run(void);
 int bench_stall_run(unsigned failures);
+int bench_hour_run(void);
 int bench_memory_run(void);
 /* How news go through jobs of up to 4096 processes; @seeds 1 to 1000. */
 int bench_news_run(unsigned seeds);

@@ -60,6 +60,9 @@ int main(int argc, char **argv)
     if (strcmp(what, "stall") == 0) {
         return bench_stall_run((unsigned)number(argc > 2 ? argv[2] : "1000", 1, 4096));
     }
+    if (strcmp(what, "hour") == 0) {
+        return bench_hour_run();
+    }
     if (strcmp(what, "news") == 0) {
         return bench_news_run((unsigned)number(argc > 2 ? argv[2] : "100", 1, 1000));
     }
@@ -70,6 +73,6 @@ int main(int argc, char **argv)
         return bench_calls_run(argv[2], (unsigned)number(argv[3], 1, 1000000), number(argv[4], 1, 8));
     }
     fprintf(stderr,
-            "usage: bench_inproc cost | memory | fill | stall [FAILURES] | many [CONNECTIONS [ACTIVE]] | news [SEEDS] | calls traffic|idle-send|idle-recv N NICS\n");
+            "usage: bench_inproc cost | memory | fill | stall [FAILURES] | many [CONNECTIONS [ACTIVE]] | news [SEEDS] | hour | calls traffic|idle-send|idle-recv N NICS\n");
     return 2;
 }

@@ -118,6 +118,27 @@ cases_three_hosts() {
     done
 }
 
+# blame LABEL FAULTS PATTERN: on three hosts, who is said to have failed. Not of processes: r2_perf ends by itself when a rank is killed, and a rank that
+# is stopped is mostly caught while the others wait for it outside the plugin.
+blame() {
+    wanted "blame $1" || return
+    # shellcheck disable=SC2086
+    perf 3 3 "$2" all_reduce $BASE --duration 4s --after 5s
+    blamed "blame: $1" "$3"
+}
+cases_blame() {
+    blame "interface down" "2s:ifdown h1:n1" "L h1 rxe1"
+    blame "carrier lost" "2s:linkdown h2:n3" "L h2 rxe3"
+    blame "cable silent" "2s:cut h1:n2 both" "L h1 rxe2"
+    blame "cable silent, one way" "2s:cut h0:n3 out" "L h0 rxe3"
+    blame "path between" "2s:cut h0:n1-h2:n1" "F h[02] rxe1"
+    blame "switch plane" "2s:cut rail3" "F h[012] rxe3"
+    blame "NIC unplugged" "2s:unplug h0:n2" "N h0 rxe2"
+    blame "loss of 1 %" "2s:loss h0:n1 1" ""
+    blame "a slow link" "2s:rate h2:n0 20" ""
+    blame "nothing" "" ""
+}
+
 # Each NIC limited to 20 Mbit/s, where the lab is linear in NICs: what is left after a loss. One direction only, so that the virtual CPUs carry four
 # NICs; an RC time-out below the queueing delay would collapse.
 cases_rates() {

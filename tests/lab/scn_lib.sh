@@ -127,6 +127,28 @@ perf() {
     fi
 }
 
+# verdicts: what the ranks said that broke, a line each: a letter (N NIC, L link, F path, P process, ? undecided), host, NIC
+verdicts() {
+    cat "$run".r? | sed -n -e 's|.*NET/R2 : R2-F03 \(.*\)|? \1|p' -e 's|.*NET/R2 : R2-\([NLFP]\)[0-9]* \(.*\)|\1 \2|p' |
+        awk '{h = n = "-"; for (i = 2; i <= NF; i++) {if ($i ~ /^host=/) h = substr($i, 6); if ($i ~ /^nic=/) {n = substr($i, 5); sub("/.*", "", n)}} print $1, h, n}'
+}
+# blamed LABEL PATTERN: the run is right, and every verdict of it (of which there is one) matches, but for those that are undecided. PATTERN empty:
+# nobody is blamed.
+blamed() {
+    verdicts >"$run.verdicts"
+    said=$(grep -v '^?' "$run.verdicts" | sort | uniq -c | awk '{printf "%s%s %s %s x%s", (NR > 1 ? ", " : ""), $2, $3, $4, $1}')
+    undecided=$(grep -c '^?' "$run.verdicts")
+    if [ -z "$2" ] && [ -n "$said" ]; then
+        bad "$1" "blamed though nothing is broken: $said"
+    elif [ -n "$2" ] && [ -z "$said" ]; then
+        bad "$1" "nobody was blamed; $undecided undecided"
+    elif [ -n "$2" ] && grep -v '^?' "$run.verdicts" | grep -qvxE "$2"; then
+        bad "$1" "wrong: $said; expected $2"
+    else
+        right "$1: ${said:-nobody blamed}, $undecided undecided" 0 9999
+    fi
+}
+
 downs() {
     cat "$run".r? | grep -c ' UP -> DOWN: '
 }

@@ -167,7 +167,7 @@ bench: deps
 
 .PHONY: bench-probe
 bench-probe: deps
-	@$(MAKE) --no-print-directory -s $(B)/bench/bench_inproc
+	@$(MAKE) --no-print-directory -s all $(B)/bench/bench_inproc $(B)/r2_matrix
 	@sh tests/bench/bench_probe.sh $(B)
 
 # The tables of options in README and the manual page are made from the rows; tests/check_readme.sh and tests/check_man.sh fail when they

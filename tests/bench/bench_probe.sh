@@ -1,16 +1,16 @@
 #!/bin/sh
 # make bench-probe: what localisation and news cost and how long they take. Writes BUILD/bench-probe.json and prints the table of
 # docs/bench.md; with --write-doc puts it there.
-#   bench_probe.sh BUILD [--write-doc] [--only news [SEEDS]]   (--only prints that section's JSON)
+#   bench_probe.sh BUILD [--write-doc] [--only news|hour|matrix [SEEDS]]   (--only prints that section's JSON)
 set -eu
 cd "$(dirname "$0")/../.."
-B=build write= only= seeds=100
+B=build write= only= seeds=100 cases=60
 while [ $# -gt 0 ]; do
     case $1 in
     --write-doc) write=1 ;;
     --only)
         only=${2:?--only needs the name of a section}
-        seeds=${3:-$seeds}
+        seeds=${3:-$seeds} cases=${3:-$cases}
         break
         ;;
     -*)
@@ -29,14 +29,21 @@ T=$(mktemp -d)
 trap 'rm -rf "$T"' EXIT
 trap 'exit 130' INT TERM
 
+# measured COMMAND...: runs it, and says so if it fails
+measured() {
+    timeout 600 "$@" 2>"$T/err" || {
+        echo "bench_probe.sh: $* failed" >&2
+        sed 's/^/    | /' "$T/err" >&2
+        exit 1
+    }
+}
 section() {
     case $1 in
-    news)
-        timeout 600 "$B/bench/bench_inproc" news "$seeds" 2>"$T/err" || {
-            echo "bench_probe.sh: bench_inproc news failed" >&2
-            sed 's/^/    | /' "$T/err" >&2
-            exit 1
-        }
+    news) measured "$B/bench/bench_inproc" news "$seeds" ;;
+    hour) measured "$B/bench/bench_inproc" hour ;;
+    matrix)
+        measured "$B/r2_matrix" --dir "$T/matrix" --hosts 3 --nics 3 --seeds "$cases" --json "$T/matrix.json" >&2
+        cat "$T/matrix.json"
         ;;
     *)
         echo "bench_probe.sh: no such section: $1" >&2
@@ -50,8 +57,11 @@ if [ -n "$only" ]; then
     exit
 fi
 section news >"$T/news.json"
-jq -n --slurpfile news "$T/news.json" --arg git "$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)" \
-    '{schema: "r2_bench_probe/1", git: $git, news: $news[0]}' >"$T/bench-probe.json"
+section hour >"$T/hour.json"
+section matrix >"$T/confusion.json"
+jq -n --slurpfile news "$T/news.json" --slurpfile hour "$T/hour.json" --slurpfile matrix "$T/confusion.json" \
+    --arg git "$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)" \
+    '{schema: "r2_bench_probe/1", git: $git, matrix: $matrix[0], hour: $hour[0], news: $news[0]}' >"$T/bench-probe.json"
 mv "$T/bench-probe.json" "$B/bench-probe.json"
 jq -r -f tests/bench/probe_table.jq "$B/bench-probe.json" >"$T/table"
 cat "$T/table"
@@ -70,7 +80,9 @@ END
     cat "$T/table"
     cat <<'END'
 
-How a word about a NIC goes through a job, in virtual time, the same in every run: the product's own tables (`probe_news`), one per process. A message takes 50 to 150 us
+First table: from a fault to the first verdict, and until the last process knows, by a verdict of its own or by news; three processes on three hosts of the software fabric, real
+time (`tests/matrix/README.md`). A silent fault is first suspected (`NCCL_R2_T_SUSPECT`), then asked about, then told from others; what an event says needs neither. Second table:
+what all is well, and what one failure costs in probes for an hour, virtual time, both ends of one connection together. Third: how a word about a NIC goes through a job, in virtual time, the same in every run: the product's own tables (`probe_news`), one per process. A message takes 50 to 150 us
 and 1 % are lost; what is not confirmed is said again after 5 ms, then with doubling up to 100 ms. What a process puts on the board of its host the others there have
 after 0.5 to 1.5 ms. In half of the seeds both ends of a connection find out at once, and the word of one of them wins at every process; "all know" is the first word about
 the NIC, "last word" the one that stays. "Messages" are words and confirmations; "sent at once" is the most that one word costs a process when it takes it up; "heard

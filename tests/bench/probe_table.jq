@@ -2,7 +2,17 @@
 def r(d): (. * pow(10; d) | round) / pow(10; d);
 def spread: "\(.min_ms | r(2)) / \(.median_ms | r(2)) / \(.max_ms | r(2))";
 
-.news as $n |
+def ms: if . then "\(.)" else "-" end;
+
+"| broken | cases | right | wrong | undecided though it could be told | first verdict, ms (longest) | last process knows, ms (longest) |",
+"|---|---|---|---|---|---|---|",
+(.matrix.confusion[] | "| \(.broken) | \(.cases) | \(.cases - .missed - .silent) | \(.wrong) | \(.unknown_though_known) | \(.first_ms | ms) (\(.first_max_ms | ms)) | \(.last_ms | ms) (\(.last_max_ms | ms)) |"),
+"",
+"| one hour | messages between the processes | bytes | packets of probes | queue pairs made |",
+"|---|---|---|---|---|",
+(.hour.rows[] | "| \(.what) | \(.messages) | \(.bytes) | \(.packets) | \(.queue_pairs) |"),
+"",
+(.news as $n |
 "| job | hosts x processes | all know, ms: min / median / max over \($n.seeds) seeds | last word at all, ms | without loss, ms; bound | messages, median (max); of one process | sent at once | said again | heard twice | board |",
 "|---|---|---|---|---|---|---|---|---|---|",
-($n.jobs[] | "| \(.job) | \(.hosts) x \(.processes / .hosts) | \(.heard | spread) | \(.last_word | spread) | \(.no_loss.max_ms | r(2)); \(.bound_ms | r(2)) | \(.messages_median) (\(.messages_max)); \(.of_one_process_max) | \(.fan_out_max) | \(.repeated_max) | \(.suppressed_max) | \(.board_max) |")
+($n.jobs[] | "| \(.job) | \(.hosts) x \(.processes / .hosts) | \(.heard | spread) | \(.last_word | spread) | \(.no_loss.max_ms | r(2)); \(.bound_ms | r(2)) | \(.messages_median) (\(.messages_max)); \(.of_one_process_max) | \(.fan_out_max) | \(.repeated_max) | \(.suppressed_max) | \(.board_max) |"))

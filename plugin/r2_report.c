@@ -421,6 +421,14 @@ void r2_report_drain(struct r2_inst *inst, int nic, int on)
     r2_report_say(r, &e, r2_now(inst));
 }
 
+/* In short, without the code, which has a place of its own. */
+static const char *text_of(const struct r2_report_verdict *v)
+{
+    size_t n = v->code ? strlen(v->code) : 0;
+
+    return v->brief && n && strncmp(v->brief, v->code, n) == 0 && v->brief[n] == ' ' ? v->brief + n + 1 : v->brief;
+}
+
 void r2_report_verdict(struct r2_inst *inst, const struct r2_report_verdict *v)
 {
     struct r2_report *r = inst->report;
@@ -431,7 +439,7 @@ void r2_report_verdict(struct r2_inst *inst, const struct r2_report_verdict *v)
         return;
     }
     e.kind = R2_EVENT_VERDICT;
-    e.severity = R2_EVENT_WARNING;
+    e.severity = v->severity == 2 ? R2_EVENT_CRITICAL : v->severity == 1 ? R2_EVENT_WARNING : R2_EVENT_INFO;
     e.code = v->code;
     e.blame = v->blame;
     e.nic = r2_report_nic_of(r, v->nic);
@@ -443,7 +451,7 @@ void r2_report_verdict(struct r2_inst *inst, const struct r2_report_verdict *v)
     e.n_evidence = v->n_evidence < 8 ? v->n_evidence : 8;
     e.action = v->action;
     e.recommend = v->recommend;
-    e.text = v->line;
+    e.text = text_of(v);
     if (v->nic >= 0 && v->nic < inst->nics.count) {
         snprintf(r->nic[v->nic].blamed, sizeof(r->nic[v->nic].blamed), "%.80s",
                  v->brief   ? v->brief

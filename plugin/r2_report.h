@@ -37,6 +37,7 @@ void r2_report_drain(struct r2_inst *inst, int nic, int on);
 /* Which component is to blame. Texts are copied; NULL: not known. */
 struct r2_report_verdict {
     const char *code, *blame;
+    int severity; /* 0 info, 1 warning, 2 critical: enum r2_event_severity */
     int nic; /* of ours; -1: none */
     const char *peer_host, *peer_nic;
     uint64_t since_ns; /* r2_now(); 0: not known */
@@ -45,7 +46,6 @@ struct r2_report_verdict {
     const char *evidence[8];
     int n_evidence;
     const char *action, *recommend;
-    const char *line;  /* as logged */
     const char *brief; /* at most 80 characters */
 };
 void r2_report_verdict(struct r2_inst *inst, const struct r2_report_verdict *v);

@@ -255,6 +255,7 @@ static void report(struct r2_inst *inst, const struct r2_case *k, const struct f
     int ours = f->v.blame == PROBE_BLAME_LOCAL_NIC || f->v.blame == PROBE_BLAME_LOCAL_LINK;
     struct r2_report_verdict r = {.code = info->name,
                                   .blame = info->blame,
+                                  .severity = info->severity,
                                   .nic = k->process ? -1 : ours || f->v.blame == PROBE_BLAME_PATH ? k->nic : -1,
                                   .peer_host = k->peer ? k->peer->host : NULL,
                                   .peer_nic = k->peer && !k->process ? peer_nic_name(inst, k) : NULL,
@@ -264,7 +265,6 @@ static void report(struct r2_inst *inst, const struct r2_case *k, const struct f
                                   .n_evidence = f->n_evidence,
                                   .action = info->action,
                                   .recommend = info->recommend,
-                                  .line = f->line,
                                   .brief = f->brief};
 
     for (int i = 0; i < f->n_evidence; i++) {

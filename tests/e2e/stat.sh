@@ -112,7 +112,7 @@ case_nic() {
     if awk 'length > 100 { exit 1 }' "$log/down0" "$log/down.H"; then ok "table: 100 columns"; else bad "table: 100 columns" "$(cat "$log/down0")"; fi
     says "table: connections" down.H 'fab1 down, .*100%|100%, fab1 down|50%'
     is "json: the NIC, its connections have moved" down0.json '.schema == "r2.stat/1" and (.jobs | length == 1) and (.jobs[0].processes[0] |
-        .host != "" and (.pid > 0) and .cuda_dev == null and .of_one_moment == 1 and .capacity == [3, 2] and
+        .host == "h0" and (.pid > 0) and .cuda_dev == null and .of_one_moment == 1 and .capacity == [3, 2] and
         (.nics[] | select(.device == "fab1") | .state == "down" and (.why | test("ACTIVE")) and .since != null and .connections == 0 and .moved > 0 and .lives_lost == .moved) and
         (.nics[] | select(.device == "fab0") | .state == "up" and .connections > 0 and .sent_bytes > 0 and .received_bytes > 0) and
         (.connections | length > 0 and all(.[]; .messages > 0 and .bytes > 0 and .peer.host != "" and (.paths | length == 3) and

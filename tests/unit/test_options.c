@@ -45,7 +45,7 @@ static const char *const shown[][2] = {
     {"NCCL_R2_LOCK_CONFLICT", "test_config: lock_conflict_may_end_the_job"},
     {"NCCL_R2_PROFILE", "test_config: profile_is_weakest"},
     {"NCCL_SOCKET_IFNAME", "e2e/r2_config.sh: interfaces"},
-    {"NCCL_HOSTID", "e2e/matrix.sh: three hosts"},
+    {"NCCL_HOSTID", "e2e/stat.sh: json"},
     {"NCCL_SOCKET_FAMILY", "test_oob_wire: interface_pick_table, e2e/r2_config.sh: interfaces"},
     {"NCCL_IB_DISABLE", "log_level_reaches_the_log, test_ib_device: disabled"},
     {"NCCL_IB_HCA", "test_ib_device: rails, ports_of_a_device"},

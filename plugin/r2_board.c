@@ -505,17 +505,19 @@ void r2_board_load_set(struct r2_board *b, int i, const struct r2_board_load *l)
     }
 }
 
-static void load_sum(const word *w, struct r2_board_load *sum)
+static void load_sum(const word *w, uint64_t now, struct r2_board_load *sum)
 {
     uint64_t moved_at = get(&w[3]);
 
     sum->moved += get(&w[0]);
-    sum->queued += get(&w[1]);
-    sum->front += get(&w[2]);
+    if (moved_at == 0 || now < moved_at || now - moved_at < R2_BOARD_STALE) { /* else it stands still, or its process was killed */
+        sum->queued += get(&w[1]);
+        sum->front += get(&w[2]);
+    }
     sum->moved_at = moved_at > sum->moved_at ? moved_at : sum->moved_at;
 }
 
-void r2_board_load_add(const struct r2_board *b, uint64_t guid, uint8_t port, struct r2_board_load *sum)
+void r2_board_load_add(const struct r2_board *b, uint64_t guid, uint8_t port, uint64_t now, struct r2_board_load *sum)
 {
     for (int i = 0; i < R2_BOARD_SLOTS; i++) {
         const struct slot *s = slot_of(b, i);
@@ -525,7 +527,7 @@ void r2_board_load_add(const struct r2_board *b, uint64_t guid, uint8_t port, st
         }
         for (int n = 0; n < R2_BOARD_NICS; n++) {
             if (get(&s->nic[n][0]) == guid && (uint8_t)get(&s->nic[n][1]) == port) {
-                load_sum(s->load[n], sum);
+                load_sum(s->load[n], now, sum);
             }
         }
     }

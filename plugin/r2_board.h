@@ -93,9 +93,11 @@ void r2_board_nic_set(struct r2_board *b, int i, const struct r2_board_nic *nic)
 void r2_board_load_set(struct r2_board *b, int i, const struct r2_board_load *l);
 /*
  * Adds to @sum what all others say of this NIC; moved_at: the latest. Of processes that come and go: the sums may shrink, and wrap; nothing
- * in them is checked.
+ * in them is checked. What is queued counts only where something moved less than R2_BOARD_STALE before @now (ns): a process that was killed leaves its
+ * numbers behind.
  */
-void r2_board_load_add(const struct r2_board *b, uint64_t guid, uint8_t port, struct r2_board_load *sum);
+#define R2_BOARD_STALE 5000000000ull
+void r2_board_load_add(const struct r2_board *b, uint64_t guid, uint8_t port, uint64_t now, struct r2_board_load *sum);
 
 /* Slot @i, if a process holds it: 1 and who it is, else 0. The slot of @b itself is not alive to it. */
 int r2_board_slot(struct r2_board *b, int i, struct r2_board_who *who);

@@ -101,20 +101,31 @@ void r2_drain_look(struct r2_inst *inst)
 
 /* --- connections --- */
 
+int r2_drain_has(const struct r2_comm *c, int p)
+{
+    const struct ib_path *path = &c->link.path[p];
+
+    return (c->inst->drained >> path->nic | c->peer->drained >> path->peer_nic) & 1;
+}
+
 void r2_drain_comm(struct r2_comm *c)
 {
-    uint32_t mask = 0;
+    uint32_t mask = 0, avoid;
 
     for (int p = 0; p < c->link.npaths; p++) {
         const struct ib_path *path = &c->link.path[p];
 
-        mask |= (uint32_t)((c->inst->drained >> path->nic | c->peer->drained >> path->peer_nic) & 1) << p;
+        mask |= (uint32_t)r2_drain_has(c, p) << p;
         if (mask >> p & 1) { /* that it ends is no failure of the pair, which would have to answer for longer before it is used again */
             r2_heal_used(r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic), 0);
         }
     }
     /* a buffer that another NIC refused may be reachable over the drained one alone */
-    fo_drain(&c->fo, mask | r2_news_avoid(c), ib_mr_cache_refused(c->inst->mrs) & ~c->inst->drained ? 0 : mask);
+    avoid = r2_news_avoid(c);
+    if ((c->link.up & ~(mask | avoid)) == 0) {
+        avoid = 0; /* a word of others yields to the administrator's */
+    }
+    fo_drain(&c->fo, mask | avoid, ib_mr_cache_refused(c->inst->mrs) & ~c->inst->drained ? 0 : mask);
 }
 
 /* @peer NULL: all. */

@@ -21,4 +21,7 @@ uint64_t r2_drain_say(struct r2_inst *inst, struct r2_peer *peer, uint64_t now);
 void r2_drain_on_drain(struct r2_inst *inst, struct r2_peer *peer, const struct fo_drain *m);
 void r2_drain_on_ok(const struct r2_inst *inst, struct r2_peer *peer, const struct fo_drain *m);
 
+/* Whether an administrator of either end wants path @p of @c free. Service thread. */
+int r2_drain_has(const struct r2_comm *c, int p);
+
 #endif

@@ -29,7 +29,10 @@ static int said(const struct r2_comm *c, int p)
 
 int r2_failback_allows(const struct r2_comm *c, int p)
 {
-    return r2_failback_may((enum r2_failback)c->inst->cfg.failback, said(c, p), (c->link.up & ~(1u << p)) != 0);
+    uint32_t pair = ib_link_pair(&c->link, p), up = c->link.up & ~(1u << p);
+
+    /* queue pairs of one NIC pair go together: where one stands, the others may */
+    return r2_failback_may((enum r2_failback)c->inst->cfg.failback, said(c, p), (up & ~pair) != 0 && (up & pair) == 0);
 }
 
 uint32_t r2_failback_waiting(const struct r2_comm *c)

@@ -17,8 +17,8 @@ static void nic_lost(struct r2_inst *inst, int nic, enum ib_fault fault)
         }
         r2_gate_unvisit(&c->gate);
     }
-    r2_locate_nic(inst, nic, fault);
     r2_peers_nic_down(inst, nic); /* after the connections stopped posting: the word means that nothing more comes over the NIC */
+    r2_locate_nic(inst, nic, fault);
 }
 
 static void qp_lost(struct r2_inst *inst, uint64_t context)
@@ -63,6 +63,7 @@ void r2_health_fact(void *arg, const struct ib_fact *fact)
         break;
     case IB_FACT_PORT_UP:
         r2_heal_nic_up(inst, fact->nic);
+        r2_locate_port_up(inst, fact->nic);
         r2_host_say_nic(inst, fact->nic, 1);
         r2_report_nic(inst, fact->nic, "its port is ACTIVE again");
         break;

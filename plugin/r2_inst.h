@@ -206,6 +206,8 @@ struct r2_peer {
     char host[FO_HOST_NAME];         /* as it says itself; empty before the first connection */
     int news_no;                     /* as neighbour in probe_news; -1: none yet, or one too many */
     uint64_t news_at, news_interval; /* real time, ns */
+    uint8_t news_more;               /* not all words had room in the latest message */
+    uint64_t hello_at;               /* it was asked for a sign of life, ns; 0 */
     uint8_t silent_said;             /* that its process says nothing, until it does */
     size_t out_len;
     uint8_t out[R2_OOB_MAX_MESSAGE];

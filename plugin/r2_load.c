@@ -91,7 +91,7 @@ static void load_get(struct r2_inst *inst, int nic, uint64_t now, struct probe_l
     struct r2_board_load sum = {.moved = l->moved, .queued = l->queued, .front = l->front, .moved_at = l->moved_at};
 
     if (inst->board) {
-        r2_board_load_add(inst->board, n->guid, n->port, &sum);
+        r2_board_load_add(inst->board, n->guid, n->port, now, &sum);
     }
     out->moved = sum.moved;
     out->queued = sum.queued;

@@ -1,5 +1,6 @@
 #include "r2_locate.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "r2_inst.h"
@@ -107,7 +108,10 @@ static void ask_begin(const struct r2_case *k, struct r2_case_ask *a, struct r2_
                               .guid = pair->peer_guid,
                               .peer_port = pair->peer_port,
                               .answers = pair->answers};
-    if (r2_pair_ready(pair)) {
+    snprintf(a->host, sizeof(a->host), "%s", pair->peer->host);
+    if (port_of(pair->inst, pair->nic) == PROBE_PORT_GONE) {
+        ask_end(a, PROBE_NA); /* not touched any more */
+    } else if (r2_pair_ready(pair)) {
         r2_watch_ask(pair);
     } else if (pair->silent_at && pair->silent_at + ANEW_NS >= k->opened) {
         ask_end(a, PROBE_TIMEOUT);
@@ -171,7 +175,7 @@ static uint64_t own_limit(struct r2_inst *inst, const struct r2_pair *pair)
 {
     uint64_t probe = pair && pair->limit ? pair->limit : MS(inst->cfg.t_probe_ms);
 
-    return 4 * probe > OWN_MIN ? 4 * probe : OWN_MIN;
+    return 4 * probe < OWN_MIN ? OWN_MIN : 4 * probe < WORD_NS ? 4 * probe : WORD_NS;
 }
 
 static void ask_all(struct r2_inst *inst, struct r2_case *k, struct r2_pair *pair)
@@ -198,7 +202,7 @@ static uint8_t any(const struct r2_case_ask *a, int n, int by_host, uint8_t *ask
         int again = 0;
 
         for (int j = 0; by_host && j < i; j++) {
-            again |= a[j].outcome != PROBE_NA && strcmp(a[j].peer->host, a[i].peer->host) == 0;
+            again |= a[j].outcome != PROBE_NA && strcmp(a[j].host, a[i].host) == 0;
         }
         *asked += a[i].outcome != PROBE_NA && !again;
         if (a[i].outcome == PROBE_OK) {
@@ -437,7 +441,7 @@ static uint8_t both(uint8_t here, uint8_t there)
 
 static void decide(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
 {
-    k->facts.peer = k->peer->refused_since ? PROBE_ERROR : k->heard ? PROBE_OK : PROBE_TIMEOUT;
+    k->facts.peer = k->peer->refused_since ? PROBE_ERROR : k->heard || k->peer->last_contact > k->since ? PROBE_OK : PROBE_TIMEOUT;
     if (k->facts.peer == PROBE_TIMEOUT) {
         count_alone(&k->direct, 1, k->peer);
         count_alone(k->aux, k->n_aux, k->peer);
@@ -507,8 +511,11 @@ void r2_locate_drop(struct r2_inst *inst, const struct r2_peer *peer)
             continue;
         }
         for (int j = 0; j < k->n_aux; j++) {
-            if (k->aux[j].peer == peer && !k->aux[j].ended) {
-                ask_end(&k->aux[j], PROBE_NA);
+            if (k->aux[j].peer == peer) {
+                k->aux[j].peer = NULL;
+                if (!k->aux[j].ended) {
+                    ask_end(&k->aux[j], PROBE_NA);
+                }
             }
         }
     }
@@ -521,6 +528,13 @@ void r2_locate_speaks(struct r2_inst *inst, struct r2_peer *peer)
     struct probe_subject s = r2_subject_process(inst, peer);
 
     peer->silent_said = 0;
+    r2_news_clear(inst, &s);
+}
+
+void r2_locate_port_up(struct r2_inst *inst, int nic)
+{
+    struct probe_subject s = r2_subject_nic(inst, nic);
+
     r2_news_clear(inst, &s);
 }
 

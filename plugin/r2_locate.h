@@ -31,6 +31,7 @@ struct r2_case_ask {
     uint8_t nic, peer_nic;
     uint8_t peer_port; /* of the remote NIC, with guid */
     uint64_t guid;
+    char host[FO_HOST_NAME]; /* a copy: the peer may go before the case does */
     uint8_t outcome;  /* enum probe_outcome, once ended */
     uint8_t ended;
     uint8_t alone;    /* it was asked and did not answer, but its process did not say either that its end is in order */
@@ -69,6 +70,8 @@ void r2_locate_lost(struct r2_comm *c, int p);
 void r2_locate_nic(struct r2_inst *inst, int nic, enum ib_fault fault);
 /* The peer's host refuses the channel; or its process has been silent for long while its NIC answers. */
 void r2_locate_peer(struct r2_inst *inst, struct r2_peer *peer, enum probe_outcome process);
+/* Our port is up: what it said of itself is over. */
+void r2_locate_port_up(struct r2_inst *inst, int nic);
 /* That process speaks again. */
 void r2_locate_speaks(struct r2_inst *inst, struct r2_peer *peer);
 /* The pair answers again, for as long as it must. */

@@ -54,7 +54,9 @@ static void build_done(struct ib_job *job)
     if (l->rc != 0) {
         R2_INFO("NIC %s has no loop: %s", l->inst->nics.nic[l->nic].name, strerror(l->rc));
     }
-    if (l->asking && l->state == R2_LOOP_READY) {
+    if (l->asking && dead_nic(l)) {
+        end(l, PROBE_NA);
+    } else if (l->asking && l->state == R2_LOOP_READY) {
         put_question(l);
     } else if (l->asking) {
         end(l, PROBE_ERROR);
@@ -112,12 +114,15 @@ void r2_loop_ask(struct r2_inst *inst, int nic, uint64_t clock, uint64_t limit)
 
 static void watch(struct r2_loop *l, uint64_t clock)
 {
-    int r = l->state == R2_LOOP_READY ? probe_qp_poll(&l->qp) : 0;
+    int r;
 
+    if (dead_nic(l)) {
+        end(l, PROBE_NA);
+        return;
+    }
+    r = l->state == R2_LOOP_READY ? probe_qp_poll(&l->qp) : 0;
     if (r > 0) {
         end(l, PROBE_OK);
-    } else if (dead_nic(l)) {
-        end(l, PROBE_NA);
     } else if (r < 0 && !l->fresh) {
         build(l); /* it may have broken alone */
     } else if (r < 0) {

@@ -116,6 +116,30 @@ static void spread(struct r2_inst *inst)
     r2_inst_wake(inst);
 }
 
+static void apply_avoid(struct r2_inst *inst, const struct r2_peer *peer)
+{
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        if (c->peer && (peer == NULL || c->peer == peer) &&
+            atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
+            r2_gate_visit(&c->gate);
+            r2_drain_comm(c);
+            r2_gate_unvisit(&c->gate);
+        }
+    }
+}
+
+/* What avoided it need not any more; what waits for it asks now. */
+static void good_again(struct r2_inst *inst, const struct probe_word *w)
+{
+    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+        if (pair->peer && concerns(inst, &w->subject, pair)) {
+            pair->avoid = 0;
+            r2_heal_told_good(pair);
+        }
+    }
+    apply_avoid(inst, NULL);
+}
+
 int r2_news_tell(struct r2_inst *inst, struct probe_word *w)
 {
     const struct probe_word *known = probe_news_find(inst->news, &w->subject);
@@ -142,22 +166,14 @@ int r2_news_clear(struct r2_inst *inst, const struct probe_subject *s)
     w = *known;
     w.blame = PROBE_BLAME_NONE;
     w.confidence = 100;
-    return r2_news_tell(inst, &w);
+    if (!r2_news_tell(inst, &w)) {
+        return 0;
+    }
+    good_again(inst, &w);
+    return 1;
 }
 
 /* --- hearing --- */
-
-static void apply_avoid(struct r2_inst *inst, const struct r2_peer *peer)
-{
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
-        if (c->peer && (peer == NULL || c->peer == peer) &&
-            atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
-            r2_gate_visit(&c->gate);
-            r2_drain_comm(c);
-            r2_gate_unvisit(&c->gate);
-        }
-    }
-}
 
 /* It is new here. Own pairs decide about own work: they are asked now. */
 static void heard(struct r2_inst *inst, const struct probe_word *w, const char *who)
@@ -165,19 +181,13 @@ static void heard(struct r2_inst *inst, const struct probe_word *w, const char *
     int bad = w->blame != PROBE_BLAME_NONE;
 
     R2_INFO("news from %s: %s %s: %s", who, w->host, w->nic, bad ? probe_blame_name(probe_blame_mirror(w->blame)) : "good again");
-    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
-        if (pair->peer == NULL || !concerns(inst, &w->subject, pair)) {
-            continue;
-        }
-        if (!bad) {
-            pair->avoid = 0;
-            r2_heal_told_good(pair);
-        } else {
+    if (!bad) {
+        good_again(inst, w);
+    }
+    for (struct r2_pair *pair = inst->pairs; pair && bad; pair = pair->next) {
+        if (pair->peer && concerns(inst, &w->subject, pair)) {
             r2_watch_ask(pair);
         }
-    }
-    if (!bad) {
-        apply_avoid(inst, NULL);
     }
     spread(inst);
 }
@@ -206,8 +216,13 @@ void r2_news_on_news(struct r2_inst *inst, struct r2_peer *peer, const struct pr
 
 void r2_news_on_ok(struct r2_inst *inst, struct r2_peer *peer, const struct fo_news_ok *m)
 {
+    int i = 0;
+
     if (peer->news_no >= 0) {
         probe_news_told(inst->news, peer->news_no, &m->subject, m->version, m->origin);
+    }
+    if (peer->news_no >= 0 && peer->news_more && probe_news_untold(inst->news, peer->news_no, &i)) {
+        peer->news_at = 0; /* there was no room for it the last time */
     }
 }
 
@@ -244,6 +259,7 @@ uint64_t r2_news_say(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
     if (peer->news_interval == 0) {
         peer->news_interval = (uint64_t)inst->cfg.t_repeat_ms * 1000000;
     }
+    peer->news_more = n == R2_NEWS_AT_ONCE;
     peer->news_at = now + peer->news_interval;
     peer->news_interval = 2 * peer->news_interval < most ? 2 * peer->news_interval : most;
     return peer->news_at;
@@ -283,8 +299,23 @@ uint32_t r2_news_avoid(const struct r2_comm *c)
 
 void r2_news_answered(struct r2_pair *pair)
 {
+    struct r2_inst *inst = pair->inst;
+    struct probe_subject s[3] = {r2_subject_nic(inst, pair->nic), r2_subject_remote(pair), r2_subject_path(inst, pair)};
+
     if (pair->avoid && pair->peer) {
         pair->avoid = 0;
-        apply_avoid(pair->inst, pair->peer);
+        apply_avoid(inst, pair->peer);
     }
+    for (int i = 0; !pair->heal.interest && i < (pair->peer_guid ? 3 : 1); i++) { /* else it has to answer for longer */
+        const struct probe_word *w = probe_news_find(inst->news, &s[i]);
+
+        if (w && w->blame != PROBE_BLAME_NONE && w->origin == inst->origin) {
+            r2_news_clear(inst, &s[i]);
+        }
+    }
+}
+
+int r2_news_blamed(const struct r2_pair *pair)
+{
+    return blamed(pair->inst, pair);
 }

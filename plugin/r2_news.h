@@ -13,7 +13,7 @@ struct r2_peer;
 struct r2_pair;
 struct fo_news_ok;
 
-/* At most so many words go to one peer at a time; the others after the next NEWS_OK or repetition. */
+/* At most so many words go to one peer at a time; the others once these are confirmed. */
 #define R2_NEWS_AT_ONCE 16
 
 /* Allocates the table. -1: out of memory. */
@@ -48,6 +48,9 @@ uint64_t r2_news_say(struct r2_inst *inst, struct r2_peer *peer, uint64_t now);
 uint32_t r2_news_avoid(const struct r2_comm *c);
 /* The pair has answered: what others say of it is not so here. */
 void r2_news_answered(struct r2_pair *pair);
+
+/* Whether something about @pair is known to be bad. */
+int r2_news_blamed(const struct r2_pair *pair);
 
 /* Subjects. */
 struct probe_subject r2_subject_nic(const struct r2_inst *inst, int nic);

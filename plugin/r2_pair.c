@@ -326,6 +326,11 @@ void r2_pair_begin(struct r2_pair *pair, uint64_t clock, uint64_t limit)
 
 void r2_pair_ask(struct r2_pair *pair, uint64_t clock, uint64_t limit)
 {
+    enum ib_nic_state s = ib_nic_state_get(&pair->inst->nics.nic[pair->nic]);
+
+    if (s == IB_NIC_FATAL || s == IB_NIC_GONE) {
+        return; /* not touched any more, whoever asks */
+    }
     if (r2_pair_ready(pair)) {
         if (!pair->verdict) {
             r2_pair_begin(pair, clock, limit);

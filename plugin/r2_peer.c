@@ -125,6 +125,21 @@ uint64_t r2_peers_step(struct r2_inst *inst, uint64_t now)
     return next;
 }
 
+/* Whether its end is the end of some connection: not one that had closed in order. */
+static int is_missed(struct r2_inst *inst, const struct r2_peer *peer)
+{
+    int missed = 0;
+
+    for (struct r2_comm *c = r2_comm_first(inst); c && !missed; c = c->all_next) {
+        if (c->peer == peer && atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN) {
+            r2_gate_visit(&c->gate);
+            missed = !c->fo.peer_bye && c->fo.error == R2_OK;
+            r2_gate_unvisit(&c->gate);
+        }
+    }
+    return missed;
+}
+
 uint64_t r2_peer_check_gone(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
 {
     char what[160];
@@ -135,7 +150,9 @@ uint64_t r2_peer_check_gone(struct r2_inst *inst, struct r2_peer *peer, uint64_t
     if (r2_elapsed(now, peer->refused_since) < REFUSED_LIMIT_NS) {
         return peer->refused_since + REFUSED_LIMIT_NS;
     }
-    r2_locate_peer(inst, peer, PROBE_ERROR);
+    if (is_missed(inst, peer)) {
+        r2_locate_peer(inst, peer, PROBE_ERROR);
+    }
     snprintf(what, sizeof(what), "peer process at %s is gone: its host refuses connections", inst->oob->ops->peer_str(peer->oob));
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
         if (c->peer != peer) {

@@ -86,7 +86,7 @@ void r2_plan_cut(struct r2_plan *plan, uint32_t eligible, uint32_t size, uint32_
             sum += plan->weight[i];
         }
     }
-    if (size < cut_min || size > (uint64_t)max_part * (R2_MAX_PARTS - R2_PLAN_PATHS)) {
+    if (sum == 0 || size < cut_min || size > (uint64_t)max_part * (R2_MAX_PARTS - R2_PLAN_PATHS)) {
         int i = rotate(plan, eligible);
 
         add_range(cut, plan->path[i < 0 ? 0 : i], 0, size, max_part);

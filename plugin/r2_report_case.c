@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "r2_drain.h"
 #include "r2_report_int.h"
 
 #define MS(x)       ((uint64_t)(x)*1000000)
@@ -26,7 +27,7 @@ static const struct {
 
 static struct r2_report_case *case_of(struct r2_report *r, uint32_t no)
 {
-    for (int i = 0; no && i < R2_CASES; i++) {
+    for (int i = 0; no && i < R2_REPORT_CASES; i++) {
         if (r->cas[i].no == no) {
             return &r->cas[i];
         }
@@ -39,7 +40,7 @@ static struct r2_report_case *case_get(struct r2_report *r, enum r2_event_kind k
 {
     struct r2_report_case *found = NULL;
 
-    for (int i = 0; i < R2_CASES; i++) {
+    for (int i = 0; i < R2_REPORT_CASES; i++) {
         struct r2_report_case *k = &r->cas[i];
 
         if (k->no && k->kind == kind && k->nic == nic && r2_elapsed(now, k->began) < JOIN) {
@@ -168,8 +169,7 @@ static int is_drain(const struct r2_comm *c, int p)
 {
     enum ib_fault f = c->fo.path[p].why.fault;
 
-    return f == IB_FAULT_ADMIN ||
-           (f == IB_FAULT_PEER && (c->link.drained >> p & 1)); /* S has ended what R knows to be drained */
+    return f == IB_FAULT_ADMIN || (f == IB_FAULT_PEER && r2_drain_has(c, p)); /* S has ended what R knows to be drained */
 }
 
 static int has_case(const struct r2_comm *c, uint32_t no)
@@ -373,7 +373,7 @@ static int is_complete(const struct r2_report_case *k, uint64_t now)
 
 void r2_report_cases_step(struct r2_report *r, uint64_t now, int all)
 {
-    for (int i = 0; i < R2_CASES; i++) {
+    for (int i = 0; i < R2_REPORT_CASES; i++) {
         struct r2_report_case *k = &r->cas[i];
 
         if (k->no == 0) {

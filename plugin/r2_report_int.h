@@ -9,7 +9,7 @@
 #include "r2_report.h"
 #include "r2_stat.h"
 
-#define R2_CASES      16
+#define R2_REPORT_CASES      16
 #define R2_REPORT_OUT 32768 /* bytes of events until the end of the turn */
 
 /*
@@ -49,7 +49,7 @@ struct r2_report {
     uint64_t start; /* CLOCK_REALTIME, ns */
     uint64_t seq, history, lost;
     uint32_t case_no;
-    struct r2_report_case cas[R2_CASES];
+    struct r2_report_case cas[R2_REPORT_CASES];
     uint32_t stalling; /* connections that wait, or so it seems */
     uint64_t stall_since;
     struct r2_report_nic nic[IB_MAX_NICS];

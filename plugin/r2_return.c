@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "r2_drain.h"
 #include "r2_failback.h"
 #include "r2_log.h"
 #include "r2_pair.h"
@@ -284,7 +285,7 @@ static int may_begin(struct r2_comm *c, int p, uint64_t now)
         c->build[p].job.busy || !fo_may_return(&c->fo, p) || now < c->ret[p].not_before) {
         return 0;
     }
-    if ((c->link.drained >> p & 1) && c->link.up) {
+    if (r2_drain_has(c, p) && c->link.up) {
         return 0; /* with no path at all it is better than none */
     }
     pair = r2_pair_want(c->inst, c->peer, path->nic, path->peer_nic);
@@ -405,7 +406,7 @@ void r2_return_on_open(struct r2_comm *c, const struct fo_open *m)
         return;
     }
     ahead = (int32_t)(m->life - c->link.path[p].life);
-    if (ahead > 0 && (c->link.drained >> p & 1) && c->link.up) {
+    if (ahead > 0 && r2_drain_has(c, p) && c->link.up) {
         say_over(c, p, m->life); /* R does not know of the drain (yet) */
     } else if (ahead > 0 && r2_failback_allows(c, p)) {
         take_open(c, m);

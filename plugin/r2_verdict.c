@@ -57,6 +57,9 @@ static void name_it(struct probe_word *w, const char *host, const char *nic)
     memset(w->nic, 0, sizeof(w->nic));
     snprintf(w->host, sizeof(w->host), "%.*s", PROBE_NEWS_HOST - 1, host);
     snprintf(w->nic, sizeof(w->nic), "%.*s", PROBE_NEWS_NIC - 1, nic);
+    for (char *p = w->host; *p; p++) {
+        *p = (unsigned char)*p < 0x20 || (unsigned char)*p > 0x7e ? '?' : *p;
+    }
 }
 
 static void about_nic(struct r2_inst *inst, int nic, struct probe_word *w)
@@ -79,7 +82,7 @@ static int make_word(struct r2_inst *inst, const struct r2_case *k, enum probe_b
     case PROBE_BLAME_LOCAL_LINK:
         w->blame = (uint8_t)blame;
         about_nic(inst, k->nic, w);
-        return 1;
+        return w->subject.a != 0;
     case PROBE_BLAME_REMOTE_NIC:
     case PROBE_BLAME_REMOTE_LINK:
         w->blame = blame == PROBE_BLAME_REMOTE_NIC ? PROBE_BLAME_LOCAL_NIC : PROBE_BLAME_LOCAL_LINK;
@@ -278,8 +281,10 @@ static void publish(struct r2_inst *inst, const struct r2_case *k, struct findin
 {
     enum r2_log_level level = probe_code_info(f->code)->severity == PROBE_INFO ? R2_LOG_INFO : R2_LOG_WARN;
 
-    if (f->known ? !r2_news_tell(inst, &f->word) : k->told) {
-        level = R2_LOG_TRACE;
+    const struct r2_pair *pair = k->peer && !k->process ? r2_pair_find(inst, k->peer, k->nic, k->peer_nic) : NULL;
+
+    if (f->known ? !r2_news_tell(inst, &f->word) : k->told || (pair && r2_news_blamed(pair))) {
+        level = R2_LOG_TRACE; /* the other end says it, or somebody has found out more */
     }
     r2_log_write(level, __FILE__, __LINE__, "%s", f->line);
     for (int i = 0; i < f->n_evidence; i++) {

@@ -156,7 +156,17 @@ static void silent_process(struct r2_comm *c, int p)
     struct r2_peer *peer = c->peer;
     uint64_t silence = probe_watch_silence(&c->watch[p], c->inst->watch_clock);
 
-    if (silence >= SILENT_PROCESS && !peer->silent_said && r2_elapsed(r2_now(c->inst), peer->last_contact) >= SILENT_PROCESS) {
+    uint64_t now = r2_now(c->inst);
+
+    if (silence < SILENT_PROCESS || peer->silent_said || r2_elapsed(now, peer->last_contact) < SILENT_PROCESS) {
+        return;
+    }
+    if (peer->hello_at <= peer->last_contact) { /* SUSPECT asks for no answer: this does */
+        union fo_body b = {.load = {.nic = c->link.path[p].nic, .peer_nic = c->link.path[p].peer_nic, .flags = FO_LOAD_ASK}};
+
+        r2_peer_emit(c->inst, peer, FO_MSG_LOAD, &b);
+        peer->hello_at = now;
+    } else if (r2_elapsed(now, peer->hello_at) >= SILENT_PROCESS) {
         peer->silent_said = 1;
         r2_locate_peer(c->inst, peer, PROBE_TIMEOUT);
     }

@@ -55,7 +55,7 @@ static int port_took(const struct async *a, int nic, int rc, const char *why)
 {
     if (rc == 0 && ib_nic_state_change(a->nics, nic, IB_NIC_UP, why)) {
         fact_emit(a, IB_FACT_PORT_UP, nic, 0);
-    } else if (rc == ENETDOWN) {
+    } else if (rc == ENETDOWN || rc == EADDRNOTAVAIL) { /* no address that the options allow: as good as down */
         if (ib_nic_state_change(a->nics, nic, IB_NIC_DOWN, why))
             fact_emit(a, IB_FACT_PORT_DOWN, nic, 0);
     } else if (rc != 0) {

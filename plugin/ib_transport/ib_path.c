@@ -89,6 +89,9 @@ static int qp_to_init(struct ib_link *l, struct ib_path *p)
     };
 
     ib_nic_addr_get(l->nics, p->nic, &addr);
+    if (addr.mtu == 0) {
+        return EADDRNOTAVAIL; /* it never had one: nobody could be told where it is */
+    }
     attr.pkey_index = addr.pkey_index;
     return ib_verbs_err(
         l->nics->v->modify_qp(p->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));

@@ -22,6 +22,10 @@ int probe_qp_create(struct probe_qp *q, struct ib_nics *nics, int nic, uint32_t 
         .qp_state = IBV_QPS_INIT, .port_num = n->port, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
     struct ib_addr addr;
 
+    ib_nic_addr_get(nics, nic, &addr);
+    if (addr.mtu == 0) {
+        return EADDRNOTAVAIL; /* it never had one: nobody could be told where it is */
+    }
     q->out = 0;
     q->psn = psn & 0xffffff;
     q->cq = v->create_cq(n->ctx, PROBE_QP_DEPTH, NULL, NULL, 0);
@@ -33,7 +37,6 @@ int probe_qp_create(struct probe_qp *q, struct ib_nics *nics, int nic, uint32_t 
     if (q->qp == NULL) {
         return errno ? errno : ENOMEM;
     }
-    ib_nic_addr_get(nics, nic, &addr);
     attr.pkey_index = addr.pkey_index;
     return ib_verbs_err(
         v->modify_qp(q->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));

@@ -185,22 +185,25 @@ START_TEST(others_loads_are_added_up)
         r2_board_load_set(b[i], R2_BOARD_NICS, &l);
         r2_board_load_set(b[i], -1, &l);
     }
-    r2_board_load_add(b[0], 77, 2, &sum);
-    r2_board_load_add(b[0], 78, 1, &sum);
+    r2_board_load_add(b[0], 77, 2, 0, &sum);
+    r2_board_load_add(b[0], 78, 1, 0, &sum);
     ck_assert(sum.moved == 1 && sum.queued == 2 && sum.moved_at == 3);
-    r2_board_load_add(b[0], 77, 1, &sum); /* of the others: what this one has moved it knows itself */
+    r2_board_load_add(b[0], 77, 1, 0, &sum); /* of the others: what this one has moved it knows itself */
     ck_assert_uint_eq(sum.moved, 1 + 256000 + 65536000);
     ck_assert_uint_eq(sum.queued, 2 + 20 + 40);
     ck_assert_uint_eq(sum.front, 2 + 4);
     ck_assert_uint_eq(sum.moved_at, 99);
     r2_board_close(b[2]);
     sum = (struct r2_board_load){.moved_at = 1000};
-    r2_board_load_add(b[0], 77, 1, &sum);
+    r2_board_load_add(b[0], 77, 1, 0, &sum);
     ck_assert(sum.moved == 256000 && sum.queued == 20 && sum.moved_at == 1000);
+    sum = (struct r2_board_load){0};
+    r2_board_load_add(b[0], 77, 1, 99 + R2_BOARD_STALE, &sum);
+    ck_assert(sum.moved == 256000 && sum.queued == 0 && sum.front == 0); /* it stands still for too long */
     b[2] = must_open(); /* who takes the slot has moved nothing */
     r2_board_nic_set(b[2], 2, &nic);
     sum = (struct r2_board_load){0};
-    r2_board_load_add(b[0], 77, 1, &sum);
+    r2_board_load_add(b[0], 77, 1, 0, &sum);
     ck_assert_uint_eq(sum.moved, 256000);
     for (int i = 0; i < 3; i++) {
         r2_board_close(b[i]);

@@ -27,13 +27,21 @@ static int knows(int side, int of, int nic, enum probe_blame blame)
     return w && w->blame == blame;
 }
 
+static int tell(int side, struct probe_word *w)
+{
+    int fresh;
+
+    rig_enter(&rig->side[side]);
+    fresh = r2_news_tell(inst_of(side), w);
+    rig_kick(&rig->side[side]);
+    return fresh;
+}
+
 static void blame(int side, int of, int nic, enum probe_blame what)
 {
     struct probe_word w = {.subject = r2_subject_nic(inst_of(of), nic), .blame = (uint8_t)what, .confidence = 80, .host = "elsewhere", .nic = "nic"};
 
-    rig_enter(&rig->side[side]);
-    r2_news_tell(inst_of(side), &w);
-    rig_kick(&rig->side[side]);
+    tell(side, &w);
 }
 
 static int told_all(struct rig *r)
@@ -57,16 +65,17 @@ static int lose_first(struct rig *r, int from, int type, union fo_body *body)
 
 START_TEST(a_word_reaches_the_peer_once)
 {
+    struct probe_word w = {.subject = {.a = 0x1234, .pa = 1}, .blame = PROBE_BLAME_LOCAL_LINK, .confidence = 80, .host = "third", .nic = "n"}, again = w;
     unsigned sent;
 
     start(2, (const char *[]){FAST, NULL});
     wait_probes();
-    blame(0, 0, 1, PROBE_BLAME_LOCAL_LINK);
+    ck_assert(tell(0, &w));
     ck_assert(rig_until(rig, told_all, RIG_S));
-    ck_assert(knows(1, 0, 1, PROBE_BLAME_LOCAL_LINK));
+    ck_assert_ptr_nonnull(probe_news_find(inst_of(1)->news, &w.subject));
     sent = rig_count(rig, 0, FO_MSG_NEWS) + rig_count(rig, 1, FO_MSG_NEWS);
     ck_assert_uint_eq(sent, 1);
-    blame(1, 0, 1, PROBE_BLAME_LOCAL_LINK); /* nothing new */
+    ck_assert(!tell(1, &again)); /* nothing new */
     rig_run(rig, 5 * RIG_S);
     ck_assert_uint_eq(rig_count(rig, 0, FO_MSG_NEWS) + rig_count(rig, 1, FO_MSG_NEWS), sent);
     stop();
@@ -253,6 +262,165 @@ START_TEST(a_stopped_process)
 }
 END_TEST
 
+/* A connection that began while its primary was silent, and blamed or not, gets it back when the cable is mended. */
+START_TEST(what_was_blamed_returns)
+{
+    rig = rig_create(2, 0, (const char *[]){FAST, NULL});
+    fire("h1:n0 blackhole");
+    if (_i) {
+        blame(0, 1, 0, PROBE_BLAME_LOCAL_LINK);
+        blame(1, 1, 0, PROBE_BLAME_LOCAL_LINK);
+    }
+    rig_connect(rig, 0, 0);
+    memset(in, 0, sizeof(in));
+    s_mr = rig_reg(rig, 0, out, sizeof(out));
+    r_mr = rig_reg(rig, 1, in, sizeof(in));
+    recv_post(0, 100);
+    send_post(0, 100);
+    finish(1, 100, 5 * RIG_S);
+    rig_run(rig, 5 * RIG_S);
+    ck_assert(!ib_link_up(&rig->side[0].comm->link, 0));
+    fire("h1:n0 restore");
+    rig_run(rig, 90 * RIG_S);
+    ck_assert(ib_link_up(&rig->side[0].comm->link, 0) && ib_link_up(&rig->side[1].comm->link, 0));
+    ck_assert_uint_eq(rig->side[0].comm->link.drained, 0);
+    messages(3, 100);
+    stop();
+}
+END_TEST
+
+/* A peer that closed in order and ended is not missed. */
+START_TEST(an_orderly_end_is_no_failure)
+{
+    start(2, (const char *[]){FAST, NULL});
+    wait_probes();
+    messages(3, 100);
+    rig->side[1].comm->fo.peer_bye = _i ? FO_BYE_NONE : FO_BYE_ORDERLY;
+    rig_enter(&rig->side[1]);
+    rig->side[1].comm->peer->refused_since = r2_now(inst_of(1));
+    rig_kick(&rig->side[1]);
+    rig_run(rig, 3 * RIG_S);
+    ck_assert_int_eq(strstr(rig->last_warn[1], "R2-P01") != NULL || rig->side[1].inst->verdict_at != 0, _i);
+}
+END_TEST
+
+static struct {
+    int (*post)(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+    int (*poll)(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+    int (*destroy)(struct ibv_qp *qp);
+    struct ibv_context *dead;
+    unsigned touched;
+} device;
+
+static int post_seen(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+    device.touched++;
+    return device.post(qp, wr, bad);
+}
+
+static int poll_seen(struct ibv_cq *cq, int n, struct ibv_wc *wc)
+{
+    device.touched++;
+    return device.poll(cq, n, wc);
+}
+
+static int destroy_seen(struct ibv_qp *qp)
+{
+    device.touched += qp->context == device.dead;
+    return device.destroy(qp);
+}
+
+/* Whatever is said of it, a device that is dead is left alone. */
+START_TEST(a_dead_device_is_left_alone)
+{
+    struct r2_inst *inst;
+
+    start(2, (const char *[]){FAST, NULL});
+    inst = inst_of(1);
+    wait_probes();
+    messages(3, 100);
+    fire("h1:n0 fatal");
+    rig_run(rig, 15 * RIG_S);
+    device.dead = inst->nics.nic[0].ctx;
+    device.post = device.dead->ops.post_send;
+    device.poll = device.dead->ops.poll_cq;
+    device.destroy = inst->v.destroy_qp;
+    device.touched = 0;
+    device.dead->ops.post_send = post_seen;
+    device.dead->ops.poll_cq = poll_seen;
+    inst->v.destroy_qp = destroy_seen;
+    blame(0, 1, 0, PROBE_BLAME_NONE);
+    rig_run(rig, RIG_S);
+    blame(0, 1, 0, PROBE_BLAME_LOCAL_LINK);
+    rig_run(rig, 5 * RIG_S);
+    device.dead->ops.post_send = device.post;
+    device.dead->ops.poll_cq = device.poll;
+    inst->v.destroy_qp = device.destroy;
+    ck_assert_uint_eq(device.touched, 0);
+    messages(3, 100);
+    stop();
+}
+END_TEST
+
+/* What arrived never comes out of the receiver's completion queue, over its only path: its process is alive, and answers when it is asked. */
+START_TEST(a_process_that_answers_is_not_accused)
+{
+    start(1, (const char *[]){FAST, NULL});
+    wait_probes();
+    messages(1, 100);
+    recv_post(0, 100);
+    rig_run(rig, 150 * RIG_MS);
+    driver.hidden = driver_hook(1, 0)->cq;
+    send_post(0, 100);
+    rig_run(rig, 30 * RIG_S);
+    ck_assert_uint_gt(driver.fired, 0);
+    ck_assert_msg(!line_is_there(rig), "%s %s", rig->last_warn[0], rig->last_warn[1]);
+    ck_assert_uint_eq(rig_count(rig, 0, FO_MSG_NEWS) + rig_count(rig, 1, FO_MSG_NEWS), 0);
+}
+END_TEST
+
+/* Nothing heals with NCCL_R2_FAILBACK=never; a port that is up takes back what it said, and is heard the next time. */
+START_TEST(the_second_failure_is_said_too)
+{
+    start(2, (const char *[]){FAST, "NCCL_R2_FAILBACK=never", NULL});
+    wait_probes();
+    for (int i = 0; i < 2; i++) {
+        rig->last_warn[1][0] = '\0';
+        fire("h1:n1 down");
+        rig_run(rig, 5 * RIG_S);
+        line_has("R2-L01 host=host1 nic=fab1");
+        ck_assert(knows(0, 1, 1, PROBE_BLAME_LOCAL_LINK));
+        fire("h1:n1 up");
+        rig_run(rig, 5 * RIG_S);
+        ck_assert(knows(0, 1, 1, PROBE_BLAME_NONE));
+    }
+    stop();
+}
+END_TEST
+
+/* The peer of an auxiliary port may go while a case is open. */
+START_TEST(an_auxiliary_peer_may_go)
+{
+    struct r2_case *k;
+    struct r2_peer gone = {.host = "third"};
+
+    start(2, (const char *[]){FAST, NULL});
+    wait_probes();
+    k = &inst_of(0)->cases[0];
+    *k = (struct r2_case){.state = R2_CASE_ASKING, .peer = rig->side[0].comm->peer, .n_aux = 2};
+    for (int i = 0; i < 2; i++) {
+        k->aux[i] = (struct r2_case_ask){.peer = &gone, .outcome = PROBE_OK, .ended = 1, .host = "third"};
+    }
+    r2_locate_drop(inst_of(0), &gone);
+    ck_assert(k->aux[0].peer == NULL && k->aux[1].peer == NULL && k->state == R2_CASE_ASKING);
+    memset(&gone, 0xa5, sizeof(gone));
+    rig_run(rig, 5 * RIG_S);
+    ck_assert_int_ne(k->state, R2_CASE_ASKING);
+    ck_assert_uint_eq(k->facts.local.aux_n, 1); /* one host */
+    stop();
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_test(t, a_word_reaches_the_peer_once);
@@ -266,6 +434,12 @@ static void add(TCase *t)
     tcase_add_test(t, nothing_to_tell_it_by);
     tcase_add_test(t, a_queue_pair_alone);
     tcase_add_test(t, a_stopped_process);
+    tcase_add_loop_test(t, what_was_blamed_returns, 0, 2);
+    tcase_add_loop_test(t, an_orderly_end_is_no_failure, 0, 2);
+    tcase_add_test(t, a_dead_device_is_left_alone);
+    tcase_add_test(t, a_process_that_answers_is_not_accused);
+    tcase_add_test(t, the_second_failure_is_said_too);
+    tcase_add_test(t, an_auxiliary_peer_may_go);
 }
 
 int main(void)

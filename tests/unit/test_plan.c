@@ -89,6 +89,20 @@ START_TEST(weights_decide_the_shares)
 }
 END_TEST
 
+/* Only paths outside the plan take the buffer: still one part at least, of everything; who posts finds a path. */
+START_TEST(nothing_of_the_plan_is_eligible)
+{
+    struct r2_plan plan = {.n = 2, .path = {0, 1}, .weight = {1, 3}};
+    struct r2_cut c;
+
+    plan.whole = (uint8_t)(_i & 1);
+    for (uint32_t size = 0; size <= 1 << 20; size = size ? 2 * size : 1) {
+        r2_plan_cut(&plan, 4, size, 65536, 1u << 30, &c);
+        check_cut(&c, size, 1u << 30);
+    }
+}
+END_TEST
+
 START_TEST(immediate_round_trip)
 {
     for (uint32_t i = 0; i < 5000; i++) {
@@ -235,6 +249,7 @@ int main(void)
     tcase_add_test(t, large_parts_are_cut_to_the_port_limit);
     tcase_add_test(t, small_messages_rotate_by_weight);
     tcase_add_test(t, weights_decide_the_shares);
+    tcase_add_loop_test(t, nothing_of_the_plan_is_eligible, 0, 2);
     tcase_add_test(t, immediate_round_trip);
     tcase_add_test(t, a_torn_cts_is_not_taken);
     tcase_add_test(t, lives_only_go_one_way);

@@ -126,6 +126,20 @@ START_TEST(whole_messages_go_over_the_primarys_queue_pairs_in_turn)
 }
 END_TEST
 
+/* The primary's NIC has refused the buffer: all of the plan's paths are over it, and the message goes over another NIC whatever its size. */
+START_TEST(a_buffer_that_the_primary_refused)
+{
+    begin_qps(2, QPS4, _i ? "NCCL_IB_SPLIT_DATA_ON_QPS=1" : NULL);
+    messages(1);
+    rig_dereg(rig, 0, s_mr);
+    rig_fault(rig, "h0:n0 mr-fail 1");
+    s_mr = rig_reg(rig, 0, out, sizeof(out));
+    ck_assert_ptr_null(s_mr->mr[0]);
+    messages(4);
+    stop();
+}
+END_TEST
+
 START_TEST(split_messages_go_over_all_of_them)
 {
     uint64_t before[IB_MAX_PATHS], wrs;
@@ -343,6 +357,7 @@ static void add(TCase *t)
     tcase_add_test(t, whole_messages_take_turns);
     tcase_add_test(t, whole_messages_go_over_the_primarys_queue_pairs_in_turn);
     tcase_add_test(t, split_messages_go_over_all_of_them);
+    tcase_add_loop_test(t, a_buffer_that_the_primary_refused, 0, 2);
     tcase_add_loop_test(t, the_larger_number_of_both_ends, 0, 4);
     tcase_add_loop_test(t, a_nic_takes_all_its_queue_pairs_along, 0, 4);
     tcase_add_loop_test(t, a_queue_pair_fails_alone, 0, 2);

@@ -78,8 +78,10 @@ void r2_loop_want(struct r2_inst *inst, int nic)
 {
     struct r2_loop *l = &inst->loop[nic];
 
-    l->inst = inst;
-    l->nic = nic;
+    if (l->inst == NULL) { /* the worker reads them while a job is out */
+        l->inst = inst;
+        l->nic = nic;
+    }
     if (l->state == R2_LOOP_NONE && !dead_nic(l)) {
         l->asking = 1;
         l->deadline = inst->watch_clock + GREET_NS;
@@ -96,12 +98,10 @@ void r2_loop_ask(struct r2_inst *inst, int nic, uint64_t clock, uint64_t limit)
     if (l->asking) {
         return;
     }
-    l->inst = inst;
-    l->nic = nic;
     l->asking = 1;
     l->fresh = 0;
     l->deadline = clock + limit;
-    if (dead_nic(l) || !l->works) {
+    if (l->inst == NULL || dead_nic(l) || !l->works) {
         end(l, PROBE_NA);
     } else if (l->state == R2_LOOP_READY && probe_qp_poll(&l->qp) >= 0 && l->qp.out == 0) {
         put_question(l);

@@ -243,9 +243,10 @@ START_TEST(a_child_of_fork_does_not_keep_it_alive)
         close(hold[1]);
         child = fork();
         if (child == 0) {
-            _exit(read(hold[0], &sink, 1) != 0); /* until the test has ended */
+            child = getpid();
+            _exit(write(go[1], &child, sizeof(child)) < 0 || read(hold[0], &sink, 1) != 0); /* until the test has ended */
         }
-        _exit(write(go[1], &child, sizeof(child)) < 0);
+        _exit(child < 0);
     }
     close(hold[0]);
     ck_assert_int_eq(waitpid(owner, NULL, 0), owner);

@@ -148,7 +148,7 @@ int r2_loops_watch(struct r2_inst *inst, uint64_t clock)
 void r2_loops_free(struct r2_inst *inst)
 {
     for (int i = 0; i < inst->nics.count; i++) {
-        if (!inst->loop[i].job.busy) { /* else the job is stuck in a driver */
+        if (!inst->loop[i].job.busy || !inst->env.threads) { /* else the job may be stuck in a driver */
             probe_qp_destroy(&inst->loop[i].qp, &inst->nics);
         }
     }

@@ -281,7 +281,7 @@ void r2_pairs_free(struct r2_inst *inst)
 
     for (struct r2_pair *pair = inst->pairs; pair; pair = next) {
         next = pair->next;
-        if (!pair->job.busy) { /* else the job is stuck in a driver: its memory stays */
+        if (!pair->job.busy || !inst->env.threads) { /* else the job may be stuck in a driver: its memory stays */
             probe_qp_destroy(&pair->qp, &inst->nics);
             free(pair);
         }

@@ -1,5 +1,6 @@
 #include "r2_news.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,10 +75,11 @@ void r2_news_close(struct r2_inst *inst)
     inst->news = NULL;
 }
 
-void r2_news_join(struct r2_inst *inst, struct r2_peer *peer)
+void r2_news_join(struct r2_inst *inst, struct r2_peer *peer, const char *host)
 {
     uint64_t taken[PROBE_NEWS_NEIGHBOURS / 64] = {0};
 
+    snprintf(peer->host, sizeof(peer->host), "%s", host);
     if (peer->news_no >= 0) {
         return;
     }

@@ -20,8 +20,8 @@ struct fo_news_ok;
 int r2_news_open(struct r2_inst *inst);
 void r2_news_close(struct r2_inst *inst);
 
-/* There is a connection to the peer process: it is told, too. It goes. */
-void r2_news_join(struct r2_inst *inst, struct r2_peer *peer);
+/* There is a connection to the peer process, on @host: it is told, too. It goes. */
+void r2_news_join(struct r2_inst *inst, struct r2_peer *peer, const char *host);
 void r2_news_leave(struct r2_inst *inst, struct r2_peer *peer);
 
 /*

@@ -152,8 +152,7 @@ static void emit(void *arg, enum fo_type type, const union fo_body *body)
 static void make_label(struct r2_comm *c, const char *peer_host)
 {
     snprintf(c->peer_host, sizeof(c->peer_host), "%s", peer_host);
-    snprintf(c->peer->host, sizeof(c->peer->host), "%s", peer_host);
-    r2_news_join(c->inst, c->peer);
+    r2_news_join(c->inst, c->peer, peer_host);
     snprintf(c->label, sizeof(c->label), "%s %u %s/%.24s %s %.40s", c->is_send ? "send" : "recv", c->id, c->inst->host,
              c->inst->nics.nic[c->dev].name, c->is_send ? "->" : "<-", peer_host);
 }

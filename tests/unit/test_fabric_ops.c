@@ -30,6 +30,43 @@ START_TEST(write_with_imm)
 }
 END_TEST
 
+/* A list is taken whole, or up to the one that *bad names: what stands before it is under way. */
+START_TEST(lists_and_a_driver_that_cuts_them)
+{
+    struct pair p;
+    struct ibv_sge sge;
+    struct ibv_send_wr wr[2], *bad = NULL;
+
+    pair_open(&p, NULL);
+    fab_inproc_nic(p.f, 0, 0)->list_cut = 2;
+    for (int i = 1; i <= 4; i++) {
+        sge = (struct ibv_sge){.addr = (uintptr_t)p.s[0].buf, .length = 8, .lkey = p.s[0].mr->lkey};
+        for (int k = 0; k < 2; k++) {
+            wr[k] = (struct ibv_send_wr){.wr_id = (uint64_t)(10 * i + k),
+                                         .next = k ? NULL : &wr[1],
+                                         .sg_list = &sge,
+                                         .num_sge = 1,
+                                         .opcode = IBV_WR_RDMA_WRITE,
+                                         .send_flags = IBV_SEND_SIGNALED,
+                                         .wr.rdma = {(uintptr_t)p.s[1].buf + (uintptr_t)(8 * (2 * i + k)), p.s[1].mr->rkey}};
+        }
+        memset(p.s[0].buf, 0x55, 8);
+        ck_assert_int_eq(ibv_post_send(p.s[0].qp, wr, &bad), i % 2 ? 0 : ENOMEM);
+        ck_assert(i % 2 || bad == &wr[1]);
+        pair_run(&p);
+        pair_expect(&p, 0, (uint64_t)(10 * i), IBV_WC_SUCCESS);
+        if (i % 2)
+            pair_expect(&p, 0, (uint64_t)(10 * i + 1), IBV_WC_SUCCESS);
+        pair_expect_none(&p, 0);
+        ck_assert_uint_eq(p.s[1].buf[16 * i], 0x55);
+        ck_assert_uint_eq(p.s[1].buf[16 * i + 8], i % 2 ? 0x55 : 0);
+    }
+    ck_assert_uint_eq(fab_inproc_nic(p.f, 0, 0)->cnt.lists, 4);
+    ck_assert_uint_eq(fab_inproc_nic(p.f, 0, 0)->cnt.lists_cut, 2);
+    pair_close(&p);
+}
+END_TEST
+
 /* Sizes around the segment, also nothing at all. */
 static const uint32_t sizes[] = {0, 1, 4095, 4096, 4097, 8192, 500001};
 
@@ -357,6 +394,7 @@ int main(void)
     tcase_add_loop_test(t, both_ways_in_order, 0, 8);
     tcase_add_test(t, undefined_fields_are_poisoned);
     tcase_add_test(t, completion_events);
+    tcase_add_test(t, lists_and_a_driver_that_cuts_them);
     suite_add_tcase(s, t);
     return pair_main(s);
 }

@@ -69,14 +69,28 @@ static int post_one(struct fab_qp *qp, const struct ibv_send_wr *wr)
     return 0;
 }
 
+/* Whether the driver takes the first of a list and then fails. */
+static bool list_is_cut(struct fab_nic *nic)
+{
+    nic->cnt.lists++;
+    if (nic->list_cut == 0 || nic->cnt.lists % nic->list_cut != 0)
+        return false;
+    nic->cnt.lists_cut++;
+    return true;
+}
+
 int fab_qp_post_send(struct fab_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
+    const struct ibv_send_wr *first = wr;
     int rc = fab_ctx_check_data(qp->ctx);
 
     if (!rc && (qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT || qp->state == IBV_QPS_RTR))
         rc = EINVAL;
     for (; wr && !rc; wr = wr->next) {
-        rc = post_one(qp, wr);
+        if (first && wr == first->next && list_is_cut(qp->nic))
+            rc = ENOMEM;
+        else
+            rc = post_one(qp, wr);
         if (rc)
             break;
     }

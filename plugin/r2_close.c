@@ -31,9 +31,9 @@ void r2_close_log_life(const struct r2_comm *c, int p)
     const struct ib_path *path = &c->link.path[p];
 
     if (path->wrs || path->cqes) {
-        R2_TRACE("%s path %d life %u ends: wrs %llu cqes %llu bytes %llu; in all messages %llu acks_alone %llu replayed %llu",
+        R2_TRACE("%s path %d life %u ends: wrs %llu cqes %llu bytes %llu records %u; in all messages %llu acks_alone %llu replayed %llu",
                  c->label, p, path->life, (unsigned long long)path->wrs, (unsigned long long)path->cqes,
-                 (unsigned long long)path->bytes, (unsigned long long)(c->tx ? c->tx->messages : c->rx->messages),
+                 (unsigned long long)path->bytes, path->nrecords, (unsigned long long)(c->tx ? c->tx->messages : c->rx->messages),
                  (unsigned long long)(c->rx ? c->rx->acks_alone : 0),
                  (unsigned long long)(c->tx ? c->tx->replayed_parts : 0));
     }
@@ -67,7 +67,7 @@ static int destroy_paths(struct r2_comm *c)
             left++;
             continue;
         }
-        if (path->qp == NULL && path->cq == NULL && path->ring == NULL) {
+        if (path->qp == NULL && path->cq == NULL && path->ring == NULL && path->records == NULL) {
             continue;
         }
         path->open = 0;

@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-static const char *const result_names[] = {"new", "complete", "duplicate", "out of window", "bad part", "beyond capacity"};
+static const char *const result_names[] = {"new", "complete", "duplicate", "out of window", "bad part", "beyond capacity",
+                                            "with another part's size record"};
 
 const char *r2_ledger_result_name(enum r2_ledger_result r)
 {

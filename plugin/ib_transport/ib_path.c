@@ -60,7 +60,7 @@ static int create_qp(struct ib_link *l, struct ib_path *p)
         .send_cq = p->cq,
         .recv_cq = p->cq,
         .qp_type = IBV_QPT_RC,
-        .cap = {.max_send_wr = p->sq_depth + MARK_SLOTS,
+        .cap = {.max_send_wr = p->sq_depth + MARK_SLOTS + p->ar, /* the second of two that found one slot free (P32) */
                 .max_recv_wr = p->rq_depth + MARK_SLOTS,
                 .max_send_sge = 1,
                 .max_recv_sge = 1,
@@ -108,14 +108,37 @@ static int register_staging(struct ib_link *l, struct ib_path *p)
  */
 static int make_ring(struct ib_link *l, struct ib_path *p)
 {
-    if (posix_memalign((void **)&p->ring, 4096, sizeof(*p->ring)) != 0) {
+    size_t len = sizeof(*p->ring) + (p->ar ? sizeof(struct ib_records) : 0);
+
+    if (posix_memalign((void **)&p->ring, 4096, len) != 0) {
         p->ring = NULL;
         return ENOMEM;
     }
-    memset(p->ring, 0, sizeof(*p->ring));
-    p->ring_mr = l->nics->v->reg_mr(path_nic(l, p)->pd, p->ring, sizeof(*p->ring),
-                                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    memset(p->ring, 0, len);
+    p->ring_mr = l->nics->v->reg_mr(path_nic(l, p)->pd, p->ring, len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     return p->ring_mr ? 0 : (errno ? errno : ENOMEM);
+}
+
+/* R's memory for size records: of one life, as the ring is. */
+static int make_records(struct ib_link *l, struct ib_path *p)
+{
+    if (posix_memalign((void **)&p->records, 4096, sizeof(*p->records)) != 0) {
+        p->records = NULL;
+        return ENOMEM;
+    }
+    memset(p->records, 0, sizeof(*p->records));
+    p->records_mr = l->nics->v->reg_mr(path_nic(l, p)->pd, p->records, sizeof(*p->records),
+                                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    return p->records_mr ? 0 : (errno ? errno : ENOMEM);
+}
+
+/* As NCCL's own transport: where nothing is said, on InfiniBand alone. */
+static int adaptive_routing(struct ib_link *l, const struct ib_path *p)
+{
+    struct ib_addr addr;
+
+    ib_nic_addr_get(l->nics, p->nic, &addr);
+    return l->cfg->ib_ar < 0 ? addr.link_layer == IBV_LINK_LAYER_INFINIBAND : l->cfg->ib_ar != 0;
 }
 
 int ib_path_create(struct ib_link *l, struct ib_path *p, int sender, uint32_t psn)
@@ -128,16 +151,21 @@ int ib_path_create(struct ib_link *l, struct ib_path *p, int sender, uint32_t ps
         return EIO;
     }
     p->psn = psn & 0xffffff;
-    p->sq_depth = sender ? (uint32_t)l->cfg->rq_depth : RECV_SQ_DEPTH;
+    p->ar = (uint8_t)adaptive_routing(l, p);
+    p->one_max = UINT32_MAX;
+    p->sq_depth = sender ? (uint32_t)l->cfg->rq_depth << p->ar : RECV_SQ_DEPTH;
     p->rq_depth = sender ? 0 : (uint32_t)l->cfg->rq_depth;
     p->nic_gen = atomic_load_explicit(&path_nic(l, p)->generation, memory_order_relaxed);
     /* every work request, signaled or not, may come out with a CQE when it is flushed (P16.3) */
-    p->cq = v->create_cq(path_nic(l, p)->ctx, (int)(p->sq_depth + p->rq_depth + 2 * MARK_SLOTS),
+    p->cq = v->create_cq(path_nic(l, p)->ctx, (int)(p->sq_depth + p->rq_depth + 2 * MARK_SLOTS + p->ar),
                          (void *)(uintptr_t)ib_link_context(l->conn_id, p->index, p->life), NULL, 0);
     if (p->cq == NULL) {
         return errno ? errno : ENOMEM;
     }
     if ((rc = sender ? make_ring(l, p) : register_staging(l, p)) != 0) {
+        return rc;
+    }
+    if (!sender && p->ar && (rc = make_records(l, p)) != 0) {
         return rc;
     }
     if ((rc = create_qp(l, p)) != 0) {
@@ -198,6 +226,9 @@ int ib_path_connect(struct ib_link *l, struct ib_path *p, const struct ib_path_a
         p->peer_ring = peer->ring_addr;
         p->peer_ring_key = peer->ring_key;
         p->peer_nic_gen = peer->nic_gen;
+        if (p->ar && p->ring && peer->ring_key) {
+            p->one_max = (uint32_t)l->cfg->ib_ar_threshold;
+        }
     }
     return rc;
 }
@@ -237,6 +268,9 @@ void ib_path_addr_get(struct ib_link *l, const struct ib_path *p, struct ib_path
     if (p->ring) {
         out->ring_addr = (uintptr_t)p->ring;
         out->ring_key = p->ring_mr->rkey;
+    } else if (p->records) {
+        out->ring_addr = (uintptr_t)p->records;
+        out->ring_key = p->records_mr->rkey;
     }
 }
 
@@ -259,6 +293,13 @@ void ib_path_destroy(struct ib_link *l, struct ib_path *p)
     p->ring_mr = NULL;
     free(p->ring);
     p->ring = NULL;
+    if (p->records_mr && ib_verbs_err(v->dereg_mr(p->records_mr)) != 0 &&
+        ib_nic_state_get(path_nic(l, p)) != IB_NIC_GONE) {
+        p->records = NULL;
+    }
+    p->records_mr = NULL;
+    free(p->records);
+    p->records = NULL;
 }
 
 int ib_path_error(struct ib_link *l, struct ib_path *p)

@@ -62,10 +62,14 @@ struct ib_path {
     struct ibv_cq *cq;
     uint32_t psn;
     uint32_t sq_depth, rq_depth, max_inline;
-    struct ib_ring *ring;      /* S: the ring of this path in our memory */
+    uint8_t ar;                /* this end has adaptive routing on here */
+    uint32_t one_max;          /* S: a part of more bytes goes as two work requests (P32); UINT32_MAX: none does */
+    struct ib_ring *ring;      /* S: the ring of this path in our memory; with  copies of our size records behind it */
     struct ibv_mr *ring_mr;    /* S: the ring. R: the staging ring, which is shared by all paths */
-    uint64_t peer_ring;        /* R: address of the peer's ring */
-    uint32_t peer_ring_key;    /* R */
+    struct ib_records *records; /* R: size records, written by the peer; NULL without  */
+    struct ibv_mr *records_mr; /* R */
+    uint64_t peer_ring;        /* address of the peer's ring; S: of its size records */
+    uint32_t peer_ring_key;    /* S: 0: the peer has none */
     uint32_t peer_nic_gen;     /* generation of the peer's NIC when the life began */
     uint32_t nic_gen;          /* of ours */
 
@@ -76,6 +80,7 @@ struct ib_path {
     uint16_t sq_used; /* IB_RLX: send work requests that hold a slot */
     uint16_t ctl_run; /* unsignaled control writes since the last signaled one */
     uint16_t parts_out; /* S: parts posted here and not covered by acked (P2) */
+    uint32_t nrecords;  /* size records of this life. S: posted. R: taken (P33) */
     uint64_t ack_told;  /* R: largest acked written here */
     uint64_t closed_at; /* ns: when the last life was closed; 0: none was */
     uint64_t wrs, bytes; /* IB_RLX: counters */
@@ -167,8 +172,8 @@ void ib_link_ah_fill(const struct ib_link *l, const struct ib_addr *local, const
 struct ib_path_addr {
     uint32_t qpn, psn;
     struct ib_addr port;
-    uint64_t ring_addr;
-    uint32_t ring_key;
+    uint64_t ring_addr; /* what the other end writes to: S's ring, R's size records */
+    uint32_t ring_key;  /* 0: nothing, R without adaptive routing */
     uint32_t nic_gen;
 };
 

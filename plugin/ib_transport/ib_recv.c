@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ib_transport/ib_flush.h"
+#include "ib_transport/ib_record.h"
 #include "r2_log.h"
 #include "r2_rules.h"
 
@@ -244,25 +245,39 @@ static __attribute__((noinline, cold)) void bad_arrival(struct ib_recv *rx, stru
     rx->link->sink.path_fault(rx->link->sink.arg, p->index, &info);
 }
 
+/* Not a write that carries the part's bytes, in this life: 0 when it is one whose size record says how many came before. */
+static __attribute__((noinline)) int other_arrival(struct ib_path *p, const struct ibv_wc *wc, struct ib_imm imm, uint32_t *bytes,
+                                                   enum r2_ledger_result *why)
+{
+    *why = R2_LEDGER_WINDOW_ERR;
+    if (wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || imm.kind != IB_IMM_RECORD || imm.life != (p->life & 63)) {
+        return -1;
+    }
+    *why = R2_LEDGER_RECORD_ERR;
+    return ib_record_take(p, wc, ntohl(wc->imm_data), bytes);
+}
+
 static void arrival(struct ib_recv *rx, struct ib_path *p, const struct ibv_wc *wc)
 {
     struct ib_imm imm = ib_imm_unpack(ntohl(wc->imm_data));
+    uint32_t bytes = wc->byte_len;
     struct ib_rmsg *m;
     enum r2_ledger_result r;
 
     IB_RLX_ADD(p->cqes, 1);
     rx->seen |= (uint8_t)(1u << p->index);
     if (__builtin_expect(
-            wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || imm.kind != IB_IMM_DATA || imm.life != (p->life & 63), 0)) {
-        bad_arrival(rx, p, imm, R2_LEDGER_WINDOW_ERR);
+            wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || imm.kind != IB_IMM_DATA || imm.life != (p->life & 63), 0) &&
+        other_arrival(p, wc, imm, &bytes, &r) != 0) {
+        bad_arrival(rx, p, imm, r);
         return;
     }
-    r = r2_ledger_add(&rx->ledger, imm.seq, imm.k, imm.nparts, wc->byte_len);
+    r = r2_ledger_add(&rx->ledger, imm.seq, imm.k, imm.nparts, bytes);
     if (__builtin_expect(r > R2_LEDGER_COMPLETE, 0)) {
         bad_arrival(rx, p, imm, r);
         return;
     }
-    IB_RLX_ADD(p->bytes, wc->byte_len);
+    IB_RLX_ADD(p->bytes, bytes);
     rx->carried |= (uint8_t)(1u << p->index);
     m = SLOT(rx, r2_ledger_seq(&rx->ledger, imm.seq));
     m->from |= (uint8_t)(1u << p->index);

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "ib_transport/ib_record.h"
 #include "r2_rules.h"
 
 #define POLL_BATCH 8
@@ -109,14 +110,52 @@ static int path_room(const struct ib_send *tx, const struct ib_path *p, uint64_t
     return p->sq_used < p->sq_depth && p->parts_out < limit;
 }
 
-/* Posts part @k on path @p. 0, or -1 when the call failed and the path is down now. */
-static int post_part(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct ib_path *p)
+/* Part @k is live on @p, as @wrs work requests. */
+static inline void part_posted(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct ib_path *p, int wrs)
 {
     struct ib_part *part = &m->part[k];
+
+    part->path = p->index;
+    part->life = p->life;
+    part->wr_out = 1;
+    m->wrs_out++;
+    m->unposted &= (uint16_t)~(1u << k);
+    IB_RLX_ADD(p->sq_used, wrs);
+    p->parts_out++;
+    IB_RLX_ADD(p->wrs, wrs);
+    IB_RLX_ADD(p->bytes, part->len);
+    IB_RLX_SET(tx->link->touched, tx->link->touched | 1u << p->index);
+}
+
+/* A part above the threshold of adaptive routing. It is live even when the call fails: the NIC may have its data (P32). */
+static __attribute__((noinline)) int post_pair(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct ib_path *p)
+{
+    const struct ib_part *part = &m->part[k];
+    struct ibv_sge sge = {.addr = (uintptr_t)m->data + part->off, .length = part->len, .lkey = ib_mr_lkey(m->mr, p->nic)};
+    struct ibv_send_wr wr = {.wr_id = ib_wr_id(IB_WR_RECORD, k, m->seq),
+                             .sg_list = &sge,
+                             .num_sge = 1,
+                             .wr.rdma = {.remote_addr = m->raddr + part->off, .rkey = m->rkey[p->index]}};
+    int rc = ib_record_post(p, &wr, ib_imm_pack(m->seq, k, m->nparts, IB_IMM_RECORD, p->life));
+
+    if (rc == 0 || r2_rule(R2_RULE_PAIR_LIVE)) {
+        part_posted(tx, m, k, p, 2);
+    }
+    if (rc != 0) {
+        ib_link_call_fault(tx->link, p->index, rc);
+        return -1;
+    }
+    return 0;
+}
+
+/* Posts part @k on path @p as one work request. 0, or -1 when the call failed and the path is down now. */
+static inline int post_one(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct ib_path *p, int nsge)
+{
+    const struct ib_part *part = &m->part[k];
     struct ibv_sge sge = {.addr = (uintptr_t)m->data + part->off, .length = part->len, .lkey = ib_mr_lkey(m->mr, p->nic)};
     struct ibv_send_wr wr = {.wr_id = ib_wr_id(IB_WR_DATA, k, m->seq),
                              .sg_list = &sge,
-                             .num_sge = part->len != 0,
+                             .num_sge = nsge,
                              .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
                              .send_flags = IBV_SEND_SIGNALED,
                              .imm_data = htonl(ib_imm_pack(m->seq, k, m->nparts, IB_IMM_DATA, p->life)),
@@ -128,17 +167,19 @@ static int post_part(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct i
         ib_link_call_fault(tx->link, p->index, ib_verbs_err(rc));
         return -1;
     }
-    part->path = p->index;
-    part->life = p->life;
-    part->wr_out = 1;
-    m->wrs_out++;
-    m->unposted &= (uint16_t)~(1u << k);
-    IB_RLX_ADD(p->sq_used, 1);
-    p->parts_out++;
-    IB_RLX_ADD(p->wrs, 1);
-    IB_RLX_ADD(p->bytes, part->len);
-    IB_RLX_SET(tx->link->touched, tx->link->touched | 1u << p->index);
+    part_posted(tx, m, k, p, 1);
     return 0;
+}
+
+/* Posts part @k on path @p. An empty part passes the comparison, too, so that the others are spared the one for it. */
+static int post_part(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct ib_path *p)
+{
+    uint32_t len = m->part[k].len;
+
+    if (__builtin_expect(len - 1 >= p->one_max, 0) && len != 0) {
+        return post_pair(tx, m, k, p);
+    }
+    return post_one(tx, m, k, p, len != 0);
 }
 
 /* The path for a part whose planned path cannot take it: the least loaded of the plan with room, of all only where the plan's cannot. */
@@ -458,6 +499,9 @@ int ib_send_poll_path(struct ib_send *tx, struct ib_path *p)
         }
         for (int i = 0; i < n; i++) {
             switch (ib_wr_kind(wc[i].wr_id)) {
+            case IB_WR_RECORD: /* with the write before it */
+                IB_RLX_ADD(p->sq_used, p->open ? -1 : 0);
+                /* fall through */
             case IB_WR_DATA:
                 account(tx, p, wc[i].wr_id, wc[i].status == IBV_WC_SUCCESS);
                 break;

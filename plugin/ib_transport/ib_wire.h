@@ -17,7 +17,10 @@
 #define IB_MAX_PATHS 8
 
 /* Immediate: seq[15:0] k[3:0] nparts-1[3:0] kind[1:0] life[5:0], from the high bits down. */
-enum ib_imm_kind { IB_IMM_DATA = 0 };
+enum ib_imm_kind {
+    IB_IMM_DATA = 0, /* of the write that carries the bytes */
+    IB_IMM_RECORD,   /* the bytes went before; the write carries the part's size record (P32) */
+};
 
 struct ib_imm {
     uint16_t seq;
@@ -60,6 +63,20 @@ struct ib_ring {
 };
 _Static_assert(sizeof(struct ib_ring) == 64 * (R2_LEDGER_WINDOW + 1), "ring");
 
+/* Size record, 8 bytes: what S writes with an immediate of kind RECORD. All zero is none, since no such immediate is 0 (P33). */
+struct ib_record {
+    uint32_t imm;   /* that immediate */
+    uint32_t bytes; /* of the part */
+};
+_Static_assert(sizeof(struct ib_record) == 8, "size record");
+
+/* R's memory for the records of one path life, slot = number of the record mod 256. No receive queue is deeper (P2). */
+#define IB_RECORDS 256
+struct ib_records {
+    struct ib_record at[IB_RECORDS];
+};
+_Static_assert(sizeof(struct ib_records) == 8 * IB_RECORDS, "size records");
+
 /* Check over all fields but itself. Never 0 for a valid entry, so an untouched slot does not pass. */
 static inline uint16_t ib_cts_check(const struct ib_cts *e)
 {
@@ -80,8 +97,8 @@ static inline int ib_cts_valid(const struct ib_cts *e, uint64_t seq)
     return e->seq == seq && e->check == ib_cts_check(e) && e->n >= 1 && e->n <= 8 && e->index < e->n;
 }
 
-/* Work request ids: kind in the top 4 bits, a part number, a value (seq or a count) in the low 48. */
-enum ib_wr_kind { IB_WR_DATA = 1, IB_WR_RECV, IB_WR_CTL, IB_WR_MARK_SEND, IB_WR_MARK_RECV, IB_WR_FLUSH };
+/* Work request ids: kind in the top 4 bits, a part number, a value (seq or a count) in the low 48. BULK and RECORD are the two of P32. */
+enum ib_wr_kind { IB_WR_DATA = 1, IB_WR_RECV, IB_WR_CTL, IB_WR_MARK_SEND, IB_WR_MARK_RECV, IB_WR_FLUSH, IB_WR_BULK, IB_WR_RECORD };
 
 static inline uint64_t ib_wr_id(enum ib_wr_kind kind, unsigned k, uint64_t value)
 {

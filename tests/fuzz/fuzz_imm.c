@@ -166,6 +166,18 @@ static void irecv(struct run *r)
     r->group[r->groups++].n = n;
 }
 
+/* What the write with the immediate brings along. Returns its length. */
+static uint32_t record_write(struct run *r, int p, uint32_t imm, uint32_t bytes)
+{
+    unsigned how = fuzz_u8(&r->in);
+    struct ib_record *at = &r->f->records[p].at[(r->f->link.path[p].nrecords + (how & 1)) % IB_RECORDS];
+
+    if (how & 2)
+        return bytes;
+    *at = (struct ib_record){.imm = how & 4 ? (uint32_t)fuzz_get(&r->in, 4) : imm, .bytes = bytes};
+    return how & 8 ? fuzz_u8(&r->in) : sizeof(*at);
+}
+
 /* One part comes in; what the protocol forbids takes the path down, and nothing else changes. */
 static void arrive(struct run *r)
 {
@@ -177,6 +189,9 @@ static void arrive(struct run *r)
     uint32_t life = how & 4 ? fuzz_u8(&r->in) : path->life, bytes = how & 8 ? (uint32_t)fuzz_number(&r->in) : 8;
     uint32_t imm = how & 16 ? (uint32_t)fuzz_get(&r->in, 4) : ib_imm_pack(seq, k, nparts, how >> 5 & 1, life);
     int was_up = ib_link_up(&r->f->link, p);
+
+    if (path->records && ib_imm_unpack(imm).kind == IB_IMM_RECORD)
+        bytes = record_write(r, p, imm, bytes);
 
     if (!fuzz_nic_arrive(r->f, p, htonl(imm), bytes, how & 64 ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM))
         return;
@@ -263,12 +278,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct run r = {.in = {data, data + size}};
     struct ib_ring *staging;
 
+    unsigned how = fuzz_u8(&r.in);
+
     r2_log_level_set(R2_LOG_WARN);
-    if (fuzz_u8(&r.in) & 1) {
+    if (how & 1) {
         ledger_run(&r.in);
         return 0;
     }
-    r.f = fuzz_nic_create(0);
+    r.f = fuzz_nic_create(0, how & 2 ? 0 : UINT32_MAX);
     r.f->on_post = on_post;
     r.f->on_down = on_down;
     r.rx = malloc(sizeof(*r.rx));

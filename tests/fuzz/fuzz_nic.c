@@ -12,17 +12,24 @@ static int path_of(const struct ibv_qp *qp)
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
     int p = path_of(qp);
-    unsigned n = the->sq[p].n;
+    unsigned max = the->link.path[p].sq_depth + 1u + the->link.path[p].ar;
 
     if (the->refuse & (1u << p)) {
         *bad = wr;
         return EIO;
     }
-    FUZZ_CHECK(wr->next == NULL && wr->num_sge <= 1 && n < the->link.path[p].sq_depth + 1);
-    the->on_post(the, p, wr);
-    the->sq[p].id[n] = wr->wr_id;
-    the->sq[p].quiet[n] = !(wr->send_flags & IBV_SEND_SIGNALED);
-    the->sq[p].n++;
+    for (; wr; wr = wr->next) {
+        unsigned n = the->sq[p].n++;
+
+        FUZZ_CHECK(wr->num_sge <= 1 && n < max);
+        the->on_post(the, p, wr);
+        the->sq[p].id[n] = wr->wr_id;
+        the->sq[p].quiet[n] = !(wr->send_flags & IBV_SEND_SIGNALED);
+        if (wr->next && the->cut & (1u << p)) {
+            *bad = wr->next;
+            return ENOMEM;
+        }
+    }
     return 0;
 }
 
@@ -79,18 +86,22 @@ void fuzz_nic_path_begin(struct fuzz_nic *f, int p, int sender)
 
     f->sq[p].n = f->rq[p] = f->done[p].n = 0;
     f->refuse &= ~(1u << p);
-    if (sender)
-        memset(&f->ring[p], 0, sizeof(f->ring[p]));
+    f->cut &= ~(1u << p);
+    memset(&f->ring[p], 0, sizeof(f->ring[p]));
+    memset(&f->records[p], 0, sizeof(f->records[p]));
     *path = (struct ib_path){.index = (uint8_t)p,
                              .nic = (uint8_t)p,
                              .peer_nic = (uint8_t)p,
                              .life = life,
                              .qp = &f->qp[p],
                              .cq = &f->cq[p],
-                             .sq_depth = sender ? (uint32_t)f->cfg.rq_depth : 128,
+                             .ar = f->one_max != UINT32_MAX,
+                             .one_max = f->one_max,
+                             .records = !sender && f->one_max != UINT32_MAX ? &f->records[p] : NULL,
+                             .sq_depth = sender ? (uint32_t)f->cfg.rq_depth << (f->one_max != UINT32_MAX) : 128,
                              .rq_depth = sender ? 0 : (uint32_t)f->cfg.rq_depth,
                              .max_inline = 64,
-                             .ring = sender ? &f->ring[p] : NULL,
+                             .ring = sender ? &f->ring[p].ring : NULL,
                              .ring_mr = &f->key[p],
                              .peer_ring = 0x10000000ull * (unsigned)(p + 1),
                              .peer_ring_key = 7,
@@ -100,13 +111,14 @@ void fuzz_nic_path_begin(struct fuzz_nic *f, int p, int sender)
     f->link.up |= 1u << p;
 }
 
-struct fuzz_nic *fuzz_nic_create(int sender)
+struct fuzz_nic *fuzz_nic_create(int sender, uint32_t one_max)
 {
     struct fuzz_nic *f = calloc(1, sizeof(*f));
 
     FUZZ_CHECK(f != NULL);
     the = f;
     f->now = 1;
+    f->one_max = one_max;
     r2_config_defaults(&f->cfg);
     f->cfg.rq_depth = 32;
     f->cfg.cut_min = 128;

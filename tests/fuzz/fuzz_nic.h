@@ -13,6 +13,12 @@
 #define FUZZ_MEM   65536
 #define FUZZ_POSTS 512
 
+/* S: what the peer writes, and S's copies of its size records behind it. */
+struct fuzz_ring {
+    struct ib_ring ring;
+    struct ib_records copies;
+};
+
 struct fuzz_nic {
     struct ibv_context ctx;
     struct ibv_qp qp[FUZZ_PATHS];
@@ -22,7 +28,9 @@ struct fuzz_nic {
     struct r2_config cfg;
     struct ib_mr mr; /* of @mem */
     struct ib_link link;
-    struct ib_ring ring[FUZZ_PATHS]; /* S: what the peer writes. R: [0] is the staging ring */
+    struct fuzz_ring ring[FUZZ_PATHS];
+    struct ib_records records[FUZZ_PATHS]; /* R: written by the peer */
+    uint32_t one_max; /* adaptive routing, from the next fuzz_nic_path_begin on: S's threshold; UINT32_MAX: off */
     uint8_t mem[FUZZ_MEM];
     uint64_t now;
     /* work requests by path: all of the send queue, in order; @marked of them have their completion in @wc */
@@ -37,6 +45,7 @@ struct fuzz_nic {
         unsigned n;
     } done[FUZZ_PATHS];
     unsigned refuse; /* bit per path: posting fails */
+    unsigned cut;    /* bit per path: it fails behind the first work request of a list */
     unsigned faults; /* told by the sink */
     int broken;      /* the sink was told that the peer breaks the protocol */
     /* the target's check of what is posted */
@@ -45,8 +54,8 @@ struct fuzz_nic {
     void *half;
 };
 
-/* All paths up, life 1. Freed with free(). */
-struct fuzz_nic *fuzz_nic_create(int sender);
+/* All paths up, life 1. @one_max as in the struct. Freed with free(). */
+struct fuzz_nic *fuzz_nic_create(int sender, uint32_t one_max);
 /* A life begins on the path; the last one must be over. */
 void fuzz_nic_path_begin(struct fuzz_nic *f, int p, int sender);
 /* Completes the oldest send work request of @p; 0: there is none. Unsignaled good ones complete in silence. */

@@ -4,6 +4,8 @@
  */
 #include "fuzz_nic.h"
 
+#include <arpa/inet.h>
+
 #include "ib_transport/ib_send.h"
 #include "r2_log.h"
 
@@ -19,6 +21,21 @@ struct run {
 
 static struct run *now_running;
 
+/* The record of a part goes into the peer's ring of records, one slot after the other, and says what the part is. */
+static void record_check(struct fuzz_nic *f, int p, const struct ibv_send_wr *wr, const struct ib_smsg *m)
+{
+    unsigned k = ib_wr_part(wr->wr_id), slot = (f->link.path[p].nrecords - 1) % IB_RECORDS;
+    const struct ib_record *r = (const void *)(uintptr_t)wr->sg_list[0].addr;
+
+    FUZZ_CHECK(wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM && wr->send_flags & IBV_SEND_SIGNALED && wr->next == NULL);
+    FUZZ_CHECK(wr->sg_list[0].length == sizeof(*r) && r == &f->ring[p].copies.at[slot] &&
+               wr->sg_list[0].lkey == f->key[p].lkey);
+    FUZZ_CHECK(wr->wr.rdma.remote_addr == f->link.path[p].peer_ring + slot * sizeof(*r) && wr->wr.rdma.rkey == 7);
+    FUZZ_CHECK(r->bytes == m->part[k].len && r->imm == ntohl(wr->imm_data) &&
+               ib_imm_unpack(r->imm).kind == IB_IMM_RECORD);
+    FUZZ_CHECK(ib_imm_unpack(r->imm).seq == (uint16_t)m->seq && ib_imm_unpack(r->imm).k == k);
+}
+
 /* S reads its buffer only inside of what NCCL gave for this message, and writes only inside of what the CTS named. */
 static void on_post(struct fuzz_nic *f, int p, const struct ibv_send_wr *wr)
 {
@@ -28,8 +45,16 @@ static void on_post(struct fuzz_nic *f, int p, const struct ibv_send_wr *wr)
     const struct ib_smsg *m = &r->tx->msg[slot];
     const struct ib_cts *cts = &r->tx->cts[slot];
     uint64_t off = wr->wr.rdma.remote_addr - cts->addr, len = wr->num_sge ? wr->sg_list[0].length : 0;
+    int pair = ib_wr_kind(wr->wr_id) == IB_WR_BULK;
 
-    FUZZ_CHECK(ib_wr_kind(wr->wr_id) == IB_WR_DATA && m->busy && m->seq == seq && cts->seq == seq);
+    FUZZ_CHECK(m->busy && m->seq == seq && cts->seq == seq);
+    if (ib_wr_kind(wr->wr_id) == IB_WR_RECORD) {
+        record_check(f, p, wr, m);
+        return;
+    }
+    FUZZ_CHECK(pair || ib_wr_kind(wr->wr_id) == IB_WR_DATA);
+    FUZZ_CHECK(pair == (len > f->one_max) && (wr->next != NULL) == pair &&
+               !pair == !!(wr->send_flags & IBV_SEND_SIGNALED));
     FUZZ_CHECK(off + len >= off && off + len <= cts->size && off + len <= r->size[slot]);
     FUZZ_CHECK(wr->wr.rdma.rkey == cts->rkey[p] && wr->wr.rdma.rkey != 0);
     FUZZ_CHECK(len == 0 || (wr->sg_list[0].addr == r->data[slot] + off && wr->sg_list[0].lkey == f->key[p].lkey));
@@ -71,7 +96,7 @@ static void check(const struct run *r)
     for (int p = 0; p < FUZZ_PATHS; p++) {
         const struct ib_path *path = &r->f->link.path[p];
 
-        FUZZ_CHECK(path->sq_used <= path->sq_depth && path->parts_out <= r->f->cfg.rq_depth);
+        FUZZ_CHECK(path->sq_used <= path->sq_depth + path->ar && path->parts_out <= r->f->cfg.rq_depth);
     }
 }
 
@@ -100,12 +125,12 @@ static void write_cts(struct run *r)
     if (how & 128)
         fuzz_edit(in, (uint8_t *)&e, sizeof(e)); /* of a peer that lies: the check fits */
     e.check = ib_cts_check(&e);
-    r->f->ring[p].entry[e.seq % R2_LEDGER_WINDOW] = e;
+    r->f->ring[p].ring.entry[e.seq % R2_LEDGER_WINDOW] = e;
 }
 
 static void scribble(struct run *r)
 {
-    fuzz_edit(&r->in, (uint8_t *)&r->f->ring[fuzz_pick(&r->in, FUZZ_PATHS)], sizeof(struct ib_ring));
+    fuzz_edit(&r->in, (uint8_t *)&r->f->ring[fuzz_pick(&r->in, FUZZ_PATHS)].ring, sizeof(struct ib_ring));
 }
 
 static void isend(struct run *r)
@@ -192,7 +217,8 @@ static void ack_word(struct run *r)
     unsigned how = fuzz_u8(&r->in);
     uint64_t v = how & 1 ? fuzz_number(&r->in) : r->tx->sack + (how >> 1);
 
-    r->f->ring[how % FUZZ_PATHS].acked = v;
+    r->f->ring[how % FUZZ_PATHS].ring.acked = v;
+    r->f->cut = how >> 5; /* the drivers' mood changes, too */
 }
 
 static void look(struct run *r)
@@ -216,7 +242,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     now_running = &r;
     r2_log_level_set(R2_LOG_WARN);
-    r.f = fuzz_nic_create(1);
+    r.f = fuzz_nic_create(1, how & 8 ? how & 0xf0u : UINT32_MAX);
     r.f->on_post = on_post;
     r.f->on_down = on_down;
     r.f->cfg.spread = how & 1;

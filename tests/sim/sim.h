@@ -114,6 +114,8 @@ struct sim_params {
     int ib_timeout, ib_retry;
     int t_fence_ms, t_pcie_ms, t_packet_ms, t_dead_ms, give_up_ms, repeat_ms, linger_ms, ack_us;
     int qps, split; /* 0: defaults */
+    int adaptive, ar_threshold; /* adaptive routing */
+    int list_cut; /* NICs of other rails than the safe one refuse each n-th list behind its first work request; 0: none */
     int cut_min, rq_depth, spread, t_stuck_ms, t_return_ms, t_probe_ms; /* the last two 0: defaults */
     /* faults */
     int faults;
@@ -358,6 +360,7 @@ struct sim_stats {
     uint64_t longest_stall_ns, virtual_ns;
     uint64_t faults[SIM_F_KINDS];
     uint64_t oob_lost, oob_dup, oob_reordered, oob_outages, ghosts;
+    uint64_t lists, lists_cut; /* of send work requests: adaptive routing posts two at a time */
     uint64_t returns; /* lives after the first that came up, at the receiver */
     struct mx_sums matrix;
     uint64_t carried[SIM_LIVES]; /* lives of this number that carried data; the last: and above */

@@ -412,6 +412,19 @@ static void draw_qps(struct sim_params *p, struct fab_rng *r)
     p->split = sim_pct(r, 50);
 }
 
+/* Bytes go before what tells of them, and a driver may take the first and refuse the second. */
+static void draw_adaptive(struct sim_params *p, struct fab_rng *r)
+{
+    static void (*const like[])(struct sim_params *, struct fab_rng *) = {draw_ghost, draw_spread, draw_mixed,
+                                                                          draw_return, draw_qps};
+
+    like[fab_rng_next(r) % (sizeof(like) / sizeof(like[0]))](p, r);
+    p->adaptive = 1;
+    p->ar_threshold = sim_pct(r, 50) ? 0 : (int)sim_pick(r, 1, 8192);
+    p->list_cut = sim_pct(r, 70) ? (int)sim_pick(r, 3, 60) : 0;
+    p->stall_ms = p->stall_ms < 700 ? 700 : p->stall_ms; /* each cut list is one more failure */
+}
+
 const struct sim_class sim_classes[] = {
     {"calm", "no fault; late threads, DMA and completions, a bad bus: nothing may go DOWN", draw_calm},
     {"noise", "loss, duplicates, delay, slow links below what RC repairs: nothing may go DOWN", draw_noise},
@@ -437,6 +450,8 @@ const struct sim_class sim_classes[] = {
     {"reborn", "lives in quick succession, against packets and records of those before", draw_reborn, 1},
     {"drain", "NICs drained and given back, alone and with faults; alone nothing may go twice", draw_drain, 1},
     {"qps", "several queue pairs over each NIC pair, whole and split messages, everything together", draw_qps},
+    {"adaptive", "adaptive routing: parts as two work requests, the second of which a driver may refuse",
+     draw_adaptive},
     {"locate", "one failure on three hosts: who blames what (by name only)", sim_locate_draw},
     {"locate2", "the same on two hosts (by name only)", sim_locate_two_draw},
 };
@@ -511,6 +526,8 @@ void sim_params_config(const struct sim_params *p, struct r2_config *cfg)
         option(cfg, "NCCL_IB_QPS_PER_CONNECTION", p->qps);
     option(cfg, "NCCL_IB_SPLIT_DATA_ON_QPS", p->split);
     option(cfg, "NCCL_R2_RQ_DEPTH", p->rq_depth);
+    option(cfg, "NCCL_IB_ADAPTIVE_ROUTING", p->adaptive);
+    option(cfg, "NCCL_IB_AR_THRESHOLD", p->ar_threshold);
     option(cfg, "NCCL_R2_SPREAD", p->spread);
     option(cfg, "NCCL_R2_BALANCE", !p->no_balance);
     option(cfg, "NCCL_R2_FAILOVER", !p->no_failover);

@@ -82,6 +82,8 @@ static void class_print(int c, const struct sim_stats *st)
     }
     if (st->ghosts)
         printf(" ghosts %llu", (unsigned long long)st->ghosts);
+    if (st->lists)
+        printf(" lists %llu, cut %llu", (unsigned long long)st->lists, (unsigned long long)st->lists_cut);
     if (st->returns) {
         printf(" returns %llu, lives with data", (unsigned long long)st->returns);
         for (int i = 1; i < SIM_LIVES; i++)
@@ -133,6 +135,21 @@ static int lives_missing(const struct sim_stats *st)
     return missing;
 }
 
+/* Schedules with adaptive routing of which none posted a part as two work requests, or none saw the second refused,
+ * have shown nothing. */
+static int lists_missing(const struct sim_stats *st)
+{
+    int missing = 0;
+
+    for (int c = 0; c < sim_class_count; c++) {
+        if (strcmp(sim_classes[c].name, "adaptive") != 0 || st[c].runs < LIVES_RUNS || (st[c].lists && st[c].lists_cut))
+            continue;
+        printf("FAILED class %s: no list of work requests was cut\n", sim_classes[c].name);
+        missing++;
+    }
+    return missing;
+}
+
 static int run_many(const struct sim_job *job)
 {
     static struct sim_stats st[64];
@@ -142,7 +159,7 @@ static int run_many(const struct sim_job *job)
         if (st[c].runs)
             class_print(c, &st[c]);
     }
-    failed += (uint64_t)lives_missing(st);
+    failed += (uint64_t)lives_missing(st) + (uint64_t)lists_missing(st);
     printf("%llu passed, %llu failed\n", (unsigned long long)passed, (unsigned long long)failed);
     return failed != 0;
 }

@@ -174,6 +174,16 @@ static void dead_nics(struct sim *s)
         sim_rounds_late_nic(s, host, rail);
 }
 
+static void drivers_make(struct sim *s)
+{
+    for (int h = 0; h < (s->p.share_host ? 2 : s->p.procs); h++) {
+        for (int n = 0; n < s->p.nics; n++) {
+            if (n != s->safe_rail)
+                fab_inproc_nic(s->f, h, n)->list_cut = (uint32_t)s->p.list_cut;
+        }
+    }
+}
+
 static int sim_make(struct sim *s)
 {
     static uint64_t run;
@@ -192,6 +202,7 @@ static int sim_make(struct sim *s)
     }
     s->kill_at = s->abort_at = (uint32_t)fab_rng_upto(&s->rng, s->msgs_total * 8 / 10) + 1;
     sim_faults_draw(s);
+    drivers_make(s);
     dead_nics(s);
     for (int i = 0; i < s->p.procs && !s->failed; i++)
         sim_proc_start(s, i, s->p.share_host ? i % 2 : i);
@@ -248,6 +259,11 @@ static void sim_take_down(struct sim *s)
 
     fab_inproc_totals(s->f, &sum);
     s->st.ghosts += sum.rx_ghosts;
+    s->st.lists += sum.lists;
+    s->st.lists_cut += sum.lists_cut;
+    if (!s->p.adaptive != !sum.lists && s->p.want == SIM_WANT_FINISH && !s->p.ar_threshold)
+        sim_fail(s, "%llu lists of work requests were posted, adaptive routing is %s", (unsigned long long)sum.lists,
+                 s->p.adaptive ? "on" : "off");
     if (sum.rnr_naks)
         sim_fail(s, "%llu times a receive queue was empty: more parts under way than receives (P2)",
                  (unsigned long long)sum.rnr_naks);

@@ -23,6 +23,7 @@ frozen-cut spread 17
 full-life reborn 0
 new-qp reborn 0
 settled return 700
+pair-live adaptive 120
 ROWS
 }
 

@@ -143,6 +143,23 @@ wanted "queue pairs" && {
         if [ "$said" = 2 ]; then ok "queue pairs: 128 are 7, said once by each rank"; else bad "queue pairs: 128" "said $said times by two ranks"; fi
     fi
 }
+# Large parts are two work requests each; what is sent again is, too. Says how many were received so.
+adaptive_routing() {
+    # shellcheck disable=SC2086
+    NCCL_IB_ADAPTIVE_ROUTING=$1 NCCL_IB_AR_THRESHOLD=1000 NCCL_R2_LOG=trace NCCL_DEBUG=TRACE perf all_reduce $BASE --fault '200ms:h0:n1 down' --fault '500ms:h1:n2 qp-error'
+    name="adaptive routing $1, two failures"
+    was_right "$name" || return
+    records=$(sed -n 's/.* recv .* ends: .* records \([0-9]*\);.*/\1/p' "$log/out" | awk '{ n += $1 } END { print n + 0 }')
+    if [ "$(downs)" = 0 ] || [ $((records > 0)) != "$1" ]; then
+        bad "$name" "$(downs) paths went down, $records size records"
+    else
+        ok "$name ($(downs) paths down, $records size records)"
+    fi
+}
+wanted "adaptive routing" && {
+    adaptive_routing 1
+    adaptive_routing 0
+}
 wanted "bad option" && {
     NCCL_R2_GIVE_UP=soon perf all_reduce -b 256K -e 256K --hosts 2 --nics 2 -n 2
     error "a bad option fails at listen" 'NCCL_R2_GIVE_UP'

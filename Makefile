@@ -90,7 +90,7 @@ demo:
 	@sh tools/demo.sh $(B)
 check: deps
 	@$(MAKE) --no-print-directory -s tests
-	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh tests/check_runbook.sh $(B)/r2_sim+--seeds+$(SEEDS) \
+	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh tests/check_runbook.sh tests/check_nccl_tests.sh $(B)/r2_sim+--seeds+$(SEEDS) \
 	  tests/sim/without.sh $(E2E_RUN)
 # The tables of NCCL's net ABI, all versions: layouts, exports, and what NCCL does with them, over the software fabric.
 .PHONY: check-abi
@@ -99,6 +99,10 @@ check-abi: deps
 	@sh tests/run.sh $(B) $(ABI_BIN) tests/e2e/abi_fabric.sh
 check-layers:
 	@sh tests/check_layers.sh $(B)
+# nccl-tests-patches on sources of nccl-tests: NCCL_TESTS=CLONE.
+.PHONY: check-nccl-tests
+check-nccl-tests: $(B)/tests/unit/test_nccl_fault
+	@sh tests/run.sh $(B) $< tests/check_nccl_tests.sh
 # The Promela model of the protocol (docs/model), every configuration in its whole state space; DEEP=1: the large ones, too.
 .PHONY: check-model
 check-model: deps

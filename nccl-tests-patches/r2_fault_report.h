@@ -260,8 +260,6 @@ static inline int r2_fault_report(void)
     FILE *out;
     int rc;
 
-    if (!r2_fault_on())
-        return 0;
     r2_fault_stop();
     r2_fault_text_print(stdout);
     fflush(stdout);

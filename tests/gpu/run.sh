@@ -26,9 +26,10 @@ for v in $(env | sed -n 's/^\(NCCL_[A-Za-z0-9_]*\)=.*/\1/p'); do
     case $v in NCCL_TESTS_BUILD | NCCL_LIB) ;; *) unset "$v" ;; esac
 done
 export LD_LIBRARY_PATH="$B:${NCCL_LIB:+$NCCL_LIB:}${LD_LIBRARY_PATH:-}"
-# what a job would set; hosts of one GPU must not find each other by NVLink, and every change of a path is to be seen
+# what a job would set; hosts of one GPU must not find each other by NVLink, the fabric maps DMA-BUFs of host memory alone, and every change of a path
+# is to be seen
 export NCCL_NET_PLUGIN=r2 NCCL_NET=R2 NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,ENV NCCL_SOCKET_IFNAME=lo NCCL_MULTI_RANK_GPU_ENABLE=1 \
-    NCCL_MNNVL_ENABLE=0 NCCL_R2_T_RETURN=200
+    NCCL_MNNVL_ENABLE=0 NCCL_DMABUF_ENABLE=0 NCCL_R2_T_RETURN=200
 
 . tests/gpu/lib.sh
 

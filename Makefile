@@ -47,6 +47,7 @@ ABI_SRC   := $(wildcard tests/abi/test_*.c)
 WATCH_SRC := $(wildcard tests/lab/verbs_*.c)
 LAB_SRC   := $(wildcard tests/lab/lab_*.c)
 FUZZ_SRC  := $(wildcard tests/fuzz/*.c)
+GPU_SRC   := $(wildcard tests/gpu/*.c)
 
 # Objects: $(B)/obj/ for the product, $(B)/tobj/ for test builds of the plugin, in which single protocol rules can be
 # switched off (R2_TEST_RULES): the product never contains those switches.
@@ -64,7 +65,7 @@ FUZZ_RUN := $(foreach f,$(FUZZ),$(B)/fuzz/fuzz_$(f)+tests/fuzz/corpus/$(f))
 OOB_MPI  := $(if $(MPI_LIBS),$(B)/libnccl-net-r2-oob-mpi.so)
 TOPO_HWLOC := $(if $(HWLOC_LIBS),$(B)/libnccl-net-r2-topo-hwloc.so)
 BUILD_TARGETS := $(PLUGIN) $(OOB_MPI) $(B)/libnccl-net.so $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo $(TOPO_HWLOC)
-TEST_BINS     := $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/r2_soak $(B)/r2_matrix $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/lab/verbs_watch $(B)/lab/lab_switch_test $(if $(OOB_MPI),$(B)/tests/liboob_mpi_host.so) $(B)/topo_make $(if $(HWLOC_LIBS),$(B)/topo_xml)
+TEST_BINS     := $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/r2_soak $(B)/r2_matrix $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/lab/verbs_watch $(B)/lab/lab_switch_test $(if $(OOB_MPI),$(B)/tests/liboob_mpi_host.so) $(B)/topo_make $(if $(HWLOC_LIBS),$(B)/topo_xml) $(B)/gpu_coll $(B)/gpu-fake/cuda/libcuda.so.1 $(B)/gpu-fake/nccl/libnccl.so.2
 E2E           := $(wildcard tests/e2e/*.sh)
 E2E_RUN       := $(filter-out %_lib.sh,$(E2E))
 SEEDS         ?= 1000
@@ -78,7 +79,7 @@ all: $(BUILD_TARGETS)
 tests: all $(TEST_BINS)
 # Every source, product and test build, compiled and not linked: for a second compiler.
 objects: $(if $(OOB_MPI),$(call obj,$(OOB_MPI_SRC) tests/e2e/oob_mpi_host.c)) $(call obj,$(CORE_SRC) $(MODEL_SRC) $(INPROC_SRC) $(SHM_SRC) $(CLI_SRC) $(PERF_SRC) $(CONFIG_SRC) $(CTL_SRC) $(STAT_SRC) $(TOPO_TOOL_SRC) tests/topo/topo_make.c tests/topo/topo_make_write.c) $(if $(HWLOC_LIBS),$(call obj,$(HWLOC_SRC) tests/topo/topo_xml.c)) \
-         $(call obj,$(WATCH_SRC) $(LAB_SRC) $(MATRIX_SRC)) \
+         $(call obj,$(WATCH_SRC) $(LAB_SRC) $(MATRIX_SRC) $(GPU_SRC) tests/gpu/fake/fake_cuda.c tests/gpu/fake/fake_nccl.c) \
          $(call tobj,$(CORE_SRC) $(SIM_SRC) $(SUPPORT_SRC) $(UNIT_SRC) $(ABI_SRC) $(FUZZ_SRC))
 
 # Building is done by all cores, unless the caller said -j.
@@ -94,7 +95,7 @@ demo:
 	@sh tools/demo.sh $(B)
 check: deps
 	+@$(BUILD) tests
-	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh tests/check_runbook.sh $(B)/r2_sim+--seeds+$(SEEDS) \
+	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh tests/check_runbook.sh tests/check_nccl_tests.sh tests/gpu/run.sh+--dry-run $(B)/r2_sim+--seeds+$(SEEDS) \
 	  tests/sim/without.sh $(E2E_RUN)
 # The tables of NCCL's net ABI, all versions: layouts, exports, and what NCCL does with them, over the software fabric.
 .PHONY: check-abi
@@ -103,6 +104,10 @@ check-abi: deps
 	@sh tests/run.sh $(B) $(ABI_BIN) tests/e2e/abi_fabric.sh
 check-layers:
 	@sh tests/check_layers.sh $(B)
+# nccl-tests-patches on sources of nccl-tests: NCCL_TESTS=CLONE.
+.PHONY: check-nccl-tests
+check-nccl-tests: $(B)/tests/unit/test_nccl_fault
+	@sh tests/run.sh $(B) $< tests/check_nccl_tests.sh
 # The Promela model of the protocol (docs/model), every configuration in its whole state space; DEEP=1: the large ones, too.
 .PHONY: check-model
 check-model: deps
@@ -277,6 +282,14 @@ $(B)/topo_make: $(call obj,tests/topo/topo_make.c tests/topo/topo_make_write.c)
 	$(CC) -o $@ $^ $(LDFLAGS_ALL)
 $(B)/topo_xml: $(call obj,tests/topo/topo_xml.c)
 	$(CC) -o $@ $^ $(LDFLAGS_ALL) $(HWLOC_LIBS)
+# Collectives through NCCL on one GPU (tests/gpu); CUDA and NCCL are opened at run time. The stand-ins run its own logic where there are none.
+$(B)/gpu_coll: $(call obj,$(GPU_SRC))
+	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl -lm
+$(B)/gpu-fake/cuda/libcuda.so.1: $(call obj,tests/gpu/fake/fake_cuda.c)
+$(B)/gpu-fake/nccl/libnccl.so.2: $(call obj,tests/gpu/fake/fake_nccl.c)
+$(B)/gpu-fake/cuda/libcuda.so.1 $(B)/gpu-fake/nccl/libnccl.so.2:
+	@mkdir -p $(@D)
+	$(CC) -shared -o $@ $^ $(LDFLAGS_ALL) -Wl,-soname,$(@F) -Wl,-z,defs
 # A plugin of another make, right or wrong on demand: what r2_perf itself is tested with.
 $(B)/tests/libnccl-net-tcptest.so: $(call obj,tests/support/tcp_plugin/tcp_plugin.c)
 	@mkdir -p $(@D)

@@ -25,7 +25,6 @@ struct candidate {
 struct opening {
     struct ib_nics *nics;
     struct ib_hca_filter filter;
-    int peer_memory;
     struct candidate *list;
     int count, room;
 };
@@ -119,7 +118,7 @@ static const char *device_describe(struct opening *o, struct ib_nic *nic, struct
     nic->max_cqe = attr->max_cqe;
     nic->max_sge = attr->max_sge;
     nic->ptr_support =
-        IB_PTR_HOST | (o->peer_memory ? IB_PTR_CUDA : 0) | (dmabuf_works(v, nic->pd) ? IB_PTR_DMABUF : 0);
+        IB_PTR_HOST | (ib_sysfs_device_has_peer_memory(nic->ctx->device->ibdev_path) ? IB_PTR_CUDA : 0) | (dmabuf_works(v, nic->pd) ? IB_PTR_DMABUF : 0);
     return NULL;
 }
 
@@ -306,7 +305,7 @@ static int devices_add(struct opening *o, char *why, size_t why_len)
 
 int ib_nics_open(struct ib_nics *nics, const struct ib_verbs *v, const struct r2_config *cfg, char *why, size_t why_len)
 {
-    struct opening o = {.nics = nics, .peer_memory = ib_sysfs_has_peer_memory("")};
+    struct opening o = {.nics = nics};
     char fault[256];
 
     memset(nics, 0, sizeof(*nics));

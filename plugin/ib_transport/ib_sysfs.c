@@ -127,3 +127,16 @@ int ib_sysfs_has_peer_memory(const char *root)
     }
     return 0;
 }
+
+int ib_sysfs_device_has_peer_memory(const char *ibdev_path)
+{
+    static const char below[] = "/sys/class/infiniband/";
+    const char *at = strstr(ibdev_path, below), *next;
+    char root[PATH_MAX] = "";
+
+    for (; at != NULL && (next = strstr(at + 1, below)) != NULL;) /* the last: what stands in front may hold anything */
+        at = next;
+    if (at != NULL && snprintf(root, sizeof(root), "%.*s", (int)(at - ibdev_path), ibdev_path) >= (int)sizeof(root))
+        return 0;
+    return ib_sysfs_has_peer_memory(root);
+}

@@ -28,4 +28,7 @@ const char **ib_sysfs_names_pack(char (*names)[IB_NETDEV_MAX], int count);
 /* Whether a kernel module that lets RDMA devices reach GPU memory is loaded; @root is "" outside of tests. */
 int ib_sysfs_has_peer_memory(const char *root);
 
+/* The same for one device, in the tree that it brings: the modules of this kernel do nothing for a NIC in software. */
+int ib_sysfs_device_has_peer_memory(const char *ibdev_path);
+
 #endif

@@ -536,10 +536,35 @@ END_TEST
 START_TEST(peer_memory_module)
 {
     const char *root = fake_tree_begin();
+    char path[PATH_MAX];
 
     ck_assert_int_eq(ib_sysfs_has_peer_memory(root), 0);
     fake_tree_file("sys/module/nvidia_peermem/version", "1\n");
     ck_assert_int_eq(ib_sysfs_has_peer_memory(root), 1);
+    snprintf(path, sizeof(path), "%s/sys/class/infiniband/a", root);
+    ck_assert_int_eq(ib_sysfs_device_has_peer_memory(path), 1);
+    snprintf(path, sizeof(path), "%s/host0/sys/class/infiniband/a", root);
+    ck_assert_int_eq(ib_sysfs_device_has_peer_memory(path), 0);
+    snprintf(path, sizeof(path), "%s/host0/sys/class/infiniband/x%s/sys/class/infiniband/a", root, root);
+    ck_assert_int_eq(ib_sysfs_device_has_peer_memory(path), 0);
+    ck_assert_int_eq(ib_sysfs_device_has_peer_memory("/nonexistent/a"), ib_sysfs_has_peer_memory(""));
+    fake_tree_end();
+}
+END_TEST
+
+/* Two NICs, one in a tree with the module. */
+START_TEST(peer_memory_of_a_nic)
+{
+    const char *root = fake_tree_begin();
+    struct fake_dev *with = fake_add("a"), *without = fake_add("b");
+
+    fake_tree_file("sys/module/nvidia_peermem/version", "1\n");
+    snprintf(with->dev.ibdev_path, sizeof(with->dev.ibdev_path), "%.150s/sys/class/infiniband/a", root);
+    snprintf(without->dev.ibdev_path, sizeof(without->dev.ibdev_path), "%.150s/h/sys/class/infiniband/b", root);
+    open_all(2);
+    ck_assert_int_eq(nics.nic[0].ptr_support, IB_PTR_HOST | IB_PTR_CUDA);
+    ck_assert_int_eq(nics.nic[1].ptr_support, IB_PTR_HOST);
+    close_all();
     fake_tree_end();
 }
 END_TEST
@@ -585,6 +610,7 @@ int main(void)
     tcase_add_test(t, state_machine);
     tcase_add_test(t, netdevs);
     tcase_add_test(t, peer_memory_module);
+    tcase_add_test(t, peer_memory_of_a_nic);
     tcase_add_test(t, both_error_conventions);
     suite_add_tcase(s, t);
     r = srunner_create(s);

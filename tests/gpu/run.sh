@@ -1,0 +1,64 @@
+#!/bin/sh
+# The plugin inside NCCL on a machine with a GPU and without RDMA hardware: ranks on one GPU, each a host of its own to NCCL, over the software
+# fabric. README.md beside this has the settings.
+# Usage: run.sh BUILD_DIR [--dry-run]; closes with "N passed, N failed[, N skipped]"
+#   --dry-run: everything but the launch; gpu_coll then runs over stand-ins for CUDA and NCCL, which show nothing about either
+cd "$(dirname "$0")/../.." || exit 1
+dry=
+[ "${2:-}" = --dry-run ] && dry=yes
+[ -d "${1:-build}" ] || mkdir -p "${1:-build}" || exit 1
+B=$(cd "${1:-build}" && pwd)
+RANKS=${RANKS:-2}
+case $RANKS in [2-4]) ;; *) echo "RANKS=$RANKS: 2 to 4" && exit 1 ;; esac
+BYTES=${BYTES:-1048576}
+OPS=${OPS:-all_reduce all_gather reduce_scatter sendrecv alltoall broadcast}
+PROTOS=${PROTOS:-Simple LL LL128}
+CASES=${CASES:-healthy one two back}
+LIMIT=${LIMIT:-300} # s, a bound against hangs
+PYTHON=${PYTHON:-python3}
+fab=gpu$$
+tmp=$(mktemp -d) || exit 1
+out=$B/gpu
+mkdir -p "$out" || exit 1
+trap '"$B/softfab" down --name $fab >/dev/null 2>&1; rm -rf "$tmp"' EXIT
+trap 'exit 130' INT TERM
+for v in $(env | sed -n 's/^\(NCCL_[A-Za-z0-9_]*\)=.*/\1/p'); do
+    case $v in NCCL_TESTS_BUILD | NCCL_LIB) ;; *) unset "$v" ;; esac
+done
+export LD_LIBRARY_PATH="$B:${NCCL_LIB:+$NCCL_LIB:}${LD_LIBRARY_PATH:-}"
+# what a job would set; hosts of one GPU must not find each other by NVLink, the fabric maps DMA-BUFs of host memory alone, and every change of a path
+# is to be seen
+export NCCL_NET_PLUGIN=r2 NCCL_NET=R2 NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,ENV NCCL_SOCKET_IFNAME=lo NCCL_MULTI_RANK_GPU_ENABLE=1 \
+    NCCL_MNNVL_ENABLE=0 NCCL_DMABUF_ENABLE=0 NCCL_R2_T_RETURN=200
+
+. tests/gpu/lib.sh
+
+step_build
+step_loader
+step_stand_ins
+if [ -n "$dry" ]; then
+    step_library
+else
+    if ! libs=$("$B/gpu_coll" --libs 2>&1); then
+        echo "$libs"
+        echo "this needs CUDA's driver and NCCL; --dry-run does not"
+        exit 1
+    fi
+    echo "$libs"
+    echo "| program | operation | protocol | case | result | operations checked | longest stall after a fault, ms | busbw before, during, after, GB/s |" >"$out/table.md"
+    echo "|---|---|---|---|---|---|---|---|" >>"$out/table.md"
+    collectives gpu_coll
+    if [ -n "${NCCL_TESTS_BUILD:-}" ]; then
+        collectives nccl-tests
+    else
+        skip "nccl-tests" "NCCL_TESTS_BUILD names no build of it"
+    fi
+    training
+    echo "table: $out/table.md"
+fi
+if [ $skipped -gt 0 ]; then
+    echo "$passed passed, $failed failed, $skipped skipped"
+else
+    echo "$passed passed, $failed failed"
+fi
+[ $failed = 0 ] && [ $passed -gt 0 ]

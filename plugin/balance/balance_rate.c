@@ -13,6 +13,7 @@ int balance_rate_look(struct balance_rate *r, uint64_t ns, uint32_t parts, uint6
     s->parts += parts;
     s->bytes += bytes;
     s->busy += busy != 0;
+    s->busy_ns += busy ? ns : 0;
     s->queued += busy ? queued : 0;
     if (s->looks < BALANCE_RATE_LOOKS || s->ns < BALANCE_RATE_NS) {
         return 0;
@@ -34,10 +35,10 @@ static uint32_t root_of(uint32_t n)
     return r;
 }
 
-/* In doubles: the products of bytes and ns do not fit, and nobody needs the last bit. */
+/* As if so many looks had been busy ones. In doubles: the products of bytes and ns do not fit, and nobody needs the last bit. */
 static uint64_t rate_of(const struct balance_rate_sum *s, uint32_t busy)
 {
-    double ns = (double)s->ns * busy / s->looks, rate = ns > 0 ? (double)s->bytes * (double)NS_PER_S / ns : 0;
+    double ns = s->busy ? (double)s->busy_ns * busy / s->busy : (double)s->ns * busy / s->looks, rate = ns > 0 ? (double)s->bytes * (double)NS_PER_S / ns : 0;
 
     return rate < 1e18 ? (uint64_t)rate : (uint64_t)1e18;
 }
@@ -58,6 +59,7 @@ void balance_rate_get(const struct balance_rate *r, unsigned n, struct balance_t
         s.busy += w->busy;
         s.parts += w->parts;
         s.ns += w->ns;
+        s.busy_ns += w->busy_ns;
         s.bytes += w->bytes;
         s.queued += w->queued;
     }

@@ -15,7 +15,7 @@
 
 struct balance_rate_sum {
     uint32_t looks, busy, parts;
-    uint64_t ns, bytes;
+    uint64_t ns, busy_ns, bytes;
     uint64_t queued; /* bytes outstanding, summed over the busy looks */
 };
 

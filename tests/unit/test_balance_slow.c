@@ -101,7 +101,9 @@ static void post(int f, int slot)
         uint32_t len = (uint32_t)((uint64_t)size * fl->weight[i] / BALANCE_ONE);
 
         if (len > 0) {
-            ck_assert_uint_lt(l->n, QUEUE);
+            if (l->n == QUEUE) { /* ck_assert would write to a file each time */
+                ck_abort_msg("no room for another part");
+            }
             l->queue[(l->head + l->n++) % QUEUE] = (struct part){f, slot, len, len, w.now + l->latency};
             l->posted += len;
             fl->left[slot]++;

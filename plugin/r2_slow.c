@@ -1,11 +1,14 @@
 #include "r2_slow.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "probe/probe_line.h"
 #include "r2_balance.h"
 #include "r2_load.h"
 #include "r2_log.h"
 #include "r2_pair.h"
+#include "r2_report.h"
 
 #define MS(x)     ((uint64_t)(x)*1000000)
 #define LATE      4        /* ticks: after such a pause it is not known when what completed did */
@@ -19,9 +22,10 @@ static int enabled(const struct r2_inst *inst)
     return cfg->slow && cfg->failover && cfg->balance && cfg->watchdog && inst->nics.count > 1;
 }
 
-static int sends(const struct r2_comm *c)
+/* To another host: a NIC that sends to itself, or to its neighbour, is bound by other things. */
+static int looked_at(const struct r2_comm *c)
 {
-    return c->is_send && atomic_load_explicit(&c->setup, memory_order_acquire) == R2_SETUP_DONE &&
+    return c->is_send && strcmp(c->peer_host, c->inst->host) != 0 && atomic_load_explicit(&c->setup, memory_order_acquire) == R2_SETUP_DONE &&
            atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN;
 }
 
@@ -73,7 +77,7 @@ static void take_completions(struct r2_comm *c)
     }
     if (suspected) {
         r2_gate_visit(&c->gate);
-        if (sends(c) && c->fo.error == R2_OK && !c->fo.peer_bye) {
+        if (looked_at(c) && c->fo.error == R2_OK && !c->fo.peer_bye) {
             ib_send_progress(c->tx);
         }
         r2_gate_unvisit(&c->gate);
@@ -185,7 +189,7 @@ static void apply(struct r2_pair *pair)
 
     mbps = pair->slow.part && mbps == 0 ? 1 : mbps;
     for (struct r2_comm *c = r2_comm_first(pair->inst); c; c = c->all_next) {
-        if (c->peer != pair->peer || !sends(c)) {
+        if (c->peer != pair->peer || !looked_at(c)) {
             continue;
         }
         for (int p = 0; p < c->link.npaths; p++) {
@@ -199,17 +203,48 @@ static void apply(struct r2_pair *pair)
     }
 }
 
-static void say(const struct r2_pair *pair, const struct balance_slow_facts *f)
+/* One line, and the event, for each change. */
+static void say(struct r2_pair *pair, const struct balance_slow_facts *f)
 {
-    const char *name = pair->inst->nics.nic[pair->nic].name;
+    struct r2_inst *inst = pair->inst;
+    const struct ib_nic *nic = &inst->nics.nic[pair->nic];
+    const struct probe_code_info *info = probe_code_info(PROBE_CODE_G02);
+    const char *pci = nic->pci_path ? strrchr(nic->pci_path, '/') : NULL, *there = pair->peer_name[0] ? pair->peer_name : NULL;
+    char how[80], line[PROBE_LINE_SIZE], brief[PROBE_SHORT_SIZE];
+    struct probe_line l = {.code = PROBE_CODE_G02,
+                           .host = inst->host,
+                           .nic = nic->name,
+                           .pci = pci ? pci + 1 : NULL,
+                           .peer_host = pair->peer->host,
+                           .peer_nic = there,
+                           .how = how,
+                           .rail1 = (unsigned)nic->rail + 1,
+                           .fate = PROBE_FATE_CONTINUES};
+    struct r2_report_verdict v = {.code = info->name,
+                                  .blame = info->blame,
+                                  .severity = info->severity,
+                                  .nic = pair->nic,
+                                  .peer_host = pair->peer->host,
+                                  .peer_nic = there,
+                                  .how = how,
+                                  .action = info->action,
+                                  .recommend = info->recommend,
+                                  .brief = brief};
 
     if (pair->slow.state == BALANCE_SLOW_YES) {
-        R2_WARN("NIC %s is slow: %llu MB/s to %s on %s, %u %% of what other NICs carry, and nothing fails; they take a part of its traffic", name,
-                (unsigned long long)(f->own.rate / 1000000), pair->peer_name[0] ? pair->peer_name : "its NIC", pair->peer->host,
-                (unsigned)pair->slow.part * 100 / BALANCE_SLOW_ONE);
+        snprintf(how, sizeof(how), "carries:%lluMB/s,of-what-others-carry:%u/100", (unsigned long long)(f->own.rate / 1000000),
+                 (unsigned)pair->slow.part * 100 / BALANCE_SLOW_ONE);
+        probe_line_full(line, &l);
+        probe_line_short(brief, &l);
+        R2_WARN("%s", line);
     } else {
-        R2_WARN("NIC %s is as fast as the others again, to %s on %s", name, pair->peer_name[0] ? pair->peer_name : "its NIC", pair->peer->host);
+        snprintf(how, sizeof(how), "carries:%lluMB/s", (unsigned long long)(f->all.rate / 1000000));
+        snprintf(brief, sizeof(brief), "%s %.22s is as fast as the others again", info->name, nic->name);
+        v.severity = PROBE_INFO;
+        v.action = v.recommend = NULL;
+        R2_INFO("%s, to %s on %s", brief, there ? there : "its NIC", pair->peer->host);
     }
+    r2_report_verdict(inst, &v);
 }
 
 static void pair_window(struct r2_inst *inst, struct r2_pair *pair, uint64_t now, struct seen *seen)
@@ -271,7 +306,7 @@ void r2_slow_look(struct r2_inst *inst, uint64_t now, uint64_t step)
         begin(&pair->tempo);
     }
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
-        if (!sends(c)) {
+        if (!looked_at(c)) {
             continue;
         }
         take_completions(c);

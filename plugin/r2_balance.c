@@ -201,7 +201,7 @@ void r2_balance_measured(struct r2_comm *c, int p, uint32_t mbps)
 
 void r2_balance_wide(struct r2_comm *c, int on)
 {
-    if (c->link.wide == !!on) { /* nobody else writes it */
+    if (!c->is_send || atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE || c->link.wide == !!on) { /* nobody else writes it */
         return;
     }
     r2_gate_visit(&c->gate);

@@ -4,9 +4,11 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "balance/balance_fill.h"
+#include "balance/balance_plan.h"
 #include "tests/bench/bench.h"
 
 #define CONNS  256
@@ -66,11 +68,55 @@ static double one_run(int flows, double *of_bound)
     return ((double)(b.tv_sec - a.tv_sec) * 1e9 + (double)(b.tv_nsec - a.tv_nsec)) / 1e3 / RUNS;
 }
 
+static struct balance_conn conn[CONNS];
+static uint64_t demand[CONNS];
+
+/* From the facts of all connections to their weights, @hosts different ones; three other processes send, too. CPU time in us. */
+static double plan_run(int hosts)
+{
+    static uint32_t out[CONNS][BALANCE_PLAN_PATHS];
+    struct balance_other other[3 * NICS];
+    struct balance_facts f = {.nics = NICS, .links = REMOTE, .link = mbps, .conns = CONNS, .conn = conn, .demand = demand, .others = 3 * NICS, .other = other};
+    struct timespec a, b;
+    void *work;
+
+    memset(conn, 0, sizeof(conn));
+    for (int c = 0; c < CONNS; c++) {
+        conn[c].host = (uint32_t)(c % hosts);
+        demand[c] = 1000;
+        for (int n = 1; n < NICS; n++) { /* the first NIC has failed */
+            struct balance_pair *p = &conn[c].pair[conn[c].n++];
+
+            p->nic = p->there = (uint8_t)n;
+            p->ways = 2;
+            p->way[0] = (uint16_t)(NICS + n);
+            p->way[1] = (uint16_t)(2 * NICS + n / 4);
+            p->port_there = mbps[REMOTE + c % hosts * NICS + n];
+        }
+    }
+    for (int i = 0; i < 3 * NICS; i++)
+        other[i] = (struct balance_other){.nics = i % NICS ? 1u << i % NICS : 0xfe, .conns = 32, .demand = 32000};
+    memcpy(f.port, mbps, NICS * sizeof(mbps[0]));
+    work = malloc(balance_plan_size(&f));
+    if (work == NULL)
+        bench_die("the facts of the weights are refused");
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &a);
+    for (int i = 0; i < RUNS; i++) {
+        if (balance_plan(&f, work, out) != 0)
+            bench_die("no weights");
+    }
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &b);
+    free(work);
+    return ((double)(b.tv_sec - a.tv_sec) * 1e9 + (double)(b.tv_nsec - a.tv_nsec)) / 1e3 / RUNS;
+}
+
 int bench_fill_run(void)
 {
     double by_host_bound, single_bound, by_host = one_run(HOSTS, &by_host_bound), single = one_run(CONNS, &single_bound);
+    double plan = plan_run(HOSTS), kinds = plan_run(CONNS);
 
-    printf("{\"connections\": %d, \"nics\": %d, \"hosts\": %d, \"us\": %.1f, \"of_bound\": %.4f, \"single_us\": %.1f, \"single_of_bound\": %.4f}\n", CONNS,
-           NICS, HOSTS, by_host, by_host_bound, single, single_bound);
+    printf("{\"connections\": %d, \"nics\": %d, \"hosts\": %d, \"us\": %.1f, \"of_bound\": %.4f, \"single_us\": %.1f, \"single_of_bound\": %.4f, "
+           "\"plan_us\": %.1f, \"plan_single_us\": %.1f}\n",
+           CONNS, NICS, HOSTS, by_host, by_host_bound, single, single_bound, plan, kinds);
     return 0;
 }

@@ -132,6 +132,7 @@ struct sim_params {
     uint64_t close_ns; /* else up to this much later */
     int flush_always;  /* host memory is flushed as a GPU's is */
     int flush_pct;     /* receives that are flushed */
+    uint64_t whim_ns;  /* weights change at random, up to this far apart; 0: they do not */
     int stall_ms;      /* an end that waits longer than this without progress hangs */
 };
 
@@ -139,6 +140,7 @@ struct sim_class {
     const char *name, *what;
     void (*draw)(struct sim_params *p, struct fab_rng *r);
     int lives; /* paths return: lives after the first must be seen to carry data */
+    int weights; /* plans must be seen to change by weight */
 };
 extern const struct sim_class sim_classes[];
 extern const int sim_class_count;
@@ -358,6 +360,7 @@ struct sim_stats {
     uint64_t longest_stall_ns, virtual_ns;
     uint64_t faults[SIM_F_KINDS];
     uint64_t oob_lost, oob_dup, oob_reordered, oob_outages, ghosts;
+    uint64_t weights; /* changes of weights or paths of a plan that were seen */
     uint64_t returns; /* lives after the first that came up, at the receiver */
     struct mx_sums matrix;
     uint64_t carried[SIM_LIVES]; /* lives of this number that carried data; the last: and above */
@@ -396,11 +399,17 @@ struct sim {
     int failed;
     char why[600];
     uint64_t failed_at;
+    struct fab_rng whims;
+    uint64_t weights; /* what the plans were at the last whim */
     struct sim_stats st;
 };
 
 extern int sim_verbose;
 extern struct sim *sim_now_running;
+
+/* Rates of , and the whims that follow, for a class that has them. */
+void sim_weights_rates(struct sim *s, struct fab_desc *d);
+void sim_weights_start(struct sim *s);
 
 /* Runs one schedule; 0 when everything held. The reason is in s->why. @s is large: static or heap. */
 int sim_run(struct sim *s, int cls, uint64_t seed);

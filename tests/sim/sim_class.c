@@ -412,6 +412,27 @@ static void draw_qps(struct sim_params *p, struct fab_rng *r)
     p->split = sim_pct(r, 50);
 }
 
+/* Unequal NICs, weights that never rest, and everything that may happen meanwhile. */
+static void draw_weights(struct sim_params *p, struct fab_rng *r)
+{
+    switch (sim_pick(r, 0, 3)) {
+    case 0:
+        draw_return(p, r);
+        break;
+    case 1:
+        draw_drain(p, r);
+        break;
+    case 2:
+        draw_qps(p, r);
+        break;
+    default:
+        draw_mixed(p, r);
+        break;
+    }
+    p->whim_ns = sim_pct(r, 50) ? 200 * SIM_US : 5 * SIM_MS;
+    p->cut_min = sim_pct(r, 30) ? 65536 : (int)sim_pick(r, 128, 8192);
+}
+
 const struct sim_class sim_classes[] = {
     {"calm", "no fault; late threads, DMA and completions, a bad bus: nothing may go DOWN", draw_calm},
     {"noise", "loss, duplicates, delay, slow links below what RC repairs: nothing may go DOWN", draw_noise},
@@ -437,6 +458,7 @@ const struct sim_class sim_classes[] = {
     {"reborn", "lives in quick succession, against packets and records of those before", draw_reborn, 1},
     {"drain", "NICs drained and given back, alone and with faults; alone nothing may go twice", draw_drain, 1},
     {"qps", "several queue pairs over each NIC pair, whole and split messages, everything together", draw_qps},
+    {"weights", "unequal NICs, weights that change all the time, with everything that comes back", draw_weights, 0, 1},
     {"locate", "one failure on three hosts: who blames what (by name only)", sim_locate_draw},
     {"locate2", "the same on two hosts (by name only)", sim_locate_two_draw},
 };

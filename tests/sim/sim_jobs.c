@@ -58,6 +58,7 @@ static void stats_add(struct sim_stats *to, const struct sim_stats *s)
     to->oob_outages += s->oob_outages;
     to->ghosts += s->ghosts;
     to->returns += s->returns;
+    to->weights += s->weights;
     mx_sums_add(&to->matrix, &s->matrix);
     for (int i = 0; i < SIM_LIVES; i++)
         to->carried[i] += s->carried[i];

@@ -87,6 +87,8 @@ static void class_print(int c, const struct sim_stats *st)
         for (int i = 1; i < SIM_LIVES; i++)
             printf(" %d%s: %llu", i, i == SIM_LIVES - 1 ? "+" : "", (unsigned long long)st->carried[i]);
     }
+    if (st->weights)
+        printf(" plans changed %llu", (unsigned long long)st->weights);
     if (st->oob_lost + st->oob_dup + st->oob_reordered)
         printf(" oob lost %llu dup %llu reordered %llu", (unsigned long long)st->oob_lost,
                (unsigned long long)st->oob_dup, (unsigned long long)st->oob_reordered);
@@ -129,6 +131,12 @@ static int lives_missing(const struct sim_stats *st)
             continue;
         printf("FAILED class %s: no path that returned twice has carried data\n", sim_classes[c].name);
         missing++;
+    }
+    for (int c = 0; c < sim_class_count; c++) {
+        if (sim_classes[c].weights && st[c].runs && st[c].weights < 10 * st[c].runs) {
+            printf("FAILED class %s: its plans hardly changed\n", sim_classes[c].name);
+            missing++;
+        }
     }
     return missing;
 }

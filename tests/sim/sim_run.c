@@ -149,6 +149,7 @@ static int fabric_make(struct sim *s)
         return -1;
     }
     desc.crossrail = s->p.crossrail;
+    sim_weights_rates(s, &desc);
     opts.on_memory_write = sim_oracle_write;
     opts.arg = s;
     s->f = fab_inproc_create(&desc, s->seed * 7919 + 13, &opts);
@@ -206,6 +207,7 @@ static void sim_go(struct sim *s)
         sim_conn_start(&s->conn[i]);
     sim_faults_start(s);
     sim_locate_start(s);
+    sim_weights_start(s);
     fab_inproc_at(s->f, WATCH_NS, watch, s);
     while (!s->failed) {
         if (!fab_inproc_step(s->f)) {

@@ -1,5 +1,5 @@
 /*
- * Slow links: the verdict as a table, and on a model of links with queues, in virtual time: found within a second, what the sum allows, no oscillation, and
+ * Slow links on a model of links with queues, in virtual time: found within a second, what the sum allows, no oscillation, and
  * nothing found in an hour of what is no slow link.
  */
 #include <check.h>

@@ -3,6 +3,7 @@
 set -eu
 json=$1 table=$2
 probe=$(sed -n '/^<!-- probe -->$/,/^<!-- end of probe -->$/p' docs/bench.md) # written by bench_probe.sh: stays
+balance=$(sed -n '/^<!-- balance -->$/,/^<!-- end of balance -->$/p' docs/bench.md) # by bench_balance.sh: likewise
 {
     cat <<'END'
 # Measurements
@@ -31,6 +32,7 @@ END
 | calls | callgrind, instructions in the plugin's own functions and the verbs calls inlined into them, without the driver's. Set-up cancels out: the difference of a short and a long run |
 END
     [ -z "$probe" ] || printf '\n%s\n' "$probe"
+    [ -z "$balance" ] || printf '\n%s\n' "$balance"
 } >docs/bench.md
 [ -e README.md ] && grep -q '^<!-- numbers -->$' README.md || exit 0
 jq -r --arg form readme -f tests/bench/table.jq "$json" >"$json.readme"

@@ -1,4 +1,4 @@
-#include "r2_board.h"
+#include "r2_board_int.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,45 +14,6 @@
 #include <unistd.h>
 
 #include "r2_rundir.h"
-
-/*
- * Format, version 2. All of it is little words of 64 bits in the host's order, so that each is read and written whole; texts are filled up with
- * zeroes. Header: 4096 bytes, word 0 magic, 1 version and number of slots, 2 the bell. Slot: 8192 bytes.
- */
-#define MAGIC       0x626f617264327200ull /* "\0r2draob" in memory of a little endian host */
-#define VERSION     2
-#define HEADER_SIZE 4096
-#define SLOT_SIZE   8192
-#define BELL        (2 * sizeof(uint64_t))
-#define FILE_SIZE   (HEADER_SIZE + (size_t)R2_BOARD_SLOTS * SLOT_SIZE)
-
-typedef _Atomic uint64_t word;
-
-#define EVENT_WORDS (6 + R2_BOARD_DATA)
-#define NIC_WORDS   7
-#define LOAD_WORDS  4
-#define TEXT(n)     ((n) / 8)
-
-struct slot {
-    word incarnation; /* 0: nobody, or being taken */
-    word pid, since;
-    word events; /* said so far */
-    word command[TEXT(R2_BOARD_NAME)], host[TEXT(R2_BOARD_HOST)];
-    word event[R2_BOARD_EVENTS][EVENT_WORDS]; /* [0]: its number, from 1, written last; 0 while it changes */
-    word nic[R2_BOARD_NICS][NIC_WORDS];
-    word load[R2_BOARD_NICS][LOAD_WORDS]; /* moved, queued, front, moved_at; zero where the writer does not know of it */
-};
-_Static_assert(sizeof(struct slot) <= SLOT_SIZE, "a slot");
-_Static_assert(sizeof(word) == 8, "atomic words are plain ones in memory");
-
-struct r2_board {
-    struct r2_board *next; /* all_lock */
-    int fd, notify;
-    uint8_t *map;
-    int own; /* slot; -1: none */
-    uint64_t said;
-    uint64_t seen_inc[R2_BOARD_SLOTS], seen[R2_BOARD_SLOTS];
-};
 
 /* For the child of a fork(), whose copy of the descriptor would keep the lock when this process ends. */
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -87,56 +48,6 @@ const char *r2_board_kind_name(enum r2_board_kind k)
     static const char *const names[R2_BOARD_KINDS] = {"none", "NIC down", "NIC up", "NIC pair silent", "NIC pair answers", "news"};
 
     return (unsigned)k < R2_BOARD_KINDS ? names[k] : "?";
-}
-
-/* --- words --- */
-
-/*
- * Each set is a release and pairs with each get, an acquire: who reads a word of a new event also sees that its number was zeroed before, or
- * what came after. (Fences would say the same with fewer barriers, but ThreadSanitizer does not know them.)
- */
-static uint64_t get(const word *w)
-{
-    return atomic_load_explicit((word *)w, memory_order_acquire);
-}
-static void set(word *w, uint64_t v)
-{
-    atomic_store_explicit(w, v, memory_order_release);
-}
-
-static void text_set(word *w, int words, const char *text)
-{
-    for (int i = 0; i < words; i++) {
-        uint64_t v = 0;
-        size_t n = strlen(text);
-
-        memcpy(&v, text, n < 8 ? n : 8);
-        text += n < 8 ? n : 8;
-        set(&w[i], v);
-    }
-}
-
-/* @out has room for 8 * words; what cannot be printed becomes '?'. */
-static void text_get(const word *w, int words, char *out)
-{
-    size_t n = (size_t)words * 8;
-
-    for (int i = 0; i < words; i++) {
-        uint64_t v = get(&w[i]);
-
-        memcpy(out + 8 * i, &v, 8);
-    }
-    out[n - 1] = '\0';
-    for (size_t i = 0; out[i]; i++) {
-        if ((unsigned char)out[i] < 0x20 || (unsigned char)out[i] > 0x7e) {
-            out[i] = '?';
-        }
-    }
-}
-
-static struct slot *slot_of(const struct r2_board *b, int i)
-{
-    return (struct slot *)(void *)(b->map + HEADER_SIZE + (size_t)i * SLOT_SIZE);
 }
 
 /* --- the file --- */
@@ -246,8 +157,8 @@ struct r2_board *r2_board_attach(const char *dir, uid_t uid, char *why, size_t w
         return NULL;
     }
     for (int i = 0; i < R2_BOARD_SLOTS; i++) { /* what was said before is history */
-        b->seen_inc[i] = get(&slot_of(b, i)->incarnation);
-        b->seen[i] = get(&slot_of(b, i)->events);
+        b->seen_inc[i] = board_get(&board_slot_of(b, i)->incarnation);
+        b->seen[i] = board_get(&board_slot_of(b, i)->events);
     }
     return b;
 }
@@ -262,30 +173,34 @@ static struct flock lock_of(int i, short type)
 /* Nobody can take it meanwhile: the lock is ours. Readers see incarnation 0 first and the new one last. */
 static void slot_begin(struct r2_board *b, int i, const struct r2_board_who *me)
 {
-    struct slot *s = slot_of(b, i);
+    struct board_slot *s = board_slot_of(b, i);
     struct timespec ts;
     uint64_t inc;
 
-    set(&s->incarnation, 0);
+    board_set(&s->incarnation, 0);
     for (int e = 0; e < R2_BOARD_EVENTS; e++) {
-        set(&s->event[e][0], 0);
+        board_set(&s->event[e][0], 0);
     }
     for (int n = 0; n < R2_BOARD_NICS; n++) {
         for (int w = 0; w < NIC_WORDS; w++) {
-            set(&s->nic[n][w], 0);
+            board_set(&s->nic[n][w], 0);
         }
         for (int w = 0; w < LOAD_WORDS; w++) {
-            set(&s->load[n][w], 0);
+            board_set(&s->load[n][w], 0);
+        }
+        for (int w = 0; w < FLOW_WORDS; w++) {
+            board_set(&s->flow[n][w], 0);
         }
     }
-    set(&s->events, 0);
-    set(&s->pid, (uint64_t)me->pid);
-    set(&s->since, me->since);
-    text_set(s->command, TEXT(R2_BOARD_NAME), me->command);
-    text_set(s->host, TEXT(R2_BOARD_HOST), me->host);
+    board_set(&s->flow_of, 0);
+    board_set(&s->events, 0);
+    board_set(&s->pid, (uint64_t)me->pid);
+    board_set(&s->since, me->since);
+    board_text_set(s->command, TEXT(R2_BOARD_NAME), me->command);
+    board_text_set(s->host, TEXT(R2_BOARD_HOST), me->host);
     clock_gettime(CLOCK_REALTIME, &ts);
     inc = (uint64_t)ts.tv_sec << 30 ^ (uint64_t)ts.tv_nsec ^ (uint64_t)me->pid << 40;
-    set(&s->incarnation, inc | 1);
+    board_set(&s->incarnation, inc | 1);
     b->own = i;
 }
 
@@ -326,7 +241,7 @@ void r2_board_close(struct r2_board *b)
         return;
     }
     if (b->own >= 0) {
-        set(&slot_of(b, b->own)->incarnation, 0);
+        board_set(&board_slot_of(b, b->own)->incarnation, 0);
     }
     pthread_mutex_lock(&all_lock);
     for (p = &all; *p != b; p = &(*p)->next) {
@@ -371,49 +286,49 @@ void r2_board_ring(struct r2_board *b)
 
 void r2_board_post(struct r2_board *b, const struct r2_board_event *e)
 {
-    struct slot *s;
+    struct board_slot *s;
     word *w;
     uint64_t gid[2];
 
     if (b->own < 0) {
         return;
     }
-    s = slot_of(b, b->own);
+    s = board_slot_of(b, b->own);
     w = s->event[b->said % R2_BOARD_EVENTS];
     memcpy(gid, e->gid, sizeof(gid));
-    set(&w[0], 0);
-    set(&w[1], (uint64_t)e->kind | (uint64_t)e->port << 8 | (uint64_t)e->lid << 16);
-    set(&w[2], e->guid);
-    set(&w[3], gid[0]);
-    set(&w[4], gid[1]);
-    set(&w[5], e->when);
+    board_set(&w[0], 0);
+    board_set(&w[1], (uint64_t)e->kind | (uint64_t)e->port << 8 | (uint64_t)e->lid << 16);
+    board_set(&w[2], e->guid);
+    board_set(&w[3], gid[0]);
+    board_set(&w[4], gid[1]);
+    board_set(&w[5], e->when);
     for (int i = 0; i < R2_BOARD_DATA; i++) {
-        set(&w[6 + i], e->data[i]);
+        board_set(&w[6 + i], e->data[i]);
     }
     b->said++;
-    set(&w[0], b->said);
-    set(&s->events, b->said);
+    board_set(&w[0], b->said);
+    board_set(&s->events, b->said);
     r2_board_ring(b);
 }
 
 /* Event number @no of @s. 0: it is not there (any more), or makes no sense. */
-static int event_read(const struct slot *s, uint64_t no, struct r2_board_event *e)
+static int event_read(const struct board_slot *s, uint64_t no, struct r2_board_event *e)
 {
     const word *w = s->event[(no - 1) % R2_BOARD_EVENTS];
     uint64_t gid[2], head;
 
-    if (get(&w[0]) != no) {
+    if (board_get(&w[0]) != no) {
         return 0;
     }
-    head = get(&w[1]);
-    e->guid = get(&w[2]);
-    gid[0] = get(&w[3]);
-    gid[1] = get(&w[4]);
-    e->when = get(&w[5]);
+    head = board_get(&w[1]);
+    e->guid = board_get(&w[2]);
+    gid[0] = board_get(&w[3]);
+    gid[1] = board_get(&w[4]);
+    e->when = board_get(&w[5]);
     for (int i = 0; i < R2_BOARD_DATA; i++) {
-        e->data[i] = get(&w[6 + i]);
+        e->data[i] = board_get(&w[6 + i]);
     }
-    if (get(&w[0]) != no) {
+    if (board_get(&w[0]) != no) {
         return 0;
     }
     e->kind = (enum r2_board_kind)(head & 0xff);
@@ -426,8 +341,8 @@ static int event_read(const struct slot *s, uint64_t no, struct r2_board_event *
 /* News of slot @i: numbers (@from, *upto]. */
 static int slot_news(struct r2_board *b, int i, uint64_t *from, uint64_t *upto)
 {
-    const struct slot *s = slot_of(b, i);
-    uint64_t inc = get(&s->incarnation);
+    const struct board_slot *s = board_slot_of(b, i);
+    uint64_t inc = board_get(&s->incarnation);
 
     if (i == b->own || inc == 0) {
         return 0;
@@ -436,7 +351,7 @@ static int slot_news(struct r2_board *b, int i, uint64_t *from, uint64_t *upto)
         b->seen_inc[i] = inc;
         b->seen[i] = 0;
     }
-    *upto = get(&s->events);
+    *upto = board_get(&s->events);
     *from = b->seen[i];
     if (*upto <= *from) {
         return 0; /* nothing, or a number that went back, which an honest writer's never does */
@@ -447,12 +362,12 @@ static int slot_news(struct r2_board *b, int i, uint64_t *from, uint64_t *upto)
     return 1;
 }
 
-static void who_get(const struct slot *s, struct r2_board_who *who)
+static void who_get(const struct board_slot *s, struct r2_board_who *who)
 {
-    text_get(s->command, TEXT(R2_BOARD_NAME), who->command);
-    text_get(s->host, TEXT(R2_BOARD_HOST), who->host);
-    who->pid = (pid_t)get(&s->pid);
-    who->since = get(&s->since);
+    board_text_get(s->command, TEXT(R2_BOARD_NAME), who->command);
+    board_text_get(s->host, TEXT(R2_BOARD_HOST), who->host);
+    who->pid = (pid_t)board_get(&s->pid);
+    who->since = board_get(&s->since);
 }
 
 int r2_board_next(struct r2_board *b, struct r2_board_event *e, struct r2_board_who *from)
@@ -465,9 +380,9 @@ int r2_board_next(struct r2_board *b, struct r2_board_event *e, struct r2_board_
         }
         while (no < upto) {
             b->seen[i] = ++no;
-            if (event_read(slot_of(b, i), no, e)) {
+            if (event_read(board_slot_of(b, i), no, e)) {
                 if (from) {
-                    who_get(slot_of(b, i), from);
+                    who_get(board_slot_of(b, i), from);
                 }
                 return 1;
             }
@@ -476,99 +391,30 @@ int r2_board_next(struct r2_board *b, struct r2_board_event *e, struct r2_board_
     return 0;
 }
 
-/* --- rows --- */
-
-void r2_board_nic_set(struct r2_board *b, int i, const struct r2_board_nic *nic)
+int r2_board_slot_alive(struct r2_board *b, int i)
 {
-    word *w;
+    struct flock l;
 
-    if (b->own < 0 || i < 0 || i >= R2_BOARD_NICS) {
-        return;
+    if (i < 0 || i >= R2_BOARD_SLOTS || board_get(&board_slot_of(b, i)->incarnation) == 0) {
+        return 0;
     }
-    w = slot_of(b, b->own)->nic[i];
-    set(&w[0], nic->guid);
-    set(&w[1], (uint64_t)nic->port | (uint64_t)nic->state << 8 | (uint64_t)nic->drained << 16 | (uint64_t)nic->waits << 24 |
-                   (uint64_t)nic->lives << 32 | (uint64_t)nic->last << 48);
-    set(&w[2], nic->lost);
-    text_set(&w[3], TEXT(R2_BOARD_NIC), nic->name);
-}
-
-void r2_board_load_set(struct r2_board *b, int i, const struct r2_board_load *l)
-{
-    if (b->own >= 0 && i >= 0 && i < R2_BOARD_NICS) {
-        word *w = slot_of(b, b->own)->load[i];
-
-        set(&w[0], l->moved);
-        set(&w[1], l->queued);
-        set(&w[2], l->front);
-        set(&w[3], l->moved_at);
-    }
-}
-
-static void load_sum(const word *w, uint64_t now, struct r2_board_load *sum)
-{
-    uint64_t moved_at = get(&w[3]);
-
-    sum->moved += get(&w[0]);
-    if (moved_at == 0 || now < moved_at || now - moved_at < R2_BOARD_STALE) { /* else it stands still, or its process was killed */
-        sum->queued += get(&w[1]);
-        sum->front += get(&w[2]);
-    }
-    sum->moved_at = moved_at > sum->moved_at ? moved_at : sum->moved_at;
-}
-
-void r2_board_load_add(const struct r2_board *b, uint64_t guid, uint8_t port, uint64_t now, struct r2_board_load *sum)
-{
-    for (int i = 0; i < R2_BOARD_SLOTS; i++) {
-        const struct slot *s = slot_of(b, i);
-
-        if (i == b->own || get(&s->incarnation) == 0) {
-            continue;
-        }
-        for (int n = 0; n < R2_BOARD_NICS; n++) {
-            if (get(&s->nic[n][0]) == guid && (uint8_t)get(&s->nic[n][1]) == port) {
-                load_sum(s->load[n], now, sum);
-            }
-        }
-    }
+    l = lock_of(i, F_WRLCK);
+    return fcntl(b->fd, F_OFD_GETLK, &l) == 0 && l.l_type != F_UNLCK;
 }
 
 int r2_board_slot(struct r2_board *b, int i, struct r2_board_who *who)
 {
-    struct flock l;
-
-    if (i < 0 || i >= R2_BOARD_SLOTS || get(&slot_of(b, i)->incarnation) == 0) {
+    if (!r2_board_slot_alive(b, i)) {
         return 0;
     }
-    l = lock_of(i, F_WRLCK);
-    if (fcntl(b->fd, F_OFD_GETLK, &l) != 0 || l.l_type == F_UNLCK) {
-        return 0;
-    }
-    who_get(slot_of(b, i), who);
+    who_get(board_slot_of(b, i), who);
     return 1;
-}
-
-int r2_board_slot_nic(const struct r2_board *b, int i, int row, struct r2_board_nic *nic)
-{
-    const word *w = slot_of(b, i)->nic[row];
-    uint64_t packed = get(&w[1]);
-
-    nic->guid = get(&w[0]);
-    nic->port = (uint8_t)packed;
-    nic->state = (uint8_t)(packed >> 8);
-    nic->drained = (uint8_t)(packed >> 16);
-    nic->waits = (uint8_t)(packed >> 24);
-    nic->lives = (uint16_t)(packed >> 32);
-    nic->last = (uint16_t)(packed >> 48);
-    nic->lost = get(&w[2]);
-    text_get(&w[3], TEXT(R2_BOARD_NIC), nic->name);
-    return nic->name[0] != '\0';
 }
 
 int r2_board_slot_events(const struct r2_board *b, int i, struct r2_board_event out[R2_BOARD_EVENTS])
 {
-    const struct slot *s = slot_of(b, i);
-    uint64_t upto = get(&s->events);
+    const struct board_slot *s = board_slot_of(b, i);
+    uint64_t upto = board_get(&s->events);
     int n = 0;
 
     for (uint64_t no = upto > R2_BOARD_EVENTS ? upto - R2_BOARD_EVENTS : 0; no < upto; no++) {

@@ -58,6 +58,13 @@ struct r2_board_load {
     uint64_t moved_at; /* CLOCK_MONOTONIC, ns; 0: never */
 };
 
+/* What a process sends whose home is a NIC; r2_balance.c */
+struct r2_board_flow {
+    uint32_t conns;  /* connections; 0: none */
+    uint32_t rows;   /* bit per row of the same slot: NICs that they may go over now */
+    uint64_t demand; /* bytes per second lately */
+};
+
 struct r2_board_who {
     char command[R2_BOARD_NAME], host[R2_BOARD_HOST];
     pid_t pid;
@@ -98,6 +105,13 @@ void r2_board_load_set(struct r2_board *b, int i, const struct r2_board_load *l)
  */
 #define R2_BOARD_STALE 5000000000ull
 void r2_board_load_add(const struct r2_board *b, uint64_t guid, uint8_t port, uint64_t now, struct r2_board_load *sum);
+
+/* Row @i of the own slot. */
+void r2_board_flow_set(struct r2_board *b, int i, const struct r2_board_flow *f);
+/* Row @row of slot @i, which is not the own one. 0: nothing is said there by the process that holds the slot. Nothing in it is checked. */
+int r2_board_slot_flow(const struct r2_board *b, int i, int row, struct r2_board_flow *f);
+/* Whether a process holds slot @i and it is not that of @b. */
+int r2_board_slot_alive(struct r2_board *b, int i);
 
 /* Slot @i, if a process holds it: 1 and who it is, else 0. The slot of @b itself is not alive to it. */
 int r2_board_slot(struct r2_board *b, int i, struct r2_board_who *who);

@@ -1,4 +1,5 @@
 /* Records from a peer process to the connections they name. Service thread. */
+#include "r2_balance.h"
 #include "r2_drain.h"
 #include "r2_failback.h"
 #include "r2_inst.h"
@@ -77,6 +78,10 @@ static int address_of(int type, const union fo_body *b, uint32_t *dst, uint32_t 
         *dst = b->failback.dst;
         *src = b->failback.src;
         return 1;
+    case FO_MSG_RATES:
+        *dst = b->rates.dst;
+        *src = b->rates.src;
+        return 1;
     case FO_MSG_BYE_OK:
     case FO_MSG_GONE:
         *dst = b->bye_ok.dst;
@@ -95,6 +100,8 @@ static void setup_record(struct r2_comm *c, int type, const union fo_body *b)
         r2_setup_on_conf(c, &b->conf);
     } else if (type == FO_MSG_READY && c->is_send) {
         r2_setup_on_ready(c, &b->ready);
+    } else if (type == FO_MSG_RATES) {
+        r2_balance_on_rates(c, &b->rates);
     } else if (type == FO_MSG_REFUSE) {
         r2_setup_fail(c, "the peer refuses: %s", b->refuse.why);
     }
@@ -153,6 +160,9 @@ static void settle_record(struct r2_comm *c, int type, const union fo_body *b, u
         break;
     case FO_MSG_FAILBACK_OK:
         r2_failback_on_ok(c, &b->failback);
+        break;
+    case FO_MSG_RATES:
+        r2_balance_on_rates(c, &b->rates);
         break;
     default:
         break;

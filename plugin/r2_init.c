@@ -12,6 +12,7 @@
 #include "oob_mpi_load.h"
 #include "r2_inst.h"
 #include "r2_rundir.h"
+#include "topo/topo_load.h"
 
 #define TEXT_OF(x)  #x
 #define TEXT_OF2(x) TEXT_OF(x)
@@ -68,6 +69,32 @@ static void hca_check(struct r2_config *cfg, const char *name, const char *value
     config_error(cfg, "", text);
 }
 
+/* 1, and the source; 0: none is wanted; -1: not a word that is known. */
+static int topo_source_of(const char *text, struct topo_source *source)
+{
+    source->root = "";
+    source->xml = NULL;
+    if (strcmp(text, "off") == 0)
+        return 0;
+    if (strchr(text, '/') != NULL && topo_source_parse(text, source) != 0) {
+        source->from = TOPO_FROM_SYSFS;
+        source->root = text;
+        return 1;
+    }
+    return topo_source_parse(strcmp(text, "auto") == 0 ? "sysfs" : text, source) == 0 ? 1 : -1;
+}
+
+static void topo_check(struct r2_config *cfg)
+{
+    struct topo_source source;
+    char text[400];
+
+    if (topo_source_of(cfg->topo, &source) < 0) {
+        snprintf(text, sizeof(text), "NCCL_R2_TOPO=%.200s: expected auto, sysfs, hwloc, off, a directory (with a '/'), or a file that ends in .xml", cfg->topo);
+        config_error(cfg, "", text);
+    }
+}
+
 static void config_read(struct r2_config *cfg)
 {
     struct r2_config_sources src = {.environ_names = environ};
@@ -78,6 +105,7 @@ static void config_read(struct r2_config *cfg)
     hca_check(cfg, "NCCL_R2_BACKUP_NICS", cfg->backup_nics, 0);
     hca_check(cfg, "NCCL_R2_DRAIN", cfg->drain, 1);
     gid_check(cfg);
+    topo_check(cfg);
     r2_config_log(cfg);
 }
 
@@ -153,6 +181,28 @@ static void last_words_register(void)
 }
 
 /*
+ * What this host looks like; NULL, with a warning, where it cannot be read, since weights by the ports alone are better than none. For some milliseconds,
+ * on the thread that initialises NCCL's networks. The caller frees it.
+ */
+static struct topo *topo_read(const struct r2_config *cfg)
+{
+    struct topo_source source;
+    struct topo *t;
+    char why[600];
+
+    if (topo_source_of(cfg->topo, &source) <= 0)
+        return NULL;
+    t = malloc(sizeof(*t));
+    if (t == NULL || topo_load(&source, t, why, sizeof(why)) != 0) {
+        R2_WARN("NCCL_R2_TOPO=%s: %s. Weights and order of NICs go by their ports alone", cfg->topo, t ? why : "out of memory");
+        free(t);
+        return NULL;
+    }
+    R2_INFO("topology by NCCL_R2_TOPO=%s: %u NIC ports, %u GPUs, %u NUMA nodes", cfg->topo, t->nics, t->gpus, t->numas);
+    return t;
+}
+
+/*
  * NULL with the reason. @level is how loud that is: a host without devices is a normal one, an installation that does
  * not work has to be read about.
  */
@@ -162,6 +212,7 @@ static struct r2_inst *instance_create(enum r2_log_level *level, char *why, size
     struct r2_inst_params p = {.cfg = cfg, .oob_create = oob_create};
     struct r2_inst *inst = NULL;
     struct ib_verbs verbs;
+    struct topo *topo;
     struct r2_job job;
     struct r2_env env;
     char host[256] = "?", reason[512] = "";
@@ -194,7 +245,9 @@ static struct r2_inst *instance_create(enum r2_log_level *level, char *why, size
         p.run_dir = r2_rundir_find(cfg->run_dir, reason, sizeof(reason));
         if (p.run_dir == NULL)
             r2_log_write(cfg->run_dir[0] ? R2_LOG_WARN : R2_LOG_INFO, __FILE__, __LINE__, "%s: no board, no drain files, no statistics", reason);
+        p.topo = topo = topo_read(cfg);
         inst = r2_inst_create(&p, why, why_len);
+        free(topo);
     }
     free(cfg);
     return inst;

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "r2_balance.h"
 #include "r2_drain.h"
 #include "r2_failback.h"
 #include "r2_host.h"
@@ -89,6 +90,7 @@ void r2_comm_free(struct r2_comm *c)
 {
     unlink_comm(c);
     r2_host_comm_gone(c);
+    r2_balance_comm_gone(c);
     r2_report_comm_gone(c);
     if (c->peer) {
         r2_peer_put(c->inst, c->peer);
@@ -187,6 +189,7 @@ static void step_comm(struct r2_comm *c, uint64_t now)
     }
     c->deadline = next;
     r2_host_comm(c);
+    r2_balance_comm(c);
     r2_report_comm(c);
     r2_gate_unvisit(&c->gate);
 }
@@ -235,6 +238,7 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
         r2_failback_look(inst);
     }
     r2_host_step(inst, now, look);
+    next = r2_earlier(next, r2_balance_step(inst, now, look));
     inst->rung = 0;
     next = r2_earlier(next, r2_health_step(inst, now));
     next = r2_earlier(next, r2_peers_step(inst, now));
@@ -397,7 +401,7 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
         snprintf(why, why_len, "workers: %s", strerror(errno));
         goto err_workers;
     }
-    if (r2_news_open(inst) != 0) {
+    if (r2_news_open(inst) != 0 || r2_balance_open(inst, p->topo) != 0) {
         snprintf(why, why_len, "out of memory");
         goto err_workers;
     }
@@ -430,6 +434,7 @@ err_workers:
     if (inst->workers) {
         ib_workers_destroy(inst->workers, 0);
     }
+    r2_balance_close(inst);
     r2_news_close(inst);
     ib_nics_close(&inst->nics);
 err_inst:
@@ -535,6 +540,7 @@ void r2_inst_destroy(struct r2_inst *inst)
     inst->oob->ops->destroy(inst->oob);
     r2_report_free(inst);
     r2_host_close(inst);
+    r2_balance_close(inst);
     r2_news_close(inst);
     ib_mr_cache_destroy(inst->mrs);
     ib_nics_close(&inst->nics);

@@ -28,6 +28,7 @@
 #include "r2_rundir.h"
 
 struct r2_report;
+struct r2_balance;
 
 #define R2_COMM_BUCKETS 256
 #define R2_LABEL_MAX    160
@@ -115,6 +116,17 @@ struct r2_seen {
     char why[96];
 };
 
+/* What of a connection its weights are made from; r2_balance.c. Service thread */
+struct r2_flow {
+    uint32_t port_there[IB_MAX_PATHS], reach_there[IB_MAX_PATHS]; /* Mb/s, as the other end says; 0 not known */
+    uint32_t measured[IB_MAX_PATHS];                              /* Mb/s, r2_balance_measured; 0 not known */
+    uint32_t host;   /* number of the other end's host */
+    uint32_t plan;   /* paths of its plan after its last step */
+    uint64_t moved;  /* bytes sent and acknowledged; r2_load.c */
+    uint64_t marked; /* ... when it was looked at last */
+    uint64_t demand; /* bytes per second lately */
+};
+
 struct r2_comm {
     struct r2_inst *inst;
     uint32_t id;
@@ -172,6 +184,7 @@ struct r2_comm {
     } word;                          /* r2_failback.c */
     char peer_nic[IB_MAX_PATHS][FO_NIC_NAME]; /* of each path */
     struct r2_seen seen;
+    struct r2_flow flow;
 
     _Atomic int close; /* enum r2_close: OPEN -> BYE by NCCL's thread inside the gate, the rest by the service thread */
     int abort;
@@ -282,6 +295,7 @@ struct r2_inst {
     char run_dir[256];        /* empty: none */
     struct r2_board *board;   /* NULL: none */
     struct r2_report *report; /* NULL: none */
+    struct r2_balance *balance;
     int rung, rows_changed;
     uint64_t heard_at[IB_MAX_NICS];  /* ns: when another process spoke of the NIC; 0 */
     uint64_t lives_lost[IB_MAX_NICS];
@@ -351,6 +365,8 @@ void r2_setup_check_path(struct r2_comm *c, int p);
 /* Says once where the primary NIC pair has fewer than @wanted queue pairs. */
 void r2_setup_check_qps(struct r2_comm *c, int wanted);
 const char *r2_setup_name(enum r2_setup s);
+/* What of our NICs is told at set-up of a connection whose own is : which may be backups, the sooner the larger. Returns how many. */
+int r2_setup_nics(const struct r2_inst *inst, int dev, struct fo_nic out[IB_MAX_NICS]);
 /* Deduces the paths of a connection from both hosts' NICs; pure. Returns how many. */
 int r2_setup_paths(const struct fo_nic *s_nic, int s_n, int s_dev, const struct fo_nic *r_nic, int r_n, int r_dev, int any_rail,
                    uint8_t s_out[IB_MAX_PATHS], uint8_t r_out[IB_MAX_PATHS]);

@@ -22,6 +22,7 @@ static void count_path(struct r2_comm *c, int p, int up, uint64_t now)
         l->moved += done - c->load_seen[p];
         l->moved_at = now;
         c->load_moved_at[p] = c->inst->watch_clock;
+        c->flow.moved += done - c->load_seen[p];
     }
     c->load_seen[p] = done; /* less than before: a new life */
     if (up && posted > done) {

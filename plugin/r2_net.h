@@ -25,6 +25,7 @@
 #define R2_NET_MAX_SIZE     (1ull << 30)
 #define R2_NET_NO_CLASS     (-1) /* no traffic class asked for */
 
+struct topo;
 struct r2_inst;   /* this process: devices, threads, peers */
 struct r2_listen; /* a listen comm */
 struct r2_comm;   /* a send or a receive comm */
@@ -41,6 +42,7 @@ struct r2_inst_params {
     const char *host; /* name in logs */
     const char *run_dir; /* NULL: no board, no drain files, no statistics */
     const struct r2_job *job; /* NULL: not known */
+    const struct topo *topo;  /* of this host, not kept; NULL: not known */
 };
 
 /* Opens devices, starts the threads (env->threads). NULL with the reason in @why. May block in drivers. Init only. */

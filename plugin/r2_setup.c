@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ib_transport/ib_hca.h"
+#include "r2_balance.h"
 #include "r2_drain.h"
 #include "r2_inst.h"
 #include "r2_log.h"
@@ -106,38 +106,6 @@ void r2_setup_fail(struct r2_comm *c, const char *fmt, ...)
         atomic_store_explicit(&c->close, R2_CLOSE_DESTROY, memory_order_relaxed);
         r2_comm_kick(c);
     }
-}
-
-/* 0: NCCL_R2_BACKUP_NICS leaves the NIC out. Else the earlier in that list, the more; all alike without a list. */
-static uint8_t backup_preference(const struct r2_inst *inst, const struct ib_nic *nic)
-{
-    struct ib_hca_filter f;
-    char why[128];
-    int rank;
-
-    if (inst->cfg.backup_nics[0] == 0 || ib_hca_parse(&f, inst->cfg.backup_nics, why, sizeof(why)) != 0) {
-        return 1;
-    }
-    if (!ib_hca_match(&f, nic->dev_name, nic->port, NULL)) {
-        return 0;
-    }
-    rank = f.exclude ? 0 : ib_hca_rank(&f, nic->dev_name, nic->port);
-    return (uint8_t)(rank < 0 ? 1 : 255 - rank);
-}
-
-static int my_nics(struct r2_inst *inst, struct fo_nic *out)
-{
-    for (int i = 0; i < inst->nics.count; i++) {
-        const struct ib_nic *nic = &inst->nics.nic[i];
-        enum ib_nic_state s = ib_nic_state_get(nic);
-
-        memset(&out[i], 0, sizeof(out[i]));
-        snprintf(out[i].name, sizeof(out[i].name), "%.*s", FO_NIC_NAME - 1, nic->name);
-        out[i].rail = (int16_t)nic->rail;
-        out[i].usable = s == IB_NIC_UP || s == IB_NIC_DOWN ? backup_preference(inst, nic) : 0;
-        out[i].gen = atomic_load_explicit(&nic->generation, memory_order_relaxed);
-    }
-    return inst->nics.count;
 }
 
 /* --- the comm's halves --- */
@@ -250,7 +218,7 @@ static void say_req(struct r2_comm *c)
     b.req.dev = (uint8_t)c->dev;
     b.req.qps = (uint8_t)c->inst->cfg.ib_qps;
     b.req.digest = c->inst->digest;
-    b.req.nnics = (uint8_t)my_nics(c->inst, b.req.nic);
+    b.req.nnics = (uint8_t)r2_setup_nics(c->inst, c->dev, b.req.nic);
     b.req.traffic_class = c->link.traffic_class;
     snprintf(b.req.host, sizeof(b.req.host), "%s", c->inst->host);
     r2_peer_emit(c->inst, c->peer, FO_MSG_REQ, &b);
@@ -332,6 +300,7 @@ void r2_setup_on_ready(struct r2_comm *c, const struct fo_ready *m)
             up &= ~(1u << p);
         }
     }
+    r2_balance_begin(c);
     open_paths(c, up & ((1u << c->link.npaths) - 1));
     ib_send_replan(c->tx);
     setup_move(c, R2_SETUP_DONE);
@@ -399,7 +368,7 @@ void r2_setup_on_req(struct r2_inst *inst, struct r2_peer *peer, const struct fo
     c->fo.peer = m->src;
     c->setup_since = c->build_since = r2_now(inst);
     c->link.traffic_class = m->traffic_class;
-    c->link.npaths = r2_setup_paths(m->nic, m->nnics, m->dev, nics, my_nics(inst, nics), dev,
+    c->link.npaths = r2_setup_paths(m->nic, m->nnics, m->dev, nics, r2_setup_nics(inst, dev, nics), dev,
                                     inst->cfg.backup_scope == R2_BACKUP_ANY, s_nic, r_nic);
     if (!inst->cfg.failover) {
         c->link.npaths = 1;
@@ -454,6 +423,7 @@ static void say_ready(struct r2_comm *c)
 {
     union fo_body b = {.ready = {.dst = c->fo.peer, .src = c->id, .up = c->ready}};
 
+    r2_balance_say(c);
     r2_peer_emit(c->inst, c->peer, FO_MSG_READY, &b);
 }
 

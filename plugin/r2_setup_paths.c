@@ -1,4 +1,9 @@
 /* Which NIC pairs a connection gets, how many queue pairs over each, and what is wrong with them. */
+#include <stdio.h>
+#include <string.h>
+
+#include "ib_transport/ib_hca.h"
+#include "r2_balance.h"
 #include "r2_inst.h"
 #include "r2_log.h"
 
@@ -94,4 +99,36 @@ void r2_setup_check_path(struct r2_comm *c, int p)
     } else if (c->qp_lost >> p & 1) {
         fo_fault(&c->fo, p, &(struct ib_fault_info){.fault = IB_FAULT_QP});
     }
+}
+
+/* 0: NCCL_R2_BACKUP_NICS leaves the NIC out. Else the earlier in that list, the more; without a list what the topology says. */
+static uint8_t backup_preference(const struct r2_inst *inst, int dev, const struct ib_nic *nic)
+{
+    struct ib_hca_filter f;
+    char why[128];
+    int rank;
+
+    if (inst->cfg.backup_nics[0] == 0 || ib_hca_parse(&f, inst->cfg.backup_nics, why, sizeof(why)) != 0) {
+        return r2_balance_preference(inst, dev, nic->index);
+    }
+    if (!ib_hca_match(&f, nic->dev_name, nic->port, NULL)) {
+        return 0;
+    }
+    rank = f.exclude ? 0 : ib_hca_rank(&f, nic->dev_name, nic->port);
+    return (uint8_t)(rank < 0 ? 1 : 255 - rank);
+}
+
+int r2_setup_nics(const struct r2_inst *inst, int dev, struct fo_nic out[IB_MAX_NICS])
+{
+    for (int i = 0; i < inst->nics.count; i++) {
+        const struct ib_nic *nic = &inst->nics.nic[i];
+        enum ib_nic_state s = ib_nic_state_get(nic);
+
+        memset(&out[i], 0, sizeof(out[i]));
+        snprintf(out[i].name, sizeof(out[i].name), "%.*s", FO_NIC_NAME - 1, nic->name);
+        out[i].rail = (int16_t)nic->rail;
+        out[i].usable = s == IB_NIC_UP || s == IB_NIC_DOWN ? backup_preference(inst, dev, nic) : 0;
+        out[i].gen = atomic_load_explicit(&nic->generation, memory_order_relaxed);
+    }
+    return inst->nics.count;
 }

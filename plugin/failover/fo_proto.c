@@ -11,7 +11,7 @@ static const char *const names[] = {
     [FO_MSG_DRAIN] = "DRAIN",     [FO_MSG_DRAIN_OK] = "DRAIN_OK",
     [FO_MSG_WANT] = "WANT",     [FO_MSG_LOAD] = "LOAD",
     [FO_MSG_NEWS] = "NEWS",       [FO_MSG_NEWS_OK] = "NEWS_OK", [FO_MSG_LOCATE] = "LOCATE",
-    [FO_MSG_FAILBACK] = "FAILBACK", [FO_MSG_FAILBACK_OK] = "FAILBACK_OK",
+    [FO_MSG_FAILBACK] = "FAILBACK", [FO_MSG_FAILBACK_OK] = "FAILBACK_OK", [FO_MSG_RATES] = "RATES",
 };
 
 const char *fo_type_name(enum fo_type t)
@@ -459,6 +459,9 @@ size_t fo_pack(enum fo_type type, const union fo_body *body, uint8_t *out, size_
     case FO_MSG_LOAD:
         fo_put_load(&w, &body->load);
         break;
+    case FO_MSG_RATES:
+        fo_put_rates(&w, &body->rates);
+        break;
     case FO_MSG_OPEN:
     case FO_MSG_OPEN_OK:
     case FO_MSG_OPEN_UP:
@@ -519,6 +522,9 @@ int fo_unpack(struct r2_reader *r, union fo_body *body, const char **why)
             break;
         case FO_MSG_LOAD:
             fo_get_load(&b, &body->load);
+            break;
+        case FO_MSG_RATES:
+            fo_get_rates(&b, &body->rates);
             break;
         case FO_MSG_OPEN:
         case FO_MSG_OPEN_OK:

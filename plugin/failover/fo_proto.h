@@ -51,6 +51,7 @@ enum fo_type {
     FO_MSG_LOAD, /* what moves over my NIC, or: tell me of yours */
     FO_MSG_FAILBACK, /* an administrator here lets this life, when it is over, be followed by another */
     FO_MSG_FAILBACK_OK,
+    FO_MSG_RATES, /* R: what its end of each path can carry */
     FO_MSG_END, /* one behind the last */
 };
 const char *fo_type_name(enum fo_type t);
@@ -210,6 +211,13 @@ struct fo_failback { /* FAILBACK, FAILBACK_OK */
     uint8_t path;
 };
 
+struct fo_rates { /* of R's end, by path; Mb/s, 0: not known */
+    uint32_t dst, src;
+    uint8_t npaths;
+    uint32_t port[IB_MAX_PATHS];  /* of the port */
+    uint32_t reach[IB_MAX_PATHS]; /* of the way between port and memory */
+};
+
 struct fo_drain { /* DRAIN, DRAIN_OK */
     uint32_t nics; /* bit per NIC of who drains */
     uint32_t gen;  /* grows with each change; DRAIN_OK names the one it answers */
@@ -242,6 +250,7 @@ union fo_body {
     struct fo_locate locate;
     struct fo_load load;
     struct fo_failback failback;
+    struct fo_rates rates;
 };
 
 /* Largest packed record: a FENCED with a full window, or a REQ with all NICs. */

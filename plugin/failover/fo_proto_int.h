@@ -15,5 +15,7 @@ void fo_put_locate(struct r2_writer *w, const struct fo_locate *m);
 void fo_get_locate(struct r2_reader *r, struct fo_locate *m);
 void fo_put_load(struct r2_writer *w, const struct fo_load *m);
 void fo_get_load(struct r2_reader *r, struct fo_load *m);
+void fo_put_rates(struct r2_writer *w, const struct fo_rates *m);
+void fo_get_rates(struct r2_reader *r, struct fo_rates *m);
 
 #endif

@@ -150,3 +150,29 @@ void fo_get_load(struct r2_reader *r, struct fo_load *m)
     m->at = r2_get(r, 8);
     r->bad |= m->nic >= FO_MAX_NICS || m->peer_nic >= FO_MAX_NICS;
 }
+
+void fo_put_rates(struct r2_writer *w, const struct fo_rates *m)
+{
+    r2_put(w, m->dst, 4);
+    r2_put(w, m->src, 4);
+    r2_put(w, m->npaths, 1);
+    for (int i = 0; i < m->npaths && i < IB_MAX_PATHS; i++) {
+        r2_put(w, m->port[i], 4);
+        r2_put(w, m->reach[i], 4);
+    }
+}
+
+/* Any rate is taken: who uses it says what is believable (balance_plan.h). */
+void fo_get_rates(struct r2_reader *r, struct fo_rates *m)
+{
+    m->dst = (uint32_t)r2_get(r, 4);
+    m->src = (uint32_t)r2_get(r, 4);
+    m->npaths = (uint8_t)r2_get(r, 1);
+    if (m->npaths == 0 || m->npaths > IB_MAX_PATHS) {
+        r->bad = 1;
+    }
+    for (int i = 0; !r->bad && i < m->npaths; i++) {
+        m->port[i] = (uint32_t)r2_get(r, 4);
+        m->reach[i] = (uint32_t)r2_get(r, 4);
+    }
+}

@@ -100,6 +100,8 @@ struct ib_link {
     int npaths;
     uint32_t up;   /* paths that may carry new work; written by failover only */
     uint32_t drained; /* bit per path: to carry new work only where no other path can; written by failover only */
+    uint32_t weight[IB_MAX_PATHS]; /* of the NIC pair of each path, in any unit, against the others: written by r2_balance only; 0 where others carry all */
+    uint8_t wide;  /* all usable paths carry, though the primary is up; written by r2_balance only */
     uint32_t touched; /* IB_RLX: bit per path on which something was posted since it was last found quiet; cleared by the watchdog */
     struct ib_nics *nics;
     struct ib_sink sink;

@@ -40,40 +40,54 @@ static uint32_t largest_part(const struct ib_send *tx)
 #define PAIR_SHARES 840
 
 /* Path @p of those of the plan, @paths: a NIC pair counts as much with several queue pairs as with one. */
-static void plan_add(struct ib_send *tx, int p, uint32_t paths)
+static void plan_add(struct ib_send *tx, int p, uint32_t paths, uint32_t weight)
 {
     struct r2_plan *plan = &tx->plan;
     uint32_t pair = ib_link_pair(tx->link, p) & paths;
 
     plan->path[plan->n] = (uint8_t)p;
     plan->pair[plan->n] = (uint8_t)__builtin_ctz(pair);
-    plan->weight[plan->n] = tx->link->cfg->ib_split ? PAIR_SHARES / (uint32_t)__builtin_popcount(pair) : 1;
+    plan->weight[plan->n] = weight * (tx->link->cfg->ib_split ? PAIR_SHARES / (uint32_t)__builtin_popcount(pair) : 1);
     plan->credit[plan->n] = 0;
     plan->whole |= !tx->link->cfg->ib_split && (pair & (pair - 1)) != 0;
     plan->n++;
 }
 
 /* While the primary NIC pair is usable it carries everything; afterwards all survivors share, or only the first one. */
-static uint32_t plan_paths(const struct ib_link *l)
+uint32_t ib_send_plan_paths(const struct ib_link *l)
 {
     uint32_t usable = ib_link_usable(l), primary = l->npaths ? ib_link_pair(l, 0) : 0;
 
     if (usable && !l->cfg->balance) {
         return usable & ib_link_pair(l, __builtin_ctz(usable));
     }
-    return (usable & primary) && !l->cfg->spread ? usable & primary : usable;
+    return (usable & primary) && !l->cfg->spread && !l->wide ? usable & primary : usable;
+}
+
+/* Those of @paths that weigh something; all, and all alike, where none does. */
+static uint32_t weighty(const struct ib_link *l, uint32_t paths)
+{
+    uint32_t some = 0;
+
+    for (uint32_t m = paths; m; m &= m - 1) {
+        some |= (uint32_t)(l->weight[__builtin_ctz(m)] != 0) << __builtin_ctz(m);
+    }
+    return some;
 }
 
 void ib_send_replan(struct ib_send *tx)
 {
     const struct ib_link *l = tx->link;
-    uint32_t paths = plan_paths(l);
+    uint32_t paths = ib_send_plan_paths(l), some = weighty(l, paths);
 
     tx->plan.n = 0;
     tx->plan.whole = 0;
     tx->largest = largest_part(tx);
+    paths = some ? some : paths;
     for (uint32_t m = paths; m; m &= m - 1) {
-        plan_add(tx, __builtin_ctz(m), paths);
+        int p = __builtin_ctz(m);
+
+        plan_add(tx, p, paths, some ? l->weight[p] : 1);
     }
 }
 

@@ -105,7 +105,13 @@ void ib_send_ledger(struct ib_send *tx, uint64_t base, const uint16_t *masks, un
 /* Parts whose last post was on (@p, @life) and that the ledger lacks become unposted (P21). Returns how many. */
 int ib_send_unpost(struct ib_send *tx, int p, uint32_t life);
 
-/* Rebuilds the plan from link->up. */
+/*
+ * The paths that the plan is of: those of the primary NIC pair while it is usable, else all usable ones, or only those of the first NIC pair that is
+ * (NCCL_R2_BALANCE=off); all usable ones from the beginning with NCCL_R2_SPREAD or link->wide. Pure.
+ */
+uint32_t ib_send_plan_paths(const struct ib_link *l);
+
+/* Rebuilds the plan of these paths, by link->weight. */
 void ib_send_replan(struct ib_send *tx);
 
 /* Whether each of the latest receives that R has announced is registered at R's end of some path of @paths. */

@@ -214,6 +214,14 @@ struct rig *rig_create_on(const struct fab_inproc_opts *opts, int nics, int cros
     return rig_start(f, options);
 }
 
+struct rig *rig_create_desc(const struct fab_desc *desc, const char *const *options)
+{
+    struct fab_inproc *f = fab_inproc_create(desc, 1, NULL);
+
+    ck_assert_ptr_nonnull(f);
+    return rig_start(f, options);
+}
+
 struct rig *rig_create(int nics, int crossrail, const char *const *options)
 {
     return rig_create_on(NULL, nics, crossrail, options);

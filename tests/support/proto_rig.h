@@ -72,6 +72,8 @@ struct rig {
 struct rig *rig_create(int nics, int crossrail, const char *const *options);
 /* The same on a fabric with @opts: delivery apart from completion, late copies, a hook at every write of a device. */
 struct rig *rig_create_on(const struct fab_inproc_opts *opts, int nics, int crossrail, const char *const *options);
+/* The same on a fabric of two hosts as @desc says, with rates of its own for each NIC. */
+struct rig *rig_create_desc(const struct fab_desc *desc, const char *const *options);
 /* Two more processes with a connection of their own, on the hosts and NICs of @first. rig_turn and rig_until drive the
  * one they are given; its clock is that of both. */
 struct rig *rig_create_beside(struct rig *first, const char *const *options);

@@ -36,6 +36,7 @@ static const char *const shown[][2] = {
     {"NCCL_R2_FLUSH", "test_flush: always_flushes_host_memory, host_memory_is_left_alone"},
     {"NCCL_R2_DRAIN", "test_drain: drained_from_the_start, e2e/drain.sh: start"},
     {"NCCL_R2_RUN_DIR", "e2e/drain.sh: board"},
+    {"NCCL_R2_TOPO", "e2e/balance.sh: unequal, no topology"},
     {"NCCL_R2_BOARD", "e2e/drain.sh: board"},
     {"NCCL_R2_STATS", "e2e/stat.sh: off, test_report: switched_off"},
     {"NCCL_R2_EVENT_FILE", "e2e/stat.sh: off, test_report: switched_off"},

@@ -1,0 +1,43 @@
+/*
+ * Weights of the paths of connections that send: gathers what is known of both ends, of other processes and of the host's topology, lets balance_plan() divide,
+ * and hands the result to the plans of the connections (docs/design-balance.md). The one place where weights come from.
+ *
+ * Service thread, except r2_balance_open, _close and _preference; nothing blocks but a visit of a gate. No failure of it harms a connection: the weights of
+ * before stay.
+ */
+#ifndef R2_BALANCE_H
+#define R2_BALANCE_H
+
+#include "r2_inst.h"
+#include "topo/topo.h"
+
+/* Before the service thread is started. @t is read here and not kept; NULL: not known. -1: out of memory. */
+int r2_balance_open(struct r2_inst *inst, const struct topo *t);
+void r2_balance_close(struct r2_inst *inst);
+
+/* How much @nic is wanted as a backup for connections of NIC @dev by what lies between, 1 and more; equal ones are equal. Any thread. */
+uint8_t r2_balance_preference(const struct r2_inst *inst, int dev, int nic);
+
+/* S, gate held: the paths are known, and what R says of them: each gets a weight. */
+void r2_balance_begin(struct r2_comm *c);
+/* Gate held, after each step of a connection: whether its plan has other paths now. */
+void r2_balance_comm(struct r2_comm *c);
+void r2_balance_comm_gone(struct r2_comm *c);
+
+/* R, gate held: says RATES. S, gate held: takes them up. */
+void r2_balance_say(struct r2_comm *c);
+void r2_balance_on_rates(struct r2_comm *c, const struct fo_rates *m);
+
+/*
+ * Inputs of who measures; gate not held. measured: what path @p of @c and its like (connections of this process between the same NICs) were seen to carry
+ * together, in Mb/s, when they had all that they wanted; 0: not known any more. It counts in the weights, of this connection alone, while its plan has more than one NIC
+ * pair. wide: the plan of @c takes in all usable paths though its primary is up, or the primary alone again. Both take effect with the next
+ * r2_balance_step(), the latter at once.
+ */
+void r2_balance_measured(struct r2_comm *c, int p, uint32_t mbps);
+void r2_balance_wide(struct r2_comm *c, int on);
+
+/* Divides where something has changed. @look: the ports are looked at. Returns the next time, UINT64_MAX for none. */
+uint64_t r2_balance_step(struct r2_inst *inst, uint64_t now, int look);
+
+#endif

@@ -1,0 +1,123 @@
+/* What a topology says of the ways between the memory that a NIC's connections serve and each NIC. */
+#include <string.h>
+
+#include "r2_balance_int.h"
+#include "topo/topo_path.h"
+#include "topo/topo_rank.h"
+
+static int nic_find(const struct topo *t, const struct ib_nic *nic)
+{
+    for (int i = 0; i < t->nics; i++) {
+        if (t->nic[i].port == nic->port && strcmp(t->nic[i].name, nic->dev_name) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* Nobody tells a network plugin which GPU a connection serves: it is the one whose best NIC this is, as NCCL chooses; else the NIC's NUMA node. */
+static int origin_find(const struct topo *t, int nic, struct topo_end *end)
+{
+    struct topo_choice choice[TOPO_NICS_MAX];
+
+    for (int g = 0; g < t->gpus; g++) {
+        *end = (struct topo_end){TOPO_END_GPU, g};
+        if (topo_rank(t, *end, -1, choice) > 0 && choice[0].nic == nic) {
+            return 0;
+        }
+    }
+    if (t->nic[nic].pci < 0 || t->pci[t->nic[nic].pci].numa < 0) {
+        return -1;
+    }
+    *end = (struct topo_end){TOPO_END_NUMA, t->pci[t->nic[nic].pci].numa};
+    return 0;
+}
+
+static void link_add(struct r2_ways *w, struct r2_way *way, uint32_t mbps, uint16_t *number)
+{
+    if (way->n == BALANCE_PLAN_WAYS || (*number == 0 && w->links == BALANCE_PLAN_LINKS)) {
+        return;
+    }
+    if (*number == 0) {
+        w->link[w->links++] = mbps;
+        *number = (uint16_t)w->links;
+    }
+    way->link[way->n++] = (uint16_t)(*number - 1);
+}
+
+/* Links of which nothing is known are left out; @number: of each way of the topology + 1, 0 none yet. */
+static void way_make(struct r2_ways *w, const struct topo *t, struct topo_end from, int nic, uint32_t port, struct r2_way *way, uint16_t *number)
+{
+    uint16_t own = 0;
+    struct topo_path path;
+
+    if (topo_path_find(t, from, nic, &path) != 0 || path.class == TOPO_NONE) {
+        return;
+    }
+    way->reach = path.mbps;
+    if (from.kind == TOPO_END_GPU && path.class >= TOPO_PHB && port) {
+        uint32_t most = (uint32_t)((uint64_t)port * BALANCE_BRIDGE_PERCENT / 100);
+
+        way->reach = way->reach && way->reach < most ? way->reach : most;
+        link_add(w, way, most, &own);
+    }
+    for (int i = 0; i < path.n; i++) {
+        uint32_t mbps = topo_link_capacity(t, path.way[i] / 2);
+
+        if (mbps) {
+            link_add(w, way, mbps, &number[path.way[i]]);
+        }
+    }
+}
+
+/* Equal ones get equal numbers, or all connections would have the same first backup. */
+static void preferences_make(const struct topo *t, struct topo_end from, const int *place, int nics, struct r2_way *way)
+{
+    struct topo_choice choice[TOPO_NICS_MAX];
+    int n = topo_rank(t, from, -1, choice);
+    uint8_t worth = 1;
+
+    for (int i = n - 1; i >= 0; i--) {
+        if (i < n - 1 && (choice[i].mbps != choice[i + 1].mbps || choice[i].class != choice[i + 1].class)) {
+            worth += worth < 100;
+        }
+        for (int k = 0; k < nics; k++) {
+            if (place[k] == choice[i].nic) {
+                way[k].preference = worth;
+            }
+        }
+    }
+}
+
+void r2_ways_make(struct r2_ways *w, const struct ib_nics *nics, const struct topo *t)
+{
+    static const struct r2_way unknown = {.preference = 1};
+    uint16_t number[TOPO_WAYS] = {0};
+    int place[IB_MAX_NICS];
+
+    memset(w, 0, sizeof(*w));
+    w->nics = (uint32_t)nics->count;
+    for (int i = 0; i < nics->count; i++) {
+        place[i] = t ? nic_find(t, &nics->nic[i]) : -1;
+        w->port[i] = nics->nic[i].speed_mbps > 0 ? (uint32_t)nics->nic[i].speed_mbps : 0;
+        if (place[i] >= 0 && t->nic[place[i]].rate_mbps) {
+            w->port[i] = t->nic[place[i]].rate_mbps; /* sysfs tells it whole, verbs by lanes and a list of speeds */
+        }
+    }
+    for (int i = 0; i < nics->count; i++) {
+        struct topo_end from;
+
+        for (int k = 0; k < nics->count; k++) {
+            w->way[i][k] = unknown;
+        }
+        if (place[i] < 0 || origin_find(t, place[i], &from) != 0) {
+            continue;
+        }
+        preferences_make(t, from, place, nics->count, w->way[i]);
+        for (int k = 0; k < nics->count; k++) {
+            if (place[k] >= 0) {
+                way_make(w, t, from, place[k], w->port[k], &w->way[i][k], number);
+            }
+        }
+    }
+}

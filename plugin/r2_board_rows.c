@@ -1,0 +1,98 @@
+#include "r2_board_int.h"
+
+void r2_board_nic_set(struct r2_board *b, int i, const struct r2_board_nic *nic)
+{
+    word *w;
+
+    if (b->own < 0 || i < 0 || i >= R2_BOARD_NICS) {
+        return;
+    }
+    w = board_slot_of(b, b->own)->nic[i];
+    board_set(&w[0], nic->guid);
+    board_set(&w[1], (uint64_t)nic->port | (uint64_t)nic->state << 8 | (uint64_t)nic->drained << 16 | (uint64_t)nic->waits << 24 |
+                   (uint64_t)nic->lives << 32 | (uint64_t)nic->last << 48);
+    board_set(&w[2], nic->lost);
+    board_text_set(&w[3], TEXT(R2_BOARD_NIC), nic->name);
+}
+
+void r2_board_load_set(struct r2_board *b, int i, const struct r2_board_load *l)
+{
+    if (b->own >= 0 && i >= 0 && i < R2_BOARD_NICS) {
+        word *w = board_slot_of(b, b->own)->load[i];
+
+        board_set(&w[0], l->moved);
+        board_set(&w[1], l->queued);
+        board_set(&w[2], l->front);
+        board_set(&w[3], l->moved_at);
+    }
+}
+
+static void load_sum(const word *w, uint64_t now, struct r2_board_load *sum)
+{
+    uint64_t moved_at = board_get(&w[3]);
+
+    sum->moved += board_get(&w[0]);
+    if (moved_at == 0 || now < moved_at || now - moved_at < R2_BOARD_STALE) { /* else it stands still, or its process was killed */
+        sum->queued += board_get(&w[1]);
+        sum->front += board_get(&w[2]);
+    }
+    sum->moved_at = moved_at > sum->moved_at ? moved_at : sum->moved_at;
+}
+
+void r2_board_load_add(const struct r2_board *b, uint64_t guid, uint8_t port, uint64_t now, struct r2_board_load *sum)
+{
+    for (int i = 0; i < R2_BOARD_SLOTS; i++) {
+        const struct board_slot *s = board_slot_of(b, i);
+
+        if (i == b->own || board_get(&s->incarnation) == 0) {
+            continue;
+        }
+        for (int n = 0; n < R2_BOARD_NICS; n++) {
+            if (board_get(&s->nic[n][0]) == guid && (uint8_t)board_get(&s->nic[n][1]) == port) {
+                load_sum(s->load[n], now, sum);
+            }
+        }
+    }
+}
+
+void r2_board_flow_set(struct r2_board *b, int i, const struct r2_board_flow *f)
+{
+    if (b->own >= 0 && i >= 0 && i < R2_BOARD_NICS) {
+        struct board_slot *s = board_slot_of(b, b->own);
+
+        board_set(&s->flow[i][0], (uint64_t)f->conns << 32 | f->rows);
+        board_set(&s->flow[i][1], f->demand);
+        board_set(&s->flow_of, board_get(&s->incarnation));
+    }
+}
+
+int r2_board_slot_flow(const struct r2_board *b, int i, int row, struct r2_board_flow *f)
+{
+    const struct board_slot *s;
+    uint64_t v;
+
+    if (i < 0 || i >= R2_BOARD_SLOTS || i == b->own || row < 0 || row >= R2_BOARD_NICS) {
+        return 0;
+    }
+    s = board_slot_of(b, i);
+    v = board_get(&s->flow[row][0]);
+    *f = (struct r2_board_flow){.conns = (uint32_t)(v >> 32), .rows = (uint32_t)v, .demand = board_get(&s->flow[row][1])};
+    return f->conns != 0 && board_get(&s->incarnation) != 0 && board_get(&s->flow_of) == board_get(&s->incarnation);
+}
+
+int r2_board_slot_nic(const struct r2_board *b, int i, int row, struct r2_board_nic *nic)
+{
+    const word *w = board_slot_of(b, i)->nic[row];
+    uint64_t packed = board_get(&w[1]);
+
+    nic->guid = board_get(&w[0]);
+    nic->port = (uint8_t)packed;
+    nic->state = (uint8_t)(packed >> 8);
+    nic->drained = (uint8_t)(packed >> 16);
+    nic->waits = (uint8_t)(packed >> 24);
+    nic->lives = (uint16_t)(packed >> 32);
+    nic->last = (uint16_t)(packed >> 48);
+    nic->lost = board_get(&w[2]);
+    board_text_get(&w[3], TEXT(R2_BOARD_NIC), nic->name);
+    return nic->name[0] != '\0';
+}

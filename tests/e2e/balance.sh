@@ -1,0 +1,90 @@
+#!/bin/sh
+# Who carries how much after a failure: NICs of unequal rates, several processes on a host, and what the topology has to do with it. Rates are counted in bytes per NIC, never
+# in time. Each case asserts that its fault fired and that every element of every timed operation is right.
+# Argument: build folder. Second argument: only cases whose name contains it.
+. "$(dirname "$0")/collective_lib.sh"
+case $B in /*) ;; *) B=$PWD/$B ;; esac
+fab=balance$$
+trap '"$B/softfab" down --name $fab >/dev/null 2>&1; rm -rf "$log"' EXIT
+unset NCCL_R2_RUN_DIR NCCL_R2_TOPO NCCL_R2_BALANCE NCCL_R2_BACKUP_NICS
+
+if ! command -v jq >/dev/null; then
+    echo "jq is not installed"
+    exit 77
+fi
+# fabric LINE...: of such a description
+fabric() {
+    "$B/softfab" down --name $fab >/dev/null 2>&1
+    printf '%s\n' "$@" >"$log/desc"
+    "$B/softfab" up --name $fab --desc "$log/desc" >/dev/null || exit 1
+    dir=$("$B/softfab" status --name $fab --json | jq -r .dir)
+}
+# run ARGUMENT...: a run over it, with a fault in the middle; what had been sent by then is in $log/then.json, what was at the end in $log/end.json
+run() {
+    timeout -k 5 120 "$B/r2_perf" all_reduce -b 512K -e 512K --buffsize 2M --fabric $fab --hosts 2 --placement out -w 1 -T 30s \
+        --fault "300ms:h0:n0 down" --fault-cmd "700ms:$B/softfab status --name $fab --json >$log/then.json" \
+        --duration 2500ms "$@" >"$log/out" 2>&1
+    rc=$?
+    "$B/softfab" status --name $fab --json >"$log/end.json"
+}
+# sent: bytes that host 0's NICs have sent since the command in the middle, one line per NIC
+sent() {
+    jq -s '[.[0].nic, .[1].nic] | map(map(select(.host == 0) | .tx_bytes)) | [range(.[0] | length) as $i | .[1][$i] - .[0][$i]] | .[]' "$log/then.json" "$log/end.json" |
+        tr '\n' ' '
+}
+# shares NAME FILTER: jq's FILTER is true of the list of bytes
+shares() {
+    was_right "$1" || return
+    if [ "$(downs 'port down')" = 0 ]; then
+        bad "$1" "no path went down"
+    elif [ "$(echo "[$(sent | sed 's/ *$//; s/ /,/g')]" | jq "$2")" = true ]; then
+        ok "$1: NICs sent $(sent)bytes"
+    else
+        bad "$1" "not so: $2: $(sent)"
+    fi
+}
+
+# --- one ring, its NIC goes; the others carry by their rates: 4 to 2 to 1 ---
+uneven='nic 1 rate 40MB/s
+nic 2 rate 20MB/s
+nic 3 rate 10MB/s'
+wanted "unequal" && {
+    fabric "hosts 2" "nics 4" "rate 40MB/s" "$uneven"
+    NCCL_R2_TOPO=$dir/host0 run --channels 1
+    shares "unequal NICs, by the topology" '.[0] < .[3] / 20 and .[1] > 1.5 * .[2] and .[1] < 2.6 * .[2] and .[2] > 1.5 * .[3] and .[2] < 2.6 * .[3]'
+}
+
+# --- the same NICs and no word of their rates: verbs knows no speed below 2.5 Gb/s, so all are alike ---
+wanted "no topology" && {
+    fabric "hosts 2" "nics 4" "rate 40MB/s"
+    NCCL_R2_TOPO=$log/no/such/ run --channels 1
+    if grep -q "WARN NET/R2 : NCCL_R2_TOPO=$log/no/such/: .*No such file or directory. Weights and order of NICs go by their ports alone" "$log/out"; then
+        ok "a topology that cannot be read is a warning"
+    else
+        bad "a topology that cannot be read is a warning" "nothing like it in the log"
+    fi
+    shares "equal NICs without a topology" '.[0] < .[3] / 20 and (.[1:] | max < 1.2 * min)'
+    NCCL_R2_TOPO=nearby run --channels 1
+    if [ "$rc" != 0 ] && grep -q 'NCCL_R2_TOPO=nearby: expected auto, sysfs, hwloc, off, a directory' "$log/out"; then
+        ok "a word that is none ends the job"
+    else
+        bad "a word that is none ends the job" "exit code $rc"
+    fi
+}
+
+# --- pure hot repair: all of it on one backup ---
+wanted "off" && {
+    fabric "hosts 2" "nics 4" "rate 40MB/s"
+    NCCL_R2_BALANCE=off run --channels 1
+    shares "balance off" '(add / 50) as $few | .[0] < $few and (map(select(. > $few)) | length) == 1'
+}
+
+# --- four processes on each host, each with rings on all NICs: no survivor carries much more than the others ---
+wanted "processes" && {
+    fabric "hosts 2" "nics 4" "rate 40MB/s"
+    run --ranks-per-host 4 --intra net --channels 4
+    shares "four processes share three NICs" '.[0] < .[3] / 20 and (.[1:] | max < 1.1 * add / 3)'
+}
+
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]

@@ -1,0 +1,409 @@
+/* Weights in whole instances: what both ends tell, faults, drains, other processes, and what of it reaches the plan. */
+#include "tests/unit/drain_rig.h"
+
+#include "plugin/r2_balance_int.h"
+
+#define GB 1000000000ull /* bytes per second: 8 Gb/s */
+
+static uint64_t rate[2][4]; /* by host and NIC; verbs tells lanes and speeds: 100, 200, 400 Gb/s are 12.5, 25, 50 GB/s */
+
+static void begin(int nics, const char *const *options)
+{
+    static struct fab_desc desc;
+    char err[200];
+
+    ck_assert_msg(fab_desc_init(&desc, 2, nics, 50 * GB, RIG_US, err, sizeof(err)) == 0, "%s", err);
+    for (int h = 0; h < 2; h++) {
+        for (int n = 0; n < nics; n++) {
+            desc.nic[h][n].rate = rate[h][n] ? rate[h][n] : desc.nic[h][n].rate;
+        }
+    }
+    rig = rig_create_desc(&desc, options);
+    count = 0;
+}
+
+static void open_it(int nics, const char *const *more)
+{
+    const char *options[16] = {"NCCL_R2_T_RETURN=50", "NCCL_R2_T_PACKET=100", "NCCL_R2_CUT_MIN=128"};
+    int n = 3;
+
+    while (more && *more) {
+        options[n++] = *more++;
+    }
+    begin(nics, options);
+    join();
+}
+
+/* Percent of the plan of the sender on each path. */
+static int share(int p)
+{
+    const struct r2_plan *plan = &comm(0)->tx->plan;
+    uint64_t sum = 0, own = 0;
+
+    for (int i = 0; i < plan->n; i++) {
+        sum += plan->weight[i];
+        own += plan->path[i] == p ? plan->weight[i] : 0;
+    }
+    return sum ? (int)((own * 200 / sum + 1) / 2) : 0;
+}
+
+#define SHARES(a, b, c, d)                                                                                                                   \
+    ck_assert_msg(near(share(0), a) && near(share(1), b) && near(share(2), c) && near(share(3), d), "%d %d %d %d", share(0), share(1), share(2), share(3))
+
+/* The division ends within 2 % of the best, and a weight may be 10 % off before it is worth a plan. */
+static int near(int is, int want)
+{
+    return want == 0 || want == 100 ? is == want : abs(is - want) <= 1 + want / 10;
+}
+
+static void uneven_there(void)
+{
+    memset(rate, 0, sizeof(rate));
+    rate[1][1] = 12500 * GB / 1000;
+    rate[1][2] = 25 * GB;
+}
+
+START_TEST(the_other_ends_ports)
+{
+    uint64_t bytes[4];
+
+    uneven_there();
+    open_it(4, NULL);
+    ck_assert_uint_ge(rig_count(rig, 1, FO_MSG_RATES), 1);
+    ck_assert_uint_eq(comm(0)->flow.port_there[1], 100000);
+    ck_assert_uint_eq(comm(0)->flow.port_there[3], 400000);
+    messages(3);
+    SHARES(100, 0, 0, 0);
+    rig_fault(rig, "h0:n0 down");
+    rig_run(rig, 20 * RIG_MS);
+    SHARES(0, 14, 29, 57);
+    for (int p = 0; p < 4; p++) {
+        bytes[p] = carried(0, p);
+    }
+    messages(20);
+    for (int p = 1; p < 4; p++) { /* and so it is carried, to a part's 128 bytes */
+        int of = (int)(100 * (carried(0, p) - bytes[p]) / (20 * sizeof(out[0])));
+
+        ck_assert_msg(abs(of - share(p)) <= 2, "path %d carries %d %%, planned %d %%", p, of, share(p));
+    }
+    rig_fault(rig, "h1:n3 down");
+    rig_run(rig, 20 * RIG_MS);
+    SHARES(0, 33, 67, 0);
+    rig_fault(rig, "h0:n0 up");
+    wait_up(0, 2);
+    rig_run(rig, 20 * RIG_MS);
+    SHARES(100, 0, 0, 0);
+    messages(3);
+    stop();
+}
+END_TEST
+
+START_TEST(drained_and_given_back)
+{
+    memset(rate, 0, sizeof(rate));
+    rate[0][2] = 25 * GB;
+    open_it(3, NULL);
+    messages(2);
+    drain(0, 1);
+    rig_run(rig, 20 * RIG_MS);
+    SHARES(0, 67, 33, 0);
+    messages(4);
+    drain(0, 0);
+    wait_up(0, 2);
+    rig_run(rig, 20 * RIG_MS);
+    SHARES(100, 0, 0, 0);
+    messages(2);
+    stop();
+}
+END_TEST
+
+START_TEST(balance_off)
+{
+    uneven_there();
+    open_it(4, (const char *[]){"NCCL_R2_BALANCE=off", NULL});
+    rig_fault(rig, "h0:n0 down");
+    rig_run(rig, 20 * RIG_MS);
+    SHARES(0, 100, 0, 0);
+    r2_balance_measured(comm(0), 1, 5);
+    rig_run(rig, 20 * RIG_MS);
+    SHARES(0, 100, 0, 0);
+    messages(2);
+    stop();
+}
+END_TEST
+
+/* --- what the peer says --- */
+
+static int changed;
+
+static int lie(struct rig *r, int side, int type, union fo_body *b)
+{
+    if (type != FO_MSG_RATES) {
+        return 1;
+    }
+    r->filter_count++;
+    switch (changed) {
+    case 0: /* an older peer says nothing */
+        return 0;
+    case 1: /* more than there can be is not known */
+        memset(b->rates.port, 0xff, sizeof(b->rates.port));
+        memset(b->rates.reach, 0xff, sizeof(b->rates.reach));
+        return 1;
+    case 2: /* of other paths than there are */
+        b->rates.npaths = 3;
+        b->rates.port[0] = b->rates.port[1] = b->rates.port[2] = 1;
+        return 1;
+    default:
+        memset(b->rates.port, 0, sizeof(b->rates.port));
+        b->rates.port[1] = 1;
+        b->rates.reach[2] = BALANCE_MBPS_MAX;
+        return 1;
+    }
+}
+
+START_TEST(what_cannot_be_is_not_known)
+{
+    changed = _i;
+    uneven_there();
+    rate[0][3] = 12500 * GB / 1000;
+    begin(4, (const char *[]){"NCCL_R2_CUT_MIN=128", NULL});
+    rig->filter = lie;
+    join();
+    ck_assert_int_gt(rig->filter_count, 0);
+    messages(2);
+    rig_fault(rig, "h0:n0 down");
+    rig_run(rig, 20 * RIG_MS);
+    if (_i < 3) {
+        SHARES(0, 44, 44, 11); /* our own ports are known */
+    } else {
+        ck_assert_int_eq(share(1), 0);
+        ck_assert_int_eq(share(0), 0);
+        ck_assert(near(share(2), 80) && near(share(3), 20));
+    }
+    messages(4);
+    stop();
+}
+END_TEST
+
+/* RATES at any time, of any connection: nothing but weights moves. */
+START_TEST(rates_out_of_the_blue)
+{
+    union fo_body b;
+
+    memset(rate, 0, sizeof(rate));
+    open_it(3, NULL);
+    messages(1);
+    for (int to = 0; to < 2; to++) {
+        for (int n = 1; n <= IB_MAX_PATHS; n++) {
+            memset(&b, 0, sizeof(b));
+            b.rates.dst = comm(to)->id;
+            b.rates.src = comm(!to)->id;
+            b.rates.npaths = (uint8_t)n;
+            for (int i = 0; i < n; i++) {
+                b.rates.port[i] = 100000u << i;
+            }
+            rig_inject(rig, to, FO_MSG_RATES, &b);
+        }
+    }
+    ck_assert_uint_eq(comm(0)->flow.port_there[2], 400000);
+    ck_assert_uint_eq(comm(1)->flow.port_there[2], 0); /* who receives has no use for it */
+    messages(2);
+    rig_fault(rig, "h0:n0 down");
+    rig_run(rig, 20 * RIG_MS);
+    SHARES(0, 33, 67, 0);
+    messages(2);
+    stop();
+}
+END_TEST
+
+/* --- inputs of who measures --- */
+
+START_TEST(measured_and_wide)
+{
+    uint32_t before;
+
+    memset(rate, 0, sizeof(rate));
+    open_it(4, NULL);
+    messages(1);
+    r2_balance_wide(comm(0), 1);
+    rig_run(rig, 20 * RIG_MS);
+    SHARES(25, 25, 25, 25);
+    messages(2);
+    r2_balance_measured(comm(0), 0, 100000);
+    rig_run(rig, 20 * RIG_MS);
+    SHARES(8, 31, 31, 31);
+    before = comm(0)->link.weight[0];
+    r2_balance_measured(comm(0), 0, 105000); /* not worth a plan */
+    rig_run(rig, 20 * RIG_MS);
+    ck_assert_uint_eq(comm(0)->link.weight[0], before);
+    r2_balance_measured(comm(0), 0, 0);
+    rig_run(rig, 20 * RIG_MS);
+    SHARES(25, 25, 25, 25);
+    messages(2);
+    r2_balance_wide(comm(0), 0);
+    SHARES(100, 0, 0, 0);
+    messages(2);
+    r2_balance_measured(comm(0), 99, 7);
+    r2_balance_measured(comm(0), -1, 7);
+    stop();
+}
+END_TEST
+
+/* --- other processes --- */
+
+START_TEST(what_others_send_is_left_room)
+{
+    static const struct r2_board_who who = {.command = "neighbour", .host = "h0", .pid = 1, .since = 1};
+    struct r2_board_nic row = {.name = "x", .port = 1};
+    struct r2_board_flow flow = {.conns = 2, .rows = 1, .demand = 0};
+    struct r2_board *b;
+    char why[600], path[128];
+
+    memset(rate, 0, sizeof(rate));
+    open_it(4, (const char *[]){"NCCL_R2_LOOK=10", NULL});
+    host_dir(0);
+    rig_enter(&rig->side[0]);
+    r2_host_open(rig->side[0].inst, dir);
+    b = r2_board_open(dir, &who, why, sizeof(why));
+    ck_assert_msg(b != NULL, "%s", why);
+    messages(1);
+    rig_run(rig, 30 * RIG_MS);
+    rig_fault(rig, "h0:n0 down");
+    rig_run(rig, 30 * RIG_MS);
+    SHARES(0, 33, 33, 33);
+
+    /* its row 5 is our NIC 1, row 0 is nobody's; it sends twice over NIC 1 and says something of a NIC that it does not have */
+    row.guid = rig->side[0].inst->nics.nic[1].guid;
+    r2_board_nic_set(b, 5, &row);
+    flow.rows = 1u << 5 | 1u;
+    r2_board_flow_set(b, 5, &flow);
+    flow.rows = UINT32_MAX;
+    flow.demand = UINT64_MAX;
+    flow.conns = 0;
+    r2_board_flow_set(b, 7, &flow);
+    rig_run(rig, 300 * RIG_MS);
+    ck_assert_msg(share(1) <= 4 && near(share(2), 50) && near(share(3), 50), "%d %d %d", share(1), share(2), share(3));
+    messages(2);
+    {
+        struct r2_board_flow ours;
+        int found = 0;
+
+        for (int s = 0; s < R2_BOARD_SLOTS; s++) {
+            if (r2_board_slot_alive(b, s) && r2_board_slot_flow(b, s, 0, &ours)) {
+                ck_assert_uint_eq(ours.conns, 1);
+                ck_assert_uint_eq(ours.rows, 0xe);
+                found++;
+            }
+        }
+        ck_assert_int_eq(found, 1);
+    }
+    r2_board_close(b); /* it has gone: its words count no more */
+    rig_run(rig, 300 * RIG_MS);
+    SHARES(0, 33, 33, 33);
+    messages(2);
+    stop();
+    ck_assert_int_eq(r2_board_path(dir, geteuid(), path, sizeof(path)), 0);
+    host_dir_remove();
+}
+END_TEST
+
+/* --- what a topology says --- */
+
+static struct topo t;
+
+static int fn(unsigned bus, unsigned dev, int parent, int root, uint32_t class, uint16_t vendor)
+{
+    int i = topo_pci_add(&t, 0, (uint8_t)bus, (uint8_t)dev, 0);
+
+    ck_assert_int_ge(i, 0);
+    t.pci[i].parent = (int16_t)parent;
+    t.pci[i].root = (int16_t)root;
+    t.pci[i].class = class;
+    t.pci[i].vendor = vendor;
+    t.pci[i].numa = 0;
+    t.pci[i].cur_mbps = t.pci[i].max_mbps = topo_link_mbps(320, 16);
+    return i;
+}
+
+static void nic(const char *name, unsigned bus, int parent, int root)
+{
+    struct topo_nic *n = topo_nic_add(&t, name, 1);
+
+    ck_assert_ptr_nonnull(n);
+    n->pci = (int16_t)fn(bus, 0, parent, root, 0x020700, 0x15b3);
+    n->guid = bus;
+    n->rate_mbps = 400000;
+}
+
+/* A switch with a GPU, m0 and m1; m2 at the same root complex; m3 is not in the tree. */
+static void machine(struct ib_nics *nics)
+{
+    char why[300];
+    int root, port, up;
+
+    topo_clear(&t);
+    topo_numa_add(&t, 0, 0);
+    root = topo_root_add(&t, 0, 0x10);
+    port = fn(0x10, 1, -1, root, 0x060400, 0x1000);
+    up = fn(0x11, 0, port, root, 0x060400, 0x1000);
+    ck_assert_int_ge(topo_gpu_add(&t, fn(0x13, 0, fn(0x12, 0, up, root, 0x060400, 0x1000), root, 0x030200, 0x10de)), 0);
+    nic("m0", 0x14, fn(0x12, 1, up, root, 0x060400, 0x1000), root);
+    nic("m1", 0x15, fn(0x12, 2, up, root, 0x060400, 0x1000), root);
+    nic("m2", 0x19, fn(0x10, 2, -1, root, 0x060400, 0x1000), root);
+    ck_assert_msg(topo_finish(&t, why, sizeof(why)) == 0, "%s", why);
+    memset(nics, 0, sizeof(*nics));
+    nics->count = 4;
+    for (int i = 0; i < 4; i++) {
+        snprintf(nics->nic[i].dev_name, sizeof(nics->nic[i].dev_name), "m%d", i);
+        nics->nic[i].port = 1;
+        nics->nic[i].speed_mbps = 200000;
+    }
+}
+
+START_TEST(ways_of_a_topology)
+{
+    static struct ib_nics nics;
+    static struct r2_ways w;
+
+    machine(&nics);
+    r2_ways_make(&w, &nics, &t);
+    ck_assert_uint_eq(w.port[0], 400000);
+    ck_assert_uint_eq(w.port[3], 200000);
+    ck_assert_uint_eq(w.way[0][1].reach, topo_link_mbps(320, 16));
+    ck_assert_uint_eq(w.way[0][2].reach, 400000 * BALANCE_BRIDGE_PERCENT / 100);
+    ck_assert_uint_eq(w.way[0][0].preference, w.way[0][1].preference);
+    ck_assert_uint_gt(w.way[0][1].preference, w.way[0][2].preference);
+    ck_assert_uint_eq(w.way[0][3].preference, 1);
+    ck_assert_uint_eq(w.way[0][3].n, 0);
+    ck_assert_uint_eq(w.way[3][0].n, 0); /* from what is not in the tree nothing is known */
+    ck_assert_uint_eq(w.way[3][0].reach, 0);
+    /* m2 is no GPU's first choice: its connections are of memory, which needs no peer-to-peer */
+    ck_assert_uint_gt(w.way[2][0].reach, w.way[0][2].reach);
+    /* the GPU's own link is one for all of its ways */
+    ck_assert_uint_ge(w.way[0][0].n, 1);
+    for (int i = 0; i < w.way[0][2].n; i++) {
+        ck_assert_uint_lt(w.way[0][2].link[i], w.links);
+    }
+    r2_ways_make(&w, &nics, NULL);
+    ck_assert_uint_eq(w.links, 0);
+    ck_assert_uint_eq(w.port[0], 200000);
+    ck_assert_uint_eq(w.way[1][2].preference, 1);
+}
+END_TEST
+
+static void add(TCase *t_case)
+{
+    tcase_add_test(t_case, the_other_ends_ports);
+    tcase_add_test(t_case, drained_and_given_back);
+    tcase_add_test(t_case, balance_off);
+    tcase_add_loop_test(t_case, what_cannot_be_is_not_known, 0, 4);
+    tcase_add_test(t_case, rates_out_of_the_blue);
+    tcase_add_test(t_case, measured_and_wide);
+    tcase_add_test(t_case, what_others_send_is_left_room);
+    tcase_add_test(t_case, ways_of_a_topology);
+}
+
+int main(void)
+{
+    return run_suite("balance", add);
+}

@@ -52,6 +52,7 @@ for v in $(env | sed -n 's/^\(NCCL_[A-Za-z0-9_]*\)=.*/\1/p'); do
 done
 export NCCL_NET_PLUGIN="$B/libnccl-net-r2.so" NCCL_SOCKET_IFNAME=lo
 T=$(mktemp -d)
+interval=200ms # busbw before and after: the median of such pieces of time, so that a moment without a core counts for one of them
 fabric=benchb$$
 trap '"$B/softfab" down --name $fabric >/dev/null 2>&1 || :; rm -rf "$T"' EXIT
 trap 'exit 130' INT TERM
@@ -68,26 +69,22 @@ net() {
     "$B/softfab" up --name $fabric --desc "$T/desc" >/dev/null 2>"$T/err" || fail "no fabric"
     tree=$("$B/softfab" status --name $fabric --json | jq -r '.dir + "/host0"') # both hosts are alike
 }
-# one_run FILE ARGUMENTS...: r2_perf on the fabric: busbw after the faults by busbw before, in one run
+# one_run FILE ARGUMENTS...: r2_perf on the fabric: busbw after the faults (from 0.2 s on) by busbw before, in one run
 one_run() {
     file=$1
     shift
     rm -f "$T"/then "$T"/end
     "$B/softfab" fault --name $fabric '*:* restore' >/dev/null 2>"$T/err" || fail "the fabric cannot be restored"
-    timeout 180 "$B/r2_perf" "$@" --fabric $fabric --placement out --hosts 2 -w 1 -T 60s --duration $((2 * half))ms --json "$T/perf" >"$T/err" 2>&1 ||
+    timeout 180 "$B/r2_perf" "$@" --fabric $fabric --placement out --hosts 2 -w 1 -T 60s --duration $((2 * half))ms --after 150ms --interval $interval --json "$T/perf" >"$T/err" 2>&1 ||
         fail "r2_perf $* failed"
     jq -e '.r2.wrong == 0 and .r2.checked_operations > 0 and ([.r2.faults[] | .fired == "true" and .status == 0] | all)' "$T/perf" >/dev/null ||
         fail "r2_perf $*: wrong data, or a fault that did not fire"
-    if [ -e "$T/end" ]; then
-        jq --slurpfile at0 "$T/then" --slurpfile at1 "$T/end" '
-            def rate: (map(.timed_share) | add) as $t | (map((.busbw // 0) * .timed_share) | add) / $t;
-            [.r2.faults[] | select(.kind == "fabric") | .fired_s] as $f |
-            (.r2.timeline.interval_ms / 1000) as $i |
-            {after_over_before: (([.r2.timeline.points[] | select(.t_s >= ($f | max) + 0.2)] | rate) / ([.r2.timeline.points[] | select(.t_s + $i <= ($f | min))] | rate)),
-             sent: ([$at1[0].nic, $at0[0].nic] | transpose | map({place: .[0].place, host: .[0].host, nic: .[0].nic, bytes: (.[0].tx_bytes - .[1].tx_bytes)}))}' "$T/perf"
-    else
-        jq '{after_over_before: .r2.busbw.after_over_before}' "$T/perf"
-    fi >"$file"
+    [ -e "$T/end" ] || echo '{"nic": []}' | tee "$T/then" >"$T/end"
+    jq --slurpfile at0 "$T/then" --slurpfile at1 "$T/end" '
+        def level: map(.busbw | select(.)) | sort | .[length / 2 | floor];
+        [.r2.faults[] | select(.kind == "fabric") | .fired_s] as $f | (.r2.timeline.interval_ms / 1000) as $i |
+        {after_over_before: (([.r2.timeline.points[] | select(.t_s >= ($f | max) + 0.2 and .timed_share > 0.3)] | level) / ([.r2.timeline.points[] | select(.t_s + $i <= ($f | min))] | level)),
+         sent: ([$at1[0].nic, $at0[0].nic] | transpose | map({place: .[0].place, host: .[0].host, nic: .[0].nic, bytes: (.[0].tx_bytes - .[1].tx_bytes)}))}' "$T/perf" >"$file"
     rm -f "$T/perf"
 }
 # counted ARGUMENTS...: the same arguments and two commands, which read the counters 0.25 s after the faults and a little before the end: what each NIC sent in between is .sent
@@ -190,15 +187,6 @@ section_processes() {
     done | jq -s .
 }
 
-# Links without a rate: nothing is waited for but the way there and back.
-section_small() {
-    net "nics 4"
-    for size in 8 64 512 4096 16384 65536; do
-        one=$(with_faults median one 1 all_reduce -b $size -e $size --batch-bytes 1M)
-        echo "$one" | jq --argjson b $size '{operation: "all_reduce", bytes: $b, latency_after_over_before: (1 / .after_over_before)}'
-    done | jq -s .
-}
-
 # One of four NICs carries a fifth at both ends, without any error.
 section_grey() {
     net "nics 4" "rate 20MB/s"
@@ -211,8 +199,8 @@ section_grey() {
 
 section() {
     case $1 in
-    lost | unequal | processes | small | grey) section_"$1" ;;
-    fill) timeout 120 "$B/bench/bench_inproc" fill 2>"$T/err" || fail "bench_inproc fill failed" ;;
+    lost | unequal | processes | grey) section_"$1" ;;
+    small | fill) timeout 120 "$B/bench/bench_inproc" "$1" 2>"$T/err" || fail "bench_inproc $1 failed" ;;
     *)
         echo "bench_balance.sh: no such section: $1" >&2
         exit 2

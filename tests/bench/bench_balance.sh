@@ -145,7 +145,8 @@ section_lost() {
                 [ "$k" = 1 ] || lost_row $op $nics both "$k"
             done
         done
-    done | jq -s .
+    done >"$T/rows"
+    jq -s . "$T/rows"
 }
 
 # One ring over NIC 0, which goes down. @1: name; @2: "RATE..." of the survivors in MB/s; NIC 0 has 20. Everything over the fastest survivor; equal parts (no topology:
@@ -172,7 +173,8 @@ section_unequal() {
         unequal_row "one survivor at half of the rate" "20 20 10"
         unequal_row "two survivors, one at 58 % (a host bridge in the way)" "20 11.6"
         unequal_row "two survivors, one at a quarter" "20 5"
-    } | jq -s .
+    } >"$T/rows"
+    jq -s . "$T/rows"
 }
 
 # Four processes on each host, all of whose traffic passes the NICs; NIC 0 of one host goes down.
@@ -184,7 +186,8 @@ section_processes() {
             [.sent | group_by(.host)[] | map(select(.nic > 0) | .bytes) | max / (add / length)] as $m |
             {operation: $op, nics: 4, processes: 4, max_over_mean: ($m | max), lost_nic_of_all: ([.sent[] | select(.place == "h0:n0") | .bytes][0] / ([.sent[] | select(.host == 0) | .bytes] | add)),
              ratio: .after_over_before}'
-    done | jq -s .
+    done >"$T/rows"
+    jq -s . "$T/rows"
 }
 
 # One of four NICs carries a fifth at both ends, without any error.
@@ -194,7 +197,8 @@ section_grey() {
         one=$(counted $op -b 4M -e 4M --buffsize 256K --fault "${half}ms:*:n1 rate 4MB/s")
         jq -n --arg op $op --argjson one "$one" '(3.2 / 4) as $ideal | {operation: $op, nics: 4, slow_to: 0.2, ideal: $ideal, ratio: $one.after_over_before, of_ideal: ($one.after_over_before / $ideal),
             without_weights: (0.2 / $ideal), sent: [$one.sent[] | select(.host == 0) | .bytes]}'
-    done | jq -s .
+    done >"$T/rows"
+    jq -s . "$T/rows"
 }
 
 section() {

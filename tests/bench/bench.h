@@ -85,6 +85,8 @@ int bench_news_run(unsigned seeds);
 int bench_many_run(unsigned conns, unsigned active);
 /* Profiled from outside: @what is traffic, idle-send or idle-recv; @n messages or tests. */
 int bench_calls_run(const char *what, unsigned n, int nics);
+/* Latency of small messages before and after a failover. */
+int bench_small_run(void);
 /* The weights of 256 connections. */
 int bench_fill_run(void);
 

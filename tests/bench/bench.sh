@@ -1,12 +1,13 @@
 #!/bin/sh
 # make bench: what the plugin costs and how long failures last, on the software fabric. Writes BUILD/bench.json and prints the table of
 # docs/bench.md; with --write-doc writes that file and the numbers of README.md too.
-#   bench.sh BUILD [--write-doc] [--only cost|memory|many|stall|setup|bandwidth|calls|fill]   (--only prints that section's JSON)
+#   bench.sh BUILD [--write-doc] [--only cost|memory|many|stall|setup|bandwidth|calls|fill|fabric]   (--only prints that section's JSON)
 # Counts and virtual times are the same everywhere. Real times are compared with the same thing without a fault, and rates are ratios within
 # one run, because the machine may be slow and shared.
 set -eu
 cd "$(dirname "$0")/../.."
 B=build write= only=
+. tests/port_lib.sh
 while [ $# -gt 0 ]; do
     case $1 in
     --write-doc) write=1 ;;
@@ -110,6 +111,67 @@ per_item() { # SIDE WHAT NICS
     echo $(((many - few) / 1000))
 }
 
+# What the links of the fabric themselves do: a port's bytes between two readings of its counters, by its rate; and how two processes share one.
+# one_link WHAT PLACE PROGRAM OPTIONS...: client on host 1
+one_link() {
+    what=$1 place=$2
+    shift 2
+    port_next
+    "$B/softfab" exec --name $fabric --host 0 -- timeout 60 "$@" -x 3 -s 65536 -n 6000 -p "$port" >"$T/err" 2>&1 &
+    server=$!
+    port_wait "$port" $server >/dev/null || fail "$* does not listen"
+    "$B/softfab" exec --name $fabric --host 1 -- timeout 60 "$@" -x 3 -s 65536 -n 6000 -p "$port" 127.0.0.1 >"$T/err" 2>&1 &
+    client=$!
+    sleep 1
+    "$B/softfab" status --json --name $fabric >"$T/then"
+    sleep 2
+    "$B/softfab" status --json --name $fabric >"$T/end"
+    wait $client || fail "$* failed"
+    wait $server || fail "$* failed"
+    jq -s --arg what "$what" --arg place "$place" '
+        def sent: .nic[] | select(.place == $place) | .tx_bytes;
+        {what: $what, of_rate: (((.[1] | sent) - (.[0] | sent)) / (.[1].from_ns - .[0].from_ns) * 1e9 / 100000000)}' "$T/then" "$T/end"
+}
+# Bytes that host 0 got over each of its NICs from two processes that share a port of host 1, of which one polls and one sleeps.
+two_processes() {
+    for side in 0 1; do
+        port_next
+        tool=ib_write_bw
+        [ $side = 0 ] || tool='ib_send_bw -e'
+        for host in 0 1; do
+            nic=fab0 to=127.0.0.1
+            [ $host = 1 ] || nic=fab$side to=
+            # shellcheck disable=SC2086
+            "$B/softfab" exec --name $fabric --host $host -- timeout 60 $tool -d $nic -x 3 -s 65536 -n 4000 -p "$port" $to >"$T/err" 2>&1 &
+            eval "p$side$host=$!"
+            [ $host = 1 ] || port_wait "$port" $! >/dev/null || fail "$tool does not listen"
+        done
+    done
+    sleep 1
+    "$B/softfab" status --json --name $fabric >"$T/then"
+    sleep 2
+    "$B/softfab" status --json --name $fabric >"$T/end"
+    # shellcheck disable=SC2154
+    for p in $p00 $p01 $p10 $p11; do
+        wait "$p" || fail "a process on a shared port failed"
+    done
+    jq -s '[range(2) as $n | [.[] | .nic[] | select(.host == 0 and .nic == $n) | .rx_bytes] | .[1] - .[0]] |
+        {what: "two processes on one port, one polls, one sleeps: larger by smaller", ratio: (max / min)}' "$T/then" "$T/end"
+}
+fabric_links() {
+    fabric=bench$$
+    "$B/softfab" up --name $fabric --hosts 2 --nics 2 --rate 100MB/s --latency 10us --crossrail >/dev/null 2>"$T/err" || fail "no fabric"
+    {
+        one_link "ib_write_bw" h1:n0 ib_write_bw -d fab0
+        one_link "ib_write_bw, 4 queue pairs" h1:n0 ib_write_bw -d fab0 -q 4
+        one_link "ib_read_bw" h0:n1 ib_read_bw -d fab1
+        two_processes
+    } >"$T/links"
+    jq -s . "$T/links"
+    "$B/softfab" down --name $fabric >/dev/null
+    fabric=
+}
+
 section() {
     case $1 in
     cost) inproc cost ;;
@@ -126,6 +188,13 @@ section() {
         ;;
     setup) pair 4 setup ;;
     fill) inproc fill ;;
+    fabric)
+        if ! command -v ib_write_bw >/dev/null; then
+            echo '{"skipped": "perftest is not installed"}'
+            return
+        fi
+        fabric_links
+        ;;
     bandwidth)
         for op in all_reduce sendrecv; do
             one_bandwidth $op 4 20MB/s
@@ -154,17 +223,17 @@ if [ -n "$only" ]; then
     section "$only"
     exit
 fi
-for s in cost memory many stall setup bandwidth calls fill; do
+for s in cost memory many stall setup bandwidth calls fill fabric; do
     printf '# %s\n' "$s" >&2
     section $s >"$T/$s.json"
     jq -e . "$T/$s.json" >/dev/null || fail "section $s gave no JSON"
 done
 jq -n --slurpfile cost "$T/cost.json" --slurpfile memory "$T/memory.json" --slurpfile many "$T/many.json" --slurpfile stall "$T/stall.json" \
     --slurpfile setup "$T/setup.json" --slurpfile bandwidth "$T/bandwidth.json" --slurpfile calls "$T/calls.json" \
-    --slurpfile fill "$T/fill.json" \
+    --slurpfile fill "$T/fill.json" --slurpfile fabric "$T/fabric.json" \
     --arg cores "$(nproc)" --arg load "$(cut -d' ' -f1 /proc/loadavg)" --arg git "$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)" \
     '{schema: "r2_bench/1", git: $git, cores: ($cores | tonumber), load: ($load | tonumber), cost: $cost[0], memory: $memory[0], many: $many[0],
-      stall: $stall[0], setup: $setup[0], bandwidth: $bandwidth[0], calls: $calls[0], fill: $fill[0]}' >"$T/bench.json"
+      stall: $stall[0], setup: $setup[0], bandwidth: $bandwidth[0], calls: $calls[0], fill: $fill[0], fabric: $fabric[0]}' >"$T/bench.json"
 mv "$T/bench.json" "$B/bench.json"
 jq -r -f tests/bench/table.jq "$B/bench.json" >"$T/table"
 cat "$T/table"

@@ -57,6 +57,9 @@ int main(int argc, char **argv)
     if (strcmp(what, "fill") == 0) {
         return bench_fill_run();
     }
+    if (strcmp(what, "small") == 0) {
+        return bench_small_run();
+    }
     if (strcmp(what, "stall") == 0) {
         return bench_stall_run((unsigned)number(argc > 2 ? argv[2] : "1000", 1, 4096));
     }
@@ -73,6 +76,6 @@ int main(int argc, char **argv)
         return bench_calls_run(argv[2], (unsigned)number(argv[3], 1, 1000000), number(argv[4], 1, 8));
     }
     fprintf(stderr,
-            "usage: bench_inproc cost | memory | fill | stall [FAILURES] | many [CONNECTIONS [ACTIVE]] | news [SEEDS] | hour | calls traffic|idle-send|idle-recv N NICS\n");
+            "usage: bench_inproc cost | memory | fill | small | stall [FAILURES] | many [CONNECTIONS [ACTIVE]] | news [SEEDS] | hour | calls traffic|idle-send|idle-recv N NICS\n");
     return 2;
 }

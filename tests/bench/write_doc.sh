@@ -3,6 +3,7 @@
 set -eu
 json=$1 table=$2
 probe=$(sed -n '/^<!-- probe -->$/,/^<!-- end of probe -->$/p' docs/bench.md) # written by bench_probe.sh: stays
+balance=$(sed -n '/^<!-- balance -->$/,/^<!-- end of balance -->$/p' docs/bench.md) # by bench_balance.sh: likewise
 {
     cat <<'END'
 # Measurements
@@ -29,8 +30,10 @@ END
 | memory | What the plugin takes from the heap for one more connection at either end, rounding of the heap included, and the sizes of queues that it asks for. What a driver makes of those is its own |
 | setup | Two processes, from `listen` until `connect` and `accept` have returned at both ends for all; the exchange of handles, a socket here, included |
 | calls | callgrind, instructions in the plugin's own functions and the verbs calls inlined into them, without the driver's. Set-up cancels out: the difference of a short and a long run |
+| fabric | perftest over two hosts with links of 100 MB/s: bytes of a port between two readings of its counters, by its rate |
 END
     [ -z "$probe" ] || printf '\n%s\n' "$probe"
+    [ -z "$balance" ] || printf '\n%s\n' "$balance"
 } >docs/bench.md
 [ -e README.md ] && grep -q '^<!-- numbers -->$' README.md || exit 0
 jq -r --arg form readme -f tests/bench/table.jq "$json" >"$json.readme"

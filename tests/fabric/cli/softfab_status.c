@@ -272,10 +272,12 @@ static void json_print(struct seg_map *m)
     char open[128];
     pid_t pid;
     int any = 0;
+    /* Counters were read between from_ns and to_ns. */
+    uint64_t from = seg_now();
 
     printf("{\"schema\": \"softfab-status-1\", \"name\": \"%s\", \"dir\": \"%s\", \"hosts\": %d, \"nics\": %d, "
-           "\"crossrail\": %s,\n",
-           m->seg->head.name, m->dir, d->hosts, d->nics, d->crossrail ? "true" : "false");
+           "\"crossrail\": %s, \"from_ns\": %" PRIu64 ",\n",
+           m->seg->head.name, m->dir, d->hosts, d->nics, d->crossrail ? "true" : "false", from);
     printf("  \"nic\": [\n");
     for (int h = 0; h < d->hosts; h++) {
         for (int n = 0; n < d->nics; n++) {
@@ -283,7 +285,7 @@ static void json_print(struct seg_map *m)
             json_nic(&v, &d->nic[h][n], h == d->hosts - 1 && n == d->nics - 1);
         }
     }
-    printf("  ],\n  \"process\": [");
+    printf("  ],\n  \"to_ns\": %" PRIu64 ",\n  \"process\": [", seg_now());
     for (int i = 0; i < SEG_SLOTS; i++) {
         if (!seg_slot_alive(m, i, &pid)) {
             continue;

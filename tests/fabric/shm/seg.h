@@ -12,7 +12,7 @@
  *   - a ring has one producer slot and one consumer slot; a record not yet published is invisible, and the next owner
  * of either slot goes on from the published indices;
  *   - a slot belongs to the process that holds its record lock; the kernel drops the lock with the process;
- *   - port clocks and counters are single atomics;
+ *   - counters are single atomics, and so are the words of port clocks (seg_port.h);
  *   - a fault is visible once fault_seq has moved past it.
  */
 #ifndef SEG_H
@@ -20,6 +20,7 @@
 
 #include "tests/fabric/model/fab_desc.h"
 #include "tests/fabric/model/fab_fault.h"
+#include "tests/fabric/shm/seg_port.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -28,7 +29,7 @@
 #include <sys/types.h>
 
 #define SEG_MAGIC     0x6261666674666f73ull
-#define SEG_VERSION   3u
+#define SEG_VERSION   4u
 #define SEG_SLOTS     64
 #define SEG_NICS_MAX  (FAB_MAX_HOSTS * FAB_MAX_NICS)
 #define SEG_NAME_MAX  64
@@ -88,9 +89,7 @@ struct seg_nic {
     _Atomic uint32_t recv_kept;    /* 1: receives posted in ERR are kept */
     _Atomic uint32_t silent_death; /* 1: who dies fails in control calls only */
 
-    /* Instants (CLOCK_MONOTONIC ns) at which each direction is free again; advanced by compare-and-swap. */
-    _Alignas(64) _Atomic uint64_t tx_free;
-    _Alignas(64) _Atomic uint64_t rx_free;
+    struct seg_port tx, rx;
     _Alignas(64) struct seg_count count;
 };
 
@@ -154,6 +153,7 @@ struct seg {
 _Static_assert(sizeof(struct seg_ring) == SEG_RING_DATA, "rings are whole pages");
 _Static_assert(offsetof(struct seg, ring) % 4096 == 0, "rings start on a page");
 _Static_assert(SEG_SLOTS == 64, "pending is one word of 64 bits");
+_Static_assert(SEG_SLOTS == SEG_PORT_USERS, "the users of a port are slots");
 _Static_assert((SEG_SLOTS << SEG_QPN_BITS) == (1 << 24), "a queue pair number has 24 bits");
 
 static inline struct seg_nic *seg_nic_at(struct seg *seg, int host, int nic)

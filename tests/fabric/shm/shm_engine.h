@@ -5,9 +5,8 @@
  * answers packets, runs timers, applies faults. Both run the same code (shm_progress) under the engine's lock; the
  * thread sleeps on the doorbell of its slot until the next deadline and never spins.
  *
- * Rates are kept by clocks in the segment that tell when each direction of a port is free: a packet gets the instant at
- * which it arrives when it is sent, so throughput does not depend on when anybody wakes up. A sender runs at most
- * SHM_AHEAD_NS ahead.
+ * Rates are kept by clocks in the segment (seg_port.h): a packet gets the instant at which it arrives when it is sent,
+ * so throughput does not depend on when anybody wakes up, as long as that is not too late.
  */
 #ifndef SHM_ENGINE_H
 #define SHM_ENGINE_H
@@ -19,10 +18,6 @@
 
 #include <pthread.h>
 
-/* How far a rated sender fills the future. More costs latency behind bulk data, less costs wake-ups. */
-#define SHM_AHEAD_NS 600000ull
-/* A sender that was kept from sending by the rate and woke up late may make up for this much. */
-#define SHM_CREDIT_NS 1000000ull
 /* Records due within this time wait in their ring; later ones are moved out of it, so that they hold up nothing. */
 #define SHM_HOLD_NS 100000ull
 /* On rated links, where packets come at known times, the NIC thread takes those of this span together: one interrupt
@@ -74,9 +69,10 @@ struct shm_held {
 struct shm_nic {
     struct fab_nic nic;
     struct seg_nic *seg;
-    uint32_t fault_seq;   /* applied */
-    bool throttled;       /* stopped by a rate since its last packet */
-    uint64_t tx_deadline; /* when to try again; UINT64_MAX: on an event */
+    uint32_t fault_seq;               /* applied */
+    uint64_t tx_deadline;             /* when to try again; UINT64_MAX: on an event */
+    uint16_t rx_waits[FAB_MAX_HOSTS]; /* bit n of h: this process waits for NIC n of host h to take more */
+    bool waiting;                     /* this process may be waiting for a port, this one or such */
 };
 
 struct shm_engine {

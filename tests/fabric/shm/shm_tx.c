@@ -31,7 +31,7 @@ static void deadline_set(struct shm_nic *n, uint64_t when)
     }
 }
 
-/* The receiver's port is busy beyond what may be sent ahead: the sender waits, as behind a switch that pauses it. */
+/* The receiver's port takes no more now: the sender waits, as behind a switch that pauses it. */
 static bool receiver_busy(struct shm_engine *e, struct shm_nic *n, const struct fab_addr *dst)
 {
     struct seg_nic *d = seg_nic_at(e->map.seg, dst->host, dst->nic);
@@ -39,12 +39,13 @@ static bool receiver_busy(struct shm_engine *e, struct shm_nic *n, const struct 
     if (d == n->seg || atomic_load_explicit(&d->link.rate, memory_order_relaxed) == 0) {
         return false;
     }
-    uint64_t free_at = atomic_load_explicit(&d->rx_free, memory_order_relaxed);
-    if (free_at <= e->now + SHM_AHEAD_NS) {
+    uint64_t again = seg_port_ask(&d->rx, e->map.slot, e->now);
+    if (again == 0) {
         return false;
     }
-    n->throttled = true;
-    deadline_set(n, free_at - SHM_AHEAD_NS / 2);
+    n->rx_waits[dst->host] |= (uint16_t)(1u << dst->nic);
+    n->waiting = true;
+    deadline_set(n, again);
     return true;
 }
 
@@ -89,17 +90,6 @@ struct fab_pkt *shm_pkt_alloc(struct fab_engine *base, struct fab_nic *nic, cons
     return &p->pkt;
 }
 
-/* Occupies a port for @dur from @floor or from when it is free. Returns the end. */
-static uint64_t port_occupy(_Atomic uint64_t *free_at, uint64_t floor, uint64_t dur)
-{
-    uint64_t old = atomic_load_explicit(free_at, memory_order_relaxed), end;
-
-    do {
-        end = (old > floor ? old : floor) + dur;
-    } while (!atomic_compare_exchange_weak_explicit(free_at, &old, end, memory_order_relaxed, memory_order_relaxed));
-    return end;
-}
-
 /* When the packet arrives. Both ports are occupied, each at its own rate; 0: at once. */
 static uint64_t arrival(struct shm_engine *e, struct shm_nic *n, const struct fab_hdr *h)
 {
@@ -114,15 +104,18 @@ static uint64_t arrival(struct shm_engine *e, struct shm_nic *n, const struct fa
     if (loop || (l->rate == 0 && rx_rate == 0)) {
         return lat == 0 ? 0 : seg_now() + lat;
     }
-    uint64_t now = seg_now(), floor = n->throttled ? now - SHM_CREDIT_NS : now, end = floor;
-    n->throttled = false;
+    int slot = e->map.slot;
+    uint64_t now = seg_now(), floor = now, end = now;
+    if (rx_rate != 0) {
+        floor = end = seg_port_floor(&d->rx, slot, now);
+    }
     if (l->rate != 0) {
-        uint64_t dur = fab_link_ns(l->rate, h->len);
-        end = port_occupy(&n->seg->tx_free, floor, dur);
+        uint64_t dur = fab_link_ns(l->rate, h->len), credit = seg_port_floor(&n->seg->tx, slot, now);
+        end = seg_port_take(&n->seg->tx, slot, credit < floor ? credit : floor, dur);
         floor = end - dur;
     }
     if (rx_rate != 0) {
-        uint64_t rx_end = port_occupy(&d->rx_free, floor, fab_link_ns(rx_rate, h->len));
+        uint64_t rx_end = seg_port_take(&d->rx, slot, floor, fab_link_ns(rx_rate, h->len));
         end = rx_end > end ? rx_end : end;
     }
     return end + lat;
@@ -210,13 +203,25 @@ static bool link_free(struct shm_engine *e, struct shm_nic *n)
     if (n->nic.link.rate == 0) {
         return true;
     }
-    uint64_t free_at = atomic_load_explicit(&n->seg->tx_free, memory_order_relaxed);
-    if (free_at <= e->now + SHM_AHEAD_NS) {
-        return true;
+    uint64_t again = seg_port_ask(&n->seg->tx, e->map.slot, e->now);
+    if (again != 0) {
+        n->waiting = true;
+        deadline_set(n, again);
     }
-    n->throttled = true;
-    deadline_set(n, free_at - SHM_AHEAD_NS / 2);
-    return false;
+    return again == 0;
+}
+
+/* Nothing is left to send: no port is waited for. */
+static void claims_drop(struct shm_engine *e, struct shm_nic *n)
+{
+    seg_port_leave(&n->seg->tx, e->map.slot);
+    for (int h = 0; h < e->map.seg->head.desc.hosts; h++) {
+        for (uint32_t m = n->rx_waits[h]; m != 0; m &= m - 1) {
+            seg_port_leave(&seg_nic_at(e->map.seg, h, __builtin_ctz(m))->rx, e->map.slot);
+        }
+        n->rx_waits[h] = 0;
+    }
+    n->waiting = false;
 }
 
 static void nic_tx(struct shm_engine *e, struct shm_nic *n)
@@ -227,17 +232,24 @@ static void nic_tx(struct shm_engine *e, struct shm_nic *n)
             n->tx_deadline = 0;
             return;
         }
-        if (!fab_nic_tx_next(&n->nic, link_free(e, n))) {
+        bool wire = link_free(e, n);
+        if (!fab_nic_tx_next(&n->nic, wire)) {
+            if (wire) {
+                /* What is left waits for something else than this port. */
+                seg_port_leave(&n->seg->tx, e->map.slot);
+            }
             return;
         }
     }
-    n->throttled = false;
+    if (n->waiting) {
+        claims_drop(e, n);
+    }
 }
 
 void shm_tx_run(struct shm_engine *e)
 {
     for (int i = 0; i < e->map.seg->head.desc.nics; i++) {
-        if (fab_nic_tx_pending(&e->nic[i].nic)) {
+        if (fab_nic_tx_pending(&e->nic[i].nic) || e->nic[i].waiting) {
             nic_tx(e, &e->nic[i]);
         }
     }

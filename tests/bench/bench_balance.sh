@@ -1,0 +1,235 @@
+#!/bin/sh
+# make bench-balance: who carries how much after NICs were lost or have become slow, on rated links of the software fabric. Writes BUILD/bench-balance.json and
+# BUILD/bench-balance.svg and prints the tables of docs/bench.md; with --write-doc puts them there.
+#   bench_balance.sh BUILD [--write-doc] [--only lost|unequal|processes|small|grey|fill] [--runs N] [--seconds S]   (--only prints that section's JSON)
+# Each figure is a ratio within one run (busbw after the faults by busbw before, counters of NICs against each other), because the machine may be slow and shared;
+# with --runs N the median of N runs. S: how long each half of a run lasts.
+set -eu
+cd "$(dirname "$0")/../.."
+B=build write= only= runs=1 half=2000
+number() { # number OPTION TEXT MOST
+    case $2 in
+    '' | *[!0-9]* | ?????*) ;;
+    *) [ "$2" -lt 1 ] || [ "$2" -gt "$3" ] || return 0 ;;
+    esac
+    echo "bench_balance.sh: $1 $2: not a number from 1 to $3" >&2
+    exit 2
+}
+while [ $# -gt 0 ]; do
+    case $1 in
+    --write-doc) write=1 ;;
+    --only)
+        only=${2:?--only needs the name of a section}
+        shift
+        ;;
+    --runs)
+        number --runs "${2:-}" 99
+        runs=$2
+        shift
+        ;;
+    --seconds)
+        number --seconds "${2:-}" 60
+        half=$(($2 * 1000))
+        shift
+        ;;
+    -*)
+        echo "bench_balance.sh: no such option: $1" >&2
+        exit 2
+        ;;
+    *) B=$1 ;;
+    esac
+    shift
+done
+case $B in /*) ;; *) B=$PWD/$B ;; esac
+for f in r2_perf softfab softfab-lib/libibverbs.so.1 libnccl-net-r2.so bench/bench_inproc; do
+    [ -e "$B/$f" ] || {
+        echo "bench_balance.sh: $B/$f is not built" >&2
+        exit 1
+    }
+done
+for v in $(env | sed -n 's/^\(NCCL_[A-Za-z0-9_]*\)=.*/\1/p'); do
+    unset "$v"
+done
+export NCCL_NET_PLUGIN="$B/libnccl-net-r2.so" NCCL_SOCKET_IFNAME=lo
+T=$(mktemp -d)
+interval=200ms # busbw before and after: the median of such pieces of time, so that a moment without a core counts for one of them
+fabric=benchb$$
+trap '"$B/softfab" down --name $fabric >/dev/null 2>&1 || :; rm -rf "$T"' EXIT
+trap 'exit 130' INT TERM
+
+fail() {
+    echo "bench_balance.sh: $*" >&2
+    [ ! -s "$T/err" ] || tail -20 "$T/err" | sed 's/^/    | /' >&2
+    exit 1
+}
+# net LINE...: a fabric of two hosts of that description
+net() {
+    printf '%s\n' "hosts 2" "latency 20us" "$@" >"$T/desc"
+    "$B/softfab" down --name $fabric >/dev/null 2>&1 || :
+    "$B/softfab" up --name $fabric --desc "$T/desc" >/dev/null 2>"$T/err" || fail "no fabric"
+    tree=$("$B/softfab" status --name $fabric --json | jq -r '.dir + "/host0"') # both hosts are alike
+}
+# one_run FILE ARGUMENTS...: r2_perf on the fabric: busbw after the faults (from 0.2 s on) by busbw before, in one run
+one_run() {
+    file=$1
+    shift
+    rm -f "$T"/then "$T"/end
+    "$B/softfab" fault --name $fabric '*:* restore' >/dev/null 2>"$T/err" || fail "the fabric cannot be restored"
+    timeout 180 "$B/r2_perf" "$@" --fabric $fabric --placement out --hosts 2 -w 1 -T 60s --duration $((2 * half))ms --after 150ms --interval $interval --json "$T/perf" >"$T/err" 2>&1 ||
+        fail "r2_perf $* failed"
+    jq -e '.r2.wrong == 0 and .r2.checked_operations > 0 and ([.r2.faults[] | .fired == "true" and .status == 0] | all)' "$T/perf" >/dev/null ||
+        fail "r2_perf $*: wrong data, or a fault that did not fire"
+    [ -e "$T/end" ] || echo '{"nic": []}' | tee "$T/then" >"$T/end"
+    jq --slurpfile at0 "$T/then" --slurpfile at1 "$T/end" '
+        def level: map(.busbw | select(.)) | sort | .[length / 2 | floor];
+        [.r2.faults[] | select(.kind == "fabric") | .fired_s] as $f | (.r2.timeline.interval_ms / 1000) as $i |
+        {after_over_before: (([.r2.timeline.points[] | select(.t_s >= ($f | max) + 0.2 and .timed_share > 0.3)] | level) / ([.r2.timeline.points[] | select(.t_s + $i <= ($f | min))] | level)),
+         sent: ([$at1[0].nic, $at0[0].nic] | transpose | map({place: .[0].place, host: .[0].host, nic: .[0].nic, bytes: (.[0].tx_bytes - .[1].tx_bytes)}))}' "$T/perf" >"$file"
+    rm -f "$T/perf"
+}
+# counted ARGUMENTS...: the same arguments and two commands, which read the counters 0.25 s after the faults and a little before the end: what each NIC sent in between is .sent
+counted() {
+    median "$@" --fault-cmd "$((half + 250))ms:$B/softfab status --name $fabric --json >$T/then" --fault-cmd "$((2 * half - 50))ms:$B/softfab status --name $fabric --json >$T/end"
+}
+# median ARGUMENTS...: of $runs runs the one in the middle
+median() {
+    rm -f "$T"/one.*
+    i=0
+    while [ $i -lt "$runs" ]; do
+        i=$((i + 1))
+        one_run "$T/one.$i" "$@"
+    done
+    jq -s 'sort_by(.after_over_before) | .[length / 2 | floor]' "$T"/one.*
+}
+# faults HOW COUNT: options of r2_perf that take NICs 0 to COUNT - 1 down at once, all on host 0 or on the hosts in turn
+faults() {
+    f=0
+    while [ $f -lt "$2" ]; do
+        host=0
+        [ "$1" = one ] || host=$((f % 2))
+        printf ' --fault %dms:h%d:n%d_down' "$half" $host $f
+        f=$((f + 1))
+    done
+}
+# with_faults FUNCTION HOW COUNT ARGUMENTS...: calls it with them and those options
+with_faults() {
+    function=$1
+    words=$(faults "$2" "$3")
+    shift 3
+    for w in $words; do
+        set -- "$@" "$(echo "$w" | tr _ ' ')"
+    done
+    "$function" "$@"
+}
+
+ops='all_reduce all_gather reduce_scatter broadcast reduce sendrecv alltoall'
+# lost_row OPERATION NICS HOW COUNT
+lost_row() {
+    on=$(with_faults median "$3" "$4" "$1" -b 4M -e 4M --buffsize 256K)
+    off=null
+    if [ "$3" = one ]; then
+        off=$(export NCCL_R2_BALANCE=off; with_faults median "$3" "$4" "$1" -b 4M -e 4M --buffsize 256K)
+    fi
+    jq -n --arg op "$1" --argjson n "$2" --arg how "$3" --argjson k "$4" --argjson on "$on" --argjson off "$off" '
+        (1 - $k / $n) as $ideal | {operation: $op, nics: $n, lost: $k, hosts: (if $how == "one" then 1 else 2 end), ideal: $ideal, ratio: $on.after_over_before,
+         of_ideal: ($on.after_over_before / $ideal), hot_repair: (if $off then $off.after_over_before / $ideal else null end)}'
+}
+section_lost() {
+    for nics in 4 8; do
+        net "nics $nics" "rate $((80 / nics))MB/s"
+        lost='1 2 3'
+        [ $nics = 4 ] || lost='1 4 7'
+        for op in $ops; do
+            for k in $lost; do
+                lost_row $op $nics one "$k"
+                [ "$k" = 1 ] || lost_row $op $nics both "$k"
+            done
+        done
+    done >"$T/rows"
+    jq -s . "$T/rows"
+}
+
+# One ring over NIC 0, which goes down. @1: name; @2: "RATE..." of the survivors in MB/s; NIC 0 has 20. Everything over the fastest survivor; equal parts (no topology:
+# verbs knows no speed below 2.5 Gb/s, so all look alike); and by the topology.
+unequal_row() {
+    set -- "$1" "$2" 0
+    lines= nic=0
+    for r in $2; do
+        nic=$((nic + 1))
+        lines="$lines
+nic $nic rate ${r}MB/s"
+    done
+    net "nics $((nic + 1))" "rate 20MB/s" "$lines"
+    by=$(export NCCL_R2_TOPO="$tree"; with_faults counted one 1 all_reduce --channels 1 -b 4M -e 4M --buffsize 2M)
+    single=$(export NCCL_R2_BALANCE=off NCCL_R2_BACKUP_NICS==fab1; with_faults counted one 1 all_reduce --channels 1 -b 4M -e 4M --buffsize 2M)
+    equal=$(export NCCL_R2_TOPO=off; with_faults counted one 1 all_reduce --channels 1 -b 4M -e 4M --buffsize 2M)
+    jq -n --arg what "$1" --arg rates "$2" --argjson by "$by" --argjson single "$single" --argjson equal "$equal" '
+        ($rates | split(" ") | map(tonumber)) as $r | (($r | add) / 20) as $fill | {what: $what, rates_MBps: $r,
+         water_filling: $fill, weights: $by.after_over_before, of_water_filling: ($by.after_over_before / $fill), single: $single.after_over_before,
+         equal: $equal.after_over_before, sent: [$by.sent[] | select(.host == 0 and .nic > 0) | .bytes]}'
+}
+section_unequal() {
+    {
+        unequal_row "one survivor at half of the rate" "20 20 10"
+        unequal_row "two survivors, one at 58 % (a host bridge in the way)" "20 11.6"
+        unequal_row "two survivors, one at a quarter" "20 5"
+    } >"$T/rows"
+    jq -s . "$T/rows"
+}
+
+# Four processes on each host, all of whose traffic passes the NICs; NIC 0 of one host goes down.
+section_processes() {
+    net "nics 4" "rate 20MB/s"
+    for op in $ops; do
+        one=$(export NCCL_R2_TOPO="$tree"; with_faults counted one 1 $op --ranks-per-host 4 --intra net --channels 4 -b 1M -e 1M --buffsize 1M)
+        echo "$one" | jq --arg op $op '
+            [.sent | group_by(.host)[] | map(select(.nic > 0) | .bytes) | max / (add / length)] as $m |
+            {operation: $op, nics: 4, processes: 4, max_over_mean: ($m | max), lost_nic_of_all: ([.sent[] | select(.place == "h0:n0") | .bytes][0] / ([.sent[] | select(.host == 0) | .bytes] | add)),
+             ratio: .after_over_before}'
+    done >"$T/rows"
+    jq -s . "$T/rows"
+}
+
+# One of four NICs carries a fifth at both ends, without any error.
+section_grey() {
+    net "nics 4" "rate 20MB/s"
+    for op in $ops; do
+        one=$(counted $op -b 4M -e 4M --buffsize 256K --fault "${half}ms:*:n1 rate 4MB/s")
+        jq -n --arg op $op --argjson one "$one" '(3.2 / 4) as $ideal | {operation: $op, nics: 4, slow_to: 0.2, ideal: $ideal, ratio: $one.after_over_before, of_ideal: ($one.after_over_before / $ideal),
+            without_weights: (0.2 / $ideal), sent: [$one.sent[] | select(.host == 0) | .bytes]}'
+    done >"$T/rows"
+    jq -s . "$T/rows"
+}
+
+section() {
+    case $1 in
+    lost | unequal | processes | grey) section_"$1" ;;
+    small | fill) timeout 120 "$B/bench/bench_inproc" "$1" 2>"$T/err" || fail "bench_inproc $1 failed" ;;
+    *)
+        echo "bench_balance.sh: no such section: $1" >&2
+        exit 2
+        ;;
+    esac
+}
+
+if [ -n "$only" ]; then
+    section "$only"
+    exit
+fi
+set --
+for s in lost unequal processes small grey fill; do
+    printf '# %s\n' "$s" >&2
+    section $s >"$T/$s.json"
+    jq -e . "$T/$s.json" >/dev/null || fail "section $s gave no JSON"
+    set -- "$@" --slurpfile $s "$T/$s.json"
+done
+jq -n "$@" --arg cores "$(nproc)" --arg load "$(cut -d' ' -f1 /proc/loadavg)" --arg git "$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)" --argjson runs "$runs" \
+    '{schema: "r2_bench_balance/1", git: $git, cores: ($cores | tonumber), load: ($load | tonumber), runs: $runs, lost: $lost[0], unequal: $unequal[0], processes: $processes[0],
+      small: $small[0], grey: $grey[0], fill: $fill[0]}' >"$T/bench.json"
+mv "$T/bench.json" "$B/bench-balance.json"
+jq -r -f tests/bench/balance_svg.jq "$B/bench-balance.json" >"$B/bench-balance.svg"
+jq -r -f tests/bench/balance_table.jq "$B/bench-balance.json" >"$T/table"
+cat "$T/table"
+echo "# all of it: $B/bench-balance.json, as a picture: $B/bench-balance.svg"
+[ -n "$write" ] || exit 0
+sh tests/bench/balance_doc.sh "$T/table" "$B/bench-balance.json"

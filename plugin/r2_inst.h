@@ -304,7 +304,7 @@ struct r2_inst {
     _Atomic int stop;
     int qps_said; /* service thread: that there are fewer queue pairs than wanted */
     uint32_t digest;
-    uint64_t unknown_records, bad_messages;
+    uint64_t unknown_records, bad_messages, foreign_messages;
 };
 
 static inline uint64_t r2_now(const struct r2_inst *inst)

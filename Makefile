@@ -244,7 +244,7 @@ lab-down:
 	@sh tests/lab/lab.sh $(B) down
 .PHONY: check-lab
 check-lab: deps
-	@$(MAKE) --no-print-directory -s all lab-bins $(B)/tests/abi/abi_driver
+	@$(MAKE) --no-print-directory -s all lab-bins $(B)/tests/abi/abi_driver $(B)/r2_matrix
 	@sh tests/lab/check_lab.sh $(B) $(if $(ONLY),"$(ONLY)")
 
 # The command shares the segment code and the text forms (not the ibv_* entry points) with the drop-in.

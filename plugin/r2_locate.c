@@ -116,6 +116,7 @@ static void ask_begin(const struct r2_case *k, struct r2_case_ask *a, struct r2_
     } else if (pair->silent_at && pair->silent_at + ANEW_NS >= k->opened) {
         ask_end(a, PROBE_TIMEOUT);
     } else {
+        a->alone = pair->unanswered;
         ask_end(a, PROBE_NA);
     }
 }
@@ -134,7 +135,7 @@ static void ask_look(struct r2_inst *inst, const struct r2_case *k, struct r2_ca
     } else if (pair->silent_at >= k->opened && pair->silent_at) {
         ask_end(a, PROBE_TIMEOUT);
     } else if (clock >= k->own_until) {
-        a->alone = pair->asking;
+        a->alone = pair->asking || pair->unanswered;
         ask_end(a, PROBE_NA);
     }
 }

@@ -34,7 +34,7 @@ struct r2_case_ask {
     char host[FO_HOST_NAME]; /* a copy: the peer may go before the case does */
     uint8_t outcome;  /* enum probe_outcome, once ended */
     uint8_t ended;
-    uint8_t alone;    /* it was asked and did not answer, but its process did not say either that its end is in order */
+    uint8_t alone;    /* it was asked and has not answered since, but its process did not say either that its end is in order */
     unsigned answers; /* of the pair, when it was asked */
 };
 

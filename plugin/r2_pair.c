@@ -434,7 +434,7 @@ static void answered(struct r2_pair *pair, uint64_t clock)
     pair->last_ok = clock;
     pair->answers++;
     pair->again_wait = pair->again_at = 0;
-    pair->asking = pair->verdict = pair->check = 0;
+    pair->asking = pair->verdict = pair->check = pair->unanswered = 0;
     r2_news_answered(pair);
 }
 
@@ -450,6 +450,7 @@ static void broken(struct r2_pair *pair, uint64_t clock)
     } else if (pair->last_ok == 0 && pair->in_order) {
         dead(pair, clock, "probes fail");
     } else {
+        pair->unanswered = 1;
         r2_pair_again(pair);
     }
 }

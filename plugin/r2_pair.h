@@ -53,6 +53,7 @@ struct r2_pair {
     uint32_t heard; /* the latest of the peer's; 0: none */
     uint64_t silent_at; /* watch's clock, when either end gave it up for silence last; 0: never */
     uint8_t silent;     /* ... ours, the present incarnation */
+    uint8_t unanswered; /* a question that counts ended with its queue pair, and none has been answered since */
     uint8_t avoid;  /* others blame a part of it, and it has not answered here */
     uint64_t say_at, say_interval; /* ns, real time */
     uint8_t greeted;               /* asked once since it became ready */

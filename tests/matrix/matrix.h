@@ -98,10 +98,13 @@ const char *mx_line_who(const char *line);
 
 /* ---- processes ---- */
 
-/* A process of the job: HOST HOSTS NICS PLUGIN BOARD. Ends when it is killed. */
+/*
+ * A process of the job: HOST HOSTS NICS PLUGIN WAYS [PAUSE-MS]. Ends when it is killed. Says "# carried N messages over each of M connections", at most
+ * once a second, whenever N has grown; M are those that have not ended with an error.
+ */
 int mx_rank_main(int argc, char **argv);
-/* The file through which the processes of a job meet, empty. -1 with errno. */
-int mx_board_make(const char *path);
+/* WAYS, the folder through which the processes of a job find each other, empty. -1 with errno. */
+int mx_ways_make(const char *path);
 
 struct mx_opts {
     const char *build, *dir; /* programs; logs */

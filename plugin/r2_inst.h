@@ -213,12 +213,15 @@ struct r2_peer {
     uint8_t out[R2_OOB_MAX_MESSAGE];
 };
 
-/* A look at one port, on its device's worker. */
+/* A look at one port, on its device's worker. All but the job's own fields: service thread, and read by the worker while the job is out. */
 struct r2_look {
     struct ib_job job; /* first */
     struct r2_inst *inst;
     int nic;
     int rc;
+    uint8_t due;  /* enum ib_look: asked for by events since the latest look began */
+    uint8_t asked; /* ... before it began */
+    uint32_t generation; /* of the NIC when it began */
 };
 
 /* What this process moves over a NIC; r2_load.c */

@@ -275,18 +275,21 @@ void r2_pairs_drop(struct r2_inst *inst, const struct r2_peer *peer)
     }
 }
 
-void r2_pairs_free(struct r2_inst *inst)
+void r2_pairs_free(struct r2_inst *inst, uint64_t still_running)
 {
-    struct r2_pair *next;
+    struct r2_pair **p = &inst->pairs;
 
-    for (struct r2_pair *pair = inst->pairs; pair; pair = next) {
-        next = pair->next;
-        if (!pair->job.busy || !inst->env.threads) { /* else the job may be stuck in a driver: its memory stays */
+    while (*p) {
+        struct r2_pair *pair = *p;
+
+        if (still_running >> inst->nics.nic[pair->nic].device_index & 1) {
+            p = &pair->next; /* its job may be the one, and the driver would keep whoever calls it */
+        } else {
+            *p = pair->next;
             probe_qp_destroy(&pair->qp, &inst->nics);
             free(pair);
         }
     }
-    inst->pairs = NULL;
 }
 
 /* --- asking --- */

@@ -86,8 +86,11 @@ struct r2_pair *r2_pair_find(const struct r2_inst *inst, const struct r2_peer *p
 void r2_pair_on_probe(struct r2_inst *inst, struct r2_peer *peer, const struct fo_probe *m);
 /* The peer is going: its pairs, too. */
 void r2_pairs_drop(struct r2_inst *inst, const struct r2_peer *peer);
-/* Instance is being destroyed; the workers have stopped. */
-void r2_pairs_free(struct r2_inst *inst);
+/*
+ * Instance is being destroyed; the workers have stopped, but for those of the devices in @still_running: ib_workers_destroy(). Pairs on these stay as
+ * they are.
+ */
+void r2_pairs_free(struct r2_inst *inst, uint64_t still_running);
 
 /*
  * Another process of this host (@who) had no answer over the same two ports for @silent ns, while its peer's end was in order: the lives here

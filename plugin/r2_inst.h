@@ -213,6 +213,15 @@ struct r2_peer {
     uint8_t out[R2_OOB_MAX_MESSAGE];
 };
 
+/* The latest verdict that was said and named suspects only: one that names the component later revises it. */
+struct r2_undecided {
+    uint8_t said, nic, peer_nic;
+    struct r2_peer *peer;
+    uint64_t at;       /* watch's clock */
+    uint64_t since_ms; /* as said */
+    uint64_t seq;      /* of its event; 0: none */
+};
+
 /* A look at one port, on its device's worker. All but the job's own fields: service thread, and read by the worker while the job is out. */
 struct r2_look {
     struct ib_job job; /* first */
@@ -261,6 +270,7 @@ struct r2_inst {
     uint64_t worker_reaped[IB_MAX_NICS]; /* service thread */
     struct r2_peer *peers;              /* service thread */
     struct r2_pair *pairs;              /* service thread; r2_pair.h */
+    struct r2_undecided undecided;      /* service thread */
     struct r2_look look[IB_MAX_NICS];   /* service thread */
     uint64_t look_at;                   /* ns, next look at all ports; service thread */
     uint16_t returning[IB_MAX_NICS];    /* builds of new lives over each of our NICs; service thread */

@@ -30,6 +30,7 @@ struct r2_heal {
     uint64_t at, retry, deadline;
     uint64_t good_since, good_last; /* first and last of the present row of answers; since 0: none */
     uint64_t used_at, hold;
+    unsigned lives; /* of paths that returned over it so far */
 };
 
 struct r2_pair {

@@ -172,8 +172,8 @@ int mx_job_well(struct mx_job *j, uint64_t limit);
 /* Somebody blames (@bad 1) or clears (-1) @who. */
 void mx_told(struct mx_job *j, const char *who, int bad);
 /*
- * Waits until all who were blamed are told to be good again and nobody has given a verdict for MX_QUIET: two incidents
- * of one NIC pair within a second are one to the plugin. -1: not within the limit.
+ * Waits until all who were blamed are told to be good again and nobody has given a verdict for MX_QUIET: within that
+ * time a failure may be taken for a consequence of the one before. -1: not within the limit.
  */
 #define MX_QUIET (1100 * MX_MS)
 int mx_job_cleared(struct mx_job *j, uint64_t limit);

@@ -161,8 +161,9 @@ job_start() {
     rm -rf "$ways"
     mkdir -p "$ways" || return 1
     for rank in 0 1 2; do
+        : >"$run.r$rank"
         # shellcheck disable=SC2086
-        lab exec h$rank -t 300 -- env NCCL_SOCKET_IFNAME=mgmt NCCL_IB_TIMEOUT=17 NCCL_IB_RETRY_CNT=3 $extra \
+        lab exec h$rank -t 900 -- env NCCL_SOCKET_IFNAME=mgmt NCCL_IB_TIMEOUT=17 NCCL_IB_RETRY_CNT=3 $extra \
             "$B/r2_matrix" --rank $rank 3 4 "$B/libnccl-net-r2.so" "$ways" 400 >"$run.r$rank" 2>&1 &
         pids="$pids $!"
     done
@@ -192,7 +193,7 @@ says() {
 goes_on() {
     for h in "$@"; do
         f=$run.r${h#h}
-        says 60 "$(wc -l <"$f")" '^# carried ' "$f" && says 60 "$(wc -l <"$f")" '^# carried ' "$f" || return 1
+        says 180 "$(wc -l <"$f")" '^# carried ' "$f" && says 180 "$(wc -l <"$f")" '^# carried ' "$f" || return 1
     done
 }
 # process_blamed LABEL CODE: whoever names a component names h1 as CODE does, and every message was right

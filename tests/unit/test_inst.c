@@ -1,6 +1,6 @@
 /*
- * An instance with its threads on devices made by hand, one of which keeps whoever reads its port: events are taken and the instance is taken down without
- * waiting for it, and what its driver still uses stays.
+ * An instance with its threads on devices made by hand, one of which keeps whoever reads its port: events are taken and
+ * the instance is taken down without waiting for it, and what its driver still uses stays.
  */
 #include <check.h>
 #include <errno.h>
@@ -18,8 +18,8 @@ static struct ib_verbs verbs;
 static struct r2_config cfg;
 static struct r2_inst *inst;
 static int (*port_read)(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr);
-static _Atomic int stuck;        /* number of the device whose driver does not return, +1 */
-static sem_t inside, hold;     /* its call: is there; may go on */
+static _Atomic int stuck;  /* number of the device whose driver does not return, +1 */
+static sem_t inside, hold; /* its call: is there; may go on */
 
 static int query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr)
 {
@@ -34,7 +34,8 @@ static int query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_att
 
 static struct r2_oob *oob_create(void *arg, const struct r2_oob_events *ev, char *why, size_t why_len)
 {
-    struct r2_oob_tcp_config tcp = {.ifname = "lo", .family = "", .hello_timeout_ns = 1000000000, .keepalive_ns = 1000000000};
+    struct r2_oob_tcp_config tcp = {
+        .ifname = "lo", .family = "", .hello_timeout_ns = 1000000000, .keepalive_ns = 1000000000};
 
     return r2_oob_tcp_create(&tcp, ev, why, why_len);
 }
@@ -137,7 +138,8 @@ static uint64_t now_ms(void)
     return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
-/* Taken down while a look is stuck: in time, the device stays open, and the driver may return at any later time into memory that is still there. */
+/* Taken down while a look is stuck: in time, the device stays open, and the driver may return at any later time into
+ * memory that is still there. */
 START_TEST(taken_down_under_a_driver_that_does_not_return)
 {
     uint64_t begun = now_ms();

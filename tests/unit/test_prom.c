@@ -1,6 +1,7 @@
 /*
- * r2_stat --prom, run as a program over statistics files made by hand: every byte by Prometheus' text format as node_exporter's textfile collector takes it
- * (a parser here, strict where Prometheus is lenient), every counter as --json has it, and none that goes backwards when a process ends.
+ * r2_stat --prom, run as a program over statistics files made by hand: every byte by Prometheus' text format as
+ * node_exporter's textfile collector takes it (a parser here, strict where Prometheus is lenient), every counter as
+ * --json has it, and none that goes backwards when a process ends.
  */
 #include <check.h>
 #include <ctype.h>
@@ -45,7 +46,8 @@ static size_t name_len(const char *p, int is_label)
 {
     size_t n = 0;
 
-    while (isalpha((unsigned char)p[n]) || p[n] == '_' || (p[n] == ':' && !is_label) || (n > 0 && isdigit((unsigned char)p[n]))) {
+    while (isalpha((unsigned char)p[n]) || p[n] == '_' || (p[n] == ':' && !is_label) ||
+           (n > 0 && isdigit((unsigned char)p[n]))) {
         n++;
     }
     return n;
@@ -120,7 +122,8 @@ static int type_take(const char *line)
     if (strncmp(name, "r2_", 3) != 0 || (strcmp(type, "counter") == 0) != ends_with(name, "_total")) {
         return wrong("name: prefix r2_, _total on counters and nowhere else", line);
     }
-    if (strstr(name, "_ms") || strstr(name, "micro") || strstr(name, "percent") || strstr(name, "_kb") || strstr(name, "_mbps")) {
+    if (strstr(name, "_ms") || strstr(name, "micro") || strstr(name, "percent") || strstr(name, "_kb") ||
+        strstr(name, "_mbps")) {
         return wrong("unit: seconds, bytes, ratios", line);
     }
     return 0;
@@ -170,7 +173,9 @@ static int doc_read(const char *in)
             return wrong("a line that is empty, too long, or not ended", in);
         }
         snprintf(line, sizeof(line), "%.*s", (int)n, in);
-        rc = strncmp(line, "# HELP ", 7) == 0 ? help_take(line) : strncmp(line, "# TYPE ", 7) == 0 ? type_take(line) : sample_take(line);
+        rc = strncmp(line, "# HELP ", 7) == 0   ? help_take(line)
+             : strncmp(line, "# TYPE ", 7) == 0 ? type_take(line)
+                                                : sample_take(line);
         if (rc != 0) {
             return rc;
         }
@@ -192,7 +197,8 @@ static double value_of(const char *series)
 /* The parser itself: what it must not take. */
 START_TEST(the_parser_refuses)
 {
-    static const char *const good = "# HELP r2_a_total x\n# TYPE r2_a_total counter\nr2_a_total{d=\"\\\\\\\"\\n\"} 1\nr2_a_total{d=\"2\"} 1.5\n";
+    static const char *const good =
+        "# HELP r2_a_total x\n# TYPE r2_a_total counter\nr2_a_total{d=\"\\\\\\\"\\n\"} 1\nr2_a_total{d=\"2\"} 1.5\n";
     static const char *const bad[] = {
         "",
         "r2_a_total 1\n",
@@ -240,7 +246,8 @@ static int tool(const char *arguments, char out[TEXT])
     int rc;
 
     ck_assert_int_gt(readlink("/proc/self/exe", self, sizeof(self) - 1), 0);
-    snprintf(command, sizeof(command), "%s/../../r2_stat --run-dir %s %s >%s/out 2>%s/err", dirname(self), dir, arguments, dir, dir);
+    snprintf(command, sizeof(command), "%s/../../r2_stat --run-dir %s %s >%s/out 2>%s/err", dirname(self), dir,
+             arguments, dir, dir);
     rc = system(command);
     snprintf(name, sizeof(name), "%s/out", dir);
     file_get(name, out);
@@ -290,7 +297,9 @@ static double prom_sum(const char *metric)
     double sum = 0;
 
     for (int i = 0; i < doc.n; i++) {
-        sum += strncmp(doc.series[i], metric, n) == 0 && (doc.series[i][n] == '{' || doc.series[i][n] == '\0') ? doc.value[i] : 0;
+        sum += strncmp(doc.series[i], metric, n) == 0 && (doc.series[i][n] == '{' || doc.series[i][n] == '\0')
+                   ? doc.value[i]
+                   : 0;
     }
     return sum;
 }
@@ -326,13 +335,44 @@ static void teardown(void)
 static void put(int i, uint64_t k)
 {
     uint64_t x = k * (unsigned)(i + 1);
-    struct r2_stat_who who = {.command = "test", .host = "h0", .pid = 4711 + i, .nics = 2, .cuda_dev = -1, .capacity_up = 1, .faults = 1 * x, .switches = 2 * x,
-                              .failbacks = 3 * x, .drains = 4 * x, .giveups = 5 * x, .verdicts = 6 * x, .replayed_bytes = 7 * x, .events_lost = 8 * x,
+    struct r2_stat_who who = {.command = "test",
+                              .host = "h0",
+                              .pid = 4711 + i,
+                              .nics = 2,
+                              .cuda_dev = -1,
+                              .capacity_up = 1,
+                              .faults = 1 * x,
+                              .switches = 2 * x,
+                              .failbacks = 3 * x,
+                              .drains = 4 * x,
+                              .giveups = 5 * x,
+                              .verdicts = 6 * x,
+                              .replayed_bytes = 7 * x,
+                              .events_lost = 8 * x,
                               .stall_max_ns = 1500000 * x};
-    struct r2_stat_nic nic[2] = {{.name = "odd\"name\\1", .device = "odd\"name\\1", .port = 1, .pci = "0000:01:00.0", .guid = 1, .sent = 10 * x, .received = 20 * x,
-                                  .work_requests = 30 * x, .lost = 40 * x, .over = 3, .primary = 3, .since = 5000000000},
-                                 {.name = "mlx5_1", .device = "mlx5_1", .port = 2, .guid = 2, .state = R2_STAT_NIC_DOWN, .sent = 11 * x, .received = 21 * x,
-                                  .work_requests = 31 * x, .lost = 41 * x, .moved = 4, .since = 6000000000}};
+    struct r2_stat_nic nic[2] = {{.name = "odd\"name\\1",
+                                  .device = "odd\"name\\1",
+                                  .port = 1,
+                                  .pci = "0000:01:00.0",
+                                  .guid = 1,
+                                  .sent = 10 * x,
+                                  .received = 20 * x,
+                                  .work_requests = 30 * x,
+                                  .lost = 40 * x,
+                                  .over = 3,
+                                  .primary = 3,
+                                  .since = 5000000000},
+                                 {.name = "mlx5_1",
+                                  .device = "mlx5_1",
+                                  .port = 2,
+                                  .guid = 2,
+                                  .state = R2_STAT_NIC_DOWN,
+                                  .sent = 11 * x,
+                                  .received = 21 * x,
+                                  .work_requests = 31 * x,
+                                  .lost = 41 * x,
+                                  .moved = 4,
+                                  .since = 6000000000}};
 
     r2_stat_begin(proc[i]);
     ck_assert_int_eq(r2_stat_put_nic(proc[i], 0, &nic[0]), 1);
@@ -359,8 +399,9 @@ static void equal_to_json(void)
 {
     ck_assert_msg(tool("--json", json) == 0, "%s", errors);
     for (int i = 0; i < COUNTERS; i++) {
-        ck_assert_msg(json_sum(counters[i][1]) > 0 && prom_sum(counters[i][0]) == json_sum(counters[i][1]), "%s %.0f, %s %.0f", counters[i][0],
-                      prom_sum(counters[i][0]), counters[i][1], json_sum(counters[i][1]));
+        ck_assert_msg(json_sum(counters[i][1]) > 0 && prom_sum(counters[i][0]) == json_sum(counters[i][1]),
+                      "%s %.0f, %s %.0f", counters[i][0], prom_sum(counters[i][0]), counters[i][1],
+                      json_sum(counters[i][1]));
     }
 }
 
@@ -404,7 +445,8 @@ START_TEST(counters_do_not_go_backwards)
         to_file();
         ck_assert(value_of("r2_processes") == 1);
         for (int i = 0; i < COUNTERS; i++) {
-            ck_assert_msg(prom_sum(counters[i][0]) == before[i], "%s: %.0f, then %.0f", counters[i][0], before[i], prom_sum(counters[i][0]));
+            ck_assert_msg(prom_sum(counters[i][0]) == before[i], "%s: %.0f, then %.0f", counters[i][0], before[i],
+                          prom_sum(counters[i][0]));
         }
     }
     put(1, 1001);
@@ -423,9 +465,15 @@ END_TEST
 /* What is remembered is not in order: said, nothing written, nothing guessed. */
 START_TEST(a_damaged_memory_is_an_error)
 {
-    static const char *const bad[] = {"", "r2.prom/2\nended 0 0 0 0 0 0 0 0\nend\n", "r2.prom/1\nended 0 0 0 0 0 0 0\nend\n", "r2.prom/1\nended 0 0 0 0 0 0 0 0\n",
-                                      "r2.prom/1\nnic a 1 1 1 1 1\nend\n", "r2.prom/1\nended 0 0 0 0 0 0 0 -1\nend\n", "r2.prom/1\nwhat\nend\n",
-                                      "r2.prom/1\nended 0 0 0 0 0 0 0 99999999999999999999\nend\n", "r2.prom/1\nended 0 0 0 0 0 0 0 0\nend\nmore\n"};
+    static const char *const bad[] = {"",
+                                      "r2.prom/2\nended 0 0 0 0 0 0 0 0\nend\n",
+                                      "r2.prom/1\nended 0 0 0 0 0 0 0\nend\n",
+                                      "r2.prom/1\nended 0 0 0 0 0 0 0 0\n",
+                                      "r2.prom/1\nnic a 1 1 1 1 1\nend\n",
+                                      "r2.prom/1\nended 0 0 0 0 0 0 0 -1\nend\n",
+                                      "r2.prom/1\nwhat\nend\n",
+                                      "r2.prom/1\nended 0 0 0 0 0 0 0 99999999999999999999\nend\n",
+                                      "r2.prom/1\nended 0 0 0 0 0 0 0 0\nend\nmore\n"};
     char arguments[160], is[TEXT];
 
     put(0, 1000);

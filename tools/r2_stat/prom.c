@@ -1,4 +1,5 @@
-/* Prometheus' text exposition format, as node_exporter's textfile collector takes it: no timestamps, HELP and TYPE once before the samples of a metric. */
+/* Prometheus' text exposition format, as node_exporter's textfile collector takes it: no timestamps, HELP and TYPE once
+ * before the samples of a metric. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -106,7 +107,8 @@ static void host_gauges(const struct out *o)
     if (all) {
         head(o, "r2_capacity_ratio", "gauge", "NICs that carry, or could, of those that the processes have.");
         fprintf(o->f, "r2_capacity_ratio %.6f\n", (double)up / (double)all);
-        head(o, "r2_longest_stall_seconds", "gauge", "Longest stall of a connection at a failure, of the processes that live.");
+        head(o, "r2_longest_stall_seconds", "gauge",
+             "Longest stall of a connection at a failure, of the processes that live.");
         fputs("r2_longest_stall_seconds ", o->f);
         seconds(o, stall);
     }
@@ -125,7 +127,8 @@ static void nic_counters(const struct out *o)
         const char *name, *help;
     } row[PROM_NIC_SUMS] = {
         [PROM_SENT] = {"r2_nic_sent_bytes_total", "Bytes of messages sent, without headers and control writes."},
-        [PROM_RECEIVED] = {"r2_nic_received_bytes_total", "Bytes of messages received, without headers and control writes."},
+        [PROM_RECEIVED] = {"r2_nic_received_bytes_total",
+                           "Bytes of messages received, without headers and control writes."},
         [PROM_WORK] = {"r2_nic_work_requests_total", "Work requests posted for messages and control."},
         [PROM_LOST] = {"r2_nic_lives_lost_total", "Lives of paths that failed."},
     };
@@ -139,7 +142,8 @@ static void nic_counters(const struct out *o)
     }
 }
 
-/* The same device as somebody else's: containers may give other names to one NIC, and one name to two. One of them is shown. */
+/* The same device as somebody else's: containers may give other names to one NIC, and one name to two. One of them is
+ * shown. */
 static int shown_before(const struct out *o, int i)
 {
     for (int k = 0; k < i; k++) {
@@ -200,8 +204,10 @@ static void nic_states(const struct out *o)
 
 static void nic_connections(const struct out *o)
 {
-    static const char *const name[] = {"r2_nic_connections", "r2_nic_connections_moved", "r2_nic_connections_without_backup"};
-    static const char *const help[] = {"Connections with a usable path over the NIC.", "Connections whose path over the NIC is gone.",
+    static const char *const name[] = {"r2_nic_connections", "r2_nic_connections_moved",
+                                       "r2_nic_connections_without_backup"};
+    static const char *const help[] = {"Connections with a usable path over the NIC.",
+                                       "Connections whose path over the NIC is gone.",
                                        "Connections for which it is the only NIC left."};
 
     for (int m = 0; m < 3; m++) {
@@ -237,7 +243,8 @@ static void everything(FILE *f, const struct stat_found *found, const struct pro
     }
 }
 
-static int to_file(const struct stat_found *found, struct prom_book *now, struct prom_book *old, const char *file, char *why, size_t why_len)
+static int to_file(const struct stat_found *found, struct prom_book *now, struct prom_book *old, const char *file,
+                   char *why, size_t why_len)
 {
     char book[4096], *text = NULL;
     size_t len = 0;
@@ -258,7 +265,10 @@ static int to_file(const struct stat_found *found, struct prom_book *now, struct
         return -1;
     }
     everything(f, found, now);
-    rc = fclose(f) != 0 || prom_book_write(book, now, why, why_len) != 0 || prom_file_put(file, text, len, 0644, why, why_len) != 0 ? -1 : 0;
+    rc = fclose(f) != 0 || prom_book_write(book, now, why, why_len) != 0 ||
+                 prom_file_put(file, text, len, 0644, why, why_len) != 0
+             ? -1
+             : 0;
     free(text);
     return rc;
 }

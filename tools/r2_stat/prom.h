@@ -1,10 +1,21 @@
-/* r2_stat --prom: counters that do not go backwards when a process ends. One thread; blocks on the local file system. */
+/* r2_stat --prom: counters that do not go backwards when a process ends. One thread; blocks on the local file system.
+ */
 #ifndef R2_STAT_PROM_H
 #define R2_STAT_PROM_H
 
 #include "tools/r2_stat/stat.h"
 
-enum prom_sum { PROM_FAULTS, PROM_SWITCHES, PROM_FAILBACKS, PROM_DRAINS, PROM_GIVEUPS, PROM_VERDICTS, PROM_REPLAYED, PROM_DROPPED, PROM_SUMS };
+enum prom_sum {
+    PROM_FAULTS,
+    PROM_SWITCHES,
+    PROM_FAILBACKS,
+    PROM_DRAINS,
+    PROM_GIVEUPS,
+    PROM_VERDICTS,
+    PROM_REPLAYED,
+    PROM_DROPPED,
+    PROM_SUMS
+};
 enum prom_nic_sum { PROM_SENT, PROM_RECEIVED, PROM_WORK, PROM_LOST, PROM_NIC_SUMS };
 
 struct prom_nic {
@@ -34,12 +45,13 @@ void prom_count_add(struct prom_count *to, const struct prom_count *from);
 void prom_count_take(struct prom_count *out, const struct stat_proc *p);
 
 /*
- * The book after this look: @now are the processes that live, with what they count; who is in @old and not there any more has ended, or, where some files
- * could not be read (@unread), may have: then it stays as it was.
+ * The book after this look: @now are the processes that live, with what they count; who is in @old and not there any
+ * more has ended, or, where some files could not be read (@unread), may have: then it stays as it was.
  */
 void prom_book_turn(struct prom_book *now, const struct prom_book *old, bool unread);
 
-/* The book as text, in FILE; a file that is not there is an empty book. -1 with the reason: not in order, or not readable. */
+/* The book as text, in FILE; a file that is not there is an empty book. -1 with the reason: not in order, or not
+ * readable. */
 int prom_book_read(const char *file, struct prom_book *b, char *why, size_t why_len);
 int prom_book_write(const char *file, const struct prom_book *b, char *why, size_t why_len);
 

@@ -1,5 +1,6 @@
 /*
- * What the processes have counted, from one look to the next, so that a process that ends takes nothing away from the host's counters. Text, a record a line:
+ * What the processes have counted, from one look to the next, so that a process that ends takes nothing away from the
+ * host's counters. Text, a record a line:
  *
  *     r2.prom/1
  *     ended SUM...                        of all that have ended: 8 numbers
@@ -61,7 +62,8 @@ void prom_count_take(struct prom_count *out, const struct stat_proc *p)
 
     *out = (struct prom_count){.uid = p->uid,
                                .unique = p->unique,
-                               .sum = {w->faults, w->switches, w->failbacks, w->drains, w->giveups, w->verdicts, w->replayed_bytes, w->events_lost}};
+                               .sum = {w->faults, w->switches, w->failbacks, w->drains, w->giveups, w->verdicts,
+                                       w->replayed_bytes, w->events_lost}};
     for (uint32_t i = 0; i < w->nics; i++) {
         const struct r2_stat_nic *k = &p->v.nic[i];
         struct prom_nic *n = k->device[0] ? nic_at(out, k->device, k->port) : NULL;
@@ -127,7 +129,8 @@ static int nic_read(const char *line, struct prom_count *c)
     int at = 0;
     struct prom_nic *n;
 
-    if (c == NULL || sscanf(line, "nic %23s %3u%n", device, &port, &at) != 2 || numbers_read(line + at, sum, PROM_NIC_SUMS) != 0) {
+    if (c == NULL || sscanf(line, "nic %23s %3u%n", device, &port, &at) != 2 ||
+        numbers_read(line + at, sum, PROM_NIC_SUMS) != 0) {
         return -1;
     }
     n = nic_at(c, device, port);
@@ -154,7 +157,8 @@ static int line_read(const char *line, struct prom_book *b, struct prom_count **
     }
     *of = &b->proc[b->procs];
     **of = (struct prom_count){0};
-    if (sscanf(line, "process %10u %16" SCNx64 "%n", &uid, &(*of)->unique, &at) != 2 || numbers_read(line + at, (*of)->sum, PROM_SUMS) != 0) {
+    if (sscanf(line, "process %10u %16" SCNx64 "%n", &uid, &(*of)->unique, &at) != 2 ||
+        numbers_read(line + at, (*of)->sum, PROM_SUMS) != 0) {
         return -1;
     }
     (*of)->uid = uid;
@@ -199,7 +203,8 @@ int prom_book_read(const char *file, struct prom_book *b, char *why, size_t why_
     rc = lines_read(f, b);
     fclose(f);
     if (rc != 0) {
-        snprintf(why, why_len, "%s is not what this version of r2_stat wrote: counters begin anew once it is gone", file);
+        snprintf(why, why_len, "%s is not what this version of r2_stat wrote: counters begin anew once it is gone",
+                 file);
     }
     return rc;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "probe/probe_line.h"
 #include "r2_inst.h"
 #include "r2_log.h"
 
@@ -77,7 +78,11 @@ enum r2_status r2_net_listen(struct r2_inst *inst, int dev, void *handle, struct
 
     *out = NULL;
     if (inst->cfg.error[0]) {
-        R2_WARN("%s", inst->cfg.error);
+        char line[PROBE_LINE_SIZE];
+
+        probe_line_full(line, &(struct probe_line){.code = PROBE_CODE_C01, .host = inst->host, .how = "option", .fate = PROBE_FATE_ENDS});
+        R2_WARN("%s", line);
+        R2_WARN("%s", inst->cfg.error); /* last: frameworks show that one */
         r2_log_flush();
         return R2_ERR_CONFIG;
     }

@@ -335,6 +335,7 @@ static void oob_up(void *arg, struct r2_oob_peer *oob)
         return;
     }
     peer->refused_since = 0;
+    peer->channel_lost = peer->channel_said = 0;
     peer->last_contact = r2_now(inst);
     peer->say_at = peer->news_at = 0;
     for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
@@ -361,6 +362,9 @@ static void oob_down(void *arg, struct r2_oob_peer *oob, int refused)
 
     if (peer == NULL) {
         return;
+    }
+    if (peer->channel_lost == 0) {
+        peer->channel_lost = r2_now(inst);
     }
     if (!refused) {
         peer->refused_since = 0;

@@ -209,6 +209,8 @@ struct r2_peer {
     uint8_t news_more;               /* not all words had room in the latest message */
     uint64_t hello_at;               /* it was asked for a sign of life, ns; 0 */
     uint8_t silent_said;             /* that its process says nothing, until it does */
+    uint64_t channel_lost;           /* since when there is no channel to it, ns; 0: it stands */
+    uint8_t channel_said;            /* ... has been said */
     size_t out_len;
     uint8_t out[R2_OOB_MAX_MESSAGE];
 };

@@ -308,6 +308,23 @@ static struct r2_undecided undecided_find(const struct r2_inst *inst, const stru
     return f->known && pair && r2_news_about(&f->word.subject, pair) ? *u : (struct r2_undecided){0};
 }
 
+static void latest_put(struct r2_inst *inst, const char brief[PROBE_SHORT_SIZE])
+{
+    pthread_mutex_lock(&inst->lock);
+    memcpy(inst->verdict_brief, brief, PROBE_SHORT_SIZE);
+    inst->verdict_at = r2_now(inst);
+    pthread_mutex_unlock(&inst->lock);
+}
+
+/* The time of day, ms, of an instant of r2_now(). */
+static uint64_t real_ms(struct r2_inst *inst, uint64_t ns)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_REALTIME, &ts);
+    return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000 - r2_elapsed(r2_now(inst), ns) / 1000000;
+}
+
 /* The job hears it, and the operator; what is known already is not said again. */
 static void publish(struct r2_inst *inst, const struct r2_case *k, struct finding *f)
 {
@@ -335,28 +352,53 @@ static void publish(struct r2_inst *inst, const struct r2_case *k, struct findin
         }
     }
     if (level == R2_LOG_WARN) {
-        pthread_mutex_lock(&inst->lock);
-        memcpy(inst->verdict_brief, f->brief, sizeof(f->brief));
-        inst->verdict_at = r2_now(inst);
-        pthread_mutex_unlock(&inst->lock);
+        latest_put(inst, f->brief);
     }
+}
+
+void r2_verdict_channel(struct r2_inst *inst, const struct r2_peer *peer)
+{
+    const struct probe_code_info *info = probe_code_info(PROBE_CODE_O01);
+    struct probe_line l = {.code = PROBE_CODE_O01, .host = peer->host, .how = "channel:lost", .fate = PROBE_FATE_CONTINUES};
+    char line[PROBE_LINE_SIZE], brief[PROBE_SHORT_SIZE], evidence[LINE];
+    struct r2_report_verdict r = {.code = info->name,
+                                  .blame = info->blame,
+                                  .severity = info->severity,
+                                  .nic = -1,
+                                  .peer_host = peer->host,
+                                  .since_ns = peer->channel_lost,
+                                  .how = l.how,
+                                  .confidence = 100,
+                                  .evidence = {evidence},
+                                  .n_evidence = 1,
+                                  .action = info->action,
+                                  .recommend = info->recommend,
+                                  .brief = brief};
+
+    l.since_ms = real_ms(inst, peer->channel_lost);
+    probe_line_full(line, &l);
+    probe_line_short(brief, &l);
+    snprintf(evidence, sizeof(evidence), "no channel to %s %s for %llu ms", peer->host, inst->oob->ops->peer_str(peer->oob),
+             (unsigned long long)(r2_elapsed(r2_now(inst), peer->channel_lost) / 1000000));
+    R2_WARN("%s", line);
+    R2_INFO("%s: %s", info->name, evidence);
+    r2_report_verdict(inst, &r);
+    latest_put(inst, brief);
 }
 
 void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k)
 {
     struct finding f;
-    struct timespec ts;
 
     memset(&f, 0, sizeof(f));
     f.v = probe_verdict(&k->facts);
     f.code = probe_code_of(&k->facts, &f.v);
     gather_evidence(inst, k, &f);
-    clock_gettime(CLOCK_REALTIME, &ts);
     f.known = make_word(inst, k, f.v.blame, &f.word) && probe_subject_valid(&f.word.subject);
     if (f.word.host[0] == '\0') {
         about_nic(inst, k->nic, &f.word);
     }
-    f.word.since_ms = (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000 - r2_elapsed(r2_now(inst), k->since) / 1000000;
+    f.word.since_ms = real_ms(inst, k->since);
     f.word.confidence = f.v.confidence;
     f.revises = undecided_find(inst, &f);
     write_lines(inst, k, &f);

@@ -5,6 +5,7 @@
  */
 #include "plugin/probe/probe_incident.h"
 #include "plugin/r2_locate.h"
+#include "plugin/r2_log.h"
 #include "probe/probe_verdict.h"
 #include "tests/unit/suite.h"
 #include "tests/unit/watch_rig.h"
@@ -253,6 +254,71 @@ START_TEST(a_question_that_rc_gave_up_is_not_answered)
 }
 END_TEST
 
+/* --- what is no verdict --- */
+
+/* The channel goes: said when it does not come back for 10 s, at both ends, once; data goes on. Then anew. */
+START_TEST(a_channel_that_does_not_come_back)
+{
+    start(2, (const char *[]){FAST, NULL});
+    wait_probes();
+    messages(2, BIG);
+    rig_oob_cut(rig, 1);
+    rig_run(rig, 9 * RIG_S);
+    rig_oob_cut(rig, 0);
+    rig_run(rig, 5 * RIG_S);
+    ck_assert_msg(!blames(rig), "it came back: '%s', '%s'", rig->last_warn[0], rig->last_warn[1]);
+    for (int again = 0; again < 2; again++) {
+        rig_oob_cut(rig, 1);
+        rig_run(rig, 9 * RIG_S);
+        ck_assert(!blames(rig));
+        rig_run(rig, 2 * RIG_S);
+        ck_assert_msg(strstr(rig->last_warn[0], "R2-O01 host=host1 nic=- blame=oob-channel ") != NULL, "%s", rig->last_warn[0]);
+        ck_assert_msg(strstr(rig->last_warn[1], "R2-O01 host=host0 nic=- blame=oob-channel ") != NULL, "%s", rig->last_warn[1]);
+        ck_assert_ptr_nonnull(strstr(rig->last_warn[0], " how=channel:lost fate=continues do=check-oob-network"));
+        forget_warnings();
+        rig_run(rig, 30 * RIG_S);
+        ck_assert(!blames(rig));
+        messages(2, BIG);
+        rig_oob_cut(rig, 0);
+        rig_run(rig, 5 * RIG_S);
+    }
+    nothing_moved();
+    stop();
+}
+END_TEST
+
+static char lines[2][RIG_LOG];
+static int n_lines;
+
+static void take_line(enum r2_log_level level, const char *file, int line, const char *msg)
+{
+    if (level == R2_LOG_WARN && n_lines < 2) {
+        snprintf(lines[n_lines++], RIG_LOG, "%s", msg);
+    }
+}
+
+/* An option that cannot be obeyed: the code, and behind it what frameworks show. */
+START_TEST(an_option_that_cannot_be_obeyed)
+{
+    struct r2_listen *none = NULL;
+    uint8_t handle[R2_NET_HANDLE_SIZE];
+
+    start(2, (const char *[]){FAST, NULL});
+    r2_log_flush();
+    rig_enter(&rig->side[1]);
+    snprintf(rig->side[1].inst->cfg.error, sizeof(rig->side[1].inst->cfg.error), "NCCL_R2_X=1: 2 to 3 is allowed");
+    n_lines = 0;
+    r2_log_sink_set(take_line);
+    ck_assert_int_eq(r2_net_listen(rig->side[1].inst, 0, handle, &none), R2_ERR_CONFIG);
+    r2_log_flush();
+    r2_log_sink_set(NULL);
+    ck_assert_int_eq(n_lines, 2);
+    ck_assert_msg(strstr(lines[0], "R2-C01 host=host1 nic=- blame=configuration how=option fate=ends do=correct-option"), "%s", lines[0]);
+    ck_assert_msg(strstr(lines[1], "NCCL_R2_X=1: 2 to 3 is allowed"), "%s", lines[1]);
+    stop();
+}
+END_TEST
+
 static TCase *new_case(Suite *s, const char *name)
 {
     TCase *t = tcase_create(name);
@@ -278,6 +344,8 @@ int main(void)
     tcase_add_test(t, a_question_that_rc_gave_up_is_not_answered);
     tcase_add_test(t, a_held_verdict_is_not_said_when_a_better_one_comes);
     tcase_add_loop_test(t, a_verdict_says_which_it_revises, 0, 2);
+    tcase_add_test(t, a_channel_that_does_not_come_back);
+    tcase_add_test(t, an_option_that_cannot_be_obeyed);
     r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);
     failed = srunner_ntests_failed(r);

@@ -257,7 +257,7 @@ lab-down:
 	@sh tests/lab/lab.sh $(B) down
 .PHONY: check-lab
 check-lab: deps
-	+@$(BUILD) all lab-bins $(B)/tests/abi/abi_driver
+	+@$(BUILD) all lab-bins $(B)/tests/abi/abi_driver $(B)/r2_matrix
 	@sh tests/lab/check_lab.sh $(B) $(if $(ONLY),"$(ONLY)")
 
 # The command shares the segment code and the text forms (not the ibv_* entry points) with the drop-in.

@@ -4,11 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "probe/probe_line.h"
 #include "r2_inst.h"
 #include "r2_log.h"
 
 #define HANDLE_MAGIC   0x3272636eu /* "ncr2" */
-#define HANDLE_VERSION 1
+#define HANDLE_VERSION FO_PROTO_VERSION /* who has made the handle speaks that version: told before anything is dialled */
 
 /* What travels through NCCL's bootstrap; at most 128 bytes. Little endian. The last word is ours on the connecting side. */
 struct r2_handle {
@@ -77,7 +78,11 @@ enum r2_status r2_net_listen(struct r2_inst *inst, int dev, void *handle, struct
 
     *out = NULL;
     if (inst->cfg.error[0]) {
-        R2_WARN("%s", inst->cfg.error);
+        char line[PROBE_LINE_SIZE];
+
+        probe_line_full(line, &(struct probe_line){.code = PROBE_CODE_C01, .host = inst->host, .how = "option", .fate = PROBE_FATE_ENDS});
+        R2_WARN("%s", line);
+        R2_WARN("%s", inst->cfg.error); /* last: frameworks show that one */
         r2_log_flush();
         return R2_ERR_CONFIG;
     }
@@ -112,6 +117,16 @@ static int handle_is_ours(const struct r2_handle *h)
     return h->magic == HANDLE_MAGIC && h->version == HANDLE_VERSION && h->size == sizeof(*h) && h->check == handle_check(h);
 }
 
+static void handle_refuse(const struct r2_handle *h)
+{
+    if (h->magic == HANDLE_MAGIC && h->version != HANDLE_VERSION) { /* which has the same place in every version */
+        R2_WARN("the peer's nccl-net-r2 speaks version %u, this process version %d: all processes of a job need the same plugin", h->version,
+                HANDLE_VERSION);
+    } else {
+        R2_WARN("connect with a handle that is not of this plugin (magic %08x, version %u), or was damaged", h->magic, h->version);
+    }
+}
+
 /* Whether device @dev can have the class that the communicator asks for; not asked where the environment has a say. */
 static enum r2_status check_class(struct r2_inst *inst, int dev, int class)
 {
@@ -135,8 +150,7 @@ static enum r2_status connect_begin(struct r2_inst *inst, int dev, int class, st
     enum r2_status status;
 
     if (!handle_is_ours(h)) {
-        R2_WARN("connect with a handle that is not of this plugin's version %d (magic %08x, version %u)", HANDLE_VERSION,
-                h->magic, h->version);
+        handle_refuse(h);
         return R2_ERR_ARG;
     }
     if (dev < 0 || dev >= inst->nics.count) {

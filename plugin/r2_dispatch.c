@@ -1,4 +1,6 @@
 /* Records from a peer process to the connections they name. Service thread. */
+#include <stdio.h>
+
 #include "r2_balance.h"
 #include "r2_drain.h"
 #include "r2_failback.h"
@@ -223,12 +225,32 @@ static void nic_down(struct r2_inst *inst, struct r2_peer *peer, const struct fo
     }
 }
 
+/* What it says is passed over, so that a connection which is being set up would only wait. */
+static void other_version(struct r2_inst *inst, struct r2_peer *peer, unsigned version)
+{
+    char why[160];
+
+    snprintf(why, sizeof(why), "the peer's nccl-net-r2 speaks version %u, this process version %d: all processes of a job need the same plugin", version,
+             FO_PROTO_VERSION);
+    if (inst->foreign_messages++ == 0) {
+        R2_WARN("%s: %s", inst->oob->ops->peer_str(peer->oob), why);
+    }
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        if (c->peer == peer && atomic_load_explicit(&c->setup, memory_order_relaxed) < R2_SETUP_DONE) {
+            r2_gate_visit(&c->gate);
+            r2_setup_fail(c, "%s", why);
+            r2_gate_unvisit(&c->gate);
+        }
+    }
+}
+
 void r2_dispatch_message(void *arg, struct r2_oob_peer *oob, const void *msg, size_t len)
 {
     struct r2_inst *inst = arg;
     struct r2_peer *peer = r2_peer_get(inst, oob); /* held over the message: a refusal may be all there is to say */
     struct r2_reader r = {.p = msg, .end = (const uint8_t *)msg + len};
     uint64_t now = r2_now(inst);
+    unsigned version = fo_foreign_version(msg, len);
     const char *why = NULL;
     union fo_body b;
     int type;
@@ -240,6 +262,9 @@ void r2_dispatch_message(void *arg, struct r2_oob_peer *oob, const void *msg, si
     peer->refused_since = 0;
     if (peer->silent_said) {
         r2_locate_speaks(inst, peer);
+    }
+    if (version) {
+        other_version(inst, peer, version);
     }
     while ((type = fo_unpack(&r, &b, &why)) > 0) {
         if (type == FO_MSG_REQ) {

@@ -131,6 +131,19 @@ static void put_cause(struct r2_json *j, const struct r2_event *e)
     r2_json_close(j, '}');
 }
 
+static void put_revises(struct r2_json *j, const struct r2_event *e)
+{
+    if (e->revises == NULL) {
+        return;
+    }
+    r2_json_open(j, "revises", '{');
+    r2_json_text(j, "code", e->revises);
+    if (e->revises_seq) {
+        r2_json_uint(j, "seq", e->revises_seq);
+    }
+    r2_json_close(j, '}');
+}
+
 static void put_figures(struct r2_json *j, const struct r2_event *e)
 {
     put_known(j, "detected_us", e->detected_us);
@@ -187,6 +200,7 @@ size_t r2_event_line(char *out, size_t room, const struct r2_event_source *src, 
     r2_json_text(&j, "severity", r2_event_severity_name(e->severity));
     put_text(&j, "code", e->code);
     put_text(&j, "blame", e->blame);
+    put_revises(&j, e);
     put_nic(&j, &e->nic);
     if ((e->peer_host && e->peer_host[0]) || (e->peer_device && e->peer_device[0])) {
         r2_json_open(&j, "peer", '{');

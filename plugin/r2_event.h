@@ -72,6 +72,8 @@ struct r2_event {
     int n_evidence;
     const char *action, *recommend;
     const char *text; /* one line for people */
+    const char *revises;  /* verdicts: code of an earlier one of this process about the same fault */
+    uint64_t revises_seq; /* ... the number of its line; 0: not known */
     const struct r2_event_sum *sum;
 };
 /* All of it not known. */

@@ -90,6 +90,7 @@ void r2_heal_used(struct r2_pair *pair, uint64_t now)
 {
     if (pair) {
         pair->heal.used_at = now;
+        pair->heal.lives += now != 0;
     }
 }
 

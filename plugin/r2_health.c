@@ -51,11 +51,16 @@ static void ask_pairs(struct r2_inst *inst, int nic)
     }
 }
 
+static void look_ask(struct r2_inst *inst, int nic, unsigned what);
+
 void r2_health_fact(void *arg, const struct ib_fact *fact)
 {
     struct r2_inst *inst = arg;
 
     switch (fact->kind) {
+    case IB_FACT_LOOK:
+        look_ask(inst, fact->nic, (unsigned)fact->context);
+        break;
     case IB_FACT_PORT_DOWN:
         nic_lost(inst, fact->nic, IB_FAULT_PORT);
         r2_host_say_nic(inst, fact->nic, 0);
@@ -91,11 +96,53 @@ static void look_run(struct ib_job *job)
     l->rc = ib_nic_refresh(&l->inst->nics, l->nic);
 }
 
+static void look_begin(struct r2_inst *inst, int nic);
+
 static void look_done(struct ib_job *job)
 {
     struct r2_look *l = (struct r2_look *)job;
+    struct r2_inst *inst = l->inst;
 
-    ib_async_looked(&l->inst->nics, l->nic, l->rc, r2_health_fact, l->inst);
+    if (l->generation != atomic_load_explicit(&inst->nics.nic[l->nic].generation, memory_order_relaxed)) {
+        l->due |= l->asked; /* given up meanwhile: what was read is of before that */
+        l->asked = 0;
+    } else {
+        ib_async_looked(&inst->nics, l->nic, l->rc, l->asked, r2_health_fact, inst);
+    }
+    if (l->due) {
+        look_begin(inst, l->nic);
+    }
+}
+
+/* Its job is not out. */
+static void look_begin(struct r2_inst *inst, int nic)
+{
+    struct r2_look *l = &inst->look[nic];
+    enum ib_nic_state s = ib_nic_state_get(&inst->nics.nic[nic]);
+
+    l->asked = l->due;
+    l->due = 0;
+    if (s == IB_NIC_FATAL || s == IB_NIC_GONE) {
+        return; /* not touched any more */
+    }
+    l->inst = inst;
+    l->nic = nic;
+    l->generation = atomic_load_explicit(&inst->nics.nic[nic].generation, memory_order_relaxed);
+    l->job.run = look_run;
+    l->job.done = look_done;
+    l->job.urgent = 1; /* short, and what is behind it may be in vain */
+    ib_workers_submit(inst->workers, inst->nics.nic[nic].device_index, &l->job);
+}
+
+/* An event asks. What is under way may have been read before it. */
+static void look_ask(struct r2_inst *inst, int nic, unsigned what)
+{
+    struct r2_look *l = &inst->look[nic];
+
+    l->due |= (uint8_t)what;
+    if (!l->job.busy) {
+        look_begin(inst, nic);
+    }
 }
 
 uint64_t r2_health_step(struct r2_inst *inst, uint64_t now)
@@ -108,18 +155,9 @@ uint64_t r2_health_step(struct r2_inst *inst, uint64_t now)
     }
     inst->look_at = now + (uint64_t)inst->cfg.t_look_ms * 1000000;
     for (int i = 0; i < inst->nics.count; i++) {
-        struct r2_look *l = &inst->look[i];
-        enum ib_nic_state s = ib_nic_state_get(&inst->nics.nic[i]);
-
-        if (l->job.busy || s == IB_NIC_FATAL || s == IB_NIC_GONE) {
-            continue;
+        if (!inst->look[i].job.busy) {
+            look_begin(inst, i);
         }
-        l->inst = inst;
-        l->nic = i;
-        l->job.run = look_run;
-        l->job.done = look_done;
-        l->job.urgent = 1; /* short, and what is behind it may be in vain */
-        ib_workers_submit(inst->workers, inst->nics.nic[i].device_index, &l->job);
     }
     return inst->look_at;
 }

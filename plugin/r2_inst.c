@@ -339,6 +339,7 @@ static void oob_up(void *arg, struct r2_oob_peer *oob)
         return;
     }
     peer->refused_since = 0;
+    peer->channel_lost = peer->channel_said = 0;
     peer->last_contact = r2_now(inst);
     peer->say_at = peer->news_at = 0;
     for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
@@ -365,6 +366,9 @@ static void oob_down(void *arg, struct r2_oob_peer *oob, int refused)
 
     if (peer == NULL) {
         return;
+    }
+    if (peer->channel_lost == 0) {
+        peer->channel_lost = r2_now(inst);
     }
     if (!refused) {
         peer->refused_since = 0;
@@ -513,20 +517,24 @@ static int comm_stuck(const struct r2_comm *c)
     return busy;
 }
 
-void r2_inst_destroy(struct r2_inst *inst)
+/* A connection with a part on a device whose driver still runs is left as it is: memory and queue pairs of all its paths belong together. */
+static int comm_on(const struct r2_inst *inst, const struct r2_comm *c, uint64_t devices)
 {
-    struct r2_comm *c, *next;
-    uint64_t limit = (uint64_t)inst->cfg.t_exit_ms * 1000000;
-
-    if (r2_inst_last_words(inst) != 0) {
-        return; /* the service thread uses all of it */
+    for (int p = 0; p < c->link.npaths; p++) {
+        if (devices >> inst->nics.nic[c->link.path[p].nic].device_index & 1) {
+            return 1;
+        }
     }
-    ib_workers_destroy(inst->workers, limit);
-    r2_pairs_free(inst);
-    r2_loops_free(inst);
-    for (c = inst->all; c; c = next) {
+    return 0;
+}
+
+static void comms_free(struct r2_inst *inst, uint64_t still_running)
+{
+    struct r2_comm *next;
+
+    for (struct r2_comm *c = inst->all; c; c = next) {
         next = c->all_next;
-        if (comm_stuck(c)) {
+        if (comm_stuck(c) || comm_on(inst, c, still_running)) {
             continue;
         }
         for (int p = 0; p < c->link.npaths; p++) {
@@ -537,11 +545,33 @@ void r2_inst_destroy(struct r2_inst *inst)
         }
         r2_comm_free(c);
     }
+}
+
+void r2_inst_destroy(struct r2_inst *inst)
+{
+    uint64_t still_running, limit = (uint64_t)inst->cfg.t_exit_ms * 1000000;
+    struct r2_pair *left;
+
+    if (r2_inst_last_words(inst) != 0) {
+        return; /* the service thread uses all of it */
+    }
+    still_running = ib_workers_destroy(inst->workers, limit);
+    inst->workers = NULL;
+    r2_pairs_free(inst, still_running);
+    r2_loops_free(inst, still_running);
+    left = inst->pairs;
+    inst->pairs = NULL; /* the last connection of a peer would have its pairs taken down by a worker */
+    comms_free(inst, still_running);
+    inst->pairs = left;
     inst->oob->ops->destroy(inst->oob);
     r2_report_free(inst);
     r2_host_close(inst);
     r2_balance_close(inst);
     r2_news_close(inst);
+    if (still_running) { /* in a job of a pair, a loop, a look or a connection: each of them reads the instance, its NICs and its keys */
+        r2_log_flush();
+        return;
+    }
     ib_mr_cache_destroy(inst->mrs);
     ib_nics_close(&inst->nics);
     while (inst->listens) {

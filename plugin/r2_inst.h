@@ -227,16 +227,30 @@ struct r2_peer {
     uint8_t news_more;               /* not all words had room in the latest message */
     uint64_t hello_at;               /* it was asked for a sign of life, ns; 0 */
     uint8_t silent_said;             /* that its process says nothing, until it does */
+    uint64_t channel_lost;           /* since when there is no channel to it, ns; 0: it stands */
+    uint8_t channel_said;            /* ... has been said */
     size_t out_len;
     uint8_t out[R2_OOB_MAX_MESSAGE];
 };
 
-/* A look at one port, on its device's worker. */
+/* The latest verdict that was said and named suspects only: one that names the component later revises it. */
+struct r2_undecided {
+    uint8_t said, nic, peer_nic;
+    struct r2_peer *peer;
+    uint64_t at;       /* watch's clock */
+    uint64_t since_ms; /* as said */
+    uint64_t seq;      /* of its event; 0: none */
+};
+
+/* A look at one port, on its device's worker. All but the job's own fields: service thread, and read by the worker while the job is out. */
 struct r2_look {
     struct ib_job job; /* first */
     struct r2_inst *inst;
     int nic;
     int rc;
+    uint8_t due;  /* enum ib_look: asked for by events since the latest look began */
+    uint8_t asked; /* ... before it began */
+    uint32_t generation; /* of the NIC when it began */
 };
 
 /* What moves over a NIC, or a NIC pair, looked at by r2_slow.c: the rate, and what the present look has found. Service thread. */
@@ -284,6 +298,7 @@ struct r2_inst {
     uint64_t worker_reaped[IB_MAX_NICS]; /* service thread */
     struct r2_peer *peers;              /* service thread */
     struct r2_pair *pairs;              /* service thread; r2_pair.h */
+    struct r2_undecided undecided;      /* service thread */
     struct r2_look look[IB_MAX_NICS];   /* service thread */
     uint64_t look_at;                   /* ns, next look at all ports; service thread */
     uint16_t returning[IB_MAX_NICS];    /* builds of new lives over each of our NICs; service thread */
@@ -333,7 +348,7 @@ struct r2_inst {
     _Atomic int stop;
     int qps_said; /* service thread: that there are fewer queue pairs than wanted */
     uint32_t digest;
-    uint64_t unknown_records, bad_messages;
+    uint64_t unknown_records, bad_messages, foreign_messages;
 };
 
 static inline uint64_t r2_now(const struct r2_inst *inst)

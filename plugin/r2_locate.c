@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "probe/probe_incident.h"
 #include "r2_inst.h"
 #include "r2_log.h"
 #include "r2_loop.h"
@@ -14,11 +15,12 @@
 #define MS(x)    ((uint64_t)(x)*1000000)
 #define OWN_MIN  MS(250)   /* own questions; longer where the probes' own limits are */
 #define WORD_NS  MS(2000)  /* a process that says nothing for so long counts as silent */
-#define KEPT_NS  MS(10000) /* a decided case answers the peer for so long, and is not opened anew within the first second */
-#define ANEW_NS  MS(1000)
+#define KEPT_NS  MS(10000) /* a decided case answers the peer for so long */
+#define ASKED_NS MS(1000)  /* a pair that was given up within that time has been asked */
+#define HELD_NS  MS(500)   /* an undecided verdict waits so long for a better one */
 #define SAY_MOST 20 /* x T_repeat */
 
-static const char *const state_names[R2_CASE_STATES] = {"free", "asking", "waiting", "decided"};
+static const char *const state_names[R2_CASE_STATES] = {"free", "asking", "waiting", "held", "decided"};
 
 /* The only writer of the state. */
 static void case_move(struct r2_case *k, enum r2_case_state to)
@@ -26,7 +28,8 @@ static void case_move(struct r2_case *k, enum r2_case_state to)
     static const unsigned char legal[R2_CASE_STATES][R2_CASE_STATES] = {
         [R2_CASE_FREE] = {[R2_CASE_ASKING] = 1},
         [R2_CASE_ASKING] = {[R2_CASE_WAITING] = 1, [R2_CASE_DECIDED] = 1, [R2_CASE_FREE] = 1},
-        [R2_CASE_WAITING] = {[R2_CASE_DECIDED] = 1, [R2_CASE_FREE] = 1},
+        [R2_CASE_WAITING] = {[R2_CASE_HELD] = 1, [R2_CASE_DECIDED] = 1, [R2_CASE_FREE] = 1},
+        [R2_CASE_HELD] = {[R2_CASE_DECIDED] = 1, [R2_CASE_FREE] = 1},
         [R2_CASE_DECIDED] = {[R2_CASE_FREE] = 1},
     };
 
@@ -113,9 +116,10 @@ static void ask_begin(const struct r2_case *k, struct r2_case_ask *a, struct r2_
         ask_end(a, PROBE_NA); /* not touched any more */
     } else if (r2_pair_ready(pair)) {
         r2_watch_ask(pair);
-    } else if (pair->silent_at && pair->silent_at + ANEW_NS >= k->opened) {
+    } else if (pair->silent_at && pair->silent_at + ASKED_NS >= k->opened) {
         ask_end(a, PROBE_TIMEOUT);
     } else {
+        a->alone = pair->unanswered;
         ask_end(a, PROBE_NA);
     }
 }
@@ -134,7 +138,7 @@ static void ask_look(struct r2_inst *inst, const struct r2_case *k, struct r2_ca
     } else if (pair->silent_at >= k->opened && pair->silent_at) {
         ask_end(a, PROBE_TIMEOUT);
     } else if (clock >= k->own_until) {
-        a->alone = pair->asking;
+        a->alone = pair->asking || pair->unanswered;
         ask_end(a, PROBE_NA);
     }
 }
@@ -255,13 +259,32 @@ static int gather(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
 
 /* --- opening --- */
 
-static struct r2_case *open_case(struct r2_inst *inst, struct r2_peer *peer, int nic, int peer_nic, enum ib_fault fault)
+static enum probe_incident judge_again(const struct r2_inst *inst, const struct r2_case *k, const struct r2_pair *pair, enum ib_fault fault,
+                                       int peer_anew)
+{
+    struct probe_again a = {.open = k->state != R2_CASE_DECIDED,
+                            .found = k->found,
+                            .same_cause = fault == k->fault,
+                            .new_life = pair && pair->heal.lives != k->lives,
+                            .peer_anew = (uint8_t)peer_anew,
+                            .repeats = k->repeats,
+                            .since_opened = inst->watch_clock - k->opened};
+
+    a.since_decided = a.open ? 0 : inst->watch_clock + KEPT_NS - k->until;
+    return probe_incident_judge(&a);
+}
+
+/* @peer_anew: the peer asks about another case than the one that it was answered about. */
+static struct r2_case *open_case(struct r2_inst *inst, struct r2_peer *peer, int nic, int peer_nic, enum ib_fault fault, int peer_anew)
 {
     struct r2_case *k = find(inst, peer, nic, peer_nic);
     struct r2_pair *pair = r2_pair_find(inst, peer, nic, peer_nic);
+    enum probe_incident what = k ? judge_again(inst, k, pair, fault, peer_anew) : PROBE_ANEW;
+    unsigned repeats = k ? k->repeats + 1 : 0, muted = k ? k->muted_next : 0;
 
-    if (k && (k->state != R2_CASE_DECIDED || inst->watch_clock + KEPT_NS - k->until < ANEW_NS)) {
-        return k; /* the same incident */
+    if (what != PROBE_ANEW) {
+        k->muted_next += what == PROBE_MUTED;
+        return k;
     }
     if (k) {
         case_move(k, R2_CASE_FREE);
@@ -271,7 +294,7 @@ static struct r2_case *open_case(struct r2_inst *inst, struct r2_peer *peer, int
     if (k == NULL) {
         return NULL;
     }
-    *k = (struct r2_case){.peer = peer, .nic = (uint8_t)nic, .peer_nic = (uint8_t)peer_nic, .fault = fault};
+    *k = (struct r2_case){.peer = peer, .nic = (uint8_t)nic, .peer_nic = (uint8_t)peer_nic, .fault = fault, .repeats = repeats, .muted = muted};
     inst->case_id += 1 + (inst->case_id + 1 == 0);
     k->id = inst->case_id;
     k->since = r2_now(inst);
@@ -281,6 +304,7 @@ static struct r2_case *open_case(struct r2_inst *inst, struct r2_peer *peer, int
     k->say_interval = MS(inst->cfg.t_repeat_ms);
     k->peer_guid = pair ? pair->peer_guid : 0;
     k->peer_port = pair ? pair->peer_port : 0;
+    k->lives = pair ? pair->heal.lives : 0;
     case_move(k, R2_CASE_ASKING);
     ask_all(inst, k, pair);
     inst->watch_asked = 1;
@@ -303,7 +327,7 @@ void r2_locate_lost(struct r2_comm *c, int p)
         return; /* the peer opens the case, or there is nothing to find out */
     }
     if (c->inst->cfg.watchdog && c->inst->cfg.failover && !c->fo.peer_bye) {
-        open_case(c->inst, c->peer, path->nic, path->peer_nic, c->fo.path[p].why.fault);
+        open_case(c->inst, c->peer, path->nic, path->peer_nic, c->fo.path[p].why.fault, 0);
     }
 }
 
@@ -334,8 +358,10 @@ void r2_locate_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_lo
         return; /* no such NIC; or no connection to that process (the message holds one reference itself) */
     }
     k = find(inst, peer, m->peer_nic, m->nic);
-    if (k == NULL || (m->for_id == 0 && k->peer_id != m->id && k->state == R2_CASE_DECIDED)) {
-        k = (m->flags & FO_LOCATE_ASK) && inst->cfg.watchdog ? open_case(inst, peer, m->peer_nic, m->nic, IB_FAULT_PEER) : NULL;
+    if (k == NULL || (m->for_id == 0 && (k->peer_id == 0 || (int32_t)(m->id - k->peer_id) > 0) && k->state == R2_CASE_DECIDED)) {
+        int anew = k && k->peer_id != 0; /* else it has opened its own of the same incident before it heard of ours */
+
+        k = (m->flags & FO_LOCATE_ASK) && inst->cfg.watchdog ? open_case(inst, peer, m->peer_nic, m->nic, IB_FAULT_PEER, anew) : NULL;
         if (k == NULL) {
             return;
         }
@@ -439,7 +465,7 @@ static uint8_t both(uint8_t here, uint8_t there)
     return here == PROBE_OK || there == PROBE_OK ? PROBE_OK : here != PROBE_NA ? here : there;
 }
 
-static void decide(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
+static void add_up(struct r2_inst *inst, struct r2_case *k)
 {
     k->facts.peer = k->peer->refused_since ? PROBE_ERROR : k->heard || k->peer->last_contact > k->since ? PROBE_OK : PROBE_TIMEOUT;
     if (k->facts.peer == PROBE_TIMEOUT) {
@@ -452,6 +478,18 @@ static void decide(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
         k->facts.remote = k->said.end;
         k->facts.direct = both(k->facts.direct, k->said.direct);
         weigh_aux(inst, k);
+        k->heard_all = 1;
+    }
+    k->found = probe_verdict(&k->facts).blame;
+}
+
+static void decide(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
+{
+    add_up(inst, k);
+    if (k->found == PROBE_BLAME_UNKNOWN && k->state == R2_CASE_WAITING) {
+        case_move(k, R2_CASE_HELD);
+        k->held_until = clock + HELD_NS;
+        return;
     }
     case_move(k, R2_CASE_DECIDED);
     k->until = clock + KEPT_NS;
@@ -473,6 +511,9 @@ static int step(struct r2_inst *inst, struct r2_case *k, uint64_t clock, uint64_
     if (k->state == R2_CASE_WAITING &&
         (k->all_of_peer || clock >= k->word_until || k->peer->refused_since || settled_here(k))) {
         say(inst, k, now); /* it may still wait for ours */
+        decide(inst, k, clock);
+    }
+    if (k->state == R2_CASE_HELD && (clock >= k->held_until || (k->all_of_peer && !k->heard_all))) {
         decide(inst, k, clock);
     }
     if (k->state == R2_CASE_DECIDED && clock >= k->until) {
@@ -500,6 +541,9 @@ int r2_locate_step(struct r2_inst *inst, uint64_t clock)
 
 void r2_locate_drop(struct r2_inst *inst, const struct r2_peer *peer)
 {
+    if (inst->undecided.peer == peer) {
+        inst->undecided.said = 0;
+    }
     for (int i = 0; i < R2_CASES; i++) {
         struct r2_case *k = &inst->cases[i];
 

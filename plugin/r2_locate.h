@@ -21,7 +21,8 @@ enum r2_case_state {
     R2_CASE_FREE,
     R2_CASE_ASKING,  /* own facts are being gathered */
     R2_CASE_WAITING, /* own facts are complete, the peer's are not */
-    R2_CASE_DECIDED, /* kept for a while, to answer the peer */
+    R2_CASE_HELD,    /* they fit more than one component: a late word, or another case, may still tell */
+    R2_CASE_DECIDED, /* said; kept for a while, to answer the peer */
     R2_CASE_STATES
 };
 
@@ -34,7 +35,7 @@ struct r2_case_ask {
     char host[FO_HOST_NAME]; /* a copy: the peer may go before the case does */
     uint8_t outcome;  /* enum probe_outcome, once ended */
     uint8_t ended;
-    uint8_t alone;    /* it was asked and did not answer, but its process did not say either that its end is in order */
+    uint8_t alone;    /* it was asked and has not answered since, but its process did not say either that its end is in order */
     unsigned answers; /* of the pair, when it was asked */
 };
 
@@ -55,8 +56,15 @@ struct r2_case {
     uint64_t opened;      /* watch's clock */
     uint64_t own_until;   /* own facts are gathered until then */
     uint64_t word_until;  /* the peer's word is waited for until then */
+    uint64_t held_until;  /* HELD: said then */
     uint64_t until;       /* DECIDED: kept until then */
     uint64_t say_at, say_interval; /* real time */
+    uint8_t found;         /* enum probe_blame; DECIDED */
+    uint8_t heard_all;     /* the peer's word is in the facts */
+    unsigned lives;        /* heal.lives of the pair when it was opened */
+    unsigned repeats;      /* cases before it on this pair, one after the other */
+    unsigned muted;        /* incidents between the case before and this one that had none of their own */
+    unsigned muted_next;   /* ... and since this one */
     unsigned loop_questions;
     struct r2_case_ask direct, aux[R2_CASE_AUX], more[R2_CASE_MORE];
     uint8_t n_aux, n_more;

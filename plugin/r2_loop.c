@@ -145,10 +145,10 @@ int r2_loops_watch(struct r2_inst *inst, uint64_t clock)
     return asking;
 }
 
-void r2_loops_free(struct r2_inst *inst)
+void r2_loops_free(struct r2_inst *inst, uint64_t still_running)
 {
     for (int i = 0; i < inst->nics.count; i++) {
-        if (!inst->loop[i].job.busy || !inst->env.threads) { /* else the job may be stuck in a driver */
+        if (!(still_running >> inst->nics.nic[i].device_index & 1)) {
             probe_qp_destroy(&inst->loop[i].qp, &inst->nics);
         }
     }

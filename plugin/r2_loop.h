@@ -41,7 +41,7 @@ void r2_loop_want(struct r2_inst *inst, int nic);
 void r2_loop_ask(struct r2_inst *inst, int nic, uint64_t clock, uint64_t limit);
 /* Takes answers; returns whether one is waited for. */
 int r2_loops_watch(struct r2_inst *inst, uint64_t clock);
-/* The workers have stopped. */
-void r2_loops_free(struct r2_inst *inst);
+/* The workers have stopped, but for those of the devices in @still_running: ib_workers_destroy(). These are not touched. */
+void r2_loops_free(struct r2_inst *inst, uint64_t still_running);
 
 #endif

@@ -321,3 +321,18 @@ int r2_news_blamed(const struct r2_pair *pair)
 {
     return blamed(pair->inst, pair);
 }
+
+int r2_news_peer_blamed(const struct r2_inst *inst, const struct r2_peer *peer)
+{
+    struct probe_subject s = r2_subject_process(inst, peer);
+    const struct probe_word *w = probe_news_find(inst->news, &s);
+
+    return w && w->blame != PROBE_BLAME_NONE;
+}
+
+int r2_news_about(const struct probe_subject *s, const struct r2_pair *pair)
+{
+    struct probe_subject process = r2_subject_process(pair->inst, pair->peer);
+
+    return same(s, &process) || concerns(pair->inst, s, pair);
+}

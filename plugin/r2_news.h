@@ -51,6 +51,10 @@ void r2_news_answered(struct r2_pair *pair);
 
 /* Whether something about @pair is known to be bad. */
 int r2_news_blamed(const struct r2_pair *pair);
+/* Whether @peer's process, or its host, is. */
+int r2_news_peer_blamed(const struct r2_inst *inst, const struct r2_peer *peer);
+/* Whether what is said of @s is about @pair: one of its NICs, the way between them, or the peer's process. */
+int r2_news_about(const struct probe_subject *s, const struct r2_pair *pair);
 
 /* Subjects. */
 struct probe_subject r2_subject_nic(const struct r2_inst *inst, int nic);

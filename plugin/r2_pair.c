@@ -275,18 +275,21 @@ void r2_pairs_drop(struct r2_inst *inst, const struct r2_peer *peer)
     }
 }
 
-void r2_pairs_free(struct r2_inst *inst)
+void r2_pairs_free(struct r2_inst *inst, uint64_t still_running)
 {
-    struct r2_pair *next;
+    struct r2_pair **p = &inst->pairs;
 
-    for (struct r2_pair *pair = inst->pairs; pair; pair = next) {
-        next = pair->next;
-        if (!pair->job.busy || !inst->env.threads) { /* else the job may be stuck in a driver: its memory stays */
+    while (*p) {
+        struct r2_pair *pair = *p;
+
+        if (still_running >> inst->nics.nic[pair->nic].device_index & 1) {
+            p = &pair->next; /* its job may be the one, and the driver would keep whoever calls it */
+        } else {
+            *p = pair->next;
             probe_qp_destroy(&pair->qp, &inst->nics);
             free(pair);
         }
     }
-    inst->pairs = NULL;
 }
 
 /* --- asking --- */
@@ -434,7 +437,7 @@ static void answered(struct r2_pair *pair, uint64_t clock)
     pair->last_ok = clock;
     pair->answers++;
     pair->again_wait = pair->again_at = 0;
-    pair->asking = pair->verdict = pair->check = 0;
+    pair->asking = pair->verdict = pair->check = pair->unanswered = 0;
     r2_news_answered(pair);
 }
 
@@ -450,6 +453,7 @@ static void broken(struct r2_pair *pair, uint64_t clock)
     } else if (pair->last_ok == 0 && pair->in_order) {
         dead(pair, clock, "probes fail");
     } else {
+        pair->unanswered = 1;
         r2_pair_again(pair);
     }
 }

@@ -30,6 +30,7 @@ struct r2_heal {
     uint64_t at, retry, deadline;
     uint64_t good_since, good_last; /* first and last of the present row of answers; since 0: none */
     uint64_t used_at, hold;
+    unsigned lives; /* of paths that returned over it so far */
 };
 
 struct r2_pair {
@@ -53,6 +54,7 @@ struct r2_pair {
     uint32_t heard; /* the latest of the peer's; 0: none */
     uint64_t silent_at; /* watch's clock, when either end gave it up for silence last; 0: never */
     uint8_t silent;     /* ... ours, the present incarnation */
+    uint8_t unanswered; /* a question that counts ended with its queue pair, and none has been answered since */
     uint8_t avoid;  /* others blame a part of it, and it has not answered here */
     uint64_t say_at, say_interval; /* ns, real time */
     uint8_t greeted;               /* asked once since it became ready */
@@ -92,8 +94,11 @@ struct r2_pair *r2_pair_find(const struct r2_inst *inst, const struct r2_peer *p
 void r2_pair_on_probe(struct r2_inst *inst, struct r2_peer *peer, const struct fo_probe *m);
 /* The peer is going: its pairs, too. */
 void r2_pairs_drop(struct r2_inst *inst, const struct r2_peer *peer);
-/* Instance is being destroyed; the workers have stopped. */
-void r2_pairs_free(struct r2_inst *inst);
+/*
+ * Instance is being destroyed; the workers have stopped, but for those of the devices in @still_running: ib_workers_destroy(). Pairs on these stay as
+ * they are.
+ */
+void r2_pairs_free(struct r2_inst *inst, uint64_t still_running);
 
 /*
  * Another process of this host (@who) had no answer over the same two ports for @silent ns, while its peer's end was in order: the lives here

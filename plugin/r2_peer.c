@@ -5,9 +5,12 @@
 #include "r2_drain.h"
 #include "r2_inst.h"
 #include "r2_log.h"
+#include "r2_news.h"
 #include "r2_pair.h"
+#include "r2_verdict.h"
 
-#define REFUSED_LIMIT_NS 1000000000ull /* a host that refuses for so long has no such process any more */
+#define REFUSED_LIMIT_NS 1000000000ull  /* a host that refuses for so long has no such process any more */
+#define CHANNEL_LIMIT_NS 10000000000ull /* a channel that has not come back within that time is said */
 
 struct r2_peer *r2_peer_find(struct r2_inst *inst, struct r2_oob_peer *oob)
 {
@@ -111,6 +114,24 @@ static uint64_t say_nics(struct r2_inst *inst, struct r2_peer *p, uint64_t now)
     return p->say_at;
 }
 
+static int is_missed(struct r2_inst *inst, const struct r2_peer *peer);
+
+/* Data goes on without it, and the next failure could not be settled: people are to mend it before. Nothing new where its process or host is blamed. */
+static uint64_t check_channel(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
+{
+    if (peer->channel_lost == 0 || peer->channel_said) {
+        return UINT64_MAX;
+    }
+    if (r2_elapsed(now, peer->channel_lost) < CHANNEL_LIMIT_NS) {
+        return peer->channel_lost + CHANNEL_LIMIT_NS;
+    }
+    peer->channel_said = 1;
+    if (is_missed(inst, peer) && !r2_news_peer_blamed(inst, peer)) {
+        r2_verdict_channel(inst, peer);
+    }
+    return UINT64_MAX;
+}
+
 uint64_t r2_peers_step(struct r2_inst *inst, uint64_t now)
 {
     uint64_t next = UINT64_MAX;
@@ -120,6 +141,7 @@ uint64_t r2_peers_step(struct r2_inst *inst, uint64_t now)
         next = r2_earlier(next, r2_drain_say(inst, p, now));
         next = r2_earlier(next, r2_news_say(inst, p, now));
         next = r2_earlier(next, r2_peer_check_gone(inst, p, now));
+        next = r2_earlier(next, check_channel(inst, p, now));
         flush(inst, p);
     }
     return next;

@@ -429,14 +429,14 @@ static const char *text_of(const struct r2_report_verdict *v)
     return v->brief && n && strncmp(v->brief, v->code, n) == 0 && v->brief[n] == ' ' ? v->brief + n + 1 : v->brief;
 }
 
-void r2_report_verdict(struct r2_inst *inst, const struct r2_report_verdict *v)
+uint64_t r2_report_verdict(struct r2_inst *inst, const struct r2_report_verdict *v)
 {
     struct r2_report *r = inst->report;
     struct r2_event e = r2_event_empty;
     uint64_t since = v->since_ns ? v->since_ns : r2_now(inst);
 
     if (r == NULL) {
-        return;
+        return 0;
     }
     e.kind = R2_EVENT_VERDICT;
     e.severity = v->severity == 2 ? R2_EVENT_CRITICAL : v->severity == 1 ? R2_EVENT_WARNING : R2_EVENT_INFO;
@@ -452,6 +452,8 @@ void r2_report_verdict(struct r2_inst *inst, const struct r2_report_verdict *v)
     e.action = v->action;
     e.recommend = v->recommend;
     e.text = text_of(v);
+    e.revises = v->revises;
+    e.revises_seq = v->revises_seq;
     if (v->nic >= 0 && v->nic < inst->nics.count) {
         snprintf(r->nic[v->nic].blamed, sizeof(r->nic[v->nic].blamed), "%.80s",
                  v->brief   ? v->brief
@@ -460,4 +462,5 @@ void r2_report_verdict(struct r2_inst *inst, const struct r2_report_verdict *v)
         r->nic[v->nic].blamed_at = r2_report_real(r, since);
     }
     r2_report_say(r, &e, since);
+    return r->seq;
 }

@@ -47,7 +47,10 @@ struct r2_report_verdict {
     int n_evidence;
     const char *action, *recommend;
     const char *brief; /* at most 80 characters */
+    const char *revises;       /* code of an earlier verdict of this process about the same fault; NULL: none */
+    uint64_t revises_seq; /* what r2_report_verdict() returned for it */
 };
-void r2_report_verdict(struct r2_inst *inst, const struct r2_report_verdict *v);
+/* Returns the number of its event in this process; 0: there are no events. */
+uint64_t r2_report_verdict(struct r2_inst *inst, const struct r2_report_verdict *v);
 
 #endif

@@ -14,8 +14,9 @@
 #include "r2_pair.h"
 #include "r2_report.h"
 
-#define EVIDENCE 6 /* lines */
-#define LINE     160
+#define EVIDENCE   6 /* lines */
+#define LINE       160
+#define REVISES_NS 10000000000ull /* what is found within that time of an undecided verdict on the same part is about the same fault */
 
 struct finding {
     struct probe_verdict v;
@@ -26,6 +27,7 @@ struct finding {
     int n_evidence;
     char how[160], to[80];
     char line[PROBE_LINE_SIZE], brief[PROBE_SHORT_SIZE];
+    struct r2_undecided revises; /* said: an earlier verdict about the same fault, which named suspects only */
 };
 
 static const char *outcome_name(uint8_t o)
@@ -137,6 +139,9 @@ static void gather_evidence(struct r2_inst *inst, const struct r2_case *k, struc
         snprintf(next_line(f), LINE, "process on %s %s, other NICs between the two %s", k->peer->host, outcome_name(x->peer),
                  outcome_name(x->others));
     }
+    if (k->muted) {
+        snprintf(next_line(f), LINE, "%u times more it broke on this pair since the case before this one", k->muted);
+    }
 }
 
 /* --- the operator's line --- */
@@ -230,6 +235,8 @@ static void write_lines(struct r2_inst *inst, const struct r2_case *k, struct fi
 
     what_was_measured(k, f);
     l.since_ms = f->word.since_ms;
+    l.revises = f->revises.said ? PROBE_CODE_F03 : PROBE_CODE_NONE;
+    l.revises_ms = f->revises.since_ms;
     if (!k->process) {
         const char *pci = nic->pci_path ? strrchr(nic->pci_path, '/') : NULL;
 
@@ -251,8 +258,8 @@ static void write_lines(struct r2_inst *inst, const struct r2_case *k, struct fi
     probe_line_short(f->brief, &l);
 }
 
-/* The statistics and the events have it, too. */
-static void report(struct r2_inst *inst, const struct r2_case *k, const struct finding *f)
+/* The statistics and the events have it, too. Returns the number of the event. */
+static uint64_t report(struct r2_inst *inst, const struct r2_case *k, const struct finding *f)
 {
     const struct probe_code_info *info = probe_code_info(f->code);
     int ours = f->v.blame == PROBE_BLAME_LOCAL_NIC || f->v.blame == PROBE_BLAME_LOCAL_LINK;
@@ -268,12 +275,54 @@ static void report(struct r2_inst *inst, const struct r2_case *k, const struct f
                                   .n_evidence = f->n_evidence,
                                   .action = info->action,
                                   .recommend = info->recommend,
+                                  .revises = f->revises.said ? probe_code_info(PROBE_CODE_F03)->name : NULL,
+                                  .revises_seq = f->revises.seq,
                                   .brief = f->brief};
 
     for (int i = 0; i < f->n_evidence; i++) {
         r.evidence[i] = f->evidence[i];
     }
-    r2_report_verdict(inst, &r);
+    return r2_report_verdict(inst, &r);
+}
+
+/* --- verdicts that follow each other --- */
+
+/* An undecided verdict was said: one that names the component may follow, from another case or a later word. */
+static void undecided_put(struct r2_inst *inst, const struct r2_case *k, const struct finding *f, uint64_t seq)
+{
+    inst->undecided = (struct r2_undecided){.said = 1,
+                                            .nic = k->nic,
+                                            .peer_nic = k->peer_nic,
+                                            .peer = k->peer,
+                                            .at = inst->watch_clock,
+                                            .since_ms = f->word.since_ms,
+                                            .seq = seq};
+}
+
+/* The earlier verdict that what is found now is an answer to. */
+static struct r2_undecided undecided_find(const struct r2_inst *inst, const struct finding *f)
+{
+    const struct r2_undecided *u = &inst->undecided;
+    const struct r2_pair *pair = u->said && inst->watch_clock - u->at < REVISES_NS ? r2_pair_find(inst, u->peer, u->nic, u->peer_nic) : NULL;
+
+    return f->known && pair && r2_news_about(&f->word.subject, pair) ? *u : (struct r2_undecided){0};
+}
+
+static void latest_put(struct r2_inst *inst, const char brief[PROBE_SHORT_SIZE])
+{
+    pthread_mutex_lock(&inst->lock);
+    memcpy(inst->verdict_brief, brief, PROBE_SHORT_SIZE);
+    inst->verdict_at = r2_now(inst);
+    pthread_mutex_unlock(&inst->lock);
+}
+
+/* The time of day, ms, of an instant of r2_now(). */
+static uint64_t real_ms(struct r2_inst *inst, uint64_t ns)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_REALTIME, &ts);
+    return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000 - r2_elapsed(r2_now(inst), ns) / 1000000;
 }
 
 /* The job hears it, and the operator; what is known already is not said again. */
@@ -283,7 +332,9 @@ static void publish(struct r2_inst *inst, const struct r2_case *k, struct findin
 
     const struct r2_pair *pair = k->peer && !k->process ? r2_pair_find(inst, k->peer, k->nic, k->peer_nic) : NULL;
 
-    if (f->known ? !r2_news_tell(inst, &f->word) : k->told || (pair && r2_news_blamed(pair))) {
+    int more = pair && (r2_news_blamed(pair) || r2_news_peer_blamed(inst, k->peer));
+
+    if (f->known ? !r2_news_tell(inst, &f->word) : k->told || more) {
         level = R2_LOG_TRACE; /* the other end says it, or somebody has found out more */
     }
     r2_log_write(level, __FILE__, __LINE__, "%s", f->line);
@@ -292,32 +343,64 @@ static void publish(struct r2_inst *inst, const struct r2_case *k, struct findin
                      f->evidence[i]);
     }
     if (level != R2_LOG_TRACE) {
-        report(inst, k, f);
+        uint64_t seq = report(inst, k, f);
+
+        if (f->code == PROBE_CODE_F03) {
+            undecided_put(inst, k, f, seq);
+        } else if (f->revises.said) {
+            inst->undecided.said = 0; /* revised once */
+        }
     }
     if (level == R2_LOG_WARN) {
-        pthread_mutex_lock(&inst->lock);
-        memcpy(inst->verdict_brief, f->brief, sizeof(f->brief));
-        inst->verdict_at = r2_now(inst);
-        pthread_mutex_unlock(&inst->lock);
+        latest_put(inst, f->brief);
     }
+}
+
+void r2_verdict_channel(struct r2_inst *inst, const struct r2_peer *peer)
+{
+    const struct probe_code_info *info = probe_code_info(PROBE_CODE_O01);
+    struct probe_line l = {.code = PROBE_CODE_O01, .host = peer->host, .how = "channel:lost", .fate = PROBE_FATE_CONTINUES};
+    char line[PROBE_LINE_SIZE], brief[PROBE_SHORT_SIZE], evidence[LINE];
+    struct r2_report_verdict r = {.code = info->name,
+                                  .blame = info->blame,
+                                  .severity = info->severity,
+                                  .nic = -1,
+                                  .peer_host = peer->host,
+                                  .since_ns = peer->channel_lost,
+                                  .how = l.how,
+                                  .confidence = 100,
+                                  .evidence = {evidence},
+                                  .n_evidence = 1,
+                                  .action = info->action,
+                                  .recommend = info->recommend,
+                                  .brief = brief};
+
+    l.since_ms = real_ms(inst, peer->channel_lost);
+    probe_line_full(line, &l);
+    probe_line_short(brief, &l);
+    snprintf(evidence, sizeof(evidence), "no channel to %s %s for %llu ms", peer->host, inst->oob->ops->peer_str(peer->oob),
+             (unsigned long long)(r2_elapsed(r2_now(inst), peer->channel_lost) / 1000000));
+    R2_WARN("%s", line);
+    R2_INFO("%s: %s", info->name, evidence);
+    r2_report_verdict(inst, &r);
+    latest_put(inst, brief);
 }
 
 void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k)
 {
     struct finding f;
-    struct timespec ts;
 
     memset(&f, 0, sizeof(f));
     f.v = probe_verdict(&k->facts);
     f.code = probe_code_of(&k->facts, &f.v);
     gather_evidence(inst, k, &f);
-    clock_gettime(CLOCK_REALTIME, &ts);
     f.known = make_word(inst, k, f.v.blame, &f.word) && probe_subject_valid(&f.word.subject);
     if (f.word.host[0] == '\0') {
         about_nic(inst, k->nic, &f.word);
     }
-    f.word.since_ms = (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000 - r2_elapsed(r2_now(inst), k->since) / 1000000;
+    f.word.since_ms = real_ms(inst, k->since);
     f.word.confidence = f.v.confidence;
+    f.revises = undecided_find(inst, &f);
     write_lines(inst, k, &f);
     publish(inst, k, &f);
 }

@@ -4,9 +4,13 @@
 
 struct r2_inst;
 struct r2_case;
+struct r2_peer;
 
 /* Decides by the facts of @k and says it, unless the job knows it already. */
 void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k);
+
+/* Says that the channel to @peer is lost, since @peer->channel_lost (R2-O01). Not of a NIC, and no news: every process has its own channels. */
+void r2_verdict_channel(struct r2_inst *inst, const struct r2_peer *peer);
 
 /*
  * The latest verdict in short, if it is not older than NCCL_R2_GIVE_UP: what most likely explains a connection that ends now. Empty: none. Any thread.

@@ -489,6 +489,30 @@ size_t fo_pack(enum fo_type type, const union fo_body *body, uint8_t *out, size_
     return len;
 }
 
+unsigned fo_foreign_version(const void *msg, size_t len)
+{
+    struct r2_reader r = {.p = msg, .end = (const uint8_t *)msg + len};
+
+    while (r.p < r.end) {
+        unsigned version, body;
+
+        r2_get(&r, 1);
+        version = (unsigned)r2_get(&r, 1);
+        body = (unsigned)r2_get(&r, 2);
+        if (r.bad) {
+            return 0;
+        }
+        if (version != FO_PROTO_VERSION) {
+            return version;
+        }
+        if ((size_t)(r.end - r.p) < body) {
+            return 0;
+        }
+        r.p += body;
+    }
+    return 0;
+}
+
 int fo_unpack(struct r2_reader *r, union fo_body *body, const char **why)
 {
     while (r->p < r->end) {

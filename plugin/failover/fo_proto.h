@@ -1,9 +1,13 @@
 /*
  * Control records between two processes (protocol section 4, P30): packing, unpacking, limits. Pure.
  *
- * An OOB message is a list of records. A record: u8 type, u8 version (1), u16 length of the body, body; integers little endian.
+ * An OOB message is a list of records. A record: u8 type, u8 version, u16 length of the body, body; integers little endian.
  * Connections are named by the number their owner gave them: `dst` is of the process addressed, `src` of the sender's process.
- * Unknown types are skipped (a newer peer); a known type with a wrong length or field is an error of the whole message.
+ * Unknown types are skipped (a newer peer), so are known ones of another version; a known type with a wrong length or field is an error of the whole
+ * message.
+ *
+ * The version is that of all records together, and of the handle (r2_comm.c): +1 with every change of a record that a process without it cannot read, or
+ * would read wrongly. 2: REQ has the traffic class, PROBE which NIC it is. Processes of different versions do not connect.
  */
 #ifndef FO_PROTO_H
 #define FO_PROTO_H
@@ -17,7 +21,7 @@
 #include "r2_ledger.h"
 #include "r2_wire.h"
 
-#define FO_PROTO_VERSION 1
+#define FO_PROTO_VERSION 2
 #define FO_MAX_NICS      IB_MAX_NICS
 #define FO_MAX_QPS       128 /* what NCCL takes */
 #define FO_NIC_NAME      24
@@ -264,5 +268,8 @@ size_t fo_pack(enum fo_type type, const union fo_body *body, uint8_t *out, size_
  * Every count, index and string of *body is in range when the type is returned.
  */
 int fo_unpack(struct r2_reader *r, union fo_body *body, const char **why);
+
+/* The version of the first record of message @msg that is not FO_PROTO_VERSION; 0: all are, as far as the message can be read. */
+unsigned fo_foreign_version(const void *msg, size_t len);
 
 #endif

@@ -48,8 +48,8 @@ static void call_failed(const struct async *a, const char *call, int err)
 }
 
 /*
- * Reads the port again. The state follows what is read, not what the event says: of a quick down and up both events may
- * wait here already, and then the first look shows what holds now. 0 when the address is good.
+ * The port was read again. The state follows what was read, not what the event says: of a quick down and up both events
+ * may have waited here, and the look shows what holds now. 0 when the address is good.
  */
 static int port_took(const struct async *a, int nic, int rc, const char *why)
 {
@@ -64,10 +64,6 @@ static int port_took(const struct async *a, int nic, int rc, const char *why)
     return rc;
 }
 
-static int port_look(const struct async *a, int nic, const char *why)
-{
-    return port_took(a, nic, ib_nic_refresh(a->nics, nic), why);
-}
 
 static void port_event(const struct async *a, int nic, enum ibv_event_type type, const char *why)
 {
@@ -82,13 +78,10 @@ static void port_event(const struct async *a, int nic, enum ibv_event_type type,
         fact_emit(a, IB_FACT_PORT_DOWN, nic, 0);
         break;
     case IBV_EVENT_PORT_ACTIVE:
-        /* said even if nothing changed for us: whoever waits for the port may have found it dead without us */
-        if (port_look(a, nic, why) == 0 && s == IB_NIC_UP)
-            fact_emit(a, IB_FACT_PORT_UP, nic, 0);
+        fact_emit(a, IB_FACT_LOOK, nic, IB_LOOK_ACTIVE);
         break;
     default:
-        if (port_look(a, nic, why) == 0)
-            fact_emit(a, IB_FACT_ADDR_CHANGE, nic, 0);
+        fact_emit(a, IB_FACT_LOOK, nic, IB_LOOK_ADDR);
         break;
     }
 }
@@ -172,12 +165,17 @@ void ib_async_progress(struct ib_nics *nics, void (*sink)(void *arg, const struc
         device_progress(&a);
 }
 
-void ib_async_looked(struct ib_nics *nics, int nic, int rc, void (*sink)(void *arg, const struct ib_fact *fact),
-                     void *arg)
+void ib_async_looked(struct ib_nics *nics, int nic, int rc, unsigned asked,
+                     void (*sink)(void *arg, const struct ib_fact *fact), void *arg)
 {
     struct async a = {.nics = nics, .device = nics->nic[nic].device_index, .sink = sink, .arg = arg};
     enum ib_nic_state s = ib_nic_state_get(&nics->nic[nic]);
 
-    if (s != IB_NIC_FATAL && s != IB_NIC_GONE)
-        port_took(&a, nic, rc, "found when looking");
+    if (s == IB_NIC_FATAL || s == IB_NIC_GONE || port_took(&a, nic, rc, asked ? "found after an event" : "found when looking") != 0)
+        return;
+    /* said even if nothing changed for us: whoever waits for the port may have found it dead without us */
+    if ((asked & IB_LOOK_ACTIVE) && s == IB_NIC_UP)
+        fact_emit(&a, IB_FACT_PORT_UP, nic, 0);
+    if (asked & IB_LOOK_ADDR)
+        fact_emit(&a, IB_FACT_ADDR_CHANGE, nic, 0);
 }

@@ -70,15 +70,22 @@ enum ib_fact_kind {
     IB_FACT_PORT_DOWN,    /* nic */
     IB_FACT_PORT_UP,      /* nic; address was read again */
     IB_FACT_ADDR_CHANGE,  /* nic; GID, LID, P_Key or SM change; address was read again */
+    IB_FACT_LOOK,         /* nic; an event asks for a look at it, on a worker; context: enum ib_look, for ib_async_looked() */
     IB_FACT_DEVICE_FATAL, /* each nic of the device */
     IB_FACT_QP_FATAL,     /* nic, qp_context */
     IB_FACT_CQ_ERR,       /* nic, cq_context */
 };
 
+/* What an event asks of a look, a bit each. */
+enum ib_look {
+    IB_LOOK_ACTIVE = 1, /* PORT_ACTIVE: said even if nothing changed for us */
+    IB_LOOK_ADDR = 2,   /* the address may be another */
+};
+
 struct ib_fact {
     enum ib_fact_kind kind;
     int nic;
-    uint64_t context; /* (uintptr_t) qp_context or cq_context: an id of ours, never a pointer to follow */
+    uint64_t context; /* of queue pairs and queues: (uintptr_t) qp_context or cq_context, an id of ours, never a pointer to follow */
 };
 
 struct ib_nics {
@@ -117,7 +124,7 @@ void ib_nic_addr_get(struct ib_nics *nics, int nic, struct ib_addr *out);
 /*
  * Reads LID, GID, MTU again. 0: taken, and the port is ACTIVE; ENETDOWN: taken, and it is not; else the positive errno
  * of the call that failed, and the address is what it was (ERANGE: NCCL_IB_GID_INDEX is outside of the table). The
- * state is not touched: that is for ib_nic_state_change(). Thread: service or a device worker; may block in the driver.
+ * state is not touched: that is for ib_nic_state_change(). Thread: init or a device worker; may block in the driver.
  */
 int ib_nic_refresh(struct ib_nics *nics, int nic);
 
@@ -126,17 +133,17 @@ int ib_nic_refresh(struct ib_nics *nics, int nic);
 int ib_nic_is_gone(struct ib_nics *nics, int nic);
 
 /*
- * Reads and acknowledges all async events that are there and hands each on as facts, having updated states first.
- * Never blocks. Thread: service.
+ * Reads and acknowledges all async events that are there and hands each on as facts, having updated states first. What
+ * takes a call that may block is asked for by IB_FACT_LOOK. Never blocks. Thread: service.
  */
 void ib_async_progress(struct ib_nics *nics, void (*sink)(void *arg, const struct ib_fact *fact), void *arg);
 
 /*
- * Takes up what ib_nic_refresh() returned on a worker, as if an event had said it: for what happens without an event,
- * and for events that were lost. Thread: service.
+ * Takes up what ib_nic_refresh() returned on a worker: for what events asked (@asked, of enum ib_look, since before the
+ * look began), and, with 0, for what happens without an event and for events that were lost. Thread: service.
  */
-void ib_async_looked(struct ib_nics *nics, int nic, int rc, void (*sink)(void *arg, const struct ib_fact *fact),
-                     void *arg);
+void ib_async_looked(struct ib_nics *nics, int nic, int rc, unsigned asked,
+                     void (*sink)(void *arg, const struct ib_fact *fact), void *arg);
 
 /*
  * The descriptors to wait on: device_ctx[i]->async_fd for i < device_count. That of a device whose NICs are FATAL or

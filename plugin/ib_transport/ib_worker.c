@@ -148,7 +148,7 @@ struct ib_workers *ib_workers_create(const struct r2_env *env, int devices, void
     struct ib_workers *all;
     int rc;
 
-    if (devices < 0 || wake == NULL) {
+    if (devices < 0 || devices > 64 || wake == NULL) {
         errno = EINVAL;
         return NULL;
     }
@@ -208,14 +208,13 @@ static void workers_free(struct ib_workers *all)
     free(all);
 }
 
-void ib_workers_destroy(struct ib_workers *all, uint64_t limit_ns)
+uint64_t ib_workers_destroy(struct ib_workers *all, uint64_t limit_ns)
 {
     struct timespec deadline;
-    uint64_t end;
-    int stuck = 0;
+    uint64_t end, stuck = 0;
 
     if (all == NULL)
-        return;
+        return 0;
     clock_gettime(CLOCK_MONOTONIC, &deadline);
     end = (uint64_t)deadline.tv_nsec + limit_ns % NS_PER_S;
     deadline.tv_sec += (time_t)(limit_ns / NS_PER_S + end / NS_PER_S);
@@ -231,17 +230,18 @@ void ib_workers_destroy(struct ib_workers *all, uint64_t limit_ns)
     for (int i = 0; i < all->devices; i++) {
         if (worker_stop(&all->worker[i], &deadline) != 0) {
             R2_INFO("the driver of RDMA device %d does not return: its thread is left behind", i);
-            stuck = 1;
+            stuck |= 1ull << i;
         }
     }
     if (!stuck) {
         workers_free(all);
-        return;
+        return 0;
     }
     pthread_mutex_lock(&abandoned_lock);
     all->next_abandoned = abandoned;
     abandoned = all;
     pthread_mutex_unlock(&abandoned_lock);
+    return stuck;
 }
 
 void ib_workers_submit(struct ib_workers *all, int device, struct ib_job *job)

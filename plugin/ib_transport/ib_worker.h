@@ -35,8 +35,11 @@ struct ib_workers *ib_workers_create(const struct r2_env *env, int devices, void
  * Lets the workers run what is queued, then stops and joins them. Those not through after @limit_ns (for all of them together) do
  * not begin another job; one stuck inside a job is abandoned with it: its run() may still return, done() will not be called.
  * done() is never called from here: reap before, until ib_workers_pending() is 0, what must be reaped. NULL is accepted.
+ *
+ * Returns what is still running: a bit for each device (below 64) whose worker was abandoned. Its job, all that the job can reach, and the device itself
+ * must stay as they are for the life of the process. Of the other devices nothing runs any more.
  */
-void ib_workers_destroy(struct ib_workers *w, uint64_t limit_ns);
+uint64_t ib_workers_destroy(struct ib_workers *w, uint64_t limit_ns);
 
 /* Queues @job for @device. Any thread; never blocks beyond a short lock. */
 void ib_workers_submit(struct ib_workers *w, int device, struct ib_job *job);

@@ -178,12 +178,12 @@ static void add_suspects(struct out *o, uint8_t suspects)
     }
 }
 
-static void add_since(struct out *o, uint64_t ms)
+static void add_time(struct out *o, const char *before, uint64_t ms)
 {
     unsigned t = (unsigned)(ms % DAY_MS);
 
     if (ms != 0) {
-        out_add(o, " since=%02u:%02u:%02u.%03uZ", t / 3600000, t / 60000 % 60, t / 1000 % 60, t % 1000);
+        out_add(o, "%s%02u:%02u:%02u.%03uZ", before, t / 3600000, t / 60000 % 60, t / 1000 % 60, t % 1000);
     }
 }
 
@@ -211,7 +211,11 @@ int probe_line_full(char *buf, const struct probe_line *l)
     if (l->code == PROBE_CODE_F03) {
         add_suspects(&o, l->suspects);
     }
-    add_since(&o, l->since_ms);
+    if (l->revises != PROBE_CODE_NONE) {
+        out_add(&o, " revises=%s", probe_code_info(l->revises)->name);
+        add_time(&o, "@", l->revises_ms);
+    }
+    add_time(&o, " since=", l->since_ms);
     add_text(&o, "how", l->how, VALUE_MAX);
     add_of(&o, "seen_by", l->seen_by, l->seen_of);
     if (l->stall_us != 0) {

@@ -65,6 +65,8 @@ struct probe_line {
     uint8_t suspects;                 /* struct probe_verdict */
     uint8_t fate;                     /* enum probe_fate */
     uint64_t since_ms;                /* CLOCK_REALTIME; printed as time of day, UTC */
+    uint8_t revises;                  /* enum probe_code of an earlier line about the same fault; of that, the time: */
+    uint64_t revises_ms;
     unsigned seen_by, seen_of; /* vantage points that agree, of those that were asked; both or none (seen_of 0) */
     uint64_t stall_us;
     unsigned moved;                 /* connections that were moved */

@@ -76,7 +76,7 @@ events_file() {
 }
 # Every line of the file is by the schema. What a kind must have it has; numbers are numbers; nothing that no reader knows.
 schema='
-def known: ["schema","ts","mono_ns","boot_id","seq","host","job","pid","cuda_dev","kind","severity","code","blame","nic","peer","cause","detected_us","stall_us",
+def known: ["schema","ts","mono_ns","boot_id","seq","host","job","pid","cuda_dev","kind","severity","code","blame","revises","nic","peer","cause","detected_us","stall_us",
   "replayed_bytes","connections","capacity","confidence","evidence","action","recommend","command","version","digest","summary","text"];
 def figure: type == "number" and . >= 0 and . == floor;
 all(.[]; .schema == "r2.event/1" and ((keys - known) == [])

@@ -20,6 +20,7 @@ cases_faults 3
 cases_faults 7
 cases_three_hosts
 cases_blame
+cases_blame_process
 cases_rates
 cases_latency
 echo

@@ -118,7 +118,7 @@ cases_three_hosts() {
     done
 }
 
-# blame LABEL FAULTS PATTERN: on three hosts, who is said to have failed. Not of processes: r2_perf ends by itself when a rank is killed, and a rank that
+# blame LABEL FAULTS PATTERN: on three hosts, who is said to have failed. Of processes below: r2_perf ends by itself when a rank is killed, and a rank that
 # is stopped is mostly caught while the others wait for it outside the plugin.
 blame() {
     wanted "blame $1" || return
@@ -137,6 +137,52 @@ cases_blame() {
     blame "loss of 1 %" "2s:loss h0:n1 1" ""
     blame "a slow link" "2s:rate h2:n0 20" ""
     blame "nothing" "" ""
+}
+
+# process LABEL CODE FAULT END HOST...: a job on three hosts of which h1 stops; somebody names it, as CODE does. After END the connections of HOST... carry on.
+process() {
+    label="blame: $1" code=$2 fault=$3 end=$4
+    wanted "blame $1" || return
+    shift 4
+    if ! job_start; then
+        bad "$label" "the job does not run"
+    elif ! $fault >"$run.f" 2>&1; then
+        bad "$label" "the fault was not made"
+    elif ! says 60 0 "NET/R2 : R2-$code host=h1 " "$run.r0" "$run.r2"; then
+        bad "$label" "nobody says R2-$code of h1"
+    elif ! $end "$@"; then
+        bad "$label" "afterwards: $why"
+    else
+        process_blamed "$label" "$code"
+    fi
+    job_end
+}
+thawed() {
+    why="not all connections carry messages again"
+    lab fault thaw h1 >>"$run.f" 2>&1 && goes_on "$@"
+}
+continued() {
+    why="not all connections carry messages again"
+    lab exec h1 -t 30 -u -- pkill -CONT r2_matrix && goes_on "$@"
+}
+# Its connections end with an error that names it, at both peers; the others' do not.
+gone() {
+    for h in "$@"; do
+        log=$run.r${h#h}
+        why="$h does not name the process that is gone"
+        says 30 0 'NET/R2 : peer process at 10\.9\.0\.2.* is gone' "$log" || return 1
+        why="no connection of $h ends with an error"
+        says 30 0 '^# host .* host 1 over .*returned' "$log" || return 1
+        why="a connection of $h to another host ended, too"
+        grep '^# host .*returned' "$log" | grep -qv ' host 1 over' && return 1
+    done
+    why="the others' connections do not go on"
+    goes_on "$@"
+}
+cases_blame_process() {
+    process "host stands still" P03 "lab fault freeze h1" thawed h0 h1 h2
+    process "process stopped" P02 "lab exec h1 -t 30 -u -- pkill -STOP r2_matrix" continued h0 h1 h2
+    process "process killed" P01 "lab exec h1 -t 30 -u -- pkill -KILL r2_matrix" gone h0 h2
 }
 
 # Each NIC limited to 20 Mbit/s, where the lab is linear in NICs: what is left after a loss. One direction only, so that the virtual CPUs carry four

@@ -149,6 +149,66 @@ blamed() {
     fi
 }
 
+# A job that goes on whatever becomes of one of its processes, unlike r2_perf: r2_matrix's, one process on each of three hosts, every one connected to every
+# other over each NIC. Returns when every connection carries messages.
+job_start() {
+    runs=$((runs + 1))
+    run=$W/run$runs
+    ways=$B/lab/out/ways
+    pids=
+    lab reset >"$run.reset" 2>&1 || return 1
+    dirty=yes
+    rm -rf "$ways"
+    mkdir -p "$ways" || return 1
+    for rank in 0 1 2; do
+        : >"$run.r$rank"
+        # shellcheck disable=SC2086
+        lab exec h$rank -t 900 -- env NCCL_SOCKET_IFNAME=mgmt NCCL_IB_TIMEOUT=17 NCCL_IB_RETRY_CNT=3 $extra \
+            "$B/r2_matrix" --rank $rank 3 4 "$B/libnccl-net-r2.so" "$ways" 400 >"$run.r$rank" 2>&1 &
+        pids="$pids $!"
+    done
+    goes_on h0 h1 h2
+}
+# A command in a VM ends with its client.
+job_end() {
+    for p in $pids; do
+        kill "$p" 2>/dev/null
+        wait "$p" 2>/dev/null
+    done
+}
+# says SECONDS LINES PATTERN FILE...: waits until one of them has a line that matches behind its first LINES. (A growing file has no event for a shell.)
+says() {
+    left=$(($1 * 5)) behind=$2 pattern=$3
+    shift 3
+    while [ $left -gt 0 ]; do
+        for f in "$@"; do
+            tail -n +$((behind + 1)) "$f" | grep -q "$pattern" && return 0
+        done
+        left=$((left - 1))
+        sleep 0.2
+    done
+    return 1
+}
+# goes_on HOST...: there, every connection that has not ended carries more messages than now; twice, for the first word of it may be under way already
+goes_on() {
+    for h in "$@"; do
+        f=$run.r${h#h}
+        says 180 "$(wc -l <"$f")" '^# carried ' "$f" && says 180 "$(wc -l <"$f")" '^# carried ' "$f" || return 1
+    done
+}
+# process_blamed LABEL CODE: whoever names a component names h1 as CODE does, and every message was right
+process_blamed() {
+    cat "$run".r? | sed -n 's|.*NET/R2 : R2-\([NLFP]0[0-9]\) host=\([^ ]*\) .*|\1 \2|p' >"$run.verdicts"
+    said=$(sort "$run.verdicts" | uniq -c | awk '{printf "%s%s %s x%s", (NR > 1 ? ", " : ""), $2, $3, $1}')
+    if ! grep -qx "$2 h1" "$run.verdicts" || grep -v '^F03 ' "$run.verdicts" | grep -qvx "$2 h1"; then
+        bad "$1" "said: ${said:-nothing}; expected $2 h1"
+    elif grep -q '^r2_matrix: ' "$run".r?; then
+        bad "$1" "$(grep -h '^r2_matrix: ' "$run".r? | head -1)"
+    else
+        ok "$1: $said"
+    fi
+}
+
 downs() {
     cat "$run".r? | grep -c ' UP -> DOWN: '
 }

@@ -98,10 +98,13 @@ const char *mx_line_who(const char *line);
 
 /* ---- processes ---- */
 
-/* A process of the job: HOST HOSTS NICS PLUGIN BOARD. Ends when it is killed. */
+/*
+ * A process of the job: HOST HOSTS NICS PLUGIN WAYS [PAUSE-MS]. Ends when it is killed. Says "# carried N messages over each of M connections", at most
+ * once a second, whenever N has grown; M are those that have not ended with an error.
+ */
 int mx_rank_main(int argc, char **argv);
-/* The file through which the processes of a job meet, empty. -1 with errno. */
-int mx_board_make(const char *path);
+/* WAYS, the folder through which the processes of a job find each other, empty. -1 with errno. */
+int mx_ways_make(const char *path);
 
 struct mx_opts {
     const char *build, *dir; /* programs; logs */
@@ -169,8 +172,8 @@ int mx_job_well(struct mx_job *j, uint64_t limit);
 /* Somebody blames (@bad 1) or clears (-1) @who. */
 void mx_told(struct mx_job *j, const char *who, int bad);
 /*
- * Waits until all who were blamed are told to be good again and nobody has given a verdict for MX_QUIET: two incidents
- * of one NIC pair within a second are one to the plugin. -1: not within the limit.
+ * Waits until all who were blamed are told to be good again and nobody has given a verdict for MX_QUIET: within that
+ * time a failure may be taken for a consequence of the one before. -1: not within the limit.
  */
 #define MX_QUIET (1100 * MX_MS)
 int mx_job_cleared(struct mx_job *j, uint64_t limit);

@@ -69,8 +69,8 @@ int mx_job_start(struct mx_job *j)
 
     j->runs++;
     j->ntold = j->dying = 0;
-    snprintf(path, sizeof(path), "%s/board", j->o->dir);
-    if (mx_board_make(path) != 0)
+    snprintf(path, sizeof(path), "%s/ways", j->o->dir);
+    if (mx_ways_make(path) != 0)
         return mx_job_fail(j, "%s: %s", path, strerror(errno));
     for (int i = 0; i < j->o->hosts; i++) {
         if (mx_proc_start(j, i) != 0)

@@ -51,9 +51,9 @@ static void rank_environment(int i)
 
 static __attribute__((noreturn)) void rank_exec(const struct mx_job *j, int i, int out, pid_t parent)
 {
-    char softfab[320], self[320], plugin[340], board[340], host[16], hosts[16], nics[16];
+    char softfab[320], self[320], plugin[340], ways[340], host[16], hosts[16], nics[16];
     char *argv[] = {"softfab", "exec", "--name", (char *)j->name, "--host", host, "--", self, "--rank",
-                    host,      hosts,  nics,     plugin,          board,    NULL};
+                    host,      hosts,  nics,     plugin,          ways,     NULL};
     int null = open("/dev/null", O_RDONLY);
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -63,7 +63,7 @@ static __attribute__((noreturn)) void rank_exec(const struct mx_job *j, int i, i
     snprintf(softfab, sizeof(softfab), "%s/softfab", j->o->build);
     snprintf(self, sizeof(self), "%s/r2_matrix", j->o->build);
     snprintf(plugin, sizeof(plugin), "%s/libnccl-net-r2.so", j->o->build);
-    snprintf(board, sizeof(board), "%s/board", j->o->dir);
+    snprintf(ways, sizeof(ways), "%s/ways", j->o->dir);
     snprintf(host, sizeof(host), "%d", i);
     snprintf(hosts, sizeof(hosts), "%d", j->o->hosts);
     snprintf(nics, sizeof(nics), "%d", j->o->nics);

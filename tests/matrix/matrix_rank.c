@@ -1,20 +1,21 @@
 /*
  * A process of the matrix: the only one on its host. One connection to every other host over each NIC, and from it;
  * numbered messages without end, each checked. A connection that ends with an error stays ended: the others go on, and
- * so does the process, as one that is to be heard.
+ * so does the process, as one that is to be heard. The processes share a folder and nothing else, so that they may be
+ * on several machines (tests/lab).
  */
 #include "tests/matrix/matrix.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -22,29 +23,28 @@
 
 #define MESSAGE  (32u << 10)
 #define DEPTH    2
-#define PAUSE_NS (4 * MX_MS) /* of a sender between two messages: two cores carry it all */
-
-/* Shared by the processes of a job: a handle for each connection. */
-struct board {
-    struct {
-        _Atomic int ready;
-        char handle[ABI_HANDLE_BYTES];
-    } way[MX_HOSTS][MX_HOSTS][MX_NICS]; /* from, to */
-};
+#define PAUSE_MS 4            /* of a sender between two messages, unless said otherwise: two cores carry it all */
+#define NAPS     40 /* in a pause: how often it is looked whether something has moved */
+#define SEEK_NS  (20 * MX_MS) /* between two looks for a handle */
+#define SAY_NS   (1000 * MX_MS)
 
 struct end {
     int sender, other, nic, over;
+    int found; /* sender: has the handle */
+    char handle[ABI_HANDLE_BYTES];
     void *listen, *comm, *mr, *req[DEPTH];
     uint64_t *buf, head, tail; /* messages done, posted */
-    uint64_t next_at;
+    uint64_t next_at;          /* sender: not before; without a handle yet: not looked for before */
 };
 
 static struct {
     const struct abi_net *net;
-    struct board *board;
+    const char *dir; /* a file with the handle for each connection */
     int host, hosts, nics;
+    uint64_t pause_ns;
     struct end end[2 * MX_HOSTS * MX_NICS];
     int ends;
+    uint64_t said, say_at; /* messages over each connection, as last printed; when to look again */
 } me;
 
 static void logger(int level, unsigned long flags, const char *file, int line, const char *fmt, ...)
@@ -97,23 +97,70 @@ static void end_over(struct end *e, const char *call, int rc)
     e->over = 1;
 }
 
-static void end_open(struct end *e)
+/* TMP: its name while it is being written, so that a handle appears whole. */
+static void way_name(const struct end *e, char *out, size_t len, const char *tmp)
 {
-    int to = e->sender ? e->other : me.host, from = e->sender ? me.host : e->other, rc;
-    struct abi_device_handle *none = NULL;
+    snprintf(out, len, "%s/%d-%d-%d%s", me.dir, e->sender ? me.host : e->other, e->sender ? e->other : me.host, e->nic,
+             tmp);
+}
 
-    if (!e->sender && e->listen == NULL) {
-        rc = me.net->listen(e->nic, me.board->way[from][to][e->nic].handle, &e->listen);
-        if (rc != ABI_SUCCESS)
-            rank_die("listen failed");
-        atomic_store_explicit(&me.board->way[from][to][e->nic].ready, 1, memory_order_release);
-    }
-    if (!e->sender)
+static void way_put(const struct end *e, const char handle[ABI_HANDLE_BYTES])
+{
+    char tmp[512], name[512];
+    int fd;
+
+    way_name(e, tmp, sizeof(tmp), ".new");
+    way_name(e, name, sizeof(name), "");
+    fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0 || write(fd, handle, ABI_HANDLE_BYTES) != ABI_HANDLE_BYTES || close(fd) != 0 || rename(tmp, name) != 0)
+        rank_die("a handle cannot be written");
+}
+
+/* 0: it is not there yet. */
+static int way_get(const struct end *e, char handle[ABI_HANDLE_BYTES])
+{
+    char name[512];
+    int fd;
+    ssize_t n;
+
+    way_name(e, name, sizeof(name), "");
+    fd = open(name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    n = read(fd, handle, ABI_HANDLE_BYTES);
+    close(fd);
+    if (n != ABI_HANDLE_BYTES)
+        rank_die("a handle is not whole");
+    return 1;
+}
+
+static void end_listen(struct end *e)
+{
+    char handle[ABI_HANDLE_BYTES];
+
+    if (me.net->listen(e->nic, handle, &e->listen) != ABI_SUCCESS)
+        rank_die("listen failed");
+    way_put(e, handle);
+}
+
+static void end_open(struct end *e, uint64_t now)
+{
+    struct abi_device_handle *none = NULL;
+    int rc;
+
+    if (!e->sender) {
+        if (e->listen == NULL)
+            end_listen(e);
         rc = me.net->accept(e->listen, &e->comm, &none);
-    else if (atomic_load_explicit(&me.board->way[from][to][e->nic].ready, memory_order_acquire))
-        rc = me.net->connect(e->nic, me.board->way[from][to][e->nic].handle, &e->comm, &none);
-    else
-        return;
+    } else {
+        if (!e->found && now >= e->next_at) {
+            e->found = way_get(e, e->handle);
+            e->next_at = now + SEEK_NS;
+        }
+        if (!e->found)
+            return;
+        rc = me.net->connect(e->nic, e->handle, &e->comm, &none);
+    }
     if (rc == ABI_SUCCESS && e->comm)
         rc = me.net->reg_mr(e->comm, e->buf, MESSAGE * DEPTH, ABI_PTR_HOST, &e->mr);
     if (rc != ABI_SUCCESS)
@@ -137,7 +184,7 @@ static int end_post(struct end *e, uint64_t now)
     if (rc != ABI_SUCCESS || *req == NULL)
         return 0;
     e->tail++;
-    e->next_at = now + PAUSE_NS;
+    e->next_at = now + me.pause_ns;
     return 1;
 }
 
@@ -165,11 +212,32 @@ static int end_turn(struct end *e, uint64_t now)
     if (e->over)
         return 0;
     if (e->comm == NULL) {
-        end_open(e);
+        end_open(e, now);
         return 0;
     }
     moved = end_post(e, now);
     return (e->over ? 0 : end_test(e)) | moved;
+}
+
+/* A line when every connection that is not over has carried more than at the last line. */
+static void progress_say(uint64_t now)
+{
+    uint64_t least = UINT64_MAX;
+    int n = 0;
+
+    if (now < me.say_at)
+        return;
+    me.say_at = now + SAY_NS;
+    for (int i = 0; i < me.ends; i++) {
+        if (!me.end[i].over) {
+            least = me.end[i].head < least ? me.end[i].head : least;
+            n++;
+        }
+    }
+    if (n && least > me.said) {
+        dprintf(1, "# carried %llu messages over each of %d connections\n", (unsigned long long)least, n);
+        me.said = least;
+    }
 }
 
 static void ends_make(void)
@@ -189,21 +257,22 @@ static void ends_make(void)
 
 int mx_rank_main(int argc, char **argv)
 {
-    static const struct timespec nap = {0, 100000};
+    struct timespec nap = {0, 0};
     void *lib;
-    int fd, ndev = 0;
+    int ndev = 0;
 
-    if (argc != 5)
+    if (argc != 5 && argc != 6)
         return 2;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     me.host = atoi(argv[0]);
     me.hosts = atoi(argv[1]);
     me.nics = atoi(argv[2]);
-    fd = open(argv[4], O_RDWR | O_CLOEXEC);
-    me.board = mmap(NULL, sizeof(*me.board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    me.dir = argv[4];
+    me.pause_ns = (argc == 6 ? strtoull(argv[5], NULL, 10) : PAUSE_MS) * MX_MS;
+    nap.tv_nsec = (long)(me.pause_ns / NAPS % 1000000000);
     lib = dlopen(argv[3], RTLD_NOW | RTLD_LOCAL);
-    if (me.board == MAP_FAILED || lib == NULL || (me.net = dlsym(lib, ABI_TABLE_SYMBOL)) == NULL)
-        rank_die(lib ? "no board, or no table" : dlerror());
+    if (lib == NULL || (me.net = dlsym(lib, ABI_TABLE_SYMBOL)) == NULL)
+        rank_die(lib ? "no table" : dlerror());
     if (me.net->init(logger) != ABI_SUCCESS || me.net->devices(&ndev) != ABI_SUCCESS || ndev != me.nics)
         rank_die("init");
     ends_make();
@@ -212,17 +281,30 @@ int mx_rank_main(int argc, char **argv)
 
         for (int i = 0; i < me.ends; i++)
             moved |= end_turn(&me.end[i], mx_now());
+        progress_say(mx_now());
         if (!moved)
             nanosleep(&nap, NULL);
     }
 }
 
-int mx_board_make(const char *path)
+int mx_ways_make(const char *path)
 {
-    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    int rc = fd >= 0 ? ftruncate(fd, sizeof(struct board)) : -1;
+    char name[512];
+    struct dirent *d;
+    DIR *dir;
+    int rc = mkdir(path, 0700);
 
-    if (fd >= 0)
-        close(fd);
+    if (rc == 0 || errno != EEXIST)
+        return rc;
+    dir = opendir(path);
+    if (dir == NULL)
+        return -1;
+    rc = 0;
+    while (rc == 0 && (d = readdir(dir)) != NULL) {
+        snprintf(name, sizeof(name), "%s/%s", path, d->d_name);
+        if (d->d_name[0] != '.' && unlink(name) != 0)
+            rc = -1;
+    }
+    closedir(dir);
     return rc;
 }

@@ -23,10 +23,29 @@ static void sink(void *arg, const struct ib_fact *f)
     facts[nfacts++] = *f;
 }
 
+/* As r2_health.c does, with the looks at once; where events ask for one, its result follows. */
+static unsigned look_due[3];
+static int looks;
+
+static void take(void *arg, const struct ib_fact *f)
+{
+    if (f->kind == IB_FACT_LOOK) {
+        look_due[f->nic] |= (unsigned)f->context;
+        looks++;
+    } else {
+        sink(arg, f);
+    }
+}
+
 static void progress(void)
 {
-    nfacts = 0;
-    ib_async_progress(&nics, sink, &nics);
+    nfacts = looks = 0;
+    memset(look_due, 0, sizeof(look_due));
+    ib_async_progress(&nics, take, &nics);
+    for (int i = 0; i < 3; i++) {
+        if (look_due[i])
+            ib_async_looked(&nics, i, ib_nic_refresh(&nics, i), look_due[i], sink, &nics);
+    }
 }
 
 /* Two devices; the second has two ports: NICs 0, 1, 2. */
@@ -117,6 +136,32 @@ START_TEST(quick_flap)
     ck_assert_int_eq(nfacts, 2);
     expect(0, IB_FACT_PORT_DOWN, 0, 0, IB_NIC_DOWN);
     expect(1, IB_FACT_PORT_UP, 0, 0, IB_NIC_UP);
+}
+END_TEST
+
+static int port_calls;
+
+static int query_port_counted(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr)
+{
+    port_calls++;
+    return EIO;
+}
+
+/* A driver may keep whoever calls it: taking events makes no call but for the events. */
+START_TEST(events_make_no_call)
+{
+    static const enum ibv_event_type types[] = {IBV_EVENT_PORT_ERR,   IBV_EVENT_PORT_ACTIVE, IBV_EVENT_GID_CHANGE,     IBV_EVENT_LID_CHANGE,
+                                                IBV_EVENT_PKEY_CHANGE, IBV_EVENT_SM_CHANGE,   IBV_EVENT_CLIENT_REREGISTER};
+
+    verbs.query_port = query_port_counted;
+    port_calls = nfacts = looks = 0;
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+        fake_event(&fake_dev[0], types[i], 1, NULL);
+    ib_async_progress(&nics, take, &nics);
+    ck_assert_int_eq(port_calls, 0);
+    ck_assert_int_eq(looks, 6);
+    ck_assert_int_eq(nfacts, 1); /* PORT_ERR needs no look */
+    ck_assert_uint_eq(look_due[0], IB_LOOK_ACTIVE | IB_LOOK_ADDR);
 }
 END_TEST
 
@@ -248,8 +293,9 @@ START_TEST(a_storm_leaves_the_others_their_turn)
         fake_event(&fake_dev[0], IBV_EVENT_LID_CHANGE, 1, NULL);
     fake_event(&fake_dev[1], IBV_EVENT_PORT_ERR, 1, NULL);
     progress();
-    ck_assert_int_eq(facts[nfacts - 1].kind, IB_FACT_PORT_DOWN);
-    ck_assert_int_lt(nfacts, 301);
+    ck_assert_int_eq(facts[0].kind, IB_FACT_PORT_DOWN);
+    ck_assert_int_ge(looks, 1);
+    ck_assert_int_lt(looks, 300);
     ck_assert_int_eq(poll(&p, 1, 0), 1); /* what is left keeps the descriptor readable */
     while (poll(&p, 1, 0) == 1)
         progress();
@@ -270,6 +316,7 @@ int main(void)
     tcase_add_test(t, down_needs_no_call);
     tcase_add_test(t, active_but_down_again);
     tcase_add_test(t, quick_flap);
+    tcase_add_test(t, events_make_no_call);
     tcase_add_test(t, active_while_up);
     tcase_add_test(t, addresses);
     tcase_add_test(t, address_event_tells_of_the_port);

@@ -414,6 +414,12 @@ START_TEST(records_of_later_versions_are_skipped)
     ck_assert_uint_gt(n, 0);
     ck_assert_int_eq(unpacked(msg, 11 + n, &b), FO_MSG_NEWS_OK);
     ck_assert_uint_eq(b.news_ok.subject.a, 1);
+    ck_assert_uint_eq(fo_foreign_version(msg, 11 + n), FO_PROTO_VERSION + 1);
+    ck_assert_uint_eq(fo_foreign_version(msg, 7), 0);
+    ck_assert_uint_eq(fo_foreign_version(msg, 9), 0); /* its head is not whole */
+    ck_assert_uint_eq(fo_foreign_version(msg + 11, n), 0);
+    msg[2] = 60; /* a length beyond the message: nothing behind it is believed */
+    ck_assert_uint_eq(fo_foreign_version(msg, 11 + n), 0);
 }
 END_TEST
 

@@ -124,6 +124,10 @@ START_TEST(parts_of_what_is_known)
     ck_assert_str_eq(value("seen_by"), "0/2");
     ck_assert_str_eq(value("stall"), "0.007ms");
     ck_assert_str_eq(value("since"), "23:59:59.999Z");
+    ck_assert_str_eq(value("revises"), "");
+    l.revises = PROBE_CODE_F03, l.revises_ms = 50531204;
+    both(&l);
+    ck_assert_str_eq(value("revises"), "R2-F03@14:02:11.204Z");
 }
 END_TEST
 
@@ -203,7 +207,8 @@ END_TEST
 START_TEST(longest)
 {
     static const char *const keys[] = {"host",    "nic",   "peer",  "rail", "pci",      "blame", "since", "how",
-                                       "seen_by", "stall", "moved", "to",   "capacity", "job",   "fate",  "do"};
+                                       "seen_by", "stall", "moved", "to",   "capacity", "job",   "fate",  "do",
+                                       "revises"};
     char text[300];
     struct probe_line l = {.host = text,
                            .nic = text,
@@ -217,6 +222,8 @@ START_TEST(longest)
                            .suspects = 255,
                            .fate = PROBE_FATE_CONTINUES,
                            .since_ms = UINT64_MAX,
+                           .revises = PROBE_CODE_F03,
+                           .revises_ms = UINT64_MAX,
                            .seen_by = UINT32_MAX,
                            .seen_of = UINT32_MAX,
                            .stall_us = UINT64_MAX,

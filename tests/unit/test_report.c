@@ -310,10 +310,14 @@ START_TEST(a_verdict_stands_at_its_nic)
                                         .brief = "R2-L02 fab1/1 cable"};
     const struct r2_stat_view *v;
     const struct r2_stat_event *e;
+    uint64_t first;
+    char want[160];
 
     begin(2, NULL);
-    r2_report_verdict(rig->side[0].inst, &verdict);
+    first = r2_report_verdict(rig->side[0].inst, &verdict);
     v = look(0);
+    snprintf(want, sizeof(want), "\"seq\":%llu,", (unsigned long long)first);
+    ck_assert_msg(strstr(lines(), want) != NULL, "no %s in %s", want, lines()); /* that is the number of its line */
     ck_assert_str_eq(v->nic[1].blamed, "R2-L02 fab1/1 cable");
     ck_assert_str_eq(v->nic[0].blamed, "");
     e = event_find(v, R2_EVENT_VERDICT);
@@ -322,13 +326,21 @@ START_TEST(a_verdict_stands_at_its_nic)
     ck_assert_str_eq(e->text, "fab1/1 cable"); /* the code has a place of its own */
     ck_assert_ptr_nonnull(strstr(
         lines(), "\"evidence\":[\"loop ok\",\"aux timeout\"],\"action\":\"moved\",\"recommend\":\"drain-after-job\""));
+    ck_assert_ptr_null(strstr(lines(), "revises"));
+    verdict.revises = "R2-F03";
+    verdict.revises_seq = first;
+    ck_assert_uint_eq(r2_report_verdict(rig->side[0].inst, &verdict), first + 1);
+    look(0);
+    snprintf(want, sizeof(want), "\"code\":\"R2-L02\",\"blame\":\"our port or cable\",\"revises\":{\"code\":\"R2-F03\",\"seq\":%llu}", (unsigned long long)first);
+    ck_assert_msg(strstr(lines(), want) != NULL, "no %s in %s", want, lines());
+    verdict.revises = NULL;
     verdict.nic = -1; /* none of ours */
     verdict.n_evidence = 100;
     r2_report_verdict(rig->side[0].inst, &verdict);
     verdict = (struct r2_report_verdict){.nic = -1};
     r2_report_verdict(rig->side[0].inst, &verdict);
     v = look(0);
-    ck_assert_uint_eq(v->who.verdicts, 3);
+    ck_assert_uint_eq(v->who.verdicts, 4);
     end();
 }
 END_TEST

@@ -15,6 +15,7 @@ static const char usage[] =
     "  --watch [SECONDS]      again every so many seconds (2)\n"
     "  --follow               history as it comes, one line each\n"
     "  --json                 everything as one JSON object; with --follow one object a line\n"
+    "  --prom [FILE]          for Prometheus' textfile collector: into FILE, whole or not at all; else to stdout\n"
     "  --check                one line of at most 80 characters, and the exit status says it\n"
     "  --assert-loaded        exit status 0 when a process of this user (and job) uses the plugin, else 1\n"
     "  --run-dir DIR          the run directory; else $NCCL_R2_RUN_DIR, else /run/nccl-net-r2 and /dev/shm\n"
@@ -22,7 +23,7 @@ static const char usage[] =
     "Root sees the jobs of all users, others their own. Exit: 0; with --check 1 a problem, 2 nothing is known; 2 wrong "
     "use.\n";
 
-enum { OPT_WATCH = 1, OPT_FOLLOW, OPT_JSON, OPT_CHECK, OPT_LOADED, OPT_DIR, OPT_VERSION, OPT_HELP };
+enum { OPT_WATCH = 1, OPT_FOLLOW, OPT_JSON, OPT_PROM, OPT_CHECK, OPT_LOADED, OPT_DIR, OPT_VERSION, OPT_HELP };
 
 static const struct option options[] = {
     {"connections", no_argument, NULL, 'c'},
@@ -30,6 +31,7 @@ static const struct option options[] = {
     {"watch", optional_argument, NULL, OPT_WATCH},
     {"follow", no_argument, NULL, OPT_FOLLOW},
     {"json", no_argument, NULL, OPT_JSON},
+    {"prom", optional_argument, NULL, OPT_PROM},
     {"check", no_argument, NULL, OPT_CHECK},
     {"assert-loaded", no_argument, NULL, OPT_LOADED},
     {"run-dir", required_argument, NULL, OPT_DIR},
@@ -42,6 +44,7 @@ struct args {
     bool conns, history, json, follow, check, loaded;
     double watch; /* seconds; 0: not asked for */
     const char *dir;
+    const char *prom; /* file, "-": stdout; NULL: not asked for */
 };
 
 static int misuse(const char *what)
@@ -65,7 +68,7 @@ static int run(const struct args *a)
 
     if (f == NULL || stat_dirs_find(f, a->dir) != 0) {
         free(f);
-        return a->check ? 2 : 1;
+        return a->check ? 2 : 1; /* a collector's file that is not written any more grows old: r2_collector_timestamp_seconds */
     }
     if (a->watch > 0) {
         rc = stat_watch(f, a->watch, a->conns, a->history);
@@ -77,6 +80,8 @@ static int run(const struct args *a)
             rc = stat_check(f);
         } else if (a->loaded) {
             rc = stat_assert_loaded(f);
+        } else if (a->prom) {
+            rc = stat_prom(f, a->prom);
         } else if (a->json) {
             stat_json(f);
         } else {
@@ -86,6 +91,12 @@ static int run(const struct args *a)
     }
     free(f);
     return rc;
+}
+
+/* getopt_long takes an optional argument only behind '='; NULL: there is none. */
+static char *word_behind(int argc, char **argv)
+{
+    return optind < argc && (argv[optind][0] != '-' || argv[optind][1] == '\0') ? argv[optind++] : NULL;
 }
 
 /* 0; else the exit status, or -1: done. */
@@ -102,9 +113,7 @@ static int args_read(struct args *a, int argc, char **argv)
             a->history = true;
             break;
         case OPT_WATCH:
-            if (optarg == NULL && optind < argc && argv[optind][0] != '-') {
-                optarg = argv[optind++]; /* getopt_long takes an optional argument only behind '=' */
-            }
+            optarg = optarg ? optarg : word_behind(argc, argv);
             a->watch = 2;
             if (optarg != NULL && seconds_of(optarg, &a->watch) != 0) {
                 return misuse("--watch takes seconds, 0.1 to 86400");
@@ -115,6 +124,10 @@ static int args_read(struct args *a, int argc, char **argv)
             break;
         case OPT_JSON:
             a->json = true;
+            break;
+        case OPT_PROM:
+            a->prom = optarg ? optarg : word_behind(argc, argv);
+            a->prom = a->prom ? a->prom : "-";
             break;
         case OPT_CHECK:
             a->check = true;
@@ -139,10 +152,10 @@ static int args_read(struct args *a, int argc, char **argv)
     if (optind < argc) {
         return misuse("there are no arguments, only options");
     }
-    if ((a->watch > 0) + a->follow + a->check + a->loaded > 1) {
-        return misuse("--watch, --follow, --check and --assert-loaded exclude each other");
+    if ((a->watch > 0) + a->follow + a->check + a->loaded + (a->prom != NULL) > 1) {
+        return misuse("--watch, --follow, --check, --prom and --assert-loaded exclude each other");
     }
-    return a->json && (a->watch > 0 || a->check || a->loaded) ? misuse("--json goes alone or with --follow") : 0;
+    return a->json && (a->watch > 0 || a->check || a->loaded || a->prom) ? misuse("--json goes alone or with --follow") : 0;
 }
 
 int main(int argc, char **argv)

@@ -63,6 +63,12 @@ void stat_print_event(const struct stat_proc *p, const struct r2_stat_event *e);
 void stat_json(const struct stat_found *f);
 void stat_json_event(const struct stat_proc *p, const struct r2_stat_event *e);
 
+/*
+ * Prometheus' text format, to FILE, or to stdout for "-". FILE.counters beside it remembers what ended processes have counted, so that counters do not go
+ * backwards. Exit status.
+ */
+int stat_prom(const struct stat_found *f, const char *file);
+
 /* Each until interrupted; exit status. */
 int stat_watch(struct stat_found *f, double seconds, bool conns, bool history);
 int stat_follow(struct stat_found *f, bool json);

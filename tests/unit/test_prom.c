@@ -1,0 +1,529 @@
+/*
+ * r2_stat --prom, run as a program over statistics files made by hand: every byte by Prometheus' text format as
+ * node_exporter's textfile collector takes it (a parser here, strict where Prometheus is lenient), every counter as
+ * --json has it, and none that goes backwards when a process ends.
+ */
+#include <check.h>
+#include <ctype.h>
+#include <errno.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "plugin/r2_stat_file.h"
+#include "tests/unit/suite.h"
+
+#define TEXT    65536
+#define METRICS 64
+#define SERIES  512
+
+static char dir[64], prom_file[96], counters_file[112], text[TEXT], json[TEXT], errors[TEXT];
+
+/* --- the format --- */
+
+static struct {
+    char metric[METRICS][96], type[METRICS][16], help[METRICS][200];
+    int samples[METRICS];
+    int metrics;
+    char series[SERIES][300];
+    double value[SERIES];
+    int n;
+    char why[400];
+} doc;
+
+static int wrong(const char *what, const char *line)
+{
+    snprintf(doc.why, sizeof(doc.why), "%s: %.200s", what, line);
+    return -1;
+}
+
+static size_t name_len(const char *p, int is_label)
+{
+    size_t n = 0;
+
+    while (isalpha((unsigned char)p[n]) || p[n] == '_' || (p[n] == ':' && !is_label) ||
+           (n > 0 && isdigit((unsigned char)p[n]))) {
+        n++;
+    }
+    return n;
+}
+
+/* "{a="b",...}" at @p; its length, 0: not one. */
+static size_t labels_len(const char *p)
+{
+    size_t n = 1;
+
+    for (;;) {
+        size_t k = name_len(p + n, 1);
+
+        if (k == 0 || strncmp(p + n + k, "=\"", 2) != 0) {
+            return 0;
+        }
+        for (n += k + 2; p[n] != '"'; n++) {
+            if (p[n] == '\0' || (p[n] == '\\' && strchr("\\\"n", p[++n]) == NULL)) {
+                return 0;
+            }
+        }
+        n++;
+        if (p[n] == '}') {
+            return n + 1;
+        }
+        if (p[n++] != ',') {
+            return 0;
+        }
+    }
+}
+
+static int ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), k = strlen(end);
+
+    return n > k && strcmp(s + n - k, end) == 0;
+}
+
+static int help_take(const char *line)
+{
+    size_t n = name_len(line + 7, 0);
+
+    if (n == 0 || n >= 96 || line[7 + n] != ' ' || line[8 + n] == '\0' || doc.metrics == METRICS) {
+        return wrong("no HELP", line);
+    }
+    if (doc.metrics && doc.samples[doc.metrics - 1] == 0) {
+        return wrong("the metric before has no sample", line);
+    }
+    snprintf(doc.metric[doc.metrics], sizeof(doc.metric[0]), "%.*s", (int)n, line + 7);
+    for (int i = 0; i < doc.metrics; i++) {
+        if (strcmp(doc.metric[i], doc.metric[doc.metrics]) == 0) {
+            return wrong("HELP twice, or samples apart", line);
+        }
+    }
+    doc.metrics++;
+    return 0;
+}
+
+static int type_take(const char *line)
+{
+    const char *name = doc.metrics ? doc.metric[doc.metrics - 1] : "";
+    size_t n = strlen(name);
+    char *type = doc.metrics ? doc.type[doc.metrics - 1] : NULL;
+
+    if (n == 0 || strncmp(line + 7, name, n) != 0 || line[7 + n] != ' ' || type[0] || doc.samples[doc.metrics - 1]) {
+        return wrong("TYPE not behind its HELP", line);
+    }
+    snprintf(type, sizeof(doc.type[0]), "%.15s", line + 8 + n);
+    if (strcmp(type, "counter") != 0 && strcmp(type, "gauge") != 0) {
+        return wrong("type", line);
+    }
+    if (strncmp(name, "r2_", 3) != 0 || (strcmp(type, "counter") == 0) != ends_with(name, "_total")) {
+        return wrong("name: prefix r2_, _total on counters and nowhere else", line);
+    }
+    if (strstr(name, "_ms") || strstr(name, "micro") || strstr(name, "percent") || strstr(name, "_kb") ||
+        strstr(name, "_mbps")) {
+        return wrong("unit: seconds, bytes, ratios", line);
+    }
+    return 0;
+}
+
+static int sample_take(const char *line)
+{
+    size_t n = name_len(line, 0), k = 0;
+    int m = doc.metrics - 1;
+    char *end;
+
+    if (m < 0 || n != strlen(doc.metric[m]) || strncmp(line, doc.metric[m], n) != 0 || doc.type[m][0] == '\0') {
+        return wrong("a sample that is not behind its HELP and TYPE", line);
+    }
+    if (line[n] == '{' && (k = labels_len(line + n)) == 0) {
+        return wrong("labels", line);
+    }
+    n += k;
+    if (line[n] != ' ' || !(isdigit((unsigned char)line[n + 1])) || n >= sizeof(doc.series[0]) || doc.n == SERIES) {
+        return wrong("value", line);
+    }
+    snprintf(doc.series[doc.n], sizeof(doc.series[0]), "%.*s", (int)n, line);
+    doc.value[doc.n] = strtod(line + n + 1, &end);
+    if (*end != '\0') {
+        return wrong("something behind the value (a timestamp?)", line);
+    }
+    for (int i = 0; i < doc.n; i++) {
+        if (strcmp(doc.series[i], doc.series[doc.n]) == 0) {
+            return wrong("the same series twice", line);
+        }
+    }
+    doc.samples[m]++;
+    doc.n++;
+    return 0;
+}
+
+/* 0: @in is by the format, and is in `doc`. */
+static int doc_read(const char *in)
+{
+    memset(&doc, 0, sizeof(doc));
+    while (*in) {
+        size_t n = strcspn(in, "\n");
+        char line[1024];
+        int rc;
+
+        if (in[n] == '\0' || n >= sizeof(line) || n == 0) {
+            return wrong("a line that is empty, too long, or not ended", in);
+        }
+        snprintf(line, sizeof(line), "%.*s", (int)n, in);
+        rc = strncmp(line, "# HELP ", 7) == 0   ? help_take(line)
+             : strncmp(line, "# TYPE ", 7) == 0 ? type_take(line)
+                                                : sample_take(line);
+        if (rc != 0) {
+            return rc;
+        }
+        in += n + 1;
+    }
+    return doc.metrics && doc.samples[doc.metrics - 1] ? 0 : wrong("no sample at the end", "");
+}
+
+static double value_of(const char *series)
+{
+    for (int i = 0; i < doc.n; i++) {
+        if (strcmp(doc.series[i], series) == 0) {
+            return doc.value[i];
+        }
+    }
+    ck_abort_msg("no %s", series);
+}
+
+/* The parser itself: what it must not take. */
+START_TEST(the_parser_refuses)
+{
+    static const char *const good =
+        "# HELP r2_a_total x\n# TYPE r2_a_total counter\nr2_a_total{d=\"\\\\\\\"\\n\"} 1\nr2_a_total{d=\"2\"} 1.5\n";
+    static const char *const bad[] = {
+        "",
+        "r2_a_total 1\n",
+        "# HELP r2_a_total x\nr2_a_total 1\n",
+        "# TYPE r2_a_total counter\n# HELP r2_a_total x\nr2_a_total 1\n",
+        "# HELP r2_a_total x\n# TYPE r2_a_total counter\n",
+        "# HELP r2_a_total x\n# TYPE r2_a_total counter\nr2_a_total 1 1795314285\n",
+        "# HELP r2_a_total x\n# TYPE r2_a_total counter\nr2_a_total 1\nr2_a_total 1\n",
+        "# HELP r2_a_total x\n# TYPE r2_a_total counter\nr2_a_total 1",
+        "# HELP r2_a_total x\n# TYPE r2_a_total counter\nr2_a_total -1\n",
+        "# HELP r2_a_total x\n# TYPE r2_a_total counter\nr2_a_total{d=\"\\x\"} 1\n",
+        "# HELP r2_a_total x\n# TYPE r2_a_total counter\nr2_a_total{d=\"1\",} 1\n",
+        "# HELP r2_a_total x\n# TYPE r2_a_total counter\nr2_a_total{1=\"1\"} 1\n",
+        "# HELP r2_a_total x\n# TYPE r2_a_total counter\n\nr2_a_total 1\n",
+        "# HELP r2_a x\n# TYPE r2_a counter\nr2_a 1\n",
+        "# HELP r2_a_ms x\n# TYPE r2_a_ms gauge\nr2_a_ms 1\n",
+        "# HELP a x\n# TYPE a gauge\na 1\n",
+        "# HELP r2_a x\n# TYPE r2_a gauge\nr2_a 1\n# HELP r2_b x\n# TYPE r2_b gauge\nr2_b 1\nr2_a{c=\"1\"} 1\n",
+        "# HELP r2_a x\n# TYPE r2_a gauge\nr2_a 1\n# HELP r2_a x\n# TYPE r2_a gauge\nr2_a 1\n",
+    };
+
+    ck_assert_msg(doc_read(good) == 0, "%s", doc.why);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        ck_assert_msg(doc_read(bad[i]) != 0, "%s", bad[i]);
+    }
+}
+END_TEST
+
+/* --- the program --- */
+
+static void file_get(const char *name, char out[TEXT])
+{
+    FILE *f = fopen(name, "r");
+    size_t n = f ? fread(out, 1, TEXT - 1, f) : 0;
+
+    ck_assert_msg(f != NULL, "%s: %s", name, strerror(errno));
+    out[n] = '\0';
+    fclose(f);
+}
+
+/* r2_stat --run-dir DIR ARGUMENTS; its output, exit status returned. */
+static int tool(const char *arguments, char out[TEXT])
+{
+    char self[PATH_MAX] = "", command[PATH_MAX + 400], name[96];
+    int rc;
+
+    ck_assert_int_gt(readlink("/proc/self/exe", self, sizeof(self) - 1), 0);
+    snprintf(command, sizeof(command), "%s/../../r2_stat --run-dir %s %s >%s/out 2>%s/err", dirname(self), dir,
+             arguments, dir, dir);
+    rc = system(command);
+    snprintf(name, sizeof(name), "%s/out", dir);
+    file_get(name, out);
+    unlink(name);
+    snprintf(name, sizeof(name), "%s/err", dir);
+    file_get(name, errors);
+    unlink(name);
+    return WIFEXITED(rc) ? WEXITSTATUS(rc) : -1;
+}
+
+static void to_file(void)
+{
+    char arguments[160];
+    struct stat st;
+
+    snprintf(arguments, sizeof(arguments), "--prom %s", prom_file);
+    ck_assert_msg(tool(arguments, text) == 0, "%s", errors);
+    ck_assert_str_eq(text, "");
+    file_get(prom_file, text);
+    ck_assert_msg(doc_read(text) == 0, "%s", doc.why);
+    ck_assert_int_eq(stat(prom_file, &st), 0);
+    ck_assert_uint_eq(st.st_mode & 07777, 0644); /* node_exporter is another user */
+    ck_assert_int_eq(stat(counters_file, &st), 0);
+    ck_assert_uint_eq(st.st_mode & 07777, 0600);
+}
+
+/* Sum of all "KEY": N of the JSON. */
+static double json_sum(const char *key)
+{
+    char what[64];
+    double sum = 0;
+    int n = 0;
+
+    snprintf(what, sizeof(what), "\"%s\":", key);
+    for (const char *p = strstr(json, what); p; p = strstr(p + 1, what)) {
+        sum += strtod(p + strlen(what), NULL);
+        n++;
+    }
+    ck_assert_msg(n > 0, "no %s in --json", key);
+    return sum;
+}
+
+/* Sum over all series of that metric. */
+static double prom_sum(const char *metric)
+{
+    size_t n = strlen(metric);
+    double sum = 0;
+
+    for (int i = 0; i < doc.n; i++) {
+        sum += strncmp(doc.series[i], metric, n) == 0 && (doc.series[i][n] == '{' || doc.series[i][n] == '\0')
+                   ? doc.value[i]
+                   : 0;
+    }
+    return sum;
+}
+
+static struct r2_stat *proc[2];
+
+static void setup(void)
+{
+    char why[700];
+
+    snprintf(dir, sizeof(dir), "/tmp/r2-prom-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(prom_file, sizeof(prom_file), "%s/r2.prom", dir);
+    snprintf(counters_file, sizeof(counters_file), "%s.counters", prom_file);
+    for (unsigned i = 0; i < 2; i++) {
+        proc[i] = r2_stat_create(dir, geteuid(), 7 + i, why, sizeof(why));
+        ck_assert_msg(proc[i] != NULL, "%s", why);
+    }
+}
+
+static void teardown(void)
+{
+    for (int i = 0; i < 2; i++) {
+        r2_stat_remove(proc[i]);
+        proc[i] = NULL;
+    }
+    unlink(prom_file);
+    unlink(counters_file);
+    ck_assert_msg(rmdir(dir) == 0, "something is left in %s", dir);
+}
+
+/* @k: how far the process is; every counter has another value. */
+static void put(int i, uint64_t k)
+{
+    uint64_t x = k * (unsigned)(i + 1);
+    struct r2_stat_who who = {.command = "test",
+                              .host = "h0",
+                              .pid = 4711 + i,
+                              .nics = 2,
+                              .cuda_dev = -1,
+                              .capacity_up = 1,
+                              .faults = 1 * x,
+                              .switches = 2 * x,
+                              .failbacks = 3 * x,
+                              .drains = 4 * x,
+                              .giveups = 5 * x,
+                              .verdicts = 6 * x,
+                              .replayed_bytes = 7 * x,
+                              .events_lost = 8 * x,
+                              .stall_max_ns = 1500000 * x};
+    struct r2_stat_nic nic[2] = {{.name = "odd\"name\\1",
+                                  .device = "odd\"name\\1",
+                                  .port = 1,
+                                  .pci = "0000:01:00.0",
+                                  .guid = 1,
+                                  .sent = 10 * x,
+                                  .received = 20 * x,
+                                  .work_requests = 30 * x,
+                                  .lost = 40 * x,
+                                  .over = 3,
+                                  .primary = 3,
+                                  .since = 5000000000},
+                                 {.name = "mlx5_1",
+                                  .device = "mlx5_1",
+                                  .port = 2,
+                                  .guid = 2,
+                                  .state = R2_STAT_NIC_DOWN,
+                                  .sent = 11 * x,
+                                  .received = 21 * x,
+                                  .work_requests = 31 * x,
+                                  .lost = 41 * x,
+                                  .moved = 4,
+                                  .since = 6000000000}};
+
+    r2_stat_begin(proc[i]);
+    ck_assert_int_eq(r2_stat_put_nic(proc[i], 0, &nic[0]), 1);
+    ck_assert_int_eq(r2_stat_put_nic(proc[i], 1, &nic[1]), 1);
+    ck_assert_int_eq(r2_stat_put_who(proc[i], &who), 1);
+    r2_stat_end(proc[i]);
+}
+
+static const char *const counters[][2] = {{"r2_faults_total", "faults"},
+                                          {"r2_switches_total", "switches"},
+                                          {"r2_failbacks_total", "failbacks"},
+                                          {"r2_drains_total", "drains"},
+                                          {"r2_giveups_total", "giveups"},
+                                          {"r2_verdicts_total", "verdicts"},
+                                          {"r2_replayed_bytes_total", "replayed_bytes"},
+                                          {"r2_events_dropped_total", "events_lost"},
+                                          {"r2_nic_sent_bytes_total", "sent_bytes"},
+                                          {"r2_nic_received_bytes_total", "received_bytes"},
+                                          {"r2_nic_work_requests_total", "work_requests"},
+                                          {"r2_nic_lives_lost_total", "lives_lost"}};
+#define COUNTERS (int)(sizeof(counters) / sizeof(counters[0]))
+
+static void equal_to_json(void)
+{
+    ck_assert_msg(tool("--json", json) == 0, "%s", errors);
+    for (int i = 0; i < COUNTERS; i++) {
+        ck_assert_msg(json_sum(counters[i][1]) > 0 && prom_sum(counters[i][0]) == json_sum(counters[i][1]),
+                      "%s %.0f, %s %.0f", counters[i][0], prom_sum(counters[i][0]), counters[i][1],
+                      json_sum(counters[i][1]));
+    }
+}
+
+START_TEST(counters_equal_those_of_json)
+{
+    put(0, 1000);
+    put(1, 1000);
+    ck_assert_msg(tool("--prom", text) == 0, "%s", errors);
+    ck_assert_msg(doc_read(text) == 0, "%s", doc.why);
+    equal_to_json();
+    to_file();
+    equal_to_json();
+    ck_assert(value_of("r2_nic_sent_bytes_total{device=\"odd\\\"name\\\\1\",port=\"1\"}") == 30000);
+    ck_assert(value_of("r2_nic_sent_bytes_total{device=\"mlx5_1\",port=\"2\"}") == 33000);
+    ck_assert(value_of("r2_processes") == 2);
+    ck_assert(value_of("r2_capacity_ratio") == 0.5);
+    ck_assert(value_of("r2_longest_stall_seconds") == 3);
+    ck_assert(value_of("r2_nic_state{device=\"mlx5_1\",port=\"2\",state=\"down\"}") == 1);
+    ck_assert(value_of("r2_nic_state{device=\"mlx5_1\",port=\"2\",state=\"up\"}") == 0);
+    ck_assert(value_of("r2_nic_state_change_timestamp_seconds{device=\"mlx5_1\",port=\"2\"}") == 6);
+    ck_assert(value_of("r2_nic_connections_moved{device=\"mlx5_1\",port=\"2\"}") == 8);
+    ck_assert(value_of("r2_collector_success") == 1);
+    ck_assert(prom_sum("r2_nic_state") == 2); /* one state each */
+}
+END_TEST
+
+/* A process that ends takes nothing away, one that goes on is counted on, the same look twice counts once. */
+START_TEST(counters_do_not_go_backwards)
+{
+    double before[COUNTERS];
+
+    put(0, 1000);
+    put(1, 1000);
+    to_file();
+    for (int i = 0; i < COUNTERS; i++) {
+        before[i] = prom_sum(counters[i][0]);
+    }
+    r2_stat_remove(proc[0]);
+    proc[0] = NULL;
+    for (int again = 0; again < 3; again++) {
+        to_file();
+        ck_assert(value_of("r2_processes") == 1);
+        for (int i = 0; i < COUNTERS; i++) {
+            ck_assert_msg(prom_sum(counters[i][0]) == before[i], "%s: %.0f, then %.0f", counters[i][0], before[i],
+                          prom_sum(counters[i][0]));
+        }
+    }
+    put(1, 1001);
+    to_file();
+    ck_assert(value_of("r2_faults_total") == before[0] + 2);
+    r2_stat_remove(proc[1]);
+    proc[1] = NULL;
+    to_file();
+    ck_assert(value_of("r2_faults_total") == before[0] + 2);
+    ck_assert(value_of("r2_nic_lives_lost_total{device=\"mlx5_1\",port=\"2\"}") == 41 * (1000 + 2 * 1001));
+    ck_assert(value_of("r2_processes") == 0);
+    ck_assert(strstr(text, "r2_nic_state{") == NULL); /* nobody says */
+}
+END_TEST
+
+/* What is remembered is not in order: said, nothing written, nothing guessed. */
+START_TEST(a_damaged_memory_is_an_error)
+{
+    static const char *const bad[] = {"",
+                                      "r2.prom/2\nended 0 0 0 0 0 0 0 0\nend\n",
+                                      "r2.prom/1\nended 0 0 0 0 0 0 0\nend\n",
+                                      "r2.prom/1\nended 0 0 0 0 0 0 0 0\n",
+                                      "r2.prom/1\nnic a 1 1 1 1 1\nend\n",
+                                      "r2.prom/1\nended 0 0 0 0 0 0 0 -1\nend\n",
+                                      "r2.prom/1\nwhat\nend\n",
+                                      "r2.prom/1\nended 0 0 0 0 0 0 0 99999999999999999999\nend\n",
+                                      "r2.prom/1\nended 0 0 0 0 0 0 0 0\nend\nmore\n"};
+    char arguments[160], is[TEXT];
+
+    put(0, 1000);
+    put(1, 1000);
+    to_file();
+    snprintf(arguments, sizeof(arguments), "--prom=%s", prom_file);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        FILE *f = fopen(counters_file, "w");
+
+        fputs(bad[i], f);
+        fclose(f);
+        ck_assert_int_eq(tool(arguments, is), 1);
+        ck_assert_msg(strstr(errors, counters_file) != NULL, "%s", errors);
+        file_get(prom_file, is);
+        ck_assert_str_eq(is, text);
+        file_get(counters_file, is);
+        ck_assert_str_eq(is, bad[i]);
+    }
+}
+END_TEST
+
+START_TEST(a_file_that_cannot_be_written)
+{
+    put(0, 1000);
+    put(1, 1000);
+    ck_assert_int_eq(tool("--prom /nowhere/r2.prom", text), 1);
+    ck_assert_msg(strstr(errors, "/nowhere/r2.prom") != NULL, "%s", errors);
+    ck_assert_int_eq(tool("--prom --json", text), 2);
+    ck_assert_int_eq(tool("--prom --check", text), 2);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("prom");
+    TCase *t = tcase_create("prom");
+    SRunner *r;
+    int failed;
+
+    tcase_set_timeout(t, 120);
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, the_parser_refuses);
+    tcase_add_test(t, counters_equal_those_of_json);
+    tcase_add_test(t, counters_do_not_go_backwards);
+    tcase_add_test(t, a_damaged_memory_is_an_error);
+    tcase_add_test(t, a_file_that_cannot_be_written);
+    suite_add_tcase(s, t);
+    r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

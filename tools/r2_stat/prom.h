@@ -1,0 +1,61 @@
+/* r2_stat --prom: counters that do not go backwards when a process ends. One thread; blocks on the local file system.
+ */
+#ifndef R2_STAT_PROM_H
+#define R2_STAT_PROM_H
+
+#include "tools/r2_stat/stat.h"
+
+enum prom_sum {
+    PROM_FAULTS,
+    PROM_SWITCHES,
+    PROM_FAILBACKS,
+    PROM_DRAINS,
+    PROM_GIVEUPS,
+    PROM_VERDICTS,
+    PROM_REPLAYED,
+    PROM_DROPPED,
+    PROM_SUMS
+};
+enum prom_nic_sum { PROM_SENT, PROM_RECEIVED, PROM_WORK, PROM_LOST, PROM_NIC_SUMS };
+
+struct prom_nic {
+    char device[24];
+    unsigned port;
+    uint64_t sum[PROM_NIC_SUMS];
+};
+
+/* What a process has counted, and over which NICs. */
+struct prom_count {
+    uid_t uid;
+    uint64_t unique; /* of its file; 0 with uid 0: all that have ended */
+    uint64_t sum[PROM_SUMS];
+    int nics;
+    struct prom_nic nic[R2_STAT_NICS];
+};
+
+struct prom_book {
+    struct prom_count ended;
+    int procs;
+    struct prom_count proc[STAT_PROCS];
+};
+
+/* Every figure of @from is added to @to. NICs beyond R2_STAT_NICS are left out. */
+void prom_count_add(struct prom_count *to, const struct prom_count *from);
+/* What a process counts now. */
+void prom_count_take(struct prom_count *out, const struct stat_proc *p);
+
+/*
+ * The book after this look: @now are the processes that live, with what they count; who is in @old and not there any
+ * more has ended, or, where some files could not be read (@unread), may have: then it stays as it was.
+ */
+void prom_book_turn(struct prom_book *now, const struct prom_book *old, bool unread);
+
+/* The book as text, in FILE; a file that is not there is an empty book. -1 with the reason: not in order, or not
+ * readable. */
+int prom_book_read(const char *file, struct prom_book *b, char *why, size_t why_len);
+int prom_book_write(const char *file, const struct prom_book *b, char *why, size_t why_len);
+
+/* Writes @text to @file, whole or not at all: another name beside it, fsync, rename. */
+int prom_file_put(const char *file, const char *text, size_t len, mode_t mode, char *why, size_t why_len);
+
+#endif

@@ -47,5 +47,12 @@ done
 run 12 true
 [ $? != 0 ] && grep -q 'the plugin says 5$' "$tmp/log"
 result "a fabric without --gpu: the plugin says that its NICs do not reach it" $?
+"$B/softfab" exec --name $fab --host 0 -- "$B/r2_config" --doctor >"$tmp/log" 2>&1
+grep -q "^ok *GPU memory: NICs can reach it by DMA-BUF\$" "$tmp/log"
+result "the doctor says so, too" $?
+run 12 true --gpu
+"$B/softfab" exec --name $fab --host 0 -- "$B/r2_config" --doctor >"$tmp/log" 2>&1
+grep -q "^ok *GPU memory: NICs can reach it by a peer memory module and DMA-BUF\$" "$tmp/log"
+result "the doctor sees that those of one with --gpu do" $?
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -180,7 +180,7 @@ bench-probe: deps
 	@sh tests/bench/bench_probe.sh $(B)
 .PHONY: bench-balance
 bench-balance: deps
-	@$(MAKE) --no-print-directory -s all $(B)/bench/bench_inproc
+	+@$(BUILD) all $(B)/bench/bench_inproc
 	@sh tests/bench/bench_balance.sh $(B)
 
 # The tables of options in README and the manual page are made from the rows; tests/check_readme.sh and tests/check_man.sh fail when they

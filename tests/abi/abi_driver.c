@@ -3,7 +3,7 @@
  *            [--without CASE] [CASE...]
  *
  * Drives a plugin's table of version N, without it the newest one, as the NCCL of that version does, case by case;
- * without names all of them that are about this version, but the one of --without. With a fabric
+ * without names all of them that are about this version, but the one of --without and those that only run by name. With a fabric
  * every case runs in processes of its own under `softfab exec`, side 0 on host 0 and side 1 on host 1.
  * With --listen here and --connect there, side 0 and side 1 run on two machines: cases with two sides only. Last line
  * "N passed, N failed"; exit status 0 when none failed. DRV_LOG=1 shows the plugin's log.
@@ -20,7 +20,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const struct drv_case *const tables[] = {drv_cases_init, drv_cases_data, drv_cases_life, drv_cases_version};
+static const struct drv_case *const tables[] = {drv_cases_init, drv_cases_data, drv_cases_life, drv_cases_version,
+                                                drv_cases_gpu};
 #define TABLES (sizeof(tables) / sizeof(tables[0]))
 
 struct options {
@@ -213,7 +214,7 @@ static int options_read(struct options *o, int argc, char **argv)
  * as there are. */
 static int case_wanted(const struct options *o, const struct drv_case *c, int n, char **names)
 {
-    int named = n == 0 && !(o->without && strcmp(o->without, c->name) == 0);
+    int named = n == 0 && !c->by_name && !(o->without && strcmp(o->without, c->name) == 0);
 
     for (int i = 0; i < n; i++)
         named |= strcmp(names[i], c->name) == 0;

@@ -95,8 +95,9 @@ struct drv_case {
     void (*run)(void);
     const char *env; /* NAME=value for the plugin, NULL */
     int from_abi;    /* earlier versions have nothing of the kind; 0: all have */
+    int by_name;     /* needs what not every fabric has: runs if it is named */
 };
 /* One table per file, ended by an empty row. */
-extern const struct drv_case drv_cases_data[], drv_cases_life[], drv_cases_init[], drv_cases_version[];
+extern const struct drv_case drv_cases_data[], drv_cases_life[], drv_cases_init[], drv_cases_version[], drv_cases_gpu[];
 
 #endif

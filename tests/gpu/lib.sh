@@ -1,5 +1,6 @@
 # The steps of run.sh, which sources it.
 passed=0 failed=0 skipped=0
+GDR=
 ok() {
     passed=$((passed + 1))
     echo "ok     $1"
@@ -36,7 +37,8 @@ END
 }
 fabric_up() {
     "$B/softfab" down --name $fab >/dev/null 2>&1
-    "$B/softfab" up --name $fab --hosts "$RANKS" --nics 4 >/dev/null || exit 1
+    # shellcheck disable=SC2086
+    "$B/softfab" up --name $fab --hosts "$RANKS" --nics 4 ${GDR:+--gpu} >/dev/null || exit 1
     : >"$tmp/taken"
     rm -f "$tmp"/nccl.*
 }
@@ -176,6 +178,8 @@ why_not() {
         echo "not checked, or wrong"
     elif [ "$(grep -l 'Using network R2' "$tmp"/nccl.* 2>/dev/null | wc -l)" != "$RANKS" ]; then
         echo "not every rank says that it uses the plugin"
+    elif [ -n "$GDR" ] && ! grep -q GDRDMA "$tmp"/nccl.*; then
+        echo "NCCL sends nothing from memory of the GPU"
     elif [ "$1" != healthy ] && ! grep -q ' UP -> DOWN' "$tmp"/nccl.*; then
         echo "no path went down: the fault hit nothing"
     elif [ "$1" = back ] && ! grep -qE ' life ([2-9]|[1-9][0-9]+) is up' "$tmp"/nccl.*; then
@@ -190,6 +194,7 @@ table_add() {
     echo "| $1 | $2 | $3 | $4 | $5 | ${checked:--} | ${stall:--} | ${rate:--} |" >>"$out/table.md"
 }
 # collectives PROGRAM: every operation, protocol and case
+# GDR=yes: the fabric reaches memory of the GPU, and NCCL is to use that
 collectives() {
     if [ "$1" = nccl-tests ] && ! "$NCCL_TESTS_BUILD/all_reduce_perf" --help 2>/dev/null | grep -q -- --fault_after; then
         bad nccl-tests "$NCCL_TESTS_BUILD/all_reduce_perf has no --fault: nccl-tests-patches/README.md"
@@ -205,13 +210,14 @@ collectives() {
             for case in $CASES; do
                 export NCCL_PROTO="$proto"
                 [ "$proto" = LL ] && export NCCL_P2P_LL_THRESHOLD="$BYTES"
+                [ -n "$GDR" ] && export NCCL_NET_GDR_LEVEL=SYS
                 if [ "$1" = nccl-tests ]; then tests_run "$op" "$case"; else coll_run "$op" "$case"; fi
-                unset NCCL_PROTO NCCL_P2P_LL_THRESHOLD
+                unset NCCL_PROTO NCCL_P2P_LL_THRESHOLD NCCL_NET_GDR_LEVEL
                 why=$(why_not "$case")
-                cp "$tmp/out" "$out/$1-$op-$proto-$case.out"
-                cat "$tmp"/nccl.* >"$out/$1-$op-$proto-$case.nccl" 2>/dev/null
-                if [ -z "$why" ]; then ok "$1 $op $proto $case"; else bad "$1 $op $proto $case" "$why"; fi
-                table_add "$1" "$op" "$proto" "$case" "${why:-right}"
+                cp "$tmp/out" "$out/$1${GDR:+-gdr}-$op-$proto-$case.out"
+                cat "$tmp"/nccl.* >"$out/$1${GDR:+-gdr}-$op-$proto-$case.nccl" 2>/dev/null
+                if [ -z "$why" ]; then ok "$1${GDR:+, GPU memory,} $op $proto $case"; else bad "$1${GDR:+, GPU memory,} $op $proto $case" "$why"; fi
+                table_add "$1${GDR:+, GPU memory}" "$op" "$proto" "$case" "${why:-right}"
             done
         done
     done

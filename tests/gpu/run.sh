@@ -48,6 +48,9 @@ else
     echo "| program | operation | protocol | case | result | operations checked | longest stall after a fault, ms | busbw before, during, after, GB/s |" >"$out/table.md"
     echo "|---|---|---|---|---|---|---|---|" >>"$out/table.md"
     collectives gpu_coll
+    GDR=yes
+    collectives gpu_coll
+    GDR=
     if [ -n "${NCCL_TESTS_BUILD:-}" ]; then
         collectives nccl-tests
     else

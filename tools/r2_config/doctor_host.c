@@ -10,7 +10,6 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "ib_transport/ib_sysfs.h"
 #include "oob_ifsel.h"
 #include "tools/r2_config/check.h"
 #include "tools/r2_config/doctor_int.h"
@@ -264,7 +263,7 @@ static void driver_check(void)
 
 void doctor_gpu(struct doctor *d)
 {
-    int peer = ib_sysfs_has_peer_memory(d->root);
+    int peer = d->peer_memory;
 
     driver_check();
     if (peer || d->dmabuf) {

@@ -21,6 +21,7 @@ struct doctor {
     int kernel_nics;     /* of these, how many are the kernel's; the rest is software of a process */
     int sysfs_devices;   /* RDMA devices that the kernel shows, whether or not this process may use them */
     int dmabuf;          /* a NIC takes GPU memory by DMA-BUF */
+    int peer_memory;     /* a NIC takes pointers of a GPU */
 };
 
 /* One line. @todo: NULL when there is nothing to do. */

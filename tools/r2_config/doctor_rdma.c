@@ -318,6 +318,7 @@ void doctor_nics(struct doctor *d)
     for (int i = 0; i < d->nics.count; i++) {
         up += nic_check(d, &d->nics.nic[i]);
         d->dmabuf |= (d->nics.nic[i].ptr_support & IB_PTR_DMABUF) != 0;
+        d->peer_memory |= (d->nics.nic[i].ptr_support & IB_PTR_CUDA) != 0;
     }
     if (up == 0) {
         doctor_say(DOCTOR_FAIL, "NICs", "see above", "no port of %d can be used", d->nics.count);

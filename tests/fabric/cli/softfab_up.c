@@ -12,7 +12,7 @@ struct up_args {
     const char *name, *desc_file;
     int hosts, nics;
     uint64_t rate, latency_ns;
-    bool crossrail, shape_given;
+    bool crossrail, gpu, shape_given;
 };
 
 /* What was wrong with option @opt. */
@@ -24,6 +24,9 @@ static int up_option_set(struct up_args *a, int opt)
         return 0;
     case 'd':
         a->desc_file = optarg;
+        return 0;
+    case 'g':
+        a->gpu = true;
         return 0;
     case 'x':
         a->crossrail = a->shape_given = true;
@@ -53,8 +56,9 @@ static int up_option_set(struct up_args *a, int opt)
 static int up_parse(int argc, char **argv, struct up_args *a)
 {
     static const struct option opts[] = {
-        {"name", 1, NULL, 'N'},    {"hosts", 1, NULL, 'H'}, {"nics", 1, NULL, 'n'},      {"rate", 1, NULL, 'r'},
-        {"latency", 1, NULL, 'l'}, {"desc", 1, NULL, 'd'},  {"crossrail", 0, NULL, 'x'}, {0},
+        {"name", 1, NULL, 'N'},      {"hosts", 1, NULL, 'H'},   {"nics", 1, NULL, 'n'},
+        {"rate", 1, NULL, 'r'},      {"latency", 1, NULL, 'l'}, {"desc", 1, NULL, 'd'},
+        {"crossrail", 0, NULL, 'x'}, {"gpu", 0, NULL, 'g'},     {0},
     };
     int opt;
 
@@ -99,7 +103,7 @@ static int desc_read(struct fab_desc *d, const char *file)
 }
 
 /* The whole tree is made under another name and then gets its own in one step. */
-static int fabric_create(const char *path, const char *name, const struct fab_desc *d)
+static int fabric_create(const char *path, const char *name, const struct fab_desc *d, bool gpu)
 {
     char tmp[SEG_PATH_MAX], why[512];
 
@@ -108,7 +112,7 @@ static int fabric_create(const char *path, const char *name, const struct fab_de
     if (mkdir(tmp, 0700) != 0) {
         return softfab_fail("cannot create %s: %s", tmp, strerror(errno));
     }
-    if (seg_file_create(tmp, name, d, why, sizeof(why)) != 0 || seg_sysfs_write(tmp, d, why, sizeof(why)) != 0 ||
+    if (seg_file_create(tmp, name, d, why, sizeof(why)) != 0 || seg_sysfs_write(tmp, d, gpu, why, sizeof(why)) != 0 ||
         seg_dir_install(tmp, path, why, sizeof(why)) != 0) {
         seg_dir_remove(tmp);
         return softfab_fail("%s", why);
@@ -138,7 +142,7 @@ int softfab_up(int argc, char **argv)
     if (seg_dir_path(a.name, path, sizeof(path), why, sizeof(why)) != 0) {
         return softfab_fail("%s", why);
     }
-    rc = fabric_create(path, a.name == NULL ? "default" : a.name, &d);
+    rc = fabric_create(path, a.name == NULL ? "default" : a.name, &d, a.gpu);
     if (rc == 0) {
         printf("fabric %s is up: %d hosts with %d NICs, at %s\n", a.name == NULL ? "default" : a.name, d.hosts, d.nics,
                path);

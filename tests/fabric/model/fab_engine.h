@@ -18,8 +18,10 @@
 #define FAB_ENGINE_H
 
 #include <infiniband/verbs.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 struct fab_engine;
 struct fab_nic;
@@ -100,6 +102,11 @@ struct fab_engine_ops {
     /* Called with the lock held at the start of a control call; an errno value makes that call fail with it. May be
      * NULL. */
     int (*control)(struct fab_engine *e, struct fab_nic *nic, enum fab_call call);
+
+    /* Memory that the processor does not reach: whether [@addr, @addr+@len) is such, and a copy from or to it, which
+     * may wait for the copy alone. Both NULL: there is none. The other end of a copy is memory of this process. */
+    bool (*memory_has)(struct fab_engine *e, const void *addr, size_t len);
+    void (*memory_copy)(struct fab_engine *e, void *dst, const void *src, size_t len);
 };
 
 /* An engine embeds this. @never_block: calls that would wait (get_async_event, get_cq_event, destroy with
@@ -112,6 +119,15 @@ struct fab_engine {
 static inline uint64_t fab_now(struct fab_engine *e)
 {
     return e->ops->now(e);
+}
+
+/* Bytes of a memory region, wherever they are. */
+static inline void fab_memory_copy(struct fab_engine *e, void *dst, const void *src, size_t len)
+{
+    if (e->ops->memory_copy)
+        e->ops->memory_copy(e, dst, src, len);
+    else
+        memcpy(dst, src, len);
 }
 
 /* Runs a timer that came due. For engines: @t must be disarmed (slot 0) before. */

@@ -92,7 +92,7 @@ static bool dma(struct fab_pipe *p, struct fab_pkt *pkt)
         if (dst) {
             if (nic->eng->ops->memory_write)
                 nic->eng->ops->memory_write(nic->eng, nic, p->qpn, dst, pc->len);
-            memcpy(dst, src, pc->len);
+            fab_memory_copy(nic->eng, dst, src, pc->len);
             nic->cnt.dma_writes++;
             nic->cnt.dma_bytes += pc->len;
         } else {

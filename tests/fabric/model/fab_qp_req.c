@@ -156,7 +156,7 @@ static bool gather(struct fab_qp *qp, const struct fab_wqe *w, uint64_t off, uin
         src = fab_mr_find(qp->nic, qp->pd, w->sge[i].lkey, w->sge[i].addr + off, n, 0);
         if (!src)
             return false;
-        memcpy(out, src, n);
+        fab_memory_copy(qp->nic->eng, out, src, n);
         out += n;
         len -= (uint32_t)n;
         off = 0;

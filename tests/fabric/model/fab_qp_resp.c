@@ -374,7 +374,7 @@ static int tx_read_resp(struct fab_qp *qp)
     if (!pkt)
         return -1;
     if (len)
-        memcpy(pkt->data, src, len);
+        fab_memory_copy(qp->nic->eng, pkt->data, src, len);
     rd->rd_off += len;
     if (rd->rd_off == rd->h.rlen) {
         pkt->h.flags = FAB_F_LAST;

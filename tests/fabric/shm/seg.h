@@ -188,9 +188,13 @@ pid_t seg_dir_inhabitant(const char *path);
 /* ---- seg_sysfs.c
  * ----------------------------------------------------------------------------------------------------------- */
 
-/* Writes the tree in the shape of sysfs for every host below @dir. 0, or -1 with the reason in @why. Blocks on file
- * I/O. */
-int seg_sysfs_write(const char *dir, const struct fab_desc *d, char *why, size_t why_len);
+/* In the tree of a host whose NICs reach memory of a GPU: where programs look for the kernel module that does it. */
+#define SEG_GPU_DIR  "sys/module/nvidia_peermem"
+#define SEG_GPU_FILE SEG_GPU_DIR "/version"
+
+/* Writes the tree in the shape of sysfs for every host below @dir. @gpu: with SEG_GPU_FILE. 0, or -1 with the reason in
+ * @why. Blocks on file I/O. */
+int seg_sysfs_write(const char *dir, const struct fab_desc *d, bool gpu, char *why, size_t why_len);
 /* Writes the port's state where programs read it. -1 with errno. */
 int seg_sysfs_state_set(const char *dir, int host, int nic, bool up);
 /* Writes the GID files of the NIC for address @epoch. -1 with errno. */

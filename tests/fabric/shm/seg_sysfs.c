@@ -210,12 +210,24 @@ static int ib_write(const char *sys, const struct fab_desc *d, int host, int nic
     return rc;
 }
 
-int seg_sysfs_write(const char *dir, const struct fab_desc *d, char *why, size_t why_len)
+static int gpu_write(const char *dir, int host)
+{
+    char at[SEG_PATH_MAX + 64];
+
+    snprintf(at, sizeof(at), "%s/host%d/" SEG_GPU_DIR, dir, host);
+    return dirs_make(at) | file_write(at, "version", "softfab\n");
+}
+
+int seg_sysfs_write(const char *dir, const struct fab_desc *d, bool gpu, char *why, size_t why_len)
 {
     char sys[SEG_PATH_MAX + 32];
 
     for (int h = 0; h < d->hosts; h++) {
         snprintf(sys, sizeof(sys), "%s/host%d/sys", dir, h);
+        if (gpu && gpu_write(dir, h) != 0) {
+            snprintf(why, why_len, "cannot write " SEG_GPU_FILE " of host %d below %s: %s", h, dir, strerror(errno));
+            return -1;
+        }
         for (int n = 0; n < d->nics; n++) {
             if (ib_write(sys, d, h, n) != 0 || seg_sysfs_gids_set(dir, h, n, 0) != 0 ||
                 seg_sysfs_state_set(dir, h, n, true) != 0) {

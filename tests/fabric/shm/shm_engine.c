@@ -341,6 +341,8 @@ static int engine_control(struct fab_engine *base, struct fab_nic *nic, enum fab
 }
 
 static const struct fab_engine_ops engine_ops = {
+    .memory_has = shm_gpu_has,
+    .memory_copy = shm_gpu_copy,
     .now = engine_now,
     .timer_set = engine_timer_set,
     .timer_cancel = shm_timer_cancel,

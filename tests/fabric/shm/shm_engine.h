@@ -152,6 +152,10 @@ void shm_pkt_free(struct fab_engine *base, struct fab_pkt *pkt);
 /* Delivers what has arrived; sets ring_deadline. */
 void shm_rx_run(struct shm_engine *e);
 
+/* shm_gpu.c: struct fab_engine_ops.memory_has and memory_copy. */
+bool shm_gpu_has(struct fab_engine *eng, const void *addr, size_t len);
+void shm_gpu_copy(struct fab_engine *eng, void *dst, const void *src, size_t len);
+
 /* ---- shm_fault.c ---- */
 /* Applies new faults of the segment to the NICs of this process. */
 void shm_faults_run(struct shm_engine *e);

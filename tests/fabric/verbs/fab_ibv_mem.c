@@ -67,9 +67,10 @@ static struct ibv_mr *reg(struct ibv_pd *ibv_pd, void *addr, size_t len, uint64_
 {
     struct fab_ibv_pd *pd = (struct fab_ibv_pd *)ibv_pd;
     struct fab_engine *e = fab_ibv_eng(ibv_pd->context);
-    int rc = mapped(addr, len) ? 0 : EFAULT;
+    int rc;
 
     fab_ibv_lock(e);
+    rc = (e->ops->memory_has && e->ops->memory_has(e, addr, len)) || mapped(addr, len) ? 0 : EFAULT;
     if (!rc)
         rc = fab_ibv_control(pd->m.ctx, FAB_CALL_REG_MR);
     if (!rc)

@@ -6,6 +6,9 @@
  * "stale N" that operation writes nothing, "over N" it writes behind its buffer, "fail N" it returns an error.
  * Operations count from 0.
  */
+#include "tests/gpu/fake/fake_cuda.h"
+
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -84,6 +87,16 @@ int ncclGetUniqueId(struct id *id)
         return UNHANDLED;
     close(fd);
     return 0;
+}
+
+/* Where the bytes of "GPU" memory are; the stand-in for CUDA knows. */
+static void *bytes_of(const void *ptr)
+{
+    void *(*host)(const void *) = NULL;
+    void *f = dlsym(RTLD_DEFAULT, "fake_cuda_host");
+
+    memcpy(&host, &f, sizeof(f));
+    return host ? host(ptr) : NULL;
 }
 
 static void meet(struct comm *c)
@@ -173,13 +186,15 @@ static void copy_out(const struct comm *c, enum op op, float *r, size_t n)
     }
 }
 
-static int run(enum op op, const float *s, float *r, size_t n, struct comm *c)
+static int run(enum op op, const void *send, void *recv, size_t n, struct comm *c)
 {
+    const float *s = bytes_of(send);
+    float *r = bytes_of(recv);
     size_t in = (op == REDUCE_SCATTER ? (size_t)c->n : 1) * n, out = (op == ALL_GATHER ? (size_t)c->n : 1) * n;
     float *before;
     int rc;
 
-    if (in * sizeof(float) > SLOT_BYTES || (before = malloc(out * sizeof(float))) == NULL)
+    if (s == NULL || r == NULL || in * sizeof(float) > SLOT_BYTES || (before = malloc(out * sizeof(float))) == NULL)
         return INVALID;
     memcpy(before, r, out * sizeof(float));
     memcpy(c->w->slot[c->rank], s, in * sizeof(float));
@@ -239,7 +254,7 @@ int ncclSend(const void *s, size_t n, int type, int peer, struct comm *c, void *
     int rc = group_add(peer, n, c);
 
     if (rc == 0)
-        group.s[peer] = s;
+        group.s[peer] = bytes_of(s);
     return rc;
 }
 
@@ -248,7 +263,7 @@ int ncclRecv(void *r, size_t n, int type, int peer, struct comm *c, void *stream
     int rc = group_add(peer, n, c);
 
     if (rc == 0)
-        group.r[peer] = r;
+        group.r[peer] = bytes_of(r);
     return rc;
 }
 

@@ -1,0 +1,58 @@
+#!/bin/sh
+# Memory of a GPU behind the NICs of the software fabric (softfab up --gpu), with a stand-in for CUDA's driver: registered on every NIC, sent and
+# received while a NIC goes down, flushed before it is read. Its addresses are none of the processes, so that only the driver's copies can have moved
+# the bytes. Usage: gpu_memory.sh [BUILD_DIR]
+cd "$(dirname "$0")/../.." || exit 1
+B=$(cd "${1:-build}" && pwd) || exit 1
+fab=gpumem$$
+tmp=$(mktemp -d) || exit 1
+trap '"$B/softfab" down --name $fab >/dev/null 2>&1; rm -rf "$tmp"' EXIT
+trap 'exit 130' INT TERM
+for v in $(env | sed -n 's/^\(NCCL_[A-Za-z0-9_]*\)=.*/\1/p'); do
+    unset "$v"
+done
+passed=0 failed=0
+result() { # NAME STATUS
+    if [ "$2" = 0 ]; then
+        passed=$((passed + 1))
+        echo "ok     $1"
+    else
+        failed=$((failed + 1))
+        echo "FAILED $1"
+        tail -25 "$tmp/log" | sed 's/^/    | /'
+    fi
+}
+# run ABI FAULT UP_OPTION...: the case on a fabric of its own
+run() {
+    abi=$1 fault=$2
+    shift 2
+    "$B/softfab" down --name $fab >/dev/null 2>&1
+    "$B/softfab" up --name $fab --hosts 2 --nics 2 "$@" >/dev/null || exit 1
+    DRV_FAULT=$fault LD_LIBRARY_PATH="$B/gpu-fake/cuda" "$B/tests/abi/abi_driver" --plugin "$B/libnccl-net-r2.so" --abi "$abi" --softfab "$B/softfab" \
+        --fabric $fab gpu_memory >"$tmp/log" 2>&1
+}
+# sent NIC: bytes
+sent() {
+    "$B/softfab" status --name $fab | awk -v nic="$1" '$1 == nic { print $6 + 0; found = 1 } END { if (!found) print 0 }'
+}
+for abi in 8 12; do
+    run $abi true --gpu
+    result "v$abi: memory of a GPU" $?
+    run $abi "$B/softfab fault --name $fab 'h0:n0 down'" --gpu
+    result "v$abi: memory of a GPU, a NIC down in the middle" $?
+    # 40 messages of 700 kB; half of them and more after the fault
+    [ "$(sent h0:n1)" -gt 10000000 ] && [ "$(sent h0:n0)" -gt 10000000 ]
+    result "v$abi: both NICs have carried some of it" $?
+done
+run 12 true
+[ $? != 0 ] && grep -q 'the plugin says 5$' "$tmp/log"
+result "a fabric without --gpu: the plugin says that its NICs do not reach it" $?
+"$B/softfab" exec --name $fab --host 0 -- "$B/r2_config" --doctor >"$tmp/log" 2>&1
+grep -q "^ok *GPU memory: NICs can reach it by DMA-BUF\$" "$tmp/log"
+result "the doctor says so, too" $?
+run 12 true --gpu
+"$B/softfab" exec --name $fab --host 0 -- "$B/r2_config" --doctor >"$tmp/log" 2>&1
+grep -q "^ok *GPU memory: NICs can reach it by a peer memory module and DMA-BUF\$" "$tmp/log"
+result "the doctor sees that those of one with --gpu do" $?
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]

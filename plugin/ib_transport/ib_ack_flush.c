@@ -22,6 +22,9 @@ enum r2_ledger_result ib_ack_flush_arrival(struct ib_recv *rx, struct ib_path *p
     if (seq == UINT64_MAX || !rx->msg[seq % R2_LEDGER_WINDOW].gpu) {
         return R2_LEDGER_NEW; /* the ledger says what is wrong */
     }
+    if ((uint16_t)(u->come - u->taken) == R2_LEDGER_WINDOW) {
+        return R2_LEDGER_WINDOW_ERR; /* more than S may have out (P2) */
+    }
     r = r2_ledger_see(&rx->ledger, imm.seq, imm.k, imm.nparts);
     if (r != R2_LEDGER_NEW) {
         return r;

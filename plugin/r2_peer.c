@@ -119,8 +119,8 @@ static int is_missed(struct r2_inst *inst, const struct r2_peer *peer);
 /* Data goes on without it, and the next failure could not be settled: people are to mend it before. Nothing new where its process or host is blamed. */
 static uint64_t check_channel(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
 {
-    if (peer->channel_lost == 0 || peer->channel_said) {
-        return UINT64_MAX;
+    if (peer->channel_lost == 0 || peer->channel_said || peer->host[0] == '\0') {
+        return UINT64_MAX; /* without a name: no connection to it has ever stood, and set-up has a limit of its own */
     }
     if (r2_elapsed(now, peer->channel_lost) < CHANNEL_LIMIT_NS) {
         return peer->channel_lost + CHANNEL_LIMIT_NS;

@@ -170,7 +170,7 @@ gone() {
     for h in "$@"; do
         log=$run.r${h#h}
         why="$h does not name the process that is gone"
-        says 30 0 'NET/R2 : peer process at 10\.9\.0\.2.* is gone' "$log" || return 1
+        says 30 0 'NET/R2 : .*peer process at 10\.9\.0\.2.* is gone' "$log" || return 1
         why="no connection of $h ends with an error"
         says 30 0 '^# host .* host 1 over .*returned' "$log" || return 1
         why="a connection of $h to another host ended, too"

@@ -15,15 +15,20 @@ static int nic_find(const struct topo *t, const struct ib_nic *nic)
     return -1;
 }
 
-/* Nobody tells a network plugin which GPU a connection serves: it is the one whose best NIC this is, as NCCL chooses; else the NIC's NUMA node. */
+/* Nobody tells a network plugin which GPU a connection serves: it is one to which no NIC is better, as NCCL chooses; else the NIC's NUMA node. */
 static int origin_find(const struct topo *t, int nic, struct topo_end *end)
 {
     struct topo_choice choice[TOPO_NICS_MAX];
 
     for (int g = 0; g < t->gpus; g++) {
+        int n;
+
         *end = (struct topo_end){TOPO_END_GPU, g};
-        if (topo_rank(t, *end, -1, choice) > 0 && choice[0].nic == nic) {
-            return 0;
+        n = topo_rank(t, *end, -1, choice);
+        for (int i = 0; i < n && choice[i].mbps == choice[0].mbps && choice[i].class == choice[0].class; i++) {
+            if (choice[i].nic == nic) {
+                return 0;
+            }
         }
     }
     if (t->nic[nic].pci < 0 || t->pci[t->nic[nic].pci].numa < 0) {

@@ -50,8 +50,13 @@ nic 2 rate 20MB/s
 nic 3 rate 10MB/s'
 wanted "unequal" && {
     fabric "hosts 2" "nics 4" "rate 40MB/s" "$uneven"
-    NCCL_R2_TOPO=$dir/host0 run --channels 1
+    NCCL_R2_TOPO=$dir/host0 run --channels 1 --fault-cmd "1500ms:env -u NCCL_R2_RUN_DIR $B/softfab exec --name $fab --host 0 -- $B/r2_stat --json >$log/stat.json 2>&1"
     shares "unequal NICs, by the topology" '.[0] < .[3] / 20 and .[1] > 1.5 * .[2] and .[1] < 2.6 * .[2] and .[2] > 1.5 * .[3] and .[2] < 2.6 * .[3]'
+    if jq -e '[.jobs[].processes[].connections[] | select(.direction == "send").paths | map(.share_percent)] | any(.[0] == 0 and .[1] >= 50 and .[1] <= 64 and .[2] >= 25 and .[2] <= 33 and .[3] >= 12 and .[3] <= 17)' "$log/stat.json" >"$log/jq" 2>&1; then
+        ok "r2_stat says so: 57, 29 and 14 %"
+    else
+        bad "r2_stat says so" "$(head -c 200 "$log/jq"); $(tr -d '\n' <"$log/stat.json" | head -c 1500)"
+    fi
 }
 
 # --- the same NICs and no word of their rates: verbs knows no speed below 2.5 Gb/s, so all are alike ---

@@ -64,6 +64,7 @@ static void news(struct r2_board *b)
 static void rows(void)
 {
     struct r2_board_event list[R2_BOARD_EVENTS];
+    struct r2_board_flow flow;
     struct r2_board_nic nic;
     struct r2_board_who who;
 
@@ -75,11 +76,13 @@ static void rows(void)
             event_check(&list[k]);
         if (r2_board_slot(tool, i, &who)) {
             FUZZ_CHECK(i < 2); /* the third one's lock is held by nobody */
+            FUZZ_CHECK(r2_board_slot_alive(tool, i));
             text_check(who.command, sizeof(who.command));
         }
         for (int k = 0; k < R2_BOARD_NICS; k++) {
             r2_board_slot_nic(tool, i, k, &nic);
             text_check(nic.name, sizeof(nic.name));
+            FUZZ_CHECK(!r2_board_slot_flow(tool, i, k, &flow) || flow.conns > 0);
         }
     }
 }

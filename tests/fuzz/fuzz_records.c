@@ -265,6 +265,14 @@ static void truth(struct run *r, int to, int type, unsigned how, union fo_body *
         b->load.moved += how;
         b->load.at += how;
         break;
+    case FO_MSG_RATES:
+        b->rates.dst = w.dst;
+        b->rates.src = w.src;
+        b->rates.npaths = c ? (uint8_t)c->link.npaths : 1;
+        for (int i = 0; i < b->rates.npaths; i++) {
+            b->rates.port[i] ^= 1u << (how & 31);
+        }
+        break;
     case FO_MSG_REP:
     case FO_MSG_CONF:
     case FO_MSG_READY:

@@ -372,6 +372,7 @@ START_TEST(ways_of_a_topology)
     ck_assert_uint_eq(w.way[0][1].reach, topo_link_mbps(320, 16));
     ck_assert_uint_eq(w.way[0][2].reach, 400000 * BALANCE_BRIDGE_PERCENT / 100);
     ck_assert_uint_eq(w.way[0][0].preference, w.way[0][1].preference);
+    ck_assert_uint_eq(w.way[1][2].reach, w.way[0][2].reach); /* m1 is as good for the GPU as m0 */
     ck_assert_uint_gt(w.way[0][1].preference, w.way[0][2].preference);
     ck_assert_uint_eq(w.way[0][3].preference, 1);
     ck_assert_uint_eq(w.way[0][3].n, 0);

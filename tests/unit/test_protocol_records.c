@@ -367,6 +367,8 @@ START_TEST(malformed_messages_are_dropped_and_counted)
         {FO_MSG_REQ, 4 + 8, 7},                /* dev >= nnics */
         {FO_MSG_REQ, 4 + 10, FO_MAX_QPS + 1},
         {FO_MSG_FAILBACK, 4 + 12, IB_MAX_PATHS}, /* path */
+        {FO_MSG_RATES, 4 + 8, IB_MAX_PATHS + 1}, /* npaths */
+        {FO_MSG_RATES, 4 + 8, 0},
         {FO_MSG_REP, 4 + 9, IB_MAX_PATHS + 1}, /* npaths */
         {FO_MSG_REP, 4 + 9, 0},
         {FO_MSG_CONF, 4 + 8, IB_MAX_PATHS + 1},

@@ -17,9 +17,9 @@ END
     cat "$table"
     cat <<'END'
 
-Two hosts on rated links of the software fabric, 4 NICs of 20 MB/s or 8 of 10 MB/s: slow enough for two cores to keep busy. A figure is busbw of `r2_perf` from 0.2 s after the faults on by
-busbw before them, each the median of pieces of 0.2 s, in one run, with every element checked; messages of 4 MiB. The ideal is what is left along the ring: rails that both hosts still have, by all. More than 100 % is
-possible, since on fewer links the ends of operations cost less. Beside it all goes over the first backup (`NCCL_R2_BALANCE=off`), as with one standby NIC.
+Two hosts on rated links of the software fabric, 4 NICs of 5 MB/s or 8 of 2.5 MB/s: slow enough for two cores that others use too. A figure is busbw of `r2_perf` from 0.2 s after the
+faults on by busbw before them, each the better fifth of pieces of 0.2 s, in one run, with every element checked; messages of 4 MiB. The ideal is what is left along the ring: rails that both hosts still have, by all. More than 100 % is
+possible: on fewer links the ends of operations cost less, and a machine without a free core slows the faster half of a run down more. Beside it all goes over the first backup (`NCCL_R2_BALANCE=off`), as with one standby NIC.
 
 NICs that differ are told apart by the topology (`NCCL_R2_TOPO`: the fabric's tree), since verbs know no port slower than 2.5 Gb/s; without it parts are equal, and the slowest survivor
 sets the pace. The optimum is the sum of the survivors' rates. What four processes put on each NIC is read from the fabric's counters on both hosts, the worse one is shown.

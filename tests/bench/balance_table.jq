@@ -9,7 +9,7 @@ def ops: ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "
     "| \($x.lost) of \($x.nics) NICs lost, \(if $x.hosts == 1 then "on one host" else "over both hosts" end) | \([ops[] as $o | $g[] | select(.operation == $o) | .of_ideal | pc] | join(" | ")) | \([$g[].of_ideal] | min | "\(pc)\(mark(. >= 0.97))") |",
     (select($x.hosts == 1) | "| the same, hot repair | \([ops[] as $o | $g[] | select(.operation == $o) | .hot_repair | pc] | join(" | ")) | \([$g[].hot_repair] | min | pc) |")),
 "",
-"| NICs that differ; one ring, whose NIC of 20 MB/s goes down | survivors, MB/s | by weights, of the optimum | the best single one | equal parts |",
+"| NICs that differ; one ring, whose NIC of 10 MB/s goes down | survivors, MB/s | by weights, of the optimum | the best single one | equal parts |",
 "|---|---|---|---|---|",
 (.unequal[] | "| \(.what) | \(.rates_MBps | map(tostring) | join(", ")) | \(.of_water_filling | pc)\(mark(.of_water_filling >= 0.95 and .weights >= .single)) | \(.single / .water_filling | pc) | \(.equal / .water_filling | pc)\(mark(.equal < .weights)) |"),
 "",

@@ -10,6 +10,8 @@
 
 #define BUF_SIZE (8u << 20)
 #define MS       1000000ull
+/* For what has to come: a bound against hangs, not on time. */
+#define HANG_LIMIT (20000 * MS)
 
 struct info {
     uint32_t qpn, rkey;

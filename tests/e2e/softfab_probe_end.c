@@ -281,7 +281,7 @@ bool expect_completion(int status, uint64_t limit)
 
 bool write_ok(uint64_t value)
 {
-    if (!post(value, 8) || !expect_completion(IBV_WC_SUCCESS, 2000 * MS)) {
+    if (!post(value, 8) || !expect_completion(IBV_WC_SUCCESS, HANG_LIMIT)) {
         return false;
     }
     return peer_word() == value ? true : because("the peer has another word than the one that was written");
@@ -294,8 +294,8 @@ bool expect_event(enum ibv_event_type type, uint64_t since, unsigned *us_p)
 
     for (;;) {
         struct pollfd p = {.fd = me.ctx->async_fd, .events = POLLIN};
-        if (poll(&p, 1, 2000) != 1) {
-            return because("no event %s within 2 s", ibv_event_type_str(type));
+        if (poll(&p, 1, (int)(HANG_LIMIT / MS)) != 1) {
+            return because("no event %s", ibv_event_type_str(type));
         }
         *us_p = (unsigned)((seg_now() - since) / 1000);
         if (ibv_get_async_event(me.ctx, &ev) != 0) {

@@ -82,21 +82,25 @@ objects: $(if $(OOB_MPI),$(call obj,$(OOB_MPI_SRC) tests/e2e/oob_mpi_host.c)) $(
          $(call obj,$(WATCH_SRC) $(LAB_SRC) $(MATRIX_SRC) $(GPU_SRC) tests/gpu/fake/fake_cuda.c tests/gpu/fake/fake_nccl.c) \
          $(call tobj,$(CORE_SRC) $(SIM_SRC) $(SUPPORT_SRC) $(UNIT_SRC) $(ABI_SRC) $(FUZZ_SRC))
 
+# Building is done by all cores, unless the caller said -j.
+JOBS  ?= $(shell nproc)
+BUILD = $(MAKE) --no-print-directory -s $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(JOBS))
+
 # The two commands of README install what is missing before they build.
 deps:
 	@sh tools/install-deps.sh check
 demo:
 	@sh tools/install-deps.sh build
-	@$(MAKE) --no-print-directory -s all
+	+@$(BUILD) all
 	@sh tools/demo.sh $(B)
 check: deps
-	@$(MAKE) --no-print-directory -s tests
+	+@$(BUILD) tests
 	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh tests/check_runbook.sh tests/check_nccl_tests.sh tests/gpu/run.sh+--dry-run $(B)/r2_sim+--seeds+$(SEEDS) \
 	  tests/sim/without.sh $(E2E_RUN)
 # The tables of NCCL's net ABI, all versions: layouts, exports, and what NCCL does with them, over the software fabric.
 .PHONY: check-abi
 check-abi: deps
-	@$(MAKE) --no-print-directory -s all $(ABI_BIN) $(B)/tests/abi/abi_driver
+	+@$(BUILD) all $(ABI_BIN) $(B)/tests/abi/abi_driver
 	@sh tests/run.sh $(B) $(ABI_BIN) tests/e2e/abi_fabric.sh
 check-layers:
 	@sh tests/check_layers.sh $(B)
@@ -133,20 +137,20 @@ soak-lab: all lab-bins
 MATRIX_SEEDS ?= 500
 .PHONY: matrix
 matrix: deps
-	@$(MAKE) --no-print-directory -s all $(B)/r2_matrix
+	+@$(BUILD) all $(B)/r2_matrix
 	@rc=0; $(B)/r2_matrix --hosts 3 --nics 3 --seeds $(MATRIX_SEEDS) --json $(B)/matrix.json || rc=1; \
 	 $(B)/r2_matrix --hosts 2 --nics 3 --seeds 90 --json $(B)/matrix2.json || rc=1; exit $$rc
 
 # The same tests under sanitizers, in build folders of their own. Leaks count.
 SAN_SEEDS ?= 160
 check-asan: deps
-	@$(MAKE) --no-print-directory -s B=$(B)/asan SAN="-fsanitize=address,undefined -fno-sanitize-recover=all" OPT="-O1 -g" san-bins
+	+@$(BUILD) B=$(B)/asan SAN="-fsanitize=address,undefined -fno-sanitize-recover=all" OPT="-O1 -g" san-bins
 	@ASAN_OPTIONS=detect_leaks=1 $(MAKE) --no-print-directory -s B=$(B)/asan run-san
 # The suites whose code runs on several threads; the simulation and the tests on the in-process fabric have one. The product's own threads,
 # all together, are run by tsan_e2e.sh.
 TSAN_UNIT = $(addprefix $(B)/tsan/tests/unit/test_,log config siphash oob_tcp oob_tcp_hostile oob_tcp_loss oob_conform ib_worker ib_mr ib_async ib_device)
 check-tsan: deps
-	@$(MAKE) --no-print-directory -s B=$(B)/tsan SAN="-fsanitize=thread" OPT="-O1 -g" all $(TSAN_UNIT)
+	+@$(BUILD) B=$(B)/tsan SAN="-fsanitize=thread" OPT="-O1 -g" all $(TSAN_UNIT)
 	@TSAN_OPTIONS=halt_on_error=1 sh tests/run.sh $(B)/tsan $(TSAN_UNIT) tests/tsan_e2e.sh
 .PHONY: san-bins run-san
 san-bins: $(UNIT_BIN) $(OOB_MPI) $(B)/r2_sim
@@ -160,19 +164,19 @@ FUZZ_SAN := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=al
 fuzz-bins: $(FUZZ_BIN)
 fuzz:
 	@sh tools/install-deps.sh ci
-	@$(MAKE) --no-print-directory -s B=$(B)/fuzzer CC=clang SAN="$(FUZZ_SAN)" OPT="-O1 -g" LDFLAGS=-fsanitize=fuzzer FUZZ_MAIN= fuzz-bins
+	+@$(BUILD) B=$(B)/fuzzer CC=clang SAN="$(FUZZ_SAN)" OPT="-O1 -g" LDFLAGS=-fsanitize=fuzzer FUZZ_MAIN= fuzz-bins
 	@sh tests/fuzz/fuzz.sh $(B)/fuzzer $(T) $(FUZZ)
 fuzz-keep:
 	@sh tests/fuzz/fuzz.sh $(B)/fuzzer keep $(FUZZ)
 
 BENCH_BINS := $(B)/bench/bench_inproc $(B)/bench/bench_pair
 bench: deps
-	@$(MAKE) --no-print-directory -s all $(BENCH_BINS)
+	+@$(BUILD) all $(BENCH_BINS)
 	@sh tests/bench/bench.sh $(B)
 
 .PHONY: bench-probe
 bench-probe: deps
-	@$(MAKE) --no-print-directory -s all $(B)/bench/bench_inproc $(B)/r2_matrix
+	+@$(BUILD) all $(B)/bench/bench_inproc $(B)/r2_matrix
 	@sh tests/bench/bench_probe.sh $(B)
 
 # The tables of options in README and the manual page are made from the rows; tests/check_readme.sh and tests/check_man.sh fail when they
@@ -249,7 +253,7 @@ lab-down:
 	@sh tests/lab/lab.sh $(B) down
 .PHONY: check-lab
 check-lab: deps
-	@$(MAKE) --no-print-directory -s all lab-bins $(B)/tests/abi/abi_driver
+	+@$(BUILD) all lab-bins $(B)/tests/abi/abi_driver
 	@sh tests/lab/check_lab.sh $(B) $(if $(ONLY),"$(ONLY)")
 
 # The command shares the segment code and the text forms (not the ibv_* entry points) with the drop-in.

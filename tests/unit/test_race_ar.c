@@ -2,7 +2,8 @@
  * between the two. */
 #include "tests/unit/race_rig.h"
 
-#define ON "NCCL_IB_ADAPTIVE_ROUTING=1"
+#define ON  "NCCL_IB_ADAPTIVE_ROUTING=1"
+#define OFF "NCCL_IB_ADAPTIVE_ROUTING=0"
 
 static struct ib_path *path(int side, int p)
 {
@@ -150,6 +151,30 @@ START_TEST(the_send_queue_takes_pairs_to_its_last_slot)
     finish(40, 10 * RIG_MS);
     ck_assert_uint_eq(path(0, 0)->sq_used, 0);
     ck_assert_uint_eq(comm(0)->fo.switches, 0);
+    stop();
+}
+END_TEST
+
+/* A part is one piece of work for its NIC, however many work requests it is: what says how long the first one may take. */
+START_TEST(what_is_in_front_is_a_part)
+{
+    struct r2_nic_load *load;
+
+    start(1, (const char *[]){_i ? ON : OFF, NULL});
+    load = &rig->side[0].inst->load[0];
+    messages(4, 1000);
+    hold_completions(0, 0);
+    recv_burst(4, 40000);
+    send_burst(4);
+    rig_run(rig, 10 * RIG_MS);
+    ck_assert_uint_eq(path(0, 0)->sq_used, _i ? 8 : 4);
+    ck_assert_uint_eq(load->queued, 160000);
+    ck_assert_uint_eq(load->front, 40000);
+    show_completions();
+    finish(4, 10 * RIG_MS);
+    rig_run(rig, 10 * RIG_MS);
+    ck_assert_uint_eq(load->queued, 0);
+    ck_assert_uint_eq(path(0, 0)->bulk_out, 0);
     stop();
 }
 END_TEST
@@ -378,6 +403,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, on_by_default_on_infiniband, 0, 2);
     tcase_add_loop_test(t, records_go_round_the_ring, 0, 2);
     tcase_add_test(t, the_send_queue_takes_pairs_to_its_last_slot);
+    tcase_add_loop_test(t, what_is_in_front_is_a_part, 0, 2);
     tcase_add_test(t, groups_have_the_sizes_that_were_sent);
     tcase_add_loop_test(t, bytes_landed_and_their_record_lost, 0, 2);
     tcase_add_loop_test(t, record_refused_behind_slow_data, 0, 2);

@@ -217,6 +217,51 @@ START_TEST(groups_have_the_sizes_that_were_sent)
 }
 END_TEST
 
+/* --- paths that differ --- */
+
+static int query_port_two_sorts(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr)
+{
+    const char *name = rig->side[0].inst->v.get_device_name(ctx->device);
+
+    return (name[strlen(name) - 1] & 1 ? query_port_ib : true_query_port)(ctx, port, attr);
+}
+
+/*
+ * One NIC is InfiniBand, the other one RoCE, or InfiniBand at one end alone: each posting is what its path says, also
+ * that of a part which was the other sort before.
+ */
+START_TEST(each_path_for_itself)
+{
+    static const struct {
+        int two_sorts[2]; /* by end */
+        const char *fault;
+    } row[] = {{{1, 1}, "h0:n0 down"}, {{1, 1}, "h1:n1 qp-error"}, {{1, 0}, "h0:n1 down"}, {{0, 1}, "h0:n1 down"}};
+    int both = row[_i].two_sorts[0] && row[_i].two_sorts[1];
+
+    race_create(2, (const char *[]){"NCCL_R2_SPREAD=on", "NCCL_R2_CUT_MIN=4096", "NCCL_IB_AR_THRESHOLD=1000", NULL});
+    true_query_port = rig->side[0].inst->v.query_port;
+    for (int i = 0; i < 2; i++) {
+        rig->side[i].inst->v.query_port = row[_i].two_sorts[i] ? query_port_two_sorts : true_query_port;
+    }
+    rig_connect(rig, 0, 0);
+    race_register();
+    messages(6, 20000);
+    ck_assert_uint_eq(path(1, 0)->nrecords, 0);
+    ck_assert_uint_eq(path(1, 1)->nrecords, both ? 6 : 0);
+    recv_burst(8, 50000);
+    fire("h0:n0 delay 2ms");
+    fire("h0:n1 delay 2ms");
+    send_burst(8);
+    fire(row[_i].fault);
+    finish(8, RIG_S);
+    ck_assert_uint_gt(replayed(), 0);
+    ck_assert_uint_eq(path(1, 0)->nrecords, 0);
+    ck_assert_int_eq(path(1, 1)->nrecords > 6, _i == 0); /* what was single before, as two */
+    nothing_twice();
+    stop();
+}
+END_TEST
+
 /* --- a failure between the two --- */
 
 /* What the driver of S's NIC 0 does to the next list of two. */
@@ -405,6 +450,7 @@ static void add(TCase *t)
     tcase_add_test(t, the_send_queue_takes_pairs_to_its_last_slot);
     tcase_add_loop_test(t, what_is_in_front_is_a_part, 0, 2);
     tcase_add_test(t, groups_have_the_sizes_that_were_sent);
+    tcase_add_loop_test(t, each_path_for_itself, 0, 4);
     tcase_add_loop_test(t, bytes_landed_and_their_record_lost, 0, 2);
     tcase_add_loop_test(t, record_refused_behind_slow_data, 0, 2);
     tcase_add_test(t, slot_used_again_behind_slow_data);

@@ -155,7 +155,8 @@ START_TEST(the_send_queue_takes_pairs_to_its_last_slot)
 }
 END_TEST
 
-/* A part is one piece of work for its NIC, however many work requests it is: what says how long the first one may take. */
+/* A part is one piece of work for its NIC, however many work requests it is: what says how long the first one may
+ * take. */
 START_TEST(what_is_in_front_is_a_part)
 {
     struct r2_nic_load *load;

@@ -22,7 +22,7 @@ enum r2_opt_source { R2_SRC_DEFAULT, R2_SRC_PROFILE, R2_SRC_ENV, R2_SRC_LOCK };
 #define R2_LOCK_PATH "/etc/nccl-net-r2/lock.conf"
 #endif
 
-enum r2_ack_mode { R2_ACK_E2E, R2_ACK_CQE };
+enum r2_ack_mode { R2_ACK_E2E, R2_ACK_CQE, R2_ACK_FLUSH };
 enum r2_backup_scope { R2_BACKUP_RAIL, R2_BACKUP_ANY };
 enum r2_failback { R2_FAILBACK_AUTO, R2_FAILBACK_MANUAL, R2_FAILBACK_NEVER };
 enum r2_lock_conflict { R2_LOCK_WARN, R2_LOCK_FAIL };

@@ -23,6 +23,7 @@ uint64_t r2_ledger_post(struct r2_ledger *l, uint64_t capacity)
     e->bytes = 0;
     e->capacity = capacity;
     e->mask = 0;
+    e->seen = 0;
     e->nparts = 0;
     return seq;
 }
@@ -62,6 +63,31 @@ enum r2_ledger_result r2_ledger_add(struct r2_ledger *l, uint16_t low, unsigned 
         l->acked++;
     }
     return R2_LEDGER_COMPLETE;
+}
+
+enum r2_ledger_result r2_ledger_see(struct r2_ledger *l, uint16_t low, unsigned k, unsigned nparts)
+{
+    uint64_t seq = r2_ledger_seq(l, low);
+    struct r2_ledger_entry *e;
+
+    if (seq == UINT64_MAX) {
+        return R2_LEDGER_WINDOW_ERR;
+    }
+    e = &l->entry[seq % R2_LEDGER_WINDOW];
+    if (nparts == 0 || nparts > R2_MAX_PARTS || k >= nparts || (e->nparts != 0 && e->nparts != nparts)) {
+        return R2_LEDGER_PART_ERR;
+    }
+    if ((e->mask | e->seen) & (1u << k)) {
+        return R2_LEDGER_DUPLICATE;
+    }
+    e->nparts = (uint8_t)nparts;
+    e->seen |= (uint16_t)(1u << k);
+    return R2_LEDGER_NEW;
+}
+
+void r2_ledger_unsee(struct r2_ledger *l, uint64_t seq, unsigned k)
+{
+    l->entry[seq % R2_LEDGER_WINDOW].seen &= (uint16_t)~(1u << k);
 }
 
 void r2_ledger_retire(struct r2_ledger *l, unsigned n)

@@ -14,6 +14,7 @@ struct r2_ledger_entry {
     uint64_t bytes;    /* sum over the parts that arrived */
     uint64_t capacity; /* of the receive buffer */
     uint16_t mask;     /* parts that arrived */
+    uint16_t seen;     /* parts that arrived and do not count yet (P34) */
     uint8_t nparts;    /* 0 until the first part arrived */
 };
 
@@ -51,6 +52,13 @@ uint64_t r2_ledger_seq(const struct r2_ledger *l, uint16_t low);
 
 /* Adds part @k of @nparts of the seq with low bits @low. Nothing changes unless the result is NEW or COMPLETE. */
 enum r2_ledger_result r2_ledger_add(struct r2_ledger *l, uint16_t low, unsigned k, unsigned nparts, uint64_t bytes);
+
+/*
+ * Part @k of @nparts is seen: it will be added later, or unseen. NEW, or why it cannot be; the bytes are looked at when it
+ * is added. No other copy of it is taken meanwhile.
+ */
+enum r2_ledger_result r2_ledger_see(struct r2_ledger *l, uint16_t low, unsigned k, unsigned nparts);
+void r2_ledger_unsee(struct r2_ledger *l, uint64_t seq, unsigned k);
 
 static inline int r2_ledger_complete(const struct r2_ledger *l, uint64_t seq)
 {

@@ -20,6 +20,7 @@ enum r2_rule {
     R2_RULE_NEW_QP,       /* P23: a new life has another queue pair number and another PSN */
     R2_RULE_SETTLED,      /* P23: R begins a new life when S has taken up the ledger of the old one */
     R2_RULE_PAIR_LIVE,    /* P32: a call that failed may have posted the first of two */
+    R2_RULE_UNREAD,       /* P34: what waits for its read when its life is closed is dropped */
     R2_RULE_COUNT
 };
 

@@ -306,7 +306,8 @@ static uint64_t claim_age(struct r2_comm *c, const struct fo_suspect *m)
 {
     const struct r2_ledger *g = &c->rx->ledger;
     uint64_t clock = c->inst->watch_clock, since = c->claim[m->path].since;
-    int lacks = m->seq >= g->acked && m->seq < g->rpost && (m->mask & ~g->entry[m->seq % R2_LEDGER_WINDOW].mask);
+    const struct r2_ledger_entry *e = &g->entry[m->seq % R2_LEDGER_WINDOW];
+    int lacks = m->seq >= g->acked && m->seq < g->rpost && (m->mask & ~(unsigned)(e->mask | e->seen));
 
     if (!lacks || since == 0 || c->claim[m->path].seq != m->seq) {
         c->claim[m->path].seq = m->seq;

@@ -4,6 +4,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "ib_transport/ib_ack_flush.h"
+
 #include "r2_log.h"
 #include "r2_rules.h"
 
@@ -74,7 +76,10 @@ static void closed(struct fo_conn *fc, int p, enum ib_fence_stage stage, uint64_
             take_up(fc, p);
             say_settled(fc, p);
         }
-    } else if (fp->soft) {
+        return;
+    }
+    ib_ack_flush_closed(fc->rx, p);
+    if (fp->soft) {
         /* after S's BYE nobody says SETTLED any more; S had nothing under way then but what is in the fabric */
         fp->hold_until = fc->peer_bye ? now + FO_MS(fo_cfg(fc)->t_packet_ms) : UINT64_MAX;
         removal_bounds_hold(fc, p, now);

@@ -1,4 +1,4 @@
-#include "ib_transport/ib_flush.h"
+#include "ib_transport/ib_ack_flush.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -67,6 +67,10 @@ struct ib_flush *ib_flush_create(struct ib_link *l, struct ib_workers *workers, 
     f->notify = notify;
     f->notify_arg = arg;
     f->always = l->cfg->flush == R2_FLUSH_ALWAYS;
+    if (l->cfg->ack == R2_ACK_FLUSH && (f->ack = calloc(1, sizeof(*f->ack))) == NULL) {
+        free(f);
+        return NULL;
+    }
     for (int p = 0; p < l->npaths; p++) {
         int first = 0;
 
@@ -194,6 +198,7 @@ static __attribute__((noinline, cold)) void lane_break(struct ib_flush *f, struc
     atomic_store_explicit(&l->state, IB_LANE_BROKEN, memory_order_relaxed);
     f->broken |= (uint8_t)(1u << i);
     l->used = 0;
+    ib_ack_flush_broken(f, i);
     for (int k = 0; k < IB_FLUSH_OPS; k++) {
         struct ib_flush_op *op = &f->op[k];
         uint8_t owed = op->todo[i] | op->out[i];
@@ -246,7 +251,7 @@ static int completion(struct ib_flush *f, struct ib_lane *l, const struct ibv_wc
     uint64_t value = ib_wr_value(wc->wr_id);
     struct ib_flush_op *op = &f->op[value % IB_FLUSH_OPS];
     uint8_t bit = (uint8_t)(1u << ib_wr_part(wc->wr_id));
-    int mine = op->used && op->generation == (uint16_t)(value >> 16);
+    int mine = ib_wr_kind(wc->wr_id) == IB_WR_FLUSH && op->used && op->generation == (uint16_t)(value >> 16);
 
     if (wc->status != IBV_WC_SUCCESS) {
         op->bugs = (uint8_t)(op->bugs + (mine && is_bug(wc->status)));
@@ -255,7 +260,9 @@ static int completion(struct ib_flush *f, struct ib_lane *l, const struct ibv_wc
     }
     l->used--;
     l->moved_at = now;
-    if (mine) {
+    if (ib_wr_kind(wc->wr_id) == IB_WR_ACK_FLUSH) {
+        ib_ack_flush_back(f, (int)ib_wr_part(wc->wr_id), (uint32_t)value, now);
+    } else if (mine) {
         op->out[lane_index(f, l)] &= (uint8_t)~bit;
     }
     return 1;
@@ -420,6 +427,36 @@ static int owed(const struct ib_flush_op *op)
     return left != 0;
 }
 
+void ib_flush_poll(struct ib_flush *f, uint64_t now)
+{
+    for (int k = 0; k < f->link->npaths; k++) {
+        if (f->lane[k].used) {
+            poll_lane(f, &f->lane[k], now);
+        }
+    }
+    if (f->broken) {
+        mend_lanes(f, now);
+    }
+}
+
+int ib_flush_read(struct ib_flush *f, int p, const void *data, struct ib_mr *mr, uint64_t wr_id)
+{
+    struct ib_lane *l = &f->lane[f->lane_of[p]];
+    uint64_t now = ib_link_now(f->link);
+    int rc;
+
+    if (!lane_usable(f, l) || l->used >= IB_LANE_DEPTH) {
+        return -1;
+    }
+    if ((rc = ib_lane_read(l, data, ib_mr_rkey(mr, l->nic), wr_id)) != 0) {
+        lane_break(f, l, now, strerror(rc));
+        return -1;
+    }
+    l->moved_at = l->used++ ? l->moved_at : now;
+    f->reads++;
+    return 0;
+}
+
 int ib_flush_test(struct ib_flush *f, const struct ib_recv *rx, int i)
 {
     struct ib_flush_op *op = &f->op[i];
@@ -429,14 +466,7 @@ int ib_flush_test(struct ib_flush *f, const struct ib_recv *rx, int i)
         ib_flush_begin(f, rx, i);
     }
     now = ib_link_now(f->link); /* behind the begin, whose times are compared with it */
-    for (int k = 0; k < f->link->npaths; k++) {
-        if (f->lane[k].used) {
-            poll_lane(f, &f->lane[k], now);
-        }
-    }
-    if (f->broken) {
-        mend_lanes(f, now);
-    }
+    ib_flush_poll(f, now);
     if (op->lost && now >= op->lost_at) {
         replace_lost(f, op);
     }
@@ -498,6 +528,9 @@ void ib_flush_free(struct ib_flush *f)
 {
     for (int i = 0; f && i < f->link->npaths; i++) {
         ib_lane_unmake(f, &f->lane[i], 0);
+    }
+    if (f) {
+        free(f->ack);
     }
     free(f);
 }

@@ -66,8 +66,11 @@ struct ib_flush_op {
     struct ib_mr *mr[IB_FLUSH_MESSAGES];
 };
 
+struct ib_ack_flush;
+
 struct ib_flush {
     struct ib_link *link;
+    struct ib_ack_flush *ack; /* NCCL_R2_ACK=flush, else NULL */
     struct ib_workers *workers;
     void (*notify)(void *arg); /* a job has ended. Service thread */
     void *notify_arg;
@@ -127,6 +130,16 @@ int ib_flush_busy(const struct ib_flush *f);
 
 /* NULL accepted. Destroys what lanes are left. */
 void ib_flush_free(struct ib_flush *f);
+
+/* --- for ib_ack_flush.c; gate --- */
+
+/* Polls the lanes that have reads out, mends broken ones. */
+void ib_flush_poll(struct ib_flush *f, uint64_t now);
+/* Reads a byte at @data through the NIC of path @p. 0, or -1: not now. */
+int ib_flush_read(struct ib_flush *f, int p, const void *data, struct ib_mr *mr, uint64_t wr_id);
+/* A read of path @p is back, which was posted in @life; reads of @lane will never be. ib_ack_flush.c */
+void ib_ack_flush_back(struct ib_flush *f, int p, uint32_t life, uint64_t now);
+void ib_ack_flush_broken(struct ib_flush *f, int lane);
 
 /* --- lanes; ib_flush_lane.c --- */
 

@@ -153,6 +153,7 @@ int ib_path_create(struct ib_link *l, struct ib_path *p, int sender, uint32_t ps
     p->psn = psn & 0xffffff;
     p->ar = (uint8_t)adaptive_routing(l, p);
     p->one_max = UINT32_MAX;
+    p->plain = !sender && l->cfg->ack == R2_ACK_FLUSH ? IB_IMM_NONE : IB_IMM_DATA;
     p->sq_depth = sender ? (uint32_t)l->cfg->rq_depth << p->ar : RECV_SQ_DEPTH;
     p->rq_depth = sender ? 0 : (uint32_t)l->cfg->rq_depth;
     p->nic_gen = atomic_load_explicit(&path_nic(l, p)->generation, memory_order_relaxed);

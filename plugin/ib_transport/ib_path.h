@@ -63,6 +63,7 @@ struct ib_path {
     uint32_t psn;
     uint32_t sq_depth, rq_depth, max_inline;
     uint8_t ar;                /* this end has adaptive routing on here */
+    uint8_t plain;             /* R: kind of the immediates that the ledger takes as they come: DATA; NONE: of none (P34) */
     uint32_t one_max;          /* S: a part of more bytes goes as two work requests (P32); UINT32_MAX: none does */
     struct ib_ring *ring;      /* S: the ring of this path in our memory; with @ar copies of our size records behind it */
     struct ibv_mr *ring_mr;    /* S: the ring. R: the staging ring, which is shared by all paths */

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "ib_transport/ib_flush.h"
+#include "ib_transport/ib_ack_flush.h"
 #include "ib_transport/ib_record.h"
 #include "r2_log.h"
 #include "r2_rules.h"
@@ -245,31 +245,57 @@ static __attribute__((noinline, cold)) void bad_arrival(struct ib_recv *rx, stru
     rx->link->sink.path_fault(rx->link->sink.arg, p->index, &info);
 }
 
-/* Not a write that carries the part's bytes, in this life: 0 when it is one whose size record says how many came before. */
-static __attribute__((noinline)) int other_arrival(struct ib_path *p, const struct ibv_wc *wc, struct ib_imm imm, uint32_t *bytes,
-                                                   enum r2_ledger_result *why)
+/*
+ * Not a write of this life that carries the part's bytes and counts at once. 0: it counts, @bytes says how many came. 1: it
+ * will, when a read has come back (P34). -1: it cannot be.
+ */
+static __attribute__((noinline)) int other_arrival(struct ib_recv *rx, struct ib_path *p, const struct ibv_wc *wc,
+                                                   struct ib_imm imm, uint32_t *bytes, enum r2_ledger_result *why)
 {
+    int wait = 0;
+
     *why = R2_LEDGER_WINDOW_ERR;
-    if (wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || imm.kind != IB_IMM_RECORD || imm.life != (p->life & 63)) {
+    if (wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || imm.kind > IB_IMM_RECORD || imm.life != (p->life & 63)) {
         return -1;
     }
-    *why = R2_LEDGER_RECORD_ERR;
-    return ib_record_take(p, wc, ntohl(wc->imm_data), bytes);
+    if (imm.kind == IB_IMM_RECORD && ib_record_take(p, wc, ntohl(wc->imm_data), bytes) != 0) {
+        *why = R2_LEDGER_RECORD_ERR;
+        return -1;
+    }
+    if (rx->flush && rx->flush->ack) {
+        *why = ib_ack_flush_arrival(rx, p, imm, *bytes, &wait);
+        return *why == R2_LEDGER_NEW ? wait : -1;
+    }
+    return 0;
+}
+
+/* The ledger has taken a part that came over @p. */
+static void counted(struct ib_recv *rx, struct ib_path *p, struct ib_rmsg *m, uint32_t bytes, enum r2_ledger_result r)
+{
+    IB_RLX_ADD(p->bytes, bytes);
+    rx->carried |= (uint8_t)(1u << p->index);
+    m->from |= (uint8_t)(1u << p->index);
+    if (r == R2_LEDGER_COMPLETE) {
+        IB_RLX_ADD(rx->messages, 1);
+        IB_RLX_ADD(rx->met, m->size);
+    }
 }
 
 static void arrival(struct ib_recv *rx, struct ib_path *p, const struct ibv_wc *wc)
 {
     struct ib_imm imm = ib_imm_unpack(ntohl(wc->imm_data));
     uint32_t bytes = wc->byte_len;
-    struct ib_rmsg *m;
     enum r2_ledger_result r;
+    int how;
 
     IB_RLX_ADD(p->cqes, 1);
     rx->seen |= (uint8_t)(1u << p->index);
     if (__builtin_expect(
-            wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || imm.kind != IB_IMM_DATA || imm.life != (p->life & 63), 0) &&
-        other_arrival(p, wc, imm, &bytes, &r) != 0) {
-        bad_arrival(rx, p, imm, r);
+            wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || imm.kind != p->plain || imm.life != (p->life & 63), 0) &&
+        (how = other_arrival(rx, p, wc, imm, &bytes, &r)) != 0) {
+        if (how < 0) {
+            bad_arrival(rx, p, imm, r);
+        }
         return;
     }
     r = r2_ledger_add(&rx->ledger, imm.seq, imm.k, imm.nparts, bytes);
@@ -277,13 +303,27 @@ static void arrival(struct ib_recv *rx, struct ib_path *p, const struct ibv_wc *
         bad_arrival(rx, p, imm, r);
         return;
     }
-    IB_RLX_ADD(p->bytes, bytes);
-    rx->carried |= (uint8_t)(1u << p->index);
-    m = SLOT(rx, r2_ledger_seq(&rx->ledger, imm.seq));
-    m->from |= (uint8_t)(1u << p->index);
-    if (r == R2_LEDGER_COMPLETE) {
-        IB_RLX_ADD(rx->messages, 1);
-        IB_RLX_ADD(rx->met, m->size);
+    counted(rx, p, SLOT(rx, r2_ledger_seq(&rx->ledger, imm.seq)), bytes, r);
+}
+
+/* Arrivals whose read is back enter the ledger (P34). */
+static __attribute__((noinline)) void take_read(struct ib_recv *rx)
+{
+    struct ib_unread_part u;
+    int p;
+
+    ib_ack_flush_step(rx);
+    while (rx->unread && ib_ack_flush_next(rx, &p, &u)) {
+        struct ib_path *path = &rx->link->path[p];
+        enum r2_ledger_result r;
+
+        r2_ledger_unsee(&rx->ledger, u.seq, u.k);
+        r = r2_ledger_add(&rx->ledger, (uint16_t)u.seq, u.k, u.nparts, u.bytes);
+        if (r <= R2_LEDGER_COMPLETE) {
+            counted(rx, path, SLOT(rx, u.seq), u.bytes, r);
+        } else {
+            bad_arrival(rx, path, ib_imm_unpack(ib_imm_pack(u.seq, u.k, u.nparts, IB_IMM_NONE, path->life)), r);
+        }
     }
 }
 
@@ -394,6 +434,9 @@ void ib_recv_progress(struct ib_recv *rx)
     rx->idle = got ? 0 : (uint8_t)(rx->idle + 1);
     if (__builtin_expect(rx->cts_pending, 0)) {
         write_pending_cts(rx);
+    }
+    if (__builtin_expect(rx->unread, 0)) {
+        take_read(rx);
     }
     if (rx->ledger.acked > rx->ack_told) {
         ack(rx);

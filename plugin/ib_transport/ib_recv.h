@@ -36,6 +36,7 @@ struct ib_recv {
     uint8_t carried;     /* paths that ever had data, in any life; for flush */
     uint8_t idle;        /* empty turns since the last sweep */
     uint8_t cts_pending; /* some CTS is not out */
+    uint32_t unread;     /* arrivals that wait for a read through their NIC (P34) */
     uint8_t signal;      /* the next control write is signaled whatever the count */
     uint8_t quiet;       /* no CTS is written any more: buffers and registrations of open receives may be gone */
     uint8_t holding;     /* bit per path: softly fenced and S may not have heard yet, so new receives are held too (P18) */

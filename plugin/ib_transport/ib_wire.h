@@ -20,6 +20,7 @@
 enum ib_imm_kind {
     IB_IMM_DATA = 0, /* of the write that carries the bytes */
     IB_IMM_RECORD,   /* the bytes went before; the write carries the part's size record (P32) */
+    IB_IMM_NONE = 4, /* of no immediate */
 };
 
 struct ib_imm {
@@ -98,7 +99,7 @@ static inline int ib_cts_valid(const struct ib_cts *e, uint64_t seq)
 }
 
 /* Work request ids: kind in the top 4 bits, a part number, a value (seq or a count) in the low 48. BULK and RECORD are the two of P32. */
-enum ib_wr_kind { IB_WR_DATA = 1, IB_WR_RECV, IB_WR_CTL, IB_WR_MARK_SEND, IB_WR_MARK_RECV, IB_WR_FLUSH, IB_WR_BULK, IB_WR_RECORD };
+enum ib_wr_kind { IB_WR_DATA = 1, IB_WR_RECV, IB_WR_CTL, IB_WR_MARK_SEND, IB_WR_MARK_RECV, IB_WR_FLUSH, IB_WR_BULK, IB_WR_RECORD, IB_WR_ACK_FLUSH };
 
 static inline uint64_t ib_wr_id(enum ib_wr_kind kind, unsigned k, uint64_t value)
 {

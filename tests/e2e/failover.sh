@@ -160,6 +160,11 @@ wanted "adaptive routing" && {
     adaptive_routing 1
     adaptive_routing 0
 }
+wanted "acknowledged when flushed" && {
+    # shellcheck disable=SC2086
+    NCCL_R2_ACK=flush NCCL_R2_FLUSH=always perf all_reduce $BASE --fault '200ms:h0:n1 down' --fault '500ms:h1:n2 qp-error'
+    right "acknowledged when flushed, two failures" 1 9999
+}
 wanted "bad option" && {
     NCCL_R2_GIVE_UP=soon perf all_reduce -b 256K -e 256K --hosts 2 --nics 2 -n 2
     error "a bad option fails at listen" 'NCCL_R2_GIVE_UP'

@@ -117,6 +117,7 @@ struct sim_params {
     int adaptive, ar_threshold; /* adaptive routing */
     int ar_mixed; /* which processes and NICs have it on differs, and so does the threshold */
     int no_inline; /* devices take no inline data */
+    int ack_flush;              /* NCCL_R2_ACK=flush, of host memory */
     int list_cut; /* NICs of other rails than the safe one refuse each n-th list behind its first work request; 0: none */
     int cut_min, rq_depth, spread, t_stuck_ms, t_return_ms, t_probe_ms; /* the last two 0: defaults */
     /* faults */

@@ -428,6 +428,18 @@ static void draw_adaptive(struct sim_params *p, struct fab_rng *r)
     p->stall_ms = p->stall_ms < 700 ? 700 : p->stall_ms; /* each cut list is one more failure */
 }
 
+/* Parts count when they have been read back through their NIC: what came over one that died before is sent again. */
+static void draw_flushed(struct sim_params *p, struct fab_rng *r)
+{
+    static void (*const like[])(struct sim_params *, struct fab_rng *) = {
+        draw_ghost, draw_spread, draw_device, draw_mixed, draw_return, draw_qps, draw_close};
+
+    like[fab_rng_next(r) % (sizeof(like) / sizeof(like[0]))](p, r);
+    p->ack_flush = 1;
+    p->adaptive = sim_pct(r, 30);
+    p->ar_threshold = 1;
+}
+
 const struct sim_class sim_classes[] = {
     {"calm", "no fault; late threads, DMA and completions, a bad bus: nothing may go DOWN", draw_calm},
     {"noise", "loss, duplicates, delay, slow links below what RC repairs: nothing may go DOWN", draw_noise},
@@ -455,6 +467,7 @@ const struct sim_class sim_classes[] = {
     {"qps", "several queue pairs over each NIC pair, whole and split messages, everything together", draw_qps},
     {"adaptive", "adaptive routing, all or part of the NICs: two work requests, the second of which a driver may refuse",
      draw_adaptive},
+    {"flushed", "acknowledged when flushed: what a NIC brought and can read back no more is sent again", draw_flushed},
     {"locate", "one failure on three hosts: who blames what (by name only)", sim_locate_draw},
     {"locate2", "the same on two hosts (by name only)", sim_locate_two_draw},
 };
@@ -480,7 +493,7 @@ void sim_params_draw(struct sim_params *p, int cls, uint64_t seed)
     /* P18 takes the removal of a device by the kernel as proof that its DMA is over. */
     if (p->fab.nic.dead_dma_ns)
         p->fault_mask &= ~SIM_F(SIM_F_REMOVE);
-    p->flush_always = sim_pct(&r, 25);
+    p->flush_always = sim_pct(&r, 25) || p->ack_flush;
     p->flush_pct = p->flush_always ? 50 : 5;
     /* A NIC that reads no more is given up after ten T_fence, and one may follow the other. */
     if (p->flush_always)
@@ -534,6 +547,7 @@ void sim_params_config(const struct sim_params *p, struct r2_config *cfg)
     option(cfg, "NCCL_R2_SPREAD", p->spread);
     option(cfg, "NCCL_R2_BALANCE", !p->no_balance);
     option(cfg, "NCCL_R2_FAILOVER", !p->no_failover);
+    option_text(cfg, "NCCL_R2_ACK", p->ack_flush ? "flush" : "e2e");
     option_text(cfg, "NCCL_R2_FLUSH", p->flush_always ? "always" : "auto");
     option_text(cfg, "NCCL_R2_BACKUP_SCOPE", p->crossrail ? "any" : "rail");
 }

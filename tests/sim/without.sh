@@ -24,6 +24,7 @@ full-life reborn 0
 new-qp reborn 0
 settled return 700
 pair-live adaptive 120
+unread flushed 3
 ROWS
 }
 

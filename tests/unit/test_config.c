@@ -159,6 +159,7 @@ static const struct {
     {"NCCL_R2_FAILOVER", "on ", -999},
     {"NCCL_R2_ACK", "cqe", R2_ACK_CQE},
     {"NCCL_R2_ACK", "e2e", R2_ACK_E2E},
+    {"NCCL_R2_ACK", "flush", R2_ACK_FLUSH},
     {"NCCL_R2_ACK", "e2", -999},
     {"NCCL_R2_ACK", "e2e|cqe", -999},
     {"NCCL_R2_ACK", "1", -999},

@@ -110,6 +110,35 @@ START_TEST(snapshot_gives_every_open_seq)
 }
 END_TEST
 
+/* Seen is not counted: in no mask, not complete, and neither seen nor added a second time. */
+START_TEST(seen_parts_wait)
+{
+    uint64_t base;
+    uint16_t mask[256];
+
+    r2_ledger_post(&l, 100);
+    ck_assert_int_eq(r2_ledger_see(&l, 1, 0, 1), R2_LEDGER_WINDOW_ERR);
+    ck_assert_int_eq(r2_ledger_see(&l, 0, 2, 2), R2_LEDGER_PART_ERR);
+    ck_assert_int_eq(r2_ledger_see(&l, 0, 0, 17), R2_LEDGER_PART_ERR);
+    ck_assert_int_eq(r2_ledger_see(&l, 0, 1, 2), R2_LEDGER_NEW);
+    ck_assert_int_eq(r2_ledger_see(&l, 0, 1, 2), R2_LEDGER_DUPLICATE);
+    ck_assert_int_eq(r2_ledger_see(&l, 0, 0, 3), R2_LEDGER_PART_ERR);
+    ck_assert_int_eq(r2_ledger_see(&l, 0, 0, 2), R2_LEDGER_NEW);
+    ck_assert(!r2_ledger_complete(&l, 0));
+    ck_assert_uint_eq(r2_ledger_snapshot(&l, &base, mask, 256), 1);
+    ck_assert_uint_eq(mask[0], 0);
+    r2_ledger_unsee(&l, 0, 0); /* dropped, and here again */
+    ck_assert_int_eq(r2_ledger_see(&l, 0, 0, 2), R2_LEDGER_NEW);
+    r2_ledger_unsee(&l, 0, 0);
+    ck_assert_int_eq(r2_ledger_add(&l, 0, 0, 2, 60), R2_LEDGER_NEW);
+    ck_assert_int_eq(r2_ledger_see(&l, 0, 0, 2), R2_LEDGER_DUPLICATE);
+    r2_ledger_unsee(&l, 0, 1);
+    ck_assert_int_eq(r2_ledger_add(&l, 0, 1, 2, 41), R2_LEDGER_SIZE_ERR);
+    ck_assert_int_eq(r2_ledger_add(&l, 0, 1, 2, 40), R2_LEDGER_COMPLETE);
+    ck_assert_uint_eq(l.acked, 1);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("ledger");
@@ -124,6 +153,7 @@ int main(void)
     tcase_add_test(t, sixteen_bits_name_one_seq_across_the_wrap);
     tcase_add_test(t, window_is_256);
     tcase_add_test(t, snapshot_gives_every_open_seq);
+    tcase_add_test(t, seen_parts_wait);
     suite_add_tcase(s, t);
     r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);

@@ -27,10 +27,10 @@ static void count_path(struct r2_comm *c, int p, int up, uint64_t now)
     }
     c->load_seen[p] = done; /* less than before: a new life */
     if (up && posted > done) {
-        uint64_t wrs = IB_RLX_GET(path->sq_used);
+        uint64_t used = IB_RLX_GET(path->sq_used), bulk = IB_RLX_GET(path->bulk_out); /* read apart from each other */
 
         l->queued += posted - done;
-        l->front += (posted - done) / (wrs ? wrs : 1);
+        l->front += (posted - done) / (used > bulk ? used - bulk : 1);
     }
 }
 

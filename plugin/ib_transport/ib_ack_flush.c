@@ -22,16 +22,20 @@ enum r2_ledger_result ib_ack_flush_arrival(struct ib_recv *rx, struct ib_path *p
     if (seq == UINT64_MAX || !rx->msg[seq % R2_LEDGER_WINDOW].gpu) {
         return R2_LEDGER_NEW; /* the ledger says what is wrong */
     }
-    if ((uint16_t)(u->come - u->taken) == R2_LEDGER_WINDOW) {
-        return R2_LEDGER_WINDOW_ERR; /* more than S may have out (P2) */
+    if ((uint16_t)(u->come - u->taken) >= R2_LEDGER_WINDOW) {
+        return R2_LEDGER_WINDOW_ERR; /* S has more parts out than a receive queue holds (P2) */
     }
     r = r2_ledger_see(&rx->ledger, imm.seq, imm.k, imm.nparts);
     if (r != R2_LEDGER_NEW) {
         return r;
     }
+    if (bytes == 0) { /* nothing to be read, perhaps not even a registered byte */
+        r2_ledger_unsee(&rx->ledger, seq, imm.k);
+        return R2_LEDGER_NEW;
+    }
     *wait = 1;
     if (u->come == u->taken) {
-        u->since = ib_link_now(rx->link);
+        u->since = 0;
     }
     u->life = p->life;
     *slot(u, u->come++) = (struct ib_unread_part){.seq = seq, .bytes = bytes, .k = imm.k, .nparts = imm.nparts};
@@ -66,6 +70,7 @@ void ib_ack_flush_step(struct ib_recv *rx)
         if (u->come == u->taken) {
             continue;
         }
+        u->since = u->since ? u->since : now;
         if (!rx->quiet) {
             post_reads(rx, p);
         }

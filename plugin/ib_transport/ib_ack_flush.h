@@ -24,7 +24,7 @@ struct ib_unread {
     uint16_t posted; /* their read is out, or back */
     uint16_t come;
     uint32_t life;
-    uint64_t since; /* ns: the last time that something came back, or came while nothing was waiting */
+    uint64_t since; /* ns: when something came back last, or a read could first be posted; 0: none could be yet */
     struct ib_unread_part part[R2_LEDGER_WINDOW];
 };
 

@@ -65,9 +65,9 @@ struct ib_path {
     uint8_t ar;                /* this end has adaptive routing on here */
     uint8_t plain;             /* R: kind of the immediates that the ledger takes as they come: DATA; NONE: of none (P34) */
     uint32_t one_max;          /* S: a part of more bytes goes as two work requests (P32); UINT32_MAX: none does */
-    struct ib_ring *ring;      /* S: the ring of this path in our memory; with  copies of our size records behind it */
+    struct ib_ring *ring;      /* S: the ring of this path in our memory; with @ar copies of our size records behind it */
     struct ibv_mr *ring_mr;    /* S: the ring. R: the staging ring, which is shared by all paths */
-    struct ib_records *records; /* R: size records, written by the peer; NULL without  */
+    struct ib_records *records; /* R: size records, written by the peer; NULL without @ar */
     struct ibv_mr *records_mr; /* R */
     uint64_t peer_ring;        /* address of the peer's ring; S: of its size records */
     uint32_t peer_ring_key;    /* S: 0: the peer has none */
@@ -79,6 +79,7 @@ struct ib_path {
     uint8_t marks;    /* markers that have come out: bit 0 send queue, bit 1 receive queue */
     uint8_t marks_out; /* markers that are posted, same bits */
     uint16_t sq_used; /* IB_RLX: send work requests that hold a slot */
+    uint16_t bulk_out; /* IB_RLX, S: of those, writes of data whose record follows (P32) */
     uint16_t ctl_run; /* unsignaled control writes since the last signaled one */
     uint16_t parts_out; /* S: parts posted here and not covered by acked (P2) */
     uint32_t nrecords;  /* size records of this life. S: posted. R: taken (P33) */

@@ -44,6 +44,7 @@ void ib_send_life_closed(struct ib_send *tx, int p, uint32_t life, int soft)
         }
     }
     IB_RLX_SET(tx->link->path[p].sq_used, 0);
+    IB_RLX_SET(tx->link->path[p].bulk_out, 0);
     IB_RLX_SET(tx->link->path[p].bytes_done, tx->link->path[p].bytes);
 }
 

@@ -154,6 +154,7 @@ static __attribute__((noinline)) int post_pair(struct ib_send *tx, struct ib_sms
 
     if (rc == 0 || r2_rule(R2_RULE_PAIR_LIVE)) {
         part_posted(tx, m, k, p, 2);
+        IB_RLX_ADD(p->bulk_out, 1);
     }
     if (rc != 0) {
         ib_link_call_fault(tx->link, p->index, rc);
@@ -515,6 +516,7 @@ int ib_send_poll_path(struct ib_send *tx, struct ib_path *p)
             switch (ib_wr_kind(wc[i].wr_id)) {
             case IB_WR_RECORD: /* with the write before it */
                 IB_RLX_ADD(p->sq_used, p->open ? -1 : 0);
+                IB_RLX_ADD(p->bulk_out, p->open ? -1 : 0);
                 /* fall through */
             case IB_WR_DATA:
                 account(tx, p, wc[i].wr_id, wc[i].status == IBV_WC_SUCCESS);

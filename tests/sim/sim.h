@@ -115,6 +115,8 @@ struct sim_params {
     int t_fence_ms, t_pcie_ms, t_packet_ms, t_dead_ms, give_up_ms, repeat_ms, linger_ms, ack_us;
     int qps, split; /* 0: defaults */
     int adaptive, ar_threshold; /* adaptive routing */
+    int ar_mixed; /* which processes and NICs have it on differs, and so does the threshold */
+    int no_inline; /* devices take no inline data */
     int ack_flush;              /* NCCL_R2_ACK=flush, of host memory */
     int list_cut; /* NICs of other rails than the safe one refuse each n-th list behind its first work request; 0: none */
     int cut_min, rq_depth, spread, t_stuck_ms, t_return_ms, t_probe_ms; /* the last two 0: defaults */

@@ -415,13 +415,16 @@ static void draw_qps(struct sim_params *p, struct fab_rng *r)
 /* Bytes go before what tells of them, and a driver may take the first and refuse the second. */
 static void draw_adaptive(struct sim_params *p, struct fab_rng *r)
 {
-    static void (*const like[])(struct sim_params *, struct fab_rng *) = {draw_ghost, draw_spread, draw_mixed,
-                                                                          draw_return, draw_qps};
+    static void (*const like[])(struct sim_params *, struct fab_rng *) = {
+        draw_ghost, draw_spread, draw_mixed, draw_return, draw_qps, draw_hang,
+        draw_chain, draw_close, draw_reborn, draw_drain, draw_watch, draw_oob};
 
     like[fab_rng_next(r) % (sizeof(like) / sizeof(like[0]))](p, r);
     p->adaptive = 1;
     p->ar_threshold = sim_pct(r, 50) ? 0 : (int)sim_pick(r, 1, 8192);
-    p->list_cut = sim_pct(r, 70) ? (int)sim_pick(r, 3, 60) : 0;
+    p->list_cut = sim_pct(r, 70) && !p->no_replay ? (int)sim_pick(r, 3, 60) : 0;
+    p->ar_mixed = sim_pct(r, 30);
+    p->no_inline = sim_pct(r, 30);
     p->stall_ms = p->stall_ms < 700 ? 700 : p->stall_ms; /* each cut list is one more failure */
 }
 
@@ -483,7 +486,7 @@ const struct sim_class sim_classes[] = {
     {"reborn", "lives in quick succession, against packets and records of those before", draw_reborn, 1},
     {"drain", "NICs drained and given back, alone and with faults; alone nothing may go twice", draw_drain, 1},
     {"qps", "several queue pairs over each NIC pair, whole and split messages, everything together", draw_qps},
-    {"adaptive", "adaptive routing: parts as two work requests, the second of which a driver may refuse",
+    {"adaptive", "adaptive routing, all or part of the NICs: two work requests, the second of which a driver may refuse",
      draw_adaptive},
     {"weights", "unequal NICs, weights that change all the time, with everything that comes back", draw_weights, 0, 1},
     {"flushed", "acknowledged when flushed: what a NIC brought and can read back no more is sent again", draw_flushed},

@@ -176,6 +176,45 @@ static void env_kick_worker(void *arg, int device)
     fab_inproc_at(p->sim->f, fab_inproc_now(p->sim->f) + sim_delay_draw(&p->sim->p.worker, &p->rng), worker_run, w);
 }
 
+/* --- devices that differ --- */
+
+static struct ib_verbs plain;
+
+/* NICs of odd rails are InfiniBand, where adaptive routing is on unless the process says otherwise. */
+static int query_port_mixed(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr)
+{
+    int rc = plain.query_port(ctx, port, attr);
+    const char *name = plain.get_device_name(ctx->device);
+
+    if (rc == 0 && (name[strlen(name) - 1] & 1))
+        attr->link_layer = IBV_LINK_LAYER_INFINIBAND;
+    return rc;
+}
+
+static struct ibv_qp *create_qp_no_inline(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+    if (attr->cap.max_inline_data) {
+        errno = EINVAL;
+        return NULL;
+    }
+    return plain.create_qp(pd, attr);
+}
+
+static void devices_make(struct sim_proc *p, struct ib_verbs *verbs, struct r2_config *cfg)
+{
+    const struct sim_params *sp = &p->sim->p;
+
+    plain = *verbs;
+    if (sp->no_inline)
+        verbs->create_qp = create_qp_no_inline;
+    if (sp->ar_mixed) {
+        verbs->query_port = query_port_mixed;
+        cfg->ib_ar = (int)(fab_rng_next(&p->rng) % 4) - 1;
+        cfg->ib_ar = cfg->ib_ar > 1 ? -1 : cfg->ib_ar;
+        cfg->ib_ar_threshold >>= fab_rng_next(&p->rng) % 4;
+    }
+}
+
 void sim_proc_start(struct sim *s, int index, int host)
 {
     struct sim_proc *p = &s->proc[index];
@@ -185,9 +224,9 @@ void sim_proc_start(struct sim *s, int index, int host)
                          .threads = 0,
                          .kick_service = env_kick_service,
                          .kick_worker = env_kick_worker};
+    struct r2_config cfg = s->cfg;
     struct ib_verbs verbs;
-    struct r2_inst_params par = {
-        .env = &env, .verbs = &verbs, .cfg = &s->cfg, .oob_create = sim_oob_create, .oob_arg = p};
+    struct r2_inst_params par = {.env = &env, .verbs = &verbs, .cfg = &cfg, .oob_create = sim_oob_create, .oob_arg = p};
     char why[256] = "", name[16];
 
     p->sim = s;
@@ -197,6 +236,7 @@ void sim_proc_start(struct sim *s, int index, int host)
     snprintf(name, sizeof(name), "h%d", host);
     par.host = name;
     fab_inproc_verbs(s->f, host, &verbs);
+    devices_make(p, &verbs, &cfg);
     r2_log_sink_set(log_sink);
     sim_proc_enter(p);
     p->inst = r2_inst_create(&par, why, sizeof(why));

@@ -263,7 +263,7 @@ static void sim_take_down(struct sim *s)
     s->st.ghosts += sum.rx_ghosts;
     s->st.lists += sum.lists;
     s->st.lists_cut += sum.lists_cut;
-    if (!s->p.adaptive != !sum.lists && s->p.want == SIM_WANT_FINISH && !s->p.ar_threshold)
+    if (!s->p.adaptive != !sum.lists && s->p.want == SIM_WANT_FINISH && !s->p.ar_threshold && !s->p.ar_mixed)
         sim_fail(s, "%llu lists of work requests were posted, adaptive routing is %s", (unsigned long long)sum.lists,
                  s->p.adaptive ? "on" : "off");
     if (sum.rnr_naks)

@@ -216,6 +216,79 @@ START_TEST(parts_over_all_nics)
 }
 END_TEST
 
+/* What comes while NCCL does not call R is polled by the service thread. How long its read takes counts from when it
+ * can be posted. */
+START_TEST(nobody_calls_the_receiver)
+{
+    start(1, (const char *[]){FLUSH, ACK, "0:NCCL_R2_T_SUSPECT=5000", "1:NCCL_R2_T_SUSPECT=10", NULL});
+    messages(4, 1000);
+    recv_burst(4, 5000);
+    rig->side[1].asleep = 1;
+    send_burst(4);
+    rig_run(rig, 2 * RIG_S);
+    ck_assert_uint_eq(comm(1)->rx->unread, 4);
+    rig->side[1].asleep = 0;
+    finish(4, RIG_S);
+    ck_assert_uint_eq(comm(0)->fo.switches + comm(1)->fo.switches, 0);
+    ck_assert_uint_eq(replayed(), 0);
+    stop();
+    nothing_waits();
+}
+END_TEST
+
+/* A receive without room may be at the end of what is registered: there is nothing to be read. */
+START_TEST(zero_bytes_are_not_read)
+{
+    uint64_t reads;
+
+    start(2, (const char *[]){FLUSH, ACK, NULL});
+    messages(4, 1000);
+    reads = comm(1)->flush->reads;
+    ck_assert_int_ge(rig_irecv1(rig, in + SLOTS, 0, 0, r_mr), 0);
+    rig_send_wait(rig, out[0], 0, 0, s_mr);
+    ck_assert(rig_until(rig, rig_all_done, RIG_S));
+    ck_assert_uint_eq(comm(1)->flush->rebuilt, 0);
+    ck_assert_uint_eq(comm(0)->fo.switches + comm(1)->fo.switches, 0);
+    ck_assert_uint_eq(comm(1)->flush->reads, reads);
+}
+END_TEST
+
+static uint64_t now_zero(void *arg)
+{
+    return 0;
+}
+
+/* A sender that knows no limit: no more waits than the list holds. */
+START_TEST(more_than_there_is_room_for)
+{
+    static struct ib_recv rx;
+    static struct ib_flush f;
+    static struct ib_ack_flush ack;
+    static struct ib_link l;
+    static struct ib_path p;
+    struct ib_imm imm = {.nparts = 2};
+    int wait;
+
+    l.now_ns = now_zero;
+    rx = (struct ib_recv){.link = &l, .flush = &f};
+    f.ack = &ack;
+    r2_ledger_init(&rx.ledger);
+    for (unsigned i = 0; i < R2_LEDGER_WINDOW; i++) {
+        rx.msg[i].gpu = 1;
+        r2_ledger_post(&rx.ledger, 10);
+    }
+    for (unsigned i = 0; i < R2_LEDGER_WINDOW; i++) {
+        imm.seq = (uint16_t)i;
+        ck_assert_int_eq(ib_ack_flush_arrival(&rx, &p, imm, 1, &wait), R2_LEDGER_NEW);
+        ck_assert_int_eq(wait, 1);
+    }
+    imm.k = 1;
+    ck_assert_int_eq(ib_ack_flush_arrival(&rx, &p, imm, 1, &wait), R2_LEDGER_WINDOW_ERR);
+    ck_assert_uint_eq(rx.unread, R2_LEDGER_WINDOW);
+    ck_assert_uint_eq(rx.ledger.entry[R2_LEDGER_WINDOW - 1].seen, 1);
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_loop_test(t, counts_when_it_has_been_read, 0, 2);
@@ -225,6 +298,9 @@ static void add(TCase *t)
     tcase_add_test(t, a_nic_that_reads_no_more_is_left);
     tcase_add_test(t, a_claim_of_what_waits_is_no_proof);
     tcase_add_loop_test(t, parts_over_all_nics, 0, 2);
+    tcase_add_test(t, nobody_calls_the_receiver);
+    tcase_add_test(t, zero_bytes_are_not_read);
+    tcase_add_test(t, more_than_there_is_room_for);
 }
 
 int main(void)

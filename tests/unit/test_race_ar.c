@@ -2,7 +2,8 @@
  * between the two. */
 #include "tests/unit/race_rig.h"
 
-#define ON "NCCL_IB_ADAPTIVE_ROUTING=1"
+#define ON  "NCCL_IB_ADAPTIVE_ROUTING=1"
+#define OFF "NCCL_IB_ADAPTIVE_ROUTING=0"
 
 static struct ib_path *path(int side, int p)
 {
@@ -154,6 +155,31 @@ START_TEST(the_send_queue_takes_pairs_to_its_last_slot)
 }
 END_TEST
 
+/* A part is one piece of work for its NIC, however many work requests it is: what says how long the first one may
+ * take. */
+START_TEST(what_is_in_front_is_a_part)
+{
+    struct r2_nic_load *load;
+
+    start(1, (const char *[]){_i ? ON : OFF, NULL});
+    load = &rig->side[0].inst->load[0];
+    messages(4, 1000);
+    hold_completions(0, 0);
+    recv_burst(4, 40000);
+    send_burst(4);
+    rig_run(rig, 10 * RIG_MS);
+    ck_assert_uint_eq(path(0, 0)->sq_used, _i ? 8 : 4);
+    ck_assert_uint_eq(load->queued, 160000);
+    ck_assert_uint_eq(load->front, 40000);
+    show_completions();
+    finish(4, 10 * RIG_MS);
+    rig_run(rig, 10 * RIG_MS);
+    ck_assert_uint_eq(load->queued, 0);
+    ck_assert_uint_eq(path(0, 0)->bulk_out, 0);
+    stop();
+}
+END_TEST
+
 /* A group is partly delivered; what has come has its own size, less than there is room for. */
 START_TEST(groups_have_the_sizes_that_were_sent)
 {
@@ -189,6 +215,51 @@ START_TEST(groups_have_the_sizes_that_were_sent)
     }
     ck_assert_uint_eq(comm(1)->rx->bad_arrivals + comm(1)->rx->duplicates, 0);
     ck_assert_uint_gt(path(1, 0)->nrecords, 4);
+}
+END_TEST
+
+/* --- paths that differ --- */
+
+static int query_port_two_sorts(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr)
+{
+    const char *name = rig->side[0].inst->v.get_device_name(ctx->device);
+
+    return (name[strlen(name) - 1] & 1 ? query_port_ib : true_query_port)(ctx, port, attr);
+}
+
+/*
+ * One NIC is InfiniBand, the other one RoCE, or InfiniBand at one end alone: each posting is what its path says, also
+ * that of a part which was the other sort before.
+ */
+START_TEST(each_path_for_itself)
+{
+    static const struct {
+        int two_sorts[2]; /* by end */
+        const char *fault;
+    } row[] = {{{1, 1}, "h0:n0 down"}, {{1, 1}, "h1:n1 qp-error"}, {{1, 0}, "h0:n1 down"}, {{0, 1}, "h0:n1 down"}};
+    int both = row[_i].two_sorts[0] && row[_i].two_sorts[1];
+
+    race_create(2, (const char *[]){"NCCL_R2_SPREAD=on", "NCCL_R2_CUT_MIN=4096", "NCCL_IB_AR_THRESHOLD=1000", NULL});
+    true_query_port = rig->side[0].inst->v.query_port;
+    for (int i = 0; i < 2; i++) {
+        rig->side[i].inst->v.query_port = row[_i].two_sorts[i] ? query_port_two_sorts : true_query_port;
+    }
+    rig_connect(rig, 0, 0);
+    race_register();
+    messages(6, 20000);
+    ck_assert_uint_eq(path(1, 0)->nrecords, 0);
+    ck_assert_uint_eq(path(1, 1)->nrecords, both ? 6 : 0);
+    recv_burst(8, 50000);
+    fire("h0:n0 delay 2ms");
+    fire("h0:n1 delay 2ms");
+    send_burst(8);
+    fire(row[_i].fault);
+    finish(8, RIG_S);
+    ck_assert_uint_gt(replayed(), 0);
+    ck_assert_uint_eq(path(1, 0)->nrecords, 0);
+    ck_assert_int_eq(path(1, 1)->nrecords > 6, _i == 0); /* what was single before, as two */
+    nothing_twice();
+    stop();
 }
 END_TEST
 
@@ -378,7 +449,9 @@ static void add(TCase *t)
     tcase_add_loop_test(t, on_by_default_on_infiniband, 0, 2);
     tcase_add_loop_test(t, records_go_round_the_ring, 0, 2);
     tcase_add_test(t, the_send_queue_takes_pairs_to_its_last_slot);
+    tcase_add_loop_test(t, what_is_in_front_is_a_part, 0, 2);
     tcase_add_test(t, groups_have_the_sizes_that_were_sent);
+    tcase_add_loop_test(t, each_path_for_itself, 0, 4);
     tcase_add_loop_test(t, bytes_landed_and_their_record_lost, 0, 2);
     tcase_add_loop_test(t, record_refused_behind_slow_data, 0, 2);
     tcase_add_test(t, slot_used_again_behind_slow_data);

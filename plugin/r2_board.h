@@ -113,6 +113,19 @@ int r2_board_slot_flow(const struct r2_board *b, int i, int row, struct r2_board
 /* Whether a process holds slot @i and it is not that of @b. */
 int r2_board_slot_alive(struct r2_board *b, int i);
 
+/*
+ * How fast a NIC carries what a process has for it (balance/balance_rate.h), in row @i of the own slot; and the fastest that another process has said of this
+ * NIC less than @age ns before @now: 0 if there is none. Nothing in it is checked but that.
+ */
+struct r2_board_tempo {
+    uint64_t rate, least; /* bytes/s */
+    uint32_t wait_us;
+    uint16_t busy, parts;
+    uint64_t at; /* CLOCK_MONOTONIC, ns */
+};
+void r2_board_tempo_set(struct r2_board *b, int i, const struct r2_board_tempo *t);
+int r2_board_tempo_best(const struct r2_board *b, uint64_t guid, uint8_t port, uint64_t now, uint64_t age, struct r2_board_tempo *out);
+
 /* Slot @i, if a process holds it: 1 and who it is, else 0. The slot of @b itself is not alive to it. */
 int r2_board_slot(struct r2_board *b, int i, struct r2_board_who *who);
 /* Row @row of slot @i; 0: there is no such NIC. */

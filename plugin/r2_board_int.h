@@ -24,6 +24,7 @@ typedef _Atomic uint64_t word;
 #define NIC_WORDS   7
 #define LOAD_WORDS  4
 #define FLOW_WORDS  2
+#define TEMPO_WORDS 4
 #define TEXT(n)     ((n) / 8)
 
 struct board_slot {
@@ -36,6 +37,8 @@ struct board_slot {
     word load[R2_BOARD_NICS][LOAD_WORDS]; /* moved, queued, front, moved_at; zero where the writer does not know of it */
     word flow_of; /* incarnation that wrote flow[]: a writer that does not know of it leaves those of the one before */
     word flow[R2_BOARD_NICS][FLOW_WORDS]; /* connections and rows, demand */
+    word tempo_of; /* likewise */
+    word tempo[R2_BOARD_NICS][TEMPO_WORDS]; /* rate, least, wait and busy and parts, at */
 };
 _Static_assert(sizeof(struct board_slot) <= SLOT_SIZE, "a slot");
 _Static_assert(sizeof(word) == 8, "atomic words are plain ones in memory");

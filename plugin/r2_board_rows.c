@@ -96,3 +96,49 @@ int r2_board_slot_nic(const struct r2_board *b, int i, int row, struct r2_board_
     board_text_get(&w[3], TEXT(R2_BOARD_NIC), nic->name);
     return nic->name[0] != '\0';
 }
+
+void r2_board_tempo_set(struct r2_board *b, int i, const struct r2_board_tempo *t)
+{
+    if (b->own >= 0 && i >= 0 && i < R2_BOARD_NICS) {
+        struct board_slot *s = board_slot_of(b, b->own);
+
+        board_set(&s->tempo[i][0], t->rate);
+        board_set(&s->tempo[i][1], t->least);
+        board_set(&s->tempo[i][2], (uint64_t)t->wait_us << 32 | (uint64_t)t->busy << 16 | t->parts);
+        board_set(&s->tempo[i][3], t->at);
+        board_set(&s->tempo_of, board_get(&s->incarnation));
+    }
+}
+
+static void tempo_get(const word *w, uint64_t now, uint64_t age, struct r2_board_tempo *best)
+{
+    uint64_t at = board_get(&w[3]), least = board_get(&w[1]), packed = board_get(&w[2]);
+
+    if (at > now || now - at > age || least <= best->least) {
+        return;
+    }
+    *best = (struct r2_board_tempo){.rate = board_get(&w[0]),
+                                    .least = least,
+                                    .wait_us = (uint32_t)(packed >> 32),
+                                    .busy = (uint16_t)(packed >> 16),
+                                    .parts = (uint16_t)packed,
+                                    .at = at};
+}
+
+int r2_board_tempo_best(const struct r2_board *b, uint64_t guid, uint8_t port, uint64_t now, uint64_t age, struct r2_board_tempo *out)
+{
+    memset(out, 0, sizeof(*out));
+    for (int i = 0; i < R2_BOARD_SLOTS; i++) {
+        const struct board_slot *s = board_slot_of(b, i);
+
+        if (i == b->own || board_get(&s->incarnation) == 0 || board_get(&s->tempo_of) != board_get(&s->incarnation)) {
+            continue;
+        }
+        for (int n = 0; n < R2_BOARD_NICS; n++) {
+            if (board_get(&s->nic[n][0]) == guid && (uint8_t)board_get(&s->nic[n][1]) == port) {
+                tempo_get(s->tempo[n], now, age, out);
+            }
+        }
+    }
+    return out->least != 0;
+}

@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
+#include "balance/balance_slow.h"
 #include "failover/fo_engine.h"
 #include "ib_transport/ib_flush.h"
 #include "ib_transport/ib_mr.h"
@@ -152,6 +153,10 @@ struct r2_comm {
     struct r2_peer *peer;
     uint64_t deadline;
     struct probe_watch watch[IB_MAX_PATHS];
+    struct {
+        struct r2_pair *pair; /* NULL: not looked for yet. It stays as long as @peer */
+        uint64_t done, cqes;  /* counted so far */
+    } slow[IB_MAX_PATHS]; /* r2_slow.c */
     uint8_t watch_quiet[IB_MAX_PATHS]; /* ticks without work */
     uint64_t load_seen[IB_MAX_PATHS];    /* bytes that r2_load.c has counted */
     uint64_t load_moved_at[IB_MAX_PATHS]; /* when it last found more of them (clock of the watch); 0 */
@@ -234,6 +239,14 @@ struct r2_look {
     int rc;
 };
 
+/* What moves over a NIC, or a NIC pair, looked at by r2_slow.c: the rate, and what the present look has found. Service thread. */
+struct r2_tempo {
+    struct balance_rate rate;
+    uint64_t bytes, queued;
+    uint32_t parts;
+    uint8_t busy;
+};
+
 /* What this process moves over a NIC; r2_load.c */
 struct r2_nic_load {
     uint64_t moved, queued, front; /* bytes; the last two as of the last tick */
@@ -279,6 +292,8 @@ struct r2_inst {
     uint64_t watch_clock, watch_tick, watch_at, watch_last;
     int watch_asked;   /* service thread: a probe went out, its answer is looked for soon */
     struct r2_nic_load load[IB_MAX_NICS]; /* service thread */
+    struct r2_tempo tempo[IB_MAX_NICS];    /* service thread */
+    uint64_t slow_at;                     /* service thread: the last look, ns; 0: none */
     uint32_t pair_inc; /* service thread: of the probe queue pair made last; 0: none was */
 
     /* service thread: which part broke, and what the job knows of it; r2_loop.c, r2_locate.c, r2_news.c */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "r2_pair.h"
+#include "r2_slow.h"
 
 #define MS(x)  ((uint64_t)(x)*1000000)
 #define LATELY MS(1000) /* who receives over a path is taken to go on with it */
@@ -102,6 +103,14 @@ static void load_get(struct r2_inst *inst, int nic, uint64_t now, struct probe_l
     out->at = now;
 }
 
+uint64_t r2_load_moved(struct r2_inst *inst, int nic, uint64_t now)
+{
+    struct probe_load l;
+
+    load_get(inst, nic, now, &l);
+    return l.moved;
+}
+
 void r2_load_step(struct r2_inst *inst, uint64_t now)
 {
     count(inst, now);
@@ -164,6 +173,9 @@ void r2_load_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_load
         return;
     }
     pair = r2_pair_find(inst, peer, m->peer_nic, m->nic);
+    if (pair) {
+        r2_slow_on_load(pair, &l);
+    }
     if (pair && pair->verdict) {
         probe_track_take(&pair->there, &l, inst->watch_clock);
     }

@@ -12,6 +12,9 @@ struct r2_pair;
 /* Each tick of the watch: what the connections have moved since the last one is counted, and written on the board. */
 void r2_load_step(struct r2_inst *inst, uint64_t now);
 
+/* Bytes that all processes of this host have moved over our NIC; only differences mean something. */
+uint64_t r2_load_moved(struct r2_inst *inst, int nic, uint64_t now);
+
 /* A question that counts has been put over @pair: nothing is known of either end. */
 void r2_load_begin(struct r2_pair *pair);
 /* ... and is put again: our NIC is looked at, the peer's process is asked for its own. */

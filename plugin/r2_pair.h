@@ -71,6 +71,13 @@ struct r2_pair {
     unsigned posted;
     unsigned answers; /* counts questions that were answered */
     struct r2_heal heal;
+    struct r2_tempo tempo; /* r2_slow.c, as what follows */
+    struct balance_slow slow;
+    struct {
+        uint64_t at, moved;         /* our NIC, all processes of this host, when it was suspected: ns, bytes */
+        uint64_t from_at, from;     /* theirs, on their clock: the first answer; at 0: none */
+        uint64_t last_at, last;     /* ... and the latest */
+    } load;
 };
 
 /* A connection's paths stand: their pairs are made, or made anew where they failed. */

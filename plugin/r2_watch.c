@@ -6,6 +6,7 @@
 #include "r2_load.h"
 #include "r2_log.h"
 #include "r2_pair.h"
+#include "r2_slow.h"
 
 #define MS(x)     ((uint64_t)(x)*1000000)
 #define ASK_STEP  MS(1) /* while a probe is out */
@@ -370,6 +371,7 @@ uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now)
     if (inst->watch_clock >= inst->watch_tick) {
         inst->watch_tick = inst->watch_clock + step;
         r2_load_step(inst, now);
+        r2_slow_look(inst, now, step);
         for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
             if (watched(c)) {
                 tick(c, inst->watch_clock, t_suspect);

@@ -23,6 +23,7 @@ static const struct probe_code_info codes[PROBE_CODES] = {
     {"R2-P02", "process or channel silent",  "process-or-channel",    "check-process",         "NONE",            PROBE_WARNING},
     {"R2-P03", "host dead or cut off",       "host",                  "check-host",            "RESTART_BM",      PROBE_CRITICAL},
     {"R2-G01", "pair answers: slow or over", "none",                  "watch",                 "NONE",            PROBE_INFO},
+    {"R2-G02", "slow beside the others",     "nic-or-path",           "check-nic-and-path",    "CONTACT_SUPPORT", PROBE_WARNING},
     {"R2-O01", "out-of-band channel lost",   "oob-channel",           "check-oob-network",     "NONE",            PROBE_WARNING},
     {"R2-C01", "option cannot be obeyed",    "configuration",         "correct-option",        "RESTART_APP",     PROBE_CRITICAL},
 };

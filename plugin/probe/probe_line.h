@@ -23,6 +23,7 @@ enum probe_code {
     PROBE_CODE_P02,  /* process stopped, or the channel to it lost; its NICs answer */
     PROBE_CODE_P03,  /* host dead or cut off */
     PROBE_CODE_G01,  /* the pair answers: slow, or one queue pair alone */
+    PROBE_CODE_G02,  /* the pair answers, and carries much less than the others; not from a verdict */
     PROBE_CODE_O01,  /* out-of-band channel lost; not from a verdict */
     PROBE_CODE_C01,  /* option that cannot be obeyed; not from a verdict */
     PROBE_CODES
@@ -43,7 +44,7 @@ struct probe_code_info {
 const struct probe_code_info *probe_code_info(enum probe_code c);
 const char *probe_severity_name(enum probe_severity s); /* "info", "warning", "critical"; static */
 
-/* The code of a verdict on these facts. Never NONE, O01, C01. */
+/* The code of a verdict on these facts. Never NONE, G02, O01, C01. */
 enum probe_code probe_code_of(const struct probe_facts *f, const struct probe_verdict *v);
 
 enum probe_fate { PROBE_FATE_NA, PROBE_FATE_CONTINUES, PROBE_FATE_WAITS, PROBE_FATE_ENDS, PROBE_FATES };

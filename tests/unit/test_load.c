@@ -244,6 +244,43 @@ START_TEST(flows_are_of_who_holds_the_slot)
 }
 END_TEST
 
+/* The fastest that others have said lately; nothing of this process, of another NIC, of long ago, of the future. */
+START_TEST(tempo_of_others)
+{
+    struct r2_board *b[3] = {must_open(), must_open(), must_open()};
+    const struct r2_board_nic nic = {.name = "n", .guid = 77, .port = 1};
+    struct r2_board_tempo t;
+
+    for (int i = 0; i < 3; i++) {
+        r2_board_nic_set(b[i], i, &nic);
+    }
+    ck_assert_int_eq(r2_board_tempo_best(b[0], 77, 1, 1000, 500, &t), 0); /* nobody has said any */
+    r2_board_tempo_set(b[0], 0, &(struct r2_board_tempo){.rate = 90, .least = 80, .at = 900});
+    r2_board_tempo_set(b[1], 1, &(struct r2_board_tempo){.rate = 50, .least = 40, .wait_us = 3, .busy = 1024, .parts = 65535, .at = 900});
+    r2_board_tempo_set(b[2], 2, &(struct r2_board_tempo){.rate = 60, .least = 30, .at = 950});
+    r2_board_tempo_set(b[2], R2_BOARD_NICS, &(struct r2_board_tempo){.rate = 99, .least = 99, .at = 950});
+    r2_board_tempo_set(b[2], -1, &(struct r2_board_tempo){.rate = 99, .least = 99, .at = 950});
+    ck_assert_int_eq(r2_board_tempo_best(b[0], 77, 2, 1000, 500, &t), 0);
+    ck_assert_int_eq(r2_board_tempo_best(b[0], 78, 1, 1000, 500, &t), 0);
+    ck_assert_int_eq(r2_board_tempo_best(b[0], 77, 1, 1000, 500, &t), 1);
+    ck_assert(t.rate == 50 && t.least == 40 && t.wait_us == 3 && t.busy == 1024 && t.parts == 65535 && t.at == 900);
+    ck_assert_int_eq(r2_board_tempo_best(b[0], 77, 1, 1000, 60, &t), 1); /* the other is older */
+    ck_assert_uint_eq(t.rate, 60);
+    ck_assert_int_eq(r2_board_tempo_best(b[0], 77, 1, 1000, 20, &t), 0);
+    ck_assert_int_eq(r2_board_tempo_best(b[0], 77, 1, 899, 500, &t), 0);
+    ck_assert_int_eq(r2_board_tempo_best(b[1], 77, 1, 1000, 500, &t), 1);
+    ck_assert_uint_eq(t.rate, 90);
+    r2_board_close(b[1]);
+    b[1] = must_open(); /* in the same slot: what the one before said is not its */
+    r2_board_nic_set(b[1], 1, &nic);
+    ck_assert_int_eq(r2_board_tempo_best(b[0], 77, 1, 1000, 500, &t), 1);
+    ck_assert_uint_eq(t.rate, 60);
+    for (int i = 0; i < 3; i++) {
+        r2_board_close(b[i]);
+    }
+}
+END_TEST
+
 START_TEST(the_record)
 {
     union fo_body a = {.load = {.nic = FO_MAX_NICS - 1,
@@ -289,6 +326,7 @@ static void add(TCase *t)
     tcase_add_test(t, when_silence_is_a_fault);
     tcase_add_test(t, others_loads_are_added_up);
     tcase_add_test(t, flows_are_of_who_holds_the_slot);
+    tcase_add_test(t, tempo_of_others);
     tcase_add_test(t, the_record);
 }
 

@@ -1,0 +1,189 @@
+#include "balance/balance_slow.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#define CONFIRM     2u   /* windows in a row that say the same, before it is suspected and before it is believed */
+#define PATIENCE    16u  /* windows that a suspicion lasts: while the others rest, and until it is known what the peer moves */
+#define REST        4u   /* windows after a suspicion that was wrong */
+#define HOLD_LEAST  2u
+#define HOLD_MOST   256u
+#define HOLD_FADES  600u /* windows of trust after which the hold is the least again: a minute */
+#define PARTS       4u   /* completions: fewer tell of single messages */
+#define ENOUGH      (BALANCE_SLOW_ONE / 4) /* busy for so long: worth a thought */
+#define WELL        (BALANCE_SLOW_ONE * 4 / 5) /* as fast as the others */
+#define STEP        8u /* a change by an eighth of the larger one is one */
+
+static const char *const state_names[BALANCE_SLOW_STATES] = {"no", "suspect", "yes"};
+
+const char *balance_slow_name(enum balance_slow_state s)
+{
+    return (unsigned)s < BALANCE_SLOW_STATES ? state_names[s] : "?";
+}
+
+/* What the others did in the same time, as if each had our port's rate. */
+struct others {
+    unsigned fast;  /* of them: faster by more than the limit, beyond doubt */
+    unsigned alike; /* ... as busy as we are and no faster than the limit */
+    uint64_t rate;  /* the middle one; 0: nobody moved enough */
+};
+
+enum look {
+    LOOKS_WELL,
+    LOOKS_SLOW,
+    LOOKS_ALONE, /* the others rest, so nothing is known: neither for nor against it */
+};
+
+static uint64_t scaled(uint64_t rate, uint32_t from, uint32_t to)
+{
+    double r = from && to ? (double)rate * to / from : (double)rate;
+
+    return r < 1e18 ? (uint64_t)r : (uint64_t)1e18;
+}
+
+static void insert(uint64_t *sorted, unsigned n, uint64_t rate)
+{
+    while (n > 0 && sorted[n - 1] > rate) {
+        sorted[n] = sorted[n - 1];
+        n--;
+    }
+    sorted[n] = rate;
+}
+
+static struct others compare(const struct balance_slow_facts *f, const struct balance_tempo *own)
+{
+    uint64_t rate[BALANCE_SLOW_PEERS];
+    struct others o = {0};
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < f->peers && n < BALANCE_SLOW_PEERS; i++) {
+        const struct balance_tempo *t = &f->peer[i].tempo;
+        uint64_t limit = scaled(t->least, f->peer[i].mbps, f->mbps) / 100 * f->percent;
+
+        if (t->rate == 0 || t->parts < PARTS) {
+            continue;
+        }
+        insert(rate, n++, scaled(t->rate, f->peer[i].mbps, f->mbps));
+        if (own->most < limit && t->wait <= own->wait / 2) {
+            o.fast++; /* the wait tells a slow link from messages so small that only their number counts */
+        } else if (t->busy >= BALANCE_SLOW_ONE / 2) {
+            o.alike++;
+        }
+    }
+    o.rate = n ? rate[n / 2] : 0;
+    return o;
+}
+
+static enum look looks(const struct balance_slow_facts *f, const struct others *o)
+{
+    if (f->own.parts < PARTS || f->own.busy < ENOUGH || o->alike >= (o->fast ? o->fast : 1)) {
+        return LOOKS_WELL;
+    }
+    return o->fast ? LOOKS_SLOW : LOOKS_ALONE;
+}
+
+/* One of the NICs moves as much as a NIC can: it is not slow, others use it. */
+static int shared(const struct balance_slow_facts *f, const struct others *o)
+{
+    uint64_t most = o->rate / 4 * 3;
+
+    return f->moved_here >= most || f->moved_there >= most;
+}
+
+static uint16_t part_of(uint64_t rate, uint64_t of)
+{
+    double part = of ? (double)rate * BALANCE_SLOW_ONE / (double)of : BALANCE_SLOW_ONE;
+
+    return part < BALANCE_SLOW_LEAST ? BALANCE_SLOW_LEAST : part > BALANCE_SLOW_ONE ? BALANCE_SLOW_ONE : (uint16_t)part;
+}
+
+static void enter(struct balance_slow *s, enum balance_slow_state state, uint16_t rest)
+{
+    s->state = state;
+    s->rest = rest;
+    s->good = s->bad = 0;
+}
+
+static void window_no(struct balance_slow *s, const struct balance_slow_facts *f)
+{
+    struct others o = compare(f, &f->own);
+
+    if (s->age < HOLD_FADES && ++s->age == HOLD_FADES) {
+        s->hold = HOLD_LEAST;
+    }
+    if (s->rest > 0) {
+        s->rest--;
+        return;
+    }
+    switch (looks(f, &o)) {
+    case LOOKS_WELL:
+        s->bad = 0;
+        break;
+    case LOOKS_SLOW:
+        s->bad++;
+        break;
+    case LOOKS_ALONE:
+        break;
+    }
+    if (s->bad >= CONFIRM) {
+        enter(s, BALANCE_SLOW_SUSPECT, 0);
+    }
+}
+
+static int window_suspect(struct balance_slow *s, const struct balance_slow_facts *f)
+{
+    struct others o = compare(f, &f->own);
+    enum look l = looks(f, &o);
+
+    if (l == LOOKS_WELL || (l == LOOKS_SLOW && f->moved_known && shared(f, &o)) || ++s->good > PATIENCE) {
+        enter(s, BALANCE_SLOW_NO, REST);
+        return 0;
+    }
+    s->bad += l == LOOKS_SLOW;
+    if (l != LOOKS_SLOW || s->bad < CONFIRM || !f->moved_known) {
+        return 0;
+    }
+    enter(s, BALANCE_SLOW_YES, 0);
+    s->part = part_of(f->own.rate, o.rate);
+    s->hold = s->hold ? s->hold : HOLD_LEAST;
+    return 1;
+}
+
+/* Another part is believed where it lies beyond what looks may err. */
+static int window_yes(struct balance_slow *s, const struct balance_slow_facts *f)
+{
+    struct others o = compare(f, &f->all);
+    uint16_t part = part_of(f->all.rate, o.rate), larger = part > s->part ? part : s->part;
+    unsigned change = part > s->part ? part - s->part : s->part - part;
+
+    if (f->all.parts < PARTS || o.rate == 0) {
+        s->good = 0;
+        return 0;
+    }
+    s->good = part >= WELL ? s->good + 1 : 0;
+    if (s->good >= s->hold) {
+        enter(s, BALANCE_SLOW_NO, REST);
+        s->part = 0;
+        s->age = 0;
+        s->hold = s->hold * 2u < HOLD_MOST ? (uint16_t)(s->hold * 2u) : HOLD_MOST;
+        return 1;
+    }
+    if (change * STEP < larger || (part > s->part ? part_of(f->all.least, o.rate) <= s->part : part_of(f->all.most, o.rate) >= s->part)) {
+        return 0;
+    }
+    s->part = part;
+    return 1;
+}
+
+int balance_slow_window(struct balance_slow *s, const struct balance_slow_facts *f)
+{
+    switch (s->state) {
+    case BALANCE_SLOW_SUSPECT:
+        return window_suspect(s, f);
+    case BALANCE_SLOW_YES:
+        return window_yes(s, f);
+    default:
+        window_no(s, f);
+        return 0;
+    }
+}

@@ -1,0 +1,327 @@
+#include "r2_slow.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "probe/probe_line.h"
+#include "r2_balance.h"
+#include "r2_load.h"
+#include "r2_log.h"
+#include "r2_pair.h"
+#include "r2_report.h"
+
+#define MS(x)     ((uint64_t)(x)*1000000)
+#define LATE      4        /* ticks: after such a pause it is not known when what completed did */
+#define LATELY    MS(1000) /* what other processes said longer ago is not of the same time */
+#define MOVED_MIN MS(80)   /* a rate is measured over so long at least */
+
+static int enabled(const struct r2_inst *inst)
+{
+    const struct r2_config *cfg = &inst->cfg;
+
+    return cfg->slow && cfg->failover && cfg->balance && cfg->watchdog && inst->nics.count > 1;
+}
+
+/* To another host: a NIC that sends to itself, or to its neighbour, is bound by other things. */
+static int looked_at(const struct r2_comm *c)
+{
+    return c->is_send && strcmp(c->peer_host, c->inst->host) != 0 && atomic_load_explicit(&c->setup, memory_order_acquire) == R2_SETUP_DONE &&
+           atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN;
+}
+
+static struct r2_pair *pair_of(struct r2_comm *c, int p)
+{
+    if (c->slow[p].pair == NULL) {
+        c->slow[p].pair = r2_pair_find(c->inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic);
+    }
+    return c->slow[p].pair;
+}
+
+/* --- looking --- */
+
+static void add(struct r2_tempo *t, uint64_t parts, uint64_t bytes, uint64_t queued, int busy)
+{
+    t->parts += (uint32_t)parts;
+    t->bytes += bytes;
+    t->queued += queued;
+    t->busy |= (uint8_t)busy;
+}
+
+/* A life that ends counts what it had out as done, which says nothing of the link: it is looked at while it is up. */
+static void look_path(struct r2_comm *c, int p)
+{
+    const struct ib_path *path = &c->link.path[p];
+    uint64_t done = IB_RLX_GET(path->bytes_done), cqes = IB_RLX_GET(path->cqes), posted = IB_RLX_GET(path->bytes);
+    int busy = IB_RLX_GET(path->sq_used) != 0;
+    struct r2_pair *pair = pair_of(c, p);
+
+    if (pair && (c->up_seen >> p & 1) && done >= c->slow[p].done && cqes >= c->slow[p].cqes) { /* less: a new life */
+        uint64_t bytes = done - c->slow[p].done, parts = cqes - c->slow[p].cqes, queued = posted > done ? posted - done : 0;
+
+        add(&pair->tempo, parts, bytes, queued, busy);
+        add(&c->inst->tempo[path->nic], parts, bytes, queued, busy);
+    }
+    c->slow[p].done = done;
+    c->slow[p].cqes = cqes;
+}
+
+/* Completions that NCCL's thread has not come to take would look like work under way: where there is a suspicion, they are taken now. */
+static void take_completions(struct r2_comm *c)
+{
+    int suspected = 0;
+
+    for (uint32_t m = IB_RLX_GET(c->link.touched); m; m &= m - 1) {
+        const struct r2_pair *pair = c->slow[__builtin_ctz(m)].pair;
+
+        suspected |= pair && pair->slow.state == BALANCE_SLOW_SUSPECT;
+    }
+    if (suspected) {
+        r2_gate_visit(&c->gate);
+        if (looked_at(c) && c->fo.error == R2_OK && !c->fo.peer_bye) {
+            ib_send_progress(c->tx);
+        }
+        r2_gate_unvisit(&c->gate);
+    }
+}
+
+static void begin(struct r2_tempo *t)
+{
+    t->bytes = t->queued = t->parts = t->busy = 0;
+}
+
+static int end(struct r2_tempo *t, uint64_t ns)
+{
+    return balance_rate_look(&t->rate, ns, t->parts, t->bytes, t->queued, t->busy);
+}
+
+/* --- judging --- */
+
+/* For other processes: the typical one has a GPU and one NIC, and nothing of its own to compare that with. */
+static void nic_window(struct r2_inst *inst, int nic, uint64_t now)
+{
+    struct balance_tempo t;
+
+    balance_rate_get(&inst->tempo[nic].rate, BALANCE_RATE_WINDOWS, &t);
+    if (inst->board && t.rate) {
+        r2_board_tempo_set(inst->board, nic,
+                           &(struct r2_board_tempo){.rate = t.rate,
+                                                    .least = t.least,
+                                                    .wait_us = t.wait / 1000 < UINT32_MAX ? (uint32_t)(t.wait / 1000) : UINT32_MAX,
+                                                    .busy = (uint16_t)t.busy,
+                                                    .parts = t.parts < UINT16_MAX ? (uint16_t)t.parts : UINT16_MAX,
+                                                    .at = now});
+    }
+}
+
+/* What is known of another NIC of this host: the best of what this process and others have seen of it. */
+static void peer_get(struct r2_inst *inst, int nic, uint64_t now, struct balance_slow_peer *out)
+{
+    const struct ib_nic *n = &inst->nics.nic[nic];
+    struct r2_board_tempo b;
+
+    out->mbps = (uint32_t)n->speed_mbps;
+    balance_rate_get(&inst->tempo[nic].rate, BALANCE_RATE_WINDOWS, &out->tempo);
+    if (inst->board && r2_board_tempo_best(inst->board, n->guid, n->port, now, LATELY, &b) && b.least > out->tempo.least) {
+        out->tempo = (struct balance_tempo){
+            .rate = b.rate, .least = b.least, .most = b.rate, .wait = (uint64_t)b.wait_us * 1000, .parts = b.parts, .busy = b.busy};
+    }
+}
+
+/* All NICs as they are seen in one look: the board is read at most once for it. */
+struct seen {
+    int filled;
+    struct balance_slow_peer nic[IB_MAX_NICS];
+};
+
+static void seen_fill(struct r2_inst *inst, uint64_t now, struct seen *s)
+{
+    for (int i = 0; !s->filled && i < inst->nics.count; i++) {
+        peer_get(inst, i, now, &s->nic[i]);
+    }
+    s->filled = 1;
+}
+
+static uint64_t rate_of(uint64_t bytes, uint64_t ns)
+{
+    double rate = (double)bytes * 1e9 / (double)ns;
+
+    return rate < 1e18 ? (uint64_t)rate : (uint64_t)1e18;
+}
+
+static void moved_get(struct r2_pair *pair, uint64_t now, struct balance_slow_facts *f)
+{
+    uint64_t moved = r2_load_moved(pair->inst, pair->nic, now), ns = r2_elapsed(now, pair->load.at);
+
+    if (pair->load.from_at == 0 || pair->load.last_at - pair->load.from_at < MOVED_MIN || ns < MOVED_MIN || moved < pair->load.moved) {
+        return;
+    }
+    f->moved_known = 1;
+    f->moved_here = rate_of(moved - pair->load.moved, ns);
+    f->moved_there = rate_of(pair->load.last - pair->load.from, pair->load.last_at - pair->load.from_at);
+}
+
+void r2_slow_on_load(struct r2_pair *pair, const struct probe_load *l)
+{
+    if (pair->slow.state != BALANCE_SLOW_SUSPECT || l->at == 0 || l->at <= pair->load.last_at) {
+        return;
+    }
+    if (pair->load.from_at == 0 || l->moved < pair->load.last) { /* a process has gone, and what it had moved with it */
+        pair->load.from_at = l->at;
+        pair->load.from = l->moved;
+    }
+    pair->load.last_at = l->at;
+    pair->load.last = l->moved;
+}
+
+static void ask(struct r2_pair *pair)
+{
+    union fo_body b = {.load = {.nic = pair->nic, .peer_nic = pair->peer_nic, .flags = FO_LOAD_ASK}};
+
+    r2_peer_emit(pair->inst, pair->peer, FO_MSG_LOAD, &b);
+}
+
+/* --- acting --- */
+
+/* Also for connections that came up since: every window of a slow pair. */
+static void apply(struct r2_pair *pair)
+{
+    uint32_t mbps = (uint32_t)((uint64_t)pair->inst->nics.nic[pair->nic].speed_mbps * pair->slow.part / BALANCE_SLOW_ONE);
+
+    mbps = pair->slow.part && mbps == 0 ? 1 : mbps;
+    for (struct r2_comm *c = r2_comm_first(pair->inst); c; c = c->all_next) {
+        if (c->peer != pair->peer || !looked_at(c)) {
+            continue;
+        }
+        for (int p = 0; p < c->link.npaths; p++) {
+            if (c->link.path[p].nic == pair->nic && c->link.path[p].peer_nic == pair->peer_nic) {
+                r2_balance_measured(c, p, mbps);
+                if (p == 0) { /* the primary */
+                    r2_balance_wide(c, pair->slow.part != 0);
+                }
+            }
+        }
+    }
+}
+
+/* One line, and the event, for each change. */
+static void say(struct r2_pair *pair, const struct balance_slow_facts *f)
+{
+    struct r2_inst *inst = pair->inst;
+    const struct ib_nic *nic = &inst->nics.nic[pair->nic];
+    const struct probe_code_info *info = probe_code_info(PROBE_CODE_G02);
+    const char *pci = nic->pci_path ? strrchr(nic->pci_path, '/') : NULL, *there = pair->peer_name[0] ? pair->peer_name : NULL;
+    char how[80], line[PROBE_LINE_SIZE], brief[PROBE_SHORT_SIZE];
+    struct probe_line l = {.code = PROBE_CODE_G02,
+                           .host = inst->host,
+                           .nic = nic->name,
+                           .pci = pci ? pci + 1 : NULL,
+                           .peer_host = pair->peer->host,
+                           .peer_nic = there,
+                           .how = how,
+                           .rail1 = (unsigned)nic->rail + 1,
+                           .fate = PROBE_FATE_CONTINUES};
+    struct r2_report_verdict v = {.code = info->name,
+                                  .blame = info->blame,
+                                  .severity = info->severity,
+                                  .nic = pair->nic,
+                                  .peer_host = pair->peer->host,
+                                  .peer_nic = there,
+                                  .how = how,
+                                  .action = info->action,
+                                  .recommend = info->recommend,
+                                  .brief = brief};
+
+    if (pair->slow.state == BALANCE_SLOW_YES) {
+        snprintf(how, sizeof(how), "carries:%lluMB/s,of-what-others-carry:%u/100", (unsigned long long)(f->own.rate / 1000000),
+                 (unsigned)pair->slow.part * 100 / BALANCE_SLOW_ONE);
+        probe_line_full(line, &l);
+        probe_line_short(brief, &l);
+        R2_WARN("%s", line);
+    } else {
+        snprintf(how, sizeof(how), "carries:%lluMB/s", (unsigned long long)(f->all.rate / 1000000));
+        snprintf(brief, sizeof(brief), "%s %.22s is as fast as the others again", info->name, nic->name);
+        v.severity = PROBE_INFO;
+        v.action = v.recommend = NULL;
+        R2_INFO("%s, to %s on %s", brief, there ? there : "its NIC", pair->peer->host);
+    }
+    r2_report_verdict(inst, &v);
+}
+
+static void pair_window(struct r2_inst *inst, struct r2_pair *pair, uint64_t now, struct seen *seen)
+{
+    struct balance_slow_peer peer[IB_MAX_NICS];
+    struct balance_slow_facts f = {
+        .mbps = (uint32_t)inst->nics.nic[pair->nic].speed_mbps, .peer = peer, .percent = (unsigned)inst->cfg.slow_percent};
+    enum balance_slow_state before = pair->slow.state;
+    struct balance_tempo nic;
+
+    balance_rate_get(&pair->tempo.rate, 2, &f.own);
+    balance_rate_get(&pair->tempo.rate, BALANCE_RATE_WINDOWS, &f.all);
+    balance_rate_get(&inst->tempo[pair->nic].rate, 2, &nic);
+    if (f.own.rate == 0 && before == BALANCE_SLOW_NO) {
+        return;
+    }
+    if (before != BALANCE_SLOW_YES && nic.rate > f.own.rate) {
+        f.own = nic; /* it shares the NIC with other pairs of this process: that one is not slow which carries much for all */
+    }
+    seen_fill(inst, now, seen);
+    for (int i = 0; i < inst->nics.count; i++) {
+        if (i != pair->nic) {
+            peer[f.peers++] = seen->nic[i];
+        }
+    }
+    if (before == BALANCE_SLOW_SUSPECT) {
+        moved_get(pair, now, &f);
+    }
+    if (balance_slow_window(&pair->slow, &f) || before == BALANCE_SLOW_YES) {
+        apply(pair);
+    }
+    if (pair->slow.state == BALANCE_SLOW_SUSPECT) {
+        if (before != BALANCE_SLOW_SUSPECT) {
+            memset(&pair->load, 0, sizeof(pair->load));
+            pair->load.at = now;
+            pair->load.moved = r2_load_moved(inst, pair->nic, now);
+        }
+        ask(pair);
+    }
+    if ((before == BALANCE_SLOW_YES) != (pair->slow.state == BALANCE_SLOW_YES)) {
+        say(pair, &f);
+    }
+}
+
+void r2_slow_look(struct r2_inst *inst, uint64_t now, uint64_t step)
+{
+    uint64_t ns = r2_elapsed(now, inst->slow_at);
+    struct seen seen = {.filled = 0};
+    int late = inst->slow_at == 0 || ns > LATE * step;
+
+    if (!enabled(inst)) {
+        return;
+    }
+    inst->slow_at = now;
+    for (int i = 0; i < inst->nics.count; i++) {
+        begin(&inst->tempo[i]);
+    }
+    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+        begin(&pair->tempo);
+    }
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        if (!looked_at(c)) {
+            continue;
+        }
+        take_completions(c);
+        for (uint32_t m = IB_RLX_GET(c->link.touched); m; m &= m - 1) {
+            look_path(c, __builtin_ctz(m));
+        }
+    }
+    for (int i = 0; i < inst->nics.count && !late; i++) {
+        if (end(&inst->tempo[i], ns)) {
+            nic_window(inst, i, now);
+        }
+    }
+    for (struct r2_pair *pair = inst->pairs; pair && !late; pair = pair->next) {
+        if (pair->peer && end(&pair->tempo, ns)) {
+            pair_window(inst, pair, now, &seen);
+        }
+    }
+}

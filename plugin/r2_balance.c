@@ -184,8 +184,10 @@ void r2_balance_on_rates(struct r2_comm *c, const struct fo_rates *m)
     if (!c->is_send || m->npaths != c->link.npaths) {
         return;
     }
-    memcpy(c->flow.port_there, m->port, sizeof(c->flow.port_there));
-    memcpy(c->flow.reach_there, m->reach, sizeof(c->flow.reach_there));
+    for (int p = 0; p < m->npaths; p++) {
+        c->flow.port_there[p] = m->port[p];
+        c->flow.reach_there[p] = m->reach[p];
+    }
     c->inst->balance->due = 1;
 }
 

@@ -29,10 +29,10 @@ void r2_balance_say(struct r2_comm *c);
 void r2_balance_on_rates(struct r2_comm *c, const struct fo_rates *m);
 
 /*
- * Inputs of who measures; gate not held. measured: what path @p of @c and its like (connections of this process between the same NICs) were seen to carry
- * together, in Mb/s, when they had all that they wanted; 0: not known any more. It counts in the weights, of this connection alone, while its plan has more than one NIC
- * pair. wide: the plan of @c takes in all usable paths though its primary is up, or the primary alone again. Both take effect with the next
- * r2_balance_step(), the latter at once.
+ * Inputs of who measures; gate not held. measured: Mb/s that the NIC pair of path @p was seen to carry for @c and its like (connections of this process with the same
+ * pairs) together, when they had all that they wanted; 0: not known any more. To be said alike of all of them. It counts from the next r2_balance_step() on, while
+ * the plan has more than one NIC pair. wide: the plan of @c takes in all usable paths though its primary is up, or the primary alone again; at once. Nothing
+ * happens for a connection that receives, is not set up, or has no such path.
  */
 void r2_balance_measured(struct r2_comm *c, int p, uint32_t mbps);
 void r2_balance_wide(struct r2_comm *c, int on);

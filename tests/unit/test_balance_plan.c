@@ -164,6 +164,25 @@ START_TEST(a_nic_that_others_fill_gets_less)
 }
 END_TEST
 
+/* Who wants more counts for more, of this process and of others. */
+START_TEST(demand_counts)
+{
+    for (int others = 0; others < 2; others++) {
+        begin(3);
+        conn_add(1, 6, 3000);
+        if (others)
+            other_add(2, 1, 1000);
+        else
+            conn_add(1, 2, 1000);
+        plan();
+        ck_assert_msg(abs((int)weight[0][0] - (int)BALANCE_ONE / 3) < (int)BALANCE_ONE / 30, "%u", weight[0][0]);
+        demand[0] = 0; /* nothing lately, which is next to nothing: what is left is its own */
+        plan();
+        ck_assert_msg(weight[0][1] > BALANCE_ONE * 9 / 10, "%u", weight[0][1]);
+    }
+}
+END_TEST
+
 /* What a flow gets by these weights when each path carries @rate at most. */
 static double got(const uint32_t *w, const double *rate, uint32_t n)
 {
@@ -412,6 +431,7 @@ static void add(TCase *t)
     tcase_add_test(t, lost_nics_of_a_process_alone);
     tcase_add_test(t, processes_that_share_nics);
     tcase_add_test(t, a_nic_that_others_fill_gets_less);
+    tcase_add_test(t, demand_counts);
     tcase_add_test(t, unequal_nics);
     tcase_add_test(t, bridge_between);
     tcase_add_test(t, shared_link);

@@ -211,39 +211,6 @@ START_TEST(others_loads_are_added_up)
 }
 END_TEST
 
-/* The slot of somebody who does not know of flows has those of the one before; they have another incarnation. */
-START_TEST(flows_are_of_who_holds_the_slot)
-{
-    struct r2_board *b[2] = {must_open(), must_open()};
-    struct r2_board_flow flow = {.conns = 3, .rows = 5, .demand = 1000000}, got;
-    uint64_t later;
-    int fd;
-
-    ck_assert(!r2_board_slot_flow(b[0], 1, 2, &got)); /* nothing said */
-    r2_board_flow_set(b[1], 2, &flow);
-    r2_board_flow_set(b[1], R2_BOARD_NICS, &flow);
-    r2_board_flow_set(b[1], -1, &flow);
-    ck_assert(r2_board_slot_alive(b[0], 1) && !r2_board_slot_alive(b[0], 0) && !r2_board_slot_alive(b[0], 2));
-    ck_assert(!r2_board_slot_alive(b[0], -1) && !r2_board_slot_alive(b[0], R2_BOARD_SLOTS));
-    ck_assert(r2_board_slot_flow(b[0], 1, 2, &got));
-    ck_assert(got.conns == 3 && got.rows == 5 && got.demand == 1000000);
-    ck_assert(!r2_board_slot_flow(b[0], 1, 1, &got));
-    ck_assert(!r2_board_slot_flow(b[1], 1, 2, &got)); /* its own */
-    ck_assert(!r2_board_slot_flow(b[0], R2_BOARD_SLOTS, 2, &got) && !r2_board_slot_flow(b[0], 1, R2_BOARD_NICS, &got));
-    fd = open(path, O_RDWR);
-    ck_assert(fd >= 0 && pread(fd, &later, 8, 4096 + 8192) == 8);
-    later += 2;
-    ck_assert(pwrite(fd, &later, 8, 4096 + 8192) == 8);
-    ck_assert(!r2_board_slot_flow(b[0], 1, 2, &got));
-    close(fd);
-    r2_board_close(b[1]);
-    b[1] = must_open();
-    ck_assert(!r2_board_slot_flow(b[0], 1, 2, &got));
-    r2_board_close(b[0]);
-    r2_board_close(b[1]);
-}
-END_TEST
-
 /* The fastest that others have said lately; nothing of this process, of another NIC, of long ago, of the future. */
 START_TEST(tempo_of_others)
 {
@@ -281,6 +248,39 @@ START_TEST(tempo_of_others)
     for (int i = 0; i < 3; i++) {
         r2_board_close(b[i]);
     }
+}
+END_TEST
+
+/* The slot of somebody who does not know of flows has those of the one before; they have another incarnation. */
+START_TEST(flows_are_of_who_holds_the_slot)
+{
+    struct r2_board *b[2] = {must_open(), must_open()};
+    struct r2_board_flow flow = {.conns = 3, .rows = 5, .demand = 1000000}, got;
+    uint64_t later;
+    int fd;
+
+    ck_assert(!r2_board_slot_flow(b[0], 1, 2, &got)); /* nothing said */
+    r2_board_flow_set(b[1], 2, &flow);
+    r2_board_flow_set(b[1], R2_BOARD_NICS, &flow);
+    r2_board_flow_set(b[1], -1, &flow);
+    ck_assert(r2_board_slot_alive(b[0], 1) && !r2_board_slot_alive(b[0], 0) && !r2_board_slot_alive(b[0], 2));
+    ck_assert(!r2_board_slot_alive(b[0], -1) && !r2_board_slot_alive(b[0], R2_BOARD_SLOTS));
+    ck_assert(r2_board_slot_flow(b[0], 1, 2, &got));
+    ck_assert(got.conns == 3 && got.rows == 5 && got.demand == 1000000);
+    ck_assert(!r2_board_slot_flow(b[0], 1, 1, &got));
+    ck_assert(!r2_board_slot_flow(b[1], 1, 2, &got)); /* its own */
+    ck_assert(!r2_board_slot_flow(b[0], R2_BOARD_SLOTS, 2, &got) && !r2_board_slot_flow(b[0], 1, R2_BOARD_NICS, &got));
+    fd = open(path, O_RDWR);
+    ck_assert(fd >= 0 && pread(fd, &later, 8, 4096 + 8192) == 8);
+    later += 2;
+    ck_assert(pwrite(fd, &later, 8, 4096 + 8192) == 8);
+    ck_assert(!r2_board_slot_flow(b[0], 1, 2, &got));
+    close(fd);
+    r2_board_close(b[1]);
+    b[1] = must_open();
+    ck_assert(!r2_board_slot_flow(b[0], 1, 2, &got));
+    r2_board_close(b[0]);
+    r2_board_close(b[1]);
 }
 END_TEST
 
@@ -328,8 +328,8 @@ static void add(TCase *t)
     tcase_add_test(t, what_an_end_does);
     tcase_add_test(t, when_silence_is_a_fault);
     tcase_add_test(t, others_loads_are_added_up);
-    tcase_add_test(t, flows_are_of_who_holds_the_slot);
     tcase_add_test(t, tempo_of_others);
+    tcase_add_test(t, flows_are_of_who_holds_the_slot);
     tcase_add_test(t, the_record);
 }
 

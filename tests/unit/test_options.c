@@ -14,6 +14,8 @@ static const char *const shown[][2] = {
     {"NCCL_R2_FAILBACK", "test_options_times: return_after_its_time_or_never, test_failback_manual: out_until_it_is_said_and_each_time_again, e2e/failback.sh: manual"},
     {"NCCL_R2_BALANCE", "test_protocol_end: balance_spreads_over_survivors_and_off_does_not"},
     {"NCCL_R2_SPREAD", "test_protocol_end: spread_uses_all_paths_from_the_start"},
+    {"NCCL_R2_SLOW", "test_slow: switched_off"},
+    {"NCCL_R2_SLOW_PERCENT", "test_slow: the_limit"},
     {"NCCL_R2_ACK", "test_protocol_end: ack_cqe_needs_no_receiver"},
     {"NCCL_R2_T_ACK", "test_options_times: ack_waits_t_ack"},
     {"NCCL_R2_T_REPEAT", "test_options_times: unanswered_words_are_repeated_after_t_repeat"},

@@ -221,6 +221,22 @@ START_TEST(switched_off)
 }
 END_TEST
 
+/* Two fifths of its rate: slow or not by the option. */
+START_TEST(the_limit)
+{
+    procs_start((const char *[]){QUIET_RC, _i ? "NCCL_R2_SLOW_PERCENT=30" : "NCCL_R2_SLOW_PERCENT=60", NULL});
+    gap_us = 2000;
+    run(S);
+    untouched();
+    rate_set(0, RATE / 5 * 2);
+    ck_assert_int_eq(run_until(0, 1, 4 * S), !_i);
+    if (_i) {
+        untouched();
+    }
+    procs_stop();
+}
+END_TEST
+
 /* All alike: nothing to gain. */
 START_TEST(all_slow)
 {
@@ -265,6 +281,7 @@ static void add(TCase *t)
     tcase_add_test(t, a_slow_nic);
     tcase_add_test(t, a_slow_nic_half_the_time);
     tcase_add_test(t, switched_off);
+    tcase_add_loop_test(t, the_limit, 0, 2);
     tcase_add_test(t, all_slow);
     tcase_add_test(t, a_slow_receiver);
 }

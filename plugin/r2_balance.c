@@ -201,6 +201,19 @@ void r2_balance_measured(struct r2_comm *c, int p, uint32_t mbps)
     }
 }
 
+uint32_t r2_balance_limit(const struct r2_comm *c, int p)
+{
+    const struct r2_ways *w = &c->inst->balance->ways;
+    int nic = c->link.path[p].nic;
+    const uint32_t limit[] = {w->port[nic], w->way[c->dev][nic].reach, c->flow.port_there[p], c->flow.reach_there[p]};
+    uint32_t least = 0;
+
+    for (size_t i = 0; i < sizeof(limit) / sizeof(limit[0]); i++) {
+        least = limit[i] && (least == 0 || limit[i] < least) ? limit[i] : least;
+    }
+    return least;
+}
+
 void r2_balance_wide(struct r2_comm *c, int on)
 {
     if (!c->is_send || atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE || c->link.wide == !!on) { /* nobody else writes it */

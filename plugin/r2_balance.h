@@ -37,6 +37,9 @@ void r2_balance_on_rates(struct r2_comm *c, const struct fo_rates *m);
 void r2_balance_measured(struct r2_comm *c, int p, uint32_t mbps);
 void r2_balance_wide(struct r2_comm *c, int on);
 
+/* Least known limit of path @p of @c in Mb/s, of both ports and the ways inside both hosts; 0: none is known. */
+uint32_t r2_balance_limit(const struct r2_comm *c, int p);
+
 /* Divides where something has changed. @look: the ports are looked at. Returns the next time, UINT64_MAX for none. */
 uint64_t r2_balance_step(struct r2_inst *inst, uint64_t now, int look);
 

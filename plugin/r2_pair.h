@@ -73,6 +73,7 @@ struct r2_pair {
     struct r2_heal heal;
     struct r2_tempo tempo; /* r2_slow.c, as what follows */
     struct balance_slow slow;
+    uint32_t mbps; /* r2_balance_limit() of its paths */
     struct {
         uint64_t at, moved;         /* our NIC, all processes of this host, when it was suspected: ns, bytes */
         uint64_t from_at, from;     /* theirs, on their clock: the first answer; at 0: none */

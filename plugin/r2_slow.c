@@ -14,6 +14,7 @@
 #define LATE      4        /* ticks: after such a pause it is not known when what completed did */
 #define LATELY    MS(1000) /* what other processes said longer ago is not of the same time */
 #define MOVED_MIN MS(80)   /* a rate is measured over so long at least */
+#define MBPS_UNKNOWN 100000 /* a port that does not say its rate */
 
 static int enabled(const struct r2_inst *inst)
 {
@@ -59,6 +60,7 @@ static void look_path(struct r2_comm *c, int p)
         uint64_t bytes = done - c->slow[p].done, parts = cqes - c->slow[p].cqes, queued = posted > done ? posted - done : 0;
 
         add(&pair->tempo, parts, bytes, queued, busy);
+        pair->mbps = r2_balance_limit(c, p);
         add(&c->inst->tempo[path->nic], parts, bytes, queued, busy);
     }
     c->slow[p].done = done;
@@ -185,7 +187,8 @@ static void ask(struct r2_pair *pair)
 /* Also for connections that came up since: every window of a slow pair. */
 static void apply(struct r2_pair *pair)
 {
-    uint32_t mbps = (uint32_t)((uint64_t)pair->inst->nics.nic[pair->nic].speed_mbps * pair->slow.part / BALANCE_SLOW_ONE);
+    uint32_t whole = pair->mbps ? pair->mbps : MBPS_UNKNOWN;
+    uint32_t mbps = (uint32_t)((uint64_t)whole * pair->slow.part / BALANCE_SLOW_ONE);
 
     mbps = pair->slow.part && mbps == 0 ? 1 : mbps;
     for (struct r2_comm *c = r2_comm_first(pair->inst); c; c = c->all_next) {
@@ -250,8 +253,7 @@ static void say(struct r2_pair *pair, const struct balance_slow_facts *f)
 static void pair_window(struct r2_inst *inst, struct r2_pair *pair, uint64_t now, struct seen *seen)
 {
     struct balance_slow_peer peer[IB_MAX_NICS];
-    struct balance_slow_facts f = {
-        .mbps = (uint32_t)inst->nics.nic[pair->nic].speed_mbps, .peer = peer, .percent = (unsigned)inst->cfg.slow_percent};
+    struct balance_slow_facts f = {.mbps = pair->mbps, .peer = peer, .percent = (unsigned)inst->cfg.slow_percent};
     enum balance_slow_state before = pair->slow.state;
     struct balance_tempo nic;
 

@@ -40,8 +40,8 @@ struct balance_slow_peer {
 
 struct balance_slow_facts {
     struct balance_tempo own;  /* the pair, in the latest two windows */
-    struct balance_tempo all; /* ... in all that are remembered */
-    uint32_t mbps;             /* of the slower port of the two */
+    struct balance_tempo all;  /* ... in all that are remembered */
+    uint32_t mbps;             /* the least known limit of it; 0: none is known */
     const struct balance_slow_peer *peer; /* at most BALANCE_SLOW_PEERS are looked at */
     unsigned peers;
     int moved_known;           /* of both ends, since it is suspected */

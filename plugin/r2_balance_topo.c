@@ -105,8 +105,8 @@ void r2_ways_make(struct r2_ways *w, const struct ib_nics *nics, const struct to
     for (int i = 0; i < nics->count; i++) {
         place[i] = t ? nic_find(t, &nics->nic[i]) : -1;
         w->port[i] = nics->nic[i].speed_mbps > 0 ? (uint32_t)nics->nic[i].speed_mbps : 0;
-        if (place[i] >= 0 && t->nic[place[i]].rate_mbps) {
-            w->port[i] = t->nic[place[i]].rate_mbps; /* sysfs tells it whole, verbs by lanes and a list of speeds */
+        if (place[i] >= 0 && t->nic[place[i]].rate_mbps && t->nic[place[i]].state != TOPO_STATE_DOWN) {
+            w->port[i] = t->nic[place[i]].rate_mbps; /* sysfs tells it whole, verbs by lanes and a list of speeds; of a port that is down neither does */
         }
     }
     for (int i = 0; i < nics->count; i++) {

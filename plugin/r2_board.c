@@ -191,8 +191,12 @@ static void slot_begin(struct r2_board *b, int i, const struct r2_board_who *me)
         for (int w = 0; w < FLOW_WORDS; w++) {
             board_set(&s->flow[n][w], 0);
         }
+        for (int w = 0; w < TEMPO_WORDS; w++) {
+            board_set(&s->tempo[n][w], 0);
+        }
     }
     board_set(&s->flow_of, 0);
+    board_set(&s->tempo_of, 0);
     board_set(&s->events, 0);
     board_set(&s->pid, (uint64_t)me->pid);
     board_set(&s->since, me->since);

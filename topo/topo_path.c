@@ -157,7 +157,7 @@ int topo_path_find(const struct topo *t, struct topo_end from, int nic, struct t
 
 uint32_t topo_path_nic_mbps(const struct topo *t, const struct topo_path *path, int nic)
 {
-    uint32_t rate = t->nic[nic].rate_mbps;
+    uint32_t rate = t->nic[nic].state == TOPO_STATE_DOWN ? 0 : t->nic[nic].rate_mbps; /* what a port says that is down is what it does without a partner */
 
     return path->mbps == 0 || (rate != 0 && rate < path->mbps) ? rate : path->mbps;
 }

@@ -341,7 +341,7 @@ bool balance_weights_differ(const uint32_t *now, const uint32_t *next, unsigned 
     for (unsigned i = 0; i < n; i++) {
         uint64_t big = now[i] > next[i] ? now[i] : next[i], small = now[i] > next[i] ? next[i] : now[i];
 
-        if ((small == 0) != (big == 0) || (big - small) * 100 > big * percent)
+        if (big - small > BALANCE_LITTLE && (big - small) * 100 > big * percent)
             return true;
     }
     return false;

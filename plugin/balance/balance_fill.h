@@ -58,9 +58,10 @@ size_t balance_fill_size(const struct balance_net *net);
 int balance_fill(const struct balance_net *net, void *work, uint32_t *rate, uint32_t *weight, struct balance_result *result);
 
 /*
- * Whether weights of a flow have changed enough to be worth a new plan: one path begins or ends to carry, or one weight moves by more than @percent of
- * its larger value. Against plans that change with every measurement.
+ * Whether weights of a flow have changed enough to be worth a new plan: one moves by more than @percent of its larger value, and by more than BALANCE_LITTLE,
+ * 1 % of the flow, since the weight of a path that carries next to nothing is never sure to a tenth. Against plans that change with every measurement.
  */
+#define BALANCE_LITTLE (BALANCE_ONE / 100)
 bool balance_weights_differ(const uint32_t *now, const uint32_t *next, unsigned n, unsigned percent);
 
 #endif

@@ -82,10 +82,10 @@ static enum look looks(const struct balance_slow_facts *f, const struct others *
     return o->fast ? LOOKS_SLOW : LOOKS_ALONE;
 }
 
-/* One of the NICs moves as much as a NIC can: it is not slow, others use it. */
+/* One of the NICs moves as much as a NIC can in the time in which we are busy: others use it, and they may rest when we rest. */
 static int shared(const struct balance_slow_facts *f, const struct others *o)
 {
-    uint64_t most = o->rate / 4 * 3;
+    uint64_t most = o->rate / BALANCE_SLOW_ONE * f->own.busy / 4 * 3;
 
     return f->moved_here >= most || f->moved_there >= most;
 }

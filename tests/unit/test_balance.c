@@ -385,6 +385,14 @@ START_TEST(ways_of_a_topology)
     for (int i = 0; i < w.way[0][2].n; i++) {
         ck_assert_uint_lt(w.way[0][2].link[i], w.links);
     }
+    t.nic[1].state = TOPO_STATE_DOWN; /* its rate means nothing: what verbs was read for counts, which has asked its sisters */
+    t.nic[1].rate_mbps = 2500;
+    t.nic[2].state = TOPO_STATE_ACTIVE;
+    t.nic[2].rate_mbps = 100000;
+    r2_ways_make(&w, &nics, &t);
+    ck_assert_uint_eq(w.port[1], 200000);
+    ck_assert_uint_eq(w.port[2], 100000);
+    ck_assert_uint_eq(w.way[0][0].preference, w.way[0][1].preference);
     r2_ways_make(&w, &nics, NULL);
     ck_assert_uint_eq(w.links, 0);
     ck_assert_uint_eq(w.port[0], 200000);

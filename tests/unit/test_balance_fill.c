@@ -347,8 +347,11 @@ START_TEST(plans_are_not_changed_for_little)
     ck_assert(!balance_weights_differ(now, (const uint32_t[]){40000, 25536, 0}, 3, 10));
     ck_assert(!balance_weights_differ(now, (const uint32_t[]){42000, 23536, 0}, 3, 10));
     ck_assert(balance_weights_differ(now, (const uint32_t[]){43000, 22536, 0}, 3, 10));
-    ck_assert(balance_weights_differ(now, (const uint32_t[]){40000, 25535, 1}, 3, 10));
-    ck_assert(balance_weights_differ(now, (const uint32_t[]){65536, 0, 0}, 3, 100));
+    ck_assert(!balance_weights_differ(now, (const uint32_t[]){40000, 25535, 1}, 3, 10));
+    ck_assert(!balance_weights_differ(now, (const uint32_t[]){40000, 25536 - BALANCE_LITTLE, BALANCE_LITTLE}, 3, 10));
+    ck_assert(balance_weights_differ(now, (const uint32_t[]){40000, 25536 - 2 * BALANCE_LITTLE, 2 * BALANCE_LITTLE}, 3, 10));
+    ck_assert(!balance_weights_differ((const uint32_t[]){65396, 131, 9}, (const uint32_t[]){65413, 116, 7}, 3, 10));
+    ck_assert(balance_weights_differ(now, (const uint32_t[]){65536, 0, 0}, 3, 99));
 }
 END_TEST
 

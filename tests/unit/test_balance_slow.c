@@ -32,6 +32,7 @@ struct part {
 struct link {
     double cap;    /* what is left for us, bytes/s */
     double others; /* bytes/s that others move over our NIC, or over the peer's */
+    double in_step; /* ... in parts of what we move over it, when we do */
     uint64_t latency;
     struct part queue[QUEUE];
     unsigned head, n;
@@ -207,7 +208,7 @@ static void judge(int n)
             peer[f.peers++].mbps = 400000;
         }
     }
-    f.moved_here = f.moved_there = (uint64_t)(2 * (double)(l->done - l->moved_mark) / s + l->others);
+    f.moved_here = f.moved_there = (uint64_t)((2 + l->in_step) * (double)(l->done - l->moved_mark) / s + l->others);
     l->moved_mark = l->done;
     l->moved_at = w.now;
     if (balance_slow_window(&l->slow, &f)) {
@@ -404,6 +405,19 @@ static void neighbours(void)
     }
 }
 
+/* ... of the job whose flow 1 is: they begin and rest together, while the other flows go on. */
+static void neighbours_in_step(void)
+{
+    struct link *l = &w.link[1];
+    uint64_t period = w.now / (40 * MS) * 40 * MS;
+
+    l->cap = CAP * 0.25;
+    l->in_step = 2; /* with both directions of our own they fill the NIC */
+    if (w.now >= period + 12 * MS) {
+        w.flow[1].quiet_until = period + 40 * MS;
+    }
+}
+
 /* The thread that takes completions does not run: everything seems to be under way for long. */
 static void starvation(void)
 {
@@ -471,6 +485,12 @@ START_TEST(an_hour_of_neighbours)
 }
 END_TEST
 
+START_TEST(an_hour_of_neighbours_in_step)
+{
+    hour("neighbours in step", neighbours_in_step, 16384, 1e12, 0);
+}
+END_TEST
+
 START_TEST(an_hour_of_starvation)
 {
     hour("starvation", starvation, 524288, 1e12, 0);
@@ -492,6 +512,7 @@ static void add(TCase *t)
     tcase_add_test(t, an_hour_of_slow_receivers);
     tcase_add_test(t, an_hour_of_paused_peers);
     tcase_add_test(t, an_hour_of_neighbours);
+    tcase_add_test(t, an_hour_of_neighbours_in_step);
     tcase_add_test(t, an_hour_of_starvation);
     tcase_add_test(t, an_hour_of_mixture);
 }

@@ -242,6 +242,9 @@ START_TEST(tempo_of_others)
     r2_board_nic_set(b[1], 1, &nic);
     ck_assert_int_eq(r2_board_tempo_best(b[0], 77, 1, 1000, 500, &t), 1);
     ck_assert_uint_eq(t.rate, 60);
+    r2_board_tempo_set(b[1], 2, &(struct r2_board_tempo){.rate = 70, .least = 10, .at = 950}); /* nor is it when this one says something */
+    ck_assert_int_eq(r2_board_tempo_best(b[0], 77, 1, 1000, 500, &t), 1);
+    ck_assert_uint_eq(t.rate, 60);
     for (int i = 0; i < 3; i++) {
         r2_board_close(b[i]);
     }

@@ -41,6 +41,7 @@ enum r2_ledger_result ib_ack_flush_arrival(struct ib_recv *rx, struct ib_path *p
     *slot(u, u->come++) = (struct ib_unread_part){.seq = seq, .bytes = bytes, .k = imm.k, .nparts = imm.nparts};
     rx->flush->ack->parts++;
     rx->unread++;
+    rx->unread_pending = 1;
     return R2_LEDGER_NEW;
 }
 

@@ -51,11 +51,11 @@ nic 3 rate 10MB/s'
 wanted "unequal" && {
     fabric "hosts 2" "nics 4" "rate 40MB/s" "$uneven"
     NCCL_R2_TOPO=$dir/host0 run --channels 1 --fault-cmd "1500ms:env -u NCCL_R2_RUN_DIR $B/softfab exec --name $fab --host 0 -- $B/r2_stat --json >$log/stat.json 2>&1"
-    shares "unequal NICs, by the topology" '.[0] < .[3] / 20 and .[1] > 1.5 * .[2] and .[1] < 2.6 * .[2] and .[2] > 1.5 * .[3] and .[2] < 2.6 * .[3]'
+    shares "unequal: shares by the rates of the topology" '.[0] < .[3] / 20 and .[1] > 1.5 * .[2] and .[1] < 2.6 * .[2] and .[2] > 1.5 * .[3] and .[2] < 2.6 * .[3]'
     if jq -e '[.jobs[].processes[].connections[] | select(.direction == "send").paths | map(.share_percent)] | any(.[0] == 0 and .[1] >= 50 and .[1] <= 64 and .[2] >= 25 and .[2] <= 33 and .[3] >= 12 and .[3] <= 17)' "$log/stat.json" >"$log/jq" 2>&1; then
-        ok "r2_stat says so: 57, 29 and 14 %"
+        ok "unequal: r2_stat says 57, 29 and 14 %"
     else
-        bad "r2_stat says so" "$(head -c 200 "$log/jq"); $(tr -d '\n' <"$log/stat.json" | head -c 1500)"
+        bad "unequal: r2_stat says 57, 29 and 14 %" "$(head -c 200 "$log/jq"); $(tr -d '\n' <"$log/stat.json" | head -c 1500)"
     fi
 }
 
@@ -64,16 +64,16 @@ wanted "no topology" && {
     fabric "hosts 2" "nics 4" "rate 40MB/s"
     NCCL_R2_TOPO=$log/no/such/ run --channels 1
     if grep -q "WARN NET/R2 : NCCL_R2_TOPO=$log/no/such/: .*No such file or directory. Weights and order of NICs go by their ports alone" "$log/out"; then
-        ok "a topology that cannot be read is a warning"
+        ok "no topology: a warning"
     else
-        bad "a topology that cannot be read is a warning" "nothing like it in the log"
+        bad "no topology: a warning" "nothing like it in the log"
     fi
-    shares "equal NICs without a topology" '.[0] < .[3] / 20 and (.[1:] | max < 1.2 * min)'
+    shares "no topology: equal shares" '.[0] < .[3] / 20 and (.[1:] | max < 1.2 * min)'
     NCCL_R2_TOPO=nearby run --channels 1
     if [ "$rc" != 0 ] && grep -q 'NCCL_R2_TOPO=nearby: expected auto, sysfs, hwloc, off, a directory' "$log/out"; then
-        ok "a word that is none ends the job"
+        ok "no topology: a word that is none ends the job"
     else
-        bad "a word that is none ends the job" "exit code $rc"
+        bad "no topology: a word that is none ends the job" "exit code $rc"
     fi
 }
 
@@ -81,14 +81,14 @@ wanted "no topology" && {
 wanted "off" && {
     fabric "hosts 2" "nics 4" "rate 40MB/s"
     NCCL_R2_BALANCE=off run --channels 1
-    shares "balance off" '(add / 50) as $few | .[0] < $few and (map(select(. > $few)) | length) == 1'
+    shares "off: all on one backup" '(add / 50) as $few | .[0] < $few and (map(select(. > $few)) | length) == 1'
 }
 
 # --- four processes on each host, each with rings on all NICs: no survivor carries much more than the others ---
 wanted "processes" && {
     fabric "hosts 2" "nics 4" "rate 40MB/s"
     run --ranks-per-host 4 --intra net --channels 4
-    shares "four processes share three NICs" '.[0] < .[3] / 20 and (.[1:] | max < 1.1 * add / 3)'
+    shares "processes: four share three NICs" '.[0] < .[3] / 20 and (.[1:] | max < 1.1 * add / 3)'
 }
 
 echo "$passed passed, $failed failed"

@@ -12,6 +12,7 @@
 #define POLL_BATCH  16
 #define SLOT(rx, s) (&(rx)->msg[(s) % R2_LEDGER_WINDOW])
 #define SWEEP_EVERY 32 /* empty turns between two looks at the paths that carry nothing (P3) */
+#define HOT_FOR     64 /* a path that brought none of so many arrivals is no longer asked in every turn; messages that rotate use all of a plan */
 #define CTL_SIGNAL  16 /* every so many control writes one is signaled, to get their slots back */
 
 void ib_recv_init(struct ib_recv *rx, struct ib_link *link, struct ib_ring *staging)
@@ -420,9 +421,7 @@ void ib_recv_progress(struct ib_recv *rx)
     if (rx->idle >= SWEEP_EVERY) {
         mask = l->up;
         rx->idle = 0;
-        rx->hot = rx->seen ? rx->seen : rx->hot;
         rx->hot |= (uint8_t)((1u << rx->ctl_path) & l->up); /* or its control writes would never get their slots back */
-        rx->seen = 0;
     }
     for (mask &= l->up; mask; mask &= mask - 1) {
         int n = poll_path(rx, &l->path[__builtin_ctz(mask)]);
@@ -436,6 +435,12 @@ void ib_recv_progress(struct ib_recv *rx)
     }
     rx->hot |= rx->seen;
     rx->idle = got ? 0 : (uint8_t)(rx->idle + 1);
+    rx->heard = (uint16_t)(rx->heard + got);
+    if (__builtin_expect(rx->heard >= HOT_FOR, 0)) {
+        rx->hot = (uint8_t)(rx->seen | ((1u << rx->ctl_path) & l->up));
+        rx->seen = 0;
+        rx->heard = 0;
+    }
     if (__builtin_expect(rx->pending, 0)) {
         do_pending(rx);
     }
@@ -539,61 +544,4 @@ void ib_recv_path_down(struct ib_recv *rx, int p)
             rx->cts_pending = 1;
         }
     }
-}
-
-void ib_recv_hold(struct ib_recv *rx, int p)
-{
-    if (!r2_rule(R2_RULE_HOLD)) {
-        return;
-    }
-    rx->holding |= (uint8_t)(1u << p);
-    for (uint64_t seq = rx->ledger.rdone; seq < rx->ledger.rpost; seq++) {
-        if (!r2_ledger_complete(&rx->ledger, seq)) {
-            SLOT(rx, seq)->hold |= (uint8_t)(1u << p);
-        }
-    }
-}
-
-void ib_recv_hold_peer_stopped(struct ib_recv *rx, int p)
-{
-    rx->holding &= (uint8_t) ~(1u << p);
-}
-
-void ib_recv_hold_over(struct ib_recv *rx, int p)
-{
-    ib_recv_hold_peer_stopped(rx, p);
-    for (uint64_t seq = rx->ledger.rdone; seq < rx->ledger.rpost; seq++) {
-        SLOT(rx, seq)->hold &= (uint8_t) ~(1u << p);
-    }
-}
-
-int ib_recv_hold_gpu(struct ib_recv *rx, int p)
-{
-    int n = 0;
-
-    for (uint64_t seq = rx->ledger.rdone; rx->flush && r2_rule(R2_RULE_HOLD) && seq < rx->ledger.rpost; seq++) {
-        struct ib_rmsg *m = SLOT(rx, seq);
-
-        if (m->gpu && !r2_ledger_complete(&rx->ledger, seq)) {
-            m->hold |= (uint8_t)(1u << p);
-            n++;
-        }
-    }
-    return n;
-}
-
-int ib_recv_hold_gpu_only(struct ib_recv *rx, int p)
-{
-    int n = 0;
-
-    ib_recv_hold_peer_stopped(rx, p);
-    for (uint64_t seq = rx->ledger.rdone; seq < rx->ledger.rpost; seq++) {
-        struct ib_rmsg *m = SLOT(rx, seq);
-
-        if (!m->gpu) {
-            m->hold &= (uint8_t) ~(1u << p);
-        }
-        n += (m->hold >> p) & 1;
-    }
-    return n;
 }

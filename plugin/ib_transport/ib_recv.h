@@ -32,9 +32,10 @@ struct ib_recv {
     struct ib_link *link;
     struct r2_ledger ledger;
     uint8_t hot;         /* paths polled in every progress */
-    uint8_t seen;        /* paths that had data since the last sweep */
+    uint8_t seen;        /* paths that brought some of the last @heard arrivals */
     uint8_t carried;     /* paths that ever had data, in any life; for flush */
     uint8_t idle;        /* empty turns since the last sweep */
+    uint16_t heard;
     union {
         struct {
             uint8_t cts_pending;    /* some CTS is not out */

@@ -22,8 +22,8 @@ enum r2_ledger_result ib_ack_flush_arrival(struct ib_recv *rx, struct ib_path *p
     if (seq == UINT64_MAX || !rx->msg[seq % R2_LEDGER_WINDOW].gpu) {
         return R2_LEDGER_NEW; /* the ledger says what is wrong */
     }
-    if ((uint16_t)(u->come - u->taken) >= R2_LEDGER_WINDOW) {
-        return R2_LEDGER_WINDOW_ERR; /* S has more parts out than a receive queue holds (P2) */
+    if ((uint16_t)(u->come - u->taken) == R2_LEDGER_WINDOW) {
+        return R2_LEDGER_WINDOW_ERR; /* more than S may have out (P2) */
     }
     r = r2_ledger_see(&rx->ledger, imm.seq, imm.k, imm.nparts);
     if (r != R2_LEDGER_NEW) {
@@ -41,6 +41,7 @@ enum r2_ledger_result ib_ack_flush_arrival(struct ib_recv *rx, struct ib_path *p
     *slot(u, u->come++) = (struct ib_unread_part){.seq = seq, .bytes = bytes, .k = imm.k, .nparts = imm.nparts};
     rx->flush->ack->parts++;
     rx->unread++;
+    rx->unread_pending = 1;
     return R2_LEDGER_NEW;
 }
 

@@ -96,8 +96,7 @@ static void fill_entry(struct ib_recv *rx, const struct ib_rmsg *m)
     e->check = ib_cts_check(e);
 }
 
-/* Writes the CTS of seqs [first, first+n) on @p: one work request, two where the ring wraps. -1: path down, or no room.
- */
+/* Writes the CTS of seqs [first, first+n) on @p: one work request, two where the ring wraps. -1: path down, or no room. */
 static int write_cts(struct ib_recv *rx, struct ib_path *p, uint64_t first, int n)
 {
     int done = 0;
@@ -160,8 +159,7 @@ static __attribute__((noinline)) void write_pending_cts(struct ib_recv *rx)
             return;
         }
         rx->cts_rewritten++;
-        /* S may have the entry already and not look at this one: what it carries of acked does not count as told (P14)
-         */
+        /* S may have the entry already and not look at this one: what it carries of acked does not count as told (P14) */
     }
 }
 
@@ -306,13 +304,18 @@ static void arrival(struct ib_recv *rx, struct ib_path *p, const struct ibv_wc *
     counted(rx, p, SLOT(rx, r2_ledger_seq(&rx->ledger, imm.seq)), bytes, r);
 }
 
-/* Arrivals whose read is back enter the ledger (P34). */
-static __attribute__((noinline)) void take_read(struct ib_recv *rx)
+/* CTS that are not out; arrivals whose read is back enter the ledger (P34). */
+static __attribute__((noinline)) void do_pending(struct ib_recv *rx)
 {
     struct ib_unread_part u;
     int p;
 
-    ib_ack_flush_step(rx);
+    if (rx->cts_pending) {
+        write_pending_cts(rx);
+    }
+    if (rx->unread_pending) {
+        ib_ack_flush_step(rx);
+    }
     while (rx->unread && ib_ack_flush_next(rx, &p, &u)) {
         struct ib_path *path = &rx->link->path[p];
         enum r2_ledger_result r;
@@ -325,6 +328,7 @@ static __attribute__((noinline)) void take_read(struct ib_recv *rx)
             bad_arrival(rx, path, ib_imm_unpack(ib_imm_pack(u.seq, u.k, u.nparts, IB_IMM_NONE, path->life)), r);
         }
     }
+    rx->unread_pending = rx->unread != 0;
 }
 
 /* One completion. @live: the life is open, arrivals count (P16.5). Returns 1 when a receive was consumed. */
@@ -432,11 +436,8 @@ void ib_recv_progress(struct ib_recv *rx)
     }
     rx->hot |= rx->seen;
     rx->idle = got ? 0 : (uint8_t)(rx->idle + 1);
-    if (__builtin_expect(rx->cts_pending, 0)) {
-        write_pending_cts(rx);
-    }
-    if (__builtin_expect(rx->unread, 0)) {
-        take_read(rx);
+    if (__builtin_expect(rx->pending, 0)) {
+        do_pending(rx);
     }
     if (rx->ledger.acked > rx->ack_told) {
         ack(rx);

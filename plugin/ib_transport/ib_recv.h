@@ -35,7 +35,13 @@ struct ib_recv {
     uint8_t seen;        /* paths that had data since the last sweep */
     uint8_t carried;     /* paths that ever had data, in any life; for flush */
     uint8_t idle;        /* empty turns since the last sweep */
-    uint8_t cts_pending; /* some CTS is not out */
+    union {
+        struct {
+            uint8_t cts_pending;    /* some CTS is not out */
+            uint8_t unread_pending; /* @unread may not be 0 */
+        };
+        uint16_t pending; /* either: one look in every progress */
+    };
     uint32_t unread;     /* arrivals that wait for a read through their NIC (P34) */
     uint8_t signal;      /* the next control write is signaled whatever the count */
     uint8_t quiet;       /* no CTS is written any more: buffers and registrations of open receives may be gone */

@@ -6,7 +6,8 @@
 #include "r2_log.h"
 
 #define PERCENT 10       /* a weight that changes by less is not worth a new plan */
-#define PAUSE   5000000u /* ns between two divisions: a port takes its connections down one after the other */
+#define PAUSE   5000000u /* ns between two divisions, at least: a port takes its connections down one after the other */
+#define DUTY    9        /* and so many times what the last one took: whatever rings, failures and traffic come first */
 
 /* Service thread. */
 struct r2_balance {
@@ -15,6 +16,7 @@ struct r2_balance {
     int rows_due;        /* ... of what the board says of us */
     int failed;          /* no memory: said once */
     uint64_t done_at, look_at;
+    uint64_t pause;      /* ns from the end of the last division to the next */
     struct r2_board_flow said[IB_MAX_NICS];
     uint32_t others;
     struct balance_other other[BALANCE_PLAN_OTHERS];
@@ -488,6 +490,7 @@ static void divide(struct r2_inst *inst)
 uint64_t r2_balance_step(struct r2_inst *inst, uint64_t now, int look)
 {
     struct r2_balance *b = inst->balance;
+    uint64_t begun;
 
     if (look) {
         demand_look(inst, b->look_at ? r2_elapsed(now, b->look_at) : 0);
@@ -503,11 +506,14 @@ uint64_t r2_balance_step(struct r2_inst *inst, uint64_t now, int look)
     if (!b->due) {
         return UINT64_MAX;
     }
-    if (b->done_at && now < b->done_at + PAUSE) {
-        return b->done_at + PAUSE;
+    if (b->done_at && now < b->done_at + b->pause) {
+        return b->done_at + b->pause;
     }
     b->due = 0;
-    b->done_at = now;
+    begun = r2_now(inst);
     divide(inst);
+    b->done_at = r2_now(inst);
+    b->pause = r2_elapsed(b->done_at, begun) * DUTY;
+    b->pause = b->pause > PAUSE ? b->pause : PAUSE;
     return UINT64_MAX;
 }

@@ -375,6 +375,32 @@ void balance_plan_own(const struct balance_facts *f, const struct balance_conn *
     }
 }
 
+/*
+ * What is slow is judged by what it carries: without work nobody would see it recover. It keeps a little, but no more than its share by the limits of this
+ * connection alone, which holds nobody up; taken from the largest.
+ */
+static void measured_keep(const struct balance_facts *f, const struct balance_conn *c, uint32_t *weight)
+{
+    uint32_t own[BALANCE_PLAN_PATHS], n = c->n <= BALANCE_PLAN_PATHS ? c->n : 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t most = 0, keep;
+
+        if (!known(c->pair[i].mbps_measured) || weight[i] >= BALANCE_PLAN_KEEP) {
+            continue;
+        }
+        balance_plan_own(f, c, own);
+        keep = own[i] < BALANCE_PLAN_KEEP ? own[i] : BALANCE_PLAN_KEEP;
+        for (uint32_t k = 1; k < n; k++) {
+            most = weight[k] > weight[most] ? k : most;
+        }
+        if (keep > weight[i]) {
+            weight[most] -= keep - weight[i];
+            weight[i] = keep;
+        }
+    }
+}
+
 int balance_plan(const struct balance_facts *f, void *memory, uint32_t (*weight)[BALANCE_PLAN_PATHS])
 {
     struct balance_net net;
@@ -396,10 +422,11 @@ int balance_plan(const struct balance_facts *f, void *memory, uint32_t (*weight)
 
         if (!divided || w.of[i] == NO_GROUP) {
             balance_plan_own(f, c, weight[i]);
-            continue;
+        } else {
+            memset(weight[i], 0, sizeof(weight[i]));
+            memcpy(weight[i], &w.weight[w.flow[w.group[w.of[i]].flow].first], c->n * sizeof(weight[i][0]));
         }
-        memset(weight[i], 0, sizeof(weight[i]));
-        memcpy(weight[i], &w.weight[w.flow[w.group[w.of[i]].flow].first], c->n * sizeof(weight[i][0]));
+        measured_keep(f, c, weight[i]);
     }
     return 0;
 }

@@ -24,6 +24,7 @@
 #define BALANCE_PLAN_CONNS  65536
 #define BALANCE_PLAN_OTHERS 256
 #define BALANCE_PLAN_GROUPS 512  /* different connections; those beyond are divided by their own paths alone */
+#define BALANCE_PLAN_KEEP   1024 /* of BALANCE_ONE; above what hysteresis passes over */
 
 /* One NIC pair of a connection. Rates in Mb/s, 0: unknown, which limits nothing. */
 struct balance_pair {
@@ -64,7 +65,8 @@ struct balance_facts {
 size_t balance_plan_size(const struct balance_facts *f);
 
 /*
- * weight[c][i] for pair i of connection c, of BALANCE_ONE; those of a connection add up to it, or are all 0 where n is 0. @work: balance_plan_size() bytes,
+ * weight[c][i] for pair i of connection c, of BALANCE_ONE; those of a connection add up to it, or are all 0 where n is 0. A path with a measured rate
+ * has BALANCE_PLAN_KEEP at least, or what balance_plan_own() gives it if that is less. @work: balance_plan_size() bytes,
  * aligned to 8. -1, and nothing filled in, when the facts are out of bounds.
  */
 int balance_plan(const struct balance_facts *f, void *work, uint32_t (*weight)[BALANCE_PLAN_PATHS]);

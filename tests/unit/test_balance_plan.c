@@ -164,6 +164,27 @@ START_TEST(a_nic_that_others_fill_gets_less)
 }
 END_TEST
 
+/* A slow NIC that nobody needs, since the others have room, goes on being measured; one that is very slow holds nobody up by that. */
+START_TEST(a_slow_nic_keeps_some_work)
+{
+    struct balance_conn *c;
+
+    begin(3);
+    c = conn_add(1, 6, 1000);
+    c->pair[0].mbps_measured = f.port[1] / 4;
+    other_add(2, 40, 400000); /* fills the slow one */
+    plan();
+    ck_assert_uint_eq(weight[0][0], BALANCE_PLAN_KEEP);
+    ck_assert_uint_eq(weight[0][0] + weight[0][1], BALANCE_ONE);
+    c->pair[0].mbps_measured = f.port[1] / 1000;
+    plan();
+    ck_assert_msg(weight[0][0] > 0 && weight[0][0] < BALANCE_ONE / 900, "%u", weight[0][0]);
+    c->pair[0].mbps_measured = 0; /* not slow: it is left to who needs it */
+    plan();
+    ck_assert_msg(weight[0][0] < BALANCE_PLAN_KEEP / 2, "%u", weight[0][0]);
+}
+END_TEST
+
 /* Who wants more counts for more, of this process and of others. */
 START_TEST(demand_counts)
 {
@@ -431,6 +452,7 @@ static void add(TCase *t)
     tcase_add_test(t, lost_nics_of_a_process_alone);
     tcase_add_test(t, processes_that_share_nics);
     tcase_add_test(t, a_nic_that_others_fill_gets_less);
+    tcase_add_test(t, a_slow_nic_keeps_some_work);
     tcase_add_test(t, demand_counts);
     tcase_add_test(t, unequal_nics);
     tcase_add_test(t, bridge_between);

@@ -1,5 +1,6 @@
 #!/bin/sh
 # Every code of plugin/probe/probe_line.c has its section in docs/runbook.md, with the same text, severity and actions, and the other way round.
+# Each is brought about by some test.
 cd "$(dirname "$0")/.." || exit 1
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
@@ -90,5 +91,14 @@ else
     failed=$((failed + 1))
     echo "FAILED probe_line.h has $codes codes, the table has $(codes_in plugin/probe/probe_line.c | wc -l)"
 fi
+# Each code is what some test brings about.
+for code in $(sed "s/^R2-//; s/|.*//" "$tmp/codes"); do
+    if grep -rqE "(PROBE_CODE_|R2-|\\b)$code\\b" --include=test_*.c --include=*.sh --exclude=check_runbook.sh tests; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAILED R2-$code: no test brings it about"
+    fi
+done
 echo "$passed passed, $failed failed"
 [ $failed = 0 ] && [ $passed -gt 0 ]

@@ -144,7 +144,7 @@ has '^    lock.conf    says nothing$'
 run 1 "explain a bad value" env NCCL_R2_GIVE_UP=5s "$CONFIG" --explain NCCL_R2_GIVE_UP
 has '^    environment  5s  cannot be taken: .*from 100 to 86400000'
 run 0 "explain two" "$CONFIG" --explain NCCL_R2_ACK NCCL_IB_HCA
-has '^  values    e2e, cqe$'
+has '^  values    e2e, cqe, flush$'
 has '^NCCL_IB_HCA$'
 run 2 "explain a near miss" "$CONFIG" --explain NCCL_R2_GIVEUP
 err "no option 'NCCL_R2_GIVEUP'; did you mean NCCL_R2_GIVE_UP?"

@@ -144,7 +144,7 @@ wanted "nic" && case_nic
 case_healthy() {
     fabric 2
     rm -f "$log"/well*
-    run --duration 1s --fault-cmd "$(at 600ms 0 well.check "$runs" --check)" --fault-cmd "$(at 600ms 0 well.H "$runs" -H)" --fault-optional
+    run --duration 1s --fault-cmd "$(at 600ms 0 well.check "$runs" --check)" --fault-cmd "$(at 600ms 0 well.H "$runs" -H)" --fault-optional --after 300ms
     was_right "healthy" || return
     says "healthy: check" well.check '^1 process, all NICs carry what they should$'
     says "healthy: exit status 0" well.check.rc '^0$'

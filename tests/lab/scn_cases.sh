@@ -122,6 +122,7 @@ cases_three_hosts() {
 # is stopped is mostly caught while the others wait for it outside the plugin.
 blame() {
     wanted "blame $1" || return
+    cpu_from=$(cpu_times)
     # shellcheck disable=SC2086
     perf 3 3 "$2" all_reduce $BASE --duration 4s --after 5s
     blamed "blame: $1" "$3"

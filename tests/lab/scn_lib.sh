@@ -132,6 +132,14 @@ verdicts() {
     cat "$run".r? | sed -n -e 's|.*NET/R2 : R2-F03 \(.*\)|? \1|p' -e 's|.*NET/R2 : R2-\([NLFP]\)[0-9]* \(.*\)|\1 \2|p' |
         awk '{h = n = "-"; for (i = 2; i <= NF; i++) {if ($i ~ /^host=/) h = substr($i, 6); if ($i ~ /^nic=/) {n = substr($i, 5); sub("/.*", "", n)}} print $1, h, n}'
 }
+# cpu_times, stolen FROM: percent of the processors that the hypervisor of this machine took since FROM. What is asked then has an answer too late: the ends wait
+# 2 s for each other's word, whatever a second is worth.
+cpu_times() {
+    awk '/^cpu / { for (i = 2; i <= 9; i++) s += $i; print s, $9 }' /proc/stat
+}
+stolen() {
+    { echo "$1"; cpu_times; } | awk 'NR == 1 { s = $1; t = $2 } NR == 2 { print ($1 > s ? int(100 * ($2 - t) / ($1 - s)) : 0) }'
+}
 # blamed LABEL PATTERN: the run is right, and every verdict of it (of which there is one) matches, but for those that are undecided. PATTERN empty:
 # nobody is blamed.
 blamed() {
@@ -140,6 +148,9 @@ blamed() {
     undecided=$(grep -c '^?' "$run.verdicts")
     if [ -z "$2" ] && [ -n "$said" ]; then
         bad "$1" "blamed though nothing is broken: $said"
+    elif [ -n "$2" ] && [ -z "$said" ] && [ "$undecided" -gt 0 ] && [ "$(stolen "$cpu_from")" -ge 10 ]; then
+        skip "$1" "undecided while the hypervisor took $(stolen "$cpu_from") % of the processors"
+        right "$1: the data alone" 0 9999
     elif [ -n "$2" ] && [ -z "$said" ]; then
         bad "$1" "nobody was blamed; $undecided undecided"
     elif [ -n "$2" ] && grep -v '^?' "$run.verdicts" | grep -qvxE "$2"; then

@@ -3,7 +3,7 @@
 # fault fired (r2_perf fails otherwise), that paths came up in a later life at both ranks and that the NICs which came back sent data from then on. The
 # speed at the end against that before the first fault is shown, not judged. Argument: build folder. Second argument: only cases whose name contains it.
 . "$(dirname "$0")/collective_lib.sh"
-export NCCL_IB_TIMEOUT=12 NCCL_IB_RETRY_CNT=3 NCCL_R2_T_RETURN=200
+export NCCL_IB_TIMEOUT=14 NCCL_IB_RETRY_CNT=7 NCCL_R2_T_RETURN=200
 fab=failback$$
 trap '"$B/softfab" down --name $fab >/dev/null 2>&1; rm -rf "$log"' EXIT
 LAST=1000 # ms at the end of a run that are compared with the time before the first fault

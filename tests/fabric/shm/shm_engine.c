@@ -47,6 +47,7 @@ void shm_progress(struct shm_engine *e)
     shm_timers_run(e);
     shm_tx_run(e);
     shm_bells_run(e);
+    shm_pkts_trim(e);
     deadline_compute(e);
 }
 

@@ -96,7 +96,8 @@ struct shm_engine {
     uint64_t waiting;       /* bit: the ring from that slot has a record that is due soon */
     uint64_t ring_deadline; /* when to look at them */
 
-    struct shm_pkt *free;
+    struct shm_pkt *free; /* ready for use */
+    unsigned free_len;
     uint8_t *scratch; /* payload of packets that will be lost */
     uint64_t bury_at[SEG_SLOTS];
     bool told_full;     /* the lack of memory was reported */
@@ -144,6 +145,11 @@ void shm_pkt_send(struct fab_engine *base, struct fab_nic *nic, struct fab_qp *q
 /* Lets every NIC transmit as far as rates and room allow. */
 void shm_tx_run(struct shm_engine *e);
 struct shm_pkt *shm_pkt_new(struct shm_engine *e);
+/* Stays valid memory until shm_pkts_trim(): the model may free a packet that its caller still looks at. */
+void shm_pkt_put(struct shm_engine *e, struct shm_pkt *p);
+/* Between two turns: the memory of a burst goes, or a program that looks for leaks of its own finds the fabric's. */
+#define SHM_PKTS_KEPT 8
+void shm_pkts_trim(struct shm_engine *e);
 /* Rings the bells that this turn owes. */
 void shm_bells_run(struct shm_engine *e);
 

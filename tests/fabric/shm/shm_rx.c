@@ -12,8 +12,7 @@ void shm_pkt_free(struct fab_engine *base, struct fab_pkt *pkt)
     free(p->copy);
     p->copy = NULL;
     p->live = false;
-    p->next = e->free;
-    e->free = p;
+    shm_pkt_put(e, p);
 }
 
 static void drop(struct shm_nic *n)

@@ -14,14 +14,27 @@ struct shm_pkt *shm_pkt_new(struct shm_engine *e)
         return calloc(1, sizeof(*p));
     }
     e->free = p->next;
+    e->free_len--;
     p->rec = NULL;
     return p;
 }
 
-static void pkt_put(struct shm_engine *e, struct shm_pkt *p)
+void shm_pkt_put(struct shm_engine *e, struct shm_pkt *p)
 {
     p->next = e->free;
     e->free = p;
+    e->free_len++;
+}
+
+void shm_pkts_trim(struct shm_engine *e)
+{
+    while (e->free_len > SHM_PKTS_KEPT) {
+        struct shm_pkt *p = e->free;
+
+        e->free = p->next;
+        e->free_len--;
+        free(p);
+    }
 }
 
 static void deadline_set(struct shm_nic *n, uint64_t when)
@@ -181,7 +194,7 @@ void shm_pkt_send(struct fab_engine *base, struct fab_nic *nic, struct fab_qp *q
         nic->cnt.acks_lost += fate == FAB_DROP && fab_hdr_response(h) && nic->link.ack_lost;
         nic->cnt.tx_dropped++;
         atomic_fetch_add_explicit(&n->seg->count.drops, 1, memory_order_relaxed);
-        pkt_put(e, p);
+        shm_pkt_put(e, p);
         return;
     }
     /* A delay that ends lets nothing overtake: the same path stays in order. */
@@ -194,7 +207,7 @@ void shm_pkt_send(struct fab_engine *base, struct fab_nic *nic, struct fab_qp *q
     if (fate == FAB_TWICE) {
         record_repeat(e, n, p->dst_slot, p->rec);
     }
-    pkt_put(e, p);
+    shm_pkt_put(e, p);
 }
 
 /* Whether the rate lets the link take more now. */

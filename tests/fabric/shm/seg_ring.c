@@ -24,6 +24,9 @@ static int ring_memory_reserve(struct seg_map *m, int dst)
     int rc = posix_fallocate(m->seg_fd, off, (off_t)sizeof(struct seg_ring));
     if (rc != 0) {
         errno = rc == EINTR ? EAGAIN : ENOSPC;
+        if (rc == EINTR) {
+            seg_bell_wake(m->seg, m->slot); /* who gets EAGAIN waits for a bell, and no consumer owes one here */
+        }
         return -1;
     }
     m->reserved |= 1ull << dst;

@@ -63,8 +63,9 @@ for t in "$@"; do
     if [ $result = FAIL ]; then
         [ $rc = 124 ] && echo "     ran past its limit of $limit s"
         lines=${R2_FAIL_LINES:-60}
-        # What failed may stand far above the end of the log.
-        head -n "-$lines" "$out/log" | grep -A5 '^FAIL' | head -n "$lines" | sed 's/^/     | /'
+        # First what failed, wherever it stands: who keeps only a part of this output keeps its beginning.
+        grep -A20 -E '^FAIL|:[FE]:' "$out/log" | grep -v '^ok ' | head -n "$lines" | sed 's/^/     | /'
+        echo "     the end of its output:"
         tail -n "$lines" "$out/log" | sed 's/^/     | /'
     fi
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))

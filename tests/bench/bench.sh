@@ -177,7 +177,8 @@ section() {
     cost) inproc cost ;;
     memory) inproc memory ;;
     many)
-        for n in 16 1000; do inproc many 1000 $n; done | jq -s .
+        for n in 16 1000; do inproc many 1000 $n; done >"$T/rows"
+        jq -s . "$T/rows"
         ;;
     stall)
         inproc stall 1000 >"$T/virtual"
@@ -199,7 +200,8 @@ section() {
         for op in all_reduce sendrecv; do
             one_bandwidth $op 4 20MB/s
             one_bandwidth $op 8 10MB/s
-        done | jq -s .
+        done >"$T/rows"
+        jq -s . "$T/rows"
         ;;
     calls)
         if ! command -v valgrind >/dev/null || ! command -v callgrind_annotate >/dev/null; then
@@ -210,7 +212,8 @@ section() {
             jq -n --argjson nics $nics --argjson s "$(per_item send traffic $nics)" --argjson r "$(per_item recv traffic $nics)" \
                 --argjson si "$(per_item send idle-send $nics)" --argjson ri "$(per_item recv idle-recv $nics)" \
                 '{nics: $nics, bytes: 131072, send: $s, recv: $r, idle_send_test: $si, idle_recv_test: $ri}'
-        done | jq -s .
+        done >"$T/rows"
+        jq -s . "$T/rows"
         ;;
     *)
         echo "bench.sh: no such section: $1" >&2

@@ -283,21 +283,27 @@ static int is_current(const struct r2_event_file *f, struct stat *open_st)
 
 /*
  * The file becomes FILE.1. Only who holds its lock renames it, and only while the name means it: so of several
- * processes that find it full one does it, and nobody renames the new file. Who does not get the lock goes on without.
+ * processes that find it full one does it, and nobody renames the new file. Who does not get the lock goes on without,
+ * until the file is twice as full (@must): whoever holds the lock may stand still for long. Should that one stand just
+ * before its rename, what is in FILE.1 is lost when it goes on; without @must all lines would be lost until then.
+ * 0: the file is closed, and its name may be opened again. -1: the lock is held (not with @must), or errno.
  */
-static void turn_over(struct r2_event_file *f)
+static int turn_over(struct r2_event_file *f, int must)
 {
     char old[sizeof(f->path) + 2];
     struct stat st;
+    int err = 0;
 
-    if (flock(f->fd, LOCK_EX | LOCK_NB) != 0) {
-        return;
+    if (flock(f->fd, LOCK_EX | LOCK_NB) != 0 && !must) {
+        return -1;
     }
     snprintf(old, sizeof(old), "%s.1", f->path);
-    if (is_current(f, &st)) {
-        rename(f->path, old);
+    if (is_current(f, &st) && rename(f->path, old) != 0 && errno != ENOENT) {
+        err = errno;
     }
     r2_event_file_close(f); /* and with it the lock */
+    errno = err;
+    return err ? -1 : 0;
 }
 
 static int append(struct r2_event_file *f, const char *lines, size_t len, char *why, size_t why_len)
@@ -312,12 +318,13 @@ static int append(struct r2_event_file *f, const char *lines, size_t len, char *
         return -1;
     }
     if (fstat(f->fd, &st) == 0 && st.st_size > 0 && (uint64_t)st.st_size + len > f->max) {
-        turn_over(f);
-        if (f->fd < 0 && open_file(f, why, why_len) != 0) {
+        int must = (uint64_t)st.st_size + len > 2 * f->max;
+
+        if (turn_over(f, must) != 0 && must) {
+            snprintf(why, why_len, "%s is full and cannot be turned over: %s", f->path, strerror(errno));
             return -1;
         }
-        if (fstat(f->fd, &st) == 0 && (uint64_t)st.st_size + len > 2 * f->max) {
-            snprintf(why, why_len, "%s is full and cannot be turned over", f->path);
+        if (f->fd < 0 && open_file(f, why, why_len) != 0) {
             return -1;
         }
     }

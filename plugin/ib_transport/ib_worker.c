@@ -208,6 +208,21 @@ static void workers_free(struct ib_workers *all)
     free(all);
 }
 
+/* No thread touches these any more: what was not begun never will be, and what has ended needs nobody to take it back. */
+static void jobs_drop(struct ib_workers *all, uint64_t stuck)
+{
+    struct ib_job *job;
+
+    for (int i = 0; i < all->devices; i++) {
+        while (!(stuck >> i & 1) && (job = queue_pop(&all->worker[i])) != NULL)
+            job->busy = 0;
+    }
+    pthread_mutex_lock(&all->done_lock);
+    for (job = all->done_head; job != NULL; job = job->next)
+        job->busy = 0;
+    pthread_mutex_unlock(&all->done_lock);
+}
+
 uint64_t ib_workers_destroy(struct ib_workers *all, uint64_t limit_ns)
 {
     struct timespec deadline;
@@ -233,6 +248,7 @@ uint64_t ib_workers_destroy(struct ib_workers *all, uint64_t limit_ns)
             stuck |= 1ull << i;
         }
     }
+    jobs_drop(all, stuck);
     if (!stuck) {
         workers_free(all);
         return 0;

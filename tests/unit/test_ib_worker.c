@@ -233,6 +233,7 @@ START_TEST(destroy_lets_the_queue_run)
     for (int i = 0; i < JOBS; i++) {
         ck_assert_int_eq(jobs[i].runs, 1);
         ck_assert_int_eq(jobs[i].dones, 0);
+        ck_assert_int_eq(jobs[i].job.busy, 0);
     }
     ck_assert_uint_eq(ib_workers_destroy(NULL, 0), 0);
 }
@@ -320,7 +321,13 @@ START_TEST(simulation_steps)
     ck_assert_int_eq(ib_worker_step(workers, 0), 1);
     ck_assert_int_eq(ib_workers_reap(workers), 2);
     ck_assert(pthread_equal(b.ran_on, pthread_self()));
-    ib_workers_destroy(workers, 0);
+    ib_workers_submit(workers, 0, &a.job);
+    ib_workers_submit(workers, 1, &b.job);
+    ck_assert_int_eq(ib_worker_step(workers, 0), 1);
+    ck_assert(a.job.busy && b.job.busy);
+    ib_workers_destroy(workers, 0); /* one is not reaped, one not begun: neither will be */
+    ck_assert(!a.job.busy && !b.job.busy);
+    ck_assert_int_eq(a.runs + b.runs, 3);
 }
 END_TEST
 

@@ -30,6 +30,7 @@
 
 struct r2_report;
 struct r2_balance;
+struct r2_relay;
 
 #define R2_COMM_BUCKETS 256
 #define R2_LABEL_MAX    160
@@ -94,6 +95,7 @@ struct r2_ret {
     enum r2_ret_state state;
     uint64_t since, send_at, interval;
     uint64_t not_before, pause; /* the next attempt, after one that failed */
+    uint32_t refused; /* S: the last life that R opened and was told is over; 0: none since a life began. It stays over. */
 };
 
 /* What of a connection was known after its last step, for statistics and events. Service thread; r2_report.c */
@@ -293,6 +295,7 @@ struct r2_inst {
     struct ib_nics nics;
     struct ib_workers *workers;
     struct ib_mr_cache *mrs;
+    struct r2_relay *relay; /* NULL: no path is staged */
     struct r2_oob *oob;
     uint64_t worker_alive[IB_MAX_NICS]; /* ns, per device: when a job of it last came back; service thread */
     uint64_t worker_reaped[IB_MAX_NICS]; /* service thread */

@@ -87,6 +87,21 @@ static void say_over(struct r2_comm *c, int p, uint32_t life)
     r2_peer_emit(c->inst, c->peer, FO_MSG_DOWN, &b);
 }
 
+/*
+ * S does not take a life of R. That word may be on its way for long, and R's OPEN is repeated: what was refused once is refused for ever, though the reason
+ * may have gone. Else a life would be brought up at both ends, and then end on its own refusal.
+ */
+static void refuse(struct r2_comm *c, int p, uint32_t life)
+{
+    c->ret[p].refused = life;
+    say_over(c, p, life);
+}
+
+static int was_refused(const struct r2_comm *c, int p, uint32_t life)
+{
+    return c->ret[p].refused && (int32_t)(life - c->ret[p].refused) <= 0;
+}
+
 /* --- lives --- */
 
 /*
@@ -105,6 +120,7 @@ static void next_life(struct r2_comm *c, int p, uint32_t life, uint64_t now)
     r->has_old = 1;
     r->old_until = now + MS(c->inst->cfg.t_packet_ms);
     r->since = now;
+    r->refused = 0;
     *path = (struct ib_path){.index = path->index, .nic = path->nic, .peer_nic = path->peer_nic, .life = life};
     c->build[p].late = 0;
     memset(&c->watch[p], 0, sizeof(c->watch[p]));
@@ -406,12 +422,16 @@ void r2_return_on_open(struct r2_comm *c, const struct fo_open *m)
         return;
     }
     ahead = (int32_t)(m->life - c->link.path[p].life);
-    if (ahead > 0 && r2_drain_has(c, p) && c->link.up) {
-        say_over(c, p, m->life); /* R does not know of the drain (yet) */
+    if (ahead > 0 && was_refused(c, p, m->life)) {
+        say_over(c, p, m->life);
+    } else if (ahead > 0 && r2_drain_has(c, p) && c->link.up) {
+        refuse(c, p, m->life); /* R does not know of the drain (yet) */
     } else if (ahead > 0 && r2_failback_allows(c, p)) {
         take_open(c, m);
-    } else if (ahead > 0 || (ahead == 0 && c->ret[p].state == R2_RET_NONE && c->fo.path[p].state == FO_FENCED)) {
-        say_over(c, p, m->life); /* our policy forbids it, or it failed here and the word was lost */
+    } else if (ahead > 0) {
+        refuse(c, p, m->life); /* our policy forbids it */
+    } else if (ahead == 0 && c->ret[p].state == R2_RET_NONE && c->fo.path[p].state == FO_FENCED) {
+        say_over(c, p, m->life); /* it failed here and the word was lost */
     } else if (ahead == 0 && c->ret[p].state == R2_RET_S_SAID) {
         c->ret[p].send_at = 0; /* our answer was lost */
         r2_comm_kick(c);

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Checks the Promela model of the protocol (docs/model/README.md) with spin.
-#   check_model.sh BUILD [--deep] [NAME...]    all configurations, with --deep the large ones as well; or those with these names
-# A "full" row must hold in its whole state space. A "fails" row has one rule switched off, or asks whether something can happen at all:
-# it must give the error named. Closes with "N passed, N failed".
+#   check_model.sh BUILD [--deep] [NAME...]    all configurations, with --deep the "deep" ones as well; or those with these names
+# A "full" row must hold in its whole state space, as must the "large" and "deep" ones, whose verifiers are worth an optimising compiler. A
+# "fails" row has one rule switched off, or asks whether something can happen at all: it must give the error named. Closes with "N passed, N failed".
 set -u
 src=docs/model
 MEM=2000     # MiB of one verifier; with --deep twice that
@@ -21,8 +21,8 @@ full watchdogs-only failover - NM=3 W=2 CUT=3 WATCH
 full watchdogs-outage failover - NM=2 W=2 CUT=1 NL=4 F=2 WATCH
 full nic-death failover - NM=3 W=2 CUT=3 F=0 FD=1
 full nic-death-watchdogs failover - NM=3 W=2 CUT=1 F=0 FD=1 WATCH
-full sender-nic-death failover - NM=3 W=2 CUT=1 F=0 FS=1 WATCH
-full accounting failover - NM=3 W=2 CUT=1 ACCOUNT
+large sender-nic-death failover - NM=3 W=2 CUT=1 F=0 FS=1 WATCH
+large accounting failover - NM=3 W=2 CUT=1 ACCOUNT
 full accounting-nic-death failover - NM=2 W=2 CUT=1 ACCOUNT F=0 FD=1 WATCH
 full soft-receiver failover - NM=3 W=2 CUT=1 SOFT_R
 full soft-both failover - NM=2 W=1 CUT=1 SOFT_R SOFT_S ACCOUNT
@@ -42,17 +42,55 @@ full cut cut -
 full nic-of-three-connections nic - NC=3
 acyclic no-cycle failover - NM=2 W=2 CUT=1
 acyclic no-cycle-return failover - NM=2 W=1 CUT=1 NL=3 SOFT_R
-full two-faults-cut failover - NP=3 F=2 NM=2 W=1 CUT=3
+large two-faults-cut failover - NP=3 F=2 NM=2 W=1 CUT=3
 deep two-faults-window failover - NP=3 F=2 NM=3 W=2 CUT=1
 deep two-faults-window-cut failover - NP=3 F=2 NM=3 W=2 CUT=3 FIRST0 MERGED
 deep two-faults-soft failover - NP=3 F=2 NM=2 W=1 CUT=1 SOFT_R
 deep two-faults-return-soft failover - NL=4 F=2 NM=2 W=1 CUT=1 SOFT_R SOFT_S
 deep three-paths-return-soft failover - NP=3 NL=4 F=2 NM=2 W=1 SOFT_R
-full groups-window failover - NM=4 W=4 G=2 CUT=1 LAZY
+large groups-window failover - NM=4 W=4 G=2 CUT=1 LAZY
 full groups-return failover - NM=4 W=2 G=2 CUT=1 LAZY NL=3
 deep soft-both-window failover - NM=2 W=2 CUT=1 SOFT_R SOFT_S ACCOUNT
 full without-second-ack failover - NM=3 W=2 CUT=3 NO_ACK_AGAIN
 full without-wait-for-sender-fence failover - NM=3 W=2 NO_WAIT_FOR_S_FENCE ACCOUNT
+full adaptive failover - NM=3 W=2 CUT=1 ADAPTIVE=3
+full adaptive-on-one-path failover - NM=3 W=2 CUT=1 ADAPTIVE=1 SMALL=2 NL=3
+full adaptive-soft failover - NM=2 W=1 CUT=1 ADAPTIVE=3 SOFT_R
+full adaptive-return failover - NM=2 W=2 CUT=1 ADAPTIVE=3 NL=3
+full adaptive-accounting failover - NM=2 W=1 CUT=1 ADAPTIVE=3 ACCOUNT
+full adaptive-nic-death failover - NM=2 W=2 CUT=1 ADAPTIVE=3 F=0 FD=1
+full adaptive-two-faults failover - NP=3 F=2 NM=2 W=1 ADAPTIVE=7
+full size-records failover - NM=3 W=2 RQ=2 RESERVE=1 ADAPTIVE=3
+full bad-record failover - NM=3 W=2 ADAPTIVE=3 BAD_RECORD
+full bad-record-wrap failover - NM=3 W=1 RQ=1 SEQ_MOD=1 ADAPTIVE=3 BAD_RECORD
+full gpu failover - NM=2 W=2 CUT=1 GPU
+full gpu-adaptive failover - NM=2 W=2 GPU ADAPTIVE=3
+full gpu-soft failover - NM=2 W=1 CUT=1 GPU SOFT_R
+full ack-flush failover - NM=2 W=2 CUT=1 FLUSH
+full ack-flush-nic-death failover - NM=3 W=2 FLUSH F=0 FD=1
+full ack-flush-watchdogs failover - NM=2 W=2 FLUSH F=0 FD=1 WATCH
+full ack-flush-adaptive failover - NM=2 W=2 FLUSH F=0 FD=1 ADAPTIVE=3
+full ack-flush-return failover - NM=2 W=2 FLUSH NL=3
+full ack-flush-no-reads failover - NM=2 W=2 CUT=1 FLUSH READ_FAULT
+full ack-flush-soft failover - NM=2 W=1 CUT=1 FLUSH SOFT_R
+full drain failover - NM=3 W=2 CUT=1 NL=3 DRAIN F=0
+large drain-fault failover - NM=2 W=2 CUT=1 NL=3 DRAIN
+large drain-watchdogs failover - NM=2 W=2 CUT=1 NL=3 DRAIN WATCH
+deep drain-fault-window failover - NM=3 W=2 CUT=1 NL=3 DRAIN
+deep give-up-window failover - NM=3 W=2 CUT=1 F=2 GIVE_UP
+large give-up failover - NM=2 W=2 CUT=1 F=2 GIVE_UP
+large give-up-soft failover - NM=2 W=1 F=2 GIVE_UP SOFT_R
+large give-up-return failover - NM=2 W=1 NL=3 F=3 GIVE_UP
+large abort failover - NM=2 W=2 CUT=1 ABORT=3
+acyclic no-cycle-adaptive failover - NM=2 W=1 CUT=1 ADAPTIVE=3
+acyclic no-cycle-ack-flush failover - NM=2 W=1 FLUSH F=0 FD=1
+acyclic no-cycle-drain failover - NM=2 W=1 NL=3 DRAIN
+acyclic no-cycle-give-up failover - NM=2 W=1 F=2 GIVE_UP
+deep adaptive-two-faults-cut failover - NP=3 F=2 NM=2 W=1 CUT=1 ADAPTIVE=7
+deep adaptive-nic-death-cut failover - NM=3 W=2 CUT=1 ADAPTIVE=3 F=0 FD=1
+deep ack-flush-nic-death-cut failover - NM=3 W=2 CUT=1 FLUSH F=0 FD=1
+deep ack-flush-two-faults failover - NP=3 FD=1 NM=2 W=1 CUT=1 FLUSH
+deep ack-flush-soft-window failover - NM=2 W=2 CUT=1 FLUSH SOFT_R
 fails no-receiver-fence failover ghost_write NO_RECV_FENCE
 fails no-markers failover ghost_write NO_MARKERS
 fails no-close-of-life failover ghost_write NO_CLOSE_LIFE
@@ -81,11 +119,39 @@ fails no-bound-on-linger close end NO_LINGER_BOUND
 fails no-ledger-in-bye close false_success NO_BYE_LEDGER
 fails no-second-look nic end NO_LOOK_AGAIN
 fails no-generation nic false_failover NO_GENERATION
+fails no-life-of-half-a-pair failover ghost_write NO_PAIR_LIVE ADAPTIVE=3
+fails no-order-of-pairs failover unwritten NO_PAIR_ORDER ADAPTIVE=3
+fails pair-on-two-paths failover unwritten NO_ONE_QP ADAPTIVE=3 F=0
+fails too-few-records failover overwritten NM=3 W=2 RQ=2 RESERVE=1 SLOTS=1 COPIES=2 ADAPTIVE=3
+fails too-few-copies failover changed_record NM=3 W=2 RQ=2 RESERVE=1 COPIES=1 ADAPTIVE=3
+fails no-record-check failover wrong_size NO_RECORD_CHECK ADAPTIVE=3 BAD_RECORD
+fails no-record-clear failover wrong_size NO_RECORD_CLEAR NM=3 RQ=1 SEQ_MOD=1 ADAPTIVE=3 BAD_RECORD
+fails no-restart-of-records failover false_fault NO_RECORD_RESTART ADAPTIVE=3 NL=3
+fails no-pcie-time-in-flush failover unwritten NO_FLUSH_PCIE GPU
+fails acknowledged-unread failover unwritten GPU F=0 FD=1
+fails read-through-another-nic failover unwritten NO_SAME_NIC FLUSH F=0 FD=1
+fails no-drop-of-unread failover ghost_write NO_UNREAD FLUSH
+fails no-limit-of-reads failover end NO_READ_LIMIT FLUSH READ_FAULT
+fails no-hold-of-pcie failover ghost_write NO_HOLD_PCIE FLUSH F=0 FD=1
+fails no-hold-of-pcie-half-a-pair failover ghost_write NO_HOLD_PCIE GPU ADAPTIVE=3
+fails no-wait-for-quiet failover replayed NO_DRAIN_WAIT NL=3 DRAIN F=0
+fails last-path-drained failover end NO_DRAIN_LAST NL=3 DRAIN
+fails no-return-of-drained failover end NO_DRAIN_RETURN NL=3 DRAIN
+fails no-return-instead-of-silence failover end NO_DRAIN_SPARE NL=3 DRAIN WATCH
+fails no-give-up failover end NO_GIVE_UP GIVE_UP F=2
+fails no-taking-away failover ghost_write NO_DEREG ABORT=3 F=0
+fails no-ledger-in-abort failover false_success NO_BYE_LEDGER ABORT=3 F=0
+fails no-bye-of-abort failover end NO_BYE ABORT=1 F=0
 fails reach-replay failover it_happens REACH_REPLAY
 fails reach-overlap failover it_happens REACH_OVERLAP NP=3 F=2
 fails reach-return failover it_happens REACH_RETURN NL=3
 fails reach-hold failover it_happens REACH_HOLD SOFT_R
 fails reach-loss failover it_happens REACH_LOSS ACCOUNT F=0 FD=1
+fails reach-half-a-pair failover it_happens REACH_HALF ADAPTIVE=3
+fails reach-lost-record failover it_happens REACH_REWRITE ADAPTIVE=3
+fails reach-bad-record failover it_happens REACH_BAD ADAPTIVE=3 BAD_RECORD
+fails reach-unread failover it_happens REACH_DROP FLUSH
+fails reach-drain failover it_happens REACH_DRAIN NL=3 DRAIN F=0
 ROWS
 }
 
@@ -135,14 +201,14 @@ holds() { # rc name
 full() { # name file - definitions
     name=$1 file=$2
     shift 3
-    verify "$file" "-O2 -DSAFETY" "" "$@"
+    verify "$file" "$opt -DSAFETY" "" "$@"
     holds $? "$name"
 }
 # No run goes on for ever: then the end states that the other searches look at are all that can come.
 acyclic() { # name file - definitions
     name=$1 file=$2
     shift 3
-    verify "$file" "-O2 -DNP" -l "$@"
+    verify "$file" "-O0 -DNP" -l "$@"
     holds $? "$name"
 }
 
@@ -179,7 +245,11 @@ rows=$(mktemp)
 trap 'rm -f "$rows"' EXIT
 table >"$rows"
 while read -r kind name rest; do
-    case $kind in deep) [ -n "$deep" ] || continue; kind=full ;; esac
+    opt=-O0
+    case $kind in
+    deep) [ -n "$deep" ] || continue; opt=-O2 kind=full ;;
+    large) opt=-O2 kind=full ;;
+    esac
     case $wanted in *" $name "* | "  ") ;; *) continue ;; esac
     # shellcheck disable=SC2086
     row "$kind" "$name" $rest </dev/null

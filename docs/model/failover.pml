@@ -11,13 +11,28 @@
  */
 #include "state.pml"
 #include "without.pml"
+#include "adaptive.pml"
+#include "gpu.pml"
+#include "drain.pml"
 #include "receiver.pml"
 #include "sender.pml"
+#include "give_up.pml"
 
-/* A part of life l reaches memory. The buffer must be its own still. Its completion follows, unless the life is closed. */
+/* Bytes of part q reach memory. The buffer must be its own still. */
+inline place(q)
+{
+    assert(ghost_write || (OF(q) >= rdone && !R_GONE))
+#if ADAPTIVE || defined(GPU)
+    ;
+    written = written | BIT(q)
+#endif
+}
+/* A part of life l reaches memory. Its completion follows, unless the life is closed. */
 inline land(q, l)
 {
-    assert(ghost_write || OF(q) >= rdone);
+#ifndef GPU /* data has a way of its own there */
+    place(q);
+#endif
     if
     :: CLOSED(l)
     :: else -> mem[l] = mem[l] | BIT(q)
@@ -30,17 +45,19 @@ inline accept(q, l)
     assert(changed_source || (sSt[l] == FENCED && !S_SOFT(l)) || !S_DONE(OF(q)) || (wr[l] & PARTS(OF(q))));
     cqe[l] = cqe[l] | (BIT(q) & wr[l]);
 #endif
+#ifdef GPU
+    pcie[l] = pcie[l] | BIT(q);
+#endif
 #ifdef NIC_STAGE
     nic[l] = nic[l] | BIT(q)
 #else
-    land(q, l)
+    LAND(q, l)
 #endif
 }
 
-#define ALL_DONE (rdone == NM && sack == NM && !UNACCOUNTED)
 #define ENDED(l) (rSt[l] == FENCED && rSettled[l] && !R_SOFT(l))
 #define AT_REST(l) (((rSt[l] == sSt[l] && (sSt[l] == UP || sSt[l] == NONE)) || (ENDED(l) && sSt[l] == FENCED && sSettled[l] && !S_SOFT(l)) || \
-                     (IS_NEXT(l) && ENDED(l) && sSt[l] == NONE && !S_MAY_OPEN(l))) && !fab[l] && !nic[l] && !mem[l])
+                     (IS_NEXT(l) && (ENDED(l) || REFUSED(l)) && sSt[l] == NONE && !S_MAY_OPEN(l))) && !fab[l] && !nic[l] && !mem[l] && REST_QUIET(l))
 
 proctype Life(byte l)
 {
@@ -58,13 +75,59 @@ proctype Life(byte l)
     :: atomic {
         nic[l] ->
         any_part(nic[l], pick);
-        d_step { nic[l] = nic[l] & ~BIT(pick); land(pick, l); pick = 0 }
+        d_step { nic[l] = nic[l] & ~BIT(pick); LAND(pick, l); pick = 0 }
+       }
+#endif
+#if ADAPTIVE
+    :: atomic {
+        dat[l] && ENTERS(l) ->
+        any_part(dat[l], pick);
+        d_step { dat[l] = dat[l] & ~BIT(pick); accept_data(pick, l); pick = 0 }
+       }
+    :: atomic {
+        tail[l] && ENTERS(l) && BEHIND_DATA(l) ->
+#ifdef NIC_STAGE
+        d_step { accept_record(HEAD(tail[l]), l); push(tailNic[l], HEAD(tail[l])); idx = 0; tail[l] = tail[l] >> 4 }
+       }
+    :: atomic {
+        tailNic[l] && AFTER_DATA(l) ->
+        land_or_spoil(tailNic[l], l)
+       }
+#else
+        land_or_spoil(tail[l], l)
+       }
+#endif
+#endif
+#ifdef APART
+    :: atomic {
+        pcie[l] ->
+        any_part(pcie[l], pick);
+        d_step { pcie[l] = pcie[l] & ~BIT(pick); place(pick); pick = 0 }
+        AFTER_PLACE
+       }
+#endif
+#ifdef FLUSH
+    :: atomic {
+        READ_BACK(l) && MAY_COUNT(l) ->
+        any_part(READ_BACK(l), pick);
+        d_step { unread[l] = unread[l] & ~BIT(pick); r_take(BIT(pick)); pick = 0 }
+        r_progress(todo, where, pick)
+       }
+#ifdef READ_FAULT
+    :: d_step { faults > 0 && !readless[l] && !broke[l] && rSt[l] == UP && ANOTHER -> readless[l] = 1; faults-- }
+#endif
+#endif
+#ifdef GPU
+    :: atomic {
+        hold[l] && rSt[l] == FENCED && !R_SOFT(l) && !pcie[l] ->
+        hold[l] = 0;
+        r_progress(todo, where, pick)
        }
 #endif
 
     /* faults, what they lose */
     :: d_step { faults > 0 && !broke[l] && rSt[l] != NONE && ANOTHER -> broke[l] = 1; faults-- }
-    :: d_step { broke[l] && fab[l] -> fab[l] = 0 }
+    :: d_step { broke[l] && (fab[l] || PAIRS_IN_FABRIC(l)) -> fab[l] = 0; LOSE_PAIRS(l) }
     :: d_step {
         broke[l] && (ctsFab[l] || ackFab[l]) ->
         ctsFab[l] = 0;
@@ -75,7 +138,11 @@ proctype Life(byte l)
        }
 #if FD > 0
     :: d_step { deaths > 0 && !broke[l] && rSt[l] != NONE && ANOTHER -> broke[l] = 1; dead[l] = 1; deaths-- }
-    :: d_step { dead[l] && (nic[l] || mem[l]) -> SEEN_LOSS(l); nic[l] = 0; mem[l] = 0 } /* in memory without a completion is the same to R */
+    :: atomic {
+        dead[l] && (nic[l] || mem[l] || LOSES_MORE(l)) ->
+        d_step { SEEN_LOSS(l); nic[l] = 0; mem[l] = 0; lose_more(l) } /* in memory without a completion is the same to R */
+        AFTER_PLACE
+       }
 #endif
 
 #if FS > 0
@@ -98,8 +165,8 @@ proctype Life(byte l)
 
     /* R polls; a CTS or an acknowledgement reaches S, the oldest CTS first: a younger one is of no use before it */
     :: atomic {
-        mem[l] && (rSt[l] == UP || (rSt[l] == FENCED && !CLOSED(l))) ->
-        d_step { SEEN_ARRIVAL(l); r_take(mem[l]); mem[l] = 0 }
+        (mem[l] || RECORDS_POLLABLE(l)) && (rSt[l] == UP || (rSt[l] == FENCED && !CLOSED(l))) ->
+        d_step { SEEN_ARRIVAL(l); r_poll(l) }
         r_progress(todo, where, pick)
        }
     :: atomic {
@@ -124,7 +191,10 @@ proctype Life(byte l)
 
     /* DOWN: seen by oneself, or heard; to an end that is up, the peer's FENCED says DOWN, too */
 #define S_ENDS (sSt[l] == UP && ((broke[l] && SEES_S(l)) || OVER(rSt[l])))
-#define R_ENDS (rSt[l] == UP && ((broke[l] && SEES_R(l)) || OVER(sSt[l])))
+#define R_ENDS (rSt[l] == UP && ((broke[l] && SEES_R(l)) || READS_STAY_AWAY(l) || OVER(sSt[l])))
+#ifdef DRAIN
+    :: d_step { DRAIN_ENDS(l) -> SEEN_DRAIN(l) drainEnd[l] = 1; sSt[l] = DOWN }
+#endif
 #ifndef MERGED
     :: d_step { S_ENDS -> sSt[l] = DOWN }
     :: atomic {
@@ -168,13 +238,13 @@ proctype Life(byte l)
        }
     /* the hold ends with a hard fence after all; with S's fence and T_packet; both ends soft: with T_dead */
     :: atomic {
-        rSoft[l] == 1 && !nic[l] ->
-        d_step { fab[l] = 0; rSoft[l] = 0; hold[l] = 0 }
+        rSoft[l] == 1 && NIC_QUIET(l) ->
+        d_step { fab[l] = 0; LOSE_PAIRS(l); rSoft[l] = 0; HOLD_ENDS(l) }
         r_progress(todo, where, pick)
        }
     :: atomic {
         rSoft[l] && rSettled[l] && GONE(l) ->
-        d_step { SEEN_HOLD_END(l); rSoft[l] = 0; hold[l] = 0 }
+        d_step { SEEN_HOLD_END(l); rSoft[l] = 0; HOLD_ENDS(l) }
         r_progress(todo, where, pick)
        }
     :: d_step { rSoft[l] && !stopped[l] && OVER(sSt[l]) -> stopped[l] = 1 }
@@ -211,7 +281,7 @@ proctype Life(byte l)
 
 #if NL > NP
     /* a new life of the path (P23, P24): OPEN, OPEN_OK, OPEN_UP. Either end may give it up */
-    :: d_step { IS_NEXT(l) && rSt[l] == NONE && R_MAY_OPEN(l) -> rSt[l] = OPENING }
+    :: d_step { IS_NEXT(l) && rSt[l] == NONE && !R_GONE && R_MAY_OPEN(l) && R_TAKES_BACK(l) -> rSt[l] = OPENING FIRST_RECORD(l) }
     :: d_step { IS_NEXT(l) && sSt[l] == NONE && rSt[l] != NONE && S_MAY_OPEN(l) -> sSettled[PREV(l)] = 1; sSt[l] = OPENING }
     :: atomic {
         rSt[l] == OPENING && sSt[l] != NONE ->
@@ -229,7 +299,7 @@ proctype Life(byte l)
     :: d_step { sSt[l] == OPENING && GIVES_UP -> sSt[l] = DOWN } /* R may have it up by now: an ordinary end */
 #endif
 
-    :: atomic { ALL_DONE && AT_REST(l) -> break }
+    :: atomic { ALL_DONE && (AT_REST(l) || AT_REST_GONE(l)) && !DRAINED_AWAY(l) -> break }
     od
 }
 
@@ -284,6 +354,12 @@ init
         r_progress(todo, where, pick);
 #ifdef LAZY
         run Nccl();
+#endif
+#ifdef DRAIN
+        start_drain();
+#endif
+#ifdef GIVE_UP
+        run Ends();
 #endif
         run Life(0);
 #if NL > 1

@@ -40,11 +40,23 @@ inline write_cts(m, l)
     fi
 }
 /* NCCL's side: test reports done in order, irecv posts. A group is reported and posted as one. */
-#define R_CAN_TEST (rdone + G <= acked && !HELD(rdone) && !(G > 1 && HELD(rdone + G - 1)))
-#define R_CAN_POST (rpost + G <= NM && rpost + G <= rdone + W && ANY(rSt, == UP))
+#define R_CAN_TEST (!R_GONE && rdone + G <= acked && !HELD(rdone) && !(G > 1 && HELD(rdone + G - 1)) && FLUSHED)
+#define R_CAN_POST (!R_GONE && rpost + G <= NM && rpost + G <= rdone + W && ANY(rSt, == UP))
 inline r_test()
 {
+#ifdef GPU
+    assert(unwritten || FULL(written, rdone));
+#endif
     rdone = rdone + G
+#if defined(GPU) && !defined(FLUSH)
+    ;
+    idx = 0;
+    do
+    :: idx < NL -> came[idx] = came[idx] & ~BELOW(2 * rdone); idx++
+    :: else -> break
+    od;
+    idx = 0
+#endif
 }
 inline r_irecv()
 {
@@ -94,7 +106,7 @@ inline r_owes(todo, where)
     od;
     idx = 0;
     if
-    :: !where -> todo = 0
+    :: !where || R_GONE -> todo = 0
     :: else
     fi
 }
@@ -114,7 +126,7 @@ inline r_owes_ack(todo)
     :: else -> break
     od;
     idx = 0;
-    todo = (acked > tmp);
+    todo = (acked > tmp && !R_GONE);
     tmp = 0
 #else
     skip
@@ -178,6 +190,29 @@ inline r_take(mask)
     led = led | ((mask) & VALID)
 }
 
+/* Completions of life l: with P34 they are seen, and in the ledger when their read is back. */
+inline r_arrive(mask, l)
+{
+#ifdef FLUSH
+    assert(duplicate_completion || !((mask) & (led | ANY_UNREAD)));
+    assert(wrong_message || ((mask) & BELOW(2 * rdone)) == 0);
+    unread[l] = unread[l] | (mask)
+#else
+#ifdef GPU
+    came[l] = came[l] | (mask);
+#endif
+    r_take(mask)
+#endif
+}
+inline r_poll(l)
+{
+    r_arrive(mem[l], l);
+    mem[l] = 0;
+#if ADAPTIVE
+    r_poll_records(l)
+#endif
+}
+
 /* The life is over. Its CTS are owed again, its acknowledgements do not count (P11, P14). */
 inline r_down(l)
 {
@@ -199,10 +234,10 @@ inline r_down(l)
 /* R closes the life: from here none of its completions enters the ledger, and that ledger is what FENCED says. */
 inline r_close(l)
 {
-    r_take(TO_POLL(l));
-    mem[l] = KEPT(l);
+    POLL_LAST(l);
     rSt[l] = FENCED;
-    snap[l] = led
+    snap[l] = led;
+    after_close(l)
 }
 /* ... without proof that nothing of it reaches memory any more: what is open is held (P18). */
 inline r_close_soft(l)

@@ -38,10 +38,18 @@ inline post(q, l)
 #ifdef ACCOUNT
     wr[l] = wr[l] | BIT(q);
 #endif
+#if ADAPTIVE
+    if
+    :: PAIR(q, l) -> post_data(q, l); post_record(q, RECORD_LIFE(l))
+    :: !PAIR(q, l) && rSt[l] == FENCED && !R_SOFT(l) && !OPEN_AFTER_FENCE -> skip
+    :: else -> fab[l] = fab[l] | BIT(q)
+    fi
+#else
     if
     :: rSt[l] == FENCED && !R_SOFT(l) && !OPEN_AFTER_FENCE -> skip
     :: else -> fab[l] = fab[l] | BIT(q)
     fi
+#endif
 }
 
 /* Lives that are up and have room for part q (P2). */
@@ -100,7 +108,10 @@ inline s_progress(todo, where, pick)
         :: else -> break
         od;
         s_forget();
-        s_unposted(todo)
+        if
+        :: S_GONE
+        :: else -> s_unposted(todo)
+        fi
     }
     do
     :: todo ->
@@ -111,15 +122,21 @@ inline s_progress(todo, where, pick)
         if
         :: where ->
             any_life(where, pick);
+#if ADAPTIVE
+            d_step { lowest(todo, tmp); where = tmp + 1; tmp = 0 }
+            post_or_fail(where - 1, pick);
+            pick = 0
+#else
             d_step {
                 lowest(todo, tmp);
                 post(tmp, pick);
                 tmp = 0;
                 pick = 0
             }
+#endif
         :: else
         fi;
-        todo = todo & (todo - 1);
+        NEXT_PART;
         where = 0
     :: else -> break
     od
@@ -130,6 +147,8 @@ inline s_acked(v)
     do
     :: sack < (v) ->
         assert(wrong_message || STARTED(sack));
+        IS_WRITTEN(PARTS(sack));
+        IS_DONE(sack);
         own[2 * sack] = HAVE;
         own[2 * sack + 1] = HAVE;
         sLed = sLed | PARTS(sack);
@@ -148,6 +167,7 @@ inline s_take_up(l, ledger)
     od;
 #ifndef NO_LEDGER
     s_acked(tmp);
+    IS_WRITTEN(ledger);
     sLed = sLed | (ledger);
 #endif
     idx = 0;
@@ -159,6 +179,9 @@ inline s_take_up(l, ledger)
             assert(lost_data || !S_DONE(OF(idx)));
 #ifdef NO_E2E_ACK
             assert(lost_data || !FULL(early, OF(idx)));
+#endif
+#ifdef DRAIN
+            assert(replayed || !drainEnd[l]);
 #endif
             SEEN_REPLAY;
             own[idx] = UNPOSTED

@@ -33,10 +33,33 @@
 #ifndef RESERVE
 #define RESERVE 0       /* ... of which only the oldest message may take so many */
 #endif
+#ifndef ADAPTIVE
+#define ADAPTIVE 0      /* bits of paths: parts are two work requests there (P32) ... */
+#endif
+#ifndef SMALL
+#define SMALL 0         /* ... but for these messages, bits: they are below the threshold */
+#endif
+#ifndef SLOTS
+#define SLOTS RQ        /* size records that R has room for, per life (P33) ... */
+#endif
+#ifndef COPIES
+#define COPIES SLOTS    /* ... and S for its copies */
+#endif
+#ifdef FLUSH
+#define GPU
+#endif
+#ifdef ABORT             /* bits of ends: 1 R, 2 S */
+#define GIVE_UP
+#else
+#define ABORT 0
+#endif
 /*
  * Further switches: SOFT_R, SOFT_S (that end's fence may be soft), ACCOUNT (S's work requests, P13), ONLY_S, ONLY_R (only that end sees
- * a fault by itself), WATCH (nobody does, but for the watchdogs), NIC_DELAY (R's NIC takes its time), FRESH (FENCED may have a later ledger), LAZY (NCCL's calls come at any time), MERGED (an end fences in the
- * step in which it goes DOWN), FIRST0 (the first CTS goes over life 0: the paths are alike). NO_...: a rule switched off.
+ * a fault by itself), WATCH (nobody does, but for the watchdogs), NIC_DELAY (R's NIC takes its time), FRESH (FENCED may have a later ledger),
+ * LAZY (NCCL's calls come at any time), MERGED (an end fences in the step in which it goes DOWN), FIRST0 (the first CTS goes over life 0:
+ * the paths are alike). GPU (R's buffers are memory of a GPU, P17), FLUSH (and NCCL_R2_ACK=flush, P34), BAD_RECORD (a fault may be an
+ * immediate without its size record), READ_FAULT (... or a NIC of R's that reads no more), DRAIN (path 0 is drained, P24), GIVE_UP (an end
+ * without a path gives up, P22), ABORT (NCCL aborts at these ends at any time, P27). NO_...: a rule switched off.
  */
 
 #if NM > 4
@@ -75,6 +98,7 @@
 
 /* What a violation is called; never set. */
 hidden byte ghost_write, duplicate_completion, wrong_message, lost_data, changed_source, it_happens;
+hidden byte unwritten, changed_record, overwritten, wrong_size, false_fault, replayed, false_success; /* adaptive.pml, gpu.pml, drain.pml, give_up.pml */
 
 /* A life at one end. OPENING: R has said OPEN, S has said OPEN_OK. */
 #define NONE 0
@@ -87,6 +111,9 @@ hidden byte ghost_write, duplicate_completion, wrong_message, lost_data, changed
 MASK fab[NL];           /* posted by S, in the fabric */
 MASK nic[NL];           /* accepted and acknowledged by R's NIC, not in memory yet (where a configuration tells the two apart) */
 MASK mem[NL];           /* in memory, completion not polled */
+#if ADAPTIVE || defined(GPU)
+MASK written;           /* parts whose bytes are in their buffer */
+#endif
 byte ctsFab[NL];        /* CTS, bit per message, and largest acknowledgement under way to S */
 byte ackFab[NL];
 bool broke[NL];         /* what is under way may be lost */
@@ -99,8 +126,15 @@ bool sDead[NL];
 byte sDeaths = FS;
 #endif
 byte faults = F;
-#if FD > 0 || defined(SOFT_R) || defined(ACCOUNT) || defined(NO_MARKERS) || defined(NIC_DELAY)
+#if FD > 0 || defined(SOFT_R) || defined(ACCOUNT) || defined(NO_MARKERS) || defined(NIC_DELAY) || defined(GPU)
 #define NIC_STAGE
+#endif
+#if defined(NIC_STAGE) && (ADAPTIVE || defined(GPU))
+#define APART
+MASK pcie[NL];          /* data that R's NIC has accepted, not in memory yet, where it is apart from its completion */
+#define IN_PCIE(l) pcie[l]
+#else
+#define IN_PCIE(l) 0
 #endif
 
 /* --- R --- */
@@ -121,11 +155,14 @@ bool lostCtl[NL];       /* a control write was lost: the one that asks for it st
 #ifdef SOFT_R
 byte rSoft[NL];         /* 1: closed without proof that the NIC is quiet; 2: and that proof will never come */
 bool stopped[NL];       /* S is known to post nothing there any more */
-byte hold[NL];          /* messages that are not reported done before the hold of this life ends (P18) */
 #define R_SOFT(l) rSoft[l]
-#define HELD(m) ANY(hold, & BIT(m))
 #else
 #define R_SOFT(l) 0
+#endif
+#if defined(SOFT_R) || defined(GPU)
+byte hold[NL];          /* messages that are not reported done before the hold of this life ends (P17, P18) */
+#define HELD(m) ANY(hold, & BIT(m))
+#else
 #define HELD(m) 0
 #endif
 
@@ -158,6 +195,18 @@ MASK early;             /* parts whose completions were good: what S would call 
 #endif
 #define S_DONE(m) (sack > (m) || FULL(sLed, m))
 #define S_LIVE(q, l) (own[q] == ON(l) && !(sLed & BIT(q)))
+
+#ifdef GIVE_UP
+bool rGone, sGone;      /* the end has given up: NCCL calls no more, nothing is posted any more */
+#define R_GONE rGone
+#define S_GONE sGone
+#define IS_DONE(m) assert(false_success || FULL(led, m))
+#else
+#define R_GONE 0
+#define S_GONE 0
+#define IS_DONE(m) skip
+#endif
+#define ALL_DONE ((rdone == NM || R_GONE) && (sack == NM || S_GONE) && !UNACCOUNTED)
 
 hidden byte idx, tmp, parts;   /* of steps without a choice in them */
 

@@ -1,25 +1,28 @@
 /* Where a rule can be switched off: what the steps of failover.pml do with it, and without. */
 
 /* P16: what R's fence waits for, polls, leaves in the completion queue, and drops of what comes too late. */
+#ifdef GPU
+#define NIC_QUIET(l) (!nic[l] && !RECORDS_IN_NIC(l))
+#else
+#define NIC_QUIET(l) (!nic[l] && !RECORDS_IN_NIC(l) && !IN_PCIE(l))
+#endif
 #if defined(NO_RECV_FENCE) || defined(NO_MARKERS)
 #define QUIET(l) 1
 #else
-#define QUIET(l) (!nic[l])
+#define QUIET(l) NIC_QUIET(l)
 #endif
 #ifdef NO_CLOSE_LIFE
-#define TO_POLL(l) 0
-#define KEPT(l) mem[l]
+#define POLL_LAST(l) skip
 #define CLOSED(l) 0
 #else
-#define TO_POLL(l) mem[l]
-#define KEPT(l) 0
+#define POLL_LAST(l) r_poll(l)
 #define CLOSED(l) (rSt[l] == FENCED)
 #endif
 #if defined(NO_RECV_FENCE) || defined(NO_NEW_QP)
 #define DROP(l) skip
 #define OPEN_AFTER_FENCE 1
 #else
-#define DROP(l) fab[l] = 0
+#define DROP(l) fab[l] = 0; LOSE_PAIRS(l)
 #define OPEN_AFTER_FENCE 0
 #endif
 /* P23: an old packet does not fit the new queue pair. */
@@ -56,20 +59,20 @@
 
 /* P18: nothing of a life is under way any more. That is what T_packet, T_pcie and T_dead stand for. */
 #ifdef NO_HOLD_PACKET
-#define GONE(l) (!nic[l])
+#define GONE(l) NIC_QUIET(l)
 #else
-#define GONE(l) (!fab[l] && !nic[l])
+#define GONE(l) (!fab[l] && !PAIRS_IN_FABRIC(l) && NIC_QUIET(l))
 #endif
 
 /* P23: R begins a new life when the old one is settled. */
 #ifdef NO_SETTLED
 #define R_MAY_OPEN(l) (rSt[PREV(l)] == FENCED && !R_SOFT(PREV(l)))
 #else
-#define R_MAY_OPEN(l) (rSt[PREV(l)] == FENCED && !R_SOFT(PREV(l)) && rSettled[PREV(l)])
+#define R_MAY_OPEN(l) (rSt[PREV(l)] == FENCED && !R_SOFT(PREV(l)) && HOLD_OVER(PREV(l)) && rSettled[PREV(l)])
 #endif
 /* S may not have heard the answer for a life that never stood at R, and then never will. */
 #define live_before(q) S_LIVE(q, PREV(l))
-#define S_MAY_OPEN(l) (sSt[PREV(l)] == FENCED && !S_SOFT(PREV(l)) && (sSettled[PREV(l)] || !ANY_PART(live_before)))
+#define S_MAY_OPEN(l) (!S_GONE && S_TAKES_BACK(l) && sSt[PREV(l)] == FENCED && !S_SOFT(PREV(l)) && (sSettled[PREV(l)] || !ANY_PART(live_before)))
 /* R answers for the present life only. */
 #define R_STILL_AT(l) (!HAS_NEXT(l) || rSt[NEXT(l)] == NONE)
 
@@ -87,13 +90,13 @@
 #define SEES_S(l) 0
 #elif defined(WATCH)
 #ifdef NO_WATCHDOG
-#define SEES_S(l) ((wr[l] & ~cqe[l]) && OTHER_UP(sSt))
+#define SEES_S(l) ((wr[l] & ~cqe[l]) && (OTHER_UP(sSt) || SPARE_S))
 #else
 #define live_here(q) S_LIVE(q, l)
 #ifdef ACCOUNT
-#define SEES_S(l) (((wr[l] & ~cqe[l]) || ANY_PART(live_here)) && OTHER_UP(sSt))
+#define SEES_S(l) (((wr[l] & ~cqe[l]) || ANY_PART(live_here)) && (OTHER_UP(sSt) || SPARE_S))
 #else
-#define SEES_S(l) (ANY_PART(live_here) && OTHER_UP(sSt))
+#define SEES_S(l) (ANY_PART(live_here) && (OTHER_UP(sSt) || SPARE_S))
 #endif
 #endif
 /* ... but the last path is never given up for its silence */
@@ -104,7 +107,15 @@
 #else
 #define OTHER_UP(st) (st[1 - l] == UP)
 #endif
-#define SEES_R(l) (lostCtl[l] && OTHER_UP(rSt))
+/* ... unless a drained one is over at both ends, and would return in its place. R knows by the word that it was drained. */
+#if defined(DRAIN) && !defined(NO_DRAIN_SPARE)
+#define SPARE_S (drainEnd[0] && sSt[0] == FENCED && sSettled[0] && sSt[NP] == NONE)
+#define SPARE_R (drainEnd[0] && drainR == 1 && rSt[0] == FENCED && rSettled[0] && rSt[NP] <= OPENING) /* begun before it heard the word, and refused */
+#else
+#define SPARE_S 0
+#define SPARE_R 0
+#endif
+#define SEES_R(l) (lostCtl[l] && (OTHER_UP(rSt) || SPARE_R))
 #endif
 #ifndef SEES_S
 #define SEES_S(l) 1
@@ -114,7 +125,11 @@
 #endif
 
 /* May another path carry what is left if @l breaks? Else there is no such fault here: with no path both ends give up (P22). */
+#ifdef DRAIN /* S may be about to end a drained one */
+#define LIVES_ON(x) (x < NL && x != l && !broke[x] && rSt[x] == UP && sSt[x] == UP && (!OF_DRAINED(x) || drainS == 2))
+#else
 #define LIVES_ON(x) (x < NL && x != l && !broke[x] && (x < NP || (rSt[x] == UP && sSt[x] == UP)))
+#endif
 #if NL == NP
 #define CAN_RETURN 0
 #elif defined(WATCH) && NP == 2 && NL == 4 /* the last path does not end by silence: it is the other one that must return */
@@ -122,7 +137,9 @@
 #else
 #define CAN_RETURN (rSt[NL - 1] == NONE)
 #endif
-#if NL > 3
+#ifdef GIVE_UP
+#define ANOTHER 1
+#elif NL > 3
 #define ANOTHER (LIVES_ON(0) || LIVES_ON(1) || LIVES_ON(2) || LIVES_ON(3) || CAN_RETURN)
 #elif NL > 2
 #define ANOTHER (LIVES_ON(0) || LIVES_ON(1) || LIVES_ON(2) || CAN_RETURN)
@@ -139,6 +156,8 @@
 /* Can it happen at all? Each of these is asked for by a configuration that must fail. */
 #ifdef REACH_REPLAY         /* a part is posted again */
 #define SEEN_REPLAY assert(it_happens)
+#elif defined(REACH_REWRITE) /* ... whose bytes are there: its record was lost */
+#define SEEN_REPLAY assert(it_happens || !(written & BIT(idx)))
 #elif defined(REACH_OVERLAP) /* ... while another life is over and not settled */
 #define SEEN_REPLAY assert(it_happens || !UNSETTLED(0) && !UNSETTLED(1) && !UNSETTLED(2))
 #define UNSETTLED(x) (x != l && OVER(sSt[x]) && !sSettled[x])
@@ -159,4 +178,24 @@
 #define SEEN_LOSS(l) assert(it_happens || !cqe[l])
 #else
 #define SEEN_LOSS(l) skip
+#endif
+#ifdef REACH_HALF           /* a driver takes the data of a part and refuses its record */
+#define SEEN_HALF(l) assert(it_happens);
+#else
+#define SEEN_HALF(l)
+#endif
+#ifdef REACH_BAD            /* R finds a record that is not the completion's */
+#define SEEN_BAD(l) assert(it_happens);
+#else
+#define SEEN_BAD(l)
+#endif
+#ifdef REACH_DROP           /* a life is closed with parts whose read is not back */
+#define SEEN_DROP(l) assert(it_happens || !unread[l]);
+#else
+#define SEEN_DROP(l)
+#endif
+#ifdef REACH_DRAIN          /* S ends a drained life with a CTS under way on it that S needs */
+#define SEEN_DRAIN(l) assert(it_happens || !(ctsFab[l] & BIT(seen)));
+#else
+#define SEEN_DRAIN(l)
 #endif

@@ -356,6 +356,39 @@ START_TEST(only_a_file_of_the_administrator)
 }
 END_TEST
 
+static unsigned refusals;
+static int lose_refusals(struct rig *r, int from, int type, union fo_body *body)
+{
+    int is = from == 0 && type == FO_MSG_DOWN && body->down.reason == IB_FAULT_SETUP && body->down.life == 2;
+
+    refusals += (unsigned)is;
+    return !is;
+}
+
+/* R is free to try and S is not: a life that S refused before the word stays refused after it, for that refusal may be late. */
+START_TEST(what_was_refused_before_the_word_stays_refused)
+{
+    unsigned before;
+
+    begin_manual(0, (const char *[]){"0:" MANUAL, NULL});
+    refusals = 0;
+    rig->filter = lose_refusals;
+    fail_and_mend();
+    rig_run(rig, 3 * RIG_S);
+    ck_assert_uint_gt(refusals, 0);
+    command("fab0 1\n");
+    rig_run(rig, 100 * RIG_MS);
+    before = refusals;
+    rig_run(rig, 500 * RIG_MS);
+    ck_assert_uint_gt(refusals, before);
+    ck_assert_uint_eq(life(0, 0), 1);
+    wait_up(0, 3);
+    carries(0);
+    ck_assert_uint_eq(comm(0)->fo.switches, 1);
+    end_manual();
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_test(t, may_table);
@@ -370,6 +403,7 @@ static void add(TCase *t)
     tcase_add_test(t, the_last_path_needs_no_word);
     tcase_add_loop_test(t, undrain_is_a_word, 0, 4);
     tcase_add_test(t, no_number_of_the_peer_reaches_ahead);
+    tcase_add_test(t, what_was_refused_before_the_word_stays_refused);
     tcase_add_test(t, only_a_file_of_the_administrator);
 }
 

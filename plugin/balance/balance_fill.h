@@ -46,6 +46,8 @@ struct balance_result {
 
 /* Bytes of working memory that balance_fill() needs for @net; 0 when the net is out of the bounds above or refers to what is not there. */
 size_t balance_fill_size(const struct balance_net *net);
+/* What suffices for every net with at most so many resources, flows, paths, and resources of all its paths together (@entries, not below @paths). */
+size_t balance_fill_size_most(size_t resources, size_t flows, size_t paths, size_t entries);
 
 /*
  * Fills in @rate (Mb/s, per path), @weight (of BALANCE_ONE, per path, within its flow) and @result; each may be NULL. @work: balance_fill_size() bytes, aligned
@@ -53,7 +55,7 @@ size_t balance_fill_size(const struct balance_net *net);
  * -1, and nothing filled in, for a net whose size is 0.
  *
  * Stops as soon as result.least is within 2 % of result.bound, or after a fixed number of rounds, with what was best. Does not block; time grows with the
- * paths times their resources: give flows with the same paths as one, with their share.
+ * paths, less with their resources: give flows with the same paths as one, with their share.
  */
 int balance_fill(const struct balance_net *net, void *work, uint32_t *rate, uint32_t *weight, struct balance_result *result);
 

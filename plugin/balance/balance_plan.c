@@ -27,9 +27,11 @@ struct work {
     uint32_t *link;   /* by link: resource + 1; 0: none yet */
     uint32_t *remote; /* by place in host[] and NIC there: resource + 1; 0: none yet */
     uint32_t *host;
+    uint32_t *group_at, *host_at; /* hash tables: place in group[] and host[] + 1; 0: free */
     uint32_t *weight; /* per path of the net */
     void *fill;
     uint32_t groups, hosts, paths, flows, resources;
+    uint32_t places; /* of each hash table, a power of two: more than twice as many as there can be entries */
 };
 
 /* --- numbers of others --- */
@@ -70,6 +72,16 @@ static uint32_t resources_most(const struct balance_facts *f)
     return f->nics + f->links + groups_most(f) * BALANCE_PLAN_PATHS * 2;
 }
 
+static uint32_t places_count(const struct balance_facts *f)
+{
+    uint32_t n = 4;
+
+    while (n <= 2 * groups_most(f)) {
+        n *= 2;
+    }
+    return n;
+}
+
 static size_t take(size_t *at, size_t bytes)
 {
     size_t here = *at;
@@ -78,16 +90,10 @@ static size_t take(size_t *at, size_t bytes)
     return here;
 }
 
-/* Not less than balance_fill_size() of any net that net_make() makes: per resource and path what is kept there, and RES_MOST resources of each path. */
-static size_t fill_most(uint32_t resources, uint32_t paths)
-{
-    return (size_t)resources * 6 * 8 + (size_t)paths * (5 * 8 + 4 + RES_MOST * 6) + 64;
-}
-
 static size_t layout(const struct balance_facts *f, struct work *w, uint8_t *base)
 {
     uint32_t paths = paths_most(f), groups = groups_most(f), resources = resources_most(f);
-    size_t at = 0, path, flow, group, of, mbps, link, remote, host, weight, fill;
+    size_t at = 0, path, flow, group, of, mbps, link, remote, host, tables, weight, fill;
 
     path = take(&at, paths * sizeof(*w->path));
     flow = take(&at, (groups + f->others) * sizeof(*w->flow));
@@ -97,8 +103,9 @@ static size_t layout(const struct balance_facts *f, struct work *w, uint8_t *bas
     link = take(&at, f->links * sizeof(*w->link));
     remote = take(&at, (size_t)groups * BALANCE_PLAN_NICS * sizeof(*w->remote));
     host = take(&at, groups * sizeof(*w->host));
+    tables = take(&at, (size_t)places_count(f) * 2 * sizeof(*w->host));
     weight = take(&at, paths * sizeof(*w->weight));
-    fill = take(&at, fill_most(resources, paths));
+    fill = take(&at, balance_fill_size_most(resources, groups + f->others, paths, (size_t)paths * RES_MOST));
     if (base) {
         *w = (struct work){.path = (void *)(base + path),
                            .flow = (void *)(base + flow),
@@ -108,8 +115,12 @@ static size_t layout(const struct balance_facts *f, struct work *w, uint8_t *bas
                            .link = (void *)(base + link),
                            .remote = (void *)(base + remote),
                            .host = (void *)(base + host),
+                           .group_at = (void *)(base + tables),
                            .weight = (void *)(base + weight),
-                           .fill = base + fill};
+                           .fill = base + fill,
+                           .places = places_count(f)};
+        w->host_at = w->group_at + w->places;
+        memset(w->group_at, 0, (size_t)w->places * 2 * sizeof(*w->group_at));
     }
     return at;
 }
@@ -145,33 +156,41 @@ static uint64_t add(uint64_t a, uint64_t b)
     return a + b < a ? UINT64_MAX : a + b;
 }
 
+/* The group of connection @i, a new one if need be; NO_GROUP: there are too many. */
+static uint32_t group_find(const struct balance_facts *f, struct work *w, uint32_t i)
+{
+    const struct balance_conn *c = &f->conn[i];
+    uint64_t hash = key_hash(c);
+    uint32_t at;
+
+    for (at = (uint32_t)hash & (w->places - 1); w->group_at[at]; at = (at + 1) & (w->places - 1)) {
+        const struct group *g = &w->group[w->group_at[at] - 1];
+
+        if (g->hash == hash && memcmp(&f->conn[g->first], c, key_size(c)) == 0) {
+            return w->group_at[at] - 1;
+        }
+    }
+    if (w->groups == BALANCE_PLAN_GROUPS) {
+        return NO_GROUP;
+    }
+    w->group[w->groups++] = (struct group){.hash = hash, .first = i};
+    w->group_at[at] = w->groups;
+    return w->groups - 1;
+}
+
 static void groups_make(const struct balance_facts *f, struct work *w)
 {
     w->groups = 0;
     for (uint32_t i = 0; i < f->conns; i++) {
         const struct balance_conn *c = &f->conn[i];
-        uint64_t hash;
-        uint32_t g;
 
-        w->of[i] = NO_GROUP;
-        if (c->n == 0 || c->n > BALANCE_PLAN_PATHS) {
-            continue;
+        w->of[i] = c->n > 0 && c->n <= BALANCE_PLAN_PATHS ? group_find(f, w, i) : NO_GROUP;
+        if (w->of[i] != NO_GROUP) {
+            struct group *g = &w->group[w->of[i]];
+
+            g->conns++;
+            g->demand = add(g->demand, f->demand[i]);
         }
-        hash = key_hash(c);
-        for (g = 0; g < w->groups; g++) {
-            if (w->group[g].hash == hash && memcmp(&f->conn[w->group[g].first], c, key_size(c)) == 0) {
-                break;
-            }
-        }
-        if (g == BALANCE_PLAN_GROUPS) {
-            continue;
-        }
-        if (g == w->groups) {
-            w->group[w->groups++] = (struct group){.hash = hash, .first = i};
-        }
-        w->of[i] = g;
-        w->group[g].conns++;
-        w->group[g].demand = add(w->group[g].demand, f->demand[i]);
     }
 }
 
@@ -189,14 +208,16 @@ static uint32_t fastest_of(const uint32_t *port, uint32_t nics)
 
 static uint32_t host_number(struct work *w, uint32_t host)
 {
-    uint32_t i;
+    uint32_t at;
 
-    for (i = 0; i < w->hosts && w->host[i] != host; i++) {
+    for (at = (uint32_t)(host * 0x9e3779b97f4a7c15ull >> 32) & (w->places - 1); w->host_at[at]; at = (at + 1) & (w->places - 1)) {
+        if (w->host[w->host_at[at] - 1] == host) {
+            return w->host_at[at] - 1;
+        }
     }
-    if (i == w->hosts) {
-        w->host[w->hosts++] = host;
-    }
-    return i;
+    w->host[w->hosts++] = host;
+    w->host_at[at] = w->hosts;
+    return w->hosts - 1;
 }
 
 static void res_add(struct balance_path *p, uint32_t res)

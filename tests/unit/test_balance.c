@@ -249,6 +249,61 @@ START_TEST(measured_and_wide)
 }
 END_TEST
 
+/* --- memory --- */
+
+static int table_count(int side)
+{
+    const struct r2_balance *b = rig->side[side].inst->balance;
+
+    return (b->comm != NULL) + (b->conn != NULL) + (b->demand != NULL) + (b->weight != NULL) + (b->work != NULL);
+}
+
+static void close_both(void)
+{
+    rig_close(rig, 0);
+    rig_close(rig, 1);
+    rig_run(rig, 5 * RIG_S);
+}
+
+/* Two laps in one process: memory of divisions goes with the last connection, not before, and comes back for others. */
+START_TEST(memory_goes_with_the_last_connection)
+{
+    memset(rate, 0, sizeof(rate));
+    rate[1][2] = 25 * GB;
+    open_it(3, NULL);
+    for (int lap = 0; lap < 2; lap++) {
+        struct r2_comm *first[2] = {comm(0), comm(1)};
+
+        ck_assert_int_eq(table_count(0), 0); /* nothing to divide yet */
+        rig->side[0].comm = rig->side[1].comm = NULL;
+        rig_connect(rig, 0, 0);
+        rig_fault(rig, "h0:n0 down");
+        rig_run(rig, 20 * RIG_MS);
+        SHARES(0, 67, 33, 0);
+        ck_assert_int_eq(table_count(0), 5);
+        ck_assert_uint_ge(rig->side[0].inst->balance->room, 2);
+        messages(2);
+        close_both();
+        ck_assert_int_eq(rig_comms(rig, 0), 1);
+        ck_assert_int_eq(table_count(0), 5);
+        rig->side[0].comm = first[0];
+        rig->side[1].comm = first[1];
+        SHARES(0, 67, 33, 0);
+        messages(2); /* over the one that is left */
+        close_both();
+        ck_assert_int_eq(rig_comms(rig, 0), 0);
+        ck_assert_int_eq(table_count(0), 0);
+        ck_assert_uint_eq(rig->side[0].inst->balance->room, 0);
+        ck_assert_uint_eq(rig->side[0].inst->balance->work_size, 0);
+        rig_fault(rig, "h0:n0 up");
+        rig_run(rig, 5 * RIG_S);
+        rig_connect(rig, 0, 0);
+    }
+    messages(2);
+    stop();
+}
+END_TEST
+
 /* --- other processes --- */
 
 START_TEST(what_others_send_is_left_room)
@@ -408,6 +463,7 @@ static void add(TCase *t_case)
     tcase_add_loop_test(t_case, what_cannot_be_is_not_known, 0, 4);
     tcase_add_test(t_case, rates_out_of_the_blue);
     tcase_add_test(t_case, measured_and_wide);
+    tcase_add_test(t_case, memory_goes_with_the_last_connection);
     tcase_add_test(t_case, what_others_send_is_left_room);
     tcase_add_test(t_case, ways_of_a_topology);
 }

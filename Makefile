@@ -26,7 +26,7 @@ CLI_SRC   := $(wildcard tests/fabric/cli/*.c)
 PERF_SRC  := $(wildcard tools/r2_perf/*.c)
 # The doctor of r2_config looks at options, NICs and interfaces with the plugin's own code.
 CONFIG_SRC := $(wildcard tools/r2_config/*.c) tools/r2_perf/json.c tools/r2_perf/abi_view.c plugin/r2_config.c plugin/r2_conf_file.c plugin/r2_log.c \
-              plugin/oob_ifsel.c $(addprefix plugin/ib_transport/ib_,verbs.c open.c device.c gid.c hca.c sysfs.c speed.c)
+              plugin/oob_ifsel.c plugin/r2_symbols.c $(addprefix plugin/ib_transport/ib_,verbs.c open.c device.c gid.c hca.c sysfs.c speed.c)
 CTL_SRC   := $(wildcard tools/r2_ctl/*.c) tools/r2_perf/json.c plugin/r2_board.c plugin/r2_board_rows.c plugin/r2_rundir.c
 STAT_SRC  := $(wildcard tools/r2_stat/*.c) tools/r2_perf/json.c plugin/r2_stat_read.c plugin/r2_rundir.c plugin/r2_event.c plugin/r2_json.c \
              plugin/r2_config.c plugin/r2_conf_file.c plugin/r2_log.c
@@ -48,6 +48,7 @@ WATCH_SRC := $(wildcard tests/lab/verbs_*.c)
 LAB_SRC   := $(wildcard tests/lab/lab_*.c)
 FUZZ_SRC  := $(wildcard tests/fuzz/*.c)
 GPU_SRC   := $(wildcard tests/gpu/*.c)
+FAKE_CUDA_SRC := $(wildcard tests/gpu/fake/fake_cuda*.c)
 
 # Objects: $(B)/obj/ for the product, $(B)/tobj/ for test builds of the plugin, in which single protocol rules can be
 # switched off (R2_TEST_RULES): the product never contains those switches.
@@ -79,7 +80,7 @@ all: $(BUILD_TARGETS)
 tests: all $(TEST_BINS)
 # Every source, product and test build, compiled and not linked: for a second compiler.
 objects: $(if $(OOB_MPI),$(call obj,$(OOB_MPI_SRC) tests/e2e/oob_mpi_host.c)) $(call obj,$(CORE_SRC) $(MODEL_SRC) $(INPROC_SRC) $(SHM_SRC) $(CLI_SRC) $(PERF_SRC) $(CONFIG_SRC) $(CTL_SRC) $(STAT_SRC) $(TOPO_TOOL_SRC) tests/topo/topo_make.c tests/topo/topo_make_write.c) $(if $(HWLOC_LIBS),$(call obj,$(HWLOC_SRC) tests/topo/topo_xml.c)) \
-         $(call obj,$(WATCH_SRC) $(LAB_SRC) $(MATRIX_SRC) $(GPU_SRC) tests/gpu/fake/fake_cuda.c tests/gpu/fake/fake_nccl.c) \
+         $(call obj,$(WATCH_SRC) $(LAB_SRC) $(MATRIX_SRC) $(GPU_SRC) $(FAKE_CUDA_SRC) tests/gpu/fake/fake_nccl.c) \
          $(call tobj,$(CORE_SRC) $(SIM_SRC) $(SUPPORT_SRC) $(UNIT_SRC) $(ABI_SRC) $(FUZZ_SRC))
 
 # Building is done by all cores, unless the caller said -j.
@@ -148,7 +149,7 @@ check-asan: deps
 	@ASAN_OPTIONS=detect_leaks=1 $(MAKE) --no-print-directory -s B=$(B)/asan run-san
 # The suites whose code runs on several threads; the simulation and the tests on the in-process fabric have one. The product's own threads,
 # all together, are run by tsan_e2e.sh.
-TSAN_UNIT = $(addprefix $(B)/tsan/tests/unit/test_,log config siphash oob_tcp oob_tcp_hostile oob_tcp_loss oob_conform ib_worker ib_mr ib_async ib_device)
+TSAN_UNIT = $(addprefix $(B)/tsan/tests/unit/test_,log config siphash oob_tcp oob_tcp_hostile oob_tcp_loss oob_conform ib_worker ib_mr ib_async ib_device cuda cuda_lane)
 check-tsan: deps
 	+@$(BUILD) B=$(B)/tsan SAN="-fsanitize=thread" OPT="-O1 -g" all $(TSAN_UNIT)
 	@TSAN_OPTIONS=halt_on_error=1 sh tests/run.sh $(B)/tsan $(TSAN_UNIT) tests/tsan_e2e.sh
@@ -289,7 +290,7 @@ $(B)/topo_xml: $(call obj,tests/topo/topo_xml.c)
 # Collectives through NCCL on one GPU (tests/gpu); CUDA and NCCL are opened at run time. The stand-ins run its own logic where there are none.
 $(B)/gpu_coll: $(call obj,$(GPU_SRC))
 	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl -lm
-$(B)/gpu-fake/cuda/libcuda.so.1: $(call obj,tests/gpu/fake/fake_cuda.c)
+$(B)/gpu-fake/cuda/libcuda.so.1: $(call obj,$(FAKE_CUDA_SRC))
 $(B)/gpu-fake/nccl/libnccl.so.2: $(call obj,tests/gpu/fake/fake_nccl.c)
 $(B)/gpu-fake/cuda/libcuda.so.1 $(B)/gpu-fake/nccl/libnccl.so.2:
 	@mkdir -p $(@D)
@@ -300,6 +301,10 @@ $(B)/tests/libnccl-net-tcptest.so: $(call obj,tests/support/tcp_plugin/tcp_plugi
 	$(CC) -shared -o $@ $^ $(LDFLAGS_ALL) -Wl,-soname,libnccl-net-tcptest.so -Wl,-z,defs
 
 TESTLIBS := $(B)/libr2core.a $(B)/libtestsupport.a $(B)/libfabmodel.a
+# It makes machines of words.
+$(B)/tests/unit/test_relay_ways: | $(B)/topo_make
+# They open the stand-in for CUDA's driver at run time.
+$(B)/tests/unit/test_cuda $(B)/tests/unit/test_cuda_lane: | $(B)/gpu-fake/cuda/libcuda.so.1
 $(B)/tests/unit/%: $(B)/tobj/tests/unit/%.o $(TESTLIBS)
 	@mkdir -p $(@D)
 	$(CC) -o $@ $< -Wl,--start-group $(TESTLIBS) -Wl,--end-group $(LDFLAGS_ALL) -lcheck -lsubunit -lm -lrt -ldl

@@ -9,28 +9,6 @@
 #define PAUSE   5000000u /* ns between two divisions, at least: a port takes its connections down one after the other */
 #define DUTY    9        /* and so many times what the last one took: whatever rings, failures and traffic come first */
 
-/* Service thread. */
-struct r2_balance {
-    struct r2_ways ways; /* const */
-    int due;             /* something has changed since the last division */
-    int rows_due;        /* ... of what the board says of us */
-    int failed;          /* no memory: said once */
-    uint64_t done_at, look_at;
-    uint64_t pause;      /* ns from the end of the last division to the next */
-    struct r2_board_flow said[IB_MAX_NICS];
-    uint32_t others;
-    struct balance_other other[BALANCE_PLAN_OTHERS];
-
-    /* as long as there are connections; grown as needed */
-    uint32_t room;
-    struct r2_comm **comm;
-    struct balance_conn *conn;
-    uint64_t *demand;
-    uint32_t (*weight)[BALANCE_PLAN_PATHS];
-    void *work;
-    size_t work_size;
-};
-
 int r2_balance_open(struct r2_inst *inst, const struct topo *t)
 {
     struct r2_balance *b = calloc(1, sizeof(*b));
@@ -43,6 +21,22 @@ int r2_balance_open(struct r2_inst *inst, const struct topo *t)
     return 0;
 }
 
+static void tables_free(struct r2_balance *b)
+{
+    free(b->comm);
+    free(b->conn);
+    free(b->demand);
+    free(b->weight);
+    free(b->work);
+    b->comm = NULL;
+    b->conn = NULL;
+    b->demand = NULL;
+    b->weight = NULL;
+    b->work = NULL;
+    b->room = 0;
+    b->work_size = 0;
+}
+
 void r2_balance_close(struct r2_inst *inst)
 {
     struct r2_balance *b = inst->balance;
@@ -50,11 +44,7 @@ void r2_balance_close(struct r2_inst *inst)
     if (b == NULL) {
         return;
     }
-    free(b->comm);
-    free(b->conn);
-    free(b->demand);
-    free(b->weight);
-    free(b->work);
+    tables_free(b);
     free(b);
     inst->balance = NULL;
 }
@@ -157,9 +147,14 @@ void r2_balance_comm(struct r2_comm *c)
 
 void r2_balance_comm_gone(struct r2_comm *c)
 {
+    struct r2_balance *b = c->inst->balance;
+
     if (c->flow.plan) {
         c->flow.plan = 0;
-        c->inst->balance->due = c->inst->balance->rows_due = 1;
+        b->due = b->rows_due = 1;
+    }
+    if (r2_comm_first(c->inst) == NULL) {
+        tables_free(b); /* a process may live long after its last connection */
     }
 }
 

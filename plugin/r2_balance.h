@@ -15,6 +15,9 @@
 int r2_balance_open(struct r2_inst *inst, const struct topo *t);
 void r2_balance_close(struct r2_inst *inst);
 
+/* Index of @nic in the topology @t, by device and port; -1: it is not there. Pure; any thread. */
+int r2_ways_place(const struct topo *t, const struct ib_nic *nic);
+
 /* How much @nic is wanted as a backup for connections of NIC @dev by what lies between, 1 and more; equal ones are equal. Any thread. */
 uint8_t r2_balance_preference(const struct r2_inst *inst, int dev, int nic);
 
@@ -22,6 +25,10 @@ uint8_t r2_balance_preference(const struct r2_inst *inst, int dev, int nic);
 void r2_balance_begin(struct r2_comm *c);
 /* Gate held, after each step of a connection: whether its plan has other paths now. */
 void r2_balance_comm(struct r2_comm *c);
+/*
+ * @c is being freed, and in no list any more. With the last one goes the memory that divisions need.
+ * Service thread, or any when that does not run.
+ */
 void r2_balance_comm_gone(struct r2_comm *c);
 
 /* R, gate held: says RATES. S, gate held: takes them up. */

@@ -5,7 +5,7 @@
 #include "topo/topo_path.h"
 #include "topo/topo_rank.h"
 
-static int nic_find(const struct topo *t, const struct ib_nic *nic)
+int r2_ways_place(const struct topo *t, const struct ib_nic *nic)
 {
     for (int i = 0; i < t->nics; i++) {
         if (t->nic[i].port == nic->port && strcmp(t->nic[i].name, nic->dev_name) == 0) {
@@ -103,7 +103,7 @@ void r2_ways_make(struct r2_ways *w, const struct ib_nics *nics, const struct to
     memset(w, 0, sizeof(*w));
     w->nics = (uint32_t)nics->count;
     for (int i = 0; i < nics->count; i++) {
-        place[i] = t ? nic_find(t, &nics->nic[i]) : -1;
+        place[i] = t ? r2_ways_place(t, &nics->nic[i]) : -1;
         w->port[i] = nics->nic[i].speed_mbps > 0 ? (uint32_t)nics->nic[i].speed_mbps : 0;
         if (place[i] >= 0 && t->nic[place[i]].rate_mbps && t->nic[place[i]].state != TOPO_STATE_DOWN) {
             w->port[i] = t->nic[place[i]].rate_mbps; /* sysfs tells it whole, verbs by lanes and a list of speeds; of a port that is down neither does */

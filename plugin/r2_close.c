@@ -12,6 +12,7 @@
 #include "r2_rules.h"
 
 #define MS(x) ((uint64_t)(x) * 1000000)
+#define COPY_POLL MS(1)
 
 void r2_close_say_bye(struct r2_comm *c)
 {
@@ -119,6 +120,9 @@ uint64_t r2_close_step(struct r2_comm *c, uint64_t now)
     c->fo.over = 1;
     if (destroy_paths(c) + r2_return_close(c) > 0 || ib_flush_close(c->flush) > 0) {
         return UINT64_MAX; /* the jobs' ends kick */
+    }
+    if (c->tx && !ib_send_stage_end(c->tx, r2_elapsed(now, c->closed_at) >= MS(c->inst->cfg.t_dead_ms))) {
+        return now + COPY_POLL; /* an abort: copies run still */
     }
     r2_gate_unvisit(&c->gate);
     r2_comm_free(c);

@@ -7,6 +7,7 @@
 #include "probe/probe_line.h"
 #include "r2_inst.h"
 #include "r2_log.h"
+#include "r2_relay.h"
 
 #define HANDLE_MAGIC   0x3272636eu /* "ncr2" */
 #define HANDLE_VERSION FO_PROTO_VERSION /* who has made the handle speaks that version: told before anything is dialled */
@@ -316,6 +317,7 @@ enum r2_status r2_net_reg(struct r2_comm *c, void *addr, size_t len, int type, u
         r2_log_flush();
         return R2_ERR_SYSTEM;
     }
+    r2_relay_buffer(c, addr, *out);
     return R2_OK;
 }
 

@@ -23,6 +23,7 @@ enum r2_opt_source { R2_SRC_DEFAULT, R2_SRC_PROFILE, R2_SRC_ENV, R2_SRC_LOCK };
 #endif
 
 enum r2_ack_mode { R2_ACK_E2E, R2_ACK_CQE, R2_ACK_FLUSH };
+enum r2_relay_mode { R2_VIA_NONE, R2_VIA_GPU, R2_VIA_HOST };
 enum r2_backup_scope { R2_BACKUP_RAIL, R2_BACKUP_ANY };
 enum r2_failback { R2_FAILBACK_AUTO, R2_FAILBACK_MANUAL, R2_FAILBACK_NEVER };
 enum r2_lock_conflict { R2_LOCK_WARN, R2_LOCK_FAIL };
@@ -42,6 +43,19 @@ struct r2_config {
 #undef R2_STRING
     char error[512]; /* first value that could not be taken: variable, value, what is allowed. Empty when all is well */
     uint8_t source[64]; /* enum r2_opt_source by row index */
+};
+
+/* R2_MOST_field: the largest value of each row that is a whole number. */
+enum r2_config_most {
+#define R2_BOOL(field, name, def, help)
+#define R2_INT(field, name, unit, def, min, max, help) R2_MOST_##field = (max),
+#define R2_ENUM(field, name, def, choices, help)
+#define R2_STRING(field, name, def, help)
+#include "r2_config.def"
+#undef R2_BOOL
+#undef R2_INT
+#undef R2_ENUM
+#undef R2_STRING
 };
 
 /* One row, for tools and logs. */

@@ -108,6 +108,22 @@ int r2_drain_has(const struct r2_comm *c, int p)
     return (c->inst->drained >> path->nic | c->peer->drained >> path->peer_nic) & 1;
 }
 
+int r2_drain_spare(const struct r2_comm *c)
+{
+    for (int p = 0; p < c->link.npaths; p++) {
+        const struct ib_path *path = &c->link.path[p];
+
+        if (r2_drain_has(c, p) && fo_may_return(&c->fo, p) && r2_failback_allows(c, p) && ib_nic_state_get(&c->inst->nics.nic[path->nic]) == IB_NIC_UP) {
+            const struct r2_pair *pair = r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic);
+
+            if (pair && r2_pair_ready(pair)) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
 void r2_drain_comm(struct r2_comm *c)
 {
     uint32_t mask = 0, avoid;

@@ -23,5 +23,10 @@ void r2_drain_on_ok(const struct r2_inst *inst, struct r2_peer *peer, const stru
 
 /* Whether an administrator of either end wants path @p of @c free. Service thread. */
 int r2_drain_has(const struct r2_comm *c, int p);
+/*
+ * Whether a path that is drained, and whose NIC pair nothing is known to be wrong with, would return if no other were left: then the last one may end by
+ * silence. Service thread.
+ */
+int r2_drain_spare(const struct r2_comm *c);
 
 #endif

@@ -10,6 +10,7 @@
 #include "ib_transport/ib_gid.h"
 #include "ib_transport/ib_hca.h"
 #include "oob_mpi_load.h"
+#include "r2_cuda.h"
 #include "r2_inst.h"
 #include "r2_rundir.h"
 #include "topo/topo_load.h"
@@ -202,6 +203,24 @@ static struct topo *topo_read(const struct r2_config *cfg)
     return t;
 }
 
+/* Goes on without: no path is staged. */
+static struct r2_cuda *cuda_open(const struct r2_config *cfg, struct r2_inst_params *p)
+{
+    struct r2_cuda *cuda = NULL;
+    char why[256] = "";
+
+    if (cfg->relay == R2_VIA_NONE) {
+        return NULL;
+    }
+    if (r2_cuda_open(NULL, &cuda, why, sizeof(why)) != 0) {
+        R2_WARN("NCCL_R2_RELAY has no effect: %s", why);
+        return NULL;
+    }
+    p->copy = &r2_cuda_ops;
+    p->copy_arg = cuda;
+    return cuda;
+}
+
 /*
  * NULL with the reason. @level is how loud that is: a host without devices is a normal one, an installation that does
  * not work has to be read about.
@@ -211,6 +230,7 @@ static struct r2_inst *instance_create(enum r2_log_level *level, char *why, size
     struct r2_config *cfg = malloc(sizeof(*cfg));
     struct r2_inst_params p = {.cfg = cfg, .oob_create = oob_create};
     struct r2_inst *inst = NULL;
+    struct r2_cuda *cuda;
     struct ib_verbs verbs;
     struct topo *topo;
     struct r2_job job;
@@ -246,8 +266,11 @@ static struct r2_inst *instance_create(enum r2_log_level *level, char *why, size
         if (p.run_dir == NULL)
             r2_log_write(cfg->run_dir[0] ? R2_LOG_WARN : R2_LOG_INFO, __FILE__, __LINE__, "%s: no board, no drain files, no statistics", reason);
         p.topo = topo = topo_read(cfg);
-        inst = r2_inst_create(&p, why, why_len);
+        cuda = cuda_open(cfg, &p);
+        inst = r2_inst_create(&p, why, why_len); /* there to the end of the process, as is what it copies with */
         free(topo);
+        if (inst == NULL)
+            r2_cuda_close(cuda);
     }
     free(cfg);
     return inst;

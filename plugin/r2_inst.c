@@ -16,6 +16,7 @@
 #include "r2_host.h"
 #include "r2_log.h"
 #include "r2_pair.h"
+#include "r2_relay.h"
 #include "r2_report.h"
 #include "r2_return.h"
 #include "r2_watch.h"
@@ -409,6 +410,9 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
         snprintf(why, why_len, "out of memory");
         goto err_workers;
     }
+    if (inst->cfg.relay != R2_VIA_NONE && p->copy) {
+        inst->relay = r2_relay_open(inst, p->topo, p->copy, p->copy_arg);
+    }
     inst->oob = p->oob_create(p->oob_arg, &ev, why, why_len);
     if (inst->oob == NULL) {
         goto err_workers;
@@ -432,6 +436,7 @@ err_board:
     r2_host_close(inst);
     inst->oob->ops->destroy(inst->oob);
 err_workers:
+    r2_relay_close(inst->relay);
     if (inst->mrs) {
         ib_mr_cache_destroy(inst->mrs);
     }
@@ -543,6 +548,9 @@ static void comms_free(struct r2_inst *inst, uint64_t still_running)
                 ib_path_destroy(&c->link, &c->ret[p].old);
             }
         }
+        if (c->tx) {
+            ib_send_stage_end(c->tx, 1);
+        }
         r2_comm_free(c);
     }
 }
@@ -572,6 +580,7 @@ void r2_inst_destroy(struct r2_inst *inst)
         r2_log_flush();
         return;
     }
+    r2_relay_close(inst->relay);
     ib_mr_cache_destroy(inst->mrs);
     ib_nics_close(&inst->nics);
     while (inst->listens) {

@@ -38,7 +38,7 @@ static void count_path(struct r2_comm *c, int p, int up, uint64_t now)
 static void count_wanted(struct r2_comm *c)
 {
     uint64_t met = IB_RLX_GET(c->rx->met), wanted = IB_RLX_GET(c->rx->wanted);
-    uint64_t done = IB_RLX_GET(c->rx->messages), opened = IB_RLX_GET(c->rx->opened), share;
+    uint64_t done = IB_RLX_GET(c->rx->messages), opened = IB_RLX_GET(c->rx->opened), largest = IB_RLX_GET(c->rx->largest), share;
     uint32_t paths = 0;
 
     if (wanted <= met || opened <= done || c->up_seen == 0) {
@@ -56,7 +56,7 @@ static void count_wanted(struct r2_comm *c)
         struct r2_nic_load *l = &c->inst->load[c->link.path[__builtin_ctz(m)].nic];
 
         l->queued += share;
-        l->front += share / (opened - done);
+        l->front += largest < share ? largest : share; /* who sends comes to that one, too, and until it ends nothing of it counts as moved */
     }
 }
 

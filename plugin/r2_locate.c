@@ -6,18 +6,19 @@
 #include "probe/probe_incident.h"
 #include "r2_inst.h"
 #include "r2_log.h"
+#include "r2_locate_ask.h"
 #include "r2_loop.h"
 #include "r2_news.h"
 #include "r2_pair.h"
+#include "r2_rules.h"
 #include "r2_verdict.h"
-#include "r2_watch.h"
 
 #define MS(x)    ((uint64_t)(x)*1000000)
-#define OWN_MIN  MS(250)   /* own questions; longer where the probes' own limits are */
 #define WORD_NS  MS(2000)  /* a process that says nothing for so long counts as silent */
 #define KEPT_NS  MS(10000) /* a decided case answers the peer for so long */
-#define ASKED_NS MS(1000)  /* a pair that was given up within that time has been asked */
 #define HELD_NS  MS(500)   /* an undecided verdict waits so long for a better one */
+#define MOMENT_NS MS(250) /* ... one of a silence for the pair to answer after all */
+#define HELD_MOST MS(4000) /* ... since it was opened, where the question over the pair is still out: a busy NIC is given up to 2 s */
 #define SAY_MOST 20 /* x T_repeat */
 
 static const char *const state_names[R2_CASE_STATES] = {"free", "asking", "waiting", "held", "decided"};
@@ -74,189 +75,6 @@ static struct r2_case *place(struct r2_inst *inst)
     return old;
 }
 
-/* --- own facts --- */
-
-static enum probe_port port_of(const struct r2_inst *inst, int nic)
-{
-    switch (ib_nic_state_get(&inst->nics.nic[nic])) {
-    case IB_NIC_UP:
-        return PROBE_PORT_UP;
-    case IB_NIC_DOWN:
-        return PROBE_PORT_DOWN;
-    default:
-        return PROBE_PORT_GONE;
-    }
-}
-
-static struct r2_pair *pair_of(struct r2_inst *inst, const struct r2_case_ask *a)
-{
-    return r2_pair_find(inst, a->peer, a->nic, a->peer_nic);
-}
-
-static void ask_end(struct r2_case_ask *a, enum probe_outcome outcome)
-{
-    a->outcome = (uint8_t)outcome;
-    a->ended = 1;
-}
-
-/*
- * Asks as the watchdog does: a pair that does not answer is given up, here as anywhere. One that was given up within this incident has
- * been asked already; one that never stood cannot be.
- */
-static void ask_begin(const struct r2_case *k, struct r2_case_ask *a, struct r2_pair *pair)
-{
-    *a = (struct r2_case_ask){.peer = pair->peer,
-                              .nic = pair->nic,
-                              .peer_nic = pair->peer_nic,
-                              .guid = pair->peer_guid,
-                              .peer_port = pair->peer_port,
-                              .answers = pair->answers};
-    snprintf(a->host, sizeof(a->host), "%s", pair->peer->host);
-    if (port_of(pair->inst, pair->nic) == PROBE_PORT_GONE) {
-        ask_end(a, PROBE_NA); /* not touched any more */
-    } else if (r2_pair_ready(pair)) {
-        r2_watch_ask(pair);
-    } else if (pair->silent_at && pair->silent_at + ASKED_NS >= k->opened) {
-        ask_end(a, PROBE_TIMEOUT);
-    } else {
-        a->alone = pair->unanswered;
-        ask_end(a, PROBE_NA);
-    }
-}
-
-static void ask_look(struct r2_inst *inst, const struct r2_case *k, struct r2_case_ask *a, uint64_t clock)
-{
-    struct r2_pair *pair = a->ended ? NULL : pair_of(inst, a);
-
-    if (a->ended) {
-        return;
-    }
-    if (pair == NULL) {
-        ask_end(a, PROBE_NA);
-    } else if (pair->answers != a->answers) {
-        ask_end(a, PROBE_OK);
-    } else if (pair->silent_at >= k->opened && pair->silent_at) {
-        ask_end(a, PROBE_TIMEOUT);
-    } else if (clock >= k->own_until) {
-        a->alone = pair->asking || pair->unanswered;
-        ask_end(a, PROBE_NA);
-    }
-}
-
-static int same_host(const struct r2_case *k, const struct r2_pair *pair)
-{
-    return strcmp(pair->peer->host, k->peer->host) == 0;
-}
-
-/* Remote ports other than those of the pair's own card, those of third hosts first. */
-static void ask_aux(struct r2_inst *inst, struct r2_case *k)
-{
-    for (int round = 0; round < 2; round++) {
-        for (struct r2_pair *pair = inst->pairs; pair && k->n_aux < R2_CASE_AUX; pair = pair->next) {
-            int same_card = pair->peer && pair->peer_guid == k->peer_guid && (k->peer_guid || pair->peer == k->peer);
-
-            if (pair->peer && pair->nic == k->nic && same_host(k, pair) == round && !same_card) {
-                ask_begin(k, &k->aux[k->n_aux++], pair);
-            }
-        }
-    }
-}
-
-static void ask_more(struct r2_inst *inst, struct r2_case *k)
-{
-    for (struct r2_pair *pair = inst->pairs; pair && k->n_more < R2_CASE_MORE; pair = pair->next) {
-        const struct r2_case_ask *had = k->n_more ? &k->more[0] : NULL;
-
-        if (pair->peer == k->peer && pair->nic != k->nic && pair->peer_nic != k->peer_nic &&
-            (had == NULL || (pair->nic != had->nic && pair->peer_nic != had->peer_nic))) {
-            ask_begin(k, &k->more[k->n_more++], pair);
-        }
-    }
-}
-
-/* How long the probes themselves may take, with some room. */
-static uint64_t own_limit(struct r2_inst *inst, const struct r2_pair *pair)
-{
-    uint64_t probe = pair && pair->limit ? pair->limit : MS(inst->cfg.t_probe_ms);
-
-    return 4 * probe < OWN_MIN ? OWN_MIN : 4 * probe < WORD_NS ? 4 * probe : WORD_NS;
-}
-
-static void ask_all(struct r2_inst *inst, struct r2_case *k, struct r2_pair *pair)
-{
-    k->direct = (struct r2_case_ask){.peer = k->peer, .nic = k->nic, .peer_nic = k->peer_nic};
-    if (pair == NULL) {
-        ask_end(&k->direct, PROBE_NA);
-    } else {
-        ask_begin(k, &k->direct, pair);
-    }
-    k->loop_questions = inst->loop[k->nic].questions;
-    r2_loop_ask(inst, k->nic, inst->watch_clock, own_limit(inst, pair) / 2);
-    ask_aux(inst, k);
-    ask_more(inst, k);
-}
-
-/* @asked: how many there are that do not fail together; with @by_host those of one host count once. */
-static uint8_t any(const struct r2_case_ask *a, int n, int by_host, uint8_t *asked)
-{
-    uint8_t best = PROBE_NA;
-
-    *asked = 0;
-    for (int i = 0; i < n; i++) {
-        int again = 0;
-
-        for (int j = 0; by_host && j < i; j++) {
-            again |= a[j].outcome != PROBE_NA && strcmp(a[j].host, a[i].host) == 0;
-        }
-        *asked += a[i].outcome != PROBE_NA && !again;
-        if (a[i].outcome == PROBE_OK) {
-            best = PROBE_OK;
-        } else if (a[i].outcome != PROBE_NA && best == PROBE_NA) {
-            best = a[i].outcome;
-        }
-    }
-    return best;
-}
-
-/* A process that says nothing at all does not say that its queue pairs are in order: what did not answer counts as silent, for it or its host may be gone. */
-static void count_alone(struct r2_case_ask *a, int n, const struct r2_peer *peer)
-{
-    for (int i = 0; i < n; i++) {
-        if (a[i].alone && a[i].peer == peer) {
-            a[i].outcome = PROBE_TIMEOUT;
-        }
-    }
-}
-
-static void take_stock(struct r2_case *k)
-{
-    k->facts.direct = k->direct.outcome;
-    k->facts.local.aux = any(k->aux, k->n_aux, 1, &k->facts.local.aux_n);
-    k->facts.others = any(k->more, k->n_more, 0, &k->facts.others_n);
-}
-
-/* Takes what has come; 1: own facts are complete. */
-static int gather(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
-{
-    const struct r2_loop *l = &inst->loop[k->nic];
-    int open = l->questions == k->loop_questions;
-
-    ask_look(inst, k, &k->direct, clock);
-    open |= !k->direct.ended;
-    for (int i = 0; i < k->n_aux; i++) {
-        ask_look(inst, k, &k->aux[i], clock);
-        open |= !k->aux[i].ended;
-    }
-    for (int i = 0; i < k->n_more; i++) {
-        ask_look(inst, k, &k->more[i], clock);
-        open |= !k->more[i].ended;
-    }
-    k->facts.local.port = (uint8_t)port_of(inst, k->nic);
-    k->facts.local.loop = l->questions == k->loop_questions ? PROBE_NA : l->outcome;
-    take_stock(k);
-    return !open || clock >= k->own_until || k->facts.local.port != PROBE_PORT_UP;
-}
-
 /* --- opening --- */
 
 static enum probe_incident judge_again(const struct r2_inst *inst, const struct r2_case *k, const struct r2_pair *pair, enum ib_fault fault,
@@ -299,14 +117,14 @@ static struct r2_case *open_case(struct r2_inst *inst, struct r2_peer *peer, int
     k->id = inst->case_id;
     k->since = r2_now(inst);
     k->opened = inst->watch_clock;
-    k->own_until = k->opened + own_limit(inst, pair);
+    k->own_until = k->opened + r2_locate_limit(inst, pair);
     k->word_until = k->opened + WORD_NS;
     k->say_interval = MS(inst->cfg.t_repeat_ms);
     k->peer_guid = pair ? pair->peer_guid : 0;
     k->peer_port = pair ? pair->peer_port : 0;
     k->lives = pair ? pair->heal.lives : 0;
     case_move(k, R2_CASE_ASKING);
-    ask_all(inst, k, pair);
+    r2_locate_ask(inst, k, pair);
     inst->watch_asked = 1;
     return k;
 }
@@ -335,7 +153,7 @@ void r2_locate_nic(struct r2_inst *inst, int nic, enum ib_fault fault)
 {
     struct r2_case k = {.nic = (uint8_t)nic, .fault = fault, .since = r2_now(inst)};
 
-    k.facts.local.port = (uint8_t)port_of(inst, nic);
+    k.facts.local.port = (uint8_t)r2_locate_port(inst, nic);
     r2_verdict_say(inst, &k);
 }
 
@@ -469,10 +287,7 @@ static void add_up(struct r2_inst *inst, struct r2_case *k)
 {
     k->facts.peer = k->peer->refused_since ? PROBE_ERROR : k->heard || k->peer->last_contact > k->since ? PROBE_OK : PROBE_TIMEOUT;
     if (k->facts.peer == PROBE_TIMEOUT) {
-        count_alone(&k->direct, 1, k->peer);
-        count_alone(k->aux, k->n_aux, k->peer);
-        count_alone(k->more, k->n_more, k->peer);
-        take_stock(k);
+        r2_locate_peer_silent(k);
     }
     if (k->all_of_peer) {
         k->facts.remote = k->said.end;
@@ -483,12 +298,65 @@ static void add_up(struct r2_inst *inst, struct r2_case *k)
     k->found = probe_verdict(&k->facts).blame;
 }
 
+/*
+ * What is blamed for silence alone: the answers that speak for all else may have come when a link, or a switch, was back already that had been away for a
+ * moment. The pair is asked once more before that is said.
+ */
+static int is_silence(const struct r2_case *k)
+{
+    switch ((enum probe_blame)k->found) {
+    case PROBE_BLAME_LOCAL_LINK:
+        return k->facts.local.port != PROBE_PORT_DOWN;
+    case PROBE_BLAME_REMOTE_LINK:
+        return k->facts.remote.port != PROBE_PORT_DOWN;
+    default:
+        return k->found == PROBE_BLAME_PATH;
+    }
+}
+
+static void confirm(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
+{
+    struct r2_pair *pair = r2_pair_find(inst, k->peer, k->nic, k->peer_nic);
+
+    k->confirming = 1;
+    if (pair) {
+        k->answers = pair->answers;
+        r2_pair_ask(pair, clock, 0);
+    }
+}
+
+/* Whether it has answered. */
+static int confirmed_well(const struct r2_inst *inst, const struct r2_case *k)
+{
+    const struct r2_pair *pair = k->confirming ? r2_pair_find(inst, k->peer, k->nic, k->peer_nic) : NULL;
+
+    return pair && pair->answers != k->answers;
+}
+
+/* 1: it is held, perhaps once more. */
+static int hold(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
+{
+    if (r2_rule(R2_RULE_ASK_AGAIN) && is_silence(k) && !k->confirming) {
+        k->held_until = clock + MOMENT_NS;
+        confirm(inst, k, clock);
+    } else if (k->found == PROBE_BLAME_UNKNOWN && k->state == R2_CASE_WAITING) {
+        k->held_until = r2_locate_direct_open(inst, k) ? k->opened + HELD_MOST : clock + HELD_NS;
+    } else {
+        return 0;
+    }
+    if (k->state == R2_CASE_WAITING) {
+        case_move(k, R2_CASE_HELD);
+    }
+    return 1;
+}
+
 static void decide(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
 {
+    if (confirmed_well(inst, k)) {
+        r2_locate_direct_set(k, PROBE_OK);
+    }
     add_up(inst, k);
-    if (k->found == PROBE_BLAME_UNKNOWN && k->state == R2_CASE_WAITING) {
-        case_move(k, R2_CASE_HELD);
-        k->held_until = clock + HELD_NS;
+    if (hold(inst, k, clock)) {
         return;
     }
     case_move(k, R2_CASE_DECIDED);
@@ -504,7 +372,7 @@ static int settled_here(const struct r2_case *k)
 
 static int step(struct r2_inst *inst, struct r2_case *k, uint64_t clock, uint64_t now)
 {
-    if (k->state == R2_CASE_ASKING && gather(inst, k, clock)) {
+    if (k->state == R2_CASE_ASKING && r2_locate_gather(inst, k, clock)) {
         case_move(k, R2_CASE_WAITING);
         k->say_at = 0;
     }
@@ -513,7 +381,8 @@ static int step(struct r2_inst *inst, struct r2_case *k, uint64_t clock, uint64_
         say(inst, k, now); /* it may still wait for ours */
         decide(inst, k, clock);
     }
-    if (k->state == R2_CASE_HELD && (clock >= k->held_until || (k->all_of_peer && !k->heard_all))) {
+    if (k->state == R2_CASE_HELD && (clock >= k->held_until || (k->all_of_peer && !k->heard_all) || confirmed_well(inst, k) ||
+                                      r2_locate_direct_late(inst, k))) {
         decide(inst, k, clock);
     }
     if (k->state == R2_CASE_DECIDED && clock >= k->until) {
@@ -554,14 +423,7 @@ void r2_locate_drop(struct r2_inst *inst, const struct r2_peer *peer)
             case_move(k, R2_CASE_FREE);
             continue;
         }
-        for (int j = 0; j < k->n_aux; j++) {
-            if (k->aux[j].peer == peer) {
-                k->aux[j].peer = NULL;
-                if (!k->aux[j].ended) {
-                    ask_end(&k->aux[j], PROBE_NA);
-                }
-            }
-        }
+        r2_locate_ask_drop(k, peer);
     }
 }
 

@@ -21,7 +21,7 @@ enum r2_case_state {
     R2_CASE_FREE,
     R2_CASE_ASKING,  /* own facts are being gathered */
     R2_CASE_WAITING, /* own facts are complete, the peer's are not */
-    R2_CASE_HELD,    /* they fit more than one component: a late word, or another case, may still tell */
+    R2_CASE_HELD,    /* they fit more than one component: a late word, or another case, may still tell; or the pair is asked once more */
     R2_CASE_DECIDED, /* said; kept for a while, to answer the peer */
     R2_CASE_STATES
 };
@@ -66,6 +66,8 @@ struct r2_case {
     unsigned muted;        /* incidents between the case before and this one that had none of their own */
     unsigned muted_next;   /* ... and since this one */
     unsigned loop_questions;
+    uint8_t confirming;    /* the pair is asked once more, or was asked to the end of the case; answers: its count before */
+    unsigned answers;
     struct r2_case_ask direct, aux[R2_CASE_AUX], more[R2_CASE_MORE];
     uint8_t n_aux, n_more;
     struct probe_facts facts;

@@ -43,6 +43,8 @@ struct r2_inst_params {
     const char *run_dir; /* NULL: no board, no drain files, no statistics */
     const struct r2_job *job; /* NULL: not known */
     const struct topo *topo;  /* of this host, not kept; NULL: not known */
+    const struct ib_copy_ops *copy; /* engine for NCCL_R2_RELAY, and its argument; NULL: none. They outlive the instance */
+    void *copy_arg;
 };
 
 /* Opens devices, starts the threads (env->threads). NULL with the reason in @why. May block in drivers. Init only. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "r2_drain.h"
 #include "r2_host.h"
 #include "r2_load.h"
 #include "r2_log.h"
@@ -112,6 +113,7 @@ static void build(struct r2_pair *pair)
     pair->inc = pair->inst->pair_inc;
     pair->peer_inc = pair->peer_for = 0;
     pair->again = pair->answer = pair->check = 0;
+    pair->owes = pair->tell = 0;
     pair->last_ok = pair->slowest = 0;
     pair->greeted = pair->silent = 0;
     submit(pair, R2_PAIR_BUILD, build_run);
@@ -316,7 +318,7 @@ void r2_pair_begin(struct r2_pair *pair, uint64_t clock, uint64_t limit)
     if (limit) {
         pair->verdict = 1;
         pair->answer = 1; /* the peer's process is asked, too: whether its end of the queue pair is in order */
-        pair->in_order = 0;
+        pair->said = pair->in_order = pair->works = 0;
         pair->say_interval = MS(pair->inst->cfg.t_repeat_ms);
         pair->suspect_at = clock;
         pair->posted = 0;
@@ -350,7 +352,7 @@ void r2_pair_ask(struct r2_pair *pair, uint64_t clock, uint64_t limit)
 }
 
 /* A life ends by silence only where another path can take over: on the last one waiting costs nothing that ending would
- * save. */
+ * save. A path that was drained takes over, too, where no other is left. */
 static int end_lives(struct r2_comm *c, const struct r2_pair *pair)
 {
     struct ib_fault_info info = {.fault = IB_FAULT_SILENT};
@@ -360,7 +362,7 @@ static int end_lives(struct r2_comm *c, const struct r2_pair *pair)
         const struct ib_path *path = &c->link.path[p];
 
         if (path->nic == pair->nic && path->peer_nic == pair->peer_nic && ib_link_up(&c->link, p) &&
-            (c->link.up & ~ib_link_pair(&c->link, p))) {
+            ((c->link.up & ~ib_link_pair(&c->link, p)) || r2_drain_spare(c))) {
             fo_fault(&c->fo, p, &info);
             n++;
         }
@@ -429,15 +431,27 @@ void r2_pair_told_silent(struct r2_pair *pair, uint64_t silent, const char *who)
     end_all(pair, how);
 }
 
+/*
+ * How long the queues on the way are. What RC's time-out repeated (half of it: our clock may have stood) says nothing of them, and four times that
+ * would hide a NIC that dies for seconds.
+ */
+static void measure(struct r2_pair *pair, uint64_t took)
+{
+    if (took < PROBE_QP_TIMEOUT_NS / 2) {
+        pair->slowest = took > pair->slowest ? took : pair->slowest - (pair->slowest - took) / MEASURE_FADE;
+    }
+}
+
 static void answered(struct r2_pair *pair, uint64_t clock)
 {
-    uint64_t took = clock - pair->asked_at;
-
-    pair->slowest = took > pair->slowest ? took : pair->slowest - (pair->slowest - took) / MEASURE_FADE;
+    measure(pair, clock - pair->asked_at);
     pair->last_ok = clock;
     pair->answers++;
     pair->again_wait = pair->again_at = 0;
-    pair->asking = pair->verdict = pair->check = pair->unanswered = 0;
+    pair->asking = pair->verdict = pair->check = pair->unanswered = pair->anew = 0;
+    pair->tell |= pair->owes;
+    pair->answer |= pair->owes;
+    pair->owes = 0;
     r2_news_answered(pair);
 }
 
@@ -459,6 +473,38 @@ static void broken(struct r2_pair *pair, uint64_t clock)
 }
 
 /*
+ * The peer's question went over the same way and back, and our NIC sends from queue pairs that it had before (a new one says nothing about these).
+ */
+static int way_is_good(const struct r2_pair *pair)
+{
+    const struct r2_loop *l = &pair->inst->loop[pair->nic];
+
+    return pair->works && l->questions != pair->loops && l->outcome == PROBE_OK && !l->fresh;
+}
+
+/*
+ * The time for an answer is over. RC refuses a gap once: where a probe and the refusal of those behind it are lost, the queue pair stands still until
+ * its time-out, though the way is good. But acknowledgements may be lost one way for good, so that puts the verdict off once only.
+ */
+static void silent(struct r2_pair *pair, uint64_t clock)
+{
+    if (!way_is_good(pair) || pair->anew) {
+        dead(pair, clock, "no answer");
+        return;
+    }
+    R2_INFO("NIC %s - NIC %u of %s: no answer, but the peer has one: asked again on a new queue pair",
+            pair->inst->nics.nic[pair->nic].name, pair->peer_nic, pair->inst->oob->ops->peer_str(pair->peer->oob));
+    pair->anew = pair->unanswered = 1;
+    r2_pair_rebuild(pair); /* no back-off: that is for what cannot be made */
+}
+
+/* Somebody's verdict waits for the answer, here or at the other end: a lost packet must not decide it. */
+static int hurried(const struct r2_pair *pair, uint64_t clock)
+{
+    return pair->verdict || (pair->check && clock - pair->checked_at < HURRY_NS);
+}
+
+/*
  * No verdict before the peer's process has said that its end of the queue pair is in order. That is no loss: the lives
  * could not be settled without that process either, and it may be the process that is stopped or gone.
  */
@@ -471,8 +517,8 @@ static void watch_answer(struct r2_pair *pair, uint64_t clock)
     } else if (r < 0) {
         broken(pair, clock);
     } else if (pair->verdict && pair->in_order && clock >= r2_load_deadline(pair, clock)) {
-        dead(pair, clock, "no answer");
-    } else if (pair->verdict && clock >= pair->post_at) {
+        silent(pair, clock);
+    } else if (hurried(pair, clock) && clock >= pair->post_at) {
         post(pair, clock);
     }
 }
@@ -496,7 +542,7 @@ int r2_pairs_watch(struct r2_inst *inst, uint64_t clock)
         if (pair->asking) {
             watch_answer(pair, clock);
         }
-        asking |= pair->asking && (pair->verdict || clock - pair->asked_at < HURRY_NS);
+        asking |= pair->asking && (hurried(pair, clock) || clock - pair->asked_at < HURRY_NS);
     }
     return asking;
 }

@@ -62,8 +62,13 @@ struct r2_pair {
     /* asking; times on the watch's clock */
     uint8_t asking, verdict; /* a probe is out; its failure counts */
     uint8_t check;           /* it is out because the peer asks */
+    uint8_t said;            /* its process has been asked since the question that counts was put */
     uint8_t in_order;        /* the peer's process has said so of its end since the question that counts was put */
-    uint64_t asked_at, suspect_at, post_at;
+    uint8_t works;           /* ... and that its own question has been answered since then */
+    unsigned loops;          /* questions that our NIC's loop had answered by then */
+    uint8_t anew;            /* ours has been put again, to a new queue pair; until one is answered */
+    uint8_t owes, tell;      /* the peer waits for such a word; there is one to say */
+    uint64_t asked_at, checked_at, suspect_at, post_at;
     uint64_t from; /* of the question that counts: since when the answer may be expected */
     struct probe_track here, there; /* ... what became known since; r2_load.c */
     uint64_t limit;   /* of the question that counts */

@@ -2,15 +2,23 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "r2_loop.h"
 #include "r2_pair_int.h"
 #include "r2_return.h"
 
 #define MS(x)      ((uint64_t)(x)*1000000)
 #define SAY_MAX_NS MS(10000)
+#define STILL_NS   MS(100) /* a question that is out for longer will not be answered before RC's time-out */
 
 int r2_pair_ready(const struct r2_pair *pair)
 {
     return pair->state == R2_PAIR_JOINED && pair->peer_for == pair->inc;
+}
+
+/* Asked once, in any case. But two ends that ask each other must not answer for ever: what is known is not asked again. */
+static int asks(const struct r2_pair *pair)
+{
+    return !r2_pair_ready(pair) || (pair->verdict && !(pair->said && pair->in_order));
 }
 
 static void say(struct r2_pair *pair)
@@ -31,10 +39,10 @@ static void say(struct r2_pair *pair)
         b.probe.addr.port.mtu = IBV_MTU_1024;
     } else {
         b.probe.for_inc = pair->state == R2_PAIR_JOINED ? pair->peer_inc : 0;
-        b.probe.flags =
-            (uint8_t)((r2_pair_ready(pair) && !pair->verdict ? 0 : FO_PROBE_ASK) | (pair->back ? FO_PROBE_BACK : 0));
+        b.probe.flags = (uint8_t)((asks(pair) ? FO_PROBE_ASK : 0) | (pair->back ? FO_PROBE_BACK : 0) | (pair->tell ? FO_PROBE_WORKS : 0));
         probe_qp_addr_get(&pair->qp, &pair->inst->nics, pair->nic, &b.probe.addr);
-        pair->back = 0;
+        pair->back = pair->tell = 0;
+        pair->said = 1;
     }
     r2_peer_emit(pair->inst, pair->peer, FO_MSG_PROBE, &b);
     pair->answer = 0;
@@ -65,6 +73,21 @@ uint64_t r2_pairs_say(struct r2_inst *inst, uint64_t now)
     return next;
 }
 
+/*
+ * It asks: is our end in order? Also where a question is out that nobody waited for. But what has been out for so long is not put again: the queue pair stands
+ * still, as in silent(), could not tell the peer anything, and so is made anew.
+ */
+static void check(struct r2_pair *pair, uint64_t clock)
+{
+    if (pair->asking && clock - pair->asked_at >= STILL_NS + 4 * pair->slowest) {
+        r2_pair_rebuild(pair);
+        return;
+    }
+    pair->check = 1;
+    pair->checked_at = clock;
+    r2_pair_begin(pair, clock, 0);
+}
+
 /* Word about the incarnation of the peer that we are connected to. */
 static void on_known(struct r2_pair *pair, const struct fo_probe *m)
 {
@@ -73,9 +96,14 @@ static void on_known(struct r2_pair *pair, const struct fo_probe *m)
         pair->in_order = 1; /* its NIC may have stood still together with it: time for an answer from now on */
         pair->from = pair->inst->watch_clock;
     }
-    if ((m->flags & FO_PROBE_ASK) && pair->greeted && r2_pair_ready(pair) && !pair->asking) {
-        pair->check = 1; /* it asks: is our end in order? */
-        r2_pair_begin(pair, pair->inst->watch_clock, 0);
+    if ((m->flags & FO_PROBE_WORKS) && pair->verdict && pair->in_order && !pair->works) {
+        pair->works = 1;
+        pair->loops = pair->inst->loop[pair->nic].questions;
+        r2_loop_ask(pair->inst, pair->nic, pair->inst->watch_clock, MS(pair->inst->cfg.t_probe_ms));
+    }
+    pair->owes |= m->flags & FO_PROBE_ASK;
+    if ((m->flags & FO_PROBE_ASK) && pair->greeted && r2_pair_ready(pair) && !pair->verdict) {
+        check(pair, pair->inst->watch_clock);
     }
 }
 

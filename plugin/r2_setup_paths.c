@@ -3,9 +3,12 @@
 #include <string.h>
 
 #include "ib_transport/ib_hca.h"
+#include "ib_transport/ib_wire.h"
 #include "r2_balance.h"
 #include "r2_inst.h"
 #include "r2_log.h"
+
+_Static_assert(R2_MOST_rq_depth <= IB_RECORDS, "a slot for the record of every receive that can be posted");
 
 /* Inserts a pair behind those that are preferred as much or more; never before the primary. */
 static int add_pair(uint8_t *s_out, uint8_t *r_out, int *pref, int n, int s, int r, int p)

@@ -2,6 +2,7 @@
  * thread. */
 #include "r2_watch.h"
 
+#include "r2_drain.h"
 #include "r2_locate.h"
 #include "r2_load.h"
 #include "r2_log.h"
@@ -65,10 +66,10 @@ static uint64_t pair_expect(struct r2_inst *inst, const struct r2_pair *pair)
 }
 
 /* Whether a verdict about path @p may end its life: never the last one, where waiting costs nothing that ending would
- * save; nor while the peer could not be told, which settlement needs. */
+ * save, unless a drained one would return in its place; nor while the peer could not be told, which settlement needs. */
 static int may_move(const struct r2_comm *c, int p)
 {
-    return c->inst->cfg.watchdog && c->inst->cfg.failover && (c->link.up & ~(1u << p)) &&
+    return c->inst->cfg.watchdog && c->inst->cfg.failover && ((c->link.up & ~(1u << p)) || r2_drain_spare(c)) &&
            c->inst->oob->ops->peer_is_up(c->peer->oob);
 }
 
@@ -129,7 +130,7 @@ static void no_completion(struct r2_comm *c, int p, const struct probe_pulse *s)
     pair = ask(c, p);
     if (pair == NULL || !r2_pair_ready(pair) || pair->last_ok <= w->moved_at) {
         limit *= 2; /* nobody could be asked: silence alone, beyond what RC needs for any repair that is possible */
-        if ((c->link.up & ~ib_link_pair(&c->link, p)) == 0) { /* the other queue pairs of this NIC pair are no way out */
+        if ((c->link.up & ~ib_link_pair(&c->link, p)) == 0 && !r2_drain_spare(c)) { /* the other queue pairs of this NIC pair are no way out */
             last_path(c, p, silent, limit);
             return;
         }

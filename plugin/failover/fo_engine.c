@@ -21,6 +21,11 @@ static void sink_broken(void *arg, const char *what)
     fo_fail(arg, R2_ERR_PEER, "the peer breaks the protocol: %s", what);
 }
 
+static void sink_lost(void *arg, const char *what)
+{
+    fo_fail(arg, R2_ERR_SYSTEM, "%s", what);
+}
+
 static void fence_notify(void *arg)
 {
     struct fo_conn *fc = arg;
@@ -54,7 +59,7 @@ int fo_conn_init(struct fo_conn *fc)
 {
     struct ib_link *l = fc->link;
 
-    l->sink = (struct ib_sink){.arg = fc, .path_fault = sink_fault, .peer_broken = sink_broken};
+    l->sink = (struct ib_sink){.arg = fc, .path_fault = sink_fault, .peer_broken = sink_broken, .lost = sink_lost};
     for (int p = 0; p < l->npaths; p++) {
         struct fo_path *fp = &fc->path[p];
 

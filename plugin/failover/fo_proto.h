@@ -145,6 +145,7 @@ struct fo_bye_ok {
 #define FO_PROBE_ASK  1 /* answer: I do not know yet that you are connected to this incarnation, or whether your end is in order */
 #define FO_PROBE_BACK 2 /* my NIC has come back */
 #define FO_PROBE_SILENT 8 /* with LOST: I gave it up because yours did not answer */
+#define FO_PROBE_WORKS 16 /* a question of mine over this pair has been answered since you said ASK */
 #define FO_PROBE_LOST 4 /* nothing here is connected to your incarnation @for_inc any more; no address */
 
 struct fo_probe {

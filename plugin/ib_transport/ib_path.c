@@ -152,7 +152,7 @@ int ib_path_create(struct ib_link *l, struct ib_path *p, int sender, uint32_t ps
     }
     p->psn = psn & 0xffffff;
     p->ar = (uint8_t)adaptive_routing(l, p);
-    p->one_max = UINT32_MAX;
+    p->one_max = p->pair_min = UINT32_MAX;
     p->plain = !sender && l->cfg->ack == R2_ACK_FLUSH ? IB_IMM_NONE : IB_IMM_DATA;
     p->sq_depth = sender ? (uint32_t)l->cfg->rq_depth << p->ar : RECV_SQ_DEPTH;
     p->rq_depth = sender ? 0 : (uint32_t)l->cfg->rq_depth;
@@ -228,7 +228,7 @@ int ib_path_connect(struct ib_link *l, struct ib_path *p, const struct ib_path_a
         p->peer_ring_key = peer->ring_key;
         p->peer_nic_gen = peer->nic_gen;
         if (p->ar && p->ring && peer->ring_key) {
-            p->one_max = (uint32_t)l->cfg->ib_ar_threshold;
+            p->one_max = p->pair_min = (uint32_t)l->cfg->ib_ar_threshold;
         }
     }
     return rc;

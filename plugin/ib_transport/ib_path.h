@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "ib_transport/ib_device.h"
+#include "ib_transport/ib_relay.h"
 #include "ib_transport/ib_mr.h"
 #include "ib_transport/ib_wire.h"
 #include "ib_transport/ib_worker.h"
@@ -64,7 +65,8 @@ struct ib_path {
     uint32_t sq_depth, rq_depth, max_inline;
     uint8_t ar;                /* this end has adaptive routing on here */
     uint8_t plain;             /* R: kind of the immediates that the ledger takes as they come: DATA; NONE: of none (P34) */
-    uint32_t one_max;          /* S: a part of more bytes goes as two work requests (P32); UINT32_MAX: none does */
+    uint32_t pair_min;         /* S: a part of more bytes goes as two work requests (P32); UINT32_MAX: none does */
+    uint32_t one_max;          /* S: a part of more bytes is not just posted: pair_min, or 0 where parts go by way of staging memory */
     struct ib_ring *ring;      /* S: the ring of this path in our memory; with @ar copies of our size records behind it */
     struct ibv_mr *ring_mr;    /* S: the ring. R: the staging ring, which is shared by all paths */
     struct ib_records *records; /* R: size records, written by the peer; NULL without @ar */
@@ -99,6 +101,8 @@ struct ib_sink {
     void (*path_fault)(void *arg, int p, const struct ib_fault_info *info);
     /* the peer breaks the protocol in a way no path change can mend */
     void (*peer_broken)(void *arg, const char *what);
+    /* requests of this connection cannot be ended any more: @what, a clause for the reason */
+    void (*lost)(void *arg, const char *what);
 };
 
 struct ib_link {
@@ -116,6 +120,7 @@ struct ib_link {
     void *now_arg;
     const struct r2_config *cfg;
     struct ib_ring *staging; /* R: CTS and acks are written from here where they cannot go inline */
+    struct ib_relay relay; /* S: lanes for paths by way of staging memory */
     uint8_t traffic_class; /* of the communicator: traffic class on RoCE, service level on InfiniBand; const once set-up has begun */
 };
 

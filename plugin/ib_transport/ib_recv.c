@@ -200,6 +200,9 @@ enum r2_status ib_recv_start(struct ib_recv *rx, int n, void *const *data, const
         return R2_OK;
     }
     *first = rx->ledger.rpost;
+    if (rx->opened == rx->messages) {
+        IB_RLX_SET(rx->largest, 0);
+    }
     for (int i = 0; i < n; i++) {
         uint64_t seq = r2_ledger_post(&rx->ledger, sizes[i]);
         struct ib_rmsg *m = SLOT(rx, seq);
@@ -214,6 +217,9 @@ enum r2_status ib_recv_start(struct ib_recv *rx, int n, void *const *data, const
                               .hold = rx->holding,
                               .gpu = rx->flush && ib_flush_wants(rx->flush, mrs[i])};
         IB_RLX_ADD(rx->wanted, sizes[i]);
+        if (sizes[i] > rx->largest) {
+            IB_RLX_SET(rx->largest, sizes[i]);
+        }
     }
     IB_RLX_ADD(rx->opened, n);
     if (write_cts(rx, p, *first, n) != 0) {

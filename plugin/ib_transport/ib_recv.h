@@ -52,6 +52,7 @@ struct ib_recv {
     uint64_t ack_owed_since; /* ns; 0: none owed */
     uint64_t opened;      /* IB_RLX, as is messages: receives */
     uint64_t wanted, met; /* IB_RLX: bytes that receives were opened for, and those of them that are complete */
+    uint64_t largest;     /* IB_RLX: bytes of the largest receive since none was open */
     uint64_t messages, duplicates, bad_arrivals, ghosts, acks_alone, cts_rewritten;
     struct ib_rmsg msg[R2_LEDGER_WINDOW];
     struct ib_flush *flush; /* NULL: no NIC here reaches the memory of a GPU */

@@ -25,6 +25,7 @@ void ib_send_life_closed(struct ib_send *tx, int p, uint32_t life, int soft)
 {
     struct ib_smsg *m;
 
+    ib_send_stage_life_closed(tx, p, life, soft);
     if (tx->link->path[p].sq_used == 0) {
         return; /* every work request is accounted for */
     }
@@ -52,6 +53,7 @@ void ib_send_soft_over(struct ib_send *tx, int p)
 {
     struct ib_smsg *m;
 
+    ib_send_stage_soft_over(tx, p);
     if (!((tx->soft >> p) & 1)) {
         return;
     }
@@ -182,7 +184,7 @@ int ib_send_unpost(struct ib_send *tx, int p, uint32_t life)
         }
     }
     if (n) {
-        tx->pending = 1;
+        tx->pending |= IB_SEND_UNPOSTED;
     }
     return n;
 }

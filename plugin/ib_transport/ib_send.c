@@ -20,87 +20,18 @@ void ib_send_init(struct ib_send *tx, struct ib_link *link)
     ib_send_replan(tx);
 }
 
-/* --- plan --- */
+/* --- posting --- */
 
-/* What every path can take: a part may have to move to any of them. */
-static uint32_t largest_part(const struct ib_send *tx)
-{
-    uint32_t max = UINT32_MAX;
-
-    for (int p = 0; p < tx->link->npaths; p++) {
-        uint32_t m = tx->link->nics->nic[tx->link->path[p].nic].max_msg_sz;
-
-        if (m >= R2_CUT_ALIGN && m < max) {
-            max = m;
-        }
-    }
-    return max;
-}
-
-/* Shares of a NIC pair: can be divided among 1 to 8 paths without a rest. */
-#define PAIR_SHARES 840
-
-/* Path @p of those of the plan, @paths: a NIC pair counts as much with several queue pairs as with one. */
-static void plan_add(struct ib_send *tx, int p, uint32_t paths, uint32_t weight)
-{
-    struct r2_plan *plan = &tx->plan;
-    uint32_t pair = ib_link_pair(tx->link, p) & paths;
-
-    plan->path[plan->n] = (uint8_t)p;
-    plan->pair[plan->n] = (uint8_t)__builtin_ctz(pair);
-    plan->weight[plan->n] = weight * (tx->link->cfg->ib_split ? PAIR_SHARES / (uint32_t)__builtin_popcount(pair) : 1);
-    plan->credit[plan->n] = 0;
-    plan->whole |= !tx->link->cfg->ib_split && (pair & (pair - 1)) != 0;
-    plan->n++;
-}
-
-/* While the primary NIC pair is usable it carries everything; afterwards all survivors share, or only the first one. */
-uint32_t ib_send_plan_paths(const struct ib_link *l)
-{
-    uint32_t usable = ib_link_usable(l), primary = l->npaths ? ib_link_pair(l, 0) : 0;
-
-    if (usable && !l->cfg->balance) {
-        return usable & ib_link_pair(l, __builtin_ctz(usable));
-    }
-    return (usable & primary) && !l->cfg->spread && !l->wide ? usable & primary : usable;
-}
-
-/* Those of @paths that weigh something; all, and all alike, where none does. */
-static uint32_t weighty(const struct ib_link *l, uint32_t paths)
-{
-    uint32_t some = 0;
-
-    for (uint32_t m = paths; m; m &= m - 1) {
-        some |= (uint32_t)(l->weight[__builtin_ctz(m)] != 0) << __builtin_ctz(m);
-    }
-    return some;
-}
-
-void ib_send_replan(struct ib_send *tx)
-{
-    const struct ib_link *l = tx->link;
-    uint32_t paths = ib_send_plan_paths(l), some = weighty(l, paths);
-
-    tx->plan.n = 0;
-    tx->plan.whole = 0;
-    tx->largest = largest_part(tx);
-    paths = some ? some : paths;
-    for (uint32_t m = paths; m; m &= m - 1) {
-        int p = __builtin_ctz(m);
-
-        plan_add(tx, p, paths, some ? l->weight[p] : 1);
-    }
-}
-
-/* Whether @m can go over path @p at all: it is up, and the buffer is registered at both ends. */
-static int path_eligible(const struct ib_send *tx, const struct ib_smsg *m, int p)
+/* Whether @m can go over path @p at all: it is up, the buffer is registered at R's end, and at ours, or goes by way of memory that is. */
+static inline __attribute__((always_inline)) int path_eligible(struct ib_send *tx, const struct ib_smsg *m, int p)
 {
     const struct ib_link *l = tx->link;
 
-    return ib_link_up(l, p) && m->rkey[p] != 0 && ib_mr_lkey(m->mr, l->path[p].nic) != 0;
+    return ib_link_up(l, p) && m->rkey[p] != 0 &&
+           (__builtin_expect(ib_mr_lkey(m->mr, l->path[p].nic) != 0, 1) || ib_send_stage_takes(tx, m, p));
 }
 
-static uint32_t eligible_paths(const struct ib_send *tx, const struct ib_smsg *m)
+static __attribute__((noinline)) uint32_t eligible_paths(struct ib_send *tx, const struct ib_smsg *m)
 {
     uint32_t mask = 0;
 
@@ -112,8 +43,6 @@ static uint32_t eligible_paths(const struct ib_send *tx, const struct ib_smsg *m
     return mask;
 }
 
-/* --- posting --- */
-
 static int path_room(const struct ib_send *tx, const struct ib_path *p, uint64_t seq)
 {
     uint32_t limit = p->index < IB_MAX_PATHS ? (uint32_t)tx->link->cfg->rq_depth : 0;
@@ -122,23 +51,6 @@ static int path_room(const struct ib_send *tx, const struct ib_path *p, uint64_t
         limit -= REPLAY_RESERVE;
     }
     return p->sq_used < p->sq_depth && p->parts_out < limit;
-}
-
-/* Part @k is live on @p, as @wrs work requests. */
-static inline void part_posted(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct ib_path *p, int wrs)
-{
-    struct ib_part *part = &m->part[k];
-
-    part->path = p->index;
-    part->life = p->life;
-    part->wr_out = 1;
-    m->wrs_out++;
-    m->unposted &= (uint16_t)~(1u << k);
-    IB_RLX_ADD(p->sq_used, wrs);
-    p->parts_out++;
-    IB_RLX_ADD(p->wrs, wrs);
-    IB_RLX_ADD(p->bytes, part->len);
-    IB_RLX_SET(tx->link->touched, tx->link->touched | 1u << p->index);
 }
 
 /* A part above the threshold of adaptive routing. It is live even when the call fails: the NIC may have its data (P32). */
@@ -153,7 +65,7 @@ static __attribute__((noinline)) int post_pair(struct ib_send *tx, struct ib_sms
     int rc = ib_record_post(p, &wr, ib_imm_pack(m->seq, k, m->nparts, IB_IMM_RECORD, p->life));
 
     if (rc == 0 || r2_rule(R2_RULE_PAIR_LIVE)) {
-        part_posted(tx, m, k, p, 2);
+        ib_send_part_posted(tx, m, k, p, 2);
         IB_RLX_ADD(p->bulk_out, 1);
     }
     if (rc != 0) {
@@ -164,7 +76,7 @@ static __attribute__((noinline)) int post_pair(struct ib_send *tx, struct ib_sms
 }
 
 /* Posts part @k on path @p as one work request. 0, or -1 when the call failed and the path is down now. */
-static inline int post_one(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct ib_path *p, int nsge)
+static inline __attribute__((always_inline)) int post_one(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct ib_path *p, int nsge)
 {
     const struct ib_part *part = &m->part[k];
     struct ibv_sge sge = {.addr = (uintptr_t)m->data + part->off, .length = part->len, .lkey = ib_mr_lkey(m->mr, p->nic)};
@@ -182,17 +94,31 @@ static inline int post_one(struct ib_send *tx, struct ib_smsg *m, unsigned k, st
         ib_link_call_fault(tx->link, p->index, ib_verbs_err(rc));
         return -1;
     }
-    part_posted(tx, m, k, p, 1);
+    ib_send_part_posted(tx, m, k, p, 1);
     return 0;
 }
 
-/* Posts part @k on path @p. An empty part passes the comparison, too, so that the others are spared the one for it. */
+static __attribute__((noinline)) int post_plain(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct ib_path *p)
+{
+    return post_one(tx, m, k, p, 1);
+}
+
+/* What is more than one plain work request. 0; 1: no room now; -1: the path is down now. */
+static __attribute__((noinline)) int post_other(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct ib_path *p)
+{
+    if (ib_send_stage_takes(tx, m, p->index)) {
+        return ib_send_stage_begin(tx, m, k, p);
+    }
+    return m->part[k].len - 1 >= p->pair_min ? post_pair(tx, m, k, p) : post_plain(tx, m, k, p);
+}
+
+/* Posts part @k on path @p; as post_other(). An empty part passes the comparison, too, so that the others are spared the one for it. */
 static int post_part(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct ib_path *p)
 {
     uint32_t len = m->part[k].len;
 
     if (__builtin_expect(len - 1 >= p->one_max, 0) && len != 0) {
-        return post_pair(tx, m, k, p);
+        return post_other(tx, m, k, p);
     }
     return post_one(tx, m, k, p, len != 0);
 }
@@ -238,7 +164,9 @@ static int post_message(struct ib_send *tx, struct ib_smsg *m)
         if (p == NULL) {
             return 1;
         }
-        post_part(tx, m, k, p);
+        if (post_part(tx, m, k, p) > 0) {
+            return 1;
+        }
     }
     return 0;
 }
@@ -250,12 +178,12 @@ static __attribute__((noinline)) void post_pending(struct ib_send *tx)
         return;
     }
     tx->starved = 0;
-    tx->pending = 0;
+    tx->pending &= (uint8_t)~IB_SEND_UNPOSTED;
     for (uint64_t seq = tx->sack; seq < tx->sposted; seq++) {
         struct ib_smsg *m = IB_SEND_SLOT(tx, seq);
 
         if (m->busy && m->seq == seq && m->unposted && post_message(tx, m)) {
-            tx->pending = 1;
+            tx->pending |= IB_SEND_UNPOSTED;
         }
     }
     if (!tx->starved) {
@@ -424,16 +352,20 @@ static void mark_matched(struct ib_send *tx, uint64_t seq)
 
 static void cut(struct ib_send *tx, struct ib_smsg *m)
 {
+    uint32_t max = __builtin_expect(m->size <= (uint64_t)R2_MAX_PARTS * tx->largest, 1) ? tx->largest : tx->most;
     struct r2_cut c;
 
     if (tx->plan.n == 0) { /* no path now: posted wherever one comes back */
         struct r2_plan any = {.n = 1};
 
-        r2_plan_cut(&any, ~0u, m->size, (uint32_t)tx->link->cfg->cut_min, tx->largest, &c);
+        r2_plan_cut(&any, ~0u, m->size, (uint32_t)tx->link->cfg->cut_min, max, &c);
     } else {
-        uint32_t eligible = tx->plan.n == 1 ? ~0u : eligible_paths(tx, m);
+        uint32_t eligible;
 
-        r2_plan_cut(&tx->plan, eligible ? eligible : ~0u, m->size, (uint32_t)tx->link->cfg->cut_min, tx->largest, &c);
+        m->nparts = 0; /* of the message before */
+        eligible = tx->plan.n == 1 ? ~0u : eligible_paths(tx, m);
+
+        r2_plan_cut(&tx->plan, eligible ? eligible : ~0u, m->size, (uint32_t)tx->link->cfg->cut_min, max, &c);
     }
     m->nparts = c.nparts;
     for (unsigned k = 0; k < c.nparts; k++) {
@@ -475,10 +407,10 @@ enum r2_status ib_send_start(struct ib_send *tx, const void *data, uint32_t size
     cut(tx, m);
     tx->messages++;
     /* parts that wait go first (P1) */
-    if (tx->pending) {
+    if (tx->pending & IB_SEND_UNPOSTED) {
         post_pending(tx);
     } else if (post_message(tx, m)) {
-        tx->pending = 1;
+        tx->pending |= IB_SEND_UNPOSTED;
     }
     *out = m;
     return R2_OK;
@@ -501,6 +433,17 @@ static void account(struct ib_send *tx, struct ib_path *p, uint64_t wr_id, int g
     }
 }
 
+/* Of a record the write before it; of a staged part its bytes in the ring. */
+static __attribute__((noinline)) void account_more(struct ib_send *tx, struct ib_path *p, uint64_t wr_id)
+{
+    if (ib_wr_kind(wr_id) == IB_WR_STAGED) {
+        ib_send_stage_sent(tx, p);
+    } else {
+        IB_RLX_ADD(p->sq_used, p->open ? -1 : 0);
+        IB_RLX_ADD(p->bulk_out, p->open ? -1 : 0);
+    }
+}
+
 int ib_send_poll_path(struct ib_send *tx, struct ib_path *p)
 {
     struct ibv_wc wc[POLL_BATCH];
@@ -514,9 +457,9 @@ int ib_send_poll_path(struct ib_send *tx, struct ib_path *p)
         }
         for (int i = 0; i < n; i++) {
             switch (ib_wr_kind(wc[i].wr_id)) {
-            case IB_WR_RECORD: /* with the write before it */
-                IB_RLX_ADD(p->sq_used, p->open ? -1 : 0);
-                IB_RLX_ADD(p->bulk_out, p->open ? -1 : 0);
+            case IB_WR_RECORD:
+            case IB_WR_STAGED:
+                account_more(tx, p, wc[i].wr_id);
                 /* fall through */
             case IB_WR_DATA:
                 account(tx, p, wc[i].wr_id, wc[i].status == IBV_WC_SUCCESS);
@@ -553,7 +496,12 @@ void ib_send_progress(struct ib_send *tx)
     poll_cts(tx, wide);
     poll_acks(tx, wide);
     if (__builtin_expect(tx->pending, 0)) {
-        post_pending(tx);
+        if (tx->pending & IB_SEND_STAGING) {
+            ib_send_stage_turn(tx);
+        }
+        if (tx->pending & IB_SEND_UNPOSTED) {
+            post_pending(tx);
+        }
     }
 }
 

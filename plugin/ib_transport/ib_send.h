@@ -11,6 +11,10 @@
 #include "r2_plan.h"
 #include "r2_status.h"
 
+/* Bits of ib_send.pending. */
+#define IB_SEND_UNPOSTED 1 /* some part is unposted */
+#define IB_SEND_STAGING  2 /* a lane is in use */
+
 struct ib_part {
     uint32_t off, len; /* frozen when the first part is posted (P4) */
     uint32_t life;     /* of the last post */
@@ -38,7 +42,8 @@ struct ib_smsg {
 struct ib_send {
     struct ib_link *link;
     struct r2_plan plan;
-    uint32_t largest;   /* part, bytes */
+    uint32_t largest;   /* part, bytes: what every path can take, by way of staging memory, too */
+    uint32_t most;      /* ... without it: for messages that are too long for 16 such parts */
     uint64_t cts_seen;  /* IB_RLX: CTS of all seq below it were taken */
     uint64_t misses;    /* IB_RLX: starts that found no CTS */
     uint64_t unmatched; /* lowest seq without a message: nothing at or above its group is acknowledged yet (P8) */
@@ -49,11 +54,13 @@ struct ib_send {
     uint8_t turn;       /* counts turns, for the look into all rings */
     uint8_t ring_hot;   /* path whose ring served last (P10) */
     uint8_t soft;       /* bit per path: some message has it in its soft */
-    uint8_t pending;    /* some part is unposted */
+    uint8_t pending;    /* IB_SEND_UNPOSTED, _STAGING: progress has more to do than to poll */
+    uint8_t lanes;      /* bit per path: it has a lane */
     uint8_t quiet;      /* nothing is posted any more: buffers and registrations of outstanding messages may be gone */
     uint8_t starved;    /* some unposted part found no path at all at the last try */
     uint64_t replayed_parts, replayed_bytes, messages, bad_cts, bad_ack;
     uint64_t starved_since; /* IB_RLX: ns since when an unposted part has had no path at all; 0 */
+    struct ib_relay_lane *lane[IB_MAX_PATHS]; /* lent; of the path's life, or of one before whose copies run still */
     struct ib_cts cts[R2_LEDGER_WINDOW]; /* private copies, whole and checked (P12) */
     struct ib_smsg msg[R2_LEDGER_WINDOW];
 };
@@ -119,6 +126,9 @@ int ib_send_reaches_all(const struct ib_send *tx, uint32_t paths);
 
 /* Whether an outstanding message refers to @mr. */
 int ib_send_uses(const struct ib_send *tx, const struct ib_mr *mr);
+
+/* The connection is being closed, its queue pairs are gone. 1: it has no lane any more; 0: copies run, ask again. @late: those are not waited for any longer. */
+int ib_send_stage_end(struct ib_send *tx, int late);
 
 /* Every message was acknowledged and reported. */
 int ib_send_idle(const struct ib_send *tx);

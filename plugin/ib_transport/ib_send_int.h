@@ -9,4 +9,37 @@
 /* Takes all completions of @p and accounts for them. 0, or -1 when polling failed and the path was reported. */
 int ib_send_poll_path(struct ib_send *tx, struct ib_path *p);
 
+/* Part @k is live on @p, as @wrs work requests. */
+static inline void ib_send_part_posted(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct ib_path *p, int wrs)
+{
+    struct ib_part *part = &m->part[k];
+
+    part->path = p->index;
+    part->life = p->life;
+    part->wr_out = 1;
+    m->wrs_out++;
+    m->unposted &= (uint16_t)~(1u << k);
+    IB_RLX_ADD(p->sq_used, wrs);
+    p->parts_out++;
+    IB_RLX_ADD(p->wrs, wrs);
+    IB_RLX_ADD(p->bytes, part->len);
+    IB_RLX_SET(tx->link->touched, tx->link->touched | 1u << p->index);
+}
+
+/* --- by way of staging memory: ib_send_stage.c --- */
+
+/* Whether the parts of @m can go over path @p that way now; takes a lane for it. */
+int ib_send_stage_takes(struct ib_send *tx, const struct ib_smsg *m, int p);
+/* Begins part @k, which path @p takes. 0; 1: no room now; -1: the path is down now. */
+int ib_send_stage_begin(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct ib_path *p);
+/* Posts what has been copied, gives lanes back; sets and clears IB_SEND_STAGING. */
+void ib_send_stage_turn(struct ib_send *tx);
+/* A staged work request of @p is accounted for. */
+void ib_send_stage_sent(struct ib_send *tx, struct ib_path *p);
+/* The plan or what is up has changed: nothing more is posted where a path went down. */
+void ib_send_stage_plan(struct ib_send *tx);
+/* As ib_send_life_closed(), ib_send_soft_over(). */
+void ib_send_stage_life_closed(struct ib_send *tx, int p, uint32_t life, int soft);
+void ib_send_stage_soft_over(struct ib_send *tx, int p);
+
 #endif

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "r2_symbols.h"
+
 #define LIBRARY "libibverbs.so.1"
 
 /* The headers make macros of these names; here the functions behind them are meant. */
@@ -12,13 +14,7 @@
 #undef ibv_query_port
 #undef ibv_reg_mr
 
-/* One row per call. dlsym without a version gives each symbol's default version, which is the one the headers describe.
- */
-struct row {
-    const char *name;
-    size_t offset;
-    int optional;
-};
+/* One row per call. */
 #define ROW(field, symbol)                                                                                             \
     {                                                                                                                  \
         symbol, offsetof(struct ib_verbs, field), 0                                                                    \
@@ -28,7 +24,7 @@ struct row {
         symbol, offsetof(struct ib_verbs, field), 1                                                                    \
     }
 
-static const struct row rows[] = {
+static const struct r2_symbol rows[] = {
     ROW(get_device_list, "ibv_get_device_list"),
     ROW(free_device_list, "ibv_free_device_list"),
     ROW(get_device_name, "ibv_get_device_name"),
@@ -78,19 +74,10 @@ static int port_query_whole(struct ibv_context *ctx, uint8_t port, struct ibv_po
     return port_query_compat(ctx, port, (struct _compat_ibv_port_attr *)attr);
 }
 
-static int symbol_find(void *lib, const char *name, void *slot, char *why, size_t why_len)
-{
-    void *p = dlsym(lib, name);
-
-    memcpy(slot, &p, sizeof(p));
-    if (p != NULL)
-        return 0;
-    snprintf(why, why_len, LIBRARY " has no %s: rdma-core is too old", name);
-    return -1;
-}
-
 int ib_verbs_load(struct ib_verbs *v, char *why, size_t why_len)
 {
+    static const struct r2_symbol compat = {"ibv_query_port", 0, 0};
+    const char *missing;
     void *lib;
 
     memset(v, 0, sizeof(*v));
@@ -100,21 +87,19 @@ int ib_verbs_load(struct ib_verbs *v, char *why, size_t why_len)
         snprintf(why, why_len, "%s", reason ? reason : LIBRARY " cannot be opened");
         return -1;
     }
-    if (symbol_find(lib, "ibv_query_port", &port_query_compat, why, why_len) != 0)
-        goto err_close;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        if (symbol_find(lib, rows[i].name, (char *)v + rows[i].offset, why, why_len) != 0 && !rows[i].optional)
-            goto err_close;
+    missing = r2_symbols_find(lib, &compat, 1, &port_query_compat);
+    if (missing == NULL)
+        missing = r2_symbols_find(lib, rows, sizeof(rows) / sizeof(rows[0]), v);
+    if (missing != NULL) {
+        snprintf(why, why_len, LIBRARY " has no %s: rdma-core is too old", missing);
+        dlclose(lib);
+        memset(v, 0, sizeof(*v));
+        return -1;
     }
     v->query_port = port_query_whole;
     if (why_len > 0)
         why[0] = '\0';
     return 0;
-
-err_close:
-    dlclose(lib);
-    memset(v, 0, sizeof(*v));
-    return -1;
 }
 
 int ib_verbs_err(int rc)

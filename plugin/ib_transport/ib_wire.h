@@ -98,8 +98,8 @@ static inline int ib_cts_valid(const struct ib_cts *e, uint64_t seq)
     return e->seq == seq && e->check == ib_cts_check(e) && e->n >= 1 && e->n <= 8 && e->index < e->n;
 }
 
-/* Work request ids: kind in the top 4 bits, a part number, a value (seq or a count) in the low 48. BULK and RECORD are the two of P32. */
-enum ib_wr_kind { IB_WR_DATA = 1, IB_WR_RECV, IB_WR_CTL, IB_WR_MARK_SEND, IB_WR_MARK_RECV, IB_WR_FLUSH, IB_WR_BULK, IB_WR_RECORD, IB_WR_ACK_FLUSH };
+/* Work request ids: kind in the top 4 bits, a part number, a value (seq or a count) in the low 48. BULK and RECORD are the two of P32; STAGED is DATA by way of staging memory. */
+enum ib_wr_kind { IB_WR_DATA = 1, IB_WR_RECV, IB_WR_CTL, IB_WR_MARK_SEND, IB_WR_MARK_RECV, IB_WR_FLUSH, IB_WR_BULK, IB_WR_RECORD, IB_WR_ACK_FLUSH, IB_WR_STAGED };
 
 static inline uint64_t ib_wr_id(enum ib_wr_kind kind, unsigned k, uint64_t value)
 {

@@ -8,8 +8,7 @@
  * fleets count time-outs of the transport (local_ack_timeout_err) and take more than one a second for a sick NIC, so a pair that does not answer
  * is put in ERR when it is given up (probe_qp_quiet), mostly before the first.
  */
-#define PROBE_IB_TIMEOUT 18
-#define PROBE_IB_RETRY   1
+#define PROBE_IB_RETRY 1
 
 int probe_qp_create(struct probe_qp *q, struct ib_nics *nics, int nic, uint32_t psn)
 {
@@ -65,7 +64,7 @@ int probe_qp_connect(struct probe_qp *q, struct ib_nics *nics, int nic, const st
         return rc;
     }
     attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
-                                .timeout = PROBE_IB_TIMEOUT,
+                                .timeout = PROBE_QP_TIMEOUT,
                                 .retry_cnt = PROBE_IB_RETRY,
                                 .rnr_retry = 7,
                                 .sq_psn = q->psn,

@@ -12,7 +12,9 @@
 
 #include "ib_transport/ib_path.h"
 
-#define PROBE_QP_DEPTH 16
+#define PROBE_QP_DEPTH      16
+#define PROBE_QP_TIMEOUT    18 /* RC's own; probe_qp.c */
+#define PROBE_QP_TIMEOUT_NS (4096ull << PROBE_QP_TIMEOUT) /* IBTA 9.7.6.1.3: nothing is repeated by time sooner */
 
 struct probe_qp {
     struct ibv_qp *qp;

@@ -25,7 +25,7 @@ static const struct {
     [MX_PLANE_CUT] = {"switch plane", MX_PATH, {"cut"}, 0, 1},
     [MX_PATH_CUT] = {"path between", MX_PATH, {"cut"}, 0, 1},
     [MX_KILLED] = {"process killed", MX_PROCESS, {NULL}, 1, 0},
-    [MX_STOPPED] = {"process stopped", MX_PROCESS, {NULL}, 0, 0},
+    [MX_STOPPED] = {"process stopped", MX_PROCESS, {NULL}, 0, 1}, /* the software fabric's NICs stand still with it: as if all between were cut */
     [MX_SLOW] = {"congestion", MX_NOTHING, {"rate 3MB/s"}, 0, 0},
     [MX_LOSS] = {"loss 1 %", MX_NOTHING, {"loss 1%"}, 0, 0},
     [MX_CALM] = {"nothing", MX_NOTHING, {NULL}, 0, 0},
@@ -101,11 +101,9 @@ int mx_case_ends_job(const struct mx_case *c)
     return kinds[c->kind].ends_job;
 }
 
-/* On the software fabric the NICs of a stopped process stand still with it: it is told from one NIC by two others that
- * do not answer. */
 int mx_case_can_tell(const struct mx_case *c)
 {
-    return (c->hosts > 2 || !kinds[c->kind].needs_third) && (c->kind != MX_STOPPED || c->nics > 2);
+    return c->hosts > 2 || !kinds[c->kind].needs_third;
 }
 
 /* A verdict about a path names one end of it, or both. */

@@ -87,6 +87,8 @@ struct sim_params {
     int procs, nics, conns;
     int mesh;          /* a connection from each process to each other */
     int locate;        /* one failure, and what every process says of it; sim_locate.c */
+    int cut_path;      /* ... which is a path between two NICs; nobody may miss it */
+    uint64_t mended_ns; /* what is broken is mended within this time; 0: never */
     uint64_t hold_ns;  /* nobody closes before this time */
     int share_host;    /* the third process runs on the host of the first */
     int msgs;          /* per connection */
@@ -118,6 +120,9 @@ struct sim_params {
     int ar_mixed; /* which processes and NICs have it on differs, and so does the threshold */
     int no_inline; /* devices take no inline data */
     int ack_flush;              /* NCCL_R2_ACK=flush, of host memory */
+    unsigned copy_nics;         /* bit per rail: NICs that do not take the buffers of senders; with NCCL_R2_RELAY these go by way of staging memory */
+    struct sim_delay copy;
+    uint32_t copy_fail_ppm;     /* copies that the engine refuses */
     int list_cut; /* NICs of other rails than the safe one refuse each n-th list behind its first work request; 0: none */
     int cut_min, rq_depth, spread, t_stuck_ms, t_return_ms, t_probe_ms; /* the last two 0: defaults */
     /* faults */
@@ -194,6 +199,11 @@ void sim_proc_leave(struct sim_proc *p);
 void sim_proc_kill(struct sim_proc *p);
 
 void sim_proc_log_print(const struct sim_proc *p);
+
+/* The engine for NCCL_R2_RELAY; its argument is a struct sim_proc. */
+extern const struct ib_copy_ops sim_copy_ops;
+/* NICs of p.copy_nics take no buffer of a sender. */
+void sim_copy_verbs(struct ib_verbs *verbs);
 
 /* ---- bus ---- */
 
@@ -354,6 +364,8 @@ void sim_faults_rest(struct sim *s); /* traffic is over: those that still wait f
 
 void sim_locate_draw(struct sim_params *p, struct fab_rng *r);
 void sim_locate_two_draw(struct sim_params *p, struct fab_rng *r);
+void sim_locate_late_draw(struct sim_params *p, struct fab_rng *r);
+void sim_locate_busy_draw(struct sim_params *p, struct fab_rng *r);
 void sim_locate_start(struct sim *s);
 void sim_locate_line(struct sim *s, int proc, int warn, const char *text);
 void sim_locate_judge(struct sim *s);
@@ -365,6 +377,7 @@ struct sim_stats {
     uint64_t longest_stall_ns, virtual_ns;
     uint64_t faults[SIM_F_KINDS];
     uint64_t oob_lost, oob_dup, oob_reordered, oob_outages, ghosts;
+    uint64_t copies, copies_refused; /* of parts to staging memory */
     uint64_t lists, lists_cut; /* of send work requests: adaptive routing posts two at a time */
     uint64_t weights; /* changes of weights or paths of a plan that were seen */
     uint64_t returns; /* lives after the first that came up, at the receiver */

@@ -461,6 +461,21 @@ static void draw_flushed(struct sim_params *p, struct fab_rng *r)
     p->ar_threshold = 1;
 }
 
+/* NICs, perhaps the connection's own, do not take the memory that is sent: it goes by way of staging memory, with everything that can end a life. */
+static void draw_staged(struct sim_params *p, struct fab_rng *r)
+{
+    static void (*const like[])(struct sim_params *, struct fab_rng *) = {
+        draw_spread, draw_device, draw_hang, draw_ghost, draw_mixed, draw_return, draw_reborn, draw_qps, draw_close, draw_abort, draw_adaptive, draw_drain};
+    unsigned all;
+
+    like[fab_rng_next(r) % (sizeof(like) / sizeof(like[0]))](p, r);
+    all = (1u << p->nics) - 1;
+    p->copy_nics = 1 + (unsigned)fab_rng_upto(r, all - 2);
+    p->copy = (struct sim_delay){sim_pct(r, 50) ? 5 * SIM_US : 300 * SIM_US, 20 * SIM_MS, (uint32_t)fab_rng_upto(r, 20000)};
+    p->copy_fail_ppm = sim_pct(r, 20) ? 2000 : 0;
+    p->no_replay &= p->copy_fail_ppm == 0;
+}
+
 const struct sim_class sim_classes[] = {
     {"calm", "no fault; late threads, DMA and completions, a bad bus: nothing may go DOWN", draw_calm},
     {"noise", "loss, duplicates, delay, slow links below what RC repairs: nothing may go DOWN", draw_noise},
@@ -490,11 +505,15 @@ const struct sim_class sim_classes[] = {
      draw_adaptive},
     {"weights", "unequal NICs, weights that change all the time, with everything that comes back", draw_weights, 0, 1},
     {"flushed", "acknowledged when flushed: what a NIC brought and can read back no more is sent again", draw_flushed},
+    {"staged", "NICs that do not take the senders' memory: by way of staging memory, with everything that ends a life", draw_staged},
     {"locate", "one failure on three hosts: who blames what (by name only)", sim_locate_draw},
     {"locate2", "the same on two hosts (by name only)", sim_locate_two_draw},
+    {"locate-late", "the same on three, where processes stand still for seconds and what broke is mended meanwhile (by name only)",
+     sim_locate_late_draw},
+    {"locate-busy", "the same on three, where all NICs are busy and the way between two of them is cut (by name only)", sim_locate_busy_draw},
 };
 const int sim_class_count = sizeof(sim_classes) / sizeof(sim_classes[0]);
-const int sim_class_turns = sizeof(sim_classes) / sizeof(sim_classes[0]) - 2;
+const int sim_class_turns = sizeof(sim_classes) / sizeof(sim_classes[0]) - 4;
 
 void sim_params_draw(struct sim_params *p, int cls, uint64_t seed)
 {
@@ -507,7 +526,7 @@ void sim_params_draw(struct sim_params *p, int cls, uint64_t seed)
     /* A channel that is out, messages lost in numbers, an error that comes only at the end of T_give_up: these may take
      * it all. */
     if (p->want != SIM_WANT_FINISH || p->oob_loss_ppm > 60000 || p->fault_mask & SIM_F(SIM_F_OOB_OUTAGE) ||
-        p->fab.hang_modify_ns)
+        p->fab.hang_modify_ns || p->copy_fail_ppm)
         p->stall_ms = p->give_up_ms + 500;
     /* A process that was killed is given up when its host has refused for a second. */
     if (p->kill)
@@ -570,6 +589,7 @@ void sim_params_config(const struct sim_params *p, struct r2_config *cfg)
     option(cfg, "NCCL_R2_BALANCE", !p->no_balance);
     option(cfg, "NCCL_R2_FAILOVER", !p->no_failover);
     option_text(cfg, "NCCL_R2_ACK", p->ack_flush ? "flush" : "e2e");
+    option_text(cfg, "NCCL_R2_RELAY", p->copy_nics ? "host" : "off");
     option_text(cfg, "NCCL_R2_FLUSH", p->flush_always ? "always" : "auto");
     option_text(cfg, "NCCL_R2_BACKUP_SCOPE", p->crossrail ? "any" : "rail");
 }

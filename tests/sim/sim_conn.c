@@ -55,8 +55,9 @@ static int end_register(struct sim_end *e)
     size_t len = (size_t)c->stride * (size_t)c->nslots;
 
     for (int i = 0; i < 2; i++) {
-        enum r2_status st = r2_net_reg(e->comm, base, len, IB_PTR_HOST, 0, -1, &e->mr[i]);
+        enum r2_status st = r2_net_reg(e->comm, base, len, e->sender && c->sim->p.copy_nics ? IB_PTR_CUDA : IB_PTR_HOST, 0, -1, &e->mr[i]);
         if (st != R2_OK || !e->mr[i]) {
+            c->may_fail |= e->sender && c->sim->p.copy_nics; /* the NICs that would take it may be dead by now */
             sim_end_fail(e, "reg", st);
             return -1;
         }

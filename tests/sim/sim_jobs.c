@@ -53,6 +53,8 @@ static void stats_add(struct sim_stats *to, const struct sim_stats *s)
     for (int i = 0; i < SIM_F_KINDS; i++)
         to->faults[i] += s->faults[i];
     to->oob_lost += s->oob_lost;
+    to->copies += s->copies;
+    to->copies_refused += s->copies_refused;
     to->lists += s->lists;
     to->lists_cut += s->lists_cut;
     to->oob_dup += s->oob_dup;

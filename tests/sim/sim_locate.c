@@ -46,6 +46,15 @@ void sim_locate_two_draw(struct sim_params *p, struct fab_rng *r)
     draw(p, r, 2);
 }
 
+/* The machine is so busy that a process now and then stands still for seconds; meanwhile what broke is mended. */
+void sim_locate_late_draw(struct sim_params *p, struct fab_rng *r)
+{
+    draw(p, r, 3);
+    p->mended_ns = 3000 * SIM_MS;
+    p->service = (struct sim_delay){50 * SIM_US, 3000 * SIM_MS, (uint32_t)fab_rng_upto(r, 5000)};
+    p->hold_ns += p->mended_ns;
+}
+
 static void kill_host(struct sim *s)
 {
     for (int i = 0; i < s->p.conns; i++) {
@@ -54,6 +63,32 @@ static void kill_host(struct sim *s)
     }
     s->killed = 1;
     sim_proc_kill(&s->proc[s->broken.host]);
+}
+
+/*
+ * Every NIC always has work queued, and the way between two of them is cut: RC ends a life long before the watchdog gives the pair up, since what a busy NIC
+ * has not answered yet may stand behind that work.
+ */
+void sim_locate_busy_draw(struct sim_params *p, struct fab_rng *r)
+{
+    draw(p, r, 3);
+    p->cut_path = 1;
+    p->msgs = 4000;
+    p->max_size = 65536;
+    p->big_pct = 100;
+    p->pace_ns = 0;
+    p->rate = 30000000;
+    p->ib_timeout = 15;
+}
+
+static void mend_it(void *arg)
+{
+    struct sim *s = arg;
+    char err[160];
+
+    sim_trace(s, "mended");
+    if (fab_inproc_fault(s->f, "*:* restore", err, sizeof(err)) != 0)
+        sim_fail(s, "restore: %s", err);
 }
 
 static void break_it(void *arg)
@@ -80,6 +115,8 @@ static void break_it(void *arg)
     }
     if (s->broken.kind == MX_KILLED)
         kill_host(s);
+    else if (s->p.mended_ns && s->broken.kind != MX_HANG && !mx_case_ends_job(&s->broken)) /* what hangs longer than T_packet is beyond what the holds promise */
+        fab_inproc_at(s->f, s->broken_at + fab_rng_upto(&s->rng, s->p.mended_ns), mend_it, s);
     for (int i = 0; i < s->p.procs; i++)
         sim_proc_kick(&s->proc[i]);
 }
@@ -101,7 +138,7 @@ void sim_locate_start(struct sim *s)
 {
     if (!s->p.locate)
         return;
-    mx_case_draw(&s->broken, s->seed, s->p.procs, s->p.nics);
+    mx_case_draw(&s->broken, s->p.cut_path ? s->seed * MX_KINDS + MX_PATH_CUT : s->seed, s->p.procs, s->p.nics);
     s->broken.nic = busy_rail(s);
     if (s->broken.kind == MX_STOPPED) /* the simulation's threads all run */
         s->broken.kind = MX_CALM;
@@ -145,6 +182,8 @@ void sim_locate_judge(struct sim *s)
     }
     mx_tally_sum(&s->tally, &s->broken, speaks, informed, s->verdict_at ? s->verdict_at - s->broken_at : 0,
                  last ? last - s->broken_at : 0, &s->st.matrix);
-    if (s->st.matrix.silent[s->broken.kind])
+    if (s->st.matrix.silent[s->broken.kind] && s->p.mended_ns == 0)
         sim_fail(s, "nobody says that anything is broken");
+    else if (s->st.matrix.missed[s->broken.kind] && s->p.cut_path)
+        sim_fail(s, "nobody blames the way that is cut");
 }

@@ -8,6 +8,7 @@
 
 #include "plugin/r2_rules.h"
 
+#define REFUSED_RUNS 300 /* of which 3 in 100 see a copy refused */
 #define LIVES_RUNS 20 /* so many schedules are enough to show a second return */
 
 static struct sim one;
@@ -82,6 +83,8 @@ static void class_print(int c, const struct sim_stats *st)
     }
     if (st->ghosts)
         printf(" ghosts %llu", (unsigned long long)st->ghosts);
+    if (st->copies)
+        printf(" copies %llu, refused %llu", (unsigned long long)st->copies, (unsigned long long)st->copies_refused);
     if (st->lists)
         printf(" lists %llu, cut %llu", (unsigned long long)st->lists, (unsigned long long)st->lists_cut);
     if (st->returns) {
@@ -158,6 +161,21 @@ static int lists_missing(const struct sim_stats *st)
     return missing;
 }
 
+/* Schedules of which none sent by way of staging memory, or none saw its engine fail, neither. */
+static int copies_missing(const struct sim_stats *st)
+{
+    int missing = 0;
+
+    for (int c = 0; c < sim_class_count; c++) {
+        if (strcmp(sim_classes[c].name, "staged") != 0 || st[c].runs < LIVES_RUNS ||
+            (st[c].copies && (st[c].copies_refused || st[c].runs < REFUSED_RUNS)))
+            continue;
+        printf("FAILED class %s: no copy was %s\n", sim_classes[c].name, st[c].copies ? "refused" : "made");
+        missing++;
+    }
+    return missing;
+}
+
 static int run_many(const struct sim_job *job)
 {
     static struct sim_stats st[64];
@@ -167,7 +185,7 @@ static int run_many(const struct sim_job *job)
         if (st[c].runs)
             class_print(c, &st[c]);
     }
-    failed += (uint64_t)lives_missing(st) + (uint64_t)lists_missing(st);
+    failed += (uint64_t)lives_missing(st) + (uint64_t)lists_missing(st) + (uint64_t)copies_missing(st);
     printf("%llu passed, %llu failed\n", (unsigned long long)passed, (unsigned long long)failed);
     return failed != 0;
 }

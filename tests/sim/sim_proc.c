@@ -237,6 +237,11 @@ void sim_proc_start(struct sim *s, int index, int host)
     par.host = name;
     fab_inproc_verbs(s->f, host, &verbs);
     devices_make(p, &verbs, &cfg);
+    if (s->p.copy_nics) {
+        sim_copy_verbs(&verbs);
+        par.copy = &sim_copy_ops;
+        par.copy_arg = p;
+    }
     r2_log_sink_set(log_sink);
     sim_proc_enter(p);
     p->inst = r2_inst_create(&par, why, sizeof(why));

@@ -25,6 +25,10 @@ new-qp reborn 0
 settled return 700
 pair-live adaptive 120
 unread flushed 3
+ask-again locate-late 276
+late-answer locate-busy 0
+stage-read staged 0
+stage-ring staged 0
 ROWS
 }
 
@@ -48,7 +52,7 @@ fi
 # The first failure without the rule: "SEED REASON".
 search() { # rule class from
     "$sim" --class "$2" --seeds "$LOOK" --from "$3" --without "$1" --first --recheck 0 2>/dev/null |
-        sed -n 's/^FAILED class [a-z]* seed \([0-9]*\)[^:]*: \(.*\)/\1 \2/p' | head -n 1
+        sed -n 's/^FAILED class [a-z-]* seed \([0-9]*\)[^:]*: \(.*\)/\1 \2/p' | head -n 1
 }
 
 passed=0 failed=0

@@ -21,6 +21,13 @@
 struct rig;
 struct rig_oob;
 
+/* Of process 0, for the rigs that are created from now on: its copy engine, and what changes its verbs. NULL: none. */
+extern struct rig_relay {
+    const struct ib_copy_ops *ops;
+    void *arg;
+    void (*verbs)(struct ib_verbs *v);
+} rig_relay;
+
 struct rig_op {
     struct r2_req *req; /* NULL once done */
     int n;

@@ -198,6 +198,32 @@ START_TEST(drained_is_better_than_none)
 }
 END_TEST
 
+/* The last path falls silent where RC says nothing for long: the drained one is better than that, too. */
+START_TEST(drained_is_better_than_silence)
+{
+    static const char *const fault[] = {"h1:n1 blackhole", "h1:n1 blackhole-rx", "h0:n1 blackhole-rx", "h0:n1 hang"};
+    static const char *const mend[] = {"h1:n1 restore", "h1:n1 restore", "h0:n1 restore", "h0:n1 unhang"};
+
+    start(2, (const char *[]){"NCCL_IB_TIMEOUT=20", "NCCL_IB_RETRY_CNT=7", NULL});
+    messages(2);
+    drain(_i & 1, 1);
+    wait_settled(0);
+    rig_fault(rig, fault[_i / 2]);
+    begin_message();
+    want_path = 0;
+    want_life = 2;
+    ck_assert_msg(rig_until(rig, up_again, 2 * RIG_S), "%s, and the drained path does not return", fault[_i / 2]);
+    end_message();
+    ck_assert(!is_up(0, 1) && !is_up(1, 1));
+    messages(2);
+    rig_fault(rig, mend[_i / 2]);
+    wait_up(1, 2);
+    wait_settled(0); /* and is drained again */
+    messages(2);
+    stop();
+}
+END_TEST
+
 START_TEST(not_below_the_fewest_paths)
 {
     uint64_t s, r;
@@ -321,6 +347,46 @@ START_TEST(a_receiver_that_is_not_told)
 }
 END_TEST
 
+static uint32_t refused_life;
+static int refusals;
+static int lose_refusals(struct rig *r, int from, int type, union fo_body *body)
+{
+    if (from == 0 && type == FO_MSG_DOWN && body->down.reason == IB_FAULT_SETUP) {
+        refused_life = body->down.life;
+        refusals++;
+        return 0;
+    }
+    return type != FO_MSG_DRAIN;
+}
+
+/* A life that S refused stays refused when the drain is over: its refusal may still be on the way, and would end the life where it stands. */
+START_TEST(a_refused_life_stays_refused)
+{
+    int before;
+
+    start(2, NULL);
+    refusals = 0;
+    rig->filter = lose_refusals;
+    drain(0, 1);
+    wait_settled(0);
+    rig_run(rig, 3 * RIG_S);
+    ck_assert_int_gt(refusals, 0);
+    ck_assert_uint_eq(refused_life, 2);
+    drain(0, 0);
+    before = refusals;
+    rig_run(rig, RIG_S);
+    ck_assert_int_gt(refusals, before); /* R still asks for that one */
+    ck_assert_uint_eq(refused_life, 2);
+    ck_assert(!is_up(0, 0) && !is_up(1, 0));
+    ck_assert_uint_eq(life(0, 0), 1);
+    rig->filter = NULL;
+    wait_up(0, 3);
+    carries(0);
+    ck_assert_uint_eq(comm(0)->fo.switches, 1);
+    stop();
+}
+END_TEST
+
 /* The word that a drain is over was lost with the channel and the peer's memory of us: a new connection brings it. */
 START_TEST(an_undrain_that_was_missed)
 {
@@ -346,6 +412,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, a_buffer_of_one_nic_keeps_it, 0, 2);
     tcase_add_test(t, drains_are_no_flaps);
     tcase_add_test(t, a_receiver_that_is_not_told);
+    tcase_add_test(t, a_refused_life_stays_refused);
     tcase_add_test(t, an_undrain_that_was_missed);
     tcase_add_loop_test(t, traffic_leaves_and_comes_back, 0, 2);
     tcase_add_loop_test(t, an_idle_connection_is_drained, 0, 2);
@@ -356,6 +423,7 @@ static void add(TCase *t)
     tcase_add_test(t, a_peer_may_say_anything);
     tcase_add_loop_test(t, a_last_path_stays, 0, 2);
     tcase_add_test(t, drained_is_better_than_none);
+    tcase_add_loop_test(t, drained_is_better_than_silence, 0, 8);
     tcase_add_test(t, not_below_the_fewest_paths);
     tcase_add_test(t, without_failover_nothing_ends);
     tcase_add_loop_test(t, drained_from_the_start, 0, 2);

@@ -59,6 +59,10 @@ START_TEST(two_hosts_cannot_tell_all)
     ck_assert_int_eq(mx_case_can_tell(&c), 1);
     c = of(MX_DOWN, 2);
     ck_assert_int_eq(mx_case_can_tell(&c), 1);
+    c = of(MX_STOPPED, 2);
+    ck_assert_int_eq(mx_case_can_tell(&c), 0);
+    c.hosts = 3;
+    ck_assert_int_eq(mx_case_can_tell(&c), 1);
 }
 END_TEST
 

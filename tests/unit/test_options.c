@@ -33,6 +33,8 @@ static const char *const shown[][2] = {
     {"NCCL_R2_T_RETURN", "test_options_times: return_after_its_time_or_never"},
     {"NCCL_R2_LOOK", "test_options_times: ports_are_read_every_look"},
     {"NCCL_R2_CONNECT", "test_protocol_records: set_up_with_impossible_numbers_fails_with_a_reason"},
+    {"NCCL_R2_RELAY", "test_relay: carries_by_way_of_staging, off_asks_nothing, e2e/relay.sh: off, host, gpu"},
+    {"NCCL_R2_RELAY_MEMORY", "test_relay: carries_by_way_of_staging, e2e/relay.sh: memory"},
     {"NCCL_R2_CUT_MIN", "messages_below_cut_min_are_not_cut"},
     {"NCCL_R2_RQ_DEPTH", "test_protocol_data: more_parts_than_receive_slots"},
     {"NCCL_R2_FLUSH", "test_flush: always_flushes_host_memory, host_memory_is_left_alone"},

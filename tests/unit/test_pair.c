@@ -383,19 +383,6 @@ START_TEST(word_gets_lost)
 }
 END_TEST
 
-static void show_late(void *arg)
-{
-    driver.late = NULL;
-}
-
-static int flush_is_slow(struct rig *r, int from, int type, union fo_body *body)
-{
-    if (type == FO_MSG_PROBE && from == 0 && (body->probe.flags & FO_PROBE_ASK) && r->filter_count++ == 0) {
-        fab_inproc_at(r->f, rig_now(r) + 3 * RIG_MS, show_late, NULL);
-    }
-    return 1;
-}
-
 /* R has said that its end is in order when it finds that it is not: its NIC flushes slowly. */
 START_TEST(word_that_is_taken_back)
 {

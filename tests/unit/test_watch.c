@@ -17,7 +17,7 @@ static const struct {
     {NULL, "h1:n0 blackhole", 200},
     {NULL, "h1:n0 blackhole-tx", 200},
     {NULL, "h1:n0 blackhole-rx", 200},
-    {NULL, "h1:n0 ack-lost", 200},
+    {NULL, "h1:n0 ack-lost", 300}, /* the way back is good: asked twice */
     {NULL, "h1:n0 hang", 350}, /* a soft fence at R: T_fence, and T_packet once S has stopped */
     {NULL, "h1:n0 send-stuck", 200},
     {"h0:n0 retry7-forever", "h1:n0 blackhole", 200},

@@ -280,6 +280,70 @@ START_TEST(close_is_no_fault)
 }
 END_TEST
 
+static int question_put(struct rig *r)
+{
+    return pair_of(0, 0)->verdict;
+}
+
+static int probe_words_lost(struct rig *r, int from, int type, union fo_body *body)
+{
+    return type != FO_MSG_PROBE;
+}
+
+/*
+ * RC refuses a gap once. The probe is lost, and the refusal of those behind it, too: the queue pair is silent until its time-out, long after the
+ * verdict, over a way that is good.
+ */
+static void lose_probe_and_refusal(void)
+{
+    const struct fab_counters *there = &fab_inproc_nic(rig->f, 1, 0)->cnt;
+    struct r2_pair *pair = pair_of(0, 0);
+    uint32_t inc = pair->inc;
+    uint64_t lost, naks;
+
+    recv_post(0, 100);
+    rig_run(rig, 150 * RIG_MS);
+    rig->filter = probe_words_lost; /* R asks nothing while the way is bad: its own question would get lost, too */
+    driver.held = driver_hook(0, 0)->cq;
+    send_post(0, 100);
+    rig_run(rig, RIG_MS);
+    fire("h0:n0 blackhole-tx");
+    ck_assert(rig_until(rig, question_put, RIG_S));
+    rig_run(rig, RIG_MS);
+    ck_assert_uint_eq(pair->posted, 1);
+    fire("h0:n0 up");
+    fire("h1:n0 ack-lost");
+    lost = there->acks_lost;
+    naks = there->seq_naks;
+    while (pair->posted < 2) {
+        rig_run(rig, RIG_MS);
+    }
+    rig_run(rig, RIG_MS);
+    ck_assert_uint_gt(there->seq_naks, naks);
+    ck_assert_uint_gt(there->acks_lost, lost);
+    fire("h1:n0 restore");
+    rig->filter = NULL;
+    rig_run(rig, 300 * RIG_MS);
+    ck_assert_uint_ne(pair->inc, inc); /* it was silent until it was made anew */
+    driver.held = NULL;
+    finish(1, 100, RIG_S);
+    nothing_moved();
+}
+
+/* And again, once a question has been answered. */
+START_TEST(lost_probe_and_lost_refusal_are_no_fault)
+{
+    start(2, (const char *[]){QUIET_RC, NULL});
+    wait_probes();
+    messages(4, 100);
+    for (int i = 0; i < 3; i++) {
+        lose_probe_and_refusal();
+        wait_probes();
+    }
+    stop();
+}
+END_TEST
+
 static void add_none(TCase *t)
 {
     tcase_add_loop_test(t, no_verdict_where_nothing_could_take_over, 0, 4);
@@ -291,6 +355,7 @@ static void add_none(TCase *t)
     tcase_add_loop_test(t, slow_links_are_no_fault, 0, 6);
     tcase_add_test(t, a_link_that_slows_down_is_no_fault);
     tcase_add_loop_test(t, loss_and_short_flaps_are_no_fault, 0, 3);
+    tcase_add_test(t, lost_probe_and_lost_refusal_are_no_fault);
     tcase_add_loop_test(t, close_is_no_fault, 0, 4);
 }
 

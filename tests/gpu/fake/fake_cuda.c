@@ -1,216 +1,479 @@
 /*
  * libcuda.so.1 without a GPU: its memory is memory of this process, under addresses that are none of it, so that
- * whoever touches it otherwise than by copies of the driver dies. Enough to run gpu_coll's own logic (run.sh --dry-run)
- * and the fabric's way to memory of a GPU; it shows nothing about CUDA. Calls may come from any thread.
+ * whoever touches it otherwise than by copies of the driver dies. Enough to run gpu_coll's own logic (run.sh
+ * --dry-run), the fabric's way to memory of a GPU, and the plugin's copies (tests/unit/test_cuda.c); it shows nothing
+ * about CUDA. Calls may come from any thread.
+ *
+ * Here: GPUs, contexts, and what tests order (fake_cuda.h). Stricter than the driver: nothing works before cuInit(),
+ * and what belongs to a context wants just that one to be current.
  */
-#include "tests/gpu/fake/fake_cuda.h"
+#include "tests/gpu/fake/fake_cuda_int.h"
 
-#include <pthread.h>
-#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#pragma GCC visibility push(default)
-int cuInit(unsigned flags);
-int cuDriverGetVersion(int *version);
-int cuDeviceGet(int *device, int ordinal);
-int cuDeviceGetName(char *name, int len, int device);
-int cuDevicePrimaryCtxRetain(void **ctx, int device);
-int cuCtxSetCurrent(void *ctx);
-int cuCtxPushCurrent_v2(void *ctx);
-int cuCtxPopCurrent_v2(void **ctx);
-int cuMemAlloc_v2(uint64_t *ptr, size_t bytes);
-int cuMemcpyHtoD_v2(uint64_t dst, const void *src, size_t bytes);
-int cuMemcpyDtoH_v2(void *dst, uint64_t src, size_t bytes);
-int cuMemcpyHtoDAsync_v2(uint64_t dst, const void *src, size_t bytes, void *stream);
-int cuMemcpyDtoHAsync_v2(void *dst, uint64_t src, size_t bytes, void *stream);
-int cuMemsetD8_v2(uint64_t dst, unsigned char value, size_t bytes);
-int cuPointerGetAttribute(void *value, int attribute, uint64_t ptr);
-int cuCtxSynchronize(void);
-int cuStreamCreate(void **stream, unsigned flags);
-int cuStreamQuery(void *stream);
-int cuStreamSynchronize(void *stream);
-int cuGetErrorString(int error, const char **text);
-void *fake_cuda_host(const void *ptr);
-#pragma GCC visibility pop
+EXPORT int cuInit(unsigned flags);
+EXPORT int cuDriverGetVersion(int *version);
+EXPORT int cuGetErrorString(int error, const char **text);
+EXPORT int cuDeviceGetCount(int *count);
+EXPORT int cuDeviceGet(int *device, int ordinal);
+EXPORT int cuDeviceGetName(char *name, int len, int device);
+EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device);
+EXPORT int cuDeviceGetPCIBusId(char *id, int len, int device);
+EXPORT int cuDeviceCanAccessPeer(int *can, int device, int peer);
+EXPORT int cuDevicePrimaryCtxRetain(void **ctx, int device);
+EXPORT int cuDevicePrimaryCtxRelease_v2(int device);
+EXPORT int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active);
+EXPORT int cuCtxSetCurrent(void *ctx);
+EXPORT int cuCtxPushCurrent_v2(void *ctx);
+EXPORT int cuCtxPopCurrent_v2(void **ctx);
+EXPORT int cuCtxEnablePeerAccess(void *peer, unsigned flags);
+EXPORT int cuCtxSynchronize(void);
+EXPORT int cuThreadExchangeStreamCaptureMode(int *mode);
+EXPORT const struct fake_cuda_ctl *fake_cuda_ctl(void);
 
-#define INVALID_VALUE   1
-#define OUT_OF_MEMORY   2
-#define INVALID_DEVICE  101
-#define INVALID_CONTEXT 201
+#define DEPTH_MAX      16
+#define CAPTURE_MODES  3
+#define RELAXED        2
+#define DEVICE_DMA_BUF 124
 
-/* Allocation @k has the addresses from BASE + k * STEP: below where the kernel maps anything unasked. */
-#define BASE 0x200000000000ull
-#define STEP (1ull << 32)
-#define MOST 1024
+pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
+struct context fake_ctx[GPUS_MAX];
+struct fake_cuda_live fake_live;
+struct fake_cuda_count fake_count;
+int fake_gpus = -1, fake_peers = 1, fake_dmabuf;
+unsigned fake_skew;
 
+/* Under the lock. */
+static int started, capturing;
 static struct {
-    void *bytes;
-    size_t len;
-} memory[MOST];
-static int memories; /* under lock */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int context;
-static _Thread_local int current; /* whether the thread has the context */
+    char name[64]; /* empty: any */
+    unsigned after;
+    int error; /* 0: no order */
+    char done[64];
+} order;
+static struct {
+    char name[64];
+    void (*what)(void); /* NULL: no order */
+} visit;
 
-/* [@ptr, @ptr+@len) of one allocation; NULL: it is none. */
-static void *memory_at(uint64_t ptr, size_t len)
+/* Of a thread. */
+static _Thread_local struct context *stack[DEPTH_MAX];
+static _Thread_local int depth, mode;
+
+/* Whether this call is the one that is to fail. Lock held. */
+static int order_take(const char *name)
 {
-    uint64_t k = ptr < BASE ? MOST : (ptr - BASE) / STEP, at = (ptr - BASE) % STEP;
-    void *p = NULL;
+    int error = order.error;
 
-    pthread_mutex_lock(&lock);
-    if (k < (uint64_t)memories && len <= memory[k].len && at <= memory[k].len - len)
-        p = (char *)memory[k].bytes + at;
-    pthread_mutex_unlock(&lock);
-    return p;
+    if (error == 0 || (order.name[0] != '\0' && strcmp(order.name, name) != 0))
+        return 0;
+    if (order.after > 0) {
+        order.after--;
+        return 0;
+    }
+    order.error = 0;
+    snprintf(order.done, sizeof(order.done), "%s", name);
+    return error;
 }
 
-void *fake_cuda_host(const void *ptr)
+int fake_enter(const char *name, int wants)
 {
-    return memory_at((uint64_t)(uintptr_t)ptr, 1);
+    void (*what)(void);
+    int rc;
+
+    pthread_mutex_lock(&fake_lock);
+    what = visit.what;
+    if (what != NULL && strcmp(visit.name, name) == 0) {
+        visit.what = NULL;
+        pthread_mutex_unlock(&fake_lock);
+        what();
+        pthread_mutex_lock(&fake_lock);
+    }
+    rc = order_take(name);
+    if (rc == 0 && wants != 0 && !started)
+        rc = NOT_INITIALIZED;
+    if (rc == 0 && (wants & FAKE_CTX) && fake_current() == NULL)
+        rc = INVALID_CONTEXT;
+    if (rc == 0 && (wants & FAKE_UNSAFE) && capturing && mode != RELAXED) {
+        fake_count.spoiled++;
+        rc = CAPTURE_UNSUPPORTED;
+    }
+    pthread_mutex_unlock(&fake_lock);
+    return rc;
+}
+
+struct context *fake_current(void)
+{
+    return depth > 0 ? stack[depth - 1] : NULL;
+}
+
+/* Lock held. */
+static int gpus(void)
+{
+    const char *text = getenv("FAKE_CUDA_GPUS");
+    int n = text ? atoi(text) : 1;
+
+    if (fake_gpus < 0)
+        fake_gpus = n < 0 || n > GPUS_MAX ? 1 : n;
+    return fake_gpus;
+}
+
+static int device_bad(int device)
+{
+    int n;
+
+    pthread_mutex_lock(&fake_lock);
+    n = gpus();
+    pthread_mutex_unlock(&fake_lock);
+    return device < 0 || device >= n;
 }
 
 int cuInit(unsigned flags)
 {
-    return flags ? INVALID_VALUE : 0;
+    int rc = fake_enter(__func__, 0);
+
+    if (rc != 0 || flags != 0)
+        return rc ? rc : INVALID_VALUE;
+    pthread_mutex_lock(&fake_lock);
+    started = started || gpus() > 0;
+    rc = started ? 0 : NO_DEVICE;
+    pthread_mutex_unlock(&fake_lock);
+    return rc;
 }
 
 int cuDriverGetVersion(int *version)
 {
     *version = 0;
-    return 0;
+    return fake_enter(__func__, 0);
+}
+
+int cuGetErrorString(int error, const char **text)
+{
+    static const struct {
+        int error;
+        const char *text;
+    } texts[] = {
+        {INVALID_VALUE, "invalid argument"},     {OUT_OF_MEMORY, "out of memory"},
+        {NO_DEVICE, "no CUDA-capable device"},   {INVALID_DEVICE, "invalid device"},
+        {INVALID_CONTEXT, "invalid context"},    {INVALID_HANDLE, "invalid handle"},
+        {PEER_UNSUPPORTED, "no access to peer"}, {CAPTURE_UNSUPPORTED, "not while a stream is capturing"},
+    };
+    int rc = fake_enter(__func__, 0);
+
+    *text = "fake";
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        if (texts[i].error == error)
+            *text = texts[i].text;
+    }
+    if (rc != 0)
+        *text = NULL;
+    return rc;
+}
+
+int cuDeviceGetCount(int *count)
+{
+    int rc = fake_enter(__func__, FAKE_INIT);
+
+    pthread_mutex_lock(&fake_lock);
+    *count = rc == 0 ? gpus() : 0;
+    pthread_mutex_unlock(&fake_lock);
+    return rc;
 }
 
 int cuDeviceGet(int *device, int ordinal)
 {
+    int rc = fake_enter(__func__, FAKE_INIT);
+
     *device = ordinal;
-    return ordinal == 0 ? 0 : INVALID_DEVICE;
+    return rc ? rc : device_bad(ordinal) ? INVALID_DEVICE : 0;
 }
 
 int cuDeviceGetName(char *name, int len, int device)
 {
-    strncpy(name, "no GPU: fake", (size_t)len);
+    int rc = fake_enter(__func__, FAKE_INIT);
+
+    snprintf(name, (size_t)len, "no GPU: fake");
+    return rc;
+}
+
+int cuDeviceGetAttribute(int *value, int attribute, int device)
+{
+    int rc = fake_enter(__func__, FAKE_INIT);
+
+    if (rc != 0 || device_bad(device) || attribute != DEVICE_DMA_BUF)
+        return rc ? rc : device_bad(device) ? INVALID_DEVICE : INVALID_VALUE;
+    pthread_mutex_lock(&fake_lock);
+    *value = fake_dmabuf;
+    pthread_mutex_unlock(&fake_lock);
+    return 0;
+}
+
+/* In upper case, as the driver has it. */
+int cuDeviceGetPCIBusId(char *id, int len, int device)
+{
+    int rc = fake_enter(__func__, FAKE_INIT);
+
+    if (rc != 0 || device_bad(device) || len < 13)
+        return rc ? rc : device_bad(device) ? INVALID_DEVICE : INVALID_VALUE;
+    snprintf(id, (size_t)len, "%04X:%02X:00.0", device < 8 ? 0 : 0x1A, 0x3B + device);
+    return 0;
+}
+
+int cuDeviceCanAccessPeer(int *can, int device, int peer)
+{
+    int rc = fake_enter(__func__, FAKE_INIT);
+
+    if (rc != 0 || device_bad(device) || device_bad(peer))
+        return rc ? rc : INVALID_DEVICE;
+    pthread_mutex_lock(&fake_lock);
+    *can = fake_peers && device != peer;
+    pthread_mutex_unlock(&fake_lock);
     return 0;
 }
 
 int cuDevicePrimaryCtxRetain(void **ctx, int device)
 {
-    *ctx = &context;
+    int rc = fake_enter(__func__, FAKE_INIT | FAKE_UNSAFE);
+
+    if (rc != 0 || device_bad(device))
+        return rc ? rc : INVALID_DEVICE;
+    pthread_mutex_lock(&fake_lock);
+    fake_ctx[device].device = device;
+    fake_ctx[device].retained++;
+    fake_live.retained++;
+    pthread_mutex_unlock(&fake_lock);
+    *ctx = &fake_ctx[device];
     return 0;
+}
+
+int cuDevicePrimaryCtxRelease_v2(int device)
+{
+    int rc = fake_enter(__func__, FAKE_INIT | FAKE_UNSAFE);
+
+    if (rc != 0 || device_bad(device))
+        return rc ? rc : INVALID_DEVICE;
+    pthread_mutex_lock(&fake_lock);
+    if (fake_ctx[device].retained > 0) {
+        fake_ctx[device].retained--;
+        fake_live.retained--;
+    } else {
+        rc = INVALID_CONTEXT;
+    }
+    pthread_mutex_unlock(&fake_lock);
+    return rc;
+}
+
+int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active)
+{
+    int rc = fake_enter(__func__, FAKE_INIT);
+
+    if (rc != 0 || device_bad(device))
+        return rc ? rc : INVALID_DEVICE;
+    pthread_mutex_lock(&fake_lock);
+    *flags = 0;
+    *active = fake_ctx[device].retained > 0;
+    pthread_mutex_unlock(&fake_lock);
+    return 0;
+}
+
+/* Whether @ctx is a context that somebody has retained. */
+static int ctx_good(const void *ctx)
+{
+    int good = 0;
+
+    pthread_mutex_lock(&fake_lock);
+    for (int i = 0; i < GPUS_MAX; i++)
+        good |= ctx == &fake_ctx[i] && fake_ctx[i].retained > 0;
+    pthread_mutex_unlock(&fake_lock);
+    return good;
 }
 
 int cuCtxSetCurrent(void *ctx)
 {
-    current = ctx == &context;
-    return current ? 0 : INVALID_VALUE;
+    int rc = fake_enter(__func__, FAKE_INIT);
+
+    if (rc != 0 || (ctx != NULL && !ctx_good(ctx)))
+        return rc ? rc : INVALID_CONTEXT;
+    if (depth > 0)
+        depth--;
+    if (ctx != NULL)
+        stack[depth++] = ctx;
+    return 0;
 }
 
 int cuCtxPushCurrent_v2(void *ctx)
 {
-    if (ctx != &context)
-        return INVALID_VALUE;
-    current++;
+    int rc = fake_enter(__func__, FAKE_INIT);
+
+    if (rc != 0 || !ctx_good(ctx) || depth == DEPTH_MAX)
+        return rc ? rc : INVALID_CONTEXT;
+    stack[depth++] = ctx;
     return 0;
 }
 
 int cuCtxPopCurrent_v2(void **ctx)
 {
-    if (current == 0)
-        return INVALID_CONTEXT;
-    current--;
-    *ctx = &context;
-    return 0;
+    int rc = fake_enter(__func__, FAKE_INIT | FAKE_CTX);
+
+    if (rc == 0)
+        *ctx = stack[--depth];
+    return rc;
 }
 
-int cuMemAlloc_v2(uint64_t *ptr, size_t bytes)
+int cuCtxEnablePeerAccess(void *peer, unsigned flags)
 {
-    void *p = bytes <= STEP ? malloc(bytes) : NULL;
-    int rc = OUT_OF_MEMORY;
+    int rc = fake_enter(__func__, FAKE_INIT | FAKE_CTX | FAKE_UNSAFE);
+    struct context *own = fake_current(), *other = peer;
 
-    pthread_mutex_lock(&lock);
-    if (p != NULL && memories < MOST) {
-        memory[memories].bytes = p;
-        memory[memories].len = bytes;
-        *ptr = BASE + (uint64_t)memories++ * STEP;
-        rc = 0;
-    }
-    pthread_mutex_unlock(&lock);
-    return current ? rc : INVALID_CONTEXT;
-}
-
-int cuMemcpyHtoD_v2(uint64_t dst, const void *src, size_t bytes)
-{
-    void *to = memory_at(dst, bytes);
-
-    if (!current || to == NULL)
-        return to == NULL ? INVALID_VALUE : INVALID_CONTEXT;
-    memcpy(to, src, bytes);
-    return 0;
-}
-
-int cuMemcpyDtoH_v2(void *dst, uint64_t src, size_t bytes)
-{
-    const void *from = memory_at(src, bytes);
-
-    if (!current || from == NULL)
-        return from == NULL ? INVALID_VALUE : INVALID_CONTEXT;
-    memcpy(dst, from, bytes);
-    return 0;
-}
-
-int cuMemcpyHtoDAsync_v2(uint64_t dst, const void *src, size_t bytes, void *stream)
-{
-    return stream == &context ? cuMemcpyHtoD_v2(dst, src, bytes) : INVALID_VALUE;
-}
-
-int cuMemcpyDtoHAsync_v2(void *dst, uint64_t src, size_t bytes, void *stream)
-{
-    return stream == &context ? cuMemcpyDtoH_v2(dst, src, bytes) : INVALID_VALUE;
-}
-
-int cuMemsetD8_v2(uint64_t dst, unsigned char value, size_t bytes)
-{
-    void *to = memory_at(dst, bytes);
-
-    if (to == NULL)
-        return INVALID_VALUE;
-    memset(to, value, bytes);
-    return 0;
-}
-
-/* CU_POINTER_ATTRIBUTE_MEMORY_TYPE (2): device (2); CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL (9). */
-int cuPointerGetAttribute(void *value, int attribute, uint64_t ptr)
-{
-    if (memory_at(ptr, 1) == NULL || (attribute != 2 && attribute != 9))
-        return INVALID_VALUE;
-    *(int *)value = attribute == 2 ? 2 : 0;
-    return 0;
+    if (rc != 0 || flags != 0 || !ctx_good(peer) || own == other)
+        return rc ? rc : flags ? INVALID_VALUE : own == other ? INVALID_DEVICE : INVALID_CONTEXT;
+    pthread_mutex_lock(&fake_lock);
+    if (!fake_peers)
+        rc = PEER_UNSUPPORTED;
+    else if (own->peers & 1u << other->device)
+        rc = PEER_ENABLED;
+    else
+        own->peers |= 1u << other->device;
+    pthread_mutex_unlock(&fake_lock);
+    return rc;
 }
 
 int cuCtxSynchronize(void)
 {
+    return fake_enter(__func__, FAKE_INIT | FAKE_CTX);
+}
+
+int cuThreadExchangeStreamCaptureMode(int *exchange)
+{
+    int rc = fake_enter(__func__, FAKE_INIT), was = mode;
+
+    if (rc != 0 || *exchange < 0 || *exchange >= CAPTURE_MODES)
+        return rc ? rc : INVALID_VALUE;
+    mode = *exchange;
+    *exchange = was;
     return 0;
 }
 
-int cuStreamCreate(void **stream, unsigned flags)
+/* What tests order. */
+
+static void set(int *what, int value)
 {
-    *stream = &context;
-    return current ? 0 : INVALID_CONTEXT;
+    pthread_mutex_lock(&fake_lock);
+    *what = value;
+    pthread_mutex_unlock(&fake_lock);
 }
 
-int cuStreamQuery(void *stream)
+static void gpus_set(int n)
 {
-    return stream == &context ? 0 : INVALID_VALUE;
+    set(&fake_gpus, n);
 }
 
-int cuStreamSynchronize(void *stream)
+static void peers_set(int able)
 {
-    return cuStreamQuery(stream);
+    set(&fake_peers, able);
 }
 
-int cuGetErrorString(int error, const char **text)
+static void dmabuf_set(int able)
 {
-    *text = error == INVALID_DEVICE ? "invalid device" : "fake";
-    return 0;
+    set(&fake_dmabuf, able);
+}
+
+static void capture_set(int on)
+{
+    set(&capturing, on);
+}
+
+static void skew_set(unsigned offset)
+{
+    pthread_mutex_lock(&fake_lock);
+    fake_skew = offset;
+    pthread_mutex_unlock(&fake_lock);
+}
+
+static void fail_at(const char *name, unsigned after, int error)
+{
+    pthread_mutex_lock(&fake_lock);
+    snprintf(order.name, sizeof(order.name), "%s", name ? name : "");
+    order.after = after;
+    order.error = error;
+    order.done[0] = '\0';
+    pthread_mutex_unlock(&fake_lock);
+}
+
+static void before(const char *name, void (*what)(void))
+{
+    pthread_mutex_lock(&fake_lock);
+    snprintf(visit.name, sizeof(visit.name), "%s", name);
+    visit.what = what;
+    pthread_mutex_unlock(&fake_lock);
+}
+
+static const char *failed(void)
+{
+    static _Thread_local char name[sizeof(order.done)];
+
+    pthread_mutex_lock(&fake_lock);
+    memcpy(name, order.done, sizeof(name));
+    pthread_mutex_unlock(&fake_lock);
+    return name[0] ? name : NULL;
+}
+
+static struct fake_cuda_live live(void)
+{
+    struct fake_cuda_live l;
+
+    pthread_mutex_lock(&fake_lock);
+    l = fake_live;
+    pthread_mutex_unlock(&fake_lock);
+    return l;
+}
+
+static struct fake_cuda_count count(void)
+{
+    struct fake_cuda_count c;
+
+    pthread_mutex_lock(&fake_lock);
+    c = fake_count;
+    pthread_mutex_unlock(&fake_lock);
+    return c;
+}
+
+static int depth_now(void)
+{
+    return depth;
+}
+
+static int current_now(void)
+{
+    return fake_current() ? fake_current()->device : -1;
+}
+
+static int mode_now(void)
+{
+    return mode;
+}
+
+const struct fake_cuda_ctl *fake_cuda_ctl(void)
+{
+    static const struct fake_cuda_ctl ctl = {
+        .gpus_set = gpus_set,
+        .peers_set = peers_set,
+        .dmabuf_set = dmabuf_set,
+        .skew_set = skew_set,
+        .capture_set = capture_set,
+        .hold = fake_hold,
+        .release = fake_release,
+        .fail_at = fail_at,
+        .failed = failed,
+        .before = before,
+        .live = live,
+        .count = count,
+        .depth = depth_now,
+        .current = current_now,
+        .capture_mode = mode_now,
+    };
+
+    return &ctl;
 }

@@ -1,0 +1,74 @@
+/* Which paths the sender divides messages over, and by which weights. */
+#include "ib_transport/ib_send_int.h"
+
+/* What every NIC can take: a part may have to move to any of them. */
+static uint32_t most_of_a_part(const struct ib_send *tx)
+{
+    uint32_t max = UINT32_MAX;
+
+    for (int p = 0; p < tx->link->npaths; p++) {
+        uint32_t m = tx->link->nics->nic[tx->link->path[p].nic].max_msg_sz;
+
+        if (m >= R2_CUT_ALIGN && m < max) {
+            max = m;
+        }
+    }
+    return max;
+}
+
+/* Shares of a NIC pair: can be divided among 1 to 8 paths without a rest. */
+#define PAIR_SHARES 840
+
+/* Path @p of those of the plan, @paths: a NIC pair counts as much with several queue pairs as with one. */
+static void plan_add(struct ib_send *tx, int p, uint32_t paths, uint32_t weight)
+{
+    struct r2_plan *plan = &tx->plan;
+    uint32_t pair = ib_link_pair(tx->link, p) & paths;
+
+    plan->path[plan->n] = (uint8_t)p;
+    plan->pair[plan->n] = (uint8_t)__builtin_ctz(pair);
+    plan->weight[plan->n] = weight * (tx->link->cfg->ib_split ? PAIR_SHARES / (uint32_t)__builtin_popcount(pair) : 1);
+    plan->credit[plan->n] = 0;
+    plan->whole |= !tx->link->cfg->ib_split && (pair & (pair - 1)) != 0;
+    plan->n++;
+}
+
+/* While the primary NIC pair is usable it carries everything; afterwards all survivors share, or only the first one. */
+uint32_t ib_send_plan_paths(const struct ib_link *l)
+{
+    uint32_t usable = ib_link_usable(l), primary = l->npaths ? ib_link_pair(l, 0) : 0;
+
+    if (usable && !l->cfg->balance) {
+        return usable & ib_link_pair(l, __builtin_ctz(usable));
+    }
+    return (usable & primary) && !l->cfg->spread && !l->wide ? usable & primary : usable;
+}
+
+/* Those of @paths that weigh something; all, and all alike, where none does. */
+static uint32_t weighty(const struct ib_link *l, uint32_t paths)
+{
+    uint32_t some = 0;
+
+    for (uint32_t m = paths; m; m &= m - 1) {
+        some |= (uint32_t)(l->weight[__builtin_ctz(m)] != 0) << __builtin_ctz(m);
+    }
+    return some;
+}
+
+void ib_send_replan(struct ib_send *tx)
+{
+    const struct ib_link *l = tx->link;
+    uint32_t paths = ib_send_plan_paths(l), some = weighty(l, paths);
+
+    tx->plan.n = 0;
+    tx->plan.whole = 0;
+    tx->most = most_of_a_part(tx);
+    tx->largest = l->relay.paths && l->relay.ring < tx->most ? l->relay.ring : tx->most;
+    paths = some ? some : paths;
+    for (uint32_t m = paths; m; m &= m - 1) {
+        int p = __builtin_ctz(m);
+
+        plan_add(tx, p, paths, some ? l->weight[p] : 1);
+    }
+    ib_send_stage_plan(tx);
+}

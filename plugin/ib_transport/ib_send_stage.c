@@ -1,0 +1,253 @@
+/*
+ * Sending by way of staging memory (docs/design-relay.md). For the protocol a part that is being copied is posted: it is live on this life of this path, holds
+ * its slots, and when the life ends it is settled as what a NIC had not sent yet. Only what reads which memory differs, and that is this file.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+
+#include "ib_transport/ib_send_int.h"
+#include "r2_log.h"
+#include "r2_rules.h"
+
+static int lane_lives(const struct ib_send *tx, const struct ib_relay_lane *lane, int p)
+{
+    return lane && !lane->closing && !lane->broken && lane->life == tx->link->path[p].life;
+}
+
+/* The lane that new parts of path @p may take, asked for if it has none; NULL: none now. */
+static struct ib_relay_lane *lane_take(struct ib_send *tx, int p)
+{
+    struct ib_relay *relay = &tx->link->relay;
+    struct ib_relay_lane *lane = tx->lane[p];
+
+    if (lane == NULL && !tx->quiet && (lane = relay->lane_get(relay->arg, p)) != NULL) {
+        lane->life = tx->link->path[p].life;
+        tx->lane[p] = lane;
+        tx->lanes |= (uint8_t)(1u << p);
+        tx->pending |= IB_SEND_STAGING; /* it goes back when it is idle */
+    }
+    return lane_lives(tx, lane, p) && !lane->leaving ? lane : NULL;
+}
+
+int ib_send_stage_takes(struct ib_send *tx, const struct ib_smsg *m, int p)
+{
+    if (!(tx->link->relay.paths >> p & 1) || m->mr->type == IB_PTR_HOST) {
+        return 0;
+    }
+    for (unsigned k = 0; k < m->nparts; k++) {
+        if (m->part[k].len > tx->link->relay.ring) {
+            return 0;
+        }
+    }
+    return lane_take(tx, p) != NULL;
+}
+
+/* --- copying --- */
+
+/* The path goes on without the lane in its next life. @lost: what the engine reads is given back to nobody. */
+static __attribute__((noinline, cold)) void lane_break(struct ib_send *tx, int p, int err, int lost)
+{
+    struct ib_relay_lane *lane = tx->lane[p];
+
+    lane->broken = 1;
+    lane->lost = lost != 0;
+    ib_stage_stop(&lane->stage);
+    R2_WARN("path %d: the copy engine of its staging memory fails: %s; %u copies run%s", p, strerror(err), lane->stage.reading,
+            lost ? ", and it does not say when they end" : "");
+    if (lost) {
+        tx->link->sink.lost(tx->link->sink.arg, "a copy engine reads buffers of it and does not say when it has ended");
+    } else if (ib_link_up(tx->link, p)) {
+        ib_link_call_fault(tx->link, p, err);
+    }
+}
+
+int ib_send_stage_begin(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct ib_path *p)
+{
+    struct ib_relay_lane *lane = tx->lane[p->index];
+    const struct ib_part *part = &m->part[k];
+    struct ib_stage_entry *e = ib_stage_begin(&lane->stage, m->seq, k, part->len);
+    int rc;
+
+    if (e == NULL) {
+        return 1;
+    }
+    rc = lane->ops->begin(lane->arg, lane->copies, ib_stage_slot(&lane->stage, e), lane->mem + e->off, m->data + part->off, part->len);
+    if (rc != 0) {
+        ib_stage_copied(&lane->stage, e); /* nothing was begun */
+        lane_break(tx, p->index, rc, 0);
+        return -1;
+    }
+    ib_send_part_posted(tx, m, k, p, 1);
+    m->wrs_out += r2_rule(R2_RULE_STAGE_READ) != 0; /* the copy: it reads the message's buffer (P13) */
+    tx->pending |= IB_SEND_STAGING;
+    return 0;
+}
+
+static void copy_over(struct ib_send *tx, struct ib_relay_lane *lane, struct ib_stage_entry *e)
+{
+    struct ib_smsg *m = IB_SEND_SLOT(tx, e->seq);
+
+    ib_stage_copied(&lane->stage, e);
+    m->wrs_out -= r2_rule(R2_RULE_STAGE_READ) != 0;
+}
+
+static void copies_poll(struct ib_send *tx, int p)
+{
+    struct ib_relay_lane *lane = tx->lane[p];
+    struct ib_stage_entry *e;
+
+    while (!lane->lost && (e = ib_stage_reading(&lane->stage)) != NULL) {
+        int done = lane->ops->done(lane->arg, lane->copies, ib_stage_slot(&lane->stage, e));
+
+        if (done == 0) {
+            return;
+        }
+        if (done < 0) {
+            lane_break(tx, p, EIO, 1);
+            return;
+        }
+        copy_over(tx, lane, e);
+    }
+}
+
+/* --- posting --- */
+
+/* 0, or -1 when the call failed and the path is down now. */
+static int post_staged(struct ib_send *tx, struct ib_relay_lane *lane, struct ib_path *p, struct ib_stage_entry *e)
+{
+    const struct ib_smsg *m = IB_SEND_SLOT(tx, e->seq);
+    struct ibv_sge sge = {.addr = (uintptr_t)lane->mem + e->off, .length = e->len, .lkey = ib_mr_lkey(lane->mr, p->nic)};
+    struct ibv_send_wr wr = {.wr_id = ib_wr_id(IB_WR_STAGED, e->k, e->seq),
+                             .sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+                             .send_flags = IBV_SEND_SIGNALED,
+                             .imm_data = htonl(ib_imm_pack(e->seq, e->k, m->nparts, IB_IMM_DATA, p->life)),
+                             .wr.rdma = {.remote_addr = m->raddr + m->part[e->k].off, .rkey = m->rkey[p->index]}};
+    struct ibv_send_wr *bad;
+    int rc = ibv_post_send(p->qp, &wr, &bad);
+
+    if (rc != 0) {
+        ib_link_call_fault(tx->link, p->index, ib_verbs_err(rc));
+        return -1;
+    }
+    ib_stage_posted(&lane->stage, e);
+    if (!r2_rule(R2_RULE_STAGE_RING)) {
+        ib_stage_sent(&lane->stage);
+    }
+    return 0;
+}
+
+/* Back to where it came from as soon as nothing uses it: there are fewer lanes than paths. */
+static void lane_end(struct ib_send *tx, int p)
+{
+    struct ib_relay_lane *lane = tx->lane[p];
+
+    if (ib_stage_idle(&lane->stage) ? !lane->soft : lane->closing && lane->lost) {
+        tx->lane[p] = NULL;
+        tx->lanes &= (uint8_t)~(1u << p);
+        tx->link->relay.lane_put(tx->link->relay.arg, p, lane);
+    }
+}
+
+static void lane_turn(struct ib_send *tx, int p)
+{
+    struct ib_relay_lane *lane = tx->lane[p];
+    struct ib_stage_entry *e;
+
+    copies_poll(tx, p);
+    if (!ib_link_up(tx->link, p) || tx->quiet) {
+        ib_stage_stop(&lane->stage);
+    }
+    while (lane_lives(tx, lane, p) && (e = ib_stage_next(&lane->stage)) != NULL) {
+        if (post_staged(tx, lane, &tx->link->path[p], e) != 0) {
+            break;
+        }
+    }
+    lane->leaving |= tx->link->relay.lane_wanted(tx->link->relay.arg, p) != 0;
+    lane_end(tx, p);
+}
+
+void ib_send_stage_turn(struct ib_send *tx)
+{
+    uint8_t active = 0;
+
+    for (uint32_t lanes = tx->lanes; lanes; lanes &= lanes - 1) {
+        int p = __builtin_ctz(lanes);
+
+        lane_turn(tx, p);
+        active |= tx->lane[p] && !tx->lane[p]->lost && !ib_stage_idle(&tx->lane[p]->stage);
+    }
+    tx->pending = (uint8_t)((tx->pending & ~IB_SEND_STAGING) | (active ? IB_SEND_STAGING : 0));
+}
+
+void ib_send_stage_sent(struct ib_send *tx, struct ib_path *p)
+{
+    if (tx->lane[p->index]) {
+        ib_stage_sent(&tx->lane[p->index]->stage);
+    }
+}
+
+/* --- lives --- */
+
+void ib_send_stage_plan(struct ib_send *tx)
+{
+    struct ib_link *l = tx->link;
+
+    for (uint32_t paths = l->relay.paths; paths; paths &= paths - 1) {
+        l->path[__builtin_ctz(paths)].one_max = 0; /* no part passes the data path's comparison */
+    }
+    for (uint32_t lanes = tx->lanes; lanes; lanes &= lanes - 1) {
+        int p = __builtin_ctz(lanes);
+
+        if (!ib_link_up(l, p)) {
+            ib_stage_stop(&tx->lane[p]->stage);
+        }
+    }
+}
+
+static void life_over(struct ib_send *tx, int p)
+{
+    struct ib_relay_lane *lane = tx->lane[p];
+
+    lane->soft = 0;
+    lane->closing = 1;
+    ib_stage_closed(&lane->stage);
+    tx->pending |= IB_SEND_STAGING; /* copies may run still: who looks gives the lane back */
+}
+
+void ib_send_stage_life_closed(struct ib_send *tx, int p, uint32_t life, int soft)
+{
+    struct ib_relay_lane *lane = tx->lane[p];
+
+    if (lane == NULL || lane->life != life || lane->closing) {
+        return;
+    }
+    ib_stage_stop(&lane->stage);
+    lane->soft = soft != 0;
+    if (!soft) {
+        life_over(tx, p);
+    }
+}
+
+void ib_send_stage_soft_over(struct ib_send *tx, int p)
+{
+    if (tx->lane[p] && tx->lane[p]->soft) {
+        life_over(tx, p);
+    }
+}
+
+int ib_send_stage_end(struct ib_send *tx, int late)
+{
+    tx->quiet = 1;
+    for (uint32_t lanes = tx->lanes; lanes; lanes &= lanes - 1) {
+        int p = __builtin_ctz(lanes);
+
+        life_over(tx, p);
+        copies_poll(tx, p);
+        tx->lane[p]->lost |= (uint8_t)(late && tx->lane[p]->stage.reading != 0);
+    }
+    ib_send_stage_turn(tx);
+    return tx->lanes == 0;
+}

@@ -1,0 +1,255 @@
+#include "r2_locate_ask.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "r2_inst.h"
+#include "r2_loop.h"
+#include "r2_pair.h"
+#include "r2_rules.h"
+#include "r2_watch.h"
+
+#define MS(x)    ((uint64_t)(x)*1000000)
+#define OWN_MIN  MS(250)   /* own questions; longer where the probes' own limits are */
+#define OWN_MAX  MS(2000)  /* what the pair of a busy NIC has not answered by then may come later: HELD_MOST in r2_locate.c */
+#define ASKED_NS MS(1000)  /* a pair that was given up within that time has been asked */
+
+enum probe_port r2_locate_port(const struct r2_inst *inst, int nic)
+{
+    switch (ib_nic_state_get(&inst->nics.nic[nic])) {
+    case IB_NIC_UP:
+        return PROBE_PORT_UP;
+    case IB_NIC_DOWN:
+        return PROBE_PORT_DOWN;
+    default:
+        return PROBE_PORT_GONE;
+    }
+}
+
+static struct r2_pair *pair_of(const struct r2_inst *inst, const struct r2_case_ask *a)
+{
+    return r2_pair_find(inst, a->peer, a->nic, a->peer_nic);
+}
+
+static void ask_end(struct r2_case_ask *a, enum probe_outcome outcome)
+{
+    a->outcome = (uint8_t)outcome;
+    a->ended = 1;
+}
+
+/*
+ * Asks as the watchdog does: a pair that does not answer is given up, here as anywhere. One that was given up within this incident has
+ * been asked already; one that never stood cannot be.
+ */
+static void ask_begin(const struct r2_case *k, struct r2_case_ask *a, struct r2_pair *pair)
+{
+    *a = (struct r2_case_ask){.peer = pair->peer,
+                              .nic = pair->nic,
+                              .peer_nic = pair->peer_nic,
+                              .guid = pair->peer_guid,
+                              .peer_port = pair->peer_port,
+                              .answers = pair->answers};
+    snprintf(a->host, sizeof(a->host), "%s", pair->peer->host);
+    if (r2_locate_port(pair->inst, pair->nic) == PROBE_PORT_GONE) {
+        ask_end(a, PROBE_NA); /* not touched any more */
+    } else if (r2_pair_ready(pair)) {
+        r2_watch_ask(pair);
+    } else if (pair->silent_at && pair->silent_at + ASKED_NS >= k->opened) {
+        ask_end(a, PROBE_TIMEOUT);
+    } else {
+        a->alone = pair->unanswered;
+        ask_end(a, PROBE_NA);
+    }
+}
+
+static void ask_look(struct r2_inst *inst, const struct r2_case *k, struct r2_case_ask *a, uint64_t clock)
+{
+    struct r2_pair *pair = a->ended ? NULL : pair_of(inst, a);
+
+    if (a->ended) {
+        return;
+    }
+    if (pair == NULL) {
+        ask_end(a, PROBE_NA);
+    } else if (pair->answers != a->answers) {
+        ask_end(a, PROBE_OK);
+    } else if (pair->silent_at >= k->opened && pair->silent_at) {
+        ask_end(a, PROBE_TIMEOUT);
+    } else if (clock >= k->own_until) {
+        a->alone = pair->asking || pair->unanswered;
+        ask_end(a, PROBE_NA);
+    }
+}
+
+static int same_host(const struct r2_case *k, const struct r2_pair *pair)
+{
+    return strcmp(pair->peer->host, k->peer->host) == 0;
+}
+
+/* Remote ports other than those of the pair's own card, those of third hosts first. */
+static void ask_aux(struct r2_inst *inst, struct r2_case *k)
+{
+    for (int round = 0; round < 2; round++) {
+        for (struct r2_pair *pair = inst->pairs; pair && k->n_aux < R2_CASE_AUX; pair = pair->next) {
+            int same_card = pair->peer && pair->peer_guid == k->peer_guid && (k->peer_guid || pair->peer == k->peer);
+
+            if (pair->peer && pair->nic == k->nic && same_host(k, pair) == round && !same_card) {
+                ask_begin(k, &k->aux[k->n_aux++], pair);
+            }
+        }
+    }
+}
+
+static void ask_more(struct r2_inst *inst, struct r2_case *k)
+{
+    for (struct r2_pair *pair = inst->pairs; pair && k->n_more < R2_CASE_MORE; pair = pair->next) {
+        const struct r2_case_ask *had = k->n_more ? &k->more[0] : NULL;
+
+        if (pair->peer == k->peer && pair->nic != k->nic && pair->peer_nic != k->peer_nic &&
+            (had == NULL || (pair->nic != had->nic && pair->peer_nic != had->peer_nic))) {
+            ask_begin(k, &k->more[k->n_more++], pair);
+        }
+    }
+}
+
+uint64_t r2_locate_limit(const struct r2_inst *inst, const struct r2_pair *pair)
+{
+    uint64_t probe = pair && pair->limit ? pair->limit : MS(inst->cfg.t_probe_ms);
+
+    return 4 * probe < OWN_MIN ? OWN_MIN : 4 * probe < OWN_MAX ? 4 * probe : OWN_MAX;
+}
+
+void r2_locate_ask(struct r2_inst *inst, struct r2_case *k, struct r2_pair *pair)
+{
+    k->direct = (struct r2_case_ask){.peer = k->peer, .nic = k->nic, .peer_nic = k->peer_nic};
+    if (pair == NULL) {
+        ask_end(&k->direct, PROBE_NA);
+    } else {
+        ask_begin(k, &k->direct, pair);
+    }
+    k->loop_questions = inst->loop[k->nic].questions;
+    r2_loop_ask(inst, k->nic, inst->watch_clock, r2_locate_limit(inst, pair) / 2);
+    ask_aux(inst, k);
+    ask_more(inst, k);
+}
+
+/* @asked: how many there are that do not fail together; with @by_host those of one host count once. */
+static uint8_t any(const struct r2_case_ask *a, int n, int by_host, uint8_t *asked)
+{
+    uint8_t best = PROBE_NA;
+
+    *asked = 0;
+    for (int i = 0; i < n; i++) {
+        int again = 0;
+
+        for (int j = 0; by_host && j < i; j++) {
+            again |= a[j].outcome != PROBE_NA && strcmp(a[j].host, a[i].host) == 0;
+        }
+        *asked += a[i].outcome != PROBE_NA && !again;
+        if (a[i].outcome == PROBE_OK) {
+            best = PROBE_OK;
+        } else if (a[i].outcome != PROBE_NA && best == PROBE_NA) {
+            best = a[i].outcome;
+        }
+    }
+    return best;
+}
+
+/* A process that says nothing at all does not say that its queue pairs are in order: what did not answer counts as silent, for it or its host may be gone. */
+static void count_alone(struct r2_case_ask *a, int n, const struct r2_peer *peer)
+{
+    for (int i = 0; i < n; i++) {
+        if (a[i].alone && a[i].peer == peer) {
+            a[i].outcome = PROBE_TIMEOUT;
+        }
+    }
+}
+
+static void take_stock(struct r2_case *k)
+{
+    k->facts.direct = k->direct.outcome;
+    k->facts.local.aux = any(k->aux, k->n_aux, 1, &k->facts.local.aux_n);
+    k->facts.others = any(k->more, k->n_more, 0, &k->facts.others_n);
+}
+
+int r2_locate_gather(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
+{
+    const struct r2_loop *l = &inst->loop[k->nic];
+    int open = l->questions == k->loop_questions;
+
+    ask_look(inst, k, &k->direct, clock);
+    open |= !k->direct.ended;
+    for (int i = 0; i < k->n_aux; i++) {
+        ask_look(inst, k, &k->aux[i], clock);
+        open |= !k->aux[i].ended;
+    }
+    for (int i = 0; i < k->n_more; i++) {
+        ask_look(inst, k, &k->more[i], clock);
+        open |= !k->more[i].ended;
+    }
+    k->facts.local.port = (uint8_t)r2_locate_port(inst, k->nic);
+    if (l->questions != k->loop_questions && k->facts.local.loop == PROBE_NA) {
+        k->facts.local.loop = l->outcome;
+    }
+    take_stock(k);
+    return !open || clock >= k->own_until || k->facts.local.port != PROBE_PORT_UP;
+}
+
+void r2_locate_peer_silent(struct r2_case *k)
+{
+    count_alone(&k->direct, 1, k->peer);
+    count_alone(k->aux, k->n_aux, k->peer);
+    count_alone(k->more, k->n_more, k->peer);
+    take_stock(k);
+}
+
+void r2_locate_ask_drop(struct r2_case *k, const struct r2_peer *peer)
+{
+    for (int i = 0; i < k->n_aux; i++) {
+        if (k->aux[i].peer == peer) {
+            k->aux[i].peer = NULL;
+            if (!k->aux[i].ended) {
+                ask_end(&k->aux[i], PROBE_NA);
+            }
+        }
+    }
+}
+
+void r2_locate_direct_set(struct r2_case *k, enum probe_outcome o)
+{
+    ask_end(&k->direct, o);
+    take_stock(k);
+}
+
+/* The pair whose answer the case lacks; NULL: it has one, or that pair is gone. */
+static const struct r2_pair *unanswered(const struct r2_inst *inst, const struct r2_case *k)
+{
+    return r2_rule(R2_RULE_LATE_ANSWER) && k->direct.outcome == PROBE_NA ? pair_of(inst, &k->direct) : NULL;
+}
+
+int r2_locate_direct_open(const struct r2_inst *inst, const struct r2_case *k)
+{
+    const struct r2_pair *pair = unanswered(inst, k);
+
+    return pair && pair->verdict;
+}
+
+int r2_locate_direct_late(const struct r2_inst *inst, struct r2_case *k)
+{
+    const struct r2_pair *pair = unanswered(inst, k);
+
+    if (pair == NULL) {
+        return 0;
+    }
+    if (pair->answers != k->direct.answers) {
+        r2_locate_direct_set(k, PROBE_OK);
+        return 1;
+    }
+    if (pair->silent_at && pair->silent_at >= k->opened) {
+        r2_locate_direct_set(k, PROBE_TIMEOUT);
+        k->confirming = 1; /* silent when all else had answered */
+        k->answers = pair->answers;
+        return 1;
+    }
+    return 0;
+}

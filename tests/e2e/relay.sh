@@ -1,0 +1,84 @@
+#!/bin/sh
+# Sending by way of staging memory (NCCL_R2_RELAY), with a stand-in for CUDA's driver, on a host whose second NIC is on the other socket than the GPU: from when the
+# first NIC is down what is sent is copied before, to memory of the host or of the GPU on that side. All bytes are compared. Usage: relay.sh [BUILD_DIR]
+cd "$(dirname "$0")/../.." || exit 1
+B=$(cd "${1:-build}" && pwd) || exit 1
+fab=relay$$
+tmp=$(mktemp -d) || exit 1
+trap '"$B/softfab" down --name $fab >/dev/null 2>&1; rm -rf "$tmp"' EXIT
+trap 'exit 130' INT TERM
+for v in $(env | sed -n 's/^\(NCCL_[A-Za-z0-9_]*\)=.*/\1/p'); do
+    unset "$v"
+done
+passed=0 failed=0
+result() { # NAME STATUS
+    if [ "$2" = 0 ]; then
+        passed=$((passed + 1))
+        echo "ok     $1"
+    else
+        failed=$((failed + 1))
+        echo "FAILED $1"
+        tail -25 "$tmp/log" | sed 's/^/    | /'
+    fi
+}
+cat >"$tmp/two.machine" <<'END'
+cpu GenuineIntel 6 143
+node 0 socket 0
+node 1 socket 1
+links nvlink * * 3600000
+root 0000:15 node=0
+  bridge 0000:15:01.0 link=32x16
+    bridge 0000:16:00.0 link=32x16
+      bridge 0000:17:00.0 link=32x16
+        nic 0000:18:00.0 link=32x16 name=fab0 guid=a088:c203:0001:0000 rate=400
+      bridge 0000:17:01.0 link=32x16
+        gpu 0000:3b:00.0 link=32x16 max=32x16 id=10de:2330
+root 0000:97 node=1
+  bridge 0000:97:01.0 link=32x16
+    bridge 0000:98:00.0 link=32x16
+      bridge 0000:99:00.0 link=32x16
+        nic 0000:9a:00.0 link=32x16 name=fab1 guid=a088:c203:0002:0000 rate=400
+      bridge 0000:99:01.0 link=32x16
+        gpu 0000:3c:00.0 link=32x16 max=32x16 id=10de:2330
+END
+mkdir "$tmp/two" && "$B/topo_make" "$tmp/two.machine" "$tmp/two" || exit 1
+
+# run RELAY FAULT: 40 messages of 700 kB; the fault comes with the 20th. How many parts were copied goes into $copies.
+run() {
+    "$B/softfab" down --name $fab >/dev/null 2>&1
+    "$B/softfab" up --name $fab --hosts 2 --nics 2 --gpu >/dev/null || exit 1
+    rm -f "$tmp/count"
+    FAKE_CUDA_GPUS=2 NCCL_R2_RELAY=$1 NCCL_R2_TOPO="$tmp/two" FAKE_CUDA_COUNT="$tmp/count" DRV_LOG=1 DRV_FAULT=$2 LD_LIBRARY_PATH="$B/gpu-fake/cuda" \
+        "$B/tests/abi/abi_driver" --plugin "$B/libnccl-net-r2.so" --abi 12 --softfab "$B/softfab" --fabric $fab gpu_memory >"$tmp/log" 2>&1
+    rc=$?
+    copies=$(awk '{ n += $1 } END { print n + 0 }' "$tmp/count")
+    return $rc
+}
+down="$B/softfab fault --name $fab 'h0:n0 down'"
+run off "$down"
+result "off: the other NIC sends from the GPU's memory" $?
+[ "$copies" = 0 ] && ! grep -q 'staging memory' "$tmp/log"
+result "off: nothing is copied" $?
+NCCL_R2_WATCHDOG=off # a machine without a free core is no failure
+export NCCL_R2_WATCHDOG
+run host true
+result "host: the near NIC" $?
+[ "$copies" = 0 ] && grep -q 'NIC fab1: 16 MiB of staging memory of host' "$tmp/log"
+result "host: there is staging memory for the far one, and nothing is copied while the near one carries" $?
+unset NCCL_R2_WATCHDOG
+run host "$down"
+result "host: by way of the host over the far NIC" $?
+[ "$copies" -ge 15 ] && [ "$copies" -le 45 ] # 20 messages or so, perhaps in two parts
+result "host: what it sends is copied before ($copies parts)" $?
+run gpu "$down"
+result "gpu: by way of the GPU beside the far NIC" $?
+[ "$copies" -ge 15 ] && grep -q 'NIC fab1: 16 MiB of staging memory of GPU 1' "$tmp/log"
+result "gpu: what the far NIC sends is copied there before ($copies parts)" $?
+NCCL_R2_RELAY_MEMORY=4
+export NCCL_R2_RELAY_MEMORY
+run host "$down"
+result "memory: messages larger than a ring" $?
+[ "$copies" -ge 30 ] && grep -q '4 MiB of staging memory' "$tmp/log" # two parts each
+result "memory: in parts that it takes ($copies)" $?
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]

@@ -1,0 +1,242 @@
+/* Sending by way of staging memory (docs/design-relay.md), on the two-instance rig: what is posted when, and who reads
+ * and writes what until when. */
+#include "tests/unit/relay_rig.h"
+
+/* --- in health --- */
+
+/* Nothing is posted before its copy has ended; then all of it, in order, and the lane goes back with the connection. */
+START_TEST(carries_by_way_of_staging)
+{
+    relay_start(2, 1, 0, (const char *[]){"NCCL_R2_RELAY=host", "NCCL_R2_RELAY_MEMORY=8", NULL});
+    ck_assert(is_staged(0));
+    ck_assert(!is_staged(1));
+    ck_assert_uint_eq(engine.asked, 8u << 20);
+    ck_assert_uint_eq(comm(0)->link.relay.ring, 1u << 20);
+    engine.hold = 1;
+    recv_burst(8, 5000);
+    send_burst(8);
+    rig_run(rig, 2 * RIG_MS);
+    ck_assert_uint_eq(engine.begun, 8);
+    ck_assert_uint_eq(lane_of(0)->stage.reading, 8);
+    for (int i = 0; i < 8; i++) {
+        ck_assert_uint_eq(slot[i].landed, 0);
+        ck_assert(!rig_done(rig, 0, slot[i].s_op));
+    }
+    for (int i = 0; i < 8; i++) {
+        copy_end(lane_of(0)->copies);
+        rig_run(rig, 100 * RIG_US);
+        ck_assert_uint_eq(slot[i].landed, 5000);
+        ck_assert_uint_eq(i < 7 ? slot[i + 1].landed : 0, 0);
+    }
+    finish(8, RIG_S);
+    engine.hold = 0;
+    stop();
+    ck_assert_uint_eq(engine.begun, 12);
+    relay_stop(0);
+}
+END_TEST
+
+/* Off: the engine is never asked, and a NIC that refuses the memory carries nothing. */
+START_TEST(off_asks_nothing)
+{
+    relay_start(2, 1, 0, (const char *[]){_i ? "NCCL_R2_RELAY=off" : "NCCL_R2_RELAY_MEMORY=64", NULL});
+    ck_assert(!is_staged(0));
+    messages(8, 5000);
+    ck_assert_uint_eq(s_path(0)->bytes, 0);
+    ck_assert_uint_gt(s_path(1)->bytes, 0);
+    stop();
+    relay_stop(0);
+    ck_assert_uint_eq(engine.calls, 0);
+    ck_assert_uint_gt(engine.registrations_refused, 0);
+}
+END_TEST
+
+static const struct {
+    const char *what;
+    int no_memory, no_staging, no_lane, hidden;
+} without[] = {
+    {"no memory", .no_memory = ENOMEM},
+    {"the NIC does not take that either", .no_staging = 1},
+    {"no lane", .no_lane = 1},
+    {"no last lane", .no_lane = R2_RELAY_LANES},
+    {"nobody knows the GPU", .hidden = 1},
+};
+
+/* What cannot be made is not tried again, leaves nothing behind, and the NIC carries what it carried without. */
+START_TEST(goes_on_without_staging_memory)
+{
+    struct ib_mr *again;
+    unsigned asks;
+
+    engine_next = (struct engine){.no_memory = without[_i].no_memory,
+                                  .no_staging = without[_i].no_staging,
+                                  .no_lane = without[_i].no_lane,
+                                  .hidden = without[_i].hidden};
+    relay_start(2, 1, 0, (const char *[]){"NCCL_R2_RELAY=host", NULL});
+    ck_assert_msg(!is_staged(0), "%s", without[_i].what);
+    asks = engine.asks;
+    ck_assert_uint_eq(asks, !without[_i].hidden);
+    ck_assert(!without[_i].no_staging || engine.registrations_refused >= 2);
+    again = register_as(IB_PTR_CUDA);
+    ck_assert_uint_eq(engine.asks, asks);
+    messages(4, 5000);
+    ck_assert_uint_eq(engine.begun, 0);
+    ck_assert_uint_eq(s_path(0)->bytes, 0);
+    ck_assert_uint_eq(engine.lanes, 0);
+    ck_assert_ptr_null(engine.mem[0]);
+    rig_dereg(rig, 0, again);
+    stop();
+    relay_stop(0);
+}
+END_TEST
+
+/* --- a path that dies while copies run --- */
+
+/* Another path carries at once; done waits for the copy, whose lane serves the path's next life then. */
+START_TEST(path_dies_under_a_copy)
+{
+    relay_start(2, 1, 0, (const char *[]){"NCCL_R2_RELAY=host", SHORT, NULL});
+    engine.hold = 1;
+    recv_burst(2, 5000);
+    send_burst(2);
+    ck_assert_uint_eq(engine.begun, 2);
+    fire("h0:n0 down");
+    wait_acked(2, RIG_S);
+    ck_assert_uint_eq(engine.ended, 0);
+    ck_assert_uint_eq(replayed(), 2);
+    rig_run(rig, 50 * RIG_MS);
+    for (int i = 0; i < 2; i++) {
+        ck_assert(!rig_done(rig, 0, slot[i].s_op));
+        ck_assert(rig_done(rig, 1, slot[i].r_op));
+        slot_is_right(i);
+    }
+    ck_assert_ptr_nonnull(lane_of(0));
+    ck_assert(lane_of(0)->closing);
+    if (_i) { /* the path is back while they run: it carries without a lane what it can, which is nothing */
+        fire("h0:n0 up");
+        wait_returned(0, 2);
+        ck_assert_uint_lt(lane_of(0)->life, life(0, 0));
+        recv_post(2, 5000);
+        send_post(2);
+        wait_acked(3, RIG_S);
+        ck_assert_uint_eq(engine.begun, 2);
+    }
+    ck_assert_uint_eq(copies_end(), 2);
+    finish(2 + _i, RIG_S);
+    if (!_i) {
+        rig_run(rig, RIG_MS);
+        ck_assert_ptr_null(lane_of(0));
+        fire("h0:n0 up");
+        wait_returned(0, 2);
+    }
+    engine.hold = 0;
+    messages(4, 5000);
+    ck_assert_ptr_null(lane_of(0)); /* idle: given back */
+    ck_assert_uint_gt(engine.begun, 2);
+    ck_assert_uint_gt(s_path(0)->bytes, 0);
+    stop();
+    relay_stop(0);
+}
+END_TEST
+
+/* A GPU that hangs: its copies do not end, and the path is given up like one whose queue pair stands still. What it was to carry goes another way, but is not
+ * done: the engine may read it still. */
+START_TEST(a_gpu_that_hangs)
+{
+    relay_start(2, 1, 0, (const char *[]){"NCCL_R2_RELAY=host", "NCCL_R2_T_STUCK=200", "NCCL_IB_TIMEOUT=8", NULL});
+    engine.hold = 1;
+    recv_burst(1, 5000);
+    send_burst(1);
+    ck_assert_uint_eq(engine.begun, 1);
+    wait_acked(1, 5 * RIG_S);
+    ck_assert(!is_up(0, 0));
+    ck_assert_int_eq(path_at(0, 0)->why.fault, IB_FAULT_STALL);
+    ck_assert_uint_eq(replayed(), 1);
+    rig_run(rig, RIG_S);
+    ck_assert(!rig_done(rig, 0, slot[0].s_op));
+    slot_is_right(0);
+    ck_assert_uint_eq(copies_end(), 1);
+    finish(1, RIG_S);
+    engine.hold = 0;
+    stop();
+    relay_stop(0);
+}
+END_TEST
+
+/* --- the end of the connection --- */
+
+static int no_comm(struct rig *r)
+{
+    return rig_comms(r, 0) == 0;
+}
+
+/* A connection that is closed idle. */
+START_TEST(closed_idle)
+{
+    relay_start(2, 1, 0, (const char *[]){"NCCL_R2_RELAY=host", NULL});
+    messages(3, 5000);
+    ck_assert_uint_eq(engine.begun, 3);
+    rig_close(rig, 0);
+    rig_close(rig, 1);
+    ck_assert(rig_until(rig, no_comm, RIG_S));
+    relay_stop(0);
+}
+END_TEST
+
+/* Aborted under copies: it stands until they have ended, or for T_dead; then the ring that they may write is nobody's
+ * any more. */
+START_TEST(closed_under_copies)
+{
+    relay_start(2, 1, 0, (const char *[]){"NCCL_R2_RELAY=host", "NCCL_R2_T_DEAD=300", NULL});
+    engine.hold = 1;
+    recv_burst(2, 5000);
+    send_burst(2);
+    ck_assert_uint_eq(engine.begun, 2);
+    rig_dereg(rig, 0, s_mr);
+    rig_close(rig, 0);
+    rig_close(rig, 1);
+    rig_run(rig, 200 * RIG_MS);
+    ck_assert_int_eq(rig_comms(rig, 0), 1);
+    ck_assert_uint_eq(slot[0].landed + slot[1].landed, 0);
+    if (_i == 0) {
+        ck_assert_uint_eq(copies_end(), 2);
+    }
+    ck_assert(rig_until(rig, no_comm, RIG_S));
+    ck_assert_uint_eq(engine.ended, _i == 0 ? 2 : 0);
+    ck_assert_uint_eq(slot[0].landed + slot[1].landed, 0);
+    relay_stop(_i);
+}
+END_TEST
+
+/* The process ends while a copy runs. */
+START_TEST(process_ends_under_a_copy)
+{
+    relay_start(2, 1, 0, (const char *[]){"NCCL_R2_RELAY=host", NULL});
+    engine.hold = 1;
+    recv_burst(1, 5000);
+    send_burst(1);
+    ck_assert_uint_eq(engine.begun, 1);
+    rig_enter(&rig->side[0]);
+    rig->side[0].comm = NULL;
+    rig->side[0].head = rig->side[0].tail;
+    engine.broken = _i; /* ... or nobody knows */
+    relay_stop(1);
+}
+END_TEST
+
+static void add(TCase *t)
+{
+    tcase_add_test(t, carries_by_way_of_staging);
+    tcase_add_loop_test(t, off_asks_nothing, 0, 2);
+    tcase_add_loop_test(t, goes_on_without_staging_memory, 0, (int)(sizeof(without) / sizeof(without[0])));
+    tcase_add_loop_test(t, path_dies_under_a_copy, 0, 2);
+    tcase_add_test(t, a_gpu_that_hangs);
+    tcase_add_test(t, closed_idle);
+    tcase_add_loop_test(t, closed_under_copies, 0, 2);
+    tcase_add_loop_test(t, process_ends_under_a_copy, 0, 2);
+}
+
+int main(void)
+{
+    return run_suite("relay", add);
+}

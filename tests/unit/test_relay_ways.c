@@ -1,0 +1,160 @@
+/* Which GPU reaches which NIC by way of what (r2_relay_topo.c), on the machines of tests/topo. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "plugin/r2_relay.h"
+#include "tests/unit/suite.h"
+#include "topo/topo_io.h"
+#include "topo/topo_links.h"
+#include "topo/topo_sysfs.h"
+
+static struct topo t;
+static struct ib_nics nics;
+static struct r2_relay_ways ways;
+
+/* Beside this program, two folders up. */
+static void tool_path(char *out, size_t len)
+{
+    ssize_t n = readlink("/proc/self/exe", out, len - 1);
+
+    ck_assert_int_gt(n, 0);
+    out[n] = '\0';
+    for (int i = 0; i < 3; i++) {
+        *strrchr(out, '/') = '\0';
+    }
+}
+
+/* Machine @name as the plugin reads it; @links: with what its administrator says of NVLink. */
+static void machine_read(const char *name, int links)
+{
+    char tree[] = "/tmp/relay-ways-XXXXXX", build[500], text[4096], why[300] = "";
+    char command[1200];
+    struct topo_io io;
+
+    tool_path(build, sizeof(build));
+    ck_assert_ptr_nonnull(mkdtemp(tree));
+    snprintf(command, sizeof(command), "'%s/topo_make' tests/topo/machines/%s.machine %s", build, name, tree);
+    ck_assert_msg(system(command) == 0, "%s", command);
+    ck_assert_int_eq(topo_io_open(&io, tree), 0);
+    ck_assert_msg(topo_sysfs_read(&io, &t, why, sizeof(why)) == 0, "%s", why);
+    if (links) {
+        ck_assert_int_gt(topo_io_read(&io, "etc/nccl-net-r2/links", text, sizeof(text)), 0);
+        ck_assert_msg(topo_links_apply(&t, text, why, sizeof(why)) == 0, "%s", why);
+    }
+    topo_io_close(&io);
+    snprintf(command, sizeof(command), "rm -r %s", tree);
+    ck_assert_int_eq(system(command), 0);
+}
+
+/* The plugin's numbers of the NICs are others than the topology's. */
+static int number_of(int nic)
+{
+    return t.nics - 1 - nic;
+}
+
+static void nics_make(void)
+{
+    memset(&nics, 0, sizeof(nics));
+    ck_assert_int_le(t.nics, IB_MAX_NICS);
+    nics.count = t.nics;
+    for (int i = 0; i < t.nics; i++) {
+        struct ib_nic *n = &nics.nic[number_of(i)];
+
+        snprintf(n->dev_name, sizeof(n->dev_name), "%s", t.nic[i].name);
+        n->port = t.nic[i].port;
+    }
+}
+
+/* '.': straight; 'h': by way of the host; a digit: of that GPU. */
+static char said(int gpu, int nic, int registered)
+{
+    struct r2_relay_way way = r2_relay_way_get(&ways, gpu, number_of(nic), registered);
+
+    return (char)(way.kind == R2_RELAY_NONE ? '.' : way.kind == R2_RELAY_HOST ? 'h' : '0' + way.relay);
+}
+
+static const struct machine_row {
+    const char *name;
+    int links, mode;
+    const char *way[8]; /* of each GPU, a letter per NIC; the last that is there is for those behind it, too */
+} row[] = {
+    /* two sockets of four nodes: the link between sockets has less than a NIC, those within a socket have as much; no
+       GPU is beside NICs 4 and 5 */
+    {"dgx-a100", 1, R2_VIA_GPU, {"......4466", "......4466", "......4466", "......4466", "0022......"}},
+    {"dgx-a100", 0, R2_VIA_GPU, {".........."}},
+    {"dgx-a100",
+     1,
+     R2_VIA_HOST,
+     {"..hhhhhhhh", "..hhhhhhhh", "hh..hhhhhh", "hh..hhhhhh", "hhhhhh..hh", "hhhhhh..hh", "hhhhhhhh.."}},
+    {"dgx-h100", 1, R2_VIA_GPU, {"......4..567", "......4..567", "......4..567", "......4..567", "0..123......"}},
+    {"dgx-h100", 0, R2_VIA_GPU, {"............"}},
+    {"dgx-h100", 0, R2_VIA_HOST, {"......hhhhhh", "......hhhhhh", "......hhhhhh", "......hhhhhh", "hhhhhh......"}},
+    {"one-side", 0, R2_VIA_GPU, {".."}}, /* no NVLink there */
+    {"one-side", 0, R2_VIA_HOST, {"..", "..", "hh"}},
+    {"cloud-vm", 0, R2_VIA_GPU, {".."}}, /* nothing says that any way is a bad one */
+    {"cloud-vm", 0, R2_VIA_HOST, {".."}},
+};
+
+START_TEST(ways_of_machines)
+{
+    const struct machine_row *m = &row[_i];
+    const char *way = NULL;
+
+    machine_read(m->name, m->links);
+    nics_make();
+    r2_relay_ways_make(&ways, &nics, &t, (enum r2_relay_mode)m->mode);
+    ck_assert_int_eq(ways.gpus, t.gpus);
+    ck_assert_int_gt(ways.gpus, 1);
+    for (int g = 0; g < ways.gpus; g++) {
+        char text[TOPO_BDF];
+
+        ck_assert_str_eq(ways.gpu[g], topo_bdf_text(&t.pci[t.gpu[g].pci], text));
+        way = g < 8 && m->way[g] ? m->way[g] : way;
+        ck_assert_uint_eq(strlen(way), (unsigned)t.nics);
+        for (int n = 0; n < t.nics; n++) {
+            ck_assert_msg(said(g, n, 1) == way[n], "GPU %d, NIC %d: %c", g, n, said(g, n, 1));
+            ck_assert_int_eq(said(g, n, 0), way[n] == '.' ? 'h' : way[n]);
+        }
+    }
+}
+END_TEST
+
+/* What is not known is straight where the NIC takes the memory, and by way of the host where it does not. */
+START_TEST(ways_of_what_is_not_known)
+{
+    r2_relay_ways_make(&ways, &nics, NULL, R2_VIA_GPU);
+    ck_assert_int_eq(ways.gpus, 0);
+    ck_assert_int_eq(r2_relay_way_get(&ways, 0, 0, 1).kind, R2_RELAY_NONE);
+    ck_assert_int_eq(r2_relay_way_get(&ways, -1, 0, 0).kind, R2_RELAY_HOST);
+    machine_read("dgx-h100", 1);
+    nics_make();
+    snprintf(nics.nic[number_of(6)].dev_name, sizeof(nics.nic[0].dev_name), "mlx5_99");
+    nics.nic[number_of(9)].port = 2;
+    r2_relay_ways_make(&ways, &nics, &t, R2_VIA_GPU);
+    ck_assert_int_eq(said(0, 6, 1), '.');
+    ck_assert_int_eq(said(0, 9, 1), '.');
+    ck_assert_int_eq(said(0, 10, 1), '6');
+    for (int registered = 0; registered < 2; registered++) {
+        int kind = registered ? R2_RELAY_NONE : R2_RELAY_HOST;
+
+        ck_assert_int_eq(r2_relay_way_get(&ways, -1, 0, registered).kind, kind);
+        ck_assert_int_eq(r2_relay_way_get(&ways, ways.gpus, 0, registered).kind, kind);
+        ck_assert_int_eq(r2_relay_way_get(&ways, 0, -1, registered).kind, kind);
+        ck_assert_int_eq(r2_relay_way_get(&ways, 0, IB_MAX_NICS, registered).kind, kind);
+    }
+}
+END_TEST
+
+static void add(TCase *c)
+{
+    tcase_add_loop_test(c, ways_of_machines, 0, (int)(sizeof(row) / sizeof(row[0])));
+    tcase_add_test(c, ways_of_what_is_not_known);
+}
+
+int main(void)
+{
+    return suite_run("relay: ways", 60, NULL, NULL, add);
+}

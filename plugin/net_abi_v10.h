@@ -13,8 +13,28 @@ struct nccl_net_comm_config_v10 {
     int traffic_class;
 };
 
-/* Reports an event of a plugin to NCCL's profiler plugin, as a child of what @phandle of isend or irecv stands for. */
+/*
+ * Reports an event of a plugin to NCCL's profiler plugin, as a child of what @phandle of isend or irecv stands for, which
+ * must not be NULL when it starts. *ehandle is written only when the profiler keeps the event. @type, @plugin_id, @data:
+ * below; a stop needs neither @phandle nor @data.
+ */
 typedef enum nccl_result (*nccl_profiler_fn)(void **ehandle, int type, void *phandle, int64_t plugin_id, void *data);
+
+enum { NCCL_PROFILER_NET_START = 0, NCCL_PROFILER_NET_STOP = 1 };
+
+/* What profilers know how to read: an event of a queue pair, in the words of NCCL's IB transport. */
+#define NCCL_PROFILER_NET_IB_V1 ((1 << 16) | 1) /* type of network; version of the description */
+#define NCCL_PROFILER_NET_QP    1
+struct nccl_profiler_net_ib_v1 {
+    uint8_t type; /* NCCL_PROFILER_NET_QP */
+    struct {
+        int device;
+        uint64_t wr_id;
+        int opcode;
+        int qp_num;
+        size_t length;
+    } qp;
+};
 
 struct nccl_net_v10 {
     const char *name;
@@ -46,6 +66,14 @@ struct nccl_net_v10 {
 
 NET_ABI_AT(nccl_net_comm_config_v10, traffic_class, 0);
 NET_ABI_SIZE(nccl_net_comm_config_v10, 4);
+
+NET_ABI_AT(nccl_profiler_net_ib_v1, type, 0);
+NET_ABI_AT(nccl_profiler_net_ib_v1, qp.device, 8);
+NET_ABI_AT(nccl_profiler_net_ib_v1, qp.wr_id, 16);
+NET_ABI_AT(nccl_profiler_net_ib_v1, qp.opcode, 24);
+NET_ABI_AT(nccl_profiler_net_ib_v1, qp.qp_num, 28);
+NET_ABI_AT(nccl_profiler_net_ib_v1, qp.length, 32);
+NET_ABI_SIZE(nccl_profiler_net_ib_v1, 40);
 
 NET_ABI_AT(nccl_net_v10, name, 0);
 NET_ABI_AT(nccl_net_v10, init, 8);

@@ -8,6 +8,7 @@
 #include "r2_ctx.h"
 #include "r2_init.h"
 #include "r2_log.h"
+#include "r2_prof.h"
 
 _Static_assert(IB_PTR_HOST == NCCL_PTR_HOST && IB_PTR_CUDA == NCCL_PTR_CUDA && IB_PTR_DMABUF == NCCL_PTR_DMABUF,
                "pointer types");
@@ -70,6 +71,35 @@ enum nccl_result net_shim_refuse(const char *call, const char *what)
     return error_result(R2_ERR_ARG);
 }
 
+/* Release at init, acquire in the sink below. One function for all of NCCL. */
+static _Atomic(nccl_profiler_fn) profiler_of_nccl;
+
+/* NCCL's profiler callback in our terms, and back. */
+static void nccl_event(void **event, void *parent, const struct r2_prof_desc *desc)
+{
+    nccl_profiler_fn report = atomic_load_explicit(&profiler_of_nccl, memory_order_acquire);
+    struct nccl_profiler_net_ib_v1 data = {.type = NCCL_PROFILER_NET_QP};
+
+    if (desc == NULL) {
+        report(event, NCCL_PROFILER_NET_STOP, NULL, NCCL_PROFILER_NET_IB_V1, NULL);
+        return;
+    }
+    data.qp.device = desc->device;
+    data.qp.wr_id = desc->wr_id;
+    data.qp.opcode = desc->opcode;
+    data.qp.qp_num = (int)desc->qp;
+    data.qp.length = desc->bytes;
+    report(event, NCCL_PROFILER_NET_START, parent, NCCL_PROFILER_NET_IB_V1, &data);
+}
+
+static void profiler_set(nccl_profiler_fn profiler)
+{
+    if (profiler) {
+        atomic_store_explicit(&profiler_of_nccl, profiler, memory_order_release);
+        r2_prof_set(nccl_event);
+    }
+}
+
 enum nccl_result net_shim_init(nccl_logger_fn log)
 {
     enum r2_status s;
@@ -78,6 +108,12 @@ enum nccl_result net_shim_init(nccl_logger_fn log)
     s = r2_init(nccl_sink);
     r2_log_flush();
     return net_shim_result(s);
+}
+
+enum nccl_result net_shim_init_profiled(nccl_logger_fn log, nccl_profiler_fn profiler)
+{
+    profiler_set(profiler);
+    return net_shim_init(log);
 }
 
 enum nccl_result net_shim_devices(int *ndev)
@@ -161,6 +197,7 @@ enum nccl_result net_shim_ctx_init(void **ctx, uint64_t comm_id, struct nccl_net
     enum r2_status s;
 
     atomic_store_explicit(&logger, log, memory_order_release);
+    profiler_set(profiler);
     if (ctx == NULL)
         return net_shim_refuse("init", "no room for the context");
     s = r2_ctx_open(nccl_sink, comm_id, config ? config->traffic_class : R2_NET_NO_CLASS, &c);
@@ -253,13 +290,21 @@ enum nccl_result net_shim_irecv(void *recv_comm, int n, void **data, size_t *siz
 enum nccl_result net_shim_isend_profiled(void *send_comm, void *data, size_t size, int tag, void *mhandle,
                                          void *phandle, void **request)
 {
-    return net_shim_isend(send_comm, data, size, tag, mhandle, request);
+    enum nccl_result r = net_shim_isend(send_comm, data, size, tag, mhandle, request);
+
+    if (r == NCCL_SUCCESS && *request != NULL)
+        r2_prof_begin(*request, &phandle);
+    return r;
 }
 
 enum nccl_result net_shim_irecv_profiled(void *recv_comm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
                                          void **phandles, void **request)
 {
-    return net_shim_irecv(recv_comm, n, data, sizes, tags, mhandles, request);
+    enum nccl_result r = net_shim_irecv(recv_comm, n, data, sizes, tags, mhandles, request);
+
+    if (r == NCCL_SUCCESS && *request != NULL)
+        r2_prof_begin(*request, phandles);
+    return r;
 }
 
 /*

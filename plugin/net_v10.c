@@ -5,7 +5,7 @@
 
 static enum nccl_result v10_init(nccl_logger_fn log, nccl_profiler_fn profiler)
 {
-    return net_shim_init(log);
+    return net_shim_init_profiled(log, profiler);
 }
 
 static enum nccl_result v10_connect(int dev, struct nccl_net_comm_config_v10 *config, void *handle, void **send_comm,

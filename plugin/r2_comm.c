@@ -7,6 +7,7 @@
 #include "probe/probe_line.h"
 #include "r2_inst.h"
 #include "r2_log.h"
+#include "r2_prof.h"
 #include "r2_relay.h"
 
 #define HANDLE_MAGIC   0x3272636eu /* "ncr2" */
@@ -519,6 +520,7 @@ static int test_flush(struct r2_comm *c, struct r2_req *req)
 enum r2_status r2_net_test(struct r2_req *req, int *done, size_t *sizes)
 {
     struct r2_comm *c = req->comm;
+    int failed;
 
     *done = 0;
     if (!r2_gate_enter(&c->gate)) {
@@ -529,12 +531,15 @@ enum r2_status r2_net_test(struct r2_req *req, int *done, size_t *sizes)
     } else {
         *done = req->kind == R2_REQ_SEND ? test_send(c, req, sizes) : test_recv(c, req, sizes);
     }
-    if (__builtin_expect(!*done && c->fo.error != R2_OK, 0)) {
-        r2_gate_leave(&c->gate);
-        return report_error(c);
+    failed = !*done && c->fo.error != R2_OK;
+    if (__builtin_expect(c->prof != NULL, 0)) {
+        r2_prof_look(req, *done || failed);
     }
     r2_gate_leave(&c->gate);
-    return R2_OK;
+    if (__builtin_expect(c->prof != NULL, 0)) {
+        r2_prof_tell(c->prof);
+    }
+    return __builtin_expect(failed, 0) ? report_error(c) : R2_OK;
 }
 
 /* --- close --- */

@@ -16,6 +16,7 @@
 #include "r2_host.h"
 #include "r2_log.h"
 #include "r2_pair.h"
+#include "r2_prof.h"
 #include "r2_relay.h"
 #include "r2_report.h"
 #include "r2_return.h"
@@ -51,6 +52,7 @@ struct r2_comm *r2_comm_alloc(struct r2_inst *inst, int is_send, int dev)
     c->dev = dev;
     c->deadline = UINT64_MAX; /* until somebody kicks it */
     r2_gate_init(&c->gate);
+    c->prof = r2_prof_new(&inst->cfg);
     c->link.nics = &inst->nics;
     c->link.cfg = &inst->cfg;
     c->link.now_ns = inst->env.now_ns;
@@ -99,6 +101,7 @@ void r2_comm_free(struct r2_comm *c)
     free(c->staging_mem);
     ib_flush_free(c->flush);
     free(c->flush_req);
+    free(c->prof);
     fo_conn_free(&c->fo);
     free(c->tx);
     free(c->rx);

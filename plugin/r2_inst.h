@@ -31,6 +31,7 @@
 struct r2_report;
 struct r2_balance;
 struct r2_relay;
+struct r2_prof;
 
 #define R2_COMM_BUCKETS 256
 #define R2_LABEL_MAX    160
@@ -146,6 +147,7 @@ struct r2_comm {
     struct r2_req req[R2_LEDGER_WINDOW];
     struct ib_flush *flush;   /* R: NULL when no NIC reaches the memory of a GPU */
     struct r2_req *flush_req; /* R: IB_FLUSH_OPS of them */
+    struct r2_prof *prof;     /* NULL: no profiler listens. Const; its contents are NCCL's thread's */
 
     /* inst->lock */
     struct r2_comm *hash_next, *all_next, *kick_next, *accept_next;

@@ -159,7 +159,7 @@ static void optional_completion(void)
     drv_close(&l);
 }
 
-/* Without a profiler its handles say nothing; a plugin without events of its own never calls it. */
+/* Without its parents, and without NCCL_R2_PROFILER_EVENTS, the profiler hears nothing. */
 static void profiler_handles(void)
 {
     char *buf = drv_map(8192);
@@ -179,6 +179,65 @@ static void profiler_handles(void)
     drv_check(data, 500, 8, "message");
     drv_close(&l);
     NEED(abi_view.profiled == 0, "the profiler was called %d times", abi_view.profiled);
+}
+
+/* What the profiler keeps: an event for each step, by number of its parent. */
+static struct {
+    struct abi_event_ib data;
+    int starts, stops;
+} events[8];
+static char parents[8];
+
+static int keep_event(void **event, int type, void *phandle, int64_t plugin, void *data)
+{
+    size_t i = type == ABI_EVENT_START ? (size_t)((char *)phandle - parents)
+                                       : (size_t)((char *)*event - (char *)events) / sizeof(events[0]);
+
+    NEED(plugin == ABI_EVENT_IB, "of plugin %llx", (unsigned long long)plugin);
+    NEED(i < 8, "an event of step %zu", i);
+    if (type == ABI_EVENT_START) {
+        events[i].starts++;
+        memcpy(&events[i].data, data, sizeof(events[i].data));
+        *event = &events[i];
+    } else {
+        NEED(type == ABI_EVENT_STOP, "type %d", type);
+        events[i].stops++;
+    }
+    return ABI_SUCCESS;
+}
+
+/* Each message that has a parent is reported under it, whole, and ends before it is said to be done. */
+static void profiler_events(void)
+{
+    char *buf = drv_map(1 << 16);
+    struct drv_link l;
+    size_t room = 5000;
+    int tag = 0, size = -1;
+
+    abi_view.profiler = keep_event;
+    drv_connect(&l, 0);
+    void *mh = drv_reg(drv.side ? l.recv : l.send, buf, 1 << 16);
+    for (int i = 0; i < 8; i++) {
+        void *req = NULL, *parent = i == 7 ? NULL : &parents[i], *data = buf;
+
+        drv_fill(buf, drv.side ? 0 : 5000, (uint32_t)i);
+        while (req == NULL && drv.side)
+            OK(t10()->irecv(l.recv, 1, &data, &room, &tag, &mh, &parent, &req));
+        while (req == NULL)
+            OK(t10()->isend(l.send, buf, 5000, 0, mh, parent, &req));
+        drv_wait(&req, 1, &size);
+        NEED(events[i].starts == (i != 7) && events[i].stops == events[i].starts, "message %d: %d events, %d ended", i,
+             events[i].starts, events[i].stops);
+        NEED(i == 7 || (events[i].data.kind == 1 && events[i].data.device == 0 && events[i].data.length == 5000 &&
+                        events[i].data.qp != 0),
+             "message %d: kind %d, device %d, %llu bytes", i, events[i].data.kind, events[i].data.device,
+             (unsigned long long)events[i].data.length);
+        if (drv.side)
+            drv_check(buf, 5000, (uint32_t)i, "message");
+    }
+    drv_barrier();
+    drv_close(&l);
+    NEED(abi_view.profiled == 14, "the profiler was called %d times", abi_view.profiled);
 }
 
 /* --- communicators --- */
@@ -408,6 +467,7 @@ const struct drv_case drv_cases_version[] = {
     {"sizes_beyond_int", 1, 30, sizes_beyond_int, NULL, 9},
     {"optional_completion", 2, 60, optional_completion, NULL, 9},
     {"profiler_handles", 1, 30, profiler_handles, NULL, 10},
+    {"profiler_events", 2, 30, profiler_events, "NCCL_R2_PROFILER_EVENTS=1", 10},
     {"traffic_class", 1, 60, traffic_class, NULL, 10},
     {"contexts", 1, 60, contexts, NULL, 11},
     {"contexts_without_end", 1, 60, contexts_without_end, NULL, 11},

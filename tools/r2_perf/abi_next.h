@@ -78,6 +78,22 @@ _Static_assert(sizeof(struct abi_attr) == 44, "hints");
 
 typedef int (*abi_profiler_t)(void **event, int type, void *phandle, int64_t plugin, void *data);
 
+/* Type 0 starts an event, which @data describes, 1 stops it. */
+#define ABI_EVENT_START 0
+#define ABI_EVENT_STOP  1
+#define ABI_EVENT_IB    0x10001 /* what describes events of IB transports: */
+struct abi_event_ib {
+    uint8_t kind; /* 1: of a queue pair */
+    uint8_t pad[7];
+    int32_t device, pad2;
+    uint64_t wr_id;
+    int32_t opcode, qp;
+    uint64_t length;
+};
+_Static_assert(offsetof(struct abi_event_ib, device) == 8 && offsetof(struct abi_event_ib, wr_id) == 16 &&
+                   offsetof(struct abi_event_ib, length) == 32 && sizeof(struct abi_event_ib) == 40,
+               "event of a queue pair");
+
 struct abi_net_v9 {
     const char *name;
     int (*init)(abi_logger_t logger);

@@ -28,7 +28,7 @@ static const struct abi_net_v11 *v11(void)
 static int view_profiler(void **event, int type, void *phandle, int64_t plugin, void *data)
 {
     __atomic_add_fetch(&abi_view.profiled, 1, __ATOMIC_RELAXED);
-    return ABI_SUCCESS;
+    return abi_view.profiler ? abi_view.profiler(event, type, phandle, plugin, data) : ABI_SUCCESS;
 }
 
 static int view_init(abi_logger_t logger)

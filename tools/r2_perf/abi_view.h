@@ -20,6 +20,7 @@ struct abi_view {
     int traffic_class;
     int optional; /* mark receives of one buffer as such whose completion is optional, as NCCL does for LL */
     int profiled; /* calls of the profiler; relaxed */
+    abi_profiler_t profiler; /* gets them; NULL: nobody */
 };
 extern struct abi_view abi_view;
 

@@ -168,14 +168,65 @@ START_TEST(says_nothing_unasked)
 }
 END_TEST
 
+/* What has no room on its path is not on its way. */
+START_TEST(what_waits_is_not_on_its_way)
+{
+    profiled(1, (const char *[]){ON, "NCCL_R2_RQ_DEPTH=32", NULL});
+    recv_burst(20, 100);
+    rig->side[1].asleep = 1;
+    for (int i = 0; i < 20; i++) {
+        send_post(i);
+        begin(0, slot[i].s_op, i);
+    }
+    ck_assert_uint_ne(comm(0)->tx->msg[19].unposted, 0);
+    ck_assert_uint_eq(count_of(19, -1), 0);
+    rig->side[1].asleep = 0;
+    finish(20, RIG_S);
+    ck_assert_uint_eq(count_of(19, -1), 1);
+    ck_assert_uint_eq(prof.n, 20);
+    ck_assert_uint_eq(prof.ends, 20);
+    stop();
+}
+END_TEST
+
+/* A flush has the number of a receive, and nothing to do with it. */
+START_TEST(a_flush_is_no_receive)
+{
+    void *data = in[0];
+    int size = 100, done = 0;
+    struct r2_req *req;
+
+    profiled(1, (const char *[]){ON, "NCCL_R2_FLUSH=always", NULL});
+    messages(R2_LEDGER_WINDOW, 100);
+    recv_post(0, 100);
+    begin(1, slot[0].r_op, 1);
+    ck_assert_uint_eq(open_of(1), 1);
+    rig_enter(&rig->side[1]);
+    ck_assert_int_eq(r2_net_iflush(comm(1), 1, &data, &size, &r_mr, &req), R2_OK);
+    ck_assert_ptr_nonnull(req);
+    ck_assert_uint_eq(req->seq % R2_LEDGER_WINDOW, req_of(1, slot[0].r_op)->seq % R2_LEDGER_WINDOW);
+    while (!done) {
+        ck_assert_int_eq(r2_net_test(req, &done, NULL), R2_OK);
+        rig_turn(rig, RIG_US);
+        rig_enter(&rig->side[1]);
+    }
+    ck_assert_uint_eq(open_of(1), 1);
+    send_post(0);
+    finish(1, RIG_S);
+    ck_assert_uint_eq(prof.ends, 1);
+    stop();
+}
+END_TEST
+
 /* A parent belongs to one request: the next one in its slot has none of its own. */
 START_TEST(the_next_in_the_slot_is_another)
 {
-    profiled(1, (const char *[]){ON, NULL});
+    profiled(2, (const char *[]){ON, NULL});
     recv_burst(1, 5000);
     send_post(0);
     begin(0, slot[0].s_op, 0);
     finish(1, RIG_MS);
+    fire("h0:n0 down"); /* to where the first one was not */
     messages(2 * R2_LEDGER_WINDOW, 100);
     ck_assert_uint_eq(prof.n, 1);
     ck_assert_uint_eq(prof.ends, 1);
@@ -263,7 +314,19 @@ START_TEST(a_replay_is_an_event_of_its_own)
         ck_assert_uint_eq(count_of(i, 0), 1);
         ck_assert_uint_eq(count_of(i, 1), 0);
     }
+    rig->side[0].asleep = 1; /* the look after it finds the replay in the place of the first try */
+    hold_completions(0, 1);
     fire("h0:n0 down");
+    rig_run(rig, 100 * RIG_MS);
+    rig->side[0].asleep = 0;
+    rig_run(rig, RIG_MS);
+    for (int i = 0; i < 2; i++) {
+        ck_assert(comm(0)->tx->msg[i].part[0].wr_out);
+        ck_assert_uint_eq(open_of(i), 1);
+        ck_assert_uint_eq(count_of(i, -1), 2);
+    }
+    ck_assert_uint_eq(prof.ends, 2);
+    show_completions();
     finish(2, RIG_S);
     for (int i = 0; i < 2; i++) {
         ck_assert_uint_eq(count_of(i, 0), 1);
@@ -272,6 +335,27 @@ START_TEST(a_replay_is_an_event_of_its_own)
     }
     ck_assert_uint_eq(prof.ends, 4);
     ck_assert_uint_gt(replayed(), 0);
+    stop();
+}
+END_TEST
+
+/* The only NIC returns, with a new life: another event. */
+START_TEST(a_new_life_is_another_way)
+{
+    uint32_t was;
+
+    profiled(1, (const char *[]){ON, NULL});
+    was = life(0, 0);
+    recv_burst(1, 5000);
+    rig_fault(rig, "h0:n0 blackhole");
+    send_post(0);
+    begin(0, slot[0].s_op, 0);
+    fire("*:n0 qp-error");
+    fire("h0:n0 restore");
+    finish(1, 60 * RIG_S);
+    ck_assert_uint_gt(life(0, 0), was);
+    ck_assert_uint_eq(count_of(0, 0), 2);
+    ck_assert_uint_eq(prof.ends, 2);
     stop();
 }
 END_TEST
@@ -317,18 +401,39 @@ START_TEST(an_error_ends_them)
 }
 END_TEST
 
+/* The same while the work request is still out. */
+START_TEST(an_abort_ends_them)
+{
+    profiled(1, (const char *[]){ON, NULL});
+    recv_burst(1, 5000);
+    rig_fault(rig, "h0:n0 blackhole");
+    send_post(0);
+    begin(0, slot[0].s_op, 0);
+    rig_dereg(rig, 0, s_mr);
+    rig_turn(rig, RIG_US);
+    ck_assert_int_eq(rig->side[0].status, R2_ERR_ARG);
+    ck_assert(comm(0)->tx->msg[0].part[0].wr_out);
+    ck_assert_uint_eq(prof.n, 1);
+    ck_assert_uint_eq(prof.ends, 1);
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_test(t, tells_what_is_on_its_way);
     tcase_add_test(t, a_part_ends_before_its_message);
     tcase_add_loop_test(t, says_nothing_unasked, 0, 4);
+    tcase_add_test(t, what_waits_is_not_on_its_way);
+    tcase_add_test(t, a_flush_is_no_receive);
     tcase_add_test(t, the_next_in_the_slot_is_another);
     tcase_add_test(t, not_kept_is_not_ended);
     tcase_add_test(t, each_part_has_its_own);
     tcase_add_test(t, a_group_has_one_for_each_buffer);
     tcase_add_test(t, a_replay_is_an_event_of_its_own);
+    tcase_add_test(t, a_new_life_is_another_way);
     tcase_add_test(t, no_more_than_there_is_room_for);
     tcase_add_test(t, an_error_ends_them);
+    tcase_add_test(t, an_abort_ends_them);
 }
 
 int main(void)

@@ -16,7 +16,7 @@ int r2_balance_open(struct r2_inst *inst, const struct topo *t)
     if (b == NULL) {
         return -1;
     }
-    r2_ways_make(&b->ways, &inst->nics, t);
+    r2_ways_make(&b->ways, &inst->nics, t, inst->cfg.relay);
     inst->balance = b;
     return 0;
 }
@@ -66,16 +66,23 @@ static uint32_t host_number(const char *name)
     return h;
 }
 
+/* From what @c serves to the NIC of path @p. */
+static const struct r2_way *way_of(const struct r2_comm *c, int p)
+{
+    const struct r2_ways *w = &c->inst->balance->ways;
+    int nic = c->link.path[p].nic;
+
+    return c->flow.staged >> p & 1 ? &w->staged[c->dev][nic] : &w->way[c->dev][nic];
+}
+
 /* The NIC pairs of @paths, by their first path each, which go to @first. */
 static void conn_make(const struct r2_comm *c, uint32_t paths, struct balance_conn *out, uint8_t first[IB_MAX_PATHS])
 {
-    const struct r2_ways *w = &c->inst->balance->ways;
-
     memset(out, 0, sizeof(*out));
     out->host = c->flow.host;
     for (uint32_t m = paths; m; m &= ~ib_link_pair(&c->link, __builtin_ctz(m))) {
         int p = __builtin_ctz(m);
-        const struct r2_way *way = &w->way[c->dev][c->link.path[p].nic];
+        const struct r2_way *way = way_of(c, p);
         struct balance_pair *pair = &out->pair[out->n];
 
         pair->nic = c->link.path[p].nic;
@@ -130,7 +137,7 @@ void r2_balance_begin(struct r2_comm *c)
 void r2_balance_comm(struct r2_comm *c)
 {
     struct r2_balance *b = c->inst->balance;
-    uint32_t plan = 0;
+    uint32_t plan = 0, staged = IB_RLX_GET(c->link.relay.paths);
 
     if (!c->is_send) {
         return;
@@ -142,6 +149,10 @@ void r2_balance_comm(struct r2_comm *c)
     if (plan != c->flow.plan) {
         c->flow.plan = plan;
         b->due = b->rows_due = 1;
+    }
+    if (staged != c->flow.staged) {
+        c->flow.staged = staged;
+        b->due = 1;
     }
 }
 
@@ -202,7 +213,7 @@ uint32_t r2_balance_limit(const struct r2_comm *c, int p)
 {
     const struct r2_ways *w = &c->inst->balance->ways;
     int nic = c->link.path[p].nic;
-    const uint32_t limit[] = {w->port[nic], w->way[c->dev][nic].reach, c->flow.port_there[p], c->flow.reach_there[p]};
+    const uint32_t limit[] = {w->port[nic], way_of(c, p)->reach, c->flow.port_there[p], c->flow.reach_there[p]};
     uint32_t least = 0;
 
     for (size_t i = 0; i < sizeof(limit) / sizeof(limit[0]); i++) {

@@ -16,6 +16,7 @@ struct r2_ways {
     uint32_t nics, links;
     uint32_t port[IB_MAX_NICS];               /* Mb/s; 0 unknown */
     struct r2_way way[IB_MAX_NICS][IB_MAX_NICS]; /* from what the first one's connections serve to the second one */
+    struct r2_way staged[IB_MAX_NICS][IB_MAX_NICS]; /* ... by way of staging memory, as r2_relay_ways_make() would; with NCCL_R2_RELAY */
     uint32_t link[BALANCE_PLAN_LINKS];        /* Mb/s */
 };
 
@@ -41,7 +42,7 @@ struct r2_balance {
     size_t work_size;
 };
 
-/* @t NULL: port rates alone. */
-void r2_ways_make(struct r2_ways *w, const struct ib_nics *nics, const struct topo *t);
+/* @t NULL: port rates alone. @relay: enum r2_relay_mode. */
+void r2_ways_make(struct r2_ways *w, const struct ib_nics *nics, const struct topo *t, int relay);
 
 #endif

@@ -4,6 +4,7 @@
 #include "r2_balance_int.h"
 #include "topo/topo_path.h"
 #include "topo/topo_rank.h"
+#include "topo/topo_route.h"
 
 int r2_ways_place(const struct topo *t, const struct ib_nic *nic)
 {
@@ -51,6 +52,17 @@ static void link_add(struct r2_ways *w, struct r2_way *way, uint32_t mbps, uint1
 }
 
 /* Links of which nothing is known are left out; @number: of each way of the topology + 1, 0 none yet. */
+static void links_add(struct r2_ways *w, const struct topo *t, const uint16_t *link, int n, struct r2_way *way, uint16_t *number)
+{
+    for (int i = 0; i < n; i++) {
+        uint32_t mbps = topo_link_capacity(t, link[i] / 2);
+
+        if (mbps) {
+            link_add(w, way, mbps, &number[link[i]]);
+        }
+    }
+}
+
 static void way_make(struct r2_ways *w, const struct topo *t, struct topo_end from, int nic, uint32_t port, struct r2_way *way, uint16_t *number)
 {
     uint16_t own = 0;
@@ -66,13 +78,23 @@ static void way_make(struct r2_ways *w, const struct topo *t, struct topo_end fr
         way->reach = way->reach && way->reach < most ? way->reach : most;
         link_add(w, way, most, &own);
     }
-    for (int i = 0; i < path.n; i++) {
-        uint32_t mbps = topo_link_capacity(t, path.way[i] / 2);
+    links_add(w, t, path.way, path.n, way, number);
+}
 
-        if (mbps) {
-            link_add(w, way, mbps, &number[path.way[i]]);
-        }
+/*
+ * What a GPU sends by way of another one crosses the NVLinks of both, and PCI below one switch. By way of the host it crosses what it would cross anyway, written
+ * to memory and read from there: the limit between a GPU and a NIC that talk to each other through a host bridge is none for that.
+ */
+static void staged_make(struct r2_ways *w, const struct topo *t, const struct topo_load *idle, int gpu, int nic, int relay, struct r2_way *way, uint16_t *number)
+{
+    struct topo_route route;
+
+    topo_route_choose(t, idle, gpu, nic, t->nic[nic].rate_mbps, relay == R2_VIA_GPU, &route);
+    if (route.kind == TOPO_ROUTE_NONE) {
+        return;
     }
+    way->reach = route.mbps == UINT32_MAX ? 0 : route.mbps;
+    links_add(w, t, route.way, route.n - 1, way, number); /* the last one is the port, which is told apart */
 }
 
 /* Equal ones get equal numbers, or all connections would have the same first backup. */
@@ -94,7 +116,31 @@ static void preferences_make(const struct topo *t, struct topo_end from, const i
     }
 }
 
-void r2_ways_make(struct r2_ways *w, const struct ib_nics *nics, const struct topo *t)
+/* All ways of the connections of NIC @i; @place: of each NIC in @t. */
+static void ways_from(struct r2_ways *w, const struct topo *t, int relay, const int *place, int i, uint16_t *number)
+{
+    struct topo_load idle;
+    struct topo_end from;
+
+    if (place[i] < 0 || origin_find(t, place[i], &from) != 0) {
+        return;
+    }
+    topo_load_begin(t, &idle);
+    preferences_make(t, from, place, (int)w->nics, w->way[i]);
+    for (uint32_t k = 0; k < w->nics; k++) {
+        if (place[k] < 0) {
+            continue;
+        }
+        way_make(w, t, from, place[k], w->port[k], &w->way[i][k], number);
+        w->staged[i][k] = w->way[i][k];
+        if (relay != R2_VIA_NONE && from.kind == TOPO_END_GPU) {
+            w->staged[i][k].n = 0;
+            staged_make(w, t, &idle, from.index, place[k], relay, &w->staged[i][k], number);
+        }
+    }
+}
+
+void r2_ways_make(struct r2_ways *w, const struct ib_nics *nics, const struct topo *t, int relay)
 {
     static const struct r2_way unknown = {.preference = 1};
     uint16_t number[TOPO_WAYS] = {0};
@@ -110,19 +156,9 @@ void r2_ways_make(struct r2_ways *w, const struct ib_nics *nics, const struct to
         }
     }
     for (int i = 0; i < nics->count; i++) {
-        struct topo_end from;
-
         for (int k = 0; k < nics->count; k++) {
-            w->way[i][k] = unknown;
+            w->way[i][k] = w->staged[i][k] = unknown;
         }
-        if (place[i] < 0 || origin_find(t, place[i], &from) != 0) {
-            continue;
-        }
-        preferences_make(t, from, place, nics->count, w->way[i]);
-        for (int k = 0; k < nics->count; k++) {
-            if (place[k] >= 0) {
-                way_make(w, t, from, place[k], w->port[k], &w->way[i][k], number);
-            }
-        }
+        ways_from(w, t, relay, place, i, number);
     }
 }

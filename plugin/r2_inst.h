@@ -126,6 +126,7 @@ struct r2_flow {
     uint32_t measured[IB_MAX_PATHS];                              /* Mb/s, r2_balance_measured; 0 not known */
     uint32_t host;   /* number of the other end's host */
     uint32_t plan;   /* paths of its plan after its last step */
+    uint32_t staged; /* paths that then were known to go by way of staging memory */
     uint64_t moved;  /* bytes sent and acknowledged; r2_load.c */
     uint64_t marked; /* ... when it was looked at last */
     uint64_t demand; /* bytes per second lately */

@@ -241,10 +241,11 @@ static void paths_set(struct r2_relay *r, struct r2_comm *c, uint32_t staged)
             uint32_t ring = r->pool[c->link.path[p].nic].ring;
 
             relay->ring = relay->paths && relay->ring < ring ? relay->ring : ring;
-            relay->paths |= 1u << p;
+            IB_RLX_SET(relay->paths, relay->paths | 1u << p);
         }
     }
     ib_send_replan(c->tx);
+    r2_comm_kick(c); /* other links, other weights */
 }
 
 void r2_relay_buffer(struct r2_comm *c, const void *addr, struct ib_mr *mr)

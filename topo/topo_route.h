@@ -1,8 +1,8 @@
 /*
  * How a GPU's traffic reaches a NIC, and what that costs others: straight over PCI, or over NVLink to the GPU next to the NIC (PXN). Pure.
  *
- * The plugin decides no routes inside a host (NCCL's buffers are where NCCL puts them): relayed routes are for what NCCL relays itself, and for showing what
- * an operator gains from NCCL_PXN. docs/design-topology.md has the rules and where each number comes from.
+ * NCCL's buffers are where NCCL puts them, and it relays by itself (NCCL_PXN); the plugin goes by a relay with NCCL_R2_RELAY, and r2_topo shows what an operator
+ * gains from either. docs/design-topology.md has the rules and where each number comes from.
  */
 #ifndef TOPO_ROUTE_H
 #define TOPO_ROUTE_H

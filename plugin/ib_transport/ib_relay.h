@@ -26,7 +26,7 @@ struct ib_relay_lane {
 /* Which paths of a connection are staged, and where their lanes come from. The gate guards it; the calls are made with it held, and wait for nobody. */
 struct ib_relay {
     void *arg;
-    uint32_t paths; /* bit per path */
+    uint32_t paths; /* IB_RLX: bit per path; the service thread reads it, too */
     uint32_t ring;  /* bytes of a lane's ring: a longer part does not go that way */
     /* A lane for path @p, its ring empty; NULL: there is none left now. */
     struct ib_relay_lane *(*lane_get)(void *arg, int p);

@@ -10,6 +10,7 @@
 #define WAKE_NS 500ull
 
 struct rig_relay rig_relay;
+uint64_t rig_rate;
 
 /* For a build with the leak sanitizer: objects of a dead device are left behind on purpose, its driver is not called
  * any more. */
@@ -182,6 +183,7 @@ static void side_start(struct rig *r, int i)
     if (i == 0) {
         par.copy = rig_relay.ops;
         par.copy_arg = rig_relay.arg;
+        par.topo = rig_relay.topo;
     }
     if (i == 0 && rig_relay.verbs) {
         rig_relay.verbs(&verbs);
@@ -216,7 +218,7 @@ struct rig *rig_create_on(const struct fab_inproc_opts *opts, int nics, int cros
     struct fab_desc desc;
     char err[200];
 
-    ck_assert_msg(fab_desc_init(&desc, 2, nics, 0, RIG_US, err, sizeof(err)) == 0, "%s", err);
+    ck_assert_msg(fab_desc_init(&desc, 2, nics, rig_rate, RIG_US, err, sizeof(err)) == 0, "%s", err);
     desc.crossrail = crossrail;
     f = fab_inproc_create(&desc, 1, opts);
     ck_assert_ptr_nonnull(f);

@@ -21,12 +21,17 @@
 struct rig;
 struct rig_oob;
 
-/* Of process 0, for the rigs that are created from now on: its copy engine, and what changes its verbs. NULL: none. */
+/* Of process 0, for the rigs that are created from now on: its copy engine, what changes its verbs, its topology. NULL:
+ * none. */
 extern struct rig_relay {
     const struct ib_copy_ops *ops;
     void *arg;
     void (*verbs)(struct ib_verbs *v);
+    const struct topo *topo;
 } rig_relay;
+
+/* Bytes per second of each NIC of rigs that rig_create() and rig_create_on() make from now on; 0: the fabric's default. */
+extern uint64_t rig_rate;
 
 struct rig_op {
     struct r2_req *req; /* NULL once done */

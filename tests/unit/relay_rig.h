@@ -36,10 +36,12 @@ struct engine {
     int no_memory;    /* errno of mem_get() */
     int no_staging;   /* NICs do not take staging memory either */
     int no_lane;      /* lane_open() fails for this lane, counted from 1; 0: for none */
-    int hidden;       /* gpu_pci() knows no GPU, and memory is the host's */
+    int hidden;       /* memory is the host's */
+    const struct topo *topo; /* whose GPUs gpu_pci() knows; NULL: none */
     size_t give;      /* bytes of staging memory; 0: what is asked for */
     unsigned refuses; /* bit per NIC: does not take the sender's memory */
     size_t asked;
+    int last_gpu; /* whose memory that was */
     unsigned asks; /* mem_get() */
     unsigned calls, begun, ended, refused, lanes, registrations_refused;
     void *mem[IB_MAX_NICS]; /* not put */
@@ -56,7 +58,11 @@ static inline int engine_gpu_of(void *arg, const void *addr)
 static inline int engine_gpu_pci(void *arg, int gpu, char *text, size_t len)
 {
     engine.calls++;
-    return ENODEV;
+    if (engine.topo == NULL || gpu >= engine.topo->gpus) {
+        return ENODEV;
+    }
+    topo_bdf_text(&engine.topo->pci[engine.topo->gpu[gpu].pci], text);
+    return 0;
 }
 
 static inline int engine_mem_get(void *arg, int gpu, size_t len, struct ib_copy_mem *mem)
@@ -64,7 +70,8 @@ static inline int engine_mem_get(void *arg, int gpu, size_t len, struct ib_copy_
     int i = 0;
 
     engine.calls++;
-    ck_assert_int_eq(gpu, IB_COPY_HOST);
+    ck_assert(gpu == IB_COPY_HOST || engine.topo);
+    engine.last_gpu = gpu;
     engine.asked = len;
     engine.asks++;
     if (engine.no_memory) {
@@ -236,7 +243,7 @@ static inline void relay_start(int nics, unsigned refuses, size_t give, const ch
     engine = engine_next;
     engine.refuses = refuses;
     engine.give = give;
-    rig_relay = (struct rig_relay){.ops = &engine_ops, .verbs = refusing_verbs};
+    rig_relay = (struct rig_relay){.ops = &engine_ops, .verbs = refusing_verbs, .topo = engine.topo};
     race_create(nics, options);
     rig_connect(rig, 0, 0);
     s_mr = register_as(IB_PTR_CUDA);

@@ -421,7 +421,7 @@ START_TEST(ways_of_a_topology)
     static struct r2_ways w;
 
     machine(&nics);
-    r2_ways_make(&w, &nics, &t);
+    r2_ways_make(&w, &nics, &t, R2_VIA_NONE);
     ck_assert_uint_eq(w.port[0], 400000);
     ck_assert_uint_eq(w.port[3], 200000);
     ck_assert_uint_eq(w.way[0][1].reach, topo_link_mbps(320, 16));
@@ -444,11 +444,11 @@ START_TEST(ways_of_a_topology)
     t.nic[1].rate_mbps = 2500;
     t.nic[2].state = TOPO_STATE_ACTIVE;
     t.nic[2].rate_mbps = 100000;
-    r2_ways_make(&w, &nics, &t);
+    r2_ways_make(&w, &nics, &t, R2_VIA_NONE);
     ck_assert_uint_eq(w.port[1], 200000);
     ck_assert_uint_eq(w.port[2], 100000);
     ck_assert_uint_eq(w.way[0][0].preference, w.way[0][1].preference);
-    r2_ways_make(&w, &nics, NULL);
+    r2_ways_make(&w, &nics, NULL, R2_VIA_GPU);
     ck_assert_uint_eq(w.links, 0);
     ck_assert_uint_eq(w.port[0], 200000);
     ck_assert_uint_eq(w.way[1][2].preference, 1);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "plugin/r2_balance_int.h"
 #include "plugin/r2_relay.h"
 #include "tests/unit/suite.h"
 #include "topo/topo_io.h"
@@ -148,10 +149,92 @@ START_TEST(ways_of_what_is_not_known)
 }
 END_TEST
 
+/* --- what that means for weights --- */
+
+static struct r2_ways w;
+
+static const struct r2_way *way_of(int from, int to, int staged)
+{
+    return staged ? &w.staged[number_of(from)][number_of(to)] : &w.way[number_of(from)][number_of(to)];
+}
+
+static int has(const struct r2_way *way, int link)
+{
+    for (int i = 0; i < way->n; i++) {
+        if (way->link[i] == link) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int has_capacity(const struct r2_way *way, uint32_t mbps)
+{
+    for (int i = 0; i < way->n; i++) {
+        if (w.link[way->link[i]] == mbps) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int in_common(const struct r2_way *a, const struct r2_way *b)
+{
+    int n = 0;
+
+    for (int i = 0; i < a->n; i++) {
+        n += has(b, a->link[i]);
+    }
+    return n;
+}
+
+/* A relay's links are what counts, not those between the sockets: NVLink out of the one GPU and into the other, PCI behind it. NICs 0 and 1 have GPUs 0
+ * and 1, NICs 6 and 9 GPUs 4 and 5. */
+START_TEST(links_by_way_of_a_gpu)
+{
+    const struct r2_way *way;
+    const uint32_t nvlink = 3600000;
+
+    machine_read("dgx-h100", 1);
+    nics_make();
+    r2_ways_make(&w, &nics, &t, R2_VIA_GPU);
+    way = way_of(0, 6, 0);
+    ck_assert(has_capacity(way, t.inter_mbps));
+    ck_assert(!has_capacity(way, nvlink));
+    way = way_of(0, 6, 1);
+    ck_assert(!has_capacity(way, t.inter_mbps));
+    ck_assert(has_capacity(way, nvlink));
+    ck_assert_uint_gt(way->reach, way_of(0, 6, 0)->reach);
+    ck_assert_int_eq(way->n, 4);
+    ck_assert_int_eq(in_common(way, way_of(0, 9, 1)), 1);          /* NVLink out of GPU 0 */
+    ck_assert_int_eq(in_common(way, way_of(3, 6, 1)), 3);          /* all but that */
+    ck_assert_int_eq(in_common(way, way_of(6, 6, 0)), 2);          /* PCI of GPU 4 and of its NIC: shared with what that one sends */
+    ck_assert_int_eq(way_of(0, 3, 1)->n, way_of(0, 3, 0)->n - 1); /* straight, if the NIC refuses: through memory, without the bridge's limit */
+    r2_ways_make(&w, &nics, &t, R2_VIA_NONE);
+    ck_assert_int_eq(memcmp(&w.way, &w.staged, sizeof(w.way)), 0);
+}
+END_TEST
+
+/* By way of the host: the same links, written and read, and no peer-to-peer through a bridge. */
+START_TEST(links_by_way_of_the_host)
+{
+    machine_read("dgx-h100", 1);
+    nics_make();
+    r2_ways_make(&w, &nics, &t, R2_VIA_HOST);
+    ck_assert_int_eq(way_of(0, 6, 1)->n, way_of(0, 6, 0)->n - 1);
+    ck_assert_int_eq(in_common(way_of(0, 6, 1), way_of(0, 6, 0)), way_of(0, 6, 1)->n);
+    ck_assert_uint_eq(way_of(0, 6, 1)->reach, t.inter_mbps);
+    ck_assert_uint_eq(way_of(0, 3, 0)->reach, 400000 * BALANCE_BRIDGE_PERCENT / 100);
+    ck_assert_uint_gt(way_of(0, 3, 1)->reach, way_of(0, 3, 0)->reach);
+}
+END_TEST
+
 static void add(TCase *c)
 {
     tcase_add_loop_test(c, ways_of_machines, 0, (int)(sizeof(row) / sizeof(row[0])));
     tcase_add_test(c, ways_of_what_is_not_known);
+    tcase_add_test(c, links_by_way_of_a_gpu);
+    tcase_add_test(c, links_by_way_of_the_host);
 }
 
 int main(void)

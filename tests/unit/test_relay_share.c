@@ -1,0 +1,161 @@
+/* Weights of paths by way of staging memory: they are of the links that are used, and follow when buffers appear. */
+#include "tests/unit/relay_rig.h"
+
+#include "plugin/r2_balance_int.h"
+
+static struct topo t;
+
+static int fn(unsigned bus, unsigned dev, int parent, int root, uint32_t class, uint16_t vendor, int node)
+{
+    int i = topo_pci_add(&t, 0, (uint8_t)bus, (uint8_t)dev, 0);
+
+    ck_assert_int_ge(i, 0);
+    t.pci[i].parent = (int16_t)parent;
+    t.pci[i].root = (int16_t)root;
+    t.pci[i].class = class;
+    t.pci[i].vendor = vendor;
+    t.pci[i].numa = (int16_t)node;
+    t.pci[i].cur_mbps = t.pci[i].max_mbps = topo_link_mbps(320, 16);
+    return i;
+}
+
+static void nic(const char *name, unsigned bus, int parent, int root, int node)
+{
+    struct topo_nic *n = topo_nic_add(&t, name, 1);
+
+    ck_assert_ptr_nonnull(n);
+    n->pci = (int16_t)fn(bus, 0, parent, root, 0x020700, 0x15b3, node);
+    n->guid = bus;
+    n->rate_mbps = 400000;
+}
+
+/* A switch at @bus of @node with a GPU and @nics NICs from number @first on. */
+static void board(unsigned bus, int node, int first, int nics)
+{
+    int root = topo_root_add(&t, 0, (uint8_t)bus);
+    int port = fn(bus, 1, -1, root, 0x060400, 0x1000, node);
+    int up = fn(bus + 1, 0, port, root, 0x060400, 0x1000, node);
+
+    ck_assert_int_ge(topo_gpu_add(&t, fn(bus + 8, 0, fn(bus + 2, 0, up, root, 0x060400, 0x1000, node), root, 0x030200, 0x10de, node)), 0);
+    for (int i = 0; i < nics; i++) {
+        char name[16];
+
+        snprintf(name, sizeof(name), "fab%d", first + i);
+        nic(name, bus + 9 + (unsigned)i, fn(bus + 2, 1 + (unsigned)i, up, root, 0x060400, 0x1000, node), root, node);
+    }
+}
+
+/* Two sockets with a GPU each: fab0 and fab1 beside GPU 0, fab2 beside GPU 1; @nvlink Mb/s between the GPUs. */
+static void machine(uint32_t nvlink)
+{
+    char why[300];
+
+    topo_clear(&t);
+    topo_numa_add(&t, 0, 0);
+    topo_numa_add(&t, 1, 1);
+    board(0x10, 0, 0, 2);
+    board(0x40, 1, 2, 1);
+    t.nvlink_mbps[0][1] = t.nvlink_mbps[1][0] = nvlink;
+    ck_assert_msg(topo_finish(&t, why, sizeof(why)) == 0, "%s", why);
+    ck_assert_int_eq(t.gpus, 2);
+    t.inter_mbps = 280000;
+    rig_rate = 50000000000; /* 400 Gb/s, as the topology's ports */
+    engine_next.topo = &t;
+}
+
+static int share(int p)
+{
+    const struct r2_plan *plan = &comm(0)->tx->plan;
+    uint64_t sum = 0, own = 0;
+
+    for (int i = 0; i < plan->n; i++) {
+        sum += plan->weight[i];
+        own += plan->path[i] == p ? plan->weight[i] : 0;
+    }
+    return sum ? (int)((own * 200 / sum + 1) / 2) : 0;
+}
+
+/* Percent for NIC 2, which is reached at @mbps, beside NIC 1, whose PCI link has less than its port. */
+static int second(uint32_t mbps)
+{
+    uint32_t first = topo_link_mbps(320, 16);
+
+    return (int)(100 * mbps / (first + mbps));
+}
+
+#define SHARE_IS(p, want) ck_assert_msg(abs(share(p) - (want)) <= 1, "path %d has %d %%, not %d", p, share(p), want)
+
+/*
+ * NIC 0 is lost. Straight, GPU 0 reaches NIC 2 through host bridges, at 58 % of its port; by way of the host at what the sockets have
+ * between them; by way of GPU 1 at what NVLink has, or its PCI link.
+ */
+#define BRIDGE (400000 * BALANCE_BRIDGE_PERCENT / 100)
+static const struct relay_row {
+    const char *mode;
+    uint32_t nvlink;
+    int staged;
+    uint32_t mbps;
+    int gpu;
+} row[] = {
+    {"NCCL_R2_RELAY=off", 3600000, 0, BRIDGE, 0},
+    {"NCCL_R2_RELAY=gpu", 0, 0, BRIDGE, 0}, /* no NVLink, no relay */
+    {"NCCL_R2_RELAY=gpu", 3600000, 1, 384000, 1},
+    {"NCCL_R2_RELAY=gpu", 300000, 1, 300000, 1},
+    {"NCCL_R2_RELAY=host", 3600000, 1, 280000, IB_COPY_HOST},
+};
+
+START_TEST(weighs_the_links_that_are_used)
+{
+    const struct relay_row *r = &row[_i];
+
+    machine(r->nvlink);
+    relay_start(3, 0, 0, (const char *[]){r->mode, "NCCL_R2_CUT_MIN=128", NULL});
+    ck_assert_int_eq(is_staged(2), r->staged);
+    ck_assert(!is_staged(0) && !is_staged(1));
+    ck_assert(!r->staged || engine.last_gpu == r->gpu);
+    messages(2, 5000);
+    fire("h0:n0 down");
+    rig_run(rig, 20 * RIG_MS);
+    SHARE_IS(2, second(r->mbps));
+    SHARE_IS(1, 100 - second(r->mbps));
+    messages(8, 60000);
+    ck_assert_int_eq(engine.begun > 0, r->staged);
+    stop();
+    relay_stop(0);
+}
+END_TEST
+
+/* The buffer comes when the weights are made already. */
+START_TEST(weights_follow_a_registration)
+{
+    struct ib_mr *late;
+
+    machine(3600000);
+    engine_next.hidden = 1;
+    relay_start(3, 0, 0, (const char *[]){"NCCL_R2_RELAY=gpu", "NCCL_R2_CUT_MIN=128", NULL});
+    ck_assert(!is_staged(2));
+    fire("h0:n0 down");
+    rig_run(rig, 20 * RIG_MS);
+    SHARE_IS(2, second(BRIDGE));
+    engine.hidden = 0;
+    late = register_as(IB_PTR_CUDA);
+    ck_assert(is_staged(2));
+    rig_run(rig, 20 * RIG_MS);
+    SHARE_IS(2, 50);
+    messages(2, 60000);
+    rig_dereg(rig, 0, late);
+    stop();
+    relay_stop(0);
+}
+END_TEST
+
+static void add(TCase *c)
+{
+    tcase_add_loop_test(c, weighs_the_links_that_are_used, 0, (int)(sizeof(row) / sizeof(row[0])));
+    tcase_add_test(c, weights_follow_a_registration);
+}
+
+int main(void)
+{
+    return run_suite("relay: shares", add);
+}

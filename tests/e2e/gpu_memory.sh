@@ -3,33 +3,14 @@
 # received while a NIC goes down, flushed before it is read. Its addresses are none of the processes, so that only the driver's copies can have moved
 # the bytes. Usage: gpu_memory.sh [BUILD_DIR]
 cd "$(dirname "$0")/../.." || exit 1
-B=$(cd "${1:-build}" && pwd) || exit 1
 fab=gpumem$$
-tmp=$(mktemp -d) || exit 1
-trap '"$B/softfab" down --name $fab >/dev/null 2>&1; rm -rf "$tmp"' EXIT
-trap 'exit 130' INT TERM
-for v in $(env | sed -n 's/^\(NCCL_[A-Za-z0-9_]*\)=.*/\1/p'); do
-    unset "$v"
-done
-passed=0 failed=0
-result() { # NAME STATUS
-    if [ "$2" = 0 ]; then
-        passed=$((passed + 1))
-        echo "ok     $1"
-    else
-        failed=$((failed + 1))
-        echo "FAILED $1"
-        tail -25 "$tmp/log" | sed 's/^/    | /'
-    fi
-}
-# run ABI FAULT UP_OPTION...: the case on a fabric of its own
+. tests/e2e/gpu_lib.sh
+# run ABI FAULT UP_OPTION...
 run() {
-    abi=$1 fault=$2
+    abi=$1
+    export DRV_FAULT="$2"
     shift 2
-    "$B/softfab" down --name $fab >/dev/null 2>&1
-    "$B/softfab" up --name $fab --hosts 2 --nics 2 "$@" >/dev/null || exit 1
-    DRV_FAULT=$fault LD_LIBRARY_PATH="$B/gpu-fake/cuda" "$B/tests/abi/abi_driver" --plugin "$B/libnccl-net-r2.so" --abi "$abi" --softfab "$B/softfab" \
-        --fabric $fab gpu_memory >"$tmp/log" 2>&1
+    gpu_case "$abi" "$@"
 }
 # sent NIC: bytes
 sent() {

@@ -2,25 +2,8 @@
 # Sending by way of staging memory (NCCL_R2_RELAY), with a stand-in for CUDA's driver, on a host whose second NIC is on the other socket than the GPU: from when the
 # first NIC is down what is sent is copied before, to memory of the host or of the GPU on that side. All bytes are compared. Usage: relay.sh [BUILD_DIR]
 cd "$(dirname "$0")/../.." || exit 1
-B=$(cd "${1:-build}" && pwd) || exit 1
 fab=relay$$
-tmp=$(mktemp -d) || exit 1
-trap '"$B/softfab" down --name $fab >/dev/null 2>&1; rm -rf "$tmp"' EXIT
-trap 'exit 130' INT TERM
-for v in $(env | sed -n 's/^\(NCCL_[A-Za-z0-9_]*\)=.*/\1/p'); do
-    unset "$v"
-done
-passed=0 failed=0
-result() { # NAME STATUS
-    if [ "$2" = 0 ]; then
-        passed=$((passed + 1))
-        echo "ok     $1"
-    else
-        failed=$((failed + 1))
-        echo "FAILED $1"
-        tail -25 "$tmp/log" | sed 's/^/    | /'
-    fi
-}
+. tests/e2e/gpu_lib.sh
 cat >"$tmp/two.machine" <<'END'
 cpu GenuineIntel 6 143
 node 0 socket 0
@@ -45,11 +28,9 @@ mkdir "$tmp/two" && "$B/topo_make" "$tmp/two.machine" "$tmp/two" || exit 1
 
 # run RELAY FAULT: 40 messages of 700 kB; the fault comes with the 20th. How many parts were copied goes into $copies.
 run() {
-    "$B/softfab" down --name $fab >/dev/null 2>&1
-    "$B/softfab" up --name $fab --hosts 2 --nics 2 --gpu >/dev/null || exit 1
     rm -f "$tmp/count"
-    FAKE_CUDA_GPUS=2 NCCL_R2_RELAY=$1 NCCL_R2_TOPO="$tmp/two" FAKE_CUDA_COUNT="$tmp/count" DRV_LOG=1 DRV_FAULT=$2 LD_LIBRARY_PATH="$B/gpu-fake/cuda" \
-        "$B/tests/abi/abi_driver" --plugin "$B/libnccl-net-r2.so" --abi 12 --softfab "$B/softfab" --fabric $fab gpu_memory >"$tmp/log" 2>&1
+    export FAKE_CUDA_GPUS=2 NCCL_R2_RELAY="$1" NCCL_R2_TOPO="$tmp/two" FAKE_CUDA_COUNT="$tmp/count" DRV_LOG=1 DRV_FAULT="$2"
+    gpu_case 12 --gpu
     rc=$?
     copies=$(awk '{ n += $1 } END { print n + 0 }' "$tmp/count")
     return $rc

@@ -8,6 +8,7 @@
 
 #include "r2_inst.h"
 #include "r2_log.h"
+#include "r2_numa.h"
 
 #define GPUS_MAX 64 /* ordinals of a process */
 
@@ -181,12 +182,19 @@ static int lanes_make(struct r2_relay *r, struct pool *pool, int from, int to)
     return 0;
 }
 
-/* @make is held. Copies from GPU @from to GPU @to (or the host), and from there over @nic. 0 or errno. */
+/*
+ * @make is held. Copies from GPU @from to GPU @to (or the host, near the NIC: what crosses sockets is better written than read), and from there over @nic.
+ * 0 or errno.
+ */
 static int pool_make(struct r2_relay *r, struct pool *pool, int nic, int from, int to)
 {
     size_t len = (size_t)r->inst->cfg.relay_mib << 20;
+    int near = to == IB_COPY_HOST && r2_numa_prefer(r->inst->nics.nic[nic].numa_node) == 0;
     int rc = r->ops->mem_get(r->arg, to, len, &pool->mem);
 
+    if (near) {
+        r2_numa_forget();
+    }
     if (rc != 0) {
         pool->mem.addr = NULL;
         return rc;

@@ -9,6 +9,9 @@
 #include "tests/unit/race_rig.h"
 
 #include <errno.h>
+#include <linux/mempolicy.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "plugin/r2_relay.h"
 #include "plugin/ib_transport/ib_send.h"
@@ -42,6 +45,9 @@ struct engine {
     unsigned refuses; /* bit per NIC: does not take the sender's memory */
     size_t asked;
     int last_gpu; /* whose memory that was */
+    int policy;   /* of the thread then */
+    unsigned long node; /* ... bit per node */
+    int nic_node; /* NUMA node of all NICs + 1; 0: not known */
     unsigned asks; /* mem_get() */
     unsigned calls, begun, ended, refused, lanes, registrations_refused;
     void *mem[IB_MAX_NICS]; /* not put */
@@ -72,6 +78,9 @@ static inline int engine_mem_get(void *arg, int gpu, size_t len, struct ib_copy_
     engine.calls++;
     ck_assert(gpu == IB_COPY_HOST || engine.topo);
     engine.last_gpu = gpu;
+    engine.policy = -1;
+    engine.node = 0;
+    syscall(SYS_get_mempolicy, &engine.policy, &engine.node, 64ul, NULL, 0ul);
     engine.asked = len;
     engine.asks++;
     if (engine.no_memory) {
@@ -245,6 +254,9 @@ static inline void relay_start(int nics, unsigned refuses, size_t give, const ch
     engine.give = give;
     rig_relay = (struct rig_relay){.ops = &engine_ops, .verbs = refusing_verbs, .topo = engine.topo};
     race_create(nics, options);
+    for (int n = 0; n < nics; n++) {
+        rig->side[0].inst->nics.nic[n].numa_node = engine.nic_node - 1;
+    }
     rig_connect(rig, 0, 0);
     s_mr = register_as(IB_PTR_CUDA);
     r_mr = rig_reg(rig, 1, in, sizeof(in));

@@ -51,6 +51,45 @@ START_TEST(off_asks_nothing)
 }
 END_TEST
 
+static int policy_now(void)
+{
+    int mode = -1;
+
+    syscall(SYS_get_mempolicy, &mode, NULL, 0ul, NULL, 0ul);
+    return mode;
+}
+
+static const struct {
+    int node, before, during;
+} where[] = {
+    {0, MPOL_DEFAULT, MPOL_PREFERRED},       /* the only node that every machine has */
+    {-1, MPOL_DEFAULT, MPOL_DEFAULT},        /* not known */
+    {1023, MPOL_DEFAULT, MPOL_DEFAULT},      /* not there */
+    {1024, MPOL_DEFAULT, MPOL_DEFAULT},
+    {0, MPOL_INTERLEAVE, MPOL_INTERLEAVE},   /* somebody's own choice */
+};
+
+/* Host memory comes from the NIC's node, and nothing of that stays with NCCL's thread. */
+START_TEST(host_memory_is_near_the_nic)
+{
+    int able = policy_now() >= 0; /* not in every container */
+    unsigned long nodes = 1;
+
+    ck_assert(!able || policy_now() == MPOL_DEFAULT);
+    if (able && where[_i].before != MPOL_DEFAULT) {
+        ck_assert_int_eq(syscall(SYS_set_mempolicy, where[_i].before, &nodes, 64ul), 0);
+    }
+    engine_next = (struct engine){.nic_node = where[_i].node + 1};
+    relay_start(2, 1, 0, (const char *[]){"NCCL_R2_RELAY=host", NULL});
+    ck_assert(is_staged(0));
+    ck_assert_int_eq(engine.policy, able ? where[_i].during : -1);
+    ck_assert_uint_eq(engine.node, engine.policy <= MPOL_DEFAULT ? 0 : 1);
+    ck_assert_int_eq(policy_now(), able ? where[_i].before : -1);
+    stop();
+    relay_stop(0);
+}
+END_TEST
+
 static const struct {
     const char *what;
     int no_memory, no_staging, no_lane, hidden;
@@ -229,6 +268,7 @@ static void add(TCase *t)
     tcase_add_test(t, carries_by_way_of_staging);
     tcase_add_loop_test(t, off_asks_nothing, 0, 2);
     tcase_add_loop_test(t, goes_on_without_staging_memory, 0, (int)(sizeof(without) / sizeof(without[0])));
+    tcase_add_loop_test(t, host_memory_is_near_the_nic, 0, 5);
     tcase_add_loop_test(t, path_dies_under_a_copy, 0, 2);
     tcase_add_test(t, a_gpu_that_hangs);
     tcase_add_test(t, closed_idle);

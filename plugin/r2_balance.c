@@ -92,6 +92,7 @@ static void conn_make(const struct r2_comm *c, uint32_t paths, struct balance_co
         pair->port_there = c->flow.port_there[p];
         pair->reach_there = c->flow.reach_there[p];
         pair->mbps_measured = c->flow.measured[p];
+        pair->nic_measured = c->flow.nic_measured[p];
         first[out->n++] = (uint8_t)p;
     }
 }
@@ -199,14 +200,20 @@ void r2_balance_on_rates(struct r2_comm *c, const struct fo_rates *m)
     c->inst->balance->due = 1;
 }
 
-void r2_balance_measured(struct r2_comm *c, int p, uint32_t mbps)
+void r2_balance_measured(struct r2_comm *c, int p, uint32_t mbps, uint32_t nic_mbps)
 {
-    if (p >= 0 && p < c->link.npaths && c->flow.measured[p] != mbps) {
+    if (p >= 0 && p < c->link.npaths && (c->flow.measured[p] != mbps || c->flow.nic_measured[p] != nic_mbps)) {
         for (uint32_t m = ib_link_pair(&c->link, p); m; m &= m - 1) {
             c->flow.measured[__builtin_ctz(m)] = mbps;
+            c->flow.nic_measured[__builtin_ctz(m)] = nic_mbps;
         }
         c->inst->balance->due = 1;
     }
+}
+
+uint32_t r2_balance_port(const struct r2_inst *inst, int nic)
+{
+    return inst->balance->ways.port[nic];
 }
 
 uint32_t r2_balance_limit(const struct r2_comm *c, int p)

@@ -36,12 +36,14 @@ void r2_balance_say(struct r2_comm *c);
 void r2_balance_on_rates(struct r2_comm *c, const struct fo_rates *m);
 
 /*
- * Inputs of who measures; gate not held. measured: Mb/s that the NIC pair of path @p was seen to carry for @c and its like (connections of this process with the same
- * pairs) together, when they had all that they wanted; 0: not known any more. To be said alike of all of them. It counts from the next r2_balance_step() on, while
+ * Inputs of who measures; gate not held. measured: Mb/s that the NIC pair of path @p was seen to carry for @c and all other connections of this process over it, when
+ * they had all that they wanted; @nic_mbps: that its NIC here was seen to carry of all its pairs. 0: not known any more. To be said alike of all of them. It counts from the next r2_balance_step() on, while
  * the plan has more than one NIC pair. wide: the plan of @c takes in all usable paths though its primary is up, or the primary alone again; at once. Nothing
  * happens for a connection that receives, is not set up, or has no such path.
  */
-void r2_balance_measured(struct r2_comm *c, int p, uint32_t mbps);
+void r2_balance_measured(struct r2_comm *c, int p, uint32_t mbps, uint32_t nic_mbps);
+/* Mb/s of the port of @nic, as far as topology and verbs tell; 0 unknown. */
+uint32_t r2_balance_port(const struct r2_inst *inst, int nic);
 void r2_balance_wide(struct r2_comm *c, int on);
 
 /* Least known limit of path @p of @c in Mb/s, of both ports and the ways inside both hosts; 0: none is known. */

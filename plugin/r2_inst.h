@@ -123,7 +123,7 @@ struct r2_seen {
 /* What of a connection its weights are made from; r2_balance.c. Service thread */
 struct r2_flow {
     uint32_t port_there[IB_MAX_PATHS], reach_there[IB_MAX_PATHS]; /* Mb/s, as the other end says; 0 not known */
-    uint32_t measured[IB_MAX_PATHS];                              /* Mb/s, r2_balance_measured; 0 not known */
+    uint32_t measured[IB_MAX_PATHS], nic_measured[IB_MAX_PATHS];  /* Mb/s, r2_balance_measured; 0 not known */
     uint32_t host;   /* number of the other end's host */
     uint32_t plan;   /* paths of its plan after its last step */
     uint32_t staged; /* paths that then were known to go by way of staging memory */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "balance/balance_plan.h"
 #include "probe/probe_line.h"
 #include "r2_balance.h"
 #include "r2_load.h"
@@ -14,7 +15,6 @@
 #define LATE      4        /* ticks: after such a pause it is not known when what completed did */
 #define LATELY    MS(1000) /* what other processes said longer ago is not of the same time */
 #define MOVED_MIN MS(80)   /* a rate is measured over so long at least */
-#define MBPS_UNKNOWN 100000 /* a port that does not say its rate */
 
 static int enabled(const struct r2_inst *inst)
 {
@@ -121,7 +121,7 @@ static void peer_get(struct r2_inst *inst, int nic, uint64_t now, struct balance
     const struct ib_nic *n = &inst->nics.nic[nic];
     struct r2_board_tempo b;
 
-    out->mbps = (uint32_t)n->speed_mbps;
+    out->mbps = r2_balance_port(inst, nic);
     balance_rate_get(&inst->tempo[nic].rate, BALANCE_RATE_WINDOWS, &out->tempo);
     if (inst->board && r2_board_tempo_best(inst->board, n->guid, n->port, now, LATELY, &b) && b.least > out->tempo.least) {
         out->tempo = (struct balance_tempo){
@@ -184,20 +184,26 @@ static void ask(struct r2_pair *pair)
 
 /* --- acting --- */
 
+/* Of @mbps; not 0 but for @part 0. */
+static uint32_t part_of(uint32_t mbps, uint16_t part)
+{
+    uint32_t some = (uint32_t)((uint64_t)(mbps ? mbps : BALANCE_MBPS_UNKNOWN) * part / BALANCE_SLOW_ONE);
+
+    return part && some == 0 ? 1 : some;
+}
+
 /* Also for connections that came up since: every window of a slow pair. */
 static void apply(struct r2_pair *pair)
 {
-    uint32_t whole = pair->mbps ? pair->mbps : MBPS_UNKNOWN;
-    uint32_t mbps = (uint32_t)((uint64_t)whole * pair->slow.part / BALANCE_SLOW_ONE);
+    uint32_t mbps = part_of(pair->mbps, pair->slow.part), nic = part_of(r2_balance_port(pair->inst, pair->nic), pair->slow.nic);
 
-    mbps = pair->slow.part && mbps == 0 ? 1 : mbps;
     for (struct r2_comm *c = r2_comm_first(pair->inst); c; c = c->all_next) {
         if (c->peer != pair->peer || !looked_at(c)) {
             continue;
         }
         for (int p = 0; p < c->link.npaths; p++) {
             if (c->link.path[p].nic == pair->nic && c->link.path[p].peer_nic == pair->peer_nic) {
-                r2_balance_measured(c, p, mbps);
+                r2_balance_measured(c, p, mbps, nic);
                 if (p == 0) { /* the primary */
                     r2_balance_wide(c, pair->slow.part != 0);
                 }
@@ -260,6 +266,7 @@ static void pair_window(struct r2_inst *inst, struct r2_pair *pair, uint64_t now
     balance_rate_get(&pair->tempo.rate, 2, &f.own);
     balance_rate_get(&pair->tempo.rate, BALANCE_RATE_WINDOWS, &f.all);
     balance_rate_get(&inst->tempo[pair->nic].rate, 2, &nic);
+    balance_rate_get(&inst->tempo[pair->nic].rate, BALANCE_RATE_WINDOWS, &f.nic);
     if (f.own.rate == 0 && before == BALANCE_SLOW_NO) {
         return;
     }

@@ -4,7 +4,7 @@
 
 #define SHARES   256 /* largest share of a flow; balance_fill.h */
 #define NO_GROUP UINT32_MAX
-#define RES_MOST (1 + BALANCE_PLAN_WAYS + 2) /* of a path: our port, links, the port there, a limit of its own */
+#define RES_MOST (1 + BALANCE_PLAN_WAYS + 4) /* of a path: our port, links, the port there, a limit of its own, what pair and NIC were seen to carry */
 
 _Static_assert(RES_MOST <= BALANCE_PATH_RES, "resources of a path");
 _Static_assert(BALANCE_PLAN_GROUPS * BALANCE_PLAN_PATHS + BALANCE_PLAN_OTHERS * BALANCE_PLAN_NICS <= BALANCE_PATHS, "paths of a net");
@@ -17,6 +17,13 @@ struct group {
     uint32_t flow;  /* in the net */
 };
 
+/* A NIC pair with a measured rate, in a list per NIC there. */
+struct measured {
+    uint32_t next; /* place + 1; 0: the last */
+    uint32_t res;
+    uint8_t nic;
+};
+
 /* All in the caller's memory. */
 struct work {
     struct balance_path *path;
@@ -26,11 +33,14 @@ struct work {
     uint32_t *mbps;   /* per resource: ports, then links and what single paths have, as they are met */
     uint32_t *link;   /* by link: resource + 1; 0: none yet */
     uint32_t *remote; /* by place in host[] and NIC there: resource + 1; 0: none yet */
+    uint32_t *seen;   /* ... place in measured[] + 1; 0: none yet */
+    struct measured *measured;
+    uint32_t slow[BALANCE_PLAN_NICS]; /* by NIC here: resource + 1 of its measured pairs; 0: none yet */
     uint32_t *host;
     uint32_t *group_at, *host_at; /* hash tables: place in group[] and host[] + 1; 0: free */
     uint32_t *weight; /* per path of the net */
     void *fill;
-    uint32_t groups, hosts, paths, flows, resources;
+    uint32_t groups, hosts, paths, flows, resources, measures;
     uint32_t places; /* of each hash table, a power of two: more than twice as many as there can be entries */
 };
 
@@ -69,7 +79,7 @@ static uint32_t paths_most(const struct balance_facts *f)
 
 static uint32_t resources_most(const struct balance_facts *f)
 {
-    return f->nics + f->links + groups_most(f) * BALANCE_PLAN_PATHS * 2;
+    return 2 * f->nics + f->links + groups_most(f) * BALANCE_PLAN_PATHS * 3;
 }
 
 static uint32_t places_count(const struct balance_facts *f)
@@ -93,7 +103,7 @@ static size_t take(size_t *at, size_t bytes)
 static size_t layout(const struct balance_facts *f, struct work *w, uint8_t *base)
 {
     uint32_t paths = paths_most(f), groups = groups_most(f), resources = resources_most(f);
-    size_t at = 0, path, flow, group, of, mbps, link, remote, host, tables, weight, fill;
+    size_t at = 0, path, flow, group, of, mbps, link, remote, seen, measured, host, tables, weight, fill;
 
     path = take(&at, paths * sizeof(*w->path));
     flow = take(&at, (groups + f->others) * sizeof(*w->flow));
@@ -102,6 +112,8 @@ static size_t layout(const struct balance_facts *f, struct work *w, uint8_t *bas
     mbps = take(&at, resources * sizeof(*w->mbps));
     link = take(&at, f->links * sizeof(*w->link));
     remote = take(&at, (size_t)groups * BALANCE_PLAN_NICS * sizeof(*w->remote));
+    seen = take(&at, (size_t)groups * BALANCE_PLAN_NICS * sizeof(*w->seen));
+    measured = take(&at, (size_t)groups * BALANCE_PLAN_PATHS * sizeof(*w->measured));
     host = take(&at, groups * sizeof(*w->host));
     tables = take(&at, (size_t)places_count(f) * 2 * sizeof(*w->host));
     weight = take(&at, paths * sizeof(*w->weight));
@@ -114,6 +126,8 @@ static size_t layout(const struct balance_facts *f, struct work *w, uint8_t *bas
                            .mbps = (void *)(base + mbps),
                            .link = (void *)(base + link),
                            .remote = (void *)(base + remote),
+                           .seen = (void *)(base + seen),
+                           .measured = (void *)(base + measured),
                            .host = (void *)(base + host),
                            .group_at = (void *)(base + tables),
                            .weight = (void *)(base + weight),
@@ -203,7 +217,7 @@ static uint32_t fastest_of(const uint32_t *port, uint32_t nics)
     for (uint32_t i = 0; i < nics; i++) {
         most = known(port[i]) > most ? port[i] : most;
     }
-    return most ? most : 1000; /* all alike */
+    return most ? most : BALANCE_MBPS_UNKNOWN;
 }
 
 static uint32_t host_number(struct work *w, uint32_t host)
@@ -246,10 +260,50 @@ static void remote_add(struct work *w, struct balance_path *p, uint32_t host, co
     res_add(p, *at - 1);
 }
 
+/* A resource of @mbps for everybody who comes to *at; of what is said of it the largest counts. */
+static uint32_t shared_get(struct work *w, uint32_t *at, uint32_t mbps)
+{
+    if (*at == 0) {
+        w->mbps[w->resources++] = mbps;
+        *at = w->resources;
+    } else if (mbps > w->mbps[*at - 1]) {
+        w->mbps[*at - 1] = mbps;
+    }
+    return *at - 1;
+}
+
+/* The measured NIC pair, one for all flows over it. */
+static struct measured *measured_find(struct work *w, uint32_t host, const struct balance_pair *pair)
+{
+    uint32_t *head = &w->seen[host * BALANCE_PLAN_NICS + pair->there];
+    struct measured *m;
+
+    for (uint32_t i = *head; i; i = w->measured[i - 1].next) {
+        if (w->measured[i - 1].nic == pair->nic) {
+            return &w->measured[i - 1];
+        }
+    }
+    m = &w->measured[w->measures++];
+    *m = (struct measured){.next = *head, .nic = pair->nic};
+    *head = w->measures;
+    return m;
+}
+
+/* What is slow is a NIC pair, and with several of them perhaps the NIC here, whoever sends over it. */
+static void measured_add(struct work *w, struct balance_path *p, uint32_t host, const struct balance_pair *pair)
+{
+    if (known(pair->mbps_measured) == 0 || pair->there >= BALANCE_PLAN_NICS || pair->nic >= BALANCE_PLAN_NICS) {
+        return;
+    }
+    res_add(p, shared_get(w, &measured_find(w, host, pair)->res, pair->mbps_measured));
+    if (known(pair->nic_measured)) {
+        res_add(p, shared_get(w, &w->slow[pair->nic], pair->nic_measured));
+    }
+}
+
 static void pair_add(const struct balance_facts *f, struct work *w, uint32_t host, const struct balance_pair *pair)
 {
     struct balance_path *p = &w->path[w->paths++];
-    uint32_t own = smaller(pair->reach_there, pair->mbps_measured);
 
     p->n = 0;
     res_add(p, pair->nic < f->nics ? pair->nic : 0);
@@ -265,8 +319,9 @@ static void pair_add(const struct balance_facts *f, struct work *w, uint32_t hos
         }
     }
     remote_add(w, p, host, pair);
-    if (own) {
-        w->mbps[w->resources] = own;
+    measured_add(w, p, host, pair);
+    if (known(pair->reach_there)) {
+        w->mbps[w->resources] = pair->reach_there;
         res_add(p, w->resources++);
     }
 }
@@ -323,12 +378,14 @@ static void net_make(const struct balance_facts *f, struct work *w)
 {
     uint32_t fastest = fastest_of(f->port, f->nics);
 
-    w->resources = w->paths = w->flows = w->hosts = 0;
+    w->resources = w->paths = w->flows = w->hosts = w->measures = 0;
     for (uint32_t i = 0; i < f->nics; i++) {
         w->mbps[w->resources++] = known(f->port[i]) ? f->port[i] : fastest;
     }
     memset(w->link, 0, f->links * sizeof(*w->link));
     memset(w->remote, 0, (size_t)w->groups * BALANCE_PLAN_NICS * sizeof(*w->remote));
+    memset(w->seen, 0, (size_t)w->groups * BALANCE_PLAN_NICS * sizeof(*w->seen));
+    memset(w->slow, 0, sizeof(w->slow));
     for (uint32_t g = 0; g < w->groups; g++) {
         const struct balance_conn *c = &f->conn[w->group[g].first];
         uint32_t first = w->paths, host = host_number(w, c->host);
@@ -389,6 +446,7 @@ void balance_plan_own(const struct balance_facts *f, const struct balance_conn *
         }
         least = smaller(least, p->port_there);
         least = smaller(least, p->reach_there);
+        least = smaller(least, p->nic_measured);
         rate[i] = smaller(least, p->mbps_measured);
     }
     if (n) {

@@ -19,23 +19,24 @@
 
 #define BALANCE_PLAN_NICS   32
 #define BALANCE_PLAN_PATHS  8
-#define BALANCE_PLAN_WAYS   6    /* links of a path inside this host that are told */
+#define BALANCE_PLAN_WAYS   10   /* links of a path inside this host that are told */
 #define BALANCE_PLAN_LINKS  4096 /* of this host */
 #define BALANCE_PLAN_CONNS  65536
 #define BALANCE_PLAN_OTHERS 256
 #define BALANCE_PLAN_GROUPS 512  /* different connections; those beyond are divided by their own paths alone */
+#define BALANCE_MBPS_UNKNOWN 100000 /* stands for ports where none says its rate */
 #define BALANCE_PLAN_KEEP   1024 /* of BALANCE_ONE; above what hysteresis passes over */
 
 /* One NIC pair of a connection. Rates in Mb/s, 0: unknown, which limits nothing. */
 struct balance_pair {
     uint8_t nic, there;     /* number of the NIC here, below BALANCE_PLAN_NICS, and of that at the other end */
     uint8_t ways;           /* of way[] */
-    uint8_t reserved;       /* 0, as reserved2: no padding, the bytes are compared */
+    uint8_t reserved;       /* 0: no padding, the bytes are compared */
     uint16_t way[BALANCE_PLAN_WAYS]; /* links of this host that it crosses, numbers of balance_facts.link */
     uint32_t port_there;    /* the port at the other end */
     uint32_t reach_there;   /* the way inside that host */
-    uint32_t mbps_measured; /* what it was seen to carry of all connections equal to this one, when they had all that they wanted */
-    uint32_t reserved2;
+    uint32_t mbps_measured; /* what it was seen to carry of all connections over this NIC pair when they had all that they wanted; of several told the largest counts */
+    uint32_t nic_measured;  /* with it: what the NIC here was seen to carry of all connections then; limits those whose pairs have a measured rate */
 };
 
 /* A connection that sends. Zeroed before it is filled in: equal ones are found by their bytes. */

@@ -97,6 +97,25 @@ static uint16_t part_of(uint64_t rate, uint64_t of)
     return part < BALANCE_SLOW_LEAST ? BALANCE_SLOW_LEAST : part > BALANCE_SLOW_ONE ? BALANCE_SLOW_ONE : (uint16_t)part;
 }
 
+/* Another part is believed where it is off by an eighth, and beyond what looks may err. 1: *part has changed. */
+static int follow(uint16_t *part, const struct balance_tempo *t, uint64_t of)
+{
+    uint16_t now = part_of(t->rate, of), larger = now > *part ? now : *part;
+    unsigned change = now > *part ? now - *part : *part - now;
+
+    if (change * STEP < larger || (now > *part ? part_of(t->least, of) <= *part : part_of(t->most, of) >= *part)) {
+        return 0;
+    }
+    *part = now;
+    return 1;
+}
+
+/* The NIC carries its pair, too: no less. */
+static const struct balance_tempo *of_nic(const struct balance_slow_facts *f, const struct balance_tempo *pair)
+{
+    return f->nic.rate > pair->rate ? &f->nic : pair;
+}
+
 static void enter(struct balance_slow *s, enum balance_slow_state state, uint16_t rest)
 {
     s->state = state;
@@ -145,34 +164,30 @@ static int window_suspect(struct balance_slow *s, const struct balance_slow_fact
     }
     enter(s, BALANCE_SLOW_YES, 0);
     s->part = part_of(f->own.rate, o.rate);
+    s->nic = part_of(of_nic(f, &f->own)->rate, o.rate);
     s->hold = s->hold ? s->hold : HOLD_LEAST;
     return 1;
 }
 
-/* Another part is believed where it lies beyond what looks may err. */
 static int window_yes(struct balance_slow *s, const struct balance_slow_facts *f)
 {
     struct others o = compare(f, &f->all);
-    uint16_t part = part_of(f->all.rate, o.rate), larger = part > s->part ? part : s->part;
-    unsigned change = part > s->part ? part - s->part : s->part - part;
+    int changed;
 
     if (f->all.parts < PARTS || o.rate == 0) {
         s->good = 0;
         return 0;
     }
-    s->good = part >= WELL ? s->good + 1 : 0;
+    s->good = part_of(f->all.rate, o.rate) >= WELL ? s->good + 1 : 0;
     if (s->good >= s->hold) {
         enter(s, BALANCE_SLOW_NO, REST);
-        s->part = 0;
+        s->part = s->nic = 0;
         s->age = 0;
         s->hold = s->hold * 2u < HOLD_MOST ? (uint16_t)(s->hold * 2u) : HOLD_MOST;
         return 1;
     }
-    if (change * STEP < larger || (part > s->part ? part_of(f->all.least, o.rate) <= s->part : part_of(f->all.most, o.rate) >= s->part)) {
-        return 0;
-    }
-    s->part = part;
-    return 1;
+    changed = follow(&s->part, &f->all, o.rate);
+    return follow(&s->nic, of_nic(f, &f->all), o.rate) | changed;
 }
 
 int balance_slow_window(struct balance_slow *s, const struct balance_slow_facts *f)

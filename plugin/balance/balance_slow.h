@@ -26,6 +26,7 @@ const char *balance_slow_name(enum balance_slow_state s);
 struct balance_slow {
     enum balance_slow_state state;
     uint16_t part; /* what it carries, of BALANCE_SLOW_ONE: of what it should; 0: all of it */
+    uint16_t nic;  /* ... what the whole of its NIC here carries: of several slow pairs, the NIC may be what is slow */
     uint16_t rest; /* windows in which it is not suspected */
     uint16_t hold; /* windows of good rate before it is trusted again */
     uint16_t good, bad;
@@ -41,6 +42,7 @@ struct balance_slow_peer {
 struct balance_slow_facts {
     struct balance_tempo own;  /* the pair, in the latest two windows */
     struct balance_tempo all;  /* ... in all that are remembered */
+    struct balance_tempo nic;  /* the NIC here, with all its pairs, in all that are remembered */
     uint32_t mbps;             /* the least known limit of it; 0: none is known */
     const struct balance_slow_peer *peer; /* at most BALANCE_SLOW_PEERS are looked at */
     unsigned peers;
@@ -49,7 +51,7 @@ struct balance_slow_facts {
     unsigned percent;          /* slower than this part of the others is slow: 1 to 80 */
 };
 
-/* A window has ended. 1: @s->part has changed. */
+/* A window has ended. 1: @s->part or @s->nic has changed. */
 int balance_slow_window(struct balance_slow *s, const struct balance_slow_facts *f);
 
 #endif

@@ -46,7 +46,8 @@ static void whim(void *arg)
         sim_proc_enter(p);
         c = some_sender(p->inst, &s->whims);
         if (c && sim_pct(&s->whims, 70))
-            r2_balance_measured(c, (int)fab_rng_upto(&s->whims, 8), sim_pct(&s->whims, 20) ? 0 : (uint32_t)sim_pick(&s->whims, 1, 400000));
+            r2_balance_measured(c, (int)fab_rng_upto(&s->whims, 8), sim_pct(&s->whims, 20) ? 0 : (uint32_t)sim_pick(&s->whims, 1, 400000),
+                                sim_pct(&s->whims, 50) ? 0 : (uint32_t)sim_pick(&s->whims, 1, 400000));
         else if (c)
             r2_balance_wide(c, sim_pct(&s->whims, 60));
         sim_proc_leave(p);

@@ -124,7 +124,7 @@ START_TEST(balance_off)
     rig_fault(rig, "h0:n0 down");
     rig_run(rig, 20 * RIG_MS);
     SHARES(0, 100, 0, 0);
-    r2_balance_measured(comm(0), 1, 5);
+    r2_balance_measured(comm(0), 1, 5, 0);
     rig_run(rig, 20 * RIG_MS);
     SHARES(0, 100, 0, 0);
     messages(2);
@@ -229,22 +229,22 @@ START_TEST(measured_and_wide)
     rig_run(rig, 20 * RIG_MS);
     SHARES(25, 25, 25, 25);
     messages(2);
-    r2_balance_measured(comm(0), 0, 100000);
+    r2_balance_measured(comm(0), 0, 100000, 0);
     rig_run(rig, 20 * RIG_MS);
     SHARES(8, 31, 31, 31);
     before = comm(0)->link.weight[0];
-    r2_balance_measured(comm(0), 0, 105000); /* not worth a plan */
+    r2_balance_measured(comm(0), 0, 105000, 0); /* not worth a plan */
     rig_run(rig, 20 * RIG_MS);
     ck_assert_uint_eq(comm(0)->link.weight[0], before);
-    r2_balance_measured(comm(0), 0, 0);
+    r2_balance_measured(comm(0), 0, 0, 0);
     rig_run(rig, 20 * RIG_MS);
     SHARES(25, 25, 25, 25);
     messages(2);
     r2_balance_wide(comm(0), 0);
     SHARES(100, 0, 0, 0);
     messages(2);
-    r2_balance_measured(comm(0), 99, 7);
-    r2_balance_measured(comm(0), -1, 7);
+    r2_balance_measured(comm(0), 99, 7, 0);
+    r2_balance_measured(comm(0), -1, 7, 0);
     stop();
 }
 END_TEST

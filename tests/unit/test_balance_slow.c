@@ -503,8 +503,46 @@ START_TEST(an_hour_of_mixture)
 }
 END_TEST
 
+static struct balance_tempo tempo(uint64_t mb)
+{
+    uint64_t rate = mb * 1000000;
+
+    return (struct balance_tempo){.rate = rate, .least = rate * 95 / 100, .most = rate * 105 / 100, .wait = 4000000000000ull / rate, .parts = 100, .busy = 1000};
+}
+
+/* Two NIC pairs share a NIC that is slow: each has its part, and both know what the NIC carries. */
+START_TEST(what_its_nic_carries)
+{
+    struct balance_slow_peer peer[2] = {{tempo(10000), 100000}, {tempo(10000), 100000}};
+    struct balance_slow_facts f = {.own = tempo(1000), .all = tempo(1000), .nic = tempo(2000), .mbps = 100000, .peer = peer, .peers = 2, .moved_known = 1, .percent = 60};
+    struct balance_slow s = {0};
+
+    for (int i = 0; s.state != BALANCE_SLOW_YES; i++) {
+        ck_assert_int_lt(i, 10);
+        balance_slow_window(&s, &f);
+    }
+    ck_assert_uint_eq(s.part, BALANCE_SLOW_ONE / 10);
+    ck_assert_uint_eq(s.nic, BALANCE_SLOW_ONE / 5);
+    f.nic = tempo(2010);
+    ck_assert_int_eq(balance_slow_window(&s, &f), 0);
+    f.nic = tempo(4000);
+    ck_assert_int_eq(balance_slow_window(&s, &f), 1);
+    ck_assert_uint_eq(s.nic, BALANCE_SLOW_ONE * 4 / 10);
+    ck_assert_uint_eq(s.part, BALANCE_SLOW_ONE / 10);
+    f.nic = tempo(500); /* cannot be: the pair is of it */
+    ck_assert_int_eq(balance_slow_window(&s, &f), 1);
+    ck_assert_uint_eq(s.nic, s.part);
+    f.all = f.nic = tempo(9900);
+    while (s.state == BALANCE_SLOW_YES) {
+        balance_slow_window(&s, &f);
+    }
+    ck_assert_uint_eq(s.part + s.nic, 0);
+}
+END_TEST
+
 static void add(TCase *t)
 {
+    tcase_add_test(t, what_its_nic_carries);
     tcase_add_test(t, found_and_forgotten);
     tcase_add_test(t, flapping_is_damped);
     tcase_add_test(t, an_hour_of_health);

@@ -1,12 +1,12 @@
 #!/bin/sh
 # make bench-balance: who carries how much after NICs were lost or have become slow, on rated links of the software fabric. Writes BUILD/bench-balance.json and
 # BUILD/bench-balance.svg and prints the tables of docs/bench.md; with --write-doc puts them there.
-#   bench_balance.sh BUILD [--write-doc] [--only lost|unequal|processes|small|grey|fill] [--runs N] [--seconds S]   (--only prints that section's JSON)
-# Each figure is a ratio within one run (busbw after the faults by busbw before, counters of NICs against each other), because the machine may be slow and shared;
-# with --runs N the median of N runs. S: how long each half of a run lasts.
+#   bench_balance.sh BUILD [--write-doc] [--only lost|unequal|processes|small|grey|fill] [--runs N]   (--only prints that section's JSON)
+# Each figure is a ratio within one run (what the NICs send after the faults by what they sent before, the middle one of five pieces of time each; NICs against
+# each other), because the machine may be slow and shared; with --runs N the median of N runs.
 set -eu
 cd "$(dirname "$0")/../.."
-B=build write= only= runs=1 half=2000
+B=build write= only= runs=1
 number() { # number OPTION TEXT MOST
     case $2 in
     '' | *[!0-9]* | ?????*) ;;
@@ -25,11 +25,6 @@ while [ $# -gt 0 ]; do
     --runs)
         number --runs "${2:-}" 99
         runs=$2
-        shift
-        ;;
-    --seconds)
-        number --seconds "${2:-}" 60
-        half=$(($2 * 1000))
         shift
         ;;
     -*)
@@ -52,7 +47,9 @@ for v in $(env | sed -n 's/^\(NCCL_[A-Za-z0-9_]*\)=.*/\1/p'); do
 done
 export NCCL_NET_PLUGIN="$B/libnccl-net-r2.so" NCCL_SOCKET_IFNAME=lo
 T=$(mktemp -d)
-interval=200ms # busbw before and after: the better fifth of such pieces of time, in which the machine had cores for the links
+piece=400 # ms: the NICs' counters are read so often, five times and once before the faults and after them
+half=$((5 * piece + 300)) # when the faults come
+settle=250 # from when on after them is what follows them
 fabric=benchb$$
 trap '"$B/softfab" down --name $fabric >/dev/null 2>&1 || :; rm -rf "$T"' EXIT
 trap 'exit 130' INT TERM
@@ -69,27 +66,37 @@ net() {
     "$B/softfab" up --name $fabric --desc "$T/desc" >/dev/null 2>"$T/err" || fail "no fabric"
     tree=$("$B/softfab" status --name $fabric --json | jq -r '.dir + "/host0"') # both hosts are alike
 }
-# one_run FILE ARGUMENTS...: r2_perf on the fabric: busbw after the faults (from 0.2 s on) by busbw before, in one run
+# mark N: what each NIC has sent so far, and when that was
+cat >"$T/mark" <<'END'
+#!/bin/sh
+date +%s%N >"$MARKS/mark.$1.t"
+"$SOFTFAB" status --name "$FABRIC" --json >"$MARKS/mark.$1"
+END
+chmod +x "$T/mark"
+export MARKS="$T" SOFTFAB="$B/softfab" FABRIC="$fabric"
+# one_run FILE ARGUMENTS...: r2_perf on the fabric: what goes over the links after the faults by what went before, in one run, and what each NIC sent after them
 one_run() {
     file=$1
     shift
-    rm -f "$T"/then "$T"/end
+    rm -f "$T"/mark.*
     "$B/softfab" fault --name $fabric '*:* restore' >/dev/null 2>"$T/err" || fail "the fabric cannot be restored"
-    timeout 180 "$B/r2_perf" "$@" --fabric $fabric --placement out --hosts 2 -w 1 -T 60s --duration $((2 * half))ms --after 150ms --interval $interval --json "$T/perf" >"$T/err" 2>&1 ||
+    n=0
+    while [ $n -lt 6 ]; do
+        set -- "$@" --fault-cmd "$((half - 50 - (5 - n) * piece))ms:$T/mark $n" --fault-cmd "$((half + settle + n * piece))ms:$T/mark $((6 + n))"
+        n=$((n + 1))
+    done
+    timeout 180 "$B/r2_perf" "$@" --fabric $fabric --placement out --hosts 2 -w 1 -T 60s --duration $((half + settle + 5 * piece + 100))ms --json "$T/perf" >"$T/err" 2>&1 ||
         fail "r2_perf $* failed"
     jq -e '.r2.wrong == 0 and .r2.checked_operations > 0 and ([.r2.faults[] | .fired == "true" and .status == 0] | all)' "$T/perf" >/dev/null ||
         fail "r2_perf $*: wrong data, or a fault that did not fire"
-    [ -e "$T/end" ] || echo '{"nic": []}' | tee "$T/then" >"$T/end"
-    jq --slurpfile at0 "$T/then" --slurpfile at1 "$T/end" '
-        def level: map(.busbw | select(.)) | sort | .[length * 0.8 | floor];
-        [.r2.faults[] | select(.kind == "fabric") | .fired_s] as $f | (.r2.timeline.interval_ms / 1000) as $i |
-        {after_over_before: (([.r2.timeline.points[] | select(.t_s >= ($f | max) + 0.2 and .timed_share > 0.3)] | level) / ([.r2.timeline.points[] | select(.t_s + $i <= ($f | min))] | level)),
-         sent: ([$at1[0].nic, $at0[0].nic] | transpose | map({place: .[0].place, host: .[0].host, nic: .[0].nic, bytes: (.[0].tx_bytes - .[1].tx_bytes)}))}' "$T/perf" >"$file"
+    for n in 0 1 2 3 4 5 6 7 8 9 10 11; do
+        jq -c --argjson t "$(cat "$T/mark.$n.t")" '{t: $t, nic: .nic}' "$T/mark.$n"
+    done | jq -s '
+        def rate(a; b): ((.[b].nic | map(.tx_bytes) | add) - (.[a].nic | map(.tx_bytes) | add)) / (.[b].t - .[a].t);
+        def level(from): . as $m | [range(from; from + 5) | . as $i | $m | rate($i; $i + 1)] | sort | .[2];
+        {after_over_before: (level(6) / level(0)), before_MBps: (level(0) * 1000),
+         sent: ([.[11].nic, .[6].nic] | transpose | map({place: .[0].place, host: .[0].host, nic: .[0].nic, bytes: (.[0].tx_bytes - .[1].tx_bytes)}))}' >"$file"
     rm -f "$T/perf"
-}
-# counted ARGUMENTS...: the same arguments and two commands, which read the counters 0.25 s after the faults and a little before the end: what each NIC sent in between is .sent
-counted() {
-    median "$@" --fault-cmd "$((half + 250))ms:$B/softfab status --name $fabric --json >$T/then" --fault-cmd "$((2 * half - 50))ms:$B/softfab status --name $fabric --json >$T/end"
 }
 # median ARGUMENTS...: of $runs runs the one in the middle
 median() {
@@ -125,10 +132,10 @@ with_faults() {
 ops='all_reduce all_gather reduce_scatter broadcast reduce sendrecv alltoall'
 # lost_row OPERATION NICS HOW COUNT
 lost_row() {
-    on=$(with_faults median "$3" "$4" "$1" -b 4M -e 4M --buffsize 256K)
+    on=$(with_faults median "$3" "$4" "$1" -b 4M -e 4M --buffsize 512K)
     off=null
-    if [ "$3" = one ]; then
-        off=$(export NCCL_R2_BALANCE=off; with_faults median "$3" "$4" "$1" -b 4M -e 4M --buffsize 256K)
+    if [ "$3" = one ] && [ $(($4 % 3)) = 1 -o "$2" = 4 ]; then
+        off=$(export NCCL_R2_BALANCE=off; with_faults median "$3" "$4" "$1" -b 4M -e 4M --buffsize 512K)
     fi
     jq -n --arg op "$1" --argjson n "$2" --arg how "$3" --argjson k "$4" --argjson on "$on" --argjson off "$off" '
         (1 - $k / $n) as $ideal | {operation: $op, nics: $n, lost: $k, hosts: (if $how == "one" then 1 else 2 end), ideal: $ideal, ratio: $on.after_over_before,
@@ -136,11 +143,10 @@ lost_row() {
 }
 section_lost() {
     for nics in 4 8; do
-        net "nics $nics" "rate $((20000 / nics))KB/s"
-        lost='1 2 3'
-        [ $nics = 4 ] || lost='1 4 7'
+        net "nics $nics" "rate $((80000 / nics))KB/s"
         for op in $ops; do
-            for k in $lost; do
+            k=0
+            while [ $((k += 1)) -lt $nics ]; do
                 lost_row $op $nics one "$k"
                 [ "$k" = 1 ] || lost_row $op $nics both "$k"
             done
@@ -160,9 +166,9 @@ unequal_row() {
 nic $nic rate ${r}MB/s"
     done
     net "nics $((nic + 1))" "rate 10MB/s" "$lines"
-    by=$(export NCCL_R2_TOPO="$tree"; with_faults counted one 1 all_reduce --channels 1 -b 4M -e 4M --buffsize 1M)
-    single=$(export NCCL_R2_BALANCE=off NCCL_R2_BACKUP_NICS==fab1; with_faults counted one 1 all_reduce --channels 1 -b 4M -e 4M --buffsize 1M)
-    equal=$(export NCCL_R2_TOPO=off; with_faults counted one 1 all_reduce --channels 1 -b 4M -e 4M --buffsize 1M)
+    by=$(export NCCL_R2_TOPO="$tree"; with_faults median one 1 all_reduce --channels 1 -b 4M -e 4M --buffsize 1M)
+    single=$(export NCCL_R2_BALANCE=off NCCL_R2_BACKUP_NICS==fab1; with_faults median one 1 all_reduce --channels 1 -b 4M -e 4M --buffsize 1M)
+    equal=$(export NCCL_R2_TOPO=off; with_faults median one 1 all_reduce --channels 1 -b 4M -e 4M --buffsize 1M)
     jq -n --arg what "$1" --arg rates "$2" --argjson by "$by" --argjson single "$single" --argjson equal "$equal" '
         ($rates | split(" ") | map(tonumber)) as $r | (($r | add) / 10) as $fill | {what: $what, rates_MBps: $r,
          water_filling: $fill, weights: $by.after_over_before, of_water_filling: ($by.after_over_before / $fill), single: $single.after_over_before,
@@ -181,7 +187,7 @@ section_unequal() {
 section_processes() {
     net "nics 4" "rate 20MB/s"
     for op in $ops; do
-        one=$(export NCCL_R2_TOPO="$tree"; with_faults counted one 1 $op --ranks-per-host 4 --intra net --channels 4 -b 1M -e 1M --buffsize 1M)
+        one=$(export NCCL_R2_TOPO="$tree"; with_faults median one 1 $op --ranks-per-host 4 --intra net --channels 4 -b 1M -e 1M --buffsize 1M)
         echo "$one" | jq --arg op $op '
             [.sent | group_by(.host)[] | map(select(.nic > 0) | .bytes) | max / (add / length)] as $m |
             {operation: $op, nics: 4, processes: 4, max_over_mean: ($m | max), lost_nic_of_all: ([.sent[] | select(.place == "h0:n0") | .bytes][0] / ([.sent[] | select(.host == 0) | .bytes] | add)),
@@ -192,12 +198,14 @@ section_processes() {
 
 # One of four NICs carries a fifth at both ends, without any error.
 section_grey() {
-    net "nics 4" "rate 5MB/s"
+    net "nics 4" "rate 20MB/s"
+    settle=1000 # by then it is to be found
     for op in $ops; do
-        one=$(counted $op -b 4M -e 4M --buffsize 256K --fault "${half}ms:*:n1 rate 1MB/s")
+        one=$(median $op -b 4M -e 4M --buffsize 512K --fault "${half}ms:*:n1 rate 4MB/s")
         jq -n --arg op $op --argjson one "$one" '(3.2 / 4) as $ideal | {operation: $op, nics: 4, slow_to: 0.2, ideal: $ideal, ratio: $one.after_over_before, of_ideal: ($one.after_over_before / $ideal),
             without_weights: (0.2 / $ideal), sent: [$one.sent[] | select(.host == 0) | .bytes]}'
     done >"$T/rows"
+    settle=250
     jq -s . "$T/rows"
 }
 

@@ -17,10 +17,11 @@ END
     cat "$table"
     cat <<'END'
 
-Two hosts on rated links of the software fabric, 4 NICs of 5 MB/s or 8 of 2.5 MB/s: slow enough for two cores that others use too. A figure is busbw of `r2_perf` from 0.2 s after the
-faults on by busbw before them, each the better fifth of pieces of 0.2 s, in one run, with every element checked; messages of 4 MiB. The ideal is what is left along the ring: rails that both hosts still have, by all. More than 100 % is
-possible: on fewer links the ends of operations cost less, and a machine without a free core slows the faster half of a run down more. Figures far above it
+Two hosts on rated links of the software fabric, 4 NICs of 20 MB/s or 8 of 10 MB/s: slow enough for two cores. A figure is what all NICs send (their counters), while `r2_perf` runs with
+messages of 4 MiB and checks every element, from 0.25 s after the faults on by what they sent before, each the middle one of five pieces of 0.4 s, in one run. The ideal is what is left along the ring: rails that both hosts still have, by all. More than 100 % is
+possible: on fewer links the ends of operations cost less. Figures far above it
 say that the machine, not the links, was the limit before the fault; make them again on a quiet one. What is counted (shares of NICs, virtual time) does not depend on that. Beside it all goes over the first backup (`NCCL_R2_BALANCE=off`), as with one standby NIC.
+A NIC that is slow is found by comparing completions; the links of that table are as fast as the others', so that a message of 64 KiB takes 16 ms on the slow one.
 
 NICs that differ are told apart by the topology (`NCCL_R2_TOPO`: the fabric's tree), since verbs know no port slower than 2.5 Gb/s; without it parts are equal, and the slowest survivor
 sets the pace. The optimum is the sum of the survivors' rates. What four processes put on each NIC is read from the fabric's counters on both hosts, the worse one is shown.

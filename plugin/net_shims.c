@@ -71,13 +71,10 @@ enum nccl_result net_shim_refuse(const char *call, const char *what)
     return error_result(R2_ERR_ARG);
 }
 
-/* Release at init, acquire in the sink below. One function for all of NCCL. */
-static _Atomic(nccl_profiler_fn) profiler_of_nccl;
-
-/* NCCL's profiler callback in our terms, and back. */
-static void nccl_event(void **event, void *parent, const struct r2_prof_desc *desc)
+/* To NCCL's profiler callback, @arg: of the NCCL that made the connection, should there be two in this process. */
+static void nccl_event(void *arg, void **event, void *parent, const struct r2_prof_desc *desc)
 {
-    nccl_profiler_fn report = atomic_load_explicit(&profiler_of_nccl, memory_order_acquire);
+    nccl_profiler_fn report = (nccl_profiler_fn)(uintptr_t)arg;
     struct nccl_profiler_net_ib_v1 data = {.type = NCCL_PROFILER_NET_QP};
 
     if (desc == NULL) {
@@ -92,14 +89,6 @@ static void nccl_event(void **event, void *parent, const struct r2_prof_desc *de
     report(event, NCCL_PROFILER_NET_START, parent, NCCL_PROFILER_NET_IB_V1, &data);
 }
 
-static void profiler_set(nccl_profiler_fn profiler)
-{
-    if (profiler) {
-        atomic_store_explicit(&profiler_of_nccl, profiler, memory_order_release);
-        r2_prof_set(nccl_event);
-    }
-}
-
 enum nccl_result net_shim_init(nccl_logger_fn log)
 {
     enum r2_status s;
@@ -108,12 +97,6 @@ enum nccl_result net_shim_init(nccl_logger_fn log)
     s = r2_init(nccl_sink);
     r2_log_flush();
     return net_shim_result(s);
-}
-
-enum nccl_result net_shim_init_profiled(nccl_logger_fn log, nccl_profiler_fn profiler)
-{
-    profiler_set(profiler);
-    return net_shim_init(log);
 }
 
 enum nccl_result net_shim_devices(int *ndev)
@@ -197,7 +180,7 @@ enum nccl_result net_shim_ctx_init(void **ctx, uint64_t comm_id, struct nccl_net
     enum r2_status s;
 
     atomic_store_explicit(&logger, log, memory_order_release);
-    profiler_set(profiler);
+    r2_prof_set(profiler ? nccl_event : NULL, (void *)(uintptr_t)profiler);
     if (ctx == NULL)
         return net_shim_refuse("init", "no room for the context");
     s = r2_ctx_open(nccl_sink, comm_id, config ? config->traffic_class : R2_NET_NO_CLASS, &c);

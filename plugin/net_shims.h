@@ -24,8 +24,6 @@ enum nccl_result net_shim_refuse(const char *call, const char *what);
 /* --- one init per process, versions 8 to 10 --- */
 
 enum nccl_result net_shim_init(nccl_logger_fn log);
-/* Version 10; @profiler may be NULL. */
-enum nccl_result net_shim_init_profiled(nccl_logger_fn log, nccl_profiler_fn profiler);
 enum nccl_result net_shim_devices(int *ndev);
 /* NULL and a refusal logged when there is no instance or @dev or @out are bad. */
 enum nccl_result net_shim_props(int dev, struct r2_net_props *out);
@@ -59,7 +57,7 @@ enum nccl_result net_shim_isend(void *send_comm, void *data, size_t size, int ta
 /* What *request holds on entry is not looked at: a receive whose completion is optional is completed like any other. */
 enum nccl_result net_shim_irecv(void *recv_comm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
                                 void **request);
-/* Since version 10. @phandle, @phandles and what these point to: the profiler's parents of what is reported, or NULL. */
+/* Since version 11. @phandle, @phandles and what these point to: the profiler's parents of what is reported, or NULL. */
 enum nccl_result net_shim_isend_profiled(void *send_comm, void *data, size_t size, int tag, void *mhandle,
                                          void *phandle, void **request);
 enum nccl_result net_shim_irecv_profiled(void *recv_comm, int n, void **data, size_t *sizes, int *tags, void **mhandles,

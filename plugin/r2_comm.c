@@ -533,11 +533,11 @@ enum r2_status r2_net_test(struct r2_req *req, int *done, size_t *sizes)
     }
     failed = !*done && c->fo.error != R2_OK;
     if (__builtin_expect(c->prof != NULL, 0)) {
-        r2_prof_look(req, *done || failed);
+        r2_prof_look(req, *done);
     }
     r2_gate_leave(&c->gate);
     if (__builtin_expect(c->prof != NULL, 0)) {
-        r2_prof_tell(c->prof);
+        r2_prof_tell(c->prof, failed);
     }
     return __builtin_expect(failed, 0) ? report_error(c) : R2_OK;
 }

@@ -6,11 +6,13 @@
 
 #include "r2_inst.h"
 
-/* Release when it is set, acquire when a connection is made. */
+/* Release when it is set, with its argument before it; acquire when a connection is made. */
 static _Atomic(r2_prof_fn) listener;
+static _Atomic(void *) listener_arg;
 
-void r2_prof_set(r2_prof_fn fn)
+void r2_prof_set(r2_prof_fn fn, void *arg)
 {
+    atomic_store_explicit(&listener_arg, arg, memory_order_relaxed);
     atomic_store_explicit(&listener, fn, memory_order_release);
 }
 
@@ -21,13 +23,14 @@ struct r2_prof *r2_prof_new(const struct r2_config *cfg)
 
     if (prof) {
         prof->fn = fn;
+        prof->arg = atomic_load_explicit(&listener_arg, memory_order_relaxed);
     }
     return prof;
 }
 
 /* --- what has changed --- */
 
-/* Each event is begun once and ended once: no more than 2 * R2_PROF_EVENTS calls in all. */
+/* Each event is begun once and ended once: a look at a request makes no more than 2 * R2_PROF_EVENTS calls. */
 static void event_begin(struct r2_prof *prof, struct r2_prof_req *r, void *parent, struct r2_prof_event what, struct r2_prof_desc desc)
 {
     struct r2_prof_event *e = &r->ev[r->n++];
@@ -117,26 +120,49 @@ _Static_assert(R2_NET_MAX_RECVS <= R2_PROF_EVENTS, "an event for each buffer of 
 
 /* --- around it --- */
 
+static uint64_t *word_of(struct r2_prof *prof, unsigned slot)
+{
+    return &prof->wanted[slot / 64];
+}
+
+static uint64_t bit_of(unsigned slot)
+{
+    return 1ull << slot % 64;
+}
+
+static void look(struct r2_comm *c, unsigned slot, int over)
+{
+    struct r2_prof_req *r = &c->prof->req[slot];
+
+    if (c->is_send) {
+        r2_prof_send(c->prof, r, &c->tx->msg[slot], &c->link, over);
+    } else {
+        recv_look(c->prof, r, &c->req[slot], over);
+    }
+}
+
 void r2_prof_look(struct r2_req *req, int over)
 {
     struct r2_comm *c = req->comm;
-    struct r2_prof_req *r = &c->prof->req[req->seq % R2_LEDGER_WINDOW];
+    struct r2_prof *prof = c->prof;
+    unsigned own = (unsigned)(req->seq % R2_LEDGER_WINDOW);
 
-    if (req->kind == R2_REQ_FLUSH || !r->wanted) {
-        return;
+    if (over && req->kind != R2_REQ_FLUSH && (*word_of(prof, own) & bit_of(own))) { /* at once: its parent is not valid any more */
+        look(c, own, 1);
+        *word_of(prof, own) &= ~bit_of(own);
     }
-    if (req->kind == R2_REQ_SEND) {
-        r2_prof_send(c->prof, r, &c->tx->msg[req->seq % R2_LEDGER_WINDOW], &c->link, over);
-    } else {
-        recv_look(c->prof, r, req, over);
+    for (unsigned i = 0; i < R2_LEDGER_WINDOW / 64; i++) {
+        for (uint64_t m = prof->wanted[i]; m && prof->calls + 2 * R2_PROF_EVENTS <= R2_PROF_CALLS; m &= m - 1) {
+            look(c, i * 64 + (unsigned)__builtin_ctzll(m), 0);
+        }
     }
-    r->wanted = !over;
 }
 
 void r2_prof_begin(struct r2_req *req, void *const *parent)
 {
     struct r2_comm *c = req->comm;
     struct r2_prof_req *r;
+    int wanted = 0;
 
     if (__builtin_expect(c->prof == NULL, 1)) {
         return;
@@ -145,25 +171,48 @@ void r2_prof_begin(struct r2_req *req, void *const *parent)
     memset(r, 0, sizeof(*r));
     for (int i = 0; parent && i < req->n; i++) {
         r->parent[i] = parent[i];
-        r->wanted |= parent[i] != NULL;
+        wanted |= parent[i] != NULL;
     }
-    if (r->wanted && r2_gate_enter(&c->gate)) {
+    if (!wanted) {
+        return;
+    }
+    *word_of(c->prof, (unsigned)(r - c->prof->req)) |= bit_of((unsigned)(r - c->prof->req));
+    if (r2_gate_enter(&c->gate)) {
         r2_prof_look(req, 0);
         r2_gate_leave(&c->gate);
-        r2_prof_tell(c->prof);
+        r2_prof_tell(c->prof, 0);
     }
 }
 
-void r2_prof_tell(struct r2_prof *prof)
+/* NCCL tests none of the others after an error. */
+static void end_all(struct r2_prof *prof)
+{
+    for (unsigned slot = 0; slot < R2_LEDGER_WINDOW; slot++) {
+        for (unsigned i = 0; (*word_of(prof, slot) & bit_of(slot)) && i < prof->req[slot].n; i++) {
+            struct r2_prof_event *e = &prof->req[slot].ev[i];
+
+            if (e->open && e->event) {
+                prof->fn(prof->arg, &e->event, NULL, NULL);
+            }
+            e->open = 0;
+        }
+    }
+    memset(prof->wanted, 0, sizeof(prof->wanted));
+}
+
+void r2_prof_tell(struct r2_prof *prof, int failed)
 {
     for (unsigned i = 0; i < prof->calls; i++) {
         const struct r2_prof_call *call = &prof->call[i];
 
         if (call->parent) {
-            prof->fn(&call->event->event, call->parent, &call->desc);
+            prof->fn(prof->arg, &call->event->event, call->parent, &call->desc);
         } else if (call->event->event) {
-            prof->fn(&call->event->event, NULL, NULL);
+            prof->fn(prof->arg, &call->event->event, NULL, NULL);
         }
     }
     prof->calls = 0;
+    if (failed) {
+        end_all(prof);
+    }
 }

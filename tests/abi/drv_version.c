@@ -181,6 +181,28 @@ static void profiler_handles(void)
     NEED(abi_view.profiled == 0, "the profiler was called %d times", abi_view.profiled);
 }
 
+/* Version 10: handles that say too little are passed over, whatever is asked for. */
+static void profiler_passed_over(void)
+{
+    char *buf = drv_map(8192);
+    struct drv_link l;
+    void *req[2] = {NULL, NULL}, *data = buf + 4096, *bad = STALE;
+    size_t room = 4096;
+    int tag = 0, sizes[2];
+
+    if (abi_view.version != 10)
+        return;
+    drv_connect(&l, 0);
+    void *mo = drv_reg(l.send, buf, 4096), *mi = drv_reg(l.recv, buf + 4096, 4096);
+    while (req[0] == NULL)
+        OK(t10()->irecv(l.recv, 1, &data, &room, &tag, &mi, &bad, &req[0]));
+    while (req[1] == NULL)
+        OK(t10()->isend(l.send, buf, 500, 0, mo, STALE, &req[1]));
+    drv_wait(req, 2, sizes);
+    drv_close(&l);
+    NEED(abi_view.profiled == 0, "the profiler was called %d times", abi_view.profiled);
+}
+
 /* What the profiler keeps: an event for each step, by number of its parent. */
 static struct {
     struct abi_event_ib data;
@@ -467,7 +489,8 @@ const struct drv_case drv_cases_version[] = {
     {"sizes_beyond_int", 1, 30, sizes_beyond_int, NULL, 9},
     {"optional_completion", 2, 60, optional_completion, NULL, 9},
     {"profiler_handles", 1, 30, profiler_handles, NULL, 10},
-    {"profiler_events", 2, 30, profiler_events, "NCCL_R2_PROFILER_EVENTS=1", 10},
+    {"profiler_passed_over", 1, 30, profiler_passed_over, "NCCL_R2_PROFILER_EVENTS=1", 10},
+    {"profiler_events", 2, 30, profiler_events, "NCCL_R2_PROFILER_EVENTS=1", 11},
     {"traffic_class", 1, 60, traffic_class, NULL, 10},
     {"contexts", 1, 60, contexts, NULL, 11},
     {"contexts_without_end", 1, 60, contexts_without_end, NULL, 11},

@@ -435,7 +435,7 @@ int rig_irecv(struct rig *r, int n, void **data, const size_t *sizes, const int 
     return started(s, st, req, n);
 }
 
-/* NCCL tests its oldest receive; sends in any order. */
+/* NCCL tests its oldest request alone; here sends in any order, unless it is asked for. */
 static int test_side(struct rig_side *s)
 {
     int progress = 0;
@@ -459,7 +459,7 @@ static int test_side(struct rig_side *s)
         if (done) {
             op->req = NULL;
             progress = 1;
-        } else if (s->index) {
+        } else if (s->index || s->oldest_alone) {
             break;
         }
     }

@@ -52,6 +52,7 @@ struct rig_side {
     unsigned head, tail;   /* oldest outstanding, next */
     enum r2_status status; /* the first error that a call returned */
     int asleep;            /* NCCL does not call this end */
+    int oldest_alone;      /* ... tests the oldest request alone, as the real one does */
 };
 
 struct rig_sent {

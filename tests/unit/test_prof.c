@@ -20,11 +20,12 @@ static struct {
 } prof;
 static char steps[PARENTS];
 
-static void listen_to(void **event, void *parent, const struct r2_prof_desc *desc)
+static void listen_to(void *arg, void **event, void *parent, const struct r2_prof_desc *desc)
 {
     struct seen *e;
 
     /* foreign code: no gate is held meanwhile */
+    ck_assert_ptr_eq(arg, steps);
     ck_assert_int_eq(atomic_load(&comm(0)->gate.in) | atomic_load(&comm(0)->gate.visitor), 0);
     ck_assert_int_eq(atomic_load(&comm(1)->gate.in) | atomic_load(&comm(1)->gate.visitor), 0);
     if (desc == NULL) {
@@ -45,7 +46,7 @@ static void listen_to(void **event, void *parent, const struct r2_prof_desc *des
 static void profiled(int nics, const char *const *options)
 {
     memset(&prof, 0, sizeof(prof));
-    r2_prof_set(listen_to);
+    r2_prof_set(listen_to, steps);
     start(nics, options);
 }
 
@@ -145,13 +146,35 @@ START_TEST(a_part_ends_before_its_message)
 }
 END_TEST
 
+/* NCCL tests the oldest request alone: what becomes of the others is told meanwhile. */
+START_TEST(the_others_are_looked_at)
+{
+    profiled(2, (const char *[]){ON, NULL});
+    rig->side[0].oldest_alone = 1;
+    recv_burst(3, 5000);
+    rig->side[1].asleep = 1;
+    for (int i = 0; i < 3; i++) {
+        send_post(i);
+        begin(0, slot[i].s_op, i);
+    }
+    rig_run(rig, RIG_MS);
+    ck_assert(!rig_done(rig, 0, slot[0].s_op));
+    ck_assert_uint_eq(prof.ends, 3);
+    rig->side[1].asleep = 0;
+    finish(3, RIG_S);
+    ck_assert_uint_eq(prof.n, 3);
+    rig->side[0].oldest_alone = 0;
+    stop();
+}
+END_TEST
+
 static const char *const silent[][3] = {{"NCCL_R2_PROFILER_EVENTS=0", NULL}, {NULL}, {ON, NULL}, {ON, NULL}};
 
 /* Off, off by default, nobody listens, NCCL gives no parent: not a call. */
 START_TEST(says_nothing_unasked)
 {
     memset(&prof, 0, sizeof(prof));
-    r2_prof_set(_i == 2 ? NULL : listen_to);
+    r2_prof_set(_i == 2 ? NULL : listen_to, steps);
     start(1, silent[_i]);
     ck_assert_int_eq(comm(0)->prof != NULL, _i == 3);
     recv_burst(1, 5000);
@@ -388,16 +411,19 @@ END_TEST
 START_TEST(an_error_ends_them)
 {
     profiled(1, (const char *[]){ON, "NCCL_R2_GIVE_UP=100", NULL});
-    recv_burst(1, 5000);
-    begin(1, slot[0].r_op, 1);
+    rig->side[0].oldest_alone = 1;
+    recv_burst(2, 5000);
     rig_fault(rig, "h0:n0 blackhole");
-    send_post(0);
-    begin(0, slot[0].s_op, 0);
-    ck_assert_uint_eq(open_of(0) + open_of(1), 2);
+    for (int i = 0; i < 2; i++) {
+        begin(1, slot[i].r_op, 1);
+        send_post(i);
+        begin(0, slot[i].s_op, 0);
+    }
+    ck_assert_uint_eq(open_of(0) + open_of(1), 4);
     fire("*:n0 fatal");
     ck_assert(rig_until(rig, rig_both_failed, 60 * RIG_S));
     ck_assert_uint_eq(open_of(0) + open_of(1), 0);
-    ck_assert_uint_eq(prof.ends, 2);
+    ck_assert_uint_eq(prof.ends, 4);
 }
 END_TEST
 
@@ -422,6 +448,7 @@ static void add(TCase *t)
 {
     tcase_add_test(t, tells_what_is_on_its_way);
     tcase_add_test(t, a_part_ends_before_its_message);
+    tcase_add_test(t, the_others_are_looked_at);
     tcase_add_loop_test(t, says_nothing_unasked, 0, 4);
     tcase_add_test(t, what_waits_is_not_on_its_way);
     tcase_add_test(t, a_flush_is_no_receive);

@@ -6,14 +6,39 @@
 #include "topo/topo_rank.h"
 #include "topo/topo_route.h"
 
+static int is_same(const struct topo_nic *there, const struct ib_nic *nic)
+{
+    return there->port == nic->port && strcmp(there->name, nic->dev_name) == 0;
+}
+
 int r2_ways_place(const struct topo *t, const struct ib_nic *nic)
 {
     for (int i = 0; i < t->nics; i++) {
-        if (t->nic[i].port == nic->port && strcmp(t->nic[i].name, nic->dev_name) == 0) {
+        if (is_same(&t->nic[i], nic)) {
             return i;
         }
     }
     return -1;
+}
+
+void r2_ways_topo(struct topo *ours, const struct topo *t, const struct ib_nics *nics)
+{
+    if (t == NULL) {
+        topo_clear(ours);
+        return;
+    }
+    *ours = *t;
+    ours->nics = 0;
+    for (int i = 0; i < t->nics; i++) { /* in the order of before, which is that of their stable keys */
+        int k = 0;
+
+        while (k < nics->count && !is_same(&t->nic[i], &nics->nic[k])) {
+            k++;
+        }
+        if (k < nics->count) {
+            ours->nic[ours->nics++] = t->nic[i];
+        }
+    }
 }
 
 /* Nobody tells a network plugin which GPU a connection serves: it is one to which no NIC is better, as NCCL chooses; else the NIC's NUMA node. */
@@ -89,7 +114,7 @@ static void staged_make(struct r2_ways *w, const struct topo *t, const struct to
 {
     struct topo_route route;
 
-    topo_route_choose(t, idle, gpu, nic, t->nic[nic].rate_mbps, relay == R2_VIA_GPU, &route);
+    topo_route_choose(t, idle, gpu, nic, topo_nic_mbps(t, nic), relay == R2_VIA_GPU, &route);
     if (route.kind == TOPO_ROUTE_NONE) {
         return;
     }
@@ -145,20 +170,22 @@ void r2_ways_make(struct r2_ways *w, const struct ib_nics *nics, const struct to
     static const struct r2_way unknown = {.preference = 1};
     uint16_t number[TOPO_WAYS] = {0};
     int place[IB_MAX_NICS];
+    struct topo ours;
 
     memset(w, 0, sizeof(*w));
     w->nics = (uint32_t)nics->count;
+    r2_ways_topo(&ours, t, nics);
     for (int i = 0; i < nics->count; i++) {
-        place[i] = t ? r2_ways_place(t, &nics->nic[i]) : -1;
-        w->port[i] = nics->nic[i].speed_mbps > 0 ? (uint32_t)nics->nic[i].speed_mbps : 0;
-        if (place[i] >= 0 && t->nic[place[i]].rate_mbps && t->nic[place[i]].state != TOPO_STATE_DOWN) {
-            w->port[i] = t->nic[place[i]].rate_mbps; /* sysfs tells it whole, verbs by lanes and a list of speeds; of a port that is down neither does */
-        }
+        uint32_t verbs = nics->nic[i].speed_mbps > 0 ? (uint32_t)nics->nic[i].speed_mbps : 0;
+
+        place[i] = r2_ways_place(&ours, &nics->nic[i]);
+        w->port[i] = place[i] >= 0 ? topo_nic_mbps(&ours, place[i]) : 0;
+        w->port[i] = w->port[i] ? w->port[i] : verbs; /* sysfs tells it whole, verbs by lanes and a list of speeds; of a port that is down both guess alike */
     }
     for (int i = 0; i < nics->count; i++) {
         for (int k = 0; k < nics->count; k++) {
             w->way[i][k] = w->staged[i][k] = unknown;
         }
-        ways_from(w, t, relay, place, i, number);
+        ways_from(w, &ours, relay, place, i, number);
     }
 }

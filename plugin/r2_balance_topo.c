@@ -41,21 +41,32 @@ void r2_ways_topo(struct topo *ours, const struct topo *t, const struct ib_nics 
     }
 }
 
-/* Nobody tells a network plugin which GPU a connection serves: it is one to which no NIC is better, as NCCL chooses; else the NIC's NUMA node. */
+static int is_better(const struct topo_choice *a, const struct topo_choice *b)
+{
+    return a->mbps != b->mbps ? a->mbps > b->mbps : a->class < b->class;
+}
+
+/*
+ * Nobody tells a network plugin which GPU a connection serves: it is one to which no NIC is better, as NCCL chooses; else the NIC's NUMA node. Of several such GPUs
+ * the one that reaches the NIC best: a GPU without a NIC beside it has all far ones for its best.
+ */
 static int origin_find(const struct topo *t, int nic, struct topo_end *end)
 {
-    struct topo_choice choice[TOPO_NICS_MAX];
+    struct topo_choice choice[TOPO_NICS_MAX], best = {.nic = -1};
 
     for (int g = 0; g < t->gpus; g++) {
-        int n;
+        struct topo_end from = {TOPO_END_GPU, g};
+        int n = topo_rank(t, from, -1, choice);
 
-        *end = (struct topo_end){TOPO_END_GPU, g};
-        n = topo_rank(t, *end, -1, choice);
-        for (int i = 0; i < n && choice[i].mbps == choice[0].mbps && choice[i].class == choice[0].class; i++) {
-            if (choice[i].nic == nic) {
-                return 0;
+        for (int i = 0; i < n && !is_better(&choice[0], &choice[i]); i++) {
+            if (choice[i].nic == nic && (best.nic < 0 || is_better(&choice[i], &best))) {
+                best = choice[i];
+                *end = from;
             }
         }
+    }
+    if (best.nic >= 0) {
+        return 0;
     }
     if (t->nic[nic].pci < 0 || t->pci[t->nic[nic].pci].numa < 0) {
         return -1;
@@ -130,7 +141,7 @@ static void preferences_make(const struct topo *t, struct topo_end from, const i
     uint8_t worth = 1;
 
     for (int i = n - 1; i >= 0; i--) {
-        if (i < n - 1 && (choice[i].mbps != choice[i + 1].mbps || choice[i].class != choice[i + 1].class)) {
+        if (i < n - 1 && is_better(&choice[i], &choice[i + 1])) {
             worth += worth < 100;
         }
         for (int k = 0; k < nics; k++) {

@@ -271,6 +271,20 @@ START_TEST(ways_with_a_port_that_is_down)
 }
 END_TEST
 
+/* NICs 3 and 10 are beside GPUs 1 and 6; GPU 0, which has none, has NIC 3 for its best, too, from another root. */
+START_TEST(origin_is_the_gpu_beside)
+{
+    machine_read("dgx-h100", 1);
+    nics_use(1u << 3 | 1u << 10);
+    r2_ways_make(&w, &nics, &t, R2_VIA_NONE);
+    ck_assert_uint_eq(way_of(3, 3, 0)->reach, 384000);
+    ck_assert_uint_eq(way_of(10, 10, 0)->reach, 384000);
+    ck_assert_uint_eq(way_of(3, 10, 0)->reach, t.inter_mbps);
+    ck_assert_uint_gt(way_of(3, 3, 0)->preference, way_of(3, 10, 0)->preference);
+    ck_assert_uint_gt(way_of(10, 10, 0)->preference, way_of(10, 3, 0)->preference);
+}
+END_TEST
+
 static void add(TCase *c)
 {
     tcase_add_loop_test(c, ways_of_machines, 0, (int)(sizeof(row) / sizeof(row[0])));
@@ -278,6 +292,7 @@ static void add(TCase *c)
     tcase_add_test(c, links_by_way_of_a_gpu);
     tcase_add_test(c, links_by_way_of_the_host);
     tcase_add_test(c, ways_with_a_port_that_is_down);
+    tcase_add_test(c, origin_is_the_gpu_beside);
 }
 
 int main(void)

@@ -18,6 +18,12 @@ void r2_balance_close(struct r2_inst *inst);
 /* Index of @nic in the topology @t, by device and port; -1: it is not there. Pure; any thread. */
 int r2_ways_place(const struct topo *t, const struct ib_nic *nic);
 
+/*
+ * @t (finished; NULL: not known) without the NIC ports that are not in @nics, into @ours; empty for NULL. What we do not use is no GPU's best NIC, and no guess for
+ * the rate of a port that is down. Indices of NICs are others than in @t. Pure; any thread.
+ */
+void r2_ways_topo(struct topo *ours, const struct topo *t, const struct ib_nics *nics);
+
 /* How much @nic is wanted as a backup for connections of NIC @dev by what lies between, 1 and more; equal ones are equal. Any thread. */
 uint8_t r2_balance_preference(const struct r2_inst *inst, int dev, int nic);
 

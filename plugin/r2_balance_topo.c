@@ -6,31 +6,67 @@
 #include "topo/topo_rank.h"
 #include "topo/topo_route.h"
 
+static int is_same(const struct topo_nic *there, const struct ib_nic *nic)
+{
+    return there->port == nic->port && strcmp(there->name, nic->dev_name) == 0;
+}
+
 int r2_ways_place(const struct topo *t, const struct ib_nic *nic)
 {
     for (int i = 0; i < t->nics; i++) {
-        if (t->nic[i].port == nic->port && strcmp(t->nic[i].name, nic->dev_name) == 0) {
+        if (is_same(&t->nic[i], nic)) {
             return i;
         }
     }
     return -1;
 }
 
-/* Nobody tells a network plugin which GPU a connection serves: it is one to which no NIC is better, as NCCL chooses; else the NIC's NUMA node. */
+void r2_ways_topo(struct topo *ours, const struct topo *t, const struct ib_nics *nics)
+{
+    if (t == NULL) {
+        topo_clear(ours);
+        return;
+    }
+    *ours = *t;
+    ours->nics = 0;
+    for (int i = 0; i < t->nics; i++) { /* in the order of before, which is that of their stable keys */
+        int k = 0;
+
+        while (k < nics->count && !is_same(&t->nic[i], &nics->nic[k])) {
+            k++;
+        }
+        if (k < nics->count) {
+            ours->nic[ours->nics++] = t->nic[i];
+        }
+    }
+}
+
+static int is_better(const struct topo_choice *a, const struct topo_choice *b)
+{
+    return a->mbps != b->mbps ? a->mbps > b->mbps : a->class < b->class;
+}
+
+/*
+ * Nobody tells a network plugin which GPU a connection serves: it is one to which no NIC is better, as NCCL chooses; else the NIC's NUMA node. Of several such GPUs
+ * the one that reaches the NIC best: a GPU without a NIC beside it has all far ones for its best.
+ */
 static int origin_find(const struct topo *t, int nic, struct topo_end *end)
 {
-    struct topo_choice choice[TOPO_NICS_MAX];
+    struct topo_choice choice[TOPO_NICS_MAX], best = {.nic = -1};
 
     for (int g = 0; g < t->gpus; g++) {
-        int n;
+        struct topo_end from = {TOPO_END_GPU, g};
+        int n = topo_rank(t, from, -1, choice);
 
-        *end = (struct topo_end){TOPO_END_GPU, g};
-        n = topo_rank(t, *end, -1, choice);
-        for (int i = 0; i < n && choice[i].mbps == choice[0].mbps && choice[i].class == choice[0].class; i++) {
-            if (choice[i].nic == nic) {
-                return 0;
+        for (int i = 0; i < n && !is_better(&choice[0], &choice[i]); i++) {
+            if (choice[i].nic == nic && (best.nic < 0 || is_better(&choice[i], &best))) {
+                best = choice[i];
+                *end = from;
             }
         }
+    }
+    if (best.nic >= 0) {
+        return 0;
     }
     if (t->nic[nic].pci < 0 || t->pci[t->nic[nic].pci].numa < 0) {
         return -1;
@@ -89,7 +125,7 @@ static void staged_make(struct r2_ways *w, const struct topo *t, const struct to
 {
     struct topo_route route;
 
-    topo_route_choose(t, idle, gpu, nic, t->nic[nic].rate_mbps, relay == R2_VIA_GPU, &route);
+    topo_route_choose(t, idle, gpu, nic, topo_nic_mbps(t, nic), relay == R2_VIA_GPU, &route);
     if (route.kind == TOPO_ROUTE_NONE) {
         return;
     }
@@ -105,7 +141,7 @@ static void preferences_make(const struct topo *t, struct topo_end from, const i
     uint8_t worth = 1;
 
     for (int i = n - 1; i >= 0; i--) {
-        if (i < n - 1 && (choice[i].mbps != choice[i + 1].mbps || choice[i].class != choice[i + 1].class)) {
+        if (i < n - 1 && is_better(&choice[i], &choice[i + 1])) {
             worth += worth < 100;
         }
         for (int k = 0; k < nics; k++) {
@@ -145,20 +181,22 @@ void r2_ways_make(struct r2_ways *w, const struct ib_nics *nics, const struct to
     static const struct r2_way unknown = {.preference = 1};
     uint16_t number[TOPO_WAYS] = {0};
     int place[IB_MAX_NICS];
+    struct topo ours;
 
     memset(w, 0, sizeof(*w));
     w->nics = (uint32_t)nics->count;
+    r2_ways_topo(&ours, t, nics);
     for (int i = 0; i < nics->count; i++) {
-        place[i] = t ? r2_ways_place(t, &nics->nic[i]) : -1;
-        w->port[i] = nics->nic[i].speed_mbps > 0 ? (uint32_t)nics->nic[i].speed_mbps : 0;
-        if (place[i] >= 0 && t->nic[place[i]].rate_mbps && t->nic[place[i]].state != TOPO_STATE_DOWN) {
-            w->port[i] = t->nic[place[i]].rate_mbps; /* sysfs tells it whole, verbs by lanes and a list of speeds; of a port that is down neither does */
-        }
+        uint32_t verbs = nics->nic[i].speed_mbps > 0 ? (uint32_t)nics->nic[i].speed_mbps : 0;
+
+        place[i] = r2_ways_place(&ours, &nics->nic[i]);
+        w->port[i] = place[i] >= 0 ? topo_nic_mbps(&ours, place[i]) : 0;
+        w->port[i] = w->port[i] ? w->port[i] : verbs; /* sysfs tells it whole, verbs by lanes and a list of speeds; of a port that is down both guess alike */
     }
     for (int i = 0; i < nics->count; i++) {
         for (int k = 0; k < nics->count; k++) {
             w->way[i][k] = w->staged[i][k] = unknown;
         }
-        ways_from(w, t, relay, place, i, number);
+        ways_from(w, &ours, relay, place, i, number);
     }
 }

@@ -217,3 +217,22 @@ int topo_socket_of(const struct topo *t, int numa)
 {
     return numa >= 0 && numa < t->numas ? t->numa[numa].socket_index : -1;
 }
+
+/*
+ * A port that is down says what it does without a partner. Unknown would be no limit, and the port the best of all where PCI is faster than ports; the slowest of
+ * the others promises no more than they do. ib_open.c guesses alike for verbs.
+ */
+uint32_t topo_nic_mbps(const struct topo *t, int nic)
+{
+    uint32_t slowest = 0;
+
+    if (t->nic[nic].state != TOPO_STATE_DOWN)
+        return t->nic[nic].rate_mbps;
+    for (int i = 0; i < t->nics; i++) {
+        uint32_t rate = t->nic[i].state != TOPO_STATE_DOWN ? t->nic[i].rate_mbps : 0;
+
+        if (rate != 0 && (slowest == 0 || rate < slowest))
+            slowest = rate;
+    }
+    return slowest;
+}

@@ -77,7 +77,7 @@ struct topo_nic {
     int16_t pci;        /* in pci[]; -1: not a PCI device */
     uint16_t reserved2;
     uint64_t guid;      /* of the node; 0 unknown */
-    uint32_t rate_mbps; /* of the port; 0 unknown */
+    uint32_t rate_mbps; /* as the port says; 0 unknown. topo_nic_mbps() is what counts */
     uint32_t reserved3;
 };
 
@@ -164,5 +164,10 @@ const char *topo_cpu_name(unsigned cpu);
 const char *topo_unknown_text(unsigned bit);
 /* Socket (index) of a NUMA node (index); -1 unknown. */
 int topo_socket_of(const struct topo *t, int numa);
+/*
+ * What counts as the rate of the port of @nic (index) in Mb/s: what it says; for a port that is down the slowest of those that are not, which is no more than a
+ * guess. 0: unknown, or nobody says one.
+ */
+uint32_t topo_nic_mbps(const struct topo *t, int nic);
 
 #endif

@@ -276,7 +276,7 @@ static void unknowns_note(struct topo *t)
     for (int i = 0; i < t->nics; i++) {
         const struct topo_nic *n = &t->nic[i];
 
-        if (n->rate_mbps == 0)
+        if (n->rate_mbps == 0 || topo_nic_mbps(t, i) == 0)
             t->unknown |= TOPO_NO_RATE;
         if (n->pci >= 0 && t->pci[n->pci].numa < 0)
             t->unknown |= TOPO_NO_NUMA;

@@ -157,7 +157,7 @@ int topo_path_find(const struct topo *t, struct topo_end from, int nic, struct t
 
 uint32_t topo_path_nic_mbps(const struct topo *t, const struct topo_path *path, int nic)
 {
-    uint32_t rate = t->nic[nic].state == TOPO_STATE_DOWN ? 0 : t->nic[nic].rate_mbps; /* what a port says that is down is what it does without a partner */
+    uint32_t rate = topo_nic_mbps(t, nic);
 
     return path->mbps == 0 || (rate != 0 && rate < path->mbps) ? rate : path->mbps;
 }
@@ -184,7 +184,7 @@ uint32_t topo_link_capacity(const struct topo *t, int link)
     if (link < TOPO_LINK_ROOT)
         return link < t->pcis ? pci_capacity(t, link) : 0;
     if (link >= TOPO_LINK_NIC)
-        return link - TOPO_LINK_NIC < t->nics ? t->nic[link - TOPO_LINK_NIC].rate_mbps : 0;
+        return link - TOPO_LINK_NIC < t->nics ? topo_nic_mbps(t, link - TOPO_LINK_NIC) : 0;
     if (link >= TOPO_LINK_C2C)
         return t->gpu[link - TOPO_LINK_C2C].c2c_mbps;
     if (link >= TOPO_LINK_NVLINK) { /* all of a GPU's links may serve each peer (a switch): never taken for more than the best of them */

@@ -52,7 +52,7 @@ struct topo_path {
 /* The path from @from to @nic (index); the other direction is the same links, each the other way. -1 for an index that is not there. */
 int topo_path_find(const struct topo *t, struct topo_end from, int nic, struct topo_path *path);
 
-/* What the whole of a way carries in Mb/s: path and port of @nic, whose rate counts only where the port is not down; 0 unknown. */
+/* What the whole of a way carries in Mb/s: path and port of @nic (topo_nic_mbps()); 0 unknown. */
 uint32_t topo_path_nic_mbps(const struct topo *t, const struct topo_path *path, int nic);
 
 /* Capacity of a link each way in Mb/s; 0: there is none, or it is unknown (host bridges always are). */

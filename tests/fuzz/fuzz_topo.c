@@ -74,8 +74,11 @@ static void snapshot_check(const struct topo *t)
                t->roots <= TOPO_ROOTS_MAX && t->sockets <= TOPO_SOCKETS_MAX);
     for (int i = 0; i < t->pcis; i++)
         FUZZ_CHECK(t->pci[i].parent < t->pcis && t->pci[i].root < t->roots && t->pci[i].numa < t->numas && t->pci[i].mbps <= TOPO_MBPS_MAX);
-    for (int i = 0; i < t->nics; i++)
+    for (int i = 0; i < t->nics; i++) {
         FUZZ_CHECK(t->nic[i].pci < t->pcis && strnlen(t->nic[i].name, TOPO_NAME) < TOPO_NAME);
+        for (int k = 0; k < t->nics && t->nic[i].state == TOPO_STATE_DOWN; k++)
+            FUZZ_CHECK(t->nic[k].state == TOPO_STATE_DOWN || t->nic[k].rate_mbps == 0 || topo_nic_mbps(t, i) <= t->nic[k].rate_mbps);
+    }
     routes_check(t);
 }
 
@@ -206,7 +209,10 @@ static void snapshot_make(struct fuzz_in *in, struct topo *t)
         struct topo_nic *nic = topo_nic_add(t, "n", fuzz_u8(in));
 
         if (nic != NULL) {
-            nic->pci = (int16_t)(fuzz_u8(in) % 14 - 1);
+            uint8_t place = fuzz_u8(in);
+
+            nic->pci = (int16_t)(place % 14 - 1);
+            nic->state = place / 14 % 5;
             nic->rate_mbps = (uint32_t)fuzz_number(in) % TOPO_MBPS_MAX;
         }
     }

@@ -390,7 +390,7 @@ static void nic(const char *name, unsigned bus, int parent, int root)
     n->rate_mbps = 400000;
 }
 
-/* A switch with a GPU, m0 and m1; m2 at the same root complex; m3 is not in the tree. */
+/* A switch with a GPU, m0 and m1; m2 at the same root complex, m4 at another one; m3 is not in the tree. Used are m0 to m3. */
 static void machine(struct ib_nics *nics)
 {
     char why[300];
@@ -405,6 +405,8 @@ static void machine(struct ib_nics *nics)
     nic("m0", 0x14, fn(0x12, 1, up, root, 0x060400, 0x1000), root);
     nic("m1", 0x15, fn(0x12, 2, up, root, 0x060400, 0x1000), root);
     nic("m2", 0x19, fn(0x10, 2, -1, root, 0x060400, 0x1000), root);
+    root = topo_root_add(&t, 0, 0x40);
+    nic("m4", 0x41, fn(0x40, 1, -1, root, 0x060400, 0x1000), root);
     ck_assert_msg(topo_finish(&t, why, sizeof(why)) == 0, "%s", why);
     memset(nics, 0, sizeof(*nics));
     nics->count = 4;
@@ -440,18 +442,61 @@ START_TEST(ways_of_a_topology)
     for (int i = 0; i < w.way[0][2].n; i++) {
         ck_assert_uint_lt(w.way[0][2].link[i], w.links);
     }
-    t.nic[1].state = TOPO_STATE_DOWN; /* its rate means nothing: what verbs was read for counts, which has asked its sisters */
-    t.nic[1].rate_mbps = 2500;
-    t.nic[2].state = TOPO_STATE_ACTIVE;
-    t.nic[2].rate_mbps = 100000;
-    r2_ways_make(&w, &nics, &t, R2_VIA_NONE);
-    ck_assert_uint_eq(w.port[1], 200000);
-    ck_assert_uint_eq(w.port[2], 100000);
-    ck_assert_uint_eq(w.way[0][0].preference, w.way[0][1].preference);
     r2_ways_make(&w, &nics, NULL, R2_VIA_GPU);
     ck_assert_uint_eq(w.links, 0);
     ck_assert_uint_eq(w.port[0], 200000);
     ck_assert_uint_eq(w.way[1][2].preference, 1);
+}
+END_TEST
+
+/* The ways are those that a process finds that starts while it is up. */
+START_TEST(ways_with_a_port_that_is_down)
+{
+    static const uint32_t said[] = {0, 2500, 800000};
+    static struct ib_nics nics;
+    static struct r2_ways want, w;
+
+    machine(&nics);
+    for (int i = 0; i < t.nics; i++) {
+        t.nic[i].state = TOPO_STATE_ACTIVE;
+        t.nic[i].rate_mbps = 100000; /* PCI is faster, verbs has counted otherwise */
+    }
+    t.nic[r2_ways_place(&t, &(struct ib_nic){.dev_name = "m4", .port = 1})].rate_mbps = 10000; /* not one of ours */
+    r2_ways_make(&want, &nics, &t, R2_VIA_NONE);
+    ck_assert_uint_eq(want.way[0][2].reach, 100000 * BALANCE_BRIDGE_PERCENT / 100);
+    ck_assert_uint_gt(want.way[0][1].preference, want.way[0][2].preference);
+    for (int i = 0; i < 9; i++) {
+        struct topo_nic *down = &t.nic[r2_ways_place(&t, &nics.nic[i / 3])], up = *down;
+
+        down->state = TOPO_STATE_DOWN;
+        down->rate_mbps = said[i % 3];
+        r2_ways_make(&w, &nics, &t, R2_VIA_NONE);
+        ck_assert_msg(memcmp(&w, &want, sizeof(w)) == 0, "m%d down: port %u, from m0 to m2 %u", i / 3, w.port[i / 3], w.way[0][2].reach);
+        *down = up;
+    }
+    for (int i = 0; i < t.nics; i++) {
+        t.nic[i].state = TOPO_STATE_DOWN;
+    }
+    r2_ways_make(&w, &nics, &t, R2_VIA_NONE);
+    ck_assert_uint_eq(w.port[0], 200000); /* nobody tells the topology: then verbs */
+}
+END_TEST
+
+/* m0 and m1 are nearer to the GPU than m2 and m4, but not ours (NCCL_IB_HCA, storage): whom else would it use? */
+START_TEST(ways_beside_nics_that_are_not_used)
+{
+    static struct ib_nics nics;
+    static struct r2_ways w;
+
+    machine(&nics);
+    nics.count = 2;
+    nics.nic[0] = nics.nic[2];
+    snprintf(nics.nic[1].dev_name, sizeof(nics.nic[1].dev_name), "m4");
+    r2_ways_make(&w, &nics, &t, R2_VIA_NONE);
+    ck_assert_uint_eq(w.way[0][0].reach, 400000 * BALANCE_BRIDGE_PERCENT / 100);
+    ck_assert_uint_eq(w.way[0][1].reach, 400000 * BALANCE_BRIDGE_PERCENT / 100);
+    ck_assert_uint_eq(w.way[0][0].preference, 2);
+    ck_assert_uint_eq(w.way[0][1].preference, 1);
 }
 END_TEST
 
@@ -466,6 +511,8 @@ static void add(TCase *t_case)
     tcase_add_test(t_case, memory_goes_with_the_last_connection);
     tcase_add_test(t_case, what_others_send_is_left_room);
     tcase_add_test(t_case, ways_of_a_topology);
+    tcase_add_test(t_case, ways_with_a_port_that_is_down);
+    tcase_add_test(t_case, ways_beside_nics_that_are_not_used);
 }
 
 int main(void)

@@ -50,23 +50,33 @@ static void machine_read(const char *name, int links)
     ck_assert_int_eq(system(command), 0);
 }
 
+static uint32_t used; /* of the topology's NICs, bit by bit */
+
 /* The plugin's numbers of the NICs are others than the topology's. */
 static int number_of(int nic)
 {
-    return t.nics - 1 - nic;
+    return __builtin_popcount(used >> nic >> 1);
+}
+
+static void nics_use(uint32_t which)
+{
+    memset(&nics, 0, sizeof(nics));
+    used = which;
+    nics.count = __builtin_popcount(which);
+    for (int i = 0; i < t.nics; i++) {
+        struct ib_nic *n = &nics.nic[number_of(i)];
+
+        if (which >> i & 1) {
+            snprintf(n->dev_name, sizeof(n->dev_name), "%s", t.nic[i].name);
+            n->port = t.nic[i].port;
+        }
+    }
 }
 
 static void nics_make(void)
 {
-    memset(&nics, 0, sizeof(nics));
-    ck_assert_int_le(t.nics, IB_MAX_NICS);
-    nics.count = t.nics;
-    for (int i = 0; i < t.nics; i++) {
-        struct ib_nic *n = &nics.nic[number_of(i)];
-
-        snprintf(n->dev_name, sizeof(n->dev_name), "%s", t.nic[i].name);
-        n->port = t.nic[i].port;
-    }
+    ck_assert_int_lt(t.nics, IB_MAX_NICS);
+    nics_use((1u << t.nics) - 1);
 }
 
 /* '.': straight; 'h': by way of the host; a digit: of that GPU. */
@@ -229,12 +239,60 @@ START_TEST(links_by_way_of_the_host)
 }
 END_TEST
 
+#define FAST 0xe79u /* the NICs of dgx-h100 with 400 Gb/s: all but 1, 2, 7 and 8 */
+
+/* A process that starts while a port is down stages as all others do, and weighs alike; what slower NICs do that it does not use is no guess for the port. */
+START_TEST(ways_with_a_port_that_is_down)
+{
+    static struct r2_relay_ways want_ways;
+    static struct r2_ways want;
+
+    machine_read("dgx-h100", 1);
+    nics_use(FAST);
+    t.pci[t.gpu[0].pci].mbps = 96000; /* so that what is needed matters inside the node, too: GPU 1 reaches NIC 3 at more */
+    r2_relay_ways_make(&want_ways, &nics, &t, R2_VIA_GPU);
+    r2_ways_make(&want, &nics, &t, R2_VIA_GPU);
+    ck_assert_int_eq(want_ways.way[0][number_of(3)].kind, R2_RELAY_GPU);
+    ck_assert_int_eq(want_ways.way[0][number_of(6)].kind, R2_RELAY_GPU);
+    for (int i = 0; i < t.nics; i++) {
+        struct topo_nic up = t.nic[i];
+
+        if (!(FAST >> i & 1)) {
+            continue;
+        }
+        t.nic[i].state = TOPO_STATE_DOWN;
+        t.nic[i].rate_mbps = 2500;
+        r2_relay_ways_make(&ways, &nics, &t, R2_VIA_GPU);
+        ck_assert_msg(memcmp(&ways, &want_ways, sizeof(ways)) == 0, "NIC %d", i);
+        r2_ways_make(&w, &nics, &t, R2_VIA_GPU);
+        ck_assert_msg(memcmp(&w, &want, sizeof(w)) == 0, "NIC %d", i);
+        t.nic[i] = up;
+    }
+}
+END_TEST
+
+/* NICs 3 and 10 are beside GPUs 1 and 6; GPU 0, which has none, has NIC 3 for its best, too, from another root. */
+START_TEST(origin_is_the_gpu_beside)
+{
+    machine_read("dgx-h100", 1);
+    nics_use(1u << 3 | 1u << 10);
+    r2_ways_make(&w, &nics, &t, R2_VIA_NONE);
+    ck_assert_uint_eq(way_of(3, 3, 0)->reach, 384000);
+    ck_assert_uint_eq(way_of(10, 10, 0)->reach, 384000);
+    ck_assert_uint_eq(way_of(3, 10, 0)->reach, t.inter_mbps);
+    ck_assert_uint_gt(way_of(3, 3, 0)->preference, way_of(3, 10, 0)->preference);
+    ck_assert_uint_gt(way_of(10, 10, 0)->preference, way_of(10, 3, 0)->preference);
+}
+END_TEST
+
 static void add(TCase *c)
 {
     tcase_add_loop_test(c, ways_of_machines, 0, (int)(sizeof(row) / sizeof(row[0])));
     tcase_add_test(c, ways_of_what_is_not_known);
     tcase_add_test(c, links_by_way_of_a_gpu);
     tcase_add_test(c, links_by_way_of_the_host);
+    tcase_add_test(c, ways_with_a_port_that_is_down);
+    tcase_add_test(c, origin_is_the_gpu_beside);
 }
 
 int main(void)

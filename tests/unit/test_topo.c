@@ -174,6 +174,78 @@ START_TEST(order_of_substitutes)
 }
 END_TEST
 
+static void rates_set(uint32_t mbps)
+{
+    for (int i = 0; i < t.nics; i++)
+        t.nic[i].rate_mbps = mbps;
+}
+
+/* @end: the GPUs, then the nodes. */
+static int end_rank(int end, int failed, struct topo_choice *c)
+{
+    struct topo_end from = {end < t.gpus ? TOPO_END_GPU : TOPO_END_NUMA, end < t.gpus ? end : end - t.gpus};
+
+    return topo_rank(&t, from, failed, c);
+}
+
+/* Who starts while a port is down finds the order that all others have, although PCI is faster than the ports. */
+START_TEST(order_with_a_port_that_is_down)
+{
+    static const uint32_t said[] = {0, 2500, 800000}; /* by the port that is down */
+    struct topo_choice want[TOPO_NICS_MAX], is[TOPO_NICS_MAX];
+
+    for (int turn = 0; turn < t.nics * 3; turn++) {
+        int down = turn / 3;
+
+        for (int end = 0; end < t.gpus + t.numas; end++) {
+            for (int failed = -1; failed < t.nics; failed++) {
+                int n;
+
+                rates_set(200000);
+                t.nic[down].state = TOPO_STATE_ACTIVE;
+                n = end_rank(end, failed, want);
+                t.nic[down].state = TOPO_STATE_DOWN;
+                t.nic[down].rate_mbps = said[turn % 3];
+                ck_assert_int_eq(end_rank(end, failed, is), n);
+                for (int i = 0; i < n; i++)
+                    ck_assert_msg(is[i].nic == want[i].nic && is[i].class == want[i].class && is[i].mbps == want[i].mbps,
+                                  "end %d without %d, %s down: place %d has %s with %u", end, failed, t.nic[down].name, i, t.nic[is[i].nic].name, is[i].mbps);
+            }
+        }
+        t.nic[down].state = TOPO_STATE_ACTIVE;
+    }
+}
+END_TEST
+
+START_TEST(rate_of_a_port_that_is_down)
+{
+    int n = nic_at("n14b"), port = TOPO_LINK_NIC + n;
+
+    ck_assert_uint_eq(topo_nic_mbps(&t, n), 200000);
+    t.nic[n].state = TOPO_STATE_DOWN;
+    t.nic[n].rate_mbps = 2500;
+    t.nic[nic_at("n41")].state = TOPO_STATE_INIT; /* without a subnet manager, but with a partner */
+    ck_assert_uint_eq(topo_nic_mbps(&t, n), 100000);
+    ck_assert_uint_eq(topo_link_capacity(&t, port), 100000);
+    t.nic[nic_at("n41")].state = TOPO_STATE_DOWN;
+    ck_assert_uint_eq(topo_nic_mbps(&t, n), 200000);
+    t.nic[nic_at("n14a")].rate_mbps = 0; /* says nothing */
+    ck_assert_uint_eq(topo_nic_mbps(&t, n), 400000);
+    t.unknown = 0;
+    t.nic[nic_at("n14a")].state = TOPO_STATE_DOWN;
+    t.nic[nic_at("n14a")].rate_mbps = 2500;
+    ck_assert_int_eq(topo_finish(&t, why, sizeof(why)), 0);
+    ck_assert_uint_eq(t.unknown & TOPO_NO_RATE, 0);
+    for (int i = 0; i < t.nics; i++)
+        t.nic[i].state = TOPO_STATE_DOWN;
+    ck_assert_uint_eq(topo_nic_mbps(&t, n), 0);
+    ck_assert_uint_eq(topo_link_capacity(&t, port), 0);
+    ck_assert_uint_eq(topo_path_nic_mbps(&t, path_to(TOPO_END_GPU, 0, "n14b"), n), 384000);
+    ck_assert_int_eq(topo_finish(&t, why, sizeof(why)), 0);
+    ck_assert_uint_eq(t.unknown & TOPO_NO_RATE, TOPO_NO_RATE);
+}
+END_TEST
+
 /* Any order of reading gives the same snapshot, byte for byte. */
 START_TEST(order_of_reading_does_not_matter)
 {
@@ -370,6 +442,21 @@ START_TEST(routes)
 }
 END_TEST
 
+/* What the port says would be less than any way to it. */
+START_TEST(route_to_a_port_that_is_down)
+{
+    static struct topo_load load;
+
+    ck_assert_int_eq(topo_links_apply(&t, "nvlink * * 300000\n", why, sizeof(why)), 0);
+    rates_set(400000);
+    t.nic[nic_at("n84")].state = TOPO_STATE_DOWN;
+    t.nic[nic_at("n84")].rate_mbps = 2500;
+    topo_load_begin(&t, &load);
+    route_check(0, "n84", 100, true, &load, TOPO_ROUTE_RELAY, 2, 300000);
+    route_check(0, "n84", 100, false, &load, TOPO_ROUTE_DIRECT, -1, 176000);
+}
+END_TEST
+
 START_TEST(coherent_link)
 {
     const struct topo_path *p;
@@ -413,6 +500,8 @@ static void add(TCase *c)
     tcase_add_test(c, classes_and_capacities);
     tcase_add_test(c, links_that_paths_share);
     tcase_add_test(c, order_of_substitutes);
+    tcase_add_test(c, order_with_a_port_that_is_down);
+    tcase_add_test(c, rate_of_a_port_that_is_down);
     tcase_add_test(c, order_of_reading_does_not_matter);
     tcase_add_test(c, contradictions_are_refused);
     tcase_add_test(c, tables_that_are_full_say_so);
@@ -420,6 +509,7 @@ static void add(TCase *c)
     tcase_add_test(c, addresses);
     tcase_add_test(c, links_of_gpus);
     tcase_add_test(c, routes);
+    tcase_add_test(c, route_to_a_port_that_is_down);
     tcase_add_test(c, coherent_link);
     tcase_add_test(c, unknown_places_are_the_worst);
     tcase_add_test(c, sources_by_name);

@@ -263,6 +263,25 @@ START_TEST(process_ends_under_a_copy)
 }
 END_TEST
 
+/* NCCL takes the registration away under a copy: what it brings is sent to nobody (P27). */
+START_TEST(aborted_under_a_copy)
+{
+    relay_start(2, 1, 0, (const char *[]){"NCCL_R2_RELAY=host", NULL});
+    engine.hold = 1;
+    recv_burst(1, 5000);
+    send_burst(1);
+    ck_assert_uint_eq(engine.begun, 1);
+    rig_dereg(rig, 0, s_mr);
+    rig_turn(rig, RIG_US);
+    ck_assert_int_eq(rig->side[0].status, R2_ERR_ARG);
+    ck_assert_uint_eq(copies_end(), 1);
+    rig_run(rig, 100 * RIG_MS);
+    ck_assert_uint_eq(slot[0].landed, 0);
+    ck_assert_ptr_null(lane_of(0));
+    relay_stop(0);
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_test(t, carries_by_way_of_staging);
@@ -274,6 +293,7 @@ static void add(TCase *t)
     tcase_add_test(t, closed_idle);
     tcase_add_loop_test(t, closed_under_copies, 0, 2);
     tcase_add_loop_test(t, process_ends_under_a_copy, 0, 2);
+    tcase_add_test(t, aborted_under_a_copy);
 }
 
 int main(void)

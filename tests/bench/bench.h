@@ -87,6 +87,8 @@ int bench_many_run(unsigned conns, unsigned active);
 int bench_calls_run(const char *what, unsigned n, int nics);
 /* Latency of small messages before and after a failover. */
 int bench_small_run(void);
+/* The same of messages that are cut, and that are not. */
+int bench_cut_run(void);
 /* The weights of 256 connections. */
 int bench_fill_run(void);
 

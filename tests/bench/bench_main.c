@@ -57,6 +57,9 @@ int main(int argc, char **argv)
     if (strcmp(what, "fill") == 0) {
         return bench_fill_run();
     }
+    if (strcmp(what, "cut") == 0) {
+        return bench_cut_run();
+    }
     if (strcmp(what, "small") == 0) {
         return bench_small_run();
     }
@@ -76,6 +79,6 @@ int main(int argc, char **argv)
         return bench_calls_run(argv[2], (unsigned)number(argv[3], 1, 1000000), number(argv[4], 1, 8));
     }
     fprintf(stderr,
-            "usage: bench_inproc cost | memory | fill | small | stall [FAILURES] | many [CONNECTIONS [ACTIVE]] | news [SEEDS] | hour | calls traffic|idle-send|idle-recv N NICS\n");
+            "usage: bench_inproc cost | memory | fill | cut | small | stall [FAILURES] | many [CONNECTIONS [ACTIVE]] | news [SEEDS] | hour | calls traffic|idle-send|idle-recv N NICS\n");
     return 2;
 }

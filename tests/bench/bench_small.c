@@ -25,6 +25,45 @@ static struct small latency(struct bench_flow *f, uint64_t n)
     return (struct small){sum.arrived / (double)n, sum.done / (double)n};
 }
 
+/* ns until the receiver has a message of @size over what is left of 4 NICs, cut from @cut_min bytes on; *parts: work requests of it. */
+static double cut_run(size_t size, const char *cut_min, double *parts)
+{
+    struct r2_config cfg;
+    struct bench_flow f;
+    struct duo d;
+    struct small s;
+
+    bench_config(&cfg, "NCCL_R2_CUT_MIN", cut_min, NULL);
+    duo_create(&d, 4, LINK_RATE, &cfg);
+    bench_flow_open(&f, &d, 0, size);
+    f.step_ns = 50;
+    latency(&f, WARM);
+    duo_fault(&d, "h0:n0 down");
+    r2_inst_wake(d.end[0].inst);
+    duo_run(&d, 50 * DUO_MS);
+    f.r_done_at = duo_now(&d);
+    latency(&f, WARM);
+    bench_watch_start(&d);
+    s = latency(&f, MESSAGES);
+    *parts = (double)bench_counts[0].data_wrs / MESSAGES;
+    bench_flow_close(&f);
+    duo_destroy(&d);
+    return s.arrived;
+}
+
+int bench_cut_run(void)
+{
+    printf("[\n");
+    for (size_t size = 4096; size <= 262144; size *= 2) {
+        double whole, parts, in_one = cut_run(size, "1073741824", &whole), cut = cut_run(size, "128", &parts);
+
+        printf("    {\"bytes\": %zu, \"ns\": %.0f, \"ns_cut\": %.0f, \"wrs\": %.2f, \"wrs_cut\": %.2f}%s\n", size, in_one, cut, whole, parts,
+               size == 262144 ? "" : ",");
+    }
+    printf("]\n");
+    return 0;
+}
+
 static void size_run(size_t size, int nics, int last)
 {
     struct r2_config cfg;

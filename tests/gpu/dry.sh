@@ -234,8 +234,36 @@ step_nccl_tests() {
     expect "a build without the patches is refused" counts failed collectives nccl-tests
     export LD_LIBRARY_PATH="$libs" PATH="$path"
     NCCL_TESTS_BUILD=$build_of_run
+    step_nccl_tests_sources
     out=$out_of_run
 }
+# Up to the compiler: copy, patches, and what make would do
+step_nccl_tests_sources() {
+    sources=${NCCL_TESTS:-}
+    mkdir -p "$tmp/other/src"
+    echo 'int main(void);' >"$tmp/other/src/common.cu"
+    NCCL_TESTS=$tmp/other
+    tests_sources
+    expect "sources of another release are refused" says "$why" 'apply.sh: .*none of these releases'
+    NCCL_TESTS=$tmp/nothing
+    tests_sources
+    expect "no sources are refused" says "$why" 'is neither a tree'
+    NCCL_TESTS=$sources
+    if [ -z "$NCCL_TESTS" ]; then
+        skip "nccl-tests from its sources" "NCCL_TESTS names none"
+        return
+    fi
+    tests_sources
+    expect "nccl-tests' sources are copied and patched${why:+: $why}" eval '[ -z "$why" ] && grep -q r2_fault_report "$src/src/common.cu"'
+    tools_find
+    mpi=${mpi:-/mpi}
+    OPS='all_reduce sendrecv'
+    tests_make -n >"$tmp/out" 2>&1
+    expect "make would compile it with MPI" grep -q "DMPI_SUPPORT -I$mpi/include.* -c common.cu" "$tmp/out"
+    expect "... the programs that are used" grep -q "/sendrecv_perf" "$tmp/out"
+    expect "... and no other" eval '! grep -q "/broadcast_perf" "$tmp/out"'
+}
+
 # A python, as far as training() sees of it: a rank writes losses, and the first one runs the fault
 python_make() {
     cat >"$tmp/bin/python" <<END

@@ -23,7 +23,7 @@ mkdir -p "$out" || exit 1
 trap '"$B/softfab" down --name $fab >/dev/null 2>&1; rm -rf "$tmp"' EXIT
 trap 'exit 130' INT TERM
 for v in $(env | sed -n 's/^\(NCCL_[A-Za-z0-9_]*\)=.*/\1/p'); do
-    case $v in NCCL_TESTS_BUILD | NCCL_LIB) ;; *) unset "$v" ;; esac
+    case $v in NCCL_TESTS | NCCL_TESTS_BUILD | NCCL_LIB | NCCL_HOME) ;; *) unset "$v" ;; esac
 done
 export LD_LIBRARY_PATH="$B:${NCCL_LIB:+$NCCL_LIB:}${LD_LIBRARY_PATH:-}"
 # what a job would set; hosts of one GPU must not find each other by NVLink, the fabric maps DMA-BUFs of host memory alone, and every change of a path
@@ -33,6 +33,7 @@ export NCCL_NET_PLUGIN=r2 NCCL_NET=R2 NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET
 
 . tests/gpu/lib.sh
 . tests/gpu/evidence.sh
+. tests/gpu/nccl_tests.sh
 . tests/gpu/dry.sh
 
 step_build
@@ -59,8 +60,11 @@ else
     GDR=
     if [ -n "${NCCL_TESTS_BUILD:-}" ]; then
         collectives nccl-tests
+    elif [ -n "${NCCL_TESTS:-}" ]; then
+        tests_build
+        [ -z "${NCCL_TESTS_BUILD:-}" ] || collectives nccl-tests
     else
-        skip "nccl-tests" "NCCL_TESTS_BUILD names no build of it"
+        skip "nccl-tests" "neither NCCL_TESTS names its sources nor NCCL_TESTS_BUILD a build of it"
     fi
     training
     echo "table: $out/table.md"

@@ -164,7 +164,7 @@ step_why_not() {
     why_says "nothing was checked" "not checked, or wrong" two "edit out 's/^# r2 checked [0-9]+/# r2 checked 0/'"
     why_says "a rank without the plugin" "not every rank says" two "edit nccl.1 '/Using network/d'"
     why_says "a rank without direct access" "memory of the GPU" two "edit nccl.1 s/GDRDMA//"
-    why_says "a rank that flushed nothing" "1 ranks flushed what they received, 2 receive" two "edit nccl.1 '/flushed by/d'"
+    why_says "a rank that flushed nothing" "$((RANKS - 1)) ranks flushed what they received, $RANKS receive" two "edit nccl.1 '/flushed by/d'"
     why_says "in a broadcast the root flushes nothing" "" two "op=broadcast; edit nccl.0 '/flushed by/d'"
     why_says "LL is not flushed" "" two "proto=LL; edit nccl.0 '/flushed by/d;s/proto SIMPLE/proto LL/'"
     why_says "the second fault took nothing" "other than 2 hosts" two "edit taken 2d"
@@ -178,13 +178,13 @@ step_why_not() {
     why_says "two protocols" "NCCL used LL Simple" two 'edit nccl.0 "p;s/proto SIMPLE/proto LL/"'
     why_says "a log that tells no protocol" "" two "edit nccl.0 '/Bytes -> Algo/d'"
     # as if each byte had been sent once, and not twice
-    why_says "between two ranks, Simple in the place of LL" "LL was asked for, NCCL used Simple (1.00 " healthy "op=sendrecv; proto=LL; once"
-    why_says "between two ranks, LL in the place of Simple" "Simple was asked for, NCCL used LL (2.00 " healthy 'op=alltoall; once'
+    why_says "between two ranks, Simple in the place of LL" "LL was asked for, NCCL used Simple (1.00 " healthy 'op=sendrecv proto=LL; sent_by_once $((RANKS * 1000))'
+    why_says "between two ranks, LL in the place of Simple" "Simple was asked for, NCCL used LL (2.00 " healthy 'op=alltoall; sent_by_once $(((RANKS - 1) * 2000))'
 }
-# An output of one operation of 1000 bytes, and a fabric that has sent 2000 for it
-once() {
+# sent_by_once BYTES: an output of one operation of 1000 bytes, and a fabric that has sent so many for it
+sent_by_once() {
     printf '# r2 checked 1 operations, 0 elements wrong\n# r2 size 1000 out of place: 1 iterations, median 1 us\n' >"$tmp/out"
-    printf 'h0:n0 fab0 ACTIVE 0 0 1500 1\nh1:n0 fab0 ACTIVE 0 0 500 1\n' >"$tmp/status"
+    printf 'h0:n0 fab0 ACTIVE 0 0 %d 1\nh1:n0 fab0 ACTIVE 0 0 500 1\n' $(($1 - 500)) >"$tmp/status"
 }
 
 # A build of nccl-tests and Open MPI, as far as tests_run sees of them: mpirun writes down how it was called and starts the ranks; of those the first one is

@@ -40,6 +40,16 @@ void r2_close_log_life(const struct r2_comm *c, int p)
     }
 }
 
+void r2_close_log_flush(const struct r2_comm *c)
+{
+    const struct ib_flush *f = c->flush;
+
+    if (f && f->reads) {
+        R2_INFO("%s flushed by %llu reads, %llu messages by another NIC than theirs, %llu lanes built again", c->label,
+                (unsigned long long)f->reads, (unsigned long long)f->replaced, (unsigned long long)f->rebuilt);
+    }
+}
+
 static void destroy_run(struct ib_job *job)
 {
     struct r2_build *b = (struct r2_build *)job;

@@ -554,6 +554,7 @@ void r2_net_close(struct r2_comm *c)
     if (c->abort) {
         fo_quiet(&c->fo);
     }
+    r2_close_log_flush(c);
     c->fo.closing = 1;
     c->closed_at = r2_now(c->inst);
     c->send_at = 0;

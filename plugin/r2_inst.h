@@ -423,6 +423,7 @@ int r2_build_stands(const struct r2_comm *c, int p);
 uint64_t r2_close_step(struct r2_comm *c, uint64_t now);
 void r2_close_say_bye(struct r2_comm *c);
 void r2_close_log_life(const struct r2_comm *c, int p); /* its present life is over */
+void r2_close_log_flush(const struct r2_comm *c); /* how a receiver was flushed; nothing if it never was. Gate */
 
 /* r2_dispatch.c; service thread */
 void r2_dispatch_message(void *inst, struct r2_oob_peer *oob, const void *msg, size_t len);

@@ -8,7 +8,7 @@ fab=gpumem$$
 # run ABI FAULT UP_OPTION...
 run() {
     abi=$1
-    export DRV_FAULT="$2"
+    export DRV_FAULT="$2" DRV_LOG=1
     shift 2
     gpu_case "$abi" "$@"
 }
@@ -19,6 +19,8 @@ sent() {
 for abi in 8 12; do
     run $abi true --gpu
     result "v$abi: memory of a GPU" $?
+    grep -q 'recv .* flushed by [1-9][0-9]* reads, 0 messages by another NIC' "$tmp/log"
+    result "v$abi: the log says how often it was flushed" $?
     run $abi "$B/softfab fault --name $fab 'h0:n0 down'" --gpu
     result "v$abi: memory of a GPU, a NIC down in the middle" $?
     # 40 messages of 700 kB; half of them and more after the fault

@@ -23,20 +23,28 @@ mkdir -p "$out" || exit 1
 trap '"$B/softfab" down --name $fab >/dev/null 2>&1; rm -rf "$tmp"' EXIT
 trap 'exit 130' INT TERM
 for v in $(env | sed -n 's/^\(NCCL_[A-Za-z0-9_]*\)=.*/\1/p'); do
-    case $v in NCCL_TESTS_BUILD | NCCL_LIB) ;; *) unset "$v" ;; esac
+    case $v in NCCL_TESTS | NCCL_TESTS_BUILD | NCCL_LIB | NCCL_HOME) ;; *) unset "$v" ;; esac
 done
 export LD_LIBRARY_PATH="$B:${NCCL_LIB:+$NCCL_LIB:}${LD_LIBRARY_PATH:-}"
 # what a job would set; hosts of one GPU must not find each other by NVLink, the fabric maps DMA-BUFs of host memory alone, and every change of a path
 # is to be seen
-export NCCL_NET_PLUGIN=r2 NCCL_NET=R2 NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,ENV NCCL_SOCKET_IFNAME=lo NCCL_MULTI_RANK_GPU_ENABLE=1 \
+export NCCL_NET_PLUGIN=r2 NCCL_NET=R2 NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,ENV,TUNING NCCL_SOCKET_IFNAME=lo NCCL_MULTI_RANK_GPU_ENABLE=1 \
     NCCL_MNNVL_ENABLE=0 NCCL_DMABUF_ENABLE=0 NCCL_R2_T_RETURN=200
 
 . tests/gpu/lib.sh
+. tests/gpu/evidence.sh
+. tests/gpu/nccl_tests.sh
+. tests/gpu/dry.sh
 
 step_build
 step_loader
 step_stand_ins
 if [ -n "$dry" ]; then
+    step_take
+    step_collectives
+    step_why_not
+    step_nccl_tests
+    step_training
     step_library
 else
     if ! libs=$("$B/gpu_coll" --libs 2>&1); then
@@ -45,16 +53,18 @@ else
         exit 1
     fi
     echo "$libs"
-    echo "| program | operation | protocol | case | result | operations checked | longest stall after a fault, ms | busbw before, during, after, GB/s |" >"$out/table.md"
-    echo "|---|---|---|---|---|---|---|---|" >>"$out/table.md"
+    table_begin
     collectives gpu_coll
     GDR=yes
     collectives gpu_coll
     GDR=
     if [ -n "${NCCL_TESTS_BUILD:-}" ]; then
         collectives nccl-tests
+    elif [ -n "${NCCL_TESTS:-}" ]; then
+        tests_build
+        [ -z "${NCCL_TESTS_BUILD:-}" ] || collectives nccl-tests
     else
-        skip "nccl-tests" "NCCL_TESTS_BUILD names no build of it"
+        skip "nccl-tests" "neither NCCL_TESTS names its sources nor NCCL_TESTS_BUILD a build of it"
     fi
     training
     echo "table: $out/table.md"

@@ -477,7 +477,7 @@ enum r2_status r2_net_iflush(struct r2_comm *c, int n, void **data, const int *s
     return R2_OK;
 }
 
-static int test_send(struct r2_comm *c, struct r2_req *req, size_t *sizes)
+static inline __attribute__((always_inline)) int test_send(struct r2_comm *c, struct r2_req *req, size_t *sizes)
 {
     struct ib_smsg *m = &c->tx->msg[req->seq % R2_LEDGER_WINDOW];
 
@@ -492,7 +492,7 @@ static int test_send(struct r2_comm *c, struct r2_req *req, size_t *sizes)
     return 1;
 }
 
-static int test_recv(struct r2_comm *c, struct r2_req *req, size_t *sizes)
+static inline __attribute__((always_inline)) int test_recv(struct r2_comm *c, struct r2_req *req, size_t *sizes)
 {
     ib_recv_progress(c->rx);
     if (req->seq != c->rx->ledger.rdone || !ib_recv_done(c->rx, req->seq, req->n, sizes)) {
@@ -505,7 +505,7 @@ static int test_recv(struct r2_comm *c, struct r2_req *req, size_t *sizes)
     return 1;
 }
 
-static int test_flush(struct r2_comm *c, struct r2_req *req)
+static __attribute__((noinline)) int test_flush(struct r2_comm *c, struct r2_req *req)
 {
     int r;
 
@@ -517,29 +517,48 @@ static int test_flush(struct r2_comm *c, struct r2_req *req)
     return r > 0;
 }
 
-enum r2_status r2_net_test(struct r2_req *req, int *done, size_t *sizes)
+static inline __attribute__((always_inline)) int test_step(struct r2_comm *c, struct r2_req *req, size_t *sizes)
 {
-    struct r2_comm *c = req->comm;
+    if (__builtin_expect(req->kind == R2_REQ_FLUSH, 0)) {
+        return test_flush(c, req);
+    }
+    return req->kind == R2_REQ_SEND ? test_send(c, req, sizes) : test_recv(c, req, sizes);
+}
+
+/* The same, and the profiler is told. */
+static __attribute__((noinline)) enum r2_status test_profiled(struct r2_comm *c, struct r2_req *req, int *done, size_t *sizes)
+{
     int failed;
 
-    *done = 0;
     if (!r2_gate_enter(&c->gate)) {
         return R2_OK;
     }
-    if (__builtin_expect(req->kind == R2_REQ_FLUSH, 0)) {
-        *done = test_flush(c, req);
-    } else {
-        *done = req->kind == R2_REQ_SEND ? test_send(c, req, sizes) : test_recv(c, req, sizes);
-    }
+    *done = test_step(c, req, sizes);
     failed = !*done && c->fo.error != R2_OK;
+    r2_prof_look(req, *done);
+    r2_gate_leave(&c->gate);
+    r2_prof_tell(c->prof, failed);
+    return failed ? report_error(c) : R2_OK;
+}
+
+enum r2_status r2_net_test(struct r2_req *req, int *done, size_t *sizes)
+{
+    struct r2_comm *c = req->comm;
+
+    *done = 0;
     if (__builtin_expect(c->prof != NULL, 0)) {
-        r2_prof_look(req, *done);
+        return test_profiled(c, req, done, sizes);
+    }
+    if (!r2_gate_enter(&c->gate)) {
+        return R2_OK;
+    }
+    *done = test_step(c, req, sizes);
+    if (__builtin_expect(!*done && c->fo.error != R2_OK, 0)) {
+        r2_gate_leave(&c->gate);
+        return report_error(c);
     }
     r2_gate_leave(&c->gate);
-    if (__builtin_expect(c->prof != NULL, 0)) {
-        r2_prof_tell(c->prof, failed);
-    }
-    return __builtin_expect(failed, 0) ? report_error(c) : R2_OK;
+    return R2_OK;
 }
 
 /* --- close --- */

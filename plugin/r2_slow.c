@@ -192,10 +192,10 @@ static uint32_t part_of(uint32_t mbps, uint16_t part)
     return part && some == 0 ? 1 : some;
 }
 
-/* Also for connections that came up since: every window of a slow pair. */
+/* Also for connections that came up since: every window of a slow pair. Both parts are of the pair's limit, to which the others' rates were scaled. */
 static void apply(struct r2_pair *pair)
 {
-    uint32_t mbps = part_of(pair->mbps, pair->slow.part), nic = part_of(r2_balance_port(pair->inst, pair->nic), pair->slow.nic);
+    uint32_t mbps = part_of(pair->mbps, pair->slow.part), nic = part_of(pair->mbps, pair->slow.nic);
 
     for (struct r2_comm *c = r2_comm_first(pair->inst); c; c = c->all_next) {
         if (c->peer != pair->peer || !looked_at(c)) {

@@ -7,6 +7,7 @@
 
 #include <unistd.h>
 
+#include "plugin/r2_balance.h"
 #include "plugin/r2_host.h"
 
 #define NICS   3
@@ -210,6 +211,34 @@ START_TEST(a_slow_nic_half_the_time)
 }
 END_TEST
 
+/* Both parts are of the same limit: here that of the pair, half of the port's. Else the NIC would count for twice what it carries. */
+START_TEST(measured_by_one_limit)
+{
+    const struct r2_flow *f;
+
+    procs_start(quiet);
+    gap_us = 2000;
+    for (int i = 0; i < NICS; i++) {
+        struct r2_comm *c = proc[i].rig->side[0].comm;
+
+        for (int p = 0; p < c->link.npaths; p++) {
+            c->flow.reach_there[p] = r2_balance_port(c->inst, c->link.path[p].nic) / 2;
+        }
+    }
+    run(3 * S);
+    untouched();
+    rate_set(0, RATE / 5);
+    ck_assert(run_until(0, 1, 4 * S));
+    run(S);
+    f = &proc[0].rig->side[0].comm->flow;
+    ck_assert_uint_gt(f->measured[0], 0);
+    ck_assert_uint_ge(f->nic_measured[0], f->measured[0]);
+    ck_assert_msg(f->nic_measured[0] < f->measured[0] * 3 / 2, "the pair %u Mb/s, its NIC %u", f->measured[0], f->nic_measured[0]);
+    ck_assert_uint_eq(f->measured[1], 0);
+    procs_stop();
+}
+END_TEST
+
 START_TEST(switched_off)
 {
     procs_start((const char *[]){QUIET_RC, "NCCL_R2_SLOW=off", NULL});
@@ -280,6 +309,7 @@ static void add(TCase *t)
 {
     tcase_add_test(t, a_slow_nic);
     tcase_add_test(t, a_slow_nic_half_the_time);
+    tcase_add_test(t, measured_by_one_limit);
     tcase_add_test(t, switched_off);
     tcase_add_loop_test(t, the_limit, 0, 2);
     tcase_add_test(t, all_slow);

@@ -13,7 +13,7 @@ int r2_numa_prefer(int node)
     unsigned long mask[NODES / BITS] = {0};
     int mode = MPOL_DEFAULT;
 
-    if (node < 0 || node >= NODES || syscall(SYS_get_mempolicy, &mode, NULL, 0ul, NULL, 0ul) != 0 || (mode != MPOL_DEFAULT && mode != MPOL_LOCAL)) {
+    if (node < 0 || node >= NODES || syscall(SYS_get_mempolicy, &mode, NULL, 0ul, NULL, 0ul) != 0 || mode != MPOL_DEFAULT) {
         return -1;
     }
     mask[(unsigned)node / BITS] = 1ul << (unsigned)node % BITS;

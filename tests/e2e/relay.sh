@@ -61,5 +61,13 @@ run host "$down"
 result "memory: messages larger than a ring" $?
 [ "$copies" -ge 30 ] && grep -q '4 MiB of staging memory' "$tmp/log" # two parts each
 result "memory: in parts that it takes ($copies)" $?
+unset NCCL_R2_RELAY_MEMORY
+# A driver that cannot be opened: said, and everything else is as without.
+mkdir "$tmp/broken" && : >"$tmp/broken/libcuda.so.1"
+LD_LIBRARY_PATH="$tmp/broken" NCCL_R2_RELAY=host NCCL_DEBUG=INFO NCCL_NET_PLUGIN="$B/libnccl-net-r2.so" "$B/r2_perf" sendrecv --hosts 2 --nics 2 --softfab "$B/softfab" \
+    -b 64K -e 64K -n 5 >"$tmp/log" 2>&1 && grep -q '^# Out of bounds values : 0 OK' "$tmp/log"
+result "no driver: messages go as without" $?
+grep -q 'NCCL_R2_RELAY has no effect: .*libcuda.so.1' "$tmp/log"
+result "no driver: it is said" $?
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -1,5 +1,6 @@
 /* Weights in whole instances: what both ends tell, faults, drains, other processes, and what of it reaches the plan. */
 #include "tests/unit/drain_rig.h"
+#include "tests/unit/topo_rig.h"
 
 #include "plugin/r2_balance_int.h"
 
@@ -34,17 +35,9 @@ static void open_it(int nics, const char *const *more)
     join();
 }
 
-/* Percent of the plan of the sender on each path. */
 static int share(int p)
 {
-    const struct r2_plan *plan = &comm(0)->tx->plan;
-    uint64_t sum = 0, own = 0;
-
-    for (int i = 0; i < plan->n; i++) {
-        sum += plan->weight[i];
-        own += plan->path[i] == p ? plan->weight[i] : 0;
-    }
-    return sum ? (int)((own * 200 / sum + 1) / 2) : 0;
+    return share_of(comm(0), p);
 }
 
 #define SHARES(a, b, c, d)                                                                                                                   \
@@ -364,30 +357,14 @@ END_TEST
 
 /* --- what a topology says --- */
 
-static struct topo t;
-
 static int fn(unsigned bus, unsigned dev, int parent, int root, uint32_t class, uint16_t vendor)
 {
-    int i = topo_pci_add(&t, 0, (uint8_t)bus, (uint8_t)dev, 0);
-
-    ck_assert_int_ge(i, 0);
-    t.pci[i].parent = (int16_t)parent;
-    t.pci[i].root = (int16_t)root;
-    t.pci[i].class = class;
-    t.pci[i].vendor = vendor;
-    t.pci[i].numa = 0;
-    t.pci[i].cur_mbps = t.pci[i].max_mbps = topo_link_mbps(320, 16);
-    return i;
+    return fn_on(bus, dev, parent, root, class, vendor, 0);
 }
 
 static void nic(const char *name, unsigned bus, int parent, int root)
 {
-    struct topo_nic *n = topo_nic_add(&t, name, 1);
-
-    ck_assert_ptr_nonnull(n);
-    n->pci = (int16_t)fn(bus, 0, parent, root, 0x020700, 0x15b3);
-    n->guid = bus;
-    n->rate_mbps = 400000;
+    nic_on(name, bus, parent, root, 0);
 }
 
 /* A switch with a GPU, m0 and m1; m2 at the same root complex, m4 at another one; m3 is not in the tree. Used are m0 to m3. */

@@ -2,46 +2,21 @@
 #include "tests/unit/relay_rig.h"
 
 #include "plugin/r2_balance_int.h"
-
-static struct topo t;
-
-static int fn(unsigned bus, unsigned dev, int parent, int root, uint32_t class, uint16_t vendor, int node)
-{
-    int i = topo_pci_add(&t, 0, (uint8_t)bus, (uint8_t)dev, 0);
-
-    ck_assert_int_ge(i, 0);
-    t.pci[i].parent = (int16_t)parent;
-    t.pci[i].root = (int16_t)root;
-    t.pci[i].class = class;
-    t.pci[i].vendor = vendor;
-    t.pci[i].numa = (int16_t)node;
-    t.pci[i].cur_mbps = t.pci[i].max_mbps = topo_link_mbps(320, 16);
-    return i;
-}
-
-static void nic(const char *name, unsigned bus, int parent, int root, int node)
-{
-    struct topo_nic *n = topo_nic_add(&t, name, 1);
-
-    ck_assert_ptr_nonnull(n);
-    n->pci = (int16_t)fn(bus, 0, parent, root, 0x020700, 0x15b3, node);
-    n->guid = bus;
-    n->rate_mbps = 400000;
-}
+#include "tests/unit/topo_rig.h"
 
 /* A switch at @bus of @node with a GPU and @nics NICs from number @first on. */
 static void board(unsigned bus, int node, int first, int nics)
 {
     int root = topo_root_add(&t, 0, (uint8_t)bus);
-    int port = fn(bus, 1, -1, root, 0x060400, 0x1000, node);
-    int up = fn(bus + 1, 0, port, root, 0x060400, 0x1000, node);
+    int port = fn_on(bus, 1, -1, root, 0x060400, 0x1000, node);
+    int up = fn_on(bus + 1, 0, port, root, 0x060400, 0x1000, node);
 
-    ck_assert_int_ge(topo_gpu_add(&t, fn(bus + 8, 0, fn(bus + 2, 0, up, root, 0x060400, 0x1000, node), root, 0x030200, 0x10de, node)), 0);
+    ck_assert_int_ge(topo_gpu_add(&t, fn_on(bus + 8, 0, fn_on(bus + 2, 0, up, root, 0x060400, 0x1000, node), root, 0x030200, 0x10de, node)), 0);
     for (int i = 0; i < nics; i++) {
         char name[16];
 
         snprintf(name, sizeof(name), "fab%d", first + i);
-        nic(name, bus + 9 + (unsigned)i, fn(bus + 2, 1 + (unsigned)i, up, root, 0x060400, 0x1000, node), root, node);
+        nic_on(name, bus + 9 + (unsigned)i, fn_on(bus + 2, 1 + (unsigned)i, up, root, 0x060400, 0x1000, node), root, node);
     }
 }
 
@@ -65,14 +40,7 @@ static void machine(uint32_t nvlink)
 
 static int share(int p)
 {
-    const struct r2_plan *plan = &comm(0)->tx->plan;
-    uint64_t sum = 0, own = 0;
-
-    for (int i = 0; i < plan->n; i++) {
-        sum += plan->weight[i];
-        own += plan->path[i] == p ? plan->weight[i] : 0;
-    }
-    return sum ? (int)((own * 200 / sum + 1) / 2) : 0;
+    return share_of(comm(0), p);
 }
 
 /* Percent for NIC 2, which is reached at @mbps, beside NIC 1, whose PCI link has less than its port. */

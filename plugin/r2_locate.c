@@ -186,7 +186,8 @@ void r2_locate_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_lo
         k->told |= k->peer_id == 0;
     }
     k->heard = 1;
-    k->answer |= (m->flags & FO_LOCATE_ASK) != 0;
+    /* Two ends that ask each other and know nothing yet must not answer for ever: what they find is said when it is all there. */
+    k->answer |= (m->flags & FO_LOCATE_ASK) && (k->state != R2_CASE_ASKING || m->for_id != k->id);
     if ((int32_t)(m->id - k->peer_id) < 0) {
         return; /* late: of a case that it has closed */
     }

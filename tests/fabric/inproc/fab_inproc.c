@@ -129,6 +129,8 @@ void fab_inproc_verbs(struct fab_inproc *f, int host, struct ib_verbs *v)
         .ack_cq_events = fab_ibv_ack_cq_events,
         .create_cq = fab_ibv_create_cq,
         .destroy_cq = fab_ibv_destroy_cq,
+        .create_srq = fab_ibv_create_srq,
+        .destroy_srq = fab_ibv_destroy_srq,
         .create_qp = fab_ibv_create_qp,
         .modify_qp = fab_ibv_modify_qp,
         .query_qp = fab_ibv_query_qp,
@@ -137,6 +139,12 @@ void fab_inproc_verbs(struct fab_inproc *f, int host, struct ib_verbs *v)
         .wc_status_str = fab_ibv_wc_status_str,
         .event_type_str = fab_ibv_event_type_str,
     };
+}
+
+void fab_inproc_on_channel(struct fab_inproc *f, void (*cb)(void *arg, int host), void *arg)
+{
+    f->on_channel = cb;
+    f->channel_arg = arg;
 }
 
 uint64_t fab_inproc_now(struct fab_inproc *f)

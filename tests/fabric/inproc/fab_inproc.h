@@ -63,6 +63,9 @@ uint64_t fab_inproc_next_event_time(struct fab_inproc *f);
  * new time. */
 void fab_inproc_skip(struct fab_inproc *f, uint64_t ns);
 
+/* From now on @cb(@arg, host) is called when a completion channel of @host has got an event: what wakes a thread that waits on its descriptor. Must not call verbs. NULL: none. */
+void fab_inproc_on_channel(struct fab_inproc *f, void (*cb)(void *arg, int host), void *arg);
+
 /* Applies a fault given as text (fab_fault.h) now. -1 with the reason in @err, and nothing changed. */
 int fab_inproc_fault(struct fab_inproc *f, const char *text, char *err, size_t err_len);
 

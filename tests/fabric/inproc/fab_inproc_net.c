@@ -282,6 +282,14 @@ static int control(struct fab_engine *e, struct fab_nic *nic, enum fab_call call
     return fab_rng_chance(&f->rng, f->opts.hang_modify_fails_ppm) ? ETIMEDOUT : 0;
 }
 
+static void channel(struct fab_engine *e, struct fab_nic *nic)
+{
+    struct fab_inproc *f = (struct fab_inproc *)e;
+
+    if (f->on_channel)
+        f->on_channel(f->channel_arg, nic->host);
+}
+
 const struct fab_engine_ops fab_inproc_ops = {
     .now = now,
     .timer_set = timer_set,
@@ -299,6 +307,7 @@ const struct fab_engine_ops fab_inproc_ops = {
     .lock = no_lock,
     .unlock = no_lock,
     .control = control,
+    .channel = channel,
 };
 
 void fab_inproc_net_init(struct nic *nic)

@@ -59,6 +59,8 @@ struct fab_inproc {
     uint32_t nusers;
     struct fab_ibv_host hosts[FAB_MAX_HOSTS];
     struct nic *nics; /* hosts x nics */
+    void (*on_channel)(void *arg, int host);
+    void *channel_arg;
 };
 
 int heap_set(struct heap *h, struct fab_timer *t, uint64_t when); /* -1: ENOMEM */

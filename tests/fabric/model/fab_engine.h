@@ -97,6 +97,8 @@ struct fab_engine_ops {
     /* Called with the lock held before poll_cq and after posts, so that an engine without a thread can move packets.
      * May be NULL. */
     void (*progress)(struct fab_engine *e, struct fab_nic *nic);
+    /* An event for completions on @nic was put into a channel of this process. May be NULL. */
+    void (*channel)(struct fab_engine *e, struct fab_nic *nic);
     /* Called with the lock held when poll_cq found nothing: the program probably polls again. May be NULL. */
     void (*idle)(struct fab_engine *e);
     /* Called with the lock held at the start of a control call; an errno value makes that call fail with it. May be

@@ -135,8 +135,11 @@ static void on_comp(struct fab_ctx *ctx, struct fab_cq *m)
     struct fab_ibv_cq *cq = m->user;
     struct fab_ibv_event ev = {.cq = cq};
 
-    if (cq->ibv.channel)
-        push(&((struct fab_ibv_channel *)cq->ibv.channel)->q, &ev);
+    if (!cq->ibv.channel)
+        return;
+    push(&((struct fab_ibv_channel *)cq->ibv.channel)->q, &ev);
+    if (ctx->nic->eng->ops->channel)
+        ctx->nic->eng->ops->channel(ctx->nic->eng, ctx->nic);
 }
 
 const struct fab_ctx_ops fab_ibv_ctx_ops = {.async = on_async, .comp = on_comp};

@@ -4,6 +4,7 @@
 #include "r2_balance.h"
 #include "r2_drain.h"
 #include "r2_failback.h"
+#include "r2_inband.h"
 #include "r2_inst.h"
 #include "r2_locate.h"
 #include "r2_load.h"
@@ -248,6 +249,16 @@ void r2_dispatch_message(void *arg, struct r2_oob_peer *oob, const void *msg, si
 {
     struct r2_inst *inst = arg;
     struct r2_peer *peer = r2_peer_get(inst, oob); /* held over the message: a refusal may be all there is to say */
+
+    if (peer) {
+        r2_inband_channel(inst, peer);
+        r2_dispatch(inst, peer, msg, len);
+        r2_peer_put(inst, peer);
+    }
+}
+
+void r2_dispatch(struct r2_inst *inst, struct r2_peer *peer, const void *msg, size_t len)
+{
     struct r2_reader r = {.p = msg, .end = (const uint8_t *)msg + len};
     uint64_t now = r2_now(inst);
     unsigned version = fo_foreign_version(msg, len);
@@ -255,11 +266,9 @@ void r2_dispatch_message(void *arg, struct r2_oob_peer *oob, const void *msg, si
     union fo_body b;
     int type;
 
-    if (peer == NULL) {
-        return;
-    }
     peer->last_contact = now;
     peer->refused_since = 0;
+    peer->words++;
     if (peer->silent_said) {
         r2_locate_speaks(inst, peer);
     }
@@ -296,8 +305,7 @@ void r2_dispatch_message(void *arg, struct r2_oob_peer *oob, const void *msg, si
     if (type < 0) {
         inst->bad_messages++;
         if (inst->bad_messages == 1) {
-            R2_WARN("malformed message from %s dropped: %s", inst->oob->ops->peer_str(oob), why);
+            R2_WARN("malformed message from %s dropped: %s", inst->oob->ops->peer_str(peer->oob), why);
         }
     }
-    r2_peer_put(inst, peer);
 }

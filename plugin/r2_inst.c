@@ -14,6 +14,7 @@
 #include "r2_drain.h"
 #include "r2_failback.h"
 #include "r2_host.h"
+#include "r2_inband.h"
 #include "r2_log.h"
 #include "r2_pair.h"
 #include "r2_prof.h"
@@ -221,6 +222,7 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
     int look = now >= inst->look_at;
 
     oob_next = inst->oob->ops->progress(inst->oob, now);
+    r2_inband_progress(inst);
     ib_async_progress(&inst->nics, r2_health_fact, inst);
     reap(inst, now);
     /* Timed first: a step that ends in kicking its own connection must not starve the others. */
@@ -263,7 +265,7 @@ int r2_inst_worker_step(struct r2_inst *inst, int device)
 
 static void wait_for_work(struct r2_inst *inst, uint64_t next)
 {
-    struct pollfd fds[3 + IB_MAX_NICS];
+    struct pollfd fds[3 + 2 * IB_MAX_NICS];
     uint64_t now = r2_now(inst), sink;
     struct timespec ts;
     int n = 0;
@@ -280,6 +282,7 @@ static void wait_for_work(struct r2_inst *inst, uint64_t next)
             fds[n++] = (struct pollfd){.fd = nic->ctx->async_fd, .events = POLLIN};
         }
     }
+    n += r2_inband_fds(inst, fds + n);
     if (next > now) {
         uint64_t wait = next - now < 3600000000000ull ? next - now : 3600000000000ull;
 
@@ -344,6 +347,7 @@ static void oob_up(void *arg, struct r2_oob_peer *oob)
     }
     peer->refused_since = 0;
     peer->channel_lost = peer->channel_said = 0;
+    r2_inband_channel(inst, peer);
     peer->last_contact = r2_now(inst);
     peer->say_at = peer->news_at = 0;
     for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
@@ -570,6 +574,7 @@ void r2_inst_destroy(struct r2_inst *inst)
     inst->workers = NULL;
     r2_pairs_free(inst, still_running);
     r2_loops_free(inst, still_running);
+    r2_inband_close(inst, still_running);
     left = inst->pairs;
     inst->pairs = NULL; /* the last connection of a peer would have its pairs taken down by a worker */
     comms_free(inst, still_running);

@@ -16,6 +16,7 @@
 #include "balance/balance_slow.h"
 #include "failover/fo_engine.h"
 #include "ib_transport/ib_flush.h"
+#include "ib_transport/ib_inband.h"
 #include "ib_transport/ib_mr.h"
 #include "probe/probe_load.h"
 #include "probe/probe_watch.h"
@@ -233,6 +234,12 @@ struct r2_peer {
     uint64_t hello_at;               /* it was asked for a sign of life, ns; 0 */
     uint8_t silent_said;             /* that its process says nothing, until it does */
     uint64_t channel_lost;           /* since when there is no channel to it, ns; 0: it stands */
+    uint64_t owed_since, owed_at;    /* when the first and the last message of a row that brought none of its own were given to the channel, ns; 0: none was */
+    unsigned owed;                   /* ... how many */
+    uint64_t deaf_until;             /* it has said over a NIC that it hears nothing by the channel, ns */
+    uint32_t words;                  /* messages of its own, by any way */
+    unsigned inband_turn;            /* messages to it over NICs */
+    uint8_t inband_said;             /* that NICs are used */
     uint8_t channel_said;            /* ... has been said */
     size_t out_len;
     uint8_t out[R2_OOB_MAX_MESSAGE];
@@ -316,6 +323,9 @@ struct r2_inst {
     struct r2_tempo tempo[IB_MAX_NICS];    /* service thread */
     uint64_t slow_at;                     /* service thread: the last look, ns; 0: none */
     uint32_t pair_inc; /* service thread: of the probe queue pair made last; 0: none was */
+    struct ib_inband_pool inband[IB_MAX_NICS]; /* the worker's until its bit is set in inband_tried; service thread */
+    uint32_t inband_tried, inband_open;        /* bit per NIC; service thread */
+    uint64_t inband_sent, inband_received;     /* pieces; service thread */
 
     /* service thread: which part broke, and what the job knows of it; r2_loop.c, r2_locate.c, r2_news.c */
     struct r2_loop loop[IB_MAX_NICS];
@@ -427,5 +437,7 @@ void r2_close_log_flush(const struct r2_comm *c); /* how a receiver was flushed;
 
 /* r2_dispatch.c; service thread */
 void r2_dispatch_message(void *inst, struct r2_oob_peer *oob, const void *msg, size_t len);
+/* The same of a message that came over a NIC. The caller holds a reference of @peer. */
+void r2_dispatch(struct r2_inst *inst, struct r2_peer *peer, const void *msg, size_t len);
 
 #endif

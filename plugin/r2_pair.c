@@ -7,6 +7,7 @@
 
 #include "r2_drain.h"
 #include "r2_host.h"
+#include "r2_inband.h"
 #include "r2_load.h"
 #include "r2_log.h"
 #include "r2_return.h"
@@ -70,6 +71,9 @@ static void build_run(struct ib_job *job)
     pair->inst->env.random(pair->inst->env.arg, &psn, sizeof(psn));
     pair->rc =
         s == IB_NIC_FATAL || s == IB_NIC_GONE ? EIO : probe_qp_create(&pair->qp, &pair->inst->nics, pair->nic, psn);
+    if (pair->rc == 0) {
+        r2_inband_create(pair);
+    }
 }
 
 static void join_run(struct ib_job *job)
@@ -77,6 +81,9 @@ static void join_run(struct ib_job *job)
     struct r2_pair *pair = (struct r2_pair *)job;
 
     pair->rc = probe_qp_connect(&pair->qp, &pair->inst->nics, pair->nic, &pair->peer_addr);
+    if (pair->rc == 0) {
+        r2_inband_connect(pair);
+    }
 }
 
 static void destroy_run(struct ib_job *job)
@@ -84,6 +91,7 @@ static void destroy_run(struct ib_job *job)
     struct r2_pair *pair = (struct r2_pair *)job;
 
     probe_qp_destroy(&pair->qp, &pair->inst->nics);
+    ib_inband_destroy(&pair->inband, &pair->inst->nics);
 }
 
 static void quiet_run(struct ib_job *job)
@@ -91,6 +99,7 @@ static void quiet_run(struct ib_job *job)
     struct r2_pair *pair = (struct r2_pair *)job;
 
     probe_qp_quiet(&pair->qp, &pair->inst->nics);
+    ib_inband_quiet(&pair->inband, &pair->inst->nics);
 }
 
 /* It did not answer: what it has sent is not sent again for ever. */
@@ -112,6 +121,7 @@ static void build(struct r2_pair *pair)
     pair->inst->pair_inc += 1 + (pair->inst->pair_inc + 1 == 0);
     pair->inc = pair->inst->pair_inc;
     pair->peer_inc = pair->peer_for = 0;
+    pair->peer_inband_qpn = pair->peer_inband_psn = 0;
     pair->again = pair->answer = pair->check = 0;
     pair->owes = pair->tell = 0;
     pair->last_ok = pair->slowest = 0;
@@ -133,7 +143,9 @@ static void pair_done(struct ib_job *job)
 {
     struct r2_pair *pair = (struct r2_pair *)job;
 
+    r2_inband_built(pair);
     if (pair->state == R2_PAIR_DESTROY) {
+        r2_inband_destroyed(pair);
         if (pair->peer == NULL) {
             pair_free(pair);
         } else {
@@ -289,6 +301,7 @@ void r2_pairs_free(struct r2_inst *inst, uint64_t still_running)
         } else {
             *p = pair->next;
             probe_qp_destroy(&pair->qp, &inst->nics);
+            ib_inband_destroy(&pair->inband, &inst->nics);
             free(pair);
         }
     }

@@ -45,6 +45,13 @@ struct r2_pair {
     enum r2_pair_state state;
     struct probe_qp qp;
     struct ib_path_addr peer_addr;
+    struct ib_inband_qp inband; /* for messages, beside the probe's: lives and dies with it; r2_inband.c */
+    uint32_t peer_inband_qpn, peer_inband_psn; /* 0: it has none */
+    struct {
+        uint64_t heard_at, sent_at; /* real time, ns; 0: never */
+        uint32_t words;             /* of the peer's, by any way, when ... */
+        unsigned taken;             /* ... its NIC had taken none of these messages: so many of its buffers are in use */
+    } carried;
     uint64_t peer_guid; /* of the peer's NIC, as it says: node GUID, port, name; 0 and "": not heard */
     uint8_t peer_port;
     char peer_name[FO_NIC_NAME];

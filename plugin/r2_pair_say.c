@@ -41,6 +41,8 @@ static void say(struct r2_pair *pair)
         b.probe.for_inc = pair->state == R2_PAIR_JOINED ? pair->peer_inc : 0;
         b.probe.flags = (uint8_t)((asks(pair) ? FO_PROBE_ASK : 0) | (pair->back ? FO_PROBE_BACK : 0) | (pair->tell ? FO_PROBE_WORKS : 0));
         probe_qp_addr_get(&pair->qp, &pair->inst->nics, pair->nic, &b.probe.addr);
+        b.probe.inband_qpn = pair->inband.qp ? pair->inband.qpn : 0;
+        b.probe.inband_psn = pair->inband.psn;
         pair->back = pair->tell = 0;
         pair->said = 1;
     }
@@ -132,6 +134,8 @@ static void on_announcement(struct r2_pair *pair, const struct fo_probe *m)
         pair->peer_inc = m->inc;
         pair->peer_for = m->for_inc;
         pair->peer_addr = m->addr;
+        pair->peer_inband_qpn = m->inband_qpn;
+        pair->peer_inband_psn = m->inband_psn;
         r2_pair_join(pair);
     }
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "r2_drain.h"
+#include "r2_inband.h"
 #include "r2_inst.h"
 #include "r2_log.h"
 #include "r2_news.h"
@@ -61,10 +62,21 @@ void r2_peer_put(struct r2_inst *inst, struct r2_peer *peer)
 
 static void flush(struct r2_inst *inst, struct r2_peer *peer)
 {
-    if (peer->out_len) {
-        inst->oob->ops->send(peer->oob, peer->out, peer->out_len); /* what is lost is repeated */
-        peer->out_len = 0;
+    uint64_t now;
+    int lost;
+
+    if (peer->out_len == 0) {
+        return;
     }
+    now = r2_now(inst);
+    lost = inst->oob->ops->send(peer->oob, peer->out, peer->out_len) != 0; /* what is lost is repeated */
+    if (!lost) {
+        r2_inband_owed(inst, peer, now);
+    }
+    if (lost || r2_inband_due(inst, peer, now)) {
+        r2_inband_send(inst, peer, peer->out, peer->out_len);
+    }
+    peer->out_len = 0;
 }
 
 void r2_peer_emit(struct r2_inst *inst, struct r2_peer *peer, enum fo_type type, const union fo_body *body)
@@ -116,7 +128,7 @@ static uint64_t say_nics(struct r2_inst *inst, struct r2_peer *p, uint64_t now)
 
 static int is_missed(struct r2_inst *inst, const struct r2_peer *peer);
 
-/* Data goes on without it, and the next failure could not be settled: people are to mend it before. Nothing new where its process or host is blamed. */
+/* Data goes on without it; the next failure is settled over NICs at best: people are to mend it before. Nothing new where its process or host is blamed. */
 static uint64_t check_channel(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
 {
     if (peer->channel_lost == 0 || peer->channel_said || peer->host[0] == '\0') {

@@ -3,6 +3,7 @@
 #include "r2_watch.h"
 
 #include "r2_drain.h"
+#include "r2_inband.h"
 #include "r2_locate.h"
 #include "r2_load.h"
 #include "r2_log.h"
@@ -66,11 +67,11 @@ static uint64_t pair_expect(struct r2_inst *inst, const struct r2_pair *pair)
 }
 
 /* Whether a verdict about path @p may end its life: never the last one, where waiting costs nothing that ending would
- * save, unless a drained one would return in its place; nor while the peer could not be told, which settlement needs. */
+ * save, unless a drained one would return in its place; nor while the peer could not be told, by the channel or over another NIC pair, which settlement needs. */
 static int may_move(const struct r2_comm *c, int p)
 {
     return c->inst->cfg.watchdog && c->inst->cfg.failover && ((c->link.up & ~(1u << p)) || r2_drain_spare(c)) &&
-           c->inst->oob->ops->peer_is_up(c->peer->oob);
+           (c->inst->oob->ops->peer_is_up(c->peer->oob) || r2_inband_reaches(c->inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic));
 }
 
 /* The last path, or all that are left are over one NIC pair: its life goes on, but nobody waits for ever. RC may never say anything, and then no other end would

@@ -2,6 +2,8 @@
 
 #include "failover/fo_proto_int.h"
 
+#define QPN_MAX 0xffffffu /* of PSN, too */
+
 static const char *const names[] = {
     [FO_MSG_REQ] = "REQ",         [FO_MSG_REP] = "REP",   [FO_MSG_CONF] = "CONF",     [FO_MSG_READY] = "READY",     [FO_MSG_REFUSE] = "REFUSE",
     [FO_MSG_NIC_DOWN] = "NIC_DOWN", [FO_MSG_NIC_DOWN_OK] = "NIC_DOWN_OK", [FO_MSG_DOWN] = "DOWN", [FO_MSG_FENCED] = "FENCED",
@@ -46,7 +48,7 @@ static void get_addr(struct r2_reader *r, struct ib_path_addr *a)
     a->port.mtu = (uint8_t)r2_get(r, 1);
     a->port.lid = (uint16_t)r2_get(r, 2);
     r2_get_bytes(r, a->port.gid, 16);
-    if (a->qpn > 0xffffff || a->psn > 0xffffff || a->port.mtu < IBV_MTU_256 || a->port.mtu > IBV_MTU_4096) {
+    if (a->qpn > QPN_MAX || a->psn > QPN_MAX || a->port.mtu < IBV_MTU_256 || a->port.mtu > IBV_MTU_4096) {
         r->bad = r->bad || a->qpn != 0 || a->psn != 0;
     }
 }
@@ -224,6 +226,8 @@ static void put_probe(struct r2_writer *w, const struct fo_probe *m)
     r2_put(w, m->guid, 8);
     r2_put(w, m->port, 1);
     r2_put_bytes(w, m->name, FO_NIC_NAME);
+    r2_put(w, m->inband_qpn, 4);
+    r2_put(w, m->inband_psn, 4);
 }
 
 static void get_probe(struct r2_reader *r, struct fo_probe *m)
@@ -237,7 +241,9 @@ static void get_probe(struct r2_reader *r, struct fo_probe *m)
     m->guid = r2_get(r, 8);
     m->port = (uint8_t)r2_get(r, 1);
     get_text(r, m->name, FO_NIC_NAME);
-    if (m->nic >= FO_MAX_NICS || m->peer_nic >= FO_MAX_NICS || m->inc == 0 || m->port == PROBE_NEWS_PROCESS || m->addr.port.mtu < IBV_MTU_256 ||
+    m->inband_qpn = (uint32_t)r2_get(r, 4);
+    m->inband_psn = (uint32_t)r2_get(r, 4);
+    if (m->nic >= FO_MAX_NICS || m->peer_nic >= FO_MAX_NICS || m->inc == 0 || m->port == PROBE_NEWS_PROCESS || m->inband_qpn > QPN_MAX || m->inband_psn > QPN_MAX || m->addr.port.mtu < IBV_MTU_256 ||
         m->addr.port.mtu > IBV_MTU_4096) {
         r->bad = 1;
     }

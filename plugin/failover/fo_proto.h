@@ -7,7 +7,7 @@
  * message.
  *
  * The version is that of all records together, and of the handle (r2_comm.c): +1 with every change of a record that a process without it cannot read, or
- * would read wrongly. 2: REQ has the traffic class, PROBE which NIC it is. Processes of different versions do not connect.
+ * would read wrongly. 2: REQ has the traffic class, PROBE which NIC it is. 3: PROBE has the queue pair for messages. Processes of different versions do not connect.
  */
 #ifndef FO_PROTO_H
 #define FO_PROTO_H
@@ -21,7 +21,7 @@
 #include "r2_ledger.h"
 #include "r2_wire.h"
 
-#define FO_PROTO_VERSION 2
+#define FO_PROTO_VERSION 3
 #define FO_MAX_NICS      IB_MAX_NICS
 #define FO_MAX_QPS       128 /* what NCCL takes */
 #define FO_NIC_NAME      24
@@ -157,6 +157,7 @@ struct fo_probe {
     uint64_t guid; /* of my NIC: node GUID, port, name; 0 and "" not known */
     uint8_t port;
     char name[FO_NIC_NAME];
+    uint32_t inband_qpn, inband_psn; /* of the queue pair for messages beside it; 0: none */
 };
 
 struct fo_news_ok { /* the word that it answers */
@@ -259,7 +260,8 @@ union fo_body {
 };
 
 /* Largest packed record: a FENCED with a full window, or a REQ with all NICs. */
-#define FO_MAX_RECORD 2048
+#define FO_MAX_RECORD  2048
+#define FO_RECORD_HEAD 4 /* type, version, length of the body */
 
 /* Packs one record of @type from @body. Returns its length, or 0 when it does not fit or a field is out of range. */
 size_t fo_pack(enum fo_type type, const union fo_body *body, uint8_t *out, size_t room);

@@ -45,6 +45,8 @@ static const struct r2_symbol rows[] = {
     ROW(ack_cq_events, "ibv_ack_cq_events"),
     ROW(create_cq, "ibv_create_cq"),
     ROW(destroy_cq, "ibv_destroy_cq"),
+    ROW(create_srq, "ibv_create_srq"),
+    ROW(destroy_srq, "ibv_destroy_srq"),
     ROW(create_qp, "ibv_create_qp"),
     ROW(modify_qp, "ibv_modify_qp"),
     ROW(query_qp, "ibv_query_qp"),

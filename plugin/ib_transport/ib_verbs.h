@@ -2,7 +2,7 @@
  * The verbs seam: the control calls of libibverbs as a table of real functions.
  *
  * The product fills it from libibverbs.so.1, opened at run time (ib_verbs_load); tests fill it from a device model. The
- * data path (post_send, post_recv, poll_cq, req_notify) is not in it: in <infiniband/verbs.h> those are inline calls
+ * data path (post_send, post_recv, post_srq_recv, poll_cq, req_notify) is not in it: in <infiniband/verbs.h> those are inline calls
  * through qp->context->ops, which a model serves as well as a driver does.
  *
  * Return conventions are those of verbs: calls returning int return 0 or an errno value (some old providers return -1
@@ -42,6 +42,8 @@ struct ib_verbs {
     struct ibv_cq *(*create_cq)(struct ibv_context *ctx, int cqe, void *cq_context, struct ibv_comp_channel *ch,
                                 int vector);
     int (*destroy_cq)(struct ibv_cq *cq);
+    struct ibv_srq *(*create_srq)(struct ibv_pd *pd, struct ibv_srq_init_attr *attr);
+    int (*destroy_srq)(struct ibv_srq *srq);
     struct ibv_qp *(*create_qp)(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
     int (*modify_qp)(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
     int (*query_qp)(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init);

@@ -111,6 +111,7 @@ struct sim_params {
     /* bus */
     uint64_t oob_min_ns, oob_max_ns;
     uint32_t oob_loss_ppm, oob_dup_ppm, oob_reorder_ppm;
+    int oob_gone; /* all channels are out for good, some time after the first messages */
     uint64_t oob_late_ns; /* a duplicate comes up to this much later than its like */
     /* plugin options */
     int ib_timeout, ib_retry;

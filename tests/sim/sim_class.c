@@ -224,6 +224,18 @@ static void draw_oob(struct sim_params *p, struct fab_rng *r)
     p->oob_reorder_ppm = (uint32_t)fab_rng_upto(r, 300000);
 }
 
+/* No channel any more, told or not: what is to be said goes over the NICs that are left. */
+static void draw_inband(struct sim_params *p, struct fab_rng *r)
+{
+    if (sim_pct(r, 40))
+        draw_watch(p, r);
+    p->faults = (int)sim_pick(r, 1, 4);
+    p->fault_mask = LINK_FAULTS | SILENT_FAULTS | DEVICE_FAULTS;
+    p->setup_ns = 200 * SIM_US;
+    p->chain_ns = 20 * SIM_MS;
+    p->oob_gone = 1;
+}
+
 /* The receiver is gone right after its last done; the sender still needs an answer. */
 static void draw_close(struct sim_params *p, struct fab_rng *r)
 {
@@ -506,6 +518,7 @@ const struct sim_class sim_classes[] = {
     {"weights", "unequal NICs, weights that change all the time, with everything that comes back", draw_weights, 0, 1},
     {"flushed", "acknowledged when flushed: what a NIC brought and can read back no more is sent again", draw_flushed},
     {"staged", "NICs that do not take the senders' memory: by way of staging memory, with everything that ends a life", draw_staged},
+    {"inband", "out-of-band channels lost for good, with faults: control messages over NICs", draw_inband},
     {"locate", "one failure on three hosts: who blames what (by name only)", sim_locate_draw},
     {"locate2", "the same on two hosts (by name only)", sim_locate_two_draw},
     {"locate-late", "the same on three, where processes stand still for seconds and what broke is mended meanwhile (by name only)",
@@ -525,7 +538,7 @@ void sim_params_draw(struct sim_params *p, int cls, uint64_t seed)
     sim_classes[cls].draw(p, &r);
     /* A channel that is out, messages lost in numbers, an error that comes only at the end of T_give_up: these may take
      * it all. */
-    if (p->want != SIM_WANT_FINISH || p->oob_loss_ppm > 60000 || p->fault_mask & SIM_F(SIM_F_OOB_OUTAGE) ||
+    if (p->want != SIM_WANT_FINISH || p->oob_loss_ppm > 60000 || p->fault_mask & SIM_F(SIM_F_OOB_OUTAGE) || p->oob_gone ||
         p->fab.hang_modify_ns || p->copy_fail_ppm)
         p->stall_ms = p->give_up_ms + 500;
     /* A process that was killed is given up when its host has refused for a second. */

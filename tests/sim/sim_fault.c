@@ -6,6 +6,7 @@
 #include "sim.h"
 
 #include "plugin/r2_drain.h"
+#include "plugin/r2_pair.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -301,6 +302,28 @@ static int rail_draw(struct sim *s)
     return rail >= s->safe_rail ? rail + 1 : rail;
 }
 
+/* One draw for all: they go together, silently or not, and do not come back within the run. */
+static void channels_go(struct sim *s)
+{
+    uint32_t done = (uint32_t)sim_pick(&s->rng, s->msgs_total / 20 + 1, s->msgs_total / 2 + 1);
+    int silent = sim_pct(&s->rng, 50);
+
+    for (int a = 0; a < s->p.procs; a++) {
+        for (int b = a; b < s->p.procs; b++) {
+            struct sim_fault *f = sim_fault_new(s);
+
+            if (!f)
+                return;
+            f->kind = SIM_F_OOB_OUTAGE;
+            f->host = a;
+            f->nic = b;
+            f->done = done;
+            f->outage_ns = 1000000 * SIM_MS;
+            f->silent = silent;
+        }
+    }
+}
+
 void sim_faults_draw(struct sim *s)
 {
     int previous = -1;
@@ -316,6 +339,8 @@ void sim_faults_draw(struct sim *s)
             previous = fault_draw(s, previous, (s->safe_rail + i) % s->p.nics);
         return;
     }
+    if (s->p.oob_gone)
+        channels_go(s);
     for (int i = 0; i < s->p.faults && s->p.nics > 1; i++)
         previous = fault_draw(s, previous, rail_draw(s));
 }
@@ -328,10 +353,28 @@ void sim_faults_start(struct sim *s)
     }
 }
 
+/* All connections, and the NIC pairs for what the channels will not carry. */
+static int all_connected(const struct sim *s)
+{
+    for (int i = 0; i < s->p.conns; i++) {
+        if (s->conn[i].s.state < SIM_END_RUN || s->conn[i].r.state < SIM_END_RUN)
+            return 0;
+    }
+    for (int i = 0; i < s->p.procs; i++) {
+        for (const struct r2_pair *p = s->proc[i].inst ? s->proc[i].inst->pairs : NULL; p; p = p->next) {
+            if (p->peer && !(r2_pair_ready(p) && p->inband.up))
+                return 0;
+        }
+    }
+    return 1;
+}
+
 void sim_faults_progress(struct sim *s)
 {
     for (int i = 0; i < s->nfaults; i++) {
         struct sim_fault *f = &s->fault[i];
+        if (s->p.oob_gone && !s->fault[0].armed && !all_connected(s))
+            return; /* what no two processes have been told yet cannot be said over NICs */
         if (!f->armed && f->after < 0 && f->done && f->done <= s->done_total)
             fault_arm(f);
     }

@@ -138,6 +138,17 @@ static void turn_points(struct sim *s)
 
 /* ---- life of a run ---- */
 
+/* A thread that waits on the descriptor of a completion channel wakes up. */
+static void on_channel(void *arg, int host)
+{
+    struct sim *s = arg;
+
+    for (int i = 0; i < s->p.procs; i++) {
+        if (s->proc[i].host == host)
+            sim_proc_kick(&s->proc[i]);
+    }
+}
+
 static int fabric_make(struct sim *s)
 {
     struct fab_inproc_opts opts = s->p.fab;
@@ -156,6 +167,8 @@ static int fabric_make(struct sim *s)
     s->f = fab_inproc_create(&desc, s->seed * 7919 + 13, &opts);
     if (!s->f)
         sim_fail(s, "no fabric");
+    else
+        fab_inproc_on_channel(s->f, on_channel, s);
     return s->f ? 0 : -1;
 }
 

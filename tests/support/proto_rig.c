@@ -71,7 +71,7 @@ static void service_run(void *arg)
     uint64_t next, now;
 
     s->service_id = 0;
-    if (s->inst == NULL) {
+    if (s->inst == NULL || s->still) {
         return;
     }
     rig_enter(s);
@@ -146,6 +146,7 @@ static void set_options(struct rig *r, const char *const *options)
     for (int i = 0; i < 2; i++) {
         r2_config_defaults(&r->side[i].cfg);
         ck_assert_int_eq(r2_config_set(&r->side[i].cfg, "NCCL_IB_TIMEOUT", "14", why, sizeof(why)), 0);
+        ck_assert_int_eq(r2_config_set(&r->side[i].cfg, "NCCL_R2_INBAND", "off", why, sizeof(why)), 0);
     }
     for (; options && *options; options++) {
         const char *o = *options, *eq;
@@ -194,6 +195,13 @@ static void side_start(struct rig *r, int i)
     rig_kick(s);
 }
 
+static void on_channel(void *arg, int host)
+{
+    for (struct rig *r = arg; r; r = r->beside) {
+        rig_kick(&r->side[host]);
+    }
+}
+
 static struct rig *rig_start(struct fab_inproc *f, const char *const *options)
 {
     struct rig *r = calloc(1, sizeof(*r));
@@ -204,6 +212,7 @@ static struct rig *rig_start(struct fab_inproc *f, const char *const *options)
     r->f = f;
     r->traffic_class = R2_NET_NO_CLASS;
     running = r;
+    fab_inproc_on_channel(f, on_channel, r);
     r2_log_sink_set(log_sink);
     set_options(r, options);
     for (int i = 0; i < 2; i++) {
@@ -244,6 +253,7 @@ struct rig *rig_create_beside(struct rig *first, const char *const *options)
 
     r->beside = first->beside;
     first->beside = r;
+    fab_inproc_on_channel(first->f, on_channel, first);
     return r;
 }
 

@@ -53,6 +53,7 @@ struct rig_side {
     enum r2_status status; /* the first error that a call returned */
     int asleep;            /* NCCL does not call this end */
     int oldest_alone;      /* ... tests the oldest request alone, as the real one does */
+    int still;             /* its service thread stands still; rig_kick() when it goes on */
 };
 
 struct rig_sent {
@@ -79,7 +80,7 @@ struct rig {
 
 /*
  * @options: "NAME=value" for both processes, "0:NAME=value" for one, ended by NULL; NULL: defaults, but for a shorter
- * NCCL_IB_TIMEOUT.
+ * NCCL_IB_TIMEOUT, and for NCCL_R2_INBAND, off: what the channel loses is lost.
  * @crossrail: NICs of different rails reach each other.
  */
 struct rig *rig_create(int nics, int crossrail, const char *const *options);

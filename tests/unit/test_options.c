@@ -42,6 +42,7 @@ static const char *const shown[][2] = {
     {"NCCL_R2_DRAIN", "test_drain: drained_from_the_start, e2e/drain.sh: start"},
     {"NCCL_R2_RUN_DIR", "e2e/drain.sh: board"},
     {"NCCL_R2_TOPO", "e2e/balance.sh: unequal, no topology"},
+    {"NCCL_R2_INBAND", "test_inband: off, settled_without_the_channel"},
     {"NCCL_R2_BOARD", "e2e/drain.sh: board"},
     {"NCCL_R2_STATS", "e2e/stat.sh: off, test_report: switched_off"},
     {"NCCL_R2_EVENT_FILE", "e2e/stat.sh: off, test_report: switched_off"},

@@ -1,0 +1,254 @@
+#include "ib_transport/ib_inband.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SLOTS      (IB_INBAND_RECVS + IB_INBAND_SENDS)
+#define POLL_BATCH 16
+
+/*
+ * RC's own time-out is 268 ms, and 6 repetitions (7 means for ever on rdma_rxe): a message that is lost is sent again by RC for about two seconds. A receiver
+ * that has no buffer (its process stands still) is asked again every 10 ms, for ever: it costs nobody anything, and no data waits behind it.
+ */
+#define TIMEOUT   16
+#define RETRY     6
+#define RNR_TIMER 20 /* 10.24 ms; IBTA table 45 */
+#define RNR_RETRY 7
+
+static uint8_t *slot_mem(const struct ib_inband_pool *pool, int slot)
+{
+    return pool->mem + (size_t)slot * IB_INBAND_MESSAGE;
+}
+
+static int post_recv(struct ib_inband_pool *pool, int slot)
+{
+    struct ibv_sge sge = {.addr = (uintptr_t)slot_mem(pool, slot), .length = IB_INBAND_MESSAGE, .lkey = pool->mr->lkey};
+    struct ibv_recv_wr wr = {.wr_id = (uint64_t)slot, .sg_list = &sge, .num_sge = 1}, *bad;
+
+    return ib_verbs_err(ibv_post_srq_recv(pool->srq, &wr, &bad));
+}
+
+static int open_all(struct ib_inband_pool *pool, struct ib_nics *nics, int nic)
+{
+    const struct ib_verbs *v = nics->v;
+    const struct ib_nic *n = &nics->nic[nic];
+    struct ibv_srq_init_attr srq = {.attr = {.max_wr = IB_INBAND_RECVS, .max_sge = 1}};
+    int rc, flags;
+
+    if (v->create_srq == NULL) {
+        return EOPNOTSUPP;
+    }
+    pool->channel = v->create_comp_channel(n->ctx);
+    if (pool->channel == NULL) {
+        return errno ? errno : ENOMEM;
+    }
+    flags = fcntl(pool->channel->fd, F_GETFL);
+    if (flags < 0 || fcntl(pool->channel->fd, F_SETFL, flags | O_NONBLOCK) != 0) {
+        return errno;
+    }
+    pool->cq = v->create_cq(n->ctx, SLOTS, NULL, pool->channel, 0);
+    if (pool->cq == NULL) {
+        return errno ? errno : ENOMEM;
+    }
+    pool->srq = v->create_srq(n->pd, &srq);
+    if (pool->srq == NULL) {
+        return errno ? errno : EOPNOTSUPP;
+    }
+    rc = posix_memalign((void **)&pool->mem, 4096, (size_t)SLOTS * IB_INBAND_MESSAGE);
+    if (rc != 0) {
+        pool->mem = NULL;
+        return rc;
+    }
+    memset(pool->mem, 0, (size_t)SLOTS * IB_INBAND_MESSAGE);
+    pool->mr = v->reg_mr(n->pd, pool->mem, (size_t)SLOTS * IB_INBAND_MESSAGE, IBV_ACCESS_LOCAL_WRITE);
+    if (pool->mr == NULL) {
+        return errno ? errno : ENOMEM;
+    }
+    for (int i = 0; i < IB_INBAND_RECVS && rc == 0; i++) {
+        rc = post_recv(pool, i);
+    }
+    return rc ? rc : ib_verbs_err(ibv_req_notify_cq(pool->cq, 0));
+}
+
+int ib_inband_open(struct ib_inband_pool *pool, struct ib_nics *nics, int nic)
+{
+    if (!pool->tried) {
+        pool->tried = 1;
+        pool->rc = open_all(pool, nics, nic);
+    }
+    return pool->rc;
+}
+
+void ib_inband_close(struct ib_inband_pool *pool, const struct ib_nics *nics)
+{
+    const struct ib_verbs *v = nics->v;
+
+    if (pool->srq) {
+        v->destroy_srq(pool->srq);
+    }
+    if (pool->cq) {
+        v->destroy_cq(pool->cq);
+    }
+    if (pool->channel) {
+        v->destroy_comp_channel(pool->channel);
+    }
+    if (pool->mr == NULL || v->dereg_mr(pool->mr) == 0) {
+        free(pool->mem); /* a device that keeps the registration keeps the memory */
+    }
+    memset(pool, 0, sizeof(*pool));
+}
+
+int ib_inband_create(struct ib_inband_qp *q, const struct ib_inband_pool *pool, struct ib_nics *nics, int nic, uint32_t psn)
+{
+    const struct ib_verbs *v = nics->v;
+    struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC,
+                                    .send_cq = pool->cq,
+                                    .recv_cq = pool->cq,
+                                    .srq = pool->srq,
+                                    .cap = {.max_send_wr = IB_INBAND_QP_SENDS, .max_send_sge = 1, .max_recv_sge = 1}};
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = nics->nic[nic].port};
+    struct ib_addr addr;
+
+    ib_nic_addr_get(nics, nic, &addr);
+    *q = (struct ib_inband_qp){.psn = psn & 0xffffff};
+    q->qp = v->create_qp(nics->nic[nic].pd, &init);
+    if (q->qp == NULL) {
+        return errno ? errno : ENOMEM;
+    }
+    q->qpn = q->qp->qp_num;
+    attr.pkey_index = addr.pkey_index;
+    return ib_verbs_err(v->modify_qp(q->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+}
+
+int ib_inband_connect(struct ib_inband_qp *q, struct ib_nics *nics, int nic, const struct ib_addr *port, uint32_t qpn, uint32_t psn)
+{
+    const struct ib_verbs *v = nics->v;
+    struct ib_link l = {.nics = nics, .cfg = nics->cfg};
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_RTR, .dest_qp_num = qpn, .rq_psn = psn & 0xffffff, .max_dest_rd_atomic = 0, .min_rnr_timer = RNR_TIMER};
+    struct ib_addr local;
+    int rc;
+
+    ib_nic_addr_get(nics, nic, &local);
+    attr.path_mtu = local.mtu < port->mtu ? local.mtu : port->mtu;
+    ib_link_ah_fill(&l, &local, port, &attr.ah_attr);
+    attr.ah_attr.port_num = nics->nic[nic].port;
+    rc = ib_verbs_err(v->modify_qp(q->qp, &attr,
+                                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                                       IBV_QP_MIN_RNR_TIMER));
+    if (rc != 0) {
+        return rc;
+    }
+    attr = (struct ibv_qp_attr){
+        .qp_state = IBV_QPS_RTS, .timeout = TIMEOUT, .retry_cnt = RETRY, .rnr_retry = RNR_RETRY, .sq_psn = q->psn, .max_rd_atomic = 0};
+    rc = ib_verbs_err(v->modify_qp(
+        q->qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+    q->up = rc == 0;
+    return rc;
+}
+
+void ib_inband_quiet(struct ib_inband_qp *q, const struct ib_nics *nics)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+    if (q->qp) {
+        nics->v->modify_qp(q->qp, &attr, IBV_QP_STATE); /* where that fails RC stops by itself */
+    }
+    q->up = 0;
+}
+
+void ib_inband_destroy(struct ib_inband_qp *q, const struct ib_nics *nics)
+{
+    if (q->qp) {
+        q->stuck = nics->v->destroy_qp(q->qp) != 0;
+    }
+    q->qp = NULL;
+    q->up = 0;
+}
+
+void ib_inband_reclaim(struct ib_inband_qp *q, struct ib_inband_pool *pool)
+{
+    for (int i = 0; i < IB_INBAND_SENDS; i++) {
+        if (q->qpn && pool->owner[i] == q->qpn && !q->stuck) {
+            pool->owner[i] = 0;
+        }
+    }
+    memset(q, 0, sizeof(*q));
+}
+
+int ib_inband_send(struct ib_inband_qp *q, struct ib_inband_pool *pool, const void *msg, size_t len, uint32_t word)
+{
+    struct ibv_sge sge;
+    struct ibv_send_wr wr = {.opcode = IBV_WR_SEND_WITH_IMM, .send_flags = IBV_SEND_SIGNALED, .sg_list = &sge, .num_sge = 1, .imm_data = htobe32(word)}, *bad;
+    int i, rc;
+
+    if (!q->up) {
+        return ENOTCONN;
+    }
+    for (i = 0; i < IB_INBAND_SENDS && pool->owner[i]; i++) {
+    }
+    if (i == IB_INBAND_SENDS || q->out >= IB_INBAND_QP_SENDS) {
+        return EAGAIN;
+    }
+    wr.wr_id = (uint64_t)(IB_INBAND_RECVS + i);
+    sge = (struct ibv_sge){.addr = (uintptr_t)slot_mem(pool, (int)wr.wr_id), .length = (uint32_t)len, .lkey = pool->mr->lkey};
+    memcpy(slot_mem(pool, (int)wr.wr_id), msg, len);
+    rc = ib_verbs_err(ibv_post_send(q->qp, &wr, &bad));
+    if (rc == 0) {
+        pool->owner[i] = q->qpn;
+        q->out++;
+    }
+    return rc;
+}
+
+static void completed(struct ib_inband_pool *pool, int nic, const struct ibv_wc *wc, const struct ib_inband_sink *sink)
+{
+    int slot = (int)wc->wr_id;
+
+    if (slot >= IB_INBAND_RECVS) {
+        if (pool->owner[slot - IB_INBAND_RECVS] == wc->qp_num) {
+            pool->owner[slot - IB_INBAND_RECVS] = 0;
+            sink->sent(sink->arg, nic, wc->qp_num, wc->status != IBV_WC_SUCCESS);
+        }
+        return;
+    }
+    if (wc->status == IBV_WC_SUCCESS && wc->byte_len <= IB_INBAND_MESSAGE && (wc->wc_flags & IBV_WC_WITH_IMM)) {
+        sink->message(sink->arg, nic, wc->qp_num, slot_mem(pool, slot), wc->byte_len, be32toh(wc->imm_data));
+    }
+    if (post_recv(pool, slot) != 0) {
+        pool->rc = EIO; /* the device is gone or sick: events tell */
+    }
+}
+
+static void rearm(struct ib_inband_pool *pool, const struct ib_nics *nics)
+{
+    struct ibv_cq *cq;
+    void *context;
+    unsigned n = 0;
+
+    while (n < SLOTS && nics->v->get_cq_event(pool->channel, &cq, &context) == 0) {
+        n++;
+    }
+    if (n) {
+        nics->v->ack_cq_events(pool->cq, n);
+        ibv_req_notify_cq(pool->cq, 0);
+    }
+}
+
+/* Events are taken and asked for before the queue is looked at: what completes behind the last look makes another one. */
+void ib_inband_progress(struct ib_inband_pool *pool, const struct ib_nics *nics, int nic, const struct ib_inband_sink *sink)
+{
+    struct ibv_wc wc[POLL_BATCH];
+    int n;
+
+    rearm(pool, nics);
+    do {
+        n = ibv_poll_cq(pool->cq, POLL_BATCH, wc);
+        for (int i = 0; i < n; i++) {
+            completed(pool, nic, &wc[i], sink);
+        }
+    } while (n == POLL_BATCH);
+}

@@ -186,8 +186,7 @@ void r2_locate_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_lo
         k->told |= k->peer_id == 0;
     }
     k->heard = 1;
-    /* Two ends that ask each other and know nothing yet must not answer for ever: what they find is said when it is all there. */
-    k->answer |= (m->flags & FO_LOCATE_ASK) && (k->state != R2_CASE_ASKING || m->for_id != k->id);
+    k->answer |= (m->flags & FO_LOCATE_ASK) != 0;
     if ((int32_t)(m->id - k->peer_id) < 0) {
         return; /* late: of a case that it has closed */
     }
@@ -199,8 +198,10 @@ void r2_locate_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_lo
     inst->watch_asked = 1;
 }
 
+/* Asks when that is due. What only answers the peer asks nothing: two open cases would answer each other for ever. */
 static void say(struct r2_inst *inst, struct r2_case *k, uint64_t now)
 {
+    int due = now >= k->say_at, ask = due && !k->all_of_peer && k->state != R2_CASE_DECIDED;
     union fo_body b = {.locate = {.nic = k->nic, .peer_nic = k->peer_nic, .id = k->id, .for_id = k->peer_id}};
     uint64_t most = SAY_MOST * MS(inst->cfg.t_repeat_ms);
 
@@ -210,10 +211,12 @@ static void say(struct r2_inst *inst, struct r2_case *k, uint64_t now)
     for (int i = 0; i < k->n_aux; i++) {
         b.locate.aux[i] = (struct fo_locate_aux){.guid = k->aux[i].guid, .port = k->aux[i].peer_port, .outcome = k->aux[i].outcome};
     }
-    b.locate.flags = (uint8_t)((k->all_of_peer || k->state == R2_CASE_DECIDED ? 0 : FO_LOCATE_ASK) |
-                               (k->state == R2_CASE_ASKING ? 0 : FO_LOCATE_FINAL));
+    b.locate.flags = (uint8_t)((ask ? FO_LOCATE_ASK : 0) | (k->state == R2_CASE_ASKING ? 0 : FO_LOCATE_FINAL));
     r2_peer_emit(inst, k->peer, FO_MSG_LOCATE, &b);
     k->answer = 0;
+    if (!due) {
+        return;
+    }
     k->say_at = now + k->say_interval;
     k->say_interval = 2 * k->say_interval < most ? 2 * k->say_interval : most;
 }

@@ -421,6 +421,46 @@ START_TEST(an_auxiliary_peer_may_go)
 }
 END_TEST
 
+static int cases_are(struct rig *r, enum r2_case_state state)
+{
+    return r->side[0].inst->cases[0].state == state && r->side[1].inst->cases[0].state == state;
+}
+
+static int cases_are_open(struct rig *r)
+{
+    return cases_are(r, R2_CASE_ASKING);
+}
+
+static int cases_are_decided(struct rig *r)
+{
+    return cases_are(r, R2_CASE_DECIDED);
+}
+
+/* Two ends with an open case ask each other: at times that grow, whatever numbers the cases have, and not once per round trip. */
+START_TEST(two_cases_do_not_answer_each_other_for_ever)
+{
+    unsigned said;
+
+    start(2, (const char *[]){FAST, NULL});
+    wait_probes();
+    fire("h0:n0 hang");
+    fire("h1:n0 hang");
+    recv_post(0, BIG);
+    send_post(0, BIG);
+    ck_assert(rig_until(rig, cases_are_open, 5 * RIG_S));
+    for (int i = 0; _i && i < 2; i++) { /* a later case, as if there were one: neither takes what the other finds */
+        union fo_body b = {.locate = {.flags = FO_LOCATE_ASK, .id = inst_of(i)->cases[0].peer_id + 1000}};
+
+        rig_inject(rig, i, FO_MSG_LOCATE, &b);
+    }
+    ck_assert(rig_until(rig, cases_are_decided, 10 * RIG_S));
+    said = rig_count(rig, 0, FO_MSG_LOCATE) + rig_count(rig, 1, FO_MSG_LOCATE);
+    ck_assert_uint_lt(said, 150);
+    finish(1, BIG, 10 * RIG_S); /* both fences are soft: T_dead */
+    stop();
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_test(t, a_word_reaches_the_peer_once);
@@ -440,6 +480,7 @@ static void add(TCase *t)
     tcase_add_test(t, a_process_that_answers_is_not_accused);
     tcase_add_test(t, the_second_failure_is_said_too);
     tcase_add_test(t, an_auxiliary_peer_may_go);
+    tcase_add_loop_test(t, two_cases_do_not_answer_each_other_for_ever, 0, 2);
 }
 
 int main(void)

@@ -10,8 +10,7 @@
 #define PAIRS_MAX       64 /* of one peer that are chosen from */
 #define TAKEN_MAX       8         /* pieces that a NIC of the peer's has taken without a word from it; behind that ... */
 #define TAKEN_WAIT_NS   MS(1000)  /* ... one message in so long: a process that stands still takes none of its buffers back */
-#define ROW_MIN         3
-#define ROW_NS(inst)    (40 * MS((inst)->cfg.t_repeat_ms)) /* messages that are further apart are not repetitions of each other */
+#define ROW_NS(inst)    (40 * MS((inst)->cfg.t_repeat_ms)) /* messages that are further apart are no row; in one the question is put again */
 #define DEAF            1         /* beside a message: who says it has heard nothing by the channel; else the word is an answer in kind */
 #define SAID_AFTER_NS   MS(1000)  /* a channel that does not answer for so long is said */
 
@@ -151,9 +150,25 @@ int r2_inband_fds(struct r2_inst *inst, struct pollfd *fds)
 
 /* --- out --- */
 
+/* Also while it is being asked itself: all pairs may be, because of one of them. */
+static int usable(const struct r2_pair *pair)
+{
+    return r2_pair_ready(pair) && !pair->job.busy && pair->inband.up && pair->inst->inband[pair->nic].rc == 0 &&
+           ib_nic_state_get(&pair->inst->nics.nic[pair->nic]) == IB_NIC_UP;
+}
+
+static const struct r2_pair *any_usable(const struct r2_inst *inst, const struct r2_peer *peer)
+{
+    const struct r2_pair *pair;
+
+    for (pair = inst->inband_open ? inst->pairs : NULL; pair && !(pair->peer == peer && usable(pair)); pair = pair->next) {
+    }
+    return pair;
+}
+
 void r2_inband_channel(struct r2_inst *inst, struct r2_peer *peer)
 {
-    peer->owed_since = 0;
+    peer->owed_since = peer->asked_since = 0;
     if (peer->inband_said) {
         peer->inband_said = 0;
         R2_INFO("the out-of-band channel to %s answers again", inst->oob->ops->peer_str(peer->oob));
@@ -164,16 +179,35 @@ void r2_inband_owed(const struct r2_inst *inst, struct r2_peer *peer, uint64_t n
 {
     if (peer->owed_since == 0 || r2_elapsed(now, peer->owed_at) > ROW_NS(inst)) {
         peer->owed_since = now; /* what had been said last needed no answer, or nobody wants one any more */
-        peer->owed = 0;
+        peer->asked_since = 0;
     }
     peer->owed_at = now;
-    peer->owed++;
 }
 
-/* The first may have needed no answer: it is the second that is not answered, and is said again. */
+/* Words that need no answer may be all that there is to say, for long. */
 static int unanswered(const struct r2_inst *inst, const struct r2_peer *peer, uint64_t now)
 {
-    return peer->owed_since && peer->owed >= ROW_MIN && r2_elapsed(now, peer->owed_since) >= MS(inst->cfg.t_repeat_ms);
+    return peer->owed_since && peer->asked_since && r2_elapsed(now, peer->asked_since) >= MS(inst->cfg.t_repeat_ms);
+}
+
+void r2_inband_ask(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
+{
+    union fo_body b = {.load = {.flags = FO_LOAD_ASK}};
+    const struct r2_pair *pair = any_usable(inst, peer);
+    size_t n;
+
+    if (pair == NULL || peer->channel_lost || peer->owed_since == 0 || r2_elapsed(now, peer->owed_at) > ROW_NS(inst) ||
+        r2_elapsed(now, peer->owed_since) < MS(inst->cfg.t_repeat_ms) || (peer->asked_since && r2_elapsed(now, peer->asked_at) < ROW_NS(inst))) {
+        return;
+    }
+    b.load.nic = pair->nic;
+    b.load.peer_nic = pair->peer_nic;
+    n = fo_pack(FO_MSG_LOAD, &b, peer->out + peer->out_len, sizeof(peer->out) - peer->out_len);
+    if (n) {
+        peer->out_len += n;
+        peer->asked_at = now;
+        peer->asked_since = peer->asked_since ? peer->asked_since : now;
+    }
 }
 
 int r2_inband_due(const struct r2_inst *inst, const struct r2_peer *peer, uint64_t now)
@@ -185,13 +219,6 @@ int r2_inband_due(const struct r2_inst *inst, const struct r2_peer *peer, uint64
 static int full(const struct r2_pair *pair, uint64_t now)
 {
     return pair->carried.words == pair->peer->words && pair->carried.taken >= TAKEN_MAX && r2_elapsed(now, pair->carried.sent_at) < TAKEN_WAIT_NS;
-}
-
-/* Also while it is being asked itself: all pairs may be, because of one of them. */
-static int usable(const struct r2_pair *pair)
-{
-    return r2_pair_ready(pair) && !pair->job.busy && pair->inband.up && pair->inst->inband[pair->nic].rc == 0 &&
-           ib_nic_state_get(&pair->inst->nics.nic[pair->nic]) == IB_NIC_UP;
 }
 
 /* A pair that answers, and whose queue pair for messages has failed: it is made anew, now that it is needed. */

@@ -9,11 +9,16 @@
 
 #include "r2_pair.h"
 
+/*
+ * A message to @peer is about to be given to the channel: when those before it, for NCCL_R2_T_REPEAT, have brought none of the peer's, a question that
+ * its process always answers goes with it.
+ */
+void r2_inband_ask(struct r2_inst *inst, struct r2_peer *peer, uint64_t now);
 /* The channel has taken a message to @peer. */
 void r2_inband_owed(const struct r2_inst *inst, struct r2_peer *peer, uint64_t now);
 /*
- * The channel, though it takes messages, has brought none of the peer's since the third last, and for NCCL_R2_T_REPEAT; or the peer says that this is so at
- * its end: what arrives here need not arrive there.
+ * The channel, though it takes messages, has brought none of the peer's for NCCL_R2_T_REPEAT since that question; or the peer says that this is so at its
+ * end: what arrives here need not arrive there.
  */
 int r2_inband_due(const struct r2_inst *inst, const struct r2_peer *peer, uint64_t now);
 /* Whether there is a pair to the peer that messages could go over now, but for the one between @nic and @peer_nic. */

@@ -235,7 +235,7 @@ struct r2_peer {
     uint8_t silent_said;             /* that its process says nothing, until it does */
     uint64_t channel_lost;           /* since when there is no channel to it, ns; 0: it stands */
     uint64_t owed_since, owed_at;    /* when the first and the last message of a row that brought none of its own were given to the channel, ns; 0: none was */
-    unsigned owed;                   /* ... how many */
+    uint64_t asked_since, asked_at;  /* ... when a question that is always answered went with one of them first, and last, ns; 0: none did */
     uint64_t deaf_until;             /* it has said over a NIC that it hears nothing by the channel, ns */
     uint32_t words;                  /* messages of its own, by any way */
     unsigned inband_turn;            /* messages to it over NICs */

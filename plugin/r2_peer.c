@@ -69,6 +69,7 @@ static void flush(struct r2_inst *inst, struct r2_peer *peer)
         return;
     }
     now = r2_now(inst);
+    r2_inband_ask(inst, peer, now);
     lost = inst->oob->ops->send(peer->oob, peer->out, peer->out_len) != 0; /* what is lost is repeated */
     if (!lost) {
         r2_inband_owed(inst, peer, now);

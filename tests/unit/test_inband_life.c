@@ -1,0 +1,113 @@
+/* Control messages over NICs: what lives how long, who is asked when nobody answers (docs/design-inband.md). */
+#include "tests/unit/race_rig.h"
+
+#include "plugin/r2_pair.h"
+
+static const char *const on[] = {"NCCL_R2_INBAND=on", "NCCL_R2_GIVE_UP=100000", "NCCL_R2_BALANCE=off", NULL};
+
+static struct r2_inst *inst(int side)
+{
+    return rig->side[side].inst;
+}
+
+static int all_pairs_up(struct rig *r)
+{
+    int n = 0;
+
+    for (int s = 0; s < 2; s++) {
+        for (struct r2_pair *p = r->side[s].inst->pairs; p; p = p->next) {
+            if (!r2_pair_ready(p) || !p->inband.up) {
+                return 0;
+            }
+            n++;
+        }
+    }
+    return n == 2 * r->side[0].inst->nics.count;
+}
+
+static void begin(int nics, const char *const *options)
+{
+    start(nics, options);
+    messages(4, 1000);
+    ck_assert(rig_until(rig, all_pairs_up, RIG_S));
+}
+
+#define MORE 16
+
+/* More connections to the same process. */
+static struct {
+    struct r2_listen *listen;
+    struct r2_comm *tx, *rx;
+    struct ib_mr *mr;
+} more[MORE];
+
+static void more_connect(int i)
+{
+    uint8_t handle[R2_NET_HANDLE_SIZE];
+
+    rig_enter(&rig->side[1]);
+    ck_assert_int_eq(r2_net_listen(inst(1), 0, handle, &more[i].listen), R2_OK);
+    for (int n = 0; n < 100000 && !(more[i].tx && more[i].rx); n++) {
+        if (!more[i].tx) {
+            rig_enter(&rig->side[0]);
+            ck_assert_int_eq(r2_net_connect(inst(0), 0, handle, &more[i].tx), R2_OK);
+        }
+        if (!more[i].rx) {
+            rig_enter(&rig->side[1]);
+            ck_assert_int_eq(r2_net_accept(more[i].listen, &more[i].rx), R2_OK);
+        }
+        rig_turn(rig, 10 * RIG_US);
+    }
+    ck_assert(more[i].tx && more[i].rx);
+    rig_enter(&rig->side[0]);
+    ck_assert_int_eq(r2_net_reg(more[i].tx, out, sizeof(out), IB_PTR_HOST, 0, -1, &more[i].mr), R2_OK);
+}
+
+/* Receivers are slow, so that all there is to say, for seconds, are words that need no answer: nothing goes over NICs, unless the channel stands still. */
+START_TEST(slow_receivers)
+{
+    struct r2_req *req;
+
+    memset(more, 0, sizeof(more));
+    begin(3, on);
+    for (int i = 0; i < MORE; i++) {
+        more_connect(i);
+    }
+    rig_run(rig, RIG_S);
+    channel_hook();
+    channel[0].silent = channel[1].silent = _i;
+    for (int t = 0; t < 8000; t++) {
+        rig_enter(&rig->side[0]);
+        for (int i = 0; i < MORE; i++) {
+            if (t < 61 * i) {
+                continue; /* not all at once */
+            }
+            ck_assert_int_eq(r2_net_isend(more[i].tx, out[i], 1000, 0, more[i].mr, &req), R2_OK);
+            ck_assert_ptr_null(req);
+        }
+        rig_turn(rig, RIG_MS);
+    }
+    ck_assert_uint_gt(rig_count(rig, 0, FO_MSG_WANT), 8 * MORE);
+    ck_assert_int_eq(inst(0)->inband_sent > 0, _i);
+    ck_assert_int_eq(comm(0)->peer->inband_said, _i);
+    for (int i = 0; i < MORE; i++) {
+        rig_enter(&rig->side[0]);
+        ck_assert_int_eq(r2_net_dereg(more[i].tx, more[i].mr), R2_OK);
+        r2_net_close(more[i].tx);
+        rig_enter(&rig->side[1]);
+        r2_net_close(more[i].rx);
+        r2_net_close_listen(more[i].listen);
+    }
+    stop();
+}
+END_TEST
+
+static void add(TCase *t)
+{
+    tcase_add_loop_test(t, slow_receivers, 0, 2);
+}
+
+int main(void)
+{
+    return run_suite("control messages over NICs, lives", add);
+}

@@ -66,7 +66,9 @@ void r2_inband_destroyed(struct r2_pair *pair)
     struct r2_inst *inst = pair->inst;
 
     if (inst->inband_open >> pair->nic & 1) {
+        pair->job.busy = 1;       /* to the messages that come in now: they must not begin another job of it */
         r2_inband_progress(inst); /* completions that it left: none may be taken for a later one's */
+        pair->job.busy = 0;
         ib_inband_reclaim(&pair->inband, &inst->inband[pair->nic]);
     }
 }

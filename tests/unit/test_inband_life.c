@@ -2,12 +2,24 @@
 #include "tests/unit/race_rig.h"
 
 #include "plugin/r2_pair.h"
+#include "plugin/r2_pair_int.h"
 
 static const char *const on[] = {"NCCL_R2_INBAND=on", "NCCL_R2_GIVE_UP=100000", "NCCL_R2_BALANCE=off", NULL};
 
 static struct r2_inst *inst(int side)
 {
     return rig->side[side].inst;
+}
+
+static struct r2_pair *pair(int side, int nic)
+{
+    for (struct r2_pair *p = inst(side)->pairs; p; p = p->next) {
+        if (p->nic == nic) {
+            return p;
+        }
+    }
+    ck_abort_msg("no pair over NIC %d", nic);
+    return NULL;
 }
 
 static int all_pairs_up(struct rig *r)
@@ -102,8 +114,57 @@ START_TEST(slow_receivers)
 }
 END_TEST
 
+/* --- a pair's jobs --- */
+
+/* Completions of the messages over NIC 1 of process 0 show when the queue pairs of its NIC 0 are destroyed, and that is not known there yet. */
+static int (*true_get_async_event)(struct ibv_context *ctx, struct ibv_async_event *ev);
+
+static int get_async_event_shows(struct ibv_context *ctx, struct ibv_async_event *ev)
+{
+    const struct r2_pair *p = pair(0, 0);
+
+    if (p->state == R2_PAIR_DESTROY && p->qp.qp == NULL && p->job.busy) {
+        show_completions();
+    }
+    return true_get_async_event(ctx, ev);
+}
+
+static void send_announcement(uint32_t inc)
+{
+    union fo_body b = {.probe = {.nic = 0, .peer_nic = 0, .inc = inc, .flags = FO_PROBE_ASK, .addr.port.mtu = IBV_MTU_1024}};
+    uint8_t msg[512];
+    size_t len = fo_pack(FO_MSG_PROBE, &b, msg, sizeof(msg));
+
+    ck_assert_uint_gt(len, 0);
+    rig_enter(&rig->side[1]);
+    ck_assert_int_eq(ib_inband_send(&pair(1, 1)->inband, &inst(1)->inband[1], msg, len, 0), 0);
+}
+
+/* The peer announces another queue pair while ours is taken down: what it says is heard within the end of that job. */
+START_TEST(announced_while_it_is_taken_down)
+{
+    begin(2, on);
+    late_cq.poll_cq = inst(0)->nics.nic[1].ctx->ops.poll_cq;
+    late_cq.cq = inst(0)->inband[1].cq;
+    inst(0)->nics.nic[1].ctx->ops.poll_cq = poll_cq_late;
+    true_get_async_event = inst(0)->v.get_async_event;
+    inst(0)->v.get_async_event = get_async_event_shows;
+    send_announcement(pair(1, 0)->inc + 1000);
+    rig_run(rig, 100 * RIG_US);
+    rig_enter(&rig->side[0]);
+    r2_pair_rebuild(pair(0, 0));
+    rig_run(rig, 10 * RIG_MS);
+    ck_assert_ptr_null(late_cq.cq);
+    ck_assert_uint_eq(inst(0)->inband_received, 1);
+    ck_assert_str_eq(rig->last_warn[0], "");
+    ck_assert(rig_until(rig, all_pairs_up, 5 * RIG_S));
+    stop();
+}
+END_TEST
+
 static void add(TCase *t)
 {
+    tcase_add_test(t, announced_while_it_is_taken_down);
     tcase_add_loop_test(t, slow_receivers, 0, 2);
 }
 

@@ -29,12 +29,17 @@ void r2_inband_create(struct r2_pair *pair)
     struct ib_inband_pool *pool = &inst->inband[pair->nic];
     uint32_t psn;
 
-    if (!inst->cfg.inband || ib_inband_open(pool, &inst->nics, pair->nic) != 0) {
+    if (!inst->cfg.inband) {
+        return;
+    }
+    pair->inband_opened = 1;
+    if (ib_inband_open(pool, &inst->nics, pair->nic) != 0) {
         return;
     }
     inst->env.random(inst->env.arg, &psn, sizeof(psn));
     if (ib_inband_create(&pair->inband, pool, &inst->nics, pair->nic, psn) != 0) {
         ib_inband_destroy(&pair->inband, &inst->nics);
+        pair->inband.qpn = 0; /* it has sent nothing, and another's may have the number next */
     }
 }
 
@@ -51,7 +56,8 @@ void r2_inband_built(struct r2_pair *pair)
     const struct ib_inband_pool *pool = &inst->inband[pair->nic];
     uint32_t bit = 1u << pair->nic;
 
-    if (pool->tried && !(inst->inband_tried & bit)) {
+    pair->carried.qpn = pair->inband.qpn;
+    if (pair->inband_opened && !(inst->inband_tried & bit)) { /* another pair's job may be opening it at this moment */
         inst->inband_tried |= bit;
         if (pool->rc == 0) {
             inst->inband_open |= bit;
@@ -71,6 +77,7 @@ void r2_inband_destroyed(struct r2_pair *pair)
         pair->job.busy = 0;
         ib_inband_reclaim(&pair->inband, &inst->inband[pair->nic]);
     }
+    pair->carried.qpn = 0;
 }
 
 void r2_inband_close(struct r2_inst *inst, uint64_t still_running)
@@ -85,11 +92,12 @@ void r2_inband_close(struct r2_inst *inst, uint64_t still_running)
 
 /* --- in --- */
 
+/* Numbers are used again at once: a job that is out may have made a queue pair with that of one whose last completions are looked at here. */
 static struct r2_pair *pair_of(const struct r2_inst *inst, int nic, uint32_t qpn)
 {
     struct r2_pair *pair;
 
-    for (pair = inst->pairs; pair && !(pair->nic == nic && pair->inband.qpn == qpn); pair = pair->next) {
+    for (pair = inst->pairs; pair && !(pair->nic == nic && pair->carried.qpn == qpn); pair = pair->next) {
     }
     return pair;
 }
@@ -113,7 +121,7 @@ static void on_sent(void *arg, int nic, uint32_t qpn, int failed)
 {
     struct r2_pair *pair = pair_of(arg, nic, qpn);
 
-    if (pair) {
+    if (pair && !pair->job.busy) {
         pair->inband.out = (uint8_t)(pair->inband.out - (pair->inband.out > 0));
         pair->inband.up &= (uint8_t)!failed;
         if (!failed && pair->peer) {
@@ -155,7 +163,7 @@ int r2_inband_fds(struct r2_inst *inst, struct pollfd *fds)
 /* Also while it is being asked itself: all pairs may be, because of one of them. */
 static int usable(const struct r2_pair *pair)
 {
-    return r2_pair_ready(pair) && !pair->job.busy && pair->inband.up && pair->inst->inband[pair->nic].rc == 0 &&
+    return r2_pair_ready(pair) && !pair->job.busy && pair->inband.up && !pair->inst->inband[pair->nic].sick &&
            ib_nic_state_get(&pair->inst->nics.nic[pair->nic]) == IB_NIC_UP;
 }
 

@@ -46,8 +46,10 @@ struct r2_pair {
     struct probe_qp qp;
     struct ib_path_addr peer_addr;
     struct ib_inband_qp inband; /* for messages, beside the probe's: lives and dies with it; r2_inband.c */
+    uint8_t inband_opened; /* a job of this pair has opened its NIC's pool, or has found that it cannot be */
     uint32_t peer_inband_qpn, peer_inband_psn; /* 0: it has none */
     struct {
+        uint32_t qpn;               /* of inband, from the end of the job that made it to that of the one that destroyed it; 0 */
         uint64_t heard_at, sent_at; /* real time, ns; 0: never */
         uint32_t words;             /* of the peer's, by any way, when ... */
         unsigned taken;             /* ... its NIC had taken none of these messages: so many of its buffers are in use */

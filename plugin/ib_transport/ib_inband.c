@@ -219,7 +219,7 @@ static void completed(struct ib_inband_pool *pool, int nic, const struct ibv_wc 
         sink->message(sink->arg, nic, wc->qp_num, slot_mem(pool, slot), wc->byte_len, be32toh(wc->imm_data));
     }
     if (post_recv(pool, slot) != 0) {
-        pool->rc = EIO; /* the device is gone or sick: events tell */
+        pool->sick = 1; /* the device is gone or sick: events tell */
     }
 }
 

@@ -29,6 +29,7 @@ struct ib_inband_pool {
     uint32_t owner[IB_INBAND_SENDS]; /* number of the queue pair that sends the buffer; 0: free */
     uint8_t tried;                   /* open has been called: it is not tried again */
     int rc;                          /* ... with this result */
+    uint8_t sick;                    /* a buffer could not be posted again; the service thread's */
 };
 
 struct ib_inband_qp {

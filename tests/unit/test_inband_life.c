@@ -1,6 +1,9 @@
 /* Control messages over NICs: what lives how long, who is asked when nobody answers (docs/design-inband.md). */
 #include "tests/unit/race_rig.h"
 
+#include <errno.h>
+
+#include "plugin/r2_inband.h"
 #include "plugin/r2_pair.h"
 #include "plugin/r2_pair_int.h"
 
@@ -162,8 +165,99 @@ START_TEST(announced_while_it_is_taken_down)
 }
 END_TEST
 
+static struct ibv_srq *(*true_create_srq)(struct ibv_pd *pd, struct ibv_srq_init_attr *attr);
+static unsigned looked;
+
+/* Of a pair that has no queue pair: its job was back before that of the one that opens the pool has ended. */
+static struct ibv_srq *create_srq_looks(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
+{
+    struct r2_pair other = {.inst = inst(0)};
+
+    while (inst(0)->nics.nic[other.nic].pd != pd) {
+        other.nic++;
+    }
+    looked++;
+    r2_inband_built(&other);
+    ck_assert_uint_eq(inst(0)->inband_tried >> other.nic & 1, 0);
+    ck_assert_uint_eq(inst(0)->inband_open >> other.nic & 1, 0);
+    return true_create_srq(pd, attr);
+}
+
+START_TEST(pool_that_is_being_opened)
+{
+    race_create(2, on);
+    looked = 0;
+    true_create_srq = inst(0)->v.create_srq;
+    inst(0)->v.create_srq = create_srq_looks;
+    rig_connect(rig, 0, 0);
+    race_register();
+    ck_assert(rig_until(rig, all_pairs_up, RIG_S));
+    ck_assert_uint_eq(looked, 2);
+    ck_assert_uint_eq(inst(0)->inband_open, 3);
+    stop();
+}
+END_TEST
+
+/* Numbers are used again at once: a job that is out has made one with a number whose last messages are still there. They are those of the old one's peer. */
+START_TEST(number_of_a_queue_pair_that_is_being_made)
+{
+    struct r2_pair *fresh = calloc(1, sizeof(*fresh));
+    uint8_t msg[64];
+    size_t len = fo_pack(FO_MSG_BYE_OK, &(union fo_body){.bye_ok = {.dst = 99999, .src = 99999}}, msg, sizeof(msg));
+
+    begin(2, on);
+    ck_assert_ptr_nonnull(fresh);
+    fresh->inst = inst(0);
+    fresh->state = R2_PAIR_BUILD;
+    fresh->job.busy = 1;
+    fresh->inband.qpn = pair(0, 0)->inband.qpn;
+    fresh->next = inst(0)->pairs;
+    inst(0)->pairs = fresh;
+    rig_enter(&rig->side[1]);
+    ck_assert_int_eq(ib_inband_send(&pair(1, 0)->inband, &inst(1)->inband[0], msg, len, 0), 0);
+    rig_run(rig, 10 * RIG_MS);
+    ck_assert_uint_eq(inst(0)->inband_received, 1);
+    inst(0)->pairs = fresh->next;
+    free(fresh);
+    stop();
+}
+END_TEST
+
+static int (*true_modify_qp)(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
+static enum ibv_qp_state refused_state;
+
+/* Of those for messages over NIC 0. */
+static int modify_qp_refuses(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+    int first = qp->context == inst(0)->nics.nic[0].ctx || qp->context == inst(1)->nics.nic[0].ctx;
+
+    return qp->srq && first && attr->qp_state == refused_state ? EINVAL : true_modify_qp(qp, attr, mask);
+}
+
+/* ... and the next one may have it. */
+START_TEST(number_of_a_queue_pair_that_could_not_be_made)
+{
+    race_create(2, on);
+    true_modify_qp = inst(0)->v.modify_qp;
+    inst(0)->v.modify_qp = modify_qp_refuses;
+    refused_state = IBV_QPS_INIT;
+    rig_connect(rig, 0, 0);
+    race_register();
+    messages(4, 1000);
+    rig_run(rig, RIG_S);
+    ck_assert(r2_pair_ready(pair(0, 0)) && pair(0, 0)->inband.qp == NULL);
+    ck_assert(pair(0, 1)->inband.up);
+    ck_assert_uint_eq(pair(0, 0)->inband.qpn, 0);
+    ck_assert_uint_eq(pair(0, 0)->carried.qpn, 0);
+    stop();
+}
+END_TEST
+
 static void add(TCase *t)
 {
+    tcase_add_test(t, number_of_a_queue_pair_that_could_not_be_made);
+    tcase_add_test(t, pool_that_is_being_opened);
+    tcase_add_test(t, number_of_a_queue_pair_that_is_being_made);
     tcase_add_test(t, announced_while_it_is_taken_down);
     tcase_add_loop_test(t, slow_receivers, 0, 2);
 }

@@ -12,6 +12,8 @@
 #define TAKEN_WAIT_NS   MS(1000)  /* ... one message in so long: a process that stands still takes none of its buffers back */
 #define ROW_NS(inst)    (40 * MS((inst)->cfg.t_repeat_ms)) /* messages that are further apart are no row; in one the question is put again */
 #define DEAF            1         /* beside a message: who says it has heard nothing by the channel; else the word is an answer in kind */
+#define MEND_MIN_NS     MS(100)
+#define MEND_MAX_NS     MS(10000)
 #define SAID_AFTER_NS   MS(1000)  /* a channel that does not answer for so long is said */
 
 static int usable_nic(const struct r2_inst *inst, int nic)
@@ -125,6 +127,7 @@ static void on_sent(void *arg, int nic, uint32_t qpn, int failed)
         pair->inband.out = (uint8_t)(pair->inband.out - (pair->inband.out > 0));
         pair->inband.up &= (uint8_t)!failed;
         if (!failed && pair->peer) {
+            pair->carried.mend_at = pair->carried.mend_wait = 0;
             pair->carried.taken = pair->carried.words == pair->peer->words ? pair->carried.taken + 1 : 1;
             pair->carried.words = pair->peer->words;
         }
@@ -231,10 +234,18 @@ static int full(const struct r2_pair *pair, uint64_t now)
     return pair->carried.words == pair->peer->words && pair->carried.taken >= TAKEN_MAX && r2_elapsed(now, pair->carried.sent_at) < TAKEN_WAIT_NS;
 }
 
-/* A pair that answers, and whose queue pair for messages has failed: it is made anew, now that it is needed. */
+/*
+ * A pair that answers, and whose queue pair for messages has failed: it is made anew, now that it is needed. With a back-off of its own: the pair's ends
+ * with an answer to its probe, and the words that make it anew would want the next one.
+ */
 static void mend(struct r2_pair *pair, uint64_t now)
 {
-    if (r2_pair_ready(pair) && !pair->job.busy && !pair->asking && pair->inband.qpn && !pair->inband.up && pair->peer_inband_qpn && now >= pair->again_at) {
+    if (r2_pair_ready(pair) && !pair->job.busy && !pair->asking && pair->inband.qpn && !pair->inband.up && pair->peer_inband_qpn && now >= pair->again_at &&
+        now >= pair->carried.mend_at) {
+        uint64_t wait = 2 * pair->carried.mend_wait;
+
+        pair->carried.mend_wait = wait < MEND_MIN_NS ? MEND_MIN_NS : wait < MEND_MAX_NS ? wait : MEND_MAX_NS;
+        pair->carried.mend_at = now + pair->carried.mend_wait;
         r2_pair_again(pair);
     }
 }

@@ -52,6 +52,7 @@ struct r2_pair {
         uint32_t qpn;               /* of inband, from the end of the job that made it to that of the one that destroyed it; 0 */
         uint64_t heard_at, sent_at; /* real time, ns; 0: never */
         uint32_t words;             /* of the peer's, by any way, when ... */
+        uint64_t mend_at, mend_wait; /* back-off of attempts to mend it, until one has carried a message; ns, real time */
         unsigned taken;             /* ... its NIC had taken none of these messages: so many of its buffers are in use */
     } carried;
     uint64_t peer_guid; /* of the peer's NIC, as it says: node GUID, port, name; 0 and "": not heard */

@@ -253,8 +253,44 @@ START_TEST(number_of_a_queue_pair_that_could_not_be_made)
 }
 END_TEST
 
+/* A queue pair for messages that one end cannot connect: its pair is not made anew for ever, though its probe answers every time. */
+START_TEST(never_comes_to_stand)
+{
+    uint32_t before;
+
+    begin(3, on);
+    true_modify_qp = inst(_i)->v.modify_qp;
+    inst(_i)->v.modify_qp = modify_qp_refuses;
+    refused_state = IBV_QPS_RTR;
+    rig_enter(&rig->side[0]);
+    r2_pair_rebuild(pair(0, 0));
+    rig_run(rig, RIG_S);
+    ck_assert(r2_pair_ready(pair(0, 0)) && !pair(_i, 0)->inband.up);
+    rig_oob_cut(rig, 1);
+    before = inst(0)->pair_inc + inst(1)->pair_inc;
+    for (int i = 0; i < 3000; i++) {
+        rig_enter(&rig->side[i & 1]);
+        r2_peer_emit(inst(i & 1), comm(i & 1)->peer, FO_MSG_BYE_OK, &(union fo_body){.bye_ok = {.dst = 77777, .src = 77777}});
+        rig_kick(&rig->side[i & 1]);
+        rig_run(rig, 10 * RIG_MS);
+    }
+    ck_assert_uint_ge(inst(0)->pair_inc + inst(1)->pair_inc, before + 8);
+    ck_assert_uint_le(inst(0)->pair_inc + inst(1)->pair_inc, before + 60);
+    inst(_i)->v.modify_qp = true_modify_qp;
+    for (int i = 0; i < 2500 && !all_pairs_up(rig); i++) { /* and is when it can be: MEND_MAX_NS */
+        rig_enter(&rig->side[i & 1]);
+        r2_peer_emit(inst(i & 1), comm(i & 1)->peer, FO_MSG_BYE_OK, &(union fo_body){.bye_ok = {.dst = 77777, .src = 77777}});
+        rig_kick(&rig->side[i & 1]);
+        rig_run(rig, 10 * RIG_MS);
+    }
+    ck_assert(all_pairs_up(rig));
+    stop();
+}
+END_TEST
+
 static void add(TCase *t)
 {
+    tcase_add_loop_test(t, never_comes_to_stand, 0, 2);
     tcase_add_test(t, number_of_a_queue_pair_that_could_not_be_made);
     tcase_add_test(t, pool_that_is_being_opened);
     tcase_add_test(t, number_of_a_queue_pair_that_is_being_made);

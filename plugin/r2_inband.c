@@ -69,14 +69,19 @@ void r2_inband_built(struct r2_pair *pair)
     }
 }
 
+void r2_inband_quieted(struct r2_pair *pair)
+{
+    pair->job.busy = 1; /* to the messages that come in now: they must not begin another job of it */
+    r2_inband_progress(pair->inst);
+    pair->job.busy = 0;
+}
+
 void r2_inband_destroyed(struct r2_pair *pair)
 {
     struct r2_inst *inst = pair->inst;
 
     if (inst->inband_open >> pair->nic & 1) {
-        pair->job.busy = 1;       /* to the messages that come in now: they must not begin another job of it */
-        r2_inband_progress(inst); /* completions that it left: none may be taken for a later one's */
-        pair->job.busy = 0;
+        r2_inband_quieted(pair); /* completions that it left: none may be taken for a later one's */
         ib_inband_reclaim(&pair->inband, &inst->inband[pair->nic]);
     }
     pair->carried.qpn = 0;

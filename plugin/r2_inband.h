@@ -37,6 +37,8 @@ void r2_inband_create(struct r2_pair *pair);
 void r2_inband_connect(struct r2_pair *pair);
 /* A job of the pair is back: its NIC's pool may stand now. */
 void r2_inband_built(struct r2_pair *pair);
+/* Nothing comes in over its queue pair any more: what is there is taken before it is destroyed. */
+void r2_inband_quieted(struct r2_pair *pair);
 /* Its queue pairs are destroyed. */
 void r2_inband_destroyed(struct r2_pair *pair);
 

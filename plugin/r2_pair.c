@@ -102,6 +102,24 @@ static void quiet_run(struct ib_job *job)
     ib_inband_quiet(&pair->inband, &pair->inst->nics);
 }
 
+static void end_run(struct ib_job *job)
+{
+    struct r2_pair *pair = (struct r2_pair *)job;
+
+    ib_inband_quiet(&pair->inband, &pair->inst->nics);
+}
+
+/*
+ * A queue pair on a shared receive queue takes the buffers along that it has filled and that nobody has looked at when it is destroyed: nothing may come in any
+ * more, and what is there be taken, before it is.
+ */
+static void take_down(struct r2_pair *pair)
+{
+    enum ib_nic_state s = ib_nic_state_get(&pair->inst->nics.nic[pair->nic]);
+
+    submit(pair, R2_PAIR_DESTROY, pair->inband.qp && s != IB_NIC_FATAL && s != IB_NIC_GONE ? end_run : destroy_run);
+}
+
 /* It did not answer: what it has sent is not sent again for ever. */
 static void give_up(struct r2_pair *pair)
 {
@@ -144,6 +162,12 @@ static void pair_done(struct ib_job *job)
     struct r2_pair *pair = (struct r2_pair *)job;
 
     r2_inband_built(pair);
+    if (pair->state == R2_PAIR_DESTROY && pair->job.run == end_run) {
+        r2_inband_quieted(pair);
+        pair->job.run = destroy_run;
+        ib_workers_submit(pair->inst->workers, pair->inst->nics.nic[pair->nic].device_index, &pair->job);
+        return;
+    }
     if (pair->state == R2_PAIR_DESTROY) {
         r2_inband_destroyed(pair);
         if (pair->peer == NULL) {
@@ -155,7 +179,7 @@ static void pair_done(struct ib_job *job)
     }
     if (pair->state == R2_PAIR_DEAD) {
         if (pair->peer == NULL || pair->again) {
-            submit(pair, R2_PAIR_DESTROY, destroy_run);
+            take_down(pair);
         }
         return;
     }
@@ -168,7 +192,7 @@ static void pair_done(struct ib_job *job)
         pair_move(pair, pair->state == R2_PAIR_BUILD ? R2_PAIR_OPEN : R2_PAIR_JOINED);
     }
     if (pair->peer == NULL || pair->again) {
-        submit(pair, R2_PAIR_DESTROY, destroy_run);
+        take_down(pair);
     }
     r2_inst_wake(pair->inst);
 }
@@ -183,7 +207,7 @@ void r2_pair_rebuild(struct r2_pair *pair)
     pair->again = 1;
     pair->wanted = pair->verdict ? pair->limit : pair->wanted;
     if (!pair->job.busy) {
-        submit(pair, R2_PAIR_DESTROY, destroy_run);
+        take_down(pair);
     }
 }
 
@@ -283,7 +307,7 @@ void r2_pairs_drop(struct r2_inst *inst, const struct r2_peer *peer)
         if (pair->peer == peer) {
             pair->peer = NULL;
             if (!pair->job.busy) {
-                submit(pair, R2_PAIR_DESTROY, destroy_run);
+                take_down(pair);
             }
         }
     }

@@ -119,14 +119,15 @@ END_TEST
 
 /* --- a pair's jobs --- */
 
-/* Completions of the messages over NIC 1 of process 0 show when the queue pairs of its NIC 0 are destroyed, and that is not known there yet. */
+/* Completions of the messages over NIC 1 of process 0 show when the queue pairs of its NIC 0 are in error, or destroyed, and that is not known there yet. */
+static int shows_late;
 static int (*true_get_async_event)(struct ibv_context *ctx, struct ibv_async_event *ev);
 
 static int get_async_event_shows(struct ibv_context *ctx, struct ibv_async_event *ev)
 {
     const struct r2_pair *p = pair(0, 0);
 
-    if (p->state == R2_PAIR_DESTROY && p->qp.qp == NULL && p->job.busy) {
+    if (p->state == R2_PAIR_DESTROY && p->job.busy && (shows_late ? p->inband.qp == NULL : !p->inband.up)) {
         show_completions();
     }
     return true_get_async_event(ctx, ev);
@@ -147,6 +148,7 @@ static void send_announcement(uint32_t inc)
 START_TEST(announced_while_it_is_taken_down)
 {
     begin(2, on);
+    shows_late = _i;
     late_cq.poll_cq = inst(0)->nics.nic[1].ctx->ops.poll_cq;
     late_cq.cq = inst(0)->inband[1].cq;
     inst(0)->nics.nic[1].ctx->ops.poll_cq = poll_cq_late;
@@ -288,13 +290,44 @@ START_TEST(never_comes_to_stand)
 }
 END_TEST
 
+/* A message has come when its queue pair is taken down, and nobody has looked yet: it is heard, and its buffer is there for the next one. */
+START_TEST(buffers_of_messages_that_nobody_has_looked_at)
+{
+    struct fab_counters sum;
+    uint8_t msg[64];
+    size_t len = fo_pack(FO_MSG_BYE_OK, &(union fo_body){.bye_ok = {.dst = 99999, .src = 99999}}, msg, sizeof(msg));
+
+    begin(2, on);
+    for (int i = 0; i < IB_INBAND_RECVS + 8; i++) {
+        uint64_t unknown = inst(1)->unknown_records;
+
+        rig->side[1].still = 1;
+        rig_enter(&rig->side[0]);
+        ck_assert_int_eq(ib_inband_send(&pair(0, 0)->inband, &inst(0)->inband[0], msg, len, 0), 0);
+        rig_run(rig, 100 * RIG_US);
+        rig_enter(&rig->side[1]);
+        r2_pair_rebuild(pair(1, 0));
+        rig_run(rig, RIG_MS);
+        rig->side[1].still = 0;
+        rig_kick(&rig->side[1]);
+        rig_run(rig, 2 * RIG_MS);
+        ck_assert(rig_until(rig, all_pairs_up, RIG_S));
+        ck_assert_uint_eq(inst(1)->unknown_records, unknown + 1);
+    }
+    fab_inproc_totals(rig->f, &sum);
+    ck_assert_uint_eq(sum.rnr_naks, 0);
+    stop();
+}
+END_TEST
+
 static void add(TCase *t)
 {
+    tcase_add_test(t, buffers_of_messages_that_nobody_has_looked_at);
     tcase_add_loop_test(t, never_comes_to_stand, 0, 2);
     tcase_add_test(t, number_of_a_queue_pair_that_could_not_be_made);
     tcase_add_test(t, pool_that_is_being_opened);
     tcase_add_test(t, number_of_a_queue_pair_that_is_being_made);
-    tcase_add_test(t, announced_while_it_is_taken_down);
+    tcase_add_loop_test(t, announced_while_it_is_taken_down, 0, 2);
     tcase_add_loop_test(t, slow_receivers, 0, 2);
 }
 

@@ -183,22 +183,24 @@ int ib_inband_send(struct ib_inband_qp *q, struct ib_inband_pool *pool, const vo
 {
     struct ibv_sge sge;
     struct ibv_send_wr wr = {.opcode = IBV_WR_SEND_WITH_IMM, .send_flags = IBV_SEND_SIGNALED, .sg_list = &sge, .num_sge = 1, .imm_data = htobe32(word)}, *bad;
-    int i, rc;
+    int slot = IB_INBAND_SENDS, spare = 0, rc;
 
     if (!q->up) {
         return ENOTCONN;
     }
-    for (i = 0; i < IB_INBAND_SENDS && pool->owner[i]; i++) {
+    for (int i = IB_INBAND_SENDS - 1; i >= 0; i--) {
+        spare += pool->owner[i] == 0;
+        slot = pool->owner[i] == 0 ? i : slot;
     }
-    if (i == IB_INBAND_SENDS || q->out >= IB_INBAND_QP_SENDS) {
+    if (spare == 0 || q->out >= IB_INBAND_QP_SENDS || (spare <= IB_INBAND_SPARE && q->out > 0)) {
         return EAGAIN;
     }
-    wr.wr_id = (uint64_t)(IB_INBAND_RECVS + i);
+    wr.wr_id = (uint64_t)(IB_INBAND_RECVS + slot);
     sge = (struct ibv_sge){.addr = (uintptr_t)slot_mem(pool, (int)wr.wr_id), .length = (uint32_t)len, .lkey = pool->mr->lkey};
     memcpy(slot_mem(pool, (int)wr.wr_id), msg, len);
     rc = ib_verbs_err(ibv_post_send(q->qp, &wr, &bad));
     if (rc == 0) {
-        pool->owner[i] = q->qpn;
+        pool->owner[slot] = q->qpn;
         q->out++;
     }
     return rc;

@@ -19,6 +19,7 @@
 #define IB_INBAND_RECVS    64   /* of a NIC, for all its queue pairs */
 #define IB_INBAND_SENDS    32   /* likewise */
 #define IB_INBAND_QP_SENDS 8
+#define IB_INBAND_SPARE    16 /* of IB_INBAND_SENDS: one for a queue pair at most. What takes none leaves them to the others */
 
 struct ib_inband_pool {
     struct ibv_comp_channel *channel;

@@ -320,8 +320,42 @@ START_TEST(buffers_of_messages_that_nobody_has_looked_at)
 }
 END_TEST
 
+/* Two peers take nothing: what they keep busy is half of the buffers, and each of the others has one. */
+START_TEST(peers_that_take_nothing)
+{
+    struct ib_inband_pool *pool;
+    struct ib_inband_qp *q;
+    uint8_t msg[64];
+    size_t len = fo_pack(FO_MSG_BYE_OK, &(union fo_body){.bye_ok = {.dst = 99999, .src = 99999}}, msg, sizeof(msg));
+
+    begin(2, on);
+    pool = &inst(0)->inband[0];
+    q = &pair(0, 0)->inband;
+    rig_enter(&rig->side[0]);
+    for (int i = 0; i < IB_INBAND_QP_SENDS; i++) {
+        ck_assert_int_eq(ib_inband_send(q, pool, msg, len, 0), 0);
+    }
+    ck_assert_int_eq(ib_inband_send(q, pool, msg, len, 0), EAGAIN);
+    rig_run(rig, 10 * RIG_MS);
+    ck_assert_uint_eq(q->out, 0);
+    for (int i = 0; i < 2 * IB_INBAND_QP_SENDS; i++) {
+        pool->owner[i] = 0xfffff0 + (unsigned)i % 2;
+    }
+    for (int n = 1; n <= 20; n++) {
+        rig_enter(&rig->side[0]);
+        ck_assert_int_eq(ib_inband_send(q, pool, msg, len, 0), 0);
+        ck_assert_int_eq(ib_inband_send(q, pool, msg, len, 0), EAGAIN);
+        rig_run(rig, 10 * RIG_MS);
+        ck_assert_uint_eq(inst(1)->inband_received, IB_INBAND_QP_SENDS + (unsigned)n);
+    }
+    memset(pool->owner, 0, sizeof(pool->owner));
+    stop();
+}
+END_TEST
+
 static void add(TCase *t)
 {
+    tcase_add_test(t, peers_that_take_nothing);
     tcase_add_test(t, buffers_of_messages_that_nobody_has_looked_at);
     tcase_add_loop_test(t, never_comes_to_stand, 0, 2);
     tcase_add_test(t, number_of_a_queue_pair_that_could_not_be_made);

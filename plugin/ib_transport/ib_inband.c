@@ -10,11 +10,12 @@
 #define POLL_BATCH 16
 
 /*
- * RC's own time-out is 268 ms, and 6 repetitions (7 means for ever on rdma_rxe): a message that is lost is sent again by RC for about two seconds. A receiver
+ * RC's own time-out is 1.07 s, and twice: a message that is lost is sent again by RC for about three seconds, mostly sooner, when the next one shows as a
+ * sequence error. Monitors of whole fleets count time-outs (local_ack_timeout_err) and take more than one a second for a sick NIC. A receiver
  * that has no buffer (its process stands still) is asked again every 10 ms, for ever: it costs nobody anything, and no data waits behind it.
  */
-#define TIMEOUT   16
-#define RETRY     6
+#define TIMEOUT   18
+#define RETRY     2
 #define RNR_TIMER 20 /* 10.24 ms; IBTA table 45 */
 #define RNR_RETRY 7
 

@@ -353,8 +353,37 @@ START_TEST(peers_that_take_nothing)
 }
 END_TEST
 
+/* A way takes nothing: its queue pair says so by at most one time-out a second, and is found to be broken. */
+START_TEST(way_that_takes_nothing)
+{
+    struct fab_counters sum;
+    uint8_t msg[64];
+    size_t len = fo_pack(FO_MSG_BYE_OK, &(union fo_body){.bye_ok = {.dst = 99999, .src = 99999}}, msg, sizeof(msg));
+    uint64_t before;
+    int s;
+
+    begin(2, on);
+    rig_run(rig, RIG_S);
+    fab_inproc_totals(rig->f, &sum);
+    before = sum.timeouts;
+    fire("h1:n0 blackhole");
+    rig_enter(&rig->side[0]);
+    ck_assert_int_eq(ib_inband_send(&pair(0, 0)->inband, &inst(0)->inband[0], msg, len, 0), 0);
+    for (s = 0; s < 10 && pair(0, 0)->inband.up; s++) {
+        rig_run(rig, RIG_S);
+        fab_inproc_totals(rig->f, &sum);
+        ck_assert_uint_le(sum.timeouts - before, (unsigned)s + 1);
+    }
+    ck_assert_int_ge(s, 2);
+    ck_assert_int_le(s, 4);
+    fire("h1:n0 clear");
+    stop();
+}
+END_TEST
+
 static void add(TCase *t)
 {
+    tcase_add_test(t, way_that_takes_nothing);
     tcase_add_test(t, peers_that_take_nothing);
     tcase_add_test(t, buffers_of_messages_that_nobody_has_looked_at);
     tcase_add_loop_test(t, never_comes_to_stand, 0, 2);

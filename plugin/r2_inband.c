@@ -52,6 +52,7 @@ void r2_inband_built(struct r2_pair *pair)
     const struct ib_inband_pool *pool = &inst->inband[pair->nic];
     uint32_t bit = 1u << pair->nic;
 
+    inst->inband_built = 1;
     if (pool->tried && !(inst->inband_tried & bit)) {
         inst->inband_tried |= bit;
         if (pool->rc == 0) {
@@ -67,8 +68,25 @@ void r2_inband_destroyed(struct r2_pair *pair)
     struct r2_inst *inst = pair->inst;
 
     if (inst->inband_open >> pair->nic & 1) {
-        r2_inband_progress(inst); /* completions that it left: none may be taken for a later one's */
         ib_inband_reclaim(&pair->inband, &inst->inband[pair->nic]);
+    }
+}
+
+void r2_inband_leave(struct r2_pair *pair)
+{
+    pair->carried.qpn = 0;
+}
+
+/*
+ * Numbers are used again, and a queue pair that is destroyed may leave completions behind. A new one was made after the destroy had been reaped here, so once the
+ * queue has been emptied there are none of an older one.
+ */
+static void take_numbers(struct r2_inst *inst)
+{
+    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+        if (pair->state == R2_PAIR_OPEN || pair->state == R2_PAIR_JOINED) {
+            pair->carried.qpn = pair->inband.qpn;
+        }
     }
 }
 
@@ -88,7 +106,7 @@ static struct r2_pair *pair_of(const struct r2_inst *inst, int nic, uint32_t qpn
 {
     struct r2_pair *pair;
 
-    for (pair = inst->pairs; pair && !(pair->nic == nic && pair->inband.qpn == qpn); pair = pair->next) {
+    for (pair = inst->pairs; pair && !(pair->nic == nic && pair->carried.qpn == qpn); pair = pair->next) {
     }
     return pair;
 }
@@ -112,7 +130,7 @@ static void on_sent(void *arg, int nic, uint32_t qpn, int failed)
 {
     struct r2_pair *pair = pair_of(arg, nic, qpn);
 
-    if (pair) {
+    if (pair && !pair->job.busy) {
         pair->inband.out = (uint8_t)(pair->inband.out - (pair->inband.out > 0));
         pair->inband.up &= (uint8_t)!failed;
         if (!failed && pair->peer) {
@@ -125,13 +143,18 @@ static void on_sent(void *arg, int nic, uint32_t qpn, int failed)
 void r2_inband_progress(struct r2_inst *inst)
 {
     const struct ib_inband_sink sink = {.arg = inst, .message = on_message, .sent = on_sent};
+    int built = inst->inband_built;
 
+    inst->inband_built = 0;
     for (uint32_t m = inst->inband_open; m; m &= m - 1) {
         int nic = __builtin_ctz(m);
 
         if (usable_nic(inst, nic)) {
             ib_inband_progress(&inst->inband[nic], &inst->nics, nic, &sink);
         }
+    }
+    if (built) {
+        take_numbers(inst);
     }
 }
 

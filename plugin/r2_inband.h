@@ -32,7 +32,9 @@ void r2_inband_create(struct r2_pair *pair);
 void r2_inband_connect(struct r2_pair *pair);
 /* A job of the pair is back: its NIC's pool may stand now. */
 void r2_inband_built(struct r2_pair *pair);
-/* Its queue pairs are destroyed. */
+/* Its queue pairs are going to be destroyed: what comes in over them is nobody's any more. */
+void r2_inband_leave(struct r2_pair *pair);
+/* They are. */
 void r2_inband_destroyed(struct r2_pair *pair);
 
 /* All pairs are gone, and the workers have stopped, but for those of the devices in @still_running. */

@@ -325,6 +325,7 @@ struct r2_inst {
     uint32_t pair_inc; /* service thread: of the probe queue pair made last; 0: none was */
     struct ib_inband_pool inband[IB_MAX_NICS]; /* the worker's until its bit is set in inband_tried; service thread */
     uint32_t inband_tried, inband_open;        /* bit per NIC; service thread */
+    int inband_built;                          /* a job of a pair is back: there may be a new number; service thread */
     uint64_t inband_sent, inband_received;     /* pieces; service thread */
 
     /* service thread: which part broke, and what the job knows of it; r2_loop.c, r2_locate.c, r2_news.c */

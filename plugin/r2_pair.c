@@ -56,6 +56,9 @@ static void pair_done(struct ib_job *job);
 static void submit(struct r2_pair *pair, enum r2_pair_state state, void (*run)(struct ib_job *))
 {
     pair_move(pair, state);
+    if (state == R2_PAIR_DESTROY) {
+        r2_inband_leave(pair);
+    }
     pair->rc = 0;
     pair->job.run = run;
     pair->job.done = pair_done;

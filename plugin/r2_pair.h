@@ -48,6 +48,7 @@ struct r2_pair {
     struct ib_inband_qp inband; /* for messages, beside the probe's: lives and dies with it; r2_inband.c */
     uint32_t peer_inband_qpn, peer_inband_psn; /* 0: it has none */
     struct {
+        uint32_t qpn;               /* of @inband, from when what an older one of that number has left is off the completion queue; 0: not yet, or none */
         uint64_t heard_at, sent_at; /* real time, ns; 0: never */
         uint32_t words;             /* of the peer's, by any way, when ... */
         unsigned taken;             /* ... its NIC had taken none of these messages: so many of its buffers are in use */

@@ -27,6 +27,7 @@ struct ib_inband_pool {
     struct ibv_mr *mr;
     uint8_t *mem; /* IB_INBAND_RECVS, then IB_INBAND_SENDS messages */
     uint32_t owner[IB_INBAND_SENDS]; /* number of the queue pair that sends the buffer; 0: free */
+    uint32_t turn[IB_INBAND_SENDS];  /* which use of it that is: numbers of queue pairs are used again */
     uint8_t tried;                   /* open has been called: it is not tried again */
     int rc;                          /* ... with this result */
 };

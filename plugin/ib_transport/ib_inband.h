@@ -16,7 +16,7 @@
 #include "ib_transport/ib_path.h"
 
 #define IB_INBAND_MESSAGE  2048 /* bytes at most */
-#define IB_INBAND_RECVS    64   /* of a NIC, for all its queue pairs */
+#define IB_INBAND_RECVS    128  /* of a NIC, for all its queue pairs */
 #define IB_INBAND_SENDS    32   /* likewise */
 #define IB_INBAND_QP_SENDS 8
 

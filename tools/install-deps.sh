@@ -4,7 +4,7 @@
 set -eu
 what=${1:-check}
 build="gcc libc6-dev make libibverbs-dev"
-check="check libsubunit-dev libjansson-dev ibverbs-utils perftest ibverbs-providers jq binutils procps spin"
+check="check libsubunit-dev libjansson-dev ibverbs-utils perftest ibverbs-providers jq binutils procps iproute2 spin"
 lab="qemu-system-x86 busybox-static rdma-core ibverbs-utils ibverbs-providers perftest iproute2 libjansson-dev xz-utils zstd procps"
 ci="clang clang-format libclang-rt-14-dev valgrind librsvg2-bin openmpi-bin libopenmpi-dev libhwloc-dev"
 case $what in

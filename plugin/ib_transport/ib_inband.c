@@ -196,9 +196,9 @@ int ib_inband_send(struct ib_inband_qp *q, struct ib_inband_pool *pool, const vo
     if (spare == 0 || q->out >= IB_INBAND_QP_SENDS || (spare <= IB_INBAND_SPARE && q->out > 0)) {
         return EAGAIN;
     }
-    wr.wr_id = (uint64_t)(IB_INBAND_RECVS + slot);
-    sge = (struct ibv_sge){.addr = (uintptr_t)slot_mem(pool, (int)wr.wr_id), .length = (uint32_t)len, .lkey = pool->mr->lkey};
-    memcpy(slot_mem(pool, (int)wr.wr_id), msg, len);
+    wr.wr_id = (uint64_t)(IB_INBAND_RECVS + slot) | (uint64_t)++pool->turn[slot] << 32;
+    sge = (struct ibv_sge){.addr = (uintptr_t)slot_mem(pool, IB_INBAND_RECVS + slot), .length = (uint32_t)len, .lkey = pool->mr->lkey};
+    memcpy(slot_mem(pool, IB_INBAND_RECVS + slot), msg, len);
     rc = ib_verbs_err(ibv_post_send(q->qp, &wr, &bad));
     if (rc == 0) {
         pool->owner[slot] = q->qpn;
@@ -209,11 +209,11 @@ int ib_inband_send(struct ib_inband_qp *q, struct ib_inband_pool *pool, const vo
 
 static void completed(struct ib_inband_pool *pool, int nic, const struct ibv_wc *wc, const struct ib_inband_sink *sink)
 {
-    int slot = (int)wc->wr_id;
+    int slot = (int)(uint32_t)wc->wr_id, i = slot - IB_INBAND_RECVS;
 
-    if (slot >= IB_INBAND_RECVS) {
-        if (pool->owner[slot - IB_INBAND_RECVS] == wc->qp_num) {
-            pool->owner[slot - IB_INBAND_RECVS] = 0;
+    if (i >= 0) {
+        if (pool->owner[i] == wc->qp_num && pool->turn[i] == (uint32_t)(wc->wr_id >> 32)) {
+            pool->owner[i] = 0;
             sink->sent(sink->arg, nic, wc->qp_num, wc->status != IBV_WC_SUCCESS);
         }
         return;

@@ -16,7 +16,7 @@
 #include "ib_transport/ib_path.h"
 
 #define IB_INBAND_MESSAGE  2048 /* bytes at most */
-#define IB_INBAND_RECVS    64   /* of a NIC, for all its queue pairs */
+#define IB_INBAND_RECVS    128  /* of a NIC, for all its queue pairs */
 #define IB_INBAND_SENDS    32   /* likewise */
 #define IB_INBAND_QP_SENDS 8
 #define IB_INBAND_SPARE    16 /* of IB_INBAND_SENDS: one for a queue pair at most. What takes none leaves them to the others */
@@ -28,6 +28,7 @@ struct ib_inband_pool {
     struct ibv_mr *mr;
     uint8_t *mem; /* IB_INBAND_RECVS, then IB_INBAND_SENDS messages */
     uint32_t owner[IB_INBAND_SENDS]; /* number of the queue pair that sends the buffer; 0: free */
+    uint32_t turn[IB_INBAND_SENDS];  /* which use of it that is: numbers of queue pairs are used again */
     uint8_t tried;                   /* open has been called: it is not tried again */
     int rc;                          /* ... with this result */
     uint8_t sick;                    /* a buffer could not be posted again; the service thread's */

@@ -18,6 +18,7 @@ trap lab_end EXIT
 cases_healthy
 cases_faults 3
 cases_faults 7
+cases_channel
 cases_three_hosts
 cases_blame
 cases_blame_process

@@ -106,6 +106,46 @@ killed() {
     fi
 }
 
+# channel LABEL FAULT...: the management interface of h1 carries nothing any more; then paths fail, one after the other. All connections go on while it is out.
+channel() {
+    label="out-of-band channel of h1 cut, then $1"
+    wanted "channel $1" || return
+    shift
+    if ! job_start; then
+        bad "$label" "the job does not run"
+    elif ! lab fault oobcut h1 >"$run.f" 2>&1; then
+        bad "$label" "the channel was not cut"
+    else
+        for f in "$@"; do
+            # shellcheck disable=SC2086
+            if ! lab fault $f >>"$run.f" 2>&1; then
+                bad "$label" "the fault $f was not made"
+            elif ! says 60 0 "NET/R2 : .* UP -> DOWN: " "$run.r1" || ! goes_on h0 h1 h2; then
+                bad "$label" "not all connections carry messages after $f"
+            else
+                continue
+            fi
+            job_end
+            return
+        done
+        if grep -q '^r2_matrix: ' "$run".r?; then
+            bad "$label" "$(grep -h '^r2_matrix: ' "$run".r? | head -1)"
+        elif grep -q '^# host .*returned' "$run".r?; then
+            bad "$label" "a connection ended: $(grep -h '^# host .*returned' "$run".r? | head -1)"
+        elif ! grep -q "NET/R2 : .* h1 path .* told by peer\|channel to 10\.9\.0\.2:.* control messages go over" "$run.r0" "$run.r2"; then
+            bad "$label" "nothing that h1 said arrived"
+        else
+            ok "$label: $(downs) lives down, all connections carry messages"
+        fi
+    fi
+    job_end
+}
+cases_channel() {
+    channel "link down" "linkdown h1:n1"
+    channel "silent cable" "cut h1:n2 both"
+    channel "chain" "linkdown h1:n0" "cut h1:n2 both" "unplug h1:n3"
+}
+
 cases_three_hosts() {
     for retry in 3 7; do
         for f in "ifdown h1:n1" "cut h1:n2 both" "linkdown h1:n3"; do

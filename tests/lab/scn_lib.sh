@@ -174,13 +174,13 @@ job_start() {
     for rank in 0 1 2; do
         : >"$run.r$rank"
         # shellcheck disable=SC2086
-        lab exec h$rank -t 900 -- env NCCL_SOCKET_IFNAME=mgmt NCCL_IB_TIMEOUT=17 NCCL_IB_RETRY_CNT=3 $extra \
-            "$B/r2_matrix" --rank $rank 3 4 "$B/libnccl-net-r2.so" "$ways" 400 >"$run.r$rank" 2>&1 &
+        (exec sh tests/lab/lab.sh "$B" exec h$rank -t 900 -- env NCCL_SOCKET_IFNAME=mgmt NCCL_IB_TIMEOUT=17 NCCL_IB_RETRY_CNT=3 $extra \
+            "$B/r2_matrix" --rank $rank 3 4 "$B/libnccl-net-r2.so" "$ways" 400 >"$run.r$rank" 2>&1) &
         pids="$pids $!"
     done
     goes_on h0 h1 h2
 }
-# A command in a VM ends with its client.
+# A command in a VM ends with its client, which is the process that was started: nothing of this shell stands between.
 job_end() {
     for p in $pids; do
         kill "$p" 2>/dev/null

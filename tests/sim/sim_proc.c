@@ -41,6 +41,8 @@ static void log_judge(struct sim *s, const char *msg)
     lives_judge(s, msg);
     if (strstr(msg, " : arrival ")) /* P7, P9: none of them can be while one copy is live */
         sim_fail(s, "process %d took an impossible arrival: %s", inside->index, msg);
+    if (strstr(msg, " cannot go from "))
+        sim_fail(s, "process %d: a state moves against its table: %s", inside->index, msg);
     if (settled && sscanf(settled, " settled: %u parts", &parts) == 1)
         s->st.replayed += parts;
 }

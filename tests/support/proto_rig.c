@@ -28,6 +28,7 @@ static void log_sink(enum r2_log_level level, const char *file, int line, const 
     if (getenv("RIG_VERBOSE")) {
         printf("%12.3f us p%d %s\n", running ? (double)fab_inproc_now(running->f) / 1e3 : 0, inside, msg);
     }
+    ck_assert_msg(strstr(msg, " cannot go from ") == NULL, "%s", msg); /* no table of states allows that */
     if (level == R2_LOG_WARN && running) {
         snprintf(running->last_warn[inside], RIG_LOG, "%s", msg);
     }

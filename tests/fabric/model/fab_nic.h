@@ -59,7 +59,7 @@ struct fab_counters {
     uint64_t ghosts_landed;          /* late copies that a queue pair accepted as a new request */
     uint64_t ghosts_made, dups_made; /* by the engine */
     uint64_t acks_lost;              /* by fault ack-lost (engine) */
-    uint64_t rnr_naks, seq_naks, access_naks, inv_naks;
+    uint64_t rnr_naks, srq_rnr_naks /* of these, by an empty shared receive queue */, seq_naks, access_naks, inv_naks;
     uint64_t timeouts; /* retransmission timers that ran out */
     uint64_t retry_exceeded, rnr_exceeded;
     uint64_t send_errors; /* requests that found no way out */

@@ -53,6 +53,7 @@ static void drop(struct fab_qp *qp, struct fab_pkt *pkt)
 static void not_ready(struct fab_qp *qp, struct fab_pkt *pkt)
 {
     qp->nic->cnt.rnr_naks++;
+    qp->nic->cnt.srq_rnr_naks += qp->srq != NULL;
     qp->nak_sent = true;
     answer(qp, FAB_NAK_RNR);
     drop(qp, pkt);

@@ -7,13 +7,14 @@
 #include "r2_pair_int.h"
 
 #define MS(x)           ((uint64_t)(x)*1000000)
-#define PAIRS_MAX       64 /* of one peer that are chosen from */
+#define PAIRS_MAX       64        /* of one peer that are chosen from */
 #define TAKEN_MAX       8         /* pieces that a NIC of the peer's has taken without a word from it; behind that ... */
 #define TAKEN_WAIT_NS   MS(1000)  /* ... one message in so long: a process that stands still takes none of its buffers back */
 #define ROW_NS(inst)    (40 * MS((inst)->cfg.t_repeat_ms)) /* messages that are further apart are no row; in one the question is put again */
 #define DEAF            1         /* beside a message: who says it has heard nothing by the channel; else the word is an answer in kind */
 #define MEND_MIN_NS     MS(100)
 #define MEND_MAX_NS     MS(10000)
+#define KNOWN_NS        MS(1000)  /* a pair that has brought a message is taken to carry them for so long */
 #define SAID_AFTER_NS   MS(1000)  /* a channel that does not answer for so long is said */
 
 static int usable_nic(const struct r2_inst *inst, int nic)
@@ -283,13 +284,13 @@ static int gather(struct r2_inst *inst, const struct r2_peer *peer, struct r2_pa
     return n;
 }
 
-/* The one that has brought a message last; -1: none has. */
-static int latest(struct r2_pair *const *pair, int n)
+/* The one that has brought a message last, not long ago; -1: none has. */
+static int latest(struct r2_pair *const *pair, int n, uint64_t now)
 {
     int at = -1;
 
     for (int i = 0; i < n; i++) {
-        if (pair[i]->carried.heard_at && (at < 0 || pair[i]->carried.heard_at > pair[at]->carried.heard_at)) {
+        if (pair[i]->carried.heard_at && r2_elapsed(now, pair[i]->carried.heard_at) < KNOWN_NS && (at < 0 || pair[i]->carried.heard_at > pair[at]->carried.heard_at)) {
             at = i;
         }
     }
@@ -359,7 +360,7 @@ int r2_inband_send(struct r2_inst *inst, struct r2_peer *peer, const uint8_t *ms
         return 0;
     }
     a = (int)(peer->inband_turn++ % (unsigned)n);
-    known = latest(pair, n); /* each in turn, since nobody knows which of them carry, and one that has */
+    known = latest(pair, n, now); /* each in turn, since nobody knows which of them carry, and one that has */
     b = known >= 0 && known != a ? known : second(pair, n, a);
     for (; (piece = piece_len(msg, len)) > 0; msg += piece, len -= piece) {
         int went = send_over(inst, pair[a], msg, piece, word);

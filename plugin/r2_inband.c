@@ -313,17 +313,20 @@ static int second(struct r2_pair *const *pair, int n, int first)
     return other;
 }
 
+/* Of the record at @msg; 0: none ends within @len bytes. */
+static size_t record_len(const uint8_t *msg, size_t len)
+{
+    size_t n = len < FO_RECORD_HEAD ? 0 : FO_RECORD_HEAD + (size_t)(msg[2] | msg[3] << 8);
+
+    return n <= len ? n : 0;
+}
+
 /* Bytes of the whole records from @msg on that fit into one message. */
 static size_t piece_len(const uint8_t *msg, size_t len)
 {
-    size_t n = 0;
+    size_t n = 0, record;
 
-    while (len - n >= FO_RECORD_HEAD) {
-        size_t record = FO_RECORD_HEAD + (size_t)(msg[n + 2] | msg[n + 3] << 8);
-
-        if (record > len - n || n + record > IB_INBAND_MESSAGE) {
-            break;
-        }
+    while ((record = record_len(msg + n, len - n)) > 0 && n + record <= IB_INBAND_MESSAGE) {
         n += record;
     }
     return n;
@@ -362,9 +365,15 @@ int r2_inband_send(struct r2_inst *inst, struct r2_peer *peer, const uint8_t *ms
     a = (int)(peer->inband_turn++ % (unsigned)n);
     known = latest(pair, n, now); /* each in turn, since nobody knows which of them carry, and one that has */
     b = known >= 0 && known != a ? known : second(pair, n, a);
-    for (; (piece = piece_len(msg, len)) > 0; msg += piece, len -= piece) {
-        int went = send_over(inst, pair[a], msg, piece, word);
+    for (; record_len(msg, len) > 0; msg += piece, len -= piece) {
+        int went;
 
+        piece = piece_len(msg, len);
+        if (piece == 0) { /* longer than a message: the channel's alone */
+            piece = record_len(msg, len);
+            continue;
+        }
+        went = send_over(inst, pair[a], msg, piece, word);
         if (b != a) {
             went |= send_over(inst, pair[b], msg, piece, word);
         }

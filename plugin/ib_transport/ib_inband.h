@@ -15,8 +15,8 @@
 
 #include "ib_transport/ib_path.h"
 
-#define IB_INBAND_MESSAGE  2048 /* bytes at most */
-#define IB_INBAND_RECVS    128  /* of a NIC, for all its queue pairs */
+#define IB_INBAND_MESSAGE  1024 /* bytes at most: every record but a REQ of a host with more than 29 NICs */
+#define IB_INBAND_RECVS    64   /* of a NIC, for all its queue pairs */
 #define IB_INBAND_SENDS    32   /* likewise */
 #define IB_INBAND_QP_SENDS 8
 #define IB_INBAND_SPARE    16 /* of IB_INBAND_SENDS: one for a queue pair at most. What takes none leaves them to the others */

@@ -261,6 +261,41 @@ START_TEST(dereg_drops_accepted_dma)
 }
 END_TEST
 
+/* The same under a write, with one that carries an immediate accepted behind it: a responder executes in order, so that one is no good completion either. */
+START_TEST(nothing_is_executed_behind_dropped_dma)
+{
+    struct pair_cfg c = {.opts = {.dma_ns = 500 * PAIR_US}};
+    struct ibv_mr *mr;
+    struct ibv_send_wr *bad;
+
+    for (uint64_t seed = 0; seed < 5; seed++) {
+        c.seed = seed;
+        start(&c);
+        memset(p.s[0].buf, 7, 64);
+        mr = p.v.reg_mr(p.s[1].pd, p.s[1].buf, 64, PAIR_ALL_ACCESS);
+        wr.opcode = IBV_WR_RDMA_WRITE;
+        wr.wr.rdma.rkey = mr->rkey;
+        wr.send_flags = 0;
+        ck_assert_int_eq(pair_recv(&p, 1, 50, 0, 0), 0);
+        ck_assert_int_eq(ibv_post_send(p.s[0].qp, &wr, &bad), 0);
+        wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+        wr.wr.rdma.rkey = p.s[1].mr->rkey;
+        wr.wr.rdma.remote_addr += 128;
+        wr.send_flags = IBV_SEND_SIGNALED;
+        ck_assert_int_eq(ibv_post_send(p.s[0].qp, &wr, &bad), 0);
+        pair_run_for(&p, 3 * PAIR_US);
+        pair_expect(&p, 0, 1, IBV_WC_SUCCESS);
+        p.v.dereg_mr(mr);
+        pair_run(&p);
+        ck_assert_uint_eq(p.s[1].buf[0], 0);
+        ck_assert_uint_eq(p.s[1].buf[128], 0);
+        ck_assert_uint_eq(pair_cnt(&p, 1)->dma_dropped, 2);
+        pair_expect(&p, 1, 50, IBV_WC_WR_FLUSH_ERR);
+        expect_remote(IBV_EVENT_QP_ACCESS_ERR);
+    }
+}
+END_TEST
+
 START_TEST(bad_registrations)
 {
     void *hole = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -406,6 +441,7 @@ int main(void)
     tcase_add_test(t, receive_key_wrong);
     tcase_add_test(t, reads_not_allowed);
     tcase_add_test(t, dereg_drops_accepted_dma);
+    tcase_add_test(t, nothing_is_executed_behind_dropped_dma);
     tcase_add_test(t, bad_registrations);
     tcase_add_test(t, iova_and_dmabuf);
     tcase_add_test(t, cq_overrun);

@@ -109,6 +109,7 @@ static void dma_failed(struct fab_pipe *p, struct fab_pkt *pkt)
 {
     struct fab_qp *qp = p->qp;
 
+    p->failed |= !p->sender;
     if (pkt->recv && pkt->recv_status == IBV_WC_SUCCESS)
         pkt->recv_status = pkt->h.op == FAB_OP_SEND ? IBV_WC_LOC_PROT_ERR : IBV_WC_WR_FLUSH_ERR;
     if (!qp || qp->state == IBV_QPS_ERR)
@@ -121,6 +122,14 @@ static void dma_failed(struct fab_pipe *p, struct fab_pkt *pkt)
     } else {
         fab_qp_fatal(qp, IBV_EVENT_QP_ACCESS_ERR);
     }
+}
+
+/* Accepted behind data that failed: a responder executes in order, and stops there. */
+static void not_executed(struct fab_pipe *p, struct fab_pkt *pkt)
+{
+    p->nic->cnt.dma_dropped += pkt->npieces != 0;
+    pkt->npieces = 0;
+    pkt->recv_status = IBV_WC_WR_FLUSH_ERR;
 }
 
 /* An accepted packet: its bytes, then its completion. True if the completion comes later, with the same item. */
@@ -140,7 +149,9 @@ static bool run_pkt(struct fab_pipe *p, struct fab_pkt *pkt)
             pkt_free(p, pkt);
         return false;
     }
-    if (pkt->npieces && !dma(p, pkt))
+    if (p->failed)
+        not_executed(p, pkt);
+    else if (pkt->npieces && !dma(p, pkt))
         dma_failed(p, pkt);
     if (!p->qp || !pkt->recv || p->ctx->dead) {
         pkt_free(p, pkt);

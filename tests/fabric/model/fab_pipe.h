@@ -23,6 +23,7 @@ struct fab_pipe {
     bool sender;   /* the send pipe of its queue pair */
     bool parked;   /* due, but the device hangs */
     bool running;
+    bool failed; /* receiver: a region vanished under accepted data; nothing behind it is executed any more */
     struct fab_item *head, *tail;
     struct fab_item flush; /* queued at most once */
     bool flush_queued;

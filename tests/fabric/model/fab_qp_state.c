@@ -189,6 +189,7 @@ static int reset(struct fab_qp *qp)
         fab_pipe_orphan(qp->spipe);
     if (r != qp->rpipe)
         fab_pipe_orphan(qp->rpipe);
+    r->failed = false;
     qp->spipe = s;
     qp->rpipe = r;
     if (qp->srq && qp->rx_recv)

@@ -337,58 +337,10 @@ static int start_thread(struct r2_inst *inst, char *why, size_t why_len)
 
 /* --- birth and death --- */
 
-static void oob_up(void *arg, struct r2_oob_peer *oob)
-{
-    struct r2_inst *inst = arg;
-    struct r2_peer *peer = r2_peer_find(inst, oob);
-
-    if (peer == NULL) {
-        return;
-    }
-    peer->refused_since = 0;
-    peer->channel_lost = peer->channel_said = 0;
-    r2_inband_channel(inst, peer);
-    peer->last_contact = r2_now(inst);
-    peer->say_at = peer->news_at = 0;
-    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
-        pair->say_at = pair->peer == peer ? 0 : pair->say_at;
-    }
-    /* what was lost with the old channel is said again at once */
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
-        if (c->peer == peer) {
-            r2_gate_visit(&c->gate);
-            c->send_at = 0;
-            for (int p = 0; p < c->link.npaths; p++) {
-                c->fo.path[p].send_at = c->ret[p].send_at = 0;
-            }
-            r2_gate_unvisit(&c->gate);
-            r2_comm_kick(c);
-        }
-    }
-}
-
-static void oob_down(void *arg, struct r2_oob_peer *oob, int refused)
-{
-    struct r2_inst *inst = arg;
-    struct r2_peer *peer = r2_peer_find(inst, oob);
-
-    if (peer == NULL) {
-        return;
-    }
-    if (peer->channel_lost == 0) {
-        peer->channel_lost = r2_now(inst);
-    }
-    if (!refused) {
-        peer->refused_since = 0;
-    } else if (peer->refused_since == 0) {
-        peer->refused_since = r2_now(inst);
-    }
-}
-
 struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t why_len)
 {
     struct r2_inst *inst = calloc(1, sizeof(*inst));
-    struct r2_oob_events ev = {.arg = inst, .message = r2_dispatch_message, .up = oob_up, .down = oob_down};
+    struct r2_oob_events ev = {.arg = inst, .message = r2_dispatch_message, .up = r2_peer_channel_up, .down = r2_peer_channel_down};
     struct r2_oob_name self;
 
     if (inst == NULL) {

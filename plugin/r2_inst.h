@@ -395,6 +395,9 @@ struct r2_peer *r2_peer_get(struct r2_inst *inst, struct r2_oob_peer *oob); /* t
 struct r2_peer *r2_peer_find(struct r2_inst *inst, struct r2_oob_peer *oob);
 void r2_peer_put(struct r2_inst *inst, struct r2_peer *peer);
 void r2_peer_emit(struct r2_inst *inst, struct r2_peer *peer, enum fo_type type, const union fo_body *body);
+/* Events of the channel @oob, as the backend reports them; @refused: the host answers, but no such process. What was lost with the old channel is said again. */
+void r2_peer_channel_up(void *inst, struct r2_oob_peer *oob);
+void r2_peer_channel_down(void *inst, struct r2_oob_peer *oob, int refused);
 uint64_t r2_peers_step(struct r2_inst *inst, uint64_t now); /* repeats, then sends what has gathered (P30) */
 void r2_peers_nic_down(struct r2_inst *inst, int nic);      /* every peer is told (P29) */
 uint64_t r2_peer_check_gone(struct r2_inst *inst, struct r2_peer *peer, uint64_t now);

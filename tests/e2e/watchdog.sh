@@ -81,15 +81,24 @@ wanted "one direction" && {
 }
 unset NCCL_R2_T_PACKET NCCL_R2_T_DEAD
 
-# All paths silent, one after the other: RC would never end this.
-wanted "last path" && {
+# RC would never end these. One after the other: the last path is known, and its silence is the reason. At once: each end may give up another
+# path first, and hears that the other's is down, too.
+silent_to_the_end() { # WHAT REASON FAULT...
+    what=$1
+    reason=$2
+    shift 2
     NCCL_IB_TIMEOUT=12 NCCL_R2_T_STUCK=300 NCCL_R2_GIVE_UP=1500 perf all_reduce -b 256K -e 256K --hosts 2 --nics 2 --rate 20MB/s \
-        --duration 20s --fault '100ms:*:* retry7-forever' --fault '200ms:h1:* blackhole'
-    if [ $rc = 3 ] && grep -q 'the last path, NIC .* is silent for [0-9]* ms' "$log/out"; then
-        ok "the last path's silence ends the run ($(grep -oE 'is silent for [0-9]* ms' "$log/out" | head -1))"
+        --duration 20s --fault '100ms:*:* retry7-forever' "$@"
+    if [ $rc = 3 ] && grep -qE "$reason" "$log/out"; then
+        ok "$what ($(grep -oE "$reason" "$log/out" | head -1))"
     else
-        bad "the last path's silence ends the run" "exit code $rc instead of 3, or no reason"
+        bad "$what" "exit code $rc instead of 3, or no reason"
     fi
+}
+wanted "last path" && {
+    last='is silent for [0-9]+ ms'
+    silent_to_the_end "the last path's silence ends the run" "the last path, NIC .* $last" --fault '200ms:h1:n0 blackhole' --fault '1200ms:h1:n1 blackhole'
+    silent_to_the_end "all paths silent at once end the run" "$last|no path left for [0-9]+ ms" --fault '200ms:h1:* blackhole'
 }
 
 # --- no false failover ---

@@ -106,6 +106,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_CHECK(r != NULL);
     r->in = (struct fuzz_in){data, data + size};
     r->rig = rig_create(2, 0, (const char *[]){"NCCL_R2_CONNECT=200", NULL});
+    r->rig->hostile = 1;
     rig_connect_begin(r->rig, 0, 0);
     memcpy(r->right, r->rig->handle, sizeof(r->right));
     memset(r->right + CHECK_AT + 4, 0, 4);

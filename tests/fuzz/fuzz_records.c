@@ -619,6 +619,7 @@ static void instance_run(struct fuzz_in *in, unsigned state)
     FUZZ_CHECK(r->mem[0] && r->mem[1]);
     memset(r->mem[0], 1, MEM);
     r->rig = rig_create(2, 0, options);
+    r->rig->hostile = 1;
     r->rig->filter = filter;
     begin(r, state);
     while (fuzz_more(&r->in)) {

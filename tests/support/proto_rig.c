@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "plugin/r2_log.h"
+#include "tests/fabric/model/fab_fault.h"
 
 #define WAKE_NS 500ull
 
@@ -203,7 +204,7 @@ static void on_channel(void *arg, int host)
     }
 }
 
-static struct rig *rig_start(struct fab_inproc *f, const char *const *options)
+static struct rig *rig_start(struct fab_inproc *f, int nics, const char *const *options)
 {
     struct rig *r = calloc(1, sizeof(*r));
 
@@ -211,6 +212,7 @@ static struct rig *rig_start(struct fab_inproc *f, const char *const *options)
     r->sent = calloc(RIG_MAX_SENT, sizeof(*r->sent));
     ck_assert_ptr_nonnull(r->sent);
     r->f = f;
+    r->nics = nics;
     r->traffic_class = R2_NET_NO_CLASS;
     running = r;
     fab_inproc_on_channel(f, on_channel, r);
@@ -232,7 +234,7 @@ struct rig *rig_create_on(const struct fab_inproc_opts *opts, int nics, int cros
     desc.crossrail = crossrail;
     f = fab_inproc_create(&desc, 1, opts);
     ck_assert_ptr_nonnull(f);
-    return rig_start(f, options);
+    return rig_start(f, nics, options);
 }
 
 struct rig *rig_create_desc(const struct fab_desc *desc, const char *const *options)
@@ -240,7 +242,7 @@ struct rig *rig_create_desc(const struct fab_desc *desc, const char *const *opti
     struct fab_inproc *f = fab_inproc_create(desc, 1, NULL);
 
     ck_assert_ptr_nonnull(f);
-    return rig_start(f, options);
+    return rig_start(f, desc->nics, options);
 }
 
 struct rig *rig_create(int nics, int crossrail, const char *const *options)
@@ -250,7 +252,7 @@ struct rig *rig_create(int nics, int crossrail, const char *const *options)
 
 struct rig *rig_create_beside(struct rig *first, const char *const *options)
 {
-    struct rig *r = rig_start(first->f, options);
+    struct rig *r = rig_start(first->f, first->nics, options);
 
     r->beside = first->beside;
     first->beside = r;
@@ -361,11 +363,28 @@ enum r2_status rig_connect_fails(struct rig *r, int s_dev, int r_dev)
     return st;
 }
 
+/* What a connection has seen before it goes: nothing came twice, nothing came that is not its own. */
+static void counts_are_right(const struct rig *r, const struct r2_comm *c)
+{
+    if (r->hostile || atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE) {
+        return;
+    }
+    if (c->rx) {
+        ck_assert_uint_eq(c->rx->duplicates, 0);
+        ck_assert_uint_eq(c->rx->bad_arrivals, 0);
+    }
+    if (c->tx) {
+        ck_assert_uint_eq(c->tx->bad_cts, 0);
+        ck_assert_uint_eq(c->tx->bad_ack, 0);
+    }
+}
+
 void rig_close(struct rig *r, int side)
 {
     struct rig_side *s = &r->side[side];
 
     if (s->comm) {
+        counts_are_right(r, s->comm);
         rig_enter(s);
         r2_net_close(s->comm);
         s->comm = NULL;
@@ -383,11 +402,30 @@ int rig_comms(struct rig *r, int side)
     return n;
 }
 
+static int named(const struct fab_fault *what, int host, int nic)
+{
+    return (what->host < 0 || what->host == host) && (what->nic < 0 || what->nic == nic);
+}
+
 void rig_fault(struct rig *r, const char *text)
 {
+    uint64_t before[2][FAB_MAX_NICS];
+    struct fab_fault what;
     char err[200];
 
+    ck_assert_msg(fab_fault_parse(text, &what, err, sizeof(err)) == 0, "%s: %s", text, err);
+    for (int h = 0; h < 2; h++) {
+        for (int n = 0; n < r->nics; n++) {
+            before[h][n] = fab_inproc_nic(r->f, h, n)->cnt.faults[what.kind];
+        }
+    }
     ck_assert_msg(fab_inproc_fault(r->f, text, err, sizeof(err)) == 0, "%s: %s", text, err);
+    for (int h = 0; h < 2; h++) {
+        for (int n = 0; n < r->nics; n++) {
+            ck_assert_msg(!named(&what, h, n) || fab_inproc_nic(r->f, h, n)->cnt.faults[what.kind] > before[h][n],
+                          "%s did not fire at host %d NIC %d", text, h, n);
+        }
+    }
     for (int i = 0; i < 2; i++) { /* its event makes a descriptor readable */
         rig_kick(&r->side[i]);
     }

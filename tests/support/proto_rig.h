@@ -64,6 +64,7 @@ struct rig_sent {
 
 struct rig {
     struct fab_inproc *f;
+    int nics; /* of each host */
     struct rig_side side[2];
     struct r2_listen *listen;
     uint8_t handle[R2_NET_HANDLE_SIZE];
@@ -73,6 +74,7 @@ struct rig {
     int filter_count; /* for the filter's own use */
     struct rig_sent *sent;
     unsigned sent_count;
+    int hostile; /* the test forges what arrives: rig_close does not ask that nothing came twice or was refused */
     int oob_cut; /* channel out: records are lost, ends are told by rig_oob_cut */
     char last_warn[2][RIG_LOG];
     struct rig *beside; /* two more processes on the same hosts, destroyed with this one */
@@ -102,6 +104,7 @@ enum r2_status rig_connect_fails(struct rig *r, int s_dev, int r_dev);
 void rig_connect_begin(struct rig *r, int s_dev, int r_dev);
 enum r2_status rig_connect_turn(struct rig *r, int s_dev, int *done);
 
+/* A fault; it must have fired at every NIC that it names. */
 void rig_fault(struct rig *r, const char *text);
 uint64_t rig_now(struct rig *r);
 
@@ -147,6 +150,7 @@ void rig_oob_cut(struct rig *r, int cut);
 /* How many records of @type process @from has sent. */
 unsigned rig_count(const struct rig *r, int from, int type);
 
+/* Closes that end; nothing may have come twice there. */
 void rig_close(struct rig *r, int side);
 /* Connections that process @side still has. */
 int rig_comms(struct rig *r, int side);

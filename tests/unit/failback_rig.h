@@ -93,7 +93,7 @@ static inline void begin_message(void)
 
 static inline void end_message(void)
 {
-    ck_assert(rig_until(rig, rig_all_done, 20 * RIG_S));
+    ck_assert(rig_until(rig, rig_all_done, 2 * RIG_S));
     ck_assert_int_eq(memcmp(in[count % 2], out[count % 2], sizeof(in[0])), 0);
     count++;
 }

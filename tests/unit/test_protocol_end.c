@@ -272,6 +272,7 @@ START_TEST(close_with_requests_on_dead_hardware)
     for (int i = 0; i < 4; i++) {
         begin(i, BIG);
     }
+    ck_assert_uint_eq(rig->side[0].tail - rig->side[0].head + rig->side[1].tail - rig->side[1].head, 8);
     strcpy(text, where[_i % 3]);
     strcat(text, dead[_i / 3]);
     rig_fault(rig, text);
@@ -315,16 +316,25 @@ START_TEST(tombstone_gives_the_last_acknowledgement)
 {
     start(2, NULL);
     message(100);
-    rig->side[0].asleep = 1;
+    rig->side[0].asleep = rig->side[1].asleep = 1;
     begin(0, 100);
-    rig_run(rig, 2 * RIG_US);
+    rig_run(rig, 5 * RIG_US);
     rig_fault(rig, "h1:n0 blackhole-tx");
+    rig->side[1].asleep = 0;
     rig_run(rig, RIG_MS);
+    ck_assert_int_eq(rig->side[1].head, rig->side[1].tail); /* R has all of it */
+    ck_assert_int_eq(memcmp(in[0], out[0], 100), 0);
+    rig->side[0].asleep = 0;
+    rig_run(rig, 100 * RIG_US);
+    ck_assert(!send_done(rig)); /* S has not heard */
+    rig->side[0].asleep = 1;
     rig_dereg(rig, 1, r_mr);
     rig_close(rig, 1);
     rig_fault(rig, "h0:n0 down");
     rig->side[0].asleep = 0;
     ck_assert(rig_until(rig, send_done, RIG_S));
+    ck_assert_uint_eq(rig->side[0].comm->fo.switches, 1);
+    ck_assert_uint_eq(rig->side[0].comm->tx->replayed_parts, 0);
     ck_assert_int_eq(rig->side[0].status, R2_OK);
     rig_dereg(rig, 0, s_mr);
     rig_close(rig, 0);
@@ -360,6 +370,11 @@ START_TEST(one_by_one_to_the_last_path)
 }
 END_TEST
 
+static int both_have_switched(struct rig *r)
+{
+    return r->side[0].comm->fo.switches == 1 && r->side[1].comm->fo.switches == 1;
+}
+
 /* R's last acknowledgement is lost and NCCL does not call R any more: S must still end. */
 START_TEST(ack_lost_while_the_receiver_idles)
 {
@@ -372,8 +387,13 @@ START_TEST(ack_lost_while_the_receiver_idles)
     rig->side[1].asleep = 0;
     rig_run(rig, RIG_MS);
     ck_assert_int_eq(rig->side[1].head, rig->side[1].tail); /* R has reported its receive */
+    ck_assert_int_eq(memcmp(in[0], out[0], 100), 0);
     rig->side[0].asleep = 0;
+    rig_run(rig, 100 * RIG_US);
+    ck_assert(!send_done(rig));
     ck_assert(rig_until(rig, send_done, 10 * RIG_S));
+    ck_assert(rig_until(rig, both_have_switched, 10 * RIG_S));
+    ck_assert_uint_eq(rig->side[0].comm->tx->replayed_parts, 0);
     stop();
 }
 END_TEST

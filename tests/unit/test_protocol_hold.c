@@ -137,9 +137,12 @@ START_TEST(receives_posted_meanwhile_are_held)
     rig_run(rig, 50 * RIG_MS);
     ck_assert_int_ge(rig_irecv1(rig, &in[1], 8, 0, r_mr), 0);
     ck_assert_uint_eq(rig->side[1].comm->rx->msg[1].hold, 0);
+    out[0] = 100;
+    out[1] = 101;
     rig_send_wait(rig, &out[0], 8, 0, s_mr);
     rig_send_wait(rig, &out[1], 8, 0, s_mr);
     ck_assert(rig_until(rig, rig_all_done, RIG_S));
+    ck_assert(in[0] == 100 && in[1] == 101 && in[2] == UINT64_MAX);
 }
 END_TEST
 
@@ -154,6 +157,7 @@ START_TEST(soft_at_the_sender_is_released_by_the_receivers_hard_fence)
     ck_assert(rig_until(rig, rig_all_done, RIG_S));
     ck_assert_uint_eq(rig->side[0].comm->fo.path[0].soft, 1);
     ck_assert_uint_le(rig_now(rig) - since, 50 * RIG_MS);
+    ck_assert(in[0] == 100 && in[1] == UINT64_MAX);
 }
 END_TEST
 

@@ -219,6 +219,7 @@ START_TEST(a_ledger_that_cannot_be_is_not_taken)
     union fo_body b;
 
     start(3, NULL);
+    rig->hostile = 1;
     messages(3);
     s = rig->side[0].comm;
     d = rig->side[1].comm;

@@ -405,6 +405,7 @@ START_TEST(records_that_cannot_be)
     static const int what[] = {OTHER_IMM, OTHER_BYTES, TOO_LONG};
 
     start(2, (const char *[]){ON, NULL});
+    rig->hostile = 1;
     messages(4, 9000);
     recv_burst(3, 20000);
     driver_odd(what[_i]);

@@ -8,20 +8,20 @@ static const struct {
     const char *before, *fault;
     unsigned limit_ms; /* until everything is done */
 } silence[] = {
-    {NULL, "h0:n0 blackhole", 200},
-    {NULL, "h0:n0 blackhole-tx", 200},
-    {NULL, "h0:n0 blackhole-rx", 200},
+    {NULL, "h0:n0 blackhole", 100},
+    {NULL, "h0:n0 blackhole-tx", 100},
+    {NULL, "h0:n0 blackhole-rx", 100},
     {NULL, "h0:n0 ack-lost", 200},
     {NULL, "h0:n0 hang", 250},
     {NULL, "h0:n0 send-stuck", 200},
-    {NULL, "h1:n0 blackhole", 200},
-    {NULL, "h1:n0 blackhole-tx", 200},
-    {NULL, "h1:n0 blackhole-rx", 200},
+    {NULL, "h1:n0 blackhole", 100},
+    {NULL, "h1:n0 blackhole-tx", 100},
+    {NULL, "h1:n0 blackhole-rx", 100},
     {NULL, "h1:n0 ack-lost", 300}, /* the way back is good: asked twice */
     {NULL, "h1:n0 hang", 350}, /* a soft fence at R: T_fence, and T_packet once S has stopped */
     {NULL, "h1:n0 send-stuck", 200},
-    {"h0:n0 retry7-forever", "h1:n0 blackhole", 200},
-    {"h1:n0 retry7-forever", "h0:n0 blackhole-rx", 200},
+    {"h0:n0 retry7-forever", "h1:n0 blackhole", 100},
+    {"h1:n0 retry7-forever", "h0:n0 blackhole-rx", 100},
 };
 #define SILENCES (int)(sizeof(silence) / sizeof(silence[0]))
 
@@ -34,7 +34,7 @@ START_TEST(silence_is_found_and_traffic_goes_on)
     start(2, (const char *[]){QUIET_RC, NULL});
     wait_probes();
     for (int k = 0; k < 3; k++) {
-        messages(8, BIG); /* the rate is known */
+        messages(250, BIG); /* the rate is known */
         rig_run(rig, 20 * RIG_MS);
     }
     if (silence[i].before) {

@@ -142,20 +142,13 @@ static inline void nothing_moved(void)
     }
 }
 
-/* A fault, which must have fired. */
+/* A fault; rig_fault sees to it that it fired. */
 static inline void fire(const char *text)
 {
-    struct fab_fault what;
-    char err[160];
-    uint64_t before;
-
-    ck_assert_msg(fab_fault_parse(text, &what, err, sizeof(err)) == 0, "%s: %s", text, err);
-    before = fab_inproc_nic(rig->f, what.host, what.nic)->cnt.faults[what.kind];
     rig_fault(rig, text);
     if (getenv("RIG_VERBOSE")) {
         printf("%12.3f us fault %s\n", (double)rig_now(rig) / 1e3, text);
     }
-    ck_assert_uint_eq(fab_inproc_nic(rig->f, what.host, what.nic)->cnt.faults[what.kind], before + 1);
 }
 
 /* --- drivers --- */

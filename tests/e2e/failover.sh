@@ -73,7 +73,7 @@ kind ack-lost 1 9999
 kind qp-error 1 9999
 kind fatal 1 9999 5s
 kind remove 1 9999 5s
-# A hung driver is found by the other end's RC timeout alone as yet, so by data that flows from the hung host to the other one.
+# In one direction: data flows from the host that hangs to the other one.
 kind hang 1 9999 8s reduce
 export NCCL_IB_TIMEOUT=14 NCCL_IB_RETRY_CNT=7
 kind 'loss 1%' 0 0

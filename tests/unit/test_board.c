@@ -168,7 +168,7 @@ static pid_t child_start(int new_pids)
     return pid;
 }
 
-/* It was killed in the middle of whatever it did: its slot is free at once, the others go on, the next one takes it. */
+/* It was killed: its slot is free at once, the others go on, the next one takes it. */
 START_TEST(a_killed_process_leaves_its_slot)
 {
     struct r2_board *a = must_open(), *b;
@@ -304,6 +304,74 @@ START_TEST(events_are_read_whole)
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
     ck_assert_msg(mixed == 0, "%llu events were a mixture of two", (unsigned long long)mixed);
+    r2_board_close(a);
+}
+END_TEST
+
+/* A child that takes slots, writes all that there is in them and gives them back, for ever. */
+static pid_t churn_start(void)
+{
+    int fd[2];
+    pid_t pid;
+    char c;
+
+    ck_assert_int_eq(pipe(fd), 0);
+    pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        struct r2_board_nic nic = {.name = "mlx5_0", .guid = 1, .port = 1};
+        struct r2_board_event e;
+
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (uint64_t k = 1;; k++) {
+            struct r2_board *b = r2_board_open(dir, &me, why, sizeof(why));
+
+            if (b == NULL || (k == 1 && write(fd[1], "x", 1) != 1)) {
+                _exit(1);
+            }
+            for (int i = 0; i < 4; i++) {
+                e = event_all(k * 0x10001);
+                r2_board_post(b, &e);
+                r2_board_nic_set(b, i, &nic);
+            }
+            r2_board_close(b);
+        }
+    }
+    close(fd[1]);
+    ck_assert_int_eq(read(fd[0], &c, 1), 1);
+    close(fd[0]);
+    return pid;
+}
+
+/* Killed while they take a slot, hold its lock, write to it or give it back: nothing stays locked, nobody hears half a word. */
+START_TEST(killed_at_any_moment)
+{
+    struct r2_board *a = must_open(), *b;
+    struct r2_board_event got, e = event_all(0x20002);
+    unsigned heard = 0;
+
+    srandom(5);
+    for (int turn = 0; turn < 200; turn++) {
+        pid_t pid[2] = {churn_start(), churn_start()};
+        struct timespec instant = {.tv_nsec = random() % 1000000};
+
+        nanosleep(&instant, NULL);
+        for (int i = 0; i < 2; i++) {
+            kill(pid[i], SIGKILL);
+            ck_assert_int_eq(waitpid(pid[i], NULL, 0), pid[i]);
+        }
+        ck_assert_int_eq(alive_count(a), 0);
+        while (r2_board_next(a, &got, NULL)) {
+            ck_assert(event_is_whole(&got));
+            heard++;
+        }
+        b = must_open();
+        r2_board_post(b, &e);
+        ck_assert_int_eq(r2_board_next(a, &got, NULL), 1);
+        ck_assert_uint_eq(got.guid, e.guid);
+        r2_board_close(b);
+    }
+    ck_assert_uint_gt(heard, 0);
     r2_board_close(a);
 }
 END_TEST
@@ -483,6 +551,7 @@ static void add(TCase *t)
     tcase_add_test(t, half_an_event_is_none);
     tcase_add_test(t, a_slot_begins_empty);
     tcase_add_test(t, events_are_read_whole);
+    tcase_add_test(t, killed_at_any_moment);
     tcase_add_test(t, a_fork_holds_no_slot);
     tcase_add_test(t, a_child_does_not_keep_the_slot_of_the_dead);
     tcase_add_test(t, board_across_pid_namespaces);

@@ -196,6 +196,19 @@ START_TEST(records_round_trip)
     }
 
     memset(&in, 0, sizeof(in));
+    in.open = (struct fo_open){.dst = 1, .src = 2, .life = 3, .path = 4};
+    in.open.addr.port = (struct ib_addr){.link_layer = IBV_LINK_LAYER_INFINIBAND, .mtu = IBV_MTU_2048, .gid_index = 7, .lid = 0xbeef};
+    memset(in.open.addr.port.gid, 0x5a, sizeof(in.open.addr.port.gid));
+    for (int type = FO_MSG_OPEN; type <= FO_MSG_OPEN_OK; type++) {
+        ck_assert(round_trip((enum fo_type)type));
+        ck_assert(out.open.dst == 1 && out.open.src == 2 && out.open.life == 3 && out.open.path == 4);
+        ck_assert_uint_eq(out.open.addr.port.lid, 0xbeef);
+        ck_assert_uint_eq(out.open.addr.port.mtu, IBV_MTU_2048);
+        ck_assert_uint_eq(out.open.addr.port.link_layer, IBV_LINK_LAYER_INFINIBAND);
+        ck_assert_int_eq(memcmp(out.open.addr.port.gid, in.open.addr.port.gid, sizeof(in.open.addr.port.gid)), 0);
+    }
+
+    memset(&in, 0, sizeof(in));
     in.down = (struct fo_down){.dst = 1, .src = 2, .life = 3, .path = 4, .reason = 5, .flags = 6, .wc_status = 12};
     ck_assert(round_trip(FO_MSG_DOWN));
     ck_assert_uint_eq(out.down.wc_status, 12);

@@ -7,13 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ib_transport/ib_gid.h"
-#include "ib_transport/ib_hca.h"
 #include "oob_mpi_load.h"
 #include "r2_cuda.h"
+#include "r2_init_texts.h"
 #include "r2_inst.h"
 #include "r2_rundir.h"
-#include "topo/topo_load.h"
 
 #define TEXT_OF(x)  #x
 #define TEXT_OF2(x) TEXT_OF(x)
@@ -37,63 +35,22 @@ struct r2_inst *r2_init_instance(void)
     return atomic_load_explicit(&instance, memory_order_acquire);
 }
 
-/* Of the options; the first one is what listen says. */
+/* Of the options; the first one is what listen says. What has been said already is not said again. */
 static void config_error(struct r2_config *cfg, const char *name, const char *why)
 {
-    R2_WARN("%s%s", name, why);
-    if (cfg->error[0] == '\0')
-        snprintf(cfg->error, sizeof(cfg->error), "%s%s", name, why);
-}
+    char text[sizeof(cfg->error)];
 
-/* Errors of the options that the rows cannot see: they only know that it is text. */
-static void gid_check(struct r2_config *cfg)
-{
-    struct ib_gid_rule rule;
-    char why[192];
-
-    if (ib_gid_rule_parse(&rule, cfg, why, sizeof(why)) != 0)
-        config_error(cfg, "", why);
-}
-
-/* @some: it has to name a NIC. */
-static void hca_check(struct r2_config *cfg, const char *name, const char *value, int some)
-{
-    struct ib_hca_filter f;
-    char why[256], text[256];
-
-    if (ib_hca_parse(&f, value, why, sizeof(why)) != 0)
-        snprintf(text, sizeof(text), "%s=%.100s: %.100s", name, value, why);
-    else if (some && value[0] && f.count == 0 && !f.exclude)
-        snprintf(text, sizeof(text), "%s=%.100s: it names no NIC", name, value);
-    else
+    snprintf(text, sizeof(text), "%s%s", name, why);
+    if (strcmp(text, cfg->error) == 0)
         return;
-    config_error(cfg, "", text);
+    R2_WARN("%s", text);
+    if (cfg->error[0] == '\0')
+        strcpy(cfg->error, text);
 }
 
-/* 1, and the source; 0: none is wanted; -1: not a word that is known. */
-static int topo_source_of(const char *text, struct topo_source *source)
+static void text_refuse(void *arg, const char *why)
 {
-    source->root = "";
-    source->xml = NULL;
-    if (strcmp(text, "off") == 0)
-        return 0;
-    if (strchr(text, '/') != NULL && topo_source_parse(text, source) != 0) {
-        source->from = TOPO_FROM_SYSFS;
-        source->root = text;
-        return 1;
-    }
-    return topo_source_parse(strcmp(text, "auto") == 0 ? "sysfs" : text, source) == 0 ? 1 : -1;
-}
-
-static void topo_check(struct r2_config *cfg)
-{
-    struct topo_source source;
-    char text[400];
-
-    if (topo_source_of(cfg->topo, &source) < 0) {
-        snprintf(text, sizeof(text), "NCCL_R2_TOPO=%.200s: expected auto, sysfs, hwloc, off, a directory (with a '/'), or a file that ends in .xml", cfg->topo);
-        config_error(cfg, "", text);
-    }
+    config_error(arg, "", why);
 }
 
 static void config_read(struct r2_config *cfg)
@@ -102,11 +59,7 @@ static void config_read(struct r2_config *cfg)
 
     r2_config_load(cfg, &src);
     r2_log_level_set((enum r2_log_level)cfg->log_level);
-    hca_check(cfg, "NCCL_IB_HCA", cfg->ib_hca, 0);
-    hca_check(cfg, "NCCL_R2_BACKUP_NICS", cfg->backup_nics, 0);
-    hca_check(cfg, "NCCL_R2_DRAIN", cfg->drain, 1);
-    gid_check(cfg);
-    topo_check(cfg);
+    r2_init_texts_check(cfg, text_refuse, cfg);
     r2_config_log(cfg);
 }
 
@@ -191,7 +144,7 @@ static struct topo *topo_read(const struct r2_config *cfg)
     struct topo *t;
     char why[600];
 
-    if (topo_source_of(cfg->topo, &source) <= 0)
+    if (r2_init_topo_source(cfg->topo, &source) <= 0)
         return NULL;
     t = malloc(sizeof(*t));
     if (t == NULL || topo_load(&source, t, why, sizeof(why)) != 0) {

@@ -13,24 +13,6 @@
 #include "topo_links.h"
 #include "topo_sysfs.h"
 
-int topo_source_parse(const char *text, struct topo_source *source)
-{
-    size_t n = strlen(text);
-
-    source->xml = NULL;
-    if (strcmp(text, "sysfs") == 0) {
-        source->from = TOPO_FROM_SYSFS;
-    } else if (strcmp(text, "hwloc") == 0) {
-        source->from = TOPO_FROM_HWLOC;
-    } else if (n > 4 && strcmp(text + n - 4, ".xml") == 0) {
-        source->from = TOPO_FROM_XML;
-        source->xml = text;
-    } else {
-        return -1;
-    }
-    return 0;
-}
-
 /* Opens the module at one of the places beside @dir; NULL with the loader's words of a file that is there and does not load. */
 static void *module_beside(const char *dir, size_t len, char *why, size_t why_len)
 {

@@ -102,6 +102,20 @@ run 1 "bad list of NICs" env NCCL_IB_HCA=a:b "$CONFIG"
 err "NCCL_IB_HCA=a:b: 'a:b': the port is not a number"
 run 1 "bad range of addresses" env NCCL_IB_ADDR_RANGE=10.0.0.0/33 "$CONFIG"
 err "NCCL_IB_ADDR_RANGE=10.0.0.0/33: expected ADDRESS/BITS"
+# texts of which the rows know nothing more: what the plugin refuses, every command refuses
+for bad in NCCL_R2_TOPO=hwlock NCCL_R2_DRAIN== NCCL_R2_BACKUP_NICS=a:b NCCL_IB_HCA=a:b NCCL_IB_ADDR_FAMILY=inet \
+    NCCL_IB_ADDR_RANGE=10.0.0.0/33 NCCL_SOCKET_FAMILY=inet; do
+    run 1 "refused: $bad" env "$bad" "$CONFIG" --diff
+    err "would end the job: $bad: "
+    run 1 "refused, explained: $bad" env "$bad" "$CONFIG" --explain "${bad%%=*}"
+    has "^    environment  ${bad#*=}  cannot be taken: $bad: "
+    echo "$bad" >"$tmp/refused.conf"
+    run 1 "refused, checked: $bad" "$CONFIG" --check "$tmp/refused.conf"
+    has ":1: error: $bad: "
+done
+for good in NCCL_R2_TOPO=hwloc NCCL_R2_TOPO=./captured NCCL_R2_TOPO=host.xml NCCL_R2_TOPO=off NCCL_R2_DRAIN= NCCL_R2_DRAIN=^; do
+    run 0 "taken: $good" env "$good" "$CONFIG" --diff
+done
 run 0 "near miss" env NCCL_R2_FAILOVR=off "$CONFIG" --diff
 err 'unknown variable NCCL_R2_FAILOVR in the environment: did you mean NCCL_R2_FAILOVER?'
 
@@ -369,6 +383,9 @@ sees ok 'plugin: .*shows 3 devices'
 run 1 "interfaces: family" fabric NCCL_SOCKET_FAMILY=AF_UNIX
 sees FAIL 'options: NCCL_SOCKET_FAMILY=AF_UNIX: expected AF_INET or AF_INET6'
 sees WARN 'plugin: it warns: NCCL_SOCKET_FAMILY=AF_UNIX: expected'
+run 1 "fabric: a value that listen refuses" fabric NCCL_R2_TOPO=hwlock
+sees FAIL 'options: NCCL_R2_TOPO=hwlock: expected auto'
+sees FAIL 'plugin: its listen, which begins a connection, returned [0-9]*: NCCL_R2_TOPO=hwlock: expected'
 # ... and where it cannot be obeyed, the job ends and does not go on without the plugin
 job() {
     env NCCL_NET_PLUGIN="$B/libnccl-net-r2.so" NCCL_DEBUG=WARN "$@" "$B/r2_perf" sendrecv --hosts 2 --nics 1 -b 8 -e 8 -n 1 -w 0

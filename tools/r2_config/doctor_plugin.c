@@ -252,6 +252,15 @@ static const char *last_line(const char *kind)
     return last;
 }
 
+/* Of the call that was refused. */
+static const char *last_reason(void)
+{
+    const char *reason = last_line("WARN");
+
+    reason = reason ? reason : last_line("INFO");
+    return reason ? reason : "without a reason";
+}
+
 /* What a job would read at NCCL_DEBUG=WARN before it begins. */
 static void warnings_say(void)
 {
@@ -264,21 +273,18 @@ static void warnings_say(void)
 
 void doctor_plugin(struct doctor *d)
 {
-    const char *reason;
+    const char *todo = doctor_count(DOCTOR_FAIL) ? "see above" : "NCCL_DEBUG=INFO in a job shows more";
     char names[512] = "";
 
     if (!have_plugin) {
-        doctor_say(DOCTOR_FAIL, "plugin", "see above", "there is none to run");
+        doctor_say(DOCTOR_FAIL, "plugin", todo, "there is none to run");
         return;
     }
     if (found.end[0]) {
         doctor_say(DOCTOR_FAIL, "plugin", "report it, with the output of NCCL_DEBUG=INFO", "run on its own: %s",
                    found.end);
     } else if (found.init_rc != 0 || found.devices_rc != 0) {
-        reason = last_line("WARN");
-        reason = reason ? reason : last_line("INFO");
-        doctor_say(DOCTOR_FAIL, "plugin", "see above", "its init returned %d: %s", found.init_rc,
-                   reason ? reason : "without a reason");
+        doctor_say(DOCTOR_FAIL, "plugin", todo, "its init returned %d: %s", found.init_rc, last_reason());
     } else {
         warnings_say();
         for (int i = 0; i < found.devices; i++) {
@@ -286,8 +292,12 @@ void doctor_plugin(struct doctor *d)
 
             snprintf(names + used, sizeof(names) - used, "%s%s", i ? " " : "", found.device[i]);
         }
-        doctor_say(found.ndev > 0 ? DOCTOR_OK : DOCTOR_FAIL, "plugin", found.ndev > 0 ? NULL : "see above",
+        doctor_say(found.ndev > 0 ? DOCTOR_OK : DOCTOR_FAIL, "plugin", found.ndev > 0 ? NULL : todo,
                    "its init took %.0f ms and shows %d devices: %s", found.init_ms, found.ndev, names);
+        if (found.listened && found.listen_rc != 0) {
+            doctor_say(DOCTOR_FAIL, "plugin", "correct it: NCCL ends a job for it", "its listen, which begins a connection, returned %d: %s",
+                       found.listen_rc, last_reason());
+        }
     }
     probe_free(&found);
 }

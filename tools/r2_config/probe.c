@@ -21,7 +21,7 @@
 /*
  * The child's words, one record a line: a letter, a blank, text.
  *     T why a name was not it    P path        S one table      N name of the newest one
- *     L log line                 I "rc ms"     D "rc ndev"      d one device
+ *     L log line                 I "rc ms"     D "rc ndev"      d one device   H listen's rc
  */
 static int record_fd; /* in the child */
 
@@ -94,6 +94,8 @@ static void plugin_ask(const struct abi_net *net)
 {
     struct abi_props props;
     double from = now_ms();
+    char handle[ABI_HANDLE_BYTES] = "";
+    void *comm = NULL;
     int rc = net->init(plugin_log), n = 0;
 
     record_write('I', "%d %.3f", rc, now_ms() - from);
@@ -107,6 +109,10 @@ static void plugin_ask(const struct abi_net *net)
         if (net->get_properties(i, &props) == 0 && props.name) {
             record_write('d', "%s", props.name);
         }
+    }
+    if (rc == 0 && n > 0) {
+        /* where options that cannot be obeyed come to light; what it opens ends with this process */
+        record_write('H', "%d", net->listen(0, handle, &comm));
     }
 }
 
@@ -174,6 +180,9 @@ static void record_take(struct probe *p, char kind, const char *text)
         break;
     case 'D':
         (void)sscanf(text, "%d %d", &p->devices_rc, &p->ndev);
+        break;
+    case 'H':
+        p->listened = sscanf(text, "%d", &p->listen_rc) == 1;
         break;
     case 'd':
         if (p->devices < PROBE_DEVICES) {

@@ -17,6 +17,7 @@ struct probe {
     char name[64];       /* of the newest table of version 8 or later; "" */
     int asked;           /* init was called */
     int init_rc, devices_rc, ndev;
+    int listened, listen_rc; /* listen was called on the first device */
     double init_ms;
     char device[PROBE_DEVICES][64];
     int devices;

@@ -5,9 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ib_transport/ib_gid.h"
-#include "ib_transport/ib_hca.h"
 #include "r2_conf_file.h"
+#include "r2_init_texts.h"
 #include "r2_log.h"
 
 #define NEAR_MISS 3
@@ -113,34 +112,17 @@ void values_range(const struct r2_opt_row *r, char *out, size_t len)
 
 int values_check(int row, const char *value, char *why, size_t why_len)
 {
-    int n;
+    int n, rc;
     const struct r2_opt_row *r = &r2_config_rows(&n)[row];
     struct r2_config *scratch = malloc(sizeof(*scratch));
-    struct ib_hca_filter filter;
-    struct ib_gid_rule rule;
-    char fault[256];
-    int rc = -1;
 
     if (scratch == NULL) {
         snprintf(why, why_len, "out of memory");
         return -1;
     }
     r2_config_defaults(scratch);
-    if (r2_config_set(scratch, r->name, value, why, why_len) == 0) {
-        rc = 0;
-        if (strcmp(r->field, "ib_hca") == 0 || strcmp(r->field, "backup_nics") == 0) {
-            rc = ib_hca_parse(&filter, value, fault, sizeof(fault));
-            if (rc != 0) {
-                snprintf(why, why_len, "%s=%.128s: %s", r->name, value, fault);
-            }
-        } else if (strcmp(r->field, "ib_addr_family") == 0 || strcmp(r->field, "ib_addr_range") == 0) {
-            rc = ib_gid_rule_parse(&rule, scratch, why, why_len);
-        } else if (strcmp(r->field, "socket_family") == 0 && value[0] && strcmp(value, "AF_INET") != 0 &&
-                   strcmp(value, "AF_INET6") != 0) {
-            snprintf(why, why_len, "%s=%.64s: expected AF_INET or AF_INET6", r->name, value);
-            rc = -1;
-        }
-    }
+    rc = r2_config_set(scratch, r->name, value, why, why_len);
+    rc = rc == 0 ? r2_init_text_check(scratch, row, why, why_len) : rc;
     free(scratch);
     return rc;
 }
@@ -281,25 +263,13 @@ static void warning_keep(enum r2_log_level level, const char *file, int line, co
     }
 }
 
-/* What the rows cannot see, as they only know that it is text: the plugin looks at it after it has loaded them. */
-static void texts_check(struct values *v)
+static void text_refuse(void *arg, const char *why)
 {
-    int n;
-    const struct r2_opt_row *rows = r2_config_rows(&n);
-    char text[R2_OPT_STRING_MAX], why[512];
+    struct values *v = arg;
 
-    for (int i = 0; i < n; i++) {
-        if (rows[i].type != R2_OPT_STRING) {
-            continue;
-        }
-        values_text(v, i, text);
-        if (values_check(i, text, why, sizeof(why)) == 0) {
-            continue;
-        }
-        R2_WARN("%s", why);
-        if (v->cfg.error[0] == '\0') {
-            snprintf(v->cfg.error, sizeof(v->cfg.error), "%s", why);
-        }
+    R2_WARN("%s", why);
+    if (v->cfg.error[0] == '\0') {
+        snprintf(v->cfg.error, sizeof(v->cfg.error), "%s", why);
     }
 }
 
@@ -335,7 +305,7 @@ struct values *values_read(const char *root)
     reading = v;
     r2_log_sink_set(warning_keep);
     r2_config_load(&v->cfg, &src);
-    texts_check(v);
+    r2_init_texts_check(&v->cfg, text_refuse, v);
     r2_log_flush();
     reading = NULL;
     r2_log_sink_set(NULL);

@@ -70,8 +70,8 @@ void values_range(const struct r2_opt_row *r, char *out, size_t len);
 int values_same(int row, const char *a, const char *b);
 
 /*
- * Would the plugin take @value for @row? 0, or -1 with the reason in @why. Sees more than the row's type: lists of NICs
- * and the address family are parsed by those who use them.
+ * Would the plugin take @value for @row? 0, or -1 with the reason in @why. Sees more than the row's type: texts are looked
+ * at as the plugin does (r2_init_texts.h).
  */
 int values_check(int row, const char *value, char *why, size_t why_len);
 

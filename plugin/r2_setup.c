@@ -552,7 +552,8 @@ uint64_t r2_setup_step(struct r2_comm *c, uint64_t now)
     uint64_t limit = c->setup_since + MS(c->inst->cfg.t_connect_ms);
 
     if (now >= limit) {
-        r2_setup_fail(c, "not done within NCCL_R2_CONNECT, peer %s", c->peer ? c->inst->oob->ops->peer_str(c->peer->oob) : "?");
+        r2_setup_fail(c, "not done within NCCL_R2_CONNECT=%lld ms, peer %s", (long long)c->inst->cfg.t_connect_ms,
+                      c->peer ? c->inst->oob->ops->peer_str(c->peer->oob) : "?");
         return UINT64_MAX;
     }
     switch (setup_of(c)) {

@@ -1,6 +1,8 @@
 /* Options that are times: how long something takes is what the option says, for more than one value of it. */
 #include "tests/unit/watch_rig.h"
 
+#include "plugin/r2_log.h"
+
 /* "NAME=value" for this test's option; the text lives until the next call with the same @slot. */
 static const char *with(int slot, const char *name, int value)
 {
@@ -278,6 +280,28 @@ START_TEST(ports_are_read_every_look)
 }
 END_TEST
 
+static int conf_lost(struct rig *r, int from, int type, union fo_body *body)
+{
+    return type != FO_MSG_CONF;
+}
+
+START_TEST(set_up_ends_after_connect)
+{
+    static const int ms[] = {500, 7000};
+    char says[64];
+    uint64_t from;
+
+    rig = rig_create(2, 0, (const char *[]){with(0, "NCCL_R2_CONNECT", ms[_i]), NULL});
+    rig->filter = conf_lost;
+    from = rig_now(rig);
+    ck_assert_int_eq(rig_connect_fails(rig, 0, 0), R2_ERR_COMM);
+    took_about(rig_now(rig) - from, ms[_i] * RIG_MS, 20 * RIG_MS);
+    snprintf(says, sizeof(says), "not done within NCCL_R2_CONNECT=%d ms", ms[_i]);
+    r2_log_flush();
+    ck_assert_msg(strstr(rig->last_warn[0], says) != NULL, "it says '%s'", rig->last_warn[0]);
+}
+END_TEST
+
 static void rig_end(void)
 {
     if (rig) {
@@ -303,6 +327,7 @@ int main(void)
     tcase_add_loop_test(t, silence_is_a_verdict_after_t_suspect_and_t_probe, 0, 3);
     tcase_add_loop_test(t, return_after_its_time_or_never, 0, 3);
     tcase_add_loop_test(t, ports_are_read_every_look, 0, 2);
+    tcase_add_loop_test(t, set_up_ends_after_connect, 0, 2);
     suite_add_tcase(s, t);
     r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);

@@ -102,6 +102,14 @@ run 1 "bad list of NICs" env NCCL_IB_HCA=a:b "$CONFIG"
 err "NCCL_IB_HCA=a:b: 'a:b': the port is not a number"
 run 1 "bad range of addresses" env NCCL_IB_ADDR_RANGE=10.0.0.0/33 "$CONFIG"
 err "NCCL_IB_ADDR_RANGE=10.0.0.0/33: expected ADDRESS/BITS"
+# numbers and switches of NCCL's own variables: the job goes on with the default, which nobody should have to find out
+run 0 "a number of NCCL's" env NCCL_IB_TIMEOUT=99 NCCL_IB_SPLIT_DATA_ON_QPS=perhaps NCCL_IB_TC=104 "$CONFIG" --diff
+err '^NCCL_IB_TIMEOUT=99: expected a whole number from 1 to 31; the plugin goes on with the default, 20$'
+err '^NCCL_IB_SPLIT_DATA_ON_QPS=perhaps: expected .*; the plugin goes on with the default, off$'
+[ "$(grep -c . "$tmp/err")" = 2 ]
+result "no more than what is refused" $?
+run 0 "a number of NCCL's: json" env NCCL_IB_TIMEOUT=99 "$CONFIG" --json
+is '(.warnings | length == 1 and (.[0] | test("^NCCL_IB_TIMEOUT=99: "))) and .error == null'
 # texts of which the rows know nothing more: what the plugin refuses, every command refuses
 for bad in NCCL_R2_TOPO=hwlock NCCL_R2_DRAIN== NCCL_R2_BACKUP_NICS=a:b NCCL_IB_HCA=a:b NCCL_IB_ADDR_FAMILY=inet \
     NCCL_IB_ADDR_RANGE=10.0.0.0/33 NCCL_SOCKET_FAMILY=inet; do
@@ -382,7 +390,13 @@ sees WARN 'out-of-band: lo '
 sees ok 'plugin: .*shows 3 devices'
 run 1 "interfaces: family" fabric NCCL_SOCKET_FAMILY=AF_UNIX
 sees FAIL 'options: NCCL_SOCKET_FAMILY=AF_UNIX: expected AF_INET or AF_INET6'
-sees WARN 'plugin: it warns: NCCL_SOCKET_FAMILY=AF_UNIX: expected'
+sees FAIL 'plugin: its listen.*: NCCL_SOCKET_FAMILY=AF_UNIX: expected'
+no 'plugin: it warns: NCCL_SOCKET_FAMILY'
+run 0 "fabric: a topology that is not there" fabric NCCL_R2_TOPO="$tmp/nothing" NCCL_IB_HCA==fab0,fab1
+sees WARN 'plugin: it warns: NCCL_R2_TOPO=.* -> r2_topo shows what can be read here'
+no '^WARN .*see above'
+run 0 "fabric: a number of NCCL's" fabric NCCL_IB_TIMEOUT=99
+sees WARN 'options: NCCL_IB_TIMEOUT=99: expected .*, 20 -> r2_config --explain NCCL_IB_TIMEOUT$'
 run 1 "fabric: a value that listen refuses" fabric NCCL_R2_TOPO=hwlock
 sees FAIL 'options: NCCL_R2_TOPO=hwlock: expected auto'
 sees FAIL 'plugin: its listen, which begins a connection, returned [0-9]*: NCCL_R2_TOPO=hwlock: expected'

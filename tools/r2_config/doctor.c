@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -10,21 +11,75 @@
 
 static int counts[DOCTOR_FAIL + 1];
 
+/* What has been said, without its hint. */
+#define SAID_MAX 256
+static char *said[SAID_MAX];
+static int said_count;
+
 /* For the handler of the time limit: nothing but these and write(). */
 static const char *volatile check_name;
 
 void doctor_say(enum doctor_level level, const char *what, const char *todo, const char *fmt, ...)
 {
     static const char *const words[] = {[DOCTOR_OK] = "ok  ", [DOCTOR_WARN] = "WARN", [DOCTOR_FAIL] = "FAIL"};
+    char *text = NULL;
     va_list ap;
 
-    counts[level]++;
-    printf("%s  %s: ", words[level], what);
     va_start(ap, fmt);
-    vprintf(fmt, ap);
+    if (vasprintf(&text, fmt, ap) < 0) {
+        text = NULL;
+    }
     va_end(ap);
-    printf("%s%s\n", todo ? " -> " : "", todo ? todo : "");
+    counts[level]++;
+    printf("%s  %s: %s%s%s\n", words[level], what, text ? text : "?", todo ? " -> " : "", todo ? todo : "");
     fflush(stdout);
+    if (text && said_count < SAID_MAX) {
+        said[said_count++] = text; /* until the end of the process */
+    } else {
+        free(text);
+    }
+}
+
+int doctor_said(const char *text)
+{
+    for (int i = 0; i < said_count; i++) {
+        if (strcmp(said[i], text) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+void doctor_hint(const char *text, char *out, size_t len)
+{
+    static const struct {
+        const char *part, *todo;
+    } known[] = {
+        {"overruled by lock.conf", "unset it: what the administrator's file says holds"},
+        {"could write it itself", "owner root, mode 0644, in a folder that root alone can write"},
+        {"did you mean", "correct the name, or unset it"},
+        {"unknown ", "unset it: nothing reads it"},
+        {"has no address", "correct NCCL_IB_GID_INDEX, NCCL_IB_ADDR_FAMILY or NCCL_IB_ADDR_RANGE, or give its interface an address"},
+        {"ports found, the first", "name those that are to be used in NCCL_IB_HCA"},
+        {"Weights and order of NICs go by", "r2_topo shows what can be read here; NCCL_R2_TOPO=off where that is meant"},
+        {"NCCL_R2_RELAY has no effect", "the CUDA driver where the job runs, or NCCL_R2_RELAY=off"},
+        {"no board", "a local directory of mode 1777, in NCCL_R2_RUN_DIR"},
+        {"no statistics", "a local directory of mode 1777, in NCCL_R2_RUN_DIR"},
+        {"events are lost", "a local file that can be written, in NCCL_R2_EVENT_FILE"},
+    };
+    const char *name = strstr(text, "NCCL_");
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (strstr(text, known[i].part)) {
+            snprintf(out, len, "%s", known[i].todo);
+            return;
+        }
+    }
+    if (name) {
+        snprintf(out, len, "r2_config --explain %.*s", (int)strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"), name);
+    } else {
+        snprintf(out, len, "NCCL_DEBUG=INFO in a job shows the lines around it");
+    }
 }
 
 int doctor_count(enum doctor_level level)

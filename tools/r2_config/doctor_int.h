@@ -28,6 +28,10 @@ struct doctor {
 void doctor_say(enum doctor_level level, const char *what, const char *todo, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 int doctor_count(enum doctor_level level);
+/* Has a line said just this, apart from its hint? */
+int doctor_said(const char *text);
+/* What to do about a warning of the plugin's. */
+void doctor_hint(const char *text, char *out, size_t len);
 
 /* Path below the root of @d. */
 void doctor_path(const struct doctor *d, const char *path, char *out, size_t len);

@@ -21,6 +21,7 @@ static char beside[PATH_MAX]; /* our library near this program; "" */
 void doctor_options(struct doctor *d)
 {
     const struct values *v = d->values;
+    char todo[160];
     int n, set = 0;
 
     r2_config_rows(&n);
@@ -29,7 +30,8 @@ void doctor_options(struct doctor *d)
     }
     for (int i = 0; i < v->warns; i++) {
         if (strcmp(v->warn[i], v->cfg.error) != 0) {
-            doctor_say(DOCTOR_WARN, "options", "r2_config --explain NAME", "%s", v->warn[i]);
+            doctor_hint(v->warn[i], todo, sizeof(todo));
+            doctor_say(DOCTOR_WARN, "options", todo, "%s", v->warn[i]);
         }
     }
     if (v->cfg.error[0]) {
@@ -261,12 +263,17 @@ static const char *last_reason(void)
     return reason ? reason : "without a reason";
 }
 
-/* What a job would read at NCCL_DEBUG=WARN before it begins. */
+/* What a job would read at NCCL_DEBUG=WARN before it begins, and no check has said yet. */
 static void warnings_say(void)
 {
+    char todo[160];
+
     for (int i = 0; i < found.lines; i++) {
-        if (strncmp(found.line[i], "WARN ", 5) == 0) {
-            doctor_say(DOCTOR_WARN, "plugin", "see above", "it warns: %s", line_text(found.line[i]));
+        const char *text = line_text(found.line[i]);
+
+        if (strncmp(found.line[i], "WARN ", 5) == 0 && !doctor_said(text)) {
+            doctor_hint(text, todo, sizeof(todo));
+            doctor_say(DOCTOR_WARN, "plugin", todo, "it warns: %s", text);
         }
     }
 }

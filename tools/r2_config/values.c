@@ -9,6 +9,7 @@
 #include "r2_init_texts.h"
 #include "r2_log.h"
 
+#define OURS      "NCCL_R2_"
 #define NEAR_MISS 3
 
 extern char **environ;
@@ -250,16 +251,23 @@ static void environment_offer(struct values *v)
 
 /* --- the plugin's own words --- */
 
+static void line_keep(struct values *v, const char *line)
+{
+    if (v->warns < VALUES_LINES) {
+        v->warn[v->warns] = strdup(line);
+        v->warns += v->warn[v->warns] != NULL;
+    }
+}
+
 static struct values *reading; /* whose warnings the sink takes; the sink has no argument */
 
 static void warning_keep(enum r2_log_level level, const char *file, int line, const char *msg)
 {
     static const char prefix[] = "NET/R2 : ";
 
-    if (level == R2_LOG_WARN && reading && reading->warns < VALUES_LINES) {
+    if (level == R2_LOG_WARN && reading) {
         msg += strncmp(msg, prefix, sizeof(prefix) - 1) == 0 ? sizeof(prefix) - 1 : 0;
-        reading->warn[reading->warns] = strdup(msg);
-        reading->warns += reading->warn[reading->warns] != NULL;
+        line_keep(reading, msg);
     }
 }
 
@@ -270,6 +278,26 @@ static void text_refuse(void *arg, const char *why)
     R2_WARN("%s", why);
     if (v->cfg.error[0] == '\0') {
         snprintf(v->cfg.error, sizeof(v->cfg.error), "%s", why);
+    }
+}
+
+/* NCCL's own variables whose numbers and switches the plugin leaves at their default with a line at INFO: here a warning. */
+static void refused_say(struct values *v)
+{
+    int n;
+    const struct r2_opt_row *rows = r2_config_rows(&n);
+    char why[512], def[R2_OPT_STRING_MAX], line[900];
+
+    for (int i = 0; i < n; i++) {
+        const char *text = v->offer[i][R2_SRC_ENV].text;
+
+        if (rows[i].type == R2_OPT_STRING || strncmp(rows[i].name, OURS, strlen(OURS)) == 0 || text == NULL ||
+            v->offer[i][R2_SRC_LOCK].text || values_check(i, text, why, sizeof(why)) == 0) {
+            continue; /* of ours it is an error; another value than the lock's is overruled, whatever it is */
+        }
+        values_default_text(i, def);
+        snprintf(line, sizeof(line), "%s; the plugin goes on with the default, %s", why, def);
+        line_keep(v, line);
     }
 }
 
@@ -313,6 +341,7 @@ struct values *values_read(const char *root)
     if (v->cfg.profile[0]) {
         file_offer(v, v->cfg.profile, R2_SRC_PROFILE); /* one that cannot be read is the error of the options already */
     }
+    refused_say(v);
     return v;
 }
 

@@ -33,7 +33,7 @@ struct values {
                              [R2_SRC_LOCK + 1]; /* by row and enum r2_opt_source; [R2_SRC_DEFAULT] is empty */
     char lock_path[PATH_MAX];
     enum values_lock lock;
-    char *warn[VALUES_LINES]; /* what the plugin would warn of */
+    char *warn[VALUES_LINES]; /* what the plugin would warn of, and values that it would leave aside without a warning */
     int warns;
 };
 

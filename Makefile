@@ -25,12 +25,12 @@ SHM_SRC   := $(wildcard tests/fabric/shm/*.c)
 CLI_SRC   := $(wildcard tests/fabric/cli/*.c)
 PERF_SRC  := $(wildcard tools/r2_perf/*.c)
 # The doctor of r2_config looks at options, NICs and interfaces with the plugin's own code.
-CONFIG_SRC := $(wildcard tools/r2_config/*.c) tools/r2_perf/json.c tools/r2_perf/abi_view.c plugin/r2_config.c plugin/r2_conf_file.c plugin/r2_log.c \
+CONFIG_SRC := $(wildcard tools/r2_config/*.c) tools/r2_perf/json.c tools/r2_perf/abi_view.c plugin/r2_config.c plugin/r2_config_names.c plugin/r2_conf_file.c plugin/r2_log.c \
               plugin/oob_ifsel.c plugin/r2_symbols.c plugin/r2_init_texts.c topo/topo_source.c \
               $(addprefix plugin/ib_transport/ib_,verbs.c open.c device.c gid.c hca.c sysfs.c speed.c)
 CTL_SRC   := $(wildcard tools/r2_ctl/*.c) tools/r2_perf/json.c plugin/r2_board.c plugin/r2_board_rows.c plugin/r2_rundir.c
 STAT_SRC  := $(wildcard tools/r2_stat/*.c) tools/r2_perf/json.c plugin/r2_stat_read.c plugin/r2_rundir.c plugin/r2_event.c plugin/r2_json.c \
-             plugin/r2_config.c plugin/r2_conf_file.c plugin/r2_log.c
+             plugin/r2_config.c plugin/r2_config_names.c plugin/r2_conf_file.c plugin/r2_log.c
 TOPO_TOOL_SRC := $(wildcard tools/r2_topo/*.c) tools/r2_perf/json.c $(TOPO_SRC)
 # Where Open MPI is installed: the MPI backend of the out-of-band channel, a module of its own.
 MPI_CFLAGS := $(shell mpicc --showme:compile 2>/dev/null)

@@ -9,10 +9,10 @@
 #include <strings.h>
 
 #include "r2_conf_file.h"
+#include "r2_config_names.h"
 #include "r2_log.h"
 
-#define OURS      "NCCL_R2_"
-#define NEAR_MISS 2
+#define OURS "NCCL_R2_"
 
 #define AT(f) offsetof(struct r2_config, f)
 static const struct r2_opt_row rows[] = {
@@ -304,40 +304,28 @@ static void value_offer(struct load *l, int row, const char *value)
         value_refuse(l, r, value);
 }
 
-/* The known name of ours that @name nearly is, NULL. */
-static const char *near_name(const char *name)
+/* A name that no row has. @where: "lock.conf", "the environment" */
+static void name_warn(const char *what, const char *name, const char *where)
 {
-    const char *best = NULL;
-    int best_distance = NEAR_MISS + 1;
+    const char *near;
 
-    for (int i = 0; i < ROWS; i++) {
-        int d;
-        if (!row_is_ours(&rows[i]))
-            continue;
-        d = r2_conf_name_distance(name, rows[i].name, NEAR_MISS);
-        if (d < best_distance) {
-            best_distance = d;
-            best = rows[i].name;
-        }
-    }
-    return best;
+    if (!r2_config_name_odd(name, &near))
+        return;
+    if (near != NULL)
+        R2_WARN("unknown %s '%.64s' in %s: did you mean %s?", what, name, where, near);
+    else
+        R2_WARN("unknown %s '%.64s' in %s", what, name, where);
 }
 
 static void pair_offer(void *arg, const struct r2_conf_pair *p)
 {
     struct load *l = arg;
     int row = row_find(p->name);
-    const char *near;
 
-    if (row >= 0) {
+    if (row >= 0)
         value_offer(l, row, p->value);
-        return;
-    }
-    near = near_name(p->name);
-    if (near != NULL)
-        R2_WARN("unknown option '%.64s' in %s: did you mean %s?", p->name, source_name(l->src), near);
-    else if (strncmp(p->name, OURS, strlen(OURS)) == 0)
-        R2_WARN("unknown option '%.64s' in %s", p->name, source_name(l->src));
+    else
+        name_warn("option", p->name, source_name(l->src));
 }
 
 static void lock_load(struct load *l, const char *path)
@@ -367,15 +355,10 @@ static void env_load(struct load *l, const struct r2_config_sources *src)
             value_offer(l, i, v);
     }
     for (char **e = src ? src->environ_names : NULL; e != NULL && *e != NULL; e++) {
-        size_t n = strcspn(*e, "=");
-        const char *near;
-        if (n >= sizeof(name))
-            continue;
-        memcpy(name, *e, n);
-        name[n] = '\0';
-        near = row_find(name) < 0 ? near_name(name) : NULL;
-        if (near != NULL)
-            R2_WARN("unknown variable %s in the environment: did you mean %s?", name, near);
+        /* no row is so long that it would lose its end */
+        snprintf(name, sizeof(name), "%.*s", (int)strcspn(*e, "="), *e);
+        if (row_find(name) < 0)
+            name_warn("variable", name, "the environment");
     }
 }
 

@@ -70,12 +70,12 @@ const struct r2_opt_row *r2_config_rows(int *count);
 struct r2_config_sources {
     const char *(*get_env)(void *arg, const char *name); /* NULL: getenv */
     void *arg;
-    char **environ_names; /* for near misses of names: "NAME=value" list, NULL terminated; NULL: none checked */
+    char **environ_names; /* for unknown names (r2_config_names.h): "NAME=value" list, NULL terminated; NULL: none checked */
     const char *lock_path; /* NULL: the compiled-in path */
 };
 
 /*
- * Reads all sources into *cfg. Never fails: see cfg->error. Logs one WARN per overruled or near-miss name and per bad value.
+ * Reads all sources into *cfg. Never fails: see cfg->error. Logs one WARN per overruled or unknown name and per bad value.
  * Thread: init only.
  */
 void r2_config_load(struct r2_config *cfg, const struct r2_config_sources *src);

@@ -125,7 +125,21 @@ for good in NCCL_R2_TOPO=hwloc NCCL_R2_TOPO=./captured NCCL_R2_TOPO=host.xml NCC
     run 0 "taken: $good" env "$good" "$CONFIG" --diff
 done
 run 0 "near miss" env NCCL_R2_FAILOVR=off "$CONFIG" --diff
-err 'unknown variable NCCL_R2_FAILOVR in the environment: did you mean NCCL_R2_FAILOVER?'
+err "unknown variable 'NCCL_R2_FAILOVR' in the environment: did you mean NCCL_R2_FAILOVER?"
+
+# names that nobody reads
+run 0 "unknown names" env NCCL_R2_TIMEOUT=5 NCCL_IB_TIMEOUTS=22 NCCL_IB_MERGE_NICS=0 NCCL_DEBUG=WARN "$CONFIG" --diff
+err "^unknown variable 'NCCL_R2_TIMEOUT' in the environment$"
+err "^unknown variable 'NCCL_IB_TIMEOUTS' in the environment: did you mean NCCL_IB_TIMEOUT?$"
+[ "$(grep -c . "$tmp/err")" = 2 ]
+result "not a word on what others read" $?
+run 2 "explain a name of NCCL's" "$CONFIG" --explain NCCL_IB_FIFO_TC
+err "NCCL_IB_FIFO_TC is for NCCL's IB transport: it has no effect with this plugin"
+printf 'NCCL_IB_FIFO_TC=3\nNCCL_IB_TIMEOUTS=3\nFAILOVER=on\n' >"$tmp/nccls.conf"
+run 0 "check: names of NCCL's" "$CONFIG" --check "$tmp/nccls.conf"
+has ":1: note: NCCL_IB_FIFO_TC is for NCCL's IB transport: it has no effect"
+has ':2: warning: unknown name NCCL_IB_TIMEOUTS; did you mean NCCL_IB_TIMEOUT?'
+has ':3: warning: unknown name FAILOVER; did you mean NCCL_R2_FAILOVER?'
 
 # --- sources: a root of our own, in which lock.conf is the administrator's ---
 root=$tmp/root
@@ -395,6 +409,9 @@ no 'plugin: it warns: NCCL_SOCKET_FAMILY'
 run 0 "fabric: a topology that is not there" fabric NCCL_R2_TOPO="$tmp/nothing" NCCL_IB_HCA==fab0,fab1
 sees WARN 'plugin: it warns: NCCL_R2_TOPO=.* -> r2_topo shows what can be read here'
 no '^WARN .*see above'
+run 0 "fabric: an unknown name" fabric NCCL_R2_TIMEOUT=5
+sees WARN "options: unknown variable 'NCCL_R2_TIMEOUT' in the environment -> unset it: nothing reads it$"
+no 'plugin: it warns: unknown'
 run 0 "fabric: a number of NCCL's" fabric NCCL_IB_TIMEOUT=99
 sees WARN 'options: NCCL_IB_TIMEOUT=99: expected .*, 20 -> r2_config --explain NCCL_IB_TIMEOUT$'
 run 1 "fabric: a value that listen refuses" fabric NCCL_R2_TOPO=hwlock

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "r2_conf_file.h"
+#include "r2_config_names.h"
 #include "tools/r2_config/values.h"
 
 #define OURS "NCCL_R2_"
@@ -59,9 +60,14 @@ static void name_check(struct reading *r, const char *name)
         say(r, "error", "unknown option %.64s%s%s%s", name, near ? "; did you mean " : "", near ? near : "",
             near ? "?" : "");
     } else {
-        near = values_name_near(name);
-        if (near && strncmp(near, OURS, strlen(OURS)) == 0) {
+        if (!r2_config_name_odd(name, &near)) {
+            near = values_name_near(name);
+            near = near && strncmp(near, OURS, strlen(OURS)) == 0 ? near : NULL; /* rows of NCCL's have strange neighbours */
+        }
+        if (near) {
             say(r, "warning", "unknown name %.64s; did you mean %s?", name, near);
+        } else if (r2_config_name_is_nccls(name)) {
+            say(r, "note", "%.64s is for NCCL's IB transport: it has no effect with this plugin", name);
         } else if (strcmp(name, "NCCL_CONF_FILE") == 0) {
             say(r, "warning", "NCCL_CONF_FILE is read from the environment alone, before any file");
         } else {

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "r2_config_names.h"
+
 #define WHERE_MAX (PATH_MAX + 32)
 
 void show_where(const struct values *v, int row, enum r2_opt_source src, char *out, size_t len)
@@ -105,6 +107,10 @@ int show_explain(const struct values *v, const char *name)
     const char *near;
 
     if (row < 0) {
+        if (r2_config_name_is_nccls(name)) {
+            fprintf(stderr, "r2_config: %s is for NCCL's IB transport: it has no effect with this plugin, see nccl-net-r2(7)\n", name);
+            return -1;
+        }
         near = values_name_near(name);
         fprintf(stderr, "r2_config: there is no option '%s'%s%s%s\n", name, near ? "; did you mean " : "",
                 near ? near : "", near ? "?" : "");

@@ -16,7 +16,7 @@ static int dir_writable(const char *path)
 
 const char *r2_rundir_find(const char *asked, char *why, size_t why_len)
 {
-    static const char *const usual[] = {"/run/nccl-net-r2", "/dev/shm"};
+    static const char *const usual[] = {R2_RUNDIR_OWN, R2_RUNDIR_COMMON};
 
     if (asked && asked[0]) {
         if (dir_writable(asked)) {

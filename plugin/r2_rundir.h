@@ -16,6 +16,10 @@
  */
 const char *r2_rundir_find(const char *asked, char *why, size_t why_len);
 
+/* The usual directories, the first before the second. */
+#define R2_RUNDIR_OWN    "/run/nccl-net-r2"
+#define R2_RUNDIR_COMMON "/dev/shm"
+
 /* Path of the drain file, of the file of fail-back commands, of @uid in @dir. 0, or -1 when it does not fit. */
 int r2_rundir_drain_path(const char *dir, uid_t uid, char *out, size_t len);
 int r2_rundir_failback_path(const char *dir, uid_t uid, char *out, size_t len);

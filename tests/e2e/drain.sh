@@ -184,6 +184,7 @@ rm -rf"
     says 0 "" undrain mlx5_8:2
     says 0 "drained: mlx5_9" status
     says 0 '"drained_by_root": *"mlx5_9"\|"drained_by_user": *"mlx5_9"' status --json
+    says 1 "mlx5_7 is not on a line of .*: nothing was done" undrain mlx5_7
     says 0 "" undrain --all
     says 0 "drained: nothing" status
     if grep -q 'a comment stays' "$dir/nccl-net-r2.$(id -u).drain"; then ok "comments stay"; else bad "comments" "gone"; fi

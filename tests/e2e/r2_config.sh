@@ -80,6 +80,9 @@ run 2 "two commands" "$CONFIG" --json --diff
 err 'one command at a time'
 run 2 "wrong limit" "$CONFIG" --doctor --limit 0
 err "--limit: expected 1 to 3600 seconds"
+run 2 "a root that is not there" "$CONFIG" --root "$tmp/nothing" --diff
+err '--root: there is no such directory'
+run 2 "a root that is a file" "$CONFIG" --root "$CONFIG" --diff
 run 2 "no command" "$CONFIG" GIVE_UP
 run 0 version "$CONFIG" --version
 has '^r2_config of nccl-net-r2 [0-9]'
@@ -235,6 +238,11 @@ has ":13: error: there is no name before '='"
 has ':14: warning: NCCL_R2_BALANCE without a value'
 has ':15: warning: NCCL_CONF_FILE is read from the environment'
 has ': 2 taken, 8 errors, 6 warnings$'
+printf 'root:x:0:0:root:/root:/bin/sh\n# so\ndaemon:x:1:1\n' >"$tmp/passwd"
+run 1 "check: another kind of file" "$CONFIG" --check "$tmp/passwd"
+has ":3: error: nothing in this file sets anything: is it one of options?"
+printf '# nothing yet\n\n' >"$tmp/empty.conf"
+run 0 "check: a file of comments" "$CONFIG" --check "$tmp/empty.conf"
 printf 'NCCL_R2_T_ACK=5\r\nNCCL_R2_T_DEAD=6' >"$tmp/crlf.conf"
 run 0 "check: line ends" "$CONFIG" --check "$tmp/crlf.conf"
 has ':1: warning: lines end in CR LF'
@@ -324,6 +332,35 @@ sees FAIL 'libibverbs: .*libibverbs.so.1'
 sees FAIL 'plugin: its init returned 2: not used: no verbs: '
 libs=
 
+# which libibverbs: versions, calls that an old one has not, providers of another one
+verbs=$tmp/verbs
+mkdir -p "$verbs/libibverbs"
+cp "$B/softfab-lib/libibverbs.so.1" "$verbs/whole"
+# without NAME: a name of the same length in the library's own table
+without() {
+    LC_ALL=C sed "s/$1/$(echo "$1" | sed 's/./x/')/g" "$verbs/whole" >"$verbs/libibverbs.so.1"
+}
+libs=$verbs
+cp "$verbs/whole" "$verbs/libibverbs.so.1"
+: >"$verbs/libibverbs/libmlx5-rdmav34.so"
+run 1 "doctor: versions" plain
+sees ok 'libibverbs: calls of IBVERBS_1.14, providers of IBVERBS_PRIVATE_34'
+no 'WARN  libibverbs'
+: >"$verbs/libibverbs/libmlx5-rdmav25.so"
+: >"$verbs/libibverbs/libmlx4-rdmav25.so"
+run 1 "doctor: a provider of another rdma-core" plain
+sees WARN "libibverbs: it takes providers named rdmav34, and $verbs/libibverbs has libmlx4-rdmav25.so: NICs of these are not seen -> "
+without ibv_reg_dmabuf_mr
+run 1 "doctor: a libibverbs without DMA-BUF" plain
+sees WARN 'libibverbs: it has no ibv_reg_dmabuf_mr (IBVERBS_1.12): no GPU memory by DMA-BUF -> rdma-core 34'
+without ibv_reg_mr_iova2
+run 1 "doctor: a libibverbs without relaxed ordering" plain
+sees WARN 'libibverbs: it has no ibv_reg_mr_iova2 (IBVERBS_1.8): no relaxed ordering'
+without ibv_get_device_guid
+run 1 "doctor: a libibverbs that is too old" plain
+sees FAIL 'libibverbs: libibverbs.so.1 has no ibv_get_device_guid: rdma-core is too old'
+libs=
+
 # --- the doctor in a root of our own: files that are missing, or wrong ---
 rooted() {
     env LD_LIBRARY_PATH="$B" NCCL_NET_PLUGIN=r2 "$@" "$CONFIG" --root "$root" --doctor
@@ -332,6 +369,7 @@ mkdir -p "$root/sys/class/infiniband/mlx5_0" "$root/sys/class/infiniband/mlx5_1"
 run 1 "doctor: no device files" rooted
 sees FAIL '/dev/infiniband: .*the kernel has 2 RDMA devices -> .*--device /dev/infiniband'
 sees FAIL '/dev/shm: .*-> mount a tmpfs'
+sees WARN 'run directory: neither .* can be written'
 sees WARN 'libibverbs: .*no provider is configured'
 sees ok "lock.conf: $root/etc/nccl-net-r2/lock.conf pins 2 options"
 sees ok "nccl.conf: $root/etc/nccl.conf: 2 options of ours"
@@ -345,6 +383,15 @@ no 'uverbs1:'
 sees WARN 'options: NCCL_R2_FAILOVER=off (environment) overruled by lock.conf: on'
 sees FAIL 'options: NCCL_R2_T_DEAD=x (environment): expected'
 sees ok 'container: yes, by /.dockerenv'
+sees WARN "run directory: $root/dev/shm, as there is no $root/run/nccl-net-r2: in a container"
+mkdir -p "$root/run/nccl-net-r2"
+run 1 "doctor: a run directory" rooted
+sees ok "run directory: $root/run/nccl-net-r2$"
+rmdir "$root/run/nccl-net-r2"
+: >"$root/run/nccl-net-r2"
+run 1 "doctor: a run directory that cannot be written" rooted
+sees WARN "run directory: $root/dev/shm, as $root/run/nccl-net-r2 cannot be written by this user"
+rm "$root/run/nccl-net-r2"
 rm "$root/dev/infiniband/uverbs0"
 run 1 "doctor: device files" rooted
 sees ok '/dev/infiniband: all 1 uverbs files can be opened'
@@ -409,6 +456,11 @@ no 'plugin: it warns: NCCL_SOCKET_FAMILY'
 run 0 "fabric: a topology that is not there" fabric NCCL_R2_TOPO="$tmp/nothing" NCCL_IB_HCA==fab0,fab1
 sees WARN 'plugin: it warns: NCCL_R2_TOPO=.* -> r2_topo shows what can be read here'
 no '^WARN .*see above'
+run 0 "fabric: a run directory of the job's" fabric NCCL_R2_RUN_DIR="$tmp"
+sees ok "run directory: $tmp, as NCCL_R2_RUN_DIR says"
+run 0 "fabric: a run directory that is not there" fabric NCCL_R2_RUN_DIR="$tmp/nothing"
+sees WARN "run directory: NCCL_R2_RUN_DIR=$tmp/nothing is no directory that this process can write.* -> make it"
+no 'plugin: it warns'
 run 0 "fabric: an unknown name" fabric NCCL_R2_TIMEOUT=5
 sees WARN "options: unknown variable 'NCCL_R2_TIMEOUT' in the environment -> unset it: nothing reads it$"
 no 'plugin: it warns: unknown'

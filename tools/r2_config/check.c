@@ -29,6 +29,7 @@ static __attribute__((format(printf, 3, 4))) void say(struct reading *r, const c
 
     r->counts->errors += strcmp(kind, "error") == 0;
     r->counts->warnings += strcmp(kind, "warning") == 0;
+    r->counts->notes += strcmp(kind, "note") == 0;
     if (r->report) {
         va_start(ap, fmt);
         vsnprintf(text, sizeof(text), fmt, ap);
@@ -189,6 +190,9 @@ int check_file(const char *path, struct check *c, check_report_fn report)
     failed = ferror(f);
     saved = errno;
     fclose(f);
+    if (!failed && c->warnings > 0 && c->taken + c->notes + c->errors == 0) {
+        say(&r, "error", "nothing in this file sets anything: is it one of options?");
+    }
     errno = saved;
     return failed ? -1 : 0;
 }

@@ -7,6 +7,7 @@
 
 struct check {
     int taken;    /* options of this plugin that would be set */
+    int notes;    /* variables for others */
     int errors;   /* values that would be refused, names that nobody knows, text that gets lost */
     int warnings; /* lines that do less, or other, than it looks */
 };

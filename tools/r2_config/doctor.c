@@ -119,6 +119,7 @@ static const struct {
     {"memlock", doctor_memlock},
     {"the out-of-band channel", doctor_oob},
     {"the container", doctor_container},
+    {"the run directory", doctor_run_dir},
     {"the GPU driver", doctor_gpu},
     {"the RDMA devices", doctor_rdma_end},
     {"the plugin itself", doctor_plugin},

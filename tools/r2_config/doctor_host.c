@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "oob_ifsel.h"
+#include "r2_rundir.h"
 #include "tools/r2_config/check.h"
 #include "tools/r2_config/doctor_int.h"
 
@@ -236,6 +237,44 @@ void doctor_container(struct doctor *d)
                    "%llu MiB are free: little", mib);
     } else {
         doctor_say(DOCTOR_OK, "/dev/shm", NULL, "%llu MiB are free", mib);
+    }
+}
+
+/* --- what the processes of a host share --- */
+
+static int directory_writable(const char *path)
+{
+    char why[PATH_MAX + 128];
+
+    return r2_rundir_find(path, why, sizeof(why)) != NULL;
+}
+
+void doctor_run_dir(struct doctor *d)
+{
+    static const char *const todo = "d " R2_RUNDIR_OWN " 1777 root root in tmpfiles.d; in a container: the host's, mounted";
+    const struct r2_config *cfg = &d->values->cfg;
+    char own[PATH_MAX], common[PATH_MAX], why[PATH_MAX + 128];
+
+    if (cfg->run_dir[0]) {
+        if (r2_rundir_find(cfg->run_dir, why, sizeof(why))) {
+            doctor_say(DOCTOR_OK, "run directory", NULL, "%s, as NCCL_R2_RUN_DIR says", cfg->run_dir);
+        } else {
+            doctor_say(DOCTOR_WARN, "run directory", "make it, with mode 1777, or unset NCCL_R2_RUN_DIR", "%s: no board, no drain files, no statistics", why);
+        }
+        return;
+    }
+    doctor_path(d, R2_RUNDIR_OWN, own, sizeof(own));
+    doctor_path(d, R2_RUNDIR_COMMON, common, sizeof(common));
+    if (directory_writable(own)) {
+        doctor_say(DOCTOR_OK, "run directory", NULL, "%s", own);
+    } else if (!directory_writable(common)) {
+        doctor_say(DOCTOR_WARN, "run directory", todo, "neither %s nor %s can be written: no board, no drain files, no statistics", own, common);
+    } else if (access(own, F_OK) == 0) {
+        doctor_say(DOCTOR_WARN, "run directory", todo, "%s, as %s cannot be written by this user: others may be there", common, own);
+    } else if (container_sign(d)) {
+        doctor_say(DOCTOR_WARN, "run directory", todo, "%s, as there is no %s: in a container, what other containers of the host find out is not heard", common, own);
+    } else {
+        doctor_say(DOCTOR_OK, "run directory", NULL, "%s, as there is no %s", common, own);
     }
 }
 

@@ -45,12 +45,15 @@ void doctor_verbs(struct doctor *d);
 void doctor_device_files(struct doctor *d);
 void doctor_nics(struct doctor *d);
 void doctor_rdma_end(struct doctor *d);
+/* doctor_verbs.c: versions of the libibverbs at @path, which has been loaded, and of the providers beside it. After doctor_verbs has counted. */
+void doctor_versions(const struct doctor *d, const char *path);
 /* doctor_host.c: the rest of the machine. */
 void doctor_memlock(struct doctor *d);
 void doctor_oob(struct doctor *d);
 void doctor_conf_files(struct doctor *d);
 void doctor_lock(struct doctor *d);
 void doctor_container(struct doctor *d);
+void doctor_run_dir(struct doctor *d);
 void doctor_gpu(struct doctor *d);
 
 #endif

@@ -88,6 +88,9 @@ void doctor_verbs(struct doctor *d)
     } else {
         doctor_say(DOCTOR_OK, "libibverbs", NULL, "%s", text);
     }
+    if (map) {
+        doctor_versions(d, map->l_name);
+    }
 }
 
 void doctor_device_files(struct doctor *d)

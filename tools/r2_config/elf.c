@@ -55,14 +55,38 @@ static void string_copy(const struct image *m, size_t offset, char *out, size_t 
     out[n] = '\0';
 }
 
+/* The names of a chain of @count version definitions; a link that leads out of the file, or nowhere, ends it. */
+static void versions_read(const struct image *m, size_t offset, size_t count, size_t strings, struct elf_info *out)
+{
+    for (size_t i = 0; i < count && out->version_count < ELF_VERSIONS_MAX; i++) {
+        const ElfW(Verdef) *def = image_at(m, offset, sizeof(*def));
+        const ElfW(Verdaux) *name = def ? image_at(m, offset + def->vd_aux, sizeof(*name)) : NULL;
+
+        if (name == NULL) {
+            return;
+        }
+        if (!(def->vd_flags & VER_FLG_BASE)) {
+            string_copy(m, strings + name->vda_name, out->version[out->version_count++], sizeof(out->version[0]));
+        }
+        if (def->vd_next == 0) {
+            return;
+        }
+        offset += def->vd_next;
+    }
+}
+
 static void dynamic_read(const struct image *m, const ElfW(Phdr) * p, struct elf_info *out)
 {
-    size_t count = p->p_filesz / sizeof(ElfW(Dyn)), strings = SIZE_MAX;
+    size_t count = p->p_filesz / sizeof(ElfW(Dyn)), strings = SIZE_MAX, versions = SIZE_MAX, version_count = 0;
     const ElfW(Dyn) *dyn = image_at(m, p->p_offset, p->p_filesz);
 
     for (size_t i = 0; dyn && i < count && dyn[i].d_tag != DT_NULL; i++) {
         if (dyn[i].d_tag == DT_STRTAB) {
             strings = address_offset(m, dyn[i].d_un.d_ptr);
+        } else if (dyn[i].d_tag == DT_VERDEF) {
+            versions = address_offset(m, dyn[i].d_un.d_ptr);
+        } else if (dyn[i].d_tag == DT_VERDEFNUM) {
+            version_count = dyn[i].d_un.d_val;
         }
     }
     if (dyn == NULL || strings == SIZE_MAX) {
@@ -76,6 +100,9 @@ static void dynamic_read(const struct image *m, const ElfW(Phdr) * p, struct elf
         } else if (dyn[i].d_tag == DT_FLAGS_1) {
             out->nodelete = (dyn[i].d_un.d_val & DF_1_NODELETE) != 0;
         }
+    }
+    if (versions != SIZE_MAX) {
+        versions_read(m, versions, version_count, strings, out);
     }
 }
 

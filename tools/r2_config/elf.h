@@ -6,12 +6,15 @@
 
 #include <stddef.h>
 
-#define ELF_NEEDED_MAX 32
+#define ELF_NEEDED_MAX   32
+#define ELF_VERSIONS_MAX 64
 
 struct elf_info {
     char soname[128];
     char needed[ELF_NEEDED_MAX][128];
     int needed_count;
+    char version[ELF_VERSIONS_MAX][32]; /* of symbols that it defines */
+    int version_count;
     int nodelete;    /* stays after dlclose */
     char ident[160]; /* "nccl-net-r2 ..." of our own builds, "" elsewhere */
 };

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "tools/r2_config/check.h"
 #include "tools/r2_config/doctor.h"
@@ -84,6 +85,7 @@ static int seconds_parse(const char *text)
 static int request_parse(struct request *r, int argc, char **argv)
 {
     int c, commands = 0;
+    struct stat root;
 
     memset(r, 0, sizeof(*r));
     r->root = "";
@@ -111,6 +113,9 @@ static int request_parse(struct request *r, int argc, char **argv)
     r->rest = argv + optind;
     if (commands > 1) {
         return misuse("one command at a time");
+    }
+    if (r->root[0] && (stat(r->root, &root) != 0 || !S_ISDIR(root.st_mode))) {
+        return misuse("--root: there is no such directory");
     }
     if (*r->rest && r->command != COMMAND_CHECK && r->command != COMMAND_EXPLAIN) {
         return misuse("there is an argument too many");

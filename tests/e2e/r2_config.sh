@@ -504,6 +504,18 @@ while read -r row suite name; do
     result "$row: $suite has no test $name" $?
 done <"$tmp/tests"
 
+# --- what has no effect here is in the manual, which --explain points to ---
+sed -n '/^int r2_config_name_is_nccls/,/^}/p' plugin/r2_config_names.c | grep -o '"[A-Z_]*"' | tr -d '"' >"$tmp/nccls"
+[ "$(wc -l <"$tmp/nccls")" -gt 20 ]
+result "names of NCCL's that have no effect" $?
+while read -r name; do
+    case $name in
+    RESILIENCY_PORT_FAILOVER_* | RESILIENCY_PORT_RECOVERY_*) ;;
+    *) grep -q "NCCL_IB_$name\\>" docs/nccl-net-r2.7 ;;
+    esac
+    result "nccl-net-r2.7 tells of NCCL_IB_$name" $?
+done <"$tmp/nccls"
+
 if [ $skipped -gt 0 ]; then
     echo "$passed passed, $failed failed, $skipped skipped"
 else

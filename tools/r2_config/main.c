@@ -25,7 +25,7 @@ static const char usage[] =
     "       r2_config --man            the list of options of nccl-net-r2(7)\n"
     "       r2_config --version        version\n"
     "       r2_config --help           this\n"
-    "  --root DIR                      look for /etc/nccl.conf, lock.conf, /sys and /dev below DIR: to try them out\n"
+    "  --root DIR                      look for /etc/nccl.conf, lock.conf, /sys, /dev and /run below DIR: to try them out\n"
     "  --limit SECONDS                 with --doctor: of one check (60)\n"
     "Exit: 0; 1 an option that would end the job, an error in a file, a check that fails; 2 wrong use.\n";
 

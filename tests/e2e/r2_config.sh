@@ -466,6 +466,8 @@ sees WARN "options: unknown variable 'NCCL_R2_TIMEOUT' in the environment -> uns
 no 'plugin: it warns: unknown'
 run 0 "fabric: a number of NCCL's" fabric NCCL_IB_TIMEOUT=99
 sees WARN 'options: NCCL_IB_TIMEOUT=99: expected .*, 20 -> r2_config --explain NCCL_IB_TIMEOUT$'
+run 1 "fabric: a channel that is not there" fabric NCCL_R2_OOB=mpi
+sees FAIL 'plugin: its listen, which begins a connection, returned [0-9]*: NCCL_R2_OOB=mpi: '
 run 1 "fabric: a value that listen refuses" fabric NCCL_R2_TOPO=hwlock
 sees FAIL 'options: NCCL_R2_TOPO=hwlock: expected auto'
 sees FAIL 'plugin: its listen, which begins a connection, returned [0-9]*: NCCL_R2_TOPO=hwlock: expected'

@@ -46,17 +46,17 @@ void oob_tcp_addr_text(const struct r2_oob_name *n, char *out, size_t len)
     snprintf(out, len, n->family == 6 ? "[%s]:%u" : "%s:%u", text, n->port);
 }
 
-void oob_tcp_stranger(struct tcp_oob *o, const struct tcp_chan *c, const char *what)
+/* Who is at the other end of @c: the address, "?" where it has gone already. */
+static void far_end_text(const struct tcp_chan *c, char *out, size_t len)
 {
     struct sockaddr_storage ss = {0};
-    socklen_t len = sizeof(ss);
+    socklen_t size = sizeof(ss);
     struct r2_oob_name n = {0};
-    char text[72];
 
-    o->count.strangers++;
-    if (o->stranger_said || getpeername(c->fd, (struct sockaddr *)&ss, &len) != 0)
+    if (getpeername(c->fd, (struct sockaddr *)&ss, &size) != 0) {
+        snprintf(out, len, "?");
         return;
-    o->stranger_said = 1;
+    }
     n.family = ss.ss_family == AF_INET6 ? 6 : 4;
     if (n.family == 6) {
         memcpy(n.addr, &((struct sockaddr_in6 *)&ss)->sin6_addr, 16);
@@ -65,8 +65,42 @@ void oob_tcp_stranger(struct tcp_oob *o, const struct tcp_chan *c, const char *w
         memcpy(n.addr, &((struct sockaddr_in *)&ss)->sin_addr, 4);
         n.port = ntohs(((struct sockaddr_in *)&ss)->sin_port);
     }
-    oob_tcp_addr_text(&n, text, sizeof(text));
-    R2_INFO("out-of-band channel: stranger %s dropped: %s; later ones are only counted", text, what);
+    oob_tcp_addr_text(&n, out, len);
+}
+
+void oob_tcp_stranger(struct tcp_oob *o, const struct tcp_chan *c, enum oob_stranger kind)
+{
+    static const char *const what[OOB_STRANGERS] = {
+        [OOB_STRANGER_GARBAGE] = "its first bytes are not of this protocol",
+        [OOB_STRANGER_CUT] = "it closed in the middle of its first words",
+        [OOB_STRANGER_SILENT] = "it does not say who it is",
+        [OOB_STRANGER_CROWD] = "too many do not say who they are",
+        [OOB_STRANGER_LOST] = "it looks for another process",
+        [OOB_STRANGER_UNKNOWN] = "it is not known",
+        [OOB_STRANGER_SECRET] = "its secret is wrong",
+    };
+    char text[72];
+
+    o->count.strangers++;
+    if (o->strangers_said >> kind & 1)
+        return;
+    o->strangers_said |= (uint8_t)(1u << kind);
+    far_end_text(c, text, sizeof(text));
+    R2_INFO("out-of-band channel: stranger %s dropped: %s; later ones of this kind are only counted", text, what[kind]);
+}
+
+void oob_tcp_bad_frame(const struct tcp_chan *c, const uint64_t from[2], enum oob_bad why)
+{
+    struct tcp_oob *o = c->oob;
+    char text[72];
+
+    o->count.bad_frames++;
+    if (!oob_said_first(&o->bad, from))
+        return;
+    far_end_text(c, text, sizeof(text));
+    R2_WARN("out-of-band channel: bad frame from %s (process %016llx) dropped, the channel closed: %s; later ones are "
+            "only counted",
+            c->peer != NULL ? c->peer->str : text, (unsigned long long)from[0], oob_bad_text(why));
 }
 
 static void listen_watch(struct tcp_oob *o, int on)
@@ -91,7 +125,7 @@ static int pending_make_room(struct tcp_oob *o)
             oldest = c;
     }
     if (oldest != NULL && oldest->born + OOB_PENDING_AGE <= o->now) {
-        oob_tcp_stranger(o, oldest, "too many do not say who they are");
+        oob_tcp_stranger(o, oldest, OOB_STRANGER_CROWD);
         oob_chan_close(oldest);
         return 1;
     }
@@ -146,7 +180,7 @@ static void chan_scan(struct tcp_chan *c, uint64_t *next)
             return;
         }
         if (c->peer == NULL && c->state != CHAN_DRAIN)
-            oob_tcp_stranger(o, c, "it does not say who it is");
+            oob_tcp_stranger(o, c, OOB_STRANGER_SILENT);
         oob_chan_fail(c, 0);
         return;
     }

@@ -26,11 +26,22 @@
 #define OOB_HELLO_TIMEOUT 5000000000ull  /* where the configuration says 0 */
 #define OOB_KEEPALIVE     10000000000ull /* the same */
 #define OOB_PEER_BUCKETS  256
-#define OOB_WARNED_MAX    8
 
 struct tcp_buf {
     uint8_t *data;
     size_t head, tail, cap; /* valid bytes: head .. tail */
+};
+
+/* Who is not let in. One line each in the log of the process. */
+enum oob_stranger {
+    OOB_STRANGER_GARBAGE, /* its first bytes are not of this protocol */
+    OOB_STRANGER_CUT,     /* closed in the middle of them */
+    OOB_STRANGER_SILENT,  /* says nothing for too long */
+    OOB_STRANGER_CROWD,   /* the same, and its place is needed */
+    OOB_STRANGER_LOST,    /* looks for another process */
+    OOB_STRANGER_UNKNOWN, /* claims a secret that there is not */
+    OOB_STRANGER_SECRET,  /* its secret is wrong */
+    OOB_STRANGERS
 };
 
 enum chan_state {
@@ -96,7 +107,8 @@ struct tcp_oob {
     struct r2_oob_name name;
     uint64_t hello_timeout, keepalive;
     int epfd, wakefd, listenfd;
-    uint8_t listen_paused, in_progress, stopping, rescan, self_up, stranger_said;
+    uint8_t listen_paused, in_progress, stopping, rescan, self_up;
+    uint8_t strangers_said; /* bit per kind */
     uint8_t starved; /* paused for want of descriptors, not of places */
     uint64_t listen_at; /* a paused listener is looked at again */
     uint64_t now, next; /* time of this turn; deadline found by the last scan */
@@ -105,15 +117,16 @@ struct tcp_oob {
     struct tcp_peer *peers, *self, *hash[OOB_PEER_BUCKETS];
     struct tcp_note *note_first, **note_last;
     size_t note_bytes;
-    uint64_t warned[OOB_WARNED_MAX][2]; /* uuids of other versions that dialled */
-    int warned_count;
+    struct oob_said versions, bad; /* who dialled with another version; whose frames were bad */
     struct r2_oob_counters count;
 };
 
 /* oob_tcp.c: something for progress() to do without an event of a socket. */
 void oob_tcp_touch(struct tcp_oob *o);
-/* A dialler without the right secret, or with no manners; @what for the log, once. */
-void oob_tcp_stranger(struct tcp_oob *o, const struct tcp_chan *c, const char *what);
+/* A dialler without the right secret, or with no manners: counts it, and says the first of each kind. */
+void oob_tcp_stranger(struct tcp_oob *o, const struct tcp_chan *c, enum oob_stranger kind);
+/* A bad frame of somebody who knows the secret, @from: counts it, says the first of each process, closes nothing. */
+void oob_tcp_bad_frame(const struct tcp_chan *c, const uint64_t from[2], enum oob_bad why);
 /* Text of an address; family 4 or 6. */
 void oob_tcp_addr_text(const struct r2_oob_name *n, char *out, size_t len);
 

@@ -52,13 +52,8 @@ static void version_warn_once(struct tcp_chan *c, const struct oob_hello *h)
                 c->peer->str, h->version, OOB_VERSION);
         return;
     }
-    for (int i = 0; i < o->warned_count; i++) {
-        if (oob_uuid_compare(o->warned[i], h->from) == 0)
-            return;
-    }
-    if (o->warned_count == OOB_WARNED_MAX)
+    if (!oob_said_first(&o->versions, h->from))
         return;
-    memcpy(o->warned[o->warned_count++], h->from, sizeof(h->from));
     R2_WARN("out-of-band channel: process %016llx dials with version %u, this process has version %u: no channel is "
             "possible",
             (unsigned long long)h->from[0], h->version, OOB_VERSION);
@@ -105,12 +100,12 @@ static int hello_of_dialler(struct tcp_chan *c, const struct oob_hello *h)
     const uint8_t *secret;
 
     if (oob_uuid_compare(h->to, o->name.uuid) != 0) {
-        oob_tcp_stranger(o, c, "it looks for another process");
+        oob_tcp_stranger(o, c, OOB_STRANGER_LOST);
         return refuse(c, h, OOB_HELLO_WRONG_UUID);
     }
     secret = secret_of(o, h);
     if (secret == NULL || oob_uuid_compare(h->from, o->name.uuid) == 0) {
-        oob_tcp_stranger(o, c, "it is not known");
+        oob_tcp_stranger(o, c, OOB_STRANGER_UNKNOWN);
         oob_chan_close(c);
         return -1;
     }
@@ -179,7 +174,7 @@ int oob_auth_hello(struct tcp_chan *c)
     case OOB_PARSE_BAD:
         break;
     }
-    oob_tcp_stranger(c->oob, c, "its first bytes are not of this protocol");
+    oob_tcp_stranger(c->oob, c, OOB_STRANGER_GARBAGE);
     oob_chan_fail(c, 0);
     return -1;
 }
@@ -256,7 +251,8 @@ int oob_auth_frame(struct tcp_chan *c, const struct oob_frame *f)
     size_t want = c->by_us ? 1 : 0;
 
     if (f->type != OOB_AUTH || f->len != want || (want == 1 && f->payload[0] > OOB_AUTH_DUPLICATE)) {
-        c->oob->count.bad_frames++;
+        oob_tcp_bad_frame(c, c->by_us ? c->peer->name.uuid : c->theirs.from,
+                          f->type != OOB_AUTH ? OOB_BAD_TYPE : OOB_BAD_LENGTH);
         oob_chan_fail(c, 0);
         return -1;
     }

@@ -214,7 +214,7 @@ static int frame_take(struct tcp_chan *c, const struct oob_frame *f)
     case OOB_PONG:
         return 0;
     default:
-        o->count.bad_frames++;
+        oob_tcp_bad_frame(c, c->peer->name.uuid, OOB_BAD_TYPE);
         oob_chan_fail(c, 0);
         return -1;
     }
@@ -236,9 +236,9 @@ static int frame_next(struct tcp_chan *c)
         return 0;
     default:
         if (unknown)
-            oob_tcp_stranger(o, c, "its secret is wrong");
+            oob_tcp_stranger(o, c, OOB_STRANGER_SECRET);
         else
-            o->count.bad_frames++;
+            oob_tcp_bad_frame(c, c->peer->name.uuid, f.why);
         oob_chan_fail(c, 0);
         return -1;
     }
@@ -277,9 +277,9 @@ static void eof_take(struct tcp_chan *c)
     }
     if (c->rx.tail > c->rx.head) {
         if (c->peer != NULL && c->state != CHAN_HELLO && c->state != CHAN_AUTH)
-            c->oob->count.bad_frames++;
+            oob_tcp_bad_frame(c, c->peer->name.uuid, OOB_BAD_CUT);
         else
-            oob_tcp_stranger(c->oob, c, "it closed in the middle of its first words");
+            oob_tcp_stranger(c->oob, c, OOB_STRANGER_CUT);
     }
     oob_chan_fail(c, 0);
 }

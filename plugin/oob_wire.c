@@ -150,6 +150,25 @@ static int mac_differs(const uint8_t *mac, uint64_t want)
     return diff != 0;
 }
 
+const char *oob_bad_text(enum oob_bad why)
+{
+    static const char *const text[OOB_BAD_REASONS] = {
+        [OOB_BAD_LENGTH] = "its length cannot be",
+        [OOB_BAD_TYPE] = "its type is not one that may come now",
+        [OOB_BAD_NUMBER] = "its number is not the next one: replayed, or one is missing",
+        [OOB_BAD_TAG] = "its tag is wrong: changed on the way, or of another sender",
+        [OOB_BAD_CUT] = "it is truncated",
+    };
+
+    return (unsigned)why < OOB_BAD_REASONS ? text[why] : "?";
+}
+
+static enum oob_parse frame_bad(struct oob_frame *f, enum oob_bad why)
+{
+    f->why = why;
+    return OOB_PARSE_BAD;
+}
+
 enum oob_parse oob_frame_parse(const uint8_t *in, size_t len, size_t max_payload, uint64_t seq,
                                struct r2_siphash_key key, struct oob_frame *out)
 {
@@ -158,13 +177,17 @@ enum oob_parse oob_frame_parse(const uint8_t *in, size_t len, size_t max_payload
     if (len < OOB_FRAME_HEAD)
         return OOB_PARSE_MORE;
     payload = get32(in);
-    if (payload > max_payload || get32(in + 4) > OOB_PONG || get32(in + 4) < OOB_AUTH || get64(in + 8) != seq)
-        return OOB_PARSE_BAD;
+    if (payload > max_payload)
+        return frame_bad(out, OOB_BAD_LENGTH);
+    if (get32(in + 4) > OOB_PONG || get32(in + 4) < OOB_AUTH)
+        return frame_bad(out, OOB_BAD_TYPE);
+    if (get64(in + 8) != seq)
+        return frame_bad(out, OOB_BAD_NUMBER);
     total = OOB_FRAME_HEAD + payload + OOB_FRAME_MAC;
     if (len < total)
         return OOB_PARSE_MORE;
     if (mac_differs(in + OOB_FRAME_HEAD + payload, r2_siphash(key, in, OOB_FRAME_HEAD + payload)))
-        return OOB_PARSE_BAD;
+        return frame_bad(out, OOB_BAD_TAG);
     out->type = in[4];
     out->payload = in + OOB_FRAME_HEAD;
     out->len = payload;
@@ -177,6 +200,18 @@ int oob_uuid_compare(const uint64_t a[2], const uint64_t b[2])
     if (a[0] != b[0])
         return a[0] < b[0] ? -1 : 1;
     return a[1] < b[1] ? -1 : a[1] > b[1];
+}
+
+int oob_said_first(struct oob_said *s, const uint64_t uuid[2])
+{
+    for (int i = 0; i < s->count; i++) {
+        if (oob_uuid_compare(s->uuid[i], uuid) == 0)
+            return 0;
+    }
+    if (s->count == OOB_SAID_MAX)
+        return 0;
+    memcpy(s->uuid[s->count++], uuid, sizeof(s->uuid[0]));
+    return 1;
 }
 
 int oob_rivals_new_stays(const struct oob_rivals *r)

@@ -59,6 +59,18 @@ enum oob_parse {
     OOB_PARSE_VERSION /* ours, of another version: only version, kind, code, from, to are set */
 };
 
+/* What is wrong with a frame. */
+enum oob_bad {
+    OOB_BAD_LENGTH, /* more than may be, or not what its type has */
+    OOB_BAD_TYPE,   /* unknown, or not to be said now */
+    OOB_BAD_NUMBER, /* not the next one */
+    OOB_BAD_TAG,    /* the MAC */
+    OOB_BAD_CUT,    /* it ends too soon */
+    OOB_BAD_REASONS
+};
+/* For the log. */
+const char *oob_bad_text(enum oob_bad why);
+
 void oob_hello_pack(const struct oob_hello *h, uint8_t out[OOB_HELLO_SIZE]);
 /* Bad bytes are found as early as possible, not only when the hello is complete. */
 enum oob_parse oob_hello_parse(const uint8_t *in, size_t len, struct oob_hello *out);
@@ -77,7 +89,8 @@ struct oob_frame {
     uint8_t type;
     const uint8_t *payload; /* within the input */
     size_t len;
-    size_t total; /* bytes of the input this frame took */
+    size_t total;     /* bytes of the input this frame took */
+    enum oob_bad why; /* it is bad */
 };
 
 /* Writes a frame of OOB_FRAME_HEAD + @len + OOB_FRAME_MAC bytes; returns that. @seq counts the frames of one direction
@@ -85,7 +98,10 @@ struct oob_frame {
 size_t oob_frame_pack(uint8_t *out, uint8_t type, const void *payload, size_t len, uint64_t seq,
                       struct r2_siphash_key key);
 
-/* @seq: the number that this frame must have. A length over @max_payload is bad as soon as the head is in. */
+/*
+ * @seq: the number that this frame must have. A length over @max_payload is bad as soon as the head is in. Where it says
+ * BAD, only @why of *@out is set.
+ */
 enum oob_parse oob_frame_parse(const uint8_t *in, size_t len, size_t max_payload, uint64_t seq,
                                struct r2_siphash_key key, struct oob_frame *out);
 
@@ -109,6 +125,15 @@ int oob_rivals_new_stays(const struct oob_rivals *r);
 
 /* Order of uuids: <0, 0, >0. */
 int oob_uuid_compare(const uint64_t a[2], const uint64_t b[2]);
+
+/* Of whom the log has a line already. Bounded: a uuid costs nobody anything. */
+#define OOB_SAID_MAX 8
+struct oob_said {
+    uint64_t uuid[OOB_SAID_MAX][2];
+    int count;
+};
+/* 1: @uuid deserves a line, for the first and only time; 0: it has had one, or too many others have. */
+int oob_said_first(struct oob_said *s, const uint64_t uuid[2]);
 
 /* Wait before dial number @attempt (0 = the first repetition): 10 ms doubling up to 1 s, the upper half of it at
  * random. */

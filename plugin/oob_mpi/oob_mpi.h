@@ -49,6 +49,14 @@ struct mpi_chan {
     uint8_t hello[OOB_HELLO_SIZE]; /* of a dial of ours */
 };
 
+/* Who is not let in. One line each in the log of the process. */
+enum mpi_stranger {
+    MPI_STRANGER_GARBAGE, /* its first bytes are not of this protocol */
+    MPI_STRANGER_UNKNOWN, /* claims a secret that there is not, or to be somebody else */
+    MPI_STRANGER_SECRET,  /* its secret is wrong */
+    MPI_STRANGERS
+};
+
 enum mpi_via { MPI_VIA_MPI, MPI_VIA_TCP };
 
 struct mpi_peer {
@@ -87,10 +95,13 @@ struct mpi_oob {
     uint8_t in_progress, touched, stopping, leaving, left;
     struct mpi_peer *peers, *hash[MPI_PEER_BUCKETS];
     struct r2_oob_counters count;
+    struct oob_said bad;          /* whose frames were bad */
+    uint8_t strangers_said;       /* bit per enum mpi_stranger */
     uint8_t frame[OOB_FRAME_MAX]; /* being made */
 };
 
 #define MPI_INFO_LOG(o, ...) ((o)->params.log(R2_LOG_INFO, __FILE__, __LINE__, __VA_ARGS__))
+#define MPI_WARN_LOG(o, ...) ((o)->params.log(R2_LOG_WARN, __FILE__, __LINE__, __VA_ARGS__))
 
 /* oob_mpi.c: progress() is needed without an event. */
 void mpi_touch(struct mpi_oob *o);

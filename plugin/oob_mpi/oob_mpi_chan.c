@@ -98,8 +98,13 @@ void mpi_chan_dial(struct mpi_peer *p)
 }
 
 /* To somebody who may be nobody's peer: only the message is kept, by MPI. */
-static void refuse(struct mpi_oob *o, const struct world_in *m, const struct world_head *head, const char *what)
+static void refuse(struct mpi_oob *o, const struct world_in *m, const struct world_head *head, enum mpi_stranger kind)
 {
+    static const char *const what[MPI_STRANGERS] = {
+        [MPI_STRANGER_GARBAGE] = "its first bytes are not of this protocol",
+        [MPI_STRANGER_UNKNOWN] = "it is not known",
+        [MPI_STRANGER_SECRET] = "its secret is wrong",
+    };
     struct world_head h = {.magic = WORLD_MAGIC,
                            .kind = MPI_KIND_REFUSE,
                            .code = 1, /* an endpoint is here */
@@ -108,12 +113,29 @@ static void refuse(struct mpi_oob *o, const struct world_in *m, const struct wor
                            .to = {head->from[0], head->from[1]}};
     struct world_out *out = world_out(m->source, &h, NULL, 0);
 
-    if (o->count.strangers++ == 0)
-        MPI_INFO_LOG(o, "out-of-band channel: MPI rank %d dropped: %s; later ones are only counted", m->source, what);
+    o->count.strangers++;
+    if ((o->strangers_said >> kind & 1) == 0)
+        MPI_INFO_LOG(o, "out-of-band channel: MPI rank %d dropped: %s; later ones of this kind are only counted",
+                     m->source, what[kind]);
+    o->strangers_said |= (uint8_t)(1u << kind);
     if (out == NULL)
         return;
     (void)world_post(out);
     world_abandon(out);
+}
+
+/* A bad frame of somebody who was let in, or whom we dialled: counts it, and says the first of each process. */
+static void bad_frame(struct mpi_peer *p, enum oob_bad why)
+{
+    struct mpi_oob *o = p->oob;
+
+    o->count.bad_frames++;
+    if (oob_said_first(&o->bad, p->name.uuid))
+        MPI_WARN_LOG(o,
+                     "out-of-band channel: bad frame from %s (process %016llx) dropped, the channel closed: %s; later "
+                     "ones are only counted",
+                     p->str, (unsigned long long)p->name.uuid[0], oob_bad_text(why));
+    mpi_peer_lost(p, 0);
 }
 
 static const uint8_t *secret_of(struct mpi_oob *o, const struct mpi_peer *p, const struct oob_hello *h)
@@ -134,13 +156,13 @@ static void dial_take(struct mpi_oob *o, const struct world_in *m, const struct 
 
     if (oob_hello_parse(data, m->len - sizeof(*head), &h) != OOB_PARSE_OK || h.kind != OOB_HELLO_DIAL ||
         oob_uuid_compare(h.from, head->from) != 0 || oob_uuid_compare(h.to, o->name.uuid) != 0) {
-        refuse(o, m, head, "its first bytes are not of this protocol");
+        refuse(o, m, head, MPI_STRANGER_GARBAGE);
         return;
     }
     secret = secret_of(o, p, &h);
     if (secret == NULL || oob_uuid_compare(h.from, o->name.uuid) == 0 ||
         (p != NULL && (p->via != MPI_VIA_MPI || (p->rank >= 0 && p->rank != m->source)))) {
-        refuse(o, m, head, "it is not known");
+        refuse(o, m, head, MPI_STRANGER_UNKNOWN);
         return;
     }
     if (p == NULL)
@@ -177,8 +199,7 @@ static void answer_take(struct mpi_peer *p, const struct world_in *m, const stru
     p->unanswered = 0;
     if (oob_hello_parse(data, m->len - sizeof(*head), &h) != OOB_PARSE_OK || h.kind != OOB_HELLO_ANSWER ||
         oob_uuid_compare(h.from, p->name.uuid) != 0) {
-        o->count.bad_frames++;
-        mpi_peer_lost(p, 0);
+        bad_frame(p, OOB_BAD_TYPE);
         return;
     }
     oob_keys_derive(c->own_secret ? o->name.secret : p->name.secret, c->hello, data, &c->keys);
@@ -257,8 +278,7 @@ static void frame_take(struct mpi_peer *p, const struct oob_frame *f)
     case OOB_PONG:
         return;
     default:
-        o->count.bad_frames++;
-        mpi_peer_lost(p, 0);
+        bad_frame(p, OOB_BAD_TYPE);
     }
 }
 
@@ -273,6 +293,24 @@ static struct mpi_chan *chan_of(struct mpi_peer *p, uint64_t id)
     return NULL; /* of a channel that is no more */
 }
 
+/* The one frame of a message. @unknown: the AUTH of @c is awaited, else anything but that. 0, or -1 with *@why. */
+static int sealed_parse(const struct mpi_chan *c, const uint8_t *data, size_t len, int unknown, struct oob_frame *f,
+                        enum oob_bad *why)
+{
+    enum oob_parse rc = oob_frame_parse(data, len, unknown ? OOB_AUTH_MAX : R2_OOB_MAX_MESSAGE, c->rx_seq,
+                                        c->by_us ? c->keys.listener : c->keys.dialler, f);
+
+    if (rc != OOB_PARSE_OK)
+        *why = rc == OOB_PARSE_BAD ? f->why : OOB_BAD_CUT;
+    else if (unknown != (f->type == OOB_AUTH))
+        *why = OOB_BAD_TYPE;
+    else if (f->total != len || (unknown && f->len != (c->by_us ? 1 : 0)))
+        *why = OOB_BAD_LENGTH;
+    else
+        return 0;
+    return -1;
+}
+
 /* A frame, or the frame of a FIN. */
 static void sealed_take(struct mpi_peer *p, const struct world_in *m, const struct world_head *head,
                         const uint8_t *data)
@@ -281,21 +319,19 @@ static void sealed_take(struct mpi_peer *p, const struct world_in *m, const stru
     struct mpi_oob *o = p->oob;
     size_t len = m->len - sizeof(*head);
     struct oob_frame f;
+    enum oob_bad why;
     int unknown;
 
     if (c == NULL || (c == &p->ans ? c->source : p->rank) != m->source)
         return;
     unknown = c->state == MPI_CHAN_AUTH;
-    if (oob_frame_parse(data, len, unknown ? OOB_AUTH_MAX : R2_OOB_MAX_MESSAGE, c->rx_seq,
-                        c->by_us ? c->keys.listener : c->keys.dialler, &f) != OOB_PARSE_OK ||
-        f.total != len || unknown != (f.type == OOB_AUTH) || (unknown && f.len != (c->by_us ? 1 : 0))) {
+    if (sealed_parse(c, data, len, unknown, &f, &why) != 0) {
         if (c == &p->ans) {
             c->state = MPI_CHAN_NONE;
-            refuse(o, m, head, "its secret is wrong");
+            refuse(o, m, head, MPI_STRANGER_SECRET);
             return;
         }
-        o->count.bad_frames++;
-        mpi_peer_lost(p, 0);
+        bad_frame(p, why);
         return;
     }
     c->rx_seq++;

@@ -48,14 +48,26 @@ struct ep {
 static struct ep eps[EPS_MAX];
 static int ep_count;
 static uint64_t clock_ns;
-static char warns[4096];
+static char warns[4096], infos[16384]; /* what the log was told, a line each */
 
 RIG void sink(enum r2_log_level level, const char *file, int line, const char *msg)
 {
-    size_t used = strlen(warns);
+    char *text = level == R2_LOG_WARN ? warns : infos;
+    size_t size = level == R2_LOG_WARN ? sizeof(warns) : sizeof(infos), used = strlen(text);
 
-    if (level == R2_LOG_WARN)
-        snprintf(warns + used, sizeof(warns) - used, "%s\n", msg);
+    if (level == R2_LOG_WARN || level == R2_LOG_INFO)
+        snprintf(text + used, size - used, "%s\n", msg);
+}
+
+/* Lines of @text, a piece of the log, that have @words. */
+RIG int lines_with(const char *text, const char *words)
+{
+    int n = 0;
+
+    r2_log_flush();
+    for (; (text = strstr(text, words)) != NULL && (text = strchr(text, '\n')) != NULL; text++)
+        n++;
+    return n;
 }
 
 RIG void told_message(void *arg, struct r2_oob_peer *p, const void *msg, size_t len)
@@ -357,7 +369,7 @@ RIG void end_all(void)
     memset(&proxy, 0, sizeof(proxy));
     proxy.listenfd = -1;
     ep_count = 0;
-    warns[0] = 0;
+    warns[0] = infos[0] = 0;
 }
 
 RIG void ep_kill(struct ep *e)

@@ -5,6 +5,8 @@
  */
 #include "test_oob_conform_suite.h"
 
+#include "oob_mpi/oob_mpi.h"
+
 /* Under a sanitizer: Open MPI leaks from components that it has unloaded by then, which no suppression can name. */
 __attribute__((visibility("default"))) int __lsan_is_turned_off(void);
 
@@ -127,6 +129,46 @@ START_TEST(mpi_ends_and_nobody_takes_leave)
 }
 END_TEST
 
+static const struct {
+    int number, key; /* which of them the sender has wrong */
+    const char *why;
+} wrong[] = {{1, 0, "replayed"}, {0, 1, "its tag is wrong"}};
+static int bad_lines, wrong_at;
+
+static void count_bad(enum r2_log_level level, const char *file, int line, const char *msg)
+{
+    if (level == R2_LOG_WARN && strstr(msg, "bad frame from MPI rank 0 at ") != NULL)
+        bad_lines += strstr(msg, wrong[wrong_at].why) != NULL ? 1 : 1000;
+}
+
+/* Counted each time, said once; the channel comes back. */
+START_TEST(bad_frames)
+{
+    struct ep *a = ep_new(), *b = ep_new();
+    struct mpi_peer *p = (struct mpi_peer *)dial(a, &b->name);
+
+    wrong_at = _i;
+    bad_lines = 0;
+    r2_log_sink_set(count_bad);
+    for (int n = 1; n <= 3; n++) {
+        UNTIL(a->up, n);
+        UNTIL(b->up, n);
+        p->cur.tx_seq -= (unsigned)wrong[_i].number;
+        p->cur.keys.dialler.k0 ^= (unsigned)wrong[_i].key;
+        ck_assert_int_eq(say(a, (struct r2_oob_peer *)p, "not like this"), 0);
+        UNTIL(b->down, n);
+        r2_log_flush();
+        ck_assert_uint_eq(counters(b).bad_frames, (unsigned)n);
+        ck_assert_uint_eq(counters(b).strangers, 0);
+        ck_assert_int_eq(b->got, 0);
+        ck_assert_int_eq(bad_lines, 1);
+    }
+    UNTIL(a->up, 4);
+    ck_assert_int_eq(say(a, (struct r2_oob_peer *)p, "like this"), 0);
+    UNTIL(b->got, 1);
+}
+END_TEST
+
 /* A child of fork() has a copy of the module and no MPI. */
 START_TEST(a_forked_child_has_no_mpi)
 {
@@ -212,6 +254,7 @@ int main(void)
     tcase_add_test(t, a_rank_that_is_not_there);
     tcase_add_test(t, mpi_ends);
     tcase_add_test(t, mpi_ends_and_nobody_takes_leave);
+    tcase_add_loop_test(t, bad_frames, 0, (int)(sizeof(wrong) / sizeof(wrong[0])));
     tcase_add_test(t, a_forked_child_has_no_mpi);
     suite_add_tcase(s, t);
     tcase_add_test(n, module_without_mpi_init);

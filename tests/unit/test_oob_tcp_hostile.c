@@ -3,37 +3,53 @@
 
 /* ---- strangers ---- */
 
+/* One line so far, and none at WARN: @who with @why. */
+static void expect_said(const char *who, const char *why)
+{
+    ck_assert_msg(lines_with(infos, who) == 1 && lines_with(infos, why) == 1, "not one line '%s', '%s' in: %s", who, why,
+                  infos);
+    ck_assert_str_eq(warns, "");
+}
+
 START_TEST(garbage_is_dropped_and_counted)
 {
     struct ep *b = ep_new();
-    int fd = connect_to(b->name.port);
-    char byte;
 
-    write_all(fd, (const uint8_t *)"GET / HTTP/1.0\r\n\r\n", 18);
-    settle();
-    ck_assert_uint_eq(counters(b).strangers, 1);
-    ck_assert_int_eq(live_channels(b), 0);
-    errno = 0;
-    ck_assert_int_le((int)recv(fd, &byte, 1, MSG_DONTWAIT), 0);
-    ck_assert_int_ne(errno, EAGAIN); /* closed, not waiting */
-    ck_assert_int_eq(b->up + b->down + b->got, 0);
-    close(fd);
+    for (unsigned n = 1; n <= 4; n++) {
+        int fd = connect_to(b->name.port);
+        char byte;
+
+        write_all(fd, (const uint8_t *)"GET / HTTP/1.0\r\n\r\n", 18);
+        settle();
+        ck_assert_uint_eq(counters(b).strangers, n);
+        ck_assert_int_eq(live_channels(b), 0);
+        errno = 0;
+        ck_assert_int_le((int)recv(fd, &byte, 1, MSG_DONTWAIT), 0);
+        ck_assert_int_ne(errno, EAGAIN); /* closed, not waiting */
+        ck_assert_int_eq(b->up + b->down + b->got, 0);
+        close(fd);
+        expect_said("stranger 127.0.0.1:", "its first bytes are not of this protocol");
+    }
 }
 END_TEST
 
 START_TEST(silence_is_timed_out)
 {
     struct ep *b = ep_new();
-    int fd = connect_to(b->name.port);
 
-    settle();
-    ck_assert_int_eq(live_channels(b), 1);
-    run_for(1900 * MS);
-    ck_assert_int_eq(live_channels(b), 1);
-    run_for(200 * MS);
-    ck_assert_int_eq(live_channels(b), 0);
-    ck_assert_uint_eq(counters(b).strangers, 1);
-    close(fd);
+    for (unsigned n = 1; n <= 3; n++) {
+        int fd = connect_to(b->name.port);
+
+        settle();
+        ck_assert_int_eq(live_channels(b), 1);
+        run_for(1900 * MS);
+        ck_assert_int_eq(live_channels(b), 1);
+        run_for(200 * MS);
+        ck_assert_int_eq(live_channels(b), 0);
+        ck_assert_uint_eq(counters(b).strangers, n);
+        close(fd);
+        expect_said("stranger", "it does not say who it is");
+    }
 }
 END_TEST
 
@@ -50,13 +66,16 @@ START_TEST(half_a_hello)
     settle();
     ck_assert_uint_eq(counters(b).strangers, 0);
     oob_hello_pack(&h, bytes);
-    fd = connect_to(b->name.port);
-    write_all(fd, bytes, 60);
-    settle();
-    close(fd);
-    settle();
-    ck_assert_uint_eq(counters(b).strangers, 1);
-    ck_assert_int_eq(live_channels(b), 0);
+    for (unsigned n = 1; n <= 3; n++) {
+        fd = connect_to(b->name.port);
+        write_all(fd, bytes, 60);
+        settle();
+        close(fd);
+        settle();
+        ck_assert_uint_eq(counters(b).strangers, n);
+        ck_assert_int_eq(live_channels(b), 0);
+        expect_said("stranger", "it closed in the middle of its first words");
+    }
 }
 END_TEST
 
@@ -72,6 +91,7 @@ START_TEST(crowd_of_strangers_keeps_nobody_out)
     dial(a, &b->name);
     ck_assert(run_until(&a->up, 1, 1900 * MS));
     ck_assert_uint_ge(counters(b).strangers, 150 - OOB_PENDING_MAX);
+    expect_said("stranger", "too many do not say who they are");
     for (int i = 0; i < 150; i++)
         close(fd[i]);
 }
@@ -84,11 +104,14 @@ START_TEST(wrong_secret)
 
     n.secret[7] ^= 4;
     dial(a, &n);
-    UNTIL(a->down, 3);
+    for (int i = 1; i <= 4; i++) {
+        UNTIL(a->down, i);
+        ck_assert_uint_eq(counters(b).strangers, (unsigned)i);
+        ck_assert_int_eq(live_channels(b), 0);
+        expect_said("stranger", "its secret is wrong");
+    }
     ck_assert_int_eq(a->up + b->up + b->down, 0);
     ck_assert_int_eq(a->refused, 0);
-    ck_assert_uint_ge(counters(b).strangers, 3);
-    ck_assert_int_eq(live_channels(b), 0);
 }
 END_TEST
 
@@ -108,6 +131,29 @@ START_TEST(secret_of_an_unknown_process)
     ck_assert_uint_eq(counters(b).strangers, 1);
     ck_assert_int_eq(live_channels(b), 0);
     close(fd);
+}
+END_TEST
+
+/* Of each kind one line: a port scan does not hide who tries secrets. */
+START_TEST(each_kind_has_its_line)
+{
+    struct ep *a = ep_new(), *b = ep_new();
+    struct r2_oob_name n = b->name;
+
+    for (int i = 0; i < 2; i++) {
+        int fd = connect_to(b->name.port);
+
+        write_all(fd, (const uint8_t *)"SSH-2.0-OpenSSH\r\n", 17);
+        settle();
+        close(fd);
+    }
+    n.secret[0] ^= 1;
+    dial(a, &n);
+    UNTIL(a->down, 2);
+    ck_assert_uint_eq(counters(b).strangers, 4);
+    ck_assert_int_eq(lines_with(infos, "stranger"), 2);
+    ck_assert_int_eq(lines_with(infos, "its first bytes are not of this protocol"), 1);
+    ck_assert_int_eq(lines_with(infos, "its secret is wrong"), 1);
 }
 END_TEST
 
@@ -148,6 +194,7 @@ struct hand {
     int fd;
     struct oob_keys keys;
     uint64_t seq;
+    uint64_t number; /* of its uuid; 0: 7 */
     struct oob_hello hello, answer;
 };
 
@@ -171,6 +218,7 @@ static void hand_dial(struct hand *h, struct ep *to, uint16_t version)
     uint8_t dial_bytes[OOB_HELLO_SIZE], answer[OOB_HELLO_SIZE];
 
     h->hello = (struct oob_hello){.version = version, .kind = OOB_HELLO_DIAL, .from = {7, 7}, .nonce = {9}};
+    h->hello.from[0] = h->number ? h->number : 7;
     h->seq = 0;
     memcpy(h->hello.to, to->name.uuid, 16);
     oob_hello_pack(&h->hello, dial_bytes);
@@ -188,37 +236,70 @@ static size_t hand_frame(struct hand *h, uint8_t *b, uint8_t type, const char *t
 
 static void hand_up(struct hand *h, struct ep *to)
 {
+    int up = to->up, got = to->got;
     uint8_t b[64];
 
     hand_dial(h, to, OOB_VERSION);
     write_all(h->fd, b, (ssize_t)hand_frame(h, b, OOB_AUTH, ""));
-    UNTIL(to->up, 1);
+    UNTIL(to->up, up + 1);
     write_all(h->fd, b, (ssize_t)hand_frame(h, b, OOB_DATA, "good"));
-    UNTIL(to->got, 1);
+    UNTIL(to->got, got + 1);
 }
 
-static void expect_bad(struct ep *b, struct hand *h)
+/* The same once and again: counted each time, said once, as @why. */
+#define TIMES 4
+static void attack(void (*frame)(struct hand *h), const char *why)
 {
-    settle();
-    ck_assert_uint_eq(counters(b).bad_frames, 1);
-    ck_assert_int_eq(live_channels(b), 0);
-    ck_assert_int_eq(b->got, 1);
-    ck_assert_int_eq(b->down, 1);
-    close(h->fd);
+    struct ep *b = ep_new();
+
+    for (int n = 1; n <= TIMES; n++) {
+        struct hand h = {0};
+
+        hand_up(&h, b);
+        frame(&h);
+        settle();
+        ck_assert_uint_eq(counters(b).bad_frames, (unsigned)n);
+        ck_assert_uint_eq(counters(b).strangers, 0);
+        ck_assert_int_eq(live_channels(b), 0);
+        ck_assert_int_eq(b->got, n); /* whole or not at all */
+        ck_assert_int_eq(b->down, n);
+        close(h.fd);
+        ck_assert_msg(lines_with(warns, "") == 1 && lines_with(warns, "bad frame from ") == 1, "%s", warns);
+        ck_assert_msg(lines_with(warns, "(process 0000000000000007) dropped") == 1, "%s", warns);
+        ck_assert_msg(lines_with(warns, why) == 1, "%s", warns);
+    }
+}
+
+/* The frame that was just taken, bit for bit. */
+static void replay(struct hand *h)
+{
+    uint8_t f[64];
+
+    h->seq--;
+    write_all(h->fd, f, (ssize_t)hand_frame(h, f, OOB_DATA, "good"));
 }
 
 START_TEST(replayed_frame)
 {
-    struct ep *b = ep_new();
-    struct hand h;
-    uint8_t f[64];
-    size_t n;
+    attack(replay, "replayed");
+}
+END_TEST
 
-    hand_up(&h, b);
-    h.seq--; /* the frame that was just taken, bit for bit */
-    n = hand_frame(&h, f, OOB_DATA, "good");
-    write_all(h.fd, f, (ssize_t)n);
-    expect_bad(b, &h);
+/* A line for each process, but not for as many as somebody with the secret can be. */
+START_TEST(lines_are_bounded)
+{
+    struct ep *b = ep_new();
+
+    for (unsigned n = 1; n <= 2 * OOB_SAID_MAX; n++) {
+        struct hand h = {.number = 100 + n};
+
+        hand_up(&h, b);
+        replay(&h);
+        settle();
+        ck_assert_uint_eq(counters(b).bad_frames, n);
+        ck_assert_int_eq(lines_with(warns, "bad frame from "), n < OOB_SAID_MAX ? (int)n : OOB_SAID_MAX);
+        close(h.fd);
+    }
 }
 END_TEST
 
@@ -226,7 +307,7 @@ END_TEST
 START_TEST(replayed_channel)
 {
     struct ep *b = ep_new();
-    struct hand h, again;
+    struct hand h = {0}, again = {0};
     uint8_t f[64];
 
     hand_up(&h, b);
@@ -243,42 +324,42 @@ START_TEST(replayed_channel)
 }
 END_TEST
 
+static void truncate_frame(struct hand *h)
+{
+    uint8_t f[64];
+    size_t n = hand_frame(h, f, OOB_DATA, "cut short");
+
+    write_all(h->fd, f, (ssize_t)n - 1);
+    settle();
+    shutdown(h->fd, SHUT_WR);
+}
+
 START_TEST(truncated_frame)
 {
-    struct ep *b = ep_new();
-    struct hand h;
-    uint8_t f[64];
-    size_t n;
-
-    hand_up(&h, b);
-    n = hand_frame(&h, f, OOB_DATA, "cut short");
-    write_all(h.fd, f, (ssize_t)n - 1);
-    settle();
-    ck_assert_int_eq(b->got, 1); /* whole or not at all */
-    shutdown(h.fd, SHUT_WR);
-    expect_bad(b, &h);
+    attack(truncate_frame, "it is truncated");
 }
 END_TEST
 
-START_TEST(oversized_frame)
+static void oversize(struct hand *h)
 {
-    struct ep *b = ep_new();
-    struct hand h;
     uint8_t f[64];
 
-    hand_up(&h, b);
-    hand_frame(&h, f, OOB_DATA, "");
+    hand_frame(h, f, OOB_DATA, "");
     f[0] = 1; /* 65537 */
     f[2] = 1;
-    write_all(h.fd, f, OOB_FRAME_HEAD); /* found by the head alone: no room is made for it */
-    expect_bad(b, &h);
+    write_all(h->fd, f, OOB_FRAME_HEAD); /* found by the head alone: no room is made for it */
+}
+
+START_TEST(oversized_frame)
+{
+    attack(oversize, "its length cannot be");
 }
 END_TEST
 
 START_TEST(oversized_before_the_secret)
 {
     struct ep *b = ep_new();
-    struct hand h;
+    struct hand h = {0};
     uint8_t f[256];
     char big[OOB_AUTH_MAX + 2];
 
@@ -294,27 +375,44 @@ START_TEST(oversized_before_the_secret)
 }
 END_TEST
 
-START_TEST(frame_of_no_known_type)
+static void unknown_type(struct hand *h)
 {
-    struct ep *b = ep_new();
-    struct hand h;
     uint8_t f[64];
 
-    hand_up(&h, b);
-    write_all(h.fd, f, (ssize_t)hand_frame(&h, f, 99, "what"));
-    expect_bad(b, &h);
+    write_all(h->fd, f, (ssize_t)hand_frame(h, f, 99, "what"));
+}
+
+START_TEST(frame_of_no_known_type)
+{
+    attack(unknown_type, "its type is not one that may come now");
 }
 END_TEST
 
-START_TEST(second_auth)
+static void auth_again(struct hand *h)
 {
-    struct ep *b = ep_new();
-    struct hand h;
     uint8_t f[64];
 
-    hand_up(&h, b);
-    write_all(h.fd, f, (ssize_t)hand_frame(&h, f, OOB_AUTH, ""));
-    expect_bad(b, &h);
+    write_all(h->fd, f, (ssize_t)hand_frame(h, f, OOB_AUTH, ""));
+}
+
+START_TEST(second_auth)
+{
+    attack(auth_again, "its type is not one that may come now");
+}
+END_TEST
+
+static void change_a_bit(struct hand *h)
+{
+    uint8_t f[64];
+    size_t n = hand_frame(h, f, OOB_DATA, "tampered");
+
+    f[OOB_FRAME_HEAD + 2] ^= 1;
+    write_all(h->fd, f, (ssize_t)n);
+}
+
+START_TEST(wrong_tag)
+{
+    attack(change_a_bit, "its tag is wrong");
 }
 END_TEST
 
@@ -322,7 +420,7 @@ END_TEST
 START_TEST(data_first)
 {
     struct ep *b = ep_new();
-    struct hand h;
+    struct hand h = {0};
     uint8_t f[64];
 
     hand_dial(&h, b, OOB_VERSION);
@@ -331,6 +429,8 @@ START_TEST(data_first)
     ck_assert_int_eq(b->got + b->up, 0);
     ck_assert_uint_eq(counters(b).bad_frames, 1);
     ck_assert_int_eq(live_channels(b), 0);
+    ck_assert_int_eq(lines_with(warns, "bad frame from 127.0.0.1:"), 1); /* its own port: it has no peer yet */
+    ck_assert_int_eq(lines_with(warns, "its type is not one that may come now"), 1);
     close(h.fd);
 }
 END_TEST
@@ -354,6 +454,8 @@ START_TEST(changed_on_the_way)
     ck_assert_int_eq(say(a, p, "three"), 0);
     UNTIL(b->got, 2);
     ck_assert_mem_eq(b->keep, "onethree", 8);
+    ck_assert_int_eq(lines_with(warns, "its tag is wrong"), 1);
+    ck_assert_int_eq(lines_with(warns, "bad frame from "), 1);
 }
 END_TEST
 
@@ -362,7 +464,7 @@ END_TEST
 START_TEST(dialler_of_another_version)
 {
     struct ep *b = ep_new();
-    struct hand h;
+    struct hand h = {0};
 
     for (int i = 0; i < 3; i++) {
         hand_dial(&h, b, 7);
@@ -419,16 +521,19 @@ int main(void)
         &half_a_hello,
         &crowd_of_strangers_keeps_nobody_out,
         &wrong_secret,
+        &each_kind_has_its_line,
         &secret_of_an_unknown_process,
         &wrong_process,
         &nobody_listens,
         &replayed_frame,
+        &lines_are_bounded,
         &replayed_channel,
         &truncated_frame,
         &oversized_frame,
         &oversized_before_the_secret,
         &frame_of_no_known_type,
         &second_auth,
+        &wrong_tag,
         &data_first,
         &changed_on_the_way,
         &dialler_of_another_version,

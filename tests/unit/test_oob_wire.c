@@ -142,9 +142,12 @@ START_TEST(frame_round_trip_and_tampering)
         ck_assert_int_ne(oob_frame_parse(b, n, 100, 5, key, &f), OOB_PARSE_OK);
         b[bit / 8] ^= (uint8_t)(1u << bit % 8);
     }
-    ck_assert_int_eq(oob_frame_parse(b, n, 100, 4, key, &f), OOB_PARSE_BAD);             /* replayed */
-    ck_assert_int_eq(oob_frame_parse(b, n, 100, 6, key, &f), OOB_PARSE_BAD);             /* one is missing */
+    ck_assert_int_eq(oob_frame_parse(b, n, 100, 4, key, &f), OOB_PARSE_BAD); /* replayed */
+    ck_assert_int_eq(f.why, OOB_BAD_NUMBER);
+    ck_assert_int_eq(oob_frame_parse(b, n, 100, 6, key, &f), OOB_PARSE_BAD); /* one is missing */
+    ck_assert_int_eq(f.why, OOB_BAD_NUMBER);
     ck_assert_int_eq(oob_frame_parse(b, OOB_FRAME_HEAD, 39, 5, key, &f), OOB_PARSE_BAD); /* too long */
+    ck_assert_int_eq(f.why, OOB_BAD_LENGTH);
 }
 END_TEST
 

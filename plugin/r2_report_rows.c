@@ -251,6 +251,7 @@ static void nics_write(struct r2_report *r)
 static void who_fill(const struct r2_report *r, struct r2_stat_who *who)
 {
     const struct r2_event_source *s = &r->src;
+    struct r2_oob_counters oob;
 
     memset(who, 0, sizeof(*who));
     snprintf(who->command, sizeof(who->command), "%s", s->command);
@@ -276,6 +277,10 @@ static void who_fill(const struct r2_report *r, struct r2_stat_who *who)
     who->replayed_bytes = r->sum.replayed_bytes;
     who->stall_max_ns = r->sum.stall_max_ns;
     who->events_lost = r->lost;
+    r->inst->oob->ops->counters(r->inst->oob, &oob);
+    who->oob_strangers = oob.strangers;
+    who->oob_bad_frames = oob.bad_frames;
+    who->oob_bad_messages = r->inst->bad_messages;
 }
 
 void r2_report_rows_write(struct r2_report *r)

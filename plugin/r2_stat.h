@@ -2,7 +2,7 @@
  * Statistics of a process in a mapped file of its own (docs/design-stat.md): format, writer, reader. For the plugin and
  * r2_stat.
  *
- * Format, version 1. Records, each of them a number and a struct below. All is words of 64 bits in the host's order.
+ * Format, version 2. Records, each of them a number and a struct below. All is words of 64 bits in the host's order.
  * The number is odd while its record changes and grows by two with each change, so a reader knows whether what it has
  * is whole. Structs hold fixed-width fields without holes, texts are ended by a zero.
  *
@@ -20,7 +20,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define R2_STAT_VERSION 1
+#define R2_STAT_VERSION 2
 #define R2_STAT_NICS    32
 #define R2_STAT_HISTORY 256
 #define R2_STAT_CONNS   2048
@@ -41,6 +41,8 @@ struct r2_stat_who {
     uint64_t faults, switches, failbacks, drains, giveups, verdicts;
     uint64_t replayed_bytes, stall_max_ns;
     uint64_t events_lost; /* lines that could not be written, or events that were too many at once */
+    /* The out-of-band channel: who was not let in, frames and messages of peers that could not be. */
+    uint64_t oob_strangers, oob_bad_frames, oob_bad_messages;
 };
 
 enum r2_stat_nic_state { R2_STAT_NIC_UP, R2_STAT_NIC_DOWN, R2_STAT_NIC_FATAL, R2_STAT_NIC_GONE, R2_STAT_NIC_STATES };

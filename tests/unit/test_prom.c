@@ -349,6 +349,9 @@ static void put(int i, uint64_t k)
                               .verdicts = 6 * x,
                               .replayed_bytes = 7 * x,
                               .events_lost = 8 * x,
+                              .oob_strangers = 9 * x,
+                              .oob_bad_frames = 12 * x,
+                              .oob_bad_messages = 13 * x,
                               .stall_max_ns = 1500000 * x};
     struct r2_stat_nic nic[2] = {{.name = "odd\"name\\1",
                                   .device = "odd\"name\\1",
@@ -389,6 +392,9 @@ static const char *const counters[][2] = {{"r2_faults_total", "faults"},
                                           {"r2_verdicts_total", "verdicts"},
                                           {"r2_replayed_bytes_total", "replayed_bytes"},
                                           {"r2_events_dropped_total", "events_lost"},
+                                          {"r2_oob_strangers_total", "oob_strangers"},
+                                          {"r2_oob_bad_frames_total", "oob_bad_frames"},
+                                          {"r2_oob_bad_messages_total", "oob_bad_messages"},
                                           {"r2_nic_sent_bytes_total", "sent_bytes"},
                                           {"r2_nic_received_bytes_total", "received_bytes"},
                                           {"r2_nic_work_requests_total", "work_requests"},
@@ -418,6 +424,13 @@ START_TEST(counters_equal_those_of_json)
     ck_assert(value_of("r2_nic_sent_bytes_total{device=\"mlx5_1\",port=\"2\"}") == 33000);
     ck_assert(value_of("r2_processes") == 2);
     ck_assert(value_of("r2_capacity_ratio") == 0.5);
+    ck_assert_msg(tool("", json) == 0, "%s", errors);
+    ck_assert_msg(strstr(json, "out-of-band channel: strangers 27000, bad frames 36000, bad messages 39000\n"), "%s",
+                  json);
+    put(0, 0);
+    put(1, 0);
+    ck_assert_msg(tool("", json) == 0, "%s", errors);
+    ck_assert_msg(strstr(json, "out-of-band") == NULL, "%s", json);
     ck_assert(value_of("r2_longest_stall_seconds") == 3);
     ck_assert(value_of("r2_nic_state{device=\"mlx5_1\",port=\"2\",state=\"down\"}") == 1);
     ck_assert(value_of("r2_nic_state{device=\"mlx5_1\",port=\"2\",state=\"up\"}") == 0);
@@ -462,18 +475,43 @@ START_TEST(counters_do_not_go_backwards)
 }
 END_TEST
 
+/* The memory of the version before: what it did not count begins at zero. */
+START_TEST(an_older_memory_is_taken_over)
+{
+    FILE *f;
+
+    put(0, 1000);
+    put(1, 1000);
+    f = fopen(counters_file, "w");
+    fputs("r2.prom/1\nended 100000 0 0 0 0 0 0 7\nprocess 1 5 1 0 0 0 0 0 0 0\nnic mlx5_1 2 1 2 3 4\nend\n", f);
+    fclose(f);
+    to_file();
+    ck_assert(value_of("r2_faults_total") == 100001 + 3000);
+    ck_assert(value_of("r2_events_dropped_total") == 7 + 8 * 3000);
+    ck_assert(value_of("r2_oob_strangers_total") == 9 * 3000);
+    ck_assert(value_of("r2_nic_lives_lost_total{device=\"mlx5_1\",port=\"2\"}") == 4 + 41 * 3000);
+    to_file(); /* written as this version does */
+    ck_assert(value_of("r2_faults_total") == 100001 + 3000);
+    ck_assert(value_of("r2_oob_strangers_total") == 9 * 3000);
+}
+END_TEST
+
 /* What is remembered is not in order: said, nothing written, nothing guessed. */
 START_TEST(a_damaged_memory_is_an_error)
 {
     static const char *const bad[] = {"",
+                                      "r2.prom/3\nended 0 0 0 0 0 0 0 0 0 0 0\nend\n",
                                       "r2.prom/2\nended 0 0 0 0 0 0 0 0\nend\n",
+                                      "r2.prom/2\nended 0 0 0 0 0 0 0 0 0 0\nend\n",
+                                      "r2.prom/2\nended 0 0 0 0 0 0 0 0 0 0 0\n",
+                                      "r2.prom/2\nnic a 1 1 1 1 1\nend\n",
+                                      "r2.prom/2\nended 0 0 0 0 0 0 0 0 0 0 -1\nend\n",
+                                      "r2.prom/2\nwhat\nend\n",
+                                      "r2.prom/2\nended 0 0 0 0 0 0 0 0 0 0 99999999999999999999\nend\n",
+                                      "r2.prom/1\nended 0 0 0 0 0 0 0 0 0 0 0\nend\n",
                                       "r2.prom/1\nended 0 0 0 0 0 0 0\nend\n",
                                       "r2.prom/1\nended 0 0 0 0 0 0 0 0\n",
-                                      "r2.prom/1\nnic a 1 1 1 1 1\nend\n",
-                                      "r2.prom/1\nended 0 0 0 0 0 0 0 -1\nend\n",
-                                      "r2.prom/1\nwhat\nend\n",
-                                      "r2.prom/1\nended 0 0 0 0 0 0 0 99999999999999999999\nend\n",
-                                      "r2.prom/1\nended 0 0 0 0 0 0 0 0\nend\nmore\n"};
+                                      "r2.prom/2\nended 0 0 0 0 0 0 0 0 0 0 0\nend\nmore\n"};
     char arguments[160], is[TEXT];
 
     put(0, 1000);
@@ -518,6 +556,7 @@ int main(void)
     tcase_add_test(t, the_parser_refuses);
     tcase_add_test(t, counters_equal_those_of_json);
     tcase_add_test(t, counters_do_not_go_backwards);
+    tcase_add_test(t, an_older_memory_is_taken_over);
     tcase_add_test(t, a_damaged_memory_is_an_error);
     tcase_add_test(t, a_file_that_cannot_be_written);
     suite_add_tcase(s, t);

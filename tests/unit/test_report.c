@@ -105,6 +105,37 @@ START_TEST(traffic_is_counted)
 }
 END_TEST
 
+static void oob_counters(struct r2_oob *oob, struct r2_oob_counters *c)
+{
+    *c = (struct r2_oob_counters){.sent = 1, .strangers = 5, .bad_frames = 6};
+}
+
+/* What the out-of-band channel dropped. */
+START_TEST(what_was_dropped_is_counted)
+{
+    struct r2_oob_ops ops;
+    const struct r2_oob_ops *own;
+    const struct r2_stat_view *v;
+    struct r2_inst *inst;
+
+    begin(1, NULL);
+    inst = rig->side[0].inst;
+    v = look(0);
+    ck_assert_uint_eq(v->who.oob_strangers + v->who.oob_bad_frames + v->who.oob_bad_messages, 0);
+    own = inst->oob->ops;
+    ops = *own;
+    ops.counters = oob_counters;
+    inst->oob->ops = &ops;
+    inst->bad_messages = 7;
+    v = look(0);
+    ck_assert_uint_eq(v->who.oob_strangers, 5);
+    ck_assert_uint_eq(v->who.oob_bad_frames, 6);
+    ck_assert_uint_eq(v->who.oob_bad_messages, 7);
+    inst->oob->ops = own;
+    end();
+}
+END_TEST
+
 /* Some at a time, so that nothing waits for it; and all of them in the end, and their records are free when they have
  * gone. */
 START_TEST(many_connections)
@@ -386,6 +417,7 @@ END_TEST
 static void add(TCase *t)
 {
     tcase_add_test(t, traffic_is_counted);
+    tcase_add_test(t, what_was_dropped_is_counted);
     tcase_add_test(t, many_connections);
     tcase_add_test(t, an_idle_process_is_not_woken);
     tcase_add_test(t, a_nic_goes_down_and_comes_back);

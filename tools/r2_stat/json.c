@@ -195,6 +195,9 @@ static void who_put(struct json *j, const struct stat_proc *p)
     json_int_put(j, "replayed_bytes", (int64_t)w->replayed_bytes);
     json_int_put(j, "stall_max_us", (int64_t)(w->stall_max_ns / 1000));
     json_int_put(j, "events_lost", (int64_t)w->events_lost);
+    json_int_put(j, "oob_strangers", (int64_t)w->oob_strangers);
+    json_int_put(j, "oob_bad_frames", (int64_t)w->oob_bad_frames);
+    json_int_put(j, "oob_bad_messages", (int64_t)w->oob_bad_messages);
     json_int_put(j, "connections_not_listed",
                  w->conns_all > (uint32_t)p->v.conns ? w->conns_all - (uint32_t)p->v.conns : 0);
     json_int_put(j, "of_one_moment", p->v.whole);

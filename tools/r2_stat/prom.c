@@ -79,6 +79,10 @@ static void host_counters(const struct out *o)
         [PROM_VERDICTS] = {"r2_verdicts_total", "Verdicts on which component broke."},
         [PROM_REPLAYED] = {"r2_replayed_bytes_total", "Bytes that were posted again after failures."},
         [PROM_DROPPED] = {"r2_events_dropped_total", "Events that could not be written."},
+        [PROM_STRANGERS] = {"r2_oob_strangers_total", "Times that somebody was not let into the out-of-band channel."},
+        [PROM_BAD_FRAMES] = {"r2_oob_bad_frames_total",
+                             "Replayed, truncated or changed frames of the out-of-band channel."},
+        [PROM_BAD_MESSAGES] = {"r2_oob_bad_messages_total", "Malformed messages of peers."},
     };
 
     for (int s = 0; s < PROM_SUMS; s++) {

@@ -2,8 +2,8 @@
  * What the processes have counted, from one look to the next, so that a process that ends takes nothing away from the
  * host's counters. Text, a record a line:
  *
- *     r2.prom/1
- *     ended SUM...                        of all that have ended: 8 numbers
+ *     r2.prom/2
+ *     ended SUM...                        of all that have ended: 11 numbers, of version 1 the first 8
  *     process UID UNIQUE SUM...           one that lived at the last look
  *     nic DEVICE PORT SUM...              over a NIC, of the record above: 4 numbers
  *     end
@@ -19,7 +19,10 @@
 
 #include "tools/r2_stat/prom.h"
 
-#define HEAD "r2.prom/1"
+#define HEAD   "r2.prom/2"
+#define HEAD_1 "r2.prom/1"
+#define SUMS_1 8
+_Static_assert(PROM_STRANGERS == SUMS_1, "what version 1 has comes first");
 
 static struct prom_nic *nic_at(struct prom_count *c, const char *device, unsigned port)
 {
@@ -63,7 +66,8 @@ void prom_count_take(struct prom_count *out, const struct stat_proc *p)
     *out = (struct prom_count){.uid = p->uid,
                                .unique = p->unique,
                                .sum = {w->faults, w->switches, w->failbacks, w->drains, w->giveups, w->verdicts,
-                                       w->replayed_bytes, w->events_lost}};
+                                       w->replayed_bytes, w->events_lost, w->oob_strangers, w->oob_bad_frames,
+                                       w->oob_bad_messages}};
     for (uint32_t i = 0; i < w->nics; i++) {
         const struct r2_stat_nic *k = &p->v.nic[i];
         struct prom_nic *n = k->device[0] ? nic_at(out, k->device, k->port) : NULL;
@@ -140,7 +144,7 @@ static int nic_read(const char *line, struct prom_count *c)
     return n ? 0 : -1;
 }
 
-static int line_read(const char *line, struct prom_book *b, struct prom_count **of)
+static int line_read(const char *line, struct prom_book *b, struct prom_count **of, int sums)
 {
     unsigned uid;
     int at = 0;
@@ -150,7 +154,7 @@ static int line_read(const char *line, struct prom_book *b, struct prom_count **
     }
     if (strncmp(line, "ended ", 6) == 0) {
         *of = &b->ended;
-        return numbers_read(line + 5, b->ended.sum, PROM_SUMS);
+        return numbers_read(line + 5, b->ended.sum, sums);
     }
     if (b->procs == STAT_PROCS) {
         return -1;
@@ -158,7 +162,7 @@ static int line_read(const char *line, struct prom_book *b, struct prom_count **
     *of = &b->proc[b->procs];
     **of = (struct prom_count){0};
     if (sscanf(line, "process %10u %16" SCNx64 "%n", &uid, &(*of)->unique, &at) != 2 ||
-        numbers_read(line + at, (*of)->sum, PROM_SUMS) != 0) {
+        numbers_read(line + at, (*of)->sum, sums) != 0) {
         return -1;
     }
     (*of)->uid = uid;
@@ -170,7 +174,7 @@ static int lines_read(FILE *f, struct prom_book *b)
 {
     struct prom_count *of = NULL;
     char line[512];
-    int n = 0;
+    int n = 0, sums = PROM_SUMS;
 
     while (fgets(line, sizeof(line), f)) {
         size_t len = strlen(line);
@@ -182,7 +186,10 @@ static int lines_read(FILE *f, struct prom_book *b)
         if (n > 0 && strcmp(line, "end") == 0) {
             return fgetc(f) == EOF ? 0 : -1;
         }
-        if (n == 0 ? strcmp(line, HEAD) != 0 : line_read(line, b, &of) != 0) {
+        if (n == 0) {
+            sums = strcmp(line, HEAD_1) == 0 ? SUMS_1 : PROM_SUMS;
+        }
+        if (n == 0 ? sums == PROM_SUMS && strcmp(line, HEAD) != 0 : line_read(line, b, &of, sums) != 0) {
             return -1;
         }
         n++;

@@ -75,6 +75,7 @@ static void job_head(struct stat_proc *const *p, int n)
 {
     const struct r2_stat_who *w = &p[0]->v.who;
     uint64_t faults = 0, switches = 0, failbacks = 0, giveups = 0, replayed = 0, stall = 0;
+    uint64_t strangers = 0, frames = 0, messages = 0;
     char when[32], bytes[24], ms[24];
 
     for (int i = 0; i < n; i++) {
@@ -85,6 +86,9 @@ static void job_head(struct stat_proc *const *p, int n)
         failbacks += o->failbacks;
         giveups += o->giveups;
         replayed += o->replayed_bytes;
+        strangers += o->oob_strangers;
+        frames += o->oob_bad_frames;
+        messages += o->oob_bad_messages;
         stall = o->stall_max_ns > stall ? o->stall_max_ns : stall;
     }
     printf("%s%s%s%s, user %s, host %s, %d process%s since %s\n", w->job[0] ? "job " : "",
@@ -95,6 +99,10 @@ static void job_head(struct stat_proc *const *p, int n)
                ", longest stall %s, posted again %s\n",
                faults, switches, failbacks, giveups, stall_text(stall, ms, sizeof(ms)),
                stat_bytes(replayed, bytes, sizeof(bytes)));
+    }
+    if (strangers || frames || messages) {
+        printf("out-of-band channel: strangers %" PRIu64 ", bad frames %" PRIu64 ", bad messages %" PRIu64 "\n",
+               strangers, frames, messages);
     }
 }
 

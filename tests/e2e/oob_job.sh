@@ -1,6 +1,7 @@
 #!/bin/sh
 # An all_reduce whose out-of-band channel is cut: the ranks run in network namespaces, the channel has a link of its own, r2_perf's own words another one. Its link
-# goes down under traffic, alone, and before a NIC goes down: every element is right, no path goes down but those over the NIC. The stalls are printed.
+# goes down under traffic, alone, and before a NIC goes down: every element is right, no path goes down but those over the NIC. The stalls are printed, and that of the
+# NIC with the channel whole.
 # Needs root, for the namespaces alone. Argument: build folder. Second argument: only cases whose name contains it.
 . "$(dirname "$0")/collective_lib.sh"
 case $B in /*) ;; *) B=$PWD/$B ;; esac
@@ -68,15 +69,20 @@ wanted "channel lost" && {
         if [ "$(downs)" != 0 ]; then bad "channel lost" "$(downs) paths went down"; else ok "channel lost: no path went down, $(stalls)"; fi
     }
 }
-wanted "channel and NIC lost" && {
-    job --fault-cmd "500ms:$cut" --fault-cmd "1s:$B/softfab fault --name $fab 'h1:n1 down'"
-    was_right "channel lost, then a NIC" && {
-        if [ "$(downs)" = 0 ] || grep -q ' UP -> DOWN.*local NIC fab[023],' "$log/out"; then
-            bad "channel lost, then a NIC" "$(downs) paths went down, or others"
-        else
-            ok "channel lost, then a NIC: $(downs) paths of it went down, $(stalls)"
-        fi
-    }
+# nic_lost NAME ARGUMENT...: a NIC goes down a second after the first operation
+nic_lost() {
+    name=$1
+    shift
+    wanted "$name" || return
+    job "$@" --fault-cmd "1s:$B/softfab fault --name $fab 'h1:n1 down'"
+    was_right "$name" || return
+    if [ "$(downs)" = 0 ] || grep -q ' UP -> DOWN.*local NIC fab[023],' "$log/out"; then
+        bad "$name" "$(downs) paths went down, or others"
+    else
+        ok "$name: $(downs) paths of it went down, $(stalls)"
+    fi
 }
+nic_lost "channel whole, a NIC lost"
+nic_lost "channel lost, then a NIC" --fault-cmd "500ms:$cut"
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -234,6 +234,7 @@ static void write_lines(struct r2_inst *inst, const struct r2_case *k, struct fi
     int stranded = 0;
 
     what_was_measured(k, f);
+    l.elsewhere = strcmp(f->word.host, inst->host) != 0;
     l.since_ms = f->word.since_ms;
     l.revises = f->revises.said ? PROBE_CODE_F03 : PROBE_CODE_NONE;
     l.revises_ms = f->revises.since_ms;

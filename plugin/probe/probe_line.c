@@ -7,7 +7,6 @@
 
 #define DAY_MS     86400000ull
 #define VALUE_MAX  160
-#define SHORT_NAME 22 /* of a NIC or host in the short form */
 
 /* clang-format off */
 static const struct probe_code_info codes[PROBE_CODES] = {
@@ -232,6 +231,23 @@ int probe_line_full(char *buf, const struct probe_line *l)
     return (int)o.len;
 }
 
+/* Whom the short form is about, in at most @room bytes (22 at least, by the limits of the texts). */
+static void short_name(char to[VALUE_MAX + 1], const struct probe_line *l, size_t room)
+{
+    char host[VALUE_MAX + 1], nic[VALUE_MAX + 1];
+    struct out o = {.buf = to, .size = VALUE_MAX + 1};
+    size_t left;
+
+    if (!l->elsewhere || !known(l->host) || !known(l->nic)) {
+        value_of(to, known(l->nic) ? l->nic : known(l->host) ? l->host : "-", room);
+        return;
+    }
+    left = strlen(value_of(host, l->host, VALUE_MAX)) + 1;
+    value_of(nic, l->nic, left < room / 2 ? room - left : room / 2);
+    value_of(host, l->host, room - 1 - strlen(nic));
+    out_add(&o, "%s:%s", host, nic);
+}
+
 int probe_line_short(char *buf, const struct probe_line *l)
 {
     const struct probe_code_info *c = probe_code_info(l->code);
@@ -239,11 +255,11 @@ int probe_line_short(char *buf, const struct probe_line *l)
     char name[VALUE_MAX + 1], action[32], what[PROBE_SHORT_SIZE] = "", left[32] = "";
     struct out o = {.buf = buf, .size = PROBE_SHORT_SIZE};
 
-    value_of(name, known(l->nic) ? l->nic : known(l->host) ? l->host : "-", SHORT_NAME);
     snprintf(action, sizeof(action), "; %s", c->action);
     for (char *p = action; *p != '\0'; p++) {
         *p = *p == '-' ? ' ' : *p;
     }
+    short_name(name, l, PROBE_SHORT_SIZE - 1 - strlen(c->name) - 2 - strlen(c->text) - strlen(action));
     if (fate != NULL) {
         snprintf(what, sizeof(what), "; job %s", fate);
     }

@@ -64,6 +64,7 @@ struct probe_line {
     unsigned rail1;                   /* rail + 1 */
     uint8_t suspects;                 /* struct probe_verdict */
     uint8_t fate;                     /* enum probe_fate */
+    uint8_t elsewhere;                /* @host is not that of the process that prints the line */
     uint64_t since_ms;                /* CLOCK_REALTIME; printed as time of day, UTC */
     uint8_t revises;                  /* enum probe_code of an earlier line about the same fault; of that, the time: */
     uint64_t revises_ms;
@@ -83,9 +84,10 @@ struct probe_line {
  */
 int probe_line_full(char *buf, const struct probe_line *l);
 /*
- * "R2-L02 mlx5_3/1 cable or switch port; job continues at 7/8; drain after job" into buf[PROBE_SHORT_SIZE]. What does
- * not fit is left out whole: capacity first, then the job's fate, never code, NIC (host, where that is not known), text
- * and what to do. Returns the length.
+ * "R2-L02 mlx5_3/1 cable or switch port; job continues at 7/8; drain after job" into buf[PROBE_SHORT_SIZE]; of a NIC
+ * elsewhere "n17:mlx5_3/1". What does not fit is left out whole: capacity first, then the job's fate, never code, NIC
+ * (host, where that is not known), text and what to do. A name is cut where these alone do not fit, the host's before
+ * the NIC's. Returns the length.
  */
 int probe_line_short(char *buf, const struct probe_line *l);
 

@@ -71,10 +71,38 @@ START_TEST(everything_known)
     ck_assert_str_eq(brief, "R2-L02 mlx5_3/1 cable or switch port; job continues; drain after job");
     l.nic = "a_very_long_name_of_a_nic/1";
     both(&l);
-    ck_assert_str_eq(brief, "R2-L02 a_very_long_name_of_a~ cable or switch port; drain after job");
+    ck_assert_str_eq(brief, "R2-L02 a_very_long_name_of_a_nic/1 cable or switch port; drain after job");
+    l.nic = "a_very_long_name_of_a_nic_of_36_bytes/1";
+    both(&l);
+    ck_assert_str_eq(brief, "R2-L02 a_very_long_name_of_a_nic_of_36_by~ cable or switch port; drain after job");
     l.fate = PROBE_FATE_NA, l.capacity = 7, l.capacity_of = 8, l.nic = "mlx5_3/1";
     both(&l);
     ck_assert_str_eq(brief, "R2-L02 mlx5_3/1 cable or switch port; 7/8; drain after job");
+}
+END_TEST
+
+/* Another host's NIC: without the host's name its reader looks at his own. */
+START_TEST(a_nic_of_another_host)
+{
+    static const struct {
+        const char *host, *nic, *brief;
+    } row[] = {
+        {"h1", "fab1/1", "R2-L02 h1:fab1/1 cable or switch port; job continues at 7/8; drain after job"},
+        {"ip-10-0-77-1", "mlx5_3/1", "R2-L02 ip-10-0-77-1:mlx5_3/1 cable or switch port; drain after job"},
+        {"a-host-with-a-name-of-34-characters", "mlx5_3/1", "R2-L02 a-host-with-a-name-of-34-~:mlx5_3/1 cable or switch port; drain after job"},
+        {"h1", "a_nic_with_a_name_of_35_characters", "R2-L02 h1:a_nic_with_a_name_of_35_charact~ cable or switch port; drain after job"},
+        {"a-host-with-a-long-name", "a_nic_with_a_long_name", "R2-L02 a-host-with-a-lo~:a_nic_with_a_lon~ cable or switch port; drain after job"},
+        {"h1", "", "R2-L02 h1 cable or switch port; job continues at 7/8; drain after job"},
+        {"", "fab1", "R2-L02 fab1 cable or switch port; job continues at 7/8; drain after job"},
+    };
+    struct probe_line l = {.code = PROBE_CODE_L02, .fate = PROBE_FATE_CONTINUES, .capacity = 7, .capacity_of = 8, .elsewhere = 1};
+
+    for (unsigned i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        l.host = row[i].host;
+        l.nic = row[i].nic;
+        both(&l);
+        ck_assert_str_eq(brief, row[i].brief);
+    }
 }
 END_TEST
 
@@ -232,6 +260,7 @@ START_TEST(longest)
                            .capacity_of = UINT32_MAX};
     size_t most = 0;
 
+    l.elsewhere = (uint8_t)_i;
     memset(text, 'm', sizeof(text) - 1);
     text[sizeof(text) - 1] = '\0';
     for (enum probe_code c = PROBE_CODE_NONE; c < PROBE_CODES; c++) {
@@ -353,11 +382,12 @@ END_TEST
 static void tests_add(TCase *t)
 {
     tcase_add_test(t, everything_known);
+    tcase_add_test(t, a_nic_of_another_host);
     tcase_add_test(t, nothing_known);
     tcase_add_test(t, parts_of_what_is_known);
     tcase_add_test(t, odd_names);
     tcase_add_test(t, values_are_cut);
-    tcase_add_test(t, longest);
+    tcase_add_loop_test(t, longest, 0, 2);
     tcase_add_test(t, table);
     tcase_add_test(t, code_of_a_verdict);
 }

@@ -193,45 +193,130 @@ static void what_was_measured(const struct r2_case *k, struct finding *f)
     }
 }
 
-/* Connections that lost a path over the pair (over the NIC, without a peer); whether one has none left. No gate is held. */
-static unsigned count_moved(struct r2_inst *inst, const struct r2_case *k, int *stranded)
+/* What the fault does to this process, as its connections stand now. */
+struct effect {
+    unsigned moved; /* connections that lost a path over what is blamed and go on */
+    int stranded;   /* ... that have none left */
+    uint32_t to;    /* bit per NIC: where those go on */
+    uint32_t over;  /* bit per NIC: of paths that are up, of any connection; */
+    uint32_t lost;  /* ... that are not */
+};
+
+static int is_remote_nic(const struct r2_inst *inst, const struct r2_case *k, const struct r2_comm *c, int p)
 {
-    unsigned n = 0;
+    const struct ib_path *path = &c->link.path[p];
+    const struct r2_pair *pair;
+
+    if (c->peer == NULL || (c->peer == k->peer && path->peer_nic == k->peer_nic)) {
+        return c->peer != NULL;
+    }
+    pair = k->peer_guid && strcmp(c->peer->host, k->peer->host) == 0 ? r2_pair_find(inst, c->peer, path->nic, path->peer_nic) : NULL;
+    return pair && pair->peer_guid == k->peer_guid && pair->peer_port == k->peer_port;
+}
+
+/* Whether path @p goes over what is blamed; for what is not one NIC's, over the pair. */
+static int is_over(const struct r2_inst *inst, const struct r2_case *k, enum probe_blame blame, const struct r2_comm *c, int p)
+{
+    int ours = c->link.path[p].nic == k->nic;
+
+    switch (blame) {
+    case PROBE_BLAME_LOCAL_NIC:
+    case PROBE_BLAME_LOCAL_LINK:
+        return ours;
+    case PROBE_BLAME_REMOTE_NIC:
+    case PROBE_BLAME_REMOTE_LINK:
+        return is_remote_nic(inst, k, c, p);
+    default:
+        return ours && (k->peer == NULL || is_remote_nic(inst, k, c, p));
+    }
+}
+
+/* No gate is held. */
+static struct effect effect_of(struct r2_inst *inst, const struct r2_case *k, enum probe_blame blame)
+{
+    struct effect e = {0};
 
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
-        uint32_t up;
+        uint32_t up, nics = 0, lost = 0;
         int hit = 0;
 
-        if (atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE || (k->peer && c->peer != k->peer)) {
+        if (atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE) {
             continue;
         }
         r2_gate_visit(&c->gate);
         up = c->link.up;
         r2_gate_unvisit(&c->gate);
         for (int p = 0; p < c->link.npaths; p++) {
-            hit |= c->link.path[p].nic == k->nic && (k->peer == NULL || c->link.path[p].peer_nic == k->peer_nic) && !(up >> p & 1);
+            *(up >> p & 1 ? &nics : &lost) |= 1u << c->link.path[p].nic;
+            hit |= !(up >> p & 1) && is_over(inst, k, blame, c, p);
         }
-        n += hit != 0;
-        *stranded |= hit && up == 0;
+        e.over |= nics;
+        e.lost |= lost;
+        e.moved += hit && up;
+        e.stranded |= hit && up == 0;
+        e.to |= hit ? nics & ~(1u << k->nic) : 0;
     }
-    return n;
+    return e;
 }
 
-static enum probe_fate fate_of(const struct r2_inst *inst, const struct r2_case *k, int stranded)
+/*
+ * Paths that sleep count as up until they are asked: where the peer is to blame, or may be and no other pair to it has answered, they say nothing of how
+ * the job goes on.
+ */
+static enum probe_fate fate_of(const struct r2_inst *inst, const struct r2_case *k, const struct finding *f, int stranded)
 {
-    if (k->process) {
-        return k->facts.peer == PROBE_ERROR ? PROBE_FATE_ENDS : PROBE_FATE_WAITS;
+    if (f->v.blame == PROBE_BLAME_PEER) {
+        return f->code == PROBE_CODE_P01 ? PROBE_FATE_ENDS : PROBE_FATE_WAITS;
     }
-    return !stranded ? PROBE_FATE_CONTINUES : inst->cfg.failover ? PROBE_FATE_WAITS : PROBE_FATE_ENDS;
+    if (stranded) {
+        return inst->cfg.failover ? PROBE_FATE_WAITS : PROBE_FATE_ENDS;
+    }
+    return f->v.blame == PROBE_BLAME_UNKNOWN && f->v.suspects >> PROBE_BLAME_PEER & 1 && k->facts.others != PROBE_OK ? PROBE_FATE_NA : PROBE_FATE_CONTINUES;
+}
+
+static int is_remote(enum probe_blame blame)
+{
+    return blame == PROBE_BLAME_REMOTE_NIC || blame == PROBE_BLAME_REMOTE_LINK;
+}
+
+/* The other end of the pair, seen from the part that is named. */
+static void name_peer(struct r2_inst *inst, const struct r2_case *k, const struct finding *f, struct probe_line *l)
+{
+    if (is_remote(f->v.blame)) {
+        l->peer_host = inst->host;
+        l->peer_nic = inst->nics.nic[k->nic].name;
+    } else if (k->peer && f->v.blame != PROBE_BLAME_PEER) {
+        l->peer_host = k->peer->host;
+        l->peer_nic = peer_nic_name(inst, k);
+    }
+}
+
+/* What is known of this host's NICs alone, where one of them is named. */
+static void name_ours(struct r2_inst *inst, const struct r2_case *k, struct finding *f, const struct effect *e, struct probe_line *l)
+{
+    const struct ib_nic *nic = &inst->nics.nic[k->nic];
+    const char *pci = nic->pci_path ? strrchr(nic->pci_path, '/') : NULL;
+    int blamed = f->v.blame == PROBE_BLAME_LOCAL_NIC || f->v.blame == PROBE_BLAME_LOCAL_LINK;
+
+    l->pci = pci ? pci + 1 : NULL;
+    l->capacity_of = (unsigned)inst->nics.count;
+    for (int i = 0; i < inst->nics.count; i++) {
+        uint32_t bit = 1u << i;
+
+        if (ib_nic_state_get(&inst->nics.nic[i]) != IB_NIC_UP || (blamed && i == k->nic)) {
+            continue;
+        }
+        l->capacity += !(inst->drained & bit) && ((e->over & bit) || !(e->lost & bit));
+        if (e->to & bit) {
+            add(f->to, sizeof(f->to), "%s", inst->nics.nic[i].name);
+        }
+    }
 }
 
 static void write_lines(struct r2_inst *inst, const struct r2_case *k, struct finding *f)
 {
-    const struct ib_nic *nic = &inst->nics.nic[k->nic];
-    int ours = f->v.blame == PROBE_BLAME_LOCAL_NIC || f->v.blame == PROBE_BLAME_LOCAL_LINK || f->v.blame == PROBE_BLAME_PATH ||
-               f->v.blame == PROBE_BLAME_UNKNOWN;
     struct probe_line l = {.code = f->code, .host = f->word.host, .nic = f->word.nic, .how = f->how, .to = f->to, .suspects = f->v.suspects};
-    int stranded = 0;
+    struct effect e = {0};
 
     what_was_measured(k, f);
     l.elsewhere = strcmp(f->word.host, inst->host) != 0;
@@ -239,22 +324,17 @@ static void write_lines(struct r2_inst *inst, const struct r2_case *k, struct fi
     l.revises = f->revises.said ? PROBE_CODE_F03 : PROBE_CODE_NONE;
     l.revises_ms = f->revises.since_ms;
     if (!k->process) {
-        const char *pci = nic->pci_path ? strrchr(nic->pci_path, '/') : NULL;
-
-        l.pci = ours && pci ? pci + 1 : NULL;
-        l.rail1 = (unsigned)nic->rail + 1;
-        l.moved = count_moved(inst, k, &stranded);
-        l.peer_host = k->peer && ours ? k->peer->host : NULL;
-        l.peer_nic = l.peer_host ? peer_nic_name(inst, k) : NULL;
-        l.capacity_of = (unsigned)inst->nics.count;
-        for (int i = 0; i < inst->nics.count; i++) {
-            if (ib_nic_state_get(&inst->nics.nic[i]) == IB_NIC_UP && !(ours && i == k->nic)) {
-                l.capacity++;
-                add(f->to, sizeof(f->to), "%s", inst->nics.nic[i].name);
-            }
+        e = effect_of(inst, k, (enum probe_blame)f->v.blame);
+        name_peer(inst, k, f, &l);
+        if (f->v.blame != PROBE_BLAME_PEER) {
+            l.rail1 = is_remote(f->v.blame) && inst->cfg.backup_scope == R2_BACKUP_ANY ? 0 : (unsigned)inst->nics.nic[k->nic].rail + 1;
+            l.moved = e.moved;
+        }
+        if (f->v.blame != PROBE_BLAME_PEER && !is_remote(f->v.blame)) {
+            name_ours(inst, k, f, &e, &l);
         }
     }
-    l.fate = fate_of(inst, k, stranded);
+    l.fate = fate_of(inst, k, f, e.stranded);
     probe_line_full(f->line, &l);
     probe_line_short(f->brief, &l);
 }
@@ -396,7 +476,9 @@ void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k)
     f.code = probe_code_of(&k->facts, &f.v);
     gather_evidence(inst, k, &f);
     f.known = make_word(inst, k, f.v.blame, &f.word) && probe_subject_valid(&f.word.subject);
-    if (f.word.host[0] == '\0') {
+    if (f.word.host[0] == '\0' && k->peer && is_remote(f.v.blame)) {
+        name_it(&f.word, k->peer->host, ""); /* its NIC has not said its name */
+    } else if (f.word.host[0] == '\0') {
         about_nic(inst, k->nic, &f.word);
     }
     f.word.since_ms = real_ms(inst, k->since);

@@ -244,6 +244,8 @@ START_TEST(a_question_that_rc_gave_up_is_not_answered)
     ck_assert_int_eq(pair_of(0, 0)->asking, 0);
     ck_assert_int_eq(case_at(0)->facts.peer, PROBE_TIMEOUT);
     ck_assert_int_eq(case_at(0)->facts.direct, PROBE_TIMEOUT);
+    /* the other paths have not been asked: nothing says that the job goes on */
+    ck_assert_msg(strstr(rig->last_warn[0], "R2-F03 ") && !strstr(rig->last_warn[0], " fate="), "%s", rig->last_warn[0]);
     rig->filter = NULL;
     fire("h1:n0 restore");
     fire("h1:n1 restore");

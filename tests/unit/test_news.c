@@ -225,9 +225,18 @@ END_TEST
 /* Two hosts, rails that reach each other: the other NIC of the peer's host is the third point. */
 START_TEST(a_silent_cable)
 {
+    const char *line;
+
     verdict_after(_i ? "h0:n0 blackhole" : "h1:n0 blackhole", 2, 1);
     line_has(_i ? "R2-L02 host=host0 nic=fab0" : "R2-L02 host=host1 nic=fab0");
     ck_assert_int_eq(briefs("R2-L02", !_i) & 2, 2); /* whose cable it is, and whose it is not */
+    line = rig->last_warn[1];
+    if (_i) { /* what it says of NICs is of the host that it names */
+        ck_assert_msg(strstr(line, " peer=host1:fab0 rail=0 ") == NULL && strstr(line, " peer=host1:fab0 blame=") != NULL, "%s", line);
+        ck_assert_msg(!strstr(line, " to=") && !strstr(line, " capacity=") && strstr(line, " moved=1 fate=continues "), "%s", line);
+    } else {
+        ck_assert_msg(strstr(line, " peer=host0:fab0 rail=0 ") && strstr(line, " moved=1 to=fab1 capacity=1/2 fate=continues "), "%s", line);
+    }
     ck_assert(rig_until(rig, told_all, RIG_S));
     ck_assert(knows(0, !_i, 0, PROBE_BLAME_LOCAL_LINK) && knows(1, !_i, 0, PROBE_BLAME_LOCAL_LINK));
     stop();

@@ -1,0 +1,184 @@
+/* What the operator reads of a verdict: the facts of a case are made here, the connections are the rig's, two of them. */
+#include "plugin/r2_log.h"
+#include "plugin/r2_verdict.h"
+#include "probe/probe_verdict.h"
+#include "r2_locate.h"
+#include "tests/unit/suite.h"
+#include "tests/unit/watch_rig.h"
+
+#define FAST QUIET_RC, "NCCL_R2_LOOK=60000"
+
+static struct r2_comm *first[2];
+
+static void begin(const char *scope)
+{
+    start(2, (const char *[]){FAST, scope, NULL});
+    for (int s = 0; s < 2; s++) {
+        first[s] = rig->side[s].comm;
+        rig_dereg(rig, s, s ? r_mr : s_mr);
+        rig->side[s].comm = NULL;
+    }
+    rig_enter(&rig->side[1]);
+    r2_net_close_listen(rig->listen);
+    rig_connect(rig, 0, 0);
+    s_mr = rig_reg(rig, 0, out, sizeof(out));
+    r_mr = rig_reg(rig, 1, in, sizeof(in));
+    wait_probes();
+}
+
+static void end(void)
+{
+    for (int s = 0; s < 2; s++) {
+        rig_enter(&rig->side[s]);
+        r2_net_close(first[s]);
+    }
+    stop();
+}
+
+/* The line of side 0 about its NIC 0 and the peer's NIC @peer_nic. */
+static const char *line_of(int peer_nic, struct probe_facts facts)
+{
+    struct r2_inst *inst = rig->side[0].inst;
+    struct r2_case k = {.peer = rig->side[0].comm->peer, .peer_nic = (uint8_t)peer_nic, .since = r2_now(inst), .facts = facts};
+    struct r2_pair *pair = r2_pair_find(inst, k.peer, 0, peer_nic);
+
+    k.peer_guid = pair ? pair->peer_guid : 0;
+    k.peer_port = pair ? pair->peer_port : 0;
+    r2_log_flush();
+    rig->last_warn[0][0] = '\0';
+    rig_enter(&rig->side[0]);
+    r2_verdict_say(inst, &k);
+    r2_log_flush();
+    return rig->last_warn[0];
+}
+
+static void has(const char *line, const char *text)
+{
+    ck_assert_msg(strstr(line, text) != NULL, "no '%s' in '%s'", text, line);
+}
+
+static void has_not(const char *line, const char *text)
+{
+    ck_assert_msg(strstr(line, text) == NULL, "'%s' in '%s'", text, line);
+}
+
+/* Both connections lose the path between the first NICs. */
+static void both_down(void)
+{
+    struct r2_comm *c[2] = {first[0], rig->side[0].comm};
+
+    rig_enter(&rig->side[0]);
+    for (int i = 0; i < 2; i++) {
+        struct ib_fault_info info = {.fault = IB_FAULT_PEER_NIC};
+
+        r2_gate_visit(&c[i]->gate);
+        fo_fault(&c[i]->fo, 0, &info);
+        r2_gate_unvisit(&c[i]->gate);
+        ck_assert(!ib_link_up(&c[i]->link, 0));
+    }
+}
+
+/* clang-format off */
+#define OUR_CABLE   {PROBE_TIMEOUT, PROBE_OK, PROBE_OK, 2, {PROBE_PORT_UP, PROBE_OK, PROBE_TIMEOUT, 2}, {PROBE_PORT_UP, PROBE_OK, PROBE_OK, 2}}
+#define ITS_CABLE   {PROBE_TIMEOUT, PROBE_OK, PROBE_OK, 2, {PROBE_PORT_UP, PROBE_OK, PROBE_OK, 2}, {PROBE_PORT_UP, PROBE_OK, PROBE_TIMEOUT, 2}}
+#define PATH_CUT    {PROBE_TIMEOUT, PROBE_OK, PROBE_OK, 2, {PROBE_PORT_UP, PROBE_OK, PROBE_OK, 2}, {PROBE_PORT_UP, PROBE_OK, PROBE_OK, 2}}
+#define HOST_DEAD   {PROBE_TIMEOUT, PROBE_TIMEOUT, PROBE_TIMEOUT, 3, {PROBE_PORT_UP, PROBE_OK, PROBE_OK, 2}, {0}}
+#define STOPPED     {PROBE_OK, PROBE_TIMEOUT, PROBE_OK, 2, {PROBE_PORT_UP, PROBE_OK, PROBE_OK, 2}, {0}}
+#define ENDED       {PROBE_TIMEOUT, PROBE_ERROR, PROBE_OK, 2, {PROBE_PORT_UP, PROBE_OK, PROBE_OK, 2}, {0}}
+/* clang-format on */
+
+/* Of a cable all connections over it are counted, also those of other pairs; of a path those of the pair. */
+START_TEST(our_cable)
+{
+    const char *line;
+
+    begin(NULL);
+    both_down();
+    line = line_of(1, (struct probe_facts)OUR_CABLE);
+    has(line, "R2-L02 host=host0 nic=fab0 peer=host1:? rail=0 ");
+    has(line, " moved=2 to=fab1 capacity=1/2 fate=continues ");
+    end();
+}
+END_TEST
+
+START_TEST(a_path)
+{
+    const char *line;
+
+    begin(NULL);
+    both_down();
+    line = line_of(0, (struct probe_facts)PATH_CUT);
+    has(line, "R2-F01 host=host0 nic=fab0 peer=host1:fab0 rail=0 ");
+    has(line, " moved=2 to=fab1 capacity=1/2 fate=continues ");
+    line = line_of(1, (struct probe_facts)PATH_CUT);
+    has(line, "R2-F01 host=host0 nic=fab0 ");
+    has_not(line, " moved=");
+    has_not(line, " to=");
+    end();
+}
+END_TEST
+
+/* What is said of NICs is of the host that is named; the pair's other end is ours. */
+START_TEST(its_cable)
+{
+    const char *line;
+
+    begin(_i ? "NCCL_R2_BACKUP_SCOPE=any" : NULL);
+    both_down();
+    line = line_of(0, (struct probe_facts)ITS_CABLE);
+    has(line, "R2-L02 host=host1 nic=fab0 peer=host0:fab0 ");
+    has(line, " moved=2 fate=continues ");
+    has_not(line, " to=");
+    has_not(line, " capacity=");
+    has_not(line, " pci=");
+    ck_assert_int_eq(strstr(line, " rail=0 ") != NULL, !_i); /* any rail of ours may reach it */
+    end();
+}
+END_TEST
+
+/* Its NIC has not said its name: ours is not taken for it. */
+START_TEST(its_cable_without_a_name)
+{
+    begin(NULL);
+    has(line_of(9, (struct probe_facts)ITS_CABLE), "R2-L02 host=host1 nic=- peer=host0:fab0 ");
+    end();
+}
+END_TEST
+
+/* Paths to a host that is dead sleep, and count as up: nothing goes on. */
+START_TEST(a_peer)
+{
+    static const struct {
+        struct probe_facts f;
+        const char *code, *fate;
+    } row[] = {{HOST_DEAD, "R2-P03", "waits"}, {STOPPED, "R2-P02", "waits"}, {ENDED, "R2-P01", "ends"}};
+    char want[40];
+    const char *line;
+
+    begin(NULL);
+    both_down();
+    line = line_of(0, row[_i].f);
+    snprintf(want, sizeof(want), "%s host=host1 nic=- blame=", row[_i].code);
+    has(line, want);
+    snprintf(want, sizeof(want), " fate=%s ", row[_i].fate);
+    has(line, want);
+    has_not(line, " moved=");
+    has_not(line, " to=");
+    has_not(line, " capacity=");
+    end();
+}
+END_TEST
+
+static void add(TCase *t)
+{
+    tcase_add_test(t, our_cable);
+    tcase_add_test(t, a_path);
+    tcase_add_loop_test(t, its_cable, 0, 2);
+    tcase_add_test(t, its_cable_without_a_name);
+    tcase_add_loop_test(t, a_peer, 0, 3);
+}
+
+int main(void)
+{
+    return suite_run("verdict", 120, NULL, teardown, add);
+}

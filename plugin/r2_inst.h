@@ -245,7 +245,7 @@ struct r2_peer {
     uint8_t out[R2_OOB_MAX_MESSAGE];
 };
 
-/* The latest verdict that was said and named suspects only: one that names the component later revises it. */
+/* The latest verdict that was said and named suspects only: one that names the component later revises it, unless the pair has been good again since. */
 struct r2_undecided {
     uint8_t said, nic, peer_nic;
     struct r2_peer *peer;

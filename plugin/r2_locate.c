@@ -457,4 +457,14 @@ void r2_locate_good(const struct r2_pair *pair)
     for (int i = 0; i < (pair->peer_guid ? 3 : 1); i++) {
         r2_news_clear(inst, &s[i]);
     }
+    r2_locate_back(inst, pair->peer, pair->nic, pair->peer_nic);
+}
+
+void r2_locate_back(struct r2_inst *inst, const struct r2_peer *peer, int nic, int peer_nic)
+{
+    struct r2_undecided *u = &inst->undecided;
+
+    if (u->peer == peer && u->nic == nic && u->peer_nic == peer_nic) {
+        u->said = 0; /* what fails from now on is another fault */
+    }
 }

@@ -86,6 +86,8 @@ void r2_locate_port_up(struct r2_inst *inst, int nic);
 void r2_locate_speaks(struct r2_inst *inst, struct r2_peer *peer);
 /* The pair answers again, for as long as it must. */
 void r2_locate_good(const struct r2_pair *pair);
+/* A path over that pair has returned; of the two ends only the receiver's asks for how long the pair answers. */
+void r2_locate_back(struct r2_inst *inst, const struct r2_peer *peer, int nic, int peer_nic);
 /* A word of the peer's about one of its cases. */
 void r2_locate_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_locate *m);
 /* The peer is going. */

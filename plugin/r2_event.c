@@ -40,7 +40,7 @@ const char *r2_event_severity_name(unsigned severity)
 
 /* --- the line --- */
 
-static void put_time(struct r2_json *j, uint64_t ns)
+static void put_time(struct r2_json *j, const char *key, uint64_t ns)
 {
     time_t s = (time_t)(ns / 1000000000);
     char text[64];
@@ -48,12 +48,12 @@ static void put_time(struct r2_json *j, uint64_t ns)
     size_t n;
 
     if (gmtime_r(&s, &tm) == NULL) {
-        r2_json_null(j, "ts");
+        r2_json_null(j, key);
         return;
     }
     n = strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm);
     snprintf(text + n, sizeof(text) - n, ".%09uZ", (unsigned)(ns % 1000000000));
-    r2_json_text(j, "ts", text);
+    r2_json_text(j, key, text);
 }
 
 static void put_source(struct r2_json *j, const struct r2_event_source *src)
@@ -191,7 +191,7 @@ size_t r2_event_line(char *out, size_t room, const struct r2_event_source *src, 
     r2_json_begin(&j, out, room);
     r2_json_open(&j, NULL, '{');
     r2_json_text(&j, "schema", R2_EVENT_SCHEMA);
-    put_time(&j, e->when_ns);
+    put_time(&j, "ts", e->when_ns);
     r2_json_uint(&j, "mono_ns", e->mono_ns);
     r2_json_text(&j, "boot_id", src->boot_id);
     r2_json_uint(&j, "seq", seq);
@@ -200,6 +200,9 @@ size_t r2_event_line(char *out, size_t room, const struct r2_event_source *src, 
     r2_json_text(&j, "severity", r2_event_severity_name(e->severity));
     put_text(&j, "code", e->code);
     put_text(&j, "blame", e->blame);
+    if (e->since_ns) {
+        put_time(&j, "since", e->since_ns);
+    }
     put_revises(&j, e);
     put_nic(&j, &e->nic);
     if ((e->peer_host && e->peer_host[0]) || (e->peer_device && e->peer_device[0])) {

@@ -11,7 +11,7 @@
 #include <sys/types.h>
 
 #define R2_EVENT_SCHEMA "r2.event/1"
-#define R2_EVENT_LINE   4096 /* longest line */
+#define R2_EVENT_LINE   8192 /* longest line: that of a verdict with all its evidence */
 
 enum r2_event_kind {
     R2_EVENT_NONE,
@@ -58,6 +58,7 @@ struct r2_event {
     enum r2_event_kind kind;
     enum r2_event_severity severity;
     uint64_t when_ns, mono_ns; /* CLOCK_REALTIME and CLOCK_MONOTONIC: when it happened, not when it is said */
+    uint64_t since_ns;         /* verdicts: CLOCK_REALTIME of the fault; 0: not known */
     const char *code, *blame;  /* "R2-L02", the component */
     struct r2_event_nic nic;
     const char *peer_host, *peer_device;

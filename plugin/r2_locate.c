@@ -193,6 +193,7 @@ void r2_locate_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_lo
     k->peer_id = m->id;
     if (m->for_id == k->id && !k->all_of_peer) {
         k->said = *m;
+        k->said_at = r2_now(inst);
         k->all_of_peer = (m->flags & FO_LOCATE_FINAL) != 0;
     }
     inst->watch_asked = 1;
@@ -357,7 +358,7 @@ static int hold(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
 static void decide(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
 {
     if (confirmed_well(inst, k)) {
-        r2_locate_direct_set(k, PROBE_OK);
+        r2_locate_direct_set(inst, k, PROBE_OK);
     }
     add_up(inst, k);
     if (hold(inst, k, clock)) {

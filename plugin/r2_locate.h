@@ -37,6 +37,7 @@ struct r2_case_ask {
     uint8_t ended;
     uint8_t alone;    /* it was asked and has not answered since, but its process did not say either that its end is in order */
     unsigned answers; /* of the pair, when it was asked */
+    uint64_t at;      /* real time, ns: when its end was seen; 0: not yet */
 };
 
 struct r2_case {
@@ -72,6 +73,7 @@ struct r2_case {
     uint8_t n_aux, n_more;
     struct probe_facts facts;
     struct fo_locate said; /* the peer's word */
+    uint64_t said_at, loop_at; /* real time, ns: when that came, when our loop's outcome was seen; 0: not yet */
 };
 
 /* Something ended a life of path @p of @c; gate held. */

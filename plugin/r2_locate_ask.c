@@ -172,24 +172,33 @@ static void take_stock(struct r2_case *k)
     k->facts.others = any(k->more, k->n_more, 0, &k->facts.others_n);
 }
 
+/* Returns whether it is still open. */
+static int ask_stamp(struct r2_case_ask *a, uint64_t now)
+{
+    a->at = a->ended && a->at == 0 ? now : a->at;
+    return !a->ended;
+}
+
 int r2_locate_gather(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
 {
     const struct r2_loop *l = &inst->loop[k->nic];
     int open = l->questions == k->loop_questions;
+    uint64_t now = r2_now(inst);
 
     ask_look(inst, k, &k->direct, clock);
-    open |= !k->direct.ended;
+    open |= ask_stamp(&k->direct, now);
     for (int i = 0; i < k->n_aux; i++) {
         ask_look(inst, k, &k->aux[i], clock);
-        open |= !k->aux[i].ended;
+        open |= ask_stamp(&k->aux[i], now);
     }
     for (int i = 0; i < k->n_more; i++) {
         ask_look(inst, k, &k->more[i], clock);
-        open |= !k->more[i].ended;
+        open |= ask_stamp(&k->more[i], now);
     }
     k->facts.local.port = (uint8_t)r2_locate_port(inst, k->nic);
     if (l->questions != k->loop_questions && k->facts.local.loop == PROBE_NA) {
         k->facts.local.loop = l->outcome;
+        k->loop_at = now;
     }
     take_stock(k);
     return !open || clock >= k->own_until || k->facts.local.port != PROBE_PORT_UP;
@@ -215,9 +224,10 @@ void r2_locate_ask_drop(struct r2_case *k, const struct r2_peer *peer)
     }
 }
 
-void r2_locate_direct_set(struct r2_case *k, enum probe_outcome o)
+void r2_locate_direct_set(const struct r2_inst *inst, struct r2_case *k, enum probe_outcome o)
 {
     ask_end(&k->direct, o);
+    k->direct.at = r2_now(inst);
     take_stock(k);
 }
 
@@ -242,11 +252,11 @@ int r2_locate_direct_late(const struct r2_inst *inst, struct r2_case *k)
         return 0;
     }
     if (pair->answers != k->direct.answers) {
-        r2_locate_direct_set(k, PROBE_OK);
+        r2_locate_direct_set(inst, k, PROBE_OK);
         return 1;
     }
     if (pair->silent_at && pair->silent_at >= k->opened) {
-        r2_locate_direct_set(k, PROBE_TIMEOUT);
+        r2_locate_direct_set(inst, k, PROBE_TIMEOUT);
         k->confirming = 1; /* silent when all else had answered */
         k->answers = pair->answers;
         return 1;

@@ -17,7 +17,7 @@ void r2_locate_ask(struct r2_inst *inst, struct r2_case *k, struct r2_pair *pair
 int r2_locate_gather(struct r2_inst *inst, struct r2_case *k, uint64_t clock);
 
 /* The pair itself is answered, or not, after the time of the case was over. */
-void r2_locate_direct_set(struct r2_case *k, enum probe_outcome o);
+void r2_locate_direct_set(const struct r2_inst *inst, struct r2_case *k, enum probe_outcome o);
 /* Whether that is still to come: a question that counts is out. */
 int r2_locate_direct_open(const struct r2_inst *inst, const struct r2_case *k);
 /* Takes it when it has come: 1. */

@@ -433,7 +433,7 @@ uint64_t r2_report_verdict(struct r2_inst *inst, const struct r2_report_verdict 
 {
     struct r2_report *r = inst->report;
     struct r2_event e = r2_event_empty;
-    uint64_t since = v->since_ns ? v->since_ns : r2_now(inst);
+    uint64_t now = r2_now(inst);
 
     if (r == NULL) {
         return 0;
@@ -442,13 +442,14 @@ uint64_t r2_report_verdict(struct r2_inst *inst, const struct r2_report_verdict 
     e.severity = v->severity == 2 ? R2_EVENT_CRITICAL : v->severity == 1 ? R2_EVENT_WARNING : R2_EVENT_INFO;
     e.code = v->code;
     e.blame = v->blame;
+    e.since_ns = v->since_ns ? r2_report_real(r, v->since_ns) : 0;
     e.nic = r2_report_nic_of(r, v->nic);
     e.peer_host = v->peer_host;
     e.peer_device = v->peer_nic;
     e.how = v->how;
     e.confidence = v->confidence;
     e.evidence = v->evidence;
-    e.n_evidence = v->n_evidence < 8 ? v->n_evidence : 8;
+    e.n_evidence = v->n_evidence < R2_REPORT_EVIDENCE ? v->n_evidence : R2_REPORT_EVIDENCE;
     e.action = v->action;
     e.recommend = v->recommend;
     e.text = text_of(v);
@@ -459,8 +460,8 @@ uint64_t r2_report_verdict(struct r2_inst *inst, const struct r2_report_verdict 
                  v->brief   ? v->brief
                  : v->blame ? v->blame
                             : "");
-        r->nic[v->nic].blamed_at = r2_report_real(r, since);
+        r->nic[v->nic].blamed_at = e.since_ns ? e.since_ns : r2_report_real(r, now);
     }
-    r2_report_say(r, &e, since);
+    r2_report_say(r, &e, now);
     return r->seq;
 }

@@ -34,16 +34,18 @@ void r2_report_nic(struct r2_inst *inst, int nic, const char *why);
 /* Our NIC is drained, or not any more. */
 void r2_report_drain(struct r2_inst *inst, int nic, int on);
 
+#define R2_REPORT_EVIDENCE 16 /* lines */
+
 /* Which component is to blame. Texts are copied; NULL: not known. */
 struct r2_report_verdict {
     const char *code, *blame;
     int severity; /* 0 info, 1 warning, 2 critical: enum r2_event_severity */
     int nic; /* of ours; -1: none */
     const char *peer_host, *peer_nic;
-    uint64_t since_ns; /* r2_now(); 0: not known */
+    uint64_t since_ns; /* of the fault, r2_now(); 0: not known. The event itself is of now */
     const char *how;
     int confidence; /* percent */
-    const char *evidence[8];
+    const char *evidence[R2_REPORT_EVIDENCE];
     int n_evidence;
     const char *action, *recommend;
     const char *brief; /* at most 80 characters */

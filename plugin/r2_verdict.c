@@ -7,6 +7,7 @@
 
 #include "probe/probe_line.h"
 #include "probe/probe_verdict.h"
+#include "r2_verdict_evidence.h"
 #include "r2_inst.h"
 #include "r2_locate.h"
 #include "r2_log.h"
@@ -14,8 +15,6 @@
 #include "r2_pair.h"
 #include "r2_report.h"
 
-#define EVIDENCE   6 /* lines */
-#define LINE       160
 #define REVISES_NS 10000000000ull /* what is found within that time of an undecided verdict on the same part is about the same fault */
 
 struct finding {
@@ -23,35 +22,13 @@ struct finding {
     enum probe_code code;
     struct probe_word word; /* of what is blamed; for unknown, of our NIC */
     int known;              /* the word names a subject */
-    char evidence[EVIDENCE][LINE];
-    int n_evidence;
+    struct r2_evidence evidence;
     char how[160], to[80];
     char line[PROBE_LINE_SIZE], brief[PROBE_SHORT_SIZE];
     struct r2_undecided revises; /* said: an earlier verdict about the same fault, which named suspects only */
 };
 
-static const char *outcome_name(uint8_t o)
-{
-    static const char *const name[PROBE_OUTCOMES] = {"not asked", "ok", "error", "no answer"};
-
-    return o < PROBE_OUTCOMES ? name[o] : "?";
-}
-
-static const char *port_name(uint8_t p)
-{
-    static const char *const name[PROBE_PORTS] = {"not known", "up", "down", "gone"};
-
-    return p < PROBE_PORTS ? name[p] : "?";
-}
-
 /* --- whom it is about --- */
-
-static const char *peer_nic_name(struct r2_inst *inst, const struct r2_case *k)
-{
-    const struct r2_pair *pair = k->peer ? r2_pair_find(inst, k->peer, k->nic, k->peer_nic) : NULL;
-
-    return pair && pair->peer_name[0] ? pair->peer_name : "?";
-}
 
 static void name_it(struct probe_word *w, const char *host, const char *nic)
 {
@@ -113,37 +90,6 @@ static int make_word(struct r2_inst *inst, const struct r2_case *k, enum probe_b
     }
 }
 
-/* --- evidence --- */
-
-static char *next_line(struct finding *f)
-{
-    return f->n_evidence < EVIDENCE ? f->evidence[f->n_evidence++] : NULL;
-}
-
-static void gather_evidence(struct r2_inst *inst, const struct r2_case *k, struct finding *f)
-{
-    const struct probe_facts *x = &k->facts;
-
-    if (k->process) {
-        snprintf(next_line(f), LINE, "%s %s: %s", k->peer->host, inst->oob->ops->peer_str(k->peer->oob),
-                 x->peer == PROBE_ERROR ? "the host refuses its channel" : "its NICs answer, the process says nothing");
-        return;
-    }
-    snprintf(next_line(f), LINE, "%s %s port %s, loop %s, %u other ports %s", inst->host, inst->nics.nic[k->nic].name, port_name(x->local.port),
-             outcome_name(x->local.loop), x->local.aux_n, outcome_name(x->local.aux));
-    if (k->peer) {
-        snprintf(next_line(f), LINE, "%s %s - %s %s %s", inst->host, inst->nics.nic[k->nic].name, k->peer->host, peer_nic_name(inst, k),
-                 outcome_name(x->direct));
-        snprintf(next_line(f), LINE, "%s %s port %s, loop %s, %u other ports %s", k->peer->host, peer_nic_name(inst, k),
-                 port_name(x->remote.port), outcome_name(x->remote.loop), x->remote.aux_n, outcome_name(x->remote.aux));
-        snprintf(next_line(f), LINE, "process on %s %s, other NICs between the two %s", k->peer->host, outcome_name(x->peer),
-                 outcome_name(x->others));
-    }
-    if (k->muted) {
-        snprintf(next_line(f), LINE, "%u times more it broke on this pair since the case before this one", k->muted);
-    }
-}
-
 /* --- the operator's line --- */
 
 static void add(char *list, size_t room, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -163,7 +109,7 @@ static void add(char *list, size_t room, const char *fmt, ...)
 static void add_end(char *how, size_t room, const char *whose, const struct probe_end *e)
 {
     if (e->port == PROBE_PORT_DOWN || e->port == PROBE_PORT_GONE) {
-        add(how, room, "%s-port:%s", whose, port_name(e->port));
+        add(how, room, "%s-port:%s", whose, r2_evidence_port(e->port));
     }
     if (e->loop != PROBE_NA) {
         add(how, room, "%s-loop:%s", whose, e->loop == PROBE_OK ? "ok" : "silent");
@@ -287,7 +233,7 @@ static void name_peer(struct r2_inst *inst, const struct r2_case *k, const struc
         l->peer_nic = inst->nics.nic[k->nic].name;
     } else if (k->peer && f->v.blame != PROBE_BLAME_PEER) {
         l->peer_host = k->peer->host;
-        l->peer_nic = peer_nic_name(inst, k);
+        l->peer_nic = r2_evidence_peer_nic(inst, k);
     }
 }
 
@@ -349,19 +295,19 @@ static uint64_t report(struct r2_inst *inst, const struct r2_case *k, const stru
                                   .severity = info->severity,
                                   .nic = k->process ? -1 : ours || f->v.blame == PROBE_BLAME_PATH ? k->nic : -1,
                                   .peer_host = k->peer ? k->peer->host : NULL,
-                                  .peer_nic = k->peer && !k->process ? peer_nic_name(inst, k) : NULL,
+                                  .peer_nic = k->peer && !k->process ? r2_evidence_peer_nic(inst, k) : NULL,
                                   .since_ns = k->since,
                                   .how = f->how,
                                   .confidence = f->v.confidence,
-                                  .n_evidence = f->n_evidence,
+                                  .n_evidence = f->evidence.n,
                                   .action = info->action,
                                   .recommend = info->recommend,
                                   .revises = f->revises.said ? probe_code_info(PROBE_CODE_F03)->name : NULL,
                                   .revises_seq = f->revises.seq,
                                   .brief = f->brief};
 
-    for (int i = 0; i < f->n_evidence; i++) {
-        r.evidence[i] = f->evidence[i];
+    for (int i = 0; i < f->evidence.n; i++) {
+        r.evidence[i] = f->evidence.line[i];
     }
     return r2_report_verdict(inst, &r);
 }
@@ -419,9 +365,9 @@ static void publish(struct r2_inst *inst, const struct r2_case *k, struct findin
         level = R2_LOG_TRACE; /* the other end says it, or somebody has found out more */
     }
     r2_log_write(level, __FILE__, __LINE__, "%s", f->line);
-    for (int i = 0; i < f->n_evidence; i++) {
+    for (int i = 0; i < f->evidence.n; i++) {
         r2_log_write(level == R2_LOG_TRACE ? level : R2_LOG_INFO, __FILE__, __LINE__, "%s: %s", probe_code_info(f->code)->name,
-                     f->evidence[i]);
+                     f->evidence.line[i]);
     }
     if (level != R2_LOG_TRACE) {
         uint64_t seq = report(inst, k, f);
@@ -441,7 +387,7 @@ void r2_verdict_channel(struct r2_inst *inst, const struct r2_peer *peer)
 {
     const struct probe_code_info *info = probe_code_info(PROBE_CODE_O01);
     struct probe_line l = {.code = PROBE_CODE_O01, .host = peer->host, .how = "channel:lost", .fate = PROBE_FATE_CONTINUES};
-    char line[PROBE_LINE_SIZE], brief[PROBE_SHORT_SIZE], evidence[LINE];
+    char line[PROBE_LINE_SIZE], brief[PROBE_SHORT_SIZE], evidence[R2_EVIDENCE_LINE];
     struct r2_report_verdict r = {.code = info->name,
                                   .blame = info->blame,
                                   .severity = info->severity,
@@ -474,7 +420,7 @@ void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k)
     memset(&f, 0, sizeof(f));
     f.v = probe_verdict(&k->facts);
     f.code = probe_code_of(&k->facts, &f.v);
-    gather_evidence(inst, k, &f);
+    r2_evidence_gather(inst, k, &f.evidence);
     f.known = make_word(inst, k, f.v.blame, &f.word) && probe_subject_valid(&f.word.subject);
     if (f.word.host[0] == '\0' && k->peer && is_remote(f.v.blame)) {
         name_it(&f.word, k->peer->host, ""); /* its NIC has not said its name */

@@ -76,7 +76,7 @@ events_file() {
 }
 # Every line of the file is by the schema. What a kind must have it has; numbers are numbers; nothing that no reader knows.
 schema='
-def known: ["schema","ts","mono_ns","boot_id","seq","host","job","pid","cuda_dev","kind","severity","code","blame","revises","nic","peer","cause","detected_us","stall_us",
+def known: ["schema","ts","mono_ns","boot_id","seq","host","job","pid","cuda_dev","kind","severity","code","blame","since","revises","nic","peer","cause","detected_us","stall_us",
   "replayed_bytes","connections","capacity","confidence","evidence","action","recommend","command","version","digest","summary","text"];
 def figure: type == "number" and . >= 0 and . == floor;
 all(.[]; .schema == "r2.event/1" and ((keys - known) == [])
@@ -87,6 +87,7 @@ all(.[]; .schema == "r2.event/1" and ((keys - known) == [])
   and (if .kind == "fault" or .kind == "switch" then (.nic.device | type == "string") and (.nic.port | figure) and (.cause.how | type == "string")
          and (.connections | figure) and (.capacity | length == 2) else true end)
   and (if .kind == "switch" then (.stall_us | figure) and (.replayed_bytes | figure) else true end)
+  and (if .kind == "verdict" then (.since | test("^20[0-9]{2}-.*Z$")) and .since <= .ts else true end)
   and (if .kind == "stop" then (.summary | map_values(figure) | all) else true end))
 and ([.[] | select(.kind == "start")] | length) == ([.[] | select(.kind == "stop")] | length)
 and (group_by(.pid) | all(.[]; (map(.seq) == [range(1; length + 1)])))'

@@ -4,6 +4,7 @@
 #include "r2_locate.h"
 #include "r2_news.h"
 #include "r2_verdict.h"
+#include "r2_verdict_evidence.h"
 #include "tests/unit/suite.h"
 #include "tests/unit/watch_rig.h"
 
@@ -218,6 +219,52 @@ START_TEST(a_hung_nic)
 {
     verdict_after("h0:n0 hang", 2, 1);
     line_has("R2-N02 host=host0 nic=fab0");
+    stop();
+}
+END_TEST
+
+static const struct r2_case *case_of(int side)
+{
+    for (int i = 0; i < R2_CASES; i++) {
+        if (inst_of(side)->cases[i].state == R2_CASE_DECIDED && inst_of(side)->cases[i].nic == 0 && inst_of(side)->cases[i].peer_nic == 0) {
+            return &inst_of(side)->cases[i];
+        }
+    }
+    return NULL;
+}
+
+/* The outcome in the line of the evidence that begins with @what and has a time if @timed. */
+static void evidence_has(const struct r2_evidence *e, const char *what, int timed, const char *outcome)
+{
+    for (int i = 0; i < e->n; i++) {
+        const char *rest = e->line[i] + strlen(what);
+        const char *at = strstr(e->line[i], " at +");
+
+        if (strncmp(e->line[i], what, strlen(what)) == 0) {
+            ck_assert_msg(strstr(rest, outcome) != NULL && (at != NULL) == timed, "%s", e->line[i]);
+            ck_assert_msg(!timed || (atof(at + 5) >= 0 && atof(at + 5) < 2000), "%s", e->line[i]);
+            return;
+        }
+    }
+    ck_abort_msg("no '%s' in the evidence", what);
+}
+
+/* Who asked whom, from both ends, with the outcome, and when it was seen. */
+START_TEST(evidence_names_all_who_were_asked)
+{
+    struct r2_evidence e;
+
+    verdict_after("h0:n0 blackhole", 2, 1);
+    ck_assert(case_of(1) != NULL);
+    r2_evidence_gather(inst_of(1), case_of(1), &e);
+    evidence_has(&e, "host1 fab0: port up, loop", 1, "ok");
+    evidence_has(&e, "host1 fab0 to host0 fab0:", 1, "no answer");
+    evidence_has(&e, "host1 fab0 to host0 fab1:", 1, "ok");
+    evidence_has(&e, "host0 fab0, its own word", 1, "port up, loop ok");
+    evidence_has(&e, "host0 fab0 to host1 fab0:", 0, "no answer");
+    evidence_has(&e, "host0 fab0 to host1 fab1:", 0, "no answer");
+    evidence_has(&e, "host1 fab1 to host0 fab1:", 1, "ok");
+    evidence_has(&e, "process on host0:", 0, "ok");
     stop();
 }
 END_TEST
@@ -499,6 +546,7 @@ static void add(TCase *t)
     tcase_add_test(t, a_port_says_so_itself);
     tcase_add_test(t, a_hung_nic);
     tcase_add_loop_test(t, a_silent_cable, 0, 2);
+    tcase_add_test(t, evidence_names_all_who_were_asked);
     tcase_add_test(t, nothing_to_tell_it_by);
     tcase_add_test(t, a_queue_pair_alone);
     tcase_add_test(t, a_stopped_process);

@@ -376,6 +376,46 @@ START_TEST(a_verdict_stands_at_its_nic)
 }
 END_TEST
 
+/* Seconds of the day of @key in the last line that has it; -1: none. */
+static double time_of(const char *key)
+{
+    char want[32];
+    const char *at = NULL, *p = lines();
+    int h, m;
+    double s;
+
+    snprintf(want, sizeof(want), "\"%s\":\"", key);
+    while ((p = strstr(p, want)) != NULL) {
+        at = p += strlen(want);
+    }
+    return at && sscanf(at, "%*10sT%d:%d:%lfZ", &h, &m, &s) == 3 ? 3600 * h + 60 * m + s : -1;
+}
+
+/* A verdict happens when it is found, not when what it is about did. */
+START_TEST(a_verdict_has_two_times)
+{
+    struct r2_report_verdict verdict = {.code = "R2-L02", .nic = 1, .brief = "R2-L02 fab1/1 cable"};
+    const struct r2_stat_event *e;
+    uint64_t now;
+    double ts, since;
+
+    begin(2, NULL);
+    rig_run(rig, 3 * RIG_S);
+    verdict.since_ns = r2_now(rig->side[0].inst) - 1500 * RIG_MS;
+    now = r2_now(rig->side[0].inst);
+    r2_report_verdict(rig->side[0].inst, &verdict);
+    e = event_find(look(0), R2_EVENT_VERDICT);
+    ck_assert_ptr_nonnull(e);
+    ck_assert_uint_eq(e->mono, now);
+    ts = time_of("ts");
+    since = time_of("since");
+    ck_assert_msg(ts >= 0 && since >= 0, "ts %f, since %f in %s", ts, since, lines());
+    ts += ts < since ? 86400 : 0; /* midnight */
+    ck_assert_msg(ts - since > 1.499 && ts - since < 1.6, "ts %f, since %f", ts, since);
+    end();
+}
+END_TEST
+
 /* --- switches --- */
 
 START_TEST(switched_off)
@@ -425,6 +465,7 @@ static void add(TCase *t)
     tcase_add_test(t, a_connection_that_is_given_up);
     tcase_add_test(t, a_drain_is_no_fault);
     tcase_add_test(t, a_verdict_stands_at_its_nic);
+    tcase_add_test(t, a_verdict_has_two_times);
     tcase_add_test(t, switched_off);
     tcase_add_test(t, a_file_that_cannot_be_written_ends_nothing);
 }

@@ -1,0 +1,23 @@
+/* What a case has found, in words: who asked what, the outcome, when. Service thread; nothing blocks. Private to r2_verdict.c. */
+#ifndef R2_VERDICT_EVIDENCE_H
+#define R2_VERDICT_EVIDENCE_H
+
+#include "r2_locate.h"
+
+#define R2_EVIDENCE      16 /* lines: each end's NIC, its pair and four ports; two other pairs; the process; what was muted */
+#define R2_EVIDENCE_LINE 160
+
+struct r2_evidence {
+    char line[R2_EVIDENCE][R2_EVIDENCE_LINE];
+    int n;
+};
+
+/* Fills @e with the facts of @k; "+1.5 ms" is the time from the fault to when it was seen here. */
+void r2_evidence_gather(struct r2_inst *inst, const struct r2_case *k, struct r2_evidence *e);
+
+/* "up", ... of an enum probe_port; static. */
+const char *r2_evidence_port(uint8_t port);
+/* The peer's NIC of the pair, as it says; "?": not known. Valid until the pair goes. */
+const char *r2_evidence_peer_nic(struct r2_inst *inst, const struct r2_case *k);
+
+#endif

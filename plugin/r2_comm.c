@@ -82,7 +82,7 @@ enum r2_status r2_net_listen(struct r2_inst *inst, int dev, void *handle, struct
     if (inst->cfg.error[0]) {
         char line[PROBE_LINE_SIZE];
 
-        probe_line_full(line, &(struct probe_line){.code = PROBE_CODE_C01, .host = inst->host, .how = "option", .fate = PROBE_FATE_ENDS});
+        probe_line_full(line, &(struct probe_line){.code = PROBE_CODE_C01, .host = inst->host, .job = inst->job, .how = "option", .fate = PROBE_FATE_ENDS});
         R2_WARN("%s", line);
         R2_WARN("%s", inst->cfg.error); /* last: frameworks show that one */
         r2_log_flush();

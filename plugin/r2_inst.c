@@ -353,6 +353,9 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
     inst->wake_fd = -1;
     inst->digest = r2_config_digest(&inst->cfg);
     snprintf(inst->host, sizeof(inst->host), "%s", p->host ? p->host : "?");
+    if (p->job && p->job->id[0]) {
+        snprintf(inst->job, sizeof(inst->job), "%s:%s", p->job->scheduler, p->job->id);
+    }
     snprintf(inst->run_dir, sizeof(inst->run_dir), "%s", p->run_dir && strlen(p->run_dir) < sizeof(inst->run_dir) ? p->run_dir : "");
     pthread_mutex_init(&inst->lock, NULL);
     r2_gate_setup(inst->env.threads);

@@ -302,6 +302,7 @@ struct r2_inst {
     struct ib_verbs v;
     struct r2_config cfg;
     char host[FO_HOST_NAME];
+    char job[96]; /* "slurm:81233"; empty: not known */
     struct ib_nics nics;
     struct ib_workers *workers;
     struct ib_mr_cache *mrs;

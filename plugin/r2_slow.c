@@ -10,6 +10,7 @@
 #include "r2_log.h"
 #include "r2_pair.h"
 #include "r2_report.h"
+#include "r2_verdict.h"
 
 #define MS(x)     ((uint64_t)(x)*1000000)
 #define LATE      4        /* ticks: after such a pause it is not known when what completed did */
@@ -227,6 +228,7 @@ static void say(struct r2_pair *pair, const struct balance_slow_facts *f)
                            .peer_host = pair->peer->host,
                            .peer_nic = there,
                            .how = how,
+                           .job = inst->job,
                            .rail1 = (unsigned)nic->rail + 1,
                            .fate = PROBE_FATE_CONTINUES};
     struct r2_report_verdict v = {.code = info->name,
@@ -243,6 +245,8 @@ static void say(struct r2_pair *pair, const struct balance_slow_facts *f)
     if (pair->slow.state == BALANCE_SLOW_YES) {
         snprintf(how, sizeof(how), "carries:%lluMB/s,of-what-others-carry:%u/100", (unsigned long long)(f->own.rate / 1000000),
                  (unsigned)pair->slow.part * 100 / BALANCE_SLOW_ONE);
+        v.since_ns = pair->load.at;
+        l.since_ms = r2_verdict_time(inst, v.since_ns);
         probe_line_full(line, &l);
         probe_line_short(brief, &l);
         R2_WARN("%s", line);

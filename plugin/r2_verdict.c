@@ -146,6 +146,7 @@ struct effect {
     uint32_t to;    /* bit per NIC: where those go on */
     uint32_t over;  /* bit per NIC: of paths that are up, of any connection; */
     uint32_t lost;  /* ... that are not */
+    uint64_t stall_us; /* of those that moved and waited: the longest; 0: none, or not over yet, or nobody looks (r2_report.h) */
 };
 
 static int is_remote_nic(const struct r2_inst *inst, const struct r2_case *k, const struct r2_comm *c, int p)
@@ -178,9 +179,10 @@ static int is_over(const struct r2_inst *inst, const struct r2_case *k, enum pro
 }
 
 /* No gate is held. */
-static struct effect effect_of(struct r2_inst *inst, const struct r2_case *k, enum probe_blame blame)
+static struct effect effect_of(struct r2_inst *inst, const struct r2_case *k, const struct finding *f)
 {
     struct effect e = {0};
+    int waits = 0;
 
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
         uint32_t up, nics = 0, lost = 0;
@@ -194,14 +196,19 @@ static struct effect effect_of(struct r2_inst *inst, const struct r2_case *k, en
         r2_gate_unvisit(&c->gate);
         for (int p = 0; p < c->link.npaths; p++) {
             *(up >> p & 1 ? &nics : &lost) |= 1u << c->link.path[p].nic;
-            hit |= !(up >> p & 1) && is_over(inst, k, blame, c, p);
+            hit |= !(up >> p & 1) && is_over(inst, k, (enum probe_blame)f->v.blame, c, p);
         }
         e.over |= nics;
         e.lost |= lost;
         e.moved += hit && up;
         e.stranded |= hit && up == 0;
         e.to |= hit ? nics & ~(1u << k->nic) : 0;
+        waits |= hit && c->seen.stall_from;
+        if (hit && c->seen.stall_at / 1000000 >= f->word.since_ms && c->seen.stall_ns / 1000 > e.stall_us) {
+            e.stall_us = c->seen.stall_ns / 1000;
+        }
     }
+    e.stall_us = waits ? 0 : e.stall_us;
     return e;
 }
 
@@ -261,7 +268,8 @@ static void name_ours(struct r2_inst *inst, const struct r2_case *k, struct find
 
 static void write_lines(struct r2_inst *inst, const struct r2_case *k, struct finding *f)
 {
-    struct probe_line l = {.code = f->code, .host = f->word.host, .nic = f->word.nic, .how = f->how, .to = f->to, .suspects = f->v.suspects};
+    struct probe_line l = {.code = f->code, .host = f->word.host, .nic = f->word.nic, .how = f->how, .to = f->to, .job = inst->job, .suspects = f->v.suspects};
+    struct probe_seen seen;
     struct effect e = {0};
 
     what_was_measured(k, f);
@@ -270,11 +278,15 @@ static void write_lines(struct r2_inst *inst, const struct r2_case *k, struct fi
     l.revises = f->revises.said ? PROBE_CODE_F03 : PROBE_CODE_NONE;
     l.revises_ms = f->revises.since_ms;
     if (!k->process) {
-        e = effect_of(inst, k, (enum probe_blame)f->v.blame);
+        e = effect_of(inst, k, f);
+        seen = r2_evidence_seen(k, f->code, (enum probe_blame)f->v.blame);
+        l.seen_by = seen.by;
+        l.seen_of = seen.of;
         name_peer(inst, k, f, &l);
         if (f->v.blame != PROBE_BLAME_PEER) {
             l.rail1 = is_remote(f->v.blame) && inst->cfg.backup_scope == R2_BACKUP_ANY ? 0 : (unsigned)inst->nics.nic[k->nic].rail + 1;
             l.moved = e.moved;
+            l.stall_us = e.stall_us;
         }
         if (f->v.blame != PROBE_BLAME_PEER && !is_remote(f->v.blame)) {
             name_ours(inst, k, f, &e, &l);
@@ -343,8 +355,7 @@ static void latest_put(struct r2_inst *inst, const char brief[PROBE_SHORT_SIZE])
     pthread_mutex_unlock(&inst->lock);
 }
 
-/* The time of day, ms, of an instant of r2_now(). */
-static uint64_t real_ms(struct r2_inst *inst, uint64_t ns)
+uint64_t r2_verdict_time(const struct r2_inst *inst, uint64_t ns)
 {
     struct timespec ts;
 
@@ -386,7 +397,7 @@ static void publish(struct r2_inst *inst, const struct r2_case *k, struct findin
 void r2_verdict_channel(struct r2_inst *inst, const struct r2_peer *peer)
 {
     const struct probe_code_info *info = probe_code_info(PROBE_CODE_O01);
-    struct probe_line l = {.code = PROBE_CODE_O01, .host = peer->host, .how = "channel:lost", .fate = PROBE_FATE_CONTINUES};
+    struct probe_line l = {.code = PROBE_CODE_O01, .host = peer->host, .job = inst->job, .how = "channel:lost", .fate = PROBE_FATE_CONTINUES};
     char line[PROBE_LINE_SIZE], brief[PROBE_SHORT_SIZE], evidence[R2_EVIDENCE_LINE];
     struct r2_report_verdict r = {.code = info->name,
                                   .blame = info->blame,
@@ -402,7 +413,7 @@ void r2_verdict_channel(struct r2_inst *inst, const struct r2_peer *peer)
                                   .recommend = info->recommend,
                                   .brief = brief};
 
-    l.since_ms = real_ms(inst, peer->channel_lost);
+    l.since_ms = r2_verdict_time(inst, peer->channel_lost);
     probe_line_full(line, &l);
     probe_line_short(brief, &l);
     snprintf(evidence, sizeof(evidence), "no channel to %s %s for %llu ms", peer->host, inst->oob->ops->peer_str(peer->oob),
@@ -427,7 +438,7 @@ void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k)
     } else if (f.word.host[0] == '\0') {
         about_nic(inst, k->nic, &f.word);
     }
-    f.word.since_ms = real_ms(inst, k->since);
+    f.word.since_ms = r2_verdict_time(inst, k->since);
     f.word.confidence = f.v.confidence;
     f.revises = undecided_find(inst, &f);
     write_lines(inst, k, &f);

@@ -132,3 +132,25 @@ void r2_evidence_gather(struct r2_inst *inst, const struct r2_case *k, struct r2
         put(e, "%u times more it broke on this pair since the case before this one", k->muted);
     }
 }
+
+struct probe_seen r2_evidence_seen(const struct r2_case *k, enum probe_code code, enum probe_blame blame)
+{
+    struct probe_seen s = {0, 0};
+
+    probe_seen_add(&s, code, blame, PROBE_POINT_PAIR, k->direct.outcome);
+    probe_seen_add(&s, code, blame, PROBE_POINT_NEAR_LOOP, k->facts.local.loop);
+    for (int i = 0; i < k->n_aux; i++) {
+        probe_seen_add(&s, code, blame, PROBE_POINT_NEAR_AUX, k->aux[i].outcome);
+    }
+    if (k->heard_all) {
+        probe_seen_add(&s, code, blame, PROBE_POINT_PAIR, k->said.direct);
+        probe_seen_add(&s, code, blame, PROBE_POINT_FAR_LOOP, k->facts.remote.loop);
+    }
+    for (int i = 0; k->heard_all && i < k->said.n_aux; i++) {
+        probe_seen_add(&s, code, blame, PROBE_POINT_FAR_AUX, k->said.aux[i].outcome);
+    }
+    for (int i = 0; i < k->n_more; i++) {
+        probe_seen_add(&s, code, blame, PROBE_POINT_OTHERS, k->more[i].outcome);
+    }
+    return s;
+}

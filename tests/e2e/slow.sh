@@ -75,6 +75,8 @@ fell_and_returned() {
         bad "$1" "another NIC was called slow"
     elif [ "$(downs '')" != 0 ]; then
         bad "$1" "$(downs '') paths went down"
+    elif grep -q 'WARN.* R2-G02 ' "$log/out" && grep 'WARN.* R2-G02 ' "$log/out" | grep -qv ' since=[0-9:.]*Z '; then
+        bad "$1" "it does not say since when"
     else
         ok "$1: $(grep -o 'of-what-others-carry:[0-9]*' "$log/out" | tr '\n' ' ')"
     fi

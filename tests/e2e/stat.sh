@@ -187,7 +187,9 @@ wanted "processes" && case_processes
 case_blackhole() {
     fabric 2
     rm -f "$log"/hole*
-    run --duration 1s --fault "500ms:h0:n1 blackhole" --fault-cmd "$(at 600ms 0 hole.json "$switched" --json)" --fault-cmd "$(at 600ms 1 hole1.json "$switched" --json)" --fault-cmd "$(at 600ms 0 hole.check "$switched" --check)" --fault-optional --after 300ms
+    export SLURM_JOB_ID=81233
+    run --duration 2s --fault "500ms:h0:n1 blackhole" --fault-cmd "$(at 600ms 0 hole.json "$switched" --json)" --fault-cmd "$(at 600ms 1 hole1.json "$switched" --json)" --fault-cmd "$(at 600ms 0 hole.check "$switched" --check)" --fault-optional --after 1s
+    unset SLURM_JOB_ID
     was_right "blackhole" || return
     if [ "$(downs)" = 0 ]; then
         bad "blackhole" "no life went down"
@@ -197,6 +199,7 @@ case_blackhole() {
     jq -s . "$log/hole.json" "$log/hole1.json" >"$log/holes"
     is "blackhole: the stall is what the watchdog needs" holes 'map(.jobs[0].processes[0].stall_max_us) | max >= 15000'
     says "blackhole: check" hole.check.rc '^1$'
+    says "blackhole: the line says how long traffic stood, and of which job" out 'WARN NET/R2 : R2-F03 .* since=[0-9:.]+Z .* stall=[0-9.]+ms moved=[0-9]+ to=fab0 capacity=1/2 job=slurm:81233 '
 }
 wanted "blackhole" && case_blackhole
 

@@ -280,9 +280,9 @@ START_TEST(a_silent_cable)
     line = rig->last_warn[1];
     if (_i) { /* what it says of NICs is of the host that it names */
         ck_assert_msg(strstr(line, " peer=host1:fab0 rail=0 ") == NULL && strstr(line, " peer=host1:fab0 blame=") != NULL, "%s", line);
-        ck_assert_msg(!strstr(line, " to=") && !strstr(line, " capacity=") && strstr(line, " moved=1 fate=continues "), "%s", line);
+        ck_assert_msg(!strstr(line, " to=") && !strstr(line, " capacity=") && strstr(line, " seen_by=7/7 moved=1 fate=continues "), "%s", line);
     } else {
-        ck_assert_msg(strstr(line, " peer=host0:fab0 rail=0 ") && strstr(line, " moved=1 to=fab1 capacity=1/2 fate=continues "), "%s", line);
+        ck_assert_msg(strstr(line, " peer=host0:fab0 rail=0 ") && strstr(line, " seen_by=7/7 moved=1 to=fab1 capacity=1/2 fate=continues "), "%s", line);
     }
     ck_assert(rig_until(rig, told_all, RIG_S));
     ck_assert(knows(0, !_i, 0, PROBE_BLAME_LOCAL_LINK) && knows(1, !_i, 0, PROBE_BLAME_LOCAL_LINK));

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "plugin/probe/probe_line.h"
+#include "plugin/probe/probe_seen.h"
 #include "suite.h"
 
 static char full[PROBE_LINE_SIZE + 8], brief[PROBE_SHORT_SIZE + 8];
@@ -379,6 +380,49 @@ START_TEST(code_of_a_verdict)
 }
 END_TEST
 
+/* What each point has to find where the component is ours, and its mirror image; what a verdict says nothing of is not counted. */
+START_TEST(vantage_points)
+{
+    static const struct {
+        enum probe_code code;
+        enum probe_blame near, far;
+        const char *agree; /* per point: o ok, t no answer, - not counted */
+    } row[] = {
+        {PROBE_CODE_N02, PROBE_BLAME_LOCAL_NIC, PROBE_BLAME_REMOTE_NIC, "tttooo"},
+        {PROBE_CODE_N01, PROBE_BLAME_LOCAL_NIC, PROBE_BLAME_REMOTE_NIC, "tttooo"},
+        {PROBE_CODE_L01, PROBE_BLAME_LOCAL_LINK, PROBE_BLAME_REMOTE_LINK, "totooo"},
+        {PROBE_CODE_L02, PROBE_BLAME_LOCAL_LINK, PROBE_BLAME_REMOTE_LINK, "totooo"},
+        {PROBE_CODE_F01, PROBE_BLAME_PATH, PROBE_BLAME_PATH, "tooooo"},
+        {PROBE_CODE_F02, PROBE_BLAME_PATH, PROBE_BLAME_PATH, "tototo"},
+        {PROBE_CODE_P02, PROBE_BLAME_PEER, PROBE_BLAME_PEER, "ooo--o"},
+        {PROBE_CODE_P03, PROBE_BLAME_PEER, PROBE_BLAME_PEER, "too--t"},
+        {PROBE_CODE_F03, PROBE_BLAME_UNKNOWN, PROBE_BLAME_UNKNOWN, "------"},
+        {PROBE_CODE_G01, PROBE_BLAME_NONE, PROBE_BLAME_NONE, "------"},
+        {PROBE_CODES, PROBE_BLAME_NONE, PROBE_BLAME_NONE, "------"},
+    };
+    static const enum probe_point mirror[PROBE_POINTS] = {PROBE_POINT_PAIR,     PROBE_POINT_FAR_LOOP, PROBE_POINT_FAR_AUX,
+                                                          PROBE_POINT_NEAR_LOOP, PROBE_POINT_NEAR_AUX, PROBE_POINT_OTHERS};
+
+    for (unsigned i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        for (enum probe_point p = PROBE_POINT_PAIR; p < PROBE_POINTS; p++) {
+            int swap = row[i].near != row[i].far;
+            unsigned of = row[i].agree[p] != '-', ok = row[i].agree[p] == 'o';
+
+            for (int o = PROBE_NA; o <= PROBE_OUTCOMES; o++) {
+                struct probe_seen near = {3, 4}, far = {3, 4};
+                unsigned asked = o != PROBE_NA && o != PROBE_OUTCOMES && of;
+
+                probe_seen_add(&near, row[i].code, row[i].near, p, (uint8_t)o);
+                probe_seen_add(&far, row[i].code, row[i].far, swap ? mirror[p] : p, (uint8_t)o);
+                ck_assert_msg(near.of == 4 + asked && near.by == 3u + (asked && (o == PROBE_OK) == (int)ok), "row %u, point %d, outcome %d", i, p, o);
+                ck_assert_uint_eq(far.of, near.of);
+                ck_assert_uint_eq(far.by, near.by);
+            }
+        }
+    }
+}
+END_TEST
+
 static void tests_add(TCase *t)
 {
     tcase_add_test(t, everything_known);
@@ -388,6 +432,7 @@ static void tests_add(TCase *t)
     tcase_add_test(t, odd_names);
     tcase_add_test(t, values_are_cut);
     tcase_add_loop_test(t, longest, 0, 2);
+    tcase_add_test(t, vantage_points);
     tcase_add_test(t, table);
     tcase_add_test(t, code_of_a_verdict);
 }

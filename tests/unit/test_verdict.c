@@ -169,6 +169,30 @@ START_TEST(a_peer)
 }
 END_TEST
 
+/* How long traffic stood is of this fault: what waited before it, or still does, is not told. */
+START_TEST(stalls)
+{
+    enum { OVER, BEFORE, WAITS } how = (unsigned)_i;
+    struct r2_inst *inst;
+    struct timespec ts;
+    const char *line;
+
+    begin(NULL);
+    inst = rig->side[0].inst;
+    snprintf(inst->job, sizeof(inst->job), "slurm:81233");
+    both_down();
+    clock_gettime(CLOCK_REALTIME, &ts);
+    first[0]->seen.stall_at = ((uint64_t)ts.tv_sec + (how == BEFORE ? -100 : 100)) * 1000000000;
+    first[0]->seen.stall_ns = 1800000;
+    rig->side[0].comm->seen.stall_from = how == WAITS;
+    line = line_of(0, (struct probe_facts)OUR_CABLE);
+    rig->side[0].comm->seen.stall_from = 0;
+    ck_assert_msg((strstr(line, " stall=1.800ms ") != NULL) == (how == OVER), "%s", line);
+    has(line, " job=slurm:81233 ");
+    end();
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_test(t, our_cable);
@@ -176,6 +200,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, its_cable, 0, 2);
     tcase_add_test(t, its_cable_without_a_name);
     tcase_add_loop_test(t, a_peer, 0, 3);
+    tcase_add_loop_test(t, stalls, 0, 3);
 }
 
 int main(void)

@@ -144,6 +144,18 @@ static void put_revises(struct r2_json *j, const struct r2_event *e)
     r2_json_close(j, '}');
 }
 
+static void put_counters(struct r2_json *j, const struct r2_event *e)
+{
+    if (e->n_counters == 0) {
+        return;
+    }
+    r2_json_open(j, "counters_delta", '{');
+    for (int i = 0; i < e->n_counters; i++) {
+        r2_json_uint(j, e->counter[i], e->counter_by[i]);
+    }
+    r2_json_close(j, '}');
+}
+
 static void put_figures(struct r2_json *j, const struct r2_event *e)
 {
     put_known(j, "detected_us", e->detected_us);
@@ -156,6 +168,7 @@ static void put_figures(struct r2_json *j, const struct r2_event *e)
         r2_json_int(j, NULL, e->capacity_up);
         r2_json_close(j, ']');
     }
+    put_counters(j, e);
     put_known(j, "confidence", e->confidence);
     if (e->n_evidence > 0) {
         r2_json_open(j, "evidence", '[');

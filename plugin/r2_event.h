@@ -71,6 +71,9 @@ struct r2_event {
     int confidence;                /* percent */
     const char *const *evidence;
     int n_evidence;
+    const char *const *counter; /* verdicts: error counters of the NIC that have grown, by how much */
+    const uint64_t *counter_by;
+    int n_counters;
     const char *action, *recommend;
     const char *text; /* one line for people */
     const char *revises;  /* verdicts: code of an earlier one of this process about the same fault */

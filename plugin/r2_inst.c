@@ -539,7 +539,7 @@ void r2_inst_destroy(struct r2_inst *inst)
     r2_host_close(inst);
     r2_balance_close(inst);
     r2_news_close(inst);
-    if (still_running) { /* in a job of a pair, a loop, a look or a connection: each of them reads the instance, its NICs and its keys */
+    if (still_running) { /* in a job of a pair, a loop, a look, counters or a connection: each of them reads the instance, its NICs and its keys */
         r2_log_flush();
         return;
     }

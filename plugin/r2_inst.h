@@ -21,6 +21,7 @@
 #include "probe/probe_load.h"
 #include "probe/probe_watch.h"
 #include "r2_board.h"
+#include "r2_counters.h"
 #include "r2_gate.h"
 #include "r2_locate.h"
 #include "r2_loop.h"
@@ -330,6 +331,7 @@ struct r2_inst {
 
     /* service thread: which part broke, and what the job knows of it; r2_loop.c, r2_locate.c, r2_news.c */
     struct r2_loop loop[IB_MAX_NICS];
+    struct r2_counters counters[IB_MAX_NICS];
     struct r2_case cases[R2_CASES];
     uint32_t case_id; /* of the latest */
     struct probe_news *news;

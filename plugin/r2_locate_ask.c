@@ -131,6 +131,7 @@ void r2_locate_ask(struct r2_inst *inst, struct r2_case *k, struct r2_pair *pair
     r2_loop_ask(inst, k->nic, inst->watch_clock, r2_locate_limit(inst, pair) / 2);
     ask_aux(inst, k);
     ask_more(inst, k);
+    r2_counters_ask(inst, k->nic); /* behind all that somebody waits for */
 }
 
 /* @asked: how many there are that do not fail together; with @by_host those of one host count once. */

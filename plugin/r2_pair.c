@@ -273,6 +273,7 @@ void r2_pairs_want(struct r2_comm *c)
             continue;
         }
         r2_loop_want(c->inst, path->nic);
+        r2_counters_want(c->inst, path->nic);
         pair = r2_pair_want(c->inst, c->peer, path->nic, path->peer_nic);
         if (pair && r2_pair_failed(pair)) {
             r2_pair_again(pair);

@@ -450,6 +450,9 @@ uint64_t r2_report_verdict(struct r2_inst *inst, const struct r2_report_verdict 
     e.confidence = v->confidence;
     e.evidence = v->evidence;
     e.n_evidence = v->n_evidence < R2_REPORT_EVIDENCE ? v->n_evidence : R2_REPORT_EVIDENCE;
+    e.counter = v->counter;
+    e.counter_by = v->counter_by;
+    e.n_counters = v->nic >= 0 ? v->n_counters : 0;
     e.action = v->action;
     e.recommend = v->recommend;
     e.text = text_of(v);

@@ -34,7 +34,8 @@ void r2_report_nic(struct r2_inst *inst, int nic, const char *why);
 /* Our NIC is drained, or not any more. */
 void r2_report_drain(struct r2_inst *inst, int nic, int on);
 
-#define R2_REPORT_EVIDENCE 16 /* lines */
+#define R2_REPORT_EVIDENCE 18 /* lines */
+#define R2_REPORT_COUNTERS 28
 
 /* Which component is to blame. Texts are copied; NULL: not known. */
 struct r2_report_verdict {
@@ -47,6 +48,9 @@ struct r2_report_verdict {
     int confidence; /* percent */
     const char *evidence[R2_REPORT_EVIDENCE];
     int n_evidence;
+    const char *counter[R2_REPORT_COUNTERS]; /* error counters of @nic that have grown since its first connection */
+    uint64_t counter_by[R2_REPORT_COUNTERS];
+    int n_counters;
     const char *action, *recommend;
     const char *brief; /* at most 80 characters */
     const char *revises;       /* code of an earlier verdict of this process about the same fault; NULL: none */

@@ -17,6 +17,8 @@
 
 #define REVISES_NS 10000000000ull /* what is found within that time of an undecided verdict on the same part is about the same fault */
 
+_Static_assert(R2_REPORT_COUNTERS >= IB_COUNTERS && R2_REPORT_EVIDENCE >= R2_EVIDENCE, "room for all");
+
 struct finding {
     struct probe_verdict v;
     enum probe_code code;
@@ -29,6 +31,11 @@ struct finding {
 };
 
 /* --- whom it is about --- */
+
+static int is_remote(enum probe_blame blame)
+{
+    return blame == PROBE_BLAME_REMOTE_NIC || blame == PROBE_BLAME_REMOTE_LINK;
+}
 
 static void name_it(struct probe_word *w, const char *host, const char *nic)
 {
@@ -95,14 +102,16 @@ static int make_word(struct r2_inst *inst, const struct r2_case *k, enum probe_b
 static void add(char *list, size_t room, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 static void add(char *list, size_t room, const char *fmt, ...)
 {
-    size_t n = strlen(list);
+    size_t n = strlen(list), before = n;
     va_list ap;
 
     if (n && n + 1 < room) {
         list[n++] = ',';
     }
     va_start(ap, fmt);
-    vsnprintf(list + n, room - n, fmt, ap);
+    if ((size_t)vsnprintf(list + n, room - n, fmt, ap) >= room - n) {
+        list[before] = '\0'; /* whole words only */
+    }
     va_end(ap);
 }
 
@@ -119,7 +128,24 @@ static void add_end(char *how, size_t room, const char *whose, const struct prob
     }
 }
 
-static void what_was_measured(const struct r2_case *k, struct finding *f)
+/* Of the NIC that is named, if it is ours: what its link has suffered. */
+static void add_counters(const struct r2_inst *inst, const struct r2_case *k, struct finding *f)
+{
+    const struct ib_counters *start, *last;
+
+    if (is_remote(f->v.blame) || f->v.blame == PROBE_BLAME_PEER || !r2_counters_get(inst, k->nic, k->since, &start, &last)) {
+        return;
+    }
+    for (int i = 0; i < IB_COUNTERS_LINK; i++) {
+        uint64_t by = ib_counters_grown(start, last, i);
+
+        if (by) {
+            add(f->how, sizeof(f->how), "%s:+%llu", ib_counters_name(i), (unsigned long long)by);
+        }
+    }
+}
+
+static void what_was_measured(const struct r2_inst *inst, const struct r2_case *k, struct finding *f)
 {
     const struct probe_facts *x = &k->facts;
 
@@ -137,6 +163,7 @@ static void what_was_measured(const struct r2_case *k, struct finding *f)
     if (x->peer == PROBE_ERROR || x->peer == PROBE_TIMEOUT) {
         add(f->how, sizeof(f->how), "process:%s", x->peer == PROBE_ERROR ? "refused" : "silent");
     }
+    add_counters(inst, k, f);
 }
 
 /* What the fault does to this process, as its connections stand now. */
@@ -227,11 +254,6 @@ static enum probe_fate fate_of(const struct r2_inst *inst, const struct r2_case 
     return f->v.blame == PROBE_BLAME_UNKNOWN && f->v.suspects >> PROBE_BLAME_PEER & 1 && k->facts.others != PROBE_OK ? PROBE_FATE_NA : PROBE_FATE_CONTINUES;
 }
 
-static int is_remote(enum probe_blame blame)
-{
-    return blame == PROBE_BLAME_REMOTE_NIC || blame == PROBE_BLAME_REMOTE_LINK;
-}
-
 /* The other end of the pair, seen from the part that is named. */
 static void name_peer(struct r2_inst *inst, const struct r2_case *k, const struct finding *f, struct probe_line *l)
 {
@@ -272,7 +294,7 @@ static void write_lines(struct r2_inst *inst, const struct r2_case *k, struct fi
     struct probe_seen seen;
     struct effect e = {0};
 
-    what_was_measured(k, f);
+    what_was_measured(inst, k, f);
     l.elsewhere = strcmp(f->word.host, inst->host) != 0;
     l.since_ms = f->word.since_ms;
     l.revises = f->revises.said ? PROBE_CODE_F03 : PROBE_CODE_NONE;
@@ -300,6 +322,7 @@ static void write_lines(struct r2_inst *inst, const struct r2_case *k, struct fi
 /* The statistics and the events have it, too. Returns the number of the event. */
 static uint64_t report(struct r2_inst *inst, const struct r2_case *k, const struct finding *f)
 {
+    const struct ib_counters *start, *last;
     const struct probe_code_info *info = probe_code_info(f->code);
     int ours = f->v.blame == PROBE_BLAME_LOCAL_NIC || f->v.blame == PROBE_BLAME_LOCAL_LINK;
     struct r2_report_verdict r = {.code = info->name,
@@ -318,6 +341,13 @@ static uint64_t report(struct r2_inst *inst, const struct r2_case *k, const stru
                                   .revises_seq = f->revises.seq,
                                   .brief = f->brief};
 
+    if (r2_counters_get(inst, k->nic, k->since, &start, &last)) {
+        for (int i = 0; i < IB_COUNTERS; i++) {
+            r.counter_by[r.n_counters] = ib_counters_grown(start, last, i);
+            r.counter[r.n_counters] = ib_counters_name(i);
+            r.n_counters += r.counter_by[r.n_counters] != 0;
+        }
+    }
     for (int i = 0; i < f->evidence.n; i++) {
         r.evidence[i] = f->evidence.line[i];
     }

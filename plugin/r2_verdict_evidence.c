@@ -7,7 +7,7 @@
 #include "r2_inst.h"
 #include "r2_pair.h"
 
-_Static_assert(R2_EVIDENCE >= 2 * (2 + R2_CASE_AUX) + R2_CASE_MORE + 2, "room for all");
+_Static_assert(R2_EVIDENCE >= 2 * (2 + R2_CASE_AUX) + R2_CASE_MORE + 3, "room for all");
 
 static const char *outcome_name(uint8_t o)
 {
@@ -107,6 +107,29 @@ static void put_said(struct r2_inst *inst, const struct r2_case *k, struct r2_ev
     }
 }
 
+/* Those that have grown, as many as have room. */
+static void put_counters(const struct r2_inst *inst, const struct r2_case *k, struct r2_evidence *e)
+{
+    const struct ib_counters *start, *last;
+    char list[R2_EVIDENCE_LINE - 64] = "";
+    size_t len = 0;
+
+    if (!r2_counters_get(inst, k->nic, k->since, &start, &last)) {
+        return;
+    }
+    for (int i = 0; i < IB_COUNTERS; i++) {
+        uint64_t by = ib_counters_grown(start, last, i);
+        int n = by ? snprintf(list + len, sizeof(list) - len, "%s%s +%llu", len ? ", " : "", ib_counters_name(i), (unsigned long long)by) : 0;
+
+        if ((size_t)n >= sizeof(list) - len) {
+            list[len] = '\0';
+            break;
+        }
+        len += (size_t)n;
+    }
+    put(e, "%s %s, since its first connection: %s", inst->host, inst->nics.nic[k->nic].name, len ? list : "no error counter has grown");
+}
+
 void r2_evidence_gather(struct r2_inst *inst, const struct r2_case *k, struct r2_evidence *e)
 {
     e->n = 0;
@@ -128,6 +151,7 @@ void r2_evidence_gather(struct r2_inst *inst, const struct r2_case *k, struct r2
         }
         put(e, "process on %s: %s", k->peer->host, outcome_name(k->facts.peer));
     }
+    put_counters(inst, k, e);
     if (k->muted) {
         put(e, "%u times more it broke on this pair since the case before this one", k->muted);
     }

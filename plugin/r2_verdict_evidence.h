@@ -5,7 +5,7 @@
 #include "probe/probe_seen.h"
 #include "r2_locate.h"
 
-#define R2_EVIDENCE      16 /* lines: each end's NIC, its pair and four ports; two other pairs; the process; what was muted */
+#define R2_EVIDENCE      18 /* lines: each end's NIC, its pair and four ports; two other pairs; the process; counters; what was muted */
 #define R2_EVIDENCE_LINE 160
 
 struct r2_evidence {

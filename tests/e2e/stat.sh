@@ -77,7 +77,7 @@ events_file() {
 # Every line of the file is by the schema. What a kind must have it has; numbers are numbers; nothing that no reader knows.
 schema='
 def known: ["schema","ts","mono_ns","boot_id","seq","host","job","pid","cuda_dev","kind","severity","code","blame","since","revises","nic","peer","cause","detected_us","stall_us",
-  "replayed_bytes","connections","capacity","confidence","evidence","action","recommend","command","version","digest","summary","text"];
+  "replayed_bytes","connections","capacity","counters_delta","confidence","evidence","action","recommend","command","version","digest","summary","text"];
 def figure: type == "number" and . >= 0 and . == floor;
 all(.[]; .schema == "r2.event/1" and ((keys - known) == [])
   and (.ts | test("^20[0-9]{2}-[01][0-9]-[0-3][0-9]T[0-9:]{8}[.][0-9]{9}Z$")) and (.mono_ns | figure) and (.boot_id | test("^[0-9a-f-]{36}$"))
@@ -188,7 +188,14 @@ case_blackhole() {
     fabric 2
     rm -f "$log"/hole*
     export SLURM_JOB_ID=81233
-    run --duration 2s --fault "500ms:h0:n1 blackhole" --fault-cmd "$(at 600ms 0 hole.json "$switched" --json)" --fault-cmd "$(at 600ms 1 hole1.json "$switched" --json)" --fault-cmd "$(at 600ms 0 hole.check "$switched" --check)" --fault-optional --after 1s
+    dir=$("$B/softfab" status --name $fab --json | jq -r .dir)
+    counters=
+    for h in 0 1; do # either end may speak
+        mkdir -p "$dir/host$h/sys/class/infiniband/fab1/ports/1/counters"
+        counters="$counters $dir/host$h/sys/class/infiniband/fab1/ports/1/counters/symbol_error"
+    done
+    echo 5 | tee $counters >/dev/null
+    run --duration 2s --fault-cmd "400ms:echo 46 | tee $counters >/dev/null" --fault "500ms:h0:n1 blackhole" --fault-cmd "$(at 600ms 0 hole.json "$switched" --json)" --fault-cmd "$(at 600ms 1 hole1.json "$switched" --json)" --fault-cmd "$(at 600ms 0 hole.check "$switched" --check)" --fault-optional --after 1s
     unset SLURM_JOB_ID
     was_right "blackhole" || return
     if [ "$(downs)" = 0 ]; then
@@ -200,6 +207,7 @@ case_blackhole() {
     is "blackhole: the stall is what the watchdog needs" holes 'map(.jobs[0].processes[0].stall_max_us) | max >= 15000'
     says "blackhole: check" hole.check.rc '^1$'
     says "blackhole: the line says how long traffic stood, and of which job" out 'WARN NET/R2 : R2-F03 .* since=[0-9:.]+Z .* stall=[0-9.]+ms moved=[0-9]+ to=fab0 capacity=1/2 job=slurm:81233 '
+    says "blackhole: the line says what the port has counted" out 'WARN NET/R2 : R2-F03 .*,symbol_error:[+]41 '
 }
 wanted "blackhole" && case_blackhole
 

@@ -336,6 +336,9 @@ START_TEST(a_verdict_stands_at_its_nic)
                                         .confidence = 90,
                                         .evidence = {"loop ok", "aux timeout"},
                                         .n_evidence = 2,
+                                        .counter = {"link_downed", "symbol_error"},
+                                        .counter_by = {1, 41},
+                                        .n_counters = 2,
                                         .action = "moved",
                                         .recommend = "drain-after-job",
                                         .brief = "R2-L02 fab1/1 cable"};
@@ -357,6 +360,7 @@ START_TEST(a_verdict_stands_at_its_nic)
     ck_assert_str_eq(e->text, "fab1/1 cable"); /* the code has a place of its own */
     ck_assert_ptr_nonnull(strstr(
         lines(), "\"evidence\":[\"loop ok\",\"aux timeout\"],\"action\":\"moved\",\"recommend\":\"drain-after-job\""));
+    ck_assert_ptr_nonnull(strstr(lines(), "\"counters_delta\":{\"link_downed\":1,\"symbol_error\":41},\"confidence\":90"));
     ck_assert_ptr_null(strstr(lines(), "revises"));
     verdict.revises = "R2-F03";
     verdict.revises_seq = first;
@@ -368,6 +372,8 @@ START_TEST(a_verdict_stands_at_its_nic)
     verdict.nic = -1; /* none of ours */
     verdict.n_evidence = 100;
     r2_report_verdict(rig->side[0].inst, &verdict);
+    look(0);
+    ck_assert_ptr_null(strstr(strstr(lines(), "\"seq\":4,"), "counters_delta")); /* of whose NIC? */
     verdict = (struct r2_report_verdict){.nic = -1};
     r2_report_verdict(rig->side[0].inst, &verdict);
     v = look(0);

@@ -78,6 +78,13 @@ static void put_source(struct r2_json *j, const struct r2_event_source *src)
     }
 }
 
+static void put_text(struct r2_json *j, const char *key, const char *text)
+{
+    if (text && text[0]) {
+        r2_json_text(j, key, text);
+    }
+}
+
 static void put_nic(struct r2_json *j, const struct r2_event_nic *nic)
 {
     char text[64];
@@ -92,6 +99,8 @@ static void put_nic(struct r2_json *j, const struct r2_event_nic *nic)
     if (nic->pci) {
         r2_json_text(j, "pci", nic->pci);
     }
+    put_text(j, "netdev", nic->netdev);
+    put_text(j, "fw", nic->fw);
     snprintf(text, sizeof(text), "%016llx", (unsigned long long)nic->guid);
     r2_json_text(j, "guid", text);
     for (int i = 0; i < 16; i++) {
@@ -107,13 +116,6 @@ static void put_known(struct r2_json *j, const char *key, int64_t value)
 {
     if (value >= 0) {
         r2_json_int(j, key, value);
-    }
-}
-
-static void put_text(struct r2_json *j, const char *key, const char *text)
-{
-    if (text && text[0]) {
-        r2_json_text(j, key, text);
     }
 }
 

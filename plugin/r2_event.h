@@ -41,6 +41,7 @@ struct r2_event_source {
 
 struct r2_event_nic {
     const char *device, *pci; /* device NULL: the event is about no NIC. pci NULL: not known */
+    const char *netdev, *fw;  /* NULL, "": not known */
     uint64_t guid;
     uint8_t port, gid[16];
     uint16_t lid;

@@ -31,6 +31,8 @@ struct r2_event_nic r2_report_nic_of(const struct r2_report *r, int nic)
     slash = n->pci_path ? strrchr(n->pci_path, '/') : NULL;
     out.device = n->name;
     out.pci = slash ? slash + 1 : n->pci_path;
+    out.netdev = n->netdev;
+    out.fw = n->fw;
     out.guid = n->guid;
     out.port = n->port;
     out.lid = addr.lid;

@@ -42,6 +42,8 @@ struct ib_nic {
     char name[IB_NAME_MAX]; /* unique on the host: "mlx5_0", or "mlx5_0:2" for a second port */
     char dev_name[IB_NAME_MAX];
     uint8_t port;
+    char fw[32];       /* firmware, as the driver says it; "": not known */
+    char netdev[16];   /* network interface of the port; "": none, or not known */
     char *pci_path; /* real path of the PCI device's sysfs directory; NULL when there is none */
     int numa_node;  /* -1 unknown */
     uint64_t guid;  /* host order */

@@ -83,6 +83,7 @@ static int port_add(struct opening *o, const struct ib_nic *device, uint8_t port
     c->nic.port = port;
     c->nic.pci_path = ib_sysfs_pci_path(device->ctx->device->ibdev_path);
     c->nic.numa_node = ib_sysfs_numa_node(c->nic.pci_path);
+    ib_sysfs_netdevs(device->ctx->device->ibdev_path, port, &c->nic.netdev, 0, 1);
     c->nic.speed_mbps = ib_speed_mbps(attr.active_speed, attr.active_width);
     c->nic.max_msg_sz = attr.max_msg_sz;
     c->nic.hca_rail = rail;
@@ -114,6 +115,7 @@ static const char *device_describe(struct opening *o, struct ib_nic *nic, struct
     if (nic->pd == NULL)
         return "ibv_alloc_pd";
     nic->guid = be64toh(v->get_device_guid(nic->ctx->device));
+    snprintf(nic->fw, sizeof(nic->fw), "%.31s", attr->fw_ver);
     nic->max_qp_wr = attr->max_qp_wr;
     nic->max_cqe = attr->max_cqe;
     nic->max_sge = attr->max_sge;

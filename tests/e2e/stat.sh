@@ -134,7 +134,7 @@ case_nic() {
         jq -s . "$log/events$h" >"$log/list$h" 2>"$log/jq" || bad "events of host $h" "no JSON"
         is "events of host $h: by the schema" list$h "$schema"
         is "events of host $h: what happened, in order" list$h 'map(select(.kind != "verdict")) | map(.kind) == ["start", "fault", "switch", "failback", "stop"] and (.[0].job.id == "81233") and .[4].summary.faults == 1'
-        [ "$h" = 1 ] || is "events of host $h: who is blamed" list$h '[.[] | select(.kind == "verdict")] | length == 1 and (.[0] | .code == "R2-L01" and .blame == "port-or-cable" and .severity == "critical" and .nic.device == "fab1" and (.evidence | length >= 1) and .action == "check-link" and .recommend == "CONTACT_SUPPORT" and .confidence > 0)'
+        [ "$h" = 1 ] || is "events of host $h: who is blamed" list$h '[.[] | select(.kind == "verdict")] | length == 1 and (.[0] | .code == "R2-L01" and .blame == "port-or-cable" and .severity == "critical" and .nic.device == "fab1" and .nic.netdev == "softfab1" and .nic.fw == "1.0.0" and (.evidence | length >= 1) and .action == "check-link" and .recommend == "CONTACT_SUPPORT" and .confidence > 0)'
     done
     if grep -q 'NET/R2 : summary: faults 1, switches 1, failbacks 1,' "$log/out"; then ok "a summary in the log"; else bad "a summary in the log" "none"; fi
     if [ -z "$(on 0 sh -c 'ls "$NCCL_R2_RUN_DIR" | grep stat$')" ]; then ok "the files are gone with their processes"; else bad "the files are gone" "not so"; fi

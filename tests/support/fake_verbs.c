@@ -140,6 +140,7 @@ static int query_device(struct ibv_context *ctx, struct ibv_device_attr *attr)
 
     memset(attr, 0, sizeof(*attr));
     attr->phys_port_cnt = (uint8_t)d->ports;
+    strcpy(attr->fw_ver, "28.39.1002");
     attr->max_qp_wr = 1024;
     attr->max_cqe = 4096;
     attr->max_sge = 16;

@@ -73,7 +73,7 @@ static struct r2_event a_switch(void)
     e.when_ns = 1700000000123456789ull;
     e.mono_ns = 5;
     e.nic = (struct r2_event_nic){
-        .device = "mlx5_3", .pci = "0000:9c:00.0", .guid = 0x1234, .port = 1, .lid = 9, .rail = 3};
+        .device = "mlx5_3", .pci = "0000:9c:00.0", .netdev = "eth\"3", .fw = "28.39", .guid = 0x1234, .port = 1, .lid = 9, .rail = 3};
     e.peer_host = "n2";
     e.how = "port_event";
     e.stall_us = 1800;
@@ -96,7 +96,7 @@ START_TEST(a_line_is_what_the_schema_says)
              "1\",\"ts\":\"2023-11-14T22:13:20.123456789Z\",\"mono_ns\":5,\"boot_id\":\"b\",\"seq\":3,"
              "\"host\":\"n\\\"1\",\"job\":{\"scheduler\":\"slurm\",\"id\":\"7\"},\"pid\":12,\"cuda_dev\":null,\"kind\":"
              "\"switch\","
-             "\"severity\":\"info\",\"nic\":{\"device\":\"mlx5_3\",\"port\":1,\"pci\":\"0000:9c:00.0\",\"guid\":"
+             "\"severity\":\"info\",\"nic\":{\"device\":\"mlx5_3\",\"port\":1,\"pci\":\"0000:9c:00.0\",\"netdev\":\"eth\\\"3\",\"fw\":\"28.39\",\"guid\":"
              "\"0000000000001234\","
              "\"gid\":\"0000:0000:0000:0000:0000:0000:0000:0000\",\"lid\":9,\"rail\":3},\"peer\":{\"host\":\"n2\"},"
              "\"cause\":{\"how\":\"port_event\"},\"stall_us\":1800,\"replayed_bytes\":0,\"connections\":24,"

@@ -528,6 +528,9 @@ START_TEST(netdevs)
     ck_assert_int_eq(eth, 2);
     ck_assert_int_eq(bond, 1);
     free(list);
+    ck_assert_str_eq(nics.nic[0].netdev, "eth7"); /* the port's own comes first */
+    ck_assert_str_eq(nics.nic[1].netdev, "eth8");
+    ck_assert_str_eq(nics.nic[1].fw, "28.39.1002");
     close_all();
     fake_tree_end();
 }

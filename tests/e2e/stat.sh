@@ -206,10 +206,28 @@ case_blackhole() {
     jq -s . "$log/hole.json" "$log/hole1.json" >"$log/holes"
     is "blackhole: the stall is what the watchdog needs" holes 'map(.jobs[0].processes[0].stall_max_us) | max >= 15000'
     says "blackhole: check" hole.check.rc '^1$'
-    says "blackhole: the line says how long traffic stood, and of which job" out 'WARN NET/R2 : R2-F03 .* since=[0-9:.]+Z .* stall=[0-9.]+ms moved=[0-9]+ to=fab0 capacity=1/2 job=slurm:81233 '
+    says "blackhole: the line says what it does to the job, and to which" out 'WARN NET/R2 : R2-F03 .* since=[0-9:.]+Z .* (stall=[0-9.]+ms )?moved=[0-9]+ to=fab0 capacity=1/2 job=slurm:81233 '
+    says "blackhole: the evidence, too" out 'R2-F03: h[01] fab1, since its first connection: symbol_error [+]41$'
     says "blackhole: the line says what the port has counted" out 'WARN NET/R2 : R2-F03 .*,symbol_error:[+]41 '
 }
 wanted "blackhole" && case_blackhole
+
+# --- the driver never comes back from the reading of a counter: nothing waits for it ---
+case_counters() {
+    fabric 2
+    dir=$("$B/softfab" status --name $fab --json | jq -r .dir)
+    fifos=
+    for h in 0 1; do
+        mkdir -p "$dir/host$h/sys/class/infiniband/fab1/ports/1/counters"
+        fifos="$fifos $dir/host$h/sys/class/infiniband/fab1/ports/1/counters/symbol_error"
+    done
+    echo 5 | tee $fifos >/dev/null
+    run --duration 2s --fault-cmd "400ms:rm $fifos; mkfifo $fifos" --fault "500ms:h0:n1 blackhole" --fault-optional --after 1s
+    was_right "a counter that blocks" || return
+    says "a counter that blocks: the verdict comes without it" out 'WARN NET/R2 : R2-F03 .*-loop:ok (stall|moved)='
+    if grep -q 'R2-F03: .*since its first connection' "$log/out"; then bad "a counter that blocks" "it did not"; else ok "a counter that blocks: its reading is still out"; fi
+}
+wanted "counters" && case_counters
 
 # --- options, other users, nothing there ---
 case_off() {

@@ -298,6 +298,16 @@ void r2_report_rows_write(struct r2_report *r)
     r2_stat_end(r->stat);
 }
 
+/* A cause that was cut ends in a '~'. */
+static void cause_put(char *out, size_t room, const struct r2_event *e)
+{
+    int n = snprintf(out, room, "%s%s%s", e->how ? e->how : "", e->detail ? ": " : "", e->detail ? e->detail : "");
+
+    if (n >= (int)room) {
+        out[room - 2] = '~';
+    }
+}
+
 void r2_report_event_put(struct r2_report *r, const struct r2_event *e)
 {
     struct r2_stat_event rec;
@@ -321,8 +331,7 @@ void r2_report_event_put(struct r2_report *r, const struct r2_event *e)
     snprintf(rec.nic, sizeof(rec.nic), "%.23s", e->nic.device ? e->nic.device : "");
     snprintf(rec.peer_host, sizeof(rec.peer_host), "%.39s", e->peer_host ? e->peer_host : "");
     snprintf(rec.peer_nic, sizeof(rec.peer_nic), "%.23s", e->peer_device ? e->peer_device : "");
-    snprintf(rec.cause, sizeof(rec.cause), "%.20s%s%.70s", e->how ? e->how : "", e->detail ? ": " : "",
-             e->detail ? e->detail : "");
+    cause_put(rec.cause, sizeof(rec.cause), e);
     snprintf(rec.text, sizeof(rec.text), "%.255s", e->text ? e->text : "");
     r2_stat_put_event(r->stat, &rec);
 }

@@ -108,13 +108,14 @@ case_nic() {
         return
     fi
     says "table: the job" down0 '^job slurm 81233, user .*, 1 process since '
-    says "table: the NIC is down, with since and why" down0 '^fab1 +down +[0-9:]{8} .* 0 +[1-9][0-9]* +[1-9][0-9]*  its port is not ACTIVE'
+    says "table: the NIC is down, with since and why" down0 '^fab1 +down +[0-9:]{8} .* 0 +[1-9][0-9]* +[1-9][0-9]*  R2-L01 port down$'
     says "table: another is up" down0 '^fab0 +up +[0-9:]{8} .* 0 +0  as found'
     if awk 'length > 100 { exit 1 }' "$log/down0" "$log/down.H"; then ok "table: 100 columns"; else bad "table: 100 columns" "$(cat "$log/down0")"; fi
     says "table: connections" down.H 'fab1 down, .*100%|100%, fab1 down|50%'
+    says "table: what carries is seen at the receiver, too" down.H '^ +(fab1 down, )?fab[02] [0-9.]+ [kM]B'
     is "json: the NIC, its connections have moved" down0.json '.schema == "r2.stat/1" and (.jobs | length == 1) and (.jobs[0].processes[0] |
         .host == "h0" and (.pid > 0) and .cuda_dev == null and .of_one_moment == 1 and .capacity == [3, 2] and
-        (.nics[] | select(.device == "fab1") | .state == "down" and (.why | test("ACTIVE")) and .since != null and .connections == 0 and .moved > 0 and .lives_lost == .moved) and
+        (.nics[] | select(.device == "fab1") | .state == "down" and (.why | test("^R2-L01 fab1 port down")) and .since != null and .connections == 0 and .moved > 0 and .lives_lost == .moved) and
         (.nics[] | select(.device == "fab0") | .state == "up" and .connections > 0 and .sent_bytes > 0 and .received_bytes > 0) and
         (.connections | length > 0 and all(.[]; .messages > 0 and .bytes > 0 and .peer.host != "" and (.paths | length == 3) and
             any(.paths[]; .nic == "fab1" and .state == "fenced") and any(.paths[]; .state == "up"))))'

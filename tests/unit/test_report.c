@@ -422,6 +422,29 @@ START_TEST(a_verdict_has_two_times)
 }
 END_TEST
 
+/* A verdict's cause is a list of what was measured. */
+START_TEST(a_cause_is_not_cut_in_the_middle)
+{
+    static const char how[] = "no-answer,pair:silent,our-loop:ok,our-aux:silent,its-loop:ok,its-aux:ok";
+    struct r2_report_verdict verdict = {.nic = -1, .how = how};
+    char longer[200] = "";
+    const struct r2_stat_event *e;
+
+    begin(1, NULL);
+    r2_report_verdict(rig->side[0].inst, &verdict);
+    e = event_find(look(0), R2_EVENT_VERDICT);
+    ck_assert_ptr_nonnull(e);
+    ck_assert_str_eq(e->cause, how);
+    memset(longer, 'x', sizeof(longer) - 1);
+    verdict.how = longer;
+    r2_report_verdict(rig->side[0].inst, &verdict);
+    e = &look(0)->event[1];
+    ck_assert_uint_eq(strlen(e->cause), sizeof(e->cause) - 1);
+    ck_assert_int_eq(e->cause[sizeof(e->cause) - 2], '~');
+    end();
+}
+END_TEST
+
 /* --- switches --- */
 
 START_TEST(switched_off)
@@ -472,6 +495,7 @@ static void add(TCase *t)
     tcase_add_test(t, a_drain_is_no_fault);
     tcase_add_test(t, a_verdict_stands_at_its_nic);
     tcase_add_test(t, a_verdict_has_two_times);
+    tcase_add_test(t, a_cause_is_not_cut_in_the_middle);
     tcase_add_test(t, switched_off);
     tcase_add_test(t, a_file_that_cannot_be_written_ends_nothing);
 }

@@ -10,6 +10,8 @@
 
 #include "tools/r2_stat/stat.h"
 
+#define SAME_NS 1000000000ull /* a verdict's time and that of what it is about differ by less */
+
 int stat_dirs_find(struct stat_found *f, const char *asked)
 {
     static const char *const usual[STAT_DIRS] = {"/run/nccl-net-r2", "/dev/shm"};
@@ -143,12 +145,23 @@ const char *stat_user(uid_t uid)
 
 /* --- NICs --- */
 
+bool stat_is_verdict(const char *why)
+{
+    return strncmp(why, "R2-", 3) == 0;
+}
+
+/* The verdict is about what happened at @at: the two are noted one after the other, the verdict's time being the fault's. */
+static bool verdict_of(const struct r2_stat_nic *n, uint64_t at)
+{
+    return n->blamed[0] && n->blamed_at + SAME_NS >= at;
+}
+
 const char *stat_nic_word(const struct r2_stat_nic *n, const char **why, uint64_t *since)
 {
     *why = n->why;
     *since = n->since;
     if (n->state != R2_STAT_NIC_UP) {
-        *why = n->blamed[0] && n->blamed_at >= n->since ? n->blamed : n->why;
+        *why = verdict_of(n, n->since) ? n->blamed : n->why;
         return r2_stat_nic_state_name(n->state);
     }
     if (n->drained) {
@@ -158,7 +171,7 @@ const char *stat_nic_word(const struct r2_stat_nic *n, const char **why, uint64_
     if (n->moved == 0) {
         return "up";
     }
-    *why = n->blamed[0] && n->blamed_at >= n->trouble_at ? n->blamed : n->trouble;
+    *why = verdict_of(n, n->trouble_at) ? n->blamed : n->trouble;
     *since = n->trouble_at;
     return n->over ? "partly" : "avoided";
 }

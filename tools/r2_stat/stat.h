@@ -53,6 +53,8 @@ int stat_nics(struct stat_proc *const *p, int n, struct stat_nic out[R2_STAT_NIC
  * some do not; up. And why, and since when (CLOCK_REALTIME, ns).
  */
 const char *stat_nic_word(const struct r2_stat_nic *n, const char **why, uint64_t *since);
+/* Whether @why is a verdict in short: "R2-L02 fab1 cable or switch port; job continues at 3/4; drain after job". */
+bool stat_is_verdict(const char *why);
 
 /* Text: the tables. */
 void stat_print(const struct stat_found *f, bool conns, bool history);

@@ -8,7 +8,8 @@
 
 #include "tools/r2_stat/stat.h"
 
-#define WIDTH 99 /* columns; a comma may follow */
+#define WIDTH     99 /* columns; a comma may follow */
+#define WHY_ALONE 13 /* columns before a reason that has a line of its own */
 
 const char *stat_bytes(uint64_t bytes, char *out, size_t room)
 {
@@ -58,17 +59,38 @@ static const char *stall_text(uint64_t ns, char *out, size_t room)
 
 /* --- NICs --- */
 
+/* A verdict without the NIC, whose row it is, and without what follows from it. */
+static void why_text(const char *why, char *out, size_t room)
+{
+    size_t code = strcspn(why, " ");
+    const char *what = why + code + strspn(why + code, " ");
+
+    what += strcspn(what, " ");
+    if (stat_is_verdict(why) && *what) {
+        snprintf(out, room, "%.*s%.*s", (int)code, why, (int)strcspn(what, ";"), what);
+    } else {
+        snprintf(out, room, "%s", why);
+    }
+}
+
 static void nic_row(const struct stat_nic *s)
 {
     const struct r2_stat_nic *n = &s->n;
-    char since[32], sent[24], received[24];
+    char since[32], sent[24], received[24], text[100];
     const char *why, *word;
     uint64_t at;
+    int columns;
 
     word = stat_nic_word(n, &why, &at);
-    printf("%-11s %-8s %-12s %9s %9s %6u %6u %6" PRIu64 "  %.28s\n", n->name, word,
-           stat_time(at, false, since, sizeof(since)), stat_bytes(n->sent, sent, sizeof(sent)),
-           stat_bytes(n->received, received, sizeof(received)), n->over, n->moved, n->lost, why);
+    why_text(why, text, sizeof(text));
+    columns = printf("%-12s %-7s %-12s %8s %8s %5u %5u %5" PRIu64, n->name, word,
+                     stat_time(at, false, since, sizeof(since)), stat_bytes(n->sent, sent, sizeof(sent)),
+                     stat_bytes(n->received, received, sizeof(received)), n->over, n->moved, n->lost);
+    if (columns + 2 + (int)strlen(text) <= WIDTH) {
+        printf("  %s\n", text);
+    } else {
+        printf("\n%*s%.*s\n", WHY_ALONE, "", WIDTH - WHY_ALONE, text);
+    }
 }
 
 static void job_head(struct stat_proc *const *p, int n)
@@ -111,7 +133,7 @@ static void job_nics(struct stat_proc *const *p, int n)
     struct stat_nic nic[R2_STAT_NICS];
     int nics = stat_nics(p, n, nic);
 
-    printf("%-11s %-8s %-12s %9s %9s %6s %6s %6s  %s\n", "NIC", "STATE", "SINCE", "SENT", "RECEIVED", "CONNS", "MOVED",
+    printf("%-12s %-7s %-12s %8s %8s %5s %5s %5s  %s\n", "NIC", "STATE", "SINCE", "SENT", "RECEIVED", "CONNS", "MOVED",
            "LOST", "WHY");
     for (int i = 0; i < nics; i++) {
         nic_row(&nic[i]);
@@ -120,14 +142,21 @@ static void job_nics(struct stat_proc *const *p, int n)
 
 /* --- connections --- */
 
-static void path_text(const struct stat_proc *p, const struct r2_stat_path *path, char *out, size_t room)
+/* What a receiver's path is used for only its sender knows: what came over it tells. */
+static void path_text(const struct stat_proc *p, const struct r2_stat_conn *c, const struct r2_stat_path *path, char *out,
+                      size_t room)
 {
-    size_t n = (size_t)snprintf(out, room, "%.23s", p->v.nic[path->nic].name);
+    const char *name = p->v.nic[path->nic].name;
+    bool same = path->peer_name[0] == '\0' || strcmp(name, path->peer_name) == 0;
+    size_t n = (size_t)snprintf(out, room, "%.23s%s%.23s", name, same ? "" : ">", same ? "" : path->peer_name);
+    char bytes[24];
 
     if (path->state != R2_STAT_PATH_UP) {
         snprintf(out + n, room - n, " %s", path->state == R2_STAT_PATH_NONE ? "never" : "down");
     } else if (path->share) {
         snprintf(out + n, room - n, " %u%%", path->share);
+    } else if (!c->is_send && path->bytes) {
+        snprintf(out + n, room - n, " %s", stat_bytes(path->bytes, bytes, sizeof(bytes)));
     } else {
         snprintf(out + n, room - n, " ready");
     }
@@ -139,9 +168,9 @@ static void paths_row(const struct stat_proc *p, const struct r2_stat_conn *c)
     int column = 0;
 
     for (int i = 0; i < c->npaths; i++) {
-        char text[64];
+        char text[80];
 
-        path_text(p, &c->path[i], text, sizeof(text));
+        path_text(p, c, &c->path[i], text, sizeof(text));
         if (column > 0 && column + 2 + (int)strlen(text) > WIDTH) {
             printf(",\n");
             column = 0;

@@ -26,7 +26,7 @@ const struct r2_event r2_event_empty = {.wc_status = -1,
 const char *r2_event_kind_name(unsigned kind)
 {
     static const char *const names[R2_EVENT_KINDS] = {"none",  "fault",  "switch", "verdict", "failback",
-                                                      "drain", "giveup", "start",  "stop"};
+                                                      "drain", "giveup", "start",  "stop",    "news"};
 
     return kind < R2_EVENT_KINDS ? names[kind] : "?";
 }

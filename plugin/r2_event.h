@@ -23,6 +23,7 @@ enum r2_event_kind {
     R2_EVENT_GIVEUP,   /* a connection ended with an error */
     R2_EVENT_START,
     R2_EVENT_STOP,
+    R2_EVENT_NEWS, /* another process of the job has found out which component is to blame, or that it is good again */
     R2_EVENT_KINDS
 };
 const char *r2_event_kind_name(unsigned kind); /* "fault", ...; "?" when it is none */

@@ -107,9 +107,10 @@ struct r2_seen {
         uint32_t life;
         uint32_t fault; /* number of the case that its end belongs to; 0: none, or settled */
         uint8_t state;  /* enum fo_state */
-        uint8_t stood;  /* some life of it was up */
-        uint8_t share;  /* percent of the plan */
-        uint8_t folded; /* its counters are in the totals, though they still stand */
+        uint8_t stood : 1;  /* some life of it was up */
+        uint8_t theirs : 1; /* what ended its life is known to lie at the peer's end */
+        uint8_t folded : 1; /* its counters are in the totals, though they still stand */
+        uint8_t share;      /* percent of the plan */
     } path[IB_MAX_PATHS];
     uint64_t bytes; /* of lives that are put away */
     uint64_t replayed_bytes, replayed_parts;

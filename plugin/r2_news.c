@@ -10,6 +10,7 @@
 #include "r2_inst.h"
 #include "r2_log.h"
 #include "r2_pair.h"
+#include "r2_report.h"
 #include "r2_return.h"
 #include "r2_watch.h"
 
@@ -191,6 +192,7 @@ static void heard(struct r2_inst *inst, const struct probe_word *w, const char *
             r2_watch_ask(pair);
         }
     }
+    r2_report_news(inst, w, who);
     spread(inst);
 }
 
@@ -320,6 +322,28 @@ void r2_news_answered(struct r2_pair *pair)
 int r2_news_blamed(const struct r2_pair *pair)
 {
     return blamed(pair->inst, pair);
+}
+
+const struct probe_word *r2_news_reason(const struct r2_pair *pair, enum r2_news_place *place)
+{
+    const struct r2_inst *inst = pair->inst;
+    const struct {
+        enum r2_news_place place;
+        struct probe_subject subject;
+    } row[] = {{R2_NEWS_HERE, r2_subject_nic(inst, pair->nic)},
+               {R2_NEWS_THERE, r2_subject_remote(pair)},
+               {R2_NEWS_THERE, r2_subject_process(inst, pair->peer)},
+               {R2_NEWS_BETWEEN, r2_subject_path(inst, pair)}};
+
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        const struct probe_word *w = probe_news_find(inst->news, &row[i].subject);
+
+        if (w && w->blame != PROBE_BLAME_NONE) {
+            *place = row[i].place;
+            return w;
+        }
+    }
+    return NULL;
 }
 
 int r2_news_peer_blamed(const struct r2_inst *inst, const struct r2_peer *peer)

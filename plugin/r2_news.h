@@ -51,6 +51,16 @@ void r2_news_answered(struct r2_pair *pair);
 
 /* Whether something about @pair is known to be bad. */
 int r2_news_blamed(const struct r2_pair *pair);
+/* At whose end what is to blame lies. */
+enum r2_news_place {
+    R2_NEWS_HERE,
+    R2_NEWS_THERE, /* the peer's NIC, its process or host */
+    R2_NEWS_BETWEEN
+};
+/*
+ * What is known to be bad and explains that @pair carries nothing; of several the first place of the enum. NULL: nothing is. Valid until the next word.
+ */
+const struct probe_word *r2_news_reason(const struct r2_pair *pair, enum r2_news_place *place);
 /* Whether @peer's process, or its host, is. */
 int r2_news_peer_blamed(const struct r2_inst *inst, const struct r2_peer *peer);
 /* Whether what is said of @s is about @pair: one of its NICs, the way between them, or the peer's process. */

@@ -29,6 +29,9 @@ void r2_report_life_over(struct r2_comm *c, int p);
 /* @c is going. */
 void r2_report_comm_gone(struct r2_comm *c);
 
+/* @who has said @w, which is new here. Kept if it is about a NIC pair of this process: the rest of the job has its own history. */
+void r2_report_news(struct r2_inst *inst, const struct probe_word *w, const char *who);
+
 /* Our NIC changed its state; @why in a few words. */
 void r2_report_nic(struct r2_inst *inst, int nic, const char *why);
 /* Our NIC is drained, or not any more. */

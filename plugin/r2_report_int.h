@@ -85,6 +85,9 @@ void r2_report_case_stall(struct r2_comm *c, uint64_t now); /* whether it has mo
 /* Says what is complete; @all: whatever is there. */
 void r2_report_cases_step(struct r2_report *r, uint64_t now, int all);
 
+/* r2_report_why.c: what the job knows of the reason why @c lost paths, into seen.path[] and the NIC's trouble */
+void r2_report_why(struct r2_report *r, struct r2_comm *c);
+
 /* r2_report_rows.c */
 uint32_t r2_report_usable(const struct r2_report *r); /* bit per NIC */
 uint64_t r2_report_bytes(const struct ib_path *path); /* of messages, in its present life; without the gate */

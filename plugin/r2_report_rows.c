@@ -148,6 +148,7 @@ static void conn_write(struct r2_report *r, struct r2_comm *c)
     struct r2_stat_conn rec;
 
     c->seen.wrote = r->round;
+    r2_report_why(r, c);
     if (c->seen.record == 0 && !record_take(r, c)) {
         return;
     }
@@ -194,6 +195,12 @@ static void nic_count(const struct r2_comm *c, struct r2_stat_nic *row)
     }
     nics_of(c, &up, &stood);
     row[c->dev].primary++;
+    for (int p = 0; p < c->link.npaths; p++) {
+        if (c->seen.path[p].stood && c->seen.path[p].state != FO_UP && !c->seen.path[p].theirs &&
+            !(up >> c->link.path[p].nic & 1)) {
+            row[c->link.path[p].nic].theirs = 0;
+        }
+    }
     for (uint32_t m = up | stood; m; m &= m - 1) {
         uint32_t i = (uint32_t)__builtin_ctz(m);
 
@@ -237,10 +244,14 @@ static void nics_write(struct r2_report *r)
     struct r2_stat_nic row[IB_MAX_NICS];
 
     memset(row, 0, sizeof(row));
+    for (int i = 0; i < IB_MAX_NICS; i++) {
+        row[i].theirs = 1; /* until some path says otherwise */
+    }
     for (struct r2_comm *c = r2_comm_first(r->inst); c; c = c->all_next) {
         nic_count(c, row);
     }
     for (int i = 0; i < r->inst->nics.count; i++) {
+        row[i].theirs &= row[i].moved > 0;
         nic_fill(r, i, &row[i]);
         r2_stat_put_nic(r->stat, (unsigned)i, &row[i]);
     }
@@ -292,8 +303,8 @@ void r2_report_rows_write(struct r2_report *r)
     }
     who_fill(r, &who);
     r2_stat_begin(r->stat);
-    nics_write(r);
     conns_write(r, &who);
+    nics_write(r); /* with the reasons that connections were found to have */
     r2_stat_put_who(r->stat, &who);
     r2_stat_end(r->stat);
 }

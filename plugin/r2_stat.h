@@ -50,7 +50,7 @@ const char *r2_stat_nic_state_name(unsigned state);
 
 struct r2_stat_nic {
     char name[24], device[24], pci[24], why[64]; /* why it is in this state */
-    char trouble[96];                            /* the last fault over it */
+    char trouble[96];                            /* the last fault over it; once the job knows what broke, that */
     char blamed[96];                             /* the last verdict that names it; empty: none */
     uint64_t guid;
     uint64_t since, trouble_at, blamed_at; /* CLOCK_REALTIME, ns; 0: never */
@@ -61,7 +61,8 @@ struct r2_stat_nic {
                                               it is   gone; for which it is the only one */
     int32_t rail;
     uint32_t speed_mbps;
-    uint8_t port, state, drained, reserved; /* state: enum r2_stat_nic_state */
+    uint8_t port, state, drained; /* state: enum r2_stat_nic_state */
+    uint8_t theirs;               /* every connection that moved away did so for what is known to be the peer's */
     uint8_t gid[16];
     uint16_t lid, reserved2;
 };

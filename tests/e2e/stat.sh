@@ -18,9 +18,10 @@ skip() {
     skipped=$((skipped + 1))
     echo "SKIP $1"
 }
+hosts=2
 fabric() {
     "$B/softfab" down --name $fab >/dev/null 2>&1
-    "$B/softfab" up --name $fab --hosts 2 --nics "$1" --rate 20MB/s >/dev/null || exit 1
+    "$B/softfab" up --name $fab --hosts $hosts --nics "$1" --rate 20MB/s >/dev/null || exit 1
 }
 # on HOST COMMAND...: on that host of the fabric
 on() {
@@ -48,10 +49,11 @@ at() {
     echo "$when:env -u NCCL_R2_RUN_DIR $B/softfab exec --name $fab --host $host -- sh $log/when '$filter' $log/$file $*"
 }
 switched='[.jobs[].processes[] | .switches >= 1] | any and all'
+heard='[.jobs[].processes[] | .switches >= 1 and any(.history[]; .kind == "news") and any(.nics[]; .fault_at_peer == 1)] | any and all'
 returned='[.jobs[].processes[] | .failbacks >= 1] | any and all'
 runs='.jobs != []'
 run() {
-    timeout -k 5 120 "$B/r2_perf" all_reduce -b 256K -e 256K --buffsize 128K --fabric $fab --hosts 2 --placement out -w 1 -T 30s --stats "$@" >"$log/out" 2>&1
+    timeout -k 5 120 "$B/r2_perf" all_reduce -b 256K -e 256K --buffsize 128K --fabric $fab --hosts $hosts --placement out -w 1 -T 30s --stats "$@" >"$log/out" 2>&1
     rc=$?
 }
 # is NAME FILE FILTER: jq's filter is true of the file
@@ -83,7 +85,7 @@ all(.[]; .schema == "r2.event/1" and ((keys - known) == [])
   and (.ts | test("^20[0-9]{2}-[01][0-9]-[0-3][0-9]T[0-9:]{8}[.][0-9]{9}Z$")) and (.mono_ns | figure) and (.boot_id | test("^[0-9a-f-]{36}$"))
   and (.seq | figure) and (.host | type == "string") and (.pid | figure) and (.job == null or (.job.id | type == "string")) and .cuda_dev == null
   and (.severity | IN("info", "warning", "critical"))
-  and (.kind | IN("fault", "switch", "verdict", "failback", "drain", "giveup", "start", "stop"))
+  and (.kind | IN("fault", "switch", "verdict", "failback", "drain", "giveup", "start", "stop", "news"))
   and (if .kind == "fault" or .kind == "switch" then (.nic.device | type == "string") and (.nic.port | figure) and (.cause.how | type == "string")
          and (.connections | figure) and (.capacity | length == 2) else true end)
   and (if .kind == "switch" then (.stall_us | figure) and (.replayed_bytes | figure) else true end)
@@ -97,7 +99,7 @@ case_nic() {
     export SLURM_JOB_ID=81233
     rm -f "$log"/down* "$log"/back*
     run --duration 2s --fault "500ms:h0:n1 down" --fault-cmd "$(at 600ms 0 down0 "$switched")" --fault-cmd "$(at 600ms 0 down0.json "$switched" --json)" \
-        --fault-cmd "$(at 600ms 1 down1.json "$switched" --json)" --fault-cmd "$(at 600ms 0 down.check "$switched" --check)" --fault-cmd "$(at 600ms 0 down.H "$switched" -c -H)" \
+        --fault-cmd "$(at 600ms 1 down1.json "$heard" --json)" --fault-cmd "$(at 600ms 1 down1.check "$heard" --check)" --fault-cmd "$(at 600ms 1 down1.H "$heard" -H)" --fault-cmd "$(at 600ms 0 down.check "$switched" --check)" --fault-cmd "$(at 600ms 0 down.H "$switched" -c -H)" \
         --fault-cmd "$(at 600ms 0 down.loaded "$switched" --assert-loaded)" --fault "2s:h0:n1 up" --fault-cmd "$(at 2100ms 0 back0.json "$returned" --json)" \
         --fault-cmd "$(at 2100ms 0 back.check "$returned" --check)" --fault-optional --after 500ms
     unset SLURM_JOB_ID
@@ -122,7 +124,11 @@ case_nic() {
     is "json: history has the fault and the switch, with a stall" down0.json '.jobs[0].processes[0] | .faults == 1 and .switches == 1 and
         (.history | any(.[]; .kind == "verdict" and .code == "R2-L01")) and ([.history[] | select(.kind != "verdict")] | map(.kind) == ["fault", "switch"] and (.[0].cause | startswith("port_event")) and (.[1] | .stall_us >= 0 and .replayed_bytes >= 0 and .connections > 0))'
     is "json: the other end says that it is the peer's" down1.json '.jobs[0].processes[0] | (.nics[] | select(.device == "fab1") |
-        .state == "avoided" and .port_state == "up" and .moved > 0 and (.why | test("peer")))'
+        .state == "avoided" and .port_state == "up" and .moved > 0 and .why == "h0:fab1 port or cable" and .fault_at_peer == 1) and
+        (.history[] | select(.kind == "news") | .text == "h0:fab1 port or cable, says h0" and .code == null)'
+    says "history: the other end has heard it" down1.H '^[0-9:.]{12} [0-9]+ news     h0:fab1 port or cable, says h0$'
+    says "check: the other end's NICs are well" down1.check '^1 process, NICs here are well; fab1 avoided for h0:fab1 port or cable$'
+    says "check: the other end's exit status is 0" down1.check.rc '^0$'
     says "check: a problem, one short line" down.check '^R2-L01 fab1 port down; .*check link'
     says "check: exit status 1" down.check.rc '^1$'
     if awk 'length > 80 { exit 1 }' "$log/down.check"; then ok "check: 80 columns"; else bad "check: 80 columns" "$(cat "$log/down.check")"; fi
@@ -134,7 +140,8 @@ case_nic() {
         events_file $h
         jq -s . "$log/events$h" >"$log/list$h" 2>"$log/jq" || bad "events of host $h" "no JSON"
         is "events of host $h: by the schema" list$h "$schema"
-        is "events of host $h: what happened, in order" list$h 'map(select(.kind != "verdict")) | map(.kind) == ["start", "fault", "switch", "failback", "stop"] and (.[0].job.id == "81233") and .[4].summary.faults == 1'
+        is "events of host $h: what happened, in order" list$h 'map(select(.kind != "verdict" and .kind != "news")) | map(.kind) == ["start", "fault", "switch", "failback", "stop"] and (.[0].job.id == "81233") and .[4].summary.faults == 1'
+        [ "$h" = 0 ] || is "events of host $h: what was heard, and that it is good again" list$h '[.[] | select(.kind == "news")] | length >= 2 and all(.[]; .severity == "info" and .cause.how == "news" and .nic.device == "fab1" and .peer == {host: "h0", device: "fab1"}) and (.[-1].text | test("good again"))'
         [ "$h" = 1 ] || is "events of host $h: who is blamed" list$h '[.[] | select(.kind == "verdict")] | length == 1 and (.[0] | .code == "R2-L01" and .blame == "port-or-cable" and .severity == "critical" and .nic.device == "fab1" and .nic.netdev == "softfab1" and .nic.fw == "1.0.0" and (.evidence | length >= 1) and .action == "check-link" and .recommend == "CONTACT_SUPPORT" and .confidence > 0)'
     done
     if grep -q 'NET/R2 : summary: faults 1, switches 1, failbacks 1,' "$log/out"; then ok "a summary in the log"; else bad "a summary in the log" "none"; fi
@@ -229,6 +236,28 @@ case_counters() {
     if grep -q 'R2-F03: .*since its first connection' "$log/out"; then bad "a counter that blocks" "it did not"; else ok "a counter that blocks: its reading is still out"; fi
 }
 wanted "counters" && case_counters
+
+# --- a silent cable in a ring: a third host finds out whose it is, and only that host has a problem ---
+case_ring() {
+    hosts=3
+    fabric 2
+    rm -f "$log"/ring*
+    told='[.jobs[].processes[] | any(.nics[]; .moved > 0 and (.why == "h1:fab1 port or cable" or .why == "its port or cable" or (.why | test("^R2-L02"))))] | any and all'
+    set -- --fault "500ms:h1:n1 blackhole"
+    for h in 0 1 2; do
+        set -- "$@" --fault-cmd "$(at 600ms $h ring$h.json "$told" --json)" --fault-cmd "$(at 600ms $h ring$h "$told" --check)"
+    done
+    run --duration 2s "$@" --fault-optional --after 300ms
+    hosts=2
+    was_right "ring" || return
+    for h in 0 2; do
+        says "ring: host $h, whose NICs are well" ring$h.rc '^0$'
+        is "ring: host $h says whose it is" ring$h.json '.jobs[0].processes[0].nics[] | select(.device == "fab1") | .state == "partly" and .fault_at_peer == 1 and .why == "h1:fab1 port or cable"'
+    done
+    says "ring: the host with the cable" ring1.rc '^1$'
+    is "ring: the host with the cable says so" ring1.json '.jobs[0].processes[0].nics[] | select(.device == "fab1") | .state == "avoided" and .fault_at_peer == 0 and (.why | test("^R2-L02 |^its port or cable$"))'
+}
+wanted "ring" && case_ring
 
 # --- options, other users, nothing there ---
 case_off() {

@@ -2,6 +2,8 @@
  * each thing that happens. */
 #include "tests/unit/drain_rig.h"
 
+#include "plugin/probe/probe_verdict.h"
+#include "plugin/r2_pair.h"
 #include "plugin/r2_report_int.h"
 
 static struct r2_stat_view view;
@@ -323,6 +325,160 @@ START_TEST(a_drain_is_no_fault)
 }
 END_TEST
 
+/* --- what others found out --- */
+
+static void news_put(int side, const struct probe_subject *s, enum probe_blame blame)
+{
+    struct probe_word w;
+
+    memset(&w, 0, sizeof(w));
+    w.subject = *s;
+    w.blame = (uint8_t)blame;
+    w.confidence = 80;
+    w.origin = 4711;
+    snprintf(w.host, sizeof(w.host), "host1");
+    snprintf(w.nic, sizeof(w.nic), "fab0");
+    rig_enter(&rig->side[side]);
+    probe_news_next_version(rig->side[side].inst->news, &w);
+    r2_news_heard(rig->side[side].inst, &w, "host7");
+
+}
+
+/* A port of the peer's: our NIC is well, and says whose fault it is; the peer's own does not put it on us. */
+START_TEST(a_failure_at_the_other_end_is_told_apart)
+{
+    const struct r2_stat_event *e;
+    const struct r2_stat_view *v;
+    static char mine[48];
+
+    begin(2, NULL);
+    messages(4);
+    rig_fault(rig, _i ? "h0:n0 down" : "h1:n0 down");
+    messages(4);
+    wait_settled(0);
+    snprintf(mine, sizeof(mine), "host%d:fab0 port or cable", !_i);
+    v = look(_i);
+    ck_assert_int_eq(v->nic[0].state, R2_STAT_NIC_UP);
+    ck_assert_uint_eq(v->nic[0].moved, 1);
+    ck_assert_uint_eq(v->nic[0].theirs, 1);
+    ck_assert_str_eq(v->nic[0].trouble, mine);
+    ck_assert_uint_eq(v->nic[1].theirs, 0); /* nothing moved */
+    e = event_find(v, R2_EVENT_NEWS);
+    ck_assert_ptr_nonnull(e);
+    snprintf(mine, sizeof(mine), "host%d:fab0 port or cable, says host%d", !_i, !_i);
+    ck_assert_str_eq(e->text, mine);
+    ck_assert_str_eq(e->peer_nic, "fab0");
+    v = look(!_i);
+    ck_assert_uint_eq(v->nic[0].theirs, 0);
+    ck_assert_ptr_null(event_find(v, R2_EVENT_NEWS)); /* it has found out itself */
+    rig_fault(rig, _i ? "h0:n0 up" : "h1:n0 up");
+    wait_up(0, 2);
+    v = look(_i);
+    ck_assert_uint_eq(v->nic[0].moved, 0);
+    ck_assert_uint_eq(v->nic[0].theirs, 0);
+    begin_message(); /* the next failure is another one, and of this nobody knows */
+    rig_fault(rig, "h0:n0 blackhole");
+    end_message();
+    wait_settled(0);
+    v = look(_i);
+    ck_assert_uint_eq(v->nic[0].moved, 1);
+    ck_assert_uint_eq(v->nic[0].theirs, 0);
+    end();
+}
+END_TEST
+
+/* Nobody's port is down, and what others say decides: our end, the way between, theirs. Taken back, it stays until the path does. */
+START_TEST(a_word_says_whose_fault_a_silence_is)
+{
+    static const char *const texts[] = {"its NIC", "host1:fab0 path", "host1:fab0 port or cable"};
+    static const enum probe_blame blames[] = {PROBE_BLAME_LOCAL_NIC, PROBE_BLAME_PATH, PROBE_BLAME_LOCAL_LINK};
+    const struct r2_stat_view *v;
+    struct probe_subject s;
+    struct r2_pair *pair;
+
+    begin(2, NULL);
+    messages(4);
+    begin_message();
+    rig_fault(rig, "h0:n0 blackhole");
+    end_message();
+    wait_settled(0);
+    v = look(0);
+    ck_assert_uint_eq(v->nic[0].moved, 1);
+    ck_assert_uint_eq(v->nic[0].theirs, 0); /* not known */
+    pair = r2_pair_find(rig->side[0].inst, comm(0)->peer, 0, 0);
+    ck_assert_ptr_nonnull(pair);
+    s = _i == 0   ? r2_subject_nic(rig->side[0].inst, 0)
+        : _i == 1 ? r2_subject_path(rig->side[0].inst, pair)
+                  : r2_subject_remote(pair);
+    news_put(0, &s, blames[_i]);
+    v = look(0);
+    ck_assert_str_eq(v->nic[0].trouble, texts[_i]);
+    ck_assert_uint_eq(v->nic[0].theirs, _i == 2);
+    news_put(0, &s, PROBE_BLAME_NONE);
+    v = look(0);
+    ck_assert_uint_eq(v->nic[0].moved, 1);
+    ck_assert_uint_eq(v->nic[0].theirs, _i == 2);
+    ck_assert_str_eq(v->event[v->events - 1].text, "host1:fab0 good again, says host7");
+    end();
+}
+END_TEST
+
+/* What does not concern a pair of this process is for the job's log: a large job's history would be of nothing else. */
+START_TEST(far_away_is_not_kept)
+{
+    const struct r2_stat_view *v;
+    struct probe_subject s = {.a = 0x1234, .pa = 1};
+
+    begin(1, NULL);
+    messages(1);
+    news_put(0, &s, PROBE_BLAME_LOCAL_LINK);
+    v = look(0);
+    ck_assert_ptr_nonnull(probe_news_find(rig->side[0].inst->news, &s));
+    ck_assert_int_eq(v->events, 0);
+    end();
+}
+END_TEST
+
+START_TEST(a_drain_at_the_other_end_is_the_peers)
+{
+    const struct r2_stat_view *v;
+
+    begin(2, NULL);
+    messages(4);
+    drain(1, 1);
+    wait_settled(0);
+    v = look(0);
+    ck_assert_uint_eq(v->nic[0].moved, 1);
+    ck_assert_uint_eq(v->nic[0].theirs, 1);
+    ck_assert_str_eq(v->nic[0].trouble, "host1:fab0 drained");
+    ck_assert_uint_ne(v->nic[0].trouble_at, 0);
+    end();
+}
+END_TEST
+
+/* A verdict's cause is a list of what was measured. */
+START_TEST(a_cause_is_not_cut_in_the_middle)
+{
+    static const char how[] = "no-answer,pair:silent,our-loop:ok,our-aux:silent,its-loop:ok,its-aux:ok";
+    struct r2_report_verdict verdict = {.nic = -1, .how = how};
+    char longer[200] = "";
+    const struct r2_stat_event *e;
+
+    begin(1, NULL);
+    r2_report_verdict(rig->side[0].inst, &verdict);
+    e = event_find(look(0), R2_EVENT_VERDICT);
+    ck_assert_ptr_nonnull(e);
+    ck_assert_str_eq(e->cause, how);
+    memset(longer, 'x', sizeof(longer) - 1);
+    verdict.how = longer;
+    r2_report_verdict(rig->side[0].inst, &verdict);
+    e = &look(0)->event[1];
+    ck_assert_uint_eq(strlen(e->cause), sizeof(e->cause) - 1);
+    ck_assert_int_eq(e->cause[sizeof(e->cause) - 2], '~');
+    end();
+}
+END_TEST
+
 /* --- verdicts --- */
 
 START_TEST(a_verdict_stands_at_its_nic)
@@ -422,29 +578,6 @@ START_TEST(a_verdict_has_two_times)
 }
 END_TEST
 
-/* A verdict's cause is a list of what was measured. */
-START_TEST(a_cause_is_not_cut_in_the_middle)
-{
-    static const char how[] = "no-answer,pair:silent,our-loop:ok,our-aux:silent,its-loop:ok,its-aux:ok";
-    struct r2_report_verdict verdict = {.nic = -1, .how = how};
-    char longer[200] = "";
-    const struct r2_stat_event *e;
-
-    begin(1, NULL);
-    r2_report_verdict(rig->side[0].inst, &verdict);
-    e = event_find(look(0), R2_EVENT_VERDICT);
-    ck_assert_ptr_nonnull(e);
-    ck_assert_str_eq(e->cause, how);
-    memset(longer, 'x', sizeof(longer) - 1);
-    verdict.how = longer;
-    r2_report_verdict(rig->side[0].inst, &verdict);
-    e = &look(0)->event[1];
-    ck_assert_uint_eq(strlen(e->cause), sizeof(e->cause) - 1);
-    ck_assert_int_eq(e->cause[sizeof(e->cause) - 2], '~');
-    end();
-}
-END_TEST
-
 /* --- switches --- */
 
 START_TEST(switched_off)
@@ -493,9 +626,13 @@ static void add(TCase *t)
     tcase_add_test(t, a_blackhole_is_seen_though_the_port_is_up);
     tcase_add_test(t, a_connection_that_is_given_up);
     tcase_add_test(t, a_drain_is_no_fault);
-    tcase_add_test(t, a_verdict_stands_at_its_nic);
     tcase_add_test(t, a_verdict_has_two_times);
+    tcase_add_loop_test(t, a_failure_at_the_other_end_is_told_apart, 0, 2);
+    tcase_add_loop_test(t, a_word_says_whose_fault_a_silence_is, 0, 3);
+    tcase_add_test(t, far_away_is_not_kept);
+    tcase_add_test(t, a_drain_at_the_other_end_is_the_peers);
     tcase_add_test(t, a_cause_is_not_cut_in_the_middle);
+    tcase_add_test(t, a_verdict_stands_at_its_nic);
     tcase_add_test(t, switched_off);
     tcase_add_test(t, a_file_that_cannot_be_written_ends_nothing);
 }

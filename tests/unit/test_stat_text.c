@@ -91,10 +91,11 @@ static void teardown(void)
 }
 
 /* NIC 1: all or some have left it. */
-static void moved(const char *trouble, const char *blamed)
+static void moved(const char *trouble, const char *blamed, int theirs)
 {
     nic[1].moved = 4;
     nic[1].over = 0;
+    nic[1].theirs = (uint8_t)theirs;
     nic[1].trouble_at = now;
     snprintf(nic[1].trouble, sizeof(nic[1].trouble), "%s", trouble);
     snprintf(nic[1].blamed, sizeof(nic[1].blamed), "%s", blamed);
@@ -105,14 +106,18 @@ static void moved(const char *trouble, const char *blamed)
 
 START_TEST(a_verdict_with_its_code_and_without_the_nic)
 {
-    moved("stall: no answer", BRIEF);
+    moved("stall: no answer", BRIEF, 0);
     put(0);
     ck_assert_int_eq(tool(""), 0);
     has("  R2-L02 cable or switch port\n");
+    ck_assert_int_eq(tool("--check"), 1);
+    ck_assert_str_eq(text, BRIEF "\n");
     nic[1].blamed_at = now - 2000000000; /* that was another one */
     put(0);
     tool("");
     has("  stall: no answer\n");
+    ck_assert_int_eq(tool("--check"), 1);
+    has("fab1/1 avoided since ");
     nic[1].moved = 0;
     nic[1].state = R2_STAT_NIC_DOWN;
     snprintf(nic[1].blamed, sizeof(nic[1].blamed), "R2-L01 fab1 port down; job continues at 2/3; check link");
@@ -130,7 +135,7 @@ START_TEST(a_long_reason_is_whole)
 
     memset(reason, 'r', sizeof(reason) - 1);
     reason[85] = '\0';
-    moved(reason, "");
+    moved(reason, "", 0);
     snprintf(nic[1].name, sizeof(nic[1].name), "rocep193s0f0np0");
     nic[1].trouble_at -= 86400000000000;
     nic[1].sent = nic[1].received = 999900000000;
@@ -142,6 +147,34 @@ START_TEST(a_long_reason_is_whole)
     ck_assert_msg(at != NULL, "%s", text);
     ck_assert_int_eq(at[-14], '\n');
     ck_assert_int_eq(at[85], '\n');
+}
+END_TEST
+
+START_TEST(what_is_the_peers_is_no_problem_here)
+{
+    moved("h1:fab1 port or cable", "", 1);
+    put(0);
+    put(1);
+    ck_assert_int_eq(tool("--check"), 0);
+    ck_assert_str_eq(text, "2 processes, NICs here are well; fab1 avoided for h1:fab1 port or cable\n");
+    tool("--json");
+    has("\"fault_at_peer\":1");
+    tool("--prom");
+    has("r2_nic_fault_at_peer{device=\"fab1\",port=\"1\"} 1\n");
+    has("r2_nic_fault_at_peer{device=\"fab0\",port=\"1\"} 0\n");
+    /* one process of two knows another reason: that one counts, in whatever order they come */
+    moved("stall: no answer", "", 0);
+    put(_i);
+    ck_assert_int_eq(tool("--check"), 1);
+    has(": stall: no answer\n");
+    tool("");
+    has("  stall: no answer\n");
+    moved("h1:fab1 port or cable", "", 1);
+    put(_i);
+    nic[2].state = R2_STAT_NIC_DOWN; /* a NIC that is our own is a problem, whatever else there is */
+    put(0);
+    ck_assert_int_eq(tool("--check"), 1);
+    has("fab2/1 down ");
 }
 END_TEST
 
@@ -181,6 +214,7 @@ static void add(TCase *t)
 {
     tcase_add_test(t, a_verdict_with_its_code_and_without_the_nic);
     tcase_add_test(t, a_long_reason_is_whole);
+    tcase_add_loop_test(t, what_is_the_peers_is_no_problem_here, 0, 2);
     tcase_add_test(t, paths_are_told_apart);
     tcase_add_test(t, a_receiver_shows_what_carries);
 }

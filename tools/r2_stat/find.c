@@ -179,7 +179,7 @@ const char *stat_nic_word(const struct r2_stat_nic *n, const char **why, uint64_
 /* How bad it is, for people. */
 static int badness(const struct r2_stat_nic *n)
 {
-    return n->state != R2_STAT_NIC_UP ? 3 + n->state : n->moved ? 2 : n->drained ? 1 : 0;
+    return n->state != R2_STAT_NIC_UP ? 4 + n->state : n->moved ? (n->theirs ? 2 : 3) : n->drained ? 1 : 0;
 }
 
 static void nic_add(struct stat_nic *to, const struct r2_stat_nic *n)

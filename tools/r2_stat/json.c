@@ -88,6 +88,7 @@ static void nic_put(struct json *j, const struct r2_stat_nic *n)
     json_int_put(j, "primary", n->primary);
     json_int_put(j, "moved", n->moved);
     json_int_put(j, "only_nic", n->last);
+    json_int_put(j, "fault_at_peer", n->theirs != 0);
     text_put(j, "trouble", n->trouble);
     time_put(j, "trouble_at", n->trouble_at);
     text_put(j, "blamed", n->blamed);

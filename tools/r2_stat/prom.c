@@ -209,19 +209,20 @@ static void nic_states(const struct out *o)
 static void nic_connections(const struct out *o)
 {
     static const char *const name[] = {"r2_nic_connections", "r2_nic_connections_moved",
-                                       "r2_nic_connections_without_backup"};
+                                       "r2_nic_connections_without_backup", "r2_nic_fault_at_peer"};
     static const char *const help[] = {"Connections with a usable path over the NIC.",
                                        "Connections whose path over the NIC is gone.",
-                                       "Connections for which it is the only NIC left."};
+                                       "Connections for which it is the only NIC left.",
+                                       "1: every connection that moved away did so for a fault at the peer's end."};
 
-    for (int m = 0; m < 3; m++) {
+    for (int m = 0; m < 4; m++) {
         head(o, name[m], "gauge", help[m]);
         for (int i = 0; i < o->nics; i++) {
             const struct r2_stat_nic *n = &o->nic[i].n;
 
             if (!shown_before(o, i)) {
                 of_nic(o, name[m], n->device, n->port);
-                fprintf(o->f, "} %u\n", m == 0 ? n->over : m == 1 ? n->moved : n->last);
+                fprintf(o->f, "} %u\n", m == 0 ? n->over : m == 1 ? n->moved : m == 2 ? n->last : n->theirs != 0);
             }
         }
     }

@@ -74,7 +74,7 @@ int stat_prom(const struct stat_found *f, const char *file);
 /* Each until interrupted; exit status. */
 int stat_watch(struct stat_found *f, double seconds, bool conns, bool history);
 int stat_follow(struct stat_found *f, bool json);
-/* One line, exit status 0 healthy, 1 problem, 2 not known. */
+/* One line, exit status 0: nothing is known to be wrong with this host's NICs, 1: a problem, 2: nothing is known. */
 int stat_check(const struct stat_found *f);
 /* Exit status 0: a process of this user (and job, if this is inside of one) uses the plugin; 1: none. */
 int stat_assert_loaded(const struct stat_found *f);

@@ -152,34 +152,70 @@ int stat_follow(struct stat_found *f, bool json)
 
 /* --- monitors --- */
 
-/* The worst NIC of all jobs; NULL: all are well. */
-static const struct r2_stat_nic *worst(const struct stat_found *f, uint32_t *bad)
+struct health {
+    const struct r2_stat_nic *worst;  /* NIC of all jobs; NULL: all are well */
+    const struct r2_stat_nic *theirs; /* well, but a peer's fault made connections leave it */
+    uint32_t bad;                     /* NICs */
+};
+
+static struct health health_of(const struct stat_found *f)
 {
     static struct stat_nic nic[R2_STAT_NICS];
-    const struct r2_stat_nic *found = NULL;
+    struct health h = {0};
     int n = stat_nics(f->proc, f->procs, nic), score = 0;
 
-    *bad = 0;
     for (int i = 0; i < n; i++) {
         const struct r2_stat_nic *x = &nic[i].n;
-        int s = x->state != R2_STAT_NIC_UP ? 2 + x->state : x->moved && !x->drained;
+        bool moved = x->moved && !x->drained;
+        int s = x->state != R2_STAT_NIC_UP ? 2 + x->state : moved && !x->theirs;
 
-        *bad += s > 0;
+        h.bad += s > 0;
         if (s > score) {
             score = s;
-            found = x;
+            h.worst = x;
+        }
+        if (s == 0 && moved) {
+            h.theirs = x;
         }
     }
-    return found;
+    return h;
+}
+
+/* What is wrong with a NIC, in one line. */
+static void problem_text(const struct r2_stat_nic *n, uint32_t bad, char *line, size_t room)
+{
+    const char *why, *word;
+    char since[32];
+    uint64_t at;
+
+    word = stat_nic_word(n, &why, &at);
+    if (stat_is_verdict(why)) {
+        snprintf(line, room, "%s", why);
+    } else {
+        snprintf(line, room, "%.16s/%u %s since %s, %u moved%s: %s", n->device, n->port, word,
+                 stat_time(at, false, since, sizeof(since)), n->moved, bad > 1 ? ", more NICs" : "", why);
+    }
+}
+
+static void well_text(const struct stat_found *f, const struct health *h, char *line, size_t room)
+{
+    int n = snprintf(line, room, "%d process%s, ", f->procs, f->procs == 1 ? "" : "es");
+    const char *why;
+    uint64_t at;
+
+    if (h->theirs) {
+        stat_nic_word(h->theirs, &why, &at);
+        snprintf(line + n, room - (size_t)n, "NICs here are well; %.16s avoided for %s", h->theirs->device, why);
+    } else {
+        snprintf(line + n, room - (size_t)n, "all NICs carry what they should");
+    }
 }
 
 int stat_check(const struct stat_found *f)
 {
-    char line[CHECK_LINE + 1], since[32];
-    const struct r2_stat_nic *n;
-    const char *why, *word;
-    uint64_t giveups = 0, at;
-    uint32_t bad;
+    char line[CHECK_LINE + 1];
+    uint64_t giveups = 0;
+    struct health h;
 
     for (int i = 0; i < f->procs; i++) {
         giveups += f->proc[i]->v.who.giveups;
@@ -188,22 +224,16 @@ int stat_check(const struct stat_found *f)
         puts(f->unread ? "statistics of jobs here cannot be read" : "no job here uses the plugin: nothing is known");
         return 2;
     }
-    n = worst(f, &bad);
-    if (n == NULL && giveups == 0) {
-        printf("%d process%s, all NICs carry what they should\n", f->procs, f->procs == 1 ? "" : "es");
-        return 0;
-    }
-    if (n == NULL) {
+    h = health_of(f);
+    if (h.worst) {
+        problem_text(h.worst, h.bad, line, sizeof(line));
+    } else if (giveups) {
         snprintf(line, sizeof(line), "%" PRIu64 " connections were given up; the NICs are up", giveups);
-    } else if (n->blamed[0]) {
-        snprintf(line, sizeof(line), "%.80s", n->blamed);
     } else {
-        word = stat_nic_word(n, &why, &at);
-        snprintf(line, sizeof(line), "%.16s/%u %s since %s, %u moved%s: %s", n->device, n->port, word,
-                 stat_time(at, false, since, sizeof(since)), n->moved, bad > 1 ? ", more NICs" : "", why);
+        well_text(f, &h, line, sizeof(line));
     }
     puts(line);
-    return 1;
+    return h.worst || giveups;
 }
 
 int stat_assert_loaded(const struct stat_found *f)

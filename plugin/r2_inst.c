@@ -221,6 +221,7 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
     struct r2_comm *c, *following;
     int look = now >= inst->look_at;
 
+    r2_watch_clock(inst, now);
     oob_next = inst->oob->ops->progress(inst->oob, now);
     r2_inband_progress(inst);
     ib_async_progress(&inst->nics, r2_health_fact, inst);

@@ -352,6 +352,16 @@ void r2_watch_on_suspect(struct r2_comm *c, const struct fo_suspect *m)
     }
 }
 
+void r2_watch_clock(struct r2_inst *inst, uint64_t now)
+{
+    uint64_t gone = r2_elapsed(now, inst->watch_last), most = MS(inst->cfg.t_suspect_ms) / 2;
+
+    if (inst->watch_at) {
+        inst->watch_clock += gone < most ? gone : most;
+    }
+    inst->watch_last = now;
+}
+
 uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now)
 {
     uint64_t t_suspect = MS(inst->cfg.t_suspect_ms), step = t_suspect / 4;
@@ -361,13 +371,9 @@ uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now)
         inst->watch_at = 0;
         return UINT64_MAX; /* nothing to protect: no wake-ups */
     }
-    if (inst->watch_at == 0) {
-        inst->watch_last = now;
-    } else if (now < inst->watch_at && !inst->watch_asked) {
+    if (inst->watch_at && now < inst->watch_at && !inst->watch_asked) {
         return inst->watch_at;
     }
-    inst->watch_clock += r2_elapsed(now, inst->watch_last) < 2 * step ? r2_elapsed(now, inst->watch_last) : 2 * step;
-    inst->watch_last = now;
     inst->watch_asked = 0;
     asking = r2_pairs_watch(inst, inst->watch_clock);
     asking |= r2_locate_step(inst, inst->watch_clock);

@@ -120,6 +120,31 @@ START_TEST(sleep_of_a_process_is_no_fault)
 }
 END_TEST
 
+/*
+ * What the peer asks and says has waited for a service thread that was late: the question that it makes us put has not been out for so long, however
+ * short the wait for its answer is.
+ */
+START_TEST(words_that_waited_shorten_no_question)
+{
+    struct r2_inst *inst;
+
+    start(3, (const char *[]){QUIET_RC, "NCCL_R2_T_PROBE=2", NULL});
+    wait_probes();
+    messages(4, BIG);
+    rig_run(rig, 100 * RIG_MS);
+    inst = process_stop(_i);
+    fire(_i ? "h0:n0 qp-error" : "h1:n0 qp-error");
+    rig_run(rig, 10 * RIG_MS);
+    process_go(_i, inst);
+    rig_run(rig, 500 * RIG_MS);
+    for (int s = 0; s < 2; s++) {
+        ck_assert_msg(rig->side[s].comm->fo.switches == 1, "side %d: %s", s, rig->side[s].comm->fo.last_fault);
+    }
+    messages(4, BIG);
+    stop();
+}
+END_TEST
+
 /* Nor where its NICs stop with it, as those of the software fabric do: then nobody can be asked about them. */
 START_TEST(sleep_of_a_process_with_its_nics_is_no_fault)
 {
@@ -350,6 +375,7 @@ static void add_none(TCase *t)
     tcase_add_loop_test(t, last_path_that_stays_silent_ends, 0, 8);
     tcase_add_loop_test(t, sleep_of_a_caller_is_no_fault, 1, 4);
     tcase_add_loop_test(t, sleep_of_a_process_is_no_fault, 0, 4);
+    tcase_add_loop_test(t, words_that_waited_shorten_no_question, 0, 2);
     tcase_add_loop_test(t, sleep_of_a_process_with_its_nics_is_no_fault, 0, 2);
     tcase_add_test(t, stop_of_the_world_is_no_fault);
     tcase_add_loop_test(t, slow_links_are_no_fault, 0, 6);

@@ -495,14 +495,15 @@ static void answered(struct r2_pair *pair, uint64_t clock)
 
 /*
  * The queue pair itself failed. That is evidence only if it was made for this question and never answered: any other
- * may have broken alone, or its other end, or long ago.
+ * may have broken alone, or its other end, or long ago. What our own NIC cannot send needs no word about the other end,
+ * which may be as unable, and would never be in order.
  */
 static void broken(struct r2_pair *pair, uint64_t clock)
 {
     if (!pair->verdict) {
         pair->answer = pair->check; /* RC decides about the data, or the next suspicion */
         pair_move(pair, R2_PAIR_DEAD);
-    } else if (pair->last_ok == 0 && pair->in_order) {
+    } else if (pair->last_ok == 0 && (pair->in_order || pair->qp.unable)) {
         dead(pair, clock, "probes fail");
     } else {
         pair->unanswered = 1;

@@ -125,6 +125,7 @@ int probe_qp_poll(struct probe_qp *q)
     }
     for (int i = 0; i < n; i++) {
         if (wc[i].status != IBV_WC_SUCCESS) {
+            q->unable = wc[i].status == IBV_WC_LOC_QP_OP_ERR;
             return -1;
         }
     }

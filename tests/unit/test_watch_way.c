@@ -120,6 +120,43 @@ START_TEST(a_broken_queue_pair_adds_no_back_off)
 }
 END_TEST
 
+/* Words about a pair never come while a question is out there. */
+static int words_are_late(struct rig *r, int from, int type, union fo_body *body)
+{
+    const struct r2_pair *pair = pair_of(!from, 0);
+    int late = type == FO_MSG_PROBE && body->probe.nic == 0 && pair && pair->verdict;
+
+    r->filter_count += late;
+    return !late;
+}
+
+/* No NIC of the pair can send any more, and RC waits for acknowledgements of before: the queue pairs made to ask break before a word can come. */
+START_TEST(two_nics_that_cannot_send_are_found)
+{
+    uint64_t since;
+
+    start(2, (const char *[]){QUIET_RC, NULL});
+    wait_probes();
+    messages(4, 100);
+    recv_post(0, BIG);
+    rig_run(rig, 100 * RIG_MS);
+    fire("h0:n0 ack-lost");
+    fire("h1:n0 ack-lost");
+    since = rig_now(rig);
+    send_post(0, BIG);
+    rig_run(rig, 5 * RIG_MS);
+    fire("h0:n0 send-error");
+    fire("h1:n0 send-error");
+    rig->filter = words_are_late;
+    ck_assert(rig_until(rig, path_0_is_down, 2 * RIG_S));
+    found_as(0, IB_FAULT_SILENT);
+    ck_assert_int_gt(rig->filter_count, 0);
+    ck_assert_msg(rig_now(rig) - since < 300 * RIG_MS, "after %.3f ms", (double)(rig_now(rig) - since) / 1e6);
+    finish(1, BIG, RIG_S);
+    stop();
+}
+END_TEST
+
 /* --- whether the way is good --- */
 
 static int question_is_over(struct rig *r)
@@ -346,6 +383,7 @@ static void add(TCase *t)
     tcase_add_test(t, ends_that_both_ask_are_brief);
     tcase_add_test(t, word_that_is_taken_back_behind_another_question);
     tcase_add_test(t, a_broken_queue_pair_adds_no_back_off);
+    tcase_add_test(t, two_nics_that_cannot_send_are_found);
     tcase_add_loop_test(t, a_way_that_is_not_good_is_asked_once, 0, (int)(sizeof(once) / sizeof(once[0])));
     tcase_add_test(t, the_question_for_the_peer_is_repeated);
     tcase_add_test(t, the_peer_is_told_once);

@@ -6,8 +6,10 @@
  *   sim_proc    an instance, its service thread and its device workers as events with random delays
  *   sim_oracle  owner table of every receive slot, and the contents that each message must have
  *   sim_conn    set-up and end of a connection;  sim_traffic: isend, irecv, test as NCCL's proxy makes them
- *   sim_fault   the schedule of faults;  sim_class: what the classes of schedules are;  sim_main: many seeds, the
- * command line Single-threaded. Times are virtual nanoseconds.
+ *   sim_fault   the schedule of faults;  sim_class: what the classes of schedules are
+ *   sim_broken  which paths may go down for them
+ *   sim_jobs    many seeds;  sim_table: what they saw;  sim_main: the command line
+ * Single-threaded. Times are virtual nanoseconds.
  */
 #ifndef SIM_H
 #define SIM_H
@@ -33,6 +35,7 @@
 #define SIM_MAX_MSGS   512
 #define SIM_MAX_SLOTS  256
 #define SIM_LIVES      8
+#define SIM_MAX_CLASSES 32
 #define SIM_LOG_LINES  48
 #define SIM_LOG_CHARS  400
 
@@ -70,6 +73,14 @@ enum sim_fault_kind {
     SIM_F_GID_CHANGE,
     SIM_F_OOB_OUTAGE,
     SIM_F_DRAIN, /* no fault: the processes of a host are to keep a NIC free of work */
+    SIM_F_CUT,    /* what is between two NICs, or a plane */
+    SIM_F_CUT_TX, /* ... one way */
+    SIM_F_CORRUPT,
+    SIM_F_SEND_ERROR,
+    SIM_F_SILENT_DEATH, /* then fatal or removed: the driver takes what is posted, and never says anything of it */
+    SIM_F_UNPLUG,
+    SIM_F_RETRY7,    /* not drawn among the others: what all devices of a schedule do from its start */
+    SIM_F_RECV_KEPT, /* the same */
     SIM_F_KINDS
 };
 #define SIM_F(kind) (1u << (kind))
@@ -124,6 +135,7 @@ struct sim_params {
     unsigned copy_nics;         /* bit per rail: NICs that do not take the buffers of senders; with NCCL_R2_RELAY these go by way of staging memory */
     struct sim_delay copy;
     uint32_t copy_fail_ppm;     /* copies that the engine refuses */
+    int retry7, recv_kept; /* what the kernel's Soft-RoCE does: fab_fault.h */
     int list_cut; /* NICs of other rails than the safe one refuse each n-th list behind its first work request; 0: none */
     int cut_min, rq_depth, spread, t_stuck_ms, t_return_ms, t_probe_ms; /* the last two 0: defaults */
     /* faults */
@@ -260,6 +272,7 @@ struct sim_end {
     int sender, dev;
     enum sim_end_state state;
     struct r2_comm *comm;
+    uint32_t comm_id; /* stays when @comm is closed */
     struct ib_mr *mr[2];
     struct sim_pending fifo[SIM_MAX_SLOTS];
     unsigned window;     /* requests outstanding at most */
@@ -361,6 +374,18 @@ void sim_faults_progress(struct sim *s);        /* a message was done */
 int sim_faults_left(const struct sim *s);
 void sim_faults_rest(struct sim *s); /* traffic is over: those that still wait for it come now */
 
+/* Where a cut goes: "h0:n1 cut h2:n1", or the plane of @f's rail. Into f->text, of which host, NIC and kind are set. */
+void sim_cut_compose(struct sim *s, struct sim_fault *f);
+
+/* ---- false switches ---- */
+
+/* A fault of the fabric, now; the run fails when it does not arrive at every NIC that it names. */
+void sim_fabric_fault(struct sim *s, const char *text);
+/* A driver that refuses work at times. */
+void sim_broken_nic(struct sim *s, int host, int nic);
+/* @msg says that a path of @p goes down: the run fails when nothing has been done to its NICs nor to what is between. */
+void sim_switch_judge(struct sim_proc *p, const char *msg);
+
 /* ---- which part broke ---- */
 
 void sim_locate_draw(struct sim_params *p, struct fab_rng *r);
@@ -374,7 +399,7 @@ void sim_locate_judge(struct sim *s);
 /* ---- a run ---- */
 
 struct sim_stats {
-    uint64_t runs, failed, messages, events, switches, soft, replayed;
+    uint64_t runs, failed, messages, events, switches, false_switches, soft, replayed;
     uint64_t longest_stall_ns, virtual_ns;
     uint64_t faults[SIM_F_KINDS];
     uint64_t oob_lost, oob_dup, oob_reordered, oob_outages, ghosts;
@@ -399,11 +424,16 @@ struct sim {
     uint64_t key; /* of message contents: differs in every run, so that leftovers never look right */
     struct sim_fault fault[SIM_MAX_FAULTS];
     int nfaults, safe_rail;
+    struct {
+        uint32_t nic[SIM_MAX_PROCS];                         /* of a host, bit = NIC */
+        uint32_t drained[SIM_MAX_PROCS];                     /* the same: by order */
+        uint32_t way[SIM_MAX_PROCS][IB_MAX_NICS][SIM_MAX_PROCS]; /* from a NIC to those of a host */
+    } broken; /* until now: what may take a path down. sim_broken.c */
     int in_event;
     uint32_t done_total, msgs_total;
     uint32_t kill_at, abort_at; /* messages done in all */
     int killed, aborted;
-    struct mx_case broken; /* with p.locate: what, when, and what was said of it */
+    struct mx_case located; /* with p.locate: what, when, and what was said of it */
     struct mx_tally tally;
     uint64_t broken_at, verdict_at, informed_at[SIM_MAX_PROCS];
     uint64_t hash;
@@ -462,5 +492,9 @@ struct sim_job {
     int recheck;      /* every so many seeds the run is repeated and its hash compared; 0: never */
 };
 uint64_t sim_jobs_run(const struct sim_job *j, struct sim_stats *per_class, uint64_t *passed);
+void sim_stats_add(struct sim_stats *to, const struct sim_stats *s);
+
+/* Of the classes that ran, with their sum, onto stdout. @st: one for each class. */
+void sim_table_print(const struct sim_stats *st);
 
 #endif

@@ -1,6 +1,8 @@
 /* A connection from listen to close, at both ends; and the clock of each end's calls. */
 #include "sim.h"
 
+#include "plugin/r2_inst.h"
+
 #include <string.h>
 
 static void end_turn(void *arg)
@@ -139,6 +141,7 @@ static void end_open(struct sim_end *e)
             sim_end_close(e);
         return;
     }
+    e->comm_id = e->comm->id;
     sim_trace(c->sim, "conn %d %c: open", c->index, e->sender ? 'S' : 'R');
     if (!e->sender) {
         r2_net_close_listen(c->listen);

@@ -110,6 +110,10 @@ static void copy_end(void *arg)
 /* A NIC that takes the senders' memory may be the only way from now on, and then die. */
 static void engine_broken(struct sim_proc *p)
 {
+    for (int n = 0; n < p->sim->p.nics; n++) {
+        if (p->sim->p.copy_nics >> n & 1)
+            sim_broken_nic(p->sim, p->host, n);
+    }
     for (int i = 0; i < p->sim->p.conns; i++)
         p->sim->conn[i].may_fail |= p->sim->conn[i].s.proc == p;
 }

@@ -35,6 +35,14 @@ static const struct {
     [SIM_F_GID_CHANGE] = {"gid-change", "gid-change"},
     [SIM_F_OOB_OUTAGE] = {"oob-outage", NULL},
     [SIM_F_DRAIN] = {"drain", "drain"},
+    [SIM_F_CUT] = {"cut", NULL},
+    [SIM_F_CUT_TX] = {"cut-tx", NULL},
+    [SIM_F_CORRUPT] = {"corrupt", NULL},
+    [SIM_F_SEND_ERROR] = {"send-error", "send-error"},
+    [SIM_F_SILENT_DEATH] = {"silent-death", NULL},
+    [SIM_F_UNPLUG] = {"unplug", "unplug"},
+    [SIM_F_RETRY7] = {"retry7-forever", NULL},
+    [SIM_F_RECV_KEPT] = {"recv-kept", NULL},
 };
 
 const char *sim_fault_kind_name(int kind)
@@ -44,16 +52,12 @@ const char *sim_fault_kind_name(int kind)
 
 static void fault_arm(struct sim_fault *f);
 
-static uint64_t fired_count(struct sim *s, const struct fab_fault *what)
-{
-    return fab_inproc_nic(s->f, what->host, what->nic)->cnt.faults[what->kind];
-}
-
 /* As when the drain file of the host changes: every process of it looks. */
 static void drain(struct sim_fault *f, int on)
 {
     struct sim *s = f->sim;
 
+    s->broken.drained[f->host] |= 1u << f->nic;
     for (int i = 0; i < s->p.procs; i++) {
         struct sim_proc *p = &s->proc[i];
         uint32_t nics;
@@ -77,19 +81,8 @@ static void drain(struct sim_fault *f, int on)
 static void fabric_fault(struct sim_fault *f)
 {
     struct sim *s = f->sim;
-    struct fab_fault what;
-    char err[160];
-    uint64_t before;
 
-    if (fab_fault_parse(f->text, &what, err, sizeof(err)) != 0) {
-        sim_fail(s, "fault '%s': %s", f->text, err);
-        return;
-    }
-    before = fired_count(s, &what);
-    if (fab_inproc_fault(s->f, f->text, err, sizeof(err)) != 0)
-        sim_fail(s, "fault '%s': %s", f->text, err);
-    else if (fired_count(s, &what) != before + 1)
-        sim_fail(s, "fault '%s' did not fire in the fabric", f->text);
+    sim_fabric_fault(s, f->text);
     for (int i = 0; i < s->p.procs; i++) {
         if (s->proc[i].host == f->host)
             sim_proc_kick(&s->proc[i]);
@@ -179,6 +172,19 @@ static void fault_follow(struct sim *s, const struct sim_fault *first, const cha
     snprintf(f->text, sizeof(f->text), "h%d:n%d %s", f->host, f->nic, what);
 }
 
+/* One in five is the loss of a plane: the same rail of all hosts. Otherwise the far end may be of another rail only where rails reach each other. */
+void sim_cut_compose(struct sim *s, struct sim_fault *f)
+{
+    int hosts = s->p.share_host ? 2 : s->p.procs;
+    int far = (f->host + 1 + (int)(fab_rng_next(&s->rng) % (unsigned)(hosts - 1))) % hosts;
+    int nic = s->p.crossrail && sim_pct(&s->rng, 50) ? (int)(fab_rng_next(&s->rng) % (unsigned)s->p.nics) : f->nic;
+
+    if (f->kind == SIM_F_CUT && sim_pct(&s->rng, 20))
+        snprintf(f->text, sizeof(f->text), "*:n%d cut *:n%d", f->nic, f->nic);
+    else
+        snprintf(f->text, sizeof(f->text), "h%d:n%d %s h%d:n%d", f->host, f->nic, kinds[f->kind].name, far, nic);
+}
+
 static void text_compose(struct sim *s, struct sim_fault *f)
 {
     struct fab_rng *r = &s->rng;
@@ -199,8 +205,17 @@ static void text_compose(struct sim *s, struct sim_fault *f)
         /* Back within the life of a packet: what hangs longer than that is beyond what the holds promise. */
         fault_follow(s, f, "unhang", sim_pick(r, SIM_MS, (uint64_t)s->p.t_packet_ms * SIM_MS * 3 / 4));
         break;
+    case SIM_F_CUT:
+    case SIM_F_CUT_TX:
+        sim_cut_compose(s, f);
+        return;
+    case SIM_F_SILENT_DEATH:
+        snprintf(what, sizeof(what), "silent-death");
+        fault_follow(s, f, s->p.fault_mask & SIM_F(SIM_F_REMOVE) && sim_pct(r, 50) ? "remove" : "fatal", 0);
+        break;
     case SIM_F_LOSS:
-        snprintf(what, sizeof(what), "loss %d%%", quiet ? 1 : (int)sim_pick(r, 1, 30));
+    case SIM_F_CORRUPT:
+        snprintf(what, sizeof(what), "%s %d%%", kinds[f->kind].name, quiet ? 1 : (int)sim_pick(r, 1, 30));
         break;
     case SIM_F_DUP:
         snprintf(what, sizeof(what), "dup %d%%", (int)sim_pick(r, 1, 30));

@@ -11,16 +11,25 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
-#define MAX_CLASSES 32
-#define RUN_FAILED  3 /* exit status of a child that has reported its failure; sanitizers use 1 */
+#define STEPS      20  /* lines of progress */
+#define STEPS_FROM 100 /* ... of so many schedules or more */
+#define RUN_FAILED 3   /* exit status of a child that has reported its failure; sanitizers use 1 */
 
 struct seat {
     uint64_t at; /* index of the seed under way */
     uint64_t passed, failed;
-    struct sim_stats st[MAX_CLASSES];
+    struct sim_stats st[SIM_MAX_CLASSES];
     pid_t pid;
+};
+
+/* Shared by parent and children. */
+struct floor {
+    uint64_t done, failed; /* atomic */
+    uint64_t since;        /* ns, real time */
+    struct seat seat[];
 };
 
 static struct sim run;
@@ -36,36 +45,6 @@ __attribute__((visibility("default"))) const char *__lsan_default_suppressions(v
 static int class_of(const struct sim_job *j, uint64_t seed)
 {
     return j->cls >= 0 ? j->cls : (int)(seed % (unsigned)sim_class_turns);
-}
-
-static void stats_add(struct sim_stats *to, const struct sim_stats *s)
-{
-    to->runs += s->runs;
-    to->failed += s->failed;
-    to->messages += s->messages;
-    to->events += s->events;
-    to->switches += s->switches;
-    to->soft += s->soft;
-    to->replayed += s->replayed;
-    to->virtual_ns += s->virtual_ns;
-    if (s->longest_stall_ns > to->longest_stall_ns)
-        to->longest_stall_ns = s->longest_stall_ns;
-    for (int i = 0; i < SIM_F_KINDS; i++)
-        to->faults[i] += s->faults[i];
-    to->oob_lost += s->oob_lost;
-    to->copies += s->copies;
-    to->copies_refused += s->copies_refused;
-    to->lists += s->lists;
-    to->lists_cut += s->lists_cut;
-    to->oob_dup += s->oob_dup;
-    to->oob_reordered += s->oob_reordered;
-    to->oob_outages += s->oob_outages;
-    to->ghosts += s->ghosts;
-    to->returns += s->returns;
-    to->weights += s->weights;
-    mx_sums_add(&to->matrix, &s->matrix);
-    for (int i = 0; i < SIM_LIVES; i++)
-        to->carried[i] += s->carried[i];
 }
 
 static void replay_print(int cls, uint64_t seed)
@@ -88,6 +67,27 @@ static void failure_print(const struct sim *s)
     fflush(stdout);
 }
 
+static uint64_t real_now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
+}
+
+/* One schedule more has ended; whoever completes a step says so. */
+static void progress(const struct sim_job *j, struct floor *fl, int cls, int bad)
+{
+    uint64_t failed = __atomic_add_fetch(&fl->failed, (uint64_t)bad, __ATOMIC_SEQ_CST);
+    uint64_t done = __atomic_add_fetch(&fl->done, 1, __ATOMIC_SEQ_CST);
+
+    if (j->count < STEPS_FROM || done * STEPS / j->count == (done - 1) * STEPS / j->count)
+        return;
+    fprintf(stderr, "%llu of %llu schedules, %llu failed, last class %s, %.0f s\n", (unsigned long long)done,
+            (unsigned long long)j->count, (unsigned long long)failed, sim_classes[cls].name,
+            (double)(real_now() - fl->since) / 1e9);
+}
+
 /* One seed; 0 when it held, and was the same a second time where that is asked for. */
 static int seed_run(const struct sim_job *j, uint64_t seed, struct sim_stats *st)
 {
@@ -96,7 +96,7 @@ static int seed_run(const struct sim_job *j, uint64_t seed, struct sim_stats *st
 
     alarm(j->limit_s);
     bad = sim_run(&run, cls, seed);
-    stats_add(&st[cls], &run.st);
+    sim_stats_add(&st[cls], &run.st);
     if (!bad && j->recheck && seed % (unsigned)j->recheck == 0) {
         hash = run.hash;
         bad = sim_run(&run, cls, seed);
@@ -112,11 +112,14 @@ static int seed_run(const struct sim_job *j, uint64_t seed, struct sim_stats *st
     return bad;
 }
 
-static void seat_child(const struct sim_job *j, struct seat *seat, uint64_t first, uint64_t step)
+static void seat_child(const struct sim_job *j, struct floor *fl, struct seat *seat, uint64_t first, uint64_t step)
 {
     for (uint64_t i = first; i < j->count; i += step) {
+        int bad;
         __atomic_store_n(&seat->at, i, __ATOMIC_SEQ_CST);
-        if (seed_run(j, j->from + i, seat->st) != 0) {
+        bad = seed_run(j, j->from + i, seat->st);
+        progress(j, fl, class_of(j, j->from + i), bad);
+        if (bad) {
             seat->failed++;
             fflush(stdout);
             _exit(RUN_FAILED);
@@ -127,7 +130,7 @@ static void seat_child(const struct sim_job *j, struct seat *seat, uint64_t firs
     exit(0);
 }
 
-static void seat_start(const struct sim_job *j, struct seat *seat, uint64_t first, uint64_t step)
+static void seat_start(const struct sim_job *j, struct floor *fl, struct seat *seat, uint64_t first, uint64_t step)
 {
     pid_t pid;
 
@@ -138,11 +141,11 @@ static void seat_start(const struct sim_job *j, struct seat *seat, uint64_t firs
         exit(2);
     }
     if (pid == 0)
-        seat_child(j, seat, first, step);
+        seat_child(j, fl, seat, first, step);
     seat->pid = pid; /* shared with the child: only the parent writes it */
 }
 
-static void crash_note(const struct sim_job *j, struct seat *seat, int status)
+static void crash_note(const struct sim_job *j, struct floor *fl, struct seat *seat, int status)
 {
     uint64_t seed = j->from + seat->at;
     int cls = class_of(j, seed), sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
@@ -159,6 +162,8 @@ static void crash_note(const struct sim_job *j, struct seat *seat, int status)
     seat->failed++;
     seat->st[cls].failed++;
     seat->st[cls].runs++;
+    fflush(stdout);
+    progress(j, fl, cls, 1);
 }
 
 static struct seat *seat_of(struct seat *seats, int n, pid_t pid)
@@ -172,18 +177,21 @@ static struct seat *seat_of(struct seat *seats, int n, pid_t pid)
 
 uint64_t sim_jobs_run(const struct sim_job *j, struct sim_stats *per_class, uint64_t *passed)
 {
-    struct seat *seats =
-        mmap(NULL, sizeof(*seats) * (size_t)j->jobs, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    size_t len = sizeof(struct floor) + sizeof(struct seat) * (size_t)j->jobs;
+    struct floor *fl = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct seat *seats;
     uint64_t failed = 0, step = (uint64_t)j->jobs;
     int alive = 0, stop = 0, status;
     pid_t pid;
 
-    if (seats == MAP_FAILED) {
+    if (fl == MAP_FAILED) {
         perror("r2_sim: mmap");
         exit(2);
     }
+    seats = fl->seat;
+    fl->since = real_now();
     for (int i = 0; i < j->jobs && (uint64_t)i < j->count; i++, alive++)
-        seat_start(j, &seats[i], (uint64_t)i, step);
+        seat_start(j, fl, &seats[i], (uint64_t)i, step);
     while (alive > 0 && (pid = wait(&status)) > 0) {
         struct seat *seat = seat_of(seats, j->jobs, pid);
         if (!seat)
@@ -192,10 +200,10 @@ uint64_t sim_jobs_run(const struct sim_job *j, struct sim_stats *per_class, uint
         if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
             continue;
         if (!WIFEXITED(status) || WEXITSTATUS(status) != RUN_FAILED)
-            crash_note(j, seat, status);
+            crash_note(j, fl, seat, status);
         stop |= j->stop_at_first;
         if (!stop && seat->at + step < j->count) {
-            seat_start(j, seat, seat->at + step, step);
+            seat_start(j, fl, seat, seat->at + step, step);
             alive++;
         } else if (stop) {
             for (int i = 0; i < j->jobs; i++) {
@@ -211,8 +219,8 @@ uint64_t sim_jobs_run(const struct sim_job *j, struct sim_stats *per_class, uint
         *passed += seats[i].passed;
         failed += seats[i].failed;
         for (int c = 0; c < sim_class_count; c++)
-            stats_add(&per_class[c], &seats[i].st[c]);
+            sim_stats_add(&per_class[c], &seats[i].st[c]);
     }
-    munmap(seats, sizeof(*seats) * (size_t)j->jobs);
+    munmap(fl, len);
     return failed;
 }

@@ -58,11 +58,11 @@ void sim_locate_late_draw(struct sim_params *p, struct fab_rng *r)
 static void kill_host(struct sim *s)
 {
     for (int i = 0; i < s->p.conns; i++) {
-        if (s->conn[i].s.proc->index == s->broken.host || s->conn[i].r.proc->index == s->broken.host)
+        if (s->conn[i].s.proc->index == s->located.host || s->conn[i].r.proc->index == s->located.host)
             s->conn[i].may_fail = 1;
     }
     s->killed = 1;
-    sim_proc_kill(&s->proc[s->broken.host]);
+    sim_proc_kill(&s->proc[s->located.host]);
 }
 
 /*
@@ -84,38 +84,24 @@ void sim_locate_busy_draw(struct sim_params *p, struct fab_rng *r)
 static void mend_it(void *arg)
 {
     struct sim *s = arg;
-    char err[160];
 
     sim_trace(s, "mended");
-    if (fab_inproc_fault(s->f, "*:* restore", err, sizeof(err)) != 0)
-        sim_fail(s, "restore: %s", err);
+    sim_fabric_fault(s, "*:* restore");
 }
 
 static void break_it(void *arg)
 {
     struct sim *s = arg;
-    char name[64], text[48], err[160];
+    char name[64], text[48];
 
-    mx_case_name(&s->broken, name, sizeof(name));
+    mx_case_name(&s->located, name, sizeof(name));
     sim_trace(s, "broken: %s", name);
     s->broken_at = fab_inproc_now(s->f);
-    for (int i = 0; mx_case_fault(&s->broken, i, text); i++) {
-        struct fab_fault what;
-        uint64_t before;
-
-        if (fab_fault_parse(text, &what, err, sizeof(err)) != 0) {
-            sim_fail(s, "fault '%s': %s", text, err);
-            return;
-        }
-        before = fab_inproc_nic(s->f, s->broken.host, s->broken.nic)->cnt.faults[what.kind];
-        if (fab_inproc_fault(s->f, text, err, sizeof(err)) != 0)
-            sim_fail(s, "fault '%s': %s", text, err);
-        else if (fab_inproc_nic(s->f, s->broken.host, s->broken.nic)->cnt.faults[what.kind] == before)
-            sim_fail(s, "fault '%s' did not fire in the fabric", text);
-    }
-    if (s->broken.kind == MX_KILLED)
+    for (int i = 0; mx_case_fault(&s->located, i, text); i++)
+        sim_fabric_fault(s, text);
+    if (s->located.kind == MX_KILLED)
         kill_host(s);
-    else if (s->p.mended_ns && s->broken.kind != MX_HANG && !mx_case_ends_job(&s->broken)) /* what hangs longer than T_packet is beyond what the holds promise */
+    else if (s->p.mended_ns && s->located.kind != MX_HANG && !mx_case_ends_job(&s->located)) /* what hangs longer than T_packet is beyond what the holds promise */
         fab_inproc_at(s->f, s->broken_at + fab_rng_upto(&s->rng, s->p.mended_ns), mend_it, s);
     for (int i = 0; i < s->p.procs; i++)
         sim_proc_kick(&s->proc[i]);
@@ -126,22 +112,22 @@ static int busy_rail(const struct sim *s)
 {
     for (int i = 0; i < s->p.conns; i++) {
         const struct sim_conn *c = &s->conn[(s->seed + (unsigned)i) % (unsigned)s->p.conns];
-        int from = c->s.proc->index, to = c->r.proc->index, host = s->broken.host, far = s->broken.far;
+        int from = c->s.proc->index, to = c->r.proc->index, host = s->located.host, far = s->located.far;
 
         if ((from == host && (far < 0 || to == far)) || (to == host && (far < 0 || from == far)))
             return c->s.dev;
     }
-    return s->broken.nic;
+    return s->located.nic;
 }
 
 void sim_locate_start(struct sim *s)
 {
     if (!s->p.locate)
         return;
-    mx_case_draw(&s->broken, s->p.cut_path ? s->seed * MX_KINDS + MX_PATH_CUT : s->seed, s->p.procs, s->p.nics);
-    s->broken.nic = busy_rail(s);
-    if (s->broken.kind == MX_STOPPED) /* the simulation's threads all run */
-        s->broken.kind = MX_CALM;
+    mx_case_draw(&s->located, s->p.cut_path ? s->seed * MX_KINDS + MX_PATH_CUT : s->seed, s->p.procs, s->p.nics);
+    s->located.nic = busy_rail(s);
+    if (s->located.kind == MX_STOPPED) /* the simulation's threads all run */
+        s->located.kind = MX_CALM;
     fab_inproc_at(s->f, sim_pick(&s->rng, FAULT_FROM, FAULT_TO), break_it, s);
 }
 
@@ -161,7 +147,7 @@ void sim_locate_line(struct sim *s, int proc, int warn, const char *text)
         return;
     if (s->verdict_at == 0 && v.blame != MX_UNKNOWN)
         s->verdict_at = fab_inproc_now(s->f);
-    if (mx_tally_add(&s->tally, &s->broken, proc, &v) == MX_WRONG)
+    if (mx_tally_add(&s->tally, &s->located, proc, &v) == MX_WRONG)
         sim_fail(s, "process %d blames what is not broken: %s", proc, text);
 }
 
@@ -174,16 +160,16 @@ void sim_locate_judge(struct sim *s)
     if (!s->p.locate || s->broken_at == 0)
         return;
     for (int i = 0; i < s->p.procs; i++) {
-        if (i == s->broken.host && s->broken.kind == MX_KILLED)
+        if (i == s->located.host && s->located.kind == MX_KILLED)
             continue;
         speaks |= 1u << i;
         informed |= (unsigned)(s->informed_at[i] != 0) << i;
         last = s->informed_at[i] > last ? s->informed_at[i] : last;
     }
-    mx_tally_sum(&s->tally, &s->broken, speaks, informed, s->verdict_at ? s->verdict_at - s->broken_at : 0,
+    mx_tally_sum(&s->tally, &s->located, speaks, informed, s->verdict_at ? s->verdict_at - s->broken_at : 0,
                  last ? last - s->broken_at : 0, &s->st.matrix);
-    if (s->st.matrix.silent[s->broken.kind] && s->p.mended_ns == 0)
+    if (s->st.matrix.silent[s->located.kind] && s->p.mended_ns == 0)
         sim_fail(s, "nobody says that anything is broken");
-    else if (s->st.matrix.missed[s->broken.kind] && s->p.cut_path)
+    else if (s->st.matrix.missed[s->located.kind] && s->p.cut_path)
         sim_fail(s, "nobody blames the way that is cut");
 }

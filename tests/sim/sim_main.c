@@ -24,7 +24,8 @@ static void usage(FILE *out)
             "  --first        stop at the first failure\n"
             "  --recheck K    run every K-th seed twice and compare (50; 0: never)\n"
             "  --limit T      real seconds for one schedule (60)\n"
-            "  --list         classes and rules\n");
+            "  --list         classes and rules\n"
+            "Of 100 schedules or more each twentieth part is told on stderr.\n");
 }
 
 static void list(void)
@@ -70,44 +71,9 @@ static uint64_t number(const char *option, const char *text, uint64_t max)
     return v;
 }
 
-static void class_print(int c, const struct sim_stats *st)
-{
-    printf("%-8s %6llu schedules %5llu failed  %8llu messages  %5llu switches %4llu soft fences %6llu replays  stall "
-           "%8.3f ms ",
-           sim_classes[c].name, (unsigned long long)st->runs, (unsigned long long)st->failed,
-           (unsigned long long)st->messages, (unsigned long long)st->switches, (unsigned long long)st->soft,
-           (unsigned long long)st->replayed, (double)st->longest_stall_ns / 1e6);
-    for (int k = 0; k < SIM_F_KINDS; k++) {
-        if (st->faults[k])
-            printf(" %s %llu", sim_fault_kind_name(k), (unsigned long long)st->faults[k]);
-    }
-    if (st->ghosts)
-        printf(" ghosts %llu", (unsigned long long)st->ghosts);
-    if (st->copies)
-        printf(" copies %llu, refused %llu", (unsigned long long)st->copies, (unsigned long long)st->copies_refused);
-    if (st->lists)
-        printf(" lists %llu, cut %llu", (unsigned long long)st->lists, (unsigned long long)st->lists_cut);
-    if (st->returns) {
-        printf(" returns %llu, lives with data", (unsigned long long)st->returns);
-        for (int i = 1; i < SIM_LIVES; i++)
-            printf(" %d%s: %llu", i, i == SIM_LIVES - 1 ? "+" : "", (unsigned long long)st->carried[i]);
-    }
-    if (st->weights)
-        printf(" plans changed %llu", (unsigned long long)st->weights);
-    if (st->oob_lost + st->oob_dup + st->oob_reordered)
-        printf(" oob lost %llu dup %llu reordered %llu", (unsigned long long)st->oob_lost,
-               (unsigned long long)st->oob_dup, (unsigned long long)st->oob_reordered);
-    printf("\n");
-    for (int k = 0; k < MX_KINDS; k++) {
-        if (st->matrix.cases[k]) {
-            mx_table_print(&st->matrix, stdout);
-            break;
-        }
-    }
-}
-
 static int run_one(int cls, uint64_t seed)
 {
+    static struct sim_stats st[SIM_MAX_CLASSES];
     int bad;
 
     if (cls < 0)
@@ -119,7 +85,8 @@ static int run_one(int cls, uint64_t seed)
         for (int i = 0; i < one.p.procs && !sim_verbose; i++)
             sim_proc_log_print(&one.proc[i]);
     }
-    class_print(cls, &one.st);
+    st[cls] = one.st;
+    sim_table_print(st);
     printf("virtual time %.3f ms, %llu events, hash %016llx\n", (double)one.st.virtual_ns / 1e6,
            (unsigned long long)one.st.events, (unsigned long long)one.hash);
     printf("%d passed, %d failed\n", !bad, bad);
@@ -178,13 +145,10 @@ static int copies_missing(const struct sim_stats *st)
 
 static int run_many(const struct sim_job *job)
 {
-    static struct sim_stats st[64];
+    static struct sim_stats st[SIM_MAX_CLASSES];
     uint64_t passed, failed = sim_jobs_run(job, st, &passed);
 
-    for (int c = 0; c < sim_class_count; c++) {
-        if (st[c].runs)
-            class_print(c, &st[c]);
-    }
+    sim_table_print(st);
     failed += (uint64_t)lives_missing(st) + (uint64_t)lists_missing(st) + (uint64_t)copies_missing(st);
     printf("%llu passed, %llu failed\n", (unsigned long long)passed, (unsigned long long)failed);
     return failed != 0;

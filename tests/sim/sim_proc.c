@@ -34,8 +34,10 @@ static void log_judge(struct sim *s, const char *msg)
     const char *settled = strstr(msg, " settled: ");
     unsigned parts;
 
-    if (strstr(msg, " UP -> DOWN: ") && !strstr(msg, ib_fault_name(IB_FAULT_CLOSE)))
+    if (strstr(msg, " life ") && strstr(msg, " UP -> DOWN: ") && !strstr(msg, ib_fault_name(IB_FAULT_CLOSE))) {
         s->st.switches++;
+        sim_switch_judge(inside, msg);
+    }
     if (strstr(msg, " -> FENCED: soft"))
         s->st.soft++;
     lives_judge(s, msg);
@@ -267,12 +269,11 @@ void sim_proc_stop(struct sim_proc *p)
 void sim_proc_kill(struct sim_proc *p)
 {
     struct sim *s = p->sim;
-    char text[40], err[160];
+    char text[40];
 
     sim_trace(s, "process %d is killed", p->index);
     p->dead = 1;
     sim_bus_dead(s->bus, p->index);
     snprintf(text, sizeof(text), "h%d:* fatal", p->host);
-    if (fab_inproc_fault(s->f, text, err, sizeof(err)) != 0)
-        sim_fail(s, "fault '%s': %s", text, err);
+    sim_fabric_fault(s, text);
 }

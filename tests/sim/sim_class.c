@@ -4,16 +4,18 @@
  */
 #include "sim.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define LINK_FAULTS (SIM_F(SIM_F_DOWN) | SIM_F(SIM_F_FLAP))
 #define SILENT_FAULTS                                                                                                  \
-    (SIM_F(SIM_F_BLACKHOLE) | SIM_F(SIM_F_BLACKHOLE_TX) | SIM_F(SIM_F_BLACKHOLE_RX) | SIM_F(SIM_F_ACK_LOST))
-#define DEVICE_FAULTS (SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_REMOVE) | SIM_F(SIM_F_QP_ERROR) | SIM_F(SIM_F_GID_CHANGE))
+    (SIM_F(SIM_F_BLACKHOLE) | SIM_F(SIM_F_BLACKHOLE_TX) | SIM_F(SIM_F_BLACKHOLE_RX) | SIM_F(SIM_F_ACK_LOST) |           \
+     SIM_F(SIM_F_CUT) | SIM_F(SIM_F_CUT_TX))
+#define DEVICE_FAULTS                                                                                                  \
+    (SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_REMOVE) | SIM_F(SIM_F_SILENT_DEATH) | SIM_F(SIM_F_UNPLUG) |                      \
+     SIM_F(SIM_F_SEND_ERROR) | SIM_F(SIM_F_QP_ERROR) | SIM_F(SIM_F_GID_CHANGE))
 #define HANG_FAULTS   (SIM_F(SIM_F_HANG_FATAL) | SIM_F(SIM_F_HANG_BACK))
-#define GREY_FAULTS   (SIM_F(SIM_F_LOSS) | SIM_F(SIM_F_DUP) | SIM_F(SIM_F_DELAY) | SIM_F(SIM_F_RATE))
+#define GREY_FAULTS                                                                                                    \
+    (SIM_F(SIM_F_LOSS) | SIM_F(SIM_F_CORRUPT) | SIM_F(SIM_F_DUP) | SIM_F(SIM_F_DELAY) | SIM_F(SIM_F_RATE))
 
 /* What all classes start from: mostly small messages, everything a little late, short timers. */
 static void draw_base(struct sim_params *p, struct fab_rng *r)
@@ -118,7 +120,8 @@ static void draw_watch(struct sim_params *p, struct fab_rng *r)
 {
     p->faults = (int)sim_pick(r, 1, 3);
     p->fault_mask = SILENT_FAULTS | (sim_pct(r, 30) ? SIM_F(SIM_F_HANG) : 0);
-    p->ib_timeout = 20;
+    p->retry7 = sim_pct(r, 30);
+    p->ib_timeout = p->retry7 ? (int)sim_pick(r, 8, 14) : 20;
     p->ib_retry = 7;
     p->spread = sim_pct(r, 30);
     p->idle_ns = sim_pct(r, 50) ? 200 * SIM_MS : p->idle_ns;
@@ -130,6 +133,7 @@ static void draw_stuck(struct sim_params *p, struct fab_rng *r)
 {
     p->faults = (int)sim_pick(r, 1, 2);
     p->fault_mask = SIM_F(SIM_F_STUCK) | (sim_pct(r, 30) ? SILENT_FAULTS : 0);
+    p->retry7 = sim_pct(r, 30);
     p->ib_timeout = 14;
     p->ib_retry = 7;
     p->t_stuck_ms = 100;
@@ -158,11 +162,12 @@ static void draw_hang(struct sim_params *p, struct fab_rng *r)
     p->service = (struct sim_delay){5 * SIM_US, SIM_MS, 5000};
     p->worker = (struct sim_delay){5 * SIM_US, SIM_MS, 5000};
     if (sim_pct(r, 40)) {
-        /* A call that the driver keeps stops the whole simulation: the transport's patience must outlast several of
-         * them, or healthy paths die of what is only this program's single thread. */
+        /* A call that the driver keeps stops the whole simulation: the transport's patience and that of the watchdog
+         * must outlast several of them, or healthy paths die of what is only this program's single thread. */
         p->fab.hang_modify_ns = sim_pick(r, SIM_MS, 8 * SIM_MS);
         p->ib_timeout = 12;
         p->ib_retry = 5;
+        p->t_probe_ms = 300;
         p->t_packet_ms = 300;
         p->t_dead_ms = 900;
         p->give_up_ms = 4000;
@@ -314,7 +319,8 @@ static void draw_return(struct sim_params *p, struct fab_rng *r)
     p->fault_mask |= sim_pct(r, 60) ? SILENT_FAULTS : 0;
     p->fault_mask |= sim_pct(r, 50) ? SIM_F(SIM_F_QP_ERROR) | SIM_F(SIM_F_GID_CHANGE) : 0;
     p->fault_mask |= sim_pct(r, 30) ? SIM_F(SIM_F_HANG_BACK) : 0;
-    p->fault_mask |= sim_pct(r, 15) ? SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_REMOVE) : 0;
+    p->fault_mask |= sim_pct(r, 15) ? SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_REMOVE) | SIM_F(SIM_F_SILENT_DEATH) | SIM_F(SIM_F_UNPLUG) : 0;
+    p->fault_mask |= sim_pct(r, 30) ? SIM_F(SIM_F_SEND_ERROR) : 0;
     p->fault_mask |= sim_pct(r, 30) ? SIM_F(SIM_F_OOB_OUTAGE) : 0;
     p->mend_ns = sim_pct(r, 50) ? 4 * SIM_MS : 40 * SIM_MS;
     p->gap_ns = sim_pct(r, 30) ? 2 * SIM_MS : 80 * SIM_MS;
@@ -547,62 +553,10 @@ void sim_params_draw(struct sim_params *p, int cls, uint64_t seed)
     /* P18 takes the removal of a device by the kernel as proof that its DMA is over. */
     if (p->fab.nic.dead_dma_ns)
         p->fault_mask &= ~SIM_F(SIM_F_REMOVE);
+    p->recv_kept = p->fault_mask && sim_pct(&r, 10);
     p->flush_always = sim_pct(&r, 25) || p->ack_flush;
     p->flush_pct = p->flush_always ? 50 : 5;
     /* A NIC that reads no more is given up after ten T_fence, and one may follow the other. */
     if (p->flush_always)
         p->stall_ms += 10 * p->t_fence_ms * p->nics;
-}
-
-static void option_text(struct r2_config *cfg, const char *name, const char *text)
-{
-    char why[200];
-
-    if (r2_config_set(cfg, name, text, why, sizeof(why)) != 0) {
-        fprintf(stderr, "r2_sim: option %s=%s: %s\n", name, text, why);
-        exit(2);
-    }
-}
-
-static void option(struct r2_config *cfg, const char *name, int value)
-{
-    char text[24];
-
-    snprintf(text, sizeof(text), "%d", value);
-    option_text(cfg, name, text);
-}
-
-void sim_params_config(const struct sim_params *p, struct r2_config *cfg)
-{
-    r2_config_defaults(cfg);
-    option(cfg, "NCCL_IB_TIMEOUT", p->ib_timeout);
-    option(cfg, "NCCL_IB_RETRY_CNT", p->ib_retry);
-    option(cfg, "NCCL_R2_T_ACK", p->ack_us);
-    option(cfg, "NCCL_R2_T_REPEAT", p->repeat_ms);
-    option(cfg, "NCCL_R2_T_FENCE", p->t_fence_ms);
-    option(cfg, "NCCL_R2_T_PCIE", p->t_pcie_ms);
-    option(cfg, "NCCL_R2_T_PACKET", p->t_packet_ms);
-    option(cfg, "NCCL_R2_T_DEAD", p->t_dead_ms);
-    option(cfg, "NCCL_R2_GIVE_UP", p->give_up_ms);
-    option(cfg, "NCCL_R2_CONNECT", p->give_up_ms);
-    option(cfg, "NCCL_R2_LINGER", p->linger_ms);
-    option(cfg, "NCCL_R2_CUT_MIN", p->cut_min);
-    option(cfg, "NCCL_R2_T_STUCK", p->t_stuck_ms);
-    if (p->t_return_ms)
-        option(cfg, "NCCL_R2_T_RETURN", p->t_return_ms);
-    if (p->t_probe_ms)
-        option(cfg, "NCCL_R2_T_PROBE", p->t_probe_ms);
-    if (p->qps)
-        option(cfg, "NCCL_IB_QPS_PER_CONNECTION", p->qps);
-    option(cfg, "NCCL_IB_SPLIT_DATA_ON_QPS", p->split);
-    option(cfg, "NCCL_R2_RQ_DEPTH", p->rq_depth);
-    option(cfg, "NCCL_IB_ADAPTIVE_ROUTING", p->adaptive);
-    option(cfg, "NCCL_IB_AR_THRESHOLD", p->ar_threshold);
-    option(cfg, "NCCL_R2_SPREAD", p->spread);
-    option(cfg, "NCCL_R2_BALANCE", !p->no_balance);
-    option(cfg, "NCCL_R2_FAILOVER", !p->no_failover);
-    option_text(cfg, "NCCL_R2_ACK", p->ack_flush ? "flush" : "e2e");
-    option_text(cfg, "NCCL_R2_RELAY", p->copy_nics ? "host" : "off");
-    option_text(cfg, "NCCL_R2_FLUSH", p->flush_always ? "always" : "auto");
-    option_text(cfg, "NCCL_R2_BACKUP_SCOPE", p->crossrail ? "any" : "rail");
 }

@@ -6,10 +6,13 @@
 #include "sim.h"
 
 #include <stdio.h>
+#include <string.h>
 
-#define FOR_EVER (SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_REMOVE))
+#define CUTS     (SIM_F(SIM_F_CUT) | SIM_F(SIM_F_CUT_TX))
+#define FOR_EVER (SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_REMOVE) | SIM_F(SIM_F_SILENT_DEATH) | SIM_F(SIM_F_UNPLUG))
 #define BY_LIFE                                                                                                        \
     (SIM_F(SIM_F_QP_ERROR) | SIM_F(SIM_F_GID_CHANGE) | SIM_F(SIM_F_STUCK)) /* nothing to mend: new queue pairs work */
+#define ENDS_BY_UP (SIM_F(SIM_F_DOWN) | SIM_F(SIM_F_FLAP) | SIM_F(SIM_F_SEND_ERROR))
 #define ROUND_MOST 60 /* events of a round: what is begun must be mended, too */
 
 static struct sim_fault *event(struct sim *s, int kind, int host, int rail, const char *what, int after, uint64_t delay)
@@ -47,19 +50,37 @@ static struct sim_fault *storm(struct sim *s, struct sim_fault *f)
     return f;
 }
 
+/* Between the same two places as the cut @f. */
+static void heal_compose(const struct sim_fault *f, struct sim_fault *end)
+{
+    int place = (int)strcspn(f->text, " ");
+
+    snprintf(end->text, sizeof(end->text), "%.*s heal %s", place, f->text, strrchr(f->text, ' ') + 1);
+}
+
 /* Ends what @f began. Returns the event that does. */
 static struct sim_fault *mend(struct sim *s, struct sim_fault *f, int kind)
 {
     uint64_t most = s->p.mend_ns, packet = (uint64_t)s->p.t_packet_ms * SIM_MS * 3 / 4;
-    const char *how = kind == SIM_F_DRAIN ? "undrain" : kind == SIM_F_DOWN || kind == SIM_F_FLAP ? "up" : kind == SIM_F_HANG_BACK ? "unhang" : "restore";
+    const char *how = kind == SIM_F_DRAIN       ? "undrain"
+                      : SIM_F(kind) & ENDS_BY_UP ? "up"
+                      : kind == SIM_F_HANG_BACK  ? "unhang"
+                                                 : "restore";
+    struct sim_fault *end;
 
     if (kind == SIM_F_FLAP)
         f = storm(s, f);
     if (kind == SIM_F_HANG_BACK && most > packet)
         most = packet; /* what hangs longer than a packet lives is beyond what the holds promise */
+    if (kind == SIM_F_SILENT_DEATH)
+        return event(s, -1, f->host, f->nic, s->p.fault_mask & SIM_F(SIM_F_REMOVE) && sim_pct(&s->rng, 50) ? "remove" : "fatal",
+                     index_of(s, f), 0);
     if (SIM_F(kind) & (FOR_EVER | BY_LIFE))
         return f;
-    return event(s, -1, f->host, f->nic, how, index_of(s, f), sim_pick(&s->rng, 100 * SIM_US, most));
+    end = event(s, -1, f->host, f->nic, how, index_of(s, f), sim_pick(&s->rng, 100 * SIM_US, most));
+    if (end && SIM_F(kind) & CUTS)
+        heal_compose(f, end);
+    return end;
 }
 
 static int kind_draw(struct sim *s, int rail)
@@ -113,12 +134,16 @@ static struct sim_fault *round_draw(struct sim *s, int rail, int after, uint64_t
 
     if (!first)
         return NULL;
+    if (SIM_F(kind) & CUTS)
+        sim_cut_compose(s, first);
     last = mend(s, first, kind);
     for (int h = 0; both && h < hosts; h++) {
         struct sim_fault *f;
         if (h == host)
             continue;
         f = event(s, kind, h, rail, text_of(kind), after, delay + fab_rng_upto(&s->rng, s->p.chain_ns));
+        if (f && SIM_F(kind) & CUTS)
+            sim_cut_compose(s, f);
         if (f)
             mend(s, f, kind);
     }

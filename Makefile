@@ -347,7 +347,7 @@ $(B)/bench/bench_pair: $(call obj,$(wildcard tests/bench/pair*.c) tests/abi/drv_
 $(B)/r2_sim: $(call tobj,$(SIM_SRC) $(addprefix tests/matrix/matrix_,truth.c line.c table.c)) $(TESTLIBS)
 	$(CC) -o $@ $(filter %.o,$^) -Wl,--start-group $(TESTLIBS) -Wl,--end-group $(LDFLAGS_ALL) -lm -ldl
 # The campaign on the fabric: conductor and processes are one program (tests/soak).
-$(B)/r2_soak: $(call obj,$(SOAK_SRC) $(SHM_SHARED) tools/r2_perf/abi_view.c)
+$(B)/r2_soak: $(call obj,$(SOAK_SRC) tests/matrix/matrix_line.c $(SHM_SHARED) tools/r2_perf/abi_view.c)
 	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl
 
 # What every process says broke, beside what was broken (tests/matrix).

@@ -50,6 +50,8 @@ enum soak_kind {
     SOAK_BLACKHOLE_TX,
     SOAK_BLACKHOLE_RX,
     SOAK_ACK_LOST,
+    SOAK_CUT, /* between two NICs, or the NICs of a rail: the plane */
+    SOAK_CUT_TX,
     SOAK_HANG,
     SOAK_SEND_STUCK,
     SOAK_SEND_ERROR,
@@ -67,7 +69,7 @@ enum soak_kind {
     SOAK_RATE,
     SOAK_RETRY7,
     SOAK_RECV_KEPT,
-    SOAK_MEND, /* up, unhang or restore: the end of one of those above */
+    SOAK_MEND, /* up, unhang, heal or restore: the end of one of those above */
     SOAK_STOP, /* of a process, and on again */
     SOAK_KILLED,
     SOAK_KINDS
@@ -80,7 +82,7 @@ struct soak_fault {
     char text[40];  /* for the fabric; empty: for process @proc */
     int proc, cont; /* SOAK_STOP: @cont ends it */
     int host, nic;  /* -1: all */
-    int breaks;     /* a path over this NIC may go down */
+    int breaks;     /* a path over this NIC may go down, of a cut: one between the two */
     int after;      /* fault it waits for, -1: none */
     uint32_t done;  /* else so many messages received; 0: before the processes start */
     uint64_t delay; /* ns after that */
@@ -162,7 +164,7 @@ void soak_kill_draw(struct soak_plan *p, struct fab_rng *r);
 /* ---- the board: every word has one writer or is changed atomically; a killed process leaves nothing locked ---- */
 
 struct soak_rank_board {
-    _Atomic uint32_t switches, false_switches, replays, returns, soft, unproven;
+    _Atomic uint32_t switches, false_switches, wrong /* verdicts */, replays, returns, soft, unproven;
     _Atomic uint32_t named; /* a WARN has named the process that was killed */
     _Atomic uint64_t stall; /* longest, of a sending end, ns */
     _Atomic uint64_t ended; /* latest error that was due, ns after its cause */
@@ -192,6 +194,7 @@ struct soak_board {
     _Atomic uint32_t over;                /* every fault has been injected */
     _Atomic uint32_t through;             /* the traffic is over: what waits for messages comes now */
     _Atomic uint32_t touched[SOAK_HOSTS]; /* NICs that something has happened to */
+    _Atomic uint32_t cut[SOAK_HOSTS][SOAK_NICS][SOAK_HOSTS]; /* from a NIC to those of a host: so has to what is between */
     _Atomic int32_t killed;               /* process, -1 */
     struct soak_rank_board rank[SOAK_PROCS];
     struct soak_conn_board conn[SOAK_CONNS];
@@ -297,7 +300,7 @@ static inline uint64_t soak_msg_key(uint64_t conn_key, uint32_t msg)
 struct soak_stats {
     uint64_t runs, failed, messages, bytes, conns;
     uint64_t faults[SOAK_KINDS];
-    uint64_t switches, false_switches, replays, returns, soft, unproven, errors;
+    uint64_t switches, false_switches, wrong, replays, returns, soft, unproven, errors;
     uint64_t stall, ended, ms, longest_ms;
     int64_t heap_growth;
 };

@@ -3,7 +3,8 @@
 
 #define LINK (SOAK_BIT(SOAK_DOWN))
 #define SILENT                                                                                                         \
-    (SOAK_BIT(SOAK_BLACKHOLE) | SOAK_BIT(SOAK_BLACKHOLE_TX) | SOAK_BIT(SOAK_BLACKHOLE_RX) | SOAK_BIT(SOAK_ACK_LOST))
+    (SOAK_BIT(SOAK_BLACKHOLE) | SOAK_BIT(SOAK_BLACKHOLE_TX) | SOAK_BIT(SOAK_BLACKHOLE_RX) | SOAK_BIT(SOAK_ACK_LOST) |  \
+     SOAK_BIT(SOAK_CUT) | SOAK_BIT(SOAK_CUT_TX))
 #define STUCK (SOAK_BIT(SOAK_HANG) | SOAK_BIT(SOAK_SEND_STUCK) | SOAK_BIT(SOAK_SEND_ERROR))
 #define DEVICE                                                                                                         \
     (SOAK_BIT(SOAK_FATAL) | SOAK_BIT(SOAK_REMOVE) | SOAK_BIT(SOAK_SILENT_DEATH) | SOAK_BIT(SOAK_UNPLUG) |              \
@@ -120,7 +121,7 @@ const struct soak_class soak_classes[] = {
     {"pause", "processes that are stopped for up to 0.9 s: no path may go down", draw_pause, 0},
     {"slow", "slow links under several connections, slow receivers: no path may go down", draw_slow, 0},
     {"port", "ports that go down, and up", draw_port, 1},
-    {"silent", "one or two directions of a link, or acknowledgements, are lost without a word", draw_silent, 1},
+    {"silent", "one or two directions of a link, of what is between two NICs or of a plane, or acknowledgements, are lost without a word", draw_silent, 1},
     {"stuck", "NICs that hang, queue pairs that send nothing more, sends without a route", draw_stuck, 1},
     {"device", "devices that die, disappear, lose their queue pairs or their addresses", draw_device, 1},
     {"mix", "all of these, one into the settlement of the other, with noise and pauses", draw_mix, 1},

@@ -16,6 +16,8 @@ static const struct {
     [SOAK_BLACKHOLE_TX] = {"blackhole-tx", "up", 1},
     [SOAK_BLACKHOLE_RX] = {"blackhole-rx", "up", 1},
     [SOAK_ACK_LOST] = {"ack-lost", "restore", 1},
+    [SOAK_CUT] = {"cut", "heal", 1},
+    [SOAK_CUT_TX] = {"cut-tx", "heal", 1},
     [SOAK_HANG] = {"hang", "unhang", 1},
     [SOAK_SEND_STUCK] = {"send-stuck", NULL, 1},
     [SOAK_SEND_ERROR] = {"send-error", "up", 1},
@@ -53,6 +55,32 @@ static void text_compose(struct soak_fault *f, const char *what)
     if (f->nic >= 0)
         snprintf(nic, sizeof(nic), "n%d", f->nic);
     snprintf(f->text, sizeof(f->text), "%s:%s %s", host, nic, what);
+}
+
+static int is_cut(const struct soak_fault *f)
+{
+    return f->kind == SOAK_CUT || f->kind == SOAK_CUT_TX;
+}
+
+/*
+ * Where a cut goes: one in five takes the plane of the rail, one of all hosts is that; others one other host, whose NIC is of another rail only where
+ * rails reach each other. @all: every NIC of all the others.
+ */
+static void cut_compose(const struct soak_plan *p, struct fab_rng *r, struct soak_fault *f, int all)
+{
+    int far = (f->host + 1 + (int)(fab_rng_next(r) % (unsigned)(p->hosts - 1))) % p->hosts;
+    int nic = p->crossrail && soak_pct(r, 50) ? (int)(fab_rng_next(r) % (unsigned)p->nics) : f->nic;
+    char what[24];
+
+    if (soak_pct(r, 20) && f->kind == SOAK_CUT && !all)
+        f->host = -1;
+    if (all)
+        snprintf(what, sizeof(what), "%s *:*", kinds[f->kind].name);
+    else if (f->host < 0)
+        snprintf(what, sizeof(what), "%s *:n%d", kinds[f->kind].name, f->nic);
+    else
+        snprintf(what, sizeof(what), "%s h%d:n%d", kinds[f->kind].name, far, nic);
+    text_compose(f, what);
 }
 
 struct soak_fault *soak_fault_add(struct soak_plan *p, enum soak_kind kind, int host, int nic)
@@ -101,11 +129,16 @@ static int hang_or_restore(const struct soak_plan *p, int host, int nic)
 
 static void mend_draw(struct soak_plan *p, struct fab_rng *r, struct soak_fault *f, int pct, int alone)
 {
+    char heal[24];
     uint64_t most = (f->kind == SOAK_HANG || f->kind == SOAK_ACK_LOST ? (uint64_t)p->t_packet_ms / 3 : 300) * SOAK_MS;
     const char *how = kinds[f->kind].mend;
 
     if (how == NULL || !soak_pct(r, pct) || (!alone && strcmp(how, "restore") == 0))
         return;
+    if (is_cut(f)) {
+        snprintf(heal, sizeof(heal), "heal %s", strrchr(f->text, ' ') + 1);
+        how = heal;
+    }
     follow(p, f, SOAK_MEND, how, soak_pick(r, SOAK_MS, most));
 }
 
@@ -150,6 +183,8 @@ static int one_draw(struct soak_plan *p, struct fab_rng *r, enum soak_kind kind,
         enum soak_kind then = soak_pct(r, 50) ? SOAK_FATAL : SOAK_REMOVE;
         follow(p, f, then, kinds[then].name, 0);
     }
+    if (is_cut(f))
+        cut_compose(p, r, f, 0);
     if (kind == SOAK_MR_FAIL)
         snprintf(f->text, sizeof(f->text), "h%d:n%d mr-fail %d", host, rail, (int)soak_pick(r, 1, 4));
     mend_draw(p, r, &p->fault[at], 45, alone);
@@ -205,6 +240,8 @@ void soak_rounds_draw(struct soak_plan *p, struct fab_rng *r, uint32_t mask, int
             f->delay = fab_rng_upto(r, 400 * SOAK_MS);
         }
         previous = (int)(f - p->fault);
+        if (is_cut(f))
+            cut_compose(p, r, f, 0);
         mend_draw(p, r, f, 100, 1);
     }
 }
@@ -227,6 +264,8 @@ void soak_all_draw(struct soak_plan *p, struct fab_rng *r, uint32_t mask, int ba
             f->delay = fab_rng_upto(r, soak_pct(r, 50) ? SOAK_MS : 100 * SOAK_MS);
         }
         previous = (int)(f - p->fault);
+        if (is_cut(f))
+            cut_compose(p, r, f, 1);
     }
     if (back)
         follow(p, f, SOAK_MEND, "up", soak_pick(r, 50 * SOAK_MS, 800 * SOAK_MS));

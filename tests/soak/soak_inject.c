@@ -52,12 +52,9 @@ static void last_rail(struct soak_injector *in, const struct soak_fault *f, uint
     }
 }
 
-static void touch(struct soak_injector *in, const struct soak_fault *f)
+static int is_cut(const struct fab_fault *f)
 {
-    for (int h = 0; h < in->p->hosts; h++) {
-        if (f->host < 0 || f->host == h)
-            atomic_fetch_or(&in->b->touched[h], f->nic < 0 ? ~0u : 1u << f->nic);
-    }
+    return f->kind == FAB_FAULT_CUT || f->kind == FAB_FAULT_CUT_TX;
 }
 
 static int matches(const struct fab_fault *f, int h, int n)
@@ -65,15 +62,51 @@ static int matches(const struct fab_fault *f, int h, int n)
     return (f->host < 0 || f->host == h) && (f->nic < 0 || f->nic == n);
 }
 
+/* From now on a path may go down for it. */
+static void touch(struct soak_injector *in, const struct fab_fault *f)
+{
+    for (int h = 0; h < in->p->hosts; h++) {
+        for (int n = 0; n < in->p->nics; n++) {
+            if (!matches(f, h, n))
+                continue;
+            if (!is_cut(f))
+                atomic_fetch_or(&in->b->touched[h], 1u << n);
+            for (int far = 0; is_cut(f) && far < in->p->hosts; far++) {
+                for (int k = 0; k < in->p->nics; k++) {
+                    if (!fab_ports_has(f->value, far, k))
+                        continue;
+                    atomic_fetch_or(&in->b->cut[h][n][far], 1u << k);
+                    atomic_fetch_or(&in->b->cut[far][k][h], 1u << n);
+                }
+            }
+        }
+    }
+}
+
+/* Whether @f arrived at this NIC as often as it must: once where it is named, once more at the far end of a cut. What ends a cut may. */
+static int arrived(const struct fab_fault *f, int h, int n, uint32_t times)
+{
+    struct fab_fault other;
+    uint32_t most = matches(f, h, n), least = most;
+
+    if (fab_fault_other(f, &other) && matches(&other, h, n)) {
+        most++;
+        least += f->kind == FAB_FAULT_CUT;
+    }
+    return times >= least && times <= most;
+}
+
 /* Into the segment, and into the files that stand for /sys; -1 when it did not arrive at every NIC that it names. */
-static int fabric_inject(struct soak_injector *in, const char *text)
+static int fabric_inject(struct soak_injector *in, const struct soak_fault *fault)
 {
     uint32_t before[SOAK_HOSTS][SOAK_NICS];
     struct seg *seg = in->map->seg;
     struct fab_fault f;
 
-    if (fab_fault_parse(text, &f, in->why, sizeof(in->why)) != 0)
+    if (fab_fault_parse(fault->text, &f, in->why, sizeof(in->why)) != 0)
         return -1;
+    if (fault->breaks)
+        touch(in, &f);
     for (int h = 0; h < in->p->hosts; h++) {
         for (int n = 0; n < in->p->nics; n++)
             before[h][n] = atomic_load(&seg_nic_at(seg, h, n)->fault_seq);
@@ -83,8 +116,8 @@ static int fabric_inject(struct soak_injector *in, const char *text)
     for (int h = 0; h < in->p->hosts; h++) {
         for (int n = 0; n < in->p->nics; n++) {
             struct seg_nic *nic = seg_nic_at(seg, h, n);
-            if (atomic_load(&nic->fault_seq) != before[h][n] + (matches(&f, h, n) ? 1 : 0)) {
-                snprintf(in->why, sizeof(in->why), "'%s' did not arrive at h%d:n%d", text, h, n);
+            if (!arrived(&f, h, n, atomic_load(&nic->fault_seq) - before[h][n])) {
+                snprintf(in->why, sizeof(in->why), "'%s' did not arrive at h%d:n%d", fault->text, h, n);
                 return -1;
             }
             if (matches(&f, h, n)) {
@@ -121,8 +154,6 @@ static void inject(struct soak_injector *in, int i, uint64_t now)
 {
     const struct soak_fault *f = &in->p->fault[i];
 
-    if (f->breaks)
-        touch(in, f);
     if (in->p->want == SOAK_DEAD && f->breaks)
         last_rail(in, f, now);
     in->fired[i] = now;
@@ -134,7 +165,7 @@ static void inject(struct soak_injector *in, int i, uint64_t now)
     }
     if (f->text[0] == '\0')
         process_inject(in, f, now);
-    else if (fabric_inject(in, f->text) != 0)
+    else if (fabric_inject(in, f) != 0)
         in->failed = 1;
 }
 

@@ -1,5 +1,6 @@
 /* What the plugin says, counted. Its lines are handed over by its service thread and by calls that are about to fail.
  */
+#include "tests/matrix/matrix.h"
 #include "tests/soak/soak.h"
 
 #include <pthread.h>
@@ -12,36 +13,100 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char last_warn[1024];
 
 /*
- * "... path 2 life 1 UP -> DOWN: WHY, local NIC fab2, remote NIC 1", or "WHY on fab2": was neither of them ever
- * touched? Which host is remote is not said, and behind a completion not even its NIC: any that it could be.
+ * "send 3 h0/fab1 -> h1 path 2 life 1 UP -> DOWN: WHY, local NIC fab2, remote NIC 1", or "WHY on fab2": was neither of them ever touched, nor what is
+ * between? Behind a completion the remote NIC is not said: any that it could be.
  */
 static int is_false(const char *text)
 {
     const struct soak_plan *p = soak_rank.plan;
-    const char *at = strstr(text, "local NIC fab"), *on = strstr(text, " on fab");
-    unsigned local, remote, away = 0;
+    const struct soak_board *b = soak_rank.board;
+    const char *at = strstr(text, "local NIC fab"), *on = strstr(text, " on fab"), *peer = strstr(text, " path ");
+    unsigned local, remote, host, far = ~0u;
 
-    for (int h = 0; h < p->hosts; h++) {
-        if (h != soak_rank.host || p->procs > p->hosts)
-            away |= atomic_load(&soak_rank.board->touched[h]);
-    }
+    while (peer && peer > text && peer[-1] != ' ')
+        peer--;
+    if (!peer || sscanf(peer, "h%u path", &host) != 1 || host >= SOAK_HOSTS)
+        return 1;
     if (at && sscanf(at, "local NIC fab%u, remote NIC %u", &local, &remote) == 2)
-        away &= 1u << remote;
+        far = 1u << remote;
     else if (on && sscanf(on, " on fab%u", &local) == 1)
-        away &= p->crossrail ? ~0u : 1u << local;
+        far = p->crossrail ? ~0u : 1u << local;
     else
+        return 1;
+    if (p->quiet || local >= SOAK_NICS)
         return 1;
     /* who leaves takes its registrations away first: what is on its way to it fails on whatever path */
     if (p->want == SOAK_KILL && strstr(text, "(remote access error)"))
         return 0;
-    return p->quiet || (!(atomic_load(&soak_rank.board->touched[soak_rank.host]) >> local & 1) && !away);
+    return !(atomic_load(&b->touched[soak_rank.host]) >> local & 1) && !(atomic_load(&b->touched[host]) & far) &&
+           !(atomic_load(&b->cut[soak_rank.host][local][host]) & far);
+}
+
+/* Whether NIC @nic of host @h was cut from some NIC of every other host: nobody can tell that from its cable. */
+static int is_cut_off(int h, int nic)
+{
+    for (int far = 0; far < soak_rank.plan->hosts; far++) {
+        if (far != h && atomic_load(&soak_rank.board->cut[h][nic][far]) == 0)
+            return 0;
+    }
+    return 1;
+}
+
+static int was_cut(int h, int nic)
+{
+    uint32_t cut = 0;
+
+    for (int far = 0; far < soak_rank.plan->hosts; far++)
+        cut |= atomic_load(&soak_rank.board->cut[h][nic][far]);
+    return cut != 0;
+}
+
+/* Whether any process of host @h was stopped or killed in this schedule. */
+static int stood_still(int h)
+{
+    const struct soak_plan *p = soak_rank.plan;
+
+    for (int i = 0; i < p->nfaults; i++) {
+        if ((p->fault[i].kind == SOAK_STOP || p->fault[i].kind == SOAK_KILLED) && p->fault[i].proc % p->hosts == h)
+            return 1;
+    }
+    return 0;
+}
+
+static int is_hurt(int h, int nic)
+{
+    return h >= 0 && h < SOAK_HOSTS && (nic < 0 || nic >= SOAK_NICS || atomic_load(&soak_rank.board->touched[h]) >> nic & 1);
+}
+
+/* A verdict about what nothing has happened to. One about a path names one end of it, or both. */
+static int is_wrong(const struct mx_verdict *v)
+{
+    int named = v->host >= 0 && v->host < soak_rank.plan->hosts && v->nic >= 0 && v->nic < SOAK_NICS;
+
+    switch (v->blame) {
+    case MX_NIC:
+    case MX_LINK:
+        return !named || !(is_hurt(v->host, v->nic) || is_cut_off(v->host, v->nic));
+    case MX_PATH:
+        return !named || !(is_hurt(v->host, v->nic) || was_cut(v->host, v->nic) || is_hurt(v->far_host, v->far_nic));
+    case MX_PROCESS:
+        return v->host < 0 || !(stood_still(v->host) || soak_rank.plan->want == SOAK_KILL);
+    default:
+        return 0;
+    }
 }
 
 static void line_count(const char *text)
 {
     struct soak_rank_board *b = soak_rank.mine;
+    struct mx_verdict v;
     const char *at;
     unsigned n;
+
+    if (mx_line_read(text, &v) == MX_SAID_VERDICT && is_wrong(&v)) {
+        atomic_fetch_add(&b->wrong, 1);
+        fprintf(stderr, "wrong: %s\n", text);
+    }
 
     if (strstr(text, " life ") && strstr(text, " UP -> DOWN: ") && !strstr(text, " DOWN: closing")) {
         atomic_fetch_add(&b->switches, 1);

@@ -103,6 +103,7 @@ static void stats_add(struct soak_stats *to, const struct soak_stats *s)
     to->conns += s->conns;
     to->switches += s->switches;
     to->false_switches += s->false_switches;
+    to->wrong += s->wrong;
     to->replays += s->replays;
     to->returns += s->returns;
     to->soft += s->soft;
@@ -146,10 +147,10 @@ static void table_print(const struct soak_stats *st, const struct soak_stats *al
         if (all->faults[i])
             printf(" %s %llu", soak_kind_name(i), (unsigned long long)all->faults[i]);
     }
-    printf("\nholds ended by T_dead: %llu; heap after the last of many laps in one process: %+lld bytes at most; %.1f "
+    printf("\nwrong verdicts: %llu; holds ended by T_dead: %llu; heap after the last of many laps in one process: %+lld bytes at most; %.1f "
            "s, the longest "
            "schedule %.1f s\n",
-           (unsigned long long)all->unproven, (long long)all->heap_growth, (double)all->ms / 1e3,
+           (unsigned long long)all->wrong, (unsigned long long)all->unproven, (long long)all->heap_growth, (double)all->ms / 1e3,
            (double)all->longest_ms / 1e3);
 }
 

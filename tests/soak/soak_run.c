@@ -292,16 +292,20 @@ static void ranks_end(struct run *r)
 
 static void judge(struct run *r)
 {
-    uint32_t done = atomic_load(&r->board->done), false_ones = 0;
+    uint32_t done = atomic_load(&r->board->done), false_ones = 0, wrong = 0;
 
-    for (int i = 0; i < r->plan.procs; i++)
+    for (int i = 0; i < r->plan.procs; i++) {
         false_ones += atomic_load(&r->board->rank[i].false_switches);
+        wrong += atomic_load(&r->board->rank[i].wrong);
+    }
     if (r->plan.want == SOAK_FINISH && done != r->plan.total)
         run_fail(r, "%u messages were received, %u sent", done, r->plan.total);
     if (soak_inject_left(r->in))
         run_fail(r, "%d faults were not injected", soak_inject_left(r->in));
     if (false_ones)
         run_fail(r, "%u false switches", false_ones);
+    if (wrong)
+        run_fail(r, "%u verdicts blame what nothing has happened to", wrong);
 }
 
 static void count(const struct run *r, struct soak_stats *st)
@@ -316,6 +320,7 @@ static void count(const struct run *r, struct soak_stats *st)
         st->bytes += atomic_load(&k->bytes);
         st->switches += atomic_load(&k->switches);
         st->false_switches += atomic_load(&k->false_switches);
+        st->wrong += atomic_load(&k->wrong);
         st->replays += atomic_load(&k->replays);
         st->returns += atomic_load(&k->returns);
         st->soft += atomic_load(&k->soft);

@@ -10,25 +10,25 @@ LOOK=3000
 # rule, class, first seed
 table() {
     cat <<'ROWS'
-recv-fence ghost 31
-markers hang 308
-close-life hang 237
-ledger silent 52
+recv-fence ghost 35
+markers hang 325
+close-life hang 275
+ledger silent 81
 replay-life spread 3
 e2e-ack device 0
 cts-rewrite port 271
-tombstone close 89
-hold hang 396
-frozen-cut spread 17
-full-life reborn 0
-new-qp reborn 0
-settled return 700
-pair-live adaptive 120
-unread flushed 3
-ask-again locate-late 276
-late-answer locate-busy 0
-stage-read staged 0
-stage-ring staged 0
+tombstone close 96
+hold hang 408
+frozen-cut spread 19
+full-life reborn 6
+new-qp reborn 2
+settled return 1052
+pair-live adaptive 282
+unread flushed 18
+ask-again locate-late 290
+late-answer locate-busy 1
+stage-read staged 48
+stage-ring staged 15
 ROWS
 }
 

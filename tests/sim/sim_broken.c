@@ -120,24 +120,16 @@ static int has_left(const struct sim *s, const struct sim_proc *p, const struct 
     return 0;
 }
 
-static int says(const char *msg, enum ib_fault why)
-{
-    return strstr(msg, ib_fault_name(why)) != NULL;
-}
-
 /*
- * Whether the path between these two NICs goes down with a cause: a fault, or the order to drain one of them, of which the other end hears as of
- * anything else that ends a path.
+ * Whether the path between these two NICs goes down with a cause: a fault, or the order to drain one of them. Of the order the other end hears, or it
+ * finds out where the channel is out: the queue pair there sends and answers nothing any more.
  */
 static int has_cause(const struct sim *s, unsigned host, unsigned nic, unsigned far_host, unsigned far, const char *msg)
 {
-    if (says(msg, IB_FAULT_ADMIN) || says(msg, IB_FAULT_PEER) || says(msg, IB_FAULT_PEER_NIC)) {
-        if (s->broken.drained[host] >> nic & 1 || s->broken.drained[far_host] >> far & 1)
-            return 1;
-        if (says(msg, IB_FAULT_ADMIN))
-            return 0;
-    }
-    return s->broken.nic[host] >> nic & 1 || s->broken.nic[far_host] >> far & 1 || s->broken.way[host][nic][far_host] >> far & 1;
+    if (s->broken.drained[host] >> nic & 1 || s->broken.drained[far_host] >> far & 1)
+        return 1;
+    return !strstr(msg, ib_fault_name(IB_FAULT_ADMIN)) &&
+           (s->broken.nic[host] >> nic & 1 || s->broken.nic[far_host] >> far & 1 || s->broken.way[host][nic][far_host] >> far & 1);
 }
 
 /* Line: "NET/R2 : LABEL path P life L UP -> DOWN: WHY". */

@@ -62,6 +62,7 @@ struct r2_pair {
     uint32_t inc, peer_inc,
         peer_for;   /* our incarnation; the peer's that we are connected to; ours that it is connected to */
     uint32_t heard; /* the latest of the peer's; 0: none */
+    uint32_t heard_for; /* ... and the one of ours that it is connected to, as far as it has said; 0 */
     uint64_t silent_at; /* watch's clock, when either end gave it up for silence last; 0: never */
     uint8_t silent;     /* ... ours, the present incarnation */
     uint8_t unanswered; /* a question that counts ended with its queue pair, and none has been answered since */

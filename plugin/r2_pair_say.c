@@ -112,13 +112,14 @@ static void on_known(struct r2_pair *pair, const struct fo_probe *m)
 /*
  * The peer's queue pair serves one incarnation of ours and ours one of its. Incarnations of a process only grow: an
  * older one is late, and so is an announcement made for an older one of ours; taking it up would tie us to a queue pair
- * that is gone.
+ * that is gone. What goes by two ways is heard twice: what an incarnation said before it was connected means nothing behind the word of whom it serves.
  */
 static void on_announcement(struct r2_pair *pair, const struct fo_probe *m)
 {
     if (pair->heard && (int32_t)(m->inc - pair->heard) < 0) {
         return;
     }
+    pair->heard_for = m->for_inc || m->inc != pair->heard ? m->for_inc : pair->heard_for;
     pair->heard = m->inc;
     pair->answer |= m->flags & FO_PROBE_ASK;
     if (r2_pair_failed(pair) && (m->flags & FO_PROBE_ASK)) {
@@ -130,9 +131,9 @@ static void on_announcement(struct r2_pair *pair, const struct fo_probe *m)
         on_known(pair, m);
     } else if (pair->peer_inc != 0) {
         r2_pair_rebuild(pair);
-    } else if (pair->state == R2_PAIR_OPEN && (m->for_inc == 0 || m->for_inc == pair->inc)) {
+    } else if (pair->state == R2_PAIR_OPEN && (pair->heard_for == 0 || pair->heard_for == pair->inc)) {
         pair->peer_inc = m->inc;
-        pair->peer_for = m->for_inc;
+        pair->peer_for = pair->heard_for;
         pair->peer_addr = m->addr;
         pair->peer_inband_qpn = m->inband_qpn;
         pair->peer_inband_psn = m->inband_psn;

@@ -304,9 +304,12 @@ $(B)/tests/libnccl-net-tcptest.so: $(call obj,tests/support/tcp_plugin/tcp_plugi
 	@mkdir -p $(@D)
 	$(CC) -shared -o $@ $^ $(LDFLAGS_ALL) -Wl,-soname,libnccl-net-tcptest.so -Wl,-z,defs
 
+comma := ,
 TESTLIBS := $(B)/libr2core.a $(B)/libtestsupport.a $(B)/libfabmodel.a
 # It makes machines of words.
 $(B)/tests/unit/test_relay_ways: | $(B)/topo_make
+# It stands between the module and MPI.
+$(B)/tests/unit/test_oob_mpi_hostile: LDFLAGS_ALL += $(addprefix -Wl$(comma)--export-dynamic-symbol=PMPI_,Issend Iprobe Irecv)
 # They open the stand-in for CUDA's driver at run time.
 $(B)/tests/unit/test_cuda $(B)/tests/unit/test_cuda_lane: | $(B)/gpu-fake/cuda/libcuda.so.1
 $(B)/tests/unit/%: $(B)/tobj/tests/unit/%.o $(TESTLIBS)

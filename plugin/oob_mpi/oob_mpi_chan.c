@@ -322,8 +322,12 @@ static void sealed_take(struct mpi_peer *p, const struct world_in *m, const stru
     enum oob_bad why;
     int unknown;
 
-    if (c == NULL || (c == &p->ans ? c->source : p->rank) != m->source)
+    if (c == NULL)
         return;
+    if ((c == &p->ans ? c->source : p->rank) != m->source) {
+        o->count.strangers++;
+        return;
+    }
     unknown = c->state == MPI_CHAN_AUTH;
     if (sealed_parse(c, data, len, unknown, &f, &why) != 0) {
         if (c == &p->ans) {
@@ -376,7 +380,7 @@ void mpi_chan_message(struct mpi_oob *o, const struct world_in *m)
     if (head.kind == MPI_KIND_FRAME || head.kind == MPI_KIND_FIN)
         sealed_take(p, m, &head, data);
     else if (p->rank != m->source)
-        return;
+        o->count.strangers += p->rank >= 0; /* -1: what came of an answer to a dialler that is gone */
     else if (head.kind == MPI_KIND_ANSWER)
         answer_take(p, m, &head, data);
     else if (head.kind == MPI_KIND_REFUSE)

@@ -3,19 +3,19 @@
  * reach, and MPI that ends. Each test has a process of its own, which is an MPI job of one rank with several endpoints;
  * test_oob_conform_ranks.c has several ranks.
  */
+#include "oob_mpi_rig.h"
 #include "test_oob_conform_suite.h"
 
 #include "oob_mpi/oob_mpi.h"
 
-/* Under a sanitizer: Open MPI leaks from components that it has unloaded by then, which no suppression can name. */
-__attribute__((visibility("default"))) int __lsan_is_turned_off(void);
-
-int __lsan_is_turned_off(void)
+static int mpi_finalize(void)
 {
-    return 1;
-}
+    int (*call)(void);
 
-static int (*mpi_init)(int *, char ***), (*mpi_finalize)(void);
+    *(void **)&call = dlsym(mpi_module, "MPI_Finalize");
+    ck_assert(call != NULL);
+    return call();
+}
 
 /* ---- both backends in one job ---- */
 
@@ -184,26 +184,6 @@ START_TEST(a_forked_child_has_no_mpi)
 }
 END_TEST
 
-static const char *module_path(void)
-{
-    static char path[4096];
-    const char *b = getenv("R2_BUILD");
-
-    snprintf(path, sizeof(path), "%s/" R2_OOB_MPI_MODULE, b != NULL ? b : "build");
-    return path;
-}
-
-static void *module_open(void)
-{
-    void *h = dlopen(module_path(), RTLD_NOW | RTLD_GLOBAL);
-
-    ck_assert_msg(h != NULL, "%s", dlerror());
-    mpi_init = (int (*)(int *, char ***))dlsym(h, "MPI_Init");
-    mpi_finalize = (int (*)(void))dlsym(h, "MPI_Finalize");
-    ck_assert(mpi_init != NULL && mpi_finalize != NULL);
-    return h;
-}
-
 START_TEST(module_without_mpi_init)
 {
     struct r2_oob_events ev = {NULL, told_message, told_up, told_down};
@@ -229,23 +209,13 @@ START_TEST(module_of_another_version)
 }
 END_TEST
 
-static void begin_mpi(void)
-{
-    backend = BY_MPI;
-    module_open();
-    ck_assert_int_eq(mpi_init(NULL, NULL), 0);
-    fresh();
-}
-
 int main(void)
 {
     Suite *s = suite_create("oob_conform_mpi");
     TCase *t = tcase_create("both"), *n = tcase_create("no MPI");
 
-    if (access(module_path(), R_OK) != 0) {
-        printf("%s is not there: it is built where Open MPI is installed\n", module_path());
+    if (!module_is_there())
         return 77;
-    }
     promises(s, "mpi", begin_mpi);
     tcase_set_timeout(t, 60);
     tcase_add_checked_fixture(t, begin_mpi, end_all);

@@ -15,7 +15,7 @@
 
 struct taken {
     int n;
-    uint8_t b[ROOM];
+    _Alignas(struct world_head) uint8_t b[ROOM];
 };
 
 static struct {

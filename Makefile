@@ -155,9 +155,9 @@ check-tsan: deps
 	+@$(BUILD) B=$(B)/tsan SAN="-fsanitize=thread" OPT="-O1 -g" all $(B)/tsan/r2_matrix $(TSAN_UNIT)
 	@TSAN_OPTIONS=halt_on_error=1 sh tests/run.sh $(B)/tsan $(TSAN_UNIT) tests/tsan_e2e.sh
 .PHONY: san-bins run-san
-san-bins: $(UNIT_BIN) $(OOB_MPI) $(B)/r2_stat $(B)/r2_sim
+san-bins: $(UNIT_BIN) $(FUZZ_BIN) $(OOB_MPI) $(B)/r2_stat $(B)/r2_sim
 run-san:
-	@sh tests/run.sh $(B) $(UNIT_BIN) $(B)/r2_sim+--seeds+$(SAN_SEEDS)
+	@sh tests/run.sh $(B) $(UNIT_BIN) $(FUZZ_RUN) $(B)/r2_sim+--seeds+$(SAN_SEEDS)
 
 # Fuzz targets (tests/fuzz/README.md): with libFuzzer, T seconds each. check runs the inputs that are kept, with any compiler.
 T ?= 60

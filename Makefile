@@ -60,7 +60,7 @@ PLUGIN   := $(B)/libnccl-net-r2.so
 DROPIN   := $(B)/softfab-lib/libibverbs.so.1
 UNIT_BIN := $(patsubst tests/unit/%.c,$(B)/tests/unit/%,$(UNIT_SRC))
 ABI_BIN  := $(patsubst tests/abi/%.c,$(B)/tests/abi/%,$(ABI_SRC))
-FUZZ     := handle oob records ring imm options faulttext board stat topo
+FUZZ     := handle oob records inband ring imm options faulttext board stat topo
 FUZZ_BIN := $(addprefix $(B)/fuzz/fuzz_,$(FUZZ))
 FUZZ_RUN := $(foreach f,$(FUZZ),$(B)/fuzz/fuzz_$(f)+tests/fuzz/corpus/$(f))
 
@@ -318,8 +318,10 @@ $(B)/tests/unit/%: $(B)/tobj/tests/unit/%.o $(TESTLIBS)
 # Calls that a target answers itself are replaced at link time; the rig runs without Check (tests/fuzz/fuzz_rig.c).
 FUZZ_MAIN ?= corpus
 fuzz_obj = $(call tobj,$(patsubst %,tests/fuzz/fuzz_%.c,$(1)))
-$(B)/fuzz/fuzz_handle $(B)/fuzz/fuzz_records: $(call fuzz_obj,rig)
-$(B)/fuzz/fuzz_handle $(B)/fuzz/fuzz_records: FUZZ_WRAP := -Wl,--wrap=fab_inproc_run_until
+$(B)/fuzz/fuzz_records: $(call fuzz_obj,check word)
+$(B)/fuzz/fuzz_inband: $(call fuzz_obj,check word flow foe)
+$(addprefix $(B)/fuzz/fuzz_,handle records inband): $(call fuzz_obj,rig)
+$(addprefix $(B)/fuzz/fuzz_,handle records inband): FUZZ_WRAP := -Wl,--wrap=fab_inproc_run_until
 $(B)/fuzz/fuzz_ring $(B)/fuzz/fuzz_imm: $(call fuzz_obj,nic)
 $(B)/fuzz/fuzz_oob: FUZZ_WRAP := -Wl,--wrap=connect
 $(B)/fuzz/fuzz_options: FUZZ_WRAP := -Wl,--wrap=r2_conf_file_is_ours

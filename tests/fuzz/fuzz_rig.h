@@ -16,5 +16,7 @@ extern uint64_t fuzz_rig_hurry;
 void fuzz_rig_run(struct rig *r, uint64_t ns);
 /* rig_destroy(), in a hurry. */
 void fuzz_rig_destroy(struct rig *r);
+/* What holds in every state: numbers of every connection and NIC pair; @said records by both processes are not more than there is a reason for. */
+void fuzz_rig_check(struct rig *r, uint64_t said);
 
 #endif

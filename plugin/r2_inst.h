@@ -243,6 +243,7 @@ struct r2_peer {
     unsigned inband_turn;            /* messages to it over NICs */
     uint8_t inband_said;             /* that NICs are used */
     uint8_t channel_said;            /* ... has been said */
+    uint8_t crossed;                 /* how far its cross pairs are; r2_cross.c */
     size_t out_len;
     uint8_t out[R2_OOB_MAX_MESSAGE];
 };

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "r2_cross.h"
 #include "r2_inst.h"
 #include "r2_loop.h"
 #include "r2_pair.h"
@@ -86,6 +87,12 @@ static int same_host(const struct r2_case *k, const struct r2_pair *pair)
     return strcmp(pair->peer->host, k->peer->host) == 0;
 }
 
+/* A cross pair that has never answered tells nothing: its rails need not reach each other. */
+static int tells(const struct r2_pair *pair)
+{
+    return pair->answers || r2_cross_carries(pair);
+}
+
 /* Remote ports other than those of the pair's own card, those of third hosts first. */
 static void ask_aux(struct r2_inst *inst, struct r2_case *k)
 {
@@ -93,21 +100,34 @@ static void ask_aux(struct r2_inst *inst, struct r2_case *k)
         for (struct r2_pair *pair = inst->pairs; pair && k->n_aux < R2_CASE_AUX; pair = pair->next) {
             int same_card = pair->peer && pair->peer_guid == k->peer_guid && (k->peer_guid || pair->peer == k->peer);
 
-            if (pair->peer && pair->nic == k->nic && same_host(k, pair) == round && !same_card) {
+            if (pair->peer && pair->nic == k->nic && same_host(k, pair) == round && !same_card && tells(pair)) {
                 ask_begin(k, &k->aux[k->n_aux++], pair);
             }
         }
     }
 }
 
+/* One of its ports is an auxiliary one, of ours or of the peer's: an answer over @pair shows that this port is well. */
+static int vouches(const struct r2_inst *inst, const struct r2_case *k, const struct r2_pair *pair)
+{
+    const struct r2_pair *ours = r2_pair_find(inst, k->peer, k->nic, pair->peer_nic), *theirs = r2_pair_find(inst, k->peer, pair->nic, k->peer_nic);
+
+    return (ours && tells(ours)) || (theirs && tells(theirs));
+}
+
+/* Other pairs of the two processes: those that carry connections first, and of these those that vouch for an auxiliary port. */
 static void ask_more(struct r2_inst *inst, struct r2_case *k)
 {
-    for (struct r2_pair *pair = inst->pairs; pair && k->n_more < R2_CASE_MORE; pair = pair->next) {
-        const struct r2_case_ask *had = k->n_more ? &k->more[0] : NULL;
+    for (int round = 0; round < 3; round++) {
+        for (struct r2_pair *pair = inst->pairs; pair && k->n_more < R2_CASE_MORE; pair = pair->next) {
+            const struct r2_case_ask *had = k->n_more ? &k->more[0] : NULL;
+            int carries = r2_cross_carries(pair);
 
-        if (pair->peer == k->peer && pair->nic != k->nic && pair->peer_nic != k->peer_nic &&
-            (had == NULL || (pair->nic != had->nic && pair->peer_nic != had->peer_nic))) {
-            ask_begin(k, &k->more[k->n_more++], pair);
+            if (pair->peer == k->peer && pair->nic != k->nic && pair->peer_nic != k->peer_nic &&
+                (had == NULL || (pair->nic != had->nic && pair->peer_nic != had->peer_nic)) &&
+                (round == 0 ? carries && vouches(inst, k, pair) : round == 1 ? carries : tells(pair))) {
+                ask_begin(k, &k->more[k->n_more++], pair);
+            }
         }
     }
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "r2_cross.h"
 #include "r2_drain.h"
 #include "r2_host.h"
 #include "r2_inband.h"
@@ -16,6 +17,7 @@
 #define MEASURE_FADE 8
 #define AGAIN_MIN_NS MS(100) /* between two attempts to make a queue pair that does not come to stand */
 #define AGAIN_MAX_NS MS(10000)
+#define CROSS_ASK    8         /* x T_probe: a cross pair's first answer; then its queue pair is stopped, long before RC's time-out, which monitors count */
 #define HURRY_NS                                                                                                       \
     MS(100) /* a question that nobody waits for is looked after closely for so long: its time is measured */
 
@@ -28,7 +30,7 @@ static void pair_move(struct r2_pair *pair, enum r2_pair_state to)
     static const unsigned char legal[R2_PAIR_STATES][R2_PAIR_STATES] = {
         [R2_PAIR_NEW] = {[R2_PAIR_BUILD] = 1},
         [R2_PAIR_BUILD] = {[R2_PAIR_OPEN] = 1, [R2_PAIR_BROKEN] = 1},
-        [R2_PAIR_OPEN] = {[R2_PAIR_JOIN] = 1, [R2_PAIR_DESTROY] = 1},
+        [R2_PAIR_OPEN] = {[R2_PAIR_JOIN] = 1, [R2_PAIR_DEAD] = 1, [R2_PAIR_DESTROY] = 1},
         [R2_PAIR_JOIN] = {[R2_PAIR_JOINED] = 1, [R2_PAIR_BROKEN] = 1},
         [R2_PAIR_JOINED] = {[R2_PAIR_DEAD] = 1, [R2_PAIR_DESTROY] = 1},
         [R2_PAIR_BROKEN] = {[R2_PAIR_DESTROY] = 1},
@@ -71,7 +73,7 @@ static void build_run(struct ib_job *job)
     pair->inst->env.random(pair->inst->env.arg, &psn, sizeof(psn));
     pair->rc =
         s == IB_NIC_FATAL || s == IB_NIC_GONE ? EIO : probe_qp_create(&pair->qp, &pair->inst->nics, pair->nic, psn);
-    if (pair->rc == 0) {
+    if (pair->rc == 0 && !pair->plain) {
         r2_inband_create(pair);
     }
 }
@@ -142,6 +144,7 @@ static void build(struct r2_pair *pair)
     pair->peer_inband_qpn = pair->peer_inband_psn = 0;
     pair->again = pair->answer = pair->check = 0;
     pair->owes = pair->tell = 0;
+    pair->plain &= !r2_cross_carries(pair);
     pair->last_ok = pair->slowest = 0;
     pair->greeted = pair->silent = 0;
     submit(pair, R2_PAIR_BUILD, build_run);
@@ -241,6 +244,11 @@ struct r2_pair *r2_pair_find(const struct r2_inst *inst, const struct r2_peer *p
 
 struct r2_pair *r2_pair_want(struct r2_inst *inst, struct r2_peer *peer, int nic, int peer_nic)
 {
+    return r2_pair_meet(inst, peer, nic, peer_nic, 0);
+}
+
+struct r2_pair *r2_pair_meet(struct r2_inst *inst, struct r2_peer *peer, int nic, int peer_nic, int plain)
+{
     struct r2_pair *pair = r2_pair_find(inst, peer, nic, peer_nic);
 
     if (pair) {
@@ -254,6 +262,7 @@ struct r2_pair *r2_pair_want(struct r2_inst *inst, struct r2_peer *peer, int nic
     pair->peer = peer;
     pair->nic = (uint8_t)nic;
     pair->peer_nic = (uint8_t)peer_nic;
+    pair->plain = (uint8_t)plain;
     pair->next = inst->pairs;
     inst->pairs = pair;
     build(pair);
@@ -279,16 +288,25 @@ void r2_pairs_want(struct r2_comm *c)
             r2_pair_again(pair);
         }
     }
+    r2_cross_want(c);
 }
 
 void r2_pair_renew(struct r2_pair *pair)
 {
     if (r2_pair_failed(pair)) {
-        r2_pair_rebuild(pair);
+        if (!r2_cross_hopeless(pair)) {
+            r2_pair_rebuild(pair);
+        }
     } else {
         pair->say_at = 0;
         pair->answer = pair->state == R2_PAIR_JOINED;
     }
+}
+
+void r2_pair_leave(struct r2_pair *pair)
+{
+    give_up(pair);
+    pair->wanted = 0;
 }
 
 void r2_pair_fail(struct r2_pair *pair)
@@ -371,7 +389,7 @@ void r2_pair_ask(struct r2_pair *pair, uint64_t clock, uint64_t limit)
 {
     enum ib_nic_state s = ib_nic_state_get(&pair->inst->nics.nic[pair->nic]);
 
-    if (s == IB_NIC_FATAL || s == IB_NIC_GONE) {
+    if (s == IB_NIC_FATAL || s == IB_NIC_GONE || r2_cross_hopeless(pair)) {
         return; /* not touched any more, whoever asks */
     }
     if (r2_pair_ready(pair)) {
@@ -438,9 +456,14 @@ static void dead(struct r2_pair *pair, uint64_t clock, const char *what)
              (unsigned long long)((clock - pair->suspect_at) / 1000000), ends);
     give_up(pair);
     pair->wanted = 0;
+    if (r2_cross_hopeless(pair)) {
+        return; /* rails need not reach each other */
+    }
     pair->silent_at = clock;
     pair->silent = 1;
-    r2_host_say_pair(pair, clock - pair->suspect_at, 0);
+    if (r2_cross_carries(pair)) {
+        r2_host_say_pair(pair, clock - pair->suspect_at, 0);
+    }
     end_all(pair, how);
 }
 
@@ -482,6 +505,8 @@ static void measure(struct r2_pair *pair, uint64_t took)
 
 static void answered(struct r2_pair *pair, uint64_t clock)
 {
+    int first = pair->last_ok == 0;
+
     measure(pair, clock - pair->asked_at);
     pair->last_ok = clock;
     pair->answers++;
@@ -491,6 +516,7 @@ static void answered(struct r2_pair *pair, uint64_t clock)
     pair->answer |= pair->owes;
     pair->owes = 0;
     r2_news_answered(pair);
+    r2_cross_answered(pair, first);
 }
 
 /*
@@ -571,7 +597,7 @@ int r2_pairs_watch(struct r2_inst *inst, uint64_t clock)
             continue;
         }
         if (r2_pair_ready(pair) && !pair->greeted) {
-            uint64_t limit = pair->wanted;
+            uint64_t limit = pair->wanted ? pair->wanted : r2_cross_carries(pair) ? 0 : CROSS_ASK * MS(inst->cfg.t_probe_ms);
 
             r2_heal_soon(pair);
             pair->greeted = 1;

@@ -42,6 +42,7 @@ struct r2_pair {
     uint8_t again;  /* to be made anew */
     uint8_t back;   /* our NIC has come back: to be told */
     uint8_t answer; /* the peer asked to be told our state */
+    uint8_t plain;  /* no queue pair for messages beside it */
     enum r2_pair_state state;
     struct probe_qp qp;
     struct ib_path_addr peer_addr;
@@ -103,6 +104,8 @@ struct r2_pair {
 void r2_pairs_want(struct r2_comm *c);
 /* Finds it, or begins to make it. NULL when out of memory. */
 struct r2_pair *r2_pair_want(struct r2_inst *inst, struct r2_peer *peer, int nic, int peer_nic);
+/* The same; one that is made now is, with @plain, for questions alone. */
+struct r2_pair *r2_pair_meet(struct r2_inst *inst, struct r2_peer *peer, int nic, int peer_nic, int plain);
 /* Nobody waits for its answer any more. */
 void r2_pair_fail(struct r2_pair *pair);
 /* Made anew where it failed; said again where the peer may not know it. */

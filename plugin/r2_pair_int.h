@@ -16,6 +16,8 @@ void r2_pair_join(struct r2_pair *pair);
 void r2_pair_rebuild(struct r2_pair *pair);
 /* The same, with back-off until one has answered: an end that can build none must not keep the other one building. */
 void r2_pair_again(struct r2_pair *pair);
+/* Its queue pair, which waits for the peer or is connected, is stopped; no evidence of anything. */
+void r2_pair_leave(struct r2_pair *pair);
 /* Puts a question. @limit 0: nobody waits for the answer. */
 void r2_pair_begin(struct r2_pair *pair, uint64_t clock, uint64_t limit);
 

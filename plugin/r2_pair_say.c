@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "r2_cross.h"
 #include "r2_loop.h"
 #include "r2_pair_int.h"
 #include "r2_return.h"
@@ -122,6 +123,9 @@ static void on_announcement(struct r2_pair *pair, const struct fo_probe *m)
     pair->heard_for = m->for_inc || m->inc != pair->heard ? m->for_inc : pair->heard_for;
     pair->heard = m->inc;
     pair->answer |= m->flags & FO_PROBE_ASK;
+    if (r2_cross_hopeless(pair)) {
+        return; /* LOST is all that there is to say */
+    }
     if (r2_pair_failed(pair) && (m->flags & FO_PROBE_ASK)) {
         r2_pair_again(pair);
         if (pair->state == R2_PAIR_BROKEN) {
@@ -139,6 +143,12 @@ static void on_announcement(struct r2_pair *pair, const struct fo_probe *m)
         pair->peer_inband_psn = m->inband_psn;
         r2_pair_join(pair);
     }
+}
+
+/* A cross pair that the peer has given up without a word of silence, which is what it says of one that has never answered. */
+static int no_use(const struct r2_pair *pair, const struct fo_probe *m)
+{
+    return !(m->flags & FO_PROBE_SILENT) && (pair->answers == 0 || pair->state == R2_PAIR_OPEN) && !r2_cross_carries(pair);
 }
 
 /* Which NIC it is does not change in the life of the peer's process. */
@@ -161,7 +171,7 @@ void r2_pair_on_probe(struct r2_inst *inst, struct r2_peer *peer, const struct f
     if (s == IB_NIC_FATAL || s == IB_NIC_GONE) {
         return; /* not touched any more */
     }
-    pair = r2_pair_want(inst, peer, m->peer_nic, m->nic);
+    pair = r2_pair_meet(inst, peer, m->peer_nic, m->nic, m->inband_qpn == 0);
     if (pair == NULL) {
         return;
     }
@@ -174,6 +184,8 @@ void r2_pair_on_probe(struct r2_inst *inst, struct r2_peer *peer, const struct f
     }
     if (!(m->flags & FO_PROBE_LOST)) {
         on_announcement(pair, m);
+    } else if (m->for_inc == pair->inc && (pair->state == R2_PAIR_JOINED || pair->state == R2_PAIR_OPEN) && no_use(pair, m)) {
+        r2_pair_leave(pair);
     } else if (m->for_inc == pair->inc && pair->state == R2_PAIR_JOINED) {
         if (m->flags & FO_PROBE_SILENT) {
             pair->silent_at = inst->watch_clock; /* it has asked over this very pair */

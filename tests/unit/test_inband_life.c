@@ -17,7 +17,7 @@ static struct r2_inst *inst(int side)
 static struct r2_pair *pair(int side, int nic)
 {
     for (struct r2_pair *p = inst(side)->pairs; p; p = p->next) {
-        if (p->nic == nic) {
+        if (p->nic == nic && p->peer_nic == nic) {
             return p;
         }
     }
@@ -31,6 +31,9 @@ static int all_pairs_up(struct rig *r)
 
     for (int s = 0; s < 2; s++) {
         for (struct r2_pair *p = r->side[s].inst->pairs; p; p = p->next) {
+            if (p->plain) {
+                continue; /* of two rails, which do not reach each other */
+            }
             if (!r2_pair_ready(p) || !p->inband.up) {
                 return 0;
             }

@@ -312,9 +312,10 @@ $(B)/tests/unit/test_relay_ways: | $(B)/topo_make
 $(B)/tests/unit/test_oob_mpi_hostile: LDFLAGS_ALL += $(addprefix -Wl$(comma)--export-dynamic-symbol=PMPI_,Issend Iprobe Irecv)
 # They open the stand-in for CUDA's driver at run time.
 $(B)/tests/unit/test_cuda $(B)/tests/unit/test_cuda_lane: | $(B)/gpu-fake/cuda/libcuda.so.1
+$(B)/tests/unit/test_reg_handles: TEST_WRAP := -Wl,--wrap=calloc
 $(B)/tests/unit/%: $(B)/tobj/tests/unit/%.o $(TESTLIBS)
 	@mkdir -p $(@D)
-	$(CC) -o $@ $< -Wl,--start-group $(TESTLIBS) -Wl,--end-group $(LDFLAGS_ALL) -lcheck -lsubunit -lm -lrt -ldl
+	$(CC) -o $@ $< -Wl,--start-group $(TESTLIBS) -Wl,--end-group $(LDFLAGS_ALL) $(TEST_WRAP) -lcheck -lsubunit -lm -lrt -ldl
 # Calls that a target answers itself are replaced at link time; the rig runs without Check (tests/fuzz/fuzz_rig.c).
 FUZZ_MAIN ?= corpus
 fuzz_obj = $(call tobj,$(patsubst %,tests/fuzz/fuzz_%.c,$(1)))

@@ -1,5 +1,4 @@
-/* The network API over instances and connections: listen, connect, accept, registration, requests, close. */
-#include <errno.h>
+/* The network API over instances and connections: listen, connect, accept, requests, close. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +7,6 @@
 #include "r2_inst.h"
 #include "r2_log.h"
 #include "r2_prof.h"
-#include "r2_relay.h"
 
 #define HANDLE_MAGIC   0x3272636eu /* "ncr2" */
 #define HANDLE_VERSION FO_PROTO_VERSION /* who has made the handle speaks that version: told before anything is dialled */
@@ -291,56 +289,6 @@ void r2_net_close_listen(struct r2_listen *l)
     free(l);
 }
 
-/* --- registration --- */
-
-static uint64_t nic_mask(const struct r2_comm *c)
-{
-    uint64_t mask = 0;
-
-    for (int p = 0; p < c->link.npaths; p++) {
-        mask |= 1ull << c->link.path[p].nic;
-    }
-    return mask;
-}
-
-enum r2_status r2_net_reg(struct r2_comm *c, void *addr, size_t len, int type, uint64_t offset, int fd, struct ib_mr **out)
-{
-    if (type != IB_PTR_HOST && !c->is_send && (c->flush == NULL || !c->flush->able)) {
-        R2_WARN("%s: memory of type %d cannot be received into: no NIC of this connection can flush it", c->label, type);
-        r2_log_flush();
-        *out = NULL;
-        return R2_ERR_SYSTEM;
-    }
-    *out = ib_mr_get(c->inst->mrs, addr, len, type, offset, fd, nic_mask(c));
-    if (*out == NULL) {
-        R2_WARN("%s: %zu bytes at %p (type %d) cannot be registered on any NIC: %s", c->label, len, addr, type,
-                strerror(errno));
-        r2_log_flush();
-        return R2_ERR_SYSTEM;
-    }
-    r2_relay_buffer(c, addr, *out);
-    return R2_OK;
-}
-
-/*
- * A registration taken away under outstanding requests is how an abort begins (P27): from here the service thread must not post for
- * them any more, since neither the handle nor the memory is there.
- */
-enum r2_status r2_net_dereg(struct r2_comm *c, struct ib_mr *mr)
-{
-    if (mr == NULL) {
-        return R2_OK;
-    }
-    r2_gate_visit(&c->gate);
-    if (!c->fo.quiet && (c->is_send ? ib_send_uses(c->tx, mr) : ib_recv_uses(c->rx, mr))) {
-        fo_quiet(&c->fo);
-        fo_fail(&c->fo, R2_ERR_ARG, "a buffer of an outstanding request was deregistered");
-    }
-    r2_gate_unvisit(&c->gate);
-    ib_mr_put(c->inst->mrs, mr);
-    return R2_OK;
-}
-
 /* --- requests --- */
 
 /* The connection has ended: the reason is made the last WARN again, for the text that frameworks show. */
@@ -565,14 +513,23 @@ enum r2_status r2_net_test(struct r2_req *req, int *done, size_t *sizes)
 
 void r2_net_close(struct r2_comm *c)
 {
+    struct r2_inst *inst;
+    struct r2_held *held;
+
     if (c == NULL) {
         return;
     }
+    inst = c->inst;
     r2_gate_visit(&c->gate);
     c->abort = c->is_send ? !ib_send_idle(c->tx) : c->rx->ledger.rdone != c->rx->ledger.rpost;
     if (c->abort) {
         fo_quiet(&c->fo);
     }
+    held = c->held;
+    c->held = NULL;
+    r2_gate_unvisit(&c->gate);
+    r2_reg_release(inst, held); /* of an abort before anything is said (P27) */
+    r2_gate_visit(&c->gate);
     r2_close_log_flush(c);
     c->fo.closing = 1;
     c->closed_at = r2_now(c->inst);

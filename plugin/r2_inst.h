@@ -34,6 +34,7 @@ struct r2_report;
 struct r2_balance;
 struct r2_relay;
 struct r2_prof;
+struct r2_held;
 
 #define R2_COMM_BUCKETS 256
 #define R2_LABEL_MAX    160
@@ -151,6 +152,7 @@ struct r2_comm {
     struct r2_req req[R2_LEDGER_WINDOW];
     struct ib_flush *flush;   /* R: NULL when no NIC reaches the memory of a GPU */
     struct r2_req *flush_req; /* R: IB_FLUSH_OPS of them */
+    struct r2_held *held;     /* what NCCL has registered on it and not released; r2_reg.c */
     struct r2_prof *prof;     /* NULL: no profiler listens. Const; its contents are NCCL's thread's */
 
     /* inst->lock */
@@ -390,6 +392,12 @@ struct r2_comm *r2_comm_find(struct r2_inst *inst, uint32_t id);
  * here without the lock. */
 struct r2_comm *r2_comm_first(struct r2_inst *inst);
 void r2_comm_free(struct r2_comm *c);     /* service thread; all jobs are back */
+
+/*
+ * r2_reg.c. Gives back every handle of @held, which is freed: those that NCCL leaves at close. A thread that may block in a driver, as NCCL's does in
+ * deregMr; no gate.
+ */
+void r2_reg_release(struct r2_inst *inst, struct r2_held *held);
 
 /* r2_health.c; service thread */
 void r2_health_fact(void *inst, const struct ib_fact *fact); /* a device event, or what a look found */

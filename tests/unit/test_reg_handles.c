@@ -1,0 +1,310 @@
+/* Several registrations of the same memory: each is one of its own, and an abort begins with the last one that a connection has (P27). */
+#include "tests/unit/race_rig.h"
+
+#define LEN 20000
+
+static int calloc_fails; /* the next one */
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    if (calloc_fails) {
+        calloc_fails = 0;
+        return NULL;
+    }
+    return __real_calloc(n, size);
+}
+
+static uint8_t elsewhere[3 * 4096]; /* its middle is in no page of the slots */
+
+static uint8_t *mem(int side)
+{
+    return side ? in[0] : out[0];
+}
+
+static struct ib_mr_stats stats(int side)
+{
+    struct ib_mr_stats s;
+
+    ib_mr_cache_stats(rig->side[side].inst->mrs, &s);
+    return s;
+}
+
+static int failed(int side)
+{
+    return comm(side)->fo.quiet || comm(side)->fo.error != R2_OK;
+}
+
+static void begin(void)
+{
+    race_create(2, NULL);
+    rig_connect(rig, 0, 0);
+}
+
+/* A message is under way, from slot 1 to slot 1, its requests with @s and @r. */
+static void under_way(struct ib_mr *s, struct ib_mr *r)
+{
+    s_mr = s;
+    r_mr = r;
+    recv_post(1, LEN);
+    send_post(1);
+    ck_assert(!rig_all_done(rig));
+}
+
+static enum r2_status dereg(int side, struct ib_mr *mr)
+{
+    rig_enter(&rig->side[side]);
+    return r2_net_dereg(comm(side), mr);
+}
+
+/* The same range twice: end @_i releases one handle while a request uses the other, goes on, and releases that one when nothing is under way. */
+START_TEST(one_of_two_is_released_under_a_request)
+{
+    struct ib_mr *mr[2][2];
+
+    begin();
+    for (int i = 0; i < 4; i++) {
+        mr[i & 1][i / 2] = rig_reg(rig, i & 1, mem(i & 1), sizeof(in));
+    }
+    under_way(mr[0][1], mr[1][1]);
+    rig_dereg(rig, _i, mr[_i][0]);
+    ck_assert(!failed(_i));
+    finish(0, RIG_S);
+    slot_is_right(1);
+    messages(3, LEN);
+    rig_dereg(rig, _i, mr[_i][1]);
+    ck_assert(!failed(_i));
+    ck_assert_int_eq(stats(_i).live, 0);
+    rig_dereg(rig, !_i, mr[!_i][0]);
+    rig_dereg(rig, !_i, mr[!_i][1]);
+}
+END_TEST
+
+/* ... and the last one is an abort as ever, after which both ends have an error. */
+START_TEST(the_last_is_released_under_a_request)
+{
+    struct ib_mr *mr[2][2];
+
+    begin();
+    for (int i = 0; i < 4; i++) {
+        mr[i & 1][i / 2] = rig_reg(rig, i & 1, mem(i & 1), sizeof(in));
+    }
+    under_way(mr[0][1], mr[1][1]);
+    rig_dereg(rig, _i, mr[_i][1]);
+    ck_assert(!failed(_i));
+    rig_dereg(rig, _i, mr[_i][0]);
+    ck_assert(comm(_i)->fo.quiet);
+    ck_assert_int_eq(comm(_i)->fo.error, R2_ERR_ARG);
+    ck_assert_int_eq(stats(_i).live, 0);
+    rig_close(rig, _i);
+    if (_i) {
+        slots_taken_away = 1;
+    }
+    rig_run(rig, 100 * RIG_MS);
+    ck_assert_int_ne(rig->side[!_i].status, R2_OK);
+}
+END_TEST
+
+/* A part of memory that is registered as a whole has the whole one's keys: either may be released first, and what is left carries on. */
+START_TEST(part_of_a_larger_registration)
+{
+    int side = _i & 1, part_first = _i / 2;
+    struct ib_mr *whole[2], *part[2];
+
+    begin();
+    for (int i = 0; i < 2; i++) {
+        whole[i] = rig_reg(rig, i, mem(i), sizeof(in));
+        part[i] = rig_reg(rig, i, mem(i) + BIG, BIG);
+    }
+    ck_assert_ptr_eq(whole[side], part[side]);
+    under_way(part[0], part[1]);
+    rig_dereg(rig, side, part_first ? part[side] : whole[side]);
+    ck_assert(!failed(side));
+    finish(0, RIG_S);
+    slot_is_right(1);
+    recv_post(1, LEN);
+    send_post(1);
+    rig_dereg(rig, side, part_first ? whole[side] : part[side]);
+    ck_assert(comm(side)->fo.quiet);
+    ck_assert_int_eq(comm(side)->fo.error, R2_ERR_ARG);
+}
+END_TEST
+
+/* --- a second connection between the same processes --- */
+
+static struct r2_comm *second[2];
+static struct r2_listen *second_listen;
+
+static void second_connect(void)
+{
+    uint8_t handle[R2_NET_HANDLE_SIZE];
+
+    second[0] = second[1] = NULL;
+    rig_enter(&rig->side[1]);
+    ck_assert_int_eq(r2_net_listen(rig->side[1].inst, 0, handle, &second_listen), R2_OK);
+    for (int n = 0; n < 100000 && !(second[0] && second[1]); n++) {
+        if (!second[0]) {
+            rig_enter(&rig->side[0]);
+            ck_assert_int_eq(r2_net_connect(rig->side[0].inst, 0, handle, &second[0]), R2_OK);
+        }
+        if (!second[1]) {
+            rig_enter(&rig->side[1]);
+            ck_assert_int_eq(r2_net_accept(second_listen, &second[1]), R2_OK);
+        }
+        rig_turn(rig, 10 * RIG_US);
+    }
+    ck_assert(second[0] && second[1]);
+}
+
+static void second_close(void)
+{
+    for (int i = 0; i < 2; i++) {
+        rig_enter(&rig->side[i]);
+        r2_net_close(second[i]);
+    }
+    r2_net_close_listen(second_listen);
+    rig_run(rig, 100 * RIG_MS);
+}
+
+static struct ib_mr *second_reg(int side)
+{
+    struct ib_mr *mr;
+
+    rig_enter(&rig->side[side]);
+    ck_assert_int_eq(r2_net_reg(second[side], mem(side), sizeof(in), IB_PTR_HOST, 0, -1, &mr), R2_OK);
+    return mr;
+}
+
+/* Handles of another connection are not this one's: neither does their release end it, nor do they keep it from ending. */
+START_TEST(connections_that_share_a_registration)
+{
+    struct ib_mr *mr[2], *other[2];
+
+    begin();
+    second_connect();
+    for (int i = 0; i < 2; i++) {
+        mr[i] = rig_reg(rig, i, mem(i), sizeof(in));
+        other[i] = second_reg(i);
+        ck_assert_ptr_eq(mr[i], other[i]);
+    }
+    under_way(mr[0], mr[1]);
+    rig_enter(&rig->side[_i]);
+    ck_assert_int_eq(r2_net_dereg(second[_i], other[_i]), R2_OK);
+    ck_assert(!failed(_i));
+    ck_assert_int_eq(second[_i]->fo.error, R2_OK);
+    other[_i] = second_reg(_i);
+    rig_dereg(rig, _i, mr[_i]);
+    ck_assert(comm(_i)->fo.quiet);
+    ck_assert_int_eq(comm(_i)->fo.error, R2_ERR_ARG);
+    ck_assert_int_eq(second[_i]->fo.error, R2_OK);
+    ck_assert_int_eq(stats(_i).live, 1);
+    rig_enter(&rig->side[_i]);
+    ck_assert_int_eq(r2_net_dereg(second[_i], other[_i]), R2_OK);
+    ck_assert_int_eq(stats(_i).live, 0);
+    second_close();
+}
+END_TEST
+
+/* What is left at close is given back, each handle once: what another connection holds of it stays. */
+START_TEST(closed_with_handles_left)
+{
+    struct ib_mr *mr, *other;
+
+    begin();
+    second_connect();
+    mr = rig_reg(rig, _i, mem(_i), sizeof(in));
+    ck_assert_ptr_eq(rig_reg(rig, _i, mem(_i) + BIG, BIG), mr);
+    ck_assert_ptr_ne(rig_reg(rig, _i, elsewhere + 4096, 8), mr);
+    other = second_reg(_i);
+    ck_assert_int_eq(mr->refs, 3);
+    ck_assert_int_eq(stats(_i).live, 2);
+    rig_close(rig, _i);
+    ck_assert_int_eq(stats(_i).live, 1);
+    ck_assert_int_eq(other->refs, 1);
+    rig_run(rig, 100 * RIG_MS);
+    ck_assert_int_eq(other->refs, 1);
+    second_close();
+    ck_assert_int_eq(stats(_i).live, 0);
+}
+END_TEST
+
+/* Requests outstanding and no registration released before: the NIC refuses what comes late, before the peer hears of the end (P27). */
+START_TEST(aborted_with_handles_left)
+{
+    begin();
+    race_register();
+    under_way(s_mr, r_mr);
+    slots_taken_away = 1;
+    rig_close(rig, _i);
+    ck_assert_int_eq(stats(_i).live, 0);
+    ck_assert_uint_eq(rig_count(rig, _i, FO_MSG_BYE), 0);
+    rig_run(rig, 100 * RIG_MS);
+    ck_assert_int_ne(rig->side[!_i].status, R2_OK);
+    ck_assert_int_eq(rig_comms(rig, _i), 0);
+}
+END_TEST
+
+/* --- what cannot be --- */
+
+/* A handle is not released twice, nor on a connection that never had it; nothing is touched. */
+START_TEST(a_handle_that_it_does_not_have)
+{
+    struct ib_mr *mr, *second_mr;
+
+    begin();
+    second_connect();
+    mr = rig_reg(rig, _i, mem(_i), sizeof(in));
+    rig_enter(&rig->side[_i]);
+    ck_assert_int_eq(r2_net_dereg(second[_i], mr), R2_ERR_ARG);
+    ck_assert_int_eq(mr->refs, 1);
+    second_mr = second_reg(_i);
+    rig_dereg(rig, _i, mr);
+    ck_assert_int_eq(dereg(_i, mr), R2_ERR_ARG);
+    ck_assert_int_eq(second_mr->refs, 1);
+    rig_enter(&rig->side[_i]);
+    ck_assert_int_eq(r2_net_dereg(second[_i], second_mr), R2_OK);
+    ck_assert_int_eq(stats(_i).live, 0);
+    ck_assert(!failed(_i));
+    second_close();
+}
+END_TEST
+
+/* Without memory for the count there is no handle either. */
+START_TEST(no_memory_to_count_a_handle)
+{
+    struct ib_mr *mr, *again;
+
+    begin();
+    rig_enter(&rig->side[_i]);
+    calloc_fails = 1;
+    ck_assert_int_eq(r2_net_reg(comm(_i), mem(_i), sizeof(in), IB_PTR_HOST, 0, -1, &mr), R2_ERR_SYSTEM);
+    ck_assert_int_eq(calloc_fails, 0);
+    ck_assert_ptr_null(mr);
+    ck_assert_int_eq(stats(_i).live, 0);
+    mr = rig_reg(rig, _i, mem(_i), sizeof(in));
+    rig_enter(&rig->side[_i]);
+    calloc_fails = 1;
+    ck_assert_int_eq(r2_net_reg(comm(_i), mem(_i), sizeof(in), IB_PTR_HOST, 0, -1, &again), R2_ERR_SYSTEM);
+    ck_assert_int_eq(mr->refs, 1);
+    rig_dereg(rig, _i, mr);
+    ck_assert_int_eq(stats(_i).live, 0);
+}
+END_TEST
+
+static void add(TCase *t)
+{
+    tcase_add_loop_test(t, one_of_two_is_released_under_a_request, 0, 2);
+    tcase_add_loop_test(t, the_last_is_released_under_a_request, 0, 2);
+    tcase_add_loop_test(t, part_of_a_larger_registration, 0, 4);
+    tcase_add_loop_test(t, connections_that_share_a_registration, 0, 2);
+    tcase_add_loop_test(t, closed_with_handles_left, 0, 2);
+    tcase_add_loop_test(t, aborted_with_handles_left, 0, 2);
+    tcase_add_loop_test(t, a_handle_that_it_does_not_have, 0, 2);
+    tcase_add_loop_test(t, no_memory_to_count_a_handle, 0, 2);
+}
+
+int main(void)
+{
+    return run_suite("registrations: handles", add);
+}

@@ -521,7 +521,7 @@ void r2_net_close(struct r2_comm *c)
     }
     inst = c->inst;
     r2_gate_visit(&c->gate);
-    c->abort = c->is_send ? !ib_send_idle(c->tx) : c->rx->ledger.rdone != c->rx->ledger.rpost;
+    c->abort = c->is_send ? !ib_send_idle(c->tx) || c->fo.error != R2_OK : c->rx->ledger.rdone != c->rx->ledger.rpost;
     if (c->abort) {
         fo_quiet(&c->fo);
     }

@@ -29,6 +29,7 @@ struct fo_path {
     uint8_t peer_soft;    /* the peer's fence was soft */
     uint8_t snapshot;     /* S: FENCED is here, kept in snap until our own fence has ended */
     uint8_t settled;      /* S: taken up. R: S said SETTLED */
+    uint8_t lost;         /* S: the ledger lacks what was reported done (NCCL_R2_ACK=cqe) */
     uint8_t again;        /* R: S asked for the ledger after it was sent */
     uint8_t soft;         /* our fence closed softly and is not proved since */
     struct fo_fenced *snap;

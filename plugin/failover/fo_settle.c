@@ -31,6 +31,10 @@ static void take_up(struct fo_conn *fc, int p)
     }
     n = ib_send_unpost(fc->tx, p, fc->link->path[p].life);
     fp->settled = 1;
+    if (fo_cfg(fc)->ack == R2_ACK_CQE && ib_send_lost_parts(fc->tx, p, fc->link->path[p].life) > 0) {
+        fp->lost = 1;
+        fo_fail(fc, R2_ERR_COMM, "what was sent over path %d was acknowledged by a NIC that lost it (NCCL_R2_ACK=cqe)", p);
+    }
     if (!fp->peer_soft) {
         ib_send_soft_over(fc->tx, p); /* P19: R's hard fence releases our buffers */
     }
@@ -40,6 +44,17 @@ static void take_up(struct fo_conn *fc, int p)
     ib_send_progress(fc->tx);
 }
 
+/* What R waits for does not come, whenever NCCL closes here: R ends now. */
+static void say_lost(struct fo_conn *fc)
+{
+    union fo_body b;
+
+    memset(&b.fenced, 0, offsetof(struct fo_fenced, mask));
+    fo_snapshot(fc, &b.fenced);
+    b.fenced.flags = FO_FLAG_ABORT;
+    fc->ops.emit(fc->ops.arg, FO_MSG_BYE, &b);
+}
+
 static void say_settled(struct fo_conn *fc, int p)
 {
     struct fo_path *fp = &fc->path[p];
@@ -47,6 +62,9 @@ static void say_settled(struct fo_conn *fc, int p)
                                    .flags = fp->soft ? FO_FLAG_SOFT : 0}};
 
     fc->ops.emit(fc->ops.arg, FO_MSG_SETTLED, &b);
+    if (fp->lost) {
+        say_lost(fc); /* with each SETTLED, which answers until R has heard */
+    }
 }
 
 /* A removed device starts no DMA any more; what had left it lands within T_pcie. */
@@ -284,10 +302,40 @@ static int stuck(const struct fo_conn *fc, int p)
     return fc->rx->ledger.acked < fc->rx->ledger.rpost && fc->rx->ledger.acked == fc->path[p].acked_at_down;
 }
 
+/*
+ * R: S has closed in order and R lacks what it had sent: under e2e it would not have, under NCCL_R2_ACK=cqe a NIC has acknowledged it. That
+ * may still come out of the completion queues; nothing else brings it, and S does not answer any more.
+ */
+static uint64_t step_unfinished(struct fo_conn *fc, uint64_t now)
+{
+    const struct r2_ledger *g = &fc->rx->ledger;
+    uint64_t until = fc->bye_at + FO_MS(fo_cfg(fc)->t_give_up_ms);
+    int open = 0;
+
+    if (g->acked < fc->bye_total) {
+        ib_recv_progress(fc->rx); /* NCCL may not be calling */
+    }
+    if (g->acked >= fc->bye_total) {
+        fo_check_bye(fc, 0);
+        return UINT64_MAX;
+    }
+    for (int p = 0; p < fc->link->npaths; p++) {
+        open |= fc->path[p].state == FO_UP || fc->path[p].state == FO_DOWN;
+    }
+    if (open && now < until) {
+        return until;
+    }
+    fo_fail(fc, R2_ERR_PEER, "the sender closed its end, and a NIC lost what it had acknowledged (NCCL_R2_ACK=cqe there)");
+    return UINT64_MAX;
+}
+
 static uint64_t give_up(struct fo_conn *fc, uint64_t now)
 {
     uint64_t limit = FO_MS(fo_cfg(fc)->t_give_up_ms), next = UINT64_MAX;
 
+    if (fc->rx && fc->peer_bye == FO_BYE_ORDERLY && fc->error == R2_OK && !fc->closing) {
+        return step_unfinished(fc, now);
+    }
     if (fc->error != R2_OK || fc->closing || fc->peer_bye) {
         return next;
     }

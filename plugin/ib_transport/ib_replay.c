@@ -16,10 +16,13 @@ int ib_send_drain(struct ib_send *tx, int p)
     for (unsigned i_ = 0; i_ < R2_LEDGER_WINDOW; i_++) \
         if ((m = &(tx)->msg[i_])->busy)
 
-/* ... and for every one that no acknowledgement covers: on an idle connection none is looked at. */
-#define FOR_EACH_OPEN(tx, m)                                        \
-    for (uint64_t s_ = (tx)->sack; s_ < (tx)->sposted; s_++)        \
-        if ((m = &(tx)->msg[s_ % R2_LEDGER_WINDOW])->busy && m->seq == s_)
+/*
+ * ... and for every one that no acknowledgement covers, also where its done was reported (NCCL_R2_ACK=cqe): on an idle connection none is
+ * looked at. A slot that was never used has no parts.
+ */
+#define FOR_EACH_OPEN(tx, m)                                 \
+    for (uint64_t s_ = (tx)->sack; s_ < (tx)->sposted; s_++) \
+        if ((m = &(tx)->msg[s_ % R2_LEDGER_WINDOW])->seq == s_)
 
 void ib_send_life_closed(struct ib_send *tx, int p, uint32_t life, int soft)
 {
@@ -98,6 +101,20 @@ int ib_send_reaches_all(const struct ib_send *tx, uint32_t paths)
     return 1;
 }
 
+int ib_send_lost_parts(const struct ib_send *tx, int p, uint32_t life)
+{
+    const struct ib_smsg *m;
+    int n = 0;
+
+    FOR_EACH_OPEN(tx, m)
+    {
+        for (unsigned k = 0; k < m->nparts && !m->busy; k++) {
+            n += !(m->ledger & (1u << k)) && m->part[k].path == p && m->part[k].life == life;
+        }
+    }
+    return n;
+}
+
 uint16_t ib_send_oldest_live(const struct ib_send *tx, int p, uint32_t life, uint64_t *seq)
 {
     const struct ib_smsg *m;
@@ -125,7 +142,7 @@ void ib_send_ledger(struct ib_send *tx, uint64_t base, const uint16_t *masks, un
     for (unsigned i = 0; i < n; i++) {
         struct ib_smsg *m = IB_SEND_SLOT(tx, base + i);
 
-        if (m->busy && m->seq == base + i) {
+        if (m->seq == base + i) {
             m->ledger |= (uint16_t)(masks[i] & ((1u << m->nparts) - 1));
             m->unposted &= (uint16_t)~m->ledger;
         }

@@ -97,6 +97,9 @@ void ib_send_soft_over(struct ib_send *tx, int p);
 /* Parts posted on (@p, @life) that no acknowledgement covers. */
 int ib_send_live_parts(const struct ib_send *tx, int p, uint32_t life);
 
+/* ... of messages whose done was reported, of which the last snapshot says that R lacks them: nothing can be posted again for them. */
+int ib_send_lost_parts(const struct ib_send *tx, int p, uint32_t life);
+
 /*
  * The oldest message with parts on (@p, @life) whose work requests ended well and that no acknowledgement covers: its parts, 0 when there
  * is none.

@@ -70,13 +70,16 @@ void r2_reg_release(struct r2_inst *inst, struct r2_held *held)
     }
 }
 
-static uint64_t nic_mask(const struct r2_comm *c)
+/* Takes the gate: the service thread writes a whole path when its next life begins, its NIC too, and that is 0 in between. */
+static uint64_t nic_mask(struct r2_comm *c)
 {
     uint64_t mask = 0;
 
+    r2_gate_visit(&c->gate);
     for (int p = 0; p < c->link.npaths; p++) {
         mask |= 1ull << c->link.path[p].nic;
     }
+    r2_gate_unvisit(&c->gate);
     return mask;
 }
 
@@ -90,6 +93,7 @@ static enum r2_status reg_failed(const struct r2_comm *c, const void *addr, size
 enum r2_status r2_net_reg(struct r2_comm *c, void *addr, size_t len, int type, uint64_t offset, int fd, struct ib_mr **out)
 {
     struct r2_held *fresh;
+    uint64_t nics;
 
     *out = NULL;
     if (type != IB_PTR_HOST && !c->is_send && (c->flush == NULL || !c->flush->able)) {
@@ -101,7 +105,8 @@ enum r2_status r2_net_reg(struct r2_comm *c, void *addr, size_t len, int type, u
     if (fresh == NULL) {
         return reg_failed(c, addr, len, type, strerror(ENOMEM));
     }
-    *out = ib_mr_get(c->inst->mrs, addr, len, type, offset, fd, nic_mask(c));
+    nics = nic_mask(c);
+    *out = ib_mr_get(c->inst->mrs, addr, len, type, offset, fd, nics);
     if (*out == NULL) {
         free(fresh);
         return reg_failed(c, addr, len, type, strerror(errno));
@@ -110,7 +115,7 @@ enum r2_status r2_net_reg(struct r2_comm *c, void *addr, size_t len, int type, u
     fresh = held_add(c, *out, fresh);
     r2_gate_unvisit(&c->gate);
     free(fresh);
-    r2_relay_buffer(c, addr, *out);
+    r2_relay_buffer(c, addr, *out, nics);
     return R2_OK;
 }
 

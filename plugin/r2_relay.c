@@ -256,7 +256,7 @@ static void paths_set(struct r2_relay *r, struct r2_comm *c, uint32_t staged)
     r2_comm_kick(c); /* other links, other weights */
 }
 
-void r2_relay_buffer(struct r2_comm *c, const void *addr, struct ib_mr *mr)
+void r2_relay_buffer(struct r2_comm *c, const void *addr, struct ib_mr *mr, uint64_t nics)
 {
     struct r2_relay *r = c->inst->relay;
     uint32_t staged = 0;
@@ -267,11 +267,11 @@ void r2_relay_buffer(struct r2_comm *c, const void *addr, struct ib_mr *mr)
     }
     pthread_mutex_lock(&r->make);
     gpu = known_as(r, from);
-    for (int p = 0; p < c->link.npaths; p++) {
-        int nic = c->link.path[p].nic;
+    for (uint64_t left = nics; left; left &= left - 1) {
+        int nic = __builtin_ctzll(left);
         struct r2_relay_way way = r2_relay_way_get(&r->ways, gpu, nic, ib_mr_lkey(mr, nic) != 0);
 
-        if (way.kind != R2_RELAY_NONE && !(staged >> nic & 1) && pool_ready(r, nic, from, way)) {
+        if (way.kind != R2_RELAY_NONE && pool_ready(r, nic, from, way)) {
             staged |= 1u << nic;
         }
     }

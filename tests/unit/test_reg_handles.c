@@ -1,6 +1,10 @@
 /* Several registrations of the same memory: each is one of its own, and an abort begins with the last one that a connection has (P27). */
 #include "tests/unit/race_rig.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
 #define LEN 20000
 
 static int calloc_fails; /* the next one */
@@ -245,6 +249,52 @@ START_TEST(aborted_with_handles_left)
 }
 END_TEST
 
+/* --- threads --- */
+
+static struct ib_mr *other_mr;
+static _Atomic int other_ended;
+
+static void *other_registers(void *side)
+{
+    int i = (int)(intptr_t)side;
+
+    ck_assert_int_eq(r2_net_reg(comm(i), mem(i), sizeof(in), IB_PTR_HOST, 0, -1, &other_mr), R2_OK);
+    other_ended = 1;
+    return NULL;
+}
+
+/* The service thread is at the instant of a return at which a path is not written to its end: NCCL's thread waits to see its NIC. */
+START_TEST(registered_while_a_path_returns)
+{
+    const struct timespec ms = {.tv_nsec = 1000000};
+    struct ib_path *path;
+    pthread_t other;
+    uint8_t nic;
+
+    begin();
+    path = &comm(_i)->link.path[1];
+    nic = path->nic;
+    rig_enter(&rig->side[_i]);
+    other_ended = 0;
+    r2_gate_setup(1);
+    r2_gate_visit(&comm(_i)->gate);
+    path->nic = 0;
+    ck_assert_int_eq(pthread_create(&other, NULL, other_registers, (void *)(intptr_t)_i), 0);
+    for (int i = 0; i < 50 && !other_ended; i++) {
+        nanosleep(&ms, NULL);
+    }
+    ck_assert(!other_ended);
+    path->nic = nic;
+    r2_gate_unvisit(&comm(_i)->gate);
+    ck_assert_int_eq(pthread_join(other, NULL), 0);
+    r2_gate_setup(0);
+    ck_assert_int_ne(nic, 0);
+    ck_assert_uint_ne(ib_mr_lkey(other_mr, nic), 0);
+    ck_assert_uint_ne(ib_mr_lkey(other_mr, 0), 0);
+    rig_dereg(rig, _i, other_mr);
+}
+END_TEST
+
 /* --- what cannot be --- */
 
 /* A handle is not released twice, nor on a connection that never had it; nothing is touched. */
@@ -300,6 +350,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, connections_that_share_a_registration, 0, 2);
     tcase_add_loop_test(t, closed_with_handles_left, 0, 2);
     tcase_add_loop_test(t, aborted_with_handles_left, 0, 2);
+    tcase_add_loop_test(t, registered_while_a_path_returns, 0, 2);
     tcase_add_loop_test(t, a_handle_that_it_does_not_have, 0, 2);
     tcase_add_loop_test(t, no_memory_to_count_a_handle, 0, 2);
 }

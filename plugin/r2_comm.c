@@ -384,7 +384,7 @@ enum r2_status r2_net_irecv(struct r2_comm *c, int n, void **data, const size_t 
 static int flush_needed(const struct r2_comm *c, int n, const int *sizes, struct ib_mr *const *mrs)
 {
     for (int i = 0; i < n; i++) {
-        if (sizes[i] > 0 && mrs[i] && (mrs[i]->type != IB_PTR_HOST || (c->flush && c->flush->always))) {
+        if (sizes[i] > 0 && mrs[i] && (mrs[i]->type != IB_PTR_HOST || (c->flush && c->flush->always && c->flush->able))) {
             return 1;
         }
     }

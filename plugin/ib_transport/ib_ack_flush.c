@@ -22,6 +22,9 @@ enum r2_ledger_result ib_ack_flush_arrival(struct ib_recv *rx, struct ib_path *p
     if (seq == UINT64_MAX || !rx->msg[seq % R2_LEDGER_WINDOW].gpu) {
         return R2_LEDGER_NEW; /* the ledger says what is wrong */
     }
+    if (rx->flush->none >> p->index & 1) {
+        return R2_LEDGER_NEW; /* memory of the host, whose key went out while there was no lane at all */
+    }
     if ((uint16_t)(u->come - u->taken) >= R2_LEDGER_WINDOW) {
         return R2_LEDGER_WINDOW_ERR; /* S has more parts out than a receive queue holds (P2) */
     }

@@ -112,18 +112,17 @@ void ib_flush_open(struct ib_flush *f, unsigned up)
         }
         f->able |= lane_state(l) == IB_LANE_READY;
         if (lane_state(l) != IB_LANE_NONE) {
-            f->lacks &= (uint8_t) ~(1u << p); /* a broken one is mended */
+            f->none &= (uint8_t) ~(1u << p); /* a broken one is mended */
             continue;
         }
-        f->lacks |= (uint8_t)(1u << p);
+        f->none |= (uint8_t)(1u << p);
         if (nic_wants(f->link, p)) {
             R2_INFO("NIC %s cannot flush and gets no GPU memory of this connection: %s", nic_name(f, l),
                     strerror(l->rc));
         }
     }
-    if (!f->able) {
-        f->lacks = 0; /* said by who wants to receive into GPU memory; host memory under NCCL_R2_FLUSH=always goes on */
-    }
+    /* without any lane no GPU memory is registered, and host memory under NCCL_R2_FLUSH=always goes on over all paths */
+    f->lacks = f->able ? f->none : 0;
 }
 
 /* --- broken lanes --- */

@@ -7,7 +7,7 @@
  * arrives within T_pcie; then the byte is read through a NIC that is left.
  *
  * A lane that breaks while its NIC carries traffic is built again by the device's worker. A NIC whose lane could not be
- * built at set-up is given no buffers of GPU memory (ib_flush_lacks).
+ * built at set-up is given no buffers of GPU memory (ib_flush.lacks).
  *
  * Threads: take, begin and test: NCCL's progress thread; begin and test with the connection's gate held. build: the
  * device's worker. The rest: the service thread. Nothing blocks but build and the jobs.
@@ -75,7 +75,8 @@ struct ib_flush {
     void (*notify)(void *arg); /* a job has ended. Service thread */
     void *notify_arg;
     uint8_t always;                /* host memory too */
-    uint8_t lacks;                 /* bit per path: no lane, so no GPU memory over it; gate */
+    uint8_t none;                  /* bit per path that came up without a lane: what comes over it cannot be read; gate */
+    uint8_t lacks;                 /* ... so no GPU memory over it: none, but empty while there is no lane at all; gate */
     _Atomic uint8_t able;          /* some lane stood when its path came up; never taken back */
     uint8_t broken;                /* bit per lane: seen broken; gate */
     uint8_t lane_of[IB_MAX_PATHS]; /* the first path over the same NIC */

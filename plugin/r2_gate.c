@@ -1,12 +1,20 @@
 #include "r2_gate.h"
 
+#include <errno.h>
 #include <linux/membarrier.h>
 #include <sched.h>
+#include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
+
+#include "r2_log.h"
+
+#define DRAIN_NS 1000000 /* a store leaves its processor by itself in less than a thousandth of it */
 
 int r2_gate_exchange;
 static int single_threaded;
+static _Atomic int failed_said; /* relaxed: one line is enough */
 
 static int membarrier(int cmd)
 {
@@ -43,6 +51,24 @@ void r2_gate_destroy(struct r2_gate *g)
     pthread_mutex_destroy(&g->visit);
 }
 
+/*
+ * The kernel refuses what it accepted at the start (no memory; a filter of calls that came later). The exchange is no way out: an owner may
+ * have read the switch and not yet stored. What is left is slow: a barrier of all processes, or to wait until the owner's store is out.
+ */
+static __attribute__((noinline, cold)) void barrier_failed(int err)
+{
+    const struct timespec drain = {.tv_nsec = DRAIN_NS};
+    int global = membarrier(MEMBARRIER_CMD_GLOBAL) == 0;
+
+    if (!global) {
+        nanosleep(&drain, NULL);
+    }
+    if (!atomic_exchange_explicit(&failed_said, 1, memory_order_relaxed)) {
+        R2_WARN("membarrier fails: %s; changes of connections take longer from here: %s", strerror(err),
+                global ? "its slow form works" : "its slow form fails as well, 1 ms is waited instead");
+    }
+}
+
 void r2_gate_visit(struct r2_gate *g)
 {
     if (single_threaded) {
@@ -50,8 +76,8 @@ void r2_gate_visit(struct r2_gate *g)
     }
     pthread_mutex_lock(&g->visit);
     atomic_store_explicit(&g->visitor, 1, memory_order_seq_cst);
-    if (!r2_gate_exchange) {
-        membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+    if (!r2_gate_exchange && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0) {
+        barrier_failed(errno);
     }
     while (atomic_load_explicit(&g->in, memory_order_seq_cst)) {
         sched_yield();

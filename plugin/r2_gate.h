@@ -13,7 +13,8 @@
  *
  * Either the owner's store was before the barrier, and the visitor sees it and waits; or the owner's load is after it, and the owner
  * sees the visitor and turns away. The owner never waits: the call returns "not yet" to NCCL. Visitors exclude each other by a mutex.
- * Where membarrier is missing, or a race detector must understand the order, the owner uses a sequentially consistent exchange.
+ * Where membarrier is missing, or a race detector must understand the order, the owner uses a sequentially consistent exchange. Where it fails later, the
+ * visitor takes a slower barrier.
  */
 #ifndef R2_GATE_H
 #define R2_GATE_H

@@ -1,0 +1,188 @@
+/* The gate between NCCL's thread and visitors: who is inside is alone, also when the kernel refuses the barrier that it accepted at the start. */
+#include "tests/unit/suite.h"
+
+#include <errno.h>
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "plugin/r2_gate.h"
+#include "plugin/r2_log.h"
+
+static _Atomic int expedited, global; /* calls */
+static int refuse_expedited, refuse_global;
+static int lines;
+static char last[200];
+
+long __real_syscall(long nr, ...);
+long __wrap_syscall(long nr, ...);
+
+long __wrap_syscall(long nr, ...)
+{
+    long arg[6];
+    va_list ap;
+
+    va_start(ap, nr);
+    for (int i = 0; i < 6; i++) {
+        arg[i] = va_arg(ap, long);
+    }
+    va_end(ap);
+    if (nr == __NR_membarrier && (int)arg[0] == MEMBARRIER_CMD_PRIVATE_EXPEDITED) {
+        expedited++;
+        if (refuse_expedited) {
+            errno = ENOMEM;
+            return -1;
+        }
+    } else if (nr == __NR_membarrier && (int)arg[0] == MEMBARRIER_CMD_GLOBAL) {
+        global++;
+        if (refuse_global) {
+            errno = EPERM;
+            return -1;
+        }
+    }
+    return __real_syscall(nr, arg[0], arg[1], arg[2], arg[3], arg[4], arg[5]);
+}
+
+static void sink(enum r2_log_level level, const char *file, int line, const char *msg)
+{
+    if (level == R2_LOG_WARN) {
+        lines++;
+        strncpy(last, msg, sizeof(last) - 1);
+    }
+}
+
+static struct r2_gate gate;
+static volatile int inside; /* of one thread at a time */
+static _Atomic int stop, turned_away;
+static _Atomic uint64_t entered;
+
+static void *owner(void *arg)
+{
+    while (!stop) {
+        if (!r2_gate_enter(&gate)) {
+            turned_away++;
+            continue;
+        }
+        if (inside != 0) {
+            return "the owner is in with a visitor";
+        }
+        inside = 1;
+        entered++;
+        if (inside != 1) {
+            return "a visitor came in to the owner";
+        }
+        inside = 0;
+        r2_gate_leave(&gate);
+    }
+    return NULL;
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/* An owner that enters all the time, and @n visits; returns how long the shortest of them took to come in. */
+static uint64_t visits(int n)
+{
+    uint64_t shortest = UINT64_MAX;
+    pthread_t thread;
+    void *wrong;
+
+    r2_gate_init(&gate);
+    stop = turned_away = 0;
+    entered = 0;
+    inside = 0;
+    expedited = global = 0;
+    ck_assert_int_eq(pthread_create(&thread, NULL, owner, NULL), 0);
+    while (entered == 0) {
+        sched_yield();
+    }
+    for (int i = 0; i < n; i++) {
+        uint64_t from = now_ns(), took;
+
+        r2_gate_visit(&gate);
+        took = now_ns() - from;
+        shortest = took < shortest ? took : shortest;
+        ck_assert_int_eq(inside, 0);
+        inside = 2;
+        for (volatile int k = 0; k < 1000; k++) {
+        }
+        ck_assert_int_eq(inside, 2);
+        inside = 0;
+        r2_gate_unvisit(&gate);
+    }
+    stop = 1;
+    ck_assert_int_eq(pthread_join(thread, &wrong), 0);
+    ck_assert_msg(wrong == NULL, "%s", (char *)wrong);
+    r2_gate_destroy(&gate);
+    return shortest;
+}
+
+static void setup(void)
+{
+    refuse_expedited = refuse_global = 0;
+    lines = 0;
+    r2_log_sink_set(sink);
+    r2_gate_setup(1);
+}
+
+static void teardown(void)
+{
+    r2_log_sink_set(NULL);
+}
+
+START_TEST(visitor_and_owner_exclude_each_other)
+{
+    visits(2000);
+    ck_assert_int_eq(expedited, r2_gate_exchange ? 0 : 2000);
+    ck_assert_int_eq(global, 0);
+    ck_assert_int_eq(lines, 0);
+}
+END_TEST
+
+/* The barrier of this process is refused: one of all processes stands in, and it is said once. */
+START_TEST(the_barrier_fails_later)
+{
+    refuse_expedited = 1;
+    visits(20);
+    r2_log_flush();
+    ck_assert_int_eq(global, r2_gate_exchange ? 0 : 20);
+    ck_assert_int_eq(lines, !r2_gate_exchange);
+    ck_assert(r2_gate_exchange || strstr(last, "slow form works"));
+}
+END_TEST
+
+/* ... that one, too: the owner's store has had the time to be seen. */
+START_TEST(both_barriers_fail)
+{
+    uint64_t shortest;
+
+    refuse_expedited = refuse_global = 1;
+    shortest = visits(20);
+    r2_log_flush();
+    ck_assert(r2_gate_exchange || shortest >= 1000000);
+    ck_assert_int_eq(global, r2_gate_exchange ? 0 : 20);
+    ck_assert_int_eq(lines, !r2_gate_exchange);
+}
+END_TEST
+
+static void add(TCase *t)
+{
+    tcase_add_test(t, visitor_and_owner_exclude_each_other);
+    tcase_add_test(t, the_barrier_fails_later);
+    tcase_add_test(t, both_barriers_fail);
+}
+
+int main(void)
+{
+    return suite_run("gate", 60, setup, teardown, add);
+}

@@ -26,6 +26,17 @@ void r2_close_say_bye(struct r2_comm *c)
     r2_peer_emit(c->inst, c->peer, FO_MSG_BYE, &b);
 }
 
+void r2_close_say_nothing_left(struct r2_comm *c)
+{
+    union fo_body b;
+
+    memset(&b.fenced, 0, offsetof(struct fo_fenced, mask));
+    b.fenced.dst = c->fo.peer;
+    b.fenced.src = c->id;
+    b.fenced.flags = (uint8_t)(FO_FLAG_ABORT | (c->is_send ? 0 : FO_FLAG_RECV));
+    r2_peer_emit(c->inst, c->peer, FO_MSG_BYE, &b);
+}
+
 /* What a life did, and the connection by now: for NCCL_R2_LOG=trace. */
 void r2_close_log_life(const struct r2_comm *c, int p)
 {

@@ -69,19 +69,57 @@ static __attribute__((noinline, cold)) void barrier_failed(int err)
     }
 }
 
+/* The mutex is held: the owner, if it is not inside by now, is turned away from here on. */
+static void announce(struct r2_gate *g)
+{
+    atomic_store_explicit(&g->visitor, 1, memory_order_seq_cst);
+    if (!r2_gate_exchange && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0) {
+        barrier_failed(errno);
+    }
+}
+
 void r2_gate_visit(struct r2_gate *g)
 {
     if (single_threaded) {
         return;
     }
     pthread_mutex_lock(&g->visit);
-    atomic_store_explicit(&g->visitor, 1, memory_order_seq_cst);
-    if (!r2_gate_exchange && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0) {
-        barrier_failed(errno);
-    }
+    announce(g);
     while (atomic_load_explicit(&g->in, memory_order_seq_cst)) {
         sched_yield();
     }
+}
+
+static uint64_t monotonic_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+int r2_gate_visit_for(struct r2_gate *g, uint64_t ns)
+{
+    uint64_t from = monotonic_ns();
+
+    if (single_threaded) {
+        return 1;
+    }
+    while (pthread_mutex_trylock(&g->visit) != 0) {
+        if (monotonic_ns() - from >= ns) {
+            return 0;
+        }
+        sched_yield();
+    }
+    announce(g);
+    while (atomic_load_explicit(&g->in, memory_order_seq_cst)) {
+        if (monotonic_ns() - from >= ns) {
+            r2_gate_unvisit(g);
+            return 0;
+        }
+        sched_yield();
+    }
+    return 1;
 }
 
 void r2_gate_unvisit(struct r2_gate *g)

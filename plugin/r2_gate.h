@@ -21,6 +21,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdint.h>
 
 struct r2_gate {
     _Atomic int in;      /* the owner is inside; release by owner, acquire by visitor */
@@ -65,5 +66,7 @@ static inline void r2_gate_leave(struct r2_gate *g)
 /* Any other thread; waits for the owner to leave, which is soon: an owner inside never blocks. Not recursive. */
 void r2_gate_visit(struct r2_gate *g);
 void r2_gate_unvisit(struct r2_gate *g);
+/* As r2_gate_visit, for at most about @ns: at the end of the process, when an owner may be in a driver for ever. 1 when inside; 0: not, and not to be left. */
+int r2_gate_visit_for(struct r2_gate *g, uint64_t ns);
 
 #endif

@@ -419,21 +419,40 @@ err_inst:
     return NULL;
 }
 
-/* Last words: every open connection says BYE once, then the channels are closed in order (P28). */
-static void say_goodbye(struct r2_inst *inst)
+/*
+ * What has landed is polled, so that the peer does not take for lost what is here. Where the owner does not come out, in a driver perhaps, nothing is
+ * read of what it may be writing, and nothing is claimed: a ledger read in the middle could have what never came.
+ */
+static void say_last(struct r2_comm *c, uint64_t limit_ns)
 {
-    uint64_t now = r2_now(inst);
+    int inside = r2_gate_visit_for(&c->gate, limit_ns);
 
+    if (inside && c->rx && !c->fo.over) {
+        ib_recv_progress(c->rx);
+    }
+    if (atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN) {
+        c->abort = 1;
+    }
+    if (inside) {
+        r2_close_say_bye(c);
+        r2_gate_unvisit(&c->gate);
+    } else {
+        r2_close_say_nothing_left(c);
+    }
+}
+
+/* Last words: every open connection says BYE once, then the channels are closed in order (P28). All gates together are waited for until @until. */
+static void say_goodbye(struct r2_inst *inst, uint64_t until)
+{
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        uint64_t now = r2_now(inst);
+
         if (atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE || c->bye_ok) {
             continue;
         }
-        if (atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN) {
-            c->abort = 1;
-        }
-        r2_close_say_bye(c);
+        say_last(c, until > now ? until - now : 0);
     }
-    r2_peers_step(inst, now);
+    r2_peers_step(inst, r2_now(inst));
 }
 
 #define STOP_MIN_NS 100000000ull /* a thread that no driver keeps is through long before, whatever T_exit is */
@@ -467,7 +486,7 @@ int r2_inst_last_words(struct r2_inst *inst)
     if (stop_thread(inst, limit) != 0) {
         return -1;
     }
-    say_goodbye(inst);
+    say_goodbye(inst, r2_now(inst) + limit / 4);
     r2_report_stop(inst);
     now = r2_now(inst);
     inst->oob->ops->drain(inst->oob, end > now ? end - now : 0);

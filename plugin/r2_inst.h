@@ -448,6 +448,7 @@ int r2_build_stands(const struct r2_comm *c, int p);
 /* r2_close.c; service thread, gate held. Returns the next deadline; 0 when the connection was freed (the gate with it). */
 uint64_t r2_close_step(struct r2_comm *c, uint64_t now);
 void r2_close_say_bye(struct r2_comm *c);
+void r2_close_say_nothing_left(struct r2_comm *c); /* BYE(abort) without any ledger, for who could not come into the gate */
 void r2_close_log_life(const struct r2_comm *c, int p); /* its present life is over */
 void r2_close_log_flush(const struct r2_comm *c); /* how a receiver was flushed; nothing if it never was. Gate */
 

@@ -204,7 +204,7 @@ int ib_path_error(struct ib_link *l, struct ib_path *p);
 /*
  * Gate holder: the two markers (P16.3). The one of the receive queue is posted before the queue pair goes to ERR: a flush takes it last all
  * the same, and rdma_rxe (Linux 6.1) never flushes a receive that is posted in ERR. No arrival takes it, since the peer never has more parts
- * out than the queue has receives without it (P2). mark posts what is missing of both. 0 or errno.
+ * out than the queue has receives without it (P2; docs/protocol.md, section 9, for the one exception). mark posts what is missing of both. 0 or errno.
  */
 int ib_path_mark_recv(struct ib_path *p);
 int ib_path_mark(struct ib_path *p);

@@ -370,7 +370,11 @@ static int completion(struct ib_recv *rx, struct ib_path *p, const struct ibv_wc
     return 1;
 }
 
-/* Polls one path; the receive queue is filled up again before anything acknowledges what came (P2). */
+/*
+ * Polls one path; the receive queue is filled up again before anything acknowledges what came (P2). A fault on the way ends that: receives
+ * posted from here on would stand behind the marker (P16.3). So no more is taken then than the batch, which the slots that S keeps free
+ * make up for; the rest is found when the life is drained, and nothing new comes. Returns how much there was; of a path that is down a batch.
+ */
 static int poll_path(struct ib_recv *rx, struct ib_path *p)
 {
     struct ibv_wc wc[POLL_BATCH];
@@ -391,7 +395,7 @@ static int poll_path(struct ib_recv *rx, struct ib_path *p)
             ib_link_call_fault(rx->link, p->index, rc);
         }
         total += n;
-    } while (n == POLL_BATCH);
+    } while (n == POLL_BATCH && ib_link_up(rx->link, p->index));
     return total;
 }
 
@@ -520,10 +524,12 @@ int ib_recv_uses(const struct ib_recv *rx, const struct ib_mr *mr)
 
 int ib_recv_drain(struct ib_recv *rx, int p)
 {
-    if (poll_path(rx, &rx->link->path[p]) < 0) {
-        return -1;
-    }
-    return rx->link->path[p].marks == 3;
+    int n;
+
+    do {
+        n = poll_path(rx, &rx->link->path[p]);
+    } while (n >= POLL_BATCH);
+    return n < 0 ? -1 : rx->link->path[p].marks == 3;
 }
 
 void ib_recv_path_down(struct ib_recv *rx, int p)

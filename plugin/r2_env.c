@@ -80,6 +80,13 @@ static void system_random(void *arg, void *out, unsigned len)
         auxv_fill(p + got, len - got);
 }
 
+static void thread_wait(void *arg, uint64_t ns)
+{
+    const struct timespec t = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
+
+    nanosleep(&t, NULL);
+}
+
 static void kick_nobody(void *arg)
 {
 }
@@ -93,6 +100,7 @@ void r2_env_default(struct r2_env *env)
     env->arg = NULL;
     env->now_ns = clock_now_ns;
     env->random = system_random;
+    env->wait = thread_wait;
     env->threads = 1;
     env->kick_service = kick_nobody;
     env->kick_worker = kick_no_worker;

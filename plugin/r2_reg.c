@@ -119,6 +119,33 @@ enum r2_status r2_net_reg(struct r2_comm *c, void *addr, size_t len, int type, u
     return R2_OK;
 }
 
+#define COPY_WAIT_NS 20000 /* between two looks; a copy takes about as long */
+
+/*
+ * An abort: NCCL frees the memory of @mr when this returns, and copies to staging memory may still read it, which no registration keeps from it. They are
+ * waited for as close waits for them, for T_dead at most, outside the gate, which the service thread needs for all connections.
+ */
+static void wait_for_copies(struct r2_comm *c, const struct ib_mr *mr)
+{
+    const struct r2_env *env = &c->inst->env;
+    uint64_t since = r2_now(c->inst), limit = (uint64_t)c->inst->cfg.t_dead_ms * 1000000;
+    int reads = 1;
+
+    while (reads) {
+        r2_gate_visit(&c->gate);
+        reads = ib_send_stage_reads(c->tx, mr);
+        r2_gate_unvisit(&c->gate);
+        if (reads && (env->wait == NULL || r2_elapsed(r2_now(c->inst), since) >= limit)) {
+            R2_WARN("%s: a buffer is released that a copy to staging memory reads", c->label);
+            r2_log_flush();
+            return;
+        }
+        if (reads) {
+            env->wait(env->arg, COPY_WAIT_NS);
+        }
+    }
+}
+
 /*
  * The last registration taken away under outstanding requests is how an abort begins (P27): from here the service thread must not post
  * for them any more, since neither the handle nor the memory is there.
@@ -126,7 +153,7 @@ enum r2_status r2_net_reg(struct r2_comm *c, void *addr, size_t len, int type, u
 enum r2_status r2_net_dereg(struct r2_comm *c, struct ib_mr *mr)
 {
     struct r2_held *gone;
-    int had;
+    int had, copies;
 
     if (mr == NULL) {
         return R2_OK;
@@ -137,6 +164,7 @@ enum r2_status r2_net_dereg(struct r2_comm *c, struct ib_mr *mr)
         fo_quiet(&c->fo);
         fo_fail(&c->fo, R2_ERR_ARG, "a buffer of an outstanding request was deregistered");
     }
+    copies = gone && c->is_send && c->tx->lanes != 0;
     r2_gate_unvisit(&c->gate);
     if (!had) {
         R2_WARN("%s: a registration that this connection does not have was to be released", c->label);
@@ -144,6 +172,9 @@ enum r2_status r2_net_dereg(struct r2_comm *c, struct ib_mr *mr)
         return R2_ERR_ARG;
     }
     free(gone);
+    if (copies) {
+        wait_for_copies(c, mr);
+    }
     ib_mr_put(c->inst->mrs, mr);
     return R2_OK;
 }

@@ -133,6 +133,9 @@ int ib_send_uses(const struct ib_send *tx, const struct ib_mr *mr);
 /* The connection is being closed, its queue pairs are gone. 1: it has no lane any more; 0: copies run, ask again. @late: those are not waited for any longer. */
 int ib_send_stage_end(struct ib_send *tx, int late);
 
+/* Whether a copy to staging memory that runs reads a buffer of @mr: 0 also where its engine does not say any more. Asks the engines. */
+int ib_send_stage_reads(struct ib_send *tx, const struct ib_mr *mr);
+
 /* Every message was acknowledged and reported. */
 int ib_send_idle(const struct ib_send *tx);
 

@@ -238,6 +238,24 @@ void ib_send_stage_soft_over(struct ib_send *tx, int p)
     }
 }
 
+int ib_send_stage_reads(struct ib_send *tx, const struct ib_mr *mr)
+{
+    for (uint32_t lanes = tx->lanes; lanes; lanes &= lanes - 1) {
+        int p = __builtin_ctz(lanes);
+        const struct ib_stage *st = &tx->lane[p]->stage;
+
+        copies_poll(tx, p);
+        for (uint32_t n = st->first; st->reading && !tx->lane[p]->lost && n != st->last; n++) {
+            const struct ib_stage_entry *e = &st->entry[n % IB_STAGE_ENTRIES];
+
+            if (e->reads && IB_SEND_SLOT(tx, e->seq)->mr == mr) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
 int ib_send_stage_end(struct ib_send *tx, int late)
 {
     tx->quiet = 1;

@@ -40,7 +40,8 @@ static void ask_end(struct r2_case_ask *a, enum probe_outcome outcome)
 
 /*
  * Asks as the watchdog does: a pair that does not answer is given up, here as anywhere. One that was given up within this incident has
- * been asked already; one that never stood cannot be.
+ * been asked already; one that is being made anew, often because the other end has given it up for the same fault, is asked as soon as it stands; one that
+ * never stood cannot be.
  */
 static void ask_begin(const struct r2_case *k, struct r2_case_ask *a, struct r2_pair *pair)
 {
@@ -57,6 +58,8 @@ static void ask_begin(const struct r2_case *k, struct r2_case_ask *a, struct r2_
         r2_watch_ask(pair);
     } else if (pair->silent_at && pair->silent_at + ASKED_NS >= k->opened) {
         ask_end(a, PROBE_TIMEOUT);
+    } else if (pair->answers && pair->state != R2_PAIR_BROKEN && pair->state != R2_PAIR_DEAD) {
+        r2_watch_ask(pair);
     } else {
         a->alone = pair->unanswered;
         ask_end(a, PROBE_NA);

@@ -75,6 +75,7 @@ int mx_case_can_tell(const struct mx_case *c);
 struct mx_verdict {
     enum mx_blame blame;
     int host, nic, far_host, far_nic;
+    int plane; /* of a path: it is said to be the plane, not the way between two ports */
 };
 
 enum mx_judgement { MX_RIGHT, MX_CANNOT_TELL, MX_WRONG };
@@ -183,7 +184,8 @@ int mx_job_cleared(struct mx_job *j, uint64_t limit);
 struct mx_sums {
     uint64_t cases[MX_KINDS], cell[MX_KINDS][MX_BLAMES]; /* by every process that could speak */
     uint64_t wrong[MX_KINDS], wrong_place[MX_KINDS];     /* verdicts */
-    uint64_t unknown_though_known[MX_KINDS];             /* said of cases that somebody could tell */
+    uint64_t unknown_though_known[MX_KINDS];             /* said of cases that somebody could tell, and left so */
+    uint64_t revised[MX_KINDS];                          /* said of such cases, and put right by the same process */
     uint64_t silent[MX_KINDS];                           /* cases with a fault of which nobody said anything */
     uint64_t missed[MX_KINDS];                           /* cases that somebody could tell and nobody told */
     uint64_t not_informed[MX_KINDS]; /* processes that heard nothing in time though another gave a verdict */
@@ -195,7 +197,8 @@ struct mx_sums {
 /* What the processes said in one case. Zeroed before. */
 struct mx_tally {
     int said[MX_HOSTS][MX_BLAMES];
-    int right, wrong, wrong_place, undecided;
+    int undecided[MX_HOSTS]; /* since the process was right for the last time */
+    int right, wrong, wrong_place, revised;
 };
 /* Takes a verdict of process @proc; what it is worth. */
 enum mx_judgement mx_tally_add(struct mx_tally *t, const struct mx_case *c, int proc, const struct mx_verdict *v);
@@ -210,7 +213,14 @@ int mx_case_run(struct mx_job *j, uint64_t seed, struct mx_sums *s);
 
 void mx_table_print(const struct mx_sums *s, FILE *out);
 int mx_table_json(const struct mx_sums *s, const struct mx_opts *o, FILE *out);
-/* What makes the campaign fail: wrong blames, and faults that somebody could tell and nobody told. */
+/*
+ * What makes the campaign fail: wrong blames; faults of which nobody spoke, or that somebody could tell and nobody told; undecided verdicts of such faults
+ * that their process left so; processes that did not hear of a verdict in time.
+ */
 uint64_t mx_sums_bad(const struct mx_sums *s);
+/* The same of one kind. */
+uint64_t mx_sums_bad_of(const struct mx_sums *s, enum mx_kind k);
+/* What stands in @s of kind @k and not in @before: "wrong", "silent", "missed", "undecided", "not told", the gravest first; NULL: nothing. */
+const char *mx_sums_worse(const struct mx_sums *s, const struct mx_sums *before, enum mx_kind k);
 
 #endif

@@ -113,6 +113,7 @@ int mx_case_run(struct mx_job *j, uint64_t seed, struct mx_sums *s)
 {
     struct run r = {.j = j};
     struct mx_sums before = *s;
+    const char *worse;
     enum mx_kind k;
     uint64_t from;
     char name[64];
@@ -138,12 +139,10 @@ int mx_case_run(struct mx_job *j, uint64_t seed, struct mx_sums *s)
     rc = mend(&r, s);
     s->wrong[k] += (uint64_t)r.t.wrong;
     s->wrong_place[k] += (uint64_t)r.t.wrong_place;
-    if (s->wrong[k] != before.wrong[k] || s->missed[k] != before.missed[k] || s->silent[k] != before.silent[k])
-        printf("%s seed %llu: %s: %s/process*.log from %.6f on\n",
-               s->wrong[k] != before.wrong[k]     ? "WRONG"
-               : s->silent[k] != before.silent[k] ? "SILENT"
-                                                  : "missed",
-               (unsigned long long)seed, name, j->o->dir, (double)from / 1e9);
+    worse = mx_sums_worse(s, &before, k);
+    if (worse)
+        printf("FAILED seed %llu: %s: %s: %s/process*.log from %.6f on\n", (unsigned long long)seed, name, worse,
+               j->o->dir, (double)from / 1e9);
     j->said = NULL;
     return j->why[0] ? -1 : rc;
 }

@@ -63,6 +63,7 @@ static enum mx_said verdict_read(const char *line, struct mx_verdict *v)
         v->far_host = number_of(peer, "h");
         v->far_nic = number_of(colon + 1, "fab");
     }
+    v->plane = strncmp(code, "F02", 3) == 0;
     return MX_SAID_VERDICT;
 }
 

@@ -34,8 +34,9 @@ static void usage(FILE *out)
             "  --dir DIR      logs of the processes (matrix, beside this program)\n"
             "  --verbose      each case, and each verdict\n"
             "  --list         the kinds\n"
-            "Last line: N passed, N failed. A verdict that blames what is not broken fails, and so does a fault that "
-            "nobody tells of.\n",
+            "Last line: N passed, N failed. A verdict that blames what is not broken fails; so does a fault that "
+            "nobody tells though somebody could,\n"
+            "a process that leaves such a one undecided, and one that does not hear of it.\n",
             MX_HOSTS, MX_NICS);
 }
 

@@ -11,7 +11,11 @@ enum mx_judgement mx_tally_add(struct mx_tally *t, const struct mx_case *c, int 
     t->right += j == MX_RIGHT;
     t->wrong += j == MX_WRONG;
     t->wrong_place += j == MX_WRONG && v->blame == mx_case_blame(c);
-    t->undecided += j == MX_CANNOT_TELL;
+    t->undecided[proc] += j == MX_CANNOT_TELL;
+    if (j == MX_RIGHT) {
+        t->revised += t->undecided[proc];
+        t->undecided[proc] = 0;
+    }
     return j;
 }
 
@@ -24,10 +28,11 @@ void mx_tally_sum(const struct mx_tally *t, const struct mx_case *c, unsigned sp
     s->cases[k]++;
     s->wrong[k] += (uint64_t)t->wrong;
     s->wrong_place[k] += (uint64_t)t->wrong_place;
-    s->unknown_though_known[k] += mx_case_can_tell(c) ? (uint64_t)t->undecided : 0;
+    s->revised[k] += mx_case_can_tell(c) ? (uint64_t)t->revised : 0;
     for (int i = 0; i < c->hosts; i++) {
         int n = 0;
 
+        s->unknown_though_known[k] += mx_case_can_tell(c) ? (uint64_t)t->undecided[i] : 0;
         for (int b = 0; b < MX_BLAMES; b++) {
             s->cell[k][b] += (uint64_t)t->said[i][b];
             n += t->said[i][b];
@@ -56,6 +61,7 @@ void mx_sums_add(struct mx_sums *to, const struct mx_sums *s)
         to->wrong[k] += s->wrong[k];
         to->wrong_place[k] += s->wrong_place[k];
         to->unknown_though_known[k] += s->unknown_though_known[k];
+        to->revised[k] += s->revised[k];
         to->silent[k] += s->silent[k];
         to->missed[k] += s->missed[k];
         to->not_informed[k] += s->not_informed[k];
@@ -79,9 +85,10 @@ static void row_print(const struct mx_sums *s, int k, FILE *out)
     fprintf(out, "%-18s %5llu |", mx_kind_name((enum mx_kind)k), (unsigned long long)s->cases[k]);
     for (int b = 0; b < MX_BLAMES; b++)
         fprintf(out, " %7llu", (unsigned long long)s->cell[k][b]);
-    fprintf(out, " | %5llu %8llu %6llu %6llu", (unsigned long long)s->wrong[k],
-            (unsigned long long)s->unknown_though_known[k], (unsigned long long)s->silent[k],
-            (unsigned long long)s->missed[k]);
+    fprintf(out, " | %5llu %8llu %7llu %6llu %6llu %8llu", (unsigned long long)s->wrong[k],
+            (unsigned long long)s->unknown_though_known[k], (unsigned long long)s->revised[k],
+            (unsigned long long)s->silent[k], (unsigned long long)s->missed[k],
+            (unsigned long long)s->not_informed[k]);
     if (s->timed[k])
         fprintf(out, " | %6.0f %6.0f  %6.0f %6.0f", mean_ms(s->first_ns[k], s->timed[k]), (double)s->first_max[k] / 1e6,
                 mean_ms(s->last_ns[k], s->timed[k]), (double)s->last_max[k] / 1e6);
@@ -90,26 +97,28 @@ static void row_print(const struct mx_sums *s, int k, FILE *out)
 
 void mx_table_print(const struct mx_sums *s, FILE *out)
 {
-    uint64_t not_informed = 0;
-
     fprintf(out, "%-18s %5s |", "broken", "cases");
     for (int b = 0; b < MX_BLAMES; b++)
         fprintf(out, " %7s", mx_blame_name((enum mx_blame)b));
-    fprintf(out, " | %5s %8s %6s %6s | %13s  %13s\n", "wrong", "unknown*", "silent", "missed", "first, ms max",
-            "last, ms max");
+    fprintf(out, " | %5s %8s %7s %6s %6s %8s | %13s  %13s\n", "wrong", "unknown*", "revised", "silent", "missed",
+            "not told", "first, ms max", "last, ms max");
     for (int k = 0; k < MX_KINDS; k++) {
         if (s->cases[k])
             row_print(s, k, out);
-        not_informed += s->not_informed[k];
     }
     fprintf(out,
             "columns: what processes blamed, \"nothing\": one that gave no verdict. unknown*: though somebody could "
-            "tell. silent: nobody gave one;\n"
-            "missed: nobody gave the right one though somebody could.\n"
-            "first: fault to first verdict; last: until the last process knew. %llu processes were not told; somebody "
-            "stayed blamed after %llu cases, "
-            "paths did not come back after %llu: then the job was started anew\n",
-            (unsigned long long)not_informed, (unsigned long long)s->not_cleared, (unsigned long long)s->restarts);
+            "tell, and left so; revised: put right\n"
+            "by the same process. silent: nobody gave one; missed: nobody gave the right one though somebody could. not "
+            "told: processes that did not hear of it.\n"
+            "first: fault to first verdict; last: until the last process knew. Somebody stayed blamed after %llu cases, "
+            "paths did not come back after %llu:\nthen the job was started anew\n",
+            (unsigned long long)s->not_cleared, (unsigned long long)s->restarts);
+}
+
+uint64_t mx_sums_bad_of(const struct mx_sums *s, enum mx_kind k)
+{
+    return s->wrong[k] + s->silent[k] + s->missed[k] + s->unknown_though_known[k] + s->not_informed[k];
 }
 
 uint64_t mx_sums_bad(const struct mx_sums *s)
@@ -117,8 +126,18 @@ uint64_t mx_sums_bad(const struct mx_sums *s)
     uint64_t bad = 0;
 
     for (int k = 0; k < MX_KINDS; k++)
-        bad += s->wrong[k] + s->silent[k];
+        bad += mx_sums_bad_of(s, (enum mx_kind)k);
     return bad;
+}
+
+const char *mx_sums_worse(const struct mx_sums *s, const struct mx_sums *before, enum mx_kind k)
+{
+    return s->wrong[k] != before->wrong[k]                               ? "wrong"
+           : s->silent[k] != before->silent[k]                           ? "silent"
+           : s->missed[k] != before->missed[k]                           ? "missed"
+           : s->unknown_though_known[k] != before->unknown_though_known[k] ? "undecided"
+           : s->not_informed[k] != before->not_informed[k]               ? "not told"
+                                                                         : NULL;
 }
 
 int mx_table_json(const struct mx_sums *s, const struct mx_opts *o, FILE *out)
@@ -140,10 +159,11 @@ int mx_table_json(const struct mx_sums *s, const struct mx_opts *o, FILE *out)
             fprintf(out, ", \"%s\": %llu", mx_blame_name((enum mx_blame)b), (unsigned long long)s->cell[k][b]);
         fprintf(out,
                 ", \"wrong\": %llu, \"wrong_place\": %llu, \"unknown_though_known\": %llu, \"silent\": %llu, "
-                "\"missed\": %llu, \"not_informed\": %llu",
+                "\"missed\": %llu, \"not_informed\": %llu, \"revised\": %llu",
                 (unsigned long long)s->wrong[k], (unsigned long long)s->wrong_place[k],
                 (unsigned long long)s->unknown_though_known[k], (unsigned long long)s->silent[k],
-                (unsigned long long)s->missed[k], (unsigned long long)s->not_informed[k]);
+                (unsigned long long)s->missed[k], (unsigned long long)s->not_informed[k],
+                (unsigned long long)s->revised[k]);
         if (s->timed[k])
             fprintf(out, ", \"first_ms\": %.1f, \"first_max_ms\": %.1f, \"last_ms\": %.1f, \"last_max_ms\": %.1f",
                     mean_ms(s->first_ns[k], s->timed[k]), (double)s->first_max[k] / 1e6,

@@ -106,12 +106,17 @@ int mx_case_can_tell(const struct mx_case *c)
     return c->hosts > 2 || !kinds[c->kind].needs_third;
 }
 
-/* A verdict about a path names one end of it, or both. */
+/*
+ * A verdict about a path names one end of it, or both, and whether it is these two NICs' alone or the plane's: other switches are looked at for that. Between
+ * two hosts both are the same.
+ */
 static int is_path(const struct mx_case *c, const struct mx_verdict *v)
 {
     int ends = v->far_host >= 0;
 
     if (v->nic != c->nic || (v->far_nic >= 0 && v->far_nic != c->nic))
+        return 0;
+    if (c->hosts > 2 && v->plane != (c->kind == MX_PLANE_CUT))
         return 0;
     if (c->kind == MX_PLANE_CUT)
         return 1;

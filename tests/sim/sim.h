@@ -436,6 +436,7 @@ struct sim {
     struct mx_case located; /* with p.locate: what, when, and what was said of it */
     struct mx_tally tally;
     uint64_t broken_at, verdict_at, informed_at[SIM_MAX_PROCS];
+    int mended; /* while somebody may not have looked yet: then nobody need tell it any more */
     uint64_t hash;
     /* write announced by the fabric, not yet checked */
     struct {

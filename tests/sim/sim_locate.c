@@ -85,6 +85,7 @@ static void mend_it(void *arg)
 {
     struct sim *s = arg;
 
+    s->mended = 1;
     sim_trace(s, "mended");
     sim_fabric_fault(s, "*:* restore");
 }
@@ -154,8 +155,10 @@ void sim_locate_line(struct sim *s, int proc, int warn, const char *text)
 /* The end: what was said goes to the sums. */
 void sim_locate_judge(struct sim *s)
 {
-    uint64_t last = 0;
+    struct mx_sums none = {0};
     unsigned speaks = 0, informed = 0;
+    uint64_t last = 0;
+    const char *worse;
 
     if (!s->p.locate || s->broken_at == 0)
         return;
@@ -168,8 +171,7 @@ void sim_locate_judge(struct sim *s)
     }
     mx_tally_sum(&s->tally, &s->located, speaks, informed, s->verdict_at ? s->verdict_at - s->broken_at : 0,
                  last ? last - s->broken_at : 0, &s->st.matrix);
-    if (s->st.matrix.silent[s->located.kind] && s->p.mended_ns == 0)
-        sim_fail(s, "nobody says that anything is broken");
-    else if (s->st.matrix.missed[s->located.kind] && s->p.cut_path)
-        sim_fail(s, "nobody blames the way that is cut");
+    worse = mx_sums_worse(&s->st.matrix, &none, s->located.kind);
+    if (worse && !s->mended)
+        sim_fail(s, "%s: what is broken was not told as it could be", worse);
 }

@@ -1,5 +1,6 @@
 /* The judge of the confusion matrix (tests/matrix): what is right to say of a case, and what lines say. */
 #include "tests/matrix/matrix_line.c"
+#include "tests/matrix/matrix_table.c"
 #include "tests/matrix/matrix_truth.c"
 
 #include <check.h>
@@ -14,7 +15,7 @@ static struct mx_case of(enum mx_kind kind, int hosts)
 static enum mx_judgement judged(enum mx_kind kind, enum mx_blame blame, int host, int nic)
 {
     struct mx_case c = of(kind, 3);
-    struct mx_verdict v = {blame, host, nic, -1, -1};
+    struct mx_verdict v = {blame, host, nic, -1, -1, kind == MX_PLANE_CUT};
 
     return mx_judge(&c, &v);
 }
@@ -47,6 +48,68 @@ START_TEST(both_ends_of_a_path_count)
     ck_assert_int_eq(mx_judge(&c, &(struct mx_verdict){MX_PATH, 0, 2, 1, 2}), MX_RIGHT);
     ck_assert_int_eq(mx_judge(&c, &(struct mx_verdict){MX_PATH, 1, 2, 2, 2}), MX_WRONG);
     ck_assert_int_eq(mx_judge(&c, &(struct mx_verdict){MX_PATH, 1, 2, 0, 1}), MX_WRONG);
+}
+END_TEST
+
+START_TEST(a_way_is_not_its_plane)
+{
+    struct mx_case path = of(MX_PATH_CUT, 3), plane = of(MX_PLANE_CUT, 3);
+    struct mx_verdict f01 = {MX_PATH, 1, 2, 0, 2, 0}, f02 = {MX_PATH, 1, 2, 0, 2, 1};
+
+    ck_assert_int_eq(mx_judge(&path, &f01), MX_RIGHT);
+    ck_assert_int_eq(mx_judge(&path, &f02), MX_WRONG);
+    ck_assert_int_eq(mx_judge(&plane, &f01), MX_WRONG);
+    ck_assert_int_eq(mx_judge(&plane, &f02), MX_RIGHT);
+    path.hosts = plane.hosts = 2; /* it is all there is of the plane */
+    ck_assert_int_eq(mx_judge(&path, &f02), MX_RIGHT);
+    ck_assert_int_eq(mx_judge(&plane, &f01), MX_RIGHT);
+}
+END_TEST
+
+/* What three processes say, in turn: a letter of "NRUW" each, nothing, right, undecided, wrong; lower case: the process has not heard of it. */
+static struct mx_sums summed(const struct mx_case *c, const char *said)
+{
+    struct mx_tally t = {0};
+    struct mx_sums s = {0};
+    unsigned informed = 0;
+
+    for (int i = 0; said[i]; i++) {
+        struct mx_verdict v = {MX_UNKNOWN, c->host, c->nic, -1, -1, 0};
+
+        informed |= said[i] < 'a' ? 1u << i % 3 : 0;
+        if (said[i] == 'R') {
+            v.blame = mx_case_blame(c);
+        } else if (said[i] == 'W') {
+            v.blame = MX_PROCESS;
+        }
+        if (strchr("RUWu", said[i])) {
+            mx_tally_add(&t, c, i % 3, &v);
+        }
+    }
+    mx_tally_sum(&t, c, 7, informed, 1, 1, &s);
+    return s;
+}
+
+START_TEST(what_is_not_told_as_it_could_be_fails)
+{
+    struct mx_case link = of(MX_BLACKHOLE, 3), two = of(MX_BLACKHOLE, 2), calm = of(MX_LOSS, 3);
+    struct mx_sums none = {0};
+    static const struct {
+        const char *said, *worse;
+    } row[] = {{"NRN", NULL},    {"RRR", NULL},     {"URN", "undecided"}, {"URNR", NULL},         {"URNRU", "undecided"},
+               {"NRW", "wrong"}, {"UUU", "missed"}, {"NNN", "silent"},    {"NRn", "not told"}, {"nnn", "silent"}};
+
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        struct mx_sums s = summed(&link, row[i].said);
+        const char *worse = mx_sums_worse(&s, &none, link.kind);
+
+        ck_assert_msg(row[i].worse ? worse && strcmp(worse, row[i].worse) == 0 : worse == NULL, "%s: %s", row[i].said, worse ? worse : "-");
+        ck_assert_int_eq(mx_sums_bad(&s) != 0, row[i].worse != NULL);
+    }
+    none = summed(&two, "UUN");
+    ck_assert_uint_eq(mx_sums_bad(&none), 0); /* nobody could tell */
+    none = summed(&calm, "UNN");
+    ck_assert_uint_eq(mx_sums_bad(&none), 1); /* nothing has failed */
 }
 END_TEST
 
@@ -99,7 +162,8 @@ START_TEST(lines_are_read)
          MX_SAID_VERDICT,
          {MX_LINK, 1, 2, -1, -1}},
         {"WARN NET/R2 : R2-N01 host=h0 nic=fab0 blame=nic", MX_SAID_VERDICT, {MX_NIC, 0, 0, -1, -1}},
-        {"WARN NET/R2 : R2-F01 host=h0 nic=fab1 peer=h2:fab1 blame=path", MX_SAID_VERDICT, {MX_PATH, 0, 1, 2, 1}},
+        {"WARN NET/R2 : R2-F01 host=h0 nic=fab1 peer=h2:fab1 blame=path", MX_SAID_VERDICT, {MX_PATH, 0, 1, 2, 1, 0}},
+        {"WARN NET/R2 : R2-F02 host=h0 nic=fab1 peer=h2:fab1 blame=plane", MX_SAID_VERDICT, {MX_PATH, 0, 1, 2, 1, 1}},
         {"WARN NET/R2 : R2-P01 host=h2 nic=- blame=process", MX_SAID_VERDICT, {MX_PROCESS, 2, -1, -1, -1}},
         {"WARN NET/R2 : R2-F03 host=h2 nic=fab0 blame=unknown", MX_SAID_VERDICT, {MX_UNKNOWN, 2, 0, -1, -1}},
         {"INFO NET/R2 : R2-G01 host=h2 nic=fab0 blame=slow", MX_SAID_OTHER, {0}},
@@ -136,6 +200,8 @@ int main(void)
 
     tcase_add_test(t, kind_and_place_must_be_right);
     tcase_add_test(t, both_ends_of_a_path_count);
+    tcase_add_test(t, a_way_is_not_its_plane);
+    tcase_add_test(t, what_is_not_told_as_it_could_be_fails);
     tcase_add_test(t, two_hosts_cannot_tell_all);
     tcase_add_test(t, every_kind_is_drawn_inside_the_fabric);
     tcase_add_test(t, lines_are_read);

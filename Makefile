@@ -96,8 +96,8 @@ demo:
 	+@$(BUILD) all
 	@sh tools/demo.sh $(B)
 check: deps
-	+@$(BUILD) tests
-	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh tests/check_runbook.sh tests/check_nccl_tests.sh tests/gpu/run.sh+--dry-run $(B)/r2_sim+--seeds+$(SEEDS) \
+	+@$(BUILD) tests $(B)/bench/bench_inproc
+	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/bench/bench_inproc+news+3 $(B)/bench/bench_inproc+hour $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh tests/check_runbook.sh tests/check_nccl_tests.sh tests/gpu/run.sh+--dry-run $(B)/r2_sim+--seeds+$(SEEDS) \
 	  tests/sim/without.sh $(E2E_RUN)
 # The tables of NCCL's net ABI, all versions: layouts, exports, and what NCCL does with them, over the software fabric.
 .PHONY: check-abi

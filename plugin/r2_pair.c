@@ -21,6 +21,9 @@
 #define HURRY_NS                                                                                                       \
     MS(100) /* a question that nobody waits for is looked after closely for so long: its time is measured */
 
+#define UNHURRIED_NS                                                                                                   \
+    (PROBE_QP_TIMEOUT_NS / 4 * 3) /* ... and is given up then, where the one before was not answered: RC would repeat it, twice, which monitors count */
+
 static const char *const state_names[R2_PAIR_STATES] = {"new",       "building", "open", "connecting",
                                                         "connected", "broken",   "dead", "destroying"};
 
@@ -583,6 +586,9 @@ static void watch_answer(struct r2_pair *pair, uint64_t clock)
         broken(pair, clock);
     } else if (pair->verdict && pair->in_order && clock >= r2_load_deadline(pair, clock)) {
         silent(pair, clock);
+    } else if (!pair->verdict && pair->again_wait && clock - pair->asked_at >= UNHURRIED_NS) {
+        pair->answer = pair->check; /* as in broken() */
+        give_up(pair);
     } else if (hurried(pair, clock) && clock >= pair->post_at) {
         post(pair, clock);
     }

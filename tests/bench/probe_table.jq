@@ -8,9 +8,9 @@ def ms: if . then "\(.)" else "-" end;
 "|---|---|---|---|---|---|---|",
 (.matrix.confusion[] | "| \(.broken) | \(.cases) | \(.cases - .missed - .silent) | \(.wrong) | \(.unknown_though_known) | \(.first_ms | ms) (\(.first_max_ms | ms)) | \(.last_ms | ms) (\(.last_max_ms | ms)) |"),
 "",
-"| one hour | messages between the processes | bytes | packets of probes | queue pairs made |",
-"|---|---|---|---|---|",
-(.hour.rows[] | "| \(.what) | \(.messages) | \(.bytes) | \(.packets) | \(.queue_pairs) |"),
+"| one hour, one pair of processes | messages between the processes | bytes | probes posted | queue pairs made | time-outs of the transport, both NICs | data messages |",
+"|---|---|---|---|---|---|---|",
+(.hour.rows[] | "| \(.what) | \(.messages) | \(.bytes) | \(.questions) | \(.queue_pairs) | \(.timeouts) | \(.carried) |"),
 "",
 (.news as $n |
 "| job | hosts x processes | all know, ms: min / median / max over \($n.seeds) seeds | last word at all, ms | without loss, ms; bound | messages, median (max); of one process | sent at once | said again | heard twice | board |",

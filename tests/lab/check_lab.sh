@@ -25,5 +25,6 @@ cases_blame_process
 cases_rates
 cases_latency
 echo
+blame_table
 echo "$passed passed, $failed failed$([ $skipped = 0 ] || echo ", $skipped skipped")"
 [ $failed = 0 ] && [ $passed -gt 0 ]

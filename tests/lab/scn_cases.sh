@@ -158,7 +158,7 @@ cases_three_hosts() {
     done
 }
 
-# blame LABEL FAULTS PATTERN: on three hosts, who is said to have failed. Of processes below: r2_perf ends by itself when a rank is killed, and a rank that
+# blame LABEL FAULTS PATTERN: on three hosts, who is said to have failed, and as what: code, host, NIC. One place for each kind. Of processes below: r2_perf ends by itself when a rank is killed, and a rank that
 # is stopped is mostly caught while the others wait for it outside the plugin.
 blame() {
     wanted "blame $1" || return
@@ -168,13 +168,13 @@ blame() {
     blamed "blame: $1" "$3"
 }
 cases_blame() {
-    blame "interface down" "2s:ifdown h1:n1" "L h1 rxe1"
-    blame "carrier lost" "2s:linkdown h2:n3" "L h2 rxe3"
-    blame "cable silent" "2s:cut h1:n2 both" "L h1 rxe2"
-    blame "cable silent, one way" "2s:cut h0:n3 out" "L h0 rxe3"
-    blame "path between" "2s:cut h0:n1-h2:n1" "F h[02] rxe1"
-    blame "switch plane" "2s:cut rail3" "F h[012] rxe3"
-    blame "NIC unplugged" "2s:unplug h0:n2" "N h0 rxe2"
+    blame "interface down" "2s:ifdown h1:n1" "L01 h1 rxe1"
+    blame "carrier lost" "2s:linkdown h2:n3" "L01 h2 rxe3"
+    blame "cable silent" "2s:cut h1:n2 both" "L02 h1 rxe2"
+    blame "cable silent, one way" "2s:cut h0:n3 out" "L02 h0 rxe3"
+    blame "path between" "2s:cut h0:n1-h2:n1" "F01 h[02] rxe1"
+    blame "switch plane" "2s:cut rail3" "F02 h[012] rxe3"
+    blame "NIC unplugged" "2s:unplug h0:n2" "N01 h0 rxe2"
     blame "loss of 1 %" "2s:loss h0:n1 1" ""
     blame "a slow link" "2s:rate h2:n0 20" ""
     blame "nothing" "" ""
@@ -185,6 +185,7 @@ process() {
     label="blame: $1" code=$2 fault=$3 end=$4
     wanted "blame $1" || return
     shift 4
+    cpu_from=$(cpu_times)
     if ! job_start; then
         bad "$label" "the job does not run"
     elif ! $fault >"$run.f" 2>&1; then

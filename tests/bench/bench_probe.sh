@@ -42,7 +42,7 @@ section() {
     news) measured "$B/bench/bench_inproc" news "$seeds" ;;
     hour) measured "$B/bench/bench_inproc" hour ;;
     matrix)
-        measured "$B/r2_matrix" --dir "$T/matrix" --hosts 3 --nics 3 --seeds "$cases" --json "$T/matrix.json" >&2
+        measured "$B/r2_matrix" --dir "$B/matrix-probe" --hosts 3 --nics 3 --seeds "$cases" --json "$T/matrix.json" >&2
         cat "$T/matrix.json"
         ;;
     *)

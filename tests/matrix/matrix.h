@@ -123,6 +123,7 @@ struct mx_proc {
     char buf[MX_LINE];
     size_t len;
     long paths_down; /* lives that went down less those that came up */
+    int carried;     /* it has said that every connection has carried messages */
     /* in this case; ns, 0: not */
     uint64_t verdict_at, informed_at;
     int verdicts, good_news;
@@ -168,7 +169,7 @@ int mx_job_start(struct mx_job *j);
 void mx_job_stop(struct mx_job *j);
 /* A fault, which must arrive at every port that it names. */
 int mx_job_fault(struct mx_job *j, const char *text);
-/* Waits until no path is down anywhere and every NIC has carried new traffic. -1: not within the limit. */
+/* Waits until every connection has carried messages, no path is down anywhere and every NIC has carried new traffic. -1: not within the limit. */
 int mx_job_well(struct mx_job *j, uint64_t limit);
 /* Somebody blames (@bad 1) or clears (-1) @who. */
 void mx_told(struct mx_job *j, const char *who, int bad);

@@ -165,7 +165,7 @@ int mx_job_well(struct mx_job *j, uint64_t limit)
         long down = 0;
 
         for (int i = 0; i < j->o->hosts; i++)
-            down += j->proc[i].paths_down > 0;
+            down += j->proc[i].paths_down > 0 || !j->proc[i].carried; /* who is not connected to all is no vantage point */
         /* New traffic counts from when no path is down any more. */
         for (int h = 0; h < j->o->hosts && (down || !fresh); h++) {
             for (int n = 0; n < j->o->nics; n++)

@@ -126,6 +126,7 @@ static void line_take(struct mx_job *j, int i, const char *line)
     fprintf(p->log, "%.6f %s\n", (double)now / 1e9, line);
     if (strncmp(line, "r2_matrix: ", 11) == 0 || (strncmp(line, "# host ", 7) == 0 && !j->dying))
         mx_job_fail(j, "%s", line);
+    p->carried |= strncmp(line, "# carried ", 10) == 0;
     who = mx_line_who(line);
     said = mx_line_read(line, &v);
     j->said_at = said == MX_SAID_VERDICT ? now : j->said_at;

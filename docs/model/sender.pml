@@ -148,7 +148,7 @@ inline s_acked(v)
     :: sack < (v) ->
         assert(wrong_message || STARTED(sack));
         IS_WRITTEN(PARTS(sack));
-        IS_DONE(sack);
+        assert(false_success || FULL(led, sack));
         own[2 * sack] = HAVE;
         own[2 * sack + 1] = HAVE;
         sLed = sLed | PARTS(sack);
@@ -176,7 +176,6 @@ inline s_take_up(l, ledger)
         if
         :: (sLed & BIT(idx)) && RQ >= NQ -> own[idx] = HAVE
         :: UNPOST(idx, l) && !(sLed & BIT(idx)) ->
-            assert(lost_data || !S_DONE(OF(idx)));
 #ifdef NO_E2E_ACK
             assert(lost_data || !FULL(early, OF(idx)));
 #endif

@@ -200,11 +200,9 @@ MASK early;             /* parts whose completions were good: what S would call 
 bool rGone, sGone;      /* the end has given up: NCCL calls no more, nothing is posted any more */
 #define R_GONE rGone
 #define S_GONE sGone
-#define IS_DONE(m) assert(false_success || FULL(led, m))
 #else
 #define R_GONE 0
 #define S_GONE 0
-#define IS_DONE(m) skip
 #endif
 #define ALL_DONE ((rdone == NM || R_GONE) && (sack == NM || S_GONE) && !UNACCOUNTED)
 

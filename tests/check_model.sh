@@ -53,9 +53,19 @@ full groups-return failover - NM=4 W=2 G=2 CUT=1 LAZY NL=3
 deep soft-both-window failover - NM=2 W=2 CUT=1 SOFT_R SOFT_S ACCOUNT
 full without-second-ack failover - NM=3 W=2 CUT=3 NO_ACK_AGAIN
 full without-wait-for-sender-fence failover - NM=3 W=2 NO_WAIT_FOR_S_FENCE ACCOUNT
+full without-wait-for-sender-fence-soft failover - NM=2 W=1 CUT=1 NO_WAIT_FOR_S_FENCE SOFT_R SOFT_S
+full without-sender-fence failover - NM=3 W=2 CUT=1 NO_SEND_FENCE
+full without-sender-fence-return failover - NM=2 W=1 NL=3 RINGS=0 NO_SEND_FENCE
+full without-sender-hold failover - NM=2 W=1 CUT=1 ACCOUNT SOFT_S NO_SENDER_HOLD
+full without-own-requests failover - NM=2 W=2 CUT=1 ACCOUNT NO_OWN_REQUESTS
+full without-ring-clear failover - NM=2 W=1 NL=3 RINGS=3 NO_RING_CLEAR
+full without-settled-at-sender failover - NL=4 F=2 NM=2 W=1 CUT=1 NO_SETTLED_AT_S
+full without-wait-for-hold failover - NM=2 W=1 CUT=1 NL=3 SOFT_R SOFT_S NO_WAIT_FOR_HOLD
+full without-wait-for-hold-gpu failover - NM=2 W=1 NL=3 GPU SOFT_R NO_WAIT_FOR_HOLD
 full adaptive failover - NM=3 W=2 CUT=1 ADAPTIVE=3
 full adaptive-on-one-path failover - NM=3 W=2 CUT=1 ADAPTIVE=1 SMALL=2 NL=3
 full adaptive-soft failover - NM=2 W=1 CUT=1 ADAPTIVE=3 SOFT_R
+full adaptive-soft-accounting failover - NM=2 W=1 ADAPTIVE=3 SOFT_R SOFT_S ACCOUNT
 full adaptive-return failover - NM=2 W=2 CUT=1 ADAPTIVE=3 NL=3
 full adaptive-accounting failover - NM=2 W=1 CUT=1 ADAPTIVE=3 ACCOUNT
 full adaptive-nic-death failover - NM=2 W=2 CUT=1 ADAPTIVE=3 F=0 FD=1
@@ -104,6 +114,10 @@ fails no-lone-ack failover end NO_LONE_ACK
 fails no-hold failover ghost_write NO_HOLD SOFT_R
 fails no-hold-of-later-receives failover ghost_write NO_HOLD_LATER SOFT_R
 fails no-packet-time-in-hold failover ghost_write NO_HOLD_PACKET SOFT_R
+fails no-sender-hold failover changed_source NO_SENDER_HOLD SOFT_R SOFT_S ACCOUNT
+fails no-sender-hold-of-soft-receiver failover changed_source NO_SENDER_HOLD_SOFT SOFT_R SOFT_S ACCOUNT
+fails no-sender-hold-of-pairs failover changed_source NO_SENDER_HOLD_SOFT SOFT_R SOFT_S ACCOUNT ADAPTIVE=3
+fails no-own-requests failover changed_source NO_OWN_REQUESTS SOFT_R SOFT_S ACCOUNT
 fails no-full-life failover ghost_write NO_FULL_LIFE NL=3
 fails no-new-queue-pair failover ghost_write NO_NEW_QP NL=3
 fails no-settled failover end NO_SETTLED NL=3

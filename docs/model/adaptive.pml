@@ -126,7 +126,7 @@ inline post_or_fail(q, l)
 inline accept_data(q, l)
 {
 #ifdef ACCOUNT
-    assert(changed_source || (sSt[l] == FENCED && !S_SOFT(l)) || !S_DONE(OF(q)) || (wr[l] & PARTS(OF(q))));
+    assert(changed_source || READS_NO_MORE(l) || !S_DONE(OF(q)) || OWN_REQUEST(q, l));
 #endif
 #ifdef NIC_STAGE
     pcie[l] = pcie[l] | BIT(q)

@@ -42,7 +42,7 @@ inline land(q, l)
 inline accept(q, l)
 {
 #ifdef ACCOUNT
-    assert(changed_source || (sSt[l] == FENCED && !S_SOFT(l)) || !S_DONE(OF(q)) || (wr[l] & PARTS(OF(q))));
+    assert(changed_source || READS_NO_MORE(l) || !S_DONE(OF(q)) || OWN_REQUEST(q, l));
     cqe[l] = cqe[l] | (BIT(q) & wr[l]);
 #endif
 #ifdef GPU
@@ -251,12 +251,14 @@ proctype Life(byte l)
 #endif
 #ifdef SOFT_S
 #ifdef ACCOUNT
-#define RELEASE(l) wr[l] = 0
+#define HARD_AFTER_ALL(l) wr[l] = 0
+#define RELEASE(l) wr[l] = 0; released[l] = 1
 #else
+#define HARD_AFTER_ALL(l) skip
 #define RELEASE(l) skip
 #endif
-    :: d_step { sSoft[l] == 1 -> sSoft[l] = 0; RELEASE(l) }
-    :: d_step { sSoft[l] && sSettled[l] && (!R_SOFT(l) || GONE(l)) -> sSoft[l] = 0; RELEASE(l) } /* P19; T_dead */
+    :: d_step { sSoft[l] == 1 -> sSoft[l] = 0; HARD_AFTER_ALL(l) }
+    :: d_step { sSoft[l] && S_RELEASES(l) -> sSoft[l] = 0; RELEASE(l) } /* P19; T_dead */
 #endif
 
     /* FENCED, SETTLED (P20, P21) */

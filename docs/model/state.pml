@@ -187,6 +187,13 @@ byte sSoft[NL];         /* as rSoft */
 #else
 #define S_SOFT(l) 0
 #endif
+/* S's NIC reads its buffers no more: a hard fence. After a release by P19 (S calls done what S's NIC may still read) R's NIC must take nothing. */
+#if defined(SOFT_S) && defined(ACCOUNT)
+bool released[NL];
+#define READS_NO_MORE(l) (sSt[l] == FENCED && !sSoft[l] && !released[l])
+#else
+#define READS_NO_MORE(l) (sSt[l] == FENCED && !S_SOFT(l))
+#endif
 #ifdef NO_P5
 MASK stale;             /* parts posted before R's last change of paths */
 #endif

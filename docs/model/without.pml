@@ -76,7 +76,21 @@
 /* R answers for the present life only. */
 #define R_STILL_AT(l) (!HAS_NEXT(l) || rSt[NEXT(l)] == NONE)
 
+/* P19: when S takes a soft fence of its own for a hard one. */
+#if defined(NO_SENDER_HOLD)
+#define S_RELEASES(l) 1
+#elif defined(NO_SENDER_HOLD_SOFT)
+#define S_RELEASES(l) (sSettled[l])
+#else
+#define S_RELEASES(l) (sSettled[l] && (!R_SOFT(l) || GONE(l)))
+#endif
+
 /* P13: when S calls a send done. */
+#ifdef NO_OWN_REQUESTS
+#define OWN_REQUEST(q, l) 0
+#else
+#define OWN_REQUEST(q, l) (wr[l] & PARTS(OF(q)))
+#endif
 #ifdef NO_E2E_ACK
 #define EARLY(l) early = early | cqe[l];
 #else

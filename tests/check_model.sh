@@ -32,6 +32,9 @@ full outage failover - NP=1 NL=3 F=2 NM=3 W=2 CUT=1
 full calls-at-any-time failover - NM=3 W=2 CUT=1 LAZY
 full groups failover - NM=4 W=2 G=2 CUT=1 LAZY
 full receive-queue failover - NM=4 W=4 RQ=3 RESERVE=2 CUT=1
+full receive-queue-accounting failover - NM=3 W=3 RQ=2 RESERVE=1 ACCOUNT
+full receive-queue-return failover - NM=3 W=3 RQ=2 RESERVE=1 NL=3
+large receive-queue-two-faults failover - NP=3 F=2 NM=3 W=2 RQ=2 RESERVE=1
 full fresh-ledger failover - NM=3 W=2 CUT=1 FRESH
 full sequence-wrap failover - NM=3 W=2 SEQ_MOD=2
 full two-faults failover - NP=3 F=2 NM=2 W=1 CUT=1
@@ -124,6 +127,9 @@ fails no-settled failover end NO_SETTLED NL=3
 fails no-watchdog failover end NO_WATCHDOG WATCH ACCOUNT F=0 FD=1
 fails no-want failover end NO_WANT W=2 WATCH F=0 FS=1
 fails no-second-telling failover end NO_TELL W=2 WATCH F=0 FS=1
+fails no-bound-on-posts failover no_receive NO_RQ_BOUND NM=3 W=3 RQ=2 RESERVE=1
+fails no-bound-on-pairs failover no_receive NO_RQ_BOUND NM=3 W=3 RQ=2 RESERVE=1 SLOTS=3 ADAPTIVE=3
+fails receives-until-completion failover no_receive NO_RQ_ACK NM=3 W=3 RQ=2 RESERVE=1 ACCOUNT
 fails no-reserve failover end NM=3 W=3 RQ=2
 fails reserve-below-parts failover end NM=4 W=4 RQ=3 RESERVE=1 CUT=1
 fails window-above-modulus failover wrong_message NM=3 W=3 SEQ_MOD=2

@@ -136,12 +136,17 @@ inline accept_data(q, l)
 }
 inline accept_record(q, l)
 {
+    take_receive(l)
 #ifdef ACCOUNT
+    ;
     cqe[l] = cqe[l] | (BIT(q) & wr[l])
-#else
-    skip
 #endif
 }
+#ifdef NIC_STAGE
+#define ACCEPT_RECORD(q, l) skip
+#else
+#define ACCEPT_RECORD(q, l) accept_record(q, l)
+#endif
 /* A record and its completion reach memory; @good: with its bytes. */
 inline land_record(q, l, good)
 {
@@ -162,9 +167,9 @@ inline land_record(q, l, good)
 inline land_or_spoil(x, l)
 {
     if
-    :: d_step { land_record(HEAD(x), l, 1); x = x >> 4 }
+    :: d_step { ACCEPT_RECORD(HEAD(x), l); land_record(HEAD(x), l, 1); x = x >> 4 }
 #ifdef BAD_RECORD
-    :: d_step { faults > 0 && !broke[l] && !CLOSED(l) && ANOTHER -> faults--; badRecord = 1; land_record(HEAD(x), l, 0); x = x >> 4 }
+    :: d_step { faults > 0 && !broke[l] && !CLOSED(l) && ANOTHER -> faults--; badRecord = 1; ACCEPT_RECORD(HEAD(x), l); land_record(HEAD(x), l, 0); x = x >> 4 }
 #endif
     fi
 }
@@ -200,6 +205,8 @@ inline r_poll_records(l)
     fi
 }
 
+#define COUNT(x) do :: (x) >> idx & 15 -> parts++; idx = idx + 4 :: else -> break od; idx = 0
+#define COUNT_RECORDS(l) COUNT(tailNic[l]); COUNT(cq[l])
 #define PAIRS_IN_FABRIC(l) (dat[l] || tail[l])
 #define LOSE_PAIRS(l) dat[l] = 0; tail[l] = 0
 #define RECORDS_IN_NIC(l) tailNic[l]
@@ -209,6 +216,7 @@ inline r_poll_records(l)
 #define LOSE_PAIRS(l) skip
 #define RECORDS_IN_NIC(l) 0
 #define RECORDS_POLLABLE(l) 0
+#define COUNT_RECORDS(l) skip
 #endif
 #ifndef FIRST_RECORD
 #define FIRST_RECORD(l)

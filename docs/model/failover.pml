@@ -38,9 +38,33 @@ inline land(q, l)
     :: else -> mem[l] = mem[l] | BIT(q)
     fi
 }
+/* P2: R's NIC has a receive for what arrives. R posts one again when it polls; what it has closed is no loss. */
+inline take_receive(l)
+{
+#if RQ < 2 * NM
+    parts = 0;
+    idx = 0;
+    do
+    :: idx < NQ ->
+        if
+        :: (nic[l] | mem[l]) & BIT(idx) -> parts++
+        :: else
+        fi;
+        idx++
+    :: else -> break
+    od;
+    idx = 0;
+    COUNT_RECORDS(l);
+    assert(no_receive || rSt[l] == FENCED || parts < RQ);
+    parts = 0
+#else
+    skip
+#endif
+}
 /* R's NIC takes a part. S's NIC has read it from a buffer that NCCL has not got back. */
 inline accept(q, l)
 {
+    take_receive(l);
 #ifdef ACCOUNT
     assert(changed_source || READS_NO_MORE(l) || !S_DONE(OF(q)) || OWN_REQUEST(q, l));
     cqe[l] = cqe[l] | (BIT(q) & wr[l]);

@@ -63,8 +63,8 @@ inline s_room(q, where)
         parts = 0;
         pick = 0;
         do
-        :: pick < NQ && own[pick] == ON(idx) -> parts++; pick++
-        :: pick < NQ && own[pick] != ON(idx) -> pick++
+        :: pick < NQ && TAKES_ROOM(pick, idx) -> parts++; pick++
+        :: pick < NQ && !TAKES_ROOM(pick, idx) -> pick++
         :: else -> break
         od;
         pick = 0;

@@ -97,7 +97,12 @@
 #endif
 
 /* What a violation is called; never set. */
-hidden byte ghost_write, duplicate_completion, wrong_message, lost_data, changed_source, it_happens;
+#ifdef LET_GHOSTS /* look past it, at what R would count */
+hidden byte ghost_write = 1;
+#else
+hidden byte ghost_write;
+#endif
+hidden byte duplicate_completion, no_receive, wrong_message, lost_data, changed_source, it_happens;
 hidden byte unwritten, changed_record, overwritten, wrong_size, false_fault, replayed, false_success; /* adaptive.pml, gpu.pml, drain.pml, give_up.pml */
 
 /* A life at one end. OPENING: R has said OPEN, S has said OPEN_OK. */

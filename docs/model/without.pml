@@ -32,6 +32,15 @@
 #define ENTERS(l) 1
 #endif
 
+/* P2: what S takes for a receive that is used at R. */
+#if defined(NO_RQ_BOUND)
+#define TAKES_ROOM(q, l) 0
+#elif defined(NO_RQ_ACK) /* ... until its own completion says that the part has arrived */
+#define TAKES_ROOM(q, l) (wr[l] & BIT(q))
+#else
+#define TAKES_ROOM(q, l) (own[q] == ON(l))
+#endif
+
 /* P21: which parts are posted again. */
 #if defined(NO_REPLAY_LIFE)
 #define UNPOST(q, l) (own[q] >= ON(0))

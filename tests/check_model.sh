@@ -55,6 +55,8 @@ large groups-window failover - NM=4 W=4 G=2 CUT=1 LAZY
 full groups-return failover - NM=4 W=2 G=2 CUT=1 LAZY NL=3
 deep soft-both-window failover - NM=2 W=2 CUT=1 SOFT_R SOFT_S ACCOUNT
 full without-second-ack failover - NM=3 W=2 CUT=3 NO_ACK_AGAIN
+full one-ring failover - NM=3 W=2 NL=3 RINGS=3
+large one-ring-two-faults failover - NM=2 W=1 NL=4 F=2 RINGS=3
 full without-wait-for-sender-fence failover - NM=3 W=2 NO_WAIT_FOR_S_FENCE ACCOUNT
 full without-wait-for-sender-fence-soft failover - NM=2 W=1 CUT=1 NO_WAIT_FOR_S_FENCE SOFT_R SOFT_S
 full without-sender-fence failover - NM=3 W=2 CUT=1 NO_SEND_FENCE
@@ -110,6 +112,12 @@ fails no-close-of-life failover ghost_write NO_CLOSE_LIFE
 fails no-ledger failover ghost_write NO_LEDGER
 fails no-replay-by-life failover ghost_write NO_REPLAY_LIFE
 fails replay-of-fenced-lives failover ghost_write NO_REPLAY_LIFE_IF_FENCED NP=3 F=2
+fails second-completion-of-open-life failover duplicate_completion NO_CLOSE_LIFE LET_GHOSTS
+fails second-completion-of-known-part failover duplicate_completion NO_LEDGER LET_GHOSTS
+fails second-completion-of-live-part failover duplicate_completion NO_REPLAY_LIFE LET_GHOSTS
+fails no-sender-fence failover end NO_SEND_FENCE SOFT_R
+fails no-sender-fence-of-ring failover end NO_SEND_FENCE NL=3 RINGS=1
+fails no-sender-fence-of-word failover end NO_SEND_FENCE NL=3 RINGS=2
 fails no-end-to-end-ack failover lost_data NO_E2E_ACK ACCOUNT F=0 FD=1
 fails no-arrival-of-before failover end NO_P5 W=2
 fails no-second-cts failover end NO_CTS_REWRITE
@@ -124,6 +132,7 @@ fails no-own-requests failover changed_source NO_OWN_REQUESTS SOFT_R SOFT_S ACCO
 fails no-full-life failover ghost_write NO_FULL_LIFE NL=3
 fails no-new-queue-pair failover ghost_write NO_NEW_QP NL=3
 fails no-settled failover end NO_SETTLED NL=3
+fails no-open-up failover ghost_write NO_OPEN_UP NL=3
 fails no-watchdog failover end NO_WATCHDOG WATCH ACCOUNT F=0 FD=1
 fails no-want failover end NO_WANT W=2 WATCH F=0 FS=1
 fails no-second-telling failover end NO_TELL W=2 WATCH F=0 FS=1
@@ -151,6 +160,7 @@ fails no-pcie-time-in-flush failover unwritten NO_FLUSH_PCIE GPU
 fails acknowledged-unread failover unwritten GPU F=0 FD=1
 fails read-through-another-nic failover unwritten NO_SAME_NIC FLUSH F=0 FD=1
 fails no-drop-of-unread failover ghost_write NO_UNREAD FLUSH
+fails second-completion-of-unread failover duplicate_completion NO_UNREAD LET_GHOSTS FLUSH
 fails no-limit-of-reads failover end NO_READ_LIMIT FLUSH READ_FAULT
 fails no-hold-of-pcie failover ghost_write NO_HOLD_PCIE FLUSH F=0 FD=1
 fails no-hold-of-pcie-half-a-pair failover ghost_write NO_HOLD_PCIE GPU ADAPTIVE=3

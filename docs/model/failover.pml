@@ -80,7 +80,7 @@ inline accept(q, l)
 }
 
 #define ENDED(l) (rSt[l] == FENCED && rSettled[l] && !R_SOFT(l))
-#define AT_REST(l) (((rSt[l] == sSt[l] && (sSt[l] == UP || sSt[l] == NONE)) || (ENDED(l) && sSt[l] == FENCED && sSettled[l] && !S_SOFT(l)) || \
+#define AT_REST(l) (((rSt[l] == sSt[l] && (sSt[l] == UP || sSt[l] == NONE)) || (ENDED(l) && S_FENCED(l) && sSettled[l] && !S_SOFT(l)) || \
                      (IS_NEXT(l) && (ENDED(l) || REFUSED(l)) && sSt[l] == NONE && !S_MAY_OPEN(l))) && !fab[l] && !nic[l] && !mem[l] && REST_QUIET(l))
 
 proctype Life(byte l)
@@ -198,16 +198,29 @@ proctype Life(byte l)
         d_step {
             tmp = ctsFab[l] & ~(ctsFab[l] - 1);
             ctsFab[l] = ctsFab[l] & ~tmp;
+#ifdef RINGS
+            ring[RING(l)] = (ring[RING(l)] & ~SLOT(tmp)) | tmp;
+#else
             ring[l] = ring[l] | tmp;
+#endif
             tmp = 0
         }
+        S_LOOKS
+       }
+#ifdef RINGS
+    :: d_step { ackFab[l] && sSt[l] != NONE -> word[WORD(l)] = ackFab[l]; ackFab[l] = 0 }
+    :: atomic {
+        (ring[l] & BIT(seen)) || word[l] > sack ->
+        d_step { s_acked(word[l]); word[l] = 0 }
         s_progress(todo, where, pick)
        }
+#else
     :: atomic {
         ackFab[l] && sSt[l] != NONE ->
         d_step { s_acked(ackFab[l]); ackFab[l] = 0 }
         s_progress(todo, where, pick)
        }
+#endif
 #ifdef ACCOUNT
     :: d_step { cqe[l] && sSt[l] == UP -> EARLY(l) wr[l] = wr[l] & ~cqe[l]; cqe[l] = 0 }
     :: d_step { broke[l] && cqe[l] -> cqe[l] = 0 } /* the NIC's acknowledgement is lost */
@@ -226,10 +239,10 @@ proctype Life(byte l)
         d_step { r_down(l) }
         r_progress(todo, where, pick)
        }
-#define S_FENCES (sSt[l] == DOWN)
+#define S_FENCES (S_CAN_FENCE && sSt[l] == DOWN)
 #define R_FENCES (rSt[l] == DOWN)
 #else
-#define S_FENCES (sSt[l] == DOWN || S_ENDS)
+#define S_FENCES (S_CAN_FENCE && (sSt[l] == DOWN || S_ENDS))
 #define R_FENCES R_ENDS
 #endif
 
@@ -267,7 +280,7 @@ proctype Life(byte l)
         r_progress(todo, where, pick)
        }
     :: atomic {
-        rSoft[l] && rSettled[l] && GONE(l) ->
+        rSoft[l] && rSettled[l] && sSt[l] == FENCED && GONE(l) ->
         d_step { SEEN_HOLD_END(l); rSoft[l] = 0; HOLD_ENDS(l) }
         r_progress(todo, where, pick)
        }
@@ -308,14 +321,14 @@ proctype Life(byte l)
 #if NL > NP
     /* a new life of the path (P23, P24): OPEN, OPEN_OK, OPEN_UP. Either end may give it up */
     :: d_step { IS_NEXT(l) && rSt[l] == NONE && !R_GONE && R_MAY_OPEN(l) && R_TAKES_BACK(l) -> rSt[l] = OPENING FIRST_RECORD(l) }
-    :: d_step { IS_NEXT(l) && sSt[l] == NONE && rSt[l] != NONE && S_MAY_OPEN(l) -> sSettled[PREV(l)] = 1; sSt[l] = OPENING }
+    :: d_step { IS_NEXT(l) && sSt[l] == NONE && rSt[l] != NONE && S_MAY_OPEN(l) -> sSettled[PREV(l)] = 1; sSt[l] = OPENING CLEAR_RING(l) }
     :: atomic {
         rSt[l] == OPENING && sSt[l] != NONE ->
         rSt[l] = UP;
         r_progress(todo, where, pick)
        }
     :: atomic {
-        sSt[l] == OPENING && (rSt[l] == UP || (OVER(rSt[l]) && !rSettled[l])) ->
+        sSt[l] == OPENING && STANDS_AT_R(l) ->
         sSt[l] = UP;
         s_progress(todo, where, pick)
        }

@@ -12,17 +12,22 @@ inline lost_if_fenced(l)
     skip
 #endif
 }
+#ifdef RINGS
+#define ACK_USEFUL 1
+#else
+#define ACK_USEFUL (acked > sack)
+#endif
 inline write_ack(l)
 {
     told[l] = acked;
     lost_if_fenced(l);
     if
-    :: sSt[l] != FENCED && acked > sack && acked > ackFab[l] -> ackFab[l] = acked
+    :: sSt[l] != FENCED && ACK_USEFUL && acked > ackFab[l] -> ackFab[l] = acked
     :: else
     fi
 }
-#ifdef WATCH
-#define USEFUL(m) 1         /* a CTS that S has from elsewhere makes a difference only by getting lost */
+#if defined(WATCH) || defined(RINGS)
+#define USEFUL(m) 1         /* a CTS that S has from elsewhere makes a difference by getting lost, or by the slot that it lands in */
 #else
 #define USEFUL(m) (m >= seen)
 #endif

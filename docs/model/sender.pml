@@ -7,7 +7,7 @@ inline s_forget()
     do
     :: idx < NL ->
         ring[idx] = ring[idx] & ~BELOW(seen);
-#ifndef WATCH
+#if !defined(WATCH) && !defined(RINGS)
         ctsFab[idx] = ctsFab[idx] & ~BELOW(seen);
         if
         :: ackFab[idx] <= sack -> ackFab[idx] = 0
@@ -212,7 +212,9 @@ inline s_close(l)
 #endif
     ctsFab[l] = 0;
     ackFab[l] = 0;
+#ifndef RINGS
     ring[l] = 0;
+#endif
 #ifdef ACCOUNT
     if
     :: !S_SOFT(l) -> wr[l] = 0

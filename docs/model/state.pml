@@ -59,7 +59,8 @@
  * LAZY (NCCL's calls come at any time), MERGED (an end fences in the step in which it goes DOWN), FIRST0 (the first CTS goes over life 0:
  * the paths are alike). GPU (R's buffers are memory of a GPU, P17), FLUSH (and NCCL_R2_ACK=flush, P34), BAD_RECORD (a fault may be an
  * immediate without its size record), READ_FAULT (... or a NIC of R's that reads no more), DRAIN (path 0 is drained, P24), GIVE_UP (an end
- * without a path gives up, P22), ABORT (NCCL aborts at these ends at any time, P27). NO_...: a rule switched off.
+ * without a path gives up, P22), ABORT (NCCL aborts at these ends at any time, P27), RINGS (bits: the lives of a path share 1 the ring at
+ * S, 2 the word for acknowledgements, P12). NO_...: a rule switched off; LET_GHOSTS: ghost writes are not looked at.
  */
 
 #if NM > 4
@@ -180,6 +181,20 @@ byte own[NQ];           /* of a part: IDLE, or where its last post is */
 MASK sLed;              /* parts that R is known to have */
 byte sack, seen;        /* largest acknowledgement heard; CTS taken */
 byte ring[NL];          /* CTS that lie in the ring of a life, not taken yet */
+#ifdef RINGS             /* S looks at them at any later time; a CTS has the slot of the one W before it */
+byte word[NL];          /* acknowledgement, as ring */
+#define RING(l) ((RINGS & 1) -> (l) % NP : (l))
+#define WORD(l) ((RINGS & 2) -> (l) % NP : (l))
+#if W == 1
+#define SLOT(bit) 15
+#elif W == 2
+#define SLOT(bit) (((bit) & 5) -> 5 : 10)
+#elif W == 3
+#define SLOT(bit) (((bit) & 9) -> 9 : (bit))
+#else
+#define SLOT(bit) (bit)
+#endif
+#endif
 #ifdef ACCOUNT
 MASK wr[NL], cqe[NL];   /* S's work requests not accounted for; those that R's NIC has acknowledged */
 #define UNACCOUNTED ANY(wr, )

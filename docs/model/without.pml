@@ -59,11 +59,19 @@
 #define NEW_EPOCH skip
 #endif
 
+/* P16 at S: without a fence DOWN is the last of its states. What R writes there goes on arriving. */
+#ifdef NO_SEND_FENCE
+#define S_CAN_FENCE 0
+#define S_FENCED(l) OVER(sSt[l])
+#else
+#define S_CAN_FENCE 1
+#define S_FENCED(l) (sSt[l] == FENCED)
+#endif
 /* P21: when S takes FENCED up, and which one: R says it again with the ledger of that time. */
 #ifdef NO_WAIT_FOR_S_FENCE
 #define S_MAY_TAKE_UP(l) OVER(sSt[l])
 #else
-#define S_MAY_TAKE_UP(l) (sSt[l] == FENCED)
+#define S_MAY_TAKE_UP(l) S_FENCED(l)
 #endif
 
 /* P18: nothing of a life is under way any more. That is what T_packet, T_pcie and T_dead stand for. */
@@ -76,12 +84,36 @@
 /* P23: R begins a new life when the old one is settled. */
 #ifdef NO_SETTLED
 #define R_MAY_OPEN(l) (rSt[PREV(l)] == FENCED && !R_SOFT(PREV(l)))
+#elif defined(NO_WAIT_FOR_HOLD) /* ... or when only its holds are not over */
+#define R_MAY_OPEN(l) (rSt[PREV(l)] == FENCED && rSettled[PREV(l)])
 #else
 #define R_MAY_OPEN(l) (rSt[PREV(l)] == FENCED && !R_SOFT(PREV(l)) && HOLD_OVER(PREV(l)) && rSettled[PREV(l)])
 #endif
 /* S may not have heard the answer for a life that never stood at R, and then never will. */
 #define live_before(q) S_LIVE(q, PREV(l))
-#define S_MAY_OPEN(l) (!S_GONE && S_TAKES_BACK(l) && sSt[PREV(l)] == FENCED && !S_SOFT(PREV(l)) && (sSettled[PREV(l)] || !ANY_PART(live_before)))
+#define S_MAY_OPEN(l) (!S_GONE && S_TAKES_BACK(l) && S_FENCED(PREV(l)) && !S_SOFT(PREV(l)) && (S_NOT_ASKED || sSettled[PREV(l)] || !ANY_PART(live_before)))
+#ifdef NO_SETTLED_AT_S
+#define S_NOT_ASKED 1
+#else
+#define S_NOT_ASKED 0
+#endif
+/* P12: what S does with the ring that a new life shares with the one before. */
+#if defined(RINGS) && !defined(NO_RING_CLEAR)
+#define CLEAR_RING(l) ; ring[RING(l)] = 0; word[WORD(l)] = 0
+#else
+#define CLEAR_RING(l)
+#endif
+#ifdef RINGS
+#define S_LOOKS
+#else
+#define S_LOOKS s_progress(todo, where, pick)
+#endif
+/* P24: S may post when R has said OPEN_UP. */
+#ifdef NO_OPEN_UP
+#define STANDS_AT_R(l) 1
+#else
+#define STANDS_AT_R(l) (rSt[l] == UP || (OVER(rSt[l]) && !rSettled[l]))
+#endif
 /* R answers for the present life only. */
 #define R_STILL_AT(l) (!HAS_NEXT(l) || rSt[NEXT(l)] == NONE)
 

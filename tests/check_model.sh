@@ -28,6 +28,7 @@ full soft-receiver failover - NM=3 W=2 CUT=1 SOFT_R
 full soft-both failover - NM=2 W=1 CUT=1 SOFT_R SOFT_S ACCOUNT
 full return failover - NM=3 W=2 CUT=3 NL=3
 full return-soft failover - NM=2 W=2 CUT=1 NL=3 SOFT_R SOFT_S
+full soft-both-return failover - NM=2 W=1 NL=3 SOFT_R SOFT_S ACCOUNT
 full outage failover - NP=1 NL=3 F=2 NM=3 W=2 CUT=1
 full calls-at-any-time failover - NM=3 W=2 CUT=1 LAZY
 full groups failover - NM=4 W=2 G=2 CUT=1 LAZY
@@ -53,6 +54,7 @@ deep two-faults-return-soft failover - NL=4 F=2 NM=2 W=1 CUT=1 SOFT_R SOFT_S
 deep three-paths-return-soft failover - NP=3 NL=4 F=2 NM=2 W=1 SOFT_R
 large groups-window failover - NM=4 W=4 G=2 CUT=1 LAZY
 full groups-return failover - NM=4 W=2 G=2 CUT=1 LAZY NL=3
+deep soft-both-return-two-faults failover - NM=2 W=1 NL=4 F=2 SOFT_R SOFT_S ACCOUNT
 deep soft-both-window failover - NM=2 W=2 CUT=1 SOFT_R SOFT_S ACCOUNT
 full without-second-ack failover - NM=3 W=2 CUT=3 NO_ACK_AGAIN
 full one-ring failover - NM=3 W=2 NL=3 RINGS=3

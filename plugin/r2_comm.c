@@ -513,23 +513,15 @@ enum r2_status r2_net_test(struct r2_req *req, int *done, size_t *sizes)
 
 void r2_net_close(struct r2_comm *c)
 {
-    struct r2_inst *inst;
-    struct r2_held *held;
-
     if (c == NULL) {
         return;
     }
-    inst = c->inst;
     r2_gate_visit(&c->gate);
     c->abort = c->is_send ? !ib_send_idle(c->tx) || c->fo.error != R2_OK : c->rx->ledger.rdone != c->rx->ledger.rpost;
     if (c->abort) {
         fo_quiet(&c->fo);
     }
-    held = c->held;
-    c->held = NULL;
-    r2_gate_unvisit(&c->gate);
-    r2_reg_release(inst, held); /* of an abort before anything is said (P27) */
-    r2_gate_visit(&c->gate);
+    r2_reg_leave(c);
     r2_close_log_flush(c);
     c->fo.closing = 1;
     c->closed_at = r2_now(c->inst);

@@ -99,7 +99,7 @@ void r2_comm_free(struct r2_comm *c)
     if (c->peer) {
         r2_peer_put(c->inst, c->peer);
     }
-    r2_reg_release(c->inst, c->held); /* none, unless the instance goes before its connections were closed */
+    r2_reg_leave(c); /* none, unless the instance goes before its connections were closed */
     free(c->staging_mem);
     ib_flush_free(c->flush);
     free(c->flush_req);

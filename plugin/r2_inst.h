@@ -394,10 +394,10 @@ struct r2_comm *r2_comm_first(struct r2_inst *inst);
 void r2_comm_free(struct r2_comm *c);     /* service thread; all jobs are back */
 
 /*
- * r2_reg.c. Gives back every handle of @held, which is freed: those that NCCL leaves at close. A thread that may block in a driver, as NCCL's does in
- * deregMr; no gate.
+ * r2_reg.c. What NCCL leaves registered on a connection that ends stays so, since deregistering may block in a driver and the memory may be in use on another connection; but no
+ * later registration is answered with it. Gate held, or nobody else has @c.
  */
-void r2_reg_release(struct r2_inst *inst, struct r2_held *held);
+void r2_reg_leave(struct r2_comm *c);
 
 /* r2_health.c; service thread */
 void r2_health_fact(void *inst, const struct ib_fact *fact); /* a device event, or what a look found */

@@ -90,7 +90,8 @@ enum r2_status r2_net_accept(struct r2_listen *l, struct r2_comm **out);
 enum r2_status r2_net_reg(struct r2_comm *c, void *addr, size_t len, int type, uint64_t offset, int fd, struct ib_mr **out);
 /*
  * Releases one handle; NULL is accepted. Each r2_net_reg() is a registration of its own, also of memory that another one covers: while requests are outstanding
- * the connection ends with the last handle that it has of theirs (P27), no sooner. R2_ERR_ARG, and nothing else, for what it has no handle of.
+ * the connection ends with the last handle that it has of theirs (P27), no sooner. What another connection has, or has left at its close, may be
+ * released here; that is no end of this one. R2_ERR_ARG, and nothing else, for what is no registration.
  */
 enum r2_status r2_net_dereg(struct r2_comm *c, struct ib_mr *mr);
 
@@ -102,7 +103,7 @@ enum r2_status r2_net_iflush(struct r2_comm *c, int n, void **data, const int *s
 /* @sizes: NULL, or room for 1 (send) or n (receive) counts, written only when *done. */
 enum r2_status r2_net_test(struct r2_req *req, int *done, size_t *sizes);
 
-/* All accept NULL, requests outstanding and dead hardware; always succeed and return at once. Registrations that are left are released first, as by r2_net_dereg(). */
+/* All accept NULL, requests outstanding and dead hardware; always succeed and return at once. Registrations that are left stay. */
 void r2_net_close(struct r2_comm *c);
 void r2_net_close_listen(struct r2_listen *l);
 

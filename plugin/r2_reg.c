@@ -9,7 +9,8 @@
 
 /*
  * One for each registration that a connection holds handles of. NCCL gets the same pointer for each registration of memory that another one
- * covers (ib_mr.h), also on other connections, so that ib_mr.refs does not say whether this one still has a handle of it.
+ * covers (ib_mr.h), also on other connections, so that ib_mr.refs does not say whether this one still has a handle of it. It is pinned:
+ * another connection may have released what is held here.
  */
 struct r2_held {
     struct ib_mr *mr;
@@ -33,6 +34,7 @@ static struct r2_held *held_add(struct r2_comm *c, struct ib_mr *mr, struct r2_h
     struct r2_held **h = held_find(c, mr);
 
     if (*h == NULL) {
+        ib_mr_pin(mr);
         fresh->mr = mr;
         *h = fresh;
         fresh = NULL;
@@ -57,16 +59,15 @@ static int held_drop(struct r2_comm *c, const struct ib_mr *mr, struct r2_held *
     return 1;
 }
 
-void r2_reg_release(struct r2_inst *inst, struct r2_held *held)
+void r2_reg_leave(struct r2_comm *c)
 {
-    struct r2_held *next;
+    struct r2_held *h;
 
-    for (; held; held = next) {
-        next = held->next;
-        for (; held->handles; held->handles--) {
-            ib_mr_put(inst->mrs, held->mr);
-        }
-        free(held);
+    while ((h = c->held) != NULL) {
+        c->held = h->next;
+        ib_mr_leave(h->mr);
+        ib_mr_unpin(h->mr);
+        free(h);
     }
 }
 
@@ -146,6 +147,17 @@ static void wait_for_copies(struct r2_comm *c, const struct ib_mr *mr)
     }
 }
 
+/* Of another connection, or left by one that was closed: both work with the transports that NCCL has, so they do here. */
+static enum r2_status release_other(struct r2_comm *c, struct ib_mr *mr)
+{
+    if (ib_mr_put_known(c->inst->mrs, mr) == 0) {
+        return R2_OK;
+    }
+    R2_WARN("%s: %p is to be released and is no registration", c->label, (void *)mr);
+    r2_log_flush();
+    return R2_ERR_ARG;
+}
+
 /*
  * The last registration taken away under outstanding requests is how an abort begins (P27): from here the service thread must not post
  * for them any more, since neither the handle nor the memory is there.
@@ -167,14 +179,15 @@ enum r2_status r2_net_dereg(struct r2_comm *c, struct ib_mr *mr)
     copies = gone && c->is_send && c->tx->lanes != 0;
     r2_gate_unvisit(&c->gate);
     if (!had) {
-        R2_WARN("%s: a registration that this connection does not have was to be released", c->label);
-        r2_log_flush();
-        return R2_ERR_ARG;
+        return release_other(c, mr);
     }
-    free(gone);
     if (copies) {
         wait_for_copies(c, mr);
     }
     ib_mr_put(c->inst->mrs, mr);
+    if (gone) {
+        ib_mr_unpin(mr);
+        free(gone);
+    }
     return R2_OK;
 }

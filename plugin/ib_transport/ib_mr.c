@@ -196,7 +196,7 @@ static struct ib_mr *mr_find(struct ib_mr_cache *cache, const struct ib_mr *key)
 
     for (m = cache->head; m != NULL; m = m->next) {
         if (m->type == key->type && (m->dmabuf_fd >= 0) == (key->dmabuf_fd >= 0) && m->addr <= key->addr &&
-            m->addr + m->len >= key->addr + key->len)
+            m->addr + m->len >= key->addr + key->len && !atomic_load_explicit(&m->left, memory_order_relaxed))
             return m;
     }
     return NULL;
@@ -228,6 +228,7 @@ static struct ib_mr *mr_create(struct ib_mr_cache *cache, const struct ib_mr *ke
         errno = err;
         return NULL;
     }
+    ib_mr_pin(mr);
     mr->next = cache->head;
     cache->head = mr;
     cache->stats.live++;
@@ -271,22 +272,57 @@ uint32_t ib_mr_cache_refused(struct ib_mr_cache *cache)
  * The entry leaves the list and its registrations go under one hold of the lock: a get in between would find memory
  * that is about to be let go.
  */
-void ib_mr_put(struct ib_mr_cache *cache, struct ib_mr *mr)
+static void put_locked(struct ib_mr_cache *cache, struct ib_mr *mr)
 {
     struct ib_mr **p;
 
-    if (mr == NULL)
-        return;
-    pthread_mutex_lock(&cache->lock);
-    if (--mr->refs == 0) {
+    if (mr->refs > 0 && --mr->refs == 0) {
         for (p = &cache->head; *p != mr; p = &(*p)->next) {
         }
         *p = mr->next;
         cache->stats.live--;
         mr_deregister(cache, mr);
-        free(mr);
+        ib_mr_unpin(mr);
     }
+}
+
+void ib_mr_put(struct ib_mr_cache *cache, struct ib_mr *mr)
+{
+    if (mr == NULL)
+        return;
+    pthread_mutex_lock(&cache->lock);
+    put_locked(cache, mr);
     pthread_mutex_unlock(&cache->lock);
+}
+
+int ib_mr_put_known(struct ib_mr_cache *cache, struct ib_mr *mr)
+{
+    struct ib_mr *m;
+
+    pthread_mutex_lock(&cache->lock);
+    for (m = cache->head; m != NULL && m != mr; m = m->next) {
+    }
+    if (m != NULL)
+        put_locked(cache, m);
+    pthread_mutex_unlock(&cache->lock);
+    return m != NULL ? 0 : -1;
+}
+
+void ib_mr_pin(struct ib_mr *mr)
+{
+    atomic_fetch_add_explicit(&mr->pins, 1, memory_order_relaxed);
+}
+
+/* Release: what others did with it comes before the end; acquire: the end after that. */
+void ib_mr_unpin(struct ib_mr *mr)
+{
+    if (atomic_fetch_sub_explicit(&mr->pins, 1, memory_order_acq_rel) == 1)
+        free(mr);
+}
+
+void ib_mr_leave(struct ib_mr *mr)
+{
+    atomic_store_explicit(&mr->left, 1, memory_order_relaxed);
 }
 
 void ib_mr_cache_stats(struct ib_mr_cache *cache, struct ib_mr_stats *out)

@@ -23,6 +23,8 @@ struct ib_mr {
     int dmabuf_fd; /* our dup, or -1 */
     uint64_t dmabuf_offset;
     int refs;                                 /* under the cache's lock */
+    _Atomic uint8_t left;                     /* who had a reference has ended without dropping it: found no more. relaxed */
+    _Atomic int pins;                         /* who may look at it, the cache's references as one: the last one frees it */
     uint32_t refused;                         /* NICs that could not register it; under the cache's lock */
     _Atomic(struct ibv_mr *) mr[IB_MAX_NICS]; /* release at registration, acquire at use */
     struct ib_mr *next;
@@ -45,9 +47,16 @@ struct ib_mr *ib_mr_get(struct ib_mr_cache *cache, void *addr, size_t len, int t
 /* NICs that could not register some buffer so far, bit per NIC. Any thread; takes no lock. */
 uint32_t ib_mr_cache_refused(struct ib_mr_cache *cache);
 
-/* Drops a reference; with the last one every registration is really taken away. NULL is accepted. Dead devices are
+/* Drops a reference; with the last one every registration is really taken away. NULL is accepted, and a pinned one that has no reference any more. Dead devices are
  * ignored. */
 void ib_mr_put(struct ib_mr_cache *cache, struct ib_mr *mr);
+/* The same for a pointer that may be none of the cache's: -1 then, and nothing is touched. */
+int ib_mr_put_known(struct ib_mr_cache *cache, struct ib_mr *mr);
+/* As long as @mr is pinned it can be looked at, also when its last reference was dropped by somebody else: it has no registration then. Take no lock. */
+void ib_mr_pin(struct ib_mr *mr);
+void ib_mr_unpin(struct ib_mr *mr);
+/* The caller has references that it will not drop, and its memory may go and others come at its place: @mr stands for new ones no more. Takes no lock. */
+void ib_mr_leave(struct ib_mr *mr);
 
 /* Keys on one NIC, 0 when not registered there. Data path: one acquire load. */
 static inline uint32_t ib_mr_lkey(struct ib_mr *mr, int nic)

@@ -198,7 +198,8 @@ struct mx_sums {
 /* What the processes said in one case. Zeroed before. */
 struct mx_tally {
     int said[MX_HOSTS][MX_BLAMES];
-    int undecided[MX_HOSTS]; /* since the process was right for the last time */
+    int undecided[MX_HOSTS]; /* of a process that has not been right */
+    uint8_t knows[MX_HOSTS]; /* it has */
     int right, wrong, wrong_place, revised;
 };
 /* Takes a verdict of process @proc; what it is worth. */

@@ -11,8 +11,9 @@ enum mx_judgement mx_tally_add(struct mx_tally *t, const struct mx_case *c, int 
     t->right += j == MX_RIGHT;
     t->wrong += j == MX_WRONG;
     t->wrong_place += j == MX_WRONG && v->blame == mx_case_blame(c);
+    t->knows[proc] |= j == MX_RIGHT;
     t->undecided[proc] += j == MX_CANNOT_TELL;
-    if (j == MX_RIGHT) {
+    if (t->knows[proc]) { /* of another pair perhaps, and in whatever order: who reads its log has the answer */
         t->revised += t->undecided[proc];
         t->undecided[proc] = 0;
     }
@@ -108,8 +109,8 @@ void mx_table_print(const struct mx_sums *s, FILE *out)
     }
     fprintf(out,
             "columns: what processes blamed, \"nothing\": one that gave no verdict. unknown*: though somebody could "
-            "tell, and left so; revised: put right\n"
-            "by the same process. silent: nobody gave one; missed: nobody gave the right one though somebody could. not "
+            "tell, and left so; revised: the same\n"
+            "process said it as well. silent: nobody gave one; missed: nobody gave the right one though somebody could. not "
             "told: processes that did not hear of it.\n"
             "first: fault to first verdict; last: until the last process knew. Somebody stayed blamed after %llu cases, "
             "paths did not come back after %llu:\nthen the job was started anew\n",

@@ -96,7 +96,8 @@ START_TEST(what_is_not_told_as_it_could_be_fails)
     struct mx_sums none = {0};
     static const struct {
         const char *said, *worse;
-    } row[] = {{"NRN", NULL},    {"RRR", NULL},     {"URN", "undecided"}, {"URNR", NULL},         {"URNRU", "undecided"},
+    } row[] = {{"NRN", NULL},    {"RRR", NULL},     {"URN", "undecided"}, {"URNR", NULL},         {"URNRU", NULL},
+               {"URNU", "undecided"},
                {"NRW", "wrong"}, {"UUU", "missed"}, {"NNN", "silent"},    {"NRn", "not told"}, {"nnn", "silent"}};
 
     for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {

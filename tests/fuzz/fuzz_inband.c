@@ -236,6 +236,8 @@ static int pairs_up(struct rig *rig)
 
     for (int i = 0; i < 2; i++) {
         for (struct r2_pair *p = rig->side[i].inst->pairs; p; p = p->next) {
+            if (p->plain)
+                continue;
             if (!r2_pair_ready(p) || !p->inband.up)
                 return 0;
             n++;
@@ -253,6 +255,7 @@ static void begin(struct run *r)
     r->strict = state & 1;
     r->nics = state & 2 ? 3 : 2;
     r->rig = rig_create(r->nics, 0, options);
+    r->rig->hostile = 1;
     r->rig->filter = filter;
     fuzz_foe_init(&r->foe, r->rig, r->nics);
     rig_connect(r->rig, 0, 0);

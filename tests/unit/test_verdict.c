@@ -96,7 +96,7 @@ START_TEST(our_cable)
     begin(NULL);
     both_down();
     line = line_of(1, (struct probe_facts)OUR_CABLE);
-    has(line, "R2-L02 host=host0 nic=fab0 peer=host1:? rail=0 ");
+    has(line, "R2-L02 host=host0 nic=fab0 peer=host1:fab1 rail=0 ");
     has(line, " moved=2 to=fab1 capacity=1/2 fate=continues ");
     end();
 }

@@ -10,6 +10,14 @@
 
 static int nics;
 
+/* Time goes on, in steps that are long for who sends and short for who asks. */
+static void idle(uint64_t ns)
+{
+    for (uint64_t end = rig_now(rig) + ns; rig_now(rig) < end;) {
+        rig_turn(rig, RIG_MS);
+    }
+}
+
 static void join(int crossrail)
 {
     rig = rig_create(nics, crossrail, (const char *[]){QUIET_RC, "NCCL_R2_T_RETURN=50", NULL});
@@ -22,7 +30,7 @@ static void join(int crossrail)
         messages(250, BIG);
         rig_run(rig, 20 * RIG_MS);
     }
-    rig_run(rig, RIG_S);
+    idle(RIG_S);
 }
 
 /* Cross pairs of @side; @good: of these, those that answer. */
@@ -73,7 +81,7 @@ START_TEST(the_end_of_a_silent_cable_is_named)
         rig_run(rig, RIG_MS);
         send_post(0, BIG);
         finish(1, BIG, 2 * RIG_S);
-        rig_run(rig, 3 * RIG_S);
+        idle(3 * RIG_S);
     }
     r2_log_flush();
     ck_assert_msg(nic != 0 || strstr(rig->last_warn[0], want) || strstr(rig->last_warn[1], want), "%s / %s", rig->last_warn[0], rig->last_warn[1]);
@@ -81,7 +89,10 @@ START_TEST(the_end_of_a_silent_cable_is_named)
         ck_assert_msg(rig->last_warn[s][0] == '\0' || strstr(rig->last_warn[s], "R2-") == NULL || strstr(rig->last_warn[s], want), "%s", rig->last_warn[s]);
     }
     fire("*:* up");
-    ck_assert(rig_until(rig, all_good, 100 * RIG_S)); /* what failed is asked again when the NIC is back */
+    for (int s = 0; s < 100 && !all_good(rig); s++) {
+        idle(RIG_S);
+    }
+    ck_assert(all_good(rig)); /* what failed is asked again when the NIC is back */
     messages(4, BIG);
     stop();
 }
@@ -101,12 +112,12 @@ START_TEST(rails_apart_cost_one_question)
         ck_assert_int_eq(good, 0);
     }
     said = rig_count(rig, 0, FO_MSG_PROBE) + rig_count(rig, 1, FO_MSG_PROBE);
-    rig_run(rig, 60 * RIG_S);
+    idle(60 * RIG_S);
     messages(4, BIG);
     rig_fault(rig, "h0:n1 down");
-    rig_run(rig, RIG_S);
+    idle(RIG_S);
     rig_fault(rig, "h0:n1 up");
-    rig_run(rig, 10 * RIG_S);
+    idle(10 * RIG_S);
     for (int s = 0; s < 2; s++) {
         ck_assert_int_eq(crosses(s, &good), 1);
         ck_assert_int_eq(good, 0);
@@ -119,7 +130,7 @@ START_TEST(rails_apart_cost_one_question)
     recv_post(0, BIG);
     send_post(0, BIG);
     finish(1, BIG, 2 * RIG_S);
-    rig_run(rig, 3 * RIG_S);
+    idle(3 * RIG_S);
     r2_log_flush();
     ck_assert_msg(strstr(rig->last_warn[0], "R2-F03") || strstr(rig->last_warn[1], "R2-F03"), "%s / %s", rig->last_warn[0], rig->last_warn[1]);
     stop();

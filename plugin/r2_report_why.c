@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "probe/probe_verdict.h"
+#include "r2_cross.h"
 #include "r2_news.h"
 #include "r2_pair.h"
 #include "r2_report_int.h"
@@ -77,17 +78,28 @@ void r2_report_why(struct r2_report *r, struct r2_comm *c)
     }
 }
 
-/* The one of our NICs that @w is about; -1: of none, or of several. *@about: some pair of this process is concerned. */
+/*
+ * The one of our NICs that @w is about; -1: of none, or of several. *@about: some pair of this process is concerned. A cross pair has a NIC of another rail: it
+ * counts where no pair that carries work is concerned.
+ */
 static int nic_concerned(const struct r2_inst *inst, const struct probe_word *w, int *about)
 {
-    int nic = -1;
+    int nic = -1, carried = 0;
 
     *about = 0;
     for (const struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
-        if (pair->peer && r2_news_about(&w->subject, pair)) {
-            nic = *about && nic != pair->nic ? -1 : pair->nic;
-            *about = 1;
+        int carries;
+
+        if (pair->peer == NULL || !r2_news_about(&w->subject, pair)) {
+            continue;
         }
+        carries = r2_cross_carries(pair);
+        if (carries < carried) {
+            continue;
+        }
+        nic = *about && carries == carried && nic != pair->nic ? -1 : pair->nic;
+        carried = carries;
+        *about = 1;
     }
     return nic;
 }

@@ -368,6 +368,7 @@ START_TEST(a_failure_at_the_other_end_is_told_apart)
     snprintf(mine, sizeof(mine), "host%d:fab0 port or cable, says host%d", !_i, !_i);
     ck_assert_str_eq(e->text, mine);
     ck_assert_str_eq(e->peer_nic, "fab0");
+    ck_assert_str_eq(e->nic, "fab0"); /* one of the two ends has a cross pair from its other NIC to that port */
     v = look(!_i);
     ck_assert_uint_eq(v->nic[0].theirs, 0);
     ck_assert_ptr_null(event_find(v, R2_EVENT_NEWS)); /* it has found out itself */

@@ -351,7 +351,7 @@ START_TEST(killed_at_any_moment)
     unsigned heard = 0;
 
     srandom(5);
-    for (int turn = 0; turn < 200; turn++) {
+    for (int turn = 0; turn < 200 || heard < 5; turn++) { /* most are killed with nothing posted: taking a slot takes longer */
         pid_t pid[2] = {churn_start(), churn_start()};
         struct timespec instant = {.tv_nsec = random() % 1000000};
 
@@ -371,7 +371,6 @@ START_TEST(killed_at_any_moment)
         ck_assert_uint_eq(got.guid, e.guid);
         r2_board_close(b);
     }
-    ck_assert_uint_gt(heard, 0);
     r2_board_close(a);
 }
 END_TEST

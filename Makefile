@@ -141,7 +141,9 @@ MATRIX_SEEDS ?= 500
 matrix: deps
 	+@$(BUILD) all $(B)/r2_matrix
 	@rc=0; $(B)/r2_matrix --hosts 3 --nics 3 --seeds $(MATRIX_SEEDS) --json $(B)/matrix.json || rc=1; \
-	 $(B)/r2_matrix --hosts 2 --nics 3 --seeds 90 --json $(B)/matrix2.json || rc=1; exit $$rc
+	 $(B)/r2_matrix --hosts 2 --nics 3 --seeds 90 --json $(B)/matrix2.json || rc=1; \
+	 $(B)/r2_matrix --hosts 3 --nics 3 --crossrail --seeds 90 --json $(B)/matrix3x.json || rc=1; \
+	 $(B)/r2_matrix --hosts 2 --nics 3 --crossrail --seeds 90 --json $(B)/matrix2x.json || rc=1; exit $$rc
 
 # The same tests under sanitizers, in build folders of their own. Leaks count.
 SAN_SEEDS ?= 160

@@ -28,6 +28,10 @@ piece "three hosts" "$B/r2_matrix" --dir "$B/matrix-three" --hosts 3 --nics 3 --
 piece "two hosts" "$B/r2_matrix" --dir "$B/matrix-two" --hosts 2 --nics 2 --seeds 15
 piece "virtual time, three hosts" "$B/r2_sim" --class locate --seeds 60
 piece "virtual time, two hosts" "$B/r2_sim" --class locate2 --seeds 30
+piece "rails reach each other, three hosts" "$B/r2_matrix" --dir "$B/matrix-three" --hosts 3 --nics 3 --crossrail --seeds 15
+piece "rails reach each other, two hosts" "$B/r2_matrix" --dir "$B/matrix-two" --hosts 2 --nics 3 --crossrail --seeds 15
+piece "virtual time, rails reach each other, three hosts" "$B/r2_sim" --class locate-cross --seeds 60
+piece "virtual time, rails reach each other, two hosts" "$B/r2_sim" --class locate2-cross --seeds 60
 piece "virtual time, processes stand still, faults end" "$B/r2_sim" --class locate-late --seeds 60
 piece "virtual time, NICs are busy" "$B/r2_sim" --class locate-busy --seeds 20
 echo "$passed passed, $failed failed"

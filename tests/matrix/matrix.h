@@ -56,9 +56,10 @@ struct mx_case {
     int hosts, nics;
     int host, nic; /* where; of a process: its host */
     int far;       /* other host of a path; -1 */
+    int crossrail; /* rails reach each other */
 };
 
-/* Which case @seed is: kinds come in turn, places at random. */
+/* Which case @seed is: kinds come in turn, places at random. Rails are apart. */
 void mx_case_draw(struct mx_case *c, uint64_t seed, int hosts, int nics);
 const char *mx_kind_name(enum mx_kind k);
 enum mx_blame mx_case_blame(const struct mx_case *c);
@@ -110,7 +111,7 @@ int mx_ways_make(const char *path);
 struct mx_opts {
     const char *build, *dir; /* programs; logs */
     const char *json;
-    int hosts, nics, verbose;
+    int hosts, nics, crossrail, verbose;
     uint64_t seeds, from;
     int window_ms; /* how long a case without a fault is watched */
     int limit_ms;  /* how long a verdict is waited for */

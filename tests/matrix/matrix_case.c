@@ -120,6 +120,7 @@ int mx_case_run(struct mx_job *j, uint64_t seed, struct mx_sums *s)
     int rc;
 
     mx_case_draw(&r.c, seed, j->o->hosts, j->o->nics);
+    r.c.crossrail = j->o->crossrail;
     mx_case_name(&r.c, name, sizeof(name));
     k = r.c.kind;
     j->said = on_verdict;

@@ -32,7 +32,7 @@ static int softfab(struct mx_job *j, char *const argv[])
 int mx_job_up(struct mx_job *j, const struct mx_opts *o)
 {
     char hosts[16], nics[16], path[SEG_PATH_MAX];
-    char *argv[] = {"softfab", "up", "--name", j->name, "--hosts", hosts, "--nics", nics, "--rate", "40MB/s", NULL};
+    char *argv[] = {"softfab", "up", "--name", j->name, "--hosts", hosts, "--nics", nics, "--rate", "40MB/s", o->crossrail ? "--crossrail" : NULL, NULL};
 
     j->o = o;
     snprintf(j->name, sizeof(j->name), "matrix%d", (int)getpid());

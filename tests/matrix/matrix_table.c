@@ -146,9 +146,9 @@ int mx_table_json(const struct mx_sums *s, const struct mx_opts *o, FILE *out)
     int first = 1;
 
     fprintf(out,
-            "{\"schema\": \"r2-matrix-1\", \"hosts\": %d, \"nics\": %d, \"from\": %llu, \"seeds\": %llu, \"restarts\": "
+            "{\"schema\": \"r2-matrix-1\", \"hosts\": %d, \"nics\": %d, \"crossrail\": %s, \"from\": %llu, \"seeds\": %llu, \"restarts\": "
             "%llu, \"not_cleared\": %llu,\n \"confusion\": [",
-            o->hosts, o->nics, (unsigned long long)o->from, (unsigned long long)o->seeds,
+            o->hosts, o->nics, o->crossrail ? "true" : "false", (unsigned long long)o->from, (unsigned long long)o->seeds,
             (unsigned long long)s->restarts, (unsigned long long)s->not_cleared);
     for (int k = 0; k < MX_KINDS; k++) {
         if (s->cases[k] == 0)

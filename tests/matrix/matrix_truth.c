@@ -12,7 +12,7 @@ static const struct {
     enum mx_blame blame;
     const char *fault[2]; /* of the fabric, at a NIC; of a path and a plane: mx_case_fault */
     int ends_job;
-    int needs_third; /* told from its neighbours only by a port on a third host */
+    int needs_third; /* told from its neighbours only by a port on a third host, or one of another rail where rails reach each other */
 } kinds[MX_KINDS] = {
     [MX_HANG] = {"NIC hangs", MX_NIC, {"hang"}, 0, 0},
     [MX_FATAL] = {"NIC fatal", MX_NIC, {"fatal"}, 1, 0},
@@ -87,7 +87,9 @@ const char *mx_case_fault(const struct mx_case *c, int i, char out[48])
 
     if (what == NULL)
         return NULL;
-    if (c->kind == MX_PLANE_CUT)
+    if (c->kind == MX_PLANE_CUT && c->crossrail) /* the rail's switch is all rails' way to it */
+        snprintf(out, 48, "*:n%d cut *:*", c->nic);
+    else if (c->kind == MX_PLANE_CUT)
         snprintf(out, 48, "*:n%d cut *:n%d", c->nic, c->nic);
     else if (c->kind == MX_PATH_CUT)
         snprintf(out, 48, "h%d:n%d cut h%d:n%d", c->host, c->nic, c->far, c->nic);
@@ -103,7 +105,7 @@ int mx_case_ends_job(const struct mx_case *c)
 
 int mx_case_can_tell(const struct mx_case *c)
 {
-    return c->hosts > 2 || !kinds[c->kind].needs_third;
+    return c->hosts > 2 || !kinds[c->kind].needs_third || (c->crossrail && c->nics > 1 && c->kind != MX_STOPPED);
 }
 
 /*
@@ -130,6 +132,8 @@ enum mx_judgement mx_judge(const struct mx_case *c, const struct mx_verdict *v)
 
     if (v->blame == MX_UNKNOWN)
         return MX_CANNOT_TELL;
+    if (c->kind == MX_PLANE_CUT && c->crossrail && v->blame == MX_LINK) /* of a pair across rails it cuts off one end: its link, by definition (probe_verdict.h) */
+        return v->nic == c->nic ? MX_RIGHT : MX_WRONG;
     if (v->blame != due)
         return MX_WRONG;
     switch (due) {

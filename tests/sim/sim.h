@@ -35,7 +35,7 @@
 #define SIM_MAX_MSGS   512
 #define SIM_MAX_SLOTS  256
 #define SIM_LIVES      8
-#define SIM_MAX_CLASSES 32
+#define SIM_MAX_CLASSES 40
 #define SIM_LOG_LINES  48
 #define SIM_LOG_CHARS  400
 
@@ -112,7 +112,8 @@ struct sim_params {
     uint64_t pace_ns;  /* a sender pauses up to this long between two bursts */
     uint64_t setup_ns; /* connections are made within this time: late ones find NICs dead */
     int loopback_pct, cross_dev_pct;
-    int crossrail;   /* rails reach each other, and any pair of NICs may be a path */
+    int crossrail;   /* rails reach each other, and any pair of NICs may be a path ... */
+    int own_rail;    /* ... but is none, by NCCL_R2_BACKUP_SCOPE=rail */
     int no_failover; /* the first failure ends the connections */
     int no_balance;  /* after a failure everything goes over one path */
     struct sim_delay app, service, worker;
@@ -390,6 +391,8 @@ void sim_switch_judge(struct sim_proc *p, const char *msg);
 
 void sim_locate_draw(struct sim_params *p, struct fab_rng *r);
 void sim_locate_two_draw(struct sim_params *p, struct fab_rng *r);
+void sim_locate_cross_draw(struct sim_params *p, struct fab_rng *r);
+void sim_locate_two_cross_draw(struct sim_params *p, struct fab_rng *r);
 void sim_locate_late_draw(struct sim_params *p, struct fab_rng *r);
 void sim_locate_busy_draw(struct sim_params *p, struct fab_rng *r);
 void sim_locate_start(struct sim *s);

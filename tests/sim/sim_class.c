@@ -494,6 +494,8 @@ static void draw_staged(struct sim_params *p, struct fab_rng *r)
     p->no_replay &= p->copy_fail_ppm == 0;
 }
 
+#define BY_NAME 6 /* at the end: those that no turn comes to */
+
 const struct sim_class sim_classes[] = {
     {"calm", "no fault; late threads, DMA and completions, a bad bus: nothing may go DOWN", draw_calm},
     {"noise", "loss, duplicates, delay, slow links below what RC repairs: nothing may go DOWN", draw_noise},
@@ -530,9 +532,13 @@ const struct sim_class sim_classes[] = {
     {"locate-late", "the same on three, where processes stand still for seconds and what broke is mended meanwhile (by name only)",
      sim_locate_late_draw},
     {"locate-busy", "the same on three, where all NICs are busy and the way between two of them is cut (by name only)", sim_locate_busy_draw},
+    {"locate-cross", "the same on three hosts whose rails reach each other (by name only)", sim_locate_cross_draw},
+    {"locate2-cross", "the same on two such hosts (by name only)", sim_locate_two_cross_draw},
 };
+_Static_assert(sizeof(sim_classes) / sizeof(sim_classes[0]) <= SIM_MAX_CLASSES, "sums have a row for each class");
+
 const int sim_class_count = sizeof(sim_classes) / sizeof(sim_classes[0]);
-const int sim_class_turns = sizeof(sim_classes) / sizeof(sim_classes[0]) - 4;
+const int sim_class_turns = sizeof(sim_classes) / sizeof(sim_classes[0]) - BY_NAME;
 
 void sim_params_draw(struct sim_params *p, int cls, uint64_t seed)
 {

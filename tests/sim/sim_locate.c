@@ -46,6 +46,24 @@ void sim_locate_two_draw(struct sim_params *p, struct fab_rng *r)
     draw(p, r, 2);
 }
 
+/* Rails reach each other; whether paths may go across them is drawn. */
+static void draw_cross(struct sim_params *p, struct fab_rng *r, int hosts)
+{
+    draw(p, r, hosts);
+    p->crossrail = 1;
+    p->own_rail = sim_pct(r, 50);
+}
+
+void sim_locate_cross_draw(struct sim_params *p, struct fab_rng *r)
+{
+    draw_cross(p, r, 3);
+}
+
+void sim_locate_two_cross_draw(struct sim_params *p, struct fab_rng *r)
+{
+    draw_cross(p, r, 2);
+}
+
 /* The machine is so busy that a process now and then stands still for seconds; meanwhile what broke is mended. */
 void sim_locate_late_draw(struct sim_params *p, struct fab_rng *r)
 {
@@ -127,6 +145,7 @@ void sim_locate_start(struct sim *s)
         return;
     mx_case_draw(&s->located, s->p.cut_path ? s->seed * MX_KINDS + MX_PATH_CUT : s->seed, s->p.procs, s->p.nics);
     s->located.nic = busy_rail(s);
+    s->located.crossrail = s->p.crossrail;
     if (s->located.kind == MX_STOPPED) /* the simulation's threads all run */
         s->located.kind = MX_CALM;
     fab_inproc_at(s->f, sim_pick(&s->rng, FAULT_FROM, FAULT_TO), break_it, s);

@@ -54,5 +54,5 @@ void sim_params_config(const struct sim_params *p, struct r2_config *cfg)
     option_text(cfg, "NCCL_R2_ACK", p->ack_flush ? "flush" : "e2e");
     option_text(cfg, "NCCL_R2_RELAY", p->copy_nics ? "host" : "off");
     option_text(cfg, "NCCL_R2_FLUSH", p->flush_always ? "always" : "auto");
-    option_text(cfg, "NCCL_R2_BACKUP_SCOPE", p->crossrail ? "any" : "rail");
+    option_text(cfg, "NCCL_R2_BACKUP_SCOPE", p->crossrail && !p->own_rail ? "any" : "rail");
 }

@@ -114,6 +114,28 @@ START_TEST(what_is_not_told_as_it_could_be_fails)
 }
 END_TEST
 
+/* Where rails reach each other, a rail's switch is every NIC's only way: its link, to a pair across rails. */
+START_TEST(a_switch_that_all_passes_is_the_link)
+{
+    struct mx_case plane = of(MX_PLANE_CUT, 3), link = of(MX_BLACKHOLE, 2), stopped = of(MX_STOPPED, 2);
+    struct mx_verdict v = {MX_LINK, 0, 2, -1, -1, 0};
+    char text[48];
+
+    ck_assert_str_eq(mx_case_fault(&plane, 0, text), "*:n2 cut *:n2");
+    ck_assert_int_eq(mx_judge(&plane, &v), MX_WRONG);
+    plane.crossrail = link.crossrail = stopped.crossrail = 1;
+    ck_assert_str_eq(mx_case_fault(&plane, 0, text), "*:n2 cut *:*");
+    ck_assert_int_eq(mx_judge(&plane, &v), MX_RIGHT);
+    v.nic = 1;
+    ck_assert_int_eq(mx_judge(&plane, &v), MX_WRONG);
+    ck_assert_int_eq(mx_judge(&plane, &(struct mx_verdict){MX_PATH, 1, 2, 0, 2, 1}), MX_RIGHT);
+    ck_assert(mx_case_can_tell(&link));
+    ck_assert(!mx_case_can_tell(&stopped));
+    link.nics = 1;
+    ck_assert(!mx_case_can_tell(&link));
+}
+END_TEST
+
 START_TEST(two_hosts_cannot_tell_all)
 {
     struct mx_case c = of(MX_BLACKHOLE, 2);
@@ -203,6 +225,7 @@ int main(void)
     tcase_add_test(t, both_ends_of_a_path_count);
     tcase_add_test(t, a_way_is_not_its_plane);
     tcase_add_test(t, what_is_not_told_as_it_could_be_fails);
+    tcase_add_test(t, a_switch_that_all_passes_is_the_link);
     tcase_add_test(t, two_hosts_cannot_tell_all);
     tcase_add_test(t, every_kind_is_drawn_inside_the_fabric);
     tcase_add_test(t, lines_are_read);

@@ -18,7 +18,7 @@
 #define KEPT_NS  MS(10000) /* a decided case answers the peer for so long */
 #define HELD_NS  MS(500)   /* an undecided verdict waits so long for a better one */
 #define MOMENT_NS MS(250) /* ... one of a silence for the pair to answer after all */
-#define HELD_MOST MS(4000) /* ... since it was opened, where the question over the pair is still out: a busy NIC is given up to 2 s */
+#define HELD_MOST MS(4000) /* ... since it was opened, where a question is still out: a busy NIC is given up to 2 s */
 #define SAY_MOST 20 /* x T_repeat */
 
 static const char *const state_names[R2_CASE_STATES] = {"free", "asking", "waiting", "held", "decided"};
@@ -345,7 +345,7 @@ static int hold(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
         k->held_until = clock + MOMENT_NS;
         confirm(inst, k, clock);
     } else if (k->found == PROBE_BLAME_UNKNOWN && k->state == R2_CASE_WAITING) {
-        k->held_until = r2_locate_direct_open(inst, k) ? k->opened + HELD_MOST : clock + HELD_NS;
+        k->held_until = r2_locate_open(inst, k) ? k->opened + HELD_MOST : clock + HELD_NS;
     } else {
         return 0;
     }
@@ -387,7 +387,7 @@ static int step(struct r2_inst *inst, struct r2_case *k, uint64_t clock, uint64_
         decide(inst, k, clock);
     }
     if (k->state == R2_CASE_HELD && (clock >= k->held_until || (k->all_of_peer && !k->heard_all) || confirmed_well(inst, k) ||
-                                      r2_locate_direct_late(inst, k))) {
+                                      r2_locate_late(inst, k))) {
         decide(inst, k, clock);
     }
     if (k->state == R2_CASE_DECIDED && clock >= k->until) {

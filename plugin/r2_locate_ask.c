@@ -255,35 +255,65 @@ void r2_locate_direct_set(const struct r2_inst *inst, struct r2_case *k, enum pr
     take_stock(k);
 }
 
-/* The pair whose answer the case lacks; NULL: it has one, or that pair is gone. */
-static const struct r2_pair *unanswered(const struct r2_inst *inst, const struct r2_case *k)
+/* The pair whose answer @a lacks; NULL: it has one, or that pair is gone. */
+static const struct r2_pair *unanswered(const struct r2_inst *inst, const struct r2_case_ask *a)
 {
-    return r2_rule(R2_RULE_LATE_ANSWER) && k->direct.outcome == PROBE_NA ? pair_of(inst, &k->direct) : NULL;
+    return a->peer && a->outcome == PROBE_NA ? pair_of(inst, a) : NULL;
 }
 
-int r2_locate_direct_open(const struct r2_inst *inst, const struct r2_case *k)
+static int is_out(const struct r2_inst *inst, const struct r2_case_ask *a, int n, enum r2_rule rule)
 {
-    const struct r2_pair *pair = unanswered(inst, k);
+    for (int i = 0; i < n && r2_rule(rule); i++) {
+        const struct r2_pair *pair = unanswered(inst, &a[i]);
 
-    return pair && pair->verdict;
+        if (pair && pair->verdict) {
+            return 1;
+        }
+    }
+    return 0;
 }
 
-int r2_locate_direct_late(const struct r2_inst *inst, struct r2_case *k)
+int r2_locate_open(const struct r2_inst *inst, const struct r2_case *k)
 {
-    const struct r2_pair *pair = unanswered(inst, k);
+    return is_out(inst, &k->direct, 1, R2_RULE_LATE_ANSWER) || is_out(inst, k->aux, k->n_aux, R2_RULE_LATE_AUX) ||
+           is_out(inst, k->more, k->n_more, R2_RULE_LATE_AUX);
+}
+
+/* 1: it has come. */
+static int take_late(const struct r2_inst *inst, const struct r2_case *k, struct r2_case_ask *a)
+{
+    const struct r2_pair *pair = unanswered(inst, a);
 
     if (pair == NULL) {
         return 0;
     }
-    if (pair->answers != k->direct.answers) {
-        r2_locate_direct_set(inst, k, PROBE_OK);
-        return 1;
+    if (pair->answers != a->answers) {
+        ask_end(a, PROBE_OK);
+    } else if (pair->silent_at && pair->silent_at >= k->opened) {
+        ask_end(a, PROBE_TIMEOUT);
+    } else {
+        return 0;
     }
-    if (pair->silent_at && pair->silent_at >= k->opened) {
-        r2_locate_direct_set(inst, k, PROBE_TIMEOUT);
+    a->at = r2_now(inst);
+    return 1;
+}
+
+int r2_locate_late(const struct r2_inst *inst, struct r2_case *k)
+{
+    int n = r2_rule(R2_RULE_LATE_ANSWER) && take_late(inst, k, &k->direct);
+
+    if (n && k->direct.outcome == PROBE_TIMEOUT) {
         k->confirming = 1; /* silent when all else had answered */
-        k->answers = pair->answers;
-        return 1;
+        k->answers = pair_of(inst, &k->direct)->answers;
     }
-    return 0;
+    for (int i = 0; i < k->n_aux && r2_rule(R2_RULE_LATE_AUX); i++) {
+        n += take_late(inst, k, &k->aux[i]);
+    }
+    for (int i = 0; i < k->n_more && r2_rule(R2_RULE_LATE_AUX); i++) {
+        n += take_late(inst, k, &k->more[i]);
+    }
+    if (n) {
+        take_stock(k);
+    }
+    return n != 0;
 }

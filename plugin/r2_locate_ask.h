@@ -18,10 +18,10 @@ int r2_locate_gather(struct r2_inst *inst, struct r2_case *k, uint64_t clock);
 
 /* The pair itself is answered, or not, after the time of the case was over. */
 void r2_locate_direct_set(const struct r2_inst *inst, struct r2_case *k, enum probe_outcome o);
-/* Whether that is still to come: a question that counts is out. */
-int r2_locate_direct_open(const struct r2_inst *inst, const struct r2_case *k);
-/* Takes it when it has come: 1. */
-int r2_locate_direct_late(const struct r2_inst *inst, struct r2_case *k);
+/* Whether an answer may still come that the time of the case was too short for: a question that counts is out. */
+int r2_locate_open(const struct r2_inst *inst, const struct r2_case *k);
+/* Takes such answers, or that none came. 1: there were any. */
+int r2_locate_late(const struct r2_inst *inst, struct r2_case *k);
 
 /* The peer's process has said nothing at all: what it might have explained counts as silent. */
 void r2_locate_peer_silent(struct r2_case *k);

@@ -22,7 +22,8 @@ enum r2_rule {
     R2_RULE_PAIR_LIVE,    /* P32: a call that failed may have posted the first of two */
     R2_RULE_UNREAD,       /* P34: what waits for its read when its life is closed is dropped */
     R2_RULE_ASK_AGAIN,    /* verdicts: a silence is asked once more before a link or the way is blamed */
-    R2_RULE_LATE_ANSWER,  /* verdicts: what is still asked over the pair of a busy NIC is waited for */
+    R2_RULE_LATE_ANSWER,  /* verdicts: what is still asked over the pair of a busy NIC is waited for ... */
+    R2_RULE_LATE_AUX,     /* ... and over others */
     R2_RULE_STAGE_READ,   /* P13: a copy that runs reads the message's buffer */
     R2_RULE_STAGE_RING,   /* staging memory is free when its work request is accounted for */
     R2_RULE_COUNT

@@ -27,6 +27,7 @@ pair-live adaptive 282
 unread flushed 18
 ask-again locate-late 290
 late-answer locate-busy 1
+late-aux locate2-cross 203
 stage-read staged 48
 stage-ring staged 15
 ROWS
@@ -52,7 +53,7 @@ fi
 # The first failure without the rule: "SEED REASON".
 search() { # rule class from
     "$sim" --class "$2" --seeds "$LOOK" --from "$3" --without "$1" --first --recheck 0 2>/dev/null |
-        sed -n 's/^FAILED class [a-z-]* seed \([0-9]*\)[^:]*: \(.*\)/\1 \2/p' | head -n 1
+        sed -n 's/^FAILED class [a-z0-9-]* seed \([0-9]*\)[^:]*: \(.*\)/\1 \2/p' | head -n 1
 }
 
 passed=0 failed=0

@@ -269,7 +269,7 @@ void r2_dispatch(struct r2_inst *inst, struct r2_peer *peer, const void *msg, si
     peer->last_contact = now;
     peer->refused_since = 0;
     peer->words++;
-    if (peer->silent_said) {
+    if (peer->process_blamed) {
         r2_locate_speaks(inst, peer);
     }
     if (version) {

@@ -438,7 +438,7 @@ void r2_locate_speaks(struct r2_inst *inst, struct r2_peer *peer)
 {
     struct probe_subject s = r2_subject_process(inst, peer);
 
-    peer->silent_said = 0;
+    peer->process_blamed = 0;
     r2_news_clear(inst, &s);
 }
 

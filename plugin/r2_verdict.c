@@ -402,6 +402,9 @@ static void publish(struct r2_inst *inst, const struct r2_case *k, struct findin
 
     int more = pair && (r2_news_blamed(pair) || r2_news_peer_blamed(inst, k->peer));
 
+    if (k->peer && f->v.blame == PROBE_BLAME_PEER) {
+        k->peer->process_blamed = 1;
+    }
     if (f->known ? !r2_news_tell(inst, &f->word) : k->told || more) {
         level = R2_LOG_TRACE; /* the other end says it, or somebody has found out more */
     }

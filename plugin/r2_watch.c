@@ -161,7 +161,7 @@ static void silent_process(struct r2_comm *c, int p)
 
     uint64_t now = r2_now(c->inst);
 
-    if (silence < SILENT_PROCESS || peer->silent_said || r2_elapsed(now, peer->last_contact) < SILENT_PROCESS) {
+    if (silence < SILENT_PROCESS || peer->process_blamed || r2_elapsed(now, peer->last_contact) < SILENT_PROCESS) {
         return;
     }
     if (peer->hello_at <= peer->last_contact) { /* SUSPECT asks for no answer: this does */
@@ -170,7 +170,6 @@ static void silent_process(struct r2_comm *c, int p)
         r2_peer_emit(c->inst, peer, FO_MSG_LOAD, &b);
         peer->hello_at = now;
     } else if (r2_elapsed(now, peer->hello_at) >= SILENT_PROCESS) {
-        peer->silent_said = 1;
         r2_locate_peer(c->inst, peer, PROBE_TIMEOUT);
     }
 }

@@ -3,6 +3,7 @@
 #include "plugin/r2_verdict.h"
 #include "probe/probe_verdict.h"
 #include "r2_locate.h"
+#include "r2_news.h"
 #include "r2_verdict_evidence.h"
 #include "tests/unit/suite.h"
 #include "tests/unit/watch_rig.h"
@@ -166,6 +167,28 @@ START_TEST(a_peer)
     has_not(line, " moved=");
     has_not(line, " to=");
     has_not(line, " capacity=");
+    end();
+}
+END_TEST
+
+/* It speaks again: nobody blames it any more, and the next time is said, too. */
+START_TEST(a_peer_that_speaks_again)
+{
+    static const struct probe_facts silent[] = {HOST_DEAD, STOPPED};
+
+    begin(NULL);
+    for (int again = 0; again < 2; again++) {
+        struct r2_inst *inst = rig->side[0].inst;
+        struct r2_peer *peer = rig->side[0].comm->peer;
+        struct probe_subject s = r2_subject_process(inst, peer);
+
+        has(line_of(0, silent[_i]), _i ? "R2-P02 host=host1 " : "R2-P03 host=host1 ");
+        ck_assert(r2_news_peer_blamed(inst, peer));
+        messages(4, 100);
+        rig_run(rig, RIG_S); /* it confirms the news, if nothing else */
+        ck_assert(!r2_news_peer_blamed(inst, peer));
+        ck_assert_int_eq(probe_news_find(rig->side[1].inst->news, &s)->blame, PROBE_BLAME_NONE);
+    }
     end();
 }
 END_TEST
@@ -343,6 +366,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, its_cable, 0, 2);
     tcase_add_test(t, its_cable_without_a_name);
     tcase_add_loop_test(t, a_peer, 0, 3);
+    tcase_add_loop_test(t, a_peer_that_speaks_again, 0, 2);
     tcase_add_loop_test(t, stalls, 0, 3);
     tcase_add_test(t, evidence_names_all_who_were_asked);
     tcase_add_loop_test(t, a_link_with_errors, 0, 2);

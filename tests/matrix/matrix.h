@@ -138,8 +138,8 @@ struct mx_job {
     int dying; /* a process is killed: it ends, and the connections to it */
     struct mx_proc proc[MX_HOSTS];
     struct {
-        char who[64];
-        int bad; /* blamed, and not told to be good again since */
+        char who[64], far[64]; /* of a path its other end: news of it name one of the two */
+        int bad;               /* blamed, and not told to be good again since */
     } told[MX_TOLD];
     int ntold;
     uint64_t said_at;                                              /* latest verdict */
@@ -172,8 +172,12 @@ void mx_job_stop(struct mx_job *j);
 int mx_job_fault(struct mx_job *j, const char *text);
 /* Waits until every connection has carried messages, no path is down anywhere and every NIC has carried new traffic. -1: not within the limit. */
 int mx_job_well(struct mx_job *j, uint64_t limit);
-/* Somebody blames (@bad 1) or clears (-1) @who. */
-void mx_told(struct mx_job *j, const char *who, int bad);
+/* Somebody blames @who, or the path from there to @far ("": no path). */
+void mx_blamed(struct mx_job *j, const char *who, const char *far);
+/* Somebody says that @who is good again. */
+void mx_cleared(struct mx_job *j, const char *who);
+/* The first who still stands blamed; NULL: nobody. */
+const char *mx_still_blamed(const struct mx_job *j);
 /*
  * Waits until all who were blamed are told to be good again and nobody has given a verdict for MX_QUIET: within that
  * time a failure may be taken for a consequence of the one before. -1: not within the limit.
@@ -192,8 +196,7 @@ struct mx_sums {
     uint64_t missed[MX_KINDS];                           /* cases that somebody could tell and nobody told */
     uint64_t not_informed[MX_KINDS]; /* processes that heard nothing in time though another gave a verdict */
     uint64_t first_ns[MX_KINDS], first_max[MX_KINDS], last_ns[MX_KINDS], last_max[MX_KINDS], timed[MX_KINDS];
-    uint64_t not_cleared; /* cases after which somebody stayed blamed */
-    uint64_t restarts;    /* jobs started anew because paths did not come back */
+    uint64_t stayed[MX_KINDS];       /* cases after which somebody stayed blamed, or paths did not come back: then the job is started anew */
 };
 
 /* What the processes said in one case. Zeroed before. */
@@ -218,12 +221,12 @@ void mx_table_print(const struct mx_sums *s, FILE *out);
 int mx_table_json(const struct mx_sums *s, const struct mx_opts *o, FILE *out);
 /*
  * What makes the campaign fail: wrong blames; faults of which nobody spoke, or that somebody could tell and nobody told; undecided verdicts of such faults
- * that their process left so; processes that did not hear of a verdict in time.
+ * that their process left so; processes that did not hear of a verdict in time; who is blamed, or is not used, when all is mended.
  */
 uint64_t mx_sums_bad(const struct mx_sums *s);
 /* The same of one kind. */
 uint64_t mx_sums_bad_of(const struct mx_sums *s, enum mx_kind k);
-/* What stands in @s of kind @k and not in @before: "wrong", "silent", "missed", "undecided", "not told", the gravest first; NULL: nothing. */
+/* What stands in @s of kind @k and not in @before: "wrong", "silent", "missed", "undecided", "not told", "stayed", the gravest first; NULL: nothing. */
 const char *mx_sums_worse(const struct mx_sums *s, const struct mx_sums *before, enum mx_kind k);
 
 #endif

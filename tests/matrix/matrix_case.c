@@ -6,7 +6,7 @@
 
 #define SETTLE      (250 * MX_MS) /* what others say a little later */
 #define BACK_LIMIT  (15000 * MX_MS)
-#define CLEAR_LIMIT (3000 * MX_MS)
+#define CLEAR_LIMIT (15000 * MX_MS)
 
 struct run {
     struct mx_case c;
@@ -99,12 +99,11 @@ static int mend(struct run *r, struct mx_sums *s)
         mx_job_stop(j);
         return mx_job_start(j);
     }
-    if (mx_job_well(j, BACK_LIMIT) != 0)
-        s->restarts++;
-    else if (mx_job_cleared(j, CLEAR_LIMIT) == 0)
+    if (mx_job_well(j, BACK_LIMIT) == 0 && mx_job_cleared(j, CLEAR_LIMIT) == 0)
         return 0;
-    else
-        s->not_cleared++;
+    s->stayed[r->c.kind]++;
+    if (mx_still_blamed(j))
+        printf("%s stayed blamed\n", mx_still_blamed(j));
     mx_job_stop(j);
     return mx_job_start(j);
 }

@@ -109,18 +109,35 @@ int mx_job_fault(struct mx_job *j, const char *text)
     return 0;
 }
 
-void mx_told(struct mx_job *j, const char *who, int bad)
+void mx_blamed(struct mx_job *j, const char *who, const char *far)
+{
+    int i = 0;
+
+    while (i < j->ntold && (strcmp(j->told[i].who, who) != 0 || strcmp(j->told[i].far, far) != 0))
+        i++;
+    if (i == MX_TOLD)
+        return;
+    snprintf(j->told[i].who, sizeof(j->told[i].who), "%s", who);
+    snprintf(j->told[i].far, sizeof(j->told[i].far), "%s", far);
+    j->told[i].bad = 1;
+    j->ntold += i == j->ntold;
+}
+
+void mx_cleared(struct mx_job *j, const char *who)
 {
     for (int i = 0; i < j->ntold; i++) {
-        if (strcmp(j->told[i].who, who) == 0) {
-            j->told[i].bad = bad > 0;
-            return;
-        }
+        if (strcmp(j->told[i].who, who) == 0 || strcmp(j->told[i].far, who) == 0)
+            j->told[i].bad = 0;
     }
-    if (bad > 0 && j->ntold < MX_TOLD) {
-        snprintf(j->told[j->ntold].who, sizeof(j->told[0].who), "%s", who);
-        j->told[j->ntold++].bad = 1;
+}
+
+const char *mx_still_blamed(const struct mx_job *j)
+{
+    for (int i = 0; i < j->ntold; i++) {
+        if (j->told[i].bad)
+            return j->told[i].who;
     }
+    return NULL;
 }
 
 int mx_job_cleared(struct mx_job *j, uint64_t limit)
@@ -128,11 +145,7 @@ int mx_job_cleared(struct mx_job *j, uint64_t limit)
     uint64_t end = mx_now() + limit;
 
     for (;;) {
-        int left = 0;
-
-        for (int i = 0; i < j->ntold; i++)
-            left += j->told[i].bad;
-        if (left == 0 && mx_now() >= j->said_at + MX_QUIET)
+        if (mx_still_blamed(j) == NULL && mx_now() >= j->said_at + MX_QUIET)
             return 0;
         if (mx_now() >= end)
             return -1;

@@ -122,6 +122,7 @@ static void line_take(struct mx_job *j, int i, const char *line)
     uint64_t now = mx_now();
     enum mx_said said;
     const char *who;
+    char far[64];
 
     fprintf(p->log, "%.6f %s\n", (double)now / 1e9, line);
     if (strncmp(line, "r2_matrix: ", 11) == 0 || (strncmp(line, "# host ", 7) == 0 && !j->dying))
@@ -136,7 +137,10 @@ static void line_take(struct mx_job *j, int i, const char *line)
         if (v.blame != MX_UNKNOWN) {
             p->verdict_at = p->verdict_at ? p->verdict_at : now;
             p->informed_at = p->informed_at ? p->informed_at : now;
-            mx_told(j, who, 1);
+            far[0] = '\0';
+            if (v.blame == MX_PATH && v.far_host >= 0)
+                snprintf(far, sizeof(far), "h%d fab%d", v.far_host, v.far_nic);
+            mx_blamed(j, who, far);
         }
         if (j->o->verbose)
             printf("    h%d: %s\n", i, strstr(line, "NET/R2"));
@@ -150,7 +154,7 @@ static void line_take(struct mx_job *j, int i, const char *line)
         break;
     case MX_SAID_GOOD_NEWS:
         p->good_news++;
-        mx_told(j, who, -1);
+        mx_cleared(j, who);
         break;
     case MX_SAID_PATH_DOWN:
         p->paths_down++;

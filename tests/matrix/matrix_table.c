@@ -66,14 +66,13 @@ void mx_sums_add(struct mx_sums *to, const struct mx_sums *s)
         to->silent[k] += s->silent[k];
         to->missed[k] += s->missed[k];
         to->not_informed[k] += s->not_informed[k];
+        to->stayed[k] += s->stayed[k];
         to->timed[k] += s->timed[k];
         to->first_ns[k] += s->first_ns[k];
         to->first_max[k] = s->first_max[k] > to->first_max[k] ? s->first_max[k] : to->first_max[k];
         to->last_ns[k] += s->last_ns[k];
         to->last_max[k] = s->last_max[k] > to->last_max[k] ? s->last_max[k] : to->last_max[k];
     }
-    to->not_cleared += s->not_cleared;
-    to->restarts += s->restarts;
 }
 
 static double mean_ms(uint64_t sum, uint64_t n)
@@ -86,10 +85,10 @@ static void row_print(const struct mx_sums *s, int k, FILE *out)
     fprintf(out, "%-18s %5llu |", mx_kind_name((enum mx_kind)k), (unsigned long long)s->cases[k]);
     for (int b = 0; b < MX_BLAMES; b++)
         fprintf(out, " %7llu", (unsigned long long)s->cell[k][b]);
-    fprintf(out, " | %5llu %8llu %7llu %6llu %6llu %8llu", (unsigned long long)s->wrong[k],
+    fprintf(out, " | %5llu %8llu %7llu %6llu %6llu %8llu %6llu", (unsigned long long)s->wrong[k],
             (unsigned long long)s->unknown_though_known[k], (unsigned long long)s->revised[k],
             (unsigned long long)s->silent[k], (unsigned long long)s->missed[k],
-            (unsigned long long)s->not_informed[k]);
+            (unsigned long long)s->not_informed[k], (unsigned long long)s->stayed[k]);
     if (s->timed[k])
         fprintf(out, " | %6.0f %6.0f  %6.0f %6.0f", mean_ms(s->first_ns[k], s->timed[k]), (double)s->first_max[k] / 1e6,
                 mean_ms(s->last_ns[k], s->timed[k]), (double)s->last_max[k] / 1e6);
@@ -101,8 +100,8 @@ void mx_table_print(const struct mx_sums *s, FILE *out)
     fprintf(out, "%-18s %5s |", "broken", "cases");
     for (int b = 0; b < MX_BLAMES; b++)
         fprintf(out, " %7s", mx_blame_name((enum mx_blame)b));
-    fprintf(out, " | %5s %8s %7s %6s %6s %8s | %13s  %13s\n", "wrong", "unknown*", "revised", "silent", "missed",
-            "not told", "first, ms max", "last, ms max");
+    fprintf(out, " | %5s %8s %7s %6s %6s %8s %6s | %13s  %13s\n", "wrong", "unknown*", "revised", "silent", "missed",
+            "not told", "stayed", "first, ms max", "last, ms max");
     for (int k = 0; k < MX_KINDS; k++) {
         if (s->cases[k])
             row_print(s, k, out);
@@ -111,15 +110,13 @@ void mx_table_print(const struct mx_sums *s, FILE *out)
             "columns: what processes blamed, \"nothing\": one that gave no verdict. unknown*: though somebody could "
             "tell, and left so; revised: the same\n"
             "process said it as well. silent: nobody gave one; missed: nobody gave the right one though somebody could. not "
-            "told: processes that did not hear of it.\n"
-            "first: fault to first verdict; last: until the last process knew. Somebody stayed blamed after %llu cases, "
-            "paths did not come back after %llu:\nthen the job was started anew\n",
-            (unsigned long long)s->not_cleared, (unsigned long long)s->restarts);
+            "told: processes that did not hear of it. stayed: cases\n"
+            "that were mended, and somebody stayed blamed, or paths down. first: fault to first verdict; last: until the last process knew\n");
 }
 
 uint64_t mx_sums_bad_of(const struct mx_sums *s, enum mx_kind k)
 {
-    return s->wrong[k] + s->silent[k] + s->missed[k] + s->unknown_though_known[k] + s->not_informed[k];
+    return s->wrong[k] + s->silent[k] + s->missed[k] + s->unknown_though_known[k] + s->not_informed[k] + s->stayed[k];
 }
 
 uint64_t mx_sums_bad(const struct mx_sums *s)
@@ -138,6 +135,7 @@ const char *mx_sums_worse(const struct mx_sums *s, const struct mx_sums *before,
            : s->missed[k] != before->missed[k]                           ? "missed"
            : s->unknown_though_known[k] != before->unknown_though_known[k] ? "undecided"
            : s->not_informed[k] != before->not_informed[k]               ? "not told"
+           : s->stayed[k] != before->stayed[k]                           ? "stayed"
                                                                          : NULL;
 }
 
@@ -146,10 +144,8 @@ int mx_table_json(const struct mx_sums *s, const struct mx_opts *o, FILE *out)
     int first = 1;
 
     fprintf(out,
-            "{\"schema\": \"r2-matrix-1\", \"hosts\": %d, \"nics\": %d, \"crossrail\": %s, \"from\": %llu, \"seeds\": %llu, \"restarts\": "
-            "%llu, \"not_cleared\": %llu,\n \"confusion\": [",
-            o->hosts, o->nics, o->crossrail ? "true" : "false", (unsigned long long)o->from, (unsigned long long)o->seeds,
-            (unsigned long long)s->restarts, (unsigned long long)s->not_cleared);
+            "{\"schema\": \"r2-matrix-1\", \"hosts\": %d, \"nics\": %d, \"crossrail\": %s, \"from\": %llu, \"seeds\": %llu,\n \"confusion\": [",
+            o->hosts, o->nics, o->crossrail ? "true" : "false", (unsigned long long)o->from, (unsigned long long)o->seeds);
     for (int k = 0; k < MX_KINDS; k++) {
         if (s->cases[k] == 0)
             continue;
@@ -160,11 +156,11 @@ int mx_table_json(const struct mx_sums *s, const struct mx_opts *o, FILE *out)
             fprintf(out, ", \"%s\": %llu", mx_blame_name((enum mx_blame)b), (unsigned long long)s->cell[k][b]);
         fprintf(out,
                 ", \"wrong\": %llu, \"wrong_place\": %llu, \"unknown_though_known\": %llu, \"silent\": %llu, "
-                "\"missed\": %llu, \"not_informed\": %llu, \"revised\": %llu",
+                "\"missed\": %llu, \"not_informed\": %llu, \"revised\": %llu, \"stayed\": %llu",
                 (unsigned long long)s->wrong[k], (unsigned long long)s->wrong_place[k],
                 (unsigned long long)s->unknown_though_known[k], (unsigned long long)s->silent[k],
                 (unsigned long long)s->missed[k], (unsigned long long)s->not_informed[k],
-                (unsigned long long)s->revised[k]);
+                (unsigned long long)s->revised[k], (unsigned long long)s->stayed[k]);
         if (s->timed[k])
             fprintf(out, ", \"first_ms\": %.1f, \"first_max_ms\": %.1f, \"last_ms\": %.1f, \"last_max_ms\": %.1f",
                     mean_ms(s->first_ns[k], s->timed[k]), (double)s->first_max[k] / 1e6,

@@ -111,6 +111,10 @@ START_TEST(what_is_not_told_as_it_could_be_fails)
     ck_assert_uint_eq(mx_sums_bad(&none), 0); /* nobody could tell */
     none = summed(&calm, "UNN");
     ck_assert_uint_eq(mx_sums_bad(&none), 1); /* nothing has failed */
+    none = summed(&link, "NRN");
+    none.stayed[link.kind] = 1;
+    ck_assert_uint_eq(mx_sums_bad(&none), 1);
+    ck_assert_str_eq(mx_sums_worse(&none, &(struct mx_sums){0}, link.kind), "stayed");
 }
 END_TEST
 

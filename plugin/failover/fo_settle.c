@@ -506,6 +506,17 @@ void fo_on_settled(struct fo_conn *fc, const struct fo_settled *m, uint64_t now)
     fc->ops.kick(fc->ops.arg);
 }
 
+/* The peer has gone. Where no path is left here either, that is why: the end that had lost them first gives up first. */
+static void fail_bye(struct fo_conn *fc, const char *what)
+{
+    if (fc->nopath_since) {
+        fo_fail(fc, R2_ERR_PEER, "%s; no path for %llu ms; last: %s", what, (unsigned long long)(r2_elapsed(fc->bye_at, fc->nopath_since) / 1000000),
+                fc->last_fault);
+    } else {
+        fo_fail(fc, R2_ERR_PEER, "%s", what);
+    }
+}
+
 void fo_on_bye(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now)
 {
     int first = fc->peer_bye == FO_BYE_NONE;
@@ -519,7 +530,7 @@ void fo_on_bye(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now)
         ib_send_acked(fc->tx, m->acked);
         ib_send_ledger(fc->tx, m->base, m->mask, m->n);
         if (fc->tx->sposted > fc->tx->sack && (abort || fc->tx->unmatched > m->acked)) {
-            fo_fail(fc, R2_ERR_PEER, "the receiver closed its end before it had everything");
+            fail_bye(fc, "the receiver closed its end before it had everything");
         }
         for (int p = 0; p < fc->link->npaths; p++) {
             ib_send_soft_over(fc->tx, p); /* R has what it will ever take: nothing of ours can reach it (P19, P25) */
@@ -542,7 +553,7 @@ void fo_check_bye(struct fo_conn *fc, int more)
     const struct r2_ledger *g = &fc->rx->ledger;
 
     if (fc->peer_bye != FO_BYE_NONE && g->acked < g->rpost + (uint64_t)more && g->acked >= fc->bye_total) {
-        fo_fail(fc, R2_ERR_PEER, fc->peer_bye == FO_BYE_ABORT ? "the sender aborted" : "the sender closed its end");
+        fail_bye(fc, fc->peer_bye == FO_BYE_ABORT ? "the sender aborted" : "the sender closed its end");
     }
 }
 

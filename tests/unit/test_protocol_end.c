@@ -211,6 +211,34 @@ START_TEST(backup_scope_rail_does_not)
 }
 END_TEST
 
+static int has_failed(struct rig *r)
+{
+    return r->side[r->filter_count].comm->fo.error != R2_OK;
+}
+
+/* The end that gives up first tells the other one, whose own time is not over: why is said there, too. */
+START_TEST(who_gives_up_later_says_why)
+{
+    rig = rig_create(2, 0, (const char *[]){_i ? "1:NCCL_R2_GIVE_UP=300" : "0:NCCL_R2_GIVE_UP=300", NULL});
+    connect_and_register();
+    message(100);
+    begin(0, 100);
+    ck_assert_int_ge(rig_irecv1(rig, in[1], 100, 0, r_mr), 0);
+    rig_fault(rig, "h0:* down");
+    rig->filter_count = _i;
+    ck_assert(rig_until(rig, has_failed, RIG_S));
+    rig_dereg(rig, _i, _i ? r_mr : s_mr);
+    rig_close(rig, _i);
+    rig->filter_count = !_i;
+    ck_assert(rig_until(rig, has_failed, RIG_S));
+    r2_log_flush();
+    ck_assert_msg(strstr(rig->last_warn[!_i], _i ? "the receiver closed its end before it had everything; no path for " : "the sender aborted; no path for ") &&
+                      strstr(rig->last_warn[!_i], " ms; last: "),
+                  "%s", rig->last_warn[!_i]);
+    rig_dereg(rig, !_i, _i ? s_mr : r_mr);
+}
+END_TEST
+
 static int send_done(struct rig *r)
 {
     return r->side[0].head == r->side[0].tail;
@@ -426,6 +454,7 @@ int main(void)
     tcase_add_loop_test(t, close_with_requests_on_dead_hardware, 0, 3 * DEAD);
     tcase_add_test(t, abort_of_one_end_ends_the_other);
     tcase_add_test(t, tombstone_gives_the_last_acknowledgement);
+    tcase_add_loop_test(t, who_gives_up_later_says_why, 0, 2);
     tcase_add_test(t, one_by_one_to_the_last_path);
     tcase_add_test(t, ack_lost_while_the_receiver_idles);
     suite_add_tcase(s, t);

@@ -36,6 +36,7 @@ struct r2_peer *r2_peer_get(struct r2_inst *inst, struct r2_oob_peer *oob)
         p->next = inst->peers;
         inst->peers = p;
         p->news_no = -1;
+        p->process_blamed = (uint8_t)r2_news_peer_blamed(inst, p); /* words outlive connections */
     }
     inst->oob->ops->peer_ref(oob);
     p->refs++;

@@ -290,6 +290,42 @@ START_TEST(a_stopped_process)
 }
 END_TEST
 
+/* Both ends close, and are away from each other for so long that they forget each other; then another connection begins. */
+static void part_and_meet(void)
+{
+    rig_oob_cut(rig, 1);
+    rig_dereg(rig, 0, s_mr);
+    rig_dereg(rig, 1, r_mr);
+    for (int s = 0; s < 2; s++) {
+        rig_enter(&rig->side[s]);
+        r2_net_close(rig->side[s].comm);
+        rig->side[s].comm = NULL;
+    }
+    r2_net_close_listen(rig->listen);
+    rig_run(rig, 60 * RIG_S);
+    ck_assert(inst_of(0)->peers == NULL && inst_of(1)->peers == NULL);
+    rig_oob_cut(rig, 0);
+    rig_connect(rig, 0, 0);
+    s_mr = rig_reg(rig, 0, out, sizeof(out));
+    r_mr = rig_reg(rig, 1, in, sizeof(in));
+    wait_probes();
+}
+
+/* The last connection to a process that was blamed closes before it speaks again: who blamed it has not forgotten. */
+START_TEST(a_peer_that_speaks_in_another_connection)
+{
+    start(2, (const char *[]){FAST, NULL});
+    wait_probes();
+    rig_enter(&rig->side[0]);
+    r2_locate_peer(inst_of(0), rig->side[0].comm->peer, PROBE_TIMEOUT);
+    ck_assert(r2_news_peer_blamed(inst_of(0), rig->side[0].comm->peer));
+    part_and_meet();
+    rig_run(rig, RIG_S);
+    ck_assert(!r2_news_peer_blamed(inst_of(0), rig->side[0].comm->peer));
+    stop();
+}
+END_TEST
+
 /* A connection that began while its primary was silent, and blamed or not, gets it back when the cable is mended. */
 START_TEST(what_was_blamed_returns)
 {
@@ -502,6 +538,7 @@ static void add(TCase *t)
     tcase_add_test(t, nothing_to_tell_it_by);
     tcase_add_test(t, a_queue_pair_alone);
     tcase_add_test(t, a_stopped_process);
+    tcase_add_test(t, a_peer_that_speaks_in_another_connection);
     tcase_add_loop_test(t, what_was_blamed_returns, 0, 2);
     tcase_add_loop_test(t, an_orderly_end_is_no_failure, 0, 2);
     tcase_add_test(t, a_dead_device_is_left_alone);

@@ -301,10 +301,30 @@ uint32_t r2_news_avoid(const struct r2_comm *c)
     return mask;
 }
 
-void r2_news_answered(struct r2_pair *pair)
+/* Some path over @pair was up after its connection's last step. */
+static int in_use(const struct r2_pair *pair)
+{
+    for (struct r2_comm *c = r2_comm_first(pair->inst); c; c = c->all_next) {
+        for (uint32_t m = c->peer == pair->peer ? c->up_seen : 0; m; m &= m - 1) {
+            const struct ib_path *path = &c->link.path[__builtin_ctz(m)];
+
+            if (path->nic == pair->nic && path->peer_nic == pair->peer_nic) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+/*
+ * Own words; and where a queue pair has answered that was made since, for a connection that works, whoever's they are: who said it may be gone, and then nobody
+ * would take it back, and what fails next would pass for known.
+ */
+void r2_news_answered(struct r2_pair *pair, int first)
 {
     struct r2_inst *inst = pair->inst;
     struct probe_subject s[3] = {r2_subject_nic(inst, pair->nic), r2_subject_remote(pair), r2_subject_path(inst, pair)};
+    int all = first && in_use(pair);
 
     if (pair->avoid && pair->peer) {
         pair->avoid = 0;
@@ -313,7 +333,7 @@ void r2_news_answered(struct r2_pair *pair)
     for (int i = 0; !pair->heal.interest && i < (pair->peer_guid ? 3 : 1); i++) { /* else it has to answer for longer */
         const struct probe_word *w = probe_news_find(inst->news, &s[i]);
 
-        if (w && w->blame != PROBE_BLAME_NONE && w->origin == inst->origin) {
+        if (w && w->blame != PROBE_BLAME_NONE && (all || w->origin == inst->origin)) {
             r2_news_clear(inst, &s[i]);
         }
     }

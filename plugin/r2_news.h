@@ -46,8 +46,8 @@ uint64_t r2_news_say(struct r2_inst *inst, struct r2_peer *peer, uint64_t now);
  * elsewhere if it can.
  */
 uint32_t r2_news_avoid(const struct r2_comm *c);
-/* The pair has answered: what others say of it is not so here. */
-void r2_news_answered(struct r2_pair *pair);
+/* The pair has answered, @first: for the first time on its queue pair: what others say of it is not so here. */
+void r2_news_answered(struct r2_pair *pair, int first);
 
 /* Whether something about @pair is known to be bad. */
 int r2_news_blamed(const struct r2_pair *pair);

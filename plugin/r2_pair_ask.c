@@ -181,7 +181,7 @@ static void answered(struct r2_pair *pair, uint64_t clock)
     pair->tell |= pair->owes;
     pair->answer |= pair->owes;
     pair->owes = 0;
-    r2_news_answered(pair);
+    r2_news_answered(pair, first);
     r2_cross_answered(pair, first);
 }
 

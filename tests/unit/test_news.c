@@ -326,6 +326,37 @@ START_TEST(a_peer_that_speaks_in_another_connection)
 }
 END_TEST
 
+/*
+ * A connection begins over a NIC that a process has blamed which is gone: nobody else would take that back. What fails next is another failure, and said.
+ */
+START_TEST(what_a_process_has_said_that_is_gone)
+{
+    struct probe_word w = {.version = 1, .origin = 99, .blame = PROBE_BLAME_LOCAL_LINK, .confidence = 80, .host = "host1", .nic = "fab0"};
+
+    rig = rig_create(2, 1, (const char *[]){FAST, NULL});
+    w.subject = r2_subject_nic(inst_of(1), 0);
+    for (int s = 0; s < 2; s++) {
+        rig_enter(&rig->side[s]);
+        r2_news_heard(inst_of(s), &w, "one that is gone");
+    }
+    rig_connect(rig, 0, 0);
+    memset(in, 0, sizeof(in));
+    s_mr = rig_reg(rig, 0, out, sizeof(out));
+    r_mr = rig_reg(rig, 1, in, sizeof(in));
+    wait_probes();
+    messages(3, BIG);
+    rig_run(rig, RIG_S);
+    ck_assert(knows(0, 1, 0, PROBE_BLAME_NONE) && knows(1, 1, 0, PROBE_BLAME_NONE));
+    fire("h1:n0 blackhole");
+    recv_post(0, BIG);
+    send_post(0, BIG);
+    finish(1, BIG, 10 * RIG_S);
+    ck_assert(rig_until(rig, line_is_there, 10 * RIG_S));
+    line_has("R2-L02 host=host1 nic=fab0");
+    stop();
+}
+END_TEST
+
 /* A connection that began while its primary was silent, and blamed or not, gets it back when the cable is mended. */
 START_TEST(what_was_blamed_returns)
 {
@@ -539,6 +570,7 @@ static void add(TCase *t)
     tcase_add_test(t, a_queue_pair_alone);
     tcase_add_test(t, a_stopped_process);
     tcase_add_test(t, a_peer_that_speaks_in_another_connection);
+    tcase_add_test(t, what_a_process_has_said_that_is_gone);
     tcase_add_loop_test(t, what_was_blamed_returns, 0, 2);
     tcase_add_loop_test(t, an_orderly_end_is_no_failure, 0, 2);
     tcase_add_test(t, a_dead_device_is_left_alone);

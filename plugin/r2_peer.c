@@ -187,8 +187,11 @@ static uint64_t check_channel(struct r2_inst *inst, struct r2_peer *peer, uint64
     if (r2_elapsed(now, peer->channel_lost) < CHANNEL_LIMIT_NS) {
         return peer->channel_lost + CHANNEL_LIMIT_NS;
     }
+    if (r2_news_peer_blamed(inst, peer)) {
+        return UINT64_MAX; /* it may speak again over NICs, and the channel be lost still */
+    }
     peer->channel_said = 1;
-    if (is_missed(inst, peer) && !r2_news_peer_blamed(inst, peer)) {
+    if (is_missed(inst, peer)) {
         r2_verdict_channel(inst, peer);
     }
     return UINT64_MAX;

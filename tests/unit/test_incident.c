@@ -297,6 +297,32 @@ START_TEST(a_channel_that_does_not_come_back)
 }
 END_TEST
 
+/* Its process was blamed when the time was over. It speaks again, over NICs, and the channel is still lost. */
+START_TEST(a_channel_that_is_lost_still)
+{
+    struct r2_inst *inst;
+
+    start(2, (const char *[]){FAST, "NCCL_R2_INBAND=1", NULL});
+    wait_probes();
+    messages(2, BIG);
+    rig_oob_cut(rig, 1);
+    rig_run(rig, RIG_S);
+    inst = process_stop(1);
+    rig_enter(&rig->side[0]);
+    r2_locate_peer(rig->side[0].inst, rig->side[0].comm->peer, PROBE_TIMEOUT);
+    rig_run(rig, 15 * RIG_S);
+    ck_assert(r2_news_peer_blamed(rig->side[0].inst, rig->side[0].comm->peer));
+    ck_assert_ptr_null(strstr(rig->last_warn[0], "R2-O01"));
+    process_go(1, inst);
+    rig_run(rig, 5 * RIG_S);
+    ck_assert(!r2_news_peer_blamed(rig->side[0].inst, rig->side[0].comm->peer));
+    ck_assert_msg(strstr(rig->last_warn[0], "R2-O01 host=host1 nic=- ") != NULL, "%s", rig->last_warn[0]);
+    rig_oob_cut(rig, 0);
+    rig_run(rig, RIG_S);
+    stop();
+}
+END_TEST
+
 static char lines[2][RIG_LOG];
 static int n_lines;
 
@@ -355,6 +381,7 @@ int main(void)
     tcase_add_test(t, a_held_verdict_is_not_said_when_a_better_one_comes);
     tcase_add_loop_test(t, a_verdict_says_which_it_revises, 0, 3);
     tcase_add_test(t, a_channel_that_does_not_come_back);
+    tcase_add_test(t, a_channel_that_is_lost_still);
     tcase_add_test(t, an_option_that_cannot_be_obeyed);
     r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);

@@ -110,6 +110,7 @@ struct r2_seen {
         uint8_t state;  /* enum fo_state */
         uint8_t stood : 1;  /* some life of it was up */
         uint8_t theirs : 1; /* what ended its life is known to lie at the peer's end */
+        uint8_t why : 1;    /* ... is known to be a NIC, a link or the way between */
         uint8_t folded : 1; /* its counters are in the totals, though they still stand */
         uint8_t share;      /* percent of the plan */
     } path[IB_MAX_PATHS];

@@ -283,7 +283,7 @@ static void path_follow(struct r2_comm *c, int p, int quiet)
             r2_report_case_settled(c, p);
         }
         c->seen.path[p].life = life;
-        c->seen.path[p].theirs = 0;
+        c->seen.path[p].theirs = c->seen.path[p].why = 0;
         was = FO_NONE;
     }
     if (fp->state != was) {

@@ -31,15 +31,19 @@ static void word_text(const struct probe_word *w, char *out, size_t room)
              part_of((enum probe_blame)w->blame));
 }
 
-/* The text says why path @p is down, and *@theirs whether that lies at the peer's end. 0: not known; 1: a failure; 2: none, an administrator's wish. */
-static int reason_find(const struct r2_comm *c, int p, int *theirs, char *out, size_t room)
+/*
+ * The text says why path @p is down, and *@theirs whether that lies at the peer's end. 0: not known; 1: a failure; 2: none, an administrator's wish. A process that
+ * stands still for a moment is not why a path is down whose reason has been found.
+ */
+static int reason_find(struct r2_comm *c, int p, int *theirs, char *out, size_t room)
 {
     const struct ib_path *path = &c->link.path[p];
     const struct r2_pair *pair = r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic);
     enum r2_news_place place = R2_NEWS_HERE;
     const struct probe_word *w = pair ? r2_news_reason(pair, &place) : NULL;
 
-    if (w) {
+    if (w && (w->blame != PROBE_BLAME_PEER || !c->seen.path[p].why)) {
+        c->seen.path[p].why |= w->blame != PROBE_BLAME_PEER;
         *theirs = place == R2_NEWS_THERE;
         if (place == R2_NEWS_HERE) {
             snprintf(out, room, "its %s", part_of((enum probe_blame)w->blame));

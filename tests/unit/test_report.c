@@ -424,6 +424,35 @@ START_TEST(a_word_says_whose_fault_a_silence_is)
 }
 END_TEST
 
+/* A path that stays down for what is known: that the peer's process stands still for a moment later on is not why. */
+START_TEST(a_process_that_stands_still_later_is_no_reason)
+{
+    const struct r2_stat_view *v;
+    struct probe_subject nic, process;
+
+    begin(2, NULL);
+    messages(4);
+    begin_message();
+    rig_fault(rig, "h0:n0 blackhole");
+    end_message();
+    wait_settled(0);
+    nic = r2_subject_nic(rig->side[0].inst, 0);
+    process = r2_subject_process(rig->side[0].inst, comm(0)->peer);
+    for (int i = 0; i < 2; i++) { /* once with the reason, once when it was taken back */
+        news_put(0, &nic, i ? PROBE_BLAME_NONE : PROBE_BLAME_LOCAL_LINK);
+        look(0);
+        news_put(0, &process, PROBE_BLAME_PEER);
+        look(0);
+        news_put(0, &process, PROBE_BLAME_NONE);
+        v = look(0);
+        ck_assert_uint_eq(v->nic[0].moved, 1);
+        ck_assert_uint_eq(v->nic[0].theirs, 0);
+        ck_assert_str_eq(v->nic[0].trouble, "its port or cable");
+    }
+    end();
+}
+END_TEST
+
 /* What does not concern a pair of this process is for the job's log: a large job's history would be of nothing else. */
 START_TEST(far_away_is_not_kept)
 {
@@ -630,6 +659,7 @@ static void add(TCase *t)
     tcase_add_test(t, a_verdict_has_two_times);
     tcase_add_loop_test(t, a_failure_at_the_other_end_is_told_apart, 0, 2);
     tcase_add_loop_test(t, a_word_says_whose_fault_a_silence_is, 0, 3);
+    tcase_add_test(t, a_process_that_stands_still_later_is_no_reason);
     tcase_add_test(t, far_away_is_not_kept);
     tcase_add_test(t, a_drain_at_the_other_end_is_the_peers);
     tcase_add_test(t, a_cause_is_not_cut_in_the_middle);

@@ -316,24 +316,46 @@ static int in_use(const struct r2_pair *pair)
     return 0;
 }
 
+/* Some path over what @s names is down and returns when its pair is good: it neither waits for the administrator nor is drained. */
+static int is_missed(struct r2_inst *inst, const struct probe_subject *s)
+{
+    for (struct r2_comm *c = r2_comm_first(inst); c && inst->cfg.failback != R2_FAILBACK_NEVER; c = c->all_next) {
+        if (atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE ||
+            atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN) {
+            continue;
+        }
+        for (int p = 0; p < c->link.npaths; p++) {
+            const struct ib_path *path = &c->link.path[p];
+            int stays = (c->up_seen | c->out_seen) >> p & 1 || r2_drain_has(c, p);
+            const struct r2_pair *pair = stays ? NULL : r2_pair_find(inst, c->peer, path->nic, path->peer_nic);
+
+            if (pair && concerns(inst, s, pair)) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
 /*
- * Own words; and where a queue pair has answered that was made since, for a connection that works, whoever's they are: who said it may be gone, and then nobody
- * would take it back, and what fails next would pass for known.
+ * Own words, unless a path waits for the pair to answer for longer: the receiver alone asks for how long, and the sender may have found it out. Where a queue
+ * pair has answered that was made since, for a connection that works, whoever's they are: who said it may be gone, and then nobody would take it back, and what
+ * fails next would pass for known.
  */
 void r2_news_answered(struct r2_pair *pair, int first)
 {
     struct r2_inst *inst = pair->inst;
     struct probe_subject s[3] = {r2_subject_nic(inst, pair->nic), r2_subject_remote(pair), r2_subject_path(inst, pair)};
-    int all = first && in_use(pair);
 
     if (pair->avoid && pair->peer) {
         pair->avoid = 0;
         apply_avoid(inst, pair->peer);
     }
-    for (int i = 0; !pair->heal.interest && i < (pair->peer_guid ? 3 : 1); i++) { /* else it has to answer for longer */
+    for (int i = 0; !pair->heal.interest && i < (pair->peer_guid ? 3 : 1); i++) {
         const struct probe_word *w = probe_news_find(inst->news, &s[i]);
+        int mine = w && w->origin == inst->origin;
 
-        if (w && w->blame != PROBE_BLAME_NONE && (all || w->origin == inst->origin)) {
+        if (w && w->blame != PROBE_BLAME_NONE && ((mine && !is_missed(inst, &s[i])) || ((mine || first) && in_use(pair)))) {
             r2_news_clear(inst, &s[i]);
         }
     }

@@ -357,6 +357,42 @@ START_TEST(what_a_process_has_said_that_is_gone)
 }
 END_TEST
 
+/* A cable that is back for a moment, at the sender, who found it silent: one answer takes nothing back where lives have ended. */
+START_TEST(a_cable_that_is_back_for_a_moment)
+{
+    struct probe_word w = {.blame = PROBE_BLAME_LOCAL_LINK, .confidence = 80, .host = "host1", .nic = "fab0"};
+    unsigned before;
+
+    rig = rig_create(2, _i, (const char *[]){FAST, "NCCL_R2_T_RETURN=10000", NULL});
+    rig_connect(rig, 0, 0);
+    memset(in, 0, sizeof(in));
+    s_mr = rig_reg(rig, 0, out, sizeof(out));
+    r_mr = rig_reg(rig, 1, in, sizeof(in));
+    wait_probes();
+    messages(3, BIG);
+    fire("h1:n0 blackhole");
+    recv_post(0, BIG);
+    send_post(0, BIG);
+    finish(1, BIG, 10 * RIG_S);
+    rig_run(rig, 5 * RIG_S);
+    w.subject = r2_subject_nic(inst_of(1), 0);
+    tell(0, &w);
+    ck_assert(knows(0, 1, 0, PROBE_BLAME_LOCAL_LINK));
+    before = pair_of(0, 0)->answers;
+    fire("h1:n0 restore");
+    while (pair_of(0, 0)->answers == before) {
+        rig_run(rig, 100 * RIG_MS);
+    }
+    rig_run(rig, 3 * RIG_S);
+    ck_assert(!ib_link_up(&rig->side[0].comm->link, 0));
+    ck_assert(knows(0, 1, 0, PROBE_BLAME_LOCAL_LINK));
+    rig_run(rig, 60 * RIG_S);
+    ck_assert(ib_link_up(&rig->side[0].comm->link, 0));
+    ck_assert(knows(0, 1, 0, PROBE_BLAME_NONE) && knows(1, 1, 0, PROBE_BLAME_NONE));
+    stop();
+}
+END_TEST
+
 /* A connection that began while its primary was silent, and blamed or not, gets it back when the cable is mended. */
 START_TEST(what_was_blamed_returns)
 {
@@ -571,6 +607,7 @@ static void add(TCase *t)
     tcase_add_test(t, a_stopped_process);
     tcase_add_test(t, a_peer_that_speaks_in_another_connection);
     tcase_add_test(t, what_a_process_has_said_that_is_gone);
+    tcase_add_loop_test(t, a_cable_that_is_back_for_a_moment, 0, 2);
     tcase_add_loop_test(t, what_was_blamed_returns, 0, 2);
     tcase_add_loop_test(t, an_orderly_end_is_no_failure, 0, 2);
     tcase_add_test(t, a_dead_device_is_left_alone);

@@ -15,11 +15,12 @@ static int dead_nic(const struct r2_loop *l)
     return s == IB_NIC_FATAL || s == IB_NIC_GONE;
 }
 
+/* One that has never answered may be none: that it does not now is evidence of nothing. */
 static void end(struct r2_loop *l, enum probe_outcome outcome)
 {
     l->asking = 0;
     l->works |= outcome == PROBE_OK;
-    l->outcome = (uint8_t)outcome;
+    l->outcome = (uint8_t)(l->works ? outcome : PROBE_NA);
     l->questions++;
 }
 

@@ -254,6 +254,29 @@ START_TEST(nothing_to_tell_it_by)
 }
 END_TEST
 
+/* The same while the loop of a NIC is asked for the first time, and may not be one: that it does not answer accuses nobody. */
+START_TEST(a_loop_that_was_never_there)
+{
+    struct r2_loop *l;
+
+    start(2, (const char *[]){FAST, NULL});
+    wait_probes();
+    messages(3, BIG);
+    fire("h1:n0 blackhole");
+    l = &inst_of(0)->loop[0];
+    l->works = 0;
+    l->asking = 1;
+    l->deadline = inst_of(0)->watch_clock + 250 * RIG_MS;
+    recv_post(0, BIG);
+    send_post(0, BIG);
+    finish(1, BIG, 10 * RIG_S);
+    ck_assert(rig_until(rig, line_is_there, 10 * RIG_S));
+    line_has("R2-F03");
+    ck_assert_uint_eq(inst_of(0)->cases[0].facts.local.loop, PROBE_NA);
+    stop();
+}
+END_TEST
+
 /* A queue pair alone is nobody's fault: said, but no warning, and no news. */
 START_TEST(a_queue_pair_alone)
 {
@@ -603,6 +626,7 @@ static void add(TCase *t)
     tcase_add_test(t, a_hung_nic);
     tcase_add_loop_test(t, a_silent_cable, 0, 2);
     tcase_add_test(t, nothing_to_tell_it_by);
+    tcase_add_test(t, a_loop_that_was_never_there);
     tcase_add_test(t, a_queue_pair_alone);
     tcase_add_test(t, a_stopped_process);
     tcase_add_test(t, a_peer_that_speaks_in_another_connection);

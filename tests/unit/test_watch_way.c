@@ -195,6 +195,49 @@ static void peer_says_that_it_works(void)
     ck_assert(rig_until(rig, question_is_over, 100 * RIG_MS));
 }
 
+/* The loop of NIC 0 is not there, and its device's worker does nothing for now: it is wanted. */
+static void loop_is_late(void)
+{
+    struct r2_inst *inst = rig->side[0].inst;
+    struct r2_loop *l = &inst->loop[0];
+
+    rig_enter(&rig->side[0]);
+    probe_qp_destroy(&l->qp, &inst->nics);
+    *l = (struct r2_loop){.state = R2_LOOP_NONE};
+    rig->side[0].worker_armed |= 1; /* as if it were under way */
+    r2_loop_want(inst, 0);
+    r2_inst_wake(inst);
+}
+
+static void worker_goes_on(void)
+{
+    struct r2_inst *inst = rig->side[0].inst;
+
+    rig->side[0].worker_armed &= ~1u;
+    inst->env.kick_worker(inst->env.arg, 0);
+}
+
+/* Asked for the first time, and no answer: nobody knows whether this NIC has a loop at all. */
+START_TEST(a_loop_that_has_never_answered_is_no_evidence)
+{
+    struct r2_loop *l;
+    unsigned before;
+
+    start(2, (const char *[]){QUIET_RC, NULL});
+    wait_probes();
+    l = &rig->side[0].inst->loop[0];
+    before = l->questions;
+    loop_is_late();
+    l->questions = before;
+    rig_run(rig, 2 * RIG_S);
+    ck_assert_uint_eq(l->questions, before + 1);
+    ck_assert_uint_eq(l->outcome, PROBE_NA);
+    worker_goes_on();
+    rig_run(rig, RIG_S);
+    stop();
+}
+END_TEST
+
 static void loop_breaks(void)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
@@ -385,6 +428,7 @@ static void add(TCase *t)
     tcase_add_test(t, a_broken_queue_pair_adds_no_back_off);
     tcase_add_test(t, two_nics_that_cannot_send_are_found);
     tcase_add_loop_test(t, a_way_that_is_not_good_is_asked_once, 0, (int)(sizeof(once) / sizeof(once[0])));
+    tcase_add_test(t, a_loop_that_has_never_answered_is_no_evidence);
     tcase_add_test(t, the_question_for_the_peer_is_repeated);
     tcase_add_test(t, the_peer_is_told_once);
     tcase_add_test(t, the_peer_is_asked_in_any_case);

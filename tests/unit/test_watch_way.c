@@ -217,6 +217,23 @@ static void worker_goes_on(void)
     inst->env.kick_worker(inst->env.arg, 0);
 }
 
+/* A worker with much to do, as when a job begins: a queue pair that is made later than the question may take is asked all the same, or no loop would ever count. */
+START_TEST(a_loop_that_is_made_late_counts)
+{
+    start(2, (const char *[]){QUIET_RC, NULL});
+    wait_probes();
+    loop_is_late();
+    rig_run(rig, 2 * RIG_S);
+    ck_assert_int_eq(rig->side[0].inst->loop[0].state, R2_LOOP_BUILD);
+    worker_goes_on();
+    rig_run(rig, RIG_S);
+    ck_assert_int_eq(rig->side[0].inst->loop[0].state, R2_LOOP_READY);
+    ck_assert_uint_eq(rig->side[0].inst->loop[0].works, 1);
+    loop_answers();
+    stop();
+}
+END_TEST
+
 /* Asked for the first time, and no answer: nobody knows whether this NIC has a loop at all. */
 START_TEST(a_loop_that_has_never_answered_is_no_evidence)
 {
@@ -428,6 +445,7 @@ static void add(TCase *t)
     tcase_add_test(t, a_broken_queue_pair_adds_no_back_off);
     tcase_add_test(t, two_nics_that_cannot_send_are_found);
     tcase_add_loop_test(t, a_way_that_is_not_good_is_asked_once, 0, (int)(sizeof(once) / sizeof(once[0])));
+    tcase_add_test(t, a_loop_that_is_made_late_counts);
     tcase_add_test(t, a_loop_that_has_never_answered_is_no_evidence);
     tcase_add_test(t, the_question_for_the_peer_is_repeated);
     tcase_add_test(t, the_peer_is_told_once);

@@ -292,7 +292,7 @@ static void add_up(struct r2_inst *inst, struct r2_case *k)
 {
     k->facts.peer = k->peer->refused_since ? PROBE_ERROR : k->heard || k->peer->last_contact > k->since ? PROBE_OK : PROBE_TIMEOUT;
     if (k->facts.peer == PROBE_TIMEOUT) {
-        r2_locate_peer_silent(k);
+        r2_locate_peer_silent(inst, k);
     }
     if (k->all_of_peer) {
         k->facts.remote = k->said.end;

@@ -5,6 +5,7 @@
 
 #include "r2_cross.h"
 #include "r2_inst.h"
+#include "r2_load.h"
 #include "r2_loop.h"
 #include "r2_pair.h"
 #include "r2_rules.h"
@@ -14,6 +15,7 @@
 #define OWN_MIN  MS(250)   /* own questions; longer where the probes' own limits are */
 #define OWN_MAX  MS(2000)  /* what the pair of a busy NIC has not answered by then may come later: HELD_MOST in r2_locate.c */
 #define ASKED_NS MS(1000)  /* a pair that was given up within that time has been asked */
+#define TOGETHER_NS MS(1000) /* two pairs whose last signs of life lie no further apart failed at the same time */
 
 enum probe_port r2_locate_port(const struct r2_inst *inst, int nic)
 {
@@ -189,11 +191,40 @@ static void count_alone(struct r2_case_ask *a, int n, const struct r2_peer *peer
     }
 }
 
-static void take_stock(struct r2_case *k)
+/* When a pair last gave a sign of life: an answer, or a send that completed. Clock of the watch, ns; 0: never. */
+static uint64_t alive_at(const struct r2_pair *pair)
+{
+    uint64_t done = pair ? r2_load_done_at(pair) : 0;
+
+    return pair && pair->last_ok > done ? pair->last_ok : done;
+}
+
+/*
+ * Whether @a is silent since the pair of @k is. One other pair that is silent may have been broken for long, unseen, as nothing was sent over it;
+ * one that worked until the same second has the same cause.
+ */
+static int has_failed_together(const struct r2_inst *inst, const struct r2_case *k, const struct r2_case_ask *a)
+{
+    uint64_t here, there;
+
+    if (a->peer == NULL || a->outcome != PROBE_TIMEOUT) {
+        return 0;
+    }
+    here = alive_at(pair_of(inst, &k->direct));
+    there = alive_at(pair_of(inst, a));
+    return here && there && (here > there ? here - there : there - here) <= TOGETHER_NS;
+}
+
+static void take_stock(const struct r2_inst *inst, struct r2_case *k)
 {
     k->facts.direct = k->direct.outcome;
     k->facts.local.aux = any(k->aux, k->n_aux, 1, &k->facts.local.aux_n);
     k->facts.others = any(k->more, k->n_more, 0, &k->facts.others_n);
+    for (int i = 0; i < k->n_more && k->facts.others_n < PROBE_SEVERAL; i++) {
+        if (has_failed_together(inst, k, &k->more[i])) {
+            k->facts.others_n = PROBE_SEVERAL;
+        }
+    }
 }
 
 /* Returns whether it is still open. */
@@ -224,16 +255,16 @@ int r2_locate_gather(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
         k->facts.local.loop = l->outcome;
         k->loop_at = now;
     }
-    take_stock(k);
+    take_stock(inst, k);
     return !open || clock >= k->own_until || k->facts.local.port != PROBE_PORT_UP;
 }
 
-void r2_locate_peer_silent(struct r2_case *k)
+void r2_locate_peer_silent(const struct r2_inst *inst, struct r2_case *k)
 {
     count_alone(&k->direct, 1, k->peer);
     count_alone(k->aux, k->n_aux, k->peer);
     count_alone(k->more, k->n_more, k->peer);
-    take_stock(k);
+    take_stock(inst, k);
 }
 
 void r2_locate_ask_drop(struct r2_case *k, const struct r2_peer *peer)
@@ -252,7 +283,7 @@ void r2_locate_direct_set(const struct r2_inst *inst, struct r2_case *k, enum pr
 {
     ask_end(&k->direct, o);
     k->direct.at = r2_now(inst);
-    take_stock(k);
+    take_stock(inst, k);
 }
 
 /* The pair whose answer @a lacks; NULL: it has one, or that pair is gone. */
@@ -313,7 +344,7 @@ int r2_locate_late(const struct r2_inst *inst, struct r2_case *k)
         n += take_late(inst, k, &k->more[i]);
     }
     if (n) {
-        take_stock(k);
+        take_stock(inst, k);
     }
     return n != 0;
 }

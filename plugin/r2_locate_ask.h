@@ -24,7 +24,7 @@ int r2_locate_open(const struct r2_inst *inst, const struct r2_case *k);
 int r2_locate_late(const struct r2_inst *inst, struct r2_case *k);
 
 /* The peer's process has said nothing at all: what it might have explained counts as silent. */
-void r2_locate_peer_silent(struct r2_case *k);
+void r2_locate_peer_silent(const struct r2_inst *inst, struct r2_case *k);
 
 /* @peer is going: nothing more is expected of pairs to it. */
 void r2_locate_ask_drop(struct r2_case *k, const struct r2_peer *peer);

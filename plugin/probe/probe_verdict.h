@@ -44,7 +44,8 @@ struct probe_facts {
     /* Pairs between the same two processes that share neither NIC with this one: OK when any answered since the fault.
      */
     uint8_t others;
-    uint8_t others_n;               /* how many of them were asked; no NIC is in two of them */
+    uint8_t others_n; /* how many of them were asked; no NIC is in two of them. One that worked until this pair failed, and is silent since,
+                         counts as PROBE_SEVERAL */
     struct probe_end local, remote; /* remote: as the peer said it; all NA where it said nothing */
 };
 

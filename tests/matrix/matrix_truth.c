@@ -105,6 +105,8 @@ int mx_case_ends_job(const struct mx_case *c)
 
 int mx_case_can_tell(const struct mx_case *c)
 {
+    if (c->kind == MX_STOPPED && c->nics < 2)
+        return 0; /* its only NIC, and the channel may ride on it */
     return c->hosts > 2 || !kinds[c->kind].needs_third || (c->crossrail && c->nics > 1 && c->kind != MX_STOPPED);
 }
 

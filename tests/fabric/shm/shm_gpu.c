@@ -123,13 +123,31 @@ static void gpu_enter(int k)
         gpu_need(cu.stream_create(&gpu[k].stream, STREAM_NON_BLOCKING), "cuStreamCreate");
 }
 
+/*
+ * In the order of addresses, as PCIe writes do it: who polls the last word of a line (NCCL's LL128) finds the others there.
+ * memcpy() promises no order, and "rep movsb" has none within a cache line.
+ */
+static void copy_in_order(char *dst, const char *src, size_t len)
+{
+    for (; len > 0 && ((uintptr_t)dst & 7) != 0; len--)
+        __atomic_store_n(dst++, *src++, __ATOMIC_RELEASE);
+    for (; len >= 8; len -= 8, dst += 8, src += 8) {
+        uint64_t word;
+
+        memcpy(&word, src, sizeof(word));
+        __atomic_store_n((uint64_t *)(void *)dst, word, __ATOMIC_RELEASE);
+    }
+    for (; len > 0; len--)
+        __atomic_store_n(dst++, *src++, __ATOMIC_RELEASE);
+}
+
 void shm_gpu_copy(struct fab_engine *eng, void *dst, const void *src, size_t len)
 {
     int to = gpu_of(dst), from = to < 0 ? gpu_of(src) : -1, k = to < 0 ? from : to;
     void *ctx;
 
     if (k < 0) {
-        memcpy(dst, src, len);
+        copy_in_order(dst, src, len);
         return;
     }
     gpu_enter(k);

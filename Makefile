@@ -50,6 +50,12 @@ LAB_SRC   := $(wildcard tests/lab/lab_*.c)
 FUZZ_SRC  := $(wildcard tests/fuzz/*.c)
 GPU_SRC   := $(wildcard tests/gpu/*.c)
 FAKE_CUDA_SRC := $(wildcard tests/gpu/fake/fake_cuda*.c)
+# Real NCCL on a stand-in for CUDA (tests/nccl): where the CUDA toolkit's headers are. CUDA=DIR for another toolkit than nvcc's.
+CUDA      ?= $(shell for n in $$(which -a nvcc 2>/dev/null); do d=$$(dirname $$(dirname $$(readlink -f $$n))); [ -f $$d/include/nccl.h ] && [ -f $$d/include/cuda.h ] && echo $$d && break; done)
+STANDIN_RELEASES := 228
+STANDIN_SRC := $(filter-out %/nvml.c,$(wildcard tests/nccl/standin/*.c))
+NVML_SRC  := tests/nccl/standin/nvml.c tests/nccl/standin/gpu_settings.c
+NCCL_RANK_SRC := $(wildcard tests/nccl/rank/*.c) $(filter-out $(addprefix tools/r2_perf/,plugin.c conn.c wire.c engine.c),$(PERF_SRC))
 
 # Objects: $(B)/obj/ for the product, $(B)/tobj/ for test builds of the plugin, in which single protocol rules can be
 # switched off (R2_TEST_RULES): the product never contains those switches.
@@ -67,7 +73,8 @@ FUZZ_RUN := $(foreach f,$(FUZZ),$(B)/fuzz/fuzz_$(f)+tests/fuzz/corpus/$(f))
 OOB_MPI  := $(if $(MPI_LIBS),$(B)/libnccl-net-r2-oob-mpi.so)
 TOPO_HWLOC := $(if $(HWLOC_LIBS),$(B)/libnccl-net-r2-topo-hwloc.so)
 BUILD_TARGETS := $(PLUGIN) $(OOB_MPI) $(B)/libnccl-net.so $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo $(TOPO_HWLOC)
-TEST_BINS     := $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/r2_soak $(B)/r2_matrix $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/intruder $(B)/lab/verbs_watch $(B)/lab/lab_switch_test $(if $(OOB_MPI),$(B)/tests/liboob_mpi_host.so) $(B)/topo_make $(if $(HWLOC_LIBS),$(B)/topo_xml) $(B)/gpu_coll $(B)/gpu-fake/cuda/libcuda.so.1 $(B)/gpu-fake/nccl/libnccl.so.2
+NCCL_BINS     := $(if $(CUDA),$(B)/r2_nccl $(foreach r,$(STANDIN_RELEASES),$(B)/nccl-standin/$(r)/libcuda.so.1) $(B)/nccl-standin/libnvidia-ml.so.1 $(B)/nccl-standin/topo.xml $(B)/nccl-standin/layout)
+TEST_BINS     := $(NCCL_BINS) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/r2_soak $(B)/r2_matrix $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/intruder $(B)/lab/verbs_watch $(B)/lab/lab_switch_test $(if $(OOB_MPI),$(B)/tests/liboob_mpi_host.so) $(B)/topo_make $(if $(HWLOC_LIBS),$(B)/topo_xml) $(B)/gpu_coll $(B)/gpu-fake/cuda/libcuda.so.1 $(B)/gpu-fake/nccl/libnccl.so.2
 E2E           := $(wildcard tests/e2e/*.sh)
 E2E_RUN       := $(filter-out %_lib.sh,$(E2E))
 SEEDS         ?= 1000
@@ -97,7 +104,7 @@ demo:
 	@sh tools/demo.sh $(B)
 check: deps
 	+@$(BUILD) tests $(B)/bench/bench_inproc
-	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/bench/bench_inproc+news+3 $(B)/bench/bench_inproc+hour $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh tests/check_runbook.sh tests/check_nccl_tests.sh tests/gpu/run.sh+--dry-run $(B)/r2_sim+--seeds+$(SEEDS) \
+	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/bench/bench_inproc+news+3 $(B)/bench/bench_inproc+hour $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh tests/check_runbook.sh tests/check_nccl_tests.sh tests/gpu/run.sh+--dry-run tests/nccl/layout.sh tests/nccl/check_nccl.sh $(B)/r2_sim+--seeds+$(SEEDS) \
 	  tests/sim/without.sh $(E2E_RUN)
 # The tables of NCCL's net ABI, all versions: layouts, exports, and what NCCL does with them, over the software fabric.
 .PHONY: check-abi
@@ -106,6 +113,11 @@ check-abi: deps
 	@sh tests/run.sh $(B) $(ABI_BIN) tests/e2e/abi_fabric.sh
 check-layers:
 	@sh tests/check_layers.sh $(B)
+# The released NCCL on a stand-in for CUDA, over the plugin and the software fabric (tests/nccl/README.md).
+.PHONY: check-nccl
+check-nccl: deps
+	+@$(BUILD) all $(NCCL_BINS)
+	@sh tests/run.sh $(B) -l 3600 tests/nccl/layout.sh tests/nccl/check_nccl.sh
 # nccl-tests-patches on sources of nccl-tests: NCCL_TESTS=CLONE.
 .PHONY: check-nccl-tests
 check-nccl-tests: $(B)/tests/unit/test_nccl_fault
@@ -301,6 +313,31 @@ $(B)/gpu-fake/nccl/libnccl.so.2: $(call obj,tests/gpu/fake/fake_nccl.c)
 $(B)/gpu-fake/cuda/libcuda.so.1 $(B)/gpu-fake/nccl/libnccl.so.2:
 	@mkdir -p $(@D)
 	$(CC) -shared -o $@ $^ $(LDFLAGS_ALL) -Wl,-soname,$(@F) -Wl,-z,defs
+# The stand-in for CUDA under the released NCCL, one library for each release whose layouts are known, and the ranks that use it (tests/nccl).
+STANDIN_CFLAGS = $(CFLAGS_ALL) -fvisibility=$(if $(filter runtime driver nvml,$(*F)),default,hidden) -isystem $(CUDA)/include
+$(B)/obj/tests/nccl/rank/%.o: CFLAGS_ALL += -isystem $(CUDA)/include -DNCCL_LIB_DEFAULT='"$(CUDA)/lib/libnccl.so.2"'
+define standin_rules
+$(B)/nccl-standin/$(1)/%.o: %.c
+	@mkdir -p $$(@D)
+	$$(CC) $$(STANDIN_CFLAGS) -DNCCL_RELEASE=$(1) -MMD -MP -c $$< -o $$@
+$(B)/nccl-standin/$(1)/libcuda.so.1: $(patsubst %.c,$(B)/nccl-standin/$(1)/%.o,$(STANDIN_SRC))
+	$$(CC) -shared -o $$@ $$^ $$(LDFLAGS_ALL) -Wl,-soname,libcuda.so.1 -Wl,-z,defs -ldl
+endef
+$(foreach r,$(STANDIN_RELEASES),$(eval $(call standin_rules,$(r))))
+$(B)/nccl-standin/nvml/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(STANDIN_CFLAGS) -MMD -MP -c $< -o $@
+$(B)/nccl-standin/libnvidia-ml.so.1: $(patsubst %.c,$(B)/nccl-standin/nvml/%.o,$(NVML_SRC))
+	$(CC) -shared -o $@ $^ $(LDFLAGS_ALL) -Wl,-soname,libnvidia-ml.so.1 -Wl,-z,defs
+$(B)/nccl-standin/topo.xml: tests/nccl/topo.xml
+	@mkdir -p $(@D)
+	cp $< $@
+$(B)/obj/tests/nccl/layout.o: CFLAGS_ALL += -DNCCL_LIB_DEFAULT='"$(CUDA)/lib/libnccl.so.2"'
+$(B)/nccl-standin/layout: $(call obj,tests/nccl/layout.c)
+	@mkdir -p $(@D)
+	$(CC) -o $@ $^ $(LDFLAGS_ALL)
+$(B)/r2_nccl: $(call obj,$(NCCL_RANK_SRC))
+	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl -lm
 # A plugin of another make, right or wrong on demand: what r2_perf itself is tested with.
 $(B)/tests/libnccl-net-tcptest.so: $(call obj,tests/support/tcp_plugin/tcp_plugin.c)
 	@mkdir -p $(@D)

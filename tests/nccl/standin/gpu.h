@@ -1,0 +1,89 @@
+/*
+ * A GPU that is none: device memory is memory of the host, a stream is a queue that a thread works
+ * off, a kernel is a function of ours. Inner interface of the stand-in.
+ */
+#ifndef GPU_H
+#define GPU_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define EXPORT   __attribute__((visibility("default")))
+#define GPUS_MAX 16
+
+/* Settings by the environment: STANDIN_GPUS, STANDIN_SM, STANDIN_DMABUF, STANDIN_LOG,
+ * STANDIN_BUSID. */
+int gpu_count(void);
+int gpu_sm(void);
+bool gpu_dmabuf(void);
+bool gpu_logs(void);
+const char *gpu_busid(int dev);
+void gpu_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
+_Noreturn void gpu_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* The device of the calling thread. */
+extern _Thread_local int gpu_current;
+
+enum gpu_kind { GPU_MEM_DEVICE, GPU_MEM_HOST, GPU_MEM_REGISTERED, GPU_MEM_IPC };
+struct gpu_parts;
+struct gpu_mem {
+    char *addr;
+    size_t len;
+    int kind, dev, fd;
+    struct gpu_parts *parts; /* device memory: which parts of it have a file of their own; behind it
+                                in its file */
+    struct gpu_mem *next;
+};
+void *gpu_alloc(size_t len, enum gpu_kind kind, int dev); /* NULL: no memory */
+bool gpu_free(void *addr);
+bool gpu_note(void *addr, size_t len, enum gpu_kind kind,
+              int dev);                               /* memory that is there already */
+bool gpu_find(const void *addr, struct gpu_mem *out); /* a copy; false: not ours */
+void *gpu_import(int pid, int fd, size_t len,
+                 int dev); /* device memory of another process; NULL: errno */
+int gpu_export(
+    void *addr,
+    size_t len); /* a file descriptor of device memory from @addr on, to be closed; -1: cannot be */
+
+struct gpu_stream;
+struct gpu_event;
+typedef void (*gpu_fn)(void *arg);
+struct gpu_stream *gpu_stream_new(int dev);
+void gpu_stream_free(struct gpu_stream *s);
+struct gpu_stream *
+gpu_stream_of(void *handle); /* handles 0, 1 and 2 are the default stream of the current device */
+void gpu_push(struct gpu_stream *s, gpu_fn fn, void *arg,
+              bool quick); /* quick: may be called at once if idle */
+void gpu_sync(struct gpu_stream *s);
+void gpu_sync_all(void);
+bool gpu_idle(struct gpu_stream *s);
+struct gpu_event *gpu_event_new(void);
+void gpu_event_free(struct gpu_event *e);
+void gpu_event_record(struct gpu_event *e, struct gpu_stream *s);
+void gpu_event_wait(struct gpu_event *e, struct gpu_stream *s); /* the stream waits */
+bool gpu_event_done(struct gpu_event *e);
+void gpu_event_sync(struct gpu_event *e);
+double gpu_event_time(struct gpu_event *e); /* seconds */
+
+void gpu_copy(void *dst, const void *src, size_t len, struct gpu_stream *s);
+void gpu_set(void *dst, int value, size_t len, struct gpu_stream *s);
+
+/* A kernel by the address of its host stub, as cudaGetFuncBySymbol() gives it. */
+struct gpu_kernel {
+    const void *stub;
+    const char *name;
+};
+const struct gpu_kernel *gpu_kernel_of(const void *stub);
+bool gpu_launch(const struct gpu_kernel *k, unsigned blocks, void **params, void **extra,
+                struct gpu_stream *s);
+
+/* kernel_run.c: runs NCCL's kernel of this name. */
+void kernel_run(const char *name, unsigned blocks, const void *args);
+
+/* attach.c: what the loaded libnccl.so.2 has at a symbol that it does not export, and what is at an
+ * address. */
+void *attach_symbol(const char *name, size_t *len);
+const char *attach_name(const void *addr);
+
+#endif

@@ -1,0 +1,607 @@
+/* CUDA's runtime as far as NCCL and a test program call it; see gpu.h. Everything here is of the
+ * published interface. */
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include "tests/nccl/standin/gpu.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define VERSION 13000
+
+static _Thread_local cudaError_t last;
+
+static cudaError_t fail(cudaError_t e, const char *call)
+{
+    gpu_log("%s: error %d", call, e);
+    return last = e;
+}
+#define FAIL(e) fail(e, __func__)
+
+/* ---- devices ---- */
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = gpu_count();
+    return *count > 0 ? cudaSuccess : FAIL(cudaErrorNoDevice);
+}
+
+cudaError_t cudaGetDevice(int *dev)
+{
+    *dev = gpu_current;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int dev)
+{
+    if (dev < 0 || dev >= gpu_count()) {
+        return FAIL(cudaErrorInvalidDevice);
+    }
+    gpu_current = dev;
+    return cudaSuccess;
+}
+
+cudaError_t cudaInitDevice(int dev, unsigned device_flags, unsigned flags)
+{
+    (void)dev;
+    (void)device_flags;
+    (void)flags;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    gpu_sync_all();
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceReset(void)
+{
+    return cudaSuccess;
+}
+
+int gpu_attribute(int attribute);
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int dev)
+{
+    if (dev < 0 || dev >= gpu_count()) {
+        return FAIL(cudaErrorInvalidDevice);
+    }
+    *value = gpu_attribute((int)attribute);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int dev)
+{
+    unsigned domain = 0, bus = 0, device = 0;
+
+    if (dev < 0 || dev >= gpu_count()) {
+        return FAIL(cudaErrorInvalidDevice);
+    }
+    memset(p, 0, sizeof(*p));
+    sscanf(gpu_busid(dev), "%x:%x:%x", &domain, &bus, &device);
+    snprintf(p->name, sizeof(p->name), "no GPU, sm_%d", gpu_sm());
+    p->uuid.bytes[0] = (char)(dev + 1);
+    p->totalGlobalMem = 8ull << 30;
+    p->sharedMemPerBlock = 48 << 10;
+    p->sharedMemPerBlockOptin = (size_t)gpu_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+    p->regsPerBlock = 65536;
+    p->warpSize = 32;
+    p->maxThreadsPerBlock = 1024;
+    p->major = gpu_sm() / 10;
+    p->minor = gpu_sm() % 10;
+    p->multiProcessorCount = gpu_attribute(cudaDevAttrMultiProcessorCount);
+    p->unifiedAddressing = 1;
+    p->canMapHostMemory = 1;
+    p->asyncEngineCount = 2;
+    p->pciDomainID = (int)domain;
+    p->pciBusID = (int)bus;
+    p->pciDeviceID = (int)device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char *id, int len, int dev)
+{
+    if (dev < 0 || dev >= gpu_count()) {
+        return FAIL(cudaErrorInvalidDevice);
+    }
+    snprintf(id, (size_t)len, "%s", gpu_busid(dev));
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetByPCIBusId(int *dev, const char *id)
+{
+    for (int i = 0; i < gpu_count(); i++) {
+        if (strcasecmp(gpu_busid(i), id) == 0) {
+            *dev = i;
+            return cudaSuccess;
+        }
+    }
+    return FAIL(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int *can, int dev, int peer)
+{
+    *can = dev != peer;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
+{
+    (void)peer;
+    (void)flags;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSetLimit(enum cudaLimit limit, size_t value)
+{
+    (void)limit;
+    (void)value;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetLimit(size_t *value, enum cudaLimit limit)
+{
+    (void)limit;
+    *value = 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    *least = *greatest = 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int *v)
+{
+    *v = VERSION;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *v)
+{
+    *v = VERSION;
+    return cudaSuccess;
+}
+
+/* ---- errors ---- */
+
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t e = last;
+
+    last = cudaSuccess;
+    return e;
+}
+
+cudaError_t cudaPeekAtLastError(void)
+{
+    return last;
+}
+
+const char *cudaGetErrorString(cudaError_t e)
+{
+    static _Thread_local char text[48];
+
+    if (e == cudaSuccess) {
+        return "no error";
+    }
+    snprintf(text, sizeof(text), "error %d of the stand-in for CUDA", (int)e);
+    return text;
+}
+
+const char *cudaGetErrorName(cudaError_t e)
+{
+    return cudaGetErrorString(e);
+}
+
+/* ---- memory ---- */
+
+cudaError_t cudaMalloc(void **ptr, size_t len)
+{
+    if (len == 0) {
+        *ptr = NULL;
+        return cudaSuccess;
+    }
+    *ptr = gpu_alloc(len, GPU_MEM_DEVICE, gpu_current);
+    return *ptr ? cudaSuccess : FAIL(cudaErrorMemoryAllocation);
+}
+
+cudaError_t cudaFree(void *ptr)
+{
+    if (ptr == NULL) {
+        return cudaSuccess;
+    }
+    gpu_sync_all();
+    return gpu_free(ptr) ? cudaSuccess : FAIL(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaHostAlloc(void **ptr, size_t len, unsigned flags)
+{
+    (void)flags;
+    *ptr = gpu_alloc(len, GPU_MEM_HOST, gpu_current);
+    return *ptr ? cudaSuccess : FAIL(cudaErrorMemoryAllocation);
+}
+
+cudaError_t cudaMallocHost(void **ptr, size_t len)
+{
+    return cudaHostAlloc(ptr, len, 0);
+}
+
+cudaError_t cudaFreeHost(void *ptr)
+{
+    return ptr == NULL || gpu_free(ptr) ? cudaSuccess : FAIL(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaHostRegister(void *ptr, size_t len, unsigned flags)
+{
+    (void)flags;
+    return gpu_note(ptr, len, GPU_MEM_REGISTERED, gpu_current) ? cudaSuccess
+                                                               : FAIL(cudaErrorMemoryAllocation);
+}
+
+cudaError_t cudaHostUnregister(void *ptr)
+{
+    return gpu_free(ptr) ? cudaSuccess : FAIL(cudaErrorHostMemoryNotRegistered);
+}
+
+cudaError_t cudaHostGetDevicePointer(void **dev, void *host, unsigned flags)
+{
+    (void)flags;
+    *dev = host;
+    return cudaSuccess;
+}
+
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, const void *ptr)
+{
+    struct gpu_mem m;
+
+    memset(a, 0, sizeof(*a));
+    if (!gpu_find(ptr, &m)) {
+        a->type = cudaMemoryTypeUnregistered;
+        a->device = -2;
+        a->hostPointer = (void *)ptr;
+        return cudaSuccess;
+    }
+    a->type = m.kind == GPU_MEM_DEVICE || m.kind == GPU_MEM_IPC ? cudaMemoryTypeDevice
+                                                                : cudaMemoryTypeHost;
+    a->device = m.dev;
+    a->devicePointer = (void *)ptr;
+    a->hostPointer = a->type == cudaMemoryTypeHost ? (void *)ptr : NULL;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t len, enum cudaMemcpyKind kind,
+                            cudaStream_t s)
+{
+    (void)kind;
+    gpu_copy(dst, src, len, gpu_stream_of(s));
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy(void *dst, const void *src, size_t len, enum cudaMemcpyKind kind)
+{
+    cudaMemcpyAsync(dst, src, len, kind, NULL);
+    gpu_sync(gpu_stream_of(NULL));
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *dst, int value, size_t len, cudaStream_t s)
+{
+    gpu_set(dst, value, len, gpu_stream_of(s));
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemset(void *dst, int value, size_t len)
+{
+    gpu_set(dst, value, len, gpu_stream_of(NULL));
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
+{
+    *left = *all = 8ull << 30;
+    return cudaSuccess;
+}
+
+/* Pools are malloc and free in the stream's order; the pool itself is nothing. */
+cudaError_t cudaMemPoolCreate(cudaMemPool_t *pool, const struct cudaMemPoolProps *props)
+{
+    (void)props;
+    *pool = malloc(1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool)
+{
+    free(pool);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr a, void *value)
+{
+    (void)pool;
+    (void)a;
+    (void)value;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMallocAsync(void **ptr, size_t len, cudaStream_t s)
+{
+    (void)s;
+    return cudaMalloc(ptr, len);
+}
+
+cudaError_t cudaMallocFromPoolAsync(void **ptr, size_t len, cudaMemPool_t pool, cudaStream_t s)
+{
+    (void)pool;
+    (void)s;
+    return cudaMalloc(ptr, len);
+}
+
+static void free_run(void *ptr)
+{
+    gpu_free(ptr);
+}
+
+cudaError_t cudaFreeAsync(void *ptr, cudaStream_t s)
+{
+    gpu_push(gpu_stream_of(s), free_run, ptr, true);
+    return cudaSuccess;
+}
+
+/* Memory of another process on this machine: by its file. */
+struct ipc {
+    int pid, fd;
+    size_t len;
+};
+
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *ptr)
+{
+    struct gpu_mem m;
+    struct ipc ipc;
+
+    if (!gpu_find(ptr, &m) || m.fd < 0) {
+        return FAIL(cudaErrorInvalidValue);
+    }
+    ipc = (struct ipc){(int)getpid(), m.fd, m.len};
+    memset(handle, 0, sizeof(*handle));
+    memcpy(handle, &ipc, sizeof(ipc));
+    return cudaSuccess;
+}
+
+cudaError_t cudaIpcOpenMemHandle(void **ptr, cudaIpcMemHandle_t handle, unsigned flags)
+{
+    struct ipc ipc;
+
+    (void)flags;
+    memcpy(&ipc, &handle, sizeof(ipc));
+    *ptr = gpu_import(ipc.pid, ipc.fd, ipc.len, gpu_current);
+    return *ptr ? cudaSuccess : FAIL(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaIpcCloseMemHandle(void *ptr)
+{
+    return gpu_free(ptr) ? cudaSuccess : FAIL(cudaErrorInvalidValue);
+}
+
+/* ---- streams and events ---- */
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)
+{
+    (void)flags;
+    *s = (cudaStream_t)gpu_stream_new(gpu_current);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t *s)
+{
+    return cudaStreamCreateWithFlags(s, 0);
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int priority)
+{
+    (void)priority;
+    return cudaStreamCreateWithFlags(s, flags);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t s)
+{
+    gpu_stream_free((struct gpu_stream *)s);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t s)
+{
+    gpu_sync(gpu_stream_of(s));
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t s)
+{
+    return gpu_idle(gpu_stream_of(s)) ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
+{
+    (void)flags;
+    gpu_event_wait((struct gpu_event *)e, gpu_stream_of(s));
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamGetId(cudaStream_t s, unsigned long long *id)
+{
+    *id = (unsigned long long)(uintptr_t)s;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *status)
+{
+    (void)s;
+    *status = cudaStreamCaptureStatusNone;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t s, enum cudaStreamCaptureStatus *status,
+                                     unsigned long long *id, cudaGraph_t *graph,
+                                     const cudaGraphNode_t **nodes, const cudaGraphEdgeData **edges,
+                                     size_t *count)
+{
+    (void)s;
+    (void)id;
+    (void)graph;
+    (void)nodes;
+    (void)edges;
+    (void)count;
+    *status = cudaStreamCaptureStatusNone;
+    return cudaSuccess;
+}
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
+{
+    static _Thread_local enum cudaStreamCaptureMode mine;
+    enum cudaStreamCaptureMode was = mine;
+
+    mine = *mode;
+    *mode = was;
+    return cudaSuccess;
+}
+
+struct host_call {
+    cudaHostFn_t fn;
+    void *arg;
+};
+
+static void host_run(void *arg)
+{
+    struct host_call *h = arg;
+
+    h->fn(h->arg);
+    free(h);
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void *arg)
+{
+    struct host_call *h = malloc(sizeof(*h));
+
+    *h = (struct host_call){fn, arg};
+    gpu_push(gpu_stream_of(s), host_run, h, false);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
+{
+    (void)flags;
+    *e = (cudaEvent_t)gpu_event_new();
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *e)
+{
+    return cudaEventCreateWithFlags(e, 0);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t e)
+{
+    gpu_event_free((struct gpu_event *)e);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
+{
+    gpu_event_record((struct gpu_event *)e, gpu_stream_of(s));
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t e)
+{
+    return gpu_event_done((struct gpu_event *)e) ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t e)
+{
+    gpu_event_sync((struct gpu_event *)e);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+    *ms = (float)((gpu_event_time((struct gpu_event *)to) -
+                   gpu_event_time((struct gpu_event *)from)) *
+                  1e3);
+    return cudaSuccess;
+}
+
+/* ---- kernels ---- */
+
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *a, const void *stub)
+{
+    (void)stub;
+    memset(a, 0, sizeof(*a));
+    a->maxThreadsPerBlock = 1024;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFuncSetAttribute(const void *stub, enum cudaFuncAttribute a, int value)
+{
+    (void)stub;
+    (void)a;
+    (void)value;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetFuncBySymbol(cudaFunction_t *f, const void *stub)
+{
+    *f = (cudaFunction_t)gpu_kernel_of(stub);
+    return cudaSuccess;
+}
+
+cudaError_t cudaLaunchKernel(const void *stub, dim3 grid, dim3 block, void **params, size_t shared,
+                             cudaStream_t s)
+{
+    (void)block;
+    (void)shared;
+    return gpu_launch(gpu_kernel_of(stub), grid.x, params, NULL, gpu_stream_of(s))
+               ? cudaSuccess
+               : FAIL(cudaErrorLaunchFailure);
+}
+
+/* The driver's function of this name here, in the newest form there is. */
+cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **f, unsigned version,
+                                             unsigned long long flags,
+                                             enum cudaDriverEntryPointQueryResult *status)
+{
+    static const char *const forms[] = {"%s_v4", "%s_v3", "%s_v2", "%s"};
+    char full[128];
+
+    (void)version;
+    (void)flags;
+    *f = NULL;
+    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]) && *f == NULL; i++) {
+        Dl_info own;
+        void *self = dladdr((void *)cudaGetDriverEntryPointByVersion, &own)
+                         ? dlopen(own.dli_fname, RTLD_NOW | RTLD_NOLOAD)
+                         : NULL;
+
+        snprintf(full, sizeof(full), forms[i], name);
+        *f = self ? dlsym(self, full) : NULL;
+    }
+    if (status) {
+        *status = *f ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    }
+    if (*f == NULL) {
+        gpu_log("the driver's %s is not here", name);
+    }
+    return cudaSuccess;
+}
+
+/* NCCL before 2.28 asks so. */
+cudaError_t cudaGetDriverEntryPoint(const char *name, void **f, unsigned long long flags,
+                                    enum cudaDriverEntryPointQueryResult *status)
+{
+    return cudaGetDriverEntryPointByVersion(name, f, VERSION, flags, status);
+}

@@ -18,8 +18,7 @@
 #include "r2_log.h"
 
 #define EVENTS_PER_TURN 64
-#define LISTEN_BACKLOG  512
-#define LISTEN_PAUSE_NS 100000000ull /* with no descriptor left accept() would only fail again */
+#define LISTEN_BACKLOG  4096 /* a start storm of a large job; net.core.somaxconn has the last word */
 
 static struct tcp_oob *to_tcp(struct r2_oob *oob)
 {
@@ -103,60 +102,6 @@ void oob_tcp_bad_frame(const struct tcp_chan *c, const uint64_t from[2], enum oo
             c->peer != NULL ? c->peer->str : text, (unsigned long long)from[0], oob_bad_text(why));
 }
 
-static void listen_watch(struct tcp_oob *o, int on)
-{
-    struct epoll_event e = {.events = on ? EPOLLIN : 0, .data.ptr = &o->listenfd};
-
-    if (o->listenfd >= 0 && o->listen_paused == on && epoll_ctl(o->epfd, EPOLL_CTL_MOD, o->listenfd, &e) == 0) {
-        o->listen_paused = !on;
-        oob_tcp_touch(o); /* its deadline counts */
-    }
-}
-
-/* All places of unknown diallers are taken: the oldest goes if it has had its time. 0: no place yet. */
-static int pending_make_room(struct tcp_oob *o)
-{
-    struct tcp_chan *oldest = NULL;
-
-    if (o->pending < OOB_PENDING_MAX)
-        return 1;
-    for (struct tcp_chan *c = o->chans; c != NULL; c = c->next) {
-        if (c->state != CHAN_DEAD && c->peer == NULL && (oldest == NULL || c->born < oldest->born))
-            oldest = c;
-    }
-    if (oldest != NULL && oldest->born + OOB_PENDING_AGE <= o->now) {
-        oob_tcp_stranger(o, oldest, OOB_STRANGER_CROWD);
-        oob_chan_close(oldest);
-        return 1;
-    }
-    o->listen_at = oldest != NULL ? oldest->born + OOB_PENDING_AGE : o->now + LISTEN_PAUSE_NS;
-    return 0;
-}
-
-static void accept_all(struct tcp_oob *o)
-{
-    int one = 1;
-
-    for (int i = 0; i < OOB_PENDING_MAX; i++) {
-        int fd;
-        if (!pending_make_room(o)) {
-            listen_watch(o, 0);
-            return;
-        }
-        fd = accept4(o->listenfd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0) {
-            if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-                o->starved = 1;
-                o->listen_at = o->now + LISTEN_PAUSE_NS;
-                listen_watch(o, 0);
-            }
-            return;
-        }
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-        (void)oob_chan_create(o, fd, NULL, CHAN_HELLO);
-    }
-}
-
 static void deadline_min(uint64_t *next, uint64_t t)
 {
     if (t < *next)
@@ -214,14 +159,7 @@ static uint64_t scan(struct tcp_oob *o)
         else
             deadline_min(&next, p->dial_at);
     }
-    if (o->listen_paused) {
-        if (o->listen_at <= o->now || (!o->starved && o->pending < OOB_PENDING_MAX / 2)) {
-            o->starved = 0;
-            listen_watch(o, 1);
-        } else {
-            deadline_min(&next, o->listen_at);
-        }
-    }
+    deadline_min(&next, oob_door_scan(o));
     return next;
 }
 
@@ -235,7 +173,7 @@ static void events_handle(struct tcp_oob *o)
         if (e[i].data.ptr == &o->wakefd)
             (void)!read(o->wakefd, &ignored, sizeof(ignored));
         else if (e[i].data.ptr == &o->listenfd)
-            accept_all(o);
+            oob_door_accept(o);
         else
             oob_chan_event(e[i].data.ptr, e[i].events);
     }
@@ -418,6 +356,7 @@ struct r2_oob *r2_oob_tcp_create(const struct r2_oob_tcp_config *cfg, const stru
     o->ev = *ev;
     o->hello_timeout = cfg->hello_timeout_ns ? cfg->hello_timeout_ns : OOB_HELLO_TIMEOUT;
     o->keepalive = cfg->keepalive_ns ? cfg->keepalive_ns : OOB_KEEPALIVE;
+    o->places = oob_door_places();
     o->note_last = &o->note_first;
     o->next = UINT64_MAX;
     r2_env_default(&o->env);

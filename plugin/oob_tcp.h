@@ -20,8 +20,8 @@
 #include "r2_oob.h"
 
 #define OOB_QUEUE_MAX     (4u << 20)     /* bytes waiting for one peer */
-#define OOB_PENDING_MAX   64             /* channels dialled by nobody we know yet */
-#define OOB_PENDING_AGE   250000000ull   /* with all of them taken, one older than this makes room */
+#define OOB_PLACES_MIN    64             /* of channels dialled by nobody we know yet: an eighth of the */
+#define OOB_PLACES_MAX    512            /* descriptors that the process may have, within these bounds */
 #define OOB_READ_BUDGET   (256u << 10)   /* bytes of one channel per turn: the others want their turn too */
 #define OOB_HELLO_TIMEOUT 5000000000ull  /* where the configuration says 0 */
 #define OOB_KEEPALIVE     10000000000ull /* the same */
@@ -42,6 +42,12 @@ enum oob_stranger {
     OOB_STRANGER_UNKNOWN, /* claims a secret that there is not */
     OOB_STRANGER_SECRET,  /* its secret is wrong */
     OOB_STRANGERS
+};
+
+/* An address that somebody dials from who has not proved anything yet. */
+struct tcp_source {
+    uint8_t addr[16];
+    unsigned waiting; /* channels; 0: the row is free */
 };
 
 enum chan_state {
@@ -66,7 +72,8 @@ struct tcp_chan {
     uint8_t eof;        /* the peer has half closed and we still have something to say */
     uint8_t armed;      /* EPOLLOUT is asked for */
     int err;            /* errno of a send() outside of progress, 0 */
-    uint64_t born;
+    uint64_t since; /* peer == NULL: in its state, of those that oob_waiter tells apart */
+    struct tcp_source *source; /* peer == NULL: where it comes from */
     uint64_t deadline; /* of everything but UP */
     uint64_t last_rx, last_ping;
     uint64_t tx_seq, rx_seq;
@@ -113,6 +120,8 @@ struct tcp_oob {
     uint64_t listen_at; /* a paused listener is looked at again */
     uint64_t now, next; /* time of this turn; deadline found by the last scan */
     int pending;        /* channels with peer == NULL */
+    int places;         /* for these */
+    struct tcp_source source[OOB_PLACES_MAX];
     struct tcp_chan *chans;
     struct tcp_peer *peers, *self, *hash[OOB_PEER_BUCKETS];
     struct tcp_note *note_first, **note_last;
@@ -129,6 +138,16 @@ void oob_tcp_stranger(struct tcp_oob *o, const struct tcp_chan *c, enum oob_stra
 void oob_tcp_bad_frame(const struct tcp_chan *c, const uint64_t from[2], enum oob_bad why);
 /* Text of an address; family 4 or 6. */
 void oob_tcp_addr_text(const struct r2_oob_name *n, char *out, size_t len);
+
+/* oob_tcp_door.c: places of those who have not proved the secret yet, and the listener */
+int oob_door_places(void);
+void oob_door_enter(struct tcp_chan *c);
+/* @c is proved or closed: its place is free. Anywhere. */
+void oob_door_leave(struct tcp_chan *c);
+/* Takes in who waits in the kernel, and throws out whose time is over where there is no place. Inside progress only. */
+void oob_door_accept(struct tcp_oob *o);
+/* Opens a paused listener again when it is time; returns when to look again. */
+uint64_t oob_door_scan(struct tcp_oob *o);
 
 /* oob_tcp_chan.c */
 /* Takes @fd over, also on failure. NULL: out of memory. @peer NULL: dialled from outside. */

@@ -116,6 +116,7 @@ static int hello_of_dialler(struct tcp_chan *c, const struct oob_hello *h)
     c->theirs = *h;
     c->lost_id = h->lost_id;
     c->state = CHAN_AUTH;
+    c->since = o->now;
     if (oob_chan_put(c, bytes, sizeof(bytes)) != 0) {
         oob_chan_close(c);
         return -1;
@@ -200,9 +201,9 @@ static int dialler_proved(struct tcp_chan *c)
         memcpy(p->name.addr, c->theirs.addr, sizeof(p->name.addr));
         oob_tcp_addr_text(&p->name, p->str, sizeof(p->str));
     }
+    oob_door_leave(c);
     c->peer = p;
     p->chans++;
-    o->pending--;
     c->id = c->keys.id;
     if (p->cur != NULL) {
         struct oob_rivals r = {o->name.uuid, p->name.uuid, 0, p->cur->by_us, c->lost_id, p->cur->id};

@@ -73,14 +73,14 @@ struct tcp_chan *oob_chan_create(struct tcp_oob *o, int fd, struct tcp_peer *pee
     c->state = state;
     c->by_us = peer != NULL;
     c->armed = state == CHAN_CONNECTING;
-    c->born = c->last_rx = o->now;
+    c->since = c->last_rx = o->now;
     c->deadline = o->now + o->hello_timeout;
     c->next = o->chans;
     o->chans = c;
     if (peer != NULL)
         peer->chans++;
     else
-        o->pending++;
+        oob_door_enter(c);
     oob_tcp_touch(o);
     return c;
 
@@ -97,7 +97,7 @@ void oob_chan_close(struct tcp_chan *c)
     if (c->state == CHAN_DEAD)
         return;
     if (c->peer == NULL)
-        c->oob->pending--;
+        oob_door_leave(c);
     else if (c->peer->cur == c)
         c->peer->cur = NULL;
     else if (c->peer->dial == c)

@@ -231,3 +231,17 @@ uint64_t oob_backoff_ns(unsigned attempt, uint64_t random)
         wait = BACKOFF_MAX_NS;
     return wait / 2 + random % (wait / 2 + 1);
 }
+
+uint64_t oob_waiter_due(const struct oob_waiter *w)
+{
+    return w->since + (w->greeted ? OOB_WAIT_GREETED_NS : OOB_WAIT_SILENT_NS);
+}
+
+int oob_waiter_goes_before(const struct oob_waiter *a, const struct oob_waiter *b)
+{
+    if (a->greeted != b->greeted)
+        return !a->greeted;
+    if (a->beside != b->beside)
+        return a->beside > b->beside;
+    return a->since < b->since;
+}

@@ -123,6 +123,24 @@ struct oob_rivals {
 };
 int oob_rivals_new_stays(const struct oob_rivals *r);
 
+/*
+ * Who has dialled and has not proved the secret yet, when all places of such diallers are taken: who
+ * is thrown out first. Those who have said nothing go before those whose hello names this process;
+ * among equals, who comes from the address with the most of them, so that one address cannot take
+ * the others' places however many sockets it opens; and then who has waited longest. It may be an
+ * honest process whose thread has not come round to answer: nobody goes before his time, and nobody
+ * goes in the place of another whose time has not come.
+ */
+#define OOB_WAIT_SILENT_NS  50000000ull  /* an honest hello is on its way at once */
+#define OOB_WAIT_GREETED_NS 500000000ull /* its thread may be in a storm of its own */
+struct oob_waiter {
+    int greeted;     /* its hello was taken, AUTH is awaited */
+    unsigned beside; /* waiters from its address, itself included */
+    uint64_t since;  /* the time that it has been silent, or greeted, from */
+};
+uint64_t oob_waiter_due(const struct oob_waiter *w);
+int oob_waiter_goes_before(const struct oob_waiter *a, const struct oob_waiter *b);
+
 /* Order of uuids: <0, 0, >0. */
 int oob_uuid_compare(const uint64_t a[2], const uint64_t b[2]);
 

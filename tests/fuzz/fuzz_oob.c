@@ -220,7 +220,7 @@ static void open_line(struct run *r, struct line *l)
 {
     int sv[2];
 
-    if (l->fd >= 0 || r->o->pending >= OOB_PENDING_MAX || /* the listener would not take it either */
+    if (l->fd >= 0 || r->o->pending >= r->o->places || /* the listener would not take it either */
         socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sv) != 0)
         return;
     *l = (struct line){.fd = sv[1]};
@@ -450,7 +450,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     turn(r, 0);
     r->oob->ops->counters(r->oob, &count);
     FUZZ_CHECK(count.received >= r->heard);
-    FUZZ_CHECK(r->o->pending >= 0 && r->o->pending <= OOB_PENDING_MAX);
+    FUZZ_CHECK(r->o->pending >= 0 && r->o->pending <= r->o->places);
     if (size & 1)
         r->oob->ops->drain(r->oob, 3 * MS);
     while (r->peers)

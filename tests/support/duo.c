@@ -70,6 +70,11 @@ static void env_kick_service(void *arg)
     }
 }
 
+static uint64_t job_ns(const struct duo *d, int device)
+{
+    return d->device_ns[device] ? d->device_ns[device] : d->job_ns;
+}
+
 static void worker_run(void *arg)
 {
     struct duo_worker *w = arg;
@@ -78,13 +83,16 @@ static void worker_run(void *arg)
     int more;
 
     w->armed = 0;
+    if (d->stuck[w->end->host] >> w->device & 1) {
+        return;
+    }
     d->running = w->end->host;
-    while ((more = r2_inst_worker_step(w->end->inst, w->device)) && !d->job_ns) {
+    while ((more = r2_inst_worker_step(w->end->inst, w->device)) && !job_ns(d, w->device)) {
     }
     d->running = -1;
     if (more && !w->armed) { /* the thread is busy with this one for so long */
         w->armed = 1;
-        fab_inproc_at(d->f, duo_now(d) + d->job_ns, worker_run, w);
+        fab_inproc_at(d->f, duo_now(d) + job_ns(d, w->device), worker_run, w);
     }
 }
 
@@ -92,12 +100,13 @@ static void env_kick_worker(void *arg, int device)
 {
     struct duo_end *e = arg;
     struct duo_worker *w = &e->worker[device];
+    uint64_t wait = job_ns(e->duo, device);
 
     w->end = e;
     w->device = device;
     if (!w->armed) {
         w->armed = 1;
-        fab_inproc_at(e->duo->f, duo_now(e->duo) + (e->duo->job_ns ? e->duo->job_ns : e->duo->wake_ns), worker_run, w);
+        fab_inproc_at(e->duo->f, duo_now(e->duo) + (wait ? wait : e->duo->wake_ns), worker_run, w);
     }
 }
 

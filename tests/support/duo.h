@@ -48,6 +48,8 @@ struct duo {
     struct fab_inproc *f;
     uint64_t wake_ns; /* from a kick, or a message sent, until the thread concerned runs; may be changed at any time */
     uint64_t job_ns;  /* what each job of a worker takes; 0: nothing */
+    uint64_t device_ns[IB_MAX_NICS]; /* the same for the jobs of one device of either host; 0: job_ns */
+    uint64_t stuck[2]; /* per host, bit per device: the driver does not return from the job that it has, or gets next */
     int running;      /* host whose service thread or worker runs, -1: none */
     struct duo_end end[2];
 };

@@ -3,7 +3,8 @@
 #include "r2_rules.h"
 
 #define MS(x) ((uint64_t)(x) * 1000000)
-#define BUILD_LIMIT_NS MS(3000) /* as long as one path stands, set-up does not wait longer for the others */
+#define BUILD_LIMIT_NS MS(3000) /* a device that brings no job back for so long hangs */
+#define BUILD_SHARE    4        /* of NCCL_R2_CONNECT a step of set-up may take so much, and 3 s; there are three */
 
 static void build_run(struct ib_job *job)
 {
@@ -49,17 +50,43 @@ void r2_build_submit(struct r2_comm *c, int p, int connect)
     ib_workers_submit(c->inst->workers, c->inst->nics.nic[c->link.path[p].nic].device_index, &b->job);
 }
 
-/* Whether building has come to an end: every job is back, or one stands and the time is over. Late jobs are given up. */
+/*
+ * Until when path @p, whose job is with its worker, is worth waiting for: as long as the worker
+ * brings jobs back, since those of many connections queue there; but no longer than set-up as a
+ * whole can afford, however slow the device is.
+ */
+static uint64_t worth_until(const struct r2_comm *c, int p)
+{
+    uint64_t alive = c->inst->worker_alive[c->inst->nics.nic[c->link.path[p].nic].device_index];
+    uint64_t hung = (alive > c->build_since ? alive : c->build_since) + BUILD_LIMIT_NS;
+    uint64_t share = MS(c->inst->cfg.t_connect_ms) / BUILD_SHARE;
+    uint64_t most = c->build_since + (share > BUILD_LIMIT_NS ? share : BUILD_LIMIT_NS);
+
+    return hung < most ? hung : most;
+}
+
+/* Whether building has come to an end: every job is back, or a path stands and no other is worth
+ * waiting for. Late jobs are given up. */
 int r2_build_over(struct r2_comm *c, uint64_t now, uint64_t *next)
 {
+    uint64_t until = 0;
     int busy = 0, good = 0;
 
     for (int p = 0; p < c->link.npaths; p++) {
-        busy += c->build[p].job.busy != 0;
-        good += !c->build[p].job.busy && c->build[p].rc == 0 && !c->build[p].late;
+        if (c->build[p].late) {
+            continue; /* of an earlier step, or refused by the peer */
+        }
+        if (c->build[p].job.busy) {
+            uint64_t t = worth_until(c, p);
+
+            busy = 1;
+            until = t > until ? t : until;
+        } else {
+            good += c->build[p].rc == 0;
+        }
     }
-    if (busy && (good == 0 || r2_elapsed(now, c->build_since) < BUILD_LIMIT_NS)) {
-        *next = c->build_since + BUILD_LIMIT_NS > now ? c->build_since + BUILD_LIMIT_NS : now + BUILD_LIMIT_NS;
+    if (busy && (good == 0 || now < until)) {
+        *next = now < until ? until : now + BUILD_LIMIT_NS;
         return 0;
     }
     for (int p = 0; p < c->link.npaths; p++) {

@@ -56,6 +56,7 @@ struct r2_comm *r2_comm_alloc(struct r2_inst *inst, int is_send, int dev)
     c->prof = r2_prof_new(&inst->cfg);
     c->link.nics = &inst->nics;
     c->link.cfg = &inst->cfg;
+    c->link.rq_depth = (uint32_t)inst->cfg.rq_depth;
     c->link.now_ns = inst->env.now_ns;
     c->link.now_arg = inst->env.arg;
     pthread_mutex_lock(&inst->lock);

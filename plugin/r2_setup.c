@@ -239,9 +239,8 @@ void r2_setup_on_rep(struct r2_comm *c, const struct fo_rep *m)
         return;
     }
     for (int p = 0; p < m->npaths; p++) {
-        if (m->path[p].s_nic >= c->inst->nics.count || m->rq_depth != c->inst->cfg.rq_depth) {
-            r2_setup_fail(c, "%s", m->rq_depth != c->inst->cfg.rq_depth ? "NCCL_R2_RQ_DEPTH differs between the hosts"
-                                                                        : "the peer offers a path over a NIC that is not here");
+        if (m->path[p].s_nic >= c->inst->nics.count) {
+            r2_setup_fail(c, "the peer offers a path over a NIC that is not here");
             return;
         }
         path_init(c, p, m->path[p].s_nic, m->path[p].r_nic, m->nic_name[p]);
@@ -249,6 +248,7 @@ void r2_setup_on_rep(struct r2_comm *c, const struct fo_rep *m)
     c->rep = *m;
     c->fo.peer = m->src;
     c->link.npaths = m->npaths;
+    c->link.rq_depth = m->rq_depth;
     make_label(c, m->host);
     check_digest(c, m->digest);
     r2_setup_check_qps(c, (int)c->inst->cfg.ib_qps);
@@ -402,7 +402,7 @@ static void make_rep(struct r2_comm *c)
     m->src = c->id;
     m->dev = (uint8_t)c->dev;
     m->npaths = (uint8_t)c->link.npaths;
-    m->rq_depth = (uint16_t)c->inst->cfg.rq_depth;
+    m->rq_depth = (uint16_t)c->link.rq_depth;
     m->digest = c->inst->digest;
     snprintf(m->host, sizeof(m->host), "%s", c->inst->host);
     for (int p = 0; p < c->link.npaths; p++) {

@@ -154,8 +154,8 @@ int ib_path_create(struct ib_link *l, struct ib_path *p, int sender, uint32_t ps
     p->ar = (uint8_t)adaptive_routing(l, p);
     p->one_max = p->pair_min = UINT32_MAX;
     p->plain = !sender && l->cfg->ack == R2_ACK_FLUSH ? IB_IMM_NONE : IB_IMM_DATA;
-    p->sq_depth = sender ? (uint32_t)l->cfg->rq_depth << p->ar : RECV_SQ_DEPTH;
-    p->rq_depth = sender ? 0 : (uint32_t)l->cfg->rq_depth;
+    p->sq_depth = sender ? l->rq_depth << p->ar : RECV_SQ_DEPTH;
+    p->rq_depth = sender ? 0 : l->rq_depth;
     p->nic_gen = atomic_load_explicit(&path_nic(l, p)->generation, memory_order_relaxed);
     /* every work request, signaled or not, may come out with a CQE when it is flushed (P16.3) */
     p->cq = v->create_cq(path_nic(l, p)->ctx, (int)(p->sq_depth + p->rq_depth + 2 * MARK_SLOTS + p->ar),

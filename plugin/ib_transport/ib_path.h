@@ -109,6 +109,7 @@ struct ib_link {
     uint32_t conn_id; /* of the connection on this process: events name it */
     struct ib_path path[IB_MAX_PATHS];
     int npaths;
+    uint32_t rq_depth; /* receives that R keeps on each path: its NCCL_R2_RQ_DEPTH, whatever S has; const once set-up has begun (P2) */
     uint32_t up;   /* paths that may carry new work; written by failover only */
     uint32_t drained; /* bit per path: to carry new work only where no other path can; written by failover only */
     uint32_t weight[IB_MAX_PATHS]; /* of the NIC pair of each path, in any unit, against the others: written by r2_balance only; 0 where others carry all */

@@ -45,7 +45,7 @@ static __attribute__((noinline)) uint32_t eligible_paths(struct ib_send *tx, con
 
 static int path_room(const struct ib_send *tx, const struct ib_path *p, uint64_t seq)
 {
-    uint32_t limit = p->index < IB_MAX_PATHS ? (uint32_t)tx->link->cfg->rq_depth : 0;
+    uint32_t limit = p->index < IB_MAX_PATHS ? tx->link->rq_depth : 0;
 
     if (seq != tx->sack) {
         limit -= REPLAY_RESERVE;

@@ -132,6 +132,7 @@ struct fuzz_nic *fuzz_nic_create(int sender, uint32_t one_max)
     f->mr.type = IB_PTR_HOST;
     f->link.nics = &f->nics;
     f->link.cfg = &f->cfg;
+    f->link.rq_depth = (uint32_t)f->cfg.rq_depth;
     f->link.now_ns = now_ns;
     f->link.now_arg = f;
     f->link.npaths = FUZZ_PATHS;

@@ -236,6 +236,7 @@ void sim_proc_start(struct sim *s, int index, int host)
     p->sim = s;
     p->index = index;
     p->host = host;
+    cfg.rq_depth = index % 2 ? 96 - cfg.rq_depth : cfg.rq_depth; /* 32 or 64: not the neighbour's */
     p->rng.s = s->seed * 0x2545f4914f6cdd1dull + (uint64_t)index * 977 + 5;
     snprintf(name, sizeof(name), "h%d", host);
     par.host = name;

@@ -301,7 +301,7 @@ static int spoil(struct rig *r, int from, int type, union fo_body *b)
     if (bad == BAD_REP_NIC && type == FO_MSG_REP) {
         b->rep.path[b->rep.npaths - 1].s_nic = FO_MAX_NICS - 1;
     } else if (bad == BAD_REP_DEPTH && type == FO_MSG_REP) {
-        b->rep.rq_depth = 33;
+        b->rep.rq_depth = 257;
     } else if (bad == BAD_REP_PATHS && type == FO_MSG_REP) {
         b->rep.path[0].ok = b->rep.path[1].ok = 0;
     } else if (bad == BAD_CONF_PATHS && type == FO_MSG_CONF) {
@@ -326,7 +326,7 @@ START_TEST(set_up_with_impossible_numbers_fails_with_a_reason)
         int what;
         const char *says;
     } row[] = {{BAD_REP_NIC, "a NIC that is not here"},
-               {BAD_REP_DEPTH, "NCCL_R2_RQ_DEPTH differs"},
+               {BAD_REP_DEPTH, "NCCL_R2_CONNECT"},
                {BAD_REP_PATHS, "no path could be built"},
                {BAD_CONF_PATHS, "NCCL_R2_CONNECT"}};
 

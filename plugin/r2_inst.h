@@ -371,6 +371,7 @@ struct r2_inst {
     int wake_fd;
     _Atomic int stop;
     int qps_said; /* service thread: that there are fewer queue pairs than wanted */
+    uint32_t left_out_said; /* service thread: bit per NIC: that it is no backup, though it could be */
     uint32_t digest;
     uint64_t unknown_records, bad_messages, foreign_messages;
 };
@@ -429,7 +430,7 @@ void r2_setup_check_path(struct r2_comm *c, int p);
 void r2_setup_check_qps(struct r2_comm *c, int wanted);
 const char *r2_setup_name(enum r2_setup s);
 /* What of our NICs is told at set-up of a connection whose own is : which may be backups, the sooner the larger. Returns how many. */
-int r2_setup_nics(const struct r2_inst *inst, int dev, struct fo_nic out[IB_MAX_NICS]);
+int r2_setup_nics(struct r2_inst *inst, int dev, struct fo_nic out[IB_MAX_NICS]);
 /* Deduces the paths of a connection from both hosts' NICs; pure. Returns how many. */
 int r2_setup_paths(const struct fo_nic *s_nic, int s_n, int s_dev, const struct fo_nic *r_nic, int r_n, int r_dev, int any_rail,
                    uint8_t s_out[IB_MAX_PATHS], uint8_t r_out[IB_MAX_PATHS]);

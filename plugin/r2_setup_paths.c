@@ -8,6 +8,8 @@
 #include "r2_inst.h"
 #include "r2_log.h"
 
+#define CLASS_MOST 4 /* a backup that nobody has named has at least one part in so many of the primary's rate */
+
 _Static_assert(R2_MOST_rq_depth <= IB_RECORDS, "a slot for the record of every receive that can be posted");
 
 /* Inserts a pair behind those that are preferred as much or more; never before the primary. */
@@ -104,15 +106,51 @@ void r2_setup_check_path(struct r2_comm *c, int p)
     }
 }
 
-/* 0: NCCL_R2_BACKUP_NICS leaves the NIC out. Else the earlier in that list, the more; without a list what the topology says. */
-static uint8_t backup_preference(const struct r2_inst *inst, int dev, const struct ib_nic *nic)
+/*
+ * Why @nic, which nobody has named, is no backup for @primary; NULL: it is one. A NIC of another network does not reach the same
+ * ports, and its own users want it. NICs of different generations in one host share what is to be sent by their rates; one that
+ * is more than two generations behind (400 and 25 Gb/s) is there for storage or management, and would add less than its
+ * traffic costs those.
+ */
+static const char *unlike(struct r2_inst *inst, const struct ib_nic *primary, const struct ib_nic *nic)
+{
+    struct ib_addr a, b;
+
+    ib_nic_addr_get(&inst->nics, primary->index, &a);
+    ib_nic_addr_get(&inst->nics, nic->index, &b);
+    if (a.link_layer && b.link_layer && a.link_layer != b.link_layer) {
+        return "the one is InfiniBand, the other Ethernet";
+    }
+    return nic->speed_mbps > 0 && (int64_t)nic->speed_mbps * CLASS_MOST < primary->speed_mbps
+               ? "slower than a quarter of it"
+               : NULL;
+}
+
+static int is_named(const struct r2_inst *inst)
 {
     struct ib_hca_filter f;
+    char why[128];
+
+    return inst->cfg.ib_hca[0] && ib_hca_parse(&f, inst->cfg.ib_hca, why, sizeof(why)) == 0 && f.count > 0 && !f.exclude;
+}
+
+/* 0: no backup of NIC @dev. Else the earlier in NCCL_R2_BACKUP_NICS, the more; without a list what the topology says. */
+static uint8_t backup_preference(struct r2_inst *inst, int dev, const struct ib_nic *nic)
+{
+    const struct ib_nic *primary = &inst->nics.nic[dev];
+    struct ib_hca_filter f;
+    const char *left_out;
     char why[128];
     int rank;
 
     if (inst->cfg.backup_nics[0] == 0 || ib_hca_parse(&f, inst->cfg.backup_nics, why, sizeof(why)) != 0) {
-        return r2_balance_preference(inst, dev, nic->index);
+        left_out = nic == primary || is_named(inst) ? NULL : unlike(inst, primary, nic);
+        if (left_out && !(inst->left_out_said >> nic->index & 1)) {
+            inst->left_out_said |= 1u << nic->index;
+            R2_INFO("NIC %s (%d Mb/s) is no backup of %s (%d Mb/s): %s; NCCL_R2_BACKUP_NICS or NCCL_IB_HCA may name it",
+                    nic->name, nic->speed_mbps, primary->name, primary->speed_mbps, left_out);
+        }
+        return left_out ? 0 : r2_balance_preference(inst, dev, nic->index);
     }
     if (!ib_hca_match(&f, nic->dev_name, nic->port, NULL)) {
         return 0;
@@ -121,7 +159,7 @@ static uint8_t backup_preference(const struct r2_inst *inst, int dev, const stru
     return (uint8_t)(rank < 0 ? 1 : 255 - rank);
 }
 
-int r2_setup_nics(const struct r2_inst *inst, int dev, struct fo_nic out[IB_MAX_NICS])
+int r2_setup_nics(struct r2_inst *inst, int dev, struct fo_nic out[IB_MAX_NICS])
 {
     for (int i = 0; i < inst->nics.count; i++) {
         const struct ib_nic *nic = &inst->nics.nic[i];

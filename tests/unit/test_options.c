@@ -210,6 +210,77 @@ START_TEST(backup_nics_choose_and_order)
 }
 END_TEST
 
+/* Which of four NICs of 400, 400, 100 and 25 Gb/s, the second one not of Ethernet, a connection over the first may use. */
+static uint64_t rate_of_nic[] = {50000000000, 50000000000, 12500000000, 3125000000};
+static int (*query_port_real)(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr);
+
+static int query_port_second_is_ib(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr)
+{
+    int rc = query_port_real(ctx, port, attr);
+
+    if (rc == 0 && strcmp(ctx->device->name, "fab1") == 0) {
+        attr->link_layer = IBV_LINK_LAYER_INFINIBAND;
+    }
+    return rc;
+}
+
+static void second_is_ib(struct ib_verbs *v)
+{
+    query_port_real = v->query_port;
+    v->query_port = query_port_second_is_ib;
+}
+
+START_TEST(backups_are_of_the_primarys_class)
+{
+    static const struct {
+        const char *option;
+        int npaths, nic[4];
+    } cases[] = {
+        {NULL, 2, {0, 2}},
+        {"NCCL_IB_HCA=^elsewhere", 2, {0, 2}}, /* names none of them */
+        {"NCCL_IB_HCA=fab", 4, {0, 1, 2, 3}},
+        {"NCCL_R2_BACKUP_NICS=fab3,fab1", 3, {0, 3, 1}},
+        {"NCCL_R2_BACKUP_NICS=^fab2", 3, {0, 1, 3}},
+    };
+    struct fab_desc desc;
+    const struct ib_link *l;
+    char why[200];
+
+    ck_assert_int_eq(fab_desc_init(&desc, 2, 4, 0, RIG_US, why, sizeof(why)), 0);
+    for (int n = 0; n < 8; n++) {
+        desc.nic[n / 4][n % 4].rate = rate_of_nic[n % 4];
+    }
+    rig_relay.verbs = second_is_ib;
+    rig = rig_create_desc(&desc, cases[_i].option ? (const char *[]){cases[_i].option, NULL} : NULL);
+    rig_relay.verbs = NULL;
+    ck_assert_int_eq(rig->side[0].inst->nics.nic[1].addr.link_layer, IBV_LINK_LAYER_INFINIBAND);
+    ck_assert_int_eq(rig->side[0].inst->nics.nic[3].speed_mbps, 25000);
+    rig_connect(rig, 0, 0);
+    l = &rig->side[0].comm->link;
+    ck_assert_int_eq(l->npaths, cases[_i].npaths);
+    for (int p = 0; p < l->npaths; p++) {
+        ck_assert_int_eq(l->path[p].nic, cases[_i].nic[p]);
+    }
+}
+END_TEST
+
+/* The faster one is a backup of the slower one; nothing is left out that has no rate to compare. */
+START_TEST(a_faster_nic_is_a_backup)
+{
+    struct fab_desc desc;
+    char why[200];
+
+    ck_assert_int_eq(fab_desc_init(&desc, 2, 2, 0, RIG_US, why, sizeof(why)), 0);
+    for (int h = 0; h < 2; h++) {
+        desc.nic[h][0].rate = rate_of_nic[3];
+        desc.nic[h][1].rate = rate_of_nic[0];
+    }
+    rig = rig_create_desc(&desc, NULL);
+    rig_connect(rig, 0, 0);
+    ck_assert_int_eq(rig->side[0].comm->link.npaths, 2);
+}
+END_TEST
+
 /* --- data path --- */
 
 static int paths_with_bytes(const struct ib_link *l, const uint64_t *before)
@@ -340,6 +411,8 @@ int main(void)
     tcase_add_test(t, every_row_is_shown);
     tcase_add_loop_test(t, bad_values_fail_at_listen, 0, rows);
     tcase_add_loop_test(t, backup_nics_choose_and_order, 0, 6);
+    tcase_add_loop_test(t, backups_are_of_the_primarys_class, 0, 5);
+    tcase_add_test(t, a_faster_nic_is_a_backup);
     tcase_add_loop_test(t, messages_below_cut_min_are_not_cut, 0, 2);
     tcase_add_test(t, queue_pairs_get_what_nccl_sets);
     tcase_add_loop_test(t, log_level_reaches_the_log, 0, 3);

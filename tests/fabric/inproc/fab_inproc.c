@@ -39,6 +39,7 @@ static int init_nics(struct fab_inproc *f)
             struct fab_nic_cfg cfg = f->opts.nic;
 
             cfg.base_rate = f->desc.nic[h][n].rate;
+            cfg.ib = f->desc.nic[h][n].ib;
             cfg.latency_ns = f->desc.nic[h][n].latency_ns;
             nic->f = f;
             fab_inproc_net_init(nic);

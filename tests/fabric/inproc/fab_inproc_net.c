@@ -232,10 +232,10 @@ static bool path_dead(const struct fab_nic *a, const struct fab_nic *b)
                       (la->cut[b->host] >> b->nic & 1) || (lb->cut[a->host] >> a->nic & 1));
 }
 
-static int resolve(struct fab_engine *e, struct fab_nic *nic, const union ibv_gid *dgid, struct fab_addr *dst)
+static int resolve(struct fab_engine *e, struct fab_nic *nic, const struct ibv_ah_attr *ah, struct fab_addr *dst)
 {
     struct fab_inproc *f = of(e);
-    int rc = fab_desc_resolve(&f->desc, nic->nic, dgid, dst);
+    int rc = fab_desc_route(&f->desc, nic->host, nic->nic, ah, dst);
 
     if (rc || !f->opts.rtr_needs_path)
         return rc;

@@ -113,6 +113,7 @@ int fab_desc_init(struct fab_desc *d, int hosts, int nics, uint64_t rate, uint64
             nd->numa = node;
             nd->rate = rate;
             nd->latency_ns = latency_ns;
+            nd->ib = (struct fab_ib){0};
         }
     }
     return 0;
@@ -320,4 +321,61 @@ int fab_desc_resolve(const struct fab_desc *d, int from_nic, const union ibv_gid
     if (memcmp(back.raw, gid->raw, 16) != 0)
         return ETIMEDOUT;
     return dst->nic == from_nic || d->crossrail ? 0 : ETIMEDOUT;
+}
+
+void fab_gid_ib(const struct fab_ib *ib, int index, union ibv_gid *gid)
+{
+    if (index > 1 || (index == 1 && !ib->flid)) {
+        memset(gid, 0, sizeof *gid);
+        return;
+    }
+    gid->raw[6] = (uint8_t)(ib->subnet >> 8);
+    gid->raw[7] = (uint8_t)ib->subnet;
+    gid->raw[4] = index ? (uint8_t)(ib->flid >> 8) : 0;
+    gid->raw[5] = index ? (uint8_t)ib->flid : 0;
+}
+
+/* Whether port @to has GID @gid. */
+static bool has_gid(const struct fab_desc *d, const struct fab_addr *to, const union ibv_gid *gid)
+{
+    const struct fab_ib *ib = &d->nic[to->host][to->nic].ib;
+    union ibv_gid own;
+
+    for (int i = 0; i < 2; i++) {
+        fab_gid_make(to->host, to->nic, to->epoch, i, &own);
+        fab_gid_ib(ib, i, &own);
+        if (memcmp(own.raw, gid->raw, 16) == 0)
+            return true;
+    }
+    return false;
+}
+
+int fab_desc_route(const struct fab_desc *d, int host, int nic, const struct ibv_ah_attr *ah, struct fab_addr *dst)
+{
+    const struct fab_ib *from = &d->nic[host][nic].ib;
+    union ibv_gid bare = ah->grh.dgid;
+    struct fab_addr named;
+    int known;
+
+    if (!from->lid)
+        return fab_desc_resolve(d, nic, &ah->grh.dgid, dst);
+    memset(bare.raw + 4, 0, 4);
+    known = ah->is_global && fab_desc_resolve(d, nic, &bare, &named) == 0 && has_gid(d, &named, &ah->grh.dgid);
+    *dst = (struct fab_addr){.host = (uint16_t)host, .nic = (uint16_t)nic, .epoch = UINT32_MAX};
+    if (known && d->nic[named.host][named.nic].ib.subnet != from->subnet) {
+        if (ah->dlid == d->nic[named.host][named.nic].ib.flid)
+            *dst = named;
+        return 0;
+    }
+    for (int h = 0; h < d->hosts; h++) {
+        for (int n = 0; n < d->nics; n++) {
+            const struct fab_ib *ib = &d->nic[h][n].ib;
+            if (ib->lid != ah->dlid || ib->subnet != from->subnet || (n != nic && !d->crossrail))
+                continue;
+            if (!ah->is_global || (known && named.host == h && named.nic == n))
+                *dst = (struct fab_addr){
+                    .host = (uint16_t)h, .nic = (uint16_t)n, .epoch = known ? named.epoch : 0};
+        }
+    }
+    return 0;
 }

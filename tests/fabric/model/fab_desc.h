@@ -29,6 +29,7 @@ struct fab_nic_desc {
     int numa;            /* -1: unknown */
     uint64_t rate;       /* bytes per second, 0: unlimited */
     uint64_t latency_ns; /* half of the way to the switch and on: a packet takes the mean of both ends' values */
+    struct fab_ib ib;    /* in-process engine alone; no text form */
 };
 
 struct fab_desc {
@@ -64,5 +65,13 @@ void fab_gid_make(int host, int nic, uint32_t epoch, int index, union ibv_gid *g
  * another rail without crossrail. Engines use it for fab_engine_ops.resolve.
  */
 int fab_desc_resolve(const struct fab_desc *d, int from_nic, const union ibv_gid *gid, struct fab_addr *dst);
+
+/*
+ * The place where packets of NIC @nic of @host with address handle @ah arrive: 0; ETIMEDOUT as above, on Ethernet. On InfiniBand nobody
+ * asks the other end: where no port takes such a packet, the place has an address that no NIC has, and packets for it vanish.
+ */
+int fab_desc_route(const struct fab_desc *d, int host, int nic, const struct ibv_ah_attr *ah, struct fab_addr *dst);
+/* Entry @index of the GID table of a port of InfiniBand, @gid being what fab_gid_make says: 0 has no FLID, 1 has one where there is, the rest is empty. */
+void fab_gid_ib(const struct fab_ib *ib, int index, union ibv_gid *gid);
 
 #endif

@@ -37,6 +37,19 @@ struct fab_addr {
 };
 
 /*
+ * A port of InfiniBand. A LID names a port in its own subnet only, and the same LID may be one of another subnet: a packet without a
+ * GRH never leaves its subnet, and goes to whoever has the LID there. One with a GRH leaves it by way of the LID under which the
+ * routers of the fabric announce the other subnet (its FLID); with any other LID it stays, and the port that it comes to drops it
+ * unless the GID is its own.
+ */
+struct fab_ib {
+    uint16_t lid; /* 0: not InfiniBand but Ethernet, as all NICs are unless a test says otherwise */
+    uint16_t subnet;
+    uint16_t flid;     /* of the subnet; 0: no router has announced one */
+    bool grh_required; /* the port wants a GRH in every packet */
+};
+
+/*
  * A timer. The owner sets @fire and @owner once; when, order and slot belong to the engine. A zeroed timer is not
  * armed. @slot is zero exactly while the timer is not armed: the model reads it to know.
  */
@@ -84,9 +97,8 @@ struct fab_engine_ops {
     /* The device is about to write [@addr, @addr+@len) of this process for queue pair @qpn. May be NULL. */
     void (*memory_write)(struct fab_engine *e, struct fab_nic *nic, uint32_t qpn, void *addr, uint32_t len);
 
-    /* Turns the destination GID of an address handle into a place. 0, or an errno value (ETIMEDOUT: nobody answers
-     * there). */
-    int (*resolve)(struct fab_engine *e, struct fab_nic *nic, const union ibv_gid *dgid, struct fab_addr *dst);
+    /* Turns an address handle into a place. 0, or an errno value (ETIMEDOUT: nobody answers there). */
+    int (*resolve)(struct fab_engine *e, struct fab_nic *nic, const struct ibv_ah_attr *ah, struct fab_addr *dst);
     /* A queue pair number, 24 bits, unique on this NIC among all live queue pairs of all processes; 0: none left. */
     uint32_t (*qpn_alloc)(struct fab_engine *e, struct fab_nic *nic);
     void (*qpn_free)(struct fab_engine *e, struct fab_nic *nic, uint32_t qpn);

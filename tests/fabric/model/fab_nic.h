@@ -36,6 +36,7 @@ struct fab_srq;
 
 /* How a device of this fabric is built. Zeroes mean the value in brackets. */
 struct fab_nic_cfg {
+    struct fab_ib ib;
     uint32_t seg_bytes;   /* payload per packet [4096]; any multiple of 64 up to 2^20 */
     uint32_t window;      /* packets in flight per queue pair and direction [64] */
     bool retry7_forever;  /* retry_cnt 7 means without end, as Soft-RoCE has it [no: 7 retries] */

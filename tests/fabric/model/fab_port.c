@@ -74,7 +74,9 @@ int fab_query_port(struct fab_ctx *ctx, uint8_t port, struct ibv_port_attr *a)
     a->max_msg_sz = FAB_MAX_MSG;
     a->pkey_tbl_len = 1;
     a->max_vl_num = 1;
-    a->link_layer = IBV_LINK_LAYER_ETHERNET;
+    a->link_layer = ctx->nic->cfg.ib.lid ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET;
+    a->lid = ctx->nic->cfg.ib.lid;
+    a->flags = ctx->nic->cfg.ib.grh_required ? IBV_QPF_GRH_REQUIRED : 0;
     speed_width(ctx->nic->cfg.base_rate, &a->active_speed, &a->active_width);
     return 0;
 }
@@ -90,6 +92,8 @@ int fab_query_gid(struct fab_ctx *ctx, uint8_t port, uint32_t index, union ibv_g
         return 0;
     }
     fab_gid_make(ctx->nic->host, ctx->nic->nic, ctx->nic->gid_epoch, (int)index, gid);
+    if (ctx->nic->cfg.ib.lid)
+        fab_gid_ib(&ctx->nic->cfg.ib, (int)index, gid);
     return 0;
 }
 

@@ -232,7 +232,7 @@ static const struct move *find_move(enum ibv_qp_state from, enum ibv_qp_state to
     return NULL;
 }
 
-static bool ranges_ok(const struct ibv_qp_attr *a, int mask)
+static bool ranges_ok(const struct fab_ib *ib, const struct ibv_qp_attr *a, int mask)
 {
     return !((mask & IBV_QP_PORT && a->port_num != 1) || (mask & IBV_QP_PKEY_INDEX && a->pkey_index != 0) ||
              (mask & IBV_QP_PATH_MTU && (a->path_mtu < IBV_MTU_256 || a->path_mtu > IBV_MTU_4096)) ||
@@ -242,7 +242,7 @@ static bool ranges_ok(const struct ibv_qp_attr *a, int mask)
              (mask & IBV_QP_MAX_QP_RD_ATOMIC && a->max_rd_atomic > FAB_MAX_RD_ATOM) ||
              (mask & IBV_QP_MAX_DEST_RD_ATOMIC && a->max_dest_rd_atomic > FAB_MAX_RD_ATOM) ||
              (mask & IBV_QP_AV &&
-              (!a->ah_attr.is_global || a->ah_attr.port_num != 1 || a->ah_attr.grh.sgid_index >= FAB_GID_TABLE)));
+              ((!a->ah_attr.is_global && (!ib->lid || ib->grh_required)) || a->ah_attr.port_num != 1 || a->ah_attr.grh.sgid_index >= FAB_GID_TABLE)));
 }
 
 static void copy_attr(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int mask)
@@ -320,10 +320,10 @@ int fab_qp_modify(struct fab_qp *qp, const struct ibv_qp_attr *attr, int mask)
     }
     m = find_move(from, to);
     if (!m || (mask & m->required) != m->required || mask & ~(IBV_QP_STATE | m->required | m->optional) ||
-        !ranges_ok(attr, mask))
+        !ranges_ok(&qp->nic->cfg.ib, attr, mask))
         return EINVAL;
     if (mask & IBV_QP_AV) {
-        rc = qp->nic->eng->ops->resolve(qp->nic->eng, qp->nic, &attr->ah_attr.grh.dgid, &peer);
+        rc = qp->nic->eng->ops->resolve(qp->nic->eng, qp->nic, &attr->ah_attr, &peer);
         if (rc)
             return rc;
         qp->peer = peer;

@@ -220,10 +220,10 @@ static uint64_t engine_no_cqe_delay(struct fab_engine *base, struct fab_nic *nic
     return 0;
 }
 
-static int engine_resolve(struct fab_engine *base, struct fab_nic *nic, const union ibv_gid *dgid, struct fab_addr *dst)
+static int engine_resolve(struct fab_engine *base, struct fab_nic *nic, const struct ibv_ah_attr *ah, struct fab_addr *dst)
 {
     struct shm_engine *e = shm_engine_of(base);
-    int rc = fab_desc_resolve(&e->map.seg->head.desc, nic->nic, dgid, dst);
+    int rc = fab_desc_resolve(&e->map.seg->head.desc, nic->nic, &ah->grh.dgid, dst);
 
     if (rc == 0 &&
         dst->epoch != atomic_load_explicit(&seg_nic_at(e->map.seg, dst->host, dst->nic)->epoch, memory_order_relaxed)) {

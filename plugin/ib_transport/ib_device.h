@@ -30,7 +30,7 @@ struct ib_addr {
     uint8_t link_layer; /* IBV_LINK_LAYER_* */
     uint8_t mtu;        /* enum ibv_mtu, active */
     uint8_t gid_index;
-    uint8_t reserved;
+    uint8_t grh; /* InfiniBand: the port wants a global route header in every packet; of our own ports alone */
     uint16_t lid;
     uint16_t pkey_index;
     uint8_t gid[16];

@@ -181,6 +181,9 @@ int ib_gid_choose(const struct ib_verbs *v, struct ibv_context *ctx, uint8_t por
         }
         if (i < 0)
             return EADDRNOTAVAIL;
+    } else if (cfg->ib_flid_gid < entries && gid_read(v, ctx, port, (int)cfg->ib_flid_gid, gid) == 0 &&
+               ib_gid_flid(gid->raw)) {
+        i = (int)cfg->ib_flid_gid;
     }
     *index = (uint8_t)i;
     return gid_read(v, ctx, port, i, gid);

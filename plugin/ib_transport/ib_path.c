@@ -5,6 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "ib_transport/ib_gid.h"
+#include "r2_log.h"
+
 /* Slots kept beyond what data may use: one marker in either queue (P16.3). */
 #define MARK_SLOTS 1
 /* Control writes of a receiver: one per group of a window, a repetition after a failure, acks. */
@@ -179,16 +182,31 @@ void ib_link_ah_fill(const struct ib_link *l, const struct ib_addr *local, const
                      struct ibv_ah_attr *ah)
 {
     int ib = local->link_layer == IBV_LINK_LAYER_INFINIBAND;
+    int far = ib && ib_gid_subnet(local->gid) != ib_gid_subnet(peer->gid);
 
     ah->port_num = 0;
     ah->sl = (uint8_t)(l->cfg->ib_sl >= 0 ? l->cfg->ib_sl : ib && l->traffic_class <= IB_SL_MAX ? l->traffic_class : 0);
-    ah->dlid = peer->lid;
-    if (local->link_layer == IBV_LINK_LAYER_ETHERNET || peer->lid == 0) {
+    ah->dlid = far && ib_gid_flid(peer->gid) ? ib_gid_flid(peer->gid) : peer->lid;
+    if (local->link_layer == IBV_LINK_LAYER_ETHERNET || peer->lid == 0 || far || local->grh ||
+        (ib && l->cfg->ib_is_global)) {
         ah->is_global = 1;
         memcpy(ah->grh.dgid.raw, peer->gid, 16);
         ah->grh.sgid_index = local->gid_index;
         ah->grh.hop_limit = 255;
         ah->grh.traffic_class = (uint8_t)(l->cfg->ib_tc >= 0 ? l->cfg->ib_tc : ib ? 0 : l->traffic_class);
+    }
+}
+
+/* Once per process: what follows is silence, of which the log would not know the reason. */
+static void check_subnets(const struct ib_nic *nic, const struct ib_addr *local, const struct ib_addr *peer)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+
+    if (local->link_layer == IBV_LINK_LAYER_INFINIBAND && ib_gid_subnet(local->gid) != ib_gid_subnet(peer->gid) &&
+        ib_gid_flid(peer->gid) == 0 && !atomic_flag_test_and_set(&said)) {
+        R2_WARN("NIC %s is in InfiniBand subnet %04x, its peer in %04x, and no router has announced the peer's: its GID has no "
+                "FLID (NCCL_IB_ROUTABLE_FLID_GID_INDEX)",
+                nic->name, ib_gid_subnet(local->gid), ib_gid_subnet(peer->gid));
     }
 }
 
@@ -205,6 +223,7 @@ int ib_path_connect(struct ib_link *l, struct ib_path *p, const struct ib_path_a
     attr.rq_psn = peer->psn & 0xffffff;
     attr.max_dest_rd_atomic = 1;
     attr.min_rnr_timer = 12;
+    check_subnets(path_nic(l, p), &local, &peer->port);
     ib_link_ah_fill(l, &local, &peer->port, &attr.ah_attr);
     attr.ah_attr.port_num = path_nic(l, p)->port;
     rc = ib_verbs_err(v->modify_qp(p->qp, &attr,

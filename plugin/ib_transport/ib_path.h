@@ -174,8 +174,11 @@ void ib_link_wc_fault(struct ib_link *l, int p, const struct ibv_wc *wc);
 /* Reports a failed call. */
 void ib_link_call_fault(struct ib_link *l, int p, int err);
 
-/* Fills the address part of INIT -> RTR but for the port: @peer as reached from @local. A class that the environment names
- * goes before that of the communicator, as in NCCL. */
+/*
+ * Fills the address part of INIT -> RTR but for the port: @peer as reached from @local. A class that the environment names
+ * goes before that of the communicator, as in NCCL. A packet of InfiniBand for another subnet has a GRH and goes to the LID under
+ * which the routers announce that subnet (FLID); with any other LID it would come to a port of this one. Pure.
+ */
 void ib_link_ah_fill(const struct ib_link *l, const struct ib_addr *local, const struct ib_addr *peer, struct ibv_ah_attr *ah);
 
 /* What a path tells the other end at set-up. 64 bytes packed by the failover protocol. */

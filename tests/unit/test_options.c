@@ -57,6 +57,8 @@ static const char *const shown[][2] = {
     {"NCCL_IB_DISABLE", "log_level_reaches_the_log, test_ib_device: disabled"},
     {"NCCL_IB_HCA", "test_ib_device: rails, ports_of_a_device"},
     {"NCCL_IB_GID_INDEX", "test_ib_device: gid_given"},
+    {"NCCL_IB_IS_GLOBAL", "test_ib_subnet: every_queue_pair_reaches_its_peer"},
+    {"NCCL_IB_ROUTABLE_FLID_GID_INDEX", "test_ib_subnet: flid_is_where_the_option_says"},
     {"NCCL_IB_ADDR_FAMILY", "test_ib_device: gid_family_and_range, e2e/r2_config.sh: fabric"},
     {"NCCL_IB_ADDR_RANGE", "test_ib_device: gid_family_and_range, e2e/r2_config.sh: fabric"},
     {"NCCL_IB_ROCE_VERSION_NUM", "test_ib_device: gid_family_and_range"},

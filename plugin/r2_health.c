@@ -148,8 +148,15 @@ static void look_ask(struct r2_inst *inst, int nic, unsigned what)
 uint64_t r2_health_step(struct r2_inst *inst, uint64_t now)
 {
     if (r2_comm_first(inst) == NULL) {
+        if (inst->looks) { /* until there is something to look for again, nobody looks: who comes next reads anew */
+            for (int i = 0; i < inst->nics.count; i++) {
+                ib_nic_addr_ask(&inst->nics.nic[i]);
+            }
+            inst->looks = 0;
+        }
         return UINT64_MAX; /* nothing to protect: no wake-ups */
     }
+    inst->looks = 1;
     if (now < inst->look_at) {
         return inst->look_at;
     }

@@ -353,6 +353,7 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
     inst->env = *p->env;
     inst->v = *p->verbs;
     inst->cfg = *p->cfg;
+    inst->looks = 1; /* the first connection reads anew what was read at init */
     inst->wake_fd = -1;
     inst->digest = r2_config_digest(&inst->cfg);
     snprintf(inst->host, sizeof(inst->host), "%s", p->host ? p->host : "?");

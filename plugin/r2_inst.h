@@ -371,6 +371,7 @@ struct r2_inst {
     int wake_fd;
     _Atomic int stop;
     int qps_said; /* service thread: that there are fewer queue pairs than wanted */
+    int looks; /* service thread: there are connections, so that ports are read every T_look */
     uint32_t left_out_said; /* service thread: bit per NIC: that it is no backup, though it could be */
     uint32_t digest;
     uint64_t unknown_records, bad_messages, foreign_messages;

@@ -90,8 +90,10 @@ static void port_events(const struct async *a, const struct ibv_async_event *ev,
 {
     for (int i = 0; i < a->nics->count; i++) {
         struct ib_nic *nic = &a->nics->nic[i];
-        if (nic->device_index == a->device && nic->port == ev->element.port_num)
+        if (nic->device_index == a->device && nic->port == ev->element.port_num) {
+            ib_nic_addr_ask(nic);
             port_event(a, i, ev->event_type, why);
+        }
     }
 }
 

@@ -44,6 +44,7 @@ int ib_nic_state_change(struct ib_nics *nics, int index, enum ib_nic_state to, c
 
     if ((unsigned)to >= STATES || !legal[from][to])
         return 0;
+    ib_nic_addr_ask(nic);
     /* Before the state: who sees the new state also sees the new generation. */
     if (from == IB_NIC_UP)
         atomic_fetch_add_explicit(&nic->generation, 1, memory_order_relaxed);
@@ -64,6 +65,22 @@ void ib_nic_addr_get(struct ib_nics *nics, int nic, struct ib_addr *out)
     pthread_mutex_unlock(nics->lock);
 }
 
+void ib_nic_addr_ask(struct ib_nic *nic)
+{
+    atomic_fetch_add_explicit(&nic->addr_asked, 1, memory_order_relaxed);
+}
+
+int ib_nic_addr_is_fresh(struct ib_nics *nics, int index)
+{
+    struct ib_nic *nic = &nics->nic[index];
+    int fresh;
+
+    pthread_mutex_lock(nics->lock);
+    fresh = nic->addr_read == atomic_load_explicit(&nic->addr_asked, memory_order_relaxed);
+    pthread_mutex_unlock(nics->lock);
+    return fresh;
+}
+
 static int port_read(struct ib_nics *nics, struct ib_nic *nic, struct ibv_port_attr *attr)
 {
     int rc;
@@ -73,15 +90,32 @@ static int port_read(struct ib_nics *nics, struct ib_nic *nic, struct ibv_port_a
     return ib_verbs_err(rc);
 }
 
+/* Whether the entry that was chosen last has the GID that it had then, which is *@gid. */
+static int gid_holds(struct ib_nics *nics, struct ib_nic *nic, const struct ib_addr *known, union ibv_gid *gid)
+{
+    memset(gid, 0, sizeof(*gid));
+    errno = 0;
+    return ib_verbs_err(nics->v->query_gid(nic->ctx, nic->port, known->gid_index, gid)) == 0 &&
+           memcmp(gid->raw, known->gid, sizeof(known->gid)) == 0;
+}
+
 int ib_nic_refresh(struct ib_nics *nics, int index)
 {
     struct ib_nic *nic = &nics->nic[index];
+    uint32_t asked = atomic_load_explicit(&nic->addr_asked, memory_order_relaxed);
     struct ibv_port_attr attr;
-    struct ib_addr addr = {0};
+    struct ib_addr addr = {0}, known;
     union ibv_gid gid;
-    int rc = port_read(nics, nic, &attr);
+    int rc = port_read(nics, nic, &attr), fresh;
 
-    if (rc == 0)
+    if (rc != 0)
+        return rc;
+    pthread_mutex_lock(nics->lock);
+    known = nic->addr;
+    fresh = nic->addr_read == asked;
+    pthread_mutex_unlock(nics->lock);
+    addr.gid_index = known.gid_index;
+    if (!fresh || known.link_layer != attr.link_layer || !gid_holds(nics, nic, &known, &gid))
         rc = ib_gid_choose(nics->v, nic->ctx, nic->port, &attr, nics->cfg, &addr.gid_index, &gid);
     if (rc != 0)
         return rc;
@@ -93,6 +127,7 @@ int ib_nic_refresh(struct ib_nics *nics, int index)
     memcpy(addr.gid, gid.raw, sizeof(addr.gid));
     pthread_mutex_lock(nics->lock);
     nic->addr = addr;
+    nic->addr_read = asked;
     pthread_mutex_unlock(nics->lock);
     return attr.state == IBV_PORT_ACTIVE ? 0 : ENETDOWN;
 }

@@ -62,6 +62,10 @@ struct ib_nic {
     _Atomic int state;           /* enum ib_nic_state */
     _Atomic uint32_t generation; /* +1 each time the process gives the NIC up */
     struct ib_addr addr;         /* under ib_nics.lock */
+    uint32_t addr_read;          /* under ib_nics.lock: addr_asked when what is in @addr was read; UINT32_MAX: never */
+
+    /* any thread */
+    _Atomic uint32_t addr_asked; /* +1 each time the address may have become another; relaxed: a count, orders nothing */
 };
 
 #define IB_PTR_HOST   1
@@ -124,11 +128,18 @@ int ib_nic_state_change(struct ib_nics *nics, int nic, enum ib_nic_state to, con
 void ib_nic_addr_get(struct ib_nics *nics, int nic, struct ib_addr *out);
 
 /*
- * Reads LID, GID, MTU again. 0: taken, and the port is ACTIVE; ENETDOWN: taken, and it is not; else the positive errno
- * of the call that failed, and the address is what it was (ERANGE: NCCL_IB_GID_INDEX is outside of the table). The
+ * Reads LID, GID, MTU again. The GID table is searched only where ib_nic_addr_ask() was called
+ * since, or the entry that was chosen has another GID: a search is a call per entry. 0: taken, and
+ * the port is ACTIVE; ENETDOWN: taken, and it is not; else the positive errno of the call that
+ * failed, and the address is what it was (ERANGE: NCCL_IB_GID_INDEX is outside of the table). The
  * state is not touched: that is for ib_nic_state_change(). Thread: init or a device worker; may block in the driver.
  */
 int ib_nic_refresh(struct ib_nics *nics, int nic);
+
+/* The address may be another: it is no longer fresh, the next refresh searches. Any thread. */
+void ib_nic_addr_ask(struct ib_nic *nic);
+/* Whether the address was read after all that asked for it. Any thread. */
+int ib_nic_addr_is_fresh(struct ib_nics *nics, int nic);
 
 /* Whether the kernel has removed the device: ibv_query_port says ENODEV. Thread: a device worker (the call may block).
  */

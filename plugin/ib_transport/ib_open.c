@@ -233,6 +233,8 @@ static void nics_fill(struct opening *o)
             nic->speed_mbps = guess;
         nic->device_index = device_number(nics, nic->ctx);
         nics->count = i + 1;
+        nic->addr_read = UINT32_MAX;
+        atomic_init(&nic->addr_asked, 0);
         rc = ib_nic_refresh(nics, i);
         atomic_init(&nic->state, rc == 0 ? IB_NIC_UP : IB_NIC_DOWN);
         atomic_init(&nic->generation, 0);

@@ -57,6 +57,8 @@ static const struct r2_symbol rows[] = {
     ROW_OPTIONAL(query_gid_ex, "_ibv_query_gid_ex"),
     ROW_OPTIONAL(reg_mr_iova2, "ibv_reg_mr_iova2"),
     ROW_OPTIONAL(reg_dmabuf_mr, "ibv_reg_dmabuf_mr"),
+    ROW_OPTIONAL(query_ece, "ibv_query_ece"),
+    ROW_OPTIONAL(set_ece, "ibv_set_ece"),
 };
 
 /* Written once by ib_verbs_load() before anybody calls it. */

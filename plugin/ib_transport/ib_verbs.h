@@ -48,6 +48,8 @@ struct ib_verbs {
     int (*modify_qp)(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
     int (*query_qp)(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init);
     int (*destroy_qp)(struct ibv_qp *qp);
+    int (*query_ece)(struct ibv_qp *qp, struct ibv_ece *ece);
+    int (*set_ece)(struct ibv_qp *qp, struct ibv_ece *ece);
     int (*fork_init)(void);
     const char *(*wc_status_str)(enum ibv_wc_status status);
     const char *(*event_type_str)(enum ibv_event_type event);
@@ -55,7 +57,7 @@ struct ib_verbs {
 
 /*
  * Opens libibverbs.so.1 and fills @v. On failure returns -1 and writes the reason (what could not be opened, or which
- * symbol is missing) to @why. Optional calls (query_gid_ex, reg_mr_iova2, reg_dmabuf_mr) are NULL where the library is
+ * symbol is missing) to @why. Optional calls (query_gid_ex, reg_mr_iova2, reg_dmabuf_mr, query_ece, set_ece) are NULL where the library is
  * too old. Thread: init only. Blocks: no. Frees: the library stays open until the process ends.
  */
 int ib_verbs_load(struct ib_verbs *v, char *why, size_t why_len);

@@ -40,6 +40,7 @@ static int init_nics(struct fab_inproc *f)
 
             cfg.base_rate = f->desc.nic[h][n].rate;
             cfg.ib = f->desc.nic[h][n].ib;
+            cfg.ece = f->desc.nic[h][n].ece;
             cfg.latency_ns = f->desc.nic[h][n].latency_ns;
             nic->f = f;
             fab_inproc_net_init(nic);
@@ -136,6 +137,8 @@ void fab_inproc_verbs(struct fab_inproc *f, int host, struct ib_verbs *v)
         .modify_qp = fab_ibv_modify_qp,
         .query_qp = fab_ibv_query_qp,
         .destroy_qp = fab_ibv_destroy_qp,
+        .query_ece = fab_ibv_query_ece,
+        .set_ece = fab_ibv_set_ece,
         .fork_init = fab_ibv_fork_init,
         .wc_status_str = fab_ibv_wc_status_str,
         .event_type_str = fab_ibv_event_type_str,

@@ -114,6 +114,7 @@ int fab_desc_init(struct fab_desc *d, int hosts, int nics, uint64_t rate, uint64
             nd->rate = rate;
             nd->latency_ns = latency_ns;
             nd->ib = (struct fab_ib){0};
+            nd->ece = (struct fab_ece){FAB_ECE_VENDOR, FAB_ECE_OPTIONS};
         }
     }
     return 0;

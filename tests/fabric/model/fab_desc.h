@@ -24,12 +24,16 @@
 #define FAB_MAX_NICS  16
 #define FAB_GIDS      4 /* 0: RoCE v1 link-local, 1: v2 link-local, 2: v1 IPv4, 3: v2 IPv4 (10.10.<rail>.<host+1>) */
 
+#define FAB_ECE_VENDOR  0xfab
+#define FAB_ECE_OPTIONS 0x3005
+
 struct fab_nic_desc {
     char pci[104];       /* path below /sys/devices, ending in the function's address */
     int numa;            /* -1: unknown */
     uint64_t rate;       /* bytes per second, 0: unlimited */
     uint64_t latency_ns; /* half of the way to the switch and on: a packet takes the mean of both ends' values */
     struct fab_ib ib;    /* in-process engine alone; no text form */
+    struct fab_ece ece;  /* the same; FAB_ECE_VENDOR, FAB_ECE_OPTIONS unless a test says otherwise */
 };
 
 struct fab_desc {

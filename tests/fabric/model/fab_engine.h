@@ -50,6 +50,15 @@ struct fab_ib {
 };
 
 /*
+ * Enhanced connection establishment: what a port can do beyond the standard. A queue pair says all of it until it is in RTR, and is told
+ * before what to use of it; from RTR on it says what it uses. Told later, or by a number of another vendor, it refuses.
+ */
+struct fab_ece {
+    uint32_t vendor; /* 0: the provider knows nothing of it */
+    uint32_t options;
+};
+
+/*
  * A timer. The owner sets @fire and @owner once; when, order and slot belong to the engine. A zeroed timer is not
  * armed. @slot is zero exactly while the timer is not armed: the model reads it to know.
  */

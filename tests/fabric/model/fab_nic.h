@@ -37,6 +37,7 @@ struct fab_srq;
 /* How a device of this fabric is built. Zeroes mean the value in brackets. */
 struct fab_nic_cfg {
     struct fab_ib ib;
+    struct fab_ece ece;
     uint32_t seg_bytes;   /* payload per packet [4096]; any multiple of 64 up to 2^20 */
     uint32_t window;      /* packets in flight per queue pair and direction [64] */
     bool retry7_forever;  /* retry_cnt 7 means without end, as Soft-RoCE has it [no: 7 retries] */
@@ -58,6 +59,7 @@ struct fab_counters {
     uint64_t rx_out_of_sequence;     /* requests ahead of the expected number */
     uint64_t rx_ghosts;              /* late copies that reached the device */
     uint64_t ghosts_landed;          /* late copies that a queue pair accepted as a new request */
+    uint64_t ece_late;               /* told what to use of ECE when it was too late */
     uint64_t ghosts_made, dups_made; /* by the engine */
     uint64_t acks_lost;              /* by fault ack-lost (engine) */
     uint64_t rnr_naks, srq_rnr_naks /* of these, by an empty shared receive queue */, seq_naks, access_naks, inv_naks;

@@ -80,6 +80,8 @@ struct fab_qp {
     struct ibv_qp_attr attr;    /* as modified */
     struct fab_addr self, peer; /* places at the time of INIT->RTR */
     uint32_t dest_qpn;
+    bool ece_told;
+    uint32_t ece; /* told, then in use */
 
     /* Requester. Indices count work requests since RESET: freed <= done <= cur <= posted. */
     uint8_t *sq_mem;
@@ -139,6 +141,9 @@ void fab_qp_fini(struct fab_qp *qp);
  * of range. */
 int fab_qp_modify(struct fab_qp *qp, const struct ibv_qp_attr *attr, int mask);
 void fab_qp_query(struct fab_qp *qp, struct ibv_qp_attr *attr);
+/* As verbs have it: an errno value; nothing blocks. */
+int fab_qp_ece_query(struct fab_qp *qp, struct ibv_ece *ece);
+int fab_qp_ece_set(struct fab_qp *qp, const struct ibv_ece *ece);
 /* On an error *@bad is the first work request not taken. ENOMEM: queue full. EINVAL: state, opcode, too many pieces,
  * too much inline. */
 int fab_qp_post_send(struct fab_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);

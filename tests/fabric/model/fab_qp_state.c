@@ -201,6 +201,8 @@ static int reset(struct fab_qp *qp)
     qp->cur_pkt = qp->since_ackreq = qp->reads_out = 0;
     qp->rnr_wait = qp->rewound = qp->nak_sent = qp->comm_est = qp->sqd_drained = qp->send_stuck = false;
     memset(&qp->attr, 0, sizeof qp->attr);
+    qp->ece_told = false;
+    qp->ece = 0;
     qp->state = IBV_QPS_RESET;
     return 0;
 }
@@ -285,6 +287,7 @@ static void enter(struct fab_qp *qp, enum ibv_qp_state from)
     if (from == IBV_QPS_INIT && qp->state == IBV_QPS_RTR) {
         qp->epsn = qp->attr.rq_psn;
         qp->dest_qpn = qp->attr.dest_qp_num;
+        qp->ece = qp->ece_told ? qp->ece & qp->nic->cfg.ece.options : 0;
         qp->self = (struct fab_addr){.host = qp->nic->host, .nic = qp->nic->nic, .epoch = qp->nic->gid_epoch};
     }
     if (from == IBV_QPS_RTR && qp->state == IBV_QPS_RTS) {
@@ -341,4 +344,31 @@ void fab_qp_query(struct fab_qp *qp, struct ibv_qp_attr *attr)
     attr->cap = qp->cap;
     attr->path_mig_state = IBV_MIG_MIGRATED;
     attr->sq_draining = qp->state == IBV_QPS_SQD && !qp->sqd_drained;
+}
+
+static bool ece_open(const struct fab_qp *qp)
+{
+    return qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT;
+}
+
+int fab_qp_ece_query(struct fab_qp *qp, struct ibv_ece *ece)
+{
+    const struct fab_ece *own = &qp->nic->cfg.ece;
+
+    if (!own->vendor)
+        return EOPNOTSUPP;
+    *ece = (struct ibv_ece){.vendor_id = own->vendor, .options = ece_open(qp) ? own->options : qp->ece};
+    return 0;
+}
+
+int fab_qp_ece_set(struct fab_qp *qp, const struct ibv_ece *ece)
+{
+    if (!qp->nic->cfg.ece.vendor)
+        return EOPNOTSUPP;
+    qp->nic->cnt.ece_late += !ece_open(qp);
+    if (!ece_open(qp) || ece->comp_mask || ece->vendor_id != qp->nic->cfg.ece.vendor)
+        return EINVAL;
+    qp->ece = ece->options;
+    qp->ece_told = true;
+    return 0;
 }

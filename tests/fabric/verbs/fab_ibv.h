@@ -97,6 +97,8 @@ struct ibv_qp *fab_ibv_create_qp_ex(struct ibv_context *ctx, struct ibv_qp_init_
 int fab_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
 int fab_ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init);
 int fab_ibv_destroy_qp(struct ibv_qp *qp); /* may wait for ack_async_event */
+int fab_ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece);
+int fab_ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece);
 int fab_ibv_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int fab_ibv_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 struct ibv_srq *fab_ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr);

@@ -96,6 +96,28 @@ int fab_ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, stru
     return rc;
 }
 
+int fab_ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
+{
+    struct fab_engine *e = fab_ibv_eng(qp->context);
+    int rc;
+
+    fab_ibv_lock(e);
+    rc = fab_qp_ece_query(fab_ibv_qp(qp), ece);
+    fab_ibv_unlock(e);
+    return rc;
+}
+
+int fab_ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
+{
+    struct fab_engine *e = fab_ibv_eng(qp->context);
+    int rc;
+
+    fab_ibv_lock(e);
+    rc = fab_qp_ece_set(fab_ibv_qp(qp), ece);
+    fab_ibv_unlock(e);
+    return rc;
+}
+
 int fab_ibv_destroy_qp(struct ibv_qp *ibv)
 {
     struct fab_ibv_qp *qp = (struct fab_ibv_qp *)ibv;

@@ -34,6 +34,8 @@ static void put_addr(struct r2_writer *w, const struct ib_path_addr *a)
     r2_put(w, a->port.mtu, 1);
     r2_put(w, a->port.lid, 2);
     r2_put_bytes(w, a->port.gid, 16);
+    r2_put(w, a->ece.vendor, 4);
+    r2_put(w, a->ece.options, 4);
 }
 
 static void get_addr(struct r2_reader *r, struct ib_path_addr *a)
@@ -48,6 +50,8 @@ static void get_addr(struct r2_reader *r, struct ib_path_addr *a)
     a->port.mtu = (uint8_t)r2_get(r, 1);
     a->port.lid = (uint16_t)r2_get(r, 2);
     r2_get_bytes(r, a->port.gid, 16);
+    a->ece.vendor = (uint32_t)r2_get(r, 4);
+    a->ece.options = (uint32_t)r2_get(r, 4);
     if (a->qpn > QPN_MAX || a->psn > QPN_MAX || a->port.mtu < IBV_MTU_256 || a->port.mtu > IBV_MTU_4096) {
         r->bad = r->bad || a->qpn != 0 || a->psn != 0;
     }

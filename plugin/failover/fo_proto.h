@@ -6,8 +6,13 @@
  * Unknown types are skipped (a newer peer), so are known ones of another version; a known type with a wrong length or field is an error of the whole
  * message.
  *
+ * An address (struct ib_path_addr, in REP, CONF, OPEN, OPEN_OK and PROBE) has 52 bytes: u32 queue
+ * pair number, u32 PSN, u32 NIC generation, u64 ring address, u32 ring key, u8 link layer, u8 MTU,
+ * u16 LID, 16 bytes GID, u32 ECE vendor, u32 ECE options (both 0: none; the numbers are the
+ * provider's, which refuses what it does not know).
+ *
  * The version is that of all records together, and of the handle (r2_comm.c): +1 with every change of a record that a process without it cannot read, or
- * would read wrongly. 2: REQ has the traffic class, PROBE which NIC it is. 3: PROBE has the queue pair for messages. Processes of different versions do not connect.
+ * would read wrongly. 2: REQ has the traffic class, PROBE which NIC it is. 3: PROBE has the queue pair for messages. 4: addresses have ECE. Processes of different versions do not connect.
  */
 #ifndef FO_PROTO_H
 #define FO_PROTO_H
@@ -21,7 +26,7 @@
 #include "r2_ledger.h"
 #include "r2_wire.h"
 
-#define FO_PROTO_VERSION 3
+#define FO_PROTO_VERSION 4
 #define FO_MAX_NICS      IB_MAX_NICS
 #define FO_MAX_QPS       128 /* what NCCL takes */
 #define FO_NIC_NAME      24

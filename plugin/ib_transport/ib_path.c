@@ -144,6 +144,31 @@ static int adaptive_routing(struct ib_link *l, const struct ib_path *p)
     return l->cfg->ib_ar < 0 ? addr.link_layer == IBV_LINK_LAYER_INFINIBAND : l->cfg->ib_ar != 0;
 }
 
+/*
+ * Enhanced connection establishment, as NCCL does it. R, whose queue pair is made first, says what it can do; S uses of that what
+ * it can as well, since its provider reduces it on the way to RTR, and says so; R uses that. A provider refuses what it is told
+ * later than in INIT. Nothing of it is worth a path: where a call is missing or fails, or the vendors differ, both do without.
+ */
+static void ece_read(struct ib_link *l, struct ib_path *p)
+{
+    const struct ib_verbs *v = l->nics->v;
+    struct ibv_ece ece = {0};
+
+    p->ece = (struct ib_ece){0};
+    if (l->cfg->ib_ece && v->query_ece && v->set_ece && ib_verbs_err(v->query_ece(p->qp, &ece)) == 0 && ece.comp_mask == 0) {
+        p->ece = (struct ib_ece){ece.vendor_id, ece.options};
+    }
+}
+
+static void ece_use(struct ib_link *l, struct ib_path *p, const struct ib_ece *peer)
+{
+    struct ibv_ece ece = {.vendor_id = peer->vendor, .options = peer->options};
+
+    if (p->ece.vendor == 0 || p->ece.vendor != peer->vendor || ib_verbs_err(l->nics->v->set_ece(p->qp, &ece)) != 0) {
+        p->ece = (struct ib_ece){0};
+    }
+}
+
 int ib_path_create(struct ib_link *l, struct ib_path *p, int sender, uint32_t psn)
 {
     const struct ib_verbs *v = l->nics->v;
@@ -175,7 +200,10 @@ int ib_path_create(struct ib_link *l, struct ib_path *p, int sender, uint32_t ps
     if ((rc = create_qp(l, p)) != 0) {
         return rc;
     }
-    return qp_to_init(l, p);
+    if ((rc = qp_to_init(l, p)) == 0) {
+        ece_read(l, p);
+    }
+    return rc;
 }
 
 void ib_link_ah_fill(const struct ib_link *l, const struct ib_addr *local, const struct ib_addr *peer,
@@ -217,6 +245,7 @@ int ib_path_connect(struct ib_link *l, struct ib_path *p, const struct ib_path_a
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR};
     int rc;
 
+    ece_use(l, p, &peer->ece);
     ib_nic_addr_get(l->nics, p->nic, &local);
     attr.path_mtu = local.mtu < peer->port.mtu ? local.mtu : peer->port.mtu;
     attr.dest_qp_num = peer->qpn;
@@ -242,6 +271,9 @@ int ib_path_connect(struct ib_link *l, struct ib_path *p, const struct ib_path_a
     rc = ib_verbs_err(v->modify_qp(p->qp, &attr,
                                    IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
                                        IBV_QP_MAX_QP_RD_ATOMIC));
+    if (rc == 0 && p->ece.vendor) {
+        ece_read(l, p); /* what of it is in use */
+    }
     if (rc == 0) {
         p->peer_ring = peer->ring_addr;
         p->peer_ring_key = peer->ring_key;
@@ -284,6 +316,7 @@ void ib_path_addr_get(struct ib_link *l, const struct ib_path *p, struct ib_path
     out->qpn = p->qp ? p->qp->qp_num : 0;
     out->psn = p->psn;
     out->nic_gen = p->nic_gen;
+    out->ece = p->ece;
     ib_nic_addr_get(l->nics, p->nic, &out->port);
     if (p->ring) {
         out->ring_addr = (uintptr_t)p->ring;

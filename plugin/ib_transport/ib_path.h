@@ -54,6 +54,12 @@ struct ib_fault_info {
 #define IB_RLX_SET(x, v) __atomic_store_n(&(x), (__typeof__(x))(v), __ATOMIC_RELAXED)
 #define IB_RLX_ADD(x, n) IB_RLX_SET(x, (x) + (n))
 
+/* What a queue pair can do beyond the standard, as its provider numbers it (struct ibv_ece): opaque to us. */
+struct ib_ece {
+    uint32_t vendor; /* PCI vendor of the device; 0: nothing */
+    uint32_t options;
+};
+
 struct ib_path {
     /* const during a life */
     uint8_t index;
@@ -75,6 +81,7 @@ struct ib_path {
     uint32_t peer_ring_key;    /* S: 0: the peer has none */
     uint32_t peer_nic_gen;     /* generation of the peer's NIC when the life began */
     uint32_t nic_gen;          /* of ours */
+    struct ib_ece ece;         /* before connect what this end can do, then what it uses; this end's worker while it builds */
 
     /* changes */
     uint8_t open;     /* completions count: the life is not closed (P16.5) */
@@ -181,13 +188,14 @@ void ib_link_call_fault(struct ib_link *l, int p, int err);
  */
 void ib_link_ah_fill(const struct ib_link *l, const struct ib_addr *local, const struct ib_addr *peer, struct ibv_ah_attr *ah);
 
-/* What a path tells the other end at set-up. 64 bytes packed by the failover protocol. */
+/* What a path tells the other end at set-up; packed by the failover protocol (fo_proto.h). */
 struct ib_path_addr {
     uint32_t qpn, psn;
     struct ib_addr port;
     uint64_t ring_addr; /* what the other end writes to: S's ring, R's size records */
     uint32_t ring_key;  /* 0: nothing, R without adaptive routing */
     uint32_t nic_gen;
+    struct ib_ece ece; /* R: what it can do; S, who has heard that: what it uses of it */
 };
 
 /*

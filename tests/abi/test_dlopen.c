@@ -249,7 +249,7 @@ static int child_without_verbs(const char *expected)
         logged[0] = first_line[0] = last_warn[0] = '\0';
         if (t->init(logger) != ABI_SYSTEM_ERROR)
             return 2;
-        if (strncmp(first_line, "NET/R2 : nccl-net-r2 ", 21) != 0 || strstr(first_line, "wire=3 abi=v8") == NULL)
+        if (strncmp(first_line, "NET/R2 : nccl-net-r2 ", 21) != 0 || strstr(first_line, "wire=4 abi=v8") == NULL)
             return 3;
         if (strstr(last_warn, expected) == NULL || strstr(last_warn, "not used") == NULL) {
             fprintf(stderr, "log:\n%s", logged);

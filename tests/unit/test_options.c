@@ -69,6 +69,7 @@ static const char *const shown[][2] = {
     {"NCCL_IB_PKEY", "queue_pairs_get_what_nccl_sets"},
     {"NCCL_IB_SL", "queue_pairs_get_what_nccl_sets, test_class: infiniband_has_service_levels"},
     {"NCCL_IB_TC", "queue_pairs_get_what_nccl_sets, test_class: the_environment_goes_before"},
+    {"NCCL_IB_ECE_ENABLE", "test_ece: switched_off"},
     {"NCCL_IB_ADAPTIVE_ROUTING", "test_race_ar: parts_above_the_threshold_are_two_writes, on_by_default_on_infiniband"},
     {"NCCL_IB_AR_THRESHOLD", "test_race_ar: parts_above_the_threshold_are_two_writes"},
     {"NCCL_IB_PCI_RELAXED_ORDERING", "test_ib_mr: relaxed_ordering"},

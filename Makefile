@@ -28,7 +28,8 @@ PERF_SRC  := $(wildcard tools/r2_perf/*.c)
 CONFIG_SRC := $(wildcard tools/r2_config/*.c) tools/r2_perf/json.c tools/r2_perf/abi_view.c plugin/r2_config.c plugin/r2_config_names.c plugin/r2_conf_file.c plugin/r2_log.c \
               plugin/oob_ifsel.c plugin/r2_rundir.c plugin/r2_symbols.c plugin/r2_init_texts.c topo/topo_source.c \
               $(addprefix plugin/ib_transport/ib_,verbs.c open.c device.c gid.c hca.c sysfs.c speed.c)
-CTL_SRC   := $(wildcard tools/r2_ctl/*.c) tools/r2_perf/json.c plugin/r2_board.c plugin/r2_board_rows.c plugin/r2_rundir.c
+CTL_SRC   := $(wildcard tools/r2_ctl/*.c) tools/r2_perf/json.c plugin/r2_board.c plugin/r2_board_rows.c plugin/r2_rundir.c \
+             plugin/r2_symbols.c plugin/ib_transport/ib_verbs.c
 STAT_SRC  := $(wildcard tools/r2_stat/*.c) tools/r2_perf/json.c plugin/r2_stat_read.c plugin/r2_rundir.c plugin/r2_event.c plugin/r2_json.c \
              plugin/r2_config.c plugin/r2_config_names.c plugin/r2_conf_file.c plugin/r2_log.c
 TOPO_TOOL_SRC := $(wildcard tools/r2_topo/*.c) tools/r2_perf/json.c $(TOPO_SRC)
@@ -295,7 +296,7 @@ $(B)/r2_perf: $(call obj,$(PERF_SRC))
 $(B)/r2_config: $(call obj,$(CONFIG_SRC))
 	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl
 $(B)/r2_ctl: $(call obj,$(CTL_SRC))
-	$(CC) -o $@ $^ $(LDFLAGS_ALL)
+	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl
 $(B)/r2_stat: $(call obj,$(STAT_SRC))
 	$(CC) -o $@ $^ $(LDFLAGS_ALL)
 $(B)/r2_topo: $(call obj,$(TOPO_TOOL_SRC))

@@ -92,6 +92,9 @@ wanted "start" && {
     fabric 2
     ctl 0 drain fab0 2>"$log/err" || echo "drain failed"
     case_start "start: drained by the file"
+    for name in fab7 fab0:2; do
+        if ctl 0 drain $name --wait >"$log/out" 2>&1; then bad "start: drain of $name" "status 0"; else ok "start: $(head -1 "$log/out")"; fi
+    done
     ctl 0 undrain --all
     export NCCL_R2_DRAIN='=fab0'
     case_start "start: drained by NCCL_R2_DRAIN"
@@ -152,7 +155,7 @@ wanted "board" && case_board
 says() { # STATUS TEXT ARGUMENT...: ends with STATUS and says TEXT
     want=$1 text=$2
     shift 2
-    "$B/r2_ctl" --run-dir "$dir" "$@" >"$log/out" 2>&1
+    "$B/r2_ctl" --run-dir "$dir" $force "$@" >"$log/out" 2>&1
     got=$?
     if [ $got = "$want" ] && { [ -z "$text" ] || grep -q -e "$text" "$log/out"; }; then
         ok "r2_ctl $*: $want, $(head -1 "$log/out")"
@@ -161,6 +164,7 @@ says() { # STATUS TEXT ARGUMENT...: ends with STATUS and says TEXT
     fi
 }
 wanted "ctl" && {
+    force=
     dir=$log/ctldir
     mkdir -p "$dir"
     says 2 "what is to be done"
@@ -173,13 +177,17 @@ wanted "ctl" && {
     says 1 "cannot be the name" drain '^a'
     says 1 "neither this host nor a NIC" drain elsewhere mlx5_0
     says 0 "drained: nothing" status
-    says 0 "no running job here has a NIC mlx5_9" drain mlx5_9 --why "new cable
+    says 1 "neither this host nor a running job has a NIC mlx5_9: nothing was done" drain mlx5_9 --wait
+    says 0 "drained: nothing" status
+    says 1 "neither this host nor a running job has a NIC mlx5_9" failback mlx5_9
+    force=--force
+    says 0 "this host has no NIC mlx5_9 that can be seen" drain mlx5_9 --why "new cable
 rm -rf"
     says 0 "drained: mlx5_9" status
-    says 0 "no running job" drain "$(hostname)" mlx5_8:2
+    says 0 "no NIC mlx5_8:2" drain "$(hostname)" mlx5_8:2
     says 0 "drained: mlx5_9,mlx5_8:2" status
     echo '# a comment stays' >>"$dir/nccl-net-r2.$(id -u).drain"
-    says 0 "no running job" drain mlx5_9
+    says 0 "no NIC mlx5_9" drain mlx5_9
     says 0 "drained: mlx5_8:2,mlx5_9" status
     says 0 "" undrain mlx5_8:2
     says 0 "drained: mlx5_9" status
@@ -188,7 +196,7 @@ rm -rf"
     says 0 "" undrain --all
     says 0 "drained: nothing" status
     if grep -q 'a comment stays' "$dir/nccl-net-r2.$(id -u).drain"; then ok "comments stay"; else bad "comments" "gone"; fi
-    for i in 1 2 3 4 5 6 7 8; do "$B/r2_ctl" --run-dir "$dir" drain "nic$i" 2>/dev/null & done
+    for i in 1 2 3 4 5 6 7 8; do "$B/r2_ctl" --run-dir "$dir" --force drain "nic$i" 2>/dev/null & done
     wait
     n=$(grep -c '^nic' "$dir/nccl-net-r2.$(id -u).drain")
     if [ "$n" = 8 ]; then ok "eight at once lose nothing"; else bad "eight at once" "$n lines"; fi
@@ -197,10 +205,10 @@ rm -rf"
     says 2 "does not wait" failback mlx5_0 --wait
     says 1 "cannot be the name" failback "*"
     says 1 "neither this host nor a NIC" failback elsewhere mlx5_0
-    says 0 "no running job here has a NIC mlx5_9" failback mlx5_9 --why cable
+    says 0 "no NIC mlx5_9" failback mlx5_9 --why cable
     says 0 "may return what failed before: mlx5_9 at 2" status
     before=$(sed -n 's/^mlx5_9 \([0-9]*\) .*/\1/p' "$dir/nccl-net-r2.$(id -u).failback")
-    says 0 "no running job" failback "$(hostname)" mlx5_9
+    says 0 "no NIC mlx5_9" failback "$(hostname)" mlx5_9
     after=$(sed -n 's/^mlx5_9 \([0-9]*\) .*/\1/p' "$dir/nccl-net-r2.$(id -u).failback")
     if [ "${after:-0}" -gt "${before:-0}" ] && [ "${before:-0}" -gt 0 ]; then ok "failback: a later command has a larger number"; else
         bad "failback: numbers" "$before, then $after"; fi

@@ -18,6 +18,7 @@ struct ctl {
     uid_t board_uid[CTL_BOARDS];
     int boards;
     bool json, wait;
+    bool force; /* names of NICs that cannot be seen from here are taken */
     double limit_s; /* of --wait */
     const char *why;
 };
@@ -50,8 +51,8 @@ size_t ctl_lines_keep(const char *old, size_t len, int n, char *const *names, ch
 int ctl_lines_add(const struct ctl *c, char *out, size_t used, size_t room, int n, char *const *names, const char *value);
 /* Whether they can be names of NICs; what cannot is said, and is 1. */
 int ctl_names_check(int n, char *const *names);
-/* Says which of them no running job here has. */
-void ctl_names_known(const struct ctl *c, int n, char *const *names);
+/* Whether each of them is a NIC of a running job or of this host, or --force was given. 1: not, and nothing may be done; said. */
+int ctl_names_known(const struct ctl *c, int n, char *const *names);
 
 /* Adds the @n names to this user's drain file, or takes them away (@n 0: all). Exit status. */
 int ctl_drain_change(const struct ctl *c, bool add, int n, char *const *names);
@@ -61,6 +62,8 @@ int ctl_drain_wait(const struct ctl *c, int n, char *const *names);
 bool ctl_name_is(const char *name, const struct r2_board_nic *nic);
 /* Whether some running job here has it. */
 bool ctl_name_known(const struct ctl *c, const char *name);
+/* Whether this host has a NIC of that name (DEVICE or DEVICE:PORT), by sysfs or libibverbs. Opens no device. */
+bool ctl_nic_here(const char *name);
 
 /* Lets paths over these NICs (@n 0: over all) that have failed so far return. Exit status. */
 int ctl_failback(const struct ctl *c, int n, char *const *names);

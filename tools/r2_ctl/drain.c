@@ -242,31 +242,18 @@ bool ctl_name_known(const struct ctl *c, const char *name)
     return k.found;
 }
 
-void ctl_names_known(const struct ctl *c, int n, char *const *names)
-{
-    for (int i = 0; i < n; i++) {
-        if (!ctl_name_known(c, names[i])) {
-            fprintf(stderr, "r2_ctl: no running job here has a NIC %s\n", names[i]);
-        }
-    }
-}
-
 int ctl_drain_change(const struct ctl *c, bool add, int n, char *const *names)
 {
     struct change ch = {.c = c, .add = add, .n = n, .names = names};
     char path[512];
 
-    if (ctl_names_check(n, names) != 0) {
+    if (ctl_names_check(n, names) != 0 || ctl_names_known(c, add ? n : 0, names) != 0) {
         return 1;
     }
     if (r2_rundir_drain_path(c->dir, geteuid(), path, sizeof(path)) != 0) {
         return ctl_fail("%s: the name is too long", c->dir);
     }
-    if (ctl_file_edit(c, path, drain_edit, &ch) != 0) {
-        return 1;
-    }
-    ctl_names_known(c, add ? n : 0, names);
-    return 0;
+    return ctl_file_edit(c, path, drain_edit, &ch);
 }
 
 /* --- waiting --- */

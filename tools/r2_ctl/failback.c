@@ -53,15 +53,11 @@ int ctl_failback(const struct ctl *c, int n, char *const *names)
     struct command cmd = {.c = c, .n = n, .names = names};
     char path[512];
 
-    if (ctl_names_check(n, names) != 0) {
+    if (ctl_names_check(n, names) != 0 || ctl_names_known(c, n, names) != 0) {
         return 1;
     }
     if (r2_rundir_failback_path(c->dir, geteuid(), path, sizeof(path)) != 0) {
         return ctl_fail("%s: the name is too long", c->dir);
     }
-    if (ctl_file_edit(c, path, failback_edit, &cmd) != 0) {
-        return 1;
-    }
-    ctl_names_known(c, n, names);
-    return 0;
+    return ctl_file_edit(c, path, failback_edit, &cmd);
 }

@@ -23,17 +23,19 @@ static const char usage[] =
     "  --wait               drain: return when no process has a connection over them any more\n"
     "  --limit SECONDS      ... or after this (60), with exit status 1 and who still does\n"
     "  --why TEXT           drain, failback: kept beside the name\n"
+    "  --force              drain, failback: a NIC that neither this host shows nor a running job has\n"
     "  --json               status: as one JSON object\n"
     "  --run-dir DIR        the run directory; else $NCCL_R2_RUN_DIR, /run/nccl-net-r2, /dev/shm\n"
     "A NIC is named as in the jobs' logs: mlx5_3, or mlx5_3:2 for a second port. Root speaks to all users' jobs, others to their own.\n"
     "HOST, if given, must be this host. Exit: 0; 1 not done; 2 wrong use.\n";
 
-enum { OPT_WAIT = 1, OPT_LIMIT, OPT_WHY, OPT_JSON, OPT_DIR, OPT_ALL, OPT_VERSION, OPT_HELP };
+enum { OPT_WAIT = 1, OPT_LIMIT, OPT_WHY, OPT_JSON, OPT_DIR, OPT_ALL, OPT_FORCE, OPT_VERSION, OPT_HELP };
 
 static const struct option options[] = {
     {"wait", no_argument, NULL, OPT_WAIT},   {"limit", required_argument, NULL, OPT_LIMIT},
     {"why", required_argument, NULL, OPT_WHY}, {"json", no_argument, NULL, OPT_JSON},
     {"run-dir", required_argument, NULL, OPT_DIR}, {"all", no_argument, NULL, OPT_ALL},
+    {"force", no_argument, NULL, OPT_FORCE},
     {"version", no_argument, NULL, OPT_VERSION}, {"help", no_argument, NULL, OPT_HELP},
     {NULL, 0, NULL, 0},
 };
@@ -128,10 +130,7 @@ static bool is_this_host(const char *name)
 /* A job here has it, or the kernel. */
 static bool is_nic(const struct ctl *c, const char *name)
 {
-    char path[300];
-
-    snprintf(path, sizeof(path), "/sys/class/infiniband/%.*s", (int)strcspn(name, ":/"), name);
-    return ctl_name_known(c, name) || access(path, F_OK) == 0;
+    return ctl_name_known(c, name) || ctl_nic_here(name);
 }
 
 /* Passes over the name of this host; anything else that is no NIC is an error. */
@@ -232,6 +231,9 @@ int main(int argc, char **argv)
             break;
         case OPT_ALL:
             all = true;
+            break;
+        case OPT_FORCE:
+            c.force = true;
             break;
         case OPT_VERSION:
             printf("r2_ctl %s (%s)\n", R2_VERSION, R2_GIT);

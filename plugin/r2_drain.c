@@ -1,5 +1,6 @@
 #include "r2_drain.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -40,20 +41,38 @@ static int nics_of(const struct r2_inst *inst, const char *list, const char *ori
     return 0;
 }
 
+/* What the file says beside each NIC that it names, by its port or as a device. */
+static void words_of(const struct r2_inst *inst, const char *text, size_t len, struct r2_drain_file *f)
+{
+    for (int i = 0; i < inst->nics.count; i++) {
+        const struct ib_nic *nic = &inst->nics.nic[i];
+        char name[IB_NAME_MAX + 8], note[R2_RUNDIR_NOTE];
+
+        snprintf(name, sizeof(name), "%s:%u", nic->dev_name, nic->port);
+        r2_rundir_drain_note(text, len, name, note, sizeof(note));
+        if (note[0] == '\0') {
+            r2_rundir_drain_note(text, len, nic->dev_name, note, sizeof(note));
+        }
+        snprintf(f->why[i], sizeof(f->why[i]), "%.*s", R2_DRAIN_WHY - 1, r2_rundir_drain_reason(note));
+    }
+}
+
 /*
  * Takes up which NICs the drain file of @uid names, none without a file. -1: to be tried again. A file that changes while it is read is read
  * again: its time stamp changes.
  */
 static int nics_of_file(const struct r2_inst *inst, const char *path, uid_t uid, struct r2_drain_file *f)
 {
-    char list[R2_RUNDIR_TEXT_MAX + 8], why[400];
-    int rc = r2_rundir_drain_read(path, uid, list, sizeof(list), why, sizeof(why));
+    char text[R2_RUNDIR_TEXT_MAX + 1], list[R2_RUNDIR_TEXT_MAX + 8], why[400];
+    size_t len;
+    int rc = r2_rundir_drain_text(path, uid, text, &len, list, sizeof(list), why, sizeof(why));
 
     if (rc != 0 && !f->said) {
         R2_WARN("%s: what was drained stays as it is", why);
     }
     f->said = rc == R2_RUNDIR_LATER;
     if (rc == 0) {
+        words_of(inst, text, len, f);
         nics_of(inst, list, path, &f->nics);
     }
     return f->said ? -1 : 0;
@@ -97,6 +116,16 @@ void r2_drain_look(struct r2_inst *inst)
     if (inst->drained && ib_mr_cache_refused(inst->mrs) != inst->drain_refused) {
         apply(inst, NULL);
     }
+}
+
+const char *r2_drain_why(const struct r2_inst *inst, int nic)
+{
+    for (int i = 0; i < 2; i++) {
+        if (inst->drain_file[i].nics >> nic & 1 && inst->drain_file[i].why[nic][0]) {
+            return inst->drain_file[i].why[nic];
+        }
+    }
+    return ((inst->drain_file[0].nics | inst->drain_file[1].nics) >> nic & 1) == 0 ? "as NCCL_R2_DRAIN says" : "";
 }
 
 /* --- connections --- */
@@ -177,8 +206,11 @@ void r2_drain_set(struct r2_inst *inst, uint32_t nics)
     for (uint32_t m = changed; m; m &= m - 1) {
         int i = __builtin_ctz(m);
 
-        R2_INFO("NIC %s is %s", inst->nics.nic[i].name, nics >> i & 1 ? "drained: new work avoids it" : "not drained any more");
-        r2_report_drain(inst, i, nics >> i & 1);
+        const char *why = nics >> i & 1 ? r2_drain_why(inst, i) : "";
+
+        R2_INFO("NIC %s is %s%s%s%s", inst->nics.nic[i].name, nics >> i & 1 ? "drained: new work avoids it" : "not drained any more",
+                why[0] ? " (" : "", why, why[0] ? ")" : "");
+        r2_report_drain(inst, i, nics >> i & 1, why);
     }
     inst->drained = nics;
     r2_failback_told(inst, changed & ~nics); /* the administrator has spoken */

@@ -11,6 +11,8 @@
 void r2_drain_look(struct r2_inst *inst);
 /* Exactly these of our NICs are drained from now on, bit per NIC. */
 void r2_drain_set(struct r2_inst *inst, uint32_t nics);
+/* Why our NIC @nic is drained, in the administrator's words; empty: nothing was said. Valid until the next look. */
+const char *r2_drain_why(const struct r2_inst *inst, int nic);
 /* A connection's paths stand: those over drained NICs of either end are drained. Gate held. */
 void r2_drain_comm(struct r2_comm *c);
 /* A connection to @peer begins, which may know nothing of drains (any more). */

@@ -288,10 +288,13 @@ struct r2_nic_load {
     uint64_t peak_moved;            /* @moved when it was looked at last */
 };
 
+#define R2_DRAIN_WHY 48
+
 /* A drain file as it was when it was read last. */
 struct r2_drain_file {
     struct r2_rundir_stamp stamp;
     uint32_t nics;
+    char why[IB_MAX_NICS][R2_DRAIN_WHY]; /* the administrator's words about each of them */
     int said; /* that it cannot be read now */
 };
 

@@ -405,7 +405,7 @@ void r2_report_nic(struct r2_inst *inst, int nic, const char *why)
     r->changed = 1;
 }
 
-void r2_report_drain(struct r2_inst *inst, int nic, int on)
+void r2_report_drain(struct r2_inst *inst, int nic, int on, const char *why)
 {
     struct r2_report *r = inst->report;
     struct r2_event e = r2_event_empty;
@@ -414,11 +414,12 @@ void r2_report_drain(struct r2_inst *inst, int nic, int on)
     if (r == NULL) {
         return;
     }
-    snprintf(text, sizeof(text), "%.23s: %s", inst->nics.nic[nic].name,
-             on ? "drained, new work avoids it" : "not drained any more");
+    snprintf(text, sizeof(text), "%.23s: %s%s%.60s", inst->nics.nic[nic].name,
+             on ? "drained, new work avoids it" : "not drained any more", why[0] ? ": " : "", why);
     e.kind = R2_EVENT_DRAIN;
     e.nic = r2_report_nic_of(r, nic);
     e.how = "admin";
+    e.detail = why[0] ? why : NULL;
     e.action = on ? "drain" : "undrain";
     e.text = text;
     r2_report_say(r, &e, r2_now(inst));

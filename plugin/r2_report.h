@@ -35,7 +35,7 @@ void r2_report_news(struct r2_inst *inst, const struct probe_word *w, const char
 /* Our NIC changed its state; @why in a few words. */
 void r2_report_nic(struct r2_inst *inst, int nic, const char *why);
 /* Our NIC is drained, or not any more. */
-void r2_report_drain(struct r2_inst *inst, int nic, int on);
+void r2_report_drain(struct r2_inst *inst, int nic, int on, const char *why);
 
 #define R2_REPORT_EVIDENCE 18 /* lines */
 #define R2_REPORT_COUNTERS 28

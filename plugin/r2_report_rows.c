@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "r2_drain.h"
 #include "r2_report_int.h"
 
 #define AT_A_TIME 64 /* connections */
@@ -210,6 +211,14 @@ static void nic_count(const struct r2_comm *c, struct r2_stat_nic *row)
     }
 }
 
+/* What there is to say of a NIC that is up and drained: not why it is up. */
+static void drain_words(const struct r2_inst *inst, int nic, struct r2_stat_nic *out)
+{
+    const char *why = r2_drain_why(inst, nic);
+
+    snprintf(out->why, sizeof(out->why), "%.47s%s", why[0] ? why : "by the administrator", out->over ? "; still in use" : "");
+}
+
 static void nic_fill(const struct r2_report *r, int i, struct r2_stat_nic *out)
 {
     const struct r2_event_nic id = r2_report_nic_of(r, i);
@@ -235,6 +244,9 @@ static void nic_fill(const struct r2_report *r, int i, struct r2_stat_nic *out)
     out->port = nic->port;
     out->state = (uint8_t)n->state;
     out->drained = (r->inst->drained >> i) & 1;
+    if (out->drained && n->state == IB_NIC_UP) {
+        drain_words(r->inst, i, out);
+    }
     out->lid = id.lid;
     memcpy(out->gid, id.gid, sizeof(out->gid));
 }

@@ -151,6 +151,50 @@ int r2_rundir_drain_parse(const char *text, size_t len, char *list, size_t room,
     return 0;
 }
 
+static void printable_copy(const char *text, size_t len, char *out, size_t room)
+{
+    size_t n = 0;
+
+    while (len > 0 && (text[len - 1] == ' ' || text[len - 1] == '\t' || text[len - 1] == '\r')) {
+        len--;
+    }
+    for (; n < len && n + 1 < room; n++) {
+        out[n] = text[n] < 0x20 || text[n] > 0x7e ? '?' : text[n];
+    }
+    out[n] = '\0';
+}
+
+void r2_rundir_drain_note(const char *text, size_t len, const char *name, char *note, size_t room)
+{
+    size_t want = strlen(name);
+
+    note[0] = '\0';
+    for (size_t i = 0; i < len;) {
+        const char *nl = memchr(text + i, '\n', len - i), *hash;
+        size_t end = nl ? (size_t)(nl - text) : len, word = i + blank_length(text + i, end - i);
+        size_t n = name_length(text + word, end - word);
+
+        if (n > 0 && n == want && strncmp(text + word, name, n) == 0) {
+            hash = memchr(text + word, '#', end - word);
+            hash = hash ? hash + 1 : text + end;
+            hash += blank_length(hash, (size_t)(text + end - hash));
+            printable_copy(hash, (size_t)(text + end - hash), note, room);
+        }
+        i = end + 1;
+    }
+}
+
+const char *r2_rundir_drain_reason(const char *note)
+{
+    const char *colon;
+
+    if (strncmp(note, "since ", 6) != 0 || note[6] < '0' || note[6] > '9') {
+        return note; /* an administrator wrote the line by hand */
+    }
+    colon = strstr(note, ": ");
+    return colon ? colon + 2 : "";
+}
+
 /* One line of a file of commands; 0: nothing on it, 1: *out, -1: it is none. */
 static int word_parse(const char *text, size_t len, struct r2_rundir_word *out)
 {
@@ -230,16 +274,24 @@ int r2_rundir_text(const char *path, uid_t uid, char text[R2_RUNDIR_TEXT_MAX + 1
     return rc;
 }
 
-int r2_rundir_drain_read(const char *path, uid_t uid, char *list, size_t room, char *why, size_t why_len)
+int r2_rundir_drain_text(const char *path, uid_t uid, char text[R2_RUNDIR_TEXT_MAX + 1], size_t *len, char *list, size_t room,
+                         char *why, size_t why_len)
 {
-    char text[R2_RUNDIR_TEXT_MAX + 1], reason[128];
-    size_t len;
-    int rc = r2_rundir_text(path, uid, text, &len, why, why_len);
+    char reason[128];
+    int rc = r2_rundir_text(path, uid, text, len, why, why_len);
 
     list[0] = '\0';
-    if (rc == 0 && r2_rundir_drain_parse(text, len, list, room, reason, sizeof(reason)) != 0) {
+    if (rc == 0 && r2_rundir_drain_parse(text, *len, list, room, reason, sizeof(reason)) != 0) {
         snprintf(why, why_len, "%s: %s", path, reason);
         rc = R2_RUNDIR_BAD;
     }
     return rc;
+}
+
+int r2_rundir_drain_read(const char *path, uid_t uid, char *list, size_t room, char *why, size_t why_len)
+{
+    char text[R2_RUNDIR_TEXT_MAX + 1];
+    size_t len;
+
+    return r2_rundir_drain_text(path, uid, text, &len, list, room, why, why_len);
 }

@@ -42,6 +42,13 @@ int r2_rundir_file_safe(int fd, const char *path, uid_t uid, char *why, size_t w
  */
 #define R2_RUNDIR_NAMES 64
 int r2_rundir_drain_parse(const char *text, size_t len, char *list, size_t room, char *why, size_t why_len);
+/*
+ * What the file says beside @name: the comment of the last line about just this name, without what is not printable; empty: nothing. Pure. reason: the same
+ * without the "since TIME: " that r2_ctl puts before the administrator's own words; points into @note.
+ */
+#define R2_RUNDIR_NOTE 128
+void r2_rundir_drain_note(const char *text, size_t len, const char *name, char *note, size_t room);
+const char *r2_rundir_drain_reason(const char *note);
 
 /*
  * The words of a file of fail-back commands: lines "NAME NUMBER", NAME as above or * for all NICs, NUMBER not 0 and another one with each command.
@@ -62,5 +69,8 @@ int r2_rundir_failback_parse(const char *text, size_t len, struct r2_rundir_word
 #define R2_RUNDIR_LATER     (-2)
 int r2_rundir_text(const char *path, uid_t uid, char text[R2_RUNDIR_TEXT_MAX + 1], size_t *len, char *why, size_t why_len);
 int r2_rundir_drain_read(const char *path, uid_t uid, char *list, size_t room, char *why, size_t why_len);
+/* Likewise, with the text that the list is from. */
+int r2_rundir_drain_text(const char *path, uid_t uid, char text[R2_RUNDIR_TEXT_MAX + 1], size_t *len, char *list, size_t room,
+                         char *why, size_t why_len);
 
 #endif

@@ -51,6 +51,8 @@ case_middle() { # HOST
         bad "drain at host $1" "something was posted again"
     elif ! grep -qE ' fab1 +up +yes +0 ' "$log/ctl"; then
         bad "drain at host $1" "status: $(cat "$log/ctl")"
+    elif ! grep -q 'fab1 is drained by .*: cable' "$log/ctl" || ! grep -q 'NIC fab1 is drained: .*(cable)' "$log/out"; then
+        bad "drain at host $1" "nobody says why"
     elif ! grep -qE "^h$1:.* life 2 is up" "$log/out"; then
         bad "drain at host $1" "it did not come back"
     else

@@ -123,13 +123,14 @@ static void words(const char *text, size_t len)
 
 static void names(struct fuzz_in *in)
 {
-    char list[300], why[64];
+    char list[300], why[64], note[R2_RUNDIR_NOTE];
     size_t room = 1 + fuzz_pick(in, sizeof(list) - 1);
     const uint8_t *at;
     size_t n = fuzz_bytes(in, 256, &at);
     static const char allowed[] = "=,abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:";
 
     memset(list, 1, sizeof(list));
+    r2_rundir_drain_note(at ? (const char *)at : "", n, "fab0", note, sizeof(note));
     if (r2_rundir_drain_parse(at ? (const char *)at : "", n, list, room, why, sizeof(why)) == 0) {
         FUZZ_CHECK(strnlen(list, room) < room && strspn(list, allowed) == strlen(list));
         FUZZ_CHECK(list[0] == '\0' || list[0] == '=');

@@ -3,6 +3,35 @@
 
 #include <sys/resource.h>
 
+/* What an administrator wrote beside a name. */
+START_TEST(the_words_beside_a_name)
+{
+    static const struct {
+        const char *text, *name, *note, *reason;
+    } row[] = {
+        {"fab0 # since 2026-11-23T10:00:00+0000: a: b\n", "fab0", "since 2026-11-23T10:00:00+0000: a: b", "a: b"},
+        {"fab0 # since 2026-11-23T10:00:00+0000\n", "fab0", "since 2026-11-23T10:00:00+0000", ""},
+        {"fab0 # since Monday: cable \t\n", "fab0", "since Monday: cable", "since Monday: cable"},
+        {" fab0\t#x", "fab0", "x", "x"},
+        {"fab0 # old\nfab0#new\r\n", "fab0", "new", "new"},
+        {"fab00 # x\nfab0:1 # y\n", "fab0", "", ""},
+        {"fab0:1 # y\n", "fab0:1", "y", "y"},
+        {"# fab0 x\nfab0\n", "fab0", "", ""},
+        {"fab0 # a\033[2Jb\n", "fab0", "a?[2Jb", "a?[2Jb"},
+        {"", "fab0", "", ""},
+    };
+    char note[R2_RUNDIR_NOTE], small[4];
+
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        r2_rundir_drain_note(row[i].text, strlen(row[i].text), row[i].name, note, sizeof(note));
+        ck_assert_str_eq(note, row[i].note);
+        ck_assert_str_eq(r2_rundir_drain_reason(note), row[i].reason);
+    }
+    r2_rundir_drain_note("fab0 # long", 11, "fab0", small, sizeof(small));
+    ck_assert_str_eq(small, "lon");
+}
+END_TEST
+
 START_TEST(the_file_is_obeyed)
 {
     struct r2_inst *inst;
@@ -431,6 +460,7 @@ END_TEST
 
 static void add(TCase *t)
 {
+    tcase_add_test(t, the_words_beside_a_name);
     tcase_add_test(t, a_mended_mode_is_a_change);
     tcase_add_test(t, a_file_that_cannot_be_read_now);
     tcase_add_test(t, the_file_is_obeyed);

@@ -315,12 +315,42 @@ START_TEST(a_drain_is_no_fault)
     wait_settled(0);
     v = look(0);
     ck_assert_int_eq(v->nic[0].drained, 1);
+    ck_assert_str_eq(v->nic[0].why, "as NCCL_R2_DRAIN says");
     ck_assert_uint_eq(v->who.faults, 0);
     ck_assert_uint_eq(v->who.drains, 2); /* it was drained; it is free */
     ck_assert_ptr_nonnull(event_find(v, R2_EVENT_DRAIN));
     v = look(1);
     ck_assert_uint_eq(v->who.faults, 0);
     ck_assert_uint_eq(v->who.drains, 1);
+    end();
+}
+END_TEST
+
+/* What the administrator wrote beside the name is where the drain is. */
+START_TEST(why_a_nic_is_drained)
+{
+    const struct r2_stat_view *v;
+    const struct r2_stat_event *e;
+
+    begin(2, NULL);
+    messages(4);
+    file_write("fab1 # not for us\nfab0:1 # since 2026-11-23T10:00:00+0000: new cable\n", 0644);
+    rig_enter(&rig->side[0]);
+    r2_drain_look(rig->side[0].inst);
+    rig_kick(&rig->side[0]);
+    ck_assert_uint_eq(rig->side[0].inst->drained, 3);
+    rig_run(rig, RIG_S);
+    v = look(0);
+    ck_assert_str_eq(v->nic[0].why, "new cable; still in use"); /* the other one is drained, too */
+    ck_assert_str_eq(v->nic[1].why, "not for us; still in use");
+    e = event_find(v, R2_EVENT_DRAIN);
+    ck_assert_ptr_nonnull(e);
+    ck_assert_str_eq(e->text, "fab0: drained, new work avoids it: new cable");
+    file_write("", 0644);
+    rig_enter(&rig->side[0]);
+    r2_drain_look(rig->side[0].inst);
+    rig_kick(&rig->side[0]);
+    ck_assert_str_eq(look(0)->nic[0].why, "as found at the start");
     end();
 }
 END_TEST
@@ -656,6 +686,7 @@ static void add(TCase *t)
     tcase_add_test(t, a_blackhole_is_seen_though_the_port_is_up);
     tcase_add_test(t, a_connection_that_is_given_up);
     tcase_add_test(t, a_drain_is_no_fault);
+    tcase_add_test(t, why_a_nic_is_drained);
     tcase_add_test(t, a_verdict_has_two_times);
     tcase_add_loop_test(t, a_failure_at_the_other_end_is_told_apart, 0, 2);
     tcase_add_loop_test(t, a_word_says_whose_fault_a_silence_is, 0, 3);

@@ -52,16 +52,23 @@ static void row_json(void *arg, const struct ctl_row *r)
     json_object_end(j);
 }
 
-/* The list of names without its '='; "" when nothing is drained. -1: the file is not to be used, which was said. */
-static int drained_names(const struct ctl *c, uid_t uid, char *list, size_t room)
+struct drains {
+    char list[R2_RUNDIR_TEXT_MAX + 8]; /* names, without the '=' */
+    char text[R2_RUNDIR_TEXT_MAX + 1];
+    size_t len;
+};
+
+/* Nothing where nothing is drained. -1: the file is not to be used, which was said. */
+static int drained_names(const struct ctl *c, uid_t uid, struct drains *d)
 {
-    char path[512], why[400];
+    char path[512], why[400], *list = d->list;
 
     list[0] = '\0';
+    d->len = 0;
     if (r2_rundir_drain_path(c->dir, uid, path, sizeof(path)) != 0) {
         return 0;
     }
-    if (r2_rundir_drain_read(path, uid, list, room, why, sizeof(why)) != 0) {
+    if (r2_rundir_drain_text(path, uid, d->text, &d->len, list, sizeof(d->list), why, sizeof(why)) != 0) {
         ctl_fail("%s: it drains nothing", why);
         list[0] = '\0';
         return -1;
@@ -70,6 +77,38 @@ static int drained_names(const struct ctl *c, uid_t uid, char *list, size_t room
         memmove(list, list + 1, strlen(list));
     }
     return 0;
+}
+
+/* Calls @say for each name, with what is said beside it. */
+static void drains_walk(const struct drains *d, const char *by, void *arg,
+                        void (*say)(void *arg, const char *by, const char *name, const char *note))
+{
+    char list[sizeof(d->list)], note[R2_RUNDIR_NOTE], *save = NULL;
+
+    memcpy(list, d->list, sizeof(list));
+    for (char *name = strtok_r(list, ",", &save); name; name = strtok_r(NULL, ",", &save)) {
+        r2_rundir_drain_note(d->text, d->len, name, note, sizeof(note));
+        say(arg, by, name, note);
+    }
+}
+
+static void drain_text(void *arg, const char *by, const char *name, const char *note)
+{
+    (void)arg;
+    if (note[0]) {
+        printf("%s is drained by %s, %s\n", name, by, note);
+    }
+}
+
+static void drain_json(void *arg, const char *by, const char *name, const char *note)
+{
+    struct json *j = arg;
+
+    json_object_start(j, NULL);
+    json_text_put(j, "nic", name);
+    json_text_put(j, "by", by);
+    json_text_put(j, "note", note);
+    json_object_end(j);
 }
 
 /* The last commands of this user, "NIC at time" each; *rc becomes 1 where the file is not to be used, which is said. */
@@ -100,14 +139,14 @@ static void failbacks_get(const struct ctl *c, uid_t uid, char *out, size_t room
 
 int ctl_status(const struct ctl *c)
 {
-    char root[R2_RUNDIR_TEXT_MAX + 8], own[R2_RUNDIR_TEXT_MAX + 8] = "";
+    struct drains root, own = {.len = 0};
     char root_words[R2_RUNDIR_NAMES * 100], own_words[R2_RUNDIR_NAMES * 100] = "";
-    int rc = drained_names(c, 0, root, sizeof(root)), rows = 0;
+    int rc = drained_names(c, 0, &root), rows = 0;
     struct json j;
 
     failbacks_get(c, 0, root_words, sizeof(root_words), &rc);
     if (geteuid() != 0) {
-        rc |= drained_names(c, geteuid(), own, sizeof(own));
+        rc |= drained_names(c, geteuid(), &own);
         failbacks_get(c, geteuid(), own_words, sizeof(own_words), &rc);
     }
     if (c->json) {
@@ -115,10 +154,14 @@ int ctl_status(const struct ctl *c)
         json_object_start(&j, NULL);
         json_text_put(&j, "schema", "r2.ctl/1");
         json_text_put(&j, "run_dir", c->dir);
-        json_text_put(&j, "drained_by_root", root);
-        json_text_put(&j, "drained_by_user", own);
+        json_text_put(&j, "drained_by_root", root.list);
+        json_text_put(&j, "drained_by_user", own.list);
         json_text_put(&j, "failback_by_root", root_words);
         json_text_put(&j, "failback_by_user", own_words);
+        json_list_start(&j, "drains");
+        drains_walk(&root, "root", &j, drain_json);
+        drains_walk(&own, "user", &j, drain_json);
+        json_list_end(&j);
         json_list_start(&j, "processes");
         ctl_rows_walk(c, row_json, &j);
         json_list_end(&j);
@@ -126,7 +169,10 @@ int ctl_status(const struct ctl *c)
         putchar('\n');
         return rc ? 1 : 0;
     }
-    printf("run directory %s; drained: %s%s%s\n", c->dir, root[0] || own[0] ? root : "nothing", root[0] && own[0] ? "," : "", own);
+    printf("run directory %s; drained: %s%s%s\n", c->dir, root.list[0] || own.list[0] ? root.list : "nothing",
+           root.list[0] && own.list[0] ? "," : "", own.list);
+    drains_walk(&root, "root", NULL, drain_text);
+    drains_walk(&own, "the user", NULL, drain_text);
     if (root_words[0] || own_words[0]) {
         printf("may return what failed before: %s%s%s\n", root_words, root_words[0] && own_words[0] ? ", " : "", own_words);
     }

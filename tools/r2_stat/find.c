@@ -165,7 +165,7 @@ const char *stat_nic_word(const struct r2_stat_nic *n, const char **why, uint64_
         return r2_stat_nic_state_name(n->state);
     }
     if (n->drained) {
-        *why = n->over ? "by the administrator; still in use" : "by the administrator";
+        *why = n->why; /* the administrator's words */
         return "drained";
     }
     if (n->moved == 0) {

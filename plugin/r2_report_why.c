@@ -8,6 +8,8 @@
 #include "r2_pair.h"
 #include "r2_report_int.h"
 
+#define UNDECIDED "R2-F03 "
+
 static const char *part_of(enum probe_blame b)
 {
     switch (b) {
@@ -74,6 +76,9 @@ void r2_report_why(struct r2_report *r, struct r2_comm *c)
         found = reason_find(c, p, &theirs, text, sizeof(text));
         if (found) {
             c->seen.path[p].theirs = theirs & 1;
+        }
+        if (found == 1 && strncmp(n->blamed, UNDECIDED, sizeof(UNDECIDED) - 1) == 0) {
+            n->blamed[0] = '\0'; /* somebody knows by now */
         }
         if (found && strcmp(n->trouble, text) != 0) {
             memcpy(n->trouble, text, sizeof(text));

@@ -328,7 +328,7 @@ static uint64_t report(struct r2_inst *inst, const struct r2_case *k, const stru
     struct r2_report_verdict r = {.code = info->name,
                                   .blame = info->blame,
                                   .severity = info->severity,
-                                  .nic = k->process ? -1 : ours || f->v.blame == PROBE_BLAME_PATH ? k->nic : -1,
+                                  .nic = k->process ? -1 : ours || f->v.blame == PROBE_BLAME_PATH || f->code == PROBE_CODE_F03 ? k->nic : -1,
                                   .peer_host = k->peer ? k->peer->host : NULL,
                                   .peer_nic = k->peer && !k->process ? r2_evidence_peer_nic(inst, k) : NULL,
                                   .since_ns = k->since,
@@ -393,6 +393,14 @@ uint64_t r2_verdict_time(const struct r2_inst *inst, uint64_t ns)
     return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000 - r2_elapsed(r2_now(inst), ns) / 1000000;
 }
 
+/* The peer opened the case and warns of it; people who look at this host find it, too. No news, which is of parts that are known. */
+static void undecided_share(struct r2_inst *inst, const struct r2_case *k, const struct finding *f)
+{
+    R2_INFO("with %s, which says it: %s", k->peer->host, f->line);
+    undecided_put(inst, k, f, report(inst, k, f));
+    latest_put(inst, f->brief);
+}
+
 /* The job hears it, and the operator; what is known already is not said again. */
 static void publish(struct r2_inst *inst, const struct r2_case *k, struct finding *f)
 {
@@ -404,6 +412,9 @@ static void publish(struct r2_inst *inst, const struct r2_case *k, struct findin
 
     if (k->peer && f->v.blame == PROBE_BLAME_PEER) {
         k->peer->process_blamed = 1;
+    }
+    if (f->code == PROBE_CODE_F03 && k->told && !more) {
+        undecided_share(inst, k, f);
     }
     if (f->known ? !r2_news_tell(inst, &f->word) : k->told || more) {
         level = R2_LOG_TRACE; /* the other end says it, or somebody has found out more */

@@ -75,6 +75,23 @@ static const struct r2_stat_event *event_find(const struct r2_stat_view *v, enum
     return NULL;
 }
 
+static void news_put(int side, const struct probe_subject *s, enum probe_blame blame)
+{
+    struct probe_word w;
+
+    memset(&w, 0, sizeof(w));
+    w.subject = *s;
+    w.blame = (uint8_t)blame;
+    w.confidence = 80;
+    w.origin = 4711;
+    snprintf(w.host, sizeof(w.host), "host1");
+    snprintf(w.nic, sizeof(w.nic), "fab0");
+    rig_enter(&rig->side[side]);
+    probe_news_next_version(rig->side[side].inst->news, &w);
+    r2_news_heard(rig->side[side].inst, &w, "host7");
+
+}
+
 /* --- healthy --- */
 
 START_TEST(traffic_is_counted)
@@ -279,6 +296,52 @@ START_TEST(a_blackhole_is_seen_though_the_port_is_up)
 }
 END_TEST
 
+static int both_say_f03(struct rig *r)
+{
+    for (int i = 0; i < 2; i++) {
+        if (strncmp(r->side[i].inst->report->nic[0].blamed, "R2-F03 ", 7) != 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Nobody can tell which part it is. Who was told of it says so within a second of who found it, and no longer than until somebody can. */
+START_TEST(a_part_that_is_not_known_has_its_code_at_both_ends)
+{
+    const struct r2_stat_view *v;
+    struct probe_subject s;
+    uint64_t from;
+
+    begin(2, NULL);
+    messages(4);
+    rig_run(rig, RIG_S);
+    begin_message();
+    rig_fault(rig, _i ? "h0:n0 blackhole" : "h1:n0 blackhole");
+    from = rig_now(rig);
+    end_message();
+    ck_assert(rig_until(rig, both_say_f03, 2 * RIG_S));
+    ck_assert_msg(rig_now(rig) - from < 1200 * RIG_MS, "%llu ms", (unsigned long long)((rig_now(rig) - from) / RIG_MS));
+    for (int i = 0; i < 2; i++) {
+        const struct r2_stat_event *e;
+
+        v = look(i);
+        e = event_find(v, R2_EVENT_VERDICT);
+        ck_assert_ptr_nonnull(e);
+        ck_assert_str_eq(e->code, "R2-F03");
+        ck_assert_str_eq(e->nic, "fab0");
+        ck_assert_int_eq(strncmp(v->nic[0].blamed, "R2-F03 ", 7), 0);
+    }
+    ck_assert((strstr(rig->last_warn[0], "R2-F03 ") == NULL) != (strstr(rig->last_warn[1], "R2-F03 ") == NULL)); /* one warning */
+    s = r2_subject_nic(rig->side[1].inst, 0);
+    news_put(1, &s, PROBE_BLAME_LOCAL_LINK);
+    v = look(1);
+    ck_assert_str_eq(v->nic[0].blamed, "");
+    ck_assert_str_eq(v->nic[0].trouble, "its port or cable");
+    end();
+}
+END_TEST
+
 START_TEST(a_connection_that_is_given_up)
 {
     static const char *const quick[] = {"NCCL_R2_GIVE_UP=200", NULL};
@@ -356,23 +419,6 @@ START_TEST(why_a_nic_is_drained)
 END_TEST
 
 /* --- what others found out --- */
-
-static void news_put(int side, const struct probe_subject *s, enum probe_blame blame)
-{
-    struct probe_word w;
-
-    memset(&w, 0, sizeof(w));
-    w.subject = *s;
-    w.blame = (uint8_t)blame;
-    w.confidence = 80;
-    w.origin = 4711;
-    snprintf(w.host, sizeof(w.host), "host1");
-    snprintf(w.nic, sizeof(w.nic), "fab0");
-    rig_enter(&rig->side[side]);
-    probe_news_next_version(rig->side[side].inst->news, &w);
-    r2_news_heard(rig->side[side].inst, &w, "host7");
-
-}
 
 /* A port of the peer's: our NIC is well, and says whose fault it is; the peer's own does not put it on us. */
 START_TEST(a_failure_at_the_other_end_is_told_apart)
@@ -684,6 +730,7 @@ static void add(TCase *t)
     tcase_add_test(t, an_idle_process_is_not_woken);
     tcase_add_test(t, a_nic_goes_down_and_comes_back);
     tcase_add_test(t, a_blackhole_is_seen_though_the_port_is_up);
+    tcase_add_loop_test(t, a_part_that_is_not_known_has_its_code_at_both_ends, 0, 2);
     tcase_add_test(t, a_connection_that_is_given_up);
     tcase_add_test(t, a_drain_is_no_fault);
     tcase_add_test(t, why_a_nic_is_drained);

@@ -407,7 +407,7 @@ chmod 555 "$root/etc/nccl-net-r2"
 result "a fabric" $?
 fabric_is_up=1
 fabric() {
-    env LD_LIBRARY_PATH="$B" NCCL_NET_PLUGIN=r2 NCCL_NET=R2 "$@" "$B/softfab" exec --name $fabric --host 0 -- "$CONFIG" --doctor
+    env LD_LIBRARY_PATH="$B" NCCL_NET_PLUGIN=r2 NCCL_NET=R2 "$@" "$B/softfab" exec --name $fabric --host 0 -- "$CONFIG" --doctor ${more:-}
 }
 run 0 "fabric" fabric
 sees ok 'NIC fab0: port 1 ACTIVE, [0-9]* Mb/s, rail 0'
@@ -440,6 +440,48 @@ sees WARN 'NIC fab0: GID 1 (fe80:.*) is link-local'
 run 1 "fabric: a GID outside of the table" fabric NCCL_IB_GID_INDEX=200
 sees WARN 'NICs: NIC fab0 has no address: .*NCCL_IB_GID_INDEX is outside of its GID table'
 sees WARN 'NIC fab0: port 1 is ACTIVE and has no address that can be used'
+# a NIC that takes work and completes none, and one whose driver does not return: each is named, and the others are looked at
+"$B/softfab" fault --name $fabric 'h0:n1 hang' >"$tmp/out" 2>"$tmp/err"
+result "a NIC hangs" $?
+more="--limit 4"
+run 1 "fabric: a NIC that hangs" fabric
+sees FAIL 'NIC fab1: it hangs: a write to itself had no completion after 3 s, other NICs answer -> dmesg'
+sees ok 'NICs: 2 of 3 devices answer a write to themselves'
+no '^FAIL  NIC fab[02]'
+"$B/softfab" fault --name $fabric 'h0:n1 unhang' >"$tmp/out" 2>"$tmp/err"
+result "it goes on" $?
+{
+    echo '#include <dlfcn.h>'
+    echo '#include <string.h>'
+    echo '#include <unistd.h>'
+    echo 'static void *real(const char *n) { static void *l; if (!l) l = dlopen(REAL, RTLD_NOW); return l ? dlsym(l, n) : 0; }'
+    echo 'typedef void *(*call)(void *, void *, void *, void *, void *, void *);'
+    for symbol in ibv_get_device_list ibv_free_device_list ibv_get_device_name ibv_get_device_guid ibv_close_device ibv_query_device \
+        ibv_query_gid ibv_query_port ibv_get_async_event ibv_ack_async_event ibv_alloc_pd ibv_dealloc_pd ibv_reg_mr ibv_dereg_mr ibv_create_comp_channel \
+        ibv_destroy_comp_channel ibv_get_cq_event ibv_ack_cq_events ibv_create_cq ibv_destroy_cq ibv_create_srq ibv_destroy_srq \
+        ibv_create_qp ibv_modify_qp ibv_query_qp ibv_destroy_qp ibv_fork_init ibv_wc_status_str ibv_event_type_str _ibv_query_gid_ex \
+        ibv_reg_mr_iova2 ibv_reg_dmabuf_mr; do
+        echo "void *$symbol(void *a, void *b, void *c, void *d, void *e, void *f) { return ((call)real(\"$symbol\"))(a, b, c, d, e, f); }"
+    done
+    echo 'void *ibv_open_device(void *d) { if (strcmp((const char *)ibv_get_device_name(d, 0, 0, 0, 0, 0), "fab1") == 0) for (;;) pause();'
+    echo '    return ((call)real("ibv_open_device"))(d, 0, 0, 0, 0, 0); }'
+} >"$tmp/slow.c"
+mkdir "$tmp/slow"
+if command -v cc >/dev/null 2>&1 && cc -shared -fPIC "-DREAL=\"$B/softfab-lib/libibverbs.so.1\"" -o "$tmp/slow/libibverbs.so.1" "$tmp/slow.c" 2>"$tmp/err"; then
+    slow() {
+        env LD_LIBRARY_PATH="$B" NCCL_NET_PLUGIN=r2 NCCL_NET=R2 "$B/softfab" exec --name $fabric --host 0 -- \
+            env LD_LIBRARY_PATH="$tmp/slow:$B" "$CONFIG" --doctor $more
+    }
+    run 1 "fabric: a driver that does not return" slow
+    sees FAIL 'NIC fab1: it hangs: opening it had not returned after 3 s -> dmesg'
+    sees ok 'NICs: 2 of 3 devices answer a write to themselves'
+    sees ok 'NICs: 2 of 2 ports are ACTIVE, 3 devices are listed'
+    no 'FAIL  doctor:'
+else
+    skipped=$((skipped + 1))
+    echo "SKIP doctor with a driver that does not return: there is no cc to build one"
+fi
+more=
 # interfaces: the options reach the plugin's own choice
 run 0 "interfaces: lo" fabric NCCL_SOCKET_IFNAME=lo
 sees WARN 'out-of-band: lo 127.0.0.1'

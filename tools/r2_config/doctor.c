@@ -115,6 +115,7 @@ static const struct {
     {"the selection", doctor_selection},
     {"libibverbs", doctor_verbs},
     {"/dev/infiniband", doctor_device_files},
+    {"the NICs' answers", doctor_ask},
     {"the NICs", doctor_nics},
     {"memlock", doctor_memlock},
     {"the out-of-band channel", doctor_oob},

@@ -45,6 +45,9 @@ void doctor_verbs(struct doctor *d);
 void doctor_device_files(struct doctor *d);
 void doctor_nics(struct doctor *d);
 void doctor_rdma_end(struct doctor *d);
+/* doctor_ask.c: which devices answer, asked by children; those that do not even open are not listed afterwards. hangs: whether @dev is such a one. */
+void doctor_ask(struct doctor *d);
+int doctor_hangs(const char *dev);
 /* doctor_verbs.c: versions of the libibverbs at @path, which has been loaded, and of the providers beside it. After doctor_verbs has counted. */
 void doctor_versions(const struct doctor *d, const char *path);
 /* doctor_host.c: the rest of the machine. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "r2_drain.h"
+#include "r2_log.h"
 #include "r2_report_int.h"
 
 #define MS(x)       ((uint64_t)(x)*1000000)
@@ -316,6 +317,21 @@ static void say_fault(struct r2_report *r, struct r2_report_case *k)
     r2_report_say(r, &e, k->began);
 }
 
+/* For who reads along, r2_perf for one (tools/r2_perf/log.c reads this text): the same figure as the event's. */
+static void log_switch(const struct r2_report *r, const struct r2_report_case *k, const char *to)
+{
+    char stall[40] = "nothing waited";
+
+    if (k->stalls) {
+        snprintf(stall, sizeof(stall), "%u still wait", k->stalls);
+    } else if (k->waited) {
+        snprintf(stall, sizeof(stall), "stall %llu us", (unsigned long long)(k->stall_ns / 1000));
+    }
+    R2_INFO("switch: %s, %u connection%s to %s, %s, %llu bytes again, began %llu us ago", r->inst->nics.nic[k->nic].name,
+            k->conns, plural(k->conns), to[0] ? to : "other paths", stall, (unsigned long long)k->replayed,
+            (unsigned long long)(r2_elapsed(r2_now(r->inst), k->began) / 1000));
+}
+
 static void say_switch(struct r2_report *r, const struct r2_report_case *k)
 {
     struct r2_event e = event_of(r, k);
@@ -334,6 +350,7 @@ static void say_switch(struct r2_report *r, const struct r2_report_case *k)
         snprintf(text, sizeof(text), "%.23s: %u connection%s to %s, %s, %llu bytes again", e.nic.device, k->conns,
                  plural(k->conns), to[0] ? to : "other paths", stall,
                  (unsigned long long)k->replayed);
+        log_switch(r, k, to);
         e.stall_us = (int64_t)(k->stall_ns / 1000);
     }
     e.replayed_bytes = (int64_t)k->replayed;

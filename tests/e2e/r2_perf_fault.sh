@@ -33,6 +33,15 @@ if command -v jq >/dev/null; then
         .[0].fired_s >= 0.3 and .[0].fired_s < 0.6 and .[1].stall.ms >= 0' "$TMP/f.json" >"$TMP/parsed"
 fi
 
+# A pause that begins long after the fault is not the fault's: the rank is stopped for 1.5 s, 0.8 s later.
+run all_reduce -b 1M -e 1M -t 4s -c 0 --placement out --interval 50ms --json "$TMP/late.json" \
+    --fault-cmd '300ms:(sleep 0.8; kill -STOP $PPID; sleep 1.5; kill -CONT $PPID) >/dev/null 2>&1 &'
+expect "a pause long after a fault" 0
+if command -v jq >/dev/null; then
+    check "the pause was there" jq -e '.r2.stall.ms >= 1400' "$TMP/late.json" >"$TMP/parsed"
+    check "it is not the fault's" jq -e '.r2.faults[0].stall.ms < 1000 and .r2.faults[0].stall.by == "driver"' "$TMP/late.json" >"$TMP/parsed"
+fi
+
 run all_reduce $SHORT --fault-cmd '1h:true'
 expect "a fault whose time never came" 1
 says "a fault whose time never came" '^# r2 fault 1 at 3600.000 s not fired: true'
@@ -57,6 +66,22 @@ expect "a fabric for one run" 0
 says "a fabric for one run" '^# r2 fault 1 at 0\.3.* s (command took .*): h0:n1 down$'
 name=$(sed -n 's/.*fabric \(r2perf[0-9]*\) is up.*/\1/p' "$TMP/err")
 check "it is gone" sh -c "! '$B/softfab' status --name '${name:-none}' >/dev/null 2>&1"
+if command -v jq >/dev/null; then
+    # our plugin says itself how long its connections waited: the same figure everywhere
+    tcp=$TCP TCP=$B/libnccl-net-r2.so
+    export NCCL_R2_EVENT_FILE="$TMP/events.ndjson"
+    run all_reduce -b 1M -e 1M -t 3s --placement out --interval 50ms \
+        --buffsize 256K --nics 2 --rate 50MB/s --fault '500ms:h0:n1 down' --json "$TMP/own.json" --plot "$TMP/own.svg"
+    TCP=$tcp
+    unset NCCL_R2_EVENT_FILE
+    expect "the plugin's own figure" 0
+    event=$(jq -s '[.[] | select(.kind == "switch") | .stall_us] | max' "$TMP/events.ndjson")
+    check "the stall is the event's ($event us)" jq -e --argjson us "${event:-null}" '$us > 0 and .r2.faults[0].stall.by == "plugin" and
+        ((.r2.faults[0].stall.ms * 1000 - $us) | . > -2 and . < 2)' "$TMP/own.json" >"$TMP/parsed"
+    label=$(jq -r '.r2.faults[0].stall.ms * 10 | round | . / 10' "$TMP/own.json")
+    check "the picture has it" grep -qE "h0:n1 down \(stall ${label}(\.0)? ms\)" "$TMP/own.svg"
+    check "after begins when the switch has ended" jq -e '.r2.after_from_s >= .r2.faults[0].fired_s + .r2.faults[0].stall.ms / 1000' "$TMP/own.json" >"$TMP/parsed"
+fi
 run all_reduce $SHORT --nics 2 --fault '300ms:h7:n1 down'
 expect "a fault that the fabric refuses" 1
 own=r2perftest$$

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "tools/r2_perf/abi.h"
+#include "tools/r2_perf/util.h"
 
 static const char *const subsys_names[] = {"INIT",      "COLL", "P2P",     "SHM",  "NET",     "GRAPH",
                                            "TUNING",    "ENV",  "ALLOC",   "CALL", "PROXY",   "NVLS",
@@ -19,12 +20,14 @@ static const char *const subsys_names[] = {"INIT",      "COLL", "P2P",     "SHM"
 #define LOG_SUBSYS_DEFAULT (0x1 | 0x80 | 0x1000) /* INIT, ENV, BOOTSTRAP */
 
 static struct {
-    pthread_mutex_t lock; /* guards file and last_warning */
+    pthread_mutex_t lock; /* guards file, last_warning and switches */
     FILE *file;
     int level;
     unsigned long mask;
     char host[64];
     char last_warning[1024];
+    struct log_switch switches[LOG_SWITCHES_MAX];
+    int nswitches;
     _Atomic uint64_t failovers; /* a counter that is only ever read as a total */
 } log_state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -119,6 +122,21 @@ static void log_line_print(int level, const char *file, int line, const char *te
     fflush(log_state.file);
 }
 
+/* Lock held. */
+static void log_switch_note(const char *text)
+{
+    const char *began = strstr(text, ", began "), *stall = strstr(text, ", stall ");
+    struct log_switch *s = &log_state.switches[log_state.nswitches];
+    if (!began || log_state.nswitches == LOG_SWITCHES_MAX) {
+        return;
+    }
+    s->end_ns = util_now_ns();
+    s->began_ns = s->end_ns - strtoull(began + strlen(", began "), NULL, 10) * 1000;
+    s->stall_ns = stall ? strtoull(stall + strlen(", stall "), NULL, 10) * 1000 : 0;
+    s->over = stall || strstr(text, ", nothing waited");
+    log_state.nswitches++;
+}
+
 void log_line_write(int level, unsigned long flags, const char *file, int line, const char *fmt, ...)
 {
     char text[1024];
@@ -130,6 +148,9 @@ void log_line_write(int level, unsigned long flags, const char *file, int line, 
         atomic_fetch_add_explicit(&log_state.failovers, 1, memory_order_relaxed);
     }
     pthread_mutex_lock(&log_state.lock);
+    if (strncmp(text, "NET/R2 : switch: ", 17) == 0) {
+        log_switch_note(text);
+    }
     if (level == ABI_LOG_WARN) {
         memcpy(log_state.last_warning, text, sizeof(text));
     }
@@ -149,4 +170,13 @@ void log_warning_get(char *text, size_t bytes)
 uint64_t log_failovers_count(void)
 {
     return atomic_load_explicit(&log_state.failovers, memory_order_relaxed);
+}
+
+int log_switches_get(struct log_switch *out)
+{
+    pthread_mutex_lock(&log_state.lock);
+    int n = log_state.nswitches;
+    memcpy(out, log_state.switches, (size_t)n * sizeof(*out));
+    pthread_mutex_unlock(&log_state.lock);
+    return n;
 }

@@ -17,6 +17,18 @@ void log_line_write(int level, unsigned long flags, const char *file, int line, 
 
 /* Copy the text of the last WARN, empty when there was none. Any thread. */
 void log_warning_get(char *text, size_t bytes);
+/*
+ * What our own plugin says of a switch (plugin/r2_report_case.c): connections left a NIC, and the one that waited longest did so for stall_ns, the figure of
+ * the event. Other plugins say no such thing.
+ */
+struct log_switch {
+    uint64_t began_ns, end_ns; /* util_now_ns(): the first of them lost a path; the line came */
+    uint64_t stall_ns;         /* 0: nothing waited */
+    uint64_t over;             /* 0: some still waited when it was said: the figure is not known */
+};
+#define LOG_SWITCHES_MAX 256
+/* Copies those seen so far, oldest first, to @out (LOG_SWITCHES_MAX); more than that are not kept. Any thread. */
+int log_switches_get(struct log_switch *out);
 /* Lines seen so far that contain both "NET/R2" and "DOWN", whatever level was printed. Any thread. */
 uint64_t log_failovers_count(void);
 

@@ -130,7 +130,7 @@ static void plot_faults_write(struct plot *p)
         double y = PLOT_TOP - 8 - 14 * (i % 3);
         char text[160];
         snprintf(text, sizeof(text), "%.100s (stall %.1f ms)", fault->event.spec->what,
-                 (double)fault->stall.len_ns / 1e6);
+                 (double)fault->stall_ns / 1e6);
         fprintf(p->f,
                 "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%d\" stroke=\"#b3261e\" stroke-width=\"1.4\" "
                 "stroke-dasharray=\"5 3\"/>\n",
@@ -196,8 +196,7 @@ int plot_timeline_write(const char *path, const char *title, const struct timeli
     plot_curve_write(&p);
     plot_faults_write(&p);
     double first = t->nfaults ? (double)t->faults[0].event.fired_ns / 1e9 : p.seconds;
-    double last =
-        t->nfaults ? (double)(t->faults[t->nfaults - 1].event.fired_ns + TIMELINE_SETTLE_NS) / 1e9 : p.seconds;
+    double last = t->nfaults ? (double)t->after_ns / 1e9 : p.seconds;
     plot_mean_write(&p, t->before, 0, first, t->nfaults ? "before" : "mean");
     plot_mean_write(&p, t->after, last, p.seconds, "after");
     plot_legend_write(&p);

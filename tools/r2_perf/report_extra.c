@@ -63,15 +63,26 @@ static void report_rates_print(const struct timeline *t)
     if (t->before > 0 && !isnan(t->after)) {
         printf(", after is %.1f %% of before", t->after / t->before * 100);
     }
-    printf(" (during: first fault to %.1f s after the last)\n", report_s(TIMELINE_SETTLE_NS));
+    printf(" (during: first fault to %.3f s)\n", report_s(t->after_ns));
+}
+
+static void report_stall_print(const struct timeline_fault *f, int i)
+{
+    char name[64];
+    if (f->by == TIMELINE_BY_DRIVER) {
+        snprintf(name, sizeof(name), "stall after fault %d:", i + 1);
+        report_gap_print(name, &f->pause);
+        return;
+    }
+    printf("# r2 stall after fault %d: %.2f ms, by the plugin on rank %d\n", i + 1, report_ms(f->stall_ns), f->switch_rank);
+    snprintf(name, sizeof(name), "pause around fault %d:", i + 1);
+    report_gap_print(name, &f->pause);
 }
 
 static void report_timeline_print(const struct timeline *t)
 {
-    char name[48];
     for (int i = 0; i < t->nfaults; i++) {
-        snprintf(name, sizeof(name), "stall after fault %d:", i + 1);
-        report_gap_print(name, &t->faults[i].stall);
+        report_stall_print(&t->faults[i], i);
     }
     report_gap_print(t->nfaults ? "longest stall before any fault:" : "longest stall:", &t->stall_before);
     printf("# r2 nothing moved on any rank for at most %.2f ms\n", report_ms(t->stopped.len_ns));
@@ -98,11 +109,11 @@ static void report_gap_json(struct json *j, const char *key, const struct trace_
     json_object_end(j);
 }
 
-static const struct trace_gap *report_fault_stall(const struct timeline *t, const struct fault_event *e)
+static const struct timeline_fault *report_fault_find(const struct timeline *t, const struct fault_event *e)
 {
     for (int i = 0; i < t->nfaults; i++) {
         if (t->faults[i].event.spec == e->spec) {
-            return &t->faults[i].stall;
+            return &t->faults[i];
         }
     }
     return NULL;
@@ -113,7 +124,7 @@ static void report_faults_json(struct json *j, const struct report_extra *x)
     json_list_start(j, "faults");
     for (int i = 0; i < x->nevents; i++) {
         const struct fault_event *e = &x->events[i];
-        const struct trace_gap *stall = x->timeline ? report_fault_stall(x->timeline, e) : NULL;
+        const struct timeline_fault *f = x->timeline ? report_fault_find(x->timeline, e) : NULL;
         json_object_start(j, NULL);
         json_text_put(j, "what", e->spec->what);
         json_text_put(j, "kind", e->spec->command ? "command" : "fabric");
@@ -124,8 +135,12 @@ static void report_faults_json(struct json *j, const struct report_extra *x)
             json_real_put(j, "took_ms", report_ms(e->took_ns));
             json_int_put(j, "status", e->status);
         }
-        if (stall) {
-            report_gap_json(j, "stall", stall, true);
+        if (f) {
+            json_object_start(j, "stall");
+            json_real_put(j, "ms", report_ms(f->stall_ns));
+            json_text_put(j, "by", f->by == TIMELINE_BY_PLUGIN ? "plugin" : "driver");
+            json_object_end(j);
+            report_gap_json(j, "pause", &f->pause, true);
         }
         json_object_end(j);
     }
@@ -137,6 +152,9 @@ static void report_timeline_json(struct json *j, const struct timeline *t)
     report_gap_json(j, "stall", &t->stall, true);
     report_gap_json(j, "stall_before_faults", &t->stall_before, true);
     report_gap_json(j, "all_stopped", &t->stopped, false);
+    if (t->nfaults) {
+        json_real_put(j, "after_from_s", report_s(t->after_ns));
+    }
     json_object_start(j, "busbw");
     json_real_put(j, "before", t->before);
     json_real_put(j, "during", t->during);

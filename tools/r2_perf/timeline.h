@@ -8,12 +8,27 @@
 #include "tools/r2_perf/fault.h"
 #include "tools/r2_perf/trace.h"
 
-/* After the last fault the rate gets this long to settle before it counts as "after". */
+/*
+ * A pause is a fault's when it had begun this long after the fault was done: messages that were under way may still arrive. The rate, too, gets this long before
+ * it counts as "after", and more where a switch takes longer.
+ */
 #define TIMELINE_SETTLE_NS 200000000ull
+/* A switch that our plugin tells of is a fault's when it began so soon: nothing takes longer to find out. */
+#define TIMELINE_DETECT_NS 10000000000ull
+
+/* Who says how long the stall was. */
+enum timeline_by {
+    TIMELINE_BY_DRIVER, /* r2_perf: the longest pause of a connection that is the fault's */
+    TIMELINE_BY_PLUGIN, /* the switch that the plugin told of: the stall_us of its event */
+};
 
 struct timeline_fault {
     struct fault_event event;
-    struct trace_gap stall; /* longest pause of a connection that ended after this fault and before the next */
+    enum timeline_by by;
+    uint64_t stall_ns;
+    int switch_rank;        /* by the plugin: of which rank */
+    struct trace_gap pause; /* the driver's, also where the plugin has spoken */
+    uint64_t end_ns;        /* of all of that */
 };
 
 struct timeline {
@@ -27,6 +42,7 @@ struct timeline {
     struct trace_gap stall_before; /* the same before the first fault */
     struct trace_gap stopped;      /* longest time in which nothing moved on any rank */
     double before, during, after;  /* GB/s; NaN: no such time */
+    uint64_t after_ns;             /* from when on it is "after" */
     uint64_t failovers;            /* log lines, all ranks */
     int failover_ranks;
 };

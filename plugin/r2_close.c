@@ -10,6 +10,7 @@
 #include "r2_report.h"
 #include "r2_return.h"
 #include "r2_rules.h"
+#include "r2_verdict.h"
 
 #define MS(x) ((uint64_t)(x) * 1000000)
 #define COPY_POLL MS(1)
@@ -22,6 +23,7 @@ void r2_close_say_bye(struct r2_comm *c)
     fo_snapshot(&c->fo, &b.fenced);
     b.fenced.dst = c->fo.peer;
     b.fenced.src = c->id;
+    b.fenced.life = c->abort ? r2_verdict_ended(c->inst) : PROBE_CODE_NONE;
     b.fenced.flags = (uint8_t)((c->abort ? FO_FLAG_ABORT : 0) | (c->is_send ? 0 : FO_FLAG_RECV));
     r2_peer_emit(c->inst, c->peer, FO_MSG_BYE, &b);
 }

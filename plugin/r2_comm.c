@@ -175,6 +175,17 @@ static enum r2_status connect_begin(struct r2_inst *inst, int dev, int class, st
     return R2_OK;
 }
 
+/* The connection has ended: the reason is made the last WARN again, for the text that frameworks show. */
+static __attribute__((noinline, cold)) enum r2_status report_error(struct r2_comm *c)
+{
+    char found[R2_VERDICT_FOUND];
+
+    r2_verdict_found(c, found);
+    R2_WARN("%s: %s%s%s", c->label, c->fo.why, found[0] ? ". Found: " : "", found);
+    r2_log_flush();
+    return c->fo.error;
+}
+
 /* The attempt that @h names. Not one that was handed out already: that may be closed, and freed at any moment. */
 static struct r2_comm *attempt_find(struct r2_inst *inst, int dev, const struct r2_handle *h)
 {
@@ -228,6 +239,9 @@ enum r2_status r2_net_connect_class(struct r2_inst *inst, int dev, int class, vo
     case R2_SETUP_FAILED:
         give(c);
         status = c->fo.error;
+        if (c->fo.code != PROBE_CODE_NONE) {
+            report_error(c); /* also what was found */
+        }
         r2_gate_visit(&c->gate); /* keeps the comm until the last word about it is said */
         atomic_store_explicit(&c->close, R2_CLOSE_DESTROY, memory_order_relaxed);
         r2_comm_kick(c);
@@ -290,17 +304,6 @@ void r2_net_close_listen(struct r2_listen *l)
 }
 
 /* --- requests --- */
-
-/* The connection has ended: the reason is made the last WARN again, for the text that frameworks show. */
-static __attribute__((noinline, cold)) enum r2_status report_error(struct r2_comm *c)
-{
-    char verdict[R2_VERDICT_BRIEF];
-
-    r2_verdict_latest(c->inst, verdict);
-    R2_WARN("%s: %s%s%s", c->label, c->fo.why, verdict[0] ? ". Found: " : "", verdict);
-    r2_log_flush();
-    return c->fo.error;
-}
 
 static struct r2_req *make_req(struct r2_comm *c, enum r2_req_kind kind, uint64_t seq, int n)
 {

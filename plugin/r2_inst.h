@@ -346,6 +346,7 @@ struct r2_inst {
     uint64_t origin;  /* of our words: the first half of this process' name */
     char verdict_brief[R2_VERDICT_BRIEF]; /* inst->lock */
     uint64_t verdict_at;                  /* inst->lock; ns, 0: none */
+    uint8_t verdict_code, ended_code;     /* inst->lock; enum probe_code: of that; of the failure that ended a connection last */
     int news_crowded; /* said that there are more peers than can be told */
 
     /* service thread: the host; r2_host.c, r2_drain.c */

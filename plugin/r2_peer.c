@@ -250,6 +250,7 @@ uint64_t r2_peer_check_gone(struct r2_inst *inst, struct r2_peer *peer, uint64_t
         if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
             fo_on_gone(&c->fo, what);
         } else if (atomic_load_explicit(&c->setup, memory_order_relaxed) < R2_SETUP_DONE) {
+            c->fo.code = PROBE_CODE_P01;
             r2_setup_fail(c, "%s", what);
         }
         r2_gate_unvisit(&c->gate);

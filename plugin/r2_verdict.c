@@ -16,6 +16,7 @@
 #include "r2_report.h"
 
 #define REVISES_NS 10000000000ull /* what is found within that time of an undecided verdict on the same part is about the same fault */
+#define ENDS_LATE_NS 10000000000ull
 
 _Static_assert(R2_REPORT_COUNTERS >= IB_COUNTERS && R2_REPORT_EVIDENCE >= R2_EVIDENCE, "room for all");
 
@@ -377,10 +378,11 @@ static struct r2_undecided undecided_find(const struct r2_inst *inst, const stru
     return f->known && pair && r2_news_about(&f->word.subject, pair) ? *u : (struct r2_undecided){0};
 }
 
-static void latest_put(struct r2_inst *inst, const char brief[PROBE_SHORT_SIZE])
+static void latest_put(struct r2_inst *inst, enum probe_code code, const char brief[PROBE_SHORT_SIZE])
 {
     pthread_mutex_lock(&inst->lock);
     memcpy(inst->verdict_brief, brief, PROBE_SHORT_SIZE);
+    inst->verdict_code = (uint8_t)code;
     inst->verdict_at = r2_now(inst);
     pthread_mutex_unlock(&inst->lock);
 }
@@ -398,13 +400,14 @@ static void undecided_share(struct r2_inst *inst, const struct r2_case *k, const
 {
     R2_INFO("with %s, which says it: %s", k->peer->host, f->line);
     undecided_put(inst, k, f, report(inst, k, f));
-    latest_put(inst, f->brief);
+    latest_put(inst, f->code, f->brief);
 }
 
 /* The job hears it, and the operator; what is known already is not said again. */
 static void publish(struct r2_inst *inst, const struct r2_case *k, struct finding *f)
 {
     enum r2_log_level level = probe_code_info(f->code)->severity == PROBE_INFO ? R2_LOG_INFO : R2_LOG_WARN;
+    int warns = level == R2_LOG_WARN;
 
     const struct r2_pair *pair = k->peer && !k->process ? r2_pair_find(inst, k->peer, k->nic, k->peer_nic) : NULL;
 
@@ -419,6 +422,7 @@ static void publish(struct r2_inst *inst, const struct r2_case *k, struct findin
     if (f->known ? !r2_news_tell(inst, &f->word) : k->told || more) {
         level = R2_LOG_TRACE; /* the other end says it, or somebody has found out more */
     }
+    warns = warns && (f->known || level == R2_LOG_WARN); /* who is told of an undecided one: undecided_share */
     r2_log_write(level, __FILE__, __LINE__, "%s", f->line);
     for (int i = 0; i < f->evidence.n; i++) {
         r2_log_write(level == R2_LOG_TRACE ? level : R2_LOG_INFO, __FILE__, __LINE__, "%s: %s", probe_code_info(f->code)->name,
@@ -433,8 +437,8 @@ static void publish(struct r2_inst *inst, const struct r2_case *k, struct findin
             inst->undecided.said = 0; /* revised once */
         }
     }
-    if (level == R2_LOG_WARN) {
-        latest_put(inst, f->brief);
+    if (warns) { /* also what another process has said first: it is why our connections end */
+        latest_put(inst, f->code, f->brief);
     }
 }
 
@@ -465,7 +469,7 @@ void r2_verdict_channel(struct r2_inst *inst, const struct r2_peer *peer)
     R2_WARN("%s", line);
     R2_INFO("%s: %s", info->name, evidence);
     r2_report_verdict(inst, &r);
-    latest_put(inst, brief);
+    latest_put(inst, PROBE_CODE_O01, brief);
 }
 
 void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k)
@@ -477,7 +481,9 @@ void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k)
     f.code = probe_code_of(&k->facts, &f.v);
     r2_evidence_gather(inst, k, &f.evidence);
     f.known = make_word(inst, k, f.v.blame, &f.word) && probe_subject_valid(&f.word.subject);
-    if (f.word.host[0] == '\0' && k->peer && is_remote(f.v.blame)) {
+    if (f.word.host[0] == '\0' && k->process) {
+        name_it(&f.word, inst->oob->ops->peer_str(k->peer->oob), ""); /* no connection to it has stood: its address is all that is known */
+    } else if (f.word.host[0] == '\0' && k->peer && is_remote(f.v.blame)) {
         name_it(&f.word, k->peer->host, ""); /* its NIC has not said its name */
     } else if (f.word.host[0] == '\0') {
         about_nic(inst, k->nic, &f.word);
@@ -489,15 +495,60 @@ void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k)
     publish(inst, k, &f);
 }
 
-void r2_verdict_latest(struct r2_inst *inst, char out[R2_VERDICT_BRIEF])
+uint8_t r2_verdict_latest(struct r2_inst *inst, uint64_t age, char out[R2_VERDICT_BRIEF])
 {
     uint64_t now = r2_now(inst);
+    uint8_t code = PROBE_CODE_NONE;
 
+    out[0] = '\0';
     pthread_mutex_lock(&inst->lock);
-    if (inst->verdict_at && r2_elapsed(now, inst->verdict_at) <= (uint64_t)inst->cfg.t_give_up_ms * 1000000) {
+    if (inst->verdict_at && r2_elapsed(now, inst->verdict_at) <= age) {
         memcpy(out, inst->verdict_brief, R2_VERDICT_BRIEF);
-    } else {
-        out[0] = '\0';
+        code = inst->verdict_code;
     }
     pthread_mutex_unlock(&inst->lock);
+    return code;
+}
+
+/* A connection ends after it has waited for GIVE_UP, and somewhat more where a driver hangs: what was found when that began counts. */
+static uint64_t age_of(const struct r2_comm *c)
+{
+    uint64_t give_up = (uint64_t)c->inst->cfg.t_give_up_ms * 1000000;
+
+    return c->fo.by_peer ? give_up : 2 * give_up + ENDS_LATE_NS;
+}
+
+void r2_verdict_found(struct r2_comm *c, char out[R2_VERDICT_FOUND])
+{
+    char brief[R2_VERDICT_BRIEF];
+    uint8_t code = r2_verdict_latest(c->inst, age_of(c), brief), peer = c->fo.peer_code;
+
+    out[0] = '\0';
+    if (c->fo.error == R2_ERR_ARG) {
+        return; /* NCCL's own doing */
+    }
+    if (code == PROBE_CODE_NONE && peer == PROBE_CODE_NONE && c->fo.code != PROBE_CODE_NONE) {
+        code = c->fo.code;
+        snprintf(brief, sizeof(brief), "%s %s%s", probe_code_info(code)->name, probe_code_info(code)->text,
+                 c->fo.code_theirs ? ", at the other end" : "");
+    }
+    if (peer != PROBE_CODE_NONE && peer != code) {
+        snprintf(out, R2_VERDICT_FOUND, "%s %s, says %.40s%s%s", probe_code_info(peer)->name, probe_code_info(peer)->text,
+                 c->peer_host[0] ? c->peer_host : "the peer", brief[0] ? "; here " : "", brief);
+    } else {
+        snprintf(out, R2_VERDICT_FOUND, "%s", brief);
+    }
+    pthread_mutex_lock(&c->inst->lock);
+    c->inst->ended_code = peer ? peer : code;
+    pthread_mutex_unlock(&c->inst->lock);
+}
+
+uint8_t r2_verdict_ended(struct r2_inst *inst)
+{
+    uint8_t code;
+
+    pthread_mutex_lock(&inst->lock);
+    code = inst->ended_code;
+    pthread_mutex_unlock(&inst->lock);
+    return code;
 }

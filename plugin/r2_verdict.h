@@ -7,6 +7,7 @@
 struct r2_inst;
 struct r2_case;
 struct r2_peer;
+struct r2_comm;
 
 /* Decides by the facts of @k and says it, unless the job knows it already. */
 void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k);
@@ -18,9 +19,15 @@ void r2_verdict_channel(struct r2_inst *inst, const struct r2_peer *peer);
 uint64_t r2_verdict_time(const struct r2_inst *inst, uint64_t ns);
 
 /*
- * The latest verdict in short, if it is not older than NCCL_R2_GIVE_UP: what most likely explains a connection that ends now. Empty: none. Any thread.
+ * What most likely explains that @c ends, or has: the latest verdict in short; else what the peer said of its end, or what the paths of @c have suffered. Empty:
+ * no failure is known. Remembers the code, for ended. Any thread; @c's error is set.
  */
 #define R2_VERDICT_BRIEF 81 /* PROBE_SHORT_SIZE */
-void r2_verdict_latest(struct r2_inst *inst, char out[R2_VERDICT_BRIEF]);
+#define R2_VERDICT_FOUND 160
+void r2_verdict_found(struct r2_comm *c, char out[R2_VERDICT_FOUND]);
+/* The code (enum probe_code) of the failure that a connection of this process ended with last, which others that are aborted for it tell their peers. Any thread. */
+uint8_t r2_verdict_ended(struct r2_inst *inst);
+/* The latest verdict in short, if it is not older than @age (ns); its code, else NONE and an empty text. Any thread. */
+uint8_t r2_verdict_latest(struct r2_inst *inst, uint64_t age, char out[R2_VERDICT_BRIEF]);
 
 #endif

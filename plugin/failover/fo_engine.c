@@ -89,6 +89,25 @@ int fo_busy(const struct fo_conn *fc)
     return 0;
 }
 
+/* What the paths that are down say of themselves: a device or a port speaks for itself, of a pair that failed the part is not known. */
+static void code_find(struct fo_conn *fc)
+{
+    for (int p = 0; p < fc->link->npaths; p++) {
+        const struct fo_path *fp = &fc->path[p];
+        int theirs = fp->why.fault != IB_FAULT_PORT && fp->why.fault != IB_FAULT_DEVICE && fp->peer_reason != IB_FAULT_NONE;
+        enum ib_fault fault = theirs ? (enum ib_fault)fp->peer_reason : fp->why.fault;
+        enum probe_code code = fault == IB_FAULT_DEVICE ? PROBE_CODE_N01 : fault == IB_FAULT_PORT ? PROBE_CODE_L01 : PROBE_CODE_F03;
+
+        if (fp->state < FO_DOWN || fault == IB_FAULT_NONE || fault == IB_FAULT_CLOSE || fault == IB_FAULT_ADMIN) {
+            continue;
+        }
+        if (fc->code == PROBE_CODE_NONE || code < fc->code) { /* in the order of the codes: a device, a port, a pair */
+            fc->code = (uint8_t)code;
+            fc->code_theirs = (uint8_t)theirs;
+        }
+    }
+}
+
 void fo_fail(struct fo_conn *fc, enum r2_status status, const char *fmt, ...)
 {
     va_list ap;
@@ -96,6 +115,11 @@ void fo_fail(struct fo_conn *fc, enum r2_status status, const char *fmt, ...)
     if (fc->error != R2_OK) {
         return;
     }
+    if (status == R2_ERR_COMM || fc->nopath_since) {
+        code_find(fc);
+    }
+    fc->peer_code = fc->bye_code;
+    fc->by_peer = fc->peer_bye != FO_BYE_NONE && fc->nopath_since == 0;
     fc->error = status;
     va_start(ap, fmt);
     vsnprintf(fc->why, sizeof(fc->why), fmt, ap);

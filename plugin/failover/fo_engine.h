@@ -13,6 +13,7 @@
 #include "ib_transport/ib_fence.h"
 #include "ib_transport/ib_recv.h"
 #include "ib_transport/ib_send.h"
+#include "probe/probe_line.h"
 #include "r2_status.h"
 
 struct fo_path {
@@ -32,6 +33,7 @@ struct fo_path {
     uint8_t lost;         /* S: the ledger lacks what was reported done (NCCL_R2_ACK=cqe) */
     uint8_t again;        /* R: S asked for the ledger after it was sent */
     uint8_t soft;         /* our fence closed softly and is not proved since */
+    uint8_t peer_reason;  /* enum ib_fault: its port or device has failed, as the peer says; else NONE */
     struct fo_fenced *snap;
 };
 
@@ -68,6 +70,11 @@ struct fo_conn {
     unsigned bug_faults; /* faults that point at a bug rather than at a path */
     enum r2_status error; /* != R2_OK: the connection has ended; returned by every call from now on */
     char why[256];
+    uint8_t code;       /* enum probe_code, with @error: what its paths have suffered says, by itself; NONE: nothing failed */
+    uint8_t code_theirs; /* ... and it is the peer's port or device */
+    uint8_t peer_code;  /* likewise: what the peer said when it ended */
+    uint8_t by_peer;    /* with @error: it ended because the peer did, and had a path */
+    uint8_t bye_code;   /* enum probe_code: what the peer says, as long as @error is not set */
     char last_fault[160]; /* of the path that went down last, for the reason when none is left */
     uint64_t switches;
 };

@@ -131,7 +131,8 @@ struct fo_down {
 };
 
 struct fo_fenced { /* also the ledger part of BYE */
-    uint32_t dst, src, life;
+    uint32_t dst, src;
+    uint32_t life; /* BYE: enum probe_code, the failure that ended it; 0: none, or not known. Who does not know the number takes it for 0 */
     uint8_t path, flags;
     uint16_t n;
     uint64_t acked, base;

@@ -456,6 +456,9 @@ void fo_on_down(struct fo_conn *fc, const struct fo_down *m, uint64_t now)
     if (!same_life(fc, m->path, m->life)) {
         return; /* an older life: over already, and answered by the state of that time */
     }
+    if (m->reason == IB_FAULT_PORT || m->reason == IB_FAULT_DEVICE) {
+        fp->peer_reason = m->reason;
+    }
     fo_peer_stopped(fc, m->path, now);
     fo_fault(fc, m->path, &info);
     if (fc->rx && fp->state == FO_FENCED) {
@@ -523,6 +526,7 @@ void fo_on_bye(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now)
     int abort = (m->flags & FO_FLAG_ABORT) != 0;
 
     fc->peer_bye = abort ? FO_BYE_ABORT : FO_BYE_ORDERLY;
+    fc->bye_code = (uint8_t)(abort && m->life < PROBE_CODES ? m->life : PROBE_CODE_NONE);
     if (first) {
         fc->bye_at = now;
     }

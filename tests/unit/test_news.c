@@ -174,7 +174,7 @@ static int briefs(const char *code, int host)
 
     snprintf(at_host, sizeof(at_host), "host%d:", host);
     for (int s = 0; s < 2; s++) {
-        r2_verdict_latest(inst_of(s), brief);
+        r2_verdict_latest(inst_of(s), (uint64_t)inst_of(s)->cfg.t_give_up_ms * 1000000, brief);
         snprintf(want, sizeof(want), "%s %sfab0 ", code, s == host ? "" : at_host);
         ck_assert_msg(brief[0] == '\0' || strncmp(brief, want, strlen(want)) == 0, "'%s', not '%s'", brief, want);
         ck_assert_uint_le(strlen(brief), 80);

@@ -26,7 +26,7 @@ const struct r2_event r2_event_empty = {.wc_status = -1,
 const char *r2_event_kind_name(unsigned kind)
 {
     static const char *const names[R2_EVENT_KINDS] = {"none",  "fault",  "switch", "verdict", "failback",
-                                                      "drain", "giveup", "start",  "stop",    "news"};
+                                                      "drain", "giveup", "start",  "stop",    "news",     "stall"};
 
     return kind < R2_EVENT_KINDS ? names[kind] : "?";
 }
@@ -194,6 +194,8 @@ static void put_sum(struct r2_json *j, const struct r2_event_sum *s)
     r2_json_uint(j, "verdicts", s->verdicts);
     r2_json_uint(j, "replayed_bytes", s->replayed_bytes);
     r2_json_uint(j, "stall_max_us", s->stall_max_ns / 1000);
+    r2_json_uint(j, "stalls", s->stalls);
+    r2_json_uint(j, "stalls_max_us", s->stalls_max_ns / 1000);
     r2_json_close(j, '}');
 }
 

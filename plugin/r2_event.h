@@ -24,6 +24,7 @@ enum r2_event_kind {
     R2_EVENT_START,
     R2_EVENT_STOP,
     R2_EVENT_NEWS, /* another process of the job has found out which component is to blame, or that it is good again */
+    R2_EVENT_STALL, /* work over a NIC stood still, and went on without a fault */
     R2_EVENT_KINDS
 };
 const char *r2_event_kind_name(unsigned kind); /* "fault", ...; "?" when it is none */
@@ -53,6 +54,7 @@ struct r2_event_nic {
 struct r2_event_sum {
     uint64_t faults, switches, failbacks, drains, giveups, verdicts;
     uint64_t replayed_bytes, stall_max_ns;
+    uint64_t stalls, stalls_max_ns; /* without a fault */
 };
 
 /* -1 and NULL: not known, left out of the line. */

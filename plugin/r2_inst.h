@@ -169,6 +169,11 @@ struct r2_comm {
         uint64_t done, cqes;  /* counted so far */
     } slow[IB_MAX_PATHS]; /* r2_slow.c */
     uint8_t watch_quiet[IB_MAX_PATHS]; /* ticks without work */
+    uint32_t stalled; /* bit per path; r2_stall.c */
+    struct {
+        uint64_t since, cqes; /* watch's clock; completions then */
+        uint32_t life;
+    } stall[IB_MAX_PATHS];
     uint64_t load_seen[IB_MAX_PATHS];    /* bytes that r2_load.c has counted */
     uint64_t load_moved_at[IB_MAX_PATHS]; /* when it last found more of them (clock of the watch); 0 */
     struct {

@@ -86,6 +86,7 @@ static void count(struct r2_event_sum *s, enum r2_event_kind kind)
     s->failbacks += kind == R2_EVENT_FAILBACK;
     s->drains += kind == R2_EVENT_DRAIN;
     s->giveups += kind == R2_EVENT_GIVEUP;
+    s->stalls += kind == R2_EVENT_STALL;
 }
 
 void r2_report_say(struct r2_report *r, struct r2_event *e, uint64_t mono)
@@ -209,11 +210,12 @@ void r2_report_stop(struct r2_inst *inst)
     }
     s = &r->sum;
     r2_report_cases_step(r, r2_now(inst), 1);
-    if (s->faults || s->giveups) {
+    if (s->faults || s->giveups || s->stalls) {
         R2_INFO("summary: faults %llu, switches %llu, failbacks %llu, gave up %llu, longest stall %.2f ms, %llu bytes "
-                "posted again",
+                "posted again, stalls without a fault %llu",
                 (unsigned long long)s->faults, (unsigned long long)s->switches, (unsigned long long)s->failbacks,
-                (unsigned long long)s->giveups, (double)s->stall_max_ns / 1e6, (unsigned long long)s->replayed_bytes);
+                (unsigned long long)s->giveups, (double)s->stall_max_ns / 1e6, (unsigned long long)s->replayed_bytes,
+                (unsigned long long)s->stalls);
     }
     e.kind = R2_EVENT_STOP;
     e.sum = s;

@@ -62,4 +62,9 @@ struct r2_report_verdict {
 /* Returns the number of its event in this process; 0: there are no events. */
 uint64_t r2_report_verdict(struct r2_inst *inst, const struct r2_report_verdict *v);
 
+/*
+ * Work requests of path @p had no completion for @ns, and the life goes on (r2_stall.h). @over: it has ended; else it lasts, and only the statistics show it.
+ */
+void r2_report_stall(struct r2_comm *c, int p, uint64_t ns, int over);
+
 #endif

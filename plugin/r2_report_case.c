@@ -6,12 +6,14 @@
 #include "r2_drain.h"
 #include "r2_log.h"
 #include "r2_report_int.h"
+#include "r2_stall.h"
 
 #define MS(x)       ((uint64_t)(x)*1000000)
 #define JOIN        MS(1000) /* what fails later over the same NIC is another case */
 #define QUIET       MS(50)   /* stragglers: a case is complete when nothing came to it for so long */
 #define BACK_QUIET  MS(300)
 #define BACK_LONG   MS(2000)
+#define STALL_WARN  MS(60000) /* between two warnings about one NIC */
 #define SWITCH_LONG MS(10000) /* it is said by then with what is known */
 
 /* Words of a cause; the rank of what tells most. */
@@ -201,6 +203,7 @@ void r2_report_case_lost(struct r2_comm *c, int p)
     c->seen.path[p].fault = k->no;
     peer_note(k, c, p);
     detail_note(k, &c->fo.path[p].why);
+    r2_stall_drop(c, p);
     if (!drain) {
         stall_begin(c, p, k);
         snprintf(r->nic[nic].trouble, sizeof(r->nic[nic].trouble), "%s: %.80s", causes[k->info.fault].word, k->detail);
@@ -231,6 +234,31 @@ void r2_report_case_back(struct r2_comm *c, int p)
     if (k) {
         k->conns++;
         k->last = r2_now(c->inst);
+        peer_note(k, c, p);
+    }
+}
+
+void r2_report_stall(struct r2_comm *c, int p, uint64_t ns, int over)
+{
+    struct r2_report *r = c->inst->report;
+    int nic = c->link.path[p].nic;
+    struct r2_report_case *k;
+
+    if (r == NULL || r->stopped) {
+        return;
+    }
+    r->nic[nic].stall_ns = ns;
+    r->nic[nic].stall_at = r2_report_real(r, r2_now(c->inst));
+    r->changed = 1;
+    if (!over) {
+        return;
+    }
+    r->nic[nic].stalls++;
+    r->sum.stalls_max_ns = ns > r->sum.stalls_max_ns ? ns : r->sum.stalls_max_ns;
+    k = case_get(r, R2_EVENT_STALL, nic, r2_now(c->inst));
+    if (k) {
+        k->conns++;
+        k->stall_ns = ns > k->stall_ns ? ns : k->stall_ns;
         peer_note(k, c, p);
     }
 }
@@ -369,6 +397,28 @@ static void say_back(struct r2_report *r, const struct r2_report_case *k)
     r2_report_say(r, &e, k->last);
 }
 
+static void say_stall(struct r2_report *r, const struct r2_report_case *k)
+{
+    struct r2_report_nic *n = &r->nic[k->nic];
+    struct r2_event e = event_of(r, k);
+    char text[256];
+
+    snprintf(text, sizeof(text), "%.23s: %u connection%s stood still for %.2f ms%s%s%s%.23s, and went on without a fault", e.nic.device, k->conns,
+             plural(k->conns), (double)k->stall_ns / 1e6, k->peer_host[0] ? ", to " : "", k->peer_host, k->peer_nic[0] ? ":" : "", k->peer_nic);
+    e.severity = R2_EVENT_WARNING;
+    e.how = "stall";
+    e.detail = "work requests without completion";
+    e.stall_us = (int64_t)(k->stall_ns / 1000);
+    e.text = text;
+    r2_report_say(r, &e, k->last);
+    if (n->stall_warned == 0 || r2_elapsed(k->last, n->stall_warned) >= STALL_WARN) {
+        n->stall_warned = k->last;
+        R2_WARN("%s", text);
+    } else {
+        R2_INFO("%s", text);
+    }
+}
+
 static void say_giveup(struct r2_report *r, const struct r2_report_case *k)
 {
     struct r2_event e = event_of(r, k);
@@ -399,6 +449,11 @@ void r2_report_cases_step(struct r2_report *r, uint64_t now, int all)
         if (k->kind == R2_EVENT_GIVEUP) {
             say_giveup(r, k);
             k->no = 0;
+        } else if (k->kind == R2_EVENT_STALL) {
+            if (all || r2_elapsed(now, k->last) >= QUIET) {
+                say_stall(r, k);
+                k->no = 0;
+            }
         } else if (k->kind == R2_EVENT_FAILBACK) {
             if (all || r2_elapsed(now, k->last) >= BACK_QUIET || r2_elapsed(now, k->began) >= BACK_LONG) {
                 say_back(r, k);

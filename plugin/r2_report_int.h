@@ -18,7 +18,7 @@
  */
 struct r2_report_case {
     uint32_t no;             /* 0: free */
-    enum r2_event_kind kind; /* what it ends with: SWITCH, DRAIN, FAILBACK, GIVEUP */
+    enum r2_event_kind kind; /* what it ends with: SWITCH, DRAIN, FAILBACK, GIVEUP, STALL */
     int nic;
     uint64_t began, last;     /* ns: first and last connection of it */
     uint32_t conns, stranded; /* connections; of these with no path left */
@@ -37,6 +37,8 @@ struct r2_report_nic {
     uint64_t since, trouble_at, blamed_at; /* CLOCK_REALTIME, ns */
     enum ib_nic_state state;
     uint64_t sent, received, wrs; /* of lives that are put away */
+    uint64_t stalls, stall_ns, stall_at; /* without a fault: how many, the last one, until when (CLOCK_REALTIME, ns; 0: none) */
+    uint64_t stall_warned;               /* ns */
 };
 
 struct r2_report {

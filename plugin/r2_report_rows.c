@@ -239,6 +239,9 @@ static void nic_fill(const struct r2_report *r, int i, struct r2_stat_nic *out)
     out->received += n->received;
     out->work_requests += n->wrs;
     out->lost = r->inst->lives_lost[i];
+    out->stalls = n->stalls;
+    out->stall_ns = n->stall_ns;
+    out->stall_at = n->stall_at;
     out->rail = nic->rail;
     out->speed_mbps = (uint32_t)nic->speed_mbps;
     out->port = nic->port;
@@ -299,6 +302,8 @@ static void who_fill(const struct r2_report *r, struct r2_stat_who *who)
     who->verdicts = r->sum.verdicts;
     who->replayed_bytes = r->sum.replayed_bytes;
     who->stall_max_ns = r->sum.stall_max_ns;
+    who->stalls = r->sum.stalls;
+    who->stalls_max_ns = r->sum.stalls_max_ns;
     who->events_lost = r->lost;
     r->inst->oob->ops->counters(r->inst->oob, &oob);
     who->oob_strangers = oob.strangers;

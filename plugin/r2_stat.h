@@ -2,7 +2,7 @@
  * Statistics of a process in a mapped file of its own (docs/design-stat.md): format, writer, reader. For the plugin and
  * r2_stat.
  *
- * Format, version 2. Records, each of them a number and a struct below. All is words of 64 bits in the host's order.
+ * Format, version 3. Records, each of them a number and a struct below. All is words of 64 bits in the host's order.
  * The number is odd while its record changes and grows by two with each change, so a reader knows whether what it has
  * is whole. Structs hold fixed-width fields without holes, texts are ended by a zero.
  *
@@ -20,7 +20,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define R2_STAT_VERSION 2
+#define R2_STAT_VERSION 3
 #define R2_STAT_NICS    32
 #define R2_STAT_HISTORY 256
 #define R2_STAT_CONNS   2048
@@ -43,6 +43,7 @@ struct r2_stat_who {
     uint64_t events_lost; /* lines that could not be written, or events that were too many at once */
     /* The out-of-band channel: who was not let in, frames and messages of peers that could not be. */
     uint64_t oob_strangers, oob_bad_frames, oob_bad_messages;
+    uint64_t stalls, stalls_max_ns; /* without a fault; r2_stall.h */
 };
 
 enum r2_stat_nic_state { R2_STAT_NIC_UP, R2_STAT_NIC_DOWN, R2_STAT_NIC_FATAL, R2_STAT_NIC_GONE, R2_STAT_NIC_STATES };
@@ -57,6 +58,7 @@ struct r2_stat_nic {
     uint64_t sent, received;               /* bytes of messages, without headers and control writes */
     uint64_t work_requests;                /* posted for messages and control */
     uint64_t lost;                         /* lives of paths over it that failed */
+    uint64_t stalls, stall_ns, stall_at;   /* without a fault: connections, the last one, until when (CLOCK_REALTIME, ns; 0: none) */
     uint32_t over, primary, moved, last;   /* connections: with a usable path over it; that began on it; whose path over
                                               it is   gone; for which it is the only one */
     int32_t rail;

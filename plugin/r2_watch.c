@@ -9,6 +9,7 @@
 #include "r2_log.h"
 #include "r2_pair.h"
 #include "r2_slow.h"
+#include "r2_stall.h"
 
 #define MS(x)     ((uint64_t)(x)*1000000)
 #define ASK_STEP  MS(1) /* while a probe is out */
@@ -123,6 +124,7 @@ static void no_completion(struct r2_comm *c, int p, const struct probe_pulse *s)
     uint64_t silent = probe_watch_silence(w, c->inst->watch_clock), limit;
     struct r2_pair *pair;
 
+    r2_stall_see(c, p, silent);
     limit = probe_stuck_limit(MS(cfg->t_stuck_ms), (unsigned)cfg->ib_timeout, probe_watch_expect(w, s));
     if (!may_move(c, p)) {
         last_path(c, p, silent, 2 * limit);
@@ -275,6 +277,9 @@ void r2_watch_on_want(struct r2_comm *c, const struct fo_want *m)
 
 static void tick(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
 {
+    if (c->stalled) {
+        r2_stall_tick(c);
+    }
     if (c->is_send) {
         tick_want(c, clock, t_suspect);
         if (IB_RLX_GET(c->tx->starved_since)) {

@@ -237,6 +237,24 @@ case_counters() {
 }
 wanted "counters" && case_counters
 
+# --- work stands still for a while, and nothing has failed: the only NIC delivers late ---
+case_stall() {
+    fabric 1
+    rm -f "$log"/still*
+    run --duration 3s --fault "500ms:h0:n0 delay 800ms" --fault "2500ms:h0:n0 restore" --fault-cmd "$(at 2600ms 0 still.check '[.jobs[].processes[] | .stalls >= 1] | any' --check)" --fault-cmd "$(at 2700ms 0 still.history '[.jobs[].processes[] | .stalls >= 1] | any' -H)" --fault-optional --after 2s
+    was_right "a stall without a fault" || return
+    if [ "$(downs)" != 0 ]; then
+        bad "a stall without a fault" "a life went down"
+        return
+    fi
+    says "a stall without a fault: the log" out 'WARN NET/R2 : fab0: [0-9]+ connections? stood still for [0-9.]+ ms, .*and went on without a fault'
+    says "a stall without a fault: check" still.check '^fab0/1 stood still for [0-9.]+ s until .*, without a fault'
+    says "a stall without a fault: check is not 0" still.check.rc '^1$'
+    says "a stall without a fault: history" still.history ' stall +fab0: [0-9]+ connections? stood still for '
+    says "a stall without a fault: the head of the job" still.history '^stalls without a fault [1-9]'
+}
+wanted "stall" && case_stall
+
 # --- a silent cable in a ring: a third host finds out whose it is, and only that host has a problem ---
 case_ring() {
     hosts=3

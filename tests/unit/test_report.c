@@ -342,6 +342,71 @@ START_TEST(a_part_that_is_not_known_has_its_code_at_both_ends)
 }
 END_TEST
 
+/* The fabric loses what is under way, for a moment, and RC repeats it when its time-out is over: nothing has failed, and it is not nothing. */
+START_TEST(a_stall_without_a_fault)
+{
+    const struct r2_stat_event *e;
+    const struct r2_stat_view *v;
+    uint64_t from;
+
+    begin(_i, (const char *[]){"NCCL_IB_TIMEOUT=18", NULL});
+    messages(4);
+    rig_run(rig, RIG_S);
+    begin_message();
+    rig_fault(rig, "h0:* blackhole");
+    rig_run(rig, RIG_MS);
+    rig_fault(rig, "h0:* restore");
+    from = rig_now(rig);
+    v = look(0);
+    ck_assert_int_eq(v->events, 0); /* too short by then */
+    rig_run(rig, 400 * RIG_MS);
+    v = look(0);
+    ck_assert_uint_gt(v->nic[0].stall_ns, 500 * RIG_MS); /* it lasts, and shows */
+    ck_assert_uint_eq(v->nic[0].stalls, 0);
+    end_message();
+    ck_assert_uint_gt(rig_now(rig) - from, 900 * RIG_MS);
+    v = look(0);
+    ck_assert_uint_eq(v->who.faults, 0);
+    ck_assert_uint_eq(v->who.stalls, (unsigned)_i);
+    ck_assert_uint_gt(v->who.stalls_max_ns, 900 * RIG_MS);
+    ck_assert_uint_eq(v->nic[0].stalls, 1);
+    ck_assert_uint_gt(v->nic[0].stall_at, 0);
+    e = event_find(v, R2_EVENT_STALL);
+    ck_assert_ptr_nonnull(e);
+    ck_assert_int_gt(e->stall_ns, 900 * RIG_MS);
+    ck_assert_msg(strstr(e->text, ": 1 connection stood still for ") != NULL, "%s", e->text);
+    ck_assert_msg(strstr(rig->last_warn[0], " stood still for ") != NULL, "%s", rig->last_warn[0]);
+    ck_assert_ptr_nonnull(strstr(lines(), "\"kind\":\"stall\""));
+    end();
+}
+END_TEST
+
+/* What waits for the other process is no stall: no receive is there; or it is, all is written, and nobody looks at it. */
+START_TEST(a_slow_process_is_no_stall)
+{
+    const struct r2_stat_view *v;
+
+    begin(1, NULL);
+    messages(4);
+    if (_i) {
+        begin_message();
+    }
+    rig->side[1].asleep = 1;
+    rig_run(rig, 5 * RIG_S);
+    rig->side[1].asleep = 0;
+    if (_i) {
+        end_message();
+    }
+    messages(2);
+    for (int i = 0; i < 2; i++) {
+        v = look(i);
+        ck_assert_uint_eq(v->who.stalls, 0);
+        ck_assert_uint_eq(v->nic[0].stall_at, 0);
+    }
+    end();
+}
+END_TEST
+
 START_TEST(a_connection_that_is_given_up)
 {
     static const char *const quick[] = {"NCCL_R2_GIVE_UP=200", NULL};
@@ -731,6 +796,8 @@ static void add(TCase *t)
     tcase_add_test(t, a_nic_goes_down_and_comes_back);
     tcase_add_test(t, a_blackhole_is_seen_though_the_port_is_up);
     tcase_add_loop_test(t, a_part_that_is_not_known_has_its_code_at_both_ends, 0, 2);
+    tcase_add_loop_test(t, a_stall_without_a_fault, 1, 3);
+    tcase_add_loop_test(t, a_slow_process_is_no_stall, 0, 2);
     tcase_add_test(t, a_connection_that_is_given_up);
     tcase_add_test(t, a_drain_is_no_fault);
     tcase_add_test(t, why_a_nic_is_drained);

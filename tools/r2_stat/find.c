@@ -199,6 +199,9 @@ static void nic_add(struct stat_nic *to, const struct r2_stat_nic *n)
     to->n.received = sum.received + n->received;
     to->n.work_requests = sum.work_requests + n->work_requests;
     to->n.lost = sum.lost + n->lost;
+    to->n.stalls = sum.stalls + n->stalls;
+    to->n.stall_ns = sum.stall_at > n->stall_at ? sum.stall_ns : n->stall_ns;
+    to->n.stall_at = sum.stall_at > n->stall_at ? sum.stall_at : n->stall_at;
     to->n.over = sum.over + n->over;
     to->n.primary = sum.primary + n->primary;
     to->n.moved = sum.moved + n->moved;

@@ -84,6 +84,9 @@ static void nic_put(struct json *j, const struct r2_stat_nic *n)
     json_int_put(j, "received_bytes", (int64_t)n->received);
     json_int_put(j, "work_requests", (int64_t)n->work_requests);
     json_int_put(j, "lives_lost", (int64_t)n->lost);
+    json_int_put(j, "stalls", (int64_t)n->stalls);
+    json_int_put(j, "stall_us", (int64_t)(n->stall_ns / 1000));
+    time_put(j, "stall_at", n->stall_at);
     json_int_put(j, "connections", n->over);
     json_int_put(j, "primary", n->primary);
     json_int_put(j, "moved", n->moved);
@@ -195,6 +198,8 @@ static void who_put(struct json *j, const struct stat_proc *p)
     json_int_put(j, "verdicts", (int64_t)w->verdicts);
     json_int_put(j, "replayed_bytes", (int64_t)w->replayed_bytes);
     json_int_put(j, "stall_max_us", (int64_t)(w->stall_max_ns / 1000));
+    json_int_put(j, "stalls", (int64_t)w->stalls);
+    json_int_put(j, "stalls_max_us", (int64_t)(w->stalls_max_ns / 1000));
     json_int_put(j, "events_lost", (int64_t)w->events_lost);
     json_int_put(j, "oob_strangers", (int64_t)w->oob_strangers);
     json_int_put(j, "oob_bad_frames", (int64_t)w->oob_bad_frames);

@@ -97,6 +97,7 @@ static void job_head(struct stat_proc *const *p, int n)
 {
     const struct r2_stat_who *w = &p[0]->v.who;
     uint64_t faults = 0, switches = 0, failbacks = 0, giveups = 0, replayed = 0, stall = 0;
+    uint64_t stalls = 0, stalls_max = 0;
     uint64_t strangers = 0, frames = 0, messages = 0;
     char when[32], bytes[24], ms[24];
 
@@ -112,6 +113,8 @@ static void job_head(struct stat_proc *const *p, int n)
         frames += o->oob_bad_frames;
         messages += o->oob_bad_messages;
         stall = o->stall_max_ns > stall ? o->stall_max_ns : stall;
+        stalls += o->stalls;
+        stalls_max = o->stalls_max_ns > stalls_max ? o->stalls_max_ns : stalls_max;
     }
     printf("%s%s%s%s, user %s, host %s, %d process%s since %s\n", w->job[0] ? "job " : "",
            w->job[0] ? w->scheduler : w->command, w->job[0] ? " " : "", w->job, stat_user(p[0]->uid), w->host, n,
@@ -121,6 +124,9 @@ static void job_head(struct stat_proc *const *p, int n)
                ", longest stall %s, posted again %s\n",
                faults, switches, failbacks, giveups, stall_text(stall, ms, sizeof(ms)),
                stat_bytes(replayed, bytes, sizeof(bytes)));
+    }
+    if (stalls) {
+        printf("stalls without a fault %" PRIu64 ", longest %s\n", stalls, stall_text(stalls_max, ms, sizeof(ms)));
     }
     if (strangers || frames || messages) {
         printf("out-of-band channel: strangers %" PRIu64 ", bad frames %" PRIu64 ", bad messages %" PRIu64 "\n",

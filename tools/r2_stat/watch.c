@@ -152,10 +152,13 @@ int stat_follow(struct stat_found *f, bool json)
 
 /* --- monitors --- */
 
+#define STALL_LATELY 600000000000ull /* ns: so long a stall is a problem that monitors are to see */
+
 struct health {
     const struct r2_stat_nic *worst;  /* NIC of all jobs; NULL: all are well */
     const struct r2_stat_nic *theirs; /* well, but a peer's fault made connections leave it */
     uint32_t bad;                     /* NICs */
+    const struct r2_stat_nic *stalled; /* stood still lately, without a fault; NULL: none */
 };
 
 static struct health health_of(const struct stat_found *f)
@@ -163,6 +166,7 @@ static struct health health_of(const struct stat_found *f)
     static struct stat_nic nic[R2_STAT_NICS];
     struct health h = {0};
     int n = stat_nics(f->proc, f->procs, nic), score = 0;
+    uint64_t now = (uint64_t)time(NULL) * 1000000000;
 
     for (int i = 0; i < n; i++) {
         const struct r2_stat_nic *x = &nic[i].n;
@@ -173,6 +177,9 @@ static struct health health_of(const struct stat_found *f)
         if (s > score) {
             score = s;
             h.worst = x;
+        }
+        if (x->stall_at && x->stall_at + STALL_LATELY > now && (!h.stalled || x->stall_at > h.stalled->stall_at)) {
+            h.stalled = x;
         }
         if (s == 0 && moved) {
             h.theirs = x;
@@ -195,6 +202,14 @@ static void problem_text(const struct r2_stat_nic *n, uint32_t bad, char *line, 
         snprintf(line, room, "%.16s/%u %s since %s, %u moved%s: %s", n->device, n->port, word,
                  stat_time(at, false, since, sizeof(since)), n->moved, bad > 1 ? ", more NICs" : "", why);
     }
+}
+
+static void stall_line(const struct r2_stat_nic *n, char *line, size_t room)
+{
+    char at[32];
+
+    snprintf(line, room, "%.16s/%u stood still for %.2f s until %s, without a fault", n->device, n->port, (double)n->stall_ns / 1e9,
+             stat_time(n->stall_at, false, at, sizeof(at)));
 }
 
 static void well_text(const struct stat_found *f, const struct health *h, char *line, size_t room)
@@ -229,11 +244,13 @@ int stat_check(const struct stat_found *f)
         problem_text(h.worst, h.bad, line, sizeof(line));
     } else if (giveups) {
         snprintf(line, sizeof(line), "%" PRIu64 " connections were given up; the NICs are up", giveups);
+    } else if (h.stalled) {
+        stall_line(h.stalled, line, sizeof(line));
     } else {
         well_text(f, &h, line, sizeof(line));
     }
     puts(line);
-    return h.worst || giveups;
+    return h.worst || giveups || h.stalled;
 }
 
 int stat_assert_loaded(const struct stat_found *f)

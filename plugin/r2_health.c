@@ -18,7 +18,22 @@ static void nic_lost(struct r2_inst *inst, int nic, enum ib_fault fault)
         r2_gate_unvisit(&c->gate);
     }
     r2_peers_nic_down(inst, nic); /* after the connections stopped posting: the word means that nothing more comes over the NIC */
-    r2_locate_nic(inst, nic, fault);
+    if (fault != IB_FAULT_CALL) {
+        r2_locate_nic(inst, nic, fault); /* else what broke, if anything did, is asked as after any failed call */
+    }
+}
+
+/* Holds of its fences end with that (P18): their connections look now. */
+static void nic_removed(struct r2_inst *inst, int nic)
+{
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        for (int p = 0; p < c->link.npaths; p++) {
+            if (c->link.path[p].nic == nic) {
+                c->fo.ops.kick(c->fo.ops.arg);
+                break;
+            }
+        }
+    }
 }
 
 static void qp_lost(struct r2_inst *inst, uint64_t context)
@@ -79,6 +94,17 @@ void r2_health_fact(void *arg, const struct ib_fact *fact)
         nic_lost(inst, fact->nic, IB_FAULT_DEVICE);
         r2_host_say_nic(inst, fact->nic, 0);
         r2_report_nic(inst, fact->nic, "the device failed, or is gone");
+        inst->removal_since = 0;
+        break;
+    case IB_FACT_DEVICE_FAILS:
+        nic_lost(inst, fact->nic, IB_FAULT_CALL);
+        r2_host_say_nic(inst, fact->nic, 0);
+        r2_report_nic(inst, fact->nic, "its driver answers with errors");
+        inst->removal_since = 0;
+        break;
+    case IB_FACT_REMOVED:
+        nic_removed(inst, fact->nic);
+        r2_report_nic(inst, fact->nic, "the device is gone");
         break;
     case IB_FACT_QP_FATAL:
     case IB_FACT_CQ_ERR: /* a completion queue belongs to one path */
@@ -145,8 +171,32 @@ static void look_ask(struct r2_inst *inst, int nic, unsigned what)
     }
 }
 
+#define REMOVAL_NS   (10 * 1000000ull)   /* between two looks whether a device is gone: a file in memory */
+#define REMOVAL_LONG (10 * 1000000000ull) /* after that with the looks at the ports */
+
+/*
+ * What a removed device could still write holds receives back until it is known to be gone (P18), and the kernel, which takes some
+ * time for it, says nothing when it is done.
+ */
+static uint64_t removals_step(struct r2_inst *inst, uint64_t now)
+{
+    if (inst->removal_since && now < inst->removal_at) {
+        return inst->removal_at;
+    }
+    if (ib_async_removals(&inst->nics, r2_health_fact, inst) == 0) {
+        inst->removal_since = now;
+        inst->removal_at = UINT64_MAX; /* until a fact says that a device failed */
+        return UINT64_MAX;
+    }
+    inst->removal_since = inst->removal_since ? inst->removal_since : now;
+    inst->removal_at = now + (r2_elapsed(now, inst->removal_since) < REMOVAL_LONG ? REMOVAL_NS : (uint64_t)inst->cfg.t_look_ms * 1000000);
+    return inst->removal_at;
+}
+
 uint64_t r2_health_step(struct r2_inst *inst, uint64_t now)
 {
+    uint64_t next;
+
     if (r2_comm_first(inst) == NULL) {
         if (inst->looks) { /* until there is something to look for again, nobody looks: who comes next reads anew */
             for (int i = 0; i < inst->nics.count; i++) {
@@ -157,8 +207,9 @@ uint64_t r2_health_step(struct r2_inst *inst, uint64_t now)
         return UINT64_MAX; /* nothing to protect: no wake-ups */
     }
     inst->looks = 1;
+    next = removals_step(inst, now);
     if (now < inst->look_at) {
-        return inst->look_at;
+        return r2_earlier(next, inst->look_at);
     }
     inst->look_at = now + (uint64_t)inst->cfg.t_look_ms * 1000000;
     for (int i = 0; i < inst->nics.count; i++) {
@@ -166,5 +217,5 @@ uint64_t r2_health_step(struct r2_inst *inst, uint64_t now)
             look_begin(inst, i);
         }
     }
-    return inst->look_at;
+    return r2_earlier(next, inst->look_at);
 }

@@ -329,6 +329,7 @@ struct r2_inst {
     struct r2_undecided undecided;      /* service thread */
     struct r2_look look[IB_MAX_NICS];   /* service thread */
     uint64_t look_at;                   /* ns, next look at all ports; service thread */
+    uint64_t removal_at, removal_since; /* service thread: next look whether a failed device is gone; ns, since when. since 0: now */
     uint16_t returning[IB_MAX_NICS];    /* builds of new lives over each of our NICs; service thread */
     uint32_t ret_waiting;               /* bit per NIC: some connection may wait for one of them to end; service thread */
     /* service thread: the watchdog. clock: ns, stands still while the process does not run; the next step and the last one in real time */

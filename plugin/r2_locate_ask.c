@@ -23,7 +23,7 @@ enum probe_port r2_locate_port(const struct r2_inst *inst, int nic)
     case IB_NIC_UP:
         return PROBE_PORT_UP;
     case IB_NIC_DOWN:
-        return PROBE_PORT_DOWN;
+        return inst->nics.nic[nic].failing ? PROBE_PORT_NA : PROBE_PORT_DOWN; /* one that cannot be read is not known */
     default:
         return PROBE_PORT_GONE;
     }

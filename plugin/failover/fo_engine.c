@@ -1,5 +1,6 @@
 #include "failover/fo_internal.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -372,7 +373,7 @@ void fo_drain(struct fo_conn *fc, uint32_t mask, uint32_t ends)
 
 void fo_on_nic_down(struct fo_conn *fc, int nic, enum ib_fault fault)
 {
-    struct ib_fault_info info = {.fault = fault};
+    struct ib_fault_info info = {.fault = fault, .err = fault == IB_FAULT_CALL ? EIO : 0};
 
     for (int p = 0; p < fc->link->npaths; p++) {
         if (fc->link->path[p].nic == nic) {

@@ -9,6 +9,7 @@
 /* One turn takes no more than this from one device: a storm of events must not keep the service thread from the other
  * devices. */
 #define EVENTS_PER_TURN 256
+#define LOOKS_BAD       5 /* then it is said that a NIC goes on failing */
 
 struct async {
     struct ib_nics *nics;
@@ -24,27 +25,58 @@ static void fact_emit(const struct async *a, enum ib_fact_kind kind, int nic, ui
     a->sink(a->arg, &f);
 }
 
-/* The device is lost to us. Says so once per NIC. */
+/* The device is lost to us. Says so once per NIC and state. */
 static void device_lost(const struct async *a, enum ib_nic_state to, const char *why)
 {
     for (int i = 0; i < a->nics->count; i++) {
-        if (a->nics->nic[i].device_index == a->device && ib_nic_state_change(a->nics, i, to, why))
-            fact_emit(a, IB_FACT_DEVICE_FATAL, i, 0);
+        struct ib_nic *nic = &a->nics->nic[i];
+        int was_fatal = ib_nic_state_get(nic) == IB_NIC_FATAL;
+
+        if (nic->device_index == a->device && ib_nic_state_change(a->nics, i, to, why))
+            fact_emit(a, was_fatal ? IB_FACT_REMOVED : IB_FACT_DEVICE_FATAL, i, 0);
     }
 }
 
-/* A call on the device failed. Only the two answers that are final count; anything else may be better next time. */
-static void call_failed(const struct async *a, const char *call, int err)
+/* The first NIC of the device: queue pairs and queues belong to a device, their owner knows the port by its id. */
+static int device_nic(const struct async *a)
 {
+    int i = 0;
+
+    while (i < a->nics->count - 1 && a->nics->nic[i].device_index != a->device)
+        i++;
+    return i;
+}
+
+/* The kernel says that the device is lost: removed already, or about to be, or its driver has given it up. */
+static void device_given_up(const struct async *a, const char *why)
+{
+    device_lost(a, ib_nic_is_gone(a->nics, device_nic(a)) ? IB_NIC_GONE : IB_NIC_FATAL, why);
+}
+
+/*
+ * Reading a port failed. ENODEV: its network interface has left for good. EIO is what the kernel answers for a device that
+ * it has taken away, and also what mlx5 makes of a command that its firmware refused once; ENXIO, ENOLINK: its commands
+ * are held back, as around a reset. Nothing in them is final, so the NIC is down until a later look finds it better, or
+ * the kernel says what they were about: an event, or the device leaves sysfs.
+ */
+static void look_failed(const struct async *a, int nic, int err)
+{
+    struct ib_nic *n = &a->nics->nic[nic];
     char why[128];
 
-    snprintf(why, sizeof(why), "%s: %s", call, strerror(err));
-    if (err == ENODEV)
-        device_lost(a, IB_NIC_GONE, why);
-    else if (err == EIO)
-        device_lost(a, IB_NIC_FATAL, why);
-    else
-        R2_INFO("RDMA device %d: %s", a->device, why);
+    snprintf(why, sizeof(why), "reading the port: %s", strerror(err));
+    if (err == ENODEV || ib_nic_is_gone(a->nics, nic)) {
+        device_given_up(a, why);
+    } else if (err == EIO || err == ENXIO || err == ENOLINK) {
+        n->failing += n->failing < UINT32_MAX;
+        if (ib_nic_state_change(a->nics, nic, IB_NIC_DOWN, why))
+            fact_emit(a, IB_FACT_DEVICE_FAILS, nic, 0);
+        else if (n->failing == LOOKS_BAD)
+            R2_WARN("NIC %s: %u looks in a row failed: %s; it is not used until it answers", n->name, n->failing,
+                    strerror(err));
+    } else {
+        R2_INFO("NIC %s: %s", n->name, why);
+    }
 }
 
 /*
@@ -53,13 +85,15 @@ static void call_failed(const struct async *a, const char *call, int err)
  */
 static int port_took(const struct async *a, int nic, int rc, const char *why)
 {
+    if (rc == 0 || rc == ENETDOWN || rc == EADDRNOTAVAIL)
+        a->nics->nic[nic].failing = 0;
     if (rc == 0 && ib_nic_state_change(a->nics, nic, IB_NIC_UP, why)) {
         fact_emit(a, IB_FACT_PORT_UP, nic, 0);
     } else if (rc == ENETDOWN || rc == EADDRNOTAVAIL) { /* no address that the options allow: as good as down */
         if (ib_nic_state_change(a->nics, nic, IB_NIC_DOWN, why))
             fact_emit(a, IB_FACT_PORT_DOWN, nic, 0);
     } else if (rc != 0) {
-        call_failed(a, "reading the port", rc);
+        look_failed(a, nic, rc);
     }
     return rc;
 }
@@ -97,16 +131,6 @@ static void port_events(const struct async *a, const struct ibv_async_event *ev,
     }
 }
 
-/* The first NIC of the device: queue pairs and queues belong to a device, their owner knows the port by its id. */
-static int device_nic(const struct async *a)
-{
-    int i = 0;
-
-    while (i < a->nics->count - 1 && a->nics->nic[i].device_index != a->device)
-        i++;
-    return i;
-}
-
 static void event_handle(const struct async *a, const struct ibv_async_event *ev)
 {
     const char *why = a->nics->v->event_type_str(ev->event_type);
@@ -122,7 +146,7 @@ static void event_handle(const struct async *a, const struct ibv_async_event *ev
         port_events(a, ev, why);
         break;
     case IBV_EVENT_DEVICE_FATAL:
-        device_lost(a, IB_NIC_FATAL, why);
+        device_given_up(a, why);
         break;
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:
@@ -151,7 +175,7 @@ static void device_progress(const struct async *a)
             a->nics->v->ack_async_event(&ev);
             n++;
         } else if (errno == ENODEV || errno == EIO) {
-            call_failed(a, "ibv_get_async_event", errno);
+            device_given_up(a, strerror(errno)); /* the kernel says that of a device that it has taken away, and of no other */
             return;
         } else if (errno != EINTR) {
             return; /* EAGAIN: nothing there */
@@ -165,6 +189,34 @@ void ib_async_progress(struct ib_nics *nics, void (*sink)(void *arg, const struc
 
     for (a.device = 0; a.device < nics->device_count; a.device++)
         device_progress(&a);
+}
+
+static int device_in_doubt(const struct async *a)
+{
+    for (int i = 0; i < a->nics->count; i++) {
+        const struct ib_nic *nic = &a->nics->nic[i];
+        enum ib_nic_state s = ib_nic_state_get(nic);
+
+        if (nic->device_index == a->device && (s == IB_NIC_FATAL || (s == IB_NIC_DOWN && nic->failing)))
+            return 1;
+    }
+    return 0;
+}
+
+int ib_async_removals(struct ib_nics *nics, void (*sink)(void *arg, const struct ib_fact *fact), void *arg)
+{
+    struct async a = {.nics = nics, .sink = sink, .arg = arg};
+    int left = 0;
+
+    for (a.device = 0; a.device < nics->device_count; a.device++) {
+        if (!device_in_doubt(&a))
+            continue;
+        if (ib_nic_is_gone(nics, device_nic(&a)))
+            device_lost(&a, IB_NIC_GONE, "the device has left sysfs");
+        else
+            left++;
+    }
+    return left;
 }
 
 void ib_async_looked(struct ib_nics *nics, int nic, int rc, unsigned asked,

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "ib_transport/ib_gid.h"
 #include "ib_transport/ib_sysfs.h"
@@ -132,11 +133,13 @@ int ib_nic_refresh(struct ib_nics *nics, int index)
     return attr.state == IBV_PORT_ACTIVE ? 0 : ENETDOWN;
 }
 
-int ib_nic_is_gone(struct ib_nics *nics, int nic)
+int ib_nic_is_gone(const struct ib_nics *nics, int nic)
 {
-    struct ibv_port_attr attr;
+    const struct ib_nic *n = &nics->nic[nic];
 
-    return port_read(nics, &nics->nic[nic], &attr) == ENODEV;
+    if (nics->v->is_removed != NULL)
+        return nics->v->is_removed(n->ctx);
+    return ib_sysfs_device_has_left(nics->device_dir[n->device_index]);
 }
 
 const char **ib_nics_netdevs(const struct ib_nics *nics)
@@ -166,6 +169,8 @@ void ib_nics_close(struct ib_nics *nics)
             }
         }
         nics->v->close_device(nics->device_ctx[d]);
+        if (nics->device_dir[d] >= 0)
+            close(nics->device_dir[d]);
     }
     if (nics->lock != NULL) {
         pthread_mutex_destroy(nics->lock);

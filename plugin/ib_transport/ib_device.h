@@ -19,9 +19,9 @@
 
 enum ib_nic_state {
     IB_NIC_UP,    /* port ACTIVE as far as we know */
-    IB_NIC_DOWN,  /* port not ACTIVE, may come back */
-    IB_NIC_FATAL, /* device reported fatal, or calls fail with EIO: not touched again in this life of the context */
-    IB_NIC_GONE,  /* the kernel has removed the device (ENODEV): its DMA is over */
+    IB_NIC_DOWN,  /* port not ACTIVE, or its driver answers with errors (failing); may come back */
+    IB_NIC_FATAL, /* the kernel says that the device is lost to this context: not touched again in its life */
+    IB_NIC_GONE,  /* the kernel has removed the device, and destroyed all that was made on it: its DMA is over */
 };
 const char *ib_nic_state_name(enum ib_nic_state s);
 
@@ -61,6 +61,7 @@ struct ib_nic {
     /* writer: service thread (init before threads start) */
     _Atomic int state;           /* enum ib_nic_state */
     _Atomic uint32_t generation; /* +1 each time the process gives the NIC up */
+    uint32_t failing;            /* looks in a row that the driver answered with an error; service thread */
     struct ib_addr addr;         /* under ib_nics.lock */
     uint32_t addr_read;          /* under ib_nics.lock: addr_asked when what is in @addr was read; UINT32_MAX: never */
 
@@ -77,7 +78,9 @@ enum ib_fact_kind {
     IB_FACT_PORT_UP,      /* nic; address was read again */
     IB_FACT_ADDR_CHANGE,  /* nic; GID, LID, P_Key or SM change; address was read again */
     IB_FACT_LOOK,         /* nic; an event asks for a look at it, on a worker; context: enum ib_look, for ib_async_looked() */
-    IB_FACT_DEVICE_FATAL, /* each nic of the device */
+    IB_FACT_DEVICE_FATAL, /* each nic of the device; its state says whether it is gone */
+    IB_FACT_DEVICE_FAILS, /* nic; its driver answers with errors. It may answer better later: PORT_UP */
+    IB_FACT_REMOVED,      /* each nic of a device that was fatal: it is gone now */
     IB_FACT_QP_FATAL,     /* nic, qp_context */
     IB_FACT_CQ_ERR,       /* nic, cq_context */
 };
@@ -101,6 +104,7 @@ struct ib_nics {
     struct ib_nic nic[IB_MAX_NICS];
     int device_count;
     struct ibv_context *device_ctx[IB_MAX_NICS];
+    int device_dir[IB_MAX_NICS]; /* of sysfs, held open: ib_sysfs_device_open(); -1: none */
     void *lock; /* of addr fields; private */
 };
 
@@ -141,15 +145,25 @@ void ib_nic_addr_ask(struct ib_nic *nic);
 /* Whether the address was read after all that asked for it. Any thread. */
 int ib_nic_addr_is_fresh(struct ib_nics *nics, int nic);
 
-/* Whether the kernel has removed the device: ibv_query_port says ENODEV. Thread: a device worker (the call may block).
+/*
+ * Whether the kernel has removed the device, which is proof that its DMA is over. No call on the device tells: one that
+ * was taken away answers EIO, and so do drivers when their firmware refuses a command. But the directory of the device
+ * leaves sysfs only after the kernel has destroyed every object of every process on it (or, with drivers that cannot be
+ * taken away under a process, after all have closed it). Any thread; never blocks.
  */
-int ib_nic_is_gone(struct ib_nics *nics, int nic);
+int ib_nic_is_gone(const struct ib_nics *nics, int nic);
 
 /*
  * Reads and acknowledges all async events that are there and hands each on as facts, having updated states first. What
  * takes a call that may block is asked for by IB_FACT_LOOK. Never blocks. Thread: service.
  */
 void ib_async_progress(struct ib_nics *nics, void (*sink)(void *arg, const struct ib_fact *fact), void *arg);
+
+/*
+ * Looks whether a device that is fatal, or whose driver answers with errors, is gone by now: no event tells of that.
+ * Returns how many devices are left of which it is not known. Never blocks. Thread: service.
+ */
+int ib_async_removals(struct ib_nics *nics, void (*sink)(void *arg, const struct ib_fact *fact), void *arg);
 
 /*
  * Takes up what ib_nic_refresh() returned on a worker: for what events asked (@asked, of enum ib_look, since before the

@@ -24,7 +24,7 @@ static void job_run(struct ib_job *job)
 
     atomic_store_explicit(&f->job_started, ib_link_now(f->link), memory_order_release);
     rc = ib_path_error(f->link, f->path);
-    if (rc != 0 && (rc == ENODEV || ib_nic_is_gone(f->link->nics, f->path->nic))) {
+    if (rc != 0 && ib_nic_is_gone(f->link->nics, f->path->nic)) {
         atomic_store_explicit(&f->job_gone, 1, memory_order_release);
     }
     atomic_store_explicit(&f->job_rc, rc, memory_order_release);
@@ -133,6 +133,9 @@ static void step_soft(struct ib_fence *f, struct ib_workers *w, uint64_t now)
 {
     int rc = atomic_load_explicit(&f->job_rc, memory_order_acquire);
 
+    if (ib_nic_state_get(&f->link->nics->nic[f->path->nic]) == IB_NIC_GONE) {
+        atomic_store_explicit(&f->job_gone, 1, memory_order_release); /* seen since the job looked */
+    }
     if (atomic_load_explicit(&f->job_gone, memory_order_acquire)) {
         f->stage = IB_FENCE_HARD;
         return;

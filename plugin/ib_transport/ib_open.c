@@ -212,8 +212,10 @@ static int device_number(struct ib_nics *nics, struct ibv_context *ctx)
     while (d < nics->device_count && nics->device_ctx[d] != ctx)
         d++;
     nics->device_ctx[d] = ctx;
-    if (d == nics->device_count)
+    if (d == nics->device_count) {
+        nics->device_dir[d] = ib_sysfs_device_open(ctx->device->ibdev_path);
         nics->device_count++;
+    }
     return d;
 }
 

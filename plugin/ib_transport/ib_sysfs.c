@@ -1,6 +1,7 @@
 #include "ib_transport/ib_sysfs.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdint.h>
@@ -33,6 +34,25 @@ char *ib_sysfs_pci_path(const char *ibdev_path)
     if (snprintf(link, sizeof(link), "%s/device", ibdev_path) >= (int)sizeof(link))
         return NULL;
     return realpath(link, NULL);
+}
+
+/* Every RDMA device has it, from its registration to its end. */
+#define PRESENCE "node_guid"
+
+int ib_sysfs_device_open(const char *ibdev_path)
+{
+    int dir = open(ibdev_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (dir >= 0 && faccessat(dir, PRESENCE, F_OK, 0) != 0) {
+        close(dir);
+        return -1;
+    }
+    return dir;
+}
+
+int ib_sysfs_device_has_left(int dir)
+{
+    return dir >= 0 && faccessat(dir, PRESENCE, F_OK, 0) != 0 && (errno == ENOENT || errno == ENODEV);
 }
 
 int ib_sysfs_numa_node(const char *pci_path)

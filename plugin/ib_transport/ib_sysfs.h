@@ -13,6 +13,15 @@
 /* Real path of the PCI function behind the device; NULL when there is none (software devices). Caller frees. */
 char *ib_sysfs_pci_path(const char *ibdev_path);
 
+/*
+ * The device's own directory, held open: it stays that of this very device whatever the device is called later and
+ * whatever takes its name. -1 when there is none, or nothing in it tells that it is there. Closed by the caller.
+ */
+int ib_sysfs_device_open(const char *ibdev_path);
+
+/* Whether the device of that directory has left sysfs: the kernel does that last. 0 for -1, and for any doubt. */
+int ib_sysfs_device_has_left(int dir);
+
 /* NUMA node of a PCI function, -1 unknown. NULL accepted. */
 int ib_sysfs_numa_node(const char *pci_path);
 

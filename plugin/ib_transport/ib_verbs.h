@@ -53,6 +53,8 @@ struct ib_verbs {
     int (*fork_init)(void);
     const char *(*wc_status_str)(enum ibv_wc_status status);
     const char *(*event_type_str)(enum ibv_event_type event);
+    /* NULL in the product, which looks at sysfs (ib_nic_is_gone): whether the device has left it. For models, which have none. */
+    int (*is_removed)(struct ibv_context *ctx);
 };
 
 /*

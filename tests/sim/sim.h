@@ -79,6 +79,7 @@ enum sim_fault_kind {
     SIM_F_SEND_ERROR,
     SIM_F_SILENT_DEATH, /* then fatal or removed: the driver takes what is posted, and never says anything of it */
     SIM_F_UNPLUG,
+    SIM_F_CALL_ERROR, /* then down: the next calls fail, so that a fence comes late, and a look says nothing of use */
     SIM_F_RETRY7,    /* not drawn among the others: what all devices of a schedule do from its start */
     SIM_F_RECV_KEPT, /* the same */
     SIM_F_KINDS

@@ -12,7 +12,7 @@
      SIM_F(SIM_F_CUT) | SIM_F(SIM_F_CUT_TX))
 #define DEVICE_FAULTS                                                                                                  \
     (SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_REMOVE) | SIM_F(SIM_F_SILENT_DEATH) | SIM_F(SIM_F_UNPLUG) |                      \
-     SIM_F(SIM_F_SEND_ERROR) | SIM_F(SIM_F_QP_ERROR) | SIM_F(SIM_F_GID_CHANGE))
+     SIM_F(SIM_F_CALL_ERROR) | SIM_F(SIM_F_SEND_ERROR) | SIM_F(SIM_F_QP_ERROR) | SIM_F(SIM_F_GID_CHANGE))
 #define HANG_FAULTS   (SIM_F(SIM_F_HANG_FATAL) | SIM_F(SIM_F_HANG_BACK))
 #define GREY_FAULTS                                                                                                    \
     (SIM_F(SIM_F_LOSS) | SIM_F(SIM_F_CORRUPT) | SIM_F(SIM_F_DUP) | SIM_F(SIM_F_DELAY) | SIM_F(SIM_F_RATE))
@@ -320,6 +320,7 @@ static void draw_return(struct sim_params *p, struct fab_rng *r)
     p->fault_mask |= sim_pct(r, 50) ? SIM_F(SIM_F_QP_ERROR) | SIM_F(SIM_F_GID_CHANGE) : 0;
     p->fault_mask |= sim_pct(r, 30) ? SIM_F(SIM_F_HANG_BACK) : 0;
     p->fault_mask |= sim_pct(r, 15) ? SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_REMOVE) | SIM_F(SIM_F_SILENT_DEATH) | SIM_F(SIM_F_UNPLUG) : 0;
+    p->fault_mask |= sim_pct(r, 30) ? SIM_F(SIM_F_CALL_ERROR) : 0;
     p->fault_mask |= sim_pct(r, 30) ? SIM_F(SIM_F_SEND_ERROR) : 0;
     p->fault_mask |= sim_pct(r, 30) ? SIM_F(SIM_F_OOB_OUTAGE) : 0;
     p->mend_ns = sim_pct(r, 50) ? 4 * SIM_MS : 40 * SIM_MS;
@@ -560,6 +561,8 @@ void sim_params_draw(struct sim_params *p, int cls, uint64_t seed)
     if (p->fab.nic.dead_dma_ns)
         p->fault_mask &= ~SIM_F(SIM_F_REMOVE);
     p->recv_kept = p->fault_mask && sim_pct(&r, 10);
+    /* Calls fail with EIO from the start; only its end is the proof. */
+    p->fab.nic.removing_ns = sim_pct(&r, 50) ? fab_rng_upto(&r, 30 * SIM_MS) : 0;
     p->flush_always = sim_pct(&r, 25) || p->ack_flush;
     p->flush_pct = p->flush_always ? 50 : 5;
     /* A NIC that reads no more is given up after ten T_fence, and one may follow the other. */

@@ -41,6 +41,7 @@ static const struct {
     [SIM_F_SEND_ERROR] = {"send-error", "send-error"},
     [SIM_F_SILENT_DEATH] = {"silent-death", NULL},
     [SIM_F_UNPLUG] = {"unplug", "unplug"},
+    [SIM_F_CALL_ERROR] = {"call-error", NULL},
     [SIM_F_RETRY7] = {"retry7-forever", NULL},
     [SIM_F_RECV_KEPT] = {"recv-kept", NULL},
 };
@@ -212,6 +213,10 @@ static void text_compose(struct sim *s, struct sim_fault *f)
     case SIM_F_SILENT_DEATH:
         snprintf(what, sizeof(what), "silent-death");
         fault_follow(s, f, s->p.fault_mask & SIM_F(SIM_F_REMOVE) && sim_pct(r, 50) ? "remove" : "fatal", 0);
+        break;
+    case SIM_F_CALL_ERROR:
+        snprintf(what, sizeof(what), "call-error %d", (int)sim_pick(r, 1, 6));
+        fault_follow(s, f, "down", 0);
         break;
     case SIM_F_LOSS:
     case SIM_F_CORRUPT:

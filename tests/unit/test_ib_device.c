@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "ib_transport/ib_device.h"
 #include "ib_transport/ib_gid.h"
@@ -103,11 +104,40 @@ START_TEST(describes_a_nic)
     ck_assert_int_eq(addr.mtu, IBV_MTU_4096);
     ck_assert_int_eq(addr.lid, 9);
     ck_assert_int_eq(addr.pkey_index, 3);
+    close_all();
+}
+END_TEST
+
+/* What tells that a device is gone: its own directory, whatever calls answer, and whatever has its name by now. */
+START_TEST(gone_when_its_directory_is)
+{
+    char tree[128], from[256], to[256], guid[512];
+    struct fake_dev *d = fake_add("a0");
+
+    snprintf(tree, sizeof(tree), "%s", fake_tree_begin());
+    fake_tree_device(d, "pci0000:00/0000:01:00.0", 0);
+    fake_tree_file("ib/a0/node_guid", "0000:0000:0000:1000\n");
+    fake_add("b0"); /* has no directory: nothing can tell */
+    open_all(2);
+    for (int i = 0; i < 2; i++) {
+        static const int errors[] = {0, EIO, ENODEV};
+
+        for (size_t e = 0; e < sizeof(errors) / sizeof(errors[0]); e++) {
+            fake_dev[i].port[1].query_errno = errors[e];
+            ck_assert_int_eq(ib_nic_is_gone(&nics, i), 0);
+        }
+    }
+    snprintf(from, sizeof(from), "%s/ib/a0", tree);
+    snprintf(to, sizeof(to), "%s/ib/a9", tree);
+    snprintf(guid, sizeof(guid), "%s/node_guid", to);
+    ck_assert_int_eq(rename(from, to), 0); /* rdma dev set a0 name a9 */
     ck_assert_int_eq(ib_nic_is_gone(&nics, 0), 0);
-    d->port[1].query_errno = ENODEV;
+    ck_assert_int_eq(unlink(guid), 0);
     ck_assert_int_eq(ib_nic_is_gone(&nics, 0), 1);
-    d->port[1].query_errno = EIO;
-    ck_assert_int_eq(ib_nic_is_gone(&nics, 0), 0);
+    fake_tree_file("ib/a0/node_guid", "0000:0000:0000:1000\n"); /* the next one is called as this one was */
+    ck_assert_int_eq(ib_nic_is_gone(&nics, 0), 1);
+    ck_assert_int_eq(ib_nic_is_gone(&nics, 1), 0);
+    fake_tree_end();
     close_all();
 }
 END_TEST
@@ -595,6 +625,7 @@ int main(void)
     tcase_add_test(t, none_is_fine);
     tcase_add_test(t, verbs_that_fail_say_why);
     tcase_add_test(t, describes_a_nic);
+    tcase_add_test(t, gone_when_its_directory_is);
     tcase_add_test(t, dmabuf_where_the_device_knows_it);
     tcase_add_test(t, ports_of_a_device);
     tcase_add_test(t, what_is_down_is_there_too);

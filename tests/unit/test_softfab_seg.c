@@ -3,6 +3,7 @@
 
 #include <check.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,9 +15,10 @@
 
 static char dir[SEG_PATH_MAX], why[512];
 
+static struct fab_desc d;
+
 static void fabric_make(void)
 {
-    static struct fab_desc d;
 
     snprintf(dir, sizeof(dir), "/tmp/softfab-test-%d", (int)getpid());
     ck_assert_int_eq(seg_dir_remove(dir), 0);
@@ -403,6 +405,45 @@ static void fault(struct seg_map *m, const char *text)
     ck_assert_msg(seg_fault_apply(m, &f, why, sizeof(why)) == 0, "%s", why);
 }
 
+/* "node_guid" of the device, by a directory of its own that was opened before. */
+static int has_left(int device)
+{
+    return faccessat(device, "node_guid", F_OK, 0) != 0 && errno == ENOENT;
+}
+
+/* A removed device leaves the tree of its host, as a real one leaves sysfs; what comes back is another one. */
+START_TEST(removed_devices_leave_the_tree)
+{
+    char path[512];
+    struct seg_map m;
+    int device, other;
+
+    fabric_make();
+    ck_assert_msg(seg_sysfs_write(dir, &d, false, why, sizeof(why)) == 0, "%s", why);
+    ck_assert_int_eq(seg_file_open(&m, dir, why, sizeof(why)), 0);
+    snprintf(path, sizeof(path), "%s/host1/sys/class/infiniband/fab0", dir);
+    ck_assert_int_ge(device = open(path, O_RDONLY | O_DIRECTORY), 0);
+    fault(&m, "h1:n0 fatal");
+    fault(&m, "h1:n0 restore");
+    fault(&m, "h1:n0 unplug");
+    fault(&m, "h1:n0 restore");
+    fault(&m, "h1:n1 remove");
+    ck_assert(!has_left(device));
+    fault(&m, "h1:n0 remove");
+    ck_assert(has_left(device));
+    ck_assert_int_eq(access(path, F_OK), -1);
+    fault(&m, "h1:n0 restore");
+    ck_assert(has_left(device));
+    ck_assert_int_ge(other = open(path, O_RDONLY | O_DIRECTORY), 0);
+    ck_assert(!has_left(other));
+    ck_assert_int_eq(faccessat(other, "ports/1/gids/0", F_OK, 0), 0);
+    close(device);
+    close(other);
+    seg_file_close(&m);
+    fabric_remove();
+}
+END_TEST
+
 START_TEST(fault_words_and_log)
 {
     struct seg_map m;
@@ -630,6 +671,7 @@ int main(void)
     tcase_add_test(tc, slot_numbers_name_their_owner);
     tcase_add_test(tc, slot_bad_host_is_named);
     tcase_add_test(tc, fault_words_and_log);
+    tcase_add_test(tc, removed_devices_leave_the_tree);
     tcase_add_test(tc, fault_cuts);
     tcase_add_test(tc, fault_writers_take_turns);
     tcase_add_test(tc, dir_stale_is_replaced_lived_in_is_not);

@@ -116,6 +116,7 @@ void fab_inproc_verbs(struct fab_inproc *f, int host, struct ib_verbs *v)
         .close_device = fab_ibv_close_device,
         .query_device = fab_ibv_query_device,
         .query_port = fab_ibv_query_port,
+        .is_removed = fab_ibv_is_removed,
         .query_gid = fab_ibv_query_gid,
         .get_async_event = fab_ibv_get_async_event,
         .ack_async_event = fab_ibv_ack_async_event,

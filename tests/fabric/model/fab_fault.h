@@ -12,12 +12,16 @@
  *     h0:n1 ack-lost        acknowledgements (and read responses) leaving the NIC are lost, requests are not
  *     h0:n1 hang            calls succeed, nothing moves or completes, no event; unhang: it goes on
  *     h0:n1 fatal           DEVICE_FATAL; every context open now is dead: calls give EIO, nothing is flushed
- *     h0:n1 remove          the device is gone: as fatal, query_port gives ENODEV, the event is left to the engine
+ *     h0:n1 remove          the kernel takes the device away (unplugged, driver unbound, reset): as fatal, whether the
+ *                           event comes is left to the engine, and the device leaves the list and sysfs. No call
+ *                           tells it from a device that only fails: the kernel answers EIO in both cases
  *     h0:n1 cut h2:n1       packets between these two ports are dropped both ways, no event: what is between broke.
  *                           Not ended by up; restore of either end ends it. cut-tx: only those from h0:n1 to h2:n1
  *     h0:n1 heal h2:n1      ends both
  *     h0:n1 qp-error        every queue pair goes to ERR and is flushed, with QP_FATAL
  *     h0:n1 mr-fail         registrations fail with ENOMEM until restore; mr-fail 2: the next two
+ *     h0:n1 call-error      calls that need the firmware (query_port, create, modify, register) fail with EIO until
+ *                           restore; call-error 2: the next two. The data path goes on, and the device with it
  *     h0:n1 gid-change      the addresses of the NIC change, with GID_CHANGE; packets for the old ones are dropped
  *     h0:n1 restore         ends every fault (also spelt clear). A device that was fatal, removed or unplugged comes
  *                           back for new contexts
@@ -71,6 +75,7 @@ enum fab_fault_kind {
     FAB_FAULT_HEAL,
     FAB_FAULT_QP_ERROR,
     FAB_FAULT_MR_FAIL,
+    FAB_FAULT_CALL_ERROR,
     FAB_FAULT_GID_CHANGE,
     FAB_FAULT_SILENT_DEATH,
     FAB_FAULT_SEND_ERROR,

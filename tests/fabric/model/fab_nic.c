@@ -199,6 +199,24 @@ int fab_ctx_check(const struct fab_ctx *ctx)
     return ctx->dead ? EIO : 0;
 }
 
+int fab_ctx_call(struct fab_ctx *ctx)
+{
+    struct fab_nic *nic = ctx->nic;
+
+    if (ctx->dead)
+        return EIO;
+    if (nic->call_error == 0)
+        return 0;
+    nic->call_error -= nic->call_error != UINT32_MAX;
+    nic->cnt.calls_failed++;
+    return EIO;
+}
+
+bool fab_ctx_removed(const struct fab_ctx *ctx)
+{
+    return ctx->dead == FAB_REMOVED && fab_now(ctx->nic->eng) >= ctx->dead_at;
+}
+
 int fab_ctx_check_data(const struct fab_ctx *ctx)
 {
     return ctx->dead && !ctx->silent ? EIO : 0;

@@ -41,7 +41,10 @@ struct fab_nic_cfg {
     uint32_t seg_bytes;   /* payload per packet [4096]; any multiple of 64 up to 2^20 */
     uint32_t window;      /* packets in flight per queue pair and direction [64] */
     bool retry7_forever;  /* retry_cnt 7 means without end, as Soft-RoCE has it [no: 7 retries] */
-    uint64_t dead_dma_ns; /* accepted DMA still lands this long after the device died [0: nothing does] */
+    uint64_t dead_dma_ns; /* accepted DMA still lands this long after the device died, or, removed, left sysfs
+                             [0: nothing does] */
+    uint64_t removing_ns; /* a removed device leaves sysfs this long after its calls began to fail: meanwhile the kernel
+                             destroys its objects, and DMA may go on [0] */
     uint64_t latency_ns;  /* for engines */
     uint64_t base_rate;   /* link rate without faults, bytes per second; reported by query_port [unlimited, shown as 100
                              Gb/s] */
@@ -70,6 +73,7 @@ struct fab_counters {
     uint64_t dma_dropped; /* accepted, then the memory region was gone */
     uint64_t dma_lost;    /* accepted, then the device died */
     uint64_t cq_overruns;
+    uint64_t calls_failed; /* control calls refused by fault call-error */
     uint64_t lists, lists_cut; /* calls that posted more than one send work request; that were refused behind the first */
     uint64_t faults[FAB_FAULT_KINDS]; /* faults applied, by kind */
 };
@@ -100,6 +104,7 @@ struct fab_nic {
     bool recv_kept;      /* receives posted in ERR wait for the next move to ERR */
     bool silent_death;   /* contexts that die fail in control calls only */
     uint32_t mr_fail;    /* registrations that will fail; UINT32_MAX: all */
+    uint32_t call_error; /* control calls that will fail with EIO; UINT32_MAX: all */
     uint32_t list_cut;   /* each list of send work requests whose number it divides is refused behind its first one [0: none] */
     struct fab_ctx *ctxs;
     struct fab_pipe *orphans; /* pipes whose queue pair was reset or destroyed with DMA outstanding */
@@ -123,7 +128,7 @@ struct fab_ctx {
     enum fab_life dead;
     bool silent;    /* dead: post and poll do not tell */
     bool unplugged; /* not dead: calls work, packets do not pass, for ever */
-    uint64_t dead_at;
+    uint64_t dead_at;    /* removed: when it has left sysfs */
 };
 
 struct fab_pd {
@@ -161,6 +166,10 @@ int fab_ctx_open(struct fab_ctx *ctx, struct fab_nic *nic, const struct fab_ctx_
 void fab_ctx_close(struct fab_ctx *ctx);
 /* EIO when the device of this context died, else 0. */
 int fab_ctx_check(const struct fab_ctx *ctx);
+/* The same for a call that needs the firmware: EIO as well while fault call-error has any left, which it counts. */
+int fab_ctx_call(struct fab_ctx *ctx);
+/* Whether the kernel has taken the device away and is done: it has left sysfs. */
+bool fab_ctx_removed(const struct fab_ctx *ctx);
 /* The same for posting and polling, which do not tell of a silent death. */
 int fab_ctx_check_data(const struct fab_ctx *ctx);
 

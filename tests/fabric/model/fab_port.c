@@ -60,7 +60,7 @@ static void speed_width(uint64_t rate, uint8_t *speed, uint8_t *width)
 int fab_query_port(struct fab_ctx *ctx, uint8_t port, struct ibv_port_attr *a)
 {
     if (ctx->dead)
-        return ctx->dead == FAB_REMOVED ? ENODEV : EIO;
+        return EIO;
     if (ctx->unplugged)
         return ENODEV;
     if (port != 1)
@@ -84,7 +84,7 @@ int fab_query_port(struct fab_ctx *ctx, uint8_t port, struct ibv_port_attr *a)
 int fab_query_gid(struct fab_ctx *ctx, uint8_t port, uint32_t index, union ibv_gid *gid)
 {
     if (ctx->dead)
-        return ctx->dead == FAB_REMOVED ? ENODEV : EIO;
+        return EIO;
     if (port != 1 || index >= FAB_GIDS)
         return EINVAL;
     if (ctx->unplugged) {
@@ -124,7 +124,7 @@ static void die(struct fab_nic *nic, enum fab_life how, bool event)
             continue;
         c->dead = how;
         c->silent = nic->silent_death;
-        c->dead_at = fab_now(nic->eng);
+        c->dead_at = fab_now(nic->eng) + (how == FAB_REMOVED ? nic->cfg.removing_ns : 0);
     }
     for (struct fab_qp *qp = nic->qps; qp; qp = qp->nic_next) {
         nic->eng->ops->timer_cancel(nic->eng, &qp->timer);
@@ -185,7 +185,7 @@ static void send_stuck_all(struct fab_nic *nic)
 static void restore(struct fab_nic *nic)
 {
     nic->gone = FAB_ALIVE;
-    nic->mr_fail = 0;
+    nic->mr_fail = nic->call_error = 0;
     unhang(nic);
 }
 
@@ -228,6 +228,9 @@ void fab_nic_fault(struct fab_nic *nic, const struct fab_fault *fault, bool remo
         break;
     case FAB_FAULT_MR_FAIL:
         nic->mr_fail = (uint32_t)fault->value;
+        break;
+    case FAB_FAULT_CALL_ERROR:
+        nic->call_error = (uint32_t)fault->value;
         break;
     case FAB_FAULT_GID_CHANGE:
         nic->gid_epoch = (nic->gid_epoch + 1) & 127;

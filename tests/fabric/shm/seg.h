@@ -29,7 +29,7 @@
 #include <sys/types.h>
 
 #define SEG_MAGIC     0x6261666674666f73ull
-#define SEG_VERSION   4u
+#define SEG_VERSION   5u
 #define SEG_SLOTS     64
 #define SEG_NICS_MAX  (FAB_MAX_HOSTS * FAB_MAX_NICS)
 #define SEG_NAME_MAX  64
@@ -82,6 +82,7 @@ struct seg_nic {
     _Atomic uint32_t gone;         /* FAB_FAULT_FATAL, _REMOVE or _UNPLUG, + 1; 0: the device works */
     _Atomic uint32_t hung;         /* 1 while it hangs */
     _Atomic uint32_t mr_fail;      /* 1 while registrations fail without end */
+    _Atomic uint32_t call_error;   /* 1 while control calls fail without end */
     _Atomic uint32_t epoch;        /* address changes so far */
     _Atomic uint32_t qp_errors;    /* faults qp-error so far */
     _Atomic uint32_t send_stucks;  /* faults send-stuck so far */
@@ -99,6 +100,7 @@ struct seg_slot {
     _Atomic uint32_t host;
     _Atomic uint32_t qpn_next;
     _Atomic uint64_t nics_open; /* bit = NIC on the slot's host that the process has open */
+    _Atomic uint32_t fault_gen; /* of the newest fault that the process has taken up; release */
     char command[32];           /* written by the owner before incarnation becomes odd */
 
     /* The doorbell: a shared futex. @sleeping is 1 while the owner's thread may be in futex wait. */
@@ -195,6 +197,8 @@ pid_t seg_dir_inhabitant(const char *path);
 /* Writes the tree in the shape of sysfs for every host below @dir. @gpu: with SEG_GPU_FILE. 0, or -1 with the reason in
  * @why. Blocks on file I/O. */
 int seg_sysfs_write(const char *dir, const struct fab_desc *d, bool gpu, char *why, size_t why_len);
+/* The directory of a device in the tree of its host: taken away, or, where there is none, made anew. -1 with errno. */
+int seg_sysfs_device_set(const char *dir, const struct fab_desc *d, int host, int nic, bool there);
 /* Writes the port's state where programs read it. -1 with errno. */
 int seg_sysfs_state_set(const char *dir, int host, int nic, bool up);
 /* Writes the GID files of the NIC for address @epoch. -1 with errno. */
@@ -213,8 +217,9 @@ void seg_file_close(struct seg_map *m);
 /* ---- seg_fault.c
  * ----------------------------------------------------------------------------------------------------------- */
 
-/* Applies @f to every NIC it names: words, log, bells. 0, or -1 with the reason in @why (no such NIC). Waits for
- * another writer. */
+/* Applies @f to every NIC it names: words, log, bells. A device that is removed leaves its host's tree when every process
+ * that has it open has taken that up, as the kernel's leaves sysfs when the objects of all are destroyed; if one stands
+ * still, it stays there. 0, or -1 with the reason in @why (no such NIC). Waits for another writer. */
 int seg_fault_apply(struct seg_map *m, const struct fab_fault *f, char *why, size_t why_len);
 /* Reads fault number @seq of @n, 1..fault_seq. False if the log no longer holds it. */
 bool seg_fault_read(struct seg_nic *n, uint32_t seq, struct fab_fault *f);

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 void seg_link_read(struct seg_nic *n, struct fab_link *l)
 {
@@ -49,6 +50,7 @@ static void device_return(struct seg_nic *n)
     atomic_store_explicit(&n->gone, 0, memory_order_relaxed);
     atomic_store_explicit(&n->hung, 0, memory_order_relaxed);
     atomic_store_explicit(&n->mr_fail, 0, memory_order_relaxed);
+    atomic_store_explicit(&n->call_error, 0, memory_order_relaxed);
 }
 
 /* The device's part of a fault, for processes that open it later. */
@@ -68,6 +70,9 @@ static void device_write(struct seg_nic *n, const struct fab_fault *f)
         break;
     case FAB_FAULT_MR_FAIL:
         atomic_store_explicit(&n->mr_fail, f->value == 0 || f->value >= UINT32_MAX, memory_order_relaxed);
+        break;
+    case FAB_FAULT_CALL_ERROR:
+        atomic_store_explicit(&n->call_error, f->value == 0 || f->value >= UINT32_MAX, memory_order_relaxed);
         break;
     case FAB_FAULT_QP_ERROR:
         atomic_fetch_add_explicit(&n->qp_errors, 1, memory_order_relaxed);
@@ -150,11 +155,59 @@ static void all_apply(struct seg *seg, const struct fab_fault *f, bool other)
     }
 }
 
+#define SEEN_NS (5 * SEG_NSEC_PER_SEC)
+
+/* Whether every process that has the NIC open has taken up fault generation @gen; false where one stands still. */
+static bool all_seen(struct seg_map *m, int host, int nic, uint32_t gen)
+{
+    uint64_t until = seg_now() + SEEN_NS;
+
+    for (int i = 0; i < SEG_SLOTS; i++) {
+        struct seg_slot *s = &m->seg->slot[i];
+        pid_t pid;
+
+        while ((atomic_load_explicit(&s->incarnation, memory_order_acquire) & 1) != 0 && i != m->slot &&
+               atomic_load_explicit(&s->host, memory_order_relaxed) == (uint32_t)host &&
+               (atomic_load_explicit(&s->nics_open, memory_order_relaxed) >> nic & 1) != 0 &&
+               (int32_t)(atomic_load_explicit(&s->fault_gen, memory_order_acquire) - gen) < 0 &&
+               seg_slot_alive(m, i, &pid)) {
+            if (seg_now() >= until) {
+                return false;
+            }
+            seg_bell_wake(m->seg, i);
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        }
+    }
+    return true;
+}
+
+/* What a program sees of the devices beside verbs. */
+static void trees_follow(struct seg_map *m, const struct fab_fault *f, uint32_t gen)
+{
+    const struct fab_desc *d = &m->seg->head.desc;
+
+    if (f->kind != FAB_FAULT_REMOVE && f->kind != FAB_FAULT_UP && f->kind != FAB_FAULT_RESTORE) {
+        return;
+    }
+    for (int h = 0; h < d->hosts; h++) {
+        for (int n = 0; n < d->nics; n++) {
+            if (fab_ports_has(fab_ports(f->host, f->nic), h, n)) {
+                bool gone = atomic_load_explicit(&seg_nic_at(m->seg, h, n)->gone, memory_order_relaxed) == FAB_FAULT_REMOVE + 1;
+
+                if (!gone || all_seen(m, h, n, gen)) {
+                    seg_sysfs_device_set(m->dir, d, h, n, !gone);
+                }
+            }
+        }
+    }
+}
+
 int seg_fault_apply(struct seg_map *m, const struct fab_fault *f, char *why, size_t why_len)
 {
     const struct fab_desc *d = &m->seg->head.desc;
     struct flock fl = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = SEG_LOCK_FAULT, .l_len = 1};
     struct fab_fault other;
+    uint32_t gen;
 
     if (!fab_fault_fits(f, d->hosts, d->nics)) {
         bool here = f->host >= d->hosts || f->nic >= d->nics;
@@ -173,8 +226,9 @@ int seg_fault_apply(struct seg_map *m, const struct fab_fault *f, char *why, siz
     if (fab_fault_other(f, &other)) {
         all_apply(m->seg, &other, true);
     }
-    atomic_fetch_add_explicit(&m->seg->head.fault_gen, 1, memory_order_seq_cst);
+    gen = atomic_fetch_add_explicit(&m->seg->head.fault_gen, 1, memory_order_seq_cst) + 1;
     seg_bell_ring_all(m->seg);
+    trees_follow(m, f, gen);
     fl.l_type = F_UNLCK;
     fcntl(m->alive_fd, F_SETLK, &fl);
     return 0;

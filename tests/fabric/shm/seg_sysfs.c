@@ -147,12 +147,12 @@ static int bridges_write(const char *sys, const char *pci)
 }
 
 /* The PCI function: what a topology reader looks at. 0x15b3/0x1017 is a common 100 Gb/s Ethernet NIC. */
-static int pci_write(const char *sys, const struct fab_nic_desc *nd, char *device, size_t len)
+static int pci_write(const char *sys, const struct fab_nic_desc *nd)
 {
-    char bus[PATH_LEN];
+    char device[PATH_LEN - 64], bus[PATH_LEN];
     const char *bdf = strrchr(nd->pci, '/');
 
-    snprintf(device, len, "%s/devices/%s", sys, nd->pci);
+    snprintf(device, sizeof(device), "%s/devices/%s", sys, nd->pci);
     snprintf(bus, sizeof(bus), "%s/bus/pci/devices", sys);
     if (dirs_make(device) != 0 || dirs_make(bus) != 0) {
         return -1;
@@ -180,9 +180,7 @@ static int ib_write(const char *sys, const struct fab_desc *d, int host, int nic
 
     fab_nic_name(nic, name, sizeof(name));
     snprintf(uverbs, sizeof(uverbs), "uverbs%d", nic);
-    if (pci_write(sys, nd, device, sizeof(device)) != 0) {
-        return -1;
-    }
+    snprintf(device, sizeof(device), "%s/devices/%s", sys, nd->pci);
     snprintf(ib, sizeof(ib), "%s/infiniband/%s/ports/1", device, name);
     if (dirs_make(ib) != 0) {
         return -1;
@@ -210,6 +208,28 @@ static int ib_write(const char *sys, const struct fab_desc *d, int host, int nic
     return rc;
 }
 
+int seg_sysfs_device_set(const char *dir, const struct fab_desc *d, int host, int nic, bool there)
+{
+    const char *pci = d->nic[host][nic].pci;
+    char sys[SEG_PATH_MAX + 32], path[PATH_LEN], name[32];
+
+    snprintf(sys, sizeof(sys), "%s/host%d/sys", dir, host);
+    fab_nic_name(nic, name, sizeof(name));
+    snprintf(path, sizeof(path), "%s/class/infiniband/%s", sys, name);
+    if (there) {
+        return access(path, F_OK) == 0 ? 0
+                                       : ib_write(sys, d, host, nic) | seg_sysfs_gids_set(dir, host, nic, 0) |
+                                             seg_sysfs_state_set(dir, host, nic, true);
+    }
+    unlink(path);
+    snprintf(path, sizeof(path), "%s/class/infiniband_verbs/uverbs%d", sys, nic);
+    unlink(path);
+    snprintf(path, sizeof(path), "%s/devices/%s/infiniband_verbs", sys, pci);
+    seg_dir_remove(path);
+    snprintf(path, sizeof(path), "%s/devices/%s/infiniband", sys, pci);
+    return seg_dir_remove(path);
+}
+
 static int gpu_write(const char *dir, int host)
 {
     char at[SEG_PATH_MAX + 64];
@@ -229,7 +249,7 @@ int seg_sysfs_write(const char *dir, const struct fab_desc *d, bool gpu, char *w
             return -1;
         }
         for (int n = 0; n < d->nics; n++) {
-            if (ib_write(sys, d, h, n) != 0 || seg_sysfs_gids_set(dir, h, n, 0) != 0 ||
+            if (pci_write(sys, &d->nic[h][n]) != 0 || ib_write(sys, d, h, n) != 0 || seg_sysfs_gids_set(dir, h, n, 0) != 0 ||
                 seg_sysfs_state_set(dir, h, n, true) != 0) {
                 snprintf(why, why_len, "cannot write the device tree of h%d:n%d below %s: %s", h, n, dir,
                          strerror(errno));

@@ -34,6 +34,9 @@ static void state_take(struct shm_nic *n)
     if (atomic_load_explicit(&n->seg->mr_fail, memory_order_relaxed) != 0) {
         n->nic.mr_fail = UINT32_MAX;
     }
+    if (atomic_load_explicit(&n->seg->call_error, memory_order_relaxed) != 0) {
+        n->nic.call_error = UINT32_MAX;
+    }
     if (gone != 0 && !n->nic.gone) {
         device_fault(n, (enum fab_fault_kind)(gone - 1), 0);
     }
@@ -75,5 +78,8 @@ void shm_faults_run(struct shm_engine *e)
     e->fault_gen = gen;
     for (int i = 0; i < e->map.seg->head.desc.nics; i++) {
         nic_faults(&e->nic[i]);
+    }
+    if (e->map.slot >= 0) { /* pairs with the acquire in seg_fault.c: no packet is taken any more by a device that died */
+        atomic_store_explicit(&e->map.seg->slot[e->map.slot].fault_gen, gen, memory_order_release);
     }
 }

@@ -51,6 +51,8 @@ uint64_t fab_ibv_get_device_guid(struct ibv_device *dev); /* network byte order 
 struct ibv_context *fab_ibv_open_device(struct ibv_device *dev);
 int fab_ibv_close_device(struct ibv_context *ctx);
 int fab_ibv_query_device(struct ibv_context *ctx, struct ibv_device_attr *attr);
+/* Stands for what a program sees of a removed device in sysfs: 1 when the kernel has taken it away and is done. */
+int fab_ibv_is_removed(struct ibv_context *ctx);
 int fab_ibv_query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr); /* all of *attr */
 int fab_ibv_query_port_len(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr, size_t len);
 int fab_ibv_query_gid(struct ibv_context *ctx, uint8_t port, int index, union ibv_gid *gid);

@@ -204,6 +204,17 @@ int fab_ibv_query_device(struct ibv_context *ctx, struct ibv_device_attr *attr)
     return rc;
 }
 
+int fab_ibv_is_removed(struct ibv_context *ctx)
+{
+    struct fab_ibv_ctx *c = fab_ibv_ctx_of(ctx);
+    int removed;
+
+    fab_ibv_lock(fab_ibv_eng(ctx));
+    removed = fab_ctx_removed(&c->m);
+    fab_ibv_unlock(fab_ibv_eng(ctx));
+    return removed;
+}
+
 int fab_ibv_query_port_len(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr, size_t len)
 {
     struct fab_ibv_ctx *c = fab_ibv_ctx_of(ctx);

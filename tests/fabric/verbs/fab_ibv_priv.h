@@ -95,7 +95,9 @@ static inline int fab_ibv_control(struct fab_ctx *c, enum fab_call call)
 {
     struct fab_engine *e = c->nic->eng;
 
-    return e->ops->control ? e->ops->control(e, c->nic, call) : 0;
+    int rc = e->ops->control ? e->ops->control(e, c->nic, call) : 0;
+
+    return rc ? rc : fab_ctx_call(c);
 }
 
 static inline void fab_ibv_progress(struct fab_ctx *c)

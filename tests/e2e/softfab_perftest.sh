@@ -316,7 +316,7 @@ fault_shows() { # fault_shows FAULT STATE TEXT
 
 faults_show() {
     for f in 'down DOWN down' 'blackhole ACTIVE blackhole' 'blackhole-tx ACTIVE blackhole-tx' 'blackhole-rx ACTIVE blackhole-rx' \
-        'ack-lost ACTIVE ack-lost' 'hang HUNG hang' 'fatal FATAL fatal' 'remove REMOVED remove' 'mr-fail ACTIVE mr-fail' 'call-error ACTIVE call-error' \
+        'ack-lost ACTIVE ack-lost' 'hang HUNG hang' 'fatal FATAL fatal' 'remove REMOVED remove' 'mr-fail ACTIVE mr-fail' 'call-error ACTIVE call-error' 'gpu-dma-fail ACTIVE gpu-dma-fail' \
         'qp-error ACTIVE qp-error' 'gid-change ACTIVE gid-change'; do
         # shellcheck disable=SC2086
         set -- $f

@@ -379,6 +379,38 @@ START_TEST(calls_fail_for_a_while)
 }
 END_TEST
 
+static _Alignas(4096) uint8_t gpu_mem[4096];
+
+/* What mlx5 says behind ACS: registered, answers without bytes, a local protection error where it gathers, and where it is the peer's, an operation error. */
+START_TEST(gpu_memory_out_of_reach)
+{
+    struct pair_cfg c = {.opts = {.gpu_mem = gpu_mem, .gpu_len = sizeof(gpu_mem)}};
+    int at = _i & 1, access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    struct ibv_mr *mr, *host;
+    struct pair p;
+
+    pair_open(&p, &c);
+    pair_fault(&p, "h0:n0 gpu-dma-fail");
+    host = p.s[0].mr;
+    mr = p.v.reg_mr(p.s[0].pd, gpu_mem, sizeof(gpu_mem), access);
+    ck_assert_ptr_nonnull(mr);
+    p.s[0].mr = mr;
+    free(p.s[0].buf);
+    p.s[0].buf = gpu_mem;
+    ck_assert_int_eq(pair_post(&p, at, IBV_WR_RDMA_WRITE, 1, 0, 0, 0, IBV_SEND_SIGNALED), 0);
+    pair_run(&p);
+    pair_expect(&p, at, 1, IBV_WC_SUCCESS);
+    ck_assert_int_eq(pair_post(&p, at, _i & 2 ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, 2, 0, 0, 8, IBV_SEND_SIGNALED), 0);
+    pair_run(&p);
+    pair_expect(&p, at, 2, at == 0 ? IBV_WC_LOC_PROT_ERR : IBV_WC_REM_OP_ERR);
+    ck_assert_uint_ge(pair_cnt(&p, 0)->gpu_failed, 1);
+    ck_assert_int_eq(p.v.dereg_mr(mr), 0);
+    p.s[0].mr = host;
+    p.s[0].buf = NULL;
+    pair_close(&p);
+}
+END_TEST
+
 /* As NICs do whose data path is memory of the program: who only posts and polls never hears of it. */
 START_TEST(silent_death)
 {
@@ -606,6 +638,7 @@ int main(void)
     tcase_add_loop_test(t, fatal_and_remove, 0, 3);
     tcase_add_test(t, removed_in_the_end);
     tcase_add_test(t, calls_fail_for_a_while);
+    tcase_add_loop_test(t, gpu_memory_out_of_reach, 0, 4);
     tcase_add_loop_test(t, silent_death, 0, 2);
     tcase_add_test(t, acknowledged_then_lost);
     tcase_add_test(t, dead_device_may_still_write);

@@ -29,6 +29,7 @@ static const char help[] =
     "           down  up  blackhole  blackhole-tx  blackhole-rx  ack-lost  loss 1%  corrupt 1%  dup 1%  delay 5ms\n"
     "           rate 20MB/s  hang  unhang  fatal  remove  qp-error  mr-fail [N]  gid-change  restore\n"
     "           call-error [N]  control calls fail with EIO, the data path goes on; the next N, or until restore\n"
+    "           gpu-dma-fail    memory of GPUs (up --gpu) is registered, and each access to it fails; until restore\n"
     "           cut h2:n1       nothing passes between the two ports, no event; cut-tx: not from the first to the second;\n"
     "                           until heal h2:n1, or restore of either. '*:n1 cut *:n1': the switch plane of rail 1\n"
     "           silent-death    a NIC that dies later (fatal, remove) does not tell those who post and poll; until "

@@ -125,6 +125,7 @@ static void device_faults(struct nic_view *v, struct seg_nic *n)
         {"hang", offsetof(struct seg_nic, hung), false},
         {"mr-fail", offsetof(struct seg_nic, mr_fail), false},
         {"call-error", offsetof(struct seg_nic, call_error), false},
+        {"gpu-dma-fail", offsetof(struct seg_nic, gpu_dma_fail), false},
         {"retry7-forever", offsetof(struct seg_nic, retry7), false},
         {"silent-death", offsetof(struct seg_nic, silent_death), false},
         {"recv-kept", offsetof(struct seg_nic, recv_kept), false},

@@ -31,6 +31,8 @@ struct fab_inproc_opts {
                                   meanwhile */
     uint32_t hang_modify_fails_ppm; /* chance that it then fails with ETIMEDOUT */
     bool rtr_needs_path;            /* INIT->RTR fails with ETIMEDOUT when either end's link is down or blackholed */
+    const void *gpu_mem; /* memory of the process that counts as a GPU's: gpu_len bytes */
+    size_t gpu_len;
     /* Called before the device of @host:@nic writes memory for queue pair @qpn. NULL: none. Must not call verbs. */
     void (*on_memory_write)(void *arg, int host, int nic, uint32_t qpn, void *addr, uint32_t len);
     void *arg;

@@ -282,6 +282,14 @@ static int control(struct fab_engine *e, struct fab_nic *nic, enum fab_call call
     return fab_rng_chance(&f->rng, f->opts.hang_modify_fails_ppm) ? ETIMEDOUT : 0;
 }
 
+static bool memory_has(struct fab_engine *e, const void *addr, size_t len)
+{
+    const struct fab_inproc_opts *o = &of(e)->opts;
+    uintptr_t a = (uintptr_t)addr, from = (uintptr_t)o->gpu_mem;
+
+    return len > 0 && o->gpu_len > 0 && a < from + o->gpu_len && a + len > from;
+}
+
 static void channel(struct fab_engine *e, struct fab_nic *nic)
 {
     struct fab_inproc *f = (struct fab_inproc *)e;
@@ -307,6 +315,7 @@ const struct fab_engine_ops fab_inproc_ops = {
     .lock = no_lock,
     .unlock = no_lock,
     .control = control,
+    .memory_has = memory_has,
     .channel = channel,
 };
 

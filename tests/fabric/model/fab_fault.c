@@ -36,6 +36,7 @@ static const struct {
     [FAB_FAULT_QP_ERROR] = {"qp-error", NO_VALUE},
     [FAB_FAULT_MR_FAIL] = {"mr-fail", OPT_COUNT},
     [FAB_FAULT_CALL_ERROR] = {"call-error", OPT_COUNT},
+    [FAB_FAULT_GPU_DMA_FAIL] = {"gpu-dma-fail", NO_VALUE},
     [FAB_FAULT_GID_CHANGE] = {"gid-change", NO_VALUE},
     [FAB_FAULT_SILENT_DEATH] = {"silent-death", NO_VALUE},
     [FAB_FAULT_SEND_ERROR] = {"send-error", NO_VALUE},

@@ -22,6 +22,8 @@
  *     h0:n1 mr-fail         registrations fail with ENOMEM until restore; mr-fail 2: the next two
  *     h0:n1 call-error      calls that need the firmware (query_port, create, modify, register) fail with EIO until
  *                           restore; call-error 2: the next two. The data path goes on, and the device with it
+ *     h0:n1 gpu-dma-fail    memory of a GPU is registered, and whatever of it the NIC reads or writes fails: as behind
+ *                           PCIe access control (ACS) or an IOMMU. Until restore
  *     h0:n1 gid-change      the addresses of the NIC change, with GID_CHANGE; packets for the old ones are dropped
  *     h0:n1 restore         ends every fault (also spelt clear). A device that was fatal, removed or unplugged comes
  *                           back for new contexts
@@ -76,6 +78,7 @@ enum fab_fault_kind {
     FAB_FAULT_QP_ERROR,
     FAB_FAULT_MR_FAIL,
     FAB_FAULT_CALL_ERROR,
+    FAB_FAULT_GPU_DMA_FAIL,
     FAB_FAULT_GID_CHANGE,
     FAB_FAULT_SILENT_DEATH,
     FAB_FAULT_SEND_ERROR,

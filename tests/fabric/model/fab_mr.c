@@ -109,6 +109,13 @@ int fab_mr_fini(struct fab_mr *mr)
     return 0;
 }
 
+bool fab_mr_blocked(const struct fab_nic *nic, uint32_t key)
+{
+    uint32_t slot = key >> 8;
+
+    return nic->gpu_dma_fail && slot < nic->mr_slots && nic->mr[slot] && nic->mr[slot]->key == key && nic->mr[slot]->gpu;
+}
+
 void *fab_mr_find(struct fab_nic *nic, const struct fab_pd *pd, uint32_t key, uint64_t va, uint64_t len, int access)
 {
     uint32_t slot = key >> 8;
@@ -118,5 +125,9 @@ void *fab_mr_find(struct fab_nic *nic, const struct fab_pd *pd, uint32_t key, ui
         return NULL;
     if (va < mr->iova || len > mr->len || va - mr->iova > mr->len - len)
         return NULL;
+    if (nic->gpu_dma_fail && mr->gpu) {
+        nic->cnt.gpu_failed++;
+        return NULL;
+    }
     return mr->addr + (va - mr->iova);
 }

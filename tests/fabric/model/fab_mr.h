@@ -15,6 +15,7 @@ struct fab_mr {
     uint64_t len;
     uint32_t key;
     int access;
+    bool gpu; /* memory of a GPU: set by who registers */
 };
 
 /*
@@ -29,6 +30,9 @@ int fab_mr_fini(struct fab_mr *mr);
  * The bytes [@va, @va+@len) under @key for a queue pair on @pd: their address here, or NULL if the key is unknown, of
  * another protection domain, too short, or lacks one of the @access bits. @len 0 is never looked up by callers.
  */
+/* Whether  names memory of a GPU that fault gpu-dma-fail keeps the NIC from: find says NULL then. */
+bool fab_mr_blocked(const struct fab_nic *nic, uint32_t key);
+
 void *fab_mr_find(struct fab_nic *nic, const struct fab_pd *pd, uint32_t key, uint64_t va, uint64_t len, int access);
 
 #endif

@@ -74,6 +74,7 @@ struct fab_counters {
     uint64_t dma_lost;    /* accepted, then the device died */
     uint64_t cq_overruns;
     uint64_t calls_failed; /* control calls refused by fault call-error */
+    uint64_t gpu_failed;   /* accesses refused by fault gpu-dma-fail */
     uint64_t lists, lists_cut; /* calls that posted more than one send work request; that were refused behind the first */
     uint64_t faults[FAB_FAULT_KINDS]; /* faults applied, by kind */
 };
@@ -105,6 +106,7 @@ struct fab_nic {
     bool silent_death;   /* contexts that die fail in control calls only */
     uint32_t mr_fail;    /* registrations that will fail; UINT32_MAX: all */
     uint32_t call_error; /* control calls that will fail with EIO; UINT32_MAX: all */
+    bool gpu_dma_fail;   /* what is in memory of a GPU cannot be reached */
     uint32_t list_cut;   /* each list of send work requests whose number it divides is refused behind its first one [0: none] */
     struct fab_ctx *ctxs;
     struct fab_pipe *orphans; /* pipes whose queue pair was reset or destroyed with DMA outstanding */

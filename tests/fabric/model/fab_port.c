@@ -229,6 +229,9 @@ void fab_nic_fault(struct fab_nic *nic, const struct fab_fault *fault, bool remo
     case FAB_FAULT_MR_FAIL:
         nic->mr_fail = (uint32_t)fault->value;
         break;
+    case FAB_FAULT_GPU_DMA_FAIL:
+        nic->gpu_dma_fail = true;
+        break;
     case FAB_FAULT_CALL_ERROR:
         nic->call_error = (uint32_t)fault->value;
         break;
@@ -238,7 +241,7 @@ void fab_nic_fault(struct fab_nic *nic, const struct fab_fault *fault, bool remo
         break;
     case FAB_FAULT_RESTORE:
         nic->retry7_forever = nic->cfg.retry7_forever;
-        nic->recv_kept = nic->silent_death = false;
+        nic->recv_kept = nic->silent_death = nic->gpu_dma_fail = false;
         restore(nic);
         break;
     case FAB_FAULT_UP:

@@ -142,6 +142,12 @@ static void rx_send(struct fab_qp *qp, struct fab_pkt *pkt)
     accept(qp, pkt, 1);
 }
 
+/* Memory that is registered and cannot be reached is a failure of the operation, not of who asked for it. */
+static enum fab_syn no_access(const struct fab_qp *qp, uint32_t key)
+{
+    return fab_mr_blocked(qp->nic, key) ? FAB_NAK_OP : FAB_NAK_ACCESS;
+}
+
 /* The first segment declares the extent of the write; the others have to continue it. */
 static enum fab_syn check_write(struct fab_qp *qp, const struct fab_hdr *h)
 {
@@ -153,7 +159,7 @@ static enum fab_syn check_write(struct fab_qp *qp, const struct fab_hdr *h)
         return FAB_NAK_INV;
     if (first) {
         if (h->rlen && !fab_mr_find(qp->nic, qp->pd, h->rkey, h->raddr, h->rlen, IBV_ACCESS_REMOTE_WRITE))
-            return FAB_NAK_ACCESS;
+            return no_access(qp, h->rkey);
     } else if (h->rkey != qp->rx_key || h->rlen != qp->rx_len || h->raddr != qp->rx_addr + qp->rx_off) {
         return FAB_NAK_INV;
     }
@@ -203,7 +209,7 @@ static enum fab_syn check_read(struct fab_qp *qp, const struct fab_hdr *h)
     if (qp->rx_op != FAB_RX_IDLE || qp->reads_in - qp->dup_reads_in >= qp->attr.max_dest_rd_atomic)
         return FAB_NAK_INV;
     if (h->rlen && !fab_mr_find(qp->nic, qp->pd, h->rkey, h->raddr, h->rlen, IBV_ACCESS_REMOTE_READ))
-        return FAB_NAK_ACCESS;
+        return no_access(qp, h->rkey);
     return FAB_ACK;
 }
 
@@ -366,7 +372,7 @@ static int tx_read_resp(struct fab_qp *qp)
             qp->rd_head = next_read(rd);
             if (!qp->rd_head)
                 qp->rd_tail = NULL;
-            refuse(qp, rd, FAB_NAK_ACCESS);
+            refuse(qp, rd, no_access(qp, rd->h.rkey));
             qp->ack_psn = psn;
             return fab_qp_resp_tx(qp);
         }

@@ -83,6 +83,7 @@ struct seg_nic {
     _Atomic uint32_t hung;         /* 1 while it hangs */
     _Atomic uint32_t mr_fail;      /* 1 while registrations fail without end */
     _Atomic uint32_t call_error;   /* 1 while control calls fail without end */
+    _Atomic uint32_t gpu_dma_fail; /* 1 while memory of GPUs cannot be reached */
     _Atomic uint32_t epoch;        /* address changes so far */
     _Atomic uint32_t qp_errors;    /* faults qp-error so far */
     _Atomic uint32_t send_stucks;  /* faults send-stuck so far */

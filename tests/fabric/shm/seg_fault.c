@@ -71,6 +71,9 @@ static void device_write(struct seg_nic *n, const struct fab_fault *f)
     case FAB_FAULT_MR_FAIL:
         atomic_store_explicit(&n->mr_fail, f->value == 0 || f->value >= UINT32_MAX, memory_order_relaxed);
         break;
+    case FAB_FAULT_GPU_DMA_FAIL:
+        atomic_store_explicit(&n->gpu_dma_fail, 1, memory_order_relaxed);
+        break;
     case FAB_FAULT_CALL_ERROR:
         atomic_store_explicit(&n->call_error, f->value == 0 || f->value >= UINT32_MAX, memory_order_relaxed);
         break;
@@ -102,6 +105,7 @@ static void device_write(struct seg_nic *n, const struct fab_fault *f)
         atomic_store_explicit(&n->retry7, 0, memory_order_relaxed);
         atomic_store_explicit(&n->recv_kept, 0, memory_order_relaxed);
         atomic_store_explicit(&n->silent_death, 0, memory_order_relaxed);
+        atomic_store_explicit(&n->gpu_dma_fail, 0, memory_order_relaxed);
         device_return(n);
         break;
     default:

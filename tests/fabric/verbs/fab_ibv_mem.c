@@ -67,14 +67,17 @@ static struct ibv_mr *reg(struct ibv_pd *ibv_pd, void *addr, size_t len, uint64_
 {
     struct fab_ibv_pd *pd = (struct fab_ibv_pd *)ibv_pd;
     struct fab_engine *e = fab_ibv_eng(ibv_pd->context);
+    bool gpu;
     int rc;
 
     fab_ibv_lock(e);
-    rc = (e->ops->memory_has && e->ops->memory_has(e, addr, len)) || mapped(addr, len) ? 0 : EFAULT;
+    gpu = e->ops->memory_has && e->ops->memory_has(e, addr, len);
+    rc = gpu || mapped(addr, len) ? 0 : EFAULT;
     if (!rc)
         rc = fab_ibv_control(pd->m.ctx, FAB_CALL_REG_MR);
     if (!rc)
         rc = fab_mr_init(&mr->m, &pd->m, addr, len, iova, access);
+    mr->m.gpu = gpu;
     fab_ibv_unlock(e);
     if (rc) {
         errno = rc;

@@ -278,6 +278,16 @@ static int gpu_pci(void *arg, int gpu, char *out, size_t len)
     return (size_t)rc < len ? 0 : ENAMETOOLONG;
 }
 
+static int gpu_used(void *arg, int gpu)
+{
+    const struct r2_cuda *c = arg;
+    unsigned flags;
+    int active = 0;
+
+    return gpu >= 0 && gpu < c->gpus &&
+           (atomic_load(&c->gpu[gpu].ctx) != NULL || (c->cu.primary_state(c->gpu[gpu].device, &flags, &active) == 0 && active));
+}
+
 /* A DMA-BUF of memory of @gpu; -1: there is none, and the memory is registered by its address. */
 static int dmabuf_make(const struct r2_cuda *c, int gpu, uint64_t addr, size_t len)
 {
@@ -377,6 +387,7 @@ static void mem_put(void *arg, struct ib_copy_mem *mem)
 const struct ib_copy_ops r2_cuda_ops = {
     .gpu_of = gpu_of,
     .gpu_pci = gpu_pci,
+    .gpu_used = gpu_used,
     .mem_get = mem_get,
     .mem_put = mem_put,
     .lane_open = r2_cuda_lane_open,

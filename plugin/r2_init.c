@@ -156,6 +156,22 @@ static struct topo *topo_read(const struct r2_config *cfg)
     return t;
 }
 
+/* For the life of the process, like whatever it gives memory to. */
+static int copy_open(const struct ib_copy_ops **ops, void **arg)
+{
+    struct r2_cuda *cuda = NULL;
+    char why[256] = "";
+    int rc = r2_cuda_open(NULL, &cuda, why, sizeof(why));
+
+    if (rc != 0) {
+        R2_INFO("whether NICs can write to memory of a GPU is not tested, whether they can read it is: %s", why);
+        return rc;
+    }
+    *ops = &r2_cuda_ops;
+    *arg = cuda;
+    return 0;
+}
+
 /* Goes on without: no path is staged. */
 static struct r2_cuda *cuda_open(const struct r2_config *cfg, struct r2_inst_params *p)
 {
@@ -219,6 +235,7 @@ static struct r2_inst *instance_create(enum r2_log_level *level, char *why, size
         if (p.run_dir == NULL)
             r2_log_write(cfg->run_dir[0] ? R2_LOG_WARN : R2_LOG_INFO, __FILE__, __LINE__, "%s: no board, no drain files, no statistics", reason);
         p.topo = topo = topo_read(cfg);
+        p.copy_open = copy_open;
         cuda = cuda_open(cfg, &p);
         inst = r2_inst_create(&p, why, why_len); /* there to the end of the process, as is what it copies with */
         free(topo);

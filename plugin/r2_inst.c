@@ -18,6 +18,7 @@
 #include "r2_log.h"
 #include "r2_pair.h"
 #include "r2_prof.h"
+#include "r2_reach.h"
 #include "r2_relay.h"
 #include "r2_report.h"
 #include "r2_return.h"
@@ -379,6 +380,10 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
     if (inst->cfg.relay != R2_VIA_NONE && p->copy) {
         inst->relay = r2_relay_open(inst, p->topo, p->copy, p->copy_arg);
     }
+    inst->reach = r2_reach_create(inst, p->copy, p->copy_arg, p->copy_open);
+    if (inst->reach) {
+        ib_mr_cache_reaches_set(inst->mrs, r2_reach_ask, inst->reach);
+    }
     inst->oob = p->oob_create(p->oob_arg, &ev, why, why_len);
     if (inst->oob == NULL) {
         goto err_workers;
@@ -403,6 +408,7 @@ err_board:
     inst->oob->ops->destroy(inst->oob);
 err_workers:
     r2_relay_close(inst->relay);
+    r2_reach_destroy(inst->reach);
     if (inst->mrs) {
         ib_mr_cache_destroy(inst->mrs);
     }
@@ -567,6 +573,7 @@ void r2_inst_destroy(struct r2_inst *inst)
         return;
     }
     r2_relay_close(inst->relay);
+    r2_reach_destroy(inst->reach);
     ib_mr_cache_destroy(inst->mrs);
     ib_nics_close(&inst->nics);
     while (inst->listens) {

@@ -32,6 +32,7 @@
 
 struct r2_report;
 struct r2_balance;
+struct r2_reach;
 struct r2_relay;
 struct r2_prof;
 struct r2_held;
@@ -321,6 +322,7 @@ struct r2_inst {
     struct ib_workers *workers;
     struct ib_mr_cache *mrs;
     struct r2_relay *relay; /* NULL: no path is staged */
+    struct r2_reach *reach; /* NULL: memory of GPUs is not tested */
     struct r2_oob *oob;
     uint64_t worker_alive[IB_MAX_NICS]; /* ns, per device: when a job of it last came back; service thread */
     uint64_t worker_reaped[IB_MAX_NICS]; /* service thread */

@@ -45,6 +45,8 @@ struct r2_inst_params {
     const struct topo *topo;  /* of this host, not kept; NULL: not known */
     const struct ib_copy_ops *copy; /* engine for NCCL_R2_RELAY, and its argument; NULL: none. They outlive the instance */
     void *copy_arg;
+    /* where @copy is NULL: opens one when memory of a GPU is first registered, for r2_reach.h; NULL: none */
+    int (*copy_open)(const struct ib_copy_ops **ops, void **arg);
 };
 
 /* Opens devices, starts the threads (env->threads). NULL with the reason in @why. May block in drivers. Init only. */

@@ -24,6 +24,8 @@ struct ib_copy_ops {
     int (*gpu_of)(void *arg, const void *addr);
     /* PCI address of @gpu, "0000:3b:00.0", into @out. 0 or errno. May block. */
     int (*gpu_pci)(void *arg, int gpu, char *out, size_t len);
+    /* Whether the process uses @gpu anyway, so that memory of it costs no context of its own. Not the data path. NULL: it does. */
+    int (*gpu_used)(void *arg, int gpu);
 
     /*
      * @len bytes of memory of @gpu, or of the host (page-locked, reached by every GPU); out->len says how many there are, which may be more or less. 0, or errno with @out as it was.

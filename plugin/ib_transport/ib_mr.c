@@ -21,6 +21,8 @@ struct ib_mr_cache {
     uintptr_t page;
     int relaxed; /* IBV_ACCESS_RELAXED_ORDERING or 0 */
     _Atomic uint32_t refused; /* NICs that have refused some buffer; relaxed: a hint */
+    int (*reaches)(void *arg, int nic, const struct ib_mr *mr, const struct ibv_mr *m); /* const after init */
+    void *reaches_arg;
 };
 
 static int relaxed_access(const struct ib_nics *nics)
@@ -102,6 +104,27 @@ static struct ibv_mr *register_one(struct ib_mr_cache *cache, const struct ib_mr
     return v->reg_mr(pd, addr, mr->len, access);
 }
 
+void ib_mr_cache_reaches_set(struct ib_mr_cache *cache, int (*reaches)(void *arg, int nic, const struct ib_mr *mr, const struct ibv_mr *m), void *arg)
+{
+    cache->reaches = reaches;
+    cache->reaches_arg = arg;
+}
+
+/* What register_one() made, if the NIC reaches the memory, too. NULL with errno. */
+static struct ibv_mr *reached(struct ib_mr_cache *cache, const struct ib_mr *mr, int nic, struct ibv_mr *m)
+{
+    int rc;
+
+    if (m == NULL || mr->type == IB_PTR_HOST || cache->reaches == NULL)
+        return m;
+    rc = cache->reaches(cache->reaches_arg, nic, mr, m);
+    if (rc == 0)
+        return m;
+    cache->nics->v->dereg_mr(m);
+    errno = rc;
+    return NULL;
+}
+
 /*
  * Registers @mr on the NICs of @mask that it lacks, but for those that refused it before. Returns on how many of @mask
  * it is registered then; *err is the last errno. Must hold the lock. Release: whoever reads the pointer without the
@@ -121,7 +144,7 @@ static int mr_register(struct ib_mr_cache *cache, struct ib_mr *mr, uint64_t mas
         }
         if (!nic_is_usable(cache->nics, i) || mr->refused >> i & 1)
             continue;
-        m = register_one(cache, mr, i);
+        m = reached(cache, mr, i, register_one(cache, mr, i));
         if (m == NULL) {
             *err = errno ? errno : EIO;
             mr->refused |= 1u << i;

@@ -34,6 +34,12 @@ struct ib_mr_cache *ib_mr_cache_create(struct ib_nics *nics);
 void ib_mr_cache_destroy(struct ib_mr_cache *cache); /* drops what is left; errors ignored */
 
 /*
+ *  is asked of memory of a GPU that NIC  has just registered, as : 0 to use it; errno: the registration is taken back, as if the NIC had
+ * refused it. From the thread that registers; may block as long as a registration may. Before the first ib_mr_get().
+ */
+void ib_mr_cache_reaches_set(struct ib_mr_cache *cache, int (*reaches)(void *arg, int nic, const struct ib_mr *mr, const struct ibv_mr *m), void *arg);
+
+/*
  * Registers [addr, addr+len) on every NIC in @nic_mask that is not FATAL or GONE, or finds a registration that covers
  * it (host memory: page rounded, sub-ranges accepted; the lookup is by address, length and type, never by fd) and adds
  * the NICs it lacks. A NIC that cannot register is left out with one INFO line per NIC and buffer; only when *no* NIC

@@ -18,7 +18,7 @@ int probe_qp_create(struct probe_qp *q, struct ib_nics *nics, int nic, uint32_t 
         .qp_type = IBV_QPT_RC,
         .cap = {.max_send_wr = PROBE_QP_DEPTH, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
     struct ibv_qp_attr attr = {
-        .qp_state = IBV_QPS_INIT, .port_num = n->port, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+        .qp_state = IBV_QPS_INIT, .port_num = n->port, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | (q->reads ? IBV_ACCESS_REMOTE_READ : 0)};
     struct ib_addr addr;
 
     ib_nic_addr_get(nics, nic, &addr);

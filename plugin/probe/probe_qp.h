@@ -22,6 +22,7 @@ struct probe_qp {
     uint32_t psn;
     uint16_t out; /* posted, no completion yet */
     uint8_t unable; /* it broke because our own NIC could send nothing: that says nothing of the peer's */
+    uint8_t reads;  /* set before create: the peer may read, too */
 };
 
 /* Positive errno, 0 when it stands in INIT. What was made before a failure is destroyed by probe_qp_destroy(). */

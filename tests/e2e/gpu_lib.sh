@@ -18,12 +18,13 @@ result() { # NAME STATUS
         tail -25 "$tmp/log" | sed 's/^/    | /'
     fi
 }
-# gpu_case ABI UP_OPTION...: memory of a GPU of the stand-in, sent and received, on a new fabric; $DRV_FAULT is run in the middle
+# gpu_case ABI UP_OPTION...: memory of a GPU of the stand-in, sent and received, on a new fabric; $fault_first is there from the start, $DRV_FAULT is run in the middle
 gpu_case() {
     abi=$1
     shift
     "$B/softfab" down --name "$fab" >/dev/null 2>&1
     "$B/softfab" up --name "$fab" --hosts 2 --nics 2 "$@" >/dev/null || exit 1
+    [ -z "${fault_first:-}" ] || "$B/softfab" fault --name "$fab" "$fault_first" >/dev/null || exit 1
     LD_LIBRARY_PATH=${cuda-$B/gpu-fake/cuda} "$B/tests/abi/abi_driver" --plugin "$B/libnccl-net-r2.so" --abi "$abi" --softfab "$B/softfab" --fabric "$fab" \
         gpu_memory >"$tmp/log" 2>&1
 }

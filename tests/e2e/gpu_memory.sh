@@ -27,6 +27,19 @@ for abi in 8 12; do
     [ "$(sent h0:n1)" -gt 10000000 ] && [ "$(sent h0:n0)" -gt 10000000 ]
     result "v$abi: both NICs have carried some of it" $?
 done
+# A NIC that registers the GPU's memory and cannot reach it: not one message goes over it, at either end, and each process says so once.
+for at in h0:n0 h1:n0; do
+    fault_first="$at gpu-dma-fail"
+    run 12 true --gpu
+    result "memory of a GPU, $at does not reach it" $?
+    [ "$(grep -c 'NIC fab0 registers memory of GPU 0 and does not reach it' "$tmp/log")" = 1 ]
+    result "the log says it once" $?
+    ! grep -q 'DOWN\|completion status' "$tmp/log"
+    result "and no path fails over it" $?
+    [ "$(sent h0:n1)" -gt 20000000 ] && [ "$(sent h0:n0)" -lt 1000000 ]
+    result "the other NIC has carried all of it" $?
+done
+fault_first=
 run 12 true
 [ $? != 0 ] && grep -q 'the plugin says 5$' "$tmp/log"
 result "a fabric without --gpu: the plugin says that its NICs do not reach it" $?

@@ -73,6 +73,9 @@ kind ack-lost 1 9999
 kind qp-error 1 9999
 kind fatal 1 9999 5s
 kind remove 1 9999 5s
+# A driver that answers with errors: once, so that the NIC is back in time; and for ever, so that it cannot be fenced.
+kind 'call-error 1' 1 9999 5s
+kind call-error 1 9999 8s
 # In one direction: data flows from the host that hangs to the other one.
 kind hang 1 9999 8s reduce
 export NCCL_IB_TIMEOUT=14 NCCL_IB_RETRY_CNT=7

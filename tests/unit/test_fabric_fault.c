@@ -24,6 +24,8 @@ START_TEST(parse_good)
         {"h1:n0 mr-fail 3", 1, 0, FAB_FAULT_MR_FAIL, 3},
         {"*:* clear", -1, -1, FAB_FAULT_RESTORE, 0},
         {"h0:n0 retry7-forever", 0, 0, FAB_FAULT_RETRY7_FOREVER, 0},
+        {"*:* provider plain", -1, -1, FAB_FAULT_PROVIDER, FAB_PROVIDER_PLAIN},
+        {"h0:n0 provider bnxt", 0, 0, FAB_FAULT_PROVIDER, FAB_PROVIDER_BNXT},
         {"h0:n1 cut h2:n3", 0, 1, FAB_FAULT_CUT, 3ull << 16 | 4},
         {"h0:n1 cut-tx h2:*", 0, 1, FAB_FAULT_CUT_TX, 3ull << 16},
         {"*:n1 cut *:n1", -1, 1, FAB_FAULT_CUT, 2},

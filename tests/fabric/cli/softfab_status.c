@@ -138,6 +138,10 @@ static void device_faults(struct nic_view *v, struct seg_nic *n)
     if (gone != 0) {
         fault_add(v, fab_fault_name((enum fab_fault_kind)(gone - 1)), "");
     }
+    if (atomic_load_explicit(&n->provider, memory_order_relaxed) != FAB_PROVIDER_PLAIN) {
+        fault_add(v, fab_fault_name(FAB_FAULT_PROVIDER),
+                  fab_provider_name(atomic_load_explicit(&n->provider, memory_order_relaxed)));
+    }
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         uint32_t word = atomic_load_explicit((_Atomic uint32_t *)((char *)n + rows[i].word), memory_order_relaxed);
         char count[16] = "";

@@ -78,7 +78,10 @@ int fab_cq_poll(struct fab_cq *cq, int n, struct ibv_wc *wc)
     while (got < n && cq->count) {
         struct fab_cqe *c = at(cq, 0);
 
-        wc[got++] = c->wc;
+        uint32_t code = c->codeless ? wc[got].vendor_err : c->wc.vendor_err;
+
+        wc[got] = c->wc;
+        wc[got++].vendor_err = code;
         release(c);
         cq->head = cq->head + 1 == cq->size ? 0 : cq->head + 1;
         cq->count--;

@@ -20,6 +20,7 @@ struct fab_cqe {
     struct fab_rq *rq; /* receive completion: the queue that gets @slot back; NULL: a send completion */
     struct fab_rwqe *slot;
     uint64_t send_index; /* send completion: slots up to this one are free again */
+    bool codeless; /* the library made it up and leaves the field of the vendor's code as it was */
 };
 
 struct fab_cq {

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum value_kind { NO_VALUE, PERCENT, TIME, RATE, OPT_COUNT, PLACE };
+enum value_kind { NO_VALUE, PERCENT, TIME, RATE, OPT_COUNT, PLACE, PROVIDER };
 
 static const struct {
     const char *name;
@@ -44,8 +44,16 @@ static const struct {
     [FAB_FAULT_UNPLUG] = {"unplug", NO_VALUE},
     [FAB_FAULT_RETRY7_FOREVER] = {"retry7-forever", NO_VALUE},
     [FAB_FAULT_RECV_KEPT] = {"recv-kept", NO_VALUE},
+    [FAB_FAULT_PROVIDER] = {"provider", PROVIDER},
     [FAB_FAULT_RESTORE] = {"restore", NO_VALUE},
 };
+
+static const char *const providers[FAB_PROVIDERS] = {"plain", "send-refused", "bnxt", "ionic", "mana"};
+
+const char *fab_provider_name(uint64_t provider)
+{
+    return provider < FAB_PROVIDERS ? providers[provider] : "unknown";
+}
 
 static int fail(char *err, size_t len, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 static int fail(char *err, size_t len, const char *fmt, ...)
@@ -110,6 +118,10 @@ static int parse_value(enum value_kind kind, const char *word, uint64_t *value)
         return fab_parse_time(word, value);
     case RATE:
         return fab_parse_rate(word, value);
+    case PROVIDER:
+        for (*value = 0; *value < FAB_PROVIDERS && strcmp(word, providers[*value]) != 0;)
+            (*value)++;
+        return *value < FAB_PROVIDERS ? 0 : -1;
     case PLACE:
         if (parse_port(word, &host, &nic))
             return -1;

@@ -27,6 +27,8 @@
  *     h0:n1 gid-change      the addresses of the NIC change, with GID_CHANGE; packets for the old ones are dropped
  *     h0:n1 restore         ends every fault (also spelt clear). A device that was fatal, removed or unplugged comes
  *                           back for new contexts
+ *     h0:n1 provider bnxt   the library of this device keeps its own account of queue pairs in ERR; below. Not a failure:
+ *                           not ended by restore, but by `provider plain`
  *     h0:n1 silent-death    devices that die from now on (fatal, remove) do so as NICs whose driver only the kernel can
  *                           ask: posting succeeds and polling finds nothing, for ever; other calls fail. Until restore
  *
@@ -41,6 +43,18 @@
  *                           ended by up
  *     h0:n1 retry7-forever  retry_cnt 7 is without end: queue pairs that have it never fail by time-out
  *     h0:n1 recv-kept       a receive posted in ERR is flushed only when its queue pair is moved to ERR once more
+ *
+ * What the libraries of other NICs do where mlx5 leaves all to the NIC (docs/fabric-vs-kernel.md), as values of `provider`:
+ *
+ *     plain         posts are taken in ERR; what the NIC flushes comes behind all that it did, with a vendor's code
+ *     send-refused  a send posted in ERR is refused (EINVAL), else plain
+ *     bnxt          both posts are refused in ERR; the library makes up the flushes: at once, without a vendor's code (the
+ *                   field is not written), while the NIC finishes what it has taken, and goes on taking for
+ *                   fab_nic_cfg.linger_ns after a move to ERR. Good completions come behind them
+ *     ionic         the same, but posts are taken, and flushed at once; the vendor's code is 0
+ *     mana          both posts are refused in ERR, and nothing is flushed, ever; the NIC goes on for linger_ns, too
+ *
+ * While such a device hangs it answers no command: a move to ERR gives ETIMEDOUT.
  *
  * An interface taken down there is `down` with `send-error`, or `down` with `send-stuck`. Host and NIC may be '*', at
  * both ends of a cut: `*:n1 cut *:n1` is the loss of the switch plane that rail 1 hangs on.
@@ -86,15 +100,28 @@ enum fab_fault_kind {
     FAB_FAULT_UNPLUG,
     FAB_FAULT_RETRY7_FOREVER,
     FAB_FAULT_RECV_KEPT,
+    FAB_FAULT_PROVIDER,
     FAB_FAULT_RESTORE,
     FAB_FAULT_KINDS
 };
+
+/* Value of FAB_FAULT_PROVIDER. */
+enum fab_provider {
+    FAB_PROVIDER_PLAIN,
+    FAB_PROVIDER_SEND_REFUSED,
+    FAB_PROVIDER_BNXT,
+    FAB_PROVIDER_IONIC,
+    FAB_PROVIDER_MANA,
+    FAB_PROVIDERS
+};
+/* "plain", ...; "unknown" for what is none. */
+const char *fab_provider_name(uint64_t provider);
 
 struct fab_fault {
     int host; /* -1: all */
     int nic;  /* -1: all */
     enum fab_fault_kind kind;
-    uint64_t value; /* ppm, ns, bytes per second, count or fab_ports, as the kind asks */
+    uint64_t value; /* ppm, ns, bytes per second, count, fab_ports or fab_provider, as the kind asks */
 };
 
 /* Parses "h0:n1 loss 1%". -1 with the reason in @err, which quotes the word that is wrong. */

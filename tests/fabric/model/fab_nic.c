@@ -145,7 +145,7 @@ void fab_nic_rx(struct fab_nic *nic, struct fab_pkt *pkt)
     else if (!qp)
         why = &nic->cnt.rx_no_qp;
     else if (qp->ctx->dead || qp->ctx->unplugged || qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT ||
-             qp->state == IBV_QPS_ERR)
+             (qp->state == IBV_QPS_ERR && !fab_qp_lingers(qp)))
         why = &nic->cnt.rx_wrong_state;
     else if (!from_peer(qp, &pkt->h))
         why = &nic->cnt.rx_wrong_source;
@@ -160,6 +160,7 @@ void fab_nic_rx(struct fab_nic *nic, struct fab_pkt *pkt)
     } else if (pkt->h.op == FAB_OP_READ_RESP) {
         fab_qp_req_read(qp, pkt);
     } else {
+        nic->cnt.lingered += qp->state == IBV_QPS_ERR;
         fab_qp_resp_rx(qp, pkt);
     }
 }

@@ -45,6 +45,7 @@ struct fab_nic_cfg {
                              [0: nothing does] */
     uint64_t removing_ns; /* a removed device leaves sysfs this long after its calls began to fail: meanwhile the kernel
                              destroys its objects, and DMA may go on [0] */
+    uint64_t linger_ns;   /* a move to ERR returns this long before the device takes no packet more, where `provider` says so [0] */
     uint64_t latency_ns;  /* for engines */
     uint64_t base_rate;   /* link rate without faults, bytes per second; reported by query_port [unlimited, shown as 100
                              Gb/s] */
@@ -76,6 +77,10 @@ struct fab_counters {
     uint64_t calls_failed; /* control calls refused by fault call-error */
     uint64_t gpu_failed;   /* accesses refused by fault gpu-dma-fail */
     uint64_t lists, lists_cut; /* calls that posted more than one send work request; that were refused behind the first */
+    uint64_t posts_refused; /* in ERR, by the library */
+    uint64_t flushes_made_up;
+    uint64_t late_arrivals; /* good receive completions behind made-up flushes */
+    uint64_t lingered;      /* packets taken after a move to ERR */
     uint64_t faults[FAB_FAULT_KINDS]; /* faults applied, by kind */
 };
 
@@ -103,6 +108,7 @@ struct fab_nic {
     bool hung;
     bool retry7_forever; /* as configured, or by a fault until restore */
     bool recv_kept;      /* receives posted in ERR wait for the next move to ERR */
+    enum fab_provider provider; /* what its library does with queue pairs in ERR */
     bool silent_death;   /* contexts that die fail in control calls only */
     uint32_t mr_fail;    /* registrations that will fail; UINT32_MAX: all */
     uint32_t call_error; /* control calls that will fail with EIO; UINT32_MAX: all */

@@ -260,7 +260,7 @@ void fab_pipe_put(struct fab_pipe *p, struct fab_item *item, uint64_t delay)
 
 void fab_pipe_flush(struct fab_pipe *p)
 {
-    if (p->flush_queued)
+    if (p->flush_queued || p->nic->provider == FAB_PROVIDER_MANA)
         return;
     p->flush_queued = true;
     fab_pipe_put(p, &p->flush, p->nic->eng->ops->cqe_delay(p->nic->eng, p->nic));

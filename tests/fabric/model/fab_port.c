@@ -223,6 +223,9 @@ void fab_nic_fault(struct fab_nic *nic, const struct fab_fault *fault, bool remo
     case FAB_FAULT_RECV_KEPT:
         nic->recv_kept = true;
         break;
+    case FAB_FAULT_PROVIDER:
+        nic->provider = (enum fab_provider)fault->value;
+        break;
     case FAB_FAULT_QP_ERROR:
         qp_error_all(nic);
         break;

@@ -20,6 +20,7 @@ struct fab_rwqe {
     struct fab_rwqe *next;
     uint64_t wr_id;
     uint64_t length; /* sum of the pieces */
+    bool told;       /* the library has made up its flush; the device has it still */
     uint32_t nsge;
     struct ibv_sge sge[];
 };
@@ -69,6 +70,7 @@ struct fab_qp {
     void *user;
     uint32_t qpn;
     enum ibv_qp_state state;
+    uint64_t linger_until; /* in ERR: the device takes packets until then */
     struct ibv_qp_cap cap;
     bool sig_all;
     struct fab_qp *hash_next, *nic_next, **nic_prev;
@@ -184,6 +186,15 @@ void fab_qp_recv_cqe(struct fab_qp *qp, struct fab_rwqe *r, enum ibv_wc_status s
                      const struct fab_hdr *h);
 void fab_qp_flush_sends(struct fab_qp *qp);
 void fab_qp_flush_recvs(struct fab_qp *qp);
+void fab_qp_make_up_recvs(struct fab_qp *qp); /* the library flushes what the device may still take */
+static inline bool fab_nic_makes_up(const struct fab_nic *nic)
+{
+    return nic->provider == FAB_PROVIDER_BNXT || nic->provider == FAB_PROVIDER_IONIC;
+}
+static inline bool fab_qp_lingers(const struct fab_qp *qp)
+{
+    return qp->state == IBV_QPS_ERR && fab_now(qp->nic->eng) < qp->linger_until;
+}
 
 /* fab_qp_req.c: the requester. tx: 1 sent, 0 nothing to send, -1 no room */
 void fab_qp_kick(struct fab_qp *qp);

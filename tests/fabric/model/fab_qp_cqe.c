@@ -19,6 +19,16 @@ static void fill(struct fab_qp *qp, struct fab_cqe *c, uint64_t wr_id, enum ibv_
     c->wc.vendor_err = status == IBV_WC_SUCCESS ? 0 : vendor_err(status);
 }
 
+/* What a library says of a work request that the device has told nothing about. */
+static void made_up(struct fab_qp *qp, struct fab_cqe *c)
+{
+    if (!fab_nic_makes_up(qp->nic))
+        return;
+    c->wc.vendor_err = 0;
+    c->codeless = qp->nic->provider == FAB_PROVIDER_BNXT;
+    qp->nic->cnt.flushes_made_up++;
+}
+
 static enum ibv_wc_opcode send_opcode(int opcode)
 {
     switch (opcode) {
@@ -37,6 +47,8 @@ void fab_qp_send_cqe(struct fab_qp *qp, const struct fab_wqe *w, enum ibv_wc_sta
     struct fab_cqe c = {.send_index = w->index + 1};
 
     fill(qp, &c, w->wr_id, status);
+    if (status == IBV_WC_WR_FLUSH_ERR)
+        made_up(qp, &c);
     if (status == IBV_WC_SUCCESS) {
         c.wc.opcode = send_opcode(w->opcode);
         c.wc.wc_flags = 0;
@@ -52,6 +64,10 @@ void fab_qp_recv_cqe(struct fab_qp *qp, struct fab_rwqe *r, enum ibv_wc_status s
     struct fab_cqe c = {.rq = fab_qp_rq(qp), .slot = r};
 
     fill(qp, &c, r->wr_id, status);
+    if (status == IBV_WC_WR_FLUSH_ERR)
+        made_up(qp, &c);
+    else
+        qp->nic->cnt.late_arrivals += qp->state == IBV_QPS_ERR && fab_nic_makes_up(qp->nic);
     if (status == IBV_WC_SUCCESS) {
         c.wc.opcode = h->op == FAB_OP_WRITE ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
         c.wc.byte_len = len;
@@ -88,4 +104,19 @@ void fab_qp_flush_recvs(struct fab_qp *qp)
     }
     while ((r = fab_rq_take(&qp->rq)) != NULL)
         fab_qp_recv_cqe(qp, r, IBV_WC_WR_FLUSH_ERR, 0, NULL);
+}
+
+void fab_qp_make_up_recvs(struct fab_qp *qp)
+{
+    for (struct fab_rwqe *r = qp->rq.head; r; r = r->next) {
+        struct fab_cqe c = {.slot = NULL};
+
+        if (r->told)
+            continue;
+        r->told = true;
+        fill(qp, &c, r->wr_id, IBV_WC_WR_FLUSH_ERR);
+        made_up(qp, &c);
+        c.qp = qp;
+        fab_cq_push(qp->rcq, &c, false);
+    }
 }

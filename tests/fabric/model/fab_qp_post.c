@@ -79,12 +79,26 @@ static bool list_is_cut(struct fab_nic *nic)
     return true;
 }
 
+/* A library that keeps its own account takes nothing for a queue pair that it knows to be in ERR. */
+static bool library_refuses(struct fab_qp *qp, bool send)
+{
+    enum fab_provider p = qp->nic->provider;
+
+    if (qp->state != IBV_QPS_ERR || p == FAB_PROVIDER_PLAIN || p == FAB_PROVIDER_IONIC ||
+        (p == FAB_PROVIDER_SEND_REFUSED && !send))
+        return false;
+    qp->nic->cnt.posts_refused++;
+    return true;
+}
+
 int fab_qp_post_send(struct fab_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
     const struct ibv_send_wr *first = wr;
     int rc = fab_ctx_check_data(qp->ctx);
 
     if (!rc && (qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT || qp->state == IBV_QPS_RTR))
+        rc = EINVAL;
+    if (!rc && library_refuses(qp, true))
         rc = EINVAL;
     for (; wr && !rc; wr = wr->next) {
         if (first && wr == first->next && list_is_cut(qp->nic))
@@ -96,7 +110,9 @@ int fab_qp_post_send(struct fab_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
     }
     if (rc)
         *bad = wr;
-    if (qp->state == IBV_QPS_ERR && qp->sq_done < qp->sq_posted)
+    if (qp->state == IBV_QPS_ERR && fab_nic_makes_up(qp->nic))
+        fab_qp_flush_sends(qp);
+    else if (qp->state == IBV_QPS_ERR && qp->sq_done < qp->sq_posted)
         fab_pipe_flush(qp->spipe);
     else
         fab_qp_kick(qp);
@@ -109,6 +125,8 @@ int fab_qp_post_recv(struct fab_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 
     if (!rc && (qp->state == IBV_QPS_RESET || qp->srq))
         rc = EINVAL;
+    if (!rc && library_refuses(qp, false))
+        rc = EINVAL;
     for (; wr && !rc; wr = wr->next) {
         rc = fab_rq_post(&qp->rq, wr);
         if (rc)
@@ -116,7 +134,9 @@ int fab_qp_post_recv(struct fab_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
     }
     if (rc)
         *bad = wr;
-    if (qp->state == IBV_QPS_ERR && qp->rq.queued && !qp->nic->recv_kept)
+    if (qp->state == IBV_QPS_ERR && fab_nic_makes_up(qp->nic))
+        fab_qp_make_up_recvs(qp);
+    else if (qp->state == IBV_QPS_ERR && qp->rq.queued && !qp->nic->recv_kept)
         fab_pipe_flush(qp->rpipe);
     return rc;
 }

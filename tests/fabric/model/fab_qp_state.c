@@ -199,6 +199,7 @@ static int reset(struct fab_qp *qp)
         fab_rq_reset(&qp->rq);
     qp->sq_freed = qp->sq_done = qp->sq_cur = qp->sq_posted = 0;
     qp->cur_pkt = qp->since_ackreq = qp->reads_out = 0;
+    qp->linger_until = 0;
     qp->rnr_wait = qp->rewound = qp->nak_sent = qp->comm_est = qp->sqd_drained = qp->send_stuck = false;
     memset(&qp->attr, 0, sizeof qp->attr);
     qp->ece_told = false;
@@ -216,7 +217,30 @@ void fab_qp_error(struct fab_qp *qp)
     qp->rnr_wait = false;
     fab_qp_resp_reset(qp);
     fab_pipe_flush(qp->spipe);
-    fab_pipe_flush(qp->rpipe);
+    if (fab_nic_makes_up(qp->nic) && !qp->srq)
+        fab_qp_make_up_recvs(qp);
+    else
+        fab_pipe_flush(qp->rpipe);
+}
+
+/* The command: a library with its own account flushes at once, and the device takes a while to stop. */
+static void to_error(struct fab_qp *qp)
+{
+    enum fab_provider p = qp->nic->provider;
+
+    if (qp->state == IBV_QPS_ERR || p == FAB_PROVIDER_PLAIN || p == FAB_PROVIDER_SEND_REFUSED ||
+        qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT) {
+        fab_qp_error(qp);
+        return;
+    }
+    qp->state = IBV_QPS_ERR;
+    qp->linger_until = fab_now(qp->nic->eng) + qp->nic->cfg.linger_ns;
+    qp->nic->eng->ops->timer_cancel(qp->nic->eng, &qp->timer);
+    qp->rnr_wait = false;
+    if (fab_nic_makes_up(qp->nic)) {
+        fab_qp_flush_sends(qp);
+        fab_qp_make_up_recvs(qp);
+    }
 }
 
 void fab_qp_fatal(struct fab_qp *qp, enum ibv_event_type type)
@@ -316,9 +340,11 @@ int fab_qp_modify(struct fab_qp *qp, const struct ibv_qp_attr *attr, int mask)
             return EINVAL;
         if (to == IBV_QPS_RESET)
             return reset(qp);
-        if (qp->state == IBV_QPS_ERR && qp->rq.queued)
+        if (qp->nic->hung && qp->nic->provider != FAB_PROVIDER_PLAIN)
+            return ETIMEDOUT;
+        if (qp->state == IBV_QPS_ERR && qp->rq.queued && !fab_nic_makes_up(qp->nic))
             fab_pipe_flush(qp->rpipe);
-        fab_qp_error(qp);
+        to_error(qp);
         return 0;
     }
     m = find_move(from, to);

@@ -51,6 +51,7 @@ int fab_rq_post(struct fab_rq *rq, const struct ibv_recv_wr *wr)
     if (!w)
         return ENOMEM;
     rq->free = w->next;
+    w->told = false;
     w->next = NULL;
     w->wr_id = wr->wr_id;
     w->nsge = (uint32_t)wr->num_sge;

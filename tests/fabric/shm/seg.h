@@ -89,6 +89,7 @@ struct seg_nic {
     _Atomic uint32_t send_stucks;  /* faults send-stuck so far */
     _Atomic uint32_t retry7;       /* 1: retry_cnt 7 is without end */
     _Atomic uint32_t recv_kept;    /* 1: receives posted in ERR are kept */
+    _Atomic uint32_t provider;     /* enum fab_provider */
     _Atomic uint32_t silent_death; /* 1: who dies fails in control calls only */
 
     struct seg_port tx, rx;

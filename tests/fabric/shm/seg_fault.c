@@ -92,6 +92,9 @@ static void device_write(struct seg_nic *n, const struct fab_fault *f)
     case FAB_FAULT_RECV_KEPT:
         atomic_store_explicit(&n->recv_kept, 1, memory_order_relaxed);
         break;
+    case FAB_FAULT_PROVIDER:
+        atomic_store_explicit(&n->provider, (uint32_t)f->value, memory_order_relaxed);
+        break;
     case FAB_FAULT_GID_CHANGE:
         atomic_fetch_add_explicit(&n->epoch, 1, memory_order_relaxed);
         break;

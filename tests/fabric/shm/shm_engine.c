@@ -392,6 +392,7 @@ static int engine_nics_init(struct shm_engine *e)
         const struct fab_nic_desc *nd = &d->nic[e->host][i];
         struct fab_nic_cfg cfg = {.latency_ns = nd->latency_ns, .base_rate = nd->rate};
 
+        cfg.linger_ns = 1000000;
         cfg.seg_bytes = seg_bytes_choose(d);
         /* Small packets need more of them in flight: 1 MiB covers the time that a busy machine takes to answer. */
         cfg.window = cfg.seg_bytes >= 16384 ? 64 : (1u << 20) / cfg.seg_bytes;

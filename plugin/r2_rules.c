@@ -7,6 +7,7 @@ unsigned r2_rules_off;
 
 static const char *const names[R2_RULE_COUNT] = {
     [R2_RULE_RECV_FENCE] = "recv-fence",   [R2_RULE_MARKERS] = "markers",
+    [R2_RULE_TOLD] = "told",
     [R2_RULE_CLOSE_LIFE] = "close-life",   [R2_RULE_LEDGER] = "ledger",
     [R2_RULE_REPLAY_LIFE] = "replay-life", [R2_RULE_E2E_ACK] = "e2e-ack",
     [R2_RULE_CTS_REWRITE] = "cts-rewrite", [R2_RULE_TOMBSTONE] = "tombstone",

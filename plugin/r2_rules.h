@@ -8,6 +8,7 @@
 enum r2_rule {
     R2_RULE_RECV_FENCE,   /* P16: R fences before it sends the ledger */
     R2_RULE_MARKERS,      /* P16.3-4: wait for markers before the snapshot */
+    R2_RULE_TOLD,         /* P16.4: a flush that the library made up is held for, not believed */
     R2_RULE_CLOSE_LIFE,   /* P16.5: no completion of a closed life enters the ledger */
     R2_RULE_LEDGER,       /* P21: parts in the ledger are not replayed */
     R2_RULE_REPLAY_LIFE,  /* P21: only parts whose last post was on the settled life are replayed */

@@ -77,6 +77,14 @@ static void removal_bounds_hold(struct fo_conn *fc, int p, uint64_t now)
     }
 }
 
+static enum ib_send_close how_closed(const struct fo_conn *fc, int p)
+{
+    if (!fc->path[p].soft || fc->peer_bye) {
+        return IB_SEND_CLOSE_HARD;
+    }
+    return fc->path[p].fence.quiet_at == UINT64_MAX ? IB_SEND_CLOSE_SOFT : IB_SEND_CLOSE_TOLD;
+}
+
 /* Our fence has just closed the life. */
 static void closed(struct fo_conn *fc, int p, enum ib_fence_stage stage, uint64_t now)
 {
@@ -89,7 +97,7 @@ static void closed(struct fo_conn *fc, int p, enum ib_fence_stage stage, uint64_
     fp->send_at = now;
     fp->interval = FO_MS(fo_cfg(fc)->t_repeat_ms);
     if (fc->tx) {
-        ib_send_life_closed(fc->tx, p, fc->link->path[p].life, fp->soft && !fc->peer_bye);
+        ib_send_life_closed(fc->tx, p, fc->link->path[p].life, how_closed(fc, p));
         if (fp->snapshot) {
             take_up(fc, p);
             say_settled(fc, p);

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 
+#include "ib_transport/ib_fence_proof.h"
 #include "r2_log.h"
 #include "r2_rules.h"
 
@@ -50,11 +51,13 @@ void ib_fence_begin(struct ib_fence *f, struct ib_workers *w, uint64_t now, int 
 {
     f->job.urgent = urgent;
     f->stage = IB_FENCE_ERROR;
-    f->marked = 0;
-    f->path->marks = 0;
-    f->path->marks_out = 0;
+    f->path->marks = f->path->marks_nic = f->path->marks_out = 0;
+    f->idle = f->path->sq_used == 0;
+    f->refused = f->asked = 0;
+    f->erred_at = 0;
+    f->quiet_at = UINT64_MAX;
     f->since = now;
-    ib_path_mark_recv(f->path); /* what fails here is tried again behind ERR */
+    ib_path_mark(f->path); /* what fails here is tried again behind ERR */
     submit(f, w);
 }
 
@@ -94,6 +97,57 @@ static int late(const struct ib_fence *f, uint64_t now, uint64_t worker_alive)
     return now > from && now - from > limit;
 }
 
+static uint64_t t_pcie(const struct ib_fence *f)
+{
+    return (uint64_t)f->link->cfg->t_pcie_ms * 1000000;
+}
+
+/* The device has said that the queue pair is in ERR. */
+static void erred(struct ib_fence *f, uint64_t now)
+{
+    int rc = ib_path_mark(f->path);
+
+    f->erred_at = now;
+    f->refused = rc != 0 && rc != ENOMEM; /* a full queue says nothing */
+}
+
+/* What is proved by now; a last question where the time is up. */
+static enum ib_fence_proof proof(struct ib_fence *f, uint64_t now)
+{
+    const struct ib_path *p = f->path;
+    struct ib_fence_facts facts = {.sender = p->ring != NULL,
+                                   .posted = p->marks_out,
+                                   .out = p->marks,
+                                   .out_nic = p->marks_nic,
+                                   .idle = f->idle,
+                                   .late = late(f, now, now)};
+    enum ib_fence_proof r;
+
+    if (facts.late && !f->asked && (facts.out & facts.posted) != facts.posted) {
+        f->asked = 1;
+        f->refused |= ib_path_refuses(f->path);
+    }
+    facts.refused = f->refused;
+    r = ib_fence_proof(&facts);
+    return r == IB_PROOF_TOLD && !r2_rule(R2_RULE_TOLD) ? IB_PROOF_NIC : r;
+}
+
+/* P16.4: the library's word, held for as long as the device may have something in hand. */
+static void close_told(struct ib_fence *f, uint64_t now)
+{
+    f->quiet_at = f->erred_at + t_pcie(f);
+    if (now >= f->quiet_at) {
+        close_life(f, IB_FENCE_HARD, now);
+        return;
+    }
+    R2_INFO("path %u life %u on %s is flushed by its library: held for %lld ms", f->path->index,
+            f->path->life, f->link->nics->nic[f->path->nic].name,
+            (long long)f->link->cfg->t_pcie_ms);
+    close_life(f, IB_FENCE_SOFT, now);
+    f->retry_ns = RETRY_NS;
+    f->retry_at = now + f->retry_ns;
+}
+
 static void step_error(struct ib_fence *f, uint64_t now, uint64_t worker_alive)
 {
     int rc = atomic_load_explicit(&f->job_rc, memory_order_acquire);
@@ -108,22 +162,54 @@ static void step_error(struct ib_fence *f, uint64_t now, uint64_t worker_alive)
         close_life(f, IB_FENCE_HARD, now); /* rule off: the snapshot does not wait for the NIC */
         return;
     }
-    if (rc != 0 || ib_path_mark(f->path) != 0) {
+    if (rc != 0) {
         close_soft(f, now);
         return;
     }
-    f->marked = 1;
+    erred(f, now);
     f->stage = IB_FENCE_DRAIN;
 }
 
-static void step_drain(struct ib_fence *f, uint64_t now, uint64_t worker_alive)
+static void step_drain(struct ib_fence *f, uint64_t now)
 {
-    int r = f->drain(f->half, f->path->index);
-
-    if (r > 0) {
-        close_life(f, IB_FENCE_HARD, now);
-    } else if (r < 0 || late(f, now, worker_alive)) {
+    if (f->drain(f->half, f->path->index) < 0) {
         close_soft(f, now);
+        return;
+    }
+    switch (proof(f, now)) {
+    case IB_PROOF_NIC:
+        close_life(f, IB_FENCE_HARD, now);
+        break;
+    case IB_PROOF_TOLD:
+        close_told(f, now);
+        break;
+    case IB_PROOF_NONE:
+        close_soft(f, now);
+        break;
+    case IB_PROOF_WAIT:
+        break;
+    }
+}
+
+/* The device has answered, perhaps late: what it and its library tell by now. */
+static void step_soft_erred(struct ib_fence *f, uint64_t now)
+{
+    enum ib_fence_proof r;
+
+    if (f->erred_at == 0) {
+        erred(f, now);
+        f->retry_ns = DRAIN_POLL_NS; /* the driver answers: what it flushes comes soon */
+        f->retry_at = now;
+    }
+    if (f->drain(f->half, f->path->index) < 0) {
+        return;
+    }
+    r = proof(f, now);
+    if (r == IB_PROOF_TOLD) {
+        f->quiet_at = f->erred_at + t_pcie(f);
+    }
+    if (r == IB_PROOF_NIC || now >= f->quiet_at) {
+        f->stage = IB_FENCE_HARD;
     }
 }
 
@@ -141,14 +227,7 @@ static void step_soft(struct ib_fence *f, struct ib_workers *w, uint64_t now)
         return;
     }
     if (rc == 0) {
-        if (!f->marked && ib_path_mark(f->path) == 0) {
-            f->marked = 1;
-            f->retry_ns = DRAIN_POLL_NS; /* the driver answers: what it flushes comes soon */
-            f->retry_at = now;
-        }
-        if (f->marked && f->drain(f->half, f->path->index) > 0) {
-            f->stage = IB_FENCE_HARD;
-        }
+        step_soft_erred(f, now);
     } else if (rc > 0 && now >= f->retry_at && !f->job.busy) {
         submit(f, w);
     }
@@ -164,7 +243,7 @@ enum ib_fence_stage ib_fence_step(struct ib_fence *f, struct ib_workers *w, uint
         step_error(f, now, worker_alive);
     }
     if (f->stage == IB_FENCE_DRAIN) {
-        step_drain(f, now, worker_alive);
+        step_drain(f, now);
     } else if (f->stage == IB_FENCE_SOFT) {
         step_soft(f, w, now);
     }
@@ -179,7 +258,7 @@ uint64_t ib_fence_deadline(const struct ib_fence *f, uint64_t now)
     case IB_FENCE_DRAIN:
         return now + DRAIN_POLL_NS;
     case IB_FENCE_SOFT:
-        return f->retry_at;
+        return f->retry_at < f->quiet_at ? f->retry_at : f->quiet_at;
     default:
         return UINT64_MAX;
     }

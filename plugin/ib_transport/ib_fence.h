@@ -12,7 +12,7 @@
 enum ib_fence_stage {
     IB_FENCE_IDLE,
     IB_FENCE_ERROR, /* ibv_modify_qp(ERR) queued or running on the device's worker */
-    IB_FENCE_DRAIN, /* markers posted, waiting for both */
+    IB_FENCE_DRAIN, /* the queue pair is in ERR, waiting for the markers */
     IB_FENCE_HARD,  /* closed: drained */
     IB_FENCE_SOFT,  /* closed without proof that the NIC is quiet; made hard later where that is possible */
 };
@@ -23,12 +23,16 @@ struct ib_fence {
     struct ib_link *link;
     struct ib_path *path;
     enum ib_fence_stage stage;  /* gate */
-    int marked;                 /* gate: markers are posted */
+    int idle;                   /* gate: no send work request was under way at the begin */
+    int refused;                /* gate: the library has refused a post since the move to ERR */
+    int asked;                  /* gate: ... was asked to do so, after T_fence */
+    uint64_t erred_at;          /* gate: ns, when the device said ERR; 0: not yet */
+    uint64_t quiet_at;          /* gate: soft: when that is proof (P16.4); UINT64_MAX: never */
     uint64_t since;             /* gate: ns, begin of the fence */
     uint64_t retry_at;          /* gate: soft: next try to make it hard */
     uint64_t retry_ns;          /* gate: soft: time between two tries */
     void *half;                 /* the ib_send or ib_recv, for drain */
-    int (*drain)(void *half, int p);
+    int (*drain)(void *half, int p); /* polls what is there; -1: failed. Markers: path->marks */
     void (*notify)(void *arg); /* the job has finished: somebody should step. Service thread */
     void *notify_arg;
     _Atomic int job_rc;  /* -1 pending, else errno of modify_qp; release by the worker, acquire by the gate holder */
@@ -41,7 +45,8 @@ void ib_fence_begin(struct ib_fence *f, struct ib_workers *w, uint64_t now, int 
 
 /*
  * Does what can be done now and returns the stage. HARD and SOFT are reached once: the path's life is closed then. In SOFT it goes on
- * trying, and moves to HARD when the queue pair could be drained after all or the device is gone. Gate held; never blocks.
+ * trying, and moves to HARD when the queue pair could be drained after all, its library's flush has
+ * been held for T_pcie, or the device is gone. Gate held; never blocks.
  * @worker_alive: time (ns) at which the device's worker last finished a job, so that waiting in its queue is not taken for a hang.
  */
 enum ib_fence_stage ib_fence_step(struct ib_fence *f, struct ib_workers *w, uint64_t now, uint64_t worker_alive);

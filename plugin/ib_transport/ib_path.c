@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "ib_transport/ib_fence_proof.h"
 #include "ib_transport/ib_gid.h"
 #include "r2_log.h"
 
@@ -362,27 +363,36 @@ int ib_path_error(struct ib_link *l, struct ib_path *p)
     return ib_verbs_err(l->nics->v->modify_qp(p->qp, &attr, IBV_QP_STATE));
 }
 
-int ib_path_mark_recv(struct ib_path *p)
+static int mark_recv(struct ib_path *p)
 {
     struct ibv_recv_wr wr = {.wr_id = ib_wr_id(IB_WR_MARK_RECV, 0, 0)}, *bad;
-    int rc = 0;
 
-    if (!(p->marks_out & 2) && (rc = ib_verbs_err(ibv_post_recv(p->qp, &wr, &bad))) == 0) {
-        p->marks_out |= 2;
-    }
-    return rc;
+    return ib_verbs_err(ibv_post_recv(p->qp, &wr, &bad));
 }
 
-int ib_path_mark(struct ib_path *p)
+static int mark_send(struct ib_path *p)
 {
     struct ibv_send_wr wr = {.wr_id = ib_wr_id(IB_WR_MARK_SEND, 0, 0),
                              .opcode = IBV_WR_RDMA_WRITE,
                              .send_flags = IBV_SEND_SIGNALED},
                        *bad;
-    int rc = ib_path_mark_recv(p);
 
-    if (rc == 0 && !(p->marks_out & 1) && (rc = ib_verbs_err(ibv_post_send(p->qp, &wr, &bad))) == 0) {
-        p->marks_out |= 1;
-    }
-    return rc;
+    return ib_verbs_err(ibv_post_send(p->qp, &wr, &bad));
+}
+
+int ib_path_mark(struct ib_path *p)
+{
+    int rc_recv = p->marks_out & IB_MARK_RECV ? 0 : mark_recv(p);
+    int rc_send = p->marks_out & IB_MARK_SEND ? 0 : mark_send(p);
+
+    p->marks_out |= rc_recv == 0 ? IB_MARK_RECV : 0;
+    p->marks_out |= rc_send == 0 ? IB_MARK_SEND : 0;
+    return rc_recv != 0 && rc_recv != ENOMEM ? rc_recv : rc_send ? rc_send : rc_recv;
+}
+
+int ib_path_refuses(struct ib_path *p)
+{
+    int rc = mark_send(p);
+
+    return rc != 0 && rc != ENOMEM; /* a full queue says nothing */
 }

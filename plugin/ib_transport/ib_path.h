@@ -86,6 +86,7 @@ struct ib_path {
     /* changes */
     uint8_t open;     /* completions count: the life is not closed (P16.5) */
     uint8_t marks;    /* markers that have come out: bit 0 send queue, bit 1 receive queue */
+    uint8_t marks_nic; /* of , those whose completion the NIC wrote itself */
     uint8_t marks_out; /* markers that are posted, same bits */
     uint16_t sq_used; /* IB_RLX: send work requests that hold a slot */
     uint16_t bulk_out; /* IB_RLX, S: of those, writes of data whose record follows (P32) */
@@ -214,12 +215,26 @@ void ib_path_destroy(struct ib_link *l, struct ib_path *p);
 int ib_path_error(struct ib_link *l, struct ib_path *p);
 
 /*
- * Gate holder: the two markers (P16.3). The one of the receive queue is posted before the queue pair goes to ERR: a flush takes it last all
- * the same, and rdma_rxe (Linux 6.1) never flushes a receive that is posted in ERR. No arrival takes it, since the peer never has more parts
- * out than the queue has receives without it (P2; docs/protocol.md, section 9, for the one exception). mark posts what is missing of both. 0 or errno.
+ * Gate holder: the two markers (P16.3). Both are posted before the queue pair goes to ERR: a flush
+ * takes them last all the same, while libraries refuse what is posted in ERR (bnxt_re before
+ * rdma-core 47, mana), and rdma_rxe (Linux 6.1) never flushes a receive that is. No arrival takes
+ * the one of the receives, since the peer never has more parts out than the queue has receives
+ * without it (P2; docs/protocol.md, section 9, for the one exception). The one of the sends is a
+ * write of no bytes: where it still goes out, it takes no receive at the peer and needs no key.
+ * Posts what is missing of both. 0: both are posted; else the errno of one that is not, ENOMEM last.
  */
-int ib_path_mark_recv(struct ib_path *p);
 int ib_path_mark(struct ib_path *p);
+
+/* Gate holder, queue pair in ERR: whether its library refuses a post for that. Posts one more send
+ * marker where it does not. */
+int ib_path_refuses(struct ib_path *p);
+
+/* Whether the NIC wrote @wc itself: its vendor's code, 0 before the poll, is set, which no library
+ * does for what it makes up, but mana's, and that one only behind an error completion of the NIC. */
+static inline int ib_path_is_nics(const struct ibv_wc *wc)
+{
+    return wc->status == IBV_WC_SUCCESS || wc->vendor_err != 0;
+}
 
 /* Posts @n anonymous receives as one chain. 0 or errno. */
 int ib_path_post_recvs(struct ib_path *p, int n);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ib_transport/ib_ack_flush.h"
+#include "ib_transport/ib_fence_proof.h"
 #include "ib_transport/ib_record.h"
 #include "r2_log.h"
 #include "r2_rules.h"
@@ -275,7 +276,9 @@ static __attribute__((noinline)) int other_arrival(struct ib_recv *rx, struct ib
 }
 
 /* The ledger has taken a part that came over @p. */
-static void counted(struct ib_recv *rx, struct ib_path *p, struct ib_rmsg *m, uint32_t bytes, enum r2_ledger_result r)
+static inline __attribute__((always_inline)) void counted(struct ib_recv *rx, struct ib_path *p,
+                                                         struct ib_rmsg *m, uint32_t bytes,
+                                                         enum r2_ledger_result r)
 {
     IB_RLX_ADD(p->bytes, bytes);
     rx->carried |= (uint8_t)(1u << p->index);
@@ -286,7 +289,8 @@ static void counted(struct ib_recv *rx, struct ib_path *p, struct ib_rmsg *m, ui
     }
 }
 
-static void arrival(struct ib_recv *rx, struct ib_path *p, const struct ibv_wc *wc)
+static inline __attribute__((always_inline)) void arrival(struct ib_recv *rx, struct ib_path *p,
+                                                         const struct ibv_wc *wc)
 {
     struct ib_imm imm = ib_imm_unpack(ntohl(wc->imm_data));
     uint32_t bytes = wc->byte_len;
@@ -339,14 +343,18 @@ static __attribute__((noinline)) void do_pending(struct ib_recv *rx)
 }
 
 /* One completion. @live: the life is open, arrivals count (P16.5). Returns 1 when a receive was consumed. */
-static int completion(struct ib_recv *rx, struct ib_path *p, const struct ibv_wc *wc, int live)
+static inline __attribute__((always_inline)) int completion(struct ib_recv *rx, struct ib_path *p,
+                                                            const struct ibv_wc *wc, int live)
 {
     enum ib_wr_kind kind = ib_wr_kind(wc->wr_id);
 
     if (kind == IB_WR_MARK_SEND) {
-        p->marks |= 1;
+        p->marks |= IB_MARK_SEND;
+        p->marks_nic |= ib_path_is_nics(wc) ? IB_MARK_SEND : 0;
     } else if (kind == IB_WR_MARK_RECV) {
-        p->marks |= (uint8_t)(wc->status != IBV_WC_SUCCESS) << 1; /* taken by an arrival: no proof of a flush */
+        /* taken by an arrival: no proof of a flush */
+        p->marks |= wc->status != IBV_WC_SUCCESS ? IB_MARK_RECV : 0;
+        p->marks_nic |= ib_path_is_nics(wc) ? IB_MARK_RECV : 0;
     } else if (kind == IB_WR_CTL) {
         unsigned n = (unsigned)ib_wr_value(wc->wr_id);
 
@@ -524,12 +532,18 @@ int ib_recv_uses(const struct ib_recv *rx, const struct ib_mr *mr)
 
 int ib_recv_drain(struct ib_recv *rx, int p)
 {
+    struct ib_path *path = &rx->link->path[p];
+    struct ibv_wc wc[POLL_BATCH];
     int n;
 
     do {
-        n = poll_path(rx, &rx->link->path[p]);
-    } while (n >= POLL_BATCH);
-    return n < 0 ? -1 : rx->link->path[p].marks == 3;
+        memset(wc, 0, sizeof(wc)); /* what a library leaves of a completion as it was reads 0 */
+        n = ibv_poll_cq(path->cq, POLL_BATCH, wc);
+        for (int i = 0; i < n; i++) {
+            completion(rx, path, &wc[i], path->open);
+        }
+    } while (n == POLL_BATCH);
+    return n < 0 ? -1 : 0;
 }
 
 void ib_recv_path_down(struct ib_recv *rx, int p)

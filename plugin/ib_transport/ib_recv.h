@@ -100,7 +100,8 @@ int ib_recv_uses(const struct ib_recv *rx, const struct ib_mr *mr);
 
 /* --- for failover --- */
 
-/* Polls the CQ of @p; good arrivals enter the ledger while the life is open. 1 once both markers are out, -1 when polling fails. */
+/* Polls the CQ of @p; good arrivals enter the ledger while the life is open, markers are noted in
+ * the path. 0, or -1 when polling fails. */
 int ib_recv_drain(struct ib_recv *rx, int p);
 
 /* @p is not up any more: its acks count as not told, the CTS of its life are written elsewhere (P11, P14). */

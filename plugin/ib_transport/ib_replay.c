@@ -5,10 +5,7 @@
 
 int ib_send_drain(struct ib_send *tx, int p)
 {
-    if (ib_send_poll_path(tx, &tx->link->path[p]) != 0) {
-        return -1;
-    }
-    return tx->link->path[p].marks == 3;
+    return ib_send_drain_path(tx, &tx->link->path[p]);
 }
 
 /* Calls for every busy message of the window. */
@@ -24,12 +21,18 @@ int ib_send_drain(struct ib_send *tx, int p)
     for (uint64_t s_ = (tx)->sack; s_ < (tx)->sposted; s_++) \
         if ((m = &(tx)->msg[s_ % R2_LEDGER_WINDOW])->seq == s_)
 
-void ib_send_life_closed(struct ib_send *tx, int p, uint32_t life, int soft)
+static void keep_in_mind(struct ib_send *tx, struct ib_smsg *m, int p)
+{
+    m->soft |= (uint8_t)(1u << p);
+    tx->soft |= (uint8_t)(1u << p);
+}
+
+void ib_send_life_closed(struct ib_send *tx, int p, uint32_t life, enum ib_send_close how)
 {
     struct ib_smsg *m;
 
-    ib_send_stage_life_closed(tx, p, life, soft);
-    if (tx->link->path[p].sq_used == 0) {
+    ib_send_stage_life_closed(tx, p, life, how != IB_SEND_CLOSE_HARD);
+    if (tx->link->path[p].sq_used == 0 && how != IB_SEND_CLOSE_TOLD) {
         return; /* every work request is accounted for */
     }
     FOR_EACH_BUSY(tx, m)
@@ -37,14 +40,14 @@ void ib_send_life_closed(struct ib_send *tx, int p, uint32_t life, int soft)
         for (unsigned k = 0; k < m->nparts; k++) {
             struct ib_part *part = &m->part[k];
 
-            if (part->wr_out && part->path == p && part->life == life) {
-                part->wr_out = 0;
-                m->wrs_out--;
-                if (soft) {
-                    m->soft |= (uint8_t)(1u << p);
-                    tx->soft |= (uint8_t)(1u << p);
-                }
+            if (part->path != p || part->life != life) {
+                continue;
             }
+            if (how == IB_SEND_CLOSE_TOLD || (how == IB_SEND_CLOSE_SOFT && part->wr_out)) {
+                keep_in_mind(tx, m, p);
+            }
+            m->wrs_out = (uint8_t)(m->wrs_out - (part->wr_out != 0));
+            part->wr_out = 0;
         }
     }
     IB_RLX_SET(tx->link->path[p].sq_used, 0);

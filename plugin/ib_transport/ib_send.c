@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "ib_transport/ib_fence_proof.h"
 #include "ib_transport/ib_record.h"
 #include "r2_rules.h"
 
@@ -418,7 +419,8 @@ enum r2_status ib_send_start(struct ib_send *tx, const void *data, uint32_t size
 
 /* --- completions --- */
 
-static void account(struct ib_send *tx, struct ib_path *p, uint64_t wr_id, int good)
+static inline __attribute__((always_inline)) void account(struct ib_send *tx, struct ib_path *p,
+                                                         uint64_t wr_id, int good)
 {
     struct ib_smsg *m = IB_SEND_SLOT(tx, ib_wr_value(wr_id));
     struct ib_part *part = &m->part[ib_wr_part(wr_id)];
@@ -444,12 +446,17 @@ static __attribute__((noinline)) void account_more(struct ib_send *tx, struct ib
     }
 }
 
-int ib_send_poll_path(struct ib_send *tx, struct ib_path *p)
+/* @drain, a constant: what a library leaves of a completion as it was reads 0. */
+static inline __attribute__((always_inline)) int poll_path(struct ib_send *tx, struct ib_path *p,
+                                                           int drain)
 {
     struct ibv_wc wc[POLL_BATCH];
     int n;
 
     do {
+        if (drain) {
+            memset(wc, 0, sizeof(wc));
+        }
         n = ibv_poll_cq(p->cq, POLL_BATCH, wc);
         if (__builtin_expect(n < 0, 0)) {
             ib_link_call_fault(tx->link, p->index, EIO);
@@ -465,10 +472,12 @@ int ib_send_poll_path(struct ib_send *tx, struct ib_path *p)
                 account(tx, p, wc[i].wr_id, wc[i].status == IBV_WC_SUCCESS);
                 break;
             case IB_WR_MARK_SEND:
-                p->marks |= 1;
+                p->marks |= IB_MARK_SEND;
+                p->marks_nic |= drain && ib_path_is_nics(&wc[i]) ? IB_MARK_SEND : 0;
                 break;
             case IB_WR_MARK_RECV:
-                p->marks |= 2;
+                p->marks |= IB_MARK_RECV;
+                p->marks_nic |= drain && ib_path_is_nics(&wc[i]) ? IB_MARK_RECV : 0;
                 break;
             default:
                 break;
@@ -479,6 +488,16 @@ int ib_send_poll_path(struct ib_send *tx, struct ib_path *p)
         }
     } while (n == POLL_BATCH);
     return 0;
+}
+
+int ib_send_poll_path(struct ib_send *tx, struct ib_path *p)
+{
+    return poll_path(tx, p, 0);
+}
+
+int ib_send_drain_path(struct ib_send *tx, struct ib_path *p)
+{
+    return poll_path(tx, p, 1);
 }
 
 void ib_send_progress(struct ib_send *tx)

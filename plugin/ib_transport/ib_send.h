@@ -87,11 +87,18 @@ static inline void ib_send_retire(struct ib_smsg *m)
 
 /* --- for failover --- */
 
-/* Drains the CQ of path @p: every completion is accounted. Returns 1 once both markers have come out, -1 when polling fails. */
+/* Drains the CQ of path @p: every completion is accounted, markers are noted in the path. 0, or -1
+ * when polling fails. */
 int ib_send_drain(struct ib_send *tx, int p);
 
-/* The fence of (@p, @life) has ended. Hard: its work requests are accounted for. Soft: they are kept in mind until ib_send_soft_over(). */
-void ib_send_life_closed(struct ib_send *tx, int p, uint32_t life, int soft);
+enum ib_send_close {
+    IB_SEND_CLOSE_HARD, /* its work requests are accounted for */
+    IB_SEND_CLOSE_SOFT, /* they are kept in mind until ib_send_soft_over() */
+    IB_SEND_CLOSE_TOLD, /* also those that have completed: the library made up their flush, and the
+                           NIC may read their buffers still */
+};
+/* The fence of (@p, @life) has ended. */
+void ib_send_life_closed(struct ib_send *tx, int p, uint32_t life, enum ib_send_close how);
 void ib_send_soft_over(struct ib_send *tx, int p);
 
 /* Parts posted on (@p, @life) that no acknowledgement covers. */

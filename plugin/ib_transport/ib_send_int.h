@@ -8,6 +8,8 @@
 
 /* Takes all completions of @p and accounts for them. 0, or -1 when polling failed and the path was reported. */
 int ib_send_poll_path(struct ib_send *tx, struct ib_path *p);
+/* The same where the path is down: who wrote what comes is told apart. */
+int ib_send_drain_path(struct ib_send *tx, struct ib_path *p);
 
 /* Part @k is live on @p, as @wrs work requests. */
 static inline void ib_send_part_posted(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct ib_path *p, int wrs)

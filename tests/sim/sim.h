@@ -82,6 +82,7 @@ enum sim_fault_kind {
     SIM_F_CALL_ERROR, /* then down: the next calls fail, so that a fence comes late, and a look says nothing of use */
     SIM_F_RETRY7,    /* not drawn among the others: what all devices of a schedule do from its start */
     SIM_F_RECV_KEPT, /* the same */
+    SIM_F_PROVIDER,  /* no fault: NICs whose library keeps its own account of queue pairs in ERR */
     SIM_F_KINDS
 };
 #define SIM_F(kind) (1u << (kind))
@@ -138,6 +139,8 @@ struct sim_params {
     struct sim_delay copy;
     uint32_t copy_fail_ppm;     /* copies that the engine refuses */
     int retry7, recv_kept; /* what the kernel's Soft-RoCE does: fab_fault.h */
+    uint64_t providers; /* 0: all libraries are plain; else which NIC has which is drawn from this */
+    int one_provider;   /* ... and all are of one kind */
     int list_cut; /* NICs of other rails than the safe one refuse each n-th list behind its first work request; 0: none */
     int cut_min, rq_depth, spread, t_stuck_ms, t_return_ms, t_probe_ms; /* the last two 0: defaults */
     /* faults */
@@ -408,6 +411,8 @@ struct sim_stats {
     uint64_t faults[SIM_F_KINDS];
     uint64_t oob_lost, oob_dup, oob_reordered, oob_outages, ghosts;
     uint64_t copies, copies_refused; /* of parts to staging memory */
+    uint64_t refused, made_up; /* posts in ERR; flushes by libraries */
+    uint64_t late_arrivals;    /* good completions behind these */
     uint64_t lists, lists_cut; /* of send work requests: adaptive routing posts two at a time */
     uint64_t weights; /* changes of weights or paths of a plan that were seen */
     uint64_t returns; /* lives after the first that came up, at the receiver */

@@ -30,6 +30,7 @@ static int breaks(const struct sim *s, enum fab_fault_kind kind)
     case FAB_FAULT_RESTORE:
     case FAB_FAULT_RETRY7_FOREVER:
     case FAB_FAULT_RECV_KEPT:
+    case FAB_FAULT_PROVIDER:
         return 0;
     default:
         return 1;

@@ -568,4 +568,11 @@ void sim_params_draw(struct sim_params *p, int cls, uint64_t seed)
     /* A NIC that reads no more is given up after ten T_fence, and one may follow the other. */
     if (p->flush_always)
         p->stall_ms += 10 * p->t_fence_ms * p->nics;
+    /* Last, so that the schedules are what they are without. */
+    if (sim_pct(&r, 40)) {
+        p->providers = fab_rng_next(&r) | 1;
+        p->one_provider = sim_pct(&r, 30);
+        /* with the slowest DMA still less than T_pcie */
+        p->fab.nic.linger_ns = fab_rng_upto(&r, 4 * SIM_MS);
+    }
 }

@@ -44,6 +44,7 @@ static const struct {
     [SIM_F_CALL_ERROR] = {"call-error", NULL},
     [SIM_F_RETRY7] = {"retry7-forever", NULL},
     [SIM_F_RECV_KEPT] = {"recv-kept", NULL},
+    [SIM_F_PROVIDER] = {"provider", NULL},
 };
 
 const char *sim_fault_kind_name(int kind)

@@ -8,6 +8,7 @@
 
 #include "plugin/r2_rules.h"
 
+#define PROVIDER_RUNS 500 /* of all classes: 40 in 100 have a library that keeps its own account */
 #define REFUSED_RUNS 300 /* of which 3 in 100 see a copy refused */
 #define LIVES_RUNS 20 /* so many schedules are enough to show a second return */
 
@@ -143,13 +144,33 @@ static int copies_missing(const struct sim_stats *st)
     return missing;
 }
 
+/* Nor have schedules of all classes in which no library refused a post in ERR, made up a flush, or did so ahead of an
+ * arrival. */
+static int providers_missing(const struct sim_stats *st)
+{
+    struct sim_stats all = {0};
+
+    for (int c = 0; c < sim_class_turns; c++) {
+        if (!st[c].runs)
+            return 0;
+        sim_stats_add(&all, &st[c]);
+    }
+    if (all.runs < PROVIDER_RUNS || (all.refused && all.made_up && all.late_arrivals))
+        return 0;
+    printf("FAILED: no %s\n", !all.refused   ? "post was refused in ERR"
+                              : !all.made_up ? "flush was made up"
+                                             : "arrival came behind a flush that was made up");
+    return 1;
+}
+
 static int run_many(const struct sim_job *job)
 {
     static struct sim_stats st[SIM_MAX_CLASSES];
     uint64_t passed, failed = sim_jobs_run(job, st, &passed);
 
     sim_table_print(st);
-    failed += (uint64_t)lives_missing(st) + (uint64_t)lists_missing(st) + (uint64_t)copies_missing(st);
+    failed += (uint64_t)lives_missing(st) + (uint64_t)lists_missing(st) + (uint64_t)copies_missing(st) +
+              (uint64_t)providers_missing(st);
     printf("%llu passed, %llu failed\n", (unsigned long long)passed, (unsigned long long)failed);
     return failed != 0;
 }

@@ -188,6 +188,26 @@ static void dead_nics(struct sim *s)
         sim_rounds_late_nic(s, host, rail);
 }
 
+/* Which library each NIC has. */
+static void providers_make(struct sim *s)
+{
+    struct fab_rng r = {s->p.providers};
+    uint64_t kind = fab_rng_upto(&r, FAB_PROVIDERS - 1);
+    char text[40];
+
+    if (!s->p.providers)
+        return;
+    for (int h = 0; h < (s->p.share_host ? 2 : s->p.procs); h++) {
+        for (int n = 0; n < s->p.nics; n++) {
+            kind = s->p.one_provider ? kind : fab_rng_upto(&r, FAB_PROVIDERS - 1);
+            snprintf(text, sizeof(text), "h%d:n%d provider %s", h, n, fab_provider_name(kind));
+            sim_trace(s, "%s", text);
+            sim_fabric_fault(s, text);
+            s->st.faults[SIM_F_PROVIDER] += kind != FAB_PROVIDER_PLAIN;
+        }
+    }
+}
+
 static void drivers_make(struct sim *s)
 {
     for (int h = 0; h < (s->p.share_host ? 2 : s->p.procs); h++) {
@@ -198,6 +218,7 @@ static void drivers_make(struct sim *s)
             sim_broken_nic(s, h, n);
         }
     }
+    providers_make(s);
     if (s->p.retry7)
         sim_fabric_fault(s, "*:* retry7-forever");
     if (s->p.recv_kept)
@@ -282,6 +303,9 @@ static void sim_take_down(struct sim *s)
 
     fab_inproc_totals(s->f, &sum);
     s->st.ghosts += sum.rx_ghosts;
+    s->st.refused += sum.posts_refused;
+    s->st.made_up += sum.flushes_made_up;
+    s->st.late_arrivals += sum.late_arrivals;
     s->st.lists += sum.lists;
     s->st.lists_cut += sum.lists_cut;
     if (!s->p.adaptive != !sum.lists && s->p.want == SIM_WANT_FINISH && !s->p.ar_threshold && !s->p.ar_mixed &&

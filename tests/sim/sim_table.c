@@ -21,6 +21,9 @@ void sim_stats_add(struct sim_stats *to, const struct sim_stats *s)
     to->oob_lost += s->oob_lost;
     to->copies += s->copies;
     to->copies_refused += s->copies_refused;
+    to->refused += s->refused;
+    to->made_up += s->made_up;
+    to->late_arrivals += s->late_arrivals;
     to->lists += s->lists;
     to->lists_cut += s->lists_cut;
     to->oob_dup += s->oob_dup;
@@ -77,6 +80,10 @@ static void details_print(const char *name, const struct sim_stats *st)
         printf(" ghosts %llu", (unsigned long long)st->ghosts);
     if (st->copies)
         printf(" copies %llu, refused %llu", (unsigned long long)st->copies, (unsigned long long)st->copies_refused);
+    if (st->refused + st->made_up)
+        printf(" posts refused %llu, flushes made up %llu, arrivals behind them %llu",
+               (unsigned long long)st->refused, (unsigned long long)st->made_up,
+               (unsigned long long)st->late_arrivals);
     if (st->lists)
         printf(" lists %llu, cut %llu", (unsigned long long)st->lists, (unsigned long long)st->lists_cut);
     for (int i = 1; i < SIM_LIVES; i++)

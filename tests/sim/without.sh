@@ -12,6 +12,7 @@ table() {
     cat <<'ROWS'
 recv-fence ghost 35
 markers hang 325
+told ghost 86
 close-life hang 275
 ledger silent 81
 replay-life spread 3

@@ -36,6 +36,7 @@ struct race_slot {
 };
 
 static struct rig *rig;
+static struct fab_nic_cfg race_nic; /* how devices are built that race_create() makes from now on */
 static uint8_t out[SLOTS][BIG], in[SLOTS][BIG];
 static struct race_slot slot[SLOTS];
 static struct ib_mr *s_mr, *r_mr;
@@ -83,7 +84,7 @@ static inline void wrote(void *arg, int host, int nic, uint32_t qpn, void *addr,
 
 static inline void race_create(int nics, const char *const *options)
 {
-    struct fab_inproc_opts opts = {.on_memory_write = wrote};
+    struct fab_inproc_opts opts = {.on_memory_write = wrote, .nic = race_nic};
     const char *without = getenv("RACE_WITHOUT");
 
     if (without) {

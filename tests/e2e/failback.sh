@@ -28,10 +28,13 @@ run() {
     rm -f "$log/json" "$log/counters"
     "$B/softfab" down --name $fab >/dev/null 2>&1
     "$B/softfab" up --name $fab --hosts 2 --nics 4 --rate 10MB/s >/dev/null || exit 1
+    [ -z "$provider" ] || "$B/softfab" fault --name $fab "*:* provider $provider" || exit 1
     timeout -k 5 120 "$B/r2_perf" all_reduce -b 256K -e 256K --buffsize 128K --fabric $fab --hosts 2 --placement out -w 1 -T 30s \
         --duration "${duration}s" --json "$log/json" "$@" >"$log/out" 2>&1
     rc=$?
 }
+# $provider, if not empty: what the library of all NICs does with queue pairs in ERR (softfab --help).
+provider=
 # idle: which of the NICs that came back sent next to nothing since; 100 kB is far more than their probes and set-up
 idle() {
     "$B/softfab" status --name $fab | awk -v back="$back" '
@@ -91,6 +94,14 @@ wanted "two NICs" && {
 wanted "blackhole" && {
     run 5 '800ms:h1:n1 blackhole' '1600ms:h1:n1 restore'
     right "a blackhole that ends" 0
+}
+wanted "provider" && {
+    for provider in bnxt ionic mana; do
+        run 3 '800ms:h0:n1 down' '1300ms:h0:n1 up'
+        "$B/softfab" status --name $fab | grep -q "provider $provider" || bad "$provider" "not in effect"
+        right "a NIC down and up, all of provider $provider" 0
+    done
+    provider=
 }
 wanted "twice" && {
     run 5 '800ms:h0:n1 down' '1000ms:h0:n1 up' '1900ms:h0:n1 down' '2100ms:h0:n1 up'

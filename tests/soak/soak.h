@@ -69,6 +69,7 @@ enum soak_kind {
     SOAK_RATE,
     SOAK_RETRY7,
     SOAK_RECV_KEPT,
+    SOAK_PROVIDER, /* a host whose NICs' library keeps its own account of queue pairs in ERR */
     SOAK_MEND, /* up, unhang, heal or restore: the end of one of those above */
     SOAK_STOP, /* of a process, and on again */
     SOAK_KILLED,

@@ -3,6 +3,7 @@
  * arrive and nothing is mended for sure.
  */
 #include "tests/soak/soak.h"
+#include "tests/fabric/model/fab_fault.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -35,6 +36,7 @@ static const struct {
     [SOAK_RATE] = {"rate", NULL, 0},
     [SOAK_RETRY7] = {"retry7-forever", NULL, 0},
     [SOAK_RECV_KEPT] = {"recv-kept", NULL, 0},
+    [SOAK_PROVIDER] = {"provider", NULL, 0},
     [SOAK_MEND] = {"mended", NULL, 0},
     [SOAK_STOP] = {"stop", NULL, 0},
     [SOAK_KILLED] = {"kill", NULL, 0},
@@ -191,13 +193,23 @@ static int one_draw(struct soak_plan *p, struct fab_rng *r, enum soak_kind kind,
     return at;
 }
 
-/* What Soft-RoCE does and other devices do not, from the start. */
+/* What Soft-RoCE does and other devices do not, and what libraries of other NICs do, from the start. */
 static void traits_draw(struct soak_plan *p, struct fab_rng *r)
 {
     if (soak_pct(r, 15))
         soak_fault_add(p, SOAK_RETRY7, -1, -1);
     if (soak_pct(r, 15))
         soak_fault_add(p, SOAK_RECV_KEPT, -1, -1);
+    for (int host = 0; host < p->hosts && soak_pct(r, 50); host++) {
+        uint64_t kind = soak_pick(r, FAB_PROVIDER_SEND_REFUSED, FAB_PROVIDERS - 1);
+        struct soak_fault *f = soak_fault_add(p, SOAK_PROVIDER, host, -1);
+        char what[24];
+
+        if (f == NULL)
+            return;
+        snprintf(what, sizeof(what), "provider %s", fab_provider_name(kind));
+        text_compose(f, what);
+    }
 }
 
 void soak_faults_draw(struct soak_plan *p, struct fab_rng *r, uint32_t mask, int count, int chain_pct)

@@ -126,6 +126,7 @@ fails no-second-cts failover end NO_CTS_REWRITE
 fails no-lone-ack failover end NO_LONE_ACK
 fails no-hold failover ghost_write NO_HOLD SOFT_R
 fails no-hold-of-later-receives failover ghost_write NO_HOLD_LATER SOFT_R
+fails no-hold-of-a-made-up-flush failover ghost_write NO_HOLD_TOLD SOFT_R
 fails no-packet-time-in-hold failover ghost_write NO_HOLD_PACKET SOFT_R
 fails no-sender-hold failover changed_source NO_SENDER_HOLD SOFT_R SOFT_S ACCOUNT
 fails no-sender-hold-of-soft-receiver failover changed_source NO_SENDER_HOLD_SOFT SOFT_R SOFT_S ACCOUNT

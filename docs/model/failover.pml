@@ -275,7 +275,7 @@ proctype Life(byte l)
        }
     /* the hold ends with a hard fence after all; with S's fence and T_packet; both ends soft: with T_dead */
     :: atomic {
-        rSoft[l] == 1 && NIC_QUIET(l) ->
+        rSoft[l] == 1 && QUIET_AFTER_ALL(l) ->
         d_step { fab[l] = 0; LOSE_PAIRS(l); rSoft[l] = 0; HOLD_ENDS(l) }
         r_progress(todo, where, pick)
        }

@@ -11,6 +11,12 @@
 #else
 #define QUIET(l) NIC_QUIET(l)
 #endif
+/* P16.4: R closed the life at its library's flush: what ends the hold. */
+#ifdef NO_HOLD_TOLD
+#define QUIET_AFTER_ALL(l) 1
+#else
+#define QUIET_AFTER_ALL(l) NIC_QUIET(l)
+#endif
 #ifdef NO_CLOSE_LIFE
 #define POLL_LAST(l) skip
 #define CLOSED(l) 0

@@ -3,7 +3,8 @@
 #include <string.h>
 
 static const char *const result_names[] = {"new", "complete", "duplicate", "out of window", "bad part", "beyond capacity",
-                                            "with another part's size record"};
+                                            "with another part's size record",
+                                            "over a path that S says carries none of it"};
 
 const char *r2_ledger_result_name(enum r2_ledger_result r)
 {

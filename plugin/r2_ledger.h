@@ -33,6 +33,7 @@ enum r2_ledger_result {
     R2_LEDGER_PART_ERR,  /* k >= nparts, or nparts unlike the first part's (P9) */
     R2_LEDGER_SIZE_ERR,  /* bytes beyond the capacity (P9) */
     R2_LEDGER_RECORD_ERR, /* never from here: the size record is not that of the part (P33) */
+    R2_LEDGER_DENIED,     /* never from here: S has said that this life does not bring it (P35) */
 };
 const char *r2_ledger_result_name(enum r2_ledger_result r);
 
@@ -68,6 +69,18 @@ static inline int r2_ledger_complete(const struct r2_ledger *l, uint64_t seq)
 
 /* Reports the oldest @n seqs done; the caller has checked that they are complete. */
 void r2_ledger_retire(struct r2_ledger *l, unsigned n);
+
+/* Parts of some seqs: of @n seqs from @base on. */
+struct r2_parts {
+    uint64_t base;
+    uint16_t n; /* at most R2_LEDGER_WINDOW */
+    uint16_t mask[R2_LEDGER_WINDOW];
+};
+
+static inline unsigned r2_parts_of(const struct r2_parts *s, uint64_t seq)
+{
+    return seq - s->base < s->n ? s->mask[seq - s->base] : 0;
+}
 
 /* Masks of all open seqs, [acked, rpost): writes at most @max, returns how many. Masks of complete seqs above acked are given too. */
 unsigned r2_ledger_snapshot(const struct r2_ledger *l, uint64_t *base, uint16_t *mask, unsigned max);

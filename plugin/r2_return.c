@@ -84,6 +84,9 @@ static void say_over(struct r2_comm *c, int p, uint32_t life)
                                 .reason = IB_FAULT_SETUP,
                                 .flags = FO_FLAG_FENCED}};
 
+    if (c->is_send && life == c->link.path[p].life) {
+        b.down.live = c->fo.path[p].live; /* it may have stood: the OPEN is late (P35) */
+    }
     r2_peer_emit(c->inst, c->peer, FO_MSG_DOWN, &b);
 }
 

@@ -17,6 +17,8 @@ static const char *const names[R2_RULE_COUNT] = {
     [R2_RULE_UNREAD] = "unread",           [R2_RULE_ASK_AGAIN] = "ask-again",
     [R2_RULE_LATE_ANSWER] = "late-answer", [R2_RULE_LATE_AUX] = "late-aux",
     [R2_RULE_STAGE_READ] = "stage-read",   [R2_RULE_STAGE_RING] = "stage-ring",
+    [R2_RULE_LIVE_PARTS] = "live-parts",   [R2_RULE_LIVE_FROZEN] = "live-frozen",
+    [R2_RULE_LIVE_LEDGER] = "live-ledger",
 };
 
 const char *r2_rule_name(enum r2_rule r)

@@ -326,6 +326,9 @@ __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p, const s
     fp->acked_at_down = fc->rx ? fc->rx->ledger.acked : fc->tx->sack;
     fp->send_at = now;
     fp->interval = FO_MS(fo_cfg(fc)->t_repeat_ms);
+    if (fc->tx) { /* before anything is posted again, and before copies that wait are stopped */
+        ib_send_live(fc->tx, p, fc->link->path[p].life, &fp->live);
+    }
     fc->switches++;
     if (fc->link->up == 0) {
         fc->nopath_since = fc->barren_since && fc->tx->sack == fc->barren_at ? fc->barren_since : now;

@@ -34,7 +34,14 @@ struct fo_path {
     uint8_t again;        /* R: S asked for the ledger after it was sent */
     uint8_t soft;         /* our fence closed softly and is not proved since */
     uint8_t peer_reason;  /* enum ib_fault: its port or device has failed, as the peer says; else NONE */
+    uint8_t told;         /* R: S has said what the life may still bring (P35) */
     struct fo_fenced *snap;
+    /*
+     * Parts that the life may still bring to R. S: as it went DOWN; never changed, and what S
+     * says. R: the same, as S has said it before the close; where S had not, the ledger of the
+     * close, which S's word is compared with when it comes.
+     */
+    struct r2_parts live;
 };
 
 /* What the engine orders of its surroundings. */

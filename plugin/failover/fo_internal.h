@@ -19,6 +19,15 @@ static inline uint64_t fo_earlier(uint64_t a, uint64_t b)
 /* The only writer of a life's state: moves it if that is legal, keeps link->up in step, logs. 1 when it moved. */
 int fo_move(struct fo_conn *fc, int p, enum fo_state to, const char *why);
 
+/* --- fo_live.c --- */
+
+/* S: its word on the dead life of (p) (P35). */
+void fo_live_say(struct fo_conn *fc, int p, struct r2_parts *out);
+/* R: that word, which is the same whenever it is said: the first one counts. S: nothing. */
+void fo_live_take(struct fo_conn *fc, int p, const struct r2_parts *live);
+/* R, as the life of (p) is closed: sets the holds. Returns how many messages a hard fence holds (P17). */
+int fo_live_hold(struct fo_conn *fc, int p);
+
 /* The peer is known to post nothing on path @p any more. */
 void fo_peer_stopped(struct fo_conn *fc, int p, uint64_t now);
 

@@ -219,6 +219,27 @@ static void get_fenced(struct r2_reader *r, struct fo_fenced *m)
     }
 }
 
+static void put_live(struct r2_writer *w, const struct r2_parts *s)
+{
+    r2_put(w, s->n, 2);
+    r2_put(w, s->base, 8);
+    for (int i = 0; i < s->n && i < R2_LEDGER_WINDOW; i++) {
+        r2_put(w, s->mask[i], 2);
+    }
+}
+
+static void get_live(struct r2_reader *r, struct r2_parts *s)
+{
+    s->n = (uint16_t)r2_get(r, 2);
+    s->base = r2_get(r, 8);
+    if (s->n > R2_LEDGER_WINDOW || s->base > UINT64_MAX - R2_LEDGER_WINDOW) {
+        r->bad = 1;
+    }
+    for (int i = 0; !r->bad && i < s->n; i++) {
+        s->mask[i] = (uint16_t)r2_get(r, 2);
+    }
+}
+
 static void put_probe(struct r2_writer *w, const struct fo_probe *m)
 {
     r2_put(w, m->nic, 1);
@@ -338,6 +359,7 @@ static void put_small(struct r2_writer *w, enum fo_type type, const union fo_bod
         r2_put(w, b->down.reason, 1);
         r2_put(w, b->down.flags, 1);
         r2_put(w, b->down.wc_status, 1);
+        put_live(w, &b->down.live);
         break;
     case FO_MSG_SETTLED:
         r2_put(w, b->settled.dst, 4);
@@ -345,6 +367,7 @@ static void put_small(struct r2_writer *w, enum fo_type type, const union fo_bod
         r2_put(w, b->settled.life, 4);
         r2_put(w, b->settled.path, 1);
         r2_put(w, b->settled.flags, 1);
+        put_live(w, &b->settled.live);
         break;
     case FO_MSG_BYE_OK:
     case FO_MSG_GONE:
@@ -421,6 +444,7 @@ static void get_small(struct r2_reader *r, enum fo_type type, union fo_body *b)
         b->down.flags = (uint8_t)r2_get(r, 1);
         b->down.wc_status = (uint8_t)r2_get(r, 1);
         r->bad |= b->down.path >= IB_MAX_PATHS;
+        get_live(r, &b->down.live);
         break;
     case FO_MSG_SETTLED:
         b->settled.dst = (uint32_t)r2_get(r, 4);
@@ -429,6 +453,7 @@ static void get_small(struct r2_reader *r, enum fo_type type, union fo_body *b)
         b->settled.path = (uint8_t)r2_get(r, 1);
         b->settled.flags = (uint8_t)r2_get(r, 1);
         r->bad |= b->settled.path >= IB_MAX_PATHS;
+        get_live(r, &b->settled.live);
         break;
     case FO_MSG_BYE_OK:
     case FO_MSG_GONE:

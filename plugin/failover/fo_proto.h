@@ -12,7 +12,9 @@
  * provider's, which refuses what it does not know).
  *
  * The version is that of all records together, and of the handle (r2_comm.c): +1 with every change of a record that a process without it cannot read, or
- * would read wrongly. 2: REQ has the traffic class, PROBE which NIC it is. 3: PROBE has the queue pair for messages. 4: addresses have ECE. Processes of different versions do not connect.
+ * would read wrongly. 2: REQ has the traffic class, PROBE which NIC it is. 3: PROBE has the queue pair for messages.
+ * 4: addresses have ECE; DOWN and SETTLED have the parts that the life may still bring; the ring has words for lone
+ * acknowledgements (ib_wire.h). Processes of different versions do not connect.
  */
 #ifndef FO_PROTO_H
 #define FO_PROTO_H
@@ -124,10 +126,17 @@ struct fo_nic_down {
 #define FO_FLAG_SOFT   4 /* my fence is soft */
 #define FO_FLAG_ABORT  8 /* BYE: requests were outstanding */
 #define FO_FLAG_RECV   16 /* BYE: from the receiver */
+#define FO_FLAG_HEARD  32 /* DOWN: your FENCED is here, and wants my fence; no answer */
 
+/*
+ * DOWN, 26 bytes and 2 for each seq of @live; SETTLED, 24 and the same. On the wire @live is u16 n,
+ * u64 base, u16 mask[n]: of S the parts that were posted on this life, of which S does not know that
+ * R has them, as the life went DOWN at S (P35). The same in every copy. Of R none, n = 0.
+ */
 struct fo_down {
     uint32_t dst, src, life;
     uint8_t path, reason, flags, wc_status;
+    struct r2_parts live;
 };
 
 struct fo_fenced { /* also the ledger part of BYE */
@@ -142,6 +151,7 @@ struct fo_fenced { /* also the ledger part of BYE */
 struct fo_settled {
     uint32_t dst, src, life;
     uint8_t path, flags;
+    struct r2_parts live;
 };
 
 struct fo_bye_ok {

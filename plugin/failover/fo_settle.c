@@ -61,6 +61,7 @@ static void say_settled(struct fo_conn *fc, int p)
     union fo_body b = {.settled = {.dst = fc->peer, .src = fc->self, .life = fc->link->path[p].life, .path = (uint8_t)p,
                                    .flags = fp->soft ? FO_FLAG_SOFT : 0}};
 
+    fo_live_say(fc, p, &b.settled.live);
     fc->ops.emit(fc->ops.arg, FO_MSG_SETTLED, &b);
     if (fp->lost) {
         say_lost(fc); /* with each SETTLED, which answers until R has heard */
@@ -89,6 +90,7 @@ static enum ib_send_close how_closed(const struct fo_conn *fc, int p)
 static void closed(struct fo_conn *fc, int p, enum ib_fence_stage stage, uint64_t now)
 {
     struct fo_path *fp = &fc->path[p];
+    int held;
 
     fp->soft = stage == IB_FENCE_SOFT || (fc->rx && atomic_load_explicit(&fp->fence.job_gone, memory_order_acquire));
     if (!fo_move(fc, p, FO_FENCED, ib_fence_stage_name(stage))) {
@@ -105,15 +107,12 @@ static void closed(struct fo_conn *fc, int p, enum ib_fence_stage stage, uint64_
         return;
     }
     ib_ack_flush_closed(fc->rx, p);
+    held = fo_live_hold(fc, p);
     if (fp->soft) {
         /* after S's BYE nobody says SETTLED any more; S had nothing under way then but what is in the fabric */
         fp->hold_until = fc->peer_bye ? now + FO_MS(fo_cfg(fc)->t_packet_ms) : UINT64_MAX;
         removal_bounds_hold(fc, p, now);
-        ib_recv_hold(fc->rx, p);
-        if (fp->peer_stopped || fc->peer_bye) {
-            ib_recv_hold_peer_stopped(fc->rx, p);
-        }
-    } else if (ib_recv_hold_gpu(fc->rx, p) > 0) {
+    } else if (held) {
         fp->hold_until = now + FO_MS(fo_cfg(fc)->t_pcie_ms); /* P17 */
     }
 }
@@ -132,6 +131,12 @@ static void end_hold(struct fo_conn *fc, int p, const char *how)
         ib_recv_hold_over(fc->rx, p);
     }
     R2_INFO("%s path %d life %u: hold ends, %s", fc->label, p, fc->link->path[p].life, how);
+}
+
+/* Whether anything waits for the end of the hold of (p): else it ends unnoticed. */
+static int is_held_for(const struct fo_conn *fc, int p)
+{
+    return fc->rx ? ib_recv_held(fc->rx, p) > 0 : (fc->tx->soft >> p) & 1;
 }
 
 /* A soft fence: proof, or time in place of it (P18, P19). Returns its next deadline. */
@@ -157,7 +162,10 @@ static uint64_t step_soft(struct fo_conn *fc, int p, uint64_t now)
         return UINT64_MAX;
     }
     if (now >= dead && fp->settled && fp->peer_soft) {
-        R2_WARN("%s path %d: neither end could fence; released after NCCL_R2_T_DEAD", fc->label, p);
+        if (is_held_for(fc, p)) {
+            R2_WARN("%s path %d: neither end could fence; released after NCCL_R2_T_DEAD", fc->label,
+                    p);
+        }
         end_hold(fc, p, "time alone");
         return UINT64_MAX;
     }
@@ -189,6 +197,10 @@ static void say_down(struct fo_conn *fc, int p)
 
     if (fc->tx && ib_send_live_parts(fc->tx, p, path->life) > 0) {
         b.down.flags |= FO_FLAG_WANTED;
+    }
+    if (fc->tx) {
+        fo_live_say(fc, p, &b.down.live);
+        b.down.flags |= fp->snapshot ? FO_FLAG_HEARD : 0;
     }
     if (fp->state == FO_FENCED) {
         b.down.flags |= (uint8_t)(FO_FLAG_FENCED | (fp->soft ? FO_FLAG_SOFT : 0));
@@ -469,7 +481,8 @@ void fo_on_down(struct fo_conn *fc, const struct fo_down *m, uint64_t now)
     }
     fo_peer_stopped(fc, m->path, now);
     fo_fault(fc, m->path, &info);
-    if (fc->rx && fp->state == FO_FENCED) {
+    fo_live_take(fc, m->path, &m->live);
+    if (fc->rx && fp->state == FO_FENCED && !(m->flags & FO_FLAG_HEARD)) {
         fp->again = 1; /* S asks (again): it has not taken up our answer */
         fp->send_at = now;
     }
@@ -497,6 +510,8 @@ void fo_on_fenced(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now)
             ib_send_soft_over(fc->tx, m->path);
         }
         say_settled(fc, m->path);
+    } else if (fp->state == FO_DOWN) {
+        say_down(fc, m->path); /* what R need not hold it hears before our fence ends (P35) */
     }
     fc->ops.kick(fc->ops.arg);
 }
@@ -509,6 +524,7 @@ void fo_on_settled(struct fo_conn *fc, const struct fo_settled *m, uint64_t now)
         return;
     }
     fo_peer_stopped(fc, m->path, now);
+    fo_live_take(fc, m->path, &m->live);
     peer_fence(fp, fp->settled, m->flags);
     if (fp->soft && !fp->peer_soft && fp->hold_until == UINT64_MAX) {
         fp->hold_until = now + FO_MS(fo_cfg(fc)->t_packet_ms); /* P18 (b) */

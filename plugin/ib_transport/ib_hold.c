@@ -1,8 +1,30 @@
-/* Receives that a softly fenced life may still write into are not reported done (P17, P18). */
+/* Receives that a dead life may still write into are not reported done (P17, P18), and only those (P35). */
 #include "ib_transport/ib_recv.h"
 #include "r2_rules.h"
 
 #define SLOT(rx, s) (&(rx)->msg[(s) % R2_LEDGER_WINDOW])
+
+void ib_recv_live(struct ib_recv *rx, int p, const struct r2_parts *live)
+{
+    rx->live[p] = live;
+    rx->link->path[p].plain = IB_IMM_NONE; /* every arrival takes the turn that compares it */
+}
+
+void ib_recv_live_over(struct ib_recv *rx, int p)
+{
+    rx->live[p] = NULL;
+}
+
+/* At the close of (p): whether its life may still bring a part of @seq. */
+static int may_come(const struct ib_recv *rx, int p, uint64_t seq)
+{
+    unsigned there = rx->ledger.entry[seq % R2_LEDGER_WINDOW].mask;
+
+    if (r2_ledger_complete(&rx->ledger, seq)) {
+        return 0;
+    }
+    return rx->live[p] == NULL || (r2_parts_of(rx->live[p], seq) & ~there) != 0;
+}
 
 void ib_recv_hold(struct ib_recv *rx, int p)
 {
@@ -11,10 +33,35 @@ void ib_recv_hold(struct ib_recv *rx, int p)
     }
     rx->holding |= (uint8_t)(1u << p);
     for (uint64_t seq = rx->ledger.rdone; seq < rx->ledger.rpost; seq++) {
-        if (!r2_ledger_complete(&rx->ledger, seq)) {
+        if (may_come(rx, p, seq)) {
             SLOT(rx, seq)->hold |= (uint8_t)(1u << p);
         }
     }
+}
+
+void ib_recv_hold_only(struct ib_recv *rx, int p, const struct r2_parts *live,
+                       const struct r2_parts *had)
+{
+    for (uint64_t seq = rx->ledger.rdone; seq < rx->ledger.rpost; seq++) {
+        unsigned there = r2_parts_of(had, seq);
+
+        if (!r2_rule(R2_RULE_LIVE_LEDGER)) { /* rule off: with copies that came since */
+            there = rx->ledger.entry[seq % R2_LEDGER_WINDOW].mask;
+        }
+        if ((r2_parts_of(live, seq) & ~there) == 0) {
+            SLOT(rx, seq)->hold &= (uint8_t) ~(1u << p);
+        }
+    }
+}
+
+int ib_recv_held(const struct ib_recv *rx, int p)
+{
+    int n = 0;
+
+    for (uint64_t seq = rx->ledger.rdone; seq < rx->ledger.rpost; seq++) {
+        n += (SLOT(rx, seq)->hold >> p) & 1;
+    }
+    return n;
 }
 
 void ib_recv_hold_peer_stopped(struct ib_recv *rx, int p)
@@ -37,7 +84,7 @@ int ib_recv_hold_gpu(struct ib_recv *rx, int p)
     for (uint64_t seq = rx->ledger.rdone; rx->flush && r2_rule(R2_RULE_HOLD) && seq < rx->ledger.rpost; seq++) {
         struct ib_rmsg *m = SLOT(rx, seq);
 
-        if (m->gpu && !r2_ledger_complete(&rx->ledger, seq)) {
+        if (m->gpu && may_come(rx, p, seq)) {
             m->hold |= (uint8_t)(1u << p);
             n++;
         }

@@ -71,6 +71,7 @@ struct ib_path {
     uint32_t sq_depth, rq_depth, max_inline;
     uint8_t ar;                /* this end has adaptive routing on here */
     uint8_t plain;             /* R: kind of the immediates that the ledger takes as they come: DATA; NONE: of none (P34) */
+                               /* ... nor from S's word on, which arrivals are compared with (P35) */
     uint32_t pair_min;         /* S: a part of more bytes goes as two work requests (P32); UINT32_MAX: none does */
     uint32_t one_max;          /* S: a part of more bytes is not just posted: pair_min, or 0 where parts go by way of staging memory */
     struct ib_ring *ring;      /* S: the ring of this path in our memory; with @ar copies of our size records behind it */

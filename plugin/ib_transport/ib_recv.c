@@ -249,6 +249,23 @@ static __attribute__((noinline, cold)) void bad_arrival(struct ib_recv *rx, stru
             r2_ledger_result_name(r), imm.seq, imm.k, imm.nparts, imm.life, p->index, p->life & 63,
             (unsigned long long)rx->ledger.rdone, (unsigned long long)rx->ledger.rpost);
     rx->link->sink.path_fault(rx->link->sink.arg, p->index, &info);
+    if (r == R2_LEDGER_DENIED) {
+        rx->link->sink.peer_broken(rx->link->sink.arg,
+                                   "a part arrives over a path that carries none of it, it had said");
+    }
+}
+
+/* S has said what the life of @p may still bring, and this is not of it (P35). */
+static int is_denied(const struct ib_recv *rx, const struct ib_path *p, struct ib_imm imm)
+{
+    const struct r2_parts *live = rx->live[p->index];
+    uint64_t seq;
+
+    if (__builtin_expect(live == NULL, 1) || !r2_rule(R2_RULE_LIVE_PARTS)) {
+        return 0; /* also of what carries a size record, or waits for its read, on a healthy path */
+    }
+    seq = r2_ledger_seq(&rx->ledger, imm.seq);
+    return seq != UINT64_MAX && !((r2_parts_of(live, seq) >> imm.k) & 1);
 }
 
 /*
@@ -266,6 +283,10 @@ static __attribute__((noinline)) int other_arrival(struct ib_recv *rx, struct ib
     }
     if (imm.kind == IB_IMM_RECORD && ib_record_take(p, wc, ntohl(wc->imm_data), bytes) != 0) {
         *why = R2_LEDGER_RECORD_ERR;
+        return -1;
+    }
+    if (is_denied(rx, p, imm)) {
+        *why = R2_LEDGER_DENIED;
         return -1;
     }
     if (rx->flush && rx->flush->ack) {

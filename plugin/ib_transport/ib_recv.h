@@ -54,6 +54,8 @@ struct ib_recv {
     uint64_t wanted, met; /* IB_RLX: bytes that receives were opened for, and those of them that are complete */
     uint64_t largest;     /* IB_RLX: bytes of the largest receive since none was open */
     uint64_t messages, duplicates, bad_arrivals, ghosts, acks_alone, cts_rewritten;
+    /* Of a life that is DOWN: what S says that it may still bring (P35). NULL: not said, or closed */
+    const struct r2_parts *live[IB_MAX_PATHS];
     struct ib_rmsg msg[R2_LEDGER_WINDOW];
     struct ib_flush *flush; /* NULL: no NIC here reaches the memory of a GPU */
 };
@@ -108,10 +110,24 @@ int ib_recv_drain(struct ib_recv *rx, int p);
 void ib_recv_path_down(struct ib_recv *rx, int p);
 
 /*
+ * S has said what the life of @p, which is DOWN, may still bring (P35): any other arrival on it breaks
+ * the protocol. @live stays the caller's, and as it is, until ib_recv_live_over().
+ */
+void ib_recv_live(struct ib_recv *rx, int p, const struct r2_parts *live);
+/* The life of @p is closed, and its holds are set: rx->live is not looked at any more. */
+void ib_recv_live_over(struct ib_recv *rx, int p);
+
+/*
  * A soft fence of @p: what is open is held, and what is opened until S is known to have stopped (ib_recv_hold_peer_stopped), because
- * S may answer a new CTS over the dead life as long as it has not heard of its death. ib_recv_hold_over() ends the hold.
+ * S may answer a new CTS over the dead life as long as it has not heard of its death. Where S has said what the life may
+ * still bring, only that is held. ib_recv_hold_over() ends the hold.
  */
 void ib_recv_hold(struct ib_recv *rx, int p);
+/* S says it after the close, when the ledger was @had: what is not in @live, or was in @had, is let go. */
+void ib_recv_hold_only(struct ib_recv *rx, int p, const struct r2_parts *live,
+                       const struct r2_parts *had);
+/* How many messages are held for @p. */
+int ib_recv_held(const struct ib_recv *rx, int p);
 void ib_recv_hold_peer_stopped(struct ib_recv *rx, int p);
 void ib_recv_hold_over(struct ib_recv *rx, int p);
 

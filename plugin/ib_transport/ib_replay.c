@@ -86,6 +86,42 @@ int ib_send_live_parts(const struct ib_send *tx, int p, uint32_t life)
     return n;
 }
 
+static unsigned live_mask(const struct ib_send *tx, const struct ib_smsg *m, int p, uint32_t life)
+{
+    unsigned mask = 0;
+
+    for (unsigned k = 0; k < m->nparts; k++) {
+        if (!((m->unposted | m->ledger) & (1u << k)) && m->part[k].path == p &&
+            m->part[k].life == life && !ib_send_stage_waits(tx, p, life, m->seq, k)) {
+            mask |= 1u << k;
+        }
+    }
+    return mask;
+}
+
+void ib_send_live(const struct ib_send *tx, int p, uint32_t life, struct r2_parts *out)
+{
+    const struct ib_smsg *m;
+
+    out->base = tx->sack;
+    out->n = 0;
+    if (!r2_rule(R2_RULE_LIVE_PARTS)) {
+        return; /* rule off: nothing is ever live */
+    }
+    FOR_EACH_OPEN(tx, m)
+    {
+        unsigned mask = live_mask(tx, m, p, life);
+
+        if (mask == 0 || m->seq - out->base >= R2_LEDGER_WINDOW) {
+            continue; /* R opens nothing beyond the window of what it has acknowledged (P8) */
+        }
+        while (out->n < m->seq - out->base) {
+            out->mask[out->n++] = 0;
+        }
+        out->mask[out->n++] = (uint16_t)mask;
+    }
+}
+
 int ib_send_reaches_all(const struct ib_send *tx, uint32_t paths)
 {
     uint64_t first = tx->cts_seen > R2_LEDGER_WINDOW ? tx->cts_seen - R2_LEDGER_WINDOW : 0;

@@ -104,6 +104,13 @@ void ib_send_soft_over(struct ib_send *tx, int p);
 /* Parts posted on (@p, @life) that no acknowledgement covers. */
 int ib_send_live_parts(const struct ib_send *tx, int p, uint32_t life);
 
+/*
+ * Those of them that a NIC has, by seq: what the life may still bring to R once nothing more is posted
+ * on it (P35). Without what is on its way to staging memory and not posted, which never will be; with
+ * it when ib_send_replan() was called since the life went down.
+ */
+void ib_send_live(const struct ib_send *tx, int p, uint32_t life, struct r2_parts *out);
+
 /* ... of messages whose done was reported, of which the last snapshot says that R lacks them: nothing can be posted again for them. */
 int ib_send_lost_parts(const struct ib_send *tx, int p, uint32_t life);
 

@@ -36,6 +36,8 @@ int ib_send_stage_takes(struct ib_send *tx, const struct ib_smsg *m, int p);
 int ib_send_stage_begin(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct ib_path *p);
 /* Posts what has been copied, gives lanes back; sets and clears IB_SEND_STAGING. */
 void ib_send_stage_turn(struct ib_send *tx);
+/* Whether part @k of @seq is in the lane of (@p, @life) and not posted. */
+int ib_send_stage_waits(const struct ib_send *tx, int p, uint32_t life, uint64_t seq, unsigned k);
 /* A staged work request of @p is accounted for. */
 void ib_send_stage_sent(struct ib_send *tx, struct ib_path *p);
 /* The plan or what is up has changed: nothing more is posted where a path went down. */

@@ -182,6 +182,23 @@ void ib_send_stage_turn(struct ib_send *tx)
     tx->pending = (uint8_t)((tx->pending & ~IB_SEND_STAGING) | (active ? IB_SEND_STAGING : 0));
 }
 
+int ib_send_stage_waits(const struct ib_send *tx, int p, uint32_t life, uint64_t seq, unsigned k)
+{
+    const struct ib_relay_lane *lane = tx->lane[p];
+
+    if (lane == NULL || lane->life != life) {
+        return 0;
+    }
+    for (uint32_t n = lane->stage.post; n != lane->stage.last; n++) {
+        const struct ib_stage_entry *e = &lane->stage.entry[n % IB_STAGE_ENTRIES];
+
+        if (e->seq == seq && e->k == k) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 void ib_send_stage_sent(struct ib_send *tx, struct ib_path *p)
 {
     if (tx->lane[p->index]) {

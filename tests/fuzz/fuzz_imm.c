@@ -243,15 +243,25 @@ static void path_end(struct run *r)
     struct ib_path *path = &r->f->link.path[p];
     struct ib_fault_info info = {.fault = IB_FAULT_PEER};
     unsigned how = fuzz_u8(&r->in);
+    struct r2_parts live = {.base = r->rx->ledger.rdone + (how >> 6), .n = 2, .mask = {1}}, had;
 
+    live.mask[1] = (uint16_t)(how >> 4);
     r->f->link.sink.path_fault(r->f, p, &info);
     if (path->open) {
         if (how & 1)
             fuzz_nic_flush(r->f, p);
         ib_recv_drain(r->rx, p);
+        if (how & 32) { /* S has said what may still come; what does not is denied */
+            ib_recv_live(r->rx, p, &live);
+            arrive(r);
+        }
         path->open = 0;
         if (!(how & 1))
             ib_recv_hold(r->rx, p);
+        had.n = (uint16_t)r2_ledger_snapshot(&r->rx->ledger, &had.base, had.mask, R2_LEDGER_WINDOW);
+        ib_recv_live_over(r->rx, p);
+        if (!(how & 32))
+            ib_recv_hold_only(r->rx, p, &live, &had);
     }
     if (how & 2) /* what comes late is a ghost */
         arrive(r);

@@ -35,11 +35,24 @@ static void fill_addr(const struct rig *rig, int from, struct ib_path_addr *a)
     }
 }
 
+/* What the sender at the other end would say of that life now. */
+static void fill_live(const struct rig *rig, int to, const struct about *w, struct r2_parts *live)
+{
+    const struct r2_comm *s = rig->side[!to].inst ? r2_comm_find(rig->side[!to].inst, w->src) : NULL;
+
+    live->n = 0;
+    if (s && s->is_send && s->tx && w->path < s->link.npaths)
+        ib_send_live(s->tx, w->path, w->life, live);
+}
+
 static void fill_life(struct fuzz_in *in, struct rig *rig, int to, int type, const struct r2_comm *c, const struct about *w, union fo_body *b)
 {
     switch (type) {
     case FO_MSG_DOWN:
-        b->down = (struct fo_down){w->dst, w->src, w->life, w->path, IB_FAULT_PORT, fuzz_u8(in), 0};
+        b->down = (struct fo_down){
+            .dst = w->dst, .src = w->src, .life = w->life, .path = w->path, .reason = IB_FAULT_PORT};
+        b->down.flags = fuzz_u8(in);
+        fill_live(rig, to, w, &b->down.live);
         break;
     case FO_MSG_FENCED:
     case FO_MSG_BYE:
@@ -52,7 +65,9 @@ static void fill_life(struct fuzz_in *in, struct rig *rig, int to, int type, con
             b->fenced.mask[i] = (uint16_t)fuzz_get(in, 2);
         break;
     case FO_MSG_SETTLED:
-        b->settled = (struct fo_settled){w->dst, w->src, w->life, w->path, fuzz_u8(in) & FO_FLAG_SOFT};
+        b->settled = (struct fo_settled){.dst = w->dst, .src = w->src, .life = w->life, .path = w->path};
+        b->settled.flags = fuzz_u8(in) & FO_FLAG_SOFT;
+        fill_live(rig, to, w, &b->settled.live);
         break;
     case FO_MSG_SUSPECT:
         b->suspect = (struct fo_suspect){.dst = w->dst, .src = w->src, .life = w->life, .path = w->path, .mask = 1};
@@ -196,6 +211,9 @@ static const struct {
     FIELD(FO_MSG_NIC_DOWN_OK, nic_down.nic),
     FIELD(FO_MSG_DOWN, down.path),
     FIELD(FO_MSG_DOWN, down.life),
+    FIELD(FO_MSG_DOWN, down.live.n),
+    FIELD(FO_MSG_DOWN, down.live.base),
+    FIELD(FO_MSG_DOWN, down.live.mask[0]),
     FIELD(FO_MSG_FENCED, fenced.path),
     FIELD(FO_MSG_FENCED, fenced.n),
     FIELD(FO_MSG_FENCED, fenced.acked),
@@ -205,6 +223,8 @@ static const struct {
     FIELD(FO_MSG_BYE, fenced.base),
     FIELD(FO_MSG_SETTLED, settled.path),
     FIELD(FO_MSG_SETTLED, settled.life),
+    FIELD(FO_MSG_SETTLED, settled.live.n),
+    FIELD(FO_MSG_SETTLED, settled.live.base),
     FIELD(FO_MSG_PROBE, probe.nic),
     FIELD(FO_MSG_PROBE, probe.peer_nic),
     FIELD(FO_MSG_PROBE, probe.inc),

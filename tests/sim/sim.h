@@ -7,7 +7,7 @@
  *   sim_oracle  owner table of every receive slot, and the contents that each message must have
  *   sim_conn    set-up and end of a connection;  sim_traffic: isend, irecv, test as NCCL's proxy makes them
  *   sim_fault   the schedule of faults;  sim_class: what the classes of schedules are
- *   sim_broken  which paths may go down for them
+ *   sim_broken  which paths may go down for them;  sim_hold: which receives may be held back
  *   sim_jobs    many seeds;  sim_table: what they saw;  sim_main: the command line
  * Single-threaded. Times are virtual nanoseconds.
  */
@@ -114,6 +114,7 @@ struct sim_params {
     uint64_t pace_ns;  /* a sender pauses up to this long between two bursts */
     uint64_t setup_ns; /* connections are made within this time: late ones find NICs dead */
     int loopback_pct, cross_dev_pct;
+    int idle_rails; /* all connections are on the safe rail: the others carry nothing */
     int crossrail;   /* rails reach each other, and any pair of NICs may be a path ... */
     int own_rail;    /* ... but is none, by NCCL_R2_BACKUP_SCOPE=rail */
     int no_failover; /* the first failure ends the connections */
@@ -391,6 +392,10 @@ void sim_broken_nic(struct sim *s, int host, int nic);
 /* @msg says that a path of @p goes down: the run fails when nothing has been done to its NICs nor to what is between. */
 void sim_switch_judge(struct sim_proc *p, const char *msg);
 
+/* ---- holds ---- */
+
+void sim_hold_watch(struct sim *s);
+
 /* ---- which part broke ---- */
 
 void sim_locate_draw(struct sim_params *p, struct fab_rng *r);
@@ -407,6 +412,7 @@ void sim_locate_judge(struct sim *s);
 
 struct sim_stats {
     uint64_t runs, failed, messages, events, switches, false_switches, soft, replayed;
+    uint64_t told; /* looks at a soft life whose sender had said what it may still bring */
     uint64_t longest_stall_ns, virtual_ns;
     uint64_t faults[SIM_F_KINDS];
     uint64_t oob_lost, oob_dup, oob_reordered, oob_outages, ghosts;

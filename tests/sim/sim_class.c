@@ -495,6 +495,41 @@ static void draw_staged(struct sim_params *p, struct fab_rng *r)
     p->no_replay &= p->copy_fail_ppm == 0;
 }
 
+/*
+ * NICs that carry nothing die so that nobody can fence them, at one end or at both. Nothing may wait for T_packet or
+ * T_dead.
+ */
+static void draw_idle(struct sim_params *p, struct fab_rng *r)
+{
+    p->idle_rails = 1;
+    p->faults = (int)sim_pick(r, 1, 3);
+    p->fault_mask = SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_REMOVE) | SIM_F(SIM_F_HANG_FATAL);
+    p->both_pct = 50;
+    p->msgs = p->msgs < 50 ? 50 : p->msgs;
+    p->oob_max_ns = sim_pct(r, 50) ? 30 * SIM_US : 100 * SIM_US;
+    p->t_packet_ms = 300;
+    p->t_dead_ms = 900;
+    p->give_up_ms = 4000;
+    p->stall_ms = 60; /* threads that are late, words that wait for them */
+}
+
+/* The same as in hang, where words are lost: the sender's comes when what it is of has been posted again, and has come. */
+static void draw_unheard(struct sim_params *p, struct fab_rng *r)
+{
+    draw_hang(p, r);
+    p->fault_mask = SIM_F(SIM_F_HANG_BACK);
+    p->fab.hang_modify_ns = 0;
+    p->oob_loss_ppm = (uint32_t)sim_pick(r, 200000, 500000);
+    p->give_up_ms = 4000; /* set-up loses as many */
+    p->t_packet_ms = 150;
+    p->t_dead_ms = 450;
+    p->oob_reorder_ppm = (uint32_t)fab_rng_upto(r, 300000);
+    p->oob_max_ns = sim_pct(r, 50) ? 30 * SIM_US : 300 * SIM_US;
+    p->msgs = p->msgs < 100 ? 100 : p->msgs;
+    p->max_slots = (int)sim_pick(r, 1, 3);
+    p->max_group = 1;
+}
+
 #define BY_NAME 6 /* at the end: those that no turn comes to */
 
 const struct sim_class sim_classes[] = {
@@ -528,6 +563,8 @@ const struct sim_class sim_classes[] = {
     {"flushed", "acknowledged when flushed: what a NIC brought and can read back no more is sent again", draw_flushed},
     {"staged", "NICs that do not take the senders' memory: by way of staging memory, with everything that ends a life", draw_staged},
     {"inband", "out-of-band channels lost for good, with faults: control messages over NICs", draw_inband},
+    {"idle", "NICs that carry nothing die and cannot be fenced: nothing waits for it", draw_idle},
+    {"unheard", "driver hangs, soft fences, words that are lost and come late", draw_unheard},
     {"locate", "one failure on three hosts: who blames what (by name only)", sim_locate_draw},
     {"locate2", "the same on two hosts (by name only)", sim_locate_two_draw},
     {"locate-late", "the same on three, where processes stand still for seconds and what broke is mended meanwhile (by name only)",

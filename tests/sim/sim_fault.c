@@ -351,6 +351,8 @@ void sim_faults_draw(struct sim *s)
 
     s->nfaults = 0;
     s->safe_rail = (int)(fab_rng_next(&s->rng) % (unsigned)s->p.nics);
+    for (int i = 0; s->p.idle_rails && i < s->p.conns; i++)
+        s->conn[i].s.dev = s->conn[i].r.dev = s->safe_rail;
     if (s->p.rounds) {
         sim_rounds_draw(s);
         return;

@@ -12,6 +12,7 @@ void sim_stats_add(struct sim_stats *to, const struct sim_stats *s)
     to->switches += s->switches;
     to->false_switches += s->false_switches;
     to->soft += s->soft;
+    to->told += s->told;
     to->replayed += s->replayed;
     to->virtual_ns += s->virtual_ns;
     if (s->longest_stall_ns > to->longest_stall_ns)
@@ -76,6 +77,8 @@ static void details_print(const char *name, const struct sim_stats *st)
         return;
     printf("%s:", name);
     faults_print(st);
+    if (st->told)
+        printf(" soft lives looked at %llu", (unsigned long long)st->told);
     if (st->ghosts)
         printf(" ghosts %llu", (unsigned long long)st->ghosts);
     if (st->copies)

@@ -31,6 +31,9 @@ late-answer locate-busy 1
 late-aux locate2-cross 203
 stage-read staged 48
 stage-ring staged 15
+live-parts unheard 61
+live-frozen unheard 615
+live-ledger unheard 615
 ROWS
 }
 

@@ -410,26 +410,35 @@ START_TEST(a_buffer_that_is_not_registered_there)
 }
 END_TEST
 
-static uint64_t recv_time_after_fence(void)
+/* @carries: path 1 has a part under way when its NIC fails. */
+static uint64_t recv_time_after_fence(int carries)
 {
     struct r2_req *r = post_recv(0, MB), *s = NULL;
 
+    if (carries) {
+        duo_fault(&d, "h0:n1 delay 5ms");
+        post_send(0, MB, &s);
+        ck_assert_uint_gt(tx->link.path[1].parts_out, 0);
+    }
     duo_fault(&d, "h1:n1 down");
     while (rx->fo.path[1].state != FO_FENCED) {
         duo_run(&d, 10000);
     }
-    post_send(0, MB, &s);
+    if (!carries) {
+        post_send(0, MB, &s);
+    }
     wait_both(r, s);
     return duo_now(&d) - rx->link.path[1].closed_at;
 }
 
+/* What the path carried: of an idle one nothing crosses PCIe any more (P35). */
 START_TEST(a_fence_holds_open_gpu_receives)
 {
     uint64_t t;
 
     create(2, "auto");
     open_conn(IB_PTR_CUDA);
-    t = recv_time_after_fence();
+    t = recv_time_after_fence(1);
     ck_assert_uint_ge(t, PCIE_MS * DUO_MS);
     ck_assert_uint_lt(t, (PCIE_MS + 2) * DUO_MS);
     ck_assert_uint_eq(rx->fo.path[1].hold_until, 0);
@@ -441,7 +450,16 @@ START_TEST(a_fence_holds_no_host_receive)
 {
     create(2, "auto");
     open_conn(IB_PTR_HOST);
-    ck_assert_uint_lt(recv_time_after_fence(), 5 * DUO_MS);
+    ck_assert_uint_lt(recv_time_after_fence(_i), 5 * DUO_MS);
+    finish();
+}
+END_TEST
+
+START_TEST(a_fence_of_an_idle_path_holds_none)
+{
+    create(2, "auto");
+    open_conn(IB_PTR_CUDA);
+    ck_assert_uint_lt(recv_time_after_fence(0), 5 * DUO_MS);
     finish();
 }
 END_TEST
@@ -562,7 +580,8 @@ int main(void)
     tcase_add_test(t, as_many_as_receives);
     tcase_add_test(t, a_buffer_that_is_not_registered_there);
     tcase_add_test(t, a_fence_holds_open_gpu_receives);
-    tcase_add_test(t, a_fence_holds_no_host_receive);
+    tcase_add_loop_test(t, a_fence_holds_no_host_receive, 0, 2);
+    tcase_add_test(t, a_fence_of_an_idle_path_holds_none);
     tcase_add_test(t, a_nic_without_lane_carries_no_gpu_memory);
     tcase_add_test(t, no_lane_at_all);
     tcase_add_test(t, close_with_a_flush_outstanding);

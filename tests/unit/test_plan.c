@@ -210,8 +210,22 @@ START_TEST(records_round_trip)
 
     memset(&in, 0, sizeof(in));
     in.down = (struct fo_down){.dst = 1, .src = 2, .life = 3, .path = 4, .reason = 5, .flags = 6, .wc_status = 12};
+    in.down.live = (struct r2_parts){.base = 1ull << 40, .n = R2_LEDGER_WINDOW};
+    in.down.live.mask[R2_LEDGER_WINDOW - 1] = 0xabcd;
     ck_assert(round_trip(FO_MSG_DOWN));
     ck_assert_uint_eq(out.down.wc_status, 12);
+    ck_assert_uint_eq(r2_parts_of(&out.down.live, (1ull << 40) + R2_LEDGER_WINDOW - 1), 0xabcd);
+    ck_assert_uint_eq(r2_parts_of(&out.down.live, (1ull << 40) + R2_LEDGER_WINDOW), 0);
+    ck_assert_uint_eq(r2_parts_of(&out.down.live, (1ull << 40) - 1), 0);
+
+    memset(&in, 0, sizeof(in));
+    in.settled = (struct fo_settled){.dst = 1, .src = 2, .life = 3, .path = 4, .flags = FO_FLAG_SOFT};
+    in.settled.live = (struct r2_parts){.base = 9, .n = 2, .mask = {1, 0x8000}};
+    ck_assert(round_trip(FO_MSG_SETTLED));
+    ck_assert_uint_eq(out.settled.flags, FO_FLAG_SOFT);
+    ck_assert_uint_eq(r2_parts_of(&out.settled.live, 9), 1);
+    ck_assert_uint_eq(r2_parts_of(&out.settled.live, 10), 0x8000);
+    ck_assert_uint_eq(r2_parts_of(&out.settled.live, 11), 0);
 }
 END_TEST
 
@@ -229,6 +243,30 @@ START_TEST(bad_records_are_refused)
     buf[4 + 12] = 7;
     buf[4 + 14] = 0xff; /* n, beyond the record */
     ck_assert_int_eq(fo_unpack(&(struct r2_reader){.p = buf, .end = buf + n}, &out, &why), -1);
+    for (int settled = 0; settled < 2; settled++) {
+        enum fo_type type = settled ? FO_MSG_SETTLED : FO_MSG_DOWN;
+        struct r2_parts *live = settled ? &in.settled.live : &in.down.live;
+        size_t at = 4 + 14 + 2 * (size_t)!settled; /* of n */
+
+        memset(&in, 0, sizeof(in));
+        live->n = R2_LEDGER_WINDOW + 1;
+        n = fo_pack(type, &in, buf, sizeof(buf));
+        ck_assert_int_eq(fo_unpack(&(struct r2_reader){.p = buf, .end = buf + n}, &out, &why), -1);
+        *live = (struct r2_parts){.base = UINT64_MAX - 255, .n = 3};
+        n = fo_pack(type, &in, buf, sizeof(buf));
+        ck_assert_int_eq(fo_unpack(&(struct r2_reader){.p = buf, .end = buf + n}, &out, &why), -1);
+        live->base--;
+        n = fo_pack(type, &in, buf, sizeof(buf));
+        ck_assert_uint_eq(n, at + 2 + 8 + 3 * 2);
+        ck_assert_int_eq(fo_unpack(&(struct r2_reader){.p = buf, .end = buf + n}, &out, &why), (int)type);
+        buf[at] = 2; /* n, short of the record, beyond it, beyond the window */
+        ck_assert_int_eq(fo_unpack(&(struct r2_reader){.p = buf, .end = buf + n}, &out, &why), -1);
+        buf[at] = 4;
+        ck_assert_int_eq(fo_unpack(&(struct r2_reader){.p = buf, .end = buf + n}, &out, &why), -1);
+        buf[at] = 1;
+        buf[at + 1] = 1;
+        ck_assert_int_eq(fo_unpack(&(struct r2_reader){.p = buf, .end = buf + n}, &out, &why), -1);
+    }
     srandom(3);
     for (int i = 0; i < 100000; i++) { /* noise never gets past the ranges */
         struct r2_reader r = {.p = buf, .end = buf + random() % 200};
@@ -243,6 +281,8 @@ START_TEST(bad_records_are_refused)
         while ((type = fo_unpack(&r, &out, &why)) > 0) {
             ck_assert(type != FO_MSG_DOWN || out.down.path < IB_MAX_PATHS);
             ck_assert(type != FO_MSG_FENCED || out.fenced.n <= 256);
+            ck_assert(type != FO_MSG_DOWN || out.down.live.n <= 256);
+            ck_assert(type != FO_MSG_SETTLED || out.settled.live.n <= 256);
             ck_assert(type != FO_MSG_NIC_DOWN || out.nic_down.nic < FO_MAX_NICS);
             ck_assert(type != FO_MSG_LOCATE || (out.locate.peer_nic < FO_MAX_NICS && out.locate.end.aux < PROBE_OUTCOMES));
             ck_assert(type != FO_MSG_NEWS_OK || probe_subject_valid(&out.news_ok.subject));

@@ -361,6 +361,7 @@ START_TEST(record_refused_behind_slow_data)
     driver.what = BOTH;
     ck_assert(!is_up(0, 0));
     ck_assert_uint_eq(path_at(0, 0)->why.fault, IB_FAULT_CALL);
+    ck_assert_uint_eq(r2_parts_of(&path_at(0, 0)->live, 4), 1); /* and S says so (P35) */
     rig_run(rig, 9 * RIG_MS);
     ck_assert(!rig_done(rig, 1, slot[0].r_op)); /* it waits for R's fence */
     ck_assert_uint_eq(slot[0].landed, _i ? 0 : 20000);

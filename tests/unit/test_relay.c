@@ -132,6 +132,32 @@ END_TEST
 
 /* --- a path that dies while copies run --- */
 
+/* Of three parts one is copied and with the NIC: that one alone may still come, and S says so (P35). */
+START_TEST(only_what_is_posted_is_live)
+{
+    relay_start(2, 1, 0, (const char *[]){"NCCL_R2_RELAY=host", SHORT, NULL});
+    engine.hold = 1;
+    recv_burst(3, 5000);
+    fire("h0:n0 delay 5ms");
+    send_burst(3);
+    copy_end(lane_of(0)->copies);
+    rig_run(rig, 100 * RIG_US);
+    ck_assert_uint_eq(engine.begun, 3);
+    ck_assert_uint_eq(engine.ended, 1);
+    ck_assert_uint_eq(s_path(0)->parts_out, 3);
+    give_up_path(0, 0);
+    ck_assert_uint_eq(path_at(0, 0)->live.n, 1);
+    ck_assert_uint_eq(path_at(0, 0)->live.base, comm(0)->tx->sack);
+    ck_assert_uint_eq(path_at(0, 0)->live.mask[0], 1);
+    wait_acked(3, RIG_S);
+    copies_end();
+    finish(3, RIG_S);
+    engine.hold = 0;
+    stop();
+    relay_stop(0);
+}
+END_TEST
+
 /* Another path carries at once; done waits for the copy, whose lane serves the path's next life then. */
 START_TEST(path_dies_under_a_copy)
 {
@@ -142,6 +168,7 @@ START_TEST(path_dies_under_a_copy)
     ck_assert_uint_eq(engine.begun, 2);
     fire("h0:n0 down");
     wait_acked(2, RIG_S);
+    ck_assert_uint_eq(path_at(0, 0)->live.n, 0); /* what is not posted never will be (P35) */
     ck_assert_uint_eq(engine.ended, 0);
     ck_assert_uint_eq(replayed(), 2);
     rig_run(rig, 50 * RIG_MS);
@@ -289,6 +316,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, off_asks_nothing, 0, 2);
     tcase_add_loop_test(t, goes_on_without_staging_memory, 0, (int)(sizeof(without) / sizeof(without[0])));
     tcase_add_loop_test(t, host_memory_is_near_the_nic, 0, (int)(sizeof(where) / sizeof(where[0])));
+    tcase_add_test(t, only_what_is_posted_is_live);
     tcase_add_loop_test(t, path_dies_under_a_copy, 0, 2);
     tcase_add_test(t, a_gpu_that_hangs);
     tcase_add_test(t, closed_idle);

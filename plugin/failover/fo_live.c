@@ -1,0 +1,50 @@
+/* What of a dead life may still reach R (P35): S says it, and R holds back the done of nothing else (P17, P18). */
+#include "failover/fo_internal.h"
+
+#include "r2_rules.h"
+
+void fo_live_say(struct fo_conn *fc, int p, struct r2_parts *out)
+{
+    struct fo_path *fp = &fc->path[p];
+
+    if (!r2_rule(R2_RULE_LIVE_FROZEN)) {
+        ib_send_live(fc->tx, p, fc->link->path[p].life, &fp->live); /* rule off: without what is posted again since */
+    }
+    *out = fp->live;
+}
+
+void fo_live_take(struct fo_conn *fc, int p, const struct r2_parts *live)
+{
+    struct fo_path *fp = &fc->path[p];
+
+    if (!fc->rx || fp->told) {
+        return;
+    }
+    fp->told = 1;
+    if (fp->state == FO_FENCED) {
+        ib_recv_hold_only(fc->rx, p, live, &fp->live);
+    } else {
+        fp->live = *live;
+        ib_recv_live(fc->rx, p, &fp->live);
+    }
+}
+
+int fo_live_hold(struct fo_conn *fc, int p)
+{
+    struct fo_path *fp = &fc->path[p];
+    int held = 0;
+
+    if (fp->soft) {
+        ib_recv_hold(fc->rx, p);
+        if (fp->peer_stopped || fc->peer_bye) {
+            ib_recv_hold_peer_stopped(fc->rx, p);
+        }
+    } else {
+        held = ib_recv_hold_gpu(fc->rx, p);
+    }
+    if (!fp->told) {
+        fp->live.n = (uint16_t)r2_ledger_snapshot(&fc->rx->ledger, &fp->live.base, fp->live.mask, R2_LEDGER_WINDOW);
+    }
+    ib_recv_live_over(fc->rx, p);
+    return held;
+}

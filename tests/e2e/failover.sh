@@ -85,6 +85,25 @@ kind 'delay 2ms' 0 0
 kind 'rate 5MB/s' 0 0
 export NCCL_IB_TIMEOUT=12 NCCL_IB_RETRY_CNT=3
 
+# A NIC that carries nothing of a connection dies so that nobody can fence it: what is open does not wait for T_packet or T_dead, here longer
+# than the run may take. The primary path of the only channel is over NIC 0.
+idle_nic() {
+    NCCL_R2_T_PACKET=60000 NCCL_R2_T_DEAD=60000 perf sendrecv -b 256K -e 256K --buffsize 128K --hosts 2 --nics 4 --channels 1 --duration 1500ms \
+        --fault "300ms:$1:n1 fatal"
+    name="sendrecv on one NIC, another dies at $1"
+    was_right "$name" || return
+    stall=$(sed -n 's/.*stall after fault 1: \([0-9]*\)\..*/\1/p' "$log/out")
+    if ! grep -q ' -> FENCED: soft' "$log/out" || [ "${stall:-30000}" -ge 30000 ]; then
+        bad "$name" "stall ${stall:-none} ms, $(grep -c ' -> FENCED: soft' "$log/out") paths not fenced"
+    else
+        ok "$name (stall $stall ms)"
+    fi
+}
+wanted "idle NIC" && {
+    idle_nic h0
+    idle_nic h1
+    idle_nic '*'
+}
 wanted "three hosts" && {
     perf all_reduce -b 256K -e 256K --buffsize 128K --hosts 3 --nics 3 --duration 2s --fault '400ms:h1:n1 down' --fault '900ms:h2:n0 qp-error'
     right "ring of three hosts, two failures" 2 9999

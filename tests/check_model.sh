@@ -103,11 +103,19 @@ acyclic no-cycle-adaptive failover - NM=2 W=1 CUT=1 ADAPTIVE=3
 acyclic no-cycle-ack-flush failover - NM=2 W=1 FLUSH F=0 FD=1
 acyclic no-cycle-drain failover - NM=2 W=1 NL=3 DRAIN
 acyclic no-cycle-give-up failover - NM=2 W=1 F=2 GIVE_UP
+acyclic no-cycle-word failover - NM=2 W=1 CUT=1 SOFT_R WORD
 deep adaptive-two-faults-cut failover - NP=3 F=2 NM=2 W=1 CUT=1 ADAPTIVE=7
 deep adaptive-nic-death-cut failover - NM=3 W=2 CUT=1 ADAPTIVE=3 F=0 FD=1
 deep ack-flush-nic-death-cut failover - NM=3 W=2 CUT=1 FLUSH F=0 FD=1
 deep ack-flush-two-faults failover - NP=3 FD=1 NM=2 W=1 CUT=1 FLUSH
 deep ack-flush-soft-window failover - NM=2 W=2 CUT=1 FLUSH SOFT_R
+full word failover - NM=3 W=2 CUT=1 SOFT_R WORD
+full word-soft-both failover - NM=2 W=1 CUT=1 SOFT_R SOFT_S ACCOUNT WORD
+full word-return failover - NM=2 W=2 CUT=1 NL=3 SOFT_R SOFT_S WORD
+full word-adaptive failover - NM=2 W=1 CUT=1 ADAPTIVE=3 SOFT_R WORD
+full word-gpu failover - NM=2 W=1 CUT=1 GPU SOFT_R WORD
+full word-ack-flush failover - NM=2 W=2 CUT=1 FLUSH WORD
+large word-two-faults failover - NP=3 F=2 NM=2 W=1 SOFT_R WORD
 fails no-receiver-fence failover ghost_write NO_RECV_FENCE
 fails no-markers failover ghost_write NO_MARKERS
 fails no-close-of-life failover ghost_write NO_CLOSE_LIFE
@@ -175,10 +183,17 @@ fails no-give-up failover end NO_GIVE_UP GIVE_UP F=2
 fails no-taking-away failover ghost_write NO_DEREG ABORT=3 F=0
 fails no-ledger-in-abort failover false_success NO_BYE_LEDGER ABORT=3 F=0
 fails no-bye-of-abort failover end NO_BYE ABORT=1 F=0
+fails no-live-parts failover ghost_write NO_LIVE_PARTS SOFT_R WORD
+fails no-live-parts-of-pairs failover ghost_write NO_LIVE_PARTS ADAPTIVE=3 SOFT_R WORD
+fails live-parts-less-half-a-pair failover ghost_write NO_LIVE_PAIR ADAPTIVE=3 SOFT_R WORD
+fails no-live-parts-of-gpu failover ghost_write NO_LIVE_PARTS FLUSH F=0 FD=1 WORD
+fails live-parts-after-replay failover ghost_write NO_LIVE_FROZEN SOFT_R WORD
+fails live-parts-less-present-ledger failover ghost_write NO_LIVE_LEDGER SOFT_R WORD
 fails reach-replay failover it_happens REACH_REPLAY
 fails reach-overlap failover it_happens REACH_OVERLAP NP=3 F=2
 fails reach-return failover it_happens REACH_RETURN NL=3
 fails reach-hold failover it_happens REACH_HOLD SOFT_R
+fails reach-free failover it_happens REACH_FREE W=2 SOFT_R WORD
 fails reach-loss failover it_happens REACH_LOSS ACCOUNT F=0 FD=1
 fails reach-half-a-pair failover it_happens REACH_HALF ADAPTIVE=3
 fails reach-lost-record failover it_happens REACH_REWRITE ADAPTIVE=3

@@ -98,6 +98,7 @@ inline post_record(q, l)
 /* The driver takes the data and refuses the record: the part is live, S's life is over. */
 inline post_half(q, l)
 {
+    STOPS_BEFORE(l)
     if
     :: broke[l] -> skip
     :: else -> broke[l] = 1; faults--
@@ -109,6 +110,7 @@ inline post_half(q, l)
 #endif
 #endif
     post_data(q, l);
+    STOPS_BEHIND(l)
     sSt[l] = DOWN
 }
 #ifdef NO_PAIR_LIVE /* and is posted at once on another path */

@@ -230,10 +230,10 @@ proctype Life(byte l)
 #define S_ENDS (sSt[l] == UP && ((broke[l] && SEES_S(l)) || OVER(rSt[l])))
 #define R_ENDS (rSt[l] == UP && ((broke[l] && SEES_R(l)) || READS_STAY_AWAY(l) || OVER(sSt[l])))
 #ifdef DRAIN
-    :: d_step { DRAIN_ENDS(l) -> SEEN_DRAIN(l) drainEnd[l] = 1; sSt[l] = DOWN }
+    :: d_step { DRAIN_ENDS(l) -> SEEN_DRAIN(l) drainEnd[l] = 1; STOPS(l) sSt[l] = DOWN }
 #endif
 #ifndef MERGED
-    :: d_step { S_ENDS -> sSt[l] = DOWN }
+    :: d_step { S_ENDS -> STOPS(l) sSt[l] = DOWN }
     :: atomic {
         R_ENDS ->
         d_step { r_down(l) }
@@ -285,6 +285,14 @@ proctype Life(byte l)
         r_progress(todo, where, pick)
        }
     :: d_step { rSoft[l] && !stopped[l] && OVER(sSt[l]) -> stopped[l] = 1 }
+#endif
+#ifdef WORD
+    /* S says what the life may still bring: nothing else is held any more (P35) */
+    :: atomic {
+        rSt[l] == FENCED && OVER(sSt[l]) && IS_NEEDLESS(l) ->
+        d_step { r_word(l) }
+        r_progress(todo, where, pick)
+       }
 #endif
 #ifdef SOFT_S
 #ifdef ACCOUNT

@@ -258,6 +258,19 @@ inline r_close_soft(l)
     idx = 0
 #endif
 }
+#ifdef WORD
+inline r_word(l)
+{
+    idx = rdone;
+    do
+    :: idx < rpost && NEEDLESS(idx, l) -> hold[l] = hold[l] & ~BIT(idx); idx++
+    :: idx < rpost && !NEEDLESS(idx, l) -> idx++
+    :: else -> break
+    od;
+    idx = 0;
+    SEEN_FREE(l)
+}
+#endif
 /* A life that never stood: nothing was posted on it. Should S think it stood, this is the ledger it gets. */
 inline r_never(l)
 {

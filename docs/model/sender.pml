@@ -192,6 +192,9 @@ inline s_take_up(l, ledger)
     idx = 0;
     tmp = 0;
 #ifndef NO_FULL_LIFE
+#ifdef WORD
+    live[l] = live[l] & ~snap[l];
+#endif
     snap[l] = 0;
 #endif
     sSettled[l] = 1;
@@ -203,6 +206,10 @@ inline s_take_up(l, ledger)
 /* What R writes on this life is not looked at any more; S's work requests are accounted for, unless the fence is soft (P19). */
 inline s_close(l)
 {
+    if
+    :: sSt[l] == UP -> STOPS(l) skip /* else it has stopped before */
+    :: else
+    fi;
     sSt[l] = FENCED;
 #ifdef WATCH
     if

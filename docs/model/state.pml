@@ -60,7 +60,7 @@
  * the paths are alike). GPU (R's buffers are memory of a GPU, P17), FLUSH (and NCCL_R2_ACK=flush, P34), BAD_RECORD (a fault may be an
  * immediate without its size record), READ_FAULT (... or a NIC of R's that reads no more), DRAIN (path 0 is drained, P24), GIVE_UP (an end
  * without a path gives up, P22), ABORT (NCCL aborts at these ends at any time, P27), RINGS (bits: the lives of a path share 1 the ring at
- * S, 2 the word for acknowledgements, P12). NO_...: a rule switched off; LET_GHOSTS: ghost writes are not looked at.
+ * S, 2 the word for acknowledgements, P12), WORD (what S says of a dead life may be heard, P35). NO_...: a rule switched off; LET_GHOSTS: ghost writes are not looked at.
  */
 
 #if NM > 4
@@ -219,6 +219,9 @@ MASK stale;             /* parts posted before R's last change of paths */
 #endif
 #ifdef NO_E2E_ACK
 MASK early;             /* parts whose completions were good: what S would call done */
+#endif
+#ifdef WORD
+MASK live[NL];          /* parts that the life may still bring to R, as it went DOWN at S (P35) */
 #endif
 #define S_DONE(m) (sack > (m) || FULL(sLed, m))
 #define S_LIVE(q, l) (own[q] == ON(l) && !(sLed & BIT(q)))

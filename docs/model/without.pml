@@ -87,6 +87,47 @@
 #define GONE(l) (!fab[l] && !PAIRS_IN_FABRIC(l) && NIC_QUIET(l))
 #endif
 
+/* P35: what S says that a dead life may still bring, without what R had when it closed it. */
+#ifdef WORD
+#define NOW(q, l) (S_LIVE(q, l) -> BIT(q) : 0)
+#if NQ > 6
+#define LIVE_NOW(l) (NOW(0, l) | NOW(1, l) | NOW(2, l) | NOW(3, l) | NOW(4, l) | NOW(5, l) | NOW(6, l) | NOW(7, l))
+#elif NQ > 4
+#define LIVE_NOW(l) (NOW(0, l) | NOW(1, l) | NOW(2, l) | NOW(3, l) | NOW(4, l) | NOW(5, l))
+#else
+#define LIVE_NOW(l) (NOW(0, l) | NOW(1, l) | NOW(2, l) | NOW(3, l))
+#endif
+#define STOPS(l) live[l] = LIVE_NOW(l);
+#ifdef NO_LIVE_PAIR /* a call that fails has taken nothing */
+#define STOPS_BEFORE(l) STOPS(l)
+#define STOPS_BEHIND(l)
+#else
+#define STOPS_BEFORE(l)
+#define STOPS_BEHIND(l) STOPS(l)
+#endif
+#if defined(NO_LIVE_PARTS)
+#define MAY_COME(l) 0
+#elif defined(NO_LIVE_FROZEN) /* as S sees it now */
+#define MAY_COME(l) (LIVE_NOW(l) & ~snap[l])
+#elif defined(NO_LIVE_LEDGER) /* without what R has now */
+#define MAY_COME(l) (live[l] & ~led)
+#else
+#define MAY_COME(l) (live[l] & ~snap[l])
+#endif
+#define NEEDLESS(m, l) ((hold[l] & BIT(m)) && !(MAY_COME(l) & PARTS(m)))
+#if NM > 3
+#define IS_NEEDLESS(l) (NEEDLESS(0, l) || NEEDLESS(1, l) || NEEDLESS(2, l) || NEEDLESS(3, l))
+#elif NM > 2
+#define IS_NEEDLESS(l) (NEEDLESS(0, l) || NEEDLESS(1, l) || NEEDLESS(2, l))
+#else
+#define IS_NEEDLESS(l) (NEEDLESS(0, l) || NEEDLESS(1, l))
+#endif
+#else
+#define STOPS(l)
+#define STOPS_BEFORE(l)
+#define STOPS_BEHIND(l)
+#endif
+
 /* P23: R begins a new life when the old one is settled. */
 #ifdef NO_SETTLED
 #define R_MAY_OPEN(l) (rSt[PREV(l)] == FENCED && !R_SOFT(PREV(l)))
@@ -234,6 +275,11 @@
 #define SEEN_HOLD_END(l) assert(it_happens || !(hold[l] & BIT(rdone)) || !FULL(led, rdone))
 #else
 #define SEEN_HOLD_END(l) skip
+#endif
+#ifdef REACH_FREE           /* S's word ends the hold of a message that is complete, and others stay held */
+#define SEEN_FREE(l) assert(it_happens || !hold[l] || (hold[l] & BIT(rdone)) || !FULL(led, rdone));
+#else
+#define SEEN_FREE(l)
 #endif
 #ifdef REACH_LOSS           /* R's NIC dies with what it has acknowledged */
 #define SEEN_LOSS(l) assert(it_happens || !cqe[l])

@@ -13,7 +13,8 @@
 static const char help[] =
     "softfab: RDMA networks of hosts and NICs on one machine, without hardware and without root\n"
     "\n"
-    "  softfab up [--hosts 2] [--nics 4] [--rate 100MB/s] [--latency 10us] [--crossrail] [--desc FILE] [--gpu]\n"
+    "  softfab up [--hosts 2] [--nics 4] [--rate 100MB/s] [--latency 10us] [--crossrail] [--reorder] [--desc FILE]\n"
+    "             [--gpu]\n"
     "  softfab exec --host 0 -- COMMAND...     COMMAND and its children see the NICs of host 0 through libibverbs\n"
     "  softfab fault 'h0:n1 down' ...          applies faults, in all processes at once\n"
     "  softfab status [--json]                 NICs, faults, counters, processes\n"
@@ -24,6 +25,7 @@ static const char help[] =
     "up       NIC k of every host is on rail k; rails reach each other only with --crossrail. Without --rate a link "
     "is\n"
     "         as fast as the machine. --desc reads a description with a place, rate and latency for each NIC.\n"
+    "         --reorder: plain writes of one queue pair overtake each other, as under adaptive routing.\n"
     "         --gpu: NICs reach memory of GPUs, by copies of the CUDA driver that a program has loaded.\n"
     "fault    a place, h0:n1 with * for all, and one of:\n"
     "           down  up  blackhole  blackhole-tx  blackhole-rx  ack-lost  loss 1%  corrupt 1%  dup 1%  delay 5ms\n"

@@ -205,8 +205,9 @@ static void text_print(struct seg_map *m)
     pid_t pid;
     int any = 0;
 
-    printf("fabric %s: %d hosts with %d NICs, %s, up for %lld s, at %s\n\n", m->seg->head.name, d->hosts, d->nics,
+    printf("fabric %s: %d hosts with %d NICs, %s%s, up for %lld s, at %s\n\n", m->seg->head.name, d->hosts, d->nics,
            d->crossrail ? "rails reach each other" : "rails apart",
+           d->reorder ? ", writes overtake each other" : "",
            (long long)(time(NULL) - (time_t)m->seg->head.created_s), m->dir);
     printf("%-8s %-6s %-8s %-10s %-8s %12s %10s %12s %10s %8s  %s\n", "place", "name", "state", "rate", "latency",
            "tx bytes", "packets", "rx bytes", "packets", "drops", "faults");

@@ -12,7 +12,7 @@ struct up_args {
     const char *name, *desc_file;
     int hosts, nics;
     uint64_t rate, latency_ns;
-    bool crossrail, gpu, shape_given;
+    bool crossrail, reorder, gpu, shape_given;
 };
 
 /* What was wrong with option @opt. */
@@ -27,6 +27,9 @@ static int up_option_set(struct up_args *a, int opt)
         return 0;
     case 'g':
         a->gpu = true;
+        return 0;
+    case 'o':
+        a->reorder = true;
         return 0;
     case 'x':
         a->crossrail = a->shape_given = true;
@@ -58,7 +61,8 @@ static int up_parse(int argc, char **argv, struct up_args *a)
     static const struct option opts[] = {
         {"name", 1, NULL, 'N'},      {"hosts", 1, NULL, 'H'},   {"nics", 1, NULL, 'n'},
         {"rate", 1, NULL, 'r'},      {"latency", 1, NULL, 'l'}, {"desc", 1, NULL, 'd'},
-        {"crossrail", 0, NULL, 'x'}, {"gpu", 0, NULL, 'g'},     {0},
+        {"crossrail", 0, NULL, 'x'}, {"gpu", 0, NULL, 'g'},     {"reorder", 0, NULL, 'o'},
+        {0},
     };
     int opt;
 
@@ -139,6 +143,7 @@ int softfab_up(int argc, char **argv)
         return rc;
     }
     d.crossrail |= a.crossrail;
+    d.reorder |= a.reorder;
     if (seg_dir_path(a.name, path, sizeof(path), why, sizeof(why)) != 0) {
         return softfab_fail("%s", why);
     }

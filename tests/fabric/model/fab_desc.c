@@ -100,7 +100,7 @@ int fab_desc_init(struct fab_desc *d, int hosts, int nics, uint64_t rate, uint64
         return fail(err, err_len, "nics %d: must be 1 to %d", nics, FAB_MAX_NICS);
     d->hosts = hosts;
     d->nics = nics;
-    d->crossrail = false;
+    d->crossrail = d->reorder = false;
     for (int h = 0; h < hosts; h++) {
         for (int n = 0; n < nics; n++) {
             struct fab_nic_desc *nd = &d->nic[h][n];
@@ -182,7 +182,7 @@ struct parse {
 
 static int build(struct fab_desc *d, struct parse *p)
 {
-    bool crossrail = d->crossrail;
+    bool crossrail = d->crossrail, reorder = d->reorder;
 
     if (p->built)
         return 0;
@@ -191,6 +191,7 @@ static int build(struct fab_desc *d, struct parse *p)
     if (fab_desc_init(d, p->hosts, p->nics, p->rate, p->latency, p->err, p->err_len))
         return -1;
     d->crossrail = crossrail;
+    d->reorder = reorder;
     p->built = true;
     return 0;
 }
@@ -238,6 +239,10 @@ static int parse_line(struct fab_desc *d, struct parse *p, char *line)
         d->crossrail = true;
         return 0;
     }
+    if (strcmp(word, "reorder") == 0) {
+        d->reorder = true;
+        return 0;
+    }
     if (strcmp(word, "hosts") && strcmp(word, "nics") && strcmp(word, "rate") && strcmp(word, "latency"))
         return fail(p->err, p->err_len, "line %d: %s: unknown statement", p->line, word);
     val = strtok_r(NULL, " \t", &save);
@@ -252,7 +257,7 @@ int fab_desc_parse(struct fab_desc *d, const char *text, char *err, size_t err_l
     struct parse p = {.err = err, .err_len = err_len};
     char line[512];
 
-    d->crossrail = false;
+    d->crossrail = d->reorder = false;
     while (*text) {
         size_t n = strcspn(text, "\n");
         size_t use = strcspn(text, "#\n");

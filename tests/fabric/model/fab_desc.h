@@ -9,6 +9,7 @@
  *     rate 100MB/s                  all NICs; 0 or "unlimited": no limit
  *     latency 10us                  one way, all NICs
  *     crossrail
+ *     reorder                       see struct fab_desc
  *     nic 1 pci pci0000:00/0000:00:01.0/0000:17:00.0 numa 0 rate 50MB/s latency 2us      NIC 1 of every host
  *     host 0 nic 3 numa 1                                                                NIC 3 of host 0 only
  * hosts and nics come before lines that name a host or a NIC.
@@ -23,6 +24,7 @@
 #define FAB_MAX_HOSTS 32
 #define FAB_MAX_NICS  16
 #define FAB_GIDS      4 /* 0: RoCE v1 link-local, 1: v2 link-local, 2: v1 IPv4, 3: v2 IPv4 (10.10.<rail>.<host+1>) */
+#define FAB_REORDER_NS 50000 /* how late a write is at most, with reorder */
 
 #define FAB_ECE_VENDOR  0xfab
 #define FAB_ECE_OPTIONS 0x3005
@@ -40,6 +42,7 @@ struct fab_desc {
     int hosts;
     int nics;
     bool crossrail;
+    bool reorder; /* plain writes of a queue pair overtake each other, by up to FAB_REORDER_NS */
     struct fab_nic_desc nic[FAB_MAX_HOSTS][FAB_MAX_NICS];
 };
 

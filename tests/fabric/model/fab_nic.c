@@ -18,6 +18,7 @@ int fab_nic_init(struct fab_nic *nic, struct fab_engine *eng, int host, int nr, 
     if (nic->cfg.window < 4)
         nic->cfg.window = nic->cfg.window ? 4 : 64;
     nic->link.rate = cfg->base_rate;
+    nic->reorder_rng.s = (uint64_t)host << 8 | (unsigned)nr;
     nic->retry7_forever = cfg->retry7_forever;
     nic->qp_hash = calloc(FAB_QP_HASH, sizeof *nic->qp_hash);
     return nic->qp_hash ? 0 : -1;

@@ -11,6 +11,7 @@
 #include "fab_engine.h"
 #include "fab_fault.h"
 #include "fab_pkt.h"
+#include "fab_rng.h"
 
 #include <stdbool.h>
 
@@ -47,6 +48,7 @@ struct fab_nic_cfg {
                              destroys its objects, and DMA may go on [0] */
     uint64_t linger_ns;   /* a move to ERR returns this long before the device takes no packet more, where `provider` says so [0] */
     uint64_t latency_ns;  /* for engines */
+    uint64_t reorder_ns;  /* a plain write is placed up to this much later, so that those behind it overtake it [0: in order] */
     uint64_t base_rate;   /* link rate without faults, bytes per second; reported by query_port [unlimited, shown as 100
                              Gb/s] */
 };
@@ -73,6 +75,7 @@ struct fab_counters {
     uint64_t dma_writes, dma_bytes;
     uint64_t dma_dropped; /* accepted, then the memory region was gone */
     uint64_t dma_lost;    /* accepted, then the device died */
+    uint64_t overtaken;   /* plain writes that one behind them in their queue pair was placed before */
     uint64_t cq_overruns;
     uint64_t calls_failed; /* control calls refused by fault call-error */
     uint64_t gpu_failed;   /* accesses refused by fault gpu-dma-fail */
@@ -124,6 +127,7 @@ struct fab_nic {
     uint32_t mr_slots, mr_free_hint;
     struct fab_qp *tx_head, *tx_tail; /* ring of queue pairs with something to transmit */
     uint32_t tx_count, tx_loops;      /* in the ring; of them connected to this port */
+    struct fab_rng reorder_rng;
     struct fab_counters cnt;
 };
 

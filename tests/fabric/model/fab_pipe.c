@@ -39,6 +39,20 @@ static void pkt_free(struct fab_pipe *p, struct fab_pkt *pkt)
     p->nic->eng->ops->pkt_free(p->nic->eng, pkt);
 }
 
+/* What was overtaken goes back to the front. */
+static void late_join(struct fab_pipe *p)
+{
+    struct fab_item *it;
+
+    while ((it = p->late) != NULL) {
+        p->late = it->next;
+        it->next = p->head;
+        p->head = it;
+        if (!p->tail)
+            p->tail = it;
+    }
+}
+
 void fab_pipe_free(struct fab_pipe *p)
 {
     struct fab_item *it, *next;
@@ -46,6 +60,7 @@ void fab_pipe_free(struct fab_pipe *p)
     if (!p)
         return;
     p->nic->eng->ops->timer_cancel(p->nic->eng, &p->timer);
+    late_join(p);
     for (it = p->head; it; it = next) {
         next = it->next;
         if (it->kind == FAB_ITEM_PKT)
@@ -202,10 +217,57 @@ static void unlink_orphan(struct fab_pipe *p)
     *pp = p->next;
 }
 
+/* A segment of a write that no completion of ours follows: others may overtake it. */
+static bool is_plain(const struct fab_pipe *p, struct fab_item *it)
+{
+    return !p->sender && it->kind == FAB_ITEM_PKT && PKT_OF(it)->h.op == FAB_OP_WRITE && !PKT_OF(it)->recv;
+}
+
+/* Whether @it is put aside for some time, so that what is behind it may overtake it. */
+static bool put_aside(struct fab_pipe *p, struct fab_item *it, uint64_t now)
+{
+    struct fab_nic *nic = p->nic;
+
+    if (!nic->cfg.reorder_ns || !is_plain(p, it))
+        return false;
+    if (!fab_rng_chance(&nic->reorder_rng, 500000)) {
+        nic->cnt.overtaken += p->late != NULL;
+        return false;
+    }
+    it->due = now + 1 + fab_rng_upto(&nic->reorder_rng, nic->cfg.reorder_ns);
+    it->next = p->late;
+    p->late = it;
+    return true;
+}
+
+/* Places what was put aside and is due. Returns when the next one of the others is, UINT64_MAX without any. */
+static uint64_t run_late(struct fab_pipe *p, uint64_t now)
+{
+    struct fab_item **at = &p->late, *it;
+    uint64_t next = UINT64_MAX;
+    bool had = p->late != NULL;
+
+    while ((it = *at) != NULL) {
+        if (it->due > now) {
+            next = it->due < next ? it->due : next;
+            at = &it->next;
+            continue;
+        }
+        *at = it->next;
+        p->nic->cnt.overtaken += *at != NULL;
+        run_item(p, it); /* has no completion: it does not come again */
+        p->busy--;
+    }
+    if (had && !p->late && p->qp)
+        fab_nic_tx_add(p->nic, p->qp); /* the acknowledgement that waited */
+    return next;
+}
+
 static void run(struct fab_pipe *p)
 {
     struct fab_engine *eng = p->nic->eng;
     uint64_t now = fab_now(eng);
+    uint64_t late;
     struct fab_item *it;
 
     if (p->running)
@@ -215,10 +277,15 @@ static void run(struct fab_pipe *p)
         return;
     }
     p->running = true;
-    while ((it = p->head) != NULL && it->due <= now) {
+    late = run_late(p, now);
+    while ((it = p->head) != NULL && it->due <= now && (!p->late || is_plain(p, it))) {
         p->head = it->next;
         if (!p->head)
             p->tail = NULL;
+        if (put_aside(p, it, now)) {
+            late = it->due < late ? it->due : late;
+            continue;
+        }
         if (!run_item(p, it)) {
             p->busy--;
             continue;
@@ -229,8 +296,10 @@ static void run(struct fab_pipe *p)
             p->tail = it;
     }
     p->running = false;
-    if (p->head) {
-        eng->ops->timer_set(eng, &p->timer, p->head->due);
+    if (p->head && (!p->late || is_plain(p, p->head)) && p->head->due < late)
+        late = p->head->due;
+    if (late != UINT64_MAX) {
+        eng->ops->timer_set(eng, &p->timer, late);
     } else if (!p->qp) {
         unlink_orphan(p);
         free(p);
@@ -252,9 +321,11 @@ void fab_pipe_put(struct fab_pipe *p, struct fab_item *item, uint64_t delay)
     p->tail = item;
     if (p->head != item || p->running)
         return;
+    if (p->late && !is_plain(p, item))
+        return; /* the timer of what it waits for is set */
     if (item->due <= now)
         run(p);
-    else
+    else if (!p->timer.slot || item->due < p->timer.when)
         eng->ops->timer_set(eng, &p->timer, item->due);
 }
 
@@ -269,8 +340,10 @@ void fab_pipe_flush(struct fab_pipe *p)
 /* Keeps only the packets that still have bytes to write. */
 static void keep_dma(struct fab_pipe *p)
 {
-    struct fab_item *it = p->head, *next;
+    struct fab_item *it, *next;
 
+    late_join(p);
+    it = p->head;
     p->head = p->tail = NULL;
     p->busy = 0;
     p->flush_queued = false;

@@ -6,6 +6,10 @@
  * read responses on their way to memory and send completions. A flush (queue pair in ERR) is an item like the others:
  * it comes last, so when the flushed work requests come out, everything accepted before is in memory. RESET and destroy
  * do not wait: the pipe is cut off from its queue pair, its completions are forgotten, but its DMA still happens.
+ *
+ * Where packets take ways of their own (cfg.reorder_ns) the segments of plain writes are placed in any order. What is
+ * told of a write stays true: it is acknowledged when it and all before it are placed, and a write with immediate, a
+ * send, a read and a flush come after every write before them.
  */
 #ifndef FAB_PIPE_H
 #define FAB_PIPE_H
@@ -25,6 +29,7 @@ struct fab_pipe {
     bool running;
     bool failed; /* receiver: a region vanished under accepted data; nothing behind it is executed any more */
     struct fab_item *head, *tail;
+    struct fab_item *late; /* plain writes that those behind them overtake; what is no plain write waits for them */
     struct fab_item flush; /* queued at most once */
     bool flush_queued;
     struct fab_pipe *next; /* in nic->orphans */

@@ -414,7 +414,7 @@ int fab_qp_resp_tx(struct fab_qp *qp)
         return qp->ack_due && fatal_syn(qp->ack_syn) ? tx_ack(qp) : 0;
     if (qp->rd_head)
         return tx_read_resp(qp);
-    return qp->ack_due && qp->reads_in == 0 ? tx_ack(qp) : 0;
+    return qp->ack_due && qp->reads_in == 0 && !qp->rpipe->late ? tx_ack(qp) : 0;
 }
 
 void fab_qp_resp_reset(struct fab_qp *qp)

@@ -390,7 +390,8 @@ static int engine_nics_init(struct shm_engine *e)
 
     for (int i = 0; i < d->nics; i++) {
         const struct fab_nic_desc *nd = &d->nic[e->host][i];
-        struct fab_nic_cfg cfg = {.latency_ns = nd->latency_ns, .base_rate = nd->rate};
+        struct fab_nic_cfg cfg = {.latency_ns = nd->latency_ns, .base_rate = nd->rate,
+                                  .reorder_ns = d->reorder ? FAB_REORDER_NS : 0};
 
         cfg.linger_ns = 1000000;
         cfg.seg_bytes = seg_bytes_choose(d);

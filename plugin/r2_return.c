@@ -349,7 +349,7 @@ static uint64_t step_open(struct r2_comm *c, int p, uint64_t now)
         }
         return UINT64_MAX;
     case R2_RET_S_BUILD:
-        c->link.path[p].open = 1; /* R writes CTS before its word that we may post is here */
+        ib_path_open(&c->link.path[p]); /* R writes CTS before its word that we may post is here */
         ret_move(c, p, R2_RET_S_SAID);
         return repeat(c, p, FO_MSG_OPEN_OK, now);
     default:

@@ -127,7 +127,7 @@ static void make_label(struct r2_comm *c, const char *peer_host)
 
 static int make_staging(struct r2_comm *c)
 {
-    size_t len = (sizeof(struct ib_ring) + 4095) & ~(size_t)4095;
+    size_t len = (sizeof(struct ib_staging) + 4095) & ~(size_t)4095;
 
     if (posix_memalign(&c->staging_mem, 4096, len) != 0) {
         c->staging_mem = NULL;

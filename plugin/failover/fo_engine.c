@@ -152,7 +152,7 @@ int fo_move(struct fo_conn *fc, int p, enum fo_state to, const char *why)
     }
     if (to == FO_UP) {
         fc->link->up |= 1u << p;
-        fc->link->path[p].open = 1;
+        ib_path_open(&fc->link->path[p]);
     } else {
         fc->link->up &= ~(1u << p);
     }

@@ -185,6 +185,7 @@ int ib_path_create(struct ib_link *l, struct ib_path *p, int sender, uint32_t ps
     p->plain = !sender && l->cfg->ack == R2_ACK_FLUSH ? IB_IMM_NONE : IB_IMM_DATA;
     p->sq_depth = sender ? l->rq_depth << p->ar : RECV_SQ_DEPTH;
     p->rq_depth = sender ? 0 : l->rq_depth;
+    p->ack_room = p->ar ? 0 : (uint16_t)p->sq_depth;
     p->nic_gen = atomic_load_explicit(&path_nic(l, p)->generation, memory_order_relaxed);
     /* every work request, signaled or not, may come out with a CQE when it is flushed (P16.3) */
     p->cq = v->create_cq(path_nic(l, p)->ctx, (int)(p->sq_depth + p->rq_depth + 2 * MARK_SLOTS + p->ar),
@@ -279,6 +280,7 @@ int ib_path_connect(struct ib_link *l, struct ib_path *p, const struct ib_path_a
         p->peer_ring = peer->ring_addr;
         p->peer_ring_key = peer->ring_key;
         p->peer_nic_gen = peer->nic_gen;
+        p->acks_rotate = p->ring && peer->ring_key; /* R has size records: adaptive routing is on there */
         if (p->ar && p->ring && peer->ring_key) {
             p->one_max = p->pair_min = (uint32_t)l->cfg->ib_ar_threshold;
         }

@@ -80,12 +80,14 @@ struct ib_path {
     struct ibv_mr *records_mr; /* R */
     uint64_t peer_ring;        /* address of the peer's ring; S: of its size records */
     uint32_t peer_ring_key;    /* S: 0: the peer has none */
+    uint16_t ack_room;         /* R: a lone ack is not just written with so many control writes out: @sq_depth, or 0 where acks go round the words */
+    uint8_t acks_rotate;       /* S: R's lone acks go round the words of the ring */
     uint32_t peer_nic_gen;     /* generation of the peer's NIC when the life began */
     uint32_t nic_gen;          /* of ours */
     struct ib_ece ece;         /* before connect what this end can do, then what it uses; this end's worker while it builds */
 
     /* changes */
-    uint8_t open;     /* completions count: the life is not closed (P16.5) */
+    uint8_t open;     /* not 0: completions count, the life is not closed (P16.5); enum ib_open */
     uint8_t marks;    /* markers that have come out: bit 0 send queue, bit 1 receive queue */
     uint8_t marks_nic; /* of , those whose completion the NIC wrote itself */
     uint8_t marks_out; /* markers that are posted, same bits */
@@ -95,6 +97,9 @@ struct ib_path {
     uint16_t parts_out; /* S: parts posted here and not covered by acked (P2) */
     uint32_t nrecords;  /* size records of this life. S: posted. R: taken (P33) */
     uint64_t ack_told;  /* R: largest acked written here */
+    uint64_t ack_alone; /* largest in a word of the ring where acks go round. R: written. S: taken */
+    uint16_t ack_at;    /* the word behind that one */
+    uint16_t ack_look;  /* S: counts looks at words further on */
     uint64_t closed_at; /* ns: when the last life was closed; 0: none was */
     uint64_t wrs, bytes; /* IB_RLX: counters */
     uint64_t cqes;       /* IB_RLX: completions, error or not */
@@ -129,7 +134,7 @@ struct ib_link {
     uint64_t (*now_ns)(void *arg);
     void *now_arg;
     const struct r2_config *cfg;
-    struct ib_ring *staging; /* R: CTS and acks are written from here where they cannot go inline */
+    struct ib_staging *staging; /* R: CTS and acks are written from here where they cannot go inline */
     struct ib_relay relay; /* S: lanes for paths by way of staging memory */
     uint8_t traffic_class; /* of the communicator: traffic class on RoCE, service level on InfiniBand; const once set-up has begun */
 };
@@ -189,6 +194,15 @@ void ib_link_call_fault(struct ib_link *l, int p, int err);
  * which the routers announce that subnet (FLID); with any other LID it would come to a port of this one. Pure.
  */
 void ib_link_ah_fill(const struct ib_link *l, const struct ib_addr *local, const struct ib_addr *peer, struct ibv_ah_attr *ah);
+
+/* Of ib_path.open. Where acks do not go round, S asks for exactly ONE: one comparison, as for not 0. */
+enum ib_open { IB_OPEN_ONE = 1, IB_OPEN_ROTATE = 2 };
+
+/* The life stands: completions count. */
+static inline void ib_path_open(struct ib_path *p)
+{
+    p->open = p->acks_rotate ? IB_OPEN_ROTATE : IB_OPEN_ONE;
+}
 
 /* What a path tells the other end at set-up; packed by the failover protocol (fo_proto.h). */
 struct ib_path_addr {

@@ -16,7 +16,7 @@
 #define HOT_FOR     64 /* a path that brought none of so many arrivals is no longer asked in every turn; messages that rotate use all of a plan */
 #define CTL_SIGNAL  16 /* every so many control writes one is signaled, to get their slots back */
 
-void ib_recv_init(struct ib_recv *rx, struct ib_link *link, struct ib_ring *staging)
+void ib_recv_init(struct ib_recv *rx, struct ib_link *link, struct ib_staging *staging)
 {
     memset(rx, 0, sizeof(*rx));
     rx->link = link;
@@ -41,10 +41,11 @@ static int ctl_room(const struct ib_path *p, int n)
     return p->sq_used + n < (int)p->sq_depth;
 }
 
-/* An RDMA write of @len bytes of the staging ring at @off into the peer's ring. 0, or -1 and the path is down. */
-static int ctl_write(struct ib_recv *rx, struct ib_path *p, size_t off, uint32_t len)
+/* An RDMA write of @len bytes at @base + @off into the peer's ring at @off. 0, or -1 and the path is down. */
+static inline __attribute__((always_inline)) int write_from(struct ib_recv *rx, struct ib_path *p, uintptr_t base,
+                                                            size_t off, uint32_t len)
 {
-    struct ibv_sge sge = {.addr = (uintptr_t)rx->link->staging + off, .length = len, .lkey = p->ring_mr->lkey};
+    struct ibv_sge sge = {.addr = base + off, .length = len, .lkey = p->ring_mr->lkey};
     struct ibv_send_wr wr = {.sg_list = &sge,
                              .num_sge = 1,
                              .opcode = IBV_WR_RDMA_WRITE,
@@ -68,6 +69,12 @@ static int ctl_write(struct ib_recv *rx, struct ib_path *p, size_t off, uint32_t
         return -1;
     }
     return 0;
+}
+
+/* The same bytes of the staging memory. */
+static int ctl_write(struct ib_recv *rx, struct ib_path *p, size_t off, uint32_t len)
+{
+    return write_from(rx, p, (uintptr_t)rx->link->staging, off, len);
 }
 
 static void told(struct ib_recv *rx, struct ib_path *p)
@@ -126,13 +133,40 @@ static int write_cts(struct ib_recv *rx, struct ib_path *p, uint64_t first, int 
     return 0;
 }
 
-static int write_ack(struct ib_recv *rx, struct ib_path *p)
+/*
+ * Where writes may overtake each other: the next word of the ring for a larger value, the same one for the same, so that a
+ * late write finds its own word and no newer value there. A word comes round again after IB_ACKS more acks alone, and no
+ * more writes than that are ever out: the one before has completed, that is, it has been placed.
+ */
+static __attribute__((noinline)) int write_ack_word(struct ib_recv *rx, struct ib_path *p)
 {
-    if (p->sq_used >= p->sq_depth) {
+    uint64_t *word = rx->link->staging->ack[p->index];
+    unsigned at = p->ack_at, slot;
+
+    if (!p->ar || p->sq_used >= IB_ACKS) {
         return -1;
     }
+    at += rx->ledger.acked > p->ack_alone;
+    slot = (at + IB_ACKS - 1) % IB_ACKS;
+    word[slot] = rx->ledger.acked;
+    if (write_from(rx, p, (uintptr_t)word - offsetof(struct ib_ring, ack),
+                   offsetof(struct ib_ring, ack) + sizeof(*word) * slot, sizeof(*word)) != 0) {
+        return -1;
+    }
+    p->ack_at = (uint16_t)(at % IB_ACKS);
+    p->ack_alone = rx->ledger.acked;
+    rx->acks_alone++;
+    told(rx, p);
+    return 0;
+}
+
+static int write_ack(struct ib_recv *rx, struct ib_path *p)
+{
+    if (p->sq_used >= p->ack_room) {
+        return write_ack_word(rx, p);
+    }
     rx->link->staging->acked = rx->ledger.acked;
-    if (ctl_write(rx, p, offsetof(struct ib_ring, acked), sizeof(uint64_t)) != 0) {
+    if (ctl_write(rx, p, offsetof(struct ib_ring, ack), sizeof(uint64_t)) != 0) {
         return -1;
     }
     rx->acks_alone++;

@@ -61,7 +61,7 @@ struct ib_recv {
 };
 
 /* @staging: one ring of memory; stays the caller's. */
-void ib_recv_init(struct ib_recv *rx, struct ib_link *link, struct ib_ring *staging);
+void ib_recv_init(struct ib_recv *rx, struct ib_link *link, struct ib_staging *staging);
 
 /* Opens @n receives as one group and writes their CTS. *first is the first seq, UINT64_MAX when there is no room or no path. */
 enum r2_status ib_recv_start(struct ib_recv *rx, int n, void *const *data, const size_t *sizes, const int *tags,

@@ -302,17 +302,40 @@ static void poll_cts(struct ib_send *tx, int wide)
     }
 }
 
+/*
+ * The words of a ring that acks go round (P14): the one behind the last that was taken, until nothing newer is there. Wide
+ * turns look at the one behind it as well, and at one of the others: words that never came are passed over.
+ */
+static __attribute__((noinline)) void poll_ack_words(struct ib_send *tx, struct ib_path *p, int wide)
+{
+    unsigned at = p->ack_at;
+    uint64_t acked = __atomic_load_n(&p->ring->ack[at], __ATOMIC_ACQUIRE);
+
+    for (int n = 0; acked <= p->ack_alone && n < 2 * wide; n++) {
+        at = (p->ack_at + (n ? ++p->ack_look : 1u)) % IB_ACKS;
+        acked = __atomic_load_n(&p->ring->ack[at], __ATOMIC_ACQUIRE);
+    }
+    for (int n = 0; n < IB_ACKS && acked > p->ack_alone; n++) { /* a peer may go on for ever */
+        p->ack_alone = acked;
+        p->ack_at = (uint16_t)(at = (at + 1) % IB_ACKS);
+        ib_send_acked(tx, acked);
+        acked = __atomic_load_n(&p->ring->ack[at], __ATOMIC_ACQUIRE);
+    }
+}
+
 static void poll_acks(struct ib_send *tx, int wide)
 {
-    const struct ib_link *l = tx->link;
+    struct ib_link *l = tx->link;
 
     for (int i = wide ? 0 : tx->ring_hot; i < (wide ? l->npaths : tx->ring_hot + 1); i++) {
-        if (l->path[i].open) {
-            uint64_t acked = __atomic_load_n(&l->path[i].ring->acked, __ATOMIC_ACQUIRE);
+        if (l->path[i].open == IB_OPEN_ONE) {
+            uint64_t acked = __atomic_load_n(&l->path[i].ring->ack[0], __ATOMIC_ACQUIRE);
 
             if (acked > tx->sack) {
                 ib_send_acked(tx, acked);
             }
+        } else if (l->path[i].open) {
+            poll_ack_words(tx, &l->path[i], wide);
         }
     }
 }

@@ -5,6 +5,7 @@
 #ifndef IB_WIRE_H
 #define IB_WIRE_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -56,13 +57,25 @@ struct ib_cts {
 };
 _Static_assert(sizeof(struct ib_cts) == 64, "CTS entry");
 
-/* What R writes into S's memory, one per path life. Slot contents start as zero: seq 0 is told apart by check and n. */
+/*
+ * What R writes into S's memory, one per path life. Slot contents start as zero: seq 0 is told apart by check and n.
+ * ack[0] is the ack word. Where R has adaptive routing on, its lone acknowledgements go round ack[] instead (P14).
+ */
+#define IB_ACKS 56
 struct ib_ring {
     struct ib_cts entry[R2_LEDGER_WINDOW];
-    uint64_t acked; /* ack word */
-    uint64_t reserved[7];
+    uint64_t ack[IB_ACKS];
 };
-_Static_assert(sizeof(struct ib_ring) == 64 * (R2_LEDGER_WINDOW + 1), "ring");
+_Static_assert(sizeof(struct ib_ring) == 64 * (R2_LEDGER_WINDOW + IB_ACKS / 8), "ring");
+
+/* What R writes it from, where that cannot go inline. Words that go round are read again when RC repeats: one set per path. */
+struct ib_staging {
+    struct ib_cts entry[R2_LEDGER_WINDOW]; /* as in the ring */
+    uint64_t acked;                        /* as ack[0] of the ring: only grows, for all paths */
+    uint64_t ack[IB_MAX_PATHS][IB_ACKS];
+};
+_Static_assert(offsetof(struct ib_staging, acked) == offsetof(struct ib_ring, ack), "one offset for both");
+_Static_assert(sizeof(struct ib_staging) <= 5 * 4096, "staging: five pages");
 
 /* Size record, 8 bytes: what S writes with an immediate of kind RECORD. All zero is none, since no such immediate is 0 (P33). */
 struct ib_record {

@@ -116,11 +116,19 @@ struct run {
 /* Control writes stay inside of the peer's ring and come from our own. */
 static void on_post(struct fuzz_nic *f, int p, const struct ibv_send_wr *wr)
 {
-    uint64_t off = wr->wr.rdma.remote_addr - f->link.path[p].peer_ring;
+    uint64_t off = wr->wr.rdma.remote_addr - f->link.path[p].peer_ring, from;
 
     FUZZ_CHECK(ib_wr_kind(wr->wr_id) == IB_WR_CTL && wr->num_sge == 1 && wr->wr.rdma.rkey == 7);
     FUZZ_CHECK(off < sizeof(struct ib_ring) && wr->sg_list[0].length <= sizeof(struct ib_ring) - off);
-    FUZZ_CHECK(wr->sg_list[0].addr == (uintptr_t)f->link.staging + off && ib_link_up(&f->link, p));
+    from = wr->sg_list[0].addr - (uintptr_t)f->link.staging;
+    FUZZ_CHECK(from < sizeof(struct ib_staging) && wr->sg_list[0].length <= sizeof(struct ib_staging) - from);
+    if (f->link.path[p].ar && off >= offsetof(struct ib_ring, ack)) {
+        FUZZ_CHECK(from == (uintptr_t)f->link.staging->ack[p] - (uintptr_t)f->link.staging + off -
+                               offsetof(struct ib_ring, ack));
+    } else {
+        FUZZ_CHECK(from == off);
+    }
+    FUZZ_CHECK(ib_link_up(&f->link, p));
 }
 
 static void on_down(struct fuzz_nic *f, int p)
@@ -286,7 +294,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static void (*const ops[])(struct run *) = {irecv, arrive,   arrive,  test_all, arrive, irecv,  complete, arrive,
                                                 irecv, path_end, confirm, arrive,   refuse, arrive, test_all, arrive};
     struct run r = {.in = {data, data + size}};
-    struct ib_ring *staging;
+    struct ib_staging *staging;
 
     unsigned how = fuzz_u8(&r.in);
 

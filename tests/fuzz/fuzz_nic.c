@@ -98,6 +98,7 @@ void fuzz_nic_path_begin(struct fuzz_nic *f, int p, int sender)
                              .ar = f->one_max != UINT32_MAX,
                              .one_max = f->one_max,
                              .records = !sender && f->one_max != UINT32_MAX ? &f->records[p] : NULL,
+                             .ack_room = f->one_max != UINT32_MAX ? 0 : 128,
                              .sq_depth = sender ? (uint32_t)f->cfg.rq_depth << (f->one_max != UINT32_MAX) : 128,
                              .rq_depth = sender ? 0 : (uint32_t)f->cfg.rq_depth,
                              .max_inline = 64,
@@ -105,7 +106,8 @@ void fuzz_nic_path_begin(struct fuzz_nic *f, int p, int sender)
                              .ring_mr = &f->key[p],
                              .peer_ring = 0x10000000ull * (unsigned)(p + 1),
                              .peer_ring_key = 7,
-                             .open = 1};
+                             .acks_rotate = f->one_max != UINT32_MAX};
+    ib_path_open(path);
     if (!sender)
         FUZZ_CHECK(ib_path_post_recvs(path, (int)path->rq_depth) == 0);
     f->link.up |= 1u << p;

@@ -217,7 +217,7 @@ static void ack_word(struct run *r)
     unsigned how = fuzz_u8(&r->in);
     uint64_t v = how & 1 ? fuzz_number(&r->in) : r->tx->sack + (how >> 1);
 
-    r->f->ring[how % FUZZ_PATHS].ring.acked = v;
+    r->f->ring[how % FUZZ_PATHS].ring.ack[how % IB_ACKS] = v;
     r->f->cut = how >> 5; /* the drivers' mood changes, too */
 }
 

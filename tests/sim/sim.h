@@ -420,6 +420,7 @@ struct sim_stats {
     uint64_t refused, made_up; /* posts in ERR; flushes by libraries */
     uint64_t late_arrivals;    /* good completions behind these */
     uint64_t lists, lists_cut; /* of send work requests: adaptive routing posts two at a time */
+    uint64_t overtaken; /* writes placed before an older one of their queue pair */
     uint64_t weights; /* changes of weights or paths of a plan that were seen */
     uint64_t returns; /* lives after the first that came up, at the receiver */
     struct mx_sums matrix;

@@ -605,6 +605,9 @@ void sim_params_draw(struct sim_params *p, int cls, uint64_t seed)
     /* A NIC that reads no more is given up after ten T_fence, and one may follow the other. */
     if (p->flush_always)
         p->stall_ms += 10 * p->t_fence_ms * p->nics;
+    /* Where a fabric lets writes overtake each other, the plugin is told so. */
+    if (p->adaptive && sim_pct(&r, 75))
+        p->fab.nic.reorder_ns = sim_pct(&r, 50) ? 5 * SIM_US : fab_rng_upto(&r, 300 * SIM_US);
     /* Last, so that the schedules are what they are without. */
     if (sim_pct(&r, 40)) {
         p->providers = fab_rng_next(&r) | 1;

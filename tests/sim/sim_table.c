@@ -27,6 +27,7 @@ void sim_stats_add(struct sim_stats *to, const struct sim_stats *s)
     to->late_arrivals += s->late_arrivals;
     to->lists += s->lists;
     to->lists_cut += s->lists_cut;
+    to->overtaken += s->overtaken;
     to->oob_dup += s->oob_dup;
     to->oob_reordered += s->oob_reordered;
     to->oob_outages += s->oob_outages;
@@ -88,7 +89,8 @@ static void details_print(const char *name, const struct sim_stats *st)
                (unsigned long long)st->refused, (unsigned long long)st->made_up,
                (unsigned long long)st->late_arrivals);
     if (st->lists)
-        printf(" lists %llu, cut %llu", (unsigned long long)st->lists, (unsigned long long)st->lists_cut);
+        printf(" lists %llu, cut %llu, overtaken writes %llu", (unsigned long long)st->lists,
+               (unsigned long long)st->lists_cut, (unsigned long long)st->overtaken);
     for (int i = 1; i < SIM_LIVES; i++)
         carried |= st->carried[i] != 0;
     if (carried) {

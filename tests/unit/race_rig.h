@@ -82,9 +82,8 @@ static inline void wrote(void *arg, int host, int nic, uint32_t qpn, void *addr,
     t->landed += len;
 }
 
-static inline void race_create(int nics, const char *const *options)
+static inline void race_create_on(const struct fab_inproc_opts *opts, int nics, const char *const *options)
 {
-    struct fab_inproc_opts opts = {.on_memory_write = wrote, .nic = race_nic};
     const char *without = getenv("RACE_WITHOUT");
 
     if (without) {
@@ -97,7 +96,12 @@ static inline void race_create(int nics, const char *const *options)
     for (int i = 0; i < SLOTS; i++) {
         slot[i] = (struct race_slot){.r_op = -1, .s_op = -1};
     }
-    rig = rig_create_on(&opts, nics, 0, options);
+    rig = rig_create_on(opts, nics, 0, options);
+}
+
+static inline void race_create(int nics, const char *const *options)
+{
+    race_create_on(&(struct fab_inproc_opts){.on_memory_write = wrote, .nic = race_nic}, nics, options);
 }
 
 static inline void race_register(void)

@@ -114,9 +114,9 @@ START_TEST(last_ack_lost_behind_the_nic_of_the_sender)
     inst = process_stop(0);
     rig_run(rig, 200 * RIG_MS);
     rig->side[1].asleep = 1;
-    ck_assert_uint_eq(rig->side[0].comm->link.path[0].ring->acked, 5);
+    ck_assert_uint_eq(rig->side[0].comm->link.path[0].ring->ack[0], 5);
     ck_assert_uint_eq(rig->side[1].comm->link.path[0].sq_used, 0);
-    rig->side[0].comm->link.path[0].ring->acked = 4;
+    rig->side[0].comm->link.path[0].ring->ack[0] = 4;
     process_go(0, inst);
     finish(1, 100, 5 * RIG_S);
     nothing_moved();

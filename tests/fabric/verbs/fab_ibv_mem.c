@@ -95,13 +95,23 @@ static struct ibv_mr *reg(struct ibv_pd *ibv_pd, void *addr, size_t len, uint64_
 struct ibv_mr *fab_ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, unsigned int access)
 {
     struct fab_ibv_mr *mr = calloc(1, sizeof *mr);
+    int rc;
 
     if (!mr) {
         errno = ENOMEM;
         return NULL;
     }
-    if (!reg(pd, addr, len, iova, (int)access, mr)) {
+    rc = fab_ibv_dontfork(addr, len);
+    if (rc) {
         free(mr);
+        errno = rc;
+        return NULL;
+    }
+    if (!reg(pd, addr, len, iova, (int)access, mr)) {
+        rc = errno;
+        fab_ibv_dofork(addr, len);
+        free(mr);
+        errno = rc;
         return NULL;
     }
     return &mr->ibv;
@@ -159,6 +169,8 @@ int fab_ibv_dereg_mr(struct ibv_mr *ibv)
         return rc;
     if (mr->map)
         munmap(mr->map, mr->map_len);
+    else
+        fab_ibv_dofork(ibv->addr, ibv->length);
     free(mr);
     return 0;
 }

@@ -108,6 +108,11 @@ static inline void fab_ibv_progress(struct fab_ctx *c)
         e->ops->progress(e, c->nic);
 }
 
+/* fab_ibv_fork.c: pages of a registration are kept from forked children, and no longer. Nothing without RDMAV_FORK_SAFE.
+ * dontfork: 0 or an errno value. */
+int fab_ibv_dontfork(const void *addr, size_t len);
+void fab_ibv_dofork(const void *addr, size_t len);
+
 /* fab_ibv_event.c. push: lock held. */
 extern const struct fab_ctx_ops fab_ibv_ctx_ops;
 int fab_ibv_queue_init(struct fab_ibv_queue *q);

@@ -378,7 +378,7 @@ $(B)/tests/abi/%: $(B)/tobj/tests/abi/%.o $(call tobj,tools/r2_perf/abi_view.c) 
 	@mkdir -p $(@D)
 	$(CC) -o $@ $^ $(LDFLAGS_ALL) -lcheck -lsubunit -lm -lrt -ldl
 # The in-process benchmarks: the product's objects as one, its heap calls renamed so that what it allocates can be counted.
-HEAP_CALLS := malloc calloc realloc posix_memalign free
+HEAP_CALLS := malloc calloc realloc posix_memalign free mmap munmap
 $(B)/bench/core.o: $(call obj,$(CORE_SRC))
 	@mkdir -p $(@D)
 	$(CC) -r -nostdlib -o $@.tmp $^

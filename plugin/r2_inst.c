@@ -1,4 +1,5 @@
 #include "r2_inst.h"
+#include "r2_pages.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -102,7 +103,7 @@ void r2_comm_free(struct r2_comm *c)
         r2_peer_put(c->inst, c->peer);
     }
     r2_reg_leave(c); /* none, unless the instance goes before its connections were closed */
-    free(c->staging_mem);
+    r2_pages_put(c->staging_mem, sizeof(struct ib_staging));
     ib_flush_free(c->flush);
     free(c->flush_req);
     free(c->prof);

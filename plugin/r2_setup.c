@@ -21,6 +21,7 @@
 #include "r2_balance.h"
 #include "r2_drain.h"
 #include "r2_inst.h"
+#include "r2_pages.h"
 #include "r2_log.h"
 #include "r2_pair.h"
 
@@ -127,14 +128,8 @@ static void make_label(struct r2_comm *c, const char *peer_host)
 
 static int make_staging(struct r2_comm *c)
 {
-    size_t len = (sizeof(struct ib_staging) + 4095) & ~(size_t)4095;
-
-    if (posix_memalign(&c->staging_mem, 4096, len) != 0) {
-        c->staging_mem = NULL;
-        return -1;
-    }
-    memset(c->staging_mem, 0, len);
-    return 0;
+    c->staging_mem = r2_pages_get(sizeof(struct ib_staging));
+    return c->staging_mem ? 0 : -1;
 }
 
 static int make_flush(struct r2_comm *c)

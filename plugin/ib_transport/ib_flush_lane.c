@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "ib_transport/ib_flush.h"
+#include "r2_pages.h"
 
 #define LANDING_LEN 64
-#define PAGE        4096
 /* 67 ms: the read crosses no cable. How long it may take in all is decided by who waits for it. */
 #define LANE_TIMEOUT 14
 /* Of an event's context: no path has this number, so that a lane's error is nobody's fault but its own. */
@@ -17,9 +17,7 @@ static int make_landing(struct ib_flush *f, struct ib_lane *l)
     if (l->mr) {
         return 0;
     }
-    /* a page of its own: registered memory is kept from forked children, page by page */
-    if (!l->landing && posix_memalign(&l->landing, PAGE, PAGE) != 0) {
-        l->landing = NULL;
+    if (!l->landing && (l->landing = r2_pages_get(LANDING_LEN)) == NULL) {
         return ENOMEM;
     }
     errno = 0;
@@ -125,7 +123,7 @@ void ib_lane_unmake(struct ib_flush *f, struct ib_lane *l, int keep)
         l->landing = NULL;
     }
     l->mr = NULL;
-    free(l->landing);
+    r2_pages_put(l->landing, LANDING_LEN);
     l->landing = NULL;
 }
 

@@ -3,10 +3,12 @@
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "r2_pages.h"
+
 #define SLOTS      (IB_INBAND_RECVS + IB_INBAND_SENDS)
+#define POOL_LEN   ((size_t)SLOTS * IB_INBAND_MESSAGE)
 #define POLL_BATCH 16
 
 /*
@@ -37,7 +39,7 @@ static int open_all(struct ib_inband_pool *pool, struct ib_nics *nics, int nic)
     const struct ib_verbs *v = nics->v;
     const struct ib_nic *n = &nics->nic[nic];
     struct ibv_srq_init_attr srq = {.attr = {.max_wr = IB_INBAND_RECVS, .max_sge = 1}};
-    int rc, flags;
+    int rc = 0, flags;
 
     if (v->create_srq == NULL) {
         return EOPNOTSUPP;
@@ -58,13 +60,11 @@ static int open_all(struct ib_inband_pool *pool, struct ib_nics *nics, int nic)
     if (pool->srq == NULL) {
         return errno ? errno : EOPNOTSUPP;
     }
-    rc = posix_memalign((void **)&pool->mem, 4096, (size_t)SLOTS * IB_INBAND_MESSAGE);
-    if (rc != 0) {
-        pool->mem = NULL;
-        return rc;
+    pool->mem = r2_pages_get(POOL_LEN);
+    if (pool->mem == NULL) {
+        return ENOMEM;
     }
-    memset(pool->mem, 0, (size_t)SLOTS * IB_INBAND_MESSAGE);
-    pool->mr = v->reg_mr(n->pd, pool->mem, (size_t)SLOTS * IB_INBAND_MESSAGE, IBV_ACCESS_LOCAL_WRITE);
+    pool->mr = v->reg_mr(n->pd, pool->mem, POOL_LEN, IBV_ACCESS_LOCAL_WRITE);
     if (pool->mr == NULL) {
         return errno ? errno : ENOMEM;
     }
@@ -97,7 +97,7 @@ void ib_inband_close(struct ib_inband_pool *pool, const struct ib_nics *nics)
         v->destroy_comp_channel(pool->channel);
     }
     if (pool->mr == NULL || v->dereg_mr(pool->mr) == 0) {
-        free(pool->mem); /* a device that keeps the registration keeps the memory */
+        r2_pages_put(pool->mem, POOL_LEN); /* a device that keeps the registration keeps the memory */
     }
     memset(pool, 0, sizeof(*pool));
 }

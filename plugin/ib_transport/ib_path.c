@@ -1,13 +1,13 @@
 #include "ib_transport/ib_path.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "ib_transport/ib_fence_proof.h"
 #include "ib_transport/ib_gid.h"
 #include "r2_log.h"
+#include "r2_pages.h"
 
 /* Slots kept beyond what data may use: one marker in either queue (P16.3). */
 #define MARK_SLOTS 1
@@ -108,17 +108,20 @@ static int register_staging(struct ib_link *l, struct ib_path *p)
     return p->ring_mr ? 0 : (errno ? errno : ENOMEM);
 }
 
-/* The ring and its registration: separate for every path, so that taking it away fences late writes of that path alone.
- */
+/* The ring and its registration: separate for every path, so that taking it away fences late writes of that path alone. */
+static size_t ring_len(const struct ib_path *p)
+{
+    return sizeof(*p->ring) + (p->ar ? sizeof(struct ib_records) : 0);
+}
+
 static int make_ring(struct ib_link *l, struct ib_path *p)
 {
-    size_t len = sizeof(*p->ring) + (p->ar ? sizeof(struct ib_records) : 0);
+    size_t len = ring_len(p);
 
-    if (posix_memalign((void **)&p->ring, 4096, len) != 0) {
-        p->ring = NULL;
+    p->ring = r2_pages_get(len);
+    if (p->ring == NULL) {
         return ENOMEM;
     }
-    memset(p->ring, 0, len);
     p->ring_mr = l->nics->v->reg_mr(path_nic(l, p)->pd, p->ring, len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     return p->ring_mr ? 0 : (errno ? errno : ENOMEM);
 }
@@ -126,11 +129,10 @@ static int make_ring(struct ib_link *l, struct ib_path *p)
 /* R's memory for size records: of one life, as the ring is. */
 static int make_records(struct ib_link *l, struct ib_path *p)
 {
-    if (posix_memalign((void **)&p->records, 4096, sizeof(*p->records)) != 0) {
-        p->records = NULL;
+    p->records = r2_pages_get(sizeof(*p->records));
+    if (p->records == NULL) {
         return ENOMEM;
     }
-    memset(p->records, 0, sizeof(*p->records));
     p->records_mr = l->nics->v->reg_mr(path_nic(l, p)->pd, p->records, sizeof(*p->records),
                                        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     return p->records_mr ? 0 : (errno ? errno : ENOMEM);
@@ -347,14 +349,14 @@ void ib_path_destroy(struct ib_link *l, struct ib_path *p)
         p->ring = NULL;
     }
     p->ring_mr = NULL;
-    free(p->ring);
+    r2_pages_put(p->ring, ring_len(p));
     p->ring = NULL;
     if (p->records_mr && ib_verbs_err(v->dereg_mr(p->records_mr)) != 0 &&
         ib_nic_state_get(path_nic(l, p)) != IB_NIC_GONE) {
         p->records = NULL;
     }
     p->records_mr = NULL;
-    free(p->records);
+    r2_pages_put(p->records, sizeof(*p->records));
     p->records = NULL;
 }
 

@@ -35,7 +35,7 @@ def rows:
   (.memory |
     [true, "heap of a connection with 8 paths", "sender \(.sender.heap_8_paths | kib), receiver \(.receiver.heap_8_paths | kib)",
      "with one path: \(.sender.heap_1_path | kib), \(.receiver.heap_1_path | kib)", "memory"],
-    [true, "of which each sleeping path", "sender \(.sender.heap_per_sleeping_path | kib), receiver \(.receiver.heap_per_sleeping_path | kib)", "", "memory"],
+    [true, "of which each sleeping path", "sender \(.sender.heap_per_sleeping_path | kib), receiver \(.receiver.heap_per_sleeping_path | kib)", "96 KiB for each NIC beside them, for control messages of all connections", "memory"],
     [false, "asked of the NIC for each path, sender", (.sender.per_sleeping_path | queues), "", "memory"],
     [false, "asked of the NIC for each path, receiver", (.receiver.per_sleeping_path | queues), "with its lane for flush", "memory"]),
   (.many[] |

@@ -369,7 +369,7 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
         goto err_inst;
     }
     inst->workers = ib_workers_create(&inst->env, inst->nics.device_count, r2_inst_wake, inst);
-    inst->mrs = ib_mr_cache_create(&inst->nics);
+    inst->mrs = ib_mr_cache_create(&inst->nics, inst->env.threads);
     if (inst->workers == NULL || inst->mrs == NULL) {
         snprintf(why, why_len, "workers: %s", strerror(errno));
         goto err_workers;
@@ -411,7 +411,7 @@ err_workers:
     r2_relay_close(inst->relay);
     r2_reach_destroy(inst->reach);
     if (inst->mrs) {
-        ib_mr_cache_destroy(inst->mrs);
+        ib_mr_cache_destroy(inst->mrs, 0); /* nothing was registered */
     }
     if (inst->workers) {
         ib_workers_destroy(inst->workers, 0);
@@ -574,8 +574,11 @@ void r2_inst_destroy(struct r2_inst *inst)
         return;
     }
     r2_relay_close(inst->relay);
+    if (ib_mr_cache_destroy(inst->mrs, limit)) { /* a driver has a registration in hand: it may come back */
+        r2_log_flush();
+        return;
+    }
     r2_reach_destroy(inst->reach);
-    ib_mr_cache_destroy(inst->mrs);
     ib_nics_close(&inst->nics);
     while (inst->listens) {
         struct r2_listen *l = inst->listens;

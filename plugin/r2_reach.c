@@ -47,7 +47,7 @@ struct test {
 };
 
 /*
- * Threads: nic[].lock is held through a test, by one thread of NCCL's; @make while memory of ours
+ * Threads: nic[].lock is held through a test, by the thread that registers; @make while memory of ours
  * is made, or the engine opened. No gate is taken with them. The data path does not come here.
  */
 struct r2_reach {

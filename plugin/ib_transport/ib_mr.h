@@ -2,8 +2,8 @@
  * Memory registration on every NIC that may carry the buffer, with a reference-counted cache.
  *
  * NCCL registers the same pool once per connection, and from the service thread while the progress thread posts: the
- * cache has one lock, the handle is read without it (its per-NIC pointers only go from NULL to an MR while it is
- * referenced).
+ * cache has one lock, under which no driver is called, and the handle is read without it (its per-NIC pointers only go
+ * from NULL to an MR while it is referenced).
  */
 #ifndef IB_MR_H
 #define IB_MR_H
@@ -30,8 +30,13 @@ struct ib_mr {
     struct ib_mr *next;
 };
 
-struct ib_mr_cache *ib_mr_cache_create(struct ib_nics *nics);
-void ib_mr_cache_destroy(struct ib_mr_cache *cache); /* drops what is left; errors ignored */
+/* @threads 0: calls into drivers are made by who needs them (simulation), else by a thread for each NIC. NULL with errno. */
+struct ib_mr_cache *ib_mr_cache_create(struct ib_nics *nics, int threads);
+/*
+ * Drops what is left; errors ignored. Returns a bit for each NIC whose driver has not come back after @limit_ns: then the
+ * cache and @nics must stay for the life of the process, since it may still come back.
+ */
+uint64_t ib_mr_cache_destroy(struct ib_mr_cache *cache, uint64_t limit_ns);
 
 /*
  *  is asked of memory of a GPU that NIC  has just registered, as : 0 to use it; errno: the registration is taken back, as if the NIC had
@@ -44,8 +49,9 @@ void ib_mr_cache_reaches_set(struct ib_mr_cache *cache, int (*reaches)(void *arg
  * it (host memory: page rounded, sub-ranges accepted; the lookup is by address, length and type, never by fd) and adds
  * the NICs it lacks. A NIC that cannot register is left out with one INFO line per NIC and buffer; only when *no* NIC
  * could, or on a bad argument, it fails: NULL with errno. len 0 is treated as one byte. @fd is the caller's: it is
- * dup()ed. Relaxed ordering as configured, through reg_mr_iova2 where there is one. Thread: any. May block in the
- * driver (as NCCL's own transport).
+ * dup()ed. Relaxed ordering as configured, through reg_mr_iova2 where there is one. Thread: any. Waits for all NICs at
+ * once; for one whose driver does not come back half a second longer than the others take, and no more until it does: its
+ * key is 0 until then. Where no other NIC of @nic_mask has it, T_give_up at most, and then it fails with ETIMEDOUT.
  */
 struct ib_mr *ib_mr_get(struct ib_mr_cache *cache, void *addr, size_t len, int type, uint64_t offset, int fd,
                         uint64_t nic_mask);
@@ -53,7 +59,8 @@ struct ib_mr *ib_mr_get(struct ib_mr_cache *cache, void *addr, size_t len, int t
 /* NICs that could not register some buffer so far, bit per NIC. Any thread; takes no lock. */
 uint32_t ib_mr_cache_refused(struct ib_mr_cache *cache);
 
-/* Drops a reference; with the last one every registration is really taken away. NULL is accepted, and a pinned one that has no reference any more. Dead devices are
+/* Drops a reference; with the last one every registration is really taken away, but for one on a NIC whose driver does not come back: it is counted,
+ * and ends when that does. Waits as get does. NULL is accepted, and a pinned one that has no reference any more. Dead devices are
  * ignored. */
 void ib_mr_put(struct ib_mr_cache *cache, struct ib_mr *mr);
 /* The same for a pointer that may be none of the cache's: -1 then, and nothing is touched. */
@@ -78,6 +85,8 @@ static inline uint32_t ib_mr_rkey(struct ib_mr *mr, int nic)
 
 struct ib_mr_stats {
     uint64_t registrations, hits, failures;
+    uint64_t owed; /* of NICs whose driver had not come back when the last reference was dropped */
+    uint64_t late; /* registrations that came behind that, and were taken away at once */
     int live;
 };
 void ib_mr_cache_stats(struct ib_mr_cache *cache, struct ib_mr_stats *out);

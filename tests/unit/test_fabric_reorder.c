@@ -89,6 +89,7 @@ START_TEST(writes_put_aside_at_the_end)
     struct pair_cfg c = reordering();
     struct pair p;
     struct ibv_wc wc;
+    uint32_t changed = 0;
 
     for (int destroy = 0; destroy < 2; destroy++) {
         pair_open(&p, &c);
@@ -108,7 +109,8 @@ START_TEST(writes_put_aside_at_the_end)
         }
         pair_run(&p);
         for (uint32_t i = 0; !destroy && i < PAIR_BUF; i++)
-            ck_assert_uint_eq(p.s[1].buf[i], 0xaa);
+            changed += p.s[1].buf[i] != 0xaa;
+        ck_assert_uint_eq(changed, 0);
         pair_close(&p);
     }
 }

@@ -31,6 +31,7 @@ static int breaks(const struct sim *s, enum fab_fault_kind kind)
     case FAB_FAULT_RETRY7_FOREVER:
     case FAB_FAULT_RECV_KEPT:
     case FAB_FAULT_PROVIDER:
+    case FAB_FAULT_MR_HANG:
         return 0;
     default:
         return 1;

@@ -476,16 +476,19 @@ START_TEST(fault_words_and_log)
     fault(&m, "h1:n0 retry7-forever");
     fault(&m, "h1:n0 recv-kept");
     fault(&m, "h1:n0 silent-death");
+    fault(&m, "h1:n0 mr-hang");
     fault(&m, "h1:n0 send-stuck");
     fault(&m, "h1:n0 up"); /* routes are back, the device is not */
     seg_link_read(n, &l);
     ck_assert_uint_eq(l.send_error, 0);
     ck_assert_uint_eq(atomic_load(&n->gone), FAB_FAULT_UNPLUG + 1);
-    ck_assert_uint_eq(atomic_load(&n->retry7) + atomic_load(&n->recv_kept) + atomic_load(&n->silent_death), 3);
+    ck_assert_uint_eq(atomic_load(&n->retry7) + atomic_load(&n->recv_kept) + atomic_load(&n->silent_death) +
+                          atomic_load(&n->mr_hang),
+                      4);
     ck_assert_uint_eq(atomic_load(&n->send_stucks), 1);
     fault(&m, "h1:n0 restore");
     ck_assert_uint_eq(atomic_load(&n->gone) + atomic_load(&n->retry7) + atomic_load(&n->recv_kept) +
-                          atomic_load(&n->silent_death),
+                          atomic_load(&n->silent_death) + atomic_load(&n->mr_hang),
                       0);
     fault(&m, "h1:n0 fatal");
     fault(&m, "h1:n0 up");

@@ -29,7 +29,7 @@ static const char help[] =
     "         --gpu: NICs reach memory of GPUs, by copies of the CUDA driver that a program has loaded.\n"
     "fault    a place, h0:n1 with * for all, and one of:\n"
     "           down  up  blackhole  blackhole-tx  blackhole-rx  ack-lost  loss 1%  corrupt 1%  dup 1%  delay 5ms\n"
-    "           rate 20MB/s  hang  unhang  fatal  remove  qp-error  mr-fail [N]  gid-change  restore\n"
+    "           rate 20MB/s  hang  unhang  fatal  remove  qp-error  mr-fail [N]  mr-hang  gid-change  restore\n"
     "           call-error [N]  control calls fail with EIO, the data path goes on; the next N, or until restore\n"
     "           gpu-dma-fail    memory of GPUs (up --gpu) is registered, and each access to it fails; until restore\n"
     "           cut h2:n1       nothing passes between the two ports, no event; cut-tx: not from the first to the second;\n"

@@ -129,6 +129,7 @@ static void device_faults(struct nic_view *v, struct seg_nic *n)
         {"retry7-forever", offsetof(struct seg_nic, retry7), false},
         {"silent-death", offsetof(struct seg_nic, silent_death), false},
         {"recv-kept", offsetof(struct seg_nic, recv_kept), false},
+        {"mr-hang", offsetof(struct seg_nic, mr_hang), false},
         {"qp-error", offsetof(struct seg_nic, qp_errors), true},
         {"send-stuck", offsetof(struct seg_nic, send_stucks), true},
         {"gid-change", offsetof(struct seg_nic, epoch), true},

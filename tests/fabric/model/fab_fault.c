@@ -45,6 +45,7 @@ static const struct {
     [FAB_FAULT_RETRY7_FOREVER] = {"retry7-forever", NO_VALUE},
     [FAB_FAULT_RECV_KEPT] = {"recv-kept", NO_VALUE},
     [FAB_FAULT_PROVIDER] = {"provider", PROVIDER},
+    [FAB_FAULT_MR_HANG] = {"mr-hang", NO_VALUE},
     [FAB_FAULT_RESTORE] = {"restore", NO_VALUE},
 };
 

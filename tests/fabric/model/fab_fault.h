@@ -31,6 +31,7 @@
  *                           not ended by restore, but by `provider plain`
  *     h0:n1 silent-death    devices that die from now on (fatal, remove) do so as NICs whose driver only the kernel can
  *                           ask: posting succeeds and polling finds nothing, for ever; other calls fail. Until restore
+ *     h0:n1 mr-hang         who registers or deregisters memory stays inside until restore (with threads; else nothing)
  *
  * What the Linux kernel's Soft-RoCE does and no other device (docs/fabric-vs-kernel.md):
  *
@@ -101,6 +102,7 @@ enum fab_fault_kind {
     FAB_FAULT_RETRY7_FOREVER,
     FAB_FAULT_RECV_KEPT,
     FAB_FAULT_PROVIDER,
+    FAB_FAULT_MR_HANG,
     FAB_FAULT_RESTORE,
     FAB_FAULT_KINDS
 };

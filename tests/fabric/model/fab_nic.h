@@ -112,6 +112,7 @@ struct fab_nic {
     bool retry7_forever; /* as configured, or by a fault until restore */
     bool recv_kept;      /* receives posted in ERR wait for the next move to ERR */
     enum fab_provider provider; /* what its library does with queue pairs in ERR */
+    bool mr_hang;        /* registrations do not return; the front-end waits */
     bool silent_death;   /* contexts that die fail in control calls only */
     uint32_t mr_fail;    /* registrations that will fail; UINT32_MAX: all */
     uint32_t call_error; /* control calls that will fail with EIO; UINT32_MAX: all */

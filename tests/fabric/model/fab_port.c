@@ -226,6 +226,9 @@ void fab_nic_fault(struct fab_nic *nic, const struct fab_fault *fault, bool remo
     case FAB_FAULT_PROVIDER:
         nic->provider = (enum fab_provider)fault->value;
         break;
+    case FAB_FAULT_MR_HANG:
+        nic->mr_hang = true;
+        break;
     case FAB_FAULT_QP_ERROR:
         qp_error_all(nic);
         break;
@@ -244,7 +247,7 @@ void fab_nic_fault(struct fab_nic *nic, const struct fab_fault *fault, bool remo
         break;
     case FAB_FAULT_RESTORE:
         nic->retry7_forever = nic->cfg.retry7_forever;
-        nic->recv_kept = nic->silent_death = nic->gpu_dma_fail = false;
+        nic->recv_kept = nic->silent_death = nic->gpu_dma_fail = nic->mr_hang = false;
         restore(nic);
         break;
     case FAB_FAULT_UP:

@@ -91,6 +91,7 @@ struct seg_nic {
     _Atomic uint32_t recv_kept;    /* 1: receives posted in ERR are kept */
     _Atomic uint32_t provider;     /* enum fab_provider */
     _Atomic uint32_t silent_death; /* 1: who dies fails in control calls only */
+    _Atomic uint32_t mr_hang;      /* 1: registrations do not return */
 
     struct seg_port tx, rx;
     _Alignas(64) struct seg_count count;

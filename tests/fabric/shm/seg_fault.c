@@ -95,6 +95,9 @@ static void device_write(struct seg_nic *n, const struct fab_fault *f)
     case FAB_FAULT_PROVIDER:
         atomic_store_explicit(&n->provider, (uint32_t)f->value, memory_order_relaxed);
         break;
+    case FAB_FAULT_MR_HANG:
+        atomic_store_explicit(&n->mr_hang, 1, memory_order_relaxed);
+        break;
     case FAB_FAULT_GID_CHANGE:
         atomic_fetch_add_explicit(&n->epoch, 1, memory_order_relaxed);
         break;
@@ -107,6 +110,7 @@ static void device_write(struct seg_nic *n, const struct fab_fault *f)
     case FAB_FAULT_RESTORE:
         atomic_store_explicit(&n->retry7, 0, memory_order_relaxed);
         atomic_store_explicit(&n->recv_kept, 0, memory_order_relaxed);
+        atomic_store_explicit(&n->mr_hang, 0, memory_order_relaxed);
         atomic_store_explicit(&n->silent_death, 0, memory_order_relaxed);
         atomic_store_explicit(&n->gpu_dma_fail, 0, memory_order_relaxed);
         device_return(n);

@@ -33,6 +33,7 @@ static void state_take(struct shm_nic *n)
     n->nic.recv_kept = atomic_load_explicit(&n->seg->recv_kept, memory_order_relaxed) != 0;
     n->nic.gpu_dma_fail = atomic_load_explicit(&n->seg->gpu_dma_fail, memory_order_relaxed) != 0;
     n->nic.provider = (enum fab_provider)atomic_load_explicit(&n->seg->provider, memory_order_relaxed);
+    n->nic.mr_hang = atomic_load_explicit(&n->seg->mr_hang, memory_order_relaxed) != 0;
     if (atomic_load_explicit(&n->seg->mr_fail, memory_order_relaxed) != 0) {
         n->nic.mr_fail = UINT32_MAX;
     }

@@ -62,6 +62,18 @@ static int mapped(const void *addr, size_t len)
     return 1;
 }
 
+/* As long as the driver of @ctx hangs in such calls. Lock held at the end. */
+static void lock_unhung(struct fab_engine *e, struct fab_ctx *ctx)
+{
+    fab_ibv_lock(e);
+    while (ctx->nic->mr_hang && !e->never_block) {
+        fab_ibv_unlock(e);
+        usleep(1000);
+        fab_ibv_lock(e);
+        fab_ibv_control(ctx, FAB_CALL_QUERY); /* looks for faults */
+    }
+}
+
 static struct ibv_mr *reg(struct ibv_pd *ibv_pd, void *addr, size_t len, uint64_t iova, int access,
                           struct fab_ibv_mr *mr)
 {
@@ -70,7 +82,7 @@ static struct ibv_mr *reg(struct ibv_pd *ibv_pd, void *addr, size_t len, uint64_
     bool gpu;
     int rc;
 
-    fab_ibv_lock(e);
+    lock_unhung(e, pd->m.ctx);
     gpu = e->ops->memory_has && e->ops->memory_has(e, addr, len);
     rc = gpu || mapped(addr, len) ? 0 : EFAULT;
     if (!rc)
@@ -162,7 +174,7 @@ int fab_ibv_dereg_mr(struct ibv_mr *ibv)
     struct fab_engine *e = fab_ibv_eng(ibv->context);
     int rc;
 
-    fab_ibv_lock(e);
+    lock_unhung(e, mr->m.pd->ctx);
     rc = fab_mr_fini(&mr->m);
     fab_ibv_unlock(e);
     if (rc)

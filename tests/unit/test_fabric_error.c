@@ -91,17 +91,45 @@ END_TEST
 
 START_TEST(remote_deregistered)
 {
-    struct ibv_mr *mr, *again;
+    struct ibv_mr *mr;
 
     start(NULL);
     mr = p.v.reg_mr(p.s[1].pd, p.s[1].buf, 64, PAIR_ALL_ACCESS);
     wr.wr.rdma.rkey = mr->rkey;
     p.v.dereg_mr(mr);
-    again = p.v.reg_mr(p.s[1].pd, p.s[1].buf, 64, PAIR_ALL_ACCESS);
-    ck_assert_uint_ne(again->rkey, wr.wr.rdma.rkey); /* the slot is the same, the key is not */
     expect_failure(IBV_WC_REM_ACCESS_ERR);
-    p.v.dereg_mr(again);
     expect_remote(IBV_EVENT_QP_ACCESS_ERR);
+}
+END_TEST
+
+/* The key that was let go last is the first to be handed out again, whole: who still writes by it writes into the new region. */
+START_TEST(remote_registered_again)
+{
+    struct ibv_mr *mr[3];
+    struct ibv_send_wr *bad;
+    uint32_t key[3];
+
+    start(NULL);
+    memset(p.s[0].buf, 7, 64);
+    for (int i = 0; i < 3; i++) {
+        mr[i] = p.v.reg_mr(p.s[1].pd, p.s[1].buf, 64, PAIR_ALL_ACCESS);
+        key[i] = mr[i]->rkey;
+    }
+    for (int i = 0; i < 3; i++)
+        p.v.dereg_mr(mr[i]);
+    for (int i = 2; i >= 0; i--) {
+        mr[i] = p.v.reg_mr(p.s[1].pd, p.s[1].buf, 64, PAIR_ALL_ACCESS);
+        ck_assert_uint_eq(mr[i]->rkey, key[i]);
+    }
+    wr.wr.rdma.rkey = key[0];
+    wr.send_flags = IBV_SEND_SIGNALED;
+    ck_assert_int_eq(ibv_post_send(p.s[0].qp, &wr, &bad), 0);
+    pair_run(&p);
+    pair_expect(&p, 0, 1, IBV_WC_SUCCESS);
+    ck_assert_uint_eq(p.s[1].buf[63], 7);
+    for (int i = 0; i < 3; i++)
+        p.v.dereg_mr(mr[i]);
+    pair_close(&p);
 }
 END_TEST
 
@@ -232,11 +260,11 @@ START_TEST(reads_not_allowed)
 END_TEST
 
 /* Accepted and acknowledged, then the region goes away before the DMA: the bytes are dropped and no good completion
- * appears. */
+ * appears, also where another one has its key by then. */
 START_TEST(dereg_drops_accepted_dma)
 {
     struct pair_cfg c = {.opts = {.dma_ns = 500 * PAIR_US}};
-    struct ibv_mr *mr;
+    struct ibv_mr *mr, *again;
     struct ibv_send_wr *bad;
 
     for (uint64_t seed = 0; seed < 5; seed++) {
@@ -252,7 +280,11 @@ START_TEST(dereg_drops_accepted_dma)
         pair_run_for(&p, 3 * PAIR_US);
         pair_expect(&p, 0, 1, IBV_WC_SUCCESS);
         p.v.dereg_mr(mr);
+        again = seed & 1 ? p.v.reg_mr(p.s[1].pd, p.s[1].buf, 64, PAIR_ALL_ACCESS) : NULL;
+        ck_assert(!again || again->rkey == wr.wr.rdma.rkey);
         pair_run(&p);
+        if (again)
+            p.v.dereg_mr(again);
         ck_assert_uint_eq(p.s[1].buf[0], 0);
         ck_assert_uint_eq(pair_cnt(&p, 1)->dma_dropped, 1);
         pair_expect(&p, 1, 50, IBV_WC_WR_FLUSH_ERR);
@@ -431,6 +463,7 @@ int main(void)
     tcase_add_test(t, remote_without_right);
     tcase_add_test(t, remote_of_another_domain);
     tcase_add_test(t, remote_deregistered);
+    tcase_add_test(t, remote_registered_again);
     tcase_add_test(t, read_without_right);
     tcase_add_test(t, qp_without_right);
     tcase_add_test(t, zero_length_needs_no_key);

@@ -37,17 +37,16 @@ static int grow(struct fab_nic *nic)
 {
     uint32_t want = nic->mr_slots ? nic->mr_slots * 2 : 64;
     struct fab_mr **mr = realloc(nic->mr, want * sizeof *mr);
-    uint8_t *variant;
+    uint32_t *spare;
 
     if (!mr)
         return ENOMEM;
     nic->mr = mr;
-    variant = realloc(nic->mr_variant, want);
-    if (!variant)
+    spare = realloc(nic->mr_free, want * sizeof *spare);
+    if (!spare)
         return ENOMEM;
-    nic->mr_variant = variant;
+    nic->mr_free = spare;
     memset(mr + nic->mr_slots, 0, (want - nic->mr_slots) * sizeof *mr);
-    memset(variant + nic->mr_slots, 0, want - nic->mr_slots);
     nic->mr_slots = want;
     return 0;
 }
@@ -65,11 +64,26 @@ static int check(const struct fab_mr *mr)
     return 0;
 }
 
+/* The variant of a new key counts keys; one that was let go comes back whole, as from the cache of mlx5. */
+static int take_key(struct fab_nic *nic, uint32_t *key)
+{
+    int rc;
+
+    if (nic->mr_nfree) {
+        *key = nic->mr_free[--nic->mr_nfree];
+        return 0;
+    }
+    if (nic->mr_used == nic->mr_slots && (rc = grow(nic)))
+        return rc;
+    *key = nic->mr_used << 8 | (nic->mr_used % 255 + 1);
+    nic->mr_used++;
+    return 0;
+}
+
 int fab_mr_init(struct fab_mr *mr, struct fab_pd *pd, void *addr, uint64_t len, uint64_t iova, int access)
 {
     struct fab_nic *nic = pd->ctx->nic;
     int rc = fab_ctx_check(pd->ctx);
-    uint32_t slot;
 
     *mr = (struct fab_mr){.pd = pd, .addr = addr, .len = len, .iova = iova, .access = access};
     if (!rc)
@@ -82,15 +96,11 @@ int fab_mr_init(struct fab_mr *mr, struct fab_pd *pd, void *addr, uint64_t len, 
     }
     if (nic->nmrs >= FAB_MAX_MR)
         return ENOMEM;
-    for (slot = nic->mr_free_hint; slot < nic->mr_slots && nic->mr[slot]; slot++)
-        ;
-    if (slot == nic->mr_slots && (rc = grow(nic)))
+    rc = take_key(nic, &mr->key);
+    if (rc)
         return rc;
-    nic->mr_free_hint = slot + 1;
-    if (++nic->mr_variant[slot] == 0)
-        nic->mr_variant[slot] = 1;
-    mr->key = slot << 8 | nic->mr_variant[slot];
-    nic->mr[slot] = mr;
+    mr->serial = ++nic->mr_serial;
+    nic->mr[mr->key >> 8] = mr;
     nic->nmrs++;
     pd->refs++;
     return 0;
@@ -99,12 +109,10 @@ int fab_mr_init(struct fab_mr *mr, struct fab_pd *pd, void *addr, uint64_t len, 
 int fab_mr_fini(struct fab_mr *mr)
 {
     struct fab_nic *nic = mr->pd->ctx->nic;
-    uint32_t slot = mr->key >> 8;
 
-    nic->mr[slot] = NULL;
+    nic->mr[mr->key >> 8] = NULL;
+    nic->mr_free[nic->mr_nfree++] = mr->key;
     nic->nmrs--;
-    if (slot < nic->mr_free_hint)
-        nic->mr_free_hint = slot;
     mr->pd->refs--;
     return 0;
 }
@@ -130,4 +138,12 @@ void *fab_mr_find(struct fab_nic *nic, const struct fab_pd *pd, uint32_t key, ui
         return NULL;
     }
     return mr->addr + (va - mr->iova);
+}
+
+uint64_t fab_mr_serial(const struct fab_nic *nic, uint32_t key)
+{
+    uint32_t slot = key >> 8;
+    const struct fab_mr *mr = slot < nic->mr_slots ? nic->mr[slot] : NULL;
+
+    return mr && mr->key == key ? mr->serial : 0;
 }

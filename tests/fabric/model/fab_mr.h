@@ -1,6 +1,6 @@
 /*
- * Memory regions. One key serves as lkey and rkey. A freed slot is used again at once with the next variant byte, so
- * that a stale key is refused until 255 registrations later.
+ * Memory regions. One key serves as lkey and rkey. The key that was let go last is handed out again first, whole, as mlx5
+ * does: a stale key is a good one from then on. Others vary a part of it, which is kinder.
  */
 #ifndef FAB_MR_H
 #define FAB_MR_H
@@ -14,6 +14,7 @@ struct fab_mr {
     uint64_t iova; /* what work requests and peers call @addr */
     uint64_t len;
     uint32_t key;
+    uint64_t serial; /* from 1, never used again */
     int access;
     bool gpu; /* memory of a GPU: set by who registers */
 };
@@ -25,6 +26,9 @@ struct fab_mr {
 int fab_mr_init(struct fab_mr *mr, struct fab_pd *pd, void *addr, uint64_t len, uint64_t iova, int access);
 /* Later accesses fail, accepted DMA that was not executed is dropped. Succeeds on dead contexts. */
 int fab_mr_fini(struct fab_mr *mr);
+
+/* Of the region that has @key now; 0: none. */
+uint64_t fab_mr_serial(const struct fab_nic *nic, uint32_t key);
 
 /*
  * The bytes [@va, @va+@len) under @key for a queue pair on @pd: their address here, or NULL if the key is unknown, of

@@ -34,11 +34,11 @@ void fab_nic_fini(struct fab_nic *nic)
     }
     free(nic->qp_hash);
     free(nic->mr);
-    free(nic->mr_variant);
+    free(nic->mr_free);
     nic->qp_hash = NULL;
     nic->mr = NULL;
-    nic->mr_variant = NULL;
-    nic->mr_slots = 0;
+    nic->mr_free = NULL;
+    nic->mr_slots = nic->mr_used = nic->mr_nfree = 0;
 }
 
 struct fab_qp *fab_nic_find_qp(struct fab_nic *nic, uint32_t qpn)

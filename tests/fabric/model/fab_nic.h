@@ -124,8 +124,9 @@ struct fab_nic {
     struct fab_qp *qps;
     uint32_t nqps, ncqs, nmrs, npds, nsrqs;
     struct fab_mr **mr; /* by slot; keys are slot << 8 | variant, never 0 */
-    uint8_t *mr_variant;
-    uint32_t mr_slots, mr_free_hint;
+    uint32_t *mr_free; /* keys that were let go: the last one is handed out again first, as it was */
+    uint32_t mr_slots, mr_used, mr_nfree;
+    uint64_t mr_serial; /* of the region made last */
     struct fab_qp *tx_head, *tx_tail; /* ring of queue pairs with something to transmit */
     uint32_t tx_count, tx_loops;      /* in the ring; of them connected to this port */
     struct fab_rng reorder_rng;

@@ -92,6 +92,12 @@ bool fab_pkt_scatter(struct fab_pkt *pkt, const struct ibv_sge *sge, uint32_t ns
     return left == 0;
 }
 
+void fab_pkt_regions(const struct fab_nic *nic, struct fab_pkt *pkt)
+{
+    for (uint32_t i = 0; i < pkt->npieces; i++)
+        pkt->piece[i].serial = fab_mr_serial(nic, pkt->piece[i].key);
+}
+
 /* Writes the bytes of @pkt to memory. False if a region that was there at acceptance is gone; its bytes are dropped. */
 static bool dma(struct fab_pipe *p, struct fab_pkt *pkt)
 {
@@ -102,7 +108,8 @@ static bool dma(struct fab_pipe *p, struct fab_pkt *pkt)
 
     for (uint32_t i = 0; i < pkt->npieces; i++) {
         const struct fab_piece *pc = &pkt->piece[i];
-        void *dst = fab_mr_find(nic, p->pd, pc->key, pc->addr, pc->len, access);
+        void *dst = pc->serial == fab_mr_serial(nic, pc->key) ? fab_mr_find(nic, p->pd, pc->key, pc->addr, pc->len, access)
+                                                              : NULL;
 
         if (dst) {
             if (nic->eng->ops->memory_write)

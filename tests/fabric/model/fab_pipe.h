@@ -45,6 +45,8 @@ void fab_pipe_flush(struct fab_pipe *p);
 void fab_pipe_orphan(struct fab_pipe *p);
 /* Fills @pkt->piece with the places of @pkt->h.len bytes at offset @off of the list. False if it is too short. */
 bool fab_pkt_scatter(struct fab_pkt *pkt, const struct ibv_sge *sge, uint32_t nsge, uint64_t off);
+/* Notes which regions the keys of @pkt->piece stand for: its bytes go to these, or nowhere. */
+void fab_pkt_regions(const struct fab_nic *nic, struct fab_pkt *pkt);
 /* Goes on after a hang. */
 void fab_pipe_unpark(struct fab_pipe *p);
 

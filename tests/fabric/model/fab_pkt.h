@@ -65,9 +65,10 @@ struct fab_item {
     enum fab_item_kind kind;
 };
 
-/* Where one run of payload bytes goes. The key is looked up again when the bytes are written. */
+/* Where one run of payload bytes goes. The key is looked up again when the bytes are written: it must still be that region. */
 struct fab_piece {
     uint64_t addr;
+    uint64_t serial;
     uint32_t key;
     uint32_t len;
 };

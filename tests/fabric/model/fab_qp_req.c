@@ -474,6 +474,7 @@ void fab_qp_req_read(struct fab_qp *qp, struct fab_pkt *pkt)
     pkt->recv = NULL;
     pkt->read = w;
     pkt->item.kind = FAB_ITEM_PKT;
+    fab_pkt_regions(qp->nic, pkt);
     w->rd_got++;
     qp->una_psn = fab_psn_add(pkt->h.psn, 1);
     fab_pipe_put(qp->spipe, &pkt->item, eng->ops->dma_delay(eng, qp->nic, pkt->h.len));

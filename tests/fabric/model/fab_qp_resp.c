@@ -82,6 +82,8 @@ static void accept(struct fab_qp *qp, struct fab_pkt *pkt, uint32_t npsn)
     if (pkt->h.op != FAB_OP_READ && pkt->h.flags & FAB_F_ACKREQ)
         answer(qp, FAB_ACK);
     pkt->item.kind = FAB_ITEM_PKT;
+    if (pkt->h.op != FAB_OP_READ)
+        fab_pkt_regions(qp->nic, pkt);
     fab_pipe_put(qp->rpipe, &pkt->item, eng->ops->dma_delay(eng, qp->nic, pkt->h.len));
 }
 

@@ -28,6 +28,21 @@ void r2_close_say_bye(struct r2_comm *c)
     r2_peer_emit(c->inst, c->peer, FO_MSG_BYE, &b);
 }
 
+static uint64_t say_again(struct r2_comm *c, uint64_t now)
+{
+    if (now >= c->send_at) {
+        r2_close_say_bye(c);
+        c->send_at = now + c->interval;
+        c->interval = c->interval < MS(40) ? c->interval * 2 : c->interval;
+    }
+    return c->send_at;
+}
+
+uint64_t r2_close_say_abort(struct r2_comm *c, uint64_t now)
+{
+    return c->abort && !c->bye_ok ? say_again(c, now) : UINT64_MAX;
+}
+
 void r2_close_say_nothing_left(struct r2_comm *c)
 {
     union fo_body b;
@@ -125,12 +140,7 @@ uint64_t r2_close_step(struct r2_comm *c, uint64_t now)
     if (atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_BYE) {
         next = fo_step(&c->fo, now);
         if (!over(c, now)) {
-            if (now >= c->send_at) {
-                r2_close_say_bye(c);
-                c->send_at = now + c->interval;
-                c->interval = c->interval < MS(40) ? c->interval * 2 : c->interval;
-            }
-            return r2_earlier(next, c->send_at);
+            return r2_earlier(next, say_again(c, now));
         }
         for (int p = 0; p < c->link.npaths; p++) {
             r2_close_log_life(c, p);
@@ -146,6 +156,9 @@ uint64_t r2_close_step(struct r2_comm *c, uint64_t now)
     }
     if (c->tx && !ib_send_stage_end(c->tx, r2_elapsed(now, c->closed_at) >= MS(c->inst->cfg.t_dead_ms))) {
         return now + COPY_POLL; /* an abort: copies run still */
+    }
+    if (!r2_comm_leaves(c)) {
+        return now + COPY_POLL;
     }
     r2_gate_unvisit(&c->gate);
     r2_comm_free(c);

@@ -516,17 +516,23 @@ enum r2_status r2_net_test(struct r2_req *req, int *done, size_t *sizes)
 
 void r2_net_close(struct r2_comm *c)
 {
+    int outstanding;
+
     if (c == NULL) {
         return;
     }
     r2_gate_visit(&c->gate);
-    c->abort = c->is_send ? !ib_send_idle(c->tx) || c->fo.error != R2_OK : c->rx->ledger.rdone != c->rx->ledger.rpost;
+    outstanding = c->is_send ? !ib_send_idle(c->tx) : c->rx->ledger.rdone != c->rx->ledger.rpost;
+    c->abort |= outstanding || (c->is_send && c->fo.error != R2_OK);
+    c->fo.closing = 1;
     if (c->abort) {
         fo_quiet(&c->fo);
     }
+    if (outstanding) {
+        fo_abort(&c->fo); /* handles that are left may be released at any moment (P27) */
+    }
     r2_reg_leave(c);
     r2_close_log_flush(c);
-    c->fo.closing = 1;
     c->closed_at = r2_now(c->inst);
     c->send_at = 0;
     c->interval = (uint64_t)c->inst->cfg.t_repeat_ms * 1000000;

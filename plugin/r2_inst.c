@@ -114,6 +114,16 @@ void r2_comm_free(struct r2_comm *c)
     free(c);
 }
 
+int r2_comm_leaves(struct r2_comm *c)
+{
+    int going;
+
+    pthread_mutex_lock(&c->inst->lock);
+    going = c->going = c->looks == 0;
+    pthread_mutex_unlock(&c->inst->lock);
+    return going;
+}
+
 struct r2_comm *r2_comm_first(struct r2_inst *inst)
 {
     struct r2_comm *c;
@@ -194,6 +204,7 @@ static void step_comm(struct r2_comm *c, uint64_t now)
         if (setup == R2_SETUP_DONE) {
             next = fo_step(&c->fo, now); /* first: what it settles may return */
             next = r2_earlier(next, r2_return_step(c, now));
+            next = r2_earlier(next, r2_close_say_abort(c, now));
         }
     }
     c->deadline = next;

@@ -160,6 +160,8 @@ struct r2_comm {
     /* inst->lock */
     struct r2_comm *hash_next, *all_next, *kick_next, *accept_next;
     int kicked;
+    int looks; /* threads of NCCL that look at it (r2_reg.c): it is not freed meanwhile */
+    int going; /* it is about to be freed: nobody looks at it any more */
 
     /* service thread */
     struct r2_peer *peer;
@@ -324,6 +326,8 @@ struct r2_inst {
     struct r2_relay *relay; /* NULL: no path is staged */
     struct r2_reach *reach; /* NULL: memory of GPUs is not tested */
     struct r2_oob *oob;
+    /* bit per device: it did not get a queue pair to ERR in time, last (P27). relaxed: it shortens waits */
+    _Atomic uint32_t unhalted;
     uint64_t worker_alive[IB_MAX_NICS]; /* ns, per device: when a job of it last came back; service thread */
     uint64_t worker_reaped[IB_MAX_NICS]; /* service thread */
     struct r2_peer *peers;              /* service thread */
@@ -406,6 +410,8 @@ struct r2_comm *r2_comm_find(struct r2_inst *inst, uint32_t id);
 /* Head of the list of all connections: new ones come in at the head and only the service thread takes one out, so it may walk on from
  * here without the lock. */
 struct r2_comm *r2_comm_first(struct r2_inst *inst);
+/* 1: no thread of NCCL looks at it, nor will any from now on: it can be freed. 0: not now. */
+int r2_comm_leaves(struct r2_comm *c);
 void r2_comm_free(struct r2_comm *c);     /* service thread; all jobs are back */
 
 /*
@@ -463,6 +469,11 @@ int r2_build_stands(const struct r2_comm *c, int p);
 /* r2_close.c; service thread, gate held. Returns the next deadline; 0 when the connection was freed (the gate with it). */
 uint64_t r2_close_step(struct r2_comm *c, uint64_t now);
 void r2_close_say_bye(struct r2_comm *c);
+/*
+ * An abort that NCCL has begun, and not closed yet: its queue pairs fail at the peer otherwise
+ * before it hears why. Returns the next deadline.
+ */
+uint64_t r2_close_say_abort(struct r2_comm *c, uint64_t now);
 void r2_close_say_nothing_left(struct r2_comm *c); /* BYE(abort) without any ledger, for who could not come into the gate */
 void r2_close_log_life(const struct r2_comm *c, int p); /* its present life is over */
 void r2_close_log_flush(const struct r2_comm *c); /* how a receiver was flushed; nothing if it never was. Gate */

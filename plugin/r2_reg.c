@@ -147,10 +147,183 @@ static void wait_for_copies(struct r2_comm *c, const struct ib_mr *mr)
     }
 }
 
-/* Of another connection, or left by one that was closed: both work with the transports that NCCL has, so they do here. */
+/* --- an abort: what a NIC may still use is not taken away (P27) --- */
+
+static int uses(const struct r2_comm *c, const struct ib_mr *mr)
+{
+    return c->is_send ? ib_send_uses(c->tx, mr) : ib_recv_uses(c->rx, mr);
+}
+
+/*
+ * Gate held. NCCL takes away what requests of @c refer to: nothing is posted for them any more,
+ * and the queue pairs go to ERR.
+ */
+static void abort_begin(struct r2_comm *c)
+{
+    if (!c->fo.quiet) {
+        fo_quiet(&c->fo);
+        fo_fail(&c->fo, R2_ERR_ARG, "a buffer of an outstanding request was deregistered");
+        c->abort = 1; /* said from here on: r2_close_say_abort() */
+        c->send_at = 0;
+        c->interval = (uint64_t)c->inst->cfg.t_repeat_ms * 1000000;
+        r2_comm_kick(c);
+    }
+    fo_abort(&c->fo);
+}
+
+#define HALT_FENCES   10    /* x T_fence for one call into the driver; few take a hundredth of that */
+#define HALT_LOOK_NS  20000 /* between two looks, doubling */
+#define HALT_LOOK_MAX 1000000
+
+/*
+ * Gate held. Whether it is no use to wait longer for the queue pair of path @p. A call that is
+ * out, or has failed and is repeated, has ten T_fence; behind other jobs of a device that works,
+ * T_dead; behind those of a device that has failed in this before, T_fence, so that an abort of
+ * many connections is not kept by each of them.
+ */
+static int halt_is_late(const struct r2_comm *c, int p, uint64_t since, uint64_t now)
+{
+    const struct r2_config *cfg = &c->inst->cfg;
+    const struct ib_fence *f = &c->fo.path[p].fence;
+    uint32_t device = 1u << c->inst->nics.nic[c->link.path[p].nic].device_index;
+    uint64_t fence = (uint64_t)cfg->t_fence_ms * 1000000, dead = (uint64_t)cfg->t_dead_ms * 1000000;
+    uint64_t started;
+
+    /* pairs with the worker's release */
+    started = atomic_load_explicit(&f->job_started, memory_order_acquire);
+    if (atomic_load_explicit(&c->inst->unhalted, memory_order_relaxed) & device) {
+        return r2_elapsed(now, since) >= fence;
+    }
+    if (atomic_load_explicit(&f->job_rc, memory_order_acquire) > 0) {
+        return r2_elapsed(now, since) >= HALT_FENCES * fence;
+    }
+    if (started) {
+        return r2_elapsed(now, started) >= HALT_FENCES * fence;
+    }
+    return r2_elapsed(now, since) >= dead;
+}
+
+/*
+ * Gate held. Notes for the next wait which devices of @c have failed in it, and which have not.
+ * Returns the paths that are to be waited for.
+ */
+static uint32_t halt_look(struct r2_comm *c, uint64_t since, uint32_t *late)
+{
+    uint64_t now = r2_now(c->inst);
+    uint32_t left = fo_unhalted(&c->fo);
+
+    for (int p = 0; p < c->link.npaths; p++) {
+        uint32_t device = 1u << c->inst->nics.nic[c->link.path[p].nic].device_index;
+
+        if (!(left >> p & 1)) {
+            atomic_fetch_and_explicit(&c->inst->unhalted, ~device, memory_order_relaxed);
+        } else if (c->inst->env.wait == NULL || halt_is_late(c, p, since, now)) {
+            atomic_fetch_or_explicit(&c->inst->unhalted, device, memory_order_relaxed);
+            *late |= 1u << p;
+        }
+    }
+    return left & ~*late;
+}
+
+/*
+ * Waits, outside the gate, until no queue pair of @c can use the keys of its buffers. Returns
+ * those of the paths for which that could not be had: their registrations must stay. Bounded:
+ * halt_is_late().
+ */
+static uint32_t wait_for_halt(struct r2_comm *c)
+{
+    const struct r2_env *env = &c->inst->env;
+    uint64_t since = r2_now(c->inst), pause = HALT_LOOK_NS;
+    uint32_t left, late = 0;
+
+    do {
+        r2_gate_visit(&c->gate);
+        left = halt_look(c, since, &late);
+        r2_gate_unvisit(&c->gate);
+        if (left) {
+            env->wait(env->arg, pause);
+            pause = 2 * pause < HALT_LOOK_MAX ? 2 * pause : HALT_LOOK_MAX;
+        }
+    } while (left);
+    return late;
+}
+
+/*
+ * The reference stays for ever, and with it keys and pages: what the NIC still does with them
+ * hits nobody else.
+ */
+static void keep(struct r2_comm *c, struct ib_mr *mr, uint32_t late)
+{
+    const struct ib_nic *nic = &c->inst->nics.nic[c->link.path[__builtin_ctz(late)].nic];
+
+    ib_mr_keep(c->inst->mrs, mr);
+    R2_WARN("%s: aborted, and a queue pair on NIC %s could not be stopped: %zu bytes at %p stay registered",
+            c->label, nic->name, mr->len, (void *)mr->addr);
+    r2_log_flush();
+}
+
+/*
+ * The connection behind @c, the first one for NULL. It is not freed until the next call with it,
+ * which gives @c back.
+ */
+static struct r2_comm *look_at_next(struct r2_inst *inst, struct r2_comm *c)
+{
+    struct r2_comm *next;
+
+    pthread_mutex_lock(&inst->lock);
+    next = c ? c->all_next : inst->all;
+    while (next && next->going) {
+        next = next->all_next;
+    }
+    if (next) {
+        next->looks++;
+    }
+    if (c) {
+        c->looks--;
+    }
+    pthread_mutex_unlock(&inst->lock);
+    return next;
+}
+
+/* 1: some connection has requests under @mr and could not be stopped: @mr is kept. */
+static int abort_users(struct r2_inst *inst, struct ib_mr *mr)
+{
+    int kept = 0;
+
+    for (struct r2_comm *c = look_at_next(inst, NULL); c; c = look_at_next(inst, c)) {
+        uint32_t late;
+        int used;
+
+        if (atomic_load_explicit(&c->setup, memory_order_acquire) != R2_SETUP_DONE) {
+            continue; /* pairs with setup_move */
+        }
+        r2_gate_visit(&c->gate);
+        used = uses(c, mr);
+        if (used) {
+            abort_begin(c);
+        }
+        r2_gate_unvisit(&c->gate);
+        if (used && !kept && (late = wait_for_halt(c)) != 0) {
+            keep(c, mr, late);
+            kept = 1;
+        }
+    }
+    return kept;
+}
+
+/*
+ * Of another connection, or left by one that was closed: both work with the transports that NCCL
+ * has, so they do here. Whose it was may have requests under it still, and have been closed with
+ * them; so all connections are asked, which costs what it does: NCCL does not come here.
+ */
 static enum r2_status release_other(struct r2_comm *c, struct ib_mr *mr)
 {
-    if (ib_mr_put_known(c->inst->mrs, mr) == 0) {
+    int last = ib_mr_last(c->inst->mrs, mr);
+
+    if (last > 0 && abort_users(c->inst, mr)) {
+        return R2_OK;
+    }
+    if (last >= 0 && ib_mr_put_known(c->inst->mrs, mr) == 0) {
         return R2_OK;
     }
     R2_WARN("%s: %p is to be released and is no registration", c->label, (void *)mr);
@@ -159,22 +332,24 @@ static enum r2_status release_other(struct r2_comm *c, struct ib_mr *mr)
 }
 
 /*
- * The last registration taken away under outstanding requests is how an abort begins (P27): from here the service thread must not post
- * for them any more, since neither the handle nor the memory is there.
+ * The last registration taken away under outstanding requests is how an abort begins (P27): from
+ * here the service thread must not post for them any more, since neither the handle nor the
+ * memory is there; and the NIC must not use them, since both are somebody else's soon.
  */
 enum r2_status r2_net_dereg(struct r2_comm *c, struct ib_mr *mr)
 {
     struct r2_held *gone;
-    int had, copies;
+    uint32_t late = 0;
+    int had, copies, used;
 
     if (mr == NULL) {
         return R2_OK;
     }
     r2_gate_visit(&c->gate);
     had = held_drop(c, mr, &gone);
-    if (gone && !c->fo.quiet && (c->is_send ? ib_send_uses(c->tx, mr) : ib_recv_uses(c->rx, mr))) {
-        fo_quiet(&c->fo);
-        fo_fail(&c->fo, R2_ERR_ARG, "a buffer of an outstanding request was deregistered");
+    used = gone && uses(c, mr);
+    if (used) {
+        abort_begin(c);
     }
     copies = gone && c->is_send && c->tx->lanes != 0;
     r2_gate_unvisit(&c->gate);
@@ -184,7 +359,11 @@ enum r2_status r2_net_dereg(struct r2_comm *c, struct ib_mr *mr)
     if (copies) {
         wait_for_copies(c, mr);
     }
-    ib_mr_put(c->inst->mrs, mr);
+    if (used && (late = wait_for_halt(c)) != 0) {
+        keep(c, mr, late);
+    } else {
+        ib_mr_put(c->inst->mrs, mr);
+    }
     if (gone) {
         ib_mr_unpin(mr);
         free(gone);

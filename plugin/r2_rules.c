@@ -19,6 +19,7 @@ static const char *const names[R2_RULE_COUNT] = {
     [R2_RULE_STAGE_READ] = "stage-read",   [R2_RULE_STAGE_RING] = "stage-ring",
     [R2_RULE_LIVE_PARTS] = "live-parts",   [R2_RULE_LIVE_FROZEN] = "live-frozen",
     [R2_RULE_LIVE_LEDGER] = "live-ledger",
+    [R2_RULE_ABORT_ERR] = "abort-err",
 };
 
 const char *r2_rule_name(enum r2_rule r)

@@ -30,6 +30,7 @@ enum r2_rule {
     R2_RULE_LIVE_PARTS,   /* P35: S names the parts that a life may still bring ... */
     R2_RULE_LIVE_FROZEN,  /* ... as they were when it stopped posting there */
     R2_RULE_LIVE_LEDGER,  /* P35: ... and R takes off what it had at the close, not what came since */
+    R2_RULE_ABORT_ERR,    /* P27: queue pairs are in ERR before a registration goes under requests */
     R2_RULE_COUNT
 };
 

@@ -156,7 +156,7 @@ int fo_move(struct fo_conn *fc, int p, enum fo_state to, const char *why)
     } else {
         fc->link->up &= ~(1u << p);
     }
-    if (!fc->closing && from != FO_NONE) {
+    if (!fc->closing && !fc->quiet && from != FO_NONE) {
         R2_INFO("%s path %d life %u %s -> %s: %s", fc->label, p, fc->link->path[p].life, fo_state_name(from),
                 fo_state_name(to), why);
     }
@@ -246,6 +246,35 @@ void fo_quiet(struct fo_conn *fc)
     } else {
         fc->rx->quiet = 1;
     }
+}
+
+static int is_halted(const struct fo_conn *fc, int p)
+{
+    const struct fo_path *fp = &fc->path[p];
+    enum ib_nic_state nic = ib_nic_state_get(&fc->link->nics->nic[fc->link->path[p].nic]);
+
+    if (fp->state == FO_UP) {
+        return 0;
+    }
+    if (fp->state == FO_NONE || fp->fence.stage == IB_FENCE_IDLE) {
+        return 1; /* what is being built is posted on, at either end, only when it is up here */
+    }
+    if (nic == IB_NIC_FATAL || nic == IB_NIC_GONE) {
+        return 1;
+    }
+    /* both pair with the worker's release */
+    return atomic_load_explicit(&fp->fence.job_gone, memory_order_acquire) ||
+           atomic_load_explicit(&fp->fence.job_rc, memory_order_acquire) == 0;
+}
+
+uint32_t fo_unhalted(const struct fo_conn *fc)
+{
+    uint32_t mask = 0;
+
+    for (int p = 0; r2_rule(R2_RULE_ABORT_ERR) && p < fc->link->npaths; p++) {
+        mask |= (uint32_t)!is_halted(fc, p) << p;
+    }
+    return mask;
 }
 
 /* --- faults --- */
@@ -346,6 +375,18 @@ __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p, const s
     }
     check_policy(fc, what);
     fc->ops.kick(fc->ops.arg);
+}
+
+void fo_abort(struct fo_conn *fc)
+{
+    struct ib_fault_info info = {.fault = IB_FAULT_CLOSE};
+
+    fo_quiet(fc);
+    for (int p = 0; r2_rule(R2_RULE_ABORT_ERR) && p < fc->link->npaths; p++) {
+        if (fc->path[p].state == FO_UP) {
+            fo_fault(fc, p, &info);
+        }
+    }
 }
 
 /* The peer posts nothing on (p) any more; what it posted before may still be under way. */

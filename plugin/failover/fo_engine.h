@@ -142,6 +142,15 @@ void fo_fail(struct fo_conn *fc, enum r2_status status, const char *fmt, ...) __
  */
 void fo_quiet(struct fo_conn *fc);
 
+/*
+ * The same, and every queue pair that may carry work goes to ERR: a registration taken away is no
+ * fence, since the next buffer may have its keys (P27). @unhalted: bit per path whose queue pair
+ * is not known to be there yet. None where the life never stood, nor on a device that is gone, or
+ * fatal: from such a one no registration is taken. May be called again. Gate.
+ */
+void fo_abort(struct fo_conn *fc);
+uint32_t fo_unhalted(const struct fo_conn *fc);
+
 /* Ledger part of FENCED and BYE. */
 void fo_snapshot(const struct fo_conn *fc, struct fo_fenced *out);
 

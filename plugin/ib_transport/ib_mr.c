@@ -28,6 +28,7 @@ struct ib_mr_cache {
     int (*reaches)(void *arg, int nic, const struct ib_mr *mr, const struct ibv_mr *m); /* const after init */
     void *reaches_arg;
     struct ib_mr_cache *next_left;
+    _Atomic uint64_t kept;    /* relaxed: a count */
 };
 
 /* One NIC's job for an entry: at most one at a time, and a registration that nobody waits for any more ends by itself. */
@@ -497,6 +498,29 @@ int ib_mr_put_known(struct ib_mr_cache *cache, struct ib_mr *mr)
     return m != NULL ? 0 : -1;
 }
 
+int ib_mr_last(struct ib_mr_cache *cache, struct ib_mr *mr)
+{
+    struct ib_mr *m;
+    int last = -1;
+
+    pthread_mutex_lock(&cache->lock);
+    for (m = cache->head; m != NULL && m != mr; m = m->next) {
+    }
+    if (m != NULL) {
+        last = m->refs == 1;
+        if (last)
+            ib_mr_leave(m);
+    }
+    pthread_mutex_unlock(&cache->lock);
+    return last;
+}
+
+void ib_mr_keep(struct ib_mr_cache *cache, struct ib_mr *mr)
+{
+    ib_mr_leave(mr);
+    atomic_fetch_add_explicit(&cache->kept, 1, memory_order_relaxed);
+}
+
 void ib_mr_pin(struct ib_mr *mr)
 {
     atomic_fetch_add_explicit(&mr->pins, 1, memory_order_relaxed);
@@ -546,5 +570,6 @@ void ib_mr_cache_stats(struct ib_mr_cache *cache, struct ib_mr_stats *out)
 {
     pthread_mutex_lock(&cache->lock);
     *out = cache->stats;
+    out->kept = atomic_load_explicit(&cache->kept, memory_order_relaxed);
     pthread_mutex_unlock(&cache->lock);
 }

@@ -65,6 +65,16 @@ uint32_t ib_mr_cache_refused(struct ib_mr_cache *cache);
 void ib_mr_put(struct ib_mr_cache *cache, struct ib_mr *mr);
 /* The same for a pointer that may be none of the cache's: -1 then, and nothing is touched. */
 int ib_mr_put_known(struct ib_mr_cache *cache, struct ib_mr *mr);
+/*
+ * Whether the next put is the last: 1, and @mr stands for new ones no more; 0; -1: @mr is none of
+ * the cache's.
+ */
+int ib_mr_last(struct ib_mr_cache *cache, struct ib_mr *mr);
+/*
+ * A reference that is never dropped (P27): @mr stays registered, is counted, and stands for new
+ * ones no more. Takes no lock.
+ */
+void ib_mr_keep(struct ib_mr_cache *cache, struct ib_mr *mr);
 /* As long as @mr is pinned it can be looked at, also when its last reference was dropped by somebody else: it has no registration then. Take no lock. */
 void ib_mr_pin(struct ib_mr *mr);
 void ib_mr_unpin(struct ib_mr *mr);
@@ -84,7 +94,7 @@ static inline uint32_t ib_mr_rkey(struct ib_mr *mr, int nic)
 }
 
 struct ib_mr_stats {
-    uint64_t registrations, hits, failures;
+    uint64_t registrations, hits, failures, kept;
     uint64_t owed; /* of NICs whose driver had not come back when the last reference was dropped */
     uint64_t late; /* registrations that came behind that, and were taken away at once */
     int live;

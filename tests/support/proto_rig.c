@@ -49,6 +49,15 @@ uint64_t rig_now(struct rig *r)
 
 /* --- threads of a process, as events --- */
 
+/* The thread that waits is NCCL's: the others go on meanwhile. */
+static void env_wait(void *arg, uint64_t ns)
+{
+    struct rig_side *s = arg;
+
+    fab_inproc_run_until(s->rig->f, rig_now(s->rig) + ns);
+    rig_enter(s);
+}
+
 static uint64_t env_now(void *arg)
 {
     return rig_now(((struct rig_side *)arg)->rig);
@@ -171,7 +180,8 @@ static void side_start(struct rig *r, int i)
 {
     struct rig_side *s = &r->side[i];
     struct r2_env env = {
-        .arg = s, .now_ns = env_now, .random = env_random, .kick_service = rig_kick, .kick_worker = env_kick_worker};
+        .arg = s, .now_ns = env_now, .random = env_random, .wait = env_wait,
+        .kick_service = rig_kick, .kick_worker = env_kick_worker};
     struct ib_verbs verbs;
     struct r2_inst_params par = {
         .env = &env, .verbs = &verbs, .cfg = &s->cfg, .oob_create = rig_oob_create, .oob_arg = s};

@@ -435,6 +435,7 @@ START_TEST(an_abort_ends_them)
     rig_fault(rig, "h0:n0 blackhole");
     send_post(0);
     begin(0, slot[0].s_op, 0);
+    rig->side[0].still = 1; /* nobody takes its completion */
     rig_dereg(rig, 0, s_mr);
     rig_turn(rig, RIG_US);
     ck_assert_int_eq(rig->side[0].status, R2_ERR_ARG);

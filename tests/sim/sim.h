@@ -157,6 +157,7 @@ struct sim_params {
     int late_pct;      /* ... comes with the last messages */
     int dead_at_start; /* NICs down before the instances start */
     int kill, abort;   /* a process is killed; an end closes with requests outstanding */
+    int abort_hang;    /* ... on a NIC that hangs just then, where that is not the safe rail's */
     int close_now_pct; /* an end closes at once after its last done */
     uint64_t close_ns; /* else up to this much later */
     int flush_always;  /* host memory is flushed as a GPU's is */
@@ -316,6 +317,7 @@ struct sim_conn {
     uint32_t stride;
     uint8_t *send_base, *recv_base;
     int may_fail; /* an error is a legal end from now on */
+    int kept; /* memory that stayed registered at an abort: bit 0 the sender's, bit 1 the receiver's */
 };
 
 void sim_conn_init(struct sim_conn *c, struct sim *s, int index);

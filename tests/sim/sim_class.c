@@ -260,6 +260,15 @@ static void draw_abort(struct sim_params *p, struct fab_rng *r)
     p->abort = 1;
     p->faults = (int)sim_pick(r, 0, 2);
     p->fault_mask = LINK_FAULTS | SILENT_FAULTS | DEVICE_FAULTS;
+    if (sim_pct(r, 40)) { /* what a device does not let go of stays registered */
+        p->faults = (int)sim_pick(r, 1, 3);
+        p->fault_mask = HANG_FAULTS;
+        p->fab.hang_modify_ns = 100 * SIM_US;
+        p->fab.hang_modify_fails_ppm = 1000000;
+        p->t_fence_ms = 1;
+        p->t_packet_ms = 100;
+        p->abort_hang = 1;
+    }
     p->fab.dma_ns = 300 * SIM_US;
 }
 

@@ -67,20 +67,56 @@ static int end_register(struct sim_end *e)
     return 0;
 }
 
+/*
+ * Whoever comes next in this process: the same memory, other contents, and, where a device lets
+ * go of keys, the same keys. What is still under way for the connection that aborted must neither
+ * write it nor send it: the slots are gone for the oracle, and what arrives elsewhere is
+ * compared. Memory that a device would not let go of is nobody else's.
+ */
+static void tenant_register(struct sim_end *e, uint64_t kept)
+{
+    struct sim_conn *c = e->conn;
+    uint8_t *base = e->sender ? c->send_base : c->recv_base;
+    size_t len = (size_t)c->stride * (size_t)c->nslots;
+    struct ib_mr_stats stats;
+    struct ib_mr *mr;
+    int type = e->sender && c->sim->p.copy_nics ? IB_PTR_CUDA : IB_PTR_HOST;
+    char end = e->sender ? 'S' : 'R';
+
+    ib_mr_cache_stats(e->proc->inst->mrs, &stats);
+    if (stats.kept > kept) {
+        sim_trace(c->sim, "conn %d %c: its memory stays registered", c->index, end);
+        c->kept |= e->sender ? 1 : 2;
+        return;
+    }
+    if (e->sender)
+        memset(base, 0xa5, len);
+    mr = ib_mr_get(e->proc->inst->mrs, base, len, type, 0, -1, ~0ull);
+    sim_trace(c->sim, "conn %d %c: its memory is registered again, key %#x", c->index, end,
+              mr ? ib_mr_rkey(mr, e->dev) : 0);
+}
+
 /* NCCL takes the registrations away before it closes, also under requests that are outstanding. */
 static void end_deregister(struct sim_end *e)
 {
     struct sim_conn *c = e->conn;
+    struct ib_mr_stats before;
 
+    if (e->tick_id) /* the thread that would call is in here, perhaps for long */
+        fab_inproc_cancel(c->sim->f, e->tick_id);
+    e->tick_id = 0;
+    e->state = SIM_END_DEREGISTERED;
+    ib_mr_cache_stats(e->proc->inst->mrs, &before);
     for (int i = 0; i < 2 && e->comm; i++) {
         enum r2_status st = r2_net_dereg(e->comm, e->mr[i]);
         if (st != R2_OK)
             sim_fail(c->sim, "conn %d: dereg returns %s", c->index, r2_status_name(st));
         e->mr[i] = NULL;
     }
+    if (!sim_end_finished(e) && e->comm)
+        tenant_register(e, before.kept);
     for (int i = 0; i < c->nslots && !e->sender; i++)
         c->slot[i].state = SIM_SLOT_GONE;
-    e->state = SIM_END_DEREGISTERED;
 }
 
 void sim_end_close(struct sim_end *e)
@@ -210,6 +246,7 @@ void sim_conn_init(struct sim_conn *c, struct sim *s, int index)
     memset(c->slot, 0, sizeof(c->slot));
     memset(c->send_free, 1, sizeof(c->send_free));
     c->may_fail = 0;
+    c->kept = 0;
     end_init(&c->s, c, 1, from, dev);
     end_init(&c->r, c, 0, to, dev2);
     sim_traffic_draw(c, &s->rng);

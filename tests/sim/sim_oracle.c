@@ -114,6 +114,8 @@ void sim_oracle_settle(struct sim *s)
     s->written.c = NULL;
     m = &c->msg[s->written.msg];
     slot = &c->slot[s->written.msg % (uint32_t)c->nslots];
+    if (slot->state == SIM_SLOT_GONE && c->kept & 2)
+        return; /* the pages are nobody's: that is what they are kept for */
     if (slot->state != SIM_SLOT_POSTED) {
         sim_fail(
             s,

@@ -96,6 +96,23 @@ static uint64_t env_now(void *arg)
     return p->clock;
 }
 
+/* The thread that waits is NCCL's: all others, of all processes, go on meanwhile. */
+static void env_wait(void *arg, uint64_t ns)
+{
+    struct sim_proc *p = arg;
+    struct sim *s = p->sim;
+    uint64_t until = fab_inproc_now(s->f) + ns;
+
+    sim_proc_leave(p);
+    while (!s->failed && fab_inproc_next_event_time(s->f) <= until) {
+        fab_inproc_step(s->f);
+        sim_oracle_settle(s);
+    }
+    if (fab_inproc_now(s->f) < until)
+        fab_inproc_skip(s->f, until - fab_inproc_now(s->f));
+    sim_proc_enter(p);
+}
+
 static void env_random(void *arg, void *out, unsigned len)
 {
     struct sim_proc *p = arg;
@@ -226,6 +243,7 @@ void sim_proc_start(struct sim *s, int index, int host)
     struct r2_env env = {.arg = p,
                          .now_ns = env_now,
                          .random = env_random,
+                         .wait = env_wait,
                          .threads = 0,
                          .kick_service = env_kick_service,
                          .kick_worker = env_kick_worker};

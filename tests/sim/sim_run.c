@@ -110,6 +110,39 @@ static void kill_one(struct sim *s)
     sim_proc_kill(&s->proc[victim]);
 }
 
+struct hang {
+    struct sim *sim;
+    char text[40];
+};
+
+static void hang_ends(void *arg)
+{
+    struct hang *h = arg;
+
+    sim_fabric_fault(h->sim, h->text);
+}
+
+/*
+ * The driver of the NIC takes no queue pair to ERR while that lasts; within the life of a packet,
+ * as with all that hangs.
+ */
+static void hang_at_abort(struct sim *s, const struct sim_end *e)
+{
+    static struct hang h;
+    uint64_t ns = sim_pick(&s->rng, SIM_MS, (uint64_t)s->p.t_packet_ms * SIM_MS * 3 / 4);
+
+    if (!s->p.abort_hang || e->dev == s->safe_rail)
+        return;
+    h.sim = s;
+    snprintf(h.text, sizeof(h.text), "h%d:n%d hang", e->proc->host, e->dev);
+    sim_trace(s, "%s", h.text);
+    sim_fabric_fault(s, h.text);
+    s->st.faults[SIM_F_HANG]++;
+    sim_broken_nic(s, e->proc->host, e->dev);
+    snprintf(h.text, sizeof(h.text), "h%d:n%d unhang", e->proc->host, e->dev);
+    fab_inproc_at(s->f, fab_inproc_now(s->f) + ns, hang_ends, &h);
+}
+
 static void abort_one(struct sim *s)
 {
     int at = (int)(fab_rng_next(&s->rng) % (unsigned)s->p.conns), sender = (int)(fab_rng_next(&s->rng) & 1);
@@ -122,6 +155,7 @@ static void abort_one(struct sim *s)
         s->aborted = 1;
         c->may_fail = 1;
         sim_trace(s, "conn %d %c: abort", c->index, sender ? 'S' : 'R');
+        hang_at_abort(s, e);
         sim_proc_enter(e->proc);
         sim_end_leave(e);
         sim_proc_leave(e->proc);

@@ -34,6 +34,7 @@ stage-ring staged 15
 live-parts unheard 61
 live-frozen unheard 615
 live-ledger unheard 615
+abort-err abort 0
 ROWS
 }
 

@@ -1,7 +1,8 @@
 /*
  * Close (protocol P25-P28): NCCL's close returns at once; the service thread says BYE with the final ledger until it is answered, keeps
  * the queue pairs until then, so that a last ack or its hardware ACK is not turned into a fault of a healthy NIC, and only then destroys.
- * A closed receiver in that state is the tombstone: it answers whatever the sender still asks.
+ * A closed receiver in that state is the tombstone: it answers whatever the sender still asks. The queue
+ * pairs of an abort are in ERR at once (P27): what would still come is for memory that is another's soon.
  */
 #include <string.h>
 

@@ -180,7 +180,8 @@ fails last-path-drained failover end NO_DRAIN_LAST NL=3 DRAIN
 fails no-return-of-drained failover end NO_DRAIN_RETURN NL=3 DRAIN
 fails no-return-instead-of-silence failover end NO_DRAIN_SPARE NL=3 DRAIN WATCH
 fails no-give-up failover end NO_GIVE_UP GIVE_UP F=2
-fails no-taking-away failover ghost_write NO_DEREG ABORT=3 F=0
+fails keys-used-again failover ghost_write NO_ABORT_ERR ABORT=1 F=0
+fails keys-used-again-at-sender failover changed_source NO_ABORT_ERR ABORT=2 F=0
 fails no-ledger-in-abort failover false_success NO_BYE_LEDGER ABORT=3 F=0
 fails no-bye-of-abort failover end NO_BYE ABORT=1 F=0
 fails no-live-parts failover ghost_write NO_LIVE_PARTS SOFT_R WORD

@@ -21,7 +21,7 @@
 /* Bytes of part q reach memory. The buffer must be its own still. */
 inline place(q)
 {
-    assert(ghost_write || (OF(q) >= rdone && !R_GONE))
+    assert(ghost_write || (OF(q) >= rdone && !R_AWAY))
 #if ADAPTIVE || defined(GPU)
     ;
     written = written | BIT(q)
@@ -65,6 +65,7 @@ inline take_receive(l)
 inline accept(q, l)
 {
     take_receive(l);
+    assert(changed_source || SOURCE_IS_THERE);
 #ifdef ACCOUNT
     assert(changed_source || READS_NO_MORE(l) || !S_DONE(OF(q)) || OWN_REQUEST(q, l));
     cqe[l] = cqe[l] | (BIT(q) & wr[l]);

@@ -289,9 +289,28 @@ static bool check_fatal(void)
     return fault("h0:n0 restore") && end_open(&me) && peer_start() && write_ok(9);
 }
 
+static bool check_call_error(void)
+{
+    struct ibv_port_attr a;
+
+    if (!fault("h0:n0 call-error")) {
+        return false;
+    }
+    int rc = ibv_query_port(me.ctx, 1, &a);
+    if (rc != EIO) {
+        return because("query_port gave %d, expected EIO", rc);
+    }
+    if (!write_ok(1) || !fault("h0:n0 restore")) {
+        return false;
+    }
+    rc = ibv_query_port(me.ctx, 1, &a);
+    return rc == 0 ? true : because("query_port gave %d after it was restored", rc);
+}
+
 static bool check_remove(void)
 {
     struct ibv_port_attr a;
+    char guid[sizeof(me.ctx->device->ibdev_path) + 16];
     unsigned us;
     uint64_t t = seg_now();
 
@@ -299,8 +318,12 @@ static bool check_remove(void)
         return false;
     }
     int rc = ibv_query_port(me.ctx, 1, &a);
-    if (rc != ENODEV) {
-        return because("query_port gave %d, expected ENODEV", rc);
+    if (rc != EIO) {
+        return because("query_port gave %d, expected EIO", rc);
+    }
+    snprintf(guid, sizeof(guid), "%s/node_guid", me.ctx->device->ibdev_path);
+    if (access(guid, F_OK) == 0) {
+        return because("a removed device is in sysfs");
     }
     if (device_open("fab0") != NULL || errno != ENODEV) {
         return because("a removed device is in the list");
@@ -440,6 +463,7 @@ static const struct check {
     {"hang", check_hang},
     {"fatal", check_fatal},
     {"remove", check_remove},
+    {"call-error", check_call_error},
     {"qp-error", check_qp_error},
     {"mr-fail", check_mr_fail},
     {"gid-change", check_gid_change},

@@ -27,7 +27,7 @@
 #include "oob_wire.h"
 
 #define PORTS  8
-#define SILENT 80   /* more than an endpoint keeps: it throws the oldest out */
+#define SILENT 80   /* more than the 64 places of an endpoint with 512 descriptors: it throws the oldest out */
 #define PAUSE  4000 /* us between two of a kind: the job needs the processors, too */
 
 enum kind { GARBAGE, SECRET, HALF, QUIET, STORM, KINDS };

@@ -9,6 +9,7 @@ perf= intruder=
 trap 'for p in $perf $intruder; do kill "$p" 2>/dev/null; done; "$B/softfab" down --name $fab >/dev/null 2>&1; rm -rf "$log"' EXIT
 export NCCL_IB_TIMEOUT=20 NCCL_IB_RETRY_CNT=7
 unset NCCL_R2_RUN_DIR NCCL_R2_STATS
+ulimit -S -n 512 # an eighth of them are places for strangers: fewer than the intruder keeps silent
 if ! command -v jq >/dev/null; then
     echo "jq is not installed"
     exit 77

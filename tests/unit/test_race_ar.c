@@ -239,7 +239,8 @@ START_TEST(each_path_for_itself)
     } row[] = {{{1, 1}, "h0:n0 down"}, {{1, 1}, "h1:n1 qp-error"}, {{1, 0}, "h0:n1 down"}, {{0, 1}, "h0:n1 down"}};
     int both = row[_i].two_sorts[0] && row[_i].two_sorts[1];
 
-    race_create(2, (const char *[]){"NCCL_R2_SPREAD=on", "NCCL_R2_CUT_MIN=4096", "NCCL_IB_AR_THRESHOLD=1000", NULL});
+    race_create(2, (const char *[]){"NCCL_R2_SPREAD=on", "NCCL_R2_CUT_MIN=4096", "NCCL_IB_AR_THRESHOLD=1000",
+                                    "NCCL_IB_HCA=fab" /* named: else the other sort is no backup */, NULL});
     true_query_port = rig->side[0].inst->v.query_port;
     for (int i = 0; i < 2; i++) {
         rig->side[i].inst->v.query_port = row[_i].two_sorts[i] ? query_port_two_sorts : true_query_port;

@@ -26,7 +26,7 @@ CLI_SRC   := $(wildcard tests/fabric/cli/*.c)
 PERF_SRC  := $(wildcard tools/r2_perf/*.c)
 # The doctor of r2_config looks at options, NICs and interfaces with the plugin's own code.
 CONFIG_SRC := $(wildcard tools/r2_config/*.c) tools/r2_perf/json.c tools/r2_perf/abi_view.c plugin/r2_config.c plugin/r2_config_names.c plugin/r2_conf_file.c plugin/r2_log.c \
-              plugin/oob_ifsel.c plugin/r2_rundir.c plugin/r2_symbols.c plugin/r2_init_texts.c topo/topo_source.c \
+              plugin/oob_ifsel.c plugin/r2_rundir.c plugin/r2_symbols.c plugin/r2_pages.c plugin/r2_init_texts.c topo/topo_source.c \
               $(addprefix plugin/ib_transport/ib_,verbs.c open.c device.c gid.c hca.c sysfs.c speed.c path.c) plugin/probe/probe_qp.c
 CTL_SRC   := $(wildcard tools/r2_ctl/*.c) tools/r2_perf/json.c plugin/r2_board.c plugin/r2_board_rows.c plugin/r2_rundir.c \
              plugin/r2_symbols.c plugin/ib_transport/ib_verbs.c

@@ -112,6 +112,7 @@ int probe_qp_post(struct probe_qp *q)
     }
     rc = ib_verbs_err(ibv_post_send(q->qp, &wr, &bad));
     q->out = (uint16_t)(q->out + (rc == 0));
+    q->refused |= rc != 0 && rc != ENOMEM; /* elsewhere it is taken, and comes back flushed */
     return rc;
 }
 
@@ -130,5 +131,5 @@ int probe_qp_poll(struct probe_qp *q)
         }
     }
     q->out = (uint16_t)(q->out - n);
-    return n > 0;
+    return q->refused ? -1 : n > 0;
 }

@@ -4,6 +4,8 @@
  */
 #include "tests/unit/race_rig.h"
 
+#include "plugin/r2_pair.h"
+
 #define N    8
 #define SIZE 3000
 
@@ -182,6 +184,30 @@ START_TEST(a_hung_device_is_not_believed)
 }
 END_TEST
 
+/* A probe's queue pair that broke with nothing posted: where the library refuses the next question, no completion ever says so. */
+START_TEST(a_probe_that_is_refused_has_broken)
+{
+    struct r2_pair *pair = NULL;
+    int rc;
+
+    begin("plain", kinds[_i]);
+    for (struct r2_pair *x = rig->side[1].inst->pairs; x; x = x->next) {
+        pair = x->nic == 0 && x->peer_nic == 0 ? x : pair;
+    }
+    ck_assert_ptr_nonnull(pair);
+    ck_assert_int_eq(pair->state, R2_PAIR_JOINED);
+    ck_assert_uint_eq(pair->qp.out, 0);
+    fire("h1:n0 qp-error");
+    rc = probe_qp_post(&pair->qp);
+    ck_assert_int_eq(rc != 0, strcmp(kinds[_i], "plain") != 0 && strcmp(kinds[_i], "ionic") != 0);
+    ck_assert_int_eq(probe_qp_poll(&pair->qp), -1);
+    want_path = 0;
+    ck_assert(rig_until(rig, path_settled, RIG_S));
+    wait_returned(0, 2);
+    stop();
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_loop_test(t, ends_in_time_and_the_path_returns, 0, KINDS * CAUSES);
@@ -189,6 +215,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, what_a_library_makes_up_is_held_for, 0, 2);
     tcase_add_test(t, a_sender_keeps_its_buffers_meanwhile);
     tcase_add_loop_test(t, a_hung_device_is_not_believed, 0, 3);
+    tcase_add_loop_test(t, a_probe_that_is_refused_has_broken, 0, KINDS);
 }
 
 int main(void)

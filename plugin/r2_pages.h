@@ -1,7 +1,8 @@
 /*
- * Memory of our own that NICs are given: whole pages that nothing else uses. Before kernel 5.12 libibverbs keeps the pages
- * of a registration from forked children (MADV_DONTFORK, with RDMAV_FORK_SAFE or ibv_fork_init): a child that touches
- * anything else on such a page, a neighbour in the heap, dies. Pages that go back to the kernel also lose the mark that a
+ * Memory of our own that NICs are given: whole pages that nothing else uses. Before kernel 5.12
+ * libibverbs keeps the pages of a registration from forked children (MADV_DONTFORK, with
+ * RDMAV_FORK_SAFE or ibv_fork_init): a child that touches anything else on such a page, a
+ * neighbour in the heap, dies. Pages that go back to the kernel also lose the mark that a
  * deregistration which failed leaves behind. Layer 0. Any thread.
  */
 #ifndef R2_PAGES_H

@@ -11,6 +11,7 @@
 #include "r2_log.h"
 
 #define LOOK_NS 20000000ull /* between two looks at a NIC that may be behind */
+#define LATE_FENCES 25 /* x T_fence: what a call into a driver may take, whatever others took */
 
 /*
  * lock: the list, refs, stats, what is under way. No call into a driver is made under it: those run on a thread for each NIC
@@ -31,7 +32,10 @@ struct ib_mr_cache {
     _Atomic uint64_t kept;    /* relaxed: a count */
 };
 
-/* One NIC's job for an entry: at most one at a time, and a registration that nobody waits for any more ends by itself. */
+/*
+ * One NIC's job for an entry: at most one at a time, and a registration that nobody waits for any
+ * more ends by itself.
+ */
 struct mr_job {
     struct ib_mr_job job; /* first */
     struct ib_mr_cache *cache;
@@ -83,7 +87,8 @@ struct ib_mr_cache *ib_mr_cache_create(struct ib_nics *nics, int threads)
     cache->page = page > 0 ? (uintptr_t)page : 4096;
     cache->relaxed = relaxed_access(nics);
     pthread_mutex_init(&cache->lock, NULL);
-    ib_mr_work_init(&cache->work, &cache->lock, threads);
+    ib_mr_work_init(&cache->work, &cache->lock, threads,
+                    LATE_FENCES * (uint64_t)nics->cfg->t_fence_ms * 1000000);
     return cache;
 }
 
@@ -147,12 +152,17 @@ static void fd_settle(struct entry *e)
 
 static void deregister_one(const struct ib_mr_cache *cache, int nic, struct ibv_mr *m)
 {
-    /* On a FATAL device no call is made: its context, and with it the pin, goes with the process. */
+    /*
+     * On a FATAL device no call is made: its context, and with it the pin, goes with the process.
+     */
     if (ib_nic_state_get(&cache->nics->nic[nic]) != IB_NIC_FATAL)
         cache->nics->v->dereg_mr(m);
 }
 
-/* Lock held. What came of a registration. Release: whoever reads the pointer without the lock sees the whole MR. */
+/*
+ * Lock held. What came of a registration. Release: whoever reads the pointer without the lock
+ * sees the whole MR.
+ */
 static void register_note(struct ib_mr_cache *cache, struct entry *e, int nic, struct ibv_mr *m, int err, uint64_t took)
 {
     if (m != NULL) {
@@ -169,7 +179,10 @@ static void register_note(struct ib_mr_cache *cache, struct entry *e, int nic, s
             cache->nics->nic[nic].name, strerror(err));
 }
 
-/* Nobody knows the key before it is noted: a registration that comes too late is taken away by who made it. */
+/*
+ * Nobody knows the key before it is noted: a registration that comes too late is taken away by
+ * who made it.
+ */
 static void run_register(struct ib_mr_job *job)
 {
     struct mr_job *j = (struct mr_job *)job;
@@ -282,7 +295,10 @@ static uint32_t wait_for(struct ib_mr_cache *cache, struct entry *e, const uint3
     return now;
 }
 
-/* Lock held. Begins what @mask lacks, but for NICs that refused. Returns the NICs that were asked. */
+/*
+ * Lock held. Begins what @mask lacks, but for NICs that refused. Returns the NICs that were
+ * asked.
+ */
 static uint32_t register_begin(struct ib_mr_cache *cache, struct entry *e, uint64_t mask)
 {
     uint32_t asked = 0;
@@ -419,8 +435,9 @@ static struct ib_mr *mr_create(struct ib_mr_cache *cache, const struct ib_mr *ke
 }
 
 /*
- * Lock held. A reference less. With the last one the caller waits until no NIC has the memory any more, but for one whose
- * driver does not come back: that registration is counted, and ends when the driver does.
+ * Lock held. A reference less. With the last one the caller waits until no NIC has the memory
+ * any more, but for one whose driver does not come back: that registration is counted, and ends
+ * when the driver does.
  */
 static void put_locked(struct ib_mr_cache *cache, struct ib_mr *mr)
 {

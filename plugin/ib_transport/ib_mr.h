@@ -30,11 +30,15 @@ struct ib_mr {
     struct ib_mr *next;
 };
 
-/* @threads 0: calls into drivers are made by who needs them (simulation), else by a thread for each NIC. NULL with errno. */
+/*
+ * @threads 0: calls into drivers are made by who needs them (simulation), else by a thread for
+ * each NIC. NULL with errno.
+ */
 struct ib_mr_cache *ib_mr_cache_create(struct ib_nics *nics, int threads);
 /*
- * Drops what is left; errors ignored. Returns a bit for each NIC whose driver has not come back after @limit_ns: then the
- * cache and @nics must stay for the life of the process, since it may still come back.
+ * Drops what is left; errors ignored. Returns a bit for each NIC whose driver has not come back
+ * after @limit_ns: then the cache and @nics must stay for the life of the process, since it may
+ * still come back.
  */
 uint64_t ib_mr_cache_destroy(struct ib_mr_cache *cache, uint64_t limit_ns);
 
@@ -50,7 +54,7 @@ void ib_mr_cache_reaches_set(struct ib_mr_cache *cache, int (*reaches)(void *arg
  * the NICs it lacks. A NIC that cannot register is left out with one INFO line per NIC and buffer; only when *no* NIC
  * could, or on a bad argument, it fails: NULL with errno. len 0 is treated as one byte. @fd is the caller's: it is
  * dup()ed. Relaxed ordering as configured, through reg_mr_iova2 where there is one. Thread: any. Waits for all NICs at
- * once; for one whose driver does not come back half a second longer than the others take, and no more until it does: its
+ * once; for one whose driver does not come back 25 T_fence longer than the others take, and no more until it does: its
  * key is 0 until then. Where no other NIC of @nic_mask has it, T_give_up at most, and then it fails with ETIMEDOUT.
  */
 struct ib_mr *ib_mr_get(struct ib_mr_cache *cache, void *addr, size_t len, int type, uint64_t offset, int fd,

@@ -8,11 +8,13 @@
 
 #define NS_PER_S 1000000000ull
 
-/* A driver that works needs about as long as those of other NICs for the same memory. */
-#define LATE_NS      (500 * 1000000ull) /* ... and this, on a machine that is busy */
-#define LATE_TIMES   16 /* all NICs at once, one after the other inside the kernel */
+/*
+ * A driver that works needs about as long as those of other NICs for the same memory, which may be
+ * asked all at once and take one after the other inside the kernel; and some time on a busy machine.
+ */
+#define LATE_TIMES   16
+#define LATE_UNKNOWN 20 /* x late_ns, where nobody has done it yet */
 #define IDLE_NS      1000000ull
-#define LATE_UNKNOWN (10 * NS_PER_S) /* nobody has done it yet */
 
 uint64_t ib_mr_work_now(void)
 {
@@ -32,11 +34,12 @@ static void cond_setup(pthread_cond_t *c)
     pthread_condattr_destroy(&attr);
 }
 
-void ib_mr_work_init(struct ib_mr_work *w, pthread_mutex_t *lock, int threads)
+void ib_mr_work_init(struct ib_mr_work *w, pthread_mutex_t *lock, int threads, uint64_t late_ns)
 {
     memset(w, 0, sizeof(*w));
     w->lock = lock;
     w->threads = threads;
+    w->late_ns = late_ns;
     cond_setup(&w->ended);
     for (int i = 0; i < IB_MAX_NICS; i++) {
         w->line[i].work = w;
@@ -159,10 +162,10 @@ uint64_t ib_mr_work_runs(const struct ib_mr_work *w, int nic)
 int ib_mr_work_behind(const struct ib_mr_work *w, int nic)
 {
     const struct ib_mr_line *l = &w->line[nic];
-    uint64_t may = LATE_UNKNOWN;
+    uint64_t may = LATE_UNKNOWN * w->late_ns;
 
     if (l->since && *l->took) {
-        may = LATE_NS + LATE_TIMES * *l->took;
+        may = w->late_ns + LATE_TIMES * *l->took;
     }
     return ib_mr_work_runs(w, nic) > may;
 }

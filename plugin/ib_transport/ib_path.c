@@ -108,7 +108,10 @@ static int register_staging(struct ib_link *l, struct ib_path *p)
     return p->ring_mr ? 0 : (errno ? errno : ENOMEM);
 }
 
-/* The ring and its registration: separate for every path, so that taking it away fences late writes of that path alone. */
+/*
+ * The ring and its registration: separate for every path, so that taking it away fences late
+ * writes of that path alone.
+ */
 static size_t ring_len(const struct ib_path *p)
 {
     return sizeof(*p->ring) + (p->ar ? sizeof(struct ib_records) : 0);

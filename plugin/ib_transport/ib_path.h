@@ -195,7 +195,10 @@ void ib_link_call_fault(struct ib_link *l, int p, int err);
  */
 void ib_link_ah_fill(const struct ib_link *l, const struct ib_addr *local, const struct ib_addr *peer, struct ibv_ah_attr *ah);
 
-/* Of ib_path.open. Where acks do not go round, S asks for exactly ONE: one comparison, as for not 0. */
+/*
+ * Of ib_path.open. Where acks do not go round, S asks for exactly ONE: one comparison, as for not
+ * 0.
+ */
 enum ib_open { IB_OPEN_ONE = 1, IB_OPEN_ROTATE = 2 };
 
 /* The life stands: completions count. */

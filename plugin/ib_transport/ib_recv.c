@@ -41,7 +41,10 @@ static int ctl_room(const struct ib_path *p, int n)
     return p->sq_used + n < (int)p->sq_depth;
 }
 
-/* An RDMA write of @len bytes at @base + @off into the peer's ring at @off. 0, or -1 and the path is down. */
+/*
+ * An RDMA write of @len bytes at @base + @off into the peer's ring at @off. 0, or -1 and the path
+ * is down.
+ */
 static inline __attribute__((always_inline)) int write_from(struct ib_recv *rx, struct ib_path *p, uintptr_t base,
                                                             size_t off, uint32_t len)
 {
@@ -134,9 +137,10 @@ static int write_cts(struct ib_recv *rx, struct ib_path *p, uint64_t first, int 
 }
 
 /*
- * Where writes may overtake each other: the next word of the ring for a larger value, the same one for the same, so that a
- * late write finds its own word and no newer value there. A word comes round again after IB_ACKS more acks alone, and no
- * more writes than that are ever out: the one before has completed, that is, it has been placed.
+ * Where writes may overtake each other: the next word of the ring for a larger value, the same
+ * one for the same, so that a late write finds its own word and no newer value there. A word
+ * comes round again after IB_ACKS more acks alone, and no more writes than that are ever out: the
+ * one before has completed, that is, it has been placed.
  */
 static __attribute__((noinline)) int write_ack_word(struct ib_recv *rx, struct ib_path *p)
 {

@@ -303,8 +303,9 @@ static void poll_cts(struct ib_send *tx, int wide)
 }
 
 /*
- * The words of a ring that acks go round (P14): the one behind the last that was taken, until nothing newer is there. Wide
- * turns look at the one behind it as well, and at one of the others: words that never came are passed over.
+ * The words of a ring that acks go round (P14): the one behind the last that was taken, until
+ * nothing newer is there. Wide turns look at the one behind it as well, and at one of the others:
+ * words that never came are passed over.
  */
 static __attribute__((noinline)) void poll_ack_words(struct ib_send *tx, struct ib_path *p, int wide)
 {

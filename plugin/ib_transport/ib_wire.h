@@ -58,8 +58,9 @@ struct ib_cts {
 _Static_assert(sizeof(struct ib_cts) == 64, "CTS entry");
 
 /*
- * What R writes into S's memory, one per path life. Slot contents start as zero: seq 0 is told apart by check and n.
- * ack[0] is the ack word. Where R has adaptive routing on, its lone acknowledgements go round ack[] instead (P14).
+ * What R writes into S's memory, one per path life. Slot contents start as zero: seq 0 is told
+ * apart by check and n. ack[0] is the ack word. Where R has adaptive routing on, its lone
+ * acknowledgements go round ack[] instead (P14).
  */
 #define IB_ACKS 56
 struct ib_ring {
@@ -68,7 +69,10 @@ struct ib_ring {
 };
 _Static_assert(sizeof(struct ib_ring) == 64 * (R2_LEDGER_WINDOW + IB_ACKS / 8), "ring");
 
-/* What R writes it from, where that cannot go inline. Words that go round are read again when RC repeats: one set per path. */
+/*
+ * What R writes it from, where that cannot go inline. Words that go round are read again when RC
+ * repeats: one set per path.
+ */
 struct ib_staging {
     struct ib_cts entry[R2_LEDGER_WINDOW]; /* as in the ring */
     uint64_t acked;                        /* as ack[0] of the ring: only grows, for all paths */

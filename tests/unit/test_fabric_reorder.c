@@ -1,5 +1,7 @@
-/* Packets that take ways of their own: plain writes of one queue pair are placed in any order, and what is told of them
- * stays true. */
+/*
+ * Packets that take ways of their own: plain writes of one queue pair are placed in any order,
+ * and what is told of them stays true.
+ */
 #include "test_fabric_pair.h"
 
 #define WRITES 32
@@ -10,7 +12,10 @@ static struct pair_cfg reordering(void)
     return (struct pair_cfg){.rate = 10000000000ull, .opts = {.nic = {.reorder_ns = LATE}}};
 }
 
-/* The same word, written with growing values: some older one comes last. Nothing is acknowledged before it is placed. */
+/*
+ * The same word, written with growing values: some older one comes last. Nothing is acknowledged
+ * before it is placed.
+ */
 START_TEST(older_write_lands_on_a_newer_one)
 {
     struct pair_cfg c = reordering();
@@ -50,7 +55,10 @@ START_TEST(older_write_lands_on_a_newer_one)
 }
 END_TEST
 
-/* The bytes are there when what tells of them is: a write with immediate, a send, a read, the end of the queue pair. */
+/*
+ * The bytes are there when what tells of them is: a write with immediate, a send, a read, the end
+ * of the queue pair.
+ */
 START_TEST(what_tells_of_writes_comes_behind_them)
 {
     struct pair_cfg c = reordering();

@@ -1,6 +1,7 @@
 /*
- * A child forked in the middle of a job (a DataLoader), with libibverbs as it is before kernel 5.12 where RDMAV_FORK_SAFE
- * is set: pages of registered memory are not there in the child. It uses its heap, all of it, and lives.
+ * A child forked in the middle of a job (a DataLoader), with libibverbs as it is before kernel
+ * 5.12 where RDMAV_FORK_SAFE is set: pages of registered memory are not there in the child. It
+ * uses its heap, all of it, and lives.
  */
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -15,7 +16,10 @@ static struct {
 } area[AREAS];
 static int areas, kept; /* areas of the heap; registered pages of the process, kept from children */
 
-/* What the process has: of the heap, and of what a child will lack. Flags of an area come behind it. */
+/*
+ * What the process has: of the heap, and of what a child will lack. Flags of an area come behind
+ * it.
+ */
 static void read_areas(void)
 {
     FILE *f = fopen("/proc/self/smaps", "r");

@@ -52,6 +52,7 @@ static void setup(void)
     fake_reset();
     fake_table(&verbs);
     r2_config_defaults(&cfg);
+    cfg.t_fence_ms = 2000; /* nobody is late, however busy the machine */
     r2_log_sink_set(sink);
     mem = aligned_alloc(PAGE, 64 * PAGE);
 }
@@ -501,6 +502,7 @@ static int dereg_hung(struct ibv_mr *mr)
 static void begin_hung(int nic, enum where where)
 {
     true_verbs = verbs;
+    cfg.t_fence_ms = 40;
     verbs.reg_mr_iova2 = reg_hung;
     verbs.reg_dmabuf_mr = reg_dmabuf_hung;
     verbs.dereg_mr = dereg_hung;
@@ -556,7 +558,10 @@ START_TEST(a_hung_driver_keeps_nobody)
 }
 END_TEST
 
-/* The registration that others wait for is the one that hangs: they go on over the NICs that have it. */
+/*
+ * The registration that others wait for is the one that hangs: they go on over the NICs that have
+ * it.
+ */
 START_TEST(its_key_comes_when_it_does)
 {
     struct ib_mr *a;

@@ -1,6 +1,8 @@
-/* Plain writes of one queue pair that overtake each other, as adaptive routing lets them: R's lone acknowledgements and
- * CTS (P14, P10), in health. A burst whose last acknowledgement S does not see ends only when S has asked, tens of
- * milliseconds later. */
+/*
+ * Plain writes of one queue pair that overtake each other, as adaptive routing lets them: R's
+ * lone acknowledgements and CTS (P14, P10), in health. A burst whose last acknowledgement S does
+ * not see ends only when S has asked, tens of milliseconds later.
+ */
 #include "tests/unit/race_rig.h"
 
 #define ON     "NCCL_IB_ADAPTIVE_ROUTING=1"

@@ -247,7 +247,10 @@ static bool put_aside(struct fab_pipe *p, struct fab_item *it, uint64_t now)
     return true;
 }
 
-/* Places what was put aside and is due. Returns when the next one of the others is, UINT64_MAX without any. */
+/*
+ * Places what was put aside and is due. Returns when the next one of the others is, UINT64_MAX
+ * without any.
+ */
 static uint64_t run_late(struct fab_pipe *p, uint64_t now)
 {
     struct fab_item **at = &p->late, *it;

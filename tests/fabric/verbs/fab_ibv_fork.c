@@ -1,7 +1,7 @@
 /*
- * Registered memory and fork, as libibverbs has it before kernel 5.12 where RDMAV_FORK_SAFE is set: the pages of a
- * registration are kept from children (MADV_DONTFORK) until no registration has them any more. Whole pages, whoever else
- * uses the rest of them.
+ * Registered memory and fork, as libibverbs has it before kernel 5.12 where RDMAV_FORK_SAFE is
+ * set: the pages of a registration are kept from children (MADV_DONTFORK) until no registration
+ * has them any more. Whole pages, whoever else uses the rest of them.
  */
 #include "fab_ibv_priv.h"
 

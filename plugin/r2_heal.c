@@ -1,18 +1,25 @@
 /* When a NIC pair may be used again (docs/design-failback.md): asked until it answers for the hold time. Real time, ns.
  */
+#include <string.h>
+
 #include "r2_host.h"
 #include "r2_log.h"
 #include "r2_pair.h"
 #include "r2_return.h"
 
-#define MS(x)      ((uint64_t)(x)*1000000)
-#define RETRY_MIN  MS(1000) /* and never longer than T_return */
-#define RETRY_MAX  30       /* x the shortest */
-#define RETRY_LAST 4        /* x the shortest, where a connection has no path left */
-#define HOLD_MAX   MS(300000)
-#define ASKS       8  /* questions per hold time */
-#define LASTING    10 /* hold times after which a return counts as lasting */
-#define PATIENCE   10 /* x T_probe: nobody waits for this answer */
+#define MS(x)     ((uint64_t)(x)*1000000)
+#define PAUSE     MS(400)   /* between two attempts, a quarter more or less */
+#define BROKEN    MS(1200)  /* ... where none can be made: the other end is not to be kept making some */
+#define ASK_MOST  MS(750)   /* given up before RC repeats by time, which monitors count */
+#define MAKE_MOST MS(2000)  /* its queue pair is waited for */
+#define AT_ONCE   8         /* attempts over one of our NICs */
+#define SLOW_JOB  MS(100)   /* a driver that takes longer has one attempt at a time, ... */
+#define SLOW_REST 3         /* ... and rests for so many times as long */
+#define REST_MOST MS(30000)
+#define URGENT    MS(10000) /* who has no path left waits as if for so much longer */
+#define HOLD_MAX  MS(300000)
+#define ASKS      8  /* questions per hold time */
+#define LASTING   10 /* hold times after which a return counts as lasting */
 
 static uint64_t hold_of(const struct r2_pair *pair)
 {
@@ -21,16 +28,14 @@ static uint64_t hold_of(const struct r2_pair *pair)
     return pair->heal.hold > base ? pair->heal.hold : base;
 }
 
-static uint64_t retry_min(const struct r2_pair *pair)
-{
-    uint64_t base = MS(pair->inst->cfg.t_return_ms);
-
-    return base < RETRY_MIN ? base : RETRY_MIN;
-}
-
 static int nic_up(const struct r2_pair *pair)
 {
     return ib_nic_state_get(&pair->inst->nics.nic[pair->nic]) == IB_NIC_UP;
+}
+
+static int is_wanted(const struct r2_pair *pair)
+{
+    return (pair->heal.interest || pair->heal.theirs) && pair->peer && nic_up(pair);
 }
 
 /* A path lost at @since, after the pair was used: did the return last? Counted once, however many paths it carried. */
@@ -52,18 +57,32 @@ static void judge(struct r2_pair *pair, uint64_t since)
     h->used_at = 0;
 }
 
+/* Its turn is the next one. */
 static void ask_at_once(struct r2_pair *pair)
 {
     pair->heal.at = 0;
-    pair->heal.retry = 0;
+    pair->heal.tried_at = pair->heal.trying ? pair->heal.tried_at : 0;
     r2_inst_wake(pair->inst);
+}
+
+static void want(struct r2_pair *pair, int who)
+{
+    if (!pair->heal.interest) {
+        pair->heal.trying = pair->heal.asked = 0;
+        ask_at_once(pair);
+    }
+    pair->heal.interest |= (uint8_t)who;
 }
 
 void r2_heal_wanted(struct r2_pair *pair)
 {
-    if (!pair->heal.interest) {
-        pair->heal.interest = 1;
-        pair->heal.asked = 0;
+    want(pair, R2_HEAL_MEND);
+}
+
+void r2_heal_for_peer(struct r2_pair *pair, int anew)
+{
+    pair->heal.theirs = 1;
+    if (anew) {
         ask_at_once(pair);
     }
 }
@@ -75,10 +94,10 @@ int r2_heal_good(struct r2_pair *pair, uint64_t since, int urgent)
     if (h->good_since > since && nic_up(pair) && (urgent || h->good_last - h->good_since >= hold_of(pair))) {
         return 1;
     }
-    if (!h->interest) {
+    if (!(h->interest & R2_HEAL_PATH)) {
         judge(pair, since);
         h->good_since = h->good_since > since ? h->good_since : 0;
-        r2_heal_wanted(pair);
+        want(pair, R2_HEAL_PATH);
     } else if (urgent && !h->urgent) {
         ask_at_once(pair);
     }
@@ -109,7 +128,7 @@ void r2_heal_soon(struct r2_pair *pair)
 void r2_heal_back(struct r2_pair *pair)
 {
     pair->heal.good_since = 0; /* a NIC was away in between */
-    pair->heal.asked = 0;
+    pair->heal.trying = pair->heal.asked = 0;
     ask_at_once(pair);
 }
 
@@ -124,18 +143,34 @@ void r2_heal_nic_up(struct r2_inst *inst, int nic)
     }
 }
 
-/* Back-off with a jitter of a quarter, so that a thousand pairs do not ask at once for ever. */
-static void later(struct r2_pair *pair, uint64_t now)
+/* The jitter keeps pairs that fell silent together from asking together for ever. */
+static uint64_t pause_of(struct r2_pair *pair)
 {
     struct r2_heal *h = &pair->heal;
-    uint64_t first = retry_min(pair), most = first * (h->urgent ? RETRY_LAST : RETRY_MAX);
+    uint64_t job = pair->inst->heal_job[pair->nic];
+    uint64_t rest = SLOW_REST * job < REST_MOST ? SLOW_REST * job : REST_MOST;
+    uint64_t least = PAUSE, pause;
     uint32_t dice;
 
+    if (pair->state == R2_PAIR_BROKEN) {
+        h->rest = 2 * h->rest < REST_MOST ? 2 * h->rest : REST_MOST; /* for no path */
+        h->rest = h->rest == 0 || (h->interest & R2_HEAL_PATH) ? BROKEN : h->rest;
+        least = h->rest;
+    }
+    pause = job > SLOW_JOB && rest > least ? rest : least;
     pair->inst->env.random(pair->inst->env.arg, &dice, sizeof(dice));
-    h->retry = h->retry == 0 ? first : 2 * h->retry < most ? 2 * h->retry : most;
-    h->at = now + h->retry - h->retry / 4 + dice % (h->retry / 2);
+    return pause - pause / 4 + dice % (pause / 2);
+}
+
+/* The attempt has come to nothing. The peer, where it was for the peer, asks again. */
+static void missed(struct r2_pair *pair, uint64_t now)
+{
+    struct r2_heal *h = &pair->heal;
+
+    h->trying = h->asked = h->theirs = 0;
     h->good_since = 0;
-    h->asked = 0;
+    h->misses++;
+    h->at = now + pause_of(pair);
 }
 
 static void good(struct r2_pair *pair)
@@ -154,64 +189,172 @@ static void good(struct r2_pair *pair)
     }
 }
 
+static int is_same_host(const struct r2_peer *a, const struct r2_peer *b)
+{
+    return a == b || (a->host[0] && strcmp(a->host, b->host) == 0);
+}
+
+/* What failed together often comes back together: a NIC, or all that lies between two hosts. */
+static void ask_others(const struct r2_pair *pair)
+{
+    for (struct r2_pair *q = pair->inst->pairs; q; q = q->next) {
+        if (q != pair && is_wanted(q) && q->heal.good_since == 0 &&
+            (q->nic == pair->nic || is_same_host(q->peer, pair->peer))) {
+            ask_at_once(q);
+        }
+    }
+}
+
+static void answered(struct r2_pair *pair, uint64_t now)
+{
+    struct r2_heal *h = &pair->heal;
+    int first = h->good_since == 0;
+
+    h->trying = h->asked = h->theirs = 0;
+    h->rest = 0;
+    h->at = now + hold_of(pair) / ASKS;
+    h->good_last = now;
+    h->good_since = first ? now : h->good_since;
+    if (first) {
+        ask_others(pair);
+    }
+    if (h->interest && (h->urgent || now - h->good_since >= hold_of(pair))) {
+        good(pair);
+    }
+}
+
+static void begin(struct r2_pair *pair, uint64_t now)
+{
+    struct r2_heal *h = &pair->heal;
+
+    h->trying = 1;
+    h->asked = 0;
+    h->tried_at = now;
+    h->deadline = now + MAKE_MOST;
+    if (!r2_pair_ready(pair)) {
+        r2_pair_renew(pair);
+    } else if (h->good_since == 0) {
+        r2_pair_inquire(pair);
+    }
+}
+
 static void ask(struct r2_pair *pair, uint64_t now)
 {
     struct r2_heal *h = &pair->heal;
 
     h->asked = 1;
     h->answers = pair->answers;
-    h->deadline = now + PATIENCE * MS(pair->inst->cfg.t_probe_ms);
+    h->deadline = now + ASK_MOST;
     r2_pair_ask(pair, pair->inst->watch_clock, 0);
 }
 
-static void answered(struct r2_pair *pair, uint64_t now)
+/* How long its NIC's worker has such jobs. */
+static void measure(struct r2_pair *pair, uint64_t now)
 {
     struct r2_heal *h = &pair->heal;
 
-    h->asked = 0;
-    h->retry = 0;
-    h->at = now + hold_of(pair) / ASKS;
-    h->good_last = now;
-    if (h->good_since == 0) {
-        h->good_since = now;
+    if (!pair->job.busy && h->busy_at) {
+        pair->inst->heal_job[pair->nic] = now - h->busy_at;
     }
-    if (h->urgent || now - h->good_since >= hold_of(pair)) {
-        good(pair);
-    }
+    h->busy_at = !pair->job.busy ? 0 : h->busy_at ? h->busy_at : now;
 }
 
-static uint64_t step(struct r2_pair *pair, uint64_t now)
+/* An attempt goes on; so does a row of answers. Returns when to look again. */
+static uint64_t advance(struct r2_pair *pair, uint64_t now)
 {
     struct r2_heal *h = &pair->heal;
+    int failed;
 
+    measure(pair, now);
+    if (!h->trying && h->good_since && now >= h->at) {
+        begin(pair, now);
+    }
+    failed = (pair->state == R2_PAIR_DEAD || pair->state == R2_PAIR_BROKEN) && !pair->again;
+    if (!h->trying) {
+        return now < h->at ? h->at : UINT64_MAX; /* a turn comes when another is over */
+    }
     if (h->asked && pair->answers != h->answers) {
         answered(pair, now);
-    } else if (h->asked && now >= h->deadline) {
-        r2_pair_fail(pair);
-        later(pair, now);
-    } else if (h->asked && r2_pair_ready(pair)) {
-        return h->deadline;
-    }
-    if (now < h->at || !h->interest) {
         return h->interest ? h->at : UINT64_MAX;
     }
-    if (r2_pair_ready(pair)) {
-        ask(pair, now);
+    if (failed || now >= h->deadline) {
+        r2_pair_fail(pair);
+        missed(pair, now);
+        return h->at;
+    }
+    if (!r2_pair_ready(pair)) {
+        if (h->asked) { /* the peer has made its own anew */
+            h->deadline = h->tried_at + 2 * MAKE_MOST;
+            h->asked = 0;
+        }
         return h->deadline;
     }
-    r2_pair_renew(pair);
-    later(pair, now);
-    return h->at;
+    if (!h->interest) {
+        h->trying = h->theirs = 0; /* the peer asks */
+        return UINT64_MAX;
+    }
+    if (!h->asked) {
+        ask(pair, now);
+    }
+    return h->deadline;
+}
+
+static int waits(const struct r2_pair *pair, int nic, uint64_t now)
+{
+    return pair->nic == nic && is_wanted(pair) && !pair->heal.trying && !pair->job.busy &&
+           now >= pair->heal.at;
+}
+
+/* Since when, for who is to have the next turn. */
+static uint64_t waits_since(const struct r2_pair *pair)
+{
+    uint64_t before = pair->heal.urgent ? URGENT : 0;
+
+    return pair->heal.tried_at > before ? pair->heal.tried_at - before : 0;
+}
+
+static struct r2_pair *next_turn(const struct r2_inst *inst, int nic, uint64_t now)
+{
+    struct r2_pair *best = NULL;
+
+    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+        if (waits(pair, nic, now) && (best == NULL || waits_since(pair) < waits_since(best))) {
+            best = pair;
+        }
+    }
+    return best;
+}
+
+/* A thousand silent pairs take turns, and a driver that hangs has one job of theirs, or a few. */
+static uint64_t give_turns(struct r2_inst *inst, int nic, int room, uint64_t now)
+{
+    uint64_t next = UINT64_MAX;
+    struct r2_pair *pair;
+
+    while (room-- > 0 && (pair = next_turn(inst, nic, now)) != NULL) {
+        begin(pair, now);
+        next = r2_earlier(next, advance(pair, now));
+    }
+    return next;
 }
 
 uint64_t r2_heal_step(struct r2_inst *inst, uint64_t now)
 {
+    int out[IB_MAX_NICS] = {0};
     uint64_t next = UINT64_MAX;
+    uint32_t wait = 0;
 
     for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
-        if (pair->heal.interest && pair->peer && nic_up(pair)) {
-            next = r2_earlier(next, step(pair, now));
+        if (is_wanted(pair)) {
+            next = r2_earlier(next, advance(pair, now));
+            out[pair->nic] += (pair->heal.trying && pair->heal.good_since == 0) || pair->job.busy;
+            wait |= (uint32_t)waits(pair, pair->nic, now) << pair->nic;
         }
+    }
+    for (; wait; wait &= wait - 1) {
+        int nic = __builtin_ctz(wait), most = inst->heal_job[nic] > SLOW_JOB ? 1 : AT_ONCE;
+
+        next = r2_earlier(next, give_turns(inst, nic, most - out[nic], now));
     }
     return next;
 }

@@ -100,6 +100,8 @@ struct r2_ret {
     enum r2_ret_state state;
     uint64_t since, send_at, interval;
     uint64_t not_before, pause; /* the next attempt, after one that failed */
+    uint64_t failed_at; /* R: the latest attempt failed, ns; the pair is to answer since */
+    unsigned misses;    /* ... what its pair had not answered by then */
     uint32_t refused; /* S: the last life that R opened and was told is over; 0: none since a life began. It stays over. */
 };
 
@@ -344,6 +346,7 @@ struct r2_inst {
     struct r2_nic_load load[IB_MAX_NICS]; /* service thread */
     struct r2_tempo tempo[IB_MAX_NICS];    /* service thread */
     uint64_t slow_at;                     /* service thread: the last look, ns; 0: none */
+    uint64_t heal_job[IB_MAX_NICS]; /* service thread: of the latest job of a healed pair, ns */
     uint32_t pair_inc; /* service thread: of the probe queue pair made last; 0: none was */
     struct ib_inband_pool inband[IB_MAX_NICS]; /* the worker's until its bit is set in inband_tried; service thread */
     uint32_t inband_tried, inband_open;        /* bit per NIC; service thread */

@@ -132,7 +132,7 @@ static void build(struct r2_pair *pair)
     pair->inc = pair->inst->pair_inc;
     pair->peer_inc = pair->peer_for = 0;
     pair->peer_inband_qpn = pair->peer_inband_psn = 0;
-    pair->again = pair->answer = pair->check = 0;
+    pair->again = pair->answer = pair->inquire = pair->check = 0;
     pair->owes = pair->tell = 0;
     pair->plain &= !r2_cross_carries(pair);
     pair->last_ok = pair->slowest = 0;

@@ -21,13 +21,26 @@ enum r2_pair_state {
     R2_PAIR_STATES
 };
 
+/* Who waits for a pair's answer. */
+enum r2_heal_who {
+    R2_HEAL_PATH = 1, /* some path wants to return */
+    R2_HEAL_MEND = 2, /* the peer, and no queue pair could be made */
+};
+
 /* Return of a pair; times in ns, real time. r2_heal.c */
 struct r2_heal {
-    uint8_t interest; /* some path wants to return */
+    uint8_t interest; /* enum r2_heal_who */
     uint8_t urgent;   /* ... of a connection that has no path left */
+    uint8_t theirs;   /* the peer wants it: one attempt */
+    uint8_t trying;   /* an attempt is under way: its queue pair is made, if need be, and asked */
     uint8_t asked;
     unsigned answers; /* when it was asked */
-    uint64_t at, retry, deadline;
+    unsigned misses;  /* attempts that came to nothing */
+    uint64_t at;       /* the next attempt, when its turn comes */
+    uint64_t tried_at; /* the latest began; 0: its turn is the next one */
+    uint64_t deadline; /* of the attempt */
+    uint64_t rest;     /* the pause after an attempt for which no queue pair could be made */
+    uint64_t busy_at;  /* its job is with the worker since then; 0: it is not */
     uint64_t good_since, good_last; /* first and last of the present row of answers; since 0: none */
     uint64_t used_at, hold;
     unsigned lives; /* of paths that returned over it so far */
@@ -42,6 +55,7 @@ struct r2_pair {
     uint8_t again;  /* to be made anew */
     uint8_t back;   /* our NIC has come back: to be told */
     uint8_t answer; /* the peer asked to be told our state */
+    uint8_t inquire; /* the peer is to say whether its end is in order */
     uint8_t plain;  /* no queue pair for messages beside it */
     enum r2_pair_state state;
     struct probe_qp qp;
@@ -74,6 +88,7 @@ struct r2_pair {
     /* asking; times on the watch's clock */
     uint8_t asking, verdict; /* a probe is out; its failure counts */
     uint8_t check;           /* it is out because the peer asks */
+    uint8_t late;            /* ... and was put again: its time says nothing of the queues */
     uint8_t said;            /* its process has been asked since the question that counts was put */
     uint8_t in_order;        /* the peer's process has said so of its end since the question that counts was put */
     uint8_t works;           /* ... and that its own question has been answered since then */
@@ -128,6 +143,8 @@ void r2_pair_told_silent(struct r2_pair *pair, uint64_t silent, const char *who)
 
 /* Both ends are connected: it can be asked. */
 int r2_pair_ready(const struct r2_pair *pair);
+/* The peer, which may have given its queue pair up without a word, makes it anew then. */
+void r2_pair_inquire(struct r2_pair *pair);
 /*
  * Asks, unless that is under way. No answer within @limit ns (0: nobody waits) ends every life over the pair. A pair
  * without a working queue pair gets a new one first. Does not end lives itself: the caller may be inside a gate.

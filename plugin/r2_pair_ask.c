@@ -35,6 +35,7 @@ void r2_pair_begin(struct r2_pair *pair, uint64_t clock, uint64_t limit)
         return;
     }
     pair->inst->watch_asked = 1;
+    pair->late &= pair->asking;
     pair->asked_at = pair->asking && !limit ? pair->asked_at : clock;
     pair->asking = 1;
     if (limit) {
@@ -173,7 +174,9 @@ static void answered(struct r2_pair *pair, uint64_t clock)
 {
     int first = pair->last_ok == 0;
 
-    measure(pair, clock - pair->asked_at);
+    if (!pair->late) {
+        measure(pair, clock - pair->asked_at);
+    }
     pair->last_ok = clock;
     pair->answers++;
     pair->again_wait = pair->again_at = 0;
@@ -236,6 +239,16 @@ static int hurried(const struct r2_pair *pair, uint64_t clock)
 }
 
 /*
+ * Who comes back answers the next one, and so all before it: RC would repeat it by time,
+ * which is late, and counted by monitors. The first question of all is left to RC: a packet of it was lost, at most.
+ */
+static int is_due_unhurried(const struct r2_pair *pair, uint64_t clock)
+{
+    return (pair->answers || pair->again_wait || pair->heal.interest) &&
+           clock - pair->asked_at < UNHURRIED_NS && clock >= pair->post_at + UNHURRIED_NS / 4;
+}
+
+/*
  * No verdict before the peer's process has said that its end of the queue pair is in order. That is no loss: the lives
  * could not be settled without that process either, and it may be the process that is stopped or gone.
  */
@@ -252,7 +265,8 @@ static void watch_answer(struct r2_pair *pair, uint64_t clock)
     } else if (!pair->verdict && pair->again_wait && clock - pair->asked_at >= UNHURRIED_NS) {
         pair->answer = pair->check; /* as in broken() */
         r2_pair_give_up(pair);
-    } else if (hurried(pair, clock) && clock >= pair->post_at) {
+    } else if (clock >= pair->post_at && (hurried(pair, clock) || is_due_unhurried(pair, clock))) {
+        pair->late |= !hurried(pair, clock);
         post(pair, clock);
     }
 }

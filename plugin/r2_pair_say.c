@@ -19,7 +19,8 @@ int r2_pair_ready(const struct r2_pair *pair)
 /* Asked once, in any case. But two ends that ask each other must not answer for ever: what is known is not asked again. */
 static int asks(const struct r2_pair *pair)
 {
-    return !r2_pair_ready(pair) || (pair->verdict && !(pair->said && pair->in_order));
+    return !r2_pair_ready(pair) || pair->inquire ||
+           (pair->verdict && !(pair->said && pair->in_order));
 }
 
 static void say(struct r2_pair *pair)
@@ -44,11 +45,17 @@ static void say(struct r2_pair *pair)
         probe_qp_addr_get(&pair->qp, &pair->inst->nics, pair->nic, &b.probe.addr);
         b.probe.inband_qpn = pair->inband.qp ? pair->inband.qpn : 0;
         b.probe.inband_psn = pair->inband.psn;
-        pair->back = pair->tell = 0;
+        pair->back = pair->tell = pair->inquire = 0;
         pair->said = 1;
     }
     r2_peer_emit(pair->inst, pair->peer, FO_MSG_PROBE, &b);
     pair->answer = 0;
+}
+
+void r2_pair_inquire(struct r2_pair *pair)
+{
+    pair->inquire = pair->answer = 1;
+    r2_inst_wake(pair->inst);
 }
 
 uint64_t r2_pairs_say(struct r2_inst *inst, uint64_t now)
@@ -117,19 +124,23 @@ static void on_known(struct r2_pair *pair, const struct fo_probe *m)
  */
 static void on_announcement(struct r2_pair *pair, const struct fo_probe *m)
 {
+    int anew;
+
     if (pair->heard && (int32_t)(m->inc - pair->heard) < 0) {
         return;
     }
     pair->heard_for = m->for_inc || m->inc != pair->heard ? m->for_inc : pair->heard_for;
+    anew = m->inc != pair->heard;
     pair->heard = m->inc;
     pair->answer |= m->flags & FO_PROBE_ASK;
     if (r2_cross_hopeless(pair)) {
         return; /* LOST is all that there is to say */
     }
     if (r2_pair_failed(pair) && (m->flags & FO_PROBE_ASK)) {
-        r2_pair_again(pair);
         if (pair->state == R2_PAIR_BROKEN) {
             r2_heal_wanted(pair); /* the peer waits, and would for long */
+        } else {
+            r2_heal_for_peer(pair, anew);
         }
     } else if (m->inc == pair->peer_inc) {
         on_known(pair, m);

@@ -146,6 +146,8 @@ static void give_up_open(struct r2_comm *c, int p)
 static void give_up(struct r2_comm *c, int p, const char *why, uint64_t now)
 {
     struct r2_ret *r = &c->ret[p];
+    const struct ib_path *path = &c->link.path[p];
+    struct r2_pair *pair = r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic);
     uint64_t base = MS(c->inst->cfg.t_return_ms), most;
 
     R2_INFO("%s path %d life %u does not return: %s", c->label, p, c->link.path[p].life, why);
@@ -159,6 +161,12 @@ static void give_up(struct r2_comm *c, int p, const char *why, uint64_t now)
     most = base * (c->link.up ? AGAIN_MAX : AGAIN_LAST);
     r->pause = r->pause == 0 ? base : 2 * r->pause < most ? 2 * r->pause : most;
     r->not_before = now + r->pause;
+    r->failed_at = now;
+    if (pair && !c->is_send) {
+        r->misses = pair->heal.misses;
+        r2_heal_used(pair, 0);
+        r2_comm_kick(c); /* the pair is asked anew meanwhile */
+    }
 }
 
 /* 1: it is up. 0: its NIC failed meanwhile. */
@@ -299,18 +307,24 @@ void r2_return_admit(struct r2_inst *inst)
 static int may_begin(struct r2_comm *c, int p, uint64_t now)
 {
     const struct ib_path *path = &c->link.path[p];
+    const struct r2_ret *r = &c->ret[p];
+    uint64_t since;
     struct r2_pair *pair;
 
     if (c->is_send || ended(c) || !r2_failback_allows(c, p) || c->ret[p].has_old ||
-        c->build[p].job.busy || !fo_may_return(&c->fo, p) || now < c->ret[p].not_before) {
+        c->build[p].job.busy || !fo_may_return(&c->fo, p)) {
         return 0;
     }
     if (r2_drain_has(c, p) && c->link.up) {
         return 0; /* with no path at all it is better than none */
     }
     pair = r2_pair_want(c->inst, c->peer, path->nic, path->peer_nic);
-    if (pair == NULL || !r2_heal_good(pair, c->fo.path[p].down_since, c->link.up == 0)) {
+    since = c->fo.path[p].down_since > r->failed_at ? c->fo.path[p].down_since : r->failed_at;
+    if (pair == NULL || !r2_heal_good(pair, since, c->link.up == 0)) {
         return 0;
+    }
+    if (now < r->not_before && pair->heal.misses == r->misses) {
+        return 0; /* no silence since that would explain the failure */
     }
     if (!admitted(c, p)) {
         return 0;

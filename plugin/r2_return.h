@@ -40,6 +40,8 @@ int r2_heal_good(struct r2_pair *pair, uint64_t since, int urgent);
 void r2_heal_told_good(struct r2_pair *pair);
 /* The peer wants it asked and mended. */
 void r2_heal_wanted(struct r2_pair *pair);
+/* The peer has made its own anew, or, without @anew, waits still: one attempt, in turn. */
+void r2_heal_for_peer(struct r2_pair *pair, int anew);
 /* A new life over it begins; @now 0: what it ends with is no failure. @pair may be NULL. */
 void r2_heal_used(struct r2_pair *pair, uint64_t now);
 /* Our NIC is back; the peer says that its own is; the pair can be asked (again). */

@@ -113,6 +113,12 @@ wanted "all NICs" && {
     run 4.5 '800ms:h0:* down' '1800ms:h0:* up'
     right "all NICs down for a second, then all up" 0
 }
+wanted "silent" && {
+    for host in h0 h1; do
+        NCCL_IB_TIMEOUT=20 NCCL_R2_T_RETURN=1000 run 6 "800ms:$host:* blackhole" "1800ms:$host:* restore"
+        right "all NICs of $host silent for a second" 0
+    done
+}
 wanted "storm" && {
     # more faults than r2_perf takes one by one; the loop ends at the first that is not done, and with it the run
     flap='for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do

@@ -15,8 +15,10 @@
 
 #define MS(x) ((uint64_t)(x) * 1000000)
 #define COPY_POLL MS(1)
+#define TELL_AFTER MS(250)  /* NCCL closes what has ended, as a rule; and the peer may find a reason of its own */
+#define TELL_MOST  MS(1000)
 
-void r2_close_say_bye(struct r2_comm *c)
+static void say_bye(struct r2_comm *c, int abort)
 {
     union fo_body b;
 
@@ -24,9 +26,14 @@ void r2_close_say_bye(struct r2_comm *c)
     fo_snapshot(&c->fo, &b.fenced);
     b.fenced.dst = c->fo.peer;
     b.fenced.src = c->id;
-    b.fenced.life = c->abort ? r2_verdict_ended(c->inst) : PROBE_CODE_NONE;
-    b.fenced.flags = (uint8_t)((c->abort ? FO_FLAG_ABORT : 0) | (c->is_send ? 0 : FO_FLAG_RECV));
+    b.fenced.life = abort ? r2_verdict_ended(c->inst) : PROBE_CODE_NONE;
+    b.fenced.flags = (uint8_t)((abort ? FO_FLAG_ABORT : 0) | (c->is_send ? 0 : FO_FLAG_RECV));
     r2_peer_emit(c->inst, c->peer, FO_MSG_BYE, &b);
+}
+
+void r2_close_say_bye(struct r2_comm *c)
+{
+    say_bye(c, c->abort);
 }
 
 static uint64_t say_again(struct r2_comm *c, uint64_t now)
@@ -42,6 +49,45 @@ static uint64_t say_again(struct r2_comm *c, uint64_t now)
 uint64_t r2_close_say_abort(struct r2_comm *c, uint64_t now)
 {
     return c->abort && !c->bye_ok ? say_again(c, now) : UINT64_MAX;
+}
+
+/* S: its lives are all fenced, hard: with its BYE R's holds end, and nothing may be posted any more. */
+static int is_quiet(struct r2_comm *c)
+{
+    struct ib_fault_info info = {.fault = IB_FAULT_CLOSE};
+    int quiet = 1;
+
+    for (int p = 0; c->is_send && p < c->link.npaths; p++) {
+        const struct fo_path *fp = &c->fo.path[p];
+
+        if (fp->state == FO_UP) {
+            fo_fault(&c->fo, p, &info);
+        }
+        quiet &= fp->state == FO_FENCED && !fp->soft && fp->fence.stage != IB_FENCE_SOFT;
+    }
+    return quiet;
+}
+
+/*
+ * The other end may wait for what this one will not do any more, and NCCL may learn late, or never, that it has ended:
+ * R has acknowledgements under way that no request of NCCL's waits for.
+ */
+uint64_t r2_close_tell(struct r2_comm *c, uint64_t now)
+{
+    if (c->abort || c->fo.error == R2_OK || c->fo.peer_bye != FO_BYE_NONE || c->bye_ok) {
+        return UINT64_MAX;
+    }
+    if (c->ended_at == 0) {
+        c->ended_at = now;
+        c->send_at = now + TELL_AFTER;
+        c->interval = MS(c->inst->cfg.t_repeat_ms);
+    }
+    if (now >= c->send_at && is_quiet(c)) {
+        say_bye(c, 1);
+        c->send_at = now + c->interval;
+        c->interval = 2 * c->interval < TELL_MOST ? 2 * c->interval : TELL_MOST;
+    }
+    return c->send_at > now ? c->send_at : UINT64_MAX; /* the end of a fence steps it */
 }
 
 void r2_close_say_nothing_left(struct r2_comm *c)

@@ -205,6 +205,7 @@ static void step_comm(struct r2_comm *c, uint64_t now)
             next = fo_step(&c->fo, now); /* first: what it settles may return */
             next = r2_earlier(next, r2_return_step(c, now));
             next = r2_earlier(next, r2_close_say_abort(c, now));
+            next = r2_earlier(next, r2_close_tell(c, now));
         }
     }
     c->deadline = next;

@@ -185,6 +185,10 @@ struct r2_comm {
         uint64_t seq, since; /* R: what S claims and we lack, since when (watch's clock); since 0: nothing */
     } claim[IB_MAX_PATHS];
     struct {
+        uint64_t moved, since;   /* completions and acknowledgements, so many since then (watch's clock) */
+        uint64_t alive, look_at; /* when a path answered last, as far as is known; the next look */
+    } still;                     /* work is under way, and nothing moves on any path */
+    struct {
         uint64_t misses, seen, since, wait; /* S: starts without a CTS; CTS taken; waiting since, for so long (watch's clock) */
     } want;
     _Atomic int setup; /* enum r2_setup: release by service, acquire by connect */
@@ -215,6 +219,7 @@ struct r2_comm {
     _Atomic int close; /* enum r2_close: OPEN -> BYE by NCCL's thread inside the gate, the rest by the service thread */
     int abort;
     int bye_ok;
+    uint64_t ended_at; /* seen to have ended, and not closed: the peer is told; ns, 0: it was not */
     uint64_t closed_at;
 };
 
@@ -477,6 +482,8 @@ void r2_close_say_bye(struct r2_comm *c);
  * before it hears why. Returns the next deadline.
  */
 uint64_t r2_close_say_abort(struct r2_comm *c, uint64_t now);
+/* Tells the peer of one that has ended and that NCCL has not closed. Returns the next deadline. */
+uint64_t r2_close_tell(struct r2_comm *c, uint64_t now);
 void r2_close_say_nothing_left(struct r2_comm *c); /* BYE(abort) without any ledger, for who could not come into the gate */
 void r2_close_log_life(const struct r2_comm *c, int p); /* its present life is over */
 void r2_close_log_flush(const struct r2_comm *c); /* how a receiver was flushed; nothing if it never was. Gate */

@@ -8,6 +8,7 @@
 #include "r2_load.h"
 #include "r2_log.h"
 #include "r2_pair.h"
+#include "r2_return.h"
 #include "r2_slow.h"
 #include "r2_stall.h"
 
@@ -15,6 +16,8 @@
 #define ASK_STEP  MS(1) /* while a probe is out */
 #define WANT_MAX  MS(1000)
 #define SILENT_PROCESS MS(3000) /* words repeated up to every second went unanswered */
+#define STILL_STEP MS(1000) /* what stands still is looked at so often, or four times in NCCL_R2_GIVE_UP */
+#define STILL_MIN  MS(1000) /* a path that is new is given so long, whatever was before */
 #define QUIET_MIN 100   /* ticks without work before a path is taken off the list, which takes its gate */
 
 static struct probe_pulse pulse_of(const struct r2_comm *c, int p)
@@ -75,17 +78,25 @@ static int may_move(const struct r2_comm *c, int p)
            (c->inst->oob->ops->peer_is_up(c->peer->oob) || r2_inband_reaches(c->inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic));
 }
 
+static void give_up_last(struct r2_comm *c, int p, uint64_t silent)
+{
+    fo_fail(&c->fo, R2_ERR_COMM, "the last path, NIC %s - NIC %u, is silent for %llu ms; before it: %s",
+            c->inst->nics.nic[c->link.path[p].nic].name, c->link.path[p].peer_nic,
+            (unsigned long long)(silent / 1000000), c->fo.last_fault[0] ? c->fo.last_fault : "nothing");
+    r2_comm_kick(c);
+}
+
 /* The last path, or all that are left are over one NIC pair: its life goes on, but nobody waits for ever. RC may never say anything, and then no other end would
  * come. @silent: ns; @limit: what any repair may take. */
 static void last_path(struct r2_comm *c, int p, uint64_t silent, uint64_t limit)
 {
     const struct r2_config *cfg = &c->inst->cfg;
     uint64_t give_up = MS(cfg->t_give_up_ms);
+    uint64_t still = r2_elapsed(c->inst->watch_clock, c->still.since);
 
+    silent = c->still.since && still > silent ? still : silent; /* what R writes again moves its path alone */
     if (cfg->watchdog && cfg->failover && (c->link.up & ~ib_link_pair(&c->link, p)) == 0 && silent >= (give_up > limit ? give_up : limit)) {
-        fo_fail(&c->fo, R2_ERR_COMM, "the last path, NIC %s - NIC %u, is silent for %llu ms; before it: %s",
-                c->inst->nics.nic[c->link.path[p].nic].name, c->link.path[p].peer_nic,
-                (unsigned long long)(silent / 1000000), c->fo.last_fault[0] ? c->fo.last_fault : "nothing");
+        give_up_last(c, p, silent);
     }
 }
 
@@ -275,11 +286,143 @@ void r2_watch_on_want(struct r2_comm *c, const struct fo_want *m)
     }
 }
 
+/* --- nothing moves on any path --- */
+
+/* R: how many control writes there were, again and again when S asks, does not say that any gets anywhere. */
+static uint64_t moved_by_all(const struct r2_comm *c)
+{
+    uint64_t moved = c->is_send ? IB_RLX_GET(c->tx->sack) : 0;
+
+    for (int p = 0; p < c->link.npaths; p++) {
+        moved += IB_RLX_GET(c->link.path[p].cqes);
+    }
+    return moved;
+}
+
+/* Work requests are under way. */
+static int has_posted(const struct r2_comm *c)
+{
+    unsigned used = 0;
+
+    for (int p = 0; p < c->link.npaths; p++) {
+        used |= ib_link_up(&c->link, p) ? IB_RLX_GET(c->link.path[p].sq_used) : 0;
+    }
+    return used != 0;
+}
+
+static int waits_for_fabric(const struct r2_comm *c)
+{
+    return has_posted(c) || (c->is_send && IB_RLX_GET(c->tx->sposted) > IB_RLX_GET(c->tx->sack));
+}
+
+/* What stands in the queues, as time: questions stand behind it. */
+static uint64_t expected(const struct r2_comm *c)
+{
+    uint64_t longest = 0;
+
+    for (int p = 0; p < c->link.npaths; p++) {
+        struct probe_pulse s = pulse_of(c, p);
+        uint64_t t = ib_link_up(&c->link, p) && c->is_send ? probe_watch_expect(&c->watch[p], &s) : 0;
+
+        longest = t > longest ? t : longest;
+    }
+    return longest;
+}
+
+/*
+ * Asks over all paths that are up; nobody's verdict waits for that. Takes in when one answered last, or carried
+ * something of another connection. 0: none of them has ever answered, so that RC's own time is all there is. Gate held.
+ */
+static int ask_all(struct r2_comm *c, uint64_t clock)
+{
+    int known = 0;
+
+    for (int p = 0; p < c->link.npaths; p++) {
+        const struct ib_path *path = &c->link.path[p];
+        struct r2_pair *pair = r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic);
+        uint64_t ok;
+
+        if (!ib_link_up(&c->link, p) || pair == NULL || pair->answers == 0) {
+            continue;
+        }
+        known = 1;
+        ok = r2_load_done_at(pair);
+        ok = pair->last_ok > ok ? pair->last_ok : ok;
+        c->still.alive = ok > c->still.alive ? ok : c->still.alive;
+        if (pair->state == R2_PAIR_DEAD || pair->state == R2_PAIR_BROKEN) {
+            r2_heal_for_peer(pair, 0);
+        } else if (!pair->asking) {
+            r2_pair_ask(pair, clock, 0);
+        }
+    }
+    return known;
+}
+
+/*
+ * No path carries it: nothing of it moves, and none of its paths answers, for NCCL_R2_GIVE_UP; and a time without a path
+ * before counts, where nothing has got through since. Where R's NIC has taken everything of S's, S waits for R's process,
+ * stopped perhaps: what that says is its own matter, and where its NIC is silent it ends itself. Gate held.
+ */
+static void look_still(struct r2_comm *c, uint64_t clock)
+{
+    uint64_t give_up = MS(c->inst->cfg.t_give_up_ms), expect = 4 * expected(c), now = r2_now(c->inst);
+    uint64_t least = give_up < STILL_MIN ? give_up : STILL_MIN, silent, age, barren;
+    int known = ask_all(c, clock);
+
+    silent = r2_elapsed(clock, c->still.since);
+    age = r2_elapsed(clock, c->still.alive > c->still.since ? c->still.alive : c->still.since);
+    barren = c->fo.barren_since ? r2_elapsed(now, c->fo.barren_since) : 0;
+    if (barren > age && (!c->is_send || c->tx->sack == c->fo.barren_at)) {
+        age = barren;
+    }
+    give_up = give_up > expect ? give_up : expect;
+    if (age < give_up && c->still.look_at - clock > give_up - age) {
+        c->still.look_at = clock + give_up - age;
+    }
+    if (!known || silent < least || age < give_up ||
+        (!has_posted(c) && r2_elapsed(now, c->peer->last_contact) < give_up)) {
+        return;
+    }
+    give_up_last(c, __builtin_ctz(c->link.up), age);
+}
+
+static void tick_still(struct r2_comm *c, uint64_t clock)
+{
+    uint64_t moved = moved_by_all(c), step = MS(c->inst->cfg.t_give_up_ms) / 4;
+
+    step = step < STILL_STEP ? step : STILL_STEP;
+
+    if (c->still.since == 0 || moved != c->still.moved || !waits_for_fabric(c)) {
+        c->still.moved = moved;
+        c->still.since = clock;
+        c->still.look_at = clock + step;
+        return;
+    }
+    if (clock < c->still.look_at) {
+        return;
+    }
+    c->still.look_at = clock + step;
+    r2_gate_visit(&c->gate);
+    if (watched(c) && c->inst->cfg.watchdog && c->inst->cfg.failover && c->fo.error == R2_OK &&
+        !c->fo.peer_bye && c->link.up) {
+        if (c->is_send) {
+            ib_send_progress(c->tx);
+        } else {
+            ib_recv_confirm(c->rx, __builtin_ctz(c->link.up));
+        }
+        if (moved_by_all(c) == moved && c->link.up) {
+            look_still(c, clock);
+        }
+    }
+    r2_gate_unvisit(&c->gate);
+}
+
 static void tick(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
 {
     if (c->stalled) {
         r2_stall_tick(c);
     }
+    tick_still(c, clock);
     if (c->is_send) {
         tick_want(c, clock, t_suspect);
         if (IB_RLX_GET(c->tx->starved_since)) {

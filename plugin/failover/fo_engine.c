@@ -163,6 +163,11 @@ int fo_move(struct fo_conn *fc, int p, enum fo_state to, const char *why)
     return 1;
 }
 
+static int waits(const struct fo_conn *fc)
+{
+    return fc->tx ? fc->tx->sposted > fc->tx->sack : fc->rx->ledger.acked < fc->rx->ledger.rpost;
+}
+
 /*
  * A path again. That its NIC pair answered does not say that anything will get through: where messages wait and none does before it is lost,
  * the time without a path goes on, or a path that only looks well would keep the connection from ever giving up.
@@ -170,7 +175,7 @@ int fo_move(struct fo_conn *fc, int p, enum fo_state to, const char *why)
 static void bear(struct fo_conn *fc)
 {
     if (fc->nopath_since) {
-        fc->barren_since = fc->tx && fc->tx->sposted > fc->tx->sack ? fc->nopath_since : 0;
+        fc->barren_since = waits(fc) ? fc->nopath_since : 0;
         fc->barren_at = fc->tx ? fc->tx->sack : 0;
     }
     fc->nopath_since = 0;
@@ -359,8 +364,11 @@ __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p, const s
         ib_send_live(fc->tx, p, fc->link->path[p].life, &fp->live);
     }
     fc->switches++;
+    if (fc->rx && fc->link->path[p].cqes) {
+        fc->barren_since = 0; /* something got through */
+    }
     if (fc->link->up == 0) {
-        fc->nopath_since = fc->barren_since && fc->tx->sack == fc->barren_at ? fc->barren_since : now;
+        fc->nopath_since = fc->barren_since && (fc->rx || fc->tx->sack == fc->barren_at) ? fc->barren_since : now;
         fc->barren_since = 0;
     }
     if (fc->rx && !r2_rule(R2_RULE_RECV_FENCE)) {

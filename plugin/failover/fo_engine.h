@@ -72,8 +72,8 @@ struct fo_conn {
     uint64_t bye_total;  /* R: S had started all messages below when it closed */
     uint64_t bye_at;     /* ns, when the peer's BYE came */
     uint64_t nopath_since;
-    uint64_t barren_since; /* S: no path, or only lives on which nothing got through, since then (ns); 0 */
-    uint64_t barren_at;    /* ... as sack was then */
+    uint64_t barren_since; /* no path, or only lives on which nothing got through, since then (ns); 0 */
+    uint64_t barren_at;    /* ... S: as sack was then */
     unsigned bug_faults; /* faults that point at a bug rather than at a path */
     enum r2_status error; /* != R2_OK: the connection has ended; returned by every call from now on */
     char why[256];

@@ -101,6 +101,21 @@ wanted "last path" && {
     silent_to_the_end "all paths silent at once end the run" "$last|no path left for [0-9]+ ms" --fault '200ms:h1:* blackhole'
 }
 
+# With NCCL's defaults RC repeats for half a minute: NCCL_R2_GIVE_UP is shorter, and is what counts. A guard against hangs, not a measurement: without the
+# bound it is 17 s.
+wanted "give up" && {
+    for fault in blackhole hang; do
+        NCCL_R2_GIVE_UP=2000 perf all_reduce -b 256K -e 256K --hosts 2 --nics 2 --rate 20MB/s --duration 30s --fault '100ms:*:* retry7-forever' \
+            --fault "200ms:h1:* $fault"
+        silent=$(sed -n 's/.* \(is silent\|no path left\) for \([0-9]*\) ms.*/\2/p' "$log/out" | sort -n | head -1)
+        if [ $rc = 3 ] && [ "${silent:-0}" -ge 2000 ] && [ "$silent" -le 8000 ]; then
+            ok "NCCL_R2_GIVE_UP=2000 under NCCL's defaults, all NICs of h1: $fault (after $silent ms)"
+        else
+            bad "NCCL_R2_GIVE_UP=2000 under NCCL's defaults, all NICs of h1: $fault" "exit code $rc instead of 3, or not in time: ${silent:-no} ms"
+        fi
+    done
+}
+
 # --- no false failover ---
 wanted "busy processors" && {
     n=$(($(nproc) * 2))

@@ -1,0 +1,278 @@
+/* NCCL_R2_GIVE_UP: where no path carries a connection that has work, it ends then, whatever its NICs, RC, the other end and the channel do; and
+ * no connection ends whose peer is slow or stopped. */
+#include "tests/unit/suite.h"
+#include "tests/unit/watch_rig.h"
+
+#define GIVE_UP (5 * RIG_S)
+#define SEEN    (RIG_S + RIG_MS * 200) /* after it: the watch looks once a second at least, and R's end is told */
+#define OPTIONS QUIET_RC, "NCCL_R2_GIVE_UP=5000"
+
+static enum r2_status ended(int side)
+{
+    return rig->side[side].comm->fo.error;
+}
+
+/* What R has S need not wait for. */
+static int both_ended(struct rig *r)
+{
+    return (ended(0) != R2_OK || r->side[0].head == r->side[0].tail) && ended(1) != R2_OK;
+}
+
+static int s_ended(struct rig *r)
+{
+    return ended(0) != R2_OK;
+}
+
+/* Both ends, at GIVE_UP and not before; R perhaps as much as @more later. */
+static void ends_in_time(uint64_t since, uint64_t more)
+{
+    ck_assert_msg(rig_until(rig, both_ended, GIVE_UP + SEEN + more), "after %.1f s S %s, R %s", (double)(rig_now(rig) - since) / 1e9,
+                  ended(0) ? "has ended" : "goes on", ended(1) ? "has ended" : "goes on");
+    ck_assert_uint_ge(rig_now(rig) - since, GIVE_UP);
+    ck_assert_uint_le(rig_now(rig) - since, GIVE_UP + SEEN + more);
+    rig_dereg(rig, 0, s_mr);
+    rig_dereg(rig, 1, r_mr);
+}
+
+static void retry_for_ever(void)
+{
+    fire("*:* retry7-forever");
+}
+
+static const char *const all_silent[] = {"h1:* blackhole", "h0:* blackhole", "*:* blackhole", "h1:* hang", "h0:* hang", "*:* hang"};
+#define SILENT ((int)(sizeof(all_silent) / sizeof(all_silent[0])))
+
+/* All NICs at once, work under way; one NIC, or four. With NCCL's defaults RC says nothing for half a minute. */
+START_TEST(all_nics_silent)
+{
+    uint64_t since;
+
+    start(_i < SILENT ? 4 : 1, (const char *[]){OPTIONS, NULL});
+    wait_probes();
+    messages(4, BIG);
+    retry_for_ever();
+    recv_post(0, BIG);
+    rig_run(rig, 200 * RIG_MS);
+    fire(all_silent[_i % SILENT]);
+    since = rig_now(rig);
+    send_post(0, BIG);
+    ck_assert(rig_until(rig, s_ended, GIVE_UP + SEEN));
+    /* a driver that hangs fences nothing, so R is not told that S has stopped: it has no path, from then on */
+    ends_in_time(since, strstr(all_silent[_i % SILENT], "hang") ? GIVE_UP : 0);
+}
+END_TEST
+
+/*
+ * R's NIC has taken the message; the acknowledgement gets nowhere. S asks for it again and again, and every word of R's is a new write that says nothing of
+ * those before it. One path, or the last of two.
+ */
+START_TEST(an_acknowledgement_that_gets_nowhere)
+{
+    start(1 + _i, (const char *[]){OPTIONS, NULL});
+    wait_probes();
+    messages(4, BIG);
+    if (_i) {
+        fire("h0:n1 down");
+        rig_run(rig, 100 * RIG_MS);
+    }
+    retry_for_ever();
+    rig->side[1].asleep = 1;
+    recv_post(0, BIG);
+    rig_run(rig, 10 * RIG_MS);
+    send_post(0, BIG);
+    rig_run(rig, 5 * RIG_MS); /* less than S's patience: nobody has asked R */
+    ck_assert_uint_eq(rig->side[0].comm->link.path[0].sq_used, 0);
+    ck_assert_uint_eq(rig->side[0].comm->tx->sack, 4);
+    fire("h1:n0 blackhole");
+    ends_in_time(rig_now(rig), 0);
+    ck_assert_uint_gt(rig_count(rig, 0, FO_MSG_SUSPECT), 2);
+}
+END_TEST
+
+static int lost_all(struct rig *r, int from, int type, union fo_body *body)
+{
+    return 0;
+}
+
+/* The channel is silent, too: no word can end a connection that waits for the other end. */
+START_TEST(the_channel_is_silent_too)
+{
+    uint64_t since;
+
+    start(2, (const char *[]){OPTIONS, NULL});
+    wait_probes();
+    messages(4, BIG);
+    retry_for_ever();
+    rig->side[1].asleep = _i;
+    recv_post(0, BIG);
+    rig_run(rig, 200 * RIG_MS);
+    if (_i) { /* S waits for nothing but R's word */
+        send_post(0, BIG);
+        rig_run(rig, 5 * RIG_MS);
+        ck_assert_uint_eq(rig->side[0].comm->tx->sack, 4);
+        ck_assert_uint_eq(rig->side[0].comm->link.path[0].sq_used + rig->side[0].comm->link.path[1].sq_used, 0);
+    }
+    rig_oob_cut(rig, 1);
+    rig->filter = lost_all;
+    fire("h1:* blackhole");
+    since = rig_now(rig);
+    if (!_i) {
+        send_post(0, BIG);
+    }
+    rig_run(rig, GIVE_UP + SEEN);
+    ck_assert_msg(ended(0) == R2_ERR_COMM, "S goes on %.1f s after", (double)(rig_now(rig) - since) / 1e9);
+    rig->filter = NULL;
+    rig_oob_cut(rig, 0);
+    rig_dereg(rig, 0, s_mr);
+    rig_dereg(rig, 1, r_mr);
+}
+END_TEST
+
+static int (*post_send)(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+static unsigned swallowed;
+
+/* What is posted on a path's queue pair gets nowhere; what is in ERR is flushed. */
+static int post_send_data_lost(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+    for (int s = 0; s < 2; s++) {
+        struct r2_comm *c = rig->side[s].comm;
+
+        for (int p = 0; c && p < c->link.npaths; p++) {
+            if (c->link.path[p].qp == qp && qp->state != IBV_QPS_ERR) {
+                swallowed++;
+                return 0;
+            }
+        }
+    }
+    return post_send(qp, wr, bad);
+}
+
+/* NIC pairs answer for a moment, again and again, and no data gets through. Work under way at S, at R. */
+START_TEST(lives_that_flap)
+{
+    uint64_t since;
+    uint32_t lives;
+
+    start(2, (const char *[]){OPTIONS, "NCCL_R2_T_RETURN=100", NULL});
+    wait_probes();
+    messages(4, BIG);
+    recv_post(0, BIG);
+    rig_run(rig, 200 * RIG_MS);
+    for (int s = 0; s < 2; s++) {
+        for (int n = 0; n < 2; n++) {
+            struct ibv_context_ops *ops = &rig->side[s].inst->nics.nic[n].ctx->ops;
+
+            post_send = ops->post_send;
+            ops->post_send = post_send_data_lost;
+        }
+    }
+    if (!_i) {
+        send_post(0, BIG);
+    }
+    fire("*:* down");
+    since = rig_now(rig);
+    lives = rig->side[1].comm->link.path[0].life;
+    while (!both_ended(rig) && rig_now(rig) - since < 3 * GIVE_UP) {
+        rig_run(rig, 50 * RIG_MS);
+        fire("*:* up");
+        rig_run(rig, 350 * RIG_MS);
+        fire("*:* down");
+    }
+    ck_assert_uint_gt(rig->side[1].comm->link.path[0].life, lives + 4);
+    ck_assert_uint_gt(swallowed, 4);
+    ck_assert_uint_ge(rig_now(rig) - since, GIVE_UP);
+    ck_assert_msg(rig_now(rig) - since <= GIVE_UP + SEEN, "after %.1f s S %d, R %d", (double)(rig_now(rig) - since) / 1e9, ended(0), ended(1));
+    rig_dereg(rig, 0, s_mr);
+    rig_dereg(rig, 1, r_mr);
+}
+END_TEST
+
+/* --- no end --- */
+
+/* The other end's process is stopped for four times as long; its NICs answer. Work under way at S, at R, acknowledged. */
+START_TEST(a_stopped_peer_ends_nothing)
+{
+    struct r2_inst *inst;
+    int side = _i & 1;
+
+    start(1 + (_i >> 1), (const char *[]){OPTIONS, NULL});
+    wait_probes();
+    messages(4, BIG);
+    if (side) {
+        recv_post(0, BIG);
+        rig_run(rig, 200 * RIG_MS);
+    }
+    inst = process_stop(side);
+    if (side) {
+        send_post(0, BIG);
+    } else {
+        recv_post(0, BIG);
+    }
+    rig_run(rig, 4 * GIVE_UP);
+    ck_assert_int_eq(ended(!side), R2_OK);
+    process_go(side, inst);
+    if (!side) {
+        send_post(0, BIG);
+    }
+    finish(1, BIG, 2 * RIG_S);
+    nothing_moved();
+    stop();
+}
+END_TEST
+
+/* Nothing under way, or a receiver that posts nothing, or a sender that sends nothing, over NICs that say nothing: nobody waits for the fabric. */
+START_TEST(who_waits_for_a_program_waits_on)
+{
+    start(2, (const char *[]){OPTIONS, NULL});
+    wait_probes();
+    messages(4, BIG);
+    if (_i == 1) {
+        ck_assert_int_eq(rig_isend(rig, out[0], BIG, 0, s_mr), -1); /* no receive */
+    } else if (_i == 2) {
+        recv_post(0, BIG);
+    }
+    rig_run(rig, 4 * GIVE_UP);
+    ck_assert(ended(0) == R2_OK && ended(1) == R2_OK);
+    if (_i != 2) {
+        recv_post(0, BIG);
+    }
+    send_post(0, BIG);
+    finish(1, BIG, RIG_S);
+    nothing_moved();
+    stop();
+}
+END_TEST
+
+/* RC repairs a lost last packet after four seconds: longer than GIVE_UP, over NICs that answer. */
+START_TEST(a_lost_last_packet_ends_nothing)
+{
+    start(1, (const char *[]){QUIET_RC, "NCCL_R2_GIVE_UP=1500", NULL});
+    wait_probes();
+    messages(4, 100);
+    recv_post(0, 100);
+    rig_run(rig, 200 * RIG_MS);
+    fire("h0:n0 blackhole-tx");
+    send_post(0, 100);
+    rig_run(rig, RIG_MS);
+    fire("h0:n0 restore");
+    finish(1, 100, 6 * RIG_S);
+    nothing_moved();
+    stop();
+}
+END_TEST
+
+static void add(TCase *t)
+{
+    tcase_add_loop_test(t, all_nics_silent, 0, 2 * SILENT);
+    tcase_add_loop_test(t, an_acknowledgement_that_gets_nowhere, 0, 2);
+    tcase_add_loop_test(t, the_channel_is_silent_too, 0, 2);
+    tcase_add_loop_test(t, lives_that_flap, 0, 2);
+    tcase_add_loop_test(t, a_stopped_peer_ends_nothing, 0, 4);
+    tcase_add_loop_test(t, who_waits_for_a_program_waits_on, 0, 3);
+    tcase_add_test(t, a_lost_last_packet_ends_nothing);
+}
+
+int main(void)
+{
+    return suite_run("give up", 60, NULL, teardown, add);
+}

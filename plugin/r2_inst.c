@@ -511,6 +511,7 @@ int r2_inst_last_words(struct r2_inst *inst)
     r2_report_stop(inst);
     now = r2_now(inst);
     inst->oob->ops->drain(inst->oob, end > now ? end - now : 0);
+    r2_log_many_over();
     r2_log_flush();
     return 0;
 }
@@ -602,6 +603,7 @@ void r2_inst_destroy(struct r2_inst *inst)
     if (inst->wake_fd >= 0) {
         close(inst->wake_fd);
     }
+    r2_log_many_over();
     r2_log_flush();
     free(inst);
 }

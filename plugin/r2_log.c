@@ -3,8 +3,10 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #define LOG_PREFIX   "NET/R2 : "
 #define LOG_LINE_MAX 900 /* below NCCL's 1,023 bytes of last error, with room for its own prefix */
@@ -102,18 +104,15 @@ static int slot_take(enum r2_log_level level)
     return queue_evict(level == R2_LOG_WARN);
 }
 
-void r2_log_write(enum r2_log_level level, const char *file, int line, const char *fmt, ...)
+static void line_queue(enum r2_log_level level, const char *file, int line, const char *fmt, va_list ap)
 {
     char text[LOG_LINE_MAX];
-    va_list ap;
     int i;
 
     if ((int)level > atomic_load_explicit(&max_level, memory_order_relaxed))
         return;
     memcpy(text, LOG_PREFIX, sizeof(LOG_PREFIX));
-    va_start(ap, fmt);
     vsnprintf(text + sizeof(LOG_PREFIX) - 1, sizeof(text) - sizeof(LOG_PREFIX) + 1, fmt, ap);
-    va_end(ap);
     for (char *nl = text; (nl = strchr(nl, '\n')) != NULL;)
         *nl = ' ';
 
@@ -132,6 +131,116 @@ void r2_log_write(enum r2_log_level level, const char *file, int line, const cha
         used_tail = i;
     }
     pthread_mutex_unlock(&queue_lock);
+}
+
+void r2_log_write(enum r2_log_level level, const char *file, int line, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    line_queue(level, file, line, fmt, ap);
+    va_end(ap);
+}
+
+/* --- lines of which there are many --- */
+
+static pthread_mutex_t many_lock = PTHREAD_MUTEX_INITIALIZER; /* taken before queue_lock, never inside of it */
+static struct {
+    uint64_t last; /* ns, CLOCK_MONOTONIC: the latest one */
+    unsigned long left;
+    unsigned said;
+} many[R2_LOG_KINDS];
+static atomic_int many_left; /* kinds with something left to be said; written under many_lock, a hint to flush */
+
+static const char *const many_text[R2_LOG_KINDS] = {
+    [R2_LOG_CONNECTED] = "%lu more connections stand (r2_stat -c lists them)",
+    [R2_LOG_DOWN] = "%lu more lives of paths went UP -> DOWN",
+    [R2_LOG_FENCED] = "%lu more lives of paths are fenced",
+    [R2_LOG_SETTLED] = "%lu more lives of paths are settled",
+    [R2_LOG_BACK] = "%lu more paths are up again",
+    [R2_LOG_ENDS] = "%lu more connections end",
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/* What was left out of this kind, for a line; it begins anew. Must hold many_lock. */
+static unsigned long many_end(int kind)
+{
+    unsigned long left = many[kind].left;
+
+    atomic_fetch_sub_explicit(&many_left, left != 0, memory_order_relaxed);
+    many[kind].left = 0;
+    many[kind].said = 0;
+    return left;
+}
+
+/* At INFO, also of warnings: the last warning is what frameworks show. */
+static void many_say(int kind, unsigned long left)
+{
+    char text[128];
+
+    if (left) {
+        snprintf(text, sizeof(text), many_text[kind], left);
+        r2_log_write(R2_LOG_INFO, __FILE__, __LINE__, "%s", text);
+    }
+}
+
+static void many_flush(int all)
+{
+    uint64_t now;
+
+    if (atomic_load_explicit(&many_left, memory_order_relaxed) == 0) {
+        return;
+    }
+    now = now_ns();
+    for (int k = 0; k < R2_LOG_KINDS; k++) {
+        unsigned long left = 0;
+
+        pthread_mutex_lock(&many_lock);
+        if (many[k].left && (all || now - many[k].last >= R2_LOG_QUIET_NS)) {
+            left = many_end(k);
+        }
+        pthread_mutex_unlock(&many_lock);
+        many_say(k, left);
+    }
+}
+
+void r2_log_many_over(void)
+{
+    many_flush(1);
+}
+
+void r2_log_many(enum r2_log_kind kind, enum r2_log_level level, const char *file, int line, const char *fmt, ...)
+{
+    int all = atomic_load_explicit(&max_level, memory_order_relaxed) >= R2_LOG_TRACE, write;
+    unsigned long left = 0;
+    uint64_t now = now_ns();
+    va_list ap;
+
+    pthread_mutex_lock(&many_lock);
+    if (now - many[kind].last >= R2_LOG_QUIET_NS) {
+        left = many_end(kind);
+    }
+    many[kind].last = now;
+    write = all || many[kind].said < R2_LOG_FIRST;
+    if (write) {
+        many[kind].said++;
+    } else if (many[kind].left++ == 0) {
+        atomic_fetch_add_explicit(&many_left, 1, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&many_lock);
+    many_say(kind, left);
+    if (write) {
+        va_start(ap, fmt);
+        line_queue(level, file, line, fmt, ap);
+        va_end(ap);
+    }
 }
 
 /* Copies the oldest line out, or makes one of the count of dropped lines. 0: nothing to say. Must hold queue_lock. */
@@ -166,6 +275,7 @@ void r2_log_flush(void)
 {
     struct log_line l;
 
+    many_flush(0);
     pthread_mutex_lock(&queue_lock);
     while (flushing) {
         if (pthread_equal(flusher, pthread_self())) {

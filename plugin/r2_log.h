@@ -26,6 +26,27 @@ void r2_log_level_set(enum r2_log_level level);
 void r2_log_write(enum r2_log_level level, const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
+/*
+ * Lines of which each of many connections has one when something happens to all of them. The first R2_LOG_FIRST of a kind are queued as ever; the rest is counted, and
+ * one line at INFO says how many there were once none of the kind came for R2_LOG_QUIET_NS of real time: then it begins anew. At level TRACE all are queued.
+ */
+enum r2_log_kind {
+    R2_LOG_CONNECTED, /* a connection stands */
+    R2_LOG_DOWN,      /* a life ended */
+    R2_LOG_FENCED,
+    R2_LOG_SETTLED,
+    R2_LOG_BACK, /* the next life is up */
+    R2_LOG_ENDS, /* a connection ended with an error */
+    R2_LOG_KINDS
+};
+#define R2_LOG_FIRST    16
+#define R2_LOG_QUIET_NS 2000000000ull
+/* As r2_log_write. */
+void r2_log_many(enum r2_log_kind kind, enum r2_log_level level, const char *file, int line, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+/* Queues now what was counted only: the end of an instance. Any thread. */
+void r2_log_many_over(void);
+
 /* Hands all queued lines to the sink, in order. May block in the sink. Concurrent calls keep the order. */
 void r2_log_flush(void);
 
@@ -35,5 +56,7 @@ unsigned long r2_log_dropped(void);
 #define R2_WARN(...)  r2_log_write(R2_LOG_WARN, __FILE__, __LINE__, __VA_ARGS__)
 #define R2_INFO(...)  r2_log_write(R2_LOG_INFO, __FILE__, __LINE__, __VA_ARGS__)
 #define R2_TRACE(...) r2_log_write(R2_LOG_TRACE, __FILE__, __LINE__, __VA_ARGS__)
+#define R2_INFO_MANY(kind, ...) r2_log_many(kind, R2_LOG_INFO, __FILE__, __LINE__, __VA_ARGS__)
+#define R2_WARN_MANY(kind, ...) r2_log_many(kind, R2_LOG_WARN, __FILE__, __LINE__, __VA_ARGS__)
 
 #endif

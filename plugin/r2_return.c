@@ -176,7 +176,7 @@ static int stands(struct r2_comm *c, int p)
     r2_failback_done(c, p);
     c->ret[p].pause = 0;
     r2_locate_back(c->inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic);
-    R2_INFO("%s path %d life %u is up: its NIC pair is back", c->label, p, c->link.path[p].life);
+    R2_INFO_MANY(R2_LOG_BACK, "%s path %d life %u is up: its NIC pair is back", c->label, p, c->link.path[p].life);
     if (c->flush) {
         ib_flush_open(c->flush, 1u << p);
     }

@@ -184,7 +184,7 @@ static void open_paths(struct r2_comm *c, unsigned up)
             fo_path_never(&c->fo, p);
         }
     }
-    R2_INFO("%s connected: %d paths of %d up", c->label, __builtin_popcount(c->link.up), c->link.npaths);
+    R2_INFO_MANY(R2_LOG_CONNECTED, "%s connected: %d paths of %d up", c->label, __builtin_popcount(c->link.up), c->link.npaths);
     if (c->link.up == 0 && c->fo.nopath_since == 0) {
         c->fo.nopath_since = r2_now(c->inst);
     }

@@ -126,7 +126,7 @@ void fo_fail(struct fo_conn *fc, enum r2_status status, const char *fmt, ...)
     vsnprintf(fc->why, sizeof(fc->why), fmt, ap);
     va_end(ap);
     if (!fc->closing && !fc->quiet) {
-        R2_WARN("%s ends: %s (%s)", fc->label, fc->why, r2_status_name(status));
+        R2_WARN_MANY(R2_LOG_ENDS, "%s ends: %s (%s)", fc->label, fc->why, r2_status_name(status));
     }
 }
 
@@ -157,7 +157,8 @@ int fo_move(struct fo_conn *fc, int p, enum fo_state to, const char *why)
         fc->link->up &= ~(1u << p);
     }
     if (!fc->closing && !fc->quiet && from != FO_NONE) {
-        R2_INFO("%s path %d life %u %s -> %s: %s", fc->label, p, fc->link->path[p].life, fo_state_name(from),
+        R2_INFO_MANY(to == FO_DOWN ? R2_LOG_DOWN : R2_LOG_FENCED, "%s path %d life %u %s -> %s: %s",
+                     fc->label, p, fc->link->path[p].life, fo_state_name(from),
                 fo_state_name(to), why);
     }
     return 1;

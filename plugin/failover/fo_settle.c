@@ -39,7 +39,7 @@ static void take_up(struct fo_conn *fc, int p)
         ib_send_soft_over(fc->tx, p); /* P19: R's hard fence releases our buffers */
     }
     if (n && !fc->closing) {
-        R2_INFO("%s path %d life %u settled: %d parts to post again", fc->label, p, fc->link->path[p].life, n);
+        R2_INFO_MANY(R2_LOG_SETTLED, "%s path %d life %u settled: %d parts to post again", fc->label, p, fc->link->path[p].life, n);
     }
     ib_send_progress(fc->tx);
 }

@@ -21,7 +21,7 @@ static atomic_int in_sink;
 static void sink(enum r2_log_level level, const char *file, int line, const char *msg)
 {
     ck_assert_int_eq(atomic_fetch_add(&in_sink, 1), 0);
-    ck_assert(strstr(file, "test_log.c") != NULL || strstr(msg, "dropped") != NULL);
+    ck_assert(strstr(file, "test_log.c") != NULL || strstr(msg, "dropped") != NULL || strstr(msg, " more ") != NULL);
     if (seen_count < KEEP) {
         seen[seen_count].level = level;
         snprintf(seen[seen_count].text, sizeof(seen[0].text), "%s", msg);
@@ -58,6 +58,36 @@ START_TEST(prefix_order_and_level)
     R2_INFO("not wanted");
     r2_log_flush();
     ck_assert_int_eq(seen_count, 3);
+}
+END_TEST
+
+/* Of a kind of which there are many: the first ones, and how many more; another kind and other lines are not touched; at TRACE all. */
+START_TEST(many_lines_are_counted)
+{
+    use_sink();
+    r2_log_level_set(_i ? R2_LOG_TRACE : R2_LOG_INFO);
+    for (int i = 0; i < 100; i++) {
+        R2_INFO_MANY(R2_LOG_CONNECTED, "send %d connected", i);
+    }
+    R2_WARN_MANY(R2_LOG_ENDS, "send 1 ends");
+    R2_INFO("one");
+    r2_log_flush();
+    ck_assert_int_eq(seen_count, (_i ? 100 : R2_LOG_FIRST) + 2);
+    ck_assert_str_eq(seen[15].text, "NET/R2 : send 15 connected");
+    ck_assert_str_eq(seen[seen_count - 2].text, "NET/R2 : send 1 ends");
+    ck_assert_int_eq(seen[seen_count - 2].level, R2_LOG_WARN);
+    r2_log_many_over();
+    r2_log_flush();
+    if (_i == 0) {
+        ck_assert_int_eq(seen_count, R2_LOG_FIRST + 3);
+        ck_assert_str_eq(seen[seen_count - 1].text, "NET/R2 : 84 more connections stand (r2_stat -c lists them)");
+        ck_assert_int_eq(seen[seen_count - 1].level, R2_LOG_INFO);
+    }
+    seen_count = 0;
+    R2_INFO_MANY(R2_LOG_CONNECTED, "send 100 connected"); /* it began anew */
+    r2_log_many_over();
+    r2_log_flush();
+    ck_assert_int_eq(seen_count, 1);
 }
 END_TEST
 
@@ -224,6 +254,7 @@ int main(void)
 
     tcase_add_test(t, prefix_order_and_level);
     tcase_add_test(t, long_lines_and_line_ends);
+    tcase_add_loop_test(t, many_lines_are_counted, 0, 2);
     tcase_add_test(t, full_queue_keeps_warnings);
     tcase_add_test(t, full_of_warnings);
     tcase_add_test(t, no_sink_drops_and_new_sink_gets_the_queue);

@@ -6,7 +6,6 @@
 
 static const struct ending {
     const char *fault, *code;
-    unsigned limit_s; /* it is over by then, in multiples of GIVE_UP */
 } endings[] = {
     {"h0:* down", "R2-L01"},      {"h1:* down", "R2-L01"}, {"*:* down", "R2-"},         {"h0:* fatal", "R2-N01"},
     {"h1:* remove", "R2-N01"},    {"*:* blackhole", "R2-"}, {"h0:* blackhole-tx", "R2-"}, {"h1:* hang", "R2-"},

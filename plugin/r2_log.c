@@ -150,6 +150,7 @@ static struct {
     unsigned long left;
     unsigned said;
 } many[R2_LOG_KINDS];
+static unsigned many_first = R2_LOG_FIRST; /* many_lock */
 static atomic_int many_left; /* kinds with something left to be said; written under many_lock, a hint to flush */
 
 static const char *const many_text[R2_LOG_KINDS] = {
@@ -211,6 +212,13 @@ static void many_flush(int all)
     }
 }
 
+void r2_log_many_first(unsigned first)
+{
+    pthread_mutex_lock(&many_lock);
+    many_first = first;
+    pthread_mutex_unlock(&many_lock);
+}
+
 void r2_log_many_over(void)
 {
     many_flush(1);
@@ -228,7 +236,7 @@ void r2_log_many(enum r2_log_kind kind, enum r2_log_level level, const char *fil
         left = many_end(kind);
     }
     many[kind].last = now;
-    write = all || many[kind].said < R2_LOG_FIRST;
+    write = all || many[kind].said < many_first;
     if (write) {
         many[kind].said++;
     } else if (many[kind].left++ == 0) {

@@ -44,6 +44,8 @@ enum r2_log_kind {
 /* As r2_log_write. */
 void r2_log_many(enum r2_log_kind kind, enum r2_log_level level, const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
+/* For harnesses that count lines: @first of a kind instead. Before anything is logged. */
+void r2_log_many_first(unsigned first);
 /* Queues now what was counted only: the end of an instance. Any thread. */
 void r2_log_many_over(void);
 

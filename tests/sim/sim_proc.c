@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <limits.h>
 #include <string.h>
 
 static struct sim_proc *inside;
@@ -266,6 +267,7 @@ void sim_proc_start(struct sim *s, int index, int host)
         par.copy = &sim_copy_ops;
         par.copy_arg = p;
     }
+    r2_log_many_first(UINT_MAX); /* each line is evidence here */
     r2_log_sink_set(log_sink);
     sim_proc_enter(p);
     p->inst = r2_inst_create(&par, why, sizeof(why));

@@ -179,6 +179,7 @@ static __attribute__((noreturn)) void rank_exec(struct run *r, int i, pid_t pare
     snprintf(trigger, sizeof(trigger), "%d", r->trigger_fd);
     for (int k = 0; k < r->plan.nenv; k++)
         putenv(r->plan.env[k]);
+    setenv("NCCL_R2_LOG", "trace", 1); /* each line counts, however many there are */
     /* What mallinfo calls used is what is used: freed memory is in no cache of a thread. */
     setenv("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0:glibc.malloc.mxfast=0", 1);
     snprintf(path, sizeof(path), "%s/process%d.log", r->dir, i);

@@ -268,9 +268,12 @@ static int is_halted(const struct fo_conn *fc, int p)
     if (nic == IB_NIC_FATAL || nic == IB_NIC_GONE) {
         return 1;
     }
-    /* both pair with the worker's release */
-    return atomic_load_explicit(&fp->fence.job_gone, memory_order_acquire) ||
-           atomic_load_explicit(&fp->fence.job_rc, memory_order_acquire) == 0;
+    /*
+     * Fenced, or in ERR for T_pcie: what the device had in hand when it answered is over then, whatever its library flushes
+     * (P16.4). Pairs with the worker's release.
+     */
+    return fp->fence.stage == IB_FENCE_HARD || atomic_load_explicit(&fp->fence.job_gone, memory_order_acquire) ||
+           (fp->fence.erred_at && ib_link_now(fc->link) - fp->fence.erred_at >= FO_MS(fo_cfg(fc)->t_pcie_ms));
 }
 
 uint32_t fo_unhalted(const struct fo_conn *fc)

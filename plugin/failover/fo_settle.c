@@ -253,7 +253,7 @@ static uint64_t tell(struct fo_conn *fc, int p, uint64_t now)
     if (fc->closing || fc->peer_bye || !unanswered(fc, p)) {
         return UINT64_MAX;
     }
-    if (fp->why.fault == IB_FAULT_CLOSE && !fp->peer_stopped) {
+    if (fc->quiet && fp->why.fault == IB_FAULT_CLOSE && !fp->peer_stopped) {
         return UINT64_MAX; /* an abort: close follows, and BYE with it (P27) */
     }
     if (now >= fp->send_at) {

@@ -240,7 +240,7 @@ START_TEST(records_with_lies_are_refused)
         {FO_MSG_PROBE, 4 + 11 + 7, 1},  /* psn */
         {FO_MSG_PROBE, 4 + 11 + 25, 0}, /* mtu */
         {FO_MSG_PROBE, 4 + 11 + 25, 6},
-        {FO_MSG_PROBE, 4 + 11 + 44 + 8, PROBE_NEWS_PROCESS},
+        {FO_MSG_PROBE, 4 + 11 + 52 + 8, PROBE_NEWS_PROCESS},
         {FO_MSG_SUSPECT, 4 + 12, IB_MAX_PATHS},
         {FO_MSG_SUSPECT, 4 + 12, 255},
     };

@@ -8,7 +8,9 @@
 #include "r2_return.h"
 
 #define MS(x)     ((uint64_t)(x)*1000000)
-#define PAUSE     MS(400)   /* between two attempts, a quarter more or less */
+#define PAUSE     MS(400)   /* between two attempts, a quarter more or less, ... */
+#define PAUSE_OF  64        /* ... or that part of the silence so far, where it is longer, ... */
+#define PAUSE_MOST MS(10000) /* ... and no more than this: what was away for hours is found seconds later */
 #define BROKEN    MS(1200)  /* ... where none can be made: the other end is not to be kept making some */
 #define ASK_MOST  MS(750)   /* given up before RC repeats by time, which monitors count */
 #define MAKE_MOST MS(2000)  /* its queue pair is waited for */
@@ -144,14 +146,15 @@ void r2_heal_nic_up(struct r2_inst *inst, int nic)
 }
 
 /* The jitter keeps pairs that fell silent together from asking together for ever. */
-static uint64_t pause_of(struct r2_pair *pair)
+static uint64_t pause_of(struct r2_pair *pair, uint64_t now)
 {
     struct r2_heal *h = &pair->heal;
     uint64_t job = pair->inst->heal_job[pair->nic];
     uint64_t rest = SLOW_REST * job < REST_MOST ? SLOW_REST * job : REST_MOST;
-    uint64_t least = PAUSE, pause;
+    uint64_t least = h->silent_since ? r2_elapsed(now, h->silent_since) / PAUSE_OF : 0, pause;
     uint32_t dice;
 
+    least = least < PAUSE ? PAUSE : least < PAUSE_MOST ? least : PAUSE_MOST;
     if (pair->state == R2_PAIR_BROKEN) {
         h->rest = 2 * h->rest < REST_MOST ? 2 * h->rest : REST_MOST; /* for no path */
         h->rest = h->rest == 0 || (h->interest & R2_HEAL_PATH) ? BROKEN : h->rest;
@@ -170,7 +173,8 @@ static void missed(struct r2_pair *pair, uint64_t now)
     h->trying = h->asked = h->theirs = 0;
     h->good_since = 0;
     h->misses++;
-    h->at = now + pause_of(pair);
+    h->silent_since = h->silent_since ? h->silent_since : h->tried_at;
+    h->at = now + pause_of(pair, now);
 }
 
 static void good(struct r2_pair *pair)
@@ -211,7 +215,7 @@ static void answered(struct r2_pair *pair, uint64_t now)
     int first = h->good_since == 0;
 
     h->trying = h->asked = h->theirs = 0;
-    h->rest = 0;
+    h->rest = h->silent_since = 0;
     h->at = now + hold_of(pair) / ASKS;
     h->good_last = now;
     h->good_since = first ? now : h->good_since;

@@ -38,6 +38,7 @@ struct r2_heal {
     unsigned misses;  /* attempts that came to nothing */
     uint64_t at;       /* the next attempt, when its turn comes */
     uint64_t tried_at; /* the latest began; 0: its turn is the next one */
+    uint64_t silent_since; /* the first that came to nothing began, since it answered last; 0: none did */
     uint64_t deadline; /* of the attempt */
     uint64_t rest;     /* the pause after an attempt for which no queue pair could be made */
     uint64_t busy_at;  /* its job is with the worker since then; 0: it is not */

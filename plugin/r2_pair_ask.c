@@ -17,6 +17,7 @@
 
 #define UNHURRIED_NS                                                                                                   \
     (PROBE_QP_TIMEOUT_NS / 4 * 3) /* ... and is given up then, where the one before was not answered: RC would repeat it, twice, which monitors count */
+#define LATEST_NS    (PROBE_QP_TIMEOUT_NS - PROBE_QP_TIMEOUT_NS / 16) /* RC repeats by time soon */
 
 static void post(struct r2_pair *pair, uint64_t clock)
 {
@@ -244,8 +245,18 @@ static int hurried(const struct r2_pair *pair, uint64_t clock)
  */
 static int is_due_unhurried(const struct r2_pair *pair, uint64_t clock)
 {
-    return (pair->answers || pair->again_wait || pair->heal.interest) &&
-           clock - pair->asked_at < UNHURRIED_NS && clock >= pair->post_at + UNHURRIED_NS / 4;
+    return (pair->posted > 1 || pair->heal.interest) && clock >= pair->post_at + UNHURRIED_NS / 4;
+}
+
+/*
+ * A queue pair over which nothing has been answered, and not the pair's first one: it is given up before RC repeats by time.
+ * The end that wants the pair back gives up sooner (r2_heal.c): this one may have answers under way that it waits for.
+ */
+static int is_hopeless(const struct r2_pair *pair, uint64_t clock)
+{
+    uint64_t limit = pair->again_wait ? UNHURRIED_NS : LATEST_NS;
+
+    return !pair->verdict && (pair->again_wait || (pair->last_ok == 0 && pair->posted > 1)) && clock - pair->asked_at >= limit;
 }
 
 /*
@@ -262,7 +273,7 @@ static void watch_answer(struct r2_pair *pair, uint64_t clock)
         broken(pair, clock);
     } else if (pair->verdict && pair->in_order && clock >= r2_load_deadline(pair, clock)) {
         silent(pair, clock);
-    } else if (!pair->verdict && pair->again_wait && clock - pair->asked_at >= UNHURRIED_NS) {
+    } else if (is_hopeless(pair, clock)) {
         pair->answer = pair->check; /* as in broken() */
         r2_pair_give_up(pair);
     } else if (clock >= pair->post_at && (hurried(pair, clock) || is_due_unhurried(pair, clock))) {

@@ -10,7 +10,7 @@
 
 #include "r2_config.h"
 
-#define VALUES_ROWS  64
+#define VALUES_ROWS  ((int)sizeof(((struct r2_config *)0)->source)) /* as many as there can be */
 #define VALUES_LINES 64
 
 /* What one source says about one option. */

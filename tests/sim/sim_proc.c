@@ -3,6 +3,7 @@
 #include "sim.h"
 
 #include "plugin/ib_transport/ib_path.h"
+#include "plugin/r2_inst.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -274,8 +275,11 @@ void sim_proc_start(struct sim *s, int index, int host)
     sim_proc_leave(p);
     if (!p->inst)
         sim_fail(s, "process %d: no instance: %s", index, why);
-    else
+    else {
+        /* whether a NIC reaches memory of a GPU is waited for under a lock of that NIC, and all of NCCL's threads are one here */
+        ib_mr_cache_reaches_set(p->inst->mrs, NULL, NULL);
         sim_proc_kick(p);
+    }
 }
 
 void sim_proc_stop(struct sim_proc *p)

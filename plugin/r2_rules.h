@@ -33,6 +33,7 @@ enum r2_rule {
     R2_RULE_ABORT_ERR,    /* P27: queue pairs are in ERR before a registration goes under requests */
     R2_RULE_COUNT
 };
+_Static_assert(R2_RULE_COUNT <= 32, "a bit for each");
 
 #ifdef R2_TEST_RULES
 extern unsigned r2_rules_off; /* bit per rule; set before traffic, one thread */

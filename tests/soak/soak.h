@@ -110,6 +110,7 @@ struct soak_plan {
     int quiet; /* nothing in the schedule may take a path down */
     int procs, hosts, nics, comms, laps, conns;
     int crossrail, safe_rail, nap_us, flush;
+    int reorder; /* adaptive routing: plain writes of a queue pair overtake each other */
     uint64_t rate; /* bytes per second, 0: none */
     int give_up_ms;
     int t_packet_ms;

@@ -131,6 +131,11 @@ static void options_draw(struct soak_plan *p, struct fab_rng *r, int slow)
         env_add(p, "NCCL_R2_FLUSH=always");
     if (p->laps == SOAK_LAPS) /* the receiver whose sender was the last to go remembers it for so long */
         env_add(p, "NCCL_R2_LINGER=500");
+    p->reorder = soak_pct(r, 35);
+    if (p->reorder) {
+        env_add(p, "NCCL_IB_ADAPTIVE_ROUTING=1");
+        env_add(p, "NCCL_IB_AR_THRESHOLD=%d", soak_pct(r, 50) ? 8192 : (int)fab_rng_upto(r, 70000));
+    }
 }
 
 static uint32_t total(const struct soak_plan *p)
@@ -236,11 +241,11 @@ void soak_msgs_draw(const struct soak_plan *p, int conn, int lap, struct soak_ms
 
 void soak_plan_print(const struct soak_plan *p)
 {
-    printf("class %s seed %llu: %d processes on %d hosts with %d NICs, %llu MB/s%s, %d communicators, %d connections, "
+    printf("class %s seed %llu: %d processes on %d hosts with %d NICs, %llu MB/s%s%s, %d communicators, %d connections, "
            "%d laps, "
            "%u messages, safe rail %d\n",
            soak_classes[p->cls].name, (unsigned long long)p->seed, p->procs, p->hosts, p->nics,
-           (unsigned long long)p->rate / 1000000, p->crossrail ? ", crossrail" : "", p->comms, p->conns, p->laps,
+           (unsigned long long)p->rate / 1000000, p->crossrail ? ", crossrail" : "", p->reorder ? ", reordered" : "", p->comms, p->conns, p->laps,
            p->total, p->safe_rail);
     for (int i = 0; i < p->nenv; i++)
         printf("  %s\n", p->env[i]);

@@ -112,6 +112,8 @@ static int fabric_up(struct run *r)
     }
     if (r->plan.crossrail)
         argv[n++] = "--crossrail";
+    if (r->plan.reorder)
+        argv[n++] = "--reorder";
     if (softfab(r, argv) != 0)
         return -1;
     r->up = 1;

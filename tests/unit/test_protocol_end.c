@@ -286,6 +286,7 @@ END_TEST
 
 static const char *const dead[] = {"* fatal", "* remove", "* hang", "* down", "* blackhole"};
 #define DEAD (int)(sizeof(dead) / sizeof(dead[0]))
+#define HANGS 2
 
 /* Requests outstanding, every NIC of one or both hosts dead in each way: close returns, nothing is left. */
 START_TEST(close_with_requests_on_dead_hardware)
@@ -309,7 +310,8 @@ START_TEST(close_with_requests_on_dead_hardware)
     }
     before = rig_now(rig);
     stop(); /* as NCCL does on abort */
-    ck_assert_uint_lt(rig_now(rig) - before, RIG_MS); /* P27; dead devices are not waited for */
+    /* P27: dead devices are not waited for; one that answers and flushes nothing is, at either end, for T_pcie */
+    ck_assert_uint_lt(rig_now(rig) - before, _i / 3 == HANGS ? 42 * RIG_MS : RIG_MS);
     before = rig_now(rig);
     rig_close(rig, 0);
     rig_close(rig, 1);

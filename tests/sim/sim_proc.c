@@ -228,11 +228,11 @@ static void devices_make(struct sim_proc *p, struct ib_verbs *verbs, struct r2_c
     const struct sim_params *sp = &p->sim->p;
 
     plain = *verbs;
+    snprintf(cfg->ib_hca, sizeof(cfg->ib_hca), "fab"); /* named: else one of another sort, or much slower, is no backup */
     if (sp->no_inline)
         verbs->create_qp = create_qp_no_inline;
     if (sp->ar_mixed) {
         verbs->query_port = query_port_mixed;
-        snprintf(cfg->ib_hca, sizeof(cfg->ib_hca), "fab"); /* named: else the other link layer is no backup */
         cfg->ib_ar = (int)(fab_rng_next(&p->rng) % 4) - 1;
         cfg->ib_ar = cfg->ib_ar > 1 ? -1 : cfg->ib_ar;
         cfg->ib_ar_threshold >>= fab_rng_next(&p->rng) % 4;

@@ -125,7 +125,7 @@ static void draw_watch(struct sim_params *p, struct fab_rng *r)
     p->ib_retry = 7;
     p->spread = sim_pct(r, 30);
     p->idle_ns = sim_pct(r, 50) ? 200 * SIM_MS : p->idle_ns;
-    p->stall_ms = 700; /* three faults in a row, each suspected, asked and settled; holds of T_dead */
+    p->stall_ms = 1000; /* three faults in a row, each suspected, asked (longer while a NIC of either end moves) and settled; holds of T_dead */
 }
 
 /* Queue pairs that stand still on NICs that answer. */

@@ -111,7 +111,24 @@ static void add(TCase *t)
     tcase_add_test(t, and_after_its_nic_has_gone);
 }
 
+/* A sanitizer has its own heap, which the kernel does not call so. */
+#ifdef __has_feature
+#define HAS_FEATURE(x) __has_feature(x)
+#else
+#define HAS_FEATURE(x) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || \
+    HAS_FEATURE(address_sanitizer) || HAS_FEATURE(thread_sanitizer)
+#define HAS_OWN_HEAP 1
+#else
+#define HAS_OWN_HEAP 0
+#endif
+
 int main(void)
 {
+    if (HAS_OWN_HEAP) {
+        puts("SKIP the sanitizer has its own heap, not the process's");
+        return 77;
+    }
     return run_suite("fork", add);
 }

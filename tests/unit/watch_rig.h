@@ -19,7 +19,8 @@
 #define QUIET_RC "NCCL_IB_TIMEOUT=20", "NCCL_IB_RETRY_CNT=7", "NCCL_R2_T_PACKET=100"
 
 static struct rig *rig;
-static uint8_t out[32][BIG], in[32][BIG];
+/* Of whole pages: what is registered is, and what checks addresses knows no byte in front. */
+static _Alignas(4096) uint8_t out[32][BIG], in[32][BIG];
 static struct ib_mr *s_mr, *r_mr;
 
 static inline void teardown(void)

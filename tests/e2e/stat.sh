@@ -203,7 +203,8 @@ case_blackhole() {
         counters="$counters $dir/host$h/sys/class/infiniband/fab1/ports/1/counters/symbol_error"
     done
     echo 5 | tee $counters >/dev/null
-    run --duration 2s --fault-cmd "400ms:echo 46 | tee $counters >/dev/null" --fault "500ms:h0:n1 blackhole" --fault-cmd "$(at 600ms 0 hole.json "$switched" --json)" --fault-cmd "$(at 600ms 1 hole1.json "$switched" --json)" --fault-cmd "$(at 600ms 0 hole.check "$switched" --check)" --fault-optional --after 1s
+    # 2 MiB are on the wire for a tenth of a second: bytes are under way when the NIC goes, and the stall is the job's.
+    run -b 2M -e 2M --duration 2s --fault-cmd "400ms:echo 46 | tee $counters >/dev/null" --fault "500ms:h0:n1 blackhole" --fault-cmd "$(at 600ms 0 hole.json "$switched" --json)" --fault-cmd "$(at 600ms 1 hole1.json "$switched" --json)" --fault-cmd "$(at 600ms 0 hole.check "$switched" --check)" --fault-optional --after 1s
     unset SLURM_JOB_ID
     was_right "blackhole" || return
     if [ "$(downs)" = 0 ]; then

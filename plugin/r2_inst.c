@@ -354,16 +354,8 @@ static int start_thread(struct r2_inst *inst, char *why, size_t why_len)
 
 /* --- birth and death --- */
 
-struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t why_len)
+static void params_take(struct r2_inst *inst, const struct r2_inst_params *p)
 {
-    struct r2_inst *inst = calloc(1, sizeof(*inst));
-    struct r2_oob_events ev = {.arg = inst, .message = r2_dispatch_message, .up = r2_peer_channel_up, .down = r2_peer_channel_down};
-    struct r2_oob_name self;
-
-    if (inst == NULL) {
-        snprintf(why, why_len, "out of memory");
-        return NULL;
-    }
     inst->env = *p->env;
     inst->v = *p->verbs;
     inst->cfg = *p->cfg;
@@ -376,6 +368,19 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
     }
     snprintf(inst->run_dir, sizeof(inst->run_dir), "%s", p->run_dir && strlen(p->run_dir) < sizeof(inst->run_dir) ? p->run_dir : "");
     pthread_mutex_init(&inst->lock, NULL);
+}
+
+struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t why_len)
+{
+    struct r2_inst *inst = calloc(1, sizeof(*inst));
+    struct r2_oob_events ev = {.arg = inst, .message = r2_dispatch_message, .up = r2_peer_channel_up, .down = r2_peer_channel_down};
+    struct r2_oob_name self;
+
+    if (inst == NULL) {
+        snprintf(why, why_len, "out of memory");
+        return NULL;
+    }
+    params_take(inst, p);
     r2_gate_setup(inst->env.threads);
     if (ib_nics_open(&inst->nics, &inst->v, &inst->cfg, why, why_len) != 0) {
         goto err_inst;

@@ -209,7 +209,7 @@ proctype Life(byte l)
         S_LOOKS
        }
 #ifdef RINGS
-    :: d_step { ackFab[l] && sSt[l] != NONE -> word[WORD(l)] = ackFab[l]; ackFab[l] = 0 }
+    :: d_step { ackFab[l] && sSt[l] != NONE -> word[ACK_WORD(l)] = ackFab[l]; ackFab[l] = 0 }
     :: atomic {
         (ring[l] & BIT(seen)) || word[l] > sack ->
         d_step { s_acked(word[l]); word[l] = 0 }

@@ -184,7 +184,7 @@ byte ring[NL];          /* CTS that lie in the ring of a life, not taken yet */
 #ifdef RINGS             /* S looks at them at any later time; a CTS has the slot of the one W before it */
 byte word[NL];          /* acknowledgement, as ring */
 #define RING(l) ((RINGS & 1) -> (l) % NP : (l))
-#define WORD(l) ((RINGS & 2) -> (l) % NP : (l))
+#define ACK_WORD(l) ((RINGS & 2) -> (l) % NP : (l))
 #if W == 1
 #define SLOT(bit) 15
 #elif W == 2

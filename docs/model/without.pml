@@ -146,7 +146,7 @@
 #endif
 /* P12: what S does with the ring that a new life shares with the one before. */
 #if defined(RINGS) && !defined(NO_RING_CLEAR)
-#define CLEAR_RING(l) ; ring[RING(l)] = 0; word[WORD(l)] = 0
+#define CLEAR_RING(l) ; ring[RING(l)] = 0; word[ACK_WORD(l)] = 0
 #else
 #define CLEAR_RING(l)
 #endif

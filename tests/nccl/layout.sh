@@ -3,12 +3,12 @@
 cd "$(dirname "$0")/../.." || exit 1
 B=${1:-build} lib=${2:-${NCCL_LIB:-}}
 if [ ! -x "$B/nccl-standin/layout" ]; then
-    echo "SKIP no CUDA toolkit with nccl.h when this was built"
+    echo "no CUDA toolkit with nccl.h when this was built"
     exit 77
 fi
 [ -n "$lib" ] || lib=$("$B/nccl-standin/layout" --library)
 if ! command -v gdb >/dev/null; then
-    echo "SKIP no gdb"
+    echo "no gdb"
     exit 77
 fi
 T=$(mktemp -d) || exit 1
@@ -18,7 +18,7 @@ cut -f1 "$T/both" >"$T/gdb"
 cut -f2 "$T/both" >"$T/ours"
 gdb -batch -nx -x "$T/gdb" "$lib" 2>/dev/null | sed -n 's/^\$[0-9]* = //p' >"$T/theirs"
 if [ ! -s "$T/theirs" ]; then
-    echo "SKIP $lib has no debug information"
+    echo "$lib has no debug information"
     exit 77
 fi
 paste "$T/both" "$T/theirs" | awk -F'\t' '$2 != $3 { print "FAIL " $0 }'

@@ -438,6 +438,9 @@ void r2_locate_speaks(struct r2_inst *inst, struct r2_peer *peer)
 {
     struct probe_subject s = r2_subject_process(inst, peer);
 
+    if (peer->process_blamed) {
+        peer->blamed_until = r2_now(inst);
+    }
     peer->process_blamed = 0;
     r2_news_clear(inst, &s);
 }

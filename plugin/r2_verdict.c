@@ -403,6 +403,15 @@ static void undecided_share(struct r2_inst *inst, const struct r2_case *k, const
     latest_put(inst, f->code, f->brief);
 }
 
+/*
+ * The process or host stood still when the case was opened, and has spoken since: its answers are those of one in order,
+ * and the silence that the case asks about was its own.
+ */
+static int stood_still(const struct r2_case *k)
+{
+    return k->peer->blamed_until && k->since <= k->peer->blamed_until;
+}
+
 /* The job hears it, and the operator; what is known already is not said again. */
 static void publish(struct r2_inst *inst, const struct r2_case *k, struct finding *f)
 {
@@ -413,6 +422,7 @@ static void publish(struct r2_inst *inst, const struct r2_case *k, struct findin
 
     int more = pair && (r2_news_blamed(pair) || r2_news_peer_blamed(inst, k->peer));
 
+    more = more || (pair && f->code == PROBE_CODE_F03 && stood_still(k));
     if (k->peer && f->v.blame == PROBE_BLAME_PEER) {
         k->peer->process_blamed = 1;
     }

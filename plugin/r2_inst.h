@@ -253,7 +253,7 @@ struct r2_peer {
     uint8_t news_more;               /* not all words had room in the latest message */
     uint64_t hello_at;               /* it was asked for a sign of life, ns; 0 */
     uint8_t process_blamed;          /* a verdict of ours blames its process or host, until it speaks */
-    uint64_t blamed_until;           /* when it spoke again, ns; 0: it was never blamed */
+    uint64_t blamed_until;           /* when it spoke again, ns; 0: it was never blamed. The service thread alone. */
     uint64_t channel_lost;           /* since when there is no channel to it, ns; 0: it stands */
     uint64_t owed_since, owed_at;    /* when the first and the last message of a row that brought none of its own were given to the channel, ns; 0: none was */
     uint64_t asked_since, asked_at;  /* ... when a question that is always answered went with one of them first, and last, ns; 0: none did */

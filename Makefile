@@ -69,7 +69,8 @@ UNIT_BIN := $(patsubst tests/unit/%.c,$(B)/tests/unit/%,$(UNIT_SRC))
 ABI_BIN  := $(patsubst tests/abi/%.c,$(B)/tests/abi/%,$(ABI_SRC))
 FUZZ     := handle oob records inband ring imm options faulttext board stat topo
 FUZZ_BIN := $(addprefix $(B)/fuzz/fuzz_,$(FUZZ))
-FUZZ_RUN := $(foreach f,$(FUZZ),$(B)/fuzz/fuzz_$(f)+tests/fuzz/corpus/$(f))
+FUZZ_RUN := $(foreach f,$(FUZZ),$(B)/fuzz/fuzz_$(f)+$(B)/kept/$(f))
+FUZZ_KEPT := $(foreach f,$(FUZZ),$(B)/kept/$(f).unpacked)
 
 OOB_MPI  := $(if $(MPI_LIBS),$(B)/libnccl-net-r2-oob-mpi.so)
 TOPO_HWLOC := $(if $(HWLOC_LIBS),$(B)/libnccl-net-r2-topo-hwloc.so)
@@ -104,7 +105,7 @@ demo:
 	+@$(BUILD) all
 	@sh tools/demo.sh $(B)
 check: deps
-	+@$(BUILD) tests $(B)/bench/bench_inproc
+	+@$(BUILD) tests $(B)/bench/bench_inproc $(FUZZ_KEPT)
 	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/bench/bench_inproc+news+3 $(B)/bench/bench_inproc+hour $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh tests/check_runbook.sh tests/check_nccl_tests.sh tests/gpu/run.sh+--dry-run tests/nccl/layout.sh tests/nccl/check_nccl.sh $(B)/r2_sim+--seeds+$(SEEDS) \
 	  tests/sim/without.sh $(E2E_RUN)
 # The tables of NCCL's net ABI, all versions: layouts, exports, and what NCCL does with them, over the software fabric.
@@ -171,7 +172,7 @@ check-tsan: deps
 	@TSAN_OPTIONS=halt_on_error=1 sh tests/run.sh $(B)/tsan $(TSAN_UNIT) tests/tsan_e2e.sh
 .PHONY: san-bins run-san
 san-bins: $(UNIT_BIN) $(FUZZ_BIN) $(OOB_MPI) $(B)/r2_stat $(B)/r2_sim
-run-san:
+run-san: $(FUZZ_KEPT)
 	@sh tests/run.sh $(B) $(UNIT_BIN) $(FUZZ_RUN) $(B)/r2_sim+--seeds+$(SAN_SEEDS)
 
 # Fuzz targets (tests/fuzz/README.md): with libFuzzer, T seconds each. check runs the inputs that are kept, with any compiler.
@@ -183,6 +184,9 @@ fuzz:
 	@sh tools/install-deps.sh ci
 	+@$(BUILD) B=$(B)/fuzzer CC=clang SAN="$(FUZZ_SAN)" OPT="-O1 -g" LDFLAGS=-fsanitize=fuzzer FUZZ_MAIN= fuzz-bins
 	@sh tests/fuzz/fuzz.sh $(B)/fuzzer $(T) $(FUZZ)
+# The inputs that are kept are one archive for each target.
+$(FUZZ_KEPT): $(B)/kept/%.unpacked: tests/fuzz/corpus/%.tar.gz tests/fuzz/fuzz.sh
+	@sh tests/fuzz/fuzz.sh $(B) unpack $* >/dev/null
 fuzz-keep:
 	@sh tests/fuzz/fuzz.sh $(B)/fuzzer keep $(FUZZ)
 

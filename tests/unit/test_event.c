@@ -118,9 +118,11 @@ START_TEST(a_line_that_does_not_fit_is_none)
         n = r2_event_line(out, room, &source, &e, 3);
         ck_assert_uint_eq(n, room >= len + 1 ? len : 0);
         ck_assert_msg(n == 0 || strcmp(out, whole) == 0, "room %zu", room);
-        for (size_t i = room; i < sizeof(out); i++) {
-            ck_assert_msg(out[i] == 'x', "room %zu: byte %zu", room, i);
+        size_t touched = room; /* an assertion of Check is a system call: one for each room */
+        while (touched < sizeof(out) && out[touched] == 'x') {
+            touched++;
         }
+        ck_assert_msg(touched >= sizeof(out), "room %zu: byte %zu", room, touched);
     }
 }
 END_TEST

@@ -125,9 +125,11 @@ static uint64_t visits(int n)
         shortest = took < shortest ? took : shortest;
         ck_assert_int_eq(inside_get(), 0);
         inside_set(2);
-        for (int k = 0; k < 1000; k++) {
-            ck_assert_int_eq(inside_get(), 2);
+        int alone = 0; /* an assertion of Check is a system call: one for each visit */
+        while (alone < 1000 && inside_get() == 2) {
+            alone++;
         }
+        ck_assert_int_eq(alone, 1000);
         inside_set(0);
         r2_gate_unvisit(&gate);
     }
@@ -153,8 +155,8 @@ static void teardown(void)
 
 START_TEST(visitor_and_owner_exclude_each_other)
 {
-    visits(2000);
-    ck_assert_int_eq(expedited, r2_gate_exchange ? 0 : 2000);
+    visits(500);
+    ck_assert_int_eq(expedited, r2_gate_exchange ? 0 : 500);
     ck_assert_int_eq(global, 0);
     ck_assert_int_eq(lines, 0);
 }

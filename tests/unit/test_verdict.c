@@ -37,11 +37,11 @@ static void end(void)
     stop();
 }
 
-/* The line of side 0 about its NIC 0 and the peer's NIC @peer_nic. */
-static const char *line_of(int peer_nic, struct probe_facts facts)
+/* The line of side 0 about its NIC 0 and the peer's NIC @peer_nic, in a case of @since. */
+static const char *line_since(int peer_nic, struct probe_facts facts, uint64_t since)
 {
     struct r2_inst *inst = rig->side[0].inst;
-    struct r2_case k = {.peer = rig->side[0].comm->peer, .peer_nic = (uint8_t)peer_nic, .since = r2_now(inst), .facts = facts};
+    struct r2_case k = {.peer = rig->side[0].comm->peer, .peer_nic = (uint8_t)peer_nic, .since = since, .facts = facts};
     struct r2_pair *pair = r2_pair_find(inst, k.peer, 0, peer_nic);
 
     k.peer_guid = pair ? pair->peer_guid : 0;
@@ -52,6 +52,11 @@ static const char *line_of(int peer_nic, struct probe_facts facts)
     r2_verdict_say(inst, &k);
     r2_log_flush();
     return rig->last_warn[0];
+}
+
+static const char *line_of(int peer_nic, struct probe_facts facts)
+{
+    return line_since(peer_nic, facts, r2_now(rig->side[0].inst));
 }
 
 static void has(const char *line, const char *text)
@@ -86,6 +91,7 @@ static void both_down(void)
 #define PATH_CUT    {PROBE_TIMEOUT, PROBE_OK, PROBE_OK, 2, {PROBE_PORT_UP, PROBE_OK, PROBE_OK, 2}, {PROBE_PORT_UP, PROBE_OK, PROBE_OK, 2}}
 #define HOST_DEAD   {PROBE_TIMEOUT, PROBE_TIMEOUT, PROBE_TIMEOUT, 3, {PROBE_PORT_UP, PROBE_OK, PROBE_OK, 2}, {0}}
 #define STOPPED     {PROBE_OK, PROBE_TIMEOUT, PROBE_OK, 2, {PROBE_PORT_UP, PROBE_OK, PROBE_OK, 2}, {0}}
+#define NOBODY_ELSE {PROBE_TIMEOUT, PROBE_OK, PROBE_OK, 2, {PROBE_PORT_UP, PROBE_OK, PROBE_NA, 0}, {PROBE_PORT_UP, PROBE_OK, PROBE_NA, 0}}
 #define ENDED       {PROBE_TIMEOUT, PROBE_ERROR, PROBE_OK, 2, {PROBE_PORT_UP, PROBE_OK, PROBE_OK, 2}, {0}}
 /* clang-format on */
 
@@ -189,6 +195,52 @@ START_TEST(a_peer_that_speaks_again)
         ck_assert(!r2_news_peer_blamed(inst, peer));
         ck_assert_int_eq(probe_news_find(rig->side[1].inst->news, &s)->blame, PROBE_BLAME_NONE);
     }
+    end();
+}
+END_TEST
+
+/* The silence of a host that stood still is no pair's, though the case is decided when all of it speaks again; one that begins later is. */
+START_TEST(a_pair_whose_host_stood_still)
+{
+    enum { BEFORE, MEANWHILE, AFTER, NEVER } opened = (unsigned)_i;
+    struct r2_inst *inst;
+    uint64_t since;
+    const char *line;
+
+    begin(NULL);
+    inst = rig->side[0].inst;
+    since = r2_now(inst);
+    if (opened != NEVER) {
+        rig_run(rig, RIG_MS);
+        has(line_of(0, (struct probe_facts)HOST_DEAD), "R2-P03 host=host1 ");
+        since = opened == MEANWHILE ? r2_now(inst) : since;
+        messages(4, 100);
+        rig_run(rig, RIG_S);
+        ck_assert(!r2_news_peer_blamed(inst, rig->side[0].comm->peer));
+    }
+    since = opened == AFTER ? r2_now(inst) : since;
+    line = line_since(0, (struct probe_facts)NOBODY_ELSE, since);
+    if (opened == BEFORE || opened == MEANWHILE) {
+        ck_assert_msg(strstr(line, "R2-") == NULL && !inst->undecided.said, "%s", line);
+    } else {
+        has(line, "R2-F03 host=host0 nic=fab0 ");
+        ck_assert(inst->undecided.said);
+    }
+    end();
+}
+END_TEST
+
+/* What is found of its parts is said all the same. */
+START_TEST(a_cable_whose_host_stood_still)
+{
+    uint64_t since;
+
+    begin(NULL);
+    since = r2_now(rig->side[0].inst);
+    has(line_of(0, (struct probe_facts)HOST_DEAD), "R2-P03 host=host1 ");
+    messages(4, 100);
+    rig_run(rig, RIG_S);
+    has(line_since(0, (struct probe_facts)OUR_CABLE, since), "R2-L02 host=host0 nic=fab0 ");
     end();
 }
 END_TEST
@@ -367,6 +419,8 @@ static void add(TCase *t)
     tcase_add_test(t, its_cable_without_a_name);
     tcase_add_loop_test(t, a_peer, 0, 3);
     tcase_add_loop_test(t, a_peer_that_speaks_again, 0, 2);
+    tcase_add_loop_test(t, a_pair_whose_host_stood_still, 0, 4);
+    tcase_add_test(t, a_cable_whose_host_stood_still);
     tcase_add_loop_test(t, stalls, 0, 3);
     tcase_add_test(t, evidence_names_all_who_were_asked);
     tcase_add_loop_test(t, a_link_with_errors, 0, 2);

@@ -86,6 +86,62 @@ START_TEST(a_word_that_never_comes_is_passed_over)
 }
 END_TEST
 
+/* How much of an entry has come: writes are placed in pieces. */
+enum { WHOLE, FIRST_HALF, SECOND_HALF, SEQ_ALONE, PIECES };
+
+static void place(struct ib_cts *at, const struct ib_cts *late, int piece)
+{
+    size_t from = piece == SECOND_HALF ? sizeof(*at) / 2 : 0;
+    size_t len = piece == WHOLE ? sizeof(*at) : piece == SEQ_ALONE ? sizeof(at->seq) : sizeof(*at) / 2;
+
+    memcpy((uint8_t *)at + from, (const uint8_t *)late + from, len);
+}
+
+/*
+ * A repeated CTS is placed when its slot has gone on to the message 256 later (P10): S takes the slot's bytes for neither of the two, asks, and
+ * is told again. Row: how much of it comes, and whether S has read the slot before.
+ */
+START_TEST(a_repeated_cts_that_comes_late)
+{
+    int piece = _i % PIECES, read_before = _i / PIECES;
+    struct ib_cts *at, late, now;
+    uint64_t seq;
+
+    start_reordering(1, (const char *[]){ON, NULL}, 0);
+    messages(77, 200);
+    seq = posted;
+    at = &comm(0)->link.path[0].ring->entry[seq % R2_LEDGER_WINDOW];
+    recv_burst(1, 200);
+    rig_run(rig, RIG_MS);
+    late = *at;
+    ck_assert(ib_cts_valid(&late, seq));
+    send_post(0);
+    finish(1, RIG_S);
+    messages(R2_LEDGER_WINDOW - 1, 200);
+    ck_assert_uint_eq(posted, seq + R2_LEDGER_WINDOW);
+    recv_post(1, 300);
+    rig->side[0].asleep = 1;
+    rig_run(rig, RIG_MS);
+    now = *at;
+    ck_assert(ib_cts_valid(&now, posted - 1) && now.addr != late.addr);
+    if (read_before) {
+        rig->side[0].asleep = 0;
+        send_post(1);
+        ck_assert_uint_eq(comm(0)->tx->cts_seen, posted);
+    }
+    place(at, &late, piece);
+    if (!read_before) {
+        rig->side[0].asleep = 0;
+        send_post(1);
+    }
+    finish(2, RIG_S);
+    ck_assert_int_eq(rig_count(rig, 0, FO_MSG_WANT) != 0, !read_before);
+    ck_assert_uint_eq(comm(0)->fo.switches, 0);
+    ck_assert_uint_lt(burst(4), RIG_MS);
+    stop();
+}
+END_TEST
+
 /* Words of a life begin with the first one, whatever the life before has come to. */
 START_TEST(the_next_life_begins_with_the_first_word)
 {
@@ -112,6 +168,7 @@ static void add(TCase *t)
 {
     tcase_add_loop_test(t, no_burst_waits_for_its_last_acknowledgement, 0, 4);
     tcase_add_test(t, a_word_that_never_comes_is_passed_over);
+    tcase_add_loop_test(t, a_repeated_cts_that_comes_late, 0, 2 * PIECES);
     tcase_add_test(t, the_next_life_begins_with_the_first_word);
 }
 

@@ -103,7 +103,9 @@ void r2_comm_free(struct r2_comm *c)
         r2_peer_put(c->inst, c->peer);
     }
     r2_reg_leave(c); /* none, unless the instance goes before its connections were closed */
-    r2_pages_put(c->staging_mem, sizeof(struct ib_staging));
+    if (!atomic_load_explicit(&c->link.staging_kept, memory_order_relaxed)) { /* the workers' jobs are back */
+        r2_pages_put(c->staging_mem, sizeof(struct ib_staging));
+    }
     ib_flush_free(c->flush);
     free(c->flush_req);
     free(c->prof);

@@ -160,6 +160,7 @@ static const char *const many_text[R2_LOG_KINDS] = {
     [R2_LOG_SETTLED] = "%lu more lives of paths are settled",
     [R2_LOG_BACK] = "%lu more paths are up again",
     [R2_LOG_ENDS] = "%lu more connections end",
+    [R2_LOG_KEPT] = "%lu more queue pairs cannot be destroyed",
 };
 
 static uint64_t now_ns(void)

@@ -37,6 +37,7 @@ enum r2_log_kind {
     R2_LOG_SETTLED,
     R2_LOG_BACK, /* the next life is up */
     R2_LOG_ENDS, /* a connection ended with an error */
+    R2_LOG_KEPT, /* a queue pair could not be destroyed */
     R2_LOG_KINDS
 };
 #define R2_LOG_FIRST    16

@@ -142,6 +142,31 @@ int ib_nic_is_gone(const struct ib_nics *nics, int nic)
     return ib_sysfs_device_has_left(nics->device_dir[n->device_index]);
 }
 
+int ib_nic_qp_destroy(struct ib_nics *nics, int nic, struct ibv_qp *qp)
+{
+    enum ib_nic_state state;
+    int rc = qp ? ib_verbs_err(nics->v->destroy_qp(qp)) : 0;
+
+    if (rc == 0) {
+        return 1;
+    }
+    state = ib_nic_state_get(&nics->nic[nic]);
+    if (state == IB_NIC_UP || state == IB_NIC_DOWN) {
+        R2_WARN_MANY(R2_LOG_KEPT, "NIC %s: a queue pair cannot be destroyed: %s: our memory that it may use stays registered",
+                     nics->nic[nic].name, strerror(rc));
+    }
+    return state == IB_NIC_GONE;
+}
+
+int ib_nic_mr_release(struct ib_nics *nics, int nic, struct ibv_mr *mr, int ended)
+{
+    if (mr == NULL || (ended && ib_verbs_err(nics->v->dereg_mr(mr)) == 0) || ib_nic_state_get(&nics->nic[nic]) == IB_NIC_GONE) {
+        return 1;
+    }
+    atomic_fetch_add_explicit(&nics->kept, 1, memory_order_relaxed);
+    return 0;
+}
+
 const char **ib_nics_netdevs(const struct ib_nics *nics)
 {
     char names[4 * IB_MAX_NICS][IB_NETDEV_MAX];

@@ -105,6 +105,7 @@ struct ib_nics {
     int device_count;
     struct ibv_context *device_ctx[IB_MAX_NICS];
     int device_dir[IB_MAX_NICS]; /* of sysfs, held open: ib_sysfs_device_open(); -1: none */
+    _Atomic uint64_t kept;       /* registrations of our own memory that could not be taken away. Any thread; relaxed: a count */
     void *lock; /* of addr fields; private */
 };
 
@@ -152,6 +153,18 @@ int ib_nic_addr_is_fresh(struct ib_nics *nics, int nic);
  * taken away under a process, after all have closed it). Any thread; never blocks.
  */
 int ib_nic_is_gone(const struct ib_nics *nics, int nic);
+
+/*
+ * Whether @qp is no more: destroyed, or its device is gone; NULL is none. Where a device that is there refuses, it has the queue pair still, and may read
+ * and write what is registered for it: said. Worker, or nobody else has it; may block in the driver.
+ */
+int ib_nic_qp_destroy(struct ib_nics *nics, int nic, struct ibv_qp *qp);
+/*
+ * Takes @mr away if the queue pair it was for is @ended, as ib_nic_qp_destroy() says, and returns whether its memory is nobody's now. Else it stays
+ * registered, is counted (ib_nics.kept), and its memory must never be used for anything else: a registration that is taken away is no fence,
+ * since the next one may have its key (P27). NULL: 1. Thread as above.
+ */
+int ib_nic_mr_release(struct ib_nics *nics, int nic, struct ibv_mr *mr, int ended);
 
 /*
  * Reads and acknowledges all async events that are there and hands each on as facts, having updated states first. What

@@ -104,26 +104,21 @@ int ib_lane_make(struct ib_flush *f, struct ib_lane *l)
 
 void ib_lane_unmake(struct ib_flush *f, struct ib_lane *l, int keep)
 {
-    const struct ib_verbs *v = f->link->nics->v;
+    struct ib_nics *nics = f->link->nics;
+    int ended = ib_nic_qp_destroy(nics, l->nic, l->qp);
 
-    if (l->qp) {
-        v->destroy_qp(l->qp);
-        l->qp = NULL;
+    l->qp = NULL;
+    if (l->cq && ended) {
+        nics->v->destroy_cq(l->cq);
     }
-    if (l->cq) {
-        v->destroy_cq(l->cq);
-        l->cq = NULL;
-    }
-    if (keep) {
+    l->cq = NULL;
+    if (keep && ended) {
         return;
     }
-    /* A buffer whose registration cannot be taken away may still be written: then it is never freed. */
-    if (l->mr && ib_verbs_err(v->dereg_mr(l->mr)) != 0 &&
-        ib_nic_state_get(&f->link->nics->nic[l->nic]) != IB_NIC_GONE) {
-        l->landing = NULL;
+    if (ib_nic_mr_release(nics, l->nic, l->mr, ended)) {
+        r2_pages_put(l->landing, LANDING_LEN);
     }
     l->mr = NULL;
-    r2_pages_put(l->landing, LANDING_LEN);
     l->landing = NULL;
 }
 

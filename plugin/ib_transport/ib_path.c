@@ -337,29 +337,25 @@ void ib_path_addr_get(struct ib_link *l, const struct ib_path *p, struct ib_path
 
 void ib_path_destroy(struct ib_link *l, struct ib_path *p)
 {
-    const struct ib_verbs *v = l->nics->v;
+    int ended = ib_nic_qp_destroy(l->nics, p->nic, p->qp), ring_free;
 
-    if (p->qp) {
-        v->destroy_qp(p->qp);
-        p->qp = NULL;
+    p->qp = NULL;
+    if (p->cq && ended) {
+        l->nics->v->destroy_cq(p->cq);
     }
-    if (p->cq) {
-        v->destroy_cq(p->cq);
-        p->cq = NULL;
-    }
-    /* A ring whose registration cannot be taken away may still be written: then it is never freed. */
-    if (p->ring_mr && ib_verbs_err(v->dereg_mr(p->ring_mr)) != 0 && ib_nic_state_get(path_nic(l, p)) != IB_NIC_GONE) {
-        p->ring = NULL;
-    }
+    p->cq = NULL;
+    ring_free = ib_nic_mr_release(l->nics, p->nic, p->ring_mr, ended);
     p->ring_mr = NULL;
-    r2_pages_put(p->ring, ring_len(p));
+    if (ring_free) {
+        r2_pages_put(p->ring, ring_len(p));
+    } else if (p->ring == NULL) {
+        atomic_store_explicit(&l->staging_kept, 1, memory_order_relaxed); /* looked at when the job is back */
+    }
     p->ring = NULL;
-    if (p->records_mr && ib_verbs_err(v->dereg_mr(p->records_mr)) != 0 &&
-        ib_nic_state_get(path_nic(l, p)) != IB_NIC_GONE) {
-        p->records = NULL;
+    if (ib_nic_mr_release(l->nics, p->nic, p->records_mr, ended)) {
+        r2_pages_put(p->records, sizeof(*p->records));
     }
     p->records_mr = NULL;
-    r2_pages_put(p->records, sizeof(*p->records));
     p->records = NULL;
 }
 

@@ -135,6 +135,7 @@ struct ib_link {
     void *now_arg;
     const struct r2_config *cfg;
     struct ib_staging *staging; /* R: CTS and acks are written from here where they cannot go inline */
+    _Atomic uint8_t staging_kept; /* some queue pair that is not destroyed may read it: never freed. Workers; relaxed */
     struct ib_relay relay; /* S: lanes for paths by way of staging memory */
     uint8_t traffic_class; /* of the communicator: traffic class on RoCE, service level on InfiniBand; const once set-up has begun */
 };
@@ -226,7 +227,10 @@ int ib_path_connect(struct ib_link *l, struct ib_path *p, const struct ib_path_a
 int ib_path_fill_rq(struct ib_link *l, struct ib_path *p); /* receiver: the whole receive queue, before RTR */
 void ib_path_addr_get(struct ib_link *l, const struct ib_path *p, struct ib_path_addr *out);
 
-/* Destroys what the path holds; errors are ignored. @touch 0: the device is gone, only memory of ours is freed (objects leak). */
+/*
+ * Destroys what the path holds. Where the queue pair cannot be destroyed, and the device is there, what the NIC may still read or write
+ * stays registered and in its place for ever: it is counted (ib_nics.kept) and said. Worker, or nobody else has the link; may block in the driver.
+ */
 void ib_path_destroy(struct ib_link *l, struct ib_path *p);
 
 /* Worker: QP to ERR (P16.2). 0 or errno. */

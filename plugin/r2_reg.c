@@ -225,36 +225,50 @@ static uint32_t halt_look(struct r2_comm *c, uint64_t since, uint32_t *late)
     return left & ~*late;
 }
 
+/* A connection whose abort is waited for. */
+struct halting {
+    struct r2_comm *c;
+    uint32_t late; /* paths that could not be stopped in time */
+};
+
 /*
- * Waits, outside the gate, until no queue pair of @c can use the keys of its buffers. Returns
- * those of the paths for which that could not be had: their registrations must stay. Bounded:
- * halt_is_late().
+ * Waits, outside the gates, until no queue pair of @h[0..n) can use the keys of its buffers, for all of them together. Returns the one of which that
+ * could not be had, so that registrations must stay; NULL. Bounded from the call on: halt_is_late().
  */
-static uint32_t wait_for_halt(struct r2_comm *c)
+static const struct halting *wait_for_halt(struct r2_inst *inst, struct halting *h, int n)
 {
-    const struct r2_env *env = &c->inst->env;
-    uint64_t since = r2_now(c->inst), pause = HALT_LOOK_NS;
-    uint32_t left, late = 0;
+    const struct r2_env *env = &inst->env;
+    uint64_t since = r2_now(inst), pause = HALT_LOOK_NS;
+    uint32_t left;
 
     do {
-        r2_gate_visit(&c->gate);
-        left = halt_look(c, since, &late);
-        r2_gate_unvisit(&c->gate);
+        left = 0;
+        for (int i = 0; i < n; i++) {
+            r2_gate_visit(&h[i].c->gate);
+            left |= halt_look(h[i].c, since, &h[i].late);
+            r2_gate_unvisit(&h[i].c->gate);
+        }
         if (left) {
             env->wait(env->arg, pause);
             pause = 2 * pause < HALT_LOOK_MAX ? 2 * pause : HALT_LOOK_MAX;
         }
     } while (left);
-    return late;
+    for (int i = 0; i < n; i++) {
+        if (h[i].late) {
+            return &h[i];
+        }
+    }
+    return NULL;
 }
 
 /*
  * The reference stays for ever, and with it keys and pages: what the NIC still does with them
  * hits nobody else.
  */
-static void keep(struct r2_comm *c, struct ib_mr *mr, uint32_t late)
+static void keep(const struct halting *h, struct ib_mr *mr)
 {
-    const struct ib_nic *nic = &c->inst->nics.nic[c->link.path[__builtin_ctz(late)].nic];
+    struct r2_comm *c = h->c;
+    const struct ib_nic *nic = &c->inst->nics.nic[c->link.path[__builtin_ctz(h->late)].nic];
 
     ib_mr_keep(c->inst->mrs, mr);
     R2_WARN("%s: aborted, and a queue pair on NIC %s could not be stopped: %zu bytes at %p stay registered",
@@ -285,30 +299,92 @@ static struct r2_comm *look_at_next(struct r2_inst *inst, struct r2_comm *c)
     return next;
 }
 
+/* What look_at_next() holds of @c goes on until look_over(). */
+static void look_longer(struct r2_inst *inst, struct r2_comm *c)
+{
+    pthread_mutex_lock(&inst->lock);
+    c->looks++;
+    pthread_mutex_unlock(&inst->lock);
+}
+
+static void look_over(struct r2_inst *inst, struct r2_comm *c)
+{
+    pthread_mutex_lock(&inst->lock);
+    c->looks--;
+    pthread_mutex_unlock(&inst->lock);
+}
+
+/* Whether @c has requests under @mr: then its abort begins. */
+static int abort_user(struct r2_comm *c, const struct ib_mr *mr)
+{
+    int used;
+
+    if (atomic_load_explicit(&c->setup, memory_order_acquire) != R2_SETUP_DONE) {
+        return 0; /* pairs with setup_move */
+    }
+    r2_gate_visit(&c->gate);
+    used = uses(c, mr);
+    if (used) {
+        abort_begin(c);
+    }
+    r2_gate_unvisit(&c->gate);
+    return used;
+}
+
+/*
+ * Connections with requests under @mr abort, all of them before any is waited for. Returns how many; they are looked at until look_over(). *list is the
+ * caller's to free. -1: there is no memory for one of them.
+ */
+static int abort_all(struct r2_inst *inst, const struct ib_mr *mr, struct halting **list)
+{
+    int n = 0, room = 0, lacks = 0;
+
+    *list = NULL;
+    for (struct r2_comm *c = look_at_next(inst, NULL); c; c = look_at_next(inst, c)) {
+        if (!abort_user(c, mr)) {
+            continue;
+        }
+        if (n == room) {
+            struct halting *more = realloc(*list, (2 * (size_t)room + 16) * sizeof(*more));
+
+            if (more == NULL) {
+                lacks = 1;
+                continue;
+            }
+            *list = more;
+            room = 2 * room + 16;
+        }
+        (*list)[n++] = (struct halting){.c = c};
+        look_longer(inst, c);
+    }
+    if (lacks) {
+        for (int i = 0; i < n; i++) {
+            look_over(inst, (*list)[i].c);
+        }
+    }
+    return lacks ? -1 : n;
+}
+
 /* 1: some connection has requests under @mr and could not be stopped: @mr is kept. */
 static int abort_users(struct r2_inst *inst, struct ib_mr *mr)
 {
-    int kept = 0;
+    const struct halting *late;
+    struct halting *list;
+    int n = abort_all(inst, mr, &list);
 
-    for (struct r2_comm *c = look_at_next(inst, NULL); c; c = look_at_next(inst, c)) {
-        uint32_t late;
-        int used;
-
-        if (atomic_load_explicit(&c->setup, memory_order_acquire) != R2_SETUP_DONE) {
-            continue; /* pairs with setup_move */
-        }
-        r2_gate_visit(&c->gate);
-        used = uses(c, mr);
-        if (used) {
-            abort_begin(c);
-        }
-        r2_gate_unvisit(&c->gate);
-        if (used && !kept && (late = wait_for_halt(c)) != 0) {
-            keep(c, mr, late);
-            kept = 1;
-        }
+    late = n > 0 ? wait_for_halt(inst, list, n) : NULL;
+    if (n < 0) { /* who could not be waited for may use it still */
+        ib_mr_keep(inst->mrs, mr);
+        R2_WARN("%zu bytes at %p stay registered: %s", mr->len, (void *)mr->addr, strerror(ENOMEM));
+        r2_log_flush();
+    } else if (late) {
+        keep(late, mr);
     }
-    return kept;
+    for (int i = 0; i < n; i++) {
+        look_over(inst, list[i].c);
+    }
+    free(list);
+    return n < 0 || late;
 }
 
 /*
@@ -338,8 +414,8 @@ static enum r2_status release_other(struct r2_comm *c, struct ib_mr *mr)
  */
 enum r2_status r2_net_dereg(struct r2_comm *c, struct ib_mr *mr)
 {
+    struct halting halt = {.c = c};
     struct r2_held *gone;
-    uint32_t late = 0;
     int had, copies, used;
 
     if (mr == NULL) {
@@ -359,8 +435,8 @@ enum r2_status r2_net_dereg(struct r2_comm *c, struct ib_mr *mr)
     if (copies) {
         wait_for_copies(c, mr);
     }
-    if (used && (late = wait_for_halt(c)) != 0) {
-        keep(c, mr, late);
+    if (used && wait_for_halt(c->inst, &halt, 1)) {
+        keep(&halt, mr);
     } else {
         ib_mr_put(c->inst->mrs, mr);
     }

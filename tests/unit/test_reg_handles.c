@@ -323,6 +323,104 @@ START_TEST(left_under_a_request)
 }
 END_TEST
 
+/* --- several connections with requests under one registration --- */
+
+#define USERS 4
+
+static struct r2_comm *user[USERS][2];
+static struct r2_listen *user_listen[USERS];
+static uint64_t job_ns; /* what a slow device takes for each job of R's */
+static unsigned jobs, up_at_first; /* how many it has done; connections of which some path was up when it did the first */
+
+static void slow_worker(void *arg)
+{
+    struct rig_side *s = &rig->side[1];
+
+    if (jobs == 0) {
+        for (int i = 0; i < USERS; i++) {
+            up_at_first += user[i][1]->link.up != 0;
+        }
+    }
+    rig_enter(s);
+    if (r2_inst_worker_step(s->inst, 0)) {
+        jobs++;
+        fab_inproc_at(rig->f, rig_now(rig) + job_ns, slow_worker, NULL);
+    } else { /* fast again */
+        s->worker_armed &= ~1u;
+    }
+    rig_kick(s);
+}
+
+static void users_begin(struct ib_mr *mr)
+{
+    for (int i = 0; i < USERS; i++) {
+        struct r2_req *req = NULL;
+        void *data = in[i];
+
+        second_connect();
+        user_listen[i] = second_listen;
+        memcpy(user[i], second, sizeof(second));
+        rig_enter(&rig->side[1]);
+        ck_assert_int_eq(r2_net_irecv(user[i][1], 1, &data, &(size_t){LEN}, &(int){0}, &mr, &req), R2_OK);
+        ck_assert_ptr_nonnull(req);
+    }
+    rig_run(rig, RIG_MS);
+}
+
+static void users_close(void)
+{
+    for (int i = 0; i < USERS; i++) {
+        second_listen = user_listen[i];
+        memcpy(second, user[i], sizeof(second));
+        second_close();
+    }
+}
+
+/*
+ * All of them are on their way to ERR before one is waited for, and the wait is one: T_dead for the queue of the device and ten T_fence for its last
+ * call, however many they are. Row: all are stopped in time; the device is too slow for that.
+ */
+START_TEST(several_connections_on_a_slow_device)
+{
+    const uint64_t dead = 500 * RIG_MS, call = 200 * RIG_MS;
+    struct r2_comm *idle[2];
+    struct r2_listen *listen;
+    uint64_t from;
+
+    race_create(1, (const char *[]){"NCCL_R2_T_DEAD=500", "NCCL_R2_WATCHDOG=off", NULL});
+    rig_connect(rig, 0, 0);
+    r_mr = rig_reg(rig, 1, in, sizeof(in));
+    users_begin(r_mr);
+    second_connect();
+    memcpy(idle, second, sizeof(idle));
+    listen = second_listen;
+    jobs = up_at_first = 0;
+    job_ns = (_i ? 190 : 60) * RIG_MS;
+    rig->side[1].worker_armed |= 1;
+    fab_inproc_at(rig->f, rig_now(rig) + job_ns, slow_worker, NULL);
+    slots_taken_away = 1;
+    from = rig_now(rig);
+    rig_enter(&rig->side[1]);
+    ck_assert_int_eq(r2_net_dereg(idle[1], r_mr), R2_OK);
+    ck_assert_uint_ge(jobs, 2);
+    ck_assert_uint_eq(up_at_first, 0);
+    ck_assert_uint_lt(rig_now(rig) - from, dead + call + 10 * RIG_MS);
+    for (int i = 0; i < USERS; i++) {
+        ck_assert(user[i][1]->fo.quiet);
+        ck_assert_int_eq(user[i][1]->looks, 0);
+        ck_assert(_i || all_in_error(user[i][1]));
+    }
+    ck_assert_int_eq(idle[1]->fo.error, R2_OK);
+    ck_assert_uint_eq(stats(1).kept, (uint64_t)_i);
+    ck_assert_int_eq(stats(1).live, _i);
+    rig_run(rig, 5 * RIG_S); /* the device catches up */
+    memcpy(second, idle, sizeof(second));
+    second_listen = listen;
+    second_close();
+    users_close();
+}
+END_TEST
+
 /* Requests outstanding and no registration released before: the close does not touch the driver, and the other end hears of the end. */
 START_TEST(aborted_with_handles_left)
 {
@@ -439,6 +537,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, closed_with_handles_left, 0, 2);
     tcase_add_loop_test(t, released_elsewhere_under_a_request, 0, 2);
     tcase_add_loop_test(t, left_under_a_request, 0, 4);
+    tcase_add_loop_test(t, several_connections_on_a_slow_device, 0, 2);
     tcase_add_loop_test(t, aborted_with_handles_left, 0, 2);
     tcase_add_loop_test(t, registered_while_a_path_returns, 0, 2);
     tcase_add_loop_test(t, released_on_another_connection, 0, 4);

@@ -20,6 +20,7 @@
 struct candidate {
     struct ib_nic nic;
     int active;
+    int unread; /* the driver has not told of the port yet */
 };
 
 struct opening {
@@ -58,11 +59,20 @@ static int dmabuf_works(const struct ib_verbs *v, struct ibv_pd *pd)
     return mr != NULL || (errno != EOPNOTSUPP && errno != EPROTONOSUPPORT && errno != ENOSYS);
 }
 
-/* 1: the port is one of ours; 0: it is not, or cannot be read; -1: out of memory. */
+/*
+ * The driver answers with an error that may pass: look_failed() of ib_async.c, and a firmware that was too late. Without the port the numbers of those
+ * behind it would be others than in the processes that could read it.
+ */
+static int is_passing(int err)
+{
+    return err == EIO || err == ENXIO || err == ENOLINK || err == ETIMEDOUT || err == EAGAIN || err == EINTR || err == EBUSY;
+}
+
+/* 1: the port is one of ours; 0: it is not, or cannot be read for good; -1: out of memory. */
 static int port_add(struct opening *o, const struct ib_nic *device, uint8_t port)
 {
     const struct ib_verbs *v = o->nics->v;
-    struct ibv_port_attr attr;
+    struct ibv_port_attr attr = {0};
     struct candidate *c;
     int rc, rail, entry;
 
@@ -70,12 +80,15 @@ static int port_add(struct opening *o, const struct ib_nic *device, uint8_t port
         return 0;
     errno = 0;
     rc = ib_verbs_err(v->query_port(device->ctx, port, &attr));
-    if (rc != 0) {
+    if (rc != 0 && !is_passing(rc)) {
         R2_INFO("port %u of %s is left out: ibv_query_port: %s", port, device->dev_name, strerror(rc));
         return 0;
     }
-    if (attr.link_layer != IBV_LINK_LAYER_INFINIBAND && attr.link_layer != IBV_LINK_LAYER_ETHERNET)
+    if (rc != 0) {
+        memset(&attr, 0, sizeof(attr));
+    } else if (attr.link_layer != IBV_LINK_LAYER_INFINIBAND && attr.link_layer != IBV_LINK_LAYER_ETHERNET) {
         return 0;
+    }
     c = candidate_add(o);
     if (c == NULL)
         return -1;
@@ -90,6 +103,7 @@ static int port_add(struct opening *o, const struct ib_nic *device, uint8_t port
     entry = ib_hca_rank(&o->filter, device->dev_name, port);
     c->nic.hca_plane = entry >= 0 && !o->filter.exclude ? o->filter.entry[entry].plane : -1;
     c->active = attr.state == IBV_PORT_ACTIVE;
+    c->unread = rc != 0;
     if (port == 1)
         snprintf(c->nic.name, sizeof(c->nic.name), "%s", device->dev_name);
     else
@@ -204,6 +218,21 @@ static int speed_guess(const struct opening *o)
     return slowest;
 }
 
+/* Of a port that was not read, which is not asked again either: what every port can take. 0: no other was read. */
+static uint32_t max_msg_guess(const struct opening *o)
+{
+    uint32_t least = 0;
+
+    for (int i = 0; i < o->count; i++) {
+        uint32_t m = o->list[i].nic.max_msg_sz;
+
+        if (!o->list[i].unread && (least == 0 || m < least)) {
+            least = m;
+        }
+    }
+    return least;
+}
+
 /* Number of the RDMA device of @ctx in nics, new or known. */
 static int device_number(struct ib_nics *nics, struct ibv_context *ctx)
 {
@@ -223,6 +252,7 @@ static void nics_fill(struct opening *o)
 {
     struct ib_nics *nics = o->nics;
     int named = names_give_rails(o), guess = speed_guess(o);
+    uint32_t max_msg = max_msg_guess(o);
 
     for (int i = 0; i < o->count && i < IB_MAX_NICS; i++) {
         struct candidate *c = &o->list[i];
@@ -240,9 +270,13 @@ static void nics_fill(struct opening *o)
         rc = ib_nic_refresh(nics, i);
         atomic_init(&nic->state, rc == 0 ? IB_NIC_UP : IB_NIC_DOWN);
         atomic_init(&nic->generation, 0);
+        nic->failing = is_passing(rc);
+        if (c->unread)
+            nic->max_msg_sz = max_msg;
         if (rc != 0 && rc != ENETDOWN)
             R2_WARN("NIC %s has no address: %s%s", nic->name, strerror(rc),
-                    rc == ERANGE          ? " (NCCL_IB_GID_INDEX is outside of its GID table)"
+                    is_passing(rc)        ? "; it is not used until its driver answers"
+                    : rc == ERANGE        ? " (NCCL_IB_GID_INDEX is outside of its GID table)"
                     : rc == EADDRNOTAVAIL ? " (no GID of NCCL_IB_ADDR_FAMILY in NCCL_IB_ADDR_RANGE)"
                                           : "");
         R2_INFO("NIC %d: %s port %u %s %s %d Mb/s gid %u rail %d numa %d %s%s%s", i, nic->dev_name, nic->port,

@@ -7,6 +7,7 @@
 #include "tests/unit/suite.h"
 
 #include <check.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -159,8 +160,55 @@ START_TEST(gone_is_seen_in_sysfs)
 }
 END_TEST
 
+static int (*query_port_real)(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr);
+static unsigned refused; /* reads of the port of the first NIC */
+static unsigned refuses; /* how many more */
+
+static int query_port_refused(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr)
+{
+    if (refuses && strcmp(ctx->device->name, "fab0") == 0) {
+        refuses--;
+        refused++;
+        return EIO;
+    }
+    return query_port_real(ctx, port, attr);
+}
+
+static void refuse_reads(struct ib_verbs *v)
+{
+    query_port_real = v->query_port;
+    v->query_port = query_port_refused;
+}
+
+/*
+ * The driver refuses to tell of a port when it is opened, once or for some time: the connection goes over the other NIC where it has to, and uses this
+ * one as soon as it answers.
+ */
+START_TEST(errors_at_the_start_pass)
+{
+    refused = 0;
+    refuses = _i ? 40 : 1;
+    failing = 0;
+    rig_relay.verbs = refuse_reads;
+    start(NULL);
+    rig_relay.verbs = NULL;
+    ck_assert_int_eq(rig->side[0].inst->nics.count, 2);
+    ck_assert_int_eq(state_of(0), _i ? IB_NIC_DOWN : IB_NIC_UP);
+    exchange(0);
+    rig_run(rig, 300 * RIG_MS);
+    refuses = 0;
+    ck_assert_uint_ge(refused, _i ? 3 : 1);
+    ck_assert(rig_until(rig, is_back, 10 * RIG_S));
+    exchange(1);
+    rig_fault(rig, "h0:n1 down"); /* it carries alone */
+    exchange(2);
+    stop();
+}
+END_TEST
+
 static void add(TCase *t)
 {
+    tcase_add_loop_test(t, errors_at_the_start_pass, 0, 2);
     tcase_add_loop_test(t, errors_pass_and_the_nic_is_back, 0, 4);
     tcase_add_test(t, an_error_is_no_fence);
     tcase_add_loop_test(t, gone_is_seen_in_sysfs, 0, 2);

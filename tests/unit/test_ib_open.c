@@ -1,0 +1,120 @@
+/* Ports whose driver does not tell of them when they are opened, and does so later. */
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ib_transport/ib_device.h"
+#include "r2_log.h"
+#include "tests/support/fake_verbs.h"
+#include "tests/unit/suite.h"
+
+static struct ib_verbs verbs;
+static struct r2_config cfg;
+static struct ib_nics nics;
+static char why[256], logged[1 << 14];
+
+static void sink(enum r2_log_level level, const char *file, int line, const char *msg)
+{
+    size_t used = strlen(logged);
+
+    snprintf(logged + used, sizeof(logged) - used, "%s%s\n", level == R2_LOG_WARN ? "WARN " : "", msg);
+}
+
+static void setup(void)
+{
+    fake_reset();
+    fake_table(&verbs);
+    r2_config_defaults(&cfg);
+    r2_log_sink_set(sink);
+    logged[0] = '\0';
+}
+
+static void open_all(int count)
+{
+    ck_assert_msg(ib_nics_open(&nics, &verbs, &cfg, why, sizeof(why)) == 0, "%s", why);
+    ck_assert_int_eq(nics.count, count);
+    r2_log_flush();
+}
+
+static unsigned up, down;
+
+static void fact(void *arg, const struct ib_fact *f)
+{
+    up += f->kind == IB_FACT_PORT_UP && f->nic == 1;
+    down += f->kind == IB_FACT_DEVICE_FAILS;
+}
+
+/* It has its number, as in the processes that could read it, and what its sisters have of what is never asked again. */
+START_TEST(a_port_that_cannot_be_read_yet)
+{
+    static const int passing[] = {EIO, ENXIO, ENOLINK, ETIMEDOUT, EAGAIN, EINTR, EBUSY};
+    struct fake_dev *late;
+
+    fake_add("a0")->port[1].attr.max_msg_sz = 1 << 30;
+    late = fake_add("a1");
+    fake_add("a2")->port[1].attr.max_msg_sz = 1 << 24;
+    late->port[1].query_errno = passing[_i];
+    open_all(3);
+    ck_assert_str_eq(nics.nic[1].name, "a1");
+    ck_assert_int_eq(nics.nic[1].rail, 1);
+    ck_assert_int_eq(ib_nic_state_get(&nics.nic[1]), IB_NIC_DOWN);
+    ck_assert_int_eq(nics.nic[1].speed_mbps, 100000);
+    ck_assert_uint_eq(nics.nic[1].max_msg_sz, 1 << 24);
+    ck_assert_ptr_nonnull(strstr(logged, "WARN NET/R2 : NIC a1 has no address: "));
+    ck_assert_ptr_nonnull(strstr(logged, "not used until its driver answers"));
+
+    up = down = 0;
+    ib_async_looked(&nics, 1, ib_nic_refresh(&nics, 1), 0, fact, NULL);
+    ck_assert_int_eq(ib_nic_state_get(&nics.nic[1]), IB_NIC_DOWN);
+    ck_assert_uint_eq(up + down, 0); /* nothing has changed for anybody */
+    late->port[1].query_errno = 0;
+    ib_async_looked(&nics, 1, ib_nic_refresh(&nics, 1), 0, fact, NULL);
+    ck_assert_int_eq(ib_nic_state_get(&nics.nic[1]), IB_NIC_UP);
+    ck_assert_uint_eq(up, 1);
+    ck_assert_uint_eq(nics.nic[1].failing, 0);
+    ib_nics_close(&nics);
+}
+END_TEST
+
+/* What says that there is no such port is believed. */
+START_TEST(a_port_that_is_not_there)
+{
+    static const int final[] = {EINVAL, ENODEV, EPERM, EOPNOTSUPP};
+
+    fake_add("a0");
+    fake_add("a1")->port[1].query_errno = final[_i];
+    open_all(1);
+    ck_assert_ptr_nonnull(strstr(logged, "port 1 of a1 is left out: ibv_query_port: "));
+    ib_nics_close(&nics);
+}
+END_TEST
+
+/* None can be read: they are there, and may come. */
+START_TEST(no_port_can_be_read_yet)
+{
+    for (int i = 0; i < 2; i++) {
+        fake_add(i ? "a1" : "a0")->port[1].query_errno = EIO;
+    }
+    open_all(2);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(ib_nic_state_get(&nics.nic[i]), IB_NIC_DOWN);
+        ck_assert_uint_eq(nics.nic[i].failing, 1);
+        fake_dev[i].port[1].query_errno = 0;
+        ck_assert_int_eq(ib_nic_refresh(&nics, i), 0);
+    }
+    ib_nics_close(&nics);
+}
+END_TEST
+
+static void add(TCase *t)
+{
+    tcase_add_loop_test(t, a_port_that_cannot_be_read_yet, 0, 7);
+    tcase_add_loop_test(t, a_port_that_is_not_there, 0, 4);
+    tcase_add_test(t, no_port_can_be_read_yet);
+}
+
+int main(void)
+{
+    return suite_run("ib_open", 30, setup, NULL, add);
+}

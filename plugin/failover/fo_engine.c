@@ -9,6 +9,8 @@
 #include "r2_log.h"
 #include "r2_rules.h"
 
+#define DRAIN_STEP   FO_MS(1) /* while a drained path still carries something; doubling */
+#define DRAIN_MOST   FO_MS(100)
 
 /* --- life and death of the connection --- */
 
@@ -425,6 +427,35 @@ void fo_drain(struct fo_conn *fc, uint32_t mask, uint32_t ends)
     fc->drain_wait = 0;
     replan(fc, -1);
     fc->ops.kick(fc->ops.arg);
+}
+
+uint64_t fo_step_drained(struct fo_conn *fc, uint64_t now)
+{
+    struct ib_fault_info info = {.fault = IB_FAULT_ADMIN};
+    struct ib_link *l = fc->link;
+    uint32_t left;
+
+    if (fc->error != R2_OK || fc->closing || fc->peer_bye || fc->quiet || !fo_cfg(fc)->failover || !fc->drain_ends) {
+        return UINT64_MAX;
+    }
+    ib_send_progress(fc->tx);
+    if (!ib_send_reaches_all(fc->tx, l->up & ~l->drained)) {
+        return UINT64_MAX;
+    }
+    for (uint32_t m = l->up & l->drained & fc->drain_ends; m && (l->up & ~l->drained); m &= m - 1) {
+        int p = __builtin_ctz(m);
+
+        if (ib_link_pairs(l, l->up) > fo_cfg(fc)->min_nics && l->path[p].sq_used == 0 &&
+            ib_send_live_parts(fc->tx, p, l->path[p].life) == 0) {
+            fo_fault(fc, p, &info);
+        }
+    }
+    left = l->up & l->drained & fc->drain_ends;
+    if (!left || !(l->up & ~l->drained) || ib_link_pairs(l, l->up) <= fo_cfg(fc)->min_nics) {
+        return UINT64_MAX;
+    }
+    fc->drain_wait = fc->drain_wait == 0 ? DRAIN_STEP : 2 * fc->drain_wait < DRAIN_MOST ? 2 * fc->drain_wait : DRAIN_MOST;
+    return now + fc->drain_wait;
 }
 
 void fo_on_nic_down(struct fo_conn *fc, int nic, enum ib_fault fault)

@@ -31,4 +31,10 @@ int fo_live_hold(struct fo_conn *fc, int p);
 /* The peer is known to post nothing on path @p any more. */
 void fo_peer_stopped(struct fo_conn *fc, int p, uint64_t now);
 
+/*
+ * S, who alone knows what is under way: ends drained lives on which nothing is. R's control writes may be, as after any fault: they are written
+ * again over another path. Returns the next deadline. Gate held.
+ */
+uint64_t fo_step_drained(struct fo_conn *fc, uint64_t now);
+
 #endif

@@ -2,6 +2,7 @@
 #include "failover/fo_internal.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "ib_transport/ib_ack_flush.h"
@@ -9,8 +10,6 @@
 #include "r2_log.h"
 #include "r2_rules.h"
 
-#define DRAIN_STEP   FO_MS(1) /* while a drained path still carries something; doubling */
-#define DRAIN_MOST   FO_MS(100)
 #define MAX_DOUBLING 20 /* the repetition interval grows up to 20 x T_repeat: 5 ms -> 100 ms */
 
 /* --- closing a life --- */
@@ -352,6 +351,20 @@ static uint64_t step_unfinished(struct fo_conn *fc, uint64_t now)
     return UINT64_MAX;
 }
 
+/*
+ * The peer has gone, or says nothing, as is known since @at. Where no path is left here either, that is why: the end that had lost them first gives
+ * up first, and its process may be gone before our time is over.
+ */
+static void fail_peer(struct fo_conn *fc, uint64_t at, const char *what)
+{
+    if (fc->nopath_since) {
+        fo_fail(fc, R2_ERR_PEER, "%s; no path for %llu ms; last: %s", what, (unsigned long long)(r2_elapsed(at, fc->nopath_since) / 1000000),
+                fc->last_fault);
+    } else {
+        fo_fail(fc, R2_ERR_PEER, "%s", what);
+    }
+}
+
 static uint64_t give_up(struct fo_conn *fc, uint64_t now)
 {
     uint64_t limit = FO_MS(fo_cfg(fc)->t_give_up_ms), next = UINT64_MAX;
@@ -383,45 +396,15 @@ static uint64_t give_up(struct fo_conn *fc, uint64_t now)
             continue; /* a life that never stood holds nothing up */
         }
         if (r2_elapsed(now, fp->down_since) >= limit) {
-            fo_fail(fc, R2_ERR_PEER, "no word from the peer about path %d for %llu ms", p, (unsigned long long)(limit / 1000000));
+            char what[80];
+
+            snprintf(what, sizeof(what), "no word from the peer about path %d for %llu ms", p, (unsigned long long)(limit / 1000000));
+            fail_peer(fc, now, what);
             return UINT64_MAX;
         }
         next = fo_earlier(next, fp->down_since + limit);
     }
     return next;
-}
-
-/*
- * S, who alone knows what is under way: ends drained lives on which nothing is. R's control writes may be, as after any fault: they are written
- * again over another path.
- */
-static uint64_t step_drained(struct fo_conn *fc, uint64_t now)
-{
-    struct ib_fault_info info = {.fault = IB_FAULT_ADMIN};
-    struct ib_link *l = fc->link;
-    uint32_t left;
-
-    if (fc->error != R2_OK || fc->closing || fc->peer_bye || fc->quiet || !fo_cfg(fc)->failover || !fc->drain_ends) {
-        return UINT64_MAX;
-    }
-    ib_send_progress(fc->tx);
-    if (!ib_send_reaches_all(fc->tx, l->up & ~l->drained)) {
-        return UINT64_MAX;
-    }
-    for (uint32_t m = l->up & l->drained & fc->drain_ends; m && (l->up & ~l->drained); m &= m - 1) {
-        int p = __builtin_ctz(m);
-
-        if (ib_link_pairs(l, l->up) > fo_cfg(fc)->min_nics && l->path[p].sq_used == 0 &&
-            ib_send_live_parts(fc->tx, p, l->path[p].life) == 0) {
-            fo_fault(fc, p, &info);
-        }
-    }
-    left = l->up & l->drained & fc->drain_ends;
-    if (!left || !(l->up & ~l->drained) || ib_link_pairs(l, l->up) <= fo_cfg(fc)->min_nics) {
-        return UINT64_MAX;
-    }
-    fc->drain_wait = fc->drain_wait == 0 ? DRAIN_STEP : 2 * fc->drain_wait < DRAIN_MOST ? 2 * fc->drain_wait : DRAIN_MOST;
-    return now + fc->drain_wait;
 }
 
 uint64_t fo_step(struct fo_conn *fc, uint64_t now)
@@ -437,7 +420,7 @@ uint64_t fo_step(struct fo_conn *fc, uint64_t now)
         next = fo_earlier(next, step_path(fc, p, now));
     }
     if (fc->tx && (fc->link->up & fc->link->drained)) {
-        next = fo_earlier(next, step_drained(fc, now));
+        next = fo_earlier(next, fo_step_drained(fc, now));
     }
     if (fc->peer_bye && fc->tx && !fc->closing) {
         fence_after_bye(fc, now);
@@ -536,17 +519,6 @@ void fo_on_settled(struct fo_conn *fc, const struct fo_settled *m, uint64_t now)
     fc->ops.kick(fc->ops.arg);
 }
 
-/* The peer has gone. Where no path is left here either, that is why: the end that had lost them first gives up first. */
-static void fail_bye(struct fo_conn *fc, const char *what)
-{
-    if (fc->nopath_since) {
-        fo_fail(fc, R2_ERR_PEER, "%s; no path for %llu ms; last: %s", what, (unsigned long long)(r2_elapsed(fc->bye_at, fc->nopath_since) / 1000000),
-                fc->last_fault);
-    } else {
-        fo_fail(fc, R2_ERR_PEER, "%s", what);
-    }
-}
-
 void fo_on_bye(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now)
 {
     int first = fc->peer_bye == FO_BYE_NONE;
@@ -561,7 +533,7 @@ void fo_on_bye(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now)
         ib_send_acked(fc->tx, m->acked);
         ib_send_ledger(fc->tx, m->base, m->mask, m->n);
         if (fc->tx->sposted > fc->tx->sack && (abort || fc->tx->unmatched > m->acked)) {
-            fail_bye(fc, "the receiver closed its end before it had everything");
+            fail_peer(fc, fc->bye_at, "the receiver closed its end before it had everything");
         }
         for (int p = 0; p < fc->link->npaths; p++) {
             ib_send_soft_over(fc->tx, p); /* R has what it will ever take: nothing of ours can reach it (P19, P25) */
@@ -584,7 +556,7 @@ void fo_check_bye(struct fo_conn *fc, int more)
     const struct r2_ledger *g = &fc->rx->ledger;
 
     if (fc->peer_bye != FO_BYE_NONE && g->acked < g->rpost + (uint64_t)more && g->acked >= fc->bye_total) {
-        fail_bye(fc, fc->peer_bye == FO_BYE_ABORT ? "the sender aborted" : "the sender closed its end");
+        fail_peer(fc, fc->bye_at, fc->peer_bye == FO_BYE_ABORT ? "the sender aborted" : "the sender closed its end");
     }
 }
 
@@ -593,6 +565,6 @@ void fo_on_gone(struct fo_conn *fc, const char *what)
     if (fc->peer_bye || fc->closing) {
         return;
     }
-    fo_fail(fc, R2_ERR_PEER, "%s", what);
+    fail_peer(fc, ib_link_now(fc->link), what);
     fc->ops.kick(fc->ops.arg);
 }

@@ -239,6 +239,41 @@ START_TEST(who_gives_up_later_says_why)
 }
 END_TEST
 
+/* ... also where all that is heard of it is that it does not know the connection any more, or nothing at all about a path that went first. */
+START_TEST(who_is_left_alone_says_why)
+{
+    union fo_body b = {.bye_ok = {0}};
+    const int silent = _i / 2, side = _i % 2;
+
+    rig = rig_create(2, 0, (const char *[]){silent ? "NCCL_R2_GIVE_UP=300" : NULL, NULL});
+    connect_and_register();
+    message(100);
+    begin(0, 100);
+    ck_assert_int_ge(rig_irecv1(rig, in[1], 100, 0, r_mr), 0);
+    if (silent) {
+        rig_oob_cut(rig, 1);
+        rig_fault(rig, "*:n0 down");
+        rig_run(rig, 100 * RIG_MS);
+        rig_fault(rig, "*:n1 down");
+    } else {
+        rig_fault(rig, "*:* down");
+        rig_run(rig, 100 * RIG_MS);
+        b.bye_ok.dst = rig->side[side].comm->id;
+        b.bye_ok.src = rig->side[!side].comm->id;
+        rig_inject(rig, side, FO_MSG_GONE, &b);
+    }
+    rig->filter_count = side;
+    ck_assert(rig_until(rig, has_failed, RIG_S));
+    r2_log_flush();
+    ck_assert_msg(strstr(rig->last_warn[side], silent ? "no word from the peer about path 0 for 300 ms" : "the peer does not know the connection any more") &&
+                      strstr(rig->last_warn[side], "; no path for ") && strstr(rig->last_warn[side], " ms; last: "),
+                  "%s", rig->last_warn[side]);
+    rig_oob_cut(rig, 0);
+    rig_dereg(rig, 0, s_mr);
+    rig_dereg(rig, 1, r_mr);
+}
+END_TEST
+
 static int send_done(struct rig *r)
 {
     return r->side[0].head == r->side[0].tail;
@@ -459,6 +494,7 @@ int main(void)
     tcase_add_test(t, abort_of_one_end_ends_the_other);
     tcase_add_test(t, tombstone_gives_the_last_acknowledgement);
     tcase_add_loop_test(t, who_gives_up_later_says_why, 0, 2);
+    tcase_add_loop_test(t, who_is_left_alone_says_why, 0, 4);
     tcase_add_test(t, one_by_one_to_the_last_path);
     tcase_add_test(t, ack_lost_while_the_receiver_idles);
     suite_add_tcase(s, t);

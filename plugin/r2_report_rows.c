@@ -278,6 +278,7 @@ static void who_fill(const struct r2_report *r, struct r2_stat_who *who)
 {
     const struct r2_event_source *s = &r->src;
     struct r2_oob_counters oob;
+    struct ib_mr_stats mrs;
 
     memset(who, 0, sizeof(*who));
     snprintf(who->command, sizeof(who->command), "%s", s->command);
@@ -309,6 +310,8 @@ static void who_fill(const struct r2_report *r, struct r2_stat_who *who)
     who->oob_strangers = oob.strangers;
     who->oob_bad_frames = oob.bad_frames;
     who->oob_bad_messages = r->inst->bad_messages;
+    ib_mr_cache_stats(r->inst->mrs, &mrs);
+    who->kept = mrs.kept + atomic_load_explicit(&r->inst->nics.kept, memory_order_relaxed);
 }
 
 void r2_report_rows_write(struct r2_report *r)

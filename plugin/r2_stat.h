@@ -44,6 +44,7 @@ struct r2_stat_who {
     /* The out-of-band channel: who was not let in, frames and messages of peers that could not be. */
     uint64_t oob_strangers, oob_bad_frames, oob_bad_messages;
     uint64_t stalls, stalls_max_ns; /* without a fault; r2_stall.h */
+    uint64_t kept; /* registrations that are never taken away, since a driver did not let go (P12, P27) */
 };
 
 enum r2_stat_nic_state { R2_STAT_NIC_UP, R2_STAT_NIC_DOWN, R2_STAT_NIC_FATAL, R2_STAT_NIC_GONE, R2_STAT_NIC_STATES };

@@ -15,7 +15,7 @@
 #define R2_STAT_CONNS_AT     (R2_STAT_HISTORY_AT + R2_STAT_HISTORY * R2_STAT_RECORD(struct r2_stat_event))
 #define R2_STAT_SIZE(conns)  (R2_STAT_CONNS_AT + (size_t)(conns)*R2_STAT_RECORD(struct r2_stat_conn))
 
-_Static_assert(sizeof(struct r2_stat_who) == 424 && sizeof(struct r2_stat_nic) == 464 &&
+_Static_assert(sizeof(struct r2_stat_who) == 432 && sizeof(struct r2_stat_nic) == 464 &&
                    sizeof(struct r2_stat_conn) == 584 && sizeof(struct r2_stat_event) == 512 &&
                    sizeof(struct r2_stat_path) == 40,
                "version 3");

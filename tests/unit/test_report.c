@@ -65,6 +65,28 @@ START_TEST(what_was_dropped_is_counted)
 }
 END_TEST
 
+/* What a driver did not let go of: buffers, and memory of our own. */
+START_TEST(what_is_kept_is_counted)
+{
+    static _Alignas(4096) uint8_t page[4096];
+    struct r2_inst *inst;
+    struct ib_mr *mr;
+
+    begin(1, NULL);
+    inst = rig->side[_i].inst;
+    ck_assert_uint_eq(look(_i)->who.kept, 0);
+    rig_enter(&rig->side[_i]);
+    mr = ib_mr_get(inst->mrs, page, sizeof(page), IB_PTR_HOST, 0, -1, 1);
+    ck_assert_ptr_nonnull(mr);
+    ib_mr_keep(inst->mrs, mr);
+    inst->nics.kept = 2;
+    ck_assert_uint_eq(look(_i)->who.kept, 3);
+    ck_assert_uint_eq(look(!_i)->who.kept, 0);
+    ib_mr_put(inst->mrs, mr);
+    end();
+}
+END_TEST
+
 /* Some at a time, so that nothing waits for it; and all of them in the end, and their records are free when they have
  * gone. */
 START_TEST(many_connections)
@@ -435,6 +457,7 @@ static void add(TCase *t)
 {
     tcase_add_test(t, traffic_is_counted);
     tcase_add_test(t, what_was_dropped_is_counted);
+    tcase_add_loop_test(t, what_is_kept_is_counted, 0, 2);
     tcase_add_test(t, many_connections);
     tcase_add_test(t, an_idle_process_is_not_woken);
     tcase_add_test(t, a_nic_goes_down_and_comes_back);

@@ -200,6 +200,7 @@ static void who_put(struct json *j, const struct stat_proc *p)
     json_int_put(j, "stall_max_us", (int64_t)(w->stall_max_ns / 1000));
     json_int_put(j, "stalls", (int64_t)w->stalls);
     json_int_put(j, "stalls_max_us", (int64_t)(w->stalls_max_ns / 1000));
+    json_int_put(j, "registrations_kept", (int64_t)w->kept);
     json_int_put(j, "events_lost", (int64_t)w->events_lost);
     json_int_put(j, "oob_strangers", (int64_t)w->oob_strangers);
     json_int_put(j, "oob_bad_frames", (int64_t)w->oob_bad_frames);

@@ -83,6 +83,8 @@ static void host_counters(const struct out *o)
         [PROM_BAD_FRAMES] = {"r2_oob_bad_frames_total",
                              "Replayed, truncated or changed frames of the out-of-band channel."},
         [PROM_BAD_MESSAGES] = {"r2_oob_bad_messages_total", "Malformed messages of peers."},
+        [PROM_STALLS] = {"r2_stalls_total", "Times that NICs stood still without a fault."},
+        [PROM_KEPT] = {"r2_registrations_kept_total", "Registrations that a driver did not let go of."},
     };
 
     for (int s = 0; s < PROM_SUMS; s++) {
@@ -135,6 +137,7 @@ static void nic_counters(const struct out *o)
                            "Bytes of messages received, without headers and control writes."},
         [PROM_WORK] = {"r2_nic_work_requests_total", "Work requests posted for messages and control."},
         [PROM_LOST] = {"r2_nic_lives_lost_total", "Lives of paths that failed."},
+        [PROM_NIC_STALLS] = {"r2_nic_stalls_total", "Connections that stood still without a fault."},
     };
 
     for (int s = 0; s < PROM_NIC_SUMS && o->total.nics > 0; s++) {

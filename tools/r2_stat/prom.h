@@ -17,9 +17,11 @@ enum prom_sum {
     PROM_STRANGERS,
     PROM_BAD_FRAMES,
     PROM_BAD_MESSAGES,
+    PROM_STALLS,
+    PROM_KEPT,
     PROM_SUMS
 };
-enum prom_nic_sum { PROM_SENT, PROM_RECEIVED, PROM_WORK, PROM_LOST, PROM_NIC_SUMS };
+enum prom_nic_sum { PROM_SENT, PROM_RECEIVED, PROM_WORK, PROM_LOST, PROM_NIC_STALLS, PROM_NIC_SUMS };
 
 struct prom_nic {
     char device[24];

@@ -2,10 +2,10 @@
  * What the processes have counted, from one look to the next, so that a process that ends takes nothing away from the
  * host's counters. Text, a record a line:
  *
- *     r2.prom/2
- *     ended SUM...                        of all that have ended: 11 numbers, of version 1 the first 8
+ *     r2.prom/3
+ *     ended SUM...                        of all that have ended: 13 numbers, of version 1 the first 8, of version 2 the first 11
  *     process UID UNIQUE SUM...           one that lived at the last look
- *     nic DEVICE PORT SUM...              over a NIC, of the record above: 4 numbers
+ *     nic DEVICE PORT SUM...              over a NIC, of the record above: 5 numbers, of versions 1 and 2 the first 4
  *     end
  */
 #include <errno.h>
@@ -19,10 +19,16 @@
 
 #include "tools/r2_stat/prom.h"
 
-#define HEAD   "r2.prom/2"
-#define HEAD_1 "r2.prom/1"
-#define SUMS_1 8
-_Static_assert(PROM_STRANGERS == SUMS_1, "what version 1 has comes first");
+/* The newest one first. */
+static const struct version {
+    const char *head;
+    int sums, nic_sums;
+} versions[] = {
+    {"r2.prom/3", PROM_SUMS, PROM_NIC_SUMS},
+    {"r2.prom/2", PROM_STALLS, PROM_NIC_STALLS},
+    {"r2.prom/1", PROM_STRANGERS, PROM_NIC_STALLS},
+};
+_Static_assert(PROM_STRANGERS == 8 && PROM_STALLS == 11 && PROM_NIC_STALLS == 4, "what older versions have comes first");
 
 static struct prom_nic *nic_at(struct prom_count *c, const char *device, unsigned port)
 {
@@ -67,7 +73,7 @@ void prom_count_take(struct prom_count *out, const struct stat_proc *p)
                                .unique = p->unique,
                                .sum = {w->faults, w->switches, w->failbacks, w->drains, w->giveups, w->verdicts,
                                        w->replayed_bytes, w->events_lost, w->oob_strangers, w->oob_bad_frames,
-                                       w->oob_bad_messages}};
+                                       w->oob_bad_messages, w->stalls, w->kept}};
     for (uint32_t i = 0; i < w->nics; i++) {
         const struct r2_stat_nic *k = &p->v.nic[i];
         struct prom_nic *n = k->device[0] ? nic_at(out, k->device, k->port) : NULL;
@@ -77,6 +83,7 @@ void prom_count_take(struct prom_count *out, const struct stat_proc *p)
             n->sum[PROM_RECEIVED] += k->received;
             n->sum[PROM_WORK] += k->work_requests;
             n->sum[PROM_LOST] += k->lost;
+            n->sum[PROM_NIC_STALLS] += k->stalls;
         }
     }
 }
@@ -125,16 +132,16 @@ static int numbers_read(const char *p, uint64_t *out, int n)
     return *p == '\0' ? 0 : -1;
 }
 
-static int nic_read(const char *line, struct prom_count *c)
+static int nic_read(const char *line, struct prom_count *c, int sums)
 {
     char device[24];
-    uint64_t sum[PROM_NIC_SUMS];
+    uint64_t sum[PROM_NIC_SUMS] = {0};
     unsigned port;
     int at = 0;
     struct prom_nic *n;
 
     if (c == NULL || sscanf(line, "nic %23s %3u%n", device, &port, &at) != 2 ||
-        numbers_read(line + at, sum, PROM_NIC_SUMS) != 0) {
+        numbers_read(line + at, sum, sums) != 0) {
         return -1;
     }
     n = nic_at(c, device, port);
@@ -144,17 +151,17 @@ static int nic_read(const char *line, struct prom_count *c)
     return n ? 0 : -1;
 }
 
-static int line_read(const char *line, struct prom_book *b, struct prom_count **of, int sums)
+static int line_read(const char *line, struct prom_book *b, struct prom_count **of, const struct version *v)
 {
     unsigned uid;
     int at = 0;
 
     if (strncmp(line, "nic ", 4) == 0) {
-        return nic_read(line, *of);
+        return nic_read(line, *of, v->nic_sums);
     }
     if (strncmp(line, "ended ", 6) == 0) {
         *of = &b->ended;
-        return numbers_read(line + 5, b->ended.sum, sums);
+        return numbers_read(line + 5, b->ended.sum, v->sums);
     }
     if (b->procs == STAT_PROCS) {
         return -1;
@@ -162,7 +169,7 @@ static int line_read(const char *line, struct prom_book *b, struct prom_count **
     *of = &b->proc[b->procs];
     **of = (struct prom_count){0};
     if (sscanf(line, "process %10u %16" SCNx64 "%n", &uid, &(*of)->unique, &at) != 2 ||
-        numbers_read(line + at, (*of)->sum, sums) != 0) {
+        numbers_read(line + at, (*of)->sum, v->sums) != 0) {
         return -1;
     }
     (*of)->uid = uid;
@@ -170,11 +177,22 @@ static int line_read(const char *line, struct prom_book *b, struct prom_count **
     return 0;
 }
 
+static const struct version *version_of(const char *head)
+{
+    for (size_t i = 0; i < sizeof(versions) / sizeof(versions[0]); i++) {
+        if (strcmp(head, versions[i].head) == 0) {
+            return &versions[i];
+        }
+    }
+    return NULL;
+}
+
 static int lines_read(FILE *f, struct prom_book *b)
 {
+    const struct version *v = NULL;
     struct prom_count *of = NULL;
     char line[512];
-    int n = 0, sums = PROM_SUMS;
+    int n = 0;
 
     while (fgets(line, sizeof(line), f)) {
         size_t len = strlen(line);
@@ -186,10 +204,7 @@ static int lines_read(FILE *f, struct prom_book *b)
         if (n > 0 && strcmp(line, "end") == 0) {
             return fgetc(f) == EOF ? 0 : -1;
         }
-        if (n == 0) {
-            sums = strcmp(line, HEAD_1) == 0 ? SUMS_1 : PROM_SUMS;
-        }
-        if (n == 0 ? sums == PROM_SUMS && strcmp(line, HEAD) != 0 : line_read(line, b, &of, sums) != 0) {
+        if (n == 0 ? (v = version_of(line)) == NULL : line_read(line, b, &of, v) != 0) {
             return -1;
         }
         n++;
@@ -242,7 +257,7 @@ int prom_book_write(const char *file, const struct prom_book *b, char *why, size
         snprintf(why, why_len, "out of memory");
         return -1;
     }
-    fputs(HEAD "\nended", f);
+    fprintf(f, "%s\nended", versions[0].head);
     count_print(f, &b->ended);
     for (int i = 0; i < b->procs; i++) {
         fprintf(f, "process %u %" PRIx64, (unsigned)b->proc[i].uid, b->proc[i].unique);

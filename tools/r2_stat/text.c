@@ -98,7 +98,7 @@ static void job_head(struct stat_proc *const *p, int n)
     const struct r2_stat_who *w = &p[0]->v.who;
     uint64_t faults = 0, switches = 0, failbacks = 0, giveups = 0, replayed = 0, stall = 0;
     uint64_t stalls = 0, stalls_max = 0;
-    uint64_t strangers = 0, frames = 0, messages = 0;
+    uint64_t strangers = 0, frames = 0, messages = 0, kept = 0;
     char when[32], bytes[24], ms[24];
 
     for (int i = 0; i < n; i++) {
@@ -112,6 +112,7 @@ static void job_head(struct stat_proc *const *p, int n)
         strangers += o->oob_strangers;
         frames += o->oob_bad_frames;
         messages += o->oob_bad_messages;
+        kept += o->kept;
         stall = o->stall_max_ns > stall ? o->stall_max_ns : stall;
         stalls += o->stalls;
         stalls_max = o->stalls_max_ns > stalls_max ? o->stalls_max_ns : stalls_max;
@@ -127,6 +128,9 @@ static void job_head(struct stat_proc *const *p, int n)
     }
     if (stalls) {
         printf("stalls without a fault %" PRIu64 ", longest %s\n", stalls, stall_text(stalls_max, ms, sizeof(ms)));
+    }
+    if (kept) {
+        printf("registrations kept %" PRIu64 ": a driver did not let go of memory\n", kept);
     }
     if (strangers || frames || messages) {
         printf("out-of-band channel: strangers %" PRIu64 ", bad frames %" PRIu64 ", bad messages %" PRIu64 "\n",

@@ -9,6 +9,7 @@
 #define RETRY_NS                                                                                                       \
     (50 * 1000000ull) /* a soft fence tries again after this, then ever more rarely: a thousand dead queue pairs */
 #define RETRY_MAX_NS  (20 * RETRY_NS) /* would keep the worker and the service thread busy with calls that fail */
+#define MARKS_AGAIN 3
 #define DRAIN_POLL_NS 50000ull        /* flushes take microseconds: look again soon, without spinning */
 
 static const char *const stage_names[] = {"idle", "to error", "draining", "hard", "soft"};
@@ -53,7 +54,7 @@ void ib_fence_begin(struct ib_fence *f, struct ib_workers *w, uint64_t now, int 
     f->stage = IB_FENCE_ERROR;
     f->path->marks = f->path->marks_nic = f->path->marks_out = 0;
     f->idle = f->path->sq_used == 0;
-    f->refused = f->asked = 0;
+    f->refused = f->asked = f->again = 0;
     f->erred_at = 0;
     f->quiet_at = UINT64_MAX;
     f->since = now;
@@ -102,13 +103,45 @@ static uint64_t t_pcie(const struct ib_fence *f)
     return (uint64_t)f->link->cfg->t_pcie_ms * 1000000;
 }
 
-/* The device has said that the queue pair is in ERR. */
-static void erred(struct ib_fence *f, uint64_t now)
+/* At R: the receive marker that was posted before ERR, if any, was taken by an arrival. */
+static int lacks_marker(const struct ib_fence *f)
+{
+    return f->path->ring == NULL && !(f->path->marks_out & IB_MARK_RECV);
+}
+
+/* Posts the markers that are missing, behind ERR. */
+static void mark_behind(struct ib_fence *f)
 {
     int rc = ib_path_mark(f->path);
 
-    f->erred_at = now;
     f->refused = rc != 0 && rc != ENOMEM; /* a full queue says nothing */
+}
+
+/*
+ * The same for one that an arrival has taken. 1: the queue pair moves to ERR once more, since rdma_rxe flushes what is posted in ERR with the next
+ * move alone; the others flush it at once. Only so often: nothing arrives any more, but where a device takes packets in ERR.
+ */
+static int mark_again(struct ib_fence *f, struct ib_workers *w)
+{
+    if (!lacks_marker(f) || f->refused || f->again == MARKS_AGAIN || f->job.busy) {
+        return 0;
+    }
+    f->again++;
+    mark_behind(f);
+    if (lacks_marker(f)) {
+        return 0;
+    }
+    submit(f, w);
+    return 1;
+}
+
+/* The device has said that the queue pair is in ERR. */
+static void erred(struct ib_fence *f, uint64_t now)
+{
+    f->erred_at = now;
+    if (!lacks_marker(f)) {
+        mark_behind(f);
+    }
 }
 
 /* What is proved by now; a last question where the time is up. */
@@ -170,10 +203,15 @@ static void step_error(struct ib_fence *f, uint64_t now, uint64_t worker_alive)
     f->stage = IB_FENCE_DRAIN;
 }
 
-static void step_drain(struct ib_fence *f, uint64_t now)
+static void step_drain(struct ib_fence *f, struct ib_workers *w, uint64_t now)
 {
     if (f->drain(f->half, f->path->index) < 0) {
         close_soft(f, now);
+        return;
+    }
+    if (mark_again(f, w)) {
+        f->since = now;
+        f->stage = IB_FENCE_ERROR;
         return;
     }
     switch (proof(f, now)) {
@@ -192,7 +230,7 @@ static void step_drain(struct ib_fence *f, uint64_t now)
 }
 
 /* The device has answered, perhaps late: what it and its library tell by now. */
-static void step_soft_erred(struct ib_fence *f, uint64_t now)
+static void step_soft_erred(struct ib_fence *f, struct ib_workers *w, uint64_t now)
 {
     enum ib_fence_proof r;
 
@@ -201,7 +239,7 @@ static void step_soft_erred(struct ib_fence *f, uint64_t now)
         f->retry_ns = DRAIN_POLL_NS; /* the driver answers: what it flushes comes soon */
         f->retry_at = now;
     }
-    if (f->drain(f->half, f->path->index) < 0) {
+    if (f->drain(f->half, f->path->index) < 0 || mark_again(f, w)) {
         return;
     }
     r = proof(f, now);
@@ -227,7 +265,7 @@ static void step_soft(struct ib_fence *f, struct ib_workers *w, uint64_t now)
         return;
     }
     if (rc == 0) {
-        step_soft_erred(f, now);
+        step_soft_erred(f, w, now);
     } else if (rc > 0 && now >= f->retry_at && !f->job.busy) {
         submit(f, w);
     }
@@ -243,7 +281,7 @@ enum ib_fence_stage ib_fence_step(struct ib_fence *f, struct ib_workers *w, uint
         step_error(f, now, worker_alive);
     }
     if (f->stage == IB_FENCE_DRAIN) {
-        step_drain(f, now);
+        step_drain(f, w, now);
     } else if (f->stage == IB_FENCE_SOFT) {
         step_soft(f, w, now);
     }

@@ -401,6 +401,17 @@ static __attribute__((noinline)) void do_pending(struct ib_recv *rx)
     rx->unread_pending = rx->unread != 0;
 }
 
+/* The receive marker. Taken by an arrival it is no proof of a flush, and not posted any more: the fence posts another one (P16.3). */
+static __attribute__((noinline, cold)) void marker_out(struct ib_path *p, const struct ibv_wc *wc)
+{
+    if (wc->status == IBV_WC_SUCCESS) {
+        p->marks_out &= (uint8_t)~IB_MARK_RECV;
+        return;
+    }
+    p->marks |= IB_MARK_RECV;
+    p->marks_nic |= ib_path_is_nics(wc) ? IB_MARK_RECV : 0;
+}
+
 /* One completion. @live: the life is open, arrivals count (P16.5). Returns 1 when a receive was consumed. */
 static inline __attribute__((always_inline)) int completion(struct ib_recv *rx, struct ib_path *p,
                                                             const struct ibv_wc *wc, int live)
@@ -411,9 +422,7 @@ static inline __attribute__((always_inline)) int completion(struct ib_recv *rx, 
         p->marks |= IB_MARK_SEND;
         p->marks_nic |= ib_path_is_nics(wc) ? IB_MARK_SEND : 0;
     } else if (kind == IB_WR_MARK_RECV) {
-        /* taken by an arrival: no proof of a flush */
-        p->marks |= wc->status != IBV_WC_SUCCESS ? IB_MARK_RECV : 0;
-        p->marks_nic |= ib_path_is_nics(wc) ? IB_MARK_RECV : 0;
+        marker_out(p, wc);
     } else if (kind == IB_WR_CTL) {
         unsigned n = (unsigned)ib_wr_value(wc->wr_id);
 

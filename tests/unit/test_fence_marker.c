@@ -1,5 +1,7 @@
-/* The marker of a receive queue (P16.3): no arrival takes it, also when R sees the fault in the middle of a poll and S fills its window once more. */
+/* The marker of a receive queue (P16.3), which an arrival may take: it does not when R sees the fault in the middle of a poll and S fills its window once more. */
 #include "tests/unit/race_rig.h"
+
+#include "ib_transport/ib_fence_proof.h"
 
 #define DEPTH 64 /* receives of a path; S has 48 parts out at most */
 #define OUT   48
@@ -102,8 +104,60 @@ START_TEST(a_fault_in_the_middle_of_a_poll)
 }
 END_TEST
 
+static int fenced_hard(struct rig *r)
+{
+    return path_at(1, 0)->fence.stage == IB_FENCE_HARD;
+}
+
+/*
+ * An arrival does take it: S has one part more out than R has receives. Another marker stands behind ERR then, and tells as much; also where a receive
+ * posted in ERR is flushed by the next move to ERR alone. Where the library makes flushes up T_pcie is waited for, as ever.
+ */
+START_TEST(a_marker_that_an_arrival_takes)
+{
+    static const char *const device[] = {NULL, "h1:n0 recv-kept", "h1:n0 provider ionic"};
+    struct rig_side *r;
+    int n;
+
+    begin();
+    r = &rig->side[1];
+    if (device[_i]) {
+        fire(device[_i]);
+    }
+    receives(2 * OUT);
+    rig_run(rig, RIG_MS);
+    hook.hidden = 1;
+    comm(0)->link.rq_depth = DEPTH + 1 + 16; /* 16 slots are kept for the oldest message */
+    n = sends(0, 2 * OUT);
+    rig_run(rig, 50 * RIG_US);
+    ck_assert_int_eq(n, 2 * OUT);
+    ck_assert_int_eq(comm(0)->link.path[0].parts_out, DEPTH + 1);
+    rig_oob_cut(rig, 1); /* S does not hear of the fault, */
+    r->worker_armed |= 1; /* and R's queue pair goes on */
+    give_up_path(1, 0);
+    ck_assert_int_eq(comm(1)->link.path[0].marks_out, IB_MARK_RECV | IB_MARK_SEND);
+    rig_run(rig, 5 * RIG_MS); /* RNR: it is tried again, and finds the marker */
+    hook.hidden = 0;
+    r->worker_armed &= ~1u;
+    rig_enter(r);
+    while (r2_inst_worker_step(r->inst, 0)) {
+    }
+    rig_kick(r);
+    ck_assert(rig_until(rig, fenced_hard, RIG_S));
+    ck_assert_int_eq(path_at(1, 0)->fence.again, 1);
+    comm(0)->link.rq_depth = DEPTH;
+    rig_oob_cut(rig, 0);
+    ck_assert(rig_until(rig, rig_all_done, RIG_S));
+    ck_assert_int_eq(rig->side[0].status, R2_OK);
+    ck_assert_int_eq(rig->side[1].status, R2_OK);
+    ck_assert_int_eq(memcmp(in[0], out[0], 2 * OUT * LEN), 0);
+    ck_assert_uint_eq(comm(1)->rx->duplicates, 0);
+}
+END_TEST
+
 static void add(TCase *t)
 {
+    tcase_add_loop_test(t, a_marker_that_an_arrival_takes, 0, 3);
     tcase_add_test(t, a_fault_in_the_middle_of_a_poll);
 }
 

@@ -17,6 +17,9 @@
     4096        /* of its own page: registered memory is kept from forked children, page by page */
 #define BACK 64 /* where in it what is read comes to */
 #define MARK sizeof(uint64_t)
+#define PLACE                                                                                      \
+    64 /* of a NIC in memory of ours, which NICs that are tested at the same time have together */
+_Static_assert(IB_MAX_NICS * PLACE <= HOST_LEN, "each NIC has a place in memory of ours");
 
 enum result { UNKNOWN, UNTESTED, REACHES, REFUSES };
 enum way { BY_ADDRESS, BY_DMABUF, WAYS };
@@ -302,7 +305,7 @@ static int begin(struct r2_reach *r, int nic, const struct ib_mr *mr, const stru
     rc = host_make(r, nic, t);
     if (rc == 0) {
         own_make(r, nic, t);
-        t->addr = t->own_mr ? (uintptr_t)r->ours[gpu].mem.addr : mr->addr;
+        t->addr = t->own_mr ? (uintptr_t)r->ours[gpu].mem.addr + (uintptr_t)nic * PLACE : mr->addr;
         t->rkey = t->own_mr ? t->own_mr->rkey : m->rkey;
         rc = loop_make(r, nic, t);
     }

@@ -4,6 +4,7 @@
 #include "tests/unit/suite.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "plugin/r2_reach.h"
@@ -22,6 +23,7 @@ static struct {
     const char *fault;
     int writes_elsewhere, writes_ours; /* of devices while somebody waits; 1: waits now */
     int waiting;
+    uint8_t *ours[2]; /* where the NICs of process 0 last wrote in memory of ours */
 } seen;
 
 static void wait_ns(void *arg, uint64_t ns)
@@ -46,6 +48,9 @@ static void wrote(void *arg, int host, int nic, uint32_t qpn, void *addr, uint32
     if (seen.waiting && at < sizeof(gpu)) {
         seen.writes_ours += at / PAGE == OURS;
         seen.writes_elsewhere += at / PAGE != OURS;
+        if (at / PAGE == OURS && host == 0 && nic < 2) {
+            seen.ours[nic] = addr;
+        }
     }
 }
 
@@ -170,6 +175,10 @@ START_TEST(nics_that_can_are_asked_once)
     ck_assert_uint_gt(waits, 0);
     ck_assert_uint_lt(seen.ns, 10 * RIG_MS);
     ck_assert_int_eq(seen.writes_elsewhere, 0);
+    /* NICs are tested by threads of their own, at the same time: none writes where another does. */
+    ck_assert_ptr_nonnull(seen.ours[0]);
+    ck_assert_ptr_nonnull(seen.ours[1]);
+    ck_assert_int_ge(labs((long)(seen.ours[0] - seen.ours[1])), (long)sizeof(uint64_t));
     more = reg(1, 16, 2);
     for (int n = 0; n < 2; n++) {
         ck_assert(ib_mr_rkey(mr[0], n) && ib_mr_rkey(mr[1], n) && ib_mr_rkey(more, n));

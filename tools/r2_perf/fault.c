@@ -41,7 +41,7 @@ static int fault_command_run(struct fault_agent *a, const struct opts_fault *spe
                            : posix_spawnp(&pid, a->softfab, &actions, NULL, fabric, environ);
     posix_spawn_file_actions_destroy(&actions);
     if (rc != 0) {
-        fprintf(stderr, "r2_perf: fault '%s' cannot be done: %s\n", spec->what, strerror(rc));
+        fprintf(stderr, "%s: fault '%s' cannot be done: %s\n", program_invocation_short_name, spec->what, strerror(rc));
         return -1;
     }
     while (waitpid(pid, &status, 0) < 0) {

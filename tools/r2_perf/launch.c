@@ -65,7 +65,7 @@ static int launch_softfab_run(struct launch *l, char *const argv[], bool quiet)
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attr);
     if (rc != 0) {
-        fprintf(stderr, "r2_perf: %s cannot be run: %s\n", l->softfab, strerror(rc));
+        fprintf(stderr, "%s: %s cannot be run: %s\n", program_invocation_short_name, l->softfab, strerror(rc));
         return -1;
     }
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
@@ -85,7 +85,8 @@ static int launch_fabric_up(struct launch *l)
         return 0;
     }
     if (!l->o->nics) {
-        fprintf(stderr, "r2_perf: there is no fabric %s; give --nics N to start one\n", l->fabric);
+        fprintf(stderr, "%s: there is no fabric %s; give --nics N to start one\n", program_invocation_short_name,
+                l->fabric);
         return -1;
     }
     if (l->o->rate) {
@@ -98,7 +99,8 @@ static int launch_fabric_up(struct launch *l)
     }
     int rc = launch_softfab_run(l, up, false);
     if (rc != 0) {
-        fprintf(stderr, "r2_perf: 'softfab up --name %s' ended with status %d\n", l->fabric, rc);
+        fprintf(stderr, "%s: 'softfab up --name %s' ended with status %d\n", program_invocation_short_name, l->fabric,
+                rc);
         return -1;
     }
     l->own_fabric = true;
@@ -109,7 +111,7 @@ static void launch_fabric_down(struct launch *l)
 {
     char *down[] = {l->softfab, "down", "--name", l->fabric, NULL};
     if (l->own_fabric && launch_softfab_run(l, down, false) != 0) {
-        fprintf(stderr, "r2_perf: 'softfab down --name %s' did not succeed\n", l->fabric);
+        fprintf(stderr, "%s: 'softfab down --name %s' did not succeed\n", program_invocation_short_name, l->fabric);
     }
 }
 
@@ -188,7 +190,7 @@ static void launch_child_exec(struct launch *l, int rank, pid_t parent)
         argv[n++] = (char *)algo_info_get(l->o->op)->name;
     }
     execvp(argv[0], argv);
-    fprintf(stderr, "r2_perf: %s: %s\n", argv[0], strerror(errno));
+    fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, argv[0], strerror(errno));
     _exit(127);
 }
 
@@ -202,7 +204,7 @@ static int launch_children_start(struct launch *l)
             launch_child_exec(l, r, parent);
         }
         if (pid < 0) {
-            fprintf(stderr, "r2_perf: fork: %s\n", strerror(errno));
+            fprintf(stderr, "%s: fork: %s\n", program_invocation_short_name, strerror(errno));
             return -1;
         }
         setpgid(pid, pid);
@@ -323,7 +325,7 @@ int launch_run(const struct opts *o)
     sigprocmask(SIG_BLOCK, &l->signals, &l->before);
     int code = PERF_INTERNAL;
     if (launch_paths_set(l) != 0 || launch_meeting_open(l) != 0) {
-        fprintf(stderr, "r2_perf: cannot prepare the start of ranks: %s\n", strerror(errno));
+        fprintf(stderr, "%s: cannot prepare the start of ranks: %s\n", program_invocation_short_name, strerror(errno));
     } else if (!l->use_fabric || launch_fabric_up(l) == 0) {
         if (launch_children_start(l) != 0) {
             launch_children_kill(l);

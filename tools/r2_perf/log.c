@@ -1,5 +1,6 @@
 #include "tools/r2_perf/log.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -85,7 +86,8 @@ static FILE *log_file_open(const char *pattern, const char *host)
     path[n] = '\0';
     FILE *f = fopen(path, "w");
     if (!f) {
-        fprintf(stderr, "r2_perf: NCCL_DEBUG_FILE %s cannot be opened: %m; logging to stderr\n", path);
+        fprintf(stderr, "%s: NCCL_DEBUG_FILE %s cannot be opened: %m; logging to stderr\n",
+                program_invocation_short_name, path);
     }
     return f;
 }

@@ -1,4 +1,5 @@
 /* r2_perf: nccl-tests for a net plugin. A call starts ranks of itself, or is a rank. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -15,7 +16,7 @@ int main(int argc, char **argv)
     char error[600];
     plugin_conf_read();
     if (opts_parse(&o, argc, argv, error, sizeof(error)) != 0) {
-        fprintf(stderr, "r2_perf: %s (--help lists all options)\n", error);
+        fprintf(stderr, "%s: %s (--help lists all options)\n", program_invocation_short_name, error);
         return PERF_USAGE;
     }
     if (o.help) {
@@ -28,7 +29,7 @@ int main(int argc, char **argv)
     case LAUNCH_PARENT:
         return launch_run(&o);
     default:
-        fprintf(stderr, "r2_perf: %s\n", error);
+        fprintf(stderr, "%s: %s\n", program_invocation_short_name, error);
         return PERF_USAGE;
     }
 }

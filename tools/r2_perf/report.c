@@ -403,7 +403,7 @@ void report_close(struct report *r, const char *error)
     json_object_end(&r->json);
     fputc('\n', r->json.f);
     if (fclose(r->json.f) != 0) {
-        fprintf(stderr, "r2_perf: the JSON file is incomplete: %s\n", strerror(errno));
+        fprintf(stderr, "%s: the JSON file is incomplete: %s\n", program_invocation_short_name, strerror(errno));
     }
     r->has_json = false;
 }

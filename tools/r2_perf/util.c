@@ -9,7 +9,7 @@
 
 static void util_memory_end(size_t n, size_t size)
 {
-    fprintf(stderr, "r2_perf: no memory for %zu x %zu bytes\n", n, size);
+    fprintf(stderr, "%s: no memory for %zu x %zu bytes\n", program_invocation_short_name, n, size);
     exit(PERF_INTERNAL);
 }
 

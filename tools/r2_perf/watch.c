@@ -52,7 +52,8 @@ static void watch_process_end(void)
     if (watch_state.prints) {
         watch_error_print(board);
     }
-    fprintf(stderr, "r2_perf: rank %d is stuck in the plugin after the failure; leaving it\n", watch_state.rank);
+    fprintf(stderr, "%s: rank %d is stuck in the plugin after the failure; leaving it\n", program_invocation_short_name,
+            watch_state.rank);
     _exit(board->code);
 }
 

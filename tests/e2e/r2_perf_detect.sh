@@ -4,7 +4,7 @@
 
 LARGE="-b 4M -e 4M -n 10 -w 0 -T 3s"
 
-for op in all_reduce all_gather reduce_scatter broadcast reduce sendrecv alltoall; do
+for op in all_reduce all_gather reduce_scatter broadcast reduce sendrecv alltoall gather scatter; do
     for fault in CORRUPT DROP STALE; do
         export "TCPTEST_$fault=20"
         run $op $LARGE

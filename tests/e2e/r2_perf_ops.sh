@@ -3,7 +3,7 @@
 # all types and reductions. Every element of every run is checked by the driver; r2_perf_detect.sh shows that it would see.
 . "$(dirname "$0")/r2_perf_lib.sh"
 
-OPS="all_reduce all_gather reduce_scatter broadcast reduce sendrecv alltoall"
+OPS="all_reduce all_gather reduce_scatter broadcast reduce sendrecv alltoall gather scatter"
 
 # rows NAME N: the last run printed N rows that common scripts can read, all right
 rows()

@@ -100,7 +100,7 @@ static size_t lanes_make(struct world *w, enum algo_op op, int root, int channel
                               .chunk = chunk};
         for (int p = 0; p < w->n; p++) {
             bool pair = algo_info_get(op)->pairwise;
-            bool to = op == ALGO_ALLTOALL || p == (r + 1) % w->n, from = op == ALGO_ALLTOALL || r == (p + 1) % w->n;
+            bool to = algo_pair_exists(op, r, p, w->n, root), from = algo_pair_exists(op, p, r, w->n, root);
             l.peer = p;
             for (int sending = 0; sending < 2; sending++) {
                 l.pair_send = sending;
@@ -126,7 +126,10 @@ static uint64_t expected_get(const struct world *w, enum algo_op op, int rank, i
         return input_get(root, i);
     case ALGO_SENDRECV:
         return input_get((rank + w->n - 1) % w->n, i);
+    case ALGO_SCATTER:
+        return input_get(root, i + (size_t)rank * base);
     case ALGO_ALL_GATHER:
+    case ALGO_GATHER:
         return input_get((int)(i / base), i % base);
     case ALGO_ALLTOALL:
         return input_get((int)(i / base), i % base + (size_t)rank * base);
@@ -138,8 +141,9 @@ static uint64_t expected_get(const struct world *w, enum algo_op op, int rank, i
 static void world_check(const struct world *w, enum algo_op op, int root)
 {
     for (int r = 0; r < w->n; r++) {
-        for (size_t i = 0; i < w->counts.recv && !(op == ALGO_REDUCE && r != root); i++) {
-            if (w->recv[r][i] != expected_get(w, op, r, root, i)) {
+        bool bystander = (op == ALGO_REDUCE || op == ALGO_GATHER) && r != root;
+        for (size_t i = 0; i < w->counts.recv; i++) {
+            if (w->recv[r][i] != (bystander ? 0 : expected_get(w, op, r, root, i))) {
                 ck_abort_msg("%s, %d ranks, rank %d, element %zu", algo_info_get(op)->name, w->n, r, i);
             }
         }

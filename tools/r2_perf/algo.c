@@ -13,6 +13,8 @@ static const struct algo_info info_table[ALGO_COUNT] = {
     [ALGO_REDUCE] = {"reduce", true, true, true, false, true, 1, 1},
     [ALGO_SENDRECV] = {"sendrecv", false, false, true, true, false, 1, 1},
     [ALGO_ALLTOALL] = {"alltoall", false, false, false, true, false, 1, 1},
+    [ALGO_GATHER] = {"gather", true, false, false, true, true, 1, 1},
+    [ALGO_SCATTER] = {"scatter", true, false, false, true, true, 1, 1},
 };
 
 const struct algo_info *algo_info_get(enum algo_op op)
@@ -41,9 +43,11 @@ void algo_counts_get(enum algo_op op, size_t count, size_t type_size, int nranks
     memset(out, 0, sizeof(*out));
     switch (op) {
     case ALGO_ALL_GATHER:
+    case ALGO_GATHER:
         *out = (struct algo_counts){.send = base, .recv = base * n, .param = base, .send_in_place = base};
         break;
     case ALGO_REDUCE_SCATTER:
+    case ALGO_SCATTER:
         *out = (struct algo_counts){.send = base * n, .recv = base, .param = base, .recv_in_place = base};
         break;
     case ALGO_ALLTOALL:
@@ -56,7 +60,22 @@ void algo_counts_get(enum algo_op op, size_t count, size_t type_size, int nranks
 
 static bool algo_op_split(enum algo_op op)
 {
-    return op == ALGO_ALL_GATHER || op == ALGO_REDUCE_SCATTER || op == ALGO_ALLTOALL;
+    return op == ALGO_ALL_GATHER || op == ALGO_REDUCE_SCATTER || op == ALGO_ALLTOALL || op == ALGO_GATHER ||
+           op == ALGO_SCATTER;
+}
+
+bool algo_pair_exists(enum algo_op op, int src, int dst, int nranks, int root)
+{
+    switch (op) {
+    case ALGO_GATHER:
+        return dst == root;
+    case ALGO_SCATTER:
+        return src == root;
+    case ALGO_SENDRECV:
+        return dst == (src + 1) % nranks;
+    default:
+        return true;
+    }
 }
 
 size_t algo_bytes_get(enum algo_op op, size_t param, size_t type_size, int nranks)
@@ -193,8 +212,9 @@ static void algo_rooted_act(const struct algo_lane *lane, size_t off, struct alg
 
 static void algo_pair_act(const struct algo_lane *lane, size_t off, struct algo_act *out)
 {
-    size_t slot = lane->op == ALGO_ALLTOALL ? (size_t)lane->peer * lane->count : 0;
-    out->src = out->dst = slot + lane->base + off;
+    size_t slot = (size_t)lane->peer * lane->count, at = lane->base + off;
+    out->src = at + (lane->op == ALGO_ALLTOALL || lane->op == ALGO_SCATTER ? slot : 0);
+    out->dst = at + (lane->op == ALGO_ALLTOALL || lane->op == ALGO_GATHER ? slot : 0);
     if (lane->peer == lane->rank) {
         out->flags = ALGO_SRC | ALGO_DST;
     } else {

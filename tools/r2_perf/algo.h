@@ -1,6 +1,6 @@
 /*
  * The operations as pure arithmetic: how many elements, over which steps, from where to where. Ring algorithms cut the
- * data in chunks and loops as NCCL's kernels do; sendrecv and alltoall are pairs of one-way streams.
+ * data in chunks and loops as NCCL's kernels do; sendrecv, alltoall, gather and scatter are pairs of one-way streams.
  * Everything here is a pure function; any thread; nothing blocks.
  */
 #ifndef R2_PERF_ALGO_H
@@ -18,6 +18,8 @@ enum algo_op {
     ALGO_REDUCE,
     ALGO_SENDRECV,
     ALGO_ALLTOALL,
+    ALGO_GATHER,
+    ALGO_SCATTER,
     ALGO_COUNT
 };
 
@@ -43,6 +45,9 @@ struct algo_counts {
     size_t send_in_place, recv_in_place; /* x rank: where the buffers lie in the shared one */
 };
 void algo_counts_get(enum algo_op op, size_t count, size_t type_size, int nranks, struct algo_counts *out);
+
+/* Pairwise operations: whether @src sends to @dst; a copy to itself is a pair, too. */
+bool algo_pair_exists(enum algo_op op, int src, int dst, int nranks, int root);
 
 /* Bytes that algorithm bandwidth divides by the time. */
 size_t algo_bytes_get(enum algo_op op, size_t param, size_t type_size, int nranks);

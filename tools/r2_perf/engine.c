@@ -76,6 +76,18 @@ static void engine_lane_start(struct engine *e, struct lane *l, int channel, int
     }
 }
 
+/* One way to or from @peer, if the operation has it. */
+static void engine_pair_add(struct engine *e, int c, int peer, bool sends)
+{
+    struct wire *w = e->wire;
+    const struct wire_setup *s = &w->setup;
+    int src = sends ? s->rank : peer, dst = sends ? peer : s->rank;
+    if (algo_pair_exists(s->op, src, dst, s->nranks, e->op->root)) {
+        engine_lane_add(e, peer, sends || peer == s->rank ? NULL : w->recv[c][peer],
+                        sends && peer != s->rank ? w->send[c][peer] : NULL);
+    }
+}
+
 static void engine_channel_start(struct engine *e, int c, int nchannels)
 {
     struct wire *w = e->wire;
@@ -83,15 +95,12 @@ static void engine_channel_start(struct engine *e, int c, int nchannels)
     int next = (rank + 1) % n, prev = (rank + n - 1) % n, first = e->nlanes;
     if (!algo_info_get(w->setup.op)->pairwise) {
         engine_lane_add(e, next, n > 1 ? w->recv[c][prev] : NULL, n > 1 ? w->send[c][next] : NULL);
-    } else if (w->setup.op == ALGO_SENDRECV && n > 1) {
-        engine_lane_add(e, next, NULL, w->send[c][next]);
-        engine_lane_add(e, prev, w->recv[c][prev], NULL);
     } else {
         for (int d = 1; d < n; d++) { /* nearest first, so that not all ranks begin with the same one */
-            engine_lane_add(e, (rank + d) % n, NULL, w->send[c][(rank + d) % n]);
-            engine_lane_add(e, (rank + n - d) % n, w->recv[c][(rank + n - d) % n], NULL);
+            engine_pair_add(e, c, (rank + d) % n, true);
+            engine_pair_add(e, c, (rank + n - d) % n, false);
         }
-        engine_lane_add(e, rank, NULL, NULL);
+        engine_pair_add(e, c, rank, false);
     }
     for (int i = first; i < e->nlanes; i++) {
         engine_lane_start(e, &e->lanes[i], c, nchannels);
@@ -299,24 +308,11 @@ static void engine_pending_print(const struct engine *e)
 
 static int engine_batch_run(struct engine *e, struct engine_batch *b)
 {
-    b->excluded_ns = 0;
-    if (boot_barrier(e->boot) != 0) {
+    if (engine_batch_start(b, e->boot, e->trace) != 0) {
         return -1;
     }
-    b->start_ns = util_now_ns();
-    watch_phase_set("running an operation");
-    if (b->clock_start) {
-        trace_clock_start(e->trace, b->start_ns);
-    }
-    if (b->started) {
-        b->started(b->started_arg, b->start_ns);
-    }
-    if (b->timed) {
-        trace_stretch_start(e->trace, b->start_ns);
-    }
     int rc = engine_ops_run(e, b);
-    b->end_ns = util_now_ns();
-    trace_stretch_stop(e->trace, b->end_ns);
+    engine_batch_stop(b, e->trace);
     while (rc == 0 && !engine_conns_idle(e)) {
         rc = engine_pass(e) < 0 ? -1 : 0;
     }
@@ -397,4 +393,9 @@ uint64_t engine_mismatches_get(const struct engine *e, const char **first)
 {
     *first = e->mismatch;
     return e->mismatches;
+}
+
+bool engine_can_register(void)
+{
+    return false;
 }

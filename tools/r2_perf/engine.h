@@ -37,6 +37,13 @@ struct engine_batch {
     uint64_t excluded_ns;      /* out: part of that which does not count as time */
 };
 
+/*
+ * For those who run a batch: begin it, after a barrier of all ranks, and end its time. The phase of the watch stays set
+ * until the caller clears it. 0, or -1 once the run has failed. engine_batch.c; thread: the one that runs the batch; blocks.
+ */
+int engine_batch_start(struct engine_batch *b, struct boot *boot, struct trace *trace);
+void engine_batch_stop(struct engine_batch *b, struct trace *trace);
+
 struct engine;
 
 /* Start the thread over @wire's connections; it sleeps @idle_ns whenever nothing moved (0: yields). NULL when there are no threads. Caller closes, before wire_close. */
@@ -48,6 +55,9 @@ void engine_close(struct engine *e);
  * the plugin holds nothing any more. 0, or -1 once the run has failed. Thread: main.
  */
 int engine_run(struct engine *e, struct engine_batch *batch);
+
+/* Whether buffers can be registered with the one who moves data: wire_setup.local_register. */
+bool engine_can_register(void);
 
 /* Messages whose size was not the sender's, so far; @first describes the first. While no batch runs. */
 uint64_t engine_mismatches_get(const struct engine *e, const char **first);

@@ -1,11 +1,13 @@
 #include "tools/r2_perf/opts.h"
 
+#include <errno.h>
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tools/r2_perf/abi_view.h"
 #include "tools/r2_perf/boot.h"
+#include "tools/r2_perf/engine.h"
 #include "tools/r2_perf/type.h"
 #include "tools/r2_perf/util.h"
 #include "tools/r2_perf/wire.h"
@@ -154,7 +156,8 @@ static const struct row rows[] = {
     {"json", 0, "FILE", "the same as -J", ROW_TEXT, AT(json), 0, 0, NULL},
     {"average", 'a', "0-3", "report time of 0 rank 0, 1 all averaged, 2 fastest, 3 slowest (default 1)", ROW_INT,
      AT(average), 0, 3, NULL},
-    {"local_register", 'R', "0", "only 0", ROW_FIXED, 0, 0, 0, NULL},
+    {"local_register", 'R', "0|1", "register the buffers with NCCL (r2_nccl only; default 0)", ROW_INT,
+     AT(local_register), 0, 1, NULL},
     {"cta_policy", 'x', "0", "only 0", ROW_FIXED, 0, 0, 0, NULL},
     {"device_implementation", 'D', "0", "only 0", ROW_FIXED, 0, 0, 0, NULL},
     {"memory", 'M', "0", "only 0", ROW_FIXED, 0, 0, 0, NULL},
@@ -211,8 +214,10 @@ static const struct row rows[] = {
 
 void opts_help_print(FILE *f)
 {
-    fprintf(f, "USAGE: r2_perf all_reduce|all_gather|reduce_scatter|broadcast|reduce|sendrecv|alltoall [options]\n"
-               "nccl-tests for a net plugin (NCCL_NET_PLUGIN), on the CPU.\n");
+    fprintf(f, "USAGE: %s OPERATION [options]\n"
+               "OPERATION: all_reduce all_gather reduce_scatter broadcast reduce sendrecv alltoall gather scatter\n"
+               "nccl-tests for a net plugin (NCCL_NET_PLUGIN), on the CPU.\n",
+            program_invocation_short_name);
     for (size_t i = 0; i < ROWS; i++) {
         char left[64], letter[8] = "    ";
         if (rows[i].letter) {
@@ -328,6 +333,9 @@ static const char *opts_conflict_find(const struct opts *o)
         if (!o->faults[i].command && !o->fabric && !o->nics) {
             return "--fault needs --fabric or --nics (else use --fault-cmd)";
         }
+    }
+    if (o->local_register && !engine_can_register()) {
+        return "--local_register: there is no NCCL here to register buffers with";
     }
     if (getenv("NCCL_TESTS_SPLIT") || getenv("NCCL_TESTS_SPLIT_MASK")) {
         return "NCCL_TESTS_SPLIT is not supported: all ranks are one group";

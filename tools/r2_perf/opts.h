@@ -25,7 +25,7 @@ struct opts {
     size_t min_bytes, max_bytes, step_bytes;
     int step_factor, iters, agg, warmup, cycles, check;
     int type, redop; /* -1: all */
-    int root_rank, blocking, average, timestamps, unalign, per_iter, per_skip;
+    int root_rank, blocking, average, timestamps, unalign, per_iter, per_skip, local_register;
     uint64_t timeout_ns, duration_ns; /* duration 0: by iterations */
     const char *json, *plot;
 

@@ -100,6 +100,7 @@ static int rank_wire_open(struct rank *r)
                                .host = r->place->host,
                                .intra_net = o->intra_net,
                                .flush = o->flush,
+                               .local_register = o->local_register != 0,
                                .buffer_bytes = o->buffer_bytes,
                                .pair_bytes = o->pair_bytes};
     r->wire_ready = true;
@@ -306,7 +307,7 @@ static void rank_plot_write(const struct rank *r, const struct timeline *t)
     char *title = util_str_format("%s, %s, %d ranks, %d channels, plugin %s", algo_info_get(r->o->op)->name, size,
                                   r->place->nranks, r->channels, r->plugin.net->name);
     if (plot_timeline_write(r->o->plot, title, t) != 0) {
-        fprintf(stderr, "r2_perf: --plot %s: %s\n", r->o->plot, strerror(errno));
+        fprintf(stderr, "%s: --plot %s: %s\n", program_invocation_short_name, r->o->plot, strerror(errno));
     } else {
         printf("# r2 plot %s\n", r->o->plot);
     }
@@ -432,7 +433,7 @@ int rank_run(const struct opts *o, const struct boot_place *place)
     }
     log_setup(r.host);
     if (boot_open(&r.boot, place, o->timeout_ns, error, sizeof(error)) != 0) {
-        fprintf(stderr, "r2_perf: %s\n", error);
+        fprintf(stderr, "%s: %s\n", program_invocation_short_name, error);
         return PERF_INTERNAL;
     }
     watch_start(r.boot, place->rank, rank_prints_error(&r), o->timeout_ns);

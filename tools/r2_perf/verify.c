@@ -151,6 +151,12 @@ static bool verify_expected_get(struct verify *v, const struct verify_case *c, i
     case ALGO_REDUCE:
         *out = (struct verify_part){v->reduced, 0, n};
         return i < 1 && (c->rank == c->root || !c->in_place);
+    case ALGO_GATHER:
+        *out = (struct verify_part){verify_table_get(v, i % c->nranks), 0, base};
+        return i < c->nranks && (c->rank == c->root || !c->in_place);
+    case ALGO_SCATTER:
+        *out = (struct verify_part){verify_table_get(v, c->root), rank * base, base};
+        return i < 1;
     case ALGO_REDUCE_SCATTER:
         *out = (struct verify_part){v->reduced, rank * base, n};
         return i < 1;
@@ -185,7 +191,7 @@ void verify_data_fill(struct verify *v, const struct verify_case *c, void *send,
     verify_tables_make(v, c);
     verify_expected_apply(v, c, (char *)recv, verify_block_poison);
     struct verify_part mine = {verify_table_get(v, c->rank), 0, c->counts.send};
-    bool has_input = c->op != ALGO_BROADCAST || c->rank == c->root;
+    bool has_input = (c->op != ALGO_BROADCAST && c->op != ALGO_SCATTER) || c->rank == c->root;
     if (has_input) {
         verify_part_apply(send, &mine, type_id_size(c->type), verify_block_write);
     }
@@ -197,6 +203,6 @@ uint64_t verify_data_check(struct verify *v, const struct verify_case *c, const 
         return 0;
     }
     verify_tables_make(v, c);
-    bool bystander = c->op == ALGO_REDUCE && c->rank != c->root;
+    bool bystander = (c->op == ALGO_REDUCE || c->op == ALGO_GATHER) && c->rank != c->root;
     return verify_expected_apply(v, c, (char *)recv, bystander ? verify_block_untouched : verify_block_compare);
 }

@@ -143,11 +143,12 @@ static bool wire_ranks_share(const struct wire *w, int a, int b)
     return !w->setup.intra_net && x->machine == y->machine && x->host == y->host;
 }
 
-/* Does @src send to @dst in this operation? */
+/* Does @src send to @dst in this operation? With a root in one that has one: -r lets each be it in turn. */
 static bool wire_link(const struct wire *w, int src, int dst)
 {
-    int n = w->setup.nranks;
-    return src != dst && (w->setup.op == ALGO_ALLTOALL || dst == (src + 1) % n);
+    const struct algo_info *info = algo_info_get(w->setup.op);
+    bool all = info->pairwise && w->setup.op != ALGO_SENDRECV;
+    return src != dst && (all || dst == (src + 1) % w->setup.nranks);
 }
 
 static void wire_conn_add(struct wire *w, int channel, int peer, bool sending)

@@ -18,6 +18,7 @@ struct wire_setup {
     int host;       /* ranks with equal numbers share memory unless intra_net; -1: ask the machine */
     bool intra_net; /* ranks of a host use the plugin too */
     bool flush;
+    bool local_register; /* NCCL registers the buffers of the collectives (-R) */
     size_t buffer_bytes; /* per ring connection: eight steps */
     size_t pair_bytes;   /* per message of pairwise operations */
 };

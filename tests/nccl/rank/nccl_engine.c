@@ -30,7 +30,8 @@ struct engine {
     struct wire_memory *m;
     CUdeviceptr memory; /* of a batch's buffers, in the same order as in the host's */
     size_t memory_bytes;
-    CUevent *done; /* of each operation of a batch */
+    void *registered; /* NCCL's handle of that memory with -R, else NULL */
+    CUevent *done;    /* of each operation of a batch */
     int room;
 };
 
@@ -138,8 +139,8 @@ static void span_add(struct span *s, char *at, size_t bytes)
 
 static size_t factor(enum algo_op op, bool receives, int nranks)
 {
-    bool gathers = op == ALGO_ALL_GATHER || op == ALGO_ALLTOALL,
-         scatters = op == ALGO_REDUCE_SCATTER || op == ALGO_ALLTOALL;
+    bool gathers = op == ALGO_ALL_GATHER || op == ALGO_ALLTOALL || op == ALGO_GATHER,
+         scatters = op == ALGO_REDUCE_SCATTER || op == ALGO_ALLTOALL || op == ALGO_SCATTER;
 
     return (receives ? gathers : scatters) ? (size_t)nranks : 1;
 }
@@ -162,18 +163,36 @@ static struct span batch_span(const struct engine *e, const struct engine_batch 
     return s;
 }
 
+/* The buffers go. After an abort NCCL has forgotten its registration. */
+static void memory_drop(struct engine *e)
+{
+    if (e->registered && e->m->comm) {
+        NCCL(e->wire, ncclCommDeregister, e->m->comm, e->registered);
+    }
+    if (e->memory) {
+        nccl_lib.cuMemFree(e->memory);
+    }
+    e->registered = NULL;
+    e->memory = 0;
+    e->memory_bytes = 0;
+}
+
+static int memory_take(struct engine *e, size_t bytes)
+{
+    memory_drop(e);
+    if (CUDA(e->wire, cuMemAlloc, &e->memory, bytes) != 0) {
+        return -1;
+    }
+    e->memory_bytes = bytes;
+    return e->wire->setup.local_register ? NCCL(e->wire, ncclCommRegister, e->m->comm,
+                                                (void *)e->memory, bytes, &e->registered)
+                                         : 0;
+}
+
 static int batch_room(struct engine *e, const struct engine_batch *b, size_t bytes)
 {
-    if (bytes > e->memory_bytes) {
-        if (e->memory) {
-            nccl_lib.cuMemFree(e->memory);
-        }
-        e->memory = 0;
-        e->memory_bytes = 0;
-        if (CUDA(e->wire, cuMemAlloc, &e->memory, bytes) != 0) {
-            return -1;
-        }
-        e->memory_bytes = bytes;
+    if (bytes > e->memory_bytes && memory_take(e, bytes) != 0) {
+        return -1;
     }
     if (b->n > e->room) {
         e->done = util_mem_resize(e->done, (size_t)b->n, sizeof(*e->done));
@@ -206,27 +225,35 @@ static ncclDataType_t type_of(enum type_id type)
     return types[type];
 }
 
-/* To each rank in @to from each in @from, from 0 on; both groups of one for a shift by one rank. */
-static int pairs_queue(struct engine *e, const struct engine_op *op, const char *send, char *recv)
+/* What the operation moves between this rank and @peer, in one direction. */
+static int pair_queue(struct engine *e, const struct engine_op *op, int peer, bool sends, char *at)
+{
+    struct wire *w = e->wire;
+    ncclDataType_t type = type_of(op->type);
+
+    return sends ? NCCL(w, ncclSend, at, op->count, type, peer, e->m->comm, e->m->stream)
+                 : NCCL(w, ncclRecv, at, op->count, type, peer, e->m->comm, e->m->stream);
+}
+
+/* All sends and receives of a pairwise operation, as one group. */
+static int pairs_queue(struct engine *e, const struct engine_op *op, char *send, char *recv)
 {
     const struct wire_setup *s = &e->wire->setup;
-    ncclDataType_t type = type_of(op->type);
     size_t step = op->count * type_id_size(op->type);
-    int shift = s->op == ALGO_SENDRECV;
-    int n = shift ? 1 : s->nranks;
+    bool scatters = s->op == ALGO_ALLTOALL || s->op == ALGO_SCATTER,
+         gathers = s->op == ALGO_ALLTOALL || s->op == ALGO_GATHER;
 
     if (NCCL(e->wire, ncclGroupStart) != 0) {
         return -1;
     }
-    for (int i = 0; i < n; i++) {
-        int to = shift ? (s->rank + 1) % s->nranks : i,
-            from = shift ? (s->rank + s->nranks - 1) % s->nranks : i;
-        size_t at = shift ? 0 : (size_t)i * step;
+    for (int i = 0; i < s->nranks; i++) {
+        char *out = send + (scatters ? (size_t)i * step : 0),
+             *in = recv + (gathers ? (size_t)i * step : 0);
 
-        if (NCCL(e->wire, ncclSend, send + at, op->count, type, to, e->m->comm, e->m->stream) !=
-                0 ||
-            NCCL(e->wire, ncclRecv, recv + at, op->count, type, from, e->m->comm, e->m->stream) !=
-                0) {
+        if ((algo_pair_exists(s->op, s->rank, i, s->nranks, op->root) &&
+             pair_queue(e, op, i, true, out) != 0) ||
+            (algo_pair_exists(s->op, i, s->rank, s->nranks, op->root) &&
+             pair_queue(e, op, i, false, in) != 0)) {
             return -1;
         }
     }
@@ -235,7 +262,7 @@ static int pairs_queue(struct engine *e, const struct engine_op *op, const char 
 
 static int op_queue(struct engine *e, const struct engine_op *op, const struct span *host)
 {
-    const char *send = (char *)e->memory + (op->send - host->from);
+    char *send = (char *)e->memory + (op->send - host->from);
     char *recv = (char *)e->memory + (op->recv - host->from);
     ncclDataType_t type = type_of(op->type);
     ncclRedOp_t redop = redop_of(op->redop);
@@ -297,6 +324,32 @@ static int op_wait(struct engine *e, struct engine_batch *b, int i)
     return 0;
 }
 
+/* One iteration, operations @from to @to: with -m more than one, which is a group, as with
+ * nccl-tests. */
+static int iteration_queue(struct engine *e, struct engine_batch *b, int from, int to,
+                           const struct span *host)
+{
+    bool group = to - from > 1;
+
+    if (group && NCCL(e->wire, ncclGroupStart) != 0) {
+        return -1;
+    }
+    for (int i = from; i < to; i++) {
+        if (op_queue(e, &b->ops[i], host) != 0) {
+            return -1;
+        }
+    }
+    if (group && NCCL(e->wire, ncclGroupEnd) != 0) {
+        return -1;
+    }
+    for (int i = from; i < to; i++) {
+        if (CUDA(e->wire, cuEventRecord, e->done[i], e->m->stream) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
 /* nccl-tests' -z: 0 all in one go; else each iteration is waited for, and for 1 and 3 by all ranks.
  */
 static int ops_run(struct engine *e, struct engine_batch *b, const struct span *host)
@@ -306,9 +359,9 @@ static int ops_run(struct engine *e, struct engine_batch *b, const struct span *
     for (int i = 0; i < b->n; i++) {
         int until = b->blocking == ENGINE_FREE ? b->n : (i / b->agg + 1) * b->agg;
 
-        for (; queued < until && queued < b->n; queued++) {
-            if (op_queue(e, &b->ops[queued], host) != 0 ||
-                CUDA(e->wire, cuEventRecord, e->done[queued], e->m->stream) != 0) {
+        for (; queued < until; queued += b->agg) {
+            if (iteration_queue(e, b, queued, queued + b->agg < b->n ? queued + b->agg : b->n,
+                                host) != 0) {
                 return -1;
             }
         }
@@ -332,24 +385,11 @@ static int batch_time(struct engine *e, struct engine_batch *b, const struct spa
 {
     int rc;
 
-    b->excluded_ns = 0;
-    if (boot_barrier(e->boot) != 0) {
+    if (engine_batch_start(b, e->boot, e->trace) != 0) {
         return -1;
     }
-    b->start_ns = util_now_ns();
-    watch_phase_set("running an operation");
-    if (b->clock_start) {
-        trace_clock_start(e->trace, b->start_ns);
-    }
-    if (b->started) {
-        b->started(b->started_arg, b->start_ns);
-    }
-    if (b->timed) {
-        trace_stretch_start(e->trace, b->start_ns);
-    }
     rc = ops_run(e, b, host);
-    b->end_ns = util_now_ns();
-    trace_stretch_stop(e->trace, b->end_ns);
+    engine_batch_stop(b, e->trace);
     watch_phase_set(NULL);
     return rc;
 }
@@ -397,9 +437,7 @@ void engine_close(struct engine *e)
     for (int i = 0; i < e->room; i++) {
         nccl_lib.cuEventDestroy(e->done[i]);
     }
-    if (e->memory) {
-        nccl_lib.cuMemFree(e->memory);
-    }
+    memory_drop(e);
     free(e->done);
     free(e);
 }
@@ -409,4 +447,9 @@ uint64_t engine_mismatches_get(const struct engine *e, const char **first)
     (void)e;
     *first = "";
     return 0; /* sizes of messages are NCCL's own business */
+}
+
+bool engine_can_register(void)
+{
+    return true;
 }

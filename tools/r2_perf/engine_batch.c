@@ -1,0 +1,31 @@
+/* How a batch begins and ends, whoever runs its operations: r2_perf's own engine or NCCL. */
+#include "tools/r2_perf/engine.h"
+
+#include "tools/r2_perf/util.h"
+#include "tools/r2_perf/watch.h"
+
+int engine_batch_start(struct engine_batch *b, struct boot *boot, struct trace *trace)
+{
+    b->excluded_ns = 0;
+    if (boot_barrier(boot) != 0) {
+        return -1;
+    }
+    b->start_ns = util_now_ns();
+    watch_phase_set("running an operation");
+    if (b->clock_start) {
+        trace_clock_start(trace, b->start_ns);
+    }
+    if (b->started) {
+        b->started(b->started_arg, b->start_ns);
+    }
+    if (b->timed) {
+        trace_stretch_start(trace, b->start_ns);
+    }
+    return 0;
+}
+
+void engine_batch_stop(struct engine_batch *b, struct trace *trace)
+{
+    b->end_ns = util_now_ns();
+    trace_stretch_stop(trace, b->end_ns);
+}

@@ -115,6 +115,9 @@ struct r2_seen {
         uint8_t theirs : 1; /* what ended its life is known to lie at the peer's end */
         uint8_t why : 1;    /* ... is known to be a NIC, a link or the way between */
         uint8_t folded : 1; /* its counters are in the totals, though they still stand */
+        uint8_t kept : 1;   /* R: something complete waits for the end of its hold */
+        uint32_t lost;      /* number of the case that it was lost in, settled or not; 0: none, or a drain */
+        uint32_t held;      /* R: the same while its hold keeps something open; 0: it does not */
         uint8_t share;      /* percent of the plan */
     } path[IB_MAX_PATHS];
     uint64_t bytes; /* of lives that are put away */

@@ -301,6 +301,9 @@ static void path_follow(struct r2_comm *c, int p, int quiet)
         c->inst->report->changed = 1;
     }
     c->seen.path[p].state = (uint8_t)fp->state;
+    if (!c->is_send) {
+        r2_report_case_hold(c, p);
+    }
     if (c->seen.path[p].fault && fp->settled) {
         r2_report_case_settled(c, p);
     }

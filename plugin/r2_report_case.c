@@ -105,7 +105,7 @@ static uint32_t nics_up(const struct r2_comm *c)
     return nics;
 }
 
-/* --- stalls: of the sender, who knows what has not arrived --- */
+/* --- stalls: of the sender, who knows what has not arrived, and of the receiver, who has to keep it from NCCL --- */
 
 static void stall_begin(struct r2_comm *c, int p, struct r2_report_case *k)
 {
@@ -142,6 +142,55 @@ static void stall_end(struct r2_comm *c)
     }
 }
 
+/* @c has waited for @ns, up to @now. */
+static void stall_count(struct r2_comm *c, struct r2_report_case *k, uint64_t ns, uint64_t now)
+{
+    struct r2_report *r = c->inst->report;
+
+    if (k && ns > k->stall_ns) {
+        k->stall_ns = ns;
+    }
+    r->sum.stall_max_ns = ns > r->sum.stall_max_ns ? ns : r->sum.stall_max_ns;
+    c->seen.stall_ns = ns;
+    c->seen.stall_at = r2_report_real(r, now);
+}
+
+/* The hold of (@p) is over, or its connection is. */
+static void hold_end(struct r2_comm *c, int p, uint64_t now)
+{
+    struct r2_report_case *k = case_of(c->inst->report, c->seen.path[p].held);
+
+    if (k) {
+        k->stalls--;
+        k->last = now;
+        k->waited += c->seen.path[p].kept;
+    }
+    if (c->seen.path[p].kept) {
+        stall_count(c, k, r2_elapsed(now, c->fo.path[p].down_since), now);
+    }
+    c->seen.path[p].held = 0;
+    c->seen.path[p].kept = 0;
+}
+
+void r2_report_case_hold(struct r2_comm *c, int p)
+{
+    uint32_t no = c->seen.path[p].lost;
+    struct r2_report_case *k = case_of(c->inst->report, no);
+    int held = c->fo.path[p].hold_until && ib_recv_held(c->rx, p) > 0;
+
+    if (held && c->seen.path[p].held == 0 && no) {
+        c->seen.path[p].held = no;
+        if (k) {
+            k->stalls++;
+        }
+    }
+    if (c->seen.path[p].held && held) {
+        c->seen.path[p].kept |= ib_recv_is_kept(c->rx, p);
+    } else if (c->seen.path[p].held) {
+        hold_end(c, p, r2_now(c->inst));
+    }
+}
+
 void r2_report_case_stall(struct r2_comm *c, uint64_t now)
 {
     struct r2_report *r = c->inst->report;
@@ -157,12 +206,7 @@ void r2_report_case_stall(struct r2_comm *c, uint64_t now)
     }
     ns = r2_elapsed(now, c->seen.stall_from);
     k = case_of(r, c->seen.stall_case);
-    if (k && ns > k->stall_ns) {
-        k->stall_ns = ns;
-    }
-    r->sum.stall_max_ns = ns > r->sum.stall_max_ns ? ns : r->sum.stall_max_ns;
-    c->seen.stall_ns = ns;
-    c->seen.stall_at = r2_report_real(r, now);
+    stall_count(c, k, ns, now);
     stall_end(c);
 }
 
@@ -201,6 +245,7 @@ void r2_report_case_lost(struct r2_comm *c, int p)
     k->pending++;
     k->to |= nics_up(c);
     c->seen.path[p].fault = k->no;
+    c->seen.path[p].lost = drain ? 0 : k->no;
     peer_note(k, c, p);
     detail_note(k, &c->fo.path[p].why);
     r2_stall_drop(c, p);
@@ -283,6 +328,10 @@ void r2_report_case_comm_over(struct r2_comm *c)
         c->seen.path[p].fault = 0;
         if (k) {
             k->pending--;
+        }
+        if (c->seen.path[p].held) {
+            c->seen.path[p].kept = 0; /* who ends it does not wait for it */
+            hold_end(c, p, r2_now(c->inst));
         }
     }
     if (c->seen.stall_from) {

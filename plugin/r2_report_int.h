@@ -84,6 +84,7 @@ void r2_report_case_back(struct r2_comm *c, int p);
 void r2_report_case_giveup(struct r2_comm *c);
 void r2_report_case_comm_over(struct r2_comm *c);
 void r2_report_case_stall(struct r2_comm *c, uint64_t now); /* whether it has moved on */
+void r2_report_case_hold(struct r2_comm *c, int p); /* R: whether the hold of (@p) is over that kept something from NCCL */
 /* Says what is complete; @all: whatever is there. */
 void r2_report_cases_step(struct r2_report *r, uint64_t now, int all);
 

@@ -64,6 +64,16 @@ int ib_recv_held(const struct ib_recv *rx, int p)
     return n;
 }
 
+int ib_recv_is_kept(const struct ib_recv *rx, int p)
+{
+    for (uint64_t seq = rx->ledger.rdone; seq < rx->ledger.rpost; seq++) {
+        if ((SLOT(rx, seq)->hold >> p & 1) && r2_ledger_complete(&rx->ledger, seq)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 void ib_recv_hold_peer_stopped(struct ib_recv *rx, int p)
 {
     rx->holding &= (uint8_t) ~(1u << p);

@@ -128,6 +128,8 @@ void ib_recv_hold_only(struct ib_recv *rx, int p, const struct r2_parts *live,
                        const struct r2_parts *had);
 /* How many messages are held for @p. */
 int ib_recv_held(const struct ib_recv *rx, int p);
+/* Whether one of those has all its parts: nothing but a hold keeps it from NCCL. */
+int ib_recv_is_kept(const struct ib_recv *rx, int p);
 void ib_recv_hold_peer_stopped(struct ib_recv *rx, int p);
 void ib_recv_hold_over(struct ib_recv *rx, int p);
 

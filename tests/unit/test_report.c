@@ -228,6 +228,33 @@ START_TEST(a_blackhole_is_seen_though_the_port_is_up)
 }
 END_TEST
 
+/* The sender's parts arrive over the other NIC at once; what the dead one may still write into is kept from NCCL. */
+START_TEST(what_a_hold_keeps_is_a_stall)
+{
+    const struct r2_stat_event *e;
+    const struct r2_stat_view *v;
+    uint64_t took;
+
+    begin(2, NULL);
+    messages(4);
+    begin_message();
+    took = rig_now(rig);
+    rig_fault(rig, "h1:n0 hang");
+    end_message();
+    took = rig_now(rig) - took;
+    ck_assert_uint_gt(took, 150 * RIG_MS); /* it was held */
+    v = look(1);
+    e = event_find(v, R2_EVENT_SWITCH);
+    ck_assert_ptr_nonnull(e);
+    ck_assert_int_le(e->stall_ns, (int64_t)took);
+    ck_assert_int_ge(e->stall_ns, (int64_t)(took / 2)); /* from the fault, which the watchdog had to find */
+    ck_assert_uint_eq(v->who.stall_max_ns / 1000, (uint64_t)e->stall_ns / 1000);
+    v = look(0);
+    ck_assert_uint_lt(v->who.stall_max_ns, took / 2); /* the sender's is another */
+    end();
+}
+END_TEST
+
 static int both_say_f03(struct rig *r)
 {
     for (int i = 0; i < 2; i++) {
@@ -462,6 +489,7 @@ static void add(TCase *t)
     tcase_add_test(t, an_idle_process_is_not_woken);
     tcase_add_test(t, a_nic_goes_down_and_comes_back);
     tcase_add_test(t, a_blackhole_is_seen_though_the_port_is_up);
+    tcase_add_test(t, what_a_hold_keeps_is_a_stall);
     tcase_add_loop_test(t, a_part_that_is_not_known_has_its_code_at_both_ends, 0, 2);
     tcase_add_loop_test(t, a_stall_without_a_fault, 1, 3);
     tcase_add_loop_test(t, a_slow_process_is_no_stall, 0, 2);

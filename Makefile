@@ -119,7 +119,7 @@ check-layers:
 .PHONY: check-nccl
 check-nccl: deps
 	+@$(BUILD) all $(NCCL_BINS)
-	@sh tests/run.sh $(B) -l 3600 tests/nccl/layout.sh tests/nccl/check_nccl.sh
+	@sh tests/run.sh $(B) -l $(if $(NCCL_DEEP),21600,3600) tests/nccl/layout.sh tests/nccl/check_nccl.sh
 # nccl-tests-patches on sources of nccl-tests: NCCL_TESTS=CLONE.
 .PHONY: check-nccl-tests
 check-nccl-tests: $(B)/tests/unit/test_nccl_fault

@@ -97,6 +97,7 @@ static int rank_wire_open(struct rank *r)
                                .rank = r->place->rank,
                                .nranks = r->place->nranks,
                                .channels = r->channels,
+                               .local = r->place->local,
                                .host = r->place->host,
                                .intra_net = o->intra_net,
                                .flush = o->flush,

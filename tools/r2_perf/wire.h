@@ -15,6 +15,7 @@ struct wire_setup {
     const struct plugin *plugin;
     enum algo_op op;
     int rank, nranks, channels;
+    int local;      /* of the ranks of its host, from 0 */
     int host;       /* ranks with equal numbers share memory unless intra_net; -1: ask the machine */
     bool intra_net; /* ranks of a host use the plugin too */
     bool flush;

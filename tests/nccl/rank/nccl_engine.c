@@ -75,7 +75,7 @@ static int gpu_take(struct wire *w)
 {
     struct wire_memory *m = w->memory;
     CUdevice dev;
-    int local = w->setup.rank % nccl_lib.gpus;
+    int local = w->setup.local % nccl_lib.gpus;
 
     return CUDA(w, cuDeviceGet, &dev, local) ||
                    CUDA(w, cuDevicePrimaryCtxRetain, &m->context, dev) ||

@@ -97,6 +97,9 @@ static int launch_fabric_up(struct launch *l)
         up[n++] = "--latency";
         up[n++] = (char *)l->o->latency;
     }
+    if (l->o->crossrail) {
+        up[n++] = "--crossrail";
+    }
     int rc = launch_softfab_run(l, up, false);
     if (rc != 0) {
         fprintf(stderr, "%s: 'softfab up --name %s' ended with status %d\n", program_invocation_short_name, l->fabric,

@@ -178,6 +178,8 @@ static const struct row rows[] = {
      64, NULL},
     {"rate", 0, "RATE", "link rate of that fabric, such as 100MB/s", ROW_TEXT, AT(rate), 0, 0, NULL},
     {"latency", 0, "TIME", "link latency of that fabric, such as 10us", ROW_TEXT, AT(latency), 0, 0, NULL},
+    {"crossrail", 0, NULL, "every NIC of that fabric reaches every other, not only those of its number", ROW_FLAG,
+     AT(crossrail), 0, 0, NULL},
     {"softfab", 0, "PATH", "the fabric's command (default: beside this program)", ROW_TEXT, AT(softfab), 0, 0, NULL},
     {"abi", 0, "8-12", "version of the plugin's table to use (default: the newest it has, as NCCL)", ROW_INT, AT(abi),
      ABI_VIEW_OLDEST, ABI_VIEW_NEWEST, NULL},
@@ -328,6 +330,9 @@ static const char *opts_conflict_find(const struct opts *o)
     }
     if (o->per_iter && o->duration_ns) {
         return "-I 1 needs a number of iterations, not --duration";
+    }
+    if (o->crossrail && !o->nics) {
+        return "--crossrail needs --nics";
     }
     for (int i = 0; i < o->nfaults; i++) {
         if (!o->faults[i].command && !o->fabric && !o->nics) {

@@ -30,7 +30,7 @@ struct opts {
     const char *json, *plot;
 
     int hosts, ranks_per_host, nics, channels; /* channels 0: one per NIC */
-    bool hosts_given;
+    bool hosts_given, crossrail;
     const char *fabric, *softfab, *rate, *latency;
     size_t buffer_bytes, pair_bytes, batch_bytes;
     bool intra_net, flush, unload, stats, fault_optional;

@@ -1,4 +1,4 @@
-# Cells of the matrix inside NCCL, and their table. Sourced by check_nccl.sh, which sets $B, $T, $fab, $filter, $passed, $failed.
+# Cells of the matrix inside NCCL, and their table. Sourced by check_nccl.sh, which sets $B, $T, $fab, $filter, $passed, $failed, $skipped.
 # shellcheck shell=sh disable=SC2086,SC2154
 
 # --- the table (NCCL_TABLE) ---
@@ -46,20 +46,21 @@ say() { # say OK? TEXT
 # The fabric of a job, by the job's options: ours, so that its counters can be read at any time.
 # FABRIC_GPU=1: NICs reach memory of GPUs by copies of the driver only; FABRIC_FAULT=PLACE,WHAT: from the start.
 fabric_up() {
-    hosts=2 nics=4 rate=unlimited gpu='' dead=''
+    hosts=2 nics=4 rate=unlimited gpu='' dead='' cross=''
     set -- $settings -- "$@"
     while [ $# -gt 0 ]; do
         case $1 in
         --hosts) hosts=$2 ;;
         --nics) nics=$2 ;;
         --rate) rate=$2 ;;
+        --crossrail) cross=--crossrail ;;
         FABRIC_GPU=1) gpu=--gpu ;;
         FABRIC_FAULT=*) dead="$dead ${1#*=}" ;;
         esac
         shift
     done
     # shellcheck disable=SC2086
-    "$B/softfab" up --name $fab --hosts "$hosts" --nics "$nics" --rate "$rate" $gpu >/dev/null || return 1
+    "$B/softfab" up --name $fab --hosts "$hosts" --nics "$nics" --rate "$rate" $cross $gpu >/dev/null || return 1
     for d in $dead; do
         "$B/softfab" fault --name $fab "$(echo "$d" | tr ',' ' ')" || return 1
     done
@@ -158,6 +159,22 @@ cell() {
     run "$n" 0 "$@" || return 0
     ok=0
     right && ok=1
+    say $ok "$n: exit $rc, values wrong ${bad:-none checked}, ${checked:-0} operations, $row"
+}
+# theirs NAME SETTINGS... -- OPTIONS...: the same over NCCL's own IB transport, so that bench_nccl.sh has something to compare with
+theirs() {
+    name=$1
+    shift
+    wanted || return 0
+    if ! unshare -m true 2>/dev/null; then
+        skipped=$((skipped + 1))
+        echo "SKIP $name: NCCL's IB transport looks its NICs up in /sys; one of its own wants root, and that 'unshare -m' is allowed"
+        return 0
+    fi
+    n=$name
+    run "$n" 0 NCCL_NET=IB "$@"
+    ok=0
+    [ $rc = 0 ] && [ "$bad" = 0 ] && [ "${checked:-0}" -gt 0 ] && grep -q 'Using network IB' "$T"/log.* && grep -q 'via NET/IB/' "$T"/log.* && ok=1
     say $ok "$n: exit $rc, values wrong ${bad:-none checked}, ${checked:-0} operations, $row"
 }
 # without NAME LOST SETTINGS... -- OPTIONS...: the same with NICs that never carried anything

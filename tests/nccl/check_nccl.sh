@@ -16,7 +16,7 @@ fab=nccl$$
 trap '"$B/softfab" down --name $fab >/dev/null 2>&1; rm -rf "$T"' EXIT
 trap 'exit 130' INT TERM
 export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET NCCL_R2_EVENT_FILE="$T/events"
-passed=0 failed=0
+passed=0 failed=0 skipped=0
 . tests/nccl/cell_lib.sh
 F="--nics 4 --rate 100MB/s"
 S="-b 2M -e 2M -n 4"
@@ -50,11 +50,12 @@ D="-b 4M -e 4M --duration 2s --placement out"
     fault blackhole-pairs 1 h1:n0 -- alltoall $F $D --fault '1s:h1:n0 blackhole'
     fault fatal-ring 1 h0:n0 -- all_gather $F $D --fault '1s:h0:n0 fatal'
     fault two-in-a-row 2 h0:n0,h1:n1 -- reduce_scatter $F $D --fault '1s:h0:n0 down' --fault '2s:h1:n1 blackhole'
+    theirs ib -- all_reduce $F $S
     dies all-nics-lost 'NET/R2' NCCL_R2_GIVE_UP=2000 -- all_reduce $F $D --duration 20s --fault '1s:h0:* down'
 }
 if [ -n "${NCCL_DEEP:-}" ]; then
     . tests/nccl/deep.sh
 fi
 table_end
-echo "$passed passed, $failed failed"
+echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed = 0 ]

@@ -134,3 +134,4 @@ drained "drain" fab1 h0:n1 -- all_reduce $F $D
 drained "drain-alltoall" fab2 h0:n2 -- alltoall $F $D
 told "stall-told-fatal" 1 h1:n1 NCCL_PROTO=Simple -- all_reduce $F -b 32M -e 32M --duration 2s --placement out --fault '1s:h1:n1 fatal'
 told "stall-told-hang" 1 h1:n1 NCCL_PROTO=Simple -- all_reduce $F -b 32M -e 32M --duration 2s --placement out --fault '1s:h1:n1 hang'
+theirs "ib-crossrail" -- alltoall $F $S --ranks-per-host 2 --crossrail

@@ -120,6 +120,11 @@ check-layers:
 check-nccl: deps
 	+@$(BUILD) all $(NCCL_BINS)
 	@sh tests/run.sh $(B) -l $(if $(NCCL_DEEP),21600,3600) tests/nccl/layout.sh tests/nccl/check_nccl.sh
+# The plugin beside NCCL's own IB transport, in one libnccl.so.2 on one fabric under the same faults (docs/nccl-ib.md). Root. BENCH_NCCL=OPTIONS of the script.
+.PHONY: bench-nccl
+bench-nccl: deps
+	+@$(BUILD) all $(NCCL_BINS)
+	@sh tests/nccl/bench_nccl.sh $(B) $(BENCH_NCCL)
 # nccl-tests-patches on sources of nccl-tests: NCCL_TESTS=CLONE.
 .PHONY: check-nccl-tests
 check-nccl-tests: $(B)/tests/unit/test_nccl_fault

@@ -288,6 +288,11 @@ fi
 run 1 "doctor: not found" plain NCCL_NET_PLUGIN=r2
 sees FAIL 'NCCL_NET_PLUGIN=r2: .*libnccl-net-r2.so: cannot open shared object file.* -> NCCL_NET_PLUGIN=/'
 sees WARN 'NCCL_NET: is not set'
+sees WARN 'NCCL_NET_PLUGIN_REF_COUNT: is not set: .* -> NCCL_NET_PLUGIN_REF_COUNT=1$'
+run 1 "doctor: the count begins at 0" plain NCCL_NET_PLUGIN=r2 NCCL_NET_PLUGIN_REF_COUNT=0
+sees WARN 'NCCL_NET_PLUGIN_REF_COUNT: is 0: '
+run 1 "doctor: the count begins at 1" plain NCCL_NET_PLUGIN=r2 NCCL_NET_PLUGIN_REF_COUNT=1
+sees ok 'NCCL_NET_PLUGIN_REF_COUNT: is 1: '
 libs=$B
 run 1 "doctor: found by the loader" plain NCCL_NET_PLUGIN=r2 NCCL_NET=IB
 sees ok "NCCL_NET_PLUGIN=r2: is $B/libnccl-net-r2.so"

@@ -169,6 +169,22 @@ static void net_check(void)
     }
 }
 
+/* NCCL 2.28 and 2.29 forget a plugin with its last communicator; a count that begins at 1 never comes to 0. */
+static void count_check(void)
+{
+    const char *count = getenv("NCCL_NET_PLUGIN_REF_COUNT");
+
+    if (count == NULL || strtoll(count, NULL, 0) <= 0) {
+        doctor_say(DOCTOR_WARN, "NCCL_NET_PLUGIN_REF_COUNT", "NCCL_NET_PLUGIN_REF_COUNT=1",
+                   "is %s: under NCCL 2.28 and 2.29 a process that has ended its last communicator makes no other one "
+                   "(Failed to initialize any NET plugin)",
+                   count && *count ? count : "not set");
+    } else {
+        doctor_say(DOCTOR_OK, "NCCL_NET_PLUGIN_REF_COUNT", NULL,
+                   "is %s: a communicator can be made after the last one has ended", count);
+    }
+}
+
 static void library_check(const char *path)
 {
     struct elf_info e;
@@ -222,6 +238,7 @@ void doctor_selection(struct doctor *d)
         }
     }
     net_check();
+    count_check();
     if (!have_plugin && beside[0] && probe_name(&p, beside) != 1) {
         not_loaded_say("library", &p);
         probe_free(&p);

@@ -56,7 +56,8 @@ CUDA      ?= $(shell for n in $$(which -a nvcc 2>/dev/null); do d=$$(dirname $$(
 STANDIN_RELEASES := 228
 STANDIN_SRC := $(filter-out %/nvml.c,$(wildcard tests/nccl/standin/*.c))
 NVML_SRC  := tests/nccl/standin/nvml.c tests/nccl/standin/gpu_settings.c
-NCCL_RANK_SRC := $(wildcard tests/nccl/rank/*.c) $(filter-out $(addprefix tools/r2_perf/,plugin.c conn.c wire.c engine.c),$(PERF_SRC))
+NCCL_LIFE_SRC := $(wildcard tests/nccl/rank/nccl_life*.c) tests/nccl/rank/nccl_lib.c tools/r2_perf/util.c
+NCCL_RANK_SRC := $(filter-out $(NCCL_LIFE_SRC),$(wildcard tests/nccl/rank/*.c)) tests/nccl/rank/nccl_lib.c $(filter-out $(addprefix tools/r2_perf/,plugin.c conn.c wire.c engine.c),$(PERF_SRC))
 
 # Objects: $(B)/obj/ for the product, $(B)/tobj/ for test builds of the plugin, in which single protocol rules can be
 # switched off (R2_TEST_RULES): the product never contains those switches.
@@ -75,10 +76,11 @@ FUZZ_KEPT := $(foreach f,$(FUZZ),$(B)/kept/$(f).unpacked)
 OOB_MPI  := $(if $(MPI_LIBS),$(B)/libnccl-net-r2-oob-mpi.so)
 TOPO_HWLOC := $(if $(HWLOC_LIBS),$(B)/libnccl-net-r2-topo-hwloc.so)
 BUILD_TARGETS := $(PLUGIN) $(OOB_MPI) $(B)/libnccl-net.so $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo $(TOPO_HWLOC)
-NCCL_BINS     := $(if $(CUDA),$(B)/r2_nccl $(foreach r,$(STANDIN_RELEASES),$(B)/nccl-standin/$(r)/libcuda.so.1) $(B)/nccl-standin/libnvidia-ml.so.1 $(B)/nccl-standin/topo.xml $(B)/nccl-standin/layout)
+NCCL_BINS     := $(if $(CUDA),$(B)/r2_nccl $(B)/r2_nccl_life $(foreach r,$(STANDIN_RELEASES),$(B)/nccl-standin/$(r)/libcuda.so.1) $(B)/nccl-standin/libnvidia-ml.so.1 $(B)/nccl-standin/topo.xml $(B)/nccl-standin/layout)
 TEST_BINS     := $(NCCL_BINS) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/r2_soak $(B)/r2_matrix $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/intruder $(B)/lab/verbs_watch $(B)/lab/lab_switch_test $(if $(OOB_MPI),$(B)/tests/liboob_mpi_host.so) $(B)/topo_make $(if $(HWLOC_LIBS),$(B)/topo_xml) $(B)/gpu_coll $(B)/gpu-fake/cuda/libcuda.so.1 $(B)/gpu-fake/nccl/libnccl.so.2
 E2E           := $(wildcard tests/e2e/*.sh)
 E2E_RUN       := $(filter-out %_lib.sh,$(E2E))
+NCCL_CHECKS   := tests/nccl/layout.sh tests/nccl/check_nccl.sh tests/nccl/life.sh
 SEEDS         ?= 1000
 # Check's own limit of 4 s per test is no bound against hangs on a machine that others use too.
 export CK_DEFAULT_TIMEOUT ?= 60
@@ -106,7 +108,7 @@ demo:
 	@sh tools/demo.sh $(B)
 check: deps
 	+@$(BUILD) tests $(B)/bench/bench_inproc $(FUZZ_KEPT)
-	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/bench/bench_inproc+news+3 $(B)/bench/bench_inproc+hour $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh tests/check_runbook.sh tests/check_nccl_tests.sh tests/gpu/run.sh+--dry-run tests/nccl/layout.sh tests/nccl/check_nccl.sh $(B)/r2_sim+--seeds+$(SEEDS) \
+	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/bench/bench_inproc+news+3 $(B)/bench/bench_inproc+hour $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh tests/check_runbook.sh tests/check_nccl_tests.sh tests/gpu/run.sh+--dry-run $(NCCL_CHECKS) $(B)/r2_sim+--seeds+$(SEEDS) \
 	  tests/sim/without.sh $(E2E_RUN)
 # The tables of NCCL's net ABI, all versions: layouts, exports, and what NCCL does with them, over the software fabric.
 .PHONY: check-abi
@@ -119,7 +121,7 @@ check-layers:
 .PHONY: check-nccl
 check-nccl: deps
 	+@$(BUILD) all $(NCCL_BINS)
-	@sh tests/run.sh $(B) -l $(if $(NCCL_DEEP),21600,3600) tests/nccl/layout.sh tests/nccl/check_nccl.sh
+	@sh tests/run.sh $(B) -l $(if $(NCCL_DEEP),21600,3600) $(NCCL_CHECKS)
 # The plugin beside NCCL's own IB transport, in one libnccl.so.2 on one fabric under the same faults (docs/nccl-ib.md). Root. BENCH_NCCL=OPTIONS of the script.
 .PHONY: bench-nccl
 bench-nccl: deps
@@ -347,6 +349,9 @@ $(B)/nccl-standin/layout: $(call obj,tests/nccl/layout.c)
 	@mkdir -p $(@D)
 	$(CC) -o $@ $^ $(LDFLAGS_ALL)
 $(B)/r2_nccl: $(call obj,$(NCCL_RANK_SRC))
+	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl -lm
+# Communicators that come and go inside NCCL; its conductor reads the fabric's counters.
+$(B)/r2_nccl_life: $(call obj,$(NCCL_LIFE_SRC) $(SHM_SHARED))
 	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl -lm
 # A plugin of another make, right or wrong on demand: what r2_perf itself is tested with.
 $(B)/tests/libnccl-net-tcptest.so: $(call obj,tests/support/tcp_plugin/tcp_plugin.c)

@@ -175,18 +175,21 @@ static void *library_open(const char *path, int flags, char *error, size_t bytes
     return lib;
 }
 
-/* NVML first: NCCL opens it by name, and gets what is there. Then NCCL, and the stand-in, which
- * attaches to it. */
+/* The runtime and NVML first: a NCCL that needs libcudart.so.13, and every NCCL that opens NVML by its
+ * name, gets what is there. Then NCCL, and the driver of its release, which attaches to it. */
 static int libraries_open(const char *folder, char *error, size_t bytes)
 {
+    static const char *const first[] = {"libcudart.so.13", "libnvidia-ml.so.1"};
     const char *gpu = getenv("STANDIN");
     int real = gpu && strcmp(gpu, "off") == 0;
     char file[PATH_MAX], path[PATH_MAX + 64];
     void *nccl, *cuda;
 
-    snprintf(path, sizeof(path), "%s/nccl-standin/libnvidia-ml.so.1", folder);
-    if (!real && library_open(path, RTLD_NOW, error, bytes) == NULL) {
-        return -1;
+    for (size_t i = 0; !real && i < sizeof(first) / sizeof(first[0]); i++) {
+        snprintf(path, sizeof(path), "%s/nccl-standin/%s", folder, first[i]);
+        if (library_open(path, RTLD_NOW, error, bytes) == NULL) {
+            return -1;
+        }
     }
     nccl = nccl_open(file, sizeof(file), error, bytes);
     if (nccl == NULL || calls_find(nccl, file, 0, error, bytes) != 0) {

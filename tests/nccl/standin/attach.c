@@ -1,15 +1,18 @@
 /*
  * Puts the stand-in under the libnccl.so.2 that the process has loaded. Two seams:
  *
- * shared  NCCL is linked with libcudart.so.N: the stand-in is that library to the loader, by its
- * name, and nothing is touched. jump    NCCL has the runtime inside, so that its calls never leave
- * the library. The released library keeps its symbols: the public functions of the runtime are
- * found by name, and the first bytes of each become a jump to the function of the same name here,
- * in the memory of this process. One that is missing here ends the process, by name, when it is
+ * shared  NCCL is linked with libcudart.so.13: the stand-in is that library to the loader, by its
+ * name, and nothing is touched.
+ *
+ * jump    NCCL has the runtime inside, so that its calls never leave the library. The released
+ * library keeps its symbols: the public functions of the runtime are found by name, and the first
+ * bytes of each become a jump to the function of the same name in the stand-in's libcudart.so.13, in
+ * the memory of this process. One that is missing there ends the process, by name, when it is
  * called. The file is not changed, nor any code of NCCL's own. NCCL_SEAM=shared forbids it.
  *
- * Runs as the constructor of a library that needs libnccl.so.2, so after NCCL's own constructors,
- * which only make lists.
+ * Runs as a constructor, when NCCL is in memory (opened before this library, or beside it in a
+ * program that was started with this one in LD_PRELOAD) and before anything calls it. NCCL's own
+ * constructors only make lists.
  */
 #include <dlfcn.h>
 #include <elf.h>
@@ -23,7 +26,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/nccl/standin/gpu.h"
+#include "tests/nccl/standin/kernel.h"
 
 #define JUMP_BYTES  14 /* jmp *0(%rip), and the address behind it */
 #define STUB_BYTES  32 /* of a function that is not here */
@@ -181,7 +184,7 @@ static bool is_runtime(const Elf64_Sym *y, const char *name)
            strncmp(name, "cuda", 4) == 0 && name[4] >= 'A' && name[4] <= 'Z';
 }
 
-static void jumps_write(void *self, unsigned char *stubs)
+static void jumps_write(void *runtime, unsigned char *stubs)
 {
     size_t stubs_len = 0;
     int here = 0, missing = 0;
@@ -199,7 +202,7 @@ static void jumps_write(void *self, unsigned char *stubs)
             gpu_log("%s has %d bytes only: left as it is", name, (int)y->st_size);
             continue;
         }
-        to = dlsym(self, name);
+        to = dlsym(runtime, name);
         if (to == NULL) {
             if (stubs_len + STUB_BYTES > STUBS_BYTES) {
                 gpu_die("%s has more functions of the runtime than there is room for", lib.path);
@@ -237,8 +240,8 @@ __attribute__((constructor)) static void attach(void)
 {
     const char *seam = getenv("NCCL_SEAM");
     unsigned char *stubs;
-    Dl_info own;
-    void *self;
+    Dl_info runtime;
+    void *self; /* libcudart.so.13 */
 
     if (!lib_open() || seam_is_shared()) {
         return;
@@ -247,12 +250,14 @@ __attribute__((constructor)) static void attach(void)
         gpu_die("%s has CUDA's runtime inside, and NCCL_SEAM=shared forbids to redirect it",
                 lib.path);
     }
-    self = dladdr((void *)attach, &own) ? dlopen(own.dli_fname, RTLD_NOW | RTLD_NOLOAD) : NULL;
+    self = dladdr((void *)gpu_launch, &runtime)
+               ? dlopen(runtime.dli_fname, RTLD_NOW | RTLD_NOLOAD)
+               : NULL;
     stubs = mmap(NULL, STUBS_BYTES, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS,
                  -1, 0);
     if (self == NULL || stubs == MAP_FAILED) {
         gpu_die("no way into %s: %s", lib.path,
-                self ? strerror(errno) : "the stand-in does not find itself");
+                self ? strerror(errno) : "the stand-in does not find its libcudart.so.13");
     }
     jumps_write(self, stubs);
 }

@@ -5,8 +5,6 @@
 #include "tests/nccl/standin/gpu.h"
 
 #include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 #define VERSION 13000
 
@@ -24,31 +22,9 @@ static int dev_of(CUcontext ctx)
     return (int)((int *)ctx - contexts);
 }
 
-int gpu_attribute(int attribute);
-int gpu_attribute(int attribute)
+static CUresult of_device(bool is)
 {
-    switch (attribute) {
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-        return gpu_sm() / 10;
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
-        return gpu_sm() % 10;
-    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
-        return gpu_sm() >= 90 ? 232448 : 166912;
-    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-        return 108;
-    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-        return 1024;
-    case CU_DEVICE_ATTRIBUTE_WARP_SIZE:
-        return 32;
-    case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
-    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
-        return 1;
-    case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
-        return gpu_dmabuf();
-    default:
-        gpu_log("attribute %d of a GPU: 0", attribute);
-        return 0;
-    }
+    return is ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 CUresult cuInit(unsigned flags)
@@ -86,60 +62,56 @@ CUresult cuDeviceGetCount(int *n)
 CUresult cuDeviceGet(CUdevice *dev, int ordinal)
 {
     *dev = ordinal;
-    return ordinal >= 0 && ordinal < gpu_count() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+    return of_device(gpu_has(ordinal));
 }
 
 CUresult cuDeviceGetName(char *name, int len, CUdevice dev)
 {
-    (void)dev;
-    snprintf(name, (size_t)len, "no GPU, sm_%d", gpu_sm());
-    return CUDA_SUCCESS;
+    gpu_name_copy(name, (size_t)len);
+    return of_device(gpu_has(dev));
 }
 
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
 {
-    memset(uuid, 0, sizeof(*uuid));
-    uuid->bytes[0] = (char)(dev + 1);
-    return CUDA_SUCCESS;
+    gpu_uuid_copy(uuid->bytes, dev);
+    return of_device(gpu_has(dev));
 }
 
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute a, CUdevice dev)
 {
-    (void)dev;
     *value = gpu_attribute((int)a);
-    return CUDA_SUCCESS;
+    return of_device(gpu_has(dev));
 }
 
 CUresult cuDeviceGetPCIBusId(char *id, int len, CUdevice dev)
 {
-    snprintf(id, (size_t)len, "%s", gpu_busid(dev));
-    return CUDA_SUCCESS;
+    return of_device(gpu_busid_copy(id, len, dev));
 }
 
 CUresult cuDeviceCanAccessPeer(int *can, CUdevice dev, CUdevice peer)
 {
-    *can = dev != peer;
-    return CUDA_SUCCESS;
+    *can = gpu_reaches(dev, peer);
+    return of_device(gpu_has(dev) && gpu_has(peer));
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice dev)
 {
-    *ctx = context_of(dev);
-    return CUDA_SUCCESS;
+    if (gpu_has(dev)) {
+        *ctx = context_of(dev);
+    }
+    return of_device(gpu_has(dev));
 }
 
 CUresult cuDevicePrimaryCtxRelease(CUdevice dev)
 {
-    (void)dev;
-    return CUDA_SUCCESS;
+    return of_device(gpu_has(dev));
 }
 
 CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned *flags, int *active)
 {
-    (void)dev;
     *flags = 0;
     *active = 1;
-    return CUDA_SUCCESS;
+    return of_device(gpu_has(dev));
 }
 
 CUresult cuCtxGetCurrent(CUcontext *ctx)
@@ -263,9 +235,7 @@ CUresult cuPointerGetAttribute(void *value, CUpointer_attribute a, CUdeviceptr p
     }
     switch ((int)a) {
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        *(unsigned *)value = m.kind == GPU_MEM_DEVICE || m.kind == GPU_MEM_IPC
-                                 ? CU_MEMORYTYPE_DEVICE
-                                 : CU_MEMORYTYPE_HOST;
+        *(unsigned *)value = gpu_is_device_memory(&m) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
         *(int *)value = m.dev;
@@ -363,14 +333,14 @@ CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, uns
     (void)by;
     (void)bz;
     (void)shared;
-    return gpu_launch((const struct gpu_kernel *)f, gx, params, extra, gpu_stream_of(s))
+    return gpu_launch((struct gpu_kernel *)f, gx, params, extra, gpu_stream_of(s))
                ? CUDA_SUCCESS
                : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction f, void **params, void **extra)
 {
-    return gpu_launch((const struct gpu_kernel *)f, c->gridDimX, params, extra,
+    return gpu_launch((struct gpu_kernel *)f, c->gridDimX, params, extra,
                       gpu_stream_of(c->hStream))
                ? CUDA_SUCCESS
                : CUDA_ERROR_INVALID_VALUE;

@@ -9,7 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define EXPORT   __attribute__((visibility("default")))
 #define GPUS_MAX 16
 
 /* Settings by the environment: STANDIN_GPUS, STANDIN_SM, STANDIN_DMABUF, STANDIN_LOG,
@@ -69,21 +68,41 @@ double gpu_event_time(struct gpu_event *e); /* seconds */
 void gpu_copy(void *dst, const void *src, size_t len, struct gpu_stream *s);
 void gpu_set(void *dst, int value, size_t len, struct gpu_stream *s);
 
+/*
+ * Who runs kernels. NCCL's are in the library of a release, which is loaded behind this one, and add
+ * themselves; a program's own have a host implementation here (kernels of nccl-tests).
+ */
+struct gpu_code {
+    bool (*has)(const char *kernel);         /* whether it runs a kernel of this name */
+    const char *(*name)(const void *stub);   /* of a stub that was not registered; may be NULL */
+    int (*sizes)(const char *kernel, size_t *sizes); /* of its arguments, and how many there are; at
+                                                most GPU_ARGS_MAX */
+    void (*run)(const char *kernel, unsigned blocks, void **args); /* in the stream's thread */
+    struct gpu_code *next;
+};
+#define GPU_ARGS_MAX 16
+void gpu_code_add(struct gpu_code *code);
+
 /* A kernel by the address of its host stub, as cudaGetFuncBySymbol() gives it. */
 struct gpu_kernel {
     const void *stub;
-    const char *name;
+    char *name;
+    const struct gpu_code *code; /* from the first launch on */
+    struct gpu_kernel *next;
 };
-const struct gpu_kernel *gpu_kernel_of(const void *stub);
-bool gpu_launch(const struct gpu_kernel *k, unsigned blocks, void **params, void **extra,
+struct gpu_kernel *gpu_kernel_of(const void *stub_or_kernel);
+void gpu_kernel_register(const void *stub, const char *name);
+bool gpu_launch(struct gpu_kernel *k, unsigned blocks, void **params, void **extra,
                 struct gpu_stream *s);
 
-/* kernel_run.c: runs NCCL's kernel of this name. */
-void kernel_run(const char *name, unsigned blocks, const void *args);
-
-/* attach.c: what the loaded libnccl.so.2 has at a symbol that it does not export, and what is at an
- * address. */
-void *attach_symbol(const char *name, size_t *len);
-const char *attach_name(const void *addr);
+/* What both of CUDA's interfaces say of a device: gpu_device.c. */
+bool gpu_has(int dev);
+int gpu_attribute(int attribute); /* numbers of the driver's, which are the runtime's */
+bool gpu_reaches(int dev, int peer);
+bool gpu_busid_copy(char *id, int len, int dev);
+bool gpu_busid_find(const char *id, int *dev);
+void gpu_name_copy(char *name, size_t len);
+void gpu_uuid_copy(char uuid[16], int dev);
+bool gpu_is_device_memory(const struct gpu_mem *m);
 
 #endif

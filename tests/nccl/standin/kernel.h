@@ -103,6 +103,11 @@ void block_thread_start(pthread_t *t, void *(*fn)(void *), void *arg);
 void kernel_collective_run(struct block *b, const struct kernel_function *f, struct work_coll *w);
 void kernel_p2p_run(struct block *b, struct work_p2p *works, int n);
 
+/* attach.c: what the loaded libnccl.so.2 has at a symbol that it does not export, and what is at an
+ * address. */
+void *attach_symbol(const char *name, size_t *len);
+const char *attach_name(const void *addr);
+
 static inline size_t size_min(size_t a, size_t b)
 {
     return a < b ? a : b;

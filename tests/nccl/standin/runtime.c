@@ -1,11 +1,10 @@
-/* CUDA's runtime as far as NCCL and a test program call it; see gpu.h. Everything here is of the
- * published interface. */
+/* CUDA's runtime as far as NCCL and a test program call it; see gpu.h. Kernels: runtime_kernels.c.
+ * Everything here is of the published interface. */
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include "tests/nccl/standin/gpu.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +37,7 @@ cudaError_t cudaGetDevice(int *dev)
 
 cudaError_t cudaSetDevice(int dev)
 {
-    if (dev < 0 || dev >= gpu_count()) {
+    if (!gpu_has(dev)) {
         return FAIL(cudaErrorInvalidDevice);
     }
     gpu_current = dev;
@@ -64,10 +63,9 @@ cudaError_t cudaDeviceReset(void)
     return cudaSuccess;
 }
 
-int gpu_attribute(int attribute);
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int dev)
 {
-    if (dev < 0 || dev >= gpu_count()) {
+    if (!gpu_has(dev)) {
         return FAIL(cudaErrorInvalidDevice);
     }
     *value = gpu_attribute((int)attribute);
@@ -78,13 +76,13 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int dev)
 {
     unsigned domain = 0, bus = 0, device = 0;
 
-    if (dev < 0 || dev >= gpu_count()) {
+    if (!gpu_has(dev)) {
         return FAIL(cudaErrorInvalidDevice);
     }
     memset(p, 0, sizeof(*p));
     sscanf(gpu_busid(dev), "%x:%x:%x", &domain, &bus, &device);
-    snprintf(p->name, sizeof(p->name), "no GPU, sm_%d", gpu_sm());
-    p->uuid.bytes[0] = (char)(dev + 1);
+    gpu_name_copy(p->name, sizeof(p->name));
+    gpu_uuid_copy(p->uuid.bytes, dev);
     p->totalGlobalMem = 8ull << 30;
     p->sharedMemPerBlock = 48 << 10;
     p->sharedMemPerBlockOptin = (size_t)gpu_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
@@ -105,28 +103,18 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int dev)
 
 cudaError_t cudaDeviceGetPCIBusId(char *id, int len, int dev)
 {
-    if (dev < 0 || dev >= gpu_count()) {
-        return FAIL(cudaErrorInvalidDevice);
-    }
-    snprintf(id, (size_t)len, "%s", gpu_busid(dev));
-    return cudaSuccess;
+    return gpu_busid_copy(id, len, dev) ? cudaSuccess : FAIL(cudaErrorInvalidDevice);
 }
 
 cudaError_t cudaDeviceGetByPCIBusId(int *dev, const char *id)
 {
-    for (int i = 0; i < gpu_count(); i++) {
-        if (strcasecmp(gpu_busid(i), id) == 0) {
-            *dev = i;
-            return cudaSuccess;
-        }
-    }
-    return FAIL(cudaErrorInvalidValue);
+    return gpu_busid_find(id, dev) ? cudaSuccess : FAIL(cudaErrorInvalidValue);
 }
 
 cudaError_t cudaDeviceCanAccessPeer(int *can, int dev, int peer)
 {
-    *can = dev != peer;
-    return cudaSuccess;
+    *can = gpu_reaches(dev, peer);
+    return gpu_has(dev) && gpu_has(peer) ? cudaSuccess : FAIL(cudaErrorInvalidDevice);
 }
 
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
@@ -267,8 +255,7 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, const void
         a->hostPointer = (void *)ptr;
         return cudaSuccess;
     }
-    a->type = m.kind == GPU_MEM_DEVICE || m.kind == GPU_MEM_IPC ? cudaMemoryTypeDevice
-                                                                : cudaMemoryTypeHost;
+    a->type = gpu_is_device_memory(&m) ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
     a->device = m.dev;
     a->devicePointer = (void *)ptr;
     a->hostPointer = a->type == cudaMemoryTypeHost ? (void *)ptr : NULL;
@@ -534,74 +521,4 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
                    gpu_event_time((struct gpu_event *)from)) *
                   1e3);
     return cudaSuccess;
-}
-
-/* ---- kernels ---- */
-
-cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *a, const void *stub)
-{
-    (void)stub;
-    memset(a, 0, sizeof(*a));
-    a->maxThreadsPerBlock = 1024;
-    return cudaSuccess;
-}
-
-cudaError_t cudaFuncSetAttribute(const void *stub, enum cudaFuncAttribute a, int value)
-{
-    (void)stub;
-    (void)a;
-    (void)value;
-    return cudaSuccess;
-}
-
-cudaError_t cudaGetFuncBySymbol(cudaFunction_t *f, const void *stub)
-{
-    *f = (cudaFunction_t)gpu_kernel_of(stub);
-    return cudaSuccess;
-}
-
-cudaError_t cudaLaunchKernel(const void *stub, dim3 grid, dim3 block, void **params, size_t shared,
-                             cudaStream_t s)
-{
-    (void)block;
-    (void)shared;
-    return gpu_launch(gpu_kernel_of(stub), grid.x, params, NULL, gpu_stream_of(s))
-               ? cudaSuccess
-               : FAIL(cudaErrorLaunchFailure);
-}
-
-/* The driver's function of this name here, in the newest form there is. */
-cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **f, unsigned version,
-                                             unsigned long long flags,
-                                             enum cudaDriverEntryPointQueryResult *status)
-{
-    static const char *const forms[] = {"%s_v4", "%s_v3", "%s_v2", "%s"};
-    char full[128];
-
-    (void)version;
-    (void)flags;
-    *f = NULL;
-    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]) && *f == NULL; i++) {
-        Dl_info own;
-        void *self = dladdr((void *)cudaGetDriverEntryPointByVersion, &own)
-                         ? dlopen(own.dli_fname, RTLD_NOW | RTLD_NOLOAD)
-                         : NULL;
-
-        snprintf(full, sizeof(full), forms[i], name);
-        *f = self ? dlsym(self, full) : NULL;
-    }
-    if (status) {
-        *status = *f ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
-    }
-    if (*f == NULL) {
-        gpu_log("the driver's %s is not here", name);
-    }
-    return cudaSuccess;
-}
-
-/* NCCL before 2.28 asks so. */
-cudaError_t cudaGetDriverEntryPoint(const char *name, void **f, unsigned long long flags,
-                                    enum cudaDriverEntryPointQueryResult *status)
-{
-    return cudaGetDriverEntryPointByVersion(name, f, VERSION, flags, status);
 }

@@ -82,8 +82,8 @@ layer_check() {
             to = place(file)
             if (to == "?") { wrong("what is included has no layer"); next }
             if (index(may[from], " " to " ") == 0) { wrong(from " must not include " to); next }
-            if (to == "abi" && from != "abi" && $1 !~ /^plugin\/(net_v[0-9]+\.c|net_shims\.h)$/)
-                wrong("the types of NCCL only in net_v*.c and net_shims.h")
+            if (to == "abi" && from != "abi" && $1 !~ /^plugin\/(net_(v[0-9]+|tuner|profiler)\.c|net_shims\.h)$/)
+                wrong("the types of NCCL only in the tables (net_v*.c, net_tuner.c, net_profiler.c) and net_shims.h")
         }
         END { exit bad }'
     )
@@ -168,7 +168,7 @@ expect topo/topo.h '<hwloc.h>' 'hwloc only in topo/topo_hwloc.c'
 expect plugin/probe/pr_probe.h '"failover/fo_engine.h"' 'probe must not include failover'
 expect plugin/failover/fo_engine.h '"r2_net.h"' 'failover must not include top'
 expect plugin/failover/fo_engine.h '"net_abi.h"' 'failover must not include abi'
-expect plugin/r2_net.h '"net_abi.h"' 'the types of NCCL only in net_v\*.c and net_shims.h'
+expect plugin/r2_net.h '"net_abi.h"' 'the types of NCCL only in the tables (net_v\*.c, net_tuner.c, net_profiler.c) and net_shims.h'
 expect plugin/net_v8.c '<nccl_net.h>' 'the types of NCCL are declared in net_abi.h'
 expect plugin/r2_net.h '<cuda.h>' 'no CUDA headers: the driver is opened at run time'
 expect plugin/oob_tcp.c '<mpi.h>' 'mpi only in plugin/oob_mpi/'

@@ -78,11 +78,11 @@ FUZZ_KEPT := $(foreach f,$(FUZZ),$(B)/kept/$(f).unpacked)
 OOB_MPI  := $(if $(MPI_LIBS),$(B)/libnccl-net-r2-oob-mpi.so)
 TOPO_HWLOC := $(if $(HWLOC_LIBS),$(B)/libnccl-net-r2-topo-hwloc.so)
 BUILD_TARGETS := $(PLUGIN) $(OOB_MPI) $(B)/libnccl-net.so $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo $(TOPO_HWLOC)
-NCCL_BINS     := $(if $(CUDA),$(B)/r2_nccl $(B)/r2_nccl_life $(foreach r,$(STANDIN_RELEASES),$(B)/nccl-standin/$(r)/libcuda.so.1) $(B)/nccl-standin/libcudart.so.13 $(B)/nccl-standin/libnvidia-ml.so.1 $(B)/nccl-standin/topo.xml $(B)/nccl-standin/layout)
+NCCL_BINS     := $(if $(CUDA),$(B)/r2_nccl $(B)/r2_nccl_life $(foreach r,$(STANDIN_RELEASES),$(B)/nccl-standin/$(r)/libcuda.so.1) $(B)/nccl-standin/libcudart.so.13 $(B)/nccl-standin/libnvidia-ml.so.1 $(B)/nccl-standin/topo.xml $(B)/nccl-standin/layout $(B)/nccl-standin/libnccl-profiler-watch.so)
 TEST_BINS     := $(NCCL_BINS) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/r2_soak $(B)/r2_matrix $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/intruder $(B)/lab/verbs_watch $(B)/lab/lab_switch_test $(if $(OOB_MPI),$(B)/tests/liboob_mpi_host.so) $(B)/topo_make $(if $(HWLOC_LIBS),$(B)/topo_xml) $(B)/gpu_coll $(B)/gpu-fake/cuda/libcuda.so.1 $(B)/gpu-fake/nccl/libnccl.so.2
 E2E           := $(wildcard tests/e2e/*.sh)
 E2E_RUN       := $(filter-out %_lib.sh,$(E2E))
-NCCL_CHECKS   := tests/nccl/layout.sh tests/nccl/check_nccl.sh tests/nccl/life.sh
+NCCL_CHECKS   := tests/nccl/layout.sh tests/nccl/check_nccl.sh tests/nccl/plugins.sh tests/nccl/life.sh
 SEEDS         ?= 1000
 # Check's own limit of 4 s per test is no bound against hangs on a machine that others use too.
 export CK_DEFAULT_TIMEOUT ?= 60
@@ -353,6 +353,10 @@ $(B)/obj/tests/nccl/layout.o: CFLAGS_ALL += -DNCCL_LIB_DEFAULT='"$(CUDA)/lib/lib
 $(B)/nccl-standin/layout: $(call obj,tests/nccl/layout.c)
 	@mkdir -p $(@D)
 	$(CC) -o $@ $^ $(LDFLAGS_ALL)
+# A profiler plugin that counts what NCCL and the network tell it.
+$(B)/nccl-standin/libnccl-profiler-watch.so: $(call obj,tests/nccl/watch/watch.c)
+	@mkdir -p $(@D)
+	$(CC) -shared -o $@ $^ $(LDFLAGS_ALL) -Wl,-soname,$(@F) -Wl,-z,defs
 $(B)/r2_nccl: $(call obj,$(NCCL_RANK_SRC))
 	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl -lm
 # Communicators that come and go inside NCCL; its conductor reads the fabric's counters.

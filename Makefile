@@ -53,13 +53,14 @@ GPU_SRC   := $(wildcard tests/gpu/*.c)
 FAKE_CUDA_SRC := $(wildcard tests/gpu/fake/fake_cuda*.c)
 # Real NCCL on a stand-in for CUDA (tests/nccl): where the CUDA toolkit's headers are. CUDA=DIR for another toolkit than nvcc's.
 CUDA      ?= $(shell for n in $$(which -a nvcc 2>/dev/null); do d=$$(dirname $$(dirname $$(readlink -f $$n))); [ -f $$d/include/nccl.h ] && [ -f $$d/include/cuda.h ] && echo $$d && break; done)
-STANDIN_RELEASES := 228
-# CUDA's runtime, and what is behind it, for every release; the driver, with the kernels of one.
+STANDIN_RELEASES := 222 223 224 225 226 227 228 229 230
+# CUDA's runtime, and what is behind it, and its driver for every release; the kernels for one.
 CUDART_SRC  := $(wildcard tests/nccl/standin/gpu_*.c tests/nccl/standin/runtime*.c)
-STANDIN_SRC := $(filter-out %/nvml.c $(CUDART_SRC),$(wildcard tests/nccl/standin/*.c))
+STANDIN_KERNEL_SRC := $(wildcard tests/nccl/standin/kernel_*.c)
+STANDIN_SRC := $(filter-out %/nvml.c $(CUDART_SRC) $(STANDIN_KERNEL_SRC),$(wildcard tests/nccl/standin/*.c))
 NVML_SRC  := tests/nccl/standin/nvml.c tests/nccl/standin/gpu_settings.c
-NCCL_LIFE_SRC := $(wildcard tests/nccl/rank/nccl_life*.c) tests/nccl/rank/nccl_lib.c tools/r2_perf/util.c
-NCCL_RANK_SRC := $(filter-out $(NCCL_LIFE_SRC),$(wildcard tests/nccl/rank/*.c)) tests/nccl/rank/nccl_lib.c $(filter-out $(addprefix tools/r2_perf/,plugin.c conn.c wire.c engine.c),$(PERF_SRC))
+NCCL_LIFE_SRC := $(wildcard tests/nccl/rank/nccl_life*.c) tests/nccl/rank/nccl_lib.c tests/nccl/rank/nccl_release.c tools/r2_perf/util.c
+NCCL_RANK_SRC := $(filter-out $(NCCL_LIFE_SRC),$(wildcard tests/nccl/rank/*.c)) tests/nccl/rank/nccl_lib.c tests/nccl/rank/nccl_release.c $(filter-out $(addprefix tools/r2_perf/,plugin.c conn.c wire.c engine.c),$(PERF_SRC))
 
 # Objects: $(B)/obj/ for the product, $(B)/tobj/ for test builds of the plugin, in which single protocol rules can be
 # switched off (R2_TEST_RULES): the product never contains those switches.
@@ -78,7 +79,7 @@ FUZZ_KEPT := $(foreach f,$(FUZZ),$(B)/kept/$(f).unpacked)
 OOB_MPI  := $(if $(MPI_LIBS),$(B)/libnccl-net-r2-oob-mpi.so)
 TOPO_HWLOC := $(if $(HWLOC_LIBS),$(B)/libnccl-net-r2-topo-hwloc.so)
 BUILD_TARGETS := $(PLUGIN) $(OOB_MPI) $(B)/libnccl-net.so $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo $(TOPO_HWLOC)
-NCCL_BINS     := $(if $(CUDA),$(B)/r2_nccl $(B)/r2_nccl_life $(foreach r,$(STANDIN_RELEASES),$(B)/nccl-standin/$(r)/libcuda.so.1) $(B)/nccl-standin/libcudart.so.13 $(B)/nccl-standin/libnvidia-ml.so.1 $(B)/nccl-standin/topo.xml $(B)/nccl-standin/layout $(B)/nccl-standin/libnccl-profiler-watch.so)
+NCCL_BINS     := $(if $(CUDA),$(B)/r2_nccl $(B)/r2_nccl_life $(foreach r,$(STANDIN_RELEASES),$(addprefix $(B)/nccl-standin/$(r)/,libcuda.so.1 layout)) $(addprefix $(B)/nccl-standin/,libcudart.so.13 libnvidia-ml.so.1 topo.xml release libnccl-profiler-watch.so))
 TEST_BINS     := $(NCCL_BINS) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/r2_soak $(B)/r2_matrix $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/intruder $(B)/lab/verbs_watch $(B)/lab/lab_switch_test $(if $(OOB_MPI),$(B)/tests/liboob_mpi_host.so) $(B)/topo_make $(if $(HWLOC_LIBS),$(B)/topo_xml) $(B)/gpu_coll $(B)/gpu-fake/cuda/libcuda.so.1 $(B)/gpu-fake/nccl/libnccl.so.2
 E2E           := $(wildcard tests/e2e/*.sh)
 E2E_RUN       := $(filter-out %_lib.sh,$(E2E))
@@ -327,32 +328,35 @@ $(B)/gpu-fake/nccl/libnccl.so.2: $(call obj,tests/gpu/fake/fake_nccl.c)
 $(B)/gpu-fake/cuda/libcuda.so.1 $(B)/gpu-fake/nccl/libnccl.so.2:
 	@mkdir -p $(@D)
 	$(CC) -shared -o $@ $^ $(LDFLAGS_ALL) -Wl,-soname,$(@F) -Wl,-z,defs
-# The stand-in for CUDA under the released NCCL, one library for each release whose layouts are known, and the ranks that use it (tests/nccl).
-STANDIN_CFLAGS = $(CFLAGS_ALL) -fvisibility=default -isystem $(CUDA)/include
+# The stand-in for CUDA under the released NCCL, a library for each release whose layouts are known, of which the kernels alone differ, and
+# the ranks that use it (tests/nccl).
+STANDIN_CFLAGS = $(CFLAGS_ALL) -fvisibility=default $(if $(CUDA),-isystem $(CUDA)/include)
 STANDIN_LINK = $(CC) -shared -o $@ $(filter %.o,$^) $(LDFLAGS_ALL) -Wl,-soname,$(@F) -Wl,-z,defs -Wl,--version-script=$(filter %.map,$^)
-$(B)/obj/tests/nccl/rank/%.o: CFLAGS_ALL += -isystem $(CUDA)/include -DNCCL_LIB_DEFAULT='"$(CUDA)/lib/libnccl.so.2"'
+standin_obj = $(patsubst %.c,$(B)/nccl-standin/$(1)/%.o,$(2))
+$(B)/obj/tests/nccl/%.o: CFLAGS_ALL += -isystem $(CUDA)/include -DNCCL_LIB_DEFAULT='"$(CUDA)/lib/libnccl.so.2"'
+$(B)/nccl-standin/all/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(STANDIN_CFLAGS) -MMD -MP -c $< -o $@
 define standin_rules
 $(B)/nccl-standin/$(1)/%.o: %.c
 	@mkdir -p $$(@D)
 	$$(CC) $$(STANDIN_CFLAGS) -DNCCL_RELEASE=$(1) -MMD -MP -c $$< -o $$@
-$(B)/nccl-standin/$(1)/libcuda.so.1: $(patsubst %.c,$(B)/nccl-standin/$(1)/%.o,$(STANDIN_SRC)) tests/nccl/standin/driver.map $(B)/nccl-standin/libcudart.so.13
+$(B)/nccl-standin/$(1)/libcuda.so.1: $(call standin_obj,all,$(STANDIN_SRC)) $(call standin_obj,$(1),$(STANDIN_KERNEL_SRC)) tests/nccl/standin/driver.map $(B)/nccl-standin/libcudart.so.13
 	$$(STANDIN_LINK) -L$(B)/nccl-standin -l:libcudart.so.13 '-Wl,-rpath,$$$$ORIGIN/..' -ldl
+$(B)/nccl-standin/$(1)/layout: $(call standin_obj,$(1),tests/nccl/layout.c)
+	$$(CC) -o $$@ $$^ $$(LDFLAGS_ALL)
 endef
 $(foreach r,$(STANDIN_RELEASES),$(eval $(call standin_rules,$(r))))
-$(B)/nccl-standin/any/%.o: %.c
-	@mkdir -p $(@D)
-	$(CC) $(STANDIN_CFLAGS) -MMD -MP -c $< -o $@
-$(B)/nccl-standin/libcudart.so.13: $(patsubst %.c,$(B)/nccl-standin/any/%.o,$(CUDART_SRC)) tests/nccl/standin/runtime.map
+$(B)/nccl-standin/libcudart.so.13: $(call standin_obj,all,$(CUDART_SRC)) tests/nccl/standin/runtime.map
 	$(STANDIN_LINK) -ldl
-$(B)/nccl-standin/libnvidia-ml.so.1: $(patsubst %.c,$(B)/nccl-standin/any/%.o,$(NVML_SRC)) tests/nccl/standin/nvml.map
+$(B)/nccl-standin/libnvidia-ml.so.1: $(call standin_obj,all,$(NVML_SRC)) tests/nccl/standin/nvml.map
 	$(STANDIN_LINK)
+$(B)/nccl-standin/release: $(call obj,tests/nccl/release.c tests/nccl/rank/nccl_release.c)
+	@mkdir -p $(@D)
+	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl
 $(B)/nccl-standin/topo.xml: tests/nccl/topo.xml
 	@mkdir -p $(@D)
 	cp $< $@
-$(B)/obj/tests/nccl/layout.o: CFLAGS_ALL += -DNCCL_LIB_DEFAULT='"$(CUDA)/lib/libnccl.so.2"'
-$(B)/nccl-standin/layout: $(call obj,tests/nccl/layout.c)
-	@mkdir -p $(@D)
-	$(CC) -o $@ $^ $(LDFLAGS_ALL)
 # A profiler plugin that counts what NCCL and the network tell it.
 $(B)/nccl-standin/libnccl-profiler-watch.so: $(call obj,tests/nccl/watch/watch.c)
 	@mkdir -p $(@D)

@@ -1,7 +1,6 @@
-/* Prints gdb commands and what they must answer, one pair a line (layout.sh). --library: the file
- * to ask. */
+/* Prints gdb commands and what they must answer in a library of release NCCL_RELEASE, one pair a
+ * line (layout.sh). */
 #include <stdio.h>
-#include <string.h>
 
 #include "tests/nccl/standin/nccl_layout.h"
 
@@ -10,12 +9,8 @@
     printf("print (int)(long)&((struct %s*)0)->%s\t%zu\n", theirs, their_field,                    \
            offsetof(struct ours, field))
 
-int main(int argc, char **argv)
+int main(void)
 {
-    if (argc > 1 && strcmp(argv[1], "--library") == 0) {
-        puts(NCCL_LIB_DEFAULT);
-        return 0;
-    }
     SIZE(conn_fifo, "ncclConnFifo");
     AT(conn_fifo, offset, "ncclConnFifo", "offset");
     AT(conn_fifo, size, "ncclConnFifo", "size");
@@ -34,13 +29,22 @@ int main(int argc, char **argv)
     AT(dev_channel, ring.index, "ncclDevChannel", "ring.index");
     AT(dev_channel, tree.up, "ncclDevChannel", "tree.up");
     AT(dev_channel, tree.down, "ncclDevChannel", "tree.down");
+#if NCCL_RELEASE >= 226
     AT(dev_channel, work_counter, "ncclDevChannel", "workCounter");
-    SIZE(kernel_comm, "ncclKernelComm");
-    AT(kernel_comm, buff_sizes, "ncclKernelComm", "buffSizes");
-    AT(kernel_comm, p2p_chunk_size, "ncclKernelComm", "p2pChunkSize");
-    AT(kernel_comm, abort_flag, "ncclKernelComm", "abortFlag");
-    AT(kernel_comm, work_started, "ncclKernelComm", "workStarted");
+#endif
+    SIZE(kernel_comm, KERNEL_COMM_NAME);
+    AT(kernel_comm, buff_sizes, KERNEL_COMM_NAME, "buffSizes");
+    AT(kernel_comm, p2p_chunk_size, KERNEL_COMM_NAME, "p2pChunkSize");
+    AT(kernel_comm, abort_flag, KERNEL_COMM_NAME, "abortFlag");
+#if NCCL_RELEASE < 227
+    AT(kernel_comm, work_consumed, KERNEL_COMM_NAME, "workConsumed");
+#endif
+#if NCCL_RELEASE >= 226
+    AT(kernel_comm, work_started, KERNEL_COMM_NAME, "workStarted");
+#endif
+#if NCCL_RELEASE >= 227
     SIZE(dev_profiler, "ncclDevProfiler");
+#endif
     SIZE(kernel_args, "ncclDevKernelArgs");
     AT(kernel_args, channel_mask, "ncclDevKernelArgs", "channelMask");
     AT(kernel_args, storage, "ncclDevKernelArgs", "workStorageType");
@@ -58,7 +62,7 @@ int main(int argc, char **argv)
     AT(work_p2p, recv_rank, "ncclDevWorkP2p", "recvRank");
     AT(work_p2p, recv_chunk_fp8, "ncclDevWorkP2p", "recvChunkSize_u32fp8");
     printf("print sizeof(struct ncclDevWorkCollReg)\t%zu\n", WORK_COLL_REG_SIZE);
-    printf("print (int)(long)&((struct ncclKernelCommAndChannels*)0)->channels\t%zu\n",
+    printf("print (int)(long)&((struct " KERNEL_COMM_NAME "AndChannels*)0)->channels\t%zu\n",
            CHANNELS_AT);
     return 0;
 }

@@ -10,6 +10,7 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
+#include "tests/nccl/rank/nccl_release.h"
 #include "tools/r2_perf/plugin.h"
 #include "tools/r2_perf/util.h"
 
@@ -18,14 +19,6 @@
 #endif
 
 struct nccl_lib nccl_lib;
-
-/* Which layouts of the stand-in's kernels fit which releases: folders beside this program. */
-static const struct {
-    int from, to; /* as ncclGetVersion() has them */
-    const char *folder;
-} releases[] = {
-    {22800, 22899, "228"},
-};
 
 #define STR_(x) #x
 #define STR(x)  STR_(x) /* a name that cuda.h has made a versioned one of */
@@ -152,17 +145,14 @@ static void *nccl_open(char *file, size_t file_bytes, char *error, size_t bytes)
 static int standin_find(char *path, size_t path_bytes, const char *folder, char *error,
                         size_t bytes)
 {
-    for (size_t i = 0; i < sizeof(releases) / sizeof(releases[0]); i++) {
-        if (nccl_lib.version >= releases[i].from && nccl_lib.version <= releases[i].to) {
-            snprintf(path, path_bytes, "%s/nccl-standin/%s/libcuda.so.1", folder,
-                     releases[i].folder);
-            return 0;
-        }
+    const char *release = nccl_release_folder(nccl_lib.version);
+
+    if (release == NULL) {
+        nccl_release_refuse(nccl_lib.version, error, bytes);
+        return -1;
     }
-    snprintf(error, bytes,
-             "NCCL %d.%d.%d: the stand-in for CUDA does not know the layouts of this release",
-             nccl_lib.version / 10000, nccl_lib.version / 100 % 100, nccl_lib.version % 100);
-    return -1;
+    snprintf(path, path_bytes, "%s/nccl-standin/%s/libcuda.so.1", folder, release);
+    return 0;
 }
 
 static void *library_open(const char *path, int flags, char *error, size_t bytes)
@@ -215,7 +205,7 @@ int plugin_open(struct plugin *p, int abi, char *error, size_t error_bytes)
 {
     static char name[32];
     static struct abi_net net = {.name = name};
-    char folder[PATH_MAX];
+    char folder[PATH_MAX], release[24];
 
     memset(p, 0, sizeof(*p));
     if (abi) {
@@ -232,8 +222,8 @@ int plugin_open(struct plugin *p, int abi, char *error, size_t error_bytes)
         snprintf(error, error_bytes, "there is no GPU");
         return -1;
     }
-    snprintf(name, sizeof(name), "NCCL %d.%d.%d", nccl_lib.version / 10000,
-             nccl_lib.version / 100 % 100, nccl_lib.version % 100);
+    nccl_release_print(nccl_lib.version, release, sizeof(release));
+    snprintf(name, sizeof(name), "NCCL %s", release);
     snprintf(p->path, sizeof(p->path), "%s",
              getenv("NCCL_NET_PLUGIN") ? getenv("NCCL_NET_PLUGIN") : "");
     p->net = &net;

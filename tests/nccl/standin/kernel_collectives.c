@@ -35,6 +35,17 @@ static struct part part_of(const struct block *b, const struct kernel_function *
     return p;
 }
 
+/* Whether the NICs carry it between the users' buffers. */
+static bool is_net_registered(const struct work_coll *w)
+{
+#if NCCL_RELEASE >= 224
+    return w->net_reg_used;
+#else
+    (void)w;
+    return false;
+#endif
+}
+
 static bool one_rank_per_node(const struct work_coll *w)
 {
 #if NCCL_RELEASE >= 224
@@ -79,7 +90,7 @@ static void loop_step(struct loop *l, int what, ssize_t rank)
 static void ring_allreduce(struct block *b, const struct kernel_function *f,
                            const struct work_coll *w)
 {
-    struct prims_plan plan = ring_plan(b, f, w, 2, w->net_reg_used);
+    struct prims_plan plan = ring_plan(b, f, w, 2, is_net_registered(w));
     struct part part = part_of(b, f, w);
     ssize_t n = b->comm->ranks, ix = b->channel->ring.index, unit = 16 / (ssize_t)elt_of(f);
     ssize_t whole = n * (ssize_t)part.chunk;
@@ -111,8 +122,8 @@ static void ring_allgather(struct block *b, const struct kernel_function *f,
 {
     const int *ranks = b->channel->ring.user_ranks;
     struct part part = part_of(b, f, w);
-    bool offload = f->proto == PROTO_SIMPLE && one_rank_per_node(w) && w->net_reg_used;
-    struct prims_plan plan = ring_plan(b, f, w, offload ? 1 : 2, w->net_reg_used);
+    bool offload = f->proto == PROTO_SIMPLE && one_rank_per_node(w) && is_net_registered(w);
+    struct prims_plan plan = ring_plan(b, f, w, offload ? 1 : 2, is_net_registered(w));
     char *own = w->recvbuff + (size_t)ranks[0] * part.count;
     struct prims p;
 
@@ -177,8 +188,8 @@ static void ring_broadcast(struct block *b, const struct kernel_function *f,
 {
     const int *ranks = b->channel->ring.user_ranks;
     bool root = ranks[0] == (int)w->root, last = ranks[1] == (int)w->root;
-    bool offload = one_rank_per_node(w) && w->net_reg_used;
-    struct prims_plan plan = ring_plan(b, f, w, 1, w->net_reg_used);
+    bool offload = one_rank_per_node(w) && is_net_registered(w);
+    struct prims_plan plan = ring_plan(b, f, w, 1, is_net_registered(w));
     struct part part = part_of(b, f, w);
     int what = last ? PRIM_RECV | PRIM_OUT : PRIM_RECV | PRIM_SEND | PRIM_OUT;
     struct prims p;

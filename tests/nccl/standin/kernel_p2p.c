@@ -18,13 +18,25 @@ static uint32_t fp8_get(uint8_t x)
     return m << (e ? e - 1 : 0);
 }
 
+/* Whether the GPUs of this host would carry it from buffer to buffer. */
+static bool is_ipc_registered(const struct transfer *t)
+{
+#if NCCL_RELEASE >= 223
+    return (t->sends ? t->w->send_ipc_reg : t->w->recv_ipc_reg) && t->b->comm->all_nvlink;
+#else
+    (void)t;
+    return false;
+#endif
+}
+
 static size_t chunk_of(const struct transfer *t)
 {
     const struct work_p2p *w = t->w;
-    bool reg = t->sends ? w->send_net_reg : w->recv_net_reg,
-         ipc = t->sends ? w->send_ipc_reg : w->recv_ipc_reg;
 
-    if ((ipc && t->b->comm->all_nvlink) || reg) {
+    if (t->sends ? w->send_net_reg : w->recv_net_reg) {
+        return NCCL_RELEASE >= 224 ? 1u << 30 : SIZE_MAX;
+    }
+    if (is_ipc_registered(t)) {
         return 1u << 30;
     }
     return fp8_get(t->sends ? w->send_chunk_fp8 : w->recv_chunk_fp8);

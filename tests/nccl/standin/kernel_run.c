@@ -21,8 +21,10 @@ static size_t work_size(int type)
         return sizeof(struct work_p2p);
     case WORK_COLL:
         return sizeof(struct work_coll);
-    default:
+    case WORK_COLL_REG:
         return WORK_COLL_REG_SIZE;
+    default:
+        gpu_die("several broadcasts in one group are not for this stand-in");
     }
 }
 
@@ -87,6 +89,10 @@ static void works_tell(struct block *b, const struct works *w, uint64_t counter,
             __atomic_store_n(&p->data[c % PROFILER_EVENTS].counter, c, __ATOMIC_RELEASE);
         }
     }
+#elif NCCL_RELEASE == 226
+    uint64_t *p = done ? b->comm->work_completed : b->comm->work_started;
+
+    __atomic_store_n(&p[b->channel_id], counter + (uint64_t)w->n, __ATOMIC_RELEASE);
 #else
     (void)b;
     (void)w;

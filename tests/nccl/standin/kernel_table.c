@@ -49,6 +49,7 @@ static void functions_read(void)
     static const int all[] = {ALGO_TREE,          ALGO_RING, ALGO_COLLNET_DIRECT,
                               ALGO_COLLNET_CHAIN, ALGO_NVLS, ALGO_NVLS_TREE};
     static const int gather[] = {ALGO_RING, ALGO_COLLNET_DIRECT, ALGO_NVLS, ALGO_PAT};
+    const int gathers = NCCL_RELEASE >= 223 ? 4 : 3; /* without PAT */
     size_t bytes = 0;
     struct rows r = {.id = attach_symbol("ncclDevFuncRowToId", &bytes)};
 
@@ -67,13 +68,15 @@ static void functions_read(void)
         functions[i].func = -1;
     }
     row_add(&r, FUNC_SENDRECV, OP_SUM, T_I8, ALGO_RING, PROTO_SIMPLE);
-    rows_add(&r, FUNC_ALLGATHER, OP_SUM, T_I8, gather, 4);
+    rows_add(&r, FUNC_ALLGATHER, OP_SUM, T_I8, gather, gathers);
     rows_add(&r, FUNC_BROADCAST, OP_SUM, T_I8, ring, 1);
-    r.at += NCCL_RELEASE >= 230 ? PROTOS : 0; /* AllGatherV */
+    if (NCCL_RELEASE >= 229) {
+        rows_add(&r, FUNC_ALLGATHERV, OP_SUM, T_I8, ring, 1);
+    }
     rows_reduce_add(&r, FUNC_ALLREDUCE, all, 6);
     rows_reduce_add(&r, FUNC_REDUCE, ring, 1);
-    rows_reduce_add(&r, FUNC_REDUCESCATTER, gather, 4);
-    if (r.at != r.len && r.at + 1 != r.len) { /* 2.30 has a sentinel behind them */
+    rows_reduce_add(&r, FUNC_REDUCESCATTER, gather, gathers);
+    if (r.at != r.len && r.at + 1 != r.len) { /* the generator may put a sentinel behind them */
         gpu_die("libnccl.so.2 has %d rows of functions, not the %d of release %d: another release?",
                 r.len, r.at, NCCL_RELEASE);
     }

@@ -1,7 +1,8 @@
 /*
  * What NCCL's host part and its kernels share, as far as the kernels' stand-in (kernel_*.c) uses
- * it: 2.28, or what NCCL_RELEASE says (223 to 230). Layouts as in the release's own debug
- * information (tests/nccl/layout.sh compares them with the library's DWARF by gdb).
+ * it, for the release that NCCL_RELEASE says (222 to 230; tests/nccl/rank/nccl_release.c has the
+ * patch releases). Layouts as in the release's own debug information (tests/nccl/layout.sh compares
+ * them with the library's DWARF by gdb).
  */
 #ifndef NCCL_STANDIN_LAYOUT_H
 #define NCCL_STANDIN_LAYOUT_H
@@ -11,8 +12,14 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#ifndef NCCL_RELEASE
-#define NCCL_RELEASE 228
+#if NCCL_RELEASE < 222 || NCCL_RELEASE > 230
+#error "NCCL_RELEASE: no layouts for this release"
+#endif
+/* What debug information calls struct kernel_comm, and what comes before the channels. */
+#if NCCL_RELEASE >= 228
+#define KERNEL_COMM_NAME "ncclKernelComm"
+#else
+#define KERNEL_COMM_NAME "ncclDevComm"
 #endif
 
 enum { PROTO_LL, PROTO_LL128, PROTO_SIMPLE, PROTOS };
@@ -31,7 +38,8 @@ enum {
     FUNC_ALLGATHER,
     FUNC_REDUCESCATTER,
     FUNC_ALLREDUCE,
-    FUNC_SENDRECV
+    FUNC_SENDRECV,
+    FUNC_ALLGATHERV
 };
 enum { OP_SUM, OP_PROD, OP_MINMAX, OP_PREMULSUM, OP_SUMPOSTDIV, OPS };
 enum {
@@ -50,7 +58,7 @@ enum {
     TYPES_MAX
 };
 #define TYPES (NCCL_RELEASE >= 224 ? 12 : 10)
-enum { WORK_P2P, WORK_COLL, WORK_COLL_REG };
+enum { WORK_P2P, WORK_COLL, WORK_COLL_REG, WORK_BROADCASTS /* since 2.29 */ };
 enum { STORE_ARGS, STORE_FIFO, STORE_PERSISTENT };
 
 #define STEPS        8 /* steps of a connection's buffer */
@@ -129,16 +137,22 @@ struct kernel_comm {
 #if NCCL_RELEASE >= 230
     bool p2p_cross_clique;
 #endif
+#if NCCL_RELEASE >= 223
     int all_nvlink;
+#endif
 #if NCCL_RELEASE < 227
     uint32_t *work_consumed;
 #endif
     int *dense_to_user;
     volatile uint32_t *abort_flag;
     struct dev_channel *channels;
+#if NCCL_RELEASE >= 223
     int *rank_to_local;
-#if NCCL_RELEASE >= 226
-    struct dev_profiler *work_started, *work_completed; /* 2.26: of another kind */
+#endif
+#if NCCL_RELEASE >= 227
+    struct dev_profiler *work_started, *work_completed; /* by channel */
+#elif NCCL_RELEASE == 226
+    uint64_t *work_started, *work_completed;
 #endif
 };
 
@@ -162,7 +176,7 @@ struct work_coll {
     uint32_t op_arg_is_ptr : 1, reg_used : 1, net_reg_used : 1, one_node : 1, direct : 2,
         one_rpn : 1, profiled : 1;
 #else
-    uint32_t op_arg_is_ptr : 1, reg_used : 1, net_reg_used : 1, one_node : 1, direct : 4;
+    uint32_t op_arg_is_ptr : 1, reg_used : 2, one_node : 1, direct : 4;
 #endif
     uint32_t root;
 #if NCCL_RELEASE >= 230
@@ -172,8 +186,10 @@ struct work_coll {
 #if NCCL_RELEASE >= 230
     uint64_t pad2;
 #endif
+#if NCCL_RELEASE >= 223
     uintptr_t sendbuff_offset, recvbuff_offset;
     uintptr_t *sendbuff_rmt, *recvbuff_rmt;
+#endif
     size_t count_lo, count_mid, count_hi;
     uint64_t grains_lo : 21, grains_mid : 21, grains_hi : 21;
     uint64_t op_arg;
@@ -199,16 +215,18 @@ struct work_p2p {
 #define WORKS_BYTES_MAX 1024
 
 _Static_assert(sizeof(struct conn_info) == 152, "ncclConnInfo");
-_Static_assert(sizeof(struct dev_channel) == (NCCL_RELEASE == 225 ? 352 : 368) ||
-                   NCCL_RELEASE == 224,
-               "ncclDevChannel");
+_Static_assert(sizeof(struct dev_channel) == (NCCL_RELEASE == 225 ? 352 : 368), "ncclDevChannel");
 _Static_assert(sizeof(struct kernel_comm) == (NCCL_RELEASE >= 227   ? 88
                                               : NCCL_RELEASE == 226 ? 96
-                                                                    : 80),
-               "ncclKernelComm");
+                                              : NCCL_RELEASE >= 223 ? 80
+                                                                    : 64),
+               KERNEL_COMM_NAME);
 _Static_assert(sizeof(struct kernel_args) == 32, "ncclDevKernelArgs");
 _Static_assert(sizeof(struct work_batch) == 16, "ncclDevWorkBatch");
-_Static_assert(sizeof(struct work_coll) == (NCCL_RELEASE >= 230 ? 128 : 96), "ncclDevWorkColl");
+_Static_assert(sizeof(struct work_coll) == (NCCL_RELEASE >= 230   ? 128
+                                            : NCCL_RELEASE >= 223 ? 96
+                                                                  : 64),
+               "ncclDevWorkColl");
 _Static_assert(sizeof(struct work_p2p) == 48, "ncclDevWorkP2p");
 
 #endif

@@ -3,21 +3,41 @@
 
 const unsigned char kernel_type_size[TYPES_MAX] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
 
-static float half_get(uint16_t u)
+/* By hand: not every compiler has _Float16 on every x86-64. */
+static float half_get(uint16_t h)
 {
-    _Float16 h;
+    uint32_t e = h >> 10 & 31, m = h & 0x3ff;
+    uint32_t u = (uint32_t)(h & 0x8000) << 16 | (e == 31 ? 0xffu : e + 112) << 23 | m << 13;
+    float f;
 
-    memcpy(&h, &u, 2);
-    return (float)h;
+    if (e == 0) { /* zero, or below the normal numbers */
+        f = (float)m / (1 << 24);
+        return h & 0x8000 ? -f : f;
+    }
+    memcpy(&f, &u, 4);
+    return f;
 }
 
+/* To the nearest, ties to even. */
 static uint16_t half_put(float f)
 {
-    _Float16 h = (_Float16)f;
-    uint16_t u;
+    uint32_t u, sign;
 
-    memcpy(&u, &h, 2);
-    return u;
+    memcpy(&u, &f, 4);
+    sign = u >> 16 & 0x8000;
+    u &= 0x7fffffff;
+    if (u > 0x7f800000) {
+        return (uint16_t)(sign | 0x7e00);
+    }
+    if (u >= 0x477ff000) { /* half a step above the largest */
+        return (uint16_t)(sign | 0x7c00);
+    }
+    if (u < 0x38800000) { /* the sum's last bit is a half's smallest number: float rounds */
+        f = (sign ? -f : f) + 0.5f;
+        memcpy(&u, &f, 4);
+        return (uint16_t)(sign | (u - 0x3f000000));
+    }
+    return (uint16_t)(sign | (u + 0xfff + (u >> 13 & 1) - 0x38000000) >> 13);
 }
 
 static float bf16_get(uint16_t b)

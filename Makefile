@@ -58,6 +58,9 @@ STANDIN_RELEASES := 222 223 224 225 226 227 228 229 230
 CUDART_SRC  := $(wildcard tests/nccl/standin/gpu_*.c tests/nccl/standin/runtime*.c)
 STANDIN_KERNEL_SRC := $(wildcard tests/nccl/standin/kernel_*.c)
 STANDIN_SRC := $(filter-out %/nvml.c $(CUDART_SRC) $(STANDIN_KERNEL_SRC),$(wildcard tests/nccl/standin/*.c))
+STANDIN_TEST_SRC := $(wildcard tests/nccl/unit/test_*.c)
+# Pure: they want neither CUDA's headers nor NCCL.
+STANDIN_TESTS := $(foreach r,$(STANDIN_RELEASES),$(patsubst tests/nccl/unit/%.c,$(B)/nccl-standin/$(r)/%,$(STANDIN_TEST_SRC)))
 NVML_SRC  := tests/nccl/standin/nvml.c tests/nccl/standin/gpu_settings.c
 NCCL_LIFE_SRC := $(wildcard tests/nccl/rank/nccl_life*.c) tests/nccl/rank/nccl_lib.c tests/nccl/rank/nccl_release.c tools/r2_perf/util.c
 NCCL_RANK_SRC := $(filter-out $(NCCL_LIFE_SRC),$(wildcard tests/nccl/rank/*.c)) tests/nccl/rank/nccl_lib.c tests/nccl/rank/nccl_release.c $(filter-out $(addprefix tools/r2_perf/,plugin.c conn.c wire.c engine.c),$(PERF_SRC))
@@ -66,6 +69,7 @@ NCCL_RANK_SRC := $(filter-out $(NCCL_LIFE_SRC),$(wildcard tests/nccl/rank/*.c)) 
 # switched off (R2_TEST_RULES): the product never contains those switches.
 obj   = $(patsubst %.c,$(B)/obj/%.o,$(1))
 tobj  = $(patsubst %.c,$(B)/tobj/%.o,$(1))
+standin_obj = $(patsubst %.c,$(B)/nccl-standin/$(1)/%.o,$(2))
 
 PLUGIN   := $(B)/libnccl-net-r2.so
 DROPIN   := $(B)/softfab-lib/libibverbs.so.1
@@ -79,11 +83,11 @@ FUZZ_KEPT := $(foreach f,$(FUZZ),$(B)/kept/$(f).unpacked)
 OOB_MPI  := $(if $(MPI_LIBS),$(B)/libnccl-net-r2-oob-mpi.so)
 TOPO_HWLOC := $(if $(HWLOC_LIBS),$(B)/libnccl-net-r2-topo-hwloc.so)
 BUILD_TARGETS := $(PLUGIN) $(OOB_MPI) $(B)/libnccl-net.so $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo $(TOPO_HWLOC)
-NCCL_BINS     := $(if $(CUDA),$(B)/r2_nccl $(B)/r2_nccl_life $(foreach r,$(STANDIN_RELEASES),$(addprefix $(B)/nccl-standin/$(r)/,libcuda.so.1 layout)) $(addprefix $(B)/nccl-standin/,libcudart.so.13 libnvidia-ml.so.1 topo.xml release libnccl-profiler-watch.so))
-TEST_BINS     := $(NCCL_BINS) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/r2_soak $(B)/r2_matrix $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/intruder $(B)/lab/verbs_watch $(B)/lab/lab_switch_test $(if $(OOB_MPI),$(B)/tests/liboob_mpi_host.so) $(B)/topo_make $(if $(HWLOC_LIBS),$(B)/topo_xml) $(B)/gpu_coll $(B)/gpu-fake/cuda/libcuda.so.1 $(B)/gpu-fake/nccl/libnccl.so.2
+NCCL_BINS     := $(if $(CUDA),$(B)/r2_nccl $(B)/r2_nccl_life $(foreach r,$(STANDIN_RELEASES),$(addprefix $(B)/nccl-standin/$(r)/,libcuda.so.1 layout)) $(addprefix $(B)/nccl-standin/,libcudart.so.13 libnvidia-ml.so.1 topo.xml release libnccl-profiler-watch.so deny_text bad/libnccl.so.2 bad/none/libnccl.so.2))
+TEST_BINS     := $(NCCL_BINS) $(STANDIN_TESTS) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/r2_soak $(B)/r2_matrix $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/intruder $(B)/lab/verbs_watch $(B)/lab/lab_switch_test $(if $(OOB_MPI),$(B)/tests/liboob_mpi_host.so) $(B)/topo_make $(if $(HWLOC_LIBS),$(B)/topo_xml) $(B)/gpu_coll $(B)/gpu-fake/cuda/libcuda.so.1 $(B)/gpu-fake/nccl/libnccl.so.2
 E2E           := $(wildcard tests/e2e/*.sh)
 E2E_RUN       := $(filter-out %_lib.sh,$(E2E))
-NCCL_CHECKS   := tests/nccl/layout.sh tests/nccl/check_nccl.sh tests/nccl/plugins.sh tests/nccl/life.sh
+NCCL_CHECKS   := $(STANDIN_TESTS) tests/nccl/layout.sh tests/nccl/bad_input.sh tests/nccl/check_nccl.sh tests/nccl/plugins.sh tests/nccl/life.sh
 SEEDS         ?= 1000
 # Check's own limit of 4 s per test is no bound against hangs on a machine that others use too.
 export CK_DEFAULT_TIMEOUT ?= 60
@@ -96,6 +100,8 @@ tests: all $(TEST_BINS)
 # Every source, product and test build, compiled and not linked: for a second compiler.
 objects: $(if $(OOB_MPI),$(call obj,$(OOB_MPI_SRC) tests/e2e/oob_mpi_host.c)) $(call obj,$(CORE_SRC) $(MODEL_SRC) $(INPROC_SRC) $(SHM_SRC) $(CLI_SRC) $(PERF_SRC) $(CONFIG_SRC) $(CTL_SRC) $(STAT_SRC) $(TOPO_TOOL_SRC) tests/topo/topo_make.c tests/topo/topo_make_write.c tests/e2e/intruder.c) $(if $(HWLOC_LIBS),$(call obj,$(HWLOC_SRC) tests/topo/topo_xml.c)) \
          $(call obj,$(WATCH_SRC) $(LAB_SRC) $(MATRIX_SRC) $(GPU_SRC) $(FAKE_CUDA_SRC) tests/gpu/fake/fake_nccl.c) \
+         $(if $(CUDA),$(call obj,$(wildcard tests/nccl/rank/*.c) tests/nccl/release.c tests/nccl/bad/deny_text.c) $(call standin_obj,all,$(STANDIN_SRC) $(NVML_SRC)) $(call standin_obj,bad,tests/nccl/bad/nccl_bad.c)) \
+         $(foreach r,$(STANDIN_RELEASES),$(call standin_obj,$(r),$(STANDIN_KERNEL_SRC) tests/nccl/layout.c $(STANDIN_TEST_SRC) tests/nccl/unit/kernel_rig.c)) \
          $(call tobj,$(CORE_SRC) $(SIM_SRC) $(SUPPORT_SRC) $(UNIT_SRC) $(ABI_SRC) $(FUZZ_SRC))
 
 # Building is done by all cores, unless the caller said -j.
@@ -123,7 +129,7 @@ check-layers:
 # The released NCCL on a stand-in for CUDA, over the plugin and the software fabric (tests/nccl/README.md).
 .PHONY: check-nccl
 check-nccl: deps
-	+@$(BUILD) all $(NCCL_BINS)
+	+@$(BUILD) all $(NCCL_BINS) $(STANDIN_TESTS)
 	@sh tests/run.sh $(B) -l $(if $(NCCL_DEEP),21600,3600) $(NCCL_CHECKS)
 # The plugin beside NCCL's own IB transport, in one libnccl.so.2 on one fabric under the same faults (docs/nccl-ib.md). Root. BENCH_NCCL=OPTIONS of the script.
 .PHONY: bench-nccl
@@ -332,7 +338,6 @@ $(B)/gpu-fake/cuda/libcuda.so.1 $(B)/gpu-fake/nccl/libnccl.so.2:
 # the ranks that use it (tests/nccl).
 STANDIN_CFLAGS = $(CFLAGS_ALL) -fvisibility=default $(if $(CUDA),-isystem $(CUDA)/include)
 STANDIN_LINK = $(CC) -shared -o $@ $(filter %.o,$^) $(LDFLAGS_ALL) -Wl,-soname,$(@F) -Wl,-z,defs -Wl,--version-script=$(filter %.map,$^)
-standin_obj = $(patsubst %.c,$(B)/nccl-standin/$(1)/%.o,$(2))
 $(B)/obj/tests/nccl/%.o: CFLAGS_ALL += -isystem $(CUDA)/include -DNCCL_LIB_DEFAULT='"$(CUDA)/lib/libnccl.so.2"'
 $(B)/nccl-standin/all/%.o: %.c
 	@mkdir -p $(@D)
@@ -345,6 +350,8 @@ $(B)/nccl-standin/$(1)/libcuda.so.1: $(call standin_obj,all,$(STANDIN_SRC)) $(ca
 	$$(STANDIN_LINK) -L$(B)/nccl-standin -l:libcudart.so.13 '-Wl,-rpath,$$$$ORIGIN/..' -ldl
 $(B)/nccl-standin/$(1)/layout: $(call standin_obj,$(1),tests/nccl/layout.c)
 	$$(CC) -o $$@ $$^ $$(LDFLAGS_ALL)
+$(B)/nccl-standin/$(1)/test_%: $(B)/nccl-standin/$(1)/tests/nccl/unit/test_%.o $(call standin_obj,$(1),$(STANDIN_KERNEL_SRC) tests/nccl/unit/kernel_rig.c)
+	$$(CC) -o $$@ $$^ $$(LDFLAGS_ALL) -lcheck -lsubunit -lm -lrt
 endef
 $(foreach r,$(STANDIN_RELEASES),$(eval $(call standin_rules,$(r))))
 $(B)/nccl-standin/libcudart.so.13: $(call standin_obj,all,$(CUDART_SRC)) tests/nccl/standin/runtime.map
@@ -354,6 +361,19 @@ $(B)/nccl-standin/libnvidia-ml.so.1: $(call standin_obj,all,$(NVML_SRC)) tests/n
 $(B)/nccl-standin/release: $(call obj,tests/nccl/release.c tests/nccl/rank/nccl_release.c)
 	@mkdir -p $(@D)
 	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl
+# Libraries that are no NCCL (tests/nccl/bad_input.sh).
+$(B)/nccl-standin/bad/none/%.o: CFLAGS_ALL += -DNO_RUNTIME
+$(B)/nccl-standin/bad/none/%.o $(B)/nccl-standin/bad/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
+$(B)/nccl-standin/bad/libnccl.so.2 $(B)/nccl-standin/bad/none/libnccl.so.2:
+	@mkdir -p $(@D)
+	$(CC) -shared -o $@ $^ $(LDFLAGS_ALL) -Wl,-soname,libnccl.so.2
+$(B)/nccl-standin/bad/libnccl.so.2: $(B)/nccl-standin/bad/tests/nccl/bad/nccl_bad.o
+$(B)/nccl-standin/bad/none/libnccl.so.2: $(B)/nccl-standin/bad/none/tests/nccl/bad/nccl_bad.o
+$(B)/nccl-standin/deny_text: $(call obj,tests/nccl/bad/deny_text.c)
+	@mkdir -p $(@D)
+	$(CC) -o $@ $^ $(LDFLAGS_ALL)
 $(B)/nccl-standin/topo.xml: tests/nccl/topo.xml
 	@mkdir -p $(@D)
 	cp $< $@

@@ -1,6 +1,6 @@
 /*
- * deny_text COMMAND...: COMMAND in a process where memory that is executable cannot be made writable,
- * as under SELinux without execmod. Exit 77 where filters of system calls are not to be had.
+ * deny_text COMMAND...: COMMAND in a process where memory that is executable cannot be made
+ * writable, as under SELinux without execmod. Exit 77 where filters of system calls are not to be had.
  */
 #include <errno.h>
 #include <linux/audit.h>

@@ -1,6 +1,6 @@
 /*
- * What the tests of the stand-in's kernels (tests/nccl/standin/kernel_*.c) have in the place of NCCL
- * and the rest of the stand-in: a table of functions, and connections that are memory of the test.
+ * What the tests of the stand-in's kernels (tests/nccl/standin/kernel_*.c) have in the place of
+ * NCCL and the rest of the stand-in: a table of functions, and connections that are memory.
  */
 #ifndef KERNEL_RIG_H
 #define KERNEL_RIG_H

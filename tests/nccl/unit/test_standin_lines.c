@@ -1,6 +1,6 @@
 /*
- * What the stand-in's kernels put on a connection, byte by byte: LL's lines, LL128's order, which is
- * compared with a warp that does what NCCL's does, and the slices of Simple.
+ * What the stand-in's kernels put on a connection, byte by byte: LL's lines, LL128's order, which
+ * is compared with a warp that does what NCCL's does, and the slices of Simple.
  */
 #include "tests/nccl/unit/kernel_rig.h"
 
@@ -163,7 +163,8 @@ static const struct {
     size_t sizes[2];
 } cuts[] = {
     {0, 2, {0, 0}},          {1, 2, {1, 0}},       {512, 2, {512, 0}},    {513, 2, {512, 1}},
-    {2000, 2, {1008, 992}},  {0, 1, {0}},          {8000, 1, {8000}},     {20000, 2, {10000, 10000}},
+    {2000, 2, {1008, 992}},  {0, 1, {0}},          {8000, 1, {8000}},
+    {20000, 2, {10000, 10000}},
     {10001, 2, {5008, 4993}},
 };
 

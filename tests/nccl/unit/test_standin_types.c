@@ -46,7 +46,7 @@ static int64_t extend(uint64_t v, int bits)
 START_TEST(integers_are_combined_in_their_width)
 {
     int type = ints[_i].type, bits = ints[_i].bits;
-    uint64_t sign = 1ull << (bits - 1), all = cut(~0ull, bits), flip = ints[_i].is_signed ? sign : 0;
+    uint64_t all = cut(~0ull, bits), flip = ints[_i].is_signed ? 1ull << (bits - 1) : 0;
 
     for (int i = 0; i < PAIRS; i++) {
         uint64_t a = cut(draw(), bits), b = cut(draw(), bits), sum = a, product = a, least = a,

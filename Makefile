@@ -54,10 +54,11 @@ FAKE_CUDA_SRC := $(wildcard tests/gpu/fake/fake_cuda*.c)
 # Real NCCL on a stand-in for CUDA (tests/nccl): where the CUDA toolkit's headers are. CUDA=DIR for another toolkit than nvcc's.
 CUDA      ?= $(shell for n in $$(which -a nvcc 2>/dev/null); do d=$$(dirname $$(dirname $$(readlink -f $$n))); [ -f $$d/include/nccl.h ] && [ -f $$d/include/cuda.h ] && echo $$d && break; done)
 STANDIN_RELEASES := 222 223 224 225 226 227 228 229 230
-# CUDA's runtime, and what is behind it, and its driver for every release; the kernels for one.
+# CUDA's runtime, what is behind it, and its driver serve every release; kernels, and what hands them to the runtime, one.
 CUDART_SRC  := $(wildcard tests/nccl/standin/gpu_*.c tests/nccl/standin/runtime*.c)
 STANDIN_KERNEL_SRC := $(wildcard tests/nccl/standin/kernel_*.c)
-STANDIN_SRC := $(filter-out %/nvml.c $(CUDART_SRC) $(STANDIN_KERNEL_SRC),$(wildcard tests/nccl/standin/*.c))
+STANDIN_RELEASE_SRC := $(STANDIN_KERNEL_SRC) tests/nccl/standin/attach.c
+STANDIN_SRC := $(filter-out %/nvml.c $(CUDART_SRC) $(STANDIN_RELEASE_SRC),$(wildcard tests/nccl/standin/*.c))
 STANDIN_TEST_SRC := $(wildcard tests/nccl/unit/test_*.c)
 # Pure: they want neither CUDA's headers nor NCCL.
 STANDIN_TESTS := $(foreach r,$(STANDIN_RELEASES),$(patsubst tests/nccl/unit/%.c,$(B)/nccl-standin/$(r)/%,$(STANDIN_TEST_SRC)))
@@ -100,8 +101,8 @@ tests: all $(TEST_BINS)
 # Every source, product and test build, compiled and not linked: for a second compiler.
 objects: $(if $(OOB_MPI),$(call obj,$(OOB_MPI_SRC) tests/e2e/oob_mpi_host.c)) $(call obj,$(CORE_SRC) $(MODEL_SRC) $(INPROC_SRC) $(SHM_SRC) $(CLI_SRC) $(PERF_SRC) $(CONFIG_SRC) $(CTL_SRC) $(STAT_SRC) $(TOPO_TOOL_SRC) tests/topo/topo_make.c tests/topo/topo_make_write.c tests/e2e/intruder.c) $(if $(HWLOC_LIBS),$(call obj,$(HWLOC_SRC) tests/topo/topo_xml.c)) \
          $(call obj,$(WATCH_SRC) $(LAB_SRC) $(MATRIX_SRC) $(GPU_SRC) $(FAKE_CUDA_SRC) tests/gpu/fake/fake_nccl.c) \
-         $(if $(CUDA),$(call obj,$(wildcard tests/nccl/rank/*.c) tests/nccl/release.c tests/nccl/bad/deny_text.c) $(call standin_obj,all,$(STANDIN_SRC) $(NVML_SRC)) $(call standin_obj,bad,tests/nccl/bad/nccl_bad.c)) \
-         $(foreach r,$(STANDIN_RELEASES),$(call standin_obj,$(r),$(STANDIN_KERNEL_SRC) tests/nccl/layout.c $(STANDIN_TEST_SRC) tests/nccl/unit/kernel_rig.c)) \
+         $(if $(CUDA),$(call obj,$(wildcard tests/nccl/rank/*.c) tests/nccl/release.c tests/nccl/bad/deny_text.c tests/nccl/watch/watch.c) $(call standin_obj,all,$(STANDIN_SRC) $(CUDART_SRC) $(NVML_SRC)) $(call standin_obj,bad,tests/nccl/bad/nccl_bad.c)) \
+         $(foreach r,$(STANDIN_RELEASES),$(call standin_obj,$(r),$(if $(CUDA),$(STANDIN_RELEASE_SRC),$(STANDIN_KERNEL_SRC)) tests/nccl/layout.c $(STANDIN_TEST_SRC) tests/nccl/unit/kernel_rig.c)) \
          $(call tobj,$(CORE_SRC) $(SIM_SRC) $(SUPPORT_SRC) $(UNIT_SRC) $(ABI_SRC) $(FUZZ_SRC))
 
 # Building is done by all cores, unless the caller said -j.
@@ -346,7 +347,7 @@ define standin_rules
 $(B)/nccl-standin/$(1)/%.o: %.c
 	@mkdir -p $$(@D)
 	$$(CC) $$(STANDIN_CFLAGS) -DNCCL_RELEASE=$(1) -MMD -MP -c $$< -o $$@
-$(B)/nccl-standin/$(1)/libcuda.so.1: $(call standin_obj,all,$(STANDIN_SRC)) $(call standin_obj,$(1),$(STANDIN_KERNEL_SRC)) tests/nccl/standin/driver.map $(B)/nccl-standin/libcudart.so.13
+$(B)/nccl-standin/$(1)/libcuda.so.1: $(call standin_obj,all,$(STANDIN_SRC)) $(call standin_obj,$(1),$(STANDIN_RELEASE_SRC)) tests/nccl/standin/driver.map $(B)/nccl-standin/libcudart.so.13
 	$$(STANDIN_LINK) -L$(B)/nccl-standin -l:libcudart.so.13 '-Wl,-rpath,$$$$ORIGIN/..' -ldl
 $(B)/nccl-standin/$(1)/layout: $(call standin_obj,$(1),tests/nccl/layout.c)
 	$$(CC) -o $$@ $$^ $$(LDFLAGS_ALL)

@@ -20,6 +20,9 @@ void rig_table_make(int more);
 /* The row of a collective by NCCL's own count. @algo: its place among those of the collective. */
 int rig_row(int func, int op, int type, int algo, int proto);
 
+/* What gpu_launch() does with a kernel of NCCL's and its one argument, in the caller's thread. */
+void rig_kernel_run(const char *name, unsigned blocks, void *args);
+
 #define RIG_BUFFER (64 << 10) /* of a protocol of a connection */
 /* One direction between two ranks: what the receiver owns, and where both ends stand. */
 struct rig_conn {

@@ -157,7 +157,7 @@ START_TEST(batches_are_extended_and_followed)
         .work_type = WORK_P2P, .offset_base = args_offset(10), .offset_bits = 0x3}; /* 10, 11 */
     copies.args.batches[1] = (struct work_batch){
         .work_type = WORK_P2P, .offset_base = args_offset(20), .offset_bits = 0x1}; /* 20 */
-    kernel_run("ncclDevKernel_Generic", 2, &copies.args);
+    rig_kernel_run("ncclDevKernel_Generic", 2, &copies.args);
     copies_check(1ull << 0 | 1ull << 2 | 1ull << 7 | 1ull << 10 | 1ull << 11 | 1ull << 20);
 #if NCCL_RELEASE >= 226
     ck_assert_uint_eq(copies.comm.channels[3].work_counter, 5);
@@ -178,7 +178,7 @@ START_TEST(works_in_the_fifo_wrap)
     }
     copies.args.batches[0] =
         (struct work_batch){.work_type = WORK_P2P, .offset_base = base, .offset_bits = 0x3};
-    kernel_run("ncclDevKernel_Generic", 1, &copies.args);
+    rig_kernel_run("ncclDevKernel_Generic", 1, &copies.args);
     copies_check(1ull << 1 | 1ull << 2);
     ck_assert_uint_eq(copies.consumed[0], NCCL_RELEASE < 227 ? base + 2 * sizeof(w[0]) : 0);
 }
@@ -203,7 +203,7 @@ START_TEST(a_transfer_is_cut_between_channels)
                                              .recv_channels = 4};
     copies.args.batches[0] = (struct work_batch){
         .work_type = WORK_P2P, .offset_base = args_offset(0), .offset_bits = 1};
-    kernel_run("ncclDevKernel_Generic", 1, &copies.args);
+    rig_kernel_run("ncclDevKernel_Generic", 1, &copies.args);
     for (size_t i = 0; i < sizeof(to); i++) {
         ck_assert_msg(to[i] == (i >= begin && i < end), "byte %zu", i);
     }
@@ -213,7 +213,7 @@ END_TEST
 START_TEST(another_kernel_is_refused)
 {
     copies_begin(1, STORE_ARGS);
-    kernel_run(_i ? "ncclDevKernel_Generic" : "somebodys_kernel", 2, &copies.args);
+    rig_kernel_run(_i ? "ncclDevKernel_Generic" : "somebodys_kernel", 2, &copies.args);
 }
 END_TEST
 
@@ -300,7 +300,7 @@ static void rank_begin(int r, int ranks, const struct collective *c, int proto, 
 
 static void *rank_main(void *arg)
 {
-    kernel_run("ncclDevKernel_Generic", 1, &((struct rank *)arg)->args);
+    rig_kernel_run("ncclDevKernel_Generic", 1, &((struct rank *)arg)->args);
     return NULL;
 }
 

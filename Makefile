@@ -3,7 +3,7 @@ B       ?= build
 ifeq ($(origin CC),default)
 CC      := gcc
 endif
-VERSION := 0.1.0
+VERSION := $(shell cat VERSION)
 GIT     := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 PREFIX  ?= /usr/local
 LIBDIR  ?= $(PREFIX)/lib
@@ -120,6 +120,17 @@ check: deps
 	+@$(BUILD) tests $(B)/bench/bench_inproc $(FUZZ_KEPT)
 	@sh tests/run.sh $(B) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_RUN) $(B)/bench/bench_inproc+news+3 $(B)/bench/bench_inproc+hour $(B)/lab/lab_switch_test tests/check_layers.sh tests/check_readme.sh tests/check_man.sh tests/check_failures.sh tests/check_runbook.sh tests/check_nccl_tests.sh tests/gpu/run.sh+--dry-run $(NCCL_CHECKS) $(B)/r2_sim+--seeds+$(SEEDS) \
 	  tests/sim/without.sh $(E2E_RUN)
+# For the edit loop and the first stage of CI: no optimisation, in a folder of its own, the suites that take more than a few seconds left out. ONLY=NAME: those
+# whose name contains it, slow or not.
+QUICK_SLOW := balance_loop balance_same balance_slow congest cross failback_silent gate oob_conform_mpi oob_conform_ranks oob_mpi_hostile oob_tcp_loss \
+              oob_tcp_storm pair_ways probe_news_walk probe_verdict protocol_data race_channel relay_ways setup_slow
+QUICK_UNIT  = $(patsubst tests/unit/test_%.c,%,$(UNIT_SRC))
+QUICK_BIN   = $(addprefix $(B)/quick/tests/unit/test_,$(if $(ONLY),$(foreach t,$(QUICK_UNIT),$(if $(findstring $(ONLY),$(t)),$(t))),$(filter-out $(QUICK_SLOW),$(QUICK_UNIT))))
+.PHONY: quick
+quick: deps
+	@echo "building into $(B)/quick"
+	+@$(BUILD) B=$(B)/quick OPT="-O0 -g1" $(B)/quick/libnccl-net-r2.so $(B)/quick/r2_stat $(QUICK_BIN)
+	@sh tests/run.sh $(B)/quick -j $(JOBS) $(QUICK_BIN)
 # The tables of NCCL's net ABI, all versions: layouts, exports, and what NCCL does with them, over the software fabric.
 .PHONY: check-abi
 check-abi: deps

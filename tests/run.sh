@@ -1,5 +1,6 @@
 #!/bin/sh
-# Runs tests one after the other and counts. Usage: tests/run.sh BUILD_DIR [-l SECONDS] TEST...
+# Runs tests one after the other and counts. Usage: tests/run.sh BUILD_DIR [-l SECONDS] [-j N] TEST...
+# -j: N side by side, for tests that share nothing (unit suites).
 # A TEST is a program or a script (called with BUILD_DIR), with arguments after '+': "tests/e2e/x.sh+--fast".
 # What it prints last is read: Check's "N%: Checks: a, Failures: b, Errors: c", or "N passed, N failed[, N skipped]". Exit 77 is a skip, whose
 # reason is its last line. A test that counts nothing counts as one. R2_T=NAME runs only the tests whose name contains NAME.
@@ -10,11 +11,26 @@ if [ "${1:-}" = -l ]; then
     limit=$2
     shift 2
 fi
+jobs=1
+if [ "${1:-}" = -j ]; then
+    jobs=$2
+    shift 2
+fi
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 trap 'exit 130' INT TERM
 passed=0 failed=0 skipped=0
 : >"$out/skips"
+# Each test by a process of this script; what they print comes in whole, and their counts are added.
+if [ "$jobs" -gt 1 ]; then
+    # shellcheck disable=SC2016
+    printf '%s\n' "$@" | xargs -P "$jobs" -I{} sh -c 'r=$(sh "$0" "$1" -l "$2" "$3" 2>&1); printf "%s\n" "$r"' "$0" "$B" "$limit" {} |
+        awk '/^[0-9]+ passed, [0-9]+ failed/ { p += $1; f += $3; s += $5; n++; next }
+             /^skipped, and why:/ { next }
+             { print; fflush() }
+             END { printf "%d passed, %d failed%s\n", p, f, s ? ", " s " skipped" : ""; exit f > 0 || n == 0 }'
+    exit
+fi
 for t in "$@"; do
     prog=${t%%+*}
     args=

@@ -37,7 +37,9 @@ struct race_slot {
 
 static struct rig *rig;
 static struct fab_nic_cfg race_nic; /* how devices are built that race_create() makes from now on */
-static uint8_t out[SLOTS][BIG], in[SLOTS][BIG];
+/* Whole pages: registered memory is kept from a forked child, page by page (test_fork). */
+static uint8_t out[SLOTS][BIG] __attribute__((aligned(4096)));
+static uint8_t in[SLOTS][BIG] __attribute__((aligned(4096)));
 static struct race_slot slot[SLOTS];
 static struct ib_mr *s_mr, *r_mr;
 static uint64_t posted, sent;  /* messages, by receives and by sends */

@@ -1,12 +1,12 @@
 /*
- * Faults in the middle of a measurement of nccl-tests: when which command runs, how long each iteration took, and what
- * that says.
+ * Faults in the middle of a measurement of nccl-tests: when which command runs, how long each
+ * iteration took, and what that says.
  *
- * The common part of C and C++, in one translation unit: nccl-tests' common.cu includes it, and so does a test of ours.
- * No CUDA, no NCCL.
+ * The common part of C and C++, in one translation unit: nccl-tests' common.cu includes it, and so
+ * does a test of ours. No CUDA, no NCCL.
  *
- * Threads: the caller's main thread of rank 0 owns everything but what the lock guards; one thread of ours runs the
- * commands.
+ * Threads: the caller's main thread of rank 0 owns everything but what the lock guards; one thread
+ * of ours runs the commands.
  */
 #ifndef R2_FAULT_H
 #define R2_FAULT_H
@@ -91,13 +91,15 @@ static inline int r2_fault_seconds_parse(const char *text, char stop, double *se
     errno = 0;
     *sec = strtod(text, &end);
     if (end == text || *end != stop || errno != 0 || !(*sec >= 0 && *sec <= 86400)) {
-        fprintf(stderr, "'%s': not a number of seconds between 0 and 86400%s\n", text, stop ? " and ':'" : "");
+        fprintf(stderr, "'%s': not a number of seconds between 0 and 86400%s\n", text,
+                stop ? " and ':'" : "");
         return -1;
     }
     return 0;
 }
 
-/* --fault SECONDS:COMMAND. @text must live as long as the program. 0, or -1 with a message on stderr. */
+/* --fault SECONDS:COMMAND. @text must live as long as the program. 0, or -1 with a message on
+ * stderr. */
 static inline int r2_fault_add(const char *text)
 {
     struct r2_fault *f = &r2_fault_all.fault[r2_fault_all.n];
@@ -111,8 +113,9 @@ static inline int r2_fault_add(const char *text)
         fprintf(stderr, "--fault '%s': SECONDS:COMMAND is wanted\n", text);
         return -1;
     }
-    if (r2_fault_seconds_parse(text, ':', &f->at_s) != 0)
+    if (r2_fault_seconds_parse(text, ':', &f->at_s) != 0) {
         return -1;
+    }
     f->command = colon + 1;
     r2_fault_all.n++;
     return 0;
@@ -130,7 +133,8 @@ static inline int r2_fault_json_set(const char *text)
     return 0;
 }
 
-/* Whether there is anything to do: a fault, or a file to write. Without, nccl-tests is what it was. */
+/* Whether there is anything to do: a fault, or a file to write. Without, nccl-tests is what it was.
+ */
 static inline int r2_fault_on(void)
 {
     return r2_fault_all.n > 0 || r2_fault_all.json != NULL;
@@ -149,11 +153,14 @@ static inline int r2_fault_command_run(const char *command)
     posix_spawn_file_actions_adddup2(&actions, 2, 1);
     rc = posix_spawn(&pid, "/bin/sh", &actions, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&actions);
-    if (rc != 0)
+    if (rc != 0) {
         return -1;
-    while (waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR)
+    }
+    while (waitpid(pid, &status, 0) < 0) {
+        if (errno != EINTR) {
             return -1;
+        }
+    }
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
@@ -165,8 +172,9 @@ static inline int r2_fault_moment_wait(double at_s)
 
     until.tv_sec = (time_t)due;
     until.tv_nsec = (long)((due - (double)until.tv_sec) * 1e9);
-    while (!r2_fault_all.stop && r2_fault_now() < due)
+    while (!r2_fault_all.stop && r2_fault_now() < due) {
         pthread_cond_timedwait(&r2_fault_all.cond, &r2_fault_all.lock, &until);
+    }
     return !r2_fault_all.stop;
 }
 
@@ -206,27 +214,33 @@ static inline void r2_fault_clock_start(void)
 {
     pthread_condattr_t attr;
 
-    if (r2_fault_all.t0 > 0)
+    if (r2_fault_all.t0 > 0) {
         return;
-    qsort(r2_fault_all.fault, (size_t)r2_fault_all.n, sizeof(r2_fault_all.fault[0]), r2_fault_compare);
+    }
+    qsort(r2_fault_all.fault, (size_t)r2_fault_all.n, sizeof(r2_fault_all.fault[0]),
+          r2_fault_compare);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&r2_fault_all.cond, &attr);
     pthread_condattr_destroy(&attr);
     pthread_mutex_init(&r2_fault_all.lock, NULL);
     r2_fault_all.t0 = r2_fault_now();
-    r2_fault_all.running = r2_fault_all.n > 0 && pthread_create(&r2_fault_all.thread, NULL, r2_fault_main, NULL) == 0;
+    r2_fault_all.running =
+        r2_fault_all.n > 0 && pthread_create(&r2_fault_all.thread, NULL, r2_fault_main, NULL) == 0;
 }
 
-/* Whether a fault is still to be done, or the last one was done too short a time ago. Does not block. */
+/* Whether a fault is still to be done, or the last one was done too short a time ago. Does not
+ * block. */
 static inline int r2_fault_unfinished(void)
 {
     int more;
 
-    if (!r2_fault_all.running)
+    if (!r2_fault_all.running) {
         return 0;
+    }
     pthread_mutex_lock(&r2_fault_all.lock);
-    more = r2_fault_all.done < r2_fault_all.n || r2_fault_now() - r2_fault_all.done_s < r2_fault_all.after_s;
+    more = r2_fault_all.done < r2_fault_all.n ||
+           r2_fault_now() - r2_fault_all.done_s < r2_fault_all.after_s;
     pthread_mutex_unlock(&r2_fault_all.lock);
     return more;
 }
@@ -234,8 +248,9 @@ static inline int r2_fault_unfinished(void)
 /* No more faults; waits for a command that is running. */
 static inline void r2_fault_stop(void)
 {
-    if (!r2_fault_all.running)
+    if (!r2_fault_all.running) {
         return;
+    }
     pthread_mutex_lock(&r2_fault_all.lock);
     r2_fault_all.stop = 1;
     pthread_cond_broadcast(&r2_fault_all.cond);
@@ -247,7 +262,8 @@ static inline void r2_fault_stop(void)
 /* A new cell of the table. */
 static inline void r2_fault_measurement_start(size_t bytes, int in_place, double busbw_1s)
 {
-    struct r2_measurement *m = (struct r2_measurement *)realloc(r2_fault_all.m, (r2_fault_all.nm + 1) * sizeof(*m));
+    struct r2_measurement *m =
+        (struct r2_measurement *)realloc(r2_fault_all.m, (r2_fault_all.nm + 1) * sizeof(*m));
 
     if (m == NULL) {
         r2_fault_all.failed = 1;
@@ -261,7 +277,8 @@ static inline void r2_fault_measurement_start(size_t bytes, int in_place, double
     m->busbw_1s = busbw_1s;
 }
 
-/* An iteration of the newest cell: when it began (r2_fault_now), how long it took; @wrong < 0: not checked. */
+/* An iteration of the newest cell: when it began (r2_fault_now), how long it took; @wrong < 0: not
+ * checked. */
 static inline void r2_fault_iteration_put(double start, double sec, long long wrong)
 {
     struct r2_measurement *m = r2_fault_all.m + r2_fault_all.nm - 1;
@@ -270,8 +287,9 @@ static inline void r2_fault_iteration_put(double start, double sec, long long wr
         r2_fault_all.checked++;
         r2_fault_all.wrong += wrong;
     }
-    if (r2_fault_all.failed)
+    if (r2_fault_all.failed) {
         return;
+    }
     if (m->n == m->room) {
         size_t room = m->room ? 2 * m->room : 256;
         struct r2_iteration *it = (struct r2_iteration *)realloc(m->it, room * sizeof(*it));

@@ -1,10 +1,10 @@
 /*
- * The measurement with faults, over nccl-tests' own operations. common.cu includes it in front of its BenchTime, which
- * it replaces when an option of r2_fault.h is given.
+ * The measurement with faults, over nccl-tests' own operations. common.cu includes it in front of
+ * its BenchTime, which it replaces when an option of r2_fault.h is given.
  *
- * One operation an iteration, new data for each, every result checked. The clock of an iteration runs from the call
- * until the streams are done; all ranks begin together, and the slowest counts. The first measurement goes on until all
- * faults have been done and settled.
+ * One operation an iteration, new data for each, every result checked. The clock of an iteration
+ * runs from the call until the streams are done; all ranks begin together, and the slowest counts.
+ * The first measurement goes on until all faults have been done and settled.
  */
 #ifndef R2_FAULT_BENCH_H
 #define R2_FAULT_BENCH_H
@@ -14,21 +14,24 @@
 #define R2_BENCH_SUM 4
 
 /* @wrong: elements of all ranks; -1: not checked. */
-static testResult_t r2_fault_bench_once(struct threadArgs *args, ncclDataType_t type, ncclRedOp_t op, int root,
-                                        int in_place, int n, double *start, double *sec, long long *wrong)
+static testResult_t r2_fault_bench_once(struct threadArgs *args, ncclDataType_t type,
+                                        ncclRedOp_t op, int root, int in_place, int n,
+                                        double *start, double *sec, long long *wrong)
 {
     int64_t mine = 0;
     long long all;
 
-    if (datacheck)
+    if (datacheck) {
         TESTCHECK(args->collTest->initData(args, type, op, root, n + 1, in_place));
+    }
     Barrier(args);
     *start = r2_fault_now();
     TESTCHECK(startColl(args, type, op, root, in_place, 0));
     TESTCHECK(completeColl(args));
     *sec = r2_fault_now() - *start;
-    if (datacheck)
+    if (datacheck) {
         TESTCHECK(CheckData(args, type, op, root, in_place, &mine));
+    }
     all = mine;
     Allreduce(args, sec, R2_BENCH_MAX);
     Allreduce(args, &all, R2_BENCH_SUM);
@@ -37,27 +40,30 @@ static testResult_t r2_fault_bench_once(struct threadArgs *args, ncclDataType_t 
     return testSuccess;
 }
 
-static void r2_fault_bench_row(struct threadArgs *args, double sec, double algbw, double busbw, long long wrong,
-                               int in_place)
+static void r2_fault_bench_row(struct threadArgs *args, double sec, double algbw, double busbw,
+                               long long wrong, int in_place)
 {
 #ifdef R2_FAULT_OWN_ROW
     char t[32];
 
-    if (!is_main_thread)
+    if (!is_main_thread) {
         return;
+    }
     snprintf(t, sizeof(t), sec >= 0.01 ? "%7.0f" : sec >= 1e-4 ? "%7.1f" : "%7.2f", sec * 1e6);
     printf("  %7s  %6.2f  %6.2f  ", t, algbw, busbw);
-    if (args->reportErrors)
+    if (args->reportErrors) {
         printf("%5g", (double)wrong);
-    else
+    } else {
         printf("%5s", "N/A");
+    }
 #else
-    writeBenchmarkLineBody(sec * 1e6, algbw, busbw, args->reportErrors, wrong, report_cputime, report_timestamps,
-                           in_place == 0);
+    writeBenchmarkLineBody(sec * 1e6, algbw, busbw, args->reportErrors, wrong, report_cputime,
+                           report_timestamps, in_place == 0);
 #endif
 }
 
-static testResult_t r2_fault_bench(struct threadArgs *args, ncclDataType_t type, ncclRedOp_t op, int root, int in_place)
+static testResult_t r2_fault_bench(struct threadArgs *args, ncclDataType_t type, ncclRedOp_t op,
+                                   int root, int in_place)
 {
     const size_t count = args->nbytes / wordSize(type);
     const int nranks = args->nProcs * args->nThreads * args->nGpus;
@@ -74,7 +80,8 @@ static testResult_t r2_fault_bench(struct threadArgs *args, ncclDataType_t type,
     TESTCHECK(completeColl(args));
     if (is_main_thread) {
         args->collTest->getBw(count, wordSize(type), 1.0, &algbw, &busbw, nranks);
-        r2_fault_measurement_start(args->sendBytes > args->expectedBytes ? args->sendBytes : args->expectedBytes,
+        r2_fault_measurement_start(args->sendBytes > args->expectedBytes ? args->sendBytes
+                                                                         : args->expectedBytes,
                                    in_place, busbw);
         r2_fault_clock_start();
     }
@@ -83,8 +90,9 @@ static testResult_t r2_fault_bench(struct threadArgs *args, ncclDataType_t type,
         long long bad;
 
         TESTCHECK(r2_fault_bench_once(args, type, op, root, in_place, n, &start, &sec, &bad));
-        if (is_main_thread)
+        if (is_main_thread) {
             r2_fault_iteration_put(start, sec, bad);
+        }
         wrong += bad > 0 ? bad : 0;
         sum += sec;
         more = ++n < iters || (is_main_thread && r2_fault_unfinished());

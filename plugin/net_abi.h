@@ -1,8 +1,9 @@
 /*
- * NCCL's network plugin ABI, version 8, declared anew: names are ours, layouts are NCCL's and checked below. LP64 only.
+ * NCCL's network plugin ABI, version 8, declared anew: names are ours, layouts are NCCL's and
+ * checked below. LP64 only.
  *
- * Included by the adapters alone; everything behind them speaks r2_net.h. How NCCL drives these calls is written there
- * too.
+ * Included by the adapters alone; everything behind them speaks r2_net.h. How NCCL drives these
+ * calls is written there too.
  */
 #ifndef NET_ABI_H
 #define NET_ABI_H
@@ -37,8 +38,8 @@ enum nccl_log_level {
 #define NCCL_ALL  (~0ul)
 
 /* Any thread. Takes a lock and may block in a pipe. Valid to the end of the process. */
-typedef void (*nccl_logger_fn)(enum nccl_log_level level, unsigned long flags, const char *file, int line,
-                               const char *fmt, ...);
+typedef void (*nccl_logger_fn)(enum nccl_log_level level, unsigned long flags, const char *file,
+                               int line, const char *fmt, ...);
 
 #define NCCL_PTR_HOST   0x1
 #define NCCL_PTR_CUDA   0x2
@@ -81,25 +82,31 @@ struct nccl_net_v8 {
     enum nccl_result (*listen)(int dev, void *handle, void **listen_comm);
     enum nccl_result (*connect)(int dev, void *handle, void **send_comm,
                                 struct nccl_net_device_handle_v8 **send_dev_comm);
-    enum nccl_result (*accept)(void *listen_comm, void **recv_comm, struct nccl_net_device_handle_v8 **recv_dev_comm);
+    enum nccl_result (*accept)(void *listen_comm, void **recv_comm,
+                               struct nccl_net_device_handle_v8 **recv_dev_comm);
     enum nccl_result (*reg_mr)(void *comm, void *data, size_t size, int type, void **mhandle);
-    enum nccl_result (*reg_mr_dmabuf)(void *comm, void *data, size_t size, int type, uint64_t offset, int fd,
-                                      void **mhandle);
+    enum nccl_result (*reg_mr_dmabuf)(void *comm, void *data, size_t size, int type,
+                                      uint64_t offset, int fd, void **mhandle);
     enum nccl_result (*dereg_mr)(void *comm, void *mhandle);
-    enum nccl_result (*isend)(void *send_comm, void *data, int size, int tag, void *mhandle, void **request);
-    enum nccl_result (*irecv)(void *recv_comm, int n, void **data, int *sizes, int *tags, void **mhandles,
+    enum nccl_result (*isend)(void *send_comm, void *data, int size, int tag, void *mhandle,
                               void **request);
-    enum nccl_result (*iflush)(void *recv_comm, int n, void **data, int *sizes, void **mhandles, void **request);
+    enum nccl_result (*irecv)(void *recv_comm, int n, void **data, int *sizes, int *tags,
+                              void **mhandles, void **request);
+    enum nccl_result (*iflush)(void *recv_comm, int n, void **data, int *sizes, void **mhandles,
+                               void **request);
     enum nccl_result (*test)(void *request, int *done, int *sizes);
     enum nccl_result (*close_send)(void *send_comm);
     enum nccl_result (*close_recv)(void *recv_comm);
     enum nccl_result (*close_listen)(void *listen_comm);
-    enum nccl_result (*get_device_mr)(void *comm, void *mhandle, void **dptr_mhandle); /* NULL: host plugin */
-    enum nccl_result (*irecv_consumed)(void *recv_comm, int n, void *request);         /* NULL: host plugin */
+    enum nccl_result (*get_device_mr)(void *comm, void *mhandle,
+                                      void **dptr_mhandle); /* NULL: host plugin */
+    enum nccl_result (*irecv_consumed)(void *recv_comm, int n,
+                                       void *request); /* NULL: host plugin */
 };
 
-#define NET_ABI_AT(type, field, at) _Static_assert(offsetof(struct type, field) == (at), #type "." #field)
-#define NET_ABI_SIZE(type, bytes)   _Static_assert(sizeof(struct type) == (bytes), #type)
+#define NET_ABI_AT(type, field, at)                                                                \
+    _Static_assert(offsetof(struct type, field) == (at), #type "." #field)
+#define NET_ABI_SIZE(type, bytes) _Static_assert(sizeof(struct type) == (bytes), #type)
 
 _Static_assert(sizeof(enum nccl_result) == 4 && sizeof(enum nccl_log_level) == 4, "enums are int");
 _Static_assert(sizeof(void *) == 8 && sizeof(long) == 8 && sizeof(size_t) == 8, "LP64");

@@ -39,32 +39,38 @@ struct nccl_net_properties_v12 {
 
 struct nccl_net_v12 {
     const char *name;
-    enum nccl_result (*init)(void **ctx, uint64_t comm_id, struct nccl_net_comm_config_v10 *config, nccl_logger_fn log,
-                             nccl_profiler_fn profiler);
+    enum nccl_result (*init)(void **ctx, uint64_t comm_id, struct nccl_net_comm_config_v10 *config,
+                             nccl_logger_fn log, nccl_profiler_fn profiler);
     enum nccl_result (*devices)(int *ndev);
     enum nccl_result (*get_properties)(int dev, struct nccl_net_properties_v12 *props);
     enum nccl_result (*listen)(void *ctx, int dev, void *handle, void **listen_comm);
     enum nccl_result (*connect)(void *ctx, int dev, void *handle, void **send_comm,
                                 struct nccl_net_device_handle_v8 **send_dev_comm);
-    enum nccl_result (*accept)(void *listen_comm, void **recv_comm, struct nccl_net_device_handle_v8 **recv_dev_comm);
+    enum nccl_result (*accept)(void *listen_comm, void **recv_comm,
+                               struct nccl_net_device_handle_v8 **recv_dev_comm);
     enum nccl_result (*reg_mr)(void *comm, void *data, size_t size, int type, void **mhandle);
-    enum nccl_result (*reg_mr_dmabuf)(void *comm, void *data, size_t size, int type, uint64_t offset, int fd,
-                                      void **mhandle);
+    enum nccl_result (*reg_mr_dmabuf)(void *comm, void *data, size_t size, int type,
+                                      uint64_t offset, int fd, void **mhandle);
     enum nccl_result (*dereg_mr)(void *comm, void *mhandle);
-    enum nccl_result (*isend)(void *send_comm, void *data, size_t size, int tag, void *mhandle, void *phandle,
-                              void **request);
-    enum nccl_result (*irecv)(void *recv_comm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
-                              void **phandles, void **request);
-    enum nccl_result (*iflush)(void *recv_comm, int n, void **data, int *sizes, void **mhandles, void **request);
+    enum nccl_result (*isend)(void *send_comm, void *data, size_t size, int tag, void *mhandle,
+                              void *phandle, void **request);
+    enum nccl_result (*irecv)(void *recv_comm, int n, void **data, size_t *sizes, int *tags,
+                              void **mhandles, void **phandles, void **request);
+    enum nccl_result (*iflush)(void *recv_comm, int n, void **data, int *sizes, void **mhandles,
+                               void **request);
     enum nccl_result (*test)(void *request, int *done, int *sizes);
     enum nccl_result (*close_send)(void *send_comm);
     enum nccl_result (*close_recv)(void *recv_comm);
     enum nccl_result (*close_listen)(void *listen_comm);
-    enum nccl_result (*get_device_mr)(void *comm, void *mhandle, void **dptr_mhandle);    /* NULL: host plugin */
-    enum nccl_result (*irecv_consumed)(void *recv_comm, int n, void *request);            /* NULL: host plugin */
-    enum nccl_result (*make_vdevice)(int *dev, struct nccl_net_vdevice_props_v12 *props); /* NULL: NICs are not fused */
+    enum nccl_result (*get_device_mr)(void *comm, void *mhandle,
+                                      void **dptr_mhandle); /* NULL: host plugin */
+    enum nccl_result (*irecv_consumed)(void *recv_comm, int n,
+                                       void *request); /* NULL: host plugin */
+    enum nccl_result (*make_vdevice)(
+        int *dev, struct nccl_net_vdevice_props_v12 *props); /* NULL: NICs are not fused */
     enum nccl_result (*finalize)(void *ctx);
-    enum nccl_result (*set_net_attr)(void *ctx, struct nccl_net_attr_v11 *attr); /* NULL: nobody reads the hints */
+    enum nccl_result (*set_net_attr)(
+        void *ctx, struct nccl_net_attr_v11 *attr); /* NULL: nobody reads the hints */
 };
 
 NET_ABI_AT(nccl_net_vdevice_props_v12, ndevs, 0);

@@ -1,8 +1,9 @@
 /*
- * Version 9 of NCCL's network plugin ABI: sizes of messages are size_t, the properties have limits of sizes. As
- * net_abi.h.
+ * Version 9 of NCCL's network plugin ABI: sizes of messages are size_t, the properties have limits
+ * of sizes. As net_abi.h.
  *
- * All that versions 9 to 12 share is here under the name of version 9: the device handle is version 8's.
+ * All that versions 9 to 12 share is here under the name of version 9: the device handle is version
+ * 8's.
  */
 #ifndef NET_ABI_V9_H
 #define NET_ABI_V9_H
@@ -13,8 +14,8 @@
 #define NCCL_NET_MAX_SIZE_BYTES (1ull << 40)
 
 /*
- * What *request of irecv may hold on entry: the caller does not need the completion (LL, LL128). A hint that a plugin
- * may pass over; it never survives the call.
+ * What *request of irecv may hold on entry: the caller does not need the completion (LL, LL128). A
+ * hint that a plugin may pass over; it never survives the call.
  */
 #define NCCL_NET_OPTIONAL_RECV_COMPLETION 0x1
 
@@ -53,22 +54,28 @@ struct nccl_net_v9 {
     enum nccl_result (*listen)(int dev, void *handle, void **listen_comm);
     enum nccl_result (*connect)(int dev, void *handle, void **send_comm,
                                 struct nccl_net_device_handle_v8 **send_dev_comm);
-    enum nccl_result (*accept)(void *listen_comm, void **recv_comm, struct nccl_net_device_handle_v8 **recv_dev_comm);
+    enum nccl_result (*accept)(void *listen_comm, void **recv_comm,
+                               struct nccl_net_device_handle_v8 **recv_dev_comm);
     enum nccl_result (*reg_mr)(void *comm, void *data, size_t size, int type, void **mhandle);
-    enum nccl_result (*reg_mr_dmabuf)(void *comm, void *data, size_t size, int type, uint64_t offset, int fd,
-                                      void **mhandle);
+    enum nccl_result (*reg_mr_dmabuf)(void *comm, void *data, size_t size, int type,
+                                      uint64_t offset, int fd, void **mhandle);
     enum nccl_result (*dereg_mr)(void *comm, void *mhandle);
-    enum nccl_result (*isend)(void *send_comm, void *data, size_t size, int tag, void *mhandle, void **request);
-    enum nccl_result (*irecv)(void *recv_comm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
+    enum nccl_result (*isend)(void *send_comm, void *data, size_t size, int tag, void *mhandle,
                               void **request);
-    enum nccl_result (*iflush)(void *recv_comm, int n, void **data, int *sizes, void **mhandles, void **request);
+    enum nccl_result (*irecv)(void *recv_comm, int n, void **data, size_t *sizes, int *tags,
+                              void **mhandles, void **request);
+    enum nccl_result (*iflush)(void *recv_comm, int n, void **data, int *sizes, void **mhandles,
+                               void **request);
     enum nccl_result (*test)(void *request, int *done, int *sizes);
     enum nccl_result (*close_send)(void *send_comm);
     enum nccl_result (*close_recv)(void *recv_comm);
     enum nccl_result (*close_listen)(void *listen_comm);
-    enum nccl_result (*get_device_mr)(void *comm, void *mhandle, void **dptr_mhandle);   /* NULL: host plugin */
-    enum nccl_result (*irecv_consumed)(void *recv_comm, int n, void *request);           /* NULL: host plugin */
-    enum nccl_result (*make_vdevice)(int *dev, struct nccl_net_vdevice_props_v9 *props); /* NULL: NICs are not fused */
+    enum nccl_result (*get_device_mr)(void *comm, void *mhandle,
+                                      void **dptr_mhandle); /* NULL: host plugin */
+    enum nccl_result (*irecv_consumed)(void *recv_comm, int n,
+                                       void *request); /* NULL: host plugin */
+    enum nccl_result (*make_vdevice)(
+        int *dev, struct nccl_net_vdevice_props_v9 *props); /* NULL: NICs are not fused */
 };
 
 NET_ABI_AT(nccl_net_vdevice_props_v9, ndevs, 0);

@@ -10,7 +10,8 @@ int net_offer_is_named(const char *value)
     const char *slash = value ? strrchr(value, '/') : NULL;
     const char *name = slash ? slash + 1 : value;
 
-    return name && (strncmp(name, own, sizeof(own) - 1) == 0 || strcmp(name, "libnccl-net.so") == 0);
+    return name &&
+           (strncmp(name, own, sizeof(own) - 1) == 0 || strcmp(name, "libnccl-net.so") == 0);
 }
 
 net_offer_fn net_offer(const char *variable, const void *table)

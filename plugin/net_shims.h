@@ -1,6 +1,7 @@
 /*
- * What all adapters of NCCL's table share: results and log lines in NCCL's terms, and the calls that are the same in
- * every version. Return codes and meaning of NULL are NCCL's. Threads as in r2_net.h.
+ * What all adapters of NCCL's table share: results and log lines in NCCL's terms, and the calls
+ * that are the same in every version. Return codes and meaning of NULL are NCCL's. Threads as in
+ * r2_net.h.
  */
 #ifndef NET_SHIMS_H
 #define NET_SHIMS_H
@@ -14,11 +15,12 @@
 /* Largest number of sizes that a test() may write. */
 #define NET_SHIM_SIZES R2_NET_MAX_RECVS
 
-/* NCCL's code for @s. An error hands the queued log lines over first, so that its reason is the last WARN that NCCL has
- * seen. */
+/* NCCL's code for @s. An error hands the queued log lines over first, so that its reason is the
+ * last WARN that NCCL has seen. */
 enum nccl_result net_shim_result(enum r2_status s);
 
-/* The caller broke a rule of the ABI: one WARN that names @call and @what, NCCL_INVALID_ARGUMENT. */
+/* The caller broke a rule of the ABI: one WARN that names @call and @what, NCCL_INVALID_ARGUMENT.
+ */
 enum nccl_result net_shim_refuse(const char *call, const char *what);
 
 /* --- one init per process, versions 8 to 10 --- */
@@ -34,12 +36,14 @@ enum nccl_result net_shim_listen(int dev, void *handle, void **listen_comm);
 enum nccl_result net_shim_connect(int dev, int class, void *handle, void **send_comm);
 enum nccl_result net_shim_connect_plain(int dev, void *handle, void **send_comm,
                                         struct nccl_net_device_handle_v8 **send_dev_comm);
-enum nccl_result net_shim_accept(void *listen_comm, void **recv_comm, struct nccl_net_device_handle_v8 **recv_dev_comm);
+enum nccl_result net_shim_accept(void *listen_comm, void **recv_comm,
+                                 struct nccl_net_device_handle_v8 **recv_dev_comm);
 
 /* --- one init per communicator, since version 11; @config and @profiler may be NULL --- */
 
-enum nccl_result net_shim_ctx_init(void **ctx, uint64_t comm_id, struct nccl_net_comm_config_v10 *config,
-                                   nccl_logger_fn log, nccl_profiler_fn profiler);
+enum nccl_result net_shim_ctx_init(void **ctx, uint64_t comm_id,
+                                   struct nccl_net_comm_config_v10 *config, nccl_logger_fn log,
+                                   nccl_profiler_fn profiler);
 enum nccl_result net_shim_ctx_listen(void *ctx, int dev, void *handle, void **listen_comm);
 enum nccl_result net_shim_ctx_connect(void *ctx, int dev, void *handle, void **send_comm,
                                       struct nccl_net_device_handle_v8 **send_dev_comm);
@@ -49,21 +53,26 @@ enum nccl_result net_shim_ctx_finalize(void *ctx);
 /* --- registrations, requests, ends: the same in all versions but for what is said --- */
 
 enum nccl_result net_shim_reg_mr(void *comm, void *data, size_t size, int type, void **mhandle);
-enum nccl_result net_shim_reg_mr_dmabuf(void *comm, void *data, size_t size, int type, uint64_t offset, int fd,
-                                        void **mhandle);
+enum nccl_result net_shim_reg_mr_dmabuf(void *comm, void *data, size_t size, int type,
+                                        uint64_t offset, int fd, void **mhandle);
 enum nccl_result net_shim_dereg_mr(void *comm, void *mhandle);
 /* Since version 9. */
-enum nccl_result net_shim_isend(void *send_comm, void *data, size_t size, int tag, void *mhandle, void **request);
-/* What *request holds on entry is not looked at: a receive whose completion is optional is completed like any other. */
-enum nccl_result net_shim_irecv(void *recv_comm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
+enum nccl_result net_shim_isend(void *send_comm, void *data, size_t size, int tag, void *mhandle,
                                 void **request);
-/* Since version 11. @phandle, @phandles and what these point to: the profiler's parents of what is reported, or NULL. */
-enum nccl_result net_shim_isend_profiled(void *send_comm, void *data, size_t size, int tag, void *mhandle,
-                                         void *phandle, void **request);
-enum nccl_result net_shim_irecv_profiled(void *recv_comm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
-                                         void **phandles, void **request);
+/* What *request holds on entry is not looked at: a receive whose completion is optional is
+ * completed like any other. */
+enum nccl_result net_shim_irecv(void *recv_comm, int n, void **data, size_t *sizes, int *tags,
+                                void **mhandles, void **request);
+/* Since version 11. @phandle, @phandles and what these point to: the profiler's parents of what is
+ * reported, or NULL. */
+enum nccl_result net_shim_isend_profiled(void *send_comm, void *data, size_t size, int tag,
+                                         void *mhandle, void *phandle, void **request);
+enum nccl_result net_shim_irecv_profiled(void *recv_comm, int n, void **data, size_t *sizes,
+                                         int *tags, void **mhandles, void **phandles,
+                                         void **request);
 enum nccl_result net_shim_test(void *request, int *done, int *sizes);
-enum nccl_result net_shim_iflush(void *recv_comm, int n, void **data, int *sizes, void **mhandles, void **request);
+enum nccl_result net_shim_iflush(void *recv_comm, int n, void **data, int *sizes, void **mhandles,
+                                 void **request);
 enum nccl_result net_shim_close(void *comm);
 enum nccl_result net_shim_close_listen(void *listen_comm);
 

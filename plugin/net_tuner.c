@@ -1,6 +1,8 @@
 /*
- * NCCL's tuner tables, versions 1 to 6: NCCL's own choice stays what it is. The cost table, the number of channels and the constants are left alone, which NCCL takes
- * for "not decided". Threads: init and the end, whoever makes or destroys the communicator; get_coll_info, whoever launches. Nothing blocks.
+ * NCCL's tuner tables, versions 1 to 6: NCCL's own choice stays what it is. The cost table, the
+ * number of channels and the constants are left alone, which NCCL takes for "not decided". Threads:
+ * init and the end, whoever makes or destroys the communicator; get_coll_info, whoever launches.
+ * Nothing blocks.
  */
 #include "net_abi_tuner.h"
 #include "net_offer.h"
@@ -20,7 +22,8 @@ static enum nccl_result v1_init(size_t ranks, size_t nodes, nccl_logger_fn log)
     return say();
 }
 
-static enum nccl_result v1_info(int func, size_t bytes, int collnet, int nvls, int pipe_ops, int *algo, int *proto, int *channels)
+static enum nccl_result v1_info(int func, size_t bytes, int collnet, int nvls, int pipe_ops,
+                                int *algo, int *proto, int *channels)
 {
     return NCCL_SUCCESS;
 }
@@ -36,22 +39,26 @@ static enum nccl_result v2_init(size_t ranks, size_t nodes, nccl_logger_fn log, 
     return say();
 }
 
-static enum nccl_result v2_info(void *ctx, int func, size_t bytes, int collnet, int nvls, int pipe_ops, int *algo, int *proto, int *channels)
+static enum nccl_result v2_info(void *ctx, int func, size_t bytes, int collnet, int nvls,
+                                int pipe_ops, int *algo, int *proto, int *channels)
 {
     return NCCL_SUCCESS;
 }
 
-static enum nccl_result v3_info(void *ctx, int func, size_t bytes, int pipe_ops, float **costs, int algos, int protos, int *channels)
+static enum nccl_result v3_info(void *ctx, int func, size_t bytes, int pipe_ops, float **costs,
+                                int algos, int protos, int *channels)
 {
     return NCCL_SUCCESS;
 }
 
-static enum nccl_result v4_info(void *ctx, int func, size_t bytes, int pipe_ops, float **costs, int algos, int protos, int registered, int *channels)
+static enum nccl_result v4_info(void *ctx, int func, size_t bytes, int pipe_ops, float **costs,
+                                int algos, int protos, int registered, int *channels)
 {
     return NCCL_SUCCESS;
 }
 
-static enum nccl_result v5_init(void **ctx, uint64_t comm_id, size_t ranks, size_t nodes, nccl_logger_fn log, void *nvl_domains, void *constants)
+static enum nccl_result v5_init(void **ctx, uint64_t comm_id, size_t ranks, size_t nodes,
+                                nccl_logger_fn log, void *nvl_domains, void *constants)
 {
     *ctx = NULL;
     return say();

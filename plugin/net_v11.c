@@ -9,11 +9,13 @@ static enum nccl_result v11_properties(int dev, struct nccl_net_properties_v11 *
     struct r2_net_props p;
     enum nccl_result r;
 
-    if (props == NULL)
+    if (props == NULL) {
         return net_shim_refuse("getProperties", "no room for the properties");
+    }
     r = net_shim_props(dev, &p);
-    if (r != NCCL_SUCCESS)
+    if (r != NCCL_SUCCESS) {
         return r;
+    }
     *props = (struct nccl_net_properties_v11){
         .name = (char *)p.name,
         .pci_path = (char *)p.pci_path,

@@ -8,11 +8,13 @@ static enum nccl_result v8_properties(int dev, struct nccl_net_properties_v8 *pr
     struct r2_net_props p;
     enum nccl_result r;
 
-    if (props == NULL)
+    if (props == NULL) {
         return net_shim_refuse("getProperties", "no room for the properties");
+    }
     r = net_shim_props(dev, &p);
-    if (r != NCCL_SUCCESS)
+    if (r != NCCL_SUCCESS) {
         return r;
+    }
     *props = (struct nccl_net_properties_v8){
         .name = (char *)p.name,
         .pci_path = (char *)p.pci_path,
@@ -30,23 +32,27 @@ static enum nccl_result v8_properties(int dev, struct nccl_net_properties_v8 *pr
     return NCCL_SUCCESS;
 }
 
-static enum nccl_result v8_isend(void *send_comm, void *data, int size, int tag, void *mhandle, void **request)
+static enum nccl_result v8_isend(void *send_comm, void *data, int size, int tag, void *mhandle,
+                                 void **request)
 {
-    if (__builtin_expect(size < 0, 0))
+    if (__builtin_expect(size < 0, 0)) {
         return net_shim_refuse("isend", "a negative size");
+    }
     return net_shim_isend(send_comm, data, (size_t)size, tag, mhandle, request);
 }
 
-static enum nccl_result v8_irecv(void *recv_comm, int n, void **data, int *sizes, int *tags, void **mhandles,
-                                 void **request)
+static enum nccl_result v8_irecv(void *recv_comm, int n, void **data, int *sizes, int *tags,
+                                 void **mhandles, void **request)
 {
     size_t wide[R2_NET_MAX_RECVS];
 
-    if (__builtin_expect(n < 1 || n > R2_NET_MAX_RECVS || sizes == NULL, 0))
+    if (__builtin_expect(n < 1 || n > R2_NET_MAX_RECVS || sizes == NULL, 0)) {
         return net_shim_refuse("irecv", "a bad list of buffers");
+    }
     for (int i = 0; i < n; i++) {
-        if (__builtin_expect(sizes[i] < 0, 0))
+        if (__builtin_expect(sizes[i] < 0, 0)) {
             return net_shim_refuse("irecv", "a negative size");
+        }
         wide[i] = (size_t)sizes[i];
     }
     return net_shim_irecv(recv_comm, n, data, wide, tags, mhandles, request);

@@ -18,12 +18,14 @@ int oob_ifsel_match(const char *spec, const char *name)
         size_t entry = strcspn(spec, ","), len = strcspn(spec, ":,");
         if (len > 0) {
             entries++;
-            found |= exact ? len == name_len && memcmp(spec, name, len) == 0 : strncmp(spec, name, len) == 0;
+            found |= exact ? len == name_len && memcmp(spec, name, len) == 0
+                           : strncmp(spec, name, len) == 0;
         }
         spec += entry + (spec[entry] == ',');
     }
-    if (entries == 0)
+    if (entries == 0) {
         found = 1;
+    }
     return found ^ not ;
 }
 
@@ -34,13 +36,16 @@ static int rank(const struct oob_if *i, const char *const *avoid)
     int class = 0;
 
     for (; avoid != NULL && *avoid != NULL; avoid++) {
-        if (strcmp(*avoid, i->name) == 0)
+        if (strcmp(*avoid, i->name) == 0) {
             class = 1;
+        }
     }
-    if (strncmp(i->name, "docker", 6) == 0)
+    if (strncmp(i->name, "docker", 6) == 0) {
         class = 2;
-    if (strcmp(i->name, "lo") == 0)
+    }
+    if (strcmp(i->name, "lo") == 0) {
         class = 3;
+    }
     return 2 * class + link_local;
 }
 
@@ -51,37 +56,41 @@ static int is_loopback6(const struct oob_if *i)
     return i->family == 6 && memcmp(i->addr, one, sizeof(one)) == 0;
 }
 
-int oob_ifsel_pick(const struct oob_if *list, int n, const char *spec, const char *family, const char *const *avoid,
-                   char *why, size_t why_len)
+int oob_ifsel_pick(const struct oob_if *list, int n, const char *spec, const char *family,
+                   const char *const *avoid, char *why, size_t why_len)
 {
     int want = 0, best = -1, best_rank = 0, choose = spec[0] == '\0' || spec[0] == '^';
 
-    if (strcmp(family, "AF_INET") == 0)
+    if (strcmp(family, "AF_INET") == 0) {
         want = 4;
-    else if (strcmp(family, "AF_INET6") == 0)
+    } else if (strcmp(family, "AF_INET6") == 0) {
         want = 6;
-    else if (family[0] != '\0') {
+    } else if (family[0] != '\0') {
         snprintf(why, why_len, "NCCL_SOCKET_FAMILY=%s: expected AF_INET or AF_INET6", family);
         return -1;
     }
     for (int i = 0; i < n; i++) {
         int r = choose ? rank(&list[i], avoid) : 0;
         /* ::1 stands on lo beside 127.0.0.1: only when IPv6 is asked for */
-        if (!list[i].up || (want != 0 && list[i].family != want) || (want != 6 && is_loopback6(&list[i])))
+        if (!list[i].up || (want != 0 && list[i].family != want) ||
+            (want != 6 && is_loopback6(&list[i]))) {
             continue;
-        if (!oob_ifsel_match(spec, list[i].name))
+        }
+        if (!oob_ifsel_match(spec, list[i].name)) {
             continue;
+        }
         if (best < 0 || r < best_rank) {
             best = i;
             best_rank = r;
         }
     }
     if (best < 0) {
-        int used = snprintf(why, why_len, "no interface that is up matches '%s'%s%s; this host has", spec,
-                            family[0] ? " with " : "", family);
+        int used = snprintf(why, why_len, "no interface that is up matches '%s'%s%s; this host has",
+                            spec, family[0] ? " with " : "", family);
         for (int i = 0; i < n && used > 0 && (size_t)used < why_len; i++) {
-            if (i == 0 || strcmp(list[i].name, list[i - 1].name) != 0)
+            if (i == 0 || strcmp(list[i].name, list[i - 1].name) != 0) {
                 used += snprintf(why + used, why_len - (size_t)used, " %s", list[i].name);
+            }
         }
     }
     return best;
@@ -111,11 +120,13 @@ int oob_ifsel_read(struct oob_if *list, int max)
     struct ifaddrs *all;
     int n = 0;
 
-    if (getifaddrs(&all) != 0)
+    if (getifaddrs(&all) != 0) {
         return -1;
+    }
     for (struct ifaddrs *a = all; a != NULL && n < max; a = a->ifa_next) {
-        if (a->ifa_addr == NULL || !address_take(&list[n], a->ifa_addr))
+        if (a->ifa_addr == NULL || !address_take(&list[n], a->ifa_addr)) {
             continue;
+        }
         snprintf(list[n].name, sizeof(list[n].name), "%.*s", OOB_IFNAME_MAX - 1, a->ifa_name);
         list[n].up = (a->ifa_flags & (IFF_UP | IFF_RUNNING)) == (IFF_UP | IFF_RUNNING);
         n++;

@@ -1,6 +1,6 @@
 /*
- * Which network interface the out-of-band channel uses: NCCL's syntax of NCCL_SOCKET_IFNAME, a preference where NCCL
- * has none.
+ * Which network interface the out-of-band channel uses: NCCL's syntax of NCCL_SOCKET_IFNAME, a
+ * preference where NCCL has none.
  */
 #ifndef OOB_IFSEL_H
 #define OOB_IFSEL_H
@@ -19,19 +19,22 @@ struct oob_if {
     uint8_t addr[16]; /* network order, IPv4 in the first four */
 };
 
-/* Does @spec ("" or "[^][=]name[:port],...") choose @name? An empty list chooses everything, as in NCCL. Pure. */
+/* Does @spec ("" or "[^][=]name[:port],...") choose @name? An empty list chooses everything, as in
+ * NCCL. Pure. */
 int oob_ifsel_match(const char *spec, const char *name);
 
 /*
  * Index of the interface to use, or -1 with the reason in @why. Pure.
- * @family: "", "AF_INET", "AF_INET6". A list without '^' is obeyed in the order of @list, as NCCL does. Where the
- * choice is ours (empty, or '^'): first what is neither lo, docker* nor in @avoid, then @avoid (another host can reach
- * it, unlike the rest), then docker*, then lo; link-local IPv6 after routable addresses of the same class.
+ * @family: "", "AF_INET", "AF_INET6". A list without '^' is obeyed in the order of @list, as NCCL
+ * does. Where the choice is ours (empty, or '^'): first what is neither lo, docker* nor in @avoid,
+ * then @avoid (another host can reach it, unlike the rest), then docker*, then lo; link-local IPv6
+ * after routable addresses of the same class.
  */
-int oob_ifsel_pick(const struct oob_if *list, int n, const char *spec, const char *family, const char *const *avoid,
-                   char *why, size_t why_len);
+int oob_ifsel_pick(const struct oob_if *list, int n, const char *spec, const char *family,
+                   const char *const *avoid, char *why, size_t why_len);
 
-/* The addresses of this host into @list, in the kernel's order; their number, or -1 with errno. Any thread. */
+/* The addresses of this host into @list, in the kernel's order; their number, or -1 with errno. Any
+ * thread. */
 int oob_ifsel_read(struct oob_if *list, int max);
 
 #endif

@@ -3,8 +3,8 @@
 #include <dlfcn.h>
 #include <stdio.h>
 
-struct r2_oob *r2_oob_mpi_load(struct r2_oob_mpi_params *params, const struct r2_oob_events *ev, char *why,
-                               size_t why_len)
+struct r2_oob *r2_oob_mpi_load(struct r2_oob_mpi_params *params, const struct r2_oob_events *ev,
+                               char *why, size_t why_len)
 {
     r2_oob_mpi_create_fn create;
     void *module;
@@ -23,5 +23,6 @@ struct r2_oob *r2_oob_mpi_load(struct r2_oob_mpi_params *params, const struct r2
     }
     params->abi = R2_OOB_MPI_ABI;
     params->size = sizeof(*params);
-    return create(params, ev, why, why_len); /* the reference on the module stays: its threads' code is in use */
+    return create(params, ev, why,
+                  why_len); /* the reference on the module stays: its threads' code is in use */
 }

@@ -18,7 +18,9 @@
 #include "r2_log.h"
 
 #define EVENTS_PER_TURN 64
-#define LISTEN_BACKLOG  4096 /* a start storm of a large job; net.core.somaxconn has the last word */
+#define LISTEN_BACKLOG                                                                             \
+    4096 /* a start storm of a large job; net.core.somaxconn has the last word                     \
+          */
 
 static struct tcp_oob *to_tcp(struct r2_oob *oob)
 {
@@ -29,12 +31,14 @@ void oob_tcp_touch(struct tcp_oob *o)
 {
     uint64_t one = 1;
 
-    if (o->rescan)
+    if (o->rescan) {
         return;
+    }
     o->rescan = 1;
     /* a full counter cannot be: 1 is written only once per turn */
-    if (!o->in_progress && write(o->wakefd, &one, sizeof(one)) < 0)
+    if (!o->in_progress && write(o->wakefd, &one, sizeof(one)) < 0) {
         R2_WARN("out-of-band channel: eventfd: %s", strerror(errno));
+    }
 }
 
 void oob_tcp_addr_text(const struct r2_oob_name *n, char *out, size_t len)
@@ -81,11 +85,14 @@ void oob_tcp_stranger(struct tcp_oob *o, const struct tcp_chan *c, enum oob_stra
     char text[72];
 
     o->count.strangers++;
-    if (o->strangers_said >> kind & 1)
+    if (o->strangers_said >> kind & 1) {
         return;
+    }
     o->strangers_said |= (uint8_t)(1u << kind);
     far_end_text(c, text, sizeof(text));
-    R2_INFO("out-of-band channel: stranger %s dropped: %s; later ones of this kind are only counted", text, what[kind]);
+    R2_INFO(
+        "out-of-band channel: stranger %s dropped: %s; later ones of this kind are only counted",
+        text, what[kind]);
 }
 
 void oob_tcp_bad_frame(const struct tcp_chan *c, const uint64_t from[2], enum oob_bad why)
@@ -94,18 +101,21 @@ void oob_tcp_bad_frame(const struct tcp_chan *c, const uint64_t from[2], enum oo
     char text[72];
 
     o->count.bad_frames++;
-    if (!oob_said_first(&o->bad, from))
+    if (!oob_said_first(&o->bad, from)) {
         return;
+    }
     far_end_text(c, text, sizeof(text));
-    R2_WARN("out-of-band channel: bad frame from %s (process %016llx) dropped, the channel closed: %s; later ones are "
-            "only counted",
-            c->peer != NULL ? c->peer->str : text, (unsigned long long)from[0], oob_bad_text(why));
+    R2_WARN(
+        "out-of-band channel: bad frame from %s (process %016llx) dropped, the channel closed: %s; later ones are "
+        "only counted",
+        c->peer != NULL ? c->peer->str : text, (unsigned long long)from[0], oob_bad_text(why));
 }
 
 static void deadline_min(uint64_t *next, uint64_t t)
 {
-    if (t < *next)
+    if (t < *next) {
         *next = t;
+    }
 }
 
 static void chan_scan(struct tcp_chan *c, uint64_t *next)
@@ -113,8 +123,9 @@ static void chan_scan(struct tcp_chan *c, uint64_t *next)
     struct tcp_oob *o = c->oob;
     uint64_t silent, last;
 
-    if (c->state == CHAN_DEAD)
+    if (c->state == CHAN_DEAD) {
         return;
+    }
     if (c->err != 0) {
         oob_chan_fail(c, 0);
         return;
@@ -124,8 +135,9 @@ static void chan_scan(struct tcp_chan *c, uint64_t *next)
             deadline_min(next, c->deadline);
             return;
         }
-        if (c->peer == NULL && c->state != CHAN_DRAIN)
+        if (c->peer == NULL && c->state != CHAN_DRAIN) {
             oob_tcp_stranger(o, c, OOB_STRANGER_SILENT);
+        }
         oob_chan_fail(c, 0);
         return;
     }
@@ -137,8 +149,9 @@ static void chan_scan(struct tcp_chan *c, uint64_t *next)
     last = c->last_rx > c->last_ping ? c->last_rx : c->last_ping;
     if (o->now - last >= o->keepalive) {
         c->last_ping = last = o->now;
-        if (c->tx.tail == c->tx.head && oob_chan_put_frame(c, OOB_PING, NULL, 0) == 0)
+        if (c->tx.tail == c->tx.head && oob_chan_put_frame(c, OOB_PING, NULL, 0) == 0) {
             oob_chan_flush(c);
+        }
     }
     deadline_min(next, last + o->keepalive);
     deadline_min(next, c->last_rx + 3 * o->keepalive);
@@ -149,15 +162,18 @@ static uint64_t scan(struct tcp_oob *o)
 {
     uint64_t next = UINT64_MAX;
 
-    for (struct tcp_chan *c = o->chans; c != NULL; c = c->next)
+    for (struct tcp_chan *c = o->chans; c != NULL; c = c->next) {
         chan_scan(c, &next);
+    }
     for (struct tcp_peer *p = o->peers; p != NULL; p = p->next_all) {
-        if (p->refs == 0 || p->self || p->cur != NULL || p->dial != NULL || o->stopping)
+        if (p->refs == 0 || p->self || p->cur != NULL || p->dial != NULL || o->stopping) {
             continue;
-        if (p->dial_at <= o->now)
+        }
+        if (p->dial_at <= o->now) {
             oob_peer_dial(p);
-        else
+        } else {
             deadline_min(&next, p->dial_at);
+        }
     }
     deadline_min(&next, oob_door_scan(o));
     return next;
@@ -170,12 +186,13 @@ static void events_handle(struct tcp_oob *o)
     uint64_t ignored;
 
     for (int i = 0; i < n; i++) {
-        if (e[i].data.ptr == &o->wakefd)
+        if (e[i].data.ptr == &o->wakefd) {
             (void)!read(o->wakefd, &ignored, sizeof(ignored));
-        else if (e[i].data.ptr == &o->listenfd)
+        } else if (e[i].data.ptr == &o->listenfd) {
             oob_door_accept(o);
-        else
+        } else {
             oob_chan_event(e[i].data.ptr, e[i].events);
+        }
     }
 }
 
@@ -188,7 +205,8 @@ static uint64_t tcp_progress(struct r2_oob *oob, uint64_t now_ns)
     o->in_progress = 1;
     events_handle(o);
     oob_self_deliver(o);
-    /* one more round for what the upcalls and the scan itself have left: a new dial counts towards the deadline */
+    /* one more round for what the upcalls and the scan itself have left: a new dial counts towards
+     * the deadline */
     for (int i = 0; i < 2 && (o->rescan || now_ns >= o->next); i++) {
         o->rescan = 0;
         o->next = scan(o);
@@ -211,12 +229,14 @@ static void tcp_destroy(struct r2_oob *oob)
 
     o->stopping = 1;
     o->in_progress = 1;
-    for (struct tcp_chan *c = o->chans; c != NULL; c = c->next)
+    for (struct tcp_chan *c = o->chans; c != NULL; c = c->next) {
         oob_chan_close(c);
+    }
     oob_chan_reap(o);
     oob_peer_free_all(o);
-    if (o->listenfd >= 0)
+    if (o->listenfd >= 0) {
         close(o->listenfd);
+    }
     close(o->wakefd);
     close(o->epfd);
     free(o);
@@ -249,18 +269,20 @@ static void tcp_drain(struct r2_oob *oob, uint64_t limit_ns)
         o->listenfd = -1;
     }
     for (struct tcp_chan *c = o->chans; c != NULL; c = c->next) {
-        if (c->state == CHAN_UP || c->state == CHAN_DRAIN)
+        if (c->state == CHAN_UP || c->state == CHAN_DRAIN) {
             oob_chan_drain(c, 1);
-        else
+        } else {
             oob_chan_close(c);
+        }
         c->deadline = end;
     }
     while (now < end) {
         struct pollfd p = {.fd = o->epfd, .events = POLLIN};
         uint64_t left_ms = (end - now + 999999) / 1000000;
         tcp_progress(oob, now);
-        if (o->chans == NULL)
+        if (o->chans == NULL) {
             return;
+        }
         (void)poll(&p, 1, left_ms > 1000 ? 1000 : (int)left_ms);
         now = o->env.now_ns(o->env.arg);
     }
@@ -284,8 +306,8 @@ static const struct r2_oob_ops tcp_ops = {
     .counters = tcp_counters,
 };
 
-/* Binds to the address of @i, so that nobody finds us on another network. The port is the kernel's choice. -1 with
- * errno. */
+/* Binds to the address of @i, so that nobody finds us on another network. The port is the kernel's
+ * choice. -1 with errno. */
 static int listen_open(struct tcp_oob *o, const struct oob_if *i)
 {
     struct sockaddr_in s4 = {.sin_family = AF_INET};
@@ -297,9 +319,11 @@ static int listen_open(struct tcp_oob *o, const struct oob_if *i)
     memcpy(&s4.sin_addr, i->addr, 4);
     memcpy(&s6.sin6_addr, i->addr, 16);
     o->listenfd = socket(sa->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (o->listenfd < 0 || bind(o->listenfd, sa, len) != 0 || listen(o->listenfd, LISTEN_BACKLOG) != 0 ||
-        getsockname(o->listenfd, sa, &len) != 0 || epoll_ctl(o->epfd, EPOLL_CTL_ADD, o->listenfd, &e) != 0)
+    if (o->listenfd < 0 || bind(o->listenfd, sa, len) != 0 ||
+        listen(o->listenfd, LISTEN_BACKLOG) != 0 || getsockname(o->listenfd, sa, &len) != 0 ||
+        epoll_ctl(o->epfd, EPOLL_CTL_ADD, o->listenfd, &e) != 0) {
         return -1;
+    }
     o->name.family = i->family;
     o->name.port = ntohs(i->family == 4 ? s4.sin_port : s6.sin6_port);
     o->name.scope = i->scope;
@@ -326,19 +350,23 @@ static void identity_make(struct tcp_oob *o)
 
 static void create_undo(struct tcp_oob *o)
 {
-    if (o == NULL)
+    if (o == NULL) {
         return;
-    if (o->listenfd >= 0)
+    }
+    if (o->listenfd >= 0) {
         close(o->listenfd);
-    if (o->wakefd >= 0)
+    }
+    if (o->wakefd >= 0) {
         close(o->wakefd);
-    if (o->epfd >= 0)
+    }
+    if (o->epfd >= 0) {
         close(o->epfd);
+    }
     free(o);
 }
 
-struct r2_oob *r2_oob_tcp_create(const struct r2_oob_tcp_config *cfg, const struct r2_oob_events *ev, char *why,
-                                 size_t why_len)
+struct r2_oob *r2_oob_tcp_create(const struct r2_oob_tcp_config *cfg,
+                                 const struct r2_oob_events *ev, char *why, size_t why_len)
 {
     const char *spec = cfg->ifname ? cfg->ifname : "", *family = cfg->family ? cfg->family : "";
     struct tcp_oob *o = calloc(1, sizeof(*o));
@@ -346,8 +374,9 @@ struct r2_oob *r2_oob_tcp_create(const struct r2_oob_tcp_config *cfg, const stru
     char text[72];
     int n, i;
 
-    if (o != NULL)
+    if (o != NULL) {
         o->epfd = o->wakefd = o->listenfd = -1;
+    }
     if (o == NULL || list == NULL) {
         snprintf(why, why_len, "out of memory");
         goto err;
@@ -368,8 +397,9 @@ struct r2_oob *r2_oob_tcp_create(const struct r2_oob_tcp_config *cfg, const stru
         goto err;
     }
     i = oob_ifsel_pick(list, n, spec, family, cfg->avoid, why, why_len);
-    if (i < 0)
+    if (i < 0) {
         goto err;
+    }
     if (wake_open(o) != 0 || listen_open(o, &list[i]) != 0) {
         snprintf(why, why_len, "no out-of-band socket on %s: %s", list[i].name, strerror(errno));
         goto err;

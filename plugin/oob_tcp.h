@@ -1,13 +1,14 @@
 /*
  * Inside of the TCP out-of-band channel; for oob_tcp*.c only.
  *
- * endpoint (tcp_oob) --- peers, by uuid --- per peer: at most one channel in use (cur) and one dial (dial)
+ * endpoint (tcp_oob) --- peers, by uuid --- per peer: at most one channel in use (cur) and one dial
+ * (dial)
  *                    \-- channels: all of them, also strangers and those that only run dry
  *
- * Everything belongs to one thread. Upcalls happen only inside progress(), and may call back into the endpoint, so
- * inside progress nothing is freed: channels become DEAD, peers lose their last reference, and reap() at the end frees
- * both. Outside of progress (send, peer_get, peer_put) no upcall is made: what needs one is noted and touch() makes
- * progress() look.
+ * Everything belongs to one thread. Upcalls happen only inside progress(), and may call back into
+ * the endpoint, so inside progress nothing is freed: channels become DEAD, peers lose their last
+ * reference, and reap() at the end frees both. Outside of progress (send, peer_get, peer_put) no
+ * upcall is made: what needs one is noted and touch() makes progress() look.
  */
 #ifndef OOB_TCP_H
 #define OOB_TCP_H
@@ -19,10 +20,11 @@
 #include "r2_env.h"
 #include "r2_oob.h"
 
-#define OOB_QUEUE_MAX     (4u << 20)     /* bytes waiting for one peer */
-#define OOB_PLACES_MIN    64             /* of channels dialled by nobody we know yet: an eighth of the */
-#define OOB_PLACES_MAX    512            /* descriptors that the process may have, within these bounds */
-#define OOB_READ_BUDGET   (256u << 10)   /* bytes of one channel per turn: the others want their turn too */
+#define OOB_QUEUE_MAX  (4u << 20) /* bytes waiting for one peer */
+#define OOB_PLACES_MIN 64         /* of channels dialled by nobody we know yet: an eighth of the */
+#define OOB_PLACES_MAX 512        /* descriptors that the process may have, within these bounds */
+#define OOB_READ_BUDGET                                                                            \
+    (256u << 10) /* bytes of one channel per turn: the others want their turn too */
 #define OOB_HELLO_TIMEOUT 5000000000ull  /* where the configuration says 0 */
 #define OOB_KEEPALIVE     10000000000ull /* the same */
 #define OOB_PEER_BUCKETS  256
@@ -72,9 +74,9 @@ struct tcp_chan {
     uint8_t eof;        /* the peer has half closed and we still have something to say */
     uint8_t armed;      /* EPOLLOUT is asked for */
     int err;            /* errno of a send() outside of progress, 0 */
-    uint64_t since; /* peer == NULL: in its state, of those that oob_waiter tells apart */
+    uint64_t since;     /* peer == NULL: in its state, of those that oob_waiter tells apart */
     struct tcp_source *source; /* peer == NULL: where it comes from */
-    uint64_t deadline; /* of everything but UP */
+    uint64_t deadline;         /* of everything but UP */
     uint64_t last_rx, last_ping;
     uint64_t tx_seq, rx_seq;
     uint64_t lost_id; /* of its dialler's hello */
@@ -116,11 +118,11 @@ struct tcp_oob {
     int epfd, wakefd, listenfd;
     uint8_t listen_paused, in_progress, stopping, rescan, self_up;
     uint8_t strangers_said; /* bit per kind */
-    uint8_t starved; /* paused for want of descriptors, not of places */
-    uint64_t listen_at; /* a paused listener is looked at again */
-    uint64_t now, next; /* time of this turn; deadline found by the last scan */
-    int pending;        /* channels with peer == NULL */
-    int places;         /* for these */
+    uint8_t starved;        /* paused for want of descriptors, not of places */
+    uint64_t listen_at;     /* a paused listener is looked at again */
+    uint64_t now, next;     /* time of this turn; deadline found by the last scan */
+    int pending;            /* channels with peer == NULL */
+    int places;             /* for these */
     struct tcp_source source[OOB_PLACES_MAX];
     struct tcp_chan *chans;
     struct tcp_peer *peers, *self, *hash[OOB_PEER_BUCKETS];
@@ -132,9 +134,11 @@ struct tcp_oob {
 
 /* oob_tcp.c: something for progress() to do without an event of a socket. */
 void oob_tcp_touch(struct tcp_oob *o);
-/* A dialler without the right secret, or with no manners: counts it, and says the first of each kind. */
+/* A dialler without the right secret, or with no manners: counts it, and says the first of each
+ * kind. */
 void oob_tcp_stranger(struct tcp_oob *o, const struct tcp_chan *c, enum oob_stranger kind);
-/* A bad frame of somebody who knows the secret, @from: counts it, says the first of each process, closes nothing. */
+/* A bad frame of somebody who knows the secret, @from: counts it, says the first of each process,
+ * closes nothing. */
 void oob_tcp_bad_frame(const struct tcp_chan *c, const uint64_t from[2], enum oob_bad why);
 /* Text of an address; family 4 or 6. */
 void oob_tcp_addr_text(const struct r2_oob_name *n, char *out, size_t len);
@@ -144,19 +148,22 @@ int oob_door_places(void);
 void oob_door_enter(struct tcp_chan *c);
 /* @c is proved or closed: its place is free. Anywhere. */
 void oob_door_leave(struct tcp_chan *c);
-/* Takes in who waits in the kernel, and throws out whose time is over where there is no place. Inside progress only. */
+/* Takes in who waits in the kernel, and throws out whose time is over where there is no place.
+ * Inside progress only. */
 void oob_door_accept(struct tcp_oob *o);
 /* Opens a paused listener again when it is time; returns when to look again. */
 uint64_t oob_door_scan(struct tcp_oob *o);
 
 /* oob_tcp_chan.c */
 /* Takes @fd over, also on failure. NULL: out of memory. @peer NULL: dialled from outside. */
-struct tcp_chan *oob_chan_create(struct tcp_oob *o, int fd, struct tcp_peer *peer, enum chan_state state);
+struct tcp_chan *oob_chan_create(struct tcp_oob *o, int fd, struct tcp_peer *peer,
+                                 enum chan_state state);
 /* Closes without a word to anybody; the memory goes at reap(). Anywhere. */
 void oob_chan_close(struct tcp_chan *c);
 /* Closes and tells the peer's owner. Inside progress only. */
 void oob_chan_fail(struct tcp_chan *c, int refused);
-/* Stops using @c: what is queued goes out, then FIN; it ends with the peer's EOF or at its deadline. Anywhere. */
+/* Stops using @c: what is queued goes out, then FIN; it ends with the peer's EOF or at its
+ * deadline. Anywhere. */
 void oob_chan_drain(struct tcp_chan *c, int mute);
 /* Appends raw bytes (hello) or a frame; -1 with errno. Does not write to the socket. */
 int oob_chan_put(struct tcp_chan *c, const void *data, size_t len);
@@ -169,8 +176,8 @@ void oob_chan_event(struct tcp_chan *c, uint32_t events);
 /* Frees dead channels. End of progress only. */
 void oob_chan_reap(struct tcp_oob *o);
 
-/* oob_tcp_auth.c: consume the peer's hello or AUTH at the front of c->rx. 1: done, look again; 0: more bytes; -1: c was
- * closed or refused. */
+/* oob_tcp_auth.c: consume the peer's hello or AUTH at the front of c->rx. 1: done, look again; 0:
+ * more bytes; -1: c was closed or refused. */
 int oob_auth_hello(struct tcp_chan *c);
 int oob_auth_frame(struct tcp_chan *c, const struct oob_frame *f);
 /* Our hello, when connect() is through. */

@@ -45,18 +45,22 @@ static void version_warn_once(struct tcp_chan *c, const struct oob_hello *h)
     struct tcp_oob *o = c->oob;
 
     if (c->peer != NULL) {
-        if (c->peer->warned)
+        if (c->peer->warned) {
             return;
+        }
         c->peer->warned = 1;
-        R2_WARN("out-of-band channel: %s speaks version %u, this process version %u: no channel is possible",
-                c->peer->str, h->version, OOB_VERSION);
+        R2_WARN(
+            "out-of-band channel: %s speaks version %u, this process version %u: no channel is possible",
+            c->peer->str, h->version, OOB_VERSION);
         return;
     }
-    if (!oob_said_first(&o->versions, h->from))
+    if (!oob_said_first(&o->versions, h->from)) {
         return;
-    R2_WARN("out-of-band channel: process %016llx dials with version %u, this process has version %u: no channel is "
-            "possible",
-            (unsigned long long)h->from[0], h->version, OOB_VERSION);
+    }
+    R2_WARN(
+        "out-of-band channel: process %016llx dials with version %u, this process has version %u: no channel is "
+        "possible",
+        (unsigned long long)h->from[0], h->version, OOB_VERSION);
 }
 
 /* The other's hello is used up. */
@@ -65,7 +69,8 @@ static void hello_consume(struct tcp_chan *c)
     c->rx.head += OOB_HELLO_SIZE;
 }
 
-/* Says why and half closes; what else arrives is dropped. Not closed at once: an RST would overtake the reason. */
+/* Says why and half closes; what else arrives is dropped. Not closed at once: an RST would overtake
+ * the reason. */
 static int refuse(struct tcp_chan *c, const struct oob_hello *h, uint8_t code)
 {
     uint8_t bytes[OOB_HELLO_SIZE];
@@ -75,8 +80,9 @@ static int refuse(struct tcp_chan *c, const struct oob_hello *h, uint8_t code)
     answer.code = code;
     oob_hello_pack(&answer, bytes);
     c->rx.head = c->rx.tail = 0;
-    if (oob_chan_put(c, bytes, sizeof(bytes)) != 0)
+    if (oob_chan_put(c, bytes, sizeof(bytes)) != 0) {
         oob_chan_close(c);
+    }
     oob_chan_drain(c, 1);
     return -1;
 }
@@ -86,8 +92,9 @@ static const uint8_t *secret_of(struct tcp_oob *o, const struct oob_hello *h)
 {
     struct tcp_peer *p;
 
-    if (h->secret_of == OOB_SECRET_LISTENER)
+    if (h->secret_of == OOB_SECRET_LISTENER) {
         return o->name.secret;
+    }
     p = oob_peer_find(o, h->from);
     return p != NULL && p->has_secret ? p->name.secret : NULL;
 }
@@ -130,16 +137,16 @@ static int hello_of_listener(struct tcp_chan *c, const struct oob_hello *h)
     struct tcp_peer *p = c->peer;
 
     /*
-     * Somebody else listens where the peer was, or our own socket was given the very port it dials and talks to itself:
-     * nobody is there.
+     * Somebody else listens where the peer was, or our own socket was given the very port it dials
+     * and talks to itself: nobody is there.
      */
     if (h->kind != OOB_HELLO_ANSWER || h->code == OOB_HELLO_WRONG_UUID ||
         oob_uuid_compare(h->from, p->name.uuid) != 0) {
         oob_chan_fail(c, 1);
         return -1;
     }
-    oob_keys_derive(c->own_secret ? c->oob->name.secret : p->name.secret, c->dial_hello, c->rx.data + c->rx.head,
-                    &c->keys);
+    oob_keys_derive(c->own_secret ? c->oob->name.secret : p->name.secret, c->dial_hello,
+                    c->rx.data + c->rx.head, &c->keys);
     hello_consume(c);
     c->theirs = *h;
     c->state = CHAN_AUTH;
@@ -159,18 +166,22 @@ int oob_auth_hello(struct tcp_chan *c)
     case OOB_PARSE_MORE:
         return 0;
     case OOB_PARSE_VERSION:
-        if (c->peer == NULL && oob_uuid_compare(h.to, c->oob->name.uuid) != 0)
+        if (c->peer == NULL && oob_uuid_compare(h.to, c->oob->name.uuid) != 0) {
             break;
+        }
         version_warn_once(c, &h);
-        if (c->peer == NULL)
+        if (c->peer == NULL) {
             return refuse(c, &h, OOB_HELLO_VERSION);
+        }
         oob_chan_fail(c, 0);
         return -1;
     case OOB_PARSE_OK:
-        if (c->peer != NULL)
+        if (c->peer != NULL) {
             return hello_of_listener(c, &h);
-        if (h.kind == OOB_HELLO_DIAL)
+        }
+        if (h.kind == OOB_HELLO_DIAL) {
             return hello_of_dialler(c, &h);
+        }
         break;
     case OOB_PARSE_BAD:
         break;
@@ -180,16 +191,17 @@ int oob_auth_hello(struct tcp_chan *c)
     return -1;
 }
 
-/* The dialler has proved the secret: it is who its hello says, or somebody who has that process's name, which is as
- * good. */
+/* The dialler has proved the secret: it is who its hello says, or somebody who has that process's
+ * name, which is as good. */
 static int dialler_proved(struct tcp_chan *c)
 {
     struct tcp_oob *o = c->oob;
     struct tcp_peer *p = oob_peer_find(o, c->theirs.from);
     uint8_t code = OOB_AUTH_ACCEPT;
 
-    if (p == NULL)
+    if (p == NULL) {
         p = oob_peer_create(o, c->theirs.from);
+    }
     if (p == NULL) {
         oob_chan_close(c);
         return -1;
@@ -206,9 +218,11 @@ static int dialler_proved(struct tcp_chan *c)
     p->chans++;
     c->id = c->keys.id;
     if (p->cur != NULL) {
-        struct oob_rivals r = {o->name.uuid, p->name.uuid, 0, p->cur->by_us, c->lost_id, p->cur->id};
-        if (!oob_rivals_new_stays(&r))
+        struct oob_rivals r = {o->name.uuid,  p->name.uuid, 0,
+                               p->cur->by_us, c->lost_id,   p->cur->id};
+        if (!oob_rivals_new_stays(&r)) {
             code = OOB_AUTH_DUPLICATE;
+        }
     }
     if (oob_chan_put_frame(c, OOB_AUTH, &code, 1) != 0) {
         oob_chan_fail(c, 0);
@@ -220,8 +234,9 @@ static int dialler_proved(struct tcp_chan *c)
         return c->state == CHAN_DEAD ? -1 : 0;
     }
     /* if the peer has in truth lost the channel that we keep, this finds out at once */
-    if (oob_chan_put_frame(p->cur, OOB_PING, NULL, 0) == 0)
+    if (oob_chan_put_frame(p->cur, OOB_PING, NULL, 0) == 0) {
         oob_chan_flush(p->cur);
+    }
     oob_chan_drain(c, 1);
     return 0;
 }
@@ -237,7 +252,8 @@ static int listener_proved(struct tcp_chan *c, uint8_t code)
         return -1;
     }
     if (p->cur != NULL) {
-        struct oob_rivals r = {o->name.uuid, p->name.uuid, 1, p->cur->by_us, c->lost_id, p->cur->id};
+        struct oob_rivals r = {o->name.uuid,  p->name.uuid, 1,
+                               p->cur->by_us, c->lost_id,   p->cur->id};
         if (!oob_rivals_new_stays(&r)) {
             oob_chan_drain(c, 0);
             return 0;
@@ -251,7 +267,8 @@ int oob_auth_frame(struct tcp_chan *c, const struct oob_frame *f)
 {
     size_t want = c->by_us ? 1 : 0;
 
-    if (f->type != OOB_AUTH || f->len != want || (want == 1 && f->payload[0] > OOB_AUTH_DUPLICATE)) {
+    if (f->type != OOB_AUTH || f->len != want ||
+        (want == 1 && f->payload[0] > OOB_AUTH_DUPLICATE)) {
         oob_tcp_bad_frame(c, c->by_us ? c->peer->name.uuid : c->theirs.from,
                           f->type != OOB_AUTH ? OOB_BAD_TYPE : OOB_BAD_LENGTH);
         oob_chan_fail(c, 0);

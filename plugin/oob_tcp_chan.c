@@ -17,8 +17,9 @@ static int buf_reserve(struct tcp_buf *b, size_t need)
     size_t used = b->tail - b->head, cap = b->cap ? b->cap : RX_FIRST;
     uint8_t *data;
 
-    if (b->cap - b->tail >= need)
+    if (b->cap - b->tail >= need) {
         return 0;
+    }
     /* moving only when at least half is free keeps the cost per byte constant */
     if (b->cap >= used + need && b->head >= b->cap / 2) {
         memmove(b->data, b->data + b->head, used);
@@ -26,15 +27,19 @@ static int buf_reserve(struct tcp_buf *b, size_t need)
         b->tail = used;
         return 0;
     }
-    while (cap < used + need)
+    while (cap < used + need) {
         cap *= 2;
-    if (cap == b->cap)
+    }
+    if (cap == b->cap) {
         cap *= 2;
+    }
     data = malloc(cap);
-    if (data == NULL)
+    if (data == NULL) {
         return -1;
-    if (used > 0)
+    }
+    if (used > 0) {
         memcpy(data, b->data + b->head, used);
+    }
     free(b->data);
     *b = (struct tcp_buf){.data = data, .tail = used, .cap = cap};
     return 0;
@@ -50,23 +55,28 @@ static void buf_free(struct tcp_buf *b)
 static void buf_consume(struct tcp_buf *b, size_t n)
 {
     b->head += n;
-    if (b->head < b->tail)
+    if (b->head < b->tail) {
         return;
+    }
     b->head = b->tail = 0;
-    if (b->cap > 4 * OOB_FRAME_MAX)
+    if (b->cap > 4 * OOB_FRAME_MAX) {
         buf_free(b);
+    }
 }
 
-struct tcp_chan *oob_chan_create(struct tcp_oob *o, int fd, struct tcp_peer *peer, enum chan_state state)
+struct tcp_chan *oob_chan_create(struct tcp_oob *o, int fd, struct tcp_peer *peer,
+                                 enum chan_state state)
 {
     struct tcp_chan *c = calloc(1, sizeof(*c));
     struct epoll_event e = {.events = EPOLLIN | (state == CHAN_CONNECTING ? EPOLLOUT : 0)};
 
-    if (c == NULL)
+    if (c == NULL) {
         goto err_fd;
+    }
     e.data.ptr = c;
-    if (epoll_ctl(o->epfd, EPOLL_CTL_ADD, fd, &e) != 0)
+    if (epoll_ctl(o->epfd, EPOLL_CTL_ADD, fd, &e) != 0) {
         goto err_chan;
+    }
     c->oob = o;
     c->fd = fd;
     c->peer = peer;
@@ -77,10 +87,11 @@ struct tcp_chan *oob_chan_create(struct tcp_oob *o, int fd, struct tcp_peer *pee
     c->deadline = o->now + o->hello_timeout;
     c->next = o->chans;
     o->chans = c;
-    if (peer != NULL)
+    if (peer != NULL) {
         peer->chans++;
-    else
+    } else {
         oob_door_enter(c);
+    }
     oob_tcp_touch(o);
     return c;
 
@@ -94,14 +105,16 @@ err_fd:
 
 void oob_chan_close(struct tcp_chan *c)
 {
-    if (c->state == CHAN_DEAD)
+    if (c->state == CHAN_DEAD) {
         return;
-    if (c->peer == NULL)
+    }
+    if (c->peer == NULL) {
         oob_door_leave(c);
-    else if (c->peer->cur == c)
+    } else if (c->peer->cur == c) {
         c->peer->cur = NULL;
-    else if (c->peer->dial == c)
+    } else if (c->peer->dial == c) {
         c->peer->dial = NULL;
+    }
     c->state = CHAN_DEAD;
     close(c->fd);
     c->fd = -1;
@@ -114,21 +127,26 @@ void oob_chan_fail(struct tcp_chan *c, int refused)
     struct tcp_peer *p = c->peer;
     int mattered = p != NULL && (p->cur == c || p->dial == c);
 
-    if (c->state == CHAN_DEAD)
+    if (c->state == CHAN_DEAD) {
         return;
+    }
     oob_chan_close(c);
-    if (mattered)
+    if (mattered) {
         oob_peer_lost(p, c, refused);
+    }
 }
 
 void oob_chan_drain(struct tcp_chan *c, int mute)
 {
-    if (c->state == CHAN_DEAD)
+    if (c->state == CHAN_DEAD) {
         return;
-    if (c->peer != NULL && c->peer->cur == c)
+    }
+    if (c->peer != NULL && c->peer->cur == c) {
         c->peer->cur = NULL;
-    if (c->peer != NULL && c->peer->dial == c)
+    }
+    if (c->peer != NULL && c->peer->dial == c) {
         c->peer->dial = NULL;
+    }
     c->state = CHAN_DRAIN;
     c->mute |= mute != 0;
     c->deadline = c->oob->now + c->oob->hello_timeout;
@@ -138,8 +156,9 @@ void oob_chan_drain(struct tcp_chan *c, int mute)
 
 int oob_chan_put(struct tcp_chan *c, const void *data, size_t len)
 {
-    if (buf_reserve(&c->tx, len) != 0)
+    if (buf_reserve(&c->tx, len) != 0) {
         return -1;
+    }
     memcpy(c->tx.data + c->tx.tail, data, len);
     c->tx.tail += len;
     return 0;
@@ -147,8 +166,9 @@ int oob_chan_put(struct tcp_chan *c, const void *data, size_t len)
 
 int oob_chan_put_frame(struct tcp_chan *c, uint8_t type, const void *payload, size_t len)
 {
-    if (buf_reserve(&c->tx, OOB_FRAME_HEAD + len + OOB_FRAME_MAC) != 0)
+    if (buf_reserve(&c->tx, OOB_FRAME_HEAD + len + OOB_FRAME_MAC) != 0) {
         return -1;
+    }
     c->tx.tail += oob_frame_pack(c->tx.data + c->tx.tail, type, payload, len, c->tx_seq++,
                                  c->by_us ? c->keys.dialler : c->keys.listener);
     return 0;
@@ -156,19 +176,23 @@ int oob_chan_put_frame(struct tcp_chan *c, uint8_t type, const void *payload, si
 
 static void write_arm(struct tcp_chan *c, int want)
 {
-    struct epoll_event e = {.events = (c->eof ? 0 : EPOLLIN) | (want ? EPOLLOUT : 0), .data.ptr = c};
+    struct epoll_event e = {.events = (c->eof ? 0 : EPOLLIN) | (want ? EPOLLOUT : 0),
+                            .data.ptr = c};
 
-    if (c->armed == want && !c->eof)
+    if (c->armed == want && !c->eof) {
         return;
-    if (epoll_ctl(c->oob->epfd, EPOLL_CTL_MOD, c->fd, &e) != 0)
+    }
+    if (epoll_ctl(c->oob->epfd, EPOLL_CTL_MOD, c->fd, &e) != 0) {
         c->err = errno;
+    }
     c->armed = want != 0;
 }
 
 void oob_chan_flush(struct tcp_chan *c)
 {
-    if (c->state == CHAN_DEAD || c->state == CHAN_CONNECTING || c->err != 0)
+    if (c->state == CHAN_DEAD || c->state == CHAN_CONNECTING || c->err != 0) {
         return;
+    }
     while (c->tx.tail > c->tx.head) {
         ssize_t n = send(c->fd, c->tx.data + c->tx.head, c->tx.tail - c->tx.head, MSG_NOSIGNAL);
         if (n > 0) {
@@ -182,16 +206,18 @@ void oob_chan_flush(struct tcp_chan *c)
     }
     if (c->state == CHAN_DRAIN && c->tx.tail == c->tx.head && !c->fin) {
         c->fin = 1;
-        if (shutdown(c->fd, SHUT_WR) != 0)
+        if (shutdown(c->fd, SHUT_WR) != 0) {
             c->err = errno;
+        }
     }
     if (c->fin && c->eof) {
         oob_chan_close(c);
         return;
     }
     write_arm(c, c->tx.tail > c->tx.head);
-    if (c->err != 0)
+    if (c->err != 0) {
         oob_tcp_touch(c->oob);
+    }
 }
 
 /* A frame of an established channel. -1: c was closed. */
@@ -201,15 +227,17 @@ static int frame_take(struct tcp_chan *c, const struct oob_frame *f)
 
     switch (f->type) {
     case OOB_DATA:
-        if (c->mute || o->stopping)
+        if (c->mute || o->stopping) {
             return 0;
+        }
         o->count.received++;
         o->count.bytes_received += f->len;
         o->ev.message(o->ev.arg, (struct r2_oob_peer *)c->peer, f->payload, f->len);
         return c->state == CHAN_DEAD ? -1 : 0;
     case OOB_PING:
-        if (c->state == CHAN_UP && oob_chan_put_frame(c, OOB_PONG, NULL, 0) == 0)
+        if (c->state == CHAN_UP && oob_chan_put_frame(c, OOB_PONG, NULL, 0) == 0) {
             oob_chan_flush(c);
+        }
         return 0;
     case OOB_PONG:
         return 0;
@@ -220,7 +248,8 @@ static int frame_take(struct tcp_chan *c, const struct oob_frame *f)
     }
 }
 
-/* One frame off the front of c->rx. 1: done, look again; 0: more bytes are needed; -1: c was closed. */
+/* One frame off the front of c->rx. 1: done, look again; 0: more bytes are needed; -1: c was
+ * closed. */
 static int frame_next(struct tcp_chan *c)
 {
     struct tcp_oob *o = c->oob;
@@ -235,17 +264,19 @@ static int frame_next(struct tcp_chan *c)
     case OOB_PARSE_MORE:
         return 0;
     default:
-        if (unknown)
+        if (unknown) {
             oob_tcp_stranger(o, c, OOB_STRANGER_SECRET);
-        else
+        } else {
             oob_tcp_bad_frame(c, c->peer->name.uuid, f.why);
+        }
         oob_chan_fail(c, 0);
         return -1;
     }
     c->rx_seq++;
     rc = unknown ? oob_auth_frame(c, &f) : frame_take(c, &f);
-    if (rc < 0)
+    if (rc < 0) {
         return -1;
+    }
     buf_consume(&c->rx, f.total);
     return 1;
 }
@@ -255,10 +286,12 @@ static void parse_all(struct tcp_chan *c)
     int rc;
 
     do {
-        if (c->rx.tail == c->rx.head)
+        if (c->rx.tail == c->rx.head) {
             return;
+        }
         if (c->state == CHAN_DRAIN && c->peer == NULL) {
-            /* refused: whatever else it says, it is only read so that the refusal is not lost to an RST */
+            /* refused: whatever else it says, it is only read so that the refusal is not lost to an
+             * RST */
             buf_consume(&c->rx, c->rx.tail - c->rx.head);
             return;
         }
@@ -266,20 +299,23 @@ static void parse_all(struct tcp_chan *c)
     } while (rc > 0 && c->state != CHAN_DEAD);
 }
 
-/* The peer closed. In the middle of a frame that is an error, between frames its way to say goodbye. */
+/* The peer closed. In the middle of a frame that is an error, between frames its way to say
+ * goodbye. */
 static void eof_take(struct tcp_chan *c)
 {
     if (c->state == CHAN_DRAIN && c->tx.tail > c->tx.head && c->rx.tail == c->rx.head) {
-        /* the peer has said its last word and still listens: ours go out first; EOF would be readable for ever */
+        /* the peer has said its last word and still listens: ours go out first; EOF would be
+         * readable for ever */
         c->eof = 1;
         oob_chan_flush(c);
         return;
     }
     if (c->rx.tail > c->rx.head) {
-        if (c->peer != NULL && c->state != CHAN_HELLO && c->state != CHAN_AUTH)
+        if (c->peer != NULL && c->state != CHAN_HELLO && c->state != CHAN_AUTH) {
             oob_tcp_bad_frame(c, c->peer->name.uuid, OOB_BAD_CUT);
-        else
+        } else {
             oob_tcp_stranger(c->oob, c, OOB_STRANGER_CUT);
+        }
     }
     oob_chan_fail(c, 0);
 }
@@ -289,12 +325,15 @@ static int rx_reserve(struct tcp_chan *c)
 {
     size_t have = c->rx.tail - c->rx.head, frame = 0, want = RX_UP;
 
-    if (c->state != CHAN_UP && c->state != CHAN_DRAIN)
+    if (c->state != CHAN_UP && c->state != CHAN_DRAIN) {
         return buf_reserve(&c->rx, RX_FIRST / 2);
-    if (have > 0)
+    }
+    if (have > 0) {
         frame = oob_frame_size(c->rx.data + c->rx.head, have);
-    if (frame > have + want)
+    }
+    if (frame > have + want) {
         want = frame - have;
+    }
     return buf_reserve(&c->rx, want);
 }
 
@@ -316,18 +355,21 @@ void oob_chan_read(struct tcp_chan *c)
             return;
         }
         if (n < 0) {
-            if (errno == EINTR)
+            if (errno == EINTR) {
                 continue;
-            if (errno != EAGAIN)
+            }
+            if (errno != EAGAIN) {
                 oob_chan_fail(c, 0);
+            }
             return;
         }
         c->rx.tail += (size_t)n;
         c->last_rx = c->oob->now;
         budget -= (size_t)n < budget ? (size_t)n : budget;
         parse_all(c);
-        if ((size_t)n < room)
+        if ((size_t)n < room) {
             return;
+        }
     }
 }
 
@@ -336,26 +378,31 @@ static void connect_done(struct tcp_chan *c)
     int err = 0;
     socklen_t len = sizeof(err);
 
-    if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &err, &len) != 0)
+    if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &err, &len) != 0) {
         err = errno;
-    if (err != 0)
+    }
+    if (err != 0) {
         oob_chan_fail(c, err == ECONNREFUSED);
-    else
+    } else {
         oob_auth_begin(c);
+    }
 }
 
 void oob_chan_event(struct tcp_chan *c, uint32_t events)
 {
-    if (c->state == CHAN_DEAD)
+    if (c->state == CHAN_DEAD) {
         return;
+    }
     if (c->state == CHAN_CONNECTING) {
         connect_done(c);
         return;
     }
-    if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+    if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
         oob_chan_read(c);
-    if (c->state != CHAN_DEAD && (events & EPOLLOUT))
+    }
+    if (c->state != CHAN_DEAD && (events & EPOLLOUT)) {
         oob_chan_flush(c);
+    }
 }
 
 void oob_chan_reap(struct tcp_oob *o)
@@ -369,8 +416,9 @@ void oob_chan_reap(struct tcp_oob *o)
             continue;
         }
         *at = c->next;
-        if (c->peer != NULL)
+        if (c->peer != NULL) {
             c->peer->chans--;
+        }
         buf_free(&c->rx);
         free(c);
     }

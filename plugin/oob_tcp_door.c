@@ -24,8 +24,9 @@ int oob_door_places(void)
     struct rlimit l;
     rlim_t n = OOB_PLACES_MAX;
 
-    if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur != RLIM_INFINITY)
+    if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur != RLIM_INFINITY) {
         n = l.rlim_cur / FD_SHARE;
+    }
     return n < OOB_PLACES_MIN ? OOB_PLACES_MIN : n > OOB_PLACES_MAX ? OOB_PLACES_MAX : (int)n;
 }
 
@@ -49,18 +50,21 @@ static struct tcp_source *source_of(struct tcp_oob *o, int fd)
     struct tcp_source *free_row = &o->source[0];
     uint8_t addr[16] = {0};
 
-    if (getpeername(fd, (struct sockaddr *)&ss, &len) != 0)
+    if (getpeername(fd, (struct sockaddr *)&ss, &len) != 0) {
         ss.ss_family = AF_UNSPEC; /* it has gone already: all such are one */
-    if (ss.ss_family == AF_INET6)
+    }
+    if (ss.ss_family == AF_INET6) {
         memcpy(addr, &((struct sockaddr_in6 *)&ss)->sin6_addr, 16);
-    else if (ss.ss_family == AF_INET)
+    } else if (ss.ss_family == AF_INET) {
         memcpy(addr, &((struct sockaddr_in *)&ss)->sin_addr, 4);
+    }
     for (int i = 0; i < OOB_PLACES_MAX; i++) {
         struct tcp_source *s = &o->source[i];
-        if (s->waiting == 0)
+        if (s->waiting == 0) {
             free_row = s;
-        else if (memcmp(s->addr, addr, sizeof(addr)) == 0)
+        } else if (memcmp(s->addr, addr, sizeof(addr)) == 0) {
             return s;
+        }
     }
     memcpy(free_row->addr, addr, sizeof(addr));
     return free_row;
@@ -95,8 +99,9 @@ static struct tcp_chan *first_to_go(struct tcp_oob *o)
 
     for (struct tcp_chan *c = o->chans; c != NULL; c = c->next) {
         struct oob_waiter w;
-        if (c->state == CHAN_DEAD || c->source == NULL)
+        if (c->state == CHAN_DEAD || c->source == NULL) {
             continue;
+        }
         w = waiter_of(c);
         if (first == NULL || oob_waiter_goes_before(&w, &best)) {
             first = c;
@@ -121,13 +126,16 @@ static int make_room(struct tcp_oob *o, uint64_t *when)
         enum chan_state state = c->state;
         int before = o->pending;
         *when = oob_waiter_due(&w);
-        if (*when > o->now)
+        if (*when > o->now) {
             return 0;
+        }
         oob_chan_read(c);
-        if (o->pending < before)
+        if (o->pending < before) {
             return 1; /* proved, or gone by itself */
-        if (c->state != state)
+        }
+        if (c->state != state) {
             continue; /* a state is left for good: this loop ends */
+        }
         oob_tcp_stranger(o, c, OOB_STRANGER_CROWD);
         oob_chan_close(c);
         return 1;
@@ -148,10 +156,12 @@ static int make_descriptor(struct tcp_oob *o)
     struct pollfd p = {.fd = o->listenfd, .events = POLLIN};
     uint64_t when;
 
-    if (poll(&p, 1, 0) <= 0)
+    if (poll(&p, 1, 0) <= 0) {
         return 0;
-    if (make_room(o, &when))
+    }
+    if (make_room(o, &when)) {
         return 1;
+    }
     o->starved = 1;
     pause_until(o, when < o->now + PAUSE_NS ? when : o->now + PAUSE_NS);
     return 0;
@@ -170,10 +180,12 @@ void oob_door_accept(struct tcp_oob *o)
         }
         fd = accept4(o->listenfd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
-            if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM)
+            if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) {
                 return;
-            if (!make_descriptor(o))
+            }
+            if (!make_descriptor(o)) {
                 return;
+            }
             continue;
         }
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
@@ -183,10 +195,12 @@ void oob_door_accept(struct tcp_oob *o)
 
 uint64_t oob_door_scan(struct tcp_oob *o)
 {
-    if (!o->listen_paused)
+    if (!o->listen_paused) {
         return UINT64_MAX;
-    if (o->listen_at > o->now && (o->starved || o->pending >= o->places))
+    }
+    if (o->listen_at > o->now && (o->starved || o->pending >= o->places)) {
         return o->listen_at;
+    }
     o->starved = 0;
     listen_watch(o, 1);
     return UINT64_MAX;

@@ -24,8 +24,9 @@ struct tcp_peer *oob_peer_find(struct tcp_oob *o, const uint64_t uuid[2])
 {
     struct tcp_peer *p = *bucket(o, uuid);
 
-    while (p != NULL && oob_uuid_compare(p->name.uuid, uuid) != 0)
+    while (p != NULL && oob_uuid_compare(p->name.uuid, uuid) != 0) {
         p = p->next_hash;
+    }
     return p;
 }
 
@@ -33,8 +34,9 @@ struct tcp_peer *oob_peer_create(struct tcp_oob *o, const uint64_t uuid[2])
 {
     struct tcp_peer *p = calloc(1, sizeof(*p)), **b = bucket(o, uuid);
 
-    if (p == NULL)
+    if (p == NULL) {
         return NULL;
+    }
     p->oob = o;
     memcpy(p->name.uuid, uuid, sizeof(p->name.uuid));
     p->next_hash = *b;
@@ -48,12 +50,14 @@ static void peer_free(struct tcp_oob *o, struct tcp_peer **at)
 {
     struct tcp_peer *p = *at, **h = bucket(o, p->name.uuid);
 
-    while (*h != p)
+    while (*h != p) {
         h = &(*h)->next_hash;
+    }
     *h = p->next_hash;
     *at = p->next_all;
-    if (o->self == p)
+    if (o->self == p) {
         o->self = NULL;
+    }
     free(p);
 }
 
@@ -62,17 +66,19 @@ void oob_peer_reap(struct tcp_oob *o)
     struct tcp_peer **at = &o->peers;
 
     while (*at != NULL) {
-        if ((*at)->refs == 0 && (*at)->chans == 0 && !(*at)->self)
+        if ((*at)->refs == 0 && (*at)->chans == 0 && !(*at)->self) {
             peer_free(o, at);
-        else
+        } else {
             at = &(*at)->next_all;
+        }
     }
 }
 
 void oob_peer_free_all(struct tcp_oob *o)
 {
-    while (o->peers != NULL)
+    while (o->peers != NULL) {
         peer_free(o, &o->peers);
+    }
     while (o->note_first != NULL) {
         struct tcp_note *n = o->note_first;
         o->note_first = n->next;
@@ -94,9 +100,11 @@ static socklen_t sockaddr_fill(const struct tcp_peer *p, struct sockaddr_storage
     s->sin6_family = AF_INET6;
     s->sin6_port = htons(p->name.port);
     memcpy(&s->sin6_addr, p->name.addr, 16);
-    /* a scope is a number of the host that uses it: between link-local addresses that is our own interface */
-    if (p->name.addr[0] == 0xfe && (p->name.addr[1] & 0xc0) == 0x80)
+    /* a scope is a number of the host that uses it: between link-local addresses that is our own
+     * interface */
+    if (p->name.addr[0] == 0xfe && (p->name.addr[1] & 0xc0) == 0x80) {
         s->sin6_scope_id = p->oob->name.scope ? p->oob->name.scope : p->name.scope;
+    }
     return sizeof(*s);
 }
 
@@ -106,8 +114,9 @@ static void redial_schedule(struct tcp_peer *p)
 
     p->oob->env.random(p->oob->env.arg, &r, sizeof(r));
     p->dial_at = p->oob->now + oob_backoff_ns(p->attempt, r);
-    if (p->attempt < 30)
+    if (p->attempt < 30) {
         p->attempt++;
+    }
     oob_tcp_touch(p->oob);
 }
 
@@ -131,10 +140,11 @@ void oob_peer_dial(struct tcp_peer *p)
         return;
     }
     p->dial = c;
-    if (err == 0)
+    if (err == 0) {
         oob_auth_begin(c);
-    else if (err != EINPROGRESS)
+    } else if (err != EINPROGRESS) {
         oob_chan_fail(c, err == ECONNREFUSED);
+    }
 }
 
 void oob_peer_lost(struct tcp_peer *p, struct tcp_chan *c, int refused)
@@ -142,12 +152,15 @@ void oob_peer_lost(struct tcp_peer *p, struct tcp_chan *c, int refused)
     struct tcp_oob *o = p->oob;
 
     /* a dial that failed beside a channel that stands is nobody's business */
-    if (o->stopping || p->cur != NULL)
+    if (o->stopping || p->cur != NULL) {
         return;
-    if (c != NULL && c->id != 0 && c->id == p->last_id)
+    }
+    if (c != NULL && c->id != 0 && c->id == p->last_id) {
         R2_INFO("out-of-band channel to %s lost", p->str);
-    if (p->refs > 0)
+    }
+    if (p->refs > 0) {
         redial_schedule(p);
+    }
     o->ev.down(o->ev.arg, (struct r2_oob_peer *)p, refused);
 }
 
@@ -164,23 +177,28 @@ void oob_peer_adopt(struct tcp_peer *p, struct tcp_chan *c)
     } else if (old != NULL) {
         /* the peer has left it: what it wrote before comes first */
         oob_chan_read(old);
-        if (old->state != CHAN_DEAD && p->cur == old)
+        if (old->state != CHAN_DEAD && p->cur == old) {
             oob_chan_fail(old, 0);
+        }
     }
-    if (c->state == CHAN_DEAD || o->stopping)
+    if (c->state == CHAN_DEAD || o->stopping) {
         return;
-    if (p->dial == c)
+    }
+    if (p->dial == c) {
         p->dial = NULL;
+    }
     /* a dial of ours that has not spoken for itself yet is of no more use */
-    if (p->dial != NULL && p->dial->state < CHAN_AUTH)
+    if (p->dial != NULL && p->dial->state < CHAN_AUTH) {
         oob_chan_close(p->dial);
+    }
     c->state = CHAN_UP;
     o->count.reconnects += p->last_id != 0 && !quiet;
     p->cur = c;
     p->last_id = c->id;
     p->attempt = 0;
-    if (!quiet)
+    if (!quiet) {
         o->ev.up(o->ev.arg, (struct r2_oob_peer *)p);
+    }
 }
 
 static int name_is_sound(const struct r2_oob_name *n)
@@ -198,8 +216,9 @@ struct r2_oob_peer *oob_peer_get(struct r2_oob *oob, const struct r2_oob_name *n
         return NULL;
     }
     p = oob_peer_find(o, name->uuid);
-    if (p == NULL)
+    if (p == NULL) {
         p = oob_peer_create(o, name->uuid);
+    }
     if (p == NULL) {
         errno = ENOMEM;
         return NULL;
@@ -228,12 +247,15 @@ void oob_peer_put(struct r2_oob_peer *peer)
 {
     struct tcp_peer *p = to_peer(peer);
 
-    if (p == NULL || --p->refs > 0 || p->self)
+    if (p == NULL || --p->refs > 0 || p->self) {
         return;
-    if (p->dial != NULL)
+    }
+    if (p->dial != NULL) {
         oob_chan_close(p->dial);
-    if (p->cur != NULL)
+    }
+    if (p->cur != NULL) {
         oob_chan_drain(p->cur, 1);
+    }
     oob_tcp_touch(p->oob);
 }
 
@@ -264,12 +286,14 @@ static int self_send(struct tcp_oob *o, const void *msg, size_t len)
         return -1;
     }
     n = malloc(sizeof(*n) + len);
-    if (n == NULL)
+    if (n == NULL) {
         return -1;
+    }
     n->next = NULL;
     n->len = len;
-    if (len > 0)
+    if (len > 0) {
         memcpy(n->data, msg, len);
+    }
     *o->note_last = n;
     o->note_last = &n->next;
     o->note_bytes += len + sizeof(*n);
@@ -291,8 +315,9 @@ int oob_peer_send(struct r2_oob_peer *peer, const void *msg, size_t len)
         return -1;
     }
     if (p->self) {
-        if (self_send(o, msg, len) != 0)
+        if (self_send(o, msg, len) != 0) {
             return -1;
+        }
     } else {
         struct tcp_chan *c = p->cur;
         if (c->tx.tail - c->tx.head + len > OOB_QUEUE_MAX) {
@@ -300,8 +325,9 @@ int oob_peer_send(struct r2_oob_peer *peer, const void *msg, size_t len)
             errno = EAGAIN;
             return -1;
         }
-        if (oob_chan_put_frame(c, OOB_DATA, msg, len) != 0)
+        if (oob_chan_put_frame(c, OOB_DATA, msg, len) != 0) {
             return -1;
+        }
         oob_chan_flush(c);
     }
     o->count.sent++;
@@ -311,11 +337,13 @@ int oob_peer_send(struct r2_oob_peer *peer, const void *msg, size_t len)
 
 void oob_self_deliver(struct tcp_oob *o)
 {
-    /* what the upcalls queue now waits for the next turn: a process that answers itself must not keep us here */
+    /* what the upcalls queue now waits for the next turn: a process that answers itself must not
+     * keep us here */
     struct tcp_note *n = o->note_first;
 
-    if (o->self == NULL || o->stopping)
+    if (o->self == NULL || o->stopping) {
         return;
+    }
     o->note_first = NULL;
     o->note_last = &o->note_first;
     o->note_bytes = 0;

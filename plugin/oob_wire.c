@@ -41,8 +41,8 @@ static uint64_t get64(const uint8_t *p)
 }
 
 /*
- * Hello:  0 magic  4 version  6 size  8 features  12 kind  13 secret_of  14 code  15 zero  16 from  32 to | 48 nonce 64
- * lost_id 72 family  73 zero  74 port  76 scope  80 addr  96
+ * Hello:  0 magic  4 version  6 size  8 features  12 kind  13 secret_of  14 code  15 zero  16 from
+ * 32 to | 48 nonce 64 lost_id 72 family  73 zero  74 port  76 scope  80 addr  96
  */
 void oob_hello_pack(const struct oob_hello *h, uint8_t out[OOB_HELLO_SIZE])
 {
@@ -71,10 +71,12 @@ enum oob_parse oob_hello_parse(const uint8_t *in, size_t len, struct oob_hello *
     uint8_t magic[4];
 
     le32(magic, MAGIC);
-    if (memcmp(in, magic, len < 4 ? len : 4) != 0)
+    if (memcmp(in, magic, len < 4 ? len : 4) != 0) {
         return OOB_PARSE_BAD;
-    if (len < OOB_HELLO_FIXED)
+    }
+    if (len < OOB_HELLO_FIXED) {
         return OOB_PARSE_MORE;
+    }
     memset(out, 0, sizeof(*out));
     out->version = get16(in + 4);
     out->features = get32(in + 8);
@@ -85,15 +87,20 @@ enum oob_parse oob_hello_parse(const uint8_t *in, size_t len, struct oob_hello *
     out->from[1] = get64(in + 24);
     out->to[0] = get64(in + 32);
     out->to[1] = get64(in + 40);
-    if ((out->kind != OOB_HELLO_DIAL && out->kind != OOB_HELLO_ANSWER) || (out->from[0] | out->from[1]) == 0)
+    if ((out->kind != OOB_HELLO_DIAL && out->kind != OOB_HELLO_ANSWER) ||
+        (out->from[0] | out->from[1]) == 0) {
         return OOB_PARSE_BAD;
-    if (out->version != OOB_VERSION)
+    }
+    if (out->version != OOB_VERSION) {
         return OOB_PARSE_VERSION;
+    }
     if (get16(in + 6) != OOB_HELLO_SIZE || in[15] != 0 || out->secret_of > OOB_SECRET_DIALLER ||
-        out->code > OOB_HELLO_WRONG_UUID)
+        out->code > OOB_HELLO_WRONG_UUID) {
         return OOB_PARSE_BAD;
-    if (len < OOB_HELLO_SIZE)
+    }
+    if (len < OOB_HELLO_SIZE) {
         return OOB_PARSE_MORE;
+    }
     memcpy(out->nonce, in + 48, 16);
     out->lost_id = get64(in + 64);
     out->family = in[72];
@@ -103,8 +110,8 @@ enum oob_parse oob_hello_parse(const uint8_t *in, size_t len, struct oob_hello *
     return OOB_PARSE_OK;
 }
 
-void oob_keys_derive(const uint8_t secret[16], const uint8_t dial[OOB_HELLO_SIZE], const uint8_t answer[OOB_HELLO_SIZE],
-                     struct oob_keys *out)
+void oob_keys_derive(const uint8_t secret[16], const uint8_t dial[OOB_HELLO_SIZE],
+                     const uint8_t answer[OOB_HELLO_SIZE], struct oob_keys *out)
 {
     uint8_t text[2 * OOB_HELLO_SIZE + 1];
     struct r2_siphash_key key = r2_siphash_key(secret);
@@ -128,8 +135,9 @@ size_t oob_frame_pack(uint8_t *out, uint8_t type, const void *payload, size_t le
     le32(out, (uint32_t)len);
     le32(out + 4, type);
     le64(out + 8, seq);
-    if (len > 0)
+    if (len > 0) {
         memcpy(out + OOB_FRAME_HEAD, payload, len);
+    }
     le64(out + OOB_FRAME_HEAD + len, r2_siphash(key, out, OOB_FRAME_HEAD + len));
     return OOB_FRAME_HEAD + len + OOB_FRAME_MAC;
 }
@@ -139,14 +147,16 @@ size_t oob_frame_size(const uint8_t *in, size_t len)
     return len < OOB_FRAME_HEAD ? 0 : OOB_FRAME_HEAD + (size_t)get32(in) + OOB_FRAME_MAC;
 }
 
-/* All differences are looked at before the answer: the time it takes tells nothing about the right MAC. */
+/* All differences are looked at before the answer: the time it takes tells nothing about the right
+ * MAC. */
 static int mac_differs(const uint8_t *mac, uint64_t want)
 {
     uint8_t bytes[OOB_FRAME_MAC], diff = 0;
 
     le64(bytes, want);
-    for (int i = 0; i < OOB_FRAME_MAC; i++)
+    for (int i = 0; i < OOB_FRAME_MAC; i++) {
         diff |= (uint8_t)(mac[i] ^ bytes[i]);
+    }
     return diff != 0;
 }
 
@@ -174,20 +184,26 @@ enum oob_parse oob_frame_parse(const uint8_t *in, size_t len, size_t max_payload
 {
     size_t payload, total;
 
-    if (len < OOB_FRAME_HEAD)
+    if (len < OOB_FRAME_HEAD) {
         return OOB_PARSE_MORE;
+    }
     payload = get32(in);
-    if (payload > max_payload)
+    if (payload > max_payload) {
         return frame_bad(out, OOB_BAD_LENGTH);
-    if (get32(in + 4) > OOB_PONG || get32(in + 4) < OOB_AUTH)
+    }
+    if (get32(in + 4) > OOB_PONG || get32(in + 4) < OOB_AUTH) {
         return frame_bad(out, OOB_BAD_TYPE);
-    if (get64(in + 8) != seq)
+    }
+    if (get64(in + 8) != seq) {
         return frame_bad(out, OOB_BAD_NUMBER);
+    }
     total = OOB_FRAME_HEAD + payload + OOB_FRAME_MAC;
-    if (len < total)
+    if (len < total) {
         return OOB_PARSE_MORE;
-    if (mac_differs(in + OOB_FRAME_HEAD + payload, r2_siphash(key, in, OOB_FRAME_HEAD + payload)))
+    }
+    if (mac_differs(in + OOB_FRAME_HEAD + payload, r2_siphash(key, in, OOB_FRAME_HEAD + payload))) {
         return frame_bad(out, OOB_BAD_TAG);
+    }
     out->type = in[4];
     out->payload = in + OOB_FRAME_HEAD;
     out->len = payload;
@@ -197,19 +213,22 @@ enum oob_parse oob_frame_parse(const uint8_t *in, size_t len, size_t max_payload
 
 int oob_uuid_compare(const uint64_t a[2], const uint64_t b[2])
 {
-    if (a[0] != b[0])
+    if (a[0] != b[0]) {
         return a[0] < b[0] ? -1 : 1;
+    }
     return a[1] < b[1] ? -1 : a[1] > b[1];
 }
 
 int oob_said_first(struct oob_said *s, const uint64_t uuid[2])
 {
     for (int i = 0; i < s->count; i++) {
-        if (oob_uuid_compare(s->uuid[i], uuid) == 0)
+        if (oob_uuid_compare(s->uuid[i], uuid) == 0) {
             return 0;
+        }
     }
-    if (s->count == OOB_SAID_MAX)
+    if (s->count == OOB_SAID_MAX) {
         return 0;
+    }
     memcpy(s->uuid[s->count++], uuid, sizeof(s->uuid[0]));
     return 1;
 }
@@ -218,8 +237,9 @@ int oob_rivals_new_stays(const struct oob_rivals *r)
 {
     int we_are_smaller = oob_uuid_compare(r->our_uuid, r->peer_uuid) < 0;
 
-    if (r->new_by_us == r->cur_by_us || r->new_lost == r->cur_id)
+    if (r->new_by_us == r->cur_by_us || r->new_lost == r->cur_id) {
         return 1;
+    }
     return r->new_by_us == we_are_smaller;
 }
 
@@ -227,8 +247,9 @@ uint64_t oob_backoff_ns(unsigned attempt, uint64_t random)
 {
     uint64_t wait = attempt >= 7 ? BACKOFF_MAX_NS : BACKOFF_MIN_NS << attempt;
 
-    if (wait > BACKOFF_MAX_NS)
+    if (wait > BACKOFF_MAX_NS) {
         wait = BACKOFF_MAX_NS;
+    }
     return wait / 2 + random % (wait / 2 + 1);
 }
 
@@ -239,9 +260,11 @@ uint64_t oob_waiter_due(const struct oob_waiter *w)
 
 int oob_waiter_goes_before(const struct oob_waiter *a, const struct oob_waiter *b)
 {
-    if (a->greeted != b->greeted)
+    if (a->greeted != b->greeted) {
         return !a->greeted;
-    if (a->beside != b->beside)
+    }
+    if (a->beside != b->beside) {
         return a->beside > b->beside;
+    }
     return a->since < b->since;
 }

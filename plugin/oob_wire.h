@@ -1,9 +1,10 @@
 /*
- * Bytes of the TCP out-of-band channel, and the decisions about channels, as pure functions: no socket, clock, memory
- * or log.
+ * Bytes of the TCP out-of-band channel, and the decisions about channels, as pure functions: no
+ * socket, clock, memory or log.
  *
- * A channel begins with one hello each way (oob_hello, fixed size), then frames. Both hellos, with fresh nonces, and
- * the shared secret give the keys of this channel, so that nothing of another channel can be replayed into it:
+ * A channel begins with one hello each way (oob_hello, fixed size), then frames. Both hellos, with
+ * fresh nonces, and the shared secret give the keys of this channel, so that nothing of another
+ * channel can be replayed into it:
  *
  *     dialler                                   listener
  *        hello (who, to whom, nonce)  ------->
@@ -44,7 +45,8 @@ struct oob_hello {
     uint8_t code;      /* enum oob_hello_code, of an answer */
     uint64_t from[2], to[2];
     uint8_t nonce[16];
-    uint64_t lost_id; /* the last channel with this peer that the dialler has seen established, 0 = none */
+    uint64_t lost_id; /* the last channel with this peer that the dialler has seen established, 0 =
+                         none */
     /* where the sender listens */
     uint8_t family;
     uint16_t port;
@@ -79,8 +81,8 @@ struct oob_keys {
     struct r2_siphash_key dialler, listener; /* MACs of what each end sends */
     uint64_t id;                             /* of the channel, never 0, known to both ends only */
 };
-void oob_keys_derive(const uint8_t secret[16], const uint8_t dial[OOB_HELLO_SIZE], const uint8_t answer[OOB_HELLO_SIZE],
-                     struct oob_keys *out);
+void oob_keys_derive(const uint8_t secret[16], const uint8_t dial[OOB_HELLO_SIZE],
+                     const uint8_t answer[OOB_HELLO_SIZE], struct oob_keys *out);
 
 enum oob_frame_type { OOB_AUTH = 1, OOB_DATA, OOB_PING, OOB_PONG };
 enum oob_auth_code { OOB_AUTH_ACCEPT = 0, OOB_AUTH_DUPLICATE = 1 };
@@ -93,25 +95,26 @@ struct oob_frame {
     enum oob_bad why; /* it is bad */
 };
 
-/* Writes a frame of OOB_FRAME_HEAD + @len + OOB_FRAME_MAC bytes; returns that. @seq counts the frames of one direction
- * from 0. */
+/* Writes a frame of OOB_FRAME_HEAD + @len + OOB_FRAME_MAC bytes; returns that. @seq counts the
+ * frames of one direction from 0. */
 size_t oob_frame_pack(uint8_t *out, uint8_t type, const void *payload, size_t len, uint64_t seq,
                       struct r2_siphash_key key);
 
 /*
- * @seq: the number that this frame must have. A length over @max_payload is bad as soon as the head is in. Where it says
- * BAD, only @why of *@out is set.
+ * @seq: the number that this frame must have. A length over @max_payload is bad as soon as the head
+ * is in. Where it says BAD, only @why of *@out is set.
  */
 enum oob_parse oob_frame_parse(const uint8_t *in, size_t len, size_t max_payload, uint64_t seq,
                                struct r2_siphash_key key, struct oob_frame *out);
 
-/* Bytes the frame that starts at @in will take, 0 while the head is not complete. Valid only after oob_frame_parse()
- * said MORE. */
+/* Bytes the frame that starts at @in will take, 0 while the head is not complete. Valid only after
+ * oob_frame_parse() said MORE. */
 size_t oob_frame_size(const uint8_t *in, size_t len);
 
 /*
  * Two channels stand between the same two processes: is it the new one that stays?
- * @by_us: dialled by this end. @new_lost: lost_id of the new channel's dialler. Both ends come to the same answer:
+ * @by_us: dialled by this end. @new_lost: lost_id of the new channel's dialler. Both ends come to
+ * the same answer:
  *  - two dials of the same process: it has given up the first one, so the new one stays;
  *  - the dialler of the new one has seen the present one die: the new one stays;
  *  - else both dialled at once: the one that the smaller uuid dialled stays.
@@ -124,12 +127,12 @@ struct oob_rivals {
 int oob_rivals_new_stays(const struct oob_rivals *r);
 
 /*
- * Who has dialled and has not proved the secret yet, when all places of such diallers are taken: who
- * is thrown out first. Those who have said nothing go before those whose hello names this process;
- * among equals, who comes from the address with the most of them, so that one address cannot take
- * the others' places however many sockets it opens; and then who has waited longest. It may be an
- * honest process whose thread has not come round to answer: nobody goes before his time, and nobody
- * goes in the place of another whose time has not come.
+ * Who has dialled and has not proved the secret yet, when all places of such diallers are taken:
+ * who is thrown out first. Those who have said nothing go before those whose hello names this
+ * process; among equals, who comes from the address with the most of them, so that one address
+ * cannot take the others' places however many sockets it opens; and then who has waited longest. It
+ * may be an honest process whose thread has not come round to answer: nobody goes before his time,
+ * and nobody goes in the place of another whose time has not come.
  */
 #define OOB_WAIT_SILENT_NS  50000000ull  /* an honest hello is on its way at once */
 #define OOB_WAIT_GREETED_NS 500000000ull /* its thread may be in a storm of its own */
@@ -150,11 +153,12 @@ struct oob_said {
     uint64_t uuid[OOB_SAID_MAX][2];
     int count;
 };
-/* 1: @uuid deserves a line, for the first and only time; 0: it has had one, or too many others have. */
+/* 1: @uuid deserves a line, for the first and only time; 0: it has had one, or too many others
+ * have. */
 int oob_said_first(struct oob_said *s, const uint64_t uuid[2]);
 
-/* Wait before dial number @attempt (0 = the first repetition): 10 ms doubling up to 1 s, the upper half of it at
- * random. */
+/* Wait before dial number @attempt (0 = the first repetition): 10 ms doubling up to 1 s, the upper
+ * half of it at random. */
 uint64_t oob_backoff_ns(unsigned attempt, uint64_t random);
 
 #endif

@@ -5,9 +5,13 @@
 
 #include "r2_log.h"
 
-#define PERCENT 10       /* a weight that changes by less is not worth a new plan */
-#define PAUSE   5000000u /* ns between two divisions, at least: a port takes its connections down one after the other */
-#define DUTY    9        /* and so many times what the last one took: whatever rings, failures and traffic come first */
+#define PERCENT 10 /* a weight that changes by less is not worth a new plan */
+#define PAUSE                                                                                      \
+    5000000u /* ns between two divisions, at least: a port takes its connections down one after    \
+                the other */
+#define DUTY                                                                                       \
+    9 /* and so many times what the last one took: whatever rings, failures and traffic come first \
+       */
 
 int r2_balance_open(struct r2_inst *inst, const struct topo *t)
 {
@@ -76,7 +80,8 @@ static const struct r2_way *way_of(const struct r2_comm *c, int p)
 }
 
 /* The NIC pairs of @paths, by their first path each, which go to @first. */
-static void conn_make(const struct r2_comm *c, uint32_t paths, struct balance_conn *out, uint8_t first[IB_MAX_PATHS])
+static void conn_make(const struct r2_comm *c, uint32_t paths, struct balance_conn *out,
+                      uint8_t first[IB_MAX_PATHS])
 {
     memset(out, 0, sizeof(*out));
     out->host = c->flow.host;
@@ -109,10 +114,12 @@ static void facts_begin(const struct r2_balance *b, struct balance_facts *f)
     f->others = b->others;
     f->other = b->other;
 }
-_Static_assert(IB_MAX_PATHS == BALANCE_PLAN_PATHS && IB_MAX_NICS == BALANCE_PLAN_NICS, "the same numbers");
+_Static_assert(IB_MAX_PATHS == BALANCE_PLAN_PATHS && IB_MAX_NICS == BALANCE_PLAN_NICS,
+               "the same numbers");
 
 /* Gate held. */
-static void weights_set(struct r2_comm *c, const struct balance_conn *conn, const uint8_t *first, const uint32_t *weight)
+static void weights_set(struct r2_comm *c, const struct balance_conn *conn, const uint8_t *first,
+                        const uint32_t *weight)
 {
     for (uint32_t i = 0; i < conn->n; i++) {
         for (uint32_t m = ib_link_pair(&c->link, first[i]); m; m &= m - 1) {
@@ -143,7 +150,8 @@ void r2_balance_comm(struct r2_comm *c)
     if (!c->is_send) {
         return;
     }
-    if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE && atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN &&
+    if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE &&
+        atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN &&
         c->fo.error == R2_OK) {
         plan = ib_send_plan_paths(&c->link);
     }
@@ -202,7 +210,8 @@ void r2_balance_on_rates(struct r2_comm *c, const struct fo_rates *m)
 
 void r2_balance_measured(struct r2_comm *c, int p, uint32_t mbps, uint32_t nic_mbps)
 {
-    if (p >= 0 && p < c->link.npaths && (c->flow.measured[p] != mbps || c->flow.nic_measured[p] != nic_mbps)) {
+    if (p >= 0 && p < c->link.npaths &&
+        (c->flow.measured[p] != mbps || c->flow.nic_measured[p] != nic_mbps)) {
         for (uint32_t m = ib_link_pair(&c->link, p); m; m &= m - 1) {
             c->flow.measured[__builtin_ctz(m)] = mbps;
             c->flow.nic_measured[__builtin_ctz(m)] = nic_mbps;
@@ -220,7 +229,8 @@ uint32_t r2_balance_limit(const struct r2_comm *c, int p)
 {
     const struct r2_ways *w = &c->inst->balance->ways;
     int nic = c->link.path[p].nic;
-    const uint32_t limit[] = {w->port[nic], way_of(c, p)->reach, c->flow.port_there[p], c->flow.reach_there[p]};
+    const uint32_t limit[] = {w->port[nic], way_of(c, p)->reach, c->flow.port_there[p],
+                              c->flow.reach_there[p]};
     uint32_t least = 0;
 
     for (size_t i = 0; i < sizeof(limit) / sizeof(limit[0]); i++) {
@@ -231,7 +241,8 @@ uint32_t r2_balance_limit(const struct r2_comm *c, int p)
 
 void r2_balance_wide(struct r2_comm *c, int on)
 {
-    if (!c->is_send || atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE || c->link.wide == !!on) { /* nobody else writes it */
+    if (!c->is_send || atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE ||
+        c->link.wide == !!on) { /* nobody else writes it */
         return;
     }
     r2_gate_visit(&c->gate);
@@ -253,14 +264,16 @@ static uint32_t nics_of(const struct r2_comm *c, uint32_t paths)
     return nics;
 }
 
-/* Half of it is from the last look, a quarter from the one before: what all connections do at the same time is compared, nothing else. */
+/* Half of it is from the last look, a quarter from the one before: what all connections do at the
+ * same time is compared, nothing else. */
 static void demand_look(struct r2_inst *inst, uint64_t ns)
 {
     for (struct r2_comm *c = r2_comm_first(inst); c && ns; c = c->all_next) {
         uint64_t bytes = c->flow.moved - c->flow.marked;
 
         c->flow.marked = c->flow.moved;
-        c->flow.demand = c->flow.demand / 2 + (bytes < UINT32_MAX * 1024ull ? bytes * 1000000 / (ns / 1000 + 1) : 0) / 2;
+        c->flow.demand = c->flow.demand / 2 +
+                         (bytes < UINT32_MAX * 1024ull ? bytes * 1000000 / (ns / 1000 + 1) : 0) / 2;
     }
 }
 
@@ -288,7 +301,8 @@ static void flows_say(struct r2_inst *inst)
         }
     }
     if (others) {
-        r2_board_ring(inst->board); /* where they go concerns everybody now; how much, with the next look */
+        r2_board_ring(
+            inst->board); /* where they go concerns everybody now; how much, with the next look */
     }
 }
 
@@ -439,7 +453,8 @@ static int conns_list(struct r2_inst *inst)
 }
 
 /* Of BALANCE_ONE, what the plan follows now: as ib_send_replan() makes it of link.weight. */
-static void weights_now(const struct r2_comm *c, const struct balance_conn *conn, const uint8_t *first, uint32_t now[BALANCE_PLAN_PATHS])
+static void weights_now(const struct r2_comm *c, const struct balance_conn *conn,
+                        const uint8_t *first, uint32_t now[BALANCE_PLAN_PATHS])
 {
     uint64_t sum = 0;
 
@@ -447,7 +462,8 @@ static void weights_now(const struct r2_comm *c, const struct balance_conn *conn
         sum += c->link.weight[first[i]];
     }
     for (uint32_t i = 0; i < conn->n; i++) {
-        now[i] = (uint32_t)(sum ? c->link.weight[first[i]] * (uint64_t)BALANCE_ONE / sum : BALANCE_ONE / conn->n);
+        now[i] = (uint32_t)(sum ? c->link.weight[first[i]] * (uint64_t)BALANCE_ONE / sum
+                                : BALANCE_ONE / conn->n);
     }
 }
 

@@ -1,4 +1,5 @@
-/* Shared by r2_balance.c (facts, weights) and r2_balance_topo.c (what a topology says). Private, but to their test. */
+/* Shared by r2_balance.c (facts, weights) and r2_balance_topo.c (what a topology says). Private,
+ * but to their test. */
 #ifndef R2_BALANCE_INT_H
 #define R2_BALANCE_INT_H
 
@@ -9,15 +10,19 @@
 struct r2_way {
     uint8_t n, preference;
     uint16_t link[BALANCE_PLAN_WAYS]; /* in r2_ways.link[] */
-    uint32_t reach;                   /* the smallest that is known of all, and of what a GPU reaches; Mb/s, 0 unknown */
+    uint32_t
+        reach; /* the smallest that is known of all, and of what a GPU reaches; Mb/s, 0 unknown */
 };
 
 struct r2_ways {
     uint32_t nics, links;
-    uint32_t port[IB_MAX_NICS];               /* Mb/s; 0 unknown */
-    struct r2_way way[IB_MAX_NICS][IB_MAX_NICS]; /* from what the first one's connections serve to the second one */
-    struct r2_way staged[IB_MAX_NICS][IB_MAX_NICS]; /* ... by way of staging memory, as r2_relay_ways_make() would; with NCCL_R2_RELAY */
-    uint32_t link[BALANCE_PLAN_LINKS];        /* Mb/s */
+    uint32_t port[IB_MAX_NICS];                  /* Mb/s; 0 unknown */
+    struct r2_way way[IB_MAX_NICS][IB_MAX_NICS]; /* from what the first one's connections serve to
+                                                    the second one */
+    struct r2_way staged[IB_MAX_NICS]
+                        [IB_MAX_NICS]; /* ... by way of staging memory, as r2_relay_ways_make()
+                                          would; with NCCL_R2_RELAY */
+    uint32_t link[BALANCE_PLAN_LINKS]; /* Mb/s */
 };
 
 /* Service thread; r2_balance_begin() and r2_balance_preference() read ways. */
@@ -27,7 +32,7 @@ struct r2_balance {
     int rows_due;        /* ... of what the board says of us */
     int failed;          /* no memory: said once */
     uint64_t done_at, look_at;
-    uint64_t pause;      /* ns from the end of the last division to the next */
+    uint64_t pause; /* ns from the end of the last division to the next */
     struct r2_board_flow said[IB_MAX_NICS];
     uint32_t others;
     struct balance_other other[BALANCE_PLAN_OTHERS];

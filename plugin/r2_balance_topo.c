@@ -1,4 +1,5 @@
-/* What a topology says of the ways between the memory that a NIC's connections serve and each NIC. */
+/* What a topology says of the ways between the memory that a NIC's connections serve and each NIC.
+ */
 #include <string.h>
 
 #include "r2_balance_int.h"
@@ -29,7 +30,8 @@ void r2_ways_topo(struct topo *ours, const struct topo *t, const struct ib_nics 
     }
     *ours = *t;
     ours->nics = 0;
-    for (int i = 0; i < t->nics; i++) { /* in the order of before, which is that of their stable keys */
+    for (int i = 0; i < t->nics;
+         i++) { /* in the order of before, which is that of their stable keys */
         int k = 0;
 
         while (k < nics->count && !is_same(&t->nic[i], &nics->nic[k])) {
@@ -47,8 +49,9 @@ static int is_better(const struct topo_choice *a, const struct topo_choice *b)
 }
 
 /*
- * Nobody tells a network plugin which GPU a connection serves: it is one to which no NIC is better, as NCCL chooses; else the NIC's NUMA node. Of several such GPUs
- * the one that reaches the NIC best: a GPU without a NIC beside it has all far ones for its best.
+ * Nobody tells a network plugin which GPU a connection serves: it is one to which no NIC is better,
+ * as NCCL chooses; else the NIC's NUMA node. Of several such GPUs the one that reaches the NIC
+ * best: a GPU without a NIC beside it has all far ones for its best.
  */
 static int origin_find(const struct topo *t, int nic, struct topo_end *end)
 {
@@ -87,8 +90,10 @@ static void link_add(struct r2_ways *w, struct r2_way *way, uint32_t mbps, uint1
     way->link[way->n++] = (uint16_t)(*number - 1);
 }
 
-/* Links of which nothing is known are left out; @number: of each way of the topology + 1, 0 none yet. */
-static void links_add(struct r2_ways *w, const struct topo *t, const uint16_t *link, int n, struct r2_way *way, uint16_t *number)
+/* Links of which nothing is known are left out; @number: of each way of the topology + 1, 0 none
+ * yet. */
+static void links_add(struct r2_ways *w, const struct topo *t, const uint16_t *link, int n,
+                      struct r2_way *way, uint16_t *number)
 {
     for (int i = 0; i < n; i++) {
         uint32_t mbps = topo_link_capacity(t, link[i] / 2);
@@ -99,7 +104,8 @@ static void links_add(struct r2_ways *w, const struct topo *t, const uint16_t *l
     }
 }
 
-static void way_make(struct r2_ways *w, const struct topo *t, struct topo_end from, int nic, uint32_t port, struct r2_way *way, uint16_t *number)
+static void way_make(struct r2_ways *w, const struct topo *t, struct topo_end from, int nic,
+                     uint32_t port, struct r2_way *way, uint16_t *number)
 {
     uint16_t own = 0;
     struct topo_path path;
@@ -118,10 +124,12 @@ static void way_make(struct r2_ways *w, const struct topo *t, struct topo_end fr
 }
 
 /*
- * What a GPU sends by way of another one crosses the NVLinks of both, and PCI below one switch. By way of the host it crosses what it would cross anyway, written
- * to memory and read from there: the limit between a GPU and a NIC that talk to each other through a host bridge is none for that.
+ * What a GPU sends by way of another one crosses the NVLinks of both, and PCI below one switch. By
+ * way of the host it crosses what it would cross anyway, written to memory and read from there: the
+ * limit between a GPU and a NIC that talk to each other through a host bridge is none for that.
  */
-static void staged_make(struct r2_ways *w, const struct topo *t, const struct topo_load *idle, int gpu, int nic, int relay, struct r2_way *way, uint16_t *number)
+static void staged_make(struct r2_ways *w, const struct topo *t, const struct topo_load *idle,
+                        int gpu, int nic, int relay, struct r2_way *way, uint16_t *number)
 {
     struct topo_route route;
 
@@ -130,11 +138,13 @@ static void staged_make(struct r2_ways *w, const struct topo *t, const struct to
         return;
     }
     way->reach = route.mbps == UINT32_MAX ? 0 : route.mbps;
-    links_add(w, t, route.way, route.n - 1, way, number); /* the last one is the port, which is told apart */
+    links_add(w, t, route.way, route.n - 1, way,
+              number); /* the last one is the port, which is told apart */
 }
 
 /* Equal ones get equal numbers, or all connections would have the same first backup. */
-static void preferences_make(const struct topo *t, struct topo_end from, const int *place, int nics, struct r2_way *way)
+static void preferences_make(const struct topo *t, struct topo_end from, const int *place, int nics,
+                             struct r2_way *way)
 {
     struct topo_choice choice[TOPO_NICS_MAX];
     int n = topo_rank(t, from, -1, choice);
@@ -153,7 +163,8 @@ static void preferences_make(const struct topo *t, struct topo_end from, const i
 }
 
 /* All ways of the connections of NIC @i; @place: of each NIC in @t. */
-static void ways_from(struct r2_ways *w, const struct topo *t, int relay, const int *place, int i, uint16_t *number)
+static void ways_from(struct r2_ways *w, const struct topo *t, int relay, const int *place, int i,
+                      uint16_t *number)
 {
     struct topo_load idle;
     struct topo_end from;
@@ -191,7 +202,9 @@ void r2_ways_make(struct r2_ways *w, const struct ib_nics *nics, const struct to
 
         place[i] = r2_ways_place(&ours, &nics->nic[i]);
         w->port[i] = place[i] >= 0 ? topo_nic_mbps(&ours, place[i]) : 0;
-        w->port[i] = w->port[i] ? w->port[i] : verbs; /* sysfs tells it whole, verbs by lanes and a list of speeds; of a port that is down both guess alike */
+        w->port[i] =
+            w->port[i] ? w->port[i] : verbs; /* sysfs tells it whole, verbs by lanes and a list of
+                                                speeds; of a port that is down both guess alike */
     }
     for (int i = 0; i < nics->count; i++) {
         for (int k = 0; k < nics->count; k++) {

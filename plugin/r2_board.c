@@ -15,7 +15,8 @@
 
 #include "r2_rundir.h"
 
-/* For the child of a fork(), whose copy of the descriptor would keep the lock when this process ends. */
+/* For the child of a fork(), whose copy of the descriptor would keep the lock when this process
+ * ends. */
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct r2_board *all;
 
@@ -45,7 +46,8 @@ static void fork_register(void)
 
 const char *r2_board_kind_name(enum r2_board_kind k)
 {
-    static const char *const names[R2_BOARD_KINDS] = {"none", "NIC down", "NIC up", "NIC pair silent", "NIC pair answers", "news"};
+    static const char *const names[R2_BOARD_KINDS] = {
+        "none", "NIC down", "NIC up", "NIC pair silent", "NIC pair answers", "news"};
 
     return (unsigned)k < R2_BOARD_KINDS ? names[k] : "?";
 }
@@ -74,7 +76,8 @@ static int make(const char *dir, const char *path, char *why, size_t why_len)
         return -1;
     }
     errno = posix_fallocate(fd, 0, (off_t)FILE_SIZE); /* which does not set it */
-    if (errno != 0 || fchmod(fd, 0600) != 0 || pwrite(fd, head, sizeof(head), 0) != (ssize_t)sizeof(head)) {
+    if (errno != 0 || fchmod(fd, 0600) != 0 ||
+        pwrite(fd, head, sizeof(head), 0) != (ssize_t)sizeof(head)) {
         snprintf(why, why_len, "%s: %s", tmp, strerror(errno));
     } else if (link(tmp, path) != 0 && errno != EEXIST) {
         snprintf(why, why_len, "%s: %s", path, strerror(errno));
@@ -91,8 +94,9 @@ static int check(int fd, const char *path, char *why, size_t why_len)
     uint64_t head[2] = {0};
     struct stat st;
 
-    if (fstat(fd, &st) != 0 || (size_t)st.st_size != FILE_SIZE || pread(fd, head, sizeof(head), 0) != (ssize_t)sizeof(head) ||
-        head[0] != MAGIC || head[1] != ((uint64_t)R2_BOARD_SLOTS << 32 | VERSION)) {
+    if (fstat(fd, &st) != 0 || (size_t)st.st_size != FILE_SIZE ||
+        pread(fd, head, sizeof(head), 0) != (ssize_t)sizeof(head) || head[0] != MAGIC ||
+        head[1] != ((uint64_t)R2_BOARD_SLOTS << 32 | VERSION)) {
         snprintf(why, why_len, "%s is no board of this version: remove it when no job runs", path);
         return -1;
     }
@@ -167,10 +171,14 @@ struct r2_board *r2_board_attach(const char *dir, uid_t uid, char *why, size_t w
 
 static struct flock lock_of(int i, short type)
 {
-    return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = HEADER_SIZE + (off_t)i * SLOT_SIZE, .l_len = 1};
+    return (struct flock){.l_type = type,
+                          .l_whence = SEEK_SET,
+                          .l_start = HEADER_SIZE + (off_t)i * SLOT_SIZE,
+                          .l_len = 1};
 }
 
-/* Nobody can take it meanwhile: the lock is ours. Readers see incarnation 0 first and the new one last. */
+/* Nobody can take it meanwhile: the lock is ours. Readers see incarnation 0 first and the new one
+ * last. */
 static void slot_begin(struct r2_board *b, int i, const struct r2_board_who *me)
 {
     struct board_slot *s = board_slot_of(b, i);
@@ -208,12 +216,14 @@ static void slot_begin(struct r2_board *b, int i, const struct r2_board_who *me)
     b->own = i;
 }
 
-struct r2_board *r2_board_open(const char *dir, const struct r2_board_who *me, char *why, size_t why_len)
+struct r2_board *r2_board_open(const char *dir, const struct r2_board_who *me, char *why,
+                               size_t why_len)
 {
     char path[512];
     struct r2_board *b = r2_board_attach(dir, geteuid(), why, why_len);
 
-    if (b == NULL && errno == ENOENT && r2_board_path(dir, geteuid(), path, sizeof(path)) == 0 && make(dir, path, why, why_len) == 0) {
+    if (b == NULL && errno == ENOENT && r2_board_path(dir, geteuid(), path, sizeof(path)) == 0 &&
+        make(dir, path, why, why_len) == 0) {
         b = r2_board_attach(dir, geteuid(), why, why_len);
     }
     if (b == NULL) {
@@ -415,7 +425,8 @@ int r2_board_slot(struct r2_board *b, int i, struct r2_board_who *who)
     return 1;
 }
 
-int r2_board_slot_events(const struct r2_board *b, int i, struct r2_board_event out[R2_BOARD_EVENTS])
+int r2_board_slot_events(const struct r2_board *b, int i,
+                         struct r2_board_event out[R2_BOARD_EVENTS])
 {
     const struct board_slot *s = board_slot_of(b, i);
     uint64_t upto = board_get(&s->events);

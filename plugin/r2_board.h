@@ -1,8 +1,10 @@
 /*
- * The board: what the processes of one user on one host tell each other about its NICs (docs/design-host.md). A mapped file; each process
- * writes one slot of it and reads the others. Nothing read from it is trusted.
+ * The board: what the processes of one user on one host tell each other about its NICs
+ * (docs/design-host.md). A mapped file; each process writes one slot of it and reads the others.
+ * Nothing read from it is trusted.
  *
- * One thread at a time per board. No call blocks, except open and what a tool does, on the file system.
+ * One thread at a time per board. No call blocks, except open and what a tool does, on the file
+ * system.
  */
 #ifndef R2_BOARD_H
 #define R2_BOARD_H
@@ -25,7 +27,8 @@ enum r2_board_kind {
     R2_BOARD_NIC_UP,
     R2_BOARD_PAIR_SILENT, /* gid, lid: of the remote port */
     R2_BOARD_PAIR_GOOD,
-    R2_BOARD_NEWS, /* data: a word about a NIC of the job, anywhere; guid, port, gid and lid are not used */
+    R2_BOARD_NEWS, /* data: a word about a NIC of the job, anywhere; guid, port, gid and lid are not
+                      used */
     R2_BOARD_KINDS
 };
 const char *r2_board_kind_name(enum r2_board_kind k);
@@ -44,10 +47,10 @@ struct r2_board_nic {
     char name[R2_BOARD_NIC]; /* empty: no such NIC */
     uint64_t guid;
     uint8_t port, state, drained; /* state: enum ib_nic_state */
-    uint8_t waits;                /* paths over it that are down until the administrator says so; 255: or more */
-    uint16_t lives;               /* connections with a path that is up over it */
-    uint16_t last;                /* ... and no other path */
-    uint64_t lost;                /* lives over it that have ended */
+    uint8_t waits;  /* paths over it that are down until the administrator says so; 255: or more */
+    uint16_t lives; /* connections with a path that is up over it */
+    uint16_t last;  /* ... and no other path */
+    uint64_t lost;  /* lives over it that have ended */
 };
 
 /* What moves over a NIC; r2_load.c */
@@ -76,9 +79,12 @@ struct r2_board;
 /* Path of the board of @uid in @dir. 0, or -1 when it does not fit. Any thread. */
 int r2_board_path(const char *dir, uid_t uid, char *out, size_t len);
 
-/* Takes a slot of the user's board in @dir, which is made where it is missing. NULL with the reason in @why. */
-struct r2_board *r2_board_open(const char *dir, const struct r2_board_who *me, char *why, size_t why_len);
-/* The same without a slot, for tools: reads, and may ring. Does not make one: NULL with errno ENOENT where there is none. */
+/* Takes a slot of the user's board in @dir, which is made where it is missing. NULL with the reason
+ * in @why. */
+struct r2_board *r2_board_open(const char *dir, const struct r2_board_who *me, char *why,
+                               size_t why_len);
+/* The same without a slot, for tools: reads, and may ring. Does not make one: NULL with errno
+ * ENOENT where there is none. */
 struct r2_board *r2_board_attach(const char *dir, uid_t uid, char *why, size_t why_len);
 void r2_board_close(struct r2_board *b); /* NULL accepted */
 
@@ -90,7 +96,8 @@ void r2_board_ring(struct r2_board *b);
 
 /* Says @e and rings. */
 void r2_board_post(struct r2_board *b, const struct r2_board_event *e);
-/* The next event of somebody else that was not read yet and came after open. 0: none. @from may be NULL. */
+/* The next event of somebody else that was not read yet and came after open. 0: none. @from may be
+ * NULL. */
 int r2_board_next(struct r2_board *b, struct r2_board_event *e, struct r2_board_who *from);
 
 /* Row @i of the own slot. */
@@ -99,23 +106,27 @@ void r2_board_nic_set(struct r2_board *b, int i, const struct r2_board_nic *nic)
 /* Row @i of the own slot. */
 void r2_board_load_set(struct r2_board *b, int i, const struct r2_board_load *l);
 /*
- * Adds to @sum what all others say of this NIC; moved_at: the latest. Of processes that come and go: the sums may shrink, and wrap; nothing
- * in them is checked. What is queued counts only where something moved less than R2_BOARD_STALE before @now (ns): a process that was killed leaves its
+ * Adds to @sum what all others say of this NIC; moved_at: the latest. Of processes that come and
+ * go: the sums may shrink, and wrap; nothing in them is checked. What is queued counts only where
+ * something moved less than R2_BOARD_STALE before @now (ns): a process that was killed leaves its
  * numbers behind.
  */
 #define R2_BOARD_STALE 5000000000ull
-void r2_board_load_add(const struct r2_board *b, uint64_t guid, uint8_t port, uint64_t now, struct r2_board_load *sum);
+void r2_board_load_add(const struct r2_board *b, uint64_t guid, uint8_t port, uint64_t now,
+                       struct r2_board_load *sum);
 
 /* Row @i of the own slot. */
 void r2_board_flow_set(struct r2_board *b, int i, const struct r2_board_flow *f);
-/* Row @row of slot @i, which is not the own one. 0: nothing is said there by the process that holds the slot. Nothing in it is checked. */
+/* Row @row of slot @i, which is not the own one. 0: nothing is said there by the process that holds
+ * the slot. Nothing in it is checked. */
 int r2_board_slot_flow(const struct r2_board *b, int i, int row, struct r2_board_flow *f);
 /* Whether a process holds slot @i and it is not that of @b. */
 int r2_board_slot_alive(struct r2_board *b, int i);
 
 /*
- * How fast a NIC carries what a process has for it (balance/balance_rate.h), in row @i of the own slot; and the fastest that another process has said of this
- * NIC less than @age ns before @now: 0 if there is none. Nothing in it is checked but that.
+ * How fast a NIC carries what a process has for it (balance/balance_rate.h), in row @i of the own
+ * slot; and the fastest that another process has said of this NIC less than @age ns before @now: 0
+ * if there is none. Nothing in it is checked but that.
  */
 struct r2_board_tempo {
     uint64_t rate, least; /* bytes/s */
@@ -124,13 +135,16 @@ struct r2_board_tempo {
     uint64_t at; /* CLOCK_MONOTONIC, ns */
 };
 void r2_board_tempo_set(struct r2_board *b, int i, const struct r2_board_tempo *t);
-int r2_board_tempo_best(const struct r2_board *b, uint64_t guid, uint8_t port, uint64_t now, uint64_t age, struct r2_board_tempo *out);
+int r2_board_tempo_best(const struct r2_board *b, uint64_t guid, uint8_t port, uint64_t now,
+                        uint64_t age, struct r2_board_tempo *out);
 
-/* Slot @i, if a process holds it: 1 and who it is, else 0. The slot of @b itself is not alive to it. */
+/* Slot @i, if a process holds it: 1 and who it is, else 0. The slot of @b itself is not alive to
+ * it. */
 int r2_board_slot(struct r2_board *b, int i, struct r2_board_who *who);
 /* Row @row of slot @i; 0: there is no such NIC. */
 int r2_board_slot_nic(const struct r2_board *b, int i, int row, struct r2_board_nic *nic);
 /* The latest events of slot @i, oldest first; returns how many. */
-int r2_board_slot_events(const struct r2_board *b, int i, struct r2_board_event out[R2_BOARD_EVENTS]);
+int r2_board_slot_events(const struct r2_board *b, int i,
+                         struct r2_board_event out[R2_BOARD_EVENTS]);
 
 #endif

@@ -1,4 +1,5 @@
-/* Format of the board; shared by r2_board.c (the file, slots, events) and r2_board_rows.c (what a process says of its NICs). */
+/* Format of the board; shared by r2_board.c (the file, slots, events) and r2_board_rows.c (what a
+ * process says of its NICs). */
 #ifndef R2_BOARD_INT_H
 #define R2_BOARD_INT_H
 
@@ -8,8 +9,9 @@
 #include "r2_board.h"
 
 /*
- * Format, version 2. All of it is little words of 64 bits in the host's order, so that each is read and written whole; texts are filled up with
- * zeroes. Header: 4096 bytes, word 0 magic, 1 version and number of slots, 2 the bell. Slot: 8192 bytes.
+ * Format, version 2. All of it is little words of 64 bits in the host's order, so that each is read
+ * and written whole; texts are filled up with zeroes. Header: 4096 bytes, word 0 magic, 1 version
+ * and number of slots, 2 the bell. Slot: 8192 bytes.
  */
 #define MAGIC       0x626f617264327200ull /* "\0r2draob" in memory of a little endian host */
 #define VERSION     2
@@ -32,12 +34,15 @@ struct board_slot {
     word pid, since;
     word events; /* said so far */
     word command[TEXT(R2_BOARD_NAME)], host[TEXT(R2_BOARD_HOST)];
-    word event[R2_BOARD_EVENTS][EVENT_WORDS]; /* [0]: its number, from 1, written last; 0 while it changes */
+    word event[R2_BOARD_EVENTS]
+              [EVENT_WORDS]; /* [0]: its number, from 1, written last; 0 while it changes */
     word nic[R2_BOARD_NICS][NIC_WORDS];
-    word load[R2_BOARD_NICS][LOAD_WORDS]; /* moved, queued, front, moved_at; zero where the writer does not know of it */
-    word flow_of; /* incarnation that wrote flow[]: a writer that does not know of it leaves those of the one before */
-    word flow[R2_BOARD_NICS][FLOW_WORDS]; /* connections and rows, demand */
-    word tempo_of; /* likewise */
+    word load[R2_BOARD_NICS][LOAD_WORDS]; /* moved, queued, front, moved_at; zero where the writer
+                                             does not know of it */
+    word flow_of; /* incarnation that wrote flow[]: a writer that does not know of it leaves those
+                     of the one before */
+    word flow[R2_BOARD_NICS][FLOW_WORDS];   /* connections and rows, demand */
+    word tempo_of;                          /* likewise */
     word tempo[R2_BOARD_NICS][TEMPO_WORDS]; /* rate, least, wait and busy and parts, at */
 };
 _Static_assert(sizeof(struct board_slot) <= SLOT_SIZE, "a slot");
@@ -53,8 +58,9 @@ struct r2_board {
 };
 
 /*
- * Each set is a release and pairs with each get, an acquire: who reads a word of a new event also sees that its number was zeroed before, or
- * what came after. (Fences would say the same with fewer barriers, but ThreadSanitizer does not know them.)
+ * Each set is a release and pairs with each get, an acquire: who reads a word of a new event also
+ * sees that its number was zeroed before, or what came after. (Fences would say the same with fewer
+ * barriers, but ThreadSanitizer does not know them.)
  */
 static inline uint64_t board_get(const word *w)
 {

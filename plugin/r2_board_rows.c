@@ -9,8 +9,9 @@ void r2_board_nic_set(struct r2_board *b, int i, const struct r2_board_nic *nic)
     }
     w = board_slot_of(b, b->own)->nic[i];
     board_set(&w[0], nic->guid);
-    board_set(&w[1], (uint64_t)nic->port | (uint64_t)nic->state << 8 | (uint64_t)nic->drained << 16 | (uint64_t)nic->waits << 24 |
-                   (uint64_t)nic->lives << 32 | (uint64_t)nic->last << 48);
+    board_set(&w[1], (uint64_t)nic->port | (uint64_t)nic->state << 8 |
+                         (uint64_t)nic->drained << 16 | (uint64_t)nic->waits << 24 |
+                         (uint64_t)nic->lives << 32 | (uint64_t)nic->last << 48);
     board_set(&w[2], nic->lost);
     board_text_set(&w[3], TEXT(R2_BOARD_NIC), nic->name);
 }
@@ -32,14 +33,16 @@ static void load_sum(const word *w, uint64_t now, struct r2_board_load *sum)
     uint64_t moved_at = board_get(&w[3]);
 
     sum->moved += board_get(&w[0]);
-    if (moved_at == 0 || now < moved_at || now - moved_at < R2_BOARD_STALE) { /* else it stands still, or its process was killed */
+    if (moved_at == 0 || now < moved_at ||
+        now - moved_at < R2_BOARD_STALE) { /* else it stands still, or its process was killed */
         sum->queued += board_get(&w[1]);
         sum->front += board_get(&w[2]);
     }
     sum->moved_at = moved_at > sum->moved_at ? moved_at : sum->moved_at;
 }
 
-void r2_board_load_add(const struct r2_board *b, uint64_t guid, uint8_t port, uint64_t now, struct r2_board_load *sum)
+void r2_board_load_add(const struct r2_board *b, uint64_t guid, uint8_t port, uint64_t now,
+                       struct r2_board_load *sum)
 {
     for (int i = 0; i < R2_BOARD_SLOTS; i++) {
         const struct board_slot *s = board_slot_of(b, i);
@@ -76,8 +79,10 @@ int r2_board_slot_flow(const struct r2_board *b, int i, int row, struct r2_board
     }
     s = board_slot_of(b, i);
     v = board_get(&s->flow[row][0]);
-    *f = (struct r2_board_flow){.conns = (uint32_t)(v >> 32), .rows = (uint32_t)v, .demand = board_get(&s->flow[row][1])};
-    return f->conns != 0 && board_get(&s->incarnation) != 0 && board_get(&s->flow_of) == board_get(&s->incarnation);
+    *f = (struct r2_board_flow){
+        .conns = (uint32_t)(v >> 32), .rows = (uint32_t)v, .demand = board_get(&s->flow[row][1])};
+    return f->conns != 0 && board_get(&s->incarnation) != 0 &&
+           board_get(&s->flow_of) == board_get(&s->incarnation);
 }
 
 int r2_board_slot_nic(const struct r2_board *b, int i, int row, struct r2_board_nic *nic)
@@ -125,13 +130,15 @@ static void tempo_get(const word *w, uint64_t now, uint64_t age, struct r2_board
                                     .at = at};
 }
 
-int r2_board_tempo_best(const struct r2_board *b, uint64_t guid, uint8_t port, uint64_t now, uint64_t age, struct r2_board_tempo *out)
+int r2_board_tempo_best(const struct r2_board *b, uint64_t guid, uint8_t port, uint64_t now,
+                        uint64_t age, struct r2_board_tempo *out)
 {
     memset(out, 0, sizeof(*out));
     for (int i = 0; i < R2_BOARD_SLOTS; i++) {
         const struct board_slot *s = board_slot_of(b, i);
 
-        if (i == b->own || board_get(&s->incarnation) == 0 || board_get(&s->tempo_of) != board_get(&s->incarnation)) {
+        if (i == b->own || board_get(&s->incarnation) == 0 ||
+            board_get(&s->tempo_of) != board_get(&s->incarnation)) {
             continue;
         }
         for (int n = 0; n < R2_BOARD_NICS; n++) {

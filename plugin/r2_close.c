@@ -1,8 +1,10 @@
 /*
- * Close (protocol P25-P28): NCCL's close returns at once; the service thread says BYE with the final ledger until it is answered, keeps
- * the queue pairs until then, so that a last ack or its hardware ACK is not turned into a fault of a healthy NIC, and only then destroys.
- * A closed receiver in that state is the tombstone: it answers whatever the sender still asks. The queue
- * pairs of an abort are in ERR at once (P27): what would still come is for memory that is another's soon.
+ * Close (protocol P25-P28): NCCL's close returns at once; the service thread says BYE with the
+ * final ledger until it is answered, keeps the queue pairs until then, so that a last ack or its
+ * hardware ACK is not turned into a fault of a healthy NIC, and only then destroys. A closed
+ * receiver in that state is the tombstone: it answers whatever the sender still asks. The queue
+ * pairs of an abort are in ERR at once (P27): what would still come is for memory that is another's
+ * soon.
  */
 #include <string.h>
 
@@ -13,10 +15,11 @@
 #include "r2_rules.h"
 #include "r2_verdict.h"
 
-#define MS(x) ((uint64_t)(x) * 1000000)
+#define MS(x)     ((uint64_t)(x)*1000000)
 #define COPY_POLL MS(1)
-#define TELL_AFTER MS(250)  /* NCCL closes what has ended, as a rule; and the peer may find a reason of its own */
-#define TELL_MOST  MS(1000)
+#define TELL_AFTER                                                                                 \
+    MS(250) /* NCCL closes what has ended, as a rule; and the peer may find a reason of its own */
+#define TELL_MOST MS(1000)
 
 static void say_bye(struct r2_comm *c, int abort)
 {
@@ -51,7 +54,8 @@ uint64_t r2_close_say_abort(struct r2_comm *c, uint64_t now)
     return c->abort && !c->bye_ok ? say_again(c, now) : UINT64_MAX;
 }
 
-/* S: its lives are all fenced, hard: with its BYE R's holds end, and nothing may be posted any more. */
+/* S: its lives are all fenced, hard: with its BYE R's holds end, and nothing may be posted any
+ * more. */
 static int is_quiet(struct r2_comm *c)
 {
     struct ib_fault_info info = {.fault = IB_FAULT_CLOSE};
@@ -69,8 +73,8 @@ static int is_quiet(struct r2_comm *c)
 }
 
 /*
- * The other end may wait for what this one will not do any more, and NCCL may learn late, or never, that it has ended:
- * R has acknowledgements under way that no request of NCCL's waits for.
+ * The other end may wait for what this one will not do any more, and NCCL may learn late, or never,
+ * that it has ended: R has acknowledgements under way that no request of NCCL's waits for.
  */
 uint64_t r2_close_tell(struct r2_comm *c, uint64_t now)
 {
@@ -107,11 +111,13 @@ void r2_close_log_life(const struct r2_comm *c, int p)
     const struct ib_path *path = &c->link.path[p];
 
     if (path->wrs || path->cqes) {
-        R2_TRACE("%s path %d life %u ends: wrs %llu cqes %llu bytes %llu records %u; in all messages %llu acks_alone %llu replayed %llu",
-                 c->label, p, path->life, (unsigned long long)path->wrs, (unsigned long long)path->cqes,
-                 (unsigned long long)path->bytes, path->nrecords, (unsigned long long)(c->tx ? c->tx->messages : c->rx->messages),
-                 (unsigned long long)(c->rx ? c->rx->acks_alone : 0),
-                 (unsigned long long)(c->tx ? c->tx->replayed_parts : 0));
+        R2_TRACE(
+            "%s path %d life %u ends: wrs %llu cqes %llu bytes %llu records %u; in all messages %llu acks_alone %llu replayed %llu",
+            c->label, p, path->life, (unsigned long long)path->wrs, (unsigned long long)path->cqes,
+            (unsigned long long)path->bytes, path->nrecords,
+            (unsigned long long)(c->tx ? c->tx->messages : c->rx->messages),
+            (unsigned long long)(c->rx ? c->rx->acks_alone : 0),
+            (unsigned long long)(c->tx ? c->tx->replayed_parts : 0));
     }
 }
 
@@ -120,8 +126,10 @@ void r2_close_log_flush(const struct r2_comm *c)
     const struct ib_flush *f = c->flush;
 
     if (f && f->reads) {
-        R2_INFO("%s flushed by %llu reads, %llu messages by another NIC than theirs, %llu lanes built again", c->label,
-                (unsigned long long)f->reads, (unsigned long long)f->replaced, (unsigned long long)f->rebuilt);
+        R2_INFO(
+            "%s flushed by %llu reads, %llu messages by another NIC than theirs, %llu lanes built again",
+            c->label, (unsigned long long)f->reads, (unsigned long long)f->replaced,
+            (unsigned long long)f->rebuilt);
     }
 }
 
@@ -171,11 +179,14 @@ static int over(const struct r2_comm *c, uint64_t now)
 {
     uint64_t contact = c->peer->last_contact > c->closed_at ? c->peer->last_contact : c->closed_at;
 
-    /* Once S has said BYE it waits for nothing but BYE_OK, which strangers get, too; and it may have forgotten us. */
-    if (c->bye_ok || (!c->is_send && (c->fo.peer_bye != FO_BYE_NONE || !r2_rule(R2_RULE_TOMBSTONE)))) {
+    /* Once S has said BYE it waits for nothing but BYE_OK, which strangers get, too; and it may
+     * have forgotten us. */
+    if (c->bye_ok ||
+        (!c->is_send && (c->fo.peer_bye != FO_BYE_NONE || !r2_rule(R2_RULE_TOMBSTONE)))) {
         return 1;
     }
-    return !c->inst->oob->ops->peer_is_up(c->peer->oob) && r2_elapsed(now, contact) >= MS(c->inst->cfg.t_linger_ms);
+    return !c->inst->oob->ops->peer_is_up(c->peer->oob) &&
+           r2_elapsed(now, contact) >= MS(c->inst->cfg.t_linger_ms);
 }
 
 uint64_t r2_close_step(struct r2_comm *c, uint64_t now)
@@ -201,7 +212,8 @@ uint64_t r2_close_step(struct r2_comm *c, uint64_t now)
     if (destroy_paths(c) + r2_return_close(c) > 0 || ib_flush_close(c->flush) > 0) {
         return UINT64_MAX; /* the jobs' ends kick */
     }
-    if (c->tx && !ib_send_stage_end(c->tx, r2_elapsed(now, c->closed_at) >= MS(c->inst->cfg.t_dead_ms))) {
+    if (c->tx &&
+        !ib_send_stage_end(c->tx, r2_elapsed(now, c->closed_at) >= MS(c->inst->cfg.t_dead_ms))) {
         return now + COPY_POLL; /* an abort: copies run still */
     }
     if (!r2_comm_leaves(c)) {

@@ -8,10 +8,13 @@
 #include "r2_log.h"
 #include "r2_prof.h"
 
-#define HANDLE_MAGIC   0x3272636eu /* "ncr2" */
-#define HANDLE_VERSION FO_PROTO_VERSION /* who has made the handle speaks that version: told before anything is dialled */
+#define HANDLE_MAGIC 0x3272636eu /* "ncr2" */
+#define HANDLE_VERSION                                                                             \
+    FO_PROTO_VERSION /* who has made the handle speaks that version: told before anything is       \
+                        dialled */
 
-/* What travels through NCCL's bootstrap; at most 128 bytes. Little endian. The last word is ours on the connecting side. */
+/* What travels through NCCL's bootstrap; at most 128 bytes. Little endian. The last word is ours on
+ * the connecting side. */
 struct r2_handle {
     uint32_t magic;
     uint16_t version, size;
@@ -80,7 +83,11 @@ enum r2_status r2_net_listen(struct r2_inst *inst, int dev, void *handle, struct
     if (inst->cfg.error[0]) {
         char line[PROBE_LINE_SIZE];
 
-        probe_line_full(line, &(struct probe_line){.code = PROBE_CODE_C01, .host = inst->host, .job = inst->job, .how = "option", .fate = PROBE_FATE_ENDS});
+        probe_line_full(line, &(struct probe_line){.code = PROBE_CODE_C01,
+                                                   .host = inst->host,
+                                                   .job = inst->job,
+                                                   .how = "option",
+                                                   .fate = PROBE_FATE_ENDS});
         R2_WARN("%s", line);
         R2_WARN("%s", inst->cfg.error); /* last: frameworks show that one */
         r2_log_flush();
@@ -114,20 +121,26 @@ enum r2_status r2_net_listen(struct r2_inst *inst, int dev, void *handle, struct
 
 static int handle_is_ours(const struct r2_handle *h)
 {
-    return h->magic == HANDLE_MAGIC && h->version == HANDLE_VERSION && h->size == sizeof(*h) && h->check == handle_check(h);
+    return h->magic == HANDLE_MAGIC && h->version == HANDLE_VERSION && h->size == sizeof(*h) &&
+           h->check == handle_check(h);
 }
 
 static void handle_refuse(const struct r2_handle *h)
 {
-    if (h->magic == HANDLE_MAGIC && h->version != HANDLE_VERSION) { /* which has the same place in every version */
-        R2_WARN("the peer's nccl-net-r2 speaks version %u, this process version %d: all processes of a job need the same plugin", h->version,
-                HANDLE_VERSION);
+    if (h->magic == HANDLE_MAGIC &&
+        h->version != HANDLE_VERSION) { /* which has the same place in every version */
+        R2_WARN(
+            "the peer's nccl-net-r2 speaks version %u, this process version %d: all processes of a job need the same plugin",
+            h->version, HANDLE_VERSION);
     } else {
-        R2_WARN("connect with a handle that is not of this plugin (magic %08x, version %u), or was damaged", h->magic, h->version);
+        R2_WARN(
+            "connect with a handle that is not of this plugin (magic %08x, version %u), or was damaged",
+            h->magic, h->version);
     }
 }
 
-/* Whether device @dev can have the class that the communicator asks for; not asked where the environment has a say. */
+/* Whether device @dev can have the class that the communicator asks for; not asked where the
+ * environment has a say. */
 static enum r2_status check_class(struct r2_inst *inst, int dev, int class)
 {
     struct ib_addr at;
@@ -136,11 +149,13 @@ static enum r2_status check_class(struct r2_inst *inst, int dev, int class)
     ib_nic_addr_get(&inst->nics, dev, &at);
     ib = at.link_layer == IBV_LINK_LAYER_INFINIBAND;
     max = ib ? IB_SL_MAX : UINT8_MAX;
-    if (class == R2_NET_NO_CLASS || (ib ? inst->cfg.ib_sl : inst->cfg.ib_tc) >= 0 || (class >= 0 && class <= max)) {
+    if (class == R2_NET_NO_CLASS || (ib ? inst->cfg.ib_sl : inst->cfg.ib_tc) >= 0 ||
+        (class >= 0 && class <= max)) {
         return R2_OK;
     }
-    R2_WARN("trafficClass %d of the communicator cannot be obeyed: expected 0 to %d, a %s of NIC %s", class, max,
-            ib ? "service level" : "traffic class", inst->nics.nic[dev].name);
+    R2_WARN(
+        "trafficClass %d of the communicator cannot be obeyed: expected 0 to %d, a %s of NIC %s",
+        class, max, ib ? "service level" : "traffic class", inst->nics.nic[dev].name);
     return R2_ERR_CONFIG;
 }
 
@@ -165,7 +180,7 @@ static enum r2_status connect_begin(struct r2_inst *inst, int dev, int class, st
     if (c == NULL) {
         return R2_ERR_SYSTEM;
     }
-    c->link.traffic_class = class >= 0 && class <= UINT8_MAX ? (uint8_t)class : 0;
+    c->link.traffic_class = class >= 0 && class <= UINT8_MAX ? (uint8_t) class : 0;
     c->peer_name = h->name;
     c->listen_id = h->listen;
     c->setup_since = r2_now(inst);
@@ -175,7 +190,8 @@ static enum r2_status connect_begin(struct r2_inst *inst, int dev, int class, st
     return R2_OK;
 }
 
-/* The connection has ended: the reason is made the last WARN again, for the text that frameworks show. */
+/* The connection has ended: the reason is made the last WARN again, for the text that frameworks
+ * show. */
 static __attribute__((noinline, cold)) enum r2_status report_error(struct r2_comm *c)
 {
     char found[R2_VERDICT_FOUND];
@@ -186,7 +202,8 @@ static __attribute__((noinline, cold)) enum r2_status report_error(struct r2_com
     return c->fo.error;
 }
 
-/* The attempt that @h names. Not one that was handed out already: that may be closed, and freed at any moment. */
+/* The attempt that @h names. Not one that was handed out already: that may be closed, and freed at
+ * any moment. */
 static struct r2_comm *attempt_find(struct r2_inst *inst, int dev, const struct r2_handle *h)
 {
     struct r2_comm *c;
@@ -209,7 +226,8 @@ static void give(struct r2_comm *c)
     pthread_mutex_unlock(&c->inst->lock);
 }
 
-enum r2_status r2_net_connect_class(struct r2_inst *inst, int dev, int class, void *handle, struct r2_comm **out)
+enum r2_status r2_net_connect_class(struct r2_inst *inst, int dev, int class, void *handle,
+                                    struct r2_comm **out)
 {
     struct r2_handle h;
     struct r2_comm *c;
@@ -316,7 +334,8 @@ static struct r2_req *make_req(struct r2_comm *c, enum r2_req_kind kind, uint64_
     return r;
 }
 
-enum r2_status r2_net_isend(struct r2_comm *c, void *data, size_t size, int tag, struct ib_mr *mr, struct r2_req **req)
+enum r2_status r2_net_isend(struct r2_comm *c, void *data, size_t size, int tag, struct ib_mr *mr,
+                            struct r2_req **req)
 {
     struct ib_smsg *m = NULL;
 
@@ -346,8 +365,8 @@ enum r2_status r2_net_isend(struct r2_comm *c, void *data, size_t size, int tag,
     return R2_OK;
 }
 
-enum r2_status r2_net_irecv(struct r2_comm *c, int n, void **data, const size_t *sizes, const int *tags, struct ib_mr **mrs,
-                            struct r2_req **req)
+enum r2_status r2_net_irecv(struct r2_comm *c, int n, void **data, const size_t *sizes,
+                            const int *tags, struct ib_mr **mrs, struct r2_req **req)
 {
     uint64_t first;
 
@@ -359,7 +378,8 @@ enum r2_status r2_net_irecv(struct r2_comm *c, int n, void **data, const size_t 
     }
     for (int i = 0; i < n; i++) {
         if (__builtin_expect(sizes[i] > R2_NET_MAX_SIZE || mrs[i] == NULL, 0)) {
-            R2_WARN("%s: irecv of %zu bytes%s", c->label, sizes[i], mrs[i] ? "" : " without a registration");
+            R2_WARN("%s: irecv of %zu bytes%s", c->label, sizes[i],
+                    mrs[i] ? "" : " without a registration");
             r2_log_flush();
             return R2_ERR_ARG;
         }
@@ -387,16 +407,19 @@ enum r2_status r2_net_irecv(struct r2_comm *c, int n, void **data, const size_t 
 static int flush_needed(const struct r2_comm *c, int n, const int *sizes, struct ib_mr *const *mrs)
 {
     for (int i = 0; i < n; i++) {
-        if (sizes[i] > 0 && mrs[i] && (mrs[i]->type != IB_PTR_HOST || (c->flush && c->flush->always && c->flush->able))) {
+        if (sizes[i] > 0 && mrs[i] &&
+            (mrs[i]->type != IB_PTR_HOST || (c->flush && c->flush->always && c->flush->able))) {
             return 1;
         }
     }
     return 0;
 }
 
-/* Host memory is coherent with the NIC's writes once the completion is seen: nothing to flush. NULL means flushed to NCCL, so that "come
- * again" is not possible here: where a visitor is inside, the reads are posted by the first test. */
-enum r2_status r2_net_iflush(struct r2_comm *c, int n, void **data, const int *sizes, struct ib_mr **mrs, struct r2_req **req)
+/* Host memory is coherent with the NIC's writes once the completion is seen: nothing to flush. NULL
+ * means flushed to NCCL, so that "come again" is not possible here: where a visitor is inside, the
+ * reads are posted by the first test. */
+enum r2_status r2_net_iflush(struct r2_comm *c, int n, void **data, const int *sizes,
+                             struct ib_mr **mrs, struct r2_req **req)
 {
     enum r2_status status = R2_ERR_ARG;
     const char *why = NULL;
@@ -428,7 +451,8 @@ enum r2_status r2_net_iflush(struct r2_comm *c, int n, void **data, const int *s
     return R2_OK;
 }
 
-static inline __attribute__((always_inline)) int test_send(struct r2_comm *c, struct r2_req *req, size_t *sizes)
+static inline __attribute__((always_inline)) int test_send(struct r2_comm *c, struct r2_req *req,
+                                                           size_t *sizes)
 {
     struct ib_smsg *m = &c->tx->msg[req->seq % R2_LEDGER_WINDOW];
 
@@ -443,7 +467,8 @@ static inline __attribute__((always_inline)) int test_send(struct r2_comm *c, st
     return 1;
 }
 
-static inline __attribute__((always_inline)) int test_recv(struct r2_comm *c, struct r2_req *req, size_t *sizes)
+static inline __attribute__((always_inline)) int test_recv(struct r2_comm *c, struct r2_req *req,
+                                                           size_t *sizes)
 {
     ib_recv_progress(c->rx);
     if (req->seq != c->rx->ledger.rdone || !ib_recv_done(c->rx, req->seq, req->n, sizes)) {
@@ -468,7 +493,8 @@ static __attribute__((noinline)) int test_flush(struct r2_comm *c, struct r2_req
     return r > 0;
 }
 
-static inline __attribute__((always_inline)) int test_step(struct r2_comm *c, struct r2_req *req, size_t *sizes)
+static inline __attribute__((always_inline)) int test_step(struct r2_comm *c, struct r2_req *req,
+                                                           size_t *sizes)
 {
     if (__builtin_expect(req->kind == R2_REQ_FLUSH, 0)) {
         return test_flush(c, req);
@@ -477,7 +503,8 @@ static inline __attribute__((always_inline)) int test_step(struct r2_comm *c, st
 }
 
 /* The same, and the profiler is told. */
-static __attribute__((noinline)) enum r2_status test_profiled(struct r2_comm *c, struct r2_req *req, int *done, size_t *sizes)
+static __attribute__((noinline)) enum r2_status test_profiled(struct r2_comm *c, struct r2_req *req,
+                                                              int *done, size_t *sizes)
 {
     int failed;
 

@@ -15,21 +15,27 @@ int r2_conf_line_parse(const char *line, struct r2_conf_pair *out)
     size_t len = strlen(line), name_len;
     const char *eq;
 
-    if (len > 0 && line[len - 1] == '\n')
+    if (len > 0 && line[len - 1] == '\n') {
         len--;
-    if (len > 0 && line[len - 1] == '\r')
+    }
+    if (len > 0 && line[len - 1] == '\r') {
         len--;
-    if (len == 0 || line[0] == '#')
+    }
+    if (len == 0 || line[0] == '#') {
         return 0;
+    }
     eq = memchr(line, '=', len);
-    if (eq == NULL)
+    if (eq == NULL) {
         return 0;
+    }
     name_len = (size_t)(eq - line);
     len -= name_len + 1;
-    if (name_len > R2_CONF_WORD_MAX)
+    if (name_len > R2_CONF_WORD_MAX) {
         name_len = R2_CONF_WORD_MAX;
-    if (len > R2_CONF_WORD_MAX)
+    }
+    if (len > R2_CONF_WORD_MAX) {
         len = R2_CONF_WORD_MAX;
+    }
     memcpy(out->name, line, name_len);
     out->name[name_len] = '\0';
     memcpy(out->value, eq + 1, len);
@@ -37,18 +43,21 @@ int r2_conf_line_parse(const char *line, struct r2_conf_pair *out)
     return 1;
 }
 
-int r2_conf_file_read(const char *path, void (*pair)(void *arg, const struct r2_conf_pair *p), void *arg)
+int r2_conf_file_read(const char *path, void (*pair)(void *arg, const struct r2_conf_pair *p),
+                      void *arg)
 {
     char line[R2_CONF_LINE_MAX + 1];
     struct r2_conf_pair p;
     int failed, saved;
     FILE *f = fopen(path, "re");
 
-    if (f == NULL)
+    if (f == NULL) {
         return -1;
+    }
     while (fgets(line, sizeof(line), f) != NULL) {
-        if (r2_conf_line_parse(line, &p))
+        if (r2_conf_line_parse(line, &p)) {
             pair(arg, &p);
+        }
     }
     failed = ferror(f);
     saved = errno;
@@ -57,19 +66,21 @@ int r2_conf_file_read(const char *path, void (*pair)(void *arg, const struct r2_
     return failed ? -1 : 0;
 }
 
-/* Root of the first user namespace: the identity map covers all ids. Root of a container's own namespace is an ordinary
- * user. */
+/* Root of the first user namespace: the identity map covers all ids. Root of a container's own
+ * namespace is an ordinary user. */
 static int root_is_real(void)
 {
     unsigned long long inside = 1, outside = 1, count = 0;
     FILE *f;
     int n;
 
-    if (geteuid() != 0)
+    if (geteuid() != 0) {
         return 0;
+    }
     f = fopen("/proc/self/uid_map", "re");
-    if (f == NULL)
+    if (f == NULL) {
         return 1;
+    }
     n = fscanf(f, "%llu %llu %llu", &inside, &outside, &count);
     fclose(f);
     return n != 3 || (inside == 0 && outside == 0 && count == UINT_MAX);
@@ -88,20 +99,30 @@ int r2_conf_file_is_ours(const char *path)
     struct stat file, folder;
     int sticky;
 
-    if (stat(path, &file) != 0)
+    if (stat(path, &file) != 0) {
         return 0;
-    snprintf(dir, sizeof(dir), "%.*s", slash == NULL ? 1 : slash == path ? 1 : (int)(slash - path), slash ? path : ".");
-    if (stat(dir, &folder) != 0)
+    }
+    snprintf(dir, sizeof(dir), "%.*s",
+             slash == NULL   ? 1
+             : slash == path ? 1
+                             : (int)(slash - path),
+             slash ? path : ".");
+    if (stat(dir, &folder) != 0) {
         return 1;
+    }
     sticky = (folder.st_mode & S_ISVTX) != 0;
-    if (root_is_real())
+    if (root_is_real()) {
         return others_write(&file) || (!sticky && others_write(&folder));
-    if (faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) == 0)
+    }
+    if (faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) == 0) {
         return 1;
-    /* a folder that we may write lets us put another file in its place, unless sticky keeps us off the files of others
+    }
+    /* a folder that we may write lets us put another file in its place, unless sticky keeps us off
+     * the files of others
      */
-    if (faccessat(AT_FDCWD, dir, W_OK, AT_EACCESS) != 0)
+    if (faccessat(AT_FDCWD, dir, W_OK, AT_EACCESS) != 0) {
         return 0;
+    }
     return !sticky || file.st_uid == geteuid() || folder.st_uid == geteuid();
 }
 
@@ -110,10 +131,12 @@ int r2_conf_name_distance(const char *a, const char *b, int limit)
     int row[64], diag, up;
     int la = (int)strnlen(a, 63), lb = (int)strnlen(b, 63);
 
-    if (la == 63 || lb == 63 || abs(la - lb) > limit)
+    if (la == 63 || lb == 63 || abs(la - lb) > limit) {
         return limit + 1;
-    for (int j = 0; j <= lb; j++)
+    }
+    for (int j = 0; j <= lb; j++) {
         row[j] = j;
+    }
     for (int i = 1; i <= la; i++) {
         diag = row[0];
         row[0] = i;
@@ -121,10 +144,12 @@ int r2_conf_name_distance(const char *a, const char *b, int limit)
             int same = toupper((unsigned char)a[i - 1]) == toupper((unsigned char)b[j - 1]);
             int best = diag + !same;
             up = row[j];
-            if (up + 1 < best)
+            if (up + 1 < best) {
                 best = up + 1;
-            if (row[j - 1] + 1 < best)
+            }
+            if (row[j - 1] + 1 < best) {
                 best = row[j - 1] + 1;
+            }
             diag = up;
             row[j] = best;
         }

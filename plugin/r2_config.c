@@ -16,11 +16,14 @@
 
 #define AT(f) offsetof(struct r2_config, f)
 static const struct r2_opt_row rows[] = {
-#define R2_BOOL(field, name, def, help) {#field, name, "", def, "", help, R2_OPT_BOOL, 0, 1, AT(field)},
-#define R2_INT(field, name, unit, def, min, max, help)                                                                 \
+#define R2_BOOL(field, name, def, help)                                                            \
+    {#field, name, "", def, "", help, R2_OPT_BOOL, 0, 1, AT(field)},
+#define R2_INT(field, name, unit, def, min, max, help)                                             \
     {#field, name, unit, def, "", help, R2_OPT_INT, min, max, AT(field)},
-#define R2_ENUM(field, name, def, choices, help) {#field, name, "", def, choices, help, R2_OPT_ENUM, 0, 0, AT(field)},
-#define R2_STRING(field, name, def, help)        {#field, name, "", def, "", help, R2_OPT_STRING, 0, 0, AT(field)},
+#define R2_ENUM(field, name, def, choices, help)                                                   \
+    {#field, name, "", def, choices, help, R2_OPT_ENUM, 0, 0, AT(field)},
+#define R2_STRING(field, name, def, help)                                                          \
+    {#field, name, "", def, "", help, R2_OPT_STRING, 0, 0, AT(field)},
 #include "r2_config.def"
 #undef R2_BOOL
 #undef R2_INT
@@ -28,7 +31,8 @@ static const struct r2_opt_row rows[] = {
 #undef R2_STRING
 };
 #define ROWS ((int)(sizeof(rows) / sizeof(rows[0])))
-static_assert(sizeof(rows) / sizeof(rows[0]) <= sizeof(((struct r2_config *)0)->source), "a source for every row");
+static_assert(sizeof(rows) / sizeof(rows[0]) <= sizeof(((struct r2_config *)0)->source),
+              "a source for every row");
 
 /* The section of every row: the marks of the table with an empty entry per row between them. */
 static const char *const sections[] = {
@@ -58,8 +62,9 @@ static int row_is_ours(const struct r2_opt_row *r)
 static int row_find(const char *name)
 {
     for (int i = 0; i < ROWS; i++) {
-        if (strcmp(rows[i].name, name) == 0)
+        if (strcmp(rows[i].name, name) == 0) {
             return i;
+        }
     }
     return -1;
 }
@@ -76,10 +81,12 @@ static int choice_find(const char *choices, const char *value)
 
     for (int i = 0;; i++) {
         size_t n = strcspn(choices, "|");
-        if (n == len && strncasecmp(choices, value, n) == 0)
+        if (n == len && strncasecmp(choices, value, n) == 0) {
             return i;
-        if (choices[n] == '\0')
+        }
+        if (choices[n] == '\0') {
             return -1;
+        }
         choices += n + 1;
     }
 }
@@ -99,12 +106,14 @@ static int int_parse(const char *value, int64_t *out)
     long long v;
 
     /* strtoll alone would take leading blanks: "NCCL_X= 5" is a slip of the pen */
-    if (strchr("+-0123456789", value[0]) == NULL || value[0] == '\0')
+    if (strchr("+-0123456789", value[0]) == NULL || value[0] == '\0') {
         return -1;
+    }
     errno = 0;
     v = strtoll(value, &end, 0);
-    if (errno != 0 || *end != '\0' || end == value)
+    if (errno != 0 || *end != '\0' || end == value) {
         return -1;
+    }
     *out = v;
     return 0;
 }
@@ -116,8 +125,8 @@ static void allowed_text(const struct r2_opt_row *r, char *out, size_t len)
         snprintf(out, len, "on or off (1, 0, yes, no, true, false)");
         break;
     case R2_OPT_INT:
-        snprintf(out, len, "a whole number from %" PRId64 " to %" PRId64 "%s%s", r->min, r->max, r->unit[0] ? " " : "",
-                 r->unit);
+        snprintf(out, len, "a whole number from %" PRId64 " to %" PRId64 "%s%s", r->min, r->max,
+                 r->unit[0] ? " " : "", r->unit);
         break;
     case R2_OPT_ENUM:
         snprintf(out, len, "one of %s", r->choices);
@@ -136,31 +145,36 @@ static int value_take(struct r2_config *cfg, const struct r2_opt_row *r, const c
     switch (r->type) {
     case R2_OPT_BOOL:
         /* NCCL's own switches are numbers: any but 0 is on */
-        if (bool_parse(value, &v) != 0 && (row_is_ours(r) || int_parse(value, &v) != 0))
+        if (bool_parse(value, &v) != 0 && (row_is_ours(r) || int_parse(value, &v) != 0)) {
             return -1;
+        }
         *number_at(cfg, r) = v != 0;
         return 0;
     case R2_OPT_INT:
-        if (int_parse(value, &v) != 0 || v < r->min || v > r->max)
+        if (int_parse(value, &v) != 0 || v < r->min || v > r->max) {
             return -1;
+        }
         *number_at(cfg, r) = v;
         return 0;
     case R2_OPT_ENUM:
         v = choice_find(r->choices, value);
-        if (v < 0)
+        if (v < 0) {
             return -1;
+        }
         *number_at(cfg, r) = v;
         return 0;
     case R2_OPT_STRING:
-        if (strlen(value) >= R2_OPT_STRING_MAX)
+        if (strlen(value) >= R2_OPT_STRING_MAX) {
             return -1;
+        }
         strcpy((char *)cfg + r->offset, value);
         return 0;
     }
     return -1;
 }
 
-int r2_config_set(struct r2_config *cfg, const char *name, const char *value, char *why, size_t why_len)
+int r2_config_set(struct r2_config *cfg, const char *name, const char *value, char *why,
+                  size_t why_len)
 {
     char allowed[128];
     int i = row_find(name);
@@ -184,8 +198,9 @@ void r2_config_text(const struct r2_config *cfg, int row, char *out, size_t len)
     int64_t v = 0;
     const char *c = r->choices;
 
-    if (r->type != R2_OPT_STRING)
+    if (r->type != R2_OPT_STRING) {
         v = *(const int64_t *)at;
+    }
     switch (r->type) {
     case R2_OPT_BOOL:
         snprintf(out, len, "%s", v ? "on" : "off");
@@ -194,8 +209,9 @@ void r2_config_text(const struct r2_config *cfg, int row, char *out, size_t len)
         snprintf(out, len, "%" PRId64, v);
         break;
     case R2_OPT_ENUM:
-        for (; v > 0 && strchr(c, '|') != NULL; v--)
+        for (; v > 0 && strchr(c, '|') != NULL; v--) {
             c = strchr(c, '|') + 1;
+        }
         snprintf(out, len, "%.*s", (int)strcspn(c, "|"), c);
         break;
     case R2_OPT_STRING:
@@ -238,8 +254,9 @@ static const char *source_name(enum r2_opt_source s)
 static void error_keep(struct load *l, const char *text)
 {
     R2_WARN("%s", text);
-    if (l->cfg->error[0] == '\0')
+    if (l->cfg->error[0] == '\0') {
         snprintf(l->cfg->error, sizeof(l->cfg->error), "%s", text);
+    }
 }
 
 static void value_refuse(struct load *l, const struct r2_opt_row *r, const char *value)
@@ -252,7 +269,8 @@ static void value_refuse(struct load *l, const struct r2_opt_row *r, const char 
         return;
     }
     allowed_text(r, allowed, sizeof(allowed));
-    snprintf(text, sizeof(text), "%s=%.64s (%s): expected %s", r->name, value, source_name(l->src), allowed);
+    snprintf(text, sizeof(text), "%s=%.64s (%s): expected %s", r->name, value, source_name(l->src),
+             allowed);
     error_keep(l, text);
 }
 
@@ -263,20 +281,24 @@ static void value_overruled(struct load *l, int row, const char *value)
     const struct r2_opt_row *r = &rows[row];
     char ours[R2_OPT_STRING_MAX], theirs[R2_OPT_STRING_MAX];
 
-    if (other == NULL)
+    if (other == NULL) {
         return;
+    }
     *other = *l->cfg;
     r2_config_text(l->cfg, row, ours, sizeof(ours));
-    if (value_take(other, r, value) == 0)
+    if (value_take(other, r, value) == 0) {
         r2_config_text(other, row, theirs, sizeof(theirs));
-    else
+    } else {
         snprintf(theirs, sizeof(theirs), "%.64s", value);
+    }
     free(other);
-    if (strcmp(ours, theirs) == 0)
+    if (strcmp(ours, theirs) == 0) {
         return;
+    }
     if (l->cfg->source[row] == R2_SRC_LOCK) {
         l->overruled = row + 1;
-        R2_WARN("%s=%s (%s) overruled by lock.conf: %s", r->name, theirs, source_name(l->src), ours);
+        R2_WARN("%s=%s (%s) overruled by lock.conf: %s", r->name, theirs, source_name(l->src),
+                ours);
     } else {
         /* a profile is there to be refined: no reason to warn */
         R2_INFO("%s=%s (%s) overruled by %s: %s", r->name, theirs, source_name(l->src),
@@ -289,19 +311,22 @@ static void value_offer(struct load *l, int row, const char *value)
     const struct r2_opt_row *r = &rows[row];
 
     /* launchers set variables to nothing to take them back; for text nothing is a value */
-    if (value[0] == '\0' && r->type != R2_OPT_STRING)
+    if (value[0] == '\0' && r->type != R2_OPT_STRING) {
         return;
+    }
     if (l->taken[row]) {
         /* twice in one file: the first counts, as setenv without overwriting does for nccl.conf */
-        if (l->cfg->source[row] != l->src)
+        if (l->cfg->source[row] != l->src) {
             value_overruled(l, row, value);
+        }
         return;
     }
     l->taken[row] = 1;
-    if (value_take(l->cfg, r, value) == 0)
+    if (value_take(l->cfg, r, value) == 0) {
         l->cfg->source[row] = l->src;
-    else
+    } else {
         value_refuse(l, r, value);
+    }
 }
 
 /* A name that no row has. @where: "lock.conf", "the environment" */
@@ -309,12 +334,14 @@ static void name_warn(const char *what, const char *name, const char *where)
 {
     const char *near;
 
-    if (!r2_config_name_odd(name, &near))
+    if (!r2_config_name_odd(name, &near)) {
         return;
-    if (near != NULL)
+    }
+    if (near != NULL) {
         R2_WARN("unknown %s '%.64s' in %s: did you mean %s?", what, name, where, near);
-    else
+    } else {
         R2_WARN("unknown %s '%.64s' in %s", what, name, where);
+    }
 }
 
 static void pair_offer(void *arg, const struct r2_conf_pair *p)
@@ -322,10 +349,11 @@ static void pair_offer(void *arg, const struct r2_conf_pair *p)
     struct load *l = arg;
     int row = row_find(p->name);
 
-    if (row >= 0)
+    if (row >= 0) {
         value_offer(l, row, p->value);
-    else
+    } else {
         name_warn("option", p->name, source_name(l->src));
+    }
 }
 
 static void lock_load(struct load *l, const char *path)
@@ -337,8 +365,9 @@ static void lock_load(struct load *l, const char *path)
         return;
     }
     l->src = R2_SRC_LOCK;
-    if (r2_conf_file_read(path, pair_offer, l) == 0 || errno == ENOENT || errno == ENOTDIR)
+    if (r2_conf_file_read(path, pair_offer, l) == 0 || errno == ENOENT || errno == ENOTDIR) {
         return;
+    }
     /* an administrator's policy is there and cannot be obeyed: not to be passed over */
     snprintf(text, sizeof(text), "lock.conf %.256s cannot be read: %s", path, strerror(errno));
     error_keep(l, text);
@@ -350,15 +379,18 @@ static void env_load(struct load *l, const struct r2_config_sources *src)
 
     l->src = R2_SRC_ENV;
     for (int i = 0; i < ROWS; i++) {
-        const char *v = src && src->get_env ? src->get_env(src->arg, rows[i].name) : getenv(rows[i].name);
-        if (v != NULL)
+        const char *v =
+            src && src->get_env ? src->get_env(src->arg, rows[i].name) : getenv(rows[i].name);
+        if (v != NULL) {
             value_offer(l, i, v);
+        }
     }
     for (char **e = src ? src->environ_names : NULL; e != NULL && *e != NULL; e++) {
         /* no row is so long that it would lose its end */
         snprintf(name, sizeof(name), "%.*s", (int)strcspn(*e, "="), *e);
-        if (row_find(name) < 0)
+        if (row_find(name) < 0) {
             name_warn("variable", name, "the environment");
+        }
     }
 }
 
@@ -367,12 +399,15 @@ static void profile_load(struct load *l)
     char text[512];
     const char *path = l->cfg->profile;
 
-    if (path[0] == '\0')
+    if (path[0] == '\0') {
         return;
+    }
     l->src = R2_SRC_PROFILE;
-    if (r2_conf_file_read(path, pair_offer, l) == 0)
+    if (r2_conf_file_read(path, pair_offer, l) == 0) {
         return;
-    snprintf(text, sizeof(text), "NCCL_R2_PROFILE=%.255s cannot be read: %s", path, strerror(errno));
+    }
+    snprintf(text, sizeof(text), "NCCL_R2_PROFILE=%.255s cannot be read: %s", path,
+             strerror(errno));
     error_keep(l, text);
 }
 
@@ -386,9 +421,10 @@ void r2_config_load(struct r2_config *cfg, const struct r2_config_sources *src)
     env_load(&l, src);
     profile_load(&l);
     if (l.overruled && cfg->lock_conflict == R2_LOCK_FAIL) {
-        snprintf(text, sizeof(text),
-                 "%s is pinned by lock.conf and the job set another value (NCCL_R2_LOCK_CONFLICT=fail)",
-                 rows[l.overruled - 1].name);
+        snprintf(
+            text, sizeof(text),
+            "%s is pinned by lock.conf and the job set another value (NCCL_R2_LOCK_CONFLICT=fail)",
+            rows[l.overruled - 1].name);
         error_keep(&l, text);
     }
 }
@@ -398,23 +434,27 @@ void r2_config_log(const struct r2_config *cfg)
     struct r2_config *def = malloc(sizeof(*def));
     char value[R2_OPT_STRING_MAX], normal[R2_OPT_STRING_MAX];
 
-    if (def == NULL)
+    if (def == NULL) {
         return;
+    }
     r2_config_defaults(def);
     for (int i = 0; i < ROWS; i++) {
         r2_config_text(cfg, i, value, sizeof(value));
         r2_config_text(def, i, normal, sizeof(normal));
         /* a pinned value is shown even where it is the default: the job cannot change it */
-        if (strcmp(value, normal) != 0 || cfg->source[i] == R2_SRC_LOCK)
-            R2_INFO("%s=%s source=%s default=%s", rows[i].name, value, source_name(cfg->source[i]), normal);
+        if (strcmp(value, normal) != 0 || cfg->source[i] == R2_SRC_LOCK) {
+            R2_INFO("%s=%s source=%s default=%s", rows[i].name, value, source_name(cfg->source[i]),
+                    normal);
+        }
     }
     free(def);
 }
 
 static uint32_t fnv1a(uint32_t h, const char *text)
 {
-    for (; *text != '\0'; text++)
+    for (; *text != '\0'; text++) {
         h = (h ^ (uint8_t)*text) * 16777619u;
+    }
     return h;
 }
 
@@ -443,18 +483,22 @@ static void foreign_text(char *out, size_t room, const char *text)
 {
     snprintf(out, room, "%s", text ? text : "");
     for (char *c = out; *c; c++) {
-        if (*c < 0x20 || *c > 0x7e)
+        if (*c < 0x20 || *c > 0x7e) {
             *c = '?';
+        }
     }
 }
 
-void r2_config_job(struct r2_job *job, const char *(*get_env)(void *arg, const char *name), void *arg)
+void r2_config_job(struct r2_job *job, const char *(*get_env)(void *arg, const char *name),
+                   void *arg)
 {
     static const struct {
         const char *scheduler, *id, *step;
     } known[] = {
-        {"slurm", "SLURM_JOB_ID", "SLURM_STEP_ID"}, {"flux", "FLUX_JOB_ID", NULL},
-        {"pbs", "PBS_JOBID", NULL},                 {"lsf", "LSB_JOBID", NULL},
+        {"slurm", "SLURM_JOB_ID", "SLURM_STEP_ID"},
+        {"flux", "FLUX_JOB_ID", NULL},
+        {"pbs", "PBS_JOBID", NULL},
+        {"lsf", "LSB_JOBID", NULL},
         {"torchelastic", "TORCHELASTIC_RUN_ID", NULL},
     };
 
@@ -462,12 +506,15 @@ void r2_config_job(struct r2_job *job, const char *(*get_env)(void *arg, const c
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
         const char *id = get_env ? get_env(arg, known[i].id) : getenv(known[i].id);
 
-        if (id == NULL || id[0] == '\0')
+        if (id == NULL || id[0] == '\0') {
             continue;
+        }
         foreign_text(job->scheduler, sizeof(job->scheduler), known[i].scheduler);
         foreign_text(job->id, sizeof(job->id), id);
-        if (known[i].step)
-            foreign_text(job->step, sizeof(job->step), get_env ? get_env(arg, known[i].step) : getenv(known[i].step));
+        if (known[i].step) {
+            foreign_text(job->step, sizeof(job->step),
+                         get_env ? get_env(arg, known[i].step) : getenv(known[i].step));
+        }
         return;
     }
 }

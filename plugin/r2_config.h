@@ -1,10 +1,10 @@
 /*
- * Options. Each is one row of r2_config.def: parsing, validation, the log at init, README's table and the manual page all come
- * from the rows. The environment is read in one place, once, at init.
+ * Options. Each is one row of r2_config.def: parsing, validation, the log at init, README's table
+ * and the manual page all come from the rows. The environment is read in one place, once, at init.
  *
- * Sources, strongest first: lock file (the administrator's), environment, profile file (NCCL_R2_PROFILE), default.
- * A bad value never fails init (NCCL would silently fall back to its own transport): it is kept as an error text that listen
- * returns (conventions 0.2).
+ * Sources, strongest first: lock file (the administrator's), environment, profile file
+ * (NCCL_R2_PROFILE), default. A bad value never fails init (NCCL would silently fall back to its
+ * own transport): it is kept as an error text that listen returns (conventions 0.2).
  */
 #ifndef R2_CONFIG_H
 #define R2_CONFIG_H
@@ -30,18 +30,20 @@ enum r2_lock_conflict { R2_LOCK_WARN, R2_LOCK_FAIL };
 enum r2_oob_backend { R2_OOB_TCP, R2_OOB_MPI, R2_OOB_AUTO };
 enum r2_flush_mode { R2_FLUSH_AUTO, R2_FLUSH_ALWAYS };
 
-/* Values. One field per row of r2_config.def, same name. Times in the unit of the row. Const after init. */
+/* Values. One field per row of r2_config.def, same name. Times in the unit of the row. Const after
+ * init. */
 struct r2_config {
-#define R2_BOOL(field, name, def, help)                       int64_t field;
-#define R2_INT(field, name, unit, def, min, max, help)        int64_t field;
-#define R2_ENUM(field, name, def, choices, help)              int64_t field; /* index into choices, "a|b|c" */
-#define R2_STRING(field, name, def, help)                     char field[R2_OPT_STRING_MAX];
+#define R2_BOOL(field, name, def, help)                int64_t field;
+#define R2_INT(field, name, unit, def, min, max, help) int64_t field;
+#define R2_ENUM(field, name, def, choices, help)       int64_t field; /* index into choices, "a|b|c" */
+#define R2_STRING(field, name, def, help)              char field[R2_OPT_STRING_MAX];
 #include "r2_config.def"
 #undef R2_BOOL
 #undef R2_INT
 #undef R2_ENUM
 #undef R2_STRING
-    char error[512]; /* first value that could not be taken: variable, value, what is allowed. Empty when all is well */
+    char error[512]; /* first value that could not be taken: variable, value, what is allowed. Empty
+                        when all is well */
     uint8_t source[72]; /* enum r2_opt_source by row index */
 };
 
@@ -70,36 +72,43 @@ const struct r2_opt_row *r2_config_rows(int *count);
 struct r2_config_sources {
     const char *(*get_env)(void *arg, const char *name); /* NULL: getenv */
     void *arg;
-    char **environ_names; /* for unknown names (r2_config_names.h): "NAME=value" list, NULL terminated; NULL: none checked */
+    char **environ_names;  /* for unknown names (r2_config_names.h): "NAME=value" list, NULL
+                              terminated; NULL: none checked */
     const char *lock_path; /* NULL: the compiled-in path */
 };
 
 /*
- * Reads all sources into *cfg. Never fails: see cfg->error. Logs one WARN per overruled or unknown name and per bad value.
- * Thread: init only.
+ * Reads all sources into *cfg. Never fails: see cfg->error. Logs one WARN per overruled or unknown
+ * name and per bad value. Thread: init only.
  */
 void r2_config_load(struct r2_config *cfg, const struct r2_config_sources *src);
 
 /* Defaults only; for tests and simulation. */
 void r2_config_defaults(struct r2_config *cfg);
 
-/* Sets one row by variable name from text; 0, or -1 with the reason in @why. For tests and tools. */
-int r2_config_set(struct r2_config *cfg, const char *name, const char *value, char *why, size_t why_len);
+/* Sets one row by variable name from text; 0, or -1 with the reason in @why. For tests and tools.
+ */
+int r2_config_set(struct r2_config *cfg, const char *name, const char *value, char *why,
+                  size_t why_len);
 
 /* Text of a row's present value. */
 void r2_config_text(const struct r2_config *cfg, int row, char *out, size_t len);
 
-/* One INFO line per row that is not at its default or is pinned by the lock file, with its source. */
+/* One INFO line per row that is not at its default or is pinned by the lock file, with its source.
+ */
 void r2_config_log(const struct r2_config *cfg);
 
-/* The job that a scheduler or launcher has started this process for, from its own variables. Empty: none is known. */
+/* The job that a scheduler or launcher has started this process for, from its own variables. Empty:
+ * none is known. */
 struct r2_job {
     char scheduler[16], id[64], step[32]; /* "slurm", ... */
 };
 /* Reads it. @get_env as in r2_config_sources, NULL: getenv. Thread: init only. */
-void r2_config_job(struct r2_job *job, const char *(*get_env)(void *arg, const char *name), void *arg);
+void r2_config_job(struct r2_job *job, const char *(*get_env)(void *arg, const char *name),
+                   void *arg);
 
-/* FNV-1a 32 over names and values of the rows of section "policy": exchanged at connect to notice hosts that differ. */
+/* FNV-1a 32 over names and values of the rows of section "policy": exchanged at connect to notice
+ * hosts that differ. */
 uint32_t r2_config_digest(const struct r2_config *cfg);
 
 #endif

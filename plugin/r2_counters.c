@@ -52,7 +52,8 @@ void r2_counters_want(struct r2_inst *inst, int nic)
     r2_counters_ask(inst, nic);
 }
 
-int r2_counters_get(const struct r2_inst *inst, int nic, uint64_t since, const struct ib_counters **start, const struct ib_counters **last)
+int r2_counters_get(const struct r2_inst *inst, int nic, uint64_t since,
+                    const struct ib_counters **start, const struct ib_counters **last)
 {
     const struct r2_counters *c = &inst->counters[nic];
 

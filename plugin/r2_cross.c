@@ -39,7 +39,8 @@ void r2_cross_want(struct r2_comm *c)
     struct r2_peer *peer = c->peer;
     const struct ib_path *a = NULL;
 
-    if (peer->crossed != NOT_YET || strcmp(peer->host, c->inst->host) == 0 || !ours_to_make(c->inst, peer)) {
+    if (peer->crossed != NOT_YET || strcmp(peer->host, c->inst->host) == 0 ||
+        !ours_to_make(c->inst, peer)) {
         return;
     }
     for (int p = 0; p < c->link.npaths; p++) {
@@ -64,7 +65,8 @@ static void make_others(struct r2_inst *inst, struct r2_peer *peer)
     int first = -1, last = -1;
 
     for (const struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
-        if (pair->peer == peer && !(ours >> pair->nic & 1) && !(theirs >> pair->peer_nic & 1) && r2_cross_carries(pair)) {
+        if (pair->peer == peer && !(ours >> pair->nic & 1) && !(theirs >> pair->peer_nic & 1) &&
+            r2_cross_carries(pair)) {
             ours |= 1u << pair->nic;
             theirs |= 1u << pair->peer_nic;
             their[pair->nic] = pair->peer_nic;
@@ -99,7 +101,9 @@ void r2_cross_answered(struct r2_pair *pair, int first)
         return;
     }
     for (struct r2_pair *x = pair->inst->pairs; x; x = x->next) {
-        if (x->peer == peer && x != pair && (x->nic == pair->nic || x->peer_nic == pair->peer_nic) && r2_pair_failed(x) && x->answers && !r2_cross_carries(x)) {
+        if (x->peer == peer && x != pair &&
+            (x->nic == pair->nic || x->peer_nic == pair->peer_nic) && r2_pair_failed(x) &&
+            x->answers && !r2_cross_carries(x)) {
             r2_pair_again(x);
         }
     }

@@ -1,6 +1,8 @@
 /*
- * Cross pairs: one of our NICs and a peer's NIC of another rail, asked as auxiliary points when something breaks and used for nothing else (docs/design-probe.md).
- * Whether rails reach each other nobody says: a pair that has never answered is evidence of nothing. Service thread; nothing blocks.
+ * Cross pairs: one of our NICs and a peer's NIC of another rail, asked as auxiliary points when
+ * something breaks and used for nothing else (docs/design-probe.md). Whether rails reach each other
+ * nobody says: a pair that has never answered is evidence of nothing. Service thread; nothing
+ * blocks.
  */
 #ifndef R2_CROSS_H
 #define R2_CROSS_H
@@ -14,7 +16,8 @@ int r2_cross_hopeless(const struct r2_pair *pair);
 
 /* A connection stands: the first cross pair to its peer is made, by one of the two ends. */
 void r2_cross_want(struct r2_comm *c);
-/* @pair has answered: the first cross pair brings the others; another one, new or made anew, those that failed with one of its NICs. */
+/* @pair has answered: the first cross pair brings the others; another one, new or made anew, those
+ * that failed with one of its NICs. */
 void r2_cross_answered(struct r2_pair *pair, int first);
 
 #endif

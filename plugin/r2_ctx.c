@@ -8,17 +8,17 @@
 #include <string.h>
 
 /*
- * A closed context is used again, and not before so many others have been closed: a proxy of NCCL 2.28.3 that several
- * communicators share goes on connecting with the context of the first one after its finalize. No context is ever
- * freed.
+ * A closed context is used again, and not before so many others have been closed: a proxy of
+ * NCCL 2.28.3 that several communicators share goes on connecting with the context of the first one
+ * after its finalize. No context is ever freed.
  */
 #define CTX_REST 64
 
 struct r2_ctx {
     /*
-     * NCCL hands the context of the network to its own IB transport, for one-sided communication, as if it were that
-     * one's: a communicator's configuration, an int, which 2.29 reads and 2.30 writes as well. This is the int; nobody
-     * here reads it.
+     * NCCL hands the context of the network to its own IB transport, for one-sided communication,
+     * as if it were that one's: a communicator's configuration, an int, which 2.29 reads and 2.30
+     * writes as well. This is the int; nobody here reads it.
      */
     int of_nccl;
     _Atomic int class;     /* relaxed: who uses a context has it from who opened it */
@@ -56,8 +56,9 @@ enum r2_status r2_ctx_open(r2_log_sink_fn sink, uint64_t comm_id, int class, str
     struct r2_ctx *ctx;
 
     *out = NULL;
-    if (s != R2_OK)
+    if (s != R2_OK) {
         return s;
+    }
     pthread_mutex_lock(&ctx_lock);
     ctx = ctx_take();
     if (ctx != NULL) {
@@ -70,8 +71,10 @@ enum r2_status r2_ctx_open(r2_log_sink_fn sink, uint64_t comm_id, int class, str
         R2_WARN("communicator %016llx: %s", (unsigned long long)comm_id, strerror(ENOMEM));
         return R2_ERR_SYSTEM;
     }
-    if (class != R2_NET_NO_CLASS)
-        R2_INFO("communicator %016llx asks for traffic class %d", (unsigned long long)comm_id, class);
+    if (class != R2_NET_NO_CLASS) {
+        R2_INFO("communicator %016llx asks for traffic class %d", (unsigned long long)comm_id,
+                class);
+    }
     *out = ctx;
     return R2_OK;
 }
@@ -80,22 +83,25 @@ enum r2_status r2_ctx_close(struct r2_ctx *ctx)
 {
     int was_open;
 
-    if (ctx == NULL)
+    if (ctx == NULL) {
         return R2_OK;
+    }
     pthread_mutex_lock(&ctx_lock);
     was_open = ctx->open;
     if (was_open) {
         ctx->open = 0;
         ctx->closed = NULL;
-        if (closed_count++ == 0)
+        if (closed_count++ == 0) {
             closed_head = ctx;
-        else
+        } else {
             closed_tail->closed = ctx;
+        }
         closed_tail = ctx;
     }
     pthread_mutex_unlock(&ctx_lock);
-    if (!was_open)
+    if (!was_open) {
         R2_WARN("finalize of a communicator that is not open");
+    }
     return was_open ? R2_OK : R2_ERR_ARG;
 }
 

@@ -1,7 +1,8 @@
 /*
- * Contexts: what one communicator of NCCL's has told us, where the table has an init and a finalize for each of them
- * (version 11 and later). All of them share the instance of the process, which no finalize takes away: what has been
- * closed still owes its peers last words, and who came by a table of another version has no finalize.
+ * Contexts: what one communicator of NCCL's has told us, where the table has an init and a finalize
+ * for each of them (version 11 and later). All of them share the instance of the process, which no
+ * finalize takes away: what has been closed still owes its peers last words, and who came by a
+ * table of another version has no finalize.
  */
 #ifndef R2_CTX_H
 #define R2_CTX_H
@@ -13,19 +14,21 @@
 struct r2_ctx;
 
 /*
- * One more communicator, @comm_id; r2_init() with the first. @class: what it asks for, R2_NET_NO_CLASS; whether a port
- * has that class is for r2_net_connect_class() to say. *@out is never NULL on success and NULL on failure, which is
- * r2_init()'s or R2_ERR_SYSTEM. Any thread. May block in drivers. The log lines are queued, not flushed.
+ * One more communicator, @comm_id; r2_init() with the first. @class: what it asks for,
+ * R2_NET_NO_CLASS; whether a port has that class is for r2_net_connect_class() to say. *@out is
+ * never NULL on success and NULL on failure, which is r2_init()'s or R2_ERR_SYSTEM. Any thread. May
+ * block in drivers. The log lines are queued, not flushed.
  */
 enum r2_status r2_ctx_open(r2_log_sink_fn sink, uint64_t comm_id, int class, struct r2_ctx **out);
 
 /*
- * The communicator is gone. NULL is nothing to do; R2_ERR_ARG for a context that is not open. Its connections, should
- * there be any, stay. Any thread. Does not block.
+ * The communicator is gone. NULL is nothing to do; R2_ERR_ARG for a context that is not open. Its
+ * connections, should there be any, stay. Any thread. Does not block.
  */
 enum r2_status r2_ctx_close(struct r2_ctx *ctx);
 
-/* What the communicator asks for. Also of a context that was closed lately. Any thread. Does not block. */
+/* What the communicator asks for. Also of a context that was closed lately. Any thread. Does not
+ * block. */
 int r2_ctx_class(const struct r2_ctx *ctx);
 
 #endif

@@ -25,13 +25,13 @@
 /* A GPU's own pages: a registration by address pins whole ones. */
 #define GPU_PAGE 65536u
 
-#define ROW(field, symbol)                                                                                             \
-    {                                                                                                                  \
-        symbol, offsetof(struct cu_calls, field), 0                                                                    \
+#define ROW(field, symbol)                                                                         \
+    {                                                                                              \
+        symbol, offsetof(struct cu_calls, field), 0                                                \
     }
-#define ROW_OPTIONAL(field, symbol)                                                                                    \
-    {                                                                                                                  \
-        symbol, offsetof(struct cu_calls, field), 1                                                                    \
+#define ROW_OPTIONAL(field, symbol)                                                                \
+    {                                                                                              \
+        symbol, offsetof(struct cu_calls, field), 1                                                \
     }
 
 static const struct r2_symbol rows[] = {
@@ -95,7 +95,8 @@ const char *r2_cuda_text(const struct cu_calls *cu, int error)
 {
     const char *text = NULL;
 
-    return cu->error_string(error, &text) == 0 && text != NULL ? text : "an error that it has no text for";
+    return cu->error_string(error, &text) == 0 && text != NULL ? text
+                                                               : "an error that it has no text for";
 }
 
 int r2_cuda_failed(const struct r2_cuda *c, const char *call, int gpu, int error)
@@ -104,17 +105,20 @@ int r2_cuda_failed(const struct r2_cuda *c, const char *call, int gpu, int error
     /* while the process ends the driver may end first */
     enum r2_log_level level = error == CU_DEINITIALIZED ? R2_LOG_INFO : R2_LOG_WARN;
 
-    if (gpu == IB_COPY_HOST)
+    if (gpu == IB_COPY_HOST) {
         r2_log_write(level, __FILE__, __LINE__, "CUDA: %s: %s (%d)", call, text, error);
-    else
-        r2_log_write(level, __FILE__, __LINE__, "CUDA: GPU %d: %s: %s (%d)", gpu, call, text, error);
+    } else {
+        r2_log_write(level, __FILE__, __LINE__, "CUDA: GPU %d: %s: %s (%d)", gpu, call, text,
+                     error);
+    }
     return r2_cuda_errno(error);
 }
 
-static int call_failed(const struct cu_calls *cu, const char *call, int error, char *why, size_t why_len)
+static int call_failed(const struct cu_calls *cu, const char *call, int error, char *why,
+                       size_t why_len)
 {
-    snprintf(why, why_len, "%s%s: %s (%d)", error == CU_NO_DEVICE ? "no GPU: " : "", call, r2_cuda_text(cu, error),
-             error);
+    snprintf(why, why_len, "%s%s: %s (%d)", error == CU_NO_DEVICE ? "no GPU: " : "", call,
+             r2_cuda_text(cu, error), error);
     return r2_cuda_errno(error);
 }
 
@@ -123,11 +127,13 @@ static int gpus_find(const struct cu_calls *cu, struct r2_cuda **out, char *why,
     struct r2_cuda *c;
     int n = 0, rc = cu->init(0);
 
-    if (rc != 0)
+    if (rc != 0) {
         return call_failed(cu, "cuInit", rc, why, why_len);
+    }
     rc = cu->device_count(&n);
-    if (rc != 0)
+    if (rc != 0) {
         return call_failed(cu, "cuDeviceGetCount", rc, why, why_len);
+    }
     if (n < 1) {
         snprintf(why, why_len, "no GPU: cuDeviceGetCount says %d", n);
         return ENODEV;
@@ -165,7 +171,8 @@ int r2_cuda_open(const char *lib, struct r2_cuda **out, char *why, size_t why_le
     if (handle == NULL) {
         const char *reason = dlerror();
 
-        snprintf(why, why_len, "%s", reason ? reason : "the CUDA driver's library cannot be opened");
+        snprintf(why, why_len, "%s",
+                 reason ? reason : "the CUDA driver's library cannot be opened");
         return ENOENT;
     }
     missing = r2_symbols_find(handle, rows, sizeof(rows) / sizeof(rows[0]), &cu);
@@ -175,8 +182,9 @@ int r2_cuda_open(const char *lib, struct r2_cuda **out, char *why, size_t why_le
         return ENOSYS;
     }
     rc = gpus_find(&cu, out, why, why_len);
-    if (rc == 0 && why_len > 0)
+    if (rc == 0 && why_len > 0) {
         why[0] = '\0';
+    }
     return rc;
 }
 
@@ -185,17 +193,20 @@ void r2_cuda_close(struct r2_cuda *c)
     struct cu_scope s;
     int relaxed;
 
-    if (c == NULL)
+    if (c == NULL) {
         return;
+    }
     relaxed = cu_relax(c, &s);
     for (int i = 0; i < c->gpus && !atomic_load(&c->broken); i++) {
         int rc = atomic_load(&c->gpu[i].ctx) ? c->cu.primary_release(c->gpu[i].device) : 0;
 
-        if (rc != 0)
+        if (rc != 0) {
             r2_cuda_failed(c, "cuDevicePrimaryCtxRelease_v2", i, rc);
+        }
     }
-    if (relaxed == 0)
+    if (relaxed == 0) {
         cu_restore(c, &s);
+    }
     pthread_mutex_destroy(&c->lock);
     free(c);
 }
@@ -206,14 +217,16 @@ int r2_cuda_ctx(struct r2_cuda *c, int gpu, void **ctx)
     int rc = 0;
 
     *ctx = atomic_load_explicit(&g->ctx, memory_order_acquire);
-    if (*ctx != NULL)
+    if (*ctx != NULL) {
         return 0;
+    }
     pthread_mutex_lock(&c->lock);
     *ctx = atomic_load_explicit(&g->ctx, memory_order_relaxed);
     if (*ctx == NULL) {
         rc = c->cu.primary_retain(ctx, g->device);
-        if (rc == 0)
+        if (rc == 0) {
             atomic_store_explicit(&g->ctx, *ctx, memory_order_release);
+        }
     }
     pthread_mutex_unlock(&c->lock);
     return rc;
@@ -223,16 +236,18 @@ int r2_cuda_enter(struct r2_cuda *c, int gpu, struct cu_scope *s, void **ctx)
 {
     int rc = cu_relax(c, s);
 
-    if (rc != 0)
+    if (rc != 0) {
         return r2_cuda_failed(c, s->call, gpu, rc);
+    }
     s->call = "cuDevicePrimaryCtxRetain";
     rc = r2_cuda_ctx(c, gpu, ctx);
     if (rc == 0) {
         s->call = "cuCtxPushCurrent_v2";
         rc = c->cu.ctx_push(*ctx);
     }
-    if (rc == 0)
+    if (rc == 0) {
         return 0;
+    }
     cu_restore(c, s);
     return r2_cuda_failed(c, s->call, gpu, rc);
 }
@@ -241,8 +256,9 @@ void r2_cuda_leave(const struct r2_cuda *c, struct cu_scope *s)
 {
     int rc = cu_leave(c, s);
 
-    if (rc != 0)
+    if (rc != 0) {
         r2_cuda_failed(c, s->call, IB_COPY_HOST, rc);
+    }
 }
 
 static int gpu_of(void *arg, const void *addr)
@@ -252,8 +268,9 @@ static int gpu_of(void *arg, const void *addr)
     int type = 0, ordinal = -1;
 
     if (c->cu.pointer_attribute(&type, POINTER_MEMORY_TYPE, ptr) != 0 || type != MEMORY_DEVICE ||
-        c->cu.pointer_attribute(&ordinal, POINTER_DEVICE_ORDINAL, ptr) != 0)
+        c->cu.pointer_attribute(&ordinal, POINTER_DEVICE_ORDINAL, ptr) != 0) {
         return IB_COPY_HOST;
+    }
     return ordinal >= 0 && ordinal < c->gpus ? ordinal : IB_COPY_HOST;
 }
 
@@ -264,11 +281,13 @@ static int gpu_pci(void *arg, int gpu, char *out, size_t len)
     char text[32] = "";
     int rc;
 
-    if (gpu < 0 || gpu >= c->gpus)
+    if (gpu < 0 || gpu >= c->gpus) {
         return EINVAL;
+    }
     rc = c->cu.device_pci(text, sizeof(text), c->gpu[gpu].device);
-    if (rc != 0)
+    if (rc != 0) {
         return r2_cuda_failed(c, "cuDeviceGetPCIBusId", gpu, rc);
+    }
     text[sizeof(text) - 1] = '\0';
     if (sscanf(text, "%8x:%2x:%2x.%1x", &domain, &bus, &device, &function) != 4) {
         R2_WARN("CUDA: GPU %d: cuDeviceGetPCIBusId says '%s', which is no PCI address", gpu, text);
@@ -285,7 +304,8 @@ static int gpu_used(void *arg, int gpu)
     int active = 0;
 
     return gpu >= 0 && gpu < c->gpus &&
-           (atomic_load(&c->gpu[gpu].ctx) != NULL || (c->cu.primary_state(c->gpu[gpu].device, &flags, &active) == 0 && active));
+           (atomic_load(&c->gpu[gpu].ctx) != NULL ||
+            (c->cu.primary_state(c->gpu[gpu].device, &flags, &active) == 0 && active));
 }
 
 /* A DMA-BUF of memory of @gpu; -1: there is none, and the memory is registered by its address. */
@@ -293,38 +313,44 @@ static int dmabuf_make(const struct r2_cuda *c, int gpu, uint64_t addr, size_t l
 {
     int able = 0, fd = -1, rc;
 
-    if (c->cu.range_handle == NULL || c->cu.device_attribute(&able, DEVICE_DMA_BUF, c->gpu[gpu].device) != 0 || !able)
+    if (c->cu.range_handle == NULL ||
+        c->cu.device_attribute(&able, DEVICE_DMA_BUF, c->gpu[gpu].device) != 0 || !able) {
         return -1;
+    }
     if (addr % c->page != 0) {
         R2_INFO("CUDA: GPU %d: no DMA-BUF: the memory begins within a page of the host", gpu);
         return -1;
     }
     rc = c->cu.range_handle(&fd, addr, len, RANGE_DMA_BUF_FD, 0);
     if (rc != 0) {
-        R2_INFO("CUDA: GPU %d: no DMA-BUF: cuMemGetHandleForAddressRange: %s (%d)", gpu, r2_cuda_text(&c->cu, rc), rc);
+        R2_INFO("CUDA: GPU %d: no DMA-BUF: cuMemGetHandleForAddressRange: %s (%d)", gpu,
+                r2_cuda_text(&c->cu, rc), rc);
         return -1;
     }
-    if (fd >= 0)
+    if (fd >= 0) {
         fcntl(fd, F_SETFD, FD_CLOEXEC); /* a child that held it would hold the memory */
+    }
     return fd;
 }
 
 /*
- * A GPU in whose context to handle memory of the host: one that is in use, because a context costs some hundred MiB of
- * its GPU's memory, and all processes of a host would take the first one's.
+ * A GPU in whose context to handle memory of the host: one that is in use, because a context costs
+ * some hundred MiB of its GPU's memory, and all processes of a host would take the first one's.
  */
 static int gpu_in_use(const struct r2_cuda *c)
 {
     for (int i = 0; i < c->gpus; i++) {
-        if (atomic_load(&c->gpu[i].ctx) != NULL)
+        if (atomic_load(&c->gpu[i].ctx) != NULL) {
             return i;
+        }
     }
     for (int i = 0; i < c->gpus; i++) {
         unsigned flags;
         int active = 0;
 
-        if (c->cu.primary_state(c->gpu[i].device, &flags, &active) == 0 && active)
+        if (c->cu.primary_state(c->gpu[i].device, &flags, &active) == 0 && active) {
             return i;
+        }
     }
     return 0;
 }
@@ -338,12 +364,14 @@ static int mem_get(void *arg, int gpu, size_t len, struct ib_copy_mem *out)
     uint64_t addr = 0;
     void *ctx, *p = NULL;
 
-    if (where < 0 || where >= c->gpus || len == 0 || len > SIZE_MAX - page)
+    if (where < 0 || where >= c->gpus || len == 0 || len > SIZE_MAX - page) {
         return EINVAL;
+    }
     len = (len + page - 1) / page * page;
     rc = r2_cuda_enter(c, where, &s, &ctx);
-    if (rc != 0)
+    if (rc != 0) {
         return rc;
+    }
     if (on_host) {
         rc = c->cu.host_alloc(&p, len, HOST_PORTABLE);
     } else {
@@ -351,12 +379,14 @@ static int mem_get(void *arg, int gpu, size_t len, struct ib_copy_mem *out)
         p = (void *)(uintptr_t)addr;
         fd = rc == 0 ? dmabuf_make(c, gpu, addr, len) : -1;
     }
-    if (rc != 0)
+    if (rc != 0) {
         rc = r2_cuda_failed(c, on_host ? "cuMemHostAlloc" : "cuMemAlloc_v2", gpu, rc);
+    }
     r2_cuda_leave(c, &s);
-    if (rc == 0)
-        *out =
-            (struct ib_copy_mem){.addr = p, .len = len, .type = on_host ? IB_PTR_HOST : IB_PTR_CUDA, .dmabuf_fd = fd};
+    if (rc == 0) {
+        *out = (struct ib_copy_mem){
+            .addr = p, .len = len, .type = on_host ? IB_PTR_HOST : IB_PTR_CUDA, .dmabuf_fd = fd};
+    }
     return rc;
 }
 
@@ -367,18 +397,23 @@ static void mem_put(void *arg, struct ib_copy_mem *mem)
     struct cu_scope s;
     void *ctx;
 
-    if (mem->addr == NULL)
+    if (mem->addr == NULL) {
         return;
+    }
     gpu = on_host ? gpu_in_use(c) : gpu_of(c, mem->addr);
-    if (mem->dmabuf_fd >= 0)
+    if (mem->dmabuf_fd >= 0) {
         close(mem->dmabuf_fd);
+    }
     if (gpu == IB_COPY_HOST) {
-        R2_WARN("CUDA: %zu bytes of a GPU at %p are not freed: the driver does not say whose they are", mem->len,
-                mem->addr);
+        R2_WARN(
+            "CUDA: %zu bytes of a GPU at %p are not freed: the driver does not say whose they are",
+            mem->len, mem->addr);
     } else if (r2_cuda_enter(c, gpu, &s, &ctx) == 0) {
         rc = on_host ? c->cu.host_free(mem->addr) : c->cu.mem_free((uint64_t)(uintptr_t)mem->addr);
-        if (rc != 0)
-            r2_cuda_failed(c, on_host ? "cuMemFreeHost" : "cuMemFree_v2", on_host ? IB_COPY_HOST : gpu, rc);
+        if (rc != 0) {
+            r2_cuda_failed(c, on_host ? "cuMemFreeHost" : "cuMemFree_v2",
+                           on_host ? IB_COPY_HOST : gpu, rc);
+        }
         r2_cuda_leave(c, &s);
     }
     *mem = (struct ib_copy_mem){.dmabuf_fd = -1};

@@ -85,7 +85,8 @@ struct cu_scope {
     int mode;         /* the thread's mode of stream capture */
 };
 
-/* cu_enter() in the primary context of @gpu, which is made if need be: into *@ctx. errno, with a line of log. */
+/* cu_enter() in the primary context of @gpu, which is made if need be: into *@ctx. errno, with a
+ * line of log. */
 int r2_cuda_enter(struct r2_cuda *c, int gpu, struct cu_scope *s, void **ctx);
 
 /* The end of it. An error of the driver's is logged and changes nothing of what was done before. */
@@ -128,8 +129,9 @@ static inline int cu_enter(const struct r2_cuda *c, void *ctx, struct cu_scope *
 {
     int rc = cu_relax(c, s);
 
-    if (rc != 0)
+    if (rc != 0) {
         return rc;
+    }
     rc = c->cu.ctx_push(ctx);
     if (rc != 0) {
         s->call = "cuCtxPushCurrent_v2";
@@ -138,7 +140,8 @@ static inline int cu_enter(const struct r2_cuda *c, void *ctx, struct cu_scope *
     return rc;
 }
 
-/* 0, or the driver's first error: then the thread is not as it was, and nothing can be done about it. */
+/* 0, or the driver's first error: then the thread is not as it was, and nothing can be done about
+ * it. */
 static inline int cu_leave(const struct r2_cuda *c, struct cu_scope *s)
 {
     void *ctx;

@@ -18,25 +18,30 @@ struct lane {
     void *event[];
 };
 
-/* The driver copies directly between GPUs that reach each other; where they do not, through the host. */
+/* The driver copies directly between GPUs that reach each other; where they do not, through the
+ * host. */
 static int peer_enable(struct r2_cuda *c, int from, int to)
 {
     const char *call = "cuDeviceCanAccessPeer";
     int can = 0, rc = c->cu.device_can_access_peer(&can, c->gpu[from].device, c->gpu[to].device);
     void *peer;
 
-    if (rc == 0 && !can)
+    if (rc == 0 && !can) {
         return 0;
+    }
     if (rc == 0) {
         rc = r2_cuda_ctx(c, to, &peer);
-        if (rc != 0)
+        if (rc != 0) {
             return r2_cuda_failed(c, "cuDevicePrimaryCtxRetain", to, rc);
+        }
         call = "cuCtxEnablePeerAccess";
         rc = c->cu.peer_enable(peer, 0);
     }
-    if (rc != 0 && rc != CU_PEER_ACCESS_ALREADY_ENABLED)
-        R2_INFO("CUDA: GPU %d does not reach memory of GPU %d, copies take the way through the host: %s: %s (%d)", from,
-                to, call, r2_cuda_text(&c->cu, rc), rc);
+    if (rc != 0 && rc != CU_PEER_ACCESS_ALREADY_ENABLED) {
+        R2_INFO(
+            "CUDA: GPU %d does not reach memory of GPU %d, copies take the way through the host: %s: %s (%d)",
+            from, to, call, r2_cuda_text(&c->cu, rc), rc);
+    }
     return 0;
 }
 
@@ -58,8 +63,9 @@ static void lane_clear(const struct r2_cuda *c, struct lane *l)
         first = rc;
         call = "cuStreamDestroy_v2";
     }
-    if (first != 0)
+    if (first != 0) {
         r2_cuda_failed(c, call, l->gpu, first);
+    }
 }
 
 /* Within a scope of the lane's context; errno. */
@@ -88,12 +94,14 @@ int r2_cuda_lane_open(void *arg, int from, int to, unsigned slots, void **lane)
     struct cu_scope s;
     struct lane *l;
 
-    if (from < IB_COPY_HOST || from >= c->gpus || to < IB_COPY_HOST || to >= c->gpus || gpu == IB_COPY_HOST ||
-        slots == 0 || slots > R2_CUDA_SLOTS_MAX)
+    if (from < IB_COPY_HOST || from >= c->gpus || to < IB_COPY_HOST || to >= c->gpus ||
+        gpu == IB_COPY_HOST || slots == 0 || slots > R2_CUDA_SLOTS_MAX) {
         return EINVAL;
+    }
     l = calloc(1, sizeof(*l) + slots * sizeof(l->event[0]));
-    if (l == NULL)
+    if (l == NULL) {
         return ENOMEM;
+    }
     l->gpu = gpu;
     l->slots = slots;
     rc = r2_cuda_enter(c, gpu, &s, &l->ctx);
@@ -101,17 +109,21 @@ int r2_cuda_lane_open(void *arg, int from, int to, unsigned slots, void **lane)
         free(l);
         return rc;
     }
-    if (from != IB_COPY_HOST && to != IB_COPY_HOST && from != to)
+    if (from != IB_COPY_HOST && to != IB_COPY_HOST && from != to) {
         rc = peer_enable(c, from, to);
-    if (rc == 0)
+    }
+    if (rc == 0) {
         rc = lane_build(c, l);
-    if (rc != 0)
+    }
+    if (rc != 0) {
         lane_clear(c, l);
+    }
     r2_cuda_leave(c, &s);
-    if (rc == 0)
+    if (rc == 0) {
         *lane = l;
-    else
+    } else {
         free(l);
+    }
     return rc;
 }
 
@@ -130,16 +142,18 @@ void r2_cuda_lane_close(void *arg, void *lane)
 }
 
 /* Once per lane: it is the data path that gets here. Returns the errno. */
-static __attribute__((noinline, cold)) int lane_failed(const struct r2_cuda *c, struct lane *l, const char *call,
-                                                       int error)
+static __attribute__((noinline, cold)) int lane_failed(const struct r2_cuda *c, struct lane *l,
+                                                       const char *call, int error)
 {
-    if (l->said)
+    if (l->said) {
         return r2_cuda_errno(error);
+    }
     l->said = 1;
     return r2_cuda_failed(c, call, l->gpu, error);
 }
 
-static __attribute__((noinline, cold)) void lane_break(struct r2_cuda *c, struct lane *l, const char *call, int error)
+static __attribute__((noinline, cold)) void lane_break(struct r2_cuda *c, struct lane *l,
+                                                       const char *call, int error)
 {
     atomic_store(&c->broken, 1);
     l->broken = 1;
@@ -147,22 +161,25 @@ static __attribute__((noinline, cold)) void lane_break(struct r2_cuda *c, struct
 }
 
 /*
- * Errors by which the driver says that the call itself cannot be carried out, before it has begun anything. All others
- * may be those of work enqueued before, as the driver reserves for itself, or come half way through.
+ * Errors by which the driver says that the call itself cannot be carried out, before it has begun
+ * anything. All others may be those of work enqueued before, as the driver reserves for itself, or
+ * come half way through.
  */
 static __attribute__((cold)) int copy_is_refused(int error)
 {
     return error == CU_INVALID_VALUE || error == CU_NOT_INITIALIZED || error == CU_DEINITIALIZED ||
-           error == CU_INVALID_DEVICE || error == CU_INVALID_CONTEXT || error == CU_INVALID_HANDLE ||
-           error == CU_NOT_PERMITTED || error == CU_NOT_SUPPORTED ||
+           error == CU_INVALID_DEVICE || error == CU_INVALID_CONTEXT ||
+           error == CU_INVALID_HANDLE || error == CU_NOT_PERMITTED || error == CU_NOT_SUPPORTED ||
            (error >= CU_CAPTURE_UNSUPPORTED && error <= CU_CAPTURE_LAST);
 }
 
-/* cuMemcpyAsync has failed. errno when nothing runs; 0 when that is not sure, and the lane is broken. */
+/* cuMemcpyAsync has failed. errno when nothing runs; 0 when that is not sure, and the lane is
+ * broken. */
 static __attribute__((noinline, cold)) int copy_failed(struct r2_cuda *c, struct lane *l, int error)
 {
-    if (copy_is_refused(error))
+    if (copy_is_refused(error)) {
         return lane_failed(c, l, "cuMemcpyAsync", error);
+    }
     lane_break(c, l, "cuMemcpyAsync", error);
     return 0;
 }
@@ -174,22 +191,27 @@ int r2_cuda_begin(void *arg, void *lane, unsigned slot, void *dst, const void *s
     struct cu_scope s;
     int rc, err = 0;
 
-    if (l->broken || slot >= l->slots)
+    if (l->broken || slot >= l->slots) {
         return l->broken ? EIO : EINVAL;
+    }
     rc = cu_enter(c, l->ctx, &s);
-    if (rc != 0)
+    if (rc != 0) {
         return lane_failed(c, l, s.call, rc);
+    }
     rc = c->cu.memcpy_async((uint64_t)(uintptr_t)dst, (uint64_t)(uintptr_t)src, len, l->stream);
     if (rc != 0) {
         err = copy_failed(c, l, rc);
     } else {
         rc = c->cu.event_record(l->event[slot], l->stream);
-        if (rc != 0)
-            lane_break(c, l, "cuEventRecord", rc); /* the copy runs, and nothing will tell its end */
+        if (rc != 0) {
+            lane_break(c, l, "cuEventRecord",
+                       rc); /* the copy runs, and nothing will tell its end */
+        }
     }
     rc = cu_leave(c, &s);
-    if (rc != 0)
+    if (rc != 0) {
         lane_break(c, l, s.call, rc);
+    }
     return err;
 }
 
@@ -200,18 +222,21 @@ int r2_cuda_done(void *arg, void *lane, unsigned slot)
     struct cu_scope s;
     int rc, left;
 
-    if (l->broken || slot >= l->slots)
+    if (l->broken || slot >= l->slots) {
         return -1;
+    }
     rc = cu_enter(c, l->ctx, &s);
     if (rc != 0) {
         lane_break(c, l, s.call, rc);
         return -1;
     }
     rc = c->cu.event_query(l->event[slot]);
-    if (rc != 0 && rc != CU_NOT_READY)
+    if (rc != 0 && rc != CU_NOT_READY) {
         lane_break(c, l, "cuEventQuery", rc);
+    }
     left = cu_leave(c, &s);
-    if (left != 0)
+    if (left != 0) {
         lane_break(c, l, s.call, left);
+    }
     return rc == 0 ? 1 : rc == CU_NOT_READY ? 0 : -1;
 }

@@ -14,7 +14,8 @@
 #include "r2_return.h"
 #include "r2_watch.h"
 
-static void say_gone(struct r2_inst *inst, struct r2_peer *peer, enum fo_type as, uint32_t dst, uint32_t src)
+static void say_gone(struct r2_inst *inst, struct r2_peer *peer, enum fo_type as, uint32_t dst,
+                     uint32_t src)
 {
     union fo_body b = {.bye_ok = {.dst = dst, .src = src}};
 
@@ -24,7 +25,8 @@ static void say_gone(struct r2_inst *inst, struct r2_peer *peer, enum fo_type as
 /* Set-up failed here and the word was lost: the sender would repeat CONF until its time is over. */
 static void say_refused(struct r2_inst *inst, struct r2_peer *peer, uint32_t dst, uint32_t src)
 {
-    union fo_body b = {.refuse = {.dst = dst, .src = src, .why = "the connection is not known any more"}};
+    union fo_body b = {
+        .refuse = {.dst = dst, .src = src, .why = "the connection is not known any more"}};
 
     r2_peer_emit(inst, peer, FO_MSG_REFUSE, &b);
 }
@@ -172,7 +174,8 @@ static void settle_record(struct r2_comm *c, int type, const union fo_body *b, u
     }
 }
 
-static void to_comm(struct r2_inst *inst, struct r2_peer *peer, int type, const union fo_body *b, uint64_t now)
+static void to_comm(struct r2_inst *inst, struct r2_peer *peer, int type, const union fo_body *b,
+                    uint64_t now)
 {
     struct r2_comm *c;
     uint32_t dst, src;
@@ -200,7 +203,8 @@ static void to_comm(struct r2_inst *inst, struct r2_peer *peer, int type, const 
     } else if (setup == R2_SETUP_DONE && type >= FO_MSG_DOWN) {
         settle_record(c, type, b, now);
     } else if (setup == R2_SETUP_DONE && type == FO_MSG_REFUSE) {
-        fo_on_gone(&c->fo, "the peer's end of the set-up failed"); /* after READY was lost for as long as it waits */
+        fo_on_gone(&c->fo, "the peer's end of the set-up failed"); /* after READY was lost for as
+                                                                      long as it waits */
     }
     r2_gate_unvisit(&c->gate);
 }
@@ -231,13 +235,16 @@ static void other_version(struct r2_inst *inst, struct r2_peer *peer, unsigned v
 {
     char why[160];
 
-    snprintf(why, sizeof(why), "the peer's nccl-net-r2 speaks version %u, this process version %d: all processes of a job need the same plugin", version,
-             FO_PROTO_VERSION);
+    snprintf(
+        why, sizeof(why),
+        "the peer's nccl-net-r2 speaks version %u, this process version %d: all processes of a job need the same plugin",
+        version, FO_PROTO_VERSION);
     if (inst->foreign_messages++ == 0) {
         R2_WARN("%s: %s", inst->oob->ops->peer_str(peer->oob), why);
     }
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
-        if (c->peer == peer && atomic_load_explicit(&c->setup, memory_order_relaxed) < R2_SETUP_DONE) {
+        if (c->peer == peer &&
+            atomic_load_explicit(&c->setup, memory_order_relaxed) < R2_SETUP_DONE) {
             r2_gate_visit(&c->gate);
             r2_setup_fail(c, "%s", why);
             r2_gate_unvisit(&c->gate);
@@ -248,7 +255,8 @@ static void other_version(struct r2_inst *inst, struct r2_peer *peer, unsigned v
 void r2_dispatch_message(void *arg, struct r2_oob_peer *oob, const void *msg, size_t len)
 {
     struct r2_inst *inst = arg;
-    struct r2_peer *peer = r2_peer_get(inst, oob); /* held over the message: a refusal may be all there is to say */
+    struct r2_peer *peer =
+        r2_peer_get(inst, oob); /* held over the message: a refusal may be all there is to say */
 
     if (peer) {
         r2_inband_channel(inst, peer);
@@ -305,7 +313,8 @@ void r2_dispatch(struct r2_inst *inst, struct r2_peer *peer, const void *msg, si
     if (type < 0) {
         inst->bad_messages++;
         if (inst->bad_messages == 1) {
-            R2_WARN("malformed message from %s dropped: %s", inst->oob->ops->peer_str(peer->oob), why);
+            R2_WARN("malformed message from %s dropped: %s", inst->oob->ops->peer_str(peer->oob),
+                    why);
         }
     }
 }

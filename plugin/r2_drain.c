@@ -42,7 +42,8 @@ static int nics_of(const struct r2_inst *inst, const char *list, const char *ori
 }
 
 /* What the file says beside each NIC that it names, by its port or as a device. */
-static void words_of(const struct r2_inst *inst, const char *text, size_t len, struct r2_drain_file *f)
+static void words_of(const struct r2_inst *inst, const char *text, size_t len,
+                     struct r2_drain_file *f)
 {
     for (int i = 0; i < inst->nics.count; i++) {
         const struct ib_nic *nic = &inst->nics.nic[i];
@@ -53,15 +54,17 @@ static void words_of(const struct r2_inst *inst, const char *text, size_t len, s
         if (note[0] == '\0') {
             r2_rundir_drain_note(text, len, nic->dev_name, note, sizeof(note));
         }
-        snprintf(f->why[i], sizeof(f->why[i]), "%.*s", R2_DRAIN_WHY - 1, r2_rundir_drain_reason(note));
+        snprintf(f->why[i], sizeof(f->why[i]), "%.*s", R2_DRAIN_WHY - 1,
+                 r2_rundir_drain_reason(note));
     }
 }
 
 /*
- * Takes up which NICs the drain file of @uid names, none without a file. -1: to be tried again. A file that changes while it is read is read
- * again: its time stamp changes.
+ * Takes up which NICs the drain file of @uid names, none without a file. -1: to be tried again. A
+ * file that changes while it is read is read again: its time stamp changes.
  */
-static int nics_of_file(const struct r2_inst *inst, const char *path, uid_t uid, struct r2_drain_file *f)
+static int nics_of_file(const struct r2_inst *inst, const char *path, uid_t uid,
+                        struct r2_drain_file *f)
 {
     char text[R2_RUNDIR_TEXT_MAX + 1], list[R2_RUNDIR_TEXT_MAX + 8], why[400];
     size_t len;
@@ -91,7 +94,8 @@ static void file_look(struct r2_inst *inst, struct r2_drain_file *f, uid_t uid)
     if (r2_rundir_stamp_same(&now, &f->stamp)) {
         return;
     }
-    if (nics_of_file(inst, path, uid, f) == 0) { /* else again with the next look, when there is a descriptor */
+    if (nics_of_file(inst, path, uid, f) ==
+        0) { /* else again with the next look, when there is a descriptor */
         f->stamp = now;
     }
 }
@@ -125,7 +129,9 @@ const char *r2_drain_why(const struct r2_inst *inst, int nic)
             return inst->drain_file[i].why[nic];
         }
     }
-    return ((inst->drain_file[0].nics | inst->drain_file[1].nics) >> nic & 1) == 0 ? "as NCCL_R2_DRAIN says" : "";
+    return ((inst->drain_file[0].nics | inst->drain_file[1].nics) >> nic & 1) == 0
+               ? "as NCCL_R2_DRAIN says"
+               : "";
 }
 
 /* --- connections --- */
@@ -142,7 +148,8 @@ int r2_drain_spare(const struct r2_comm *c)
     for (int p = 0; p < c->link.npaths; p++) {
         const struct ib_path *path = &c->link.path[p];
 
-        if (r2_drain_has(c, p) && fo_may_return(&c->fo, p) && r2_failback_allows(c, p) && ib_nic_state_get(&c->inst->nics.nic[path->nic]) == IB_NIC_UP) {
+        if (r2_drain_has(c, p) && fo_may_return(&c->fo, p) && r2_failback_allows(c, p) &&
+            ib_nic_state_get(&c->inst->nics.nic[path->nic]) == IB_NIC_UP) {
             const struct r2_pair *pair = r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic);
 
             if (pair && r2_pair_ready(pair)) {
@@ -161,7 +168,8 @@ void r2_drain_comm(struct r2_comm *c)
         const struct ib_path *path = &c->link.path[p];
 
         mask |= (uint32_t)r2_drain_has(c, p) << p;
-        if (mask >> p & 1) { /* that it ends is no failure of the pair, which would have to answer for longer before it is used again */
+        if (mask >> p & 1) { /* that it ends is no failure of the pair, which would have to answer
+                                for longer before it is used again */
             r2_heal_used(r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic), 0);
         }
     }
@@ -170,7 +178,8 @@ void r2_drain_comm(struct r2_comm *c)
     if ((c->link.up & ~(mask | avoid)) == 0) {
         avoid = 0; /* a word of others yields to the administrator's */
     }
-    fo_drain(&c->fo, mask | avoid, ib_mr_cache_refused(c->inst->mrs) & ~c->inst->drained ? 0 : mask);
+    fo_drain(&c->fo, mask | avoid,
+             ib_mr_cache_refused(c->inst->mrs) & ~c->inst->drained ? 0 : mask);
 }
 
 /* @peer NULL: all. */
@@ -208,7 +217,8 @@ void r2_drain_set(struct r2_inst *inst, uint32_t nics)
 
         const char *why = nics >> i & 1 ? r2_drain_why(inst, i) : "";
 
-        R2_INFO("NIC %s is %s%s%s%s", inst->nics.nic[i].name, nics >> i & 1 ? "drained: new work avoids it" : "not drained any more",
+        R2_INFO("NIC %s is %s%s%s%s", inst->nics.nic[i].name,
+                nics >> i & 1 ? "drained: new work avoids it" : "not drained any more",
                 why[0] ? " (" : "", why, why[0] ? ")" : "");
         r2_report_drain(inst, i, nics >> i & 1, why);
     }
@@ -243,7 +253,8 @@ uint64_t r2_drain_say(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
     if (now >= peer->drain_at) {
         r2_peer_emit(inst, peer, FO_MSG_DRAIN, &b);
         peer->drain_at = now + peer->drain_interval;
-        peer->drain_interval = 2 * peer->drain_interval < longest ? 2 * peer->drain_interval : longest;
+        peer->drain_interval =
+            2 * peer->drain_interval < longest ? 2 * peer->drain_interval : longest;
     }
     return peer->drain_at;
 }

@@ -1,17 +1,19 @@
 /*
- * Planned drains (docs/design-host.md): NICs of this host that are to be free, what the peers are told of it, and what
- * it does to connections. Service thread; nothing blocks.
+ * Planned drains (docs/design-host.md): NICs of this host that are to be free, what the peers are
+ * told of it, and what it does to connections. Service thread; nothing blocks.
  */
 #ifndef R2_DRAIN_H
 #define R2_DRAIN_H
 
 #include "r2_inst.h"
 
-/* Takes up what the environment and the drain files say now. Reads the files when they have changed; on a local file system. */
+/* Takes up what the environment and the drain files say now. Reads the files when they have
+ * changed; on a local file system. */
 void r2_drain_look(struct r2_inst *inst);
 /* Exactly these of our NICs are drained from now on, bit per NIC. */
 void r2_drain_set(struct r2_inst *inst, uint32_t nics);
-/* Why our NIC @nic is drained, in the administrator's words; empty: nothing was said. Valid until the next look. */
+/* Why our NIC @nic is drained, in the administrator's words; empty: nothing was said. Valid until
+ * the next look. */
 const char *r2_drain_why(const struct r2_inst *inst, int nic);
 /* A connection's paths stand: those over drained NICs of either end are drained. Gate held. */
 void r2_drain_comm(struct r2_comm *c);
@@ -26,8 +28,8 @@ void r2_drain_on_ok(const struct r2_inst *inst, struct r2_peer *peer, const stru
 /* Whether an administrator of either end wants path @p of @c free. Service thread. */
 int r2_drain_has(const struct r2_comm *c, int p);
 /*
- * Whether a path that is drained, and whose NIC pair nothing is known to be wrong with, would return if no other were left: then the last one may end by
- * silence. Service thread.
+ * Whether a path that is drained, and whose NIC pair nothing is known to be wrong with, would
+ * return if no other were left: then the last one may end by silence. Service thread.
  */
 int r2_drain_spare(const struct r2_comm *c);
 

@@ -26,23 +26,25 @@ static size_t urandom_read(uint8_t *out, size_t len)
     size_t got = 0;
     int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
 
-    if (fd < 0)
+    if (fd < 0) {
         return 0;
+    }
     while (got < len) {
         ssize_t n = read(fd, out + got, len - got);
-        if (n > 0)
+        if (n > 0) {
             got += (size_t)n;
-        else if (n == 0 || errno != EINTR)
+        } else if (n == 0 || errno != EINTR) {
             break;
+        }
     }
     close(fd);
     return got;
 }
 
 /*
- * Last resort, for a sandbox without getrandom and without /dev: the 16 random bytes that the kernel gives every
- * process at exec are the key, a counter and the clock the text. A library must neither end the process nor make a
- * secret that can be guessed.
+ * Last resort, for a sandbox without getrandom and without /dev: the 16 random bytes that the
+ * kernel gives every process at exec are the key, a counter and the clock the text. A library must
+ * neither end the process nor make a secret that can be guessed.
  */
 static void auxv_fill(uint8_t *out, size_t len)
 {
@@ -69,20 +71,24 @@ static void system_random(void *arg, void *out, unsigned len)
 
     while (got < len) {
         ssize_t n = getrandom(p + got, len - got, 0);
-        if (n > 0)
+        if (n > 0) {
             got += (size_t)n;
-        else if (n < 0 && errno != EINTR)
+        } else if (n < 0 && errno != EINTR) {
             break;
+        }
     }
-    if (got < len)
+    if (got < len) {
         got += urandom_read(p + got, len - got);
-    if (got < len)
+    }
+    if (got < len) {
         auxv_fill(p + got, len - got);
+    }
 }
 
 static void thread_wait(void *arg, uint64_t ns)
 {
-    const struct timespec t = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
+    const struct timespec t = {.tv_sec = (time_t)(ns / 1000000000),
+                               .tv_nsec = (long)(ns % 1000000000)};
 
     nanosleep(&t, NULL);
 }

@@ -1,6 +1,6 @@
 /*
- * What the plugin needs of its surroundings beside verbs and the OOB channel, so that the same code runs under real threads and
- * clocks and inside a simulation with a virtual clock and one thread.
+ * What the plugin needs of its surroundings beside verbs and the OOB channel, so that the same code
+ * runs under real threads and clocks and inside a simulation with a virtual clock and one thread.
  */
 #ifndef R2_ENV_H
 #define R2_ENV_H
@@ -9,9 +9,12 @@
 
 struct r2_env {
     void *arg;
-    uint64_t (*now_ns)(void *arg);          /* monotonic; any thread; no syscall on the usual machines (vDSO) */
-    void (*random)(void *arg, void *out, unsigned len); /* unpredictable in the product, seeded in simulation */
-    void (*wait)(void *arg, uint64_t ns); /* blocks the calling thread; NULL where nothing can be waited for, as with one thread */
+    uint64_t (*now_ns)(
+        void *arg); /* monotonic; any thread; no syscall on the usual machines (vDSO) */
+    void (*random)(void *arg, void *out,
+                   unsigned len);         /* unpredictable in the product, seeded in simulation */
+    void (*wait)(void *arg, uint64_t ns); /* blocks the calling thread; NULL where nothing can be
+                                             waited for, as with one thread */
     int threads; /* 1: the instance starts its own threads; 0: somebody calls the step functions */
     /* threads == 0: the service step, or the worker of a device, has something to do now. */
     void (*kick_service)(void *arg);
@@ -19,8 +22,8 @@ struct r2_env {
 };
 
 /*
- * Time from @since to @now, 0 when @now is the older one: a turn of the service thread takes its time once, at its beginning, and what
- * NCCL's thread stamps meanwhile lies after it.
+ * Time from @since to @now, 0 when @now is the older one: a turn of the service thread takes its
+ * time once, at its beginning, and what NCCL's thread stamps meanwhile lies after it.
  */
 static inline uint64_t r2_elapsed(uint64_t now, uint64_t since)
 {

@@ -25,8 +25,9 @@ const struct r2_event r2_event_empty = {.wc_status = -1,
 
 const char *r2_event_kind_name(unsigned kind)
 {
-    static const char *const names[R2_EVENT_KINDS] = {"none",  "fault",  "switch", "verdict", "failback",
-                                                      "drain", "giveup", "start",  "stop",    "news",     "stall"};
+    static const char *const names[R2_EVENT_KINDS] = {"none",     "fault", "switch", "verdict",
+                                                      "failback", "drain", "giveup", "start",
+                                                      "stop",     "news",  "stall"};
 
     return kind < R2_EVENT_KINDS ? names[kind] : "?";
 }
@@ -104,7 +105,8 @@ static void put_nic(struct r2_json *j, const struct r2_event_nic *nic)
     snprintf(text, sizeof(text), "%016llx", (unsigned long long)nic->guid);
     r2_json_text(j, "guid", text);
     for (int i = 0; i < 16; i++) {
-        n += snprintf(text + n, sizeof(text) - (size_t)n, "%s%02x", i && i % 2 == 0 ? ":" : "", nic->gid[i]);
+        n += snprintf(text + n, sizeof(text) - (size_t)n, "%s%02x", i && i % 2 == 0 ? ":" : "",
+                      nic->gid[i]);
     }
     r2_json_text(j, "gid", text);
     r2_json_int(j, "lid", nic->lid);
@@ -199,7 +201,8 @@ static void put_sum(struct r2_json *j, const struct r2_event_sum *s)
     r2_json_close(j, '}');
 }
 
-size_t r2_event_line(char *out, size_t room, const struct r2_event_source *src, const struct r2_event *e, uint64_t seq)
+size_t r2_event_line(char *out, size_t room, const struct r2_event_source *src,
+                     const struct r2_event *e, uint64_t seq)
 {
     char digest[16];
     struct r2_json j;
@@ -280,7 +283,9 @@ void r2_event_file_close(struct r2_event_file *f)
 
 static int open_file(struct r2_event_file *f, char *why, size_t why_len)
 {
-    f->fd = open(f->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
+    f->fd =
+        open(f->path,
+             O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
     if (f->fd < 0) {
         snprintf(why, why_len, "%s: %s", f->path, strerror(errno));
         return -1;
@@ -297,16 +302,17 @@ static int is_current(const struct r2_event_file *f, struct stat *open_st)
 {
     struct stat named;
 
-    return fstat(f->fd, open_st) == 0 && lstat(f->path, &named) == 0 && named.st_ino == open_st->st_ino &&
-           named.st_dev == open_st->st_dev;
+    return fstat(f->fd, open_st) == 0 && lstat(f->path, &named) == 0 &&
+           named.st_ino == open_st->st_ino && named.st_dev == open_st->st_dev;
 }
 
 /*
- * The file becomes FILE.1. Only who holds its lock renames it, and only while the name means it: so of several
- * processes that find it full one does it, and nobody renames the new file. Who does not get the lock goes on without,
- * until the file is twice as full (@must): whoever holds the lock may stand still for long. Should that one stand just
- * before its rename, what is in FILE.1 is lost when it goes on; without @must all lines would be lost until then.
- * 0: the file is closed, and its name may be opened again. -1: the lock is held (not with @must), or errno.
+ * The file becomes FILE.1. Only who holds its lock renames it, and only while the name means it: so
+ * of several processes that find it full one does it, and nobody renames the new file. Who does not
+ * get the lock goes on without, until the file is twice as full (@must): whoever holds the lock may
+ * stand still for long. Should that one stand just before its rename, what is in FILE.1 is lost
+ * when it goes on; without @must all lines would be lost until then. 0: the file is closed, and its
+ * name may be opened again. -1: the lock is held (not with @must), or errno.
  */
 static int turn_over(struct r2_event_file *f, int must)
 {
@@ -341,7 +347,8 @@ static int append(struct r2_event_file *f, const char *lines, size_t len, char *
         int must = (uint64_t)st.st_size + len > 2 * f->max;
 
         if (turn_over(f, must) != 0 && must) {
-            snprintf(why, why_len, "%s is full and cannot be turned over: %s", f->path, strerror(errno));
+            snprintf(why, why_len, "%s is full and cannot be turned over: %s", f->path,
+                     strerror(errno));
             return -1;
         }
         if (f->fd < 0 && open_file(f, why, why_len) != 0) {
@@ -354,13 +361,15 @@ static int append(struct r2_event_file *f, const char *lines, size_t len, char *
     n = write(f->fd, lines, len);
     if (n != (ssize_t)len) {
         f->broken |= n > 0;
-        snprintf(why, why_len, "%s: %s", f->path, n < 0 ? strerror(errno) : "no room for a whole line");
+        snprintf(why, why_len, "%s: %s", f->path,
+                 n < 0 ? strerror(errno) : "no room for a whole line");
         return -1;
     }
     return 0;
 }
 
-int r2_event_append(struct r2_event_file *f, const char *lines, size_t len, char *why, size_t why_len)
+int r2_event_append(struct r2_event_file *f, const char *lines, size_t len, char *why,
+                    size_t why_len)
 {
     int rc = append(f, lines, len, why, why_len);
 

@@ -1,7 +1,8 @@
 /*
- * Events: what happened to a job's NICs, as one line of JSON each (docs/events.md), and the file that the processes of
- * a user append them to. The text is pure; the file's calls are made on one thread (the service thread's, at the end of
- * its turn) and wait for nothing but the file system, which has to be a local one.
+ * Events: what happened to a job's NICs, as one line of JSON each (docs/events.md), and the file
+ * that the processes of a user append them to. The text is pure; the file's calls are made on one
+ * thread (the service thread's, at the end of its turn) and wait for nothing but the file system,
+ * which has to be a local one.
  */
 #ifndef R2_EVENT_H
 #define R2_EVENT_H
@@ -23,7 +24,8 @@ enum r2_event_kind {
     R2_EVENT_GIVEUP,   /* a connection ended with an error */
     R2_EVENT_START,
     R2_EVENT_STOP,
-    R2_EVENT_NEWS, /* another process of the job has found out which component is to blame, or that it is good again */
+    R2_EVENT_NEWS,  /* another process of the job has found out which component is to blame, or that
+                       it is good again */
     R2_EVENT_STALL, /* work over a NIC stood still, and went on without a fault */
     R2_EVENT_KINDS
 };
@@ -61,39 +63,45 @@ struct r2_event_sum {
 struct r2_event {
     enum r2_event_kind kind;
     enum r2_event_severity severity;
-    uint64_t when_ns, mono_ns; /* CLOCK_REALTIME and CLOCK_MONOTONIC: when it happened, not when it is said */
-    uint64_t since_ns;         /* verdicts: CLOCK_REALTIME of the fault; 0: not known */
-    const char *code, *blame;  /* "R2-L02", the component */
+    uint64_t when_ns,
+        mono_ns; /* CLOCK_REALTIME and CLOCK_MONOTONIC: when it happened, not when it is said */
+    uint64_t since_ns;        /* verdicts: CLOCK_REALTIME of the fault; 0: not known */
+    const char *code, *blame; /* "R2-L02", the component */
     struct r2_event_nic nic;
     const char *peer_host, *peer_device;
     const char *how, *detail; /* cause: a word, and what was seen */
     int wc_status, vendor_err, err;
     int64_t detected_us; /* from the last progress that was seen to the fault */
-    int64_t stall_us;    /* from the last progress before to the first after, of the connection that waited longest */
+    int64_t stall_us;    /* from the last progress before to the first after, of the connection that
+                            waited longest */
     int64_t replayed_bytes, connections;
     int capacity_all, capacity_up; /* NICs of this process: all, usable */
     int confidence;                /* percent */
     const char *const *evidence;
     int n_evidence;
-    const char *const *counter; /* verdicts: error counters of the NIC that have grown, by how much */
+    const char *const
+        *counter; /* verdicts: error counters of the NIC that have grown, by how much */
     const uint64_t *counter_by;
     int n_counters;
     const char *action, *recommend;
-    const char *text; /* one line for people */
-    const char *revises;  /* verdicts: code of an earlier one of this process about the same fault */
+    const char *text;    /* one line for people */
+    const char *revises; /* verdicts: code of an earlier one of this process about the same fault */
     uint64_t revises_seq; /* ... the number of its line; 0: not known */
     const struct r2_event_sum *sum;
 };
 /* All of it not known. */
 extern const struct r2_event r2_event_empty;
 
-/* One line, ended by a newline and a zero; its length, 0 when it does not fit @room. @seq counts the lines of the
- * process. Pure. */
-size_t r2_event_line(char *out, size_t room, const struct r2_event_source *src, const struct r2_event *e, uint64_t seq);
+/* One line, ended by a newline and a zero; its length, 0 when it does not fit @room. @seq counts
+ * the lines of the process. Pure. */
+size_t r2_event_line(char *out, size_t room, const struct r2_event_source *src,
+                     const struct r2_event *e, uint64_t seq);
 
 /* --- the file --- */
 
-#define R2_EVENT_FILE_MAX (4u << 20) /* bytes; then it becomes FILE.1, and what that was is gone */
+#define R2_EVENT_FILE_MAX                                                                          \
+    (4u << 20) /* bytes; then it becomes FILE.1, and what that was is gone                         \
+                */
 
 struct r2_event_file {
     char path[512];
@@ -104,16 +112,18 @@ struct r2_event_file {
     int broken;               /* half a line stands at its end: no room */
 };
 
-/* Where the events of @uid go when no file is named: in the run directory. 0, or -1 when it does not fit. */
+/* Where the events of @uid go when no file is named: in the run directory. 0, or -1 when it does
+ * not fit. */
 int r2_event_path(const char *dir, uid_t uid, char *out, size_t len);
 /* Names it; it is opened with the first line. -1: the name does not fit. */
 int r2_event_file_init(struct r2_event_file *f, const char *path, uint64_t max);
 /*
- * Appends @len bytes, whole lines, with one write. Makes the file (0600) where it is missing, turns it over when it is
- * full, and follows others who have. 0, or -1 with the reason in @why: a link, somebody else's file, no room; the lines
- * are lost and counted.
+ * Appends @len bytes, whole lines, with one write. Makes the file (0600) where it is missing, turns
+ * it over when it is full, and follows others who have. 0, or -1 with the reason in @why: a link,
+ * somebody else's file, no room; the lines are lost and counted.
  */
-int r2_event_append(struct r2_event_file *f, const char *lines, size_t len, char *why, size_t why_len);
+int r2_event_append(struct r2_event_file *f, const char *lines, size_t len, char *why,
+                    size_t why_len);
 void r2_event_file_close(struct r2_event_file *f);
 
 #endif

@@ -32,7 +32,8 @@ int r2_failback_allows(const struct r2_comm *c, int p)
     uint32_t pair = ib_link_pair(&c->link, p), up = c->link.up & ~(1u << p);
 
     /* queue pairs of one NIC pair go together: where one stands, the others may */
-    return r2_failback_may((enum r2_failback)c->inst->cfg.failback, said(c, p), (up & ~pair) != 0 && (up & pair) == 0);
+    return r2_failback_may((enum r2_failback)c->inst->cfg.failback, said(c, p),
+                           (up & ~pair) != 0 && (up & pair) == 0);
 }
 
 uint32_t r2_failback_waiting(const struct r2_comm *c)
@@ -61,11 +62,13 @@ static int names_nic(const char *name, const struct ib_nic *nic)
         return 1;
     }
     snprintf(list, sizeof(list), "=%.64s", name);
-    return ib_hca_parse(&f, list, why, sizeof(why)) == 0 && ib_hca_match(&f, nic->dev_name, nic->port, NULL);
+    return ib_hca_parse(&f, list, why, sizeof(why)) == 0 &&
+           ib_hca_match(&f, nic->dev_name, nic->port, NULL);
 }
 
 /* NICs about which the words hold another number than @f knows, which it does then. */
-static uint32_t news(const struct r2_inst *inst, struct r2_failback_file *f, const struct r2_rundir_word *word, int n)
+static uint32_t news(const struct r2_inst *inst, struct r2_failback_file *f,
+                     const struct r2_rundir_word *word, int n)
 {
     uint32_t nics = 0;
 
@@ -86,7 +89,8 @@ static uint32_t news(const struct r2_inst *inst, struct r2_failback_file *f, con
 }
 
 /* As r2_rundir_failback_parse, with the file named in @why. */
-static int words(const char *path, const char *text, size_t len, struct r2_rundir_word *word, char *why, size_t why_len)
+static int words(const char *path, const char *text, size_t len, struct r2_rundir_word *word,
+                 char *why, size_t why_len)
 {
     char reason[128];
     int n = r2_rundir_failback_parse(text, len, word, reason, sizeof(reason));
@@ -204,7 +208,8 @@ void r2_failback_told(struct r2_inst *inst, uint32_t nics)
 
 static void say(struct r2_comm *c, int p, uint32_t life, enum fo_type type)
 {
-    union fo_body b = {.failback = {.dst = c->fo.peer, .src = c->id, .life = life, .path = (uint8_t)p}};
+    union fo_body b = {
+        .failback = {.dst = c->fo.peer, .src = c->id, .life = life, .path = (uint8_t)p}};
 
     r2_peer_emit(c->inst, c->peer, type, &b);
 }
@@ -213,8 +218,9 @@ uint64_t r2_failback_step(struct r2_comm *c, uint64_t now)
 {
     uint64_t longest = (uint64_t)c->inst->cfg.t_repeat_ms * 20000000;
 
-    if (c->word.say == 0 || atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN || c->fo.error != R2_OK ||
-        c->fo.peer_bye != FO_BYE_NONE) {
+    if (c->word.say == 0 ||
+        atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN ||
+        c->fo.error != R2_OK || c->fo.peer_bye != FO_BYE_NONE) {
         return UINT64_MAX;
     }
     if (now >= c->word.at) {
@@ -230,8 +236,9 @@ uint64_t r2_failback_step(struct r2_comm *c, uint64_t now)
 }
 
 /*
- * A life of the peer's that is not older than ours: then ours is over, too, or will be when its DOWN is here. It is ours that is noted, so that
- * no number of the peer's reaches further than what can have failed before it spoke.
+ * A life of the peer's that is not older than ours: then ours is over, too, or will be when its
+ * DOWN is here. It is ours that is noted, so that no number of the peer's reaches further than what
+ * can have failed before it spoke.
  */
 void r2_failback_on_word(struct r2_comm *c, const struct fo_failback *m)
 {
@@ -255,7 +262,8 @@ void r2_failback_on_ok(struct r2_comm *c, const struct fo_failback *m)
 
 void r2_failback_on_down(struct r2_comm *c, const struct fo_down *m)
 {
-    if (m->reason == IB_FAULT_ADMIN && m->path < c->link.npaths && m->life == c->link.path[m->path].life) {
+    if (m->reason == IB_FAULT_ADMIN && m->path < c->link.npaths &&
+        m->life == c->link.path[m->path].life) {
         c->word.life[m->path] = m->life;
     }
 }

@@ -10,7 +10,8 @@
 
 #include "r2_log.h"
 
-#define DRAIN_NS 1000000 /* a store leaves its processor by itself in less than a thousandth of it */
+#define DRAIN_NS                                                                                   \
+    1000000 /* a store leaves its processor by itself in less than a thousandth of it */
 
 int r2_gate_exchange;
 static int single_threaded;
@@ -52,8 +53,9 @@ void r2_gate_destroy(struct r2_gate *g)
 }
 
 /*
- * The kernel refuses what it accepted at the start (no memory; a filter of calls that came later). The exchange is no way out: an owner may
- * have read the switch and not yet stored. What is left is slow: a barrier of all processes, or to wait until the owner's store is out.
+ * The kernel refuses what it accepted at the start (no memory; a filter of calls that came later).
+ * The exchange is no way out: an owner may have read the switch and not yet stored. What is left is
+ * slow: a barrier of all processes, or to wait until the owner's store is out.
  */
 static __attribute__((noinline, cold)) void barrier_failed(int err)
 {
@@ -64,8 +66,9 @@ static __attribute__((noinline, cold)) void barrier_failed(int err)
         nanosleep(&drain, NULL);
     }
     if (!atomic_exchange_explicit(&failed_said, 1, memory_order_relaxed)) {
-        R2_WARN("membarrier fails: %s; changes of connections take longer from here: %s", strerror(err),
-                global ? "its slow form works" : "its slow form fails as well, 1 ms is waited instead");
+        R2_WARN(
+            "membarrier fails: %s; changes of connections take longer from here: %s", strerror(err),
+            global ? "its slow form works" : "its slow form fails as well, 1 ms is waited instead");
     }
 }
 

@@ -1,4 +1,5 @@
-/* When a NIC pair may be used again (docs/design-failback.md): asked until it answers for the hold time. Real time, ns.
+/* When a NIC pair may be used again (docs/design-failback.md): asked until it answers for the hold
+ * time. Real time, ns.
  */
 #include <string.h>
 
@@ -7,16 +8,18 @@
 #include "r2_pair.h"
 #include "r2_return.h"
 
-#define MS(x)     ((uint64_t)(x)*1000000)
-#define PAUSE     MS(400)   /* between two attempts, a quarter more or less, ... */
-#define PAUSE_OF  64        /* ... or that part of the silence so far, where it is longer, ... */
-#define PAUSE_MOST MS(10000) /* ... and no more than this: what was away for hours is found seconds later */
-#define BROKEN    MS(1200)  /* ... where none can be made: the other end is not to be kept making some */
-#define ASK_MOST  MS(750)   /* given up before RC repeats by time, which monitors count */
-#define MAKE_MOST MS(2000)  /* its queue pair is waited for */
-#define AT_ONCE   8         /* attempts over one of our NICs */
-#define SLOW_JOB  MS(100)   /* a driver that takes longer has one attempt at a time, ... */
-#define SLOW_REST 3         /* ... and rests for so many times as long */
+#define MS(x)    ((uint64_t)(x)*1000000)
+#define PAUSE    MS(400) /* between two attempts, a quarter more or less, ... */
+#define PAUSE_OF 64      /* ... or that part of the silence so far, where it is longer, ... */
+#define PAUSE_MOST                                                                                 \
+    MS(10000) /* ... and no more than this: what was away for hours is found seconds later */
+#define BROKEN                                                                                     \
+    MS(1200) /* ... where none can be made: the other end is not to be kept making some */
+#define ASK_MOST  MS(750)  /* given up before RC repeats by time, which monitors count */
+#define MAKE_MOST MS(2000) /* its queue pair is waited for */
+#define AT_ONCE   8        /* attempts over one of our NICs */
+#define SLOW_JOB  MS(100)  /* a driver that takes longer has one attempt at a time, ... */
+#define SLOW_REST 3        /* ... and rests for so many times as long */
 #define REST_MOST MS(30000)
 #define URGENT    MS(10000) /* who has no path left waits as if for so much longer */
 #define HOLD_MAX  MS(300000)
@@ -40,7 +43,8 @@ static int is_wanted(const struct r2_pair *pair)
     return (pair->heal.interest || pair->heal.theirs) && pair->peer && nic_up(pair);
 }
 
-/* A path lost at @since, after the pair was used: did the return last? Counted once, however many paths it carried. */
+/* A path lost at @since, after the pair was used: did the return last? Counted once, however many
+ * paths it carried. */
 static void judge(struct r2_pair *pair, uint64_t since)
 {
     struct r2_heal *h = &pair->heal;
@@ -54,7 +58,8 @@ static void judge(struct r2_pair *pair, uint64_t since)
     } else {
         h->hold = 2 * hold < HOLD_MAX ? 2 * hold : HOLD_MAX;
         R2_INFO("NIC pair %s - %u failed again: it must answer for %llu ms before it is used",
-                pair->inst->nics.nic[pair->nic].name, pair->peer_nic, (unsigned long long)(h->hold / 1000000));
+                pair->inst->nics.nic[pair->nic].name, pair->peer_nic,
+                (unsigned long long)(h->hold / 1000000));
     }
     h->used_at = 0;
 }
@@ -93,7 +98,8 @@ int r2_heal_good(struct r2_pair *pair, uint64_t since, int urgent)
 {
     struct r2_heal *h = &pair->heal;
 
-    if (h->good_since > since && nic_up(pair) && (urgent || h->good_last - h->good_since >= hold_of(pair))) {
+    if (h->good_since > since && nic_up(pair) &&
+        (urgent || h->good_last - h->good_since >= hold_of(pair))) {
         return 1;
     }
     if (!(h->interest & R2_HEAL_PATH)) {

@@ -1,6 +1,7 @@
 /*
- * What happens to our NICs, and to whom it is told: device events, and a look at every port now and then, because some failures come
- * without any event (a device removed, an interface taken down with its completions lost).
+ * What happens to our NICs, and to whom it is told: device events, and a look at every port now and
+ * then, because some failures come without any event (a device removed, an interface taken down
+ * with its completions lost).
  */
 #include "r2_host.h"
 #include "r2_pair.h"
@@ -17,9 +18,12 @@ static void nic_lost(struct r2_inst *inst, int nic, enum ib_fault fault)
         }
         r2_gate_unvisit(&c->gate);
     }
-    r2_peers_nic_down(inst, nic); /* after the connections stopped posting: the word means that nothing more comes over the NIC */
+    r2_peers_nic_down(inst, nic); /* after the connections stopped posting: the word means that
+                                     nothing more comes over the NIC */
     if (fault != IB_FAULT_CALL) {
-        r2_locate_nic(inst, nic, fault); /* else what broke, if anything did, is asked as after any failed call */
+        r2_locate_nic(
+            inst, nic,
+            fault); /* else what broke, if anything did, is asked as after any failed call */
     }
 }
 
@@ -47,7 +51,8 @@ static void qp_lost(struct r2_inst *inst, uint64_t context)
     }
     r2_gate_visit(&c->gate);
     if (p < c->link.npaths && ((context >> 4) & 0xffffff) == (c->link.path[p].life & 0xffffff)) {
-        if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE && c->fo.path[p].state != FO_NONE) {
+        if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE &&
+            c->fo.path[p].state != FO_NONE) {
             fo_fault(&c->fo, p, &info);
         } else {
             c->qp_lost |= (uint8_t)(1u << p); /* when it comes up: it is said once */
@@ -56,7 +61,8 @@ static void qp_lost(struct r2_inst *inst, uint64_t context)
     r2_gate_unvisit(&c->gate);
 }
 
-/* Queue pairs that were made with an address that is gone may reach nobody; which one it was, the event does not say. */
+/* Queue pairs that were made with an address that is gone may reach nobody; which one it was, the
+ * event does not say. */
 static void ask_pairs(struct r2_inst *inst, int nic)
 {
     for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
@@ -129,7 +135,8 @@ static void look_done(struct ib_job *job)
     struct r2_look *l = (struct r2_look *)job;
     struct r2_inst *inst = l->inst;
 
-    if (l->generation != atomic_load_explicit(&inst->nics.nic[l->nic].generation, memory_order_relaxed)) {
+    if (l->generation !=
+        atomic_load_explicit(&inst->nics.nic[l->nic].generation, memory_order_relaxed)) {
         l->due |= l->asked; /* given up meanwhile: what was read is of before that */
         l->asked = 0;
     } else {
@@ -171,12 +178,13 @@ static void look_ask(struct r2_inst *inst, int nic, unsigned what)
     }
 }
 
-#define REMOVAL_NS   (10 * 1000000ull)   /* between two looks whether a device is gone: a file in memory */
+#define REMOVAL_NS                                                                                 \
+    (10 * 1000000ull) /* between two looks whether a device is gone: a file in memory */
 #define REMOVAL_LONG (10 * 1000000000ull) /* after that with the looks at the ports */
 
 /*
- * What a removed device could still write holds receives back until it is known to be gone (P18), and the kernel, which takes some
- * time for it, says nothing when it is done.
+ * What a removed device could still write holds receives back until it is known to be gone (P18),
+ * and the kernel, which takes some time for it, says nothing when it is done.
  */
 static uint64_t removals_step(struct r2_inst *inst, uint64_t now)
 {
@@ -189,7 +197,9 @@ static uint64_t removals_step(struct r2_inst *inst, uint64_t now)
         return UINT64_MAX;
     }
     inst->removal_since = inst->removal_since ? inst->removal_since : now;
-    inst->removal_at = now + (r2_elapsed(now, inst->removal_since) < REMOVAL_LONG ? REMOVAL_NS : (uint64_t)inst->cfg.t_look_ms * 1000000);
+    inst->removal_at = now + (r2_elapsed(now, inst->removal_since) < REMOVAL_LONG
+                                  ? REMOVAL_NS
+                                  : (uint64_t)inst->cfg.t_look_ms * 1000000);
     return inst->removal_at;
 }
 
@@ -198,7 +208,8 @@ uint64_t r2_health_step(struct r2_inst *inst, uint64_t now)
     uint64_t next;
 
     if (r2_comm_first(inst) == NULL) {
-        if (inst->looks) { /* until there is something to look for again, nobody looks: who comes next reads anew */
+        if (inst->looks) { /* until there is something to look for again, nobody looks: who comes
+                              next reads anew */
             for (int i = 0; i < inst->nics.count; i++) {
                 ib_nic_addr_ask(&inst->nics.nic[i]);
             }

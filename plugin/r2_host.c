@@ -14,7 +14,8 @@
 #define ECHO_NS 1000000000ull /* what others said of a NIC so recently is not said again */
 
 _Static_assert(R2_BOARD_NICS >= IB_MAX_NICS, "a row for each NIC");
-_Static_assert(sizeof(struct probe_word) <= R2_BOARD_DATA * sizeof(uint64_t), "a word of news in an event");
+_Static_assert(sizeof(struct probe_word) <= R2_BOARD_DATA * sizeof(uint64_t),
+               "a word of news in an event");
 
 /* --- who we are --- */
 
@@ -47,7 +48,9 @@ void r2_host_open(struct r2_inst *inst, const char *dir)
         R2_WARN("no board: %s. What other processes of this host find out is not heard here", why);
         return;
     }
-    R2_INFO("board in %s%s", dir, r2_board_fd(inst->board) < 0 ? ", without inotify: read with each look at the ports" : "");
+    R2_INFO("board in %s%s", dir,
+            r2_board_fd(inst->board) < 0 ? ", without inotify: read with each look at the ports"
+                                         : "");
     inst->rows_changed = 1;
 }
 
@@ -59,7 +62,8 @@ void r2_host_close(struct r2_inst *inst)
 
 /* --- saying --- */
 
-static void say(struct r2_inst *inst, enum r2_board_kind kind, int nic, const struct ib_addr *remote, uint64_t when)
+static void say(struct r2_inst *inst, enum r2_board_kind kind, int nic,
+                const struct ib_addr *remote, uint64_t when)
 {
     const struct ib_nic *n = &inst->nics.nic[nic];
     struct r2_board_event e = {.kind = kind, .guid = n->guid, .port = n->port, .when = when};
@@ -74,7 +78,8 @@ static void say(struct r2_inst *inst, enum r2_board_kind kind, int nic, const st
 void r2_host_say_nic(struct r2_inst *inst, int nic, int up)
 {
     inst->rows_changed = 1;
-    if (inst->board && (inst->heard_at[nic] == 0 || r2_elapsed(r2_now(inst), inst->heard_at[nic]) > ECHO_NS)) {
+    if (inst->board &&
+        (inst->heard_at[nic] == 0 || r2_elapsed(r2_now(inst), inst->heard_at[nic]) > ECHO_NS)) {
         say(inst, up ? R2_BOARD_NIC_UP : R2_BOARD_NIC_DOWN, nic, NULL, r2_now(inst));
     }
 }
@@ -84,7 +89,8 @@ void r2_host_say_pair(const struct r2_pair *pair, uint64_t silent, int good)
     struct r2_inst *inst = pair->inst;
 
     if (inst->board && pair->peer_inc != 0) {
-        say(inst, good ? R2_BOARD_PAIR_GOOD : R2_BOARD_PAIR_SILENT, pair->nic, &pair->peer_addr.port, r2_now(inst) - silent);
+        say(inst, good ? R2_BOARD_PAIR_GOOD : R2_BOARD_PAIR_SILENT, pair->nic,
+            &pair->peer_addr.port, r2_now(inst) - silent);
     }
 }
 
@@ -116,7 +122,8 @@ static int same_remote(const struct r2_pair *pair, const struct r2_board_event *
            memcmp(pair->peer_addr.port.gid, e->gid, sizeof(e->gid)) == 0;
 }
 
-static void hear_pairs(struct r2_inst *inst, int nic, const struct r2_board_event *e, uint64_t now, const char *who)
+static void hear_pairs(struct r2_inst *inst, int nic, const struct r2_board_event *e, uint64_t now,
+                       const char *who)
 {
     for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
         if (pair->nic != nic || !same_remote(pair, e)) {
@@ -140,7 +147,8 @@ static void hear_news(struct r2_inst *inst, const struct r2_board_event *e, cons
     }
 }
 
-static void hear(struct r2_inst *inst, const struct r2_board_event *e, const struct r2_board_who *from, uint64_t now)
+static void hear(struct r2_inst *inst, const struct r2_board_event *e,
+                 const struct r2_board_who *from, uint64_t now)
 {
     char who[80];
     int nic = nic_of(inst, e);
@@ -153,7 +161,8 @@ static void hear(struct r2_inst *inst, const struct r2_board_event *e, const str
     if (nic < 0) {
         return; /* not a NIC of ours */
     }
-    R2_TRACE("board: %s says %s, NIC %s", who, r2_board_kind_name(e->kind), inst->nics.nic[nic].name);
+    R2_TRACE("board: %s says %s, NIC %s", who, r2_board_kind_name(e->kind),
+             inst->nics.nic[nic].name);
     switch (e->kind) {
     case R2_BOARD_NIC_DOWN:
     case R2_BOARD_NIC_UP:
@@ -221,7 +230,8 @@ void r2_host_comm(struct r2_comm *c)
     if (up == c->up_seen && waits == c->out_seen) {
         return;
     }
-    for (uint32_t m = c->up_seen & ~up; m && atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN; m &= m - 1) {
+    for (uint32_t m = c->up_seen & ~up;
+         m && atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN; m &= m - 1) {
         c->inst->lives_lost[c->link.path[__builtin_ctz(m)].nic]++;
         r2_locate_lost(c, __builtin_ctz(m));
     }

@@ -1,6 +1,7 @@
 /*
- * What processes of this host tell each other about its NICs (docs/design-host.md): says on the board what this one found out, acts on what
- * others did. Service thread; nothing blocks. Without a board all of it does nothing.
+ * What processes of this host tell each other about its NICs (docs/design-host.md): says on the
+ * board what this one found out, acts on what others did. Service thread; nothing blocks. Without a
+ * board all of it does nothing.
  */
 #ifndef R2_HOST_H
 #define R2_HOST_H
@@ -19,7 +20,8 @@ void r2_host_rung(struct r2_inst *inst);
 /* Hears what is new, if somebody rang or @look; writes the rows that have changed. */
 void r2_host_step(struct r2_inst *inst, uint64_t now, int look);
 
-/* This process found out: our NIC is down or up; a pair does not answer for @silent ns, or answers again. */
+/* This process found out: our NIC is down or up; a pair does not answer for @silent ns, or answers
+ * again. */
 void r2_host_say_nic(struct r2_inst *inst, int nic, int up);
 void r2_host_say_pair(const struct r2_pair *pair, uint64_t silent, int good);
 

@@ -17,35 +17,41 @@
 #define TEXT_OF2(x) TEXT_OF(x)
 
 /* Found by strings(1) in the library, and the first line of the log. */
-static const char ident[] = "nccl-net-r2 " R2_VERSION " " R2_GIT " wire=" TEXT_OF2(FO_PROTO_VERSION) " abi=v8-v12";
+static const char ident[] =
+    "nccl-net-r2 " R2_VERSION " " R2_GIT " wire=" TEXT_OF2(FO_PROTO_VERSION) " abi=v8-v12";
 
 static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /*
- * Both are written under init_lock. owner is the process that made the instance: after fork() the child has a copy of
- * the pointer and none of the threads behind it. Release at init, acquire by whoever asks: inst first, then owner.
+ * Both are written under init_lock. owner is the process that made the instance: after fork() the
+ * child has a copy of the pointer and none of the threads behind it. Release at init, acquire by
+ * whoever asks: inst first, then owner.
  */
 static _Atomic(struct r2_inst *) instance;
 static _Atomic pid_t owner;
 
 struct r2_inst *r2_init_instance(void)
 {
-    if (atomic_load_explicit(&owner, memory_order_acquire) != getpid())
+    if (atomic_load_explicit(&owner, memory_order_acquire) != getpid()) {
         return NULL;
+    }
     return atomic_load_explicit(&instance, memory_order_acquire);
 }
 
-/* Of the options; the first one is what listen says. What has been said already is not said again. */
+/* Of the options; the first one is what listen says. What has been said already is not said again.
+ */
 static void config_error(struct r2_config *cfg, const char *name, const char *why)
 {
     char text[sizeof(cfg->error)];
 
     snprintf(text, sizeof(text), "%s%s", name, why);
-    if (strcmp(text, cfg->error) == 0)
+    if (strcmp(text, cfg->error) == 0) {
         return;
+    }
     R2_WARN("%s", text);
-    if (cfg->error[0] == '\0')
+    if (cfg->error[0] == '\0') {
         strcpy(cfg->error, text);
+    }
 }
 
 static void text_refuse(void *arg, const char *why)
@@ -64,10 +70,12 @@ static void config_read(struct r2_config *cfg)
 }
 
 /*
- * @arg is the instance, whose devices are open by now: their interfaces are for data. A choice that cannot be obeyed is
- * an error of the options, for listen to return: of an error here NCCL would make a silent change of networks.
+ * @arg is the instance, whose devices are open by now: their interfaces are for data. A choice that
+ * cannot be obeyed is an error of the options, for listen to return: of an error here NCCL would
+ * make a silent change of networks.
  */
-static struct r2_oob *oob_create_tcp(void *arg, const struct r2_oob_events *ev, char *why, size_t why_len)
+static struct r2_oob *oob_create_tcp(void *arg, const struct r2_oob_events *ev, char *why,
+                                     size_t why_len)
 {
     struct r2_inst *inst = arg;
     struct r2_config *cfg = &inst->cfg;
@@ -94,49 +102,56 @@ static struct r2_oob *oob_create_tcp(void *arg, const struct r2_oob_events *ev, 
 }
 
 /* @ev->arg is the instance. */
-static struct r2_oob *oob_create(void *arg, const struct r2_oob_events *ev, char *why, size_t why_len)
+static struct r2_oob *oob_create(void *arg, const struct r2_oob_events *ev, char *why,
+                                 size_t why_len)
 {
     struct r2_inst *inst = ev->arg;
     struct r2_oob_mpi_params mpi = {
         .env = &inst->env, .log = r2_log_write, .tcp_create = oob_create_tcp, .tcp_arg = inst};
     struct r2_oob *oob;
 
-    if (inst->cfg.oob == R2_OOB_TCP)
+    if (inst->cfg.oob == R2_OOB_TCP) {
         return oob_create_tcp(inst, ev, why, why_len);
+    }
     oob = r2_oob_mpi_load(&mpi, ev, why, why_len);
-    if (oob != NULL)
+    if (oob != NULL) {
         return oob;
-    if (inst->cfg.oob == R2_OOB_MPI)
+    }
+    if (inst->cfg.oob == R2_OOB_MPI) {
         config_error(&inst->cfg, "NCCL_R2_OOB=mpi: ", why);
-    else
+    } else {
         R2_INFO("out-of-band channel by TCP: no MPI: %s", why);
+    }
     return oob_create_tcp(inst, ev, why, why_len);
 }
 
 /*
- * The end of the process, by exit() or by a return from main. Registered at init, so it runs before the destructors of
- * libraries, in particular libibverbs' and its providers'. Other threads may still be inside the plugin: nothing is
- * freed.
+ * The end of the process, by exit() or by a return from main. Registered at init, so it runs before
+ * the destructors of libraries, in particular libibverbs' and its providers'. Other threads may
+ * still be inside the plugin: nothing is freed.
  */
 static void last_words(void)
 {
     struct r2_inst *inst = r2_init_instance();
 
-    if (inst != NULL)
+    if (inst != NULL) {
         r2_inst_last_words(inst);
+    }
 }
 
 static void last_words_register(void)
 {
     static int done; /* under init_lock; children of fork() inherit the registration with this */
 
-    if (!done && atexit(last_words) == 0)
+    if (!done && atexit(last_words) == 0) {
         done = 1;
+    }
 }
 
 /*
- * What this host looks like; NULL, with a warning, where it cannot be read, since weights by the ports alone are better than none. For some milliseconds,
- * on the thread that initialises NCCL's networks. The caller frees it.
+ * What this host looks like; NULL, with a warning, where it cannot be read, since weights by the
+ * ports alone are better than none. For some milliseconds, on the thread that initialises NCCL's
+ * networks. The caller frees it.
  */
 static struct topo *topo_read(const struct r2_config *cfg)
 {
@@ -144,15 +159,18 @@ static struct topo *topo_read(const struct r2_config *cfg)
     struct topo *t;
     char why[600];
 
-    if (r2_init_topo_source(cfg->topo, &source) <= 0)
+    if (r2_init_topo_source(cfg->topo, &source) <= 0) {
         return NULL;
+    }
     t = malloc(sizeof(*t));
     if (t == NULL || topo_load(&source, t, why, sizeof(why)) != 0) {
-        R2_WARN("NCCL_R2_TOPO=%s: %s. Weights and order of NICs go by their ports alone", cfg->topo, t ? why : "out of memory");
+        R2_WARN("NCCL_R2_TOPO=%s: %s. Weights and order of NICs go by their ports alone", cfg->topo,
+                t ? why : "out of memory");
         free(t);
         return NULL;
     }
-    R2_INFO("topology by NCCL_R2_TOPO=%s: %u NIC ports, %u GPUs, %u NUMA nodes", cfg->topo, t->nics, t->gpus, t->numas);
+    R2_INFO("topology by NCCL_R2_TOPO=%s: %u NIC ports, %u GPUs, %u NUMA nodes", cfg->topo, t->nics,
+            t->gpus, t->numas);
     return t;
 }
 
@@ -164,7 +182,9 @@ static int copy_open(const struct ib_copy_ops **ops, void **arg)
     int rc = r2_cuda_open(NULL, &cuda, why, sizeof(why));
 
     if (rc != 0) {
-        R2_INFO("whether NICs can write to memory of a GPU is not tested, whether they can read it is: %s", why);
+        R2_INFO(
+            "whether NICs can write to memory of a GPU is not tested, whether they can read it is: %s",
+            why);
         return rc;
     }
     *ops = &r2_cuda_ops;
@@ -191,8 +211,8 @@ static struct r2_cuda *cuda_open(const struct r2_config *cfg, struct r2_inst_par
 }
 
 /*
- * NULL with the reason. @level is how loud that is: a host without devices is a normal one, an installation that does
- * not work has to be read about.
+ * NULL with the reason. @level is how loud that is: a host without devices is a normal one, an
+ * installation that does not work has to be read about.
  */
 static struct r2_inst *instance_create(enum r2_log_level *level, char *why, size_t why_len)
 {
@@ -219,28 +239,35 @@ static struct r2_inst *instance_create(enum r2_log_level *level, char *why, size
         snprintf(why, why_len, "no verbs: %s", reason);
     } else {
         rc = ib_verbs_err(verbs.fork_init());
-        if (rc != 0)
-            R2_INFO("ibv_fork_init: %s: children of fork() may disturb registered memory", strerror(rc));
+        if (rc != 0) {
+            R2_INFO("ibv_fork_init: %s: children of fork() may disturb registered memory",
+                    strerror(rc));
+        }
         r2_env_default(&env);
         gethostname(host, sizeof(host) - 1);
         host[strcspn(host, ".")] = '\0';
-        if (cfg->hostid[0])
+        if (cfg->hostid[0]) {
             snprintf(host, sizeof(host), "%.*s", (int)sizeof(host) - 1, cfg->hostid);
+        }
         p.env = &env;
         p.verbs = &verbs;
         p.host = host;
         r2_config_job(&job, NULL, NULL);
         p.job = &job;
         p.run_dir = r2_rundir_find(cfg->run_dir, reason, sizeof(reason));
-        if (p.run_dir == NULL)
-            r2_log_write(cfg->run_dir[0] ? R2_LOG_WARN : R2_LOG_INFO, __FILE__, __LINE__, "%s: no board, no drain files, no statistics", reason);
+        if (p.run_dir == NULL) {
+            r2_log_write(cfg->run_dir[0] ? R2_LOG_WARN : R2_LOG_INFO, __FILE__, __LINE__,
+                         "%s: no board, no drain files, no statistics", reason);
+        }
         p.topo = topo = topo_read(cfg);
         p.copy_open = copy_open;
         cuda = cuda_open(cfg, &p);
-        inst = r2_inst_create(&p, why, why_len); /* there to the end of the process, as is what it copies with */
+        inst = r2_inst_create(
+            &p, why, why_len); /* there to the end of the process, as is what it copies with */
         free(topo);
-        if (inst == NULL)
+        if (inst == NULL) {
             r2_cuda_close(cuda);
+        }
     }
     free(cfg);
     return inst;
@@ -262,8 +289,10 @@ static enum r2_status instance_begin(void)
         snprintf(why, sizeof(why), "no RDMA device that this process may use");
     }
     if (inst == NULL) {
-        r2_log_write(level, __FILE__, __LINE__,
-                     "not used: %s. NCCL goes on with its next network; with NCCL_NET=R2 it stops instead", why);
+        r2_log_write(
+            level, __FILE__, __LINE__,
+            "not used: %s. NCCL goes on with its next network; with NCCL_NET=R2 it stops instead",
+            why);
         return R2_ERR_SYSTEM;
     }
     atomic_store_explicit(&instance, inst, memory_order_release);
@@ -278,8 +307,9 @@ enum r2_status r2_init(r2_log_sink_fn sink)
 
     pthread_mutex_lock(&init_lock);
     r2_log_sink_set(sink);
-    if (r2_init_instance() == NULL)
+    if (r2_init_instance() == NULL) {
         s = instance_begin();
+    }
     pthread_mutex_unlock(&init_lock);
     return s;
 }

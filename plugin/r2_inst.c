@@ -103,7 +103,8 @@ void r2_comm_free(struct r2_comm *c)
         r2_peer_put(c->inst, c->peer);
     }
     r2_reg_leave(c); /* none, unless the instance goes before its connections were closed */
-    if (!atomic_load_explicit(&c->link.staging_kept, memory_order_relaxed)) { /* the workers' jobs are back */
+    if (!atomic_load_explicit(&c->link.staging_kept,
+                              memory_order_relaxed)) { /* the workers' jobs are back */
         r2_pages_put(c->staging_mem, sizeof(struct ib_staging));
     }
     ib_flush_free(c->flush);
@@ -217,7 +218,8 @@ static void step_comm(struct r2_comm *c, uint64_t now)
     r2_gate_unvisit(&c->gate);
 }
 
-/* A worker is alive as long as jobs of its own come back: those of other devices say nothing about it. */
+/* A worker is alive as long as jobs of its own come back: those of other devices say nothing about
+ * it. */
 static void reap(struct r2_inst *inst, uint64_t now)
 {
     if (ib_workers_reap(inst->workers) == 0) {
@@ -255,7 +257,8 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
         step_comm(c, now);
     }
     r2_return_admit(inst);
-    next = r2_watch_step(inst, now); /* may ask for a look at the ports, and has words for the peers */
+    next =
+        r2_watch_step(inst, now); /* may ask for a look at the ports, and has words for the peers */
     next = r2_earlier(next, r2_heal_step(inst, now));
     next = r2_earlier(next, r2_pairs_say(inst, now));
     if (inst->rung || look) {
@@ -297,7 +300,8 @@ static void wait_for_work(struct r2_inst *inst, uint64_t next)
         enum ib_nic_state s = ib_nic_state_get(nic);
 
         /* one descriptor per device; a dead device's may be readable for ever */
-        if (s != IB_NIC_FATAL && s != IB_NIC_GONE && (i == 0 || inst->nics.nic[i - 1].ctx != nic->ctx)) {
+        if (s != IB_NIC_FATAL && s != IB_NIC_GONE &&
+            (i == 0 || inst->nics.nic[i - 1].ctx != nic->ctx)) {
             fds[n++] = (struct pollfd){.fd = nic->ctx->async_fd, .events = POLLIN};
         }
     }
@@ -305,7 +309,8 @@ static void wait_for_work(struct r2_inst *inst, uint64_t next)
     if (next > now) {
         uint64_t wait = next - now < 3600000000000ull ? next - now : 3600000000000ull;
 
-        ts = (struct timespec){.tv_sec = (time_t)(wait / 1000000000), .tv_nsec = (long)(wait % 1000000000)};
+        ts = (struct timespec){.tv_sec = (time_t)(wait / 1000000000),
+                               .tv_nsec = (long)(wait % 1000000000)};
     } else {
         ts = (struct timespec){0};
     }
@@ -368,14 +373,18 @@ static void params_take(struct r2_inst *inst, const struct r2_inst_params *p)
     if (p->job && p->job->id[0]) {
         snprintf(inst->job, sizeof(inst->job), "%s:%s", p->job->scheduler, p->job->id);
     }
-    snprintf(inst->run_dir, sizeof(inst->run_dir), "%s", p->run_dir && strlen(p->run_dir) < sizeof(inst->run_dir) ? p->run_dir : "");
+    snprintf(inst->run_dir, sizeof(inst->run_dir), "%s",
+             p->run_dir && strlen(p->run_dir) < sizeof(inst->run_dir) ? p->run_dir : "");
     pthread_mutex_init(&inst->lock, NULL);
 }
 
 struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t why_len)
 {
     struct r2_inst *inst = calloc(1, sizeof(*inst));
-    struct r2_oob_events ev = {.arg = inst, .message = r2_dispatch_message, .up = r2_peer_channel_up, .down = r2_peer_channel_down};
+    struct r2_oob_events ev = {.arg = inst,
+                               .message = r2_dispatch_message,
+                               .up = r2_peer_channel_up,
+                               .down = r2_peer_channel_down};
     struct r2_oob_name self;
 
     if (inst == NULL) {
@@ -448,8 +457,9 @@ err_inst:
 }
 
 /*
- * What has landed is polled, so that the peer does not take for lost what is here. Where the owner does not come out, in a driver perhaps, nothing is
- * read of what it may be writing, and nothing is claimed: a ledger read in the middle could have what never came.
+ * What has landed is polled, so that the peer does not take for lost what is here. Where the owner
+ * does not come out, in a driver perhaps, nothing is read of what it may be writing, and nothing is
+ * claimed: a ledger read in the middle could have what never came.
  */
 static void say_last(struct r2_comm *c, uint64_t limit_ns)
 {
@@ -469,7 +479,8 @@ static void say_last(struct r2_comm *c, uint64_t limit_ns)
     }
 }
 
-/* Last words: every open connection says BYE once, then the channels are closed in order (P28). All gates together are waited for until @until. */
+/* Last words: every open connection says BYE once, then the channels are closed in order (P28). All
+ * gates together are waited for until @until. */
 static void say_goodbye(struct r2_inst *inst, uint64_t until)
 {
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
@@ -483,7 +494,8 @@ static void say_goodbye(struct r2_inst *inst, uint64_t until)
     r2_peers_step(inst, r2_now(inst));
 }
 
-#define STOP_MIN_NS 100000000ull /* a thread that no driver keeps is through long before, whatever T_exit is */
+#define STOP_MIN_NS                                                                                \
+    100000000ull /* a thread that no driver keeps is through long before, whatever T_exit is */
 
 /* Stops the service thread. -1: a driver has kept it for @limit_ns, and it goes on running. */
 static int stop_thread(struct r2_inst *inst, uint64_t limit_ns)
@@ -534,7 +546,8 @@ static int comm_stuck(const struct r2_comm *c)
     return busy;
 }
 
-/* A connection with a part on a device whose driver still runs is left as it is: memory and queue pairs of all its paths belong together. */
+/* A connection with a part on a device whose driver still runs is left as it is: memory and queue
+ * pairs of all its paths belong together. */
 static int comm_on(const struct r2_inst *inst, const struct r2_comm *c, uint64_t devices)
 {
     for (int p = 0; p < c->link.npaths; p++) {
@@ -581,7 +594,8 @@ void r2_inst_destroy(struct r2_inst *inst)
     r2_loops_free(inst, still_running);
     r2_inband_close(inst, still_running);
     left = inst->pairs;
-    inst->pairs = NULL; /* the last connection of a peer would have its pairs taken down by a worker */
+    inst->pairs =
+        NULL; /* the last connection of a peer would have its pairs taken down by a worker */
     comms_free(inst, still_running);
     inst->pairs = left;
     inst->oob->ops->destroy(inst->oob);
@@ -589,12 +603,14 @@ void r2_inst_destroy(struct r2_inst *inst)
     r2_host_close(inst);
     r2_balance_close(inst);
     r2_news_close(inst);
-    if (still_running) { /* in a job of a pair, a loop, a look, counters or a connection: each of them reads the instance, its NICs and its keys */
+    if (still_running) { /* in a job of a pair, a loop, a look, counters or a connection: each of
+                            them reads the instance, its NICs and its keys */
         r2_log_flush();
         return;
     }
     r2_relay_close(inst->relay);
-    if (ib_mr_cache_destroy(inst->mrs, limit)) { /* a driver has a registration in hand: it may come back */
+    if (ib_mr_cache_destroy(inst->mrs,
+                            limit)) { /* a driver has a registration in hand: it may come back */
         r2_log_flush();
         return;
     }

@@ -2,9 +2,14 @@
 
 #include <string.h>
 
-static const char *const result_names[] = {"new", "complete", "duplicate", "out of window", "bad part", "beyond capacity",
-                                            "with another part's size record",
-                                            "over a path that S says carries none of it"};
+static const char *const result_names[] = {"new",
+                                           "complete",
+                                           "duplicate",
+                                           "out of window",
+                                           "bad part",
+                                           "beyond capacity",
+                                           "with another part's size record",
+                                           "over a path that S says carries none of it"};
 
 const char *r2_ledger_result_name(enum r2_ledger_result r)
 {
@@ -36,7 +41,8 @@ uint64_t r2_ledger_seq(const struct r2_ledger *l, uint16_t low)
     return seq < l->rpost ? seq : UINT64_MAX;
 }
 
-enum r2_ledger_result r2_ledger_add(struct r2_ledger *l, uint16_t low, unsigned k, unsigned nparts, uint64_t bytes)
+enum r2_ledger_result r2_ledger_add(struct r2_ledger *l, uint16_t low, unsigned k, unsigned nparts,
+                                    uint64_t bytes)
 {
     uint64_t seq = r2_ledger_seq(l, low);
     struct r2_ledger_entry *e;
@@ -45,7 +51,8 @@ enum r2_ledger_result r2_ledger_add(struct r2_ledger *l, uint16_t low, unsigned 
         return R2_LEDGER_WINDOW_ERR;
     }
     e = &l->entry[seq % R2_LEDGER_WINDOW];
-    if (nparts == 0 || nparts > R2_MAX_PARTS || k >= nparts || (e->nparts != 0 && e->nparts != nparts)) {
+    if (nparts == 0 || nparts > R2_MAX_PARTS || k >= nparts ||
+        (e->nparts != 0 && e->nparts != nparts)) {
         return R2_LEDGER_PART_ERR;
     }
     if (e->mask & (1u << k)) {
@@ -75,7 +82,8 @@ enum r2_ledger_result r2_ledger_see(struct r2_ledger *l, uint16_t low, unsigned 
         return R2_LEDGER_WINDOW_ERR;
     }
     e = &l->entry[seq % R2_LEDGER_WINDOW];
-    if (nparts == 0 || nparts > R2_MAX_PARTS || k >= nparts || (e->nparts != 0 && e->nparts != nparts)) {
+    if (nparts == 0 || nparts > R2_MAX_PARTS || k >= nparts ||
+        (e->nparts != 0 && e->nparts != nparts)) {
         return R2_LEDGER_PART_ERR;
     }
     if ((e->mask | e->seen) & (1u << k)) {
@@ -88,7 +96,7 @@ enum r2_ledger_result r2_ledger_see(struct r2_ledger *l, uint16_t low, unsigned 
 
 void r2_ledger_unsee(struct r2_ledger *l, uint64_t seq, unsigned k)
 {
-    l->entry[seq % R2_LEDGER_WINDOW].seen &= (uint16_t)~(1u << k);
+    l->entry[seq % R2_LEDGER_WINDOW].seen &= (uint16_t) ~(1u << k);
 }
 
 void r2_ledger_retire(struct r2_ledger *l, unsigned n)

@@ -1,14 +1,16 @@
 /*
- * The receiver's ledger: which parts of which seq have arrived, and what is complete (protocol sections 2 and 3, P5-P9).
- * Pure: no clock, no I/O. Guarded by the connection's gate.
+ * The receiver's ledger: which parts of which seq have arrived, and what is complete (protocol
+ * sections 2 and 3, P5-P9). Pure: no clock, no I/O. Guarded by the connection's gate.
  */
 #ifndef R2_LEDGER_H
 #define R2_LEDGER_H
 
 #include <stdint.h>
 
-#define R2_LEDGER_WINDOW 256 /* rpost - rdone never exceeds it (P8): 8 low bits of seq are a slot */
-#define R2_MAX_PARTS     16
+#define R2_LEDGER_WINDOW                                                                           \
+    256 /* rpost - rdone never exceeds it (P8): 8 low bits of seq are a slot                       \
+         */
+#define R2_MAX_PARTS 16
 
 struct r2_ledger_entry {
     uint64_t bytes;    /* sum over the parts that arrived */
@@ -26,12 +28,12 @@ struct r2_ledger {
 };
 
 enum r2_ledger_result {
-    R2_LEDGER_NEW,       /* the part was added; the seq is not complete */
-    R2_LEDGER_COMPLETE,  /* the part was added and completes its seq */
-    R2_LEDGER_DUPLICATE, /* the part was there already (P7) */
+    R2_LEDGER_NEW,        /* the part was added; the seq is not complete */
+    R2_LEDGER_COMPLETE,   /* the part was added and completes its seq */
+    R2_LEDGER_DUPLICATE,  /* the part was there already (P7) */
     R2_LEDGER_WINDOW_ERR, /* seq outside [rdone, rpost), or already complete (P9) */
-    R2_LEDGER_PART_ERR,  /* k >= nparts, or nparts unlike the first part's (P9) */
-    R2_LEDGER_SIZE_ERR,  /* bytes beyond the capacity (P9) */
+    R2_LEDGER_PART_ERR,   /* k >= nparts, or nparts unlike the first part's (P9) */
+    R2_LEDGER_SIZE_ERR,   /* bytes beyond the capacity (P9) */
     R2_LEDGER_RECORD_ERR, /* never from here: the size record is not that of the part (P33) */
     R2_LEDGER_DENIED,     /* never from here: S has said that this life does not bring it (P35) */
 };
@@ -51,12 +53,14 @@ uint64_t r2_ledger_post(struct r2_ledger *l, uint64_t capacity);
 /* The one seq in [rdone, rpost) with these low 16 bits, or UINT64_MAX (P8). */
 uint64_t r2_ledger_seq(const struct r2_ledger *l, uint16_t low);
 
-/* Adds part @k of @nparts of the seq with low bits @low. Nothing changes unless the result is NEW or COMPLETE. */
-enum r2_ledger_result r2_ledger_add(struct r2_ledger *l, uint16_t low, unsigned k, unsigned nparts, uint64_t bytes);
+/* Adds part @k of @nparts of the seq with low bits @low. Nothing changes unless the result is NEW
+ * or COMPLETE. */
+enum r2_ledger_result r2_ledger_add(struct r2_ledger *l, uint16_t low, unsigned k, unsigned nparts,
+                                    uint64_t bytes);
 
 /*
- * Part @k of @nparts is seen: it will be added later, or unseen. NEW, or why it cannot be; the bytes are looked at when it
- * is added. No other copy of it is taken meanwhile.
+ * Part @k of @nparts is seen: it will be added later, or unseen. NEW, or why it cannot be; the
+ * bytes are looked at when it is added. No other copy of it is taken meanwhile.
  */
 enum r2_ledger_result r2_ledger_see(struct r2_ledger *l, uint16_t low, unsigned k, unsigned nparts);
 void r2_ledger_unsee(struct r2_ledger *l, uint64_t seq, unsigned k);
@@ -82,7 +86,9 @@ static inline unsigned r2_parts_of(const struct r2_parts *s, uint64_t seq)
     return seq - s->base < s->n ? s->mask[seq - s->base] : 0;
 }
 
-/* Masks of all open seqs, [acked, rpost): writes at most @max, returns how many. Masks of complete seqs above acked are given too. */
-unsigned r2_ledger_snapshot(const struct r2_ledger *l, uint64_t *base, uint16_t *mask, unsigned max);
+/* Masks of all open seqs, [acked, rpost): writes at most @max, returns how many. Masks of complete
+ * seqs above acked are given too. */
+unsigned r2_ledger_snapshot(const struct r2_ledger *l, uint64_t *base, uint16_t *mask,
+                            unsigned max);
 
 #endif

@@ -11,7 +11,8 @@
 
 /* --- counting --- */
 
-/* A life that ends counts what it had out as accounted for, which is no movement: @up is as the last step left it. */
+/* A life that ends counts what it had out as accounted for, which is no movement: @up is as the
+ * last step left it. */
 static void count_path(struct r2_comm *c, int p, int up, uint64_t now)
 {
     const struct ib_path *path = &c->link.path[p];
@@ -27,18 +28,21 @@ static void count_path(struct r2_comm *c, int p, int up, uint64_t now)
     }
     c->load_seen[p] = done; /* less than before: a new life */
     if (up && posted > done) {
-        uint64_t used = IB_RLX_GET(path->sq_used), bulk = IB_RLX_GET(path->bulk_out); /* read apart from each other */
+        uint64_t used = IB_RLX_GET(path->sq_used),
+                 bulk = IB_RLX_GET(path->bulk_out); /* read apart from each other */
 
         l->queued += posted - done;
         l->front += (posted - done) / (used > bulk ? used - bulk : 1);
     }
 }
 
-/* What receives are open for is to come over the paths that brought something lately; where none did, over any. */
+/* What receives are open for is to come over the paths that brought something lately; where none
+ * did, over any. */
 static void count_wanted(struct r2_comm *c)
 {
     uint64_t met = IB_RLX_GET(c->rx->met), wanted = IB_RLX_GET(c->rx->wanted);
-    uint64_t done = IB_RLX_GET(c->rx->messages), opened = IB_RLX_GET(c->rx->opened), largest = IB_RLX_GET(c->rx->largest), share;
+    uint64_t done = IB_RLX_GET(c->rx->messages), opened = IB_RLX_GET(c->rx->opened),
+             largest = IB_RLX_GET(c->rx->largest), share;
     uint32_t paths = 0;
 
     if (wanted <= met || opened <= done || c->up_seen == 0) {
@@ -56,7 +60,9 @@ static void count_wanted(struct r2_comm *c)
         struct r2_nic_load *l = &c->inst->load[c->link.path[__builtin_ctz(m)].nic];
 
         l->queued += share;
-        l->front += largest < share ? largest : share; /* who sends comes to that one, too, and until it ends nothing of it counts as moved */
+        l->front +=
+            largest < share ? largest : share; /* who sends comes to that one, too, and until it
+                                                  ends nothing of it counts as moved */
     }
 }
 
@@ -64,7 +70,8 @@ static void count_wanted(struct r2_comm *c)
 static int counts(const struct r2_comm *c)
 {
     return atomic_load_explicit(&c->setup, memory_order_acquire) == R2_SETUP_DONE &&
-           atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN && IB_RLX_GET(c->link.touched);
+           atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN &&
+           IB_RLX_GET(c->link.touched);
 }
 
 static void count(struct r2_inst *inst, uint64_t now)
@@ -90,7 +97,8 @@ static void load_get(struct r2_inst *inst, int nic, uint64_t now, struct probe_l
 {
     const struct ib_nic *n = &inst->nics.nic[nic];
     const struct r2_nic_load *l = &inst->load[nic];
-    struct r2_board_load sum = {.moved = l->moved, .queued = l->queued, .front = l->front, .moved_at = l->moved_at};
+    struct r2_board_load sum = {
+        .moved = l->moved, .queued = l->queued, .front = l->front, .moved_at = l->moved_at};
 
     if (inst->board) {
         r2_board_load_add(inst->board, n->guid, n->port, now, &sum);
@@ -142,7 +150,8 @@ void r2_load_begin(struct r2_pair *pair)
 
 void r2_load_look(struct r2_pair *pair, uint64_t clock)
 {
-    union fo_body b = {.load = {.nic = pair->nic, .peer_nic = pair->peer_nic, .flags = FO_LOAD_ASK}};
+    union fo_body b = {
+        .load = {.nic = pair->nic, .peer_nic = pair->peer_nic, .flags = FO_LOAD_ASK}};
     struct probe_load own;
 
     load_get(pair->inst, pair->nic, r2_now(pair->inst), &own);
@@ -152,12 +161,17 @@ void r2_load_look(struct r2_pair *pair, uint64_t clock)
 
 void r2_load_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_load *m)
 {
-    struct probe_load l = {
-        .moved = m->moved, .queued = m->queued, .front = m->front, .age = m->age, .rate = m->rate, .at = m->at};
+    struct probe_load l = {.moved = m->moved,
+                           .queued = m->queued,
+                           .front = m->front,
+                           .age = m->age,
+                           .rate = m->rate,
+                           .at = m->at};
     struct r2_pair *pair;
 
     if (m->peer_nic >= inst->nics.count || peer->refs < 2) {
-        return; /* no such NIC; or no connection to that process (the message holds one reference itself) */
+        return; /* no such NIC; or no connection to that process (the message holds one reference
+                   itself) */
     }
     if (m->flags & FO_LOAD_ASK) {
         union fo_body b = {.load = {.nic = m->peer_nic, .peer_nic = m->nic}};
@@ -198,13 +212,15 @@ uint64_t r2_load_done_at(const struct r2_pair *pair)
 }
 
 /*
- * What moved longer ago says nothing of now. When the base deadline comes, a NIC that died with our first work request
- * has been silent for T_suspect and the limit, but for a tick: a later verdict on one that is dead costs only what it
- * had under way in messages that take long.
+ * What moved longer ago says nothing of now. When the base deadline comes, a NIC that died with our
+ * first work request has been silent for T_suspect and the limit, but for a tick: a later verdict
+ * on one that is dead costs only what it had under way in messages that take long.
  */
-static enum probe_activity end_of(const struct r2_pair *pair, const struct probe_track *t, uint64_t clock)
+static enum probe_activity end_of(const struct r2_pair *pair, const struct probe_track *t,
+                                  uint64_t clock)
 {
-    uint64_t t_suspect = MS(pair->inst->cfg.t_suspect_ms), lump = 2 * probe_load_expect(&t->last, t->last.front);
+    uint64_t t_suspect = MS(pair->inst->cfg.t_suspect_ms),
+             lump = 2 * probe_load_expect(&t->last, t->last.front);
     uint64_t slack = t_suspect - t_suspect / 4;
 
     return probe_track_end(t, clock, pair->limit + (slack > lump ? slack : lump));
@@ -213,8 +229,10 @@ static enum probe_activity end_of(const struct r2_pair *pair, const struct probe
 uint64_t r2_load_deadline(const struct r2_pair *pair, uint64_t clock)
 {
     const struct r2_config *cfg = &pair->inst->cfg;
-    struct probe_case c = {
-        .from = pair->from, .t_probe = MS(cfg->t_probe_ms), .limit = pair->limit, .most = MS(cfg->t_stuck_ms)};
+    struct probe_case c = {.from = pair->from,
+                           .t_probe = MS(cfg->t_probe_ms),
+                           .limit = pair->limit,
+                           .most = MS(cfg->t_stuck_ms)};
 
     if (clock < c.from + c.limit) {
         return c.from + c.limit; /* never sooner: what moves is not looked at yet */
@@ -229,6 +247,7 @@ uint64_t r2_load_deadline(const struct r2_pair *pair, uint64_t clock)
 
 void r2_load_print(const struct r2_pair *pair, uint64_t clock, char *out, size_t len)
 {
-    snprintf(out, len, "our NIC %s, theirs %s", probe_activity_name(end_of(pair, &pair->here, clock)),
+    snprintf(out, len, "our NIC %s, theirs %s",
+             probe_activity_name(end_of(pair, &pair->here, clock)),
              probe_activity_name(end_of(pair, &pair->there, clock)));
 }

@@ -13,15 +13,18 @@
 #include "r2_rules.h"
 #include "r2_verdict.h"
 
-#define MS(x)    ((uint64_t)(x)*1000000)
-#define WORD_NS  MS(2000)  /* a process that says nothing for so long counts as silent */
-#define KEPT_NS  MS(10000) /* a decided case answers the peer for so long */
-#define HELD_NS  MS(500)   /* an undecided verdict waits so long for a better one */
-#define MOMENT_NS MS(250) /* ... one of a silence for the pair to answer after all */
-#define HELD_MOST MS(4000) /* ... since it was opened, where a question is still out: a busy NIC is given up to 2 s */
+#define MS(x)     ((uint64_t)(x)*1000000)
+#define WORD_NS   MS(2000)  /* a process that says nothing for so long counts as silent */
+#define KEPT_NS   MS(10000) /* a decided case answers the peer for so long */
+#define HELD_NS   MS(500)   /* an undecided verdict waits so long for a better one */
+#define MOMENT_NS MS(250)   /* ... one of a silence for the pair to answer after all */
+#define HELD_MOST                                                                                  \
+    MS(4000) /* ... since it was opened, where a question is still out: a busy NIC is given up to  \
+                2 s */
 #define SAY_MOST 20 /* x T_repeat */
 
-static const char *const state_names[R2_CASE_STATES] = {"free", "asking", "waiting", "held", "decided"};
+static const char *const state_names[R2_CASE_STATES] = {"free", "asking", "waiting", "held",
+                                                        "decided"};
 
 /* The only writer of the state. */
 static void case_move(struct r2_case *k, enum r2_case_state to)
@@ -38,7 +41,8 @@ static void case_move(struct r2_case *k, enum r2_case_state to)
         R2_WARN("case %u cannot go from %s to %s", k->id, state_names[k->state], state_names[to]);
         return;
     }
-    R2_TRACE("case %u, NIC pair %u-%u: %s -> %s", k->id, k->nic, k->peer_nic, state_names[k->state], state_names[to]);
+    R2_TRACE("case %u, NIC pair %u-%u: %s -> %s", k->id, k->nic, k->peer_nic, state_names[k->state],
+             state_names[to]);
     k->state = to;
 }
 
@@ -47,7 +51,8 @@ static struct r2_case *find(struct r2_inst *inst, const struct r2_peer *peer, in
     for (int i = 0; i < R2_CASES; i++) {
         struct r2_case *k = &inst->cases[i];
 
-        if (k->state != R2_CASE_FREE && k->peer == peer && k->nic == nic && k->peer_nic == peer_nic) {
+        if (k->state != R2_CASE_FREE && k->peer == peer && k->nic == nic &&
+            k->peer_nic == peer_nic) {
             return k;
         }
     }
@@ -77,7 +82,8 @@ static struct r2_case *place(struct r2_inst *inst)
 
 /* --- opening --- */
 
-static enum probe_incident judge_again(const struct r2_inst *inst, const struct r2_case *k, const struct r2_pair *pair, enum ib_fault fault,
+static enum probe_incident judge_again(const struct r2_inst *inst, const struct r2_case *k,
+                                       const struct r2_pair *pair, enum ib_fault fault,
                                        int peer_anew)
 {
     struct probe_again a = {.open = k->state != R2_CASE_DECIDED,
@@ -93,7 +99,8 @@ static enum probe_incident judge_again(const struct r2_inst *inst, const struct 
 }
 
 /* @peer_anew: the peer asks about another case than the one that it was answered about. */
-static struct r2_case *open_case(struct r2_inst *inst, struct r2_peer *peer, int nic, int peer_nic, enum ib_fault fault, int peer_anew)
+static struct r2_case *open_case(struct r2_inst *inst, struct r2_peer *peer, int nic, int peer_nic,
+                                 enum ib_fault fault, int peer_anew)
 {
     struct r2_case *k = find(inst, peer, nic, peer_nic);
     struct r2_pair *pair = r2_pair_find(inst, peer, nic, peer_nic);
@@ -112,7 +119,12 @@ static struct r2_case *open_case(struct r2_inst *inst, struct r2_peer *peer, int
     if (k == NULL) {
         return NULL;
     }
-    *k = (struct r2_case){.peer = peer, .nic = (uint8_t)nic, .peer_nic = (uint8_t)peer_nic, .fault = fault, .repeats = repeats, .muted = muted};
+    *k = (struct r2_case){.peer = peer,
+                          .nic = (uint8_t)nic,
+                          .peer_nic = (uint8_t)peer_nic,
+                          .fault = fault,
+                          .repeats = repeats,
+                          .muted = muted};
     inst->case_id += 1 + (inst->case_id + 1 == 0);
     k->id = inst->case_id;
     k->since = r2_now(inst);
@@ -173,13 +185,20 @@ void r2_locate_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_lo
     struct r2_case *k;
 
     if (m->peer_nic >= inst->nics.count || peer->refs < 2) {
-        return; /* no such NIC; or no connection to that process (the message holds one reference itself) */
+        return; /* no such NIC; or no connection to that process (the message holds one reference
+                   itself) */
     }
     k = find(inst, peer, m->peer_nic, m->nic);
-    if (k == NULL || (m->for_id == 0 && (k->peer_id == 0 || (int32_t)(m->id - k->peer_id) > 0) && k->state == R2_CASE_DECIDED)) {
-        int anew = k && k->peer_id != 0; /* else it has opened its own of the same incident before it heard of ours */
+    if (k == NULL || (m->for_id == 0 && (k->peer_id == 0 || (int32_t)(m->id - k->peer_id) > 0) &&
+                      k->state == R2_CASE_DECIDED)) {
+        int anew =
+            k &&
+            k->peer_id !=
+                0; /* else it has opened its own of the same incident before it heard of ours */
 
-        k = (m->flags & FO_LOCATE_ASK) && inst->cfg.watchdog ? open_case(inst, peer, m->peer_nic, m->nic, IB_FAULT_PEER, anew) : NULL;
+        k = (m->flags & FO_LOCATE_ASK) && inst->cfg.watchdog
+                ? open_case(inst, peer, m->peer_nic, m->nic, IB_FAULT_PEER, anew)
+                : NULL;
         if (k == NULL) {
             return;
         }
@@ -199,20 +218,24 @@ void r2_locate_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_lo
     inst->watch_asked = 1;
 }
 
-/* Asks when that is due. What only answers the peer asks nothing: two open cases would answer each other for ever. */
+/* Asks when that is due. What only answers the peer asks nothing: two open cases would answer each
+ * other for ever. */
 static void say(struct r2_inst *inst, struct r2_case *k, uint64_t now)
 {
     int due = now >= k->say_at, ask = due && !k->all_of_peer && k->state != R2_CASE_DECIDED;
-    union fo_body b = {.locate = {.nic = k->nic, .peer_nic = k->peer_nic, .id = k->id, .for_id = k->peer_id}};
+    union fo_body b = {
+        .locate = {.nic = k->nic, .peer_nic = k->peer_nic, .id = k->id, .for_id = k->peer_id}};
     uint64_t most = SAY_MOST * MS(inst->cfg.t_repeat_ms);
 
     b.locate.end = k->facts.local;
     b.locate.direct = k->direct.outcome;
     b.locate.n_aux = k->n_aux;
     for (int i = 0; i < k->n_aux; i++) {
-        b.locate.aux[i] = (struct fo_locate_aux){.guid = k->aux[i].guid, .port = k->aux[i].peer_port, .outcome = k->aux[i].outcome};
+        b.locate.aux[i] = (struct fo_locate_aux){
+            .guid = k->aux[i].guid, .port = k->aux[i].peer_port, .outcome = k->aux[i].outcome};
     }
-    b.locate.flags = (uint8_t)((ask ? FO_LOCATE_ASK : 0) | (k->state == R2_CASE_ASKING ? 0 : FO_LOCATE_FINAL));
+    b.locate.flags =
+        (uint8_t)((ask ? FO_LOCATE_ASK : 0) | (k->state == R2_CASE_ASKING ? 0 : FO_LOCATE_FINAL));
     r2_peer_emit(inst, k->peer, FO_MSG_LOCATE, &b);
     k->answer = 0;
     if (!due) {
@@ -232,24 +255,29 @@ static int failed(uint8_t outcome)
 static int said_ok(const struct fo_locate *m, uint64_t guid, uint8_t port)
 {
     for (int i = 0; i < m->n_aux; i++) {
-        if (guid && m->aux[i].guid == guid && m->aux[i].port == port && m->aux[i].outcome == PROBE_OK) {
+        if (guid && m->aux[i].guid == guid && m->aux[i].port == port &&
+            m->aux[i].outcome == PROBE_OK) {
             return 1;
         }
     }
     return 0;
 }
 
-/* Whether that port, of another host or of this one, took part in a probe of ours that was answered. */
-static int asked_ok(const struct r2_inst *inst, const struct r2_case *k, uint64_t guid, uint8_t port)
+/* Whether that port, of another host or of this one, took part in a probe of ours that was
+ * answered. */
+static int asked_ok(const struct r2_inst *inst, const struct r2_case *k, uint64_t guid,
+                    uint8_t port)
 {
     for (int i = 0; i < k->n_aux; i++) {
-        if (guid && k->aux[i].guid == guid && k->aux[i].peer_port == port && k->aux[i].outcome == PROBE_OK) {
+        if (guid && k->aux[i].guid == guid && k->aux[i].peer_port == port &&
+            k->aux[i].outcome == PROBE_OK) {
             return 1;
         }
     }
     for (int i = 0; i < k->n_more; i++) {
         const struct ib_nic *ours = &inst->nics.nic[k->more[i].nic];
-        int is_it = (k->more[i].guid == guid && k->more[i].peer_port == port) || (ours->guid == guid && ours->port == port);
+        int is_it = (k->more[i].guid == guid && k->more[i].peer_port == port) ||
+                    (ours->guid == guid && ours->port == port);
 
         if (guid && is_it && k->more[i].outcome == PROBE_OK) {
             return 1;
@@ -259,8 +287,9 @@ static int asked_ok(const struct r2_inst *inst, const struct r2_case *k, uint64_
 }
 
 /*
- * A single silent auxiliary port may be broken itself. It is not when it answers somebody else; and where the other end reaches nobody either, one
- * cause is likelier than three. Then it counts in full.
+ * A single silent auxiliary port may be broken itself. It is not when it answers somebody else; and
+ * where the other end reaches nobody either, one cause is likelier than three. Then it counts in
+ * full.
  */
 static void weigh_aux(const struct r2_inst *inst, struct r2_case *k)
 {
@@ -268,11 +297,13 @@ static void weigh_aux(const struct r2_inst *inst, struct r2_case *k)
     int nobody = failed(l->aux) && failed(r->aux), l_alive = nobody, r_alive = nobody;
 
     for (int i = 0; i < k->n_aux; i++) {
-        l_alive |= failed(k->aux[i].outcome) && (said_ok(&k->said, k->aux[i].guid, k->aux[i].peer_port) ||
-                                                 asked_ok(inst, k, k->aux[i].guid, k->aux[i].peer_port));
+        l_alive |=
+            failed(k->aux[i].outcome) && (said_ok(&k->said, k->aux[i].guid, k->aux[i].peer_port) ||
+                                          asked_ok(inst, k, k->aux[i].guid, k->aux[i].peer_port));
     }
     for (int i = 0; i < k->said.n_aux; i++) {
-        r_alive |= failed(k->said.aux[i].outcome) && asked_ok(inst, k, k->said.aux[i].guid, k->said.aux[i].port);
+        r_alive |= failed(k->said.aux[i].outcome) &&
+                   asked_ok(inst, k, k->said.aux[i].guid, k->said.aux[i].port);
     }
     if (l_alive && l->aux_n < PROBE_SEVERAL) {
         l->aux_n = PROBE_SEVERAL;
@@ -290,7 +321,9 @@ static uint8_t both(uint8_t here, uint8_t there)
 
 static void add_up(struct r2_inst *inst, struct r2_case *k)
 {
-    k->facts.peer = k->peer->refused_since ? PROBE_ERROR : k->heard || k->peer->last_contact > k->since ? PROBE_OK : PROBE_TIMEOUT;
+    k->facts.peer = k->peer->refused_since                         ? PROBE_ERROR
+                    : k->heard || k->peer->last_contact > k->since ? PROBE_OK
+                                                                   : PROBE_TIMEOUT;
     if (k->facts.peer == PROBE_TIMEOUT) {
         r2_locate_peer_silent(inst, k);
     }
@@ -304,8 +337,9 @@ static void add_up(struct r2_inst *inst, struct r2_case *k)
 }
 
 /*
- * What is blamed for silence alone: the answers that speak for all else may have come when a link, or a switch, was back already that had been away for a
- * moment. The pair is asked once more before that is said.
+ * What is blamed for silence alone: the answers that speak for all else may have come when a link,
+ * or a switch, was back already that had been away for a moment. The pair is asked once more before
+ * that is said.
  */
 static int is_silence(const struct r2_case *k)
 {
@@ -333,7 +367,8 @@ static void confirm(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
 /* Whether it has answered. */
 static int confirmed_well(const struct r2_inst *inst, const struct r2_case *k)
 {
-    const struct r2_pair *pair = k->confirming ? r2_pair_find(inst, k->peer, k->nic, k->peer_nic) : NULL;
+    const struct r2_pair *pair =
+        k->confirming ? r2_pair_find(inst, k->peer, k->nic, k->peer_nic) : NULL;
 
     return pair && pair->answers != k->answers;
 }
@@ -386,8 +421,8 @@ static int step(struct r2_inst *inst, struct r2_case *k, uint64_t clock, uint64_
         say(inst, k, now); /* it may still wait for ours */
         decide(inst, k, clock);
     }
-    if (k->state == R2_CASE_HELD && (clock >= k->held_until || (k->all_of_peer && !k->heard_all) || confirmed_well(inst, k) ||
-                                      r2_locate_late(inst, k))) {
+    if (k->state == R2_CASE_HELD && (clock >= k->held_until || (k->all_of_peer && !k->heard_all) ||
+                                     confirmed_well(inst, k) || r2_locate_late(inst, k))) {
         decide(inst, k, clock);
     }
     if (k->state == R2_CASE_DECIDED && clock >= k->until) {
@@ -456,7 +491,8 @@ void r2_locate_port_up(struct r2_inst *inst, int nic)
 void r2_locate_good(const struct r2_pair *pair)
 {
     struct r2_inst *inst = pair->inst;
-    struct probe_subject s[3] = {r2_subject_nic(inst, pair->nic), r2_subject_remote(pair), r2_subject_path(inst, pair)};
+    struct probe_subject s[3] = {r2_subject_nic(inst, pair->nic), r2_subject_remote(pair),
+                                 r2_subject_path(inst, pair)};
 
     for (int i = 0; i < (pair->peer_guid ? 3 : 1); i++) {
         r2_news_clear(inst, &s[i]);

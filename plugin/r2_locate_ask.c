@@ -11,11 +11,14 @@
 #include "r2_rules.h"
 #include "r2_watch.h"
 
-#define MS(x)    ((uint64_t)(x)*1000000)
-#define OWN_MIN  MS(250)   /* own questions; longer where the probes' own limits are */
-#define OWN_MAX  MS(2000)  /* what the pair of a busy NIC has not answered by then may come later: HELD_MOST in r2_locate.c */
-#define ASKED_NS MS(1000)  /* a pair that was given up within that time has been asked */
-#define TOGETHER_NS MS(1000) /* two pairs whose last signs of life lie no further apart failed at the same time */
+#define MS(x)   ((uint64_t)(x)*1000000)
+#define OWN_MIN MS(250) /* own questions; longer where the probes' own limits are */
+#define OWN_MAX                                                                                    \
+    MS(2000) /* what the pair of a busy NIC has not answered by then may come later: HELD_MOST in  \
+                r2_locate.c */
+#define ASKED_NS MS(1000) /* a pair that was given up within that time has been asked */
+#define TOGETHER_NS                                                                                \
+    MS(1000) /* two pairs whose last signs of life lie no further apart failed at the same time */
 
 enum probe_port r2_locate_port(const struct r2_inst *inst, int nic)
 {
@@ -23,7 +26,9 @@ enum probe_port r2_locate_port(const struct r2_inst *inst, int nic)
     case IB_NIC_UP:
         return PROBE_PORT_UP;
     case IB_NIC_DOWN:
-        return inst->nics.nic[nic].failing ? PROBE_PORT_NA : PROBE_PORT_DOWN; /* one that cannot be read is not known */
+        return inst->nics.nic[nic].failing
+                   ? PROBE_PORT_NA
+                   : PROBE_PORT_DOWN; /* one that cannot be read is not known */
     default:
         return PROBE_PORT_GONE;
     }
@@ -41,8 +46,9 @@ static void ask_end(struct r2_case_ask *a, enum probe_outcome outcome)
 }
 
 /*
- * Asks as the watchdog does: a pair that does not answer is given up, here as anywhere. One that was given up within this incident has
- * been asked already; one that is being made anew, often because the other end has given it up for the same fault, is asked as soon as it stands; one that
+ * Asks as the watchdog does: a pair that does not answer is given up, here as anywhere. One that
+ * was given up within this incident has been asked already; one that is being made anew, often
+ * because the other end has given it up for the same fault, is asked as soon as it stands; one that
  * never stood cannot be.
  */
 static void ask_begin(const struct r2_case *k, struct r2_case_ask *a, struct r2_pair *pair)
@@ -68,7 +74,8 @@ static void ask_begin(const struct r2_case *k, struct r2_case_ask *a, struct r2_
     }
 }
 
-static void ask_look(struct r2_inst *inst, const struct r2_case *k, struct r2_case_ask *a, uint64_t clock)
+static void ask_look(struct r2_inst *inst, const struct r2_case *k, struct r2_case_ask *a,
+                     uint64_t clock)
 {
     struct r2_pair *pair = a->ended ? NULL : pair_of(inst, a);
 
@@ -102,35 +109,44 @@ static int tells(const struct r2_pair *pair)
 static void ask_aux(struct r2_inst *inst, struct r2_case *k)
 {
     for (int round = 0; round < 2; round++) {
-        for (struct r2_pair *pair = inst->pairs; pair && k->n_aux < R2_CASE_AUX; pair = pair->next) {
-            int same_card = pair->peer && pair->peer_guid == k->peer_guid && (k->peer_guid || pair->peer == k->peer);
+        for (struct r2_pair *pair = inst->pairs; pair && k->n_aux < R2_CASE_AUX;
+             pair = pair->next) {
+            int same_card = pair->peer && pair->peer_guid == k->peer_guid &&
+                            (k->peer_guid || pair->peer == k->peer);
 
-            if (pair->peer && pair->nic == k->nic && same_host(k, pair) == round && !same_card && tells(pair)) {
+            if (pair->peer && pair->nic == k->nic && same_host(k, pair) == round && !same_card &&
+                tells(pair)) {
                 ask_begin(k, &k->aux[k->n_aux++], pair);
             }
         }
     }
 }
 
-/* One of its ports is an auxiliary one, of ours or of the peer's: an answer over @pair shows that this port is well. */
+/* One of its ports is an auxiliary one, of ours or of the peer's: an answer over @pair shows that
+ * this port is well. */
 static int vouches(const struct r2_inst *inst, const struct r2_case *k, const struct r2_pair *pair)
 {
-    const struct r2_pair *ours = r2_pair_find(inst, k->peer, k->nic, pair->peer_nic), *theirs = r2_pair_find(inst, k->peer, pair->nic, k->peer_nic);
+    const struct r2_pair *ours = r2_pair_find(inst, k->peer, k->nic, pair->peer_nic),
+                         *theirs = r2_pair_find(inst, k->peer, pair->nic, k->peer_nic);
 
     return (ours && tells(ours)) || (theirs && tells(theirs));
 }
 
-/* Other pairs of the two processes: those that carry connections first, and of these those that vouch for an auxiliary port. */
+/* Other pairs of the two processes: those that carry connections first, and of these those that
+ * vouch for an auxiliary port. */
 static void ask_more(struct r2_inst *inst, struct r2_case *k)
 {
     for (int round = 0; round < 3; round++) {
-        for (struct r2_pair *pair = inst->pairs; pair && k->n_more < R2_CASE_MORE; pair = pair->next) {
+        for (struct r2_pair *pair = inst->pairs; pair && k->n_more < R2_CASE_MORE;
+             pair = pair->next) {
             const struct r2_case_ask *had = k->n_more ? &k->more[0] : NULL;
             int carries = r2_cross_carries(pair);
 
             if (pair->peer == k->peer && pair->nic != k->nic && pair->peer_nic != k->peer_nic &&
                 (had == NULL || (pair->nic != had->nic && pair->peer_nic != had->peer_nic)) &&
-                (round == 0 ? carries && vouches(inst, k, pair) : round == 1 ? carries : tells(pair))) {
+                (round == 0   ? carries && vouches(inst, k, pair)
+                 : round == 1 ? carries
+                              : tells(pair))) {
                 ask_begin(k, &k->more[k->n_more++], pair);
             }
         }
@@ -159,7 +175,8 @@ void r2_locate_ask(struct r2_inst *inst, struct r2_case *k, struct r2_pair *pair
     r2_counters_ask(inst, k->nic); /* behind all that somebody waits for */
 }
 
-/* @asked: how many there are that do not fail together; with @by_host those of one host count once. */
+/* @asked: how many there are that do not fail together; with @by_host those of one host count once.
+ */
 static uint8_t any(const struct r2_case_ask *a, int n, int by_host, uint8_t *asked)
 {
     uint8_t best = PROBE_NA;
@@ -181,7 +198,8 @@ static uint8_t any(const struct r2_case_ask *a, int n, int by_host, uint8_t *ask
     return best;
 }
 
-/* A process that says nothing at all does not say that its queue pairs are in order: what did not answer counts as silent, for it or its host may be gone. */
+/* A process that says nothing at all does not say that its queue pairs are in order: what did not
+ * answer counts as silent, for it or its host may be gone. */
 static void count_alone(struct r2_case_ask *a, int n, const struct r2_peer *peer)
 {
     for (int i = 0; i < n; i++) {
@@ -191,7 +209,8 @@ static void count_alone(struct r2_case_ask *a, int n, const struct r2_peer *peer
     }
 }
 
-/* When a pair last gave a sign of life: an answer, or a send that completed. Clock of the watch, ns; 0: never. */
+/* When a pair last gave a sign of life: an answer, or a send that completed. Clock of the watch,
+ * ns; 0: never. */
 static uint64_t alive_at(const struct r2_pair *pair)
 {
     uint64_t done = pair ? r2_load_done_at(pair) : 0;
@@ -200,10 +219,12 @@ static uint64_t alive_at(const struct r2_pair *pair)
 }
 
 /*
- * Whether @a is silent since the pair of @k is. One other pair that is silent may have been broken for long, unseen, as nothing was sent over it;
- * one that worked until the same second has the same cause.
+ * Whether @a is silent since the pair of @k is. One other pair that is silent may have been broken
+ * for long, unseen, as nothing was sent over it; one that worked until the same second has the same
+ * cause.
  */
-static int has_failed_together(const struct r2_inst *inst, const struct r2_case *k, const struct r2_case_ask *a)
+static int has_failed_together(const struct r2_inst *inst, const struct r2_case *k,
+                               const struct r2_case_ask *a)
 {
     uint64_t here, there;
 
@@ -306,7 +327,8 @@ static int is_out(const struct r2_inst *inst, const struct r2_case_ask *a, int n
 
 int r2_locate_open(const struct r2_inst *inst, const struct r2_case *k)
 {
-    return is_out(inst, &k->direct, 1, R2_RULE_LATE_ANSWER) || is_out(inst, k->aux, k->n_aux, R2_RULE_LATE_AUX) ||
+    return is_out(inst, &k->direct, 1, R2_RULE_LATE_ANSWER) ||
+           is_out(inst, k->aux, k->n_aux, R2_RULE_LATE_AUX) ||
            is_out(inst, k->more, k->n_more, R2_RULE_LATE_AUX);
 }
 

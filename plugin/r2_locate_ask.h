@@ -1,4 +1,5 @@
-/* The questions of a case (docs/design-probe.md, vantage points): our end's facts. Service thread; nothing blocks. Private to r2_locate.c. */
+/* The questions of a case (docs/design-probe.md, vantage points): our end's facts. Service thread;
+ * nothing blocks. Private to r2_locate.c. */
 #ifndef R2_LOCATE_ASK_H
 #define R2_LOCATE_ASK_H
 
@@ -10,15 +11,18 @@ enum probe_port r2_locate_port(const struct r2_inst *inst, int nic);
 /* ns, watch's clock: how long own questions may take, some room included. @pair may be NULL. */
 uint64_t r2_locate_limit(const struct r2_inst *inst, const struct r2_pair *pair);
 
-/* Asks the pair, our loop, other remote ports, other pairs of the two processes. @pair NULL: the pair cannot be asked. */
+/* Asks the pair, our loop, other remote ports, other pairs of the two processes. @pair NULL: the
+ * pair cannot be asked. */
 void r2_locate_ask(struct r2_inst *inst, struct r2_case *k, struct r2_pair *pair);
 
-/* Takes what has been answered by now into @k->facts; 1: nothing more is to come, or the time is over. @clock: the watch's. */
+/* Takes what has been answered by now into @k->facts; 1: nothing more is to come, or the time is
+ * over. @clock: the watch's. */
 int r2_locate_gather(struct r2_inst *inst, struct r2_case *k, uint64_t clock);
 
 /* The pair itself is answered, or not, after the time of the case was over. */
 void r2_locate_direct_set(const struct r2_inst *inst, struct r2_case *k, enum probe_outcome o);
-/* Whether an answer may still come that the time of the case was too short for: a question that counts is out. */
+/* Whether an answer may still come that the time of the case was too short for: a question that
+ * counts is out. */
 int r2_locate_open(const struct r2_inst *inst, const struct r2_case *k);
 /* Takes such answers, or that none came. 1: there were any. */
 int r2_locate_late(const struct r2_inst *inst, struct r2_case *k);

@@ -8,9 +8,11 @@
 #include <string.h>
 #include <time.h>
 
-#define LOG_PREFIX   "NET/R2 : "
-#define LOG_LINE_MAX 900 /* below NCCL's 1,023 bytes of last error, with room for its own prefix */
-#define LOG_SLOTS    256
+#define LOG_PREFIX "NET/R2 : "
+#define LOG_LINE_MAX                                                                               \
+    900 /* below NCCL's 1,023 bytes of last error, with room for its own prefix                    \
+         */
+#define LOG_SLOTS 256
 
 struct log_line {
     enum r2_log_level level;
@@ -22,7 +24,8 @@ struct log_line {
 
 /*
  * queue_lock: slots, lists, sink. Held for list work and one memcpy, never across the sink.
- * flushing: set by the one thread that feeds the sink, so that lines keep their order without a lock held across it.
+ * flushing: set by the one thread that feeds the sink, so that lines keep their order without a
+ * lock held across it.
  */
 static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t flush_done = PTHREAD_COND_INITIALIZER;
@@ -60,8 +63,8 @@ static void drop_count(void)
     atomic_fetch_add_explicit(&dropped_total, 1, memory_order_relaxed);
 }
 
-/* Takes the oldest line out that is no WARN; the oldest of all when there are only WARNs and @any. -1: none. Must hold
- * queue_lock. */
+/* Takes the oldest line out that is no WARN; the oldest of all when there are only WARNs and @any.
+ * -1: none. Must hold queue_lock. */
 static int queue_evict(int any)
 {
     int prev = -1, i = used_head;
@@ -71,24 +74,28 @@ static int queue_evict(int any)
         i = slots[i].next;
     }
     if (i < 0) {
-        if (!any)
+        if (!any) {
             return -1;
+        }
         prev = -1;
         i = used_head;
     }
-    if (i < 0)
+    if (i < 0) {
         return -1;
-    if (prev < 0)
+    }
+    if (prev < 0) {
         used_head = slots[i].next;
-    else
+    } else {
         slots[prev].next = slots[i].next;
-    if (used_tail == i)
+    }
+    if (used_tail == i) {
         used_tail = prev;
+    }
     return i;
 }
 
-/* A free slot, at the cost of an older line when there is none; -1: the new line is the one to drop. Must hold
- * queue_lock. */
+/* A free slot, at the cost of an older line when there is none; -1: the new line is the one to
+ * drop. Must hold queue_lock. */
 static int slot_take(enum r2_log_level level)
 {
     int i;
@@ -98,23 +105,27 @@ static int slot_take(enum r2_log_level level)
         free_head = slots[i].next;
         return i;
     }
-    if (slots_fresh < LOG_SLOTS)
+    if (slots_fresh < LOG_SLOTS) {
         return slots_fresh++;
+    }
     drop_count();
     return queue_evict(level == R2_LOG_WARN);
 }
 
-static void line_queue(enum r2_log_level level, const char *file, int line, const char *fmt, va_list ap)
+static void line_queue(enum r2_log_level level, const char *file, int line, const char *fmt,
+                       va_list ap)
 {
     char text[LOG_LINE_MAX];
     int i;
 
-    if ((int)level > atomic_load_explicit(&max_level, memory_order_relaxed))
+    if ((int)level > atomic_load_explicit(&max_level, memory_order_relaxed)) {
         return;
+    }
     memcpy(text, LOG_PREFIX, sizeof(LOG_PREFIX));
     vsnprintf(text + sizeof(LOG_PREFIX) - 1, sizeof(text) - sizeof(LOG_PREFIX) + 1, fmt, ap);
-    for (char *nl = text; (nl = strchr(nl, '\n')) != NULL;)
+    for (char *nl = text; (nl = strchr(nl, '\n')) != NULL;) {
         *nl = ' ';
+    }
 
     pthread_mutex_lock(&queue_lock);
     i = slot_take(level);
@@ -124,10 +135,11 @@ static void line_queue(enum r2_log_level level, const char *file, int line, cons
         slots[i].line = line;
         slots[i].next = -1;
         memcpy(slots[i].text, text, strlen(text) + 1);
-        if (used_tail >= 0)
+        if (used_tail >= 0) {
             slots[used_tail].next = i;
-        else
+        } else {
             used_head = i;
+        }
         used_tail = i;
     }
     pthread_mutex_unlock(&queue_lock);
@@ -144,14 +156,16 @@ void r2_log_write(enum r2_log_level level, const char *file, int line, const cha
 
 /* --- lines of which there are many --- */
 
-static pthread_mutex_t many_lock = PTHREAD_MUTEX_INITIALIZER; /* taken before queue_lock, never inside of it */
+static pthread_mutex_t many_lock =
+    PTHREAD_MUTEX_INITIALIZER; /* taken before queue_lock, never inside of it */
 static struct {
     uint64_t last; /* ns, CLOCK_MONOTONIC: the latest one */
     unsigned long left;
     unsigned said;
 } many[R2_LOG_KINDS];
 static unsigned many_first = R2_LOG_FIRST; /* many_lock */
-static atomic_int many_left; /* kinds with something left to be said; written under many_lock, a hint to flush */
+static atomic_int
+    many_left; /* kinds with something left to be said; written under many_lock, a hint to flush */
 
 static const char *const many_text[R2_LOG_KINDS] = {
     [R2_LOG_CONNECTED] = "%lu more connections stand (r2_stat -c lists them)",
@@ -225,7 +239,8 @@ void r2_log_many_over(void)
     many_flush(1);
 }
 
-void r2_log_many(enum r2_log_kind kind, enum r2_log_level level, const char *file, int line, const char *fmt, ...)
+void r2_log_many(enum r2_log_kind kind, enum r2_log_level level, const char *file, int line,
+                 const char *fmt, ...)
 {
     int all = atomic_load_explicit(&max_level, memory_order_relaxed) >= R2_LOG_TRACE, write;
     unsigned long left = 0;
@@ -252,7 +267,8 @@ void r2_log_many(enum r2_log_kind kind, enum r2_log_level level, const char *fil
     }
 }
 
-/* Copies the oldest line out, or makes one of the count of dropped lines. 0: nothing to say. Must hold queue_lock. */
+/* Copies the oldest line out, or makes one of the count of dropped lines. 0: nothing to say. Must
+ * hold queue_lock. */
 static int line_next(struct log_line *out)
 {
     int i = used_head;
@@ -260,25 +276,29 @@ static int line_next(struct log_line *out)
     if (i >= 0) {
         *out = slots[i];
         used_head = slots[i].next;
-        if (used_head < 0)
+        if (used_head < 0) {
             used_tail = -1;
+        }
         slots[i].next = free_head;
         free_head = i;
         return 1;
     }
-    if (dropped_unsaid == 0)
+    if (dropped_unsaid == 0) {
         return 0;
+    }
     out->level = R2_LOG_INFO;
     out->file = __FILE__;
     out->line = __LINE__;
-    snprintf(out->text, sizeof(out->text), LOG_PREFIX "%lu log lines dropped: the queue was full", dropped_unsaid);
+    snprintf(out->text, sizeof(out->text), LOG_PREFIX "%lu log lines dropped: the queue was full",
+             dropped_unsaid);
     dropped_unsaid = 0;
     return 1;
 }
 
 /*
- * A second caller waits for the first, because its own lines may be in the first one's hands: when it returns they are
- * out. A sink that calls back finds itself to be the flusher and returns: its lines follow in the outer call.
+ * A second caller waits for the first, because its own lines may be in the first one's hands: when
+ * it returns they are out. A sink that calls back finds itself to be the flusher and returns: its
+ * lines follow in the outer call.
  */
 void r2_log_flush(void)
 {
@@ -298,8 +318,9 @@ void r2_log_flush(void)
     while (line_next(&l)) {
         r2_log_sink_fn fn = sink;
         pthread_mutex_unlock(&queue_lock);
-        if (fn)
+        if (fn) {
             fn(l.level, l.file, l.line, l.text);
+        }
         pthread_mutex_lock(&queue_lock);
     }
     flushing = 0;

@@ -56,7 +56,8 @@ static void build_done(struct ib_job *job)
         R2_INFO("NIC %s has no loop: %s", l->inst->nics.nic[l->nic].name, strerror(l->rc));
     }
     if (!l->asking && !l->works && l->state == R2_LOOP_READY) {
-        l->asking = l->fresh = 1; /* the time of the first question was over before it could be put: the worker had much to do */
+        l->asking = l->fresh = 1; /* the time of the first question was over before it could be put:
+                                     the worker had much to do */
         l->deadline = l->inst->watch_clock + GREET_NS;
         l->inst->watch_asked = 1;
     }

@@ -14,7 +14,7 @@
 #include "r2_return.h"
 #include "r2_watch.h"
 
-#define SAY_MOST     20 /* x T_repeat */
+#define SAY_MOST 20 /* x T_repeat */
 
 /* --- subjects --- */
 
@@ -41,7 +41,8 @@ struct probe_subject r2_subject_process(const struct r2_inst *inst, const struct
 {
     const uint64_t *uuid = inst->oob->ops->peer_uuid(peer->oob);
 
-    return (struct probe_subject){.a = uuid[0], .pa = PROBE_NEWS_PROCESS, .b = uuid[1], .pb = PROBE_NEWS_PROCESS};
+    return (struct probe_subject){
+        .a = uuid[0], .pa = PROBE_NEWS_PROCESS, .b = uuid[1], .pb = PROBE_NEWS_PROCESS};
 }
 
 static int same(const struct probe_subject *x, const struct probe_subject *y)
@@ -50,7 +51,8 @@ static int same(const struct probe_subject *x, const struct probe_subject *y)
 }
 
 /* Whether what is said of @s concerns @pair. */
-static int concerns(const struct r2_inst *inst, const struct probe_subject *s, const struct r2_pair *pair)
+static int concerns(const struct r2_inst *inst, const struct probe_subject *s,
+                    const struct r2_pair *pair)
 {
     struct probe_subject local = r2_subject_nic(inst, pair->nic), remote = r2_subject_remote(pair),
                          path = r2_subject_path(inst, pair);
@@ -98,7 +100,9 @@ void r2_news_join(struct r2_inst *inst, struct r2_peer *peer, const char *host)
     }
     if (!inst->news_crowded) {
         inst->news_crowded = 1;
-        R2_INFO("more than %d peer processes: the others hear of NIC failures from their neighbours", PROBE_NEWS_NEIGHBOURS);
+        R2_INFO(
+            "more than %d peer processes: the others hear of NIC failures from their neighbours",
+            PROBE_NEWS_NEIGHBOURS);
     }
 }
 
@@ -183,7 +187,8 @@ static void heard(struct r2_inst *inst, const struct probe_word *w, const char *
 {
     int bad = w->blame != PROBE_BLAME_NONE;
 
-    R2_INFO("news from %s: %s %s: %s", who, w->host, w->nic, bad ? probe_blame_name(probe_blame_mirror(w->blame)) : "good again");
+    R2_INFO("news from %s: %s %s: %s", who, w->host, w->nic,
+            bad ? probe_blame_name(probe_blame_mirror(w->blame)) : "good again");
     if (!bad) {
         good_again(inst, w);
     }
@@ -201,7 +206,8 @@ static void confirm(struct r2_inst *inst, struct r2_peer *peer, const struct pro
     union fo_body b;
 
     memset(&b, 0, sizeof(b));
-    b.news_ok = (struct fo_news_ok){.subject = w->subject, .version = w->version, .origin = w->origin};
+    b.news_ok =
+        (struct fo_news_ok){.subject = w->subject, .version = w->version, .origin = w->origin};
     r2_peer_emit(inst, peer, FO_MSG_NEWS_OK, &b);
 }
 
@@ -273,7 +279,8 @@ uint64_t r2_news_say(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
 
 static int blamed(const struct r2_inst *inst, const struct r2_pair *pair)
 {
-    struct probe_subject s[3] = {r2_subject_nic(inst, pair->nic), r2_subject_remote(pair), r2_subject_path(inst, pair)};
+    struct probe_subject s[3] = {r2_subject_nic(inst, pair->nic), r2_subject_remote(pair),
+                                 r2_subject_path(inst, pair)};
 
     for (int i = 0; i < (pair->peer_guid ? 3 : 1); i++) {
         const struct probe_word *w = probe_news_find(inst->news, &s[i]);
@@ -290,7 +297,8 @@ uint32_t r2_news_avoid(const struct r2_comm *c)
     uint32_t mask = 0;
 
     for (int p = 0; p < c->link.npaths; p++) {
-        struct r2_pair *pair = r2_pair_find(c->inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic);
+        struct r2_pair *pair =
+            r2_pair_find(c->inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic);
 
         if (pair && pair->last_ok == 0 && blamed(c->inst, pair)) {
             pair->avoid = 1;
@@ -316,10 +324,12 @@ static int in_use(const struct r2_pair *pair)
     return 0;
 }
 
-/* Some path over what @s names is down and returns when its pair is good: it neither waits for the administrator nor is drained. */
+/* Some path over what @s names is down and returns when its pair is good: it neither waits for the
+ * administrator nor is drained. */
 static int is_missed(struct r2_inst *inst, const struct probe_subject *s)
 {
-    for (struct r2_comm *c = r2_comm_first(inst); c && inst->cfg.failback != R2_FAILBACK_NEVER; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(inst); c && inst->cfg.failback != R2_FAILBACK_NEVER;
+         c = c->all_next) {
         if (atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE ||
             atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN) {
             continue;
@@ -327,7 +337,8 @@ static int is_missed(struct r2_inst *inst, const struct probe_subject *s)
         for (int p = 0; p < c->link.npaths; p++) {
             const struct ib_path *path = &c->link.path[p];
             int stays = (c->up_seen | c->out_seen) >> p & 1 || r2_drain_has(c, p);
-            const struct r2_pair *pair = stays ? NULL : r2_pair_find(inst, c->peer, path->nic, path->peer_nic);
+            const struct r2_pair *pair =
+                stays ? NULL : r2_pair_find(inst, c->peer, path->nic, path->peer_nic);
 
             if (pair && concerns(inst, s, pair)) {
                 return 1;
@@ -338,14 +349,16 @@ static int is_missed(struct r2_inst *inst, const struct probe_subject *s)
 }
 
 /*
- * Own words, unless a path waits for the pair to answer for longer: the receiver alone asks for how long, and the sender may have found it out. Where a queue
- * pair has answered that was made since, for a connection that works, whoever's they are: who said it may be gone, and then nobody would take it back, and what
- * fails next would pass for known.
+ * Own words, unless a path waits for the pair to answer for longer: the receiver alone asks for how
+ * long, and the sender may have found it out. Where a queue pair has answered that was made since,
+ * for a connection that works, whoever's they are: who said it may be gone, and then nobody would
+ * take it back, and what fails next would pass for known.
  */
 void r2_news_answered(struct r2_pair *pair, int first)
 {
     struct r2_inst *inst = pair->inst;
-    struct probe_subject s[3] = {r2_subject_nic(inst, pair->nic), r2_subject_remote(pair), r2_subject_path(inst, pair)};
+    struct probe_subject s[3] = {r2_subject_nic(inst, pair->nic), r2_subject_remote(pair),
+                                 r2_subject_path(inst, pair)};
 
     if (pair->avoid && pair->peer) {
         pair->avoid = 0;
@@ -355,7 +368,8 @@ void r2_news_answered(struct r2_pair *pair, int first)
         const struct probe_word *w = probe_news_find(inst->news, &s[i]);
         int mine = w && w->origin == inst->origin;
 
-        if (w && w->blame != PROBE_BLAME_NONE && ((mine && !is_missed(inst, &s[i])) || ((mine || first) && in_use(pair)))) {
+        if (w && w->blame != PROBE_BLAME_NONE &&
+            ((mine && !is_missed(inst, &s[i])) || ((mine || first) && in_use(pair)))) {
             r2_news_clear(inst, &s[i]);
         }
     }

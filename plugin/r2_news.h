@@ -1,6 +1,6 @@
 /*
- * What the processes of a job tell each other about its NICs (docs/design-probe.md, "News"): the shell of probe/probe_news. Service thread;
- * nothing blocks.
+ * What the processes of a job tell each other about its NICs (docs/design-probe.md, "News"): the
+ * shell of probe/probe_news. Service thread; nothing blocks.
  */
 #ifndef R2_NEWS_H
 #define R2_NEWS_H
@@ -25,8 +25,8 @@ void r2_news_join(struct r2_inst *inst, struct r2_peer *peer, const char *host);
 void r2_news_leave(struct r2_inst *inst, struct r2_peer *peer);
 
 /*
- * This process found out about @w->subject; version and origin are filled in here. 1: that is new to the job as far as is known here; 0: it is
- * known already.
+ * This process found out about @w->subject; version and origin are filled in here. 1: that is new
+ * to the job as far as is known here; 0: it is known already.
  */
 int r2_news_tell(struct r2_inst *inst, struct probe_word *w);
 /* Nothing is wrong with it any more, if anything was known to be. 1: something was. */
@@ -42,11 +42,12 @@ void r2_news_heard(struct r2_inst *inst, const struct probe_word *w, const char 
 uint64_t r2_news_say(struct r2_inst *inst, struct r2_peer *peer, uint64_t now);
 
 /*
- * Bit per path of @c: what others say makes one of its NICs, or the way between them, a bad choice, and the pair has not answered here since. New work goes
- * elsewhere if it can.
+ * Bit per path of @c: what others say makes one of its NICs, or the way between them, a bad choice,
+ * and the pair has not answered here since. New work goes elsewhere if it can.
  */
 uint32_t r2_news_avoid(const struct r2_comm *c);
-/* The pair has answered, @first: for the first time on its queue pair: what others say of it is not so here. */
+/* The pair has answered, @first: for the first time on its queue pair: what others say of it is not
+ * so here. */
 void r2_news_answered(struct r2_pair *pair, int first);
 
 /* Whether something about @pair is known to be bad. */
@@ -58,12 +59,14 @@ enum r2_news_place {
     R2_NEWS_BETWEEN
 };
 /*
- * What is known to be bad and explains that @pair carries nothing; of several the first place of the enum. NULL: nothing is. Valid until the next word.
+ * What is known to be bad and explains that @pair carries nothing; of several the first place of
+ * the enum. NULL: nothing is. Valid until the next word.
  */
 const struct probe_word *r2_news_reason(const struct r2_pair *pair, enum r2_news_place *place);
 /* Whether @peer's process, or its host, is. */
 int r2_news_peer_blamed(const struct r2_inst *inst, const struct r2_peer *peer);
-/* Whether what is said of @s is about @pair: one of its NICs, the way between them, or the peer's process. */
+/* Whether what is said of @s is about @pair: one of its NICs, the way between them, or the peer's
+ * process. */
 int r2_news_about(const struct probe_subject *s, const struct r2_pair *pair);
 
 /* Subjects. */

@@ -16,7 +16,8 @@ static size_t whole_pages(size_t len)
 
 void *r2_pages_get(size_t len)
 {
-    void *mem = mmap(NULL, whole_pages(len), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *mem =
+        mmap(NULL, whole_pages(len), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     if (mem == MAP_FAILED) {
         errno = ENOMEM;

@@ -8,12 +8,13 @@
 #include "r2_inband.h"
 #include "r2_log.h"
 
-#define MS(x)        ((uint64_t)(x)*1000000)
-#define AGAIN_MIN_NS MS(100) /* between two attempts to make a queue pair that does not come to stand */
+#define MS(x) ((uint64_t)(x)*1000000)
+#define AGAIN_MIN_NS                                                                               \
+    MS(100) /* between two attempts to make a queue pair that does not come to stand */
 #define AGAIN_MAX_NS MS(10000)
 
-static const char *const state_names[R2_PAIR_STATES] = {"new",       "building", "open", "connecting",
-                                                        "connected", "broken",   "dead", "destroying"};
+static const char *const state_names[R2_PAIR_STATES] = {
+    "new", "building", "open", "connecting", "connected", "broken", "dead", "destroying"};
 
 /* Row: from. */
 void r2_pair_move(struct r2_pair *pair, enum r2_pair_state to)
@@ -30,12 +31,12 @@ void r2_pair_move(struct r2_pair *pair, enum r2_pair_state to)
     };
 
     if (!legal[pair->state][to]) {
-        R2_WARN("probe of NIC pair %u-%u cannot go from %s to %s", pair->nic, pair->peer_nic, state_names[pair->state],
-                state_names[to]);
+        R2_WARN("probe of NIC pair %u-%u cannot go from %s to %s", pair->nic, pair->peer_nic,
+                state_names[pair->state], state_names[to]);
         return;
     }
-    R2_TRACE("probe of NIC pair %u-%u, incarnation %u: %s -> %s", pair->nic, pair->peer_nic, pair->inc,
-             state_names[pair->state], state_names[to]);
+    R2_TRACE("probe of NIC pair %u-%u, incarnation %u: %s -> %s", pair->nic, pair->peer_nic,
+             pair->inc, state_names[pair->state], state_names[to]);
     pair->state = to;
     pair->asking = pair->verdict = 0;
     pair->say_at = 0;
@@ -52,7 +53,8 @@ static void submit(struct r2_pair *pair, enum r2_pair_state state, void (*run)(s
     pair->rc = 0;
     pair->job.run = run;
     pair->job.done = pair_done;
-    ib_workers_submit(pair->inst->workers, pair->inst->nics.nic[pair->nic].device_index, &pair->job);
+    ib_workers_submit(pair->inst->workers, pair->inst->nics.nic[pair->nic].device_index,
+                      &pair->job);
 }
 
 static void build_run(struct ib_job *job)
@@ -62,8 +64,9 @@ static void build_run(struct ib_job *job)
     uint32_t psn;
 
     pair->inst->env.random(pair->inst->env.arg, &psn, sizeof(psn));
-    pair->rc =
-        s == IB_NIC_FATAL || s == IB_NIC_GONE ? EIO : probe_qp_create(&pair->qp, &pair->inst->nics, pair->nic, psn);
+    pair->rc = s == IB_NIC_FATAL || s == IB_NIC_GONE
+                   ? EIO
+                   : probe_qp_create(&pair->qp, &pair->inst->nics, pair->nic, psn);
     if (pair->rc == 0 && !pair->plain) {
         r2_inband_create(pair);
     }
@@ -103,14 +106,16 @@ static void end_run(struct ib_job *job)
 }
 
 /*
- * A queue pair on a shared receive queue takes the buffers along that it has filled and that nobody has looked at when it is destroyed: nothing may come in any
- * more, and what is there be taken, before it is.
+ * A queue pair on a shared receive queue takes the buffers along that it has filled and that nobody
+ * has looked at when it is destroyed: nothing may come in any more, and what is there be taken,
+ * before it is.
  */
 static void take_down(struct r2_pair *pair)
 {
     enum ib_nic_state s = ib_nic_state_get(&pair->inst->nics.nic[pair->nic]);
 
-    submit(pair, R2_PAIR_DESTROY, pair->inband.qp && s != IB_NIC_FATAL && s != IB_NIC_GONE ? end_run : destroy_run);
+    submit(pair, R2_PAIR_DESTROY,
+           pair->inband.qp && s != IB_NIC_FATAL && s != IB_NIC_GONE ? end_run : destroy_run);
 }
 
 void r2_pair_give_up(struct r2_pair *pair)
@@ -123,7 +128,8 @@ void r2_pair_give_up(struct r2_pair *pair)
     }
     pair->job.run = quiet_run;
     pair->job.done = pair_done;
-    ib_workers_submit(pair->inst->workers, pair->inst->nics.nic[pair->nic].device_index, &pair->job);
+    ib_workers_submit(pair->inst->workers, pair->inst->nics.nic[pair->nic].device_index,
+                      &pair->job);
 }
 
 static void build(struct r2_pair *pair)
@@ -158,7 +164,8 @@ static void pair_done(struct ib_job *job)
     if (pair->state == R2_PAIR_DESTROY && pair->job.run == end_run) {
         r2_inband_quieted(pair);
         pair->job.run = destroy_run;
-        ib_workers_submit(pair->inst->workers, pair->inst->nics.nic[pair->nic].device_index, &pair->job);
+        ib_workers_submit(pair->inst->workers, pair->inst->nics.nic[pair->nic].device_index,
+                          &pair->job);
         return;
     }
     if (pair->state == R2_PAIR_DESTROY) {
@@ -177,9 +184,10 @@ static void pair_done(struct ib_job *job)
         return;
     }
     if (pair->rc != 0) {
-        R2_INFO("NIC pair %s - %u of %s has no probe: %s while %s", pair->inst->nics.nic[pair->nic].name,
-                pair->peer_nic, pair->peer ? pair->inst->oob->ops->peer_str(pair->peer->oob) : "?", strerror(pair->rc),
-                state_names[pair->state]);
+        R2_INFO("NIC pair %s - %u of %s has no probe: %s while %s",
+                pair->inst->nics.nic[pair->nic].name, pair->peer_nic,
+                pair->peer ? pair->inst->oob->ops->peer_str(pair->peer->oob) : "?",
+                strerror(pair->rc), state_names[pair->state]);
         r2_pair_move(pair, R2_PAIR_BROKEN);
     } else {
         r2_pair_move(pair, pair->state == R2_PAIR_BUILD ? R2_PAIR_OPEN : R2_PAIR_JOINED);
@@ -222,11 +230,13 @@ void r2_pair_again(struct r2_pair *pair)
 
 /* --- who wants one --- */
 
-struct r2_pair *r2_pair_find(const struct r2_inst *inst, const struct r2_peer *peer, int nic, int peer_nic)
+struct r2_pair *r2_pair_find(const struct r2_inst *inst, const struct r2_peer *peer, int nic,
+                             int peer_nic)
 {
     struct r2_pair *pair;
 
-    for (pair = inst->pairs; pair && !(pair->peer == peer && pair->nic == nic && pair->peer_nic == peer_nic);
+    for (pair = inst->pairs;
+         pair && !(pair->peer == peer && pair->nic == nic && pair->peer_nic == peer_nic);
          pair = pair->next) {
     }
     return pair;
@@ -237,7 +247,8 @@ struct r2_pair *r2_pair_want(struct r2_inst *inst, struct r2_peer *peer, int nic
     return r2_pair_meet(inst, peer, nic, peer_nic, 0);
 }
 
-struct r2_pair *r2_pair_meet(struct r2_inst *inst, struct r2_peer *peer, int nic, int peer_nic, int plain)
+struct r2_pair *r2_pair_meet(struct r2_inst *inst, struct r2_peer *peer, int nic, int peer_nic,
+                             int plain)
 {
     struct r2_pair *pair = r2_pair_find(inst, peer, nic, peer_nic);
 
@@ -330,7 +341,8 @@ void r2_pairs_free(struct r2_inst *inst, uint64_t still_running)
         struct r2_pair *pair = *p;
 
         if (still_running >> inst->nics.nic[pair->nic].device_index & 1) {
-            p = &pair->next; /* its job may be the one, and the driver would keep whoever calls it */
+            p = &pair->next; /* its job may be the one, and the driver would keep whoever calls it
+                              */
         } else {
             *p = pair->next;
             probe_qp_destroy(&pair->qp, &inst->nics);

@@ -1,4 +1,5 @@
-/* Questions over a probe queue pair, and what an answer means, or none (docs/design-watchdog.md). Service thread. */
+/* Questions over a probe queue pair, and what an answer means, or none (docs/design-watchdog.md).
+ * Service thread. */
 #include <stdio.h>
 
 #include "r2_cross.h"
@@ -11,13 +12,17 @@
 
 #define MS(x)        ((uint64_t)(x)*1000000)
 #define MEASURE_FADE 8
-#define CROSS_ASK    8 /* x T_probe: a cross pair's first answer; then its queue pair is stopped, long before RC's time-out, which monitors count */
-#define HURRY_NS                                                                                                       \
-    MS(100) /* a question that nobody waits for is looked after closely for so long: its time is measured */
+#define CROSS_ASK                                                                                  \
+    8 /* x T_probe: a cross pair's first answer; then its queue pair is stopped, long before RC's  \
+         time-out, which monitors count */
+#define HURRY_NS                                                                                   \
+    MS(100) /* a question that nobody waits for is looked after closely for so long: its time is   \
+               measured */
 
-#define UNHURRIED_NS                                                                                                   \
-    (PROBE_QP_TIMEOUT_NS / 4 * 3) /* ... and is given up then, where the one before was not answered: RC would repeat it, twice, which monitors count */
-#define LATEST_NS    (PROBE_QP_TIMEOUT_NS - PROBE_QP_TIMEOUT_NS / 16) /* RC repeats by time soon */
+#define UNHURRIED_NS                                                                               \
+    (PROBE_QP_TIMEOUT_NS / 4 * 3) /* ... and is given up then, where the one before was not        \
+                                     answered: RC would repeat it, twice, which monitors count */
+#define LATEST_NS (PROBE_QP_TIMEOUT_NS - PROBE_QP_TIMEOUT_NS / 16) /* RC repeats by time soon */
 
 static void post(struct r2_pair *pair, uint64_t clock)
 {
@@ -31,7 +36,8 @@ static void post(struct r2_pair *pair, uint64_t clock)
 void r2_pair_begin(struct r2_pair *pair, uint64_t clock, uint64_t limit)
 {
     if (!pair->asking && probe_qp_poll(&pair->qp) < 0) {
-        pair->wanted = limit ? limit : pair->wanted; /* it broke some time ago: no evidence of anything now */
+        pair->wanted =
+            limit ? limit : pair->wanted; /* it broke some time ago: no evidence of anything now */
         r2_pair_again(pair);
         return;
     }
@@ -41,7 +47,8 @@ void r2_pair_begin(struct r2_pair *pair, uint64_t clock, uint64_t limit)
     pair->asking = 1;
     if (limit) {
         pair->verdict = 1;
-        pair->answer = 1; /* the peer's process is asked, too: whether its end of the queue pair is in order */
+        pair->answer =
+            1; /* the peer's process is asked, too: whether its end of the queue pair is in order */
         pair->said = pair->in_order = pair->works = 0;
         pair->say_interval = MS(pair->inst->cfg.t_repeat_ms);
         pair->suspect_at = clock;
@@ -75,8 +82,9 @@ void r2_pair_ask(struct r2_pair *pair, uint64_t clock, uint64_t limit)
     r2_inst_wake(pair->inst);
 }
 
-/* A life ends by silence only where another path can take over: on the last one waiting costs nothing that ending would
- * save. A path that was drained takes over, too, where no other is left. */
+/* A life ends by silence only where another path can take over: on the last one waiting costs
+ * nothing that ending would save. A path that was drained takes over, too, where no other is left.
+ */
 static int end_lives(struct r2_comm *c, const struct r2_pair *pair)
 {
     struct ib_fault_info info = {.fault = IB_FAULT_SILENT};
@@ -100,7 +108,8 @@ static void end_all(struct r2_pair *pair, const char *how)
     int n = 0;
 
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
-        if (c->peer != pair->peer || atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE ||
+        if (c->peer != pair->peer ||
+            atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE ||
             atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN) {
             continue;
         }
@@ -110,8 +119,9 @@ static void end_all(struct r2_pair *pair, const char *how)
         }
         r2_gate_unvisit(&c->gate);
     }
-    r2_log_write(n ? R2_LOG_WARN : R2_LOG_INFO, __FILE__, __LINE__, "NIC %s - NIC %u of %s: %s, %d connections moved",
-                 inst->nics.nic[pair->nic].name, pair->peer_nic, inst->oob->ops->peer_str(pair->peer->oob), how, n);
+    r2_log_write(n ? R2_LOG_WARN : R2_LOG_INFO, __FILE__, __LINE__,
+                 "NIC %s - NIC %u of %s: %s, %d connections moved", inst->nics.nic[pair->nic].name,
+                 pair->peer_nic, inst->oob->ops->peer_str(pair->peer->oob), how, n);
 }
 
 /* The question was not answered. */
@@ -147,7 +157,8 @@ void r2_pair_told_silent(struct r2_pair *pair, uint64_t silent, const char *who)
     alive = r2_load_done_at(pair);
     alive = pair->last_ok > alive ? pair->last_ok : alive;
     if (alive && inst->watch_clock - alive <= silent) {
-        r2_pair_ask(pair, inst->watch_clock, 0); /* it answered here since: the fault is not that of the ports */
+        r2_pair_ask(pair, inst->watch_clock,
+                    0); /* it answered here since: the fault is not that of the ports */
         return;
     }
     snprintf(how, sizeof(how), "no answer to another process of this host (%s)", who);
@@ -161,13 +172,14 @@ void r2_pair_told_silent(struct r2_pair *pair, uint64_t silent, const char *who)
 }
 
 /*
- * How long the queues on the way are. What RC's time-out repeated (half of it: our clock may have stood) says nothing of them, and four times that
- * would hide a NIC that dies for seconds.
+ * How long the queues on the way are. What RC's time-out repeated (half of it: our clock may have
+ * stood) says nothing of them, and four times that would hide a NIC that dies for seconds.
  */
 static void measure(struct r2_pair *pair, uint64_t took)
 {
     if (took < PROBE_QP_TIMEOUT_NS / 2) {
-        pair->slowest = took > pair->slowest ? took : pair->slowest - (pair->slowest - took) / MEASURE_FADE;
+        pair->slowest =
+            took > pair->slowest ? took : pair->slowest - (pair->slowest - took) / MEASURE_FADE;
     }
 }
 
@@ -190,9 +202,9 @@ static void answered(struct r2_pair *pair, uint64_t clock)
 }
 
 /*
- * The queue pair itself failed. That is evidence only if it was made for this question and never answered: any other
- * may have broken alone, or its other end, or long ago. What our own NIC cannot send needs no word about the other end,
- * which may be as unable, and would never be in order.
+ * The queue pair itself failed. That is evidence only if it was made for this question and never
+ * answered: any other may have broken alone, or its other end, or long ago. What our own NIC cannot
+ * send needs no word about the other end, which may be as unable, and would never be in order.
  */
 static void broken(struct r2_pair *pair, uint64_t clock)
 {
@@ -208,7 +220,8 @@ static void broken(struct r2_pair *pair, uint64_t clock)
 }
 
 /*
- * The peer's question went over the same way and back, and our NIC sends from queue pairs that it had before (a new one says nothing about these).
+ * The peer's question went over the same way and back, and our NIC sends from queue pairs that it
+ * had before (a new one says nothing about these).
  */
 static int way_is_good(const struct r2_pair *pair)
 {
@@ -218,8 +231,9 @@ static int way_is_good(const struct r2_pair *pair)
 }
 
 /*
- * The time for an answer is over. RC refuses a gap once: where a probe and the refusal of those behind it are lost, the queue pair stands still until
- * its time-out, though the way is good. But acknowledgements may be lost one way for good, so that puts the verdict off once only.
+ * The time for an answer is over. RC refuses a gap once: where a probe and the refusal of those
+ * behind it are lost, the queue pair stands still until its time-out, though the way is good. But
+ * acknowledgements may be lost one way for good, so that puts the verdict off once only.
  */
 static void silent(struct r2_pair *pair, uint64_t clock)
 {
@@ -227,13 +241,16 @@ static void silent(struct r2_pair *pair, uint64_t clock)
         dead(pair, clock, "no answer");
         return;
     }
-    R2_INFO("NIC %s - NIC %u of %s: no answer, but the peer has one: asked again on a new queue pair",
-            pair->inst->nics.nic[pair->nic].name, pair->peer_nic, pair->inst->oob->ops->peer_str(pair->peer->oob));
+    R2_INFO(
+        "NIC %s - NIC %u of %s: no answer, but the peer has one: asked again on a new queue pair",
+        pair->inst->nics.nic[pair->nic].name, pair->peer_nic,
+        pair->inst->oob->ops->peer_str(pair->peer->oob));
     pair->anew = pair->unanswered = 1;
     r2_pair_rebuild(pair); /* no back-off: that is for what cannot be made */
 }
 
-/* Somebody's verdict waits for the answer, here or at the other end: a lost packet must not decide it. */
+/* Somebody's verdict waits for the answer, here or at the other end: a lost packet must not decide
+ * it. */
 static int hurried(const struct r2_pair *pair, uint64_t clock)
 {
     return pair->verdict || (pair->check && clock - pair->checked_at < HURRY_NS);
@@ -241,7 +258,8 @@ static int hurried(const struct r2_pair *pair, uint64_t clock)
 
 /*
  * Who comes back answers the next one, and so all before it: RC would repeat it by time,
- * which is late, and counted by monitors. The first question of all is left to RC: a packet of it was lost, at most.
+ * which is late, and counted by monitors. The first question of all is left to RC: a packet of it
+ * was lost, at most.
  */
 static int is_due_unhurried(const struct r2_pair *pair, uint64_t clock)
 {
@@ -249,19 +267,22 @@ static int is_due_unhurried(const struct r2_pair *pair, uint64_t clock)
 }
 
 /*
- * A queue pair over which nothing has been answered, and not the pair's first one: it is given up before RC repeats by time.
- * The end that wants the pair back gives up sooner (r2_heal.c): this one may have answers under way that it waits for.
+ * A queue pair over which nothing has been answered, and not the pair's first one: it is given up
+ * before RC repeats by time. The end that wants the pair back gives up sooner (r2_heal.c): this one
+ * may have answers under way that it waits for.
  */
 static int is_hopeless(const struct r2_pair *pair, uint64_t clock)
 {
     uint64_t limit = pair->again_wait ? UNHURRIED_NS : LATEST_NS;
 
-    return !pair->verdict && (pair->again_wait || (pair->last_ok == 0 && pair->posted > 1)) && clock - pair->asked_at >= limit;
+    return !pair->verdict && (pair->again_wait || (pair->last_ok == 0 && pair->posted > 1)) &&
+           clock - pair->asked_at >= limit;
 }
 
 /*
- * No verdict before the peer's process has said that its end of the queue pair is in order. That is no loss: the lives
- * could not be settled without that process either, and it may be the process that is stopped or gone.
+ * No verdict before the peer's process has said that its end of the queue pair is in order. That is
+ * no loss: the lives could not be settled without that process either, and it may be the process
+ * that is stopped or gone.
  */
 static void watch_answer(struct r2_pair *pair, uint64_t clock)
 {
@@ -291,7 +312,9 @@ int r2_pairs_watch(struct r2_inst *inst, uint64_t clock)
             continue;
         }
         if (r2_pair_ready(pair) && !pair->greeted) {
-            uint64_t limit = pair->wanted ? pair->wanted : r2_cross_carries(pair) ? 0 : CROSS_ASK * MS(inst->cfg.t_probe_ms);
+            uint64_t limit = pair->wanted             ? pair->wanted
+                             : r2_cross_carries(pair) ? 0
+                                                      : CROSS_ASK * MS(inst->cfg.t_probe_ms);
 
             r2_heal_soon(pair);
             pair->greeted = 1;

@@ -18,7 +18,8 @@ void r2_pair_give_up(struct r2_pair *pair);
 void r2_pair_join(struct r2_pair *pair);
 /* Made anew, now or when its job is back. A question that is out is put again to the new one. */
 void r2_pair_rebuild(struct r2_pair *pair);
-/* The same, with back-off until one has answered: an end that can build none must not keep the other one building. */
+/* The same, with back-off until one has answered: an end that can build none must not keep the
+ * other one building. */
 void r2_pair_again(struct r2_pair *pair);
 /* Its queue pair, which waits for the peer or is connected, is stopped; no evidence of anything. */
 void r2_pair_leave(struct r2_pair *pair);

@@ -1,4 +1,5 @@
-/* What the two ends of a probe queue pair tell each other (docs/design-watchdog.md). Service thread. */
+/* What the two ends of a probe queue pair tell each other (docs/design-watchdog.md). Service
+ * thread. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,14 +10,16 @@
 
 #define MS(x)      ((uint64_t)(x)*1000000)
 #define SAY_MAX_NS MS(10000)
-#define STILL_NS   MS(100) /* a question that is out for longer will not be answered before RC's time-out */
+#define STILL_NS                                                                                   \
+    MS(100) /* a question that is out for longer will not be answered before RC's time-out */
 
 int r2_pair_ready(const struct r2_pair *pair)
 {
     return pair->state == R2_PAIR_JOINED && pair->peer_for == pair->inc;
 }
 
-/* Asked once, in any case. But two ends that ask each other must not answer for ever: what is known is not asked again. */
+/* Asked once, in any case. But two ends that ask each other must not answer for ever: what is known
+ * is not asked again. */
 static int asks(const struct r2_pair *pair)
 {
     return !r2_pair_ready(pair) || pair->inquire ||
@@ -41,7 +44,9 @@ static void say(struct r2_pair *pair)
         b.probe.addr.port.mtu = IBV_MTU_1024;
     } else {
         b.probe.for_inc = pair->state == R2_PAIR_JOINED ? pair->peer_inc : 0;
-        b.probe.flags = (uint8_t)((asks(pair) ? FO_PROBE_ASK : 0) | (pair->back ? FO_PROBE_BACK : 0) | (pair->tell ? FO_PROBE_WORKS : 0));
+        b.probe.flags =
+            (uint8_t)((asks(pair) ? FO_PROBE_ASK : 0) | (pair->back ? FO_PROBE_BACK : 0) |
+                      (pair->tell ? FO_PROBE_WORKS : 0));
         probe_qp_addr_get(&pair->qp, &pair->inst->nics, pair->nic, &b.probe.addr);
         b.probe.inband_qpn = pair->inband.qp ? pair->inband.qpn : 0;
         b.probe.inband_psn = pair->inband.psn;
@@ -76,7 +81,8 @@ uint64_t r2_pairs_say(struct r2_inst *inst, uint64_t now)
         if (now >= pair->say_at || pair->answer) {
             say(pair);
             pair->say_at = now + pair->say_interval;
-            pair->say_interval = 2 * pair->say_interval < SAY_MAX_NS ? 2 * pair->say_interval : SAY_MAX_NS;
+            pair->say_interval =
+                2 * pair->say_interval < SAY_MAX_NS ? 2 * pair->say_interval : SAY_MAX_NS;
         }
         next = waits ? r2_earlier(next, pair->say_at) : next;
     }
@@ -84,8 +90,9 @@ uint64_t r2_pairs_say(struct r2_inst *inst, uint64_t now)
 }
 
 /*
- * It asks: is our end in order? Also where a question is out that nobody waited for. But what has been out for so long is not put again: the queue pair stands
- * still, as in silent(), could not tell the peer anything, and so is made anew.
+ * It asks: is our end in order? Also where a question is out that nobody waited for. But what has
+ * been out for so long is not put again: the queue pair stands still, as in silent(), could not
+ * tell the peer anything, and so is made anew.
  */
 static void check(struct r2_pair *pair, uint64_t clock)
 {
@@ -101,9 +108,11 @@ static void check(struct r2_pair *pair, uint64_t clock)
 /* Word about the incarnation of the peer that we are connected to. */
 static void on_known(struct r2_pair *pair, const struct fo_probe *m)
 {
-    pair->peer_for = m->for_inc ? m->for_inc : pair->peer_for; /* a late word of before it was connected */
+    pair->peer_for =
+        m->for_inc ? m->for_inc : pair->peer_for; /* a late word of before it was connected */
     if (!pair->in_order && pair->peer_for == pair->inc) {
-        pair->in_order = 1; /* its NIC may have stood still together with it: time for an answer from now on */
+        pair->in_order =
+            1; /* its NIC may have stood still together with it: time for an answer from now on */
         pair->from = pair->inst->watch_clock;
     }
     if ((m->flags & FO_PROBE_WORKS) && pair->verdict && pair->in_order && !pair->works) {
@@ -118,9 +127,10 @@ static void on_known(struct r2_pair *pair, const struct fo_probe *m)
 }
 
 /*
- * The peer's queue pair serves one incarnation of ours and ours one of its. Incarnations of a process only grow: an
- * older one is late, and so is an announcement made for an older one of ours; taking it up would tie us to a queue pair
- * that is gone. What goes by two ways is heard twice: what an incarnation said before it was connected means nothing behind the word of whom it serves.
+ * The peer's queue pair serves one incarnation of ours and ours one of its. Incarnations of a
+ * process only grow: an older one is late, and so is an announcement made for an older one of ours;
+ * taking it up would tie us to a queue pair that is gone. What goes by two ways is heard twice:
+ * what an incarnation said before it was connected means nothing behind the word of whom it serves.
  */
 static void on_announcement(struct r2_pair *pair, const struct fo_probe *m)
 {
@@ -146,7 +156,8 @@ static void on_announcement(struct r2_pair *pair, const struct fo_probe *m)
         on_known(pair, m);
     } else if (pair->peer_inc != 0) {
         r2_pair_rebuild(pair);
-    } else if (pair->state == R2_PAIR_OPEN && (pair->heard_for == 0 || pair->heard_for == pair->inc)) {
+    } else if (pair->state == R2_PAIR_OPEN &&
+               (pair->heard_for == 0 || pair->heard_for == pair->inc)) {
         pair->peer_inc = m->inc;
         pair->peer_for = pair->heard_for;
         pair->peer_addr = m->addr;
@@ -156,10 +167,12 @@ static void on_announcement(struct r2_pair *pair, const struct fo_probe *m)
     }
 }
 
-/* A cross pair that the peer has given up without a word of silence, which is what it says of one that has never answered. */
+/* A cross pair that the peer has given up without a word of silence, which is what it says of one
+ * that has never answered. */
 static int no_use(const struct r2_pair *pair, const struct fo_probe *m)
 {
-    return !(m->flags & FO_PROBE_SILENT) && (pair->answers == 0 || pair->state == R2_PAIR_OPEN) && !r2_cross_carries(pair);
+    return !(m->flags & FO_PROBE_SILENT) && (pair->answers == 0 || pair->state == R2_PAIR_OPEN) &&
+           !r2_cross_carries(pair);
 }
 
 /* Which NIC it is does not change in the life of the peer's process. */
@@ -176,7 +189,8 @@ void r2_pair_on_probe(struct r2_inst *inst, struct r2_peer *peer, const struct f
     struct r2_pair *pair;
 
     if (m->peer_nic >= inst->nics.count || peer->refs < 2) {
-        return; /* no such NIC; or no connection to that process (the message holds one reference itself) */
+        return; /* no such NIC; or no connection to that process (the message holds one reference
+                   itself) */
     }
     s = ib_nic_state_get(&inst->nics.nic[m->peer_nic]);
     if (s == IB_NIC_FATAL || s == IB_NIC_GONE) {
@@ -195,7 +209,8 @@ void r2_pair_on_probe(struct r2_inst *inst, struct r2_peer *peer, const struct f
     }
     if (!(m->flags & FO_PROBE_LOST)) {
         on_announcement(pair, m);
-    } else if (m->for_inc == pair->inc && (pair->state == R2_PAIR_JOINED || pair->state == R2_PAIR_OPEN) && no_use(pair, m)) {
+    } else if (m->for_inc == pair->inc &&
+               (pair->state == R2_PAIR_JOINED || pair->state == R2_PAIR_OPEN) && no_use(pair, m)) {
         r2_pair_leave(pair);
     } else if (m->for_inc == pair->inc && pair->state == R2_PAIR_JOINED) {
         if (m->flags & FO_PROBE_SILENT) {

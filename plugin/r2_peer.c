@@ -10,8 +10,10 @@
 #include "r2_pair.h"
 #include "r2_verdict.h"
 
-#define REFUSED_LIMIT_NS 1000000000ull  /* a host that refuses for so long has no such process any more */
-#define CHANNEL_LIMIT_NS 10000000000ull /* a channel that has not come back within that time is said */
+#define REFUSED_LIMIT_NS                                                                           \
+    1000000000ull /* a host that refuses for so long has no such process any more */
+#define CHANNEL_LIMIT_NS                                                                           \
+    10000000000ull /* a channel that has not come back within that time is said */
 
 struct r2_peer *r2_peer_find(struct r2_inst *inst, struct r2_oob_peer *oob)
 {
@@ -71,7 +73,8 @@ static void flush(struct r2_inst *inst, struct r2_peer *peer)
     }
     now = r2_now(inst);
     r2_inband_ask(inst, peer, now);
-    lost = inst->oob->ops->send(peer->oob, peer->out, peer->out_len) != 0; /* what is lost is repeated */
+    lost = inst->oob->ops->send(peer->oob, peer->out, peer->out_len) !=
+           0; /* what is lost is repeated */
     if (!lost) {
         r2_inband_owed(inst, peer, now);
     }
@@ -81,7 +84,8 @@ static void flush(struct r2_inst *inst, struct r2_peer *peer)
     peer->out_len = 0;
 }
 
-void r2_peer_emit(struct r2_inst *inst, struct r2_peer *peer, enum fo_type type, const union fo_body *body)
+void r2_peer_emit(struct r2_inst *inst, struct r2_peer *peer, enum fo_type type,
+                  const union fo_body *body)
 {
     size_t n;
 
@@ -116,7 +120,8 @@ static uint64_t say_nics(struct r2_inst *inst, struct r2_peer *p, uint64_t now)
     if (now >= p->say_at) {
         for (uint32_t m = p->say_mask; m; m &= m - 1) {
             int nic = __builtin_ctz(m);
-            union fo_body b = {.nic_down = {.nic = (uint8_t)nic, .reason = IB_FAULT_PORT, .gen = p->say_gen[nic]}};
+            union fo_body b = {
+                .nic_down = {.nic = (uint8_t)nic, .reason = IB_FAULT_PORT, .gen = p->say_gen[nic]}};
 
             r2_peer_emit(inst, p, FO_MSG_NIC_DOWN, &b);
         }
@@ -178,11 +183,13 @@ void r2_peer_channel_down(void *instance, struct r2_oob_peer *oob, int refused)
 
 static int is_missed(struct r2_inst *inst, const struct r2_peer *peer);
 
-/* Data goes on without it; the next failure is settled over NICs at best: people are to mend it before. Nothing new where its process or host is blamed. */
+/* Data goes on without it; the next failure is settled over NICs at best: people are to mend it
+ * before. Nothing new where its process or host is blamed. */
 static uint64_t check_channel(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
 {
     if (peer->channel_lost == 0 || peer->channel_said || peer->host[0] == '\0') {
-        return UINT64_MAX; /* without a name: no connection to it has ever stood, and set-up has a limit of its own */
+        return UINT64_MAX; /* without a name: no connection to it has ever stood, and set-up has a
+                              limit of its own */
     }
     if (r2_elapsed(now, peer->channel_lost) < CHANNEL_LIMIT_NS) {
         return peer->channel_lost + CHANNEL_LIMIT_NS;
@@ -218,7 +225,8 @@ static int is_missed(struct r2_inst *inst, const struct r2_peer *peer)
     int missed = 0;
 
     for (struct r2_comm *c = r2_comm_first(inst); c && !missed; c = c->all_next) {
-        if (c->peer == peer && atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN) {
+        if (c->peer == peer &&
+            atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN) {
             r2_gate_visit(&c->gate);
             missed = !c->fo.peer_bye && c->fo.error == R2_OK;
             r2_gate_unvisit(&c->gate);
@@ -240,7 +248,8 @@ uint64_t r2_peer_check_gone(struct r2_inst *inst, struct r2_peer *peer, uint64_t
     if (is_missed(inst, peer)) {
         r2_locate_peer(inst, peer, PROBE_ERROR);
     }
-    snprintf(what, sizeof(what), "peer process at %s is gone: its host refuses connections", inst->oob->ops->peer_str(peer->oob));
+    snprintf(what, sizeof(what), "peer process at %s is gone: its host refuses connections",
+             inst->oob->ops->peer_str(peer->oob));
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
         if (c->peer != peer) {
             continue;

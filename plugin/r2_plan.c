@@ -1,6 +1,7 @@
 #include "r2_plan.h"
 
-/* Smooth weighted round robin: every path gains its weight, the richest one serves and pays the sum. */
+/* Smooth weighted round robin: every path gains its weight, the richest one serves and pays the
+ * sum. */
 static int rotate(struct r2_plan *plan, uint32_t eligible)
 {
     int64_t sum = 0;
@@ -57,7 +58,8 @@ static void add_part(struct r2_cut *cut, uint8_t path, uint32_t off, uint32_t le
 }
 
 /* Splits [off, off+len) for one path into pieces of at most max_part. */
-static void add_range(struct r2_cut *cut, uint8_t path, uint32_t off, uint32_t len, uint32_t max_part)
+static void add_range(struct r2_cut *cut, uint8_t path, uint32_t off, uint32_t len,
+                      uint32_t max_part)
 {
     while (len > max_part && cut->nparts < R2_MAX_PARTS - 1) {
         add_part(cut, path, off, max_part);
@@ -67,7 +69,8 @@ static void add_range(struct r2_cut *cut, uint8_t path, uint32_t off, uint32_t l
     add_part(cut, path, off, len);
 }
 
-void r2_plan_cut(struct r2_plan *plan, uint32_t eligible, uint32_t size, uint32_t cut_min, uint32_t max_part, struct r2_cut *cut)
+void r2_plan_cut(struct r2_plan *plan, uint32_t eligible, uint32_t size, uint32_t cut_min,
+                 uint32_t max_part, struct r2_cut *cut)
 {
     uint64_t sum = 0, acc = 0;
     uint32_t off = 0;

@@ -18,7 +18,8 @@ void r2_prof_set(r2_prof_fn fn, void *arg)
 
 struct r2_prof *r2_prof_new(const struct r2_config *cfg)
 {
-    r2_prof_fn fn = cfg->profiler_events ? atomic_load_explicit(&listener, memory_order_acquire) : NULL;
+    r2_prof_fn fn =
+        cfg->profiler_events ? atomic_load_explicit(&listener, memory_order_acquire) : NULL;
     struct r2_prof *prof = fn ? calloc(1, sizeof(*prof)) : NULL;
 
     if (prof) {
@@ -30,8 +31,10 @@ struct r2_prof *r2_prof_new(const struct r2_config *cfg)
 
 /* --- what has changed --- */
 
-/* Each event is begun once and ended once: a look at a request makes no more than 2 * R2_PROF_EVENTS calls. */
-static void event_begin(struct r2_prof *prof, struct r2_prof_req *r, void *parent, struct r2_prof_event what, struct r2_prof_desc desc)
+/* Each event is begun once and ended once: a look at a request makes no more than 2 *
+ * R2_PROF_EVENTS calls. */
+static void event_begin(struct r2_prof *prof, struct r2_prof_req *r, void *parent,
+                        struct r2_prof_event what, struct r2_prof_desc desc)
 {
     struct r2_prof_event *e = &r->ev[r->n++];
 
@@ -67,7 +70,8 @@ static uint32_t qp_of(const struct ib_path *p, uint32_t life)
 }
 
 /* What was posted and accounted for between two looks was an event, too. */
-void r2_prof_send(struct r2_prof *prof, struct r2_prof_req *r, const struct ib_smsg *m, const struct ib_link *l, int over)
+void r2_prof_send(struct r2_prof *prof, struct r2_prof_req *r, const struct ib_smsg *m,
+                  const struct ib_link *l, int over)
 {
     for (unsigned k = 0; k < m->nparts; k++) {
         const struct ib_part *part = &m->part[k];
@@ -75,12 +79,14 @@ void r2_prof_send(struct r2_prof *prof, struct r2_prof_req *r, const struct ib_s
         if (!(m->unposted >> k & 1) && r->n < R2_PROF_EVENTS && !is_known(r, m, k)) {
             const struct ib_path *p = &l->path[part->path];
 
-            event_begin(prof, r, r->parent[0], (struct r2_prof_event){.life = part->life, .part = (uint8_t)k, .path = part->path},
-                        (struct r2_prof_desc){.device = p->nic,
-                                              .wr_id = ib_wr_id(IB_WR_DATA, k, m->seq),
-                                              .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
-                                              .qp = qp_of(p, part->life),
-                                              .bytes = part->len});
+            event_begin(
+                prof, r, r->parent[0],
+                (struct r2_prof_event){.life = part->life, .part = (uint8_t)k, .path = part->path},
+                (struct r2_prof_desc){.device = p->nic,
+                                      .wr_id = ib_wr_id(IB_WR_DATA, k, m->seq),
+                                      .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+                                      .qp = qp_of(p, part->life),
+                                      .bytes = part->len});
         }
     }
     for (unsigned i = 0; i < r->n; i++) {
@@ -92,8 +98,10 @@ void r2_prof_send(struct r2_prof *prof, struct r2_prof_req *r, const struct ib_s
     }
 }
 
-/* Which parts come over which path is not known before they have: one event for each buffer, from the call to the end. */
-static void recv_look(struct r2_prof *prof, struct r2_prof_req *r, const struct r2_req *req, int over)
+/* Which parts come over which path is not known before they have: one event for each buffer, from
+ * the call to the end. */
+static void recv_look(struct r2_prof *prof, struct r2_prof_req *r, const struct r2_req *req,
+                      int over)
 {
     const struct r2_comm *c = req->comm;
     const struct ib_path *p = &c->link.path[c->link.up ? __builtin_ctz(c->link.up) : 0];
@@ -102,12 +110,14 @@ static void recv_look(struct r2_prof *prof, struct r2_prof_req *r, const struct 
         const struct ib_rmsg *m = &c->rx->msg[(req->seq + i) % R2_LEDGER_WINDOW];
 
         if (r->parent[i]) {
-            event_begin(prof, r, r->parent[i], (struct r2_prof_event){.part = (uint8_t)i, .path = p->index, .life = p->life},
-                        (struct r2_prof_desc){.device = p->nic,
-                                              .wr_id = ib_wr_id(IB_WR_RECV, 0, req->seq + i),
-                                              .opcode = IBV_WC_RECV_RDMA_WITH_IMM,
-                                              .qp = qp_of(p, p->life),
-                                              .bytes = m->size});
+            event_begin(
+                prof, r, r->parent[i],
+                (struct r2_prof_event){.part = (uint8_t)i, .path = p->index, .life = p->life},
+                (struct r2_prof_desc){.device = p->nic,
+                                      .wr_id = ib_wr_id(IB_WR_RECV, 0, req->seq + i),
+                                      .opcode = IBV_WC_RECV_RDMA_WITH_IMM,
+                                      .qp = qp_of(p, p->life),
+                                      .bytes = m->size});
         }
     }
     for (unsigned i = 0; over && i < r->n; i++) {
@@ -147,12 +157,14 @@ void r2_prof_look(struct r2_req *req, int over)
     struct r2_prof *prof = c->prof;
     unsigned own = (unsigned)(req->seq % R2_LEDGER_WINDOW);
 
-    if (over && req->kind != R2_REQ_FLUSH && (*word_of(prof, own) & bit_of(own))) { /* at once: its parent is not valid any more */
+    if (over && req->kind != R2_REQ_FLUSH &&
+        (*word_of(prof, own) & bit_of(own))) { /* at once: its parent is not valid any more */
         look(c, own, 1);
         *word_of(prof, own) &= ~bit_of(own);
     }
     for (unsigned i = 0; i < R2_LEDGER_WINDOW / 64; i++) {
-        for (uint64_t m = prof->wanted[i]; m && prof->calls + 2 * R2_PROF_EVENTS <= R2_PROF_CALLS; m &= m - 1) {
+        for (uint64_t m = prof->wanted[i]; m && prof->calls + 2 * R2_PROF_EVENTS <= R2_PROF_CALLS;
+             m &= m - 1) {
             look(c, i * 64 + (unsigned)__builtin_ctzll(m), 0);
         }
     }

@@ -19,7 +19,7 @@
 #define MARK sizeof(uint64_t)
 #define PLACE                                                                                      \
     64 /* of a NIC in memory of ours, which NICs that are tested at the same time have together */
-_Static_assert(IB_MAX_NICS * PLACE <= HOST_LEN, "each NIC has a place in memory of ours");
+_Static_assert(IB_MAX_NICS *PLACE <= HOST_LEN, "each NIC has a place in memory of ours");
 
 enum result { UNKNOWN, UNTESTED, REACHES, REFUSES };
 enum way { BY_ADDRESS, BY_DMABUF, WAYS };
@@ -50,8 +50,8 @@ struct test {
 };
 
 /*
- * Threads: nic[].lock is held through a test, by the thread that registers; @make while memory of ours
- * is made, or the engine opened. No gate is taken with them. The data path does not come here.
+ * Threads: nic[].lock is held through a test, by the thread that registers; @make while memory of
+ * ours is made, or the engine opened. No gate is taken with them. The data path does not come here.
  */
 struct r2_reach {
     struct r2_inst *inst;

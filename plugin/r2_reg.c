@@ -1,4 +1,5 @@
-/* The network API over registrations: what NCCL registers on a connection, and what of it the connection still holds. */
+/* The network API over registrations: what NCCL registers on a connection, and what of it the
+ * connection still holds. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,9 +9,10 @@
 #include "r2_relay.h"
 
 /*
- * One for each registration that a connection holds handles of. NCCL gets the same pointer for each registration of memory that another one
- * covers (ib_mr.h), also on other connections, so that ib_mr.refs does not say whether this one still has a handle of it. It is pinned:
- * another connection may have released what is held here.
+ * One for each registration that a connection holds handles of. NCCL gets the same pointer for each
+ * registration of memory that another one covers (ib_mr.h), also on other connections, so that
+ * ib_mr.refs does not say whether this one still has a handle of it. It is pinned: another
+ * connection may have released what is held here.
  */
 struct r2_held {
     struct ib_mr *mr;
@@ -71,7 +73,8 @@ void r2_reg_leave(struct r2_comm *c)
     }
 }
 
-/* Takes the gate: the service thread writes a whole path when its next life begins, its NIC too, and that is 0 in between. */
+/* Takes the gate: the service thread writes a whole path when its next life begins, its NIC too,
+ * and that is 0 in between. */
 static uint64_t nic_mask(struct r2_comm *c)
 {
     uint64_t mask = 0;
@@ -84,25 +87,31 @@ static uint64_t nic_mask(struct r2_comm *c)
     return mask;
 }
 
-static enum r2_status reg_failed(const struct r2_comm *c, const void *addr, size_t len, int type, const char *why)
+static enum r2_status reg_failed(const struct r2_comm *c, const void *addr, size_t len, int type,
+                                 const char *why)
 {
-    R2_WARN("%s: %zu bytes at %p (type %d) cannot be registered on any NIC: %s", c->label, len, addr, type, why);
+    R2_WARN("%s: %zu bytes at %p (type %d) cannot be registered on any NIC: %s", c->label, len,
+            addr, type, why);
     r2_log_flush();
     return R2_ERR_SYSTEM;
 }
 
-enum r2_status r2_net_reg(struct r2_comm *c, void *addr, size_t len, int type, uint64_t offset, int fd, struct ib_mr **out)
+enum r2_status r2_net_reg(struct r2_comm *c, void *addr, size_t len, int type, uint64_t offset,
+                          int fd, struct ib_mr **out)
 {
     struct r2_held *fresh;
     uint64_t nics;
 
     *out = NULL;
     if (type != IB_PTR_HOST && !c->is_send && (c->flush == NULL || !c->flush->able)) {
-        R2_WARN("%s: memory of type %d cannot be received into: no NIC of this connection can flush it", c->label, type);
+        R2_WARN(
+            "%s: memory of type %d cannot be received into: no NIC of this connection can flush it",
+            c->label, type);
         r2_log_flush();
         return R2_ERR_SYSTEM;
     }
-    fresh = calloc(1, sizeof(*fresh)); /* before there is a handle, which could not be counted without it */
+    fresh = calloc(
+        1, sizeof(*fresh)); /* before there is a handle, which could not be counted without it */
     if (fresh == NULL) {
         return reg_failed(c, addr, len, type, strerror(ENOMEM));
     }
@@ -123,8 +132,9 @@ enum r2_status r2_net_reg(struct r2_comm *c, void *addr, size_t len, int type, u
 #define COPY_WAIT_NS 20000 /* between two looks; a copy takes about as long */
 
 /*
- * An abort: NCCL frees the memory of @mr when this returns, and copies to staging memory may still read it, which no registration keeps from it. They are
- * waited for as close waits for them, for T_dead at most, outside the gate, which the service thread needs for all connections.
+ * An abort: NCCL frees the memory of @mr when this returns, and copies to staging memory may still
+ * read it, which no registration keeps from it. They are waited for as close waits for them, for
+ * T_dead at most, outside the gate, which the service thread needs for all connections.
  */
 static void wait_for_copies(struct r2_comm *c, const struct ib_mr *mr)
 {
@@ -171,7 +181,7 @@ static void abort_begin(struct r2_comm *c)
     fo_abort(&c->fo);
 }
 
-#define HALT_FENCES   10    /* x T_fence for one call into the driver; few take a hundredth of that */
+#define HALT_FENCES   10 /* x T_fence for one call into the driver; few take a hundredth of that */
 #define HALT_LOOK_NS  20000 /* between two looks, doubling */
 #define HALT_LOOK_MAX 1000000
 
@@ -232,8 +242,9 @@ struct halting {
 };
 
 /*
- * Waits, outside the gates, until no queue pair of @h[0..n) can use the keys of its buffers, for all of them together. Returns the one of which that
- * could not be had, so that registrations must stay; NULL. Bounded from the call on: halt_is_late().
+ * Waits, outside the gates, until no queue pair of @h[0..n) can use the keys of its buffers, for
+ * all of them together. Returns the one of which that could not be had, so that registrations must
+ * stay; NULL. Bounded from the call on: halt_is_late().
  */
 static const struct halting *wait_for_halt(struct r2_inst *inst, struct halting *h, int n)
 {
@@ -271,8 +282,9 @@ static void keep(const struct halting *h, struct ib_mr *mr)
     const struct ib_nic *nic = &c->inst->nics.nic[c->link.path[__builtin_ctz(h->late)].nic];
 
     ib_mr_keep(c->inst->mrs, mr);
-    R2_WARN("%s: aborted, and a queue pair on NIC %s could not be stopped: %zu bytes at %p stay registered",
-            c->label, nic->name, mr->len, (void *)mr->addr);
+    R2_WARN(
+        "%s: aborted, and a queue pair on NIC %s could not be stopped: %zu bytes at %p stay registered",
+        c->label, nic->name, mr->len, (void *)mr->addr);
     r2_log_flush();
 }
 
@@ -332,8 +344,9 @@ static int abort_user(struct r2_comm *c, const struct ib_mr *mr)
 }
 
 /*
- * Connections with requests under @mr abort, all of them before any is waited for. Returns how many; they are looked at until look_over(). *list is the
- * caller's to free. -1: there is no memory for one of them.
+ * Connections with requests under @mr abort, all of them before any is waited for. Returns how
+ * many; they are looked at until look_over(). *list is the caller's to free. -1: there is no memory
+ * for one of them.
  */
 static int abort_all(struct r2_inst *inst, const struct ib_mr *mr, struct halting **list)
 {

@@ -12,16 +12,19 @@
 
 #define GPUS_MAX 64 /* ordinals of a process */
 
-#define ALL      ((1u << R2_RELAY_LANES) - 1)
+#define ALL ((1u << R2_RELAY_LANES) - 1)
 
 _Static_assert(R2_RELAY_LANES <= 8, "a bit of struct pool.lent for each");
 
 /* Staging memory beside one NIC, made when the first buffer needs it. */
 struct pool {
-    int8_t state; /* 0: none yet; 1: stands; -1: could not be made, or its engine broke: not tried again */
-    _Atomic uint8_t wanted; /* relaxed: somebody found no lane since the last one came back. A hint, read without the lock */
-    uint8_t lent; /* bit per lane */
-    uint8_t lost; /* ... its ring is written by an engine that does not say when it has ended: never used again */
+    int8_t state; /* 0: none yet; 1: stands; -1: could not be made, or its engine broke: not tried
+                     again */
+    _Atomic uint8_t wanted; /* relaxed: somebody found no lane since the last one came back. A hint,
+                               read without the lock */
+    uint8_t lent;           /* bit per lane */
+    uint8_t lost; /* ... its ring is written by an engine that does not say when it has ended: never
+                     used again */
     uint32_t ring; /* bytes of each lane's; const once it stands */
     struct ib_copy_mem mem;
     struct ib_mr *mr;
@@ -29,8 +32,9 @@ struct pool {
 };
 
 /*
- * Threads: @lock guards what lanes are free and whether a pool stands: a leaf below the gates, held for a few instructions. @make is held by whoever makes a
- * pool, which blocks in drivers, so that two threads of NCCL do not make the same one; no gate is taken or held with it.
+ * Threads: @lock guards what lanes are free and whether a pool stands: a leaf below the gates, held
+ * for a few instructions. @make is held by whoever makes a pool, which blocks in drivers, so that
+ * two threads of NCCL do not make the same one; no gate is taken or held with it.
  */
 struct r2_relay {
     struct r2_inst *inst;
@@ -41,7 +45,8 @@ struct r2_relay {
     struct pool pool[IB_MAX_NICS];
 };
 
-struct r2_relay *r2_relay_open(struct r2_inst *inst, const struct topo *t, const struct ib_copy_ops *ops, void *arg)
+struct r2_relay *r2_relay_open(struct r2_inst *inst, const struct topo *t,
+                               const struct ib_copy_ops *ops, void *arg)
 {
     struct r2_relay *r = calloc(1, sizeof(*r));
 
@@ -103,7 +108,8 @@ static void lane_put(void *arg, int p, struct ib_relay_lane *lane)
     pool->lost |= lane->lost ? bit : 0;
     pool->state = lane->broken || lane->lost ? -1 : pool->state;
     pthread_mutex_unlock(&r->lock);
-    atomic_store_explicit(&pool->wanted, 0, memory_order_relaxed); /* who still waits says so again */
+    atomic_store_explicit(&pool->wanted, 0,
+                          memory_order_relaxed); /* who still waits says so again */
 }
 
 /* --- making --- */
@@ -183,8 +189,8 @@ static int lanes_make(struct r2_relay *r, struct pool *pool, int from, int to)
 }
 
 /*
- * @make is held. Copies from GPU @from to GPU @to (or the host, near the NIC: what crosses sockets is better written than read), and from there over @nic.
- * 0 or errno.
+ * @make is held. Copies from GPU @from to GPU @to (or the host, near the NIC: what crosses sockets
+ * is better written than read), and from there over @nic. 0 or errno.
  */
 static int pool_make(struct r2_relay *r, struct pool *pool, int nic, int from, int to)
 {
@@ -199,7 +205,8 @@ static int pool_make(struct r2_relay *r, struct pool *pool, int nic, int from, i
         pool->mem.addr = NULL;
         return rc;
     }
-    pool->mr = ib_mr_get(r->inst->mrs, pool->mem.addr, pool->mem.len, pool->mem.type, 0, pool->mem.dmabuf_fd, 1ull << nic);
+    pool->mr = ib_mr_get(r->inst->mrs, pool->mem.addr, pool->mem.len, pool->mem.type, 0,
+                         pool->mem.dmabuf_fd, 1ull << nic);
     if (pool->mr == NULL) {
         return errno ? errno : ENOMEM;
     }
@@ -210,7 +217,8 @@ static int pool_make(struct r2_relay *r, struct pool *pool, int nic, int from, i
 static int pool_ready(struct r2_relay *r, int nic, int from, struct r2_relay_way way)
 {
     struct pool *pool = &r->pool[nic];
-    int to = way.kind == R2_RELAY_GPU ? ordinal_of(r, r->ways.gpu[way.relay]) : IB_COPY_HOST, rc, state;
+    int to = way.kind == R2_RELAY_GPU ? ordinal_of(r, r->ways.gpu[way.relay]) : IB_COPY_HOST, rc,
+        state;
     char where[32];
 
     pthread_mutex_lock(&r->lock);
@@ -223,11 +231,12 @@ static int pool_ready(struct r2_relay *r, int nic, int from, struct r2_relay_way
     snprintf(where, sizeof(where), to == IB_COPY_HOST ? "host" : "GPU %d", to);
     if (rc != 0) {
         pool_free(r, pool);
-        R2_WARN("NIC %s: no %lld MiB of staging memory (NCCL_R2_RELAY_MEMORY) of %s: %s", r->inst->nics.nic[nic].name, (long long)r->inst->cfg.relay_mib, where,
+        R2_WARN("NIC %s: no %lld MiB of staging memory (NCCL_R2_RELAY_MEMORY) of %s: %s",
+                r->inst->nics.nic[nic].name, (long long)r->inst->cfg.relay_mib, where,
                 strerror(rc));
     } else {
-        R2_INFO("NIC %s: %lld MiB of staging memory of %s, for what GPU %d sends over it", r->inst->nics.nic[nic].name, (long long)r->inst->cfg.relay_mib, where,
-                from);
+        R2_INFO("NIC %s: %lld MiB of staging memory of %s, for what GPU %d sends over it",
+                r->inst->nics.nic[nic].name, (long long)r->inst->cfg.relay_mib, where, from);
     }
     pthread_mutex_lock(&r->lock);
     pool->state = rc == 0 ? 1 : -1;
@@ -262,7 +271,8 @@ void r2_relay_buffer(struct r2_comm *c, const void *addr, struct ib_mr *mr, uint
     uint32_t staged = 0;
     int from, gpu;
 
-    if (r == NULL || !c->is_send || mr->type == IB_PTR_HOST || (from = r->ops->gpu_of(r->arg, addr)) == IB_COPY_HOST) {
+    if (r == NULL || !c->is_send || mr->type == IB_PTR_HOST ||
+        (from = r->ops->gpu_of(r->arg, addr)) == IB_COPY_HOST) {
         return;
     }
     pthread_mutex_lock(&r->make);

@@ -1,6 +1,6 @@
 /*
- * Staging memory of a process and where it is used (docs/design-relay.md): which NICs a GPU reaches badly, memory that these reach well, and its rings, lent to
- * paths. Layer 4.
+ * Staging memory of a process and where it is used (docs/design-relay.md): which NICs a GPU reaches
+ * badly, memory that these reach well, and its rings, lent to paths. Layer 4.
  */
 #ifndef R2_RELAY_H
 #define R2_RELAY_H
@@ -33,21 +33,27 @@ struct r2_relay_ways {
 };
 
 /* @t NULL: nothing is known. */
-void r2_relay_ways_make(struct r2_relay_ways *w, const struct ib_nics *nics, const struct topo *t, enum r2_relay_mode mode);
+void r2_relay_ways_make(struct r2_relay_ways *w, const struct ib_nics *nics, const struct topo *t,
+                        enum r2_relay_mode mode);
 
 /* @gpu: in w->gpu, -1 not known. @registered: the NIC has taken the GPU's memory. */
-struct r2_relay_way r2_relay_way_get(const struct r2_relay_ways *w, int gpu, int nic, int registered);
+struct r2_relay_way r2_relay_way_get(const struct r2_relay_ways *w, int gpu, int nic,
+                                     int registered);
 
 /* --- the memory --- */
 
-/* Nothing is made yet. @ops, @arg: the copy engine; they outlive it. NULL: out of memory. Does not block. */
-struct r2_relay *r2_relay_open(struct r2_inst *inst, const struct topo *t, const struct ib_copy_ops *ops, void *arg);
-/* No connection takes a lane any more. Memory of lanes that are not back, or lost, is left where it is. May block. NULL is accepted. */
+/* Nothing is made yet. @ops, @arg: the copy engine; they outlive it. NULL: out of memory. Does not
+ * block. */
+struct r2_relay *r2_relay_open(struct r2_inst *inst, const struct topo *t,
+                               const struct ib_copy_ops *ops, void *arg);
+/* No connection takes a lane any more. Memory of lanes that are not back, or lost, is left where it
+ * is. May block. NULL is accepted. */
 void r2_relay_close(struct r2_relay *relay);
 
 /*
- * S: NCCL registers [@addr, ...) of @type, as @mr, for @c: which of @nics, a bit for each NIC of it, are reached through staging memory, which is made where it is missing. Any of NCCL's
- * threads, no gate held; may block in drivers.
+ * S: NCCL registers [@addr, ...) of @type, as @mr, for @c: which of @nics, a bit for each NIC of
+ * it, are reached through staging memory, which is made where it is missing. Any of NCCL's threads,
+ * no gate held; may block in drivers.
  */
 void r2_relay_buffer(struct r2_comm *c, const void *addr, struct ib_mr *mr, uint64_t nics);
 

@@ -6,8 +6,10 @@
 #include "topo/topo_path.h"
 #include "topo/topo_route.h"
 
-/* By a copy in the host only where the GPU's own way crosses the sockets: that link is what is full, and the copy goes beside it. */
-static struct r2_relay_way way_make(const struct topo *t, const struct topo_load *idle, int gpu, int nic, enum r2_relay_mode mode)
+/* By a copy in the host only where the GPU's own way crosses the sockets: that link is what is
+ * full, and the copy goes beside it. */
+static struct r2_relay_way way_make(const struct topo *t, const struct topo_load *idle, int gpu,
+                                    int nic, enum r2_relay_mode mode)
 {
     struct r2_relay_way way = {.kind = R2_RELAY_NONE};
     struct topo_route route;
@@ -22,7 +24,8 @@ static struct r2_relay_way way_make(const struct topo *t, const struct topo_load
     return way;
 }
 
-void r2_relay_ways_make(struct r2_relay_ways *w, const struct ib_nics *nics, const struct topo *t, enum r2_relay_mode mode)
+void r2_relay_ways_make(struct r2_relay_ways *w, const struct ib_nics *nics, const struct topo *t,
+                        enum r2_relay_mode mode)
 {
     struct topo_load idle;
     struct topo ours;
@@ -46,11 +49,13 @@ void r2_relay_ways_make(struct r2_relay_ways *w, const struct ib_nics *nics, con
     }
 }
 
-struct r2_relay_way r2_relay_way_get(const struct r2_relay_ways *w, int gpu, int nic, int registered)
+struct r2_relay_way r2_relay_way_get(const struct r2_relay_ways *w, int gpu, int nic,
+                                     int registered)
 {
     struct r2_relay_way way = {.kind = registered ? R2_RELAY_NONE : R2_RELAY_HOST};
 
-    if (gpu >= 0 && gpu < w->gpus && nic >= 0 && nic < IB_MAX_NICS && w->way[gpu][nic].kind != R2_RELAY_NONE) {
+    if (gpu >= 0 && gpu < w->gpus && nic >= 0 && nic < IB_MAX_NICS &&
+        w->way[gpu][nic].kind != R2_RELAY_NONE) {
         way = w->way[gpu][nic];
     }
     return way;

@@ -211,11 +211,13 @@ void r2_report_stop(struct r2_inst *inst)
     s = &r->sum;
     r2_report_cases_step(r, r2_now(inst), 1);
     if (s->faults || s->giveups || s->stalls) {
-        R2_INFO("summary: faults %llu, switches %llu, failbacks %llu, gave up %llu, longest stall %.2f ms, %llu bytes "
-                "posted again, stalls without a fault %llu",
-                (unsigned long long)s->faults, (unsigned long long)s->switches, (unsigned long long)s->failbacks,
-                (unsigned long long)s->giveups, (double)s->stall_max_ns / 1e6, (unsigned long long)s->replayed_bytes,
-                (unsigned long long)s->stalls);
+        R2_INFO(
+            "summary: faults %llu, switches %llu, failbacks %llu, gave up %llu, longest stall %.2f ms, %llu bytes "
+            "posted again, stalls without a fault %llu",
+            (unsigned long long)s->faults, (unsigned long long)s->switches,
+            (unsigned long long)s->failbacks, (unsigned long long)s->giveups,
+            (double)s->stall_max_ns / 1e6, (unsigned long long)s->replayed_bytes,
+            (unsigned long long)s->stalls);
     }
     e.kind = R2_EVENT_STOP;
     e.sum = s;
@@ -269,7 +271,8 @@ uint64_t r2_report_step(struct r2_inst *inst, uint64_t now, int look)
         r2_report_rows_write(r);
     }
     events_flush(r);
-    return r->stalling && r2_elapsed(now, r->stall_since) < STALL_SOON ? now + STALL_LOOK : UINT64_MAX;
+    return r->stalling && r2_elapsed(now, r->stall_since) < STALL_SOON ? now + STALL_LOOK
+                                                                       : UINT64_MAX;
 }
 
 /* --- connections --- */
@@ -344,7 +347,8 @@ void r2_report_comm(struct r2_comm *c)
     struct r2_report *r = c->inst->report;
     int open = atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN;
 
-    if (r == NULL || c->seen.closing || atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE) {
+    if (r == NULL || c->seen.closing ||
+        atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE) {
         return;
     }
     error_follow(c);
@@ -378,7 +382,8 @@ void r2_report_life_over(struct r2_comm *c, int p)
         n->received += r2_report_bytes(&c->link.path[p]);
     }
     c->seen.bytes += r2_report_bytes(&c->link.path[p]);
-    /* of a closing connection the counters stay where they are; of a path that returns they begin anew */
+    /* of a closing connection the counters stay where they are; of a path that returns they begin
+     * anew */
     c->seen.path[p].folded = atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN;
 }
 
@@ -435,7 +440,9 @@ static const char *text_of(const struct r2_report_verdict *v)
 {
     size_t n = v->code ? strlen(v->code) : 0;
 
-    return v->brief && n && strncmp(v->brief, v->code, n) == 0 && v->brief[n] == ' ' ? v->brief + n + 1 : v->brief;
+    return v->brief && n && strncmp(v->brief, v->code, n) == 0 && v->brief[n] == ' '
+               ? v->brief + n + 1
+               : v->brief;
 }
 
 uint64_t r2_report_verdict(struct r2_inst *inst, const struct r2_report_verdict *v)
@@ -448,7 +455,9 @@ uint64_t r2_report_verdict(struct r2_inst *inst, const struct r2_report_verdict 
         return 0;
     }
     e.kind = R2_EVENT_VERDICT;
-    e.severity = v->severity == 2 ? R2_EVENT_CRITICAL : v->severity == 1 ? R2_EVENT_WARNING : R2_EVENT_INFO;
+    e.severity = v->severity == 2   ? R2_EVENT_CRITICAL
+                 : v->severity == 1 ? R2_EVENT_WARNING
+                                    : R2_EVENT_INFO;
     e.code = v->code;
     e.blame = v->blame;
     e.since_ns = v->since_ns ? r2_report_real(r, v->since_ns) : 0;

@@ -1,5 +1,5 @@
-/* What belongs together: lives of many connections that ended for one reason, until they have moved on
- * (r2_report_int.h). */
+/* What belongs together: lives of many connections that ended for one reason, until they have moved
+ * on (r2_report_int.h). */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 #define MS(x)       ((uint64_t)(x)*1000000)
 #define JOIN        MS(1000) /* what fails later over the same NIC is another case */
-#define QUIET       MS(50)   /* stragglers: a case is complete when nothing came to it for so long */
+#define QUIET       MS(50) /* stragglers: a case is complete when nothing came to it for so long */
 #define BACK_QUIET  MS(300)
 #define BACK_LONG   MS(2000)
 #define STALL_WARN  MS(60000) /* between two warnings about one NIC */
@@ -21,11 +21,14 @@ static const struct {
     const char *word;
     uint8_t rank;
 } causes[IB_FAULT_COUNT] = {
-    [IB_FAULT_NONE] = {"?", 0},          [IB_FAULT_WC] = {"cqe", 3},        [IB_FAULT_CALL] = {"call", 4},
-    [IB_FAULT_PORT] = {"port_event", 6}, [IB_FAULT_DEVICE] = {"fatal", 7},  [IB_FAULT_QP] = {"qp_event", 3},
-    [IB_FAULT_PEER] = {"peer", 1},       [IB_FAULT_PEER_NIC] = {"peer", 2}, [IB_FAULT_DATA] = {"data", 3},
-    [IB_FAULT_SETUP] = {"setup", 1},     [IB_FAULT_CLOSE] = {"close", 0},   [IB_FAULT_ADMIN] = {"admin", 5},
-    [IB_FAULT_SILENT] = {"stall", 5},    [IB_FAULT_CLAIM] = {"stall", 4},   [IB_FAULT_STALL] = {"stall", 4},
+    [IB_FAULT_NONE] = {"?", 0},       [IB_FAULT_WC] = {"cqe", 3},
+    [IB_FAULT_CALL] = {"call", 4},    [IB_FAULT_PORT] = {"port_event", 6},
+    [IB_FAULT_DEVICE] = {"fatal", 7}, [IB_FAULT_QP] = {"qp_event", 3},
+    [IB_FAULT_PEER] = {"peer", 1},    [IB_FAULT_PEER_NIC] = {"peer", 2},
+    [IB_FAULT_DATA] = {"data", 3},    [IB_FAULT_SETUP] = {"setup", 1},
+    [IB_FAULT_CLOSE] = {"close", 0},  [IB_FAULT_ADMIN] = {"admin", 5},
+    [IB_FAULT_SILENT] = {"stall", 5}, [IB_FAULT_CLAIM] = {"stall", 4},
+    [IB_FAULT_STALL] = {"stall", 4},
 };
 
 static struct r2_report_case *case_of(struct r2_report *r, uint32_t no)
@@ -38,8 +41,10 @@ static struct r2_report_case *case_of(struct r2_report *r, uint32_t no)
     return NULL;
 }
 
-/* The open one of this kind over @nic, else a new one; NULL when there are too many, which is counted. */
-static struct r2_report_case *case_get(struct r2_report *r, enum r2_event_kind kind, int nic, uint64_t now)
+/* The open one of this kind over @nic, else a new one; NULL when there are too many, which is
+ * counted. */
+static struct r2_report_case *case_get(struct r2_report *r, enum r2_event_kind kind, int nic,
+                                       uint64_t now)
 {
     struct r2_report_case *found = NULL;
 
@@ -57,7 +62,8 @@ static struct r2_report_case *case_get(struct r2_report *r, enum r2_event_kind k
         return NULL;
     }
     r->case_no += r->case_no == UINT32_MAX ? 2 : 1; /* never 0 */
-    *found = (struct r2_report_case){.no = r->case_no, .kind = kind, .nic = nic, .began = now, .last = now};
+    *found = (struct r2_report_case){
+        .no = r->case_no, .kind = kind, .nic = nic, .began = now, .last = now};
     return found;
 }
 
@@ -86,8 +92,8 @@ static void detail_note(struct r2_report_case *k, const struct ib_fault_info *i)
     }
     k->info = *i;
     if (i->fault == IB_FAULT_WC) {
-        snprintf(k->detail, sizeof(k->detail), "completion status %d, vendor_err 0x%x", i->wc_status,
-                 (unsigned)i->vendor_err);
+        snprintf(k->detail, sizeof(k->detail), "completion status %d, vendor_err 0x%x",
+                 i->wc_status, (unsigned)i->vendor_err);
     } else if (i->fault == IB_FAULT_CALL) {
         snprintf(k->detail, sizeof(k->detail), "call failed: %s", strerror(i->err));
     } else {
@@ -105,7 +111,8 @@ static uint32_t nics_up(const struct r2_comm *c)
     return nics;
 }
 
-/* --- stalls: of the sender, who knows what has not arrived, and of the receiver, who has to keep it from NCCL --- */
+/* --- stalls: of the sender, who knows what has not arrived, and of the receiver, who has to keep
+ * it from NCCL --- */
 
 static void stall_begin(struct r2_comm *c, int p, struct r2_report_case *k)
 {
@@ -216,7 +223,8 @@ static int is_drain(const struct r2_comm *c, int p)
 {
     enum ib_fault f = c->fo.path[p].why.fault;
 
-    return f == IB_FAULT_ADMIN || (f == IB_FAULT_PEER && r2_drain_has(c, p)); /* S has ended what R knows to be drained */
+    return f == IB_FAULT_ADMIN ||
+           (f == IB_FAULT_PEER && r2_drain_has(c, p)); /* S has ended what R knows to be drained */
 }
 
 static int has_case(const struct r2_comm *c, uint32_t no)
@@ -233,7 +241,8 @@ void r2_report_case_lost(struct r2_comm *c, int p)
 {
     struct r2_report *r = c->inst->report;
     int drain = is_drain(c, p), nic = c->link.path[p].nic;
-    struct r2_report_case *k = case_get(r, drain ? R2_EVENT_DRAIN : R2_EVENT_SWITCH, nic, r2_now(c->inst));
+    struct r2_report_case *k =
+        case_get(r, drain ? R2_EVENT_DRAIN : R2_EVENT_SWITCH, nic, r2_now(c->inst));
 
     if (k == NULL) {
         return;
@@ -251,7 +260,8 @@ void r2_report_case_lost(struct r2_comm *c, int p)
     r2_stall_drop(c, p);
     if (!drain) {
         stall_begin(c, p, k);
-        snprintf(r->nic[nic].trouble, sizeof(r->nic[nic].trouble), "%s: %.80s", causes[k->info.fault].word, k->detail);
+        snprintf(r->nic[nic].trouble, sizeof(r->nic[nic].trouble), "%s: %.80s",
+                 causes[k->info.fault].word, k->detail);
         r->nic[nic].trouble_at = r2_report_real(r, k->began);
     }
 }
@@ -274,7 +284,8 @@ void r2_report_case_settled(struct r2_comm *c, int p)
 
 void r2_report_case_back(struct r2_comm *c, int p)
 {
-    struct r2_report_case *k = case_get(c->inst->report, R2_EVENT_FAILBACK, c->link.path[p].nic, r2_now(c->inst));
+    struct r2_report_case *k =
+        case_get(c->inst->report, R2_EVENT_FAILBACK, c->link.path[p].nic, r2_now(c->inst));
 
     if (k) {
         k->conns++;
@@ -351,7 +362,8 @@ static void nic_names(const struct r2_report *r, uint32_t nics, char *out, size_
         return;
     }
     for (; nics && n < room; nics &= nics - 1) {
-        n += (size_t)snprintf(out + n, room - n, "%s%.23s", n ? "," : "", r->inst->nics.nic[__builtin_ctz(nics)].name);
+        n += (size_t)snprintf(out + n, room - n, "%s%.23s", n ? "," : "",
+                              r->inst->nics.nic[__builtin_ctz(nics)].name);
     }
 }
 
@@ -385,8 +397,8 @@ static void say_fault(struct r2_report *r, struct r2_report_case *k)
     char text[256];
 
     k->said = 1;
-    snprintf(text, sizeof(text), "%.23s: %s, %u connection%s%s", e.nic.device, k->detail, k->conns, plural(k->conns),
-             k->stranded ? ", no path left for some" : "");
+    snprintf(text, sizeof(text), "%.23s: %s, %u connection%s%s", e.nic.device, k->detail, k->conns,
+             plural(k->conns), k->stranded ? ", no path left for some" : "");
     e.kind = R2_EVENT_FAULT;
     e.severity = k->stranded ? R2_EVENT_CRITICAL : R2_EVENT_WARNING;
     e.detected_us = k->detect_ns ? (int64_t)(k->detect_ns / 1000) : -1;
@@ -394,7 +406,8 @@ static void say_fault(struct r2_report *r, struct r2_report_case *k)
     r2_report_say(r, &e, k->began);
 }
 
-/* For who reads along, r2_perf for one (tools/r2_perf/log.c reads this text): the same figure as the event's. */
+/* For who reads along, r2_perf for one (tools/r2_perf/log.c reads this text): the same figure as
+ * the event's. */
 static void log_switch(const struct r2_report *r, const struct r2_report_case *k, const char *to)
 {
     char stall[40] = "nothing waited";
@@ -404,8 +417,9 @@ static void log_switch(const struct r2_report *r, const struct r2_report_case *k
     } else if (k->waited) {
         snprintf(stall, sizeof(stall), "stall %llu us", (unsigned long long)(k->stall_ns / 1000));
     }
-    R2_INFO("switch: %s, %u connection%s to %s, %s, %llu bytes again, began %llu us ago", r->inst->nics.nic[k->nic].name,
-            k->conns, plural(k->conns), to[0] ? to : "other paths", stall, (unsigned long long)k->replayed,
+    R2_INFO("switch: %s, %u connection%s to %s, %s, %llu bytes again, began %llu us ago",
+            r->inst->nics.nic[k->nic].name, k->conns, plural(k->conns), to[0] ? to : "other paths",
+            stall, (unsigned long long)k->replayed,
             (unsigned long long)(r2_elapsed(r2_now(r->inst), k->began) / 1000));
 }
 
@@ -416,16 +430,16 @@ static void say_switch(struct r2_report *r, const struct r2_report_case *k)
 
     nic_names(r, k->to & ~(1u << k->nic), to, sizeof(to));
     if (k->kind == R2_EVENT_DRAIN) {
-        snprintf(text, sizeof(text), "%.23s: %u connection%s left it for %s", e.nic.device, k->conns, plural(k->conns),
-                 to[0] ? to : "others");
+        snprintf(text, sizeof(text), "%.23s: %u connection%s left it for %s", e.nic.device,
+                 k->conns, plural(k->conns), to[0] ? to : "others");
     } else {
         if (k->stalls) {
             snprintf(stall, sizeof(stall), "%u still wait%s", k->stalls, k->stalls == 1 ? "s" : "");
         } else if (k->waited) {
             snprintf(stall, sizeof(stall), "stall %.2f ms", (double)k->stall_ns / 1e6);
         }
-        snprintf(text, sizeof(text), "%.23s: %u connection%s to %s, %s, %llu bytes again", e.nic.device, k->conns,
-                 plural(k->conns), to[0] ? to : "other paths", stall,
+        snprintf(text, sizeof(text), "%.23s: %u connection%s to %s, %s, %llu bytes again",
+                 e.nic.device, k->conns, plural(k->conns), to[0] ? to : "other paths", stall,
                  (unsigned long long)k->replayed);
         log_switch(r, k, to);
         e.stall_us = (int64_t)(k->stall_ns / 1000);
@@ -452,8 +466,11 @@ static void say_stall(struct r2_report *r, const struct r2_report_case *k)
     struct r2_event e = event_of(r, k);
     char text[256];
 
-    snprintf(text, sizeof(text), "%.23s: %u connection%s stood still for %.2f ms%s%s%s%.23s, and went on without a fault", e.nic.device, k->conns,
-             plural(k->conns), (double)k->stall_ns / 1e6, k->peer_host[0] ? ", to " : "", k->peer_host, k->peer_nic[0] ? ":" : "", k->peer_nic);
+    snprintf(
+        text, sizeof(text),
+        "%.23s: %u connection%s stood still for %.2f ms%s%s%s%.23s, and went on without a fault",
+        e.nic.device, k->conns, plural(k->conns), (double)k->stall_ns / 1e6,
+        k->peer_host[0] ? ", to " : "", k->peer_host, k->peer_nic[0] ? ":" : "", k->peer_nic);
     e.severity = R2_EVENT_WARNING;
     e.how = "stall";
     e.detail = "work requests without completion";
@@ -473,7 +490,8 @@ static void say_giveup(struct r2_report *r, const struct r2_report_case *k)
     struct r2_event e = event_of(r, k);
     char text[256];
 
-    snprintf(text, sizeof(text), "%u connection%s ended: %s", k->conns, plural(k->conns), k->detail);
+    snprintf(text, sizeof(text), "%u connection%s ended: %s", k->conns, plural(k->conns),
+             k->detail);
     e.severity = R2_EVENT_CRITICAL;
     e.how = "giveup";
     e.detail = k->detail;
@@ -504,7 +522,8 @@ void r2_report_cases_step(struct r2_report *r, uint64_t now, int all)
                 k->no = 0;
             }
         } else if (k->kind == R2_EVENT_FAILBACK) {
-            if (all || r2_elapsed(now, k->last) >= BACK_QUIET || r2_elapsed(now, k->began) >= BACK_LONG) {
+            if (all || r2_elapsed(now, k->last) >= BACK_QUIET ||
+                r2_elapsed(now, k->began) >= BACK_LONG) {
                 say_back(r, k);
                 k->no = 0;
             }

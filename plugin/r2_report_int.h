@@ -1,6 +1,6 @@
 /*
- * Shared by r2_report.c (saying), r2_report_case.c (what belongs together) and r2_report_rows.c (the statistics file).
- * Service thread alone.
+ * Shared by r2_report.c (saying), r2_report_case.c (what belongs together) and r2_report_rows.c
+ * (the statistics file). Service thread alone.
  */
 #ifndef R2_REPORT_INT_H
 #define R2_REPORT_INT_H
@@ -9,12 +9,13 @@
 #include "r2_report.h"
 #include "r2_stat.h"
 
-#define R2_REPORT_CASES      16
-#define R2_REPORT_OUT 32768 /* bytes of events until the end of the turn */
+#define R2_REPORT_CASES 16
+#define R2_REPORT_OUT   32768 /* bytes of events until the end of the turn */
 
 /*
- * A failing NIC ends a life of every connection over it. That is one case: one fault when it begins, one switch when
- * every life of it is settled and every connection that waited has moved on.
+ * A failing NIC ends a life of every connection over it. That is one case: one fault when it
+ * begins, one switch when every life of it is settled and every connection that waited has moved
+ * on.
  */
 struct r2_report_case {
     uint32_t no;             /* 0: free */
@@ -36,8 +37,9 @@ struct r2_report_nic {
     char why[64], trouble[96], blamed[96];
     uint64_t since, trouble_at, blamed_at; /* CLOCK_REALTIME, ns */
     enum ib_nic_state state;
-    uint64_t sent, received, wrs; /* of lives that are put away */
-    uint64_t stalls, stall_ns, stall_at; /* without a fault: how many, the last one, until when (CLOCK_REALTIME, ns; 0: none) */
+    uint64_t sent, received, wrs;        /* of lives that are put away */
+    uint64_t stalls, stall_ns, stall_at; /* without a fault: how many, the last one, until when
+                                            (CLOCK_REALTIME, ns; 0: none) */
     uint64_t stall_warned;               /* ns */
 };
 
@@ -69,10 +71,12 @@ static inline uint64_t r2_report_real(const struct r2_report *r, uint64_t mono)
     struct timespec ts;
 
     clock_gettime(CLOCK_REALTIME, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec - r2_elapsed(r2_now(r->inst), mono);
+    return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec -
+           r2_elapsed(r2_now(r->inst), mono);
 }
 
-/* Fills in who, when, and how many NICs are usable; keeps it in the history, and as a line for the end of the turn. */
+/* Fills in who, when, and how many NICs are usable; keeps it in the history, and as a line for the
+ * end of the turn. */
 void r2_report_say(struct r2_report *r, struct r2_event *e, uint64_t mono);
 /* The NIC of an event. */
 struct r2_event_nic r2_report_nic_of(const struct r2_report *r, int nic);
@@ -84,16 +88,20 @@ void r2_report_case_back(struct r2_comm *c, int p);
 void r2_report_case_giveup(struct r2_comm *c);
 void r2_report_case_comm_over(struct r2_comm *c);
 void r2_report_case_stall(struct r2_comm *c, uint64_t now); /* whether it has moved on */
-void r2_report_case_hold(struct r2_comm *c, int p); /* R: whether the hold of (@p) is over that kept something from NCCL */
+void r2_report_case_hold(
+    struct r2_comm *c,
+    int p); /* R: whether the hold of (@p) is over that kept something from NCCL */
 /* Says what is complete; @all: whatever is there. */
 void r2_report_cases_step(struct r2_report *r, uint64_t now, int all);
 
-/* r2_report_why.c: what the job knows of the reason why @c lost paths, into seen.path[] and the NIC's trouble */
+/* r2_report_why.c: what the job knows of the reason why @c lost paths, into seen.path[] and the
+ * NIC's trouble */
 void r2_report_why(struct r2_report *r, struct r2_comm *c);
 
 /* r2_report_rows.c */
 uint32_t r2_report_usable(const struct r2_report *r); /* bit per NIC */
-uint64_t r2_report_bytes(const struct ib_path *path); /* of messages, in its present life; without the gate */
+uint64_t r2_report_bytes(
+    const struct ib_path *path); /* of messages, in its present life; without the gate */
 void r2_report_rows_write(struct r2_report *r);
 void r2_report_record_free(struct r2_report *r, struct r2_comm *c);
 void r2_report_event_put(struct r2_report *r, const struct r2_event *e);

@@ -13,9 +13,9 @@ _Static_assert((int)R2_STAT_NIC_UP == IB_NIC_UP && (int)R2_STAT_NIC_GONE == IB_N
                "states are the same");
 
 /*
- * The receiver counts bytes by a plain addition to an aligned word, which a reader on another thread sees whole.
- * ThreadSanitizer would want an atomic store, and that one costs the data path an instruction; late by a turn is good
- * enough here.
+ * The receiver counts bytes by a plain addition to an aligned word, which a reader on another
+ * thread sees whole. ThreadSanitizer would want an atomic store, and that one costs the data path
+ * an instruction; late by a turn is good enough here.
  */
 __attribute__((no_sanitize("thread"), noinline)) static uint64_t word_read(const uint64_t *w)
 {
@@ -29,7 +29,8 @@ uint64_t r2_report_bytes(const struct ib_path *path)
 
 static int is_standing(const struct r2_comm *c)
 {
-    return atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE && !c->seen.closing && !c->seen.error;
+    return atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE &&
+           !c->seen.closing && !c->seen.error;
 }
 
 /* Bit per NIC: where @c has a path that is up; where it had one. */
@@ -61,7 +62,8 @@ uint32_t r2_report_usable(const struct r2_report *r)
     for (int i = 0; i < inst->nics.count; i++) {
         uint32_t bit = 1u << i;
 
-        if (r->nic[i].state == IB_NIC_UP && !(inst->drained & bit) && ((over & bit) || !(lost & bit))) {
+        if (r->nic[i].state == IB_NIC_UP && !(inst->drained & bit) &&
+            ((over & bit) || !(lost & bit))) {
             good |= bit;
         }
     }
@@ -100,7 +102,8 @@ static void conn_fill(const struct r2_comm *c, struct r2_stat_conn *out)
     snprintf(out->why, sizeof(out->why), "%s", c->seen.why);
     snprintf(out->peer_host, sizeof(out->peer_host), "%.39s", c->peer_host);
     if (c->peer) {
-        snprintf(out->peer_addr, sizeof(out->peer_addr), "%.63s", c->inst->oob->ops->peer_str(c->peer->oob));
+        snprintf(out->peer_addr, sizeof(out->peer_addr), "%.63s",
+                 c->inst->oob->ops->peer_str(c->peer->oob));
     }
     paths_fill(c, out);
     if (c->tx) {
@@ -216,7 +219,8 @@ static void drain_words(const struct r2_inst *inst, int nic, struct r2_stat_nic 
 {
     const char *why = r2_drain_why(inst, nic);
 
-    snprintf(out->why, sizeof(out->why), "%.47s%s", why[0] ? why : "by the administrator", out->over ? "; still in use" : "");
+    snprintf(out->why, sizeof(out->why), "%.47s%s", why[0] ? why : "by the administrator",
+             out->over ? "; still in use" : "");
 }
 
 static void nic_fill(const struct r2_report *r, int i, struct r2_stat_nic *out)
@@ -332,7 +336,8 @@ void r2_report_rows_write(struct r2_report *r)
 /* A cause that was cut ends in a '~'. */
 static void cause_put(char *out, size_t room, const struct r2_event *e)
 {
-    int n = snprintf(out, room, "%s%s%s", e->how ? e->how : "", e->detail ? ": " : "", e->detail ? e->detail : "");
+    int n = snprintf(out, room, "%s%s%s", e->how ? e->how : "", e->detail ? ": " : "",
+                     e->detail ? e->detail : "");
 
     if (n >= (int)room) {
         out[room - 2] = '~';

@@ -29,13 +29,14 @@ static const char *part_of(enum probe_blame b)
 /* "h1:fab1 port or cable" */
 static void word_text(const struct probe_word *w, char *out, size_t room)
 {
-    snprintf(out, room, "%.*s%s%.*s %s", PROBE_NEWS_HOST - 1, w->host, w->nic[0] ? ":" : "", PROBE_NEWS_NIC - 1, w->nic,
-             part_of((enum probe_blame)w->blame));
+    snprintf(out, room, "%.*s%s%.*s %s", PROBE_NEWS_HOST - 1, w->host, w->nic[0] ? ":" : "",
+             PROBE_NEWS_NIC - 1, w->nic, part_of((enum probe_blame)w->blame));
 }
 
 /*
- * The text says why path @p is down, and *@theirs whether that lies at the peer's end. 0: not known; 1: a failure; 2: none, an administrator's wish. A process that
- * stands still for a moment is not why a path is down whose reason has been found.
+ * The text says why path @p is down, and *@theirs whether that lies at the peer's end. 0: not
+ * known; 1: a failure; 2: none, an administrator's wish. A process that stands still for a moment
+ * is not why a path is down whose reason has been found.
  */
 static int reason_find(struct r2_comm *c, int p, int *theirs, char *out, size_t room)
 {
@@ -82,14 +83,17 @@ void r2_report_why(struct r2_report *r, struct r2_comm *c)
         }
         if (found && strcmp(n->trouble, text) != 0) {
             memcpy(n->trouble, text, sizeof(text));
-            n->trouble_at = found == 2 || n->trouble_at == 0 ? r2_report_real(r, r2_now(r->inst)) : n->trouble_at; /* a drain is no case */
+            n->trouble_at = found == 2 || n->trouble_at == 0
+                                ? r2_report_real(r, r2_now(r->inst))
+                                : n->trouble_at; /* a drain is no case */
         }
     }
 }
 
 /*
- * The one of our NICs that @w is about; -1: of none, or of several. *@about: some pair of this process is concerned. A cross pair has a NIC of another rail: it
- * counts where no pair that carries work is concerned.
+ * The one of our NICs that @w is about; -1: of none, or of several. *@about: some pair of this
+ * process is concerned. A cross pair has a NIC of another rail: it counts where no pair that
+ * carries work is concerned.
  */
 static int nic_concerned(const struct r2_inst *inst, const struct probe_word *w, int *about)
 {

@@ -8,13 +8,15 @@
 #include "r2_pair.h"
 #include "r2_report.h"
 
-#define MS(x)      ((uint64_t)(x)*1000000)
-#define OPEN_LIMIT MS(5000) /* an exchange that takes longer is given up: the next one takes the next number */
+#define MS(x) ((uint64_t)(x)*1000000)
+#define OPEN_LIMIT                                                                                 \
+    MS(5000) /* an exchange that takes longer is given up: the next one takes the next number */
 #define AGAIN_MIN  MS(1000) /* after an exchange that failed, and never longer than T_return */
 #define AGAIN_MAX  300      /* x that */
 #define AGAIN_LAST 4        /* x that, where no path is left */
 
-static const char *const names[R2_RET_COUNT] = {"none", "R building", "R said", "R connecting", "S building", "S said"};
+static const char *const names[R2_RET_COUNT] = {"none",         "R building", "R said",
+                                                "R connecting", "S building", "S said"};
 
 static int builds(enum r2_ret_state s)
 {
@@ -35,10 +37,12 @@ static void ret_move(struct r2_comm *c, int p, enum r2_ret_state to)
     struct r2_ret *r = &c->ret[p];
 
     if (!legal[r->state][to]) {
-        R2_WARN("%s path %d: its return cannot go from %s to %s", c->label, p, names[r->state], names[to]);
+        R2_WARN("%s path %d: its return cannot go from %s to %s", c->label, p, names[r->state],
+                names[to]);
         return;
     }
-    R2_TRACE("%s path %d life %u: return %s -> %s", c->label, p, c->link.path[p].life, names[r->state], names[to]);
+    R2_TRACE("%s path %d life %u: return %s -> %s", c->label, p, c->link.path[p].life,
+             names[r->state], names[to]);
     c->inst->returning[c->link.path[p].nic] += (uint16_t)(builds(to) - builds(r->state));
     r->state = to;
     r->send_at = 0;
@@ -48,15 +52,17 @@ static void ret_move(struct r2_comm *c, int p, enum r2_ret_state to)
 /* Nothing begins or goes on any more: what is open is put away by close. */
 static int ended(const struct r2_comm *c)
 {
-    return atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN || c->fo.error != R2_OK ||
-           c->fo.quiet || c->fo.peer_bye != FO_BYE_NONE;
+    return atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN ||
+           c->fo.error != R2_OK || c->fo.quiet || c->fo.peer_bye != FO_BYE_NONE;
 }
 
 /* --- words --- */
 
 static void say(struct r2_comm *c, int p, enum fo_type type)
 {
-    union fo_body b = {.open = {.dst = c->fo.peer, .src = c->id, .life = c->link.path[p].life, .path = (uint8_t)p}};
+    union fo_body b = {
+        .open = {
+            .dst = c->fo.peer, .src = c->id, .life = c->link.path[p].life, .path = (uint8_t)p}};
 
     ib_path_addr_get(&c->link, &c->link.path[p], &b.open.addr);
     r2_peer_emit(c->inst, c->peer, type, &b);
@@ -91,8 +97,9 @@ static void say_over(struct r2_comm *c, int p, uint32_t life)
 }
 
 /*
- * S does not take a life of R. That word may be on its way for long, and R's OPEN is repeated: what was refused once is refused for ever, though the reason
- * may have gone. Else a life would be brought up at both ends, and then end on its own refusal.
+ * S does not take a life of R. That word may be on its way for long, and R's OPEN is repeated: what
+ * was refused once is refused for ever, though the reason may have gone. Else a life would be
+ * brought up at both ends, and then end on its own refusal.
  */
 static void refuse(struct r2_comm *c, int p, uint32_t life)
 {
@@ -108,8 +115,8 @@ static int was_refused(const struct r2_comm *c, int p, uint32_t life)
 /* --- lives --- */
 
 /*
- * The old life's objects are put aside, the new one has its number and nothing else. Both fences of the old life have
- * ended by now, so that T_packet from here covers what either end had under way.
+ * The old life's objects are put aside, the new one has its number and nothing else. Both fences of
+ * the old life have ended by now, so that T_packet from here covers what either end had under way.
  */
 static void next_life(struct r2_comm *c, int p, uint32_t life, uint64_t now)
 {
@@ -124,7 +131,8 @@ static void next_life(struct r2_comm *c, int p, uint32_t life, uint64_t now)
     r->old_until = now + MS(c->inst->cfg.t_packet_ms);
     r->since = now;
     r->refused = 0;
-    *path = (struct ib_path){.index = path->index, .nic = path->nic, .peer_nic = path->peer_nic, .life = life};
+    *path = (struct ib_path){
+        .index = path->index, .nic = path->nic, .peer_nic = path->peer_nic, .life = life};
     c->build[p].late = 0;
     memset(&c->watch[p], 0, sizeof(c->watch[p]));
     c->claim[p].since = 0;
@@ -176,7 +184,8 @@ static int stands(struct r2_comm *c, int p)
     r2_failback_done(c, p);
     c->ret[p].pause = 0;
     r2_locate_back(c->inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic);
-    R2_INFO_MANY(R2_LOG_BACK, "%s path %d life %u is up: its NIC pair is back", c->label, p, c->link.path[p].life);
+    R2_INFO_MANY(R2_LOG_BACK, "%s path %d life %u is up: its NIC pair is back", c->label, p,
+                 c->link.path[p].life);
     if (c->flush) {
         ib_flush_open(c->flush, 1u << p);
     }
@@ -478,8 +487,8 @@ void r2_return_on_open_up(struct r2_comm *c, const struct fo_open *m)
 {
     int p = m->path;
 
-    if (c->is_send && p < c->link.npaths && m->life == c->link.path[p].life && c->ret[p].state == R2_RET_S_SAID &&
-        !ended(c)) {
+    if (c->is_send && p < c->link.npaths && m->life == c->link.path[p].life &&
+        c->ret[p].state == R2_RET_S_SAID && !ended(c)) {
         stands(c, p);
     }
 }

@@ -1,13 +1,14 @@
 /*
- * Fail-back: a path returns as a new life (P23, P24; docs/design-failback.md). Service thread, gate held, unless said
- * otherwise; nothing blocks.
+ * Fail-back: a path returns as a new life (P23, P24; docs/design-failback.md). Service thread, gate
+ * held, unless said otherwise; nothing blocks.
  */
 #ifndef R2_RETURN_H
 #define R2_RETURN_H
 
 #include "r2_inst.h"
 
-/* Begins what can begin, repeats what is unanswered, puts old lives away. Returns the next deadline (ns). */
+/* Begins what can begin, repeats what is unanswered, puts old lives away. Returns the next deadline
+ * (ns). */
 uint64_t r2_return_step(struct r2_comm *c, uint64_t now);
 
 /* Records of the exchange. */
@@ -18,8 +19,8 @@ void r2_return_on_open_up(struct r2_comm *c, const struct fo_open *m);
 int r2_return_on_over(struct r2_comm *c, int p, uint32_t life);
 
 /*
- * So many new lives of one NIC are built at a time: a thousand builds in the queue of its worker would keep the fences
- * behind them. admit: wakes who waits.
+ * So many new lives of one NIC are built at a time: a thousand builds in the queue of its worker
+ * would keep the fences behind them. admit: wakes who waits.
  */
 #define R2_RETURN_AT_ONCE 16
 void r2_return_admit(struct r2_inst *inst);
@@ -32,8 +33,9 @@ int r2_return_close(struct r2_comm *c);
 /* r2_heal.c: NIC pairs that may be used again. Service thread, no gate needed. */
 struct r2_pair;
 /*
- * A path over the pair wants to return; its last life ended at @since (ns). 1: the pair is good for it; else its
- * connections are kicked when it is. @urgent: the connection has no path left, so that one answer is enough.
+ * A path over the pair wants to return; its last life ended at @since (ns). 1: the pair is good for
+ * it; else its connections are kicked when it is. @urgent: the connection has no path left, so that
+ * one answer is enough.
  */
 int r2_heal_good(struct r2_pair *pair, uint64_t since, int urgent);
 /* Another process of this host says that it answers again. */

@@ -22,7 +22,8 @@ const char *r2_rundir_find(const char *asked, char *why, size_t why_len)
         if (dir_writable(asked)) {
             return asked;
         }
-        snprintf(why, why_len, "NCCL_R2_RUN_DIR=%s is no directory that this process can write", asked);
+        snprintf(why, why_len, "NCCL_R2_RUN_DIR=%s is no directory that this process can write",
+                 asked);
         return NULL;
     }
     for (int i = 0; i < 2; i++) {
@@ -30,7 +31,8 @@ const char *r2_rundir_find(const char *asked, char *why, size_t why_len)
             return usual[i];
         }
     }
-    snprintf(why, why_len, "neither %s nor %s is a directory that this process can write", usual[0], usual[1]);
+    snprintf(why, why_len, "neither %s nor %s is a directory that this process can write", usual[0],
+             usual[1]);
     return NULL;
 }
 
@@ -65,7 +67,8 @@ void r2_rundir_stamp_get(const char *path, struct r2_rundir_stamp *out)
 
 int r2_rundir_stamp_same(const struct r2_rundir_stamp *a, const struct r2_rundir_stamp *b)
 {
-    return a->ino == b->ino && a->size == b->size && a->ctime.tv_sec == b->ctime.tv_sec && a->ctime.tv_nsec == b->ctime.tv_nsec;
+    return a->ino == b->ino && a->size == b->size && a->ctime.tv_sec == b->ctime.tv_sec &&
+           a->ctime.tv_nsec == b->ctime.tv_nsec;
 }
 
 int r2_rundir_file_safe(int fd, const char *path, uid_t uid, char *why, size_t why_len)
@@ -77,9 +80,11 @@ int r2_rundir_file_safe(int fd, const char *path, uid_t uid, char *why, size_t w
     } else if (!S_ISREG(st.st_mode)) {
         snprintf(why, why_len, "%s is not a file", path);
     } else if (st.st_uid != uid) {
-        snprintf(why, why_len, "%s belongs to user %u, not to user %u", path, (unsigned)st.st_uid, (unsigned)uid);
+        snprintf(why, why_len, "%s belongs to user %u, not to user %u", path, (unsigned)st.st_uid,
+                 (unsigned)uid);
     } else if (st.st_mode & (S_IWGRP | S_IWOTH)) {
-        snprintf(why, why_len, "%s can be written by others (mode %03o)", path, (unsigned)st.st_mode & 0777);
+        snprintf(why, why_len, "%s can be written by others (mode %03o)", path,
+                 (unsigned)st.st_mode & 0777);
     } else {
         return 1;
     }
@@ -96,10 +101,12 @@ static size_t blank_length(const char *text, size_t len)
     return n;
 }
 
-/* Length of the name of a NIC at @text: a device, and a port of 1 to 255 behind ':' if one is given; 0: it is none. */
+/* Length of the name of a NIC at @text: a device, and a port of 1 to 255 behind ':' if one is
+ * given; 0: it is none. */
 static size_t name_length(const char *text, size_t len)
 {
-    static const char device[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+    static const char device[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
     size_t n = 0, port;
     unsigned value = 0;
 
@@ -109,13 +116,15 @@ static size_t name_length(const char *text, size_t len)
     if (n == 0 || n > 60 || n == len || text[n] != ':') {
         return n > 60 ? 0 : n;
     }
-    for (port = n + 1; port < len && port < n + 4 && text[port] >= '0' && text[port] <= '9'; port++) {
+    for (port = n + 1; port < len && port < n + 4 && text[port] >= '0' && text[port] <= '9';
+         port++) {
         value = 10 * value + (unsigned)(text[port] - '0');
     }
     return value >= 1 && value <= 255 ? port : 0;
 }
 
-int r2_rundir_drain_parse(const char *text, size_t len, char *list, size_t room, char *why, size_t why_len)
+int r2_rundir_drain_parse(const char *text, size_t len, char *list, size_t room, char *why,
+                          size_t why_len)
 {
     size_t n = 0;
     int line = 0, names = 0;
@@ -132,7 +141,8 @@ int r2_rundir_drain_parse(const char *text, size_t len, char *list, size_t room,
             i++;
         }
         word = i + name_length(text + i, end - i);
-        if (word < end && text[word] != ' ' && text[word] != '\t' && text[word] != '\r' && text[word] != '#') {
+        if (word < end && text[word] != ' ' && text[word] != '\t' && text[word] != '\r' &&
+            text[word] != '#') {
             snprintf(why, why_len, "line %d does not begin with the name of a NIC", line);
             return -1;
         }
@@ -217,10 +227,12 @@ static int word_parse(const char *text, size_t len, struct r2_rundir_word *out)
         out->number = 10 * out->number + (uint64_t)(text[i + n] - '0');
     }
     i += n;
-    return out->number == 0 || (i < len && (text[i] == '\0' || !strchr(" \t\r#", text[i]))) ? -1 : 1;
+    return out->number == 0 || (i < len && (text[i] == '\0' || !strchr(" \t\r#", text[i]))) ? -1
+                                                                                            : 1;
 }
 
-int r2_rundir_failback_parse(const char *text, size_t len, struct r2_rundir_word *out, char *why, size_t why_len)
+int r2_rundir_failback_parse(const char *text, size_t len, struct r2_rundir_word *out, char *why,
+                             size_t why_len)
 {
     int line = 0, n = 0;
 
@@ -247,7 +259,8 @@ int r2_rundir_failback_parse(const char *text, size_t len, struct r2_rundir_word
     return n;
 }
 
-int r2_rundir_text(const char *path, uid_t uid, char text[R2_RUNDIR_TEXT_MAX + 1], size_t *len, char *why, size_t why_len)
+int r2_rundir_text(const char *path, uid_t uid, char text[R2_RUNDIR_TEXT_MAX + 1], size_t *len,
+                   char *why, size_t why_len)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), rc = R2_RUNDIR_BAD;
     ssize_t n;
@@ -274,8 +287,8 @@ int r2_rundir_text(const char *path, uid_t uid, char text[R2_RUNDIR_TEXT_MAX + 1
     return rc;
 }
 
-int r2_rundir_drain_text(const char *path, uid_t uid, char text[R2_RUNDIR_TEXT_MAX + 1], size_t *len, char *list, size_t room,
-                         char *why, size_t why_len)
+int r2_rundir_drain_text(const char *path, uid_t uid, char text[R2_RUNDIR_TEXT_MAX + 1],
+                         size_t *len, char *list, size_t room, char *why, size_t why_len)
 {
     char reason[128];
     int rc = r2_rundir_text(path, uid, text, len, why, why_len);
@@ -288,7 +301,8 @@ int r2_rundir_drain_text(const char *path, uid_t uid, char text[R2_RUNDIR_TEXT_M
     return rc;
 }
 
-int r2_rundir_drain_read(const char *path, uid_t uid, char *list, size_t room, char *why, size_t why_len)
+int r2_rundir_drain_read(const char *path, uid_t uid, char *list, size_t room, char *why,
+                         size_t why_len)
 {
     char text[R2_RUNDIR_TEXT_MAX + 1];
     size_t len;

@@ -1,6 +1,7 @@
 /*
- * The run directory, which the processes of a host share (docs/design-host.md): where it is, which files of it may be trusted, and the form of
- * the administrator's files. For the plugin and its tools.
+ * The run directory, which the processes of a host share (docs/design-host.md): where it is, which
+ * files of it may be trusted, and the form of the administrator's files. For the plugin and its
+ * tools.
  */
 #ifndef R2_RUNDIR_H
 #define R2_RUNDIR_H
@@ -11,8 +12,8 @@
 #include <time.h>
 
 /*
- * @asked (NCCL_R2_RUN_DIR), or, when that is empty, the first usual directory that this process can write. NULL with the reason in @why. Looks
- * at the file system.
+ * @asked (NCCL_R2_RUN_DIR), or, when that is empty, the first usual directory that this process can
+ * write. NULL with the reason in @why. Looks at the file system.
  */
 const char *r2_rundir_find(const char *asked, char *why, size_t why_len);
 
@@ -20,11 +21,13 @@ const char *r2_rundir_find(const char *asked, char *why, size_t why_len);
 #define R2_RUNDIR_OWN    "/run/nccl-net-r2"
 #define R2_RUNDIR_COMMON "/dev/shm"
 
-/* Path of the drain file, of the file of fail-back commands, of @uid in @dir. 0, or -1 when it does not fit. */
+/* Path of the drain file, of the file of fail-back commands, of @uid in @dir. 0, or -1 when it does
+ * not fit. */
 int r2_rundir_drain_path(const char *dir, uid_t uid, char *out, size_t len);
 int r2_rundir_failback_path(const char *dir, uid_t uid, char *out, size_t len);
 
-/* Which content of a file it is; all zero without a file. ctime, not mtime: a file whose mode is mended is another one. A link is not followed. */
+/* Which content of a file it is; all zero without a file. ctime, not mtime: a file whose mode is
+ * mended is another one. A link is not followed. */
 struct r2_rundir_stamp {
     ino_t ino;
     off_t size;
@@ -33,44 +36,53 @@ struct r2_rundir_stamp {
 void r2_rundir_stamp_get(const char *path, struct r2_rundir_stamp *out);
 int r2_rundir_stamp_same(const struct r2_rundir_stamp *a, const struct r2_rundir_stamp *b);
 
-/* Whether file @fd, opened at @path, belongs to @uid and only @uid may write it; else the reason in @why. */
+/* Whether file @fd, opened at @path, belongs to @uid and only @uid may write it; else the reason in
+ * @why. */
 int r2_rundir_file_safe(int fd, const char *path, uid_t uid, char *why, size_t why_len);
 
 /*
- * The names of a drain file, one NIC per line ('#' begins a comment), as a list in the syntax of NCCL_IB_HCA with '='. A name is a device, or a
- * device and its port (mlx5_0:2); at most R2_RUNDIR_NAMES. -1 with the reason in @why: it is too long, or a line cannot be a name. Pure.
+ * The names of a drain file, one NIC per line ('#' begins a comment), as a list in the syntax of
+ * NCCL_IB_HCA with '='. A name is a device, or a device and its port (mlx5_0:2); at most
+ * R2_RUNDIR_NAMES. -1 with the reason in @why: it is too long, or a line cannot be a name. Pure.
  */
 #define R2_RUNDIR_NAMES 64
-int r2_rundir_drain_parse(const char *text, size_t len, char *list, size_t room, char *why, size_t why_len);
+int r2_rundir_drain_parse(const char *text, size_t len, char *list, size_t room, char *why,
+                          size_t why_len);
 /*
- * What the file says beside @name: the comment of the last line about just this name, without what is not printable; empty: nothing. Pure. reason: the same
- * without the "since TIME: " that r2_ctl puts before the administrator's own words; points into @note.
+ * What the file says beside @name: the comment of the last line about just this name, without what
+ * is not printable; empty: nothing. Pure. reason: the same without the "since TIME: " that r2_ctl
+ * puts before the administrator's own words; points into @note.
  */
 #define R2_RUNDIR_NOTE 128
 void r2_rundir_drain_note(const char *text, size_t len, const char *name, char *note, size_t room);
 const char *r2_rundir_drain_reason(const char *note);
 
 /*
- * The words of a file of fail-back commands: lines "NAME NUMBER", NAME as above or * for all NICs, NUMBER not 0 and another one with each command.
+ * The words of a file of fail-back commands: lines "NAME NUMBER", NAME as above or * for all NICs,
+ * NUMBER not 0 and another one with each command.
  * @out has room for R2_RUNDIR_NAMES. Returns how many; -1 with the reason in @why. Pure.
  */
 struct r2_rundir_word {
     char name[64];
     uint64_t number;
 };
-int r2_rundir_failback_parse(const char *text, size_t len, struct r2_rundir_word *out, char *why, size_t why_len);
+int r2_rundir_failback_parse(const char *text, size_t len, struct r2_rundir_word *out, char *why,
+                             size_t why_len);
 
 /*
- * Reads the file of @uid at @path: its text, or the list of a drain file as above; empty without a file. Else, with the reason in @why,
- * R2_RUNDIR_BAD: it must not be trusted, or is no such file; R2_RUNDIR_LATER: it could not be read now.
+ * Reads the file of @uid at @path: its text, or the list of a drain file as above; empty without a
+ * file. Else, with the reason in @why, R2_RUNDIR_BAD: it must not be trusted, or is no such file;
+ * R2_RUNDIR_LATER: it could not be read now.
  */
-#define R2_RUNDIR_TEXT_MAX  4096
-#define R2_RUNDIR_BAD       (-1)
-#define R2_RUNDIR_LATER     (-2)
-int r2_rundir_text(const char *path, uid_t uid, char text[R2_RUNDIR_TEXT_MAX + 1], size_t *len, char *why, size_t why_len);
-int r2_rundir_drain_read(const char *path, uid_t uid, char *list, size_t room, char *why, size_t why_len);
+#define R2_RUNDIR_TEXT_MAX 4096
+#define R2_RUNDIR_BAD      (-1)
+#define R2_RUNDIR_LATER    (-2)
+int r2_rundir_text(const char *path, uid_t uid, char text[R2_RUNDIR_TEXT_MAX + 1], size_t *len,
+                   char *why, size_t why_len);
+int r2_rundir_drain_read(const char *path, uid_t uid, char *list, size_t room, char *why,
+                         size_t why_len);
 /* Likewise, with the text that the list is from. */
-int r2_rundir_drain_text(const char *path, uid_t uid, char text[R2_RUNDIR_TEXT_MAX + 1], size_t *len, char *list, size_t room,
-                         char *why, size_t why_len);
+int r2_rundir_drain_text(const char *path, uid_t uid, char text[R2_RUNDIR_TEXT_MAX + 1],
+                         size_t *len, char *list, size_t room, char *why, size_t why_len);
 
 #endif

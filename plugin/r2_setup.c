@@ -10,8 +10,8 @@
  *      <------------------------------------------- READY (paths up)
  *   S  connect() returns the comm
  *
- * S repeats REQ and CONF until the next step; R answers repetitions. A path that cannot be built on either side never stands; one path is
- * enough. Everything that may block runs on the workers.
+ * S repeats REQ and CONF until the next step; R answers repetitions. A path that cannot be built on
+ * either side never stands; one path is enough. Everything that may block runs on the workers.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -25,10 +25,11 @@
 #include "r2_log.h"
 #include "r2_pair.h"
 
-#define MS(x)          ((uint64_t)(x) * 1000000)
+#define MS(x) ((uint64_t)(x)*1000000)
 
 static const char *const setup_names[R2_SETUP_COUNT] = {
-    "new", "requested", "building", "confirmed", "building", "offered", "connecting", "done", "failed",
+    "new",     "requested",  "building", "confirmed", "building",
+    "offered", "connecting", "done",     "failed",
 };
 
 const char *r2_setup_name(enum r2_setup s)
@@ -56,16 +57,19 @@ static void setup_move(struct r2_comm *c, enum r2_setup to)
     enum r2_setup from = setup_of(c);
 
     if (!legal[from][to]) {
-        R2_WARN("%s set-up cannot go from %s to %s", c->label, r2_setup_name(from), r2_setup_name(to));
+        R2_WARN("%s set-up cannot go from %s to %s", c->label, r2_setup_name(from),
+                r2_setup_name(to));
         return;
     }
     R2_TRACE("%s set-up %s -> %s", c->label, r2_setup_name(from), r2_setup_name(to));
     c->send_at = 0;
     c->interval = MS(c->inst->cfg.t_repeat_ms);
-    atomic_store_explicit(&c->setup, to, memory_order_release); /* pairs with the acquire in connect */
+    atomic_store_explicit(&c->setup, to,
+                          memory_order_release); /* pairs with the acquire in connect */
 }
 
-static void refuse(struct r2_inst *inst, struct r2_peer *peer, uint32_t dst, uint32_t src, uint32_t listen, const char *why)
+static void refuse(struct r2_inst *inst, struct r2_peer *peer, uint32_t dst, uint32_t src,
+                   uint32_t listen, const char *why)
 {
     union fo_body b = {.refuse = {.dst = dst, .src = src, .listen = listen}};
 
@@ -97,7 +101,8 @@ void r2_setup_fail(struct r2_comm *c, const char *fmt, ...)
     vsnprintf(c->fo.why, sizeof(c->fo.why), fmt, ap);
     va_end(ap);
     c->fo.error = R2_ERR_COMM;
-    R2_WARN("%s: connection set-up failed while %s: %s", c->label, r2_setup_name(setup_of(c)), c->fo.why);
+    R2_WARN("%s: connection set-up failed while %s: %s", c->label, r2_setup_name(setup_of(c)),
+            c->fo.why);
     if (c->peer && c->fo.peer) {
         refuse(c->inst, c->peer, c->fo.peer, c->id, 0, c->fo.why);
     }
@@ -122,8 +127,9 @@ static void make_label(struct r2_comm *c, const char *peer_host)
 {
     snprintf(c->peer_host, sizeof(c->peer_host), "%s", peer_host);
     r2_news_join(c->inst, c->peer, peer_host);
-    snprintf(c->label, sizeof(c->label), "%s %u %s/%.24s %s %.40s", c->is_send ? "send" : "recv", c->id, c->inst->host,
-             c->inst->nics.nic[c->dev].name, c->is_send ? "->" : "<-", peer_host);
+    snprintf(c->label, sizeof(c->label), "%s %u %s/%.24s %s %.40s", c->is_send ? "send" : "recv",
+             c->id, c->inst->host, c->inst->nics.nic[c->dev].name, c->is_send ? "->" : "<-",
+             peer_host);
 }
 
 static int make_staging(struct r2_comm *c)
@@ -173,7 +179,8 @@ static int make_halves(struct r2_comm *c)
     return fo_conn_init(&c->fo);
 }
 
-/* Paths of @up stand, the others never will; a NIC that failed meanwhile takes its path down at once. */
+/* Paths of @up stand, the others never will; a NIC that failed meanwhile takes its path down at
+ * once. */
 static void open_paths(struct r2_comm *c, unsigned up)
 {
     for (int p = 0; p < c->link.npaths; p++) {
@@ -184,7 +191,8 @@ static void open_paths(struct r2_comm *c, unsigned up)
             fo_path_never(&c->fo, p);
         }
     }
-    R2_INFO_MANY(R2_LOG_CONNECTED, "%s connected: %d paths of %d up", c->label, __builtin_popcount(c->link.up), c->link.npaths);
+    R2_INFO_MANY(R2_LOG_CONNECTED, "%s connected: %d paths of %d up", c->label,
+                 __builtin_popcount(c->link.up), c->link.npaths);
     if (c->link.up == 0 && c->fo.nopath_since == 0) {
         c->fo.nopath_since = r2_now(c->inst);
     }
@@ -197,7 +205,8 @@ static void open_paths(struct r2_comm *c, unsigned up)
 static void check_digest(struct r2_comm *c, uint32_t digest)
 {
     if (digest != c->inst->digest) {
-        R2_INFO("%s: policy differs from this host's (digest %08x, here %08x)", c->label, digest, c->inst->digest);
+        R2_INFO("%s: policy differs from this host's (digest %08x, here %08x)", c->label, digest,
+                c->inst->digest);
     }
 }
 
@@ -309,7 +318,8 @@ static struct r2_comm *find_request(struct r2_inst *inst, struct r2_peer *peer, 
     struct r2_comm *c;
 
     pthread_mutex_lock(&inst->lock);
-    for (c = inst->all; c && !(c->peer == peer && !c->is_send && c->fo.peer == src); c = c->all_next) {
+    for (c = inst->all; c && !(c->peer == peer && !c->is_send && c->fo.peer == src);
+         c = c->all_next) {
     }
     pthread_mutex_unlock(&inst->lock);
     return c;
@@ -363,8 +373,8 @@ void r2_setup_on_req(struct r2_inst *inst, struct r2_peer *peer, const struct fo
     c->fo.peer = m->src;
     c->setup_since = c->build_since = r2_now(inst);
     c->link.traffic_class = m->traffic_class;
-    c->link.npaths = r2_setup_paths(m->nic, m->nnics, m->dev, nics, r2_setup_nics(inst, dev, nics), dev,
-                                    inst->cfg.backup_scope == R2_BACKUP_ANY, s_nic, r_nic);
+    c->link.npaths = r2_setup_paths(m->nic, m->nnics, m->dev, nics, r2_setup_nics(inst, dev, nics),
+                                    dev, inst->cfg.backup_scope == R2_BACKUP_ANY, s_nic, r_nic);
     if (!inst->cfg.failover) {
         c->link.npaths = 1;
     }
@@ -403,7 +413,8 @@ static void make_rep(struct r2_comm *c)
     for (int p = 0; p < c->link.npaths; p++) {
         const struct ib_path *path = &c->link.path[p];
 
-        snprintf(m->nic_name[p], FO_NIC_NAME, "%.*s", FO_NIC_NAME - 1, c->inst->nics.nic[path->nic].name);
+        snprintf(m->nic_name[p], FO_NIC_NAME, "%.*s", FO_NIC_NAME - 1,
+                 c->inst->nics.nic[path->nic].name);
         m->path[p].s_nic = path->peer_nic;
         m->path[p].r_nic = path->nic;
         m->path[p].ok = (uint8_t)r2_build_stands(c, p);
@@ -547,7 +558,8 @@ uint64_t r2_setup_step(struct r2_comm *c, uint64_t now)
     uint64_t limit = c->setup_since + MS(c->inst->cfg.t_connect_ms);
 
     if (now >= limit) {
-        r2_setup_fail(c, "not done within NCCL_R2_CONNECT=%lld ms, peer %s", (long long)c->inst->cfg.t_connect_ms,
+        r2_setup_fail(c, "not done within NCCL_R2_CONNECT=%lld ms, peer %s",
+                      (long long)c->inst->cfg.t_connect_ms,
                       c->peer ? c->inst->oob->ops->peer_str(c->peer->oob) : "?");
         return UINT64_MAX;
     }

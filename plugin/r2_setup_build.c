@@ -2,9 +2,10 @@
 #include "r2_inst.h"
 #include "r2_rules.h"
 
-#define MS(x) ((uint64_t)(x) * 1000000)
+#define MS(x)          ((uint64_t)(x)*1000000)
 #define BUILD_LIMIT_NS MS(3000) /* a device that brings no job back for so long hangs */
-#define BUILD_SHARE    4        /* of NCCL_R2_CONNECT a step of set-up may take so much, and 3 s; there are three */
+#define BUILD_SHARE                                                                                \
+    4 /* of NCCL_R2_CONNECT a step of set-up may take so much, and 3 s; there are three */
 
 static void build_run(struct ib_job *job)
 {
@@ -20,7 +21,8 @@ static void build_run(struct ib_job *job)
         }
         return;
     }
-    /* a path that returns does so on what is read now (P23); of many that are set up the first reads for all */
+    /* a path that returns does so on what is read now (P23); of many that are set up the first
+     * reads for all */
     if (path->life != 1 || !ib_nic_addr_is_fresh(&c->inst->nics, path->nic)) {
         ib_nic_refresh(&c->inst->nics, path->nic);
     }
@@ -31,7 +33,8 @@ static void build_run(struct ib_job *job)
     }
     b->rc = ib_path_create(&c->link, path, c->is_send, psn);
     if (b->rc == 0) {
-        b->rc = c->is_send ? ib_path_connect(&c->link, path, &b->peer) : ib_path_fill_rq(&c->link, path);
+        b->rc = c->is_send ? ib_path_connect(&c->link, path, &b->peer)
+                           : ib_path_fill_rq(&c->link, path);
     }
 }
 
@@ -50,7 +53,8 @@ void r2_build_submit(struct r2_comm *c, int p, int connect)
     b->rc = 0;
     b->job.run = build_run;
     b->job.done = build_done;
-    ib_workers_submit(c->inst->workers, c->inst->nics.nic[c->link.path[p].nic].device_index, &b->job);
+    ib_workers_submit(c->inst->workers, c->inst->nics.nic[c->link.path[p].nic].device_index,
+                      &b->job);
 }
 
 /*

@@ -1,4 +1,5 @@
-/* Which NIC pairs a connection gets, how many queue pairs over each, and what is wrong with them. */
+/* Which NIC pairs a connection gets, how many queue pairs over each, and what is wrong with them.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,9 +9,11 @@
 #include "r2_inst.h"
 #include "r2_log.h"
 
-#define CLASS_MOST 4 /* a backup that nobody has named has at least one part in so many of the primary's rate */
+#define CLASS_MOST                                                                                 \
+    4 /* a backup that nobody has named has at least one part in so many of the primary's rate */
 
-_Static_assert(R2_MOST_rq_depth <= IB_RECORDS, "a slot for the record of every receive that can be posted");
+_Static_assert(R2_MOST_rq_depth <= IB_RECORDS,
+               "a slot for the record of every receive that can be posted");
 
 /* Inserts a pair behind those that are preferred as much or more; never before the primary. */
 static int add_pair(uint8_t *s_out, uint8_t *r_out, int *pref, int n, int s, int r, int p)
@@ -39,8 +42,9 @@ static int add_pair(uint8_t *s_out, uint8_t *r_out, int *pref, int n, int s, int
     return n < IB_MAX_PATHS ? n + 1 : n;
 }
 
-int r2_setup_paths(const struct fo_nic *s_nic, int s_n, int s_dev, const struct fo_nic *r_nic, int r_n, int r_dev, int any_rail,
-                   uint8_t s_out[IB_MAX_PATHS], uint8_t r_out[IB_MAX_PATHS])
+int r2_setup_paths(const struct fo_nic *s_nic, int s_n, int s_dev, const struct fo_nic *r_nic,
+                   int r_n, int r_dev, int any_rail, uint8_t s_out[IB_MAX_PATHS],
+                   uint8_t r_out[IB_MAX_PATHS])
 {
     int pref[IB_MAX_PATHS];
     int n = add_pair(s_out, r_out, pref, 0, s_dev, r_dev, 0);
@@ -86,9 +90,10 @@ void r2_setup_check_qps(struct r2_comm *c, int wanted)
 
     if (got < wanted && !c->inst->qps_said) {
         c->inst->qps_said = 1;
-        R2_WARN("NCCL_IB_QPS_PER_CONNECTION=%d: a connection gets %d queue pairs over its NIC pair, since it has at most %d in all and one for "
-                "each of %d NIC pairs; NCCL_R2_BACKUP_NICS makes these fewer",
-                wanted, got, IB_MAX_PATHS, ib_link_pairs(&c->link, ~0u));
+        R2_WARN(
+            "NCCL_IB_QPS_PER_CONNECTION=%d: a connection gets %d queue pairs over its NIC pair, since it has at most %d in all and one for "
+            "each of %d NIC pairs; NCCL_R2_BACKUP_NICS makes these fewer",
+            wanted, got, IB_MAX_PATHS, ib_link_pairs(&c->link, ~0u));
     }
 }
 
@@ -97,7 +102,8 @@ void r2_setup_check_path(struct r2_comm *c, int p)
     const struct ib_path *path = &c->link.path[p];
     const struct ib_nic *nic = &c->inst->nics.nic[path->nic];
 
-    if (atomic_load_explicit(&nic->generation, memory_order_relaxed) != path->nic_gen || ib_nic_state_get(nic) != IB_NIC_UP) {
+    if (atomic_load_explicit(&nic->generation, memory_order_relaxed) != path->nic_gen ||
+        ib_nic_state_get(nic) != IB_NIC_UP) {
         fo_fault(&c->fo, p, &(struct ib_fault_info){.fault = IB_FAULT_PORT});
     } else if ((int32_t)(c->peer->dead_gen[path->peer_nic] - path->peer_nic_gen) > 0) {
         fo_fault(&c->fo, p, &(struct ib_fault_info){.fault = IB_FAULT_PEER_NIC});
@@ -107,12 +113,14 @@ void r2_setup_check_path(struct r2_comm *c, int p)
 }
 
 /*
- * Why @nic, which nobody has named, is no backup for @primary; NULL: it is one. A NIC of another network does not reach the same
- * ports, and its own users want it. NICs of different generations in one host share what is to be sent by their rates; one that
- * is more than two generations behind (400 and 25 Gb/s) is there for storage or management, and would add less than its
- * traffic costs those.
+ * Why @nic, which nobody has named, is no backup for @primary; NULL: it is one. A NIC of another
+ * network does not reach the same ports, and its own users want it. NICs of different generations
+ * in one host share what is to be sent by their rates; one that is more than two generations behind
+ * (400 and 25 Gb/s) is there for storage or management, and would add less than its traffic costs
+ * those.
  */
-static const char *unlike(struct r2_inst *inst, const struct ib_nic *primary, const struct ib_nic *nic)
+static const char *unlike(struct r2_inst *inst, const struct ib_nic *primary,
+                          const struct ib_nic *nic)
 {
     struct ib_addr a, b;
 
@@ -131,10 +139,12 @@ static int is_named(const struct r2_inst *inst)
     struct ib_hca_filter f;
     char why[128];
 
-    return inst->cfg.ib_hca[0] && ib_hca_parse(&f, inst->cfg.ib_hca, why, sizeof(why)) == 0 && f.count > 0 && !f.exclude;
+    return inst->cfg.ib_hca[0] && ib_hca_parse(&f, inst->cfg.ib_hca, why, sizeof(why)) == 0 &&
+           f.count > 0 && !f.exclude;
 }
 
-/* 0: no backup of NIC @dev. Else the earlier in NCCL_R2_BACKUP_NICS, the more; without a list what the topology says. */
+/* 0: no backup of NIC @dev. Else the earlier in NCCL_R2_BACKUP_NICS, the more; without a list what
+ * the topology says. */
 static uint8_t backup_preference(struct r2_inst *inst, int dev, const struct ib_nic *nic)
 {
     const struct ib_nic *primary = &inst->nics.nic[dev];
@@ -143,12 +153,14 @@ static uint8_t backup_preference(struct r2_inst *inst, int dev, const struct ib_
     char why[128];
     int rank;
 
-    if (inst->cfg.backup_nics[0] == 0 || ib_hca_parse(&f, inst->cfg.backup_nics, why, sizeof(why)) != 0) {
+    if (inst->cfg.backup_nics[0] == 0 ||
+        ib_hca_parse(&f, inst->cfg.backup_nics, why, sizeof(why)) != 0) {
         left_out = nic == primary || is_named(inst) ? NULL : unlike(inst, primary, nic);
         if (left_out && !(inst->left_out_said >> nic->index & 1)) {
             inst->left_out_said |= 1u << nic->index;
-            R2_INFO("NIC %s (%d Mb/s) is no backup of %s (%d Mb/s): %s; NCCL_R2_BACKUP_NICS or NCCL_IB_HCA may name it",
-                    nic->name, nic->speed_mbps, primary->name, primary->speed_mbps, left_out);
+            R2_INFO(
+                "NIC %s (%d Mb/s) is no backup of %s (%d Mb/s): %s; NCCL_R2_BACKUP_NICS or NCCL_IB_HCA may name it",
+                nic->name, nic->speed_mbps, primary->name, primary->speed_mbps, left_out);
         }
         return left_out ? 0 : r2_balance_preference(inst, dev, nic->index);
     }

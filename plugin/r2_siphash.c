@@ -8,8 +8,9 @@ static uint64_t le64_load(const uint8_t *p)
 {
     uint64_t v = 0;
 
-    for (int i = 7; i >= 0; i--)
+    for (int i = 7; i >= 0; i--) {
         v = v << 8 | p[i];
+    }
     return v;
 }
 
@@ -56,13 +57,16 @@ uint64_t r2_siphash(struct r2_siphash_key key, const void *data, size_t len)
         .v3 = key.k1 ^ 0x7465646279746573u,
     };
 
-    for (; len >= 8; len -= 8, p += 8)
+    for (; len >= 8; len -= 8, p += 8) {
         sip_word(&s, le64_load(p));
-    for (size_t i = 0; i < len; i++)
+    }
+    for (size_t i = 0; i < len; i++) {
         last |= (uint64_t)p[i] << (8 * i);
+    }
     sip_word(&s, last);
     s.v2 ^= 0xff;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
         sip_round(&s);
+    }
     return s.v0 ^ s.v1 ^ s.v2 ^ s.v3;
 }

@@ -1,5 +1,6 @@
 /*
- * SipHash-2-4 with a 64 bit result: the keyed hash that authenticates the out-of-band channel. Pure; any thread.
+ * SipHash-2-4 with a 64 bit result: the keyed hash that authenticates the out-of-band channel.
+ * Pure; any thread.
  */
 #ifndef R2_SIPHASH_H
 #define R2_SIPHASH_H

@@ -27,14 +27,16 @@ static int enabled(const struct r2_inst *inst)
 /* To another host: a NIC that sends to itself, or to its neighbour, is bound by other things. */
 static int looked_at(const struct r2_comm *c)
 {
-    return c->is_send && strcmp(c->peer_host, c->inst->host) != 0 && atomic_load_explicit(&c->setup, memory_order_acquire) == R2_SETUP_DONE &&
+    return c->is_send && strcmp(c->peer_host, c->inst->host) != 0 &&
+           atomic_load_explicit(&c->setup, memory_order_acquire) == R2_SETUP_DONE &&
            atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN;
 }
 
 static struct r2_pair *pair_of(struct r2_comm *c, int p)
 {
     if (c->slow[p].pair == NULL) {
-        c->slow[p].pair = r2_pair_find(c->inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic);
+        c->slow[p].pair =
+            r2_pair_find(c->inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic);
     }
     return c->slow[p].pair;
 }
@@ -49,16 +51,20 @@ static void add(struct r2_tempo *t, uint64_t parts, uint64_t bytes, uint64_t que
     t->busy |= (uint8_t)busy;
 }
 
-/* A life that ends counts what it had out as done, which says nothing of the link: it is looked at while it is up. */
+/* A life that ends counts what it had out as done, which says nothing of the link: it is looked at
+ * while it is up. */
 static void look_path(struct r2_comm *c, int p)
 {
     const struct ib_path *path = &c->link.path[p];
-    uint64_t done = IB_RLX_GET(path->bytes_done), cqes = IB_RLX_GET(path->cqes), posted = IB_RLX_GET(path->bytes);
+    uint64_t done = IB_RLX_GET(path->bytes_done), cqes = IB_RLX_GET(path->cqes),
+             posted = IB_RLX_GET(path->bytes);
     int busy = IB_RLX_GET(path->sq_used) != 0;
     struct r2_pair *pair = pair_of(c, p);
 
-    if (pair && (c->up_seen >> p & 1) && done >= c->slow[p].done && cqes >= c->slow[p].cqes) { /* less: a new life */
-        uint64_t bytes = done - c->slow[p].done, parts = cqes - c->slow[p].cqes, queued = posted > done ? posted - done : 0;
+    if (pair && (c->up_seen >> p & 1) && done >= c->slow[p].done &&
+        cqes >= c->slow[p].cqes) { /* less: a new life */
+        uint64_t bytes = done - c->slow[p].done, parts = cqes - c->slow[p].cqes,
+                 queued = posted > done ? posted - done : 0;
 
         add(&pair->tempo, parts, bytes, queued, busy);
         pair->mbps = r2_balance_limit(c, p);
@@ -68,7 +74,8 @@ static void look_path(struct r2_comm *c, int p)
     c->slow[p].cqes = cqes;
 }
 
-/* Completions that NCCL's thread has not come to take would look like work under way: where there is a suspicion, they are taken now. */
+/* Completions that NCCL's thread has not come to take would look like work under way: where there
+ * is a suspicion, they are taken now. */
 static void take_completions(struct r2_comm *c)
 {
     int suspected = 0;
@@ -99,24 +106,28 @@ static int end(struct r2_tempo *t, uint64_t ns)
 
 /* --- judging --- */
 
-/* For other processes: the typical one has a GPU and one NIC, and nothing of its own to compare that with. */
+/* For other processes: the typical one has a GPU and one NIC, and nothing of its own to compare
+ * that with. */
 static void nic_window(struct r2_inst *inst, int nic, uint64_t now)
 {
     struct balance_tempo t;
 
     balance_rate_get(&inst->tempo[nic].rate, BALANCE_RATE_WINDOWS, &t);
     if (inst->board && t.rate) {
-        r2_board_tempo_set(inst->board, nic,
-                           &(struct r2_board_tempo){.rate = t.rate,
-                                                    .least = t.least,
-                                                    .wait_us = t.wait / 1000 < UINT32_MAX ? (uint32_t)(t.wait / 1000) : UINT32_MAX,
-                                                    .busy = (uint16_t)t.busy,
-                                                    .parts = t.parts < UINT16_MAX ? (uint16_t)t.parts : UINT16_MAX,
-                                                    .at = now});
+        r2_board_tempo_set(
+            inst->board, nic,
+            &(struct r2_board_tempo){
+                .rate = t.rate,
+                .least = t.least,
+                .wait_us = t.wait / 1000 < UINT32_MAX ? (uint32_t)(t.wait / 1000) : UINT32_MAX,
+                .busy = (uint16_t)t.busy,
+                .parts = t.parts < UINT16_MAX ? (uint16_t)t.parts : UINT16_MAX,
+                .at = now});
     }
 }
 
-/* What is known of another NIC of this host: the best of what this process and others have seen of it. */
+/* What is known of another NIC of this host: the best of what this process and others have seen of
+ * it. */
 static void peer_get(struct r2_inst *inst, int nic, uint64_t now, struct balance_slow_peer *out)
 {
     const struct ib_nic *n = &inst->nics.nic[nic];
@@ -124,9 +135,14 @@ static void peer_get(struct r2_inst *inst, int nic, uint64_t now, struct balance
 
     out->mbps = r2_balance_port(inst, nic);
     balance_rate_get(&inst->tempo[nic].rate, BALANCE_RATE_WINDOWS, &out->tempo);
-    if (inst->board && r2_board_tempo_best(inst->board, n->guid, n->port, now, LATELY, &b) && b.least > out->tempo.least) {
-        out->tempo = (struct balance_tempo){
-            .rate = b.rate, .least = b.least, .most = b.rate, .wait = (uint64_t)b.wait_us * 1000, .parts = b.parts, .busy = b.busy};
+    if (inst->board && r2_board_tempo_best(inst->board, n->guid, n->port, now, LATELY, &b) &&
+        b.least > out->tempo.least) {
+        out->tempo = (struct balance_tempo){.rate = b.rate,
+                                            .least = b.least,
+                                            .most = b.rate,
+                                            .wait = (uint64_t)b.wait_us * 1000,
+                                            .parts = b.parts,
+                                            .busy = b.busy};
     }
 }
 
@@ -155,12 +171,14 @@ static void moved_get(struct r2_pair *pair, uint64_t now, struct balance_slow_fa
 {
     uint64_t moved = r2_load_moved(pair->inst, pair->nic, now), ns = r2_elapsed(now, pair->load.at);
 
-    if (pair->load.from_at == 0 || pair->load.last_at - pair->load.from_at < MOVED_MIN || ns < MOVED_MIN || moved < pair->load.moved) {
+    if (pair->load.from_at == 0 || pair->load.last_at - pair->load.from_at < MOVED_MIN ||
+        ns < MOVED_MIN || moved < pair->load.moved) {
         return;
     }
     f->moved_known = 1;
     f->moved_here = rate_of(moved - pair->load.moved, ns);
-    f->moved_there = rate_of(pair->load.last - pair->load.from, pair->load.last_at - pair->load.from_at);
+    f->moved_there =
+        rate_of(pair->load.last - pair->load.from, pair->load.last_at - pair->load.from_at);
 }
 
 void r2_slow_on_load(struct r2_pair *pair, const struct probe_load *l)
@@ -168,7 +186,8 @@ void r2_slow_on_load(struct r2_pair *pair, const struct probe_load *l)
     if (pair->slow.state != BALANCE_SLOW_SUSPECT || l->at == 0 || l->at <= pair->load.last_at) {
         return;
     }
-    if (pair->load.from_at == 0 || l->moved < pair->load.last) { /* a process has gone, and what it had moved with it */
+    if (pair->load.from_at == 0 ||
+        l->moved < pair->load.last) { /* a process has gone, and what it had moved with it */
         pair->load.from_at = l->at;
         pair->load.from = l->moved;
     }
@@ -178,7 +197,8 @@ void r2_slow_on_load(struct r2_pair *pair, const struct probe_load *l)
 
 static void ask(struct r2_pair *pair)
 {
-    union fo_body b = {.load = {.nic = pair->nic, .peer_nic = pair->peer_nic, .flags = FO_LOAD_ASK}};
+    union fo_body b = {
+        .load = {.nic = pair->nic, .peer_nic = pair->peer_nic, .flags = FO_LOAD_ASK}};
 
     r2_peer_emit(pair->inst, pair->peer, FO_MSG_LOAD, &b);
 }
@@ -188,12 +208,14 @@ static void ask(struct r2_pair *pair)
 /* Of @mbps; not 0 but for @part 0. */
 static uint32_t part_of(uint32_t mbps, uint16_t part)
 {
-    uint32_t some = (uint32_t)((uint64_t)(mbps ? mbps : BALANCE_MBPS_UNKNOWN) * part / BALANCE_SLOW_ONE);
+    uint32_t some =
+        (uint32_t)((uint64_t)(mbps ? mbps : BALANCE_MBPS_UNKNOWN) * part / BALANCE_SLOW_ONE);
 
     return part && some == 0 ? 1 : some;
 }
 
-/* Also for connections that came up since: every window of a slow pair. Both parts are of the pair's limit, to which the others' rates were scaled. */
+/* Also for connections that came up since: every window of a slow pair. Both parts are of the
+ * pair's limit, to which the others' rates were scaled. */
 static void apply(struct r2_pair *pair)
 {
     uint32_t mbps = part_of(pair->mbps, pair->slow.part), nic = part_of(pair->mbps, pair->slow.nic);
@@ -219,7 +241,8 @@ static void say(struct r2_pair *pair, const struct balance_slow_facts *f)
     struct r2_inst *inst = pair->inst;
     const struct ib_nic *nic = &inst->nics.nic[pair->nic];
     const struct probe_code_info *info = probe_code_info(PROBE_CODE_G02);
-    const char *pci = nic->pci_path ? strrchr(nic->pci_path, '/') : NULL, *there = pair->peer_name[0] ? pair->peer_name : NULL;
+    const char *pci = nic->pci_path ? strrchr(nic->pci_path, '/') : NULL,
+               *there = pair->peer_name[0] ? pair->peer_name : NULL;
     char how[80], line[PROBE_LINE_SIZE], brief[PROBE_SHORT_SIZE];
     struct probe_line l = {.code = PROBE_CODE_G02,
                            .host = inst->host,
@@ -243,7 +266,8 @@ static void say(struct r2_pair *pair, const struct balance_slow_facts *f)
                                   .brief = brief};
 
     if (pair->slow.state == BALANCE_SLOW_YES) {
-        snprintf(how, sizeof(how), "carries:%lluMB/s,of-what-others-carry:%u/100", (unsigned long long)(f->own.rate / 1000000),
+        snprintf(how, sizeof(how), "carries:%lluMB/s,of-what-others-carry:%u/100",
+                 (unsigned long long)(f->own.rate / 1000000),
                  (unsigned)pair->slow.part * 100 / BALANCE_SLOW_ONE);
         v.since_ns = pair->load.at;
         l.since_ms = r2_verdict_time(inst, v.since_ns);
@@ -252,7 +276,8 @@ static void say(struct r2_pair *pair, const struct balance_slow_facts *f)
         R2_WARN("%s", line);
     } else {
         snprintf(how, sizeof(how), "carries:%lluMB/s", (unsigned long long)(f->all.rate / 1000000));
-        snprintf(brief, sizeof(brief), "%s %.22s is as fast as the others again", info->name, nic->name);
+        snprintf(brief, sizeof(brief), "%s %.22s is as fast as the others again", info->name,
+                 nic->name);
         v.severity = PROBE_INFO;
         v.action = v.recommend = NULL;
         R2_INFO("%s, to %s on %s", brief, there ? there : "its NIC", pair->peer->host);
@@ -263,7 +288,8 @@ static void say(struct r2_pair *pair, const struct balance_slow_facts *f)
 static void pair_window(struct r2_inst *inst, struct r2_pair *pair, uint64_t now, struct seen *seen)
 {
     struct balance_slow_peer peer[IB_MAX_NICS];
-    struct balance_slow_facts f = {.mbps = pair->mbps, .peer = peer, .percent = (unsigned)inst->cfg.slow_percent};
+    struct balance_slow_facts f = {
+        .mbps = pair->mbps, .peer = peer, .percent = (unsigned)inst->cfg.slow_percent};
     enum balance_slow_state before = pair->slow.state;
     struct balance_tempo nic;
 
@@ -275,7 +301,8 @@ static void pair_window(struct r2_inst *inst, struct r2_pair *pair, uint64_t now
         return;
     }
     if (before != BALANCE_SLOW_YES && nic.rate > f.own.rate) {
-        f.own = nic; /* it shares the NIC with other pairs of this process: that one is not slow which carries much for all */
+        f.own = nic; /* it shares the NIC with other pairs of this process: that one is not slow
+                        which carries much for all */
     }
     seen_fill(inst, now, seen);
     for (int i = 0; i < inst->nics.count; i++) {

@@ -1,5 +1,5 @@
-/* The writer (r2_stat.h). Pages are reserved before they are written: a full file system must not become a signal in
- * somebody's job. */
+/* The writer (r2_stat.h). Pages are reserved before they are written: a full file system must not
+ * become a signal in somebody's job. */
 #include "r2_stat.h"
 
 #include <dirent.h>
@@ -32,7 +32,8 @@ struct r2_stat {
     char path[512];
 };
 
-/* For the child of a fork(), whose copy of the descriptor would keep the lock when this process ends. */
+/* For the child of a fork(), whose copy of the descriptor would keep the lock when this process
+ * ends. */
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct r2_stat *all;
 
@@ -59,8 +60,8 @@ static void fork_register(void)
 
 /* --- words --- */
 
-/* Each store is a release and pairs with the reader's fences: who sees a new word also sees that the number was odd
- * before. */
+/* Each store is a release and pairs with the reader's fences: who sees a new word also sees that
+ * the number was odd before. */
 static void set(word *w, uint64_t v)
 {
     atomic_store_explicit(w, v, memory_order_release);
@@ -98,8 +99,8 @@ static int lock(int fd)
     return fcntl(fd, F_OFD_SETLK, &l);
 }
 
-/* Takes away the file if nobody holds its lock. Whoever makes one locks it before it writes, and looks afterwards
- * whether it is still there. */
+/* Takes away the file if nobody holds its lock. Whoever makes one locks it before it writes, and
+ * looks afterwards whether it is still there. */
 static void sweep_one(const char *path, uid_t uid)
 {
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -139,13 +140,14 @@ static void sweep(const char *dir, uid_t uid)
 }
 
 /* A file that is ours and locked; -1 with the reason. */
-static int make(struct r2_stat *s, const char *dir, uid_t uid, uint64_t unique, char *why, size_t why_len)
+static int make(struct r2_stat *s, const char *dir, uid_t uid, uint64_t unique, char *why,
+                size_t why_len)
 {
     struct stat st;
 
     for (int i = 0; i < TRIES; i++) {
-        int n = snprintf(s->path, sizeof(s->path), "%s/nccl-net-r2.%u.%016llx.stat", dir, (unsigned)uid,
-                         (unsigned long long)unique + (unsigned)i);
+        int n = snprintf(s->path, sizeof(s->path), "%s/nccl-net-r2.%u.%016llx.stat", dir,
+                         (unsigned)uid, (unsigned long long)unique + (unsigned)i);
 
         if (n < 0 || (size_t)n >= sizeof(s->path)) {
             snprintf(why, why_len, "the name of the run directory is too long");
@@ -156,7 +158,8 @@ static int make(struct r2_stat *s, const char *dir, uid_t uid, uint64_t unique, 
             snprintf(why, why_len, "%s: %s", s->path, strerror(errno));
             continue;
         }
-        if (fchmod(s->fd, 0600) == 0 && lock(s->fd) == 0 && fstat(s->fd, &st) == 0 && st.st_nlink == 1) {
+        if (fchmod(s->fd, 0600) == 0 && lock(s->fd) == 0 && fstat(s->fd, &st) == 0 &&
+            st.st_nlink == 1) {
             return 0;
         }
         snprintf(why, why_len, "%s: %s", s->path, strerror(errno));
@@ -170,7 +173,8 @@ static int reserve(struct r2_stat *s, unsigned conns)
 {
     off_t from = s->room ? (off_t)R2_STAT_SIZE(s->room) : 0;
 
-    errno = posix_fallocate(s->fd, from, (off_t)R2_STAT_SIZE(conns) - from); /* which does not set it */
+    errno =
+        posix_fallocate(s->fd, from, (off_t)R2_STAT_SIZE(conns) - from); /* which does not set it */
     if (errno != 0) {
         return -1;
     }
@@ -189,7 +193,8 @@ static int map(struct r2_stat *s)
     return 0;
 }
 
-struct r2_stat *r2_stat_create(const char *dir, uid_t uid, uint64_t unique, char *why, size_t why_len)
+struct r2_stat *r2_stat_create(const char *dir, uid_t uid, uint64_t unique, char *why,
+                               size_t why_len)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct r2_stat *s = calloc(1, sizeof(*s));

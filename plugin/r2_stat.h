@@ -1,15 +1,15 @@
 /*
- * Statistics of a process in a mapped file of its own (docs/design-stat.md): format, writer, reader. For the plugin and
- * r2_stat.
+ * Statistics of a process in a mapped file of its own (docs/design-stat.md): format, writer,
+ * reader. For the plugin and r2_stat.
  *
- * Format, version 3. Records, each of them a number and a struct below. All is words of 64 bits in the host's order.
- * The number is odd while its record changes and grows by two with each change, so a reader knows whether what it has
- * is whole. Structs hold fixed-width fields without holes, texts are ended by a zero.
+ * Format, version 3. Records, each of them a number and a struct below. All is words of 64 bits in
+ * the host's order. The number is odd while its record changes and grows by two with each change,
+ * so a reader knows whether what it has is whole. Structs hold fixed-width fields without holes,
+ * texts are ended by a zero.
  *
- *   at 0             head: magic, version and sizes, number of the round, then the record of the process
- *   at NICS_AT       R2_STAT_NICS records
- *   at HISTORY_AT    R2_STAT_HISTORY records, a ring
- *   at CONNS_AT      up to R2_STAT_CONNS records; the file is as long as it has had to be
+ *   at 0             head: magic, version and sizes, number of the round, then the record of the
+ * process at NICS_AT       R2_STAT_NICS records at HISTORY_AT    R2_STAT_HISTORY records, a ring at
+ * CONNS_AT      up to R2_STAT_CONNS records; the file is as long as it has had to be
  *
  * The number of the round is odd while several records change together.
  */
@@ -34,38 +34,50 @@ struct r2_stat_who {
     uint64_t start, updated; /* CLOCK_REALTIME, ns */
     uint32_t digest;         /* of the policy */
     int32_t cuda_dev;        /* -1: not known */
-    uint32_t nics, conns; /* records in use: NICs are the first ones; connections are those with an id, below conns */
+    uint32_t nics, conns; /* records in use: NICs are the first ones; connections are those with an
+                             id, below conns */
     uint32_t conns_all;   /* connections there are; more than records: the rest did not fit */
     uint32_t capacity_up; /* NICs that carry, or could */
     uint64_t history;     /* events so far; the last R2_STAT_HISTORY are there */
     uint64_t faults, switches, failbacks, drains, giveups, verdicts;
     uint64_t replayed_bytes, stall_max_ns;
-    uint64_t events_lost; /* lines that could not be written, or events that were too many at once */
-    /* The out-of-band channel: who was not let in, frames and messages of peers that could not be. */
+    uint64_t
+        events_lost; /* lines that could not be written, or events that were too many at once */
+    /* The out-of-band channel: who was not let in, frames and messages of peers that could not be.
+     */
     uint64_t oob_strangers, oob_bad_frames, oob_bad_messages;
     uint64_t stalls, stalls_max_ns; /* without a fault; r2_stall.h */
-    uint64_t kept; /* registrations that are never taken away, since a driver did not let go (P12, P27) */
+    uint64_t kept; /* registrations that are never taken away, since a driver did not let go (P12,
+                      P27) */
 };
 
-enum r2_stat_nic_state { R2_STAT_NIC_UP, R2_STAT_NIC_DOWN, R2_STAT_NIC_FATAL, R2_STAT_NIC_GONE, R2_STAT_NIC_STATES };
+enum r2_stat_nic_state {
+    R2_STAT_NIC_UP,
+    R2_STAT_NIC_DOWN,
+    R2_STAT_NIC_FATAL,
+    R2_STAT_NIC_GONE,
+    R2_STAT_NIC_STATES
+};
 const char *r2_stat_nic_state_name(unsigned state);
 
 struct r2_stat_nic {
     char name[24], device[24], pci[24], why[64]; /* why it is in this state */
-    char trouble[96];                            /* the last fault over it; once the job knows what broke, that */
-    char blamed[96];                             /* the last verdict that names it; empty: none */
+    char trouble[96]; /* the last fault over it; once the job knows what broke, that */
+    char blamed[96];  /* the last verdict that names it; empty: none */
     uint64_t guid;
     uint64_t since, trouble_at, blamed_at; /* CLOCK_REALTIME, ns; 0: never */
-    uint64_t sent, received;               /* bytes of messages, without headers and control writes */
-    uint64_t work_requests;                /* posted for messages and control */
-    uint64_t lost;                         /* lives of paths over it that failed */
-    uint64_t stalls, stall_ns, stall_at;   /* without a fault: connections, the last one, until when (CLOCK_REALTIME, ns; 0: none) */
-    uint32_t over, primary, moved, last;   /* connections: with a usable path over it; that began on it; whose path over
-                                              it is   gone; for which it is the only one */
+    uint64_t sent, received;             /* bytes of messages, without headers and control writes */
+    uint64_t work_requests;              /* posted for messages and control */
+    uint64_t lost;                       /* lives of paths over it that failed */
+    uint64_t stalls, stall_ns, stall_at; /* without a fault: connections, the last one, until when
+                                            (CLOCK_REALTIME, ns; 0: none) */
+    uint32_t over, primary, moved,
+        last; /* connections: with a usable path over it; that began on it; whose path over
+                 it is   gone; for which it is the only one */
     int32_t rail;
     uint32_t speed_mbps;
     uint8_t port, state, drained; /* state: enum r2_stat_nic_state */
-    uint8_t theirs;               /* every connection that moved away did so for what is known to be the peer's */
+    uint8_t theirs; /* every connection that moved away did so for what is known to be the peer's */
     uint8_t gid[16];
     uint16_t lid, reserved2;
 };
@@ -109,15 +121,17 @@ struct r2_stat_event {
     int32_t capacity_all, capacity_up; /* -1: not known */
 };
 
-/* --- writer: one thread; blocks on the file system in open and close only, and where the file has to grow --- */
+/* --- writer: one thread; blocks on the file system in open and close only, and where the file has
+ * to grow --- */
 
 struct r2_stat;
 
 /*
- * Makes the file of this process in @dir, 0600, after taking away those of processes of @uid that have ended. @unique:
- * random, not 0. NULL with the reason in @why.
+ * Makes the file of this process in @dir, 0600, after taking away those of processes of @uid that
+ * have ended. @unique: random, not 0. NULL with the reason in @why.
  */
-struct r2_stat *r2_stat_create(const char *dir, uid_t uid, uint64_t unique, char *why, size_t why_len);
+struct r2_stat *r2_stat_create(const char *dir, uid_t uid, uint64_t unique, char *why,
+                               size_t why_len);
 /* Takes the file away. NULL accepted. */
 void r2_stat_remove(struct r2_stat *s);
 const char *r2_stat_path(const struct r2_stat *s);
@@ -148,9 +162,9 @@ struct r2_stat_view {
 int r2_stat_name(const char *name, uid_t *uid, uint64_t *unique);
 
 /*
- * Reads the file @path of @uid. 1: it is in *@v, to be freed with r2_stat_view_free(); 0: its process has ended; -1
- * with the reason in @why. Reads, does not map: a file that is cut short meanwhile is an error, no signal. Blocks on
- * the file system.
+ * Reads the file @path of @uid. 1: it is in *@v, to be freed with r2_stat_view_free(); 0: its
+ * process has ended; -1 with the reason in @why. Reads, does not map: a file that is cut short
+ * meanwhile is an error, no signal. Blocks on the file system.
  */
 int r2_stat_read(const char *path, uid_t uid, struct r2_stat_view *v, char *why, size_t why_len);
 /* The same from a descriptor, without asking whether its process lives. 0: it is being made. */

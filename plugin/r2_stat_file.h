@@ -12,8 +12,9 @@
 #define R2_STAT_WHO_AT       64
 #define R2_STAT_NICS_AT      4096
 #define R2_STAT_HISTORY_AT   (R2_STAT_NICS_AT + R2_STAT_NICS * R2_STAT_RECORD(struct r2_stat_nic))
-#define R2_STAT_CONNS_AT     (R2_STAT_HISTORY_AT + R2_STAT_HISTORY * R2_STAT_RECORD(struct r2_stat_event))
-#define R2_STAT_SIZE(conns)  (R2_STAT_CONNS_AT + (size_t)(conns)*R2_STAT_RECORD(struct r2_stat_conn))
+#define R2_STAT_CONNS_AT                                                                           \
+    (R2_STAT_HISTORY_AT + R2_STAT_HISTORY * R2_STAT_RECORD(struct r2_stat_event))
+#define R2_STAT_SIZE(conns) (R2_STAT_CONNS_AT + (size_t)(conns)*R2_STAT_RECORD(struct r2_stat_conn))
 
 _Static_assert(sizeof(struct r2_stat_who) == 432 && sizeof(struct r2_stat_nic) == 464 &&
                    sizeof(struct r2_stat_conn) == 584 && sizeof(struct r2_stat_event) == 512 &&
@@ -24,8 +25,8 @@ _Static_assert(R2_STAT_WHO_AT + R2_STAT_RECORD(struct r2_stat_who) <= R2_STAT_NI
 /* Word 1: what a reader of another version must not guess. */
 static inline uint64_t r2_stat_shape(void)
 {
-    return (uint64_t)R2_STAT_VERSION << 48 | (uint64_t)R2_STAT_CONNS << 32 | (uint64_t)R2_STAT_HISTORY << 16 |
-           sizeof(struct r2_stat_conn);
+    return (uint64_t)R2_STAT_VERSION << 48 | (uint64_t)R2_STAT_CONNS << 32 |
+           (uint64_t)R2_STAT_HISTORY << 16 | sizeof(struct r2_stat_conn);
 }
 
 #endif

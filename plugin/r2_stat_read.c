@@ -1,4 +1,5 @@
-/* The reader (r2_stat.h). It reads with pread(): another user's file is never mapped, and a short one is an error. */
+/* The reader (r2_stat.h). It reads with pread(): another user's file is never mapped, and a short
+ * one is an error. */
 #include "r2_stat.h"
 
 #include <errno.h>
@@ -68,8 +69,8 @@ static int get(int fd, size_t at, void *out, size_t len)
 }
 
 /*
- * The number of a record, in order with the reads before and after: fences order what the kernel reads for us like our
- * own loads, since it does so on this processor.
+ * The number of a record, in order with the reads before and after: fences order what the kernel
+ * reads for us like our own loads, since it does so on this processor.
  */
 static int number(int fd, size_t at, uint64_t *no)
 {
@@ -87,7 +88,8 @@ static int record(int fd, size_t at, void *out, size_t len)
     uint64_t before, after;
 
     for (int i = 0; i < TRIES; i++) {
-        if (number(fd, at, &before) != 0 || get(fd, at + 8, out, len) != 0 || number(fd, at, &after) != 0) {
+        if (number(fd, at, &before) != 0 || get(fd, at + 8, out, len) != 0 ||
+            number(fd, at, &after) != 0) {
             return -1;
         }
         if (before == after && before % 2 == 0) {
@@ -171,7 +173,8 @@ static int events_read(int fd, struct r2_stat_view *v)
         struct r2_stat_event *e = &v->event[v->events];
         uint64_t no = all - n + i + 1;
 
-        if (record(fd, R2_STAT_HISTORY_AT + (no - 1) % R2_STAT_HISTORY * R2_STAT_RECORD(*e), e, sizeof(*e)) != 0) {
+        if (record(fd, R2_STAT_HISTORY_AT + (no - 1) % R2_STAT_HISTORY * R2_STAT_RECORD(*e), e,
+                   sizeof(*e)) != 0) {
             continue;
         }
         v->events += event_mend(e) && e->no == no; /* else a later one has taken its place */
@@ -185,7 +188,8 @@ static void conns_read(int fd, struct r2_stat_view *v)
     for (uint32_t i = 0; i < v->who.conns; i++) {
         struct r2_stat_conn *c = &v->conn[v->conns];
 
-        if (record(fd, R2_STAT_CONNS_AT + i * R2_STAT_RECORD(*c), c, sizeof(*c)) != 0 || c->id == 0) {
+        if (record(fd, R2_STAT_CONNS_AT + i * R2_STAT_RECORD(*c), c, sizeof(*c)) != 0 ||
+            c->id == 0) {
             continue;
         }
         conn_mend(c, v->who.nics);
@@ -201,7 +205,8 @@ static int pass(int fd, struct r2_stat_view *v)
     }
     who_mend(&v->who);
     for (uint32_t i = 0; i < v->who.nics; i++) {
-        if (record(fd, R2_STAT_NICS_AT + i * R2_STAT_RECORD(v->nic[0]), &v->nic[i], sizeof(v->nic[i])) != 0) {
+        if (record(fd, R2_STAT_NICS_AT + i * R2_STAT_RECORD(v->nic[0]), &v->nic[i],
+                   sizeof(v->nic[i])) != 0) {
             memset(&v->nic[i], 0, sizeof(v->nic[i]));
         }
         nic_mend(&v->nic[i]);

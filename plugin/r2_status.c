@@ -17,7 +17,8 @@ static const char *const names[R2_STATUS_COUNT] = {
 
 const char *r2_status_name(enum r2_status s)
 {
-    if ((unsigned)s >= R2_STATUS_COUNT || names[s] == NULL)
+    if ((unsigned)s >= R2_STATUS_COUNT || names[s] == NULL) {
         return "unknown status";
+    }
     return names[s];
 }

@@ -1,6 +1,6 @@
 /*
- * Status codes of the plugin, grouped by the largest thing that the condition kills. The grouping is the failover
- * decision: nothing below R2_ERR_COMM ends a job.
+ * Status codes of the plugin, grouped by the largest thing that the condition kills. The grouping
+ * is the failover decision: nothing below R2_ERR_COMM ends a job.
  */
 #ifndef R2_STATUS_H
 #define R2_STATUS_H

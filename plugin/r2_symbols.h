@@ -11,8 +11,9 @@ struct r2_symbol {
 };
 
 /*
- * Fills @table from @lib, a handle of dlopen(), by @n rows. NULL; or the name of the first that is missing and not optional. Without a version: each symbol's
- * default one, which is what headers describe. Any thread; does not block.
+ * Fills @table from @lib, a handle of dlopen(), by @n rows. NULL; or the name of the first that is
+ * missing and not optional. Without a version: each symbol's default one, which is what headers
+ * describe. Any thread; does not block.
  */
 const char *r2_symbols_find(void *lib, const struct r2_symbol *rows, size_t n, void *table);
 

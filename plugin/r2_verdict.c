@@ -15,10 +15,13 @@
 #include "r2_pair.h"
 #include "r2_report.h"
 
-#define REVISES_NS 10000000000ull /* what is found within that time of an undecided verdict on the same part is about the same fault */
+#define REVISES_NS                                                                                 \
+    10000000000ull /* what is found within that time of an undecided verdict on the same part is   \
+                      about the same fault */
 #define ENDS_LATE_NS 10000000000ull
 
-_Static_assert(R2_REPORT_COUNTERS >= IB_COUNTERS && R2_REPORT_EVIDENCE >= R2_EVIDENCE, "room for all");
+_Static_assert(R2_REPORT_COUNTERS >= IB_COUNTERS && R2_REPORT_EVIDENCE >= R2_EVIDENCE,
+               "room for all");
 
 struct finding {
     struct probe_verdict v;
@@ -28,7 +31,8 @@ struct finding {
     struct r2_evidence evidence;
     char how[160], to[80];
     char line[PROBE_LINE_SIZE], brief[PROBE_SHORT_SIZE];
-    struct r2_undecided revises; /* said: an earlier verdict about the same fault, which named suspects only */
+    struct r2_undecided
+        revises; /* said: an earlier verdict about the same fault, which named suspects only */
 };
 
 /* --- whom it is about --- */
@@ -60,9 +64,11 @@ static void about_nic(struct r2_inst *inst, int nic, struct probe_word *w)
 }
 
 /* The word's blame is from the view of its subject. 0: the subject is not known by name. */
-static int make_word(struct r2_inst *inst, const struct r2_case *k, enum probe_blame blame, struct probe_word *w)
+static int make_word(struct r2_inst *inst, const struct r2_case *k, enum probe_blame blame,
+                     struct probe_word *w)
 {
-    const struct r2_pair *pair = k->peer && !k->process ? r2_pair_find(inst, k->peer, k->nic, k->peer_nic) : NULL;
+    const struct r2_pair *pair =
+        k->peer && !k->process ? r2_pair_find(inst, k->peer, k->nic, k->peer_nic) : NULL;
 
     switch (blame) {
     case PROBE_BLAME_LOCAL_NIC:
@@ -100,7 +106,8 @@ static int make_word(struct r2_inst *inst, const struct r2_case *k, enum probe_b
 
 /* --- the operator's line --- */
 
-static void add(char *list, size_t room, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void add(char *list, size_t room, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 static void add(char *list, size_t room, const char *fmt, ...)
 {
     size_t n = strlen(list), before = n;
@@ -134,7 +141,8 @@ static void add_counters(const struct r2_inst *inst, const struct r2_case *k, st
 {
     const struct ib_counters *start, *last;
 
-    if (is_remote(f->v.blame) || f->v.blame == PROBE_BLAME_PEER || !r2_counters_get(inst, k->nic, k->since, &start, &last)) {
+    if (is_remote(f->v.blame) || f->v.blame == PROBE_BLAME_PEER ||
+        !r2_counters_get(inst, k->nic, k->since, &start, &last)) {
         return;
     }
     for (int i = 0; i < IB_COUNTERS_LINK; i++) {
@@ -146,7 +154,8 @@ static void add_counters(const struct r2_inst *inst, const struct r2_case *k, st
     }
 }
 
-static void what_was_measured(const struct r2_inst *inst, const struct r2_case *k, struct finding *f)
+static void what_was_measured(const struct r2_inst *inst, const struct r2_case *k,
+                              struct finding *f)
 {
     const struct probe_facts *x = &k->facts;
 
@@ -169,15 +178,17 @@ static void what_was_measured(const struct r2_inst *inst, const struct r2_case *
 
 /* What the fault does to this process, as its connections stand now. */
 struct effect {
-    unsigned moved; /* connections that lost a path over what is blamed and go on */
-    int stranded;   /* ... that have none left */
-    uint32_t to;    /* bit per NIC: where those go on */
-    uint32_t over;  /* bit per NIC: of paths that are up, of any connection; */
-    uint32_t lost;  /* ... that are not */
-    uint64_t stall_us; /* of those that moved and waited: the longest; 0: none, or not over yet, or nobody looks (r2_report.h) */
+    unsigned moved;    /* connections that lost a path over what is blamed and go on */
+    int stranded;      /* ... that have none left */
+    uint32_t to;       /* bit per NIC: where those go on */
+    uint32_t over;     /* bit per NIC: of paths that are up, of any connection; */
+    uint32_t lost;     /* ... that are not */
+    uint64_t stall_us; /* of those that moved and waited: the longest; 0: none, or not over yet, or
+                          nobody looks (r2_report.h) */
 };
 
-static int is_remote_nic(const struct r2_inst *inst, const struct r2_case *k, const struct r2_comm *c, int p)
+static int is_remote_nic(const struct r2_inst *inst, const struct r2_case *k,
+                         const struct r2_comm *c, int p)
 {
     const struct ib_path *path = &c->link.path[p];
     const struct r2_pair *pair;
@@ -185,12 +196,15 @@ static int is_remote_nic(const struct r2_inst *inst, const struct r2_case *k, co
     if (c->peer == NULL || (c->peer == k->peer && path->peer_nic == k->peer_nic)) {
         return c->peer != NULL;
     }
-    pair = k->peer_guid && strcmp(c->peer->host, k->peer->host) == 0 ? r2_pair_find(inst, c->peer, path->nic, path->peer_nic) : NULL;
+    pair = k->peer_guid && strcmp(c->peer->host, k->peer->host) == 0
+               ? r2_pair_find(inst, c->peer, path->nic, path->peer_nic)
+               : NULL;
     return pair && pair->peer_guid == k->peer_guid && pair->peer_port == k->peer_port;
 }
 
 /* Whether path @p goes over what is blamed; for what is not one NIC's, over the pair. */
-static int is_over(const struct r2_inst *inst, const struct r2_case *k, enum probe_blame blame, const struct r2_comm *c, int p)
+static int is_over(const struct r2_inst *inst, const struct r2_case *k, enum probe_blame blame,
+                   const struct r2_comm *c, int p)
 {
     int ours = c->link.path[p].nic == k->nic;
 
@@ -207,7 +221,8 @@ static int is_over(const struct r2_inst *inst, const struct r2_case *k, enum pro
 }
 
 /* No gate is held. */
-static struct effect effect_of(struct r2_inst *inst, const struct r2_case *k, const struct finding *f)
+static struct effect effect_of(struct r2_inst *inst, const struct r2_case *k,
+                               const struct finding *f)
 {
     struct effect e = {0};
     int waits = 0;
@@ -232,7 +247,8 @@ static struct effect effect_of(struct r2_inst *inst, const struct r2_case *k, co
         e.stranded |= hit && up == 0;
         e.to |= hit ? nics & ~(1u << k->nic) : 0;
         waits |= hit && c->seen.stall_from;
-        if (hit && c->seen.stall_at / 1000000 >= f->word.since_ms && c->seen.stall_ns / 1000 > e.stall_us) {
+        if (hit && c->seen.stall_at / 1000000 >= f->word.since_ms &&
+            c->seen.stall_ns / 1000 > e.stall_us) {
             e.stall_us = c->seen.stall_ns / 1000;
         }
     }
@@ -241,10 +257,11 @@ static struct effect effect_of(struct r2_inst *inst, const struct r2_case *k, co
 }
 
 /*
- * Paths that sleep count as up until they are asked: where the peer is to blame, or may be and no other pair to it has answered, they say nothing of how
- * the job goes on.
+ * Paths that sleep count as up until they are asked: where the peer is to blame, or may be and no
+ * other pair to it has answered, they say nothing of how the job goes on.
  */
-static enum probe_fate fate_of(const struct r2_inst *inst, const struct r2_case *k, const struct finding *f, int stranded)
+static enum probe_fate fate_of(const struct r2_inst *inst, const struct r2_case *k,
+                               const struct finding *f, int stranded)
 {
     if (f->v.blame == PROBE_BLAME_PEER) {
         return f->code == PROBE_CODE_P01 ? PROBE_FATE_ENDS : PROBE_FATE_WAITS;
@@ -252,11 +269,15 @@ static enum probe_fate fate_of(const struct r2_inst *inst, const struct r2_case 
     if (stranded) {
         return inst->cfg.failover ? PROBE_FATE_WAITS : PROBE_FATE_ENDS;
     }
-    return f->v.blame == PROBE_BLAME_UNKNOWN && f->v.suspects >> PROBE_BLAME_PEER & 1 && k->facts.others != PROBE_OK ? PROBE_FATE_NA : PROBE_FATE_CONTINUES;
+    return f->v.blame == PROBE_BLAME_UNKNOWN && f->v.suspects >> PROBE_BLAME_PEER & 1 &&
+                   k->facts.others != PROBE_OK
+               ? PROBE_FATE_NA
+               : PROBE_FATE_CONTINUES;
 }
 
 /* The other end of the pair, seen from the part that is named. */
-static void name_peer(struct r2_inst *inst, const struct r2_case *k, const struct finding *f, struct probe_line *l)
+static void name_peer(struct r2_inst *inst, const struct r2_case *k, const struct finding *f,
+                      struct probe_line *l)
 {
     if (is_remote(f->v.blame)) {
         l->peer_host = inst->host;
@@ -268,7 +289,8 @@ static void name_peer(struct r2_inst *inst, const struct r2_case *k, const struc
 }
 
 /* What is known of this host's NICs alone, where one of them is named. */
-static void name_ours(struct r2_inst *inst, const struct r2_case *k, struct finding *f, const struct effect *e, struct probe_line *l)
+static void name_ours(struct r2_inst *inst, const struct r2_case *k, struct finding *f,
+                      const struct effect *e, struct probe_line *l)
 {
     const struct ib_nic *nic = &inst->nics.nic[k->nic];
     const char *pci = nic->pci_path ? strrchr(nic->pci_path, '/') : NULL;
@@ -291,7 +313,13 @@ static void name_ours(struct r2_inst *inst, const struct r2_case *k, struct find
 
 static void write_lines(struct r2_inst *inst, const struct r2_case *k, struct finding *f)
 {
-    struct probe_line l = {.code = f->code, .host = f->word.host, .nic = f->word.nic, .how = f->how, .to = f->to, .job = inst->job, .suspects = f->v.suspects};
+    struct probe_line l = {.code = f->code,
+                           .host = f->word.host,
+                           .nic = f->word.nic,
+                           .how = f->how,
+                           .to = f->to,
+                           .job = inst->job,
+                           .suspects = f->v.suspects};
     struct probe_seen seen;
     struct effect e = {0};
 
@@ -307,7 +335,9 @@ static void write_lines(struct r2_inst *inst, const struct r2_case *k, struct fi
         l.seen_of = seen.of;
         name_peer(inst, k, f, &l);
         if (f->v.blame != PROBE_BLAME_PEER) {
-            l.rail1 = is_remote(f->v.blame) && inst->cfg.backup_scope == R2_BACKUP_ANY ? 0 : (unsigned)inst->nics.nic[k->nic].rail + 1;
+            l.rail1 = is_remote(f->v.blame) && inst->cfg.backup_scope == R2_BACKUP_ANY
+                          ? 0
+                          : (unsigned)inst->nics.nic[k->nic].rail + 1;
             l.moved = e.moved;
             l.stall_us = e.stall_us;
         }
@@ -326,21 +356,24 @@ static uint64_t report(struct r2_inst *inst, const struct r2_case *k, const stru
     const struct ib_counters *start, *last;
     const struct probe_code_info *info = probe_code_info(f->code);
     int ours = f->v.blame == PROBE_BLAME_LOCAL_NIC || f->v.blame == PROBE_BLAME_LOCAL_LINK;
-    struct r2_report_verdict r = {.code = info->name,
-                                  .blame = info->blame,
-                                  .severity = info->severity,
-                                  .nic = k->process ? -1 : ours || f->v.blame == PROBE_BLAME_PATH || f->code == PROBE_CODE_F03 ? k->nic : -1,
-                                  .peer_host = k->peer ? k->peer->host : NULL,
-                                  .peer_nic = k->peer && !k->process ? r2_evidence_peer_nic(inst, k) : NULL,
-                                  .since_ns = k->since,
-                                  .how = f->how,
-                                  .confidence = f->v.confidence,
-                                  .n_evidence = f->evidence.n,
-                                  .action = info->action,
-                                  .recommend = info->recommend,
-                                  .revises = f->revises.said ? probe_code_info(PROBE_CODE_F03)->name : NULL,
-                                  .revises_seq = f->revises.seq,
-                                  .brief = f->brief};
+    struct r2_report_verdict r = {
+        .code = info->name,
+        .blame = info->blame,
+        .severity = info->severity,
+        .nic = k->process                                                            ? -1
+               : ours || f->v.blame == PROBE_BLAME_PATH || f->code == PROBE_CODE_F03 ? k->nic
+                                                                                     : -1,
+        .peer_host = k->peer ? k->peer->host : NULL,
+        .peer_nic = k->peer && !k->process ? r2_evidence_peer_nic(inst, k) : NULL,
+        .since_ns = k->since,
+        .how = f->how,
+        .confidence = f->v.confidence,
+        .n_evidence = f->evidence.n,
+        .action = info->action,
+        .recommend = info->recommend,
+        .revises = f->revises.said ? probe_code_info(PROBE_CODE_F03)->name : NULL,
+        .revises_seq = f->revises.seq,
+        .brief = f->brief};
 
     if (r2_counters_get(inst, k->nic, k->since, &start, &last)) {
         for (int i = 0; i < IB_COUNTERS; i++) {
@@ -357,8 +390,10 @@ static uint64_t report(struct r2_inst *inst, const struct r2_case *k, const stru
 
 /* --- verdicts that follow each other --- */
 
-/* An undecided verdict was said: one that names the component may follow, from another case or a later word. */
-static void undecided_put(struct r2_inst *inst, const struct r2_case *k, const struct finding *f, uint64_t seq)
+/* An undecided verdict was said: one that names the component may follow, from another case or a
+ * later word. */
+static void undecided_put(struct r2_inst *inst, const struct r2_case *k, const struct finding *f,
+                          uint64_t seq)
 {
     inst->undecided = (struct r2_undecided){.said = 1,
                                             .nic = k->nic,
@@ -373,12 +408,16 @@ static void undecided_put(struct r2_inst *inst, const struct r2_case *k, const s
 static struct r2_undecided undecided_find(const struct r2_inst *inst, const struct finding *f)
 {
     const struct r2_undecided *u = &inst->undecided;
-    const struct r2_pair *pair = u->said && inst->watch_clock - u->at < REVISES_NS ? r2_pair_find(inst, u->peer, u->nic, u->peer_nic) : NULL;
+    const struct r2_pair *pair = u->said && inst->watch_clock - u->at < REVISES_NS
+                                     ? r2_pair_find(inst, u->peer, u->nic, u->peer_nic)
+                                     : NULL;
 
-    return f->known && pair && r2_news_about(&f->word.subject, pair) ? *u : (struct r2_undecided){0};
+    return f->known && pair && r2_news_about(&f->word.subject, pair) ? *u
+                                                                     : (struct r2_undecided){0};
 }
 
-static void latest_put(struct r2_inst *inst, enum probe_code code, const char brief[PROBE_SHORT_SIZE])
+static void latest_put(struct r2_inst *inst, enum probe_code code,
+                       const char brief[PROBE_SHORT_SIZE])
 {
     pthread_mutex_lock(&inst->lock);
     memcpy(inst->verdict_brief, brief, PROBE_SHORT_SIZE);
@@ -392,10 +431,12 @@ uint64_t r2_verdict_time(const struct r2_inst *inst, uint64_t ns)
     struct timespec ts;
 
     clock_gettime(CLOCK_REALTIME, &ts);
-    return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000 - r2_elapsed(r2_now(inst), ns) / 1000000;
+    return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000 -
+           r2_elapsed(r2_now(inst), ns) / 1000000;
 }
 
-/* The peer opened the case and warns of it; people who look at this host find it, too. No news, which is of parts that are known. */
+/* The peer opened the case and warns of it; people who look at this host find it, too. No news,
+ * which is of parts that are known. */
 static void undecided_share(struct r2_inst *inst, const struct r2_case *k, const struct finding *f)
 {
     R2_INFO("with %s, which says it: %s", k->peer->host, f->line);
@@ -404,8 +445,8 @@ static void undecided_share(struct r2_inst *inst, const struct r2_case *k, const
 }
 
 /*
- * The process or host stood still when the case was opened, and has spoken since: its answers are those of one in order,
- * and the silence that the case asks about was its own.
+ * The process or host stood still when the case was opened, and has spoken since: its answers are
+ * those of one in order, and the silence that the case asks about was its own.
  */
 static int stood_still(const struct r2_case *k)
 {
@@ -415,10 +456,12 @@ static int stood_still(const struct r2_case *k)
 /* The job hears it, and the operator; what is known already is not said again. */
 static void publish(struct r2_inst *inst, const struct r2_case *k, struct finding *f)
 {
-    enum r2_log_level level = probe_code_info(f->code)->severity == PROBE_INFO ? R2_LOG_INFO : R2_LOG_WARN;
+    enum r2_log_level level =
+        probe_code_info(f->code)->severity == PROBE_INFO ? R2_LOG_INFO : R2_LOG_WARN;
     int warns = level == R2_LOG_WARN;
 
-    const struct r2_pair *pair = k->peer && !k->process ? r2_pair_find(inst, k->peer, k->nic, k->peer_nic) : NULL;
+    const struct r2_pair *pair =
+        k->peer && !k->process ? r2_pair_find(inst, k->peer, k->nic, k->peer_nic) : NULL;
 
     int more = pair && (r2_news_blamed(pair) || r2_news_peer_blamed(inst, k->peer));
 
@@ -432,11 +475,12 @@ static void publish(struct r2_inst *inst, const struct r2_case *k, struct findin
     if (f->known ? !r2_news_tell(inst, &f->word) : k->told || more) {
         level = R2_LOG_TRACE; /* the other end says it, or somebody has found out more */
     }
-    warns = warns && (f->known || level == R2_LOG_WARN); /* who is told of an undecided one: undecided_share */
+    warns = warns && (f->known ||
+                      level == R2_LOG_WARN); /* who is told of an undecided one: undecided_share */
     r2_log_write(level, __FILE__, __LINE__, "%s", f->line);
     for (int i = 0; i < f->evidence.n; i++) {
-        r2_log_write(level == R2_LOG_TRACE ? level : R2_LOG_INFO, __FILE__, __LINE__, "%s: %s", probe_code_info(f->code)->name,
-                     f->evidence.line[i]);
+        r2_log_write(level == R2_LOG_TRACE ? level : R2_LOG_INFO, __FILE__, __LINE__, "%s: %s",
+                     probe_code_info(f->code)->name, f->evidence.line[i]);
     }
     if (level != R2_LOG_TRACE) {
         uint64_t seq = report(inst, k, f);
@@ -455,7 +499,11 @@ static void publish(struct r2_inst *inst, const struct r2_case *k, struct findin
 void r2_verdict_channel(struct r2_inst *inst, const struct r2_peer *peer)
 {
     const struct probe_code_info *info = probe_code_info(PROBE_CODE_O01);
-    struct probe_line l = {.code = PROBE_CODE_O01, .host = peer->host, .job = inst->job, .how = "channel:lost", .fate = PROBE_FATE_CONTINUES};
+    struct probe_line l = {.code = PROBE_CODE_O01,
+                           .host = peer->host,
+                           .job = inst->job,
+                           .how = "channel:lost",
+                           .fate = PROBE_FATE_CONTINUES};
     char line[PROBE_LINE_SIZE], brief[PROBE_SHORT_SIZE], evidence[R2_EVIDENCE_LINE];
     struct r2_report_verdict r = {.code = info->name,
                                   .blame = info->blame,
@@ -474,7 +522,8 @@ void r2_verdict_channel(struct r2_inst *inst, const struct r2_peer *peer)
     l.since_ms = r2_verdict_time(inst, peer->channel_lost);
     probe_line_full(line, &l);
     probe_line_short(brief, &l);
-    snprintf(evidence, sizeof(evidence), "no channel to %s %s for %llu ms", peer->host, inst->oob->ops->peer_str(peer->oob),
+    snprintf(evidence, sizeof(evidence), "no channel to %s %s for %llu ms", peer->host,
+             inst->oob->ops->peer_str(peer->oob),
              (unsigned long long)(r2_elapsed(r2_now(inst), peer->channel_lost) / 1000000));
     R2_WARN("%s", line);
     R2_INFO("%s: %s", info->name, evidence);
@@ -492,7 +541,8 @@ void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k)
     r2_evidence_gather(inst, k, &f.evidence);
     f.known = make_word(inst, k, f.v.blame, &f.word) && probe_subject_valid(&f.word.subject);
     if (f.word.host[0] == '\0' && k->process) {
-        name_it(&f.word, inst->oob->ops->peer_str(k->peer->oob), ""); /* no connection to it has stood: its address is all that is known */
+        name_it(&f.word, inst->oob->ops->peer_str(k->peer->oob),
+                ""); /* no connection to it has stood: its address is all that is known */
     } else if (f.word.host[0] == '\0' && k->peer && is_remote(f.v.blame)) {
         name_it(&f.word, k->peer->host, ""); /* its NIC has not said its name */
     } else if (f.word.host[0] == '\0') {
@@ -520,7 +570,8 @@ uint8_t r2_verdict_latest(struct r2_inst *inst, uint64_t age, char out[R2_VERDIC
     return code;
 }
 
-/* A connection ends after it has waited for GIVE_UP, and somewhat more where a driver hangs: what was found when that began counts. */
+/* A connection ends after it has waited for GIVE_UP, and somewhat more where a driver hangs: what
+ * was found when that began counts. */
 static uint64_t age_of(const struct r2_comm *c)
 {
     uint64_t give_up = (uint64_t)c->inst->cfg.t_give_up_ms * 1000000;
@@ -539,12 +590,13 @@ void r2_verdict_found(struct r2_comm *c, char out[R2_VERDICT_FOUND])
     }
     if (code == PROBE_CODE_NONE && peer == PROBE_CODE_NONE && c->fo.code != PROBE_CODE_NONE) {
         code = c->fo.code;
-        snprintf(brief, sizeof(brief), "%s %s%s", probe_code_info(code)->name, probe_code_info(code)->text,
-                 c->fo.code_theirs ? ", at the other end" : "");
+        snprintf(brief, sizeof(brief), "%s %s%s", probe_code_info(code)->name,
+                 probe_code_info(code)->text, c->fo.code_theirs ? ", at the other end" : "");
     }
     if (peer != PROBE_CODE_NONE && peer != code) {
-        snprintf(out, R2_VERDICT_FOUND, "%s %s, says %.40s%s%s", probe_code_info(peer)->name, probe_code_info(peer)->text,
-                 c->peer_host[0] ? c->peer_host : "the peer", brief[0] ? "; here " : "", brief);
+        snprintf(out, R2_VERDICT_FOUND, "%s %s, says %.40s%s%s", probe_code_info(peer)->name,
+                 probe_code_info(peer)->text, c->peer_host[0] ? c->peer_host : "the peer",
+                 brief[0] ? "; here " : "", brief);
     } else {
         snprintf(out, R2_VERDICT_FOUND, "%s", brief);
     }

@@ -1,4 +1,5 @@
-/* What a decided case means, and who hears of it: the job (news), the operator (one WARN line), the history. Service thread; nothing blocks. */
+/* What a decided case means, and who hears of it: the job (news), the operator (one WARN line), the
+ * history. Service thread; nothing blocks. */
 #ifndef R2_VERDICT_H
 #define R2_VERDICT_H
 
@@ -12,22 +13,26 @@ struct r2_comm;
 /* Decides by the facts of @k and says it, unless the job knows it already. */
 void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k);
 
-/* Says that the channel to @peer is lost, since @peer->channel_lost (R2-O01). Not of a NIC, and no news: every process has its own channels. */
+/* Says that the channel to @peer is lost, since @peer->channel_lost (R2-O01). Not of a NIC, and no
+ * news: every process has its own channels. */
 void r2_verdict_channel(struct r2_inst *inst, const struct r2_peer *peer);
 
 /* The time of day (ms since 1970) of an instant of r2_now(), as lines have it. Any thread. */
 uint64_t r2_verdict_time(const struct r2_inst *inst, uint64_t ns);
 
 /*
- * What most likely explains that @c ends, or has: the latest verdict in short; else what the peer said of its end, or what the paths of @c have suffered. Empty:
- * no failure is known. Remembers the code, for ended. Any thread; @c's error is set.
+ * What most likely explains that @c ends, or has: the latest verdict in short; else what the peer
+ * said of its end, or what the paths of @c have suffered. Empty: no failure is known. Remembers the
+ * code, for ended. Any thread; @c's error is set.
  */
 #define R2_VERDICT_BRIEF 81 /* PROBE_SHORT_SIZE */
 #define R2_VERDICT_FOUND 160
 void r2_verdict_found(struct r2_comm *c, char out[R2_VERDICT_FOUND]);
-/* The code (enum probe_code) of the failure that a connection of this process ended with last, which others that are aborted for it tell their peers. Any thread. */
+/* The code (enum probe_code) of the failure that a connection of this process ended with last,
+ * which others that are aborted for it tell their peers. Any thread. */
 uint8_t r2_verdict_ended(struct r2_inst *inst);
-/* The latest verdict in short, if it is not older than @age (ns); its code, else NONE and an empty text. Any thread. */
+/* The latest verdict in short, if it is not older than @age (ns); its code, else NONE and an empty
+ * text. Any thread. */
 uint8_t r2_verdict_latest(struct r2_inst *inst, uint64_t age, char out[R2_VERDICT_BRIEF]);
 
 #endif

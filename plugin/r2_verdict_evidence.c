@@ -57,7 +57,8 @@ static struct when when(const struct r2_case *k, uint64_t at)
     return w;
 }
 
-/* A port by the name that its host gives it, where a process on it has said one; else by its numbers. */
+/* A port by the name that its host gives it, where a process on it has said one; else by its
+ * numbers. */
 static void port_of(const struct r2_inst *inst, uint64_t guid, uint8_t port, char *out, size_t room)
 {
     for (int i = 0; guid && i < inst->nics.count; i++) {
@@ -67,7 +68,8 @@ static void port_of(const struct r2_inst *inst, uint64_t guid, uint8_t port, cha
         }
     }
     for (const struct r2_pair *pair = inst->pairs; guid && pair; pair = pair->next) {
-        if (pair->peer && pair->peer_guid == guid && pair->peer_port == port && pair->peer_name[0]) {
+        if (pair->peer && pair->peer_guid == guid && pair->peer_port == port &&
+            pair->peer_name[0]) {
             snprintf(out, room, "%s %s", pair->peer->host, pair->peer_name);
             return;
         }
@@ -75,7 +77,8 @@ static void port_of(const struct r2_inst *inst, uint64_t guid, uint8_t port, cha
     snprintf(out, room, "port %u of %016llx", port, (unsigned long long)guid);
 }
 
-static void put_asked(const struct r2_inst *inst, const struct r2_case *k, const struct r2_case_ask *a, struct r2_evidence *e)
+static void put_asked(const struct r2_inst *inst, const struct r2_case *k,
+                      const struct r2_case_ask *a, struct r2_evidence *e)
 {
     const struct r2_pair *pair = a->peer ? r2_pair_find(inst, a->peer, a->nic, a->peer_nic) : NULL;
     char to[80];
@@ -85,7 +88,8 @@ static void put_asked(const struct r2_inst *inst, const struct r2_case *k, const
     } else {
         port_of(inst, a->guid, a->peer_port, to, sizeof(to));
     }
-    put(e, "%s %s to %s: %s%s", inst->host, inst->nics.nic[a->nic].name, to, outcome_name(a->outcome), when(k, a->at).text);
+    put(e, "%s %s to %s: %s%s", inst->host, inst->nics.nic[a->nic].name, to,
+        outcome_name(a->outcome), when(k, a->at).text);
 }
 
 /* What the peer has found: its own times are not known, but when its word came. */
@@ -98,9 +102,10 @@ static void put_said(struct r2_inst *inst, const struct r2_case *k, struct r2_ev
         put(e, "%s %s: %s", k->peer->host, nic, k->heard ? "its word is not complete" : "no word");
         return;
     }
-    put(e, "%s %s, its own word%s: port %s, loop %s", k->peer->host, nic, when(k, k->said_at).text, r2_evidence_port(k->facts.remote.port),
-        outcome_name(k->facts.remote.loop));
-    put(e, "%s %s to %s %s: %s", k->peer->host, nic, inst->host, inst->nics.nic[k->nic].name, outcome_name(k->said.direct));
+    put(e, "%s %s, its own word%s: port %s, loop %s", k->peer->host, nic, when(k, k->said_at).text,
+        r2_evidence_port(k->facts.remote.port), outcome_name(k->facts.remote.loop));
+    put(e, "%s %s to %s %s: %s", k->peer->host, nic, inst->host, inst->nics.nic[k->nic].name,
+        outcome_name(k->said.direct));
     for (int i = 0; i < k->said.n_aux; i++) {
         port_of(inst, k->said.aux[i].guid, k->said.aux[i].port, to, sizeof(to));
         put(e, "%s %s to %s: %s", k->peer->host, nic, to, outcome_name(k->said.aux[i].outcome));
@@ -119,7 +124,9 @@ static void put_counters(const struct r2_inst *inst, const struct r2_case *k, st
     }
     for (int i = 0; i < IB_COUNTERS; i++) {
         uint64_t by = ib_counters_grown(start, last, i);
-        int n = by ? snprintf(list + len, sizeof(list) - len, "%s%s +%llu", len ? ", " : "", ib_counters_name(i), (unsigned long long)by) : 0;
+        int n = by ? snprintf(list + len, sizeof(list) - len, "%s%s +%llu", len ? ", " : "",
+                              ib_counters_name(i), (unsigned long long)by)
+                   : 0;
 
         if ((size_t)n >= sizeof(list) - len) {
             list[len] = '\0';
@@ -127,7 +134,8 @@ static void put_counters(const struct r2_inst *inst, const struct r2_case *k, st
         }
         len += (size_t)n;
     }
-    put(e, "%s %s, since its first connection: %s", inst->host, inst->nics.nic[k->nic].name, len ? list : "no error counter has grown");
+    put(e, "%s %s, since its first connection: %s", inst->host, inst->nics.nic[k->nic].name,
+        len ? list : "no error counter has grown");
 }
 
 void r2_evidence_gather(struct r2_inst *inst, const struct r2_case *k, struct r2_evidence *e)
@@ -135,11 +143,13 @@ void r2_evidence_gather(struct r2_inst *inst, const struct r2_case *k, struct r2
     e->n = 0;
     if (k->process) {
         put(e, "%s %s: %s", k->peer->host, inst->oob->ops->peer_str(k->peer->oob),
-            k->facts.peer == PROBE_ERROR ? "the host refuses its channel" : "its NICs answer, the process says nothing");
+            k->facts.peer == PROBE_ERROR ? "the host refuses its channel"
+                                         : "its NICs answer, the process says nothing");
         return;
     }
-    put(e, "%s %s: port %s, loop %s%s", inst->host, inst->nics.nic[k->nic].name, r2_evidence_port(k->facts.local.port),
-        outcome_name(k->facts.local.loop), when(k, k->loop_at).text);
+    put(e, "%s %s: port %s, loop %s%s", inst->host, inst->nics.nic[k->nic].name,
+        r2_evidence_port(k->facts.local.port), outcome_name(k->facts.local.loop),
+        when(k, k->loop_at).text);
     if (k->peer) {
         put_asked(inst, k, &k->direct, e);
         for (int i = 0; i < k->n_aux; i++) {
@@ -157,7 +167,8 @@ void r2_evidence_gather(struct r2_inst *inst, const struct r2_case *k, struct r2
     }
 }
 
-struct probe_seen r2_evidence_seen(const struct r2_case *k, enum probe_code code, enum probe_blame blame)
+struct probe_seen r2_evidence_seen(const struct r2_case *k, enum probe_code code,
+                                   enum probe_blame blame)
 {
     struct probe_seen s = {0, 0};
 

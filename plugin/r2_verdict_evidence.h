@@ -1,11 +1,14 @@
-/* What a case has found, in words: who asked what, the outcome, when. Service thread; nothing blocks. Private to r2_verdict.c. */
+/* What a case has found, in words: who asked what, the outcome, when. Service thread; nothing
+ * blocks. Private to r2_verdict.c. */
 #ifndef R2_VERDICT_EVIDENCE_H
 #define R2_VERDICT_EVIDENCE_H
 
 #include "probe/probe_seen.h"
 #include "r2_locate.h"
 
-#define R2_EVIDENCE      18 /* lines: each end's NIC, its pair and four ports; two other pairs; the process; counters; what was muted */
+#define R2_EVIDENCE                                                                                \
+    18 /* lines: each end's NIC, its pair and four ports; two other pairs; the process; counters;  \
+          what was muted */
 #define R2_EVIDENCE_LINE 160
 
 struct r2_evidence {
@@ -17,7 +20,8 @@ struct r2_evidence {
 void r2_evidence_gather(struct r2_inst *inst, const struct r2_case *k, struct r2_evidence *e);
 
 /* Vantage points of @k that agree with what is found; of 0: none was asked. */
-struct probe_seen r2_evidence_seen(const struct r2_case *k, enum probe_code code, enum probe_blame blame);
+struct probe_seen r2_evidence_seen(const struct r2_case *k, enum probe_code code,
+                                   enum probe_blame blame);
 
 /* "up", ... of an enum probe_port; static. */
 const char *r2_evidence_port(uint8_t port);

@@ -1,5 +1,5 @@
-/* The watchdog (docs/design-watchdog.md): which silence is asked about, whom, and what the answer means. Service
- * thread. */
+/* The watchdog (docs/design-watchdog.md): which silence is asked about, whom, and what the answer
+ * means. Service thread. */
 #include "r2_watch.h"
 
 #include "r2_drain.h"
@@ -12,13 +12,15 @@
 #include "r2_slow.h"
 #include "r2_stall.h"
 
-#define MS(x)     ((uint64_t)(x)*1000000)
-#define ASK_STEP  MS(1) /* while a probe is out */
-#define WANT_MAX  MS(1000)
+#define MS(x)          ((uint64_t)(x)*1000000)
+#define ASK_STEP       MS(1) /* while a probe is out */
+#define WANT_MAX       MS(1000)
 #define SILENT_PROCESS MS(3000) /* words repeated up to every second went unanswered */
-#define STILL_STEP MS(1000) /* what stands still is looked at so often, or four times in NCCL_R2_GIVE_UP */
-#define STILL_MIN  MS(1000) /* a path that is new is given so long, whatever was before */
-#define QUIET_MIN 100   /* ticks without work before a path is taken off the list, which takes its gate */
+#define STILL_STEP                                                                                 \
+    MS(1000) /* what stands still is looked at so often, or four times in NCCL_R2_GIVE_UP */
+#define STILL_MIN MS(1000) /* a path that is new is given so long, whatever was before */
+#define QUIET_MIN                                                                                  \
+    100 /* ticks without work before a path is taken off the list, which takes its gate */
 
 static struct probe_pulse pulse_of(const struct r2_comm *c, int p)
 {
@@ -26,9 +28,10 @@ static struct probe_pulse pulse_of(const struct r2_comm *c, int p)
     struct probe_pulse s = {.moved = IB_RLX_GET(path->cqes)};
 
     if (c->is_send) {
-        /* While work requests are out they alone count: acknowledgements of others do not tell that these will end. The
-         * lowest bit keeps the two counts apart. */
-        s.moved = IB_RLX_GET(path->sq_used) ? 2 * s.moved + 1 : 2 * (s.moved + IB_RLX_GET(c->tx->sack));
+        /* While work requests are out they alone count: acknowledgements of others do not tell that
+         * these will end. The lowest bit keeps the two counts apart. */
+        s.moved =
+            IB_RLX_GET(path->sq_used) ? 2 * s.moved + 1 : 2 * (s.moved + IB_RLX_GET(c->tx->sack));
         s.done = IB_RLX_GET(path->bytes_done);
         s.posted = IB_RLX_GET(path->bytes);
         s.posted = s.posted > s.done ? s.posted : s.done; /* read apart from each other */
@@ -40,7 +43,8 @@ static struct probe_pulse pulse_of(const struct r2_comm *c, int p)
 
 static int outstanding(const struct r2_comm *c, int p)
 {
-    return IB_RLX_GET(c->link.path[p].sq_used) || (c->is_send && IB_RLX_GET(c->tx->sposted) > IB_RLX_GET(c->tx->sack));
+    return IB_RLX_GET(c->link.path[p].sq_used) ||
+           (c->is_send && IB_RLX_GET(c->tx->sposted) > IB_RLX_GET(c->tx->sack));
 }
 
 static int watched(const struct r2_comm *c)
@@ -70,32 +74,40 @@ static uint64_t pair_expect(struct r2_inst *inst, const struct r2_pair *pair)
     return longest;
 }
 
-/* Whether a verdict about path @p may end its life: never the last one, where waiting costs nothing that ending would
- * save, unless a drained one would return in its place; nor while the peer could not be told, by the channel or over another NIC pair, which settlement needs. */
+/* Whether a verdict about path @p may end its life: never the last one, where waiting costs nothing
+ * that ending would save, unless a drained one would return in its place; nor while the peer could
+ * not be told, by the channel or over another NIC pair, which settlement needs. */
 static int may_move(const struct r2_comm *c, int p)
 {
-    return c->inst->cfg.watchdog && c->inst->cfg.failover && ((c->link.up & ~(1u << p)) || r2_drain_spare(c)) &&
-           (c->inst->oob->ops->peer_is_up(c->peer->oob) || r2_inband_reaches(c->inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic));
+    return c->inst->cfg.watchdog && c->inst->cfg.failover &&
+           ((c->link.up & ~(1u << p)) || r2_drain_spare(c)) &&
+           (c->inst->oob->ops->peer_is_up(c->peer->oob) ||
+            r2_inband_reaches(c->inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic));
 }
 
 static void give_up_last(struct r2_comm *c, int p, uint64_t silent)
 {
-    fo_fail(&c->fo, R2_ERR_COMM, "the last path, NIC %s - NIC %u, is silent for %llu ms; before it: %s",
-            c->inst->nics.nic[c->link.path[p].nic].name, c->link.path[p].peer_nic,
-            (unsigned long long)(silent / 1000000), c->fo.last_fault[0] ? c->fo.last_fault : "nothing");
+    fo_fail(
+        &c->fo, R2_ERR_COMM, "the last path, NIC %s - NIC %u, is silent for %llu ms; before it: %s",
+        c->inst->nics.nic[c->link.path[p].nic].name, c->link.path[p].peer_nic,
+        (unsigned long long)(silent / 1000000), c->fo.last_fault[0] ? c->fo.last_fault : "nothing");
     r2_comm_kick(c);
 }
 
-/* The last path, or all that are left are over one NIC pair: its life goes on, but nobody waits for ever. RC may never say anything, and then no other end would
- * come. @silent: ns; @limit: what any repair may take. */
+/* The last path, or all that are left are over one NIC pair: its life goes on, but nobody waits for
+ * ever. RC may never say anything, and then no other end would come. @silent: ns; @limit: what any
+ * repair may take. */
 static void last_path(struct r2_comm *c, int p, uint64_t silent, uint64_t limit)
 {
     const struct r2_config *cfg = &c->inst->cfg;
     uint64_t give_up = MS(cfg->t_give_up_ms);
     uint64_t still = r2_elapsed(c->inst->watch_clock, c->still.since);
 
-    silent = c->still.since && still > silent ? still : silent; /* what R writes again moves its path alone */
-    if (cfg->watchdog && cfg->failover && (c->link.up & ~ib_link_pair(&c->link, p)) == 0 && silent >= (give_up > limit ? give_up : limit)) {
+    silent = c->still.since && still > silent
+                 ? still
+                 : silent; /* what R writes again moves its path alone */
+    if (cfg->watchdog && cfg->failover && (c->link.up & ~ib_link_pair(&c->link, p)) == 0 &&
+        silent >= (give_up > limit ? give_up : limit)) {
         give_up_last(c, p, silent);
     }
 }
@@ -114,11 +126,12 @@ void r2_watch_ask(struct r2_pair *pair)
 static struct r2_pair *ask(struct r2_comm *c, int p)
 {
     struct r2_inst *inst = c->inst;
-    struct r2_pair *pair = r2_pair_find(inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic);
+    struct r2_pair *pair =
+        r2_pair_find(inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic);
 
-    if (pair == NULL ||
-        !pair->verdict) {  /* else a thousand connections would ask together, and count all queues each */
-        inst->look_at = 0; /* the port may know: an event can get lost */
+    if (pair == NULL || !pair->verdict) { /* else a thousand connections would ask together, and
+                                             count all queues each */
+        inst->look_at = 0;                /* the port may know: an event can get lost */
     }
     if (pair) {
         r2_watch_ask(pair);
@@ -136,15 +149,18 @@ static void no_completion(struct r2_comm *c, int p, const struct probe_pulse *s)
     struct r2_pair *pair;
 
     r2_stall_see(c, p, silent);
-    limit = probe_stuck_limit(MS(cfg->t_stuck_ms), (unsigned)cfg->ib_timeout, probe_watch_expect(w, s));
+    limit =
+        probe_stuck_limit(MS(cfg->t_stuck_ms), (unsigned)cfg->ib_timeout, probe_watch_expect(w, s));
     if (!may_move(c, p)) {
         last_path(c, p, silent, 2 * limit);
         return;
     }
     pair = ask(c, p);
     if (pair == NULL || !r2_pair_ready(pair) || pair->last_ok <= w->moved_at) {
-        limit *= 2; /* nobody could be asked: silence alone, beyond what RC needs for any repair that is possible */
-        if ((c->link.up & ~ib_link_pair(&c->link, p)) == 0 && !r2_drain_spare(c)) { /* the other queue pairs of this NIC pair are no way out */
+        limit *= 2; /* nobody could be asked: silence alone, beyond what RC needs for any repair
+                       that is possible */
+        if ((c->link.up & ~ib_link_pair(&c->link, p)) == 0 &&
+            !r2_drain_spare(c)) { /* the other queue pairs of this NIC pair are no way out */
             last_path(c, p, silent, limit);
             return;
         }
@@ -157,7 +173,9 @@ static void no_completion(struct r2_comm *c, int p, const struct probe_pulse *s)
 /* Gate held. 0: no part of @p waits for R alone. */
 static int say_suspect(struct r2_comm *c, int p)
 {
-    union fo_body b = {.suspect = {.dst = c->fo.peer, .src = c->id, .life = c->link.path[p].life, .path = (uint8_t)p}};
+    union fo_body b = {
+        .suspect = {
+            .dst = c->fo.peer, .src = c->id, .life = c->link.path[p].life, .path = (uint8_t)p}};
 
     b.suspect.mask = ib_send_oldest_live(c->tx, p, c->link.path[p].life, &b.suspect.seq);
     if (b.suspect.mask) {
@@ -166,7 +184,8 @@ static int say_suspect(struct r2_comm *c, int p)
     return b.suspect.mask != 0;
 }
 
-/* The NICs have done their part, and the process at the other end neither takes it nor answers for so long: people want to know which one it is. */
+/* The NICs have done their part, and the process at the other end neither takes it nor answers for
+ * so long: people want to know which one it is. */
 static void silent_process(struct r2_comm *c, int p)
 {
     struct r2_peer *peer = c->peer;
@@ -174,11 +193,14 @@ static void silent_process(struct r2_comm *c, int p)
 
     uint64_t now = r2_now(c->inst);
 
-    if (silence < SILENT_PROCESS || peer->process_blamed || r2_elapsed(now, peer->last_contact) < SILENT_PROCESS) {
+    if (silence < SILENT_PROCESS || peer->process_blamed ||
+        r2_elapsed(now, peer->last_contact) < SILENT_PROCESS) {
         return;
     }
     if (peer->hello_at <= peer->last_contact) { /* SUSPECT asks for no answer: this does */
-        union fo_body b = {.load = {.nic = c->link.path[p].nic, .peer_nic = c->link.path[p].peer_nic, .flags = FO_LOAD_ASK}};
+        union fo_body b = {.load = {.nic = c->link.path[p].nic,
+                                    .peer_nic = c->link.path[p].peer_nic,
+                                    .flags = FO_LOAD_ASK}};
 
         r2_peer_emit(c->inst, peer, FO_MSG_LOAD, &b);
         peer->hello_at = now;
@@ -206,13 +228,15 @@ static int look_send(struct r2_comm *c, int p)
         return 0;
     }
     silent_process(c, p);
-    if (may_move(c, p)) { /* R may be slow, its acknowledgement lost, or its NIC dead behind its own ACK: R can tell */
+    if (may_move(c, p)) { /* R may be slow, its acknowledgement lost, or its NIC dead behind its own
+                             ACK: R can tell */
         ask(c, p);
     }
     return 1;
 }
 
-/* The confirming write is a question, too: half of T_probe without its completion, and the pair is asked. */
+/* The confirming write is a question, too: half of T_probe without its completion, and the pair is
+ * asked. */
 static int look_recv(struct r2_comm *c, int p)
 {
     struct probe_watch *w = &c->watch[p];
@@ -228,7 +252,8 @@ static int look_recv(struct r2_comm *c, int p)
     return c->link.path[p].sq_used != 0;
 }
 
-/* @silent 0: it was found idle for long, and is taken off the list unless something was posted just now. */
+/* @silent 0: it was found idle for long, and is taken off the list unless something was posted just
+ * now. */
 static void look(struct r2_comm *c, int p, int silent)
 {
     int more = 0;
@@ -246,8 +271,9 @@ static void look(struct r2_comm *c, int p, int silent)
 }
 
 /*
- * NCCL wants to send and finds no receive, for long. Usually the receiver is slow; but its CTS may have been acknowledged by our NIC and lost
- * behind that, and then nobody else would ever ask: R has its acknowledgement, and we have nothing outstanding.
+ * NCCL wants to send and finds no receive, for long. Usually the receiver is slow; but its CTS may
+ * have been acknowledged by our NIC and lost behind that, and then nobody else would ever ask: R
+ * has its acknowledgement, and we have nothing outstanding.
  */
 static void tick_want(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
 {
@@ -267,7 +293,8 @@ static void tick_want(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
     c->want.since = clock;
     c->want.wait = 2 * c->want.wait < WANT_MAX ? 2 * c->want.wait : WANT_MAX;
     r2_gate_visit(&c->gate);
-    if (watched(c) && c->inst->cfg.watchdog && c->fo.error == R2_OK && !c->fo.peer_bye && !c->fo.quiet) {
+    if (watched(c) && c->inst->cfg.watchdog && c->fo.error == R2_OK && !c->fo.peer_bye &&
+        !c->fo.quiet) {
         union fo_body b = {.want = {.dst = c->fo.peer, .src = c->id, .seq = c->tx->cts_seen}};
 
         r2_peer_emit(c->inst, c->peer, FO_MSG_WANT, &b);
@@ -288,7 +315,8 @@ void r2_watch_on_want(struct r2_comm *c, const struct fo_want *m)
 
 /* --- nothing moves on any path --- */
 
-/* R: how many control writes there were, again and again when S asks, does not say that any gets anywhere. */
+/* R: how many control writes there were, again and again when S asks, does not say that any gets
+ * anywhere. */
 static uint64_t moved_by_all(const struct r2_comm *c)
 {
     uint64_t moved = c->is_send ? IB_RLX_GET(c->tx->sack) : 0;
@@ -322,7 +350,8 @@ static uint64_t expected(const struct r2_comm *c)
 
     for (int p = 0; p < c->link.npaths; p++) {
         struct probe_pulse s = pulse_of(c, p);
-        uint64_t t = ib_link_up(&c->link, p) && c->is_send ? probe_watch_expect(&c->watch[p], &s) : 0;
+        uint64_t t =
+            ib_link_up(&c->link, p) && c->is_send ? probe_watch_expect(&c->watch[p], &s) : 0;
 
         longest = t > longest ? t : longest;
     }
@@ -330,8 +359,9 @@ static uint64_t expected(const struct r2_comm *c)
 }
 
 /*
- * Asks over all paths that are up; nobody's verdict waits for that. Takes in when one answered last, or carried
- * something of another connection. 0: none of them has ever answered, so that RC's own time is all there is. Gate held.
+ * Asks over all paths that are up; nobody's verdict waits for that. Takes in when one answered
+ * last, or carried something of another connection. 0: none of them has ever answered, so that RC's
+ * own time is all there is. Gate held.
  */
 static int ask_all(struct r2_comm *c, uint64_t clock)
 {
@@ -359,13 +389,15 @@ static int ask_all(struct r2_comm *c, uint64_t clock)
 }
 
 /*
- * No path carries it: nothing of it moves, and none of its paths answers, for NCCL_R2_GIVE_UP; and a time without a path
- * before counts, where nothing has got through since. Where R's NIC has taken everything of S's, S waits for R's process,
- * stopped perhaps: what that says is its own matter, and where its NIC is silent it ends itself. Gate held.
+ * No path carries it: nothing of it moves, and none of its paths answers, for NCCL_R2_GIVE_UP; and
+ * a time without a path before counts, where nothing has got through since. Where R's NIC has taken
+ * everything of S's, S waits for R's process, stopped perhaps: what that says is its own matter,
+ * and where its NIC is silent it ends itself. Gate held.
  */
 static void look_still(struct r2_comm *c, uint64_t clock)
 {
-    uint64_t give_up = MS(c->inst->cfg.t_give_up_ms), expect = 4 * expected(c), now = r2_now(c->inst);
+    uint64_t give_up = MS(c->inst->cfg.t_give_up_ms), expect = 4 * expected(c),
+             now = r2_now(c->inst);
     uint64_t least = give_up < STILL_MIN ? give_up : STILL_MIN, silent, age, barren;
     int known = ask_all(c, clock);
 
@@ -426,7 +458,8 @@ static void tick(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
     if (c->is_send) {
         tick_want(c, clock, t_suspect);
         if (IB_RLX_GET(c->tx->starved_since)) {
-            r2_comm_kick(c); /* the limit on that is looked at in its step, and NCCL's thread cannot ask for one */
+            r2_comm_kick(c); /* the limit on that is looked at in its step, and NCCL's thread cannot
+                                ask for one */
         }
     }
     for (uint32_t m = IB_RLX_GET(c->link.touched); m; m &= m - 1) {
@@ -448,16 +481,17 @@ static void tick(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
 }
 
 /*
- * For how long our NIC has been said to have acknowledged parts that its completion queue does not show. The first time
- * they may be on their way; claimed again T_suspect later they are not: no probe is needed, and none may be possible,
- * since a hung driver builds no queue pair.
+ * For how long our NIC has been said to have acknowledged parts that its completion queue does not
+ * show. The first time they may be on their way; claimed again T_suspect later they are not: no
+ * probe is needed, and none may be possible, since a hung driver builds no queue pair.
  */
 static uint64_t claim_age(struct r2_comm *c, const struct fo_suspect *m)
 {
     const struct r2_ledger *g = &c->rx->ledger;
     uint64_t clock = c->inst->watch_clock, since = c->claim[m->path].since;
     const struct r2_ledger_entry *e = &g->entry[m->seq % R2_LEDGER_WINDOW];
-    int lacks = m->seq >= g->acked && m->seq < g->rpost && (m->mask & ~(unsigned)(e->mask | e->seen));
+    int lacks =
+        m->seq >= g->acked && m->seq < g->rpost && (m->mask & ~(unsigned)(e->mask | e->seen));
 
     if (!lacks || since == 0 || c->claim[m->path].seq != m->seq) {
         c->claim[m->path].seq = m->seq;
@@ -470,19 +504,21 @@ static uint64_t claim_age(struct r2_comm *c, const struct fo_suspect *m)
 void r2_watch_on_suspect(struct r2_comm *c, const struct fo_suspect *m)
 {
     struct ib_fault_info info = {.fault = IB_FAULT_CLAIM};
-    /* both clocks move in ticks of a quarter: what S says T_suspect apart may be heard a tick closer */
+    /* both clocks move in ticks of a quarter: what S says T_suspect apart may be heard a tick
+     * closer */
     uint64_t t_claim = MS(c->inst->cfg.t_suspect_ms) - MS(c->inst->cfg.t_suspect_ms) / 4, age;
     int p = m->path;
 
-    if (c->is_send || p >= c->link.npaths || c->link.path[p].life != m->life || c->fo.error != R2_OK ||
-        c->fo.peer_bye) {
+    if (c->is_send || p >= c->link.npaths || c->link.path[p].life != m->life ||
+        c->fo.error != R2_OK || c->fo.peer_bye) {
         return;
     }
     ib_recv_progress(c->rx);
     if (!ib_link_up(&c->link, p)) {
         return;
     }
-    ib_recv_confirm(c->rx, p); /* polls this very path, and S may wait for an acknowledgement that is lost */
+    ib_recv_confirm(
+        c->rx, p); /* polls this very path, and S may wait for an acknowledgement that is lost */
     if (!watched(c)) {
         return;
     }

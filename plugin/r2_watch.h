@@ -1,16 +1,18 @@
-/* The watchdog: finds paths that fail without an error completion (docs/design-watchdog.md). Service thread; nothing blocks. */
+/* The watchdog: finds paths that fail without an error completion (docs/design-watchdog.md).
+ * Service thread; nothing blocks. */
 #ifndef R2_WATCH_H
 #define R2_WATCH_H
 
 #include "r2_inst.h"
 
 /*
- * Moves the watch's clock (ns) to @now, by T_suspect / 2 at most: it stands while this process does. First in every step of the service thread: what a
- * message asks or says counts from here.
+ * Moves the watch's clock (ns) to @now, by T_suspect / 2 at most: it stands while this process
+ * does. First in every step of the service thread: what a message asks or says counts from here.
  */
 void r2_watch_clock(struct r2_inst *inst, uint64_t now);
 
-/* Looks at all connections every NCCL_R2_T_SUSPECT / 4, at probes that are out every millisecond. Returns the next time (ns). */
+/* Looks at all connections every NCCL_R2_T_SUSPECT / 4, at probes that are out every millisecond.
+ * Returns the next time (ns). */
 uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now);
 
 /* Whether @pair answers is asked now, whoever is silent or not. */

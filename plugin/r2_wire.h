@@ -1,5 +1,6 @@
 /*
- * Bounded, little-endian packing. A writer or reader that runs out of room turns bad and stays so: check once at the end. Pure.
+ * Bounded, little-endian packing. A writer or reader that runs out of room turns bad and stays so:
+ * check once at the end. Pure.
  */
 #ifndef R2_WIRE_H
 #define R2_WIRE_H

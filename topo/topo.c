@@ -14,8 +14,9 @@ void topo_clear(struct topo *t)
 int topo_root_add(struct topo *t, uint32_t domain, uint8_t bus)
 {
     for (int i = 0; i < t->roots; i++) {
-        if (t->root[i].domain == domain && t->root[i].bus == bus)
+        if (t->root[i].domain == domain && t->root[i].bus == bus) {
             return i;
+        }
     }
     if (t->roots == TOPO_ROOTS_MAX) {
         t->unknown |= TOPO_CUT;
@@ -30,8 +31,9 @@ int topo_pci_find(const struct topo *t, uint32_t domain, uint8_t bus, uint8_t de
     for (int i = 0; i < t->pcis; i++) {
         const struct topo_pci *p = &t->pci[i];
 
-        if (p->domain == domain && p->bus == bus && p->dev == dev && p->fn == fn)
+        if (p->domain == domain && p->bus == bus && p->dev == dev && p->fn == fn) {
             return i;
+        }
     }
     return -1;
 }
@@ -40,8 +42,9 @@ int topo_pci_add(struct topo *t, uint32_t domain, uint8_t bus, uint8_t dev, uint
 {
     int i = topo_pci_find(t, domain, bus, dev, fn);
 
-    if (i >= 0)
+    if (i >= 0) {
         return i;
+    }
     if (t->pcis == TOPO_PCI_MAX) {
         t->unknown |= TOPO_CUT;
         return -1;
@@ -54,8 +57,9 @@ int topo_pci_add(struct topo *t, uint32_t domain, uint8_t bus, uint8_t dev, uint
 int topo_numa_add(struct topo *t, int id, int socket)
 {
     for (int i = 0; i < t->numas; i++) {
-        if (t->numa[i].id == id)
+        if (t->numa[i].id == id) {
             return i;
+        }
     }
     if (t->numas == TOPO_NUMA_MAX) {
         t->unknown |= TOPO_CUT;
@@ -70,11 +74,13 @@ static bool name_is_fit(const char *name)
 {
     size_t n = strnlen(name, TOPO_NAME);
 
-    if (n == 0 || n == TOPO_NAME)
+    if (n == 0 || n == TOPO_NAME) {
         return false;
+    }
     for (size_t i = 0; i < n; i++) {
-        if (name[i] <= 0x20 || name[i] >= 0x7f || strchr("/\"\\<>&", name[i]) != NULL)
+        if (name[i] <= 0x20 || name[i] >= 0x7f || strchr("/\"\\<>&", name[i]) != NULL) {
             return false;
+        }
     }
     return true;
 }
@@ -100,8 +106,9 @@ struct topo_nic *topo_nic_add(struct topo *t, const char *name, unsigned port)
 int topo_gpu_add(struct topo *t, int pci)
 {
     for (int i = 0; i < t->gpus; i++) {
-        if (t->gpu[i].pci == pci)
+        if (t->gpu[i].pci == pci) {
             return i;
+        }
     }
     if (t->gpus == TOPO_GPUS_MAX) {
         t->unknown |= TOPO_CUT;
@@ -121,14 +128,15 @@ static size_t hex_parse(const char *text, size_t min, size_t max, uint32_t *valu
         char c = text[n];
         uint32_t d;
 
-        if (c >= '0' && c <= '9')
+        if (c >= '0' && c <= '9') {
             d = (uint32_t)(c - '0');
-        else if (c >= 'a' && c <= 'f')
+        } else if (c >= 'a' && c <= 'f') {
             d = (uint32_t)(c - 'a' + 10);
-        else if (c >= 'A' && c <= 'F')
+        } else if (c >= 'A' && c <= 'F') {
             d = (uint32_t)(c - 'A' + 10);
-        else
+        } else {
             break;
+        }
         *value = *value << 4 | d;
     }
     return n >= min ? n : 0;
@@ -141,8 +149,9 @@ size_t topo_bdf_parse(const char *text, uint32_t *domain, uint8_t *bus, uint8_t 
 
     if (n == 0 || text[n] != ':' || hex_parse(text + n + 1, 2, 2, &b) == 0 || text[n + 3] != ':' ||
         hex_parse(text + n + 4, 2, 2, &d) == 0 || d > 31 || text[n + 6] != '.' ||
-        hex_parse(text + n + 7, 1, 1, &f) == 0 || f > 7)
+        hex_parse(text + n + 7, 1, 1, &f) == 0 || f > 7) {
         return 0;
+    }
     *bus = (uint8_t)b;
     *dev = (uint8_t)d;
     *fn = (uint8_t)f;
@@ -155,11 +164,13 @@ uint32_t topo_link_mbps(unsigned gts10, unsigned width)
         unsigned gts10, mbps;
     } lanes[] = {{25, 1500}, {50, 3000}, {80, 6000}, {160, 12000}, {320, 24000}, {640, 48000}};
 
-    if (width == 0 || width > 32 || ((width & (width - 1)) != 0 && width != 12))
+    if (width == 0 || width > 32 || ((width & (width - 1)) != 0 && width != 12)) {
         return 0;
+    }
     for (size_t i = 0; i < sizeof(lanes) / sizeof(lanes[0]); i++) {
-        if (lanes[i].gts10 == gts10)
+        if (lanes[i].gts10 == gts10) {
             return lanes[i].mbps * width;
+        }
     }
     return 0;
 }
@@ -219,20 +230,23 @@ int topo_socket_of(const struct topo *t, int numa)
 }
 
 /*
- * A port that is down says what it does without a partner. Unknown would be no limit, and the port the best of all where PCI is faster than ports; the slowest of
- * the others promises no more than they do. ib_open.c guesses alike for verbs.
+ * A port that is down says what it does without a partner. Unknown would be no limit, and the port
+ * the best of all where PCI is faster than ports; the slowest of the others promises no more than
+ * they do. ib_open.c guesses alike for verbs.
  */
 uint32_t topo_nic_mbps(const struct topo *t, int nic)
 {
     uint32_t slowest = 0;
 
-    if (t->nic[nic].state != TOPO_STATE_DOWN)
+    if (t->nic[nic].state != TOPO_STATE_DOWN) {
         return t->nic[nic].rate_mbps;
+    }
     for (int i = 0; i < t->nics; i++) {
         uint32_t rate = t->nic[i].state != TOPO_STATE_DOWN ? t->nic[i].rate_mbps : 0;
 
-        if (rate != 0 && (slowest == 0 || rate < slowest))
+        if (rate != 0 && (slowest == 0 || rate < slowest)) {
             slowest = rate;
+        }
     }
     return slowest;
 }

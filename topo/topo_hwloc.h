@@ -1,6 +1,7 @@
 /*
- * Source of a snapshot: hwloc, in a module of its own, because hwloc brings about twenty libraries into a process and the plugin must need none of them.
- * Whoever wants it opens the module at run time (topo_load.h); module and opener meet in this header and in struct topo only, and compare
+ * Source of a snapshot: hwloc, in a module of its own, because hwloc brings about twenty libraries
+ * into a process and the plugin must need none of them. Whoever wants it opens the module at run
+ * time (topo_load.h); module and opener meet in this header and in struct topo only, and compare
  * TOPO_HWLOC_ABI, TOPO_ABI and sizes before anything else.
  *
  * hwloc tells less than sysfs: no port rates, no maximum speed of links. README.md has the list.
@@ -16,14 +17,17 @@
 
 struct topo_hwloc_params {
     uint32_t abi, size; /* TOPO_HWLOC_ABI, of this struct */
-    const char *root;   /* captured tree; NULL: the machine. Set through the environment (HWLOC_FSROOT, HWLOC_COMPONENTS): for programs with one thread only */
+    const char *root;   /* captured tree; NULL: the machine. Set through the environment
+                           (HWLOC_FSROOT, HWLOC_COMPONENTS): for programs with one thread only */
     const char *xml;    /* a file in place of either; NULL: none */
 };
 
 /*
- * Reads into @t, whose abi and size fields say what the caller was built with; finished. 0, or -1 with the reason in @why. Blocks for as long as hwloc takes
- * (tens of milliseconds). Nothing to free.
+ * Reads into @t, whose abi and size fields say what the caller was built with; finished. 0, or -1
+ * with the reason in @why. Blocks for as long as hwloc takes (tens of milliseconds). Nothing to
+ * free.
  */
-typedef int (*topo_hwloc_read_fn)(const struct topo_hwloc_params *params, struct topo *t, char *why, size_t why_len);
+typedef int (*topo_hwloc_read_fn)(const struct topo_hwloc_params *params, struct topo *t, char *why,
+                                  size_t why_len);
 
 #endif

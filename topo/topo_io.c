@@ -27,8 +27,11 @@ static int io_openat(const struct topo_io *io, const char *path, int flags)
                                   .resolve = RESOLVE_IN_ROOT_V0 | RESOLVE_NO_MAGICLINKS_V0};
         long fd = syscall(SYS_openat2, io->fd, path, &how, sizeof(how));
 
-        if (fd >= 0 || (errno != ENOSYS && errno != EPERM)) /* EPERM: a filter of system calls that does not know it */
+        if (fd >= 0 ||
+            (errno != ENOSYS &&
+             errno != EPERM)) { /* EPERM: a filter of system calls that does not know it */
             return (int)fd;
+        }
     }
     return openat(io->fd, path, flags);
 }
@@ -52,8 +55,9 @@ static int plain_open(const struct topo_io *io, const char *path)
     struct stat st;
     int fd = io_openat(io, path, O_PATH);
 
-    if (fd < 0)
+    if (fd < 0) {
         return -1;
+    }
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         close(fd);
         errno = EINVAL;
@@ -68,17 +72,19 @@ long topo_io_read(const struct topo_io *io, const char *path, char *out, size_t 
     int fd = plain_open(io, path), error = 0;
     size_t used = 0;
 
-    if (fd < 0)
+    if (fd < 0) {
         return -1;
+    }
     while (used < len - 1 && error == 0) {
         ssize_t n = read(fd, out + used, len - 1 - used);
 
-        if (n > 0)
+        if (n > 0) {
             used += (size_t)n;
-        else if (n == 0)
+        } else if (n == 0) {
             break;
-        else if (errno != EINTR)
+        } else if (errno != EINTR) {
             error = errno;
+        }
     }
     close(fd);
     if (error != 0) {
@@ -91,8 +97,9 @@ long topo_io_read(const struct topo_io *io, const char *path, char *out, size_t 
 
 int topo_io_line(const struct topo_io *io, const char *path, char *out, size_t len)
 {
-    if (topo_io_read(io, path, out, len) < 0)
+    if (topo_io_read(io, path, out, len) < 0) {
         return -1;
+    }
     out[strcspn(out, "\n")] = '\0';
     return 0;
 }
@@ -102,32 +109,37 @@ int topo_io_link(const struct topo_io *io, const char *path, char *out, size_t l
     int fd = io_openat(io, path, O_PATH | O_NOFOLLOW);
     ssize_t n;
 
-    if (fd < 0)
+    if (fd < 0) {
         return -1;
+    }
     n = readlinkat(fd, "", out, len);
     close(fd);
-    if (n <= 0 || (size_t)n >= len)
+    if (n <= 0 || (size_t)n >= len) {
         return -1;
+    }
     out[n] = '\0';
     return 0;
 }
 
-int topo_io_walk(const struct topo_io *io, const char *path, bool (*each)(void *arg, const char *name), void *arg)
+int topo_io_walk(const struct topo_io *io, const char *path,
+                 bool (*each)(void *arg, const char *name), void *arg)
 {
     int fd = io_openat(io, path, O_RDONLY | O_DIRECTORY);
     struct dirent *e;
     DIR *d;
 
-    if (fd < 0)
+    if (fd < 0) {
         return -1;
+    }
     d = fdopendir(fd);
     if (d == NULL) {
         close(fd);
         return -1;
     }
     for (int n = 0; n < TOPO_IO_ENTRIES && (e = readdir(d)) != NULL; n++) {
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 && !each(arg, e->d_name))
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 && !each(arg, e->d_name)) {
             break;
+        }
     }
     closedir(d);
     return 0;

@@ -13,7 +13,8 @@
 #include "topo_links.h"
 #include "topo_sysfs.h"
 
-/* Opens the module at one of the places beside @dir; NULL with the loader's words of a file that is there and does not load. */
+/* Opens the module at one of the places beside @dir; NULL with the loader's words of a file that is
+ * there and does not load. */
 static void *module_beside(const char *dir, size_t len, char *why, size_t why_len)
 {
     static const char *const places[] = {"", "nccl-net-r2/", "../lib/nccl-net-r2/"};
@@ -22,12 +23,15 @@ static void *module_beside(const char *dir, size_t len, char *why, size_t why_le
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
         void *module;
 
-        if (snprintf(path, sizeof(path), "%.*s/%s%s", (int)len, dir, places[i], TOPO_HWLOC_MODULE) >= (int)sizeof(path) ||
-            access(path, F_OK) != 0)
+        if (snprintf(path, sizeof(path), "%.*s/%s%s", (int)len, dir, places[i],
+                     TOPO_HWLOC_MODULE) >= (int)sizeof(path) ||
+            access(path, F_OK) != 0) {
             continue;
+        }
         module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        if (module != NULL)
+        if (module != NULL) {
             return module;
+        }
         snprintf(why, why_len, "%s", dlerror());
     }
     return NULL;
@@ -43,19 +47,23 @@ static void *module_open(char *why, size_t why_len)
 
     why[0] = '\0';
     /* the plugin itself; for a program dladdr tells argv[0], which may be no path */
-    if (dladdr((void *)(uintptr_t)topo_load, &info) != 0 && (slash = strrchr(info.dli_fname, '/')) != NULL)
+    if (dladdr((void *)(uintptr_t)topo_load, &info) != 0 &&
+        (slash = strrchr(info.dli_fname, '/')) != NULL) {
         module = module_beside(info.dli_fname, (size_t)(slash - info.dli_fname), why, why_len);
+    }
     n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
     if (module == NULL && n > 0) {
         exe[n] = '\0';
         slash = strrchr(exe, '/');
-        if (slash != NULL)
+        if (slash != NULL) {
             module = module_beside(exe, (size_t)(slash - exe), why, why_len);
+        }
     }
     if (module == NULL && why[0] == '\0') {
         module = dlopen(TOPO_HWLOC_MODULE, RTLD_NOW | RTLD_LOCAL);
-        if (module == NULL)
+        if (module == NULL) {
             snprintf(why, why_len, "%s", dlerror());
+        }
     }
     return module;
 }
@@ -64,11 +72,13 @@ static int hwloc_read(const struct topo_source *s, struct topo *t, char *why, si
 {
     struct topo_hwloc_params params = {.abi = TOPO_HWLOC_ABI,
                                        .size = sizeof(params),
-                                       .root = s->from == TOPO_FROM_HWLOC && s->root[0] ? s->root : NULL,
+                                       .root = s->from == TOPO_FROM_HWLOC && s->root[0] ? s->root
+                                                                                        : NULL,
                                        .xml = s->from == TOPO_FROM_XML ? s->xml : NULL};
     char reason[600];
     void *module = module_open(reason, sizeof(reason));
-    topo_hwloc_read_fn read_fn = module ? (topo_hwloc_read_fn)(uintptr_t)dlsym(module, TOPO_HWLOC_ENTRY) : NULL;
+    topo_hwloc_read_fn read_fn =
+        module ? (topo_hwloc_read_fn)(uintptr_t)dlsym(module, TOPO_HWLOC_ENTRY) : NULL;
 
     topo_clear(t);
     if (module == NULL) {
@@ -118,12 +128,15 @@ int topo_load(const struct topo_source *source, struct topo *t, char *why, size_
         snprintf(why, why_len, "%s: %s", source->root, strerror(errno));
         rc = -1;
     } else {
-        rc = source->from == TOPO_FROM_SYSFS ? topo_sysfs_read(&io, t, why, why_len) : hwloc_read(source, t, why, why_len);
-        if (rc == 0)
+        rc = source->from == TOPO_FROM_SYSFS ? topo_sysfs_read(&io, t, why, why_len)
+                                             : hwloc_read(source, t, why, why_len);
+        if (rc == 0) {
             rc = links_read(&io, t, why, why_len);
+        }
         topo_io_close(&io);
     }
-    if (rc != 0)
+    if (rc != 0) {
         topo_clear(t);
+    }
     return rc;
 }

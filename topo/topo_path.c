@@ -12,8 +12,9 @@ struct chain {
 static void chain_climb(const struct topo *t, int pci, struct chain *c)
 {
     c->n = 0;
-    for (; pci >= 0 && c->n < TOPO_PCI_MAX; pci = t->pci[pci].parent)
+    for (; pci >= 0 && c->n < TOPO_PCI_MAX; pci = t->pci[pci].parent) {
         c->at[c->n++] = (int16_t)pci;
+    }
 }
 
 static void way_add(const struct topo *t, struct topo_path *p, int link, int down, uint32_t mbps)
@@ -25,10 +26,11 @@ static void way_add(const struct topo *t, struct topo_path *p, int link, int dow
         return;
     }
     p->way[p->n++] = (uint16_t)(link * 2 + down);
-    if (mbps == 0)
+    if (mbps == 0) {
         p->complete &= bridge;
-    else if (p->mbps == 0 || mbps < p->mbps)
+    } else if (p->mbps == 0 || mbps < p->mbps) {
         p->mbps = mbps;
+    }
 }
 
 /* The link above a function, where there is one. */
@@ -36,16 +38,19 @@ static void pci_add(const struct topo *t, struct topo_path *p, int pci, int down
 {
     const struct topo_pci *f = &t->pci[pci];
 
-    if (f->port == TOPO_PORT_UP || f->port == TOPO_PORT_END)
+    if (f->port == TOPO_PORT_UP || f->port == TOPO_PORT_END) {
         way_add(t, p, f->parent, down, f->mbps);
-    else if (f->port == TOPO_PORT_INSIDE && f->parent < 0)
+    } else if (f->port == TOPO_PORT_INSIDE && f->parent < 0) {
         way_add(t, p, pci, down, f->mbps);
+    }
 }
 
-static void chain_add(const struct topo *t, struct topo_path *p, const struct chain *c, int n, int down)
+static void chain_add(const struct topo *t, struct topo_path *p, const struct chain *c, int n,
+                      int down)
 {
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         pci_add(t, p, c->at[down ? n - 1 - i : i], down);
+    }
 }
 
 static void sockets_add(const struct topo *t, struct topo_path *p, int from_numa, int to_numa)
@@ -56,14 +61,16 @@ static void sockets_add(const struct topo *t, struct topo_path *p, int from_numa
         p->complete &= t->sockets <= 1;
         return;
     }
-    if (a < b)
+    if (a < b) {
         way_add(t, p, TOPO_LINK_SOCKETS + a * TOPO_SOCKETS_MAX + b, 0, t->inter_mbps);
-    else if (a > b)
+    } else if (a > b) {
         way_add(t, p, TOPO_LINK_SOCKETS + b * TOPO_SOCKETS_MAX + a, 1, t->inter_mbps);
+    }
 }
 
 /* From a NUMA node down to the NIC. */
-static void node_to_nic(const struct topo *t, struct topo_path *p, int numa, int nic_pci, const struct chain *nic)
+static void node_to_nic(const struct topo *t, struct topo_path *p, int numa, int nic_pci,
+                        const struct chain *nic)
 {
     sockets_add(t, p, numa, t->pci[nic_pci].numa);
     way_add(t, p, TOPO_LINK_ROOT + t->pci[nic_pci].root, 1, 0);
@@ -74,21 +81,25 @@ static int switches_count(const struct topo *t, const struct chain *c, int n)
 {
     int count = 0;
 
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         count += t->pci[c->at[i]].port == TOPO_PORT_UP;
+    }
     return count;
 }
 
 /* Below a common bridge: true. */
-static bool peers_meet(const struct topo *t, struct topo_path *p, const struct chain *gpu, const struct chain *nic)
+static bool peers_meet(const struct topo *t, struct topo_path *p, const struct chain *gpu,
+                       const struct chain *nic)
 {
     for (int i = 0; i < gpu->n; i++) {
         for (int k = 0; k < nic->n; k++) {
             int met = gpu->at[i], switches;
 
-            if (met != nic->at[k])
+            if (met != nic->at[k]) {
                 continue;
-            switches = switches_count(t, gpu, i) + switches_count(t, nic, k) + (t->pci[met].port == TOPO_PORT_UP);
+            }
+            switches = switches_count(t, gpu, i) + switches_count(t, nic, k) +
+                       (t->pci[met].port == TOPO_PORT_UP);
             p->class = switches <= 1 ? TOPO_PIX : TOPO_PXB;
             chain_add(t, p, gpu, i, 0);
             chain_add(t, p, nic, k, 1);
@@ -111,8 +122,9 @@ static void gpu_path(const struct topo *t, int gpu, int nic_pci, struct topo_pat
 
     chain_climb(t, gpu_pci, &up);
     chain_climb(t, nic_pci, &down);
-    if (peers_meet(t, p, &up, &down))
+    if (peers_meet(t, p, &up, &down)) {
         return;
+    }
     if (t->gpu[gpu].c2c_mbps > 0) {
         way_add(t, p, TOPO_LINK_C2C + gpu, 0, t->gpu[gpu].c2c_mbps);
         nodes_compare(p, a, b, TOPO_P2C);
@@ -137,8 +149,9 @@ int topo_path_find(const struct topo *t, struct topo_end from, int nic, struct t
     struct chain down;
 
     if (nic < 0 || nic >= t->nics || from.index < 0 ||
-        from.index >= (from.kind == TOPO_END_GPU ? t->gpus : t->numas))
+        from.index >= (from.kind == TOPO_END_GPU ? t->gpus : t->numas)) {
         return -1;
+    }
     *path = (struct topo_path){.class = TOPO_NONE, .complete = true};
     pci = t->nic[nic].pci;
     if (pci < 0) {
@@ -166,11 +179,14 @@ static uint32_t pci_capacity(const struct topo *t, int pci)
 {
     uint32_t least = 0;
 
-    if (t->pci[pci].port != TOPO_PORT_ROOT && t->pci[pci].port != TOPO_PORT_DOWN)
+    if (t->pci[pci].port != TOPO_PORT_ROOT && t->pci[pci].port != TOPO_PORT_DOWN) {
         return t->pci[pci].mbps;
+    }
     for (int i = 0; i < t->pcis; i++) {
-        if (t->pci[i].parent == pci && t->pci[i].mbps != 0 && (least == 0 || t->pci[i].mbps < least))
+        if (t->pci[i].parent == pci && t->pci[i].mbps != 0 &&
+            (least == 0 || t->pci[i].mbps < least)) {
             least = t->pci[i].mbps;
+        }
     }
     return least;
 }
@@ -179,15 +195,20 @@ uint32_t topo_link_capacity(const struct topo *t, int link)
 {
     uint32_t most = 0;
 
-    if (link < 0 || link >= TOPO_LINKS)
+    if (link < 0 || link >= TOPO_LINKS) {
         return 0;
-    if (link < TOPO_LINK_ROOT)
+    }
+    if (link < TOPO_LINK_ROOT) {
         return link < t->pcis ? pci_capacity(t, link) : 0;
-    if (link >= TOPO_LINK_NIC)
+    }
+    if (link >= TOPO_LINK_NIC) {
         return link - TOPO_LINK_NIC < t->nics ? topo_nic_mbps(t, link - TOPO_LINK_NIC) : 0;
-    if (link >= TOPO_LINK_C2C)
+    }
+    if (link >= TOPO_LINK_C2C) {
         return t->gpu[link - TOPO_LINK_C2C].c2c_mbps;
-    if (link >= TOPO_LINK_NVLINK) { /* all of a GPU's links may serve each peer (a switch): never taken for more than the best of them */
+    }
+    if (link >= TOPO_LINK_NVLINK) { /* all of a GPU's links may serve each peer (a switch): never
+                                       taken for more than the best of them */
         for (int k = 0; k < t->gpus; k++) {
             uint32_t mbps = t->nvlink_mbps[link - TOPO_LINK_NVLINK][k];
 
@@ -204,7 +225,8 @@ void topo_link_text(const struct topo *t, int link, char *out, size_t len)
     int i;
 
     if (link < TOPO_LINK_ROOT) {
-        snprintf(out, len, "PCI %s", link >= 0 && link < t->pcis ? topo_bdf_text(&t->pci[link], bdf) : "?");
+        snprintf(out, len, "PCI %s",
+                 link >= 0 && link < t->pcis ? topo_bdf_text(&t->pci[link], bdf) : "?");
     } else if (link < TOPO_LINK_SOCKETS) {
         i = link - TOPO_LINK_ROOT;
         snprintf(out, len, "host bridge %04x:%02x", t->root[i].domain, t->root[i].bus);
@@ -217,7 +239,8 @@ void topo_link_text(const struct topo *t, int link, char *out, size_t len)
         snprintf(out, len, "C2C of GPU%d", link - TOPO_LINK_C2C);
     } else {
         i = link - TOPO_LINK_NIC;
-        snprintf(out, len, "port %s:%u", i < t->nics ? t->nic[i].name : "?", i < t->nics ? t->nic[i].port : 0u);
+        snprintf(out, len, "port %s:%u", i < t->nics ? t->nic[i].name : "?",
+                 i < t->nics ? t->nic[i].port : 0u);
     }
 }
 

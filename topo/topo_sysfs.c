@@ -17,22 +17,27 @@ static bool number_parse(const char *text, long min, long max, long *value, cons
 {
     char *stop;
 
-    if (!((text[0] >= '0' && text[0] <= '9') || (text[0] == '-' && text[1] >= '0' && text[1] <= '9')))
+    if (!((text[0] >= '0' && text[0] <= '9') ||
+          (text[0] == '-' && text[1] >= '0' && text[1] <= '9'))) {
         return false;
+    }
     *value = strtol(text, &stop, 10);
-    if (end != NULL)
+    if (end != NULL) {
         *end = stop;
+    }
     return *value >= min && *value <= max;
 }
 
-/* "2.5 ...", "400 ...": the number times @scale (a power of ten); 0 for what is none or above @max. */
+/* "2.5 ...", "400 ...": the number times @scale (a power of ten); 0 for what is none or above @max.
+ */
 static uint32_t decimal_parse(const char *text, uint32_t scale, uint32_t max)
 {
     const char *p;
     long whole, value;
 
-    if (!number_parse(text, 0, max / scale, &whole, &p))
+    if (!number_parse(text, 0, max / scale, &whole, &p)) {
         return 0;
+    }
     value = whole * (long)scale;
     if (*p == '.') {
         for (p++; *p >= '0' && *p <= '9' && scale > 1; p++) {
@@ -45,7 +50,8 @@ static uint32_t decimal_parse(const char *text, uint32_t scale, uint32_t max)
 
 /* --- PCI functions --- */
 
-static int attr_read(const struct reader *r, const char *bdf, const char *attr, char *out, size_t len)
+static int attr_read(const struct reader *r, const char *bdf, const char *attr, char *out,
+                     size_t len)
 {
     char path[128];
 
@@ -53,13 +59,15 @@ static int attr_read(const struct reader *r, const char *bdf, const char *attr, 
     return topo_io_line(r->io, path, out, len);
 }
 
-static bool attr_hex(const struct reader *r, const char *bdf, const char *attr, unsigned long max, uint32_t *value)
+static bool attr_hex(const struct reader *r, const char *bdf, const char *attr, unsigned long max,
+                     uint32_t *value)
 {
     char text[32], *end;
     unsigned long v;
 
-    if (attr_read(r, bdf, attr, text, sizeof(text)) != 0)
+    if (attr_read(r, bdf, attr, text, sizeof(text)) != 0) {
         return false;
+    }
     v = strtoul(text, &end, 16);
     if (end == text || (*end != '\0' && *end != ' ') || v > max) {
         r->t->unknown |= TOPO_BAD;
@@ -69,20 +77,25 @@ static bool attr_hex(const struct reader *r, const char *bdf, const char *attr, 
     return true;
 }
 
-/* Capacity of a link in Mb/s from a pair of files; the kernel writes "Unknown" and widths of 0, 63 or 255 for what it does not know. */
-static uint32_t link_read(const struct reader *r, const char *bdf, const char *which, uint16_t *gts10, uint8_t *width)
+/* Capacity of a link in Mb/s from a pair of files; the kernel writes "Unknown" and widths of 0, 63
+ * or 255 for what it does not know. */
+static uint32_t link_read(const struct reader *r, const char *bdf, const char *which,
+                          uint16_t *gts10, uint8_t *width)
 {
     char attr[32], text[64];
     uint32_t speed, mbps;
     long lanes;
 
     snprintf(attr, sizeof(attr), "%s_link_speed", which);
-    if (attr_read(r, bdf, attr, text, sizeof(text)) != 0)
+    if (attr_read(r, bdf, attr, text, sizeof(text)) != 0) {
         return 0;
+    }
     speed = decimal_parse(text, 10, 10000);
     snprintf(attr, sizeof(attr), "%s_link_width", which);
-    if (speed == 0 || attr_read(r, bdf, attr, text, sizeof(text)) != 0 || !number_parse(text, 1, 32, &lanes, NULL))
+    if (speed == 0 || attr_read(r, bdf, attr, text, sizeof(text)) != 0 ||
+        !number_parse(text, 1, 32, &lanes, NULL)) {
         return 0;
+    }
     mbps = topo_link_mbps(speed, (unsigned)lanes);
     if (mbps == 0) {
         r->t->unknown |= TOPO_BAD;
@@ -102,32 +115,39 @@ static void function_read(const struct reader *r, struct topo_pci *p)
     long node;
 
     topo_bdf_text(p, bdf);
-    if (attr_hex(r, bdf, "class", 0xffffff, &v))
+    if (attr_hex(r, bdf, "class", 0xffffff, &v)) {
         p->class = v;
-    if (attr_hex(r, bdf, "vendor", 0xffff, &v))
+    }
+    if (attr_hex(r, bdf, "vendor", 0xffff, &v)) {
         p->vendor = (uint16_t)v;
-    if (attr_hex(r, bdf, "device", 0xffff, &v))
+    }
+    if (attr_hex(r, bdf, "device", 0xffff, &v)) {
         p->device = (uint16_t)v;
+    }
     if (attr_read(r, bdf, "numa_node", text, sizeof(text)) == 0) {
-        if (number_parse(text, -1, INT16_MAX, &node, NULL))
+        if (number_parse(text, -1, INT16_MAX, &node, NULL)) {
             p->numa = (int16_t)node;
-        else
+        } else {
             r->t->unknown |= TOPO_BAD;
+        }
     }
     p->cur_mbps = link_read(r, bdf, "current", &p->gts10, &p->width);
     p->max_mbps = link_read(r, bdf, "max", &speed, &width);
 }
 
-/* The next part of a path into @out; false at its end. Parts that are too long for us are given as empty. */
+/* The next part of a path into @out; false at its end. Parts that are too long for us are given as
+ * empty. */
 static bool part_next(const char **path, char *out, size_t len)
 {
     size_t n;
 
-    while (**path == '/')
+    while (**path == '/') {
         (*path)++;
+    }
     n = strcspn(*path, "/");
-    if (n == 0)
+    if (n == 0) {
         return false;
+    }
     snprintf(out, len, "%.*s", n < len ? (int)n : 0, *path);
     *path += n;
     return true;
@@ -138,14 +158,17 @@ static int root_parse(struct topo *t, const char *part)
     unsigned domain, bus;
     int end = 0;
 
-    if (sscanf(part, "pci%8x:%2x%n", &domain, &bus, &end) != 2 || part[end] != '\0')
+    if (sscanf(part, "pci%8x:%2x%n", &domain, &bus, &end) != 2 || part[end] != '\0') {
         return -1;
+    }
     return topo_root_add(t, domain, (uint8_t)bus);
 }
 
 /*
- * Adds the functions that a link such as ../../../devices/pci0000:15/0000:15:01.0/0000:16:00.0/infiniband/mlx5_0 names, from the root bus down. Returns
- * the last one, -1 when there is none. A root bus below a function (VMD) begins anew. A function that is known under another parent stays there.
+ * Adds the functions that a link such as
+ * ../../../devices/pci0000:15/0000:15:01.0/0000:16:00.0/infiniband/mlx5_0 names, from the root bus
+ * down. Returns the last one, -1 when there is none. A root bus below a function (VMD) begins anew.
+ * A function that is known under another parent stays there.
  */
 static int chain_add(const struct reader *r, const char *link)
 {
@@ -161,8 +184,9 @@ static int chain_add(const struct reader *r, const char *link)
         if (n == 0 || part[n] != '\0') {
             int begins = root_parse(r->t, part);
 
-            if (begins < 0 && last >= 0)
+            if (begins < 0 && last >= 0) {
                 break;
+            }
             if (begins >= 0) {
                 root = begins;
                 last = -1;
@@ -175,8 +199,9 @@ static int chain_add(const struct reader *r, const char *link)
         }
         known = topo_pci_find(r->t, domain, bus, dev, fn);
         last = known >= 0 ? known : topo_pci_add(r->t, domain, bus, dev, fn);
-        if (last < 0)
+        if (last < 0) {
             return -1;
+        }
         if (known < 0) {
             r->t->pci[last].parent = (int16_t)parent;
             r->t->pci[last].root = parent >= 0 ? r->t->pci[parent].root : (int16_t)root;
@@ -193,8 +218,9 @@ static int device_add(const struct reader *r, const char *bdf)
     char path[128], link[PATH_MAX];
 
     snprintf(path, sizeof(path), "sys/bus/pci/devices/%s", bdf);
-    if (topo_io_link(r->io, path, link, sizeof(link)) != 0)
+    if (topo_io_link(r->io, path, link, sizeof(link)) != 0) {
         return -1;
+    }
     return chain_add(r, link);
 }
 
@@ -206,15 +232,18 @@ static bool gpu_look(void *arg, const char *name)
     size_t n = topo_bdf_parse(name, &domain, &bus, &dev, &fn);
     int i;
 
-    if (n == 0 || name[n] != '\0' || !attr_hex(r, name, "class", 0xffffff, &class) || class >> 16 != 3 ||
-        !attr_hex(r, name, "vendor", 0xffff, &vendor) || !topo_is_gpu(class, (uint16_t)vendor))
+    if (n == 0 || name[n] != '\0' || !attr_hex(r, name, "class", 0xffffff, &class) ||
+        class >> 16 != 3 || !attr_hex(r, name, "vendor", 0xffff, &vendor) ||
+        !topo_is_gpu(class, (uint16_t)vendor)) {
         return true;
+    }
     i = device_add(r, name);
     /* the link must lead to the function that it is named after */
-    if (i >= 0 && i == topo_pci_find(r->t, domain, bus, dev, fn))
+    if (i >= 0 && i == topo_pci_find(r->t, domain, bus, dev, fn)) {
         topo_gpu_add(r->t, i);
-    else
+    } else {
         r->t->unknown |= TOPO_BAD;
+    }
     return true;
 }
 
@@ -232,8 +261,9 @@ static uint64_t guid_parse(const char *text)
     unsigned a, b, c, d;
     int end = 0;
 
-    if (sscanf(text, "%4x:%4x:%4x:%4x%n", &a, &b, &c, &d, &end) != 4 || text[end] != '\0')
+    if (sscanf(text, "%4x:%4x:%4x:%4x%n", &a, &b, &c, &d, &end) != 4 || text[end] != '\0') {
         return 0;
+    }
     return (uint64_t)a << 48 | (uint64_t)b << 32 | (uint64_t)c << 16 | d;
 }
 
@@ -245,24 +275,30 @@ static bool port_look(void *arg, const char *name)
     const char *end;
     long port, state;
 
-    if (!number_parse(name, 1, 254, &port, &end) || *end != '\0')
+    if (!number_parse(name, 1, 254, &port, &end) || *end != '\0') {
         return true;
+    }
     nic = topo_nic_add(d->r->t, d->name, (unsigned)port);
-    if (nic == NULL)
+    if (nic == NULL) {
         return true;
+    }
     nic->pci = (int16_t)d->pci;
     nic->guid = d->guid;
     snprintf(path, sizeof(path), "sys/class/infiniband/%s/ports/%ld/rate", d->name, port);
-    if (topo_io_line(d->r->io, path, text, sizeof(text)) == 0 && strstr(text, "Gb/sec") != NULL)
+    if (topo_io_line(d->r->io, path, text, sizeof(text)) == 0 && strstr(text, "Gb/sec") != NULL) {
         nic->rate_mbps = decimal_parse(text, 1000, TOPO_MBPS_MAX);
+    }
     snprintf(path, sizeof(path), "sys/class/infiniband/%s/ports/%ld/state", d->name, port);
-    if (topo_io_line(d->r->io, path, text, sizeof(text)) == 0 && number_parse(text, 1, 4, &state, NULL))
+    if (topo_io_line(d->r->io, path, text, sizeof(text)) == 0 &&
+        number_parse(text, 1, 4, &state, NULL)) {
         nic->state = (uint8_t)state;
+    }
     snprintf(path, sizeof(path), "sys/class/infiniband/%s/ports/%ld/link_layer", d->name, port);
-    if (topo_io_line(d->r->io, path, text, sizeof(text)) == 0)
+    if (topo_io_line(d->r->io, path, text, sizeof(text)) == 0) {
         nic->layer = strcmp(text, "InfiniBand") == 0 ? TOPO_LAYER_IB
                      : strcmp(text, "Ethernet") == 0 ? TOPO_LAYER_ETH
                                                      : TOPO_LAYER_UNKNOWN;
+    }
     return true;
 }
 
@@ -277,9 +313,11 @@ static bool rdma_look(void *arg, const char *name)
         return true;
     }
     snprintf(path, sizeof(path), "sys/class/infiniband/%s", name);
-    if (topo_io_link(r->io, path, link, sizeof(link)) == 0)
+    if (topo_io_link(r->io, path, link, sizeof(link)) == 0) {
         d.pci = chain_add(r, link);
-    if (d.pci < 0) { /* a directory in place of a link: an older kernel, or a tree that was copied */
+    }
+    if (d.pci <
+        0) { /* a directory in place of a link: an older kernel, or a tree that was copied */
         snprintf(path, sizeof(path), "sys/class/infiniband/%s/device", name);
         if (topo_io_link(r->io, path, link, sizeof(link)) == 0) {
             base = strrchr(link, '/');
@@ -288,8 +326,9 @@ static bool rdma_look(void *arg, const char *name)
         }
     }
     snprintf(path, sizeof(path), "sys/class/infiniband/%s/node_guid", name);
-    if (topo_io_line(r->io, path, text, sizeof(text)) == 0)
+    if (topo_io_line(r->io, path, text, sizeof(text)) == 0) {
         d.guid = guid_parse(text);
+    }
     snprintf(path, sizeof(path), "sys/class/infiniband/%s/ports", name);
     topo_io_walk(r->io, path, port_look, &d);
     return true;
@@ -304,14 +343,20 @@ static bool node_look(void *arg, const char *name)
     const char *end;
     long id, cpu, socket = -1;
 
-    if (strncmp(name, "node", 4) != 0 || !number_parse(name + 4, 0, INT16_MAX, &id, &end) || *end != '\0')
+    if (strncmp(name, "node", 4) != 0 || !number_parse(name + 4, 0, INT16_MAX, &id, &end) ||
+        *end != '\0') {
         return true;
+    }
     snprintf(path, sizeof(path), "sys/devices/system/node/node%ld/cpulist", id);
-    if (topo_io_line(r->io, path, text, sizeof(text)) != 0 || !number_parse(text, 0, INT_MAX, &cpu, NULL))
+    if (topo_io_line(r->io, path, text, sizeof(text)) != 0 ||
+        !number_parse(text, 0, INT_MAX, &cpu, NULL)) {
         return true; /* memory without CPUs */
+    }
     snprintf(path, sizeof(path), "sys/devices/system/cpu/cpu%ld/topology/physical_package_id", cpu);
-    if (topo_io_line(r->io, path, text, sizeof(text)) != 0 || !number_parse(text, 0, INT_MAX, &socket, NULL))
+    if (topo_io_line(r->io, path, text, sizeof(text)) != 0 ||
+        !number_parse(text, 0, INT_MAX, &socket, NULL)) {
         socket = -1;
+    }
     topo_numa_add(r->t, (int)id, (int)socket);
     return true;
 }
@@ -325,8 +370,9 @@ static const char *info_find(const char *text, const char *key)
         if (strncmp(p, key, n) == 0) {
             size_t skip = strspn(p + n, " \t");
 
-            if (p[n + skip] == ':')
+            if (p[n + skip] == ':') {
                 return p + n + skip + 1 + strspn(p + n + skip + 1, " \t");
+            }
         }
     }
     return NULL;
@@ -345,18 +391,23 @@ static void cpu_read(const struct reader *r)
     static const struct {
         const char *key, *value;
         enum topo_cpu cpu;
-    } kinds[] = {{"vendor_id", "GenuineIntel", TOPO_CPU_INTEL},  {"vendor_id", "AuthenticAMD", TOPO_CPU_AMD},
-                 {"vendor_id", "CentaurHauls", TOPO_CPU_ZHAOXIN}, {"vendor_id", "Shanghai", TOPO_CPU_ZHAOXIN},
-                 {"CPU implementer", "0x", TOPO_CPU_ARM},         {"cpu", "POWER", TOPO_CPU_POWER}};
+    } kinds[] = {{"vendor_id", "GenuineIntel", TOPO_CPU_INTEL},
+                 {"vendor_id", "AuthenticAMD", TOPO_CPU_AMD},
+                 {"vendor_id", "CentaurHauls", TOPO_CPU_ZHAOXIN},
+                 {"vendor_id", "Shanghai", TOPO_CPU_ZHAOXIN},
+                 {"CPU implementer", "0x", TOPO_CPU_ARM},
+                 {"cpu", "POWER", TOPO_CPU_POWER}};
     char text[4096];
 
-    if (topo_io_read(r->io, "proc/cpuinfo", text, sizeof(text)) <= 0)
+    if (topo_io_read(r->io, "proc/cpuinfo", text, sizeof(text)) <= 0) {
         return;
+    }
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]) && r->t->cpu == TOPO_CPU_UNKNOWN; i++) {
         const char *v = info_find(text, kinds[i].key);
 
-        if (v != NULL && strncmp(v, kinds[i].value, strlen(kinds[i].value)) == 0)
+        if (v != NULL && strncmp(v, kinds[i].value, strlen(kinds[i].value)) == 0) {
             r->t->cpu = kinds[i].cpu;
+        }
     }
     r->t->cpu_family = info_number(text, "cpu family");
     r->t->cpu_model = info_number(text, "model");

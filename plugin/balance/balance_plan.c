@@ -4,10 +4,14 @@
 
 #define SHARES   256 /* largest share of a flow; balance_fill.h */
 #define NO_GROUP UINT32_MAX
-#define RES_MOST (1 + BALANCE_PLAN_WAYS + 4) /* of a path: our port, links, the port there, a limit of its own, what pair and NIC were seen to carry */
+#define RES_MOST                                                                                   \
+    (1 + BALANCE_PLAN_WAYS + 4) /* of a path: our port, links, the port there, a limit of its own, \
+                                   what pair and NIC were seen to carry */
 
 _Static_assert(RES_MOST <= BALANCE_PATH_RES, "resources of a path");
-_Static_assert(BALANCE_PLAN_GROUPS * BALANCE_PLAN_PATHS + BALANCE_PLAN_OTHERS * BALANCE_PLAN_NICS <= BALANCE_PATHS, "paths of a net");
+_Static_assert(BALANCE_PLAN_GROUPS *BALANCE_PLAN_PATHS + BALANCE_PLAN_OTHERS * BALANCE_PLAN_NICS <=
+                   BALANCE_PATHS,
+               "paths of a net");
 _Static_assert(BALANCE_PLAN_GROUPS + BALANCE_PLAN_OTHERS <= BALANCE_FLOWS, "flows of a net");
 
 /* Equal connections. */
@@ -29,19 +33,22 @@ struct work {
     struct balance_path *path;
     struct balance_flow *flow;
     struct group *group;
-    uint32_t *of;     /* per connection: its group, or NO_GROUP */
-    uint32_t *mbps;   /* per resource: ports, then links and what single paths have, as they are met */
+    uint32_t *of; /* per connection: its group, or NO_GROUP */
+    uint32_t
+        *mbps; /* per resource: ports, then links and what single paths have, as they are met */
     uint32_t *link;   /* by link: resource + 1; 0: none yet */
     uint32_t *remote; /* by place in host[] and NIC there: resource + 1; 0: none yet */
     uint32_t *seen;   /* ... place in measured[] + 1; 0: none yet */
     struct measured *measured;
-    uint32_t slow[BALANCE_PLAN_NICS]; /* by NIC here: resource + 1 of its measured pairs; 0: none yet */
+    uint32_t
+        slow[BALANCE_PLAN_NICS]; /* by NIC here: resource + 1 of its measured pairs; 0: none yet */
     uint32_t *host;
     uint32_t *group_at, *host_at; /* hash tables: place in group[] and host[] + 1; 0: free */
-    uint32_t *weight; /* per path of the net */
+    uint32_t *weight;             /* per path of the net */
     void *fill;
     uint32_t groups, hosts, paths, flows, resources, measures;
-    uint32_t places; /* of each hash table, a power of two: more than twice as many as there can be entries */
+    uint32_t places; /* of each hash table, a power of two: more than twice as many as there can be
+                        entries */
 };
 
 /* --- numbers of others --- */
@@ -63,8 +70,8 @@ static uint32_t smaller(uint32_t a, uint32_t b)
 
 static int facts_fit(const struct balance_facts *f)
 {
-    return f->nics > 0 && f->nics <= BALANCE_PLAN_NICS && f->links <= BALANCE_PLAN_LINKS && f->conns > 0 && f->conns <= BALANCE_PLAN_CONNS &&
-           f->others <= BALANCE_PLAN_OTHERS;
+    return f->nics > 0 && f->nics <= BALANCE_PLAN_NICS && f->links <= BALANCE_PLAN_LINKS &&
+           f->conns > 0 && f->conns <= BALANCE_PLAN_CONNS && f->others <= BALANCE_PLAN_OTHERS;
 }
 
 static uint32_t groups_most(const struct balance_facts *f)
@@ -103,7 +110,8 @@ static size_t take(size_t *at, size_t bytes)
 static size_t layout(const struct balance_facts *f, struct work *w, uint8_t *base)
 {
     uint32_t paths = paths_most(f), groups = groups_most(f), resources = resources_most(f);
-    size_t at = 0, path, flow, group, of, mbps, link, remote, seen, measured, host, tables, weight, fill;
+    size_t at = 0, path, flow, group, of, mbps, link, remote, seen, measured, host, tables, weight,
+           fill;
 
     path = take(&at, paths * sizeof(*w->path));
     flow = take(&at, (groups + f->others) * sizeof(*w->flow));
@@ -117,7 +125,8 @@ static size_t layout(const struct balance_facts *f, struct work *w, uint8_t *bas
     host = take(&at, groups * sizeof(*w->host));
     tables = take(&at, (size_t)places_count(f) * 2 * sizeof(*w->host));
     weight = take(&at, paths * sizeof(*w->weight));
-    fill = take(&at, balance_fill_size_most(resources, groups + f->others, paths, (size_t)paths * RES_MOST));
+    fill = take(&at, balance_fill_size_most(resources, groups + f->others, paths,
+                                            (size_t)paths * RES_MOST));
     if (base) {
         *w = (struct work){.path = (void *)(base + path),
                            .flow = (void *)(base + flow),
@@ -163,7 +172,8 @@ static uint64_t key_hash(const struct balance_conn *c)
     }
     return h;
 }
-_Static_assert(offsetof(struct balance_conn, pair) % 8 == 0 && sizeof(struct balance_pair) % 8 == 0, "the key is whole words");
+_Static_assert(offsetof(struct balance_conn, pair) % 8 == 0 && sizeof(struct balance_pair) % 8 == 0,
+               "the key is whole words");
 
 static uint64_t add(uint64_t a, uint64_t b)
 {
@@ -224,7 +234,8 @@ static uint32_t host_number(struct work *w, uint32_t host)
 {
     uint32_t at;
 
-    for (at = (uint32_t)(host * 0x9e3779b97f4a7c15ull >> 32) & (w->places - 1); w->host_at[at]; at = (at + 1) & (w->places - 1)) {
+    for (at = (uint32_t)(host * 0x9e3779b97f4a7c15ull >> 32) & (w->places - 1); w->host_at[at];
+         at = (at + 1) & (w->places - 1)) {
         if (w->host[w->host_at[at] - 1] == host) {
             return w->host_at[at] - 1;
         }
@@ -244,8 +255,10 @@ static void res_add(struct balance_path *p, uint32_t res)
     p->res[p->n++] = (uint16_t)res;
 }
 
-/* The port at the other end, one for all flows to that host. Where they contradict each other the first counts. */
-static void remote_add(struct work *w, struct balance_path *p, uint32_t host, const struct balance_pair *pair)
+/* The port at the other end, one for all flows to that host. Where they contradict each other the
+ * first counts. */
+static void remote_add(struct work *w, struct balance_path *p, uint32_t host,
+                       const struct balance_pair *pair)
 {
     uint32_t *at;
 
@@ -273,7 +286,8 @@ static uint32_t shared_get(struct work *w, uint32_t *at, uint32_t mbps)
 }
 
 /* The measured NIC pair, one for all flows over it. */
-static struct measured *measured_find(struct work *w, uint32_t host, const struct balance_pair *pair)
+static struct measured *measured_find(struct work *w, uint32_t host,
+                                      const struct balance_pair *pair)
 {
     uint32_t *head = &w->seen[host * BALANCE_PLAN_NICS + pair->there];
     struct measured *m;
@@ -289,10 +303,13 @@ static struct measured *measured_find(struct work *w, uint32_t host, const struc
     return m;
 }
 
-/* What is slow is a NIC pair, and with several of them perhaps the NIC here, whoever sends over it. */
-static void measured_add(struct work *w, struct balance_path *p, uint32_t host, const struct balance_pair *pair)
+/* What is slow is a NIC pair, and with several of them perhaps the NIC here, whoever sends over it.
+ */
+static void measured_add(struct work *w, struct balance_path *p, uint32_t host,
+                         const struct balance_pair *pair)
 {
-    if (known(pair->mbps_measured) == 0 || pair->there >= BALANCE_PLAN_NICS || pair->nic >= BALANCE_PLAN_NICS) {
+    if (known(pair->mbps_measured) == 0 || pair->there >= BALANCE_PLAN_NICS ||
+        pair->nic >= BALANCE_PLAN_NICS) {
         return;
     }
     res_add(p, shared_get(w, &measured_find(w, host, pair)->res, pair->mbps_measured));
@@ -301,7 +318,8 @@ static void measured_add(struct work *w, struct balance_path *p, uint32_t host, 
     }
 }
 
-static void pair_add(const struct balance_facts *f, struct work *w, uint32_t host, const struct balance_pair *pair)
+static void pair_add(const struct balance_facts *f, struct work *w, uint32_t host,
+                     const struct balance_pair *pair)
 {
     struct balance_path *p = &w->path[w->paths++];
 
@@ -400,7 +418,8 @@ static void net_make(const struct balance_facts *f, struct work *w)
         uint32_t first = w->paths, nics = nics_of(f, &f->other[i]);
 
         for (uint32_t m = nics; m; m &= m - 1) {
-            w->path[w->paths++] = (struct balance_path){.n = 1, .res = {(uint16_t)__builtin_ctz(m)}};
+            w->path[w->paths++] =
+                (struct balance_path){.n = 1, .res = {(uint16_t)__builtin_ctz(m)}};
         }
         if (nics) {
             flow_end(w, first);
@@ -432,9 +451,11 @@ static void weights_cut(const uint32_t *rate, uint32_t n, uint32_t *weight)
     }
 }
 
-void balance_plan_own(const struct balance_facts *f, const struct balance_conn *c, uint32_t weight[BALANCE_PLAN_PATHS])
+void balance_plan_own(const struct balance_facts *f, const struct balance_conn *c,
+                      uint32_t weight[BALANCE_PLAN_PATHS])
 {
-    uint32_t rate[BALANCE_PLAN_PATHS], n = c->n <= BALANCE_PLAN_PATHS ? c->n : 0, fastest = fastest_of(f->port, f->nics);
+    uint32_t rate[BALANCE_PLAN_PATHS], n = c->n <= BALANCE_PLAN_PATHS ? c->n : 0,
+                                       fastest = fastest_of(f->port, f->nics);
 
     memset(weight, 0, BALANCE_PLAN_PATHS * sizeof(*weight));
     for (uint32_t i = 0; i < n; i++) {
@@ -455,10 +476,12 @@ void balance_plan_own(const struct balance_facts *f, const struct balance_conn *
 }
 
 /*
- * What is slow is judged by what it carries: without work nobody would see it recover. It keeps a little, but no more than its share by the limits of this
- * connection alone, which holds nobody up; taken from the largest.
+ * What is slow is judged by what it carries: without work nobody would see it recover. It keeps a
+ * little, but no more than its share by the limits of this connection alone, which holds nobody up;
+ * taken from the largest.
  */
-static void measured_keep(const struct balance_facts *f, const struct balance_conn *c, uint32_t *weight)
+static void measured_keep(const struct balance_facts *f, const struct balance_conn *c,
+                          uint32_t *weight)
 {
     uint32_t own[BALANCE_PLAN_PATHS], n = c->n <= BALANCE_PLAN_PATHS ? c->n : 0;
 
@@ -480,7 +503,8 @@ static void measured_keep(const struct balance_facts *f, const struct balance_co
     }
 }
 
-int balance_plan(const struct balance_facts *f, void *memory, uint32_t (*weight)[BALANCE_PLAN_PATHS])
+int balance_plan(const struct balance_facts *f, void *memory,
+                 uint32_t (*weight)[BALANCE_PLAN_PATHS])
 {
     struct balance_net net;
     struct work w;
@@ -503,7 +527,8 @@ int balance_plan(const struct balance_facts *f, void *memory, uint32_t (*weight)
             balance_plan_own(f, c, weight[i]);
         } else {
             memset(weight[i], 0, sizeof(weight[i]));
-            memcpy(weight[i], &w.weight[w.flow[w.group[w.of[i]].flow].first], c->n * sizeof(weight[i][0]));
+            memcpy(weight[i], &w.weight[w.flow[w.group[w.of[i]].flow].first],
+                   c->n * sizeof(weight[i][0]));
         }
         measured_keep(f, c, weight[i]);
     }

@@ -3,16 +3,19 @@
 #include <stddef.h>
 #include <string.h>
 
-#define CONFIRM     2u   /* windows in a row that say the same, before it is suspected and before it is believed */
-#define PATIENCE    16u  /* windows that a suspicion lasts: while the others rest, and until it is known what the peer moves */
-#define REST        4u   /* windows after a suspicion that was wrong */
-#define HOLD_LEAST  2u
-#define HOLD_MOST   256u
-#define HOLD_FADES  600u /* windows of trust after which the hold is the least again: a minute */
-#define PARTS       4u   /* completions: fewer tell of single messages */
-#define ENOUGH      (BALANCE_SLOW_ONE / 4) /* busy for so long: worth a thought */
-#define WELL        (BALANCE_SLOW_ONE * 4 / 5) /* as fast as the others */
-#define STEP        8u /* a change by an eighth of the larger one is one */
+#define CONFIRM                                                                                    \
+    2u /* windows in a row that say the same, before it is suspected and before it is believed */
+#define PATIENCE                                                                                   \
+    16u /* windows that a suspicion lasts: while the others rest, and until it is known what the   \
+           peer moves */
+#define REST       4u /* windows after a suspicion that was wrong */
+#define HOLD_LEAST 2u
+#define HOLD_MOST  256u
+#define HOLD_FADES 600u /* windows of trust after which the hold is the least again: a minute */
+#define PARTS      4u   /* completions: fewer tell of single messages */
+#define ENOUGH     (BALANCE_SLOW_ONE / 4)     /* busy for so long: worth a thought */
+#define WELL       (BALANCE_SLOW_ONE * 4 / 5) /* as fast as the others */
+#define STEP       8u                         /* a change by an eighth of the larger one is one */
 
 static const char *const state_names[BALANCE_SLOW_STATES] = {"no", "suspect", "yes"};
 
@@ -65,7 +68,8 @@ static struct others compare(const struct balance_slow_facts *f, const struct ba
         }
         insert(rate, n++, scaled(t->rate, f->peer[i].mbps, f->mbps));
         if (own->most < limit && t->wait <= own->wait / 2) {
-            o.fast++; /* the wait tells a slow link from messages so small that only their number counts */
+            o.fast++; /* the wait tells a slow link from messages so small that only their number
+                         counts */
         } else if (t->busy >= BALANCE_SLOW_ONE / 2) {
             o.alike++;
         }
@@ -82,7 +86,8 @@ static enum look looks(const struct balance_slow_facts *f, const struct others *
     return o->fast ? LOOKS_SLOW : LOOKS_ALONE;
 }
 
-/* One of the NICs moves as much as a NIC can in the time in which we are busy: others use it, and they may rest when we rest. */
+/* One of the NICs moves as much as a NIC can in the time in which we are busy: others use it, and
+ * they may rest when we rest. */
 static int shared(const struct balance_slow_facts *f, const struct others *o)
 {
     uint64_t most = o->rate / BALANCE_SLOW_ONE * f->own.busy / 4 * 3;
@@ -94,16 +99,20 @@ static uint16_t part_of(uint64_t rate, uint64_t of)
 {
     double part = of ? (double)rate * BALANCE_SLOW_ONE / (double)of : BALANCE_SLOW_ONE;
 
-    return part < BALANCE_SLOW_LEAST ? BALANCE_SLOW_LEAST : part > BALANCE_SLOW_ONE ? BALANCE_SLOW_ONE : (uint16_t)part;
+    return part < BALANCE_SLOW_LEAST ? BALANCE_SLOW_LEAST
+           : part > BALANCE_SLOW_ONE ? BALANCE_SLOW_ONE
+                                     : (uint16_t)part;
 }
 
-/* Another part is believed where it is off by an eighth, and beyond what looks may err. 1: *part has changed. */
+/* Another part is believed where it is off by an eighth, and beyond what looks may err. 1: *part
+ * has changed. */
 static int follow(uint16_t *part, const struct balance_tempo *t, uint64_t of)
 {
     uint16_t now = part_of(t->rate, of), larger = now > *part ? now : *part;
     unsigned change = now > *part ? now - *part : *part - now;
 
-    if (change * STEP < larger || (now > *part ? part_of(t->least, of) <= *part : part_of(t->most, of) >= *part)) {
+    if (change * STEP < larger ||
+        (now > *part ? part_of(t->least, of) <= *part : part_of(t->most, of) >= *part)) {
         return 0;
     }
     *part = now;
@@ -111,7 +120,8 @@ static int follow(uint16_t *part, const struct balance_tempo *t, uint64_t of)
 }
 
 /* The NIC carries its pair, too: no less. */
-static const struct balance_tempo *of_nic(const struct balance_slow_facts *f, const struct balance_tempo *pair)
+static const struct balance_tempo *of_nic(const struct balance_slow_facts *f,
+                                          const struct balance_tempo *pair)
 {
     return f->nic.rate > pair->rate ? &f->nic : pair;
 }
@@ -154,7 +164,8 @@ static int window_suspect(struct balance_slow *s, const struct balance_slow_fact
     struct others o = compare(f, &f->own);
     enum look l = looks(f, &o);
 
-    if (l == LOOKS_WELL || (l == LOOKS_SLOW && f->moved_known && shared(f, &o)) || ++s->good > PATIENCE) {
+    if (l == LOOKS_WELL || (l == LOOKS_SLOW && f->moved_known && shared(f, &o)) ||
+        ++s->good > PATIENCE) {
         enter(s, BALANCE_SLOW_NO, REST);
         return 0;
     }

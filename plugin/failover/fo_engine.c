@@ -9,8 +9,8 @@
 #include "r2_log.h"
 #include "r2_rules.h"
 
-#define DRAIN_STEP   FO_MS(1) /* while a drained path still carries something; doubling */
-#define DRAIN_MOST   FO_MS(100)
+#define DRAIN_STEP FO_MS(1) /* while a drained path still carries something; doubling */
+#define DRAIN_MOST FO_MS(100)
 
 /* --- life and death of the connection --- */
 
@@ -62,7 +62,8 @@ int fo_conn_init(struct fo_conn *fc)
 {
     struct ib_link *l = fc->link;
 
-    l->sink = (struct ib_sink){.arg = fc, .path_fault = sink_fault, .peer_broken = sink_broken, .lost = sink_lost};
+    l->sink = (struct ib_sink){
+        .arg = fc, .path_fault = sink_fault, .peer_broken = sink_broken, .lost = sink_lost};
     for (int p = 0; p < l->npaths; p++) {
         struct fo_path *fp = &fc->path[p];
 
@@ -92,19 +93,25 @@ int fo_busy(const struct fo_conn *fc)
     return 0;
 }
 
-/* What the paths that are down say of themselves: a device or a port speaks for itself, of a pair that failed the part is not known. */
+/* What the paths that are down say of themselves: a device or a port speaks for itself, of a pair
+ * that failed the part is not known. */
 static void code_find(struct fo_conn *fc)
 {
     for (int p = 0; p < fc->link->npaths; p++) {
         const struct fo_path *fp = &fc->path[p];
-        int theirs = fp->why.fault != IB_FAULT_PORT && fp->why.fault != IB_FAULT_DEVICE && fp->peer_reason != IB_FAULT_NONE;
+        int theirs = fp->why.fault != IB_FAULT_PORT && fp->why.fault != IB_FAULT_DEVICE &&
+                     fp->peer_reason != IB_FAULT_NONE;
         enum ib_fault fault = theirs ? (enum ib_fault)fp->peer_reason : fp->why.fault;
-        enum probe_code code = fault == IB_FAULT_DEVICE ? PROBE_CODE_N01 : fault == IB_FAULT_PORT ? PROBE_CODE_L01 : PROBE_CODE_F03;
+        enum probe_code code = fault == IB_FAULT_DEVICE ? PROBE_CODE_N01
+                               : fault == IB_FAULT_PORT ? PROBE_CODE_L01
+                                                        : PROBE_CODE_F03;
 
-        if (fp->state < FO_DOWN || fault == IB_FAULT_NONE || fault == IB_FAULT_CLOSE || fault == IB_FAULT_ADMIN) {
+        if (fp->state < FO_DOWN || fault == IB_FAULT_NONE || fault == IB_FAULT_CLOSE ||
+            fault == IB_FAULT_ADMIN) {
             continue;
         }
-        if (fc->code == PROBE_CODE_NONE || code < fc->code) { /* in the order of the codes: a device, a port, a pair */
+        if (fc->code == PROBE_CODE_NONE ||
+            code < fc->code) { /* in the order of the codes: a device, a port, a pair */
             fc->code = (uint8_t)code;
             fc->code_theirs = (uint8_t)theirs;
         }
@@ -160,8 +167,8 @@ int fo_move(struct fo_conn *fc, int p, enum fo_state to, const char *why)
     }
     if (!fc->closing && !fc->quiet && from != FO_NONE) {
         R2_INFO_MANY(to == FO_DOWN ? R2_LOG_DOWN : R2_LOG_FENCED, "%s path %d life %u %s -> %s: %s",
-                     fc->label, p, fc->link->path[p].life, fo_state_name(from),
-                fo_state_name(to), why);
+                     fc->label, p, fc->link->path[p].life, fo_state_name(from), fo_state_name(to),
+                     why);
     }
     return 1;
 }
@@ -172,8 +179,9 @@ static int waits(const struct fo_conn *fc)
 }
 
 /*
- * A path again. That its NIC pair answered does not say that anything will get through: where messages wait and none does before it is lost,
- * the time without a path goes on, or a path that only looks well would keep the connection from ever giving up.
+ * A path again. That its NIC pair answered does not say that anything will get through: where
+ * messages wait and none does before it is lost, the time without a path goes on, or a path that
+ * only looks well would keep the connection from ever giving up.
  */
 static void bear(struct fo_conn *fc)
 {
@@ -198,15 +206,17 @@ int fo_may_return(const struct fo_conn *fc, int p)
 
     int settled = fp->settled || (fc->rx && !r2_rule(R2_RULE_SETTLED));
 
-    if (fp->state != FO_FENCED || !settled || fp->again || fp->soft || fp->hold_until || fp->fence.job.busy ||
+    if (fp->state != FO_FENCED || !settled || fp->again || fp->soft || fp->hold_until ||
+        fp->fence.job.busy ||
         (fp->fence.stage != IB_FENCE_HARD && fp->fence.stage != IB_FENCE_IDLE)) {
         return 0;
     }
     if (fc->error != R2_OK || fc->closing || fc->peer_bye || fc->quiet || fc->over) {
         return 0;
     }
-    return fc->rx || (fp->snapshot && !((fc->tx->soft >> p) & 1) && fc->link->path[p].sq_used == 0 &&
-                      ib_send_live_parts(fc->tx, p, fc->link->path[p].life) == 0);
+    return fc->rx ||
+           (fp->snapshot && !((fc->tx->soft >> p) & 1) && fc->link->path[p].sq_used == 0 &&
+            ib_send_live_parts(fc->tx, p, fc->link->path[p].life) == 0);
 }
 
 void fo_path_unsure(struct fo_conn *fc, int p, const struct ib_fault_info *info)
@@ -222,7 +232,8 @@ void fo_life_superseded(struct fo_conn *fc, int p)
 {
     struct fo_path *fp = &fc->path[p];
 
-    if (fp->state == FO_FENCED && !fp->snapshot && ib_send_live_parts(fc->tx, p, fc->link->path[p].life) == 0) {
+    if (fp->state == FO_FENCED && !fp->snapshot &&
+        ib_send_live_parts(fc->tx, p, fc->link->path[p].life) == 0) {
         fp->snapshot = fp->settled = 1;
     }
 }
@@ -271,11 +282,13 @@ static int is_halted(const struct fo_conn *fc, int p)
         return 1;
     }
     /*
-     * Fenced, or in ERR for T_pcie: what the device had in hand when it answered is over then, whatever its library flushes
-     * (P16.4). Pairs with the worker's release.
+     * Fenced, or in ERR for T_pcie: what the device had in hand when it answered is over then,
+     * whatever its library flushes (P16.4). Pairs with the worker's release.
      */
-    return fp->fence.stage == IB_FENCE_HARD || atomic_load_explicit(&fp->fence.job_gone, memory_order_acquire) ||
-           (fp->fence.erred_at && ib_link_now(fc->link) - fp->fence.erred_at >= FO_MS(fo_cfg(fc)->t_pcie_ms));
+    return fp->fence.stage == IB_FENCE_HARD ||
+           atomic_load_explicit(&fp->fence.job_gone, memory_order_acquire) ||
+           (fp->fence.erred_at &&
+            ib_link_now(fc->link) - fp->fence.erred_at >= FO_MS(fo_cfg(fc)->t_pcie_ms));
 }
 
 uint32_t fo_unhalted(const struct fo_conn *fc)
@@ -290,28 +303,33 @@ uint32_t fo_unhalted(const struct fo_conn *fc)
 
 /* --- faults --- */
 
-/* Statuses that point at a bug or a broken registration rather than at a path: worth one try elsewhere (design 3.6). */
+/* Statuses that point at a bug or a broken registration rather than at a path: worth one try
+ * elsewhere (design 3.6). */
 static int is_bug(const struct ib_fault_info *i)
 {
     if (i->fault == IB_FAULT_DATA) {
         return 1;
     }
-    return i->fault == IB_FAULT_WC && (i->wc_status == IBV_WC_REM_ACCESS_ERR || i->wc_status == IBV_WC_LOC_PROT_ERR ||
-                                       i->wc_status == IBV_WC_LOC_LEN_ERR || i->wc_status == IBV_WC_REM_INV_REQ_ERR);
+    return i->fault == IB_FAULT_WC &&
+           (i->wc_status == IBV_WC_REM_ACCESS_ERR || i->wc_status == IBV_WC_LOC_PROT_ERR ||
+            i->wc_status == IBV_WC_LOC_LEN_ERR || i->wc_status == IBV_WC_REM_INV_REQ_ERR);
 }
 
-static void describe(const struct fo_conn *fc, int p, const struct ib_fault_info *i, char *out, size_t len)
+static void describe(const struct fo_conn *fc, int p, const struct ib_fault_info *i, char *out,
+                     size_t len)
 {
     const struct ib_nics *nics = fc->link->nics;
     const char *nic = nics->nic[fc->link->path[p].nic].name;
 
     if (i->fault == IB_FAULT_WC) {
         snprintf(out, len, "completion status %d (%s) vendor_err 0x%x on %s", i->wc_status,
-                 nics->v->wc_status_str((enum ibv_wc_status)i->wc_status), (unsigned)i->vendor_err, nic);
+                 nics->v->wc_status_str((enum ibv_wc_status)i->wc_status), (unsigned)i->vendor_err,
+                 nic);
     } else if (i->fault == IB_FAULT_CALL) {
         snprintf(out, len, "call failed with errno %d (%s) on %s", i->err, strerror(i->err), nic);
     } else {
-        snprintf(out, len, "%s, local NIC %s, remote NIC %u", ib_fault_name(i->fault), nic, fc->link->path[p].peer_nic);
+        snprintf(out, len, "%s, local NIC %s, remote NIC %u", ib_fault_name(i->fault), nic,
+                 fc->link->path[p].peer_nic);
     }
 }
 
@@ -325,7 +343,8 @@ static void check_policy(struct fo_conn *fc, const char *what)
     if (!fo_cfg(fc)->failover) {
         fo_fail(fc, R2_ERR_COMM, "NCCL_R2_FAILOVER=off and %s", what);
     } else if (left > 0 && left < fo_cfg(fc)->min_nics) {
-        fo_fail(fc, R2_ERR_COMM, "%d NIC pairs left, NCCL_R2_MIN_NICS=%lld; last: %s", left, (long long)fo_cfg(fc)->min_nics, what);
+        fo_fail(fc, R2_ERR_COMM, "%d NIC pairs left, NCCL_R2_MIN_NICS=%lld; last: %s", left,
+                (long long)fo_cfg(fc)->min_nics, what);
     }
 }
 
@@ -334,11 +353,13 @@ void fo_check_paths(struct fo_conn *fc)
     int n = ib_link_pairs(fc->link, fc->link->up);
 
     if (n > 0 && n < fo_cfg(fc)->min_nics) {
-        fo_fail(fc, R2_ERR_COMM, "set up with %d NIC pairs, NCCL_R2_MIN_NICS=%lld", n, (long long)fo_cfg(fc)->min_nics);
+        fo_fail(fc, R2_ERR_COMM, "set up with %d NIC pairs, NCCL_R2_MIN_NICS=%lld", n,
+                (long long)fo_cfg(fc)->min_nics);
     }
 }
 
-/* Whether somebody waits for the end of (p): parts to post again, or receives that they are for (P29). */
+/* Whether somebody waits for the end of (p): parts to post again, or receives that they are for
+ * (P29). */
 static int is_waited_for(const struct fo_conn *fc, int p)
 {
     if (fc->rx) {
@@ -347,7 +368,8 @@ static int is_waited_for(const struct fo_conn *fc, int p)
     return fc->link->path[p].sq_used || ib_send_live_parts(fc->tx, p, fc->link->path[p].life) > 0;
 }
 
-__attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p, const struct ib_fault_info *info)
+__attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p,
+                                              const struct ib_fault_info *info)
 {
     struct fo_path *fp = &fc->path[p];
     uint64_t now = ib_link_now(fc->link);
@@ -374,7 +396,8 @@ __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p, const s
         fc->barren_since = 0; /* something got through */
     }
     if (fc->link->up == 0) {
-        fc->nopath_since = fc->barren_since && (fc->rx || fc->tx->sack == fc->barren_at) ? fc->barren_since : now;
+        fc->nopath_since =
+            fc->barren_since && (fc->rx || fc->tx->sack == fc->barren_at) ? fc->barren_since : now;
         fc->barren_since = 0;
     }
     if (fc->rx && !r2_rule(R2_RULE_RECV_FENCE)) {
@@ -435,7 +458,8 @@ uint64_t fo_step_drained(struct fo_conn *fc, uint64_t now)
     struct ib_link *l = fc->link;
     uint32_t left;
 
-    if (fc->error != R2_OK || fc->closing || fc->peer_bye || fc->quiet || !fo_cfg(fc)->failover || !fc->drain_ends) {
+    if (fc->error != R2_OK || fc->closing || fc->peer_bye || fc->quiet || !fo_cfg(fc)->failover ||
+        !fc->drain_ends) {
         return UINT64_MAX;
     }
     ib_send_progress(fc->tx);
@@ -454,7 +478,9 @@ uint64_t fo_step_drained(struct fo_conn *fc, uint64_t now)
     if (!left || !(l->up & ~l->drained) || ib_link_pairs(l, l->up) <= fo_cfg(fc)->min_nics) {
         return UINT64_MAX;
     }
-    fc->drain_wait = fc->drain_wait == 0 ? DRAIN_STEP : 2 * fc->drain_wait < DRAIN_MOST ? 2 * fc->drain_wait : DRAIN_MOST;
+    fc->drain_wait = fc->drain_wait == 0               ? DRAIN_STEP
+                     : 2 * fc->drain_wait < DRAIN_MOST ? 2 * fc->drain_wait
+                                                       : DRAIN_MOST;
     return now + fc->drain_wait;
 }
 
@@ -476,7 +502,8 @@ void fo_on_peer_nic_down(struct fo_conn *fc, int nic, uint32_t gen)
     for (int p = 0; p < fc->link->npaths; p++) {
         const struct ib_path *path = &fc->link->path[p];
 
-        if (fc->path[p].state != FO_NONE && path->peer_nic == nic && (int32_t)(gen - path->peer_nic_gen) > 0) {
+        if (fc->path[p].state != FO_NONE && path->peer_nic == nic &&
+            (int32_t)(gen - path->peer_nic_gen) > 0) {
             fo_peer_stopped(fc, p, ib_link_now(fc->link));
             fo_fault(fc, p, &info);
         }

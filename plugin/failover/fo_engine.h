@@ -1,9 +1,10 @@
 /*
- * Settlement of the lives of one connection's paths (protocol section 5): who is told what, when a life is closed, when parts are
- * replayed, when a hold ends, when the connection gives up.
+ * Settlement of the lives of one connection's paths (protocol section 5): who is told what, when a
+ * life is closed, when parts are replayed, when a hold ends, when the connection gives up.
  *
- * Guarded by the connection's gate. fo_fault() may be called on NCCL's thread (from the transport's error branch); everything that
- * talks to the peer happens in fo_step() and the fo_on_* functions, on the service thread. Nothing blocks.
+ * Guarded by the connection's gate. fo_fault() may be called on NCCL's thread (from the transport's
+ * error branch); everything that talks to the peer happens in fo_step() and the fo_on_* functions,
+ * on the service thread. Nothing blocks.
  */
 #ifndef FO_ENGINE_H
 #define FO_ENGINE_H
@@ -21,20 +22,22 @@ struct fo_path {
     struct ib_fence fence;
     struct ib_fault_info why;
     uint64_t down_since;
-    uint64_t send_at;     /* next repetition of what is unanswered */
+    uint64_t send_at; /* next repetition of what is unanswered */
     uint64_t interval;
     uint64_t acked_at_down; /* tells whether anything has moved since */
-    uint64_t hold_until;  /* R: the hold of a soft fence, or of GPU memory (P17), ends then; UINT64_MAX: only with proof; 0: no hold */
-    uint64_t stopped_at;  /* ns, when peer_stopped became known */
-    uint8_t peer_stopped; /* the peer is known to post nothing on it any more */
-    uint8_t peer_soft;    /* the peer's fence was soft */
-    uint8_t snapshot;     /* S: FENCED is here, kept in snap until our own fence has ended */
-    uint8_t settled;      /* S: taken up. R: S said SETTLED */
-    uint8_t lost;         /* S: the ledger lacks what was reported done (NCCL_R2_ACK=cqe) */
-    uint8_t again;        /* R: S asked for the ledger after it was sent */
-    uint8_t soft;         /* our fence closed softly and is not proved since */
-    uint8_t peer_reason;  /* enum ib_fault: its port or device has failed, as the peer says; else NONE */
-    uint8_t told;         /* R: S has said what the life may still bring (P35) */
+    uint64_t hold_until;    /* R: the hold of a soft fence, or of GPU memory (P17), ends then;
+                               UINT64_MAX: only with proof; 0: no hold */
+    uint64_t stopped_at;    /* ns, when peer_stopped became known */
+    uint8_t peer_stopped;   /* the peer is known to post nothing on it any more */
+    uint8_t peer_soft;      /* the peer's fence was soft */
+    uint8_t snapshot;       /* S: FENCED is here, kept in snap until our own fence has ended */
+    uint8_t settled;        /* S: taken up. R: S said SETTLED */
+    uint8_t lost;           /* S: the ledger lacks what was reported done (NCCL_R2_ACK=cqe) */
+    uint8_t again;          /* R: S asked for the ledger after it was sent */
+    uint8_t soft;           /* our fence closed softly and is not proved since */
+    uint8_t
+        peer_reason; /* enum ib_fault: its port or device has failed, as the peer says; else NONE */
+    uint8_t told;    /* R: S has said what the life may still bring (P35) */
     struct fo_fenced *snap;
     /*
      * Parts that the life may still bring to R. S: as it went DOWN; never changed, and what S
@@ -47,8 +50,9 @@ struct fo_path {
 /* What the engine orders of its surroundings. */
 struct fo_ops {
     void *arg;
-    void (*emit)(void *arg, enum fo_type type, const union fo_body *body); /* service thread: a record to the peer */
-    void (*kick)(void *arg); /* any thread: a step is needed soon */
+    void (*emit)(void *arg, enum fo_type type,
+                 const union fo_body *body); /* service thread: a record to the peer */
+    void (*kick)(void *arg);                 /* any thread: a step is needed soon */
 };
 
 enum fo_peer_bye { FO_BYE_NONE, FO_BYE_ORDERLY, FO_BYE_ABORT };
@@ -58,7 +62,8 @@ struct fo_conn {
     struct ib_send *tx; /* one of the two is NULL */
     struct ib_recv *rx;
     struct ib_workers *workers;
-    const uint64_t *worker_alive; /* ns per device, written by the service thread, which is the only reader */
+    const uint64_t
+        *worker_alive; /* ns per device, written by the service thread, which is the only reader */
     struct fo_ops ops;
     struct fo_path path[IB_MAX_PATHS];
     uint32_t self, peer; /* numbers of the connection at either end */
@@ -72,41 +77,50 @@ struct fo_conn {
     uint64_t bye_total;  /* R: S had started all messages below when it closed */
     uint64_t bye_at;     /* ns, when the peer's BYE came */
     uint64_t nopath_since;
-    uint64_t barren_since; /* no path, or only lives on which nothing got through, since then (ns); 0 */
-    uint64_t barren_at;    /* ... S: as sack was then */
+    uint64_t
+        barren_since; /* no path, or only lives on which nothing got through, since then (ns); 0 */
+    uint64_t barren_at;  /* ... S: as sack was then */
     unsigned bug_faults; /* faults that point at a bug rather than at a path */
-    enum r2_status error; /* != R2_OK: the connection has ended; returned by every call from now on */
+    enum r2_status
+        error; /* != R2_OK: the connection has ended; returned by every call from now on */
     char why[256];
-    uint8_t code;       /* enum probe_code, with @error: what its paths have suffered says, by itself; NONE: nothing failed */
-    uint8_t code_theirs; /* ... and it is the peer's port or device */
-    uint8_t peer_code;  /* likewise: what the peer said when it ended */
-    uint8_t by_peer;    /* with @error: it ended because the peer did, and had a path */
-    uint8_t bye_code;   /* enum probe_code: what the peer says, as long as @error is not set */
+    uint8_t code; /* enum probe_code, with @error: what its paths have suffered says, by itself;
+                     NONE: nothing failed */
+    uint8_t code_theirs;  /* ... and it is the peer's port or device */
+    uint8_t peer_code;    /* likewise: what the peer said when it ended */
+    uint8_t by_peer;      /* with @error: it ended because the peer did, and had a path */
+    uint8_t bye_code;     /* enum probe_code: what the peer says, as long as @error is not set */
     char last_fault[160]; /* of the path that went down last, for the reason when none is left */
     uint64_t switches;
 };
 
-/* @fc was zeroed; link, halves, workers, ops, numbers and label are set. Fills the link's sink. Allocates; -1 when out of memory. */
+/* @fc was zeroed; link, halves, workers, ops, numbers and label are set. Fills the link's sink.
+ * Allocates; -1 when out of memory. */
 int fo_conn_init(struct fo_conn *fc);
 void fo_conn_free(struct fo_conn *fc);
 
 /* A path stands; or never will. */
 void fo_path_up(struct fo_conn *fc, int p);
 void fo_path_never(struct fo_conn *fc, int p);
-/* It may stand at the peer, but never will here: an ordinary end, with @info, so that the peer is told and answers. */
+/* It may stand at the peer, but never will here: an ordinary end, with @info, so that the peer is
+ * told and answers. */
 void fo_path_unsure(struct fo_conn *fc, int p, const struct ib_fault_info *info);
-/* Whether everything about the present life of (p) is over at this end, so that the next one may begin (P23). */
+/* Whether everything about the present life of (p) is over at this end, so that the next one may
+ * begin (P23). */
 int fo_may_return(const struct fo_conn *fc, int p);
-/* The next life of (p) begins: link->path[p] is the new one already, with its number. The only place where a state starts again. */
+/* The next life of (p) begins: link->path[p] is the new one already, with its number. The only
+ * place where a state starts again. */
 void fo_life_begin(struct fo_conn *fc, int p);
 
-/* S: R has begun a later life, so the present one is over there: what of it waits for a word of R's need not, if nothing was posted. */
+/* S: R has begun a later life, so the present one is over there: what of it waits for a word of R's
+ * need not, if nothing was posted. */
 void fo_life_superseded(struct fo_conn *fc, int p);
 
 /* All paths are up or never will be: fewer than NCCL_R2_MIN_NICS end the connection. */
 void fo_check_paths(struct fo_conn *fc);
 
-/* A fault was seen or told. The first one wins; later ones of the same life are ignored. Any thread that holds the gate. */
+/* A fault was seen or told. The first one wins; later ones of the same life are ignored. Any thread
+ * that holds the gate. */
 void fo_fault(struct fo_conn *fc, int p, const struct ib_fault_info *info);
 
 /* Does what can be done; returns the time (ns) of the next step, UINT64_MAX for none. */
@@ -117,7 +131,8 @@ void fo_on_down(struct fo_conn *fc, const struct fo_down *m, uint64_t now);
 void fo_on_fenced(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now);
 void fo_on_settled(struct fo_conn *fc, const struct fo_settled *m, uint64_t now);
 void fo_on_bye(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now);
-/* R: after S's BYE, receives that can never be filled end the connection: those posted, and @more that NCCL wants to post. */
+/* R: after S's BYE, receives that can never be filled end the connection: those posted, and @more
+ * that NCCL wants to post. */
 void fo_check_bye(struct fo_conn *fc, int more);
 /* The peer process does not know the connection, or is gone (@what says). */
 void fo_on_gone(struct fo_conn *fc, const char *what);
@@ -128,17 +143,20 @@ void fo_on_peer_nic_down(struct fo_conn *fc, int nic, uint32_t gen);
 void fo_on_nic_down(struct fo_conn *fc, int nic, enum ib_fault fault);
 
 /*
- * Exactly the paths of @mask are drained: new work avoids them, and the lives of those in @ends end once nothing is under way on them (P24). Never
- * the last path, nor below NCCL_R2_MIN_NICS, nor where a receive could be filled over no other path.
+ * Exactly the paths of @mask are drained: new work avoids them, and the lives of those in @ends end
+ * once nothing is under way on them (P24). Never the last path, nor below NCCL_R2_MIN_NICS, nor
+ * where a receive could be filled over no other path.
  */
 void fo_drain(struct fo_conn *fc, uint32_t mask, uint32_t ends);
 
 /* Ends the connection with a reason; the first one stays. */
-void fo_fail(struct fo_conn *fc, enum r2_status status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void fo_fail(struct fo_conn *fc, enum r2_status status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /*
- * Nothing is posted any more: NCCL has taken away, or is about to take away, what outstanding requests refer to (close with requests
- * outstanding, P27). What still arrives is polled and counts.
+ * Nothing is posted any more: NCCL has taken away, or is about to take away, what outstanding
+ * requests refer to (close with requests outstanding, P27). What still arrives is polled and
+ * counts.
  */
 void fo_quiet(struct fo_conn *fc);
 

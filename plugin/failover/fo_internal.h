@@ -1,10 +1,11 @@
-/* Shared by fo_engine.c (state, faults) and fo_settle.c (settlement). Gate held, as in fo_engine.h. */
+/* Shared by fo_engine.c (state, faults) and fo_settle.c (settlement). Gate held, as in fo_engine.h.
+ */
 #ifndef FO_INTERNAL_H
 #define FO_INTERNAL_H
 
 #include "failover/fo_engine.h"
 
-#define FO_MS(x) ((uint64_t)(x) * 1000000)
+#define FO_MS(x) ((uint64_t)(x)*1000000)
 
 static inline const struct r2_config *fo_cfg(const struct fo_conn *fc)
 {
@@ -16,7 +17,8 @@ static inline uint64_t fo_earlier(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* The only writer of a life's state: moves it if that is legal, keeps link->up in step, logs. 1 when it moved. */
+/* The only writer of a life's state: moves it if that is legal, keeps link->up in step, logs. 1
+ * when it moved. */
 int fo_move(struct fo_conn *fc, int p, enum fo_state to, const char *why);
 
 /* --- fo_live.c --- */
@@ -25,15 +27,17 @@ int fo_move(struct fo_conn *fc, int p, enum fo_state to, const char *why);
 void fo_live_say(struct fo_conn *fc, int p, struct r2_parts *out);
 /* R: that word, which is the same whenever it is said: the first one counts. S: nothing. */
 void fo_live_take(struct fo_conn *fc, int p, const struct r2_parts *live);
-/* R, as the life of (p) is closed: sets the holds. Returns how many messages a hard fence holds (P17). */
+/* R, as the life of (p) is closed: sets the holds. Returns how many messages a hard fence holds
+ * (P17). */
 int fo_live_hold(struct fo_conn *fc, int p);
 
 /* The peer is known to post nothing on path @p any more. */
 void fo_peer_stopped(struct fo_conn *fc, int p, uint64_t now);
 
 /*
- * S, who alone knows what is under way: ends drained lives on which nothing is. R's control writes may be, as after any fault: they are written
- * again over another path. Returns the next deadline. Gate held.
+ * S, who alone knows what is under way: ends drained lives on which nothing is. R's control writes
+ * may be, as after any fault: they are written again over another path. Returns the next deadline.
+ * Gate held.
  */
 uint64_t fo_step_drained(struct fo_conn *fc, uint64_t now);
 

@@ -2,7 +2,8 @@
 
 static const char *const names[FO_STATE_COUNT] = {"NONE", "UP", "DOWN", "FENCED"};
 
-/* Row: from. A path that could not be built goes to FENCED at once: nothing was ever posted on it. */
+/* Row: from. A path that could not be built goes to FENCED at once: nothing was ever posted on it.
+ */
 static const unsigned char legal[FO_STATE_COUNT][FO_STATE_COUNT] = {
     [FO_NONE] = {[FO_UP] = 1, [FO_FENCED] = 1},
     [FO_UP] = {[FO_DOWN] = 1},

@@ -1,5 +1,6 @@
 /*
- * The life of a path at one end: a pure state machine (protocol section 1 and 3). States only grow; a path that returns is a new life.
+ * The life of a path at one end: a pure state machine (protocol section 1 and 3). States only grow;
+ * a path that returns is a new life.
  */
 #ifndef FO_LIFE_H
 #define FO_LIFE_H
@@ -13,7 +14,8 @@ enum fo_state {
 };
 const char *fo_state_name(enum fo_state s);
 
-/* Moves *@s to @to if that is legal. Returns 1 when the state changed. Same state, or backwards: 0, nothing happens. */
+/* Moves *@s to @to if that is legal. Returns 1 when the state changed. Same state, or backwards: 0,
+ * nothing happens. */
 int fo_life_move(enum fo_state *s, enum fo_state to);
 
 #endif

@@ -1,4 +1,5 @@
-/* What of a dead life may still reach R (P35): S says it, and R holds back the done of nothing else (P17, P18). */
+/* What of a dead life may still reach R (P35): S says it, and R holds back the done of nothing else
+ * (P17, P18). */
 #include "failover/fo_internal.h"
 
 #include "r2_rules.h"
@@ -8,7 +9,8 @@ void fo_live_say(struct fo_conn *fc, int p, struct r2_parts *out)
     struct fo_path *fp = &fc->path[p];
 
     if (!r2_rule(R2_RULE_LIVE_FROZEN)) {
-        ib_send_live(fc->tx, p, fc->link->path[p].life, &fp->live); /* rule off: without what is posted again since */
+        ib_send_live(fc->tx, p, fc->link->path[p].life,
+                     &fp->live); /* rule off: without what is posted again since */
     }
     *out = fp->live;
 }
@@ -43,7 +45,8 @@ int fo_live_hold(struct fo_conn *fc, int p)
         held = ib_recv_hold_gpu(fc->rx, p);
     }
     if (!fp->told) {
-        fp->live.n = (uint16_t)r2_ledger_snapshot(&fc->rx->ledger, &fp->live.base, fp->live.mask, R2_LEDGER_WINDOW);
+        fp->live.n = (uint16_t)r2_ledger_snapshot(&fc->rx->ledger, &fp->live.base, fp->live.mask,
+                                                  R2_LEDGER_WINDOW);
     }
     ib_recv_live_over(fc->rx, p);
     return held;

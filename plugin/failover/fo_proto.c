@@ -5,15 +5,34 @@
 #define QPN_MAX 0xffffffu /* of PSN, too */
 
 static const char *const names[] = {
-    [FO_MSG_REQ] = "REQ",         [FO_MSG_REP] = "REP",   [FO_MSG_CONF] = "CONF",     [FO_MSG_READY] = "READY",     [FO_MSG_REFUSE] = "REFUSE",
-    [FO_MSG_NIC_DOWN] = "NIC_DOWN", [FO_MSG_NIC_DOWN_OK] = "NIC_DOWN_OK", [FO_MSG_DOWN] = "DOWN", [FO_MSG_FENCED] = "FENCED",
-    [FO_MSG_SETTLED] = "SETTLED", [FO_MSG_BYE] = "BYE",   [FO_MSG_BYE_OK] = "BYE_OK", [FO_MSG_GONE] = "GONE",
-    [FO_MSG_PROBE] = "PROBE",     [FO_MSG_SUSPECT] = "SUSPECT",
-    [FO_MSG_OPEN] = "OPEN", [FO_MSG_OPEN_OK] = "OPEN_OK", [FO_MSG_OPEN_UP] = "OPEN_UP",
-    [FO_MSG_DRAIN] = "DRAIN",     [FO_MSG_DRAIN_OK] = "DRAIN_OK",
-    [FO_MSG_WANT] = "WANT",     [FO_MSG_LOAD] = "LOAD",
-    [FO_MSG_NEWS] = "NEWS",       [FO_MSG_NEWS_OK] = "NEWS_OK", [FO_MSG_LOCATE] = "LOCATE",
-    [FO_MSG_FAILBACK] = "FAILBACK", [FO_MSG_FAILBACK_OK] = "FAILBACK_OK", [FO_MSG_RATES] = "RATES",
+    [FO_MSG_REQ] = "REQ",
+    [FO_MSG_REP] = "REP",
+    [FO_MSG_CONF] = "CONF",
+    [FO_MSG_READY] = "READY",
+    [FO_MSG_REFUSE] = "REFUSE",
+    [FO_MSG_NIC_DOWN] = "NIC_DOWN",
+    [FO_MSG_NIC_DOWN_OK] = "NIC_DOWN_OK",
+    [FO_MSG_DOWN] = "DOWN",
+    [FO_MSG_FENCED] = "FENCED",
+    [FO_MSG_SETTLED] = "SETTLED",
+    [FO_MSG_BYE] = "BYE",
+    [FO_MSG_BYE_OK] = "BYE_OK",
+    [FO_MSG_GONE] = "GONE",
+    [FO_MSG_PROBE] = "PROBE",
+    [FO_MSG_SUSPECT] = "SUSPECT",
+    [FO_MSG_OPEN] = "OPEN",
+    [FO_MSG_OPEN_OK] = "OPEN_OK",
+    [FO_MSG_OPEN_UP] = "OPEN_UP",
+    [FO_MSG_DRAIN] = "DRAIN",
+    [FO_MSG_DRAIN_OK] = "DRAIN_OK",
+    [FO_MSG_WANT] = "WANT",
+    [FO_MSG_LOAD] = "LOAD",
+    [FO_MSG_NEWS] = "NEWS",
+    [FO_MSG_NEWS_OK] = "NEWS_OK",
+    [FO_MSG_LOCATE] = "LOCATE",
+    [FO_MSG_FAILBACK] = "FAILBACK",
+    [FO_MSG_FAILBACK_OK] = "FAILBACK_OK",
+    [FO_MSG_RATES] = "RATES",
 };
 
 const char *fo_type_name(enum fo_type t)
@@ -52,7 +71,8 @@ static void get_addr(struct r2_reader *r, struct ib_path_addr *a)
     r2_get_bytes(r, a->port.gid, 16);
     a->ece.vendor = (uint32_t)r2_get(r, 4);
     a->ece.options = (uint32_t)r2_get(r, 4);
-    if (a->qpn > QPN_MAX || a->psn > QPN_MAX || a->port.mtu < IBV_MTU_256 || a->port.mtu > IBV_MTU_4096) {
+    if (a->qpn > QPN_MAX || a->psn > QPN_MAX || a->port.mtu < IBV_MTU_256 ||
+        a->port.mtu > IBV_MTU_4096) {
         r->bad = r->bad || a->qpn != 0 || a->psn != 0;
     }
 }
@@ -268,8 +288,9 @@ static void get_probe(struct r2_reader *r, struct fo_probe *m)
     get_text(r, m->name, FO_NIC_NAME);
     m->inband_qpn = (uint32_t)r2_get(r, 4);
     m->inband_psn = (uint32_t)r2_get(r, 4);
-    if (m->nic >= FO_MAX_NICS || m->peer_nic >= FO_MAX_NICS || m->inc == 0 || m->port == PROBE_NEWS_PROCESS || m->inband_qpn > QPN_MAX || m->inband_psn > QPN_MAX || m->addr.port.mtu < IBV_MTU_256 ||
-        m->addr.port.mtu > IBV_MTU_4096) {
+    if (m->nic >= FO_MAX_NICS || m->peer_nic >= FO_MAX_NICS || m->inc == 0 ||
+        m->port == PROBE_NEWS_PROCESS || m->inband_qpn > QPN_MAX || m->inband_psn > QPN_MAX ||
+        m->addr.port.mtu < IBV_MTU_256 || m->addr.port.mtu > IBV_MTU_4096) {
         r->bad = 1;
     }
 }
@@ -551,7 +572,8 @@ unsigned fo_foreign_version(const void *msg, size_t len)
 int fo_unpack(struct r2_reader *r, union fo_body *body, const char **why)
 {
     while (r->p < r->end) {
-        unsigned type = (unsigned)r2_get(r, 1), version = (unsigned)r2_get(r, 1), len = (unsigned)r2_get(r, 2);
+        unsigned type = (unsigned)r2_get(r, 1), version = (unsigned)r2_get(r, 1),
+                 len = (unsigned)r2_get(r, 2);
         struct r2_reader b = {.p = r->p, .end = r->p + len};
 
         if (r->bad || (size_t)(r->end - r->p) < len) {

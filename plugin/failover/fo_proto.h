@@ -1,19 +1,22 @@
 /*
- * Control records between two processes (protocol section 4, P30): packing, unpacking, limits. Pure.
+ * Control records between two processes (protocol section 4, P30): packing, unpacking, limits.
+ * Pure.
  *
- * An OOB message is a list of records. A record: u8 type, u8 version, u16 length of the body, body; integers little endian.
- * Connections are named by the number their owner gave them: `dst` is of the process addressed, `src` of the sender's process.
- * Unknown types are skipped (a newer peer), so are known ones of another version; a known type with a wrong length or field is an error of the whole
- * message.
+ * An OOB message is a list of records. A record: u8 type, u8 version, u16 length of the body, body;
+ * integers little endian. Connections are named by the number their owner gave them: `dst` is of
+ * the process addressed, `src` of the sender's process. Unknown types are skipped (a newer peer),
+ * so are known ones of another version; a known type with a wrong length or field is an error of
+ * the whole message.
  *
  * An address (struct ib_path_addr, in REP, CONF, OPEN, OPEN_OK and PROBE) has 52 bytes: u32 queue
  * pair number, u32 PSN, u32 NIC generation, u64 ring address, u32 ring key, u8 link layer, u8 MTU,
  * u16 LID, 16 bytes GID, u32 ECE vendor, u32 ECE options (both 0: none; the numbers are the
  * provider's, which refuses what it does not know).
  *
- * The version is that of all records together, and of the handle (r2_comm.c): +1 with every change of a record that a process without it cannot read, or
- * would read wrongly. 2: REQ has the traffic class, PROBE which NIC it is. 3: PROBE has the queue pair for messages.
- * 4: addresses have ECE; DOWN and SETTLED have the parts that the life may still bring; the ring has words for lone
+ * The version is that of all records together, and of the handle (r2_comm.c): +1 with every change
+ * of a record that a process without it cannot read, or would read wrongly. 2: REQ has the traffic
+ * class, PROBE which NIC it is. 3: PROBE has the queue pair for messages. 4: addresses have ECE;
+ * DOWN and SETTLED have the parts that the life may still bring; the ring has words for lone
  * acknowledgements (ib_wire.h). Processes of different versions do not connect.
  */
 #ifndef FO_PROTO_H
@@ -52,18 +55,20 @@ enum fo_type {
     FO_MSG_OPEN,    /* R: a new life of a path begins, here is my queue pair */
     FO_MSG_OPEN_OK, /* S: here is mine */
     FO_MSG_OPEN_UP, /* R: you may post */
-    FO_MSG_SUSPECT, /* S: your NIC acknowledged these parts on this path long ago and you have not: look */
+    FO_MSG_SUSPECT, /* S: your NIC acknowledged these parts on this path long ago and you have not:
+                       look */
     FO_MSG_DRAIN,   /* exactly these of my NICs are to be free of work */
     FO_MSG_DRAIN_OK,
     FO_MSG_WANT, /* S: I wait for the CTS of this seq, and nothing comes */
     FO_MSG_NEWS, /* what I know of a NIC, a path or a process of the job */
     FO_MSG_NEWS_OK,
-    FO_MSG_LOCATE, /* what I found out about my end of a NIC pair */
-    FO_MSG_LOAD, /* what moves over my NIC, or: tell me of yours */
-    FO_MSG_FAILBACK, /* an administrator here lets this life, when it is over, be followed by another */
+    FO_MSG_LOCATE,   /* what I found out about my end of a NIC pair */
+    FO_MSG_LOAD,     /* what moves over my NIC, or: tell me of yours */
+    FO_MSG_FAILBACK, /* an administrator here lets this life, when it is over, be followed by
+                        another */
     FO_MSG_FAILBACK_OK,
     FO_MSG_RATES, /* R: what its end of each path can carry */
-    FO_MSG_END, /* one behind the last */
+    FO_MSG_END,   /* one behind the last */
 };
 const char *fo_type_name(enum fo_type t);
 
@@ -81,7 +86,8 @@ struct fo_req {
     uint32_t digest; /* of the policy */
     char host[FO_HOST_NAME];
     struct fo_nic nic[FO_MAX_NICS];
-    uint8_t traffic_class; /* of S's communicator, for R's end too; last in the record, and only there when it is not 0 */
+    uint8_t traffic_class; /* of S's communicator, for R's end too; last in the record, and only
+                              there when it is not 0 */
 };
 
 struct fo_path_ent {
@@ -121,17 +127,17 @@ struct fo_nic_down {
     uint32_t gen;
 };
 
-#define FO_FLAG_WANTED 1 /* DOWN: S has parts there that no acknowledgement covers */
-#define FO_FLAG_FENCED 2 /* DOWN: my fence has ended */
-#define FO_FLAG_SOFT   4 /* my fence is soft */
-#define FO_FLAG_ABORT  8 /* BYE: requests were outstanding */
+#define FO_FLAG_WANTED 1  /* DOWN: S has parts there that no acknowledgement covers */
+#define FO_FLAG_FENCED 2  /* DOWN: my fence has ended */
+#define FO_FLAG_SOFT   4  /* my fence is soft */
+#define FO_FLAG_ABORT  8  /* BYE: requests were outstanding */
 #define FO_FLAG_RECV   16 /* BYE: from the receiver */
 #define FO_FLAG_HEARD  32 /* DOWN: your FENCED is here, and wants my fence; no answer */
 
 /*
  * DOWN, 26 bytes and 2 for each seq of @live; SETTLED, 24 and the same. On the wire @live is u16 n,
- * u64 base, u16 mask[n]: of S the parts that were posted on this life, of which S does not know that
- * R has them, as the life went DOWN at S (P35). The same in every copy. Of R none, n = 0.
+ * u64 base, u16 mask[n]: of S the parts that were posted on this life, of which S does not know
+ * that R has them, as the life went DOWN at S (P35). The same in every copy. Of R none, n = 0.
  */
 struct fo_down {
     uint32_t dst, src, life;
@@ -141,7 +147,8 @@ struct fo_down {
 
 struct fo_fenced { /* also the ledger part of BYE */
     uint32_t dst, src;
-    uint32_t life; /* BYE: enum probe_code, the failure that ended it; 0: none, or not known. Who does not know the number takes it for 0 */
+    uint32_t life; /* BYE: enum probe_code, the failure that ended it; 0: none, or not known. Who
+                      does not know the number takes it for 0 */
     uint8_t path, flags;
     uint16_t n;
     uint64_t acked, base;
@@ -158,11 +165,15 @@ struct fo_bye_ok {
     uint32_t dst, src;
 };
 
-#define FO_PROBE_ASK  1 /* answer: I do not know yet that you are connected to this incarnation, or whether your end is in order */
-#define FO_PROBE_BACK 2 /* my NIC has come back */
+#define FO_PROBE_ASK                                                                               \
+    1 /* answer: I do not know yet that you are connected to this incarnation, or whether your end \
+         is in order */
+#define FO_PROBE_BACK   2 /* my NIC has come back */
 #define FO_PROBE_SILENT 8 /* with LOST: I gave it up because yours did not answer */
-#define FO_PROBE_WORKS 16 /* a question of mine over this pair has been answered since you said ASK */
-#define FO_PROBE_LOST 4 /* nothing here is connected to your incarnation @for_inc any more; no address */
+#define FO_PROBE_WORKS                                                                             \
+    16 /* a question of mine over this pair has been answered since you said ASK */
+#define FO_PROBE_LOST                                                                              \
+    4 /* nothing here is connected to your incarnation @for_inc any more; no address */
 
 struct fo_probe {
     uint8_t nic, peer_nic; /* of who says it; of who is addressed */
@@ -184,7 +195,7 @@ struct fo_news_ok { /* the word that it answers */
 #define FO_LOCATE_ASK   1 /* tell me yours */
 #define FO_LOCATE_FINAL 2 /* this is all that I will find out */
 
-#define FO_LOCATE_AUX   4
+#define FO_LOCATE_AUX 4
 
 struct fo_locate_aux { /* a port that my NIC asked */
     uint64_t guid;
@@ -217,10 +228,11 @@ struct fo_want {
 
 #define FO_LOAD_ASK 1 /* answer with your own; the numbers mean nothing */
 
-struct fo_load { /* of all processes of the host together */
+struct fo_load {           /* of all processes of the host together */
     uint8_t nic, peer_nic; /* of who says it; of who is addressed */
     uint8_t flags;
-    uint64_t moved;  /* bytes sent and acknowledged, and bytes received; only differences mean something */
+    uint64_t moved;  /* bytes sent and acknowledged, and bytes received; only differences mean
+                        something */
     uint64_t queued; /* bytes posted and not completed, and bytes that receives are open for */
     uint64_t front;  /* ... of these, those of the message that comes next on each queue pair */
     uint64_t age;    /* ns since it moved last; UINT64_MAX: never */
@@ -240,7 +252,7 @@ struct fo_rates { /* of R's end, by path; Mb/s, 0: not known */
     uint32_t reach[IB_MAX_PATHS]; /* of the way between port and memory */
 };
 
-struct fo_drain { /* DRAIN, DRAIN_OK */
+struct fo_drain {  /* DRAIN, DRAIN_OK */
     uint32_t nics; /* bit per NIC of who drains */
     uint32_t gen;  /* grows with each change; DRAIN_OK names the one it answers */
 };
@@ -279,16 +291,19 @@ union fo_body {
 #define FO_MAX_RECORD  2048
 #define FO_RECORD_HEAD 4 /* type, version, length of the body */
 
-/* Packs one record of @type from @body. Returns its length, or 0 when it does not fit or a field is out of range. */
+/* Packs one record of @type from @body. Returns its length, or 0 when it does not fit or a field is
+ * out of range. */
 size_t fo_pack(enum fo_type type, const union fo_body *body, uint8_t *out, size_t room);
 
 /*
- * Takes the next record off @r. Returns its type, 0 at the end of the message, -1 when the message is malformed (*why says where).
- * Every count, index and string of *body is in range when the type is returned.
+ * Takes the next record off @r. Returns its type, 0 at the end of the message, -1 when the message
+ * is malformed (*why says where). Every count, index and string of *body is in range when the type
+ * is returned.
  */
 int fo_unpack(struct r2_reader *r, union fo_body *body, const char **why);
 
-/* The version of the first record of message @msg that is not FO_PROTO_VERSION; 0: all are, as far as the message can be read. */
+/* The version of the first record of message @msg that is not FO_PROTO_VERSION; 0: all are, as far
+ * as the message can be read. */
 unsigned fo_foreign_version(const void *msg, size_t len);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Records of fo_proto whose packing is in a file of its own. A put or get of a body with a field out of range turns the
- * writer or reader bad. Pure; called by fo_pack() and fo_unpack() alone.
+ * Records of fo_proto whose packing is in a file of its own. A put or get of a body with a field
+ * out of range turns the writer or reader bad. Pure; called by fo_pack() and fo_unpack() alone.
  */
 #ifndef FO_PROTO_INT_H
 #define FO_PROTO_INT_H

@@ -17,8 +17,8 @@ static void get_subject(struct r2_reader *r, struct probe_subject *s)
     s->pb = (uint8_t)r2_get(r, 1);
 }
 
-/* 124 bytes. Every byte of a word is the same wherever it goes: nothing is put right on the way, what is wrong is
- * refused. */
+/* 124 bytes. Every byte of a word is the same wherever it goes: nothing is put right on the way,
+ * what is wrong is refused. */
 void fo_put_news(struct r2_writer *w, const struct probe_word *m)
 {
     put_subject(w, &m->subject);
@@ -50,7 +50,8 @@ void fo_get_news(struct r2_reader *r, struct probe_word *m)
 
 static int news_ok_valid(const struct fo_news_ok *m)
 {
-    return probe_subject_valid(&m->subject) && m->version > 0 && m->version <= PROBE_NEWS_VERSION_MAX;
+    return probe_subject_valid(&m->subject) && m->version > 0 &&
+           m->version <= PROBE_NEWS_VERSION_MAX;
 }
 
 void fo_put_news_ok(struct r2_writer *w, const struct fo_news_ok *m)
@@ -71,8 +72,9 @@ void fo_get_news_ok(struct r2_reader *r, struct fo_news_ok *m)
 
 static int locate_valid(const struct fo_locate *m)
 {
-    int ok = m->nic < FO_MAX_NICS && m->peer_nic < FO_MAX_NICS && m->end.port < PROBE_PORTS && m->end.loop < PROBE_OUTCOMES &&
-             m->end.aux < PROBE_OUTCOMES && m->direct < PROBE_OUTCOMES && m->n_aux <= FO_LOCATE_AUX;
+    int ok = m->nic < FO_MAX_NICS && m->peer_nic < FO_MAX_NICS && m->end.port < PROBE_PORTS &&
+             m->end.loop < PROBE_OUTCOMES && m->end.aux < PROBE_OUTCOMES &&
+             m->direct < PROBE_OUTCOMES && m->n_aux <= FO_LOCATE_AUX;
 
     for (int i = 0; i < FO_LOCATE_AUX; i++) {
         ok &= m->aux[i].outcome < PROBE_OUTCOMES;

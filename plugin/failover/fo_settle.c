@@ -1,4 +1,5 @@
-/* How one life is settled: fences and holds step by step, what is said to the peer until it answers, what the peer says. */
+/* How one life is settled: fences and holds step by step, what is said to the peer until it
+ * answers, what the peer says. */
 #include "failover/fo_internal.h"
 
 #include <stddef.h>
@@ -14,7 +15,8 @@
 
 /* --- closing a life --- */
 
-/* S: our fence has ended and R's ledger is here: what the ledger lacks of this life is posted again (P21). */
+/* S: our fence has ended and R's ledger is here: what the ledger lacks of this life is posted again
+ * (P21). */
 static void take_up(struct fo_conn *fc, int p)
 {
     struct fo_path *fp = &fc->path[p];
@@ -30,15 +32,20 @@ static void take_up(struct fo_conn *fc, int p)
     }
     n = ib_send_unpost(fc->tx, p, fc->link->path[p].life);
     fp->settled = 1;
-    if (fo_cfg(fc)->ack == R2_ACK_CQE && ib_send_lost_parts(fc->tx, p, fc->link->path[p].life) > 0) {
+    if (fo_cfg(fc)->ack == R2_ACK_CQE &&
+        ib_send_lost_parts(fc->tx, p, fc->link->path[p].life) > 0) {
         fp->lost = 1;
-        fo_fail(fc, R2_ERR_COMM, "what was sent over path %d was acknowledged by a NIC that lost it (NCCL_R2_ACK=cqe)", p);
+        fo_fail(
+            fc, R2_ERR_COMM,
+            "what was sent over path %d was acknowledged by a NIC that lost it (NCCL_R2_ACK=cqe)",
+            p);
     }
     if (!fp->peer_soft) {
         ib_send_soft_over(fc->tx, p); /* P19: R's hard fence releases our buffers */
     }
     if (n && !fc->closing) {
-        R2_INFO_MANY(R2_LOG_SETTLED, "%s path %d life %u settled: %d parts to post again", fc->label, p, fc->link->path[p].life, n);
+        R2_INFO_MANY(R2_LOG_SETTLED, "%s path %d life %u settled: %d parts to post again",
+                     fc->label, p, fc->link->path[p].life, n);
     }
     ib_send_progress(fc->tx);
 }
@@ -57,7 +64,10 @@ static void say_lost(struct fo_conn *fc)
 static void say_settled(struct fo_conn *fc, int p)
 {
     struct fo_path *fp = &fc->path[p];
-    union fo_body b = {.settled = {.dst = fc->peer, .src = fc->self, .life = fc->link->path[p].life, .path = (uint8_t)p,
+    union fo_body b = {.settled = {.dst = fc->peer,
+                                   .src = fc->self,
+                                   .life = fc->link->path[p].life,
+                                   .path = (uint8_t)p,
                                    .flags = fp->soft ? FO_FLAG_SOFT : 0}};
 
     fo_live_say(fc, p, &b.settled.live);
@@ -72,7 +82,8 @@ static void removal_bounds_hold(struct fo_conn *fc, int p, uint64_t now)
 {
     uint64_t until = now + FO_MS(fo_cfg(fc)->t_pcie_ms);
 
-    if (atomic_load_explicit(&fc->path[p].fence.job_gone, memory_order_acquire) && fc->path[p].hold_until > until) {
+    if (atomic_load_explicit(&fc->path[p].fence.job_gone, memory_order_acquire) &&
+        fc->path[p].hold_until > until) {
         fc->path[p].hold_until = until;
     }
 }
@@ -91,7 +102,8 @@ static void closed(struct fo_conn *fc, int p, enum ib_fence_stage stage, uint64_
     struct fo_path *fp = &fc->path[p];
     int held;
 
-    fp->soft = stage == IB_FENCE_SOFT || (fc->rx && atomic_load_explicit(&fp->fence.job_gone, memory_order_acquire));
+    fp->soft = stage == IB_FENCE_SOFT ||
+               (fc->rx && atomic_load_explicit(&fp->fence.job_gone, memory_order_acquire));
     if (!fo_move(fc, p, FO_FENCED, ib_fence_stage_name(stage))) {
         return;
     }
@@ -108,7 +120,8 @@ static void closed(struct fo_conn *fc, int p, enum ib_fence_stage stage, uint64_
     ib_ack_flush_closed(fc->rx, p);
     held = fo_live_hold(fc, p);
     if (fp->soft) {
-        /* after S's BYE nobody says SETTLED any more; S had nothing under way then but what is in the fabric */
+        /* after S's BYE nobody says SETTLED any more; S had nothing under way then but what is in
+         * the fabric */
         fp->hold_until = fc->peer_bye ? now + FO_MS(fo_cfg(fc)->t_packet_ms) : UINT64_MAX;
         removal_bounds_hold(fc, p, now);
     } else if (held) {
@@ -142,8 +155,10 @@ static int is_held_for(const struct fo_conn *fc, int p)
 static uint64_t step_soft(struct fo_conn *fc, int p, uint64_t now)
 {
     struct fo_path *fp = &fc->path[p];
-    /* R counts from the word that S stopped: until then S may have gone on posting, however long ago our own life ended */
-    uint64_t dead = (fc->rx && fp->stopped_at > fp->down_since ? fp->stopped_at : fp->down_since) + FO_MS(fo_cfg(fc)->t_dead_ms);
+    /* R counts from the word that S stopped: until then S may have gone on posting, however long
+     * ago our own life ended */
+    uint64_t dead = (fc->rx && fp->stopped_at > fp->down_since ? fp->stopped_at : fp->down_since) +
+                    FO_MS(fo_cfg(fc)->t_dead_ms);
 
     if (ib_fence_step(&fp->fence, fc->workers, now, now) == IB_FENCE_HARD &&
         (fc->tx || !atomic_load_explicit(&fp->fence.job_gone, memory_order_acquire))) {
@@ -168,17 +183,19 @@ static uint64_t step_soft(struct fo_conn *fc, int p, uint64_t now)
         end_hold(fc, p, "time alone");
         return UINT64_MAX;
     }
-    return now < dead ? fo_earlier(dead, ib_fence_deadline(&fp->fence, now)) : ib_fence_deadline(&fp->fence, now);
+    return now < dead ? fo_earlier(dead, ib_fence_deadline(&fp->fence, now))
+                      : ib_fence_deadline(&fp->fence, now);
 }
 
-/* The hold is over, the queue pair still not known to be quiet: as long as it is not, the path cannot return (P23). */
+/* The hold is over, the queue pair still not known to be quiet: as long as it is not, the path
+ * cannot return (P23). */
 static uint64_t step_late(struct fo_conn *fc, int p, uint64_t now)
 {
     struct fo_path *fp = &fc->path[p];
     enum ib_nic_state nic = ib_nic_state_get(&fc->link->nics->nic[fc->link->path[p].nic]);
 
-    if (fo_cfg(fc)->failback == R2_FAILBACK_NEVER || nic == IB_NIC_FATAL || nic == IB_NIC_GONE || fc->closing ||
-        fc->peer_bye) {
+    if (fo_cfg(fc)->failback == R2_FAILBACK_NEVER || nic == IB_NIC_FATAL || nic == IB_NIC_GONE ||
+        fc->closing || fc->peer_bye) {
         return UINT64_MAX; /* nothing returns */
     }
     ib_fence_step(&fp->fence, fc->workers, now, now);
@@ -191,8 +208,12 @@ static void say_down(struct fo_conn *fc, int p)
 {
     struct fo_path *fp = &fc->path[p];
     const struct ib_path *path = &fc->link->path[p];
-    union fo_body b = {.down = {.dst = fc->peer, .src = fc->self, .life = path->life, .path = (uint8_t)p,
-                                .reason = (uint8_t)fp->why.fault, .wc_status = (uint8_t)fp->why.wc_status}};
+    union fo_body b = {.down = {.dst = fc->peer,
+                                .src = fc->self,
+                                .life = path->life,
+                                .path = (uint8_t)p,
+                                .reason = (uint8_t)fp->why.fault,
+                                .wc_status = (uint8_t)fp->why.wc_status}};
 
     if (fc->tx && ib_send_live_parts(fc->tx, p, path->life) > 0) {
         b.down.flags |= FO_FLAG_WANTED;
@@ -213,9 +234,11 @@ void fo_snapshot(const struct fo_conn *fc, struct fo_fenced *out)
     out->src = fc->self;
     if (fc->rx) {
         out->acked = fc->rx->ledger.acked;
-        out->n = (uint16_t)r2_ledger_snapshot(&fc->rx->ledger, &out->base, out->mask, R2_LEDGER_WINDOW);
+        out->n =
+            (uint16_t)r2_ledger_snapshot(&fc->rx->ledger, &out->base, out->mask, R2_LEDGER_WINDOW);
     } else {
-        out->acked = fc->tx->unmatched; /* a group that is matched in part ends with its first gap */
+        out->acked =
+            fc->tx->unmatched; /* a group that is matched in part ends with its first gap */
     }
 }
 
@@ -263,8 +286,9 @@ static uint64_t tell(struct fo_conn *fc, int p, uint64_t now)
             say_down(fc, p);
         }
         fp->send_at = now + fp->interval;
-        fp->interval = fp->interval * 2 < FO_MS(fo_cfg(fc)->t_repeat_ms) * MAX_DOUBLING ? fp->interval * 2
-                                                                                 : FO_MS(fo_cfg(fc)->t_repeat_ms) * MAX_DOUBLING;
+        fp->interval = fp->interval * 2 < FO_MS(fo_cfg(fc)->t_repeat_ms) * MAX_DOUBLING
+                           ? fp->interval * 2
+                           : FO_MS(fo_cfg(fc)->t_repeat_ms) * MAX_DOUBLING;
     }
     return fp->send_at;
 }
@@ -278,7 +302,8 @@ static uint64_t step_path(struct fo_conn *fc, int p, uint64_t now)
 
     if (fp->state == FO_DOWN) {
         const struct ib_nic *nic = &fc->link->nics->nic[fc->link->path[p].nic];
-        enum ib_fence_stage s = ib_fence_step(&fp->fence, fc->workers, now, fc->worker_alive[nic->device_index]);
+        enum ib_fence_stage s =
+            ib_fence_step(&fp->fence, fc->workers, now, fc->worker_alive[nic->device_index]);
 
         if (s == IB_FENCE_HARD || s == IB_FENCE_SOFT) {
             closed(fc, p, s, now);
@@ -300,7 +325,8 @@ static uint64_t step_path(struct fo_conn *fc, int p, uint64_t now)
     return fo_earlier(next, tell(fc, p, now));
 }
 
-/* After the peer's BYE its queue pairs go: completions that did not come by now may never come (P25). */
+/* After the peer's BYE its queue pairs go: completions that did not come by now may never come
+ * (P25). */
 static void fence_after_bye(struct fo_conn *fc, uint64_t now)
 {
     struct ib_fault_info info = {.fault = IB_FAULT_CLOSE};
@@ -315,18 +341,21 @@ static void fence_after_bye(struct fo_conn *fc, uint64_t now)
     }
 }
 
-/* Whether the missing answer about (p) keeps the connection from going on: the channel's loss alone is no reason to end it. */
+/* Whether the missing answer about (p) keeps the connection from going on: the channel's loss alone
+ * is no reason to end it. */
 static int stuck(const struct fo_conn *fc, int p)
 {
     if (fc->tx) {
         return ib_send_live_parts(fc->tx, p, fc->link->path[p].life) > 0;
     }
-    return fc->rx->ledger.acked < fc->rx->ledger.rpost && fc->rx->ledger.acked == fc->path[p].acked_at_down;
+    return fc->rx->ledger.acked < fc->rx->ledger.rpost &&
+           fc->rx->ledger.acked == fc->path[p].acked_at_down;
 }
 
 /*
- * R: S has closed in order and R lacks what it had sent: under e2e it would not have, under NCCL_R2_ACK=cqe a NIC has acknowledged it. That
- * may still come out of the completion queues; nothing else brings it, and S does not answer any more.
+ * R: S has closed in order and R lacks what it had sent: under e2e it would not have, under
+ * NCCL_R2_ACK=cqe a NIC has acknowledged it. That may still come out of the completion queues;
+ * nothing else brings it, and S does not answer any more.
  */
 static uint64_t step_unfinished(struct fo_conn *fc, uint64_t now)
 {
@@ -347,19 +376,22 @@ static uint64_t step_unfinished(struct fo_conn *fc, uint64_t now)
     if (open && now < until) {
         return until;
     }
-    fo_fail(fc, R2_ERR_PEER, "the sender closed its end, and a NIC lost what it had acknowledged (NCCL_R2_ACK=cqe there)");
+    fo_fail(
+        fc, R2_ERR_PEER,
+        "the sender closed its end, and a NIC lost what it had acknowledged (NCCL_R2_ACK=cqe there)");
     return UINT64_MAX;
 }
 
 /*
- * The peer has gone, or says nothing, as is known since @at. Where no path is left here either, that is why: the end that had lost them first gives
- * up first, and its process may be gone before our time is over.
+ * The peer has gone, or says nothing, as is known since @at. Where no path is left here either,
+ * that is why: the end that had lost them first gives up first, and its process may be gone before
+ * our time is over.
  */
 static void fail_peer(struct fo_conn *fc, uint64_t at, const char *what)
 {
     if (fc->nopath_since) {
-        fo_fail(fc, R2_ERR_PEER, "%s; no path for %llu ms; last: %s", what, (unsigned long long)(r2_elapsed(at, fc->nopath_since) / 1000000),
-                fc->last_fault);
+        fo_fail(fc, R2_ERR_PEER, "%s; no path for %llu ms; last: %s", what,
+                (unsigned long long)(r2_elapsed(at, fc->nopath_since) / 1000000), fc->last_fault);
     } else {
         fo_fail(fc, R2_ERR_PEER, "%s", what);
     }
@@ -377,12 +409,14 @@ static uint64_t give_up(struct fo_conn *fc, uint64_t now)
     }
     if (fc->nopath_since) {
         if (r2_elapsed(now, fc->nopath_since) >= limit) {
-            fo_fail(fc, R2_ERR_COMM, "no path left for %llu ms; last: %s", (unsigned long long)(limit / 1000000), fc->last_fault);
+            fo_fail(fc, R2_ERR_COMM, "no path left for %llu ms; last: %s",
+                    (unsigned long long)(limit / 1000000), fc->last_fault);
             return UINT64_MAX;
         }
         next = fc->nopath_since + limit;
     }
-    if (fc->tx && fc->tx->starved_since && fc->link->up) { /* with no path at all it is the paths that are missing */
+    if (fc->tx && fc->tx->starved_since &&
+        fc->link->up) { /* with no path at all it is the paths that are missing */
         if (r2_elapsed(now, fc->tx->starved_since) >= limit) {
             fo_fail(fc, R2_ERR_COMM, "a buffer is registered on none of the paths left");
             return UINT64_MAX;
@@ -398,7 +432,8 @@ static uint64_t give_up(struct fo_conn *fc, uint64_t now)
         if (r2_elapsed(now, fp->down_since) >= limit) {
             char what[80];
 
-            snprintf(what, sizeof(what), "no word from the peer about path %d for %llu ms", p, (unsigned long long)(limit / 1000000));
+            snprintf(what, sizeof(what), "no word from the peer about path %d for %llu ms", p,
+                     (unsigned long long)(limit / 1000000));
             fail_peer(fc, now, what);
             return UINT64_MAX;
         }
@@ -424,9 +459,11 @@ uint64_t fo_step(struct fo_conn *fc, uint64_t now)
     }
     if (fc->peer_bye && fc->tx && !fc->closing) {
         fence_after_bye(fc, now);
-        next = fo_earlier(next, ib_send_idle(fc->tx) ? UINT64_MAX : now + FO_MS(fo_cfg(fc)->t_fence_ms));
+        next = fo_earlier(next,
+                          ib_send_idle(fc->tx) ? UINT64_MAX : now + FO_MS(fo_cfg(fc)->t_fence_ms));
     }
-    /* NCCL may not be calling: what the switch owes the peer (CTS, acks, parts) goes out from here */
+    /* NCCL may not be calling: what the switch owes the peer (CTS, acks, parts) goes out from here
+     */
     if ((touched || fc->nopath_since) && fc->error == R2_OK && fc->link->up) {
         if (fc->tx) {
             ib_send_progress(fc->tx);
@@ -441,12 +478,14 @@ uint64_t fo_step(struct fo_conn *fc, uint64_t now)
 
 static int same_life(const struct fo_conn *fc, int p, uint32_t life)
 {
-    int same = p < fc->link->npaths && (fc->link->path[p].life == life || !r2_rule(R2_RULE_FULL_LIFE));
+    int same =
+        p < fc->link->npaths && (fc->link->path[p].life == life || !r2_rule(R2_RULE_FULL_LIFE));
 
     return same && fc->path[p].state != FO_NONE;
 }
 
-/* How the peer's fence ended. It only ever turns from soft to hard: an old record that comes late must not take that back. */
+/* How the peer's fence ended. It only ever turns from soft to hard: an old record that comes late
+ * must not take that back. */
 static void peer_fence(struct fo_path *fp, int known, unsigned flags)
 {
     int soft = (flags & FO_FLAG_SOFT) != 0;
@@ -536,7 +575,9 @@ void fo_on_bye(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now)
             fail_peer(fc, fc->bye_at, "the receiver closed its end before it had everything");
         }
         for (int p = 0; p < fc->link->npaths; p++) {
-            ib_send_soft_over(fc->tx, p); /* R has what it will ever take: nothing of ours can reach it (P19, P25) */
+            ib_send_soft_over(
+                fc->tx,
+                p); /* R has what it will ever take: nothing of ours can reach it (P19, P25) */
         }
     } else {
         fc->bye_total = abort ? 0 : m->acked;
@@ -555,8 +596,11 @@ void fo_check_bye(struct fo_conn *fc, int more)
 {
     const struct r2_ledger *g = &fc->rx->ledger;
 
-    if (fc->peer_bye != FO_BYE_NONE && g->acked < g->rpost + (uint64_t)more && g->acked >= fc->bye_total) {
-        fail_peer(fc, fc->bye_at, fc->peer_bye == FO_BYE_ABORT ? "the sender aborted" : "the sender closed its end");
+    if (fc->peer_bye != FO_BYE_NONE && g->acked < g->rpost + (uint64_t)more &&
+        g->acked >= fc->bye_total) {
+        fail_peer(fc, fc->bye_at,
+                  fc->peer_bye == FO_BYE_ABORT ? "the sender aborted"
+                                               : "the sender closed its end");
     }
 }
 

@@ -11,8 +11,8 @@ static struct ib_unread_part *slot(struct ib_unread *u, uint16_t n)
     return &u->part[n % R2_LEDGER_WINDOW];
 }
 
-enum r2_ledger_result ib_ack_flush_arrival(struct ib_recv *rx, struct ib_path *p, struct ib_imm imm, uint32_t bytes,
-                                           int *wait)
+enum r2_ledger_result ib_ack_flush_arrival(struct ib_recv *rx, struct ib_path *p, struct ib_imm imm,
+                                           uint32_t bytes, int *wait)
 {
     struct ib_unread *u = &rx->flush->ack->path[p->index];
     uint64_t seq = r2_ledger_seq(&rx->ledger, imm.seq);
@@ -23,7 +23,8 @@ enum r2_ledger_result ib_ack_flush_arrival(struct ib_recv *rx, struct ib_path *p
         return R2_LEDGER_NEW; /* the ledger says what is wrong */
     }
     if (rx->flush->none >> p->index & 1) {
-        return R2_LEDGER_NEW; /* memory of the host, whose key went out while there was no lane at all */
+        return R2_LEDGER_NEW; /* memory of the host, whose key went out while there was no lane at
+                                 all */
     }
     if ((uint16_t)(u->come - u->taken) >= R2_LEDGER_WINDOW) {
         return R2_LEDGER_WINDOW_ERR; /* S has more parts out than a receive queue holds (P2) */
@@ -41,7 +42,8 @@ enum r2_ledger_result ib_ack_flush_arrival(struct ib_recv *rx, struct ib_path *p
         u->since = 0;
     }
     u->life = p->life;
-    *slot(u, u->come++) = (struct ib_unread_part){.seq = seq, .bytes = bytes, .k = imm.k, .nparts = imm.nparts};
+    *slot(u, u->come++) =
+        (struct ib_unread_part){.seq = seq, .bytes = bytes, .k = imm.k, .nparts = imm.nparts};
     rx->flush->ack->parts++;
     rx->unread++;
     rx->unread_pending = 1;
@@ -55,7 +57,8 @@ static void post_reads(struct ib_recv *rx, int p)
     while (u->posted != u->come) {
         const struct ib_rmsg *m = &rx->msg[slot(u, u->posted)->seq % R2_LEDGER_WINDOW];
 
-        if (ib_flush_read(rx->flush, p, m->data, m->mr, ib_wr_id(IB_WR_ACK_FLUSH, (unsigned)p, u->life)) != 0) {
+        if (ib_flush_read(rx->flush, p, m->data, m->mr,
+                          ib_wr_id(IB_WR_ACK_FLUSH, (unsigned)p, u->life)) != 0) {
             return;
         }
         u->posted++;

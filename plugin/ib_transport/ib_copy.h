@@ -1,7 +1,9 @@
 /*
- * What brings data to staging memory (docs/design-relay.md): a copy engine. The transport knows this interface alone; the CUDA driver's engine is r2_cuda.
+ * What brings data to staging memory (docs/design-relay.md): a copy engine. The transport knows
+ * this interface alone; the CUDA driver's engine is r2_cuda.
  *
- * A lane is a sequence of copies that end in the order in which they begin, of one connection and path.
+ * A lane is a sequence of copies that end in the order in which they begin, of one connection and
+ * path.
  */
 #ifndef IB_COPY_H
 #define IB_COPY_H
@@ -20,35 +22,41 @@ struct ib_copy_mem {
 };
 
 struct ib_copy_ops {
-    /* Whose memory @addr is: a GPU's ordinal in this process, or IB_COPY_HOST. Not the data path; takes locks of the driver, waits for no GPU. */
+    /* Whose memory @addr is: a GPU's ordinal in this process, or IB_COPY_HOST. Not the data path;
+     * takes locks of the driver, waits for no GPU. */
     int (*gpu_of)(void *arg, const void *addr);
     /* PCI address of @gpu, "0000:3b:00.0", into @out. 0 or errno. May block. */
     int (*gpu_pci)(void *arg, int gpu, char *out, size_t len);
-    /* Whether the process uses @gpu anyway, so that memory of it costs no context of its own. Not the data path. NULL: it does. */
+    /* Whether the process uses @gpu anyway, so that memory of it costs no context of its own. Not
+     * the data path. NULL: it does. */
     int (*gpu_used)(void *arg, int gpu);
 
     /*
-     * @len bytes of memory of @gpu, or of the host (page-locked, reached by every GPU); out->len says how many there are, which may be more or less. 0, or errno with @out as it was.
-     * May block. mem_put frees it, and closes the DMA-BUF; may block, waits for the GPU: nothing may be registered, or run; memory that a broken lane may still write to is
-     * never put.
+     * @len bytes of memory of @gpu, or of the host (page-locked, reached by every GPU); out->len
+     * says how many there are, which may be more or less. 0, or errno with @out as it was. May
+     * block. mem_put frees it, and closes the DMA-BUF; may block, waits for the GPU: nothing may be
+     * registered, or run; memory that a broken lane may still write to is never put.
      */
     int (*mem_get)(void *arg, int gpu, size_t len, struct ib_copy_mem *out);
     void (*mem_put)(void *arg, struct ib_copy_mem *mem);
 
-    /* A lane for copies from memory of @from to memory of @to, @slots at a time. 0, or errno with @lane as it was. May block. lane_close: no copy may run, or the lane is broken. */
+    /* A lane for copies from memory of @from to memory of @to, @slots at a time. 0, or errno with
+     * @lane as it was. May block. lane_close: no copy may run, or the lane is broken. */
     int (*lane_open)(void *arg, int from, int to, unsigned slots, void **lane);
     void (*lane_close)(void *arg, void *lane);
 
     /*
      * Begins to copy @len bytes as @slot, which is free. Gate held; does not wait for the GPU.
-     * 0: the slot is taken until done() says 1. errno: nothing was begun, nothing of it runs, the slot is free. Where the engine cannot tell which of the two it is, 0, and
-     * done() says -1.
+     * 0: the slot is taken until done() says 1. errno: nothing was begun, nothing of it runs, the
+     * slot is free. Where the engine cannot tell which of the two it is, 0, and done() says -1.
      */
     int (*begin)(void *arg, void *lane, unsigned slot, void *dst, const void *src, size_t len);
     /*
-     * Whether the copy @slot has ended: 1, and the NIC may read what it wrote; 0: it runs; -1: the lane is broken. Gate held; does not wait.
-     * A broken lane is so for good, for each of its slots, and begin() fails: what is read and written by the copies that were not done is not known. They count as never ended,
-     * whatever becomes of the lane: neither their buffers nor their staging memory may be given back or used for something else.
+     * Whether the copy @slot has ended: 1, and the NIC may read what it wrote; 0: it runs; -1: the
+     * lane is broken. Gate held; does not wait. A broken lane is so for good, for each of its
+     * slots, and begin() fails: what is read and written by the copies that were not done is not
+     * known. They count as never ended, whatever becomes of the lane: neither their buffers nor
+     * their staging memory may be given back or used for something else.
      */
     int (*done)(void *arg, void *lane, unsigned slot);
 };

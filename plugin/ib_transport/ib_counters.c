@@ -50,8 +50,10 @@ const char *ib_counters_name(int i)
 
 static int path_make(char path[PATH_MAX], const char *ibdev_path, int port, int i)
 {
-    int n = i < 0 ? snprintf(path, PATH_MAX, "%s/ports/%d/%s", ibdev_path, port, i == -1 ? "counters" : "hw_counters")
-                  : snprintf(path, PATH_MAX, "%s/ports/%d/%s/%s", ibdev_path, port, i < PLAIN ? "counters" : "hw_counters", names[i]);
+    int n = i < 0 ? snprintf(path, PATH_MAX, "%s/ports/%d/%s", ibdev_path, port,
+                             i == -1 ? "counters" : "hw_counters")
+                  : snprintf(path, PATH_MAX, "%s/ports/%d/%s/%s", ibdev_path, port,
+                             i < PLAIN ? "counters" : "hw_counters", names[i]);
 
     return n < PATH_MAX;
 }
@@ -60,7 +62,8 @@ int ib_counters_there(const char *ibdev_path, int port)
 {
     char path[PATH_MAX];
 
-    return (path_make(path, ibdev_path, port, -1) && access(path, F_OK) == 0) || (path_make(path, ibdev_path, port, -2) && access(path, F_OK) == 0);
+    return (path_make(path, ibdev_path, port, -1) && access(path, F_OK) == 0) ||
+           (path_make(path, ibdev_path, port, -2) && access(path, F_OK) == 0);
 }
 
 static int number_read(const char *path, uint64_t *value)
@@ -99,5 +102,6 @@ uint64_t ib_counters_grown(const struct ib_counters *before, const struct ib_cou
 {
     uint32_t known = before->known & after->known;
 
-    return known >> i & 1 && after->value[i] > before->value[i] ? after->value[i] - before->value[i] : 0;
+    return known >> i & 1 && after->value[i] > before->value[i] ? after->value[i] - before->value[i]
+                                                                : 0;
 }

@@ -43,19 +43,22 @@ int ib_nic_state_change(struct ib_nics *nics, int index, enum ib_nic_state to, c
     enum ib_nic_state from = ib_nic_state_get(nic);
     const char *place = nic->pci_path ? strrchr(nic->pci_path, '/') : NULL;
 
-    if ((unsigned)to >= STATES || !legal[from][to])
+    if ((unsigned)to >= STATES || !legal[from][to]) {
         return 0;
+    }
     ib_nic_addr_ask(nic);
     /* Before the state: who sees the new state also sees the new generation. */
-    if (from == IB_NIC_UP)
+    if (from == IB_NIC_UP) {
         atomic_fetch_add_explicit(&nic->generation, 1, memory_order_relaxed);
+    }
     atomic_store_explicit(&nic->state, (int)to, memory_order_release);
-    if (to == IB_NIC_UP)
+    if (to == IB_NIC_UP) {
         R2_INFO("NIC %s rail %d %s: %s -> %s: %s", nic->name, nic->rail, place ? place + 1 : "-",
                 ib_nic_state_name(from), ib_nic_state_name(to), why);
-    else
+    } else {
         R2_WARN("NIC %s rail %d %s: %s -> %s: %s", nic->name, nic->rail, place ? place + 1 : "-",
                 ib_nic_state_name(from), ib_nic_state_name(to), why);
+    }
     return 1;
 }
 
@@ -92,7 +95,8 @@ static int port_read(struct ib_nics *nics, struct ib_nic *nic, struct ibv_port_a
 }
 
 /* Whether the entry that was chosen last has the GID that it had then, which is *@gid. */
-static int gid_holds(struct ib_nics *nics, struct ib_nic *nic, const struct ib_addr *known, union ibv_gid *gid)
+static int gid_holds(struct ib_nics *nics, struct ib_nic *nic, const struct ib_addr *known,
+                     union ibv_gid *gid)
 {
     memset(gid, 0, sizeof(*gid));
     errno = 0;
@@ -109,17 +113,20 @@ int ib_nic_refresh(struct ib_nics *nics, int index)
     union ibv_gid gid;
     int rc = port_read(nics, nic, &attr), fresh;
 
-    if (rc != 0)
+    if (rc != 0) {
         return rc;
+    }
     pthread_mutex_lock(nics->lock);
     known = nic->addr;
     fresh = nic->addr_read == asked;
     pthread_mutex_unlock(nics->lock);
     addr.gid_index = known.gid_index;
-    if (!fresh || known.link_layer != attr.link_layer || !gid_holds(nics, nic, &known, &gid))
+    if (!fresh || known.link_layer != attr.link_layer || !gid_holds(nics, nic, &known, &gid)) {
         rc = ib_gid_choose(nics->v, nic->ctx, nic->port, &attr, nics->cfg, &addr.gid_index, &gid);
-    if (rc != 0)
+    }
+    if (rc != 0) {
         return rc;
+    }
     addr.link_layer = attr.link_layer;
     addr.mtu = (uint8_t)attr.active_mtu;
     addr.lid = attr.lid;
@@ -137,8 +144,9 @@ int ib_nic_is_gone(const struct ib_nics *nics, int nic)
 {
     const struct ib_nic *n = &nics->nic[nic];
 
-    if (nics->v->is_removed != NULL)
+    if (nics->v->is_removed != NULL) {
         return nics->v->is_removed(n->ctx);
+    }
     return ib_sysfs_device_has_left(nics->device_dir[n->device_index]);
 }
 
@@ -152,15 +160,18 @@ int ib_nic_qp_destroy(struct ib_nics *nics, int nic, struct ibv_qp *qp)
     }
     state = ib_nic_state_get(&nics->nic[nic]);
     if (state == IB_NIC_UP || state == IB_NIC_DOWN) {
-        R2_WARN_MANY(R2_LOG_KEPT, "NIC %s: a queue pair cannot be destroyed: %s: our memory that it may use stays registered",
-                     nics->nic[nic].name, strerror(rc));
+        R2_WARN_MANY(
+            R2_LOG_KEPT,
+            "NIC %s: a queue pair cannot be destroyed: %s: our memory that it may use stays registered",
+            nics->nic[nic].name, strerror(rc));
     }
     return state == IB_NIC_GONE;
 }
 
 int ib_nic_mr_release(struct ib_nics *nics, int nic, struct ibv_mr *mr, int ended)
 {
-    if (mr == NULL || (ended && ib_verbs_err(nics->v->dereg_mr(mr)) == 0) || ib_nic_state_get(&nics->nic[nic]) == IB_NIC_GONE) {
+    if (mr == NULL || (ended && ib_verbs_err(nics->v->dereg_mr(mr)) == 0) ||
+        ib_nic_state_get(&nics->nic[nic]) == IB_NIC_GONE) {
         return 1;
     }
     atomic_fetch_add_explicit(&nics->kept, 1, memory_order_relaxed);
@@ -183,8 +194,9 @@ void ib_nics_close(struct ib_nics *nics)
 {
     struct ibv_pd *freed = NULL;
 
-    for (int i = 0; i < nics->count; i++)
+    for (int i = 0; i < nics->count; i++) {
         free(nics->nic[i].pci_path);
+    }
     for (int d = 0; d < nics->device_count; d++) {
         for (int i = 0; i < nics->count; i++) {
             struct ibv_pd *pd = nics->nic[i].device_index == d ? nics->nic[i].pd : NULL;
@@ -194,8 +206,9 @@ void ib_nics_close(struct ib_nics *nics)
             }
         }
         nics->v->close_device(nics->device_ctx[d]);
-        if (nics->device_dir[d] >= 0)
+        if (nics->device_dir[d] >= 0) {
             close(nics->device_dir[d]);
+        }
     }
     if (nics->lock != NULL) {
         pthread_mutex_destroy(nics->lock);

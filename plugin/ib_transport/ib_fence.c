@@ -6,11 +6,13 @@
 #include "r2_log.h"
 #include "r2_rules.h"
 
-#define RETRY_NS                                                                                                       \
-    (50 * 1000000ull) /* a soft fence tries again after this, then ever more rarely: a thousand dead queue pairs */
-#define RETRY_MAX_NS  (20 * RETRY_NS) /* would keep the worker and the service thread busy with calls that fail */
-#define MARKS_AGAIN 3
-#define DRAIN_POLL_NS 50000ull        /* flushes take microseconds: look again soon, without spinning */
+#define RETRY_NS                                                                                   \
+    (50 * 1000000ull) /* a soft fence tries again after this, then ever more rarely: a thousand    \
+                         dead queue pairs */
+#define RETRY_MAX_NS                                                                               \
+    (20 * RETRY_NS) /* would keep the worker and the service thread busy with calls that fail */
+#define MARKS_AGAIN   3
+#define DRAIN_POLL_NS 50000ull /* flushes take microseconds: look again soon, without spinning */
 
 static const char *const stage_names[] = {"idle", "to error", "draining", "hard", "soft"};
 
@@ -118,8 +120,9 @@ static void mark_behind(struct ib_fence *f)
 }
 
 /*
- * The same for one that an arrival has taken. 1: the queue pair moves to ERR once more, since rdma_rxe flushes what is posted in ERR with the next
- * move alone; the others flush it at once. Only so often: nothing arrives any more, but where a device takes packets in ERR.
+ * The same for one that an arrival has taken. 1: the queue pair moves to ERR once more, since
+ * rdma_rxe flushes what is posted in ERR with the next move alone; the others flush it at once.
+ * Only so often: nothing arrives any more, but where a device takes packets in ERR.
  */
 static int mark_again(struct ib_fence *f, struct ib_workers *w)
 {
@@ -251,14 +254,15 @@ static void step_soft_erred(struct ib_fence *f, struct ib_workers *w, uint64_t n
     }
 }
 
-/* P18 (a): the hard fence comes after all, or the kernel has removed the device. Arrivals found on the way no longer
- * count. */
+/* P18 (a): the hard fence comes after all, or the kernel has removed the device. Arrivals found on
+ * the way no longer count. */
 static void step_soft(struct ib_fence *f, struct ib_workers *w, uint64_t now)
 {
     int rc = atomic_load_explicit(&f->job_rc, memory_order_acquire);
 
     if (ib_nic_state_get(&f->link->nics->nic[f->path->nic]) == IB_NIC_GONE) {
-        atomic_store_explicit(&f->job_gone, 1, memory_order_release); /* seen since the job looked */
+        atomic_store_explicit(&f->job_gone, 1,
+                              memory_order_release); /* seen since the job looked */
     }
     if (atomic_load_explicit(&f->job_gone, memory_order_acquire)) {
         f->stage = IB_FENCE_HARD;
@@ -275,7 +279,8 @@ static void step_soft(struct ib_fence *f, struct ib_workers *w, uint64_t now)
     }
 }
 
-enum ib_fence_stage ib_fence_step(struct ib_fence *f, struct ib_workers *w, uint64_t now, uint64_t worker_alive)
+enum ib_fence_stage ib_fence_step(struct ib_fence *f, struct ib_workers *w, uint64_t now,
+                                  uint64_t worker_alive)
 {
     if (f->stage == IB_FENCE_ERROR) {
         step_error(f, now, worker_alive);

@@ -1,6 +1,7 @@
 /*
- * Fence: the act after which nothing posted on a life can touch memory any more, and its completions no longer count (protocol P16,
- * P18). Local to one end; says nothing about what the peer received.
+ * Fence: the act after which nothing posted on a life can touch memory any more, and its
+ * completions no longer count (protocol P16, P18). Local to one end; says nothing about what the
+ * peer received.
  */
 #ifndef IB_FENCE_H
 #define IB_FENCE_H
@@ -14,7 +15,8 @@ enum ib_fence_stage {
     IB_FENCE_ERROR, /* ibv_modify_qp(ERR) queued or running on the device's worker */
     IB_FENCE_DRAIN, /* the queue pair is in ERR, waiting for the markers */
     IB_FENCE_HARD,  /* closed: drained */
-    IB_FENCE_SOFT,  /* closed without proof that the NIC is quiet; made hard later where that is possible */
+    IB_FENCE_SOFT,  /* closed without proof that the NIC is quiet; made hard later where that is
+                       possible */
 };
 const char *ib_fence_stage_name(enum ib_fence_stage s);
 
@@ -22,21 +24,22 @@ struct ib_fence {
     struct ib_job job; /* first: recovered from the job pointer */
     struct ib_link *link;
     struct ib_path *path;
-    enum ib_fence_stage stage;  /* gate */
-    int idle;                   /* gate: no send work request was under way at the begin */
-    int refused;                /* gate: the library has refused a post since the move to ERR */
-    int asked;                  /* gate: ... was asked to do so, after T_fence */
-    int again;                  /* gate: receive markers posted again, since an arrival took the one before */
-    uint64_t erred_at;          /* gate: ns, when the device said ERR; 0: not yet */
-    uint64_t quiet_at;          /* gate: soft: when that is proof (P16.4); UINT64_MAX: never */
-    uint64_t since;             /* gate: ns, begin of the fence */
-    uint64_t retry_at;          /* gate: soft: next try to make it hard */
-    uint64_t retry_ns;          /* gate: soft: time between two tries */
-    void *half;                 /* the ib_send or ib_recv, for drain */
+    enum ib_fence_stage stage; /* gate */
+    int idle;                  /* gate: no send work request was under way at the begin */
+    int refused;               /* gate: the library has refused a post since the move to ERR */
+    int asked;                 /* gate: ... was asked to do so, after T_fence */
+    int again; /* gate: receive markers posted again, since an arrival took the one before */
+    uint64_t erred_at;               /* gate: ns, when the device said ERR; 0: not yet */
+    uint64_t quiet_at;               /* gate: soft: when that is proof (P16.4); UINT64_MAX: never */
+    uint64_t since;                  /* gate: ns, begin of the fence */
+    uint64_t retry_at;               /* gate: soft: next try to make it hard */
+    uint64_t retry_ns;               /* gate: soft: time between two tries */
+    void *half;                      /* the ib_send or ib_recv, for drain */
     int (*drain)(void *half, int p); /* polls what is there; -1: failed. Markers: path->marks */
     void (*notify)(void *arg); /* the job has finished: somebody should step. Service thread */
     void *notify_arg;
-    _Atomic int job_rc;  /* -1 pending, else errno of modify_qp; release by the worker, acquire by the gate holder */
+    _Atomic int job_rc;   /* -1 pending, else errno of modify_qp; release by the worker, acquire by
+                             the gate holder */
     _Atomic int job_gone; /* the kernel has removed the device; same pair */
     _Atomic uint64_t job_started; /* ns; 0 while it waits for its turn */
 };
@@ -45,12 +48,15 @@ struct ib_fence {
 void ib_fence_begin(struct ib_fence *f, struct ib_workers *w, uint64_t now, int urgent);
 
 /*
- * Does what can be done now and returns the stage. HARD and SOFT are reached once: the path's life is closed then. In SOFT it goes on
- * trying, and moves to HARD when the queue pair could be drained after all, its library's flush has
- * been held for T_pcie, or the device is gone. Gate held; never blocks.
- * @worker_alive: time (ns) at which the device's worker last finished a job, so that waiting in its queue is not taken for a hang.
+ * Does what can be done now and returns the stage. HARD and SOFT are reached once: the path's life
+ * is closed then. In SOFT it goes on trying, and moves to HARD when the queue pair could be drained
+ * after all, its library's flush has been held for T_pcie, or the device is gone. Gate held; never
+ * blocks.
+ * @worker_alive: time (ns) at which the device's worker last finished a job, so that waiting in its
+ * queue is not taken for a hang.
  */
-enum ib_fence_stage ib_fence_step(struct ib_fence *f, struct ib_workers *w, uint64_t now, uint64_t worker_alive);
+enum ib_fence_stage ib_fence_step(struct ib_fence *f, struct ib_workers *w, uint64_t now,
+                                  uint64_t worker_alive);
 
 /* Time of the next step that makes sense, UINT64_MAX when only the job's end matters. */
 uint64_t ib_fence_deadline(const struct ib_fence *f, uint64_t now);

@@ -16,9 +16,9 @@
 #define IB_MARK_BOTH 3u
 
 struct ib_fence_facts {
-    int sender;      /* S's end: its own work requests matter; else arrivals do */
-    uint8_t posted;  /* markers that a queue took: IB_MARK_* */
-    uint8_t out;     /* of these, those that are out; a receive marker that an arrival took is not */
+    int sender;     /* S's end: its own work requests matter; else arrivals do */
+    uint8_t posted; /* markers that a queue took: IB_MARK_* */
+    uint8_t out;    /* of these, those that are out; a receive marker that an arrival took is not */
     uint8_t out_nic; /* of these, those whose completion the NIC wrote itself */
     int idle;        /* no send work request was under way when the fence began */
     int refused;     /* the library has refused a post since the move to ERR */

@@ -7,10 +7,11 @@
 
 #include "r2_log.h"
 
-#define POLL_BATCH   16
-#define MS(x)        ((uint64_t)(x)*1000000)
-#define RETRY_NS     MS(100) /* a lane is not built again more often than this */
-#define LIMIT_FENCES 10      /* a read that is not back after so many T_fence: the NIC does not read any more */
+#define POLL_BATCH 16
+#define MS(x)      ((uint64_t)(x)*1000000)
+#define RETRY_NS   MS(100) /* a lane is not built again more often than this */
+#define LIMIT_FENCES                                                                               \
+    10 /* a read that is not back after so many T_fence: the NIC does not read any more */
 
 static const char *nic_name(const struct ib_flush *f, const struct ib_lane *l)
 {
@@ -29,12 +30,14 @@ static int lane_index(const struct ib_flush *f, const struct ib_lane *l)
 
 static int lane_state(const struct ib_lane *l)
 {
-    return atomic_load_explicit(&l->state, memory_order_acquire); /* pairs with build and rebuild_done */
+    return atomic_load_explicit(&l->state,
+                                memory_order_acquire); /* pairs with build and rebuild_done */
 }
 
 static int lane_usable(const struct ib_flush *f, const struct ib_lane *l)
 {
-    return lane_state(l) == IB_LANE_READY && ib_nic_state_get(&f->link->nics->nic[l->nic]) == IB_NIC_UP;
+    return lane_state(l) == IB_LANE_READY &&
+           ib_nic_state_get(&f->link->nics->nic[l->nic]) == IB_NIC_UP;
 }
 
 /* --- set-up --- */
@@ -55,7 +58,8 @@ int ib_flush_wanted(const struct ib_link *l)
     return 0;
 }
 
-struct ib_flush *ib_flush_create(struct ib_link *l, struct ib_workers *workers, void (*notify)(void *arg), void *arg)
+struct ib_flush *ib_flush_create(struct ib_link *l, struct ib_workers *workers,
+                                 void (*notify)(void *arg), void *arg)
 {
     struct ib_flush *f = calloc(1, sizeof(*f));
 
@@ -91,12 +95,14 @@ void ib_flush_build(struct ib_flush *f, int p)
 {
     struct ib_lane *l = &f->lane[f->lane_of[p]];
 
-    if (!nic_wants(f->link, p) || atomic_load_explicit(&l->state, memory_order_relaxed) != IB_LANE_NONE) {
+    if (!nic_wants(f->link, p) ||
+        atomic_load_explicit(&l->state, memory_order_relaxed) != IB_LANE_NONE) {
         return; /* jobs of one device run one after the other: who built it is through */
     }
     l->rc = ib_lane_make(f, l);
     if (l->rc == 0) {
-        atomic_store_explicit(&l->state, IB_LANE_READY, memory_order_release); /* pairs with lane_state */
+        atomic_store_explicit(&l->state, IB_LANE_READY,
+                              memory_order_release); /* pairs with lane_state */
     } else {
         ib_lane_unmake(f, l, 0);
     }
@@ -117,11 +123,12 @@ void ib_flush_open(struct ib_flush *f, unsigned up)
         }
         f->none |= (uint8_t)(1u << p);
         if (nic_wants(f->link, p)) {
-            R2_INFO("NIC %s cannot flush and gets no GPU memory of this connection: %s", nic_name(f, l),
-                    strerror(l->rc));
+            R2_INFO("NIC %s cannot flush and gets no GPU memory of this connection: %s",
+                    nic_name(f, l), strerror(l->rc));
         }
     }
-    /* without any lane no GPU memory is registered, and host memory under NCCL_R2_FLUSH=always goes on over all paths */
+    /* without any lane no GPU memory is registered, and host memory under NCCL_R2_FLUSH=always goes
+     * on over all paths */
     f->lacks = f->able ? f->none : 0;
 }
 
@@ -147,9 +154,9 @@ static void rebuild_done(struct ib_job *job)
                           memory_order_release); /* pairs with lane_state */
 }
 
-/* Only where the NIC still carries traffic: a lane of a dead one would keep the worker that has to fence it. With no
- * path left every NIC may be worth it: a peer that has closed needs none any more, what it sent has to be flushed all
- * the same. */
+/* Only where the NIC still carries traffic: a lane of a dead one would keep the worker that has to
+ * fence it. With no path left every NIC may be worth it: a peer that has closed needs none any
+ * more, what it sent has to be flushed all the same. */
 static int worth_building(const struct ib_flush *f, const struct ib_lane *l)
 {
     if (ib_nic_state_get(&f->link->nics->nic[l->nic]) != IB_NIC_UP) {
@@ -186,10 +193,10 @@ static void mend_lanes(struct ib_flush *f, uint64_t now)
     }
 }
 
-/* What the lane owed any flush is owed by another NIC; time counts from the begin of the flush, when all data had
- * crossed the link. */
-static __attribute__((noinline, cold)) void lane_break(struct ib_flush *f, struct ib_lane *l, uint64_t now,
-                                                       const char *why)
+/* What the lane owed any flush is owed by another NIC; time counts from the begin of the flush,
+ * when all data had crossed the link. */
+static __attribute__((noinline, cold)) void lane_break(struct ib_flush *f, struct ib_lane *l,
+                                                       uint64_t now, const char *why)
 {
     int i = lane_index(f, l);
 
@@ -226,7 +233,8 @@ static void post_todo(struct ib_flush *f, struct ib_flush_op *op, int i, uint64_
         unsigned m = (unsigned)__builtin_ctz(op->todo[i]);
         uint64_t value = (uint64_t)op->generation << 16 | (uint64_t)(op - f->op);
 
-        rc = ib_lane_read(l, op->data[m], ib_mr_rkey(op->mr[m], l->nic), ib_wr_id(IB_WR_FLUSH, m, value));
+        rc = ib_lane_read(l, op->data[m], ib_mr_rkey(op->mr[m], l->nic),
+                          ib_wr_id(IB_WR_FLUSH, m, value));
         if (rc != 0) {
             lane_break(f, l, now, strerror(rc));
             return;
@@ -250,7 +258,8 @@ static int completion(struct ib_flush *f, struct ib_lane *l, const struct ibv_wc
     uint64_t value = ib_wr_value(wc->wr_id);
     struct ib_flush_op *op = &f->op[value % IB_FLUSH_OPS];
     uint8_t bit = (uint8_t)(1u << ib_wr_part(wc->wr_id));
-    int mine = ib_wr_kind(wc->wr_id) == IB_WR_FLUSH && op->used && op->generation == (uint16_t)(value >> 16);
+    int mine = ib_wr_kind(wc->wr_id) == IB_WR_FLUSH && op->used &&
+               op->generation == (uint16_t)(value >> 16);
 
     if (wc->status != IBV_WC_SUCCESS) {
         op->bugs = (uint8_t)(op->bugs + (mine && is_bug(wc->status)));
@@ -306,14 +315,16 @@ static uint8_t readable(const struct ib_flush_op *op, const struct ib_lane *l, u
     return out;
 }
 
-/* Gives what is lost to lanes that were not tried: in the first round those of NICs that carry traffic. */
+/* Gives what is lost to lanes that were not tried: in the first round those of NICs that carry
+ * traffic. */
 static void replace_round(struct ib_flush *f, struct ib_flush_op *op, int round)
 {
     for (int p = 0; p < f->link->npaths && op->lost; p++) {
         int i = f->lane_of[p];
         uint8_t take;
 
-        if (ib_link_up(f->link, p) == round || (op->tried >> i & 1) || !lane_usable(f, &f->lane[i])) {
+        if (ib_link_up(f->link, p) == round || (op->tried >> i & 1) ||
+            !lane_usable(f, &f->lane[i])) {
             continue;
         }
         take = readable(op, &f->lane[i], op->lost);
@@ -334,7 +345,8 @@ static void replace_lost(struct ib_flush *f, struct ib_flush_op *op)
 
 /* --- requests --- */
 
-int ib_flush_take(struct ib_flush *f, int n, void *const *data, const int *sizes, struct ib_mr *const *mrs)
+int ib_flush_take(struct ib_flush *f, int n, void *const *data, const int *sizes,
+                  struct ib_mr *const *mrs)
 {
     struct ib_flush_op *op;
     uint16_t generation;
@@ -357,8 +369,8 @@ int ib_flush_take(struct ib_flush *f, int n, void *const *data, const int *sizes
     return i;
 }
 
-/* Paths that the message last received at @data came over. One whose record is gone may have come over any that ever
- * carried data. */
+/* Paths that the message last received at @data came over. One whose record is gone may have come
+ * over any that ever carried data. */
 static uint8_t came_over(const struct ib_recv *rx, const uint8_t *data)
 {
     const struct r2_ledger *g = &rx->ledger;
@@ -383,7 +395,8 @@ void ib_flush_begin(struct ib_flush *f, const struct ib_recv *rx, int i)
     for (unsigned m = 0; m < op->n; m++) {
         uint8_t bit = (uint8_t)(1u << m);
 
-        for (unsigned from = op->want & bit ? came_over(rx, op->data[m]) : 0; from; from &= from - 1) {
+        for (unsigned from = op->want & bit ? came_over(rx, op->data[m]) : 0; from;
+             from &= from - 1) {
             int p = __builtin_ctz(from);
             const struct ib_path *path = &f->link->path[p];
             struct ib_lane *l = &f->lane[f->lane_of[p]];
@@ -405,7 +418,8 @@ void ib_flush_begin(struct ib_flush *f, const struct ib_recv *rx, int i)
 static int impossible(struct ib_flush *f, const struct ib_flush_op *op, uint64_t now)
 {
     if (op->bugs > 1) {
-        snprintf(f->why, sizeof(f->why), "a flush is refused on every NIC: is the buffer registered still?");
+        snprintf(f->why, sizeof(f->why),
+                 "a flush is refused on every NIC: is the buffer registered still?");
         return 1;
     }
     if (op->lost && now - op->since >= MS(f->link->cfg->t_give_up_ms)) {

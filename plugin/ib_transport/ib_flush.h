@@ -1,16 +1,18 @@
 /*
- * Flush of GPU memory (protocol P17). A completion says that the data crossed the NIC's PCIe link, not that a GPU sees
- * it. A read through the NIC that wrote pushes the writes before it: per receive connection and local NIC there is a
- * lane, a queue pair that is connected to itself, over which one byte of the buffer is read into host memory.
+ * Flush of GPU memory (protocol P17). A completion says that the data crossed the NIC's PCIe link,
+ * not that a GPU sees it. A read through the NIC that wrote pushes the writes before it: per
+ * receive connection and local NIC there is a lane, a queue pair that is connected to itself, over
+ * which one byte of the buffer is read into host memory.
  *
- * A NIC that cannot read any more is replaced by time and another NIC: what crossed its link before the completion
- * arrives within T_pcie; then the byte is read through a NIC that is left.
+ * A NIC that cannot read any more is replaced by time and another NIC: what crossed its link before
+ * the completion arrives within T_pcie; then the byte is read through a NIC that is left.
  *
- * A lane that breaks while its NIC carries traffic is built again by the device's worker. A NIC whose lane could not be
- * built at set-up is given no buffers of GPU memory (ib_flush.lacks).
+ * A lane that breaks while its NIC carries traffic is built again by the device's worker. A NIC
+ * whose lane could not be built at set-up is given no buffers of GPU memory (ib_flush.lacks).
  *
- * Threads: take, begin and test: NCCL's progress thread; begin and test with the connection's gate held. build: the
- * device's worker. The rest: the service thread. Nothing blocks but build and the jobs.
+ * Threads: take, begin and test: NCCL's progress thread; begin and test with the connection's gate
+ * held. build: the device's worker. The rest: the service thread. Nothing blocks but build and the
+ * jobs.
  */
 #ifndef IB_FLUSH_H
 #define IB_FLUSH_H
@@ -19,8 +21,9 @@
 
 #include "ib_transport/ib_recv.h"
 
-#define IB_FLUSH_OPS                                                                                                   \
-    R2_LEDGER_WINDOW /* a flush follows the done of a receive: no more than receives can be outstanding */
+#define IB_FLUSH_OPS                                                                               \
+    R2_LEDGER_WINDOW /* a flush follows the done of a receive: no more than receives can be        \
+                        outstanding */
 #define IB_FLUSH_MESSAGES 8
 
 enum ib_lane_state {
@@ -31,9 +34,9 @@ enum ib_lane_state {
 };
 
 /*
- * state: READY by the worker (build) or by the service thread (end of the job), release; read by the gate holder,
- * acquire. BUILDING and BROKEN after READY by the gate holder. The objects belong to whom the state says: the worker in
- * NONE and BUILDING.
+ * state: READY by the worker (build) or by the service thread (end of the job), release; read by
+ * the gate holder, acquire. BUILDING and BROKEN after READY by the gate holder. The objects belong
+ * to whom the state says: the worker in NONE and BUILDING.
  */
 struct ib_lane {
     struct ib_job job; /* first: recovered from the job pointer */
@@ -55,7 +58,8 @@ struct ib_lane {
 struct ib_flush_op {
     uint8_t used, begun, n;
     uint8_t lost;  /* bit per message: its NIC cannot read, another one has to, from lost_at on */
-    uint8_t tried; /* bit per lane: broke with a read of this flush; not asked again before the others were */
+    uint8_t tried; /* bit per lane: broke with a read of this flush; not asked again before the
+                      others were */
     uint8_t bugs;  /* errors that point at the registration rather than at the NIC */
     uint16_t generation;
     uint8_t want;               /* bit per message that holds anything */
@@ -74,16 +78,18 @@ struct ib_flush {
     struct ib_workers *workers;
     void (*notify)(void *arg); /* a job has ended. Service thread */
     void *notify_arg;
-    uint8_t always;                /* host memory too */
-    uint8_t none;                  /* bit per path that came up without a lane: what comes over it cannot be read; gate */
-    uint8_t lacks;                 /* ... so no GPU memory over it: none, but empty while there is no lane at all; gate */
+    uint8_t always; /* host memory too */
+    uint8_t none;   /* bit per path that came up without a lane: what comes over it cannot be read;
+                       gate */
+    uint8_t lacks;  /* ... so no GPU memory over it: none, but empty while there is no lane at all;
+                       gate */
     _Atomic uint8_t able;          /* some lane stood when its path came up; never taken back */
     uint8_t broken;                /* bit per lane: seen broken; gate */
     uint8_t lane_of[IB_MAX_PATHS]; /* the first path over the same NIC */
     int free_count;
     uint16_t free_list[IB_FLUSH_OPS];
     uint64_t reads, replaced,
-        rebuilt;   /* counters: reads posted, messages read through another NIC, lanes built again */
+        rebuilt; /* counters: reads posted, messages read through another NIC, lanes built again */
     char why[128]; /* what test() returned -1 for */
     struct ib_lane lane[IB_MAX_PATHS];
     struct ib_flush_op op[IB_FLUSH_OPS];
@@ -93,9 +99,11 @@ struct ib_flush {
 int ib_flush_wanted(const struct ib_link *l);
 
 /* NULL when out of memory. The paths of @l are chosen, none is built. Freed by ib_flush_free. */
-struct ib_flush *ib_flush_create(struct ib_link *l, struct ib_workers *workers, void (*notify)(void *arg), void *arg);
+struct ib_flush *ib_flush_create(struct ib_link *l, struct ib_workers *workers,
+                                 void (*notify)(void *arg), void *arg);
 
-/* Builds the lane of path @p's NIC, if it is wanted there and not built already. A failure leaves the NIC without one.
+/* Builds the lane of path @p's NIC, if it is wanted there and not built already. A failure leaves
+ * the NIC without one.
  */
 void ib_flush_build(struct ib_flush *f, int p);
 
@@ -109,21 +117,22 @@ static inline int ib_flush_wants(const struct ib_flush *f, const struct ib_mr *m
 }
 
 /*
- * A flush of @n buffers just reported done; those with sizes[i] == 0 or no need are left out. Returns its number, for
- * begin and test; -1 when IB_FLUSH_OPS are outstanding. The registrations must last until the flush is done. Needs no
- * gate.
+ * A flush of @n buffers just reported done; those with sizes[i] == 0 or no need are left out.
+ * Returns its number, for begin and test; -1 when IB_FLUSH_OPS are outstanding. The registrations
+ * must last until the flush is done. Needs no gate.
  */
-int ib_flush_take(struct ib_flush *f, int n, void *const *data, const int *sizes, struct ib_mr *const *mrs);
+int ib_flush_take(struct ib_flush *f, int n, void *const *data, const int *sizes,
+                  struct ib_mr *const *mrs);
 
 /* Finds out over which NICs the messages came and posts the reads. */
 void ib_flush_begin(struct ib_flush *f, const struct ib_recv *rx, int op);
 
-/* Progress. 1: flushed, the number is free again. 0: not yet. -1: impossible, f->why says why; the connection should
- * end. */
+/* Progress. 1: flushed, the number is free again. 0: not yet. -1: impossible, f->why says why; the
+ * connection should end. */
 int ib_flush_test(struct ib_flush *f, const struct ib_recv *rx, int op);
 
-/* Takes the lanes down on the workers, when no other job of the connection is with one. Returns how many are left;
- * notify() tells. */
+/* Takes the lanes down on the workers, when no other job of the connection is with one. Returns how
+ * many are left; notify() tells. */
 int ib_flush_close(struct ib_flush *f);
 
 /* Whether a job is with a worker: @f must not be freed. NULL accepted. */
@@ -138,7 +147,8 @@ void ib_flush_free(struct ib_flush *f);
 void ib_flush_poll(struct ib_flush *f, uint64_t now);
 /* Reads a byte at @data through the NIC of path @p. 0, or -1: not now. */
 int ib_flush_read(struct ib_flush *f, int p, const void *data, struct ib_mr *mr, uint64_t wr_id);
-/* A read of path @p is back, which was posted in @life; reads of @lane will never be. ib_ack_flush.c */
+/* A read of path @p is back, which was posted in @life; reads of @lane will never be.
+ * ib_ack_flush.c */
 void ib_ack_flush_back(struct ib_flush *f, int p, uint32_t life, uint64_t now);
 void ib_ack_flush_broken(struct ib_flush *f, int lane);
 
@@ -146,7 +156,8 @@ void ib_ack_flush_broken(struct ib_flush *f, int lane);
 
 #define IB_LANE_DEPTH 32 /* reads out at a time */
 
-/* Worker. 0 or errno; what was made stays until unmake. @keep: the landing buffer and its registration stay. */
+/* Worker. 0 or errno; what was made stays until unmake. @keep: the landing buffer and its
+ * registration stay. */
 int ib_lane_make(struct ib_flush *f, struct ib_lane *l);
 void ib_lane_unmake(struct ib_flush *f, struct ib_lane *l, int keep);
 

@@ -1,4 +1,5 @@
-/* The objects of a flush lane: a queue pair connected to itself, its completion queue, a landing buffer. */
+/* The objects of a flush lane: a queue pair connected to itself, its completion queue, a landing
+ * buffer. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,8 @@
 #define LANDING_LEN 64
 /* 67 ms: the read crosses no cable. How long it may take in all is decided by who waits for it. */
 #define LANE_TIMEOUT 14
-/* Of an event's context: no path has this number, so that a lane's error is nobody's fault but its own. */
+/* Of an event's context: no path has this number, so that a lane's error is nobody's fault but its
+ * own. */
 #define NO_PATH 15
 
 static int make_landing(struct ib_flush *f, struct ib_lane *l)
@@ -21,7 +23,8 @@ static int make_landing(struct ib_flush *f, struct ib_lane *l)
         return ENOMEM;
     }
     errno = 0;
-    l->mr = f->link->nics->v->reg_mr(f->link->nics->nic[l->nic].pd, l->landing, LANDING_LEN, IBV_ACCESS_LOCAL_WRITE);
+    l->mr = f->link->nics->v->reg_mr(f->link->nics->nic[l->nic].pd, l->landing, LANDING_LEN,
+                                     IBV_ACCESS_LOCAL_WRITE);
     return l->mr ? 0 : (errno ? errno : ENOMEM);
 }
 
@@ -32,7 +35,10 @@ static int make_queues(struct ib_flush *f, struct ib_lane *l)
     struct ibv_qp_init_attr attr = {
         .qp_context = (void *)(uintptr_t)ib_link_context(f->link->conn_id, NO_PATH, 0),
         .qp_type = IBV_QPT_RC,
-        .cap = {.max_send_wr = IB_LANE_DEPTH, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1},
+        .cap = {.max_send_wr = IB_LANE_DEPTH,
+                .max_recv_wr = 1,
+                .max_send_sge = 1,
+                .max_recv_sge = 1},
     };
 
     errno = 0;
@@ -73,8 +79,9 @@ static int lane_connect(struct ib_flush *f, struct ib_lane *l, const struct ib_a
     ib_link_ah_fill(f->link, self, self, &attr.ah_attr);
     attr.ah_attr.port_num = f->link->nics->nic[l->nic].port;
     rc = ib_verbs_err(v->modify_qp(l->qp, &attr,
-                                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+                                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                       IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                                       IBV_QP_MIN_RNR_TIMER));
     if (rc != 0) {
         return rc;
     }
@@ -86,8 +93,9 @@ static int lane_connect(struct ib_flush *f, struct ib_lane *l, const struct ib_a
     attr.sq_psn = psn;
     attr.max_rd_atomic = 1;
     return ib_verbs_err(v->modify_qp(l->qp, &attr,
-                                     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                                         IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+                                     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                                         IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                                         IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
 int ib_lane_make(struct ib_flush *f, struct ib_lane *l)
@@ -96,7 +104,8 @@ int ib_lane_make(struct ib_flush *f, struct ib_lane *l)
     int rc;
 
     ib_nic_addr_get(f->link->nics, l->nic, &self);
-    if ((rc = make_landing(f, l)) != 0 || (rc = make_queues(f, l)) != 0 || (rc = lane_to_init(f, l, &self)) != 0) {
+    if ((rc = make_landing(f, l)) != 0 || (rc = make_queues(f, l)) != 0 ||
+        (rc = lane_to_init(f, l, &self)) != 0) {
         return rc;
     }
     return lane_connect(f, l, &self);

@@ -25,8 +25,9 @@ static int gid_is_ipv4(const uint8_t *raw)
 
 static int gid_is_link_local(const uint8_t *raw)
 {
-    if (gid_is_ipv4(raw))
+    if (gid_is_ipv4(raw)) {
         return raw[12] == 169 && raw[13] == 254;
+    }
     return raw[0] == 0xfe && (raw[1] & 0xc0) == 0x80;
 }
 
@@ -34,7 +35,10 @@ static int gid_is_link_local(const uint8_t *raw)
 
 static int family_of(const char *text)
 {
-    return strcmp(text, "AF_INET") == 0 ? 4 : strcmp(text, "AF_INET6") == 0 ? 6 : text[0] == '\0' ? 0 : -1;
+    return strcmp(text, "AF_INET") == 0    ? 4
+           : strcmp(text, "AF_INET6") == 0 ? 6
+           : text[0] == '\0'               ? 0
+                                           : -1;
 }
 
 /* ADDRESS/BITS. Returns its family, or 0. */
@@ -45,8 +49,9 @@ static int range_parse(const char *text, uint8_t prefix[16], int *bits)
     long value;
     int family;
 
-    if (n >= sizeof(address) || text[n] != '/' || text[n + 1] < '0' || text[n + 1] > '9')
+    if (n >= sizeof(address) || text[n] != '/' || text[n + 1] < '0' || text[n + 1] > '9') {
         return 0;
+    }
     memcpy(address, text, n);
     address[n] = '\0';
     memset(prefix, 0, 16);
@@ -59,33 +64,39 @@ static int range_parse(const char *text, uint8_t prefix[16], int *bits)
         return 0;
     }
     value = strtol(text + n + 1, &end, 10);
-    if (*end != '\0' || value > (family == 4 ? 32 : 128))
+    if (*end != '\0' || value > (family == 4 ? 32 : 128)) {
         return 0;
+    }
     *bits = (int)value + (family == 4 ? 96 : 0);
     return family;
 }
 
-int ib_gid_rule_parse(struct ib_gid_rule *rule, const struct r2_config *cfg, char *why, size_t why_len)
+int ib_gid_rule_parse(struct ib_gid_rule *rule, const struct r2_config *cfg, char *why,
+                      size_t why_len)
 {
-    struct ib_gid_rule given = {.version = (int)cfg->ib_roce_version, .family = family_of(cfg->ib_addr_family)};
+    struct ib_gid_rule given = {.version = (int)cfg->ib_roce_version,
+                                .family = family_of(cfg->ib_addr_family)};
     int of_range = 0;
 
     *rule = (struct ib_gid_rule){.version = given.version};
     if (given.family < 0) {
-        snprintf(why, why_len, "NCCL_IB_ADDR_FAMILY=%.64s: expected AF_INET or AF_INET6", cfg->ib_addr_family);
+        snprintf(why, why_len, "NCCL_IB_ADDR_FAMILY=%.64s: expected AF_INET or AF_INET6",
+                 cfg->ib_addr_family);
         return -1;
     }
     if (cfg->ib_addr_range[0]) {
         of_range = range_parse(cfg->ib_addr_range, given.prefix, &given.bits);
         if (of_range == 0) {
-            snprintf(why, why_len, "NCCL_IB_ADDR_RANGE=%.64s: expected ADDRESS/BITS, as 10.0.0.0/8 or fd00::/8",
+            snprintf(why, why_len,
+                     "NCCL_IB_ADDR_RANGE=%.64s: expected ADDRESS/BITS, as 10.0.0.0/8 or fd00::/8",
                      cfg->ib_addr_range);
             return -1;
         }
     }
     if (given.family && of_range && given.family != of_range) {
-        snprintf(why, why_len, "NCCL_IB_ADDR_RANGE=%.64s: expected a range of NCCL_IB_ADDR_FAMILY=%s", cfg->ib_addr_range,
-                 cfg->ib_addr_family);
+        snprintf(why, why_len,
+                 "NCCL_IB_ADDR_RANGE=%.64s: expected a range of NCCL_IB_ADDR_FAMILY=%s",
+                 cfg->ib_addr_range, cfg->ib_addr_family);
         return -1;
     }
     given.family = of_range ? of_range : given.family;
@@ -97,8 +108,9 @@ int ib_gid_fits(const struct ib_gid_rule *rule, const union ibv_gid *gid)
 {
     int whole = rule->bits / 8, rest = rule->bits % 8;
 
-    if (rule->family && rule->family != (gid_is_ipv4(gid->raw) ? 4 : 6))
+    if (rule->family && rule->family != (gid_is_ipv4(gid->raw) ? 4 : 6)) {
         return 0;
+    }
     return memcmp(gid->raw, rule->prefix, (size_t)whole) == 0 &&
            (rest == 0 || (gid->raw[whole] ^ rule->prefix[whole]) >> (8 - rest) == 0);
 }
@@ -112,14 +124,18 @@ int ib_gid_score(const union ibv_gid *gid, int version, int preferred)
     int score = SCORE_USABLE;
 
     /* an empty slot, or a link-local prefix whose interface part is not there yet */
-    if (memcmp(raw, zero, 16) == 0 || (raw[0] == 0xfe && memcmp(raw + 8, zero, 8) == 0))
+    if (memcmp(raw, zero, 16) == 0 || (raw[0] == 0xfe && memcmp(raw + 8, zero, 8) == 0)) {
         return 0;
-    if (gid_is_ipv4(raw))
+    }
+    if (gid_is_ipv4(raw)) {
         score |= SCORE_IPV4;
-    if (!gid_is_link_local(raw))
+    }
+    if (!gid_is_link_local(raw)) {
         score |= SCORE_GLOBAL;
-    if (version == preferred)
+    }
+    if (version == preferred) {
         score |= SCORE_VERSION;
+    }
     return score;
 }
 
@@ -128,12 +144,15 @@ static int gid_version(const struct ib_verbs *v, struct ibv_context *ctx, uint8_
     struct ibv_gid_entry entry;
     int version = ib_sysfs_roce_version(ctx->device->ibdev_path, port, index);
 
-    if (version == 0 && v->query_gid_ex && v->query_gid_ex(ctx, port, (uint32_t)index, &entry, 0, sizeof(entry)) == 0)
+    if (version == 0 && v->query_gid_ex &&
+        v->query_gid_ex(ctx, port, (uint32_t)index, &entry, 0, sizeof(entry)) == 0) {
         version = entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? 2 : 1;
+    }
     return version;
 }
 
-static int gid_read(const struct ib_verbs *v, struct ibv_context *ctx, uint8_t port, int index, union ibv_gid *gid)
+static int gid_read(const struct ib_verbs *v, struct ibv_context *ctx, uint8_t port, int index,
+                    union ibv_gid *gid)
 {
     int rc;
 
@@ -152,8 +171,10 @@ static int gid_search(const struct ib_verbs *v, struct ibv_context *ctx, uint8_t
 
     for (int i = 0; i < entries && best_score < SCORE_BEST; i++) {
         int score;
-        if (gid_read(v, ctx, port, i, &gid) != 0 || ib_gid_score(&gid, 0, 2) == 0 || !ib_gid_fits(rule, &gid))
+        if (gid_read(v, ctx, port, i, &gid) != 0 || ib_gid_score(&gid, 0, 2) == 0 ||
+            !ib_gid_fits(rule, &gid)) {
             continue; /* the common case in a long table: no need to ask for its version */
+        }
         score = ib_gid_score(&gid, gid_version(v, ctx, port, i), rule->version);
         if (score > best_score) {
             best_score = score;
@@ -163,8 +184,9 @@ static int gid_search(const struct ib_verbs *v, struct ibv_context *ctx, uint8_t
     return best;
 }
 
-int ib_gid_choose(const struct ib_verbs *v, struct ibv_context *ctx, uint8_t port, const struct ibv_port_attr *attr,
-                  const struct r2_config *cfg, uint8_t *index, union ibv_gid *gid)
+int ib_gid_choose(const struct ib_verbs *v, struct ibv_context *ctx, uint8_t port,
+                  const struct ibv_port_attr *attr, const struct r2_config *cfg, uint8_t *index,
+                  union ibv_gid *gid)
 {
     int entries = attr->gid_tbl_len < GID_INDEX_MAX + 1 ? attr->gid_tbl_len : GID_INDEX_MAX + 1;
     struct ib_gid_rule rule;
@@ -173,16 +195,19 @@ int ib_gid_choose(const struct ib_verbs *v, struct ibv_context *ctx, uint8_t por
 
     if (attr->link_layer == IBV_LINK_LAYER_ETHERNET) {
         i = (int)cfg->ib_gid_index;
-        if (i >= entries)
+        if (i >= entries) {
             return ERANGE;
+        }
         if (i < 0) {
-            ib_gid_rule_parse(&rule, cfg, why, sizeof(why)); /* what is wrong with it ends the job at listen */
+            ib_gid_rule_parse(&rule, cfg, why,
+                              sizeof(why)); /* what is wrong with it ends the job at listen */
             i = gid_search(v, ctx, port, entries, &rule);
         }
-        if (i < 0)
+        if (i < 0) {
             return EADDRNOTAVAIL;
-    } else if (cfg->ib_flid_gid < entries && gid_read(v, ctx, port, (int)cfg->ib_flid_gid, gid) == 0 &&
-               ib_gid_flid(gid->raw)) {
+        }
+    } else if (cfg->ib_flid_gid < entries &&
+               gid_read(v, ctx, port, (int)cfg->ib_flid_gid, gid) == 0 && ib_gid_flid(gid->raw)) {
         i = (int)cfg->ib_flid_gid;
     }
     *index = (uint8_t)i;

@@ -11,14 +11,17 @@ static int number_parse(const char *text, size_t len, int *out)
     int v = 0;
 
     *out = -1;
-    if (len == 0 || (len == 2 && memcmp(text, "-1", 2) == 0))
+    if (len == 0 || (len == 2 && memcmp(text, "-1", 2) == 0)) {
         return 0;
+    }
     for (size_t i = 0; i < len; i++) {
-        if (text[i] < '0' || text[i] > '9')
+        if (text[i] < '0' || text[i] > '9') {
             return -1;
+        }
         v = v * 10 + (text[i] - '0');
-        if (v > HCA_NUMBER_MAX)
+        if (v > HCA_NUMBER_MAX) {
             return -1;
+        }
     }
     *out = v;
     return 0;
@@ -34,18 +37,21 @@ static const char *entry_parse(struct ib_hca_entry *e, const char *text, size_t 
     size_t n = strcspn(text, ":,");
 
     e->port = e->rail = e->plane = -1;
-    if (n >= sizeof(e->name))
+    if (n >= sizeof(e->name)) {
         return "the name is too long";
+    }
     memcpy(e->name, text, n);
     e->name[n] = '\0';
     text += n;
     for (int i = 0; text < end; i++) {
-        if (i == 3)
+        if (i == 3) {
             return "it has more than four fields";
+        }
         text++; /* the colon */
         n = strcspn(text, ":,");
-        if (number_parse(text, n, fields[i]) != 0)
+        if (number_parse(text, n, fields[i]) != 0) {
             return faults[i];
+        }
         text += n;
     }
     return NULL;
@@ -67,34 +73,39 @@ int ib_hca_parse(struct ib_hca_filter *f, const char *spec, char *why, size_t wh
     while (*s != '\0') {
         size_t len = strcspn(s, ",");
         if (len > 0 && s[0] != ':') {
-            fault = f->count == IB_HCA_MAX ? "the list is too long" : entry_parse(&f->entry[f->count], s, len);
+            fault = f->count == IB_HCA_MAX ? "the list is too long"
+                                           : entry_parse(&f->entry[f->count], s, len);
             if (fault != NULL) {
-                snprintf(why, why_len, "'%.*s': %s; expected name[:port[:rail[:plane]]]", (int)(len < 80 ? len : 80), s,
-                         fault);
+                snprintf(why, why_len, "'%.*s': %s; expected name[:port[:rail[:plane]]]",
+                         (int)(len < 80 ? len : 80), s, fault);
                 memset(f, 0, sizeof(*f));
                 return -1;
             }
             f->count++;
         }
         s += len;
-        if (*s == ',')
+        if (*s == ',') {
             s++;
+        }
     }
     return 0;
 }
 
-static int entry_match(const struct ib_hca_filter *f, const struct ib_hca_entry *e, const char *name, int port)
+static int entry_match(const struct ib_hca_filter *f, const struct ib_hca_entry *e,
+                       const char *name, int port)
 {
-    if (e->port >= 0 && e->port != port)
+    if (e->port >= 0 && e->port != port) {
         return 0;
+    }
     return f->exact ? strcmp(e->name, name) == 0 : strncmp(e->name, name, strlen(e->name)) == 0;
 }
 
 int ib_hca_rank(const struct ib_hca_filter *f, const char *name, int port)
 {
     for (int i = 0; i < f->count; i++) {
-        if (entry_match(f, &f->entry[i], name, port))
+        if (entry_match(f, &f->entry[i], name, port)) {
             return i;
+        }
     }
     return -1;
 }
@@ -104,7 +115,8 @@ int ib_hca_match(const struct ib_hca_filter *f, const char *name, int port, int 
     int i = ib_hca_rank(f, name, port);
     int listed = f->count == 0 || i >= 0;
 
-    if (rail != NULL)
+    if (rail != NULL) {
         *rail = i >= 0 && !f->exclude ? f->entry[i].rail : -1;
+    }
     return f->exclude ? !listed : listed;
 }

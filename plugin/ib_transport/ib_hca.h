@@ -1,10 +1,11 @@
 /*
  * NCCL_IB_HCA: which RDMA devices and ports to use. Pure.
  *
- *     [^][=]name[:port[:rail[:plane]]],...      '^': all but these; '=': whole names, otherwise beginnings of names
+ *     [^][=]name[:port[:rail[:plane]]],...      '^': all but these; '=': whole names, otherwise
+ * beginnings of names
  *
- * Empty fields and -1 stand for "any"; entries without a name are passed over. NCCL's own transport reads it in the
- * same way.
+ * Empty fields and -1 stand for "any"; entries without a name are passed over. NCCL's own transport
+ * reads it in the same way.
  */
 #ifndef IB_HCA_H
 #define IB_HCA_H
@@ -29,10 +30,12 @@ struct ib_hca_filter {
 /* -1 with the faulty entry and the reason in @why; @f then chooses everything. */
 int ib_hca_parse(struct ib_hca_filter *f, const char *spec, char *why, size_t why_len);
 
-/* Is port @port of device @name chosen? @rail (may be NULL) becomes the rail its entry gives, -1 when it gives none. */
+/* Is port @port of device @name chosen? @rail (may be NULL) becomes the rail its entry gives, -1
+ * when it gives none. */
 int ib_hca_match(const struct ib_hca_filter *f, const char *name, int port, int *rail);
 
-/* Position in the list of the first entry that matches, -1: for lists that say an order (NCCL_R2_BACKUP_NICS). Ignores
+/* Position in the list of the first entry that matches, -1: for lists that say an order
+ * (NCCL_R2_BACKUP_NICS). Ignores
  * '^'. */
 int ib_hca_rank(const struct ib_hca_filter *f, const char *name, int port);
 

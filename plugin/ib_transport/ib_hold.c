@@ -1,4 +1,5 @@
-/* Receives that a dead life may still write into are not reported done (P17, P18), and only those (P35). */
+/* Receives that a dead life may still write into are not reported done (P17, P18), and only those
+ * (P35). */
 #include "ib_transport/ib_recv.h"
 #include "r2_rules.h"
 
@@ -91,7 +92,8 @@ int ib_recv_hold_gpu(struct ib_recv *rx, int p)
 {
     int n = 0;
 
-    for (uint64_t seq = rx->ledger.rdone; rx->flush && r2_rule(R2_RULE_HOLD) && seq < rx->ledger.rpost; seq++) {
+    for (uint64_t seq = rx->ledger.rdone;
+         rx->flush && r2_rule(R2_RULE_HOLD) && seq < rx->ledger.rpost; seq++) {
         struct ib_rmsg *m = SLOT(rx, seq);
 
         if (m->gpu && may_come(rx, p, seq)) {

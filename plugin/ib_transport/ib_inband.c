@@ -12,9 +12,11 @@
 #define POLL_BATCH 16
 
 /*
- * RC's own time-out is 1.07 s, and twice: a message that is lost is sent again by RC for about three seconds, mostly sooner, when the next one shows as a
- * sequence error. Monitors of whole fleets count time-outs (local_ack_timeout_err) and take more than one a second for a sick NIC. A receiver
- * that has no buffer (its process stands still) is asked again every 10 ms, for ever: it costs nobody anything, and no data waits behind it.
+ * RC's own time-out is 1.07 s, and twice: a message that is lost is sent again by RC for about
+ * three seconds, mostly sooner, when the next one shows as a sequence error. Monitors of whole
+ * fleets count time-outs (local_ack_timeout_err) and take more than one a second for a sick NIC. A
+ * receiver that has no buffer (its process stands still) is asked again every 10 ms, for ever: it
+ * costs nobody anything, and no data waits behind it.
  */
 #define TIMEOUT   18
 #define RETRY     2
@@ -28,7 +30,9 @@ static uint8_t *slot_mem(const struct ib_inband_pool *pool, int slot)
 
 static int post_recv(struct ib_inband_pool *pool, int slot)
 {
-    struct ibv_sge sge = {.addr = (uintptr_t)slot_mem(pool, slot), .length = IB_INBAND_MESSAGE, .lkey = pool->mr->lkey};
+    struct ibv_sge sge = {.addr = (uintptr_t)slot_mem(pool, slot),
+                          .length = IB_INBAND_MESSAGE,
+                          .lkey = pool->mr->lkey};
     struct ibv_recv_wr wr = {.wr_id = (uint64_t)slot, .sg_list = &sge, .num_sge = 1}, *bad;
 
     return ib_verbs_err(ibv_post_srq_recv(pool->srq, &wr, &bad));
@@ -97,19 +101,22 @@ void ib_inband_close(struct ib_inband_pool *pool, const struct ib_nics *nics)
         v->destroy_comp_channel(pool->channel);
     }
     if (pool->mr == NULL || v->dereg_mr(pool->mr) == 0) {
-        r2_pages_put(pool->mem, POOL_LEN); /* a device that keeps the registration keeps the memory */
+        r2_pages_put(pool->mem,
+                     POOL_LEN); /* a device that keeps the registration keeps the memory */
     }
     memset(pool, 0, sizeof(*pool));
 }
 
-int ib_inband_create(struct ib_inband_qp *q, const struct ib_inband_pool *pool, struct ib_nics *nics, int nic, uint32_t psn)
+int ib_inband_create(struct ib_inband_qp *q, const struct ib_inband_pool *pool,
+                     struct ib_nics *nics, int nic, uint32_t psn)
 {
     const struct ib_verbs *v = nics->v;
-    struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC,
-                                    .send_cq = pool->cq,
-                                    .recv_cq = pool->cq,
-                                    .srq = pool->srq,
-                                    .cap = {.max_send_wr = IB_INBAND_QP_SENDS, .max_send_sge = 1, .max_recv_sge = 1}};
+    struct ibv_qp_init_attr init = {
+        .qp_type = IBV_QPT_RC,
+        .send_cq = pool->cq,
+        .recv_cq = pool->cq,
+        .srq = pool->srq,
+        .cap = {.max_send_wr = IB_INBAND_QP_SENDS, .max_send_sge = 1, .max_recv_sge = 1}};
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = nics->nic[nic].port};
     struct ib_addr addr;
 
@@ -121,15 +128,20 @@ int ib_inband_create(struct ib_inband_qp *q, const struct ib_inband_pool *pool, 
     }
     q->qpn = q->qp->qp_num;
     attr.pkey_index = addr.pkey_index;
-    return ib_verbs_err(v->modify_qp(q->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+    return ib_verbs_err(v->modify_qp(
+        q->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
 }
 
-int ib_inband_connect(struct ib_inband_qp *q, struct ib_nics *nics, int nic, const struct ib_addr *port, uint32_t qpn, uint32_t psn)
+int ib_inband_connect(struct ib_inband_qp *q, struct ib_nics *nics, int nic,
+                      const struct ib_addr *port, uint32_t qpn, uint32_t psn)
 {
     const struct ib_verbs *v = nics->v;
     struct ib_link l = {.nics = nics, .cfg = nics->cfg};
-    struct ibv_qp_attr attr = {
-        .qp_state = IBV_QPS_RTR, .dest_qp_num = qpn, .rq_psn = psn & 0xffffff, .max_dest_rd_atomic = 0, .min_rnr_timer = RNR_TIMER};
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
+                               .dest_qp_num = qpn,
+                               .rq_psn = psn & 0xffffff,
+                               .max_dest_rd_atomic = 0,
+                               .min_rnr_timer = RNR_TIMER};
     struct ib_addr local;
     int rc;
 
@@ -138,15 +150,21 @@ int ib_inband_connect(struct ib_inband_qp *q, struct ib_nics *nics, int nic, con
     ib_link_ah_fill(&l, &local, port, &attr.ah_attr);
     attr.ah_attr.port_num = nics->nic[nic].port;
     rc = ib_verbs_err(v->modify_qp(q->qp, &attr,
-                                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                       IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
                                        IBV_QP_MIN_RNR_TIMER));
     if (rc != 0) {
         return rc;
     }
-    attr = (struct ibv_qp_attr){
-        .qp_state = IBV_QPS_RTS, .timeout = TIMEOUT, .retry_cnt = RETRY, .rnr_retry = RNR_RETRY, .sq_psn = q->psn, .max_rd_atomic = 0};
-    rc = ib_verbs_err(v->modify_qp(
-        q->qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+    attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
+                                .timeout = TIMEOUT,
+                                .retry_cnt = RETRY,
+                                .rnr_retry = RNR_RETRY,
+                                .sq_psn = q->psn,
+                                .max_rd_atomic = 0};
+    rc = ib_verbs_err(v->modify_qp(q->qp, &attr,
+                                   IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                                       IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
     q->up = rc == 0;
     return rc;
 }
@@ -180,10 +198,16 @@ void ib_inband_reclaim(struct ib_inband_qp *q, struct ib_inband_pool *pool)
     memset(q, 0, sizeof(*q));
 }
 
-int ib_inband_send(struct ib_inband_qp *q, struct ib_inband_pool *pool, const void *msg, size_t len, uint32_t word)
+int ib_inband_send(struct ib_inband_qp *q, struct ib_inband_pool *pool, const void *msg, size_t len,
+                   uint32_t word)
 {
     struct ibv_sge sge;
-    struct ibv_send_wr wr = {.opcode = IBV_WR_SEND_WITH_IMM, .send_flags = IBV_SEND_SIGNALED, .sg_list = &sge, .num_sge = 1, .imm_data = htobe32(word)}, *bad;
+    struct ibv_send_wr wr = {.opcode = IBV_WR_SEND_WITH_IMM,
+                             .send_flags = IBV_SEND_SIGNALED,
+                             .sg_list = &sge,
+                             .num_sge = 1,
+                             .imm_data = htobe32(word)},
+                       *bad;
     int slot = IB_INBAND_SENDS, spare = 0, rc;
 
     if (!q->up) {
@@ -197,7 +221,9 @@ int ib_inband_send(struct ib_inband_qp *q, struct ib_inband_pool *pool, const vo
         return EAGAIN;
     }
     wr.wr_id = (uint64_t)(IB_INBAND_RECVS + slot) | (uint64_t)++pool->turn[slot] << 32;
-    sge = (struct ibv_sge){.addr = (uintptr_t)slot_mem(pool, IB_INBAND_RECVS + slot), .length = (uint32_t)len, .lkey = pool->mr->lkey};
+    sge = (struct ibv_sge){.addr = (uintptr_t)slot_mem(pool, IB_INBAND_RECVS + slot),
+                           .length = (uint32_t)len,
+                           .lkey = pool->mr->lkey};
     memcpy(slot_mem(pool, IB_INBAND_RECVS + slot), msg, len);
     rc = ib_verbs_err(ibv_post_send(q->qp, &wr, &bad));
     if (rc == 0) {
@@ -207,7 +233,8 @@ int ib_inband_send(struct ib_inband_qp *q, struct ib_inband_pool *pool, const vo
     return rc;
 }
 
-static void completed(struct ib_inband_pool *pool, int nic, const struct ibv_wc *wc, const struct ib_inband_sink *sink)
+static void completed(struct ib_inband_pool *pool, int nic, const struct ibv_wc *wc,
+                      const struct ib_inband_sink *sink)
 {
     int slot = (int)(uint32_t)wc->wr_id, i = slot - IB_INBAND_RECVS;
 
@@ -218,8 +245,10 @@ static void completed(struct ib_inband_pool *pool, int nic, const struct ibv_wc 
         }
         return;
     }
-    if (wc->status == IBV_WC_SUCCESS && wc->byte_len <= IB_INBAND_MESSAGE && (wc->wc_flags & IBV_WC_WITH_IMM)) {
-        sink->message(sink->arg, nic, wc->qp_num, slot_mem(pool, slot), wc->byte_len, be32toh(wc->imm_data));
+    if (wc->status == IBV_WC_SUCCESS && wc->byte_len <= IB_INBAND_MESSAGE &&
+        (wc->wc_flags & IBV_WC_WITH_IMM)) {
+        sink->message(sink->arg, nic, wc->qp_num, slot_mem(pool, slot), wc->byte_len,
+                      be32toh(wc->imm_data));
     }
     if (post_recv(pool, slot) != 0) {
         pool->sick = 1; /* the device is gone or sick: events tell */
@@ -241,8 +270,10 @@ static void rearm(struct ib_inband_pool *pool, const struct ib_nics *nics)
     }
 }
 
-/* Events are taken and asked for before the queue is looked at: what completes behind the last look makes another one. */
-void ib_inband_progress(struct ib_inband_pool *pool, const struct ib_nics *nics, int nic, const struct ib_inband_sink *sink)
+/* Events are taken and asked for before the queue is looked at: what completes behind the last look
+ * makes another one. */
+void ib_inband_progress(struct ib_inband_pool *pool, const struct ib_nics *nics, int nic,
+                        const struct ib_inband_sink *sink)
 {
     struct ibv_wc wc[POLL_BATCH];
     int n;

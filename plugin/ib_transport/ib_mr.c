@@ -10,12 +10,13 @@
 #include "ib_transport/ib_mr_work.h"
 #include "r2_log.h"
 
-#define LOOK_NS 20000000ull /* between two looks at a NIC that may be behind */
+#define LOOK_NS     20000000ull /* between two looks at a NIC that may be behind */
 #define LATE_FENCES 25 /* x T_fence: what a call into a driver may take, whatever others took */
 
 /*
- * lock: the list, refs, stats, what is under way. No call into a driver is made under it: those run on a thread for each NIC
- * (ib_mr_work), and who needs them waits, for a NIC that hangs not long. Who uses a handle on the data path does not take it.
+ * lock: the list, refs, stats, what is under way. No call into a driver is made under it: those run
+ * on a thread for each NIC (ib_mr_work), and who needs them waits, for a NIC that hangs not long.
+ * Who uses a handle on the data path does not take it.
  */
 struct ib_mr_cache {
     struct ib_nics *nics;
@@ -24,12 +25,13 @@ struct ib_mr_cache {
     struct ib_mr *head;
     struct ib_mr_stats stats;
     uintptr_t page;
-    int relaxed; /* IBV_ACCESS_RELAXED_ORDERING or 0 */
+    int relaxed;              /* IBV_ACCESS_RELAXED_ORDERING or 0 */
     _Atomic uint32_t refused; /* NICs that have refused some buffer; relaxed: a hint */
-    int (*reaches)(void *arg, int nic, const struct ib_mr *mr, const struct ibv_mr *m); /* const after init */
+    int (*reaches)(void *arg, int nic, const struct ib_mr *mr,
+                   const struct ibv_mr *m); /* const after init */
     void *reaches_arg;
     struct ib_mr_cache *next_left;
-    _Atomic uint64_t kept;    /* relaxed: a count */
+    _Atomic uint64_t kept; /* relaxed: a count */
 };
 
 /*
@@ -69,10 +71,12 @@ static int relaxed_access(const struct ib_nics *nics)
     int want = (int)nics->cfg->ib_relaxed_ordering;
 
     /* libraries that have this call are those that know the flag */
-    if (want != 0 && nics->v->reg_mr_iova2 != NULL)
+    if (want != 0 && nics->v->reg_mr_iova2 != NULL) {
         return IBV_ACCESS_RELAXED_ORDERING;
-    if (want == 1)
+    }
+    if (want == 1) {
         R2_INFO("NCCL_IB_PCI_RELAXED_ORDERING=1, but this libibverbs has no ibv_reg_mr_iova2: off");
+    }
     return 0;
 }
 
@@ -81,8 +85,9 @@ struct ib_mr_cache *ib_mr_cache_create(struct ib_nics *nics, int threads)
     struct ib_mr_cache *cache = calloc(1, sizeof(*cache));
     long page = sysconf(_SC_PAGESIZE);
 
-    if (cache == NULL)
+    if (cache == NULL) {
         return NULL;
+    }
     cache->nics = nics;
     cache->page = page > 0 ? (uintptr_t)page : 4096;
     cache->relaxed = relaxed_access(nics);
@@ -103,37 +108,47 @@ static struct ibv_mr *register_one(struct ib_mr_cache *cache, const struct ib_mr
 {
     const struct ib_verbs *v = cache->nics->v;
     struct ibv_pd *pd = cache->nics->nic[nic].pd;
-    int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | cache->relaxed;
+    int access =
+        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | cache->relaxed;
     void *addr = (void *)mr->addr;
 
     errno = 0;
     if (mr->dmabuf_fd >= 0) {
-        if (v->reg_dmabuf_mr != NULL)
-            return v->reg_dmabuf_mr(pd, mr->dmabuf_offset, mr->len, mr->addr, mr->dmabuf_fd, access);
+        if (v->reg_dmabuf_mr != NULL) {
+            return v->reg_dmabuf_mr(pd, mr->dmabuf_offset, mr->len, mr->addr, mr->dmabuf_fd,
+                                    access);
+        }
         errno = EOPNOTSUPP;
         return NULL;
     }
-    if (cache->relaxed)
+    if (cache->relaxed) {
         return v->reg_mr_iova2(pd, addr, mr->len, mr->addr, (unsigned)access);
+    }
     return v->reg_mr(pd, addr, mr->len, access);
 }
 
-void ib_mr_cache_reaches_set(struct ib_mr_cache *cache, int (*reaches)(void *arg, int nic, const struct ib_mr *mr, const struct ibv_mr *m), void *arg)
+void ib_mr_cache_reaches_set(struct ib_mr_cache *cache,
+                             int (*reaches)(void *arg, int nic, const struct ib_mr *mr,
+                                            const struct ibv_mr *m),
+                             void *arg)
 {
     cache->reaches = reaches;
     cache->reaches_arg = arg;
 }
 
 /* What register_one() made, if the NIC reaches the memory, too. NULL with errno. */
-static struct ibv_mr *reached(struct ib_mr_cache *cache, const struct ib_mr *mr, int nic, struct ibv_mr *m)
+static struct ibv_mr *reached(struct ib_mr_cache *cache, const struct ib_mr *mr, int nic,
+                              struct ibv_mr *m)
 {
     int rc;
 
-    if (m == NULL || mr->type == IB_PTR_HOST || cache->reaches == NULL)
+    if (m == NULL || mr->type == IB_PTR_HOST || cache->reaches == NULL) {
         return m;
+    }
     rc = cache->reaches(cache->reaches_arg, nic, mr, m);
-    if (rc == 0)
+    if (rc == 0) {
         return m;
+    }
     cache->nics->v->dereg_mr(m);
     errno = rc;
     return NULL;
@@ -155,15 +170,17 @@ static void deregister_one(const struct ib_mr_cache *cache, int nic, struct ibv_
     /*
      * On a FATAL device no call is made: its context, and with it the pin, goes with the process.
      */
-    if (ib_nic_state_get(&cache->nics->nic[nic]) != IB_NIC_FATAL)
+    if (ib_nic_state_get(&cache->nics->nic[nic]) != IB_NIC_FATAL) {
         cache->nics->v->dereg_mr(m);
+    }
 }
 
 /*
  * Lock held. What came of a registration. Release: whoever reads the pointer without the lock
  * sees the whole MR.
  */
-static void register_note(struct ib_mr_cache *cache, struct entry *e, int nic, struct ibv_mr *m, int err, uint64_t took)
+static void register_note(struct ib_mr_cache *cache, struct entry *e, int nic, struct ibv_mr *m,
+                          int err, uint64_t took)
 {
     if (m != NULL) {
         cache->stats.registrations++;
@@ -234,10 +251,11 @@ static void run_deregister(struct ib_mr_job *job)
 /* --- who waits for them --- */
 
 /* Lock held. The entry stays as long as the job is not through. */
-static void job_begin(struct ib_mr_cache *cache, struct entry *e, int nic, void (*run)(struct ib_mr_job *),
-                      struct ibv_mr *m)
+static void job_begin(struct ib_mr_cache *cache, struct entry *e, int nic,
+                      void (*run)(struct ib_mr_job *), struct ibv_mr *m)
 {
-    e->job[nic] = (struct mr_job){.job = {.run = run, .took = &e->took}, .cache = cache, .e = e, .nic = nic, .m = m};
+    e->job[nic] = (struct mr_job){
+        .job = {.run = run, .took = &e->took}, .cache = cache, .e = e, .nic = nic, .m = m};
     ib_mr_pin(&e->mr);
     ib_mr_work_submit(&cache->work, nic, &e->job[nic].job);
 }
@@ -247,8 +265,9 @@ static int have(const struct ib_mr_cache *cache, struct entry *e, uint64_t mask)
 {
     int n = 0;
 
-    for (int i = 0; i < cache->nics->count; i++)
+    for (int i = 0; i < cache->nics->count; i++) {
         n += (mask >> i & 1) && atomic_load_explicit(&e->mr.mr[i], memory_order_relaxed) != NULL;
+    }
     return n;
 }
 
@@ -260,17 +279,21 @@ static void say_behind(struct ib_mr_cache *cache, uint32_t nics)
 
         if (!cache->work.line[i].said && nic_is_usable(cache->nics, i)) {
             cache->work.line[i].said = 1;
-            R2_WARN("NIC %s: its driver has not come back from registering memory for %llu ms: going on without it",
-                    cache->nics->nic[i].name, (unsigned long long)(ib_mr_work_runs(&cache->work, i) / 1000000));
+            R2_WARN(
+                "NIC %s: its driver has not come back from registering memory for %llu ms: going on without it",
+                cache->nics->nic[i].name,
+                (unsigned long long)(ib_mr_work_runs(&cache->work, i) / 1000000));
         }
     }
 }
 
 /*
- * Lock held. Waits until the bits of *left are gone, or enough: for those of a NIC whose driver does not come back no
- * longer than it takes to see that, unless it is being registered and no other has it. Returns the NICs that are left.
+ * Lock held. Waits until the bits of *left are gone, or enough: for those of a NIC whose driver
+ * does not come back no longer than it takes to see that, unless it is being registered and no
+ * other has it. Returns the NICs that are left.
  */
-static uint32_t wait_for(struct ib_mr_cache *cache, struct entry *e, const uint32_t *left, uint32_t mask)
+static uint32_t wait_for(struct ib_mr_cache *cache, struct entry *e, const uint32_t *left,
+                         uint32_t mask)
 {
     uint64_t since = ib_mr_work_now(), limit = (uint64_t)cache->nics->cfg->t_give_up_ms * 1000000;
     uint32_t now;
@@ -279,13 +302,15 @@ static uint32_t wait_for(struct ib_mr_cache *cache, struct entry *e, const uint3
         uint32_t behind = 0, stuck = 0;
 
         for (int i = 0; i < cache->nics->count; i++) {
-            if (!(now >> i & 1))
+            if (!(now >> i & 1)) {
                 continue;
+            }
             behind |= (uint32_t)ib_mr_work_behind(&cache->work, i) << i;
             stuck |= (uint32_t)(ib_mr_work_runs(&cache->work, i) >= limit) << i;
         }
-        if (now == behind && (left == &e->leaving || have(cache, e, mask)))
+        if (now == behind && (left == &e->leaving || have(cache, e, mask))) {
             stuck = now;
+        }
         if (now == stuck || ib_mr_work_now() - since >= limit) {
             say_behind(cache, now);
             break;
@@ -304,9 +329,11 @@ static uint32_t register_begin(struct ib_mr_cache *cache, struct entry *e, uint6
     uint32_t asked = 0;
 
     for (int i = 0; i < cache->nics->count; i++) {
-        if (!(mask >> i & 1) || ((e->pending | e->mr.refused) >> i & 1) || !nic_is_usable(cache->nics, i) ||
-            atomic_load_explicit(&e->mr.mr[i], memory_order_relaxed) != NULL)
+        if (!(mask >> i & 1) || ((e->pending | e->mr.refused) >> i & 1) ||
+            !nic_is_usable(cache->nics, i) ||
+            atomic_load_explicit(&e->mr.mr[i], memory_order_relaxed) != NULL) {
             continue;
+        }
         e->pending |= 1u << i;
         asked |= 1u << i;
         job_begin(cache, e, i, run_register, NULL);
@@ -315,8 +342,8 @@ static uint32_t register_begin(struct ib_mr_cache *cache, struct entry *e, uint6
 }
 
 /*
- * Lock held. On how many NICs of @mask it is registered when all have answered that do. One that refused before is asked
- * again only when there is no other. *err: why none.
+ * Lock held. On how many NICs of @mask it is registered when all have answered that do. One that
+ * refused before is asked again only when there is no other. *err: why none.
  */
 static int mr_register(struct ib_mr_cache *cache, struct entry *e, uint64_t mask, int *err)
 {
@@ -361,23 +388,27 @@ static int type_is_known(int type)
     return type == IB_PTR_HOST || type == IB_PTR_CUDA || type == IB_PTR_DMABUF;
 }
 
-/* Fills what is looked for; -1 with errno. DMA-BUF keeps its exact extent: the exporter knows no pages of ours. */
-static int key_make(const struct ib_mr_cache *cache, struct ib_mr *key, void *addr, size_t len, int type,
-                    uint64_t offset, int fd)
+/* Fills what is looked for; -1 with errno. DMA-BUF keeps its exact extent: the exporter knows no
+ * pages of ours. */
+static int key_make(const struct ib_mr_cache *cache, struct ib_mr *key, void *addr, size_t len,
+                    int type, uint64_t offset, int fd)
 {
     uintptr_t begin = (uintptr_t)addr, end;
 
-    if (len == 0)
+    if (len == 0) {
         len = 1;
-    if (addr == NULL || !type_is_known(type) || begin + len < begin || (type == IB_PTR_DMABUF && fd < 0)) {
+    }
+    if (addr == NULL || !type_is_known(type) || begin + len < begin ||
+        (type == IB_PTR_DMABUF && fd < 0)) {
         errno = EINVAL;
         return -1;
     }
     end = begin + len;
     if (fd < 0) {
         begin -= begin % cache->page;
-        if (end % cache->page)
+        if (end % cache->page) {
             end += cache->page - end % cache->page;
+        }
         if (end < begin) {
             errno = EINVAL;
             return -1;
@@ -392,17 +423,20 @@ static int key_make(const struct ib_mr_cache *cache, struct ib_mr *key, void *ad
 }
 
 /*
- * Must hold the lock. Covering is enough. Memory that came through a DMA-BUF and memory that did not are different even
- * at the same address; the fd itself says nothing: the same memory comes with another one each time.
+ * Must hold the lock. Covering is enough. Memory that came through a DMA-BUF and memory that did
+ * not are different even at the same address; the fd itself says nothing: the same memory comes
+ * with another one each time.
  */
 static struct ib_mr *mr_find(struct ib_mr_cache *cache, const struct ib_mr *key)
 {
     struct ib_mr *m;
 
     for (m = cache->head; m != NULL; m = m->next) {
-        if (m->type == key->type && (m->dmabuf_fd >= 0) == (key->dmabuf_fd >= 0) && m->addr <= key->addr &&
-            m->addr + m->len >= key->addr + key->len && !atomic_load_explicit(&m->left, memory_order_relaxed))
+        if (m->type == key->type && (m->dmabuf_fd >= 0) == (key->dmabuf_fd >= 0) &&
+            m->addr <= key->addr && m->addr + m->len >= key->addr + key->len &&
+            !atomic_load_explicit(&m->left, memory_order_relaxed)) {
             return m;
+        }
     }
     return NULL;
 }
@@ -413,8 +447,9 @@ static struct ib_mr *mr_create(struct ib_mr_cache *cache, const struct ib_mr *ke
     struct entry *e = calloc(1, sizeof(*e) + (size_t)cache->nics->count * sizeof(e->job[0]));
     struct ib_mr *mr = &e->mr;
 
-    if (e == NULL)
+    if (e == NULL) {
         return NULL;
+    }
     mr->addr = key->addr;
     mr->len = key->len;
     mr->type = key->type;
@@ -444,20 +479,22 @@ static void put_locked(struct ib_mr_cache *cache, struct ib_mr *mr)
     struct entry *e = entry_of(mr);
     uint32_t late;
 
-    if (mr->refs == 0 || --mr->refs > 0)
+    if (mr->refs == 0 || --mr->refs > 0) {
         return;
+    }
     mr_drop(cache, e);
     late = wait_for(cache, e, &e->leaving, UINT32_MAX);
     if (late | e->pending) {
         cache->stats.owed += (uint64_t)__builtin_popcount(late | e->pending);
-        R2_WARN("buffer %p + %zu is let go while the driver of NIC %s does not come back: it may stay pinned",
-                (void *)mr->addr, mr->len, cache->nics->nic[__builtin_ctz(late | e->pending)].name);
+        R2_WARN(
+            "buffer %p + %zu is let go while the driver of NIC %s does not come back: it may stay pinned",
+            (void *)mr->addr, mr->len, cache->nics->nic[__builtin_ctz(late | e->pending)].name);
     }
     ib_mr_unpin(mr);
 }
 
-struct ib_mr *ib_mr_get(struct ib_mr_cache *cache, void *addr, size_t len, int type, uint64_t offset, int fd,
-                        uint64_t nic_mask)
+struct ib_mr *ib_mr_get(struct ib_mr_cache *cache, void *addr, size_t len, int type,
+                        uint64_t offset, int fd, uint64_t nic_mask)
 {
     struct ib_mr key, *mr;
     int err, hit;
@@ -466,8 +503,9 @@ struct ib_mr *ib_mr_get(struct ib_mr_cache *cache, void *addr, size_t len, int t
         errno = EINVAL;
         return NULL;
     }
-    if (key_make(cache, &key, addr, len, type, offset, fd) != 0)
+    if (key_make(cache, &key, addr, len, type, offset, fd) != 0) {
         return NULL;
+    }
     pthread_mutex_lock(&cache->lock);
     mr = mr_find(cache, &key);
     hit = mr != NULL;
@@ -483,8 +521,9 @@ struct ib_mr *ib_mr_get(struct ib_mr_cache *cache, void *addr, size_t len, int t
         cache->stats.hits += (uint64_t)hit;
     }
     pthread_mutex_unlock(&cache->lock);
-    if (mr == NULL)
+    if (mr == NULL) {
         errno = err;
+    }
     return mr;
 }
 
@@ -495,8 +534,9 @@ uint32_t ib_mr_cache_refused(struct ib_mr_cache *cache)
 
 void ib_mr_put(struct ib_mr_cache *cache, struct ib_mr *mr)
 {
-    if (mr == NULL)
+    if (mr == NULL) {
         return;
+    }
     pthread_mutex_lock(&cache->lock);
     put_locked(cache, mr);
     pthread_mutex_unlock(&cache->lock);
@@ -509,8 +549,9 @@ int ib_mr_put_known(struct ib_mr_cache *cache, struct ib_mr *mr)
     pthread_mutex_lock(&cache->lock);
     for (m = cache->head; m != NULL && m != mr; m = m->next) {
     }
-    if (m != NULL)
+    if (m != NULL) {
         put_locked(cache, m);
+    }
     pthread_mutex_unlock(&cache->lock);
     return m != NULL ? 0 : -1;
 }
@@ -525,8 +566,9 @@ int ib_mr_last(struct ib_mr_cache *cache, struct ib_mr *mr)
     }
     if (m != NULL) {
         last = m->refs == 1;
-        if (last)
+        if (last) {
             ib_mr_leave(m);
+        }
     }
     pthread_mutex_unlock(&cache->lock);
     return last;
@@ -546,8 +588,9 @@ void ib_mr_pin(struct ib_mr *mr)
 /* Release: what others did with it comes before the end; acquire: the end after that. */
 void ib_mr_unpin(struct ib_mr *mr)
 {
-    if (atomic_fetch_sub_explicit(&mr->pins, 1, memory_order_acq_rel) == 1)
+    if (atomic_fetch_sub_explicit(&mr->pins, 1, memory_order_acq_rel) == 1) {
         free(mr);
+    }
 }
 
 void ib_mr_leave(struct ib_mr *mr)
@@ -559,8 +602,9 @@ uint64_t ib_mr_cache_destroy(struct ib_mr_cache *cache, uint64_t limit_ns)
 {
     uint64_t stuck;
 
-    if (cache == NULL)
+    if (cache == NULL) {
         return 0;
+    }
     pthread_mutex_lock(&cache->lock);
     while (cache->head != NULL) {
         struct ib_mr *mr = cache->head;

@@ -10,7 +10,8 @@
 
 /*
  * A driver that works needs about as long as those of other NICs for the same memory, which may be
- * asked all at once and take one after the other inside the kernel; and some time on a busy machine.
+ * asked all at once and take one after the other inside the kernel; and some time on a busy
+ * machine.
  */
 #define LATE_TIMES   16
 #define LATE_UNKNOWN 20 /* x late_ns, where nobody has done it yet */

@@ -15,7 +15,7 @@
 
 struct ib_mr_job {
     void (*run)(struct ib_mr_job *job); /* without the lock; @job is its own from here on */
-    const uint64_t *took;               /* ns that others took for the same, 0: nobody knows; under the lock */
+    const uint64_t *took; /* ns that others took for the same, 0: nobody knows; under the lock */
     struct ib_mr_job *next;
 };
 

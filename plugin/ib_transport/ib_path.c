@@ -38,9 +38,11 @@ const char *ib_fault_name(enum ib_fault f)
     return (unsigned)f < IB_FAULT_COUNT ? fault_names[f] : "?";
 }
 
-__attribute__((noinline, cold)) void ib_link_wc_fault(struct ib_link *l, int p, const struct ibv_wc *wc)
+__attribute__((noinline, cold)) void ib_link_wc_fault(struct ib_link *l, int p,
+                                                      const struct ibv_wc *wc)
 {
-    struct ib_fault_info info = {.fault = IB_FAULT_WC, .wc_status = wc->status, .vendor_err = (int)wc->vendor_err};
+    struct ib_fault_info info = {
+        .fault = IB_FAULT_WC, .wc_status = wc->status, .vendor_err = (int)wc->vendor_err};
 
     l->sink.path_fault(l->sink.arg, p, &info);
 }
@@ -64,7 +66,8 @@ static int create_qp(struct ib_link *l, struct ib_path *p)
         .send_cq = p->cq,
         .recv_cq = p->cq,
         .qp_type = IBV_QPT_RC,
-        .cap = {.max_send_wr = p->sq_depth + MARK_SLOTS + p->ar, /* the second of two that found one slot free (P32) */
+        .cap = {.max_send_wr = p->sq_depth + MARK_SLOTS +
+                               p->ar, /* the second of two that found one slot free (P32) */
                 .max_recv_wr = p->rq_depth + MARK_SLOTS,
                 .max_send_sge = 1,
                 .max_recv_sge = 1,
@@ -72,7 +75,8 @@ static int create_qp(struct ib_link *l, struct ib_path *p)
     };
 
     p->qp = l->nics->v->create_qp(path_nic(l, p)->pd, &attr);
-    if (p->qp == NULL) { /* a device without inline data: CTS entries go through registered memory */
+    if (p->qp ==
+        NULL) { /* a device without inline data: CTS entries go through registered memory */
         attr.cap.max_inline_data = 0;
         p->qp = l->nics->v->create_qp(path_nic(l, p)->pd, &attr);
     }
@@ -97,14 +101,16 @@ static int qp_to_init(struct ib_link *l, struct ib_path *p)
         return EADDRNOTAVAIL; /* it never had one: nobody could be told where it is */
     }
     attr.pkey_index = addr.pkey_index;
-    return ib_verbs_err(
-        l->nics->v->modify_qp(p->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+    return ib_verbs_err(l->nics->v->modify_qp(
+        p->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
 }
 
-/* On the worker, not through the cache of registrations: that one is called by threads which no driver may keep. */
+/* On the worker, not through the cache of registrations: that one is called by threads which no
+ * driver may keep. */
 static int register_staging(struct ib_link *l, struct ib_path *p)
 {
-    p->ring_mr = l->nics->v->reg_mr(path_nic(l, p)->pd, l->staging, sizeof(*l->staging), IBV_ACCESS_LOCAL_WRITE);
+    p->ring_mr = l->nics->v->reg_mr(path_nic(l, p)->pd, l->staging, sizeof(*l->staging),
+                                    IBV_ACCESS_LOCAL_WRITE);
     return p->ring_mr ? 0 : (errno ? errno : ENOMEM);
 }
 
@@ -125,7 +131,8 @@ static int make_ring(struct ib_link *l, struct ib_path *p)
     if (p->ring == NULL) {
         return ENOMEM;
     }
-    p->ring_mr = l->nics->v->reg_mr(path_nic(l, p)->pd, p->ring, len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    p->ring_mr = l->nics->v->reg_mr(path_nic(l, p)->pd, p->ring, len,
+                                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     return p->ring_mr ? 0 : (errno ? errno : ENOMEM);
 }
 
@@ -151,9 +158,10 @@ static int adaptive_routing(struct ib_link *l, const struct ib_path *p)
 }
 
 /*
- * Enhanced connection establishment, as NCCL does it. R, whose queue pair is made first, says what it can do; S uses of that what
- * it can as well, since its provider reduces it on the way to RTR, and says so; R uses that. A provider refuses what it is told
- * later than in INIT. Nothing of it is worth a path: where a call is missing or fails, or the vendors differ, both do without.
+ * Enhanced connection establishment, as NCCL does it. R, whose queue pair is made first, says what
+ * it can do; S uses of that what it can as well, since its provider reduces it on the way to RTR,
+ * and says so; R uses that. A provider refuses what it is told later than in INIT. Nothing of it is
+ * worth a path: where a call is missing or fails, or the vendors differ, both do without.
  */
 static void ece_read(struct ib_link *l, struct ib_path *p)
 {
@@ -161,7 +169,8 @@ static void ece_read(struct ib_link *l, struct ib_path *p)
     struct ibv_ece ece = {0};
 
     p->ece = (struct ib_ece){0};
-    if (l->cfg->ib_ece && v->query_ece && v->set_ece && ib_verbs_err(v->query_ece(p->qp, &ece)) == 0 && ece.comp_mask == 0) {
+    if (l->cfg->ib_ece && v->query_ece && v->set_ece &&
+        ib_verbs_err(v->query_ece(p->qp, &ece)) == 0 && ece.comp_mask == 0) {
         p->ece = (struct ib_ece){ece.vendor_id, ece.options};
     }
 }
@@ -170,7 +179,8 @@ static void ece_use(struct ib_link *l, struct ib_path *p, const struct ib_ece *p
 {
     struct ibv_ece ece = {.vendor_id = peer->vendor, .options = peer->options};
 
-    if (p->ece.vendor == 0 || p->ece.vendor != peer->vendor || ib_verbs_err(l->nics->v->set_ece(p->qp, &ece)) != 0) {
+    if (p->ece.vendor == 0 || p->ece.vendor != peer->vendor ||
+        ib_verbs_err(l->nics->v->set_ece(p->qp, &ece)) != 0) {
         p->ece = (struct ib_ece){0};
     }
 }
@@ -193,8 +203,9 @@ int ib_path_create(struct ib_link *l, struct ib_path *p, int sender, uint32_t ps
     p->ack_room = p->ar ? 0 : (uint16_t)p->sq_depth;
     p->nic_gen = atomic_load_explicit(&path_nic(l, p)->generation, memory_order_relaxed);
     /* every work request, signaled or not, may come out with a CQE when it is flushed (P16.3) */
-    p->cq = v->create_cq(path_nic(l, p)->ctx, (int)(p->sq_depth + p->rq_depth + 2 * MARK_SLOTS + p->ar),
-                         (void *)(uintptr_t)ib_link_context(l->conn_id, p->index, p->life), NULL, 0);
+    p->cq =
+        v->create_cq(path_nic(l, p)->ctx, (int)(p->sq_depth + p->rq_depth + 2 * MARK_SLOTS + p->ar),
+                     (void *)(uintptr_t)ib_link_context(l->conn_id, p->index, p->life), NULL, 0);
     if (p->cq == NULL) {
         return errno ? errno : ENOMEM;
     }
@@ -213,14 +224,16 @@ int ib_path_create(struct ib_link *l, struct ib_path *p, int sender, uint32_t ps
     return rc;
 }
 
-void ib_link_ah_fill(const struct ib_link *l, const struct ib_addr *local, const struct ib_addr *peer,
-                     struct ibv_ah_attr *ah)
+void ib_link_ah_fill(const struct ib_link *l, const struct ib_addr *local,
+                     const struct ib_addr *peer, struct ibv_ah_attr *ah)
 {
     int ib = local->link_layer == IBV_LINK_LAYER_INFINIBAND;
     int far = ib && ib_gid_subnet(local->gid) != ib_gid_subnet(peer->gid);
 
     ah->port_num = 0;
-    ah->sl = (uint8_t)(l->cfg->ib_sl >= 0 ? l->cfg->ib_sl : ib && l->traffic_class <= IB_SL_MAX ? l->traffic_class : 0);
+    ah->sl = (uint8_t)(l->cfg->ib_sl >= 0                    ? l->cfg->ib_sl
+                       : ib && l->traffic_class <= IB_SL_MAX ? l->traffic_class
+                                                             : 0);
     ah->dlid = far && ib_gid_flid(peer->gid) ? ib_gid_flid(peer->gid) : peer->lid;
     if (local->link_layer == IBV_LINK_LAYER_ETHERNET || peer->lid == 0 || far || local->grh ||
         (ib && l->cfg->ib_is_global)) {
@@ -228,20 +241,25 @@ void ib_link_ah_fill(const struct ib_link *l, const struct ib_addr *local, const
         memcpy(ah->grh.dgid.raw, peer->gid, 16);
         ah->grh.sgid_index = local->gid_index;
         ah->grh.hop_limit = 255;
-        ah->grh.traffic_class = (uint8_t)(l->cfg->ib_tc >= 0 ? l->cfg->ib_tc : ib ? 0 : l->traffic_class);
+        ah->grh.traffic_class = (uint8_t)(l->cfg->ib_tc >= 0 ? l->cfg->ib_tc
+                                          : ib               ? 0
+                                                             : l->traffic_class);
     }
 }
 
 /* Once per process: what follows is silence, of which the log would not know the reason. */
-static void check_subnets(const struct ib_nic *nic, const struct ib_addr *local, const struct ib_addr *peer)
+static void check_subnets(const struct ib_nic *nic, const struct ib_addr *local,
+                          const struct ib_addr *peer)
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;
 
-    if (local->link_layer == IBV_LINK_LAYER_INFINIBAND && ib_gid_subnet(local->gid) != ib_gid_subnet(peer->gid) &&
-        ib_gid_flid(peer->gid) == 0 && !atomic_flag_test_and_set(&said)) {
-        R2_WARN("NIC %s is in InfiniBand subnet %04x, its peer in %04x, and no router has announced the peer's: its GID has no "
-                "FLID (NCCL_IB_ROUTABLE_FLID_GID_INDEX)",
-                nic->name, ib_gid_subnet(local->gid), ib_gid_subnet(peer->gid));
+    if (local->link_layer == IBV_LINK_LAYER_INFINIBAND &&
+        ib_gid_subnet(local->gid) != ib_gid_subnet(peer->gid) && ib_gid_flid(peer->gid) == 0 &&
+        !atomic_flag_test_and_set(&said)) {
+        R2_WARN(
+            "NIC %s is in InfiniBand subnet %04x, its peer in %04x, and no router has announced the peer's: its GID has no "
+            "FLID (NCCL_IB_ROUTABLE_FLID_GID_INDEX)",
+            nic->name, ib_gid_subnet(local->gid), ib_gid_subnet(peer->gid));
     }
 }
 
@@ -263,8 +281,9 @@ int ib_path_connect(struct ib_link *l, struct ib_path *p, const struct ib_path_a
     ib_link_ah_fill(l, &local, &peer->port, &attr.ah_attr);
     attr.ah_attr.port_num = path_nic(l, p)->port;
     rc = ib_verbs_err(v->modify_qp(p->qp, &attr,
-                                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+                                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                       IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                                       IBV_QP_MIN_RNR_TIMER));
     if (rc != 0) {
         return rc;
     }
@@ -276,8 +295,8 @@ int ib_path_connect(struct ib_link *l, struct ib_path *p, const struct ib_path_a
     attr.sq_psn = p->psn;
     attr.max_rd_atomic = 1;
     rc = ib_verbs_err(v->modify_qp(p->qp, &attr,
-                                   IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                                       IBV_QP_MAX_QP_RD_ATOMIC));
+                                   IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                                       IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
     if (rc == 0 && p->ece.vendor) {
         ece_read(l, p); /* what of it is in use */
     }
@@ -285,7 +304,8 @@ int ib_path_connect(struct ib_link *l, struct ib_path *p, const struct ib_path_a
         p->peer_ring = peer->ring_addr;
         p->peer_ring_key = peer->ring_key;
         p->peer_nic_gen = peer->nic_gen;
-        p->acks_rotate = p->ring && peer->ring_key; /* R has size records: adaptive routing is on there */
+        p->acks_rotate =
+            p->ring && peer->ring_key; /* R has size records: adaptive routing is on there */
         if (p->ar && p->ring && peer->ring_key) {
             p->one_max = p->pair_min = (uint32_t)l->cfg->ib_ar_threshold;
         }
@@ -302,7 +322,8 @@ int ib_path_post_recvs(struct ib_path *p, int n)
         int rc;
 
         for (int i = 0; i < m; i++) {
-            wr[i] = (struct ibv_recv_wr){.wr_id = ib_wr_id(IB_WR_RECV, 0, 0), .next = i + 1 < m ? &wr[i + 1] : NULL};
+            wr[i] = (struct ibv_recv_wr){.wr_id = ib_wr_id(IB_WR_RECV, 0, 0),
+                                         .next = i + 1 < m ? &wr[i + 1] : NULL};
         }
         rc = ib_verbs_err(ibv_post_recv(p->qp, wr, &bad));
         if (rc != 0) {
@@ -349,7 +370,8 @@ void ib_path_destroy(struct ib_link *l, struct ib_path *p)
     if (ring_free) {
         r2_pages_put(p->ring, ring_len(p));
     } else if (p->ring == NULL) {
-        atomic_store_explicit(&l->staging_kept, 1, memory_order_relaxed); /* looked at when the job is back */
+        atomic_store_explicit(&l->staging_kept, 1,
+                              memory_order_relaxed); /* looked at when the job is back */
     }
     p->ring = NULL;
     if (ib_nic_mr_release(l->nics, p->nic, p->records_mr, ended)) {

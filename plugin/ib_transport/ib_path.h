@@ -1,9 +1,11 @@
 /*
- * A path: one RC queue pair of a connection, from one local port to one remote port, in one life (design section 2).
- * And the link: the paths of one connection with what its sender or receiver half needs to know of its surroundings.
+ * A path: one RC queue pair of a connection, from one local port to one remote port, in one life
+ * (design section 2). And the link: the paths of one connection with what its sender or receiver
+ * half needs to know of its surroundings.
  *
- * Everything here is guarded by the connection's gate, except the *_job functions, which run on the device's worker and own the QP
- * objects of a path that is being built, fenced or destroyed (the gate holder does not touch them meanwhile).
+ * Everything here is guarded by the connection's gate, except the *_job functions, which run on the
+ * device's worker and own the QP objects of a path that is being built, fenced or destroyed (the
+ * gate holder does not touch them meanwhile).
  */
 #ifndef IB_PATH_H
 #define IB_PATH_H
@@ -30,9 +32,9 @@ enum ib_fault {
     IB_FAULT_SETUP,    /* never came up */
     IB_FAULT_CLOSE,    /* the connection is being closed */
     IB_FAULT_ADMIN,
-    IB_FAULT_SILENT,   /* probes of the NIC pair stay without an answer */
-    IB_FAULT_CLAIM,    /* our NIC acknowledged parts and never showed them */
-    IB_FAULT_STALL,    /* the NIC pair answers, this queue pair does not move */
+    IB_FAULT_SILENT, /* probes of the NIC pair stay without an answer */
+    IB_FAULT_CLAIM,  /* our NIC acknowledged parts and never showed them */
+    IB_FAULT_STALL,  /* the NIC pair answers, this queue pair does not move */
     IB_FAULT_COUNT
 };
 const char *ib_fault_name(enum ib_fault f);
@@ -47,14 +49,15 @@ struct ib_fault_info {
 #define IB_SL_MAX 15 /* service levels of InfiniBand: 4 bits */
 
 /*
- * Counters that the watchdog reads from the service thread without the gate: written by the gate holder alone, relaxed at both ends,
- * since a stale value costs one tick.
+ * Counters that the watchdog reads from the service thread without the gate: written by the gate
+ * holder alone, relaxed at both ends, since a stale value costs one tick.
  */
 #define IB_RLX_GET(x)    __atomic_load_n(&(x), __ATOMIC_RELAXED)
 #define IB_RLX_SET(x, v) __atomic_store_n(&(x), (__typeof__(x))(v), __ATOMIC_RELAXED)
 #define IB_RLX_ADD(x, n) IB_RLX_SET(x, (x) + (n))
 
-/* What a queue pair can do beyond the standard, as its provider numbers it (struct ibv_ece): opaque to us. */
+/* What a queue pair can do beyond the standard, as its provider numbers it (struct ibv_ece): opaque
+ * to us. */
 struct ib_ece {
     uint32_t vendor; /* PCI vendor of the device; 0: nothing */
     uint32_t options;
@@ -69,38 +72,45 @@ struct ib_path {
     struct ibv_cq *cq;
     uint32_t psn;
     uint32_t sq_depth, rq_depth, max_inline;
-    uint8_t ar;                /* this end has adaptive routing on here */
-    uint8_t plain;             /* R: kind of the immediates that the ledger takes as they come: DATA; NONE: of none (P34) */
-                               /* ... nor from S's word on, which arrivals are compared with (P35) */
-    uint32_t pair_min;         /* S: a part of more bytes goes as two work requests (P32); UINT32_MAX: none does */
-    uint32_t one_max;          /* S: a part of more bytes is not just posted: pair_min, or 0 where parts go by way of staging memory */
-    struct ib_ring *ring;      /* S: the ring of this path in our memory; with @ar copies of our size records behind it */
-    struct ibv_mr *ring_mr;    /* S: the ring. R: the staging ring, which is shared by all paths */
+    uint8_t ar;    /* this end has adaptive routing on here */
+    uint8_t plain; /* R: kind of the immediates that the ledger takes as they come: DATA; NONE: of
+                      none (P34) */
+                   /* ... nor from S's word on, which arrivals are compared with (P35) */
+    uint32_t pair_min; /* S: a part of more bytes goes as two work requests (P32); UINT32_MAX: none
+                          does */
+    uint32_t one_max;  /* S: a part of more bytes is not just posted: pair_min, or 0 where parts go
+                          by way of staging memory */
+    struct ib_ring *ring;   /* S: the ring of this path in our memory; with @ar copies of our size
+                               records behind it */
+    struct ibv_mr *ring_mr; /* S: the ring. R: the staging ring, which is shared by all paths */
     struct ib_records *records; /* R: size records, written by the peer; NULL without @ar */
-    struct ibv_mr *records_mr; /* R */
-    uint64_t peer_ring;        /* address of the peer's ring; S: of its size records */
-    uint32_t peer_ring_key;    /* S: 0: the peer has none */
-    uint16_t ack_room;         /* R: a lone ack is not just written with so many control writes out: @sq_depth, or 0 where acks go round the words */
-    uint8_t acks_rotate;       /* S: R's lone acks go round the words of the ring */
-    uint32_t peer_nic_gen;     /* generation of the peer's NIC when the life began */
-    uint32_t nic_gen;          /* of ours */
-    struct ib_ece ece;         /* before connect what this end can do, then what it uses; this end's worker while it builds */
+    struct ibv_mr *records_mr;  /* R */
+    uint64_t peer_ring;         /* address of the peer's ring; S: of its size records */
+    uint32_t peer_ring_key;     /* S: 0: the peer has none */
+    uint16_t ack_room;     /* R: a lone ack is not just written with so many control writes out:
+                              @sq_depth, or 0 where acks go round the words */
+    uint8_t acks_rotate;   /* S: R's lone acks go round the words of the ring */
+    uint32_t peer_nic_gen; /* generation of the peer's NIC when the life began */
+    uint32_t nic_gen;      /* of ours */
+    struct ib_ece ece; /* before connect what this end can do, then what it uses; this end's worker
+                          while it builds */
 
     /* changes */
-    uint8_t open;     /* not 0: completions count, the life is not closed (P16.5); enum ib_open */
-    uint8_t marks;    /* markers that have come out: bit 0 send queue, bit 1 receive queue */
-    uint8_t marks_nic; /* of , those whose completion the NIC wrote itself */
-    uint8_t marks_out; /* markers that are posted, same bits */
-    uint16_t sq_used; /* IB_RLX: send work requests that hold a slot */
-    uint16_t bulk_out; /* IB_RLX, S: of those, writes of data whose record follows (P32) */
-    uint16_t ctl_run; /* unsignaled control writes since the last signaled one */
+    uint8_t open;       /* not 0: completions count, the life is not closed (P16.5); enum ib_open */
+    uint8_t marks;      /* markers that have come out: bit 0 send queue, bit 1 receive queue */
+    uint8_t marks_nic;  /* of , those whose completion the NIC wrote itself */
+    uint8_t marks_out;  /* markers that are posted, same bits */
+    uint16_t sq_used;   /* IB_RLX: send work requests that hold a slot */
+    uint16_t bulk_out;  /* IB_RLX, S: of those, writes of data whose record follows (P32) */
+    uint16_t ctl_run;   /* unsignaled control writes since the last signaled one */
     uint16_t parts_out; /* S: parts posted here and not covered by acked (P2) */
     uint32_t nrecords;  /* size records of this life. S: posted. R: taken (P33) */
     uint64_t ack_told;  /* R: largest acked written here */
-    uint64_t ack_alone; /* largest in a word of the ring where acks go round. R: written. S: taken */
-    uint16_t ack_at;    /* the word behind that one */
-    uint16_t ack_look;  /* S: counts looks at words further on */
-    uint64_t closed_at; /* ns: when the last life was closed; 0: none was */
+    uint64_t
+        ack_alone;     /* largest in a word of the ring where acks go round. R: written. S: taken */
+    uint16_t ack_at;   /* the word behind that one */
+    uint16_t ack_look; /* S: counts looks at words further on */
+    uint64_t closed_at;  /* ns: when the last life was closed; 0: none was */
     uint64_t wrs, bytes; /* IB_RLX: counters */
     uint64_t cqes;       /* IB_RLX: completions, error or not */
     uint64_t bytes_done; /* IB_RLX, S: of @bytes, those whose work request is accounted for */
@@ -108,10 +118,12 @@ struct ib_path {
 
 struct ib_link;
 
-/* How errors climb. Called with the gate held, from within ib_send_ / ib_recv_ / ib_fence_ calls. */
+/* How errors climb. Called with the gate held, from within ib_send_ / ib_recv_ / ib_fence_ calls.
+ */
 struct ib_sink {
     void *arg;
-    /* @p cannot be used any more. The callee clears link->up and never destroys anything from within. */
+    /* @p cannot be used any more. The callee clears link->up and never destroys anything from
+     * within. */
     void (*path_fault)(void *arg, int p, const struct ib_fault_info *info);
     /* the peer breaks the protocol in a way no path change can mend */
     void (*peer_broken)(void *arg, const char *what);
@@ -123,21 +135,28 @@ struct ib_link {
     uint32_t conn_id; /* of the connection on this process: events name it */
     struct ib_path path[IB_MAX_PATHS];
     int npaths;
-    uint32_t rq_depth; /* receives that R keeps on each path: its NCCL_R2_RQ_DEPTH, whatever S has; const once set-up has begun (P2) */
-    uint32_t up;   /* paths that may carry new work; written by failover only */
-    uint32_t drained; /* bit per path: to carry new work only where no other path can; written by failover only */
-    uint32_t weight[IB_MAX_PATHS]; /* of the NIC pair of each path, in any unit, against the others: written by r2_balance only; 0 where others carry all */
-    uint8_t wide;  /* all usable paths carry, though the primary is up; written by r2_balance only */
-    uint32_t touched; /* IB_RLX: bit per path on which something was posted since it was last found quiet; cleared by the watchdog */
+    uint32_t rq_depth; /* receives that R keeps on each path: its NCCL_R2_RQ_DEPTH, whatever S has;
+                          const once set-up has begun (P2) */
+    uint32_t up;       /* paths that may carry new work; written by failover only */
+    uint32_t drained;  /* bit per path: to carry new work only where no other path can; written by
+                          failover only */
+    uint32_t weight[IB_MAX_PATHS]; /* of the NIC pair of each path, in any unit, against the others:
+                                      written by r2_balance only; 0 where others carry all */
+    uint8_t wide; /* all usable paths carry, though the primary is up; written by r2_balance only */
+    uint32_t touched; /* IB_RLX: bit per path on which something was posted since it was last found
+                         quiet; cleared by the watchdog */
     struct ib_nics *nics;
     struct ib_sink sink;
     uint64_t (*now_ns)(void *arg);
     void *now_arg;
     const struct r2_config *cfg;
-    struct ib_staging *staging; /* R: CTS and acks are written from here where they cannot go inline */
-    _Atomic uint8_t staging_kept; /* some queue pair that is not destroyed may read it: never freed. Workers; relaxed */
-    struct ib_relay relay; /* S: lanes for paths by way of staging memory */
-    uint8_t traffic_class; /* of the communicator: traffic class on RoCE, service level on InfiniBand; const once set-up has begun */
+    struct ib_staging
+        *staging; /* R: CTS and acks are written from here where they cannot go inline */
+    _Atomic uint8_t staging_kept; /* some queue pair that is not destroyed may read it: never freed.
+                                     Workers; relaxed */
+    struct ib_relay relay;        /* S: lanes for paths by way of staging memory */
+    uint8_t traffic_class;        /* of the communicator: traffic class on RoCE, service level on
+                                     InfiniBand; const once set-up has begun */
 };
 
 static inline uint64_t ib_link_now(const struct ib_link *l)
@@ -150,19 +169,23 @@ static inline int ib_link_up(const struct ib_link *l, int p)
     return (l->up >> p) & 1;
 }
 
-/* The paths for new work: those that are up and not drained, or, where there are none, those that are up. */
+/* The paths for new work: those that are up and not drained, or, where there are none, those that
+ * are up. */
 static inline uint32_t ib_link_usable(const struct ib_link *l)
 {
     return l->up & ~l->drained ? l->up & ~l->drained : l->up;
 }
 
-/* The paths over the NIC pair of path @p, itself included: what is found out about the pair holds for all of them. */
+/* The paths over the NIC pair of path @p, itself included: what is found out about the pair holds
+ * for all of them. */
 static inline uint32_t ib_link_pair(const struct ib_link *l, int p)
 {
     uint32_t mask = 0;
 
     for (int i = 0; i < l->npaths; i++) {
-        mask |= (uint32_t)(l->path[i].nic == l->path[p].nic && l->path[i].peer_nic == l->path[p].peer_nic) << i;
+        mask |= (uint32_t)(l->path[i].nic == l->path[p].nic &&
+                           l->path[i].peer_nic == l->path[p].peer_nic)
+                << i;
     }
     return mask;
 }
@@ -178,7 +201,8 @@ static inline int ib_link_pairs(const struct ib_link *l, uint32_t mask)
     return n;
 }
 
-/* What a QP and its CQ carry as context: an id, never a pointer, since an event may come after the object is gone. */
+/* What a QP and its CQ carry as context: an id, never a pointer, since an event may come after the
+ * object is gone. */
 static inline uint64_t ib_link_context(uint32_t conn_id, int p, uint32_t life)
 {
     return (uint64_t)conn_id << 28 | (uint64_t)(life & 0xffffff) << 4 | (uint64_t)p;
@@ -190,11 +214,13 @@ void ib_link_wc_fault(struct ib_link *l, int p, const struct ibv_wc *wc);
 void ib_link_call_fault(struct ib_link *l, int p, int err);
 
 /*
- * Fills the address part of INIT -> RTR but for the port: @peer as reached from @local. A class that the environment names
- * goes before that of the communicator, as in NCCL. A packet of InfiniBand for another subnet has a GRH and goes to the LID under
- * which the routers announce that subnet (FLID); with any other LID it would come to a port of this one. Pure.
+ * Fills the address part of INIT -> RTR but for the port: @peer as reached from @local. A class
+ * that the environment names goes before that of the communicator, as in NCCL. A packet of
+ * InfiniBand for another subnet has a GRH and goes to the LID under which the routers announce that
+ * subnet (FLID); with any other LID it would come to a port of this one. Pure.
  */
-void ib_link_ah_fill(const struct ib_link *l, const struct ib_addr *local, const struct ib_addr *peer, struct ibv_ah_attr *ah);
+void ib_link_ah_fill(const struct ib_link *l, const struct ib_addr *local,
+                     const struct ib_addr *peer, struct ibv_ah_attr *ah);
 
 /*
  * Of ib_path.open. Where acks do not go round, S asks for exactly ONE: one comparison, as for not
@@ -219,17 +245,21 @@ struct ib_path_addr {
 };
 
 /*
- * Building. Run on the device's worker; each returns 0 or a positive errno; on failure the path holds whatever was made and is
- * destroyed with ib_path_destroy(). @sender chooses queue depths; a receiver's link has its staging ring.
+ * Building. Run on the device's worker; each returns 0 or a positive errno; on failure the path
+ * holds whatever was made and is destroyed with ib_path_destroy(). @sender chooses queue depths; a
+ * receiver's link has its staging ring.
  */
 int ib_path_create(struct ib_link *l, struct ib_path *p, int sender, uint32_t psn);
-int ib_path_connect(struct ib_link *l, struct ib_path *p, const struct ib_path_addr *peer); /* INIT -> RTR -> RTS */
-int ib_path_fill_rq(struct ib_link *l, struct ib_path *p); /* receiver: the whole receive queue, before RTR */
+int ib_path_connect(struct ib_link *l, struct ib_path *p,
+                    const struct ib_path_addr *peer); /* INIT -> RTR -> RTS */
+int ib_path_fill_rq(struct ib_link *l,
+                    struct ib_path *p); /* receiver: the whole receive queue, before RTR */
 void ib_path_addr_get(struct ib_link *l, const struct ib_path *p, struct ib_path_addr *out);
 
 /*
- * Destroys what the path holds. Where the queue pair cannot be destroyed, and the device is there, what the NIC may still read or write
- * stays registered and in its place for ever: it is counted (ib_nics.kept) and said. Worker, or nobody else has the link; may block in the driver.
+ * Destroys what the path holds. Where the queue pair cannot be destroyed, and the device is there,
+ * what the NIC may still read or write stays registered and in its place for ever: it is counted
+ * (ib_nics.kept) and said. Worker, or nobody else has the link; may block in the driver.
  */
 void ib_path_destroy(struct ib_link *l, struct ib_path *p);
 
@@ -243,7 +273,8 @@ int ib_path_error(struct ib_link *l, struct ib_path *p);
  * the one of the receives, since the peer never has more parts out than the queue has receives
  * without it (P2; docs/protocol.md, section 9, for the one exception). The one of the sends is a
  * write of no bytes: where it still goes out, it takes no receive at the peer and needs no key.
- * Posts what is missing of both. 0: both are posted; else the errno of one that is not, ENOMEM last.
+ * Posts what is missing of both. 0: both are posted; else the errno of one that is not, ENOMEM
+ * last.
  */
 int ib_path_mark(struct ib_path *p);
 
@@ -252,7 +283,8 @@ int ib_path_mark(struct ib_path *p);
 int ib_path_refuses(struct ib_path *p);
 
 /* Whether the NIC wrote @wc itself: its vendor's code, 0 before the poll, is set, which no library
- * does for what it makes up, but mana's, and that one only behind an error completion of the NIC. */
+ * does for what it makes up, but mana's, and that one only behind an error completion of the NIC.
+ */
 static inline int ib_path_is_nics(const struct ibv_wc *wc)
 {
     return wc->status == IBV_WC_SUCCESS || wc->vendor_err != 0;

@@ -6,7 +6,8 @@ int ib_record_post(struct ib_path *p, const struct ibv_send_wr *wr, uint32_t imm
 {
     unsigned slot = p->nrecords++ % IB_RECORDS;
     struct ib_record *copy = &((struct ib_records *)(p->ring + 1))->at[slot];
-    struct ibv_sge sge = {.addr = (uintptr_t)copy, .length = sizeof(*copy), .lkey = p->ring_mr->lkey};
+    struct ibv_sge sge = {
+        .addr = (uintptr_t)copy, .length = sizeof(*copy), .lkey = p->ring_mr->lkey};
     struct ibv_send_wr tail = {
         .wr_id = ib_wr_id(IB_WR_RECORD, ib_wr_part(wr->wr_id), ib_wr_value(wr->wr_id)),
         .sg_list = &sge,

@@ -13,8 +13,10 @@
 #define POLL_BATCH  16
 #define SLOT(rx, s) (&(rx)->msg[(s) % R2_LEDGER_WINDOW])
 #define SWEEP_EVERY 32 /* empty turns between two looks at the paths that carry nothing (P3) */
-#define HOT_FOR     64 /* a path that brought none of so many arrivals is no longer asked in every turn; messages that rotate use all of a plan */
-#define CTL_SIGNAL  16 /* every so many control writes one is signaled, to get their slots back */
+#define HOT_FOR                                                                                    \
+    64 /* a path that brought none of so many arrivals is no longer asked in every turn; messages  \
+          that rotate use all of a plan */
+#define CTL_SIGNAL 16 /* every so many control writes one is signaled, to get their slots back */
 
 void ib_recv_init(struct ib_recv *rx, struct ib_link *link, struct ib_staging *staging)
 {
@@ -45,15 +47,16 @@ static int ctl_room(const struct ib_path *p, int n)
  * An RDMA write of @len bytes at @base + @off into the peer's ring at @off. 0, or -1 and the path
  * is down.
  */
-static inline __attribute__((always_inline)) int write_from(struct ib_recv *rx, struct ib_path *p, uintptr_t base,
-                                                            size_t off, uint32_t len)
+static inline __attribute__((always_inline)) int
+write_from(struct ib_recv *rx, struct ib_path *p, uintptr_t base, size_t off, uint32_t len)
 {
     struct ibv_sge sge = {.addr = base + off, .length = len, .lkey = p->ring_mr->lkey};
-    struct ibv_send_wr wr = {.sg_list = &sge,
-                             .num_sge = 1,
-                             .opcode = IBV_WR_RDMA_WRITE,
-                             .send_flags = len <= p->max_inline ? IBV_SEND_INLINE : 0,
-                             .wr.rdma = {.remote_addr = p->peer_ring + off, .rkey = p->peer_ring_key}};
+    struct ibv_send_wr wr = {
+        .sg_list = &sge,
+        .num_sge = 1,
+        .opcode = IBV_WR_RDMA_WRITE,
+        .send_flags = len <= p->max_inline ? IBV_SEND_INLINE : 0,
+        .wr.rdma = {.remote_addr = p->peer_ring + off, .rkey = p->peer_ring_key}};
     struct ibv_send_wr *bad;
     int rc;
 
@@ -108,7 +111,8 @@ static void fill_entry(struct ib_recv *rx, const struct ib_rmsg *m)
     e->check = ib_cts_check(e);
 }
 
-/* Writes the CTS of seqs [first, first+n) on @p: one work request, two where the ring wraps. -1: path down, or no room. */
+/* Writes the CTS of seqs [first, first+n) on @p: one work request, two where the ring wraps. -1:
+ * path down, or no room. */
 static int write_cts(struct ib_recv *rx, struct ib_path *p, uint64_t first, int n)
 {
     int done = 0;
@@ -126,9 +130,11 @@ static int write_cts(struct ib_recv *rx, struct ib_path *p, uint64_t first, int 
     }
     while (done < n) {
         unsigned slot = (unsigned)((first + (uint64_t)done) % R2_LEDGER_WINDOW);
-        int run = n - done < (int)(R2_LEDGER_WINDOW - slot) ? n - done : (int)(R2_LEDGER_WINDOW - slot);
+        int run =
+            n - done < (int)(R2_LEDGER_WINDOW - slot) ? n - done : (int)(R2_LEDGER_WINDOW - slot);
 
-        if (ctl_write(rx, p, sizeof(struct ib_cts) * slot, (uint32_t)(sizeof(struct ib_cts) * (unsigned)run)) != 0) {
+        if (ctl_write(rx, p, sizeof(struct ib_cts) * slot,
+                      (uint32_t)(sizeof(struct ib_cts) * (unsigned)run)) != 0) {
             return -1;
         }
         done += run;
@@ -199,7 +205,8 @@ static __attribute__((noinline)) void write_pending_cts(struct ib_recv *rx)
             return;
         }
         rx->cts_rewritten++;
-        /* S may have the entry already and not look at this one: what it carries of acked does not count as told (P14) */
+        /* S may have the entry already and not look at this one: what it carries of acked does not
+         * count as told (P14) */
     }
 }
 
@@ -210,13 +217,15 @@ void ib_recv_cts_again(struct ib_recv *rx, uint64_t from)
     if (!r2_rule(R2_RULE_CTS_REWRITE)) {
         return;
     }
-    for (uint64_t seq = from > rx->ledger.rdone ? from : rx->ledger.rdone; seq < rx->ledger.rpost && !rx->quiet; seq++) {
+    for (uint64_t seq = from > rx->ledger.rdone ? from : rx->ledger.rdone;
+         seq < rx->ledger.rpost && !rx->quiet; seq++) {
         if (r2_ledger_complete(&rx->ledger, seq)) {
             continue;
         }
         for (int p = 0; p < l->npaths; p++) {
             if (ib_link_up(l, p) && write_cts(rx, &l->path[p], seq, 1) != 0) {
-                SLOT(rx, seq)->cts_out = 0; /* no room: as soon as there is; or the path went down just now */
+                SLOT(rx, seq)->cts_out =
+                    0; /* no room: as soon as there is; or the path went down just now */
                 rx->cts_pending = 1;
             }
         }
@@ -224,8 +233,8 @@ void ib_recv_cts_again(struct ib_recv *rx, uint64_t from)
     }
 }
 
-enum r2_status ib_recv_start(struct ib_recv *rx, int n, void *const *data, const size_t *sizes, const int *tags,
-                             struct ib_mr *const *mrs, uint64_t *first)
+enum r2_status ib_recv_start(struct ib_recv *rx, int n, void *const *data, const size_t *sizes,
+                             const int *tags, struct ib_mr *const *mrs, uint64_t *first)
 {
     struct ib_link *l = rx->link;
     struct ib_path *p;
@@ -274,8 +283,8 @@ enum r2_status ib_recv_start(struct ib_recv *rx, int n, void *const *data, const
 
 /* --- arrivals --- */
 
-static __attribute__((noinline, cold)) void bad_arrival(struct ib_recv *rx, struct ib_path *p, struct ib_imm imm,
-                                                        enum r2_ledger_result r)
+static __attribute__((noinline, cold)) void bad_arrival(struct ib_recv *rx, struct ib_path *p,
+                                                        struct ib_imm imm, enum r2_ledger_result r)
 {
     struct ib_fault_info info = {.fault = IB_FAULT_DATA, .err = (int)r};
 
@@ -288,8 +297,8 @@ static __attribute__((noinline, cold)) void bad_arrival(struct ib_recv *rx, stru
             (unsigned long long)rx->ledger.rdone, (unsigned long long)rx->ledger.rpost);
     rx->link->sink.path_fault(rx->link->sink.arg, p->index, &info);
     if (r == R2_LEDGER_DENIED) {
-        rx->link->sink.peer_broken(rx->link->sink.arg,
-                                   "a part arrives over a path that carries none of it, it had said");
+        rx->link->sink.peer_broken(
+            rx->link->sink.arg, "a part arrives over a path that carries none of it, it had said");
     }
 }
 
@@ -307,16 +316,18 @@ static int is_denied(const struct ib_recv *rx, const struct ib_path *p, struct i
 }
 
 /*
- * Not a write of this life that carries the part's bytes and counts at once. 0: it counts, @bytes says how many came. 1: it
- * will, when a read has come back (P34). -1: it cannot be.
+ * Not a write of this life that carries the part's bytes and counts at once. 0: it counts, @bytes
+ * says how many came. 1: it will, when a read has come back (P34). -1: it cannot be.
  */
-static __attribute__((noinline)) int other_arrival(struct ib_recv *rx, struct ib_path *p, const struct ibv_wc *wc,
-                                                   struct ib_imm imm, uint32_t *bytes, enum r2_ledger_result *why)
+static __attribute__((noinline)) int other_arrival(struct ib_recv *rx, struct ib_path *p,
+                                                   const struct ibv_wc *wc, struct ib_imm imm,
+                                                   uint32_t *bytes, enum r2_ledger_result *why)
 {
     int wait = 0;
 
     *why = R2_LEDGER_WINDOW_ERR;
-    if (wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || imm.kind > IB_IMM_RECORD || imm.life != (p->life & 63)) {
+    if (wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || imm.kind > IB_IMM_RECORD ||
+        imm.life != (p->life & 63)) {
         return -1;
     }
     if (imm.kind == IB_IMM_RECORD && ib_record_take(p, wc, ntohl(wc->imm_data), bytes) != 0) {
@@ -336,8 +347,8 @@ static __attribute__((noinline)) int other_arrival(struct ib_recv *rx, struct ib
 
 /* The ledger has taken a part that came over @p. */
 static inline __attribute__((always_inline)) void counted(struct ib_recv *rx, struct ib_path *p,
-                                                         struct ib_rmsg *m, uint32_t bytes,
-                                                         enum r2_ledger_result r)
+                                                          struct ib_rmsg *m, uint32_t bytes,
+                                                          enum r2_ledger_result r)
 {
     IB_RLX_ADD(p->bytes, bytes);
     rx->carried |= (uint8_t)(1u << p->index);
@@ -349,7 +360,7 @@ static inline __attribute__((always_inline)) void counted(struct ib_recv *rx, st
 }
 
 static inline __attribute__((always_inline)) void arrival(struct ib_recv *rx, struct ib_path *p,
-                                                         const struct ibv_wc *wc)
+                                                          const struct ibv_wc *wc)
 {
     struct ib_imm imm = ib_imm_unpack(ntohl(wc->imm_data));
     uint32_t bytes = wc->byte_len;
@@ -358,8 +369,9 @@ static inline __attribute__((always_inline)) void arrival(struct ib_recv *rx, st
 
     IB_RLX_ADD(p->cqes, 1);
     rx->seen |= (uint8_t)(1u << p->index);
-    if (__builtin_expect(
-            wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || imm.kind != p->plain || imm.life != (p->life & 63), 0) &&
+    if (__builtin_expect(wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || imm.kind != p->plain ||
+                             imm.life != (p->life & 63),
+                         0) &&
         (how = other_arrival(rx, p, wc, imm, &bytes, &r)) != 0) {
         if (how < 0) {
             bad_arrival(rx, p, imm, r);
@@ -395,13 +407,16 @@ static __attribute__((noinline)) void do_pending(struct ib_recv *rx)
         if (r <= R2_LEDGER_COMPLETE) {
             counted(rx, path, SLOT(rx, u.seq), u.bytes, r);
         } else {
-            bad_arrival(rx, path, ib_imm_unpack(ib_imm_pack(u.seq, u.k, u.nparts, IB_IMM_NONE, path->life)), r);
+            bad_arrival(rx, path,
+                        ib_imm_unpack(ib_imm_pack(u.seq, u.k, u.nparts, IB_IMM_NONE, path->life)),
+                        r);
         }
     }
     rx->unread_pending = rx->unread != 0;
 }
 
-/* The receive marker. Taken by an arrival it is no proof of a flush, and not posted any more: the fence posts another one (P16.3). */
+/* The receive marker. Taken by an arrival it is no proof of a flush, and not posted any more: the
+ * fence posts another one (P16.3). */
 static __attribute__((noinline, cold)) void marker_out(struct ib_path *p, const struct ibv_wc *wc)
 {
     if (wc->status == IBV_WC_SUCCESS) {
@@ -412,7 +427,8 @@ static __attribute__((noinline, cold)) void marker_out(struct ib_path *p, const 
     p->marks_nic |= ib_path_is_nics(wc) ? IB_MARK_RECV : 0;
 }
 
-/* One completion. @live: the life is open, arrivals count (P16.5). Returns 1 when a receive was consumed. */
+/* One completion. @live: the life is open, arrivals count (P16.5). Returns 1 when a receive was
+ * consumed. */
 static inline __attribute__((always_inline)) int completion(struct ib_recv *rx, struct ib_path *p,
                                                             const struct ibv_wc *wc, int live)
 {
@@ -447,9 +463,11 @@ static inline __attribute__((always_inline)) int completion(struct ib_recv *rx, 
 }
 
 /*
- * Polls one path; the receive queue is filled up again before anything acknowledges what came (P2). A fault on the way ends that: receives
- * posted from here on would stand behind the marker (P16.3). So no more is taken then than the batch, which the slots that S keeps free
- * make up for; the rest is found when the life is drained, and nothing new comes. Returns how much there was; of a path that is down a batch.
+ * Polls one path; the receive queue is filled up again before anything acknowledges what came (P2).
+ * A fault on the way ends that: receives posted from here on would stand behind the marker (P16.3).
+ * So no more is taken then than the batch, which the slots that S keeps free make up for; the rest
+ * is found when the life is drained, and nothing new comes. Returns how much there was; of a path
+ * that is down a batch.
  */
 static int poll_path(struct ib_recv *rx, struct ib_path *p)
 {
@@ -507,7 +525,8 @@ void ib_recv_progress(struct ib_recv *rx)
     if (rx->idle >= SWEEP_EVERY) {
         mask = l->up;
         rx->idle = 0;
-        rx->hot |= (uint8_t)((1u << rx->ctl_path) & l->up); /* or its control writes would never get their slots back */
+        rx->hot |= (uint8_t)((1u << rx->ctl_path) &
+                             l->up); /* or its control writes would never get their slots back */
     }
     for (mask &= l->up; mask; mask &= mask - 1) {
         int n = poll_path(rx, &l->path[__builtin_ctz(mask)]);

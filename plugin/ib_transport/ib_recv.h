@@ -1,8 +1,9 @@
 /*
- * The receiver's half of a connection: CTS, arrivals into the ledger, acknowledgement (protocol P3, P5-P11, P14).
+ * The receiver's half of a connection: CTS, arrivals into the ledger, acknowledgement (protocol P3,
+ * P5-P11, P14).
  *
- * All functions are called with the connection's gate held and never block. The data path takes no lock, allocates nothing, makes
- * no system call and logs nothing on success.
+ * All functions are called with the connection's gate held and never block. The data path takes no
+ * lock, allocates nothing, makes no system call and logs nothing on success.
  */
 #ifndef IB_RECV_H
 #define IB_RECV_H
@@ -21,20 +22,20 @@ struct ib_rmsg {
     uint32_t tag;
     uint32_t cts_life; /* of the path the CTS was last written on */
     uint8_t cts_path;
-    uint8_t cts_out;   /* written on a path that was up */
+    uint8_t cts_out; /* written on a path that was up */
     uint8_t n, index;
-    uint8_t hold;      /* bit per path: a softly fenced life may still write here (P18) */
-    uint8_t from;      /* bit per path: parts arrived over it; for flush */
-    uint8_t gpu;       /* needs a flush: the memory of a GPU, or NCCL_R2_FLUSH=always */
+    uint8_t hold; /* bit per path: a softly fenced life may still write here (P18) */
+    uint8_t from; /* bit per path: parts arrived over it; for flush */
+    uint8_t gpu;  /* needs a flush: the memory of a GPU, or NCCL_R2_FLUSH=always */
 };
 
 struct ib_recv {
     struct ib_link *link;
     struct r2_ledger ledger;
-    uint8_t hot;         /* paths polled in every progress */
-    uint8_t seen;        /* paths that brought some of the last @heard arrivals */
-    uint8_t carried;     /* paths that ever had data, in any life; for flush */
-    uint8_t idle;        /* empty turns since the last sweep */
+    uint8_t hot;     /* paths polled in every progress */
+    uint8_t seen;    /* paths that brought some of the last @heard arrivals */
+    uint8_t carried; /* paths that ever had data, in any life; for flush */
+    uint8_t idle;    /* empty turns since the last sweep */
     uint16_t heard;
     union {
         struct {
@@ -43,18 +44,22 @@ struct ib_recv {
         };
         uint16_t pending; /* either: one look in every progress */
     };
-    uint32_t unread;     /* arrivals that wait for a read through their NIC (P34) */
-    uint8_t signal;      /* the next control write is signaled whatever the count */
-    uint8_t quiet;       /* no CTS is written any more: buffers and registrations of open receives may be gone */
-    uint8_t holding;     /* bit per path: softly fenced and S may not have heard yet, so new receives are held too (P18) */
-    uint8_t ctl_path;    /* path of CTS and acks; IB_MAX_PATHS when none is up */
-    uint64_t ack_told;   /* largest acked written on a path that is still up */
+    uint32_t unread; /* arrivals that wait for a read through their NIC (P34) */
+    uint8_t signal;  /* the next control write is signaled whatever the count */
+    uint8_t quiet; /* no CTS is written any more: buffers and registrations of open receives may be
+                      gone */
+    uint8_t holding;   /* bit per path: softly fenced and S may not have heard yet, so new receives
+                          are held too (P18) */
+    uint8_t ctl_path;  /* path of CTS and acks; IB_MAX_PATHS when none is up */
+    uint64_t ack_told; /* largest acked written on a path that is still up */
     uint64_t ack_owed_since; /* ns; 0: none owed */
-    uint64_t opened;      /* IB_RLX, as is messages: receives */
-    uint64_t wanted, met; /* IB_RLX: bytes that receives were opened for, and those of them that are complete */
-    uint64_t largest;     /* IB_RLX: bytes of the largest receive since none was open */
+    uint64_t opened;         /* IB_RLX, as is messages: receives */
+    uint64_t wanted,
+        met; /* IB_RLX: bytes that receives were opened for, and those of them that are complete */
+    uint64_t largest; /* IB_RLX: bytes of the largest receive since none was open */
     uint64_t messages, duplicates, bad_arrivals, ghosts, acks_alone, cts_rewritten;
-    /* Of a life that is DOWN: what S says that it may still bring (P35). NULL: not said, or closed */
+    /* Of a life that is DOWN: what S says that it may still bring (P35). NULL: not said, or closed
+     */
     const struct r2_parts *live[IB_MAX_PATHS];
     struct ib_rmsg msg[R2_LEDGER_WINDOW];
     struct ib_flush *flush; /* NULL: no NIC here reaches the memory of a GPU */
@@ -63,29 +68,32 @@ struct ib_recv {
 /* @staging: one ring of memory; stays the caller's. */
 void ib_recv_init(struct ib_recv *rx, struct ib_link *link, struct ib_staging *staging);
 
-/* Opens @n receives as one group and writes their CTS. *first is the first seq, UINT64_MAX when there is no room or no path. */
-enum r2_status ib_recv_start(struct ib_recv *rx, int n, void *const *data, const size_t *sizes, const int *tags,
-                             struct ib_mr *const *mrs, uint64_t *first);
+/* Opens @n receives as one group and writes their CTS. *first is the first seq, UINT64_MAX when
+ * there is no room or no path. */
+enum r2_status ib_recv_start(struct ib_recv *rx, int n, void *const *data, const size_t *sizes,
+                             const int *tags, struct ib_mr *const *mrs, uint64_t *first);
 
 /* Polls arrivals, writes CTS and acknowledgements that are due. */
 void ib_recv_progress(struct ib_recv *rx);
 
 /*
- * Control writes are unsignaled and NCCL may not be calling: if the last one got lost, nobody would ever see its error completion, or
- * there is none. Polls @p; when unsignaled writes are out, one more is written, signaled. Returns how many work requests have been
- * waiting for a completion that is due (0: all is confirmed, or the question has just been put).
+ * Control writes are unsignaled and NCCL may not be calling: if the last one got lost, nobody would
+ * ever see its error completion, or there is none. Polls @p; when unsignaled writes are out, one
+ * more is written, signaled. Returns how many work requests have been waiting for a completion that
+ * is due (0: all is confirmed, or the question has just been put).
  */
 int ib_recv_confirm(struct ib_recv *rx, int p);
 
 /*
- * S does not know what it was told, though its NIC acknowledged the words: they are written once more, on every path, since that NIC may
- * have lost them behind its own acknowledgement.
+ * S does not know what it was told, though its NIC acknowledged the words: they are written once
+ * more, on every path, since that NIC may have lost them behind its own acknowledgement.
  */
 void ib_recv_tell(struct ib_recv *rx);
 /* The same for the CTS of open receives from seq @from on. */
 void ib_recv_cts_again(struct ib_recv *rx, uint64_t from);
 
-/* Whether the oldest group, @n receives from @first, may be reported done (P6); fills @sizes if not NULL. */
+/* Whether the oldest group, @n receives from @first, may be reported done (P6); fills @sizes if not
+ * NULL. */
 int ib_recv_done(const struct ib_recv *rx, uint64_t first, int n, size_t *sizes);
 
 /* The done was reported. Groups are reported in order. */
@@ -106,24 +114,27 @@ int ib_recv_uses(const struct ib_recv *rx, const struct ib_mr *mr);
  * the path. 0, or -1 when polling fails. */
 int ib_recv_drain(struct ib_recv *rx, int p);
 
-/* @p is not up any more: its acks count as not told, the CTS of its life are written elsewhere (P11, P14). */
+/* @p is not up any more: its acks count as not told, the CTS of its life are written elsewhere
+ * (P11, P14). */
 void ib_recv_path_down(struct ib_recv *rx, int p);
 
 /*
- * S has said what the life of @p, which is DOWN, may still bring (P35): any other arrival on it breaks
- * the protocol. @live stays the caller's, and as it is, until ib_recv_live_over().
+ * S has said what the life of @p, which is DOWN, may still bring (P35): any other arrival on it
+ * breaks the protocol. @live stays the caller's, and as it is, until ib_recv_live_over().
  */
 void ib_recv_live(struct ib_recv *rx, int p, const struct r2_parts *live);
 /* The life of @p is closed, and its holds are set: rx->live is not looked at any more. */
 void ib_recv_live_over(struct ib_recv *rx, int p);
 
 /*
- * A soft fence of @p: what is open is held, and what is opened until S is known to have stopped (ib_recv_hold_peer_stopped), because
- * S may answer a new CTS over the dead life as long as it has not heard of its death. Where S has said what the life may
- * still bring, only that is held. ib_recv_hold_over() ends the hold.
+ * A soft fence of @p: what is open is held, and what is opened until S is known to have stopped
+ * (ib_recv_hold_peer_stopped), because S may answer a new CTS over the dead life as long as it has
+ * not heard of its death. Where S has said what the life may still bring, only that is held.
+ * ib_recv_hold_over() ends the hold.
  */
 void ib_recv_hold(struct ib_recv *rx, int p);
-/* S says it after the close, when the ledger was @had: what is not in @live, or was in @had, is let go. */
+/* S says it after the close, when the ledger was @had: what is not in @live, or was in @had, is let
+ * go. */
 void ib_recv_hold_only(struct ib_recv *rx, int p, const struct r2_parts *live,
                        const struct r2_parts *had);
 /* How many messages are held for @p. */
@@ -134,8 +145,9 @@ void ib_recv_hold_peer_stopped(struct ib_recv *rx, int p);
 void ib_recv_hold_over(struct ib_recv *rx, int p);
 
 /*
- * The same for memory of a GPU alone (P17): what a NIC wrote before its fence may still be on its way over PCIe. hold: what is open is
- * held. only: of what is held the rest is let go. Both return how many messages are held.
+ * The same for memory of a GPU alone (P17): what a NIC wrote before its fence may still be on its
+ * way over PCIe. hold: what is open is held. only: of what is held the rest is let go. Both return
+ * how many messages are held.
  */
 int ib_recv_hold_gpu(struct ib_recv *rx, int p);
 int ib_recv_hold_gpu_only(struct ib_recv *rx, int p);

@@ -1,4 +1,5 @@
-/* A staging ring in use by one life of a path, with the lane of the copy engine that fills it (docs/design-relay.md), and where the sender gets one. */
+/* A staging ring in use by one life of a path, with the lane of the copy engine that fills it
+ * (docs/design-relay.md), and where the sender gets one. */
 #ifndef IB_RELAY_H
 #define IB_RELAY_H
 
@@ -7,7 +8,8 @@
 #include "ib_transport/ib_stage.h"
 
 /*
- * Of the pool until it is lent, then of the gate holder. @mem, @mr, @ops, @arg, @copies never change; slot n of @copies is entry n of @stage.
+ * Of the pool until it is lent, then of the gate holder. @mem, @mr, @ops, @arg, @copies never
+ * change; slot n of @copies is entry n of @stage.
  */
 struct ib_relay_lane {
     struct ib_stage stage;
@@ -23,7 +25,8 @@ struct ib_relay_lane {
     uint8_t lost;    /* ... and does not say any more what it reads and writes */
 };
 
-/* Which paths of a connection are staged, and where their lanes come from. The gate guards it; the calls are made with it held, and wait for nobody. */
+/* Which paths of a connection are staged, and where their lanes come from. The gate guards it; the
+ * calls are made with it held, and wait for nobody. */
 struct ib_relay {
     void *arg;
     uint32_t paths; /* IB_RLX: bit per path; the service thread reads it, too */

@@ -1,4 +1,5 @@
-/* The sender's half when a life of a path is over: accounting of its work requests, what the receiver has, what is posted again. */
+/* The sender's half when a life of a path is over: accounting of its work requests, what the
+ * receiver has, what is posted again. */
 #include "ib_transport/ib_send_int.h"
 
 #include "r2_rules.h"
@@ -9,16 +10,17 @@ int ib_send_drain(struct ib_send *tx, int p)
 }
 
 /* Calls for every busy message of the window. */
-#define FOR_EACH_BUSY(tx, m) \
-    for (unsigned i_ = 0; i_ < R2_LEDGER_WINDOW; i_++) \
+#define FOR_EACH_BUSY(tx, m)                                                                       \
+    for (unsigned i_ = 0; i_ < R2_LEDGER_WINDOW; i_++)                                             \
         if ((m = &(tx)->msg[i_])->busy)
 
 /*
- * ... and for every one that no acknowledgement covers, also where its done was reported (NCCL_R2_ACK=cqe): on an idle connection none is
- * looked at. A slot that was never used has no parts.
+ * ... and for every one that no acknowledgement covers, also where its done was reported
+ * (NCCL_R2_ACK=cqe): on an idle connection none is looked at. A slot that was never used has no
+ * parts.
  */
-#define FOR_EACH_OPEN(tx, m)                                 \
-    for (uint64_t s_ = (tx)->sack; s_ < (tx)->sposted; s_++) \
+#define FOR_EACH_OPEN(tx, m)                                                                       \
+    for (uint64_t s_ = (tx)->sack; s_ < (tx)->sposted; s_++)                                       \
         if ((m = &(tx)->msg[s_ % R2_LEDGER_WINDOW])->seq == s_)
 
 static void keep_in_mind(struct ib_send *tx, struct ib_smsg *m, int p)
@@ -63,10 +65,10 @@ void ib_send_soft_over(struct ib_send *tx, int p)
     if (!((tx->soft >> p) & 1)) {
         return;
     }
-    tx->soft &= (uint8_t)~(1u << p);
+    tx->soft &= (uint8_t) ~(1u << p);
     FOR_EACH_BUSY(tx, m)
     {
-        m->soft &= (uint8_t)~(1u << p);
+        m->soft &= (uint8_t) ~(1u << p);
     }
 }
 
@@ -78,7 +80,8 @@ int ib_send_live_parts(const struct ib_send *tx, int p, uint32_t life)
     FOR_EACH_OPEN(tx, m)
     {
         for (unsigned k = 0; k < m->nparts; k++) {
-            if (!((m->unposted | m->ledger) & (1u << k)) && m->part[k].path == p && m->part[k].life == life) {
+            if (!((m->unposted | m->ledger) & (1u << k)) && m->part[k].path == p &&
+                m->part[k].life == life) {
                 n++;
             }
         }

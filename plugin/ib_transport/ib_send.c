@@ -10,8 +10,9 @@
 #include "r2_rules.h"
 
 #define POLL_BATCH 8
-/* Receive slots that only the oldest unacknowledged message may take: its replay must always find room, or a window full of
- * younger parts, none of which can be acknowledged before it, would block it for ever (P2). */
+/* Receive slots that only the oldest unacknowledged message may take: its replay must always find
+ * room, or a window full of younger parts, none of which can be acknowledged before it, would block
+ * it for ever (P2). */
 #define REPLAY_RESERVE R2_MAX_PARTS
 
 void ib_send_init(struct ib_send *tx, struct ib_link *link)
@@ -23,16 +24,20 @@ void ib_send_init(struct ib_send *tx, struct ib_link *link)
 
 /* --- posting --- */
 
-/* Whether @m can go over path @p at all: it is up, the buffer is registered at R's end, and at ours, or goes by way of memory that is. */
-static inline __attribute__((always_inline)) int path_eligible(struct ib_send *tx, const struct ib_smsg *m, int p)
+/* Whether @m can go over path @p at all: it is up, the buffer is registered at R's end, and at
+ * ours, or goes by way of memory that is. */
+static inline __attribute__((always_inline)) int path_eligible(struct ib_send *tx,
+                                                               const struct ib_smsg *m, int p)
 {
     const struct ib_link *l = tx->link;
 
     return ib_link_up(l, p) && m->rkey[p] != 0 &&
-           (__builtin_expect(ib_mr_lkey(m->mr, l->path[p].nic) != 0, 1) || ib_send_stage_takes(tx, m, p));
+           (__builtin_expect(ib_mr_lkey(m->mr, l->path[p].nic) != 0, 1) ||
+            ib_send_stage_takes(tx, m, p));
 }
 
-static __attribute__((noinline)) uint32_t eligible_paths(struct ib_send *tx, const struct ib_smsg *m)
+static __attribute__((noinline)) uint32_t eligible_paths(struct ib_send *tx,
+                                                         const struct ib_smsg *m)
 {
     uint32_t mask = 0;
 
@@ -54,15 +59,20 @@ static int path_room(const struct ib_send *tx, const struct ib_path *p, uint64_t
     return p->sq_used < p->sq_depth && p->parts_out < limit;
 }
 
-/* A part above the threshold of adaptive routing. It is live even when the call fails: the NIC may have its data (P32). */
-static __attribute__((noinline)) int post_pair(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct ib_path *p)
+/* A part above the threshold of adaptive routing. It is live even when the call fails: the NIC may
+ * have its data (P32). */
+static __attribute__((noinline)) int post_pair(struct ib_send *tx, struct ib_smsg *m, unsigned k,
+                                               struct ib_path *p)
 {
     const struct ib_part *part = &m->part[k];
-    struct ibv_sge sge = {.addr = (uintptr_t)m->data + part->off, .length = part->len, .lkey = ib_mr_lkey(m->mr, p->nic)};
-    struct ibv_send_wr wr = {.wr_id = ib_wr_id(IB_WR_RECORD, k, m->seq),
-                             .sg_list = &sge,
-                             .num_sge = 1,
-                             .wr.rdma = {.remote_addr = m->raddr + part->off, .rkey = m->rkey[p->index]}};
+    struct ibv_sge sge = {.addr = (uintptr_t)m->data + part->off,
+                          .length = part->len,
+                          .lkey = ib_mr_lkey(m->mr, p->nic)};
+    struct ibv_send_wr wr = {
+        .wr_id = ib_wr_id(IB_WR_RECORD, k, m->seq),
+        .sg_list = &sge,
+        .num_sge = 1,
+        .wr.rdma = {.remote_addr = m->raddr + part->off, .rkey = m->rkey[p->index]}};
     int rc = ib_record_post(p, &wr, ib_imm_pack(m->seq, k, m->nparts, IB_IMM_RECORD, p->life));
 
     if (rc == 0 || r2_rule(R2_RULE_PAIR_LIVE)) {
@@ -76,18 +86,23 @@ static __attribute__((noinline)) int post_pair(struct ib_send *tx, struct ib_sms
     return 0;
 }
 
-/* Posts part @k on path @p as one work request. 0, or -1 when the call failed and the path is down now. */
-static inline __attribute__((always_inline)) int post_one(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct ib_path *p, int nsge)
+/* Posts part @k on path @p as one work request. 0, or -1 when the call failed and the path is down
+ * now. */
+static inline __attribute__((always_inline)) int post_one(struct ib_send *tx, struct ib_smsg *m,
+                                                          unsigned k, struct ib_path *p, int nsge)
 {
     const struct ib_part *part = &m->part[k];
-    struct ibv_sge sge = {.addr = (uintptr_t)m->data + part->off, .length = part->len, .lkey = ib_mr_lkey(m->mr, p->nic)};
-    struct ibv_send_wr wr = {.wr_id = ib_wr_id(IB_WR_DATA, k, m->seq),
-                             .sg_list = &sge,
-                             .num_sge = nsge,
-                             .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
-                             .send_flags = IBV_SEND_SIGNALED,
-                             .imm_data = htonl(ib_imm_pack(m->seq, k, m->nparts, IB_IMM_DATA, p->life)),
-                             .wr.rdma = {.remote_addr = m->raddr + part->off, .rkey = m->rkey[p->index]}};
+    struct ibv_sge sge = {.addr = (uintptr_t)m->data + part->off,
+                          .length = part->len,
+                          .lkey = ib_mr_lkey(m->mr, p->nic)};
+    struct ibv_send_wr wr = {
+        .wr_id = ib_wr_id(IB_WR_DATA, k, m->seq),
+        .sg_list = &sge,
+        .num_sge = nsge,
+        .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+        .send_flags = IBV_SEND_SIGNALED,
+        .imm_data = htonl(ib_imm_pack(m->seq, k, m->nparts, IB_IMM_DATA, p->life)),
+        .wr.rdma = {.remote_addr = m->raddr + part->off, .rkey = m->rkey[p->index]}};
     struct ibv_send_wr *bad;
     int rc = ibv_post_send(p->qp, &wr, &bad);
 
@@ -99,13 +114,15 @@ static inline __attribute__((always_inline)) int post_one(struct ib_send *tx, st
     return 0;
 }
 
-static __attribute__((noinline)) int post_plain(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct ib_path *p)
+static __attribute__((noinline)) int post_plain(struct ib_send *tx, struct ib_smsg *m, unsigned k,
+                                                struct ib_path *p)
 {
     return post_one(tx, m, k, p, 1);
 }
 
 /* What is more than one plain work request. 0; 1: no room now; -1: the path is down now. */
-static __attribute__((noinline)) int post_other(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct ib_path *p)
+static __attribute__((noinline)) int post_other(struct ib_send *tx, struct ib_smsg *m, unsigned k,
+                                                struct ib_path *p)
 {
     if (ib_send_stage_takes(tx, m, p->index)) {
         return ib_send_stage_begin(tx, m, k, p);
@@ -113,7 +130,8 @@ static __attribute__((noinline)) int post_other(struct ib_send *tx, struct ib_sm
     return m->part[k].len - 1 >= p->pair_min ? post_pair(tx, m, k, p) : post_plain(tx, m, k, p);
 }
 
-/* Posts part @k on path @p; as post_other(). An empty part passes the comparison, too, so that the others are spared the one for it. */
+/* Posts part @k on path @p; as post_other(). An empty part passes the comparison, too, so that the
+ * others are spared the one for it. */
 static int post_part(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct ib_path *p)
 {
     uint32_t len = m->part[k].len;
@@ -124,7 +142,8 @@ static int post_part(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct i
     return post_one(tx, m, k, p, len != 0);
 }
 
-/* The path for a part whose planned path cannot take it: the least loaded of the plan with room, of all only where the plan's cannot. */
+/* The path for a part whose planned path cannot take it: the least loaded of the plan with room, of
+ * all only where the plan's cannot. */
 static struct ib_path *other_path(struct ib_send *tx, const struct ib_smsg *m, uint32_t eligible)
 {
     struct ib_path *best = NULL;
@@ -134,13 +153,15 @@ static struct ib_path *other_path(struct ib_send *tx, const struct ib_smsg *m, u
         planned |= 1u << tx->plan.path[i];
     }
     if (eligible & planned) {
-        eligible &= planned; /* the primary alone while it is up, the first backup without balance */
+        eligible &=
+            planned; /* the primary alone while it is up, the first backup without balance */
     }
 
     for (int p = 0; p < tx->link->npaths; p++) {
         struct ib_path *path = &tx->link->path[p];
 
-        if ((eligible & (1u << p)) && path_room(tx, path, m->seq) && (!best || path->parts_out < best->parts_out)) {
+        if ((eligible & (1u << p)) && path_room(tx, path, m->seq) &&
+            (!best || path->parts_out < best->parts_out)) {
             best = path;
         }
     }
@@ -244,7 +265,8 @@ static int take_cts(struct ib_send *tx, const struct ib_ring *ring)
         return 0;
     }
     memcpy(&e, slot, sizeof(e));
-    atomic_signal_fence(memory_order_seq_cst); /* what is checked is what was copied: the NIC may write the slot again */
+    atomic_signal_fence(memory_order_seq_cst); /* what is checked is what was copied: the NIC may
+                                                  write the slot again */
     if (!ib_cts_valid(&e, tx->cts_seen)) {
         return 0; /* untouched slot 0, or torn: read again later */
     }
@@ -268,15 +290,17 @@ static int take_cts(struct ib_send *tx, const struct ib_ring *ring)
 }
 
 /*
- * Whether this turn looks into all rings (P10): each eighth one, and as long as the path that served last is not up. R writes on another
- * path only after a failure, so the other turns are spared the loads.
+ * Whether this turn looks into all rings (P10): each eighth one, and as long as the path that
+ * served last is not up. R writes on another path only after a failure, so the other turns are
+ * spared the loads.
  */
 static int wide_turn(struct ib_send *tx)
 {
     return (++tx->turn & 7) == 0 || !ib_link_up(tx->link, tx->ring_hot);
 }
 
-/* Takes all CTS that are there. The window bounds it: R is at most 256 ahead of what we acknowledged taking. */
+/* Takes all CTS that are there. The window bounds it: R is at most 256 ahead of what we
+ * acknowledged taking. */
 static void poll_cts(struct ib_send *tx, int wide)
 {
     const struct ib_link *l = tx->link;
@@ -290,7 +314,8 @@ static void poll_cts(struct ib_send *tx, int wide)
         }
         for (int i = 0; wide && i < l->npaths; i++) {
             p = &l->path[i];
-            if (i != hot && p->open && tx->cts_seen - tx->group < R2_LEDGER_WINDOW && take_cts(tx, p->ring)) {
+            if (i != hot && p->open && tx->cts_seen - tx->group < R2_LEDGER_WINDOW &&
+                take_cts(tx, p->ring)) {
                 next = i;
                 break;
             }
@@ -307,7 +332,8 @@ static void poll_cts(struct ib_send *tx, int wide)
  * nothing newer is there. Wide turns look at the one behind it as well, and at one of the others:
  * words that never came are passed over.
  */
-static __attribute__((noinline)) void poll_ack_words(struct ib_send *tx, struct ib_path *p, int wide)
+static __attribute__((noinline)) void poll_ack_words(struct ib_send *tx, struct ib_path *p,
+                                                     int wide)
 {
     unsigned at = p->ack_at;
     uint64_t acked = __atomic_load_n(&p->ring->ack[at], __ATOMIC_ACQUIRE);
@@ -343,7 +369,8 @@ static void poll_acks(struct ib_send *tx, int wide)
 
 /* --- start --- */
 
-/* Finds the receive for @tag inside the oldest group that is not fully matched; UINT64_MAX when its CTS is not there (yet). */
+/* Finds the receive for @tag inside the oldest group that is not fully matched; UINT64_MAX when its
+ * CTS is not there (yet). */
 static uint64_t match(struct ib_send *tx, uint32_t tag)
 {
     const struct ib_cts *first;
@@ -377,7 +404,9 @@ static void mark_matched(struct ib_send *tx, uint64_t seq)
 
 static void cut(struct ib_send *tx, struct ib_smsg *m)
 {
-    uint32_t max = __builtin_expect(m->size <= (uint64_t)R2_MAX_PARTS * tx->largest, 1) ? tx->largest : tx->most;
+    uint32_t max = __builtin_expect(m->size <= (uint64_t)R2_MAX_PARTS * tx->largest, 1)
+                       ? tx->largest
+                       : tx->most;
     struct r2_cut c;
 
     if (tx->plan.n == 0) { /* no path now: posted wherever one comes back */
@@ -390,7 +419,8 @@ static void cut(struct ib_send *tx, struct ib_smsg *m)
         m->nparts = 0; /* of the message before */
         eligible = tx->plan.n == 1 ? ~0u : eligible_paths(tx, m);
 
-        r2_plan_cut(&tx->plan, eligible ? eligible : ~0u, m->size, (uint32_t)tx->link->cfg->cut_min, max, &c);
+        r2_plan_cut(&tx->plan, eligible ? eligible : ~0u, m->size, (uint32_t)tx->link->cfg->cut_min,
+                    max, &c);
     }
     m->nparts = c.nparts;
     for (unsigned k = 0; k < c.nparts; k++) {
@@ -399,7 +429,8 @@ static void cut(struct ib_send *tx, struct ib_smsg *m)
     m->unposted = (uint16_t)((1u << m->nparts) - 1);
 }
 
-enum r2_status ib_send_start(struct ib_send *tx, const void *data, uint32_t size, uint32_t tag, struct ib_mr *mr, struct ib_smsg **out)
+enum r2_status ib_send_start(struct ib_send *tx, const void *data, uint32_t size, uint32_t tag,
+                             struct ib_mr *mr, struct ib_smsg **out)
 {
     const struct ib_cts *cts;
     struct ib_smsg *m;
@@ -444,14 +475,15 @@ enum r2_status ib_send_start(struct ib_send *tx, const void *data, uint32_t size
 /* --- completions --- */
 
 static inline __attribute__((always_inline)) void account(struct ib_send *tx, struct ib_path *p,
-                                                         uint64_t wr_id, int good)
+                                                          uint64_t wr_id, int good)
 {
     struct ib_smsg *m = IB_SEND_SLOT(tx, ib_wr_value(wr_id));
     struct ib_part *part = &m->part[ib_wr_part(wr_id)];
 
     IB_RLX_ADD(p->sq_used, p->open ? -1 : 0); /* the end of the life has accounted for all */
     IB_RLX_ADD(p->cqes, 1);
-    if (m->seq == ib_wr_value(wr_id) && part->wr_out && part->path == p->index && part->life == p->life) {
+    if (m->seq == ib_wr_value(wr_id) && part->wr_out && part->path == p->index &&
+        part->life == p->life) {
         part->wr_out = 0;
         m->wrs_out--;
         IB_RLX_ADD(p->bytes_done, part->len);
@@ -460,7 +492,8 @@ static inline __attribute__((always_inline)) void account(struct ib_send *tx, st
 }
 
 /* Of a record the write before it; of a staged part its bytes in the ring. */
-static __attribute__((noinline)) void account_more(struct ib_send *tx, struct ib_path *p, uint64_t wr_id)
+static __attribute__((noinline)) void account_more(struct ib_send *tx, struct ib_path *p,
+                                                   uint64_t wr_id)
 {
     if (ib_wr_kind(wr_id) == IB_WR_STAGED) {
         ib_send_stage_sent(tx, p);
@@ -506,7 +539,8 @@ static inline __attribute__((always_inline)) int poll_path(struct ib_send *tx, s
             default:
                 break;
             }
-            if (__builtin_expect(wc[i].status != IBV_WC_SUCCESS, 0) && ib_link_up(tx->link, p->index)) {
+            if (__builtin_expect(wc[i].status != IBV_WC_SUCCESS, 0) &&
+                ib_link_up(tx->link, p->index)) {
                 ib_link_wc_fault(tx->link, p->index, &wc[i]);
             }
         }

@@ -1,8 +1,9 @@
 /*
- * The sender's half of a connection: CTS matching, cut, posting, completions, acknowledgement (protocol P1, P2, P4, P8, P10, P12-P14).
+ * The sender's half of a connection: CTS matching, cut, posting, completions, acknowledgement
+ * (protocol P1, P2, P4, P8, P10, P12-P14).
  *
- * All functions are called with the connection's gate held and never block. The data path takes no lock, allocates nothing, makes
- * no system call and logs nothing on success.
+ * All functions are called with the connection's gate held and never block. The data path takes no
+ * lock, allocates nothing, makes no system call and logs nothing on success.
  */
 #ifndef IB_SEND_H
 #define IB_SEND_H
@@ -29,10 +30,11 @@ struct ib_smsg {
     uint64_t raddr;
     uint32_t rkey[IB_MAX_PATHS];
     uint32_t size;
-    uint8_t busy;      /* from isend to the done that test reports */
+    uint8_t busy; /* from isend to the done that test reports */
     uint8_t nparts;
-    uint8_t wrs_out;   /* own work requests not accounted for (P13) */
-    uint8_t soft;      /* bit per path: work requests of a softly fenced life may still read the buffer (P19) */
+    uint8_t wrs_out; /* own work requests not accounted for (P13) */
+    uint8_t soft; /* bit per path: work requests of a softly fenced life may still read the buffer
+                     (P19) */
     uint16_t unposted; /* parts without a live copy that are not in the ledger */
     uint16_t ledger;   /* parts known to be in the receiver's ledger from a snapshot */
     uint16_t arrived;  /* parts whose last work request ended well: what NCCL_R2_ACK=cqe counts */
@@ -46,7 +48,8 @@ struct ib_send {
     uint32_t most;      /* ... without it: for messages that are too long for 16 such parts */
     uint64_t cts_seen;  /* IB_RLX: CTS of all seq below it were taken */
     uint64_t misses;    /* IB_RLX: starts that found no CTS */
-    uint64_t unmatched; /* lowest seq without a message: nothing at or above its group is acknowledged yet (P8) */
+    uint64_t unmatched; /* lowest seq without a message: nothing at or above its group is
+                           acknowledged yet (P8) */
     uint64_t group;     /* first seq of the oldest group that is not fully matched */
     uint64_t sack;      /* IB_RLX: largest acked heard */
     uint64_t sposted;   /* IB_RLX: one above the highest matched seq */
@@ -56,11 +59,13 @@ struct ib_send {
     uint8_t soft;       /* bit per path: some message has it in its soft */
     uint8_t pending;    /* IB_SEND_UNPOSTED, _STAGING: progress has more to do than to poll */
     uint8_t lanes;      /* bit per path: it has a lane */
-    uint8_t quiet;      /* nothing is posted any more: buffers and registrations of outstanding messages may be gone */
-    uint8_t starved;    /* some unposted part found no path at all at the last try */
+    uint8_t quiet; /* nothing is posted any more: buffers and registrations of outstanding messages
+                      may be gone */
+    uint8_t starved; /* some unposted part found no path at all at the last try */
     uint64_t replayed_parts, replayed_bytes, messages, bad_cts, bad_ack;
     uint64_t starved_since; /* IB_RLX: ns since when an unposted part has had no path at all; 0 */
-    struct ib_relay_lane *lane[IB_MAX_PATHS]; /* lent; of the path's life, or of one before whose copies run still */
+    struct ib_relay_lane
+        *lane[IB_MAX_PATHS]; /* lent; of the path's life, or of one before whose copies run still */
     struct ib_cts cts[R2_LEDGER_WINDOW]; /* private copies, whole and checked (P12) */
     struct ib_smsg msg[R2_LEDGER_WINDOW];
 };
@@ -68,15 +73,18 @@ struct ib_send {
 void ib_send_init(struct ib_send *tx, struct ib_link *link);
 
 /*
- * Starts a message of @size bytes for the receive that @tag matches. *out is NULL when no CTS is there yet or the window is full.
- * A message larger than the receive buffer is cut short to it. R2_OK always; path errors climb by the sink.
+ * Starts a message of @size bytes for the receive that @tag matches. *out is NULL when no CTS is
+ * there yet or the window is full. A message larger than the receive buffer is cut short to it.
+ * R2_OK always; path errors climb by the sink.
  */
-enum r2_status ib_send_start(struct ib_send *tx, const void *data, uint32_t size, uint32_t tag, struct ib_mr *mr, struct ib_smsg **out);
+enum r2_status ib_send_start(struct ib_send *tx, const void *data, uint32_t size, uint32_t tag,
+                             struct ib_mr *mr, struct ib_smsg **out);
 
 /* Polls completions, CTS and acknowledgements; posts what could not be posted before. */
 void ib_send_progress(struct ib_send *tx);
 
-/* Whether @m may be reported done: acknowledged end to end and all own work requests accounted for (P13). */
+/* Whether @m may be reported done: acknowledged end to end and all own work requests accounted for
+ * (P13). */
 int ib_send_done(const struct ib_send *tx, const struct ib_smsg *m);
 
 /* The done was reported: the slot is free. */
@@ -105,18 +113,19 @@ void ib_send_soft_over(struct ib_send *tx, int p);
 int ib_send_live_parts(const struct ib_send *tx, int p, uint32_t life);
 
 /*
- * Those of them that a NIC has, by seq: what the life may still bring to R once nothing more is posted
- * on it (P35). Without what is on its way to staging memory and not posted, which never will be; with
- * it when ib_send_replan() was called since the life went down.
+ * Those of them that a NIC has, by seq: what the life may still bring to R once nothing more is
+ * posted on it (P35). Without what is on its way to staging memory and not posted, which never will
+ * be; with it when ib_send_replan() was called since the life went down.
  */
 void ib_send_live(const struct ib_send *tx, int p, uint32_t life, struct r2_parts *out);
 
-/* ... of messages whose done was reported, of which the last snapshot says that R lacks them: nothing can be posted again for them. */
+/* ... of messages whose done was reported, of which the last snapshot says that R lacks them:
+ * nothing can be posted again for them. */
 int ib_send_lost_parts(const struct ib_send *tx, int p, uint32_t life);
 
 /*
- * The oldest message with parts on (@p, @life) whose work requests ended well and that no acknowledgement covers: its parts, 0 when there
- * is none.
+ * The oldest message with parts on (@p, @life) whose work requests ended well and that no
+ * acknowledgement covers: its parts, 0 when there is none.
  */
 uint16_t ib_send_oldest_live(const struct ib_send *tx, int p, uint32_t life, uint64_t *seq);
 
@@ -126,28 +135,33 @@ int ib_send_acked(struct ib_send *tx, uint64_t acked);
 /* Masks of a closed life's snapshot: what R has (P21). @masks[i] is of seq @base + i. */
 void ib_send_ledger(struct ib_send *tx, uint64_t base, const uint16_t *masks, unsigned n);
 
-/* Parts whose last post was on (@p, @life) and that the ledger lacks become unposted (P21). Returns how many. */
+/* Parts whose last post was on (@p, @life) and that the ledger lacks become unposted (P21). Returns
+ * how many. */
 int ib_send_unpost(struct ib_send *tx, int p, uint32_t life);
 
 /*
- * The paths that the plan is of: those of the primary NIC pair while it is usable, else all usable ones, or only those of the first NIC pair that is
- * (NCCL_R2_BALANCE=off); all usable ones from the beginning with NCCL_R2_SPREAD or link->wide. Pure.
+ * The paths that the plan is of: those of the primary NIC pair while it is usable, else all usable
+ * ones, or only those of the first NIC pair that is (NCCL_R2_BALANCE=off); all usable ones from the
+ * beginning with NCCL_R2_SPREAD or link->wide. Pure.
  */
 uint32_t ib_send_plan_paths(const struct ib_link *l);
 
 /* Rebuilds the plan of these paths, by link->weight. */
 void ib_send_replan(struct ib_send *tx);
 
-/* Whether each of the latest receives that R has announced is registered at R's end of some path of @paths. */
+/* Whether each of the latest receives that R has announced is registered at R's end of some path of
+ * @paths. */
 int ib_send_reaches_all(const struct ib_send *tx, uint32_t paths);
 
 /* Whether an outstanding message refers to @mr. */
 int ib_send_uses(const struct ib_send *tx, const struct ib_mr *mr);
 
-/* The connection is being closed, its queue pairs are gone. 1: it has no lane any more; 0: copies run, ask again. @late: those are not waited for any longer. */
+/* The connection is being closed, its queue pairs are gone. 1: it has no lane any more; 0: copies
+ * run, ask again. @late: those are not waited for any longer. */
 int ib_send_stage_end(struct ib_send *tx, int late);
 
-/* Whether a copy to staging memory that runs reads a buffer of @mr: 0 also where its engine does not say any more. Asks the engines. */
+/* Whether a copy to staging memory that runs reads a buffer of @mr: 0 also where its engine does
+ * not say any more. Asks the engines. */
 int ib_send_stage_reads(struct ib_send *tx, const struct ib_mr *mr);
 
 /* Every message was acknowledged and reported. */

@@ -6,13 +6,15 @@
 
 #define IB_SEND_SLOT(tx, seq) (&(tx)->msg[(seq) % R2_LEDGER_WINDOW])
 
-/* Takes all completions of @p and accounts for them. 0, or -1 when polling failed and the path was reported. */
+/* Takes all completions of @p and accounts for them. 0, or -1 when polling failed and the path was
+ * reported. */
 int ib_send_poll_path(struct ib_send *tx, struct ib_path *p);
 /* The same where the path is down: who wrote what comes is told apart. */
 int ib_send_drain_path(struct ib_send *tx, struct ib_path *p);
 
 /* Part @k is live on @p, as @wrs work requests. */
-static inline void ib_send_part_posted(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct ib_path *p, int wrs)
+static inline void ib_send_part_posted(struct ib_send *tx, struct ib_smsg *m, unsigned k,
+                                       struct ib_path *p, int wrs)
 {
     struct ib_part *part = &m->part[k];
 
@@ -20,7 +22,7 @@ static inline void ib_send_part_posted(struct ib_send *tx, struct ib_smsg *m, un
     part->life = p->life;
     part->wr_out = 1;
     m->wrs_out++;
-    m->unposted &= (uint16_t)~(1u << k);
+    m->unposted &= (uint16_t) ~(1u << k);
     IB_RLX_ADD(p->sq_used, wrs);
     p->parts_out++;
     IB_RLX_ADD(p->wrs, wrs);

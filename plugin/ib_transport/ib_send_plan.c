@@ -19,7 +19,8 @@ static uint32_t most_of_a_part(const struct ib_send *tx)
 /* Shares of a NIC pair: can be divided among 1 to 8 paths without a rest. */
 #define PAIR_SHARES 840
 
-/* Path @p of those of the plan, @paths: a NIC pair counts as much with several queue pairs as with one. */
+/* Path @p of those of the plan, @paths: a NIC pair counts as much with several queue pairs as with
+ * one. */
 static void plan_add(struct ib_send *tx, int p, uint32_t paths, uint32_t weight)
 {
     struct r2_plan *plan = &tx->plan;
@@ -27,13 +28,15 @@ static void plan_add(struct ib_send *tx, int p, uint32_t paths, uint32_t weight)
 
     plan->path[plan->n] = (uint8_t)p;
     plan->pair[plan->n] = (uint8_t)__builtin_ctz(pair);
-    plan->weight[plan->n] = weight * (tx->link->cfg->ib_split ? PAIR_SHARES / (uint32_t)__builtin_popcount(pair) : 1);
+    plan->weight[plan->n] =
+        weight * (tx->link->cfg->ib_split ? PAIR_SHARES / (uint32_t)__builtin_popcount(pair) : 1);
     plan->credit[plan->n] = 0;
     plan->whole |= !tx->link->cfg->ib_split && (pair & (pair - 1)) != 0;
     plan->n++;
 }
 
-/* While the primary NIC pair is usable it carries everything; afterwards all survivors share, or only the first one. */
+/* While the primary NIC pair is usable it carries everything; afterwards all survivors share, or
+ * only the first one. */
 uint32_t ib_send_plan_paths(const struct ib_link *l)
 {
     uint32_t usable = ib_link_usable(l), primary = l->npaths ? ib_link_pair(l, 0) : 0;

@@ -1,6 +1,8 @@
 /*
- * Sending by way of staging memory (docs/design-relay.md). For the protocol a part that is being copied is posted: it is live on this life of this path, holds
- * its slots, and when the life ends it is settled as what a NIC had not sent yet. Only what reads which memory differs, and that is this file.
+ * Sending by way of staging memory (docs/design-relay.md). For the protocol a part that is being
+ * copied is posted: it is live on this life of this path, holds its slots, and when the life ends
+ * it is settled as what a NIC had not sent yet. Only what reads which memory differs, and that is
+ * this file.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -45,7 +47,8 @@ int ib_send_stage_takes(struct ib_send *tx, const struct ib_smsg *m, int p)
 
 /* --- copying --- */
 
-/* The path goes on without the lane in its next life. @lost: what the engine reads is given back to nobody. */
+/* The path goes on without the lane in its next life. @lost: what the engine reads is given back to
+ * nobody. */
 static __attribute__((noinline, cold)) void lane_break(struct ib_send *tx, int p, int err, int lost)
 {
     struct ib_relay_lane *lane = tx->lane[p];
@@ -53,10 +56,11 @@ static __attribute__((noinline, cold)) void lane_break(struct ib_send *tx, int p
     lane->broken = 1;
     lane->lost = lost != 0;
     ib_stage_stop(&lane->stage);
-    R2_WARN("path %d: the copy engine of its staging memory fails: %s; %u copies run%s", p, strerror(err), lane->stage.reading,
-            lost ? ", and it does not say when they end" : "");
+    R2_WARN("path %d: the copy engine of its staging memory fails: %s; %u copies run%s", p,
+            strerror(err), lane->stage.reading, lost ? ", and it does not say when they end" : "");
     if (lost) {
-        tx->link->sink.lost(tx->link->sink.arg, "a copy engine reads buffers of it and does not say when it has ended");
+        tx->link->sink.lost(tx->link->sink.arg,
+                            "a copy engine reads buffers of it and does not say when it has ended");
     } else if (ib_link_up(tx->link, p)) {
         ib_link_call_fault(tx->link, p, err);
     }
@@ -72,14 +76,16 @@ int ib_send_stage_begin(struct ib_send *tx, struct ib_smsg *m, unsigned k, struc
     if (e == NULL) {
         return 1;
     }
-    rc = lane->ops->begin(lane->arg, lane->copies, ib_stage_slot(&lane->stage, e), lane->mem + e->off, m->data + part->off, part->len);
+    rc = lane->ops->begin(lane->arg, lane->copies, ib_stage_slot(&lane->stage, e),
+                          lane->mem + e->off, m->data + part->off, part->len);
     if (rc != 0) {
         ib_stage_copied(&lane->stage, e); /* nothing was begun */
         lane_break(tx, p->index, rc, 0);
         return -1;
     }
     ib_send_part_posted(tx, m, k, p, 1);
-    m->wrs_out += r2_rule(R2_RULE_STAGE_READ) != 0; /* the copy: it reads the message's buffer (P13) */
+    m->wrs_out +=
+        r2_rule(R2_RULE_STAGE_READ) != 0; /* the copy: it reads the message's buffer (P13) */
     tx->pending |= IB_SEND_STAGING;
     return 0;
 }
@@ -114,17 +120,21 @@ static void copies_poll(struct ib_send *tx, int p)
 /* --- posting --- */
 
 /* 0, or -1 when the call failed and the path is down now. */
-static int post_staged(struct ib_send *tx, struct ib_relay_lane *lane, struct ib_path *p, struct ib_stage_entry *e)
+static int post_staged(struct ib_send *tx, struct ib_relay_lane *lane, struct ib_path *p,
+                       struct ib_stage_entry *e)
 {
     const struct ib_smsg *m = IB_SEND_SLOT(tx, e->seq);
-    struct ibv_sge sge = {.addr = (uintptr_t)lane->mem + e->off, .length = e->len, .lkey = ib_mr_lkey(lane->mr, p->nic)};
-    struct ibv_send_wr wr = {.wr_id = ib_wr_id(IB_WR_STAGED, e->k, e->seq),
-                             .sg_list = &sge,
-                             .num_sge = 1,
-                             .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
-                             .send_flags = IBV_SEND_SIGNALED,
-                             .imm_data = htonl(ib_imm_pack(e->seq, e->k, m->nparts, IB_IMM_DATA, p->life)),
-                             .wr.rdma = {.remote_addr = m->raddr + m->part[e->k].off, .rkey = m->rkey[p->index]}};
+    struct ibv_sge sge = {.addr = (uintptr_t)lane->mem + e->off,
+                          .length = e->len,
+                          .lkey = ib_mr_lkey(lane->mr, p->nic)};
+    struct ibv_send_wr wr = {
+        .wr_id = ib_wr_id(IB_WR_STAGED, e->k, e->seq),
+        .sg_list = &sge,
+        .num_sge = 1,
+        .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+        .send_flags = IBV_SEND_SIGNALED,
+        .imm_data = htonl(ib_imm_pack(e->seq, e->k, m->nparts, IB_IMM_DATA, p->life)),
+        .wr.rdma = {.remote_addr = m->raddr + m->part[e->k].off, .rkey = m->rkey[p->index]}};
     struct ibv_send_wr *bad;
     int rc = ibv_post_send(p->qp, &wr, &bad);
 
@@ -146,7 +156,7 @@ static void lane_end(struct ib_send *tx, int p)
 
     if (ib_stage_idle(&lane->stage) ? !lane->soft : lane->closing && lane->lost) {
         tx->lane[p] = NULL;
-        tx->lanes &= (uint8_t)~(1u << p);
+        tx->lanes &= (uint8_t) ~(1u << p);
         tx->link->relay.lane_put(tx->link->relay.arg, p, lane);
     }
 }

@@ -21,7 +21,8 @@ static void entry_move(struct ib_stage_entry *e, enum ib_stage_state to)
     };
 
     if (!legal[e->state][to]) {
-        R2_WARN("staged part %u of message %llu cannot go from %s to %s", e->k, (unsigned long long)e->seq, names[e->state], names[to]);
+        R2_WARN("staged part %u of message %llu cannot go from %s to %s", e->k,
+                (unsigned long long)e->seq, names[e->state], names[to]);
         return;
     }
     e->state = (uint8_t)to;

@@ -1,6 +1,8 @@
 /*
- * Staging ring of one life of a path (docs/design-relay.md): parts whose data a copy engine brings to memory that the NIC reaches better, and that are posted from
- * there. Pure: which bytes are in use, which part is to be posted next, what still reads NCCL's buffers. Copies and work requests are the caller's.
+ * Staging ring of one life of a path (docs/design-relay.md): parts whose data a copy engine brings
+ * to memory that the NIC reaches better, and that are posted from there. Pure: which bytes are in
+ * use, which part is to be posted next, what still reads NCCL's buffers. Copies and work requests
+ * are the caller's.
  *
  * All functions are called with the connection's gate held; none blocks, none allocates.
  */
@@ -9,40 +11,50 @@
 
 #include <stdint.h>
 
-#define IB_STAGE_ENTRIES 64u   /* parts at a time; a power of two */
-#define IB_STAGE_ALIGN   256u  /* bytes: where a part begins */
+#define IB_STAGE_ENTRIES 64u        /* parts at a time; a power of two */
+#define IB_STAGE_ALIGN   256u       /* bytes: where a part begins */
 #define IB_STAGE_MOST    (1u << 30) /* bytes of a ring */
 
 /*
- * COPYING -> READY -> POSTED -> OVER, or OVER from any of them when the life ends. An entry that is OVER is free once its copy has ended and those before it
- * are free.
+ * COPYING -> READY -> POSTED -> OVER, or OVER from any of them when the life ends. An entry that is
+ * OVER is free once its copy has ended and those before it are free.
  */
-enum ib_stage_state { IB_STAGE_FREE, IB_STAGE_COPYING, IB_STAGE_READY, IB_STAGE_POSTED, IB_STAGE_OVER, IB_STAGE_STATES };
-
-struct ib_stage_entry {
-    uint64_t seq;   /* of the message */
-    uint64_t end;   /* position behind its bytes */
-    uint32_t off;   /* bytes from the ring's beginning */
-    uint32_t len;   /* bytes */
-    uint8_t k;      /* part of the message */
-    uint8_t state;  /* enum ib_stage_state */
-    uint8_t reads;  /* its copy runs: the engine reads the message's buffer and writes here */
+enum ib_stage_state {
+    IB_STAGE_FREE,
+    IB_STAGE_COPYING,
+    IB_STAGE_READY,
+    IB_STAGE_POSTED,
+    IB_STAGE_OVER,
+    IB_STAGE_STATES
 };
 
-/* Positions and numbers of entries count on for ever; modulo the ring's size and IB_STAGE_ENTRIES they are places. */
+struct ib_stage_entry {
+    uint64_t seq;  /* of the message */
+    uint64_t end;  /* position behind its bytes */
+    uint32_t off;  /* bytes from the ring's beginning */
+    uint32_t len;  /* bytes */
+    uint8_t k;     /* part of the message */
+    uint8_t state; /* enum ib_stage_state */
+    uint8_t reads; /* its copy runs: the engine reads the message's buffer and writes here */
+};
+
+/* Positions and numbers of entries count on for ever; modulo the ring's size and IB_STAGE_ENTRIES
+ * they are places. */
 struct ib_stage {
-    uint32_t size;              /* bytes, a multiple of IB_STAGE_ALIGN */
-    uint64_t head, tail;        /* positions: behind the newest part's bytes; of the oldest's */
-    uint32_t first, post, last; /* entries: the oldest in use, the oldest not posted, one behind the newest */
-    uint32_t reading;           /* copies that run */
-    uint8_t stopped;            /* the life is over: nothing begins, nothing is posted */
+    uint32_t size;       /* bytes, a multiple of IB_STAGE_ALIGN */
+    uint64_t head, tail; /* positions: behind the newest part's bytes; of the oldest's */
+    uint32_t first, post,
+        last;         /* entries: the oldest in use, the oldest not posted, one behind the newest */
+    uint32_t reading; /* copies that run */
+    uint8_t stopped;  /* the life is over: nothing begins, nothing is posted */
     struct ib_stage_entry entry[IB_STAGE_ENTRIES];
 };
 
 /* @size: bytes of the ring; rounded down to IB_STAGE_ALIGN, at most IB_STAGE_MOST. */
 void ib_stage_init(struct ib_stage *st, uint32_t size);
 
-/* Takes bytes for part @k of message @seq, @len bytes (1 or more). Its entry, with the copy running; NULL when there is no room, or the life is over. */
+/* Takes bytes for part @k of message @seq, @len bytes (1 or more). Its entry, with the copy
+ * running; NULL when there is no room, or the life is over. */
 struct ib_stage_entry *ib_stage_begin(struct ib_stage *st, uint64_t seq, unsigned k, uint32_t len);
 
 /* Number of @e, below IB_STAGE_ENTRIES: no other entry in use has it. */
@@ -54,22 +66,27 @@ static inline unsigned ib_stage_slot(const struct ib_stage *st, const struct ib_
 /* Its copy has ended; once per entry, in any order. */
 void ib_stage_copied(struct ib_stage *st, struct ib_stage_entry *e);
 
-/* What is to be posted next: in the order of ib_stage_begin(), with its copy ended. NULL: nothing yet. */
+/* What is to be posted next: in the order of ib_stage_begin(), with its copy ended. NULL: nothing
+ * yet. */
 struct ib_stage_entry *ib_stage_next(struct ib_stage *st);
 
-/* @e, which ib_stage_next() said, is posted: the NIC may read its bytes until ib_stage_sent() or ib_stage_closed(). */
+/* @e, which ib_stage_next() said, is posted: the NIC may read its bytes until ib_stage_sent() or
+ * ib_stage_closed(). */
 void ib_stage_posted(struct ib_stage *st, struct ib_stage_entry *e);
 
-/* The oldest posted entry's work request is accounted for: a queue pair completes in order. 0, or -1 when none is posted. */
+/* The oldest posted entry's work request is accounted for: a queue pair completes in order. 0, or
+ * -1 when none is posted. */
 int ib_stage_sent(struct ib_stage *st);
 
 /* The path went down: what is not posted never will be. */
 void ib_stage_stop(struct ib_stage *st);
 
-/* The life's work requests read nothing any more (hard fence, or the hold of a soft one is over). */
+/* The life's work requests read nothing any more (hard fence, or the hold of a soft one is over).
+ */
 void ib_stage_closed(struct ib_stage *st);
 
-/* Nothing reads or writes the ring, and no copy reads a buffer: it can serve the next life (ib_stage_init), or be freed. */
+/* Nothing reads or writes the ring, and no copy reads a buffer: it can serve the next life
+ * (ib_stage_init), or be freed. */
 int ib_stage_idle(const struct ib_stage *st);
 
 /* The oldest entry whose copy runs: what the caller asks its engine about. NULL: none. */

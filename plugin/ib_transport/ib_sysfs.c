@@ -16,12 +16,14 @@ static int line_read(const char *path, char *out, size_t len)
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n;
 
-    if (fd < 0)
+    if (fd < 0) {
         return -1;
+    }
     n = read(fd, out, len - 1);
     close(fd);
-    if (n <= 0)
+    if (n <= 0) {
         return -1; /* an empty slot of a GID table refuses to be read */
+    }
     out[n] = '\0';
     out[strcspn(out, "\n")] = '\0';
     return 0;
@@ -31,8 +33,9 @@ char *ib_sysfs_pci_path(const char *ibdev_path)
 {
     char link[PATH_MAX];
 
-    if (snprintf(link, sizeof(link), "%s/device", ibdev_path) >= (int)sizeof(link))
+    if (snprintf(link, sizeof(link), "%s/device", ibdev_path) >= (int)sizeof(link)) {
         return NULL;
+    }
     return realpath(link, NULL);
 }
 
@@ -52,17 +55,21 @@ int ib_sysfs_device_open(const char *ibdev_path)
 
 int ib_sysfs_device_has_left(int dir)
 {
-    return dir >= 0 && faccessat(dir, PRESENCE, F_OK, 0) != 0 && (errno == ENOENT || errno == ENODEV);
+    return dir >= 0 && faccessat(dir, PRESENCE, F_OK, 0) != 0 &&
+           (errno == ENOENT || errno == ENODEV);
 }
 
 int ib_sysfs_numa_node(const char *pci_path)
 {
     char path[PATH_MAX], text[32];
 
-    if (pci_path == NULL || snprintf(path, sizeof(path), "%s/numa_node", pci_path) >= (int)sizeof(path))
+    if (pci_path == NULL ||
+        snprintf(path, sizeof(path), "%s/numa_node", pci_path) >= (int)sizeof(path)) {
         return -1;
-    if (line_read(path, text, sizeof(text)) != 0)
+    }
+    if (line_read(path, text, sizeof(text)) != 0) {
         return -1;
+    }
     return (int)strtol(text, NULL, 10);
 }
 
@@ -70,11 +77,14 @@ int ib_sysfs_roce_version(const char *ibdev_path, int port, int index)
 {
     char path[PATH_MAX], text[32];
 
-    if (snprintf(path, sizeof(path), "%s/ports/%d/gid_attrs/types/%d", ibdev_path, port, index) >= (int)sizeof(path) ||
-        line_read(path, text, sizeof(text)) != 0)
+    if (snprintf(path, sizeof(path), "%s/ports/%d/gid_attrs/types/%d", ibdev_path, port, index) >=
+            (int)sizeof(path) ||
+        line_read(path, text, sizeof(text)) != 0) {
         return 0;
-    if (strcmp(text, "RoCE v2") == 0)
+    }
+    if (strcmp(text, "RoCE v2") == 0) {
         return 2;
+    }
     return strcmp(text, "IB/RoCE v1") == 0 || strcmp(text, "RoCE v1") == 0;
 }
 
@@ -82,38 +92,46 @@ static int name_add(const char *name, char (*names)[IB_NETDEV_MAX], int count, i
 {
     size_t len = strlen(name);
 
-    if (len == 0 || len >= IB_NETDEV_MAX || count >= max)
+    if (len == 0 || len >= IB_NETDEV_MAX || count >= max) {
         return count;
+    }
     for (int i = 0; i < count; i++) {
-        if (strcmp(names[i], name) == 0)
+        if (strcmp(names[i], name) == 0) {
             return count;
+        }
     }
     memcpy(names[count], name, len + 1);
     return count + 1;
 }
 
-int ib_sysfs_netdevs(const char *ibdev_path, int port, char (*names)[IB_NETDEV_MAX], int count, int max)
+int ib_sysfs_netdevs(const char *ibdev_path, int port, char (*names)[IB_NETDEV_MAX], int count,
+                     int max)
 {
     char path[PATH_MAX], text[32];
     struct dirent *e;
     DIR *d;
 
-    /* RoCE: an interface per GID, also VLANs and bonds above the port; the first entries are enough to name the port's
-     * own */
+    /* RoCE: an interface per GID, also VLANs and bonds above the port; the first entries are enough
+     * to name the port's own */
     for (int i = 0; i < 8; i++) {
-        if (snprintf(path, sizeof(path), "%s/ports/%d/gid_attrs/ndevs/%d", ibdev_path, port, i) < (int)sizeof(path) &&
-            line_read(path, text, sizeof(text)) == 0)
+        if (snprintf(path, sizeof(path), "%s/ports/%d/gid_attrs/ndevs/%d", ibdev_path, port, i) <
+                (int)sizeof(path) &&
+            line_read(path, text, sizeof(text)) == 0) {
             count = name_add(text, names, count, max);
+        }
     }
-    if (snprintf(path, sizeof(path), "%s/device/net", ibdev_path) >= (int)sizeof(path))
+    if (snprintf(path, sizeof(path), "%s/device/net", ibdev_path) >= (int)sizeof(path)) {
         return count;
+    }
     d = opendir(path);
     while (d != NULL && (e = readdir(d)) != NULL) {
-        if (e->d_name[0] != '.')
+        if (e->d_name[0] != '.') {
             count = name_add(e->d_name, names, count, max);
+        }
     }
-    if (d != NULL)
+    if (d != NULL) {
         closedir(d);
+    }
     return count;
 }
 
@@ -123,8 +141,9 @@ const char **ib_sysfs_names_pack(char (*names)[IB_NETDEV_MAX], int count)
     const char **list = malloc(head + (size_t)count * IB_NETDEV_MAX);
     char *text;
 
-    if (list == NULL)
+    if (list == NULL) {
         return NULL;
+    }
     text = (char *)list + head;
     for (int i = 0; i < count; i++, text += IB_NETDEV_MAX) {
         memcpy(text, names[i], IB_NETDEV_MAX);
@@ -142,8 +161,10 @@ int ib_sysfs_has_peer_memory(const char *root)
     char path[PATH_MAX];
 
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        if (snprintf(path, sizeof(path), "%s%s", root, places[i]) < (int)sizeof(path) && access(path, F_OK) == 0)
+        if (snprintf(path, sizeof(path), "%s%s", root, places[i]) < (int)sizeof(path) &&
+            access(path, F_OK) == 0) {
             return 1;
+        }
     }
     return 0;
 }
@@ -154,9 +175,13 @@ int ib_sysfs_device_has_peer_memory(const char *ibdev_path)
     const char *at = strstr(ibdev_path, below), *next;
     char root[PATH_MAX] = "";
 
-    for (; at != NULL && (next = strstr(at + 1, below)) != NULL;) /* the last: what stands in front may hold anything */
+    for (; at != NULL && (next = strstr(at + 1, below)) !=
+                             NULL;) { /* the last: what stands in front may hold anything */
         at = next;
-    if (at != NULL && snprintf(root, sizeof(root), "%.*s", (int)(at - ibdev_path), ibdev_path) >= (int)sizeof(root))
+    }
+    if (at != NULL && snprintf(root, sizeof(root), "%.*s", (int)(at - ibdev_path), ibdev_path) >=
+                          (int)sizeof(root)) {
         return 0;
+    }
     return ib_sysfs_has_peer_memory(root);
 }

@@ -15,13 +15,13 @@
 #undef ibv_reg_mr
 
 /* One row per call. */
-#define ROW(field, symbol)                                                                                             \
-    {                                                                                                                  \
-        symbol, offsetof(struct ib_verbs, field), 0                                                                    \
+#define ROW(field, symbol)                                                                         \
+    {                                                                                              \
+        symbol, offsetof(struct ib_verbs, field), 0                                                \
     }
-#define ROW_OPTIONAL(field, symbol)                                                                                    \
-    {                                                                                                                  \
-        symbol, offsetof(struct ib_verbs, field), 1                                                                    \
+#define ROW_OPTIONAL(field, symbol)                                                                \
+    {                                                                                              \
+        symbol, offsetof(struct ib_verbs, field), 1                                                \
     }
 
 static const struct r2_symbol rows[] = {
@@ -62,18 +62,21 @@ static const struct r2_symbol rows[] = {
 };
 
 /* Written once by ib_verbs_load() before anybody calls it. */
-static int (*port_query_compat)(struct ibv_context *ctx, uint8_t port, struct _compat_ibv_port_attr *attr);
+static int (*port_query_compat)(struct ibv_context *ctx, uint8_t port,
+                                struct _compat_ibv_port_attr *attr);
 
 /*
- * The exported ibv_query_port writes only the part of the structure that its first version had: newer libraries offer
- * the whole one through the extended context. What an old library leaves out reads as zero.
+ * The exported ibv_query_port writes only the part of the structure that its first version had:
+ * newer libraries offer the whole one through the extended context. What an old library leaves out
+ * reads as zero.
  */
 static int port_query_whole(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr)
 {
     struct verbs_context *extended = verbs_get_ctx_op(ctx, query_port);
 
-    if (extended != NULL)
+    if (extended != NULL) {
         return extended->query_port(ctx, port, attr, sizeof(*attr));
+    }
     memset(attr, 0, sizeof(*attr));
     return port_query_compat(ctx, port, (struct _compat_ibv_port_attr *)attr);
 }
@@ -92,8 +95,9 @@ int ib_verbs_load(struct ib_verbs *v, char *why, size_t why_len)
         return -1;
     }
     missing = r2_symbols_find(lib, &compat, 1, &port_query_compat);
-    if (missing == NULL)
+    if (missing == NULL) {
         missing = r2_symbols_find(lib, rows, sizeof(rows) / sizeof(rows[0]), v);
+    }
     if (missing != NULL) {
         snprintf(why, why_len, LIBRARY " has no %s: rdma-core is too old", missing);
         dlclose(lib);
@@ -101,16 +105,19 @@ int ib_verbs_load(struct ib_verbs *v, char *why, size_t why_len)
         return -1;
     }
     v->query_port = port_query_whole;
-    if (why_len > 0)
+    if (why_len > 0) {
         why[0] = '\0';
+    }
     return 0;
 }
 
 int ib_verbs_err(int rc)
 {
-    if (rc >= 0)
+    if (rc >= 0) {
         return rc;
-    if (rc == -1)
+    }
+    if (rc == -1) {
         return errno > 0 ? errno : EIO;
+    }
     return -rc;
 }

@@ -1,6 +1,6 @@
 /*
- * Bytes that NICs carry: the immediate, the CTS entry, the ring (protocol section 4). Little endian in memory of both ends; the
- * immediate is in network order as verbs demand. Pure.
+ * Bytes that NICs carry: the immediate, the CTS entry, the ring (protocol section 4). Little endian
+ * in memory of both ends; the immediate is in network order as verbs demand. Pure.
  */
 #ifndef IB_WIRE_H
 #define IB_WIRE_H
@@ -29,9 +29,11 @@ struct ib_imm {
     uint8_t k, nparts, kind, life;
 };
 
-static inline uint32_t ib_imm_pack(uint64_t seq, unsigned k, unsigned nparts, unsigned kind, uint32_t life)
+static inline uint32_t ib_imm_pack(uint64_t seq, unsigned k, unsigned nparts, unsigned kind,
+                                   uint32_t life)
 {
-    return (uint32_t)(seq & 0xffff) << 16 | (k & 15) << 12 | ((nparts - 1) & 15) << 8 | (kind & 3) << 6 | (life & 63);
+    return (uint32_t)(seq & 0xffff) << 16 | (k & 15) << 12 | ((nparts - 1) & 15) << 8 |
+           (kind & 3) << 6 | (life & 63);
 }
 
 static inline struct ib_imm ib_imm_unpack(uint32_t v)
@@ -43,7 +45,8 @@ static inline struct ib_imm ib_imm_unpack(uint32_t v)
                            .life = v & 63};
 }
 
-/* CTS entry, 64 bytes, in ring slot seq mod 256. rkey 0: this buffer cannot be reached over that path. */
+/* CTS entry, 64 bytes, in ring slot seq mod 256. rkey 0: this buffer cannot be reached over that
+ * path. */
 struct ib_cts {
     uint64_t seq;
     uint64_t addr;
@@ -78,24 +81,28 @@ struct ib_staging {
     uint64_t acked;                        /* as ack[0] of the ring: only grows, for all paths */
     uint64_t ack[IB_MAX_PATHS][IB_ACKS];
 };
-_Static_assert(offsetof(struct ib_staging, acked) == offsetof(struct ib_ring, ack), "one offset for both");
+_Static_assert(offsetof(struct ib_staging, acked) == offsetof(struct ib_ring, ack),
+               "one offset for both");
 _Static_assert(sizeof(struct ib_staging) <= 5 * 4096, "staging: five pages");
 
-/* Size record, 8 bytes: what S writes with an immediate of kind RECORD. All zero is none, since no such immediate is 0 (P33). */
+/* Size record, 8 bytes: what S writes with an immediate of kind RECORD. All zero is none, since no
+ * such immediate is 0 (P33). */
 struct ib_record {
     uint32_t imm;   /* that immediate */
     uint32_t bytes; /* of the part */
 };
 _Static_assert(sizeof(struct ib_record) == 8, "size record");
 
-/* R's memory for the records of one path life, slot = number of the record mod 256. No receive queue is deeper (P2). */
+/* R's memory for the records of one path life, slot = number of the record mod 256. No receive
+ * queue is deeper (P2). */
 #define IB_RECORDS 256
 struct ib_records {
     struct ib_record at[IB_RECORDS];
 };
 _Static_assert(sizeof(struct ib_records) == 8 * IB_RECORDS, "size records");
 
-/* Check over all fields but itself. Never 0 for a valid entry, so an untouched slot does not pass. */
+/* Check over all fields but itself. Never 0 for a valid entry, so an untouched slot does not pass.
+ */
 static inline uint16_t ib_cts_check(const struct ib_cts *e)
 {
     uint64_t w[8], h = 0x9e3779b97f4a7c15ull;
@@ -112,11 +119,24 @@ static inline uint16_t ib_cts_check(const struct ib_cts *e)
 /* Whether @e is the entry of @seq, whole. */
 static inline int ib_cts_valid(const struct ib_cts *e, uint64_t seq)
 {
-    return e->seq == seq && e->check == ib_cts_check(e) && e->n >= 1 && e->n <= 8 && e->index < e->n;
+    return e->seq == seq && e->check == ib_cts_check(e) && e->n >= 1 && e->n <= 8 &&
+           e->index < e->n;
 }
 
-/* Work request ids: kind in the top 4 bits, a part number, a value (seq or a count) in the low 48. BULK and RECORD are the two of P32; STAGED is DATA by way of staging memory. */
-enum ib_wr_kind { IB_WR_DATA = 1, IB_WR_RECV, IB_WR_CTL, IB_WR_MARK_SEND, IB_WR_MARK_RECV, IB_WR_FLUSH, IB_WR_BULK, IB_WR_RECORD, IB_WR_ACK_FLUSH, IB_WR_STAGED };
+/* Work request ids: kind in the top 4 bits, a part number, a value (seq or a count) in the low 48.
+ * BULK and RECORD are the two of P32; STAGED is DATA by way of staging memory. */
+enum ib_wr_kind {
+    IB_WR_DATA = 1,
+    IB_WR_RECV,
+    IB_WR_CTL,
+    IB_WR_MARK_SEND,
+    IB_WR_MARK_RECV,
+    IB_WR_FLUSH,
+    IB_WR_BULK,
+    IB_WR_RECORD,
+    IB_WR_ACK_FLUSH,
+    IB_WR_STAGED
+};
 
 static inline uint64_t ib_wr_id(enum ib_wr_kind kind, unsigned k, uint64_t value)
 {

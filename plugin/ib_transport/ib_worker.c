@@ -13,19 +13,21 @@
 #define NS_PER_S 1000000000ull
 
 /*
- * worker.lock: its queue and flags. workers.done_lock: the list of finished jobs. Neither is held across run(), done() or wake().
+ * worker.lock: its queue and flags. workers.done_lock: the list of finished jobs. Neither is held
+ * across run(), done() or wake().
  *
- * in_run is what makes abandoning safe: a worker found outside of run() when its time is up is only between two short locks, or in
- * wake(), and will see `leave` on its next turn, so it is waited for. One found inside run() sees `leave` when run() returns, if it
- * ever does, and from then on touches neither the job, nor the finished list, nor wake()'s argument: all of them may be gone.
+ * in_run is what makes abandoning safe: a worker found outside of run() when its time is up is only
+ * between two short locks, or in wake(), and will see `leave` on its next turn, so it is waited
+ * for. One found inside run() sees `leave` when run() returns, if it ever does, and from then on
+ * touches neither the job, nor the finished list, nor wake()'s argument: all of them may be gone.
  */
 struct worker {
     struct ib_workers *all;
     int device;
     pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t work; /* queue not empty, or stop */
-    pthread_cond_t gone; /* exited */
+    pthread_cond_t work;               /* queue not empty, or stop */
+    pthread_cond_t gone;               /* exited */
     struct ib_job *head[2], **tail[2]; /* urgent ones, the others */
     uint8_t started, in_run;
     uint8_t stop;  /* leave when the queue is empty */
@@ -39,7 +41,8 @@ struct ib_workers {
     void (*wake)(void *arg);
     void *arg;
     int devices;
-    atomic_int pending; /* submitted and not reaped; relaxed: a count for the owner, orders nothing */
+    atomic_int
+        pending; /* submitted and not reaped; relaxed: a count for the owner, orders nothing */
     pthread_mutex_t done_lock;
     struct ib_job *done_head, **done_tail;
     struct ib_workers *next_abandoned;
@@ -65,8 +68,9 @@ static struct ib_job *queue_pop(struct worker *w)
 
     if (job != NULL) {
         w->head[i] = job->next;
-        if (w->head[i] == NULL)
+        if (w->head[i] == NULL) {
             w->tail[i] = &w->head[i];
+        }
     }
     return job;
 }
@@ -86,17 +90,20 @@ static void *worker_main(void *arg)
 
     pthread_mutex_lock(&w->lock);
     for (;;) {
-        while (w->head[0] == NULL && w->head[1] == NULL && !w->stop && !w->leave)
+        while (w->head[0] == NULL && w->head[1] == NULL && !w->stop && !w->leave) {
             pthread_cond_wait(&w->work, &w->lock);
+        }
         job = w->leave ? NULL : queue_pop(w);
-        if (job == NULL)
+        if (job == NULL) {
             break;
+        }
         w->in_run = 1;
         pthread_mutex_unlock(&w->lock);
         job->run(job);
         pthread_mutex_lock(&w->lock);
-        if (w->leave)
+        if (w->leave) {
             break; /* abandoned: the job is nobody's any more */
+        }
         w->in_run = 0;
         pthread_mutex_unlock(&w->lock);
         job_finish(w->all, job);
@@ -108,7 +115,8 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-/* The host program's signal handlers must never run on a thread of ours: all signals are blocked there. */
+/* The host program's signal handlers must never run on a thread of ours: all signals are blocked
+ * there. */
 static int worker_start(struct worker *w)
 {
     sigset_t all, old;
@@ -119,8 +127,9 @@ static int worker_start(struct worker *w)
     pthread_sigmask(SIG_SETMASK, &all, &old);
     rc = pthread_create(&w->thread, NULL, worker_main, w);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (rc != 0)
+    if (rc != 0) {
         return rc;
+    }
     w->started = 1;
     snprintf(name, sizeof(name), "r2-verbs-%d", w->device);
     pthread_setname_np(w->thread, name);
@@ -143,7 +152,8 @@ static void worker_init(struct worker *w, struct ib_workers *all, int device)
     pthread_condattr_destroy(&attr);
 }
 
-struct ib_workers *ib_workers_create(const struct r2_env *env, int devices, void (*wake)(void *arg), void *arg)
+struct ib_workers *ib_workers_create(const struct r2_env *env, int devices, void (*wake)(void *arg),
+                                     void *arg)
 {
     struct ib_workers *all;
     int rc;
@@ -153,16 +163,18 @@ struct ib_workers *ib_workers_create(const struct r2_env *env, int devices, void
         return NULL;
     }
     all = calloc(1, sizeof(*all) + (size_t)devices * sizeof(all->worker[0]));
-    if (all == NULL)
+    if (all == NULL) {
         return NULL;
+    }
     all->env = *env;
     all->wake = wake;
     all->arg = arg;
     all->devices = devices;
     all->done_tail = &all->done_head;
     pthread_mutex_init(&all->done_lock, NULL);
-    for (int i = 0; i < devices; i++)
+    for (int i = 0; i < devices; i++) {
         worker_init(&all->worker[i], all, i);
+    }
     for (int i = 0; env->threads && i < devices; i++) {
         rc = worker_start(&all->worker[i]);
         if (rc != 0) {
@@ -174,26 +186,31 @@ struct ib_workers *ib_workers_create(const struct r2_env *env, int devices, void
     return all;
 }
 
-/* Waits for the exit of @w until @deadline; 0 when its thread is joined, -1 when it had to be abandoned. */
+/* Waits for the exit of @w until @deadline; 0 when its thread is joined, -1 when it had to be
+ * abandoned. */
 static int worker_stop(struct worker *w, const struct timespec *deadline)
 {
     int gone, rc = 0;
 
-    if (!w->started)
+    if (!w->started) {
         return 0;
+    }
     pthread_mutex_lock(&w->lock);
-    while (!w->exited && rc != ETIMEDOUT)
+    while (!w->exited && rc != ETIMEDOUT) {
         rc = pthread_cond_timedwait(&w->gone, &w->lock, deadline);
+    }
     w->leave = 1;
     pthread_cond_signal(&w->work);
-    while (!w->exited && !w->in_run)
+    while (!w->exited && !w->in_run) {
         pthread_cond_wait(&w->gone, &w->lock);
+    }
     gone = w->exited;
     pthread_mutex_unlock(&w->lock);
-    if (gone)
+    if (gone) {
         pthread_join(w->thread, NULL);
-    else
+    } else {
         pthread_detach(w->thread);
+    }
     return gone ? 0 : -1;
 }
 
@@ -208,18 +225,21 @@ static void workers_free(struct ib_workers *all)
     free(all);
 }
 
-/* No thread touches these any more: what was not begun never will be, and what has ended needs nobody to take it back. */
+/* No thread touches these any more: what was not begun never will be, and what has ended needs
+ * nobody to take it back. */
 static void jobs_drop(struct ib_workers *all, uint64_t stuck)
 {
     struct ib_job *job;
 
     for (int i = 0; i < all->devices; i++) {
-        while (!(stuck >> i & 1) && (job = queue_pop(&all->worker[i])) != NULL)
+        while (!(stuck >> i & 1) && (job = queue_pop(&all->worker[i])) != NULL) {
             job->busy = 0;
+        }
     }
     pthread_mutex_lock(&all->done_lock);
-    for (job = all->done_head; job != NULL; job = job->next)
+    for (job = all->done_head; job != NULL; job = job->next) {
         job->busy = 0;
+    }
     pthread_mutex_unlock(&all->done_lock);
 }
 
@@ -228,8 +248,9 @@ uint64_t ib_workers_destroy(struct ib_workers *all, uint64_t limit_ns)
     struct timespec deadline;
     uint64_t end, stuck = 0;
 
-    if (all == NULL)
+    if (all == NULL) {
         return 0;
+    }
     clock_gettime(CLOCK_MONOTONIC, &deadline);
     end = (uint64_t)deadline.tv_nsec + limit_ns % NS_PER_S;
     deadline.tv_sec += (time_t)(limit_ns / NS_PER_S + end / NS_PER_S);
@@ -271,8 +292,9 @@ void ib_workers_submit(struct ib_workers *all, int device, struct ib_job *job)
     list_append(&w->tail[!job->urgent], job);
     pthread_cond_signal(&w->work);
     pthread_mutex_unlock(&w->lock);
-    if (!all->env.threads)
+    if (!all->env.threads) {
         all->env.kick_worker(all->env.arg, device);
+    }
 }
 
 int ib_workers_pending(struct ib_workers *all)
@@ -280,7 +302,8 @@ int ib_workers_pending(struct ib_workers *all)
     return atomic_load_explicit(&all->pending, memory_order_relaxed);
 }
 
-/* The whole list is taken first: a done() that submits again, and a worker that is quick, must not make this endless. */
+/* The whole list is taken first: a done() that submits again, and a worker that is quick, must not
+ * make this endless. */
 int ib_workers_reap(struct ib_workers *all)
 {
     struct ib_job *job, *next;
@@ -296,8 +319,9 @@ int ib_workers_reap(struct ib_workers *all)
         job->busy = 0;
         all->worker[job->device].reaped++;
         atomic_fetch_sub_explicit(&all->pending, 1, memory_order_relaxed);
-        if (job->done)
+        if (job->done) {
             job->done(job); /* may free or submit it again */
+        }
     }
     return n;
 }
@@ -311,8 +335,9 @@ int ib_worker_step(struct ib_workers *all, int device)
 {
     struct ib_job *job = queue_pop(&all->worker[device]);
 
-    if (job == NULL)
+    if (job == NULL) {
         return 0;
+    }
     job->run(job);
     job_finish(all, job);
     return 1;

@@ -21,11 +21,13 @@ void mpi_touch(struct mpi_oob *o)
 {
     uint64_t one = 1;
 
-    if (o->touched)
+    if (o->touched) {
         return;
+    }
     o->touched = 1;
-    if (!o->in_progress)
+    if (!o->in_progress) {
         (void)!write(o->box.wakefd, &one, sizeof(one));
+    }
 }
 
 /* ---- the end of MPI ---- */
@@ -35,8 +37,9 @@ static void leave_begin(struct mpi_oob *o)
     o->leaving = 1;
     for (struct mpi_peer *p = o->peers; p != NULL; p = p->next_all) {
         uint8_t code = MPI_FIN_LEAVE;
-        if (p->via == MPI_VIA_MPI && p->cur.state == MPI_CHAN_UP)
+        if (p->via == MPI_VIA_MPI && p->cur.state == MPI_CHAN_UP) {
             (void)mpi_chan_put(p, &p->cur, MPI_KIND_FIN, OOB_PING, &code, 1);
+        }
     }
 }
 
@@ -44,8 +47,9 @@ static void leave_begin(struct mpi_oob *o)
 static int leave_is_through(const struct mpi_oob *o)
 {
     for (const struct mpi_peer *p = o->peers; p != NULL; p = p->next_all) {
-        if (p->via == MPI_VIA_MPI && p->cur.state == MPI_CHAN_UP && p->out != NULL)
+        if (p->via == MPI_VIA_MPI && p->cur.state == MPI_CHAN_UP && p->out != NULL) {
             return 0;
+        }
     }
     return 1;
 }
@@ -53,8 +57,9 @@ static int leave_is_through(const struct mpi_oob *o)
 static void leave_end(struct mpi_oob *o)
 {
     o->leaving = o->left = 1;
-    for (struct mpi_peer *p = o->peers; p != NULL; p = p->next_all)
+    for (struct mpi_peer *p = o->peers; p != NULL; p = p->next_all) {
         mpi_peer_to_tcp(p);
+    }
     world_took_leave(&o->box);
 }
 
@@ -72,11 +77,13 @@ static int exchange(struct mpi_oob *o)
         taken++;
     }
     n += taken;
-    if (taken == MESSAGES_PER_TURN)
+    if (taken == MESSAGES_PER_TURN) {
         mpi_touch(o); /* there may be more */
+    }
     for (struct mpi_peer *p = o->peers; p != NULL; p = p->next_all) {
-        if (p->out != NULL)
+        if (p->out != NULL) {
             n += mpi_peer_pump(p);
+        }
     }
     return n;
 }
@@ -86,12 +93,15 @@ static uint64_t poll_at(const struct mpi_oob *o)
 {
     uint64_t wait = r2_elapsed(o->now, o->last_active) / 8, most = MPI_POLL_IDLE_NS;
 
-    for (const struct mpi_peer *p = o->peers; p != NULL && most == MPI_POLL_IDLE_NS; p = p->next_all) {
-        if (p->via == MPI_VIA_MPI)
+    for (const struct mpi_peer *p = o->peers; p != NULL && most == MPI_POLL_IDLE_NS;
+         p = p->next_all) {
+        if (p->via == MPI_VIA_MPI) {
             most = MPI_POLL_MAX_NS;
+        }
     }
-    if (wait > most || o->last_active == 0)
+    if (wait > most || o->last_active == 0) {
         wait = most;
+    }
     return o->now + (wait < MPI_POLL_MIN_NS ? MPI_POLL_MIN_NS : wait);
 }
 
@@ -100,11 +110,13 @@ static uint64_t scan(struct mpi_oob *o)
     uint64_t next = UINT64_MAX, t;
 
     for (struct mpi_peer *p = o->peers; p != NULL; p = p->next_all) {
-        if (p->via != MPI_VIA_MPI)
+        if (p->via != MPI_VIA_MPI) {
             continue;
+        }
         t = mpi_chan_scan(p);
-        if (t < next)
+        if (t < next) {
             next = t;
+        }
     }
     return next;
 }
@@ -115,17 +127,22 @@ static uint64_t mpi_turn(struct mpi_oob *o)
     enum world_state s;
     char why[160];
 
-    if (o->left || o->stopping)
+    if (o->left || o->stopping) {
         return UINT64_MAX;
+    }
     s = world_state(why, sizeof(why));
-    if (s == WORLD_ENDING && !o->leaving)
+    if (s == WORLD_ENDING && !o->leaving) {
         leave_begin(o);
-    if (s != WORLD_ENDED && exchange(o) > 0)
+    }
+    if (s != WORLD_ENDED && exchange(o) > 0) {
         o->last_active = o->now;
-    if (s == WORLD_ENDED || (o->leaving && leave_is_through(o)))
+    }
+    if (s == WORLD_ENDED || (o->leaving && leave_is_through(o))) {
         leave_end(o);
-    if (o->left)
+    }
+    if (o->left) {
         return UINT64_MAX;
+    }
     next = scan(o);
     t = poll_at(o);
     return t < next ? t : next;
@@ -142,8 +159,9 @@ static uint64_t mpi_progress(struct r2_oob *oob, uint64_t now_ns)
     (void)!read(o->box.wakefd, &ignored, sizeof(ignored));
     next = mpi_turn(o);
     t = o->tcp->ops->progress(o->tcp, now_ns);
-    if (t < next)
+    if (t < next) {
         next = t;
+    }
     mpi_peer_reap(o);
     o->in_progress = 0;
     if (o->touched) {
@@ -159,8 +177,9 @@ static uint64_t mpi_progress(struct r2_oob *oob, uint64_t now_ns)
 static void say_gone(struct mpi_oob *o)
 {
     for (struct mpi_peer *p = o->peers; p != NULL; p = p->next_all) {
-        if (p->via == MPI_VIA_MPI)
+        if (p->via == MPI_VIA_MPI) {
             mpi_chan_fin(p, MPI_FIN_GONE);
+        }
     }
 }
 
@@ -169,8 +188,9 @@ static int all_out(struct mpi_oob *o)
     struct world_in *m;
     char why[160];
 
-    if (world_state(why, sizeof(why)) == WORLD_ENDED)
+    if (world_state(why, sizeof(why)) == WORLD_ENDED) {
         return 1;
+    }
     (void)world_poll();
     while ((m = world_take(&o->box)) != NULL) {
         mpi_chan_message(o, m);
@@ -178,8 +198,9 @@ static int all_out(struct mpi_oob *o)
     }
     for (struct mpi_peer *p = o->peers; p != NULL; p = p->next_all) {
         (void)mpi_peer_pump(p);
-        if (p->via == MPI_VIA_MPI && !p->gone && p->out != NULL)
+        if (p->via == MPI_VIA_MPI && !p->gone && p->out != NULL) {
             return 0;
+        }
     }
     return 1;
 }
@@ -193,18 +214,21 @@ static void mpi_drain(struct r2_oob *oob, uint64_t limit_ns)
     o->now = now;
     o->stopping = 1;
     if (!o->left) {
-        /* The last word, a GONE of a peer that does the same, must still be read: the channel stays for it. */
+        /* The last word, a GONE of a peer that does the same, must still be read: the channel stays
+         * for it. */
         for (struct mpi_peer *p = o->peers; p != NULL; p = p->next_all) {
             uint8_t code = MPI_FIN_GONE;
-            if (p->via == MPI_VIA_MPI && p->cur.state == MPI_CHAN_UP)
+            if (p->via == MPI_VIA_MPI && p->cur.state == MPI_CHAN_UP) {
                 (void)mpi_chan_put(p, &p->cur, MPI_KIND_FIN, OOB_PING, &code, 1);
+            }
         }
         while (!all_out(o) && now < end) {
             (void)nanosleep(&pause, NULL);
             now = o->env.now_ns(o->env.arg);
         }
-        for (struct mpi_peer *p = o->peers; p != NULL; p = p->next_all)
+        for (struct mpi_peer *p = o->peers; p != NULL; p = p->next_all) {
             p->cur.state = p->dial.state = p->ans.state = MPI_CHAN_NONE;
+        }
         o->left = 1;
         world_took_leave(&o->box);
     }
@@ -276,8 +300,10 @@ static int wake_open(struct mpi_oob *o)
 
     o->epfd = epoll_create1(EPOLL_CLOEXEC);
     o->box.wakefd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (o->epfd < 0 || o->box.wakefd < 0 || epoll_ctl(o->epfd, EPOLL_CTL_ADD, o->box.wakefd, &e) != 0)
+    if (o->epfd < 0 || o->box.wakefd < 0 ||
+        epoll_ctl(o->epfd, EPOLL_CTL_ADD, o->box.wakefd, &e) != 0) {
         return -1;
+    }
     return epoll_ctl(o->epfd, EPOLL_CTL_ADD, o->tcp->ops->fd(o->tcp), &e);
 }
 
@@ -293,10 +319,11 @@ static void name_make(struct mpi_oob *o)
 }
 
 __attribute__((visibility("default"))) struct r2_oob *
-r2_oob_mpi_create(const struct r2_oob_mpi_params *params, const struct r2_oob_events *ev, char *why, size_t why_len);
+r2_oob_mpi_create(const struct r2_oob_mpi_params *params, const struct r2_oob_events *ev, char *why,
+                  size_t why_len);
 
-struct r2_oob *r2_oob_mpi_create(const struct r2_oob_mpi_params *params, const struct r2_oob_events *ev, char *why,
-                                 size_t why_len)
+struct r2_oob *r2_oob_mpi_create(const struct r2_oob_mpi_params *params,
+                                 const struct r2_oob_events *ev, char *why, size_t why_len)
 {
     struct r2_oob_events below = {NULL, mpi_tcp_message, mpi_tcp_up, mpi_tcp_down};
     struct mpi_oob *o;
@@ -305,8 +332,9 @@ struct r2_oob *r2_oob_mpi_create(const struct r2_oob_mpi_params *params, const s
         snprintf(why, why_len, R2_OOB_MPI_MODULE " is of another version than the plugin");
         return NULL;
     }
-    if (world_state(why, why_len) != WORLD_READY)
+    if (world_state(why, why_len) != WORLD_READY) {
         return NULL;
+    }
     o = calloc(1, sizeof(*o));
     if (o == NULL) {
         snprintf(why, why_len, "out of memory");
@@ -321,8 +349,9 @@ struct r2_oob *r2_oob_mpi_create(const struct r2_oob_mpi_params *params, const s
     o->epfd = o->box.wakefd = -1;
     below.arg = o;
     o->tcp = params->tcp_create(params->tcp_arg, &below, why, why_len);
-    if (o->tcp == NULL)
+    if (o->tcp == NULL) {
         goto err;
+    }
     if (wake_open(o) != 0) {
         snprintf(why, why_len, "eventfd: %s", strerror(errno));
         o->tcp->ops->destroy(o->tcp);
@@ -330,14 +359,17 @@ struct r2_oob *r2_oob_mpi_create(const struct r2_oob_mpi_params *params, const s
     }
     name_make(o);
     world_join(&o->box);
-    MPI_INFO_LOG(o, "out-of-band channel: MPI rank %d of %d, on a communicator of its own", world_rank(), world_size());
+    MPI_INFO_LOG(o, "out-of-band channel: MPI rank %d of %d, on a communicator of its own",
+                 world_rank(), world_size());
     return &o->base;
 
 err:
-    if (o->box.wakefd >= 0)
+    if (o->box.wakefd >= 0) {
         close(o->box.wakefd);
-    if (o->epfd >= 0)
+    }
+    if (o->epfd >= 0) {
         close(o->epfd);
+    }
     free(o);
     return NULL;
 }

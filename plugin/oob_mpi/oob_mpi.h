@@ -1,12 +1,15 @@
 /*
- * Inside of the MPI out-of-band backend; for oob_mpi*.c only. docs/design-oob-mpi.md has the whole picture.
+ * Inside of the MPI out-of-band backend; for oob_mpi*.c only. docs/design-oob-mpi.md has the whole
+ * picture.
  *
- * endpoint (mpi_oob) --- TCP endpoint beneath: has the identity, listens, carries the peers MPI does not reach
- *                    \-- peers, by uuid: each goes by MPI or by TCP, and at most once changes from MPI to TCP
- *                        by MPI: the channel in use (cur), a dial of ours (dial), one of the peer's (ans)
+ * endpoint (mpi_oob) --- TCP endpoint beneath: has the identity, listens, carries the peers MPI
+ * does not reach
+ *                    \-- peers, by uuid: each goes by MPI or by TCP, and at most once changes from
+ * MPI to TCP by MPI: the channel in use (cur), a dial of ours (dial), one of the peer's (ans)
  *
- * Everything belongs to one thread, as in oob_tcp.h: upcalls only inside progress(), where nothing is freed before
- * reap(). The bytes of hello and frames are those of oob_wire.h, one to an MPI message.
+ * Everything belongs to one thread, as in oob_tcp.h: upcalls only inside progress(), where nothing
+ * is freed before reap(). The bytes of hello and frames are those of oob_wire.h, one to an MPI
+ * message.
  */
 #ifndef OOB_MPI_H
 #define OOB_MPI_H
@@ -19,15 +22,22 @@
 #define MPI_WINDOW        8              /* messages of one peer that MPI has at a time */
 #define MPI_HELLO_TIMEOUT 5000000000ull  /* where the parameters say 0 */
 #define MPI_KEEPALIVE     10000000000ull /* the same */
-#define MPI_UNANSWERED    2              /* dials without any answer: no endpoint of this name is in our world */
+#define MPI_UNANSWERED    2 /* dials without any answer: no endpoint of this name is in our world */
 #define MPI_PEER_BUCKETS  256
 
-/* There is no descriptor to wait on. Polling slows down with the time since something moved, between these. */
+/* There is no descriptor to wait on. Polling slows down with the time since something moved,
+ * between these. */
 #define MPI_POLL_MIN_NS  20000ull
 #define MPI_POLL_MAX_NS  1000000ull  /* with a channel */
 #define MPI_POLL_IDLE_NS 10000000ull /* without: somebody may dial */
 
-enum mpi_kind { MPI_KIND_DIAL = 1, MPI_KIND_ANSWER, MPI_KIND_FRAME, MPI_KIND_REFUSE = WORLD_REFUSE, MPI_KIND_FIN };
+enum mpi_kind {
+    MPI_KIND_DIAL = 1,
+    MPI_KIND_ANSWER,
+    MPI_KIND_FRAME,
+    MPI_KIND_REFUSE = WORLD_REFUSE,
+    MPI_KIND_FIN
+};
 /* Payload of the frame in a FIN. */
 enum mpi_fin {
     MPI_FIN_CLOSE = 1, /* nobody needs the peer here; it may dial again */
@@ -77,7 +87,8 @@ struct mpi_peer {
     struct world_out *out, **out_last; /* posted ones first */
     size_t out_bytes;
     int out_posted;
-    uint64_t out_deadline; /* of the queue of a peer that nobody references and no channel has; 0 none */
+    uint64_t
+        out_deadline; /* of the queue of a peer that nobody references and no channel has; 0 none */
     char str[112];
 };
 
@@ -110,7 +121,8 @@ void mpi_touch(struct mpi_oob *o);
 void mpi_chan_message(struct mpi_oob *o, const struct world_in *m);
 void mpi_chan_dial(struct mpi_peer *p);
 /* A frame for the channel in use; -1 with errno. Anywhere. */
-int mpi_chan_put(struct mpi_peer *p, struct mpi_chan *c, enum mpi_kind kind, uint8_t type, const void *msg, size_t len);
+int mpi_chan_put(struct mpi_peer *p, struct mpi_chan *c, enum mpi_kind kind, uint8_t type,
+                 const void *msg, size_t len);
 /* Says FIN on the channel in use and forgets it. Anywhere. */
 void mpi_chan_fin(struct mpi_peer *p, enum mpi_fin code);
 /* Timers of the peer's channels; the next one. */

@@ -21,8 +21,9 @@ struct mpi_peer *mpi_peer_find(struct mpi_oob *o, const uint64_t uuid[2])
 {
     struct mpi_peer *p = *bucket(o, uuid);
 
-    while (p != NULL && oob_uuid_compare(p->name.uuid, uuid) != 0)
+    while (p != NULL && oob_uuid_compare(p->name.uuid, uuid) != 0) {
         p = p->next_hash;
+    }
     return p;
 }
 
@@ -30,8 +31,9 @@ struct mpi_peer *mpi_peer_create(struct mpi_oob *o, const uint64_t uuid[2], enum
 {
     struct mpi_peer *p = calloc(1, sizeof(*p)), **b = bucket(o, uuid);
 
-    if (p == NULL)
+    if (p == NULL) {
         return NULL;
+    }
     p->oob = o;
     memcpy(p->name.uuid, uuid, sizeof(p->name.uuid));
     p->via = via;
@@ -49,8 +51,9 @@ void mpi_peer_text(struct mpi_peer *p)
     char addr[INET6_ADDRSTRLEN] = "?";
 
     inet_ntop(p->name.family == 6 ? AF_INET6 : AF_INET, p->name.addr, addr, sizeof(addr));
-    snprintf(p->str, sizeof(p->str), p->name.family == 6 ? "MPI rank %d at [%s]:%u" : "MPI rank %d at %s:%u", p->rank,
-             addr, p->name.port);
+    snprintf(p->str, sizeof(p->str),
+             p->name.family == 6 ? "MPI rank %d at [%s]:%u" : "MPI rank %d at %s:%u", p->rank, addr,
+             p->name.port);
 }
 
 /* ---- queue ---- */
@@ -60,8 +63,9 @@ static void queue_pop(struct mpi_peer *p)
     struct world_out *m = p->out;
 
     p->out = *world_out_next(m);
-    if (p->out == NULL)
+    if (p->out == NULL) {
         p->out_last = &p->out;
+    }
     p->out_bytes -= world_out_len(m);
     world_abandon(m);
 }
@@ -87,10 +91,12 @@ int mpi_peer_pump(struct mpi_peer *p)
     }
     m = p->out;
     for (int i = 0; m != NULL && i < MPI_WINDOW; i++, m = *world_out_next(m)) {
-        if (world_posted(m))
+        if (world_posted(m)) {
             continue;
-        if (world_post(m) != 0)
+        }
+        if (world_post(m) != 0) {
             break;
+        }
         p->out_posted++;
     }
     return n;
@@ -111,8 +117,9 @@ void mpi_peer_drop_queue(struct mpi_peer *p, int all)
         world_abandon(m);
     }
     p->out_last = at;
-    if (all)
+    if (all) {
         p->out_posted = 0;
+    }
 }
 
 /* ---- loss, and the way to TCP ---- */
@@ -123,23 +130,27 @@ static void redial_schedule(struct mpi_peer *p)
 
     p->oob->env.random(p->oob->env.arg, &r, sizeof(r));
     p->dial_at = p->oob->now + oob_backoff_ns(p->attempt, r);
-    if (p->attempt < 30)
+    if (p->attempt < 30) {
         p->attempt++;
+    }
 }
 
 void mpi_peer_lost(struct mpi_peer *p, int refused)
 {
     struct mpi_oob *o = p->oob;
 
-    if (p->cur.state == MPI_CHAN_UP)
+    if (p->cur.state == MPI_CHAN_UP) {
         MPI_INFO_LOG(o, "out-of-band channel to %s lost", p->str);
+    }
     p->cur.state = p->dial.state = MPI_CHAN_NONE;
     mpi_peer_drop_queue(p, 0);
-    if (p->refs > 0)
+    if (p->refs > 0) {
         redial_schedule(p);
+    }
     mpi_touch(o);
-    if (!o->stopping)
+    if (!o->stopping) {
         o->ev.down(o->ev.arg, (struct r2_oob_peer *)p, refused);
+    }
 }
 
 /* As TCP knows it: what is said of MPI there means nothing. */
@@ -147,23 +158,27 @@ static struct r2_oob_name tcp_name(const struct r2_oob_name *name)
 {
     struct r2_oob_name n = *name;
 
-    if (n.world != 0)
+    if (n.world != 0) {
         n.world = 0, n.scope = 0;
+    }
     return n;
 }
 
-/* The TCP peer is referenced for as long as ours is, and knows the name when we do. -1 with errno. */
+/* The TCP peer is referenced for as long as ours is, and knows the name when we do. -1 with errno.
+ */
 static int tcp_hold(struct mpi_peer *p)
 {
     const struct r2_oob_ops *tcp = p->oob->tcp->ops;
     struct r2_oob_name n = tcp_name(&p->name);
 
-    if (p->tcp_ref || p->refs == 0)
+    if (p->tcp_ref || p->refs == 0) {
         return 0;
+    }
     if (p->has_name) {
         struct r2_oob_peer *t = tcp->peer_get(p->oob->tcp, &n);
-        if (t == NULL)
+        if (t == NULL) {
             return -1;
+        }
         p->tcp = t;
     } else if (p->tcp != NULL) {
         tcp->peer_ref(p->tcp);
@@ -176,8 +191,9 @@ static int tcp_hold(struct mpi_peer *p)
 
 static void tcp_release(struct mpi_peer *p)
 {
-    if (p->tcp_ref)
+    if (p->tcp_ref) {
         p->oob->tcp->ops->peer_put(p->tcp);
+    }
     p->tcp_ref = 0;
     p->tcp = NULL; /* may be freed from now on; an upcall brings it back */
 }
@@ -187,17 +203,20 @@ void mpi_peer_to_tcp(struct mpi_peer *p)
     struct mpi_oob *o = p->oob;
     int was_up = p->cur.state == MPI_CHAN_UP;
 
-    if (p->via == MPI_VIA_TCP)
+    if (p->via == MPI_VIA_TCP) {
         return;
+    }
     p->via = MPI_VIA_TCP;
     p->cur.state = p->dial.state = p->ans.state = MPI_CHAN_NONE;
     mpi_peer_drop_queue(p, 1);
     MPI_INFO_LOG(o, "out-of-band channel to %s goes by TCP from now on", p->str);
     mpi_touch(o);
-    if (was_up && !o->stopping)
+    if (was_up && !o->stopping) {
         o->ev.down(o->ev.arg, (struct r2_oob_peer *)p, 0);
-    if (tcp_hold(p) != 0)
+    }
+    if (tcp_hold(p) != 0) {
         MPI_INFO_LOG(o, "out-of-band channel to %s: no TCP either: %s", p->str, strerror(errno));
+    }
 }
 
 /* ---- upcalls of TCP ---- */
@@ -207,13 +226,14 @@ void mpi_tcp_message(void *arg, struct r2_oob_peer *tcp, const void *msg, size_t
     struct mpi_oob *o = arg;
     struct mpi_peer *p = mpi_peer_find(o, o->tcp->ops->peer_uuid(tcp));
 
-    if (p != NULL && p->via == MPI_VIA_TCP && !o->stopping)
+    if (p != NULL && p->via == MPI_VIA_TCP && !o->stopping) {
         o->ev.message(o->ev.arg, (struct r2_oob_peer *)p, msg, len);
+    }
 }
 
 /*
- * A peer that goes by MPI comes by TCP only when MPI is over at its end, or never was: it has proved the secret. So
- * both ends of a pair use the same way, whoever found out first.
+ * A peer that goes by MPI comes by TCP only when MPI is over at its end, or never was: it has
+ * proved the secret. So both ends of a pair use the same way, whoever found out first.
  */
 void mpi_tcp_up(void *arg, struct r2_oob_peer *tcp)
 {
@@ -221,15 +241,18 @@ void mpi_tcp_up(void *arg, struct r2_oob_peer *tcp)
     const uint64_t *uuid = o->tcp->ops->peer_uuid(tcp);
     struct mpi_peer *p = mpi_peer_find(o, uuid);
 
-    if (p == NULL)
+    if (p == NULL) {
         p = mpi_peer_create(o, uuid, MPI_VIA_TCP);
-    if (p == NULL)
+    }
+    if (p == NULL) {
         return;
+    }
     mpi_peer_to_tcp(p);
     p->tcp = tcp;
     (void)tcp_hold(p);
-    if (!o->stopping)
+    if (!o->stopping) {
         o->ev.up(o->ev.arg, (struct r2_oob_peer *)p);
+    }
 }
 
 void mpi_tcp_down(void *arg, struct r2_oob_peer *tcp, int refused)
@@ -237,12 +260,15 @@ void mpi_tcp_down(void *arg, struct r2_oob_peer *tcp, int refused)
     struct mpi_oob *o = arg;
     struct mpi_peer *p = mpi_peer_find(o, o->tcp->ops->peer_uuid(tcp));
 
-    if (p == NULL || p->via != MPI_VIA_TCP)
+    if (p == NULL || p->via != MPI_VIA_TCP) {
         return;
-    if (!o->stopping)
+    }
+    if (!o->stopping) {
         o->ev.down(o->ev.arg, (struct r2_oob_peer *)p, refused);
-    if (!p->tcp_ref)
+    }
+    if (!p->tcp_ref) {
         p->tcp = NULL;
+    }
     mpi_touch(o);
 }
 
@@ -258,8 +284,9 @@ static void peer_free(struct mpi_oob *o, struct mpi_peer **at)
 {
     struct mpi_peer *p = *at, **h = bucket(o, p->name.uuid);
 
-    while (*h != p)
+    while (*h != p) {
         h = &(*h)->next_hash;
+    }
     *h = p->next_hash;
     *at = p->next_all;
     mpi_peer_drop_queue(p, 1);
@@ -271,17 +298,19 @@ void mpi_peer_reap(struct mpi_oob *o)
     struct mpi_peer **at = &o->peers;
 
     while (*at != NULL) {
-        if (in_use(*at))
+        if (in_use(*at)) {
             at = &(*at)->next_all;
-        else
+        } else {
             peer_free(o, at);
+        }
     }
 }
 
 void mpi_peer_free_all(struct mpi_oob *o)
 {
-    while (o->peers != NULL)
+    while (o->peers != NULL) {
         peer_free(o, &o->peers);
+    }
 }
 
 /* ---- ops ---- */
@@ -289,7 +318,8 @@ void mpi_peer_free_all(struct mpi_oob *o)
 /* The peer has an endpoint in our own MPI job, and MPI is not over. */
 static int name_in_world(const struct mpi_oob *o, const struct r2_oob_name *n)
 {
-    return !o->leaving && n->world != 0 && n->world == o->name.world && n->scope >> 24 == o->name.scope >> 24 &&
+    return !o->leaving && n->world != 0 && n->world == o->name.world &&
+           n->scope >> 24 == o->name.scope >> 24 &&
            (n->scope & WORLD_RANK_MAX) < (uint32_t)world_size();
 }
 
@@ -310,18 +340,22 @@ struct r2_oob_peer *mpi_peer_get(struct r2_oob *oob, const struct r2_oob_name *n
     }
     p = mpi_peer_find(o, name->uuid);
     known = p != NULL;
-    if (!known)
-        p = mpi_peer_create(o, name->uuid, !self && name_in_world(o, name) ? MPI_VIA_MPI : MPI_VIA_TCP);
+    if (!known) {
+        p = mpi_peer_create(o, name->uuid,
+                            !self && name_in_world(o, name) ? MPI_VIA_MPI : MPI_VIA_TCP);
+    }
     if (p == NULL) {
         errno = ENOMEM;
         return NULL;
     }
-    if (known && p->tcp_ref && !p->has_name)
+    if (known && p->tcp_ref && !p->has_name) {
         tcp_release(p); /* taken again by name */
+    }
     p->name = *name;
     p->has_name = 1;
-    if (p->via == MPI_VIA_MPI && p->rank < 0)
+    if (p->via == MPI_VIA_MPI && p->rank < 0) {
         p->rank = (int)(name->scope & WORLD_RANK_MAX);
+    }
     mpi_peer_text(p);
     if (p->refs++ == 0) {
         p->attempt = 0;
@@ -341,16 +375,18 @@ void mpi_peer_ref(struct r2_oob_peer *peer)
     struct mpi_peer *p = to_peer(peer);
 
     p->refs++;
-    if (p->via == MPI_VIA_TCP)
+    if (p->via == MPI_VIA_TCP) {
         (void)tcp_hold(p);
+    }
 }
 
 void mpi_peer_put(struct r2_oob_peer *peer)
 {
     struct mpi_peer *p = to_peer(peer);
 
-    if (p == NULL || --p->refs > 0)
+    if (p == NULL || --p->refs > 0) {
         return;
+    }
     if (p->via == MPI_VIA_TCP) {
         tcp_release(p);
     } else {
@@ -369,8 +405,9 @@ const char *mpi_peer_str(const struct r2_oob_peer *peer)
 {
     const struct mpi_peer *p = (const struct mpi_peer *)peer;
 
-    if (p->via == MPI_VIA_TCP && p->tcp != NULL)
+    if (p->via == MPI_VIA_TCP && p->tcp != NULL) {
         return p->oob->tcp->ops->peer_str(p->tcp);
+    }
     return p->str;
 }
 
@@ -378,8 +415,9 @@ int mpi_peer_is_up(const struct r2_oob_peer *peer)
 {
     const struct mpi_peer *p = (const struct mpi_peer *)peer;
 
-    if (p->via == MPI_VIA_TCP)
+    if (p->via == MPI_VIA_TCP) {
         return p->tcp != NULL && p->oob->tcp->ops->peer_is_up(p->tcp);
+    }
     return p->cur.state == MPI_CHAN_UP;
 }
 
@@ -396,15 +434,17 @@ int mpi_peer_send(struct r2_oob_peer *peer, const void *msg, size_t len)
         errno = ENOTCONN;
         return -1;
     }
-    if (p->via == MPI_VIA_TCP)
+    if (p->via == MPI_VIA_TCP) {
         return o->tcp->ops->send(p->tcp, msg, len);
+    }
     if (p->out_bytes + len > MPI_QUEUE_MAX) {
         o->count.queue_full++;
         errno = EAGAIN;
         return -1;
     }
-    if (mpi_chan_put(p, &p->cur, MPI_KIND_FRAME, OOB_DATA, msg, len) != 0)
+    if (mpi_chan_put(p, &p->cur, MPI_KIND_FRAME, OOB_DATA, msg, len) != 0) {
         return -1;
+    }
     o->count.sent++;
     o->count.bytes_sent += len;
     return 0;

@@ -67,17 +67,21 @@ static void *patience_main(void *arg)
     clock_gettime(CLOCK_REALTIME, &t);
     t.tv_sec += MEET_PATIENCE_S;
     pthread_mutex_lock(&p->lock);
-    while (!p->met && rc != ETIMEDOUT)
+    while (!p->met && rc != ETIMEDOUT) {
         rc = pthread_cond_timedwait(&p->cond, &p->lock, &t);
-    if (!p->met)
-        fprintf(stderr,
-                "NET/R2 : MPI_Init waits for ranks that do not come: libnccl-net-r2-oob-mpi.so must be preloaded "
-                "in all ranks of the job or in none\n");
+    }
+    if (!p->met) {
+        fprintf(
+            stderr,
+            "NET/R2 : MPI_Init waits for ranks that do not come: libnccl-net-r2-oob-mpi.so must be preloaded "
+            "in all ranks of the job or in none\n");
+    }
     pthread_mutex_unlock(&p->lock);
     return NULL;
 }
 
-/* MPI_Finalize begins: attributes of MPI_COMM_SELF are deleted before anything else is taken down. */
+/* MPI_Finalize begins: attributes of MPI_COMM_SELF are deleted before anything else is taken down.
+ */
 static int finalize_begins(MPI_Comm comm, int keyval, void *value, void *extra)
 {
     static const uint64_t one = 1;
@@ -86,16 +90,19 @@ static int finalize_begins(MPI_Comm comm, int keyval, void *value, void *extra)
 
     pthread_mutex_lock(&w.lock);
     w.state = WORLD_ENDING;
-    for (struct world_box *b = w.boxes; b != NULL; b = b->next)
+    for (struct world_box *b = w.boxes; b != NULL; b = b->next) {
         (void)!write(b->wakefd, &one, sizeof(one));
+    }
     clock_gettime(CLOCK_REALTIME, &t);
     t.tv_sec += LEAVE_LIMIT_S;
     while (waiting && rc != ETIMEDOUT) {
         waiting = 0;
-        for (struct world_box *b = w.boxes; b != NULL; b = b->next)
+        for (struct world_box *b = w.boxes; b != NULL; b = b->next) {
             waiting |= !b->left;
-        if (waiting)
+        }
+        if (waiting) {
             rc = pthread_cond_timedwait(&w.left, &w.lock, &t);
+        }
     }
     w.state = WORLD_ENDED;
     snprintf(w.why, sizeof(w.why), "the program has called MPI_Finalize");
@@ -104,40 +111,46 @@ static int finalize_begins(MPI_Comm comm, int keyval, void *value, void *extra)
 }
 
 /*
- * Collective. The second step makes sure that those who took part in the first are modules and not somebody's own
- * MPI_Comm_dup: a rank without the module would keep us here, with a word on stderr, rather than share a communicator
- * with us.
+ * Collective. The second step makes sure that those who took part in the first are modules and not
+ * somebody's own MPI_Comm_dup: a rank without the module would keep us here, with a word on stderr,
+ * rather than share a communicator with us.
  */
 static int meet(int thread_level)
 {
     uint64_t word[3] = {MEET_MAGIC, MEET_VERSION, 0};
     int keyval, fine[2], all[2];
 
-    if (PMPI_Comm_dup(MPI_COMM_WORLD, &w.comm) != MPI_SUCCESS)
+    if (PMPI_Comm_dup(MPI_COMM_WORLD, &w.comm) != MPI_SUCCESS) {
         return -1;
+    }
     PMPI_Comm_set_errhandler(w.comm, MPI_ERRORS_RETURN);
     PMPI_Comm_rank(w.comm, &w.rank);
     PMPI_Comm_size(w.comm, &w.size);
-    if (w.rank == 0 && getrandom(&word[2], sizeof(word[2]), 0) != (ssize_t)sizeof(word[2]))
+    if (w.rank == 0 && getrandom(&word[2], sizeof(word[2]), 0) != (ssize_t)sizeof(word[2])) {
         word[2] = (uint64_t)time(NULL) << 20 ^ (uint64_t)getpid();
-    if (PMPI_Bcast(word, sizeof(word), MPI_BYTE, 0, w.comm) != MPI_SUCCESS)
+    }
+    if (PMPI_Bcast(word, sizeof(word), MPI_BYTE, 0, w.comm) != MPI_SUCCESS) {
         return -1;
+    }
     fine[0] = word[0] == MEET_MAGIC && word[1] == MEET_VERSION;
     fine[1] = thread_level;
-    if (PMPI_Allreduce(fine, all, 2, MPI_INT, MPI_MIN, w.comm) != MPI_SUCCESS)
+    if (PMPI_Allreduce(fine, all, 2, MPI_INT, MPI_MIN, w.comm) != MPI_SUCCESS) {
         return -1;
+    }
     w.id = word[2];
-    if (!all[0])
+    if (!all[0]) {
         snprintf(w.why, sizeof(w.why), "the ranks have modules of different versions");
-    else if (all[1] < MPI_THREAD_MULTIPLE)
+    } else if (all[1] < MPI_THREAD_MULTIPLE) {
         snprintf(w.why, sizeof(w.why), "this MPI does not provide MPI_THREAD_MULTIPLE");
-    else if (w.size > (int)WORLD_RANK_MAX)
+    } else if (w.size > (int)WORLD_RANK_MAX) {
         snprintf(w.why, sizeof(w.why), "%d ranks are too many", w.size);
-    else if (PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, finalize_begins, &keyval, NULL) != MPI_SUCCESS ||
-             PMPI_Comm_set_attr(MPI_COMM_SELF, keyval, NULL) != MPI_SUCCESS)
+    } else if (PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, finalize_begins, &keyval, NULL) !=
+                   MPI_SUCCESS ||
+               PMPI_Comm_set_attr(MPI_COMM_SELF, keyval, NULL) != MPI_SUCCESS) {
         snprintf(w.why, sizeof(w.why), "the end of MPI cannot be watched");
-    else
+    } else {
         return 0;
+    }
     return -1;
 }
 
@@ -151,24 +164,28 @@ static void begin(int thread_level)
     p.met = 1;
     pthread_cond_signal(&p.cond);
     pthread_mutex_unlock(&p.lock);
-    if (watched)
+    if (watched) {
         pthread_join(thread, NULL);
+    }
     pthread_mutex_lock(&w.lock);
     w.pid = getpid();
-    if (rc == 0)
+    if (rc == 0) {
         w.state = WORLD_READY;
-    else if (w.why[0] == '\0')
+    } else if (w.why[0] == '\0') {
         snprintf(w.why, sizeof(w.why), "MPI gave no communicator");
+    }
     pthread_mutex_unlock(&w.lock);
 }
 
-/* More than was asked for is allowed to be provided; every rank does the same, so every rank comes to the meeting. */
+/* More than was asked for is allowed to be provided; every rank does the same, so every rank comes
+ * to the meeting. */
 int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
 {
     int rc = PMPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, provided);
 
-    if (rc == MPI_SUCCESS)
+    if (rc == MPI_SUCCESS) {
         begin(*provided);
+    }
     return rc;
 }
 
@@ -242,8 +259,9 @@ void world_leave(struct world_box *box)
     }
     pthread_cond_broadcast(&w.left);
     pthread_mutex_unlock(&w.lock);
-    while (box->first != NULL)
+    while (box->first != NULL) {
         free(world_take(box));
+    }
 }
 
 void world_took_leave(struct world_box *box)
@@ -262,8 +280,9 @@ struct world_in *world_take(struct world_box *box)
     m = box->first;
     if (m != NULL) {
         box->first = m->next;
-        if (box->first == NULL)
+        if (box->first == NULL) {
             box->last = &box->first;
+        }
     }
     pthread_mutex_unlock(&w.lock);
     return m;
@@ -275,15 +294,17 @@ struct world_out *world_out(int rank, const struct world_head *head, const void 
 {
     struct world_out *o = malloc(sizeof(*o) + sizeof(*head) + len);
 
-    if (o == NULL)
+    if (o == NULL) {
         return NULL;
+    }
     o->next = NULL;
     o->rank = rank;
     o->posted = 0;
     o->len = sizeof(*head) + len;
     memcpy(o->data, head, sizeof(*head));
-    if (len > 0)
+    if (len > 0) {
         memcpy(o->data + sizeof(*head), data, len);
+    }
     return o;
 }
 
@@ -301,8 +322,10 @@ struct world_out **world_out_next(struct world_out *o)
 static int post_locked(struct world_out *o)
 {
     if (!may_call() || o->rank < 0 || o->rank >= w.size ||
-        PMPI_Issend(o->data, (int)o->len, MPI_BYTE, o->rank, TAG, w.comm, &o->request) != MPI_SUCCESS)
+        PMPI_Issend(o->data, (int)o->len, MPI_BYTE, o->rank, TAG, w.comm, &o->request) !=
+            MPI_SUCCESS) {
         return -1;
+    }
     o->posted = 1;
     return 0;
 }
@@ -312,7 +335,9 @@ static int through_locked(struct world_out *o)
     int flag = 0;
 
     /* an error ends the request too: a message that MPI will not bring is through */
-    return !o->posted || (may_call() && (PMPI_Test(&o->request, &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS || flag));
+    return !o->posted ||
+           (may_call() &&
+            (PMPI_Test(&o->request, &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS || flag));
 }
 
 int world_post(struct world_out *o)
@@ -378,8 +403,9 @@ static int orphans_locked(void)
 /* ---- messages in ---- */
 
 /*
- * Posts a receive for what has come, never before: nothing has to be cancelled at the end. Nobody else receives on this
- * communicator, so the message probed is the one that the receive gets. 0: nothing there, or no memory for it now.
+ * Posts a receive for what has come, never before: nothing has to be cancelled at the end. Nobody
+ * else receives on this communicator, so the message probed is the one that the receive gets. 0:
+ * nothing there, or no memory for it now.
  */
 static int receive_locked(struct arriving **at)
 {
@@ -387,12 +413,14 @@ static int receive_locked(struct arriving **at)
     MPI_Status status;
     int flag = 0, count;
 
-    if (PMPI_Iprobe(MPI_ANY_SOURCE, TAG, w.comm, &flag, &status) != MPI_SUCCESS || !flag)
+    if (PMPI_Iprobe(MPI_ANY_SOURCE, TAG, w.comm, &flag, &status) != MPI_SUCCESS || !flag) {
         return 0;
+    }
     PMPI_Get_count(&status, MPI_BYTE, &count);
     a = calloc(1, sizeof(*a));
-    if (a == NULL)
+    if (a == NULL) {
         return 0;
+    }
     a->m = malloc(sizeof(*a->m) + (size_t)count);
     if (a->m == NULL) {
         free(a);
@@ -401,7 +429,8 @@ static int receive_locked(struct arriving **at)
     a->m->next = NULL;
     a->m->source = status.MPI_SOURCE;
     a->m->len = (size_t)count;
-    if (PMPI_Irecv(a->m->data, count, MPI_BYTE, status.MPI_SOURCE, TAG, w.comm, &a->request) != MPI_SUCCESS) {
+    if (PMPI_Irecv(a->m->data, count, MPI_BYTE, status.MPI_SOURCE, TAG, w.comm, &a->request) !=
+        MPI_SUCCESS) {
         free(a->m);
         free(a);
         return 0;
@@ -415,8 +444,9 @@ static int receive_all_locked(void)
     struct arriving **at = &w.arriving;
     int n = 0;
 
-    while (*at != NULL)
+    while (*at != NULL) {
         at = &(*at)->next;
+    }
     while (n < POLL_BUDGET && receive_locked(at)) {
         at = &(*at)->next;
         n++;
@@ -430,21 +460,24 @@ static void refuse_locked(const struct world_in *m)
     struct world_out *o;
 
     memcpy(&head, m->data, sizeof(head));
-    if (head.kind == WORLD_REFUSE)
+    if (head.kind == WORLD_REFUSE) {
         return;
+    }
     answer = (struct world_head){.magic = WORLD_MAGIC,
                                  .kind = WORLD_REFUSE,
                                  .chan = head.chan,
                                  .from = {head.to[0], head.to[1]},
                                  .to = {head.from[0], head.from[1]}};
     o = world_out(m->source, &answer, NULL, 0);
-    if (o == NULL)
+    if (o == NULL) {
         return;
+    }
     (void)post_locked(o);
     abandon_locked(o);
 }
 
-/* To the endpoint it is for. What is not ours, or for nobody here, goes no further; who sent the latter is told. */
+/* To the endpoint it is for. What is not ours, or for nobody here, goes no further; who sent the
+ * latter is told. */
 static void box_locked(struct world_in *m)
 {
     struct world_head head;
@@ -468,8 +501,9 @@ static void box_locked(struct world_in *m)
 static int earlier_of_source(const struct arriving *a)
 {
     for (const struct arriving *e = w.arriving; e != a; e = e->next) {
-        if (e->m->source == a->m->source)
+        if (e->m->source == a->m->source) {
             return 1;
+        }
     }
     return 0;
 }
@@ -493,10 +527,11 @@ static int arrived_locked(void)
             continue;
         }
         *at = a->next;
-        if (rc == MPI_SUCCESS)
+        if (rc == MPI_SUCCESS) {
             box_locked(a->m);
-        else
+        } else {
             free(a->m);
+        }
         free(a);
         n++;
     }

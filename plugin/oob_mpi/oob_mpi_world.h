@@ -1,10 +1,11 @@
 /*
- * What the module knows of MPI: a communicator of its own, and messages on it. The only file with MPI calls is
- * oob_mpi_world.c.
+ * What the module knows of MPI: a communicator of its own, and messages on it. The only file with
+ * MPI calls is oob_mpi_world.c.
  *
- * Thread rule: after MPI_Init every MPI call is made inside a function of this header, under one lock, and none of them
- * waits. They are called by the thread of the endpoint. Only the end of MPI comes from another thread, the program's:
- * it takes the lock, waits a bounded time for the endpoints to take leave, and after that nothing calls MPI any more.
+ * Thread rule: after MPI_Init every MPI call is made inside a function of this header, under one
+ * lock, and none of them waits. They are called by the thread of the endpoint. Only the end of MPI
+ * comes from another thread, the program's: it takes the lock, waits a bounded time for the
+ * endpoints to take leave, and after that nothing calls MPI any more.
  */
 #ifndef OOB_MPI_WORLD_H
 #define OOB_MPI_WORLD_H
@@ -21,7 +22,8 @@ struct world_in { /* a message that arrived */
     uint8_t data[];
 };
 
-/* Where messages for one endpoint wait. Owned by the endpoint, listed here from world_join() to world_leave(). */
+/* Where messages for one endpoint wait. Owned by the endpoint, listed here from world_join() to
+ * world_leave(). */
 struct world_box {
     struct world_box *next; /* all but wakefd: under the lock */
     uint64_t uuid[2];
@@ -31,7 +33,8 @@ struct world_box {
 };
 
 enum world_state {
-    WORLD_NONE, /* no MPI_Init has passed through this module, or it could not be used: the reason is told */
+    WORLD_NONE, /* no MPI_Init has passed through this module, or it could not be used: the reason
+                   is told */
     WORLD_READY,
     WORLD_ENDING, /* MPI_Finalize waits for us: last words may be sent */
     WORLD_ENDED   /* nothing may be called any more */
@@ -66,8 +69,8 @@ void world_took_leave(struct world_box *box);
 struct world_in *world_take(struct world_box *box);
 
 /*
- * Receives what there is, into the boxes, and frees abandoned messages that are through. Returns how much happened.
- * Messages of one source are boxed in the order in which they were posted.
+ * Receives what there is, into the boxes, and frees abandoned messages that are through. Returns
+ * how much happened. Messages of one source are boxed in the order in which they were posted.
  */
 int world_poll(void);
 
@@ -75,8 +78,8 @@ int world_poll(void);
 struct world_out *world_out(int rank, const struct world_head *head, const void *data, size_t len);
 size_t world_out_len(const struct world_out *o);
 struct world_out **world_out_next(struct world_out *o); /* the owner's list */
-/* -1: MPI has ended or refuses. Synchronous: it is through when the receiver has taken it, so a receiver that does not
- * look bounds what lies in its memory. */
+/* -1: MPI has ended or refuses. Synchronous: it is through when the receiver has taken it, so a
+ * receiver that does not look bounds what lies in its memory. */
 int world_post(struct world_out *o);
 int world_posted(const struct world_out *o);
 int world_through(struct world_out *o);

@@ -1,6 +1,7 @@
 /*
- * When something breaks again where something has just been found broken: is it the same incident, whose verdict
- * stands, or another that is to be said, too (docs/design-probe.md)? Pure; any thread.
+ * When something breaks again where something has just been found broken: is it the same incident,
+ * whose verdict stands, or another that is to be said, too (docs/design-probe.md)? Pure; any
+ * thread.
  */
 #ifndef PROBE_INCIDENT_H
 #define PROBE_INCIDENT_H
@@ -20,14 +21,16 @@ struct probe_again {
     uint8_t found;      /* enum probe_blame: its verdict */
     uint8_t same_cause; /* what ends a life now is what it was opened for */
     uint8_t new_life;   /* ... of a life that began after it was opened */
-    uint8_t peer_anew; /* the peer asks about another case than the one that was answered: it has decided this question,
-                          for both ends */
-    unsigned repeats;  /* cases before it on this pair, one after the other */
+    uint8_t peer_anew;  /* the peer asks about another case than the one that was answered: it has
+                           decided this question,  for both ends */
+    unsigned repeats;   /* cases before it on this pair, one after the other */
     uint64_t since_opened, since_decided;
 };
 
-#define PROBE_AGAIN_NS     1000000000ull /* after a verdict: what ends lives later is never a consequence */
-#define PROBE_AGAIN_MIN_NS 100000000ull  /* from one case to the next but one; doubles up to PROBE_AGAIN_NS */
+#define PROBE_AGAIN_NS                                                                             \
+    1000000000ull /* after a verdict: what ends lives later is never a consequence */
+#define PROBE_AGAIN_MIN_NS                                                                         \
+    100000000ull /* from one case to the next but one; doubles up to PROBE_AGAIN_NS */
 
 enum probe_incident probe_incident_judge(const struct probe_again *a);
 

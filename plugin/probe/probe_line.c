@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define DAY_MS     86400000ull
-#define VALUE_MAX  160
+#define DAY_MS    86400000ull
+#define VALUE_MAX 160
 
 /* clang-format off */
 static const struct probe_code_info codes[PROBE_CODES] = {
@@ -35,8 +35,12 @@ static const char *const fates[PROBE_FATES] = {
 };
 
 static const char *const suspect_names[PROBE_BLAME_UNKNOWN] = {
-    [PROBE_BLAME_NONE] = "nothing",       [PROBE_BLAME_LOCAL_NIC] = "our-nic",    [PROBE_BLAME_LOCAL_LINK] = "our-link",
-    [PROBE_BLAME_REMOTE_NIC] = "its-nic", [PROBE_BLAME_REMOTE_LINK] = "its-link", [PROBE_BLAME_PATH] = "path",
+    [PROBE_BLAME_NONE] = "nothing",
+    [PROBE_BLAME_LOCAL_NIC] = "our-nic",
+    [PROBE_BLAME_LOCAL_LINK] = "our-link",
+    [PROBE_BLAME_REMOTE_NIC] = "its-nic",
+    [PROBE_BLAME_REMOTE_LINK] = "its-link",
+    [PROBE_BLAME_PATH] = "path",
     [PROBE_BLAME_PEER] = "peer",
 };
 
@@ -63,7 +67,8 @@ static enum probe_code peer_code(const struct probe_facts *f)
 enum probe_code probe_code_of(const struct probe_facts *f, const struct probe_verdict *v)
 {
     const struct probe_end *e =
-        v->blame == PROBE_BLAME_LOCAL_NIC || v->blame == PROBE_BLAME_LOCAL_LINK ? &f->local : &f->remote;
+        v->blame == PROBE_BLAME_LOCAL_NIC || v->blame == PROBE_BLAME_LOCAL_LINK ? &f->local
+                                                                                : &f->remote;
 
     switch (v->blame) {
     case PROBE_BLAME_NONE:
@@ -76,7 +81,8 @@ enum probe_code probe_code_of(const struct probe_facts *f, const struct probe_ve
         return e->port == PROBE_PORT_DOWN ? PROBE_CODE_L01 : PROBE_CODE_L02;
     case PROBE_BLAME_PATH:
         /* Auxiliary ports that answer leave these two NICs alone with it. */
-        return f->local.aux == PROBE_OK || f->remote.aux == PROBE_OK ? PROBE_CODE_F01 : PROBE_CODE_F02;
+        return f->local.aux == PROBE_OK || f->remote.aux == PROBE_OK ? PROBE_CODE_F01
+                                                                     : PROBE_CODE_F02;
     case PROBE_BLAME_PEER:
         return peer_code(f);
     default:
@@ -182,7 +188,8 @@ static void add_time(struct out *o, const char *before, uint64_t ms)
     unsigned t = (unsigned)(ms % DAY_MS);
 
     if (ms != 0) {
-        out_add(o, "%s%02u:%02u:%02u.%03uZ", before, t / 3600000, t / 60000 % 60, t / 1000 % 60, t % 1000);
+        out_add(o, "%s%02u:%02u:%02u.%03uZ", before, t / 3600000, t / 60000 % 60, t / 1000 % 60,
+                t % 1000);
     }
 }
 
@@ -218,7 +225,8 @@ int probe_line_full(char *buf, const struct probe_line *l)
     add_text(&o, "how", l->how, VALUE_MAX);
     add_of(&o, "seen_by", l->seen_by, l->seen_of);
     if (l->stall_us != 0) {
-        out_add(&o, " stall=%" PRIu64 ".%03ums", l->stall_us / 1000, (unsigned)(l->stall_us % 1000));
+        out_add(&o, " stall=%" PRIu64 ".%03ums", l->stall_us / 1000,
+                (unsigned)(l->stall_us % 1000));
     }
     if (l->moved != 0) {
         out_add(&o, " moved=%u", l->moved);
@@ -231,7 +239,8 @@ int probe_line_full(char *buf, const struct probe_line *l)
     return (int)o.len;
 }
 
-/* Whom the short form is about, in at most @room bytes (22 at least, by the limits of the texts). */
+/* Whom the short form is about, in at most @room bytes (22 at least, by the limits of the texts).
+ */
 static void short_name(char to[VALUE_MAX + 1], const struct probe_line *l, size_t room)
 {
     char host[VALUE_MAX + 1], nic[VALUE_MAX + 1];
@@ -259,12 +268,14 @@ int probe_line_short(char *buf, const struct probe_line *l)
     for (char *p = action; *p != '\0'; p++) {
         *p = *p == '-' ? ' ' : *p;
     }
-    short_name(name, l, PROBE_SHORT_SIZE - 1 - strlen(c->name) - 2 - strlen(c->text) - strlen(action));
+    short_name(name, l,
+               PROBE_SHORT_SIZE - 1 - strlen(c->name) - 2 - strlen(c->text) - strlen(action));
     if (fate != NULL) {
         snprintf(what, sizeof(what), "; job %s", fate);
     }
     if (l->capacity_of != 0) {
-        snprintf(left, sizeof(left), "%s%u/%u", fate != NULL ? " at " : "; ", l->capacity, l->capacity_of);
+        snprintf(left, sizeof(left), "%s%u/%u", fate != NULL ? " at " : "; ", l->capacity,
+                 l->capacity_of);
     }
     if (!out_add(&o, "%s %s %s%s%s%s", c->name, name, c->text, what, left, action) &&
         !out_add(&o, "%s %s %s%s%s", c->name, name, c->text, what, action)) {

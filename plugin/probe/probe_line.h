@@ -1,6 +1,6 @@
 /*
- * The operator's line about a failure (docs/runbook.md): stable codes, one line in full, one of at most 80 characters.
- * Pure; any thread; nothing blocks or is allocated.
+ * The operator's line about a failure (docs/runbook.md): stable codes, one line in full, one of at
+ * most 80 characters. Pure; any thread; nothing blocks or is allocated.
  */
 #ifndef PROBE_LINE_H
 #define PROBE_LINE_H
@@ -23,7 +23,8 @@ enum probe_code {
     PROBE_CODE_P02,  /* process stopped, or the channel to it lost; its NICs answer */
     PROBE_CODE_P03,  /* host dead or cut off */
     PROBE_CODE_G01,  /* the pair answers: slow, or one queue pair alone */
-    PROBE_CODE_G02,  /* the pair answers, and carries much less than the others; not from a verdict */
+    PROBE_CODE_G02,  /* the pair answers, and carries much less than the others; not from a verdict
+                      */
     PROBE_CODE_O01,  /* out-of-band channel lost; not from a verdict */
     PROBE_CODE_C01,  /* option that cannot be obeyed; not from a verdict */
     PROBE_CODES
@@ -32,11 +33,13 @@ enum probe_code {
 enum probe_severity { PROBE_INFO, PROBE_WARNING, PROBE_CRITICAL, PROBE_SEVERITIES };
 
 struct probe_code_info {
-    const char *name;      /* "R2-L02" */
-    const char *text;      /* for people, at most 26 characters */
-    const char *blame;     /* the component, as the line has it */
-    const char *action;    /* what to do, as the line has it: words joined by '-', at most 21 characters */
-    const char *recommend; /* of NONE, RESTART_APP, COMPONENT_RESET, RESTART_BM, CONTACT_SUPPORT, REPLACE_VM */
+    const char *name;  /* "R2-L02" */
+    const char *text;  /* for people, at most 26 characters */
+    const char *blame; /* the component, as the line has it */
+    const char
+        *action; /* what to do, as the line has it: words joined by '-', at most 21 characters */
+    const char *recommend; /* of NONE, RESTART_APP, COMPONENT_RESET, RESTART_BM, CONTACT_SUPPORT,
+                              REPLACE_VM */
     uint8_t severity;      /* enum probe_severity */
 };
 
@@ -47,12 +50,19 @@ const char *probe_severity_name(enum probe_severity s); /* "info", "warning", "c
 /* The code of a verdict on these facts. Never NONE, G02, O01, C01. */
 enum probe_code probe_code_of(const struct probe_facts *f, const struct probe_verdict *v);
 
-enum probe_fate { PROBE_FATE_NA, PROBE_FATE_CONTINUES, PROBE_FATE_WAITS, PROBE_FATE_ENDS, PROBE_FATES };
+enum probe_fate {
+    PROBE_FATE_NA,
+    PROBE_FATE_CONTINUES,
+    PROBE_FATE_WAITS,
+    PROBE_FATE_ENDS,
+    PROBE_FATES
+};
 
 /*
- * What the caller knows; NULL, "", 0 mean: not known, left out. Strings may come from a peer: in the line a byte that
- * is not printable ASCII, a space, and any of % " \ = are written as %XX, and a value is cut at its limit, which a '~'
- * at its end shows. They must be terminated, and are read until the limit only.
+ * What the caller knows; NULL, "", 0 mean: not known, left out. Strings may come from a peer: in
+ * the line a byte that is not printable ASCII, a space, and any of % " \ = are written as %XX, and
+ * a value is cut at its limit, which a '~' at its end shows. They must be terminated, and are read
+ * until the limit only.
  */
 struct probe_line {
     enum probe_code code;
@@ -66,9 +76,11 @@ struct probe_line {
     uint8_t fate;                     /* enum probe_fate */
     uint8_t elsewhere;                /* @host is not that of the process that prints the line */
     uint64_t since_ms;                /* CLOCK_REALTIME; printed as time of day, UTC */
-    uint8_t revises;                  /* enum probe_code of an earlier line about the same fault; of that, the time: */
+    uint8_t
+        revises; /* enum probe_code of an earlier line about the same fault; of that, the time: */
     uint64_t revises_ms;
-    unsigned seen_by, seen_of; /* vantage points that agree, of those that were asked; both or none (seen_of 0) */
+    unsigned seen_by,
+        seen_of; /* vantage points that agree, of those that were asked; both or none (seen_of 0) */
     uint64_t stall_us;
     unsigned moved;                 /* connections that were moved */
     unsigned capacity, capacity_of; /* NICs that are left, of how many (capacity_of 0: not known) */
@@ -79,15 +91,16 @@ struct probe_line {
 #define PROBE_SHORT_SIZE 81
 
 /*
- * "R2-L02 host=n17 nic=mlx5_3/1 ... do=drain-after-job" into buf[PROBE_LINE_SIZE]. Code, host, nic, blame and do are
- * always there, host and nic as "-" when not known. Returns the length.
+ * "R2-L02 host=n17 nic=mlx5_3/1 ... do=drain-after-job" into buf[PROBE_LINE_SIZE]. Code, host, nic,
+ * blame and do are always there, host and nic as "-" when not known. Returns the length.
  */
 int probe_line_full(char *buf, const struct probe_line *l);
 /*
- * "R2-L02 mlx5_3/1 cable or switch port; job continues at 7/8; drain after job" into buf[PROBE_SHORT_SIZE]; of a NIC
- * elsewhere "n17:mlx5_3/1". What does not fit is left out whole: capacity first, then the job's fate, never code, NIC
- * (host, where that is not known), text and what to do. A name is cut where these alone do not fit, the host's before
- * the NIC's. Returns the length.
+ * "R2-L02 mlx5_3/1 cable or switch port; job continues at 7/8; drain after job" into
+ * buf[PROBE_SHORT_SIZE]; of a NIC elsewhere "n17:mlx5_3/1". What does not fit is left out whole:
+ * capacity first, then the job's fate, never code, NIC (host, where that is not known), text and
+ * what to do. A name is cut where these alone do not fit, the host's before the NIC's. Returns the
+ * length.
  */
 int probe_line_short(char *buf, const struct probe_line *l);
 

@@ -39,7 +39,8 @@ void probe_track_take(struct probe_track *t, const struct probe_load *l, uint64_
     if (l->age < clock && clock - l->age > t->moved_at) {
         t->moved_at = clock - l->age;
     }
-    if (t->last.at == 0 || l->moved < t->last.moved) { /* the first, or a process has gone with what it had moved */
+    if (t->last.at == 0 ||
+        l->moved < t->last.moved) { /* the first, or a process has gone with what it had moved */
         t->from = t->mid = t->last = *l;
         return;
     }
@@ -52,7 +53,9 @@ void probe_track_take(struct probe_track *t, const struct probe_load *l, uint64_
 
 uint64_t probe_load_expect(const struct probe_load *l, uint64_t bytes)
 {
-    uint64_t rate = l->rate == 0 ? PROBE_RATE_UNKNOWN : l->rate < PROBE_RATE_MIN ? PROBE_RATE_MIN : l->rate;
+    uint64_t rate = l->rate == 0               ? PROBE_RATE_UNKNOWN
+                    : l->rate < PROBE_RATE_MIN ? PROBE_RATE_MIN
+                                               : l->rate;
 
     bytes = bytes < PROBE_QUEUED_MAX ? bytes : PROBE_QUEUED_MAX;
     return bytes / rate * NS_PER_S + bytes % rate * (NS_PER_S / 1000) / (rate / 1000);

@@ -41,15 +41,18 @@ static int text_valid(const char *text, size_t room)
 
 int probe_word_valid(const struct probe_word *w)
 {
-    return probe_subject_valid(&w->subject) && w->version > 0 && w->version <= PROBE_NEWS_VERSION_MAX &&
-           w->blame < PROBE_BLAMES && w->confidence <= 100 && text_valid(w->host, sizeof(w->host)) &&
+    return probe_subject_valid(&w->subject) && w->version > 0 &&
+           w->version <= PROBE_NEWS_VERSION_MAX && w->blame < PROBE_BLAMES &&
+           w->confidence <= 100 && text_valid(w->host, sizeof(w->host)) &&
            text_valid(w->nic, sizeof(w->nic));
 }
 
 /* Of two words, by what names them: <0 the first is older, 0 they are the same, >0 later. */
 static int order(uint64_t version, uint64_t origin, uint64_t version2, uint64_t origin2)
 {
-    return version != version2 ? (version < version2 ? -1 : 1) : origin != origin2 ? (origin < origin2 ? -1 : 1) : 0;
+    return version != version2 ? (version < version2 ? -1 : 1)
+           : origin != origin2 ? (origin < origin2 ? -1 : 1)
+                               : 0;
 }
 
 static int word_order(const struct probe_word *a, const struct probe_word *b)
@@ -59,7 +62,8 @@ static int word_order(const struct probe_word *a, const struct probe_word *b)
 
 /* --- the table --- */
 
-static struct probe_news_entry *entry_find(const struct probe_news *n, const struct probe_subject *s)
+static struct probe_news_entry *entry_find(const struct probe_news *n,
+                                           const struct probe_subject *s)
 {
     for (unsigned i = 0; i < n->count; i++) {
         const struct probe_subject *e = &n->entry[i].word.subject;
@@ -80,9 +84,9 @@ static int goes_before(const struct probe_word *a, const struct probe_word *b)
 }
 
 /*
- * A place for a word about a subject that is not held; NULL: it is not taken. What was dropped is not remembered, so a
- * word no later than the latest of these may be one of them, or be older than one about the same subject: taken up, it
- * could go round for ever, or bring back what is over.
+ * A place for a word about a subject that is not held; NULL: it is not taken. What was dropped is
+ * not remembered, so a word no later than the latest of these may be one of them, or be older than
+ * one about the same subject: taken up, it could go round for ever, or bring back what is over.
  */
 static struct probe_news_entry *room_make(struct probe_news *n, const struct probe_word *w)
 {
@@ -222,12 +226,13 @@ const struct probe_word *probe_news_untold(const struct probe_news *n, int neigh
     return NULL;
 }
 
-void probe_news_told(struct probe_news *n, int neighbour, const struct probe_subject *s, uint64_t version,
-                     uint64_t origin)
+void probe_news_told(struct probe_news *n, int neighbour, const struct probe_subject *s,
+                     uint64_t version, uint64_t origin)
 {
     struct probe_news_entry *e = entry_find(n, s);
 
-    if (e && number_valid(neighbour) && order(version, origin, e->word.version, e->word.origin) >= 0) {
+    if (e && number_valid(neighbour) &&
+        order(version, origin, e->word.version, e->word.origin) >= 0) {
         bit_clear(e->untold, neighbour);
     }
 }

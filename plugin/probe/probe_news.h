@@ -1,14 +1,15 @@
 /*
- * What a process knows of the health of the job's NICs, and which neighbour has not been told yet (docs/design-probe.md). Pure: no clock, no
- * malloc; the owner's thread only.
+ * What a process knows of the health of the job's NICs, and which neighbour has not been told yet
+ * (docs/design-probe.md). Pure: no clock, no malloc; the owner's thread only.
  *
- * (version, origin) orders all words, of whatever subject, and names each: an origin says no two words under one version
- * (probe_news_next_version). Of two words about a subject the later one wins, so they may come late, repeated or out of order.
- * A process takes up each word at most once, and never an older one about a subject after a newer one, also where a full table had to
- * drop words. So what is relayed comes to an end in any graph.
+ * (version, origin) orders all words, of whatever subject, and names each: an origin says no two
+ * words under one version (probe_news_next_version). Of two words about a subject the later one
+ * wins, so they may come late, repeated or out of order. A process takes up each word at most once,
+ * and never an older one about a subject after a newer one, also where a full table had to drop
+ * words. So what is relayed comes to an end in any graph.
  *
- * Neighbours are numbered by the owner, 0 to PROBE_NEWS_NEIGHBOURS - 1; those beyond are not told (the owner says so once). A number is given
- * again only after probe_news_leave().
+ * Neighbours are numbered by the owner, 0 to PROBE_NEWS_NEIGHBOURS - 1; those beyond are not told
+ * (the owner says so once). A number is given again only after probe_news_leave().
  */
 #ifndef PROBE_NEWS_H
 #define PROBE_NEWS_H
@@ -22,11 +23,12 @@
 #define PROBE_NEWS_PROCESS    255 /* in place of a port: the subject is a process */
 
 #define PROBE_NEWS_VERSION_MAX ((1ull << 48) - 1)
-/* A word so far ahead of all that is known is a lie: believed, it would use up the versions of the whole job. */
+/* A word so far ahead of all that is known is a lie: believed, it would use up the versions of the
+ * whole job. */
 #define PROBE_NEWS_AHEAD_MAX (1ull << 32)
 
-/* What the word is about: a NIC's port {guid, port, 0, 0}; the path between two {a, pa, b, pb}, the smaller (guid, port) first; a process
- * {uuid[0], 255, uuid[1], 255}. */
+/* What the word is about: a NIC's port {guid, port, 0, 0}; the path between two {a, pa, b, pb}, the
+ * smaller (guid, port) first; a process {uuid[0], 255, uuid[1], 255}. */
 struct probe_subject {
     uint64_t a, b;
     uint8_t pa, pb;
@@ -37,15 +39,17 @@ struct probe_word {
     uint64_t version;  /* 1 to PROBE_NEWS_VERSION_MAX */
     uint64_t origin;   /* of the process that said it: breaks ties */
     uint64_t since_ms; /* CLOCK_REALTIME of the fault, by the origin's clock; for people */
-    uint8_t blame;     /* enum probe_blame; NONE: good again. Nobody's end in particular: of local and remote the owner uses one */
-    uint8_t confidence; /* percent */
-    uint8_t gid[16];    /* of the NIC blamed; zero: not known */
+    uint8_t blame; /* enum probe_blame; NONE: good again. Nobody's end in particular: of local and
+                      remote the owner uses one */
+    uint8_t confidence;                              /* percent */
+    uint8_t gid[16];                                 /* of the NIC blamed; zero: not known */
     char host[PROBE_NEWS_HOST], nic[PROBE_NEWS_NIC]; /* zeros behind the end of the text */
 };
 
 struct probe_news_entry {
     struct probe_word word;
-    /* Bit per neighbour: is to be told. Clear: it is not there, or it has or had this word or a later one, or has confirmed it. */
+    /* Bit per neighbour: is to be told. Clear: it is not there, or it has or had this word or a
+     * later one, or has confirmed it. */
     uint64_t untold[PROBE_NEWS_NEIGHBOURS / 64];
 };
 
@@ -53,32 +57,36 @@ struct probe_news {
     struct probe_news_entry entry[PROBE_NEWS_MAX]; /* the first @count are held */
     uint64_t present[PROBE_NEWS_NEIGHBOURS / 64];  /* neighbours */
     uint64_t clock;                                /* largest version met */
-    uint64_t floor_version, floor_origin;          /* the latest word that was dropped; 0: none was */
+    uint64_t floor_version, floor_origin; /* the latest word that was dropped; 0: none was */
     unsigned count;
-    uint64_t known, stale, refused, evicted; /* counters: repeated, older, not taken for want of room, dropped for it */
+    uint64_t known, stale, refused,
+        evicted; /* counters: repeated, older, not taken for want of room, dropped for it */
 };
 
 /* An empty table without neighbours; all zero is the same. */
 void probe_news_init(struct probe_news *n);
 
-/* Whether every field of @w is in range, texts terminated and printable ASCII, the subject of one of the three forms. To be asked of every word
- * that comes from another process before it is put. */
+/* Whether every field of @w is in range, texts terminated and printable ASCII, the subject of one
+ * of the three forms. To be asked of every word that comes from another process before it is put.
+ */
 int probe_word_valid(const struct probe_word *w);
 /* Whether @s has one of the three forms and is not all zero. */
 int probe_subject_valid(const struct probe_subject *s);
 
 /*
- * Takes up @w, which neighbour @from said (-1: found out here, heard on this host, or from a process that has no number). 1: it is new, and
- * every other neighbour is to be told; 0: known, older than what is known, or not taken. In every case it may be confirmed to who said it,
- * who is told our word when @w is older and it has not confirmed ours. 1 for a word of another origin may contradict what this process itself
- * found out: it then says its own again, as a new version.
+ * Takes up @w, which neighbour @from said (-1: found out here, heard on this host, or from a
+ * process that has no number). 1: it is new, and every other neighbour is to be told; 0: known,
+ * older than what is known, or not taken. In every case it may be confirmed to who said it, who is
+ * told our word when @w is older and it has not confirmed ours. 1 for a word of another origin may
+ * contradict what this process itself found out: it then says its own again, as a new version.
  *
- * A full table drops the oldest word that is good again, else the oldest. Not taken is a word that would itself be dropped, one about a subject
- * that is not held and no later than any word that was dropped, and one that is PROBE_NEWS_AHEAD_MAX ahead.
+ * A full table drops the oldest word that is good again, else the oldest. Not taken is a word that
+ * would itself be dropped, one about a subject that is not held and no later than any word that was
+ * dropped, and one that is PROBE_NEWS_AHEAD_MAX ahead.
  */
 int probe_news_put(struct probe_news *n, const struct probe_word *w, int from);
-/* Gives @w the version of a new word: one more than any that was met, so that it wins over all of them, dropped ones included. To be put at
- * once: until then the next one would get the same. */
+/* Gives @w the version of a new word: one more than any that was met, so that it wins over all of
+ * them, dropped ones included. To be put at once: until then the next one would get the same. */
 void probe_news_next_version(const struct probe_news *n, struct probe_word *w);
 /* NULL: nothing is known. Valid until the next put, as all words returned here. */
 const struct probe_word *probe_news_find(const struct probe_news *n, const struct probe_subject *s);
@@ -86,15 +94,18 @@ const struct probe_word *probe_news_find(const struct probe_news *n, const struc
 const struct probe_word *probe_news_at(const struct probe_news *n, int i);
 
 /*
- * A neighbour has come: it is to be told every word, those that are good again, too: it may hold an older one of them, and its own words must
- * be later than all of these. It has gone: nothing is to be told. A word of it that comes before or after may be put with from = -1 and confirmed.
+ * A neighbour has come: it is to be told every word, those that are good again, too: it may hold an
+ * older one of them, and its own words must be later than all of these. It has gone: nothing is to
+ * be told. A word of it that comes before or after may be put with from = -1 and confirmed.
  */
 void probe_news_join(struct probe_news *n, int neighbour);
 void probe_news_leave(struct probe_news *n, int neighbour);
 
-/* The next word at or behind *i that @neighbour has not confirmed, NULL for none; *i goes behind it. Begin with *i = 0. */
+/* The next word at or behind *i that @neighbour has not confirmed, NULL for none; *i goes behind
+ * it. Begin with *i = 0. */
 const struct probe_word *probe_news_untold(const struct probe_news *n, int neighbour, int *i);
 /* @neighbour has confirmed this version of the subject, or a later one. */
-void probe_news_told(struct probe_news *n, int neighbour, const struct probe_subject *s, uint64_t version, uint64_t origin);
+void probe_news_told(struct probe_news *n, int neighbour, const struct probe_subject *s,
+                     uint64_t version, uint64_t origin);
 
 #endif

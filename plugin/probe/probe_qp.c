@@ -4,9 +4,10 @@
 #include <string.h>
 
 /*
- * RC's own time-out, 1.07 s, only ends what the watch has long given up: lost packets show as sequence errors of the next probe. Monitors of whole
- * fleets count time-outs of the transport (local_ack_timeout_err) and take more than one a second for a sick NIC, so a pair that does not answer
- * is put in ERR when it is given up (probe_qp_quiet), mostly before the first.
+ * RC's own time-out, 1.07 s, only ends what the watch has long given up: lost packets show as
+ * sequence errors of the next probe. Monitors of whole fleets count time-outs of the transport
+ * (local_ack_timeout_err) and take more than one a second for a sick NIC, so a pair that does not
+ * answer is put in ERR when it is given up (probe_qp_quiet), mostly before the first.
  */
 #define PROBE_IB_RETRY 1
 
@@ -16,9 +17,12 @@ int probe_qp_create(struct probe_qp *q, struct ib_nics *nics, int nic, uint32_t 
     const struct ib_nic *n = &nics->nic[nic];
     struct ibv_qp_init_attr init = {
         .qp_type = IBV_QPT_RC,
-        .cap = {.max_send_wr = PROBE_QP_DEPTH, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
-    struct ibv_qp_attr attr = {
-        .qp_state = IBV_QPS_INIT, .port_num = n->port, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | (q->reads ? IBV_ACCESS_REMOTE_READ : 0)};
+        .cap = {
+            .max_send_wr = PROBE_QP_DEPTH, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
+                               .port_num = n->port,
+                               .qp_access_flags = IBV_ACCESS_REMOTE_WRITE |
+                                                  (q->reads ? IBV_ACCESS_REMOTE_READ : 0)};
     struct ib_addr addr;
 
     ib_nic_addr_get(nics, nic, &addr);
@@ -37,11 +41,12 @@ int probe_qp_create(struct probe_qp *q, struct ib_nics *nics, int nic, uint32_t 
         return errno ? errno : ENOMEM;
     }
     attr.pkey_index = addr.pkey_index;
-    return ib_verbs_err(
-        v->modify_qp(q->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+    return ib_verbs_err(v->modify_qp(
+        q->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
 }
 
-int probe_qp_connect(struct probe_qp *q, struct ib_nics *nics, int nic, const struct ib_path_addr *peer)
+int probe_qp_connect(struct probe_qp *q, struct ib_nics *nics, int nic,
+                     const struct ib_path_addr *peer)
 {
     const struct ib_verbs *v = nics->v;
     struct ib_link l = {.nics = nics, .cfg = nics->cfg};
@@ -58,8 +63,9 @@ int probe_qp_connect(struct probe_qp *q, struct ib_nics *nics, int nic, const st
     ib_link_ah_fill(&l, &local, &peer->port, &attr.ah_attr);
     attr.ah_attr.port_num = nics->nic[nic].port;
     rc = ib_verbs_err(v->modify_qp(q->qp, &attr,
-                                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+                                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                       IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                                       IBV_QP_MIN_RNR_TIMER));
     if (rc != 0) {
         return rc;
     }
@@ -70,8 +76,9 @@ int probe_qp_connect(struct probe_qp *q, struct ib_nics *nics, int nic, const st
                                 .sq_psn = q->psn,
                                 .max_rd_atomic = 1};
     return ib_verbs_err(v->modify_qp(q->qp, &attr,
-                                     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                                         IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+                                     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                                         IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                                         IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
 void probe_qp_quiet(struct probe_qp *q, const struct ib_nics *nics)
@@ -79,7 +86,9 @@ void probe_qp_quiet(struct probe_qp *q, const struct ib_nics *nics)
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
     if (q->qp) {
-        nics->v->modify_qp(q->qp, &attr, IBV_QP_STATE); /* where that fails the transport stops by itself, after two time-outs */
+        nics->v->modify_qp(
+            q->qp, &attr,
+            IBV_QP_STATE); /* where that fails the transport stops by itself, after two time-outs */
     }
 }
 
@@ -94,7 +103,8 @@ void probe_qp_destroy(struct probe_qp *q, const struct ib_nics *nics)
     memset(q, 0, sizeof(*q));
 }
 
-void probe_qp_addr_get(const struct probe_qp *q, struct ib_nics *nics, int nic, struct ib_path_addr *out)
+void probe_qp_addr_get(const struct probe_qp *q, struct ib_nics *nics, int nic,
+                       struct ib_path_addr *out)
 {
     memset(out, 0, sizeof(*out));
     out->qpn = q->qp ? q->qp->qp_num : 0;

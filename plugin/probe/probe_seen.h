@@ -1,4 +1,5 @@
-/* How many of the vantage points agree with a verdict. Pure; any thread; nothing blocks or is allocated. */
+/* How many of the vantage points agree with a verdict. Pure; any thread; nothing blocks or is
+ * allocated. */
 #ifndef PROBE_SEEN_H
 #define PROBE_SEEN_H
 
@@ -11,15 +12,17 @@ enum probe_point {
     PROBE_POINT_NEAR_AUX,  /* our NIC to another remote port */
     PROBE_POINT_FAR_LOOP,
     PROBE_POINT_FAR_AUX,
-    PROBE_POINT_OTHERS,    /* a pair of the same two processes that shares neither NIC */
+    PROBE_POINT_OTHERS, /* a pair of the same two processes that shares neither NIC */
     PROBE_POINTS
 };
 
 struct probe_seen {
-    unsigned by, of; /* that agree, of those that were asked and about which the verdict says something */
+    unsigned by,
+        of; /* that agree, of those that were asked and about which the verdict says something */
 };
 
 /* Adds one that was asked, with its outcome (enum probe_outcome; NA: it was not). */
-void probe_seen_add(struct probe_seen *s, enum probe_code code, enum probe_blame blame, enum probe_point point, uint8_t outcome);
+void probe_seen_add(struct probe_seen *s, enum probe_code code, enum probe_blame blame,
+                    enum probe_point point, uint8_t outcome);
 
 #endif

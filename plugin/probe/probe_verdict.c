@@ -21,9 +21,9 @@ struct end_row {
 };
 
 /*
- * A way in which a component fails, alone: the outcomes that each fact can have then. NA is in nearly every set, since
- * nobody may have asked; a set without it needs the fact. Rows speak of our end; those of its NIC and its link are the
- * same with the ends exchanged.
+ * A way in which a component fails, alone: the outcomes that each fact can have then. NA is in
+ * nearly every set, since nobody may have asked; a set without it needs the fact. Rows speak of our
+ * end; those of its NIC and its link are the same with the ends exchanged.
  */
 struct row {
     uint8_t blame;
@@ -31,9 +31,9 @@ struct row {
     struct end_row local, remote;
 };
 
-#define WELL                                                                                                           \
-    {                                                                                                                  \
-        P_NA | UP, NA | OK, NA | OK                                                                                    \
+#define WELL                                                                                       \
+    {                                                                                              \
+        P_NA | UP, NA | OK, NA | OK                                                                \
     }
 /* The channel may ride on what broke, so that no word comes. */
 #define WORD_MAY_COME (NA | OK | SILENT)
@@ -148,8 +148,9 @@ static struct probe_facts facts_of(const struct probe_facts *f)
 static unsigned known(const struct probe_facts *f)
 {
     return (f->direct != PROBE_NA) + (f->peer != PROBE_NA) + (f->others != PROBE_NA) +
-           (f->local.port != PROBE_PORT_NA) + (f->local.loop != PROBE_NA) + (f->local.aux != PROBE_NA) +
-           (f->remote.port != PROBE_PORT_NA) + (f->remote.loop != PROBE_NA) + (f->remote.aux != PROBE_NA);
+           (f->local.port != PROBE_PORT_NA) + (f->local.loop != PROBE_NA) +
+           (f->local.aux != PROBE_NA) + (f->remote.port != PROBE_PORT_NA) +
+           (f->remote.loop != PROBE_NA) + (f->remote.aux != PROBE_NA);
 }
 
 static unsigned end_misfits(const struct end_row *r, const struct probe_end *e)
@@ -181,7 +182,8 @@ static unsigned misfits(enum probe_blame b, const struct probe_facts *facts)
     return best;
 }
 
-static unsigned proved_at(const struct probe_end *e, uint8_t direct, enum probe_blame nic, enum probe_blame link)
+static unsigned proved_at(const struct probe_end *e, uint8_t direct, enum probe_blame nic,
+                          enum probe_blame link)
 {
     if (e->port == PROBE_PORT_DOWN) {
         return 1u << link;
@@ -189,7 +191,8 @@ static unsigned proved_at(const struct probe_end *e, uint8_t direct, enum probe_
     if (e->port == PROBE_PORT_GONE) {
         return 1u << nic;
     }
-    if (e->port == PROBE_PORT_UP && (FAIL >> e->loop & 1) && direct != PROBE_OK && e->aux != PROBE_OK) {
+    if (e->port == PROBE_PORT_UP && (FAIL >> e->loop & 1) && direct != PROBE_OK &&
+        e->aux != PROBE_OK) {
         return 1u << nic;
     }
     return 0;

@@ -32,8 +32,9 @@ static void sample_begin(struct probe_watch *w, uint64_t now, const struct probe
 }
 
 /*
- * What was done in a time bounds the rate from below whatever else happened then, so it rises at once: a slow phase
- * must not make a fast path look patient. It falls by samples that had work outstanding at each tick alone.
+ * What was done in a time bounds the rate from below whatever else happened then, so it rises at
+ * once: a slow phase must not make a fast path look patient. It falls by samples that had work
+ * outstanding at each tick alone.
  */
 static void measure(struct probe_watch *w, uint64_t now, const struct probe_pulse *s)
 {
@@ -65,7 +66,8 @@ void probe_watch_idle(struct probe_watch *w, uint64_t now, const struct probe_pu
     probe_watch_rest(w);
 }
 
-int probe_watch_tick(struct probe_watch *w, uint64_t now, const struct probe_pulse *s, uint64_t t_suspect)
+int probe_watch_tick(struct probe_watch *w, uint64_t now, const struct probe_pulse *s,
+                     uint64_t t_suspect)
 {
     measure(w, now, s);
     if (w->moved_at == 0 || w->moved != s->moved) {
@@ -78,14 +80,17 @@ int probe_watch_tick(struct probe_watch *w, uint64_t now, const struct probe_pul
     if (now < w->look_at || now - w->moved_at < t_suspect + 2 * probe_watch_expect(w, s)) {
         return 0;
     }
-    w->backoff = w->backoff == 0 ? t_suspect : 2 * w->backoff < PROBE_BACKOFF_MAX ? 2 * w->backoff : PROBE_BACKOFF_MAX;
+    w->backoff = w->backoff == 0                      ? t_suspect
+                 : 2 * w->backoff < PROBE_BACKOFF_MAX ? 2 * w->backoff
+                                                      : PROBE_BACKOFF_MAX;
     w->look_at = now + w->backoff;
     return 1;
 }
 
 uint64_t probe_stuck_limit(uint64_t t_stuck, unsigned ib_timeout, uint64_t expect)
 {
-    uint64_t rto = 4096ull << (ib_timeout < 32 ? ib_timeout : 31); /* IBTA 9.7.6.1.3: 4.096 us x 2^timeout */
+    uint64_t rto =
+        4096ull << (ib_timeout < 32 ? ib_timeout : 31); /* IBTA 9.7.6.1.3: 4.096 us x 2^timeout */
     uint64_t limit = t_stuck > 2 * rto ? t_stuck : 2 * rto;
 
     return limit > 4 * expect ? limit : 4 * expect;

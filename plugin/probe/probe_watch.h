@@ -1,6 +1,7 @@
 /*
- * When a path's silence is long enough to ask (docs/design-watchdog.md): rate, expected time, limits. Pure; times in ns
- * on the watch's clock, which stands still while the process does not run.
+ * When a path's silence is long enough to ask (docs/design-watchdog.md): rate, expected time,
+ * limits. Pure; times in ns on the watch's clock, which stands still while the process does not
+ * run.
  */
 #ifndef PROBE_WATCH_H
 #define PROBE_WATCH_H
@@ -37,9 +38,10 @@ void probe_watch_rest(struct probe_watch *w);
 /* Takes in one tick of a path that has no work outstanding, but had some not long ago. */
 void probe_watch_idle(struct probe_watch *w, uint64_t now, const struct probe_pulse *s);
 
-/* Takes in one tick of a path with work outstanding. 1: silent for too long, look at it; then not again before the
- * back-off. */
-int probe_watch_tick(struct probe_watch *w, uint64_t now, const struct probe_pulse *s, uint64_t t_suspect);
+/* Takes in one tick of a path with work outstanding. 1: silent for too long, look at it; then not
+ * again before the back-off. */
+int probe_watch_tick(struct probe_watch *w, uint64_t now, const struct probe_pulse *s,
+                     uint64_t t_suspect);
 
 /* The silence so far. */
 static inline uint64_t probe_watch_silence(const struct probe_watch *w, uint64_t now)
@@ -47,15 +49,16 @@ static inline uint64_t probe_watch_silence(const struct probe_watch *w, uint64_t
     return w->moved_at && now > w->moved_at ? now - w->moved_at : 0;
 }
 
-/* How long to wait for the answer to a probe that queues behind @expect ns of data on a pair whose slowest answer took
+/* How long to wait for the answer to a probe that queues behind @expect ns of data on a pair whose
+ * slowest answer took
  * @slowest ns. */
 static inline uint64_t probe_limit(uint64_t t_probe, uint64_t expect, uint64_t slowest)
 {
     return t_probe + 2 * expect + 4 * slowest;
 }
 
-/* How long a queue pair may stand still on a pair that answers: RC repairs the loss of a last packet within one
- * time-out. */
+/* How long a queue pair may stand still on a pair that answers: RC repairs the loss of a last
+ * packet within one time-out. */
 uint64_t probe_stuck_limit(uint64_t t_stuck, unsigned ib_timeout, uint64_t expect);
 
 #endif

@@ -1,9 +1,10 @@
 /*
- * An independent driver of the net table, version by version: it knows NCCL's rules and nothing of the plugin. One
- * process, or two that talk over a socket pair ("sides" 0 and 1); each end of a link sends and receives.
+ * An independent driver of the net table, version by version: it knows NCCL's rules and nothing of
+ * the plugin. One process, or two that talk over a socket pair ("sides" 0 and 1); each end of a
+ * link sends and receives.
  *
- * A check that fails prints what and where and ends this side with status 1; so does a case that takes longer than its
- * limit.
+ * A check that fails prints what and where and ends this side with status 1; so does a case that
+ * takes longer than its limit.
  */
 #ifndef DRV_H
 #define DRV_H
@@ -25,18 +26,19 @@ struct drv {
 };
 extern struct drv drv;
 
-__attribute__((noreturn, format(printf, 3, 4))) void drv_fail(const char *file, int line, const char *fmt, ...);
-#define NEED(cond, ...)                                                                                                \
-    do {                                                                                                               \
-        if (!(cond))                                                                                                   \
-            drv_fail(__FILE__, __LINE__, __VA_ARGS__);                                                                 \
+__attribute__((noreturn, format(printf, 3, 4))) void drv_fail(const char *file, int line,
+                                                              const char *fmt, ...);
+#define NEED(cond, ...)                                                                            \
+    do {                                                                                           \
+        if (!(cond))                                                                               \
+            drv_fail(__FILE__, __LINE__, __VA_ARGS__);                                             \
     } while (0)
 /* @call must succeed; what the plugin said last is shown otherwise. */
-#define OK(call)                                                                                                       \
-    do {                                                                                                               \
-        int drv_rc = (call);                                                                                           \
-        if (drv_rc != ABI_SUCCESS)                                                                                     \
-            drv_fail(__FILE__, __LINE__, "%s returned %d: %s", #call, drv_rc, drv_last_warn());                        \
+#define OK(call)                                                                                   \
+    do {                                                                                           \
+        int drv_rc = (call);                                                                       \
+        if (drv_rc != ABI_SUCCESS)                                                                 \
+            drv_fail(__FILE__, __LINE__, "%s returned %d: %s", #call, drv_rc, drv_last_warn());    \
     } while (0)
 
 /* --- drv_core.c --- */
@@ -65,7 +67,8 @@ struct drv_link {
     void *send, *recv;
     int dev;
 };
-/* Both sides: a connection each way over device @dev, polled as NCCL's service thread does. Alone: to itself. */
+/* Both sides: a connection each way over device @dev, polled as NCCL's service thread does. Alone:
+ * to itself. */
 void drv_connect(struct drv_link *l, int dev);
 void drv_connect_many(struct drv_link *l, int n);
 void drv_close(struct drv_link *l);
@@ -79,7 +82,8 @@ void *drv_isend(void *comm, void *data, int size, int tag, void *mh);
 void *drv_irecv1(void *comm, void *data, int size, int tag, void *mh);
 /* 1 when done; @sizes may be NULL. */
 int drv_test(void *request, int *sizes);
-/* Tests all of @req (entries may be NULL) until all are done. sizes[i], if given, gets the first count of each. */
+/* Tests all of @req (entries may be NULL) until all are done. sizes[i], if given, gets the first
+ * count of each. */
 void drv_wait(void **req, int n, int *sizes);
 
 /* A pattern that differs with @seed and place. */
@@ -98,6 +102,7 @@ struct drv_case {
     int by_name;     /* needs what not every fabric has: runs if it is named */
 };
 /* One table per file, ended by an empty row. */
-extern const struct drv_case drv_cases_data[], drv_cases_life[], drv_cases_init[], drv_cases_version[], drv_cases_gpu[];
+extern const struct drv_case drv_cases_data[], drv_cases_life[], drv_cases_init[],
+    drv_cases_version[], drv_cases_gpu[];
 
 #endif

@@ -37,10 +37,12 @@ void drv_logger(int level, unsigned long flags, const char *file, int line, cons
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
     pthread_mutex_lock(&log_lock);
-    if (level == ABI_LOG_WARN)
+    if (level == ABI_LOG_WARN) {
         snprintf(last_warn, sizeof(last_warn), "%s", text);
-    if (getenv("DRV_LOG"))
+    }
+    if (getenv("DRV_LOG")) {
         fprintf(stderr, "%s side %d: %s:%d %s\n", drv.name, drv.side, file, line, text);
+    }
     pthread_mutex_unlock(&log_lock);
 }
 
@@ -65,7 +67,8 @@ void drv_table_use(int version)
 {
     drv.net = abi_view_find(drv.lib, version);
     NEED(drv.net != NULL, "no table of version %d (0: any)", version);
-    NEED(version == 0 || abi_view.version == version, "version %d instead of %d", abi_view.version, version);
+    NEED(version == 0 || abi_view.version == version, "version %d instead of %d", abi_view.version,
+         version);
     abi_view.optional = 1;
 }
 
@@ -94,8 +97,9 @@ static void io_all(int writing, char *p, size_t n)
 {
     while (n > 0) {
         ssize_t k = writing ? send(drv.peer, p, n, MSG_NOSIGNAL) : recv(drv.peer, p, n, 0);
-        if (k < 0 && errno == EINTR)
+        if (k < 0 && errno == EINTR) {
             continue;
+        }
         NEED(k > 0, "the other side is gone");
         p += k;
         n -= (size_t)k;

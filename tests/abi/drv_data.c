@@ -13,10 +13,10 @@
 #define GUARD 64 /* bytes around a message that must stay */
 #define SLOTS 64 /* of the array that core hands to test() */
 
-/* Sends @size bytes from @at in one buffer to @at2 in the other side's, both ways at once, and looks at every byte
- * around. */
-static void exchange(struct drv_link *l, char *out, char *in, void *mo, void *mi, size_t size, size_t at, size_t at2,
-                     uint32_t seed)
+/* Sends @size bytes from @at in one buffer to @at2 in the other side's, both ways at once, and
+ * looks at every byte around. */
+static void exchange(struct drv_link *l, char *out, char *in, void *mo, void *mi, size_t size,
+                     size_t at, size_t at2, uint32_t seed)
 {
     int sizes[2] = {-1, -1};
     void *req[2];
@@ -26,7 +26,8 @@ static void exchange(struct drv_link *l, char *out, char *in, void *mo, void *mi
     req[1] = drv_irecv1(l->recv, in + at2, (int)size, 3, mi);
     req[0] = drv_isend(l->send, out + at, (int)size, 3, mo);
     drv_wait(req, 2, sizes);
-    NEED(sizes[0] == (int)size && sizes[1] == (int)size, "%zu bytes: sent %d, received %d", size, sizes[0], sizes[1]);
+    NEED(sizes[0] == (int)size && sizes[1] == (int)size, "%zu bytes: sent %d, received %d", size,
+         sizes[0], sizes[1]);
     drv_check(in + at2, size, seed + (drv.peer < 0 ? 0 : 1 - (uint32_t)drv.side), "exchange");
     drv_check_byte(in + at2 - GUARD, GUARD, 0x77, "before the message");
     drv_check_byte(in + at2 + size, GUARD, 0x77, "behind the message");
@@ -34,9 +35,10 @@ static void exchange(struct drv_link *l, char *out, char *in, void *mo, void *mi
 
 static void sizes_and_alignments(void)
 {
-    static const size_t sizes[] = {0,    1,    2,     7,     8,     63,     64,     127,     128,     129,    255,
-                                   1000, 4095, 4096,  4097,  65535, 65536,  65537,  131072,  131201,  524288, 1048576,
-                                   3,    0,    99999, 16384, 12345, 777777, 262144, 2097152, 4194304, 8388593};
+    static const size_t sizes[] = {0,     1,     2,      7,      8,      63,      64,      127,
+                                   128,   129,   255,    1000,   4095,   4096,    4097,    65535,
+                                   65536, 65537, 131072, 131201, 524288, 1048576, 3,       0,
+                                   99999, 16384, 12345,  777777, 262144, 2097152, 4194304, 8388593};
     static const size_t places[] = {0, 1, 3, 8, 63, 127, 128};
     size_t room = (8u << 20) + 4096;
     char *out = drv_map(room), *in = drv_map(room);
@@ -48,8 +50,10 @@ static void sizes_and_alignments(void)
 
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         for (size_t k = 0; k < sizeof(places) / sizeof(places[0]); k++, seed += 2) {
-            if (k < 2 || sizes[i] < 70000)
-                exchange(&l, out, in, mo, mi, sizes[i], GUARD + places[k], GUARD + places[(k * 3 + i) % 7], seed);
+            if (k < 2 || sizes[i] < 70000) {
+                exchange(&l, out, in, mo, mi, sizes[i], GUARD + places[k],
+                         GUARD + places[(k * 3 + i) % 7], seed);
+            }
         }
     }
     OK(drv.net->dereg_mr(l.send, mo));
@@ -58,7 +62,8 @@ static void sizes_and_alignments(void)
     drv_close(&l);
 }
 
-/* The largest message a plugin can be handed, one byte less, and the receiver's room larger than the message. */
+/* The largest message a plugin can be handed, one byte less, and the receiver's room larger than
+ * the message. */
 static void a_gibibyte(void)
 {
     size_t gib = 1u << 30, room = gib + 4096;
@@ -91,7 +96,8 @@ static void a_gibibyte(void)
     drv_close(&l);
 }
 
-/* A group is @n buffers in one request; the senders' order is turned, so only the tags say which is which. */
+/* A group is @n buffers in one request; the senders' order is turned, so only the tags say which is
+ * which. */
 static void groups_with_tags(void)
 {
     enum { PIECE = 70000, ROUNDS = 40 };
@@ -127,21 +133,28 @@ static void groups_with_tags(void)
         } else {
             int room[8];
             memset(buf, 0x33, 8 * (PIECE + GUARD));
-            for (int i = 0; i < n; i++)
-                room[i] = PIECE;
-            for (req[0] = NULL; req[0] == NULL; sched_yield())
-                OK(drv.net->irecv(l.recv, n, data, room, tag, mhs, &req[0]));
-            for (int i = 0; i < SLOTS; i++)
-                got[i] = -5;
-            while (!drv_test(req[0], got))
-                sched_yield();
             for (int i = 0; i < n; i++) {
-                NEED(got[i] == size[i], "round %d: buffer %d has %d bytes, sent were %d", round, i, got[i], size[i]);
-                drv_check(data[i], (size_t)size[i], (uint32_t)(round * 8 + i), "group");
-                drv_check_byte((char *)data[i] + size[i], (size_t)(PIECE + GUARD - size[i]), 0x33, "behind a piece");
+                room[i] = PIECE;
             }
-            for (int i = n; i < SLOTS; i++)
+            for (req[0] = NULL; req[0] == NULL; sched_yield()) {
+                OK(drv.net->irecv(l.recv, n, data, room, tag, mhs, &req[0]));
+            }
+            for (int i = 0; i < SLOTS; i++) {
+                got[i] = -5;
+            }
+            while (!drv_test(req[0], got)) {
+                sched_yield();
+            }
+            for (int i = 0; i < n; i++) {
+                NEED(got[i] == size[i], "round %d: buffer %d has %d bytes, sent were %d", round, i,
+                     got[i], size[i]);
+                drv_check(data[i], (size_t)size[i], (uint32_t)(round * 8 + i), "group");
+                drv_check_byte((char *)data[i] + size[i], (size_t)(PIECE + GUARD - size[i]), 0x33,
+                               "behind a piece");
+            }
+            for (int i = n; i < SLOTS; i++) {
                 NEED(got[i] == -5, "size %d of a group of %d was written", i, n);
+            }
         }
     }
     OK(drv.net->dereg_mr(l.send, mh));
@@ -205,8 +218,8 @@ static void *start_one(struct drv_link *l, char *buf, void *mh, int n)
 }
 
 /*
- * Starts requests until there are @max, or none is taken for a while; how many there are then. One refusal says
- * nothing: it may be only a bad moment.
+ * Starts requests until there are @max, or none is taken for a while; how many there are then. One
+ * refusal says nothing: it may be only a bad moment.
  */
 static int fill_up(struct drv_link *l, char *buf, void *mh, void **req, int n, int max)
 {
@@ -225,9 +238,9 @@ static int fill_up(struct drv_link *l, char *buf, void *mh, void **req, int n, i
 }
 
 /*
- * With receives posted neither side runs out below 32 requests (x 8 for sends: a receive may take that many); what is
- * one too many is refused in peace. A send may also be refused for want of a receive: it is repeated. Only the oldest
- * request is tested: the others must get on all the same.
+ * With receives posted neither side runs out below 32 requests (x 8 for sends: a receive may take
+ * that many); what is one too many is refused in peace. A send may also be refused for want of a
+ * receive: it is repeated. Only the oldest request is tested: the others must get on all the same.
  */
 static void request_limits(void)
 {
@@ -242,22 +255,26 @@ static void request_limits(void)
 
     for (int turn = 0; turn < 3; turn++) {
         /* receives first; sends first; together */
-        if (turn == drv.side)
+        if (turn == drv.side) {
             drv_barrier();
+        }
         n = fill_up(&l, buf, mh, req, 0, want);
-        if (turn == 1 - drv.side)
+        if (turn == 1 - drv.side) {
             drv_barrier();
+        }
         NEED(drv.side == 0 || n == want, "turn %d: only %d receives were taken", turn, n);
         while (n < want) {
             n = fill_up(&l, buf, mh, req, n, want);
             sched_yield();
         }
         for (int i = 0; i < n; i++) {
-            while (!drv_test(req[i], sizes))
+            while (!drv_test(req[i], sizes)) {
                 sched_yield();
+            }
         }
-        for (int i = 0; drv.side == 1 && i < RECV_MIN * 8; i++)
+        for (int i = 0; drv.side == 1 && i < RECV_MIN * 8; i++) {
             drv_check(buf + i * 512, 512, (uint32_t)i, "message");
+        }
         memset(buf, 0, SEND_MIN * 512);
         drv_barrier();
     }
@@ -281,9 +298,11 @@ static void flush_and_null_sizes(void)
 
     for (int i = 0; i < 100; i++) {
         drv_fill(buf, 100, (uint32_t)i);
-        if (drv.side == 1)
+        if (drv.side == 1) {
             memset(buf, 0, 100);
-        req = drv.side == 0 ? drv_isend(l.send, buf, 100, 0, mh) : drv_irecv1(l.recv, buf, 100, 0, mh);
+        }
+        req = drv.side == 0 ? drv_isend(l.send, buf, 100, 0, mh)
+                            : drv_irecv1(l.recv, buf, 100, 0, mh);
         drv_wait(&req, 1, NULL);
         if (drv.side == 1) {
             drv_check(buf, 100, (uint32_t)i, "message");
@@ -296,7 +315,8 @@ static void flush_and_null_sizes(void)
     drv_close(&l);
 }
 
-/* Memory that came as a descriptor, which is closed right after the call, as core does; each time it is another one. */
+/* Memory that came as a descriptor, which is closed right after the call, as core does; each time
+ * it is another one. */
 static void *reg_dmabuf(void *comm, char *buf, size_t len, int fd)
 {
     void *mh = NULL;
@@ -320,20 +340,24 @@ static void dmabuf(void)
     void *mh[3], *req, *data;
 
     OK(drv.net->get_properties(0, &p));
-    NEED(p.ptr_support & PTR_DMABUF, "the fabric's devices take DMA-BUF, the plugin says %x", p.ptr_support);
+    NEED(p.ptr_support & PTR_DMABUF, "the fabric's devices take DMA-BUF, the plugin says %x",
+         p.ptr_support);
     NEED(fd >= 0 && ftruncate(fd, ROOM) == 0, "memfd");
     buf = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     NEED(buf != MAP_FAILED, "mmap");
     drv_connect(&l, 0);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         mh[i] = reg_dmabuf(drv.side ? l.recv : l.send, buf, ROOM, fd);
+    }
     close(fd);
     for (int i = 0; i < 60; i++) {
-        if (i % 20 == 10) /* the others must go on serving */
+        if (i % 20 == 10) { /* the others must go on serving */
             OK(drv.net->dereg_mr(drv.side ? l.recv : l.send, mh[i / 20]));
+        }
         void *use = mh[i < 10 ? 0 : i < 30 ? 1 : 2];
-        if (i >= 50)
+        if (i >= 50) {
             break;
+        }
         if (drv.side == 0) {
             drv_fill(buf + i * 1000, (size_t)len, (uint32_t)i);
             req = drv_isend(l.send, buf + i * 1000, len, 0, use);
@@ -354,7 +378,8 @@ static void dmabuf(void)
     drv_close(&l);
 }
 
-/* Several connections, both ways, random sizes, as deep as core goes; only the oldest request of each is tested. */
+/* Several connections, both ways, random sizes, as deep as core goes; only the oldest request of
+ * each is tested. */
 static void traffic(void)
 {
     enum { LINKS = 6, DEPTH = 8, MESSAGES = 400, ROOM = 200000 };
@@ -372,7 +397,8 @@ static void traffic(void)
         for (int in = 0; in < 2; in++) {
             s[i][in].buf = drv_map(DEPTH * ROOM);
             s[i][in].mh = drv_reg(in ? l[i].recv : l[i].send, s[i][in].buf, DEPTH * ROOM);
-            s[i][in].rnd = (uint32_t)(i * 2 + (drv.peer < 0 ? 0 : drv.side ^ in)); /* of the sender */
+            s[i][in].rnd =
+                (uint32_t)(i * 2 + (drv.peer < 0 ? 0 : drv.side ^ in)); /* of the sender */
         }
     }
     for (int i = 0; left > 0; i = (i + 1) % LINKS) {
@@ -382,8 +408,9 @@ static void traffic(void)
             if (s[i][in].posted < MESSAGES && s[i][in].posted - s[i][in].done < DEPTH) {
                 uint32_t seed = (uint32_t)s[i][in].posted, before = s[i][in].rnd;
                 void *req = NULL;
-                int len = (int)(drv_random(&s[i][in].rnd) % (drv_random(&s[i][in].rnd) % 8 ? 3000 : ROOM)), room = ROOM,
-                    tag = 0;
+                int len = (int)(drv_random(&s[i][in].rnd) %
+                                (drv_random(&s[i][in].rnd) % 8 ? 3000 : ROOM)),
+                    room = ROOM, tag = 0;
                 if (in) {
                     OK(drv.net->irecv(l[i].recv, 1, (void **)&at, &room, &tag, &s[i][in].mh, &req));
                 } else {
@@ -400,20 +427,23 @@ static void traffic(void)
             }
             k = s[i][in].done % DEPTH;
             if (s[i][in].done < s[i][in].posted && drv_test(s[i][in].req[k], &size)) {
-                NEED(size == s[i][in].size[k], "link %d message %d: size %d, expected %d", i, s[i][in].done, size,
-                     s[i][in].size[k]);
-                if (in)
-                    drv_check(s[i][in].buf + (size_t)k * ROOM, (size_t)size, (uint32_t)s[i][in].done + (uint32_t)i,
-                              "traffic");
+                NEED(size == s[i][in].size[k], "link %d message %d: size %d, expected %d", i,
+                     s[i][in].done, size, s[i][in].size[k]);
+                if (in) {
+                    drv_check(s[i][in].buf + (size_t)k * ROOM, (size_t)size,
+                              (uint32_t)s[i][in].done + (uint32_t)i, "traffic");
+                }
                 left -= ++s[i][in].done == MESSAGES;
             }
         }
-        if (i == 0)
+        if (i == 0) {
             sched_yield();
+        }
     }
     drv_barrier();
-    for (int i = 0; i < LINKS; i++)
+    for (int i = 0; i < LINKS; i++) {
         drv_close(&l[i]);
+    }
 }
 
 const struct drv_case drv_cases_data[] = {

@@ -1,6 +1,7 @@
 /*
- * Memory of a GPU, on a fabric that reaches it (softfab up --gpu). With the stand-in for CUDA's driver (tests/gpu/fake)
- * its addresses are none of this process: whoever touches them otherwise than by the driver's copies dies.
+ * Memory of a GPU, on a fabric that reaches it (softfab up --gpu). With the stand-in for CUDA's
+ * driver (tests/gpu/fake) its addresses are none of this process: whoever touches them otherwise
+ * than by the driver's copies dies.
  */
 #include "tests/abi/drv.h"
 
@@ -42,12 +43,14 @@ static void cuda_open(void)
         NEED(f != NULL, "libcuda.so.1 has no %s", calls[i].name);
         memcpy(calls[i].call, &f, sizeof(f));
     }
-    NEED(cu.init(0) == 0 && cu.device_get(&device, 0) == 0 && cu.ctx_retain(&ctx, device) == 0 && cu.ctx_set(ctx) == 0,
+    NEED(cu.init(0) == 0 && cu.device_get(&device, 0) == 0 && cu.ctx_retain(&ctx, device) == 0 &&
+             cu.ctx_set(ctx) == 0,
          "no GPU");
 }
 
-/* Messages from memory of a GPU to memory of a GPU, each flushed before it is read. DRV_FAULT, a command of side 0, is
- * run while the 20th is under way: what is posted again is read from the GPU, too. */
+/* Messages from memory of a GPU to memory of a GPU, each flushed before it is read. DRV_FAULT, a
+ * command of side 0, is run while the 20th is under way: what is posted again is read from the GPU,
+ * too. */
 static void gpu_memory(void)
 {
     enum { ROOM = 1 << 20, LEN = 700000, MESSAGES = 40 };
@@ -61,20 +64,24 @@ static void gpu_memory(void)
 
     cuda_open();
     OK(drv.net->get_properties(0, &p));
-    NEED(p.ptr_support & PTR_CUDA, "this fabric reaches memory of a GPU, the plugin says %x", p.ptr_support);
+    NEED(p.ptr_support & PTR_CUDA, "this fabric reaches memory of a GPU, the plugin says %x",
+         p.ptr_support);
     NEED(cu.alloc(&gpu, ROOM) == 0, "cuMemAlloc");
     data = (void *)(uintptr_t)gpu;
     drv_connect(&l, 0);
     OK(drv.net->reg_mr(drv.side ? l.recv : l.send, data, ROOM, PTR_CUDA, &mh));
     for (int i = 0; i < MESSAGES; i++) {
         memset(host, 0xee, sizeof(host));
-        if (drv.side == 0)
+        if (drv.side == 0) {
             drv_fill(host, LEN, (uint32_t)i);
+        }
         NEED(cu.copy_to(gpu, host, ROOM) == 0, "cuMemcpyHtoD");
         drv_barrier();
-        req = drv.side == 0 ? drv_isend(l.send, data, LEN, 0, mh) : drv_irecv1(l.recv, data, LEN, 0, mh);
-        if (i == 20 && drv.side == 0 && fault != NULL)
+        req = drv.side == 0 ? drv_isend(l.send, data, LEN, 0, mh)
+                            : drv_irecv1(l.recv, data, LEN, 0, mh);
+        if (i == 20 && drv.side == 0 && fault != NULL) {
             NEED(system(fault) == 0, "'%s' failed", fault);
+        }
         drv_wait(&req, 1, got);
         NEED(got[0] == LEN, "size %d", got[0]);
         if (drv.side == 1) {

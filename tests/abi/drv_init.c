@@ -17,8 +17,9 @@ static int threads_now(void)
     int n = 0;
 
     NEED(d != NULL, "/proc/self/task");
-    for (struct dirent *e; (e = readdir(d)) != NULL;)
+    for (struct dirent *e; (e = readdir(d)) != NULL;) {
         n += e->d_name[0] != '.';
+    }
     closedir(d);
     return n;
 }
@@ -33,21 +34,27 @@ static void properties(void)
         memset(&p[i], 0xa5, sizeof(p[i]));
         OK(drv.net->get_properties(i, &p[i]));
         OK(drv.net->get_properties(i, &again));
-        NEED(memcmp(&p[i], &again, sizeof(again) - 4) == 0, "properties of %d differ from call to call", i);
+        NEED(memcmp(&p[i], &again, sizeof(again) - 4) == 0,
+             "properties of %d differ from call to call", i);
         NEED(p[i].name != NULL && p[i].name[0], "no name");
-        for (int k = 0; k < i; k++)
+        for (int k = 0; k < i; k++) {
             NEED(strcmp(p[i].name, p[k].name) != 0, "%s is the name of two devices", p[i].name);
-        NEED(p[i].pci_path != NULL && realpath(p[i].pci_path, path) && strcmp(path, p[i].pci_path) == 0, "%s: path %s",
-             p[i].name, p[i].pci_path);
+        }
+        NEED(p[i].pci_path != NULL && realpath(p[i].pci_path, path) &&
+                 strcmp(path, p[i].pci_path) == 0,
+             "%s: path %s", p[i].name, p[i].pci_path);
         snprintf(path, sizeof(path), "%.4000s/subsystem", p[i].pci_path);
         NEED(access(path, F_OK) == 0, "%s is no PCI function", p[i].pci_path);
         NEED(p[i].speed > 0, "speed %d", p[i].speed);
         NEED(p[i].guid != 0, "no GUID");
         NEED(p[i].port == 1, "port %d", p[i].port);
-        NEED((p[i].ptr_support & ABI_PTR_HOST) && (p[i].ptr_support & ~7) == 0, "pointer types %x", p[i].ptr_support);
-        NEED(p[i].reg_is_global == 1 && p[i].max_recvs == 8 && p[i].max_comms >= 1024 && p[i].latency == 0,
+        NEED((p[i].ptr_support & ABI_PTR_HOST) && (p[i].ptr_support & ~7) == 0, "pointer types %x",
+             p[i].ptr_support);
+        NEED(p[i].reg_is_global == 1 && p[i].max_recvs == 8 && p[i].max_comms >= 1024 &&
+                 p[i].latency == 0,
              "fixed properties");
-        NEED(p[i].device_type == ABI_DEVICE_HOST && p[i].device_version == 0, "device type %d", p[i].device_type);
+        NEED(p[i].device_type == ABI_DEVICE_HOST && p[i].device_version == 0, "device type %d",
+             p[i].device_type);
     }
     NEED(drv.net->get_properties(drv.ndev, &again) != ABI_SUCCESS, "a device too many");
     NEED(drv.net->get_properties(-1, &again) != ABI_SUCCESS, "device -1");
@@ -63,8 +70,9 @@ static void init_again(void)
     threads = threads_now();
     for (int i = 0; i < 6; i++) {
         drv_self_test();
-        if (i % 3) /* one that never ends must not be in the way of the next */
+        if (i % 3) { /* one that never ends must not be in the way of the next */
             OK(abi_view_finalize());
+        }
         if (i & 1) {
             NEED(dlclose(drv.lib) == 0, "dlclose");
             drv_load();
@@ -86,10 +94,12 @@ static void signals_are_blocked(void)
 
     NEED(d != NULL, "/proc/self/task");
     for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        unsigned long long blocked = 0, wanted = 1ull << (SIGTERM - 1) | 1ull << (SIGINT - 1) | 1ull << (SIGUSR1 - 1);
+        unsigned long long blocked = 0, wanted = 1ull << (SIGTERM - 1) | 1ull << (SIGINT - 1) |
+                                                 1ull << (SIGUSR1 - 1);
         FILE *f;
-        if (e->d_name[0] == '.' || atoi(e->d_name) == getpid())
+        if (e->d_name[0] == '.' || atoi(e->d_name) == getpid()) {
             continue;
+        }
         snprintf(path, sizeof(path), "/proc/self/task/%s/status", e->d_name);
         f = fopen(path, "r");
         NEED(f != NULL, "%s", path);
@@ -121,8 +131,10 @@ static void forked(void)
             void *comm = (void *)1;
             char handle[ABI_HANDLE_BYTES];
             alarm(30); /* the parent's is not inherited */
-            NEED(drv.net->devices(&n) != ABI_SUCCESS && n == 0, "the child may use its parent's devices");
-            NEED(drv.net->listen(0, handle, &comm) != ABI_SUCCESS && comm == NULL, "the child may listen on them");
+            NEED(drv.net->devices(&n) != ABI_SUCCESS && n == 0,
+                 "the child may use its parent's devices");
+            NEED(drv.net->listen(0, handle, &comm) != ABI_SUCCESS && comm == NULL,
+                 "the child may listen on them");
             if (kind == 1) {
                 drv_init();
                 NEED(drv.ndev == ndev, "%d devices", drv.ndev);
@@ -130,8 +142,8 @@ static void forked(void)
             }
             exit(0); /* handlers of the parent's life run here too */
         }
-        NEED(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0, "child %d: status %x",
-             kind, status);
+        NEED(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0,
+             "child %d: status %x", kind, status);
         drv_self_test();
     }
 }
@@ -145,9 +157,11 @@ static void bad_option(void)
 
     NEED(drv.ndev > 0, "init fell back");
     for (int i = 0; i < 2; i++) {
-        NEED(drv.net->listen(0, handle, &comm) == ABI_INVALID_USAGE && comm == NULL, "listening all the same");
+        NEED(drv.net->listen(0, handle, &comm) == ABI_INVALID_USAGE && comm == NULL,
+             "listening all the same");
         text = drv_last_warn();
-        NEED(strstr(text, "NCCL_R2_") || strstr(text, "NCCL_IB_"), "the last WARN does not name it: %s", text);
+        NEED(strstr(text, "NCCL_R2_") || strstr(text, "NCCL_IB_"),
+             "the last WARN does not name it: %s", text);
         NEED(strstr(text, "expected"), "the last WARN does not say what is allowed: %s", text);
     }
 }
@@ -172,7 +186,8 @@ static void exit_with_all_open(void)
         drv_barrier();
         exit(0);
     }
-    NEED(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %x", status);
+    NEED(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0,
+         "status %x", status);
     NEED(drv_now_ms() - t0 < 20000, "the process took %u ms", (unsigned)(drv_now_ms() - t0));
 }
 
@@ -198,9 +213,12 @@ static void survivor(void)
         rc = drv.net->test(req, &done, NULL);
         usleep(100);
     }
-    NEED(rc == ABI_REMOTE_ERROR && !done, "after %u ms test says %d, done %d", (unsigned)(drv_now_ms() - t0), rc, done);
-    NEED(strstr(drv_last_warn(), p.name) != NULL, "the reason does not say where: %s", drv_last_warn());
-    fprintf(stderr, "%s: known after %u ms: %s\n", drv.name, (unsigned)(drv_now_ms() - t0), drv_last_warn());
+    NEED(rc == ABI_REMOTE_ERROR && !done, "after %u ms test says %d, done %d",
+         (unsigned)(drv_now_ms() - t0), rc, done);
+    NEED(strstr(drv_last_warn(), p.name) != NULL, "the reason does not say where: %s",
+         drv_last_warn());
+    fprintf(stderr, "%s: known after %u ms: %s\n", drv.name, (unsigned)(drv_now_ms() - t0),
+            drv_last_warn());
     t0 = drv_now_ms();
     OK(drv.net->dereg_mr(l.recv, mh));
     drv_close(&l);
@@ -221,29 +239,33 @@ static void victim(int sig)
         drv_init();
         drv_connect(&l, 0);
         drv_barrier();
-        if (sig)
+        if (sig) {
             raise(sig);
+        }
         exit(0);
     }
     NEED(waitpid(pid, &status, 0) == pid, "waitpid");
-    NEED(sig ? WIFSIGNALED(status) && WTERMSIG(status) == sig : WIFEXITED(status) && WEXITSTATUS(status) == 0,
+    NEED(sig ? WIFSIGNALED(status) && WTERMSIG(status) == sig
+             : WIFEXITED(status) && WEXITSTATUS(status) == 0,
          "status %x", status);
 }
 
 static void peer_exits(void)
 {
-    if (drv.side == 0)
+    if (drv.side == 0) {
         survivor();
-    else
+    } else {
         victim(0);
+    }
 }
 
 static void peer_is_killed(void)
 {
-    if (drv.side == 0)
+    if (drv.side == 0) {
         survivor();
-    else
+    } else {
         victim(SIGKILL);
+    }
 }
 
 const struct drv_case drv_cases_init[] = {

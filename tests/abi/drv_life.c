@@ -10,7 +10,8 @@
 #define QUICK_MS 1000 /* nothing that must not block may take this long, busy machine or not */
 
 /* One message each way, checked. */
-static void ping(struct drv_link *l, char *out, char *in, void *mo, void *mi, size_t len, uint32_t seed)
+static void ping(struct drv_link *l, char *out, char *in, void *mo, void *mi, size_t len,
+                 uint32_t seed)
 {
     void *req[2];
     int sizes[2];
@@ -37,12 +38,14 @@ static void listen_and_nothing_else(void)
     /* nobody dials */
     OK(drv.net->accept(comm[0], &recv, NULL));
     NEED(recv == NULL, "accept gave a comm that nobody connected");
-    for (int i = 0; i < 200; i++)
+    for (int i = 0; i < 200; i++) {
         OK(drv.net->close_listen(comm[i]));
+    }
     NEED(drv_now_ms() - t0 < QUICK_MS, "%u ms", (unsigned)(drv_now_ms() - t0));
     /* bytes that are no handle */
     memset(handle, 0x5a, sizeof(handle));
-    NEED(drv.net->connect(0, handle, &send, NULL) != ABI_SUCCESS && send == NULL, "connected to garbage");
+    NEED(drv.net->connect(0, handle, &send, NULL) != ABI_SUCCESS && send == NULL,
+         "connected to garbage");
     NEED(drv_last_warn()[0] != '\0', "no reason given");
     NEED(drv.net->listen(drv.ndev, handle, &recv) != ABI_SUCCESS && recv == NULL,
          "listening on a device that is not there");
@@ -56,11 +59,13 @@ static void start_maybe(struct drv_link *l, char *buf, int in, void *mh)
 
     rc = in ? drv.net->irecv(l->recv, 1, &data, &size, &tag, &mh, &req)
             : drv.net->isend(l->send, buf, size, tag, mh, &req);
-    NEED(rc == ABI_SUCCESS || rc == ABI_REMOTE_ERROR, "starting a request returned %d: %s", rc, drv_last_warn());
+    NEED(rc == ABI_SUCCESS || rc == ABI_REMOTE_ERROR, "starting a request returned %d: %s", rc,
+         drv_last_warn());
     NEED(rc == ABI_SUCCESS || req == NULL, "an error, and a request");
 }
 
-/* NCCL's abort: the requests are never tested again, both ends close, in any order; then new connections. */
+/* NCCL's abort: the requests are never tested again, both ends close, in any order; then new
+ * connections. */
 static void close_with_requests_outstanding(void)
 {
     enum { ROOM = 1 << 20 };
@@ -71,19 +76,23 @@ static void close_with_requests_outstanding(void)
         drv_connect(&l, turn % drv.ndev);
         void *mo = drv_reg(l.send, buf, ROOM), *mi = drv_reg(l.recv, buf, ROOM);
         uint64_t t0;
-        /* receives only, sends only, both, so that data is under way; each with both ends ready, and with one that is
-         * early */
-        for (int i = 0; i < 8 && turn % 3 != 1; i++)
+        /* receives only, sends only, both, so that data is under way; each with both ends ready,
+         * and with one that is early */
+        for (int i = 0; i < 8 && turn % 3 != 1; i++) {
             start_maybe(&l, buf + i * 1000, 1, mi);
-        for (int i = 0; i < 200 && turn % 3 != 0; i++)
+        }
+        for (int i = 0; i < 200 && turn % 3 != 0; i++) {
             start_maybe(&l, buf + i % 8 * 50000, 0, mo);
-        if (turn & 1)
+        }
+        if (turn & 1) {
             drv_barrier();
+        }
         t0 = drv_now_ms();
         OK(drv.net->dereg_mr(l.send, mo)); /* core drops registrations before it closes */
         OK(drv.net->dereg_mr(l.recv, mi));
         drv_close(&l);
-        NEED(drv_now_ms() - t0 < QUICK_MS, "turn %d: closing took %u ms", turn, (unsigned)(drv_now_ms() - t0));
+        NEED(drv_now_ms() - t0 < QUICK_MS, "turn %d: closing took %u ms", turn,
+             (unsigned)(drv_now_ms() - t0));
         drv_barrier();
     }
     drv_connect(&l, 0);
@@ -93,8 +102,8 @@ static void close_with_requests_outstanding(void)
     drv_close(&l);
 }
 
-/* The receiver is done before the sender knows; the sender closes first; the receiver has not yet asked for what is on
- * its way. */
+/* The receiver is done before the sender knows; the sender closes first; the receiver has not yet
+ * asked for what is on its way. */
 static void one_end_closes_first(void)
 {
     char *buf = drv_map(1 << 20);
@@ -123,8 +132,9 @@ static void one_end_closes_first(void)
                 drv_close(&l);
             }
         }
-        if (drv.side == 0 && !(turn & 1))
+        if (drv.side == 0 && !(turn & 1)) {
             drv_barrier();
+        }
     }
     drv_barrier();
 }
@@ -146,15 +156,19 @@ static void one_buffer_many_connections(void)
             mo[i] = drv_reg(l[i].send, buf, 2 * ROOM);
             mi[i] = drv_reg(l[i].recv, buf + (i & 1 ? ROOM : 0), (size_t)ROOM * (i & 1 ? 1 : 2));
         }
-        for (int i = 0; i < LINKS; i++)
-            ping(&l[i], buf + i * 4096, buf + ROOM + i * 4096, mo[i], mi[i], 3000, (uint32_t)(round * LINKS + i) * 2);
+        for (int i = 0; i < LINKS; i++) {
+            ping(&l[i], buf + i * 4096, buf + ROOM + i * 4096, mo[i], mi[i], 3000,
+                 (uint32_t)(round * LINKS + i) * 2);
+        }
         /* the first to be let go are not the last: what is left must still serve */
         for (int i = 0; i < LINKS / 2; i++) {
             OK(drv.net->dereg_mr(l[i].send, mo[i]));
             OK(drv.net->dereg_mr(l[i].recv, mi[i]));
         }
-        for (int i = LINKS / 2; i < LINKS; i++)
-            ping(&l[i], buf + i * 4096, buf + ROOM + i * 4096, mo[i], mi[i], 4000, (uint32_t)(round * LINKS + i) * 3);
+        for (int i = LINKS / 2; i < LINKS; i++) {
+            ping(&l[i], buf + i * 4096, buf + ROOM + i * 4096, mo[i], mi[i], 4000,
+                 (uint32_t)(round * LINKS + i) * 3);
+        }
         for (int i = LINKS / 2; i < LINKS; i++) {
             OK(drv.net->dereg_mr(l[i].send, mo[i]));
             OK(drv.net->dereg_mr(l[i].recv, mi[i]));
@@ -162,8 +176,9 @@ static void one_buffer_many_connections(void)
         OK(drv.net->dereg_mr(l[0].send, NULL));
     }
     drv_barrier();
-    for (int i = 0; i < LINKS; i++)
+    for (int i = 0; i < LINKS; i++) {
         drv_close(&l[i]);
+    }
 }
 
 /* The service thread of NCCL registers user buffers on a comm that the progress thread posts on. */
@@ -197,16 +212,19 @@ static void registering_while_sending(void)
     drv_connect(&shared, 0);
     void *mo = drv_reg(shared.send, buf, 1 << 20), *mi = drv_reg(shared.recv, buf, 1 << 20);
     NEED(pthread_create(&thread, NULL, registrar, NULL) == 0, "thread");
-    for (int i = 0; i < 3000; i++)
+    for (int i = 0; i < 3000; i++) {
         ping(&shared, buf, buf + (1 << 19), mo, mi, (size_t)i, (uint32_t)i * 2);
+    }
     atomic_store(&stop, 1);
     pthread_join(thread, NULL);
-    NEED(atomic_load(&registrations) >= 20, "only %d registrations meanwhile", atomic_load(&registrations));
+    NEED(atomic_load(&registrations) >= 20, "only %d registrations meanwhile",
+         atomic_load(&registrations));
     drv_barrier();
     drv_close(&shared);
 }
 
-/* A rank may exchange with itself, and host and device numbers have nothing to do with each other. */
+/* A rank may exchange with itself, and host and device numbers have nothing to do with each other.
+ */
 static void every_pair_of_devices(void)
 {
     char *buf = drv_map(1 << 16);
@@ -215,8 +233,10 @@ static void every_pair_of_devices(void)
         struct drv_link l;
         drv_connect(&l, dev);
         void *mo = drv_reg(l.send, buf, 1 << 15), *mi = drv_reg(l.recv, buf + (1 << 15), 1 << 15);
-        for (int i = 0; i < 50; i++)
-            ping(&l, buf, buf + (1 << 15), mo, mi, (size_t)(i * 500), (uint32_t)(dev * 100 + i) * 2);
+        for (int i = 0; i < 50; i++) {
+            ping(&l, buf, buf + (1 << 15), mo, mi, (size_t)(i * 500),
+                 (uint32_t)(dev * 100 + i) * 2);
+        }
         drv_barrier();
         drv_close(&l);
     }

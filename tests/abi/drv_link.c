@@ -11,7 +11,8 @@
 /* A value that is no pointer: what NCCL's variables may hold when they are handed over. */
 #define STALE ((void *)0x5a5a5a5a)
 
-/* One half-open connection; the handle is a heap copy of what came from the other side, as core's is. */
+/* One half-open connection; the handle is a heap copy of what came from the other side, as core's
+ * is. */
 struct half {
     void *listen;
     char *handle;
@@ -60,8 +61,9 @@ static void connect_all(struct drv_link *l, int n)
     int left = n;
 
     NEED(n <= LINKS_MAX, "%d links", n);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         half_begin(&h[i], l[i].dev);
+    }
     while (left > 0) {
         for (int i = 0; i < n; i++) {
             if (h[i].handle != NULL && half_turn(&h[i], &l[i])) {
@@ -83,8 +85,9 @@ void drv_connect(struct drv_link *l, int dev)
 
 void drv_connect_many(struct drv_link *l, int n)
 {
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         l[i] = (struct drv_link){.dev = i % drv.ndev};
+    }
     connect_all(l, n);
 }
 
@@ -146,8 +149,9 @@ void *drv_isend(void *comm, void *data, int size, int tag, void *mh)
         req = STALE;
         OK(drv.net->isend(comm, data, size, tag, mh, &req));
         request_check(req);
-        if (req != NULL)
+        if (req != NULL) {
             return req;
+        }
         sched_yield();
     }
 }
@@ -160,8 +164,9 @@ void *drv_irecv1(void *comm, void *data, int size, int tag, void *mh)
         req = STALE;
         OK(drv.net->irecv(comm, 1, &data, &size, &tag, &mh, &req));
         request_check(req);
-        if (req != NULL)
+        if (req != NULL) {
             return req;
+        }
         sched_yield();
     }
 }
@@ -179,8 +184,9 @@ void drv_wait(void **req, int n, int *sizes)
 {
     int left = 0;
 
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         left += req[i] != NULL;
+    }
     while (left > 0) {
         for (int i = 0; i < n; i++) {
             if (req[i] != NULL && drv_test(req[i], sizes ? &sizes[i] : NULL)) {
@@ -211,8 +217,9 @@ void drv_fill(void *buf, size_t len, uint32_t seed)
         uint64_t w = word_at(i / 8, seed);
         memcpy(p + i, &w, 8);
     }
-    for (; i < len; i++)
+    for (; i < len; i++) {
         p[i] = (char)byte_at(i, seed);
+    }
 }
 
 void drv_check(const void *buf, size_t len, uint32_t seed, const char *what)
@@ -225,14 +232,16 @@ void drv_check(const void *buf, size_t len, uint32_t seed, const char *what)
         memcpy(&got, p + i, 8);
         NEED(got == w, "%s: wrong data in the 8 bytes at %zu of %zu", what, i, len);
     }
-    for (; i < len; i++)
+    for (; i < len; i++) {
         NEED(p[i] == byte_at(i, seed), "%s: wrong byte at %zu of %zu", what, i, len);
+    }
 }
 
 void drv_check_byte(const void *buf, size_t len, int value, const char *what)
 {
     const uint8_t *p = buf;
 
-    for (size_t i = 0; i < len; i++)
+    for (size_t i = 0; i < len; i++) {
         NEED(p[i] == value, "%s: byte %zu of %zu was written", what, i, len);
+    }
 }

@@ -32,19 +32,23 @@ static void props_read(int dev, void *out, size_t size)
     unsigned char room[512];
 
     memset(room, 0xa5, sizeof(room));
-    OK(abi_view.version >= 11 ? t11()->get_properties(dev, room) : t9()->get_properties(dev, (void *)room));
-    for (size_t i = size; i < sizeof(room); i++)
+    OK(abi_view.version >= 11 ? t11()->get_properties(dev, room)
+                              : t9()->get_properties(dev, (void *)room));
+    for (size_t i = size; i < sizeof(room); i++) {
         NEED(room[i] == 0xa5, "byte %zu was written: the properties have %zu", i, size);
+    }
     memcpy(out, room, size);
 }
 
-static void props_new_check(const char *name, int dev, int flush, int ndevs, const int32_t *devs, uint64_t p2p,
-                            uint64_t coll)
+static void props_new_check(const char *name, int dev, int flush, int ndevs, const int32_t *devs,
+                            uint64_t p2p, uint64_t coll)
 {
     NEED(flush == 0, "%s: forceFlush %d", name, flush);
-    NEED(ndevs == 1 && devs[0] == dev, "%s: made of %d devices, the first %d", name, ndevs, devs[0]);
+    NEED(ndevs == 1 && devs[0] == dev, "%s: made of %d devices, the first %d", name, ndevs,
+         devs[0]);
     NEED(p2p == 1u << 30, "%s: maxP2pBytes %llu", name, (unsigned long long)p2p);
-    NEED(coll > 0 && coll <= ABI_SIZE_LIMIT, "%s: maxCollBytes %llu", name, (unsigned long long)coll);
+    NEED(coll > 0 && coll <= ABI_SIZE_LIMIT, "%s: maxCollBytes %llu", name,
+         (unsigned long long)coll);
 }
 
 static void properties_of_the_version(void)
@@ -57,17 +61,22 @@ static void properties_of_the_version(void)
         OK(drv.net->get_properties(dev, &p));
         if (abi_view.version == 12) {
             props_read(dev, &v12, sizeof(v12));
-            NEED(strcmp(v12.name, p.name) == 0 && v12.device_type == ABI_DEVICE_HOST, "%s", v12.name);
-            props_new_check(v12.name, dev, v12.force_flush, v12.ndevs, v12.devs, v12.max_p2p_bytes, v12.max_coll_bytes);
+            NEED(strcmp(v12.name, p.name) == 0 && v12.device_type == ABI_DEVICE_HOST, "%s",
+                 v12.name);
+            props_new_check(v12.name, dev, v12.force_flush, v12.ndevs, v12.devs, v12.max_p2p_bytes,
+                            v12.max_coll_bytes);
             NEED(v12.max_multi_request == 1, "maxMultiRequestSize %d", v12.max_multi_request);
-            NEED(v12.rail == ABI_ID_UNDEF && v12.plane == ABI_ID_UNDEF, "rail %d, plane %d", v12.rail, v12.plane);
+            NEED(v12.rail == ABI_ID_UNDEF && v12.plane == ABI_ID_UNDEF, "rail %d, plane %d",
+                 v12.rail, v12.plane);
             continue;
         }
         props_read(dev, &v11, abi_view.version == 11 ? sizeof(v11) : sizeof(v11.v9));
-        NEED(strcmp(v11.v9.name, p.name) == 0 && v11.v9.device_type == ABI_DEVICE_HOST, "%s", v11.v9.name);
-        props_new_check(v11.v9.name, dev, v11.v9.force_flush, v11.v9.ndevs, v11.v9.devs, v11.v9.max_p2p_bytes,
-                        v11.v9.max_coll_bytes);
-        NEED(abi_view.version < 11 || v11.max_multi_request == 1, "maxMultiRequestSize %d", v11.max_multi_request);
+        NEED(strcmp(v11.v9.name, p.name) == 0 && v11.v9.device_type == ABI_DEVICE_HOST, "%s",
+             v11.v9.name);
+        props_new_check(v11.v9.name, dev, v11.v9.force_flush, v11.v9.ndevs, v11.v9.devs,
+                        v11.v9.max_p2p_bytes, v11.v9.max_coll_bytes);
+        NEED(abi_view.version < 11 || v11.max_multi_request == 1, "maxMultiRequestSize %d",
+             v11.max_multi_request);
     }
 }
 
@@ -79,7 +88,8 @@ static void rails_and_planes(void)
     NEED(drv.ndev == 2, "%d devices", drv.ndev);
     for (int dev = 0; dev < 2; dev++) {
         props_read(dev, &p, sizeof(p));
-        NEED(p.rail == want[dev][0] && p.plane == want[dev][1], "%s: rail %d, plane %d", p.name, p.rail, p.plane);
+        NEED(p.rail == want[dev][0] && p.plane == want[dev][1], "%s: rail %d, plane %d", p.name,
+             p.rail, p.plane);
     }
 }
 
@@ -88,11 +98,13 @@ static void flush_is_asked_for(void)
     struct abi_props_v12 p = {0};
     struct abi_props_v11 p11 = {0};
 
-    if (abi_view.version == 12)
+    if (abi_view.version == 12) {
         props_read(0, &p, sizeof(p));
-    else
+    } else {
         props_read(0, &p11, abi_view.version == 11 ? sizeof(p11) : sizeof(p11.v9));
-    NEED(p.force_flush + p11.v9.force_flush == 1, "forceFlush %d", p.force_flush + p11.v9.force_flush);
+    }
+    NEED(p.force_flush + p11.v9.force_flush == 1, "forceFlush %d",
+         p.force_flush + p11.v9.force_flush);
 }
 
 /* --- sizes, marks, profiler handles --- */
@@ -123,8 +135,9 @@ static void sizes_beyond_int(void)
 }
 
 /*
- * A receive whose completion NCCL does not need is completed like any other: no sooner than its bytes are there, since
- * what completes early here would be posted again with the old bytes under way.
+ * A receive whose completion NCCL does not need is completed like any other: no sooner than its
+ * bytes are there, since what completes early here would be posted again with the old bytes under
+ * way.
  */
 static void optional_completion(void)
 {
@@ -142,8 +155,9 @@ static void optional_completion(void)
         if (drv.side == 1) {
             memset(buf, 0, ROOM);
             req = drv_irecv1(l.recv, buf, ROOM, 0, mh);
-            for (int k = 0; k < 2000; k++)
+            for (int k = 0; k < 2000; k++) {
                 NEED(!drv_test(req, NULL), "done before anything was sent");
+            }
         }
         drv_barrier();
         if (drv.side == 0) {
@@ -152,8 +166,9 @@ static void optional_completion(void)
         }
         drv_wait(&req, 1, &size);
         NEED(size == len, "size %d of %d", size, len);
-        if (drv.side == 1)
+        if (drv.side == 1) {
             drv_check(buf, (size_t)len, (uint32_t)i, "message");
+        }
     }
     drv_barrier();
     drv_close(&l);
@@ -171,10 +186,12 @@ static void profiler_handles(void)
     drv_connect(&l, 0);
     void *mo = drv_reg(l.send, buf, 4096), *mi = drv_reg(l.recv, buf + 4096, 4096);
     drv_fill(buf, 500, 8);
-    while (req[0] == NULL)
+    while (req[0] == NULL) {
         OK(t10()->irecv(l.recv, 1, &data, &room, &tag, &mi, NULL, &req[0]));
-    while (req[1] == NULL)
+    }
+    while (req[1] == NULL) {
         OK(t10()->isend(l.send, buf, 500, 0, mo, NULL, &req[1]));
+    }
     drv_wait(req, 2, sizes);
     drv_check(data, 500, 8, "message");
     drv_close(&l);
@@ -190,14 +207,17 @@ static void profiler_passed_over(void)
     size_t room = 4096;
     int tag = 0, sizes[2];
 
-    if (abi_view.version != 10)
+    if (abi_view.version != 10) {
         return;
+    }
     drv_connect(&l, 0);
     void *mo = drv_reg(l.send, buf, 4096), *mi = drv_reg(l.recv, buf + 4096, 4096);
-    while (req[0] == NULL)
+    while (req[0] == NULL) {
         OK(t10()->irecv(l.recv, 1, &data, &room, &tag, &mi, &bad, &req[0]));
-    while (req[1] == NULL)
+    }
+    while (req[1] == NULL) {
         OK(t10()->isend(l.send, buf, 500, 0, mo, STALE, &req[1]));
+    }
     drv_wait(req, 2, sizes);
     drv_close(&l);
     NEED(abi_view.profiled == 0, "the profiler was called %d times", abi_view.profiled);
@@ -212,8 +232,9 @@ static char parents[8];
 
 static int keep_event(void **event, int type, void *phandle, int64_t plugin, void *data)
 {
-    size_t i = type == ABI_EVENT_START ? (size_t)((char *)phandle - parents)
-                                       : (size_t)((char *)*event - (char *)events) / sizeof(events[0]);
+    size_t i = type == ABI_EVENT_START
+                   ? (size_t)((char *)phandle - parents)
+                   : (size_t)((char *)*event - (char *)events) / sizeof(events[0]);
 
     NEED(plugin == ABI_EVENT_IB, "of plugin %llx", (unsigned long long)plugin);
     NEED(i < 8, "an event of step %zu", i);
@@ -228,7 +249,8 @@ static int keep_event(void **event, int type, void *phandle, int64_t plugin, voi
     return ABI_SUCCESS;
 }
 
-/* Each message that has a parent is reported under it, whole, and ends before it is said to be done. */
+/* Each message that has a parent is reported under it, whole, and ends before it is said to be
+ * done. */
 static void profiler_events(void)
 {
     char *buf = drv_map(1 << 16);
@@ -243,19 +265,22 @@ static void profiler_events(void)
         void *req = NULL, *parent = i == 7 ? NULL : &parents[i], *data = buf;
 
         drv_fill(buf, drv.side ? 0 : 5000, (uint32_t)i);
-        while (req == NULL && drv.side)
+        while (req == NULL && drv.side) {
             OK(t10()->irecv(l.recv, 1, &data, &room, &tag, &mh, &parent, &req));
-        while (req == NULL)
+        }
+        while (req == NULL) {
             OK(t10()->isend(l.send, buf, 5000, 0, mh, parent, &req));
+        }
         drv_wait(&req, 1, &size);
-        NEED(events[i].starts == (i != 7) && events[i].stops == events[i].starts, "message %d: %d events, %d ended", i,
-             events[i].starts, events[i].stops);
-        NEED(i == 7 || (events[i].data.kind == 1 && events[i].data.device == 0 && events[i].data.length == 5000 &&
-                        events[i].data.qp != 0),
-             "message %d: kind %d, device %d, %llu bytes", i, events[i].data.kind, events[i].data.device,
-             (unsigned long long)events[i].data.length);
-        if (drv.side)
+        NEED(events[i].starts == (i != 7) && events[i].stops == events[i].starts,
+             "message %d: %d events, %d ended", i, events[i].starts, events[i].stops);
+        NEED(i == 7 || (events[i].data.kind == 1 && events[i].data.device == 0 &&
+                        events[i].data.length == 5000 && events[i].data.qp != 0),
+             "message %d: kind %d, device %d, %llu bytes", i, events[i].data.kind,
+             events[i].data.device, (unsigned long long)events[i].data.length);
+        if (drv.side) {
             drv_check(buf, 5000, (uint32_t)i, "message");
+        }
     }
     drv_barrier();
     drv_close(&l);
@@ -274,7 +299,8 @@ static void *context_open(uint64_t id, int class)
     return ctx;
 }
 
-/* NCCL takes the context of a network for its own IB transport's, and reads and writes an int there. */
+/* NCCL takes the context of a network for its own IB transport's, and reads and writes an int
+ * there. */
 static void context_scribble(void *ctx, int class)
 {
     int32_t is;
@@ -305,8 +331,9 @@ static int threads_now(void)
     int n = 0;
 
     NEED(d != NULL, "/proc/self/task");
-    for (struct dirent *e; (e = readdir(d)) != NULL;)
+    for (struct dirent *e; (e = readdir(d)) != NULL;) {
         n += e->d_name[0] != '.';
+    }
     closedir(d);
     return n;
 }
@@ -326,7 +353,8 @@ static void contexts(void)
         context_scribble(ctx[i], i == 0 ? 106 : i == 1 ? ABI_CLASS_UNDEF : 300);
     }
     NEED(context_connect(ctx[2]) == ABI_INVALID_USAGE, "traffic class 300 was taken");
-    NEED(strstr(drv_last_warn(), "trafficClass 300"), "the last WARN does not name it: %s", drv_last_warn());
+    NEED(strstr(drv_last_warn(), "trafficClass 300"), "the last WARN does not name it: %s",
+         drv_last_warn());
     for (int i = 0; i < 2; i++) {
         NEED(context_connect(ctx[i]) == ABI_SUCCESS, "connect: %s", drv_last_warn());
         abi_view.ctx = ctx[i];
@@ -338,14 +366,16 @@ static void contexts(void)
     OK(t11()->finalize(NULL)); /* NCCL up to 2.29.3, after an init that failed */
     abi_view.ctx = ctx[0];
     drv_self_test();
-    /* NCCL 2.28.3 goes on with the context of a communicator that is gone, where others share its proxy */
+    /* NCCL 2.28.3 goes on with the context of a communicator that is gone, where others share its
+     * proxy */
     abi_view.ctx = ctx[1];
     drv_self_test();
     OK(t11()->finalize(ctx[0]));
     OK(t11()->finalize(ctx[2]));
     OK(t11()->finalize(first));
     for (int i = 0; i < 8; i++) { /* what comes after it takes nothing from it */
-        NEED(context_connect(ctx[2]) == ABI_INVALID_USAGE, "a finalized context has forgotten its class");
+        NEED(context_connect(ctx[2]) == ABI_INVALID_USAGE,
+             "a finalized context has forgotten its class");
         abi_view.ctx = context_open(4, ABI_CLASS_UNDEF);
     }
     drv_self_test();
@@ -379,16 +409,21 @@ static void context_arguments(void)
     char handle[ABI_HANDLE_BYTES];
     void *ctx = STALE, *comm = STALE;
 
-    NEED(t11()->init(NULL, 1, NULL, drv_logger, NULL) != ABI_SUCCESS, "no room for the context, and success");
+    NEED(t11()->init(NULL, 1, NULL, drv_logger, NULL) != ABI_SUCCESS,
+         "no room for the context, and success");
     OK(t11()->init(&ctx, 1, NULL, drv_logger, NULL));
-    NEED(ctx != NULL && ctx != STALE && context_connect(ctx) == ABI_SUCCESS, "without a configuration");
-    NEED(t11()->listen(NULL, 0, handle, &comm) != ABI_SUCCESS && comm == NULL, "listen without a context");
+    NEED(ctx != NULL && ctx != STALE && context_connect(ctx) == ABI_SUCCESS,
+         "without a configuration");
+    NEED(t11()->listen(NULL, 0, handle, &comm) != ABI_SUCCESS && comm == NULL,
+         "listen without a context");
     comm = STALE;
-    NEED(t11()->connect(NULL, 0, handle, &comm, NULL) != ABI_SUCCESS && comm == NULL, "connect without a context");
+    NEED(t11()->connect(NULL, 0, handle, &comm, NULL) != ABI_SUCCESS && comm == NULL,
+         "connect without a context");
     OK(t11()->finalize(ctx));
 }
 
-/* init refuses, finalize follows all the same (NCCL up to 2.29.3); and once more for the next communicator. */
+/* init refuses, finalize follows all the same (NCCL up to 2.29.3); and once more for the next
+ * communicator. */
 static void init_refused(void)
 {
     struct abi_config config = {.traffic_class = ABI_CLASS_UNDEF};
@@ -403,7 +438,8 @@ static void init_refused(void)
     }
 }
 
-/* The class of a communicator: its traffic flows, one that cannot be is an error of connect and of nothing before. */
+/* The class of a communicator: its traffic flows, one that cannot be is an error of connect and of
+ * nothing before. */
 static void traffic_class(void)
 {
     char handle[ABI_HANDLE_BYTES];
@@ -412,8 +448,9 @@ static void traffic_class(void)
 
     for (int class = 0; class < 256; class += 51) {
         abi_view.traffic_class = class;
-        if (abi_view.version >= 11)
+        if (abi_view.version >= 11) {
             drv_init();
+        }
         drv_self_test();
     }
     abi_view.traffic_class = 256;
@@ -421,7 +458,8 @@ static void traffic_class(void)
     OK(drv.net->listen(0, handle, &listen));
     rc = drv.net->connect(0, handle, &comm, NULL);
     NEED(rc == ABI_INVALID_USAGE && comm == NULL, "connect with class 256: %d", rc);
-    NEED(strstr(drv_last_warn(), "trafficClass 256"), "the last WARN does not name it: %s", drv_last_warn());
+    NEED(strstr(drv_last_warn(), "trafficClass 256"), "the last WARN does not name it: %s",
+         drv_last_warn());
     OK(drv.net->close_listen(listen));
 }
 
@@ -444,7 +482,8 @@ static void all_tables(void)
     for (int version = ABI_VIEW_OLDEST; version <= ABI_VIEW_NEWEST; version++) {
         drv_table_use(version);
         drv_init();
-        NEED(drv.ndev == ndev, "version %d has %d devices, version %d %d", version, drv.ndev, newest, ndev);
+        NEED(drv.ndev == ndev, "version %d has %d devices, version %d %d", version, drv.ndev,
+             newest, ndev);
         drv_self_test();
         OK(abi_view_finalize());
         /* a connection of the first table, by the calls of this one */
@@ -458,7 +497,8 @@ static void all_tables(void)
     drv_close(&l);
 }
 
-/* Two hosts whose NCCLs are not of one age: this version at one end, each other one at the other. */
+/* Two hosts whose NCCLs are not of one age: this version at one end, each other one at the other.
+ */
 static void versions_meet(void)
 {
     const int version = abi_view.version;

@@ -1,8 +1,9 @@
 /*
- * The library as a stranger's process meets it: loaded alone, with nothing to work on. Which file: R2_PLUGIN, else the
- * one beside this program's folder ($(B)/tests/abi -> $(B)/libnccl-net-r2.so).
+ * The library as a stranger's process meets it: loaded alone, with nothing to work on. Which file:
+ * R2_PLUGIN, else the one beside this program's folder ($(B)/tests/abi -> $(B)/libnccl-net-r2.so).
  *
- * Cases about libibverbs run this program again with an LD_LIBRARY_PATH whose first libibverbs.so.1 is none.
+ * Cases about libibverbs run this program again with an LD_LIBRARY_PATH whose first libibverbs.so.1
+ * is none.
  */
 #include <check.h>
 #include <dirent.h>
@@ -27,10 +28,11 @@ static char self[PATH_MAX];
 static char logged[1 << 16];
 static char first_line[1024];
 static char last_warn[1024];
-static int log_faults; /* lines that break a rule of NCCL's log; checked by those who made the plugin speak */
+static int log_faults; /* lines that break a rule of NCCL's log; checked by those who made the
+                          plugin speak */
 
-static __attribute__((format(printf, 5, 6))) void logger(int level, unsigned long flags, const char *file, int line,
-                                                         const char *fmt, ...)
+static __attribute__((format(printf, 5, 6))) void
+logger(int level, unsigned long flags, const char *file, int line, const char *fmt, ...)
 {
     char text[1024];
     size_t used = strlen(logged);
@@ -39,8 +41,9 @@ static __attribute__((format(printf, 5, 6))) void logger(int level, unsigned lon
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    if (first_line[0] == '\0')
+    if (first_line[0] == '\0') {
         snprintf(first_line, sizeof(first_line), "%s", text);
+    }
     if (level == ABI_LOG_WARN) {
         log_faults += flags != ~0ul; /* a mask of subsystems would hide it */
         snprintf(last_warn, sizeof(last_warn), "%s", text);
@@ -81,8 +84,9 @@ static int count_of(const char *text, const char *part)
 {
     int n = 0;
 
-    for (; (text = strstr(text, part)) != NULL; text++)
+    for (; (text = strstr(text, part)) != NULL; text++) {
         n++;
+    }
     return n;
 }
 
@@ -91,27 +95,33 @@ static int threads_now(void)
     DIR *d = opendir("/proc/self/task");
     int n = 0;
 
-    if (d == NULL)
+    if (d == NULL) {
         return -1;
-    for (struct dirent *e; (e = readdir(d)) != NULL;)
+    }
+    for (struct dirent *e; (e = readdir(d)) != NULL;) {
         n += e->d_name[0] != '.';
+    }
     closedir(d);
     return n;
 }
 
-/* The tables and nothing else; NCCL takes the newest that it knows. Those of the tuner and the profiler are indirect: test_offers.c. */
+/* The tables and nothing else; NCCL takes the newest that it knows. Those of the tuner and the
+ * profiler are indirect: test_offers.c. */
 START_TEST(one_symbol_per_version)
 {
     char command[PATH_MAX + 64], out[8192], symbol[64];
 
     snprintf(command, sizeof(command), "nm -D --defined-only '%s'", plugin);
     output_of(command, out, sizeof(out));
-    ck_assert_msg(count_of(out, "\n") == ABI_VIEW_NEWEST - ABI_VIEW_OLDEST + 1 + 2 * 6, "exports:\n%s", out);
+    ck_assert_msg(count_of(out, "\n") == ABI_VIEW_NEWEST - ABI_VIEW_OLDEST + 1 + 2 * 6,
+                  "exports:\n%s", out);
     for (int v = ABI_VIEW_OLDEST; v <= ABI_VIEW_NEWEST; v++) {
         snprintf(symbol, sizeof(symbol), " D %s\n", abi_view_symbol(v));
         ck_assert_msg(strstr(out, symbol) != NULL, "exports:\n%s", out);
     }
-    ck_assert_msg(count_of(out, " i ncclTunerPlugin_v") == 6 && count_of(out, " i ncclProfiler_v") == 6, "exports:\n%s", out);
+    ck_assert_msg(count_of(out, " i ncclTunerPlugin_v") == 6 &&
+                      count_of(out, " i ncclProfiler_v") == 6,
+                  "exports:\n%s", out);
     abi_view_find(plugin_open(), 0);
     ck_assert_int_eq(abi_view.version, ABI_VIEW_NEWEST);
 }
@@ -126,7 +136,8 @@ START_TEST(dynamic_section)
     ck_assert_msg(count_of(out, "(NEEDED)") == 1 && strstr(out, "[libc.so.6]"), "%s", out);
     ck_assert_msg(strstr(out, "soname: [libnccl-net-r2.so]") != NULL, "%s", out);
     ck_assert_msg(strstr(out, "NODELETE") != NULL, "%s", out);
-    ck_assert_msg(strstr(out, "TEXTREL") == NULL && strstr(out, "RUNPATH") == NULL && strstr(out, "RPATH") == NULL,
+    ck_assert_msg(strstr(out, "TEXTREL") == NULL && strstr(out, "RUNPATH") == NULL &&
+                      strstr(out, "RPATH") == NULL,
                   "%s", out);
 }
 END_TEST
@@ -135,7 +146,8 @@ START_TEST(version_can_be_found)
 {
     char command[PATH_MAX + 96], out[1024];
 
-    snprintf(command, sizeof(command), "strings -a '%s' | grep '^nccl-net-r2 .* wire=[0-9]* abi=v8-v12$'", plugin);
+    snprintf(command, sizeof(command),
+             "strings -a '%s' | grep '^nccl-net-r2 .* wire=[0-9]* abi=v8-v12$'", plugin);
     output_of(command, out, sizeof(out));
     ck_assert_int_eq(count_of(out, "\n"), 1);
 }
@@ -151,14 +163,19 @@ START_TEST(loading_alone_does_nothing)
 }
 END_TEST
 
-/* Slot by slot, without any declaration of the table: how many there are, and which are NULL. 17, 18: getDeviceMr and
- * irecvConsumed, for plugins that run on the GPU; 19: makeVDevice; 20: finalize; 21: setNetAttr. */
+/* Slot by slot, without any declaration of the table: how many there are, and which are NULL. 17,
+ * 18: getDeviceMr and irecvConsumed, for plugins that run on the GPU; 19: makeVDevice; 20:
+ * finalize; 21: setNetAttr. */
 START_TEST(table_layout)
 {
     static const struct {
         int slots;
         uint32_t null; /* bit per slot */
-    } layout[] = {{19, 3u << 17}, {20, 7u << 17}, {20, 7u << 17}, {22, 7u << 17 | 1u << 21}, {22, 7u << 17 | 1u << 21}};
+    } layout[] = {{19, 3u << 17},
+                  {20, 7u << 17},
+                  {20, 7u << 17},
+                  {22, 7u << 17 | 1u << 21},
+                  {22, 7u << 17 | 1u << 21}};
     const uint32_t null = layout[_i - ABI_VIEW_OLDEST].null;
     const int slots = layout[_i - ABI_VIEW_OLDEST].slots;
     void *const *slot = dlsym(plugin_open(), abi_view_symbol(_i));
@@ -172,8 +189,9 @@ START_TEST(table_layout)
     ck_assert_str_eq((const char *)slot[0], "R2");
     for (int i = 1; i < slots; i++) {
         ck_assert_msg((slot[i] == NULL) == (null >> i & 1), "slot %d", i);
-        if (slot[i] == NULL)
+        if (slot[i] == NULL) {
             continue;
+        }
         ck_assert_int_ne(dladdr(slot[i], &code), 0);
         ck_assert_ptr_eq(code.dli_fbase, info.dli_fbase);
     }
@@ -235,7 +253,8 @@ END_TEST
 
 /* --- in a process whose libibverbs.so.1 is none --- */
 
-/* Exit status 0 when init failed with one clear line that contains @expected. Runs as a program of its own. */
+/* Exit status 0 when init failed with one clear line that contains @expected. Runs as a program of
+ * its own. */
 static int child_without_verbs(const char *expected)
 {
     void *lib = dlopen(plugin, RTLD_NOW | RTLD_LOCAL);
@@ -248,18 +267,23 @@ static int child_without_verbs(const char *expected)
     }
     for (int i = 0; i < 2; i++) { /* and once more: NCCL may try again for the next communicator */
         logged[0] = first_line[0] = last_warn[0] = '\0';
-        if (t->init(logger) != ABI_SYSTEM_ERROR)
+        if (t->init(logger) != ABI_SYSTEM_ERROR) {
             return 2;
-        if (strncmp(first_line, "NET/R2 : nccl-net-r2 ", 21) != 0 || strstr(first_line, "wire=4 abi=v8") == NULL)
+        }
+        if (strncmp(first_line, "NET/R2 : nccl-net-r2 ", 21) != 0 ||
+            strstr(first_line, "wire=4 abi=v8") == NULL) {
             return 3;
+        }
         if (strstr(last_warn, expected) == NULL || strstr(last_warn, "not used") == NULL) {
             fprintf(stderr, "log:\n%s", logged);
             return 4;
         }
-        if (t->devices(&n) == ABI_SUCCESS || n != 0)
+        if (t->devices(&n) == ABI_SUCCESS || n != 0) {
             return 5;
-        if (log_faults)
+        }
+        if (log_faults) {
             return 7;
+        }
     }
     return threads_now() == threads ? 0 : 6;
 }
@@ -298,7 +322,9 @@ START_TEST(without_libibverbs)
     ck_assert_ptr_nonnull(mkdtemp(dir));
     snprintf(lib, sizeof(lib), "%s/libibverbs.so.1", dir);
     /* what is found is no library at all */
-    text_write(lib, "this is not a shared object, and long enough for the loader to look at its beginning\n");
+    text_write(
+        lib,
+        "this is not a shared object, and long enough for the loader to look at its beginning\n");
     ck_assert_int_eq(run_child(dir, "libibverbs.so.1"), 0);
     /* what is found is a library without the calls */
     ck_assert_int_eq(unlink(lib), 0);
@@ -335,8 +361,9 @@ int main(int argc, char **argv)
     int failed;
 
     plugin_find();
-    if (argc == 3 && strcmp(argv[1], "--without-verbs") == 0)
+    if (argc == 3 && strcmp(argv[1], "--without-verbs") == 0) {
         return child_without_verbs(argv[2]);
+    }
     tcase_set_timeout(t, 60);
     tcase_add_test(t, one_symbol_per_version);
     tcase_add_test(t, dynamic_section);

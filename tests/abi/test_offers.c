@@ -1,6 +1,7 @@
 /*
- * The tuner's and the profiler's tables as NCCL gets them: by dlsym(), and only when their variable names the library (docs/design-tuner.md). The declarations here are
- * a reading of NCCL's headers that shares nothing with the plugin's.
+ * The tuner's and the profiler's tables as NCCL gets them: by dlsym(), and only when their variable
+ * names the library (docs/design-tuner.md). The declarations here are a reading of NCCL's headers
+ * that shares nothing with the plugin's.
  */
 #include <check.h>
 #include <dlfcn.h>
@@ -44,12 +45,21 @@ static const struct table *profiler(int version)
     return find("ncclProfiler_v", version);
 }
 
-static const char *const others[] = {NULL, "", "none", "ofi", "libnccl-tuner.so", "/opt/libnccl-net-ofi.so", "libnccl-net-r2.s", "/libnccl-net-r2.so/other.so"};
+static const char *const others[] = {NULL,
+                                     "",
+                                     "none",
+                                     "ofi",
+                                     "libnccl-tuner.so",
+                                     "/opt/libnccl-net-ofi.so",
+                                     "libnccl-net-r2.s",
+                                     "/libnccl-net-r2.so/other.so"};
 
 START_TEST(nothing_unless_named)
 {
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
-        for (const char *const *v = (const char *const[]){"NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN", NULL}; *v; v++) {
+        for (const char *const *v =
+                 (const char *const[]){"NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN", NULL};
+             *v; v++) {
             if (others[i]) {
                 setenv(*v, others[i], 1);
             } else {
@@ -57,7 +67,8 @@ START_TEST(nothing_unless_named)
             }
         }
         for (int v = 1; v <= VERSIONS; v++) {
-            ck_assert_msg(tuner(v) == NULL && profiler(v) == NULL, "version %d, '%s'", v, others[i] ? others[i] : "unset");
+            ck_assert_msg(tuner(v) == NULL && profiler(v) == NULL, "version %d, '%s'", v,
+                          others[i] ? others[i] : "unset");
         }
     }
 }
@@ -93,22 +104,28 @@ static int tuner_init(int version, const struct table *t, void **ctx, struct cho
     if (version < 5) {
         return ((int (*)(size_t, size_t, void *, void **))t->call[0])(16, 2, NULL, ctx);
     }
-    return ((int (*)(void **, uint64_t, size_t, size_t, void *, void *, void *))t->call[0])(ctx, 7, 16, 2, NULL, c->domains, c->constants);
+    return ((int (*)(void **, uint64_t, size_t, size_t, void *, void *, void *))t->call[0])(
+        ctx, 7, 16, 2, NULL, c->domains, c->constants);
 }
 
-static int tuner_ask(int version, const struct table *t, void *ctx, struct choice *c, int func, size_t bytes)
+static int tuner_ask(int version, const struct table *t, void *ctx, struct choice *c, int func,
+                     size_t bytes)
 {
     float **cost = (float **)(void *)c->cost;
 
     switch (version) {
     case 1:
-        return ((int (*)(int, size_t, int, int, int, int *, int *, int *))t->call[1])(func, bytes, 1, 1, 1, &c->algo, &c->proto, &c->channels);
+        return ((int (*)(int, size_t, int, int, int, int *, int *, int *))t->call[1])(
+            func, bytes, 1, 1, 1, &c->algo, &c->proto, &c->channels);
     case 2:
-        return ((int (*)(void *, int, size_t, int, int, int, int *, int *, int *))t->call[1])(ctx, func, bytes, 1, 1, 1, &c->algo, &c->proto, &c->channels);
+        return ((int (*)(void *, int, size_t, int, int, int, int *, int *, int *))t->call[1])(
+            ctx, func, bytes, 1, 1, 1, &c->algo, &c->proto, &c->channels);
     case 3:
-        return ((int (*)(void *, int, size_t, int, float **, int, int, int *))t->call[1])(ctx, func, bytes, 1, cost, ALGOS, PROTOS, &c->channels);
+        return ((int (*)(void *, int, size_t, int, float **, int, int, int *))t->call[1])(
+            ctx, func, bytes, 1, cost, ALGOS, PROTOS, &c->channels);
     default:
-        return ((int (*)(void *, int, size_t, int, float **, int, int, int, int *))t->call[1])(ctx, func, bytes, 1, cost, ALGOS, PROTOS, 1, &c->channels);
+        return ((int (*)(void *, int, size_t, int, float **, int, int, int, int *))t->call[1])(
+            ctx, func, bytes, 1, cost, ALGOS, PROTOS, 1, &c->channels);
     }
 }
 
@@ -151,9 +168,11 @@ START_TEST(profiler_asks_for_no_event)
     if (_i <= 3) {
         rc = ((int (*)(void **, int *))t->call[0])(&ctx, &events);
     } else if (_i == 4) {
-        rc = ((int (*)(void **, int *, const char *, uint64_t, int, int, int, void *))t->call[0])(&ctx, &events, "name", 7, 2, 16, 3, NULL);
+        rc = ((int (*)(void **, int *, const char *, uint64_t, int, int, int, void *))t->call[0])(
+            &ctx, &events, "name", 7, 2, 16, 3, NULL);
     } else {
-        rc = ((int (*)(void **, uint64_t, int *, const char *, int, int, int, void *))t->call[0])(&ctx, 7, &events, NULL, 2, 16, 3, NULL);
+        rc = ((int (*)(void **, uint64_t, int *, const char *, int, int, int, void *))t->call[0])(
+            &ctx, 7, &events, NULL, 2, 16, 3, NULL);
     }
     ck_assert_int_eq(rc, 0);
     ck_assert_int_eq(events, 0);

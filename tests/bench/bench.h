@@ -1,9 +1,10 @@
 /*
- * What the plugin costs and how long a failure lasts, counted on the in-process fabric: exact, the same in every run.
+ * What the plugin costs and how long a failure lasts, counted on the in-process fabric: exact, the
+ * same in every run.
  *
- * bench_watch counts what an instance asks of its devices; bench_flow is one connection under traffic as NCCL's proxy
- * makes it; each section prints one JSON object. Single-threaded, times are virtual nanoseconds. Whatever goes wrong
- * ends the program with a message.
+ * bench_watch counts what an instance asks of its devices; bench_flow is one connection under
+ * traffic as NCCL's proxy makes it; each section prints one JSON object. Single-threaded, times are
+ * virtual nanoseconds. Whatever goes wrong ends the program with a message.
  */
 #ifndef BENCH_H
 #define BENCH_H
@@ -24,17 +25,20 @@ struct bench_counts {
     uint64_t signaled; /* of all of them */
     uint64_t recv_wrs; /* work requests, whatever the number of calls */
     uint64_t send_calls, recv_calls, polls, cqes;
-    uint64_t cq_made, cq_entries, qp_made, qp_send_wrs, qp_recv_wrs, mr_made, mr_bytes; /* asked for at set-up */
+    uint64_t cq_made, cq_entries, qp_made, qp_send_wrs, qp_recv_wrs, mr_made,
+        mr_bytes;                  /* asked for at set-up */
     uint64_t data_at[IB_MAX_NICS]; /* when a NIC was last given data to send */
 };
 
 extern struct bench_counts bench_counts[BENCH_HOSTS];
 
-/* From now on the device calls of both instances are counted. One duo at a time, until it is destroyed. */
+/* From now on the device calls of both instances are counted. One duo at a time, until it is
+ * destroyed. */
 void bench_watch_start(struct duo *d);
 void bench_counts_clear(void);
 
-/* ---- bench_alloc.c: the plugin's heap, which is linked in with its allocation calls renamed ---- */
+/* ---- bench_alloc.c: the plugin's heap, which is linked in with its allocation calls renamed ----
+ */
 
 /* Bytes that the plugin holds on behalf of host 0 and 1. */
 extern int64_t bench_heap[BENCH_HOSTS];
@@ -63,13 +67,15 @@ struct bench_flow {
 /* A connection over device @dev from host 0 to host 1, for messages of @size bytes. */
 void bench_flow_open(struct bench_flow *f, struct duo *d, int dev, size_t size);
 void bench_flow_close(struct bench_flow *f);
-/* One turn of both ends: post if the window and the limit allow it, test the oldest, let step_ns pass. */
+/* One turn of both ends: post if the window and the limit allow it, test the oldest, let step_ns
+ * pass. */
 void bench_flow_turn(struct bench_flow *f);
 /* Turns until @messages are done at both ends in all. */
 void bench_flow_run(struct bench_flow *f, uint64_t messages);
 /* Turns for @ns. */
 void bench_flow_pass(struct bench_flow *f, uint64_t ns);
-/* The calls into the plugin one by one: separate functions, so that a profiler can tell them apart. */
+/* The calls into the plugin one by one: separate functions, so that a profiler can tell them apart.
+ */
 void bench_call_send(struct bench_flow *f);
 void bench_call_recv(struct bench_flow *f);
 

@@ -1,7 +1,7 @@
 /*
- * The plugin's heap. For this program its objects are linked with malloc and the like renamed to bench_*, so that what
- * they allocate is told from what the fabric and the bench itself allocate. Sizes are those of the heap, rounding and
- * all.
+ * The plugin's heap. For this program its objects are linked with malloc and the like renamed to
+ * bench_*, so that what they allocate is told from what the fabric and the bench itself allocate.
+ * Sizes are those of the heap, rounding and all.
  */
 #include "tests/bench/bench.h"
 

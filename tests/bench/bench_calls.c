@@ -1,4 +1,5 @@
-/* Traffic to be profiled: bench_call_send and bench_call_recv are where a profiler starts and stops counting. */
+/* Traffic to be profiled: bench_call_send and bench_call_recv are where a profiler starts and stops
+ * counting. */
 #include "tests/bench/bench.h"
 
 #include <stdio.h>

@@ -21,9 +21,10 @@ static void row_print(const char *traffic, int nics, size_t size, uint64_t n)
         "\"sender\": {\"send_wrs\": %.4f, \"cqes\": %.4f, \"other_wrs\": %.4f}, "
         "\"receiver\": {\"recv_wrs\": %.4f, \"cts_wrs\": %.4f, \"ack_wrs\": %.4f, \"signaled\": %.4f, \"cqes\": %.4f, "
         "\"other_wrs\": %.4f}}",
-        rows++ ? "," : "", traffic, nics, size, (unsigned long long)n, (double)s->data_wrs / m, (double)s->cqes / m,
-        (double)s->other_wrs / m, (double)r->recv_wrs / m, (double)r->cts_wrs / m, (double)r->ack_wrs / m,
-        (double)r->signaled / m, (double)r->cqes / m, (double)r->other_wrs / m);
+        rows++ ? "," : "", traffic, nics, size, (unsigned long long)n, (double)s->data_wrs / m,
+        (double)s->cqes / m, (double)s->other_wrs / m, (double)r->recv_wrs / m,
+        (double)r->cts_wrs / m, (double)r->ack_wrs / m, (double)r->signaled / m,
+        (double)r->cqes / m, (double)r->other_wrs / m);
 }
 
 /* A stream: what n messages in the middle of many cost. */
@@ -52,7 +53,8 @@ static void stream_count(const char *name, size_t size, const char *fault, uint6
     duo_destroy(&d);
 }
 
-/* Bursts of one window with silence between them: the last acknowledgement of each has no CTS to ride on. */
+/* Bursts of one window with silence between them: the last acknowledgement of each has no CTS to
+ * ride on. */
 static void burst_count(size_t size, uint64_t bursts)
 {
     struct r2_config cfg;

@@ -1,6 +1,7 @@
 /*
- * How long the weights of a process take: 256 connections, each over 8 NICs, with what they share inside the host and each remote end's own ports. Connections to
- * one host have the same paths: they are one flow with a share; and for comparison each is a flow of its own.
+ * How long the weights of a process take: 256 connections, each over 8 NICs, with what they share
+ * inside the host and each remote end's own ports. Connections to one host have the same paths:
+ * they are one flow with a share; and for comparison each is a flow of its own.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,11 +12,13 @@
 #include "balance/balance_plan.h"
 #include "tests/bench/bench.h"
 
-#define CONNS  256
-#define HOSTS  32
-#define NICS   8
-#define RUNS   200
-#define REMOTE (NICS * 2 + 3) /* resources before the remote ports: local ports, paths, a switch uplink per half, the sockets */
+#define CONNS 256
+#define HOSTS 32
+#define NICS  8
+#define RUNS  200
+#define REMOTE                                                                                     \
+    (NICS * 2 + 3) /* resources before the remote ports: local ports, paths, a switch uplink per   \
+                      half, the sockets */
 
 static struct balance_path path[CONNS * NICS];
 static struct balance_flow flow[CONNS];
@@ -31,7 +34,8 @@ static void net_make(struct balance_net *net, int flows)
         mbps[r] = 100000 + (seed >> 8) % 300000;
     }
     for (int f = 0; f < flows; f++) {
-        flow[f] = (struct balance_flow){.share = (uint16_t)(CONNS / flows), .n = NICS, .first = (uint32_t)f * NICS};
+        flow[f] = (struct balance_flow){
+            .share = (uint16_t)(CONNS / flows), .n = NICS, .first = (uint32_t)f * NICS};
         for (int n = 0; n < NICS; n++) {
             struct balance_path *p = &path[f * NICS + n];
 
@@ -39,12 +43,14 @@ static void net_make(struct balance_net *net, int flows)
             p->res[p->n++] = (uint16_t)n;
             p->res[p->n++] = (uint16_t)(NICS + n);
             p->res[p->n++] = (uint16_t)(2 * NICS + n / 4);
-            if (n >= 4)
+            if (n >= 4) {
                 p->res[p->n++] = 2 * NICS + 2;
+            }
             p->res[p->n++] = (uint16_t)(REMOTE + f % HOSTS * NICS + n);
         }
     }
-    *net = (struct balance_net){mbps, path, flow, REMOTE + HOSTS * NICS, (uint32_t)(flows * NICS), (uint32_t)flows};
+    *net = (struct balance_net){
+        mbps, path, flow, REMOTE + HOSTS * NICS, (uint32_t)(flows * NICS), (uint32_t)flows};
 }
 
 /* CPU time of one filling in us: others use this machine, too. */
@@ -57,11 +63,13 @@ static double one_run(int flows, double *of_bound)
 
     net_make(&net, flows);
     work = malloc(balance_fill_size(&net));
-    if (balance_fill_size(&net) == 0 || work == NULL)
+    if (balance_fill_size(&net) == 0 || work == NULL) {
         bench_die("the net of the weights is refused");
+    }
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &a);
-    for (int i = 0; i < RUNS; i++)
+    for (int i = 0; i < RUNS; i++) {
         balance_fill(&net, work, NULL, weight, &result);
+    }
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &b);
     free(work);
     *of_bound = result.least / result.bound;
@@ -71,12 +79,20 @@ static double one_run(int flows, double *of_bound)
 static struct balance_conn conn[CONNS];
 static uint64_t demand[CONNS];
 
-/* From the facts of all connections to their weights, @hosts different ones; three other processes send, too. CPU time in us. */
+/* From the facts of all connections to their weights, @hosts different ones; three other processes
+ * send, too. CPU time in us. */
 static double plan_run(int hosts)
 {
     static uint32_t out[CONNS][BALANCE_PLAN_PATHS];
     struct balance_other other[3 * NICS];
-    struct balance_facts f = {.nics = NICS, .links = REMOTE, .link = mbps, .conns = CONNS, .conn = conn, .demand = demand, .others = 3 * NICS, .other = other};
+    struct balance_facts f = {.nics = NICS,
+                              .links = REMOTE,
+                              .link = mbps,
+                              .conns = CONNS,
+                              .conn = conn,
+                              .demand = demand,
+                              .others = 3 * NICS,
+                              .other = other};
     struct timespec a, b;
     void *work;
 
@@ -94,16 +110,20 @@ static double plan_run(int hosts)
             p->port_there = mbps[REMOTE + c % hosts * NICS + n];
         }
     }
-    for (int i = 0; i < 3 * NICS; i++)
-        other[i] = (struct balance_other){.nics = i % NICS ? 1u << i % NICS : 0xfe, .conns = 32, .demand = 32000};
+    for (int i = 0; i < 3 * NICS; i++) {
+        other[i] = (struct balance_other){
+            .nics = i % NICS ? 1u << i % NICS : 0xfe, .conns = 32, .demand = 32000};
+    }
     memcpy(f.port, mbps, NICS * sizeof(mbps[0]));
     work = malloc(balance_plan_size(&f));
-    if (work == NULL)
+    if (work == NULL) {
         bench_die("the facts of the weights are refused");
+    }
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &a);
     for (int i = 0; i < RUNS; i++) {
-        if (balance_plan(&f, work, out) != 0)
+        if (balance_plan(&f, work, out) != 0) {
             bench_die("no weights");
+        }
     }
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &b);
     free(work);
@@ -112,11 +132,13 @@ static double plan_run(int hosts)
 
 int bench_fill_run(void)
 {
-    double by_host_bound, single_bound, by_host = one_run(HOSTS, &by_host_bound), single = one_run(CONNS, &single_bound);
+    double by_host_bound, single_bound, by_host = one_run(HOSTS, &by_host_bound),
+                                        single = one_run(CONNS, &single_bound);
     double plan = plan_run(HOSTS), kinds = plan_run(CONNS);
 
-    printf("{\"connections\": %d, \"nics\": %d, \"hosts\": %d, \"us\": %.1f, \"of_bound\": %.4f, \"single_us\": %.1f, \"single_of_bound\": %.4f, "
-           "\"plan_us\": %.1f, \"plan_single_us\": %.1f}\n",
-           CONNS, NICS, HOSTS, by_host, by_host_bound, single, single_bound, plan, kinds);
+    printf(
+        "{\"connections\": %d, \"nics\": %d, \"hosts\": %d, \"us\": %.1f, \"of_bound\": %.4f, \"single_us\": %.1f, \"single_of_bound\": %.4f, "
+        "\"plan_us\": %.1f, \"plan_single_us\": %.1f}\n",
+        CONNS, NICS, HOSTS, by_host, by_host_bound, single, single_bound, plan, kinds);
     return 0;
 }

@@ -22,9 +22,11 @@ static void message_fill(const struct bench_flow *f, uint8_t *at, uint64_t i)
 
 static void message_check(const struct bench_flow *f, const uint8_t *at, uint64_t i, size_t got)
 {
-    if (got != f->size || (got >= sizeof(i) &&
-                           (memcmp(at, &i, sizeof(i)) != 0 || memcmp(at + f->size - sizeof(i), &i, sizeof(i)) != 0))) {
-        bench_die("message %llu of %zu bytes arrived wrong, %zu bytes", (unsigned long long)i, f->size, got);
+    if (got != f->size ||
+        (got >= sizeof(i) && (memcmp(at, &i, sizeof(i)) != 0 ||
+                              memcmp(at + f->size - sizeof(i), &i, sizeof(i)) != 0))) {
+        bench_die("message %llu of %zu bytes arrived wrong, %zu bytes", (unsigned long long)i,
+                  f->size, got);
     }
 }
 
@@ -46,8 +48,10 @@ void bench_flow_open(struct bench_flow *f, struct duo *d, int dev, size_t size)
     if (duo_connect(d, dev, &f->tx, &f->rx) != 0) {
         bench_die("no connection over device %d", dev);
     }
-    if (r2_net_reg(f->tx, f->out, f->stride * BENCH_WINDOW, IB_PTR_HOST, 0, -1, &f->tx_mr) != R2_OK ||
-        r2_net_reg(f->rx, f->in, f->stride * BENCH_WINDOW, IB_PTR_HOST, 0, -1, &f->rx_mr) != R2_OK) {
+    if (r2_net_reg(f->tx, f->out, f->stride * BENCH_WINDOW, IB_PTR_HOST, 0, -1, &f->tx_mr) !=
+            R2_OK ||
+        r2_net_reg(f->rx, f->in, f->stride * BENCH_WINDOW, IB_PTR_HOST, 0, -1, &f->rx_mr) !=
+            R2_OK) {
         bench_die("no registration");
     }
     f->r_done_at = duo_now(d);

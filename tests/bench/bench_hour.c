@@ -1,7 +1,9 @@
 /*
- * What a NIC that is dead costs in probes, by the hour, and what NICs that are well cost: two processes, one connection, virtual time. Messages of the
- * out-of-band channel, packets on the fabric, queue pairs made; and what fleet monitors count against a NIC: time-outs of the transport, receivers that
- * were not ready. Ends with a message when NICs that are well are asked anything, or when a monitor would count anything.
+ * What a NIC that is dead costs in probes, by the hour, and what NICs that are well cost: two
+ * processes, one connection, virtual time. Messages of the out-of-band channel, packets on the
+ * fabric, queue pairs made; and what fleet monitors count against a NIC: time-outs of the
+ * transport, receivers that were not ready. Ends with a message when NICs that are well are asked
+ * anything, or when a monitor would count anything.
  */
 #include <stdio.h>
 #include <string.h>
@@ -9,12 +11,14 @@
 #include "plugin/r2_pair.h"
 #include "tests/bench/bench.h"
 
-#define NICS   2
-#define HOUR   (3600 * 1000 * DUO_MS)
-#define SETTLE (20 * 1000 * DUO_MS)
-#define FIRST_TIMEOUTS 2       /* of one question, under way when its answer was not needed any more */
-#define BURST  8               /* messages, ... */
-#define PACE   (200 * DUO_MS)  /* ... and the time from one burst to the next, of a row with traffic */
+#define NICS           2
+#define HOUR           (3600 * 1000 * DUO_MS)
+#define SETTLE         (20 * 1000 * DUO_MS)
+#define FIRST_TIMEOUTS 2 /* of one question, under way when its answer was not needed any more */
+#define BURST          8 /* messages, ... */
+#define PACE                                                                                       \
+    (200 * DUO_MS) /* ... and the time from one burst to the next, of a row with traffic           \
+                    */
 
 struct row {
     const char *name, *fault;
@@ -24,7 +28,8 @@ struct row {
 
 struct cost {
     uint64_t messages, bytes, packets, qps, answers;
-    uint64_t questions; /* work requests that carry no data, no CTS and no acknowledgement: probes, and messages beside them */
+    uint64_t questions; /* work requests that carry no data, no CTS and no acknowledgement: probes,
+                           and messages beside them */
     uint64_t timeouts, rnr, carried;
     uint64_t timeouts_first; /* before the hour, while questions follow each other closely */
 };
@@ -67,15 +72,19 @@ static void hour_pass(struct bench_flow *f, int traffic)
 static void check(const struct row *r, const struct cost *c)
 {
     if (r->fault == NULL && (c->questions || c->answers || c->messages || c->qps)) {
-        bench_die("%s: %llu questions were asked, %llu answered, %llu messages sent, %llu queue pairs made", r->name, (unsigned long long)c->questions,
-                  (unsigned long long)c->answers, (unsigned long long)c->messages, (unsigned long long)c->qps);
+        bench_die(
+            "%s: %llu questions were asked, %llu answered, %llu messages sent, %llu queue pairs made",
+            r->name, (unsigned long long)c->questions, (unsigned long long)c->answers,
+            (unsigned long long)c->messages, (unsigned long long)c->qps);
     }
     if (r->traffic && c->carried < HOUR / PACE) {
         bench_die("%s: only %llu messages were carried", r->name, (unsigned long long)c->carried);
     }
     if (c->timeouts || c->timeouts_first > FIRST_TIMEOUTS || c->rnr) {
-        bench_die("%s: a monitor counts %llu time-outs, %llu before the hour, %llu receivers that were not ready", r->name, (unsigned long long)c->timeouts,
-                  (unsigned long long)c->timeouts_first, (unsigned long long)c->rnr);
+        bench_die(
+            "%s: a monitor counts %llu time-outs, %llu before the hour, %llu receivers that were not ready",
+            r->name, (unsigned long long)c->timeouts, (unsigned long long)c->timeouts_first,
+            (unsigned long long)c->rnr);
     }
 }
 
@@ -98,7 +107,8 @@ static void hour(const struct row *r, struct cost *out)
     read_cost(&d, &moved);
     duo_run(&d, SETTLE);
     if (__builtin_popcount(f.tx->link.up) != r->paths) {
-        bench_die("%s: %d paths are up, not %d", r->name, __builtin_popcount(f.tx->link.up), r->paths);
+        bench_die("%s: %d paths are up, not %d", r->name, __builtin_popcount(f.tx->link.up),
+                  r->paths);
     }
     read_cost(&d, &from);
     from.carried = f.r_done;
@@ -132,11 +142,14 @@ int bench_hour_run(void)
         struct cost c;
 
         hour(&row[i], &c);
-        printf("%s\n  {\"what\": \"%s\", \"messages\": %llu, \"bytes\": %llu, \"packets\": %llu, \"queue_pairs\": %llu, \"questions\": %llu, "
-               "\"answers\": %llu, \"timeouts\": %llu, \"timeouts_first\": %llu, \"rnr_naks\": %llu, \"carried\": %llu}",
-               sep, row[i].name, (unsigned long long)c.messages, (unsigned long long)c.bytes, (unsigned long long)c.packets, (unsigned long long)c.qps,
-               (unsigned long long)c.questions, (unsigned long long)c.answers, (unsigned long long)c.timeouts, (unsigned long long)c.timeouts_first,
-               (unsigned long long)c.rnr, (unsigned long long)c.carried);
+        printf(
+            "%s\n  {\"what\": \"%s\", \"messages\": %llu, \"bytes\": %llu, \"packets\": %llu, \"queue_pairs\": %llu, \"questions\": %llu, "
+            "\"answers\": %llu, \"timeouts\": %llu, \"timeouts_first\": %llu, \"rnr_naks\": %llu, \"carried\": %llu}",
+            sep, row[i].name, (unsigned long long)c.messages, (unsigned long long)c.bytes,
+            (unsigned long long)c.packets, (unsigned long long)c.qps,
+            (unsigned long long)c.questions, (unsigned long long)c.answers,
+            (unsigned long long)c.timeouts, (unsigned long long)c.timeouts_first,
+            (unsigned long long)c.rnr, (unsigned long long)c.carried);
         check(&row[i], &c);
         sep = ",";
     }

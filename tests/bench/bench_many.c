@@ -1,6 +1,7 @@
 /*
- * A NIC dies under many connections between two processes (protocol P29 to P31): how soon those that have work go on, how long the rest takes,
- * and in how many messages it is said. A worker's job (ibv_modify_qp and the like) takes 50 us, as the protocol assumes.
+ * A NIC dies under many connections between two processes (protocol P29 to P31): how soon those
+ * that have work go on, how long the rest takes, and in how many messages it is said. A worker's
+ * job (ibv_modify_qp and the like) takes 50 us, as the protocol assumes.
  */
 #include "tests/bench/bench.h"
 
@@ -144,14 +145,18 @@ int bench_many_run(unsigned conns, unsigned active)
     if (unsettled(c, conns)) {
         bench_die("%u connections are not settled", unsettled(c, conns));
     }
-    printf("{\"connections\": %u, \"active\": %u, \"job_us\": %d, \"message_bytes\": %d,", conns, active, JOB_NS / 1000, SIZE);
-    printf(" \"messages_sent\": [%llu, %llu], \"bytes_sent\": [%llu, %llu],", (unsigned long long)(d.end[0].sent - sent[0]),
-           (unsigned long long)(d.end[1].sent - sent[1]), (unsigned long long)(d.end[0].sent_bytes - bytes[0]),
+    printf("{\"connections\": %u, \"active\": %u, \"job_us\": %d, \"message_bytes\": %d,", conns,
+           active, JOB_NS / 1000, SIZE);
+    printf(" \"messages_sent\": [%llu, %llu], \"bytes_sent\": [%llu, %llu],",
+           (unsigned long long)(d.end[0].sent - sent[0]),
+           (unsigned long long)(d.end[1].sent - sent[1]),
+           (unsigned long long)(d.end[0].sent_bytes - bytes[0]),
            (unsigned long long)(d.end[1].sent_bytes - bytes[1]));
     qsort(c, active, sizeof(*c), by_time);
-    printf(" \"first_active_ms\": %.3f, \"median_active_ms\": %.3f, \"last_active_ms\": %.3f, \"all_settled_ms\": %.3f}\n",
-           (double)(c[0].done_at - fault) / 1e6, (double)(c[active / 2].done_at - fault) / 1e6,
-           (double)(c[active - 1].done_at - fault) / 1e6, (double)(settled_at - fault) / 1e6);
+    printf(
+        " \"first_active_ms\": %.3f, \"median_active_ms\": %.3f, \"last_active_ms\": %.3f, \"all_settled_ms\": %.3f}\n",
+        (double)(c[0].done_at - fault) / 1e6, (double)(c[active / 2].done_at - fault) / 1e6,
+        (double)(c[active - 1].done_at - fault) / 1e6, (double)(settled_at - fault) / 1e6);
     duo_destroy(&d);
     free(c);
     free(mr);

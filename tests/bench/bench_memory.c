@@ -1,4 +1,5 @@
-/* Memory of a connection and of a path that sleeps: the plugin's heap, and what it asks of the devices. */
+/* Memory of a connection and of a path that sleeps: the plugin's heap, and what it asks of the
+ * devices. */
 #include "tests/bench/bench.h"
 
 #include <stdio.h>
@@ -48,7 +49,8 @@ static void usage_get(int nics, struct usage *u)
     bench_heap_start(&d);
     for (int i = 0; i <= CONNS; i++) {
         if (i == 1) {
-            duo_run(&d, 10 * DUO_MS); /* what a process has once for each NIC is made behind its first connection */
+            duo_run(&d, 10 * DUO_MS); /* what a process has once for each NIC is made behind its
+                                         first connection */
             bench_counts_clear();
             memcpy(before, bench_heap, sizeof(before));
         }
@@ -68,22 +70,26 @@ static void usage_get(int nics, struct usage *u)
     bench_heap_start(NULL);
 }
 
-static void end_print(const char *name, int h, const struct usage *one, const struct usage *eight, const char *end)
+static void end_print(const char *name, int h, const struct usage *one, const struct usage *eight,
+                      const char *end)
 {
     const struct bench_counts *a = &one->asked[h], *b = &eight->asked[h];
     double path = CONNS * 7.0;
 
-    printf("\n    \"%s\": {\"heap_1_path\": %.0f, \"heap_8_paths\": %.0f, \"heap_per_sleeping_path\": %.0f,\n"
-           "      \"1_path\": {\"qps\": %.1f, \"send_slots\": %.1f, \"recv_slots\": %.1f, \"cq_entries\": %.1f, "
-           "\"mrs\": %.1f},\n"
-           "      \"per_sleeping_path\": {\"qps\": %.1f, \"send_slots\": %.1f, \"recv_slots\": %.1f, \"cq_entries\": "
-           "%.1f, "
-           "\"mrs\": %.1f}}%s",
-           name, one->heap[h], eight->heap[h], (eight->heap[h] - one->heap[h]) / 7, (double)a->qp_made / CONNS,
-           (double)a->qp_send_wrs / CONNS, (double)a->qp_recv_wrs / CONNS, (double)a->cq_entries / CONNS,
-           (double)a->mr_made / CONNS, (double)(b->qp_made - a->qp_made) / path,
-           (double)(b->qp_send_wrs - a->qp_send_wrs) / path, (double)(b->qp_recv_wrs - a->qp_recv_wrs) / path,
-           (double)(b->cq_entries - a->cq_entries) / path, (double)(b->mr_made - a->mr_made) / path, end);
+    printf(
+        "\n    \"%s\": {\"heap_1_path\": %.0f, \"heap_8_paths\": %.0f, \"heap_per_sleeping_path\": %.0f,\n"
+        "      \"1_path\": {\"qps\": %.1f, \"send_slots\": %.1f, \"recv_slots\": %.1f, \"cq_entries\": %.1f, "
+        "\"mrs\": %.1f},\n"
+        "      \"per_sleeping_path\": {\"qps\": %.1f, \"send_slots\": %.1f, \"recv_slots\": %.1f, \"cq_entries\": "
+        "%.1f, "
+        "\"mrs\": %.1f}}%s",
+        name, one->heap[h], eight->heap[h], (eight->heap[h] - one->heap[h]) / 7,
+        (double)a->qp_made / CONNS, (double)a->qp_send_wrs / CONNS, (double)a->qp_recv_wrs / CONNS,
+        (double)a->cq_entries / CONNS, (double)a->mr_made / CONNS,
+        (double)(b->qp_made - a->qp_made) / path, (double)(b->qp_send_wrs - a->qp_send_wrs) / path,
+        (double)(b->qp_recv_wrs - a->qp_recv_wrs) / path,
+        (double)(b->cq_entries - a->cq_entries) / path, (double)(b->mr_made - a->mr_made) / path,
+        end);
 }
 
 int bench_memory_run(void)

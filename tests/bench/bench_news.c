@@ -1,10 +1,11 @@
 /*
- * How long news take through a job, and how many messages, in virtual time: every process has the product's own table
- * (probe_news), the channel between two of them delays, reorders and loses, and what is not confirmed is said again.
- * Processes of a host share a board.
+ * How long news take through a job, and how many messages, in virtual time: every process has the
+ * product's own table (probe_news), the channel between two of them delays, reorders and loses, and
+ * what is not confirmed is said again. Processes of a host share a board.
  *
- * Each seed is run twice, without loss and with it. Without loss the last process must know within the bound: the
- * longest way through the graph when every step takes its longest time. At the end all tables must be equal.
+ * Each seed is run twice, without loss and with it. Without loss the last process must know within
+ * the bound: the longest way through the graph when every step takes its longest time. At the end
+ * all tables must be equal.
  */
 #include "tests/bench/bench.h"
 
@@ -154,7 +155,8 @@ static int rank(int host, int local)
     return host * s.job->per_host + local % s.job->per_host;
 }
 
-/* Parent of @host in a binary tree in which the hosts stand in order: its lowest bit goes one up. -1: the root. */
+/* Parent of @host in a binary tree in which the hosts stand in order: its lowest bit goes one up.
+ * -1: the root. */
 static int parent(int host, int hosts)
 {
     int bit = host & -host, up;
@@ -166,7 +168,8 @@ static int parent(int host, int hosts)
     return up < hosts ? up : host ^ bit;
 }
 
-/* A channel's inter-host connections. A ring enters a host at one process and leaves at the one before it. */
+/* A channel's inter-host connections. A ring enters a host at one process and leaves at the one
+ * before it. */
 static void channel_make(int c)
 {
     int hosts = s.job->hosts, per_host = s.job->per_host;
@@ -177,7 +180,8 @@ static void channel_make(int c)
                 up = parent(h, hosts); /* two trees: inner nodes of one are leaves of the other */
 
             if (up >= 0) {
-                link_make(rank(mirrored ? hosts - 1 - h : h, c), rank(mirrored ? hosts - 1 - up : up, c));
+                link_make(rank(mirrored ? hosts - 1 - h : h, c),
+                          rank(mirrored ? hosts - 1 - up : up, c));
             }
         } else {
             link_make(rank(h, c + per_host - 1), rank((h + 1) % hosts, c));
@@ -241,7 +245,8 @@ static void repeat_at(int p, int link, uint64_t interval)
     event_add(interval, REPEAT, p, link, 0);
 }
 
-/* A word that is new to @p goes to everybody who has not been told, and onto the board if it did not come from there.
+/* A word that is new to @p goes to everybody who has not been told, and onto the board if it did
+ * not come from there.
  */
 static void relay(int p, int word, int to_board)
 {
@@ -343,8 +348,8 @@ static void reach(int p, uint64_t at)
     }
 }
 
-/* When the last process knows what @origin says at 0, if nothing is lost and every step takes its longest time. Leaves
- * no event behind. */
+/* When the last process knows what @origin says at 0, if nothing is lost and every step takes its
+ * longest time. Leaves no event behind. */
 static uint64_t bound(int origin)
 {
     uint64_t last = 0;
@@ -424,11 +429,13 @@ static struct run job_run(const struct job *job, uint64_t seed, unsigned loss, i
     struct run r = {0};
     int end[WORDS];
 
-    s = (struct sim){.job = job, .rng = seed * 0x9e3779b97f4a7c15ull, .heap = s.heap, .room = s.room};
+    s = (struct sim){
+        .job = job, .rng = seed * 0x9e3779b97f4a7c15ull, .heap = s.heap, .room = s.room};
     job_make();
     do {
         end[0] = (int)draw((uint64_t)s.procs);
-    } while (s.p[end[0]].links == 0); /* a process without a connection to another host finds out nothing */
+    } while (s.p[end[0]].links ==
+             0); /* a process without a connection to another host finds out nothing */
     end[1] = s.p[end[0]].link[draw((uint64_t)s.p[end[0]].links)].to;
     word_make(0, end[0]);
     word_make(1, end[1]);
@@ -446,8 +453,8 @@ static struct run job_run(const struct job *job, uint64_t seed, unsigned loss, i
     }
     result_take(&r);
     if (loss == 0 && (r.final > r.bound || s.repeated > 0 || s.lost > 0)) {
-        bench_die("%s of %d: %llu ns without loss, the bound is %llu", job->name, s.procs, (unsigned long long)r.final,
-                  (unsigned long long)r.bound);
+        bench_die("%s of %d: %llu ns without loss, the bound is %llu", job->name, s.procs,
+                  (unsigned long long)r.final, (unsigned long long)r.bound);
     }
     free(s.p);
     return r;
@@ -463,8 +470,8 @@ static int compare(const void *x, const void *y)
 static void spread_print(const char *name, uint64_t *v, unsigned n)
 {
     qsort(v, n, sizeof(*v), compare);
-    printf("\"%s\": {\"min_ms\": %.3f, \"median_ms\": %.3f, \"max_ms\": %.3f}, ", name, (double)v[0] / 1e6,
-           (double)v[n / 2] / 1e6, (double)v[n - 1] / 1e6);
+    printf("\"%s\": {\"min_ms\": %.3f, \"median_ms\": %.3f, \"max_ms\": %.3f}, ", name,
+           (double)v[0] / 1e6, (double)v[n / 2] / 1e6, (double)v[n - 1] / 1e6);
 }
 
 static void job_print(const struct job *job, unsigned seeds)
@@ -474,7 +481,8 @@ static void job_print(const struct job *job, unsigned seeds)
     uint64_t lost = 0;
 
     for (unsigned i = 0; i < seeds; i++) {
-        struct run calm = job_run(job, i + 1, 0, (int)(i & 1)), r = job_run(job, i + 1, LOSS_PER_MILL, (int)(i & 1));
+        struct run calm = job_run(job, i + 1, 0, (int)(i & 1)),
+                   r = job_run(job, i + 1, LOSS_PER_MILL, (int)(i & 1));
 
         heard[i] = r.heard;
         final[i] = r.final;
@@ -491,24 +499,29 @@ static void job_print(const struct job *job, unsigned seeds)
     if (lost == 0 && seeds * (unsigned)(job->hosts * job->per_host) > 1000) {
         bench_die("%s: nothing was lost", job->name);
     }
-    printf("{\"job\": \"%s\", \"hosts\": %d, \"processes\": %d, ", job->name, job->hosts, job->hosts * job->per_host);
+    printf("{\"job\": \"%s\", \"hosts\": %d, \"processes\": %d, ", job->name, job->hosts,
+           job->hosts * job->per_host);
     spread_print("no_loss", whole, seeds);
     printf("\"bound_ms\": %.3f, ", (double)most.bound / 1e6);
     spread_print("heard", heard, seeds);
     spread_print("last_word", final, seeds);
     qsort(sent, seeds, sizeof(sent[0]), compare);
-    printf("\"messages_median\": %llu, \"messages_max\": %llu, \"of_one_process_max\": %u, \"fan_out_max\": %u, ",
-           (unsigned long long)sent[seeds / 2], (unsigned long long)sent[seeds - 1], most.sent_max, most.fan_out);
-    printf("\"repeated_max\": %u, \"suppressed_max\": %llu, \"board_max\": %u, \"lost\": %llu}", most.repeated,
-           (unsigned long long)most.suppressed, most.board, (unsigned long long)lost);
+    printf(
+        "\"messages_median\": %llu, \"messages_max\": %llu, \"of_one_process_max\": %u, \"fan_out_max\": %u, ",
+        (unsigned long long)sent[seeds / 2], (unsigned long long)sent[seeds - 1], most.sent_max,
+        most.fan_out);
+    printf("\"repeated_max\": %u, \"suppressed_max\": %llu, \"board_max\": %u, \"lost\": %llu}",
+           most.repeated, (unsigned long long)most.suppressed, most.board,
+           (unsigned long long)lost);
 }
 
 int bench_news_run(unsigned seeds)
 {
-    printf("{\"seeds\": %u, \"latency_us\": [%llu, %llu], \"board_us\": [%llu, %llu], \"loss_percent\": %.1f, "
-           "\"repeat_ms\": [%llu, %llu], \"jobs\": [",
-           seeds, LATENCY_MIN / US, LATENCY_MAX / US, BOARD_MIN / US, BOARD_MAX / US, LOSS_PER_MILL / 10.0,
-           REPEAT_FIRST / US / 1000, REPEAT_LAST / US / 1000);
+    printf(
+        "{\"seeds\": %u, \"latency_us\": [%llu, %llu], \"board_us\": [%llu, %llu], \"loss_percent\": %.1f, "
+        "\"repeat_ms\": [%llu, %llu], \"jobs\": [",
+        seeds, LATENCY_MIN / US, LATENCY_MAX / US, BOARD_MIN / US, BOARD_MAX / US,
+        LOSS_PER_MILL / 10.0, REPEAT_FIRST / US / 1000, REPEAT_LAST / US / 1000);
     for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
         printf("%s\n    ", i ? "," : "");
         job_print(&jobs[i], seeds);

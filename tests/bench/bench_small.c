@@ -1,4 +1,5 @@
-/* Latency of single messages before a NIC is lost and after: virtual time, so what is seen is the way of a message and not the machine. */
+/* Latency of single messages before a NIC is lost and after: virtual time, so what is seen is the
+ * way of a message and not the machine. */
 #include "tests/bench/bench.h"
 
 #include <stdio.h>
@@ -8,7 +9,8 @@
 #define MESSAGES  600 /* whole rounds over 3, 4 and 8 NICs */
 
 struct small {
-    double arrived, done; /* ns from posting at both ends until the receiver has it, until both ends say done */
+    double arrived,
+        done; /* ns from posting at both ends until the receiver has it, until both ends say done */
 };
 
 static struct small latency(struct bench_flow *f, uint64_t n)
@@ -25,7 +27,8 @@ static struct small latency(struct bench_flow *f, uint64_t n)
     return (struct small){sum.arrived / (double)n, sum.done / (double)n};
 }
 
-/* ns until the receiver has a message of @size over what is left of 4 NICs, cut from @cut_min bytes on; *parts: work requests of it. */
+/* ns until the receiver has a message of @size over what is left of 4 NICs, cut from @cut_min bytes
+ * on; *parts: work requests of it. */
 static double cut_run(size_t size, const char *cut_min, double *parts)
 {
     struct r2_config cfg;
@@ -55,10 +58,12 @@ int bench_cut_run(void)
 {
     printf("[\n");
     for (size_t size = 4096; size <= 262144; size *= 2) {
-        double whole, parts, in_one = cut_run(size, "1073741824", &whole), cut = cut_run(size, "128", &parts);
+        double whole, parts, in_one = cut_run(size, "1073741824", &whole),
+                             cut = cut_run(size, "128", &parts);
 
-        printf("    {\"bytes\": %zu, \"ns\": %.0f, \"ns_cut\": %.0f, \"wrs\": %.2f, \"wrs_cut\": %.2f}%s\n", size, in_one, cut, whole, parts,
-               size == 262144 ? "" : ",");
+        printf(
+            "    {\"bytes\": %zu, \"ns\": %.0f, \"ns_cut\": %.0f, \"wrs\": %.2f, \"wrs_cut\": %.2f}%s\n",
+            size, in_one, cut, whole, parts, size == 262144 ? "" : ",");
     }
     printf("]\n");
     return 0;
@@ -87,8 +92,10 @@ static void size_run(size_t size, int nics, int last)
     if (bench_counts[0].data_at[0] != 0) {
         bench_die("the NIC that is down was given data");
     }
-    printf("    {\"bytes\": %zu, \"nics\": %d, \"before_ns\": %.0f, \"after_ns\": %.0f, \"latency_after_over_before\": %.4f, \"done_after_over_before\": %.4f}%s\n", size,
-           nics, before.arrived, after.arrived, after.arrived / before.arrived, after.done / before.done, last ? "" : ",");
+    printf(
+        "    {\"bytes\": %zu, \"nics\": %d, \"before_ns\": %.0f, \"after_ns\": %.0f, \"latency_after_over_before\": %.4f, \"done_after_over_before\": %.4f}%s\n",
+        size, nics, before.arrived, after.arrived, after.arrived / before.arrived,
+        after.done / before.done, last ? "" : ",");
     bench_flow_close(&f);
     duo_destroy(&d);
 }

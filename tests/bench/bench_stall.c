@@ -1,6 +1,7 @@
 /*
- * How long a failure stops a connection, in virtual time: only what the protocol itself needs, with a fixed price for
- * each hand-over between threads and each message of the out-of-band channel. Calls into the driver take no time here.
+ * How long a failure stops a connection, in virtual time: only what the protocol itself needs, with
+ * a fixed price for each hand-over between threads and each message of the out-of-band channel.
+ * Calls into the driver take no time here.
  */
 #include "tests/bench/bench.h"
 
@@ -112,8 +113,8 @@ static int compare(const void *x, const void *y)
 static void spread_print(const char *name, uint64_t *v, unsigned n, const char *end)
 {
     qsort(v, n, sizeof(*v), compare);
-    printf("\"%s\": {\"n\": %u, \"median_us\": %.1f, \"p99_us\": %.1f, \"max_us\": %.1f}%s", name, n,
-           (double)v[n / 2] / 1e3, (double)v[n * 99 / 100] / 1e3, (double)v[n - 1] / 1e3, end);
+    printf("\"%s\": {\"n\": %u, \"median_us\": %.1f, \"p99_us\": %.1f, \"max_us\": %.1f}%s", name,
+           n, (double)v[n / 2] / 1e3, (double)v[n * 99 / 100] / 1e3, (double)v[n - 1] / 1e3, end);
 }
 
 int bench_stall_run(unsigned failures)

@@ -1,4 +1,5 @@
-/* Counts device calls: the data path through the tables of the open contexts, the rest through the verbs table. */
+/* Counts device calls: the data path through the tables of the open contexts, the rest through the
+ * verbs table. */
 #include "tests/bench/bench.h"
 
 #include <stddef.h>
@@ -82,7 +83,8 @@ static int poll_count(struct ibv_cq *cq, int max, struct ibv_wc *wc)
     return n;
 }
 
-static struct ibv_cq *cq_count(struct ibv_context *ctx, int cqe, void *user, struct ibv_comp_channel *ch, int vector)
+static struct ibv_cq *cq_count(struct ibv_context *ctx, int cqe, void *user,
+                               struct ibv_comp_channel *ch, int vector)
 {
     struct bench_counts *c = &bench_counts[watched_find(ctx)->host];
 

@@ -143,9 +143,11 @@ void pair_setup_run(void)
     o = pair_spread_get(one, SETUP_ONE);
     m = pair_spread_get(many, SETUP_MANY);
     if (drv.side) {
-        printf("{\"nics\": %d, \"first_ms\": %.3f, \"one\": {\"n\": %d, \"median_ms\": %.3f, \"max_ms\": %.3f}, "
-               "\"of_64\": {\"n\": %d, \"median_ms\": %.3f, \"max_ms\": %.3f}}\n",
-               drv.ndev, (double)first / 1e6, SETUP_ONE, o.median, o.most, SETUP_MANY, m.median, m.most);
+        printf(
+            "{\"nics\": %d, \"first_ms\": %.3f, \"one\": {\"n\": %d, \"median_ms\": %.3f, \"max_ms\": %.3f}, "
+            "\"of_64\": {\"n\": %d, \"median_ms\": %.3f, \"max_ms\": %.3f}}\n",
+            drv.ndev, (double)first / 1e6, SETUP_ONE, o.median, o.most, SETUP_MANY, m.median,
+            m.most);
     }
 }
 
@@ -198,8 +200,8 @@ static pid_t side_start(char **argv, int argc, int side, const int *fd)
     snprintf(host, sizeof(host), "%d", side);
     snprintf(number, sizeof(number), "%d", fd[side]);
     close(fd[1 - side]);
-    execl(argv[4], argv[4], "exec", "--name", argv[6], "--host", host, "--", self, "--side", host, number, argv[2],
-          argv[7], argc > 8 ? argv[8] : "8", (char *)NULL);
+    execl(argv[4], argv[4], "exec", "--name", argv[6], "--host", host, "--", self, "--side", host,
+          number, argv[2], argv[7], argc > 8 ? argv[8] : "8", (char *)NULL);
     fprintf(stderr, "%s: %s\n", argv[4], strerror(errno));
     _exit(127);
 }
@@ -212,10 +214,13 @@ int main(int argc, char **argv)
     if (argc == 7 && strcmp(argv[1], "--side") == 0) {
         return side_run(atoi(argv[2]), argv[3], argv[4], argv[5], atoi(argv[6]));
     }
-    if (argc < 8 || argc > 9 || strcmp(argv[1], "--plugin") != 0 || strcmp(argv[3], "--softfab") != 0 ||
-        strcmp(argv[5], "--fabric") != 0 || (strcmp(argv[7], "setup") != 0 && strcmp(argv[7], "stall") != 0) ||
+    if (argc < 8 || argc > 9 || strcmp(argv[1], "--plugin") != 0 ||
+        strcmp(argv[3], "--softfab") != 0 || strcmp(argv[5], "--fabric") != 0 ||
+        (strcmp(argv[7], "setup") != 0 && strcmp(argv[7], "stall") != 0) ||
         (argc > 8 && (atoi(argv[8]) < 1 || atoi(argv[8]) > 64))) {
-        fprintf(stderr, "usage: bench_pair --plugin FILE --softfab FILE --fabric NAME setup|stall [RUNS, 1 to 64]\n");
+        fprintf(
+            stderr,
+            "usage: bench_pair --plugin FILE --softfab FILE --fabric NAME setup|stall [RUNS, 1 to 64]\n");
         return 2;
     }
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, fd) != 0) {
@@ -228,7 +233,8 @@ int main(int argc, char **argv)
     close(fd[0]);
     close(fd[1]);
     for (int i = 0; i < 2; i++) {
-        bad |= pid[i] < 0 || waitpid(pid[i], &status, 0) != pid[i] || !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+        bad |= pid[i] < 0 || waitpid(pid[i], &status, 0) != pid[i] || !WIFEXITED(status) ||
+               WEXITSTATUS(status) != 0;
     }
     return bad;
 }

@@ -1,6 +1,6 @@
 /*
- * Two processes on two hosts of the software fabric, through the plugin's table: what takes real time.
- * Side 0 connects and sends, side 1 listens, receives, breaks NICs and prints.
+ * Two processes on two hosts of the software fabric, through the plugin's table: what takes real
+ * time. Side 0 connects and sends, side 1 listens, receives, breaks NICs and prints.
  */
 #ifndef PAIR_H
 #define PAIR_H
@@ -10,11 +10,12 @@
 #define PAIR_NS_MS 1000000ull
 
 uint64_t pair_now(void); /* CLOCK_MONOTONIC ns: the same clock in both processes */
-/* A stretch of time in which nothing can be waited for: what the plugin does behind NCCL's back has no event here. */
+/* A stretch of time in which nothing can be waited for: what the plugin does behind NCCL's back has
+ * no event here. */
 void pair_rest(uint64_t ns);
 
-/* @n connections from side 0 to side 1, over devices @dev, @dev + 1, ...; the time from listen until the last one
- * stands at both ends. Each side gets its comms. */
+/* @n connections from side 0 to side 1, over devices @dev, @dev + 1, ...; the time from listen
+ * until the last one stands at both ends. Each side gets its comms. */
 uint64_t pair_connect(int n, int dev, void **comm);
 void pair_close(int n, void **comm);
 
@@ -22,8 +23,9 @@ void pair_close(int n, void **comm);
 void pair_setup_run(void);
 void pair_stall_run(int runs);
 
-/* Maps the fabric, to break it. Before the plugin is loaded: closing a descriptor of the fabric's files, as this does
- * within, would take the record locks away by which the plugin's devices are known to live. */
+/* Maps the fabric, to break it. Before the plugin is loaded: closing a descriptor of the fabric's
+ * files, as this does within, would take the record locks away by which the plugin's devices are
+ * known to live. */
 void pair_fabric_open(void);
 
 struct pair_spread {

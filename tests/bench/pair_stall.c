@@ -1,6 +1,7 @@
 /*
- * How long a port that goes down stops one connection, in real time. Every failure has a twin: a fault that changes
- * nothing, applied in the same way, after which the longest pause is what the machine does by itself.
+ * How long a port that goes down stops one connection, in real time. Every failure has a twin: a
+ * fault that changes nothing, applied in the same way, after which the longest pause is what the
+ * machine does by itself.
  */
 #include "tests/bench/pair.h"
 #include "tests/fabric/shm/seg.h"
@@ -11,9 +12,10 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define WINDOW   8
-#define SIZE     16384
-#define WATCH_NS (5 * PAIR_NS_MS) /* pauses that begin in this time after an event are the event's */
+#define WINDOW 8
+#define SIZE   16384
+#define WATCH_NS                                                                                   \
+    (5 * PAIR_NS_MS) /* pauses that begin in this time after an event are the event's */
 #define RUNS_MAX 64
 #define NICS     8
 
@@ -65,8 +67,8 @@ static void stream_turn(struct stream *s)
         uint64_t now = pair_now(), number;
 
         memcpy(&number, s->buf + s->done % WINDOW * SIZE, sizeof(number));
-        NEED(number == s->done && size == SIZE, "message %llu in the place of %llu", (unsigned long long)number,
-             (unsigned long long)s->done);
+        NEED(number == s->done && size == SIZE, "message %llu in the place of %llu",
+             (unsigned long long)number, (unsigned long long)s->done);
         s->longest = now - s->done_at > s->longest ? now - s->done_at : s->longest;
         s->done_at = now;
     }
@@ -87,8 +89,9 @@ static void fault_do(const char *text)
     struct fab_fault f;
     char why[200];
 
-    NEED(fab_fault_parse(text, &f, why, sizeof(why)) == 0 && seg_fault_apply(&fabric, &f, why, sizeof(why)) == 0, "%s",
-         why);
+    NEED(fab_fault_parse(text, &f, why, sizeof(why)) == 0 &&
+             seg_fault_apply(&fabric, &f, why, sizeof(why)) == 0,
+         "%s", why);
 }
 
 /* Longest pause that begins within WATCH_NS after @text was applied, or that it fell into. */
@@ -134,7 +137,8 @@ static void receiver_run(struct stream *s, uint64_t *stall, uint64_t *calm)
         stall[nic] = event_measure(s, text);
     }
     s->limit = s->posted;
-    NEED(send(drv.peer, &s->limit, sizeof(s->limit), 0) == (ssize_t)sizeof(s->limit), "the sender is gone");
+    NEED(send(drv.peer, &s->limit, sizeof(s->limit), 0) == (ssize_t)sizeof(s->limit),
+         "the sender is gone");
     while (s->done < s->limit) {
         stream_turn(s);
     }
@@ -144,8 +148,9 @@ static void spread_print(const char *name, uint64_t *v, int n, const char *end)
 {
     struct pair_spread p = pair_spread_get(v, n);
 
-    printf("\"%s\": {\"n\": %d, \"p25_ms\": %.3f, \"median_ms\": %.3f, \"p99_ms\": %.3f, \"max_ms\": %.3f}%s", name, n,
-           p.p25, p.median, p.p99, p.most, end);
+    printf(
+        "\"%s\": {\"n\": %d, \"p25_ms\": %.3f, \"median_ms\": %.3f, \"p99_ms\": %.3f, \"max_ms\": %.3f}%s",
+        name, n, p.p25, p.median, p.p99, p.most, end);
 }
 
 void pair_stall_run(int runs)

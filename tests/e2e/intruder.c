@@ -1,12 +1,15 @@
 /*
- * Strangers at out-of-band ports of a running job (tests/e2e/strangers.sh): intruder SECONDS PORT...
+ * Strangers at out-of-band ports of a running job (tests/e2e/strangers.sh): intruder SECONDS
+ * PORT...
  *
- * For every port a process of each kind, at the same time, all of them on 127.0.0.1, until the time is over or nobody
- * listens there any more. In the end a line "KIND PORT COUNT" each: what was delivered, which is for
+ * For every port a process of each kind, at the same time, all of them on 127.0.0.1, until the time
+ * is over or nobody listens there any more. In the end a line "KIND PORT COUNT" each: what was
+ * delivered, which is for
  *
- *   garbage  bytes of another protocol        silent  connections that say nothing and stay, SILENT of them at a time
- *   secret   a hello to the right process,    half    half a hello, or a hello and half an AUTH, then closed
- *            then a proof by a wrong secret   storm   connections that are closed at once
+ *   garbage  bytes of another protocol        silent  connections that say nothing and stay, SILENT
+ * of them at a time secret   a hello to the right process,    half    half a hello, or a hello and
+ * half an AUTH, then closed then a proof by a wrong secret   storm   connections that are closed at
+ * once
  *
  * The uuid that a hello must have is no secret: a hello for another process is refused by name.
  */
@@ -26,9 +29,10 @@
 
 #include "oob_wire.h"
 
-#define PORTS  8
-#define SILENT 80   /* more than the 64 places of an endpoint with 512 descriptors: it throws the oldest out */
-#define PAUSE  4000 /* us between two of a kind: the job needs the processors, too */
+#define PORTS 8
+#define SILENT                                                                                     \
+    80 /* more than the 64 places of an endpoint with 512 descriptors: it throws the oldest out */
+#define PAUSE 4000 /* us between two of a kind: the job needs the processors, too */
 
 enum kind { GARBAGE, SECRET, HALF, QUIET, STORM, KINDS };
 static const char *const names[KINDS] = {"garbage", "secret", "half", "silent", "storm"};
@@ -82,8 +86,10 @@ static int hello_get(int fd, uint8_t bytes[OOB_HELLO_SIZE], struct oob_hello *h)
 
 static void hello_make(uint8_t bytes[OOB_HELLO_SIZE], const uint64_t to[2])
 {
-    struct oob_hello h = {
-        .version = OOB_VERSION, .kind = OOB_HELLO_DIAL, .from = {7, (uint64_t)getpid()}, .nonce = {1}};
+    struct oob_hello h = {.version = OOB_VERSION,
+                          .kind = OOB_HELLO_DIAL,
+                          .from = {7, (uint64_t)getpid()},
+                          .nonce = {1}};
 
     memcpy(h.to, to, sizeof(h.to));
     oob_hello_pack(&h, bytes);
@@ -97,12 +103,15 @@ static int uuid_learn(int port, uint64_t uuid[2])
     struct oob_hello h;
     int fd = dial(port), ok;
 
-    if (fd < 0)
+    if (fd < 0) {
         return -1;
+    }
     hello_make(bytes, nobody);
-    ok = tell(fd, bytes, sizeof(bytes)) && hello_get(fd, bytes, &h) && h.code == OOB_HELLO_WRONG_UUID;
-    if (ok)
+    ok = tell(fd, bytes, sizeof(bytes)) && hello_get(fd, bytes, &h) &&
+         h.code == OOB_HELLO_WRONG_UUID;
+    if (ok) {
         memcpy(uuid, h.from, sizeof(h.from));
+    }
     close(fd);
     return ok;
 }
@@ -116,8 +125,10 @@ static int prove(int fd, const uint64_t uuid[2], size_t bytes)
     struct oob_hello h;
 
     hello_make(dialled, uuid);
-    if (!tell(fd, dialled, sizeof(dialled)) || !hello_get(fd, answer, &h) || h.code != OOB_HELLO_OK)
+    if (!tell(fd, dialled, sizeof(dialled)) || !hello_get(fd, answer, &h) ||
+        h.code != OOB_HELLO_OK) {
         return 0;
+    }
     oob_keys_derive(guess, dialled, answer, &keys);
     oob_frame_pack(frame, OOB_AUTH, NULL, 0, 0, keys.dialler);
     return tell(fd, frame, bytes);
@@ -130,7 +141,8 @@ static int once(enum kind kind, int fd, const uint64_t uuid[2], unsigned n)
     switch (kind) {
     case GARBAGE:
         memset(bytes, (int)n * 37, sizeof(bytes));
-        return (n % 2 ? tell(fd, "GET / HTTP/1.0\r\n\r\n", 18) : tell(fd, bytes, sizeof(bytes))) && is_thrown_out(fd);
+        return (n % 2 ? tell(fd, "GET / HTTP/1.0\r\n\r\n", 18) : tell(fd, bytes, sizeof(bytes))) &&
+               is_thrown_out(fd);
     case SECRET:
         return prove(fd, uuid, OOB_FRAME_HEAD + OOB_FRAME_MAC) && is_thrown_out(fd);
     case HALF:
@@ -147,14 +159,16 @@ static void one_by_one(enum kind kind, int port, double end, unsigned *count)
 
     for (int rc = 0; rc == 0 && (kind == SECRET || kind == HALF);) {
         rc = uuid_learn(port, uuid);
-        if (rc < 0 || now() >= end)
+        if (rc < 0 || now() >= end) {
             return;
+        }
     }
     for (unsigned n = 0; now() < end; n++) {
         int fd = dial(port);
 
-        if (fd < 0)
+        if (fd < 0) {
             return;
+        }
         *count += once(kind, fd, uuid, n) != 0;
         close(fd);
         usleep(PAUSE);
@@ -166,17 +180,21 @@ static void stay(int port, double end, unsigned *count)
 {
     struct pollfd p[SILENT];
 
-    for (int i = 0; i < SILENT; i++)
+    for (int i = 0; i < SILENT; i++) {
         p[i].fd = -1;
+    }
     while (now() < end) {
         for (int i = 0; i < SILENT; i++) {
-            if (p[i].fd >= 0 && p[i].revents == 0)
+            if (p[i].fd >= 0 && p[i].revents == 0) {
                 continue;
-            if (p[i].fd >= 0)
+            }
+            if (p[i].fd >= 0) {
                 close(p[i].fd);
+            }
             p[i] = (struct pollfd){.fd = dial(port), .events = POLLIN};
-            if (p[i].fd < 0)
+            if (p[i].fd < 0) {
                 return;
+            }
             ++*count;
         }
         poll(p, SILENT, 100);
@@ -187,8 +205,8 @@ static void stay(int port, double end, unsigned *count)
 int main(int argc, char **argv)
 {
     double end = now() + (argc > 1 ? atof(argv[1]) : 0);
-    unsigned *count =
-        mmap(NULL, sizeof(unsigned[PORTS][KINDS]), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    unsigned *count = mmap(NULL, sizeof(unsigned[PORTS][KINDS]), PROT_READ | PROT_WRITE,
+                           MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
     if (argc < 3 || argc > 2 + PORTS || count == MAP_FAILED) {
         fprintf(stderr, "usage: intruder SECONDS PORT... (at most %d)\n", PORTS);
@@ -200,19 +218,23 @@ int main(int argc, char **argv)
         enum kind kind = (enum kind)(i % KINDS);
         pid_t pid = fork();
 
-        if (pid < 0)
+        if (pid < 0) {
             return 1;
-        if (pid > 0)
+        }
+        if (pid > 0) {
             continue;
-        if (kind == QUIET)
+        }
+        if (kind == QUIET) {
             stay(port, end, &count[i]);
-        else
+        } else {
             one_by_one(kind, port, end, &count[i]);
+        }
         _exit(0);
     }
     while (wait(NULL) > 0) {
     }
-    for (int i = 0; i < (argc - 2) * KINDS; i++)
+    for (int i = 0; i < (argc - 2) * KINDS; i++) {
         printf("%s %s %u\n", names[i % KINDS], argv[2 + i / KINDS], count[i]);
+    }
     return 0;
 }

@@ -1,6 +1,6 @@
 /*
- * Preloaded behind the module: makes a program that knows nothing of MPI one that runs it, from before main to after
- * it. OOB_MPI_HOST=finalize-after:MS ends MPI early, under the program's feet.
+ * Preloaded behind the module: makes a program that knows nothing of MPI one that runs it, from
+ * before main to after it. OOB_MPI_HOST=finalize-after:MS ends MPI early, under the program's feet.
  */
 #include <mpi.h>
 #include <pthread.h>
@@ -27,11 +27,13 @@ static void end(void)
 {
     int over = 0;
 
-    if (ender_runs)
+    if (ender_runs) {
         (void)pthread_join(ender, NULL);
+    }
     MPI_Finalized(&over);
-    if (!over)
+    if (!over) {
         MPI_Finalize();
+    }
 }
 
 __attribute__((constructor)) static void begin(void)
@@ -40,9 +42,11 @@ __attribute__((constructor)) static void begin(void)
     long ms = 0;
 
     unsetenv("LD_PRELOAD"); /* what the program starts is no rank */
-    if (MPI_Init(NULL, NULL) != MPI_SUCCESS)
+    if (MPI_Init(NULL, NULL) != MPI_SUCCESS) {
         exit(1);
+    }
     (void)atexit(end);
-    if (when != NULL && sscanf(when, "finalize-after:%ld", &ms) == 1)
+    if (when != NULL && sscanf(when, "finalize-after:%ld", &ms) == 1) {
         ender_runs = pthread_create(&ender, NULL, end_early, (void *)(intptr_t)ms) == 0;
+    }
 }

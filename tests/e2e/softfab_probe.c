@@ -1,11 +1,13 @@
 /*
- * What each fault of the fabric does to a program, seen from a small verbs program with a peer on another host.
+ * What each fault of the fabric does to a program, seen from a small verbs program with a peer on
+ * another host.
  *
  *   softfab exec --host 0 -- softfab_probe [CHECK...]      all checks without names
  *
- * The program is on host 0; for each check it starts a peer on host 1, connects one queue pair over NIC 0 and applies
- * faults to the fabric itself, so that it can measure from the instant of the fault. One line per check: "ok NAME (what
- * was seen)" or "FAIL NAME: why". Exit status: 0 if none failed.
+ * The program is on host 0; for each check it starts a peer on host 1, connects one queue pair over
+ * NIC 0 and applies faults to the fabric itself, so that it can measure from the instant of the
+ * fault. One line per check: "ok NAME (what was seen)" or "FAIL NAME: why". Exit status: 0 if none
+ * failed.
  */
 #include "tests/e2e/softfab_probe.h"
 
@@ -23,12 +25,13 @@ static bool check_down_up(void)
     unsigned down_us, up_us;
     uint64_t t = seg_now();
 
-    if (!fault("h0:n0 down") || !expect_event(IBV_EVENT_PORT_ERR, t, &down_us) || !expect_port(IBV_PORT_DOWN) ||
-        !post(2, 8)) {
+    if (!fault("h0:n0 down") || !expect_event(IBV_EVENT_PORT_ERR, t, &down_us) ||
+        !expect_port(IBV_PORT_DOWN) || !post(2, 8)) {
         return false;
     }
     t = seg_now();
-    if (!fault("h0:n0 up") || !expect_event(IBV_EVENT_PORT_ACTIVE, t, &up_us) || !expect_port(IBV_PORT_ACTIVE)) {
+    if (!fault("h0:n0 up") || !expect_event(IBV_EVENT_PORT_ACTIVE, t, &up_us) ||
+        !expect_port(IBV_PORT_ACTIVE)) {
         return false;
     }
     snprintf(saw, sizeof(saw), "PORT_ERR after %u us, PORT_ACTIVE after %u us", down_us, up_us);
@@ -40,8 +43,8 @@ static bool check_down_event_time(void)
 {
     unsigned best = UINT32_MAX, us;
 
-    /* Nothing else would wake the NIC's thread: an event that comes was rung for. The best is shown: what the fabric needs when the machine has a core
-     * for it. */
+    /* Nothing else would wake the NIC's thread: an event that comes was rung for. The best is
+     * shown: what the fabric needs when the machine has a core for it. */
     for (int i = 0; i < 20; i++) {
         uint64_t t = seg_now();
         if (!fault("h0:n0 down") || !expect_event(IBV_EVENT_PORT_ERR, t, &us)) {
@@ -60,25 +63,30 @@ static bool dead_path(const char *text)
 {
     uint64_t t = seg_now();
 
-    if (!fault(text) || !post(2, 8) || !post(3, 8) || !expect_completion(IBV_WC_RETRY_EXC_ERR, HANG_LIMIT)) {
+    if (!fault(text) || !post(2, 8) || !post(3, 8) ||
+        !expect_completion(IBV_WC_RETRY_EXC_ERR, HANG_LIMIT)) {
         return false;
     }
     unsigned ms = (unsigned)((seg_now() - t) / MS);
     snprintf(saw, sizeof(saw), "RETRY_EXC after %u ms, then flushed", ms);
-    if (!expect_completion(IBV_WC_WR_FLUSH_ERR, HANG_LIMIT) || !expect_no_event() || !expect_port(IBV_PORT_ACTIVE)) {
+    if (!expect_completion(IBV_WC_WR_FLUSH_ERR, HANG_LIMIT) || !expect_no_event() ||
+        !expect_port(IBV_PORT_ACTIVE)) {
         return false;
     }
-    return ms >= 30 ? true : because("the error came after %u ms, before the retries were over", ms);
+    return ms >= 30 ? true
+                    : because("the error came after %u ms, before the retries were over", ms);
 }
 
 static bool check_blackhole(void)
 {
-    return dead_path("h0:n0 blackhole") && (peer_word() == 1 || because("a word passed a black hole"));
+    return dead_path("h0:n0 blackhole") &&
+           (peer_word() == 1 || because("a word passed a black hole"));
 }
 
 static bool check_blackhole_tx(void)
 {
-    return dead_path("h0:n0 blackhole-tx") && (peer_word() == 1 || because("a word passed a black hole"));
+    return dead_path("h0:n0 blackhole-tx") &&
+           (peer_word() == 1 || because("a word passed a black hole"));
 }
 
 static bool check_blackhole_rx(void)
@@ -110,14 +118,16 @@ static bool check_cut_tx(void)
 
 static bool check_cut_others(void)
 {
-    return fault("h0:n0 cut *:n1") && fault("h0:n0 cut-tx h0:n0") == false && fault("*:n1 cut *:n1") && write_ok(2);
+    return fault("h0:n0 cut *:n1") && fault("h0:n0 cut-tx h0:n0") == false &&
+           fault("*:n1 cut *:n1") && write_ok(2);
 }
 
 /* Of faults that concern the link, a queue pair that is connected to itself sees nothing. */
 static bool check_loop_link(void)
 {
-    static const char *const faults[] = {"h0:n0 blackhole", "h0:n0 loss 100%", "h0:n0 dup 100%",   "h0:n0 delay 100s",
-                                         "h0:n0 ack-lost",  "h0:n0 cut *:*",   "h0:n0 rate 10B/s", "h1:n0 down"};
+    static const char *const faults[] = {"h0:n0 blackhole",  "h0:n0 loss 100%", "h0:n0 dup 100%",
+                                         "h0:n0 delay 100s", "h0:n0 ack-lost",  "h0:n0 cut *:*",
+                                         "h0:n0 rate 10B/s", "h1:n0 down"};
 
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
         if (!fault(faults[i]) || !write_ok(2 + i) || !fault("*:* restore")) {
@@ -146,13 +156,15 @@ static bool check_loop_alone(void)
 
 static bool check_loop_down(void)
 {
-    return fault("h0:n0 down") && post(2, 8) && expect_completion(IBV_WC_RETRY_EXC_ERR, HANG_LIMIT) && peer_word() == 1;
+    return fault("h0:n0 down") && post(2, 8) &&
+           expect_completion(IBV_WC_RETRY_EXC_ERR, HANG_LIMIT) && peer_word() == 1;
 }
 
 static bool check_loop_hang(void)
 {
-    return fault("h0:n0 hang") && post(2, 8) && expect_completion(-1, 100 * MS) && peer_word() == 1 &&
-           fault("h0:n0 unhang") && expect_completion(IBV_WC_SUCCESS, HANG_LIMIT) && peer_word() == 2;
+    return fault("h0:n0 hang") && post(2, 8) && expect_completion(-1, 100 * MS) &&
+           peer_word() == 1 && fault("h0:n0 unhang") &&
+           expect_completion(IBV_WC_SUCCESS, HANG_LIMIT) && peer_word() == 2;
 }
 
 static uint64_t drops(int host)
@@ -221,7 +233,8 @@ static bool check_delay(void)
 static bool check_late_data(void)
 {
     /* Longer than the retries: the sender gives up, the data lands after that. */
-    if (!fault("h0:n0 delay 2s") || !post(77, 8) || !expect_completion(IBV_WC_RETRY_EXC_ERR, HANG_LIMIT)) {
+    if (!fault("h0:n0 delay 2s") || !post(77, 8) ||
+        !expect_completion(IBV_WC_RETRY_EXC_ERR, HANG_LIMIT)) {
         return false;
     }
     if (peer_word() != 1) {
@@ -256,17 +269,19 @@ static bool check_rate(void)
     }
     double rate = 4.0 * len / ((double)(seg_now() - t) * 1e-3);
     snprintf(saw, sizeof(saw), "%.2f MB/s", rate);
-    /* Above, the burst that the link allows (fabric/shm/README.md); below, what a machine without a free core still does. */
+    /* Above, the burst that the link allows (fabric/shm/README.md); below, what a machine without a
+     * free core still does. */
     return rate > 2 && rate < 20.1 ? true : because("8 MiB at 20 MB/s went with %.2f MB/s", rate);
 }
 
 static bool check_hang(void)
 {
-    if (!fault("h0:n0 hang") || !post(2, 8) || !expect_completion(-1, 100 * MS) || !expect_no_event() ||
-        !expect_port(IBV_PORT_ACTIVE)) {
+    if (!fault("h0:n0 hang") || !post(2, 8) || !expect_completion(-1, 100 * MS) ||
+        !expect_no_event() || !expect_port(IBV_PORT_ACTIVE)) {
         return false;
     }
-    return fault("h0:n0 unhang") && expect_completion(IBV_WC_SUCCESS, HANG_LIMIT) && peer_word() == 2;
+    return fault("h0:n0 unhang") && expect_completion(IBV_WC_SUCCESS, HANG_LIMIT) &&
+           peer_word() == 2;
 }
 
 static bool check_fatal(void)
@@ -406,8 +421,9 @@ static bool check_peer_killed(void)
     if (status != IBV_WC_RETRY_EXC_ERR) {
         return because("status %d, not exceeded retries, after the peer was killed", status);
     }
-    snprintf(saw, sizeof(saw), "%llu of 100 writes done, then %s after %llu ms", (unsigned long long)me.done,
-             ibv_wc_status_str((enum ibv_wc_status)status), (unsigned long long)((seg_now() - t) / MS));
+    snprintf(saw, sizeof(saw), "%llu of 100 writes done, then %s after %llu ms",
+             (unsigned long long)me.done, ibv_wc_status_str((enum ibv_wc_status)status),
+             (unsigned long long)((seg_now() - t) / MS));
     peer_stop(SIGKILL);
     end_close(&me);
     /* The next peer takes the dead one's slot. */
@@ -432,8 +448,9 @@ static bool check_many_peers_killed(void)
     return stream(100, 1u << 16);
 }
 
-/* Time-out code 14 is 67 ms, with 2 retries an error comes after about 200 ms: processes that do not run for a while on a busy
- * machine are no failure. A slow link needs more than its queue takes. */
+/* Time-out code 14 is 67 ms, with 2 retries an error comes after about 200 ms: processes that do
+ * not run for a while on a busy machine are no failure. A slow link needs more than its queue
+ * takes. */
 static const struct check {
     const char *name;
     bool (*run)(void);
@@ -476,8 +493,8 @@ static bool check_run(const struct check *c)
     saw[0] = reason[0] = '\0';
     qp_timeout = c->qp_timeout != 0 ? c->qp_timeout : 14;
     qp_retries = c->qp_retries != 0 ? c->qp_retries : 2;
-    bool ok =
-        fault("*:* restore") && end_open(&me) && (c->loop ? loop_start() : peer_start()) && write_ok(1) && c->run();
+    bool ok = fault("*:* restore") && end_open(&me) && (c->loop ? loop_start() : peer_start()) &&
+              write_ok(1) && c->run();
     fault("*:* restore");
     peer_stop(SIGKILL);
     end_close(&me);

@@ -33,9 +33,10 @@ struct end {
 extern struct seg_map probe_map; /* the fabric, to break it */
 extern struct end me;
 extern pid_t peer_pid;
-extern uint8_t qp_timeout, qp_retries; /* of the queue pairs made next; the time is 4.096 us x 2^qp_timeout */
-extern char saw[256];                  /* what the check has seen, for its line */
-extern char reason[512];               /* why it failed */
+extern uint8_t qp_timeout,
+    qp_retries;          /* of the queue pairs made next; the time is 4.096 us x 2^qp_timeout */
+extern char saw[256];    /* what the check has seen, for its line */
+extern char reason[512]; /* why it failed */
 
 /* All steps: true, or false with the reason in reason. */
 

@@ -30,7 +30,8 @@ bool because(const char *fmt, ...)
 }
 
 /* ---- one end
- * ---------------------------------------------------------------------------------------------------------------- */
+ * ----------------------------------------------------------------------------------------------------------------
+ */
 
 struct ibv_context *device_open(const char *name)
 {
@@ -65,15 +66,18 @@ bool end_open(struct end *e)
         return because("pd, cq or buffer: %s", strerror(errno));
     }
     memset(e->buf, 0, BUF_SIZE);
-    e->mr =
-        ibv_reg_mr(e->pd, e->buf, BUF_SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
-    struct ibv_qp_init_attr init = {.send_cq = e->cq, .recv_cq = e->cq, .qp_type = IBV_QPT_RC, .sq_sig_all = 1};
-    init.cap = (struct ibv_qp_cap){.max_send_wr = 512, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1};
+    e->mr = ibv_reg_mr(e->pd, e->buf, BUF_SIZE,
+                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+    struct ibv_qp_init_attr init = {
+        .send_cq = e->cq, .recv_cq = e->cq, .qp_type = IBV_QPT_RC, .sq_sig_all = 1};
+    init.cap = (struct ibv_qp_cap){
+        .max_send_wr = 512, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1};
     e->qp = ibv_create_qp(e->pd, &init);
     if (e->mr == NULL || e->qp == NULL) {
         return because("mr or qp: %s", strerror(errno));
     }
-    e->self = (struct info){.qpn = e->qp->qp_num, .rkey = e->mr->rkey, .addr = (uint64_t)(uintptr_t)e->buf};
+    e->self = (struct info){
+        .qpn = e->qp->qp_num, .rkey = e->mr->rkey, .addr = (uint64_t)(uintptr_t)e->buf};
     int rc = ibv_query_gid(e->ctx, 1, 3, &e->self.gid);
     return rc == 0 ? true : because("query_gid: %d", rc);
 }
@@ -82,27 +86,33 @@ static bool end_connect(struct end *e)
 {
     struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1};
     a.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-    int rc = ibv_modify_qp(e->qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+    int rc = ibv_modify_qp(e->qp, &a,
+                           IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 
     if (rc != 0) {
         return because("modify to INIT: %s", strerror(rc));
     }
-    a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_4096, .dest_qp_num = e->peer.qpn};
+    a = (struct ibv_qp_attr){
+        .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_4096, .dest_qp_num = e->peer.qpn};
     a.max_dest_rd_atomic = 4;
     a.min_rnr_timer = 1;
     a.ah_attr = (struct ibv_ah_attr){.is_global = 1, .port_num = 1};
-    a.ah_attr.grh = (struct ibv_global_route){.dgid = e->peer.gid, .sgid_index = 3, .hop_limit = 64};
+    a.ah_attr.grh =
+        (struct ibv_global_route){.dgid = e->peer.gid, .sgid_index = 3, .hop_limit = 64};
     rc = ibv_modify_qp(e->qp, &a,
-                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                           IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
     if (rc != 0) {
         return because("modify to RTR: %s", strerror(rc));
     }
-    a = (struct ibv_qp_attr){
-        .qp_state = IBV_QPS_RTS, .timeout = qp_timeout, .retry_cnt = qp_retries, .rnr_retry = 7, .max_rd_atomic = 4};
+    a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
+                             .timeout = qp_timeout,
+                             .retry_cnt = qp_retries,
+                             .rnr_retry = 7,
+                             .max_rd_atomic = 4};
     rc = ibv_modify_qp(e->qp, &a,
-                       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                           IBV_QP_MAX_QP_RD_ATOMIC);
+                       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                           IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
     return rc == 0 ? true : because("modify to RTS: %s", strerror(rc));
 }
 
@@ -137,9 +147,11 @@ void end_close(struct end *e)
 }
 
 /* ---- the peer
- * ------------------------------------------------------------------------------------------------------------------ */
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
-/* Connects, says so, and answers each byte on @sock with the first word of its buffer; it never calls verbs meanwhile.
+/* Connects, says so, and answers each byte on @sock with the first word of its buffer; it never
+ * calls verbs meanwhile.
  */
 static void peer_main(int sock)
 {
@@ -199,7 +211,8 @@ uint64_t peer_word(void)
     if (me.peer.qpn == me.self.qpn) {
         return atomic_load((_Atomic uint64_t *)(void *)(me.buf + BUF_SIZE / 2));
     }
-    if (write(peer_sock, "?", 1) != 1 || recv(peer_sock, &v, sizeof(v), MSG_WAITALL) != (ssize_t)sizeof(v)) {
+    if (write(peer_sock, "?", 1) != 1 ||
+        recv(peer_sock, &v, sizeof(v), MSG_WAITALL) != (ssize_t)sizeof(v)) {
         return UINT64_MAX;
     }
     return v;
@@ -218,7 +231,8 @@ void peer_stop(int sig)
 }
 
 /* ---- steps of checks
- * ------------------------------------------------------------------------------------------------------------ */
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
 bool fault(const char *text)
 {
@@ -234,7 +248,8 @@ bool fault(const char *text)
 bool post(uint64_t value, uint32_t len)
 {
     struct ibv_sge sge = {.addr = (uint64_t)(uintptr_t)me.buf, .length = len, .lkey = me.mr->lkey};
-    struct ibv_send_wr *bad, wr = {.wr_id = ++me.posted, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE};
+    struct ibv_send_wr *bad,
+        wr = {.wr_id = ++me.posted, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE};
 
     memcpy(me.buf, &value, sizeof(value));
     wr.wr.rdma.remote_addr = me.peer.addr;
@@ -273,10 +288,10 @@ bool expect_completion(int status, uint64_t limit)
     if (status == -1) {
         return because("a completion with status %d, expected none", got);
     }
-    return got < 0
-               ? because("no completion within %llu ms, expected status %d", (unsigned long long)(limit / MS), status)
-               : because("completion with status %d (%s), expected %d", got, ibv_wc_status_str((enum ibv_wc_status)got),
-                         status);
+    return got < 0 ? because("no completion within %llu ms, expected status %d",
+                             (unsigned long long)(limit / MS), status)
+                   : because("completion with status %d (%s), expected %d", got,
+                             ibv_wc_status_str((enum ibv_wc_status)got), status);
 }
 
 bool write_ok(uint64_t value)
@@ -284,7 +299,9 @@ bool write_ok(uint64_t value)
     if (!post(value, 8) || !expect_completion(IBV_WC_SUCCESS, HANG_LIMIT)) {
         return false;
     }
-    return peer_word() == value ? true : because("the peer has another word than the one that was written");
+    return peer_word() == value
+               ? true
+               : because("the peer has another word than the one that was written");
 }
 
 /* Waits for an asynchronous event of @type; the time since @since in microseconds through *us_p. */
@@ -306,7 +323,8 @@ bool expect_event(enum ibv_event_type type, uint64_t since, unsigned *us_p)
             return true;
         }
         if (ev.event_type != IBV_EVENT_COMM_EST) {
-            return because("event %s, expected %s", ibv_event_type_str(ev.event_type), ibv_event_type_str(type));
+            return because("event %s, expected %s", ibv_event_type_str(ev.event_type),
+                           ibv_event_type_str(type));
         }
     }
 }

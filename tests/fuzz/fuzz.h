@@ -1,10 +1,10 @@
 /*
- * What the fuzz targets share (tests/fuzz/README.md). An input is read as a program: numbers and choices are taken off
- * its front, and behind its end everything is zero, so that every input means something and a longer one goes on where
- * a shorter one ended.
+ * What the fuzz targets share (tests/fuzz/README.md). An input is read as a program: numbers and
+ * choices are taken off its front, and behind its end everything is zero, so that every input means
+ * something and a longer one goes on where a shorter one ended.
  *
- * A target is one LLVMFuzzerTestOneInput(). libFuzzer calls it (make fuzz), or fuzz_corpus.c with the files that are
- * kept (make check).
+ * A target is one LLVMFuzzerTestOneInput(). libFuzzer calls it (make fuzz), or fuzz_corpus.c with
+ * the files that are kept (make check).
  */
 #ifndef FUZZ_H
 #define FUZZ_H
@@ -15,7 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Always 0; what is wrong ends the process. One thread; whatever it makes is gone when it returns. */
+/* Always 0; what is wrong ends the process. One thread; whatever it makes is gone when it returns.
+ */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 struct fuzz_in {
@@ -31,8 +32,9 @@ static inline uint64_t fuzz_get(struct fuzz_in *in, unsigned bytes)
 {
     uint64_t v = 0;
 
-    for (unsigned i = 0; i < bytes && in->p < in->end; i++)
+    for (unsigned i = 0; i < bytes && in->p < in->end; i++) {
         v |= (uint64_t)*in->p++ << (8 * i);
+    }
     return v;
 }
 
@@ -65,21 +67,24 @@ static inline size_t fuzz_text(struct fuzz_in *in, char *out, size_t room)
     while (fuzz_more(in) && n + 1 < room) {
         char c = (char)*in->p++;
 
-        if (c == '\0')
+        if (c == '\0') {
             break;
+        }
         out[n++] = c;
     }
     out[n] = '\0';
     return n;
 }
 
-/* A number at which bounds break, or any: one byte of input chooses, eight more give the value where it says so. */
+/* A number at which bounds break, or any: one byte of input chooses, eight more give the value
+ * where it says so. */
 static inline uint64_t fuzz_number(struct fuzz_in *in)
 {
-    static const uint64_t hard[] = {0,          1,          2,           7,          8,          15,         16,
-                                    31,         32,         63,          64,         127,        128,        255,
-                                    256,        257,        0x7fff,      0x8000,     0xffff,     0x10000,    0x7fffffff,
-                                    0x80000000, 0xffffffff, 0x100000000, 1ull << 47, 1ull << 63, ~0ull >> 1, ~0ull};
+    static const uint64_t hard[] = {
+        0,          1,          2,           7,          8,          15,         16,
+        31,         32,         63,          64,         127,        128,        255,
+        256,        257,        0x7fff,      0x8000,     0xffff,     0x10000,    0x7fffffff,
+        0x80000000, 0xffffffff, 0x100000000, 1ull << 47, 1ull << 63, ~0ull >> 1, ~0ull};
     unsigned i = fuzz_pick(in, 64);
 
     return i < sizeof(hard) / sizeof(hard[0]) ? hard[i] : fuzz_get(in, i & 8 ? 8 : 4);
@@ -92,13 +97,16 @@ static inline void fuzz_edit(struct fuzz_in *in, uint8_t *b, size_t n)
     unsigned how = fuzz_u8(in), len = 1u << (how & 3);
     uint64_t v;
 
-    if (n == 0)
+    if (n == 0) {
         return;
-    if (how & 4)
+    }
+    if (how & 4) {
         b[at] = (uint8_t)(b[at] + (int8_t)fuzz_u8(in));
-    else
-        for (v = fuzz_number(in); len-- && at < n; at++, v >>= 8)
+    } else {
+        for (v = fuzz_number(in); len-- && at < n; at++, v >>= 8) {
             b[at] = (uint8_t)v;
+        }
+    }
 }
 
 static inline __attribute__((noreturn)) void fuzz_fail(const char *file, int line, const char *what)
@@ -108,10 +116,10 @@ static inline __attribute__((noreturn)) void fuzz_fail(const char *file, int lin
 }
 
 /* What must hold whatever the input is. */
-#define FUZZ_CHECK(cond)                                                                                               \
-    do {                                                                                                               \
-        if (!(cond))                                                                                                   \
-            fuzz_fail(__FILE__, __LINE__, #cond);                                                                      \
+#define FUZZ_CHECK(cond)                                                                           \
+    do {                                                                                           \
+        if (!(cond))                                                                               \
+            fuzz_fail(__FILE__, __LINE__, #cond);                                                  \
     } while (0)
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * The board of a host and the drain files: what another process of the same user may have written anywhere into the slots, at any moment between
- * two of ours, and what an administrator may have typed.
+ * The board of a host and the drain files: what another process of the same user may have written
+ * anywhere into the slots, at any moment between two of ours, and what an administrator may have
+ * typed.
  */
 #include "fuzz.h"
 
@@ -31,7 +32,9 @@ static void begin(void)
     tool = r2_board_attach(dir, geteuid(), why, sizeof(why));
     fd = open(path, O_RDWR | O_CLOEXEC);
     FUZZ_CHECK(own && other && tool && fd >= 0);
-    FUZZ_CHECK(unlink(path) == 0 && rmdir(dir) == 0); /* it has no name any more: nothing stays, however this process ends */
+    FUZZ_CHECK(unlink(path) == 0 &&
+               rmdir(dir) ==
+                   0); /* it has no name any more: nothing stays, however this process ends */
 }
 
 static void text_check(const char *text, size_t room)
@@ -39,13 +42,15 @@ static void text_check(const char *text, size_t room)
     size_t n = strnlen(text, room);
 
     FUZZ_CHECK(n < room);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         FUZZ_CHECK(text[i] >= 0x20 && text[i] < 0x7f);
+    }
 }
 
 static void event_check(const struct r2_board_event *e)
 {
-    FUZZ_CHECK(e->kind > R2_BOARD_NONE && e->kind < R2_BOARD_KINDS && r2_board_kind_name(e->kind)[0] != '?');
+    FUZZ_CHECK(e->kind > R2_BOARD_NONE && e->kind < R2_BOARD_KINDS &&
+               r2_board_kind_name(e->kind)[0] != '?');
 }
 
 static void news(struct r2_board *b)
@@ -72,8 +77,9 @@ static void rows(void)
         int n = r2_board_slot_events(tool, i, list);
 
         FUZZ_CHECK(n >= 0 && n <= R2_BOARD_EVENTS);
-        for (int k = 0; k < n; k++)
+        for (int k = 0; k < n; k++) {
             event_check(&list[k]);
+        }
         if (r2_board_slot(tool, i, &who)) {
             FUZZ_CHECK(i < 2); /* the third one's lock is held by nobody */
             FUZZ_CHECK(r2_board_slot_alive(tool, i));
@@ -116,7 +122,8 @@ static void words(const char *text, size_t len)
     FUZZ_CHECK(n >= -1 && n <= R2_RUNDIR_NAMES);
     FUZZ_CHECK(n >= 0 || strnlen(why, sizeof(why)) < sizeof(why));
     for (int i = 0; i < n; i++) {
-        FUZZ_CHECK(word[i].number != 0 && strnlen(word[i].name, sizeof(word[i].name)) < sizeof(word[i].name));
+        FUZZ_CHECK(word[i].number != 0 &&
+                   strnlen(word[i].name, sizeof(word[i].name)) < sizeof(word[i].name));
         FUZZ_CHECK(strcmp(word[i].name, "*") == 0 || strpbrk(word[i].name, "=^,* \t") == NULL);
     }
 }
@@ -127,7 +134,8 @@ static void names(struct fuzz_in *in)
     size_t room = 1 + fuzz_pick(in, sizeof(list) - 1);
     const uint8_t *at;
     size_t n = fuzz_bytes(in, 256, &at);
-    static const char allowed[] = "=,abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:";
+    static const char allowed[] =
+        "=,abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:";
 
     memset(list, 1, sizeof(list));
     r2_rundir_drain_note(at ? (const char *)at : "", n, "fab0", note, sizeof(note));
@@ -137,8 +145,9 @@ static void names(struct fuzz_in *in)
     } else {
         FUZZ_CHECK(strnlen(why, sizeof(why)) < sizeof(why));
     }
-    for (size_t i = room; i < sizeof(list); i++)
+    for (size_t i = room; i < sizeof(list); i++) {
         FUZZ_CHECK(list[i] == 1);
+    }
     words(at ? (const char *)at : "", n);
 }
 
@@ -147,10 +156,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct fuzz_in in = {data, data + size};
     static const uint8_t zero[SLOT];
 
-    if (own == NULL)
+    if (own == NULL) {
         begin();
-    for (int i = 0; i < SLOTS; i++)
+    }
+    for (int i = 0; i < SLOTS; i++) {
         FUZZ_CHECK(pwrite(fd, zero, SLOT, HEADER + i * SLOT) == SLOT);
+    }
     while (fuzz_more(&in)) {
         switch (fuzz_pick(&in, 8)) {
         case 0:

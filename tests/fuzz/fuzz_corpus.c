@@ -1,6 +1,6 @@
 /*
- * Runs a fuzz target over files, without libFuzzer: fuzz_TARGET FILE|FOLDER... Counts as tests/run.sh reads it. An
- * input that fails ends the process, and its name is said.
+ * Runs a fuzz target over files, without libFuzzer: fuzz_TARGET FILE|FOLDER... Counts as
+ * tests/run.sh reads it. An input that fails ends the process, and its name is said.
  */
 #include "fuzz.h"
 
@@ -20,9 +20,10 @@ static void died(int sig)
 {
     static const char text[] = "input: ";
 
-    if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0 || write(STDERR_FILENO, running, strlen(running)) < 0 ||
-        write(STDERR_FILENO, "\n", 1) < 0)
+    if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0 ||
+        write(STDERR_FILENO, running, strlen(running)) < 0 || write(STDERR_FILENO, "\n", 1) < 0) {
         _exit(2);
+    }
     signal(sig, SIG_DFL);
     raise(sig);
 }
@@ -38,7 +39,8 @@ static int file_run(const char *path)
         fprintf(stderr, "%s: %s\n", path, strerror(errno));
         return -1;
     }
-    data = malloc(st.st_size ? (size_t)st.st_size : 1); /* the exact size: a read behind it is seen by a checker */
+    data = malloc(st.st_size ? (size_t)st.st_size
+                             : 1); /* the exact size: a read behind it is seen by a checker */
     n = data ? fread(data, 1, (size_t)st.st_size, f) : 0;
     fclose(f);
     if (data == NULL || n != (size_t)st.st_size) {
@@ -67,8 +69,9 @@ static int folder_run(const char *path)
     }
     for (int i = 0; i < n; i++) {
         snprintf(name, sizeof(name), "%s/%s", path, list[i]->d_name);
-        if (list[i]->d_name[0] != '.' && file_run(name) != 0)
+        if (list[i]->d_name[0] != '.' && file_run(name) != 0) {
             rc = -1;
+        }
         free(list[i]);
     }
     free(list);
@@ -80,8 +83,9 @@ int main(int argc, char **argv)
     static const int fatal[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGALRM};
     int failed = 0;
 
-    for (unsigned i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++)
+    for (unsigned i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++) {
         signal(fatal[i], died);
+    }
     for (int i = 1; i < argc; i++) {
         struct stat st;
         int is_dir = stat(argv[i], &st) == 0 && S_ISDIR(st.st_mode);

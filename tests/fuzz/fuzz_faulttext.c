@@ -1,5 +1,5 @@
-/* The software fabric's texts: faults, and descriptions of a fabric. Both come from command lines and files of its
- * users. */
+/* The software fabric's texts: faults, and descriptions of a fabric. Both come from command lines
+ * and files of its users. */
 #include "fuzz.h"
 
 #include "tests/fabric/model/fab_desc.h"
@@ -17,12 +17,14 @@ static void fault_run(const char *text)
         FUZZ_CHECK(err[0] && memchr(err, 0, sizeof(err)) != NULL);
         return;
     }
-    FUZZ_CHECK(fault.host >= -1 && fault.host < FAB_MAX_HOSTS && fault.nic >= -1 && fault.nic < FAB_MAX_NICS);
+    FUZZ_CHECK(fault.host >= -1 && fault.host < FAB_MAX_HOSTS && fault.nic >= -1 &&
+               fault.nic < FAB_MAX_NICS);
     FUZZ_CHECK((unsigned)fault.kind < FAB_FAULT_KINDS && fab_fault_name(fault.kind));
     fab_link_fault(&link, &fault, 1000);
     FUZZ_CHECK(link.loss_ppm <= 1000000 && link.corrupt_ppm <= 1000000 && link.dup_ppm <= 1000000);
     if (fab_fault_other(&fault, &other)) {
-        FUZZ_CHECK(other.host >= -1 && other.host < FAB_MAX_HOSTS && other.nic >= -1 && other.nic < FAB_MAX_NICS);
+        FUZZ_CHECK(other.host >= -1 && other.host < FAB_MAX_HOSTS && other.nic >= -1 &&
+                   other.nic < FAB_MAX_NICS);
         (void)fab_fault_moves(&other, &link);
     }
     (void)fab_link_tx(&link, &h, 12345);
@@ -37,9 +39,11 @@ static void desc_run(const char *text)
 
     FUZZ_CHECK(d != NULL);
     if (fab_desc_parse(d, text, err, sizeof(err)) == 0) {
-        FUZZ_CHECK(d->hosts > 0 && d->hosts <= FAB_MAX_HOSTS && d->nics > 0 && d->nics <= FAB_MAX_NICS);
-        for (int n = 0; n < d->nics; n++)
+        FUZZ_CHECK(d->hosts > 0 && d->hosts <= FAB_MAX_HOSTS && d->nics > 0 &&
+                   d->nics <= FAB_MAX_NICS);
+        for (int n = 0; n < d->nics; n++) {
             FUZZ_CHECK(memchr(d->nic[0][n].pci, 0, sizeof(d->nic[0][n].pci)) != NULL);
+        }
     } else {
         FUZZ_CHECK(err[0] != 0);
     }
@@ -53,9 +57,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char text[4096];
 
     fuzz_text(&in, text, sizeof(text));
-    if (what & 1)
+    if (what & 1) {
         desc_run(text);
-    else
+    } else {
         fault_run(text);
+    }
     return 0;
 }

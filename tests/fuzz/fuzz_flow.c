@@ -32,13 +32,16 @@ void fuzz_flow_post(struct fuzz_flow *f, size_t size)
     int op;
 
     if (f->posted - f->taken == FUZZ_FLOW_SLOTS || f->posted - f->sent == FUZZ_FLOW_SLOTS ||
-        (f->posted >= FUZZ_FLOW_SLOTS && !rig_done(f->rig, 0, f->slot[s].s_op)))
+        (f->posted >= FUZZ_FLOW_SLOTS && !rig_done(f->rig, 0, f->slot[s].s_op))) {
         return;
-    for (size_t k = 0; k < size; k++)
+    }
+    for (size_t k = 0; k < size; k++) {
         slot_mem(f, 0, f->posted)[k] = byte_of(f->posted, k);
+    }
     op = rig_irecv1(f->rig, slot_mem(f, 1, f->posted), FUZZ_FLOW_ROOM, 0, f->mr[1]);
-    if (op < 0)
+    if (op < 0) {
         return;
+    }
     f->slot[s].size = size;
     f->slot[s].r_op = op;
     f->slot[s].s_op = -1;
@@ -57,8 +60,9 @@ static void take(struct fuzz_flow *f)
 
     if (f->strict) {
         FUZZ_CHECK(rig_size(f->rig, 1, f->slot[s].r_op, 0) == f->slot[s].size);
-        for (size_t k = 0; k < f->slot[s].size; k++)
+        for (size_t k = 0; k < f->slot[s].size; k++) {
             FUZZ_CHECK(b[k] == byte_of(f->taken, k));
+        }
         is_poison(b + f->slot[s].size, FUZZ_FLOW_ROOM - f->slot[s].size);
         memset(b, POISON, FUZZ_FLOW_ROOM);
     }
@@ -73,17 +77,22 @@ void fuzz_flow_step(struct fuzz_flow *f)
         unsigned s = f->sent % FUZZ_FLOW_SLOTS;
 
         f->slot[s].s_op = rig_isend(r, slot_mem(f, 0, f->sent), f->slot[s].size, 0, f->mr[0]);
-        if (f->slot[s].s_op < 0)
+        if (f->slot[s].s_op < 0) {
             break;
+        }
         f->sent++;
     }
-    while (f->taken < f->posted && rig_done(r, 1, f->slot[f->taken % FUZZ_FLOW_SLOTS].r_op))
+    while (f->taken < f->posted && rig_done(r, 1, f->slot[f->taken % FUZZ_FLOW_SLOTS].r_op)) {
         take(f);
-    if (!f->strict)
+    }
+    if (!f->strict) {
         return;
+    }
     FUZZ_CHECK(r->side[0].status == R2_OK && r->side[1].status == R2_OK);
-    for (uint64_t n = f->posted; n < f->taken + FUZZ_FLOW_SLOTS; n++) /* received long ago, or never */
+    for (uint64_t n = f->posted; n < f->taken + FUZZ_FLOW_SLOTS;
+         n++) { /* received long ago, or never */
         is_poison(slot_mem(f, 1, n), FUZZ_FLOW_ROOM);
+    }
 }
 
 void fuzz_flow_run(struct fuzz_flow *f, uint64_t ns)
@@ -101,8 +110,9 @@ int fuzz_flow_done(const struct fuzz_flow *f)
 
 void fuzz_flow_end(struct fuzz_flow *f)
 {
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         rig_dereg(f->rig, i, f->mr[i]);
+    }
 }
 
 void fuzz_flow_free(struct fuzz_flow *f)

@@ -1,6 +1,7 @@
 /*
- * Numbered messages over the connection of a rig, whose bytes are a function of their number alone: that each comes once, whole and in order shows in
- * the receiver's memory. It is poisoned before a receive and when the message was looked at, so that what lands later shows, too.
+ * Numbered messages over the connection of a rig, whose bytes are a function of their number alone:
+ * that each comes once, whole and in order shows in the receiver's memory. It is poisoned before a
+ * receive and when the message was looked at, so that what lands later shows, too.
  */
 #ifndef FUZZ_FLOW_H
 #define FUZZ_FLOW_H
@@ -12,13 +13,13 @@
 
 struct fuzz_flow {
     struct rig *rig;
-    int strict; /* what comes is looked at; no call may have failed */
+    int strict;      /* what comes is looked at; no call may have failed */
     uint8_t *mem[2]; /* FUZZ_FLOW_SLOTS times FUZZ_FLOW_ROOM */
     struct ib_mr *mr[2];
     struct {
         size_t size;
-        int s_op, r_op; /* -1: to be sent; taken */
-    } slot[FUZZ_FLOW_SLOTS]; /* of message number n: n modulo FUZZ_FLOW_SLOTS */
+        int s_op, r_op;           /* -1: to be sent; taken */
+    } slot[FUZZ_FLOW_SLOTS];      /* of message number n: n modulo FUZZ_FLOW_SLOTS */
     uint64_t posted, sent, taken; /* messages: receives, sends, looked at */
 };
 

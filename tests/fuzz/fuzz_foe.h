@@ -1,6 +1,7 @@
 /*
- * A peer process whose program is somebody else's: what it sends over the queue pairs for control messages (plugin/ib_transport/ib_inband.h) of a rig is
- * anything, and what its plugin sends there is changed on the way. Both processes can be it. One at a time.
+ * A peer process whose program is somebody else's: what it sends over the queue pairs for control
+ * messages (plugin/ib_transport/ib_inband.h) of a rig is anything, and what its plugin sends there
+ * is changed on the way. Both processes can be it. One at a time.
  */
 #ifndef FUZZ_FOE_H
 #define FUZZ_FOE_H
@@ -42,8 +43,8 @@ struct fuzz_foe {
         size_t len;
         uint8_t msg[1024];
     } kept[FUZZ_FOE_KEPT]; /* what their plugins sent last */
-    uint64_t sent; /* by the plugins */
-    uint64_t foreign; /* by the foe, and taken by its NIC */
+    uint64_t sent;         /* by the plugins */
+    uint64_t foreign;      /* by the foe, and taken by its NIC */
 };
 
 /* What a NIC is asked to do. */
@@ -60,8 +61,9 @@ void fuzz_foe_init(struct fuzz_foe *foe, struct rig *rig, int nics);
 /* Memory of process @from for the next fuzz_foe_go(), FUZZ_FOE_ROOM bytes. */
 uint8_t *fuzz_foe_mem(struct fuzz_foe *foe, int from);
 /*
- * Process @from sends the first bytes of it over the queue pair of its @pair-th NIC pair (modulo their number), whatever state that is in. 0: the NIC did not
- * take it, or there is no such queue pair.
+ * Process @from sends the first bytes of it over the queue pair of its @pair-th NIC pair (modulo
+ * their number), whatever state that is in. 0: the NIC did not take it, or there is no such queue
+ * pair.
  */
 int fuzz_foe_go(struct fuzz_foe *foe, int from, unsigned pair, const struct fuzz_foe_post *p);
 /* Whether some record of the @len bytes at @msg would be understood. */

@@ -1,6 +1,7 @@
 /*
- * Handles of NCCL's bootstrap that somebody has changed: connect with them, again and again, beside a connection that
- * is all right. A connection is handed out once, and only for the handle it was begun with.
+ * Handles of NCCL's bootstrap that somebody has changed: connect with them, again and again, beside
+ * a connection that is all right. A connection is handed out once, and only for the handle it was
+ * begun with.
  */
 #include "fuzz_rig.h"
 
@@ -25,8 +26,9 @@ static void check_mend(uint8_t *h)
 {
     uint32_t x = 2166136261u;
 
-    for (int i = 0; i < CHECK_AT; i++)
+    for (int i = 0; i < CHECK_AT; i++) {
         x = (x ^ h[i]) * 16777619u;
+    }
     memcpy(h + CHECK_AT, &x, sizeof(x));
 }
 
@@ -35,21 +37,25 @@ static void op_edit(struct run *r)
     unsigned how = fuzz_u8(&r->in);
     uint8_t *h = r->handle[how % HANDLES];
 
-    if (how & 4)
+    if (how & 4) {
         memcpy(h, r->right, R2_NET_HANDLE_SIZE);
-    if (how & 8)
+    }
+    if (how & 8) {
         fuzz_edit(&r->in, h, CHECK_AT);
+    }
     if (how & 16) {
         uint32_t token = fuzz_u8(&r->in);
 
         memcpy(h + CHECK_AT + 4, &token, sizeof(token));
     }
-    if (how & 32)
+    if (how & 32) {
         memcpy(h, r->handle[how >> 6], R2_NET_HANDLE_SIZE);
-    else if (how & 64)
+    } else if (how & 64) {
         fuzz_edit(&r->in, h, R2_NET_HANDLE_SIZE);
-    if (!(how & 128))
+    }
+    if (!(how & 128)) {
         check_mend(h);
+    }
 }
 
 static void op_connect(struct run *r)
@@ -59,17 +65,20 @@ static void op_connect(struct run *r)
     struct r2_comm *c;
     enum r2_status st;
 
-    if (r->givens == GIVEN_MAX || r->begun > 40)
+    if (r->givens == GIVEN_MAX || r->begun > 40) {
         return; /* a machine has no memory for more either */
+    }
     r->begun++;
     rig_enter(&r->rig->side[0]);
     st = r2_net_connect(r->rig->side[0].inst, dev, r->handle[how % HANDLES], &c);
     FUZZ_CHECK(st == R2_OK || c == NULL);
-    if (c == NULL)
+    if (c == NULL) {
         return;
+    }
     FUZZ_CHECK(c != r->rig->side[0].comm && c->is_send && c->dev == dev);
-    for (unsigned i = 0; i < r->givens; i++)
+    for (unsigned i = 0; i < r->givens; i++) {
         FUZZ_CHECK(r->given[i] != c);
+    }
     r->given[r->givens++] = c;
 }
 
@@ -110,12 +119,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     rig_connect_begin(r->rig, 0, 0);
     memcpy(r->right, r->rig->handle, sizeof(r->right));
     memset(r->right + CHECK_AT + 4, 0, 4);
-    for (int i = 0; i < HANDLES; i++)
+    for (int i = 0; i < HANDLES; i++) {
         memcpy(r->handle[i], r->right, sizeof(r->right));
-    for (int done = 0; !done;)
+    }
+    for (int done = 0; !done;) {
         FUZZ_CHECK(rig_connect_turn(r->rig, 0, &done) == R2_OK);
-    while (fuzz_more(&r->in))
+    }
+    while (fuzz_more(&r->in)) {
         ops[fuzz_pick(&r->in, sizeof(ops) / sizeof(ops[0]))](r);
+    }
     fuzz_rig_run(r->rig, 10 * RIG_MS);
     while (r->givens) {
         rig_enter(&r->rig->side[0]);

@@ -1,7 +1,7 @@
 /*
- * R against the sender's NICs: immediates and byte counts of any value, on any path, at any moment, while R posts
- * receives, loses paths and gets them back. And the ledger by itself, beside a second one that is written down from the
- * protocol's words (P5-P9).
+ * R against the sender's NICs: immediates and byte counts of any value, on any path, at any moment,
+ * while R posts receives, loses paths and gets them back. And the ledger by itself, beside a second
+ * one that is written down from the protocol's words (P5-P9).
  */
 #include "fuzz_nic.h"
 
@@ -27,20 +27,27 @@ static int model_complete(const struct model *m, uint64_t s)
     return m->seq[s].nparts && m->seq[s].mask == (1u << m->seq[s].nparts) - 1;
 }
 
-static enum r2_ledger_result model_add(struct model *m, uint16_t low, unsigned k, unsigned nparts, uint64_t bytes)
+static enum r2_ledger_result model_add(struct model *m, uint16_t low, unsigned k, unsigned nparts,
+                                       uint64_t bytes)
 {
     uint64_t s = m->rdone;
 
-    while (s < m->rpost && (uint16_t)s != low)
+    while (s < m->rpost && (uint16_t)s != low) {
         s++;
-    if (s == m->rpost)
+    }
+    if (s == m->rpost) {
         return R2_LEDGER_WINDOW_ERR;
-    if (nparts < 1 || nparts > R2_MAX_PARTS || k >= nparts || (m->seq[s].nparts && m->seq[s].nparts != nparts))
+    }
+    if (nparts < 1 || nparts > R2_MAX_PARTS || k >= nparts ||
+        (m->seq[s].nparts && m->seq[s].nparts != nparts)) {
         return R2_LEDGER_PART_ERR;
-    if (m->seq[s].mask & (1u << k))
+    }
+    if (m->seq[s].mask & (1u << k)) {
         return R2_LEDGER_DUPLICATE;
-    if (bytes > m->seq[s].capacity || m->seq[s].bytes > m->seq[s].capacity - bytes)
+    }
+    if (bytes > m->seq[s].capacity || m->seq[s].bytes > m->seq[s].capacity - bytes) {
         return R2_LEDGER_SIZE_ERR;
+    }
     m->seq[s].nparts = nparts;
     m->seq[s].mask |= 1u << k;
     m->seq[s].bytes += bytes;
@@ -53,13 +60,15 @@ static void ledger_compare(const struct r2_ledger *l, const struct model *m)
     uint64_t acked = m->rdone, base;
     unsigned n;
 
-    while (acked < m->rpost && model_complete(m, acked))
+    while (acked < m->rpost && model_complete(m, acked)) {
         acked++;
+    }
     FUZZ_CHECK(l->rdone == m->rdone && l->rpost == m->rpost && l->acked == acked);
     n = r2_ledger_snapshot(l, &base, mask, R2_LEDGER_WINDOW);
     FUZZ_CHECK(base == acked && n == m->rpost - acked);
-    for (unsigned i = 0; i < n; i++)
+    for (unsigned i = 0; i < n; i++) {
         FUZZ_CHECK(mask[i] == m->seq[acked + i].mask);
+    }
 }
 
 static void ledger_step(struct fuzz_in *in, struct r2_ledger *l, struct model *m)
@@ -74,8 +83,9 @@ static void ledger_step(struct fuzz_in *in, struct r2_ledger *l, struct model *m
         FUZZ_CHECK(r2_ledger_post(l, capacity) == m->rpost);
         m->seq[m->rpost++].capacity = capacity;
     } else if (op < 96) {
-        for (k = op & 7; k-- && m->rdone < m->rpost && model_complete(m, m->rdone); m->rdone++)
+        for (k = op & 7; k-- && m->rdone < m->rpost && model_complete(m, m->rdone); m->rdone++) {
             r2_ledger_retire(l, 1);
+        }
     } else {
         low = (uint16_t)(op & 1 ? fuzz_get(in, 2) : m->rdone + fuzz_u8(in));
         nparts = op & 2 ? fuzz_u8(in) : 1 + (op >> 2) % 3;
@@ -119,9 +129,11 @@ static void on_post(struct fuzz_nic *f, int p, const struct ibv_send_wr *wr)
     uint64_t off = wr->wr.rdma.remote_addr - f->link.path[p].peer_ring, from;
 
     FUZZ_CHECK(ib_wr_kind(wr->wr_id) == IB_WR_CTL && wr->num_sge == 1 && wr->wr.rdma.rkey == 7);
-    FUZZ_CHECK(off < sizeof(struct ib_ring) && wr->sg_list[0].length <= sizeof(struct ib_ring) - off);
+    FUZZ_CHECK(off < sizeof(struct ib_ring) &&
+               wr->sg_list[0].length <= sizeof(struct ib_ring) - off);
     from = wr->sg_list[0].addr - (uintptr_t)f->link.staging;
-    FUZZ_CHECK(from < sizeof(struct ib_staging) && wr->sg_list[0].length <= sizeof(struct ib_staging) - from);
+    FUZZ_CHECK(from < sizeof(struct ib_staging) &&
+               wr->sg_list[0].length <= sizeof(struct ib_staging) - from);
     if (f->link.path[p].ar && off >= offsetof(struct ib_ring, ack)) {
         FUZZ_CHECK(from == (uintptr_t)f->link.staging->ack[p] - (uintptr_t)f->link.staging + off -
                                offsetof(struct ib_ring, ack));
@@ -140,7 +152,8 @@ static void check(const struct run *r)
 {
     const struct r2_ledger *g = &r->rx->ledger;
 
-    FUZZ_CHECK(g->rdone <= g->acked && g->acked <= g->rpost && g->rpost - g->rdone <= R2_LEDGER_WINDOW);
+    FUZZ_CHECK(g->rdone <= g->acked && g->acked <= g->rpost &&
+               g->rpost - g->rdone <= R2_LEDGER_WINDOW);
     FUZZ_CHECK(r->rx->ctl_path == IB_MAX_PATHS || ib_link_up(&r->f->link, r->rx->ctl_path));
     for (uint64_t s = g->rdone; s < g->rpost; s++) {
         const struct r2_ledger_entry *e = &g->entry[s % R2_LEDGER_WINDOW];
@@ -148,8 +161,9 @@ static void check(const struct run *r)
         FUZZ_CHECK(e->bytes <= e->capacity && e->nparts <= R2_MAX_PARTS);
         FUZZ_CHECK(e->nparts ? e->mask && !(e->mask >> e->nparts) : !e->mask);
     }
-    for (int p = 0; p < FUZZ_PATHS; p++)
+    for (int p = 0; p < FUZZ_PATHS; p++) {
         FUZZ_CHECK(r->f->link.path[p].sq_used <= r->f->link.path[p].sq_depth);
+    }
 }
 
 static void irecv(struct run *r)
@@ -167,8 +181,9 @@ static void irecv(struct run *r)
         data[i] = r->f->mem;
     }
     ib_recv_start(r->rx, n, data, sizes, tags, mrs, &first);
-    if (first == UINT64_MAX)
+    if (first == UINT64_MAX) {
         return;
+    }
     FUZZ_CHECK(r->groups < R2_LEDGER_WINDOW);
     r->group[r->groups].first = first;
     r->group[r->groups++].n = n;
@@ -178,10 +193,12 @@ static void irecv(struct run *r)
 static uint32_t record_write(struct run *r, int p, uint32_t imm, uint32_t bytes)
 {
     unsigned how = fuzz_u8(&r->in);
-    struct ib_record *at = &r->f->records[p].at[(r->f->link.path[p].nrecords + (how & 1)) % IB_RECORDS];
+    struct ib_record *at =
+        &r->f->records[p].at[(r->f->link.path[p].nrecords + (how & 1)) % IB_RECORDS];
 
-    if (how & 2)
+    if (how & 2) {
         return bytes;
+    }
     *at = (struct ib_record){.imm = how & 4 ? (uint32_t)fuzz_get(&r->in, 4) : imm, .bytes = bytes};
     return how & 8 ? fuzz_u8(&r->in) : sizeof(*at);
 }
@@ -194,15 +211,20 @@ static void arrive(struct run *r)
     const struct ib_path *path = &r->f->link.path[p];
     uint64_t bad = r->rx->bad_arrivals, seq = r->rx->ledger.acked + (how & 1 ? fuzz_u8(&r->in) : 0);
     unsigned nparts = how & 2 ? fuzz_u8(&r->in) : 1, k = how & 2 ? fuzz_u8(&r->in) : 0;
-    uint32_t life = how & 4 ? fuzz_u8(&r->in) : path->life, bytes = how & 8 ? (uint32_t)fuzz_number(&r->in) : 8;
-    uint32_t imm = how & 16 ? (uint32_t)fuzz_get(&r->in, 4) : ib_imm_pack(seq, k, nparts, how >> 5 & 1, life);
+    uint32_t life = how & 4 ? fuzz_u8(&r->in) : path->life,
+             bytes = how & 8 ? (uint32_t)fuzz_number(&r->in) : 8;
+    uint32_t imm =
+        how & 16 ? (uint32_t)fuzz_get(&r->in, 4) : ib_imm_pack(seq, k, nparts, how >> 5 & 1, life);
     int was_up = ib_link_up(&r->f->link, p);
 
-    if (path->records && ib_imm_unpack(imm).kind == IB_IMM_RECORD)
+    if (path->records && ib_imm_unpack(imm).kind == IB_IMM_RECORD) {
         bytes = record_write(r, p, imm, bytes);
+    }
 
-    if (!fuzz_nic_arrive(r->f, p, htonl(imm), bytes, how & 64 ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM))
+    if (!fuzz_nic_arrive(r->f, p, htonl(imm), bytes,
+                         how & 64 ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM)) {
         return;
+    }
     if (how & 128) {
         ib_recv_progress(r->rx);
         return;
@@ -217,8 +239,10 @@ static void test_all(struct run *r)
 
     ib_recv_progress(r->rx);
     while (r->groups && ib_recv_done(r->rx, r->group[0].first, r->group[0].n, sizes)) {
-        for (int i = 0; i < r->group[0].n; i++)
-            FUZZ_CHECK(sizes[i] <= r->rx->msg[(r->group[0].first + (unsigned)i) % R2_LEDGER_WINDOW].size);
+        for (int i = 0; i < r->group[0].n; i++) {
+            FUZZ_CHECK(sizes[i] <=
+                       r->rx->msg[(r->group[0].first + (unsigned)i) % R2_LEDGER_WINDOW].size);
+        }
         ib_recv_retire(r->rx, r->group[0].n);
         r->groups--;
         memmove(r->group, r->group + 1, r->groups * sizeof(r->group[0]));
@@ -230,8 +254,9 @@ static void complete(struct run *r)
     int p = (int)fuzz_pick(&r->in, FUZZ_PATHS);
     unsigned how = fuzz_u8(&r->in);
 
-    for (unsigned i = 0; i <= (how & 31); i++)
+    for (unsigned i = 0; i <= (how & 31); i++) {
         fuzz_nic_complete(r->f, p, how & 128 ? (enum ibv_wc_status)(how >> 5 & 3) : IBV_WC_SUCCESS);
+    }
 }
 
 static void confirm(struct run *r)
@@ -239,8 +264,9 @@ static void confirm(struct run *r)
     int p = (int)fuzz_pick(&r->in, FUZZ_PATHS);
 
     r->f->now += fuzz_number(&r->in) & 0xffffffff;
-    if (ib_link_up(&r->f->link, p))
+    if (ib_link_up(&r->f->link, p)) {
         ib_recv_confirm(r->rx, p);
+    }
     ib_recv_progress(r->rx);
 }
 
@@ -256,27 +282,33 @@ static void path_end(struct run *r)
     live.mask[1] = (uint16_t)(how >> 4);
     r->f->link.sink.path_fault(r->f, p, &info);
     if (path->open) {
-        if (how & 1)
+        if (how & 1) {
             fuzz_nic_flush(r->f, p);
+        }
         ib_recv_drain(r->rx, p);
         if (how & 32) { /* S has said what may still come; what does not is denied */
             ib_recv_live(r->rx, p, &live);
             arrive(r);
         }
         path->open = 0;
-        if (!(how & 1))
+        if (!(how & 1)) {
             ib_recv_hold(r->rx, p);
+        }
         had.n = (uint16_t)r2_ledger_snapshot(&r->rx->ledger, &had.base, had.mask, R2_LEDGER_WINDOW);
         ib_recv_live_over(r->rx, p);
-        if (!(how & 32))
+        if (!(how & 32)) {
             ib_recv_hold_only(r->rx, p, &live, &had);
+        }
     }
-    if (how & 2) /* what comes late is a ghost */
+    if (how & 2) { /* what comes late is a ghost */
         arrive(r);
-    if (how & 4)
+    }
+    if (how & 4) {
         ib_recv_hold_peer_stopped(r->rx, p);
-    if (how & 8)
+    }
+    if (how & 8) {
         ib_recv_hold_over(r->rx, p);
+    }
     if (how & 16) {
         fuzz_nic_path_begin(r->f, p, 0);
         ib_recv_replan(r->rx);
@@ -291,8 +323,9 @@ static void refuse(struct run *r)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static void (*const ops[])(struct run *) = {irecv, arrive,   arrive,  test_all, arrive, irecv,  complete, arrive,
-                                                irecv, path_end, confirm, arrive,   refuse, arrive, test_all, arrive};
+    static void (*const ops[])(struct run *) = {
+        irecv, arrive,   arrive,  test_all, arrive, irecv,  complete, arrive,
+        irecv, path_end, confirm, arrive,   refuse, arrive, test_all, arrive};
     struct run r = {.in = {data, data + size}};
     struct ib_staging *staging;
 

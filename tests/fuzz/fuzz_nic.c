@@ -2,7 +2,8 @@
 
 #include <errno.h>
 
-static struct fuzz_nic *the; /* what the callbacks of verbs, which have no argument of ours, belong to */
+static struct fuzz_nic
+    *the; /* what the callbacks of verbs, which have no argument of ours, belong to */
 
 static int path_of(const struct ibv_qp *qp)
 {
@@ -41,8 +42,9 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
         *bad = wr;
         return EIO;
     }
-    for (; wr; wr = wr->next)
+    for (; wr; wr = wr->next) {
         the->rq[p]++;
+    }
     FUZZ_CHECK(the->rq[p] <= the->link.path[p].rq_depth + 1);
     return 0;
 }
@@ -66,10 +68,12 @@ static void path_fault(void *arg, int p, const struct ib_fault_info *info)
 {
     struct fuzz_nic *f = arg;
 
-    FUZZ_CHECK(p >= 0 && p < FUZZ_PATHS && info->fault > IB_FAULT_NONE && info->fault < IB_FAULT_COUNT);
+    FUZZ_CHECK(p >= 0 && p < FUZZ_PATHS && info->fault > IB_FAULT_NONE &&
+               info->fault < IB_FAULT_COUNT);
     f->faults++;
-    if (!ib_link_up(&f->link, p))
+    if (!ib_link_up(&f->link, p)) {
         return;
+    }
     f->link.up &= ~(1u << p);
     f->on_down(f, p);
 }
@@ -89,27 +93,29 @@ void fuzz_nic_path_begin(struct fuzz_nic *f, int p, int sender)
     f->cut &= ~(1u << p);
     memset(&f->ring[p], 0, sizeof(f->ring[p]));
     memset(&f->records[p], 0, sizeof(f->records[p]));
-    *path = (struct ib_path){.index = (uint8_t)p,
-                             .nic = (uint8_t)p,
-                             .peer_nic = (uint8_t)p,
-                             .life = life,
-                             .qp = &f->qp[p],
-                             .cq = &f->cq[p],
-                             .ar = f->one_max != UINT32_MAX,
-                             .one_max = f->one_max,
-                             .records = !sender && f->one_max != UINT32_MAX ? &f->records[p] : NULL,
-                             .ack_room = f->one_max != UINT32_MAX ? 0 : 128,
-                             .sq_depth = sender ? (uint32_t)f->cfg.rq_depth << (f->one_max != UINT32_MAX) : 128,
-                             .rq_depth = sender ? 0 : (uint32_t)f->cfg.rq_depth,
-                             .max_inline = 64,
-                             .ring = sender ? &f->ring[p].ring : NULL,
-                             .ring_mr = &f->key[p],
-                             .peer_ring = 0x10000000ull * (unsigned)(p + 1),
-                             .peer_ring_key = 7,
-                             .acks_rotate = f->one_max != UINT32_MAX};
+    *path = (struct ib_path){
+        .index = (uint8_t)p,
+        .nic = (uint8_t)p,
+        .peer_nic = (uint8_t)p,
+        .life = life,
+        .qp = &f->qp[p],
+        .cq = &f->cq[p],
+        .ar = f->one_max != UINT32_MAX,
+        .one_max = f->one_max,
+        .records = !sender && f->one_max != UINT32_MAX ? &f->records[p] : NULL,
+        .ack_room = f->one_max != UINT32_MAX ? 0 : 128,
+        .sq_depth = sender ? (uint32_t)f->cfg.rq_depth << (f->one_max != UINT32_MAX) : 128,
+        .rq_depth = sender ? 0 : (uint32_t)f->cfg.rq_depth,
+        .max_inline = 64,
+        .ring = sender ? &f->ring[p].ring : NULL,
+        .ring_mr = &f->key[p],
+        .peer_ring = 0x10000000ull * (unsigned)(p + 1),
+        .peer_ring_key = 7,
+        .acks_rotate = f->one_max != UINT32_MAX};
     ib_path_open(path);
-    if (!sender)
+    if (!sender) {
         FUZZ_CHECK(ib_path_post_recvs(path, (int)path->rq_depth) == 0);
+    }
     f->link.up |= 1u << p;
 }
 
@@ -161,17 +167,20 @@ int fuzz_nic_complete(struct fuzz_nic *f, int p, enum ibv_wc_status status)
     struct ibv_wc wc = {.wr_id = f->sq[p].id[0], .status = status, .qp_num = (uint32_t)p};
     int quiet = f->sq[p].quiet[0];
 
-    if (f->sq[p].n == 0)
+    if (f->sq[p].n == 0) {
         return 0;
+    }
     f->sq[p].n--;
     memmove(f->sq[p].id, f->sq[p].id + 1, f->sq[p].n * sizeof(f->sq[p].id[0]));
     memmove(f->sq[p].quiet, f->sq[p].quiet + 1, f->sq[p].n);
-    if (!quiet || status != IBV_WC_SUCCESS)
+    if (!quiet || status != IBV_WC_SUCCESS) {
         put_wc(f, p, &wc);
+    }
     return 1;
 }
 
-int fuzz_nic_arrive(struct fuzz_nic *f, int p, uint32_t imm_be, uint32_t bytes, enum ibv_wc_opcode opcode)
+int fuzz_nic_arrive(struct fuzz_nic *f, int p, uint32_t imm_be, uint32_t bytes,
+                    enum ibv_wc_opcode opcode)
 {
     struct ibv_wc wc = {.wr_id = ib_wr_id(IB_WR_RECV, 0, 0),
                         .opcode = opcode,
@@ -180,8 +189,9 @@ int fuzz_nic_arrive(struct fuzz_nic *f, int p, uint32_t imm_be, uint32_t bytes, 
                         .wc_flags = IBV_WC_WITH_IMM,
                         .qp_num = (uint32_t)p};
 
-    if (f->rq[p] == 0)
+    if (f->rq[p] == 0) {
         return 0;
+    }
     f->rq[p]--;
     put_wc(f, p, &wc);
     return 1;

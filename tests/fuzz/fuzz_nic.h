@@ -1,6 +1,7 @@
 /*
- * One half of a connection on NICs of the fuzzer's: posts are checked and kept, completions come when the input says
- * so. No fabric, no time, no peer: what the peer's NICs would write is written by the target.
+ * One half of a connection on NICs of the fuzzer's: posts are checked and kept, completions come
+ * when the input says so. No fabric, no time, no peer: what the peer's NICs would write is written
+ * by the target.
  */
 #ifndef FUZZ_NIC_H
 #define FUZZ_NIC_H
@@ -30,10 +31,12 @@ struct fuzz_nic {
     struct ib_link link;
     struct fuzz_ring ring[FUZZ_PATHS];
     struct ib_records records[FUZZ_PATHS]; /* R: written by the peer */
-    uint32_t one_max; /* adaptive routing, from the next fuzz_nic_path_begin on: S's threshold; UINT32_MAX: off */
+    uint32_t one_max; /* adaptive routing, from the next fuzz_nic_path_begin on: S's threshold;
+                         UINT32_MAX: off */
     uint8_t mem[FUZZ_MEM];
     uint64_t now;
-    /* work requests by path: all of the send queue, in order; @marked of them have their completion in @wc */
+    /* work requests by path: all of the send queue, in order; @marked of them have their completion
+     * in @wc */
     struct {
         uint64_t id[FUZZ_POSTS];
         uint8_t quiet[FUZZ_POSTS]; /* unsignaled */
@@ -58,10 +61,12 @@ struct fuzz_nic {
 struct fuzz_nic *fuzz_nic_create(int sender, uint32_t one_max);
 /* A life begins on the path; the last one must be over. */
 void fuzz_nic_path_begin(struct fuzz_nic *f, int p, int sender);
-/* Completes the oldest send work request of @p; 0: there is none. Unsignaled good ones complete in silence. */
+/* Completes the oldest send work request of @p; 0: there is none. Unsignaled good ones complete in
+ * silence. */
 int fuzz_nic_complete(struct fuzz_nic *f, int p, enum ibv_wc_status status);
 /* An arrival on @p takes a receive; 0: none is posted. */
-int fuzz_nic_arrive(struct fuzz_nic *f, int p, uint32_t imm_be, uint32_t bytes, enum ibv_wc_opcode opcode);
+int fuzz_nic_arrive(struct fuzz_nic *f, int p, uint32_t imm_be, uint32_t bytes,
+                    enum ibv_wc_opcode opcode);
 /* ERR: everything comes out flushed; then the markers. */
 void fuzz_nic_flush(struct fuzz_nic *f, int p);
 

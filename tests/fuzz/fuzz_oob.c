@@ -1,11 +1,11 @@
 /*
- * The TCP out-of-band channel against whoever connects, and against whoever is found where a peer was: bytes before the
- * hello, hellos, frames before and after the proof of the secret, cut at any byte, in any order, on several channels at
- * once. Sockets are UNIX pairs (connect() is replaced at link time), time is the input's, random bytes are none:
- * nothing leaves the process.
+ * The TCP out-of-band channel against whoever connects, and against whoever is found where a peer
+ * was: bytes before the hello, hellos, frames before and after the proof of the secret, cut at any
+ * byte, in any order, on several channels at once. Sockets are UNIX pairs (connect() is replaced at
+ * link time), time is the input's, random bytes are none: nothing leaves the process.
  *
- * What must hold: a message is handed up only when a process that knows a secret of ours, or whose secret we know, has
- * sent it whole.
+ * What must hold: a message is handed up only when a process that knows a secret of ours, or whose
+ * secret we know, has sent it whole.
  */
 #include "fuzz.h"
 
@@ -53,8 +53,9 @@ static struct run *running;
 static int line_free(const struct run *r)
 {
     for (int i = 0; i < LINES; i++) {
-        if (r->line[i].fd < 0)
+        if (r->line[i].fd < 0) {
             return i;
+        }
     }
     return -1;
 }
@@ -125,18 +126,23 @@ static void message(void *arg, struct r2_oob_peer *p, const void *msg, size_t le
     volatile uint8_t sum = 0;
 
     FUZZ_CHECK(len <= R2_OOB_MAX_MESSAGE);
-    for (size_t i = 0; i < len; i++)
+    for (size_t i = 0; i < len; i++) {
         sum = (uint8_t)(sum + b[i]);
-    if (oob_uuid_compare(r->oob->ops->peer_uuid(p), r->o->name.uuid) != 0)
+    }
+    if (oob_uuid_compare(r->oob->ops->peer_uuid(p), r->o->name.uuid) != 0) {
         r->heard++;
+    }
     FUZZ_CHECK(r->heard <= r->said);
     (void)r->oob->ops->peer_str(p);
-    if (len && b[0] & 1)
+    if (len && b[0] & 1) {
         hold(r, p);
-    if (len && b[0] & 2)
+    }
+    if (len && b[0] & 2) {
         r->oob->ops->send(p, msg, len);
-    if (len && b[0] & 4)
+    }
+    if (len && b[0] & 4) {
         let_go(r, b[0] >> 4);
+    }
 }
 
 static void up(void *arg, struct r2_oob_peer *p)
@@ -144,16 +150,18 @@ static void up(void *arg, struct r2_oob_peer *p)
     struct run *r = arg;
 
     FUZZ_CHECK(r->oob->ops->peer_is_up(p));
-    if (r->now & MS)
+    if (r->now & MS) {
         r->oob->ops->send(p, "up", 2);
+    }
 }
 
 static void down(void *arg, struct r2_oob_peer *p, int refused)
 {
     struct run *r = arg;
 
-    if (r->now & (2 * MS))
+    if (r->now & (2 * MS)) {
         let_go(r, 0);
+    }
 }
 
 /* --- the other ends --- */
@@ -164,7 +172,8 @@ static void turn(struct run *r, uint64_t ns)
     r->oob->ops->progress(r->oob, r->now);
 }
 
-/* Bytes to the endpoint, in pieces. What the socket does not take is lost, and the channel with it. */
+/* Bytes to the endpoint, in pieces. What the socket does not take is lost, and the channel with it.
+ */
 static void put(struct run *r, struct line *l, const uint8_t *b, size_t n)
 {
     unsigned pieces = 0;
@@ -184,8 +193,9 @@ static void put(struct run *r, struct line *l, const uint8_t *b, size_t n)
         }
         b += w;
         n -= (size_t)w;
-        if (r->chop)
+        if (r->chop) {
             turn(r, 0);
+        }
     }
 }
 
@@ -196,8 +206,9 @@ static void take(struct line *l)
     ssize_t n;
 
     while (l->fd >= 0 && l->have < OOB_HELLO_SIZE &&
-           (n = recv(l->fd, l->theirs + l->have, OOB_HELLO_SIZE - l->have, MSG_DONTWAIT)) > 0)
+           (n = recv(l->fd, l->theirs + l->have, OOB_HELLO_SIZE - l->have, MSG_DONTWAIT)) > 0) {
         l->have += (size_t)n;
+    }
     while (l->fd >= 0 && recv(l->fd, b, sizeof(b), MSG_DONTWAIT) > 0) {
     }
 }
@@ -208,11 +219,13 @@ static void key(struct run *r, struct line *l, unsigned secret)
     uint8_t s[16];
 
     take(l);
-    if (l->have < OOB_HELLO_SIZE || !l->hello_sent || l->keyed)
+    if (l->have < OOB_HELLO_SIZE || !l->hello_sent || l->keyed) {
         return;
+    }
     secret_make(secret, s);
     l->wrong = !l->dialled && l->ours[13] == OOB_SECRET_LISTENER && secret != 0;
-    oob_keys_derive(s, l->dialled ? l->theirs : l->ours, l->dialled ? l->ours : l->theirs, &l->keys);
+    oob_keys_derive(s, l->dialled ? l->theirs : l->ours, l->dialled ? l->ours : l->theirs,
+                    &l->keys);
     l->keyed = 1;
 }
 
@@ -221,8 +234,9 @@ static void open_line(struct run *r, struct line *l)
     int sv[2];
 
     if (l->fd >= 0 || r->o->pending >= r->o->places || /* the listener would not take it either */
-        socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sv) != 0)
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sv) != 0) {
         return;
+    }
     *l = (struct line){.fd = sv[1]};
     oob_chan_create(r->o, sv[0], NULL, CHAN_HELLO);
 }
@@ -237,17 +251,20 @@ static void say_hello(struct run *r, struct line *l)
                           .port = 9,
                           .addr = {127, 0, 0, 1}};
 
-    if (l->hello_sent)
+    if (l->hello_sent) {
         return;
+    }
     uuid_make(from, h.from);
     uuid_make(0, h.to);
     take(l);
-    if (how & 8) /* has seen the channel that stands now */
+    if (how & 8) { /* has seen the channel that stands now */
         h.lost_id = l->dialled || r->line[0].fd < 0 ? 0 : r->line[0].keys.id;
+    }
     memset(h.nonce, (int)how, sizeof(h.nonce));
     oob_hello_pack(&h, l->ours);
-    for (unsigned i = 0; i < (how >> 4 & 3); i++)
+    for (unsigned i = 0; i < (how >> 4 & 3); i++) {
         fuzz_edit(&r->in, l->ours, sizeof(l->ours));
+    }
     l->hello_sent = 1;
     put(r, l, l->ours, how & 64 ? fuzz_pick(&r->in, OOB_HELLO_SIZE + 1) : OOB_HELLO_SIZE);
     turn(r, 0);
@@ -267,18 +284,22 @@ static void say_frame(struct run *r, struct line *l)
         payload = filler;
     }
     key(r, l, how >> 6);
-    if (!l->keyed)
+    if (!l->keyed) {
         return;
+    }
     if (type == OOB_AUTH && l->dialled && len == 0) {
         payload = filler;
         len = 1;
     }
-    if (how & 16 && !(how & 32))
+    if (how & 16 && !(how & 32)) {
         seq += fuzz_number(&r->in);
-    n = oob_frame_pack(out, (uint8_t)type, payload, len, seq, l->dialled ? l->keys.listener : l->keys.dialler);
+    }
+    n = oob_frame_pack(out, (uint8_t)type, payload, len, seq,
+                       l->dialled ? l->keys.listener : l->keys.dialler);
     memcpy(right, out, n);
-    if (how & 32 && !(how & 16))
+    if (how & 32 && !(how & 16)) {
         fuzz_edit(&r->in, out, n);
+    }
     r->said += !l->wrong && type == OOB_DATA && seq == l->tx_seq && memcmp(right, out, n) == 0;
     l->tx_seq++;
     put(r, l, out, n);
@@ -311,12 +332,14 @@ static void op_line(struct run *r)
         put(r, l, b, n);
         break;
     case 6:
-        if (l->fd >= 0)
+        if (l->fd >= 0) {
             shutdown(l->fd, how & 128 ? SHUT_RDWR : SHUT_WR);
+        }
         break;
     default:
-        if (l->fd >= 0)
+        if (l->fd >= 0) {
             close(l->fd);
+        }
         l->fd = -1;
         break;
     }
@@ -328,14 +351,19 @@ static void op_stand(struct run *r)
     static const uint8_t none[1];
     unsigned how = fuzz_u8(&r->in);
     struct line *l = &r->line[how % LINES];
-    struct oob_hello h = {
-        .version = OOB_VERSION, .kind = OOB_HELLO_DIAL, .family = 4, .port = 9, .addr = {127, 0, 0, 1}};
+    struct oob_hello h = {.version = OOB_VERSION,
+                          .kind = OOB_HELLO_DIAL,
+                          .family = 4,
+                          .port = 9,
+                          .addr = {127, 0, 0, 1}};
     uint8_t frame[64];
 
-    if (l->fd < 0)
+    if (l->fd < 0) {
         open_line(r, l);
-    if (l->hello_sent)
+    }
+    if (l->hello_sent) {
         return;
+    }
     uuid_make(1 + how / LINES % 3, h.from);
     uuid_make(0, h.to);
     h.kind = l->dialled ? OOB_HELLO_ANSWER : OOB_HELLO_DIAL;
@@ -349,12 +377,17 @@ static void op_stand(struct run *r)
     l->hello_sent = 1;
     put(r, l, l->ours, OOB_HELLO_SIZE);
     turn(r, 0);
-    if (how / LINES / 3 % 4 == 3)
+    if (how / LINES / 3 % 4 == 3) {
         key(r, l, 1); /* an impostor */
-    else
-        key(r, l, l->dialled && l->have == OOB_HELLO_SIZE && l->theirs[13] == 0 ? (unsigned)(h.from[0] & 3) : 0);
-    if (!l->keyed)
+    } else {
+        key(r, l,
+            l->dialled && l->have == OOB_HELLO_SIZE && l->theirs[13] == 0
+                ? (unsigned)(h.from[0] & 3)
+                : 0);
+    }
+    if (!l->keyed) {
         return;
+    }
     put(r, l, frame,
         oob_frame_pack(frame, OOB_AUTH, none, l->dialled, l->tx_seq++,
                        l->dialled ? l->keys.listener : l->keys.dialler));
@@ -370,27 +403,33 @@ static void op_peer(struct run *r)
 
     uuid_make(how & 3, n.uuid);
     secret_make(how & 3, n.secret);
-    if (how & 4)
+    if (how & 4) {
         fuzz_edit(&r->in, (uint8_t *)&n, sizeof(n));
+    }
     if (how & 8) {
         let_go(r, how >> 4);
     } else if (how & 16) {
-        if (r->peers)
-            r->oob->ops->send(r->peer[how % r->peers], text, (size_t)fuzz_get(&r->in, 3) % (sizeof(text) + 1));
+        if (r->peers) {
+            r->oob->ops->send(r->peer[how % r->peers], text,
+                              (size_t)fuzz_get(&r->in, 3) % (sizeof(text) + 1));
+        }
     } else if (r->peers < sizeof(r->peer) / sizeof(r->peer[0])) {
         p = r->oob->ops->peer_get(r->oob, &n);
-        if (p)
+        if (p) {
             r->peer[r->peers++] = p;
+        }
     }
 }
 
 static void op_time(struct run *r)
 {
-    static const uint64_t steps[] = {0, MS, 20 * MS, 300 * MS, 1000 * MS, 2500 * MS, 6000 * MS, 11000 * MS};
+    static const uint64_t steps[] = {0,         MS,        20 * MS,   300 * MS,
+                                     1000 * MS, 2500 * MS, 6000 * MS, 11000 * MS};
     unsigned how = fuzz_u8(&r->in);
 
-    for (unsigned i = 0; i <= how >> 6; i++)
+    for (unsigned i = 0; i <= how >> 6; i++) {
         turn(r, steps[how & 7]);
+    }
     r->chop = how & 32 ? fuzz_u8(&r->in) : r->chop;
 }
 
@@ -400,8 +439,9 @@ static void op_crowd(struct run *r)
 
     for (unsigned n = fuzz_u8(&r->in) % 80; n > 0; n--) { /* they come and go at once */
         open_line(r, &l);
-        if (l.fd >= 0)
+        if (l.fd >= 0) {
             close(l.fd);
+        }
         l.fd = -1;
     }
 }
@@ -410,14 +450,17 @@ static struct run *start(const uint8_t *data, size_t size)
 {
     struct run *r = calloc(1, sizeof(*r));
     struct r2_oob_events ev = {r, message, up, down};
-    struct r2_oob_tcp_config cfg = {
-        .ifname = "lo", .family = "AF_INET", .hello_timeout_ns = 2000 * MS, .keepalive_ns = 1000 * MS};
+    struct r2_oob_tcp_config cfg = {.ifname = "lo",
+                                    .family = "AF_INET",
+                                    .hello_timeout_ns = 2000 * MS,
+                                    .keepalive_ns = 1000 * MS};
     char why[256] = "";
 
     FUZZ_CHECK(r != NULL);
     r->in = (struct fuzz_in){data, data + size};
-    for (int i = 0; i < LINES; i++)
+    for (int i = 0; i < LINES; i++) {
         r->line[i].fd = -1;
+    }
     running = r;
     r->oob = r2_oob_tcp_create(&cfg, &ev, why, sizeof(why));
     if (r->oob == NULL) {
@@ -436,31 +479,35 @@ static struct run *start(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static void (*const ops[])(struct run *) = {op_line,  op_line, op_line, op_line, op_stand, op_peer,
-                                                op_time,  op_peer, op_line, op_line, op_line,  op_line,
-                                                op_stand, op_peer, op_time, op_crowd};
+    static void (*const ops[])(struct run *) = {
+        op_line, op_line, op_line, op_line, op_stand, op_peer, op_time, op_peer,
+        op_line, op_line, op_line, op_line, op_stand, op_peer, op_time, op_crowd};
     struct r2_oob_counters count;
     struct run *r = start(data, size);
 
     while (fuzz_more(&r->in)) {
         ops[fuzz_pick(&r->in, sizeof(ops) / sizeof(ops[0]))](r);
-        for (int i = 0; i < LINES; i++)
+        for (int i = 0; i < LINES; i++) {
             take(&r->line[i]);
+        }
     }
     turn(r, 0);
     r->oob->ops->counters(r->oob, &count);
     FUZZ_CHECK(count.received >= r->heard);
     FUZZ_CHECK(r->o->pending >= 0 && r->o->pending <= r->o->places);
-    if (size & 1)
+    if (size & 1) {
         r->oob->ops->drain(r->oob, 3 * MS);
-    while (r->peers)
+    }
+    while (r->peers) {
         let_go(r, 0);
+    }
     turn(r, 20000 * MS);
     turn(r, 20000 * MS);
     r->oob->ops->destroy(r->oob);
     for (int i = 0; i < LINES; i++) {
-        if (r->line[i].fd >= 0)
+        if (r->line[i].fd >= 0) {
             close(r->line[i].fd);
+        }
     }
     free(r);
     return 0;

@@ -6,8 +6,8 @@
 uint64_t fuzz_rig_hurry;
 
 /*
- * What the rig's ck_assert comes down to, without Check: its runner makes a process and a file per test, and there is
- * one test per input here. Linked in place of libcheck.
+ * What the rig's ck_assert comes down to, without Check: its runner makes a process and a file per
+ * test, and there is one test per input here. Linked in place of libcheck.
  */
 void _mark_point(const char *file, int line)
 {

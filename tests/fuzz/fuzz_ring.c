@@ -1,6 +1,7 @@
 /*
- * S against the receiver's NICs: CTS entries and ack words that a hostile R writes into the rings, at any moment and to
- * any value, and ledgers of closed lives, while S sends, completes, loses paths and gets them back.
+ * S against the receiver's NICs: CTS entries and ack words that a hostile R writes into the rings,
+ * at any moment and to any value, and ledgers of closed lives, while S sends, completes, loses
+ * paths and gets them back.
  */
 #include "fuzz_nic.h"
 
@@ -21,22 +22,27 @@ struct run {
 
 static struct run *now_running;
 
-/* The record of a part goes into the peer's ring of records, one slot after the other, and says what the part is. */
-static void record_check(struct fuzz_nic *f, int p, const struct ibv_send_wr *wr, const struct ib_smsg *m)
+/* The record of a part goes into the peer's ring of records, one slot after the other, and says
+ * what the part is. */
+static void record_check(struct fuzz_nic *f, int p, const struct ibv_send_wr *wr,
+                         const struct ib_smsg *m)
 {
     unsigned k = ib_wr_part(wr->wr_id), slot = (f->link.path[p].nrecords - 1) % IB_RECORDS;
     const struct ib_record *r = (const void *)(uintptr_t)wr->sg_list[0].addr;
 
-    FUZZ_CHECK(wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM && wr->send_flags & IBV_SEND_SIGNALED && wr->next == NULL);
+    FUZZ_CHECK(wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM && wr->send_flags & IBV_SEND_SIGNALED &&
+               wr->next == NULL);
     FUZZ_CHECK(wr->sg_list[0].length == sizeof(*r) && r == &f->ring[p].copies.at[slot] &&
                wr->sg_list[0].lkey == f->key[p].lkey);
-    FUZZ_CHECK(wr->wr.rdma.remote_addr == f->link.path[p].peer_ring + slot * sizeof(*r) && wr->wr.rdma.rkey == 7);
+    FUZZ_CHECK(wr->wr.rdma.remote_addr == f->link.path[p].peer_ring + slot * sizeof(*r) &&
+               wr->wr.rdma.rkey == 7);
     FUZZ_CHECK(r->bytes == m->part[k].len && r->imm == ntohl(wr->imm_data) &&
                ib_imm_unpack(r->imm).kind == IB_IMM_RECORD);
     FUZZ_CHECK(ib_imm_unpack(r->imm).seq == (uint16_t)m->seq && ib_imm_unpack(r->imm).k == k);
 }
 
-/* S reads its buffer only inside of what NCCL gave for this message, and writes only inside of what the CTS named. */
+/* S reads its buffer only inside of what NCCL gave for this message, and writes only inside of what
+ * the CTS named. */
 static void on_post(struct fuzz_nic *f, int p, const struct ibv_send_wr *wr)
 {
     struct run *r = now_running;
@@ -44,7 +50,8 @@ static void on_post(struct fuzz_nic *f, int p, const struct ibv_send_wr *wr)
     unsigned slot = (unsigned)(seq % R2_LEDGER_WINDOW);
     const struct ib_smsg *m = &r->tx->msg[slot];
     const struct ib_cts *cts = &r->tx->cts[slot];
-    uint64_t off = wr->wr.rdma.remote_addr - cts->addr, len = wr->num_sge ? wr->sg_list[0].length : 0;
+    uint64_t off = wr->wr.rdma.remote_addr - cts->addr,
+             len = wr->num_sge ? wr->sg_list[0].length : 0;
     int pair = ib_wr_kind(wr->wr_id) == IB_WR_BULK;
 
     FUZZ_CHECK(m->busy && m->seq == seq && cts->seq == seq);
@@ -57,7 +64,8 @@ static void on_post(struct fuzz_nic *f, int p, const struct ibv_send_wr *wr)
                !pair == !!(wr->send_flags & IBV_SEND_SIGNALED));
     FUZZ_CHECK(off + len >= off && off + len <= cts->size && off + len <= r->size[slot]);
     FUZZ_CHECK(wr->wr.rdma.rkey == cts->rkey[p] && wr->wr.rdma.rkey != 0);
-    FUZZ_CHECK(len == 0 || (wr->sg_list[0].addr == r->data[slot] + off && wr->sg_list[0].lkey == f->key[p].lkey));
+    FUZZ_CHECK(len == 0 || (wr->sg_list[0].addr == r->data[slot] + off &&
+                            wr->sg_list[0].lkey == f->key[p].lkey));
     FUZZ_CHECK(ib_link_up(&f->link, p));
 }
 
@@ -85,18 +93,21 @@ static void check(const struct run *r)
 {
     const struct ib_send *tx = r->tx;
 
-    FUZZ_CHECK(tx->sack <= tx->unmatched && tx->group <= tx->unmatched && tx->unmatched <= tx->group + 8);
+    FUZZ_CHECK(tx->sack <= tx->unmatched && tx->group <= tx->unmatched &&
+               tx->unmatched <= tx->group + 8);
     FUZZ_CHECK(tx->group <= tx->cts_seen && tx->cts_seen - tx->group <= R2_LEDGER_WINDOW &&
                tx->sposted <= tx->cts_seen);
     FUZZ_CHECK(tx->ring_hot < FUZZ_PATHS && tx->plan.n <= FUZZ_PATHS);
     for (unsigned i = 0; i < R2_LEDGER_WINDOW; i++) {
-        if (tx->msg[i].busy)
+        if (tx->msg[i].busy) {
             message_check(r, &tx->msg[i]);
+        }
     }
     for (int p = 0; p < FUZZ_PATHS; p++) {
         const struct ib_path *path = &r->f->link.path[p];
 
-        FUZZ_CHECK(path->sq_used <= path->sq_depth + path->ar && path->parts_out <= r->f->cfg.rq_depth);
+        FUZZ_CHECK(path->sq_used <= path->sq_depth + path->ar &&
+                   path->parts_out <= r->f->cfg.rq_depth);
     }
 }
 
@@ -106,7 +117,8 @@ static void write_cts(struct run *r)
     struct fuzz_in *in = &r->in;
     int p = (int)fuzz_pick(in, FUZZ_PATHS);
     unsigned how = fuzz_u8(in);
-    struct ib_cts e = {.seq = r->tx->cts_seen + (how & 1 ? fuzz_pick(in, 4) : 0), .addr = 0x100000, .size = 4096};
+    struct ib_cts e = {
+        .seq = r->tx->cts_seen + (how & 1 ? fuzz_pick(in, 4) : 0), .addr = 0x100000, .size = 4096};
 
     if (r->index >= r->n) {
         r->index = 0;
@@ -116,21 +128,26 @@ static void write_cts(struct run *r)
     e.index = r->index++;
     e.tag = fuzz_pick(in, 4);
     e.acked = (uint32_t)r->tx->sack + fuzz_pick(in, 4);
-    for (int i = 0; i < IB_MAX_PATHS; i++)
+    for (int i = 0; i < IB_MAX_PATHS; i++) {
         e.rkey[i] = how & 16 && i == p ? 0 : 7 + (uint32_t)i;
-    if (how & 32)
+    }
+    if (how & 32) {
         e.addr = fuzz_number(in);
-    if (how & 64)
+    }
+    if (how & 64) {
         e.size = (uint32_t)fuzz_number(in);
-    if (how & 128)
+    }
+    if (how & 128) {
         fuzz_edit(in, (uint8_t *)&e, sizeof(e)); /* of a peer that lies: the check fits */
+    }
     e.check = ib_cts_check(&e);
     r->f->ring[p].ring.entry[e.seq % R2_LEDGER_WINDOW] = e;
 }
 
 static void scribble(struct run *r)
 {
-    fuzz_edit(&r->in, (uint8_t *)&r->f->ring[fuzz_pick(&r->in, FUZZ_PATHS)].ring, sizeof(struct ib_ring));
+    fuzz_edit(&r->in, (uint8_t *)&r->f->ring[fuzz_pick(&r->in, FUZZ_PATHS)].ring,
+              sizeof(struct ib_ring));
 }
 
 static void isend(struct run *r)
@@ -140,8 +157,9 @@ static void isend(struct run *r)
     struct ib_smsg *m;
     uint8_t busy[R2_LEDGER_WINDOW];
 
-    if (r->f->broken)
+    if (r->f->broken) {
         return; /* the connection has ended */
+    }
     /* the post is checked against the request while it is made */
     for (unsigned i = 0; i < R2_LEDGER_WINDOW; i++) {
         busy[i] = r->tx->msg[i].busy;
@@ -159,8 +177,9 @@ static void complete(struct run *r)
     int p = (int)fuzz_pick(&r->in, FUZZ_PATHS);
     unsigned how = fuzz_u8(&r->in);
 
-    for (unsigned i = 0; i <= (how & 31); i++)
+    for (unsigned i = 0; i <= (how & 31); i++) {
         fuzz_nic_complete(r->f, p, how & 128 ? (enum ibv_wc_status)(how >> 5 & 3) : IBV_WC_SUCCESS);
+    }
 }
 
 /* Masks as a FENCED or BYE brings them. */
@@ -170,8 +189,9 @@ static void ledger(struct run *r)
     uint64_t base = fuzz_u8(&r->in) & 1 ? fuzz_number(&r->in) : r->tx->sack;
     unsigned n = fuzz_pick(&r->in, R2_LEDGER_WINDOW + 1);
 
-    for (unsigned i = 0; i < n; i++)
+    for (unsigned i = 0; i < n; i++) {
         mask[i] = (uint16_t)(i < 8 ? fuzz_get(&r->in, 2) : 0x5a5a);
+    }
     ib_send_ledger(r->tx, base, mask, n);
 }
 
@@ -184,18 +204,21 @@ static void path_end(struct run *r)
     unsigned how = fuzz_u8(&r->in);
 
     r->f->link.sink.path_fault(r->f, p, &info);
-    if (!path->open)
+    if (!path->open) {
         return;
-    if (how & 1)
+    }
+    if (how & 1) {
         fuzz_nic_flush(r->f, p);
+    }
     ib_send_drain(r->tx, p);
     path->open = 0;
     ib_send_life_closed(r->tx, p, path->life, !(how & 1));
     ib_send_acked(r->tx, how & 2 ? fuzz_number(&r->in) : r->tx->sack + fuzz_pick(&r->in, 4));
     ledger(r);
     ib_send_unpost(r->tx, p, path->life);
-    if (how & 4)
+    if (how & 4) {
         ib_send_soft_over(r->tx, p);
+    }
     ib_send_progress(r->tx);
     if (ib_send_live_parts(r->tx, p, path->life) == 0 && path->sq_used == 0 && how & 8) {
         fuzz_nic_path_begin(r->f, p, 1);
@@ -207,8 +230,9 @@ static void test_all(struct run *r)
 {
     ib_send_progress(r->tx);
     for (unsigned i = 0; i < R2_LEDGER_WINDOW; i++) {
-        if (r->tx->msg[i].busy && ib_send_done(r->tx, &r->tx->msg[i]))
+        if (r->tx->msg[i].busy && ib_send_done(r->tx, &r->tx->msg[i])) {
             ib_send_retire(&r->tx->msg[i]);
+        }
     }
 }
 
@@ -234,9 +258,9 @@ static void look(struct run *r)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static void (*const ops[])(struct run *) = {write_cts, isend,    write_cts, isend,    write_cts, isend,
-                                                test_all,  complete, ack_word,  scribble, path_end,  ledger,
-                                                look,      test_all, complete,  write_cts};
+    static void (*const ops[])(struct run *) = {
+        write_cts, isend,    write_cts, isend,  write_cts, isend,    test_all, complete,
+        ack_word,  scribble, path_end,  ledger, look,      test_all, complete, write_cts};
     struct run r = {.in = {data, data + size}};
     unsigned how = fuzz_u8(&r.in);
 

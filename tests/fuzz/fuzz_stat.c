@@ -1,6 +1,7 @@
 /*
- * The statistics file as r2_stat reads it: what a process of the same user, or a broken one, may have written anywhere
- * into it, at any length. Names of files, and lines of events from texts of any kind.
+ * The statistics file as r2_stat reads it: what a process of the same user, or a broken one, may
+ * have written anywhere into it, at any length. Names of files, and lines of events from texts of
+ * any kind.
  */
 #include "fuzz.h"
 
@@ -39,8 +40,9 @@ static void text_check(const char *text, size_t room)
     size_t n = strnlen(text, room);
 
     FUZZ_CHECK(n < room);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         FUZZ_CHECK(text[i] >= 0x20 && text[i] < 0x7f);
+    }
 }
 #define TEXT_CHECK(field) text_check(field, sizeof(field))
 
@@ -64,13 +66,15 @@ static void conns_check(const struct r2_stat_view *v)
     for (int i = 0; i < v->conns; i++) {
         const struct r2_stat_conn *c = &v->conn[i];
 
-        FUZZ_CHECK(c->id != 0 && c->npaths <= R2_STAT_PATHS && (c->dev == 0 || c->dev < v->who.nics));
+        FUZZ_CHECK(c->id != 0 && c->npaths <= R2_STAT_PATHS &&
+                   (c->dev == 0 || c->dev < v->who.nics));
         TEXT_CHECK(c->peer_host);
         TEXT_CHECK(c->peer_addr);
         TEXT_CHECK(c->why);
         for (int p = 0; p < R2_STAT_PATHS; p++) {
             TEXT_CHECK(c->path[p].peer_name);
-            FUZZ_CHECK((c->path[p].nic == 0 || c->path[p].nic < v->who.nics) && c->path[p].state < R2_STAT_PATH_STATES);
+            FUZZ_CHECK((c->path[p].nic == 0 || c->path[p].nic < v->who.nics) &&
+                       c->path[p].state < R2_STAT_PATH_STATES);
         }
     }
 }
@@ -80,8 +84,9 @@ static void view_check(void)
     static struct r2_stat_view v;
     char why[128];
 
-    if (r2_stat_read_fd(fd, "f", &v, why, sizeof(why)) != 1)
+    if (r2_stat_read_fd(fd, "f", &v, why, sizeof(why)) != 1) {
         return;
+    }
     TEXT_CHECK(v.who.command);
     TEXT_CHECK(v.who.host);
     TEXT_CHECK(v.who.version);
@@ -124,7 +129,8 @@ static void name_check(struct fuzz_in *in)
 
     fuzz_text(in, name, sizeof(name));
     if (r2_stat_name(name, &uid, &unique)) {
-        snprintf(again, sizeof(again), "nccl-net-r2.%u.%016llx.stat", (unsigned)uid, (unsigned long long)unique);
+        snprintf(again, sizeof(again), "nccl-net-r2.%u.%016llx.stat", (unsigned)uid,
+                 (unsigned long long)unique);
         FUZZ_CHECK(strcmp(name, again) == 0);
     }
 }
@@ -151,17 +157,20 @@ static void line_check(struct fuzz_in *in)
     e.nic.device = fuzz_u8(in) & 1 ? host : NULL;
     n = r2_event_line(out, room, &src, &e, 1);
     FUZZ_CHECK(n < room);
-    for (size_t i = 0; i + 1 < n; i++)
+    for (size_t i = 0; i + 1 < n; i++) {
         FUZZ_CHECK(out[i] >= 0x20 && out[i] < 0x7f);
-    FUZZ_CHECK(n == 0 || (out[0] == '{' && out[n - 2] == '}' && out[n - 1] == '\n' && out[n] == '\0'));
+    }
+    FUZZ_CHECK(n == 0 ||
+               (out[0] == '{' && out[n - 2] == '}' && out[n - 1] == '\n' && out[n] == '\0'));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_in in = {data, data + size};
 
-    if (fd < 0)
+    if (fd < 0) {
         begin();
+    }
     prepare();
     while (fuzz_more(&in)) {
         switch (fuzz_pick(&in, 8)) {

@@ -3,8 +3,9 @@
 static const struct rig_sent *last_sent(const struct rig *rig, int from, int type)
 {
     for (unsigned i = rig->sent_count; i-- > 0;) {
-        if (rig->sent[i].from == from && rig->sent[i].type == type)
+        if (rig->sent[i].from == from && rig->sent[i].type == type) {
             return &rig->sent[i];
+        }
     }
     return NULL;
 }
@@ -13,10 +14,12 @@ static struct r2_comm *pick_comm(struct rig *rig, int side, unsigned n)
 {
     struct r2_comm *c = rig->side[side].comm;
 
-    if (c && n == 0)
+    if (c && n == 0) {
         return c;
-    for (c = r2_comm_first(rig->side[side].inst); c && n > 1 && c->all_next; n--)
+    }
+    for (c = r2_comm_first(rig->side[side].inst); c && n > 1 && c->all_next; n--) {
         c = c->all_next;
+    }
     return c;
 }
 
@@ -38,39 +41,48 @@ static void fill_addr(const struct rig *rig, int from, struct ib_path_addr *a)
 /* What the sender at the other end would say of that life now. */
 static void fill_live(const struct rig *rig, int to, const struct about *w, struct r2_parts *live)
 {
-    const struct r2_comm *s = rig->side[!to].inst ? r2_comm_find(rig->side[!to].inst, w->src) : NULL;
+    const struct r2_comm *s =
+        rig->side[!to].inst ? r2_comm_find(rig->side[!to].inst, w->src) : NULL;
 
     live->n = 0;
-    if (s && s->is_send && s->tx && w->path < s->link.npaths)
+    if (s && s->is_send && s->tx && w->path < s->link.npaths) {
         ib_send_live(s->tx, w->path, w->life, live);
+    }
 }
 
-static void fill_life(struct fuzz_in *in, struct rig *rig, int to, int type, const struct r2_comm *c, const struct about *w, union fo_body *b)
+static void fill_life(struct fuzz_in *in, struct rig *rig, int to, int type,
+                      const struct r2_comm *c, const struct about *w, union fo_body *b)
 {
     switch (type) {
     case FO_MSG_DOWN:
-        b->down = (struct fo_down){
-            .dst = w->dst, .src = w->src, .life = w->life, .path = w->path, .reason = IB_FAULT_PORT};
+        b->down = (struct fo_down){.dst = w->dst,
+                                   .src = w->src,
+                                   .life = w->life,
+                                   .path = w->path,
+                                   .reason = IB_FAULT_PORT};
         b->down.flags = fuzz_u8(in);
         fill_live(rig, to, w, &b->down.live);
         break;
     case FO_MSG_FENCED:
     case FO_MSG_BYE:
-        b->fenced =
-            (struct fo_fenced){.dst = w->dst, .src = w->src, .life = w->life, .path = w->path, .flags = fuzz_u8(in)};
+        b->fenced = (struct fo_fenced){
+            .dst = w->dst, .src = w->src, .life = w->life, .path = w->path, .flags = fuzz_u8(in)};
         b->fenced.acked = b->fenced.base = c && c->is_send && c->tx ? c->tx->sack : fuzz_u8(in);
         b->fenced.n = (uint16_t)fuzz_pick(in, 7);
         b->fenced.n = b->fenced.n == 6 ? R2_LEDGER_WINDOW : b->fenced.n;
-        for (int i = 0; i < b->fenced.n && i < 6; i++)
+        for (int i = 0; i < b->fenced.n && i < 6; i++) {
             b->fenced.mask[i] = (uint16_t)fuzz_get(in, 2);
+        }
         break;
     case FO_MSG_SETTLED:
-        b->settled = (struct fo_settled){.dst = w->dst, .src = w->src, .life = w->life, .path = w->path};
+        b->settled =
+            (struct fo_settled){.dst = w->dst, .src = w->src, .life = w->life, .path = w->path};
         b->settled.flags = fuzz_u8(in) & FO_FLAG_SOFT;
         fill_live(rig, to, w, &b->settled.live);
         break;
     case FO_MSG_SUSPECT:
-        b->suspect = (struct fo_suspect){.dst = w->dst, .src = w->src, .life = w->life, .path = w->path, .mask = 1};
+        b->suspect = (struct fo_suspect){
+            .dst = w->dst, .src = w->src, .life = w->life, .path = w->path, .mask = 1};
         b->suspect.seq = c && !c->is_send && c->rx ? c->rx->ledger.acked + (fuzz_u8(in) & 3) : 0;
         break;
     case FO_MSG_WANT:
@@ -79,7 +91,8 @@ static void fill_life(struct fuzz_in *in, struct rig *rig, int to, int type, con
         break;
     case FO_MSG_FAILBACK:
     case FO_MSG_FAILBACK_OK:
-        b->failback = (struct fo_failback){.dst = w->dst, .src = w->src, .life = w->life, .path = w->path};
+        b->failback =
+            (struct fo_failback){.dst = w->dst, .src = w->src, .life = w->life, .path = w->path};
         break;
     default: /* OPEN, OPEN_OK, OPEN_UP */
         b->open.dst = w->dst;
@@ -105,8 +118,10 @@ static void fill_word(const struct rig *rig, int from, unsigned how, struct prob
     snprintf(w->nic, sizeof(w->nic), "%.*s", (int)sizeof(w->nic) - 1, nic[0].name);
 }
 
-/* A record of @type that the peer of process @to could say now: what it said last, brought up to date. */
-static void truth(struct fuzz_in *in, struct rig *rig, int to, int type, unsigned how, union fo_body *b)
+/* A record of @type that the peer of process @to could say now: what it said last, brought up to
+ * date. */
+static void truth(struct fuzz_in *in, struct rig *rig, int to, int type, unsigned how,
+                  union fo_body *b)
 {
     const struct rig_sent *s = last_sent(rig, !to, type);
     struct r2_comm *c = pick_comm(rig, to, how & 3);
@@ -114,8 +129,9 @@ static void truth(struct fuzz_in *in, struct rig *rig, int to, int type, unsigne
     struct probe_word word;
 
     memset(b, 0, sizeof(*b));
-    if (s)
+    if (s) {
         *b = s->body;
+    }
     if (c) {
         w.dst = c->id;
         w.src = c->fo.peer;
@@ -127,12 +143,13 @@ static void truth(struct fuzz_in *in, struct rig *rig, int to, int type, unsigne
         break;
     case FO_MSG_NIC_DOWN:
     case FO_MSG_NIC_DOWN_OK:
-        b->nic_down =
-            (struct fo_nic_down){.nic = w.path, .reason = 3, .gen = rig->side[!to].inst->nics.nic[0].generation + 1};
+        b->nic_down = (struct fo_nic_down){
+            .nic = w.path, .reason = 3, .gen = rig->side[!to].inst->nics.nic[0].generation + 1};
         break;
     case FO_MSG_DRAIN:
     case FO_MSG_DRAIN_OK:
-        b->drain = (struct fo_drain){.nics = how >> 3 & 3, .gen = rig->side[to].inst->drain_gen + (how >> 5)};
+        b->drain = (struct fo_drain){.nics = how >> 3 & 3,
+                                     .gen = rig->side[to].inst->drain_gen + (how >> 5)};
         break;
     case FO_MSG_PROBE:
         fill_addr(rig, !to, &b->probe.addr);
@@ -146,8 +163,8 @@ static void truth(struct fuzz_in *in, struct rig *rig, int to, int type, unsigne
         b->news_ok = (struct fo_news_ok){word.subject, word.version, word.origin};
         break;
     case FO_MSG_LOCATE:
-        b->locate =
-            (struct fo_locate){.nic = w.path, .peer_nic = w.path, .flags = how >> 3 & 3, .id = 1, .for_id = how >> 5};
+        b->locate = (struct fo_locate){
+            .nic = w.path, .peer_nic = w.path, .flags = how >> 3 & 3, .id = 1, .for_id = how >> 5};
         b->locate.end = (struct probe_end){PROBE_PORT_DOWN, PROBE_OK, PROBE_TIMEOUT, 1};
         b->locate.n_aux = 1;
         b->locate.aux[0] = (struct fo_locate_aux){1, 1, PROBE_TIMEOUT};
@@ -180,9 +197,9 @@ static void truth(struct fuzz_in *in, struct rig *rig, int to, int type, unsigne
 }
 
 /* The fields that become an index, a bound, a number of a life or an address somewhere. */
-#define FIELD(type, member)                                                                                            \
-    {                                                                                                                  \
-        type, offsetof(union fo_body, member), sizeof(((union fo_body *)0)->member)                                    \
+#define FIELD(type, member)                                                                        \
+    {                                                                                              \
+        type, offsetof(union fo_body, member), sizeof(((union fo_body *)0)->member)                \
     }
 static const struct {
     int type;
@@ -275,8 +292,9 @@ static void twist(struct fuzz_in *in, int type, union fo_body *b)
     unsigned n = 0, want = fuzz_u8(in);
     uint64_t v = fuzz_number(in); /* little endian: its first bytes */
 
-    for (unsigned i = 0; i < FIELDS; i++)
+    for (unsigned i = 0; i < FIELDS; i++) {
         n += fields[i].type == type;
+    }
     for (unsigned i = 0; n && i < FIELDS; i++) {
         if (fields[i].type == type && want-- % n == 0) {
             memcpy((uint8_t *)b + fields[i].at, &v, fields[i].len);
@@ -285,13 +303,16 @@ static void twist(struct fuzz_in *in, int type, union fo_body *b)
     }
 }
 
-/* Kept inputs mean what they did when the last type was WANT: later ones have the places in which the first ones came again. */
+/* Kept inputs mean what they did when the last type was WANT: later ones have the places in which
+ * the first ones came again. */
 static const uint8_t say_types[32] = {
-    FO_MSG_REQ,  FO_MSG_REP,     FO_MSG_CONF,    FO_MSG_READY,   FO_MSG_REFUSE, FO_MSG_NIC_DOWN, FO_MSG_NIC_DOWN_OK,
-    FO_MSG_DOWN, FO_MSG_FENCED,  FO_MSG_SETTLED, FO_MSG_BYE,     FO_MSG_BYE_OK, FO_MSG_GONE,     FO_MSG_PROBE,
-    FO_MSG_OPEN, FO_MSG_OPEN_OK, FO_MSG_OPEN_UP, FO_MSG_SUSPECT, FO_MSG_DRAIN,  FO_MSG_DRAIN_OK, FO_MSG_WANT,
-    FO_MSG_NEWS, FO_MSG_NEWS_OK, FO_MSG_LOCATE,  FO_MSG_LOAD,    FO_MSG_FAILBACK, FO_MSG_FAILBACK_OK, FO_MSG_RATES,
-    FO_MSG_DOWN, FO_MSG_FENCED,  FO_MSG_SETTLED, FO_MSG_BYE,
+    FO_MSG_REQ,      FO_MSG_REP,         FO_MSG_CONF,    FO_MSG_READY,  FO_MSG_REFUSE,
+    FO_MSG_NIC_DOWN, FO_MSG_NIC_DOWN_OK, FO_MSG_DOWN,    FO_MSG_FENCED, FO_MSG_SETTLED,
+    FO_MSG_BYE,      FO_MSG_BYE_OK,      FO_MSG_GONE,    FO_MSG_PROBE,  FO_MSG_OPEN,
+    FO_MSG_OPEN_OK,  FO_MSG_OPEN_UP,     FO_MSG_SUSPECT, FO_MSG_DRAIN,  FO_MSG_DRAIN_OK,
+    FO_MSG_WANT,     FO_MSG_NEWS,        FO_MSG_NEWS_OK, FO_MSG_LOCATE, FO_MSG_LOAD,
+    FO_MSG_FAILBACK, FO_MSG_FAILBACK_OK, FO_MSG_RATES,   FO_MSG_DOWN,   FO_MSG_FENCED,
+    FO_MSG_SETTLED,  FO_MSG_BYE,
 };
 
 size_t fuzz_word_say(struct fuzz_in *in, struct rig *rig, int *to, uint8_t *rec)
@@ -303,12 +324,14 @@ size_t fuzz_word_say(struct fuzz_in *in, struct rig *rig, int *to, uint8_t *rec)
 
     *to = what >> 5 & 1;
     truth(in, rig, *to, type, how, &b);
-    if (edits == 1 || edits == 2)
+    if (edits == 1 || edits == 2) {
         twist(in, type, &b);
+    }
     n = fo_pack((enum fo_type)type, &b, rec, FO_MAX_RECORD);
     FUZZ_CHECK(n > 4);
-    for (unsigned i = 1; i < edits; i++)
+    for (unsigned i = 1; i < edits; i++) {
         fuzz_edit(in, rec + 4, n - 4);
+    }
     return n;
 }
 
@@ -319,12 +342,14 @@ size_t fuzz_word_again(struct fuzz_in *in, struct rig *rig, int *to, uint8_t *re
     const struct rig_sent *s;
     size_t n;
 
-    if (rig->sent_count == 0)
+    if (rig->sent_count == 0) {
         return 0;
+    }
     s = &rig->sent[fuzz_get(in, 2) % rig->sent_count];
     n = fo_pack((enum fo_type)s->type, &s->body, rec, FO_MAX_RECORD);
-    for (unsigned i = 0; i < (how >> 1 & 3); i++)
+    for (unsigned i = 0; i < (how >> 1 & 3); i++) {
         fuzz_edit(in, rec + 4, n - 4);
+    }
     *to = how & 1 ? s->from : !s->from;
     return n;
 }

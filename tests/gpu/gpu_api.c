@@ -12,13 +12,13 @@ struct row {
     size_t offset;
 };
 
-#define CUDA(symbol, field)                                                                                            \
-    {                                                                                                                  \
-        symbol, offsetof(struct gpu_cuda, field)                                                                       \
+#define CUDA(symbol, field)                                                                        \
+    {                                                                                              \
+        symbol, offsetof(struct gpu_cuda, field)                                                   \
     }
-#define NCCL(symbol, field)                                                                                            \
-    {                                                                                                                  \
-        symbol, offsetof(struct gpu_nccl, field)                                                                       \
+#define NCCL(symbol, field)                                                                        \
+    {                                                                                              \
+        symbol, offsetof(struct gpu_nccl, field)                                                   \
     }
 static const struct row cuda_rows[] = {
     CUDA("cuInit", init),

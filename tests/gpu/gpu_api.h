@@ -1,6 +1,7 @@
 /*
- * CUDA's driver and NCCL, opened at run time: this is built on machines that have neither. Declared here is what
- * gpu_coll calls, by their published interfaces; sizes and values have been the same since NCCL 2.8 and CUDA 3.2.
+ * CUDA's driver and NCCL, opened at run time: this is built on machines that have neither. Declared
+ * here is what gpu_coll calls, by their published interfaces; sizes and values have been the same
+ * since NCCL 2.8 and CUDA 3.2.
  */
 #ifndef R2_GPU_API_H
 #define R2_GPU_API_H
@@ -45,8 +46,10 @@ struct gpu_nccl {
     const char *(*get_error_string)(int error);
     int (*all_reduce)(const void *s, void *r, size_t n, int type, int op, void *comm, void *stream);
     int (*all_gather)(const void *s, void *r, size_t n, int type, void *comm, void *stream);
-    int (*reduce_scatter)(const void *s, void *r, size_t n, int type, int op, void *comm, void *stream);
-    int (*broadcast)(const void *s, void *r, size_t n, int type, int root, void *comm, void *stream);
+    int (*reduce_scatter)(const void *s, void *r, size_t n, int type, int op, void *comm,
+                          void *stream);
+    int (*broadcast)(const void *s, void *r, size_t n, int type, int root, void *comm,
+                     void *stream);
     int (*send)(const void *s, size_t n, int type, int peer, void *comm, void *stream);
     int (*recv)(void *r, size_t n, int type, int peer, void *comm, void *stream);
     int (*group_start)(void);
@@ -56,7 +59,8 @@ struct gpu_nccl {
 extern struct gpu_cuda gpu_cuda;
 extern struct gpu_nccl gpu_nccl;
 
-/* Fill both. 0, or -1 with a line on stderr that names the library or the symbol. Not thread safe. */
+/* Fill both. 0, or -1 with a line on stderr that names the library or the symbol. Not thread safe.
+ */
 int gpu_api_load(void);
 
 /* One line for a failed CUDA call; returns -1. */

@@ -1,6 +1,6 @@
 /*
- * The measurement of nccl-tests-patches over this program's operations: what r2_fault_bench.h wants of nccl-tests is
- * here, by its names.
+ * The measurement of nccl-tests-patches over this program's operations: what r2_fault_bench.h wants
+ * of nccl-tests is here, by its names.
  */
 #include "tests/gpu/gpu_bench.h"
 
@@ -21,18 +21,19 @@ typedef enum {
 typedef int ncclDataType_t;
 typedef int ncclRedOp_t;
 
-#define TESTCHECK(cmd)                                                                                                 \
-    do {                                                                                                               \
-        testResult_t result = cmd;                                                                                     \
-        if (result != testSuccess)                                                                                     \
-            return result;                                                                                             \
+#define TESTCHECK(cmd)                                                                             \
+    do {                                                                                           \
+        testResult_t result = cmd;                                                                 \
+        if (result != testSuccess)                                                                 \
+            return result;                                                                         \
     } while (0)
 
 struct threadArgs;
 struct testColl {
-    testResult_t (*initData)(struct threadArgs *args, ncclDataType_t type, ncclRedOp_t op, int root, int rep,
-                             int in_place);
-    void (*getBw)(size_t count, size_t typesize, double sec, double *algbw, double *busbw, int nranks);
+    testResult_t (*initData)(struct threadArgs *args, ncclDataType_t type, ncclRedOp_t op, int root,
+                             int rep, int in_place);
+    void (*getBw)(size_t count, size_t typesize, double sec, double *algbw, double *busbw,
+                  int nranks);
 };
 struct threadArgs {
     struct gpu_job job;
@@ -60,8 +61,8 @@ static void meet_real(struct threadArgs *args, double *value)
     *value = m.real;
 }
 
-/* nccl-tests' codes: 3 the largest, 4 the sum. Where a rank was lost, the largest is what this rank says: it goes on to
- * the next check. */
+/* nccl-tests' codes: 3 the largest, 4 the sum. Where a rank was lost, the largest is what this rank
+ * says: it goes on to the next check. */
 static void meet_whole(struct threadArgs *args, long long *value, int how)
 {
     struct gpu_meet m = {.kind = how == 4 ? GPU_MEET_SUM : GPU_MEET_MAX, .whole = *value};
@@ -70,8 +71,10 @@ static void meet_whole(struct threadArgs *args, long long *value, int how)
     *value = m.whole;
 }
 
-#define Allreduce(args, value, how)                                                                                    \
-    _Generic((value), double * : meet_real(args, (void *)(value)), long long * : meet_whole(args, (void *)(value), how))
+#define Allreduce(args, value, how)                                                                \
+    _Generic((value),                                                                              \
+        double *: meet_real(args, (void *)(value)),                                                \
+        long long *: meet_whole(args, (void *)(value), how))
 
 static void Barrier(struct threadArgs *args)
 {
@@ -80,15 +83,16 @@ static void Barrier(struct threadArgs *args)
     meet_whole(args, &none, 3);
 }
 
-static testResult_t bench_fill(struct threadArgs *args, ncclDataType_t type, ncclRedOp_t op, int root, int rep,
-                               int in_place)
+static testResult_t bench_fill(struct threadArgs *args, ncclDataType_t type, ncclRedOp_t op,
+                               int root, int rep, int in_place)
 {
     args->rep = rep;
     args->reportErrors = 1;
     return gpu_job_fill(&args->job, rep) == 0 ? testSuccess : testCudaError;
 }
 
-static void bench_rate_get(size_t count, size_t typesize, double sec, double *algbw, double *busbw, int nranks)
+static void bench_rate_get(size_t count, size_t typesize, double sec, double *algbw, double *busbw,
+                           int nranks)
 {
     double factor = bench_op->bus * (bench_op->bus_is_ring ? (double)(nranks - 1) / nranks : 1);
 
@@ -102,13 +106,14 @@ static testResult_t nccl_fail(const char *what, int rc)
     return testNcclError;
 }
 
-static testResult_t startColl(struct threadArgs *args, ncclDataType_t type, ncclRedOp_t op, int root, int in_place,
-                              int iter)
+static testResult_t startColl(struct threadArgs *args, ncclDataType_t type, ncclRedOp_t op,
+                              int root, int in_place, int iter)
 {
     int rc;
 
-    if (lost)
+    if (lost) {
         return testInternalError;
+    }
     rc = args->job.op->start(&args->job);
     return rc ? nccl_fail(args->job.op->name, rc) : testSuccess;
 }
@@ -119,21 +124,23 @@ static testResult_t completeColl(struct threadArgs *args)
     for (;;) {
         int async = 0, cuda = gpu_cuda.stream_query(args->job.stream);
 
-        if (cuda == 0)
+        if (cuda == 0) {
             return testSuccess;
+        }
         if (cuda != GPU_CUDA_NOT_READY) {
             gpu_cuda_fail("the stream", cuda);
             return testCudaError;
         }
         gpu_nccl.comm_get_async_error(args->job.comm, &async);
-        if (async != 0)
+        if (async != 0) {
             return nccl_fail("communicator", async);
+        }
         sched_yield();
     }
 }
 
-static testResult_t CheckData(struct threadArgs *args, ncclDataType_t type, ncclRedOp_t op, int root, int in_place,
-                              int64_t *wrong)
+static testResult_t CheckData(struct threadArgs *args, ncclDataType_t type, ncclRedOp_t op,
+                              int root, int in_place, int64_t *wrong)
 {
     *wrong = gpu_job_check(&args->job, args->rep);
     return *wrong < 0 ? testCudaError : testSuccess;
@@ -187,10 +194,12 @@ static testResult_t bench_comm_open(const struct gpu_bench_opts *o, struct gpu_j
     struct gpu_meet m = {.kind = GPU_MEET_ID};
     int rc = o->rank == 0 ? gpu_nccl.get_unique_id(&m.id) : 0;
 
-    if (rc != 0)
+    if (rc != 0) {
         return nccl_fail("ncclGetUniqueId", rc);
-    if (gpu_meet_all(o->meet_fd, &m) != 0)
+    }
+    if (gpu_meet_all(o->meet_fd, &m) != 0) {
         return testInternalError;
+    }
     rc = gpu_nccl.comm_init_rank(&job->comm, o->nranks, m.id, o->rank);
     return rc ? nccl_fail("ncclCommInitRank", rc) : testSuccess;
 }
@@ -204,17 +213,19 @@ static void bench_head_print(const struct gpu_bench_opts *o, const struct thread
     gpu_cuda.driver_get_version(&driver);
     gpu_cuda.device_get(&device, o->device);
     gpu_cuda.device_get_name(name, sizeof(name), device);
-    printf("# gpu_coll %s, %d ranks on GPU %d (%s), NCCL %d, CUDA driver %d\n", o->op, o->nranks, o->device, name, nccl,
-           driver);
-    printf("%12zu  %12zu  %8s  %6s  %6i", args->nbytes, args->nbytes / sizeof(float), "float", "sum", -1);
+    printf("# gpu_coll %s, %d ranks on GPU %d (%s), NCCL %d, CUDA driver %d\n", o->op, o->nranks,
+           o->device, name, nccl, driver);
+    printf("%12zu  %12zu  %8s  %6s  %6i", args->nbytes, args->nbytes / sizeof(float), "float",
+           "sum", -1);
 }
 
 static testResult_t bench_measure(const struct gpu_bench_opts *o, struct threadArgs *args)
 {
     TESTCHECK(bench_gpu_open(o, &args->job));
     TESTCHECK(bench_comm_open(o, &args->job));
-    if (is_main_thread)
+    if (is_main_thread) {
         bench_head_print(o, args);
+    }
     TESTCHECK(r2_fault_bench(args, GPU_NCCL_FLOAT32, GPU_NCCL_SUM, -1, 0));
     return lost ? testInternalError : testSuccess;
 }
@@ -238,8 +249,9 @@ int gpu_bench_run(const struct gpu_bench_opts *o)
     job->rank = o->rank;
     job->nranks = o->nranks;
     job->share = o->bytes / sizeof(float);
-    if (bench_op->blocks_sent == 2 || bench_op->blocks_received == 2)
+    if (bench_op->blocks_sent == 2 || bench_op->blocks_received == 2) {
         job->share /= (size_t)o->nranks;
+    }
     args.sendBytes = gpu_op_sent(job) * sizeof(float);
     args.expectedBytes = gpu_op_received(job) * sizeof(float);
     args.nbytes = args.sendBytes > args.expectedBytes ? args.sendBytes : args.expectedBytes;
@@ -251,11 +263,13 @@ int gpu_bench_run(const struct gpu_bench_opts *o)
 
         putchar('\n');
         done = r2_fault_report() == 0;
-        if (rc == testSuccess)
+        if (rc == testSuccess) {
             rc = r2_fault_all.wrong ? testNumResults : done ? testSuccess : testInternalError;
+        }
     }
-    if (rc == testSuccess && gpu_nccl.comm_destroy(job->comm) != 0)
+    if (rc == testSuccess && gpu_nccl.comm_destroy(job->comm) != 0) {
         rc = testNcclError;
+    }
     free(job->host);
     return rc;
 }

@@ -10,7 +10,8 @@ struct gpu_bench_opts {
     int iters, rank, nranks, meet_fd, device;
 };
 
-/* Returns the exit status: 0; 1 a fault was not done, or something failed; 2 CUDA; 3 NCCL; 7 wrong data. Blocks. */
+/* Returns the exit status: 0; 1 a fault was not done, or something failed; 2 CUDA; 3 NCCL; 7 wrong
+ * data. Blocks. */
 int gpu_bench_run(const struct gpu_bench_opts *o);
 /* The schedule's options, for all ranks; 0, or -1 with a line on stderr. */
 int gpu_bench_fault_add(const char *text);

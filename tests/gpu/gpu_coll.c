@@ -1,6 +1,7 @@
 /*
- * Collectives through NCCL itself with faults in the middle, where nccl-tests is not at hand: several ranks on one GPU,
- * each as a host of its own. The first process starts the ranks and lets them meet; it touches no GPU.
+ * Collectives through NCCL itself with faults in the middle, where nccl-tests is not at hand:
+ * several ranks on one GPU, each as a host of its own. The first process starts the ranks and lets
+ * them meet; it touches no GPU.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -68,9 +69,11 @@ static int number_parse(const char *what, const char *text, long low, long high,
 
     errno = 0;
     *out = strtol(text, &end, 10);
-    if (errno == 0 && end != text && *end == '\0' && *out >= low && *out <= high)
+    if (errno == 0 && end != text && *end == '\0' && *out >= low && *out <= high) {
         return 0;
-    fprintf(stderr, "gpu_coll: --%s '%s': a number from %ld to %ld is wanted\n", what, text, low, high);
+    }
+    fprintf(stderr, "gpu_coll: --%s '%s': a number from %ld to %ld is wanted\n", what, text, low,
+            high);
     return -1;
 }
 
@@ -97,8 +100,9 @@ static int option_take(struct opts *o, int c)
     case OPT_DEVICE:
         return int_parse("device", optarg, 0, 1023, &o->bench.device);
     case OPT_BYTES:
-        if (number_parse("bytes", optarg, 1024, 1L << 32, &bytes) != 0)
+        if (number_parse("bytes", optarg, 1024, 1L << 32, &bytes) != 0) {
             return -1;
+        }
         o->bench.bytes = (size_t)bytes;
         return 0;
     case OPT_LAUNCH:
@@ -123,11 +127,14 @@ static int opts_parse(struct opts *o, int argc, char **argv)
 {
     int c;
 
-    while ((c = getopt_long(argc, argv, "", options, NULL)) != -1)
-        if (option_take(o, c) != 0)
+    while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (option_take(o, c) != 0) {
             return -1;
-    if (o->libs)
+        }
+    }
+    if (o->libs) {
         return 0;
+    }
     if (optind + 1 != argc || o->bench.nranks == 0) {
         fputs(usage, stderr);
         return -1;
@@ -140,8 +147,8 @@ static int opts_parse(struct opts *o, int argc, char **argv)
     return 0;
 }
 
-/* This program again, through a shell for the launch command, with --rank behind what it was called with. 0 or an
- * errno. */
+/* This program again, through a shell for the launch command, with --rank behind what it was called
+ * with. 0 or an errno. */
 static int rank_spawn(const struct opts *o, int argc, char **argv, int rank, int fd, pid_t *pid)
 {
     char script[4096], number[16], option[] = "--rank", shell[] = "sh", minus_c[] = "-c";
@@ -149,8 +156,8 @@ static int rank_spawn(const struct opts *o, int argc, char **argv, int rank, int
     posix_spawn_file_actions_t actions;
     int n = 0, rc;
 
-    if (args == NULL ||
-        (size_t)snprintf(script, sizeof(script), "exec %s \"$0\" \"$@\"", o->launch) >= sizeof(script)) {
+    if (args == NULL || (size_t)snprintf(script, sizeof(script), "exec %s \"$0\" \"$@\"",
+                                         o->launch) >= sizeof(script)) {
         free(args);
         return E2BIG;
     }
@@ -159,8 +166,9 @@ static int rank_spawn(const struct opts *o, int argc, char **argv, int rank, int
     args[n++] = shell;
     args[n++] = minus_c;
     args[n++] = script;
-    for (int i = 0; i < argc; i++)
+    for (int i = 0; i < argc; i++) {
         args[n++] = argv[i];
+    }
     args[n++] = option;
     args[n++] = number;
     posix_spawn_file_actions_init(&actions);
@@ -171,8 +179,8 @@ static int rank_spawn(const struct opts *o, int argc, char **argv, int rank, int
     return rc;
 }
 
-/* Of all ranks, the status that says most: wrong data before NCCL's error before a rank that had to stop because of
- * another. */
+/* Of all ranks, the status that says most: wrong data before NCCL's error before a rank that had to
+ * stop because of another. */
 static int ranks_wait(const pid_t *pid, int n)
 {
     int worst = 0;
@@ -180,18 +188,21 @@ static int ranks_wait(const pid_t *pid, int n)
     for (int r = 0; r < n; r++) {
         int status, rc;
 
-        if (pid[r] <= 0)
+        if (pid[r] <= 0) {
             continue;
+        }
         while (waitpid(pid[r], &status, 0) < 0 && errno == EINTR)
             ;
         rc = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
-        if (rc != 0)
+        if (rc != 0) {
             fprintf(stderr, "gpu_coll: rank %d ended with status %d\n", r,
                     WIFEXITED(status) ? rc : 128 + WTERMSIG(status));
-        if (rc > worst && rc <= 7)
+        }
+        if (rc > worst && rc <= 7) {
             worst = rc;
-        else if (rc > 7 && worst == 0)
+        } else if (rc > 7 && worst == 0) {
             worst = 1;
+        }
     }
     return worst;
 }
@@ -227,19 +238,22 @@ int main(int argc, char **argv)
                      .launch = "env NCCL_HOSTID=gpu_coll-$R2_RANK"};
     int version = 0;
 
-    if (opts_parse(&o, argc, argv) != 0)
+    if (opts_parse(&o, argc, argv) != 0) {
         return 6;
+    }
     if (o.libs) {
-        if (gpu_api_load() != 0)
+        if (gpu_api_load() != 0) {
             return 1;
+        }
         gpu_nccl.get_version(&version);
         printf("NCCL %d\n", version);
         gpu_cuda.driver_get_version(&version);
         printf("CUDA driver %d\n", version);
         return 0;
     }
-    if (o.bench.rank < 0)
+    if (o.bench.rank < 0) {
         return ranks_run(&o, argc, argv);
+    }
     setlinebuf(stdout);
     return gpu_api_load() == 0 ? gpu_bench_run(&o.bench) : 1;
 }

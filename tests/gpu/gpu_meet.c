@@ -12,12 +12,15 @@ static bool meet_move(int fd, struct gpu_meet *m, bool send_it)
 
     while (done < sizeof(*m)) {
         char *p = (char *)m + done;
-        ssize_t n = send_it ? send(fd, p, sizeof(*m) - done, MSG_NOSIGNAL) : recv(fd, p, sizeof(*m) - done, 0);
+        ssize_t n = send_it ? send(fd, p, sizeof(*m) - done, MSG_NOSIGNAL)
+                            : recv(fd, p, sizeof(*m) - done, 0);
 
-        if (n < 0 && errno == EINTR)
+        if (n < 0 && errno == EINTR) {
             continue;
-        if (n <= 0)
+        }
+        if (n <= 0) {
             return false;
+        }
         done += (size_t)n;
     }
     return true;
@@ -25,20 +28,22 @@ static bool meet_move(int fd, struct gpu_meet *m, bool send_it)
 
 int gpu_meet_all(int fd, struct gpu_meet *m)
 {
-    if (meet_move(fd, m, true) && meet_move(fd, m, false))
+    if (meet_move(fd, m, true) && meet_move(fd, m, false)) {
         return 0;
+    }
     fprintf(stderr, "gpu_coll: another rank has ended\n");
     return -1;
 }
 
 static void meet_add(struct gpu_meet *sum, const struct gpu_meet *m)
 {
-    if (m->kind == GPU_MEET_SUM)
+    if (m->kind == GPU_MEET_SUM) {
         sum->whole += m->whole;
-    else if (m->kind == GPU_MEET_MAX && m->whole > sum->whole)
+    } else if (m->kind == GPU_MEET_MAX && m->whole > sum->whole) {
         sum->whole = m->whole;
-    else if (m->kind == GPU_MEET_MAX_REAL && m->real > sum->real)
+    } else if (m->kind == GPU_MEET_MAX_REAL && m->real > sum->real) {
         sum->real = m->real;
+    }
 }
 
 /* One round; false when it cannot be finished. */
@@ -47,18 +52,23 @@ static bool meet_round(const int *fd, int nranks)
     struct gpu_meet sum, m;
 
     for (int r = 0; r < nranks; r++) {
-        if (!meet_move(fd[r], r ? &m : &sum, false))
-            return false;
-        if (r && m.kind != sum.kind) {
-            fprintf(stderr, "gpu_coll: rank %d is in a round of kind %d, rank 0 in %d\n", r, m.kind, sum.kind);
+        if (!meet_move(fd[r], r ? &m : &sum, false)) {
             return false;
         }
-        if (r)
-            meet_add(&sum, &m);
-    }
-    for (int r = 0; r < nranks; r++)
-        if (!meet_move(fd[r], &sum, true))
+        if (r && m.kind != sum.kind) {
+            fprintf(stderr, "gpu_coll: rank %d is in a round of kind %d, rank 0 in %d\n", r, m.kind,
+                    sum.kind);
             return false;
+        }
+        if (r) {
+            meet_add(&sum, &m);
+        }
+    }
+    for (int r = 0; r < nranks; r++) {
+        if (!meet_move(fd[r], &sum, true)) {
+            return false;
+        }
+    }
     return true;
 }
 
@@ -66,6 +76,7 @@ void gpu_meet_conduct(const int *fd, int nranks)
 {
     while (meet_round(fd, nranks))
         ;
-    for (int r = 0; r < nranks; r++)
+    for (int r = 0; r < nranks; r++) {
         shutdown(fd[r], SHUT_RDWR);
+    }
 }

@@ -1,6 +1,6 @@
 /*
- * Where the ranks meet outside NCCL: a conductor that started them, with a socket to each. Rounds are the same for all
- * ranks: each sends its share, each gets what all have made of it.
+ * Where the ranks meet outside NCCL: a conductor that started them, with a socket to each. Rounds
+ * are the same for all ranks: each sends its share, each gets what all have made of it.
  *
  * The socket is between processes of one machine and one build: a struct as it lies in memory.
  */
@@ -23,13 +23,13 @@ struct gpu_meet {
     struct gpu_nccl_id id; /* GPU_MEET_ID: rank 0's */
 };
 
-/* A rank's side, on descriptor @fd. 0 and the outcome in @m, or -1 with a line on stderr: another rank has ended.
- * Blocks. */
+/* A rank's side, on descriptor @fd. 0 and the outcome in @m, or -1 with a line on stderr: another
+ * rank has ended. Blocks. */
 int gpu_meet_all(int fd, struct gpu_meet *m);
 
 /*
- * The conductor's side: rounds until every rank has closed its socket. One that closes in the middle of a round ends
- * the others' sockets, so that they end, too. Blocks.
+ * The conductor's side: rounds until every rank has closed its socket. One that closes in the
+ * middle of a round ends the others' sockets, so that they end, too. Blocks.
  */
 void gpu_meet_conduct(const int *fd, int nranks);
 

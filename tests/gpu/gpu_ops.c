@@ -9,7 +9,8 @@
 
 static float element_of(int rank, size_t i, int rep)
 {
-    uint32_t x = (uint32_t)i * 2654435761u ^ (uint32_t)rank * 40503u * 65536u ^ (uint32_t)rep * 2246822519u;
+    uint32_t x =
+        (uint32_t)i * 2654435761u ^ (uint32_t)rank * 40503u * 65536u ^ (uint32_t)rep * 2246822519u;
 
     return (float)(x >> 22); /* 0 to 1023 */
 }
@@ -18,8 +19,9 @@ static float element_sum(const struct gpu_job *j, size_t i, int rep)
 {
     float sum = 0;
 
-    for (int r = 0; r < j->nranks; r++)
+    for (int r = 0; r < j->nranks; r++) {
         sum += element_of(r, i, rep);
+    }
     return sum;
 }
 
@@ -40,7 +42,8 @@ static float all_gather_expect(const struct gpu_job *j, size_t i, int rep)
 
 static int reduce_scatter_start(const struct gpu_job *j)
 {
-    return gpu_nccl.reduce_scatter(j->send, j->recv, j->share, F32, GPU_NCCL_SUM, j->comm, j->stream);
+    return gpu_nccl.reduce_scatter(j->send, j->recv, j->share, F32, GPU_NCCL_SUM, j->comm,
+                                   j->stream);
 }
 
 static float reduce_scatter_expect(const struct gpu_job *j, size_t i, int rep)
@@ -62,8 +65,11 @@ static int sendrecv_start(const struct gpu_job *j)
 {
     int rc = gpu_nccl.group_start();
 
-    rc = rc ? rc : gpu_nccl.send(j->send, j->share, F32, (j->rank + 1) % j->nranks, j->comm, j->stream);
-    rc = rc ? rc : gpu_nccl.recv(j->recv, j->share, F32, (j->rank + j->nranks - 1) % j->nranks, j->comm, j->stream);
+    rc = rc ? rc
+            : gpu_nccl.send(j->send, j->share, F32, (j->rank + 1) % j->nranks, j->comm, j->stream);
+    rc = rc ? rc
+            : gpu_nccl.recv(j->recv, j->share, F32, (j->rank + j->nranks - 1) % j->nranks, j->comm,
+                            j->stream);
     return rc ? rc : gpu_nccl.group_end();
 }
 
@@ -101,9 +107,11 @@ static const struct gpu_op ops[] = {
 
 const struct gpu_op *gpu_op_find(const char *name)
 {
-    for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
-        if (strcmp(ops[i].name, name) == 0)
+    for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
+        if (strcmp(ops[i].name, name) == 0) {
             return &ops[i];
+        }
+    }
     return NULL;
 }
 
@@ -132,13 +140,18 @@ int gpu_job_fill(const struct gpu_job *j, int rep)
     size_t n = gpu_op_sent(j), received = gpu_op_received(j) * sizeof(float);
     int rc;
 
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         j->host[i] = element_of(j->rank, i, rep);
+    }
     rc = gpu_cuda.memcpy_to((uint64_t)(uintptr_t)j->send, j->host, n * sizeof(float));
-    if (rc == 0)
-        rc = gpu_cuda.memset_d8((uint64_t)(uintptr_t)j->recv, GPU_POISON, received + GPU_GUARD_BYTES);
-    if (rc == 0)
-        rc = gpu_cuda.ctx_synchronize(); /* the stream of the operation does not wait for the default one */
+    if (rc == 0) {
+        rc = gpu_cuda.memset_d8((uint64_t)(uintptr_t)j->recv, GPU_POISON,
+                                received + GPU_GUARD_BYTES);
+    }
+    if (rc == 0) {
+        rc = gpu_cuda.ctx_synchronize(); /* the stream of the operation does not wait for the
+                                            default one */
+    }
     return rc ? gpu_cuda_fail("filling the buffers", rc) : 0;
 }
 
@@ -147,12 +160,15 @@ long long gpu_job_check(const struct gpu_job *j, int rep)
     size_t n = gpu_op_received(j);
     const unsigned char *guard = (const unsigned char *)(j->host + n);
     long long wrong = 0;
-    int rc = gpu_cuda.memcpy_from(j->host, (uint64_t)(uintptr_t)j->recv, n * sizeof(float) + GPU_GUARD_BYTES);
+    int rc = gpu_cuda.memcpy_from(j->host, (uint64_t)(uintptr_t)j->recv,
+                                  n * sizeof(float) + GPU_GUARD_BYTES);
 
-    if (rc != 0)
+    if (rc != 0) {
         return gpu_cuda_fail("reading the result", rc);
-    for (size_t i = 0; i < n; i++)
+    }
+    for (size_t i = 0; i < n; i++) {
         wrong += !(j->host[i] == j->op->expect(j, i, rep));
+    }
     for (int i = 0; i < GPU_GUARD_BYTES; i++) {
         if (guard[i] != GPU_POISON) {
             wrong++;

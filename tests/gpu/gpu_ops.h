@@ -1,7 +1,7 @@
 /*
- * Collectives through NCCL's public calls, their data and what must come out. Out of place; float32 that holds small
- * whole numbers, so that sums are exact in any order; what an element is depends on rank, place and @rep, so that
- * nothing old passes.
+ * Collectives through NCCL's public calls, their data and what must come out. Out of place; float32
+ * that holds small whole numbers, so that sums are exact in any order; what an element is depends
+ * on rank, place and @rep, so that nothing old passes.
  */
 #ifndef R2_GPU_OPS_H
 #define R2_GPU_OPS_H

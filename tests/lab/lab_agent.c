@@ -1,7 +1,8 @@
 /*
- * The agent: process 1 of a VM. Runs commands for lab_ctl, answers echo datagrams on all data NICs, passes triggers
- * out. lab_agent SECRET_FILE CONTROL_MAC The control NIC lives in a network namespace of its own in which only the
- * listening socket is: the programs under test see the data and the management NICs and nothing else.
+ * The agent: process 1 of a VM. Runs commands for lab_ctl, answers echo datagrams on all data NICs,
+ * passes triggers out. lab_agent SECRET_FILE CONTROL_MAC The control NIC lives in a network
+ * namespace of its own in which only the listening socket is: the programs under test see the data
+ * and the management NICs and nothing else.
  */
 #include "tests/lab/lab_agent.h"
 
@@ -106,7 +107,8 @@ static int control_listen(const char *mac)
     netns_enter(apart);
     fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (lab_netif_up("lo", true) != 0 || lab_netif_address(n.name, "10.0.2.15") != 0 ||
-        lab_netif_up(n.name, true) != 0 || fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) != 0 ||
+        lab_netif_up(n.name, true) != 0 || fd < 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) != 0 ||
         bind(fd, (struct sockaddr *)&sa, sizeof(sa)) != 0 || listen(fd, 64) != 0) {
         lab_die(1, "control socket on %s: %s", n.name, strerror(errno));
     }

@@ -1,6 +1,7 @@
 /*
- * Triggers: a program in the VM says "now" to whoever waits outside, and hears when that was acted upon.
- * A trigger that nobody waits for is kept until somebody does, so that neither side has to be first.
+ * Triggers: a program in the VM says "now" to whoever waits outside, and hears when that was acted
+ * upon. A trigger that nobody waits for is kept until somebody does, so that neither side has to be
+ * first.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -14,7 +15,8 @@
 
 /* One firing, or one waiter, or both once they have met. */
 struct trigger {
-    struct lab_watch watch; /* lab_trigger, which waits for the answer; fd -1 when it does not, or does no longer */
+    struct lab_watch watch; /* lab_trigger, which waits for the answer; fd -1 when it does not, or
+                               does no longer */
     char name[LAB_TRIGGER_NAME_MAX + 1];
     bool fired, keep; /* keep: lab_trigger did not want to wait */
     struct lab_session *waiter;
@@ -71,7 +73,8 @@ static void trigger_meet(struct trigger *firing, struct trigger *waiting)
     lab_session_fired(firing->waiter);
 }
 
-/* The first packet is 'w' (wait for the answer) or 'n', then the name; after that only the end comes. */
+/* The first packet is 'w' (wait for the answer) or 'n', then the name; after that only the end
+ * comes. */
 static void client_ready(struct lab_watch *w, uint32_t events)
 {
     struct trigger *t = trigger_of(w), *waiting;
@@ -132,7 +135,8 @@ void lab_trigger_done(struct lab_session *s, const char *text, size_t len)
         return;
     }
     if (t->watch.fd >= 0) {
-        (void)!send(t->watch.fd, text != NULL ? text : lost, text != NULL ? len : sizeof(lost) - 1, MSG_NOSIGNAL);
+        (void)!send(t->watch.fd, text != NULL ? text : lost, text != NULL ? len : sizeof(lost) - 1,
+                    MSG_NOSIGNAL);
     }
     trigger_free(t);
 }

@@ -24,8 +24,8 @@ static void link_close(struct link *l)
     lab_buf_free(&l->tx);
 }
 
-/* Sends what there is to send and reads what has come, at the latest until @deadline. Returns 1, 0 at the deadline, -1
- * when the agent is gone. @extra is polled too, when given. */
+/* Sends what there is to send and reads what has come, at the latest until @deadline. Returns 1, 0
+ * at the deadline, -1 when the agent is gone. @extra is polled too, when given. */
 static int link_turn(struct link *l, struct pollfd *extra, uint64_t deadline)
 {
     struct pollfd p[2] = {{.fd = l->fd, .events = POLLIN}, {.fd = -1}};
@@ -82,7 +82,8 @@ static int agent_port(const char *host, struct sockaddr_in *sa)
     long port;
 
     snprintf(path, sizeof(path), "%.8s.port", host);
-    if (lab_file_line(path, line, sizeof(line)) != 0 || lab_number_parse(line, 1, 65535, &port) != 0) {
+    if (lab_file_line(path, line, sizeof(line)) != 0 ||
+        lab_number_parse(line, 1, 65535, &port) != 0) {
         return lab_complain("%s is not up", host);
     }
     sa->sin_family = AF_INET;
@@ -91,7 +92,8 @@ static int agent_port(const char *host, struct sockaddr_in *sa)
     return 0;
 }
 
-/* Connects and says hello. QEMU's user network accepts for the VM, so that only the agent's answer shows that it lives.
+/* Connects and says hello. QEMU's user network accepts for the VM, so that only the agent's answer
+ * shows that it lives.
  */
 static int link_open(struct link *l, const char *host, uint64_t deadline)
 {

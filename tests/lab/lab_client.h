@@ -1,5 +1,5 @@
-/* Requests to the agent of a VM, from outside. All work in the lab's run folder, which is the current one. All block,
- * never beyond the deadline (ns of lab_clock_now; UINT64_MAX: none). */
+/* Requests to the agent of a VM, from outside. All work in the lab's run folder, which is the
+ * current one. All block, never beyond the deadline (ns of lab_clock_now; UINT64_MAX: none). */
 #ifndef R2_LAB_CLIENT_H
 #define R2_LAB_CLIENT_H
 
@@ -17,15 +17,17 @@ struct lab_exec {
     char **argv; /* NULL at the end */
     const char *flags;
     uint64_t deadline;
-    /* Where output goes: standard output and error when @capture is NULL, else both go there. The caller frees it. */
+    /* Where output goes: standard output and error when @capture is NULL, else both go there. The
+     * caller frees it. */
     struct lab_buf *capture;
 };
 
-/* Runs a command in a VM. Returns its exit status, LAB_STATUS_LIMIT, or LAB_STATUS_LOST (the reason was printed). */
+/* Runs a command in a VM. Returns its exit status, LAB_STATUS_LIMIT, or LAB_STATUS_LOST (the reason
+ * was printed). */
 int lab_client_exec(const struct lab_exec *e);
 
-/* Waits until trigger @name is fired in @host. Returns the connection, on which lab_client_done has to be called, or
- * -LAB_STATUS_LIMIT or -LAB_STATUS_LOST (the reason was printed). */
+/* Waits until trigger @name is fired in @host. Returns the connection, on which lab_client_done has
+ * to be called, or -LAB_STATUS_LIMIT or -LAB_STATUS_LOST (the reason was printed). */
 int lab_client_wait(const char *host, const char *name, uint64_t deadline);
 /* Tells the one who fired the trigger what came of it, and closes the connection. */
 void lab_client_done(int fd, bool ok, const char *text);

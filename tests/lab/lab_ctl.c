@@ -22,21 +22,22 @@ static char caller_cwd[PATH_MAX];
 
 static int usage(void)
 {
-    fputs("usage: lab_ctl RUN_FOLDER ...\n"
-          "  exec HOST [-t SECONDS] [-i] [-u] -- COMMAND...   -i: hand standard input on; -u: ahead of what keeps the "
-          "VM busy\n"
-          "  wait-trigger HOST NAME [-t SECONDS]\n"
-          "  on-trigger HOST NAME [-t SECONDS] FAULT...\n"
-          "  fault FAULT...\n"
-          "  repair HOST                    all but the switch\n"
-          "  switch WORDS...                one line to the switch; prints the answer\n"
-          "  qmp HOST COMMAND [JSON]        prints what the monitor returns\n"
-          "  await-boot HOST SECONDS\n"
-          "  port HOST                      the control port of the VM, on 127.0.0.1\n"
-          "  alive NAME | kill NAME         by NAME.pid\n"
-          "  device HOST NIC                QEMU's -device argument; NIC: n0 to n3, m, ctl\n"
-          "faults (HOST:NIC is h0:n1 or h0:m; for what the switch does also h0:all, all: the data NICs):\n",
-          stderr);
+    fputs(
+        "usage: lab_ctl RUN_FOLDER ...\n"
+        "  exec HOST [-t SECONDS] [-i] [-u] -- COMMAND...   -i: hand standard input on; -u: ahead of what keeps the "
+        "VM busy\n"
+        "  wait-trigger HOST NAME [-t SECONDS]\n"
+        "  on-trigger HOST NAME [-t SECONDS] FAULT...\n"
+        "  fault FAULT...\n"
+        "  repair HOST                    all but the switch\n"
+        "  switch WORDS...                one line to the switch; prints the answer\n"
+        "  qmp HOST COMMAND [JSON]        prints what the monitor returns\n"
+        "  await-boot HOST SECONDS\n"
+        "  port HOST                      the control port of the VM, on 127.0.0.1\n"
+        "  alive NAME | kill NAME         by NAME.pid\n"
+        "  device HOST NIC                QEMU's -device argument; NIC: n0 to n3, m, ctl\n"
+        "faults (HOST:NIC is h0:n1 or h0:m; for what the switch does also h0:all, all: the data NICs):\n",
+        stderr);
     lab_fault_help();
     return 2;
 }
@@ -64,7 +65,8 @@ static int command_exec(int argc, char **argv)
     e.host = argv[0];
     argc--, argv++;
     e.deadline = limit_take(&argc, &argv);
-    for (; argc > 0 && argv[0][0] == '-' && strchr("iu", argv[0][1]) != NULL && argv[0][1] != '\0'; argc--, argv++) {
+    for (; argc > 0 && argv[0][0] == '-' && strchr("iu", argv[0][1]) != NULL && argv[0][1] != '\0';
+         argc--, argv++) {
         strncat(flags, argv[0] + 1, 1);
     }
     if (argc > 0 && strcmp(argv[0], "--") == 0) {
@@ -82,7 +84,8 @@ static double ms_since(uint64_t start)
     return (double)(lab_clock_now() - start) / (double)LAB_NS_PER_MS;
 }
 
-static int fault_report(struct lab_fault *f, int argc, char **argv, int rc, double injected_ms, uint64_t start)
+static int fault_report(struct lab_fault *f, int argc, char **argv, int rc, double injected_ms,
+                        uint64_t start)
 {
     int i;
 
@@ -92,8 +95,8 @@ static int fault_report(struct lab_fault *f, int argc, char **argv, int rc, doub
     for (i = 0; i < argc; i++) {
         printf("%s%s", argv[i], i + 1 < argc ? " " : "");
     }
-    printf(": %s (injected in %.1f ms, checked after %.1f ms)\n", f->said[0] != '\0' ? f->said : "done", injected_ms,
-           ms_since(start));
+    printf(": %s (injected in %.1f ms, checked after %.1f ms)\n",
+           f->said[0] != '\0' ? f->said : "done", injected_ms, ms_since(start));
     return 0;
 }
 
@@ -206,7 +209,8 @@ static int command_port(const char *host)
     unsigned port = 0;
 
     if (lab_qmp_open(&q, host) == 0) {
-        result = lab_qmp_call(&q, "human-monitor-command", json_pack("{s:s}", "command-line", "info usernet"));
+        result = lab_qmp_call(&q, "human-monitor-command",
+                              json_pack("{s:s}", "command-line", "info usernet"));
         lab_qmp_close(&q);
     }
     text = json_string_value(result);
@@ -234,7 +238,8 @@ static int command_device(const char *host_name, const char *nic_name)
     }
     lab_nic_mac(host, nic, mac);
     lab_nic_device(nic, device);
-    printf("virtio-net-pci,id=%s,netdev=net-%s,mac=%s,addr=0x%x,romfile=\n", device, device, mac, lab_nic_slot(nic));
+    printf("virtio-net-pci,id=%s,netdev=net-%s,mac=%s,addr=0x%x,romfile=\n", device, device, mac,
+           lab_nic_slot(nic));
     return 0;
 }
 
@@ -266,8 +271,11 @@ static int command_run(const char *verb, int argc, char **argv)
         return command_switch(argc, argv);
     } else if (strcmp(verb, "qmp") == 0 && (argc == 2 || argc == 3)) {
         return command_qmp(argc, argv);
-    } else if (strcmp(verb, "await-boot") == 0 && argc == 2 && lab_number_parse(argv[1], 1, 3600, &seconds) == 0) {
-        return lab_proc_await_boot(argv[0], lab_clock_now() + (uint64_t)seconds * LAB_NS_PER_S) == 0 ? 0 : 1;
+    } else if (strcmp(verb, "await-boot") == 0 && argc == 2 &&
+               lab_number_parse(argv[1], 1, 3600, &seconds) == 0) {
+        return lab_proc_await_boot(argv[0], lab_clock_now() + (uint64_t)seconds * LAB_NS_PER_S) == 0
+                   ? 0
+                   : 1;
     } else if (strcmp(verb, "port") == 0 && argc == 1) {
         return command_port(argv[0]);
     } else if (strcmp(verb, "alive") == 0 && argc == 1) {
@@ -288,7 +296,8 @@ int main(int argc, char **argv)
     if (getcwd(caller_cwd, sizeof(caller_cwd)) == NULL) {
         strcpy(caller_cwd, "/");
     }
-    /* Sockets' names are relative to here: whole paths may be longer than a socket's name can be. */
+    /* Sockets' names are relative to here: whole paths may be longer than a socket's name can be.
+     */
     if (chdir(argv[1]) != 0) {
         lab_die(1, "there is no lab at %s: %s", argv[1], strerror(errno));
     }

@@ -43,7 +43,8 @@ int lab_switch_call(const char *line, char *out, size_t size)
     }
     /* The answer ends with a line that begins with "ok" or "error". */
     for (;;) {
-        ssize_t got = poll(&p, 1, lab_clock_left_ms(deadline)) > 0 ? recv(p.fd, out + n, size - n - 1, 0) : 0;
+        ssize_t got =
+            poll(&p, 1, lab_clock_left_ms(deadline)) > 0 ? recv(p.fd, out + n, size - n - 1, 0) : 0;
         if (got <= 0) {
             close(p.fd);
             return lab_complain("the switch does not answer");
@@ -67,8 +68,11 @@ int lab_switch_call(const char *line, char *out, size_t size)
 static int guest_run(struct lab_fault *f, const char *host, char **argv)
 {
     struct lab_buf out = {0};
-    struct lab_exec e = {
-        .host = host, .cwd = "/", .argv = argv, .flags = (char[]){LAB_EXEC_URGENT, '\0'}, .capture = &out};
+    struct lab_exec e = {.host = host,
+                         .cwd = "/",
+                         .argv = argv,
+                         .flags = (char[]){LAB_EXEC_URGENT, '\0'},
+                         .capture = &out};
     int status;
     size_t i;
 
@@ -199,8 +203,9 @@ static int freeze_inject(struct lab_fault *f)
 }
 
 /*
- * The guest is told and lets go of the interface; the PCI device itself goes when nobody uses what hangs on it any more, and Soft-RoCE
- * keeps a device for as long as a process has it open. So the guest's own word is the proof, and plug waits for the rest.
+ * The guest is told and lets go of the interface; the PCI device itself goes when nobody uses what
+ * hangs on it any more, and Soft-RoCE keeps a device for as long as a process has it open. So the
+ * guest's own word is the proof, and plug waits for the rest.
  */
 static int unplug_inject(struct lab_fault *f)
 {
@@ -231,8 +236,8 @@ static json_t *device_arguments(int host, int nic)
     snprintf(netdev, sizeof(netdev), "net-%s", device);
     lab_nic_mac(host, nic, mac);
     snprintf(addr, sizeof(addr), "0x%x", lab_nic_slot(nic));
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "driver", "virtio-net-pci", "id", device, "netdev", netdev,
-                     "mac", mac, "addr", addr, "romfile", "");
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "driver", "virtio-net-pci", "id", device,
+                     "netdev", netdev, "mac", mac, "addr", addr, "romfile", "");
 }
 
 static int plug_inject(struct lab_fault *f)
@@ -298,34 +303,46 @@ static int netem_inject(struct lab_fault *f)
     if ((size_t)n + 64 > sizeof(script)) {
         return lab_complain("netem: too many arguments");
     }
-    snprintf(script + n, sizeof(script) - (size_t)n, "; tc qdisc show dev $d root | grep '^qdisc netem'");
+    snprintf(script + n, sizeof(script) - (size_t)n,
+             "; tc qdisc show dev $d root | grep '^qdisc netem'");
     return guest_run(f, f->host, argv);
 }
 
 static const struct lab_fault_row rows[] = {
-    {"cut", T_PORTS, 0, 1, impair_inject, NULL, "HOST:NIC [both|in|out]     the switch drops all, nobody is told"},
+    {"cut", T_PORTS, 0, 1, impair_inject, NULL,
+     "HOST:NIC [both|in|out]     the switch drops all, nobody is told"},
     {"heal", T_PORTS, 0, 0, impair_inject, NULL,
      "HOST:NIC                   the switch impairs this NIC no more (cut, heal: also h0:n1-h2:n1, rail1)"},
-    {"loss", T_PORTS, 1, 2, impair_inject, NULL, "HOST:NIC PERCENT [DIR]     the switch drops some"},
-    {"dup", T_PORTS, 1, 2, impair_inject, NULL, "HOST:NIC PERCENT [DIR]     the switch sends some twice"},
+    {"loss", T_PORTS, 1, 2, impair_inject, NULL,
+     "HOST:NIC PERCENT [DIR]     the switch drops some"},
+    {"dup", T_PORTS, 1, 2, impair_inject, NULL,
+     "HOST:NIC PERCENT [DIR]     the switch sends some twice"},
     {"corrupt", T_PORTS, 1, 2, impair_inject, NULL,
      "HOST:NIC PERCENT [DIR]     the switch flips a bit in the payload of some"},
-    {"delay", T_PORTS, 1, 2, impair_inject, NULL, "HOST:NIC MS [DIR]          the switch holds all back"},
-    {"rate", T_PORTS, 1, 2, impair_inject, NULL, "HOST:NIC MBIT [DIR]        the NIC's wire is slow; 0: no limit"},
-    {"oobcut", T_HOST, 0, 1, oob_inject, NULL, "HOST [both|in|out]         as cut, for the management NIC"},
+    {"delay", T_PORTS, 1, 2, impair_inject, NULL,
+     "HOST:NIC MS [DIR]          the switch holds all back"},
+    {"rate", T_PORTS, 1, 2, impair_inject, NULL,
+     "HOST:NIC MBIT [DIR]        the NIC's wire is slow; 0: no limit"},
+    {"oobcut", T_HOST, 0, 1, oob_inject, NULL,
+     "HOST [both|in|out]         as cut, for the management NIC"},
     {"oobheal", T_HOST, 0, 0, oob_inject, NULL, "HOST"},
-    {"linkdown", T_NIC, 0, 0, link_inject, link_check, "HOST:NIC                   cable out: the VM loses carrier"},
+    {"linkdown", T_NIC, 0, 0, link_inject, link_check,
+     "HOST:NIC                   cable out: the VM loses carrier"},
     {"linkup", T_NIC, 0, 0, link_inject, link_check, "HOST:NIC"},
-    {"unplug", T_NIC, 0, 0, unplug_inject, unplug_check, "HOST:NIC                   the PCI device goes"},
+    {"unplug", T_NIC, 0, 0, unplug_inject, unplug_check,
+     "HOST:NIC                   the PCI device goes"},
     {"plug", T_NIC, 0, 0, plug_inject, setup_check,
      "HOST:NIC                   it returns, with address and Soft-RoCE device"},
     {"freeze", T_HOST, 0, 0, freeze_inject, NULL, "HOST                       the VM stands still"},
     {"thaw", T_HOST, 0, 0, freeze_inject, NULL, "HOST"},
     {"crash", T_HOST, 0, 0, crash_inject, NULL,
      "HOST                       the VM is killed (lab.sh reset boots it again)"},
-    {"ifdown", T_NIC, 0, 0, nic_inject, NULL, "HOST:NIC                   ip link set down, in the VM"},
-    {"ifup", T_NIC, 0, 0, setup_check, NULL, "HOST:NIC                   up again, with address and Soft-RoCE device"},
-    {"rdmadel", T_NIC, 0, 0, nic_inject, NULL, "HOST:NIC                   rdma link del, in the VM"},
+    {"ifdown", T_NIC, 0, 0, nic_inject, NULL,
+     "HOST:NIC                   ip link set down, in the VM"},
+    {"ifup", T_NIC, 0, 0, setup_check, NULL,
+     "HOST:NIC                   up again, with address and Soft-RoCE device"},
+    {"rdmadel", T_NIC, 0, 0, nic_inject, NULL,
+     "HOST:NIC                   rdma link del, in the VM"},
     {"rdmaadd", T_NIC, 0, 0, setup_check, NULL, "HOST:NIC"},
     {"netem", T_NIC, 1, LAB_FAULT_ARGS_MAX, netem_inject, NULL,
      "HOST:NIC ARGS|off          tc qdisc ... netem ARGS, in the VM"},
@@ -346,15 +363,18 @@ static int target_parse(struct lab_fault *f, const char *text)
     size_t n = colon != NULL ? (size_t)(colon - text) : strlen(text);
 
     f->target = text;
-    if (f->row->target == T_PORTS && (strcmp(text, "all") == 0 || (colon != NULL && strcmp(colon, ":all") == 0) ||
-                                      strchr(text, '-') != NULL || strncmp(text, "rail", 4) == 0)) {
+    if (f->row->target == T_PORTS &&
+        (strcmp(text, "all") == 0 || (colon != NULL && strcmp(colon, ":all") == 0) ||
+         strchr(text, '-') != NULL || strncmp(text, "rail", 4) == 0)) {
         return 0; /* the switch knows them */
     }
     snprintf(f->host, sizeof(f->host), "%.*s", n < sizeof(f->host) ? (int)n : 0, text);
     f->nic = colon != NULL ? lab_nic_parse(colon + 1) : -1;
-    if (lab_host_parse(f->host) < 0 || (f->row->target != T_HOST) != (colon != NULL) || (colon != NULL && f->nic < 0)) {
+    if (lab_host_parse(f->host) < 0 || (f->row->target != T_HOST) != (colon != NULL) ||
+        (colon != NULL && f->nic < 0)) {
         return lab_complain("%s: '%s' is no %s", f->row->verb, text,
-                            f->row->target == T_HOST ? "host, such as h0" : "NIC, such as h0:n1 or h0:m");
+                            f->row->target == T_HOST ? "host, such as h0"
+                                                     : "NIC, such as h0:n1 or h0:m");
     }
     return 0;
 }

@@ -117,7 +117,8 @@ const char *lab_impair_parse(char *const *word, int n, struct lab_impair im[LAB_
             continue;
         }
         with = row[i].max > 0;
-        if (n < 1 + with || n > 2 + with || (with && lab_real_parse(word[1], 0, row[i].max, &value) != 0) ||
+        if (n < 1 + with || n > 2 + with ||
+            (with && lab_real_parse(word[1], 0, row[i].max, &value) != 0) ||
             dirs_parse(n == 2 + with ? word[1 + with] : NULL, dir) < 0) {
             return row[i].what;
         }
@@ -131,7 +132,8 @@ const char *lab_impair_parse(char *const *word, int n, struct lab_impair im[LAB_
     return "cut, loss, dup, corrupt, delay, rate or heal";
 }
 
-__attribute__((format(printf, 3, 4))) static void text_add(char *out, size_t size, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static void text_add(char *out, size_t size, const char *fmt,
+                                                           ...)
 {
     size_t n = strlen(out);
     va_list ap;
@@ -162,7 +164,8 @@ void lab_impair_print(const struct lab_impair im[LAB_DIRS], char *out, size_t si
         percent_add(text, sizeof(text), "dup", im[d].dup);
         percent_add(text, sizeof(text), "corrupt", im[d].corrupt);
         if (im[d].delay_ns > 0) {
-            text_add(text, sizeof(text), " delay %gms", (double)im[d].delay_ns / (double)LAB_NS_PER_MS);
+            text_add(text, sizeof(text), " delay %gms",
+                     (double)im[d].delay_ns / (double)LAB_NS_PER_MS);
         }
         if (im[d].rate > 0) {
             text_add(text, sizeof(text), " rate %gMbit", (double)im[d].rate / 1e6);

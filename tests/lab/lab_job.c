@@ -20,7 +20,8 @@ static unsigned jobs_started, jobs_swept;
 
 void lab_job_init(void)
 {
-    if (access(GROUPS "/cgroup.procs", F_OK) != 0 && mount("cgroup2", GROUPS, "cgroup2", 0, NULL) != 0) {
+    if (access(GROUPS "/cgroup.procs", F_OK) != 0 &&
+        mount("cgroup2", GROUPS, "cgroup2", 0, NULL) != 0) {
         lab_die(1, "mount of the control groups at %s: %s", GROUPS, strerror(errno));
     }
 }
@@ -60,8 +61,8 @@ void lab_job_sweep(void)
     }
 }
 
-__attribute__((noreturn)) static void child_exec(int in, int out, int err, const char *flags, const char *cwd,
-                                                 char **argv)
+__attribute__((noreturn)) static void child_exec(int in, int out, int err, const char *flags,
+                                                 const char *cwd, char **argv)
 {
     struct rlimit unlimited = {RLIM_INFINITY, RLIM_INFINITY}, files = {65536, 65536};
     struct sched_param normal = {0};
@@ -115,7 +116,8 @@ static void pipes_close(int p[3][2])
     }
 }
 
-/* A child that is born into control group @path: at no time is it outside, or the group without it. */
+/* A child that is born into control group @path: at no time is it outside, or the group without it.
+ */
 static pid_t group_fork(const char *path)
 {
     struct clone_args args = {.flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD};

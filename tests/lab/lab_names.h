@@ -1,5 +1,6 @@
-/* The lab's names and addresses, for the programs inside and outside. Hosts are h0 to h2; their NICs n0 to n3 (data)
- * and m (management), and a control NIC without a name, which no program but the agent sees. */
+/* The lab's names and addresses, for the programs inside and outside. Hosts are h0 to h2; their
+ * NICs n0 to n3 (data) and m (management), and a control NIC without a name, which no program but
+ * the agent sees. */
 #ifndef R2_LAB_NAMES_H
 #define R2_LAB_NAMES_H
 
@@ -15,7 +16,9 @@
 /* Number of the host, or -1. */
 static inline int lab_host_parse(const char *text)
 {
-    return text[0] == 'h' && text[1] >= '0' && text[1] < '0' + LAB_HOSTS_MAX && text[2] == '\0' ? text[1] - '0' : -1;
+    return text[0] == 'h' && text[1] >= '0' && text[1] < '0' + LAB_HOSTS_MAX && text[2] == '\0'
+               ? text[1] - '0'
+               : -1;
 }
 
 /* Number of the NIC (n0 to n3: 0 to 3, m: LAB_MGMT), or -1. */
@@ -24,7 +27,9 @@ static inline int lab_nic_parse(const char *text)
     if (strcmp(text, "m") == 0) {
         return LAB_MGMT;
     }
-    return text[0] == 'n' && text[1] >= '0' && text[1] < '0' + LAB_RAILS && text[2] == '\0' ? text[1] - '0' : -1;
+    return text[0] == 'n' && text[1] >= '0' && text[1] < '0' + LAB_RAILS && text[2] == '\0'
+               ? text[1] - '0'
+               : -1;
 }
 
 static inline const char *lab_nic_name(int k)
@@ -60,8 +65,8 @@ static inline void lab_nic_address(int host, int k, char out[16])
     }
 }
 
-/* QEMU's names: the device, whose netdev is "net-" and the same, and its place on the PCI bus, where it returns to
- * after a plug. */
+/* QEMU's names: the device, whose netdev is "net-" and the same, and its place on the PCI bus,
+ * where it returns to after a plug. */
 static inline void lab_nic_device(int k, char out[16])
 {
     snprintf(out, 16, "dev-%s", k == LAB_CONTROL ? "ctl" : lab_nic_name(k));

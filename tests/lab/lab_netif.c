@@ -62,8 +62,8 @@ int lab_netif_find(const char *mac, struct lab_netif *out)
     }
     while (!found && (e = readdir(d)) != NULL) {
         snprintf(path, sizeof(path), "/sys/class/net/%s/address", e->d_name);
-        if (e->d_name[0] != '.' && strlen(e->d_name) < IFNAMSIZ && lab_file_line(path, line, sizeof(line)) == 0 &&
-            strcmp(line, mac) == 0) {
+        if (e->d_name[0] != '.' && strlen(e->d_name) < IFNAMSIZ &&
+            lab_file_line(path, line, sizeof(line)) == 0 && strcmp(line, mac) == 0) {
             memset(out, 0, sizeof(*out));
             strcpy(out->name, e->d_name);
             out->index = if_nametoindex(out->name);
@@ -172,7 +172,8 @@ static int nl_call(int protocol, struct nl_request *q)
         ssize_t n = recv(fd, &answer, sizeof(answer), 0);
         if (n < 0) {
             err = errno == EINTR ? 0 : errno;
-        } else if ((size_t)n >= NLMSG_LENGTH(sizeof(struct nlmsgerr)) && answer.nh.nlmsg_type == NLMSG_ERROR) {
+        } else if ((size_t)n >= NLMSG_LENGTH(sizeof(struct nlmsgerr)) &&
+                   answer.nh.nlmsg_type == NLMSG_ERROR) {
             err = -((struct nlmsgerr *)NLMSG_DATA(&answer.nh))->error;
             break;
         }
@@ -332,8 +333,8 @@ void lab_rdma_state(const char *device, const char *addr, char *out, size_t size
     word = strchr(line, ' ');
     snprintf(out, size, "%s", word != NULL ? word + 1 : line);
     sscanf(addr, "%u.%u.%u.%u", &a[0], &a[1], &a[2], &a[3]);
-    snprintf(want, sizeof(want), "0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x", a[0] & 255, a[1] & 255, a[2] & 255,
-             a[3] & 255);
+    snprintf(want, sizeof(want), "0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x", a[0] & 255,
+             a[1] & 255, a[2] & 255, a[3] & 255);
     snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/1/gids/1", device);
     if (lab_file_line(path, line, sizeof(line)) != 0 || strcmp(line, want) != 0) {
         snprintf(out + strlen(out), size - strlen(out), "-nogid");

@@ -1,11 +1,12 @@
 /*
  * Inside a VM: its NICs by the lab's names, n0..n3 (data) and m (management).
  *   lab_nic state [NIC...]            one line each, as below
- *   lab_nic await NIC WORDS MS        until the line of the NIC has one of the words: await n1 carrier=0 2000, await n1
- * up=0|absent 2000 lab_nic setup [NIC...]            back to health: name, MTU, address, up, Soft-RoCE device; says
- * what it repaired lab_nic ifdown NIC                ip link set down lab_nic rdmadel NIC               rdma link del;
- * does not wait for those who have it open lab_nic rails HOSTS [NIC...]      a datagram to every other host over each
- * rail and back; says which do not answer Exit status 1: it did not come so; the reason is on standard error.
+ *   lab_nic await NIC WORDS MS        until the line of the NIC has one of the words: await n1
+ * carrier=0 2000, await n1 up=0|absent 2000 lab_nic setup [NIC...]            back to health: name,
+ * MTU, address, up, Soft-RoCE device; says what it repaired lab_nic ifdown NIC                ip
+ * link set down lab_nic rdmadel NIC               rdma link del; does not wait for those who have
+ * it open lab_nic rails HOSTS [NIC...]      a datagram to every other host over each rail and back;
+ * says which do not answer Exit status 1: it did not come so; the reason is on standard error.
  */
 #include <errno.h>
 #include <arpa/inet.h>
@@ -46,8 +47,8 @@ static void nic_state(int k, char *out, size_t size)
         snprintf(out, size, "%s absent", lab_nic_name(k));
         return;
     }
-    snprintf(out, size, "%s %s up=%d carrier=%d mtu=%d addr=%s", lab_nic_name(k), n.name, (n.flags & IFF_UP) != 0,
-             n.carrier, n.mtu, n.addr[0] != '\0' ? n.addr : "none");
+    snprintf(out, size, "%s %s up=%d carrier=%d mtu=%d addr=%s", lab_nic_name(k), n.name,
+             (n.flags & IFF_UP) != 0, n.carrier, n.mtu, n.addr[0] != '\0' ? n.addr : "none");
     if (k != LAB_MGMT) {
         lab_nic_rdma(k, device);
         lab_nic_address(host, k, want);
@@ -65,7 +66,8 @@ static bool line_has(const char *line, const char *words)
     for (;; w += n + 1) {
         n = strcspn(w, "|");
         for (p = line; *p != '\0'; p++) {
-            if ((p == line || p[-1] == ' ') && strncmp(p, w, n) == 0 && (p[n] == ' ' || p[n] == '\0')) {
+            if ((p == line || p[-1] == ' ') && strncmp(p, w, n) == 0 &&
+                (p[n] == ' ' || p[n] == '\0')) {
                 return true;
             }
         }
@@ -75,8 +77,8 @@ static bool line_has(const char *line, const char *words)
     }
 }
 
-/* Sleeps until an interface changes; RDMA devices say nothing by netlink when they change, so they are looked at each
- * 10 ms. */
+/* Sleeps until an interface changes; RDMA devices say nothing by netlink when they change, so they
+ * are looked at each 10 ms. */
 static void monitor_wait(int fd, uint64_t deadline)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -178,7 +180,8 @@ static int nic_setup(int k)
         if (strcmp(state, "leaving") == 0) {
             snprintf(word, sizeof(word), "%s=none", device);
             if (nic_await(k, word, deadline) != 0) {
-                return lab_complain("%s: %s was deleted and a process still has it open", lab_nic_name(k), device);
+                return lab_complain("%s: %s was deleted and a process still has it open",
+                                    lab_nic_name(k), device);
             }
             snprintf(state, sizeof(state), "none");
         }
@@ -203,8 +206,8 @@ static int nic_ifdown(int k)
                                           : setup_failed(k, "down");
 }
 
-/* The request blocks in the kernel until the last user has closed the device: a child waits for that, we only see the
- * device go. */
+/* The request blocks in the kernel until the last user has closed the device: a child waits for
+ * that, we only see the device go. */
 static int nic_rdmadel(int k)
 {
     char device[16], word[64];
@@ -240,7 +243,8 @@ static void rail_open(struct rail *r)
     lab_nic_address(r->peer, r->nic, addr);
     inet_pton(AF_INET, addr, &sa.sin_addr);
     r->fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (r->fd < 0 || setsockopt(r->fd, SOL_SOCKET, SO_BINDTODEVICE, name, (socklen_t)strlen(name)) != 0 ||
+    if (r->fd < 0 ||
+        setsockopt(r->fd, SOL_SOCKET, SO_BINDTODEVICE, name, (socklen_t)strlen(name)) != 0 ||
         connect(r->fd, (struct sockaddr *)&sa, sizeof(sa)) != 0) {
         lab_complain("%s: echo socket: %s", lab_nic_name(r->nic), strerror(errno));
     }
@@ -259,11 +263,12 @@ static bool rail_take(struct rail *r, const char *token, size_t len)
     return r->answered;
 }
 
-/* Sends to all that have not answered, again after 100, 200, 400 ms: what waits for a neighbour's address may be
- * dropped. */
+/* Sends to all that have not answered, again after 100, 200, 400 ms: what waits for a neighbour's
+ * address may be dropped. */
 static void rails_run(struct rail *r, int n)
 {
-    uint64_t start = lab_clock_now(), deadline = start + RAILS_LIMIT_NS, next = start, gap = 100 * LAB_NS_PER_MS;
+    uint64_t start = lab_clock_now(), deadline = start + RAILS_LIMIT_NS, next = start,
+             gap = 100 * LAB_NS_PER_MS;
     char token[4000]; /* fills a data NIC's MTU */
     struct pollfd p[LAB_HOSTS_MAX * LAB_NICS];
     int i, open = n;
@@ -276,7 +281,8 @@ static void rails_run(struct rail *r, int n)
         bool send_now = lab_clock_now() >= next;
         for (i = 0, open = 0; i < n; i++) {
             size_t len = r[i].nic == LAB_MGMT ? 1000 : sizeof(token);
-            p[i] = (struct pollfd){.fd = rail_take(&r[i], token, len) ? -1 : r[i].fd, .events = POLLIN};
+            p[i] = (struct pollfd){.fd = rail_take(&r[i], token, len) ? -1 : r[i].fd,
+                                   .events = POLLIN};
             open += p[i].fd >= 0;
             if (p[i].fd >= 0 && send_now) {
                 (void)!send(r[i].fd, token, len, 0);
@@ -343,10 +349,13 @@ int main(int argc, char **argv)
     gethostname(name, sizeof(name) - 1);
     host = lab_host_parse(name);
     if (host < 0) {
-        lab_die(2, "lab_nic is for the lab's VMs, which are called h0 to h%d, not '%s'", LAB_HOSTS_MAX - 1, name);
+        lab_die(2, "lab_nic is for the lab's VMs, which are called h0 to h%d, not '%s'",
+                LAB_HOSTS_MAX - 1, name);
     }
-    if (argc == 5 && strcmp(verb, "await") == 0 && lab_number_parse(argv[4], 0, 600000, &number) == 0) {
-        rc = nic_await(nic_parse(argv[2]), argv[3], lab_clock_now() + (uint64_t)number * LAB_NS_PER_MS);
+    if (argc == 5 && strcmp(verb, "await") == 0 &&
+        lab_number_parse(argv[4], 0, 600000, &number) == 0) {
+        rc = nic_await(nic_parse(argv[2]), argv[3],
+                       lab_clock_now() + (uint64_t)number * LAB_NS_PER_MS);
         return rc == 0 ? 0 : 1;
     }
     for (i = first; i < argc; i++) {
@@ -357,7 +366,8 @@ int main(int argc, char **argv)
     }
     if (strcmp(verb, "state") == 0 || strcmp(verb, "setup") == 0) {
         rc = each_nic(want, verb[1] == 'e');
-    } else if (strcmp(verb, "rails") == 0 && argc > 2 && lab_number_parse(argv[2], 1, LAB_HOSTS_MAX, &number) == 0) {
+    } else if (strcmp(verb, "rails") == 0 && argc > 2 &&
+               lab_number_parse(argv[2], 1, LAB_HOSTS_MAX, &number) == 0) {
         rc = nic_rails((int)number, want);
     } else if (strcmp(verb, "ifdown") == 0 && argc == 3) {
         rc = nic_ifdown(nic_parse(argv[2]));

@@ -41,7 +41,8 @@ int lab_proc_open(const char *name)
     int fd;
 
     snprintf(path, sizeof(path), "%.32s.pid", name);
-    if (lab_file_line(path, line, sizeof(line)) != 0 || lab_number_parse(line, 2, INT32_MAX, &pid) != 0) {
+    if (lab_file_line(path, line, sizeof(line)) != 0 ||
+        lab_number_parse(line, 2, INT32_MAX, &pid) != 0) {
         return -1;
     }
     fd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
@@ -90,7 +91,8 @@ static void console_print_tail(const char *host, const char *text, size_t n)
     while (p > text && lines <= CONSOLE_TAIL_LINES) {
         lines += *--p == '\n';
     }
-    fprintf(stderr, "---- last lines of the console of %s\n%s\n----\n", host, n > 0 ? p : "(nothing)");
+    fprintf(stderr, "---- last lines of the console of %s\n%s\n----\n", host,
+            n > 0 ? p : "(nothing)");
 }
 
 int lab_proc_await_boot(const char *host, uint64_t deadline)
@@ -114,7 +116,8 @@ int lab_proc_await_boot(const char *host, uint64_t deadline)
             break;
         }
         if (ended || lab_clock_left_ms(deadline) == 0) {
-            lab_complain(ended ? "%s: the VM ended while it booted" : "%s: not up within the limit", host);
+            lab_complain(ended ? "%s: the VM ended while it booted" : "%s: not up within the limit",
+                         host);
             console_print_tail(host, text, n);
             break;
         }

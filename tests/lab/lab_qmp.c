@@ -19,7 +19,8 @@ static json_t *qmp_read(struct lab_qmp *q, uint64_t deadline)
     char *end;
     ssize_t n;
 
-    while (lab_buf_len(&q->rx) == 0 || (end = memchr(q->rx.mem + q->rx.head, '\n', lab_buf_len(&q->rx))) == NULL) {
+    while (lab_buf_len(&q->rx) == 0 ||
+           (end = memchr(q->rx.mem + q->rx.head, '\n', lab_buf_len(&q->rx))) == NULL) {
         if (poll(&p, 1, lab_clock_left_ms(deadline)) == 0) {
             lab_complain("%s: the monitor does not answer", q->host);
             return NULL;
@@ -60,7 +61,8 @@ json_t *lab_qmp_call(struct lab_qmp *q, const char *command, json_t *arguments)
     while ((j = qmp_read(q, deadline)) != NULL) {
         result = json_incref(json_object_get(j, "return"));
         if (json_object_get(j, "error") != NULL) {
-            const char *desc = json_string_value(json_object_get(json_object_get(j, "error"), "desc"));
+            const char *desc =
+                json_string_value(json_object_get(json_object_get(j, "error"), "desc"));
             lab_complain("%s: monitor: %s: %s", q->host, command, desc != NULL ? desc : "error");
             json_decref(j);
             return NULL;
@@ -111,11 +113,13 @@ void lab_qmp_close(struct lab_qmp *q)
 /* 1, 0, or -1 when the monitor does not say. */
 static int has_device(struct lab_qmp *q, const char *id)
 {
-    json_t *list = lab_qmp_call(q, "qom-list", json_pack("{s:s}", "path", "/machine/peripheral")), *item;
+    json_t *list = lab_qmp_call(q, "qom-list", json_pack("{s:s}", "path", "/machine/peripheral")),
+           *item;
     int rc = list == NULL ? -1 : 0;
     size_t i;
 
-    json_array_foreach(list, i, item) {
+    json_array_foreach(list, i, item)
+    {
         const char *name = json_string_value(json_object_get(item, "name"));
 
         rc |= name != NULL && strcmp(name, id) == 0;
@@ -124,7 +128,8 @@ static int has_device(struct lab_qmp *q, const char *id)
     return rc;
 }
 
-/* An event that comes before the list is one that the list knows of; those behind it are read here. */
+/* An event that comes before the list is one that the list knows of; those behind it are read here.
+ */
 int lab_qmp_await_deleted(struct lab_qmp *q, const char *id, uint64_t deadline)
 {
     int rc;

@@ -1,4 +1,5 @@
-/* QEMU's monitor (QMP). In the lab's run folder. Blocks up to the limits given. Errors are printed and named. */
+/* QEMU's monitor (QMP). In the lab's run folder. Blocks up to the limits given. Errors are printed
+ * and named. */
 #ifndef R2_LAB_QMP_H
 #define R2_LAB_QMP_H
 
@@ -12,12 +13,13 @@ struct lab_qmp {
     struct lab_buf rx;
 };
 
-/* Connects to the monitor of VM @host. One client at a time: waits until the one before has left. Returns 0 or -1. */
+/* Connects to the monitor of VM @host. One client at a time: waits until the one before has left.
+ * Returns 0 or -1. */
 int lab_qmp_open(struct lab_qmp *q, const char *host);
 void lab_qmp_close(struct lab_qmp *q);
 
-/* Runs @command with @arguments (stolen; NULL: none). Returns what the monitor returned, which the caller decrefs, or
- * NULL. */
+/* Runs @command with @arguments (stolen; NULL: none). Returns what the monitor returned, which the
+ * caller decrefs, or NULL. */
 json_t *lab_qmp_call(struct lab_qmp *q, const char *command, json_t *arguments);
 /* The same for one whose result does not matter. Returns 0 or -1. */
 int lab_qmp_do(struct lab_qmp *q, const char *command, json_t *arguments);

@@ -11,8 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Above this much unsent output the command's pipes are not read, so that a slow reader slows the command, not the
- * agent. */
+/* Above this much unsent output the command's pipes are not read, so that a slow reader slows the
+ * command, not the agent. */
 #define OUT_HIGH (256u * 1024u)
 /* Above this much input that the command has not taken, the connection is not read. */
 #define IN_HIGH  (256u * 1024u)
@@ -31,7 +31,8 @@ struct lab_session {
 
 static struct lab_session *sessions;
 
-#define session_of(w, member) ((struct lab_session *)((char *)(w)-offsetof(struct lab_session, member)))
+#define session_of(w, member)                                                                      \
+    ((struct lab_session *)((char *)(w)-offsetof(struct lab_session, member)))
 
 static void session_free(struct lab_session *s)
 {
@@ -75,7 +76,8 @@ static void session_watch(struct lab_session *s)
     lab_watch_set(&s->in, has_input ? EPOLLOUT : 0);
 }
 
-/* Sends what the connection takes now. Returns -1 when the peer is gone, or has everything and is to be left. */
+/* Sends what the connection takes now. Returns -1 when the peer is gone, or has everything and is
+ * to be left. */
 static int session_flush(struct lab_session *s)
 {
     while (lab_buf_len(&s->tx) > 0) {
@@ -86,7 +88,8 @@ static int session_flush(struct lab_session *s)
         lab_buf_take(&s->tx, (size_t)n);
     }
     if (s->state == S_CLOSING) {
-        /* The peer closes when it has read the last message; closing first could drop what it has not. */
+        /* The peer closes when it has read the last message; closing first could drop what it has
+         * not. */
         shutdown(s->conn.fd, SHUT_WR);
     }
     return 0;
@@ -224,7 +227,8 @@ static void session_message(struct lab_session *s, const struct lab_wire_msg *m)
 {
     switch (s->state) {
     case S_HELLO:
-        if (m->type != LAB_HELLO || m->len != LAB_SECRET_LEN || memcmp(m->body, lab_agent_secret, m->len) != 0) {
+        if (m->type != LAB_HELLO || m->len != LAB_SECRET_LEN ||
+            memcmp(m->body, lab_agent_secret, m->len) != 0) {
             session_refuse(s, "wrong secret");
             return;
         }
@@ -304,7 +308,8 @@ void lab_session_open(int fd)
 void lab_session_reaped(pid_t pid, int status)
 {
     struct lab_session *s = sessions;
-    uint32_t code = htonl(WIFSIGNALED(status) ? 128 + (uint32_t)WTERMSIG(status) : (uint32_t)WEXITSTATUS(status));
+    uint32_t code = htonl(WIFSIGNALED(status) ? 128 + (uint32_t)WTERMSIG(status)
+                                              : (uint32_t)WEXITSTATUS(status));
 
     while (s != NULL && s->job.pid != pid) {
         s = s->next;

@@ -1,13 +1,13 @@
 /*
- * The network of the lab: every NIC of every VM is connected to this process by a UNIX socket (QEMU's -netdev stream: 4
- * bytes of length, big-endian, then the frame). lab_switch HOSTS SEED PIDFILE NAME  sockets in the current folder:
- * h0.n0 ... and "switch" for commands; returns when they are there Commands are lines; the last line of each answer
- * begins with "ok" or "error": PORT cut|loss|dup|corrupt|delay|rate|heal ...     as lab_impair_parse; PORT: h0:n1,
- * h0:m, h0:all (its data NICs), all (all data NICs)
- * h0:n1-h2:n1 cut [both|out|in], heal   what passes between these two ports; out: from the first to the second
- * rail1 cut, heal                       between any two ports of a rail
- * reset                                 every port healthy
- * show [PORT]                           state and counters
+ * The network of the lab: every NIC of every VM is connected to this process by a UNIX socket
+ * (QEMU's -netdev stream: 4 bytes of length, big-endian, then the frame). lab_switch HOSTS SEED
+ * PIDFILE NAME  sockets in the current folder: h0.n0 ... and "switch" for commands; returns when
+ * they are there Commands are lines; the last line of each answer begins with "ok" or "error": PORT
+ * cut|loss|dup|corrupt|delay|rate|heal ...     as lab_impair_parse; PORT: h0:n1, h0:m, h0:all (its
+ * data NICs), all (all data NICs) h0:n1-h2:n1 cut [both|out|in], heal   what passes between these
+ * two ports; out: from the first to the second rail1 cut, heal                       between any
+ * two ports of a rail reset                                 every port healthy show [PORT] state
+ * and counters
  */
 #include "tests/lab/lab_switch.h"
 
@@ -39,11 +39,12 @@ static bool port_matches(const struct lab_port *p, const char *name)
     if (strcmp(p->name, name) == 0) {
         return true;
     }
-    return p->segment < LAB_RAILS &&
-           (strcmp(name, "all") == 0 || (strncmp(name, p->name, 3) == 0 && strcmp(name + 3, "all") == 0));
+    return p->segment < LAB_RAILS && (strcmp(name, "all") == 0 || (strncmp(name, p->name, 3) == 0 &&
+                                                                   strcmp(name + 3, "all") == 0));
 }
 
-/* An answer is short and the client reads it: it goes out at once. A client that does not read gets no more of it. */
+/* An answer is short and the client reads it: it goes out at once. A client that does not read gets
+ * no more of it. */
 static void answer(struct client *c, const char *text)
 {
     (void)!send(c->watch.fd, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -74,11 +75,11 @@ static void command_show(struct client *c, const char *name)
             continue;
         }
         port_state(p, state, sizeof(state));
-        n = snprintf(text, sizeof(text), "%s %s queued=%zu", p->name, p->conn.fd >= 0 ? "connected" : "no-vm",
-                     p->queued);
+        n = snprintf(text, sizeof(text), "%s %s queued=%zu", p->name,
+                     p->conn.fd >= 0 ? "connected" : "no-vm", p->queued);
         for (k = 0; k < LAB_COUNTS; k++) {
-            n += snprintf(text + n, sizeof(text) - (size_t)n, " %s=%llu", lab_count_name((enum lab_count)k),
-                          (unsigned long long)p->count[k]);
+            n += snprintf(text + n, sizeof(text) - (size_t)n, " %s=%llu",
+                          lab_count_name((enum lab_count)k), (unsigned long long)p->count[k]);
         }
         snprintf(text + n, sizeof(text) - (size_t)n, " state: %s\n", state);
         answer(c, text);
@@ -105,7 +106,8 @@ static void segment_cut(int segment, const struct lab_port *of, bool cut)
 
     for (struct lab_port *a = lab_sw.port; a < end; a++) {
         for (struct lab_port *b = a + 1; b < end; b++) {
-            if (a->segment == segment && b->segment == segment && (of == NULL || a == of || b == of)) {
+            if (a->segment == segment && b->segment == segment &&
+                (of == NULL || a == of || b == of)) {
                 pair_cut(a, b, cut, true, true);
             }
         }
@@ -199,7 +201,8 @@ static void command_run(struct client *c, char *line)
     struct lab_port *p;
     int n = 0;
 
-    for (w = strtok_r(line, " ", &save); w != NULL && n <= WORDS_MAX; w = strtok_r(NULL, " ", &save)) {
+    for (w = strtok_r(line, " ", &save); w != NULL && n <= WORDS_MAX;
+         w = strtok_r(NULL, " ", &save)) {
         word[n++] = w;
     }
     if (n == 0 || n > WORDS_MAX) {
@@ -235,7 +238,8 @@ static void client_ready(struct lab_watch *w, uint32_t events)
             lab_buf_take(&c->rx, len);
         }
     }
-    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR) || lab_buf_len(&c->rx) > LINE_MAX_LEN) {
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR) ||
+        lab_buf_len(&c->rx) > LINE_MAX_LEN) {
         lab_watch_close(w);
         lab_buf_free(&c->rx);
         free(c);
@@ -273,8 +277,9 @@ static void timer_arm(int fd, uint64_t at)
     timerfd_settime(fd, TFD_TIMER_ABSTIME, &t, NULL);
 }
 
-/* The caller's command returns when the sockets are there: the rest goes on in a child with nothing of the caller's
- * open but standard error, which is the switch's log. PIDFILE "-": stays in the foreground and says "ready". */
+/* The caller's command returns when the sockets are there: the rest goes on in a child with nothing
+ * of the caller's open but standard error, which is the switch's log. PIDFILE "-": stays in the
+ * foreground and says "ready". */
 static void daemon_start(const char *pidfile)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -311,7 +316,9 @@ int main(int argc, char **argv)
 
     if (argc != 5 || lab_number_parse(argv[1], 1, LAB_HOSTS_MAX, &hosts) != 0 ||
         lab_number_parse(argv[2], 0, INT64_MAX, &seed) != 0) {
-        lab_die(2, "usage: lab_switch HOSTS SEED PIDFILE NAME (which is there to be seen in the list of processes)");
+        lab_die(
+            2,
+            "usage: lab_switch HOSTS SEED PIDFILE NAME (which is there to be seen in the list of processes)");
     }
     lab_sw.rng = (uint64_t)seed;
     lab_watch_init();

@@ -1,6 +1,7 @@
 /*
- * The lab's switch: one process, one thread. lab_switch.c has the loop and the control socket, lab_switch_port.c the
- * ports. Each NIC of each VM is a port; the ports of one rail, and the management ports, are one Ethernet segment each.
+ * The lab's switch: one process, one thread. lab_switch.c has the loop and the control socket,
+ * lab_switch_port.c the ports. Each NIC of each VM is a port; the ports of one rail, and the
+ * management ports, are one Ethernet segment each.
  */
 #ifndef R2_LAB_SWITCH_H
 #define R2_LAB_SWITCH_H
@@ -71,8 +72,8 @@ extern struct lab_switch lab_sw;
 
 /* Opens the port's socket in the current folder, "h0.n1". Ends the program on failure. */
 void lab_port_open(struct lab_port *p, int host, int segment);
-/* Moves frames until nothing more can move now, sets what each port waits for. Returns when time alone will move the
- * next one (ns), UINT64_MAX: never. */
+/* Moves frames until nothing more can move now, sets what each port waits for. Returns when time
+ * alone will move the next one (ns), UINT64_MAX: never. */
 uint64_t lab_ports_settle(uint64_t now);
 const char *lab_count_name(enum lab_count c);
 

@@ -1,10 +1,11 @@
 /*
- * Ports. By default nothing is lost: a frame for which the other port's queue has no room stays where it is, and its
- * sender is not read until there is, so that the sender's NIC stands still as behind a pause frame. Frames are dropped
- * only where a real network would:
+ * Ports. By default nothing is lost: a frame for which the other port's queue has no room stays
+ * where it is, and its sender is not read until there is, so that the sender's NIC stands still as
+ * behind a pause frame. Frames are dropped only where a real network would:
  *  - behind a rate or a delay there is a switch's queue with a bound in bytes, and a tail drop;
- *  - a NIC that takes nothing for STUCK_NS (its VM is frozen) is dropped for until it takes something again, as a
- * switch's pause watchdog does: else one frozen VM would stop every sender of its rail.
+ *  - a NIC that takes nothing for STUCK_NS (its VM is frozen) is dropped for until it takes
+ * something again, as a switch's pause watchdog does: else one frozen VM would stop every sender of
+ * its rail.
  */
 #include "tests/lab/lab_switch.h"
 
@@ -20,10 +21,10 @@
 
 /* A few bursts of a virtio queue; what is above stays in the VM. */
 #define QUEUE_BYTES (512u * 1024u)
-/* rxe sends up to 128 packets of 4.2 kB per queue pair before it waits for an acknowledgement: 537 kB. A switch's queue
- * that is smaller loses packets of a single queue pair, and with go-back-N the flow collapses to a fraction of the
- * rate. Eight queue pairs fit. At 20 Mbit/s that is up to 1.8 s of queue, so tests at such rates need a transport
- * timeout above it (18: 1.07 s, with retries). */
+/* rxe sends up to 128 packets of 4.2 kB per queue pair before it waits for an acknowledgement: 537
+ * kB. A switch's queue that is smaller loses packets of a single queue pair, and with go-back-N the
+ * flow collapses to a fraction of the rate. Eight queue pairs fit. At 20 Mbit/s that is up to 1.8 s
+ * of queue, so tests at such rates need a transport timeout above it (18: 1.07 s, with retries). */
 #define RATED_BYTES (4600u * 1000u)
 /* One second at 64 MB/s, more than an emulated NIC sends. */
 #define DELAYED_BYTES (64u * 1024u * 1024u)
@@ -31,8 +32,9 @@
 #define STUCK_NS (1 * LAB_NS_PER_S)
 
 static const char *const count_name[LAB_COUNTS] = {
-    "out_frames",   "out_bytes",  "in_frames", "in_bytes", "out_drop_cut",  "in_drop_cut",   "out_drop_loss",
-    "in_drop_loss", "duplicated", "corrupted", "delayed",  "in_drop_queue", "in_drop_stuck", "in_drop_no_link",
+    "out_frames",  "out_bytes",     "in_frames",     "in_bytes",        "out_drop_cut",
+    "in_drop_cut", "out_drop_loss", "in_drop_loss",  "duplicated",      "corrupted",
+    "delayed",     "in_drop_queue", "in_drop_stuck", "in_drop_no_link",
 };
 
 const char *lab_count_name(enum lab_count c)
@@ -68,9 +70,11 @@ static bool frame_known(const struct lab_port *p, const uint8_t mac[6])
     return false;
 }
 
-/* The ports that are to get a frame of @src: the one behind which its address was seen, else all others of the segment.
+/* The ports that are to get a frame of @src: the one behind which its address was seen, else all
+ * others of the segment.
  */
-static int frame_targets(const struct lab_port *src, const uint8_t *frame, struct lab_port *to[LAB_HOSTS_MAX])
+static int frame_targets(const struct lab_port *src, const uint8_t *frame,
+                         struct lab_port *to[LAB_HOSTS_MAX])
 {
     struct lab_port *p;
     int n = 0;
@@ -108,9 +112,11 @@ static bool port_must_wait(struct lab_port *p, size_t len, uint64_t delay, uint6
     return !p->stuck;
 }
 
-/* Queued by due time: what was delayed before and is due later is overtaken, as on a real network whose delay changes.
+/* Queued by due time: what was delayed before and is due later is overtaken, as on a real network
+ * whose delay changes.
  */
-static void port_enqueue(struct lab_port *p, const uint8_t *frame, size_t len, uint64_t due, bool corrupt)
+static void port_enqueue(struct lab_port *p, const uint8_t *frame, size_t len, uint64_t due,
+                         bool corrupt)
 {
     struct lab_frame *f = malloc(sizeof(*f) + 4 + len), **at = &p->head;
     uint32_t head = htonl((uint32_t)len);
@@ -144,8 +150,8 @@ static void port_enqueue(struct lab_port *p, const uint8_t *frame, size_t len, u
 }
 
 /* A frame that left @src healthy or as @v says arrives at the queue of @p. */
-static void port_deliver(struct lab_port *p, const uint8_t *frame, size_t len, const struct lab_verdict *v,
-                         uint64_t now)
+static void port_deliver(struct lab_port *p, const uint8_t *frame, size_t len,
+                         const struct lab_verdict *v, uint64_t now)
 {
     struct lab_verdict w = lab_impair_decide(&p->im[LAB_IN], &lab_sw.rng);
     uint64_t delay = v->delay_ns + w.delay_ns;
@@ -175,7 +181,8 @@ static bool port_is_cut(const struct lab_port *src, const struct lab_port *to)
     return (src->cut_to >> to->host & 1) != 0;
 }
 
-/* Passes one frame on. Returns false when it has to wait for room; nothing was decided or counted then. */
+/* Passes one frame on. Returns false when it has to wait for room; nothing was decided or counted
+ * then. */
 static bool frame_forward(struct lab_port *src, const uint8_t *frame, size_t len, uint64_t now)
 {
     struct lab_port *to[LAB_HOSTS_MAX];
@@ -184,7 +191,8 @@ static bool frame_forward(struct lab_port *src, const uint8_t *frame, size_t len
 
     for (i = 0; i < n; i++) {
         if (!port_is_cut(src, to[i]) &&
-            port_must_wait(to[i], len, src->im[LAB_OUT].delay_ns + to[i]->im[LAB_IN].delay_ns, now)) {
+            port_must_wait(to[i], len, src->im[LAB_OUT].delay_ns + to[i]->im[LAB_IN].delay_ns,
+                           now)) {
             return false;
         }
     }
@@ -229,7 +237,8 @@ static bool port_pump(struct lab_port *p, uint64_t now)
             if (!p->readable) {
                 break;
             }
-            p->readable = false; /* one read per turn: no port can keep the others and the clock waiting */
+            p->readable =
+                false; /* one read per turn: no port can keep the others and the clock waiting */
             n = recv(p->conn.fd, lab_buf_room(&p->rx, LAB_FRAME_MAX + 4), LAB_FRAME_MAX + 4, 0);
             if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
                 port_hangup(p);
@@ -280,7 +289,8 @@ static bool port_drain(struct lab_port *p, uint64_t now)
     while (p->head != NULL) {
         struct lab_frame *f = p->head;
         ssize_t n;
-        if (p->sent == 0 && (f->due > now || (p->im[LAB_IN].rate > 0 && !lab_pace_ready(&p->pace[LAB_IN], now)))) {
+        if (p->sent == 0 &&
+            (f->due > now || (p->im[LAB_IN].rate > 0 && !lab_pace_ready(&p->pace[LAB_IN], now)))) {
             break;
         }
         n = send(p->conn.fd, f->bytes + p->sent, f->size - p->sent, MSG_NOSIGNAL);
@@ -340,8 +350,8 @@ uint64_t lab_ports_settle(uint64_t now)
     } while (moved);
     for (p = lab_sw.port; p < end; p++) {
         bool busy = p->held || (p->im[LAB_OUT].rate > 0 && !lab_pace_ready(&p->pace[LAB_OUT], now));
-        lab_watch_set(&p->conn,
-                      (busy ? 0u : (uint32_t)EPOLLIN) | (p->write_blocked ? (uint32_t)EPOLLOUT : 0u) | EPOLLRDHUP);
+        lab_watch_set(&p->conn, (busy ? 0u : (uint32_t)EPOLLIN) |
+                                    (p->write_blocked ? (uint32_t)EPOLLOUT : 0u) | EPOLLRDHUP);
         wake = earlier(wake, port_wake(p, now));
     }
     return wake;

@@ -1,4 +1,5 @@
-/* The lab's switch without VMs: its pure part, and the real process with NICs that are sockets of this test. */
+/* The lab's switch without VMs: its pure part, and the real process with NICs that are sockets of
+ * this test. */
 #include <arpa/inet.h>
 #include <check.h>
 #include <errno.h>
@@ -63,8 +64,9 @@ START_TEST(what_is_parsed_is_printed)
 }
 END_TEST
 
-static const char *const bad[] = {"",        "cut 1",    "cut up",  "cut in out", "loss",    "loss x", "loss 101",
-                                  "loss -1", "loss nan", "rate 1M", "delay 1 2",  "heal in", "burn"};
+static const char *const bad[] = {"",          "cut 1",    "cut up",  "cut in out", "loss",
+                                  "loss x",    "loss 101", "loss -1", "loss nan",   "rate 1M",
+                                  "delay 1 2", "heal in",  "burn"};
 
 START_TEST(what_is_wrong_is_refused_and_changes_nothing)
 {
@@ -271,7 +273,8 @@ static bool readable(int fd, int ms)
     return poll(&p, 1, ms) > 0;
 }
 
-/* The number of the next frame at @host, whose content is checked; -1 when none comes within @ms. */
+/* The number of the next frame at @host, whose content is checked; -1 when none comes within @ms.
+ */
 static long frame_take(int host, int ms)
 {
     uint8_t got[4 + FRAME], want[4 + FRAME];
@@ -345,15 +348,17 @@ START_TEST(a_cut_between_ports)
 
     learn();
     ck_assert_str_eq(tell("rail1 cut"), "ok rail1 cut\n");
-    ck_assert_str_eq(tell(_i < 2 ? "h0:n0-h1:n0 cut" : "rail0 cut") + 3, _i < 2 ? "h0:n0-h1:n0 cut\n" : "rail0 cut\n");
+    ck_assert_str_eq(tell(_i < 2 ? "h0:n0-h1:n0 cut" : "rail0 cut") + 3,
+                     _i < 2 ? "h0:n0-h1:n0 cut\n" : "rail0 cut\n");
     frame_send(0, 1, 5);
     frame_send(1, 0, 6);
     frame_send(0, -1, 7);
     ck_assert_int_eq(frame_take(2, _i < 2 ? LIMIT_MS : 100), _i < 2 ? 7 : -1);
-    while (counter("h1:n0", "out_drop_cut") < 1 || counter("h0:n0", "out_drop_cut") < (_i < 2 ? 2 : 3)) {
+    while (counter("h1:n0", "out_drop_cut") < 1 ||
+           counter("h0:n0", "out_drop_cut") < (_i < 2 ? 2 : 3)) {
     }
-    ck_assert_ptr_nonnull(
-        strstr(tell("show h0:n0"), _i < 2 ? "healthy, nothing to h1\n" : "nothing to h1, nothing to h2\n"));
+    ck_assert_ptr_nonnull(strstr(tell("show h0:n0"), _i < 2 ? "healthy, nothing to h1\n"
+                                                            : "nothing to h1, nothing to h2\n"));
     ck_assert_int_eq(strncmp(tell(heals[_i]), "ok ", 3), 0);
     frame_send(0, 1, 10);
     frame_send(1, 0, 11);
@@ -382,7 +387,8 @@ static uint32_t flood(int from, int to, uint32_t first, uint32_t max, int patien
                 return n;
             }
             if (rc < 0 && done > 0) {
-                ck_assert_int_eq(poll(&p, 1, LIMIT_MS), 1); /* half a frame: the receiver is expected to read on */
+                ck_assert_int_eq(poll(&p, 1, LIMIT_MS),
+                                 1); /* half a frame: the receiver is expected to read on */
             }
             done += rc > 0 ? (size_t)rc : 0;
         }
@@ -407,7 +413,8 @@ START_TEST(a_slow_reader_stops_the_sender_and_loses_nothing)
     }
     while (taken < want) {
         if (taken % 1000 == 500) {
-            ck_assert_int_eq(poll(NULL, 0, 50), 0); /* stand still, shorter than the switch's patience */
+            ck_assert_int_eq(poll(NULL, 0, 50),
+                             0); /* stand still, shorter than the switch's patience */
         }
         ck_assert_int_eq(frame_take(1, LIMIT_MS), taken);
         taken++;
@@ -566,7 +573,8 @@ int main(void)
     int failed;
 
     tcase_add_loop_test(p, what_is_parsed_is_printed, 0, sizeof(good) / sizeof(good[0]));
-    tcase_add_loop_test(p, what_is_wrong_is_refused_and_changes_nothing, 0, sizeof(bad) / sizeof(bad[0]));
+    tcase_add_loop_test(p, what_is_wrong_is_refused_and_changes_nothing, 0,
+                        sizeof(bad) / sizeof(bad[0]));
     tcase_add_test(p, impairments_add_up_and_heal_ends_all);
     tcase_add_test(p, decisions_are_as_frequent_as_asked_and_repeatable);
     tcase_add_test(p, corruption_is_one_bit_behind_the_headers);

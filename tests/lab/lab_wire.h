@@ -7,7 +7,8 @@
  *   EXEC flags cwd argv...          STDOUT STDERR ... EXIT     the command dies with the connection
  *   STDIN data, STDIN_END
  *   WAIT name                       FIRED
- *   DONE text                                                  goes to lab_trigger, which waits for it
+ *   DONE text                                                  goes to lab_trigger, which waits for
+ * it
  */
 #ifndef R2_LAB_WIRE_H
 #define R2_LAB_WIRE_H
@@ -51,8 +52,8 @@ struct lab_wire_msg {
 /* Adds one message to @b. @len is at most LAB_WIRE_BODY_MAX. */
 void lab_wire_put(struct lab_buf *b, enum lab_wire_type type, const void *body, size_t len);
 
-/* The message at the front of @b. Returns 1, 0 when it is not all there, -1 when the bytes are no message. The caller
- * drops it with lab_wire_drop when it has used the body. */
+/* The message at the front of @b. Returns 1, 0 when it is not all there, -1 when the bytes are no
+ * message. The caller drops it with lab_wire_drop when it has used the body. */
 int lab_wire_get(const struct lab_buf *b, struct lab_wire_msg *m);
 void lab_wire_drop(struct lab_buf *b, const struct lab_wire_msg *m);
 

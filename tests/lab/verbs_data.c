@@ -13,17 +13,20 @@ int vw_recv_post(struct vw *w, uint32_t slot)
     struct ibv_recv_wr wr = {.wr_id = RECV_BIT | slot}, *bad;
     int rc = ibv_post_recv(w->qp, &wr, &bad);
 
-    if (rc)
+    if (rc) {
         return rc;
+    }
     w->recv.posted++;
     return 0;
 }
 
 void vw_send_fill(struct vw *w)
 {
-    while (!w->send_over && !w->o.recv_only && w->send.posted - w->send.ok - w->send.failed < w->o.depth) {
+    while (!w->send_over && !w->o.recv_only &&
+           w->send.posted - w->send.ok - w->send.failed < w->o.depth) {
         uint64_t slot = w->send.posted % w->o.depth;
-        struct ibv_sge sge = {.addr = (uintptr_t)w->buf + slot * w->o.size, .length = w->o.size, .lkey = w->mr->lkey};
+        struct ibv_sge sge = {
+            .addr = (uintptr_t)w->buf + slot * w->o.size, .length = w->o.size, .lkey = w->mr->lkey};
         struct ibv_send_wr wr = {.wr_id = slot,
                                  .sg_list = &sge,
                                  .num_sge = 1,
@@ -73,10 +76,13 @@ static void recv_take(struct vw *w, const struct ibv_wc *wc, uint64_t now)
         vw_note(w, VW_WC, "recv %s", vw_status_name(wc->status));
         return;
     }
-    if (wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || !(wc->wc_flags & IBV_WC_WITH_IMM) || wc->byte_len != w->peer.size)
-        vw_note(w, VW_SEQ, "recv of opcode %d, flags %u, %u bytes", wc->opcode, wc->wc_flags, wc->byte_len);
-    else if (imm != w->next_imm)
+    if (wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || !(wc->wc_flags & IBV_WC_WITH_IMM) ||
+        wc->byte_len != w->peer.size) {
+        vw_note(w, VW_SEQ, "recv of opcode %d, flags %u, %u bytes", wc->opcode, wc->wc_flags,
+                wc->byte_len);
+    } else if (imm != w->next_imm) {
         vw_note(w, VW_SEQ, imm - w->next_imm < 1u << 31 ? "message lost" : "message twice");
+    }
     w->next_imm = imm + 1;
     succeeded(w, &w->recv, "recv", now);
     rc = w->recv_over ? 0 : vw_recv_post(w, (uint32_t)wc->wr_id);
@@ -106,16 +112,19 @@ void vw_poll(struct vw *w)
         uint64_t now = vw_now();
 
         for (int i = 0; i < n; i++) {
-            if (wc[i].wr_id & RECV_BIT)
+            if (wc[i].wr_id & RECV_BIT) {
                 recv_take(w, &wc[i], now);
-            else
+            } else {
                 send_take(w, &wc[i], now);
+            }
         }
-        if (!w->o.pace_ns)
+        if (!w->o.pace_ns) {
             vw_send_fill(w);
+        }
     }
-    if (n < 0)
+    if (n < 0) {
         vw_note(w, VW_CALL, "poll_cq %d", n);
+    }
 }
 
 /* A stop is dated from the last success; that it is one shows only later. */
@@ -123,8 +132,9 @@ static void flow_check(struct vw *w, struct vw_flow *f, const char *name, bool w
 {
     char what[VW_NAME_MAX];
 
-    if (!w->marks || !wanted || f->stopped || now - f->last_ok < w->o.stall_ns)
+    if (!w->marks || !wanted || f->stopped || now - f->last_ok < w->o.stall_ns) {
         return;
+    }
     f->stopped = true;
     snprintf(what, sizeof what, "%s stopped", name);
     vw_note_at(w, VW_PROGRESS, f->last_ok, what);

@@ -1,4 +1,5 @@
-/* The end of a queue pair that something happened to: what a program that fences and closes it would meet. */
+/* The end of a queue pair that something happened to: what a program that fences and closes it
+ * would meet. */
 #include "tests/lab/verbs_watch.h"
 
 #include <errno.h>
@@ -24,12 +25,13 @@ static void drain_take(struct drain *d, const struct ibv_wc *wc)
 {
     bool recv = wc->wr_id >> 63;
 
-    if (wc->wr_id & MARKER)
+    if (wc->wr_id & MARKER) {
         *(recv ? &d->recv_ms : &d->send_ms) = since_ms(d->start);
-    else if (wc->status != IBV_WC_WR_FLUSH_ERR)
+    } else if (wc->status != IBV_WC_WR_FLUSH_ERR) {
         d->other++;
-    else
+    } else {
         (*(recv ? &d->recv_flushed : &d->send_flushed))++;
+    }
 }
 
 /* Until both markers are out, or a limit: what is posted in ERR is not flushed everywhere. */
@@ -41,16 +43,22 @@ static void drain(struct vw *w, struct drain *d)
         struct ibv_wc wc[16];
         int n = ibv_poll_cq(w->cq, 16, wc);
 
-        for (int i = 0; i < n; i++)
+        for (int i = 0; i < n; i++) {
             drain_take(d, &wc[i]);
-        if (n <= 0)
-            poll(NULL, 0, 1); /* whether a completion channel still works is not what is asked here */
+        }
+        if (n <= 0) {
+            poll(NULL, 0,
+                 1); /* whether a completion channel still works is not what is asked here */
+        }
     }
 }
 
 static int markers_post(struct vw *w)
 {
-    struct ibv_send_wr s = {.wr_id = MARKER, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED}, *sbad;
+    struct ibv_send_wr s = {.wr_id = MARKER,
+                            .opcode = IBV_WR_RDMA_WRITE,
+                            .send_flags = IBV_SEND_SIGNALED},
+                       *sbad;
     struct ibv_recv_wr r = {.wr_id = RECV_MARKER}, *rbad;
     int rc = ibv_post_send(w->qp, &s, &sbad), rc2 = ibv_post_recv(w->qp, &r, &rbad);
 
@@ -102,10 +110,11 @@ void vw_end(struct vw *w)
 
     vw_guard("query_qp");
     query = ibv_query_qp(w->qp, &a, IBV_QP_STATE, &init);
-    printf("{\"end\": \"state\", \"query_qp\": \"%s\", \"state\": \"%s\", \"send_outstanding\": %llu, "
-           "\"recv_outstanding\": %llu}\n",
-           result(query), query ? "?" : vw_state_name((int)a.qp_state), (unsigned long long)out,
-           (unsigned long long)recv_out);
+    printf(
+        "{\"end\": \"state\", \"query_qp\": \"%s\", \"state\": \"%s\", \"send_outstanding\": %llu, "
+        "\"recv_outstanding\": %llu}\n",
+        result(query), query ? "?" : vw_state_name((int)a.qp_state), (unsigned long long)out,
+        (unsigned long long)recv_out);
     fflush(stdout);
     vw_guard("modify_qp to ERR");
     d.start = vw_now();
@@ -120,11 +129,12 @@ void vw_end(struct vw *w)
         drain(w, &d);
     }
     vw_guard(NULL);
-    printf("{\"end\": \"fence\", \"again\": \"%s\", \"modify_qp\": \"%s\", \"modify_ms\": %.3f, \"post\": \"%s\", "
-           "\"send_marker_ms\": %.3f, "
-           "\"recv_marker_ms\": %.3f, \"send_flushed\": %u, \"recv_flushed\": %u, \"not_flush\": %u}\n",
-           again, result(modify), modify_ms, result(post), d.send_ms, d.recv_ms, d.send_flushed, d.recv_flushed,
-           d.other);
+    printf(
+        "{\"end\": \"fence\", \"again\": \"%s\", \"modify_qp\": \"%s\", \"modify_ms\": %.3f, \"post\": \"%s\", "
+        "\"send_marker_ms\": %.3f, "
+        "\"recv_marker_ms\": %.3f, \"send_flushed\": %u, \"recv_flushed\": %u, \"not_flush\": %u}\n",
+        again, result(modify), modify_ms, result(post), d.send_ms, d.recv_ms, d.send_flushed,
+        d.recv_flushed, d.other);
     fflush(stdout);
     objects_destroy(w);
 }

@@ -40,10 +40,12 @@ static bool device_listed(struct vw *w)
     struct ibv_device **list = ibv_get_device_list(NULL);
     bool found = false;
 
-    for (int i = 0; list && list[i] && !found; i++)
+    for (int i = 0; list && list[i] && !found; i++) {
         found = strcmp(ibv_get_device_name(list[i]), ibv_get_device_name(w->ctx->device)) == 0;
-    if (list)
+    }
+    if (list) {
         ibv_free_device_list(list);
+    }
     return found;
 }
 
@@ -71,10 +73,11 @@ static void port_note(struct vw *w, uint32_t state)
 {
     static const char *const names[] = {"NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"};
 
-    if (state >= PORT_ERRNO)
+    if (state >= PORT_ERRNO) {
         vw_note(w, VW_PORT, "query_port %s", vw_errno_name((int)(state - PORT_ERRNO)));
-    else
+    } else {
         vw_note(w, VW_PORT, "%s", state < sizeof names / sizeof *names ? names[state] : "?");
+    }
 }
 
 void vw_look(struct vw *w, uint64_t now)
@@ -83,16 +86,19 @@ void vw_look(struct vw *w, uint64_t now)
     bool same;
     uint32_t gid = gid_get(w, &same);
 
-    if (port != w->port_state)
+    if (port != w->port_state) {
         port_note(w, port);
-    if (gid != w->gid_errno && gid)
+    }
+    if (gid != w->gid_errno && gid) {
         vw_note(w, VW_GID, "query_gid %s", vw_errno_name((int)gid));
-    else if (same != w->gid_same)
+    } else if (same != w->gid_same) {
         vw_note(w, VW_GID, same ? "back" : "changed");
-    if (qp != w->qp_state && qp >= PORT_ERRNO)
+    }
+    if (qp != w->qp_state && qp >= PORT_ERRNO) {
         vw_note(w, VW_QP, "query_qp %s", vw_errno_name((int)(qp - PORT_ERRNO)));
-    else if (qp != w->qp_state)
+    } else if (qp != w->qp_state) {
         vw_note(w, VW_QP, "%s", vw_state_name((int)qp));
+    }
     w->port_state = port;
     w->gid_errno = gid;
     w->gid_same = same;
@@ -100,8 +106,9 @@ void vw_look(struct vw *w, uint64_t now)
     if (now >= w->list_next) {
         bool listed = device_listed(w);
 
-        if (listed != w->listed)
+        if (listed != w->listed) {
             vw_note(w, VW_DEVICE, listed ? "listed again" : "not listed");
+        }
         w->listed = listed;
         w->list_next = now + VW_LIST_NS;
     }

@@ -10,8 +10,9 @@
 #include <unistd.h>
 
 static const char *const kind_names[] = {
-    [VW_WC] = "wc", [VW_EVENT] = "event", [VW_PORT] = "port",         [VW_GID] = "gid",   [VW_DEVICE] = "device",
-    [VW_QP] = "qp", [VW_CALL] = "call",   [VW_PROGRESS] = "progress", [VW_PEER] = "peer", [VW_SEQ] = "order",
+    [VW_WC] = "wc",         [VW_EVENT] = "event", [VW_PORT] = "port", [VW_GID] = "gid",
+    [VW_DEVICE] = "device", [VW_QP] = "qp",       [VW_CALL] = "call", [VW_PROGRESS] = "progress",
+    [VW_PEER] = "peer",     [VW_SEQ] = "order",
 };
 
 static const char *const status_names[] = {
@@ -56,8 +57,9 @@ static const char *const event_names[] = {
 };
 
 static const char *const state_names[] = {
-    [IBV_QPS_RESET] = "RESET", [IBV_QPS_INIT] = "INIT", [IBV_QPS_RTR] = "RTR", [IBV_QPS_RTS] = "RTS",
-    [IBV_QPS_SQD] = "SQD",     [IBV_QPS_SQE] = "SQE",   [IBV_QPS_ERR] = "ERR",
+    [IBV_QPS_RESET] = "RESET", [IBV_QPS_INIT] = "INIT", [IBV_QPS_RTR] = "RTR",
+    [IBV_QPS_RTS] = "RTS",     [IBV_QPS_SQD] = "SQD",   [IBV_QPS_SQE] = "SQE",
+    [IBV_QPS_ERR] = "ERR",
 };
 
 static const char *name_of(const char *const *table, size_t n, int value)
@@ -110,14 +112,16 @@ void vw_note_at(struct vw *w, enum vw_kind kind, uint64_t at, const char *what)
         }
     }
     if (w->notes == VW_NOTES) {
-        fprintf(stderr, "verbs_watch: more than %d kinds of observations; %s %s is lost\n", VW_NOTES, kind_names[kind],
-                what);
+        fprintf(stderr, "verbs_watch: more than %d kinds of observations; %s %s is lost\n",
+                VW_NOTES, kind_names[kind], what);
         return;
     }
-    *n = (struct vw_note){.kind = kind, .first = at, .last = at, .count = 1, .since_ok = at - last_ok(w)};
+    *n = (struct vw_note){
+        .kind = kind, .first = at, .last = at, .count = 1, .since_ok = at - last_ok(w)};
     snprintf(n->what, sizeof n->what, "%s", what);
     w->notes++;
-    printf("{\"first\": \"%s\", \"what\": \"%s\", \"run_ms\": %.3f}\n", kind_names[kind], what, ms(w->start, at));
+    printf("{\"first\": \"%s\", \"what\": \"%s\", \"run_ms\": %.3f}\n", kind_names[kind], what,
+           ms(w->start, at));
     fflush(stdout);
 }
 
@@ -139,11 +143,13 @@ void vw_mark(struct vw *w, const char *name, uint64_t at, bool tell)
     struct vw_mark *m;
 
     for (m = w->mark; m < w->mark + w->marks; m++) {
-        if (strcmp(m->name, name) == 0)
+        if (strcmp(m->name, name) == 0) {
             return;
+        }
     }
-    if (w->marks == VW_MARKS)
+    if (w->marks == VW_MARKS) {
         return;
+    }
     if (w->marks++ == 0) {
         w->send.before = w->send.ok;
         w->recv.before = w->recv.ok;
@@ -162,26 +168,31 @@ static void flow_print(const struct vw *w, const char *name, const struct vw_flo
 {
     double before = ms(w->start, zero) / 1000, after = ms(zero, vw_now()) / 1000;
 
-    printf("{\"flow\": \"%s\", \"posted\": %llu, \"ok\": %llu, \"failed\": %llu, \"before_per_s\": %.1f, "
-           "\"after_per_s\": %.1f, \"last_ok_ms\": %.3f, \"gap_ms\": %.3f, \"gap_at_ms\": %.3f}\n",
-           name, (unsigned long long)f->posted, (unsigned long long)f->ok, (unsigned long long)f->failed,
-           before > 0 ? (double)f->before / before : 0, after > 0 ? (double)(f->ok - f->before) / after : 0,
-           ms(zero, f->last_ok), ms(0, f->gap_ns), f->gap_ns ? ms(zero, f->gap_at) : 0);
+    printf(
+        "{\"flow\": \"%s\", \"posted\": %llu, \"ok\": %llu, \"failed\": %llu, \"before_per_s\": %.1f, "
+        "\"after_per_s\": %.1f, \"last_ok_ms\": %.3f, \"gap_ms\": %.3f, \"gap_at_ms\": %.3f}\n",
+        name, (unsigned long long)f->posted, (unsigned long long)f->ok,
+        (unsigned long long)f->failed, before > 0 ? (double)f->before / before : 0,
+        after > 0 ? (double)(f->ok - f->before) / after : 0, ms(zero, f->last_ok), ms(0, f->gap_ns),
+        f->gap_ns ? ms(zero, f->gap_at) : 0);
 }
 
 void vw_notes_print(struct vw *w)
 {
     uint64_t zero = w->marks ? w->mark[0].at : w->start;
 
-    for (uint32_t i = 0; i < w->marks; i++)
-        printf("{\"mark\": \"%s\", \"t_ms\": %.3f, \"run_ms\": %.3f}\n", w->mark[i].name, ms(zero, w->mark[i].at),
-               ms(w->start, w->mark[i].at));
+    for (uint32_t i = 0; i < w->marks; i++) {
+        printf("{\"mark\": \"%s\", \"t_ms\": %.3f, \"run_ms\": %.3f}\n", w->mark[i].name,
+               ms(zero, w->mark[i].at), ms(w->start, w->mark[i].at));
+    }
     for (uint32_t i = 0; i < w->notes; i++) {
         const struct vw_note *n = &w->note[i];
 
-        printf("{\"seen\": \"%s\", \"what\": \"%s\", \"count\": %u, \"t_ms\": %.3f, \"last_ms\": %.3f, "
-               "\"since_ok_ms\": %.3f}\n",
-               kind_names[n->kind], n->what, n->count, ms(zero, n->first), ms(zero, n->last), ms(0, n->since_ok));
+        printf(
+            "{\"seen\": \"%s\", \"what\": \"%s\", \"count\": %u, \"t_ms\": %.3f, \"last_ms\": %.3f, "
+            "\"since_ok_ms\": %.3f}\n",
+            kind_names[n->kind], n->what, n->count, ms(zero, n->first), ms(zero, n->last),
+            ms(0, n->since_ok));
     }
     flow_print(w, "send", &w->send, zero);
     flow_print(w, "recv", &w->recv, zero);
@@ -205,10 +216,11 @@ void vw_guard(const char *what)
     struct sigaction sa = {.sa_handler = on_alarm};
 
     alarm(0);
-    if (!what)
+    if (!what) {
         return;
-    guard_len =
-        (size_t)snprintf(guard_line, sizeof guard_line, "{\"blocked\": \"%s\", \"after_s\": %u}\n", what, VW_BLOCK_S);
+    }
+    guard_len = (size_t)snprintf(guard_line, sizeof guard_line,
+                                 "{\"blocked\": \"%s\", \"after_s\": %u}\n", what, VW_BLOCK_S);
     sigaction(SIGALRM, &sa, NULL);
     alarm(VW_BLOCK_S);
 }

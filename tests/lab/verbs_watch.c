@@ -56,10 +56,12 @@ static uint64_t time_parse(const char *text)
     char *end;
     double v = strtod(text, &end);
 
-    if (!(v > 0 && v < 1e6))
+    if (!(v > 0 && v < 1e6)) {
         return 0;
-    if (strcmp(end, "s") == 0)
+    }
+    if (strcmp(end, "s") == 0) {
         return (uint64_t)(v * 1e9);
+    }
     return strcmp(end, "ms") == 0 ? (uint64_t)(v * 1e6) : 0;
 }
 
@@ -84,17 +86,20 @@ static int option_take(const struct option_row *r)
         return 0;
     case TIME:
         *(uint64_t *)r->to = time_parse(optarg);
-        if (*(uint64_t *)r->to)
+        if (*(uint64_t *)r->to) {
             return 0;
-        fprintf(stderr, "verbs_watch: --%s '%s' is not a time such as 3s or 100ms\n", r->opt.name, optarg);
+        }
+        fprintf(stderr, "verbs_watch: --%s '%s' is not a time such as 3s or 100ms\n", r->opt.name,
+                optarg);
         return -1;
     case NUMBER:
         v = strtol(optarg, &end, 10);
         *(int *)r->to = (int)v;
-        if (end != optarg && !*end && v >= r->min && v <= r->max)
+        if (end != optarg && !*end && v >= r->min && v <= r->max) {
             return 0;
-        fprintf(stderr, "verbs_watch: --%s '%s' is not a number from %ld to %ld\n", r->opt.name, optarg, r->min,
-                r->max);
+        }
+        fprintf(stderr, "verbs_watch: --%s '%s' is not a number from %ld to %ld\n", r->opt.name,
+                optarg, r->min, r->max);
         return -1;
     }
     return -1;
@@ -126,15 +131,18 @@ static int options_parse(struct vw_opts *o, int argc, char **argv)
     struct option longs[ROWS + 1] = {0};
     int opt, index;
 
-    for (int i = 0; i < ROWS; i++)
+    for (int i = 0; i < ROWS; i++) {
         longs[i] = rows[i].opt;
+    }
     while ((opt = getopt_long(argc, argv, "", longs, &index)) != -1) {
-        if (opt == '?' || option_take(&rows[index]))
+        if (opt == '?' || option_take(&rows[index])) {
             return -1;
+        }
     }
     if (optind < argc || !o->listen_at == !o->connect_to) {
         fprintf(stderr, "verbs_watch: %s\n",
-                optind < argc ? argv[optind] : "one of --listen and --connect is needed (verbs_watch --help)");
+                optind < argc ? argv[optind]
+                              : "one of --listen and --connect is needed (verbs_watch --help)");
         return -1;
     }
     return 0;
@@ -144,14 +152,15 @@ static int options_parse(struct vw_opts *o, int argc, char **argv)
 
 static void word_take(struct vw *w, char *line, bool from_peer)
 {
-    if (strcmp(line, "end") == 0 || strcmp(line, "bye") == 0)
+    if (strcmp(line, "end") == 0 || strcmp(line, "bye") == 0) {
         *(from_peer ? &w->peer_done : &w->ended) = true;
-    else if (strcmp(line, "fault") == 0)
+    } else if (strcmp(line, "fault") == 0) {
         vw_mark(w, "fault", vw_now(), !from_peer);
-    else if (strncmp(line, "mark ", 5) == 0 || strncmp(line, "m ", 2) == 0)
+    } else if (strncmp(line, "mark ", 5) == 0 || strncmp(line, "m ", 2) == 0) {
         vw_mark(w, strchr(line, ' ') + 1, vw_now(), !from_peer);
-    else
+    } else {
         fprintf(stderr, "verbs_watch: '%s' is none of fault, mark NAME, end\n", line);
+    }
 }
 
 static void lines_take(struct vw *w, char *buf, uint32_t *len, uint32_t got, bool from_peer)
@@ -176,8 +185,9 @@ static void words_read(struct vw *w, struct vw_words *in)
     if (n > 0) {
         lines_take(w, in->line, &in->len, (uint32_t)n, false);
     } else if (n == 0 || errno != EAGAIN) {
-        if (in->fd != STDIN_FILENO)
+        if (in->fd != STDIN_FILENO) {
             close(in->fd);
+        }
         in->fd = -1;
     }
 }
@@ -189,23 +199,26 @@ static void peer_read(struct vw *w)
     if (n > 0) {
         lines_take(w, w->said.line, &w->said.len, (uint32_t)n, true);
     } else if (n == 0 || errno != EAGAIN) {
-        if (!w->peer_done)
+        if (!w->peer_done) {
             vw_note(w, VW_PEER, "closed the TCP connection");
+        }
         close(w->tcp);
         w->tcp = -1;
         w->peer_done = true;
     }
 }
 
-/* Started before the traffic: what a busy machine needs to start a command must not count as part of the failure. */
+/* Started before the traffic: what a busy machine needs to start a command must not count as part
+ * of the failure. */
 static int fault_prepare(struct vw *w)
 {
     char *argv[] = {"sh", "-c", (char *)w->o.fault_cmd, NULL};
     posix_spawn_file_actions_t actions;
     int in[2], out[2], rc;
 
-    if (!w->o.fault_cmd)
+    if (!w->o.fault_cmd) {
         return 0;
+    }
     if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC)) {
         fprintf(stderr, "verbs_watch: pipe: %s\n", strerror(errno));
         return -1;
@@ -219,8 +232,9 @@ static int fault_prepare(struct vw *w)
     close(out[1]);
     w->fault_go = in[1];
     w->ordered.fd = out[0];
-    if (rc)
+    if (rc) {
         fprintf(stderr, "verbs_watch: cannot run sh: %s\n", strerror(rc));
+    }
     return rc ? -1 : 0;
 }
 
@@ -230,15 +244,17 @@ static void fault_run(struct vw *w, uint64_t now)
 
     if (w->fault_go >= 0 && now - w->start >= w->o.fault_after_ns) {
         vw_mark(w, "fault", vw_now(), true);
-        if (write(w->fault_go, "go\n", 3) != 3)
+        if (write(w->fault_go, "go\n", 3) != 3) {
             vw_note(w, VW_CALL, "fault command is not there");
+        }
         close(w->fault_go);
         w->fault_go = -1;
     }
     if (w->fault_pid > 0 && waitpid(w->fault_pid, &status, WNOHANG) == w->fault_pid) {
         w->fault_pid = 0;
-        if (status)
+        if (status) {
             vw_note(w, VW_CALL, "fault command failed, wait status %d", status);
+        }
         vw_mark(w, "done", vw_now(), true);
     }
 }
@@ -251,12 +267,14 @@ static void completions(struct vw *w)
     void *context;
     unsigned int n = 0;
 
-    while (ibv_get_cq_event(w->chan, &cq, &context) == 0)
+    while (ibv_get_cq_event(w->chan, &cq, &context) == 0) {
         n++;
+    }
     if (n) {
         ibv_ack_cq_events(w->cq, n);
-        if (ibv_req_notify_cq(w->cq, 0))
+        if (ibv_req_notify_cq(w->cq, 0)) {
             vw_note(w, VW_CALL, "req_notify_cq failed");
+        }
     }
     vw_poll(w); /* also without an event: one may be lost with its device */
 }
@@ -269,18 +287,24 @@ static void wait_something(struct vw *w, uint64_t tick)
                          {.fd = w->typed.fd, .events = POLLIN},
                          {.fd = w->ordered.fd, .events = POLLIN}};
     uint64_t now = vw_now(), left = tick > now ? tick - now : 0;
-    struct timespec ts = {.tv_sec = (time_t)(left / 1000000000), .tv_nsec = (long)(left % 1000000000)};
+    struct timespec ts = {.tv_sec = (time_t)(left / 1000000000),
+                          .tv_nsec = (long)(left % 1000000000)};
 
-    if (ppoll(p, 5, &ts, NULL) <= 0)
+    if (ppoll(p, 5, &ts, NULL) <= 0) {
         return;
-    if (p[1].revents)
+    }
+    if (p[1].revents) {
         vw_events(w);
-    if (p[2].revents)
+    }
+    if (p[2].revents) {
         peer_read(w);
-    if (p[3].revents)
+    }
+    if (p[3].revents) {
         words_read(w, &w->typed);
-    if (p[4].revents)
+    }
+    if (p[4].revents) {
         words_read(w, &w->ordered);
+    }
 }
 
 /* 0, or 5 when there was no mark in time. */
@@ -310,18 +334,21 @@ static int watch(struct vw *w)
             fprintf(stderr, "verbs_watch: no mark came\n");
             return 5;
         }
-        if (w->marks && now - w->mark[0].at >= w->o.observe_ns)
+        if (w->marks && now - w->mark[0].at >= w->o.observe_ns) {
             w->ended = true;
-        if (!w->ended)
+        }
+        if (!w->ended) {
             continue;
+        }
         /* The other end still watches: destroying our queue pair would be one more fault for it. */
         if (!bye) {
             bye = now;
             vw_notes_print(w);
             vw_tell(w, "bye\n");
         }
-        if (w->peer_done || now - bye > 10000 * VW_NSEC_MS)
+        if (w->peer_done || now - bye > 10000 * VW_NSEC_MS) {
             return 0;
+        }
     }
 }
 
@@ -348,22 +375,26 @@ int main(int argc, char **argv)
         fputs(help, stdout);
         return 0;
     }
-    if (options_parse(&w.o, argc, argv))
+    if (options_parse(&w.o, argc, argv)) {
         return 2;
-    if (vw_open(&w) || fault_prepare(&w) || vw_connect(&w))
+    }
+    if (vw_open(&w) || fault_prepare(&w) || vw_connect(&w)) {
         return 1;
+    }
     vw_look_init(&w);
     w.start = w.send.last_ok = w.recv.last_ok = vw_now();
     printf(
         "{\"run\": \"%s\", \"device\": \"%s\", \"mtu\": %d, \"timeout\": %d, \"retry\": %d, \"rnr\": %d, \"size\": %u, "
         "\"depth\": %u, \"pace_ms\": %llu, \"observe_ms\": %llu, \"writes\": %s}\n",
-        w.o.listen_at ? "server" : "client", ibv_get_device_name(w.ctx->device), w.o.mtu, w.o.timeout, w.o.retry,
-        w.o.rnr, w.o.size, w.o.depth, (unsigned long long)(w.o.pace_ns / VW_NSEC_MS),
+        w.o.listen_at ? "server" : "client", ibv_get_device_name(w.ctx->device), w.o.mtu,
+        w.o.timeout, w.o.retry, w.o.rnr, w.o.size, w.o.depth,
+        (unsigned long long)(w.o.pace_ns / VW_NSEC_MS),
         (unsigned long long)(w.o.observe_ns / VW_NSEC_MS), w.o.recv_only ? "false" : "true");
     fflush(stdout);
     vw_send_fill(&w);
     rc = watch(&w);
-    if (rc == 0)
+    if (rc == 0) {
         vw_end(&w);
+    }
     return rc;
 }

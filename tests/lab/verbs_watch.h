@@ -1,16 +1,17 @@
 /*
- * verbs_watch: two processes with one RC queue pair between them, and everything that verbs reports when something
- * below breaks. A plain verbs program: the same binary runs on rdma-core and on the software fabric's drop-in library.
+ * verbs_watch: two processes with one RC queue pair between them, and everything that verbs reports
+ * when something below breaks. A plain verbs program: the same binary runs on rdma-core and on the
+ * software fabric's drop-in library.
  *
  *   verbs_watch.c   options, the loop
  *   verbs_link.c    device, queue pair, exchange over TCP
  *   verbs_data.c    writes, receives, completions
- *   verbs_look.c    what is asked or told apart from completions: events, port, GID, device list, state
- *   verbs_note.c    observations and how they are printed
- *   verbs_end.c     the end of a queue pair: state, ERR and markers, destroy
+ *   verbs_look.c    what is asked or told apart from completions: events, port, GID, device list,
+ * state verbs_note.c    observations and how they are printed verbs_end.c     the end of a queue
+ * pair: state, ERR and markers, destroy
  *
- * One thread. Times are CLOCK_MONOTONIC ns. Functions that return int give 0 or an errno value unless they say
- * otherwise.
+ * One thread. Times are CLOCK_MONOTONIC ns. Functions that return int give 0 or an errno value
+ * unless they say otherwise.
  */
 #ifndef VERBS_WATCH_H
 #define VERBS_WATCH_H
@@ -19,10 +20,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define VW_NSEC_MS  1000000ull
-#define VW_TICK_NS  (10 * VW_NSEC_MS) /* how often port, GID and queue pair state are asked for */
-#define VW_LIST_NS  (500 * VW_NSEC_MS)
-#define VW_BLOCK_S  20u /* a verbs call that takes longer is reported as blocked, and ends the program */
+#define VW_NSEC_MS 1000000ull
+#define VW_TICK_NS (10 * VW_NSEC_MS) /* how often port, GID and queue pair state are asked for */
+#define VW_LIST_NS (500 * VW_NSEC_MS)
+#define VW_BLOCK_S                                                                                 \
+    20u /* a verbs call that takes longer is reported as blocked, and ends the program */
 #define VW_NOTES    64
 #define VW_MARKS    8
 #define VW_NAME_MAX 48
@@ -30,7 +32,8 @@
 struct vw_opts {
     const char *listen_at, *connect_to; /* ADDR:PORT, one of them */
     const char *dev;                    /* NULL: the first */
-    const char *fault_cmd;  /* run by sh at fault_after of traffic; NULL: marks come from stdin or the peer */
+    const char *fault_cmd;  /* run by sh at fault_after of traffic; NULL: marks come from stdin or
+                               the peer */
     int ib_port, gid_index; /* gid_index -1: the last IPv4 one */
     int mtu;                /* bytes; 0: the port's active one */
     int timeout, retry, rnr;
@@ -50,13 +53,25 @@ struct vw_peer {
 /* One direction's progress. */
 struct vw_flow {
     uint64_t posted, ok, failed;
-    uint64_t last_ok;        /* time of the last success; of the start before the first */
-    uint64_t before;         /* successes before the first mark */
-    uint64_t gap_ns, gap_at; /* longest pause between successes that ended after the first mark, and its start */
+    uint64_t last_ok; /* time of the last success; of the start before the first */
+    uint64_t before;  /* successes before the first mark */
+    uint64_t gap_ns,
+        gap_at; /* longest pause between successes that ended after the first mark, and its start */
     bool stopped;
 };
 
-enum vw_kind { VW_WC, VW_EVENT, VW_PORT, VW_GID, VW_DEVICE, VW_QP, VW_CALL, VW_PROGRESS, VW_PEER, VW_SEQ };
+enum vw_kind {
+    VW_WC,
+    VW_EVENT,
+    VW_PORT,
+    VW_GID,
+    VW_DEVICE,
+    VW_QP,
+    VW_CALL,
+    VW_PROGRESS,
+    VW_PEER,
+    VW_SEQ
+};
 
 struct vw_note {
     enum vw_kind kind;
@@ -112,7 +127,8 @@ uint64_t vw_now(void);
 
 /* Opens device, queues and memory. -1 on failure. */
 int vw_open(struct vw *w);
-/* Connects to the peer over TCP and brings the queue pair to RTS, receives posted. -1 on failure. */
+/* Connects to the peer over TCP and brings the queue pair to RTS, receives posted. -1 on failure.
+ */
 int vw_connect(struct vw *w);
 /* One line to the peer; a closed connection is no error here. */
 void vw_tell(struct vw *w, const char *line);
@@ -133,16 +149,19 @@ void vw_stall_check(struct vw *w, uint64_t now);
 void vw_look_init(struct vw *w);
 /* Takes the asynchronous events that are there. Blocks: no. */
 void vw_events(struct vw *w);
-/* Port, GID, state and, now and then, the device list. The calls are those of libibverbs and may enter the kernel. */
+/* Port, GID, state and, now and then, the device list. The calls are those of libibverbs and may
+ * enter the kernel. */
 void vw_look(struct vw *w, uint64_t now);
 
 /* ---- verbs_note.c ---- */
 
 /* An observation; the first of its kind and words is printed at once. */
-void vw_note(struct vw *w, enum vw_kind kind, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void vw_note(struct vw *w, enum vw_kind kind, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 /* The same, of something that was so since @at. */
 void vw_note_at(struct vw *w, enum vw_kind kind, uint64_t at, const char *what);
-/* The first mark is the fault. @tell: the peer is told. A name that exists already changes nothing. */
+/* The first mark is the fault. @tell: the peer is told. A name that exists already changes nothing.
+ */
 void vw_mark(struct vw *w, const char *name, uint64_t at, bool tell);
 /* Marks, totals of all observations in the order of their first occurrence, flows. */
 void vw_notes_print(struct vw *w);
@@ -151,7 +170,8 @@ const char *vw_errno_name(int errnum); /* "EIO" */
 const char *vw_event_name(int event_type);
 const char *vw_state_name(int qp_state);
 
-/* From here until the next call, SIGALRM after VW_BLOCK_S says that @what blocks, and ends the program; NULL: no more.
+/* From here until the next call, SIGALRM after VW_BLOCK_S says that @what blocks, and ends the
+ * program; NULL: no more.
  */
 void vw_guard(const char *what);
 

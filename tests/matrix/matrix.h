@@ -1,12 +1,13 @@
 /*
- * The confusion matrix: one fault of known kind and place under running traffic, and what every process says broke.
+ * The confusion matrix: one fault of known kind and place under running traffic, and what every
+ * process says broke.
  *
- *   matrix_truth   pure: the kinds of faults, what is right to say of each, and from which vantage point it can be
- * known matrix_line    pure: what a line of the plugin's log says matrix_rank    the process on a host: the plugin, and
- * traffic to all others matrix_proc    starting them, their output as lines with the time at which they came matrix_job
- * the fabric, its faults, and when everything is well matrix_case    one case from the fault to the end of its effects
- *   matrix_table   the sums, as text and as JSON
- *   matrix_main    command line
+ *   matrix_truth   pure: the kinds of faults, what is right to say of each, and from which vantage
+ * point it can be known matrix_line    pure: what a line of the plugin's log says matrix_rank the
+ * process on a host: the plugin, and traffic to all others matrix_proc    starting them, their
+ * output as lines with the time at which they came matrix_job the fabric, its faults, and when
+ * everything is well matrix_case    one case from the fault to the end of its effects matrix_table
+ * the sums, as text and as JSON matrix_main    command line
  *
  * One thread. Times are ns of CLOCK_MONOTONIC.
  */
@@ -28,7 +29,8 @@
 
 /* ---- truth ---- */
 
-/* What may be blamed. The first is the truth of a case without a fault, and a process that says nothing. */
+/* What may be blamed. The first is the truth of a case without a fault, and a process that says
+ * nothing. */
 enum mx_blame { MX_NOTHING, MX_NIC, MX_LINK, MX_PATH, MX_PROCESS, MX_UNKNOWN, MX_BLAMES };
 const char *mx_blame_name(enum mx_blame b);
 
@@ -95,14 +97,16 @@ enum mx_said {
 /* @line: one line of a process' log, ended. @v is written for a verdict. */
 enum mx_said mx_line_read(const char *line, struct mx_verdict *v);
 
-/* Whom a verdict or news is about, "h2 fab0", as text that both have alike. Static, until the next call. */
+/* Whom a verdict or news is about, "h2 fab0", as text that both have alike. Static, until the next
+ * call. */
 const char *mx_line_who(const char *line);
 
 /* ---- processes ---- */
 
 /*
- * A process of the job: HOST HOSTS NICS PLUGIN WAYS [PAUSE-MS]. Ends when it is killed. Says "# carried N messages over each of M connections", at most
- * once a second, whenever N has grown; M are those that have not ended with an error.
+ * A process of the job: HOST HOSTS NICS PLUGIN WAYS [PAUSE-MS]. Ends when it is killed. Says "#
+ * carried N messages over each of M connections", at most once a second, whenever N has grown; M
+ * are those that have not ended with an error.
  */
 int mx_rank_main(int argc, char **argv);
 /* WAYS, the folder through which the processes of a job find each other, empty. -1 with errno. */
@@ -156,7 +160,8 @@ int mx_job_fail(struct mx_job *j, const char *fmt, ...) __attribute__((format(pr
 int mx_proc_start(struct mx_job *j, int i);
 /* Ends it and waits for it. */
 void mx_proc_end(struct mx_proc *p);
-/* Takes what has come within @limit ns, at once when something has; lines go to the counters above and to j->said. */
+/* Takes what has come within @limit ns, at once when something has; lines go to the counters above
+ * and to j->said. */
 void mx_procs_read(struct mx_job *j, uint64_t limit);
 int mx_procs_alive(const struct mx_job *j);
 
@@ -170,7 +175,8 @@ int mx_job_start(struct mx_job *j);
 void mx_job_stop(struct mx_job *j);
 /* A fault, which must arrive at every port that it names. */
 int mx_job_fault(struct mx_job *j, const char *text);
-/* Waits until every connection has carried messages, no path is down anywhere and every NIC has carried new traffic. -1: not within the limit. */
+/* Waits until every connection has carried messages, no path is down anywhere and every NIC has
+ * carried new traffic. -1: not within the limit. */
 int mx_job_well(struct mx_job *j, uint64_t limit);
 /* Somebody blames @who, or the path from there to @far ("": no path). */
 void mx_blamed(struct mx_job *j, const char *who, const char *far);
@@ -179,8 +185,9 @@ void mx_cleared(struct mx_job *j, const char *who);
 /* The first who still stands blamed; NULL: nobody. */
 const char *mx_still_blamed(const struct mx_job *j);
 /*
- * Waits until all who were blamed are told to be good again and nobody has given a verdict for MX_QUIET: within that
- * time a failure may be taken for a consequence of the one before. -1: not within the limit.
+ * Waits until all who were blamed are told to be good again and nobody has given a verdict for
+ * MX_QUIET: within that time a failure may be taken for a consequence of the one before. -1: not
+ * within the limit.
  */
 #define MX_QUIET (1100 * MX_MS)
 int mx_job_cleared(struct mx_job *j, uint64_t limit);
@@ -190,13 +197,17 @@ int mx_job_cleared(struct mx_job *j, uint64_t limit);
 struct mx_sums {
     uint64_t cases[MX_KINDS], cell[MX_KINDS][MX_BLAMES]; /* by every process that could speak */
     uint64_t wrong[MX_KINDS], wrong_place[MX_KINDS];     /* verdicts */
-    uint64_t unknown_though_known[MX_KINDS];             /* said of cases that somebody could tell, and left so */
-    uint64_t revised[MX_KINDS];                          /* said of such cases, and put right by the same process */
-    uint64_t silent[MX_KINDS];                           /* cases with a fault of which nobody said anything */
-    uint64_t missed[MX_KINDS];                           /* cases that somebody could tell and nobody told */
-    uint64_t not_informed[MX_KINDS]; /* processes that heard nothing in time though another gave a verdict */
-    uint64_t first_ns[MX_KINDS], first_max[MX_KINDS], last_ns[MX_KINDS], last_max[MX_KINDS], timed[MX_KINDS];
-    uint64_t stayed[MX_KINDS];       /* cases after which somebody stayed blamed, or paths did not come back: then the job is started anew */
+    uint64_t
+        unknown_though_known[MX_KINDS]; /* said of cases that somebody could tell, and left so */
+    uint64_t revised[MX_KINDS];         /* said of such cases, and put right by the same process */
+    uint64_t silent[MX_KINDS];          /* cases with a fault of which nobody said anything */
+    uint64_t missed[MX_KINDS];          /* cases that somebody could tell and nobody told */
+    uint64_t not_informed[MX_KINDS]; /* processes that heard nothing in time though another gave a
+                                        verdict */
+    uint64_t first_ns[MX_KINDS], first_max[MX_KINDS], last_ns[MX_KINDS], last_max[MX_KINDS],
+        timed[MX_KINDS];
+    uint64_t stayed[MX_KINDS]; /* cases after which somebody stayed blamed, or paths did not come
+                                  back: then the job is started anew */
 };
 
 /* What the processes said in one case. Zeroed before. */
@@ -207,11 +218,12 @@ struct mx_tally {
     int right, wrong, wrong_place, revised;
 };
 /* Takes a verdict of process @proc; what it is worth. */
-enum mx_judgement mx_tally_add(struct mx_tally *t, const struct mx_case *c, int proc, const struct mx_verdict *v);
-/* Into the sums: @speaks, @informed: bit per process that could speak, and that heard of it; @first, @last: ns after
- * the fault, 0: never. */
-void mx_tally_sum(const struct mx_tally *t, const struct mx_case *c, unsigned speaks, unsigned informed, uint64_t first,
-                  uint64_t last, struct mx_sums *s);
+enum mx_judgement mx_tally_add(struct mx_tally *t, const struct mx_case *c, int proc,
+                               const struct mx_verdict *v);
+/* Into the sums: @speaks, @informed: bit per process that could speak, and that heard of it;
+ * @first, @last: ns after the fault, 0: never. */
+void mx_tally_sum(const struct mx_tally *t, const struct mx_case *c, unsigned speaks,
+                  unsigned informed, uint64_t first, uint64_t last, struct mx_sums *s);
 void mx_sums_add(struct mx_sums *to, const struct mx_sums *s);
 
 /* Runs one case on a job that is well, and leaves it so. -1: the job cannot go on (j->why). */
@@ -220,13 +232,15 @@ int mx_case_run(struct mx_job *j, uint64_t seed, struct mx_sums *s);
 void mx_table_print(const struct mx_sums *s, FILE *out);
 int mx_table_json(const struct mx_sums *s, const struct mx_opts *o, FILE *out);
 /*
- * What makes the campaign fail: wrong blames; faults of which nobody spoke, or that somebody could tell and nobody told; undecided verdicts of such faults
- * that their process left so; processes that did not hear of a verdict in time; who is blamed, or is not used, when all is mended.
+ * What makes the campaign fail: wrong blames; faults of which nobody spoke, or that somebody could
+ * tell and nobody told; undecided verdicts of such faults that their process left so; processes
+ * that did not hear of a verdict in time; who is blamed, or is not used, when all is mended.
  */
 uint64_t mx_sums_bad(const struct mx_sums *s);
 /* The same of one kind. */
 uint64_t mx_sums_bad_of(const struct mx_sums *s, enum mx_kind k);
-/* What stands in @s of kind @k and not in @before: "wrong", "silent", "missed", "undecided", "not told", "stayed", the gravest first; NULL: nothing. */
+/* What stands in @s of kind @k and not in @before: "wrong", "silent", "missed", "undecided", "not
+ * told", "stayed", the gravest first; NULL: nothing. */
 const char *mx_sums_worse(const struct mx_sums *s, const struct mx_sums *before, enum mx_kind k);
 
 #endif

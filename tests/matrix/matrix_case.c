@@ -1,4 +1,5 @@
-/* One case: a job that is well, a fault, what everybody says, the end of the fault, a job that is well. */
+/* One case: a job that is well, a fault, what everybody says, the end of the fault, a job that is
+ * well. */
 #include "tests/matrix/matrix.h"
 
 #include <signal.h>
@@ -33,11 +34,13 @@ static int inject(struct run *r)
     char text[48];
 
     for (int i = 0; mx_case_fault(&r->c, i, text); i++) {
-        if (mx_job_fault(r->j, text) != 0)
+        if (mx_job_fault(r->j, text) != 0) {
             return -1;
+        }
     }
-    if (r->c.kind != MX_KILLED && r->c.kind != MX_STOPPED)
+    if (r->c.kind != MX_KILLED && r->c.kind != MX_STOPPED) {
         return 0;
+    }
     r->j->dying = r->c.kind == MX_KILLED;
     return pid > 0 && kill(pid, r->j->dying ? SIGKILL : SIGSTOP) == 0
                ? 0
@@ -47,8 +50,9 @@ static int inject(struct run *r)
 static int all_informed(const struct run *r)
 {
     for (int i = 0; i < r->c.hosts; i++) {
-        if (speaks(r, i) && r->j->proc[i].pid > 0 && r->j->proc[i].informed_at == 0)
+        if (speaks(r, i) && r->j->proc[i].pid > 0 && r->j->proc[i].informed_at == 0) {
             return 0;
+        }
     }
     return 1;
 }
@@ -60,11 +64,13 @@ static void listen_until_known(struct run *r, uint64_t from)
     int calm = mx_case_blame(&r->c) == MX_NOTHING;
     uint64_t end = from + (uint64_t)(calm ? o->window_ms : o->limit_ms) * MX_MS;
 
-    while (mx_now() < end && (calm || !all_informed(r)))
+    while (mx_now() < end && (calm || !all_informed(r))) {
         mx_procs_read(r->j, 10 * MX_MS);
+    }
     end = mx_now() + SETTLE;
-    while (!calm && mx_now() < end)
+    while (!calm && mx_now() < end) {
         mx_procs_read(r->j, 10 * MX_MS);
+    }
 }
 
 static void sum_up(const struct run *r, uint64_t from, struct mx_sums *s)
@@ -75,35 +81,42 @@ static void sum_up(const struct run *r, uint64_t from, struct mx_sums *s)
     for (int i = 0; i < r->c.hosts; i++) {
         const struct mx_proc *p = &r->j->proc[i];
 
-        if (!speaks(r, i))
+        if (!speaks(r, i)) {
             continue;
+        }
         can |= 1u << i;
         informed |= (unsigned)(p->informed_at != 0) << i;
-        if (p->verdict_at && (first == 0 || p->verdict_at < first))
+        if (p->verdict_at && (first == 0 || p->verdict_at < first)) {
             first = p->verdict_at;
+        }
         last = p->informed_at > last ? p->informed_at : last;
     }
     mx_tally_sum(&r->t, &r->c, can, informed, first ? first - from : 0, last ? last - from : 0, s);
 }
 
-/* The fault ends; dead processes and contexts are replaced. What is said meanwhile still belongs to the case. */
+/* The fault ends; dead processes and contexts are replaced. What is said meanwhile still belongs to
+ * the case. */
 static int mend(struct run *r, struct mx_sums *s)
 {
     struct mx_job *j = r->j;
 
-    if (r->c.kind == MX_STOPPED && j->proc[r->c.host].pid > 0)
+    if (r->c.kind == MX_STOPPED && j->proc[r->c.host].pid > 0) {
         kill(j->proc[r->c.host].pid, SIGCONT);
-    if (mx_job_fault(j, "*:* restore") != 0)
+    }
+    if (mx_job_fault(j, "*:* restore") != 0) {
         return -1;
+    }
     if (mx_case_ends_job(&r->c)) {
         mx_job_stop(j);
         return mx_job_start(j);
     }
-    if (mx_job_well(j, BACK_LIMIT) == 0 && mx_job_cleared(j, CLEAR_LIMIT) == 0)
+    if (mx_job_well(j, BACK_LIMIT) == 0 && mx_job_cleared(j, CLEAR_LIMIT) == 0) {
         return 0;
+    }
     s->stayed[r->c.kind]++;
-    if (mx_still_blamed(j))
+    if (mx_still_blamed(j)) {
         printf("%s stayed blamed\n", mx_still_blamed(j));
+    }
     mx_job_stop(j);
     return mx_job_start(j);
 }
@@ -128,11 +141,13 @@ int mx_case_run(struct mx_job *j, uint64_t seed, struct mx_sums *s)
         j->proc[i].verdict_at = j->proc[i].informed_at = 0;
         j->proc[i].verdicts = j->proc[i].good_news = 0;
     }
-    if (j->o->verbose)
+    if (j->o->verbose) {
         printf("seed %llu: %s\n", (unsigned long long)seed, name);
+    }
     from = mx_now();
-    if (inject(&r) != 0)
+    if (inject(&r) != 0) {
         return -1;
+    }
     listen_until_known(&r, from);
     sum_up(&r, from, s);
     memset(&r.t, 0, sizeof(r.t)); /* of what is said while it is mended only wrong blames count */
@@ -140,9 +155,10 @@ int mx_case_run(struct mx_job *j, uint64_t seed, struct mx_sums *s)
     s->wrong[k] += (uint64_t)r.t.wrong;
     s->wrong_place[k] += (uint64_t)r.t.wrong_place;
     worse = mx_sums_worse(s, &before, k);
-    if (worse)
-        printf("FAILED seed %llu: %s: %s: %s/process*.log from %.6f on\n", (unsigned long long)seed, name, worse,
-               j->o->dir, (double)from / 1e9);
+    if (worse) {
+        printf("FAILED seed %llu: %s: %s: %s/process*.log from %.6f on\n", (unsigned long long)seed,
+               name, worse, j->o->dir, (double)from / 1e9);
+    }
     j->said = NULL;
     return j->why[0] ? -1 : rc;
 }

@@ -26,21 +26,36 @@ static int softfab(struct mx_job *j, char *const argv[])
     }
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
-    return status == 0 ? 0 : mx_job_fail(j, "softfab %s ended with status %#x", argv[1], (unsigned)status);
+    return status == 0
+               ? 0
+               : mx_job_fail(j, "softfab %s ended with status %#x", argv[1], (unsigned)status);
 }
 
 int mx_job_up(struct mx_job *j, const struct mx_opts *o)
 {
     char hosts[16], nics[16], path[SEG_PATH_MAX];
-    char *argv[] = {"softfab", "up", "--name", j->name, "--hosts", hosts, "--nics", nics, "--rate", "40MB/s", o->crossrail ? "--crossrail" : NULL, NULL};
+    char *argv[] = {"softfab",
+                    "up",
+                    "--name",
+                    j->name,
+                    "--hosts",
+                    hosts,
+                    "--nics",
+                    nics,
+                    "--rate",
+                    "40MB/s",
+                    o->crossrail ? "--crossrail" : NULL,
+                    NULL};
 
     j->o = o;
     snprintf(j->name, sizeof(j->name), "matrix%d", (int)getpid());
     snprintf(hosts, sizeof(hosts), "%d", o->hosts);
     snprintf(nics, sizeof(nics), "%d", o->nics);
-    if (softfab(j, argv) != 0 || seg_dir_path(j->name, path, sizeof(path), j->why, sizeof(j->why)) != 0 ||
-        seg_file_open(&j->map, path, j->why, sizeof(j->why)) != 0)
+    if (softfab(j, argv) != 0 ||
+        seg_dir_path(j->name, path, sizeof(path), j->why, sizeof(j->why)) != 0 ||
+        seg_file_open(&j->map, path, j->why, sizeof(j->why)) != 0) {
         return -1;
+    }
     j->mapped = 1;
     return 0;
 }
@@ -59,8 +74,9 @@ void mx_job_down(struct mx_job *j)
 
 void mx_job_stop(struct mx_job *j)
 {
-    for (int i = 0; i < j->o->hosts; i++)
+    for (int i = 0; i < j->o->hosts; i++) {
         mx_proc_end(&j->proc[i]);
+    }
 }
 
 int mx_job_start(struct mx_job *j)
@@ -70,15 +86,18 @@ int mx_job_start(struct mx_job *j)
     j->runs++;
     j->ntold = j->dying = 0;
     snprintf(path, sizeof(path), "%s/ways", j->o->dir);
-    if (mx_ways_make(path) != 0)
+    if (mx_ways_make(path) != 0) {
         return mx_job_fail(j, "%s: %s", path, strerror(errno));
-    for (int i = 0; i < j->o->hosts; i++) {
-        if (mx_proc_start(j, i) != 0)
-            return -1;
     }
-    if (mx_job_well(j, READY_LIMIT) != 0)
+    for (int i = 0; i < j->o->hosts; i++) {
+        if (mx_proc_start(j, i) != 0) {
+            return -1;
+        }
+    }
+    if (mx_job_well(j, READY_LIMIT) != 0) {
         return mx_job_fail(j, "the job does not run within %d s: see %s/process*.log",
                            (int)(READY_LIMIT / (1000 * MX_MS)), j->o->dir);
+    }
     return 0;
 }
 
@@ -87,22 +106,27 @@ int mx_job_fault(struct mx_job *j, const char *text)
     uint32_t before[MX_HOSTS][MX_NICS];
     struct fab_fault f;
 
-    if (fab_fault_parse(text, &f, j->why, sizeof(j->why)) != 0)
+    if (fab_fault_parse(text, &f, j->why, sizeof(j->why)) != 0) {
         return -1;
-    for (int h = 0; h < j->o->hosts; h++) {
-        for (int n = 0; n < j->o->nics; n++)
-            before[h][n] = atomic_load(&seg_nic_at(j->map.seg, h, n)->fault_seq);
     }
-    if (seg_fault_apply(&j->map, &f, j->why, sizeof(j->why)) != 0)
+    for (int h = 0; h < j->o->hosts; h++) {
+        for (int n = 0; n < j->o->nics; n++) {
+            before[h][n] = atomic_load(&seg_nic_at(j->map.seg, h, n)->fault_seq);
+        }
+    }
+    if (seg_fault_apply(&j->map, &f, j->why, sizeof(j->why)) != 0) {
         return -1;
+    }
     for (int h = 0; h < j->o->hosts; h++) {
         for (int n = 0; n < j->o->nics; n++) {
             struct seg_nic *nic = seg_nic_at(j->map.seg, h, n);
 
-            if (!fab_ports_has(fab_ports(f.host, f.nic), h, n))
+            if (!fab_ports_has(fab_ports(f.host, f.nic), h, n)) {
                 continue;
-            if (atomic_load(&nic->fault_seq) == before[h][n])
+            }
+            if (atomic_load(&nic->fault_seq) == before[h][n]) {
                 return mx_job_fail(j, "'%s' did not arrive at h%d:n%d", text, h, n);
+            }
             seg_sysfs_state_set(j->map.dir, h, n, atomic_load(&nic->link.down) == 0);
         }
     }
@@ -113,10 +137,12 @@ void mx_blamed(struct mx_job *j, const char *who, const char *far)
 {
     int i = 0;
 
-    while (i < j->ntold && (strcmp(j->told[i].who, who) != 0 || strcmp(j->told[i].far, far) != 0))
+    while (i < j->ntold && (strcmp(j->told[i].who, who) != 0 || strcmp(j->told[i].far, far) != 0)) {
         i++;
-    if (i == MX_TOLD)
+    }
+    if (i == MX_TOLD) {
         return;
+    }
     snprintf(j->told[i].who, sizeof(j->told[i].who), "%s", who);
     snprintf(j->told[i].far, sizeof(j->told[i].far), "%s", far);
     j->told[i].bad = 1;
@@ -126,16 +152,18 @@ void mx_blamed(struct mx_job *j, const char *who, const char *far)
 void mx_cleared(struct mx_job *j, const char *who)
 {
     for (int i = 0; i < j->ntold; i++) {
-        if (strcmp(j->told[i].who, who) == 0 || strcmp(j->told[i].far, who) == 0)
+        if (strcmp(j->told[i].who, who) == 0 || strcmp(j->told[i].far, who) == 0) {
             j->told[i].bad = 0;
+        }
     }
 }
 
 const char *mx_still_blamed(const struct mx_job *j)
 {
     for (int i = 0; i < j->ntold; i++) {
-        if (j->told[i].bad)
+        if (j->told[i].bad) {
             return j->told[i].who;
+        }
     }
     return NULL;
 }
@@ -145,10 +173,12 @@ int mx_job_cleared(struct mx_job *j, uint64_t limit)
     uint64_t end = mx_now() + limit;
 
     for (;;) {
-        if (mx_still_blamed(j) == NULL && mx_now() >= j->said_at + MX_QUIET)
+        if (mx_still_blamed(j) == NULL && mx_now() >= j->said_at + MX_QUIET) {
             return 0;
-        if (mx_now() >= end)
+        }
+        if (mx_now() >= end) {
             return -1;
+        }
         mx_procs_read(j, 10 * MX_MS);
     }
 }
@@ -162,8 +192,9 @@ static int all_fresh(const struct mx_job *j, uint64_t before[MX_HOSTS][MX_NICS])
 {
     for (int h = 0; h < j->o->hosts; h++) {
         for (int n = 0; n < j->o->nics; n++) {
-            if (sent(j, h, n) - before[h][n] < FRESH_BYTES)
+            if (sent(j, h, n) - before[h][n] < FRESH_BYTES) {
                 return 0;
+            }
         }
     }
     return 1;
@@ -177,16 +208,20 @@ int mx_job_well(struct mx_job *j, uint64_t limit)
     while (mx_now() < end && mx_procs_alive(j) == j->o->hosts) {
         long down = 0;
 
-        for (int i = 0; i < j->o->hosts; i++)
-            down += j->proc[i].paths_down > 0 || !j->proc[i].carried; /* who is not connected to all is no vantage point */
+        for (int i = 0; i < j->o->hosts; i++) {
+            down += j->proc[i].paths_down > 0 ||
+                    !j->proc[i].carried; /* who is not connected to all is no vantage point */
+        }
         /* New traffic counts from when no path is down any more. */
         for (int h = 0; h < j->o->hosts && (down || !fresh); h++) {
-            for (int n = 0; n < j->o->nics; n++)
+            for (int n = 0; n < j->o->nics; n++) {
                 before[h][n] = sent(j, h, n);
+            }
         }
         fresh = down == 0;
-        if (fresh && all_fresh(j, before))
+        if (fresh && all_fresh(j, before)) {
             return 0;
+        }
         mx_procs_read(j, 5 * MX_MS);
     }
     return -1;

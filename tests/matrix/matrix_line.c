@@ -23,13 +23,15 @@ static int number_of(const char *text, const char *prefix)
     int v = -1, n = 0;
     size_t len = strlen(prefix);
 
-    if (text == NULL || strncmp(text, prefix, len) != 0 || sscanf(text + len, "%3d%n", &v, &n) != 1)
+    if (text == NULL || strncmp(text, prefix, len) != 0 ||
+        sscanf(text + len, "%3d%n", &v, &n) != 1) {
         return -1;
+    }
     return text[len + (size_t)n] == '\0' || text[len + (size_t)n] == '/' ? v : -1;
 }
 
-/* The code says which kind of component is blamed; F03 that the facts do not tell. What is only slow (G), the channel
- * (O) and the configuration (C) blame nobody. */
+/* The code says which kind of component is blamed; F03 that the facts do not tell. What is only
+ * slow (G), the channel (O) and the configuration (C) blame nobody. */
 static enum mx_blame blame_of(const char *code)
 {
     switch (code[0]) {
@@ -53,8 +55,9 @@ static enum mx_said verdict_read(const char *line, struct mx_verdict *v)
     char host[64], nic[64], peer[64], *colon;
     enum mx_blame blame = blame_of(code);
 
-    if (blame == MX_NOTHING || strcspn(code, " ") != 3)
+    if (blame == MX_NOTHING || strcspn(code, " ") != 3) {
         return MX_SAID_OTHER;
+    }
     *v = (struct mx_verdict){.blame = blame, .far_host = -1, .far_nic = -1};
     v->host = number_of(value_of(line, "host", host, sizeof(host)), "h");
     v->nic = number_of(value_of(line, "nic", nic, sizeof(nic)), "fab");
@@ -67,7 +70,8 @@ static enum mx_said verdict_read(const char *line, struct mx_verdict *v)
     return MX_SAID_VERDICT;
 }
 
-/* "news from h1: h2 fab0: its NIC" or "... good again": what is behind the sender; NULL: no news. */
+/* "news from h1: h2 fab0: its NIC" or "... good again": what is behind the sender; NULL: no news.
+ */
 static const char *news_of(const char *ours)
 {
     const char *colon = strncmp(ours, "news from ", 10) == 0 ? strstr(ours, ": ") : NULL;
@@ -82,8 +86,9 @@ const char *mx_line_who(const char *line)
     char host[40] = "", nic[24] = "";
     const char *news;
 
-    if (ours == NULL)
+    if (ours == NULL) {
         return "";
+    }
     ours += strlen("NET/R2 : ");
     news = news_of(ours);
     if (strncmp(ours, "R2-", 3) == 0) {
@@ -103,16 +108,21 @@ enum mx_said mx_line_read(const char *line, struct mx_verdict *v)
     const char *ours = strstr(line, "NET/R2 : ");
     const char *down, *news;
 
-    if (ours == NULL)
+    if (ours == NULL) {
         return MX_SAID_OTHER;
+    }
     ours += strlen("NET/R2 : ");
-    if (strncmp(ours, "R2-", 3) == 0)
+    if (strncmp(ours, "R2-", 3) == 0) {
         return verdict_read(ours, v);
+    }
     news = news_of(ours);
-    if (news)
+    if (news) {
         return strstr(news, ": good again") ? MX_SAID_GOOD_NEWS : MX_SAID_BAD_NEWS;
-    down = strstr(ours, " life ") ? strstr(ours, " UP -> DOWN: ") : NULL; /* of a path, not of a NIC */
-    if (down && strncmp(down + strlen(" UP -> DOWN: "), "closing", 7) != 0)
+    }
+    down =
+        strstr(ours, " life ") ? strstr(ours, " UP -> DOWN: ") : NULL; /* of a path, not of a NIC */
+    if (down && strncmp(down + strlen(" UP -> DOWN: "), "closing", 7) != 0) {
         return MX_SAID_PATH_DOWN;
+    }
     return strstr(ours, " is up: its NIC pair is back") ? MX_SAID_PATH_UP : MX_SAID_OTHER;
 }

@@ -34,8 +34,8 @@ int mx_job_fail(struct mx_job *j, const char *fmt, ...)
 }
 
 /*
- * RC's own time-outs are short, so that what was lost costs no more than the fault; a NIC is taken back soon, so that
- * many cases can follow each other.
+ * RC's own time-outs are short, so that what was lost costs no more than the fault; a NIC is taken
+ * back soon, so that many cases can follow each other.
  */
 static void rank_environment(int i)
 {
@@ -49,16 +49,19 @@ static void rank_environment(int i)
     setenv("NCCL_R2_T_PACKET", "200", 0);
 }
 
-static __attribute__((noreturn)) void rank_exec(const struct mx_job *j, int i, int out, pid_t parent)
+static __attribute__((noreturn)) void rank_exec(const struct mx_job *j, int i, int out,
+                                                pid_t parent)
 {
     char softfab[320], self[320], plugin[340], ways[340], host[16], hosts[16], nics[16];
-    char *argv[] = {"softfab", "exec", "--name", (char *)j->name, "--host", host, "--", self, "--rank",
-                    host,      hosts,  nics,     plugin,          ways,     NULL};
+    char *argv[] = {"softfab", "exec",   "--name", (char *)j->name, "--host", host,   "--",
+                    self,      "--rank", host,     hosts,           nics,     plugin, ways,
+                    NULL};
     int null = open("/dev/null", O_RDONLY);
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
+    if (getppid() != parent) {
         _exit(1);
+    }
     rank_environment(i);
     snprintf(softfab, sizeof(softfab), "%s/softfab", j->o->build);
     snprintf(self, sizeof(self), "%s/r2_matrix", j->o->build);
@@ -83,13 +86,15 @@ int mx_proc_start(struct mx_job *j, int i)
 
     snprintf(path, sizeof(path), "%s/process%d.log", j->o->dir, i);
     *p = (struct mx_proc){.fd = -1, .log = fopen(path, j->runs > 1 ? "a" : "w")};
-    if (p->log == NULL || pipe2(out, O_CLOEXEC) != 0)
+    if (p->log == NULL || pipe2(out, O_CLOEXEC) != 0) {
         return mx_job_fail(j, "%s: %s", path, strerror(errno));
+    }
     fcntl(out[0], F_SETFL, O_NONBLOCK);
     fflush(NULL);
     p->pid = fork();
-    if (p->pid == 0)
+    if (p->pid == 0) {
         rank_exec(j, i, out[1], parent);
+    }
     close(out[1]);
     p->fd = out[0];
     return p->pid > 0 ? 0 : mx_job_fail(j, "fork: %s", strerror(errno));
@@ -97,10 +102,12 @@ int mx_proc_start(struct mx_job *j, int i)
 
 static void proc_forget(struct mx_proc *p)
 {
-    if (p->fd >= 0)
+    if (p->fd >= 0) {
         close(p->fd);
-    if (p->log)
+    }
+    if (p->log) {
         fclose(p->log);
+    }
     p->fd = -1;
     p->log = NULL;
 }
@@ -125,8 +132,9 @@ static void line_take(struct mx_job *j, int i, const char *line)
     char far[64];
 
     fprintf(p->log, "%.6f %s\n", (double)now / 1e9, line);
-    if (strncmp(line, "r2_matrix: ", 11) == 0 || (strncmp(line, "# host ", 7) == 0 && !j->dying))
+    if (strncmp(line, "r2_matrix: ", 11) == 0 || (strncmp(line, "# host ", 7) == 0 && !j->dying)) {
         mx_job_fail(j, "%s", line);
+    }
     p->carried |= strncmp(line, "# carried ", 10) == 0;
     who = mx_line_who(line);
     said = mx_line_read(line, &v);
@@ -138,16 +146,19 @@ static void line_take(struct mx_job *j, int i, const char *line)
             p->verdict_at = p->verdict_at ? p->verdict_at : now;
             p->informed_at = p->informed_at ? p->informed_at : now;
             far[0] = '\0';
-            if (v.blame == MX_PATH && v.far_host >= 0)
+            if (v.blame == MX_PATH && v.far_host >= 0) {
                 snprintf(far, sizeof(far), "h%d fab%d", v.far_host, v.far_nic);
+            }
             mx_blamed(j, who, far);
         }
-        if (j->o->verbose)
+        if (j->o->verbose) {
             printf("    h%d: %s\n", i, strstr(line, "NET/R2"));
-        if (j->said)
+        }
+        if (j->said) {
             j->said(j->arg, i, &v);
-        else
+        } else {
             mx_job_fail(j, "a verdict before anything was broken: %s", line);
+        }
         break;
     case MX_SAID_BAD_NEWS:
         p->informed_at = p->informed_at ? p->informed_at : now;
@@ -174,8 +185,9 @@ static void text_take(struct mx_job *j, int i, const char *text, size_t n)
 
     for (size_t k = 0; k < n; k++) {
         if (text[k] != '\n') {
-            if (p->len < sizeof(p->buf) - 1)
+            if (p->len < sizeof(p->buf) - 1) {
                 p->buf[p->len++] = text[k];
+            }
             continue;
         }
         p->buf[p->len] = '\0';
@@ -189,23 +201,29 @@ void mx_procs_read(struct mx_job *j, uint64_t limit)
     struct pollfd pfd[MX_HOSTS];
     char text[4096];
 
-    for (int i = 0; i < j->o->hosts; i++)
+    for (int i = 0; i < j->o->hosts; i++) {
         pfd[i] = (struct pollfd){.fd = j->proc[i].fd, .events = POLLIN};
-    if (poll(pfd, (nfds_t)j->o->hosts, (int)(limit / MX_MS) + 1) <= 0)
+    }
+    if (poll(pfd, (nfds_t)j->o->hosts, (int)(limit / MX_MS) + 1) <= 0) {
         return;
+    }
     for (int i = 0; i < j->o->hosts; i++) {
         ssize_t n;
 
-        if (pfd[i].fd < 0 || pfd[i].revents == 0)
+        if (pfd[i].fd < 0 || pfd[i].revents == 0) {
             continue;
-        while ((n = read(pfd[i].fd, text, sizeof(text))) > 0)
+        }
+        while ((n = read(pfd[i].fd, text, sizeof(text))) > 0) {
             text_take(j, i, text, (size_t)n);
+        }
         if (n == 0) { /* it has ended */
             int status = 0;
 
             waitpid(j->proc[i].pid, &status, 0);
-            if (!j->dying)
-                mx_job_fail(j, "the process of h%d ended by itself, status %#x", i, (unsigned)status);
+            if (!j->dying) {
+                mx_job_fail(j, "the process of h%d ended by itself, status %#x", i,
+                            (unsigned)status);
+            }
             j->proc[i].pid = 0;
             proc_forget(&j->proc[i]);
         }
@@ -216,7 +234,8 @@ int mx_procs_alive(const struct mx_job *j)
 {
     int n = 0;
 
-    for (int i = 0; i < j->o->hosts; i++)
+    for (int i = 0; i < j->o->hosts; i++) {
         n += j->proc[i].pid > 0;
+    }
     return n;
 }

@@ -1,8 +1,8 @@
 /*
- * A process of the matrix: the only one on its host. One connection to every other host over each NIC, and from it;
- * numbered messages without end, each checked. A connection that ends with an error stays ended: the others go on, and
- * so does the process, as one that is to be heard. The processes share a folder and nothing else, so that they may be
- * on several machines (tests/lab).
+ * A process of the matrix: the only one on its host. One connection to every other host over each
+ * NIC, and from it; numbered messages without end, each checked. A connection that ends with an
+ * error stays ended: the others go on, and so does the process, as one that is to be heard. The
+ * processes share a folder and nothing else, so that they may be on several machines (tests/lab).
  */
 #include "tests/matrix/matrix.h"
 
@@ -21,12 +21,13 @@
 
 #include "tools/r2_perf/abi.h"
 
-#define MESSAGE  (32u << 10)
-#define DEPTH    2
-#define PAUSE_MS 4            /* of a sender between two messages, unless said otherwise: two cores carry it all */
-#define NAPS     40 /* in a pause: how often it is looked whether something has moved */
-#define SEEK_NS  (20 * MX_MS) /* between two looks for a handle */
-#define SAY_NS   (1000 * MX_MS)
+#define MESSAGE (32u << 10)
+#define DEPTH   2
+#define PAUSE_MS                                                                                   \
+    4 /* of a sender between two messages, unless said otherwise: two cores carry it all */
+#define NAPS    40           /* in a pause: how often it is looked whether something has moved */
+#define SEEK_NS (20 * MX_MS) /* between two looks for a handle */
+#define SAY_NS  (1000 * MX_MS)
 
 struct end {
     int sender, other, nic, over;
@@ -68,7 +69,8 @@ static __attribute__((noreturn)) void rank_die(const char *what)
 
 static uint64_t word_of(const struct end *e, uint64_t message)
 {
-    uint64_t from = (uint64_t)(e->sender ? me.host : e->other), to = (uint64_t)(e->sender ? e->other : me.host);
+    uint64_t from = (uint64_t)(e->sender ? me.host : e->other),
+             to = (uint64_t)(e->sender ? e->other : me.host);
 
     return ((from * MX_HOSTS + to) * MX_NICS + (uint64_t)e->nic + 1) * 0x9e3779b97f4a7c15ull ^
            (message + 1) * 0xd1342543de82ef95ull;
@@ -85,23 +87,24 @@ static void slot_check(const struct end *e, uint64_t message)
     const uint64_t *p = slot_of(e, message);
 
     for (uint64_t i = 0; i < MESSAGE / 8; i++) {
-        if (p[i] != w + i)
+        if (p[i] != w + i) {
             rank_die("a message has wrong bytes");
+        }
     }
 }
 
 static void end_over(struct end *e, const char *call, int rc)
 {
-    dprintf(1, "# host %d: %s %s host %d over NIC %d: %s returned %d\n", me.host, e->sender ? "send" : "recv",
-            e->sender ? "to" : "from", e->other, e->nic, call, rc);
+    dprintf(1, "# host %d: %s %s host %d over NIC %d: %s returned %d\n", me.host,
+            e->sender ? "send" : "recv", e->sender ? "to" : "from", e->other, e->nic, call, rc);
     e->over = 1;
 }
 
 /* TMP: its name while it is being written, so that a handle appears whole. */
 static void way_name(const struct end *e, char *out, size_t len, const char *tmp)
 {
-    snprintf(out, len, "%s/%d-%d-%d%s", me.dir, e->sender ? me.host : e->other, e->sender ? e->other : me.host, e->nic,
-             tmp);
+    snprintf(out, len, "%s/%d-%d-%d%s", me.dir, e->sender ? me.host : e->other,
+             e->sender ? e->other : me.host, e->nic, tmp);
 }
 
 static void way_put(const struct end *e, const char handle[ABI_HANDLE_BYTES])
@@ -112,8 +115,10 @@ static void way_put(const struct end *e, const char handle[ABI_HANDLE_BYTES])
     way_name(e, tmp, sizeof(tmp), ".new");
     way_name(e, name, sizeof(name), "");
     fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0 || write(fd, handle, ABI_HANDLE_BYTES) != ABI_HANDLE_BYTES || close(fd) != 0 || rename(tmp, name) != 0)
+    if (fd < 0 || write(fd, handle, ABI_HANDLE_BYTES) != ABI_HANDLE_BYTES || close(fd) != 0 ||
+        rename(tmp, name) != 0) {
         rank_die("a handle cannot be written");
+    }
 }
 
 /* 0: it is not there yet. */
@@ -125,12 +130,14 @@ static int way_get(const struct end *e, char handle[ABI_HANDLE_BYTES])
 
     way_name(e, name, sizeof(name), "");
     fd = open(name, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    if (fd < 0) {
         return 0;
+    }
     n = read(fd, handle, ABI_HANDLE_BYTES);
     close(fd);
-    if (n != ABI_HANDLE_BYTES)
+    if (n != ABI_HANDLE_BYTES) {
         rank_die("a handle is not whole");
+    }
     return 1;
 }
 
@@ -138,8 +145,9 @@ static void end_listen(struct end *e)
 {
     char handle[ABI_HANDLE_BYTES];
 
-    if (me.net->listen(e->nic, handle, &e->listen) != ABI_SUCCESS)
+    if (me.net->listen(e->nic, handle, &e->listen) != ABI_SUCCESS) {
         rank_die("listen failed");
+    }
     way_put(e, handle);
 }
 
@@ -149,22 +157,26 @@ static void end_open(struct end *e, uint64_t now)
     int rc;
 
     if (!e->sender) {
-        if (e->listen == NULL)
+        if (e->listen == NULL) {
             end_listen(e);
+        }
         rc = me.net->accept(e->listen, &e->comm, &none);
     } else {
         if (!e->found && now >= e->next_at) {
             e->found = way_get(e, e->handle);
             e->next_at = now + SEEK_NS;
         }
-        if (!e->found)
+        if (!e->found) {
             return;
+        }
         rc = me.net->connect(e->nic, e->handle, &e->comm, &none);
     }
-    if (rc == ABI_SUCCESS && e->comm)
+    if (rc == ABI_SUCCESS && e->comm) {
         rc = me.net->reg_mr(e->comm, e->buf, MESSAGE * DEPTH, ABI_PTR_HOST, &e->mr);
-    if (rc != ABI_SUCCESS)
+    }
+    if (rc != ABI_SUCCESS) {
         end_over(e, "set-up", rc);
+    }
 }
 
 /* Posts the next message; 1 when it was taken. */
@@ -173,16 +185,20 @@ static int end_post(struct end *e, uint64_t now)
     void *data = slot_of(e, e->tail), **req = &e->req[e->tail % DEPTH];
     int size = MESSAGE, tag = 0, rc;
 
-    if (e->tail - e->head == DEPTH || (e->sender && now < e->next_at))
+    if (e->tail - e->head == DEPTH || (e->sender && now < e->next_at)) {
         return 0;
-    for (uint64_t i = 0; e->sender && i < MESSAGE / 8; i++)
+    }
+    for (uint64_t i = 0; e->sender && i < MESSAGE / 8; i++) {
         slot_of(e, e->tail)[i] = word_of(e, e->tail) + i;
+    }
     rc = e->sender ? me.net->isend(e->comm, data, size, tag, e->mr, req)
                    : me.net->irecv(e->comm, 1, &data, &size, &tag, &e->mr, req);
-    if (rc != ABI_SUCCESS)
+    if (rc != ABI_SUCCESS) {
         end_over(e, e->sender ? "isend" : "irecv", rc);
-    if (rc != ABI_SUCCESS || *req == NULL)
+    }
+    if (rc != ABI_SUCCESS || *req == NULL) {
         return 0;
+    }
     e->tail++;
     e->next_at = now + me.pause_ns;
     return 1;
@@ -192,15 +208,19 @@ static int end_test(struct end *e)
 {
     int done = 0, size[64], rc; /* core has room for as many */
 
-    if (e->head == e->tail)
+    if (e->head == e->tail) {
         return 0;
+    }
     rc = me.net->test(e->req[e->head % DEPTH], &done, size);
-    if (rc != ABI_SUCCESS)
+    if (rc != ABI_SUCCESS) {
         end_over(e, "test", rc);
-    if (rc != ABI_SUCCESS || !done)
+    }
+    if (rc != ABI_SUCCESS || !done) {
         return 0;
-    if (!e->sender)
+    }
+    if (!e->sender) {
         slot_check(e, e->head);
+    }
     e->head++;
     return 1;
 }
@@ -209,8 +229,9 @@ static int end_turn(struct end *e, uint64_t now)
 {
     int moved = 0;
 
-    if (e->over)
+    if (e->over) {
         return 0;
+    }
     if (e->comm == NULL) {
         end_open(e, now);
         return 0;
@@ -225,8 +246,9 @@ static void progress_say(uint64_t now)
     uint64_t least = UINT64_MAX;
     int n = 0;
 
-    if (now < me.say_at)
+    if (now < me.say_at) {
         return;
+    }
     me.say_at = now + SAY_NS;
     for (int i = 0; i < me.ends; i++) {
         if (!me.end[i].over) {
@@ -235,7 +257,8 @@ static void progress_say(uint64_t now)
         }
     }
     if (n && least > me.said) {
-        dprintf(1, "# carried %llu messages over each of %d connections\n", (unsigned long long)least, n);
+        dprintf(1, "# carried %llu messages over each of %d connections\n",
+                (unsigned long long)least, n);
         me.said = least;
     }
 }
@@ -247,9 +270,11 @@ static void ends_make(void)
             for (int s = 0; s < 2; s++) {
                 struct end *e = &me.end[me.ends++];
 
-                *e = (struct end){.sender = s, .other = h, .nic = n, .buf = aligned_alloc(4096, MESSAGE * DEPTH)};
-                if (e->buf == NULL)
+                *e = (struct end){
+                    .sender = s, .other = h, .nic = n, .buf = aligned_alloc(4096, MESSAGE * DEPTH)};
+                if (e->buf == NULL) {
                     rank_die("memory");
+                }
             }
         }
     }
@@ -261,8 +286,9 @@ int mx_rank_main(int argc, char **argv)
     void *lib;
     int ndev = 0;
 
-    if (argc != 5 && argc != 6)
+    if (argc != 5 && argc != 6) {
         return 2;
+    }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     me.host = atoi(argv[0]);
     me.hosts = atoi(argv[1]);
@@ -271,19 +297,24 @@ int mx_rank_main(int argc, char **argv)
     me.pause_ns = (argc == 6 ? strtoull(argv[5], NULL, 10) : PAUSE_MS) * MX_MS;
     nap.tv_nsec = (long)(me.pause_ns / NAPS % 1000000000);
     lib = dlopen(argv[3], RTLD_NOW | RTLD_LOCAL);
-    if (lib == NULL || (me.net = dlsym(lib, ABI_TABLE_SYMBOL)) == NULL)
+    if (lib == NULL || (me.net = dlsym(lib, ABI_TABLE_SYMBOL)) == NULL) {
         rank_die(lib ? "no table" : dlerror());
-    if (me.net->init(logger) != ABI_SUCCESS || me.net->devices(&ndev) != ABI_SUCCESS || ndev != me.nics)
+    }
+    if (me.net->init(logger) != ABI_SUCCESS || me.net->devices(&ndev) != ABI_SUCCESS ||
+        ndev != me.nics) {
         rank_die("init");
+    }
     ends_make();
     for (;;) {
         int moved = 0;
 
-        for (int i = 0; i < me.ends; i++)
+        for (int i = 0; i < me.ends; i++) {
             moved |= end_turn(&me.end[i], mx_now());
+        }
         progress_say(mx_now());
-        if (!moved)
+        if (!moved) {
             nanosleep(&nap, NULL);
+        }
     }
 }
 
@@ -294,16 +325,19 @@ int mx_ways_make(const char *path)
     DIR *dir;
     int rc = mkdir(path, 0700);
 
-    if (rc == 0 || errno != EEXIST)
+    if (rc == 0 || errno != EEXIST) {
         return rc;
+    }
     dir = opendir(path);
-    if (dir == NULL)
+    if (dir == NULL) {
         return -1;
+    }
     rc = 0;
     while (rc == 0 && (d = readdir(dir)) != NULL) {
         snprintf(name, sizeof(name), "%s/%s", path, d->d_name);
-        if (d->d_name[0] != '.' && unlink(name) != 0)
+        if (d->d_name[0] != '.' && unlink(name) != 0) {
             rc = -1;
+        }
     }
     closedir(dir);
     return rc;

@@ -1,14 +1,15 @@
 /*
- * Protocol simulation: whole instances of the plugin, in one thread, on the in-process fabric with a virtual clock.
+ * Protocol simulation: whole instances of the plugin, in one thread, on the in-process fabric with
+ * a virtual clock.
  *
- * One struct sim is one run of one schedule: class and seed say everything that happens in it. The layers, from below:
- *   sim_oob     message bus between the instances: delay, loss, duplicates, disorder, outages
- *   sim_proc    an instance, its service thread and its device workers as events with random delays
- *   sim_oracle  owner table of every receive slot, and the contents that each message must have
- *   sim_conn    set-up and end of a connection;  sim_traffic: isend, irecv, test as NCCL's proxy makes them
- *   sim_fault   the schedule of faults;  sim_class: what the classes of schedules are
- *   sim_broken  which paths may go down for them;  sim_hold: which receives may be held back
- *   sim_jobs    many seeds;  sim_table: what they saw;  sim_main: the command line
+ * One struct sim is one run of one schedule: class and seed say everything that happens in it. The
+ * layers, from below: sim_oob     message bus between the instances: delay, loss, duplicates,
+ * disorder, outages sim_proc    an instance, its service thread and its device workers as events
+ * with random delays sim_oracle  owner table of every receive slot, and the contents that each
+ * message must have sim_conn    set-up and end of a connection;  sim_traffic: isend, irecv, test as
+ * NCCL's proxy makes them sim_fault   the schedule of faults;  sim_class: what the classes of
+ * schedules are sim_broken  which paths may go down for them;  sim_hold: which receives may be held
+ * back sim_jobs    many seeds;  sim_table: what they saw;  sim_main: the command line
  * Single-threaded. Times are virtual nanoseconds.
  */
 #ifndef SIM_H
@@ -29,15 +30,15 @@
 #define SIM_US 1000ull
 #define SIM_MS 1000000ull
 
-#define SIM_MAX_PROCS  3
-#define SIM_MAX_CONNS  6
-#define SIM_MAX_FAULTS 160
-#define SIM_MAX_MSGS   512
-#define SIM_MAX_SLOTS  256
-#define SIM_LIVES      8
+#define SIM_MAX_PROCS   3
+#define SIM_MAX_CONNS   6
+#define SIM_MAX_FAULTS  160
+#define SIM_MAX_MSGS    512
+#define SIM_MAX_SLOTS   256
+#define SIM_LIVES       8
 #define SIM_MAX_CLASSES 40
-#define SIM_LOG_LINES  48
-#define SIM_LOG_CHARS  400
+#define SIM_LOG_LINES   48
+#define SIM_LOG_CHARS   400
 
 struct sim;
 struct sim_oob;
@@ -46,11 +47,13 @@ struct sim_oob;
 
 enum sim_want {
     SIM_WANT_FINISH, /* a path stays healthy: every message arrives, no call returns an error */
-    SIM_WANT_ERROR,  /* all paths die: what is not finished ends in an error at both ends, in time */
-    SIM_WANT_PEER    /* one process is killed, or one end aborts: its peers end in time, everybody else finishes */
+    SIM_WANT_ERROR, /* all paths die: what is not finished ends in an error at both ends, in time */
+    SIM_WANT_PEER /* one process is killed, or one end aborts: its peers end in time, everybody else
+                     finishes */
 };
 
-/* Kinds of faults as the schedule draws them: some are two faults of the fabric one after the other. */
+/* Kinds of faults as the schedule draws them: some are two faults of the fabric one after the
+ * other. */
 enum sim_fault_kind {
     SIM_F_DOWN,
     SIM_F_FLAP, /* down, then up */
@@ -64,7 +67,8 @@ enum sim_fault_kind {
     SIM_F_HANG_FATAL, /* hang, then fatal: without a watchdog only the second is sure to be seen */
     SIM_F_HANG_BACK,  /* hang, then unhang before the holds end, then down */
     SIM_F_HANG,       /* for ever: only the watchdog finds it */
-    SIM_F_STUCK,      /* queue pairs of now send and complete nothing any more, while the NIC goes on answering */
+    SIM_F_STUCK, /* queue pairs of now send and complete nothing any more, while the NIC goes on
+                    answering */
     SIM_F_LOSS,
     SIM_F_DUP,
     SIM_F_DELAY,
@@ -72,15 +76,17 @@ enum sim_fault_kind {
     SIM_F_MR_FAIL,
     SIM_F_GID_CHANGE,
     SIM_F_OOB_OUTAGE,
-    SIM_F_DRAIN, /* no fault: the processes of a host are to keep a NIC free of work */
+    SIM_F_DRAIN,  /* no fault: the processes of a host are to keep a NIC free of work */
     SIM_F_CUT,    /* what is between two NICs, or a plane */
     SIM_F_CUT_TX, /* ... one way */
     SIM_F_CORRUPT,
     SIM_F_SEND_ERROR,
-    SIM_F_SILENT_DEATH, /* then fatal or removed: the driver takes what is posted, and never says anything of it */
+    SIM_F_SILENT_DEATH, /* then fatal or removed: the driver takes what is posted, and never says
+                           anything of it */
     SIM_F_UNPLUG,
-    SIM_F_CALL_ERROR, /* then down: the next calls fail, so that a fence comes late, and a look says nothing of use */
-    SIM_F_RETRY7,    /* not drawn among the others: what all devices of a schedule do from its start */
+    SIM_F_CALL_ERROR, /* then down: the next calls fail, so that a fence comes late, and a look says
+                         nothing of use */
+    SIM_F_RETRY7, /* not drawn among the others: what all devices of a schedule do from its start */
     SIM_F_RECV_KEPT, /* the same */
     SIM_F_PROVIDER,  /* no fault: NICs whose library keeps its own account of queue pairs in ERR */
     SIM_F_KINDS
@@ -98,23 +104,23 @@ struct sim_params {
     int no_replay; /* nothing in the schedule may make a part go twice */
     int quiet;     /* nothing in the schedule may take a path down: none may go DOWN */
     int procs, nics, conns;
-    int mesh;          /* a connection from each process to each other */
-    int locate;        /* one failure, and what every process says of it; sim_locate.c */
-    int cut_path;      /* ... which is a path between two NICs; nobody may miss it */
+    int mesh;           /* a connection from each process to each other */
+    int locate;         /* one failure, and what every process says of it; sim_locate.c */
+    int cut_path;       /* ... which is a path between two NICs; nobody may miss it */
     uint64_t mended_ns; /* what is broken is mended within this time; 0: never */
-    uint64_t hold_ns;  /* nobody closes before this time */
-    int share_host;    /* the third process runs on the host of the first */
-    int msgs;          /* per connection */
-    int max_group;     /* buffers of one irecv */
-    int max_slots;     /* receive buffers of a connection that are posted at a time */
-    uint32_t max_size; /* bytes */
-    int big_pct;       /* share of messages near max_size */
-    int ops;           /* operations with silence between them */
-    uint64_t idle_ns;  /* longest silence */
-    uint64_t pace_ns;  /* a sender pauses up to this long between two bursts */
-    uint64_t setup_ns; /* connections are made within this time: late ones find NICs dead */
+    uint64_t hold_ns;   /* nobody closes before this time */
+    int share_host;     /* the third process runs on the host of the first */
+    int msgs;           /* per connection */
+    int max_group;      /* buffers of one irecv */
+    int max_slots;      /* receive buffers of a connection that are posted at a time */
+    uint32_t max_size;  /* bytes */
+    int big_pct;        /* share of messages near max_size */
+    int ops;            /* operations with silence between them */
+    uint64_t idle_ns;   /* longest silence */
+    uint64_t pace_ns;   /* a sender pauses up to this long between two bursts */
+    uint64_t setup_ns;  /* connections are made within this time: late ones find NICs dead */
     int loopback_pct, cross_dev_pct;
-    int idle_rails; /* all connections are on the safe rail: the others carry nothing */
+    int idle_rails;  /* all connections are on the safe rail: the others carry nothing */
     int crossrail;   /* rails reach each other, and any pair of NICs may be a path ... */
     int own_rail;    /* ... but is none, by NCCL_R2_BACKUP_SCOPE=rail */
     int no_failover; /* the first failure ends the connections */
@@ -126,31 +132,36 @@ struct sim_params {
     /* bus */
     uint64_t oob_min_ns, oob_max_ns;
     uint32_t oob_loss_ppm, oob_dup_ppm, oob_reorder_ppm;
-    int oob_gone; /* all channels are out for good, some time after the first messages */
+    int oob_gone;         /* all channels are out for good, some time after the first messages */
     uint64_t oob_late_ns; /* a duplicate comes up to this much later than its like */
     /* plugin options */
     int ib_timeout, ib_retry;
     int t_fence_ms, t_pcie_ms, t_packet_ms, t_dead_ms, give_up_ms, repeat_ms, linger_ms, ack_us;
-    int qps, split; /* 0: defaults */
+    int qps, split;             /* 0: defaults */
     int adaptive, ar_threshold; /* adaptive routing */
-    int ar_mixed; /* which processes and NICs have it on differs, and so does the threshold */
-    int no_inline; /* devices take no inline data */
-    int ack_flush;              /* NCCL_R2_ACK=flush, of host memory */
-    unsigned copy_nics;         /* bit per rail: NICs that do not take the buffers of senders; with NCCL_R2_RELAY these go by way of staging memory */
+    int ar_mixed;       /* which processes and NICs have it on differs, and so does the threshold */
+    int no_inline;      /* devices take no inline data */
+    int ack_flush;      /* NCCL_R2_ACK=flush, of host memory */
+    unsigned copy_nics; /* bit per rail: NICs that do not take the buffers of senders; with
+                           NCCL_R2_RELAY these go by way of staging memory */
     struct sim_delay copy;
-    uint32_t copy_fail_ppm;     /* copies that the engine refuses */
-    int retry7, recv_kept; /* what the kernel's Soft-RoCE does: fab_fault.h */
-    uint64_t providers; /* 0: all libraries are plain; else which NIC has which is drawn from this */
-    int one_provider;   /* ... and all are of one kind */
-    int list_cut; /* NICs of other rails than the safe one refuse each n-th list behind its first work request; 0: none */
-    int cut_min, rq_depth, spread, t_stuck_ms, t_return_ms, t_probe_ms; /* the last two 0: defaults */
+    uint32_t copy_fail_ppm; /* copies that the engine refuses */
+    int retry7, recv_kept;  /* what the kernel's Soft-RoCE does: fab_fault.h */
+    uint64_t
+        providers;    /* 0: all libraries are plain; else which NIC has which is drawn from this */
+    int one_provider; /* ... and all are of one kind */
+    int list_cut; /* NICs of other rails than the safe one refuse each n-th list behind its first
+                     work request; 0: none */
+    int cut_min, rq_depth, spread, t_stuck_ms, t_return_ms,
+        t_probe_ms; /* the last two 0: defaults */
     /* faults */
     int faults;
     uint32_t fault_mask;
     int rounds;       /* instead: so many faults of any rail, each mended after a while */
     uint64_t mend_ns; /* ... up to this much later */
     uint64_t gap_ns;  /* ... and up to this much before the next one */
-    int chain_pct;    /* a fault follows the one before within chain_ns instead of waiting for traffic */
+    int chain_pct; /* a fault follows the one before within chain_ns instead of waiting for traffic
+                    */
     uint64_t chain_ns;
     int both_pct;      /* ... hits both ends of the rail */
     int early_pct;     /* ... comes while connections are set up */
@@ -169,17 +180,19 @@ struct sim_params {
 struct sim_class {
     const char *name, *what;
     void (*draw)(struct sim_params *p, struct fab_rng *r);
-    int lives; /* paths return: lives after the first must be seen to carry data */
+    int lives;   /* paths return: lives after the first must be seen to carry data */
     int weights; /* plans must be seen to change by weight */
 };
 extern const struct sim_class sim_classes[];
 extern const int sim_class_count;
-extern const int sim_class_turns; /* of them the first so many take turns where no class is asked for */
+extern const int
+    sim_class_turns; /* of them the first so many take turns where no class is asked for */
 
 /* Draws the parameters of @seed in class @cls. */
 void sim_params_draw(struct sim_params *p, int cls, uint64_t seed);
 
-/* Parameters as options of the plugin. Ends the process when an option is unknown: the table and this file must agree.
+/* Parameters as options of the plugin. Ends the process when an option is unknown: the table and
+ * this file must agree.
  */
 void sim_params_config(const struct sim_params *p, struct r2_config *cfg);
 
@@ -211,7 +224,8 @@ void sim_proc_stop(struct sim_proc *p);
 /* Wakes the service thread, as a descriptor that became readable would. */
 void sim_proc_kick(struct sim_proc *p);
 
-/* Every call into an instance is made between these two: they tell fabric and log whose call it is. */
+/* Every call into an instance is made between these two: they tell fabric and log whose call it is.
+ */
 void sim_proc_enter(struct sim_proc *p);
 void sim_proc_leave(struct sim_proc *p);
 
@@ -232,7 +246,8 @@ struct sim_bus *sim_bus_create(struct sim *s);
 void sim_bus_destroy(struct sim_bus *b);
 /* r2_inst_params.oob_create with a struct sim_proc as @arg. */
 struct r2_oob *sim_oob_create(void *arg, const struct r2_oob_events *ev, char *why, size_t why_len);
-/* All channels between @a and @b are lost for @ns; @silent: the ends are not told before the end of it. */
+/* All channels between @a and @b are lost for @ns; @silent: the ends are not told before the end of
+ * it. */
 void sim_bus_outage(struct sim_bus *b, int a, int other, uint64_t ns, int silent);
 /* The process is gone: its channels are refused from now on. */
 void sim_bus_dead(struct sim_bus *b, int proc);
@@ -317,7 +332,8 @@ struct sim_conn {
     uint32_t stride;
     uint8_t *send_base, *recv_base;
     int may_fail; /* an error is a legal end from now on */
-    int kept; /* memory that stayed registered at an abort: bit 0 the sender's, bit 1 the receiver's */
+    int kept; /* memory that stayed registered at an abort: bit 0 the sender's, bit 1 the receiver's
+               */
 };
 
 void sim_conn_init(struct sim_conn *c, struct sim *s, int index);
@@ -371,18 +387,20 @@ struct sim_fault {
 };
 
 void sim_faults_draw(struct sim *s);
-/* sim_return.c: the faults of a class with rounds; a NIC that was dead at start comes up; a set-up is not to lose its
- * last path */
+/* sim_return.c: the faults of a class with rounds; a NIC that was dead at start comes up; a set-up
+ * is not to lose its last path */
 void sim_rounds_draw(struct sim *s);
 void sim_rounds_late_nic(struct sim *s, int host, int rail);
 int sim_rounds_must_wait(const struct sim *s, const struct sim_fault *f);
-struct sim_fault *sim_fault_new(struct sim *s); /* zeroed, triggered by nothing yet; NULL when the schedule is full */
-void sim_faults_start(struct sim *s);           /* NICs dead at start, faults of the set-up */
-void sim_faults_progress(struct sim *s);        /* a message was done */
+struct sim_fault *
+sim_fault_new(struct sim *s); /* zeroed, triggered by nothing yet; NULL when the schedule is full */
+void sim_faults_start(struct sim *s);    /* NICs dead at start, faults of the set-up */
+void sim_faults_progress(struct sim *s); /* a message was done */
 int sim_faults_left(const struct sim *s);
 void sim_faults_rest(struct sim *s); /* traffic is over: those that still wait for it come now */
 
-/* Where a cut goes: "h0:n1 cut h2:n1", or the plane of @f's rail. Into f->text, of which host, NIC and kind are set. */
+/* Where a cut goes: "h0:n1 cut h2:n1", or the plane of @f's rail. Into f->text, of which host, NIC
+ * and kind are set. */
 void sim_cut_compose(struct sim *s, struct sim_fault *f);
 
 /* ---- false switches ---- */
@@ -391,7 +409,8 @@ void sim_cut_compose(struct sim *s, struct sim_fault *f);
 void sim_fabric_fault(struct sim *s, const char *text);
 /* A driver that refuses work at times. */
 void sim_broken_nic(struct sim *s, int host, int nic);
-/* @msg says that a path of @p goes down: the run fails when nothing has been done to its NICs nor to what is between. */
+/* @msg says that a path of @p goes down: the run fails when nothing has been done to its NICs nor
+ * to what is between. */
 void sim_switch_judge(struct sim_proc *p, const char *msg);
 
 /* ---- holds ---- */
@@ -419,12 +438,12 @@ struct sim_stats {
     uint64_t faults[SIM_F_KINDS];
     uint64_t oob_lost, oob_dup, oob_reordered, oob_outages, ghosts;
     uint64_t copies, copies_refused; /* of parts to staging memory */
-    uint64_t refused, made_up; /* posts in ERR; flushes by libraries */
-    uint64_t late_arrivals;    /* good completions behind these */
+    uint64_t refused, made_up;       /* posts in ERR; flushes by libraries */
+    uint64_t late_arrivals;          /* good completions behind these */
     uint64_t lists, lists_cut; /* of send work requests: adaptive routing posts two at a time */
-    uint64_t overtaken; /* writes placed before an older one of their queue pair */
-    uint64_t weights; /* changes of weights or paths of a plan that were seen */
-    uint64_t returns; /* lives after the first that came up, at the receiver */
+    uint64_t overtaken;        /* writes placed before an older one of their queue pair */
+    uint64_t weights;          /* changes of weights or paths of a plan that were seen */
+    uint64_t returns;          /* lives after the first that came up, at the receiver */
     struct mx_sums matrix;
     uint64_t carried[SIM_LIVES]; /* lives of this number that carried data; the last: and above */
 };
@@ -439,12 +458,13 @@ struct sim {
     struct sim_proc proc[SIM_MAX_PROCS];
     struct sim_conn conn[SIM_MAX_CONNS];
     struct fab_rng rng;
-    uint64_t key; /* of message contents: differs in every run, so that leftovers never look right */
+    uint64_t
+        key; /* of message contents: differs in every run, so that leftovers never look right */
     struct sim_fault fault[SIM_MAX_FAULTS];
     int nfaults, safe_rail;
     struct {
-        uint32_t nic[SIM_MAX_PROCS];                         /* of a host, bit = NIC */
-        uint32_t drained[SIM_MAX_PROCS];                     /* the same: by order */
+        uint32_t nic[SIM_MAX_PROCS];                             /* of a host, bit = NIC */
+        uint32_t drained[SIM_MAX_PROCS];                         /* the same: by order */
         uint32_t way[SIM_MAX_PROCS][IB_MAX_NICS][SIM_MAX_PROCS]; /* from a NIC to those of a host */
     } broken; /* until now: what may take a path down. sim_broken.c */
     int in_event;
@@ -480,7 +500,8 @@ extern struct sim *sim_now_running;
 void sim_weights_rates(struct sim *s, struct fab_desc *d);
 void sim_weights_start(struct sim *s);
 
-/* Runs one schedule; 0 when everything held. The reason is in s->why. @s is large: static or heap. */
+/* Runs one schedule; 0 when everything held. The reason is in s->why. @s is large: static or heap.
+ */
 int sim_run(struct sim *s, int cls, uint64_t seed);
 
 /* The first failure of a run counts. */

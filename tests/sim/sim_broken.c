@@ -1,6 +1,7 @@
 /*
- * What a schedule has broken so far, and which paths may go down for it. One that does although nothing was ever done to its NIC at either end, nor to
- * the way between the two, is a false switch: it fails the run, whatever the class.
+ * What a schedule has broken so far, and which paths may go down for it. One that does although
+ * nothing was ever done to its NIC at either end, nor to the way between the two, is a false
+ * switch: it fails the run, whatever the class.
  */
 #include "sim.h"
 
@@ -14,7 +15,8 @@ static uint64_t fired_count(struct sim *s, int host, int nic, enum fab_fault_kin
     return fab_inproc_nic(s->f, host, nic)->cnt.faults[kind];
 }
 
-/* Whether @kind may take a path down. What RC repairs may where it is strong against the transport's patience; a packet that comes twice never. */
+/* Whether @kind may take a path down. What RC repairs may where it is strong against the
+ * transport's patience; a packet that comes twice never. */
 static int breaks(const struct sim *s, enum fab_fault_kind kind)
 {
     switch (kind) {
@@ -47,8 +49,9 @@ static void way_note(struct sim *s, int host, int nic, uint64_t ports)
 {
     for (int h = 0; h < SIM_MAX_PROCS; h++) {
         for (int n = 0; n < s->p.nics; n++) {
-            if (!fab_ports_has(ports, h, n))
+            if (!fab_ports_has(ports, h, n)) {
                 continue;
+            }
             s->broken.way[host][nic][h] |= 1u << n;
             s->broken.way[h][n][host] |= 1u << nic;
         }
@@ -72,8 +75,9 @@ void sim_fabric_fault(struct sim *s, const char *text)
         return;
     }
     for (int h = 0; h < hosts; h++) {
-        for (int n = 0; n < s->p.nics; n++)
+        for (int n = 0; n < s->p.nics; n++) {
             before[h][n] = fired_count(s, h, n, f.kind);
+        }
     }
     if (fab_inproc_fault(s->f, text, err, sizeof(err)) != 0) {
         sim_fail(s, "fault '%s': %s", text, err);
@@ -81,14 +85,17 @@ void sim_fabric_fault(struct sim *s, const char *text)
     }
     for (int h = 0; h < hosts; h++) {
         for (int n = 0; n < s->p.nics; n++) {
-            if (!names(&f, h, n))
+            if (!names(&f, h, n)) {
                 continue;
-            if (fired_count(s, h, n, f.kind) == before[h][n])
+            }
+            if (fired_count(s, h, n, f.kind) == before[h][n]) {
                 sim_fail(s, "fault '%s' did not fire at h%d:n%d", text, h, n);
-            if (f.kind == FAB_FAULT_CUT || f.kind == FAB_FAULT_CUT_TX)
+            }
+            if (f.kind == FAB_FAULT_CUT || f.kind == FAB_FAULT_CUT_TX) {
                 way_note(s, h, n, f.value);
-            else if (breaks(s, f.kind))
+            } else if (breaks(s, f.kind)) {
                 sim_broken_nic(s, h, n);
+            }
         }
     }
 }
@@ -101,37 +108,45 @@ static const struct r2_comm *comm_of(const struct sim_proc *p, const char *label
 
     for (const struct r2_comm *c = r2_comm_first(p->inst); c; c = c->all_next) {
         len = strlen(c->label);
-        if (strncmp(label, c->label, len) == 0 && strncmp(label + len, " path ", 6) == 0)
+        if (strncmp(label, c->label, len) == 0 && strncmp(label + len, " path ", 6) == 0) {
             return c;
+        }
     }
     return NULL;
 }
 
 /*
- * An end that leaves takes registrations and queue pairs away while the other may still be sending, or telling what came: that is refused, or never
- * answered, over whatever path it goes, and both ends see it. There is nothing left to switch.
+ * An end that leaves takes registrations and queue pairs away while the other may still be sending,
+ * or telling what came: that is refused, or never answered, over whatever path it goes, and both
+ * ends see it. There is nothing left to switch.
  */
 static int has_left(const struct sim *s, const struct sim_proc *p, const struct r2_comm *c)
 {
     for (int i = 0; i < s->p.conns; i++) {
         const struct sim_conn *k = &s->conn[i];
-        if (((k->s.proc == p && k->s.comm_id == c->id) || (k->r.proc == p && k->r.comm_id == c->id)) &&
-            (k->s.state >= SIM_END_DEREGISTERED || k->r.state >= SIM_END_DEREGISTERED))
+        if (((k->s.proc == p && k->s.comm_id == c->id) ||
+             (k->r.proc == p && k->r.comm_id == c->id)) &&
+            (k->s.state >= SIM_END_DEREGISTERED || k->r.state >= SIM_END_DEREGISTERED)) {
             return 1;
+        }
     }
     return 0;
 }
 
 /*
- * Whether the path between these two NICs goes down with a cause: a fault, or the order to drain one of them. Of the order the other end hears, or it
- * finds out where the channel is out: the queue pair there sends and answers nothing any more.
+ * Whether the path between these two NICs goes down with a cause: a fault, or the order to drain
+ * one of them. Of the order the other end hears, or it finds out where the channel is out: the
+ * queue pair there sends and answers nothing any more.
  */
-static int has_cause(const struct sim *s, unsigned host, unsigned nic, unsigned far_host, unsigned far, const char *msg)
+static int has_cause(const struct sim *s, unsigned host, unsigned nic, unsigned far_host,
+                     unsigned far, const char *msg)
 {
-    if (s->broken.drained[host] >> nic & 1 || s->broken.drained[far_host] >> far & 1)
+    if (s->broken.drained[host] >> nic & 1 || s->broken.drained[far_host] >> far & 1) {
         return 1;
+    }
     return !strstr(msg, ib_fault_name(IB_FAULT_ADMIN)) &&
-           (s->broken.nic[host] >> nic & 1 || s->broken.nic[far_host] >> far & 1 || s->broken.way[host][nic][far_host] >> far & 1);
+           (s->broken.nic[host] >> nic & 1 || s->broken.nic[far_host] >> far & 1 ||
+            s->broken.way[host][nic][far_host] >> far & 1);
 }
 
 /* Line: "NET/R2 : LABEL path P life L UP -> DOWN: WHY". */
@@ -143,14 +158,17 @@ void sim_switch_judge(struct sim_proc *p, const char *msg)
     unsigned at, host, near, far;
 
     if (!c || !path || sscanf(path, " path %u", &at) != 1 || at >= (unsigned)c->link.npaths ||
-        sscanf(c->peer_host, "h%u", &host) != 1 || host >= SIM_MAX_PROCS || sscanf(c->peer_nic[at], "fab%u", &far) != 1 ||
+        sscanf(c->peer_host, "h%u", &host) != 1 || host >= SIM_MAX_PROCS ||
+        sscanf(c->peer_nic[at], "fab%u", &far) != 1 ||
         sscanf(c->link.nics->nic[c->link.path[at].nic].name, "fab%u", &near) != 1) {
         sim_fail(s, "process %d: whose path is this: %s", p->index, msg);
         return;
     }
-    if (has_cause(s, (unsigned)p->host, near, host, far, msg) || has_left(s, p, c))
+    if (has_cause(s, (unsigned)p->host, near, host, far, msg) || has_left(s, p, c)) {
         return;
+    }
     s->st.false_switches++;
-    sim_fail(s, "process %d: false switch: nothing was done to h%d:n%u, h%u:n%u or what is between: %s", p->index, p->host, near, host, far,
-             msg);
+    sim_fail(
+        s, "process %d: false switch: nothing was done to h%d:n%u, h%u:n%u or what is between: %s",
+        p->index, p->host, near, host, far, msg);
 }

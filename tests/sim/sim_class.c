@@ -1,21 +1,24 @@
 /*
- * Classes of schedules. Each aims at a part of the failures in scope and at some of the counterexamples of the
- * protocol: which things are slow against which others decides what can go wrong.
+ * Classes of schedules. Each aims at a part of the failures in scope and at some of the
+ * counterexamples of the protocol: which things are slow against which others decides what can go
+ * wrong.
  */
 #include "sim.h"
 
 #include <string.h>
 
 #define LINK_FAULTS (SIM_F(SIM_F_DOWN) | SIM_F(SIM_F_FLAP))
-#define SILENT_FAULTS                                                                                                  \
-    (SIM_F(SIM_F_BLACKHOLE) | SIM_F(SIM_F_BLACKHOLE_TX) | SIM_F(SIM_F_BLACKHOLE_RX) | SIM_F(SIM_F_ACK_LOST) |           \
-     SIM_F(SIM_F_CUT) | SIM_F(SIM_F_CUT_TX))
-#define DEVICE_FAULTS                                                                                                  \
-    (SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_REMOVE) | SIM_F(SIM_F_SILENT_DEATH) | SIM_F(SIM_F_UNPLUG) |                      \
-     SIM_F(SIM_F_CALL_ERROR) | SIM_F(SIM_F_SEND_ERROR) | SIM_F(SIM_F_QP_ERROR) | SIM_F(SIM_F_GID_CHANGE))
-#define HANG_FAULTS   (SIM_F(SIM_F_HANG_FATAL) | SIM_F(SIM_F_HANG_BACK))
-#define GREY_FAULTS                                                                                                    \
-    (SIM_F(SIM_F_LOSS) | SIM_F(SIM_F_CORRUPT) | SIM_F(SIM_F_DUP) | SIM_F(SIM_F_DELAY) | SIM_F(SIM_F_RATE))
+#define SILENT_FAULTS                                                                              \
+    (SIM_F(SIM_F_BLACKHOLE) | SIM_F(SIM_F_BLACKHOLE_TX) | SIM_F(SIM_F_BLACKHOLE_RX) |              \
+     SIM_F(SIM_F_ACK_LOST) | SIM_F(SIM_F_CUT) | SIM_F(SIM_F_CUT_TX))
+#define DEVICE_FAULTS                                                                              \
+    (SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_REMOVE) | SIM_F(SIM_F_SILENT_DEATH) | SIM_F(SIM_F_UNPLUG) |  \
+     SIM_F(SIM_F_CALL_ERROR) | SIM_F(SIM_F_SEND_ERROR) | SIM_F(SIM_F_QP_ERROR) |                   \
+     SIM_F(SIM_F_GID_CHANGE))
+#define HANG_FAULTS (SIM_F(SIM_F_HANG_FATAL) | SIM_F(SIM_F_HANG_BACK))
+#define GREY_FAULTS                                                                                \
+    (SIM_F(SIM_F_LOSS) | SIM_F(SIM_F_CORRUPT) | SIM_F(SIM_F_DUP) | SIM_F(SIM_F_DELAY) |            \
+     SIM_F(SIM_F_RATE))
 
 /* What all classes start from: mostly small messages, everything a little late, short timers. */
 static void draw_base(struct sim_params *p, struct fab_rng *r)
@@ -38,8 +41,10 @@ static void draw_base(struct sim_params *p, struct fab_rng *r)
     p->loopback_pct = 5;
     p->cross_dev_pct = 20;
     p->app = (struct sim_delay){fab_rng_upto(r, 3000), 2 * SIM_MS, (uint32_t)fab_rng_upto(r, 3000)};
-    p->service = (struct sim_delay){fab_rng_upto(r, 50 * SIM_US), 3 * SIM_MS, (uint32_t)fab_rng_upto(r, 20000)};
-    p->worker = (struct sim_delay){fab_rng_upto(r, 200 * SIM_US), 3 * SIM_MS, (uint32_t)fab_rng_upto(r, 20000)};
+    p->service = (struct sim_delay){fab_rng_upto(r, 50 * SIM_US), 3 * SIM_MS,
+                                    (uint32_t)fab_rng_upto(r, 20000)};
+    p->worker = (struct sim_delay){fab_rng_upto(r, 200 * SIM_US), 3 * SIM_MS,
+                                   (uint32_t)fab_rng_upto(r, 20000)};
     p->latency_ns = sim_pick(r, 500, 5000);
     p->rate = sim_pct(r, 50) ? 0 : sim_pick(r, 1000, 20000) * 1000000ull;
     p->fab.jitter_ns = fab_rng_upto(r, 3000);
@@ -64,10 +69,12 @@ static void draw_base(struct sim_params *p, struct fab_rng *r)
     p->chain_ns = sim_pct(r, 50) ? 100 * SIM_US : 10 * SIM_MS;
     p->both_pct = 20;
     p->close_now_pct = 50;
-    /* Without the event a removal under an end that has nothing posted is seen by nobody but a watchdog. */
+    /* Without the event a removal under an end that has nothing posted is seen by nobody but a
+     * watchdog. */
     p->fab.remove_event_ppm = 1000000;
     p->close_ns = 5 * SIM_MS;
-    p->stall_ms = 400; /* the transport's retries, a hold of T_dead, a few lost control messages, the peer's silence */
+    p->stall_ms = 400; /* the transport's retries, a hold of T_dead, a few lost control messages,
+                          the peer's silence */
 }
 
 static void draw_calm(struct sim_params *p, struct fab_rng *r)
@@ -125,7 +132,8 @@ static void draw_watch(struct sim_params *p, struct fab_rng *r)
     p->ib_retry = 7;
     p->spread = sim_pct(r, 30);
     p->idle_ns = sim_pct(r, 50) ? 200 * SIM_MS : p->idle_ns;
-    p->stall_ms = 1000; /* three faults in a row, each suspected, asked (longer while a NIC of either end moves) and settled; holds of T_dead */
+    p->stall_ms = 1000; /* three faults in a row, each suspected, asked (longer while a NIC of
+                           either end moves) and settled; holds of T_dead */
 }
 
 /* Queue pairs that stand still on NICs that answer. */
@@ -138,12 +146,12 @@ static void draw_stuck(struct sim_params *p, struct fab_rng *r)
     p->ib_retry = 7;
     p->t_stuck_ms = 100;
     p->spread = sim_pct(r, 30);
-    p->stall_ms =
-        1500; /* per fault: twice T_stuck or the RC time-out, and as long again where the probe is stuck, too */
+    p->stall_ms = 1500; /* per fault: twice T_stuck or the RC time-out, and as long again where the
+                           probe is stuck, too */
 }
 
-/* A receiver that cannot fence: what its NIC has taken lands when it pleases, long after the replay if the bus is
- * quick. */
+/* A receiver that cannot fence: what its NIC has taken lands when it pleases, long after the replay
+ * if the bus is quick. */
 static void draw_hang(struct sim_params *p, struct fab_rng *r)
 {
     p->faults = (int)sim_pick(r, 1, 2);
@@ -162,8 +170,9 @@ static void draw_hang(struct sim_params *p, struct fab_rng *r)
     p->service = (struct sim_delay){5 * SIM_US, SIM_MS, 5000};
     p->worker = (struct sim_delay){5 * SIM_US, SIM_MS, 5000};
     if (sim_pct(r, 40)) {
-        /* A call that the driver keeps stops the whole simulation: the transport's patience and that of the watchdog
-         * must outlast several of them, or healthy paths die of what is only this program's single thread. */
+        /* A call that the driver keeps stops the whole simulation: the transport's patience and
+         * that of the watchdog must outlast several of them, or healthy paths die of what is only
+         * this program's single thread. */
         p->fab.hang_modify_ns = sim_pick(r, SIM_MS, 8 * SIM_MS);
         p->ib_timeout = 12;
         p->ib_retry = 5;
@@ -179,8 +188,9 @@ static void draw_ghost(struct sim_params *p, struct fab_rng *r)
 {
     p->faults = (int)sim_pick(r, 1, 2);
     p->fault_mask = SILENT_FAULTS | LINK_FAULTS | SIM_F(SIM_F_QP_ERROR);
-    if (sim_pct(r, 50))
+    if (sim_pct(r, 50)) {
         p->fault_mask = SIM_F(SIM_F_BLACKHOLE_TX) | SIM_F(SIM_F_BLACKHOLE) | SIM_F(SIM_F_LOSS);
+    }
     p->msgs = p->msgs < 60 ? 60 : p->msgs;
     p->max_group = (int)sim_pick(r, 1, 2);
     p->max_slots = (int)sim_pick(r, 2, 4);
@@ -211,7 +221,8 @@ static void draw_connect(struct sim_params *p, struct fab_rng *r)
 {
     p->dead_at_start = sim_pct(r, 50);
     p->faults = (int)sim_pick(r, 1, 3);
-    p->fault_mask = LINK_FAULTS | SILENT_FAULTS | DEVICE_FAULTS | SIM_F(SIM_F_MR_FAIL) | SIM_F(SIM_F_OOB_OUTAGE);
+    p->fault_mask = LINK_FAULTS | SILENT_FAULTS | DEVICE_FAULTS | SIM_F(SIM_F_MR_FAIL) |
+                    SIM_F(SIM_F_OOB_OUTAGE);
     p->early_pct = 100;
     p->chain_pct = 30;
     p->fab.rtr_needs_path = sim_pct(r, 30);
@@ -232,8 +243,9 @@ static void draw_oob(struct sim_params *p, struct fab_rng *r)
 /* No channel any more, told or not: what is to be said goes over the NICs that are left. */
 static void draw_inband(struct sim_params *p, struct fab_rng *r)
 {
-    if (sim_pct(r, 40))
+    if (sim_pct(r, 40)) {
         draw_watch(p, r);
+    }
     p->faults = (int)sim_pick(r, 1, 4);
     p->fault_mask = LINK_FAULTS | SILENT_FAULTS | DEVICE_FAULTS;
     p->setup_ns = 200 * SIM_US;
@@ -284,7 +296,8 @@ static void draw_last(struct sim_params *p, struct fab_rng *r)
     p->t_dead_ms = 100;
 }
 
-/* NCCL_R2_FAILOVER=off: what is in use when a NIC fails ends with an error, at both ends and in time. */
+/* NCCL_R2_FAILOVER=off: what is in use when a NIC fails ends with an error, at both ends and in
+ * time. */
 static void draw_off(struct sim_params *p, struct fab_rng *r)
 {
     p->want = SIM_WANT_ERROR;
@@ -319,7 +332,8 @@ static void draw_spread(struct sim_params *p, struct fab_rng *r)
     p->fab.cqe_ns = sim_pick(r, 0, 500 * SIM_US);
 }
 
-/* What fails comes back, again and again, on every rail: lives 2, 3, 4 carry data beside late packets of those before.
+/* What fails comes back, again and again, on every rail: lives 2, 3, 4 carry data beside late
+ * packets of those before.
  */
 static void draw_return(struct sim_params *p, struct fab_rng *r)
 {
@@ -328,7 +342,9 @@ static void draw_return(struct sim_params *p, struct fab_rng *r)
     p->fault_mask |= sim_pct(r, 60) ? SILENT_FAULTS : 0;
     p->fault_mask |= sim_pct(r, 50) ? SIM_F(SIM_F_QP_ERROR) | SIM_F(SIM_F_GID_CHANGE) : 0;
     p->fault_mask |= sim_pct(r, 30) ? SIM_F(SIM_F_HANG_BACK) : 0;
-    p->fault_mask |= sim_pct(r, 15) ? SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_REMOVE) | SIM_F(SIM_F_SILENT_DEATH) | SIM_F(SIM_F_UNPLUG) : 0;
+    p->fault_mask |= sim_pct(r, 15) ? SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_REMOVE) |
+                                          SIM_F(SIM_F_SILENT_DEATH) | SIM_F(SIM_F_UNPLUG)
+                                    : 0;
     p->fault_mask |= sim_pct(r, 30) ? SIM_F(SIM_F_CALL_ERROR) : 0;
     p->fault_mask |= sim_pct(r, 30) ? SIM_F(SIM_F_SEND_ERROR) : 0;
     p->fault_mask |= sim_pct(r, 30) ? SIM_F(SIM_F_OOB_OUTAGE) : 0;
@@ -365,7 +381,8 @@ static void draw_return(struct sim_params *p, struct fab_rng *r)
 static void draw_mixed(struct sim_params *p, struct fab_rng *r)
 {
     p->faults = (int)sim_pick(r, 1, 8);
-    p->fault_mask = LINK_FAULTS | SILENT_FAULTS | DEVICE_FAULTS | HANG_FAULTS | GREY_FAULTS | SIM_F(SIM_F_OOB_OUTAGE);
+    p->fault_mask = LINK_FAULTS | SILENT_FAULTS | DEVICE_FAULTS | HANG_FAULTS | GREY_FAULTS |
+                    SIM_F(SIM_F_OOB_OUTAGE);
     p->spread = sim_pct(r, 50);
     p->cut_min = sim_pct(r, 50) ? 65536 : (int)sim_pick(r, 128, 8192);
     p->early_pct = 10;
@@ -378,7 +395,8 @@ static void draw_mixed(struct sim_params *p, struct fab_rng *r)
     p->fab.nic.dead_dma_ns = sim_pct(r, 50) ? 0 : fab_rng_upto(r, 8 * SIM_MS);
 }
 
-/* Lives that follow each other at once, while packets and records of those before are still under way. */
+/* Lives that follow each other at once, while packets and records of those before are still under
+ * way. */
 static void draw_reborn(struct sim_params *p, struct fab_rng *r)
 {
     draw_return(p, r);
@@ -432,10 +450,11 @@ static void draw_drain(struct sim_params *p, struct fab_rng *r)
 /* Several queue pairs over a NIC pair, which fail together or alone and come back. */
 static void draw_qps(struct sim_params *p, struct fab_rng *r)
 {
-    if (sim_pct(r, 50))
+    if (sim_pct(r, 50)) {
         draw_return(p, r);
-    else
+    } else {
         draw_mixed(p, r);
+    }
     p->qps = (int)sim_pick(r, 2, 8);
     p->split = sim_pct(r, 50);
 }
@@ -444,8 +463,8 @@ static void draw_qps(struct sim_params *p, struct fab_rng *r)
 static void draw_adaptive(struct sim_params *p, struct fab_rng *r)
 {
     static void (*const like[])(struct sim_params *, struct fab_rng *) = {
-        draw_ghost, draw_spread, draw_mixed, draw_return, draw_qps, draw_hang,
-        draw_chain, draw_close, draw_reborn, draw_drain, draw_watch, draw_oob};
+        draw_ghost, draw_spread, draw_mixed,  draw_return, draw_qps,   draw_hang,
+        draw_chain, draw_close,  draw_reborn, draw_drain,  draw_watch, draw_oob};
 
     like[fab_rng_next(r) % (sizeof(like) / sizeof(like[0]))](p, r);
     p->adaptive = 1;
@@ -477,7 +496,8 @@ static void draw_weights(struct sim_params *p, struct fab_rng *r)
     p->cut_min = sim_pct(r, 30) ? 65536 : (int)sim_pick(r, 128, 8192);
 }
 
-/* Parts count when they have been read back through their NIC: what came over one that died before is sent again. */
+/* Parts count when they have been read back through their NIC: what came over one that died before
+ * is sent again. */
 static void draw_flushed(struct sim_params *p, struct fab_rng *r)
 {
     static void (*const like[])(struct sim_params *, struct fab_rng *) = {
@@ -489,24 +509,27 @@ static void draw_flushed(struct sim_params *p, struct fab_rng *r)
     p->ar_threshold = 1;
 }
 
-/* NICs, perhaps the connection's own, do not take the memory that is sent: it goes by way of staging memory, with everything that can end a life. */
+/* NICs, perhaps the connection's own, do not take the memory that is sent: it goes by way of
+ * staging memory, with everything that can end a life. */
 static void draw_staged(struct sim_params *p, struct fab_rng *r)
 {
     static void (*const like[])(struct sim_params *, struct fab_rng *) = {
-        draw_spread, draw_device, draw_hang, draw_ghost, draw_mixed, draw_return, draw_reborn, draw_qps, draw_close, draw_abort, draw_adaptive, draw_drain};
+        draw_spread, draw_device, draw_hang,  draw_ghost, draw_mixed,    draw_return,
+        draw_reborn, draw_qps,    draw_close, draw_abort, draw_adaptive, draw_drain};
     unsigned all;
 
     like[fab_rng_next(r) % (sizeof(like) / sizeof(like[0]))](p, r);
     all = (1u << p->nics) - 1;
     p->copy_nics = 1 + (unsigned)fab_rng_upto(r, all - 2);
-    p->copy = (struct sim_delay){sim_pct(r, 50) ? 5 * SIM_US : 300 * SIM_US, 20 * SIM_MS, (uint32_t)fab_rng_upto(r, 20000)};
+    p->copy = (struct sim_delay){sim_pct(r, 50) ? 5 * SIM_US : 300 * SIM_US, 20 * SIM_MS,
+                                 (uint32_t)fab_rng_upto(r, 20000)};
     p->copy_fail_ppm = sim_pct(r, 20) ? 2000 : 0;
     p->no_replay &= p->copy_fail_ppm == 0;
 }
 
 /*
- * NICs that carry nothing die so that nobody can fence them, at one end or at both. Nothing may wait for T_packet or
- * T_dead.
+ * NICs that carry nothing die so that nobody can fence them, at one end or at both. Nothing may
+ * wait for T_packet or T_dead.
  */
 static void draw_idle(struct sim_params *p, struct fab_rng *r)
 {
@@ -522,7 +545,8 @@ static void draw_idle(struct sim_params *p, struct fab_rng *r)
     p->stall_ms = 60; /* threads that are late, words that wait for them */
 }
 
-/* The same as in hang, where words are lost: the sender's comes when what it is of has been posted again, and has come. */
+/* The same as in hang, where words are lost: the sender's comes when what it is of has been posted
+ * again, and has come. */
 static void draw_unheard(struct sim_params *p, struct fab_rng *r)
 {
     draw_hang(p, r);
@@ -542,11 +566,14 @@ static void draw_unheard(struct sim_params *p, struct fab_rng *r)
 #define BY_NAME 6 /* at the end: those that no turn comes to */
 
 const struct sim_class sim_classes[] = {
-    {"calm", "no fault; late threads, DMA and completions, a bad bus: nothing may go DOWN", draw_calm},
-    {"noise", "loss, duplicates, delay, slow links below what RC repairs: nothing may go DOWN", draw_noise},
+    {"calm", "no fault; late threads, DMA and completions, a bad bus: nothing may go DOWN",
+     draw_calm},
+    {"noise", "loss, duplicates, delay, slow links below what RC repairs: nothing may go DOWN",
+     draw_noise},
     {"port", "port down, flaps, one end or both", draw_port},
     {"silent", "blackholes both ways and one way, lost acknowledgements", draw_silent},
-    {"watch", "the same with RC time-outs beyond the run, and drivers that hang for ever: the watchdog alone",
+    {"watch",
+     "the same with RC time-outs beyond the run, and drivers that hang for ever: the watchdog alone",
      draw_watch},
     {"stuck", "queue pairs that send and complete nothing any more, without a word", draw_stuck},
     {"device", "device fatal, removed, queue pairs in error", draw_device},
@@ -562,27 +589,43 @@ const struct sim_class sim_classes[] = {
     {"kill", "a process is killed", draw_kill},
     {"spread", "all paths in use, messages in parts", draw_spread},
     {"mixed", "everything together", draw_mixed},
-    {"return", "what fails comes back: lives 2 and above, flaps, dead at start, every rail in turn", draw_return, 1},
-    {"reborn", "lives in quick succession, against packets and records of those before", draw_reborn, 1},
-    {"drain", "NICs drained and given back, alone and with faults; alone nothing may go twice", draw_drain, 1},
-    {"qps", "several queue pairs over each NIC pair, whole and split messages, everything together", draw_qps},
-    {"adaptive", "adaptive routing, all or part of the NICs: two work requests, the second of which a driver may refuse",
+    {"return", "what fails comes back: lives 2 and above, flaps, dead at start, every rail in turn",
+     draw_return, 1},
+    {"reborn", "lives in quick succession, against packets and records of those before",
+     draw_reborn, 1},
+    {"drain", "NICs drained and given back, alone and with faults; alone nothing may go twice",
+     draw_drain, 1},
+    {"qps", "several queue pairs over each NIC pair, whole and split messages, everything together",
+     draw_qps},
+    {"adaptive",
+     "adaptive routing, all or part of the NICs: two work requests, the second of which a driver may refuse",
      draw_adaptive},
-    {"weights", "unequal NICs, weights that change all the time, with everything that comes back", draw_weights, 0, 1},
-    {"flushed", "acknowledged when flushed: what a NIC brought and can read back no more is sent again", draw_flushed},
-    {"staged", "NICs that do not take the senders' memory: by way of staging memory, with everything that ends a life", draw_staged},
-    {"inband", "out-of-band channels lost for good, with faults: control messages over NICs", draw_inband},
+    {"weights", "unequal NICs, weights that change all the time, with everything that comes back",
+     draw_weights, 0, 1},
+    {"flushed",
+     "acknowledged when flushed: what a NIC brought and can read back no more is sent again",
+     draw_flushed},
+    {"staged",
+     "NICs that do not take the senders' memory: by way of staging memory, with everything that ends a life",
+     draw_staged},
+    {"inband", "out-of-band channels lost for good, with faults: control messages over NICs",
+     draw_inband},
     {"idle", "NICs that carry nothing die and cannot be fenced: nothing waits for it", draw_idle},
     {"unheard", "driver hangs, soft fences, words that are lost and come late", draw_unheard},
     {"locate", "one failure on three hosts: who blames what (by name only)", sim_locate_draw},
     {"locate2", "the same on two hosts (by name only)", sim_locate_two_draw},
-    {"locate-late", "the same on three, where processes stand still for seconds and what broke is mended meanwhile (by name only)",
+    {"locate-late",
+     "the same on three, where processes stand still for seconds and what broke is mended meanwhile (by name only)",
      sim_locate_late_draw},
-    {"locate-busy", "the same on three, where all NICs are busy and the way between two of them is cut (by name only)", sim_locate_busy_draw},
-    {"locate-cross", "the same on three hosts whose rails reach each other (by name only)", sim_locate_cross_draw},
+    {"locate-busy",
+     "the same on three, where all NICs are busy and the way between two of them is cut (by name only)",
+     sim_locate_busy_draw},
+    {"locate-cross", "the same on three hosts whose rails reach each other (by name only)",
+     sim_locate_cross_draw},
     {"locate2-cross", "the same on two such hosts (by name only)", sim_locate_two_cross_draw},
 };
-_Static_assert(sizeof(sim_classes) / sizeof(sim_classes[0]) <= SIM_MAX_CLASSES, "sums have a row for each class");
+_Static_assert(sizeof(sim_classes) / sizeof(sim_classes[0]) <= SIM_MAX_CLASSES,
+               "sums have a row for each class");
 
 const int sim_class_count = sizeof(sim_classes) / sizeof(sim_classes[0]);
 const int sim_class_turns = sizeof(sim_classes) / sizeof(sim_classes[0]) - BY_NAME;
@@ -595,28 +638,34 @@ void sim_params_draw(struct sim_params *p, int cls, uint64_t seed)
     fab_rng_next(&r);
     draw_base(p, &r);
     sim_classes[cls].draw(p, &r);
-    /* A channel that is out, messages lost in numbers, an error that comes only at the end of T_give_up: these may take
-     * it all. */
-    if (p->want != SIM_WANT_FINISH || p->oob_loss_ppm > 60000 || p->fault_mask & SIM_F(SIM_F_OOB_OUTAGE) || p->oob_gone ||
-        p->fab.hang_modify_ns || p->copy_fail_ppm)
+    /* A channel that is out, messages lost in numbers, an error that comes only at the end of
+     * T_give_up: these may take it all. */
+    if (p->want != SIM_WANT_FINISH || p->oob_loss_ppm > 60000 ||
+        p->fault_mask & SIM_F(SIM_F_OOB_OUTAGE) || p->oob_gone || p->fab.hang_modify_ns ||
+        p->copy_fail_ppm) {
         p->stall_ms = p->give_up_ms + 500;
+    }
     /* A process that was killed is given up when its host has refused for a second. */
-    if (p->kill)
+    if (p->kill) {
         p->stall_ms += 1000;
+    }
     /* P18 takes the removal of a device by the kernel as proof that its DMA is over. */
-    if (p->fab.nic.dead_dma_ns)
+    if (p->fab.nic.dead_dma_ns) {
         p->fault_mask &= ~SIM_F(SIM_F_REMOVE);
+    }
     p->recv_kept = p->fault_mask && sim_pct(&r, 10);
     /* Calls fail with EIO from the start; only its end is the proof. */
     p->fab.nic.removing_ns = sim_pct(&r, 50) ? fab_rng_upto(&r, 30 * SIM_MS) : 0;
     p->flush_always = sim_pct(&r, 25) || p->ack_flush;
     p->flush_pct = p->flush_always ? 50 : 5;
     /* A NIC that reads no more is given up after ten T_fence, and one may follow the other. */
-    if (p->flush_always)
+    if (p->flush_always) {
         p->stall_ms += 10 * p->t_fence_ms * p->nics;
+    }
     /* Where a fabric lets writes overtake each other, the plugin is told so. */
-    if (p->adaptive && sim_pct(&r, 75))
+    if (p->adaptive && sim_pct(&r, 75)) {
         p->fab.nic.reorder_ns = sim_pct(&r, 50) ? 5 * SIM_US : fab_rng_upto(&r, 300 * SIM_US);
+    }
     /* Last, so that the schedules are what they are without. */
     if (sim_pct(&r, 40)) {
         p->providers = fab_rng_next(&r) | 1;

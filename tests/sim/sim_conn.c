@@ -11,20 +11,23 @@ static void end_turn(void *arg)
     struct sim *s = e->conn->sim;
 
     e->tick_id = 0;
-    if (e->proc->dead || e->state == SIM_END_CLOSED || s->failed)
+    if (e->proc->dead || e->state == SIM_END_CLOSED || s->failed) {
         return;
+    }
     sim_proc_enter(e->proc);
-    if (e->state == SIM_END_RUN || e->state == SIM_END_IDLE)
+    if (e->state == SIM_END_RUN || e->state == SIM_END_IDLE) {
         sim_traffic_turn(e);
-    else
+    } else {
         sim_conn_open_turn(e);
+    }
     sim_proc_leave(e->proc);
 }
 
 void sim_end_schedule(struct sim_end *e, uint64_t at)
 {
-    if (e->tick_id)
+    if (e->tick_id) {
         fab_inproc_cancel(e->conn->sim->f, e->tick_id);
+    }
     e->tick_id = fab_inproc_at(e->conn->sim->f, at, end_turn, e);
 }
 
@@ -38,12 +41,15 @@ void sim_end_fail(struct sim_end *e, const char *call, enum r2_status st)
     struct sim_conn *c = e->conn;
     struct sim *s = c->sim;
 
-    sim_trace(s, "conn %d %c: %s returns %s", c->index, e->sender ? 'S' : 'R', call, r2_status_name(st));
-    if (!c->may_fail)
+    sim_trace(s, "conn %d %c: %s returns %s", c->index, e->sender ? 'S' : 'R', call,
+              r2_status_name(st));
+    if (!c->may_fail) {
         sim_fail(s, "conn %d: %s at the %s returns %s, though a path is healthy", c->index, call,
                  e->sender ? "sender" : "receiver", r2_status_name(st));
-    else if (st < R2_ERR_COMM)
-        sim_fail(s, "conn %d: %s returns %s, which does not end a connection", c->index, call, r2_status_name(st));
+    } else if (st < R2_ERR_COMM) {
+        sim_fail(s, "conn %d: %s returns %s, which does not end a connection", c->index, call,
+                 r2_status_name(st));
+    }
     e->error = st;
     e->state = SIM_END_CLOSING;
     e->idle_until = fab_inproc_now(s->f) + fab_rng_upto(&e->rng, s->p.close_ns);
@@ -57,9 +63,12 @@ static int end_register(struct sim_end *e)
     size_t len = (size_t)c->stride * (size_t)c->nslots;
 
     for (int i = 0; i < 2; i++) {
-        enum r2_status st = r2_net_reg(e->comm, base, len, e->sender && c->sim->p.copy_nics ? IB_PTR_CUDA : IB_PTR_HOST, 0, -1, &e->mr[i]);
+        enum r2_status st = r2_net_reg(e->comm, base, len,
+                                       e->sender && c->sim->p.copy_nics ? IB_PTR_CUDA : IB_PTR_HOST,
+                                       0, -1, &e->mr[i]);
         if (st != R2_OK || !e->mr[i]) {
-            c->may_fail |= e->sender && c->sim->p.copy_nics; /* the NICs that would take it may be dead by now */
+            c->may_fail |= e->sender &&
+                           c->sim->p.copy_nics; /* the NICs that would take it may be dead by now */
             sim_end_fail(e, "reg", st);
             return -1;
         }
@@ -89,8 +98,9 @@ static void tenant_register(struct sim_end *e, uint64_t kept)
         c->kept |= e->sender ? 1 : 2;
         return;
     }
-    if (e->sender)
+    if (e->sender) {
         memset(base, 0xa5, len);
+    }
     mr = ib_mr_get(e->proc->inst->mrs, base, len, type, 0, -1, ~0ull);
     sim_trace(c->sim, "conn %d %c: its memory is registered again, key %#x", c->index, end,
               mr ? ib_mr_rkey(mr, e->dev) : 0);
@@ -102,34 +112,40 @@ static void end_deregister(struct sim_end *e)
     struct sim_conn *c = e->conn;
     struct ib_mr_stats before;
 
-    if (e->tick_id) /* the thread that would call is in here, perhaps for long */
+    if (e->tick_id) { /* the thread that would call is in here, perhaps for long */
         fab_inproc_cancel(c->sim->f, e->tick_id);
+    }
     e->tick_id = 0;
     e->state = SIM_END_DEREGISTERED;
     ib_mr_cache_stats(e->proc->inst->mrs, &before);
     for (int i = 0; i < 2 && e->comm; i++) {
         enum r2_status st = r2_net_dereg(e->comm, e->mr[i]);
-        if (st != R2_OK)
+        if (st != R2_OK) {
             sim_fail(c->sim, "conn %d: dereg returns %s", c->index, r2_status_name(st));
+        }
         e->mr[i] = NULL;
     }
-    if (!sim_end_finished(e) && e->comm)
+    if (!sim_end_finished(e) && e->comm) {
         tenant_register(e, before.kept);
-    for (int i = 0; i < c->nslots && !e->sender; i++)
+    }
+    for (int i = 0; i < c->nslots && !e->sender; i++) {
         c->slot[i].state = SIM_SLOT_GONE;
+    }
 }
 
 void sim_end_close(struct sim_end *e)
 {
     struct sim_conn *c = e->conn;
 
-    if (e->state != SIM_END_DEREGISTERED)
+    if (e->state != SIM_END_DEREGISTERED) {
         end_deregister(e);
+    }
     if (!e->sender) {
         r2_net_close_listen(c->listen);
         c->listen = NULL;
     }
-    sim_trace(c->sim, "conn %d %c: close, %u of %d done", c->index, e->sender ? 'S' : 'R', e->done, c->nmsgs);
+    sim_trace(c->sim, "conn %d %c: close, %u of %d done", c->index, e->sender ? 'S' : 'R', e->done,
+              c->nmsgs);
     r2_net_close(e->comm);
     e->comm = NULL;
     e->state = SIM_END_CLOSED;
@@ -163,18 +179,21 @@ static void end_open(struct sim_end *e)
         sim_end_schedule(&c->s, c->handle_at);
         return;
     }
-    if (e->sender)
+    if (e->sender) {
         st = r2_net_connect(e->proc->inst, e->dev, c->handle, &e->comm);
-    else
+    } else {
         st = r2_net_accept(c->listen, &e->comm);
+    }
     if (st != R2_OK) {
         sim_end_fail(e, e->sender ? "connect" : "accept", st);
         return;
     }
     if (!e->comm) {
-        /* Nothing tells a listener that the one it waits for will never come: whoever runs the job does. */
-        if (!e->sender && (c->s.proc->dead || c->s.error != R2_OK))
+        /* Nothing tells a listener that the one it waits for will never come: whoever runs the job
+         * does. */
+        if (!e->sender && (c->s.proc->dead || c->s.error != R2_OK)) {
             sim_end_close(e);
+        }
         return;
     }
     e->comm_id = e->comm->id;
@@ -196,17 +215,19 @@ void sim_conn_open_turn(struct sim_end *e)
 
     if (e->state == SIM_END_OPENING) {
         end_open(e);
-        if (e->state == SIM_END_CLOSING || e->state == SIM_END_CLOSED)
+        if (e->state == SIM_END_CLOSING || e->state == SIM_END_CLOSED) {
             return;
+        }
         sim_end_schedule(e, now + 2 * SIM_US + sim_delay_draw(&s->p.app, &e->rng) * 4);
         return;
     }
-    if (now >= e->idle_until && e->state == SIM_END_DEREGISTERED)
+    if (now >= e->idle_until && e->state == SIM_END_DEREGISTERED) {
         sim_end_close(e);
-    else if (now >= e->idle_until)
+    } else if (now >= e->idle_until) {
         sim_end_leave(e);
-    else
+    } else {
         sim_end_schedule(e, e->idle_until);
+    }
 }
 
 static void end_init(struct sim_end *e, struct sim_conn *c, int sender, int proc, int dev)
@@ -236,8 +257,9 @@ void sim_conn_init(struct sim_conn *c, struct sim *s, int index)
         to = (from + 1 + index / p->procs) % p->procs;
     }
     dev = dev2 = (int)(fab_rng_next(&s->rng) % (unsigned)p->nics);
-    if (sim_pct(&s->rng, p->cross_dev_pct))
+    if (sim_pct(&s->rng, p->cross_dev_pct)) {
         dev2 = (int)(fab_rng_next(&s->rng) % (unsigned)p->nics);
+    }
     c->sim = s;
     c->index = index;
     c->listen = NULL;
@@ -259,7 +281,7 @@ void sim_conn_init(struct sim_conn *c, struct sim *s, int index)
 
 void sim_conn_start(struct sim_conn *c)
 {
-    sim_trace(c->sim, "conn %d: p%d dev %d -> p%d dev %d, %d messages, %d slots", c->index, c->s.proc->index, c->s.dev,
-              c->r.proc->index, c->r.dev, c->nmsgs, c->nslots);
+    sim_trace(c->sim, "conn %d: p%d dev %d -> p%d dev %d, %d messages, %d slots", c->index,
+              c->s.proc->index, c->s.dev, c->r.proc->index, c->r.dev, c->nmsgs, c->nslots);
     sim_end_schedule(&c->r, c->setup_at);
 }

@@ -1,6 +1,7 @@
 /*
- * Staging memory in virtual time: "GPU" memory that some NICs do not take, and an engine whose copies end late, in the order in which they began. What a copy
- * reads it reads at its end: a buffer that was given back too early has other contents by then.
+ * Staging memory in virtual time: "GPU" memory that some NICs do not take, and an engine whose
+ * copies end late, in the order in which they began. What a copy reads it reads at its end: a
+ * buffer that was given back too early has other contents by then.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -47,10 +48,12 @@ static int gpu_pci(void *arg, int gpu, char *out, size_t len)
 static int mem_get(void *arg, int gpu, size_t len, struct ib_copy_mem *out)
 {
     struct sim_proc *p = arg;
-    size_t ring = (size_t)p->sim->p.max_size * (1 + fab_rng_upto(&p->rng, 3)) + fab_rng_upto(&p->rng, 4096);
+    size_t ring =
+        (size_t)p->sim->p.max_size * (1 + fab_rng_upto(&p->rng, 3)) + fab_rng_upto(&p->rng, 4096);
 
     (void)gpu;
-    *out = (struct ib_copy_mem){.len = RINGS * ring < len ? RINGS * ring : len, .type = IB_PTR_HOST, .dmabuf_fd = -1};
+    *out = (struct ib_copy_mem){
+        .len = RINGS * ring < len ? RINGS * ring : len, .type = IB_PTR_HOST, .dmabuf_fd = -1};
     return posix_memalign(&out->addr, 4096, out->len);
 }
 
@@ -81,8 +84,9 @@ static void lane_close(void *arg, void *lane)
     const struct sim_proc *p = arg;
 
     for (unsigned i = 0; i < IB_STAGE_ENTRIES; i++) {
-        if (l->slot[i].runs)
+        if (l->slot[i].runs) {
             sim_fail(p->sim, "process %d closes a lane while copies run", p->index);
+        }
     }
     free(l);
 }
@@ -91,8 +95,9 @@ static uint64_t sum_of(const uint8_t *at, size_t len)
 {
     uint64_t sum = len;
 
-    for (size_t i = 0; i < len; i++)
+    for (size_t i = 0; i < len; i++) {
         sum = (sum ^ at[i]) * 0x100000001b3ull; /* FNV-1a */
+    }
     return sum;
 }
 
@@ -103,19 +108,25 @@ static void copy_end(void *arg)
 
     memcpy(c->dst, c->src, c->len);
     c->runs = 0;
-    if (!p->dead && !p->sim->aborted && sum_of(c->src, c->len) != c->sum)
-        sim_fail(p->sim, "process %d: a copy of %zu bytes runs while its buffer is used for another message", p->index, c->len);
+    if (!p->dead && !p->sim->aborted && sum_of(c->src, c->len) != c->sum) {
+        sim_fail(
+            p->sim,
+            "process %d: a copy of %zu bytes runs while its buffer is used for another message",
+            p->index, c->len);
+    }
 }
 
 /* A NIC that takes the senders' memory may be the only way from now on, and then die. */
 static void engine_broken(struct sim_proc *p)
 {
     for (int n = 0; n < p->sim->p.nics; n++) {
-        if (p->sim->p.copy_nics >> n & 1)
+        if (p->sim->p.copy_nics >> n & 1) {
             sim_broken_nic(p->sim, p->host, n);
+        }
     }
-    for (int i = 0; i < p->sim->p.conns; i++)
+    for (int i = 0; i < p->sim->p.conns; i++) {
         p->sim->conn[i].may_fail |= p->sim->conn[i].s.proc == p;
+    }
 }
 
 static int begin(void *arg, void *lane, unsigned slot, void *dst, const void *src, size_t len)
@@ -126,15 +137,17 @@ static int begin(void *arg, void *lane, unsigned slot, void *dst, const void *sr
     struct sim_copy *c = &l->slot[slot];
     uint64_t at = fab_inproc_now(s->f) + sim_delay_draw(&s->p.copy, &p->rng);
 
-    if (slot >= IB_STAGE_ENTRIES || c->runs)
+    if (slot >= IB_STAGE_ENTRIES || c->runs) {
         sim_fail(s, "process %d begins copy %u, which runs", p->index, slot);
+    }
     if (s->p.copy_fail_ppm && fab_rng_chance(&p->rng, s->p.copy_fail_ppm)) {
         engine_broken(p);
         s->st.copies_refused++;
         return EIO;
     }
     l->last = at > l->last ? at : l->last + 1;
-    *c = (struct sim_copy){.lane = l, .dst = dst, .src = src, .len = len, .sum = sum_of(src, len), .runs = 1};
+    *c = (struct sim_copy){
+        .lane = l, .dst = dst, .src = src, .len = len, .sum = sum_of(src, len), .runs = 1};
     s->st.copies++;
     fab_inproc_at(s->f, l->last, copy_end, c);
     return 0;
@@ -170,7 +183,8 @@ static int refused(const struct ibv_pd *pd, const void *addr)
     for (int i = 0; i < s->p.conns; i++) {
         uintptr_t low = (uintptr_t)sim_arena_region(i, 1);
 
-        if (at >= low && at - low < SIM_REGION_BYTES && (s->p.copy_nics >> (name[strlen(name) - 1] - '0') & 1)) {
+        if (at >= low && at - low < SIM_REGION_BYTES &&
+            (s->p.copy_nics >> (name[strlen(name) - 1] - '0') & 1)) {
             errno = EFAULT;
             return 1;
         }
@@ -183,7 +197,8 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, int acce
     return refused(pd, addr) ? NULL : plain.reg_mr(pd, addr, len, access);
 }
 
-static struct ibv_mr *reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, unsigned access)
+static struct ibv_mr *reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova,
+                                   unsigned access)
 {
     return refused(pd, addr) ? NULL : plain.reg_mr_iova2(pd, addr, len, iova, access);
 }
@@ -192,6 +207,7 @@ void sim_copy_verbs(struct ib_verbs *verbs)
 {
     plain = *verbs;
     verbs->reg_mr = reg_mr;
-    if (plain.reg_mr_iova2)
+    if (plain.reg_mr_iova2) {
         verbs->reg_mr_iova2 = reg_mr_iova2;
+    }
 }

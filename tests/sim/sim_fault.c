@@ -1,7 +1,8 @@
 /*
- * The schedule of faults. Each waits for its trigger (so many messages done, or the fault before it) and a random
- * delay, so that a schedule hits the traffic wherever that happens to be, and a second fault hits the settlement of the
- * first. One rail, the safe one, is never touched where the run has to finish.
+ * The schedule of faults. Each waits for its trigger (so many messages done, or the fault before
+ * it) and a random delay, so that a schedule hits the traffic wherever that happens to be, and a
+ * second fault hits the settlement of the first. One rail, the safe one, is never touched where the
+ * run has to finish.
  */
 #include "sim.h"
 
@@ -65,13 +66,14 @@ static void drain(struct sim_fault *f, int on)
         uint32_t nics;
         int n = 0;
 
-        if (p->host != f->host || p->dead || p->inst == NULL)
+        if (p->host != f->host || p->dead || p->inst == NULL) {
             continue;
+        }
         nics = on ? p->inst->drained | 1u << f->nic : p->inst->drained & ~(1u << f->nic);
         p->inst->cfg.drain[0] = '\0';
         for (; nics; nics &= nics - 1) {
-            n += snprintf(p->inst->cfg.drain + n, sizeof(p->inst->cfg.drain) - (size_t)n, "%sfab%d", n ? "," : "=",
-                          __builtin_ctz(nics));
+            n += snprintf(p->inst->cfg.drain + n, sizeof(p->inst->cfg.drain) - (size_t)n, "%sfab%d",
+                          n ? "," : "=", __builtin_ctz(nics));
         }
         sim_proc_enter(p);
         r2_drain_look(p->inst);
@@ -86,8 +88,9 @@ static void fabric_fault(struct sim_fault *f)
 
     sim_fabric_fault(s, f->text);
     for (int i = 0; i < s->p.procs; i++) {
-        if (s->proc[i].host == f->host)
+        if (s->proc[i].host == f->host) {
             sim_proc_kick(&s->proc[i]);
+        }
     }
 }
 
@@ -97,15 +100,19 @@ static void last_rail(struct sim *s)
     uint32_t gone = 0;
 
     for (int i = 0; i < s->nfaults; i++) {
-        if (s->fault[i].fired)
+        if (s->fault[i].fired) {
             gone |= 1u << s->fault[i].nic;
+        }
     }
-    if (s->p.no_failover)
+    if (s->p.no_failover) {
         gone = (1u << s->p.nics) - 1;
-    if (s->p.want != SIM_WANT_ERROR || gone != (1u << s->p.nics) - 1)
+    }
+    if (s->p.want != SIM_WANT_ERROR || gone != (1u << s->p.nics) - 1) {
         return;
-    for (int i = 0; i < s->p.conns; i++)
+    }
+    for (int i = 0; i < s->p.conns; i++) {
         s->conn[i].may_fail = 1;
+    }
 }
 
 static void fault_fire(void *arg)
@@ -113,30 +120,34 @@ static void fault_fire(void *arg)
     struct sim_fault *f = arg;
     struct sim *s = f->sim;
 
-    if (s->failed)
+    if (s->failed) {
         return;
+    }
     if (sim_rounds_must_wait(s, f)) {
         fab_inproc_at(s->f, fab_inproc_now(s->f) + SIM_MS, fault_fire, f);
         return;
     }
     f->fired = 1;
-    if (f->kind >= 0)
+    if (f->kind >= 0) {
         s->st.faults[f->kind]++;
+    }
     last_rail(s);
     if (f->text[0]) {
         sim_trace(s, "fault: %s", f->text);
-        if (strstr(f->text, "drain"))
+        if (strstr(f->text, "drain")) {
             drain(f, strstr(f->text, "undrain") == NULL);
-        else
+        } else {
             fabric_fault(f);
+        }
     } else {
-        sim_trace(s, "fault: no channel between %d and %d for %.3f ms%s", f->host, f->nic, (double)f->outage_ns / 1e6,
-                  f->silent ? ", silent" : "");
+        sim_trace(s, "fault: no channel between %d and %d for %.3f ms%s", f->host, f->nic,
+                  (double)f->outage_ns / 1e6, f->silent ? ", silent" : "");
         sim_bus_outage(s->bus, f->host, f->nic, f->outage_ns, f->silent);
     }
     for (int i = 0; i < s->nfaults; i++) {
-        if (s->fault[i].after == (int)(f - s->fault) && !s->fault[i].armed)
+        if (s->fault[i].after == (int)(f - s->fault) && !s->fault[i].armed) {
             fault_arm(&s->fault[i]);
+        }
     }
 }
 
@@ -150,8 +161,9 @@ struct sim_fault *sim_fault_new(struct sim *s)
 {
     struct sim_fault *f;
 
-    if (s->nfaults == SIM_MAX_FAULTS)
+    if (s->nfaults == SIM_MAX_FAULTS) {
         return NULL;
+    }
     f = &s->fault[s->nfaults++];
     memset(f, 0, sizeof(*f));
     f->sim = s;
@@ -161,12 +173,14 @@ struct sim_fault *sim_fault_new(struct sim *s)
 }
 
 /* The second half of a fault that is two, @delay after the one just made. */
-static void fault_follow(struct sim *s, const struct sim_fault *first, const char *what, uint64_t delay)
+static void fault_follow(struct sim *s, const struct sim_fault *first, const char *what,
+                         uint64_t delay)
 {
     struct sim_fault *f = sim_fault_new(s);
 
-    if (!f)
+    if (!f) {
         return;
+    }
     f->after = (int)(first - s->fault);
     f->delay = delay;
     f->host = first->host;
@@ -174,17 +188,22 @@ static void fault_follow(struct sim *s, const struct sim_fault *first, const cha
     snprintf(f->text, sizeof(f->text), "h%d:n%d %s", f->host, f->nic, what);
 }
 
-/* One in five is the loss of a plane: the same rail of all hosts. Otherwise the far end may be of another rail only where rails reach each other. */
+/* One in five is the loss of a plane: the same rail of all hosts. Otherwise the far end may be of
+ * another rail only where rails reach each other. */
 void sim_cut_compose(struct sim *s, struct sim_fault *f)
 {
     int hosts = s->p.share_host ? 2 : s->p.procs;
     int far = (f->host + 1 + (int)(fab_rng_next(&s->rng) % (unsigned)(hosts - 1))) % hosts;
-    int nic = s->p.crossrail && sim_pct(&s->rng, 50) ? (int)(fab_rng_next(&s->rng) % (unsigned)s->p.nics) : f->nic;
+    int nic = s->p.crossrail && sim_pct(&s->rng, 50)
+                  ? (int)(fab_rng_next(&s->rng) % (unsigned)s->p.nics)
+                  : f->nic;
 
-    if (f->kind == SIM_F_CUT && sim_pct(&s->rng, 20))
+    if (f->kind == SIM_F_CUT && sim_pct(&s->rng, 20)) {
         snprintf(f->text, sizeof(f->text), "*:n%d cut *:n%d", f->nic, f->nic);
-    else
-        snprintf(f->text, sizeof(f->text), "h%d:n%d %s h%d:n%d", f->host, f->nic, kinds[f->kind].name, far, nic);
+    } else {
+        snprintf(f->text, sizeof(f->text), "h%d:n%d %s h%d:n%d", f->host, f->nic,
+                 kinds[f->kind].name, far, nic);
+    }
 }
 
 static void text_compose(struct sim *s, struct sim_fault *f)
@@ -204,8 +223,10 @@ static void text_compose(struct sim *s, struct sim_fault *f)
         break;
     case SIM_F_HANG_BACK:
         snprintf(what, sizeof(what), "hang");
-        /* Back within the life of a packet: what hangs longer than that is beyond what the holds promise. */
-        fault_follow(s, f, "unhang", sim_pick(r, SIM_MS, (uint64_t)s->p.t_packet_ms * SIM_MS * 3 / 4));
+        /* Back within the life of a packet: what hangs longer than that is beyond what the holds
+         * promise. */
+        fault_follow(s, f, "unhang",
+                     sim_pick(r, SIM_MS, (uint64_t)s->p.t_packet_ms * SIM_MS * 3 / 4));
         break;
     case SIM_F_CUT:
     case SIM_F_CUT_TX:
@@ -213,7 +234,8 @@ static void text_compose(struct sim *s, struct sim_fault *f)
         return;
     case SIM_F_SILENT_DEATH:
         snprintf(what, sizeof(what), "silent-death");
-        fault_follow(s, f, s->p.fault_mask & SIM_F(SIM_F_REMOVE) && sim_pct(r, 50) ? "remove" : "fatal", 0);
+        fault_follow(
+            s, f, s->p.fault_mask & SIM_F(SIM_F_REMOVE) && sim_pct(r, 50) ? "remove" : "fatal", 0);
         break;
     case SIM_F_CALL_ERROR:
         snprintf(what, sizeof(what), "call-error %d", (int)sim_pick(r, 1, 6));
@@ -221,7 +243,8 @@ static void text_compose(struct sim *s, struct sim_fault *f)
         break;
     case SIM_F_LOSS:
     case SIM_F_CORRUPT:
-        snprintf(what, sizeof(what), "%s %d%%", kinds[f->kind].name, quiet ? 1 : (int)sim_pick(r, 1, 30));
+        snprintf(what, sizeof(what), "%s %d%%", kinds[f->kind].name,
+                 quiet ? 1 : (int)sim_pick(r, 1, 30));
         break;
     case SIM_F_DUP:
         snprintf(what, sizeof(what), "dup %d%%", (int)sim_pick(r, 1, 30));
@@ -246,9 +269,9 @@ static int kind_draw(struct sim *s)
 {
     int k;
 
-    do
+    do {
         k = (int)(fab_rng_next(&s->rng) % SIM_F_KINDS);
-    while (!(s->p.fault_mask & SIM_F(k)));
+    } while (!(s->p.fault_mask & SIM_F(k)));
     return k;
 }
 
@@ -291,8 +314,9 @@ static int fault_draw(struct sim *s, int previous, int rail)
     struct sim_fault *f = sim_fault_new(s), *g;
     int both = sim_pct(&s->rng, s->p.both_pct), at = s->nfaults - 1;
 
-    if (!f)
+    if (!f) {
         return -1;
+    }
     f->kind = kind_draw(s);
     trigger_draw(s, f, previous);
     if (f->kind == SIM_F_OOB_OUTAGE) {
@@ -303,12 +327,14 @@ static int fault_draw(struct sim *s, int previous, int rail)
     f->nic = rail;
     text_compose(s, f);
     for (int h = 0; both && h < hosts_of(s); h++) {
-        if (h == f->host || !(g = sim_fault_new(s)))
+        if (h == f->host || !(g = sim_fault_new(s))) {
             continue;
+        }
         g->kind = f->kind;
         g->after = f->after;
         g->done = f->done;
-        g->delay = sim_pct(&s->rng, 50) ? f->delay : f->delay + fab_rng_upto(&s->rng, s->p.chain_ns);
+        g->delay =
+            sim_pct(&s->rng, 50) ? f->delay : f->delay + fab_rng_upto(&s->rng, s->p.chain_ns);
         g->host = h;
         g->nic = rail;
         text_compose(s, g);
@@ -333,8 +359,9 @@ static void channels_go(struct sim *s)
         for (int b = a; b < s->p.procs; b++) {
             struct sim_fault *f = sim_fault_new(s);
 
-            if (!f)
+            if (!f) {
                 return;
+            }
             f->kind = SIM_F_OOB_OUTAGE;
             f->host = a;
             f->nic = b;
@@ -351,28 +378,33 @@ void sim_faults_draw(struct sim *s)
 
     s->nfaults = 0;
     s->safe_rail = (int)(fab_rng_next(&s->rng) % (unsigned)s->p.nics);
-    for (int i = 0; s->p.idle_rails && i < s->p.conns; i++)
+    for (int i = 0; s->p.idle_rails && i < s->p.conns; i++) {
         s->conn[i].s.dev = s->conn[i].r.dev = s->safe_rail;
+    }
     if (s->p.rounds) {
         sim_rounds_draw(s);
         return;
     }
     if (s->p.want == SIM_WANT_ERROR && !s->p.no_failover) {
-        for (int i = 0; i < s->p.nics; i++)
+        for (int i = 0; i < s->p.nics; i++) {
             previous = fault_draw(s, previous, (s->safe_rail + i) % s->p.nics);
+        }
         return;
     }
-    if (s->p.oob_gone)
+    if (s->p.oob_gone) {
         channels_go(s);
-    for (int i = 0; i < s->p.faults && s->p.nics > 1; i++)
+    }
+    for (int i = 0; i < s->p.faults && s->p.nics > 1; i++) {
         previous = fault_draw(s, previous, rail_draw(s));
+    }
 }
 
 void sim_faults_start(struct sim *s)
 {
     for (int i = 0; i < s->nfaults; i++) {
-        if (s->fault[i].after < 0 && s->fault[i].done == 0 && !s->fault[i].armed)
+        if (s->fault[i].after < 0 && s->fault[i].done == 0 && !s->fault[i].armed) {
             fault_arm(&s->fault[i]);
+        }
     }
 }
 
@@ -380,13 +412,16 @@ void sim_faults_start(struct sim *s)
 static int all_connected(const struct sim *s)
 {
     for (int i = 0; i < s->p.conns; i++) {
-        if (s->conn[i].s.state < SIM_END_RUN || s->conn[i].r.state < SIM_END_RUN)
+        if (s->conn[i].s.state < SIM_END_RUN || s->conn[i].r.state < SIM_END_RUN) {
             return 0;
+        }
     }
     for (int i = 0; i < s->p.procs; i++) {
-        for (const struct r2_pair *p = s->proc[i].inst ? s->proc[i].inst->pairs : NULL; p; p = p->next) {
-            if (p->peer && !(r2_pair_ready(p) && p->inband.up))
+        for (const struct r2_pair *p = s->proc[i].inst ? s->proc[i].inst->pairs : NULL; p;
+             p = p->next) {
+            if (p->peer && !(r2_pair_ready(p) && p->inband.up)) {
                 return 0;
+            }
         }
     }
     return 1;
@@ -396,10 +431,12 @@ void sim_faults_progress(struct sim *s)
 {
     for (int i = 0; i < s->nfaults; i++) {
         struct sim_fault *f = &s->fault[i];
-        if (s->p.oob_gone && !s->fault[0].armed && !all_connected(s))
+        if (s->p.oob_gone && !s->fault[0].armed && !all_connected(s)) {
             return; /* what no two processes have been told yet cannot be said over NICs */
-        if (!f->armed && f->after < 0 && f->done && f->done <= s->done_total)
+        }
+        if (!f->armed && f->after < 0 && f->done && f->done <= s->done_total) {
             fault_arm(f);
+        }
     }
 }
 
@@ -407,15 +444,17 @@ int sim_faults_left(const struct sim *s)
 {
     int n = 0;
 
-    for (int i = 0; i < s->nfaults; i++)
+    for (int i = 0; i < s->nfaults; i++) {
         n += !s->fault[i].fired;
+    }
     return n;
 }
 
 void sim_faults_rest(struct sim *s)
 {
     for (int i = 0; i < s->nfaults; i++) {
-        if (s->fault[i].after < 0 && !s->fault[i].armed)
+        if (s->fault[i].after < 0 && !s->fault[i].armed) {
             fault_arm(&s->fault[i]);
+        }
     }
 }

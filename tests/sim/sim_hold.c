@@ -1,6 +1,6 @@
 /*
- * Nothing waits without need (P35): once R knows what a dead life may still bring, a receive that it holds back is of
- * that, and on a life on which S has posted nothing that is nothing.
+ * Nothing waits without need (P35): once R knows what a dead life may still bring, a receive that
+ * it holds back is of that, and on a life on which S has posted nothing that is nothing.
  */
 #include "sim.h"
 
@@ -14,17 +14,24 @@ static void life_watch(struct sim_conn *c, int p)
     const struct r2_ledger *g = &to->rx->ledger;
     uint32_t life = to->link.path[p].life;
 
-    if (!r2_rule(R2_RULE_LIVE_FROZEN))
+    if (!r2_rule(R2_RULE_LIVE_FROZEN)) {
         return; /* what the sender said is not known any more */
-    if (!fp->told || fp->state != FO_FENCED || from->link.path[p].life != life)
+    }
+    if (!fp->told || fp->state != FO_FENCED || from->link.path[p].life != life) {
         return;
-    if (live->n && from->link.path[p].wrs == 0)
-        sim_fail(c->sim, "conn %d: the sender has posted nothing on path %d life %u, and says that %u may come",
-                 c->index, p, life, live->n);
+    }
+    if (live->n && from->link.path[p].wrs == 0) {
+        sim_fail(
+            c->sim,
+            "conn %d: the sender has posted nothing on path %d life %u, and says that %u may come",
+            c->index, p, life, live->n);
+    }
     for (uint64_t seq = g->rdone; seq < g->rpost; seq++) {
-        if ((to->rx->msg[seq % R2_LEDGER_WINDOW].hold >> p & 1) && !r2_parts_of(live, seq))
-            sim_fail(c->sim, "conn %d: message %llu is held for path %d life %u, which carries none of it", c->index,
-                     (unsigned long long)seq, p, life);
+        if ((to->rx->msg[seq % R2_LEDGER_WINDOW].hold >> p & 1) && !r2_parts_of(live, seq)) {
+            sim_fail(c->sim,
+                     "conn %d: message %llu is held for path %d life %u, which carries none of it",
+                     c->index, (unsigned long long)seq, p, life);
+        }
     }
     c->sim->st.told += fp->soft != 0;
 }
@@ -34,9 +41,12 @@ void sim_hold_watch(struct sim *s)
     for (int i = 0; i < s->p.conns && !s->failed; i++) {
         struct sim_conn *c = &s->conn[i];
 
-        if (c->s.state != SIM_END_RUN || c->r.state != SIM_END_RUN || c->s.proc->dead || c->r.proc->dead)
+        if (c->s.state != SIM_END_RUN || c->r.state != SIM_END_RUN || c->s.proc->dead ||
+            c->r.proc->dead) {
             continue;
-        for (int p = 0; p < c->r.comm->link.npaths; p++)
+        }
+        for (int p = 0; p < c->r.comm->link.npaths; p++) {
             life_watch(c, p);
+        }
     }
 }

@@ -1,7 +1,7 @@
 /*
- * Many runs. Each worker is a child process that takes every n-th seed and ends at its first failure, so that neither a
- * crash nor what a failed run leaves behind touches the next one; the parent starts another child behind the seed that
- * failed.
+ * Many runs. Each worker is a child process that takes every n-th seed and ends at its first
+ * failure, so that neither a crash nor what a failed run leaves behind touches the next one; the
+ * parent starts another child behind the seed that failed.
  */
 #include "sim.h"
 
@@ -34,8 +34,8 @@ struct floor {
 
 static struct sim run;
 
-/* For a build with the leak sanitizer: objects of a dead device are left behind on purpose, a driver is not asked to
- * free them. */
+/* For a build with the leak sanitizer: objects of a dead device are left behind on purpose, a
+ * driver is not asked to free them. */
 const char *__lsan_default_suppressions(void);
 __attribute__((visibility("default"))) const char *__lsan_default_suppressions(void)
 {
@@ -49,11 +49,13 @@ static int class_of(const struct sim_job *j, uint64_t seed)
 
 static void replay_print(int cls, uint64_t seed)
 {
-    printf("  replay: r2_sim --class %s --seed %llu", sim_classes[cls].name, (unsigned long long)seed);
+    printf("  replay: r2_sim --class %s --seed %llu", sim_classes[cls].name,
+           (unsigned long long)seed);
 #ifdef R2_TEST_RULES
     for (int r = 0; r < R2_RULE_COUNT; r++) {
-        if (r2_rules_off >> r & 1)
+        if (r2_rules_off >> r & 1) {
             printf(" --without %s", r2_rule_name((enum r2_rule)r));
+        }
     }
 #endif
     printf(" --verbose\n");
@@ -61,8 +63,8 @@ static void replay_print(int cls, uint64_t seed)
 
 static void failure_print(const struct sim *s)
 {
-    printf("FAILED class %s seed %llu at %.3f ms: %s\n", sim_classes[s->cls].name, (unsigned long long)s->seed,
-           (double)s->failed_at / 1e6, s->why);
+    printf("FAILED class %s seed %llu at %.3f ms: %s\n", sim_classes[s->cls].name,
+           (unsigned long long)s->seed, (double)s->failed_at / 1e6, s->why);
     replay_print(s->cls, s->seed);
     fflush(stdout);
 }
@@ -81,11 +83,12 @@ static void progress(const struct sim_job *j, struct floor *fl, int cls, int bad
     uint64_t failed = __atomic_add_fetch(&fl->failed, (uint64_t)bad, __ATOMIC_SEQ_CST);
     uint64_t done = __atomic_add_fetch(&fl->done, 1, __ATOMIC_SEQ_CST);
 
-    if (j->count < STEPS_FROM || done * STEPS / j->count == (done - 1) * STEPS / j->count)
+    if (j->count < STEPS_FROM || done * STEPS / j->count == (done - 1) * STEPS / j->count) {
         return;
-    fprintf(stderr, "%llu of %llu schedules, %llu failed, last class %s, %.0f s\n", (unsigned long long)done,
-            (unsigned long long)j->count, (unsigned long long)failed, sim_classes[cls].name,
-            (double)(real_now() - fl->since) / 1e9);
+    }
+    fprintf(stderr, "%llu of %llu schedules, %llu failed, last class %s, %.0f s\n",
+            (unsigned long long)done, (unsigned long long)j->count, (unsigned long long)failed,
+            sim_classes[cls].name, (double)(real_now() - fl->since) / 1e9);
 }
 
 /* One seed; 0 when it held, and was the same a second time where that is asked for. */
@@ -107,12 +110,14 @@ static int seed_run(const struct sim_job *j, uint64_t seed, struct sim_stats *st
         }
     }
     alarm(0);
-    if (bad)
+    if (bad) {
         failure_print(&run);
+    }
     return bad;
 }
 
-static void seat_child(const struct sim_job *j, struct floor *fl, struct seat *seat, uint64_t first, uint64_t step)
+static void seat_child(const struct sim_job *j, struct floor *fl, struct seat *seat, uint64_t first,
+                       uint64_t step)
 {
     for (uint64_t i = first; i < j->count; i += step) {
         int bad;
@@ -130,7 +135,8 @@ static void seat_child(const struct sim_job *j, struct floor *fl, struct seat *s
     exit(0);
 }
 
-static void seat_start(const struct sim_job *j, struct floor *fl, struct seat *seat, uint64_t first, uint64_t step)
+static void seat_start(const struct sim_job *j, struct floor *fl, struct seat *seat, uint64_t first,
+                       uint64_t step)
 {
     pid_t pid;
 
@@ -140,8 +146,9 @@ static void seat_start(const struct sim_job *j, struct floor *fl, struct seat *s
         perror("r2_sim: fork");
         exit(2);
     }
-    if (pid == 0)
+    if (pid == 0) {
         seat_child(j, fl, seat, first, step);
+    }
     seat->pid = pid; /* shared with the child: only the parent writes it */
 }
 
@@ -150,14 +157,16 @@ static void crash_note(const struct sim_job *j, struct floor *fl, struct seat *s
     uint64_t seed = j->from + seat->at;
     int cls = class_of(j, seed), sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 
-    if (sig == SIGALRM)
-        printf("FAILED class %s seed %llu: no end within %u s of real time\n", sim_classes[cls].name,
-               (unsigned long long)seed, j->limit_s);
-    else if (sig)
-        printf("FAILED class %s seed %llu: %s\n", sim_classes[cls].name, (unsigned long long)seed, strsignal(sig));
-    else
-        printf("FAILED class %s seed %llu: exit status %d\n", sim_classes[cls].name, (unsigned long long)seed,
-               WEXITSTATUS(status));
+    if (sig == SIGALRM) {
+        printf("FAILED class %s seed %llu: no end within %u s of real time\n",
+               sim_classes[cls].name, (unsigned long long)seed, j->limit_s);
+    } else if (sig) {
+        printf("FAILED class %s seed %llu: %s\n", sim_classes[cls].name, (unsigned long long)seed,
+               strsignal(sig));
+    } else {
+        printf("FAILED class %s seed %llu: exit status %d\n", sim_classes[cls].name,
+               (unsigned long long)seed, WEXITSTATUS(status));
+    }
     replay_print(cls, seed);
     seat->failed++;
     seat->st[cls].failed++;
@@ -169,8 +178,9 @@ static void crash_note(const struct sim_job *j, struct floor *fl, struct seat *s
 static struct seat *seat_of(struct seat *seats, int n, pid_t pid)
 {
     for (int i = 0; i < n; i++) {
-        if (seats[i].pid == pid)
+        if (seats[i].pid == pid) {
             return &seats[i];
+        }
     }
     return NULL;
 }
@@ -190,36 +200,43 @@ uint64_t sim_jobs_run(const struct sim_job *j, struct sim_stats *per_class, uint
     }
     seats = fl->seat;
     fl->since = real_now();
-    for (int i = 0; i < j->jobs && (uint64_t)i < j->count; i++, alive++)
+    for (int i = 0; i < j->jobs && (uint64_t)i < j->count; i++, alive++) {
         seat_start(j, fl, &seats[i], (uint64_t)i, step);
+    }
     while (alive > 0 && (pid = wait(&status)) > 0) {
         struct seat *seat = seat_of(seats, j->jobs, pid);
-        if (!seat)
+        if (!seat) {
             continue;
+        }
         alive--;
-        if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
             continue;
-        if (!WIFEXITED(status) || WEXITSTATUS(status) != RUN_FAILED)
+        }
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != RUN_FAILED) {
             crash_note(j, fl, seat, status);
+        }
         stop |= j->stop_at_first;
         if (!stop && seat->at + step < j->count) {
             seat_start(j, fl, seat, seat->at + step, step);
             alive++;
         } else if (stop) {
             for (int i = 0; i < j->jobs; i++) {
-                if (seats[i].pid > 0 && &seats[i] != seat && alive > 0)
+                if (seats[i].pid > 0 && &seats[i] != seat && alive > 0) {
                     kill(seats[i].pid, SIGTERM);
+                }
             }
-            while (alive > 0 && wait(&status) > 0)
+            while (alive > 0 && wait(&status) > 0) {
                 alive--;
+            }
         }
     }
     *passed = 0;
     for (int i = 0; i < j->jobs; i++) {
         *passed += seats[i].passed;
         failed += seats[i].failed;
-        for (int c = 0; c < sim_class_count; c++)
+        for (int c = 0; c < sim_class_count; c++) {
             sim_stats_add(&per_class[c], &seats[i].st[c]);
+        }
     }
     munmap(fl, len);
     return failed;

@@ -1,7 +1,8 @@
 /*
- * Which part broke: the confusion matrix (tests/matrix) in virtual time. One failure of drawn kind and place under
- * traffic between all hosts, then silence until every process had its time to say what it thinks. The judge is that of
- * r2_matrix; a wrong blame fails the run, a failure that nobody speaks of, too.
+ * Which part broke: the confusion matrix (tests/matrix) in virtual time. One failure of drawn kind
+ * and place under traffic between all hosts, then silence until every process had its time to say
+ * what it thinks. The judge is that of r2_matrix; a wrong blame fails the run, a failure that
+ * nobody speaks of, too.
  */
 #include "sim.h"
 
@@ -32,7 +33,8 @@ static void draw(struct sim_params *p, struct fab_rng *r, int hosts)
     p->ib_retry = 7;
     p->give_up_ms = 30000;
     p->hold_ns = FAULT_TO + LISTEN_NS;
-    p->stall_ms = 6000; /* what is wanted of a killed process ends when its host has refused for a while */
+    p->stall_ms =
+        6000; /* what is wanted of a killed process ends when its host has refused for a while */
     p->oob_max_ns = sim_pct(r, 50) ? 100 * SIM_US : 2 * SIM_MS;
 }
 
@@ -64,7 +66,8 @@ void sim_locate_two_cross_draw(struct sim_params *p, struct fab_rng *r)
     draw_cross(p, r, 2);
 }
 
-/* The machine is so busy that a process now and then stands still for seconds; meanwhile what broke is mended. */
+/* The machine is so busy that a process now and then stands still for seconds; meanwhile what broke
+ * is mended. */
 void sim_locate_late_draw(struct sim_params *p, struct fab_rng *r)
 {
     draw(p, r, 3);
@@ -76,16 +79,19 @@ void sim_locate_late_draw(struct sim_params *p, struct fab_rng *r)
 static void kill_host(struct sim *s)
 {
     for (int i = 0; i < s->p.conns; i++) {
-        if (s->conn[i].s.proc->index == s->located.host || s->conn[i].r.proc->index == s->located.host)
+        if (s->conn[i].s.proc->index == s->located.host ||
+            s->conn[i].r.proc->index == s->located.host) {
             s->conn[i].may_fail = 1;
+        }
     }
     s->killed = 1;
     sim_proc_kill(&s->proc[s->located.host]);
 }
 
 /*
- * Every NIC always has work queued, and the way between two of them is cut: RC ends a life long before the watchdog gives the pair up, since what a busy NIC
- * has not answered yet may stand behind that work.
+ * Every NIC always has work queued, and the way between two of them is cut: RC ends a life long
+ * before the watchdog gives the pair up, since what a busy NIC has not answered yet may stand
+ * behind that work.
  */
 void sim_locate_busy_draw(struct sim_params *p, struct fab_rng *r)
 {
@@ -116,38 +122,49 @@ static void break_it(void *arg)
     mx_case_name(&s->located, name, sizeof(name));
     sim_trace(s, "broken: %s", name);
     s->broken_at = fab_inproc_now(s->f);
-    for (int i = 0; mx_case_fault(&s->located, i, text); i++)
+    for (int i = 0; mx_case_fault(&s->located, i, text); i++) {
         sim_fabric_fault(s, text);
-    if (s->located.kind == MX_KILLED)
+    }
+    if (s->located.kind == MX_KILLED) {
         kill_host(s);
-    else if (s->p.mended_ns && s->located.kind != MX_HANG && !mx_case_ends_job(&s->located)) /* what hangs longer than T_packet is beyond what the holds promise */
+    } else if (s->p.mended_ns && s->located.kind != MX_HANG &&
+               !mx_case_ends_job(&s->located)) { /* what hangs longer than T_packet is beyond what
+                                                    the holds promise */
         fab_inproc_at(s->f, s->broken_at + fab_rng_upto(&s->rng, s->p.mended_ns), mend_it, s);
-    for (int i = 0; i < s->p.procs; i++)
+    }
+    for (int i = 0; i < s->p.procs; i++) {
         sim_proc_kick(&s->proc[i]);
+    }
 }
 
-/* A rail on which what breaks has work: a connection from or to that host, of a path: between its two. */
+/* A rail on which what breaks has work: a connection from or to that host, of a path: between its
+ * two. */
 static int busy_rail(const struct sim *s)
 {
     for (int i = 0; i < s->p.conns; i++) {
         const struct sim_conn *c = &s->conn[(s->seed + (unsigned)i) % (unsigned)s->p.conns];
-        int from = c->s.proc->index, to = c->r.proc->index, host = s->located.host, far = s->located.far;
+        int from = c->s.proc->index, to = c->r.proc->index, host = s->located.host,
+            far = s->located.far;
 
-        if ((from == host && (far < 0 || to == far)) || (to == host && (far < 0 || from == far)))
+        if ((from == host && (far < 0 || to == far)) || (to == host && (far < 0 || from == far))) {
             return c->s.dev;
+        }
     }
     return s->located.nic;
 }
 
 void sim_locate_start(struct sim *s)
 {
-    if (!s->p.locate)
+    if (!s->p.locate) {
         return;
-    mx_case_draw(&s->located, s->p.cut_path ? s->seed * MX_KINDS + MX_PATH_CUT : s->seed, s->p.procs, s->p.nics);
+    }
+    mx_case_draw(&s->located, s->p.cut_path ? s->seed * MX_KINDS + MX_PATH_CUT : s->seed,
+                 s->p.procs, s->p.nics);
     s->located.nic = busy_rail(s);
     s->located.crossrail = s->p.crossrail;
-    if (s->located.kind == MX_STOPPED) /* the simulation's threads all run */
+    if (s->located.kind == MX_STOPPED) { /* the simulation's threads all run */
         s->located.kind = MX_CALM;
+    }
     fab_inproc_at(s->f, sim_pick(&s->rng, FAULT_FROM, FAULT_TO), break_it, s);
 }
 
@@ -157,18 +174,23 @@ void sim_locate_line(struct sim *s, int proc, int warn, const char *text)
     enum mx_said said;
     char line[MX_LINE];
 
-    if (!s->p.locate || s->broken_at == 0)
+    if (!s->p.locate || s->broken_at == 0) {
         return;
+    }
     snprintf(line, sizeof(line), "%s %s", warn ? "WARN" : "INFO", text);
     said = mx_line_read(line, &v);
-    if ((said == MX_SAID_VERDICT && v.blame != MX_UNKNOWN) || said == MX_SAID_BAD_NEWS)
+    if ((said == MX_SAID_VERDICT && v.blame != MX_UNKNOWN) || said == MX_SAID_BAD_NEWS) {
         s->informed_at[proc] = s->informed_at[proc] ? s->informed_at[proc] : fab_inproc_now(s->f);
-    if (said != MX_SAID_VERDICT)
+    }
+    if (said != MX_SAID_VERDICT) {
         return;
-    if (s->verdict_at == 0 && v.blame != MX_UNKNOWN)
+    }
+    if (s->verdict_at == 0 && v.blame != MX_UNKNOWN) {
         s->verdict_at = fab_inproc_now(s->f);
-    if (mx_tally_add(&s->tally, &s->located, proc, &v) == MX_WRONG)
+    }
+    if (mx_tally_add(&s->tally, &s->located, proc, &v) == MX_WRONG) {
         sim_fail(s, "process %d blames what is not broken: %s", proc, text);
+    }
 }
 
 /* The end: what was said goes to the sums. */
@@ -179,18 +201,22 @@ void sim_locate_judge(struct sim *s)
     uint64_t last = 0;
     const char *worse;
 
-    if (!s->p.locate || s->broken_at == 0)
+    if (!s->p.locate || s->broken_at == 0) {
         return;
+    }
     for (int i = 0; i < s->p.procs; i++) {
-        if (i == s->located.host && s->located.kind == MX_KILLED)
+        if (i == s->located.host && s->located.kind == MX_KILLED) {
             continue;
+        }
         speaks |= 1u << i;
         informed |= (unsigned)(s->informed_at[i] != 0) << i;
         last = s->informed_at[i] > last ? s->informed_at[i] : last;
     }
-    mx_tally_sum(&s->tally, &s->located, speaks, informed, s->verdict_at ? s->verdict_at - s->broken_at : 0,
-                 last ? last - s->broken_at : 0, &s->st.matrix);
+    mx_tally_sum(&s->tally, &s->located, speaks, informed,
+                 s->verdict_at ? s->verdict_at - s->broken_at : 0, last ? last - s->broken_at : 0,
+                 &s->st.matrix);
     worse = mx_sums_worse(&s->st.matrix, &none, s->located.kind);
-    if (worse && !s->mended)
+    if (worse && !s->mended) {
         sim_fail(s, "%s: what is broken was not told as it could be", worse);
+    }
 }

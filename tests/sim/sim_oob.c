@@ -1,6 +1,6 @@
 /*
- * The out-of-band channel as the simulation has it: one bus, a channel per pair of processes, messages that come late,
- * twice, in another order, or not at all.
+ * The out-of-band channel as the simulation has it: one bus, a channel per pair of processes,
+ * messages that come late, twice, in another order, or not at all.
  */
 #include "sim.h"
 
@@ -115,9 +115,11 @@ static void peer_told(struct r2_oob_peer *p, uint64_t now)
     p->tell = 0;
     if (channel_out(b, me, p->other) || !b->end[p->other]) {
         p->up = 0;
-        sim_trace(b->sim, "oob %d: channel to %d down%s", me, p->other, b->dead[p->other] ? ", refused" : "");
-        if (!b->dead[me])
+        sim_trace(b->sim, "oob %d: channel to %d down%s", me, p->other,
+                  b->dead[p->other] ? ", refused" : "");
+        if (!b->dead[me]) {
             tell_later(p, 0, now + sim_pick(&b->rng, 5 * SIM_MS, 50 * SIM_MS));
+        }
         o->ev.down(o->ev.arg, p, b->dead[p->other]);
         return;
     }
@@ -136,8 +138,9 @@ static uint64_t oob_progress(struct r2_oob *oob, uint64_t now)
     uint64_t next = UINT64_MAX;
 
     for (int i = 0; i < SIM_MAX_PROCS; i++) {
-        if (o->peer[i].tell && o->peer[i].tell_at <= now)
+        if (o->peer[i].tell && o->peer[i].tell_at <= now) {
             peer_told(&o->peer[i], now);
+        }
     }
     while ((k = o->in) != NULL && k->due <= now) {
         o->in = k->next;
@@ -150,11 +153,13 @@ static uint64_t oob_progress(struct r2_oob *oob, uint64_t now)
         }
         free(k);
     }
-    if (o->in)
+    if (o->in) {
         next = o->in->due;
+    }
     for (int i = 0; i < SIM_MAX_PROCS; i++) {
-        if (o->peer[i].tell && o->peer[i].tell_at < next)
+        if (o->peer[i].tell && o->peer[i].tell_at < next) {
             next = o->peer[i].tell_at;
+        }
     }
     return next;
 }
@@ -169,12 +174,14 @@ static void dial(struct sim_bus *b, int a, int c)
 {
     uint64_t at = fab_inproc_now(b->sim->f) + bus_delay(b);
 
-    if (b->dialled[a][c])
+    if (b->dialled[a][c]) {
         return;
+    }
     b->dialled[a][c] = b->dialled[c][a] = 1;
     tell_later(&b->end[a]->peer[c], 0, at + bus_delay(b));
-    if (b->end[c] && a != c)
+    if (b->end[c] && a != c) {
         tell_later(&b->end[c]->peer[a], 0, at);
+    }
 }
 
 static struct r2_oob_peer *oob_peer_get(struct r2_oob *oob, const struct r2_oob_name *name)
@@ -199,7 +206,8 @@ static void oob_peer_ref(struct r2_oob_peer *p)
 static void oob_peer_put(struct r2_oob_peer *p)
 {
     if (p->refs == 0) {
-        sim_fail(p->oob->bus->sim, "process %d drops a reference to its channel to %d that it does not hold",
+        sim_fail(p->oob->bus->sim,
+                 "process %d drops a reference to its channel to %d that it does not hold",
                  p->oob->proc->index, p->other);
         return;
     }
@@ -225,7 +233,8 @@ static int oob_peer_is_up(const struct r2_oob_peer *p)
     return p->up;
 }
 
-static void packet_queue(struct sim_bus *b, int from, int to, const void *msg, size_t len, uint64_t due)
+static void packet_queue(struct sim_bus *b, int from, int to, const void *msg, size_t len,
+                         uint64_t due)
 {
     struct sim_oob *o = b->end[to];
     struct sim_packet *k = malloc(sizeof(*k) + len), **pp;
@@ -238,8 +247,9 @@ static void packet_queue(struct sim_bus *b, int from, int to, const void *msg, s
     k->from = from;
     k->len = len;
     memcpy(k->data, msg, len);
-    for (pp = &o->in; *pp && (*pp)->due <= due; pp = &(*pp)->next)
+    for (pp = &o->in; *pp && (*pp)->due <= due; pp = &(*pp)->next) {
         continue;
+    }
     k->next = *pp;
     *pp = k;
     fab_inproc_at(b->sim->f, due, wake, o->proc);
@@ -251,12 +261,16 @@ static int oob_send(struct r2_oob_peer *p, const void *msg, size_t len)
     struct sim_bus *b = o->bus;
     const struct sim_params *pr = &b->sim->p;
     int me = o->proc->index;
-    uint64_t now = fab_inproc_now(b->sim->f), due = now + bus_delay(b), *last = &b->last_due[me][p->other];
+    uint64_t now = fab_inproc_now(b->sim->f), due = now + bus_delay(b),
+             *last = &b->last_due[me][p->other];
 
-    if (len > R2_OOB_MAX_MESSAGE)
-        sim_fail(b->sim, "process %d sends %zu bytes in one message; the limit is %d", me, len, R2_OOB_MAX_MESSAGE);
-    if (!p->up)
+    if (len > R2_OOB_MAX_MESSAGE) {
+        sim_fail(b->sim, "process %d sends %zu bytes in one message; the limit is %d", me, len,
+                 R2_OOB_MAX_MESSAGE);
+    }
+    if (!p->up) {
         return -1;
+    }
     o->cnt.sent++;
     o->cnt.bytes_sent += len;
     if (channel_out(b, me, p->other) || fab_rng_chance(&b->rng, pr->oob_loss_ppm)) {
@@ -266,15 +280,17 @@ static int oob_send(struct r2_oob_peer *p, const void *msg, size_t len)
     if (fab_rng_chance(&b->rng, pr->oob_reorder_ppm)) {
         b->sim->st.oob_reordered++;
     } else {
-        if (due <= *last)
+        if (due <= *last) {
             due = *last + 1;
+        }
         *last = due;
     }
     packet_queue(b, me, p->other, msg, len, due);
     if (fab_rng_chance(&b->rng, pr->oob_dup_ppm)) {
         b->sim->st.oob_dup++;
         packet_queue(b, me, p->other, msg, len,
-                     due + bus_delay(b) * sim_pick(&b->rng, 0, 4) + fab_rng_upto(&b->rng, pr->oob_late_ns));
+                     due + bus_delay(b) * sim_pick(&b->rng, 0, 4) +
+                         fab_rng_upto(&b->rng, pr->oob_late_ns));
     }
     return 0;
 }
@@ -357,11 +373,13 @@ void sim_bus_outage(struct sim_bus *b, int a, int other, uint64_t ns, int silent
     for (int i = 0; i < 2; i++) {
         int me = i ? other : a, peer = i ? a : other;
         struct sim_oob *o = b->end[me];
-        if (!o || (i && a == other))
+        if (!o || (i && a == other)) {
             continue;
+        }
         packets_drop(o, peer);
-        if (o->peer[peer].up || o->peer[peer].tell)
+        if (o->peer[peer].up || o->peer[peer].tell) {
             tell_later(&o->peer[peer], 0, silent ? now + ns - 1 : now + bus_delay(b));
+        }
     }
 }
 
@@ -372,8 +390,9 @@ void sim_bus_dead(struct sim_bus *b, int proc)
     b->dead[proc] = 1;
     for (int i = 0; i < b->sim->p.procs; i++) {
         struct sim_oob *o = b->end[i];
-        if (!o || i == proc || !b->dialled[i][proc])
+        if (!o || i == proc || !b->dialled[i][proc]) {
             continue;
+        }
         packets_drop(o, proc);
         tell_later(&o->peer[proc], 1, now + bus_delay(b));
     }

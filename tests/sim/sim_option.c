@@ -38,12 +38,15 @@ void sim_params_config(const struct sim_params *p, struct r2_config *cfg)
     option(cfg, "NCCL_R2_LINGER", p->linger_ms);
     option(cfg, "NCCL_R2_CUT_MIN", p->cut_min);
     option(cfg, "NCCL_R2_T_STUCK", p->t_stuck_ms);
-    if (p->t_return_ms)
+    if (p->t_return_ms) {
         option(cfg, "NCCL_R2_T_RETURN", p->t_return_ms);
-    if (p->t_probe_ms)
+    }
+    if (p->t_probe_ms) {
         option(cfg, "NCCL_R2_T_PROBE", p->t_probe_ms);
-    if (p->qps)
+    }
+    if (p->qps) {
         option(cfg, "NCCL_IB_QPS_PER_CONNECTION", p->qps);
+    }
     option(cfg, "NCCL_IB_SPLIT_DATA_ON_QPS", p->split);
     option(cfg, "NCCL_R2_RQ_DEPTH", p->rq_depth);
     option(cfg, "NCCL_IB_ADAPTIVE_ROUTING", p->adaptive);

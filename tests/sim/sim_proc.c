@@ -1,5 +1,5 @@
-/* An instance of the plugin and its threads, which here are events: each wakes after a random delay, as the scheduler
- * pleases. */
+/* An instance of the plugin and its threads, which here are events: each wakes after a random
+ * delay, as the scheduler pleases. */
 #include "sim.h"
 
 #include "plugin/ib_transport/ib_path.h"
@@ -23,32 +23,40 @@ static void lives_judge(struct sim *s, const char *msg)
     const char *life = strstr(msg, " life ");
     unsigned n;
 
-    if (!strstr(msg, " : recv ") || !life || sscanf(life, " life %u", &n) != 1)
+    if (!strstr(msg, " : recv ") || !life || sscanf(life, " life %u", &n) != 1) {
         return;
+    }
     s->st.returns += strstr(life, " is up: ") != NULL;
-    if (strstr(life, " ends: ") && !strstr(life, " bytes 0"))
+    if (strstr(life, " ends: ") && !strstr(life, " bytes 0")) {
         s->st.carried[n < SIM_LIVES ? n : SIM_LIVES - 1]++;
+    }
 }
 
-/* The plugin says each change of state in one line: that is where the summary has its numbers from. */
+/* The plugin says each change of state in one line: that is where the summary has its numbers from.
+ */
 static void log_judge(struct sim *s, const char *msg)
 {
     const char *settled = strstr(msg, " settled: ");
     unsigned parts;
 
-    if (strstr(msg, " life ") && strstr(msg, " UP -> DOWN: ") && !strstr(msg, ib_fault_name(IB_FAULT_CLOSE))) {
+    if (strstr(msg, " life ") && strstr(msg, " UP -> DOWN: ") &&
+        !strstr(msg, ib_fault_name(IB_FAULT_CLOSE))) {
         s->st.switches++;
         sim_switch_judge(inside, msg);
     }
-    if (strstr(msg, " -> FENCED: soft"))
+    if (strstr(msg, " -> FENCED: soft")) {
         s->st.soft++;
+    }
     lives_judge(s, msg);
-    if (strstr(msg, " : arrival ")) /* P7, P9: none of them can be while one copy is live */
+    if (strstr(msg, " : arrival ")) { /* P7, P9: none of them can be while one copy is live */
         sim_fail(s, "process %d took an impossible arrival: %s", inside->index, msg);
-    if (strstr(msg, " cannot go from "))
+    }
+    if (strstr(msg, " cannot go from ")) {
         sim_fail(s, "process %d: a state moves against its table: %s", inside->index, msg);
-    if (settled && sscanf(settled, " settled: %u parts", &parts) == 1)
+    }
+    if (settled && sscanf(settled, " settled: %u parts", &parts) == 1) {
         s->st.replayed += parts;
+    }
 }
 
 static void log_sink(enum r2_log_level level, const char *file, int line, const char *msg)
@@ -56,22 +64,25 @@ static void log_sink(enum r2_log_level level, const char *file, int line, const 
     struct sim *s = sim_now_running;
     struct sim_proc *p = inside;
 
-    if (!s || !p)
+    if (!s || !p) {
         return;
+    }
     snprintf(p->log[p->log_count++ % SIM_LOG_LINES], SIM_LOG_CHARS, "%10.3f us  p%d  %s",
              (double)fab_inproc_now(s->f) / 1e3, p->index, msg);
     log_judge(s, msg);
     sim_locate_line(s, p->index, level == R2_LOG_WARN, msg);
-    if (sim_verbose)
+    if (sim_verbose) {
         printf("%12.3f p%d %s\n", (double)fab_inproc_now(s->f) / 1e3, p->index, msg);
+    }
 }
 
 void sim_proc_log_print(const struct sim_proc *p)
 {
     unsigned n = p->log_count < SIM_LOG_LINES ? p->log_count : SIM_LOG_LINES;
 
-    for (unsigned i = p->log_count - n; i < p->log_count; i++)
+    for (unsigned i = p->log_count - n; i < p->log_count; i++) {
         printf("    %s\n", p->log[i % SIM_LOG_LINES]);
+    }
 }
 
 void sim_proc_enter(struct sim_proc *p)
@@ -93,7 +104,8 @@ static uint64_t env_now(void *arg)
     struct sim_proc *p = arg;
     uint64_t now = fab_inproc_now(p->sim->f);
 
-    /* looking at the clock takes time: what is stamped later in the same turn is later than the turn's beginning */
+    /* looking at the clock takes time: what is stamped later in the same turn is later than the
+     * turn's beginning */
     p->clock = now > p->clock ? now : p->clock + 1 + fab_rng_upto(&p->rng, 200);
     return p->clock;
 }
@@ -110,8 +122,9 @@ static void env_wait(void *arg, uint64_t ns)
         fab_inproc_step(s->f);
         sim_oracle_settle(s);
     }
-    if (fab_inproc_now(s->f) < until)
+    if (fab_inproc_now(s->f) < until) {
         fab_inproc_skip(s->f, until - fab_inproc_now(s->f));
+    }
     sim_proc_enter(p);
 }
 
@@ -120,8 +133,9 @@ static void env_random(void *arg, void *out, unsigned len)
     struct sim_proc *p = arg;
     uint8_t *b = out;
 
-    for (unsigned i = 0; i < len; i++)
+    for (unsigned i = 0; i < len; i++) {
         b[i] = (uint8_t)(fab_rng_next(&p->rng) >> 33);
+    }
 }
 
 static void service_at(struct sim_proc *p, uint64_t at);
@@ -132,22 +146,26 @@ static void service_run(void *arg)
     uint64_t next, now;
 
     p->service_id = 0;
-    if (p->dead || !p->inst)
+    if (p->dead || !p->inst) {
         return;
+    }
     sim_proc_enter(p);
     next = r2_inst_service_step(p->inst);
     sim_proc_leave(p);
     now = fab_inproc_now(p->sim->f);
     sim_hash(p->sim, now ^ (uint64_t)p->index << 60);
-    if (next != UINT64_MAX)
-        service_at(p, (next > now ? next : now + 100) + sim_delay_draw(&p->sim->p.service, &p->rng));
+    if (next != UINT64_MAX) {
+        service_at(p,
+                   (next > now ? next : now + 100) + sim_delay_draw(&p->sim->p.service, &p->rng));
+    }
 }
 
 static void service_at(struct sim_proc *p, uint64_t at)
 {
     if (p->service_id) {
-        if (p->service_at <= at)
+        if (p->service_at <= at) {
             return;
+        }
         fab_inproc_cancel(p->sim->f, p->service_id);
     }
     p->service_at = at;
@@ -156,16 +174,18 @@ static void service_at(struct sim_proc *p, uint64_t at)
 
 void sim_proc_kick(struct sim_proc *p)
 {
-    if (!p->dead && p->inst)
+    if (!p->dead && p->inst) {
         service_at(p, fab_inproc_now(p->sim->f) + sim_delay_draw(&p->sim->p.service, &p->rng));
+    }
 }
 
 static void env_kick_service(void *arg)
 {
     struct sim_proc *p = arg;
 
-    if (!p->dead)
+    if (!p->dead) {
         service_at(p, fab_inproc_now(p->sim->f) + sim_delay_draw(&p->sim->p.service, &p->rng));
+    }
 }
 
 static void worker_run(void *arg)
@@ -175,14 +195,17 @@ static void worker_run(void *arg)
     int more;
 
     w->armed = 0;
-    if (p->dead || !p->inst)
+    if (p->dead || !p->inst) {
         return;
+    }
     sim_proc_enter(p);
     more = r2_inst_worker_step(p->inst, w->device);
     sim_proc_leave(p);
     if (more && !w->armed) {
         w->armed = 1;
-        fab_inproc_at(p->sim->f, fab_inproc_now(p->sim->f) + sim_delay_draw(&p->sim->p.worker, &p->rng), worker_run, w);
+        fab_inproc_at(p->sim->f,
+                      fab_inproc_now(p->sim->f) + sim_delay_draw(&p->sim->p.worker, &p->rng),
+                      worker_run, w);
     }
 }
 
@@ -191,26 +214,30 @@ static void env_kick_worker(void *arg, int device)
     struct sim_proc *p = arg;
     struct sim_worker *w = &p->worker[device];
 
-    if (w->armed)
+    if (w->armed) {
         return;
+    }
     w->armed = 1;
     w->proc = p;
     w->device = device;
-    fab_inproc_at(p->sim->f, fab_inproc_now(p->sim->f) + sim_delay_draw(&p->sim->p.worker, &p->rng), worker_run, w);
+    fab_inproc_at(p->sim->f, fab_inproc_now(p->sim->f) + sim_delay_draw(&p->sim->p.worker, &p->rng),
+                  worker_run, w);
 }
 
 /* --- devices that differ --- */
 
 static struct ib_verbs plain;
 
-/* NICs of odd rails are InfiniBand, where adaptive routing is on unless the process says otherwise. */
+/* NICs of odd rails are InfiniBand, where adaptive routing is on unless the process says otherwise.
+ */
 static int query_port_mixed(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr)
 {
     int rc = plain.query_port(ctx, port, attr);
     const char *name = plain.get_device_name(ctx->device);
 
-    if (rc == 0 && (name[strlen(name) - 1] & 1))
+    if (rc == 0 && (name[strlen(name) - 1] & 1)) {
         attr->link_layer = IBV_LINK_LAYER_INFINIBAND;
+    }
     return rc;
 }
 
@@ -228,9 +255,11 @@ static void devices_make(struct sim_proc *p, struct ib_verbs *verbs, struct r2_c
     const struct sim_params *sp = &p->sim->p;
 
     plain = *verbs;
-    snprintf(cfg->ib_hca, sizeof(cfg->ib_hca), "fab"); /* named: else one of another sort, or much slower, is no backup */
-    if (sp->no_inline)
+    snprintf(cfg->ib_hca, sizeof(cfg->ib_hca),
+             "fab"); /* named: else one of another sort, or much slower, is no backup */
+    if (sp->no_inline) {
         verbs->create_qp = create_qp_no_inline;
+    }
     if (sp->ar_mixed) {
         verbs->query_port = query_port_mixed;
         cfg->ib_ar = (int)(fab_rng_next(&p->rng) % 4) - 1;
@@ -251,7 +280,8 @@ void sim_proc_start(struct sim *s, int index, int host)
                          .kick_worker = env_kick_worker};
     struct r2_config cfg = s->cfg;
     struct ib_verbs verbs;
-    struct r2_inst_params par = {.env = &env, .verbs = &verbs, .cfg = &cfg, .oob_create = sim_oob_create, .oob_arg = p};
+    struct r2_inst_params par = {
+        .env = &env, .verbs = &verbs, .cfg = &cfg, .oob_create = sim_oob_create, .oob_arg = p};
     char why[256] = "", name[16];
 
     p->sim = s;
@@ -273,10 +303,11 @@ void sim_proc_start(struct sim *s, int index, int host)
     sim_proc_enter(p);
     p->inst = r2_inst_create(&par, why, sizeof(why));
     sim_proc_leave(p);
-    if (!p->inst)
+    if (!p->inst) {
         sim_fail(s, "process %d: no instance: %s", index, why);
-    else {
-        /* whether a NIC reaches memory of a GPU is waited for under a lock of that NIC, and all of NCCL's threads are one here */
+    } else {
+        /* whether a NIC reaches memory of a GPU is waited for under a lock of that NIC, and all of
+         * NCCL's threads are one here */
         ib_mr_cache_reaches_set(p->inst->mrs, NULL, NULL);
         sim_proc_kick(p);
     }
@@ -284,8 +315,9 @@ void sim_proc_start(struct sim *s, int index, int host)
 
 void sim_proc_stop(struct sim_proc *p)
 {
-    if (!p->inst)
+    if (!p->inst) {
         return;
+    }
     sim_proc_enter(p);
     r2_inst_destroy(p->inst);
     sim_proc_leave(p);

@@ -15,15 +15,17 @@ void sim_fail(struct sim *s, const char *fmt, ...)
 {
     va_list ap;
 
-    if (s->failed)
+    if (s->failed) {
         return;
+    }
     s->failed = 1;
     s->failed_at = s->f ? fab_inproc_now(s->f) : 0;
     va_start(ap, fmt);
     vsnprintf(s->why, sizeof(s->why), fmt, ap);
     va_end(ap);
-    if (sim_verbose)
+    if (sim_verbose) {
         printf("%12.3f FAILED %s\n", (double)s->failed_at / 1e3, s->why);
+    }
 }
 
 void sim_trace(struct sim *s, const char *fmt, ...)
@@ -35,31 +37,41 @@ void sim_trace(struct sim *s, const char *fmt, ...)
     vsnprintf(line, sizeof(line), fmt, ap);
     va_end(ap);
     sim_hash(s, fab_inproc_now(s->f));
-    for (const char *c = line; *c; c++)
+    for (const char *c = line; *c; c++) {
         s->hash = s->hash * 31 + (unsigned char)*c;
-    if (sim_verbose)
+    }
+    if (sim_verbose) {
         printf("%12.3f    %s\n", (double)fab_inproc_now(s->f) / 1e3, line);
+    }
 }
 
 /* ---- what is watched all the time ---- */
 
 static int end_waits(const struct sim_end *e)
 {
-    return !e->proc->dead && ((e->state == SIM_END_OPENING && e->conn->handle_at) || e->state == SIM_END_RUN);
+    return !e->proc->dead &&
+           ((e->state == SIM_END_OPENING && e->conn->handle_at) || e->state == SIM_END_RUN);
 }
 
 static void end_watch(struct sim_end *e, uint64_t now)
 {
     struct sim *s = e->conn->sim;
-    uint64_t limit = (uint64_t)s->p.stall_ms * SIM_MS, since = e->progress_at, far = e->conn->s.progress_at;
+    uint64_t limit = (uint64_t)s->p.stall_ms * SIM_MS, since = e->progress_at,
+             far = e->conn->s.progress_at;
 
-    since = !e->sender && far > since ? far : since; /* a receive of several messages is done with the last of them, and senders pause */
-    if (!end_waits(e) || now < since)
+    since = !e->sender && far > since ? far : since; /* a receive of several messages is done with
+                                                        the last of them, and senders pause */
+    if (!end_waits(e) || now < since) {
         return;
-    if (now - since > limit)
-        sim_fail(s, "conn %d: hang: the %s makes no progress since %.3f ms (%s, %u done, %u posted, %d in all)",
-                 e->conn->index, e->sender ? "sender" : "receiver", (double)since / 1e6,
-                 e->state == SIM_END_OPENING ? "setting up" : "running", e->done, e->next, e->conn->nmsgs);
+    }
+    if (now - since > limit) {
+        sim_fail(
+            s,
+            "conn %d: hang: the %s makes no progress since %.3f ms (%s, %u done, %u posted, %d in all)",
+            e->conn->index, e->sender ? "sender" : "receiver", (double)since / 1e6,
+            e->state == SIM_END_OPENING ? "setting up" : "running", e->done, e->next,
+            e->conn->nmsgs);
+    }
 }
 
 static void watch(void *arg)
@@ -72,25 +84,30 @@ static void watch(void *arg)
         end_watch(&s->conn[i].r, now);
     }
     sim_hold_watch(s);
-    if (fab_inproc_events(s->f) > EVENTS_LIMIT)
+    if (fab_inproc_events(s->f) > EVENTS_LIMIT) {
         sim_fail(s, "more than %llu events: the clock hardly moves", EVENTS_LIMIT);
-    if (!s->failed)
+    }
+    if (!s->failed) {
         fab_inproc_at(s->f, now + WATCH_NS, watch, s);
+    }
 }
 
-/* A receiver killed before it listens leaves a sender that never gets a handle, and so makes no call at all. */
+/* A receiver killed before it listens leaves a sender that never gets a handle, and so makes no
+ * call at all. */
 static int end_is_over(const struct sim_end *e)
 {
     const struct sim_conn *c = e->conn;
 
-    return e->state == SIM_END_CLOSED || e->proc->dead || (e->sender && c->r.proc->dead && !c->handle_at);
+    return e->state == SIM_END_CLOSED || e->proc->dead ||
+           (e->sender && c->r.proc->dead && !c->handle_at);
 }
 
 static int all_closed(const struct sim *s)
 {
     for (int i = 0; i < s->p.conns; i++) {
-        if (!end_is_over(&s->conn[i].s) || !end_is_over(&s->conn[i].r))
+        if (!end_is_over(&s->conn[i].s) || !end_is_over(&s->conn[i].r)) {
             return 0;
+        }
     }
     return 1;
 }
@@ -104,8 +121,9 @@ static void kill_one(struct sim *s)
     s->killed = 1;
     for (int i = 0; i < s->p.conns; i++) {
         struct sim_conn *c = &s->conn[i];
-        if (c->s.proc->index == victim || c->r.proc->index == victim)
+        if (c->s.proc->index == victim || c->r.proc->index == victim) {
             c->may_fail = 1;
+        }
     }
     sim_proc_kill(&s->proc[victim]);
 }
@@ -131,8 +149,9 @@ static void hang_at_abort(struct sim *s, const struct sim_end *e)
     static struct hang h;
     uint64_t ns = sim_pick(&s->rng, SIM_MS, (uint64_t)s->p.t_packet_ms * SIM_MS * 3 / 4);
 
-    if (!s->p.abort_hang || e->dev == s->safe_rail)
+    if (!s->p.abort_hang || e->dev == s->safe_rail) {
         return;
+    }
     h.sim = s;
     snprintf(h.text, sizeof(h.text), "h%d:n%d hang", e->proc->host, e->dev);
     sim_trace(s, "%s", h.text);
@@ -145,13 +164,15 @@ static void hang_at_abort(struct sim *s, const struct sim_end *e)
 
 static void abort_one(struct sim *s)
 {
-    int at = (int)(fab_rng_next(&s->rng) % (unsigned)s->p.conns), sender = (int)(fab_rng_next(&s->rng) & 1);
+    int at = (int)(fab_rng_next(&s->rng) % (unsigned)s->p.conns),
+        sender = (int)(fab_rng_next(&s->rng) & 1);
 
     for (int i = 0; i < s->p.conns; i++) {
         struct sim_conn *c = &s->conn[(at + i) % s->p.conns];
         struct sim_end *e = sender ? &c->s : &c->r;
-        if ((e->state != SIM_END_RUN && e->state != SIM_END_IDLE) || sim_end_finished(e))
+        if ((e->state != SIM_END_RUN && e->state != SIM_END_IDLE) || sim_end_finished(e)) {
             continue;
+        }
         s->aborted = 1;
         c->may_fail = 1;
         sim_trace(s, "conn %d %c: abort", c->index, sender ? 'S' : 'R');
@@ -165,10 +186,12 @@ static void abort_one(struct sim *s)
 
 static void turn_points(struct sim *s)
 {
-    if (s->p.kill && !s->killed && s->done_total >= s->kill_at)
+    if (s->p.kill && !s->killed && s->done_total >= s->kill_at) {
         kill_one(s);
-    if (s->p.abort && !s->aborted && s->done_total >= s->abort_at)
+    }
+    if (s->p.abort && !s->aborted && s->done_total >= s->abort_at) {
         abort_one(s);
+    }
 }
 
 /* ---- life of a run ---- */
@@ -179,8 +202,9 @@ static void on_channel(void *arg, int host)
     struct sim *s = arg;
 
     for (int i = 0; i < s->p.procs; i++) {
-        if (s->proc[i].host == host)
+        if (s->proc[i].host == host) {
             sim_proc_kick(&s->proc[i]);
+        }
     }
 }
 
@@ -190,8 +214,8 @@ static int fabric_make(struct sim *s)
     static struct fab_desc desc;
     char err[160];
 
-    if (fab_desc_init(&desc, s->p.share_host ? 2 : s->p.procs, s->p.nics, s->p.rate, s->p.latency_ns, err,
-                      sizeof(err)) != 0) {
+    if (fab_desc_init(&desc, s->p.share_host ? 2 : s->p.procs, s->p.nics, s->p.rate,
+                      s->p.latency_ns, err, sizeof(err)) != 0) {
         sim_fail(s, "fabric: %s", err);
         return -1;
     }
@@ -200,10 +224,11 @@ static int fabric_make(struct sim *s)
     opts.on_memory_write = sim_oracle_write;
     opts.arg = s;
     s->f = fab_inproc_create(&desc, s->seed * 7919 + 13, &opts);
-    if (!s->f)
+    if (!s->f) {
         sim_fail(s, "no fabric");
-    else
+    } else {
         fab_inproc_on_channel(s->f, on_channel, s);
+    }
     return s->f ? 0 : -1;
 }
 
@@ -212,15 +237,17 @@ static void dead_nics(struct sim *s)
     char text[40];
     int rail = (s->safe_rail + 1) % s->p.nics, host;
 
-    if (!s->p.dead_at_start)
+    if (!s->p.dead_at_start) {
         return;
+    }
     host = (int)(fab_rng_next(&s->rng) % (s->p.share_host ? 2u : (unsigned)s->p.procs));
     snprintf(text, sizeof(text), "h%d:n%d down", host, rail);
     sim_trace(s, "at start: %s", text);
     sim_fabric_fault(s, text);
     s->st.faults[SIM_F_DOWN]++;
-    if (s->p.rounds)
+    if (s->p.rounds) {
         sim_rounds_late_nic(s, host, rail);
+    }
 }
 
 /* Which library each NIC has. */
@@ -230,8 +257,9 @@ static void providers_make(struct sim *s)
     uint64_t kind = fab_rng_upto(&r, FAB_PROVIDERS - 1);
     char text[40];
 
-    if (!s->p.providers)
+    if (!s->p.providers) {
         return;
+    }
     for (int h = 0; h < (s->p.share_host ? 2 : s->p.procs); h++) {
         for (int n = 0; n < s->p.nics; n++) {
             kind = s->p.one_provider ? kind : fab_rng_upto(&r, FAB_PROVIDERS - 1);
@@ -247,17 +275,20 @@ static void drivers_make(struct sim *s)
 {
     for (int h = 0; h < (s->p.share_host ? 2 : s->p.procs); h++) {
         for (int n = 0; n < s->p.nics; n++) {
-            if (n == s->safe_rail || !s->p.list_cut)
+            if (n == s->safe_rail || !s->p.list_cut) {
                 continue;
+            }
             fab_inproc_nic(s->f, h, n)->list_cut = (uint32_t)s->p.list_cut;
             sim_broken_nic(s, h, n);
         }
     }
     providers_make(s);
-    if (s->p.retry7)
+    if (s->p.retry7) {
         sim_fabric_fault(s, "*:* retry7-forever");
-    if (s->p.recv_kept)
+    }
+    if (s->p.recv_kept) {
         sim_fabric_fault(s, "*:* recv-kept");
+    }
     s->st.faults[SIM_F_RETRY7] += (unsigned)s->p.retry7;
     s->st.faults[SIM_F_RECV_KEPT] += (unsigned)s->p.recv_kept;
 }
@@ -271,8 +302,9 @@ static int sim_make(struct sim *s)
     fab_rng_next(&s->rng);
     s->key = ++run * 0x94d049bb133111ebull;
     sim_arena_init();
-    if (fabric_make(s) != 0)
+    if (fabric_make(s) != 0) {
         return -1;
+    }
     s->bus = sim_bus_create(s);
     for (int i = 0; i < s->p.conns; i++) {
         sim_conn_init(&s->conn[i], s, i);
@@ -282,8 +314,9 @@ static int sim_make(struct sim *s)
     sim_faults_draw(s);
     drivers_make(s);
     dead_nics(s);
-    for (int i = 0; i < s->p.procs && !s->failed; i++)
+    for (int i = 0; i < s->p.procs && !s->failed; i++) {
         sim_proc_start(s, i, s->p.share_host ? i % 2 : i);
+    }
     return s->failed ? -1 : 0;
 }
 
@@ -291,8 +324,9 @@ static void sim_go(struct sim *s)
 {
     uint64_t quiet_from = 0;
 
-    for (int i = 0; i < s->p.conns; i++)
+    for (int i = 0; i < s->p.conns; i++) {
         sim_conn_start(&s->conn[i]);
+    }
     sim_faults_start(s);
     sim_locate_start(s);
     sim_weights_start(s);
@@ -304,17 +338,20 @@ static void sim_go(struct sim *s)
         }
         sim_oracle_settle(s);
         turn_points(s);
-        if (all_closed(s))
+        if (all_closed(s)) {
             sim_faults_rest(s);
+        }
         if (!all_closed(s) || sim_faults_left(s) > 0) {
             quiet_from = 0;
             continue;
         }
-        if (!quiet_from)
+        if (!quiet_from) {
             quiet_from = fab_inproc_now(s->f);
+        }
         /* Late bytes and last words: what is held back in the fabric comes within this time. */
-        if (fab_inproc_now(s->f) > quiet_from + 60 * SIM_MS)
+        if (fab_inproc_now(s->f) > quiet_from + 60 * SIM_MS) {
             break;
+        }
     }
 }
 
@@ -325,8 +362,9 @@ static void ends_drop(struct sim_proc *p)
     for (int i = 0; i < s->p.conns; i++) {
         struct sim_end *e[2] = {&s->conn[i].s, &s->conn[i].r};
         for (int k = 0; k < 2; k++) {
-            if (e[k]->proc == p && e[k]->state != SIM_END_CLOSED)
+            if (e[k]->proc == p && e[k]->state != SIM_END_CLOSED) {
                 sim_end_close(e[k]);
+            }
         }
     }
 }
@@ -344,15 +382,18 @@ static void sim_take_down(struct sim *s)
     s->st.lists += sum.lists;
     s->st.lists_cut += sum.lists_cut;
     s->st.overtaken += sum.overtaken;
-    if (!s->p.adaptive != !sum.lists && s->p.want == SIM_WANT_FINISH && !s->p.ar_threshold && !s->p.ar_mixed &&
-        !s->p.copy_nics) /* what is staged is posted as one */
-        sim_fail(s, "%llu lists of work requests were posted, adaptive routing is %s", (unsigned long long)sum.lists,
-                 s->p.adaptive ? "on" : "off");
-    if (sum.rnr_naks != sum.srq_rnr_naks) /* paths have queues of their own */
+    if (!s->p.adaptive != !sum.lists && s->p.want == SIM_WANT_FINISH && !s->p.ar_threshold &&
+        !s->p.ar_mixed && !s->p.copy_nics) { /* what is staged is posted as one */
+        sim_fail(s, "%llu lists of work requests were posted, adaptive routing is %s",
+                 (unsigned long long)sum.lists, s->p.adaptive ? "on" : "off");
+    }
+    if (sum.rnr_naks != sum.srq_rnr_naks) { /* paths have queues of their own */
         sim_fail(s, "%llu times a receive queue was empty: more parts under way than receives (P2)",
                  (unsigned long long)(sum.rnr_naks - sum.srq_rnr_naks));
-    if (sum.cq_overruns)
+    }
+    if (sum.cq_overruns) {
         sim_fail(s, "%llu completion queues overran", (unsigned long long)sum.cq_overruns);
+    }
     s->st.events += fab_inproc_events(s->f);
     s->st.virtual_ns += fab_inproc_now(s->f);
     for (int i = 0; i < s->p.procs; i++) {
@@ -377,14 +418,18 @@ int sim_run(struct sim *s, int cls, uint64_t seed)
     sim_params_draw(&s->p, cls, seed);
     sim_params_config(&s->p, &s->cfg);
     sim_now_running = s;
-    if (sim_make(s) == 0)
+    if (sim_make(s) == 0) {
         sim_go(s);
-    if (!s->failed && s->p.no_replay && s->st.replayed)
-        sim_fail(s, "%llu parts were posted again though nothing failed", (unsigned long long)s->st.replayed);
+    }
+    if (!s->failed && s->p.no_replay && s->st.replayed) {
+        sim_fail(s, "%llu parts were posted again though nothing failed",
+                 (unsigned long long)s->st.replayed);
+    }
     sim_locate_judge(s);
     /* A failed run is left as it is: its child process ends, and with it everything. */
-    if (!s->failed)
+    if (!s->failed) {
         sim_take_down(s);
+    }
     sim_now_running = NULL;
     s->st.runs = 1;
     s->st.failed = (uint64_t)s->failed;

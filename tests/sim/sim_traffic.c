@@ -1,7 +1,7 @@
 /*
- * Traffic as NCCL's proxy makes it: at most a window of requests posted, the oldest one tested, a NULL request asked
- * for again with the same arguments, buffers given out again as soon as their request is done, no call at all between
- * two operations.
+ * Traffic as NCCL's proxy makes it: at most a window of requests posted, the oldest one tested, a
+ * NULL request asked for again with the same arguments, buffers given out again as soon as their
+ * request is done, no call at all between two operations.
  */
 #include "sim.h"
 
@@ -12,8 +12,9 @@ static uint32_t size_draw(const struct sim_params *p, struct fab_rng *r)
 {
     uint64_t top = p->max_size;
 
-    if (sim_pct(r, p->big_pct))
+    if (sim_pct(r, p->big_pct)) {
         return (uint32_t)sim_pick(r, top / 2, top);
+    }
     switch (fab_rng_next(r) % 8) {
     case 0:
         return 0;
@@ -58,8 +59,9 @@ static void msg_draw(struct sim_conn *c, struct sim_msg *m, int index, int n, st
 /* Any order within a group, except that sends of one tag keep theirs. */
 static void order_draw(struct sim_conn *c, uint32_t first, uint32_t n, struct fab_rng *r)
 {
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
         c->send_order[first + i] = (uint16_t)(first + i);
+    }
     for (uint32_t i = n; i > 1; i--) {
         uint32_t j = (uint32_t)(fab_rng_next(r) % i);
         uint16_t x = c->send_order[first + i - 1];
@@ -85,8 +87,8 @@ void sim_traffic_draw(struct sim_conn *c, struct fab_rng *r)
 
     c->nslots = (int)sim_pick(r, (uint64_t)(groups > 1 ? groups : 1),
                               (uint64_t)(p->max_slots > groups ? p->max_slots : groups));
-    /* All sends of a group are posted before any of them is done: the window must hold a group. Sends are single, so
-     * there may be as many as the receives of 32 groups. */
+    /* All sends of a group are posted before any of them is done: the window must hold a group.
+     * Sends are single, so there may be as many as the receives of 32 groups. */
     c->r.window = (unsigned)sim_pick(r, 1, 32);
     c->s.window = (unsigned)sim_pick(r, (uint64_t)groups, 32 * (uint64_t)groups);
     c->nmsgs = 0;
@@ -95,10 +97,12 @@ void sim_traffic_draw(struct sim_conn *c, struct fab_rng *r)
         int until = p->msgs * (op + 1) / c->ops;
         while (c->nmsgs < until) {
             int n = groups > 1 ? (int)sim_pick(r, 1, (uint64_t)groups) : 1, first = c->nmsgs;
-            if (first + n > SIM_MAX_MSGS)
+            if (first + n > SIM_MAX_MSGS) {
                 break;
-            for (int i = 0; i < n; i++)
+            }
+            for (int i = 0; i < n; i++) {
                 msg_draw(c, &c->msg[c->nmsgs++], i, n, r);
+            }
             order_draw(c, (uint32_t)first, (uint32_t)n, r);
         }
         c->op_end[op] = (uint32_t)c->nmsgs;
@@ -115,8 +119,9 @@ static void pace(struct sim_end *e)
 {
     const struct sim_params *p = &e->conn->sim->p;
 
-    if (p->pace_ns == 0 || --e->burst >= 0)
+    if (p->pace_ns == 0 || --e->burst >= 0) {
         return;
+    }
     e->burst = (int)fab_rng_upto(&e->rng, 15);
     e->post_at = fab_inproc_now(e->conn->sim->f) + fab_rng_upto(&e->rng, p->pace_ns);
 }
@@ -131,8 +136,9 @@ static int send_post(struct sim_end *e)
     struct r2_req *req = NULL;
     enum r2_status st;
 
-    if (!c->send_free[slot])
+    if (!c->send_free[slot]) {
         return 0;
+    }
     if (!e->filled) {
         sim_fill(c, msg, at, m->size);
         e->filled = 1;
@@ -142,8 +148,9 @@ static int send_post(struct sim_end *e)
         sim_end_fail(e, "isend", st);
         return 0;
     }
-    if (!req)
+    if (!req) {
         return 0;
+    }
     c->send_free[slot] = 0;
     e->filled = 0;
     request_push(e, req, e->next++, 1);
@@ -164,24 +171,27 @@ static int recv_post(struct sim_end *e)
 
     for (uint32_t i = 0; i < n; i++) {
         struct sim_msg *m = &c->msg[first + i];
-        if (c->slot[(first + i) % (uint32_t)c->nslots].state != SIM_SLOT_FREE)
+        if (c->slot[(first + i) % (uint32_t)c->nslots].state != SIM_SLOT_FREE) {
             return 0;
+        }
         data[i] = sim_slot_addr(c, first + i);
         sizes[i] = m->cap;
         tags[i] = m->tag;
         mrs[i] = e->mr[i & 1];
     }
     /* Ours from the call on: the first bytes may land before it returns. */
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
         c->slot[(first + i) % (uint32_t)c->nslots] = (struct sim_slot){SIM_SLOT_POSTED, first + i};
+    }
     st = r2_net_irecv(e->comm, (int)n, data, sizes, tags, mrs, &req);
     if (st != R2_OK) {
         sim_end_fail(e, "irecv", st);
         return 0;
     }
     if (!req) {
-        for (uint32_t i = 0; i < n; i++)
+        for (uint32_t i = 0; i < n; i++) {
             c->slot[(first + i) % (uint32_t)c->nslots].state = SIM_SLOT_FREE;
+        }
         return 0;
     }
     e->next += n;
@@ -214,7 +224,8 @@ static void done_one(struct sim_end *e, const struct sim_pending *q, const size_
     }
 }
 
-/* A flush of the buffers just received, as NCCL does for GPU memory: its own request, tested until done. */
+/* A flush of the buffers just received, as NCCL does for GPU memory: its own request, tested until
+ * done. */
 static void flush_start(struct sim_end *e, const struct sim_pending *q, const size_t *sizes)
 {
     struct sim_conn *c = e->conn;
@@ -230,8 +241,9 @@ static void flush_start(struct sim_end *e, const struct sim_pending *q, const si
     }
     e->flush = NULL;
     st = r2_net_iflush(e->comm, (int)q->n, data, len, mrs, &e->flush);
-    if (st != R2_OK)
+    if (st != R2_OK) {
         sim_end_fail(e, "iflush", st);
+    }
 }
 
 /* 1 when something was done. */
@@ -244,27 +256,32 @@ static int oldest_test(struct sim_end *e)
 
     if (e->flush) {
         st = r2_net_test(e->flush, &done, NULL);
-        if (st != R2_OK)
+        if (st != R2_OK) {
             sim_end_fail(e, "test of a flush", st);
-        if (done)
+        }
+        if (done) {
             e->flush = NULL;
+        }
         return done;
     }
-    if (e->head == e->tail)
+    if (e->head == e->tail) {
         return 0;
+    }
     memset(sizes, 0xff, sizeof(sizes));
     st = r2_net_test(q->req, &done, blind ? NULL : sizes);
     if (st != R2_OK) {
         sim_end_fail(e, "test", st);
         return 0;
     }
-    if (!done)
+    if (!done) {
         return 0;
+    }
     e->head++;
     done_one(e, q, blind ? NULL : sizes);
     if (!blind && !e->sender && e->state == SIM_END_RUN && !e->conn->sim->failed &&
-        sim_pct(&e->rng, e->conn->sim->p.flush_pct))
+        sim_pct(&e->rng, e->conn->sim->p.flush_pct)) {
         flush_start(e, q, sizes);
+    }
     return 1;
 }
 
@@ -279,13 +296,15 @@ static void op_over(struct sim_end *e, uint64_t now)
         e->idle_until = now + fab_rng_upto(&e->rng, s->p.idle_ns);
     } else {
         e->state = SIM_END_CLOSING;
-        e->idle_until = sim_pct(&e->rng, s->p.close_now_pct) ? now : now + fab_rng_upto(&e->rng, s->p.close_ns);
+        e->idle_until =
+            sim_pct(&e->rng, s->p.close_now_pct) ? now : now + fab_rng_upto(&e->rng, s->p.close_ns);
         e->idle_until = e->idle_until > s->p.hold_ns ? e->idle_until : s->p.hold_ns;
     }
-    if (e->state == SIM_END_CLOSING && e->idle_until == now)
+    if (e->state == SIM_END_CLOSING && e->idle_until == now) {
         sim_end_leave(e);
-    else
+    } else {
         sim_end_schedule(e, e->idle_until);
+    }
 }
 
 static void progress_note(struct sim_end *e, uint64_t now, int progress)
@@ -296,8 +315,9 @@ static void progress_note(struct sim_end *e, uint64_t now, int progress)
         e->empty++;
         return;
     }
-    if (now - e->progress_at > s->st.longest_stall_ns)
+    if (now - e->progress_at > s->st.longest_stall_ns) {
         s->st.longest_stall_ns = now - e->progress_at;
+    }
     e->progress_at = now;
     e->empty = 0;
 }
@@ -314,19 +334,23 @@ void sim_traffic_turn(struct sim_end *e)
         e->progress_at = now;
     }
     for (int i = 0; i < rounds && e->state == SIM_END_RUN && !s->failed; i++) {
-        if (e->next < c->op_end[e->op] && e->tail - e->head < e->window && now >= e->post_at)
+        if (e->next < c->op_end[e->op] && e->tail - e->head < e->window && now >= e->post_at) {
             progress |= e->sender ? send_post(e) : recv_post(e);
-        if (e->state == SIM_END_RUN)
+        }
+        if (e->state == SIM_END_RUN) {
             progress |= oldest_test(e);
+        }
     }
-    if (e->state != SIM_END_RUN || s->failed)
+    if (e->state != SIM_END_RUN || s->failed) {
         return;
+    }
     progress_note(e, now, progress);
     if (e->done == c->op_end[e->op] && !e->flush) {
         op_over(e, now);
         return;
     }
-    /* Real proxies spin; here the turns thin out while nothing happens, so that a stall costs little real time. */
+    /* Real proxies spin; here the turns thin out while nothing happens, so that a stall costs
+     * little real time. */
     pause = e->empty < 64 ? 0 : e->empty < 256 ? 5 * SIM_US : 40 * SIM_US;
     sim_end_schedule(e, now + 200 + sim_delay_draw(&s->p.app, &e->rng) + pause);
 }

@@ -1,14 +1,16 @@
 /*
- * Campaign on the software fabric: random traffic and random faults in several processes, in real time.
+ * Campaign on the software fabric: random traffic and random faults in several processes, in real
+ * time.
  *
- * Class and seed are the whole schedule; what the machine adds is timing. One process conducts: it makes a fabric,
- * starts the others under `softfab exec`, injects the faults and judges; all share one page of memory, the board.
- *   soak_plan   what the seed says: connections, messages, options, faults      soak_class   what the classes are
- *   soak_rank   a process that loads the plugin, one thread per communicator    soak_end     one end of a connection
- *   soak_send, soak_recv   its traffic                                          soak_data    contents, and traces of
- * late writes soak_log    what the plugin's lines say                                     soak_fault   faults, by
- * progress and time soak_run    one schedule from `up` to `down`                                soak_main    command
- * line, table
+ * Class and seed are the whole schedule; what the machine adds is timing. One process conducts: it
+ * makes a fabric, starts the others under `softfab exec`, injects the faults and judges; all share
+ * one page of memory, the board. soak_plan   what the seed says: connections, messages, options,
+ * faults      soak_class   what the classes are soak_rank   a process that loads the plugin, one
+ * thread per communicator    soak_end     one end of a connection soak_send, soak_recv   its
+ * traffic                                          soak_data    contents, and traces of late writes
+ * soak_log    what the plugin's lines say                                     soak_fault   faults,
+ * by progress and time soak_run    one schedule from `up` to `down` soak_main    command line,
+ * table
  */
 #ifndef SOAK_H
 #define SOAK_H
@@ -41,7 +43,8 @@
 enum soak_want {
     SOAK_FINISH, /* every message arrives, no call returns an error */
     SOAK_DEAD,   /* all paths die: what is not finished ends with an error at both ends, in time */
-    SOAK_KILL    /* a process is killed, or an end leaves in the middle: its peers end in time, all others finish */
+    SOAK_KILL    /* a process is killed, or an end leaves in the middle: its peers end in time, all
+                    others finish */
 };
 
 enum soak_kind {
@@ -70,8 +73,8 @@ enum soak_kind {
     SOAK_RETRY7,
     SOAK_RECV_KEPT,
     SOAK_PROVIDER, /* a host whose NICs' library keeps its own account of queue pairs in ERR */
-    SOAK_MEND, /* up, unhang, heal or restore: the end of one of those above */
-    SOAK_STOP, /* of a process, and on again */
+    SOAK_MEND,     /* up, unhang, heal or restore: the end of one of those above */
+    SOAK_STOP,     /* of a process, and on again */
     SOAK_KILLED,
     SOAK_KINDS
 };
@@ -99,7 +102,7 @@ struct soak_conn {
     uint32_t rest_us;
     uint32_t setup_us, close_us; /* longest wait before */
     int extra;                   /* one receive more than is ever sent: it must stay empty */
-    int leave;                   /* ends after so many messages, with requests outstanding; 0: does not */
+    int leave; /* ends after so many messages, with requests outstanding; 0: does not */
     int leaver_sends;
 };
 
@@ -110,7 +113,7 @@ struct soak_plan {
     int quiet; /* nothing in the schedule may take a path down */
     int procs, hosts, nics, comms, laps, conns;
     int crossrail, safe_rail, nap_us, flush;
-    int reorder; /* adaptive routing: plain writes of a queue pair overtake each other */
+    int reorder;   /* adaptive routing: plain writes of a queue pair overtake each other */
     uint64_t rate; /* bytes per second, 0: none */
     int give_up_ms;
     int t_packet_ms;
@@ -139,7 +142,8 @@ extern const int soak_class_count;
 
 void soak_plan_draw(struct soak_plan *p, int cls, uint64_t seed);
 /* Messages of a connection in a lap; order[i]: which message is sent as number i. */
-void soak_msgs_draw(const struct soak_plan *p, int conn, int lap, struct soak_msg *msg, uint16_t *order);
+void soak_msgs_draw(const struct soak_plan *p, int conn, int lap, struct soak_msg *msg,
+                    uint16_t *order);
 void soak_plan_print(const struct soak_plan *p);
 static inline uint32_t soak_due(const struct soak_msg *m)
 {
@@ -156,17 +160,20 @@ static inline int soak_pct(struct fab_rng *r, int pct)
 
 /* soak_fault.c, drawing */
 struct soak_fault *soak_fault_add(struct soak_plan *p, enum soak_kind kind, int host, int nic);
-void soak_faults_draw(struct soak_plan *p, struct fab_rng *r, uint32_t mask, int count, int chain_pct);
+void soak_faults_draw(struct soak_plan *p, struct fab_rng *r, uint32_t mask, int count,
+                      int chain_pct);
 void soak_rounds_draw(struct soak_plan *p, struct fab_rng *r, uint32_t mask, int rounds);
 void soak_all_draw(struct soak_plan *p, struct fab_rng *r, uint32_t mask, int back);
 void soak_grey_draw(struct soak_plan *p, struct fab_rng *r, int count);
 void soak_stops_draw(struct soak_plan *p, struct fab_rng *r, int count, int most_ms);
 void soak_kill_draw(struct soak_plan *p, struct fab_rng *r);
 
-/* ---- the board: every word has one writer or is changed atomically; a killed process leaves nothing locked ---- */
+/* ---- the board: every word has one writer or is changed atomically; a killed process leaves
+ * nothing locked ---- */
 
 struct soak_rank_board {
-    _Atomic uint32_t switches, false_switches, wrong /* verdicts */, replays, returns, soft, unproven;
+    _Atomic uint32_t switches, false_switches, wrong /* verdicts */, replays, returns, soft,
+        unproven;
     _Atomic uint32_t named; /* a WARN has named the process that was killed */
     _Atomic uint64_t stall; /* longest, of a sending end, ns */
     _Atomic uint64_t ended; /* latest error that was due, ns after its cause */
@@ -183,7 +190,8 @@ struct soak_conn_board {
         char handle[ABI_HANDLE_BYTES];
         _Atomic uint32_t ready;
     } lap[SOAK_LAPS];
-    _Atomic uint32_t sent_all; /* laps in which the sender is through, and waits for the extra receive */
+    _Atomic uint32_t
+        sent_all; /* laps in which the sender is through, and waits for the extra receive */
     _Atomic uint32_t recv_all; /* ... and the receiver has seen that it stays empty */
     _Atomic uint64_t may_fail; /* instant from which an error is right; 0: it is not */
 };
@@ -192,12 +200,13 @@ struct soak_board {
     _Atomic uint32_t done;    /* messages received */
     _Atomic uint32_t wake_at; /* the conductor wants to hear of this one */
     _Atomic uint32_t in_lap[SOAK_LAPS + 1];
-    _Atomic uint32_t ranks;               /* processes that take part in a lap: one that was killed does not */
-    _Atomic uint32_t over;                /* every fault has been injected */
-    _Atomic uint32_t through;             /* the traffic is over: what waits for messages comes now */
+    _Atomic uint32_t ranks;   /* processes that take part in a lap: one that was killed does not */
+    _Atomic uint32_t over;    /* every fault has been injected */
+    _Atomic uint32_t through; /* the traffic is over: what waits for messages comes now */
     _Atomic uint32_t touched[SOAK_HOSTS]; /* NICs that something has happened to */
-    _Atomic uint32_t cut[SOAK_HOSTS][SOAK_NICS][SOAK_HOSTS]; /* from a NIC to those of a host: so has to what is between */
-    _Atomic int32_t killed;               /* process, -1 */
+    _Atomic uint32_t cut[SOAK_HOSTS][SOAK_NICS]
+                        [SOAK_HOSTS]; /* from a NIC to those of a host: so has to what is between */
+    _Atomic int32_t killed;           /* process, -1 */
     struct soak_rank_board rank[SOAK_PROCS];
     struct soak_conn_board conn[SOAK_CONNS];
 };
@@ -270,7 +279,8 @@ void soak_end_init(struct soak_end *e, int conn, int sender);
 int soak_end_turn(struct soak_end *e);
 /* After the plugin has let go of everything: nothing has been written late. Frees. */
 void soak_end_free(struct soak_end *e);
-/* @rc of @call: 0 when it is a success; 1 when it is an error that had to come; ends the process otherwise. */
+/* @rc of @call: 0 when it is a success; 1 when it is an error that had to come; ends the process
+ * otherwise. */
 int soak_end_error(struct soak_end *e, const char *call, int rc);
 void soak_end_moved(struct soak_end *e);
 uint8_t *soak_slot_at(const struct soak_end *e, uint32_t slot);
@@ -315,17 +325,20 @@ struct soak_opts {
 };
 
 /* One schedule; 0 when everything held, else the reason is in @why. */
-int soak_run(const struct soak_opts *o, int cls, uint64_t seed, struct soak_stats *st, char *why, size_t why_len);
-/* SIGINT and SIGTERM end the schedule under way, with all that belongs to it. Before the first soak_run. */
+int soak_run(const struct soak_opts *o, int cls, uint64_t seed, struct soak_stats *st, char *why,
+             size_t why_len);
+/* SIGINT and SIGTERM end the schedule under way, with all that belongs to it. Before the first
+ * soak_run. */
 void soak_run_catch(void);
 int soak_run_caught(void);
 
 /* soak_fault.c, injecting */
 struct soak_injector;
 struct seg_map;
-struct soak_injector *soak_inject_new(const struct soak_plan *p, struct soak_board *b, struct seg_map *map,
-                                      const pid_t *pids, const char *log);
-/* Injects what is due; ns until the next timed one, -1: none. @first: only those before the processes start. */
+struct soak_injector *soak_inject_new(const struct soak_plan *p, struct soak_board *b,
+                                      struct seg_map *map, const pid_t *pids, const char *log);
+/* Injects what is due; ns until the next timed one, -1: none. @first: only those before the
+ * processes start. */
 int64_t soak_inject_step(struct soak_injector *in, int first);
 /* How many have not been injected. */
 int soak_inject_left(const struct soak_injector *in);

@@ -1,14 +1,15 @@
-/* Classes of schedules. Each aims at a part of the failures in scope; the first four must not show a switch at all. */
+/* Classes of schedules. Each aims at a part of the failures in scope; the first four must not show
+ * a switch at all. */
 #include "tests/soak/soak.h"
 
 #define LINK (SOAK_BIT(SOAK_DOWN))
-#define SILENT                                                                                                         \
-    (SOAK_BIT(SOAK_BLACKHOLE) | SOAK_BIT(SOAK_BLACKHOLE_TX) | SOAK_BIT(SOAK_BLACKHOLE_RX) | SOAK_BIT(SOAK_ACK_LOST) |  \
-     SOAK_BIT(SOAK_CUT) | SOAK_BIT(SOAK_CUT_TX))
+#define SILENT                                                                                     \
+    (SOAK_BIT(SOAK_BLACKHOLE) | SOAK_BIT(SOAK_BLACKHOLE_TX) | SOAK_BIT(SOAK_BLACKHOLE_RX) |        \
+     SOAK_BIT(SOAK_ACK_LOST) | SOAK_BIT(SOAK_CUT) | SOAK_BIT(SOAK_CUT_TX))
 #define STUCK (SOAK_BIT(SOAK_HANG) | SOAK_BIT(SOAK_SEND_STUCK) | SOAK_BIT(SOAK_SEND_ERROR))
-#define DEVICE                                                                                                         \
-    (SOAK_BIT(SOAK_FATAL) | SOAK_BIT(SOAK_REMOVE) | SOAK_BIT(SOAK_SILENT_DEATH) | SOAK_BIT(SOAK_UNPLUG) |              \
-     SOAK_BIT(SOAK_QP_ERROR) | SOAK_BIT(SOAK_GID_CHANGE))
+#define DEVICE                                                                                     \
+    (SOAK_BIT(SOAK_FATAL) | SOAK_BIT(SOAK_REMOVE) | SOAK_BIT(SOAK_SILENT_DEATH) |                  \
+     SOAK_BIT(SOAK_UNPLUG) | SOAK_BIT(SOAK_QP_ERROR) | SOAK_BIT(SOAK_GID_CHANGE))
 #define BROKEN (LINK | SILENT | STUCK | DEVICE)
 
 static void draw_calm(struct soak_plan *p, struct fab_rng *r)
@@ -65,16 +66,20 @@ static void draw_device(struct soak_plan *p, struct fab_rng *r)
 static void draw_mix(struct soak_plan *p, struct fab_rng *r)
 {
     soak_faults_draw(p, r, BROKEN | SOAK_BIT(SOAK_MR_FAIL), (int)soak_pick(r, 2, 7), 70);
-    if (soak_pct(r, 40))
+    if (soak_pct(r, 40)) {
         soak_grey_draw(p, r, (int)soak_pick(r, 1, 2));
-    if (soak_pct(r, 25))
+    }
+    if (soak_pct(r, 25)) {
         soak_stops_draw(p, r, 1, 100);
+    }
 }
 
 /* What fails comes back, on every rail, again and again. */
 static void draw_back(struct soak_plan *p, struct fab_rng *r)
 {
-    soak_rounds_draw(p, r, LINK | SILENT | SOAK_BIT(SOAK_HANG) | SOAK_BIT(SOAK_QP_ERROR) | SOAK_BIT(SOAK_GID_CHANGE),
+    soak_rounds_draw(p, r,
+                     LINK | SILENT | SOAK_BIT(SOAK_HANG) | SOAK_BIT(SOAK_QP_ERROR) |
+                         SOAK_BIT(SOAK_GID_CHANGE),
                      (int)soak_pick(r, 2, 6));
 }
 
@@ -99,12 +104,14 @@ static void draw_again(struct soak_plan *p, struct fab_rng *r)
 static void draw_kill(struct soak_plan *p, struct fab_rng *r)
 {
     p->want = SOAK_KILL;
-    if (soak_pct(r, 40))
+    if (soak_pct(r, 40)) {
         soak_faults_draw(p, r, LINK | SILENT, 1, 0);
+    }
     soak_kill_draw(p, r);
 }
 
-/* Every process sends to every NIC of the other host: what stands in front of a probe is others'. */
+/* Every process sends to every NIC of the other host: what stands in front of a probe is others'.
+ */
 static void draw_crowd(struct soak_plan *p, struct fab_rng *r)
 {
     p->quiet = 1;
@@ -119,18 +126,26 @@ const struct soak_class soak_classes[] = {
     {"calm", "no fault: pauses, groups, late set-ups", draw_calm, 0},
     {"noise", "loss, corruption, duplicates, delay, low rates: no path may go down", draw_noise, 0},
     {"pause", "processes that are stopped for up to 0.9 s: no path may go down", draw_pause, 0},
-    {"slow", "slow links under several connections, slow receivers: no path may go down", draw_slow, 0},
+    {"slow", "slow links under several connections, slow receivers: no path may go down", draw_slow,
+     0},
     {"port", "ports that go down, and up", draw_port, 1},
-    {"silent", "one or two directions of a link, of what is between two NICs or of a plane, or acknowledgements, are lost without a word", draw_silent, 1},
-    {"stuck", "NICs that hang, queue pairs that send nothing more, sends without a route", draw_stuck, 1},
-    {"device", "devices that die, disappear, lose their queue pairs or their addresses", draw_device, 1},
-    {"mix", "all of these, one into the settlement of the other, with noise and pauses", draw_mix, 1},
+    {"silent",
+     "one or two directions of a link, of what is between two NICs or of a plane, or acknowledgements, are lost without a word",
+     draw_silent, 1},
+    {"stuck", "NICs that hang, queue pairs that send nothing more, sends without a route",
+     draw_stuck, 1},
+    {"device", "devices that die, disappear, lose their queue pairs or their addresses",
+     draw_device, 1},
+    {"mix", "all of these, one into the settlement of the other, with noise and pauses", draw_mix,
+     1},
     {"back", "rounds of faults on every rail, each mended after a while", draw_back, 1},
     {"all", "all NICs of a host at a time, then one comes back", draw_all, 1},
     {"dead", "all NICs for ever: an error at both ends, in time", draw_dead, 1},
     {"kill", "a process is killed, or an end leaves with requests outstanding", draw_kill, 0},
-    {"again", "twelve laps in one pair of processes: neither memory nor files may grow", draw_again, 1},
-    {"crowd", "four processes, each NIC used by all of them and by every NIC of the other host: no path may go down",
+    {"again", "twelve laps in one pair of processes: neither memory nor files may grow", draw_again,
+     1},
+    {"crowd",
+     "four processes, each NIC used by all of them and by every NIC of the other host: no path may go down",
      draw_crowd, 0},
 };
 const int soak_class_count = sizeof(soak_classes) / sizeof(soak_classes[0]);

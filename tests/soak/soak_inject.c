@@ -1,4 +1,5 @@
-/* The conductor's side of faults: when each is due, that it arrived, and what is right from then on. */
+/* The conductor's side of faults: when each is due, that it arrived, and what is right from then
+ * on. */
 #include "tests/soak/soak.h"
 #include "tests/fabric/shm/seg.h"
 
@@ -20,13 +21,15 @@ struct soak_injector {
     char why[300];
 };
 
-struct soak_injector *soak_inject_new(const struct soak_plan *p, struct soak_board *b, struct seg_map *map,
-                                      const pid_t *pids, const char *log)
+struct soak_injector *soak_inject_new(const struct soak_plan *p, struct soak_board *b,
+                                      struct seg_map *map, const pid_t *pids, const char *log)
 {
     struct soak_injector *in = calloc(1, sizeof(*in));
 
-    if (in)
-        *in = (struct soak_injector){.p = p, .b = b, .map = map, .pids = pids, .log = fopen(log, "w")};
+    if (in) {
+        *in = (struct soak_injector){
+            .p = p, .b = b, .map = map, .pids = pids, .log = fopen(log, "w")};
+    }
     return in;
 }
 
@@ -43,12 +46,15 @@ static void last_rail(struct soak_injector *in, const struct soak_fault *f, uint
     const struct soak_plan *p = in->p;
 
     for (int i = 0; i < p->nfaults; i++) {
-        if (p->fault[i].breaks && !in->fired[i] && &p->fault[i] != f)
+        if (p->fault[i].breaks && !in->fired[i] && &p->fault[i] != f) {
             return;
+        }
     }
     for (int i = 0; i < p->conns; i++) {
-        if (f->host < 0 || p->conn[i].from % p->hosts == f->host || p->conn[i].to % p->hosts == f->host)
+        if (f->host < 0 || p->conn[i].from % p->hosts == f->host ||
+            p->conn[i].to % p->hosts == f->host) {
             may_fail(in, i, now);
+        }
     }
 }
 
@@ -67,14 +73,17 @@ static void touch(struct soak_injector *in, const struct fab_fault *f)
 {
     for (int h = 0; h < in->p->hosts; h++) {
         for (int n = 0; n < in->p->nics; n++) {
-            if (!matches(f, h, n))
+            if (!matches(f, h, n)) {
                 continue;
-            if (!is_cut(f))
+            }
+            if (!is_cut(f)) {
                 atomic_fetch_or(&in->b->touched[h], 1u << n);
+            }
             for (int far = 0; is_cut(f) && far < in->p->hosts; far++) {
                 for (int k = 0; k < in->p->nics; k++) {
-                    if (!fab_ports_has(f->value, far, k))
+                    if (!fab_ports_has(f->value, far, k)) {
                         continue;
+                    }
                     atomic_fetch_or(&in->b->cut[h][n][far], 1u << k);
                     atomic_fetch_or(&in->b->cut[far][k][h], 1u << n);
                 }
@@ -83,7 +92,8 @@ static void touch(struct soak_injector *in, const struct fab_fault *f)
     }
 }
 
-/* Whether @f arrived at this NIC as often as it must: once where it is named, once more at the far end of a cut. What ends a cut may. */
+/* Whether @f arrived at this NIC as often as it must: once where it is named, once more at the far
+ * end of a cut. What ends a cut may. */
 static int arrived(const struct fab_fault *f, int h, int n, uint32_t times)
 {
     struct fab_fault other;
@@ -96,34 +106,41 @@ static int arrived(const struct fab_fault *f, int h, int n, uint32_t times)
     return times >= least && times <= most;
 }
 
-/* Into the segment, and into the files that stand for /sys; -1 when it did not arrive at every NIC that it names. */
+/* Into the segment, and into the files that stand for /sys; -1 when it did not arrive at every NIC
+ * that it names. */
 static int fabric_inject(struct soak_injector *in, const struct soak_fault *fault)
 {
     uint32_t before[SOAK_HOSTS][SOAK_NICS];
     struct seg *seg = in->map->seg;
     struct fab_fault f;
 
-    if (fab_fault_parse(fault->text, &f, in->why, sizeof(in->why)) != 0)
+    if (fab_fault_parse(fault->text, &f, in->why, sizeof(in->why)) != 0) {
         return -1;
-    if (fault->breaks)
-        touch(in, &f);
-    for (int h = 0; h < in->p->hosts; h++) {
-        for (int n = 0; n < in->p->nics; n++)
-            before[h][n] = atomic_load(&seg_nic_at(seg, h, n)->fault_seq);
     }
-    if (seg_fault_apply(in->map, &f, in->why, sizeof(in->why)) != 0)
+    if (fault->breaks) {
+        touch(in, &f);
+    }
+    for (int h = 0; h < in->p->hosts; h++) {
+        for (int n = 0; n < in->p->nics; n++) {
+            before[h][n] = atomic_load(&seg_nic_at(seg, h, n)->fault_seq);
+        }
+    }
+    if (seg_fault_apply(in->map, &f, in->why, sizeof(in->why)) != 0) {
         return -1;
+    }
     for (int h = 0; h < in->p->hosts; h++) {
         for (int n = 0; n < in->p->nics; n++) {
             struct seg_nic *nic = seg_nic_at(seg, h, n);
             if (!arrived(&f, h, n, atomic_load(&nic->fault_seq) - before[h][n])) {
-                snprintf(in->why, sizeof(in->why), "'%s' did not arrive at h%d:n%d", fault->text, h, n);
+                snprintf(in->why, sizeof(in->why), "'%s' did not arrive at h%d:n%d", fault->text, h,
+                         n);
                 return -1;
             }
             if (matches(&f, h, n)) {
                 seg_sysfs_state_set(in->map->dir, h, n, atomic_load(&nic->link.down) == 0);
-                if (f.kind == FAB_FAULT_GID_CHANGE)
+                if (f.kind == FAB_FAULT_GID_CHANGE) {
                     seg_sysfs_gids_set(in->map->dir, h, n, atomic_load(&nic->epoch));
+                }
             }
         }
     }
@@ -136,16 +153,19 @@ static void process_inject(struct soak_injector *in, const struct soak_fault *f,
 
     if (f->kind == SOAK_KILLED) {
         for (int i = 0; i < in->p->conns; i++) {
-            if (in->p->conn[i].from == f->proc || in->p->conn[i].to == f->proc)
+            if (in->p->conn[i].from == f->proc || in->p->conn[i].to == f->proc) {
                 may_fail(in, i, now);
+            }
         }
-        for (int h = 0; h < SOAK_HOSTS; h++)
+        for (int h = 0; h < SOAK_HOSTS; h++) {
             atomic_store(&in->b->touched[h], ~0u); /* its NICs are gone with it */
+        }
         atomic_store(&in->b->killed, f->proc);
         atomic_fetch_sub(&in->b->ranks, 1);
     }
     if (kill(in->pids[f->proc], sig) != 0) {
-        snprintf(in->why, sizeof(in->why), "signal %d to process %d: %s", sig, f->proc, strerror(errno));
+        snprintf(in->why, sizeof(in->why), "signal %d to process %d: %s", sig, f->proc,
+                 strerror(errno));
         in->failed = 1;
     }
 }
@@ -154,37 +174,43 @@ static void inject(struct soak_injector *in, int i, uint64_t now)
 {
     const struct soak_fault *f = &in->p->fault[i];
 
-    if (in->p->want == SOAK_DEAD && f->breaks)
+    if (in->p->want == SOAK_DEAD && f->breaks) {
         last_rail(in, f, now);
+    }
     in->fired[i] = now;
     if (in->log) {
-        fprintf(in->log, "%.6f conductor %s%s", (double)now / 1e9, f->text[0] ? f->text : soak_kind_name((int)f->kind),
-                f->cont ? " ends" : "");
+        fprintf(in->log, "%.6f conductor %s%s", (double)now / 1e9,
+                f->text[0] ? f->text : soak_kind_name((int)f->kind), f->cont ? " ends" : "");
         fprintf(in->log, f->text[0] ? "\n" : ", process %d\n", f->proc);
         fflush(in->log);
     }
-    if (f->text[0] == '\0')
+    if (f->text[0] == '\0') {
         process_inject(in, f, now);
-    else if (fabric_inject(in, f) != 0)
+    } else if (fabric_inject(in, f) != 0) {
         in->failed = 1;
+    }
 }
 
 int64_t soak_inject_step(struct soak_injector *in, int first)
 {
-    uint32_t wake = UINT32_MAX, done = atomic_load(&in->b->through) ? UINT32_MAX : atomic_load(&in->b->done);
+    uint32_t wake = UINT32_MAX,
+             done = atomic_load(&in->b->through) ? UINT32_MAX : atomic_load(&in->b->done);
     uint64_t now = soak_now(), next = UINT64_MAX;
 
     for (int i = 0; i < in->p->nfaults && !in->failed; i++) {
         const struct soak_fault *f = &in->p->fault[i];
-        if (in->fired[i] || (first && (f->after >= 0 || f->done)))
+        if (in->fired[i] || (first && (f->after >= 0 || f->done))) {
             continue;
-        if (in->due[i] == 0 && f->after >= 0 && in->fired[f->after])
+        }
+        if (in->due[i] == 0 && f->after >= 0 && in->fired[f->after]) {
             in->due[i] = in->fired[f->after] + f->delay;
-        else if (in->due[i] == 0 && f->after < 0 && done >= f->done)
+        } else if (in->due[i] == 0 && f->after < 0 && done >= f->done) {
             in->due[i] = now + f->delay;
+        }
         if (in->due[i] == 0) {
-            if (f->after < 0 && f->done < wake)
+            if (f->after < 0 && f->done < wake) {
                 wake = f->done;
+            }
         } else if (in->due[i] <= now) {
             inject(in, i, now);
             next = 0; /* those behind it may be due now */
@@ -193,8 +219,10 @@ int64_t soak_inject_step(struct soak_injector *in, int first)
         }
     }
     atomic_store(&in->b->wake_at, wake);
-    if (wake != UINT32_MAX && wake <= atomic_load(&in->b->done)) /* reached before it was written there */
+    if (wake != UINT32_MAX &&
+        wake <= atomic_load(&in->b->done)) { /* reached before it was written there */
         return 0;
+    }
     return next == UINT64_MAX ? -1 : next <= now ? 0 : (int64_t)(next - now);
 }
 
@@ -202,16 +230,18 @@ int soak_inject_left(const struct soak_injector *in)
 {
     int n = 0;
 
-    for (int i = 0; i < in->p->nfaults; i++)
+    for (int i = 0; i < in->p->nfaults; i++) {
         n += in->fired[i] == 0;
+    }
     return n;
 }
 
 void soak_inject_count(const struct soak_injector *in, uint64_t *kinds)
 {
     for (int i = 0; i < in->p->nfaults; i++) {
-        if (in->fired[i] && !in->p->fault[i].cont)
+        if (in->fired[i] && !in->p->fault[i].cont) {
             kinds[in->p->fault[i].kind]++;
+        }
     }
 }
 
@@ -222,7 +252,8 @@ const char *soak_inject_error(const struct soak_injector *in)
 
 void soak_inject_free(struct soak_injector *in)
 {
-    if (in && in->log)
+    if (in && in->log) {
         fclose(in->log);
+    }
     free(in);
 }

@@ -1,4 +1,5 @@
-/* What a seed says: processes, connections, messages, options. Pure: conductor and processes draw the same. */
+/* What a seed says: processes, connections, messages, options. Pure: conductor and processes draw
+ * the same. */
 #include "tests/soak/soak.h"
 
 #include <stdarg.h>
@@ -11,8 +12,9 @@ static __attribute__((format(printf, 2, 3))) void env_add(struct soak_plan *p, c
 {
     va_list ap;
 
-    if (p->nenv == SOAK_ENV)
+    if (p->nenv == SOAK_ENV) {
         return;
+    }
     va_start(ap, fmt);
     vsnprintf(p->env[p->nenv++], sizeof(p->env[0]), fmt, ap);
     va_end(ap);
@@ -34,7 +36,8 @@ static void base_draw(struct soak_plan *p, struct fab_rng *r)
     p->t_packet_ms = 600;
 }
 
-/* Half the messages are small; how many may be large follows from what the fabric carries in about a second. */
+/* Half the messages are small; how many may be large follows from what the fabric carries in about
+ * a second. */
 static void sizes_draw(struct soak_plan *p, struct soak_conn *c, struct fab_rng *r, uint64_t budget)
 {
     int kind = (int)(fab_rng_next(r) % 100);
@@ -46,8 +49,9 @@ static void sizes_draw(struct soak_plan *p, struct soak_conn *c, struct fab_rng 
     c->window = (int)soak_pick(r, 1, 8);
     each = budget / (unsigned)c->msgs; /* mean size */
     c->big_pct = (int)(each * 200 / c->max_size);
-    if (c->big_pct > 30)
+    if (c->big_pct > 30) {
         c->big_pct = 30;
+    }
 }
 
 static void pauses_draw(struct soak_conn *c, struct fab_rng *r)
@@ -66,13 +70,15 @@ static void conn_draw(struct soak_plan *p, struct fab_rng *r, int from, int to, 
 {
     struct soak_conn *c;
 
-    if (p->conns == SOAK_CONNS)
+    if (p->conns == SOAK_CONNS) {
         return;
+    }
     c = &p->conn[p->conns++];
     *c = (struct soak_conn){.from = from, .to = to, .comm = comm};
     c->from_dev = c->to_dev = (int)(fab_rng_next(r) % (unsigned)p->nics);
-    if (p->crossrail && soak_pct(r, 30))
+    if (p->crossrail && soak_pct(r, 30)) {
         c->to_dev = (int)(fab_rng_next(r) % (unsigned)p->nics);
+    }
 }
 
 /* Each communicator is a ring in both directions, with a few connections more. */
@@ -88,11 +94,14 @@ static void conns_draw(struct soak_plan *p, struct fab_rng *r)
         }
     }
     while (more-- > 0) {
-        int from = (int)(fab_rng_next(r) % (unsigned)p->procs), to = (int)(fab_rng_next(r) % (unsigned)p->procs);
-        conn_draw(p, r, from, from == to ? (to + 1) % p->procs : to, (int)(fab_rng_next(r) % (unsigned)p->comms));
+        int from = (int)(fab_rng_next(r) % (unsigned)p->procs),
+            to = (int)(fab_rng_next(r) % (unsigned)p->procs);
+        conn_draw(p, r, from, from == to ? (to + 1) % p->procs : to,
+                  (int)(fab_rng_next(r) % (unsigned)p->comms));
     }
-    if (bytes > 30 * MIB)
+    if (bytes > 30 * MIB) {
         bytes = 30 * MIB;
+    }
     all = (int)soak_pick(r, 300, 1500);
     for (int i = 0; i < p->conns; i++) {
         struct soak_conn *c = &p->conn[i];
@@ -103,8 +112,8 @@ static void conns_draw(struct soak_plan *p, struct fab_rng *r)
     }
 }
 
-/* Rails that answer need patience (a busy machine must not look like a dead one to RC); the others are found by the
- * watchdog. */
+/* Rails that answer need patience (a busy machine must not look like a dead one to RC); the others
+ * are found by the watchdog. */
 static void options_draw(struct soak_plan *p, struct fab_rng *r, int slow)
 {
     int timeout = slow ? 20 : p->quiet ? (int)soak_pick(r, 17, 18) : (int)soak_pick(r, 15, 16);
@@ -121,16 +130,22 @@ static void options_draw(struct soak_plan *p, struct fab_rng *r, int slow)
     env_add(p, "NCCL_R2_T_ACK=%d", soak_pct(r, 60) ? 20 : (int)fab_rng_upto(r, 300));
     env_add(p, "NCCL_R2_RQ_DEPTH=%d", soak_pct(r, 60) ? 64 : 32);
     env_add(p, "NCCL_R2_CUT_MIN=%d", soak_pct(r, 50) ? 65536 : (int)soak_pick(r, 512, 30000));
-    if (p->crossrail)
+    if (p->crossrail) {
         env_add(p, "NCCL_R2_BACKUP_SCOPE=any");
-    if (soak_pct(r, 40))
+    }
+    if (soak_pct(r, 40)) {
         env_add(p, "NCCL_R2_SPREAD=on");
-    if (soak_pct(r, 15))
+    }
+    if (soak_pct(r, 15)) {
         env_add(p, "NCCL_R2_BALANCE=off");
-    if (p->flush)
+    }
+    if (p->flush) {
         env_add(p, "NCCL_R2_FLUSH=always");
-    if (p->laps == SOAK_LAPS) /* the receiver whose sender was the last to go remembers it for so long */
+    }
+    if (p->laps ==
+        SOAK_LAPS) { /* the receiver whose sender was the last to go remembers it for so long */
         env_add(p, "NCCL_R2_LINGER=500");
+    }
     p->reorder = soak_pct(r, 35);
     if (p->reorder) {
         env_add(p, "NCCL_IB_ADAPTIVE_ROUTING=1");
@@ -142,8 +157,9 @@ static uint32_t total(const struct soak_plan *p)
 {
     uint32_t n = 0;
 
-    for (int i = 0; i < p->conns; i++)
+    for (int i = 0; i < p->conns; i++) {
         n += (uint32_t)(p->conn[i].leave ? p->conn[i].leave : p->conn[i].msgs) * (unsigned)p->laps;
+    }
     return n;
 }
 
@@ -158,12 +174,15 @@ void soak_plan_draw(struct soak_plan *p, int cls, uint64_t seed)
     p->seed = seed;
     base_draw(p, &r);
     lasting = strcmp(name, "back") == 0 || strcmp(name, "all") == 0;
-    if (slow)
+    if (slow) {
         p->rate = soak_pick(&r, 3, 8) * 1000000;
-    if (strcmp(name, "dead") == 0)
+    }
+    if (strcmp(name, "dead") == 0) {
         p->give_up_ms = 1500;
-    if (strcmp(name, "dead") == 0 || strcmp(name, "kill") == 0)
+    }
+    if (strcmp(name, "dead") == 0 || strcmp(name, "kill") == 0) {
         p->laps = 1;
+    }
     if (strcmp(name, "crowd") == 0) {
         p->procs = 4;
         p->hosts = 2;
@@ -177,7 +196,8 @@ void soak_plan_draw(struct soak_plan *p, int cls, uint64_t seed)
         p->procs = p->hosts = p->comms = 2;
     }
     conns_draw(p, &r);
-    for (int i = 0; lasting && i < p->conns; i++) { /* faults take their time here: so does the traffic */
+    for (int i = 0; lasting && i < p->conns;
+         i++) { /* faults take their time here: so does the traffic */
         p->conn[i].send_us = p->conn[i].send_us < 3000 ? 3000 : p->conn[i].send_us;
         p->conn[i].window = 2;
     }
@@ -193,8 +213,9 @@ static uint32_t size_draw(const struct soak_conn *c, struct fab_rng *r)
                                        65536, 65537, 131072, 262145, 1u << 20, 4u << 20};
     uint32_t b;
 
-    if (soak_pct(r, c->big_pct))
+    if (soak_pct(r, c->big_pct)) {
         return (uint32_t)fab_rng_upto(r, c->max_size);
+    }
     if (soak_pct(r, 10)) {
         b = borders[fab_rng_next(r) % (sizeof(borders) / sizeof(borders[0]))];
         return b <= c->max_size && (b < 5000 || c->big_pct) ? b : 0;
@@ -202,8 +223,8 @@ static uint32_t size_draw(const struct soak_conn *c, struct fab_rng *r)
     return (uint32_t)fab_rng_upto(r, soak_pct(r, 40) ? 64 : 4096);
 }
 
-static void group_draw(const struct soak_conn *c, struct fab_rng *r, struct soak_msg *msg, uint16_t *order, int first,
-                       int n)
+static void group_draw(const struct soak_conn *c, struct fab_rng *r, struct soak_msg *msg,
+                       uint16_t *order, int first, int n)
 {
     for (int i = first; i < first + n; i++) {
         struct soak_msg *m = &msg[i];
@@ -226,10 +247,12 @@ static void group_draw(const struct soak_conn *c, struct fab_rng *r, struct soak
     }
 }
 
-void soak_msgs_draw(const struct soak_plan *p, int conn, int lap, struct soak_msg *msg, uint16_t *order)
+void soak_msgs_draw(const struct soak_plan *p, int conn, int lap, struct soak_msg *msg,
+                    uint16_t *order)
 {
     const struct soak_conn *c = &p->conn[conn];
-    struct fab_rng r = {(p->seed << 20) ^ (uint64_t)((p->cls * SOAK_CONNS + conn) * SOAK_LAPS + lap) * 0x51ed2701u};
+    struct fab_rng r = {(p->seed << 20) ^
+                        (uint64_t)((p->cls * SOAK_CONNS + conn) * SOAK_LAPS + lap) * 0x51ed2701u};
     int most = c->max_group < c->slots ? c->max_group : c->slots, n;
 
     for (int first = 0; first < c->msgs; first += n) {
@@ -241,24 +264,29 @@ void soak_msgs_draw(const struct soak_plan *p, int conn, int lap, struct soak_ms
 
 void soak_plan_print(const struct soak_plan *p)
 {
-    printf("class %s seed %llu: %d processes on %d hosts with %d NICs, %llu MB/s%s%s, %d communicators, %d connections, "
-           "%d laps, "
-           "%u messages, safe rail %d\n",
-           soak_classes[p->cls].name, (unsigned long long)p->seed, p->procs, p->hosts, p->nics,
-           (unsigned long long)p->rate / 1000000, p->crossrail ? ", crossrail" : "", p->reorder ? ", reordered" : "", p->comms, p->conns, p->laps,
-           p->total, p->safe_rail);
-    for (int i = 0; i < p->nenv; i++)
+    printf(
+        "class %s seed %llu: %d processes on %d hosts with %d NICs, %llu MB/s%s%s, %d communicators, %d connections, "
+        "%d laps, "
+        "%u messages, safe rail %d\n",
+        soak_classes[p->cls].name, (unsigned long long)p->seed, p->procs, p->hosts, p->nics,
+        (unsigned long long)p->rate / 1000000, p->crossrail ? ", crossrail" : "",
+        p->reorder ? ", reordered" : "", p->comms, p->conns, p->laps, p->total, p->safe_rail);
+    for (int i = 0; i < p->nenv; i++) {
         printf("  %s\n", p->env[i]);
+    }
     for (int i = 0; i < p->nfaults; i++) {
         const struct soak_fault *f = &p->fault[i];
-        printf("  fault %d: %s%s, %.3f ms after ", i, f->text[0] ? f->text : soak_kind_name((int)f->kind),
-               f->cont ? " ends" : "", (double)f->delay / 1e6);
-        if (f->after >= 0)
+        printf("  fault %d: %s%s, %.3f ms after ", i,
+               f->text[0] ? f->text : soak_kind_name((int)f->kind), f->cont ? " ends" : "",
+               (double)f->delay / 1e6);
+        if (f->after >= 0) {
             printf("fault %d", f->after);
-        else
+        } else {
             printf("message %u", f->done);
-        if (f->text[0] == '\0')
+        }
+        if (f->text[0] == '\0') {
             printf(", process %d", f->proc);
+        }
         printf("\n");
     }
 }

@@ -1,4 +1,5 @@
-/* The receiving end: groups, every byte looked at, and memory that nobody may touch between two messages. */
+/* The receiving end: groups, every byte looked at, and memory that nobody may touch between two
+ * messages. */
 #include "tests/soak/soak.h"
 
 #include <string.h>
@@ -12,24 +13,29 @@ static void slot_check(struct soak_end *e, uint32_t n, const char *when)
     const struct soak_slot *s = &e->slot[n % (unsigned)e->cp->slots];
     int64_t bad = soak_check_poison(soak_slot_at(e, n), s->used);
 
-    if (bad >= 0)
-        soak_fail("conn %d: written at %lld of the slot of message %u %s", e->conn, (long long)bad, s->msg, when);
+    if (bad >= 0) {
+        soak_fail("conn %d: written at %lld of the slot of message %u %s", e->conn, (long long)bad,
+                  s->msg, when);
+    }
 }
 
 void soak_recv_leave_check(struct soak_end *e)
 {
     for (int i = 0; i < e->cp->slots; i++) {
         uint32_t number = e->slot[i].msg;
-        if (number < e->done || number >= e->next) /* one that ended with an error may be there in part */
+        if (number < e->done ||
+            number >= e->next) { /* one that ended with an error may be there in part */
             slot_check(e, (uint32_t)i, "after the connection was closed");
+        }
     }
 }
 
 static int may_post(struct soak_end *e, uint64_t now)
 {
     if (e->next == (uint32_t)e->cp->msgs || e->tail - e->head >= (unsigned)e->cp->window ||
-        e->next + e->msg[e->next].n - e->done > (uint32_t)e->cp->slots)
+        e->next + e->msg[e->next].n - e->done > (uint32_t)e->cp->slots) {
         return 0;
+    }
     if (!e->rested) {
         uint64_t us = soak_pct(&e->rng, e->cp->rest_pct) ? fab_rng_upto(&e->rng, e->cp->rest_us)
                                                          : fab_rng_upto(&e->rng, e->cp->recv_us);
@@ -63,10 +69,12 @@ static int post(struct soak_end *e)
     e->filled = 1;
     q->req = (void *)0x5a5a5a5a;
     rc = soak_rank.net->irecv(e->comm, n, data, sizes, tags, mh, &q->req);
-    if (rc != ABI_SUCCESS)
+    if (rc != ABI_SUCCESS) {
         return soak_end_error(e, "irecv", rc) ? -1 : 0;
-    if (q->req == NULL)
+    }
+    if (q->req == NULL) {
         return 0;
+    }
     q->first = (uint16_t)e->next;
     q->n = (uint16_t)n;
     q->flush = NULL;
@@ -85,17 +93,24 @@ static void message_check(struct soak_end *e, uint32_t number, int size)
     uint32_t due = soak_due(m);
     int64_t bad;
 
-    if (size != (int)due)
-        soak_fail("conn %d: message %u of %u bytes into %u: received %d", e->conn, number, m->size, m->cap, size);
+    if (size != (int)due) {
+        soak_fail("conn %d: message %u of %u bytes into %u: received %d", e->conn, number, m->size,
+                  m->cap, size);
+    }
     bad = soak_check(at, due, soak_msg_key(e->key, number));
-    if (bad >= 0)
-        soak_fail("conn %d: message %u, %u bytes: byte %lld is wrong", e->conn, number, due, (long long)bad);
+    if (bad >= 0) {
+        soak_fail("conn %d: message %u, %u bytes: byte %lld is wrong", e->conn, number, due,
+                  (long long)bad);
+    }
     bad = soak_check_poison(from, SOAK_GUARD + m->recv_skew);
-    if (bad >= 0)
+    if (bad >= 0) {
         soak_fail("conn %d: message %u: written before its beginning", e->conn, number);
+    }
     bad = soak_check_poison(at + due, m->cap - due + SOAK_GUARD);
-    if (bad >= 0)
-        soak_fail("conn %d: message %u, %u bytes: written %lld behind its end", e->conn, number, due, (long long)bad);
+    if (bad >= 0) {
+        soak_fail("conn %d: message %u, %u bytes: written %lld behind its end", e->conn, number,
+                  due, (long long)bad);
+    }
     memset(from, SOAK_POISON, s->used);
     atomic_fetch_add_explicit(&soak_rank.mine->bytes, due, memory_order_relaxed);
 }
@@ -106,8 +121,9 @@ static int flushed(struct soak_end *e, struct soak_pending *q)
     void *data[SOAK_GROUP], *mh[SOAK_GROUP];
     int done = 0, rc;
 
-    if (!soak_rank.plan->flush)
+    if (!soak_rank.plan->flush) {
         return 1;
+    }
     if (q->flush == NULL) {
         for (int i = 0; i < q->n; i++) {
             uint32_t number = q->first + (uint32_t)i;
@@ -115,24 +131,30 @@ static int flushed(struct soak_end *e, struct soak_pending *q)
             mh[i] = e->mh[number & 1];
         }
         rc = soak_rank.net->iflush(e->comm, q->n, data, q->sizes, mh, &q->flush);
-        if (rc != ABI_SUCCESS)
+        if (rc != ABI_SUCCESS) {
             return soak_end_error(e, "iflush", rc) ? -1 : 0;
-        if (q->flush == NULL)
+        }
+        if (q->flush == NULL) {
             return 1;
+        }
     }
     rc = soak_rank.net->test(q->flush, &done, NULL);
-    if (rc != ABI_SUCCESS)
+    if (rc != ABI_SUCCESS) {
         return soak_end_error(e, "test of a flush", rc) ? -1 : 0;
+    }
     return done;
 }
 
 static void count(uint32_t n)
 {
-    uint32_t before = atomic_fetch_add(&soak_rank.board->done, n), wake = atomic_load(&soak_rank.board->wake_at);
+    uint32_t before = atomic_fetch_add(&soak_rank.board->done, n),
+             wake = atomic_load(&soak_rank.board->wake_at);
     uint64_t one = 1;
 
-    if (before < wake && before + n >= wake && write(soak_rank.trigger_fd, &one, sizeof(one)) != sizeof(one))
+    if (before < wake && before + n >= wake &&
+        write(soak_rank.trigger_fd, &one, sizeof(one)) != sizeof(one)) {
         soak_fail("the conductor cannot be told");
+    }
 }
 
 static int reap(struct soak_end *e, uint64_t now)
@@ -140,25 +162,31 @@ static int reap(struct soak_end *e, uint64_t now)
     struct soak_pending *q = &e->fifo[e->head % SOAK_SLOTS];
     int done = 1, rc;
 
-    if (e->head == e->tail || now < e->test_at)
+    if (e->head == e->tail || now < e->test_at) {
         return 0;
+    }
     e->test_at = now + fab_rng_upto(&e->rng, e->cp->test_us) * SOAK_US;
     if (q->req) {
         rc = soak_rank.net->test(q->req, &done, q->sizes);
-        if (rc != ABI_SUCCESS)
+        if (rc != ABI_SUCCESS) {
             return soak_end_error(e, "test of a receive", rc) ? -1 : 0;
-        if (!done)
+        }
+        if (!done) {
             return 0;
+        }
         q->req = NULL;
     }
     rc = flushed(e, q);
-    if (rc <= 0)
+    if (rc <= 0) {
         return rc;
-    for (int i = 0; i < q->n; i++)
+    }
+    for (int i = 0; i < q->n; i++) {
         message_check(e, q->first + (uint32_t)i, q->sizes[i]);
+    }
     for (int i = q->n; i < 64; i++) {
-        if (q->sizes[i] != -1)
+        if (q->sizes[i] != -1) {
             soak_fail("conn %d: size %d of a group of %d was written", e->conn, i, q->n);
+        }
     }
     count(q->n);
     e->done += q->n;
@@ -174,8 +202,9 @@ int soak_recv_turn(struct soak_end *e)
 
     if (may_post(e, now)) {
         rc = post(e);
-        if (rc < 0)
+        if (rc < 0) {
             return -1;
+        }
         moved |= rc;
     }
     rc = reap(e, now);
@@ -191,19 +220,23 @@ int soak_recv_extra(struct soak_end *e)
 
     if (e->extra_turns == 0) {
         slot_check(e, 0, "after it was done");
-        if (e->slot[0].used < SOAK_GUARD)
+        if (e->slot[0].used < SOAK_GUARD) {
             e->slot[0].used = SOAK_GUARD;
+        }
         memset(at, SOAK_POISON, SOAK_GUARD);
         q->req = NULL;
         rc = soak_rank.net->irecv(e->comm, 1, &data, &size, &tag, &e->mh[0], &q->req);
     } else {
         rc = soak_rank.net->test(q->req, &done, q->sizes);
     }
-    if (rc != ABI_SUCCESS)
+    if (rc != ABI_SUCCESS) {
         return soak_end_error(e, "the receive too many", rc);
-    if (done)
+    }
+    if (done) {
         soak_fail("conn %d: one message more than was sent, of %d bytes", e->conn, q->sizes[0]);
-    if (q->req == NULL)
+    }
+    if (q->req == NULL) {
         return 0;
+    }
     return ++e->extra_turns > TAKE_AT_LEAST;
 }

@@ -42,7 +42,8 @@ static void on_signal(int sig)
     caught = sig;
 }
 
-/* They are let through where the conductor waits, and nowhere else: none is missed between a look and a wait. */
+/* They are let through where the conductor waits, and nowhere else: none is missed between a look
+ * and a wait. */
 void soak_run_catch(void)
 {
     struct sigaction sa = {.sa_handler = on_signal};
@@ -66,8 +67,9 @@ static __attribute__((format(printf, 2, 3))) void run_fail(struct run *r, const 
 {
     va_list ap;
 
-    if (r->failed)
+    if (r->failed) {
         return;
+    }
     r->failed = 1;
     va_start(ap, fmt);
     vsnprintf(r->why, r->why_len, fmt, ap);
@@ -92,8 +94,9 @@ static int softfab(struct run *r, char *const argv[])
     }
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
-    if (status != 0)
+    if (status != 0) {
         run_fail(r, "softfab %s ended with status %#x: see %s", argv[1], (unsigned)status, path);
+    }
     return status == 0 ? 0 : -1;
 }
 
@@ -110,12 +113,15 @@ static int fabric_up(struct run *r)
         argv[n++] = "--rate";
         argv[n++] = rate;
     }
-    if (r->plan.crossrail)
+    if (r->plan.crossrail) {
         argv[n++] = "--crossrail";
-    if (r->plan.reorder)
+    }
+    if (r->plan.reorder) {
         argv[n++] = "--reorder";
-    if (softfab(r, argv) != 0)
+    }
+    if (softfab(r, argv) != 0) {
         return -1;
+    }
     r->up = 1;
     if (seg_dir_path(r->fabric, path, sizeof(path), r->why, r->why_len) != 0 ||
         seg_file_open(&r->map, path, r->why, r->why_len) != 0) {
@@ -171,16 +177,18 @@ static __attribute__((noreturn)) void rank_exec(struct run *r, int i, pid_t pare
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
+    if (getppid() != parent) {
         _exit(1);
+    }
     snprintf(host, sizeof(host), "%d", i % r->plan.hosts);
     snprintf(rank, sizeof(rank), "%d", i);
     snprintf(cls, sizeof(cls), "%d", r->plan.cls);
     snprintf(seed, sizeof(seed), "%llu", (unsigned long long)r->plan.seed);
     snprintf(board, sizeof(board), "%d", r->board_fd);
     snprintf(trigger, sizeof(trigger), "%d", r->trigger_fd);
-    for (int k = 0; k < r->plan.nenv; k++)
+    for (int k = 0; k < r->plan.nenv; k++) {
         putenv(r->plan.env[k]);
+    }
     setenv("NCCL_R2_LOG", "trace", 1); /* each line counts, however many there are */
     /* What mallinfo calls used is what is used: freed memory is in no cache of a thread. */
     setenv("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0:glibc.malloc.mxfast=0", 1);
@@ -201,10 +209,12 @@ static int ranks_start(struct run *r)
     fflush(NULL);
     for (int i = 0; i < r->plan.procs; i++) {
         pid_t pid = fork();
-        if (pid == 0)
+        if (pid == 0) {
             rank_exec(r, i, parent);
-        if (pid > 0)
+        }
+        if (pid > 0) {
             r->pid_fd[i] = (int)syscall(SYS_pidfd_open, pid, 0);
+        }
         if (pid < 0 || r->pid_fd[i] < 0) {
             run_fail(r, "process %d: %s", i, strerror(errno));
             return -1;
@@ -219,32 +229,40 @@ static void rank_ended(struct run *r, int i)
     struct soak_rank_board *b = &r->board->rank[i];
     int status = 0;
 
-    if (waitpid(r->pid[i], &status, WNOHANG) != r->pid[i])
+    if (waitpid(r->pid[i], &status, WNOHANG) != r->pid[i]) {
         return;
+    }
     r->pid[i] = 0;
     close(r->pid_fd[i]);
     r->pid_fd[i] = -1;
-    if (atomic_load(&b->failed))
+    if (atomic_load(&b->failed)) {
         run_fail(r, "process %d: %s", i, b->why);
-    else if (WIFSIGNALED(status) && !(WTERMSIG(status) == SIGKILL && atomic_load(&r->board->killed) == i))
+    } else if (WIFSIGNALED(status) &&
+               !(WTERMSIG(status) == SIGKILL && atomic_load(&r->board->killed) == i)) {
         run_fail(r, "process %d: %s", i, strsignal(WTERMSIG(status)));
-    else if (WIFEXITED(status) && WEXITSTATUS(status) != 0)
-        run_fail(r, "process %d: exit status %d: see %s/process%d.log", i, WEXITSTATUS(status), r->dir, i);
+    } else if (WIFEXITED(status) && WEXITSTATUS(status) != 0) {
+        run_fail(r, "process %d: exit status %d: see %s/process%d.log", i, WEXITSTATUS(status),
+                 r->dir, i);
+    }
 }
 
-/* All have ended their last lap. Where an end left early, faults that wait for messages would wait for ever. */
+/* All have ended their last lap. Where an end left early, faults that wait for messages would wait
+ * for ever. */
 static void late_ones(struct run *r)
 {
-    if (r->plan.want == SOAK_KILL && atomic_load(&r->board->in_lap[r->plan.laps - 1]) >= atomic_load(&r->board->ranks))
+    if (r->plan.want == SOAK_KILL &&
+        atomic_load(&r->board->in_lap[r->plan.laps - 1]) >= atomic_load(&r->board->ranks)) {
         atomic_store(&r->board->through, 1);
+    }
 }
 
 static int alive(const struct run *r)
 {
     int n = 0;
 
-    for (int i = 0; i < r->plan.procs; i++)
+    for (int i = 0; i < r->plan.procs; i++) {
         n += r->pid[i] != 0;
+    }
     return n;
 }
 
@@ -259,25 +277,33 @@ static void supervise(struct run *r)
         struct timespec ts;
         sigset_t none;
 
-        if (soak_inject_error(r->in))
+        if (soak_inject_error(r->in)) {
             run_fail(r, "%s", soak_inject_error(r->in));
-        if (soak_inject_left(r->in) == 0)
+        }
+        if (soak_inject_left(r->in) == 0) {
             atomic_store(&r->board->over, 1);
-        if (next >= 0 && (uint64_t)next < left)
+        }
+        if (next >= 0 && (uint64_t)next < left) {
             left = (uint64_t)next;
-        for (int i = 0; i < r->plan.procs; i++)
+        }
+        for (int i = 0; i < r->plan.procs; i++) {
             p[i + 1] = (struct pollfd){.fd = r->pid[i] ? r->pid_fd[i] : -1, .events = POLLIN};
+        }
         ts = (struct timespec){(time_t)(left / 1000000000ull), (long)(left % 1000000000ull)};
         sigemptyset(&none);
-        if (ppoll(p, (nfds_t)r->plan.procs + 1, &ts, &none) == 0 && soak_now() >= end)
+        if (ppoll(p, (nfds_t)r->plan.procs + 1, &ts, &none) == 0 && soak_now() >= end) {
             run_fail(r, "no end within %u s", r->o->limit_s);
-        if (caught)
+        }
+        if (caught) {
             run_fail(r, "signal %d", (int)caught);
-        if ((p[0].revents & POLLIN) && read(r->trigger_fd, &word, sizeof(word)) == sizeof(word))
+        }
+        if ((p[0].revents & POLLIN) && read(r->trigger_fd, &word, sizeof(word)) == sizeof(word)) {
             late_ones(r);
+        }
         for (int i = 0; i < r->plan.procs; i++) {
-            if (p[i + 1].revents)
+            if (p[i + 1].revents) {
                 rank_ended(r, i);
+            }
         }
     }
 }
@@ -285,8 +311,9 @@ static void supervise(struct run *r)
 static void ranks_end(struct run *r)
 {
     for (int i = 0; i < r->plan.procs; i++) {
-        if (r->pid[i] == 0)
+        if (r->pid[i] == 0) {
             continue;
+        }
         kill(r->pid[i], SIGKILL);
         waitpid(r->pid[i], NULL, 0);
         close(r->pid_fd[i]);
@@ -301,14 +328,18 @@ static void judge(struct run *r)
         false_ones += atomic_load(&r->board->rank[i].false_switches);
         wrong += atomic_load(&r->board->rank[i].wrong);
     }
-    if (r->plan.want == SOAK_FINISH && done != r->plan.total)
+    if (r->plan.want == SOAK_FINISH && done != r->plan.total) {
         run_fail(r, "%u messages were received, %u sent", done, r->plan.total);
-    if (soak_inject_left(r->in))
+    }
+    if (soak_inject_left(r->in)) {
         run_fail(r, "%d faults were not injected", soak_inject_left(r->in));
-    if (false_ones)
+    }
+    if (false_ones) {
         run_fail(r, "%u false switches", false_ones);
-    if (wrong)
+    }
+    if (wrong) {
         run_fail(r, "%u verdicts blame what nothing has happened to", wrong);
+    }
 }
 
 static void count(const struct run *r, struct soak_stats *st)
@@ -331,8 +362,9 @@ static void count(const struct run *r, struct soak_stats *st)
         st->errors += atomic_load(&k->errors);
         st->stall = atomic_load(&k->stall) > st->stall ? atomic_load(&k->stall) : st->stall;
         st->ended = atomic_load(&k->ended) > st->ended ? atomic_load(&k->ended) : st->ended;
-        st->heap_growth =
-            atomic_load(&k->heap_growth) > st->heap_growth ? atomic_load(&k->heap_growth) : st->heap_growth;
+        st->heap_growth = atomic_load(&k->heap_growth) > st->heap_growth
+                              ? atomic_load(&k->heap_growth)
+                              : st->heap_growth;
     }
 }
 
@@ -341,10 +373,12 @@ static int files_open(void)
     DIR *d = opendir("/proc/self/fd");
     int n = 0;
 
-    while (d && readdir(d))
+    while (d && readdir(d)) {
         n++;
-    if (d)
+    }
+    if (d) {
         closedir(d);
+    }
     return n;
 }
 
@@ -353,21 +387,27 @@ static void fabric_down(struct run *r)
     char path[SEG_PATH_MAX], why[200];
     char *argv[] = {"softfab", "down", "--name", r->fabric, NULL};
 
-    if (r->mapped)
+    if (r->mapped) {
         seg_file_close(&r->map);
-    if (!r->up)
+    }
+    if (!r->up) {
         return;
+    }
     softfab(r, argv);
-    if (seg_dir_path(r->fabric, path, sizeof(path), why, sizeof(why)) != 0 || access(path, F_OK) == 0)
+    if (seg_dir_path(r->fabric, path, sizeof(path), why, sizeof(why)) != 0 ||
+        access(path, F_OK) == 0) {
         run_fail(r, "the fabric's folder is still there");
+    }
 }
 
 static void left_over(struct run *r, int files)
 {
-    if (waitpid(-1, NULL, WNOHANG) >= 0 || errno != ECHILD)
+    if (waitpid(-1, NULL, WNOHANG) >= 0 || errno != ECHILD) {
         run_fail(r, "a process is left");
-    if (files_open() != files)
+    }
+    if (files_open() != files) {
         run_fail(r, "%d files are open, %d were before", files_open(), files);
+    }
 }
 
 static void dir_remove(const struct run *r)
@@ -389,11 +429,13 @@ static void injector_make(struct run *r)
 
     snprintf(log, sizeof(log), "%s/faults.log", r->dir);
     r->in = soak_inject_new(&r->plan, r->board, &r->map, r->pid, log);
-    if (r->in == NULL)
+    if (r->in == NULL) {
         run_fail(r, "memory");
+    }
 }
 
-int soak_run(const struct soak_opts *o, int cls, uint64_t seed, struct soak_stats *st, char *why, size_t why_len)
+int soak_run(const struct soak_opts *o, int cls, uint64_t seed, struct soak_stats *st, char *why,
+             size_t why_len)
 {
     static struct run run;
     struct run *r = &run;
@@ -403,29 +445,35 @@ int soak_run(const struct soak_opts *o, int cls, uint64_t seed, struct soak_stat
     *r = (struct run){.o = o, .board_fd = -1, .trigger_fd = -1, .why = why, .why_len = why_len};
     soak_plan_draw(&r->plan, cls, seed);
     snprintf(r->fabric, sizeof(r->fabric), "soak%d", (int)getpid());
-    snprintf(r->dir, sizeof(r->dir), "%s/%s-%llu", o->dir, soak_classes[cls].name, (unsigned long long)seed);
+    snprintf(r->dir, sizeof(r->dir), "%s/%s-%llu", o->dir, soak_classes[cls].name,
+             (unsigned long long)seed);
     mkdir(r->dir, 0755);
-    if (o->verbose)
+    if (o->verbose) {
         soak_plan_print(&r->plan);
+    }
     if (board_make(r) == 0 && fabric_up(r) == 0) {
         injector_make(r);
-        if (r->in)
+        if (r->in) {
             soak_inject_step(r->in, 1);
-        if (r->in && ranks_start(r) == 0)
+        }
+        if (r->in && ranks_start(r) == 0) {
             supervise(r);
+        }
         ranks_end(r);
         judge(r);
         count(r, st);
     }
     soak_inject_free(r->in);
     fabric_down(r);
-    if (r->board)
+    if (r->board) {
         munmap(r->board, sizeof(*r->board));
+    }
     close(r->board_fd);
     close(r->trigger_fd);
     left_over(r, files);
-    if (!r->failed && !o->keep)
+    if (!r->failed && !o->keep) {
         dir_remove(r);
+    }
     st->runs++;
     st->failed += (unsigned)r->failed;
     t0 = (soak_now() - t0) / SOAK_MS;

@@ -3,14 +3,15 @@
 
 #include <string.h>
 
-/* A group that is begun is sent whole, whatever the window: none of its sends needs to be done before all of them have
- * come. */
+/* A group that is begun is sent whole, whatever the window: none of its sends needs to be done
+ * before all of them have come. */
 static int may_post(struct soak_end *e, uint64_t now)
 {
     if (e->next == (uint32_t)e->cp->msgs ||
         (e->tail - e->head >= (unsigned)e->cp->window * 2 && e->msg[e->next].first == e->next) ||
-        e->tail - e->head >= SOAK_SLOTS || e->next - e->done >= (uint32_t)e->cp->slots)
+        e->tail - e->head >= SOAK_SLOTS || e->next - e->done >= (uint32_t)e->cp->slots) {
         return 0;
+    }
     if (!e->rested) {
         uint64_t us = soak_pct(&e->rng, e->cp->rest_pct) ? fab_rng_upto(&e->rng, e->cp->rest_us)
                                                          : fab_rng_upto(&e->rng, e->cp->send_us);
@@ -34,12 +35,15 @@ static int post(struct soak_end *e)
     }
     q->req = (void *)0x5a5a5a5a;
     rc = soak_rank.net->isend(e->comm, at, (int)m->size, m->tag, e->mh[place & 1], &q->req);
-    if (rc != ABI_SUCCESS)
+    if (rc != ABI_SUCCESS) {
         return soak_end_error(e, "isend", rc) ? -1 : 0;
-    if (q->req == NULL)
+    }
+    if (q->req == NULL) {
         return 0;
-    if (e->tail == e->head)
+    }
+    if (e->tail == e->head) {
         e->moved_at = soak_now(); /* a stall begins with work */
+    }
     q->first = (uint16_t)place;
     q->n = 1;
     e->tail++;
@@ -62,17 +66,21 @@ static int reap(struct soak_end *e, uint64_t now)
     const struct soak_msg *m = &e->msg[e->order[q->first]];
     int done = 7, size = -1, rc;
 
-    if (e->head == e->tail || now < e->test_at)
+    if (e->head == e->tail || now < e->test_at) {
         return 0;
+    }
     rc = soak_rank.net->test(q->req, &done, &size);
-    if (rc != ABI_SUCCESS)
+    if (rc != ABI_SUCCESS) {
         return soak_end_error(e, "test of a send", rc) ? -1 : 0;
+    }
     e->test_at = now + fab_rng_upto(&e->rng, e->cp->test_us) * SOAK_US;
-    if (!done)
+    if (!done) {
         return 0;
-    if (size != (int)soak_due(m))
-        soak_fail("conn %d: message %u of %u bytes into %u: sent %d", e->conn, e->order[q->first], m->size, m->cap,
-                  size);
+    }
+    if (size != (int)soak_due(m)) {
+        soak_fail("conn %d: message %u of %u bytes into %u: sent %d", e->conn, e->order[q->first],
+                  m->size, m->cap, size);
+    }
     stall_note(e);
     memset(soak_slot_at(e, q->first), 0xee, m->size + m->send_skew + 2 * SOAK_GUARD);
     e->head++;
@@ -88,8 +96,9 @@ int soak_send_turn(struct soak_end *e)
 
     if (may_post(e, now)) {
         rc = post(e);
-        if (rc < 0)
+        if (rc < 0) {
             return -1;
+        }
         moved |= rc;
     }
     rc = reap(e, now);

@@ -8,8 +8,8 @@
 #define STEP_NS 500
 #define KICK_NS 1000 /* until duo.wake_ns says otherwise */
 
-/* For a build with the leak sanitizer: objects of a dead device are left behind on purpose, a driver is not asked to free
- * them. */
+/* For a build with the leak sanitizer: objects of a dead device are left behind on purpose, a
+ * driver is not asked to free them. */
 const char *__lsan_default_suppressions(void);
 __attribute__((visibility("default"))) const char *__lsan_default_suppressions(void)
 {
@@ -228,7 +228,8 @@ static const struct r2_oob_ops ops = {
     .counters = oob_counters,
 };
 
-static struct r2_oob *oob_create(void *arg, const struct r2_oob_events *ev, char *why, size_t why_len)
+static struct r2_oob *oob_create(void *arg, const struct r2_oob_events *ev, char *why,
+                                 size_t why_len)
 {
     struct duo_end *e = arg;
 
@@ -356,7 +357,8 @@ void duo_fault(struct duo *d, const char *text)
     }
 }
 
-enum r2_status duo_wait(struct duo *d, struct r2_req *req, uint64_t limit_ns, int *done, size_t *sizes)
+enum r2_status duo_wait(struct duo *d, struct r2_req *req, uint64_t limit_ns, int *done,
+                        size_t *sizes)
 {
     uint64_t end = duo_now(d) + limit_ns;
     enum r2_status s = r2_net_test(req, done, sizes);

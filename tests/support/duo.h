@@ -1,9 +1,10 @@
 /*
- * Two instances of the plugin, one per host, on the in-process fabric with its virtual clock, and a channel between
- * them that loses nothing. For tests that look into one connection; random schedules are the simulation's.
+ * Two instances of the plugin, one per host, on the in-process fabric with its virtual clock, and a
+ * channel between them that loses nothing. For tests that look into one connection; random
+ * schedules are the simulation's.
  *
- * Single-threaded. Service threads and workers are events that run a microsecond after they were kicked
- * (duo.wake_ns).
+ * Single-threaded. Service threads and workers are events that run a microsecond after they were
+ * kicked (duo.wake_ns).
  */
 #ifndef DUO_H
 #define DUO_H
@@ -46,22 +47,26 @@ struct duo_end {
 
 struct duo {
     struct fab_inproc *f;
-    uint64_t wake_ns; /* from a kick, or a message sent, until the thread concerned runs; may be changed at any time */
+    uint64_t wake_ns; /* from a kick, or a message sent, until the thread concerned runs; may be
+                         changed at any time */
     uint64_t job_ns;  /* what each job of a worker takes; 0: nothing */
-    uint64_t device_ns[IB_MAX_NICS]; /* the same for the jobs of one device of either host; 0: job_ns */
-    uint64_t stuck[2]; /* per host, bit per device: the driver does not return from the job that it has, or gets next */
-    int running;      /* host whose service thread or worker runs, -1: none */
+    uint64_t
+        device_ns[IB_MAX_NICS]; /* the same for the jobs of one device of either host; 0: job_ns */
+    uint64_t stuck[2]; /* per host, bit per device: the driver does not return from the job that it
+                          has, or gets next */
+    int running;       /* host whose service thread or worker runs, -1: none */
     struct duo_end end[2];
 };
 
-/* @nics per host, rated links if @rate is not 0. Aborts with a message when it cannot be made. DUO_LOG in the
- * environment: the plugin's lines go to stderr. */
+/* @nics per host, rated links if @rate is not 0. Aborts with a message when it cannot be made.
+ * DUO_LOG in the environment: the plugin's lines go to stderr. */
 void duo_create(struct duo *d, int nics, uint64_t rate, const struct r2_config *cfg);
-/* Runs until nothing is with a worker, then takes all down. Connections that are still open end with it. */
+/* Runs until nothing is with a worker, then takes all down. Connections that are still open end
+ * with it. */
 void duo_destroy(struct duo *d);
 
-/* A connection from host 0 to host 1, device @dev at both ends, taken as far as both ends have it. 0, -1 if an end got
- * an error. */
+/* A connection from host 0 to host 1, device @dev at both ends, taken as far as both ends have it.
+ * 0, -1 if an end got an error. */
 int duo_connect(struct duo *d, int dev, struct r2_comm **send, struct r2_comm **recv);
 
 static inline uint64_t duo_now(struct duo *d)
@@ -72,8 +77,9 @@ static inline uint64_t duo_now(struct duo *d)
 void duo_run(struct duo *d, uint64_t ns);
 /* Applies a fault; aborts when its text is wrong. */
 void duo_fault(struct duo *d, const char *text);
-/* Tests @req every 500 ns of virtual time, at most @limit_ns long; the status of the last test. *done, *sizes as
- * r2_net_test. */
-enum r2_status duo_wait(struct duo *d, struct r2_req *req, uint64_t limit_ns, int *done, size_t *sizes);
+/* Tests @req every 500 ns of virtual time, at most @limit_ns long; the status of the last test.
+ * *done, *sizes as r2_net_test. */
+enum r2_status duo_wait(struct duo *d, struct r2_req *req, uint64_t limit_ns, int *done,
+                        size_t *sizes);
 
 #endif

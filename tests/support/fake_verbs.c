@@ -22,8 +22,9 @@ static char tree[PATH_MAX];
 void fake_reset(void)
 {
     for (int i = 0; i < fake_dev_count; i++) {
-        if (fake_dev[i].event_fd > 0)
+        if (fake_dev[i].event_fd > 0) {
             close(fake_dev[i].event_fd);
+        }
     }
     memset(fake_dev, 0, sizeof(fake_dev));
     fake_dev_count = 0;
@@ -83,8 +84,9 @@ static struct ibv_device **get_device_list(int *num)
         return NULL;
     }
     list = calloc((size_t)fake_dev_count + 1, sizeof(*list));
-    for (int i = 0; i < fake_dev_count; i++)
+    for (int i = 0; i < fake_dev_count; i++) {
         list[i] = &fake_dev[i].dev;
+    }
     *num = fake_dev_count;
     return list;
 }
@@ -113,8 +115,9 @@ static struct ibv_context *open_device(struct ibv_device *dev)
         errno = d->open_errno;
         return NULL;
     }
-    if (pipe(fds) != 0)
+    if (pipe(fds) != 0) {
         return NULL;
+    }
     d->ctx.device = dev;
     d->ctx.async_fd = fds[0];
     d->event_fd = fds[1];
@@ -167,13 +170,14 @@ static int query_gid(struct ibv_context *ctx, uint8_t port, int index, union ibv
     return 0;
 }
 
-static int query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
-                        uint32_t flags, size_t size)
+static int query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index,
+                        struct ibv_gid_entry *entry, uint32_t flags, size_t size)
 {
     struct fake_port *p = &of_ctx(ctx)->port[port];
 
-    if (p->version[index] == 0)
+    if (p->version[index] == 0) {
         return ENODATA;
+    }
     memset(entry, 0, size);
     entry->gid = p->gid[index];
     entry->gid_type = p->version[index] == 2 ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1;
@@ -185,12 +189,13 @@ static int get_async_event(struct ibv_context *ctx, struct ibv_async_event *ev)
     return read(ctx->async_fd, ev, sizeof(*ev)) == (ssize_t)sizeof(*ev) ? 0 : -1;
 }
 
-/* The event's element is the only way back to the device for an acknowledgement: a test has few devices, so each counts
- * its own. */
+/* The event's element is the only way back to the device for an acknowledgement: a test has few
+ * devices, so each counts its own. */
 static void ack_async_event(struct ibv_async_event *ev)
 {
-    for (int i = 0; i < fake_dev_count; i++)
+    for (int i = 0; i < fake_dev_count; i++) {
         fake_dev[i].acks++;
+    }
 }
 
 static struct ibv_pd *alloc_pd(struct ibv_context *ctx)
@@ -242,12 +247,14 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, int acce
     return mr_new(pd, len, (uintptr_t)addr, access, 'r');
 }
 
-static struct ibv_mr *reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, unsigned int access)
+static struct ibv_mr *reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova,
+                                   unsigned int access)
 {
     return mr_new(pd, len, iova, (int)access, 'i');
 }
 
-static struct ibv_mr *reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t len, uint64_t iova, int fd, int access)
+static struct ibv_mr *reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t len, uint64_t iova,
+                                    int fd, int access)
 {
     struct fake_dev *d = of_ctx(pd->context);
 
@@ -303,10 +310,11 @@ void fake_event(struct fake_dev *d, enum ibv_event_type type, int port, void *ob
 
     memset(&ev, 0, sizeof(ev));
     ev.event_type = type;
-    if (object)
+    if (object) {
         ev.element.qp = object; /* the pointers of the union share their place */
-    else
+    } else {
         ev.element.port_num = port;
+    }
     n = write(d->event_fd, &ev, sizeof(ev));
     assert(n == (ssize_t)sizeof(ev));
     (void)n;

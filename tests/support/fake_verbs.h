@@ -1,6 +1,7 @@
 /*
- * A handful of RDMA devices made by hand, behind struct ib_verbs: only what the device layer asks for (listing, ports,
- * GIDs, registrations, asynchronous events). No data path. Everything is as the test sets it; calls are counted.
+ * A handful of RDMA devices made by hand, behind struct ib_verbs: only what the device layer asks
+ * for (listing, ports, GIDs, registrations, asynchronous events). No data path. Everything is as
+ * the test sets it; calls are counted.
  *
  * One set per process. Registration calls may come from several threads; the rest from one.
  */
@@ -18,7 +19,8 @@
 struct fake_port {
     struct ibv_port_attr attr;
     union ibv_gid gid[FAKE_GIDS];
-    int version[FAKE_GIDS]; /* RoCE version that query_gid_ex tells: 1, 2; 0: the entry is refused */
+    int version[FAKE_GIDS]; /* RoCE version that query_gid_ex tells: 1, 2; 0: the entry is refused
+                             */
     int query_errno;
 };
 
@@ -64,7 +66,8 @@ void fake_tree_file(const char *path, const char *text);
 /* Symbolic link @path (relative) to @target. */
 void fake_tree_link(const char *path, const char *target);
 void fake_tree_end(void);
-/* Device directory "ib/<name>" with a PCI function "devices/<pci>" on @numa below the tree, bound to @d. */
+/* Device directory "ib/<name>" with a PCI function "devices/<pci>" on @numa below the tree, bound
+ * to @d. */
 void fake_tree_device(struct fake_dev *d, const char *pci, int numa);
 
 #endif

@@ -13,8 +13,8 @@
 struct rig_relay rig_relay;
 uint64_t rig_rate;
 
-/* For a build with the leak sanitizer: objects of a dead device are left behind on purpose, its driver is not called
- * any more. */
+/* For a build with the leak sanitizer: objects of a dead device are left behind on purpose, its
+ * driver is not called any more. */
 const char *__lsan_default_suppressions(void);
 __attribute__((visibility("default"))) const char *__lsan_default_suppressions(void)
 {
@@ -27,9 +27,11 @@ static int inside;
 static void log_sink(enum r2_log_level level, const char *file, int line, const char *msg)
 {
     if (getenv("RIG_VERBOSE")) {
-        printf("%12.3f us p%d %s\n", running ? (double)fab_inproc_now(running->f) / 1e3 : 0, inside, msg);
+        printf("%12.3f us p%d %s\n", running ? (double)fab_inproc_now(running->f) / 1e3 : 0, inside,
+               msg);
     }
-    ck_assert_msg(strstr(msg, " cannot go from ") == NULL, "%s", msg); /* no table of states allows that */
+    ck_assert_msg(strstr(msg, " cannot go from ") == NULL, "%s",
+                  msg); /* no table of states allows that */
     if (level == R2_LOG_WARN && running) {
         snprintf(running->last_warn[inside], RIG_LOG, "%s", msg);
     }
@@ -156,8 +158,10 @@ static void set_options(struct rig *r, const char *const *options)
 
     for (int i = 0; i < 2; i++) {
         r2_config_defaults(&r->side[i].cfg);
-        ck_assert_int_eq(r2_config_set(&r->side[i].cfg, "NCCL_IB_TIMEOUT", "14", why, sizeof(why)), 0);
-        ck_assert_int_eq(r2_config_set(&r->side[i].cfg, "NCCL_R2_INBAND", "off", why, sizeof(why)), 0);
+        ck_assert_int_eq(r2_config_set(&r->side[i].cfg, "NCCL_IB_TIMEOUT", "14", why, sizeof(why)),
+                         0);
+        ck_assert_int_eq(r2_config_set(&r->side[i].cfg, "NCCL_R2_INBAND", "off", why, sizeof(why)),
+                         0);
     }
     for (; options && *options; options++) {
         const char *o = *options, *eq;
@@ -171,7 +175,8 @@ static void set_options(struct rig *r, const char *const *options)
         ck_assert_ptr_nonnull(eq);
         snprintf(name, sizeof(name), "%.*s", (int)(eq - o), o);
         for (int i = from; i <= to; i++) {
-            ck_assert_msg(r2_config_set(&r->side[i].cfg, name, eq + 1, why, sizeof(why)) == 0, "%s: %s", o, why);
+            ck_assert_msg(r2_config_set(&r->side[i].cfg, name, eq + 1, why, sizeof(why)) == 0,
+                          "%s: %s", o, why);
         }
     }
 }
@@ -179,9 +184,12 @@ static void set_options(struct rig *r, const char *const *options)
 static void side_start(struct rig *r, int i)
 {
     struct rig_side *s = &r->side[i];
-    struct r2_env env = {
-        .arg = s, .now_ns = env_now, .random = env_random, .wait = env_wait,
-        .kick_service = rig_kick, .kick_worker = env_kick_worker};
+    struct r2_env env = {.arg = s,
+                         .now_ns = env_now,
+                         .random = env_random,
+                         .wait = env_wait,
+                         .kick_service = rig_kick,
+                         .kick_worker = env_kick_worker};
     struct ib_verbs verbs;
     struct r2_inst_params par = {
         .env = &env, .verbs = &verbs, .cfg = &s->cfg, .oob_create = rig_oob_create, .oob_arg = s};
@@ -234,13 +242,15 @@ static struct rig *rig_start(struct fab_inproc *f, int nics, const char *const *
     return r;
 }
 
-struct rig *rig_create_on(const struct fab_inproc_opts *opts, int nics, int crossrail, const char *const *options)
+struct rig *rig_create_on(const struct fab_inproc_opts *opts, int nics, int crossrail,
+                          const char *const *options)
 {
     struct fab_inproc *f;
     struct fab_desc desc;
     char err[200];
 
-    ck_assert_msg(fab_desc_init(&desc, 2, nics, rig_rate, RIG_US, err, sizeof(err)) == 0, "%s", err);
+    ck_assert_msg(fab_desc_init(&desc, 2, nics, rig_rate, RIG_US, err, sizeof(err)) == 0, "%s",
+                  err);
     desc.crossrail = crossrail;
     f = fab_inproc_create(&desc, 1, opts);
     ck_assert_ptr_nonnull(f);
@@ -305,7 +315,8 @@ void rig_destroy(struct rig *r)
         stop_instances(x);
     }
     r2_log_flush();
-    while (fab_inproc_next_event_time(r->f) != UINT64_MAX) { /* the workers' arguments are freed by their events */
+    while (fab_inproc_next_event_time(r->f) !=
+           UINT64_MAX) { /* the workers' arguments are freed by their events */
         fab_inproc_step(r->f);
     }
     fab_inproc_destroy(r->f);
@@ -327,7 +338,8 @@ void rig_connect_begin(struct rig *r, int s_dev, int r_dev)
     rig_enter(&r->side[1]);
     ck_assert_int_eq(r2_net_listen(r->side[1].inst, r_dev, r->handle, &r->listen), R2_OK);
     rig_enter(&r->side[0]);
-    ck_assert_int_eq(r2_net_connect_class(r->side[0].inst, s_dev, r->traffic_class, r->handle, &none), R2_OK);
+    ck_assert_int_eq(
+        r2_net_connect_class(r->side[0].inst, s_dev, r->traffic_class, r->handle, &none), R2_OK);
     ck_assert_ptr_null(none);
 }
 
@@ -337,7 +349,8 @@ enum r2_status rig_connect_turn(struct rig *r, int s_dev, int *done)
 
     if (r->side[0].comm == NULL) {
         rig_enter(&r->side[0]);
-        st = r2_net_connect_class(r->side[0].inst, s_dev, r->traffic_class, r->handle, &r->side[0].comm);
+        st = r2_net_connect_class(r->side[0].inst, s_dev, r->traffic_class, r->handle,
+                                  &r->side[0].comm);
     }
     if (st == R2_OK && r->side[1].comm == NULL && r->listen) {
         rig_enter(&r->side[1]);
@@ -373,7 +386,8 @@ enum r2_status rig_connect_fails(struct rig *r, int s_dev, int r_dev)
     return st;
 }
 
-/* What a connection has seen before it goes: nothing came twice, nothing came that is not its own. */
+/* What a connection has seen before it goes: nothing came twice, nothing came that is not its own.
+ */
 static void counts_are_right(const struct rig *r, const struct r2_comm *c)
 {
     if (r->hostile || atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE) {
@@ -432,7 +446,8 @@ void rig_fault(struct rig *r, const char *text)
     ck_assert_msg(fab_inproc_fault(r->f, text, err, sizeof(err)) == 0, "%s: %s", text, err);
     for (int h = 0; h < 2; h++) {
         for (int n = 0; n < r->nics; n++) {
-            ck_assert_msg(!named(&what, h, n) || fab_inproc_nic(r->f, h, n)->cnt.faults[what.kind] > before[h][n],
+            ck_assert_msg(!named(&what, h, n) ||
+                              fab_inproc_nic(r->f, h, n)->cnt.faults[what.kind] > before[h][n],
                           "%s did not fire at host %d NIC %d", text, h, n);
         }
     }
@@ -466,7 +481,8 @@ static int started(struct rig_side *s, enum r2_status st, struct r2_req *req, in
     if (req == NULL) {
         return -1;
     }
-    ck_assert_msg(s->tail - s->head < RIG_MAX_OPS, "the rig remembers no more than %d requests", RIG_MAX_OPS);
+    ck_assert_msg(s->tail - s->head < RIG_MAX_OPS, "the rig remembers no more than %d requests",
+                  RIG_MAX_OPS);
     s->op[s->tail % RIG_MAX_OPS] = (struct rig_op){.req = req, .n = n};
     return (int)s->tail++;
 }
@@ -482,7 +498,8 @@ int rig_isend(struct rig *r, void *data, size_t size, int tag, struct ib_mr *mr)
     return started(s, st, req, 1);
 }
 
-int rig_irecv(struct rig *r, int n, void **data, const size_t *sizes, const int *tags, struct ib_mr *mr)
+int rig_irecv(struct rig *r, int n, void **data, const size_t *sizes, const int *tags,
+              struct ib_mr *mr)
 {
     struct rig_side *s = &r->side[1];
     struct ib_mr *mrs[R2_NET_MAX_RECVS] = {mr, mr, mr, mr, mr, mr, mr, mr};
@@ -547,7 +564,9 @@ int rig_until(struct rig *r, int (*cond)(struct rig *r), uint64_t limit_ns)
             return 0;
         }
         rig_turn(r, step);
-        step = r->side[0].head + r->side[1].head != before ? 200 : step < 50 * RIG_US ? step + step / 16 : step;
+        step = r->side[0].head + r->side[1].head != before ? 200
+               : step < 50 * RIG_US                        ? step + step / 16
+                                                           : step;
     }
     return 1;
 }

@@ -1,8 +1,8 @@
 /*
- * Directed protocol tests: two processes of the plugin, each on its host of the in-process fabric, one connection
- * between them, and a channel whose records a test can see, drop, change and send again. One thread, virtual time: a
- * scenario is the same in every run. Process 0 sends, process 1 receives. Whatever must hold and does not ends the test
- * (ck_assert).
+ * Directed protocol tests: two processes of the plugin, each on its host of the in-process fabric,
+ * one connection between them, and a channel whose records a test can see, drop, change and send
+ * again. One thread, virtual time: a scenario is the same in every run. Process 0 sends, process 1
+ * receives. Whatever must hold and does not ends the test (ck_assert).
  */
 #ifndef PROTO_RIG_H
 #define PROTO_RIG_H
@@ -21,8 +21,8 @@
 struct rig;
 struct rig_oob;
 
-/* Of process 0, for the rigs that are created from now on: its copy engine, what changes its verbs, its topology. NULL:
- * none. */
+/* Of process 0, for the rigs that are created from now on: its copy engine, what changes its verbs,
+ * its topology. NULL: none. */
 extern struct rig_relay {
     const struct ib_copy_ops *ops;
     void *arg;
@@ -30,7 +30,8 @@ extern struct rig_relay {
     const struct topo *topo;
 } rig_relay;
 
-/* Bytes per second of each NIC of rigs that rig_create() and rig_create_on() make from now on; 0: the fabric's default. */
+/* Bytes per second of each NIC of rigs that rig_create() and rig_create_on() make from now on; 0:
+ * the fabric's default. */
 extern uint64_t rig_rate;
 
 struct rig_op {
@@ -74,26 +75,30 @@ struct rig {
     int filter_count; /* for the filter's own use */
     struct rig_sent *sent;
     unsigned sent_count;
-    int hostile; /* the test forges what arrives: rig_close does not ask that nothing came twice or was refused */
+    int hostile; /* the test forges what arrives: rig_close does not ask that nothing came twice or
+                    was refused */
     int oob_cut; /* channel out: records are lost, ends are told by rig_oob_cut */
     char last_warn[2][RIG_LOG];
     struct rig *beside; /* two more processes on the same hosts, destroyed with this one */
 };
 
 /*
- * @options: "NAME=value" for both processes, "0:NAME=value" for one, ended by NULL; NULL: defaults, but for a shorter
- * NCCL_IB_TIMEOUT, and for NCCL_R2_INBAND, off: what the channel loses is lost.
+ * @options: "NAME=value" for both processes, "0:NAME=value" for one, ended by NULL; NULL: defaults,
+ * but for a shorter NCCL_IB_TIMEOUT, and for NCCL_R2_INBAND, off: what the channel loses is lost.
  * @crossrail: NICs of different rails reach each other.
  */
 struct rig *rig_create(int nics, int crossrail, const char *const *options);
-/* The same on a fabric with @opts: delivery apart from completion, late copies, a hook at every write of a device. */
-struct rig *rig_create_on(const struct fab_inproc_opts *opts, int nics, int crossrail, const char *const *options);
+/* The same on a fabric with @opts: delivery apart from completion, late copies, a hook at every
+ * write of a device. */
+struct rig *rig_create_on(const struct fab_inproc_opts *opts, int nics, int crossrail,
+                          const char *const *options);
 /* The same on a fabric of two hosts as @desc says, with rates of its own for each NIC. */
 struct rig *rig_create_desc(const struct fab_desc *desc, const char *const *options);
-/* Two more processes with a connection of their own, on the hosts and NICs of @first. rig_turn and rig_until drive the
- * one they are given; its clock is that of both. */
+/* Two more processes with a connection of their own, on the hosts and NICs of @first. rig_turn and
+ * rig_until drive the one they are given; its clock is that of both. */
 struct rig *rig_create_beside(struct rig *first, const char *const *options);
-/* Closes what is open, runs on for a second and destroys everything; the fabric checks that no context stays. */
+/* Closes what is open, runs on for a second and destroys everything; the fabric checks that no
+ * context stays. */
 void rig_destroy(struct rig *r);
 
 /* listen, connect, accept until both ends stand, within 10 s. */
@@ -114,7 +119,8 @@ void rig_dereg(struct rig *r, int side, struct ib_mr *mr);
 
 /* Start a request; its number, or -1 when the call gave none. Statuses go to side.status. */
 int rig_isend(struct rig *r, void *data, size_t size, int tag, struct ib_mr *mr);
-int rig_irecv(struct rig *r, int n, void **data, const size_t *sizes, const int *tags, struct ib_mr *mr);
+int rig_irecv(struct rig *r, int n, void **data, const size_t *sizes, const int *tags,
+              struct ib_mr *mr);
 static inline int rig_irecv1(struct rig *r, void *data, size_t size, int tag, struct ib_mr *mr)
 {
     return rig_irecv(r, 1, &data, &size, &tag, mr);

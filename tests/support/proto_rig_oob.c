@@ -1,4 +1,5 @@
-/* The channel between the two processes of a rig: in order, without loss, unless the test drops, changes or cuts. */
+/* The channel between the two processes of a rig: in order, without loss, unless the test drops,
+ * changes or cuts. */
 #include "tests/support/proto_rig.h"
 
 #include <check.h>
@@ -152,7 +153,8 @@ static int oob_peer_is_up(const struct r2_oob_peer *p)
 static void remember(struct rig *r, int from, int type, const union fo_body *b)
 {
     if (r->sent_count < RIG_MAX_SENT) {
-        r->sent[r->sent_count] = (struct rig_sent){.at = rig_now(r), .from = from, .type = type, .body = *b};
+        r->sent[r->sent_count] =
+            (struct rig_sent){.at = rig_now(r), .from = from, .type = type, .body = *b};
         r->sent_count++;
     }
 }

@@ -1,5 +1,6 @@
 /*
- * A machine in words (tests/topo/README.md), made into a tree of files that looks like its "/". One thread, for tests.
+ * A machine in words (tests/topo/README.md), made into a tree of files that looks like its "/". One
+ * thread, for tests.
  */
 #ifndef TOPO_MAKE_H
 #define TOPO_MAKE_H
@@ -17,9 +18,10 @@ struct make_item {
     enum make_kind kind;
     int parent; /* in item[]; -1: a root bus */
     unsigned domain, bus, dev, fn;
-    char place[32];     /* "0000:15:01.0", for a root bus "pci0000:15" */
-    int node;           /* what numa_node says */
-    char cur[16], max[16]; /* links, "32x16"; "": no such files; "unknown": as the kernel writes it */
+    char place[32]; /* "0000:15:01.0", for a root bus "pci0000:15" */
+    int node;       /* what numa_node says */
+    char cur[16],
+        max[16]; /* links, "32x16"; "": no such files; "unknown": as the kernel writes it */
     unsigned vendor, device, class;
     char name[32], guid[32], layer[16];
     unsigned state;

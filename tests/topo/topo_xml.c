@@ -13,7 +13,8 @@ int main(int argc, char **argv)
     }
     setenv("HWLOC_FSROOT", argv[1], 1);
     setenv("HWLOC_COMPONENTS", "-x86", 1); /* CPUID is not the tree's */
-    if (hwloc_topology_init(&h) != 0 || hwloc_topology_set_io_types_filter(h, HWLOC_TYPE_FILTER_KEEP_ALL) != 0 ||
+    if (hwloc_topology_init(&h) != 0 ||
+        hwloc_topology_set_io_types_filter(h, HWLOC_TYPE_FILTER_KEEP_ALL) != 0 ||
         hwloc_topology_load(h) != 0 || hwloc_topology_export_xml(h, argv[2], 0) != 0) {
         perror("topo_xml");
         return 1;

@@ -47,7 +47,11 @@ static inline struct r2_board *must_open(void)
 
 static inline struct r2_board_event event_of(int k)
 {
-    struct r2_board_event e = {.kind = 1 + k % (R2_BOARD_KINDS - 1), .guid = 1000u + (unsigned)k, .port = 1, .lid = 7, .when = 5};
+    struct r2_board_event e = {.kind = 1 + k % (R2_BOARD_KINDS - 1),
+                               .guid = 1000u + (unsigned)k,
+                               .port = 1,
+                               .lid = 7,
+                               .when = 5};
 
     memset(e.gid, k, sizeof(e.gid));
     return e;

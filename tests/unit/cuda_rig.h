@@ -1,5 +1,5 @@
-/* The CUDA driver's copy engine over the stand-in for the driver (tests/gpu/fake), whose GPUs have no memory that a
- * program can touch. One per test process. */
+/* The CUDA driver's copy engine over the stand-in for the driver (tests/gpu/fake), whose GPUs have
+ * no memory that a program can touch. One per test process. */
 #ifndef TEST_CUDA_RIG_H
 #define TEST_CUDA_RIG_H
 
@@ -15,7 +15,7 @@
 #include "tests/gpu/fake/fake_cuda.h"
 
 #define RIG_DRIVER  "gpu-fake/cuda/libcuda.so.1" /* below the build folder */
-#define RIG_UNKNOWN 999                          /* an error of the driver's that may mean anything */
+#define RIG_UNKNOWN 999 /* an error of the driver's that may mean anything */
 
 static char rig_path[512];
 static const struct fake_cuda_ctl *fake;
@@ -63,7 +63,8 @@ static inline void rig_symbol(void *lib, const char *name, void *slot)
     memcpy(slot, &p, sizeof(p));
 }
 
-/* The driver at @path, by default that of the build folder, with @gpus (-1: as the environment says). */
+/* The driver at @path, by default that of the build folder, with @gpus (-1: as the environment
+ * says). */
 static inline void rig_load(const char *path, int gpus)
 {
     const struct fake_cuda_ctl *(*ctl)(void) = NULL;
@@ -82,8 +83,9 @@ static inline void rig_load(const char *path, int gpus)
     rig_symbol(lib, "cuMemAlloc_v2", &app.alloc);
     rig_symbol(lib, "cuMemFree_v2", &app.free);
     rig_symbol(lib, "fake_cuda_host", &app.bytes);
-    if (path == NULL)
+    if (path == NULL) {
         rig_symbol(lib, "cuThreadExchangeStreamCaptureMode", &app.mode);
+    }
     fake = ctl();
     fake->gpus_set(gpus);
     r2_log_sink_set(rig_sink);
@@ -98,8 +100,8 @@ static inline void rig_open(int gpus)
     ck_assert_str_eq(why, "");
 }
 
-/* Nothing of the driver's is left, and nothing was said, but for @retained contexts: the test's own, and all where a
- * lane was broken. */
+/* Nothing of the driver's is left, and nothing was said, but for @retained contexts: the test's
+ * own, and all where a lane was broken. */
 static inline void rig_close(int retained)
 {
     struct fake_cuda_live l;
@@ -129,7 +131,8 @@ static inline void rig_thread_is(struct rig_thread want)
     ck_assert_int_eq(fake->capture_mode(), want.mode);
 }
 
-/* The test's thread from now on has a context of @gpu's current, and captures by itself (mode 1). */
+/* The test's thread from now on has a context of @gpu's current, and captures by itself (mode 1).
+ */
 static inline void rig_thread_busy(int gpu)
 {
     int mode = 1;
@@ -148,7 +151,8 @@ static inline int live_sum(void)
 }
 
 /*
- * A call of the plugin's in which the driver's @n-th call failed: whether it did fail. The thread is as it was at
+ * A call of the plugin's in which the driver's @n-th call failed: whether it did fail. The thread
+ * is as it was at
  * @before, unless the driver refused just that: then it is put right here.
  */
 static inline int rig_fault_seen(struct rig_thread before)

@@ -1,4 +1,5 @@
-/* What the suites about drains and about other processes of the host share: a connection, its drains, a run directory. */
+/* What the suites about drains and about other processes of the host share: a connection, its
+ * drains, a run directory. */
 #ifndef DRAIN_RIG_H
 #define DRAIN_RIG_H
 
@@ -22,7 +23,8 @@ static inline void drain(int side, uint32_t nics)
 
     inst->cfg.drain[0] = '\0';
     for (uint32_t m = nics; m; m &= m - 1) {
-        n += snprintf(inst->cfg.drain + n, sizeof(inst->cfg.drain) - (size_t)n, "%sfab%d", n ? "," : "=", __builtin_ctz(m));
+        n += snprintf(inst->cfg.drain + n, sizeof(inst->cfg.drain) - (size_t)n, "%sfab%d",
+                      n ? "," : "=", __builtin_ctz(m));
     }
     rig_enter(&rig->side[side]);
     r2_drain_look(inst);

@@ -1,5 +1,5 @@
-/* Fail-back scenarios: one connection of two instances, traffic over it, and what its paths are. Included by the
- * suites. */
+/* Fail-back scenarios: one connection of two instances, traffic over it, and what its paths are.
+ * Included by the suites. */
 #ifndef FAILBACK_RIG_H
 #define FAILBACK_RIG_H
 
@@ -135,8 +135,9 @@ static inline uint64_t wait_up(int p, uint32_t n)
 
     want_path = p;
     want_life = n;
-    ck_assert_msg(rig_until(rig, up_again, 60 * RIG_S), "path %d life %u does not return: %u at S, %u at R", p, n,
-                  life(0, p), life(1, p));
+    ck_assert_msg(rig_until(rig, up_again, 60 * RIG_S),
+                  "path %d life %u does not return: %u at S, %u at R", p, n, life(0, p),
+                  life(1, p));
     return rig_now(rig) - since;
 }
 

@@ -1,4 +1,5 @@
-/* What the suites of registrations share: three devices made by hand, a cache over them, and who leaves nothing behind. */
+/* What the suites of registrations share: three devices made by hand, a cache over them, and who
+ * leaves nothing behind. */
 #ifndef MR_RIG_H
 #define MR_RIG_H
 
@@ -16,9 +17,9 @@
 #include "r2_log.h"
 #include "tests/support/fake_verbs.h"
 
-#define PAGE 4096u
-#define NICS 3
-#define ALL  ((1u << NICS) - 1)
+#define PAGE  4096u
+#define NICS  3
+#define ALL   ((1u << NICS) - 1)
 #define LIMIT 60000000000ull /* ns: a bound against hangs */
 
 static struct ib_verbs verbs;
@@ -43,8 +44,9 @@ static inline void begin(void)
         fake_add(name);
     }
     ck_assert_int_eq(ib_nics_open(&nics, &verbs, &cfg, why, sizeof(why)), 0);
-    for (int i = 0; i < NICS; i++)
+    for (int i = 0; i < NICS; i++) {
         atomic_store(&fake_dev[i].reg_calls, 0); /* opening asks about DMA-BUF */
+    }
     cache = ib_mr_cache_create(&nics, 1);
     ck_assert_ptr_nonnull(cache);
     r2_log_flush();
@@ -65,8 +67,9 @@ static inline int live(void)
 {
     int n = 0;
 
-    for (int i = 0; i < NICS; i++)
+    for (int i = 0; i < NICS; i++) {
         n += atomic_load(&fake_dev[i].mrs);
+    }
     return n;
 }
 

@@ -24,7 +24,8 @@ static inline struct probe_word word(uint64_t subject, uint64_t version, uint64_
     w.version = version;
     w.origin = origin;
     w.blame = (uint8_t)blame;
-    snprintf(w.host, sizeof(w.host), "v%llu", (unsigned long long)version); /* the text belongs to the word */
+    snprintf(w.host, sizeof(w.host), "v%llu",
+             (unsigned long long)version); /* the text belongs to the word */
     return w;
 }
 

@@ -1,4 +1,5 @@
-/* What the suites of the MPI backend share: a process that is an MPI job of one rank, with the module as its MPI_Init. */
+/* What the suites of the MPI backend share: a process that is an MPI job of one rank, with the
+ * module as its MPI_Init. */
 #ifndef OOB_MPI_RIG_H
 #define OOB_MPI_RIG_H
 
@@ -7,7 +8,8 @@
 static void *mpi_module;
 static int (*mpi_init)(int *, char ***);
 
-/* Under a sanitizer: Open MPI leaks from components that it has unloaded by then, which no suppression can name. */
+/* Under a sanitizer: Open MPI leaks from components that it has unloaded by then, which no
+ * suppression can name. */
 __attribute__((visibility("default"))) int __lsan_is_turned_off(void);
 
 int __lsan_is_turned_off(void)
@@ -44,8 +46,9 @@ RIG void begin_mpi(void)
 /* Where there is no Open MPI at build time there is no module: the suite is skipped. */
 RIG int module_is_there(void)
 {
-    if (access(module_path(), R_OK) == 0)
+    if (access(module_path(), R_OK) == 0) {
         return 1;
+    }
     printf("%s is not there: it is built where Open MPI is installed\n", module_path());
     return 0;
 }

@@ -1,9 +1,9 @@
 /*
- * Rig for tests of the TCP out-of-band channel: endpoints of one process, a wire between them that can be cut, and a
- * clock.
+ * Rig for tests of the TCP out-of-band channel: endpoints of one process, a wire between them that
+ * can be cut, and a clock.
  *
- * Sockets are real, time is not: when nothing moves any more, the clock jumps to the next deadline, so that minutes of
- * silence take milliseconds.
+ * Sockets are real, time is not: when nothing moves any more, the clock jumps to the next deadline,
+ * so that minutes of silence take milliseconds.
  */
 #ifndef OOB_RIG_H
 #define OOB_RIG_H
@@ -55,8 +55,9 @@ RIG void sink(enum r2_log_level level, const char *file, int line, const char *m
     char *text = level == R2_LOG_WARN ? warns : infos;
     size_t size = level == R2_LOG_WARN ? sizeof(warns) : sizeof(infos), used = strlen(text);
 
-    if (level == R2_LOG_WARN || level == R2_LOG_INFO)
+    if (level == R2_LOG_WARN || level == R2_LOG_INFO) {
         snprintf(text + used, size - used, "%s\n", msg);
+    }
 }
 
 /* Lines of @text, a piece of the log, that have @words. */
@@ -65,8 +66,9 @@ RIG int lines_with(const char *text, const char *words)
     int n = 0;
 
     r2_log_flush();
-    for (; (text = strstr(text, words)) != NULL && (text = strchr(text, '\n')) != NULL; text++)
+    for (; (text = strstr(text, words)) != NULL && (text = strchr(text, '\n')) != NULL; text++) {
         n++;
+    }
     return n;
 }
 
@@ -77,13 +79,15 @@ RIG void told_message(void *arg, struct r2_oob_peer *p, const void *msg, size_t 
     e->got++;
     e->peer = p;
     if (e->kept + len <= KEEP_MAX) {
-        if (e->keep == NULL)
+        if (e->keep == NULL) {
             e->keep = malloc(KEEP_MAX);
+        }
         memcpy(e->keep + e->kept, msg, len);
         e->kept += len;
     }
-    if (e->on_message)
+    if (e->on_message) {
         e->on_message(e, p, msg, len);
+    }
 }
 
 RIG void told_up(void *arg, struct r2_oob_peer *p)
@@ -93,8 +97,9 @@ RIG void told_up(void *arg, struct r2_oob_peer *p)
     e->up++;
     e->peer = p;
     ck_assert_int_eq(e->oob->ops->peer_is_up(p), 1);
-    if (e->on_up)
+    if (e->on_up) {
         e->on_up(e, p);
+    }
 }
 
 RIG void told_down(void *arg, struct r2_oob_peer *p, int refused)
@@ -194,7 +199,8 @@ RIG int connect_to(int port)
     struct sockaddr_in s = loopback(port);
 
     ck_assert_int_eq(connect(fd, (struct sockaddr *)&s, sizeof(s)), 0);
-    /* small writes must not wait for the acknowledgement of the one before: settle() would give up first */
+    /* small writes must not wait for the acknowledgement of the one before: settle() would give up
+     * first */
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     return fd;
 }
@@ -214,8 +220,9 @@ RIG struct r2_oob_name proxied(struct ep *e)
 
 RIG void pipe_cut(int i, int side)
 {
-    if (proxy.fd[i][side] >= 0)
+    if (proxy.fd[i][side] >= 0) {
         close(proxy.fd[i][side]);
+    }
     proxy.fd[i][side] = -1;
 }
 
@@ -231,8 +238,9 @@ RIG void write_all(int fd, const uint8_t *b, ssize_t n)
 {
     while (n > 0) {
         ssize_t w = send(fd, b, (size_t)n, MSG_NOSIGNAL);
-        if (w < 0)
+        if (w < 0) {
             return;
+        }
         b += w;
         n -= w;
     }
@@ -249,13 +257,16 @@ RIG int pipe_move(int i, int side)
         pipe_cut(i, 1);
         return 1;
     }
-    if (n < 0)
+    if (n < 0) {
         return 0;
-    if (side == 0 && proxy.corrupt_at >= proxy.seen && proxy.corrupt_at < proxy.seen + n)
+    }
+    if (side == 0 && proxy.corrupt_at >= proxy.seen && proxy.corrupt_at < proxy.seen + n) {
         b[proxy.corrupt_at - proxy.seen] ^= 1;
+    }
     proxy.seen += side == 0 ? (int)n : 0;
-    if (to >= 0)
+    if (to >= 0) {
         write_all(to, b, n);
+    }
     return 1;
 }
 
@@ -263,16 +274,18 @@ RIG int proxy_step(void)
 {
     int moved = 0, one = 1, fd;
 
-    if (proxy.listenfd < 0 || proxy.frozen)
+    if (proxy.listenfd < 0 || proxy.frozen) {
         return 0;
+    }
     while (proxy.pipes < PIPES && (fd = accept(proxy.listenfd, NULL, NULL)) >= 0) {
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
         proxy.fd[proxy.pipes][0] = fd;
         proxy.fd[proxy.pipes++][1] = connect_to(proxy.target_port);
         moved = 1;
     }
-    for (int i = 0; i < proxy.pipes; i++)
+    for (int i = 0; i < proxy.pipes; i++) {
         moved += pipe_move(i, 0) + pipe_move(i, 1);
+    }
     return moved;
 }
 
@@ -282,13 +295,15 @@ RIG int poll_all(int timeout_ms)
     int n = 0;
 
     for (int i = 0; i < ep_count; i++) {
-        if (eps[i].oob != NULL)
+        if (eps[i].oob != NULL) {
             p[n++] = (struct pollfd){.fd = eps[i].oob->ops->fd(eps[i].oob), .events = POLLIN};
+        }
     }
     if (proxy.listenfd >= 0 && !proxy.frozen) {
         p[n++] = (struct pollfd){.fd = proxy.listenfd, .events = POLLIN};
-        for (int i = 0; i < 2 * proxy.pipes; i++)
+        for (int i = 0; i < 2 * proxy.pipes; i++) {
             p[n++] = (struct pollfd){.fd = proxy.fd[i / 2][i % 2], .events = POLLIN};
+        }
     }
     return poll(p, (nfds_t)n, timeout_ms);
 }
@@ -299,11 +314,13 @@ RIG uint64_t turn(void)
     uint64_t next = UINT64_MAX, t;
 
     for (int i = 0; i < ep_count; i++) {
-        if (eps[i].oob == NULL)
+        if (eps[i].oob == NULL) {
             continue;
+        }
         t = eps[i].oob->ops->progress(eps[i].oob, clock_ns);
-        if (t < next)
+        if (t < next) {
             next = t;
+        }
     }
     proxy_step();
     r2_log_flush();
@@ -317,10 +334,12 @@ RIG int run_until(const int *what, int want, uint64_t limit)
 
     for (;;) {
         uint64_t next = turn();
-        if (*what >= want)
+        if (*what >= want) {
             return 1;
-        if (next <= clock_ns || poll_all(20) > 0)
+        }
+        if (next <= clock_ns || poll_all(20) > 0) {
             continue;
+        }
         if (next > end) {
             clock_ns = end;
             return 0;
@@ -344,7 +363,8 @@ RIG void settle(void)
     } while (poll_all(20) > 0);
 }
 
-#define UNTIL(what, want) ck_assert_msg(run_until(&(what), want, 30 * SEC), #what " is %d, not " #want, (what))
+#define UNTIL(what, want)                                                                          \
+    ck_assert_msg(run_until(&(what), want, 30 * SEC), #what " is %d, not " #want, (what))
 
 RIG void fresh(void)
 {
@@ -358,13 +378,15 @@ RIG void fresh(void)
 RIG void end_all(void)
 {
     for (int i = 0; i < ep_count; i++) {
-        if (eps[i].oob != NULL)
+        if (eps[i].oob != NULL) {
             eps[i].oob->ops->destroy(eps[i].oob);
+        }
         free(eps[i].keep);
     }
     proxy_cut();
-    if (proxy.listenfd >= 0)
+    if (proxy.listenfd >= 0) {
         close(proxy.listenfd);
+    }
     memset(eps, 0, sizeof(eps));
     memset(&proxy, 0, sizeof(proxy));
     proxy.listenfd = -1;
@@ -382,8 +404,9 @@ RIG int live_channels(struct ep *e)
 {
     int n = 0;
 
-    for (struct tcp_chan *c = inside(e)->chans; c != NULL; c = c->next)
+    for (struct tcp_chan *c = inside(e)->chans; c != NULL; c = c->next) {
         n += c->state != CHAN_DEAD;
+    }
     return n;
 }
 
@@ -393,8 +416,8 @@ struct rig_loop {
     int times;
 };
 
-RIG int rig_main(const char *name, const TTest **const *cases, int case_count, const struct rig_loop *loops,
-                 int loop_count)
+RIG int rig_main(const char *name, const TTest **const *cases, int case_count,
+                 const struct rig_loop *loops, int loop_count)
 {
     Suite *s = suite_create(name);
     TCase *t = tcase_create(name);
@@ -403,10 +426,12 @@ RIG int rig_main(const char *name, const TTest **const *cases, int case_count, c
 
     tcase_set_timeout(t, 60);
     tcase_add_checked_fixture(t, fresh, end_all);
-    for (int i = 0; i < case_count; i++)
+    for (int i = 0; i < case_count; i++) {
         tcase_add_test(t, *cases[i]);
-    for (int i = 0; i < loop_count; i++)
+    }
+    for (int i = 0; i < loop_count; i++) {
         tcase_add_loop_test(t, *loops[i].test, 0, loops[i].times);
+    }
     suite_add_tcase(s, t);
     r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);

@@ -1,12 +1,15 @@
 /*
- * What the suites of races share: a connection on the two-instance rig, numbered messages in slots that are used again,
- * faults at an instant or at a record, a channel that misbehaves, and an oracle at every write of a device.
+ * What the suites of races share: a connection on the two-instance rig, numbered messages in slots
+ * that are used again, faults at an instant or at a record, a channel that misbehaves, and an
+ * oracle at every write of a device.
  *
- * Message number n is the n-th receive and the n-th send of the connection (one tag), and its bytes are a function of n
- * that no other message has: bytes that are right mean that it came once, whole, in order, and that nothing older
- * landed over it. A device that writes into a slot whose receive was reported is caught at the write.
+ * Message number n is the n-th receive and the n-th send of the connection (one tag), and its bytes
+ * are a function of n that no other message has: bytes that are right mean that it came once,
+ * whole, in order, and that nothing older landed over it. A device that writes into a slot whose
+ * receive was reported is caught at the write.
  *
- * RACE_WITHOUT=RULE in the environment switches a protocol rule off (plugin/r2_rules.h): to see which test needs it.
+ * RACE_WITHOUT=RULE in the environment switches a protocol rule off (plugin/r2_rules.h): to see
+ * which test needs it.
  */
 #ifndef RACE_RIG_H
 #define RACE_RIG_H
@@ -78,13 +81,15 @@ static inline void wrote(void *arg, int host, int nic, uint32_t qpn, void *addr,
     if (at >= sizeof(in)) {
         return; /* a ring */
     }
-    if (t->rig == NULL || t->rig->side[1].comm == NULL || rig_done(t->rig, 1, t->r_op)) { /* closed, reported, ... */
+    if (t->rig == NULL || t->rig->side[1].comm == NULL ||
+        rig_done(t->rig, 1, t->r_op)) { /* closed, reported, ... */
         ghost_writes++;
     }
     t->landed += len;
 }
 
-static inline void race_create_on(const struct fab_inproc_opts *opts, int nics, const char *const *options)
+static inline void race_create_on(const struct fab_inproc_opts *opts, int nics,
+                                  const char *const *options)
 {
     const char *without = getenv("RACE_WITHOUT");
 
@@ -103,7 +108,8 @@ static inline void race_create_on(const struct fab_inproc_opts *opts, int nics, 
 
 static inline void race_create(int nics, const char *const *options)
 {
-    race_create_on(&(struct fab_inproc_opts){.on_memory_write = wrote, .nic = race_nic}, nics, options);
+    race_create_on(&(struct fab_inproc_opts){.on_memory_write = wrote, .nic = race_nic}, nics,
+                   options);
 }
 
 static inline void race_register(void)
@@ -197,29 +203,31 @@ static inline void slot_is_right(int i)
     while (k < BIG && in[i][k] == (k < slot[i].size ? byte_of(slot[i].number, k) : POISON)) {
         k++;
     }
-    ck_assert_msg(k == BIG, "slot %d, message %llu: byte %zu of %zu is %02x", i, (unsigned long long)slot[i].number, k,
-                  slot[i].size, k < BIG ? in[i][k] : 0);
+    ck_assert_msg(k == BIG, "slot %d, message %llu: byte %zu of %zu is %02x", i,
+                  (unsigned long long)slot[i].number, k, slot[i].size, k < BIG ? in[i][k] : 0);
 }
 
 static inline void nothing_twice(void)
 {
     const struct ib_recv *rx = comm(1)->rx;
 
-    ck_assert_msg(ghost_writes == 0, "%llu writes into slots that nobody may write", (unsigned long long)ghost_writes);
+    ck_assert_msg(ghost_writes == 0, "%llu writes into slots that nobody may write",
+                  (unsigned long long)ghost_writes);
     ck_assert_uint_eq(rx->duplicates, 0);
     ck_assert_uint_eq(rx->bad_arrivals, 0);
     ck_assert_uint_eq(comm(0)->tx->bad_cts, 0);
     ck_assert_uint_eq(comm(0)->tx->bad_ack, 0);
 }
 
-/* All requests end within @limit, each once, with the right size; the first @n slots are right. Returns how long it
- * took. */
+/* All requests end within @limit, each once, with the right size; the first @n slots are right.
+ * Returns how long it took. */
 static inline uint64_t finish(int n, uint64_t limit)
 {
     uint64_t from = rig_now(rig);
 
-    ck_assert_msg(rig_until(rig, rig_all_done, limit), "not done in %.3f ms, %u sends and %u receives are left",
-                  (double)limit / 1e6, rig->side[0].tail - rig->side[0].head, rig->side[1].tail - rig->side[1].head);
+    ck_assert_msg(rig_until(rig, rig_all_done, limit),
+                  "not done in %.3f ms, %u sends and %u receives are left", (double)limit / 1e6,
+                  rig->side[0].tail - rig->side[0].head, rig->side[1].tail - rig->side[1].head);
     ck_assert_int_eq(rig->side[0].status, R2_OK);
     ck_assert_int_eq(rig->side[1].status, R2_OK);
     for (int i = 0; i < n; i++) {
@@ -336,8 +344,9 @@ static inline void wait_returned(int p, uint32_t at_least)
 {
     want_path = p;
     want_life = at_least;
-    ck_assert_msg(rig_until(rig, path_returned, 60 * RIG_S), "path %d life %u does not return: %u and %u", p, at_least,
-                  life(0, p), life(1, p));
+    ck_assert_msg(rig_until(rig, path_returned, 60 * RIG_S),
+                  "path %d life %u does not return: %u and %u", p, at_least, life(0, p),
+                  life(1, p));
 }
 
 static inline int sends_done(struct rig *r)
@@ -353,8 +362,8 @@ static inline int acked_so_far(struct rig *r)
 static inline void wait_acked(uint64_t n, uint64_t limit)
 {
     want_acked = n;
-    ck_assert_msg(rig_until(rig, acked_so_far, limit), "R has %llu messages, not %llu", (unsigned long long)acked(),
-                  (unsigned long long)n);
+    ck_assert_msg(rig_until(rig, acked_so_far, limit), "R has %llu messages, not %llu",
+                  (unsigned long long)acked(), (unsigned long long)n);
 }
 
 /* --- the channel --- */
@@ -407,7 +416,8 @@ static inline void record_later(struct rig *r, int from, int type, const union f
 
 static inline int race_filter(struct rig *r, int from, int type, union fo_body *body)
 {
-    if (type == at_record.type && (at_record.from < 0 || at_record.from == from) && at_record.fired++ == 0) {
+    if (type == at_record.type && (at_record.from < 0 || at_record.from == from) &&
+        at_record.fired++ == 0) {
         if (at_record.fault) {
             rig_fault(r, at_record.fault);
         }

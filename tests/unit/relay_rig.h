@@ -1,7 +1,7 @@
 /*
- * What the suites of staging memory share: a sender whose memory some NICs refuse, and a copy engine whose copies end
- * when the test says so. What a copy reads it reads at its end: a buffer that was given back too early has other
- * contents by then.
+ * What the suites of staging memory share: a sender whose memory some NICs refuse, and a copy
+ * engine whose copies end when the test says so. What a copy reads it reads at its end: a buffer
+ * that was given back too early has other contents by then.
  */
 #ifndef RELAY_RIG_H
 #define RELAY_RIG_H
@@ -33,22 +33,22 @@ struct copy_lane {
 
 /* The engine, and what it was asked. */
 struct engine {
-    int hold;         /* copies end by copies_end() alone; else when they are asked about */
-    int refuse;       /* errno of begin() */
-    int broken;       /* done() says -1, begin() fails */
-    int no_memory;    /* errno of mem_get() */
-    int no_staging;   /* NICs do not take staging memory either */
-    int no_lane;      /* lane_open() fails for this lane, counted from 1; 0: for none */
-    int hidden;       /* memory is the host's */
+    int hold;                /* copies end by copies_end() alone; else when they are asked about */
+    int refuse;              /* errno of begin() */
+    int broken;              /* done() says -1, begin() fails */
+    int no_memory;           /* errno of mem_get() */
+    int no_staging;          /* NICs do not take staging memory either */
+    int no_lane;             /* lane_open() fails for this lane, counted from 1; 0: for none */
+    int hidden;              /* memory is the host's */
     const struct topo *topo; /* whose GPUs gpu_pci() knows; NULL: none */
-    size_t give;      /* bytes of staging memory; 0: what is asked for */
-    unsigned refuses; /* bit per NIC: does not take the sender's memory */
+    size_t give;             /* bytes of staging memory; 0: what is asked for */
+    unsigned refuses;        /* bit per NIC: does not take the sender's memory */
     size_t asked;
-    int last_gpu; /* whose memory that was */
-    int policy;   /* of the thread then */
+    int last_gpu;       /* whose memory that was */
+    int policy;         /* of the thread then */
     unsigned long node; /* ... bit per node */
-    int nic_node; /* NUMA node of all NICs + 1; 0: not known */
-    unsigned asks; /* mem_get() */
+    int nic_node;       /* NUMA node of all NICs + 1; 0: not known */
+    unsigned asks;      /* mem_get() */
     unsigned calls, begun, ended, refused, lanes, registrations_refused;
     void *mem[IB_MAX_NICS]; /* not put */
     struct copy_lane lane[R2_RELAY_LANES * 2];
@@ -86,7 +86,8 @@ static inline int engine_mem_get(void *arg, int gpu, size_t len, struct ib_copy_
     if (engine.no_memory) {
         return engine.no_memory;
     }
-    *mem = (struct ib_copy_mem){.len = engine.give ? engine.give : len, .type = IB_PTR_HOST, .dmabuf_fd = -1};
+    *mem = (struct ib_copy_mem){
+        .len = engine.give ? engine.give : len, .type = IB_PTR_HOST, .dmabuf_fd = -1};
     while (engine.mem[i]) {
         ck_assert_int_lt(++i, IB_MAX_NICS);
     }
@@ -134,7 +135,8 @@ static inline void engine_lane_close(void *arg, void *lane)
     engine.lanes--;
 }
 
-static inline int engine_begin(void *arg, void *lane, unsigned slot_, void *dst, const void *src, size_t len)
+static inline int engine_begin(void *arg, void *lane, unsigned slot_, void *dst, const void *src,
+                               size_t len)
 {
     struct copy_lane *l = lane;
 
@@ -220,8 +222,8 @@ static inline struct ibv_mr *refusing_reg_mr(struct ibv_pd *pd, void *addr, size
     return nic_refuses(pd, addr) ? NULL : plain.reg_mr(pd, addr, len, access);
 }
 
-static inline struct ibv_mr *refusing_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova,
-                                                   unsigned access)
+static inline struct ibv_mr *refusing_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len,
+                                                   uint64_t iova, unsigned access)
 {
     return nic_refuses(pd, addr) ? NULL : plain.reg_mr_iova2(pd, addr, len, iova, access);
 }
@@ -252,9 +254,11 @@ static inline void relay_start(int nics, unsigned refuses, size_t give, const ch
     engine = engine_next;
     engine.refuses = refuses;
     engine.give = give;
-    rig_relay = (struct rig_relay){.ops = &engine_ops, .verbs = refusing_verbs, .topo = engine.topo};
+    rig_relay =
+        (struct rig_relay){.ops = &engine_ops, .verbs = refusing_verbs, .topo = engine.topo};
     race_create(nics, options);
-    ib_mr_cache_reaches_set(rig->side[0].inst->mrs, NULL, NULL); /* what the engine is asked for staging is counted */
+    ib_mr_cache_reaches_set(rig->side[0].inst->mrs, NULL,
+                            NULL); /* what the engine is asked for staging is counted */
     for (int n = 0; n < nics; n++) {
         rig->side[0].inst->nics.nic[n].numa_node = engine.nic_node - 1;
     }

@@ -1,4 +1,5 @@
-/* What the suites of statistics and events share: whole instances over the fabric that have a run directory, and what stands in their files. */
+/* What the suites of statistics and events share: whole instances over the fabric that have a run
+ * directory, and what stands in their files. */
 #ifndef REPORT_RIG_H
 #define REPORT_RIG_H
 
@@ -16,7 +17,8 @@ static inline void begin(int nics, const char *const *more)
     host_dir(0);
     memcpy(rig->side[1].inst->run_dir, rig->side[0].inst->run_dir, sizeof(dir));
     for (int i = 0; i < 2; i++) {
-        r2_report_free(rig->side[i].inst); /* of an instance without a run directory, for its event file */
+        r2_report_free(
+            rig->side[i].inst); /* of an instance without a run directory, for its event file */
         r2_report_open(rig->side[i].inst, NULL);
         ck_assert_ptr_nonnull(rig->side[i].inst->report);
     }
@@ -65,7 +67,8 @@ static inline void end(void)
     host_dir_remove();
 }
 
-static inline const struct r2_stat_event *event_find(const struct r2_stat_view *v, enum r2_event_kind kind)
+static inline const struct r2_stat_event *event_find(const struct r2_stat_view *v,
+                                                     enum r2_event_kind kind)
 {
     for (int i = 0; i < v->events; i++) {
         if (v->event[i].kind == kind) {

@@ -5,8 +5,10 @@
 #include <check.h>
 #include <stdlib.h>
 
-/* @setup, @teardown: around each test, in its process; NULL: none. @limit_s: a bound against hangs. Returns the exit status. */
-static inline int suite_run(const char *name, int limit_s, void (*setup)(void), void (*teardown)(void), void (*add)(TCase *t))
+/* @setup, @teardown: around each test, in its process; NULL: none. @limit_s: a bound against hangs.
+ * Returns the exit status. */
+static inline int suite_run(const char *name, int limit_s, void (*setup)(void),
+                            void (*teardown)(void), void (*add)(TCase *t))
 {
     Suite *s = suite_create(name);
     TCase *t = tcase_create(name);

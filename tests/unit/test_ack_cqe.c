@@ -1,12 +1,13 @@
-/* NCCL_R2_ACK=cqe: a send is done when R's NIC has acknowledged it. Where that NIC dies before R's process has it, nothing can be sent again, and
- * both ends end with an error, soon. */
+/* NCCL_R2_ACK=cqe: a send is done when R's NIC has acknowledged it. Where that NIC dies before R's
+ * process has it, nothing can be sent again, and both ends end with an error, soon. */
 #include "tests/unit/race_rig.h"
 
 #define LEN 20000
 
 static const char *const cqe[] = {"0:NCCL_R2_ACK=cqe", "NCCL_R2_GIVE_UP=2000", NULL};
 static const char *const e2e[] = {"NCCL_R2_GIVE_UP=2000", NULL};
-static const char *const last[] = {"0:NCCL_R2_ACK=cqe", "NCCL_R2_GIVE_UP=2000", "NCCL_R2_FAILBACK=never", NULL};
+static const char *const last[] = {"0:NCCL_R2_ACK=cqe", "NCCL_R2_GIVE_UP=2000",
+                                   "NCCL_R2_FAILBACK=never", NULL};
 
 static struct ibv_cq *hidden; /* stays empty */
 static int (*true_poll_cq)(struct ibv_cq *cq, int n, struct ibv_wc *wc);
@@ -50,7 +51,8 @@ static void acknowledged(int nics, const char *const *options)
     rig_run(rig, RIG_MS);
 }
 
-/* Both ends have an error that says why, within @limit. S's NCCL hears of it with its next request. */
+/* Both ends have an error that says why, within @limit. S's NCCL hears of it with its next request.
+ */
 static void both_end_within(uint64_t limit)
 {
     uint64_t until = rig_now(rig) + limit;
@@ -78,7 +80,8 @@ START_TEST(lost_behind_the_nic_that_acknowledged)
 }
 END_TEST
 
-/* ... with the channel away when R's ledger is to be told, and back; and with S's word of it lost twice. */
+/* ... with the channel away when R's ledger is to be told, and back; and with S's word of it lost
+ * twice. */
 static int drop_bye(struct rig *r, int from, int type, union fo_body *body)
 {
     return !(from == 0 && (type == FO_MSG_BYE || type == FO_MSG_SETTLED)) || r->filter_count++ >= 4;
@@ -143,7 +146,8 @@ END_TEST
 /* A message in parts of which one is lost. */
 START_TEST(one_part_of_a_message)
 {
-    start(2, (const char *[]){"0:NCCL_R2_ACK=cqe", "NCCL_R2_SPREAD=on", "NCCL_R2_CUT_MIN=4096", NULL});
+    start(2,
+          (const char *[]){"0:NCCL_R2_ACK=cqe", "NCCL_R2_SPREAD=on", "NCCL_R2_CUT_MIN=4096", NULL});
     messages(4, LEN);
     recv_post(0, LEN);
     rig_run(rig, RIG_MS);
@@ -162,7 +166,8 @@ static int receiver_failed(struct rig *r)
     return r->side[1].status != R2_OK;
 }
 
-/* S has closed in order by then: R finds out alone, at once where no path is left that it could come by, else after NCCL_R2_GIVE_UP. */
+/* S has closed in order by then: R finds out alone, at once where no path is left that it could
+ * come by, else after NCCL_R2_GIVE_UP. */
 START_TEST(lost_after_the_sender_has_closed)
 {
     uint64_t from;

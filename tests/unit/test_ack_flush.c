@@ -1,5 +1,5 @@
-/* NCCL_R2_ACK=flush (P34): a part counts when it has been read back through the NIC that brought it. On host memory,
- * which NCCL_R2_FLUSH=always has treated as a GPU's. */
+/* NCCL_R2_ACK=flush (P34): a part counts when it has been read back through the NIC that brought
+ * it. On host memory, which NCCL_R2_FLUSH=always has treated as a GPU's. */
 #include "tests/unit/race_rig.h"
 
 #include "plugin/ib_transport/ib_ack_flush.h"
@@ -65,11 +65,12 @@ START_TEST(counts_when_it_has_been_read)
 }
 END_TEST
 
-/* The NIC, or its queue pair, dies between completion and read: the ledger does not have what it brought, S sends it
- * again. */
+/* The NIC, or its queue pair, dies between completion and read: the ledger does not have what it
+ * brought, S sends it again. */
 START_TEST(dies_between_completion_and_read)
 {
-    static const char *const what[] = {"h1:n0 down", "h1:n0 fatal", "h1:n0 remove", "*:n0 qp-error"};
+    static const char *const what[] = {"h1:n0 down", "h1:n0 fatal", "h1:n0 remove",
+                                       "*:n0 qp-error"};
     int flush = _i % 2;
 
     four_unread(flush ? ACK : "NCCL_R2_ACK=e2e", NULL);
@@ -149,7 +150,8 @@ static struct ibv_qp *create_no_lane(struct ibv_pd *pd, struct ibv_qp_init_attr 
     return true_create_qp(pd, attr);
 }
 
-/* A NIC that carries data and reads no more loses its path: what it brought comes over another one. */
+/* A NIC that carries data and reads no more loses its path: what it brought comes over another one.
+ */
 START_TEST(a_nic_that_reads_no_more_is_left)
 {
     four_unread(ACK, NULL);
@@ -182,8 +184,8 @@ START_TEST(a_claim_of_what_waits_is_no_proof)
 }
 END_TEST
 
-/* Messages in parts over several NICs, groups and adaptive routing beside it, and an end that leaves while something
- * waits. */
+/* Messages in parts over several NICs, groups and adaptive routing beside it, and an end that
+ * leaves while something waits. */
 START_TEST(parts_over_all_nics)
 {
     uint64_t reads, recv_unread;
@@ -216,11 +218,12 @@ START_TEST(parts_over_all_nics)
 }
 END_TEST
 
-/* What comes while NCCL does not call R is polled by the service thread. How long its read takes counts from when it
- * can be posted. */
+/* What comes while NCCL does not call R is polled by the service thread. How long its read takes
+ * counts from when it can be posted. */
 START_TEST(nobody_calls_the_receiver)
 {
-    start(1, (const char *[]){FLUSH, ACK, "0:NCCL_R2_T_SUSPECT=5000", "1:NCCL_R2_T_SUSPECT=10", NULL});
+    start(1,
+          (const char *[]){FLUSH, ACK, "0:NCCL_R2_T_SUSPECT=5000", "1:NCCL_R2_T_SUSPECT=10", NULL});
     messages(4, 1000);
     recv_burst(4, 5000);
     rig->side[1].asleep = 1;

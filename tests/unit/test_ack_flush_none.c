@@ -1,14 +1,17 @@
-/* NCCL_R2_ACK=flush where NICs have no flush lane: memory of the host, which NCCL_R2_FLUSH=always would have read, goes on without. */
+/* NCCL_R2_ACK=flush where NICs have no flush lane: memory of the host, which NCCL_R2_FLUSH=always
+ * would have read, goes on without. */
 #include "tests/unit/race_rig.h"
 
 #include <errno.h>
 
 #include "plugin/ib_transport/ib_ack_flush.h"
 
-static struct ibv_cq *(*true_create_cq)(struct ibv_context *ctx, int cqe, void *arg, struct ibv_comp_channel *ch, int vector);
+static struct ibv_cq *(*true_create_cq)(struct ibv_context *ctx, int cqe, void *arg,
+                                        struct ibv_comp_channel *ch, int vector);
 static unsigned refused; /* bit per NIC of R: its lane cannot be built */
 
-static struct ibv_cq *create_cq(struct ibv_context *ctx, int cqe, void *arg, struct ibv_comp_channel *ch, int vector)
+static struct ibv_cq *create_cq(struct ibv_context *ctx, int cqe, void *arg,
+                                struct ibv_comp_channel *ch, int vector)
 {
     const struct ib_nics *nics = &rig->side[1].inst->nics;
 
@@ -23,7 +26,8 @@ static struct ibv_cq *create_cq(struct ibv_context *ctx, int cqe, void *arg, str
 
 static void begin(unsigned nics)
 {
-    race_create(2, (const char *[]){"NCCL_R2_FLUSH=always", "NCCL_R2_ACK=flush", "NCCL_R2_T_RETURN=20", "NCCL_R2_T_PACKET=10", NULL});
+    race_create(2, (const char *[]){"NCCL_R2_FLUSH=always", "NCCL_R2_ACK=flush",
+                                    "NCCL_R2_T_RETURN=20", "NCCL_R2_T_PACKET=10", NULL});
     refused = nics;
     true_create_cq = rig->side[1].inst->v.create_cq;
     rig->side[1].inst->v.create_cq = create_cq;
@@ -76,7 +80,8 @@ START_TEST(no_lane_at_all)
 }
 END_TEST
 
-/* The path beside comes up again with a lane: from then on the one without gets nothing that is to be read, and what it brings late counts. */
+/* The path beside comes up again with a lane: from then on the one without gets nothing that is to
+ * be read, and what it brings late counts. */
 START_TEST(a_lane_comes_with_a_returning_path)
 {
     begin(3);

@@ -1,4 +1,5 @@
-/* Weights in whole instances: what both ends tell, faults, drains, other processes, and what of it reaches the plan. */
+/* Weights in whole instances: what both ends tell, faults, drains, other processes, and what of it
+ * reaches the plan. */
 #include "tests/unit/drain_rig.h"
 #include "tests/unit/topo_rig.h"
 
@@ -6,7 +7,8 @@
 
 #define GB 1000000000ull /* bytes per second: 8 Gb/s */
 
-static uint64_t rate[2][4]; /* by host and NIC; verbs tells lanes and speeds: 100, 200, 400 Gb/s are 12.5, 25, 50 GB/s */
+static uint64_t rate[2][4]; /* by host and NIC; verbs tells lanes and speeds: 100, 200, 400 Gb/s
+                               are 12.5, 25, 50 GB/s */
 
 static void begin(int nics, const char *const *options)
 {
@@ -25,7 +27,8 @@ static void begin(int nics, const char *const *options)
 
 static void open_it(int nics, const char *const *more)
 {
-    const char *options[16] = {"NCCL_R2_T_RETURN=50", "NCCL_R2_T_PACKET=100", "NCCL_R2_CUT_MIN=128"};
+    const char *options[16] = {"NCCL_R2_T_RETURN=50", "NCCL_R2_T_PACKET=100",
+                               "NCCL_R2_CUT_MIN=128"};
     int n = 3;
 
     while (more && *more) {
@@ -40,10 +43,13 @@ static int share(int p)
     return share_of(comm(0), p);
 }
 
-#define SHARES(a, b, c, d)                                                                                                                   \
-    ck_assert_msg(near(share(0), a) && near(share(1), b) && near(share(2), c) && near(share(3), d), "%d %d %d %d", share(0), share(1), share(2), share(3))
+#define SHARES(a, b, c, d)                                                                         \
+    ck_assert_msg(near(share(0), a) && near(share(1), b) && near(share(2), c) &&                   \
+                      near(share(3), d),                                                           \
+                  "%d %d %d %d", share(0), share(1), share(2), share(3))
 
-/* The division ends within 2 % of the best, and a weight may be 10 % off before it is worth a plan. */
+/* The division ends within 2 % of the best, and a weight may be 10 % off before it is worth a plan.
+ */
 static int near(int is, int want)
 {
     return want == 0 || want == 100 ? is == want : abs(is - want) <= 1 + want / 10;
@@ -77,7 +83,8 @@ START_TEST(the_other_ends_ports)
     for (int p = 1; p < 4; p++) { /* and so it is carried, to a part's 128 bytes */
         int of = (int)(100 * (carried(0, p) - bytes[p]) / (20 * sizeof(out[0])));
 
-        ck_assert_msg(abs(of - share(p)) <= 2, "path %d carries %d %%, planned %d %%", p, of, share(p));
+        ck_assert_msg(abs(of - share(p)) <= 2, "path %d carries %d %%, planned %d %%", p, of,
+                      share(p));
     }
     rig_fault(rig, "h1:n3 down");
     rig_run(rig, 20 * RIG_MS);
@@ -248,7 +255,8 @@ static int table_count(int side)
 {
     const struct r2_balance *b = rig->side[side].inst->balance;
 
-    return (b->comm != NULL) + (b->conn != NULL) + (b->demand != NULL) + (b->weight != NULL) + (b->work != NULL);
+    return (b->comm != NULL) + (b->conn != NULL) + (b->demand != NULL) + (b->weight != NULL) +
+           (b->work != NULL);
 }
 
 static void close_both(void)
@@ -258,7 +266,8 @@ static void close_both(void)
     rig_run(rig, 5 * RIG_S);
 }
 
-/* Two laps in one process: memory of divisions goes with the last connection, not before, and comes back for others. */
+/* Two laps in one process: memory of divisions goes with the last connection, not before, and comes
+ * back for others. */
 START_TEST(memory_goes_with_the_last_connection)
 {
     memset(rate, 0, sizeof(rate));
@@ -301,7 +310,8 @@ END_TEST
 
 START_TEST(what_others_send_is_left_room)
 {
-    static const struct r2_board_who who = {.command = "neighbour", .host = "h0", .pid = 1, .since = 1};
+    static const struct r2_board_who who = {
+        .command = "neighbour", .host = "h0", .pid = 1, .since = 1};
     struct r2_board_nic row = {.name = "x", .port = 1};
     struct r2_board_flow flow = {.conns = 2, .rows = 1, .demand = 0};
     struct r2_board *b;
@@ -320,7 +330,8 @@ START_TEST(what_others_send_is_left_room)
     rig_run(rig, 30 * RIG_MS);
     SHARES(0, 33, 33, 33);
 
-    /* its row 5 is our NIC 1, row 0 is nobody's; it sends twice over NIC 1 and says something of a NIC that it does not have */
+    /* its row 5 is our NIC 1, row 0 is nobody's; it sends twice over NIC 1 and says something of a
+     * NIC that it does not have */
     row.guid = rig->side[0].inst->nics.nic[1].guid;
     r2_board_nic_set(b, 5, &row);
     flow.rows = 1u << 5 | 1u;
@@ -330,7 +341,8 @@ START_TEST(what_others_send_is_left_room)
     flow.conns = 0;
     r2_board_flow_set(b, 7, &flow);
     rig_run(rig, 300 * RIG_MS);
-    ck_assert_msg(share(1) <= 4 && near(share(2), 50) && near(share(3), 50), "%d %d %d", share(1), share(2), share(3));
+    ck_assert_msg(share(1) <= 4 && near(share(2), 50) && near(share(3), 50), "%d %d %d", share(1),
+                  share(2), share(3));
     messages(2);
     {
         struct r2_board_flow ours;
@@ -367,7 +379,8 @@ static void nic(const char *name, unsigned bus, int parent, int root)
     nic_on(name, bus, parent, root, 0);
 }
 
-/* A switch with a GPU, m0 and m1; m2 at the same root complex, m4 at another one; m3 is not in the tree. Used are m0 to m3. */
+/* A switch with a GPU, m0 and m1; m2 at the same root complex, m4 at another one; m3 is not in the
+ * tree. Used are m0 to m3. */
 static void machine(struct ib_nics *nics)
 {
     char why[300];
@@ -378,7 +391,9 @@ static void machine(struct ib_nics *nics)
     root = topo_root_add(&t, 0, 0x10);
     port = fn(0x10, 1, -1, root, 0x060400, 0x1000);
     up = fn(0x11, 0, port, root, 0x060400, 0x1000);
-    ck_assert_int_ge(topo_gpu_add(&t, fn(0x13, 0, fn(0x12, 0, up, root, 0x060400, 0x1000), root, 0x030200, 0x10de)), 0);
+    ck_assert_int_ge(topo_gpu_add(&t, fn(0x13, 0, fn(0x12, 0, up, root, 0x060400, 0x1000), root,
+                                         0x030200, 0x10de)),
+                     0);
     nic("m0", 0x14, fn(0x12, 1, up, root, 0x060400, 0x1000), root);
     nic("m1", 0x15, fn(0x12, 2, up, root, 0x060400, 0x1000), root);
     nic("m2", 0x19, fn(0x10, 2, -1, root, 0x060400, 0x1000), root);
@@ -438,7 +453,8 @@ START_TEST(ways_with_a_port_that_is_down)
         t.nic[i].state = TOPO_STATE_ACTIVE;
         t.nic[i].rate_mbps = 100000; /* PCI is faster, verbs has counted otherwise */
     }
-    t.nic[r2_ways_place(&t, &(struct ib_nic){.dev_name = "m4", .port = 1})].rate_mbps = 10000; /* not one of ours */
+    t.nic[r2_ways_place(&t, &(struct ib_nic){.dev_name = "m4", .port = 1})].rate_mbps =
+        10000; /* not one of ours */
     r2_ways_make(&want, &nics, &t, R2_VIA_NONE);
     ck_assert_uint_eq(want.way[0][2].reach, 100000 * BALANCE_BRIDGE_PERCENT / 100);
     ck_assert_uint_gt(want.way[0][1].preference, want.way[0][2].preference);
@@ -448,7 +464,8 @@ START_TEST(ways_with_a_port_that_is_down)
         down->state = TOPO_STATE_DOWN;
         down->rate_mbps = said[i % 3];
         r2_ways_make(&w, &nics, &t, R2_VIA_NONE);
-        ck_assert_msg(memcmp(&w, &want, sizeof(w)) == 0, "m%d down: port %u, from m0 to m2 %u", i / 3, w.port[i / 3], w.way[0][2].reach);
+        ck_assert_msg(memcmp(&w, &want, sizeof(w)) == 0, "m%d down: port %u, from m0 to m2 %u",
+                      i / 3, w.port[i / 3], w.way[0][2].reach);
         *down = up;
     }
     for (int i = 0; i < t.nics; i++) {
@@ -459,7 +476,8 @@ START_TEST(ways_with_a_port_that_is_down)
 }
 END_TEST
 
-/* m0 and m1 are nearer to the GPU than m2 and m4, but not ours (NCCL_IB_HCA, storage): whom else would it use? */
+/* m0 and m1 are nearer to the GPU than m2 and m4, but not ours (NCCL_IB_HCA, storage): whom else
+ * would it use? */
 START_TEST(ways_beside_nics_that_are_not_used)
 {
     static struct ib_nics nics;

@@ -1,4 +1,5 @@
-/* How flows are divided: against bounds that are found independently, and on the cases that failures make. */
+/* How flows are divided: against bounds that are found independently, and on the cases that
+ * failures make. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,8 +31,9 @@ static void path_add(const int *res)
 {
     struct balance_path *p = &path[net.paths++];
 
-    for (; *res >= 0; res++)
+    for (; *res >= 0; res++) {
         p->res[p->n++] = (uint16_t)*res;
+    }
     flow[net.flows - 1].n++;
 }
 #define PATH(...) path_add((const int[]){__VA_ARGS__, -1})
@@ -40,8 +42,9 @@ static uint64_t flow_rate(unsigned f)
 {
     uint64_t sum = 0;
 
-    for (uint32_t p = flow[f].first; p < flow[f].first + flow[f].n; p++)
+    for (uint32_t p = flow[f].first; p < flow[f].first + flow[f].n; p++) {
         sum += rate[p];
+    }
     return sum;
 }
 
@@ -58,10 +61,12 @@ static void fill(void)
         uint64_t used = 0;
 
         for (uint32_t p = 0; p < net.paths; p++) {
-            for (int i = 0; i < path[p].n; i++)
+            for (int i = 0; i < path[p].n; i++) {
                 used += path[p].res[i] == r ? rate[p] : 0;
+            }
         }
-        ck_assert_msg(used <= mbps[r], "resource %u has %u, gives %lu", r, mbps[r], (unsigned long)used);
+        ck_assert_msg(used <= mbps[r], "resource %u has %u, gives %lu", r, mbps[r],
+                      (unsigned long)used);
     }
     for (uint32_t f = 0; f < net.flows; f++) {
         uint64_t sum = 0;
@@ -69,8 +74,10 @@ static void fill(void)
         for (uint32_t p = flow[f].first; p < flow[f].first + flow[f].n; p++) {
             sum += weight[p];
             /* weights are the rates' ratio, up to their rounding */
-            if (flow_rate(f) > 100000)
-                ck_assert(labs((long)(weight[p] * flow_rate(f) / BALANCE_ONE) - (long)rate[p]) <= (long)(flow_rate(f) / 16384 + 2));
+            if (flow_rate(f) > 100000) {
+                ck_assert(labs((long)(weight[p] * flow_rate(f) / BALANCE_ONE) - (long)rate[p]) <=
+                          (long)(flow_rate(f) / 16384 + 2));
+            }
         }
         ck_assert_uint_eq(sum, BALANCE_ONE);
     }
@@ -89,21 +96,24 @@ static double least_get(void)
     return least;
 }
 
-/* What nobody can exceed, from one set of prices of the resources: what everything costs by what each flow pays at least. */
+/* What nobody can exceed, from one set of prices of the resources: what everything costs by what
+ * each flow pays at least. */
 static double price_bound(const int *price)
 {
     double all = 0, pay = 0;
 
-    for (uint32_t r = 0; r < net.resources; r++)
+    for (uint32_t r = 0; r < net.resources; r++) {
         all += (double)price[r] * mbps[r];
+    }
     for (uint32_t f = 0; f < net.flows; f++) {
         int least = 1 << 20;
 
         for (uint32_t p = flow[f].first; p < flow[f].first + flow[f].n; p++) {
             int cost = 0;
 
-            for (int i = 0; i < path[p].n; i++)
+            for (int i = 0; i < path[p].n; i++) {
                 cost += price[path[p].res[i]];
+            }
             least = cost < least ? cost : least;
         }
         pay += (double)least * flow[f].share;
@@ -121,10 +131,12 @@ static double bound_get(int top)
         uint32_t r = 0;
         double b;
 
-        while (r < net.resources && price[r] == top)
+        while (r < net.resources && price[r] == top) {
             price[r++] = 0;
-        if (r == net.resources)
+        }
+        if (r == net.resources) {
             return best;
+        }
         price[r]++;
         b = price_bound(price);
         best = b < best ? b : best;
@@ -136,23 +148,26 @@ static void random_net(unsigned seed)
     srandom(seed);
     begin();
     net.resources = 2 + (uint32_t)random() % 5;
-    for (uint32_t r = 0; r < net.resources; r++)
+    for (uint32_t r = 0; r < net.resources; r++) {
         mbps[r] = 50000 * (1 + (uint32_t)random() % 8);
+    }
     for (int f = 1 + (int)(random() % 5); f > 0; f--) {
         flow_add(1 + (random() % 4 == 0));
         for (int k = 1 + (int)(random() % 4); k > 0; k--) {
             int res[4] = {-1, -1, -1, -1}, n = 0, want = 1 + (int)(random() % 3);
 
             for (uint32_t r = 0; r < net.resources && n < want; r++) {
-                if (random() % 2 || net.resources - r <= (uint32_t)(want - n))
+                if (random() % 2 || net.resources - r <= (uint32_t)(want - n)) {
                     res[n++] = (int)r;
+                }
             }
             path_add(res);
         }
     }
 }
 
-/* No assignment gives the one that gets least more than a few percent more: shown by bounds that owe nothing to the code under test. */
+/* No assignment gives the one that gets least more than a few percent more: shown by bounds that
+ * owe nothing to the code under test. */
 START_TEST(nobody_could_get_more)
 {
     int far = 0;
@@ -164,7 +179,8 @@ START_TEST(nobody_could_get_more)
         fill();
         bound = bound_get(3);
         ck_assert_msg(least_get() <= bound * 1.0001, "seed %u: more than there is", seed);
-        ck_assert_msg(least_get() >= result.least * 0.999, "seed %u: promised %g, gives %g", seed, result.least, least_get());
+        ck_assert_msg(least_get() >= result.least * 0.999, "seed %u: promised %g, gives %g", seed,
+                      result.least, least_get());
         ck_assert_msg(least_get() >= bound * 0.9, "seed %u: %g of %g", seed, least_get(), bound);
         far += least_get() < bound * 0.975;
     }
@@ -178,22 +194,28 @@ START_TEST(one_nic_of_four_lost)
     for (int left = 4; left >= 3; left--) {
         begin();
         net.resources = 8;
-        for (int n = 0; n < 4; n++)
+        for (int n = 0; n < 4; n++) {
             mbps[n] = mbps[4 + n] = n < left ? 400000 : 0;
+        }
         for (int f = 0; f < 4; f++) {
             flow_add(1);
-            for (int n = 0; n < 4; n++)
+            for (int n = 0; n < 4; n++) {
                 PATH(n, 4 + n);
+            }
         }
         fill();
         ck_assert(least_get() >= 0.98 * 100000 * left);
-        for (uint32_t p = 0; p < net.paths; p++)
-            ck_assert_uint_le(weight[p], (uint32_t)(p % 4 < (uint32_t)left ? BALANCE_ONE / left + BALANCE_ONE / 50 : 0));
+        for (uint32_t p = 0; p < net.paths; p++) {
+            ck_assert_uint_le(
+                weight[p],
+                (uint32_t)(p % 4 < (uint32_t)left ? BALANCE_ONE / left + BALANCE_ONE / 50 : 0));
+        }
     }
 }
 END_TEST
 
-/* NICs of 400 and 200, of which one shares its uplink with another flow: in proportion to what each can still take. */
+/* NICs of 400 and 200, of which one shares its uplink with another flow: in proportion to what each
+ * can still take. */
 START_TEST(unequal_paths)
 {
     begin();
@@ -213,7 +235,8 @@ START_TEST(unequal_paths)
 }
 END_TEST
 
-/* Two flows that can both use NIC 1 share it so that the one that has nothing else loses nothing. */
+/* Two flows that can both use NIC 1 share it so that the one that has nothing else loses nothing.
+ */
 START_TEST(the_rich_give_way)
 {
     begin();
@@ -235,8 +258,9 @@ START_TEST(shared_link)
 {
     begin();
     net.resources = 5;
-    for (int n = 0; n < 4; n++)
+    for (int n = 0; n < 4; n++) {
         mbps[n] = 400000;
+    }
     mbps[4] = 176000;
     flow_add(1);
     PATH(0);
@@ -327,12 +351,13 @@ START_TEST(extremes)
     for (int f = 0; f < 256; f++) {
         flow_add(f % 2 ? 256 : 1);
         for (int k = 0; k < 6; k++) {
-            if (k % 3 == 0)
+            if (k % 3 == 0) {
                 PATH(0);
-            else if (k % 3 == 1)
+            } else if (k % 3 == 1) {
                 PATH(1, 2);
-            else
+            } else {
                 PATH(2);
+            }
         }
     }
     fill();
@@ -348,9 +373,12 @@ START_TEST(plans_are_not_changed_for_little)
     ck_assert(!balance_weights_differ(now, (const uint32_t[]){42000, 23536, 0}, 3, 10));
     ck_assert(balance_weights_differ(now, (const uint32_t[]){43000, 22536, 0}, 3, 10));
     ck_assert(!balance_weights_differ(now, (const uint32_t[]){40000, 25535, 1}, 3, 10));
-    ck_assert(!balance_weights_differ(now, (const uint32_t[]){40000, 25536 - BALANCE_LITTLE, BALANCE_LITTLE}, 3, 10));
-    ck_assert(balance_weights_differ(now, (const uint32_t[]){40000, 25536 - 2 * BALANCE_LITTLE, 2 * BALANCE_LITTLE}, 3, 10));
-    ck_assert(!balance_weights_differ((const uint32_t[]){65396, 131, 9}, (const uint32_t[]){65413, 116, 7}, 3, 10));
+    ck_assert(!balance_weights_differ(
+        now, (const uint32_t[]){40000, 25536 - BALANCE_LITTLE, BALANCE_LITTLE}, 3, 10));
+    ck_assert(balance_weights_differ(
+        now, (const uint32_t[]){40000, 25536 - 2 * BALANCE_LITTLE, 2 * BALANCE_LITTLE}, 3, 10));
+    ck_assert(!balance_weights_differ((const uint32_t[]){65396, 131, 9},
+                                      (const uint32_t[]){65413, 116, 7}, 3, 10));
     ck_assert(balance_weights_differ(now, (const uint32_t[]){65536, 0, 0}, 3, 99));
 }
 END_TEST

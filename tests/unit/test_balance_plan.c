@@ -1,4 +1,5 @@
-/* Weights of a host's connections: against what NICs then carry, on the cases that failures make, and with numbers that make no sense. */
+/* Weights of a host's connections: against what NICs then carry, on the cases that failures make,
+ * and with numbers that make no sense. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,9 +21,11 @@ static void begin(uint32_t nics)
     memset(conn, 0, sizeof(conn));
     memset(demand, 0, sizeof(demand));
     memset(other, 0, sizeof(other));
-    f = (struct balance_facts){.nics = nics, .conn = conn, .demand = demand, .other = other, .link = link_mbps};
-    for (uint32_t i = 0; i < nics && i < BALANCE_PLAN_NICS; i++)
+    f = (struct balance_facts){
+        .nics = nics, .conn = conn, .demand = demand, .other = other, .link = link_mbps};
+    for (uint32_t i = 0; i < nics && i < BALANCE_PLAN_NICS; i++) {
         f.port[i] = MBPS;
+    }
 }
 
 /* A connection over the NIC pairs of @nics, same rail at both ends. */
@@ -53,8 +56,9 @@ static void plan(void)
     memset(work, 0xa5, size + 8);
     memset(weight, 0xff, sizeof(weight));
     ck_assert_int_eq(balance_plan(&f, work, weight), 0);
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 8; i++) {
         ck_assert_msg(work[size + (size_t)i] == 0xa5, "written behind the working memory");
+    }
     free(work);
     for (uint32_t c = 0; c < f.conns; c++) {
         uint64_t sum = 0;
@@ -71,12 +75,14 @@ static void plan(void)
 static void loads_add(double load[BALANCE_PLAN_NICS])
 {
     for (uint32_t c = 0; c < f.conns; c++) {
-        for (uint32_t i = 0; i < conn[c].n; i++)
+        for (uint32_t i = 0; i < conn[c].n; i++) {
             load[conn[c].pair[i].nic] += (double)demand[c] * weight[c][i] / BALANCE_ONE;
+        }
     }
 }
 
-/* The highest load for its port, over that of a division without any limit but the ports of @nics. */
+/* The highest load for its port, over that of a division without any limit but the ports of @nics.
+ */
 static double over_ideal(const double *load, uint32_t nics)
 {
     double all = 0, rate = 0, most = 0;
@@ -106,7 +112,8 @@ START_TEST(lost_nics_of_a_process_alone)
             }
             plan();
             loads_add(load);
-            ck_assert_msg(over_ideal(load, left) < 1 / 0.97, "%u of %u lost: %f over the ideal", lost, nics, over_ideal(load, left));
+            ck_assert_msg(over_ideal(load, left) < 1 / 0.97, "%u of %u lost: %f over the ideal",
+                          lost, nics, over_ideal(load, left));
         }
     }
 }
@@ -115,36 +122,44 @@ END_TEST
 /* Each process divides for itself, from what the others say. */
 START_TEST(processes_that_share_nics)
 {
-    static const uint64_t wants[][4] = {{1000, 1000, 1000, 1000}, {1000, 500, 250, 2000}, {0, 0, 0, 0}, {1, 1, 1, 1}};
+    static const uint64_t wants[][4] = {
+        {1000, 1000, 1000, 1000}, {1000, 500, 250, 2000}, {0, 0, 0, 0}, {1, 1, 1, 1}};
 
     for (unsigned w = 0; w < sizeof(wants) / sizeof(wants[0]); w++) {
-        for (unsigned each = 0; each < 2; each++) { /* a process has its own NIC, or connections on every NIC */
+        for (unsigned each = 0; each < 2;
+             each++) { /* a process has its own NIC, or connections on every NIC */
             double load[BALANCE_PLAN_NICS] = {0}, mine[BALANCE_PLAN_NICS] = {0};
 
             for (int p = 0; p < 4; p++) {
                 begin(4);
                 for (int q = 0; q < 4; q++) {
-                    for (uint32_t home = each ? 0 : (uint32_t)q; home < (each ? 4 : (uint32_t)q + 1); home++) {
+                    for (uint32_t home = each ? 0 : (uint32_t)q;
+                         home < (each ? 4 : (uint32_t)q + 1); home++) {
                         uint32_t nics = home == 0 ? 0xe : 1u << home;
 
-                        if (p == q)
+                        if (p == q) {
                             conn_add(7, nics, wants[w][q]);
-                        else
+                        } else {
                             other_add(nics, 1, wants[w][q]);
+                        }
                     }
                 }
                 plan();
-                for (uint32_t c = 0; c < f.conns; c++)
+                for (uint32_t c = 0; c < f.conns; c++) {
                     demand[c] = wants[w][p] ? wants[w][p] : 1;
+                }
                 memset(mine, 0, sizeof(mine));
                 loads_add(mine);
-                for (int i = 0; i < 4; i++)
+                for (int i = 0; i < 4; i++) {
                     load[i] += mine[i];
+                }
             }
-            if (each == 0 && w == 1)
+            if (each == 0 && w == 1) {
                 continue; /* one connection alone wants more than the mean */
+            }
             ck_assert(load[0] == 0);
-            ck_assert_msg(over_ideal(load, 0xe) < 1.1, "case %u %u: %f over the mean", w, each, over_ideal(load, 0xe));
+            ck_assert_msg(over_ideal(load, 0xe) < 1.1, "case %u %u: %f over the mean", w, each,
+                          over_ideal(load, 0xe));
         }
     }
 }
@@ -164,7 +179,8 @@ START_TEST(a_nic_that_others_fill_gets_less)
 }
 END_TEST
 
-/* A slow NIC that nobody needs, since the others have room, goes on being measured; one that is very slow holds nobody up by that. */
+/* A slow NIC that nobody needs, since the others have room, goes on being measured; one that is
+ * very slow holds nobody up by that. */
 START_TEST(a_slow_nic_keeps_some_work)
 {
     struct balance_conn *c;
@@ -189,8 +205,9 @@ static void paths_are(struct balance_conn *c, int a, int b, int d)
 {
     const int nic[] = {a, b, d};
 
-    for (c->n = 0; c->n < 3; c->n++)
+    for (c->n = 0; c->n < 3; c->n++) {
         c->pair[c->n].nic = c->pair[c->n].there = (uint8_t)nic[c->n];
+    }
 }
 
 static void measured_is(uint32_t nic, uint32_t mbps, uint32_t nic_mbps)
@@ -205,7 +222,8 @@ static void measured_is(uint32_t nic, uint32_t mbps, uint32_t nic_mbps)
     }
 }
 
-/* A rate that was measured is that of the NIC pair, not of each kind of connection over it: those that have it first and those that have it last share it. */
+/* A rate that was measured is that of the NIC pair, not of each kind of connection over it: those
+ * that have it first and those that have it last share it. */
 START_TEST(a_measured_pair_is_one_for_all_kinds)
 {
     double load[BALANCE_PLAN_NICS] = {0};
@@ -231,12 +249,15 @@ START_TEST(a_pair_measured_twice)
         conn[turn].pair[0].mbps_measured = MBPS / 2;
         conn[!turn].pair[0].mbps_measured = MBPS / 10;
         plan();
-        ck_assert_msg(weight[0][0] > BALANCE_ONE / 3 - 1500 && weight[0][0] < BALANCE_ONE / 3 + 1500, "turn %d: %u", turn, weight[0][0]);
+        ck_assert_msg(weight[0][0] > BALANCE_ONE / 3 - 1500 &&
+                          weight[0][0] < BALANCE_ONE / 3 + 1500,
+                      "turn %d: %u", turn, weight[0][0]);
     }
 }
 END_TEST
 
-/* A NIC at a fifth of its rate that sends to many hosts: its pairs together are held to what it carries, whatever each was taken for. */
+/* A NIC at a fifth of its rate that sends to many hosts: its pairs together are held to what it
+ * carries, whatever each was taken for. */
 START_TEST(a_slow_nic_to_many_hosts)
 {
     static const uint32_t pair_mbps[] = {MBPS / 5, MBPS / 32};
@@ -247,14 +268,17 @@ START_TEST(a_slow_nic_to_many_hosts)
 
             begin(4);
             for (uint32_t h = 0; h < hosts; h++) {
-                for (uint32_t n = 0; n < 4; n++)
+                for (uint32_t n = 0; n < 4; n++) {
                     conn_add(h, n == 1 ? 0xf : 1u << n, 1000); /* its own use all NICs now */
+                }
             }
             measured_is(1, pair_mbps[k], MBPS / 5);
             plan();
             loads_add(load);
             f.port[1] = hosts * pair_mbps[k] < MBPS / 5 ? hosts * pair_mbps[k] : MBPS / 5;
-            ck_assert_msg(over_ideal(load, 0xf) < 1 / 0.97, "%u hosts, pairs at %u: %f over the ideal", hosts, pair_mbps[k], over_ideal(load, 0xf));
+            ck_assert_msg(over_ideal(load, 0xf) < 1 / 0.97,
+                          "%u hosts, pairs at %u: %f over the ideal", hosts, pair_mbps[k],
+                          over_ideal(load, 0xf));
         }
     }
 }
@@ -282,12 +306,14 @@ START_TEST(demand_counts)
     for (int others = 0; others < 2; others++) {
         begin(3);
         conn_add(1, 6, 3000);
-        if (others)
+        if (others) {
             other_add(2, 1, 1000);
-        else
+        } else {
             conn_add(1, 2, 1000);
+        }
         plan();
-        ck_assert_msg(abs((int)weight[0][0] - (int)BALANCE_ONE / 3) < (int)BALANCE_ONE / 30, "%u", weight[0][0]);
+        ck_assert_msg(abs((int)weight[0][0] - (int)BALANCE_ONE / 3) < (int)BALANCE_ONE / 30, "%u",
+                      weight[0][0]);
         demand[0] = 0; /* nothing lately, which is next to nothing: what is left is its own */
         plan();
         ck_assert_msg(weight[0][1] > BALANCE_ONE * 9 / 10, "%u", weight[0][1]);
@@ -301,8 +327,9 @@ static double got(const uint32_t *w, const double *rate, uint32_t n)
     double least = 1e30;
 
     for (uint32_t i = 0; i < n; i++) {
-        if (w[i] && rate[i] * BALANCE_ONE / w[i] < least)
+        if (w[i] && rate[i] * BALANCE_ONE / w[i] < least) {
             least = rate[i] * BALANCE_ONE / w[i];
+        }
     }
     return least;
 }
@@ -319,22 +346,26 @@ START_TEST(unequal_nics)
         begin(n);
         c = conn_add(1, (1u << n) - 1, 77);
         for (uint32_t i = 0; i < n; i++) {
-            uint32_t *limit[] = {&f.port[i], &c->pair[i].port_there, &c->pair[i].reach_there, &c->pair[i].mbps_measured};
+            uint32_t *limit[] = {&f.port[i], &c->pair[i].port_there, &c->pair[i].reach_there,
+                                 &c->pair[i].mbps_measured};
 
             seed = seed * 1664525 + 1013904223;
             f.port[i] = 400000;
             *limit[(seed >> 8) % 4] = 10000 + (seed >> 10) % 390000;
             rate[i] = 400000;
-            for (int k = 0; k < 4; k++)
+            for (int k = 0; k < 4; k++) {
                 rate[i] = *limit[k] && *limit[k] < rate[i] ? *limit[k] : rate[i];
+            }
             sum += rate[i];
             best = rate[i] > best ? rate[i] : best;
         }
         plan();
-        ck_assert_msg(got(weight[0], rate, n) >= 0.95 * sum, "round %d: %f of %f", round, got(weight[0], rate, n), sum);
+        ck_assert_msg(got(weight[0], rate, n) >= 0.95 * sum, "round %d: %f of %f", round,
+                      got(weight[0], rate, n), sum);
         ck_assert(got(weight[0], rate, n) >= best);
         balance_plan_own(&f, c, weight[0]);
-        ck_assert_msg(got(weight[0], rate, n) >= 0.95 * sum, "own: round %d: %f of %f", round, got(weight[0], rate, n), sum);
+        ck_assert_msg(got(weight[0], rate, n) >= 0.95 * sum, "own: round %d: %f of %f", round,
+                      got(weight[0], rate, n), sum);
     }
 }
 END_TEST
@@ -345,15 +376,17 @@ START_TEST(bridge_between)
     struct balance_conn *c;
 
     begin(3);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         f.port[i] = 400000;
+    }
     link_mbps[0] = 400000 * BALANCE_BRIDGE_PERCENT / 100;
     f.links = 1;
     c = conn_add(1, 6, 1000);
     c->pair[1].ways = 1;
     c->pair[1].way[0] = 0;
     plan();
-    ck_assert_msg(abs((int)weight[0][0] - (int)(BALANCE_ONE * 100 / 158)) < 700, "%u", weight[0][0]);
+    ck_assert_msg(abs((int)weight[0][0] - (int)(BALANCE_ONE * 100 / 158)) < 700, "%u",
+                  weight[0][0]);
     balance_plan_own(&f, c, weight[0]);
     ck_assert_int_lt(abs((int)weight[0][0] - (int)(BALANCE_ONE * 100 / 158)), 3);
 }
@@ -374,7 +407,8 @@ START_TEST(shared_link)
         c->pair[i].way[1] = 5; /* once all the same */
     }
     plan();
-    ck_assert_msg(weight[0][0] > BALANCE_ONE * 48 / 100 && weight[0][0] < BALANCE_ONE * 52 / 100, "%u", weight[0][0]);
+    ck_assert_msg(weight[0][0] > BALANCE_ONE * 48 / 100 && weight[0][0] < BALANCE_ONE * 52 / 100,
+                  "%u", weight[0][0]);
 }
 END_TEST
 
@@ -387,12 +421,14 @@ START_TEST(remote_ports)
     for (int i = 0; i < 4; i++) {
         struct balance_conn *c = conn_add(i < 3 ? 1 : 2, i == 0 || i == 3 ? 6 : 2, 1000);
 
-        for (uint32_t k = 0; k < c->n; k++)
+        for (uint32_t k = 0; k < c->n; k++) {
             c->pair[k].port_there = MBPS;
+        }
         f.port[1] = f.port[2] = 4 * MBPS;
     }
     plan();
-    ck_assert_msg(weight[0][0] < BALANCE_ONE / 20, "%u", weight[0][0]); /* two others are bound to it there */
+    ck_assert_msg(weight[0][0] < BALANCE_ONE / 20, "%u",
+                  weight[0][0]); /* two others are bound to it there */
     load = weight[3][0];
     ck_assert(load > BALANCE_ONE * 0.2); /* to host 2 nobody else goes */
 }
@@ -418,11 +454,13 @@ END_TEST
 START_TEST(equal_connections_are_one)
 {
     begin(8);
-    for (int i = 0; i < 300; i++)
+    for (int i = 0; i < 300; i++) {
         conn_add((uint32_t)i % 3, 0xfe, 10);
+    }
     plan();
-    for (int i = 3; i < 300; i++)
+    for (int i = 3; i < 300; i++) {
         ck_assert(memcmp(weight[i], weight[i % 3], sizeof(weight[0])) == 0);
+    }
 }
 END_TEST
 
@@ -430,8 +468,9 @@ END_TEST
 START_TEST(too_many_kinds)
 {
     begin(8);
-    for (uint32_t i = 0; i < CONNS; i++)
+    for (uint32_t i = 0; i < CONNS; i++) {
         conn_add(i, 0xfe, 10);
+    }
     plan();
     for (int i = 0; i < 7; i++) {
         ck_assert_int_lt(abs((int)weight[CONNS - 1][i] - (int)BALANCE_ONE / 7), 2);
@@ -452,8 +491,9 @@ START_TEST(numbers_that_cannot_be)
     c->pair[1].there = 255;
     c->pair[1].port_there = 5;
     c->pair[2].ways = 255;
-    for (int i = 0; i < BALANCE_PLAN_WAYS; i++)
+    for (int i = 0; i < BALANCE_PLAN_WAYS; i++) {
         c->pair[2].way[i] = 60000;
+    }
     conn_add(2, 0xf, UINT64_MAX);
     conn_add(3, 1, 1)->n = 77;
     other_add(UINT32_MAX, UINT32_MAX, UINT64_MAX);
@@ -465,7 +505,8 @@ START_TEST(numbers_that_cannot_be)
     balance_plan_own(&f, c, own);
     ck_assert_uint_eq(own[0] + own[1] + own[2] + own[3], BALANCE_ONE);
 
-    begin(4); /* one that says next to nothing of itself gets next to nothing, and only of its own */
+    begin(
+        4); /* one that says next to nothing of itself gets next to nothing, and only of its own */
     c = conn_add(1, 3, 10);
     c->pair[0].port_there = 1;
     c->pair[1].port_there = BALANCE_MBPS_MAX;
@@ -493,7 +534,8 @@ static uint32_t drawn(uint32_t n)
     return (seed >> 8) % (n ? n : 1);
 }
 
-/* Random facts: the division stands, is the same each time, and no weight is on what has more asked of it than on its like. */
+/* Random facts: the division stands, is the same each time, and no weight is on what has more asked
+ * of it than on its like. */
 START_TEST(anything)
 {
     static uint32_t first[CONNS][BALANCE_PLAN_PATHS];
@@ -505,10 +547,12 @@ START_TEST(anything)
 
     begin(1 + drawn(BALANCE_PLAN_NICS));
     f.links = drawn(64);
-    for (uint32_t i = 0; i < f.links; i++)
+    for (uint32_t i = 0; i < f.links; i++) {
         link_mbps[i] = drawn(3) ? drawn(500000) : 0;
-    for (uint32_t i = 0; i < f.nics; i++)
+    }
+    for (uint32_t i = 0; i < f.nics; i++) {
         f.port[i] = drawn(5) ? 1 + drawn(500000) : 0;
+    }
     for (uint32_t i = 0; i < n; i++) {
         struct balance_conn *c = conn_add(drawn(4), 0, drawn(2) ? drawn(1000) : 0);
 
@@ -519,8 +563,9 @@ START_TEST(anything)
             p->nic = (uint8_t)(drawn(f.nics));
             p->there = (uint8_t)(drawn(40));
             p->ways = (uint8_t)(drawn(BALANCE_PLAN_WAYS + 1));
-            for (int w = 0; w < p->ways; w++)
+            for (int w = 0; w < p->ways; w++) {
                 p->way[w] = (uint16_t)(drawn(70));
+            }
             p->port_there = drawn(2) ? drawn(500000) : 0;
             p->reach_there = drawn(2) ? drawn(500000) : 0;
             p->mbps_measured = drawn(4) ? 0 : drawn(500000);

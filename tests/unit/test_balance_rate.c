@@ -7,7 +7,8 @@
 
 #define MS 1000000ull
 
-static struct balance_tempo tempo_of(unsigned looks, unsigned busy_of_ten, uint64_t bytes, uint64_t queued)
+static struct balance_tempo tempo_of(unsigned looks, unsigned busy_of_ten, uint64_t bytes,
+                                     uint64_t queued)
 {
     struct balance_rate r = {.windows = 0};
     struct balance_tempo t;
@@ -24,7 +25,8 @@ static struct balance_tempo tempo_of(unsigned looks, unsigned busy_of_ten, uint6
 
 START_TEST(rate_while_busy)
 {
-    struct balance_tempo full = tempo_of(48, 10, 1000000, 4000000), half = tempo_of(48, 5, 500000, 4000000);
+    struct balance_tempo full = tempo_of(48, 10, 1000000, 4000000),
+                         half = tempo_of(48, 5, 500000, 4000000);
     struct balance_tempo none = tempo_of(48, 0, 0, 0), unseen = tempo_of(48, 0, 1000, 0);
     struct balance_rate r = {.windows = 0};
     struct balance_tempo t;
@@ -41,13 +43,15 @@ START_TEST(rate_while_busy)
     ck_assert_uint_gt(half.most, half.rate);
     ck_assert_uint_eq(none.rate, 0);
     ck_assert_uint_eq(none.parts, 0);
-    ck_assert_uint_gt(unseen.rate, 0); /* so little that no look met it: a rate, but nothing that is sure */
+    ck_assert_uint_gt(unseen.rate,
+                      0); /* so little that no look met it: a rate, but nothing that is sure */
     ck_assert_uint_lt(unseen.least, unseen.rate);
     balance_rate_get(&r, 1, &t); /* nothing yet */
     ck_assert_uint_eq(t.rate, 0);
     balance_rate_get(&r, 0, &t);
     ck_assert_uint_eq(t.rate, 0);
-    while (!balance_rate_look(&r, UINT64_MAX / 64, UINT32_MAX / 64, UINT64_MAX / 64, UINT64_MAX / 64, 1)) { /* nonsense is no trap */
+    while (!balance_rate_look(&r, UINT64_MAX / 64, UINT32_MAX / 64, UINT64_MAX / 64,
+                              UINT64_MAX / 64, 1)) { /* nonsense is no trap */
     }
     balance_rate_get(&r, 1, &t);
     ck_assert_uint_gt(t.rate, 0);
@@ -70,14 +74,21 @@ static struct balance_slow after(struct balance_slow_facts f, int windows)
 
 static struct balance_tempo tempo(uint64_t rate, uint64_t wait, uint32_t busy)
 {
-    return (struct balance_tempo){.rate = rate, .least = rate / 10 * 9, .most = rate / 10 * 11, .wait = wait, .parts = 20, .busy = busy};
+    return (struct balance_tempo){.rate = rate,
+                                  .least = rate / 10 * 9,
+                                  .most = rate / 10 * 11,
+                                  .wait = wait,
+                                  .parts = 20,
+                                  .busy = busy};
 }
 
 START_TEST(verdicts)
 {
     enum { M = 1000000 };
-    const struct balance_slow_peer fast = {tempo(100 * M, 10 * MS, 300), 400000}, busy = {tempo(21 * M, 50 * MS, 1024), 400000};
-    const struct balance_slow_peer faster = {tempo(100 * M, 10 * MS, 300), 1600000}, rests = {.mbps = 400000};
+    const struct balance_slow_peer fast = {tempo(100 * M, 10 * MS, 300), 400000},
+                                   busy = {tempo(21 * M, 50 * MS, 1024), 400000};
+    const struct balance_slow_peer faster = {tempo(100 * M, 10 * MS, 300), 1600000},
+                                   rests = {.mbps = 400000};
     const struct {
         const char *what;
         struct balance_slow_peer peer[3];
@@ -87,23 +98,159 @@ START_TEST(verdicts)
         enum balance_slow_state state;
         unsigned part; /* of a hundred */
     } c[] = {
-        {"a fifth", {fast, fast, fast}, tempo(20 * M, 50 * MS, 1024), 40 * M, 40 * M, 1, 4, BALANCE_SLOW_YES, 20},
-        {"not yet", {fast, fast, fast}, tempo(20 * M, 50 * MS, 1024), 40 * M, 40 * M, 1, 3, BALANCE_SLOW_SUSPECT, 0},
-        {"too early for a suspicion", {fast, fast, fast}, tempo(20 * M, 50 * MS, 1024), 0, 0, 1, 1, BALANCE_SLOW_NO, 0},
-        {"the peer does not answer", {fast, fast, fast}, tempo(20 * M, 50 * MS, 1024), 0, 0, 0, 6, BALANCE_SLOW_SUSPECT, 0},
-        {"... for long", {fast, fast, fast}, tempo(20 * M, 50 * MS, 1024), 0, 0, 0, 19, BALANCE_SLOW_NO, 0},
-        {"our NIC is busy for others", {fast, fast, fast}, tempo(20 * M, 50 * MS, 1024), 90 * M, 40 * M, 1, 4, BALANCE_SLOW_NO, 0},
-        {"theirs is", {fast, fast, fast}, tempo(20 * M, 50 * MS, 1024), 40 * M, 90 * M, 1, 4, BALANCE_SLOW_NO, 0},
-        {"all alike", {busy, busy, busy}, tempo(20 * M, 50 * MS, 1024), 40 * M, 40 * M, 1, 8, BALANCE_SLOW_NO, 0},
-        {"half of them", {fast, fast, busy}, tempo(20 * M, 50 * MS, 1024), 40 * M, 40 * M, 1, 4, BALANCE_SLOW_YES, 20},
-        {"more than half", {fast, busy, busy}, tempo(20 * M, 50 * MS, 1024), 40 * M, 40 * M, 1, 8, BALANCE_SLOW_NO, 0},
-        {"the others rest", {rests, rests, rests}, tempo(20 * M, 50 * MS, 1024), 40 * M, 40 * M, 1, 8, BALANCE_SLOW_NO, 0},
-        {"one other is enough", {fast, rests, rests}, tempo(20 * M, 50 * MS, 1024), 40 * M, 40 * M, 1, 4, BALANCE_SLOW_YES, 20},
-        {"small messages", {fast, fast, fast}, tempo(20 * M, 15 * MS, 1024), 40 * M, 40 * M, 1, 8, BALANCE_SLOW_NO, 0},
-        {"two thirds", {fast, fast, fast}, tempo(66 * M, 50 * MS, 1024), 40 * M, 40 * M, 1, 8, BALANCE_SLOW_NO, 0},
-        {"hardly anything to do", {fast, fast, fast}, tempo(20 * M, 50 * MS, 200), 40 * M, 40 * M, 1, 8, BALANCE_SLOW_NO, 0},
-        {"by the ports' rates", {faster, faster, faster}, tempo(20 * M, 50 * MS, 1024), 10 * M, 10 * M, 1, 8, BALANCE_SLOW_NO, 0},
-        {"hardly moves", {fast, fast, fast}, tempo(1000, 50 * MS, 1024), 2000, 2000, 1, 4, BALANCE_SLOW_YES, 3},
+        {"a fifth",
+         {fast, fast, fast},
+         tempo(20 * M, 50 * MS, 1024),
+         40 * M,
+         40 * M,
+         1,
+         4,
+         BALANCE_SLOW_YES,
+         20},
+        {"not yet",
+         {fast, fast, fast},
+         tempo(20 * M, 50 * MS, 1024),
+         40 * M,
+         40 * M,
+         1,
+         3,
+         BALANCE_SLOW_SUSPECT,
+         0},
+        {"too early for a suspicion",
+         {fast, fast, fast},
+         tempo(20 * M, 50 * MS, 1024),
+         0,
+         0,
+         1,
+         1,
+         BALANCE_SLOW_NO,
+         0},
+        {"the peer does not answer",
+         {fast, fast, fast},
+         tempo(20 * M, 50 * MS, 1024),
+         0,
+         0,
+         0,
+         6,
+         BALANCE_SLOW_SUSPECT,
+         0},
+        {"... for long",
+         {fast, fast, fast},
+         tempo(20 * M, 50 * MS, 1024),
+         0,
+         0,
+         0,
+         19,
+         BALANCE_SLOW_NO,
+         0},
+        {"our NIC is busy for others",
+         {fast, fast, fast},
+         tempo(20 * M, 50 * MS, 1024),
+         90 * M,
+         40 * M,
+         1,
+         4,
+         BALANCE_SLOW_NO,
+         0},
+        {"theirs is",
+         {fast, fast, fast},
+         tempo(20 * M, 50 * MS, 1024),
+         40 * M,
+         90 * M,
+         1,
+         4,
+         BALANCE_SLOW_NO,
+         0},
+        {"all alike",
+         {busy, busy, busy},
+         tempo(20 * M, 50 * MS, 1024),
+         40 * M,
+         40 * M,
+         1,
+         8,
+         BALANCE_SLOW_NO,
+         0},
+        {"half of them",
+         {fast, fast, busy},
+         tempo(20 * M, 50 * MS, 1024),
+         40 * M,
+         40 * M,
+         1,
+         4,
+         BALANCE_SLOW_YES,
+         20},
+        {"more than half",
+         {fast, busy, busy},
+         tempo(20 * M, 50 * MS, 1024),
+         40 * M,
+         40 * M,
+         1,
+         8,
+         BALANCE_SLOW_NO,
+         0},
+        {"the others rest",
+         {rests, rests, rests},
+         tempo(20 * M, 50 * MS, 1024),
+         40 * M,
+         40 * M,
+         1,
+         8,
+         BALANCE_SLOW_NO,
+         0},
+        {"one other is enough",
+         {fast, rests, rests},
+         tempo(20 * M, 50 * MS, 1024),
+         40 * M,
+         40 * M,
+         1,
+         4,
+         BALANCE_SLOW_YES,
+         20},
+        {"small messages",
+         {fast, fast, fast},
+         tempo(20 * M, 15 * MS, 1024),
+         40 * M,
+         40 * M,
+         1,
+         8,
+         BALANCE_SLOW_NO,
+         0},
+        {"two thirds",
+         {fast, fast, fast},
+         tempo(66 * M, 50 * MS, 1024),
+         40 * M,
+         40 * M,
+         1,
+         8,
+         BALANCE_SLOW_NO,
+         0},
+        {"hardly anything to do",
+         {fast, fast, fast},
+         tempo(20 * M, 50 * MS, 200),
+         40 * M,
+         40 * M,
+         1,
+         8,
+         BALANCE_SLOW_NO,
+         0},
+        {"by the ports' rates",
+         {faster, faster, faster},
+         tempo(20 * M, 50 * MS, 1024),
+         10 * M,
+         10 * M,
+         1,
+         8,
+         BALANCE_SLOW_NO,
+         0},
+        {"hardly moves",
+         {fast, fast, fast},
+         tempo(1000, 50 * MS, 1024),
+         2000,
+         2000,
+         1,
+         4,
+         BALANCE_SLOW_YES,
+         3},
     };
 
     for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
@@ -117,18 +264,21 @@ START_TEST(verdicts)
                                        .percent = 60};
         struct balance_slow s = after(f, c[i].windows);
 
-        ck_assert_msg(s.state == c[i].state && s.part * 100 / BALANCE_SLOW_ONE == (c[i].part ? c[i].part - (c[i].part == 20) : 0),
+        ck_assert_msg(s.state == c[i].state && s.part * 100 / BALANCE_SLOW_ONE ==
+                                                   (c[i].part ? c[i].part - (c[i].part == 20) : 0),
                       "%s: %s, part %u", c[i].what, balance_slow_name(s.state), s.part);
     }
     ck_assert_str_eq(balance_slow_name(BALANCE_SLOW_STATES), "?");
 }
 END_TEST
 
-/* A suspicion that nobody could confirm is not put again at once; a pair that was slow is trusted later each time. */
+/* A suspicion that nobody could confirm is not put again at once; a pair that was slow is trusted
+ * later each time. */
 START_TEST(rests_and_holds)
 {
     struct balance_slow_peer fast = {tempo(100000000, 10 * MS, 1024), 400000};
-    struct balance_slow_facts f = {.mbps = 400000, .peer = &fast, .peers = 1, .moved_known = 1, .percent = 60};
+    struct balance_slow_facts f = {
+        .mbps = 400000, .peer = &fast, .peers = 1, .moved_known = 1, .percent = 60};
     struct balance_slow s = {.state = BALANCE_SLOW_NO};
     unsigned last = 0;
 

@@ -1,5 +1,6 @@
 /*
- * balance_fill against a plain implementation of what it computes: resource by resource of each path, in each round, none left out. Random worlds, by seed.
+ * balance_fill against a plain implementation of what it computes: resource by resource of each
+ * path, in each round, none left out. Random worlds, by seed.
  */
 #include <check.h>
 #include <stdlib.h>
@@ -24,7 +25,8 @@ static struct balance_result result, plain_result;
 
 /* --- the plain one --- */
 
-static double part[FLOWS * NICS], best[FLOWS * NICS], load[RESOURCES], price[RESOURCES], mean[RESOURCES];
+static double part[FLOWS * NICS], best[FLOWS * NICS], load[RESOURCES], price[RESOURCES],
+    mean[RESOURCES];
 
 static void plain_begin(void)
 {
@@ -33,12 +35,14 @@ static void plain_begin(void)
 
         for (uint32_t p = flow[f].first; p < flow[f].first + flow[f].n; p++) {
             part[p] = 1e9;
-            for (int i = 0; i < path[p].n; i++)
+            for (int i = 0; i < path[p].n; i++) {
                 part[p] = mbps[path[p].res[i]] < part[p] ? mbps[path[p].res[i]] : part[p];
+            }
             sum += part[p];
         }
-        for (uint32_t p = flow[f].first; p < flow[f].first + flow[f].n && sum > 0; p++)
+        for (uint32_t p = flow[f].first; p < flow[f].first + flow[f].n && sum > 0; p++) {
             part[p] *= flow[f].share / sum;
+        }
     }
     memset(best, 0, sizeof(best));
     memset(mean, 0, sizeof(mean));
@@ -50,8 +54,9 @@ static double plain_loads(void)
 
     memset(load, 0, sizeof(load));
     for (uint32_t p = 0; p < net.paths; p++) {
-        for (int i = 0; i < path[p].n; i++)
+        for (int i = 0; i < path[p].n; i++) {
             load[path[p].res[i]] += part[p];
+        }
     }
     for (uint32_t r = 0; r < net.resources; r++) {
         load[r] = mbps[r] ? load[r] / mbps[r] : 0;
@@ -64,8 +69,9 @@ static double path_cost(uint32_t p, const double *of)
 {
     double cost = 0;
 
-    for (int i = 0; i < path[p].n; i++)
+    for (int i = 0; i < path[p].n; i++) {
         cost += of[path[p].res[i]];
+    }
     return cost;
 }
 
@@ -76,8 +82,9 @@ static double cheapest(uint32_t f, const double *of)
     for (uint32_t p = flow[f].first; p < flow[f].first + flow[f].n; p++) {
         double cost = path_cost(p, of);
 
-        if (part[p] > 0 && (least < 0 || cost < least))
+        if (part[p] > 0 && (least < 0 || cost < least)) {
             least = cost;
+        }
     }
     return least;
 }
@@ -87,10 +94,12 @@ static double proved(const double *of)
 {
     double all = 0, pay = 0;
 
-    for (uint32_t r = 0; r < net.resources; r++)
+    for (uint32_t r = 0; r < net.resources; r++) {
         all += of[r] * mbps[r];
-    for (uint32_t f = 0; f < net.flows; f++)
+    }
+    for (uint32_t f = 0; f < net.flows; f++) {
         pay += cheapest(f, of) > 0 ? cheapest(f, of) * flow[f].share : 0;
+    }
     return pay > 0 ? all / pay : 1e300;
 }
 
@@ -100,12 +109,14 @@ static void plain_move(double keep)
         double least = cheapest(f, price), sum = 0;
 
         for (uint32_t p = flow[f].first; p < flow[f].first + flow[f].n; p++) {
-            if (path_cost(p, price) > 0)
+            if (path_cost(p, price) > 0) {
                 part[p] *= (least / path_cost(p, price) + keep) / (1 + keep);
+            }
             sum += part[p];
         }
-        for (uint32_t p = flow[f].first; p < flow[f].first + flow[f].n && sum > 0; p++)
+        for (uint32_t p = flow[f].first; p < flow[f].first + flow[f].n && sum > 0; p++) {
             part[p] *= flow[f].share / sum;
+        }
     }
 }
 
@@ -118,8 +129,9 @@ static void plain_search(void)
     for (int round = 0; round < 96; round++) {
         double most = plain_loads();
 
-        if (most <= 0)
+        if (most <= 0) {
             return;
+        }
         if (1 / most > plain_result.least * (1 + 1e-9)) {
             plain_result.least = 1 / most;
             since = round;
@@ -127,17 +139,21 @@ static void plain_search(void)
         }
         for (uint32_t r = 0; r < net.resources; r++) {
             price[r] = load[r] / most;
-            for (int k = 1; k < sharp; k *= 2)
+            for (int k = 1; k < sharp; k *= 2) {
                 price[r] *= price[r];
+            }
             price[r] = mbps[r] ? price[r] / mbps[r] : 0;
             mean[r] = mean[r] * 0.75 + price[r];
         }
-        if (round % 4 == 3 && proved(mean) < plain_result.bound)
+        if (round % 4 == 3 && proved(mean) < plain_result.bound) {
             plain_result.bound = proved(mean);
-        if (proved(price) < plain_result.bound)
+        }
+        if (proved(price) < plain_result.bound) {
             plain_result.bound = proved(price);
-        if (plain_result.least >= plain_result.bound * 0.98)
+        }
+        if (plain_result.least >= plain_result.bound * 0.98) {
             return;
+        }
         plain_move(sharp / 2.0 - 1);
         if ((round - since >= 6 || round % 8 == 7) && sharp < 64) {
             sharp *= 2;
@@ -152,8 +168,9 @@ static uint64_t step[FLOWS * NICS], is[FLOWS * NICS], left[RESOURCES], sum[RESOU
 
 static void path_stop(uint32_t p, uint64_t level)
 {
-    for (int i = 0; i < path[p].n; i++)
+    for (int i = 0; i < path[p].n; i++) {
         sum[path[p].res[i]] -= step[p];
+    }
     is[p] = level * step[p];
     step[p] = 0;
 }
@@ -180,28 +197,36 @@ static void plain_rise(void)
     memset(sum, 0, sizeof(sum));
     for (uint32_t p = 0; p < net.paths; p++) {
         step[p] = (uint64_t)(best[p] * BALANCE_ONE);
-        for (int i = 0; i < path[p].n; i++)
+        for (int i = 0; i < path[p].n; i++) {
             sum[path[p].res[i]] += step[p];
+        }
     }
-    for (uint32_t r = 0; r < net.resources; r++)
+    for (uint32_t r = 0; r < net.resources; r++) {
         left[r] = (uint64_t)mbps[r] << 24;
+    }
     while (room != UINT64_MAX) {
         room = UINT64_MAX;
-        for (uint32_t r = 0; r < net.resources; r++)
+        for (uint32_t r = 0; r < net.resources; r++) {
             room = sum[r] && left[r] / sum[r] < room ? left[r] / sum[r] : room;
+        }
         level += room != UINT64_MAX ? room : 0;
-        for (uint32_t r = 0; r < net.resources; r++)
+        for (uint32_t r = 0; r < net.resources; r++) {
             left[r] -= sum[r] ? room * sum[r] : 0;
-        for (uint32_t r = 0; r < net.resources; r++)
+        }
+        for (uint32_t r = 0; r < net.resources; r++) {
             full_stop(r, level);
+        }
     }
     for (uint32_t f = 0; f < net.flows; f++) {
         uint64_t all = 0;
 
-        for (uint32_t p = flow[f].first; p < flow[f].first + flow[f].n; p++)
+        for (uint32_t p = flow[f].first; p < flow[f].first + flow[f].n; p++) {
             all += is[p] >> 16;
-        for (uint32_t p = flow[f].first; p < flow[f].first + flow[f].n; p++)
-            plain_weight[p] = (uint32_t)(all ? (is[p] >> 16) * BALANCE_ONE / all : BALANCE_ONE / flow[f].n);
+        }
+        for (uint32_t p = flow[f].first; p < flow[f].first + flow[f].n; p++) {
+            plain_weight[p] =
+                (uint32_t)(all ? (is[p] >> 16) * BALANCE_ONE / all : BALANCE_ONE / flow[f].n);
+        }
     }
 }
 
@@ -215,8 +240,9 @@ static void path_add(uint16_t nic, uint32_t dev, uint32_t host, uint32_t slow)
     *p = (struct balance_path){.n = 0};
     p->res[p->n++] = nic;
     p->res[p->n++] = (uint16_t)(link + dev * NICS + nic);
-    if ((dev < NICS / 2) != (nic < NICS / 2))
+    if ((dev < NICS / 2) != (nic < NICS / 2)) {
         p->res[p->n++] = (uint16_t)socket;
+    }
     p->res[p->n++] = (uint16_t)(remote + host * NICS + nic);
     if (any(100) < slow) {
         mbps[net.resources] = 100 + any(any(2) ? 400000 : 5000);
@@ -224,31 +250,40 @@ static void path_add(uint16_t nic, uint32_t dev, uint32_t host, uint32_t slow)
     }
 }
 
-/* 8 NICs, a few or all of the hosts different, sometimes NICs lost, paths that are slow, flows that have one path. */
+/* 8 NICs, a few or all of the hosts different, sometimes NICs lost, paths that are slow, flows that
+ * have one path. */
 static void world_make(uint32_t s, uint32_t flows)
 {
     uint32_t kind, hosts, devs, slow, alone, shares;
 
     seed = s * 2654435761u + 1;
-    kind = any(3), hosts = any(3) ? 1 + any(flows) : flows, devs = 1 + any(NICS), slow = any(3) ? 0 : any(100);
+    kind = any(3), hosts = any(3) ? 1 + any(flows) : flows, devs = 1 + any(NICS),
+    slow = any(3) ? 0 : any(100);
     alone = any(2) ? 0 : any(50), shares = any(2);
     net = (struct balance_net){mbps, path, flow, 0, 0, 0};
-    for (int i = 0; i < NICS; i++)
+    for (int i = 0; i < NICS; i++) {
         mbps[net.resources++] = some_rate(kind);
-    for (int i = 0; i < NICS * NICS; i++)
+    }
+    for (int i = 0; i < NICS * NICS; i++) {
         mbps[net.resources++] = kind == 0 ? (any(2) ? 234000 : 512000) : 100000 + any(400000);
+    }
     mbps[net.resources++] = 200000 + any(800000);
-    for (uint32_t i = 0; i < hosts * NICS; i++)
+    for (uint32_t i = 0; i < hosts * NICS; i++) {
         mbps[net.resources++] = some_rate(kind);
-    for (uint32_t lost = any(50) ? any(3) : 100; lost > 0; lost--)
+    }
+    for (uint32_t lost = any(50) ? any(3) : 100; lost > 0; lost--) {
         mbps[any(NICS)] = 0; /* all of them by 100 draws */
+    }
     for (uint32_t f = 0; f < flows; f++) {
         uint32_t dev = f % devs, host = hosts == flows ? f : any(hosts);
         int one = any(100) < alone;
 
-        flow[net.flows++] = (struct balance_flow){.share = (uint16_t)(shares ? 1 + any(256) : 1), .n = one ? 1 : NICS, .first = net.paths};
-        for (uint32_t n = 0; n < (one ? 1 : NICS); n++)
+        flow[net.flows++] = (struct balance_flow){.share = (uint16_t)(shares ? 1 + any(256) : 1),
+                                                  .n = one ? 1 : NICS,
+                                                  .first = net.paths};
+        for (uint32_t n = 0; n < (one ? 1 : NICS); n++) {
             path_add((uint16_t)(one ? any(NICS) : n), dev, host, slow);
+        }
     }
 }
 
@@ -257,8 +292,9 @@ static void fill(void)
     size_t size = balance_fill_size(&net), entries = 0;
     void *work = malloc(size);
 
-    for (uint32_t p = 0; p < net.paths; p++)
+    for (uint32_t p = 0; p < net.paths; p++) {
         entries += path[p].n;
+    }
     ck_assert(size > 0 && work != NULL);
     ck_assert_uint_ge(balance_fill_size_most(net.resources, net.flows, net.paths, entries), size);
     ck_assert_int_eq(balance_fill(&net, work, rate, weight, &result), 0);
@@ -283,7 +319,8 @@ static int is_near(double a, double b)
     return a >= b * 0.999 && a <= b * 1.001;
 }
 
-/* What the search leaves out decides nothing: no bound, no rate of the one that gets least, and no weight by as much as hysteresis would let pass. */
+/* What the search leaves out decides nothing: no bound, no rate of the one that gets least, and no
+ * weight by as much as hysteresis would let pass. */
 START_TEST(as_the_plain_one)
 {
     int exact = 0, slow = 0, nothing = 0;
@@ -299,10 +336,14 @@ START_TEST(as_the_plain_one)
             ck_assert(result.least == 0);
             continue;
         }
-        ck_assert_msg(is_near(result.least, plain_result.least), "world %u: the least %g, plain %g", s, result.least, plain_result.least);
-        ck_assert_msg(is_near(result.bound, plain_result.bound), "world %u: bound %g, plain %g", s, result.bound, plain_result.bound);
-        ck_assert_msg(weights_compare() <= BALANCE_LITTLE, "world %u: a weight is %u of %u off", s, weights_compare(), BALANCE_ONE);
-        exact += weights_compare() <= 1; /* what is left over by rounding down is given away otherwise */
+        ck_assert_msg(is_near(result.least, plain_result.least), "world %u: the least %g, plain %g",
+                      s, result.least, plain_result.least);
+        ck_assert_msg(is_near(result.bound, plain_result.bound), "world %u: bound %g, plain %g", s,
+                      result.bound, plain_result.bound);
+        ck_assert_msg(weights_compare() <= BALANCE_LITTLE, "world %u: a weight is %u of %u off", s,
+                      weights_compare(), BALANCE_ONE);
+        exact +=
+            weights_compare() <= 1; /* what is left over by rounding down is given away otherwise */
     }
     ck_assert_msg(exact >= WORLDS * 97 / 100, "only %d of %d worlds are the same", exact, WORLDS);
     ck_assert_int_gt(nothing, 0);

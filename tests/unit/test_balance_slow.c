@@ -1,6 +1,6 @@
 /*
- * Slow links on a model of links with queues, in virtual time: found within a second, what the sum allows, no oscillation, and
- * nothing found in an hour of what is no slow link.
+ * Slow links on a model of links with queues, in virtual time: found within a second, what the sum
+ * allows, no oscillation, and nothing found in an hour of what is no slow link.
  */
 #include <check.h>
 #include <stdio.h>
@@ -30,15 +30,15 @@ struct part {
 };
 
 struct link {
-    double cap;    /* what is left for us, bytes/s */
-    double others; /* bytes/s that others move over our NIC, or over the peer's */
+    double cap;     /* what is left for us, bytes/s */
+    double others;  /* bytes/s that others move over our NIC, or over the peer's */
     double in_step; /* ... in parts of what we move over it, when we do */
     uint64_t latency;
     struct part queue[QUEUE];
     unsigned head, n;
     uint64_t posted, done, seen_done; /* bytes */
     uint32_t parts, seen_parts;
-    uint64_t taken;      /* bytes that completed and that the application has seen */
+    uint64_t taken; /* bytes that completed and that the application has seen */
     uint32_t taken_parts;
     struct balance_rate rate;
     struct balance_slow slow;
@@ -105,7 +105,8 @@ static void post(int f, int slot)
             if (l->n == QUEUE) { /* ck_assert would write to a file each time */
                 ck_abort_msg("no room for another part");
             }
-            l->queue[(l->head + l->n++) % QUEUE] = (struct part){f, slot, len, len, w.now + l->latency};
+            l->queue[(l->head + l->n++) % QUEUE] =
+                (struct part){f, slot, len, len, w.now + l->latency};
             l->posted += len;
             fl->left[slot]++;
         }
@@ -169,7 +170,8 @@ static void weigh(void)
     uint32_t mbps[NICS], weight[NICS * NICS];
     struct balance_path path[NICS * NICS];
     struct balance_flow flow[NICS];
-    struct balance_net net = {.mbps = mbps, .path = path, .flow = flow, .resources = NICS, .flows = NICS};
+    struct balance_net net = {
+        .mbps = mbps, .path = path, .flow = flow, .resources = NICS, .flows = NICS};
     uint8_t work[65536] __attribute__((aligned(8)));
 
     for (int f = 0; f < NICS; f++) {
@@ -196,7 +198,8 @@ static void judge(int n)
 {
     struct link *l = &w.link[n];
     struct balance_slow_peer peer[NICS];
-    struct balance_slow_facts f = {.mbps = 400000, .peer = peer, .percent = 60, .moved_known = w.answers};
+    struct balance_slow_facts f = {
+        .mbps = 400000, .peer = peer, .percent = 60, .moved_known = w.answers};
     enum balance_slow_state before = l->slow.state;
     double s = (double)(w.now - l->moved_at) / (double)S;
 
@@ -208,7 +211,8 @@ static void judge(int n)
             peer[f.peers++].mbps = 400000;
         }
     }
-    f.moved_here = f.moved_there = (uint64_t)((2 + l->in_step) * (double)(l->done - l->moved_mark) / s + l->others);
+    f.moved_here = f.moved_there =
+        (uint64_t)((2 + l->in_step) * (double)(l->done - l->moved_mark) / s + l->others);
     l->moved_mark = l->done;
     l->moved_at = w.now;
     if (balance_slow_window(&l->slow, &f)) {
@@ -231,7 +235,8 @@ static void look(void)
             l->taken = l->done;
             l->taken_parts = l->parts;
         }
-        ends |= (uint32_t)balance_rate_look(&l->rate, w.now - w.look_last, l->taken_parts - l->seen_parts, l->taken - l->seen_done,
+        ends |= (uint32_t)balance_rate_look(&l->rate, w.now - w.look_last,
+                                            l->taken_parts - l->seen_parts, l->taken - l->seen_done,
                                             l->posted - l->taken, l->posted != l->taken)
                 << i;
         l->seen_done = l->taken;
@@ -281,7 +286,8 @@ static double goodput(uint64_t ns)
 
 /* --- a link that is slow --- */
 
-/* @size, @op: of messages and operations. A link of @part of its rate from 2 s on, until it is whole again. */
+/* @size, @op: of messages and operations. A link of @part of its rate from 2 s on, until it is
+ * whole again. */
 static void slow_and_back(uint64_t s, uint32_t size, double op, uint64_t gap, double part)
 {
     double whole, rest;
@@ -293,19 +299,24 @@ static void slow_and_back(uint64_t s, uint32_t size, double op, uint64_t gap, do
     whole = goodput(2 * S);
     w.link[1].cap = CAP * part;
     run(S, NULL);
-    ck_assert_msg(w.link[1].slow.part > 0, "not found within a second, seed %llu, part %.2f, operations of %.0f", (unsigned long long)s, part, op);
+    ck_assert_msg(w.link[1].slow.part > 0,
+                  "not found within a second, seed %llu, part %.2f, operations of %.0f",
+                  (unsigned long long)s, part, op);
     ck_assert_uint_eq(w.found, 1);
     run(2 * S, NULL);
     rest = goodput(4 * S);
-    ck_assert_msg(rest > whole * (3 + part) / 4 * 0.85, "%.3f of %.3f allowed, part of the weight %u, seed %llu, part %.2f", rest / whole,
+    ck_assert_msg(rest > whole * (3 + part) / 4 * 0.85,
+                  "%.3f of %.3f allowed, part of the weight %u, seed %llu, part %.2f", rest / whole,
                   (3 + part) / 4, w.link[1].slow.part, (unsigned long long)s, part);
     changes = w.changes;
     run(60 * S, NULL);
-    ck_assert_msg(w.changes <= changes + 2, "the weights changed %u times in a minute, seed %llu", w.changes - changes, (unsigned long long)s);
+    ck_assert_msg(w.changes <= changes + 2, "the weights changed %u times in a minute, seed %llu",
+                  w.changes - changes, (unsigned long long)s);
     ck_assert_uint_eq(w.found, 1);
     w.link[1].cap = CAP;
     run(5 * S, NULL);
-    ck_assert_msg(w.link[1].slow.part == 0, "its recovery was not found, part %u, seed %llu", w.link[1].slow.part, (unsigned long long)s);
+    ck_assert_msg(w.link[1].slow.part == 0, "its recovery was not found, part %u, seed %llu",
+                  w.link[1].slow.part, (unsigned long long)s);
     ck_assert(goodput(2 * S) > whole * 0.95);
     for (int i = 0; i < NICS; i++) {
         ck_assert_uint_eq(w.link[i].slow.state, BALANCE_SLOW_NO);
@@ -317,9 +328,9 @@ START_TEST(found_and_forgotten)
     static const double part[] = {0.2, 0.1, 0.33};
 
     for (uint64_t s = 1; s <= 20; s++) {
-        slow_and_back(s, 524288, 16e6, 0, part[s % 3]);         /* a collective that nothing else limits */
-        slow_and_back(s, 524288, 4e6, 10 * MS, part[s % 3]);    /* short ones, with pauses */
-        slow_and_back(s, 131072, 1e12, 0, part[s % 3]);         /* flows that do not wait for each other */
+        slow_and_back(s, 524288, 16e6, 0, part[s % 3]); /* a collective that nothing else limits */
+        slow_and_back(s, 524288, 4e6, 10 * MS, part[s % 3]); /* short ones, with pauses */
+        slow_and_back(s, 131072, 1e12, 0, part[s % 3]); /* flows that do not wait for each other */
     }
 }
 END_TEST
@@ -449,7 +460,8 @@ static void hour(const char *what, void (*disturb)(void), uint32_t size, double 
         next_at = 0;
         run(900 * S, disturb);
         ck_assert_int_gt(w.link[0].parts, 1000);
-        ck_assert_msg(w.changes == 0, "%s, seed %llu: %u changes, %u suspicions", what, (unsigned long long)s, w.changes, w.suspected);
+        ck_assert_msg(w.changes == 0, "%s, seed %llu: %u changes, %u suspicions", what,
+                      (unsigned long long)s, w.changes, w.suspected);
     }
 }
 
@@ -507,14 +519,26 @@ static struct balance_tempo tempo(uint64_t mb)
 {
     uint64_t rate = mb * 1000000;
 
-    return (struct balance_tempo){.rate = rate, .least = rate * 95 / 100, .most = rate * 105 / 100, .wait = 4000000000000ull / rate, .parts = 100, .busy = 1000};
+    return (struct balance_tempo){.rate = rate,
+                                  .least = rate * 95 / 100,
+                                  .most = rate * 105 / 100,
+                                  .wait = 4000000000000ull / rate,
+                                  .parts = 100,
+                                  .busy = 1000};
 }
 
 /* Two NIC pairs share a NIC that is slow: each has its part, and both know what the NIC carries. */
 START_TEST(what_its_nic_carries)
 {
     struct balance_slow_peer peer[2] = {{tempo(10000), 100000}, {tempo(10000), 100000}};
-    struct balance_slow_facts f = {.own = tempo(1000), .all = tempo(1000), .nic = tempo(2000), .mbps = 100000, .peer = peer, .peers = 2, .moved_known = 1, .percent = 60};
+    struct balance_slow_facts f = {.own = tempo(1000),
+                                   .all = tempo(1000),
+                                   .nic = tempo(2000),
+                                   .mbps = 100000,
+                                   .peer = peer,
+                                   .peers = 2,
+                                   .moved_known = 1,
+                                   .percent = 60};
     struct balance_slow s = {0};
 
     for (int i = 0; s.state != BALANCE_SLOW_YES; i++) {

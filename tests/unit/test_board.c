@@ -101,7 +101,16 @@ END_TEST
 START_TEST(rows_are_read_by_others)
 {
     struct r2_board *a = must_open(), *b = must_open();
-    struct r2_board_nic nic = {.name = "mlx5_3:2", .guid = 77, .port = 2, .state = 1, .drained = 1, .waits = 7, .lives = 400, .last = 3, .lost = 9}, got;
+    struct r2_board_nic nic = {.name = "mlx5_3:2",
+                               .guid = 77,
+                               .port = 2,
+                               .state = 1,
+                               .drained = 1,
+                               .waits = 7,
+                               .lives = 400,
+                               .last = 3,
+                               .lost = 9},
+                        got;
     struct r2_board_who who;
 
     r2_board_nic_set(a, 31, &nic);
@@ -114,7 +123,8 @@ START_TEST(rows_are_read_by_others)
     ck_assert_int_eq(r2_board_slot_nic(b, 0, 30, &got), 0);
     r2_board_slot_nic(b, 0, 31, &got);
     ck_assert_str_eq(got.name, nic.name);
-    ck_assert(got.guid == 77 && got.port == 2 && got.state == 1 && got.drained == 1 && got.waits == 7 && got.lives == 400 && got.last == 3 && got.lost == 9);
+    ck_assert(got.guid == 77 && got.port == 2 && got.state == 1 && got.drained == 1 &&
+              got.waits == 7 && got.lives == 400 && got.last == 3 && got.lost == 9);
     r2_board_close(a);
     ck_assert_int_eq(r2_board_slot(b, 0, &who), 0);
     r2_board_close(b);
@@ -238,7 +248,8 @@ END_TEST
 
 static struct r2_board_event event_all(uint64_t k)
 {
-    struct r2_board_event e = {.kind = R2_BOARD_NIC_UP, .guid = k, .port = (uint8_t)k, .lid = (uint16_t)k, .when = k};
+    struct r2_board_event e = {
+        .kind = R2_BOARD_NIC_UP, .guid = k, .port = (uint8_t)k, .lid = (uint16_t)k, .when = k};
 
     memcpy(e.gid, &k, 8);
     memcpy(e.gid + 8, &k, 8);
@@ -249,7 +260,8 @@ static int event_is_whole(const struct r2_board_event *e)
 {
     struct r2_board_event w = event_all(e->guid);
 
-    return e->kind == w.kind && e->port == w.port && e->lid == w.lid && e->when == w.when && memcmp(e->gid, w.gid, sizeof(w.gid)) == 0;
+    return e->kind == w.kind && e->port == w.port && e->lid == w.lid && e->when == w.when &&
+           memcmp(e->gid, w.gid, sizeof(w.gid)) == 0;
 }
 
 /* A child that posts as fast as it can, from when this returns until it is killed. */
@@ -291,7 +303,8 @@ START_TEST(events_are_read_whole)
     pid_t pid = writer_start();
 
     /* until the writer has been caught in the act often enough */
-    for (uint64_t turn = 0; turn < 400000 || left_out < 20 || last < first + 100000 * 0x10001ull; turn++) {
+    for (uint64_t turn = 0; turn < 400000 || left_out < 20 || last < first + 100000 * 0x10001ull;
+         turn++) {
         int n = r2_board_slot_events(a, 1, list);
 
         for (int i = 0; i < n; i++) {
@@ -343,7 +356,8 @@ static pid_t churn_start(void)
     return pid;
 }
 
-/* Killed while they take a slot, hold its lock, write to it or give it back: nothing stays locked, nobody hears half a word. */
+/* Killed while they take a slot, hold its lock, write to it or give it back: nothing stays locked,
+ * nobody hears half a word. */
 START_TEST(killed_at_any_moment)
 {
     struct r2_board *a = must_open(), *b;
@@ -351,7 +365,8 @@ START_TEST(killed_at_any_moment)
     unsigned heard = 0;
 
     srandom(5);
-    for (int turn = 0; turn < 200 || heard < 5; turn++) { /* most are killed with nothing posted: taking a slot takes longer */
+    for (int turn = 0; turn < 200 || heard < 5;
+         turn++) { /* most are killed with nothing posted: taking a slot takes longer */
         pid_t pid[2] = {churn_start(), churn_start()};
         struct timespec instant = {.tv_nsec = random() % 1000000};
 
@@ -404,8 +419,8 @@ START_TEST(a_fork_holds_no_slot)
 END_TEST
 
 /*
- * A process that has forked is killed while its child lives on, as a launcher's helper does: the child's copy of the descriptor must not keep the
- * slot.
+ * A process that has forked is killed while its child lives on, as a launcher's helper does: the
+ * child's copy of the descriptor must not keep the slot.
  */
 START_TEST(a_child_does_not_keep_the_slot_of_the_dead)
 {

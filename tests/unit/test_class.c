@@ -1,5 +1,5 @@
-/* What newer versions of NCCL's table hand down or ask for: the traffic class of a communicator, and properties of a
- * device beyond those of version 8. */
+/* What newer versions of NCCL's table hand down or ask for: the traffic class of a communicator,
+ * and properties of a device beyond those of version 8. */
 #include "tests/unit/watch_rig.h"
 
 #include "plugin/r2_log.h"
@@ -12,7 +12,8 @@ static int modify_qp_seen(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
     if (mask & IBV_QP_AV) {
         ck_assert_uint_eq(attr->ah_attr.sl, 0);
-        ck_assert(attr->ah_attr.grh.traffic_class == wanted || attr->ah_attr.grh.traffic_class == 0);
+        ck_assert(attr->ah_attr.grh.traffic_class == wanted ||
+                  attr->ah_attr.grh.traffic_class == 0);
         *(attr->ah_attr.grh.traffic_class == wanted ? &with_class : &without) += 1;
     }
     return true_modify_qp(qp, attr, mask);
@@ -98,11 +99,13 @@ START_TEST(a_class_that_cannot_be)
     rig_enter(&rig->side[1]);
     ck_assert_int_eq(r2_net_listen(rig->side[1].inst, 0, rig->handle, &rig->listen), R2_OK);
     rig_enter(&rig->side[0]);
-    ck_assert_int_eq(r2_net_connect_class(rig->side[0].inst, 0, class[_i], rig -> handle, &none), R2_ERR_CONFIG);
+    ck_assert_int_eq(r2_net_connect_class(rig->side[0].inst, 0, class[_i], rig -> handle, &none),
+                     R2_ERR_CONFIG);
     ck_assert_ptr_null(none);
     r2_log_flush();
-    ck_assert_msg(strstr(rig->last_warn[0], "trafficClass") && strstr(rig->last_warn[0], "expected 0 to 255"), "%s",
-                  rig->last_warn[0]);
+    ck_assert_msg(strstr(rig->last_warn[0], "trafficClass") &&
+                      strstr(rig->last_warn[0], "expected 0 to 255"),
+                  "%s", rig->last_warn[0]);
     ck_assert_int_eq(with_class + without, 0);
 }
 END_TEST
@@ -131,7 +134,8 @@ START_TEST(infiniband_has_service_levels)
         link.traffic_class = row[i].class;
         memset(&ah, 0, sizeof(ah));
         ib_link_ah_fill(&link, &at, &to, &ah);
-        ck_assert_msg(ah.sl == row[i].is_sl && ah.dlid == 7 && !ah.is_global, "row %u: sl %u", i, ah.sl);
+        ck_assert_msg(ah.sl == row[i].is_sl && ah.dlid == 7 && !ah.is_global, "row %u: sl %u", i,
+                      ah.sl);
         to.lid = 0; /* through a router: with a GRH */
         ib_link_ah_fill(&link, &at, &to, &ah);
         ck_assert_msg(ah.sl == row[i].is_sl && ah.is_global, "row %u: sl %u", i, ah.sl);
@@ -144,7 +148,12 @@ END_TEST
 /* The record is what it was where no class is asked for. */
 START_TEST(the_record)
 {
-    union fo_body b = {.req = {.src = 1, .listen = 2, .nnics = 1, .qps = 1, .nic = {{.name = "a", .usable = 1}}}}, got;
+    union fo_body b = {.req = {.src = 1,
+                               .listen = 2,
+                               .nnics = 1,
+                               .qps = 1,
+                               .nic = {{.name = "a", .usable = 1}}}},
+                  got;
     uint8_t plain[FO_MAX_RECORD], with[FO_MAX_RECORD];
     size_t n = fo_pack(FO_MSG_REQ, &b, plain, sizeof(plain));
     struct r2_reader r = {.p = plain, .end = plain + n};
@@ -168,7 +177,9 @@ END_TEST
 START_TEST(properties)
 {
     static const char *const options[][2] = {
-        {"NCCL_IB_HCA==fab0:1:7:2,fab1:1:8", "NCCL_R2_FLUSH=always"}, {NULL, NULL}, {"NCCL_IB_HCA=fab0::40000", NULL}};
+        {"NCCL_IB_HCA==fab0:1:7:2,fab1:1:8", "NCCL_R2_FLUSH=always"},
+        {NULL, NULL},
+        {"NCCL_IB_HCA=fab0::40000", NULL}};
     static const int want[][2][2] = {{{7, 2}, {8, -1}}, {{-1, -1}, {-1, -1}}, {{-1, -1}}};
     struct r2_net_props p;
 

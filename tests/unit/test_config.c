@@ -30,8 +30,9 @@ static const char *env_get(void *arg, const char *name)
     size_t n = strlen(name);
 
     for (int i = 0; env[i] != NULL; i++) {
-        if (strncmp(env[i], name, n) == 0 && env[i][n] == '=')
+        if (strncmp(env[i], name, n) == 0 && env[i][n] == '=') {
             return env[i] + n + 1;
+        }
     }
     return NULL;
 }
@@ -70,7 +71,8 @@ static void put(const char *path, const char *text, mode_t mode)
     chmod(path, mode);
 }
 
-/* The administrator's file: one that this process may not write (a plain user), or root's own (root). */
+/* The administrator's file: one that this process may not write (a plain user), or root's own
+ * (root). */
 static void put_lock(const char *text)
 {
     put(lock_path, text, 0444);
@@ -79,7 +81,8 @@ static void put_lock(const char *text)
 
 static void load(void)
 {
-    struct r2_config_sources src = {.get_env = env_get, .environ_names = env, .lock_path = lock_path};
+    struct r2_config_sources src = {
+        .get_env = env_get, .environ_names = env, .lock_path = lock_path};
 
     r2_config_load(&cfg, &src);
     r2_config_log(&cfg);
@@ -113,13 +116,15 @@ START_TEST(table_is_sound)
         ck_assert_int_eq(strncmp(r[i].name, "NCCL_", 5), 0);
         ck_assert_uint_gt(strlen(r[i].help), 8);
         r2_config_text(&cfg, i, text, sizeof(text));
-        ck_assert_msg(r2_config_set(&cfg, r[i].name, text, why, sizeof(why)) == 0, "%s: own text refused: %s",
-                      r[i].name, why);
+        ck_assert_msg(r2_config_set(&cfg, r[i].name, text, why, sizeof(why)) == 0,
+                      "%s: own text refused: %s", r[i].name, why);
         ck_assert_msg(r2_config_set(&cfg, r[i].name, r[i].def, why, sizeof(why)) == 0, "%s", why);
-        if (r[i].type == R2_OPT_INT)
+        if (r[i].type == R2_OPT_INT) {
             ck_assert_int_le(r[i].min, r[i].max);
-        if (r[i].type == R2_OPT_ENUM)
+        }
+        if (r[i].type == R2_OPT_ENUM) {
             ck_assert_ptr_nonnull(strchr(r[i].choices, '|'));
+        }
         for (int j = 0; j < i; j++) {
             ck_assert_str_ne(r[i].name, r[j].name);
             ck_assert_uint_ne(r[i].offset, r[j].offset);
@@ -176,8 +181,9 @@ START_TEST(value_table)
     int rc;
 
     r2_config_defaults(&cfg);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         row = strcmp(r[i].name, values[_i].name) == 0 ? i : row;
+    }
     ck_assert_int_ge(row, 0);
     rc = r2_config_set(&cfg, values[_i].name, values[_i].value, why, sizeof(why));
     if (values[_i].want == -999) {
@@ -230,7 +236,8 @@ START_TEST(bad_value_is_kept_as_error)
     env[0] = "NCCL_R2_T_DEAD=soon";
     env[1] = "NCCL_R2_T_ACK=-4";
     load();
-    ck_assert_str_eq(cfg.error, "NCCL_R2_T_ACK=-4 (environment): expected a whole number from 0 to 1000000 us");
+    ck_assert_str_eq(
+        cfg.error, "NCCL_R2_T_ACK=-4 (environment): expected a whole number from 0 to 1000000 us");
     ck_assert_int_eq(cfg.t_dead_ms, 5000);
     ck_assert_int_eq(cfg.t_ack_us, 20);
     ck_assert_int_eq(warn_count, 2);
@@ -266,12 +273,14 @@ START_TEST(near_misses)
     env[9] = "NCCL_R2_A_NAME_THAT_IS_LONGER_THAN_ANY_NAME_OF_THE_ROWS_OF_THE_TABLE_IS=1";
     load();
     ck_assert_int_eq(warn_count, 6);
-    ck_assert_str_eq(warns, "unknown variable 'NCCL_R2_FAILOVR' in the environment: did you mean NCCL_R2_FAILOVER?\n"
-                            "unknown variable 'NCCL_R2_failover' in the environment: did you mean NCCL_R2_FAILOVER?\n"
-                            "unknown variable 'NCCL_R2_SOMETHING_ELSE' in the environment\n"
-                            "unknown variable 'NCCL_R2_T_DEAD ' in the environment: did you mean NCCL_R2_T_DEAD?\n"
-                            "unknown variable 'NCCL_IB_TIMEOUTS' in the environment: did you mean NCCL_IB_TIMEOUT?\n"
-                            "unknown variable 'NCCL_R2_A_NAME_THAT_IS_LONGER_THAN_ANY_NAME_OF_THE_ROWS_OF_THE_' in the environment\n");
+    ck_assert_str_eq(
+        warns,
+        "unknown variable 'NCCL_R2_FAILOVR' in the environment: did you mean NCCL_R2_FAILOVER?\n"
+        "unknown variable 'NCCL_R2_failover' in the environment: did you mean NCCL_R2_FAILOVER?\n"
+        "unknown variable 'NCCL_R2_SOMETHING_ELSE' in the environment\n"
+        "unknown variable 'NCCL_R2_T_DEAD ' in the environment: did you mean NCCL_R2_T_DEAD?\n"
+        "unknown variable 'NCCL_IB_TIMEOUTS' in the environment: did you mean NCCL_IB_TIMEOUT?\n"
+        "unknown variable 'NCCL_R2_A_NAME_THAT_IS_LONGER_THAN_ANY_NAME_OF_THE_ROWS_OF_THE_' in the environment\n");
     ck_assert_int_eq(cfg.failover, 1);
     ck_assert_ptr_null(strstr(infos, "secret"));
 }
@@ -293,7 +302,8 @@ END_TEST
 
 START_TEST(lock_beats_environment)
 {
-    put_lock("# the administrator's\nNCCL_R2_FAILOVER=on\nNCCL_R2_T_DEAD=9000\nNCCL_R2_T_DEAD=1\nNCCL_R2_ACK=e2e\r\n");
+    put_lock(
+        "# the administrator's\nNCCL_R2_FAILOVER=on\nNCCL_R2_T_DEAD=9000\nNCCL_R2_T_DEAD=1\nNCCL_R2_ACK=e2e\r\n");
     env[0] = "NCCL_R2_FAILOVER=off";
     env[1] = "NCCL_R2_T_DEAD=9000";
     load();
@@ -356,10 +366,12 @@ START_TEST(bad_and_unknown_lines_of_a_lock)
 {
     put_lock("NCCL_R2_T_DEAD = 5\nNCCL_R2_WHAT=1\nNCCL_R2_T_ACK=x\nOTHER=1\n");
     load();
-    ck_assert_ptr_nonnull(strstr(warns, "unknown option 'NCCL_R2_T_DEAD ' in lock.conf: did you mean NCCL_R2_T_DEAD?"));
+    ck_assert_ptr_nonnull(strstr(
+        warns, "unknown option 'NCCL_R2_T_DEAD ' in lock.conf: did you mean NCCL_R2_T_DEAD?"));
     ck_assert_ptr_nonnull(strstr(warns, "unknown option 'NCCL_R2_WHAT' in lock.conf\n"));
     ck_assert_ptr_null(strstr(warns, "OTHER"));
-    ck_assert_str_eq(cfg.error, "NCCL_R2_T_ACK=x (lock.conf): expected a whole number from 0 to 1000000 us");
+    ck_assert_str_eq(cfg.error,
+                     "NCCL_R2_T_ACK=x (lock.conf): expected a whole number from 0 to 1000000 us");
 }
 END_TEST
 
@@ -374,7 +386,8 @@ START_TEST(profile_is_weakest)
     ck_assert_int_eq(cfg.t_ack_us, 99);
     ck_assert_int_eq(cfg.t_linger_ms, 14);
     ck_assert_str_eq(warns, "NCCL_R2_LINGER=13 (profile) overruled by lock.conf: 14\n");
-    ck_assert_ptr_nonnull(strstr(infos, "NCCL_R2_T_ACK=12 (profile) overruled by environment: 99\n"));
+    ck_assert_ptr_nonnull(
+        strstr(infos, "NCCL_R2_T_ACK=12 (profile) overruled by environment: 99\n"));
     ck_assert_ptr_nonnull(strstr(infos, "NCCL_R2_T_DEAD=11 source=profile default=5000\n"));
 }
 END_TEST
@@ -405,7 +418,8 @@ static void two_values(const struct r2_opt_row *r, char *a, char *b, size_t len)
     }
 }
 
-/* Whatever the option: the administrator's value holds, either way round, and one line says what it beat. */
+/* Whatever the option: the administrator's value holds, either way round, and one line says what it
+ * beat. */
 START_TEST(lock_wins_for_every_row)
 {
     int n;
@@ -416,7 +430,8 @@ START_TEST(lock_wins_for_every_row)
     for (int i = 0; i < 2; i++) {
         snprintf(line, sizeof(line), "%s=%s\n", r->name, value[i]);
         snprintf(var, sizeof(var), "%s=%s", r->name, value[!i]);
-        snprintf(want, sizeof(want), "%s (environment) overruled by lock.conf: %s\n", var, value[i]);
+        snprintf(want, sizeof(want), "%s (environment) overruled by lock.conf: %s\n", var,
+                 value[i]);
         chmod(dir, 0755);
         unlink(lock_path);
         put_lock(line);
@@ -431,24 +446,30 @@ START_TEST(lock_wins_for_every_row)
 }
 END_TEST
 
-/* A name with a letter too many, or in small letters, is told its right form; a value under it is not taken. Of NCCL's, those of its IB transport. */
+/* A name with a letter too many, or in small letters, is told its right form; a value under it is
+ * not taken. Of NCCL's, those of its IB transport. */
 START_TEST(near_miss_of_every_row)
 {
     int n;
     const struct r2_opt_row *r = &r2_config_rows(&n)[_i];
-    char value[2][64], wrong[64], var[160], want[320], before[R2_OPT_STRING_MAX], text[R2_OPT_STRING_MAX];
+    char value[2][64], wrong[64], var[160], want[320], before[R2_OPT_STRING_MAX],
+        text[R2_OPT_STRING_MAX];
 
     two_values(r, value[0], value[1], sizeof(value[0]));
     r2_config_defaults(&cfg);
     r2_config_text(&cfg, _i, before, sizeof(before));
     for (int k = 0; k < 2; k++) {
         snprintf(wrong, sizeof(wrong), "%s%s", r->name, k ? "" : "X");
-        if (k)
+        if (k) {
             wrong[8] = (char)(wrong[8] - 'A' + 'a');
-        snprintf(var, sizeof(var), "%s=%s", wrong, strcmp(before, value[0]) == 0 ? value[1] : value[0]);
-        snprintf(want, sizeof(want), "unknown variable '%s' in the environment: did you mean %s?\n", wrong, r->name);
-        if (strncmp(r->name, "NCCL_R2_", 8) != 0 && strncmp(r->name, "NCCL_IB_", 8) != 0)
+        }
+        snprintf(var, sizeof(var), "%s=%s", wrong,
+                 strcmp(before, value[0]) == 0 ? value[1] : value[0]);
+        snprintf(want, sizeof(want), "unknown variable '%s' in the environment: did you mean %s?\n",
+                 wrong, r->name);
+        if (strncmp(r->name, "NCCL_R2_", 8) != 0 && strncmp(r->name, "NCCL_IB_", 8) != 0) {
             want[0] = '\0';
+        }
         env[0] = var;
         warns[0] = '\0';
         load();
@@ -514,15 +535,17 @@ END_TEST
 static const char *job_env(void *arg, const char *name)
 {
     for (const char *const *e = arg; *e; e += 2) {
-        if (strcmp(e[0], name) == 0)
+        if (strcmp(e[0], name) == 0) {
             return e[1];
+        }
     }
     return NULL;
 }
 
 START_TEST(job_of_the_scheduler)
 {
-    static const char *const slurm[] = {"SLURM_JOB_ID", "81233", "SLURM_STEP_ID", "4", "PBS_JOBID", "no", NULL};
+    static const char *const slurm[] = {"SLURM_JOB_ID", "81233", "SLURM_STEP_ID", "4", "PBS_JOBID",
+                                        "no",           NULL};
     static const char *const lsf[] = {"SLURM_JOB_ID", "", "LSB_JOBID", "7\n\x1b[2J", NULL};
     static const char *const none[] = {"SLURM_STEP_ID", "4", NULL};
     char longest[300];

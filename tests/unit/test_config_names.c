@@ -42,8 +42,10 @@ END_TEST
 
 START_TEST(of_nccls_transport)
 {
-    static const char *const its[] = {"NCCL_IB_MERGE_NICS", "NCCL_IB_FIFO_TC", "NCCL_IB_RESILIENCY_PORT_FAILOVER", "NCCL_IB_CUDA_SUPPORT"};
-    static const char *const not_its[] = {"NCCL_IB_HCA", "NCCL_IB_MERGE", "MERGE_NICS", "NCCL_MERGE_NICS", "NCCL_IB_", ""};
+    static const char *const its[] = {"NCCL_IB_MERGE_NICS", "NCCL_IB_FIFO_TC",
+                                      "NCCL_IB_RESILIENCY_PORT_FAILOVER", "NCCL_IB_CUDA_SUPPORT"};
+    static const char *const not_its[] = {"NCCL_IB_HCA",     "NCCL_IB_MERGE", "MERGE_NICS",
+                                          "NCCL_MERGE_NICS", "NCCL_IB_",      ""};
     const char *near;
 
     for (size_t i = 0; i < sizeof(its) / sizeof(its[0]); i++) {

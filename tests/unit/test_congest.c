@@ -1,7 +1,8 @@
 /*
- * Congestion that other processes make (docs/design-watchdog.md): their bytes stand in front of our probes, at our NIC
- * and at the peer's, and nothing moves for that; a NIC pair that is dead is found all the same. Several processes on
- * two hosts, each host with a board, slow links; virtual time.
+ * Congestion that other processes make (docs/design-watchdog.md): their bytes stand in front of our
+ * probes, at our NIC and at the peer's, and nothing moves for that; a NIC pair that is dead is
+ * found all the same. Several processes on two hosts, each host with a board, slow links; virtual
+ * time.
  */
 #include "tests/unit/suite.h" /* before the rig, whose names its parameters have */
 #include "tests/unit/watch_rig.h"
@@ -79,7 +80,9 @@ static void other_start(int s_nic, int r_nic, size_t size, unsigned depth)
 {
     struct other *o = &other[others++];
 
-    *o = (struct other){.rig = rig_create_beside(rig, (const char *[]){QUIET_RC, NULL}), .size = size, .depth = depth};
+    *o = (struct other){.rig = rig_create_beside(rig, (const char *[]){QUIET_RC, NULL}),
+                        .size = size,
+                        .depth = depth};
     boards_open(o->rig);
     rig_connect(o->rig, s_nic, r_nic);
     o->s_mr = rig_reg(o->rig, 0, from, sizeof(from));
@@ -104,9 +107,11 @@ static void others_feed(void)
     for (int i = 0; i < others; i++) {
         struct other *o = &other[i];
 
-        while (under_way(&o->rig->side[1]) < o->depth && rig_irecv1(o->rig, to, o->size, 0, o->r_mr) >= 0) {
+        while (under_way(&o->rig->side[1]) < o->depth &&
+               rig_irecv1(o->rig, to, o->size, 0, o->r_mr) >= 0) {
         }
-        while (under_way(&o->rig->side[0]) < o->depth && rig_isend(o->rig, from, o->size, 0, o->s_mr) >= 0) {
+        while (under_way(&o->rig->side[0]) < o->depth &&
+               rig_isend(o->rig, from, o->size, 0, o->s_mr) >= 0) {
         }
         ck_assert_int_eq(o->rig->side[0].status, R2_OK);
         ck_assert_int_eq(o->rig->side[1].status, R2_OK);
@@ -165,7 +170,8 @@ static const struct {
 } crowds[] = {
     {"other NICs of our host send to the NIC of our peer",
      {{1, 0, BIG, 16}, {1, 0, BIG, 16}, {2, 0, BIG, 16}, {2, 0, BIG, 16}}},
-    {"they do, long messages", {{1, 0, MOST, 3}, {1, 0, MOST, 3}, {2, 0, MOST, 3}, {2, 0, MOST, 3}}},
+    {"they do, long messages",
+     {{1, 0, MOST, 3}, {1, 0, MOST, 3}, {2, 0, MOST, 3}, {2, 0, MOST, 3}}},
     {"our NIC and others do", {{0, 0, BIG, 16}, {1, 0, BIG, 16}, {2, 0, BIG, 16}}},
     {"all do, long messages", {{0, 0, MOST, 3}, {1, 0, MOST, 3}, {2, 0, MOST, 3}}},
     {"our NIC is full of what goes elsewhere", {{0, 1, BIG, 32}, {0, 2, BIG, 32}}},
@@ -198,8 +204,8 @@ START_TEST(what_others_have_queued_is_no_fault)
     ck_assert_msg(switches() == 0, "%s: %u paths given up: %s", crowds[_i].what, switches(),
                   rig->side[0].comm->fo.last_fault);
     if (getenv("RIG_VERBOSE")) {
-        printf("%s: %u words about loads, slowest answer %.1f ms\n", crowds[_i].what, rig_count(rig, 0, FO_MSG_LOAD),
-               (double)pair_of(0, 0)->slowest / 1e6);
+        printf("%s: %u words about loads, slowest answer %.1f ms\n", crowds[_i].what,
+               rig_count(rig, 0, FO_MSG_LOAD), (double)pair_of(0, 0)->slowest / 1e6);
     }
     others_stop();
     stop();
@@ -212,7 +218,8 @@ static int deaf(struct rig *r, int from_side, int type, union fo_body *body)
     return type != FO_MSG_LOAD;
 }
 
-/* The same with a peer that does not say what its NIC moves, as an older one: that this is congestion cannot be known.
+/* The same with a peer that does not say what its NIC moves, as an older one: that this is
+ * congestion cannot be known.
  */
 START_TEST(without_the_peers_word_it_looks_dead)
 {
@@ -231,7 +238,8 @@ static const struct {
     int crowd;
     const char *fault;
     unsigned limit_ms;
-} dead[] = { /* ack-lost: the way back is good, and it is asked twice */
+} dead[] = {
+    /* ack-lost: the way back is good, and it is asked twice */
     {5, "h0:n0 blackhole", 120},    {5, "h1:n0 blackhole", 120},  {5, "h0:n0 blackhole-tx", 120},
     {5, "h1:n0 blackhole-rx", 120}, {5, "h1:n0 ack-lost", 200},   {4, "h0:n0 blackhole", 120},
     {6, "h0:n0 blackhole", 300},    {6, "h1:n0 blackhole", 300},  {1, "h0:n0 blackhole", 2500},
@@ -241,8 +249,9 @@ static const struct {
 #define DEAD (int)(sizeof(dead) / sizeof(dead[0]))
 
 /*
- * What others have queued over the dead NIC does not move and gives it no time. Where the other end goes on moving what
- * stands in front of us, and ours would be silent either way, the wait is that of the queue there, at most T_stuck.
+ * What others have queued over the dead NIC does not move and gives it no time. Where the other end
+ * goes on moving what stands in front of us, and ours would be silent either way, the wait is that
+ * of the queue there, at most T_stuck.
  */
 START_TEST(a_dead_nic_is_found_behind_what_others_have_queued)
 {
@@ -259,14 +268,15 @@ START_TEST(a_dead_nic_is_found_behind_what_others_have_queued)
     while (rig_isend(rig, out[0], 100, 0, s_mr) < 0) {
         crowd_until(NULL, RIG_MS);
     }
-    ck_assert_msg(crowd_until(path_0_is_down, 3 * RIG_S), "%s, %s: not found", crowds[dead[_i].crowd].what,
-                  dead[_i].fault);
+    ck_assert_msg(crowd_until(path_0_is_down, 3 * RIG_S), "%s, %s: not found",
+                  crowds[dead[_i].crowd].what, dead[_i].fault);
     if (getenv("RIG_VERBOSE")) {
         printf("%s, %s: after %.1f ms\n", crowds[dead[_i].crowd].what, dead[_i].fault,
                (double)(rig_now(rig) - since) / 1e6);
     }
     ck_assert_msg(rig_now(rig) - since < dead[_i].limit_ms * RIG_MS, "%s, %s: after %.1f ms",
-                  crowds[dead[_i].crowd].what, dead[_i].fault, (double)(rig_now(rig) - since) / 1e6);
+                  crowds[dead[_i].crowd].what, dead[_i].fault,
+                  (double)(rig_now(rig) - since) / 1e6);
     found_as(0, IB_FAULT_SILENT);
     ck_assert_msg(crowd_until(rig_all_done, 5 * RIG_S), "the message is not done");
     others_stop();
@@ -275,8 +285,8 @@ START_TEST(a_dead_nic_is_found_behind_what_others_have_queued)
 END_TEST
 
 /*
- * Receives of several sizes are open, and what comes first is a long message: nothing moves for its time, however short the others are. What was the longest
- * is forgotten when none is open.
+ * Receives of several sizes are open, and what comes first is a long message: nothing moves for its
+ * time, however short the others are. What was the longest is forgotten when none is open.
  */
 START_TEST(what_is_in_front_may_be_the_largest)
 {

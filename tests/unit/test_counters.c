@@ -69,8 +69,14 @@ START_TEST(what_a_file_says)
         int known;
         uint64_t value;
     } row[] = {
-        {"0\n", 1, 0},  {"41\n", 1, 41},        {"18446744073709551615\n", 1, UINT64_MAX}, {"18446744073709551616\n", 0, 0},
-        {"7", 1, 7},     {"N/A (no PMA)\n", 0, 0}, {"", 0, 0},                              {"-1\n", 0, 0},
+        {"0\n", 1, 0},
+        {"41\n", 1, 41},
+        {"18446744073709551615\n", 1, UINT64_MAX},
+        {"18446744073709551616\n", 0, 0},
+        {"7", 1, 7},
+        {"N/A (no PMA)\n", 0, 0},
+        {"", 0, 0},
+        {"-1\n", 0, 0},
         {"12 x\n", 0, 0},
     };
     struct ib_counters c;
@@ -86,7 +92,9 @@ START_TEST(what_a_file_says)
     for (unsigned r = 0; r < sizeof(row) / sizeof(row[0]); r++) {
         put("counters/symbol_error", row[r].text);
         ib_counters_read(dir, 2, &c);
-        ck_assert_msg((int)(c.known >> i & 1) == row[r].known && (!row[r].known || c.value[i] == row[r].value), "'%s'", row[r].text);
+        ck_assert_msg((int)(c.known >> i & 1) == row[r].known &&
+                          (!row[r].known || c.value[i] == row[r].value),
+                      "'%s'", row[r].text);
         ck_assert_uint_eq(c.known & ~(1u << i), 1u << h);
         ck_assert_uint_eq(c.value[h], 9);
     }
@@ -95,7 +103,8 @@ END_TEST
 
 START_TEST(only_growth_says_something)
 {
-    struct ib_counters before = {.value = {5, 5, 5, 5, 5}, .known = 0x1d}, after = {.value = {9, 9, 5, 3, 9}, .known = 0xf};
+    struct ib_counters before = {.value = {5, 5, 5, 5, 5}, .known = 0x1d},
+                       after = {.value = {9, 9, 5, 3, 9}, .known = 0xf};
 
     ck_assert_uint_eq(ib_counters_grown(&before, &after, 0), 4);
     ck_assert_uint_eq(ib_counters_grown(&before, &after, 1), 0); /* was not known before */

@@ -1,5 +1,6 @@
-/* Cross pairs: the auxiliary points of two hosts (docs/design-probe.md). Where rails reach each other the end that broke is named; where they do not, nothing
- * is asked after the first question, and no time-out is counted. */
+/* Cross pairs: the auxiliary points of two hosts (docs/design-probe.md). Where rails reach each
+ * other the end that broke is named; where they do not, nothing is asked after the first question,
+ * and no time-out is counted. */
 #include "tests/unit/watch_rig.h"
 
 #include "plugin/r2_cross.h"
@@ -61,7 +62,8 @@ static int all_good(struct rig *r)
 
 static const char *const fault[] = {"blackhole", "blackhole-tx", "blackhole-rx"};
 
-/* One cable goes silent: at each end, each NIC, each way. Both ends see the pair silent, and one other port tells which. */
+/* One cable goes silent: at each end, each NIC, each way. Both ends see the pair silent, and one
+ * other port tells which. */
 START_TEST(the_end_of_a_silent_cable_is_named)
 {
     char text[64], want[64];
@@ -84,9 +86,12 @@ START_TEST(the_end_of_a_silent_cable_is_named)
         idle(3 * RIG_S);
     }
     r2_log_flush();
-    ck_assert_msg(nic != 0 || strstr(rig->last_warn[0], want) || strstr(rig->last_warn[1], want), "%s / %s", rig->last_warn[0], rig->last_warn[1]);
+    ck_assert_msg(nic != 0 || strstr(rig->last_warn[0], want) || strstr(rig->last_warn[1], want),
+                  "%s / %s", rig->last_warn[0], rig->last_warn[1]);
     for (int s = 0; s < 2; s++) {
-        ck_assert_msg(rig->last_warn[s][0] == '\0' || strstr(rig->last_warn[s], "R2-") == NULL || strstr(rig->last_warn[s], want), "%s", rig->last_warn[s]);
+        ck_assert_msg(rig->last_warn[s][0] == '\0' || strstr(rig->last_warn[s], "R2-") == NULL ||
+                          strstr(rig->last_warn[s], want),
+                      "%s", rig->last_warn[s]);
     }
     fire("*:* up");
     for (int s = 0; s < 100 && !all_good(rig); s++) {
@@ -98,7 +103,8 @@ START_TEST(the_end_of_a_silent_cable_is_named)
 }
 END_TEST
 
-/* Rails that do not reach each other: one question at set-up, its queue pair stopped before RC's time-out; nothing afterwards, and no evidence of it. */
+/* Rails that do not reach each other: one question at set-up, its queue pair stopped before RC's
+ * time-out; nothing afterwards, and no evidence of it. */
 START_TEST(rails_apart_cost_one_question)
 {
     struct fab_counters sum;
@@ -124,7 +130,8 @@ START_TEST(rails_apart_cost_one_question)
     }
     fab_inproc_totals(rig->f, &sum);
     ck_assert_uint_eq(sum.timeouts, 0);
-    ck_assert_uint_le(rig_count(rig, 0, FO_MSG_PROBE) + rig_count(rig, 1, FO_MSG_PROBE) - said, 24); /* of the NIC that returned */
+    ck_assert_uint_le(rig_count(rig, 0, FO_MSG_PROBE) + rig_count(rig, 1, FO_MSG_PROBE) - said,
+                      24); /* of the NIC that returned */
     ck_assert_uint_eq(rig->side[0].comm->fo.switches, 1);
     fire("h1:n0 blackhole");
     recv_post(0, BIG);
@@ -132,7 +139,8 @@ START_TEST(rails_apart_cost_one_question)
     finish(1, BIG, 2 * RIG_S);
     idle(3 * RIG_S);
     r2_log_flush();
-    ck_assert_msg(strstr(rig->last_warn[0], "R2-F03") || strstr(rig->last_warn[1], "R2-F03"), "%s / %s", rig->last_warn[0], rig->last_warn[1]);
+    ck_assert_msg(strstr(rig->last_warn[0], "R2-F03") || strstr(rig->last_warn[1], "R2-F03"),
+                  "%s / %s", rig->last_warn[0], rig->last_warn[1]);
     stop();
 }
 END_TEST

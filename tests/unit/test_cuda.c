@@ -1,4 +1,5 @@
-/* The CUDA driver's copy engine: opening it, whose memory is whose, staging memory. Copies are in test_cuda_lane.c. */
+/* The CUDA driver's copy engine: opening it, whose memory is whose, staging memory. Copies are in
+ * test_cuda_lane.c. */
 #include "cuda_rig.h"
 
 #include <fcntl.h>
@@ -37,7 +38,8 @@ START_TEST(default_library)
         ck_assert_int_eq(r2_cuda_open(NULL, &cuda, why, sizeof(why)), 0);
         rig_close(0);
     } else {
-        ck_assert(rc == 0 ? c != untouched : why[0] != '\0'); /* a machine with a driver: its own matter */
+        ck_assert(rc == 0 ? c != untouched
+                          : why[0] != '\0'); /* a machine with a driver: its own matter */
     }
 }
 END_TEST
@@ -69,10 +71,11 @@ static const char *const needed[] = {
     "cuEventQuery",
     "cuMemcpyAsync",
 };
-static const char *const optional[] = {"cuThreadExchangeStreamCaptureMode", "cuMemGetHandleForAddressRange"};
+static const char *const optional[] = {"cuThreadExchangeStreamCaptureMode",
+                                       "cuMemGetHandleForAddressRange"};
 
-/* A driver without some calls: a copy of the stand-in in which their names are others. @names ends with NULL. Whoever
- * loads it does so before unlinking @path. */
+/* A driver without some calls: a copy of the stand-in in which their names are others. @names ends
+ * with NULL. Whoever loads it does so before unlinking @path. */
 static void driver_without(const char *const *names, char *path)
 {
     struct stat st;
@@ -87,7 +90,8 @@ static void driver_without(const char *const *names, char *path)
         int found = 0;
 
         /* whole strings, which begin behind the end of another */
-        for (char *p = bytes + 1; (p = memmem(p, (size_t)(bytes + st.st_size - p), *names, len)) != NULL; p++) {
+        for (char *p = bytes + 1;
+             (p = memmem(p, (size_t)(bytes + st.st_size - p), *names, len)) != NULL; p++) {
             if (p[-1] == '\0') {
                 *p = 'X';
                 found++;
@@ -135,7 +139,8 @@ START_TEST(no_optional_symbol)
     ck_assert_int_eq(mem.dmabuf_fd, -1);
     ops->mem_put(cuda, &mem);
     fake->capture_set(1);
-    ck_assert_int_eq(ops->mem_get(cuda, 1, 1, &mem), EIO); /* which is what the other drivers' call is for */
+    ck_assert_int_eq(ops->mem_get(cuda, 1, 1, &mem),
+                     EIO); /* which is what the other drivers' call is for */
     ck_assert_int_eq((int)fake->count().spoiled, 1);
     fake->capture_set(0);
     ck_assert_int_eq(rig_logged(), 1);
@@ -196,7 +201,8 @@ START_TEST(open_fails_at_each_call)
             break;
         }
         ck_assert_int_eq(rc, EIO);
-        ck_assert_msg(strstr(why, fake->failed()) != NULL && strstr(why, "fake (999)") != NULL, "%s", why);
+        ck_assert_msg(strstr(why, fake->failed()) != NULL && strstr(why, "fake (999)") != NULL,
+                      "%s", why);
         ck_assert_ptr_eq(c, untouched);
     }
     ck_assert_uint_eq(n, 2 + GPUS);
@@ -232,8 +238,9 @@ START_TEST(whose_memory)
     ck_assert_int_eq(app.alloc(&ptr, 1), 0);
     ck_assert_int_eq(ops->gpu_of(cuda, (void *)(uintptr_t)ptr), IB_COPY_HOST);
     ck_assert_int_eq(app.free(ptr), 0);
-    for (int i = 0; i < GPUS; i++)
+    for (int i = 0; i < GPUS; i++) {
         ops->mem_put(cuda, &mem[i]);
+    }
     rig_close(1);
 }
 END_TEST
@@ -284,8 +291,8 @@ START_TEST(memory_of_the_host)
 }
 END_TEST
 
-/* Memory of the host makes no context on a GPU that the process does not use: its own or, as yet without one, the
- * application's. */
+/* Memory of the host makes no context on a GPU that the process does not use: its own or, as yet
+ * without one, the application's. */
 START_TEST(memory_of_the_host_is_of_a_context_in_use)
 {
     struct ib_copy_mem mem, other;
@@ -331,8 +338,9 @@ static int fds(void)
 {
     int n = 0;
 
-    for (int fd = 0; fd < 1024; fd++)
+    for (int fd = 0; fd < 1024; fd++) {
         n += fcntl(fd, F_GETFD) >= 0;
+    }
     return n;
 }
 
@@ -360,7 +368,8 @@ START_TEST(dmabuf)
 }
 END_TEST
 
-/* Where there could be one and is none the memory is registered by its address; somebody may want to know why. */
+/* Where there could be one and is none the memory is registered by its address; somebody may want
+ * to know why. */
 START_TEST(no_dmabuf)
 {
     struct ib_copy_mem mem;
@@ -371,7 +380,8 @@ START_TEST(no_dmabuf)
     ck_assert_int_eq(ops->mem_get(cuda, 0, 1, &mem), 0);
     ck_assert_int_eq(mem.dmabuf_fd, -1);
     ck_assert_int_eq(rig_logged(), 1);
-    ck_assert_msg(strstr(rig_line, "cuMemGetHandleForAddressRange: fake (999)") != NULL, "%s", rig_line);
+    ck_assert_msg(strstr(rig_line, "cuMemGetHandleForAddressRange: fake (999)") != NULL, "%s",
+                  rig_line);
     ops->mem_put(cuda, &mem);
     fake->skew_set(256); /* the file would not begin with the memory */
     ck_assert_int_eq(ops->mem_get(cuda, 0, 1, &mem), 0);
@@ -386,13 +396,14 @@ END_TEST
 /* Of which a failure costs nothing but what it is for. */
 static int call_is_dispensable(const char *name)
 {
-    static const char *const names[] = {"cuDeviceGetAttribute",       "cuMemGetHandleForAddressRange",
-                                        "cuDeviceCanAccessPeer",      "cuCtxEnablePeerAccess",
-                                        "cuDevicePrimaryCtxGetState", "cuCtxPopCurrent_v2"};
+    static const char *const names[] = {
+        "cuDeviceGetAttribute",  "cuMemGetHandleForAddressRange", "cuDeviceCanAccessPeer",
+        "cuCtxEnablePeerAccess", "cuDevicePrimaryCtxGetState",    "cuCtxPopCurrent_v2"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strcmp(name, names[i]) == 0)
+        if (strcmp(name, names[i]) == 0) {
             return 1;
+        }
     }
     return 0;
 }
@@ -415,18 +426,19 @@ static int pair_open(int what)
 
 static void pair_close(int what)
 {
-    if (what == LANE)
+    if (what == LANE) {
         ops->lane_close(cuda, lane);
-    else
+    } else {
         ops->mem_put(cuda, &got);
+    }
 }
 
-/* The driver's calls fail one after the other: nothing is left behind, the thread is as it was, what is said names the
- * call. */
+/* The driver's calls fail one after the other: nothing is left behind, the thread is as it was,
+ * what is said names the call. */
 START_TEST(opening_fails_at_each_call)
 {
-    /* how many there are; hard: relax, context, push, then what is made; a lane has the other GPU's context, a stream,
-     * 4 events */
+    /* how many there are; hard: relax, context, push, then what is made; a lane has the other GPU's
+     * context, a stream, 4 events */
     static const struct {
         int hard, all;
     } calls[] = {{4, 4 + GPUS + 2}, {4, 4 + 2 + 2}, {9, 9 + 2 + 2}};
@@ -447,8 +459,9 @@ START_TEST(opening_fails_at_each_call)
         fake->fail_at(NULL, (unsigned)all, 2);
         rc = pair_open(_i);
         snprintf(name, sizeof(name), "%s", fake->failed() ? fake->failed() : "");
-        if (!rig_fault_seen(before))
+        if (!rig_fault_seen(before)) {
             break;
+        }
         if (rc != 0) {
             ck_assert_int_eq(rc, ENOMEM);
             ck_assert_msg(!call_is_dispensable(name), "%s", name);
@@ -457,13 +470,16 @@ START_TEST(opening_fails_at_each_call)
             hard++;
         } else {
             /* the mode of capture: set, or put back */
-            ck_assert_msg(call_is_dispensable(name) || strcmp(name, "cuThreadExchangeStreamCaptureMode") == 0, "%s",
-                          name);
+            ck_assert_msg(call_is_dispensable(name) ||
+                              strcmp(name, "cuThreadExchangeStreamCaptureMode") == 0,
+                          "%s", name);
             pair_close(_i);
         }
-        if (strcmp(name, "cuDeviceGetAttribute") != 0 && strcmp(name, "cuDevicePrimaryCtxGetState") != 0) {
+        if (strcmp(name, "cuDeviceGetAttribute") != 0 &&
+            strcmp(name, "cuDevicePrimaryCtxGetState") != 0) {
             ck_assert_int_eq(rig_logged(), 1);
-            ck_assert_msg(strstr(rig_line, name) != NULL && strstr(rig_line, "(2)") != NULL, "%s: %s", name, rig_line);
+            ck_assert_msg(strstr(rig_line, name) != NULL && strstr(rig_line, "(2)") != NULL,
+                          "%s: %s", name, rig_line);
         }
         ck_assert_int_eq(live_sum(), 0);
         ck_assert_int_eq(fds(), descriptors);
@@ -494,11 +510,13 @@ START_TEST(closing_fails_at_each_call)
         fake->fail_at(NULL, (unsigned)all, RIG_UNKNOWN);
         pair_close(_i);
         snprintf(name, sizeof(name), "%s", fake->failed() ? fake->failed() : "");
-        if (!rig_fault_seen(before))
+        if (!rig_fault_seen(before)) {
             break;
+        }
         lost += live_sum() > live;
-        if (strstr(name, "Destroy") != NULL)
+        if (strstr(name, "Destroy") != NULL) {
             ck_assert_int_eq(live_sum(), live + 1);
+        }
         ck_assert_int_eq(rig_logged(), 1);
     }
     ck_assert_msg(all >= 4 && lost >= 3, "%d of %d", lost, all);
@@ -507,7 +525,8 @@ START_TEST(closing_fails_at_each_call)
 }
 END_TEST
 
-/* Contexts that cannot be given back: said, once each; the driver's own end is not worth a warning. */
+/* Contexts that cannot be given back: said, once each; the driver's own end is not worth a warning.
+ */
 START_TEST(close_fails)
 {
     static const int errors[] = {RIG_UNKNOWN, 4};

@@ -1,4 +1,5 @@
-/* Copies of the CUDA driver's copy engine: order, what is known when a call of the driver fails, threads. */
+/* Copies of the CUDA driver's copy engine: order, what is known when a call of the driver fails,
+ * threads. */
 #include "cuda_rig.h"
 
 #include <pthread.h>
@@ -58,14 +59,21 @@ START_TEST(arguments)
     static const struct {
         int from, to;
         unsigned slots;
-    } wrong[] = {{IB_COPY_HOST, IB_COPY_HOST, 1}, {-2, 0, 1}, {0, -2, 1}, {GPUS, 0, 1}, {0, GPUS, 1}, {0, 1, 0},
+    } wrong[] = {{IB_COPY_HOST, IB_COPY_HOST, 1},
+                 {-2, 0, 1},
+                 {0, -2, 1},
+                 {GPUS, 0, 1},
+                 {0, GPUS, 1},
+                 {0, 1, 0},
                  {0, 1, R2_CUDA_SLOTS_MAX + 1}};
     void *const untouched = &lane;
 
     rig_open(GPUS);
     lane = untouched;
-    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
-        ck_assert_int_eq(ops->lane_open(cuda, wrong[i].from, wrong[i].to, wrong[i].slots, &lane), EINVAL);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        ck_assert_int_eq(ops->lane_open(cuda, wrong[i].from, wrong[i].to, wrong[i].slots, &lane),
+                         EINVAL);
+    }
     ck_assert_ptr_eq(lane, untouched);
     ck_assert_int_eq(ops->lane_open(cuda, 0, 1, R2_CUDA_SLOTS_MAX, &lane), 0);
     ck_assert_int_eq(fake->live().events, (int)R2_CUDA_SLOTS_MAX);
@@ -83,7 +91,8 @@ END_TEST
 static const int ways[][2] = {{0, 1}, {1, 0}, {2, 2}, {1, IB_COPY_HOST}, {IB_COPY_HOST, 2}};
 #define WAYS (sizeof(ways) / sizeof(ways[0]))
 
-/* Every way, with GPUs that reach each other's memory (even) and such that do not: the bytes, those alone, and by whom.
+/* Every way, with GPUs that reach each other's memory (even) and such that do not: the bytes, those
+ * alone, and by whom.
  */
 START_TEST(each_way)
 {
@@ -93,7 +102,8 @@ START_TEST(each_way)
     rig_open(GPUS);
     fake->peers_set(peers);
     lane_make(way[0], way[1]);
-    ck_assert_int_eq(fake->live().retained, two || way[0] == IB_COPY_HOST ? 2 : 1); /* for the host, first: GPU 0's */
+    ck_assert_int_eq(fake->live().retained,
+                     two || way[0] == IB_COPY_HOST ? 2 : 1); /* for the host, first: GPU 0's */
     memset(bytes(&from, 0), 0x5a, BYTES * SLOTS);
     memset(bytes(&to, 0), 0, BYTES * SLOTS);
     ck_assert_int_eq(begin(1), 0);
@@ -163,8 +173,8 @@ START_TEST(lanes_wait_for_none)
 }
 END_TEST
 
-/* The driver will not copy, and says so before it has begun anything: nothing runs, the lane goes on, the log has one
- * line. */
+/* The driver will not copy, and says so before it has begun anything: nothing runs, the lane goes
+ * on, the log has one line. */
 START_TEST(a_copy_that_is_refused)
 {
     static const struct {
@@ -189,8 +199,8 @@ START_TEST(a_copy_that_is_refused)
 }
 END_TEST
 
-/* One slot's copy waits, another's fails as @call with @error: what runs is not known, so that no slot's end is, ever.
- * Memory is not given back. */
+/* One slot's copy waits, another's fails as @call with @error: what runs is not known, so that no
+ * slot's end is, ever. Memory is not given back. */
 static void lane_breaks(const char *call, int error)
 {
     struct rig_thread before = rig_thread();
@@ -272,8 +282,9 @@ START_TEST(each_call_fails)
         began = begin(0);
         ended = began == 0 ? done(0) : 1;
         seen = rig_fault_seen(before);
-        if (!seen)
+        if (!seen) {
             break;
+        }
         ck_assert(began == 0 || began == EIO);
         ck_assert(ended == 1 || ended == -1);
         refused += began == EIO;
@@ -299,8 +310,9 @@ START_TEST(the_thread_is_left_as_it_was)
     struct rig_thread before;
 
     rig_open(GPUS);
-    if (_i)
+    if (_i) {
         rig_thread_busy(2);
+    }
     before = rig_thread();
     ck_assert_int_eq(before.current, _i ? 2 : -1);
     lane_make(0, 1);
@@ -356,7 +368,8 @@ static struct worker {
 } workers[THREADS];
 static atomic_int running;
 
-static void worker_copies(struct worker *w, void *l, const struct ib_copy_mem *src, const struct ib_copy_mem *dst)
+static void worker_copies(struct worker *w, void *l, const struct ib_copy_mem *src,
+                          const struct ib_copy_mem *dst)
 {
     unsigned next = 0, oldest = 0;
 
@@ -365,8 +378,8 @@ static void worker_copies(struct worker *w, void *l, const struct ib_copy_mem *s
             unsigned slot = next % SLOTS;
 
             memset(bytes(src, slot), (int)next, BYTES);
-            w->wrong += ops->begin(cuda, l, slot, (char *)dst->addr + slot * BYTES, (char *)src->addr + slot * BYTES,
-                                   BYTES) != 0;
+            w->wrong += ops->begin(cuda, l, slot, (char *)dst->addr + slot * BYTES,
+                                   (char *)src->addr + slot * BYTES, BYTES) != 0;
             next++;
         } else {
             unsigned slot = oldest % SLOTS;
@@ -435,8 +448,9 @@ static int thread_sleeps(int tid)
 static void second_start(void)
 {
     ck_assert_int_eq(pthread_create(&second.thread, NULL, second_run, NULL), 0);
-    while (atomic_load(&second.tid) == 0 || !thread_sleeps(atomic_load(&second.tid)))
+    while (atomic_load(&second.tid) == 0 || !thread_sleeps(atomic_load(&second.tid))) {
         sched_yield();
+    }
 }
 
 /* Of threads that use a context first at the same time one makes it. */
@@ -467,8 +481,9 @@ START_TEST(threads)
         ck_assert_int_eq(pthread_create(&workers[i].thread, NULL, worker_run, &workers[i]), 0);
     }
     while (atomic_load(&running) > 0) { /* the GPUs */
-        if (fake->release(-1, 1) == 0)
+        if (fake->release(-1, 1) == 0) {
             sched_yield();
+        }
     }
     for (int i = 0; i < THREADS; i++) {
         pthread_join(workers[i].thread, NULL);

@@ -1,7 +1,9 @@
-/* Planned drains (docs/design-host.md): traffic leaves a healthy NIC without a replay, and comes back. */
+/* Planned drains (docs/design-host.md): traffic leaves a healthy NIC without a replay, and comes
+ * back. */
 #include "tests/unit/drain_rig.h"
 
-/* Drained at either end, under traffic: what is on the way ends there, nothing is posted twice, the life ends, undrained it returns. */
+/* Drained at either end, under traffic: what is on the way ends there, nothing is posted twice, the
+ * life ends, undrained it returns. */
 START_TEST(traffic_leaves_and_comes_back)
 {
     uint64_t s, wrs;
@@ -49,14 +51,16 @@ static int lose_questions(struct rig *r, int from, int type, union fo_body *body
     return type != FO_MSG_SUSPECT && type != FO_MSG_PROBE;
 }
 
-/* What is not acknowledged is under way, even when the sender has its completion: the life ends after it, and nothing goes twice. */
+/* What is not acknowledged is under way, even when the sender has its completion: the life ends
+ * after it, and nothing goes twice. */
 START_TEST(what_is_under_way_arrives_first)
 {
     start(2, NULL);
     messages(2);
     rig->filter = lose_questions;
     begin_message();
-    rig->side[0].asleep = rig->side[1].asleep = 1; /* the receiver is not called: it acknowledges nothing */
+    rig->side[0].asleep = rig->side[1].asleep =
+        1; /* the receiver is not called: it acknowledges nothing */
     ck_assert_int_gt(ib_send_live_parts(comm(0)->tx, 0, 1), 0);
     drain(_i, 1);
     rig_run(rig, 100 * RIG_MS);
@@ -73,7 +77,8 @@ END_TEST
 /* The bits are the NICs of who drains, whatever number they have at the other end. */
 START_TEST(each_end_numbers_its_own_nics)
 {
-    const char *options[] = {"NCCL_R2_T_RETURN=50", "NCCL_R2_T_PACKET=100", "NCCL_R2_SPREAD=on", "NCCL_R2_CUT_MIN=128", NULL};
+    const char *options[] = {"NCCL_R2_T_RETURN=50", "NCCL_R2_T_PACKET=100", "NCCL_R2_SPREAD=on",
+                             "NCCL_R2_CUT_MIN=128", NULL};
     int other;
 
     rig = rig_create(2, 1, options);
@@ -81,11 +86,14 @@ START_TEST(each_end_numbers_its_own_nics)
     rig_connect(rig, 0, 1);
     s_mr = rig_reg(rig, 0, out, sizeof(out));
     r_mr = rig_reg(rig, 1, in, sizeof(in));
-    ck_assert_int_ne(comm(0)->link.path[0].nic, comm(0)->link.path[0].peer_nic); /* or this test tells nothing */
+    ck_assert_int_ne(comm(0)->link.path[0].nic,
+                     comm(0)->link.path[0].peer_nic); /* or this test tells nothing */
     messages(2);
     drain(_i, 1u << comm(_i)->link.path[0].nic);
     wait_settled(0);
-    for (other = 1; other < comm(0)->link.npaths && comm(_i)->link.path[other].nic == comm(_i)->link.path[0].nic; other++) {
+    for (other = 1; other < comm(0)->link.npaths &&
+                    comm(_i)->link.path[other].nic == comm(_i)->link.path[0].nic;
+         other++) {
     }
     ck_assert_int_lt(other, comm(0)->link.npaths);
     ck_assert(is_up(0, other) && is_up(1, other));
@@ -116,7 +124,8 @@ START_TEST(the_word_is_said_until_it_is_answered)
     ck_assert_uint_ge(rig_count(rig, 1, FO_MSG_DRAIN), 4);
     lost_left = (int)rig_count(rig, 1, FO_MSG_DRAIN);
     rig_run(rig, 5 * RIG_S);
-    ck_assert_int_eq(lost_left, (int)rig_count(rig, 1, FO_MSG_DRAIN)); /* answered: not said any more */
+    ck_assert_int_eq(lost_left,
+                     (int)rig_count(rig, 1, FO_MSG_DRAIN)); /* answered: not said any more */
     stop();
 }
 END_TEST
@@ -169,7 +178,8 @@ START_TEST(a_last_path_stays)
     start(2, NULL);
     drain(_i, 3);
     rig_run(rig, 2 * RIG_S);
-    ck_assert_int_eq(__builtin_popcount(comm(0)->link.up), 2); /* both are drained, neither is worse */
+    ck_assert_int_eq(__builtin_popcount(comm(0)->link.up),
+                     2); /* both are drained, neither is worse */
     messages(4);
     drain(_i, 1);
     wait_settled(0);
@@ -198,11 +208,14 @@ START_TEST(drained_is_better_than_none)
 }
 END_TEST
 
-/* The last path falls silent where RC says nothing for long: the drained one is better than that, too. */
+/* The last path falls silent where RC says nothing for long: the drained one is better than that,
+ * too. */
 START_TEST(drained_is_better_than_silence)
 {
-    static const char *const fault[] = {"h1:n1 blackhole", "h1:n1 blackhole-rx", "h0:n1 blackhole-rx", "h0:n1 hang"};
-    static const char *const mend[] = {"h1:n1 restore", "h1:n1 restore", "h0:n1 restore", "h0:n1 unhang"};
+    static const char *const fault[] = {"h1:n1 blackhole", "h1:n1 blackhole-rx",
+                                        "h0:n1 blackhole-rx", "h0:n1 hang"};
+    static const char *const mend[] = {"h1:n1 restore", "h1:n1 restore", "h0:n1 restore",
+                                       "h0:n1 unhang"};
 
     start(2, (const char *[]){"NCCL_IB_TIMEOUT=20", "NCCL_IB_RETRY_CNT=7", NULL});
     messages(2);
@@ -212,7 +225,8 @@ START_TEST(drained_is_better_than_silence)
     begin_message();
     want_path = 0;
     want_life = 2;
-    ck_assert_msg(rig_until(rig, up_again, 2 * RIG_S), "%s, and the drained path does not return", fault[_i / 2]);
+    ck_assert_msg(rig_until(rig, up_again, 2 * RIG_S), "%s, and the drained path does not return",
+                  fault[_i / 2]);
     end_message();
     ck_assert(!is_up(0, 1) && !is_up(1, 1));
     messages(2);
@@ -237,7 +251,7 @@ START_TEST(not_below_the_fewest_paths)
     s = carried(0, 0);
     r = comm(1)->link.path[0].wrs;
     messages(4);
-    ck_assert_uint_eq(carried(0, 0), s); /* unused, */
+    ck_assert_uint_eq(carried(0, 0), s);             /* unused, */
     ck_assert_uint_eq(comm(1)->link.path[0].wrs, r); /* by control writes, too */
     turn = comm(0)->tx->turn;
     rig_run(rig, 100 * RIG_MS);
@@ -309,7 +323,8 @@ START_TEST(a_buffer_of_one_nic_keeps_it)
 }
 END_TEST
 
-/* As often as anybody likes: a drain is no failure, and the return takes its hold time and no more. */
+/* As often as anybody likes: a drain is no failure, and the return takes its hold time and no more.
+ */
 START_TEST(drains_are_no_flaps)
 {
     start(2, NULL);
@@ -317,7 +332,9 @@ START_TEST(drains_are_no_flaps)
         drain((int)n & 1, 1);
         wait_settled(0);
         drain((int)n & 1, 0);
-        ck_assert_uint_lt(wait_up(0, n), 600 * RIG_MS); /* T_return is 50 ms, T_packet 100; doubling it would be 1.6 s by now */
+        ck_assert_uint_lt(
+            wait_up(0, n),
+            600 * RIG_MS); /* T_return is 50 ms, T_packet 100; doubling it would be 1.6 s by now */
         messages(2);
     }
     stop();
@@ -359,7 +376,8 @@ static int lose_refusals(struct rig *r, int from, int type, union fo_body *body)
     return type != FO_MSG_DRAIN;
 }
 
-/* A life that S refused stays refused when the drain is over: its refusal may still be on the way, and would end the life where it stands. */
+/* A life that S refused stays refused when the drain is over: its refusal may still be on the way,
+ * and would end the life where it stands. */
 START_TEST(a_refused_life_stays_refused)
 {
     int before;
@@ -387,7 +405,8 @@ START_TEST(a_refused_life_stays_refused)
 }
 END_TEST
 
-/* The word that a drain is over was lost with the channel and the peer's memory of us: a new connection brings it. */
+/* The word that a drain is over was lost with the channel and the peer's memory of us: a new
+ * connection brings it. */
 START_TEST(an_undrain_that_was_missed)
 {
     start(2, NULL);

@@ -30,8 +30,9 @@ static uint32_t in_use(int side, int p)
 {
     struct ibv_ece ece = {0};
 
-    if (fab_inproc_nic(rig->f, side, p)->cfg.ece.vendor == 0)
+    if (fab_inproc_nic(rig->f, side, p)->cfg.ece.vendor == 0) {
         return 0;
+    }
     ck_assert_int_eq(fab_ibv_query_ece(comm(side)->link.path[p].qp, &ece), 0);
     return ece.options;
 }
@@ -63,7 +64,7 @@ static void agree(uint32_t options)
     stop();
 }
 
-#define OPTIONS                                                                                   \
+#define OPTIONS                                                                                    \
     "NCCL_R2_T_RETURN=50", "NCCL_R2_T_PACKET=100", "NCCL_R2_SPREAD=on", "NCCL_R2_CUT_MIN=128"
 
 START_TEST(what_both_can_do_is_used)
@@ -101,10 +102,11 @@ START_TEST(no_such_calls)
 {
     ports(0xfab, 0xfab);
     rig = rig_create_desc(&desc, (const char *[]){OPTIONS, NULL});
-    if (_i % 2)
+    if (_i % 2) {
         rig->side[_i / 2].inst->v.query_ece = NULL;
-    else
+    } else {
         rig->side[_i / 2].inst->v.set_ece = NULL;
+    }
     agree(0);
 }
 END_TEST
@@ -118,13 +120,15 @@ static int spoil(struct rig *r, int from, int type, union fo_body *b)
                              : type == FO_MSG_CONF ? &b->conf.path[0].addr
                                                    : NULL;
 
-    if (a == NULL || (type == FO_MSG_REP) != (what < 2))
+    if (a == NULL || (type == FO_MSG_REP) != (what < 2)) {
         return 1;
+    }
     filtered++;
-    if (what % 2)
+    if (what % 2) {
         a->ece.vendor = 0xdead;
-    else
+    } else {
         a->ece.options = UINT32_MAX;
+    }
     return 1;
 }
 

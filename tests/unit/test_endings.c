@@ -1,4 +1,5 @@
-/* How a connection ends that a failure has ended: the last warning of each end, which frameworks show, has the code of what broke (R2-...). */
+/* How a connection ends that a failure has ended: the last warning of each end, which frameworks
+ * show, has the code of what broke (R2-...). */
 #include "tests/unit/failback_rig.h"
 
 #include "plugin/r2_log.h"
@@ -7,8 +8,9 @@
 static const struct ending {
     const char *fault, *code;
 } endings[] = {
-    {"h0:* down", "R2-L01"},      {"h1:* down", "R2-L01"}, {"*:* down", "R2-"},         {"h0:* fatal", "R2-N01"},
-    {"h1:* remove", "R2-N01"},    {"*:* blackhole", "R2-"}, {"h0:* blackhole-tx", "R2-"}, {"h1:* hang", "R2-"},
+    {"h0:* down", "R2-L01"},      {"h1:* down", "R2-L01"},   {"*:* down", "R2-"},
+    {"h0:* fatal", "R2-N01"},     {"h1:* remove", "R2-N01"}, {"*:* blackhole", "R2-"},
+    {"h0:* blackhole-tx", "R2-"}, {"h1:* hang", "R2-"},
 };
 #define ENDINGS (int)(sizeof(endings) / sizeof(endings[0]))
 
@@ -35,11 +37,14 @@ static void has_code(int s, const char *code)
     const char *last = rig->last_warn[s];
 
     r2_log_flush();
-    ck_assert_msg(strstr(last, code) != NULL && strstr(last, " ends: ") == NULL, "end %d: no %s in '%s'", s, code, last);
+    ck_assert_msg(strstr(last, code) != NULL && strstr(last, " ends: ") == NULL,
+                  "end %d: no %s in '%s'", s, code, last);
 }
 
-/* Whoever ends first closes with requests outstanding, as NCCL's abort does; the other hears of it, or has ended by itself. */
-static void end_with(const char *fault, const char *code, const char *const *options, uint64_t within)
+/* Whoever ends first closes with requests outstanding, as NCCL's abort does; the other hears of it,
+ * or has ended by itself. */
+static void end_with(const char *fault, const char *code, const char *const *options,
+                     uint64_t within)
 {
     rig = rig_create(2, 0, options);
     join();
@@ -52,7 +57,8 @@ static void end_with(const char *fault, const char *code, const char *const *opt
     if (!other_failed(rig)) {
         rig_dereg(rig, first, first ? r_mr : s_mr);
         rig_close(rig, first);
-        ck_assert_msg(rig_until(rig, other_failed, within), "%s: the other one does not end", fault);
+        ck_assert_msg(rig_until(rig, other_failed, within), "%s: the other one does not end",
+                      fault);
         rig_dereg(rig, !first, first ? s_mr : r_mr);
     } else {
         rig_dereg(rig, 0, s_mr);
@@ -69,7 +75,8 @@ END_TEST
 
 START_TEST(also_where_it_is_soon)
 {
-    end_with(endings[_i].fault, endings[_i].code, (const char *[]){"NCCL_R2_GIVE_UP=1500", NULL}, 100 * RIG_S);
+    end_with(endings[_i].fault, endings[_i].code, (const char *[]){"NCCL_R2_GIVE_UP=1500", NULL},
+             100 * RIG_S);
 }
 END_TEST
 
@@ -79,13 +86,16 @@ START_TEST(also_before_anybody_could_find_out)
 }
 END_TEST
 
-/* This process ends for what a third one has to do with; the peer, to which nothing has happened, hears why. */
+/* This process ends for what a third one has to do with; the peer, to which nothing has happened,
+ * hears why. */
 START_TEST(an_abort_says_why)
 {
     static const struct {
         uint8_t code;
         const char *says;
-    } row[] = {{PROBE_CODE_L01, ". Found: R2-L01 port down, says host"}, {PROBE_CODE_P03, ". Found: R2-P03 "}, {PROBE_CODE_NONE, "aborted"}};
+    } row[] = {{PROBE_CODE_L01, ". Found: R2-L01 port down, says host"},
+               {PROBE_CODE_P03, ". Found: R2-P03 "},
+               {PROBE_CODE_NONE, "aborted"}};
     int from = _i & 1;
 
     rig = rig_create(2, 0, (const char *[]){NULL});
@@ -99,8 +109,9 @@ START_TEST(an_abort_says_why)
     first = from;
     ck_assert(rig_until(rig, other_failed, 10 * RIG_S));
     r2_log_flush();
-    ck_assert_msg(row[_i / 2].code == PROBE_CODE_NONE ? strstr(rig->last_warn[!from], "R2-") == NULL
-                                                      : strstr(rig->last_warn[!from], row[_i / 2].says) != NULL,
+    ck_assert_msg(row[_i / 2].code == PROBE_CODE_NONE
+                      ? strstr(rig->last_warn[!from], "R2-") == NULL
+                      : strstr(rig->last_warn[!from], row[_i / 2].says) != NULL,
                   "%s", rig->last_warn[!from]);
     rig_dereg(rig, !from, from ? s_mr : r_mr);
 }
@@ -109,7 +120,8 @@ END_TEST
 /* A code that is none, or in a BYE that is no abort, means nothing. */
 START_TEST(a_bye_with_a_code_that_is_none)
 {
-    union fo_body b = {.fenced = {.flags = _i ? 0 : FO_FLAG_ABORT, .life = _i ? PROBE_CODE_L01 : 0xffffff00}};
+    union fo_body b = {
+        .fenced = {.flags = _i ? 0 : FO_FLAG_ABORT, .life = _i ? PROBE_CODE_L01 : 0xffffff00}};
 
     rig = rig_create(2, 0, (const char *[]){NULL});
     rig->hostile = 1;
@@ -132,7 +144,8 @@ static int hear_nothing(struct rig *r, int from, int type, union fo_body *body)
     return from == 1;
 }
 
-/* connect() to a process that is gone: nothing is known of it but its address, and that is what is named. */
+/* connect() to a process that is gone: nothing is known of it but its address, and that is what is
+ * named. */
 START_TEST(a_dead_process_is_named_by_its_address)
 {
     enum r2_status st = R2_OK;
@@ -152,7 +165,8 @@ START_TEST(a_dead_process_is_named_by_its_address)
     ck_assert_int_eq(st, R2_ERR_COMM);
     r2_log_flush();
     ck_assert_ptr_null(strstr(rig->side[0].inst->verdict_brief, "host0"));
-    ck_assert_msg(strstr(rig->last_warn[0], ". Found: R2-P01 process%201 process gone") != NULL, "%s", rig->last_warn[0]);
+    ck_assert_msg(strstr(rig->last_warn[0], ". Found: R2-P01 process%201 process gone") != NULL,
+                  "%s", rig->last_warn[0]);
 }
 END_TEST
 

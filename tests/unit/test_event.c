@@ -60,8 +60,9 @@ START_TEST(json_escapes)
     r2_json_text(&j, "n", NULL);
     r2_json_close(&j, '}');
     ck_assert_uint_eq(r2_json_end(&j), strlen(out));
-    ck_assert_str_eq(out, "{\"a\\\"\":\"x\\\\y\\u000a\\u0001??? "
-                          "end\",\"l\":[-9223372036854775808,18446744073709551615,null],\"n\":null}");
+    ck_assert_str_eq(out,
+                     "{\"a\\\"\":\"x\\\\y\\u000a\\u0001??? "
+                     "end\",\"l\":[-9223372036854775808,18446744073709551615,null],\"n\":null}");
 }
 END_TEST
 
@@ -72,8 +73,14 @@ static struct r2_event a_switch(void)
     e.kind = R2_EVENT_SWITCH;
     e.when_ns = 1700000000123456789ull;
     e.mono_ns = 5;
-    e.nic = (struct r2_event_nic){
-        .device = "mlx5_3", .pci = "0000:9c:00.0", .netdev = "eth\"3", .fw = "28.39", .guid = 0x1234, .port = 1, .lid = 9, .rail = 3};
+    e.nic = (struct r2_event_nic){.device = "mlx5_3",
+                                  .pci = "0000:9c:00.0",
+                                  .netdev = "eth\"3",
+                                  .fw = "28.39",
+                                  .guid = 0x1234,
+                                  .port = 1,
+                                  .lid = 9,
+                                  .rail = 3};
     e.peer_host = "n2";
     e.how = "port_event";
     e.stall_us = 1800;
@@ -92,15 +99,16 @@ START_TEST(a_line_is_what_the_schema_says)
 
     ck_assert_uint_eq(n, strlen(out));
     ck_assert_str_eq(
-        out, "{\"schema\":\"r2.event/"
-             "1\",\"ts\":\"2023-11-14T22:13:20.123456789Z\",\"mono_ns\":5,\"boot_id\":\"b\",\"seq\":3,"
-             "\"host\":\"n\\\"1\",\"job\":{\"scheduler\":\"slurm\",\"id\":\"7\"},\"pid\":12,\"cuda_dev\":null,\"kind\":"
-             "\"switch\","
-             "\"severity\":\"info\",\"nic\":{\"device\":\"mlx5_3\",\"port\":1,\"pci\":\"0000:9c:00.0\",\"netdev\":\"eth\\\"3\",\"fw\":\"28.39\",\"guid\":"
-             "\"0000000000001234\","
-             "\"gid\":\"0000:0000:0000:0000:0000:0000:0000:0000\",\"lid\":9,\"rail\":3},\"peer\":{\"host\":\"n2\"},"
-             "\"cause\":{\"how\":\"port_event\"},\"stall_us\":1800,\"replayed_bytes\":0,\"connections\":24,"
-             "\"capacity\":[8,7]}\n");
+        out,
+        "{\"schema\":\"r2.event/"
+        "1\",\"ts\":\"2023-11-14T22:13:20.123456789Z\",\"mono_ns\":5,\"boot_id\":\"b\",\"seq\":3,"
+        "\"host\":\"n\\\"1\",\"job\":{\"scheduler\":\"slurm\",\"id\":\"7\"},\"pid\":12,\"cuda_dev\":null,\"kind\":"
+        "\"switch\","
+        "\"severity\":\"info\",\"nic\":{\"device\":\"mlx5_3\",\"port\":1,\"pci\":\"0000:9c:00.0\",\"netdev\":\"eth\\\"3\",\"fw\":\"28.39\",\"guid\":"
+        "\"0000000000001234\","
+        "\"gid\":\"0000:0000:0000:0000:0000:0000:0000:0000\",\"lid\":9,\"rail\":3},\"peer\":{\"host\":\"n2\"},"
+        "\"cause\":{\"how\":\"port_event\"},\"stall_us\":1800,\"replayed_bytes\":0,\"connections\":24,"
+        "\"capacity\":[8,7]}\n");
 }
 END_TEST
 
@@ -166,7 +174,8 @@ static int writer(int who)
     return f.written == LINES && f.failed == 0 ? 0 : 1;
 }
 
-/* Every line of @name is whole, and those of one writer are in order, and the last ones are there. */
+/* Every line of @name is whole, and those of one writer are in order, and the last ones are there.
+ */
 static void lines_check(const char *name, int last[WRITERS])
 {
     FILE *f = fopen(name, "r");
@@ -176,7 +185,8 @@ static void lines_check(const char *name, int last[WRITERS])
     while (fgets(line, sizeof(line), f)) {
         int who, i, end = 0;
 
-        ck_assert_msg(sscanf(line, "%d %d the rest of the line%n", &who, &i, &end) == 2 && end > 0 && line[end] == '\n',
+        ck_assert_msg(sscanf(line, "%d %d the rest of the line%n", &who, &i, &end) == 2 &&
+                          end > 0 && line[end] == '\n',
                       "'%s'", line);
         ck_assert(who >= 0 && who < WRITERS && i < LINES);
         last[who] = i > last[who] ? i : last[who];
@@ -233,7 +243,8 @@ START_TEST(who_holds_the_lock_stands_still)
 }
 END_TEST
 
-/* FILE.1 cannot be taken: the file grows to twice its size, then lines are lost and say why, until it can. */
+/* FILE.1 cannot be taken: the file grows to twice its size, then lines are lost and say why, until
+ * it can. */
 START_TEST(cannot_be_turned_over)
 {
     struct r2_event_file f;
@@ -300,7 +311,8 @@ START_TEST(no_room_is_counted)
     ck_assert_int_eq(r2_event_file_init(&f, path, 1000), 0);
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
     ck_assert_int_eq(r2_event_append(&f, "12345\n", 6, why, sizeof(why)), 0);
-    ck_assert_int_eq(r2_event_append(&f, "67890\n", 6, why, sizeof(why)), -1); /* half of it is there */
+    ck_assert_int_eq(r2_event_append(&f, "67890\n", 6, why, sizeof(why)),
+                     -1); /* half of it is there */
     ck_assert_int_eq(r2_event_append(&f, "67890\n", 6, why, sizeof(why)), -1);
     ck_assert_uint_eq(f.failed, 2);
     small.rlim_cur = 1000;

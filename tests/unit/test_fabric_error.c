@@ -1,4 +1,5 @@
-/* Device model: errors of requests, of memory regions and of queues, and what both ends hear of them. */
+/* Device model: errors of requests, of memory regions and of queues, and what both ends hear of
+ * them. */
 #include "test_fabric_pair.h"
 
 #include <sys/mman.h>
@@ -13,12 +14,14 @@ static void start(const struct pair_cfg *c)
 {
     pair_open(&p, c);
     sge = (struct ibv_sge){.addr = (uintptr_t)p.s[0].buf, .length = 64, .lkey = p.s[0].mr->lkey};
-    wr = (struct ibv_send_wr){.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE};
+    wr = (struct ibv_send_wr){
+        .wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE};
     wr.wr.rdma.remote_addr = (uintptr_t)p.s[1].buf;
     wr.wr.rdma.rkey = p.s[1].mr->rkey;
 }
 
-/* Posts it between good ones and expects it, and only it, to fail so; the one behind it is flushed. */
+/* Posts it between good ones and expects it, and only it, to fail so; the one behind it is flushed.
+ */
 static void expect_failure(enum ibv_wc_status status)
 {
     struct ibv_send_wr *bad;
@@ -102,7 +105,8 @@ START_TEST(remote_deregistered)
 }
 END_TEST
 
-/* The key that was let go last is the first to be handed out again, whole: who still writes by it writes into the new region. */
+/* The key that was let go last is the first to be handed out again, whole: who still writes by it
+ * writes into the new region. */
 START_TEST(remote_registered_again)
 {
     struct ibv_mr *mr[3];
@@ -115,8 +119,9 @@ START_TEST(remote_registered_again)
         mr[i] = p.v.reg_mr(p.s[1].pd, p.s[1].buf, 64, PAIR_ALL_ACCESS);
         key[i] = mr[i]->rkey;
     }
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         p.v.dereg_mr(mr[i]);
+    }
     for (int i = 2; i >= 0; i--) {
         mr[i] = p.v.reg_mr(p.s[1].pd, p.s[1].buf, 64, PAIR_ALL_ACCESS);
         ck_assert_uint_eq(mr[i]->rkey, key[i]);
@@ -127,8 +132,9 @@ START_TEST(remote_registered_again)
     pair_run(&p);
     pair_expect(&p, 0, 1, IBV_WC_SUCCESS);
     ck_assert_uint_eq(p.s[1].buf[63], 7);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         p.v.dereg_mr(mr[i]);
+    }
     pair_close(&p);
 }
 END_TEST
@@ -189,8 +195,9 @@ START_TEST(local_key)
         wr.opcode = IBV_WR_RDMA_READ;
     }
     expect_failure(IBV_WC_LOC_PROT_ERR);
-    if (mr)
+    if (mr) {
         p.v.dereg_mr(mr);
+    }
     pair_close(&p);
 }
 END_TEST
@@ -239,7 +246,8 @@ START_TEST(receive_key_wrong)
     struct ibv_recv_wr rr = {.wr_id = 50, .sg_list = &rsge, .num_sge = 1}, *bad;
 
     start(NULL);
-    rsge = (struct ibv_sge){.addr = (uintptr_t)p.s[1].buf, .length = 64, .lkey = p.s[1].mr->lkey + 1};
+    rsge =
+        (struct ibv_sge){.addr = (uintptr_t)p.s[1].buf, .length = 64, .lkey = p.s[1].mr->lkey + 1};
     ck_assert_int_eq(ibv_post_recv(p.s[1].qp, &rr, &bad), 0);
     wr.opcode = IBV_WR_SEND;
     expect_failure(IBV_WC_REM_OP_ERR);
@@ -259,8 +267,8 @@ START_TEST(reads_not_allowed)
 }
 END_TEST
 
-/* Accepted and acknowledged, then the region goes away before the DMA: the bytes are dropped and no good completion
- * appears, also where another one has its key by then. */
+/* Accepted and acknowledged, then the region goes away before the DMA: the bytes are dropped and no
+ * good completion appears, also where another one has its key by then. */
 START_TEST(dereg_drops_accepted_dma)
 {
     struct pair_cfg c = {.opts = {.dma_ns = 500 * PAIR_US}};
@@ -283,8 +291,9 @@ START_TEST(dereg_drops_accepted_dma)
         again = seed & 1 ? p.v.reg_mr(p.s[1].pd, p.s[1].buf, 64, PAIR_ALL_ACCESS) : NULL;
         ck_assert(!again || again->rkey == wr.wr.rdma.rkey);
         pair_run(&p);
-        if (again)
+        if (again) {
             p.v.dereg_mr(again);
+        }
         ck_assert_uint_eq(p.s[1].buf[0], 0);
         ck_assert_uint_eq(pair_cnt(&p, 1)->dma_dropped, 1);
         pair_expect(&p, 1, 50, IBV_WC_WR_FLUSH_ERR);
@@ -293,7 +302,8 @@ START_TEST(dereg_drops_accepted_dma)
 }
 END_TEST
 
-/* The same under a write, with one that carries an immediate accepted behind it: a responder executes in order, so that one is no good completion either. */
+/* The same under a write, with one that carries an immediate accepted behind it: a responder
+ * executes in order, so that one is no good completion either. */
 START_TEST(nothing_is_executed_behind_dropped_dma)
 {
     struct pair_cfg c = {.opts = {.dma_ns = 500 * PAIR_US}};
@@ -383,14 +393,16 @@ START_TEST(cq_overrun)
     struct pair_cfg c = {.cqe = 4, .sig_all = 1};
 
     start(&c);
-    for (uint64_t i = 0; i < 5; i++)
+    for (uint64_t i = 0; i < 5; i++) {
         ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, i, 0, 0, 64, 0), 0);
+    }
     pair_run(&p);
     ck_assert_uint_eq(pair_cnt(&p, 0)->cq_overruns, 1);
     pair_expect_event(&p, 0, IBV_EVENT_CQ_ERR);
     pair_expect_event(&p, 0, IBV_EVENT_QP_FATAL);
-    for (uint64_t i = 0; i < 4; i++)
+    for (uint64_t i = 0; i < 4; i++) {
         pair_expect(&p, 0, i, IBV_WC_SUCCESS);
+    }
     pair_expect_none(&p, 0); /* the fifth, and every flush, are lost */
     ck_assert_int_eq(fab_ibv_qp(p.s[0].qp)->state, IBV_QPS_ERR);
     pair_close(&p);
@@ -403,11 +415,13 @@ START_TEST(exactly_full_is_no_overrun)
 
     start(&c);
     for (int round = 0; round < 3; round++) {
-        for (uint64_t i = 0; i < 4; i++)
+        for (uint64_t i = 0; i < 4; i++) {
             ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, i, 0, 0, 64, 0), 0);
+        }
         pair_run(&p);
-        for (uint64_t i = 0; i < 4; i++)
+        for (uint64_t i = 0; i < 4; i++) {
             pair_expect(&p, 0, i, IBV_WC_SUCCESS);
+        }
     }
     pair_expect_no_event(&p, 0);
     pair_close(&p);
@@ -425,8 +439,9 @@ START_TEST(shared_receive_queue)
     a = pair_new_qp(&p, &p.s[0]);
     b = pair_new_qp(&p, &p.s[1]);
     pair_connect_qps(&p, a, b, 7);
-    for (uint64_t i = 0; i < 5; i++)
+    for (uint64_t i = 0; i < 5; i++) {
         ck_assert_int_eq(pair_recv(&p, 1, i, 0, 64), 0);
+    }
     ck_assert_int_eq(pair_recv(&p, 1, 5, 0, 64), ENOMEM);
     ck_assert_int_eq(fab_ibv_modify_srq(p.s[1].srq, &limit, IBV_SRQ_LIMIT), 0);
     wr.opcode = IBV_WR_SEND;

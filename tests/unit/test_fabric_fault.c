@@ -41,8 +41,9 @@ START_TEST(parse_good)
         ck_assert_int_eq(f.kind, good[i].kind);
         ck_assert_uint_eq(f.value, good[i].value);
     }
-    for (int k = 0; k < FAB_FAULT_KINDS; k++)
+    for (int k = 0; k < FAB_FAULT_KINDS; k++) {
         ck_assert_str_ne(fab_fault_name(k), "unknown");
+    }
 }
 END_TEST
 
@@ -62,7 +63,8 @@ START_TEST(parse_bad)
     char err[200];
 
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        ck_assert_msg(fab_fault_parse(bad[i][0], &f, err, sizeof err) == -1, "taken: %s", bad[i][0]);
+        ck_assert_msg(fab_fault_parse(bad[i][0], &f, err, sizeof err) == -1, "taken: %s",
+                      bad[i][0]);
         ck_assert_msg(strstr(err, bad[i][1]) != NULL, "'%s' does not name '%s'", err, bad[i][1]);
     }
 }
@@ -144,7 +146,8 @@ END_TEST
 static double measure(struct pair *p, int qps, struct ibv_qp **from, uint64_t ns)
 {
     uint64_t start = fab_inproc_now(p->f), bytes = 0;
-    struct ibv_sge sge = {.addr = (uintptr_t)p->s[0].buf, .length = 65536, .lkey = p->s[0].mr->lkey};
+    struct ibv_sge sge = {
+        .addr = (uintptr_t)p->s[0].buf, .length = 65536, .lkey = p->s[0].mr->lkey};
     struct ibv_send_wr wr = {.sg_list = &sge,
                              .num_sge = 1,
                              .opcode = IBV_WR_RDMA_WRITE,
@@ -156,8 +159,9 @@ static double measure(struct pair *p, int qps, struct ibv_qp **from, uint64_t ns
     wr.wr.rdma.rkey = p->s[1].mr->rkey;
     for (int q = 0; q < qps; q++) {
         wr.wr_id = (uint64_t)q;
-        for (int i = 0; i < 8; i++)
+        for (int i = 0; i < 8; i++) {
             ck_assert_int_eq(ibv_post_send(from[q], &wr, &bad), 0);
+        }
     }
     while (fab_inproc_now(p->f) - start < ns && fab_inproc_step(p->f)) {
         while (pair_poll(p, 0, &wc) == 1) {
@@ -169,16 +173,19 @@ static double measure(struct pair *p, int qps, struct ibv_qp **from, uint64_t ns
     }
     ns = fab_inproc_now(p->f) - start;
     pair_run(p);
-    while (pair_poll(p, 0, &wc) == 1)
+    while (pair_poll(p, 0, &wc) == 1) {
         ck_assert_int_eq(wc.status, IBV_WC_SUCCESS);
+    }
     return (double)bytes * 1e9 / (double)ns;
 }
 
 START_TEST(rated_link_is_accurate)
 {
     static const double rates[] = {20e6, 100e6, 1e9, 12.5e9};
-    struct pair_cfg c = {
-        .timeout = 18, .rate = (uint64_t)rates[_i], .latency = 10 * PAIR_US, .opts = {.nic = {.window = 256}}};
+    struct pair_cfg c = {.timeout = 18,
+                         .rate = (uint64_t)rates[_i],
+                         .latency = 10 * PAIR_US,
+                         .opts = {.nic = {.window = 256}}};
     uint64_t ns = (uint64_t)(3e8 / rates[_i] * 1e9 / 8);
     struct ibv_qp *from[4], *to[4];
     struct pair p;
@@ -225,14 +232,16 @@ START_TEST(hang)
     }
     pair_fault(&p, _i == 2 ? "h0:n0 restore" : "h0:n0 unhang");
     pair_run(&p);
-    if (_i)
+    if (_i) {
         pair_expect(&p, 0, 7, IBV_WC_WR_FLUSH_ERR);
+    }
     pair_expect(&p, 0, 1, _i ? IBV_WC_WR_FLUSH_ERR : IBV_WC_SUCCESS);
     pair_close(&p);
 }
 END_TEST
 
-/* Data accepted before a hang lands after it, also when the queue pair was destroyed meanwhile: destroy proves nothing.
+/* Data accepted before a hang lands after it, also when the queue pair was destroyed meanwhile:
+ * destroy proves nothing.
  */
 START_TEST(hang_keeps_accepted_data)
 {
@@ -263,7 +272,8 @@ END_TEST
 
 START_TEST(hang_holds_modify)
 {
-    struct pair_cfg c = {.opts = {.hang_modify_ns = 60000 * PAIR_MS, .hang_modify_fails_ppm = 1000000}};
+    struct pair_cfg c = {
+        .opts = {.hang_modify_ns = 60000 * PAIR_MS, .hang_modify_fails_ppm = 1000000}};
     struct pair p;
 
     pair_open(&p, &c);
@@ -292,11 +302,12 @@ static void expect_dead(struct pair *p)
     ck_assert_int_eq(ibv_req_notify_cq(p->s[0].cq, 0), EIO);
 }
 
-/* The device dies with work in flight: nothing is flushed, every call fails, teardown does not; new contexts only after
- * restore. */
+/* The device dies with work in flight: nothing is flushed, every call fails, teardown does not; new
+ * contexts only after restore. */
 START_TEST(fatal_and_remove)
 {
-    struct pair_cfg c = {.timeout = 8, .retry = 1, .opts = {.remove_event_ppm = _i == 1 ? 1000000 : 0}};
+    struct pair_cfg c = {
+        .timeout = 8, .retry = 1, .opts = {.remove_event_ppm = _i == 1 ? 1000000 : 0}};
     struct ibv_context *ctx;
     struct ibv_device **list;
     struct pair p;
@@ -306,13 +317,14 @@ START_TEST(fatal_and_remove)
     ck_assert_int_eq(pair_recv(&p, 0, 2, 0, 8), 0);
     ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 1, 0, 0, 8, IBV_SEND_SIGNALED), 0);
     pair_fault(&p, _i ? "h0:n0 remove" : "h0:n0 fatal");
-    if (_i != 2)
+    if (_i != 2) {
         pair_expect_event(&p, 0, IBV_EVENT_DEVICE_FATAL);
+    }
     pair_expect_no_event(&p, 0);
     pair_run(&p);
     expect_dead(&p);
     ck_assert_int_eq(p.v.is_removed(p.s[0].ctx), _i != 0); /* no call tells, sysfs does */
-    ck_assert_ptr_null(pair_open_dev(&p, 0, _i ? 1 : 0)); /* a removed device is not listed */
+    ck_assert_ptr_null(pair_open_dev(&p, 0, _i ? 1 : 0));  /* a removed device is not listed */
     fab_inproc_set_host(p.f, 0);
     list = p.v.get_device_list(&n);
     ck_assert_int_eq(n, _i ? 1 : 2);
@@ -329,10 +341,12 @@ START_TEST(fatal_and_remove)
 }
 END_TEST
 
-/* The kernel destroys what was made on the device before it leaves sysfs; until then its DMA may go on. */
+/* The kernel destroys what was made on the device before it leaves sysfs; until then its DMA may go
+ * on. */
 START_TEST(removed_in_the_end)
 {
-    struct pair_cfg c = {.opts = {.nic = {.removing_ns = 5 * PAIR_MS, .dead_dma_ns = PAIR_MS}, .dma_ns = 2 * PAIR_MS}};
+    struct pair_cfg c = {.opts = {.nic = {.removing_ns = 5 * PAIR_MS, .dead_dma_ns = PAIR_MS},
+                                  .dma_ns = 2 * PAIR_MS}};
     struct pair p;
 
     pair_open(&p, &c);
@@ -383,11 +397,13 @@ END_TEST
 
 static _Alignas(4096) uint8_t gpu_mem[4096];
 
-/* What mlx5 says behind ACS: registered, answers without bytes, a local protection error where it gathers, and where it is the peer's, an operation error. */
+/* What mlx5 says behind ACS: registered, answers without bytes, a local protection error where it
+ * gathers, and where it is the peer's, an operation error. */
 START_TEST(gpu_memory_out_of_reach)
 {
     struct pair_cfg c = {.opts = {.gpu_mem = gpu_mem, .gpu_len = sizeof(gpu_mem)}};
-    int at = _i & 1, access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    int at = _i & 1,
+        access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
     struct ibv_mr *mr, *host;
     struct pair p;
 
@@ -402,7 +418,9 @@ START_TEST(gpu_memory_out_of_reach)
     ck_assert_int_eq(pair_post(&p, at, IBV_WR_RDMA_WRITE, 1, 0, 0, 0, IBV_SEND_SIGNALED), 0);
     pair_run(&p);
     pair_expect(&p, at, 1, IBV_WC_SUCCESS);
-    ck_assert_int_eq(pair_post(&p, at, _i & 2 ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, 2, 0, 0, 8, IBV_SEND_SIGNALED), 0);
+    ck_assert_int_eq(pair_post(&p, at, _i & 2 ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, 2, 0, 0, 8,
+                               IBV_SEND_SIGNALED),
+                     0);
     pair_run(&p);
     pair_expect(&p, at, 2, at == 0 ? IBV_WC_LOC_PROT_ERR : IBV_WC_REM_OP_ERR);
     ck_assert_uint_ge(pair_cnt(&p, 0)->gpu_failed, 1);
@@ -413,7 +431,8 @@ START_TEST(gpu_memory_out_of_reach)
 }
 END_TEST
 
-/* As NICs do whose data path is memory of the program: who only posts and polls never hears of it. */
+/* As NICs do whose data path is memory of the program: who only posts and polls never hears of it.
+ */
 START_TEST(silent_death)
 {
     struct ibv_port_attr port;
@@ -442,7 +461,8 @@ START_TEST(silent_death)
 }
 END_TEST
 
-/* The NIC dies between acknowledgement and DMA: the sender holds a good completion for data that nobody has. */
+/* The NIC dies between acknowledgement and DMA: the sender holds a good completion for data that
+ * nobody has. */
 START_TEST(acknowledged_then_lost)
 {
     struct pair_cfg c = {.opts = {.dma_ns = 1000 * PAIR_US}};
@@ -451,7 +471,8 @@ START_TEST(acknowledged_then_lost)
     pair_open(&p, &c);
     memset(p.s[0].buf, 1, 8);
     ck_assert_int_eq(pair_recv(&p, 1, 2, 0, 0), 0);
-    ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE_WITH_IMM, 1, 0, 0, 8, IBV_SEND_SIGNALED), 0);
+    ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE_WITH_IMM, 1, 0, 0, 8, IBV_SEND_SIGNALED),
+                     0);
     pair_run_for(&p, 3 * PAIR_US);
     pair_fault(&p, "h1:n0 fatal");
     pair_run(&p);
@@ -496,7 +517,8 @@ START_TEST(qp_error)
 }
 END_TEST
 
-/* After an address change the old connection is dead in both directions and a new one to the new address works. */
+/* After an address change the old connection is dead in both directions and a new one to the new
+ * address works. */
 START_TEST(gid_change)
 {
     struct pair_cfg c = {.timeout = 8, .retry = 1};
@@ -514,8 +536,9 @@ START_TEST(gid_change)
     pair_expect(&p, 0, 1, IBV_WC_RETRY_EXC_ERR);
     ck_assert_uint_gt(pair_cnt(&p, 1)->rx_wrong_source, 0);
     p.s[1].gid = now;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         ck_assert_int_eq(pair_to_state(&p, p.s[i].qp, IBV_QPS_RESET), 0);
+    }
     pair_connect_qps(&p, p.s[0].qp, p.s[1].qp, 9);
     ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 1, 0, 0, 8, IBV_SEND_SIGNALED), 0);
     pair_run(&p);
@@ -525,8 +548,9 @@ START_TEST(gid_change)
 END_TEST
 
 /*
- * Late copies of a dead incarnation: a connection is closed while copies of its packets are in the fabric and opened
- * again with packet numbers @psn. The same numbers let the old bytes land, others do not.
+ * Late copies of a dead incarnation: a connection is closed while copies of its packets are in the
+ * fabric and opened again with packet numbers @psn. The same numbers let the old bytes land, others
+ * do not.
  */
 static uint64_t ghosts_landed(uint32_t psn)
 {
@@ -543,8 +567,9 @@ static uint64_t ghosts_landed(uint32_t psn)
         pair_expect(&p, 0, 1, IBV_WC_SUCCESS);
         ck_assert_uint_eq(p.s[1].buf[0], 1);
         p.s[1].buf[0] = 2; /* the memory has another use now */
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < 2; i++) {
             ck_assert_int_eq(pair_to_state(&p, p.s[i].qp, IBV_QPS_RESET), 0);
+        }
         pair_connect_qps(&p, p.s[0].qp, p.s[1].qp, psn);
         pair_run(&p);
         ck_assert_uint_gt(pair_cnt(&p, 1)->rx_ghosts, 0);

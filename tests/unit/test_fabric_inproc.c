@@ -71,7 +71,8 @@ START_TEST(user_events)
 }
 END_TEST
 
-/* A run with faults, loss, late copies and all delays. Its digest, and a hash of the memory at the end. */
+/* A run with faults, loss, late copies and all delays. Its digest, and a hash of the memory at the
+ * end. */
 static uint64_t wild_run(uint64_t seed, uint64_t *events)
 {
     struct pair_cfg c = {.seed = seed,
@@ -93,7 +94,8 @@ static uint64_t wild_run(uint64_t seed, uint64_t *events)
     pair_fault(&p, "h0:n0 dup 1%");
     for (uint32_t i = 0; i < 100; i++) {
         pair_recv(&p, 1, i, 0, 64);
-        pair_post(&p, 0, i & 1 ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_SEND, i, 0, 5000, i & 1 ? 20000 : 64, 0);
+        pair_post(&p, 0, i & 1 ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_SEND, i, 0, 5000,
+                  i & 1 ? 20000 : 64, 0);
     }
     pair_run_for(&p, (20 + fab_inproc_random(p.f) % 100) * PAIR_US);
     pair_fault(&p, "h1:n0 down");
@@ -102,15 +104,17 @@ static uint64_t wild_run(uint64_t seed, uint64_t *events)
     pair_run(&p);
     hash = fab_inproc_digest(p.f) ^ fab_inproc_now(p.f);
     for (int side = 0; side < 2; side++) {
-        while (pair_poll(&p, side, &wc) == 1)
+        while (pair_poll(&p, side, &wc) == 1) {
             hash = hash * 31 + wc.wr_id + (uint64_t)wc.status;
+        }
     }
     *events = fab_inproc_events(p.f);
     for (int i = 0; i < 2; i++) {
         struct ibv_async_event ev;
 
-        while (p.v.get_async_event(p.s[i].ctx, &ev) == 0)
+        while (p.v.get_async_event(p.s[i].ctx, &ev) == 0) {
             p.v.ack_async_event(&ev);
+        }
     }
     pair_close(&p);
     return hash;
@@ -132,8 +136,9 @@ END_TEST
 
 START_TEST(description)
 {
-    static const char text[] = "# a fabric\nhosts 3\nnics 2   # per host\nrate 100MB/s\nlatency 10us\r\ncrossrail\n\n"
-                               "nic 1 rate 50MB/s numa 1\nhost 2 nic 1 pci pci0000:00/0000:00:01.0 latency 2us";
+    static const char text[] =
+        "# a fabric\nhosts 3\nnics 2   # per host\nrate 100MB/s\nlatency 10us\r\ncrossrail\n\n"
+        "nic 1 rate 50MB/s numa 1\nhost 2 nic 1 pci pci0000:00/0000:00:01.0 latency 2us";
     struct fab_desc d;
     char err[200];
 
@@ -192,7 +197,8 @@ START_TEST(addresses)
         ck_assert_int_eq(fab_ibv_query_gid_ex(p.s[1].ctx, 1, i, &e, 0, sizeof e), 0);
         ck_assert_uint_eq(e.gid_type, i & 1 ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1);
     }
-    ck_assert_uint_eq(ntohl(((uint32_t *)e.gid.raw)[3]), 10u << 24 | 10u << 16 | 0u << 8 | 2u); /* 10.10.0.2 */
+    ck_assert_uint_eq(ntohl(((uint32_t *)e.gid.raw)[3]),
+                      10u << 24 | 10u << 16 | 0u << 8 | 2u); /* 10.10.0.2 */
     ck_assert_uint_eq(ntohl(((uint32_t *)e.gid.raw)[2]), 0xffff);
     ck_assert_uint_ne(p.v.query_gid(p.s[1].ctx, 1, FAB_GIDS, &gid), 0);
     ck_assert_uint_ne(p.v.query_gid(p.s[1].ctx, 2, 0, &gid), 0);
@@ -248,14 +254,15 @@ static uint64_t cpu_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* What a simulation of a thousand schedules can afford. The bounds are wide, for builds with sanitizers and slow
- * machines. */
+/* What a simulation of a thousand schedules can afford. The bounds are wide, for builds with
+ * sanitizers and slow machines. */
 START_TEST(cost)
 {
     uint64_t start = cpu_ns(), events = 0, e;
 
-    for (uint64_t i = 0; i < 100; i++)
+    for (uint64_t i = 0; i < 100; i++) {
         fab_inproc_destroy(small(i));
+    }
     ck_assert_uint_lt((cpu_ns() - start) / 100, 5 * PAIR_MS);
     start = cpu_ns();
     for (uint64_t i = 0; i < 20; i++) {

@@ -11,7 +11,8 @@ START_TEST(write_with_imm)
     pair_open(&p, NULL);
     pair_fill(p.s[0].buf, 100000, 1);
     ck_assert_int_eq(pair_recv(&p, 1, 77, 0, 0), 0);
-    ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE_WITH_IMM, 5, 0, 4096, 100000, IBV_SEND_SIGNALED), 0);
+    ck_assert_int_eq(
+        pair_post(&p, 0, IBV_WR_RDMA_WRITE_WITH_IMM, 5, 0, 4096, 100000, IBV_SEND_SIGNALED), 0);
     pair_expect_none(&p, 1);
     pair_run(&p);
     wc = pair_expect(&p, 1, 77, IBV_WC_SUCCESS);
@@ -42,21 +43,23 @@ START_TEST(lists_and_a_driver_that_cuts_them)
     for (int i = 1; i <= 4; i++) {
         sge = (struct ibv_sge){.addr = (uintptr_t)p.s[0].buf, .length = 8, .lkey = p.s[0].mr->lkey};
         for (int k = 0; k < 2; k++) {
-            wr[k] = (struct ibv_send_wr){.wr_id = (uint64_t)(10 * i + k),
-                                         .next = k ? NULL : &wr[1],
-                                         .sg_list = &sge,
-                                         .num_sge = 1,
-                                         .opcode = IBV_WR_RDMA_WRITE,
-                                         .send_flags = IBV_SEND_SIGNALED,
-                                         .wr.rdma = {(uintptr_t)p.s[1].buf + (uintptr_t)(8 * (2 * i + k)), p.s[1].mr->rkey}};
+            wr[k] = (struct ibv_send_wr){
+                .wr_id = (uint64_t)(10 * i + k),
+                .next = k ? NULL : &wr[1],
+                .sg_list = &sge,
+                .num_sge = 1,
+                .opcode = IBV_WR_RDMA_WRITE,
+                .send_flags = IBV_SEND_SIGNALED,
+                .wr.rdma = {(uintptr_t)p.s[1].buf + (uintptr_t)(8 * (2 * i + k)), p.s[1].mr->rkey}};
         }
         memset(p.s[0].buf, 0x55, 8);
         ck_assert_int_eq(ibv_post_send(p.s[0].qp, wr, &bad), i % 2 ? 0 : ENOMEM);
         ck_assert(i % 2 || bad == &wr[1]);
         pair_run(&p);
         pair_expect(&p, 0, (uint64_t)(10 * i), IBV_WC_SUCCESS);
-        if (i % 2)
+        if (i % 2) {
             pair_expect(&p, 0, (uint64_t)(10 * i + 1), IBV_WC_SUCCESS);
+        }
         pair_expect_none(&p, 0);
         ck_assert_uint_eq(p.s[1].buf[16 * i], 0x55);
         ck_assert_uint_eq(p.s[1].buf[16 * i + 8], i % 2 ? 0x55 : 0);
@@ -129,8 +132,10 @@ START_TEST(read_after_write)
         pair_open(&p, &c);
         pair_fill(p.s[0].buf, 20000, 4 + (uint32_t)seed);
         ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 1, 0, 0, 20000, 0), 0);
-        ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_READ, 2, 50000, 0, 20000, IBV_SEND_SIGNALED), 0);
-        ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 3, 100000, 0, 20000, IBV_SEND_SIGNALED | IBV_SEND_FENCE),
+        ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_READ, 2, 50000, 0, 20000, IBV_SEND_SIGNALED),
+                         0);
+        ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 3, 100000, 0, 20000,
+                                   IBV_SEND_SIGNALED | IBV_SEND_FENCE),
                          0);
         pair_run(&p);
         pair_expect(&p, 0, 2, IBV_WC_SUCCESS);
@@ -142,19 +147,26 @@ START_TEST(read_after_write)
 }
 END_TEST
 
-/* More reads than may be outstanding wait for their turn; the fenced write takes what a read brought. */
+/* More reads than may be outstanding wait for their turn; the fenced write takes what a read
+ * brought. */
 START_TEST(reads_queue_and_fence)
 {
     struct pair p;
 
     pair_open(&p, NULL);
     pair_fill(p.s[1].buf, 200000, 5);
-    for (uint32_t i = 0; i < 20; i++)
-        ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_READ, i, i * 10000, i * 10000, 10000, IBV_SEND_SIGNALED), 0);
-    ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 20, 0, 300000, 200000, IBV_SEND_SIGNALED | IBV_SEND_FENCE), 0);
+    for (uint32_t i = 0; i < 20; i++) {
+        ck_assert_int_eq(
+            pair_post(&p, 0, IBV_WR_RDMA_READ, i, i * 10000, i * 10000, 10000, IBV_SEND_SIGNALED),
+            0);
+    }
+    ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 20, 0, 300000, 200000,
+                               IBV_SEND_SIGNALED | IBV_SEND_FENCE),
+                     0);
     pair_run(&p);
-    for (uint32_t i = 0; i < 21; i++)
+    for (uint32_t i = 0; i < 21; i++) {
         pair_expect(&p, 0, i, IBV_WC_SUCCESS);
+    }
     ck_assert_int_eq(memcmp(p.s[1].buf + 300000, p.s[1].buf, 200000), 0);
     ck_assert_uint_eq(pair_cnt(&p, 1)->inv_naks, 0);
     pair_close(&p);
@@ -163,7 +175,10 @@ END_TEST
 
 START_TEST(inline_is_copied_at_post)
 {
-    struct ibv_send_wr wr = {.wr_id = 1, .num_sge = 2, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_INLINE},
+    struct ibv_send_wr wr = {.wr_id = 1,
+                             .num_sge = 2,
+                             .opcode = IBV_WR_RDMA_WRITE,
+                             .send_flags = IBV_SEND_INLINE},
                        *bad;
     struct ibv_sge sge[2];
     char a[5] = "head", b[6] = " tail"; /* not registered */
@@ -191,7 +206,8 @@ END_TEST
 START_TEST(scatter_gather)
 {
     struct ibv_sge from[3], to[4];
-    struct ibv_send_wr wr = {.wr_id = 1, .sg_list = from, .num_sge = 3, .opcode = IBV_WR_SEND}, *bad;
+    struct ibv_send_wr wr = {.wr_id = 1, .sg_list = from, .num_sge = 3, .opcode = IBV_WR_SEND},
+                       *bad;
     struct ibv_recv_wr rr = {.wr_id = 2, .sg_list = to, .num_sge = 4}, *rbad;
     uint8_t flat[12003];
     struct pair p;
@@ -220,7 +236,8 @@ START_TEST(scatter_gather)
 }
 END_TEST
 
-/* Unsignaled sends complete silently and their slots come back only with a later signaled completion that was polled.
+/* Unsignaled sends complete silently and their slots come back only with a later signaled
+ * completion that was polled.
  */
 START_TEST(slots_come_back_with_signaled)
 {
@@ -228,8 +245,9 @@ START_TEST(slots_come_back_with_signaled)
     struct pair p;
 
     pair_open(&p, &c);
-    for (uint32_t i = 0; i < 7; i++)
+    for (uint32_t i = 0; i < 7; i++) {
         ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, i, 0, 0, 64, 0), 0);
+    }
     pair_run(&p);
     pair_expect_none(&p, 0);
     ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 7, 0, 0, 64, IBV_SEND_SIGNALED), 0);
@@ -237,8 +255,9 @@ START_TEST(slots_come_back_with_signaled)
     pair_run(&p);
     ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 8, 0, 0, 64, 0), ENOMEM);
     pair_expect(&p, 0, 7, IBV_WC_SUCCESS);
-    for (uint32_t i = 0; i < 8; i++)
+    for (uint32_t i = 0; i < 8; i++) {
         ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, i, 0, 0, 64, 0), 0);
+    }
     ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 8, 0, 0, 64, 0), ENOMEM);
     pair_close(&p);
 }
@@ -275,23 +294,29 @@ START_TEST(all_signaled)
 }
 END_TEST
 
-/* Both directions at once, all operations mixed, with every delay the engine has: everything completes, in order. */
+/* Both directions at once, all operations mixed, with every delay the engine has: everything
+ * completes, in order. */
 START_TEST(both_ways_in_order)
 {
-    static const enum ibv_wr_opcode ops[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE_WITH_IMM,
-                                             IBV_WR_SEND, IBV_WR_RDMA_READ};
-    struct pair_cfg c = {.seed = (uint64_t)_i,
-                         .rate = _i & 1 ? 1000000000 : 0,
-                         .opts = {.jitter_ns = 20 * PAIR_US, .dma_ns = 30 * PAIR_US, .cqe_ns = 10 * PAIR_US}};
+    static const enum ibv_wr_opcode ops[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
+                                             IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
+                                             IBV_WR_RDMA_READ};
+    struct pair_cfg c = {
+        .seed = (uint64_t)_i,
+        .rate = _i & 1 ? 1000000000 : 0,
+        .opts = {.jitter_ns = 20 * PAIR_US, .dma_ns = 30 * PAIR_US, .cqe_ns = 10 * PAIR_US}};
     struct pair p;
     struct ibv_wc wc;
 
     pair_open(&p, &c);
     for (int side = 0; side < 2; side++) {
-        for (uint32_t i = 0; i < 30; i++)
+        for (uint32_t i = 0; i < 30; i++) {
             ck_assert_int_eq(pair_recv(&p, side, 1000 + i, 500000, 60000), 0);
-        for (uint32_t i = 0; i < 50; i++)
-            ck_assert_int_eq(pair_post(&p, side, ops[i % 5], i, 0, 0, i * 1000 % 50000, IBV_SEND_SIGNALED), 0);
+        }
+        for (uint32_t i = 0; i < 50; i++) {
+            ck_assert_int_eq(
+                pair_post(&p, side, ops[i % 5], i, 0, 0, i * 1000 % 50000, IBV_SEND_SIGNALED), 0);
+        }
     }
     pair_run(&p);
     for (int side = 0; side < 2; side++) {
@@ -347,8 +372,9 @@ START_TEST(completion_events)
     void *context;
 
     pair_open(&p, NULL);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
         ck_assert_int_eq(pair_recv(&p, 1, (uint64_t)i, 0, 64), 0);
+    }
     ck_assert_int_eq(pair_post(&p, 0, IBV_WR_SEND, 1, 0, 0, 8, 0), 0);
     pair_run(&p);
     ck_assert_int_eq(readable(p.s[1].ch->fd), 0); /* not armed */

@@ -1,5 +1,5 @@
-/* Two hosts of the in-process fabric with one connected queue pair between them: what the tests of the device model
- * start from. */
+/* Two hosts of the in-process fabric with one connected queue pair between them: what the tests of
+ * the device model start from. */
 #ifndef TEST_FABRIC_PAIR_H
 #define TEST_FABRIC_PAIR_H
 
@@ -13,8 +13,9 @@
 #define PAIR_BUF (1u << 20)
 #define PAIR_US  1000ull
 #define PAIR_MS  1000000ull
-#define PAIR_ALL_ACCESS                                                                                                \
-    (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
+#define PAIR_ALL_ACCESS                                                                            \
+    (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |                   \
+     IBV_ACCESS_REMOTE_ATOMIC)
 
 struct side {
     struct ibv_context *ctx;
@@ -66,8 +67,9 @@ static inline struct ibv_context *pair_open_dev(struct pair *p, int host, int ni
     fab_inproc_set_host(p->f, host);
     list = p->v.get_device_list(&n);
     ck_assert_ptr_nonnull(list);
-    if (nic < n)
+    if (nic < n) {
         ctx = p->v.open_device(list[nic]);
+    }
     p->v.free_device_list(list);
     return ctx;
 }
@@ -75,14 +77,16 @@ static inline struct ibv_context *pair_open_dev(struct pair *p, int host, int ni
 static inline struct ibv_qp *pair_new_qp(struct pair *p, struct side *s)
 {
     uint32_t wr = p->c.wr ? p->c.wr : 64, sge = p->c.sge ? p->c.sge : 4;
-    struct ibv_qp_init_attr init = {
-        .send_cq = s->cq,
-        .recv_cq = s->cq,
-        .srq = s->srq,
-        .qp_type = IBV_QPT_RC,
-        .sq_sig_all = p->c.sig_all,
-        .cap = {
-            .max_send_wr = wr, .max_recv_wr = wr, .max_send_sge = sge, .max_recv_sge = sge, .max_inline_data = 128}};
+    struct ibv_qp_init_attr init = {.send_cq = s->cq,
+                                    .recv_cq = s->cq,
+                                    .srq = s->srq,
+                                    .qp_type = IBV_QPT_RC,
+                                    .sq_sig_all = p->c.sig_all,
+                                    .cap = {.max_send_wr = wr,
+                                            .max_recv_wr = wr,
+                                            .max_send_sge = sge,
+                                            .max_recv_sge = sge,
+                                            .max_inline_data = 128}};
 
     return p->v.create_qp(s->pd, &init);
 }
@@ -112,27 +116,31 @@ static inline void pair_open_side(struct pair *p, int i)
 
 static inline int pair_to_init(struct pair *p, struct ibv_qp *qp)
 {
-    struct ibv_qp_attr a = {
-        .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
-
-    return p->v.modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-}
-
-static inline int pair_to_rtr(struct pair *p, struct ibv_qp *qp, const union ibv_gid *gid, uint32_t qpn, uint32_t psn)
-{
-    int rd = or_default(p->c.rd_atom, 4);
-    struct ibv_qp_attr a = {
-        .qp_state = IBV_QPS_RTR,
-        .path_mtu = IBV_MTU_4096,
-        .dest_qp_num = qpn,
-        .rq_psn = psn,
-        .max_dest_rd_atomic = (uint8_t)rd,
-        .min_rnr_timer = (uint8_t)or_default(p->c.min_rnr, 12),
-        .ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = *gid, .sgid_index = 3, .hop_limit = 64}}};
+    struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT,
+                            .port_num = 1,
+                            .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
 
     return p->v.modify_qp(qp, &a,
-                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                              IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+static inline int pair_to_rtr(struct pair *p, struct ibv_qp *qp, const union ibv_gid *gid,
+                              uint32_t qpn, uint32_t psn)
+{
+    int rd = or_default(p->c.rd_atom, 4);
+    struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR,
+                            .path_mtu = IBV_MTU_4096,
+                            .dest_qp_num = qpn,
+                            .rq_psn = psn,
+                            .max_dest_rd_atomic = (uint8_t)rd,
+                            .min_rnr_timer = (uint8_t)or_default(p->c.min_rnr, 12),
+                            .ah_attr = {.is_global = 1,
+                                        .port_num = 1,
+                                        .grh = {.dgid = *gid, .sgid_index = 3, .hop_limit = 64}}};
+
+    return p->v.modify_qp(qp, &a,
+                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                              IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 }
 
 static inline int pair_to_rts(struct pair *p, struct ibv_qp *qp, uint32_t psn)
@@ -145,8 +153,8 @@ static inline int pair_to_rts(struct pair *p, struct ibv_qp *qp, uint32_t psn)
                             .max_rd_atomic = (uint8_t)or_default(p->c.rd_atom, 4)};
 
     return p->v.modify_qp(qp, &a,
-                          IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                              IBV_QP_MAX_QP_RD_ATOMIC);
+                          IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                              IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
 static inline int pair_to_state(struct pair *p, struct ibv_qp *qp, enum ibv_qp_state state)
@@ -157,7 +165,8 @@ static inline int pair_to_state(struct pair *p, struct ibv_qp *qp, enum ibv_qp_s
 }
 
 /* Both ends to RTS, from RESET; numbers start just below the wrap of 24 bits. */
-static inline void pair_connect_qps(struct pair *p, struct ibv_qp *a, struct ibv_qp *b, uint32_t psn)
+static inline void pair_connect_qps(struct pair *p, struct ibv_qp *a, struct ibv_qp *b,
+                                    uint32_t psn)
 {
     ck_assert_int_eq(pair_to_init(p, a), 0);
     ck_assert_int_eq(pair_to_init(p, b), 0);
@@ -173,18 +182,21 @@ static inline void pair_open(struct pair *p, const struct pair_cfg *cfg)
     char err[128];
 
     memset(p, 0, sizeof *p);
-    if (cfg)
+    if (cfg) {
         p->c = *cfg;
-    ck_assert_int_eq(fab_desc_init(&d, p->c.hosts ? p->c.hosts : 2, p->c.nics ? p->c.nics : 2, p->c.rate,
-                                   p->c.latency ? p->c.latency : PAIR_US, err, sizeof err),
+    }
+    ck_assert_int_eq(fab_desc_init(&d, p->c.hosts ? p->c.hosts : 2, p->c.nics ? p->c.nics : 2,
+                                   p->c.rate, p->c.latency ? p->c.latency : PAIR_US, err,
+                                   sizeof err),
                      0);
     p->f = fab_inproc_create(&d, p->c.seed, &p->c.opts);
     ck_assert_ptr_nonnull(p->f);
     fab_inproc_verbs(p->f, 0, &p->v);
     pair_open_side(p, 0);
     pair_open_side(p, 1);
-    if (!p->c.no_connect)
+    if (!p->c.no_connect) {
         pair_connect_qps(p, p->s[0].qp, p->s[1].qp, 0xfffff0);
+    }
 }
 
 static inline void pair_close(struct pair *p)
@@ -192,20 +204,27 @@ static inline void pair_close(struct pair *p)
     for (int i = 0; i < 2; i++) {
         struct side *s = &p->s[i];
 
-        if (s->qp)
+        if (s->qp) {
             ck_assert_int_eq(p->v.destroy_qp(s->qp), 0);
-        if (s->srq)
+        }
+        if (s->srq) {
             ck_assert_int_eq(fab_ibv_destroy_srq(s->srq), 0);
-        if (s->mr)
+        }
+        if (s->mr) {
             ck_assert_int_eq(p->v.dereg_mr(s->mr), 0);
-        if (s->cq)
+        }
+        if (s->cq) {
             ck_assert_int_eq(p->v.destroy_cq(s->cq), 0);
-        if (s->pd)
+        }
+        if (s->pd) {
             ck_assert_int_eq(p->v.dealloc_pd(s->pd), 0);
-        if (s->ch)
+        }
+        if (s->ch) {
             ck_assert_int_eq(p->v.destroy_comp_channel(s->ch), 0);
-        if (s->ctx)
+        }
+        if (s->ctx) {
             ck_assert_int_eq(p->v.close_device(s->ctx), 0);
+        }
         free(s->buf);
     }
     fab_inproc_destroy(p->f);
@@ -223,8 +242,9 @@ static inline void pair_run(struct pair *p)
     int n = 0;
 
     while (fab_inproc_step(p->f)) {
-        if (++n == 20000000)
+        if (++n == 20000000) {
             ck_abort_msg("the fabric never comes to rest");
+        }
     }
 }
 
@@ -233,9 +253,10 @@ static inline void pair_run_for(struct pair *p, uint64_t ns)
     fab_inproc_run_until(p->f, fab_inproc_now(p->f) + ns);
 }
 
-/* One send work request from offset @from of side @i's buffer, to offset @to of the other side's. */
-static inline int pair_post(struct pair *p, int i, enum ibv_wr_opcode op, uint64_t id, uint32_t from, uint32_t to,
-                            uint32_t len, unsigned int flags)
+/* One send work request from offset @from of side @i's buffer, to offset @to of the other side's.
+ */
+static inline int pair_post(struct pair *p, int i, enum ibv_wr_opcode op, uint64_t id,
+                            uint32_t from, uint32_t to, uint32_t len, unsigned int flags)
 {
     struct side *s = &p->s[i], *o = &p->s[!i];
     struct ibv_sge sge = {.addr = (uintptr_t)s->buf + from, .length = len, .lkey = s->mr->lkey};
@@ -267,7 +288,8 @@ static inline int pair_poll(struct pair *p, int i, struct ibv_wc *wc)
 }
 
 /* The next completion of side @i is there, with this id and status. */
-static inline struct ibv_wc pair_expect(struct pair *p, int i, uint64_t id, enum ibv_wc_status status)
+static inline struct ibv_wc pair_expect(struct pair *p, int i, uint64_t id,
+                                        enum ibv_wc_status status)
 {
     struct ibv_wc wc;
 
@@ -307,8 +329,9 @@ static inline struct fab_counters *pair_cnt(struct pair *p, int host)
 
 static inline void pair_fill(uint8_t *b, size_t len, uint32_t seed)
 {
-    for (size_t i = 0; i < len; i++)
+    for (size_t i = 0; i < len; i++) {
         b[i] = (uint8_t)(seed * 31 + i * 7 + (i >> 8));
+    }
 }
 
 static inline int pair_main(Suite *s)

@@ -1,8 +1,9 @@
-/* What lies between two ports, and what does not: cuts of single paths and of a switch plane; queue pairs whose packets
- * their own port takes back. */
+/* What lies between two ports, and what does not: cuts of single paths and of a switch plane; queue
+ * pairs whose packets their own port takes back. */
 #include "test_fabric_pair.h"
 
-/* A third queue pair, from host 0 to host @far, for what is not cut. Owned by the test until third_close. */
+/* A third queue pair, from host 0 to host @far, for what is not cut. Owned by the test until
+ * third_close. */
 struct third {
     struct side s;
     struct ibv_qp *here;
@@ -43,8 +44,11 @@ static int write_to(struct pair *p, struct ibv_qp *qp, uint8_t *addr, uint32_t r
 {
     struct side *s = &p->s[0];
     struct ibv_sge sge = {.addr = (uintptr_t)s->buf, .length = 8, .lkey = s->mr->lkey};
-    struct ibv_send_wr wr = {
-        .wr_id = 5, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED};
+    struct ibv_send_wr wr = {.wr_id = 5,
+                             .sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = IBV_WR_RDMA_WRITE,
+                             .send_flags = IBV_SEND_SIGNALED};
     struct ibv_send_wr *bad;
     struct ibv_wc wc;
 
@@ -54,8 +58,9 @@ static int write_to(struct pair *p, struct ibv_qp *qp, uint8_t *addr, uint32_t r
     wr.wr.rdma.rkey = rkey;
     ck_assert_int_eq(ibv_post_send(qp, &wr, &bad), 0);
     pair_run(p);
-    if (pair_poll(p, 0, &wc) != 1)
+    if (pair_poll(p, 0, &wc) != 1) {
         return -1;
+    }
     ck_assert(wc.status != IBV_WC_SUCCESS || addr[7] == 0x55);
     return (int)wc.status;
 }
@@ -67,8 +72,9 @@ static int to_second(struct pair *p)
 
 static void again(struct pair *p)
 {
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         ck_assert_int_eq(pair_to_state(p, p->s[i].qp, IBV_QPS_RESET), 0);
+    }
     pair_connect_qps(p, p->s[0].qp, p->s[1].qp, 99);
 }
 
@@ -102,7 +108,8 @@ START_TEST(cut_is_between_two_ports)
     pair_fault(&p, ends[_i]);
     again(&p);
     ck_assert_int_eq(to_second(&p), IBV_WC_SUCCESS);
-    ck_assert_uint_eq(fab_inproc_nic(p.f, 0, 0)->link.cut[1] | fab_inproc_nic(p.f, 1, 0)->link.cut[0], 0);
+    ck_assert_uint_eq(
+        fab_inproc_nic(p.f, 0, 0)->link.cut[1] | fab_inproc_nic(p.f, 1, 0)->link.cut[0], 0);
     third_close(&p, &t);
     pair_close(&p);
 }
@@ -152,13 +159,15 @@ END_TEST
 
 START_TEST(cut_needs_ports_of_the_fabric)
 {
-    static const char *const bad[] = {"h0:n0 cut h3:n0", "h0:n0 cut h1:n2", "h3:n0 cut h0:n0", "h0:n0 heal h3:n0"};
+    static const char *const bad[] = {"h0:n0 cut h3:n0", "h0:n0 cut h1:n2", "h3:n0 cut h0:n0",
+                                      "h0:n0 heal h3:n0"};
     char err[200];
     struct pair p;
 
     pair_open(&p, &three);
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         ck_assert_int_eq(fab_inproc_fault(p.f, bad[i], err, sizeof err), -1);
+    }
     ck_assert_uint_eq(pair_cnt(&p, 0)->faults[FAB_FAULT_CUT], 0);
     pair_close(&p);
 }
@@ -175,7 +184,8 @@ START_TEST(cut_at_setup)
     pair_fault(&p, "h1:n0 cut-tx h0:n0");
     ck_assert_int_eq(pair_to_rtr(&p, p.s[0].qp, &p.s[1].gid, 1, 0), ETIMEDOUT);
     pair_fault(&p, "h0:n0 blackhole");
-    ck_assert_int_eq(pair_to_rtr(&p, p.s[0].qp, &p.s[0].gid, p.s[0].qp->qp_num, 0), 0); /* to itself */
+    ck_assert_int_eq(pair_to_rtr(&p, p.s[0].qp, &p.s[0].gid, p.s[0].qp->qp_num, 0),
+                     0); /* to itself */
     pair_close(&p);
 }
 END_TEST
@@ -203,8 +213,9 @@ static struct ibv_qp *loop_open(struct pair *p, int two)
 static void loop_close(struct pair *p, struct ibv_qp *a)
 {
     ck_assert_int_eq(p->v.destroy_qp(a), 0);
-    if (loop_far)
+    if (loop_far) {
         ck_assert_int_eq(p->v.destroy_qp(loop_far), 0);
+    }
 }
 
 static int to_itself(struct pair *p, struct ibv_qp *qp)
@@ -215,10 +226,10 @@ static int to_itself(struct pair *p, struct ibv_qp *qp)
 /* Faults of the link are not seen inside. */
 START_TEST(loop_does_not_see_the_link)
 {
-    static const char *const faults[] = {"h0:n0 blackhole", "h0:n0 blackhole-tx", "h0:n0 blackhole-rx",
-                                         "h0:n0 loss 100%", "h0:n0 corrupt 100%", "h0:n0 dup 100%",
-                                         "h0:n0 delay 10s", "h0:n0 rate 1B/s",    "h0:n0 ack-lost",
-                                         "h0:n0 cut *:*",   "*:n0 cut *:n0",      "h1:n0 down"};
+    static const char *const faults[] = {
+        "h0:n0 blackhole",    "h0:n0 blackhole-tx", "h0:n0 blackhole-rx", "h0:n0 loss 100%",
+        "h0:n0 corrupt 100%", "h0:n0 dup 100%",     "h0:n0 delay 10s",    "h0:n0 rate 1B/s",
+        "h0:n0 ack-lost",     "h0:n0 cut *:*",      "*:n0 cut *:n0",      "h1:n0 down"};
     struct pair_cfg c = {.timeout = 8, .retry = 2};
     struct ibv_qp *loop;
     struct pair p;
@@ -233,7 +244,9 @@ START_TEST(loop_does_not_see_the_link)
         ck_assert_msg(to_itself(&p, loop) == IBV_WC_SUCCESS, "%s", faults[i]);
         ck_assert_msg(fab_inproc_now(p.f) - t < 10 * PAIR_US, "%s: %.3f us", faults[i],
                       (double)(fab_inproc_now(p.f) - t) / 1e3);
-        ck_assert_uint_eq(pair_cnt(&p, 0)->dups_made + pair_cnt(&p, 0)->tx_dropped + pair_cnt(&p, 0)->rx_dropped, 0);
+        ck_assert_uint_eq(pair_cnt(&p, 0)->dups_made + pair_cnt(&p, 0)->tx_dropped +
+                              pair_cnt(&p, 0)->rx_dropped,
+                          0);
         pair_fault(&p, "*:* restore");
     }
     loop_close(&p, loop);
@@ -285,7 +298,8 @@ START_TEST(loop_of_a_dead_device)
 }
 END_TEST
 
-/* A link that is busy for long keeps nobody from the inside; the link's own traffic keeps its rate. */
+/* A link that is busy for long keeps nobody from the inside; the link's own traffic keeps its rate.
+ */
 START_TEST(loop_passes_a_busy_link)
 {
     struct pair_cfg c = {.timeout = 20, .rate = 1000000};
@@ -298,8 +312,11 @@ START_TEST(loop_passes_a_busy_link)
     pair_run_for(&p, PAIR_MS); /* of about 100 */
     for (int i = 0; i < 10; i++) {
         struct ibv_sge sge = {.addr = (uintptr_t)p.s[0].buf, .length = 8, .lkey = p.s[0].mr->lkey};
-        struct ibv_send_wr wr = {
-            .wr_id = 5, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED};
+        struct ibv_send_wr wr = {.wr_id = 5,
+                                 .sg_list = &sge,
+                                 .num_sge = 1,
+                                 .opcode = IBV_WR_RDMA_WRITE,
+                                 .send_flags = IBV_SEND_SIGNALED};
         struct ibv_send_wr *bad;
 
         wr.wr.rdma.remote_addr = (uintptr_t)p.s[0].buf + 4096;
@@ -321,17 +338,22 @@ END_TEST
 /* Both halves of one queue pair at work, with immediates, many at a time: order and bytes. */
 START_TEST(loop_carries_traffic)
 {
-    struct pair_cfg c = {.opts = {.jitter_ns = 3000, .dma_ns = 500, .cqe_ns = 500}, .seed = (uint64_t)_i};
+    struct pair_cfg c = {.opts = {.jitter_ns = 3000, .dma_ns = 500, .cqe_ns = 500},
+                         .seed = (uint64_t)_i};
     struct ibv_qp *loop;
     struct pair p;
 
     pair_open(&p, &c);
     loop = loop_open(&p, 0);
     for (uint32_t i = 0; i < 32; i++) {
-        struct ibv_sge sge = {.addr = (uintptr_t)p.s[0].buf + i * 8192, .length = 8192, .lkey = p.s[0].mr->lkey};
+        struct ibv_sge sge = {
+            .addr = (uintptr_t)p.s[0].buf + i * 8192, .length = 8192, .lkey = p.s[0].mr->lkey};
         struct ibv_recv_wr rwr = {.wr_id = 100 + i}, *rbad;
-        struct ibv_send_wr wr = {
-            .wr_id = i, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .imm_data = htobe32(i)};
+        struct ibv_send_wr wr = {.wr_id = i,
+                                 .sg_list = &sge,
+                                 .num_sge = 1,
+                                 .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+                                 .imm_data = htobe32(i)};
         struct ibv_send_wr *bad;
 
         memset(p.s[0].buf + i * 8192, (int)i + 1, 8192);

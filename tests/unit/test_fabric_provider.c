@@ -6,7 +6,8 @@
 
 #define LINGER (2 * PAIR_MS)
 
-/* Receive 1, which an arrival will take, and 2, at host 1, and send 3 there, which waits for a peer that does not answer. */
+/* Receive 1, which an arrival will take, and 2, at host 1, and send 3 there, which waits for a peer
+ * that does not answer. */
 static void begin(struct pair *p, const char *kind)
 {
     struct pair_cfg c = {.timeout = 22, .opts = {.nic = {.linger_ns = LINGER}}};
@@ -28,13 +29,15 @@ static int to_err(struct pair *p, int i)
     return pair_to_state(p, p->s[i].qp, IBV_QPS_ERR);
 }
 
-/* What was under way to host 1 when it was moved to ERR: written, in the receive that its library has flushed. */
+/* What was under way to host 1 when it was moved to ERR: written, in the receive that its library
+ * has flushed. */
 static void arrives(struct pair *p, int flushed)
 {
     pair_run_for(p, 100 * PAIR_US);
     ck_assert_int_eq(p->s[1].buf[1024], 'x');
-    if (flushed)
+    if (flushed) {
         pair_expect(p, 1, 1, IBV_WC_SUCCESS);
+    }
     ck_assert_uint_eq(pair_cnt(p, 1)->lingered, 1);
 }
 
@@ -75,7 +78,8 @@ START_TEST(send_refused)
 }
 END_TEST
 
-/* Flushed in the call, with a packet on its way; what the program had in the code's field is left there, or is 0. */
+/* Flushed in the call, with a packet on its way; what the program had in the code's field is left
+ * there, or is 0. */
 START_TEST(flushes_made_up)
 {
     const char *kind = _i ? "ionic" : "bnxt";

@@ -7,8 +7,9 @@ static uint64_t time_to_fail(struct pair *p, enum ibv_wc_status status)
     uint64_t start = fab_inproc_now(p->f);
     struct ibv_wc wc;
 
-    while (pair_poll(p, 0, &wc) == 0)
+    while (pair_poll(p, 0, &wc) == 0) {
         ck_assert_msg(fab_inproc_step(p->f), "nothing left to happen, and no completion");
+    }
     ck_assert_int_eq(wc.status, status);
     return fab_inproc_now(p->f) - start;
 }
@@ -25,11 +26,14 @@ START_TEST(retry_time_is_the_formula)
 
     pair_open(&p, &c);
     pair_fault(&p, "h1:n0 blackhole");
-    ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 1, 0, 0, 64, 0), 0); /* unsignaled: fails all the same */
+    ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 1, 0, 0, 64, 0),
+                     0); /* unsignaled: fails all the same */
     ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 2, 0, 0, 64, 0), 0);
-    ck_assert_uint_eq(time_to_fail(&p, IBV_WC_RETRY_EXC_ERR), (retries + 1) * (4096ull << c.timeout));
+    ck_assert_uint_eq(time_to_fail(&p, IBV_WC_RETRY_EXC_ERR),
+                      (retries + 1) * (4096ull << c.timeout));
     pair_expect(&p, 0, 2, IBV_WC_WR_FLUSH_ERR);
-    ck_assert_int_eq(p.s[0].qp->state, IBV_QPS_RTS); /* the program's copy; the device knows better: */
+    ck_assert_int_eq(p.s[0].qp->state,
+                     IBV_QPS_RTS); /* the program's copy; the device knows better: */
     ck_assert_int_eq(fab_ibv_qp(p.s[0].qp)->state, IBV_QPS_ERR);
     ck_assert_uint_eq(pair_cnt(&p, 0)->timeouts, retries + 1);
     ck_assert_uint_eq(pair_cnt(&p, 0)->retry_exceeded, 1);
@@ -82,7 +86,8 @@ START_TEST(outage_shorter_than_the_retries_heals)
     pair_fault(&p, "h0:n0 up");
     pair_run(&p);
     pair_expect(&p, 0, 1, IBV_WC_SUCCESS);
-    ck_assert_uint_lt(2 * (4096ull << 14), fab_inproc_now(p.f)); /* healed at a multiple of the time-out */
+    ck_assert_uint_lt(2 * (4096ull << 14),
+                      fab_inproc_now(p.f)); /* healed at a multiple of the time-out */
     ck_assert_int_eq(memcmp(p.s[0].buf, p.s[1].buf, 1000), 0);
     pair_expect_event(&p, 0, IBV_EVENT_PORT_ERR);
     pair_expect_event(&p, 0, IBV_EVENT_PORT_ACTIVE);
@@ -91,8 +96,8 @@ START_TEST(outage_shorter_than_the_retries_heals)
 }
 END_TEST
 
-/* Progress gives back all retries: a transfer that loses its path again and again for less than its retries goes
- * through. */
+/* Progress gives back all retries: a transfer that loses its path again and again for less than its
+ * retries goes through. */
 START_TEST(progress_resets_the_count)
 {
     struct pair_cfg c = {.timeout = 8, .retry = 2, .rate = 100000000};
@@ -137,7 +142,8 @@ START_TEST(rnr_seven_waits_for_ever)
 
     pair_open(&p, &c);
     pair_fill(p.s[0].buf, 30000, 3);
-    ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE_WITH_IMM, 1, 0, 0, 30000, IBV_SEND_SIGNALED), 0);
+    ck_assert_int_eq(
+        pair_post(&p, 0, IBV_WR_RDMA_WRITE_WITH_IMM, 1, 0, 0, 30000, IBV_SEND_SIGNALED), 0);
     ck_assert_int_eq(pair_post(&p, 0, IBV_WR_SEND, 2, 0, 0, 100, IBV_SEND_SIGNALED), 0);
     pair_run_for(&p, 500 * PAIR_MS);
     pair_expect_none(&p, 0);
@@ -156,7 +162,8 @@ START_TEST(rnr_seven_waits_for_ever)
 }
 END_TEST
 
-/* Random loss, duplication and late copies: each message arrives once, whole, in order; nothing is executed twice. */
+/* Random loss, duplication and late copies: each message arrives once, whole, in order; nothing is
+ * executed twice. */
 START_TEST(loss_is_hidden)
 {
     struct pair_cfg c = {.seed = (uint64_t)_i,
@@ -180,16 +187,20 @@ START_TEST(loss_is_hidden)
         uint32_t len = i * 37 % 9000;
 
         ck_assert_int_eq(pair_recv(&p, 1, i, i * 5000, 9000), 0);
-        if (i % 7 == 3)
-            ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_READ, i, 900000, 1000000, len, IBV_SEND_SIGNALED), 0);
-        else
-            ck_assert_int_eq(pair_post(&p, 0, IBV_WR_SEND_WITH_IMM, i, i * 4000, 0, len, IBV_SEND_SIGNALED), 0);
+        if (i % 7 == 3) {
+            ck_assert_int_eq(
+                pair_post(&p, 0, IBV_WR_RDMA_READ, i, 900000, 1000000, len, IBV_SEND_SIGNALED), 0);
+        } else {
+            ck_assert_int_eq(
+                pair_post(&p, 0, IBV_WR_SEND_WITH_IMM, i, i * 4000, 0, len, IBV_SEND_SIGNALED), 0);
+        }
     }
     pair_run(&p);
     for (uint64_t i = 0, r = 0; i < 200; i++) {
         pair_expect(&p, 0, i, IBV_WC_SUCCESS);
-        if (i % 7 == 3)
+        if (i % 7 == 3) {
             continue;
+        }
         wc = pair_expect(&p, 1, r++, IBV_WC_SUCCESS);
         ck_assert_uint_eq(be32toh(wc.imm_data), 0x1000 + i);
         ck_assert_uint_eq(wc.byte_len, i * 37 % 9000);
@@ -204,7 +215,8 @@ START_TEST(loss_is_hidden)
 }
 END_TEST
 
-/* The data is there and its acknowledgement is not: the sender fails, nothing was executed twice. */
+/* The data is there and its acknowledgement is not: the sender fails, nothing was executed twice.
+ */
 START_TEST(ack_lost)
 {
     struct pair_cfg c = {.timeout = 8, .retry = 2};
@@ -213,9 +225,11 @@ START_TEST(ack_lost)
     pair_open(&p, &c);
     pair_fault(&p, "h1:n0 ack-lost");
     pair_fill(p.s[0].buf, 1000, 9);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         ck_assert_int_eq(pair_recv(&p, 1, (uint64_t)i, 0, 0), 0);
-    ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE_WITH_IMM, 1, 0, 0, 1000, IBV_SEND_SIGNALED), 0);
+    }
+    ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE_WITH_IMM, 1, 0, 0, 1000, IBV_SEND_SIGNALED),
+                     0);
     pair_run(&p);
     pair_expect(&p, 0, 1, IBV_WC_RETRY_EXC_ERR);
     pair_expect(&p, 1, 0, IBV_WC_SUCCESS);
@@ -224,14 +238,16 @@ START_TEST(ack_lost)
     ck_assert_uint_eq(pair_cnt(&p, 1)->rx_duplicate, 2);
     ck_assert_uint_eq(pair_cnt(&p, 1)->acks_lost, 3);
     ck_assert_uint_eq(pair_cnt(&p, 1)->dma_writes, 1);
-    ck_assert_int_eq(pair_post(&p, 1, IBV_WR_RDMA_WRITE, 9, 0, 2000, 8, 0), 0); /* its own requests do leave */
+    ck_assert_int_eq(pair_post(&p, 1, IBV_WR_RDMA_WRITE, 9, 0, 2000, 8, 0),
+                     0); /* its own requests do leave */
     pair_run(&p);
     ck_assert_uint_gt(pair_cnt(&p, 0)->rx_wrong_state, 0);
     pair_close(&p);
 }
 END_TEST
 
-/* A response that is lost shows when a later one arrives: the read is asked for again without waiting for the time-out.
+/* A response that is lost shows when a later one arrives: the read is asked for again without
+ * waiting for the time-out.
  */
 START_TEST(lost_response_is_noticed)
 {
@@ -243,7 +259,8 @@ START_TEST(lost_response_is_noticed)
     ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_READ, 1, 0, 0, 9000, IBV_SEND_SIGNALED), 0);
     pair_run_for(&p, 5 * PAIR_US);
     pair_fault(&p, "h1:n0 restore");
-    ck_assert_int_eq(pair_post(&p, 0, _i ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, 2, 20000, 20000, 8, IBV_SEND_SIGNALED),
+    ck_assert_int_eq(pair_post(&p, 0, _i ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, 2, 20000, 20000, 8,
+                               IBV_SEND_SIGNALED),
                      0);
     pair_run(&p);
     pair_expect(&p, 0, 1, IBV_WC_SUCCESS);

@@ -1,4 +1,5 @@
-/* Device model: what it mimics of the kernel's Soft-RoCE (docs/fabric-vs-kernel.md), exact in virtual time. */
+/* Device model: what it mimics of the kernel's Soft-RoCE (docs/fabric-vs-kernel.md), exact in
+ * virtual time. */
 #include "test_fabric_pair.h"
 
 #define T8 (4096ull << 8) /* time-out 8 in ns */
@@ -12,7 +13,8 @@ static enum ibv_qp_state qp_state(struct pair *p, int i)
     return a.qp_state;
 }
 
-/* Nothing was outstanding: the first request that is tried fails at once, those behind it are flushed. */
+/* Nothing was outstanding: the first request that is tried fails at once, those behind it are
+ * flushed. */
 START_TEST(send_error_when_idle)
 {
     struct pair p;
@@ -48,8 +50,9 @@ START_TEST(send_error_behind_outstanding)
     pair_run_for(&p, 100);
     pair_fault(&p, "h0:n0 send-error");
     ck_assert_int_eq(pair_post(&p, 0, IBV_WR_RDMA_WRITE, 2, 0, 0, 64, IBV_SEND_SIGNALED), 0);
-    while (pair_poll(&p, 0, &wc) == 0)
+    while (pair_poll(&p, 0, &wc) == 0) {
         ck_assert(fab_inproc_step(p.f));
+    }
     ck_assert_uint_eq(fab_inproc_now(p.f), T8);
     ck_assert_uint_eq(wc.wr_id, 1);
     ck_assert_int_eq(wc.status, IBV_WC_LOC_QP_OP_ERR);
@@ -60,7 +63,8 @@ START_TEST(send_error_behind_outstanding)
 }
 END_TEST
 
-/* A window that is full is not a request that is tried: acknowledgements come first, and complete what they cover. */
+/* A window that is full is not a request that is tried: acknowledgements come first, and complete
+ * what they cover. */
 START_TEST(send_error_lets_acknowledged_through)
 {
     struct pair p;
@@ -92,7 +96,8 @@ START_TEST(send_error_ends_with_up)
 }
 END_TEST
 
-/* No completion, no event, state RTS, for ever; the other direction lives; ERR flushes; a queue pair made later works.
+/* No completion, no event, state RTS, for ever; the other direction lives; ERR flushes; a queue
+ * pair made later works.
  */
 START_TEST(send_stuck)
 {
@@ -187,7 +192,8 @@ START_TEST(unplug)
     pair_expect(&p, 0, 2, IBV_WC_WR_FLUSH_ERR);
     pair_fault(&p, "h0:n0 restore");
     ck_assert_int_eq(device_count(&p, 0), 2);
-    ck_assert_int_eq(p.v.query_port(p.s[0].ctx, 1, &port), ENODEV); /* what was open stays without its link */
+    ck_assert_int_eq(p.v.query_port(p.s[0].ctx, 1, &port),
+                     ENODEV); /* what was open stays without its link */
     again = pair_open_dev(&p, 0, 0);
     ck_assert_ptr_nonnull(again);
     ck_assert_int_eq(p.v.query_port(again, 1, &port), 0);
@@ -197,7 +203,8 @@ START_TEST(unplug)
 }
 END_TEST
 
-/* A queue pair of an unplugged context takes and answers nothing after the device is back, whatever its state. */
+/* A queue pair of an unplugged context takes and answers nothing after the device is back, whatever
+ * its state. */
 START_TEST(unplugged_stays_silent)
 {
     struct pair_cfg c = {.timeout = 8, .retry = 1};
@@ -255,7 +262,8 @@ START_TEST(retry7_forever_is_for_seven)
 }
 END_TEST
 
-/* A marker for the receives that is posted in ERR stays there; a second move to ERR brings it out. */
+/* A marker for the receives that is posted in ERR stays there; a second move to ERR brings it out.
+ */
 START_TEST(recv_kept)
 {
     struct pair p;

@@ -1,14 +1,20 @@
 /* Device model: states and their attributes, flush, markers, RESET, limits. */
 #include "test_fabric_pair.h"
 
-/* Each attribute that a move demands is refused when missing; one that it does not know is refused when there. */
-static void try_masks(struct pair *p, struct ibv_qp *qp, struct ibv_qp_attr *a, int required, int foreign)
+/* Each attribute that a move demands is refused when missing; one that it does not know is refused
+ * when there. */
+static void try_masks(struct pair *p, struct ibv_qp *qp, struct ibv_qp_attr *a, int required,
+                      int foreign)
 {
     for (int bit = 1; bit <= IBV_QP_DEST_QPN; bit <<= 1) {
-        if (required & bit && bit != IBV_QP_STATE)
-            ck_assert_msg(p->v.modify_qp(qp, a, required & ~bit) == EINVAL, "taken without attribute 0x%x", bit);
-        if (foreign & bit)
-            ck_assert_msg(p->v.modify_qp(qp, a, required | bit) == EINVAL, "taken with attribute 0x%x", bit);
+        if (required & bit && bit != IBV_QP_STATE) {
+            ck_assert_msg(p->v.modify_qp(qp, a, required & ~bit) == EINVAL,
+                          "taken without attribute 0x%x", bit);
+        }
+        if (foreign & bit) {
+            ck_assert_msg(p->v.modify_qp(qp, a, required | bit) == EINVAL,
+                          "taken with attribute 0x%x", bit);
+        }
     }
 }
 
@@ -22,10 +28,10 @@ START_TEST(attributes_of_each_move)
                             .rnr_retry = 7,
                             .ah_attr = {.is_global = 1, .port_num = 1, .grh = {.sgid_index = 3}}};
     int init = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
-    int rtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-              IBV_QP_MIN_RNR_TIMER;
-    int rts =
-        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+    int rtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+              IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    int rts = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+              IBV_QP_MAX_QP_RD_ATOMIC;
     struct ibv_qp *qp;
     struct pair p;
 
@@ -74,8 +80,10 @@ START_TEST(values_out_of_range)
     pair_open(&p, &c);
     rtr.ah_attr.grh.dgid = p.s[1].gid;
     a = (struct ibv_qp_attr){.qp_state = IBV_QPS_INIT, .port_num = 2};
-    ck_assert_int_eq(p.v.modify_qp(p.s[0].qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
-                     EINVAL);
+    ck_assert_int_eq(
+        p.v.modify_qp(p.s[0].qp, &a,
+                      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+        EINVAL);
     ck_assert_int_eq(pair_to_init(&p, p.s[0].qp), 0);
     a = rtr, a.ah_attr.is_global = 0;
     ck_assert_int_eq(p.v.modify_qp(p.s[0].qp, &a, mask), EINVAL);
@@ -120,7 +128,8 @@ START_TEST(posting_by_state)
 }
 END_TEST
 
-/* ERR flushes both queues in order, unsignaled work requests too; what is posted later flushes at once. */
+/* ERR flushes both queues in order, unsignaled work requests too; what is posted later flushes at
+ * once. */
 START_TEST(flush_order)
 {
     struct pair_cfg c = {.seed = 3, .opts = {.cqe_ns = (uint64_t)_i * PAIR_US}};
@@ -163,14 +172,15 @@ static void on_write(void *arg, int host, int nic, uint32_t qpn, void *addr, uin
 {
     struct watch *w = arg;
 
-    if (host != 1)
+    if (host != 1) {
         return;
+    }
     w->writes++;
     w->late += w->closed;
 }
 
-/* Side 0 writes, side 1 cuts the connection in the middle by @state, with a receive marker if it is ERR. Returns writes
- * after the cut. */
+/* Side 0 writes, side 1 cuts the connection in the middle by @state, with a receive marker if it is
+ * ERR. Returns writes after the cut. */
 static uint64_t cut(uint64_t seed, enum ibv_qp_state state, uint64_t *accepted)
 {
     struct watch w = {0};
@@ -193,8 +203,9 @@ static uint64_t cut(uint64_t seed, enum ibv_qp_state state, uint64_t *accepted)
     if (state == IBV_QPS_ERR) {
         ck_assert_int_eq(pair_recv(&p, 1, 999, 0, 0), 0);
         while (wc.wr_id != 999) {
-            while (pair_poll(&p, 1, &wc) == 0)
+            while (pair_poll(&p, 1, &wc) == 0) {
                 ck_assert(fab_inproc_step(p.f));
+            }
         }
     }
     w.closed = true;
@@ -204,8 +215,8 @@ static uint64_t cut(uint64_t seed, enum ibv_qp_state state, uint64_t *accepted)
     return w.late;
 }
 
-/* The marker property: after the flush of a receive posted in ERR no DMA of that queue pair happens. With RESET instead
- * it does. */
+/* The marker property: after the flush of a receive posted in ERR no DMA of that queue pair
+ * happens. With RESET instead it does. */
 START_TEST(no_dma_after_the_marker)
 {
     uint64_t late_err = 0, late_reset = 0, n = 0;
@@ -252,16 +263,19 @@ START_TEST(reset_is_silent)
     ck_assert_int_eq(pair_recv(&p, 1, 1, 0, 64), 0);
     ck_assert_int_eq(pair_post(&p, 0, IBV_WR_SEND, 1, 0, 0, 8, IBV_SEND_SIGNALED), 0);
     pair_run(&p);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         ck_assert_int_eq(pair_to_state(&p, p.s[i].qp, IBV_QPS_RESET), 0);
+    }
     pair_run(&p);
     pair_expect_none(&p, 0);
     pair_expect_none(&p, 1);
     pair_connect_qps(&p, p.s[0].qp, p.s[1].qp, 5);
-    for (uint32_t i = 0; i < 64; i++) /* all slots are free again */
+    for (uint32_t i = 0; i < 64; i++) { /* all slots are free again */
         ck_assert_int_eq(pair_recv(&p, 1, i, 0, 64), 0);
-    for (uint32_t i = 0; i < 64; i++)
+    }
+    for (uint32_t i = 0; i < 64; i++) {
         ck_assert_int_eq(pair_post(&p, 0, IBV_WR_SEND, i, 0, 0, 8, IBV_SEND_SIGNALED), 0);
+    }
     pair_run(&p);
     for (uint32_t i = 0; i < 64; i++) {
         pair_expect(&p, 0, i, IBV_WC_SUCCESS);
@@ -318,7 +332,8 @@ START_TEST(limits)
 
     pair_open(&p, NULL);
     ck_assert_int_eq(p.v.query_device(p.s[0].ctx, &d), 0);
-    init = (struct ibv_qp_init_attr){.send_cq = p.s[0].cq, .recv_cq = p.s[0].cq, .qp_type = IBV_QPT_RC};
+    init = (struct ibv_qp_init_attr){
+        .send_cq = p.s[0].cq, .recv_cq = p.s[0].cq, .qp_type = IBV_QPT_RC};
     init.cap.max_send_wr = (uint32_t)d.max_qp_wr + 1;
     ck_assert_ptr_null(p.v.create_qp(p.s[0].pd, &init));
     ck_assert_int_eq(errno, EINVAL);

@@ -1,5 +1,5 @@
-/* The exchange in which a path returns (P23, P24): OPEN, OPEN_OK, OPEN_UP lost, repeated, late, and what fails
- * meanwhile. */
+/* The exchange in which a path returns (P23, P24): OPEN, OPEN_OK, OPEN_UP lost, repeated, late, and
+ * what fails meanwhile. */
 #include "tests/unit/failback_rig.h"
 
 static int drop_type, drop_left; /* records of this type that are lost from now on */
@@ -79,7 +79,8 @@ START_TEST(a_lost_record_is_said_again)
 }
 END_TEST
 
-/* What never arrives ends the attempt at both ends; the next one takes the next number. Meanwhile the others carry. */
+/* What never arrives ends the attempt at both ends; the next one takes the next number. Meanwhile
+ * the others carry. */
 START_TEST(a_record_lost_for_ever_ends_the_attempt)
 {
     start(2, NULL);
@@ -136,7 +137,8 @@ START_TEST(late_copies_change_nothing)
 }
 END_TEST
 
-/* Copies in the middle of an exchange, and of one that was given up, while the next is under way. */
+/* Copies in the middle of an exchange, and of one that was given up, while the next is under way.
+ */
 static int r_gave_up(void)
 {
     return life(1, 0) == 2 && comm(1)->fo.path[0].state == FO_FENCED;
@@ -200,14 +202,22 @@ static const struct {
     const char *now, *end;
     uint32_t life; /* that returns in the end; 0: the third */
 } broken[] = {
-    {FO_MSG_OPEN, "h0:n0 down", "h0:n0 up"},         {FO_MSG_OPEN, "h1:n0 down", "h1:n0 up"},
-    {FO_MSG_OPEN, "h0:n0 qp-error", NULL, 2},        {FO_MSG_OPEN, "h1:n0 qp-error", NULL},
-    {FO_MSG_OPEN_OK, "h0:n0 down", "h0:n0 up"},      {FO_MSG_OPEN_OK, "h1:n0 down", "h1:n0 up"},
-    {FO_MSG_OPEN_OK, "h0:n0 qp-error", NULL},        {FO_MSG_OPEN_OK, "h1:n0 qp-error", NULL},
-    {FO_MSG_OPEN_UP, "h0:n0 down", "h0:n0 up"},      {FO_MSG_OPEN_UP, "h1:n0 down", "h1:n0 up"},
-    {FO_MSG_OPEN_UP, "h0:n0 qp-error", NULL},        {FO_MSG_OPEN_UP, "h1:n0 qp-error", NULL},
-    {FO_MSG_OPEN_OK, "*:n0 down", "*:n0 up"},        {FO_MSG_OPEN_UP, "*:n0 blackhole", "*:n0 restore"},
-    {FO_MSG_OPEN, "*:n0 blackhole", "*:n0 restore"}, {FO_MSG_OPEN_OK, "h0:n0 hang", "h0:n0 unhang"},
+    {FO_MSG_OPEN, "h0:n0 down", "h0:n0 up"},
+    {FO_MSG_OPEN, "h1:n0 down", "h1:n0 up"},
+    {FO_MSG_OPEN, "h0:n0 qp-error", NULL, 2},
+    {FO_MSG_OPEN, "h1:n0 qp-error", NULL},
+    {FO_MSG_OPEN_OK, "h0:n0 down", "h0:n0 up"},
+    {FO_MSG_OPEN_OK, "h1:n0 down", "h1:n0 up"},
+    {FO_MSG_OPEN_OK, "h0:n0 qp-error", NULL},
+    {FO_MSG_OPEN_OK, "h1:n0 qp-error", NULL},
+    {FO_MSG_OPEN_UP, "h0:n0 down", "h0:n0 up"},
+    {FO_MSG_OPEN_UP, "h1:n0 down", "h1:n0 up"},
+    {FO_MSG_OPEN_UP, "h0:n0 qp-error", NULL},
+    {FO_MSG_OPEN_UP, "h1:n0 qp-error", NULL},
+    {FO_MSG_OPEN_OK, "*:n0 down", "*:n0 up"},
+    {FO_MSG_OPEN_UP, "*:n0 blackhole", "*:n0 restore"},
+    {FO_MSG_OPEN, "*:n0 blackhole", "*:n0 restore"},
+    {FO_MSG_OPEN_OK, "h0:n0 hang", "h0:n0 unhang"},
 };
 
 START_TEST(a_fault_at_each_step_costs_one_life)
@@ -239,7 +249,8 @@ END_TEST
 
 /* --- close while a life is being opened --- */
 
-static int block_at, block_side; /* the worker of NIC 0 at @block_side stands still from this record on */
+static int block_at,
+    block_side; /* the worker of NIC 0 at @block_side stands still from this record on */
 
 static int block(struct rig *r, int from, int type, union fo_body *body)
 {
@@ -276,7 +287,8 @@ static int stop_now;
 
 static int stopped(struct rig *r)
 {
-    return comm(0)->ret[0].state == stops[stop_now].s && comm(1)->ret[0].state == stops[stop_now].r && life(1, 0) == 2;
+    return comm(0)->ret[0].state == stops[stop_now].s &&
+           comm(1)->ret[0].state == stops[stop_now].r && life(1, 0) == 2;
 }
 
 /* The exchange stands still in the states of @n. */
@@ -297,11 +309,12 @@ static void stop_exchange(int n)
         rig->side[block_side].worker_armed |= 1;
     }
     rig_fault(rig, "h0:n0 up");
-    ck_assert_msg(rig_until(rig, stopped, RIG_S), "S %d R %d, life %u", comm(0)->ret[0].state, comm(1)->ret[0].state,
-                  life(1, 0));
+    ck_assert_msg(rig_until(rig, stopped, RIG_S), "S %d R %d, life %u", comm(0)->ret[0].state,
+                  comm(1)->ret[0].state, life(1, 0));
 }
 
-/* One end closes, later the other one; or both at once. Nothing stays behind, nothing is touched that is gone. */
+/* One end closes, later the other one; or both at once. Nothing stays behind, nothing is touched
+ * that is gone. */
 START_TEST(close_in_each_state)
 {
     int n = _i % STOPS, first = _i / STOPS % 2, both = _i / STOPS / 2;
@@ -344,7 +357,8 @@ START_TEST(words_that_come_while_it_is_destroyed_begin_nothing)
 }
 END_TEST
 
-/* The words of one end's abort, and a killed exchange, leave the other with an error, not with a path half open. */
+/* The words of one end's abort, and a killed exchange, leave the other with an error, not with a
+ * path half open. */
 START_TEST(abort_in_each_state)
 {
     start(2, NULL);
@@ -363,7 +377,8 @@ START_TEST(abort_in_each_state)
 }
 END_TEST
 
-/* A NIC that fails while the last step is under way: the life ends as it begins, and is not announced. */
+/* A NIC that fails while the last step is under way: the life ends as it begins, and is not
+ * announced. */
 START_TEST(a_life_over_a_nic_that_failed_meanwhile_ends_at_once)
 {
     start(2, NULL);
@@ -424,7 +439,8 @@ START_TEST(fenced_alone_ends_what_is_being_opened)
 }
 END_TEST
 
-/* Whatever makes the service thread look at the connection, the hold time is what the pair has to answer for. */
+/* Whatever makes the service thread look at the connection, the hold time is what the pair has to
+ * answer for. */
 START_TEST(looks_do_not_shorten_the_hold)
 {
     start(2, NULL);
@@ -441,7 +457,8 @@ START_TEST(looks_do_not_shorten_the_hold)
 }
 END_TEST
 
-/* A NIC that could not flush when the connection was made can after its return: it gets flushed memory from then on. */
+/* A NIC that could not flush when the connection was made can after its return: it gets flushed
+ * memory from then on. */
 START_TEST(a_flush_lane_comes_with_the_path)
 {
     create(2, (const char *[]){"NCCL_R2_FLUSH=always", NULL});
@@ -489,7 +506,8 @@ static void add(TCase *t)
     tcase_add_test(t, late_copies_change_nothing);
     tcase_add_test(t, copies_of_an_attempt_given_up_change_nothing);
     tcase_add_loop_test(t, an_end_that_cannot_build_says_so, 0, 2);
-    tcase_add_loop_test(t, a_fault_at_each_step_costs_one_life, 0, (int)(sizeof(broken) / sizeof(broken[0])));
+    tcase_add_loop_test(t, a_fault_at_each_step_costs_one_life, 0,
+                        (int)(sizeof(broken) / sizeof(broken[0])));
     tcase_add_loop_test(t, close_in_each_state, 0, 4 * STOPS);
     tcase_add_test(t, words_that_come_while_it_is_destroyed_begin_nothing);
     tcase_add_loop_test(t, abort_in_each_state, 0, 2 * STOPS);

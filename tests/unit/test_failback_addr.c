@@ -1,5 +1,6 @@
-/* A NIC that returns with another LID, MTU or GID: the next life is connected with what its port says then, at both ends. The fabric is RoCE, whose
- * devices do not look at LIDs: what ibv_modify_qp is told is looked at here. */
+/* A NIC that returns with another LID, MTU or GID: the next life is connected with what its port
+ * says then, at both ends. The fabric is RoCE, whose devices do not look at LIDs: what
+ * ibv_modify_qp is told is looked at here. */
 #include "tests/unit/failback_rig.h"
 
 #include <infiniband/verbs.h>
@@ -56,7 +57,8 @@ static void told_for_path_0(int side, uint16_t dlid, enum ibv_mtu mtu)
     ck_assert_int_eq(told[i].mtu, mtu);
 }
 
-/* The NIC of the sender, of the receiver; its port says so before it is asked, or announces it by another GID as well. */
+/* The NIC of the sender, of the receiver; its port says so before it is asked, or announces it by
+ * another GID as well. */
 START_TEST(lid_and_mtu_of_the_port_as_it_returns)
 {
     int side = _i & 1;

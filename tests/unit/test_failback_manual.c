@@ -1,4 +1,5 @@
-/* NCCL_R2_FAILBACK=manual: what failed stays out until the administrator says otherwise (docs/design-failback.md). */
+/* NCCL_R2_FAILBACK=manual: what failed stays out until the administrator says otherwise
+ * (docs/design-failback.md). */
 #include "tests/unit/drain_rig.h"
 
 #include "plugin/r2_failback.h"
@@ -13,13 +14,15 @@ START_TEST(may_table)
         enum r2_failback policy;
         int said, any, may;
     } row[] = {
-        {R2_FAILBACK_AUTO, 0, 0, 1},   {R2_FAILBACK_AUTO, 0, 1, 1},   {R2_FAILBACK_AUTO, 1, 1, 1},   {R2_FAILBACK_MANUAL, 0, 0, 1},
-        {R2_FAILBACK_MANUAL, 0, 1, 0}, {R2_FAILBACK_MANUAL, 1, 0, 1}, {R2_FAILBACK_MANUAL, 1, 1, 1}, {R2_FAILBACK_NEVER, 0, 0, 0},
-        {R2_FAILBACK_NEVER, 1, 0, 0},  {R2_FAILBACK_NEVER, 1, 1, 0},
+        {R2_FAILBACK_AUTO, 0, 0, 1},   {R2_FAILBACK_AUTO, 0, 1, 1},   {R2_FAILBACK_AUTO, 1, 1, 1},
+        {R2_FAILBACK_MANUAL, 0, 0, 1}, {R2_FAILBACK_MANUAL, 0, 1, 0}, {R2_FAILBACK_MANUAL, 1, 0, 1},
+        {R2_FAILBACK_MANUAL, 1, 1, 1}, {R2_FAILBACK_NEVER, 0, 0, 0},  {R2_FAILBACK_NEVER, 1, 0, 0},
+        {R2_FAILBACK_NEVER, 1, 1, 0},
     };
 
     for (unsigned i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
-        ck_assert_msg(r2_failback_may(row[i].policy, row[i].said, row[i].any) == row[i].may, "row %u", i);
+        ck_assert_msg(r2_failback_may(row[i].policy, row[i].said, row[i].any) == row[i].may,
+                      "row %u", i);
     }
 }
 END_TEST
@@ -65,15 +68,18 @@ START_TEST(words_of_a_file)
     for (int i = 0; i <= R2_RUNDIR_NAMES; i++) {
         snprintf(many + 4 * i, 5, "a 1\n");
     }
-    ck_assert_int_eq(r2_rundir_failback_parse(many, 4 * R2_RUNDIR_NAMES, word, why, sizeof(why)), R2_RUNDIR_NAMES);
-    ck_assert_int_eq(r2_rundir_failback_parse(many, 4 * R2_RUNDIR_NAMES + 4, word, why, sizeof(why)), -1);
+    ck_assert_int_eq(r2_rundir_failback_parse(many, 4 * R2_RUNDIR_NAMES, word, why, sizeof(why)),
+                     R2_RUNDIR_NAMES);
+    ck_assert_int_eq(
+        r2_rundir_failback_parse(many, 4 * R2_RUNDIR_NAMES + 4, word, why, sizeof(why)), -1);
     ck_assert_int_eq(r2_rundir_failback_parse("a 1\0b 2", 7, word, why, sizeof(why)), -1);
 }
 END_TEST
 
 /* --- connections --- */
 
-/* What the administrator of the host of the run directory says; the process looks when it is due. */
+/* What the administrator of the host of the run directory says; the process looks when it is due.
+ */
 static void command(const char *text)
 {
     char tmp[128], name[128];
@@ -191,8 +197,9 @@ END_TEST
 static int lost_left, lost_type;
 static int lose_some(struct rig *r, int from, int type, union fo_body *body)
 {
-    int lost = lost_left > 0 && (type == lost_type || (lost_type == FO_MSG_FAILBACK && type == FO_MSG_FAILBACK_OK) ||
-                               (lost_type == FO_MSG_FENCED && type == FO_MSG_DOWN));
+    int lost = lost_left > 0 &&
+               (type == lost_type || (lost_type == FO_MSG_FAILBACK && type == FO_MSG_FAILBACK_OK) ||
+                (lost_type == FO_MSG_FENCED && type == FO_MSG_DOWN));
 
     lost_left -= lost;
     return !lost;
@@ -218,7 +225,8 @@ START_TEST(the_word_is_repeated_until_it_is_answered)
 }
 END_TEST
 
-/* A word covers attempts until one stands: here the first ones get no answer, or one that comes too late. */
+/* A word covers attempts until one stands: here the first ones get no answer, or one that comes too
+ * late. */
 START_TEST(an_attempt_that_fails_does_not_use_it_up)
 {
     static const int type[] = {FO_MSG_OPEN, FO_MSG_OPEN_OK, FO_MSG_OPEN_UP};
@@ -283,7 +291,8 @@ START_TEST(the_last_path_needs_no_word)
 }
 END_TEST
 
-/* A drained NIC has not failed: undrained, it returns by itself. So does what failed on it meanwhile. */
+/* A drained NIC has not failed: undrained, it returns by itself. So does what failed on it
+ * meanwhile. */
 START_TEST(undrain_is_a_word)
 {
     start(3, (const char *[]){MANUAL, NULL});
@@ -359,13 +368,15 @@ END_TEST
 static unsigned refusals;
 static int lose_refusals(struct rig *r, int from, int type, union fo_body *body)
 {
-    int is = from == 0 && type == FO_MSG_DOWN && body->down.reason == IB_FAULT_SETUP && body->down.life == 2;
+    int is = from == 0 && type == FO_MSG_DOWN && body->down.reason == IB_FAULT_SETUP &&
+             body->down.life == 2;
 
     refusals += (unsigned)is;
     return !is;
 }
 
-/* R is free to try and S is not: a life that S refused before the word stays refused after it, for that refusal may be late. */
+/* R is free to try and S is not: a life that S refused before the word stays refused after it, for
+ * that refusal may be late. */
 START_TEST(what_was_refused_before_the_word_stays_refused)
 {
     unsigned before;

@@ -1,5 +1,5 @@
-/* NICs that say nothing for a while, and no event when they are back: how soon they are found and carry data again, what asking costs
- * meanwhile, and how many are asked at a time. */
+/* NICs that say nothing for a while, and no event when they are back: how soon they are found and
+ * carry data again, what asking costs meanwhile, and how many are asked at a time. */
 #include "tests/unit/failback_rig.h"
 
 #include "plugin/r2_pair.h"
@@ -35,7 +35,8 @@ static void all_flow(void)
     uint64_t before[2][IB_MAX_PATHS];
 
     for (int s = 0; s < 2; s++) {
-        ck_assert_msg(comm(s)->link.up == (1u << comm(s)->link.npaths) - 1, "side %d: paths %x are up", s, comm(s)->link.up);
+        ck_assert_msg(comm(s)->link.up == (1u << comm(s)->link.npaths) - 1,
+                      "side %d: paths %x are up", s, comm(s)->link.up);
         for (int p = 0; p < comm(s)->link.npaths; p++) {
             before[s][p] = carried(s, p);
         }
@@ -52,10 +53,12 @@ static void all_flow(void)
 static const struct {
     const char *fault, *end;
     unsigned ms;
-} silence[] = {{"h1:* blackhole", "h1:* restore", 600},   {"h1:* blackhole", "h1:* restore", 1000}, {"h0:* blackhole", "h0:* restore", 1000},
-               {"*:* blackhole", "*:* restore", 1300},    {"h1:* blackhole", "h1:* restore", 3000}, {"h1:* blackhole", "h1:* restore", 20000},
-               {"h0:* blackhole", "h0:* restore", 20000}, {"h1:* hang", "h1:* unhang", 600},        {"h1:* hang", "h1:* unhang", 3000},
-               {"h0:* hang", "h0:* unhang", 1000},        {"h0:* hang", "h0:* unhang", 20000}};
+} silence[] = {{"h1:* blackhole", "h1:* restore", 600},   {"h1:* blackhole", "h1:* restore", 1000},
+               {"h0:* blackhole", "h0:* restore", 1000},  {"*:* blackhole", "*:* restore", 1300},
+               {"h1:* blackhole", "h1:* restore", 3000},  {"h1:* blackhole", "h1:* restore", 20000},
+               {"h0:* blackhole", "h0:* restore", 20000}, {"h1:* hang", "h1:* unhang", 600},
+               {"h1:* hang", "h1:* unhang", 3000},        {"h0:* hang", "h0:* unhang", 1000},
+               {"h0:* hang", "h0:* unhang", 20000}};
 
 /* All at once, however long it lasted: full bandwidth soon. */
 START_TEST(all_nics_are_silent_for_a_while)
@@ -71,8 +74,8 @@ START_TEST(all_nics_are_silent_for_a_while)
 END_TEST
 
 /*
- * One of four, for ten minutes: what asking costs is bounded from above and from below, and its end is found a sixty-fourth
- * of that later.
+ * One of four, for ten minutes: what asking costs is bounded from above and from below, and its end
+ * is found a sixty-fourth of that later.
  */
 START_TEST(a_long_silence_costs_little)
 {
@@ -98,13 +101,15 @@ START_TEST(a_long_silence_costs_little)
 }
 END_TEST
 
-/* The exchange is under way when the NIC falls silent again: what failed for that is no reason to wait once it answers. */
+/* The exchange is under way when the NIC falls silent again: what failed for that is no reason to
+ * wait once it answers. */
 START_TEST(an_attempt_that_a_silence_ended_is_followed_soon)
 {
     begin(2);
     rig_fault(rig, "h1:n1 down");
     traffic(RIG_S);
-    comm(1)->ret[1].not_before = rig_now(rig) + 1000 * RIG_S; /* as after many attempts that failed */
+    comm(1)->ret[1].not_before =
+        rig_now(rig) + 1000 * RIG_S; /* as after many attempts that failed */
     comm(1)->ret[1].failed_at = rig_now(rig);
     rig_fault(rig, "h1:n1 up");
     traffic(3 * RIG_S);
@@ -156,7 +161,9 @@ START_TEST(many_silent_pairs_take_turns)
 {
     int most = 0;
 
-    rig = rig_create(MANY, 1, (const char *[]){"NCCL_R2_T_RETURN=60000", NULL}); /* in a row of answers they stay */
+    rig = rig_create(
+        MANY, 1,
+        (const char *[]){"NCCL_R2_T_RETURN=60000", NULL}); /* in a row of answers they stay */
     join();
     for (int j = 0; j < MANY; j++) {
         rig_enter(&rig->side[1]);
@@ -202,7 +209,8 @@ static int modify_slow(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
     return slow.modify_qp(qp, attr, mask);
 }
 
-/* A driver that takes half a second for what takes microseconds has less to do for NICs that do not answer. */
+/* A driver that takes half a second for what takes microseconds has less to do for NICs that do not
+ * answer. */
 START_TEST(a_driver_that_hangs_keeps_its_worker)
 {
     struct ib_verbs *v;
@@ -223,7 +231,8 @@ END_TEST
 
 static void add(TCase *t)
 {
-    tcase_add_loop_test(t, all_nics_are_silent_for_a_while, 0, (int)(sizeof(silence) / sizeof(silence[0])));
+    tcase_add_loop_test(t, all_nics_are_silent_for_a_while, 0,
+                        (int)(sizeof(silence) / sizeof(silence[0])));
     tcase_add_loop_test(t, a_long_silence_costs_little, 0, 2);
     tcase_add_test(t, an_attempt_that_a_silence_ended_is_followed_soon);
     tcase_add_test(t, many_silent_pairs_take_turns);

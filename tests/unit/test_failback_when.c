@@ -1,5 +1,5 @@
-/* When a path may return: policy, hold time, damping, fences, the last path, NICs dead at start; and what must go on
- * meanwhile. */
+/* When a path may return: policy, hold time, damping, fences, the last path, NICs dead at start;
+ * and what must go on meanwhile. */
 #include "tests/unit/failback_rig.h"
 
 #include <stdio.h>
@@ -47,7 +47,8 @@ START_TEST(each_failure_soon_after_a_return_doubles_the_hold)
 
     start(2, NULL);
     for (unsigned i = 0; i < 4; i++) {
-        rig_run(rig, 120 * RIG_MS); /* longer than a packet lives, shorter than what counts as lasting */
+        rig_run(rig,
+                120 * RIG_MS); /* longer than a packet lives, shorter than what counts as lasting */
         flap("h1:n0", RIG_MS);
         took[i] = wait_up(0, 2 + i);
         messages(1);
@@ -95,7 +96,8 @@ START_TEST(the_hold_time_is_without_a_miss)
 }
 END_TEST
 
-/* However long it was away, and however rarely it is asked by then: the announcement of either end asks at once. */
+/* However long it was away, and however rarely it is asked by then: the announcement of either end
+ * asks at once. */
 START_TEST(a_port_that_comes_back_is_asked_at_once)
 {
     start(2, NULL);
@@ -190,7 +192,8 @@ START_TEST(a_nic_that_is_down_at_start_comes_later)
 }
 END_TEST
 
-/* Ends that could only fence softly: the path returns when the queue pair is quiet after all, not before. */
+/* Ends that could only fence softly: the path returns when the queue pair is quiet after all, not
+ * before. */
 START_TEST(a_driver_that_hung_is_waited_for)
 {
     start(2, (const char *[]){"NCCL_R2_T_DEAD=300", NULL});
@@ -210,7 +213,8 @@ START_TEST(a_driver_that_hung_is_waited_for)
 }
 END_TEST
 
-/* Memory that is flushed as a GPU's is: the hold of PCIe comes first, and the lanes of the NIC go on. */
+/* Memory that is flushed as a GPU's is: the hold of PCIe comes first, and the lanes of the NIC go
+ * on. */
 START_TEST(flushed_memory_returns_too)
 {
     start(2, (const char *[]){"NCCL_R2_FLUSH=always", NULL});
@@ -239,7 +243,8 @@ static void begin_without_path(void)
     }
     ck_assert_int_ge(rig_irecv1(rig, i, sizeof(in[0]), 0, r_mr), 0);
     rig_run(rig, RIG_MS);
-    ck_assert_int_eq(rig_isend(rig, o, 8, 99, s_mr), -1); /* no receive has this tag: its CTS is read, that is all */
+    ck_assert_int_eq(rig_isend(rig, o, 8, 99, s_mr),
+                     -1); /* no receive has this tag: its CTS is read, that is all */
     rig_fault(rig, "h0:* down");
     wait_settled(0);
     wait_settled(1);
@@ -305,7 +310,8 @@ START_TEST(attempts_do_not_extend_the_wait)
 }
 END_TEST
 
-/* A message that was begun without any path fits what the device takes, wherever it goes in the end. */
+/* A message that was begun without any path fits what the device takes, wherever it goes in the
+ * end. */
 START_TEST(a_message_cut_without_a_path_is_no_larger_than_a_device_takes)
 {
     start(2, NULL);
@@ -366,7 +372,8 @@ START_TEST(every_path_in_turn)
 }
 END_TEST
 
-/* The sender closes in the middle of a group: the receiver's open receives end, they do not wait for what cannot come.
+/* The sender closes in the middle of a group: the receiver's open receives end, they do not wait
+ * for what cannot come.
  */
 START_TEST(a_group_that_is_matched_in_part_ends_with_its_sender)
 {
@@ -409,12 +416,14 @@ static void connect_many(void)
         rig_enter(&rig->side[1]);
         ck_assert_int_eq(r2_net_listen(rig->side[1].inst, i % 2, l[i].handle, &l[i].listen), R2_OK);
     }
-    for (uint64_t end = rig_now(rig) + 10 * RIG_S; left > 0 && rig_now(rig) < end; rig_run(rig, 20 * RIG_US)) {
+    for (uint64_t end = rig_now(rig) + 10 * RIG_S; left > 0 && rig_now(rig) < end;
+         rig_run(rig, 20 * RIG_US)) {
         left = 0;
         for (int i = 0; i < MANY; i++) {
             rig_enter(&rig->side[0]);
             if (many[0][i] == NULL) {
-                ck_assert_int_eq(r2_net_connect(rig->side[0].inst, i % 2, l[i].handle, &many[0][i]), R2_OK);
+                ck_assert_int_eq(r2_net_connect(rig->side[0].inst, i % 2, l[i].handle, &many[0][i]),
+                                 R2_OK);
             }
             rig_enter(&rig->side[1]);
             if (many[1][i] == NULL) {
@@ -462,7 +471,8 @@ static int none_up(struct rig *r)
     return up == 0;
 }
 
-/* All NICs of a host are away for a moment: every connection has both paths back soon, a few at a time. */
+/* All NICs of a host are away for a moment: every connection has both paths back soon, a few at a
+ * time. */
 START_TEST(many_connections_return_a_few_at_a_time)
 {
     uint64_t since;
@@ -482,7 +492,8 @@ START_TEST(many_connections_return_a_few_at_a_time)
     ck_assert_uint_le(most, R2_RETURN_AT_ONCE);
     ck_assert_uint_ge(most, R2_RETURN_AT_ONCE / 2);
     for (int side = 0; side < 2; side++) {
-        ck_assert_uint_eq(rig->side[side].inst->returning[0] + rig->side[side].inst->returning[1], 0);
+        ck_assert_uint_eq(rig->side[side].inst->returning[0] + rig->side[side].inst->returning[1],
+                          0);
         ck_assert_uint_eq(rig->side[side].inst->ret_waiting, 0);
         for (int i = 0; i < MANY; i++) {
             ck_assert_uint_eq(many[side][i]->link.path[0].life, 2);
@@ -497,8 +508,9 @@ END_TEST
 
 START_TEST(under_other_options)
 {
-    static const char *const options[] = {"NCCL_R2_WATCHDOG=off", "NCCL_R2_SPREAD=off", "NCCL_R2_BALANCE=off",
-                                          "NCCL_R2_ACK=cqe",      "NCCL_R2_T_PACKET=0", "NCCL_R2_T_REPEAT=10000"};
+    static const char *const options[] = {"NCCL_R2_WATCHDOG=off", "NCCL_R2_SPREAD=off",
+                                          "NCCL_R2_BALANCE=off",  "NCCL_R2_ACK=cqe",
+                                          "NCCL_R2_T_PACKET=0",   "NCCL_R2_T_REPEAT=10000"};
 
     start(3, (const char *[]){options[_i], NULL});
     messages(4);

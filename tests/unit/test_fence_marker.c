@@ -1,4 +1,5 @@
-/* The marker of a receive queue (P16.3), which an arrival may take: it does not when R sees the fault in the middle of a poll and S fills its window once more. */
+/* The marker of a receive queue (P16.3), which an arrival may take: it does not when R sees the
+ * fault in the middle of a poll and S fills its window once more. */
 #include "tests/unit/race_rig.h"
 
 #include "ib_transport/ib_fence_proof.h"
@@ -80,7 +81,7 @@ START_TEST(a_fault_in_the_middle_of_a_poll)
     rig_run(rig, 50 * RIG_US);
     ck_assert_int_eq(sent_now, 2 * OUT); /* half of them wait for room */
     ck_assert_int_eq(comm(0)->link.path[0].parts_out, OUT);
-    rig_oob_cut(rig, 1); /* S does not hear of the fault, */
+    rig_oob_cut(rig, 1);  /* S does not hear of the fault, */
     r->worker_armed |= 1; /* and R's queue pair goes on */
     hook.hidden = 0;
     hook.fault = 1;
@@ -110,8 +111,9 @@ static int fenced_hard(struct rig *r)
 }
 
 /*
- * An arrival does take it: S has one part more out than R has receives. Another marker stands behind ERR then, and tells as much; also where a receive
- * posted in ERR is flushed by the next move to ERR alone. Where the library makes flushes up T_pcie is waited for, as ever.
+ * An arrival does take it: S has one part more out than R has receives. Another marker stands
+ * behind ERR then, and tells as much; also where a receive posted in ERR is flushed by the next
+ * move to ERR alone. Where the library makes flushes up T_pcie is waited for, as ever.
  */
 START_TEST(a_marker_that_an_arrival_takes)
 {
@@ -132,7 +134,7 @@ START_TEST(a_marker_that_an_arrival_takes)
     rig_run(rig, 50 * RIG_US);
     ck_assert_int_eq(n, 2 * OUT);
     ck_assert_int_eq(comm(0)->link.path[0].parts_out, DEPTH + 1);
-    rig_oob_cut(rig, 1); /* S does not hear of the fault, */
+    rig_oob_cut(rig, 1);  /* S does not hear of the fault, */
     r->worker_armed |= 1; /* and R's queue pair goes on */
     give_up_path(1, 0);
     ck_assert_int_eq(comm(1)->link.path[0].marks_out, IB_MARK_RECV | IB_MARK_SEND);

@@ -1,4 +1,5 @@
-/* What a fence may believe (P16.4): every combination of facts against the rule, said the other way round. */
+/* What a fence may believe (P16.4): every combination of facts against the rule, said the other way
+ * round. */
 #include "plugin/ib_transport/ib_fence_proof.h"
 
 #include "tests/unit/suite.h"
@@ -6,7 +7,8 @@
 #define S IB_MARK_SEND
 #define R IB_MARK_RECV
 
-static enum ib_fence_proof prove(int sender, uint8_t posted, uint8_t out, uint8_t nic, const char *more)
+static enum ib_fence_proof prove(int sender, uint8_t posted, uint8_t out, uint8_t nic,
+                                 const char *more)
 {
     struct ib_fence_facts f = {.sender = sender, .posted = posted, .out = out, .out_nic = nic};
 
@@ -40,7 +42,8 @@ START_TEST(each_end_needs_its_own_marker)
 }
 END_TEST
 
-/* Nothing of S was under way: no flush has to say so. R, whose arrivals are others' sends, gains nothing by it. */
+/* Nothing of S was under way: no flush has to say so. R, whose arrivals are others' sends, gains
+ * nothing by it. */
 START_TEST(an_idle_send_queue_is_proof_at_the_sender)
 {
     ck_assert_int_eq(prove(1, S | R, S | R, 0, "i"), IB_PROOF_NIC);
@@ -63,7 +66,8 @@ START_TEST(what_is_refused_is_not_waited_for)
 }
 END_TEST
 
-/* Over all facts: only the NIC's own completion, or a queue that was empty, is proof; and a NIC of which nothing is known but silence is not told. */
+/* Over all facts: only the NIC's own completion, or a queue that was empty, is proof; and a NIC of
+ * which nothing is known but silence is not told. */
 START_TEST(no_other_proof)
 {
     for (unsigned x = 0; x < 1u << 10; x++) {

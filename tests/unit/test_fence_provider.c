@@ -1,6 +1,7 @@
 /*
- * Fences on NICs whose library keeps its own account of queue pairs in ERR (tests/fabric/model/fab_fault.h, `provider`): they end within
- * milliseconds, the path returns, and what such a library makes up is not taken for the NIC's word.
+ * Fences on NICs whose library keeps its own account of queue pairs in ERR
+ * (tests/fabric/model/fab_fault.h, `provider`): they end within milliseconds, the path returns, and
+ * what such a library makes up is not taken for the NIC's word.
  */
 #include "tests/unit/race_rig.h"
 
@@ -31,8 +32,9 @@ static void begin(const char *at_s, const char *at_r)
 
 static int both_hard(struct rig *r)
 {
-    return path_at(0, 0)->state == FO_FENCED && path_at(0, 0)->fence.stage == IB_FENCE_HARD && !path_at(0, 0)->soft &&
-           path_at(1, 0)->state == FO_FENCED && path_at(1, 0)->fence.stage == IB_FENCE_HARD && !path_at(1, 0)->soft;
+    return path_at(0, 0)->state == FO_FENCED && path_at(0, 0)->fence.stage == IB_FENCE_HARD &&
+           !path_at(0, 0)->soft && path_at(1, 0)->state == FO_FENCED &&
+           path_at(1, 0)->fence.stage == IB_FENCE_HARD && !path_at(1, 0)->soft;
 }
 
 static int both_down(struct rig *r)
@@ -40,11 +42,13 @@ static int both_down(struct rig *r)
     return !is_up(0, 0) && !is_up(1, 0);
 }
 
-/* How path 0 ends: by an end that is told to; by a port; by queue pairs in ERR, for which a library takes no marker at all. */
+/* How path 0 ends: by an end that is told to; by a port; by queue pairs in ERR, for which a library
+ * takes no marker at all. */
 static const struct {
     int admin; /* side, or -1 */
     const char *fault, *end;
-} causes[] = {{0, NULL, NULL}, {1, NULL, NULL}, {-1, "h1:n0 down", "h1:n0 up"}, {-1, "*:n0 qp-error", NULL}};
+} causes[] = {
+    {0, NULL, NULL}, {1, NULL, NULL}, {-1, "h1:n0 down", "h1:n0 up"}, {-1, "*:n0 qp-error", NULL}};
 #define CAUSES (int)(sizeof(causes) / sizeof(causes[0]))
 
 START_TEST(ends_in_time_and_the_path_returns)
@@ -66,7 +70,8 @@ START_TEST(ends_in_time_and_the_path_returns)
     down = rig_now(rig);
     finish(N, 100 * RIG_MS);
     ck_assert_msg(rig_until(rig, both_hard, 100 * RIG_MS), "%s: fence %s at S, %s at R", kind,
-                  ib_fence_stage_name(path_at(0, 0)->fence.stage), ib_fence_stage_name(path_at(1, 0)->fence.stage));
+                  ib_fence_stage_name(path_at(0, 0)->fence.stage),
+                  ib_fence_stage_name(path_at(1, 0)->fence.stage));
     ck_assert_uint_le(rig_now(rig) - down, 100 * RIG_MS);
     if (causes[cause].end) {
         fire(causes[cause].end);
@@ -89,7 +94,8 @@ START_TEST(ends_in_time_and_the_path_returns)
 }
 END_TEST
 
-/* The marker goes out before ERR: with the NIC's own flush no fence is soft, not for a moment, where posts are refused in ERR. */
+/* The marker goes out before ERR: with the NIC's own flush no fence is soft, not for a moment,
+ * where posts are refused in ERR. */
 START_TEST(a_refused_send_does_not_make_it_soft)
 {
     begin("send-refused", "send-refused");
@@ -107,7 +113,8 @@ START_TEST(a_refused_send_does_not_make_it_soft)
 }
 END_TEST
 
-/* R's library has flushed everything, and R's NIC takes what comes in the next milliseconds: a second copy must not be done meanwhile. */
+/* R's library has flushed everything, and R's NIC takes what comes in the next milliseconds: a
+ * second copy must not be done meanwhile. */
 START_TEST(what_a_library_makes_up_is_held_for)
 {
     uint64_t down;
@@ -126,7 +133,8 @@ START_TEST(what_a_library_makes_up_is_held_for)
 }
 END_TEST
 
-/* S's library has flushed its sends, R cannot fence: S's NIC may read the buffers still, so they are not NCCL's, whatever is acknowledged. */
+/* S's library has flushed its sends, R cannot fence: S's NIC may read the buffers still, so they
+ * are not NCCL's, whatever is acknowledged. */
 START_TEST(a_sender_keeps_its_buffers_meanwhile)
 {
     uint64_t down;
@@ -184,7 +192,8 @@ START_TEST(a_hung_device_is_not_believed)
 }
 END_TEST
 
-/* A probe's queue pair that broke with nothing posted: where the library refuses the next question, no completion ever says so. */
+/* A probe's queue pair that broke with nothing posted: where the library refuses the next question,
+ * no completion ever says so. */
 START_TEST(a_probe_that_is_refused_has_broken)
 {
     struct r2_pair *pair = NULL;

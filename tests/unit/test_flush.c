@@ -1,5 +1,5 @@
-/* Flush of GPU memory (P17): which NICs are read through, what takes the place of a NIC that cannot, and that nothing
- * is lost. */
+/* Flush of GPU memory (P17): which NICs are read through, what takes the place of a NIC that
+ * cannot, and that nothing is lost. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +44,8 @@ static void create(int nics, const char *mode)
     memset(in, 0, BUF_LEN);
 }
 
-/* Memory of type @type at the receiver. On this fabric a pointer of the CUDA type is registered as any other. */
+/* Memory of type @type at the receiver. On this fabric a pointer of the CUDA type is registered as
+ * any other. */
 static void open_conn(int type)
 {
     ck_assert_int_eq(duo_connect(&d, 0, &tx, &rx), 0);
@@ -338,7 +339,8 @@ END_TEST
 
 START_TEST(every_error_of_a_nic_in_turn)
 {
-    static const char *const fault[] = {"h1:n1 qp-error", "h1:n1 fatal", "h1:n1 remove", "h1:n1 blackhole"};
+    static const char *const fault[] = {"h1:n1 qp-error", "h1:n1 fatal", "h1:n1 remove",
+                                        "h1:n1 blackhole"};
     struct r2_req *req;
 
     create(3, "auto");
@@ -466,12 +468,12 @@ END_TEST
 
 /* --- NICs without a lane --- */
 
-static struct ibv_cq *(*true_create_cq)(struct ibv_context *ctx, int cqe, void *context, struct ibv_comp_channel *ch,
-                                        int vector);
+static struct ibv_cq *(*true_create_cq)(struct ibv_context *ctx, int cqe, void *context,
+                                        struct ibv_comp_channel *ch, int vector);
 static unsigned lane_refused; /* bit per NIC */
 
-static struct ibv_cq *create_cq(struct ibv_context *ctx, int cqe, void *context, struct ibv_comp_channel *ch,
-                                int vector)
+static struct ibv_cq *create_cq(struct ibv_context *ctx, int cqe, void *context,
+                                struct ibv_comp_channel *ch, int vector)
 {
     const struct ib_nics *nics = &d.end[1].inst->nics;
 

@@ -64,12 +64,13 @@ static int child_touches(void)
     return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 }
 
-/* Row: without and with adaptive routing, whose size records have memory of their own; flush lanes. */
+/* Row: without and with adaptive routing, whose size records have memory of their own; flush lanes.
+ */
 START_TEST(a_forked_child_has_all_its_heap)
 {
     ck_assert_int_eq(setenv("RDMAV_FORK_SAFE", "1", 1), 0);
-    start(4, (const char *[]){_i ? "NCCL_IB_ADAPTIVE_ROUTING=1" : "NCCL_IB_ADAPTIVE_ROUTING=0", "NCCL_R2_FLUSH=always",
-                              "NCCL_R2_SPREAD=on", NULL});
+    start(4, (const char *[]){_i ? "NCCL_IB_ADAPTIVE_ROUTING=1" : "NCCL_IB_ADAPTIVE_ROUTING=0",
+                              "NCCL_R2_FLUSH=always", "NCCL_R2_SPREAD=on", NULL});
     messages(8, 20000);
     recv_burst(4, 20000);
     send_burst(2);
@@ -117,7 +118,7 @@ static void add(TCase *t)
 #else
 #define HAS_FEATURE(x) 0
 #endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || \
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) ||                               \
     HAS_FEATURE(address_sanitizer) || HAS_FEATURE(thread_sanitizer)
 #define HAS_OWN_HEAP 1
 #else

@@ -1,4 +1,5 @@
-/* The gate between NCCL's thread and visitors: who is inside is alone, also when the kernel refuses the barrier that it accepted at the start. */
+/* The gate between NCCL's thread and visitors: who is inside is alone, also when the kernel refuses
+ * the barrier that it accepted at the start. */
 #include "tests/unit/suite.h"
 
 #include <errno.h>
@@ -101,7 +102,8 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* An owner that enters all the time, and @n visits; returns how long the shortest of them took to come in. */
+/* An owner that enters all the time, and @n visits; returns how long the shortest of them took to
+ * come in. */
 static uint64_t visits(int n)
 {
     uint64_t shortest = UINT64_MAX;

@@ -1,10 +1,13 @@
-/* NCCL_R2_GIVE_UP: where no path carries a connection that has work, it ends then, whatever its NICs, RC, the other end and the channel do; and
- * no connection ends whose peer is slow or stopped. */
+/* NCCL_R2_GIVE_UP: where no path carries a connection that has work, it ends then, whatever its
+ * NICs, RC, the other end and the channel do; and no connection ends whose peer is slow or stopped.
+ */
 #include "tests/unit/suite.h"
 #include "tests/unit/watch_rig.h"
 
 #define GIVE_UP (5 * RIG_S)
-#define SEEN    (RIG_S + RIG_MS * 200) /* after it: the watch looks once a second at least, and R's end is told */
+#define SEEN                                                                                       \
+    (RIG_S +                                                                                       \
+     RIG_MS * 200) /* after it: the watch looks once a second at least, and R's end is told */
 #define OPTIONS QUIET_RC, "NCCL_R2_GIVE_UP=5000"
 
 static enum r2_status ended(int side)
@@ -26,8 +29,9 @@ static int s_ended(struct rig *r)
 /* Both ends, at GIVE_UP and not before; R perhaps as much as @more later. */
 static void ends_in_time(uint64_t since, uint64_t more)
 {
-    ck_assert_msg(rig_until(rig, both_ended, GIVE_UP + SEEN + more), "after %.1f s S %s, R %s", (double)(rig_now(rig) - since) / 1e9,
-                  ended(0) ? "has ended" : "goes on", ended(1) ? "has ended" : "goes on");
+    ck_assert_msg(rig_until(rig, both_ended, GIVE_UP + SEEN + more), "after %.1f s S %s, R %s",
+                  (double)(rig_now(rig) - since) / 1e9, ended(0) ? "has ended" : "goes on",
+                  ended(1) ? "has ended" : "goes on");
     ck_assert_uint_ge(rig_now(rig) - since, GIVE_UP);
     ck_assert_uint_le(rig_now(rig) - since, GIVE_UP + SEEN + more);
     rig_dereg(rig, 0, s_mr);
@@ -39,10 +43,12 @@ static void retry_for_ever(void)
     fire("*:* retry7-forever");
 }
 
-static const char *const all_silent[] = {"h1:* blackhole", "h0:* blackhole", "*:* blackhole", "h1:* hang", "h0:* hang", "*:* hang"};
+static const char *const all_silent[] = {"h1:* blackhole", "h0:* blackhole", "*:* blackhole",
+                                         "h1:* hang",      "h0:* hang",      "*:* hang"};
 #define SILENT ((int)(sizeof(all_silent) / sizeof(all_silent[0])))
 
-/* All NICs at once, work under way; one NIC, or four. With NCCL's defaults RC says nothing for half a minute. */
+/* All NICs at once, work under way; one NIC, or four. With NCCL's defaults RC says nothing for half
+ * a minute. */
 START_TEST(all_nics_silent)
 {
     uint64_t since;
@@ -57,14 +63,16 @@ START_TEST(all_nics_silent)
     since = rig_now(rig);
     send_post(0, BIG);
     ck_assert(rig_until(rig, s_ended, GIVE_UP + SEEN));
-    /* a driver that hangs fences nothing, so R is not told that S has stopped: it has no path, from then on */
+    /* a driver that hangs fences nothing, so R is not told that S has stopped: it has no path, from
+     * then on */
     ends_in_time(since, strstr(all_silent[_i % SILENT], "hang") ? GIVE_UP : 0);
 }
 END_TEST
 
 /*
- * R's NIC has taken the message; the acknowledgement gets nowhere. S asks for it again and again, and every word of R's is a new write that says nothing of
- * those before it. One path, or the last of two.
+ * R's NIC has taken the message; the acknowledgement gets nowhere. S asks for it again and again,
+ * and every word of R's is a new write that says nothing of those before it. One path, or the last
+ * of two.
  */
 START_TEST(an_acknowledgement_that_gets_nowhere)
 {
@@ -110,7 +118,8 @@ START_TEST(the_channel_is_silent_too)
         send_post(0, BIG);
         rig_run(rig, 5 * RIG_MS);
         ck_assert_uint_eq(rig->side[0].comm->tx->sack, 4);
-        ck_assert_uint_eq(rig->side[0].comm->link.path[0].sq_used + rig->side[0].comm->link.path[1].sq_used, 0);
+        ck_assert_uint_eq(
+            rig->side[0].comm->link.path[0].sq_used + rig->side[0].comm->link.path[1].sq_used, 0);
     }
     rig_oob_cut(rig, 1);
     rig->filter = lost_all;
@@ -120,7 +129,8 @@ START_TEST(the_channel_is_silent_too)
         send_post(0, BIG);
     }
     rig_run(rig, GIVE_UP + SEEN);
-    ck_assert_msg(ended(0) == R2_ERR_COMM, "S goes on %.1f s after", (double)(rig_now(rig) - since) / 1e9);
+    ck_assert_msg(ended(0) == R2_ERR_COMM, "S goes on %.1f s after",
+                  (double)(rig_now(rig) - since) / 1e9);
     rig->filter = NULL;
     rig_oob_cut(rig, 0);
     rig_dereg(rig, 0, s_mr);
@@ -147,7 +157,8 @@ static int post_send_data_lost(struct ibv_qp *qp, struct ibv_send_wr *wr, struct
     return post_send(qp, wr, bad);
 }
 
-/* NIC pairs answer for a moment, again and again, and no data gets through. Work under way at S, at R. */
+/* NIC pairs answer for a moment, again and again, and no data gets through. Work under way at S, at
+ * R. */
 START_TEST(lives_that_flap)
 {
     uint64_t since;
@@ -181,7 +192,8 @@ START_TEST(lives_that_flap)
     ck_assert_uint_gt(rig->side[1].comm->link.path[0].life, lives + 4);
     ck_assert_uint_gt(swallowed, 4);
     ck_assert_uint_ge(rig_now(rig) - since, GIVE_UP);
-    ck_assert_msg(rig_now(rig) - since <= GIVE_UP + SEEN, "after %.1f s S %d, R %d", (double)(rig_now(rig) - since) / 1e9, ended(0), ended(1));
+    ck_assert_msg(rig_now(rig) - since <= GIVE_UP + SEEN, "after %.1f s S %d, R %d",
+                  (double)(rig_now(rig) - since) / 1e9, ended(0), ended(1));
     rig_dereg(rig, 0, s_mr);
     rig_dereg(rig, 1, r_mr);
 }
@@ -189,7 +201,8 @@ END_TEST
 
 /* --- no end --- */
 
-/* The other end's process is stopped for four times as long; its NICs answer. Work under way at S, at R, acknowledged. */
+/* The other end's process is stopped for four times as long; its NICs answer. Work under way at S,
+ * at R, acknowledged. */
 START_TEST(a_stopped_peer_ends_nothing)
 {
     struct r2_inst *inst;
@@ -220,7 +233,8 @@ START_TEST(a_stopped_peer_ends_nothing)
 }
 END_TEST
 
-/* Nothing under way, or a receiver that posts nothing, or a sender that sends nothing, over NICs that say nothing: nobody waits for the fabric. */
+/* Nothing under way, or a receiver that posts nothing, or a sender that sends nothing, over NICs
+ * that say nothing: nobody waits for the fabric. */
 START_TEST(who_waits_for_a_program_waits_on)
 {
     start(2, (const char *[]){OPTIONS, NULL});

@@ -1,4 +1,5 @@
-/* The run directory of a host (docs/design-host.md): drain files, and what other processes of the host say. */
+/* The run directory of a host (docs/design-host.md): drain files, and what other processes of the
+ * host say. */
 #include "tests/unit/drain_rig.h"
 
 #include <sys/resource.h>
@@ -9,7 +10,8 @@ START_TEST(the_words_beside_a_name)
     static const struct {
         const char *text, *name, *note, *reason;
     } row[] = {
-        {"fab0 # since 2026-11-23T10:00:00+0000: a: b\n", "fab0", "since 2026-11-23T10:00:00+0000: a: b", "a: b"},
+        {"fab0 # since 2026-11-23T10:00:00+0000: a: b\n", "fab0",
+         "since 2026-11-23T10:00:00+0000: a: b", "a: b"},
         {"fab0 # since 2026-11-23T10:00:00+0000\n", "fab0", "since 2026-11-23T10:00:00+0000", ""},
         {"fab0 # since Monday: cable \t\n", "fab0", "since Monday: cable", "since Monday: cable"},
         {" fab0\t#x", "fab0", "x", "x"},
@@ -113,7 +115,8 @@ START_TEST(what_a_file_may_say)
 
     start(1, NULL);
     for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
-        int rc = r2_rundir_drain_parse(row[i].text, strlen(row[i].text), list, sizeof(list), why, sizeof(why));
+        int rc = r2_rundir_drain_parse(row[i].text, strlen(row[i].text), list, sizeof(list), why,
+                                       sizeof(why));
 
         ck_assert_int_eq(rc, row[i].list ? 0 : -1);
         if (row[i].list) {
@@ -123,7 +126,8 @@ START_TEST(what_a_file_may_say)
     ck_assert_int_eq(r2_rundir_drain_parse("a\0b", 3, list, sizeof(list), why, sizeof(why)), -1);
     for (size_t room = 1; room < 12; room++) { /* never beyond its room */
         memset(list, 'x', sizeof(list));
-        ck_assert_int_eq(r2_rundir_drain_parse("mlx5_0\nmlx5_1\n", 14, list, room, why, sizeof(why)), -1);
+        ck_assert_int_eq(
+            r2_rundir_drain_parse("mlx5_0\nmlx5_1\n", 14, list, room, why, sizeof(why)), -1);
         ck_assert_int_eq(list[room], 'x');
     }
 }
@@ -137,21 +141,26 @@ START_TEST(what_is_no_drain_file)
     host_dir(0);
     snprintf(name, sizeof(name), "%s/drain", dir);
     snprintf(other, sizeof(other), "%s/other", dir);
-    ck_assert_int_eq(r2_rundir_drain_read(name, geteuid(), list, sizeof(list), reason, sizeof(reason)), 0);
+    ck_assert_int_eq(
+        r2_rundir_drain_read(name, geteuid(), list, sizeof(list), reason, sizeof(reason)), 0);
     ck_assert_str_eq(list, ""); /* none is one that drains nothing */
     memset(text, '#', sizeof(text));
     text[R2_RUNDIR_TEXT_MAX + 1] = '\0';
     for (int more = 1; more >= 0; more--) {
         text[R2_RUNDIR_TEXT_MAX + more] = '\0';
         file_write_at(name, text, 0644);
-        ck_assert_int_eq(r2_rundir_drain_read(name, geteuid(), list, sizeof(list), reason, sizeof(reason)), more ? -1 : 0);
+        ck_assert_int_eq(
+            r2_rundir_drain_read(name, geteuid(), list, sizeof(list), reason, sizeof(reason)),
+            more ? -1 : 0);
     }
     ck_assert_int_eq(rename(name, other), 0);
     ck_assert_int_eq(symlink(other, name), 0);
-    ck_assert_int_eq(r2_rundir_drain_read(name, geteuid(), list, sizeof(list), reason, sizeof(reason)), -1);
+    ck_assert_int_eq(
+        r2_rundir_drain_read(name, geteuid(), list, sizeof(list), reason, sizeof(reason)), -1);
     unlink(name);
     ck_assert_int_eq(mkfifo(name, 0600), 0); /* whoever opens it must not wait for a writer */
-    ck_assert_int_eq(r2_rundir_drain_read(name, geteuid(), list, sizeof(list), reason, sizeof(reason)), -1);
+    ck_assert_int_eq(
+        r2_rundir_drain_read(name, geteuid(), list, sizeof(list), reason, sizeof(reason)), -1);
     host_dir_remove();
     stop();
 }
@@ -159,10 +168,12 @@ END_TEST
 
 /* --- other processes of the host --- */
 
-static const struct r2_board_who neighbour = {.command = "neighbour", .host = "h0", .pid = 1, .since = 1};
+static const struct r2_board_who neighbour = {
+    .command = "neighbour", .host = "h0", .pid = 1, .since = 1};
 static char why[600];
 
-/* Both processes have the same board, though they are on two hosts: each only heeds what is said of its own NICs. */
+/* Both processes have the same board, though they are on two hosts: each only heeds what is said of
+ * its own NICs. */
 static struct r2_board *board_start(void)
 {
     struct r2_board *b;
@@ -204,10 +215,14 @@ START_TEST(the_bell_is_for_the_files_too)
 }
 END_TEST
 
-static void neighbour_says(struct r2_board *b, enum r2_board_kind kind, int nic, int peer_nic, uint64_t when)
+static void neighbour_says(struct r2_board *b, enum r2_board_kind kind, int nic, int peer_nic,
+                           uint64_t when)
 {
     struct r2_inst *inst = rig->side[0].inst;
-    struct r2_board_event e = {.kind = kind, .guid = inst->nics.nic[nic].guid, .port = inst->nics.nic[nic].port, .when = when};
+    struct r2_board_event e = {.kind = kind,
+                               .guid = inst->nics.nic[nic].guid,
+                               .port = inst->nics.nic[nic].port,
+                               .when = when};
     struct r2_pair *pair = inst->pairs;
 
     for (; pair && !(pair->nic == nic && pair->peer_nic == peer_nic); pair = pair->next) {
@@ -243,7 +258,8 @@ static int pairs_ready(struct rig *r)
     return n == comm(0)->link.npaths;
 }
 
-/* A silence that another process of the host has found moves the traffic here at once, though nothing was posted that could have noticed. */
+/* A silence that another process of the host has found moves the traffic here at once, though
+ * nothing was posted that could have noticed. */
 START_TEST(a_neighbours_silence_is_ours)
 {
     struct r2_board *b;
@@ -316,8 +332,11 @@ START_TEST(what_a_neighbour_cannot_do)
 
         for (; pair->nic != 1; pair = pair->next) {
         }
-        e = (struct r2_board_event){.kind = R2_BOARD_PAIR_SILENT, .guid = inst->nics.nic[k != 2].guid, .port = (uint8_t)(1 + (k == 0)),
-                                    .lid = (uint16_t)(pair->peer_addr.port.lid + (k == 1)), .when = rig_now(rig) - RIG_MS};
+        e = (struct r2_board_event){.kind = R2_BOARD_PAIR_SILENT,
+                                    .guid = inst->nics.nic[k != 2].guid,
+                                    .port = (uint8_t)(1 + (k == 0)),
+                                    .lid = (uint16_t)(pair->peer_addr.port.lid + (k == 1)),
+                                    .when = rig_now(rig) - RIG_MS};
         memcpy(e.gid, pair->peer_addr.port.gid, sizeof(e.gid));
         r2_board_post(b, &e);
         rig_enter(&rig->side[0]);
@@ -388,7 +407,8 @@ START_TEST(what_we_find_out_is_said)
         when = e.kind == R2_BOARD_PAIR_SILENT ? e.when : when;
     }
     ck_assert_uint_gt(when, 0); /* by the end that asked first, */
-    ck_assert_uint_lt(when + 10 * RIG_MS, comm(0)->fo.path[0].down_since); /* with the time since when it was silent */
+    ck_assert_uint_lt(when + 10 * RIG_MS,
+                      comm(0)->fo.path[0].down_since); /* with the time since when it was silent */
     r2_board_slot_nic(b, 0, 0, &row);
     ck_assert(row.lives == 0 && row.lost == 1);
     r2_board_slot_nic(b, 0, 1, &row);
@@ -426,7 +446,8 @@ START_TEST(a_mended_mode_is_a_change)
 }
 END_TEST
 
-/* No descriptor is left while the file changes: what is drained stays, it is said once, and the change is taken up later. */
+/* No descriptor is left while the file changes: what is drained stays, it is said once, and the
+ * change is taken up later. */
 START_TEST(a_file_that_cannot_be_read_now)
 {
     struct rlimit old, none;
@@ -445,7 +466,8 @@ START_TEST(a_file_that_cannot_be_read_now)
     none.rlim_cur = (rlim_t)lowest;
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
     rig_run(rig, 400 * RIG_MS);
-    ck_assert_msg(strstr(rig->last_warn[0], "Too many open files") != NULL, "%s", rig->last_warn[0]);
+    ck_assert_msg(strstr(rig->last_warn[0], "Too many open files") != NULL, "%s",
+                  rig->last_warn[0]);
     rig->last_warn[0][0] = '\0';
     rig_run(rig, 2 * RIG_S);
     ck_assert_str_eq(rig->last_warn[0], "");

@@ -43,8 +43,9 @@ static void progress(void)
     memset(look_due, 0, sizeof(look_due));
     ib_async_progress(&nics, take, &nics);
     for (int i = 0; i < 3; i++) {
-        if (look_due[i])
+        if (look_due[i]) {
             ib_async_looked(&nics, i, ib_nic_refresh(&nics, i), look_due[i], sink, &nics);
+        }
     }
 }
 
@@ -121,8 +122,9 @@ START_TEST(active_but_down_again)
     fake_event(&fake_dev[0], IBV_EVENT_PORT_ERR, 1, NULL);
     fake_dev[0].port[1].attr.state = IBV_PORT_DOWN;
     progress();
-    for (int i = 0; i < nfacts; i++)
+    for (int i = 0; i < nfacts; i++) {
         ck_assert_int_eq(facts[i].kind, IB_FACT_PORT_DOWN);
+    }
     ck_assert_int_eq(ib_nic_state_get(&nics.nic[0]), IB_NIC_DOWN);
     ck_assert_uint_eq(atomic_load(&nics.nic[0].generation), 1);
 }
@@ -150,13 +152,16 @@ static int query_port_counted(struct ibv_context *ctx, uint8_t port, struct ibv_
 /* A driver may keep whoever calls it: taking events makes no call but for the events. */
 START_TEST(events_make_no_call)
 {
-    static const enum ibv_event_type types[] = {IBV_EVENT_PORT_ERR,   IBV_EVENT_PORT_ACTIVE, IBV_EVENT_GID_CHANGE,     IBV_EVENT_LID_CHANGE,
-                                                IBV_EVENT_PKEY_CHANGE, IBV_EVENT_SM_CHANGE,   IBV_EVENT_CLIENT_REREGISTER};
+    static const enum ibv_event_type types[] = {IBV_EVENT_PORT_ERR,         IBV_EVENT_PORT_ACTIVE,
+                                                IBV_EVENT_GID_CHANGE,       IBV_EVENT_LID_CHANGE,
+                                                IBV_EVENT_PKEY_CHANGE,      IBV_EVENT_SM_CHANGE,
+                                                IBV_EVENT_CLIENT_REREGISTER};
 
     verbs.query_port = query_port_counted;
     port_calls = nfacts = looks = 0;
-    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
         fake_event(&fake_dev[0], types[i], 1, NULL);
+    }
     ib_async_progress(&nics, take, &nics);
     ck_assert_int_eq(port_calls, 0);
     ck_assert_int_eq(looks, 6);
@@ -176,8 +181,9 @@ END_TEST
 
 START_TEST(addresses)
 {
-    static const enum ibv_event_type types[] = {IBV_EVENT_GID_CHANGE, IBV_EVENT_LID_CHANGE, IBV_EVENT_PKEY_CHANGE,
-                                                IBV_EVENT_SM_CHANGE, IBV_EVENT_CLIENT_REREGISTER};
+    static const enum ibv_event_type types[] = {IBV_EVENT_GID_CHANGE, IBV_EVENT_LID_CHANGE,
+                                                IBV_EVENT_PKEY_CHANGE, IBV_EVENT_SM_CHANGE,
+                                                IBV_EVENT_CLIENT_REREGISTER};
 
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
         fake_dev[0].port[1].attr.lid = (uint16_t)(100 + i);
@@ -209,7 +215,8 @@ static int is_removed(struct ibv_context *ctx)
 
 START_TEST(unplugged)
 {
-    /* Soft-RoCE gives no DEVICE_FATAL on removal, only this, and one call that fails: all others work, so that its queue pairs can be fenced */
+    /* Soft-RoCE gives no DEVICE_FATAL on removal, only this, and one call that fails: all others
+     * work, so that its queue pairs can be fenced */
     fake_dev[1].port[1].query_errno = fake_dev[1].port[2].query_errno = ENODEV;
     fake_event(&fake_dev[1], IBV_EVENT_GID_CHANGE, 1, NULL);
     progress();
@@ -226,7 +233,8 @@ static void look(int nic)
     ib_async_looked(&nics, nic, ib_nic_refresh(&nics, nic), 0, sink, &nics);
 }
 
-/* A command that the firmware refuses is no dead device, however often it does: the NIC is back with the first good answer. */
+/* A command that the firmware refuses is no dead device, however often it does: the NIC is back
+ * with the first good answer. */
 START_TEST(errors_that_pass)
 {
     static const int errors[] = {EIO, ENXIO, ENOLINK};
@@ -236,7 +244,8 @@ START_TEST(errors_that_pass)
         look(1);
         ck_assert_int_eq(nfacts, 1);
         expect(0, IB_FACT_DEVICE_FAILS, 1, 0, IB_NIC_DOWN);
-        ck_assert_int_eq(ib_nic_state_get(&nics.nic[2]), IB_NIC_UP); /* its other port was read well */
+        ck_assert_int_eq(ib_nic_state_get(&nics.nic[2]),
+                         IB_NIC_UP); /* its other port was read well */
         ck_assert_uint_eq(atomic_load(&nics.nic[1].generation), e + 1);
         for (int i = 0; i < 20; i++) {
             look(1);
@@ -256,13 +265,15 @@ START_TEST(errors_that_pass)
 }
 END_TEST
 
-/* As the kernel takes a device away: an event or none, then errors, and at the end it is gone from sysfs. */
+/* As the kernel takes a device away: an event or none, then errors, and at the end it is gone from
+ * sysfs. */
 START_TEST(taken_away)
 {
     verbs.is_removed = is_removed;
     is_gone[0] = is_gone[1] = 0;
-    if (_i == 0)
+    if (_i == 0) {
         fake_event(&fake_dev[1], IBV_EVENT_DEVICE_FATAL, 0, NULL);
+    }
     progress();
     ck_assert_int_eq(nfacts, _i == 0 ? 2 : 0);
     fake_dev[1].port[1].query_errno = fake_dev[1].port[2].query_errno = EIO;
@@ -275,8 +286,9 @@ START_TEST(taken_away)
     is_gone[1] = 1;
     ck_assert_int_eq(ib_async_removals(&nics, sink, &nics), 0);
     ck_assert_int_eq(nfacts, 2);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         expect(i, _i == 0 ? IB_FACT_REMOVED : IB_FACT_DEVICE_FATAL, 1 + i, 0, IB_NIC_GONE);
+    }
     ck_assert_int_eq(ib_nic_state_get(&nics.nic[0]), IB_NIC_UP);
     is_gone[0] = 1; /* nobody has said that it fails */
     ck_assert_int_eq(ib_async_removals(&nics, sink, &nics), 0);
@@ -349,8 +361,9 @@ START_TEST(objects)
     fake_event(&fake_dev[1], IBV_EVENT_QP_LAST_WQE_REACHED, 0, &qp);
     progress();
     ck_assert_int_eq(nfacts, 4);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         expect(i, IB_FACT_QP_FATAL, 1, 0x1234, IB_NIC_UP);
+    }
     expect(3, IB_FACT_CQ_ERR, 1, 0x5678, IB_NIC_UP);
     ck_assert_int_eq(fake_dev[1].acks, 7);
 }
@@ -369,16 +382,18 @@ START_TEST(a_storm_leaves_the_others_their_turn)
 {
     struct pollfd p = {.fd = nics.device_ctx[0]->async_fd, .events = POLLIN};
 
-    for (int i = 0; i < 300; i++)
+    for (int i = 0; i < 300; i++) {
         fake_event(&fake_dev[0], IBV_EVENT_LID_CHANGE, 1, NULL);
+    }
     fake_event(&fake_dev[1], IBV_EVENT_PORT_ERR, 1, NULL);
     progress();
     ck_assert_int_eq(facts[0].kind, IB_FACT_PORT_DOWN);
     ck_assert_int_ge(looks, 1);
     ck_assert_int_lt(looks, 300);
     ck_assert_int_eq(poll(&p, 1, 0), 1); /* what is left keeps the descriptor readable */
-    while (poll(&p, 1, 0) == 1)
+    while (poll(&p, 1, 0) == 1) {
         progress();
+    }
     ck_assert_int_eq(fake_dev[0].acks, 301);
 }
 END_TEST

@@ -23,7 +23,8 @@ static void sink(enum r2_log_level level, const char *file, int line, const char
 {
     size_t used = strlen(logged);
 
-    snprintf(logged + used, sizeof(logged) - used, "%s%s\n", level == R2_LOG_WARN ? "WARN " : "", msg);
+    snprintf(logged + used, sizeof(logged) - used, "%s%s\n", level == R2_LOG_WARN ? "WARN " : "",
+             msg);
 }
 
 static int logs(const char *part)
@@ -108,7 +109,8 @@ START_TEST(describes_a_nic)
 }
 END_TEST
 
-/* What tells that a device is gone: its own directory, whatever calls answer, and whatever has its name by now. */
+/* What tells that a device is gone: its own directory, whatever calls answer, and whatever has its
+ * name by now. */
 START_TEST(gone_when_its_directory_is)
 {
     char tree[128], from[256], to[256], guid[512];
@@ -134,7 +136,8 @@ START_TEST(gone_when_its_directory_is)
     ck_assert_int_eq(ib_nic_is_gone(&nics, 0), 0);
     ck_assert_int_eq(unlink(guid), 0);
     ck_assert_int_eq(ib_nic_is_gone(&nics, 0), 1);
-    fake_tree_file("ib/a0/node_guid", "0000:0000:0000:1000\n"); /* the next one is called as this one was */
+    fake_tree_file("ib/a0/node_guid",
+                   "0000:0000:0000:1000\n"); /* the next one is called as this one was */
     ck_assert_int_eq(ib_nic_is_gone(&nics, 0), 1);
     ck_assert_int_eq(ib_nic_is_gone(&nics, 1), 0);
     fake_tree_end();
@@ -223,16 +226,21 @@ START_TEST(order_does_not_depend_on_discovery)
     snprintf(tree, sizeof(tree), "%s", fake_tree_begin());
     for (int turn = 0; turn < 2; turn++) {
         fake_reset();
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < 4; i++) {
             fake_add(expected[turn ? i : 3 - i]);
-        for (int i = 0; i < fake_dev_count && turn == 0; i++) {
-            if (strcmp(fake_dev[i].dev.name, "z") == 0)
-                fake_tree_device(&fake_dev[i], "pci0000:00/0000:01:00.0", 0);
-            if (strcmp(fake_dev[i].dev.name, "b") == 0)
-                fake_tree_device(&fake_dev[i], "pci0000:00/0000:02:00.0", 1);
         }
-        for (int i = 0; i < fake_dev_count && turn == 1; i++)
-            snprintf(fake_dev[i].dev.ibdev_path, sizeof(fake_dev[i].dev.ibdev_path), "%.100s/ib/%s", tree, expected[i]);
+        for (int i = 0; i < fake_dev_count && turn == 0; i++) {
+            if (strcmp(fake_dev[i].dev.name, "z") == 0) {
+                fake_tree_device(&fake_dev[i], "pci0000:00/0000:01:00.0", 0);
+            }
+            if (strcmp(fake_dev[i].dev.name, "b") == 0) {
+                fake_tree_device(&fake_dev[i], "pci0000:00/0000:02:00.0", 1);
+            }
+        }
+        for (int i = 0; i < fake_dev_count && turn == 1; i++) {
+            snprintf(fake_dev[i].dev.ibdev_path, sizeof(fake_dev[i].dev.ibdev_path), "%.100s/ib/%s",
+                     tree, expected[i]);
+        }
         open_all(4);
         for (int i = 0; i < 4; i++) {
             ck_assert_str_eq(nics.nic[i].name, expected[i]);
@@ -256,8 +264,9 @@ START_TEST(rails)
     fake_add("roce_f1");
     fake_add("x");
     open_all(3);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         ck_assert_int_eq(nics.nic[i].rail, i); /* "x" has no number */
+    }
     close_all();
     option("NCCL_IB_HCA", "roce_f0:1:5,roce_f1:1:4");
     open_all(2);
@@ -299,13 +308,15 @@ START_TEST(more_than_there_is_room_for)
 
     for (int i = 0; i < FAKE_DEVS; i++) {
         snprintf(name, sizeof(name), "n%d", i);
-        fake_add(name)->ports = i == 31 ? 2 : 1; /* port 2 of the last device does not fit, its port 1 does */
+        fake_add(name)->ports =
+            i == 31 ? 2 : 1; /* port 2 of the last device does not fit, its port 1 does */
     }
     open_all(IB_MAX_NICS);
     ck_assert_str_eq(nics.nic[IB_MAX_NICS - 1].name, "n31");
     ck_assert(logs("41 ports found"));
-    for (int i = 0; i < FAKE_DEVS; i++)
+    for (int i = 0; i < FAKE_DEVS; i++) {
         ck_assert_int_eq(fake_dev[i].opened, i < IB_MAX_NICS);
+    }
     close_all();
 }
 END_TEST
@@ -397,7 +408,8 @@ START_TEST(gid_family_and_range)
         open_all(1);
         ck_assert_int_eq(ib_nic_state_get(&nics.nic[0]), IB_NIC_DOWN);
         ck_assert(logs("no GID of NCCL_IB_ADDR_FAMILY in NCCL_IB_ADDR_RANGE"));
-        gid_of(&fake_dev[0], 0, "\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\xa8\1\2", 2); /* the host gets another address */
+        gid_of(&fake_dev[0], 0, "\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\xa8\1\2",
+               2); /* the host gets another address */
         ck_assert_int_eq(ib_nic_refresh(&nics, 0), i == 3 ? 0 : EADDRNOTAVAIL);
         ib_nic_addr_get(&nics, 0, &addr);
         ck_assert_int_eq(addr.gid[15], i == 3 ? 2 : 0);
@@ -409,11 +421,19 @@ END_TEST
 START_TEST(gid_rules_that_are_none)
 {
     static const char *const row[][3] = {
-        {"IPv4", "", "AF_INET or AF_INET6"},     {"AF_INET ", "", "AF_INET or AF_INET6"}, {"", "10.0.0.0", "ADDRESS/BITS"},
-        {"", "10.0.0.0/33", "ADDRESS/BITS"},     {"", "10.0.0/8", "ADDRESS/BITS"},        {"", "::/129", "ADDRESS/BITS"},
-        {"", "10.0.0.0/", "ADDRESS/BITS"},       {"", "10.0.0.0/8x", "ADDRESS/BITS"},     {"", "10.0.0.0/-1", "ADDRESS/BITS"},
-        {"", "/8", "ADDRESS/BITS"},              {"", "10.0.0.0/99999999999999999999", "ADDRESS/BITS"},
-        {"AF_INET6", "10.0.0.0/8", "a range of NCCL_IB_ADDR_FAMILY=AF_INET6"}, {"AF_INET", "fd00::/8", "a range of NCCL_IB_ADDR_FAMILY=AF_INET"},
+        {"IPv4", "", "AF_INET or AF_INET6"},
+        {"AF_INET ", "", "AF_INET or AF_INET6"},
+        {"", "10.0.0.0", "ADDRESS/BITS"},
+        {"", "10.0.0.0/33", "ADDRESS/BITS"},
+        {"", "10.0.0/8", "ADDRESS/BITS"},
+        {"", "::/129", "ADDRESS/BITS"},
+        {"", "10.0.0.0/", "ADDRESS/BITS"},
+        {"", "10.0.0.0/8x", "ADDRESS/BITS"},
+        {"", "10.0.0.0/-1", "ADDRESS/BITS"},
+        {"", "/8", "ADDRESS/BITS"},
+        {"", "10.0.0.0/99999999999999999999", "ADDRESS/BITS"},
+        {"AF_INET6", "10.0.0.0/8", "a range of NCCL_IB_ADDR_FAMILY=AF_INET6"},
+        {"AF_INET", "fd00::/8", "a range of NCCL_IB_ADDR_FAMILY=AF_INET"},
     };
     struct ib_gid_rule rule;
     union ibv_gid gid;
@@ -422,7 +442,8 @@ START_TEST(gid_rules_that_are_none)
     for (unsigned i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
         gid_options(row[i][0], row[i][1], "2");
         ck_assert_msg(ib_gid_rule_parse(&rule, &cfg, why, sizeof(why)) == -1, "row %u", i);
-        ck_assert_msg(strstr(why, row[i][2]) && strstr(why, row[i][1][0] ? row[i][1] : row[i][0]), "row %u: %s", i, why);
+        ck_assert_msg(strstr(why, row[i][2]) && strstr(why, row[i][1][0] ? row[i][1] : row[i][0]),
+                      "row %u: %s", i, why);
         ck_assert(ib_gid_fits(&rule, &gid));
     }
 }
@@ -496,8 +517,9 @@ START_TEST(state_machine)
 {
     static const struct {
         enum ib_nic_state from, to;
-    } legal[] = {{IB_NIC_UP, IB_NIC_DOWN},   {IB_NIC_UP, IB_NIC_FATAL},   {IB_NIC_UP, IB_NIC_GONE},
-                 {IB_NIC_DOWN, IB_NIC_UP},   {IB_NIC_DOWN, IB_NIC_FATAL}, {IB_NIC_DOWN, IB_NIC_GONE},
+    } legal[] = {{IB_NIC_UP, IB_NIC_DOWN},    {IB_NIC_UP, IB_NIC_FATAL},
+                 {IB_NIC_UP, IB_NIC_GONE},    {IB_NIC_DOWN, IB_NIC_UP},
+                 {IB_NIC_DOWN, IB_NIC_FATAL}, {IB_NIC_DOWN, IB_NIC_GONE},
                  {IB_NIC_FATAL, IB_NIC_GONE}};
     int count = 0;
 
@@ -507,13 +529,16 @@ START_TEST(state_machine)
         for (int to = IB_NIC_UP; to <= IB_NIC_GONE; to++) {
             uint32_t generation = atomic_load(&nics.nic[0].generation);
             int want = 0, changed;
-            for (size_t i = 0; i < sizeof(legal) / sizeof(legal[0]); i++)
-                want |= legal[i].from == (enum ib_nic_state)from && legal[i].to == (enum ib_nic_state)to;
+            for (size_t i = 0; i < sizeof(legal) / sizeof(legal[0]); i++) {
+                want |= legal[i].from == (enum ib_nic_state)from &&
+                        legal[i].to == (enum ib_nic_state)to;
+            }
             atomic_store(&nics.nic[0].state, from);
             changed = ib_nic_state_change(&nics, 0, to, "test");
             ck_assert_int_eq(changed, want);
             ck_assert_int_eq(ib_nic_state_get(&nics.nic[0]), want ? to : from);
-            ck_assert_uint_eq(atomic_load(&nics.nic[0].generation), generation + (want && from == IB_NIC_UP));
+            ck_assert_uint_eq(atomic_load(&nics.nic[0].generation),
+                              generation + (want && from == IB_NIC_UP));
             count += changed;
         }
     }
@@ -578,9 +603,11 @@ START_TEST(peer_memory_module)
     ck_assert_int_eq(ib_sysfs_device_has_peer_memory(path), 1);
     snprintf(path, sizeof(path), "%s/host0/sys/class/infiniband/a", root);
     ck_assert_int_eq(ib_sysfs_device_has_peer_memory(path), 0);
-    snprintf(path, sizeof(path), "%s/host0/sys/class/infiniband/x%s/sys/class/infiniband/a", root, root);
+    snprintf(path, sizeof(path), "%s/host0/sys/class/infiniband/x%s/sys/class/infiniband/a", root,
+             root);
     ck_assert_int_eq(ib_sysfs_device_has_peer_memory(path), 0);
-    ck_assert_int_eq(ib_sysfs_device_has_peer_memory("/nonexistent/a"), ib_sysfs_has_peer_memory(""));
+    ck_assert_int_eq(ib_sysfs_device_has_peer_memory("/nonexistent/a"),
+                     ib_sysfs_has_peer_memory(""));
     fake_tree_end();
 }
 END_TEST
@@ -592,8 +619,10 @@ START_TEST(peer_memory_of_a_nic)
     struct fake_dev *with = fake_add("a"), *without = fake_add("b");
 
     fake_tree_file("sys/module/nvidia_peermem/version", "1\n");
-    snprintf(with->dev.ibdev_path, sizeof(with->dev.ibdev_path), "%.150s/sys/class/infiniband/a", root);
-    snprintf(without->dev.ibdev_path, sizeof(without->dev.ibdev_path), "%.150s/h/sys/class/infiniband/b", root);
+    snprintf(with->dev.ibdev_path, sizeof(with->dev.ibdev_path), "%.150s/sys/class/infiniband/a",
+             root);
+    snprintf(without->dev.ibdev_path, sizeof(without->dev.ibdev_path),
+             "%.150s/h/sys/class/infiniband/b", root);
     open_all(2);
     ck_assert_int_eq(nics.nic[0].ptr_support, IB_PTR_HOST | IB_PTR_CUDA);
     ck_assert_int_eq(nics.nic[1].ptr_support, IB_PTR_HOST);

@@ -111,8 +111,9 @@ START_TEST(bad_text_is_named)
     memset(longname, 'n', sizeof(longname) - 1);
     longname[sizeof(longname) - 1] = '\0';
     refused(longname, "nnnn", "too long");
-    for (int i = 0; i < IB_HCA_MAX + 1; i++)
+    for (int i = 0; i < IB_HCA_MAX + 1; i++) {
         snprintf(list + strlen(list), sizeof(list) - strlen(list), "n%d,", i);
+    }
     refused(list, "'n64'", "too long");
 }
 END_TEST

@@ -116,8 +116,9 @@ START_TEST(a_backup_that_cannot)
     ck_assert_uint_ne(ib_mr_lkey(a, 1), 0);
     ib_mr_cache_stats(cache, &st);
     ck_assert_uint_eq(st.failures, 2);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         ib_mr_put(cache, a);
+    }
     end();
 }
 END_TEST
@@ -125,8 +126,9 @@ END_TEST
 START_TEST(none_that_can)
 {
     begin();
-    for (int i = 0; i < NICS; i++)
+    for (int i = 0; i < NICS; i++) {
         fake_dev[i].reg_errno = EFAULT;
+    }
     ck_assert_ptr_null(host(0, PAGE, ALL));
     ck_assert_int_eq(errno, EFAULT);
     end();
@@ -227,7 +229,8 @@ START_TEST(dmabuf)
     dup = a->dmabuf_fd;
     ck_assert_int_ne(dup, fd);
     close(fd); /* as NCCL does, right after the call */
-    /* the same memory comes with another fd; the one of the first call serves for the NICs that are missing */
+    /* the same memory comes with another fd; the one of the first call serves for the NICs that are
+     * missing */
     b = ib_mr_get(cache, mem + 7, 1000, IB_PTR_CUDA, 0, other, 3);
     ck_assert_ptr_eq(a, b);
     ck_assert_int_eq(fake_dev[1].last_fd, dup);
@@ -273,9 +276,11 @@ static void relaxed_case(const char *mode, int has_iova2, int want_flag, int wan
     char why[64];
 
     setup();
-    ck_assert_int_eq(r2_config_set(&cfg, "NCCL_IB_PCI_RELAXED_ORDERING", mode, why, sizeof(why)), 0);
-    if (!has_iova2)
+    ck_assert_int_eq(r2_config_set(&cfg, "NCCL_IB_PCI_RELAXED_ORDERING", mode, why, sizeof(why)),
+                     0);
+    if (!has_iova2) {
         verbs.reg_mr_iova2 = NULL;
+    }
     begin();
     a = host(0, PAGE, 1);
     ck_assert_int_eq((fake_dev[0].last_access & IBV_ACCESS_RELAXED_ORDERING) != 0, want_flag);
@@ -310,7 +315,8 @@ START_TEST(destroy_drops_what_is_left)
 }
 END_TEST
 
-/* Several threads take and drop a few overlapping buffers while one reads keys, as NCCL's two proxy threads do. */
+/* Several threads take and drop a few overlapping buffers while one reads keys, as NCCL's two proxy
+ * threads do. */
 static struct ib_mr *watched;
 static atomic_int stop;
 
@@ -320,9 +326,11 @@ static void *taker(void *arg)
 
     for (int i = 0; i < 3000; i++) {
         size_t at = (size_t)(rand_r(&seed) % 8) * PAGE;
-        struct ib_mr *m = host(at, PAGE * (1 + (size_t)(rand_r(&seed) % 4)), 1u << (rand_r(&seed) % NICS));
-        if (m == NULL || m->addr > (uintptr_t)mem + at)
+        struct ib_mr *m =
+            host(at, PAGE * (1 + (size_t)(rand_r(&seed) % 4)), 1u << (rand_r(&seed) % NICS));
+        if (m == NULL || m->addr > (uintptr_t)mem + at) {
             return (void *)1;
+        }
         ib_mr_put(cache, m);
     }
     return NULL;
@@ -333,8 +341,9 @@ static void *reader(void *arg)
     while (!atomic_load(&stop)) {
         for (int i = 0; i < NICS; i++) {
             uint32_t l = ib_mr_lkey(watched, i), r = ib_mr_rkey(watched, i);
-            if (l != 0 && r != (l | 0x80000000u))
+            if (l != 0 && r != (l | 0x80000000u)) {
                 return (void *)1;
+            }
         }
     }
     return NULL;
@@ -348,8 +357,9 @@ START_TEST(threads)
     begin();
     watched = host(0, 2 * PAGE, 1); /* other NICs are added to it by the takers */
     pthread_create(&rd, NULL, reader, NULL);
-    for (uintptr_t i = 0; i < 4; i++)
+    for (uintptr_t i = 0; i < 4; i++) {
         pthread_create(&t[i], NULL, taker, (void *)(i + 1));
+    }
     for (int i = 0; i < 4; i++) {
         pthread_join(t[i], &bad);
         ck_assert_ptr_null(bad);

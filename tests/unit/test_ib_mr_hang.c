@@ -12,8 +12,9 @@ static void *taker_of_all(void *arg)
     while (!atomic_load(&stop)) {
         struct ib_mr *m = host((size_t)(rand_r(&seed) % 8) * PAGE, PAGE, ALL);
 
-        if (m == NULL || (!ib_mr_rkey(m, 0) && !ib_mr_rkey(m, 2)))
+        if (m == NULL || (!ib_mr_rkey(m, 0) && !ib_mr_rkey(m, 2))) {
             return (void *)1;
+        }
         ib_mr_put(cache, m);
     }
     return NULL;
@@ -36,23 +37,27 @@ static pthread_cond_t hang_over = PTHREAD_COND_INITIALIZER;
 
 static void stay(struct ibv_context *ctx, int where)
 {
-    if (ctx != &fake_dev[atomic_load(&hang_nic)].ctx || atomic_load(&hang_where) != where)
+    if (ctx != &fake_dev[atomic_load(&hang_nic)].ctx || atomic_load(&hang_where) != where) {
         return;
+    }
     pthread_mutex_lock(&hang_lock);
     atomic_fetch_add(&inside, 1);
-    while (atomic_load(&hang_where) == where)
+    while (atomic_load(&hang_where) == where) {
         pthread_cond_wait(&hang_over, &hang_lock);
+    }
     atomic_fetch_sub(&inside, 1);
     pthread_mutex_unlock(&hang_lock);
 }
 
-static struct ibv_mr *reg_hung(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, unsigned int access)
+static struct ibv_mr *reg_hung(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova,
+                               unsigned int access)
 {
     stay(pd->context, IN_REG);
     return true_verbs.reg_mr_iova2(pd, addr, len, iova, access);
 }
 
-static struct ibv_mr *reg_dmabuf_hung(struct ibv_pd *pd, uint64_t offset, size_t len, uint64_t iova, int fd, int access)
+static struct ibv_mr *reg_dmabuf_hung(struct ibv_pd *pd, uint64_t offset, size_t len, uint64_t iova,
+                                      int fd, int access)
 {
     stay(pd->context, IN_REG);
     return true_verbs.reg_dmabuf_mr(pd, offset, len, iova, fd, access);
@@ -87,11 +92,13 @@ static void come_back(void)
 /* Test limits are what bounds these. */
 static void wait_live(int n)
 {
-    while (live() != n)
+    while (live() != n) {
         usleep(1000);
+    }
 }
 
-/* It keeps neither other NICs, nor other buffers, nor a release; what it brings behind that is taken away. */
+/* It keeps neither other NICs, nor other buffers, nor a release; what it brings behind that is
+ * taken away. */
 START_TEST(a_hung_driver_keeps_nobody)
 {
     struct ib_mr *a, *b;
@@ -136,8 +143,9 @@ START_TEST(its_key_comes_when_it_does)
     ck_assert_ptr_nonnull(a);
     ck_assert_uint_eq(ib_mr_lkey(a, 0), 0);
     come_back();
-    while (ib_mr_lkey(a, 0) == 0)
+    while (ib_mr_lkey(a, 0) == 0) {
         usleep(1000);
+    }
     ck_assert_ptr_eq(host(0, PAGE, 1), a);
     ck_assert_int_eq(atomic_load(&fake_dev[0].reg_calls), 1);
     ib_mr_put(cache, a);
@@ -181,17 +189,20 @@ START_TEST(the_only_nic_hangs)
     ck_assert_int_eq(errno, ETIMEDOUT);
     ck_assert_int_eq(atomic_load(&inside), 1);
     come_back();
-    while (atomic_load(&inside))
+    while (atomic_load(&inside)) {
         usleep(1000);
+    }
     ck_assert_ptr_nonnull(watched = host(16 * PAGE, PAGE, 4));
     ib_mr_put(cache, watched);
-    ck_assert_int_eq(atomic_load(&fake_dev[2].reg_calls), 2); /* the second one was not asked for any more */
+    ck_assert_int_eq(atomic_load(&fake_dev[2].reg_calls),
+                     2); /* the second one was not asked for any more */
     wait_live(0);
     end();
 }
 END_TEST
 
-/* NCCL closes its descriptor behind the call; ours stays as long as the late call needs it, and no longer. */
+/* NCCL closes its descriptor behind the call; ours stays as long as the late call needs it, and no
+ * longer. */
 START_TEST(dmabuf_of_a_hung_driver)
 {
     int fd = open("/dev/null", O_RDONLY), mine;
@@ -206,8 +217,9 @@ START_TEST(dmabuf_of_a_hung_driver)
     ib_mr_put(cache, a);
     ck_assert(fd_is_open(mine));
     come_back();
-    while (fd_is_open(mine))
+    while (fd_is_open(mine)) {
         usleep(1000);
+    }
     wait_live(0);
     end(); /* joins its thread */
     ck_assert_int_eq(fake_dev[1].last_fd, mine);
@@ -225,8 +237,9 @@ START_TEST(destroyed_with_a_driver_inside)
     ck_assert_uint_eq(ib_mr_cache_destroy(cache, 1000000), 2);
     ck_assert_int_eq(live(), 0);
     come_back();
-    while (atomic_load(&fake_dev[1].reg_calls) != 1 || live() != 0)
+    while (atomic_load(&fake_dev[1].reg_calls) != 1 || live() != 0) {
         usleep(1000);
+    }
 }
 END_TEST
 
@@ -237,12 +250,14 @@ START_TEST(threads_and_a_driver_that_hangs_now_and_then)
     void *bad;
 
     begin_hung(1, 0);
-    for (uintptr_t i = 0; i < 4; i++)
+    for (uintptr_t i = 0; i < 4; i++) {
         pthread_create(&t[i], NULL, taker_of_all, (void *)(i + 1));
+    }
     for (int i = 0; i < 6; i++) {
         atomic_store(&hang_where, i % 2 ? IN_DEREG : IN_REG);
-        while (atomic_load(&inside) == 0)
+        while (atomic_load(&inside) == 0) {
             usleep(1000);
+        }
         usleep(20000);
         come_back();
     }

@@ -18,7 +18,8 @@ static void sink(enum r2_log_level level, const char *file, int line, const char
 {
     size_t used = strlen(logged);
 
-    snprintf(logged + used, sizeof(logged) - used, "%s%s\n", level == R2_LOG_WARN ? "WARN " : "", msg);
+    snprintf(logged + used, sizeof(logged) - used, "%s%s\n", level == R2_LOG_WARN ? "WARN " : "",
+             msg);
 }
 
 static void setup(void)
@@ -45,7 +46,8 @@ static void fact(void *arg, const struct ib_fact *f)
     down += f->kind == IB_FACT_DEVICE_FAILS;
 }
 
-/* It has its number, as in the processes that could read it, and what its sisters have of what is never asked again. */
+/* It has its number, as in the processes that could read it, and what its sisters have of what is
+ * never asked again. */
 START_TEST(a_port_that_cannot_be_read_yet)
 {
     static const int passing[] = {EIO, ENXIO, ENOLINK, ETIMEDOUT, EAGAIN, EINTR, EBUSY};

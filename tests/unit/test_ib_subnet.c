@@ -17,14 +17,13 @@ static void subnets(int s_subnet, int r_subnet, int announced, int grh)
 
     ck_assert_int_eq(fab_desc_init(&desc, 3, 2, 0, RIG_US, why, sizeof(why)), 0);
     for (int n = 0; n < 2; n++) {
-        desc.nic[0][n].ib =
-            (struct fab_ib){.lid = (uint16_t)(5 + n), .subnet = (uint16_t)s_subnet};
-        desc.nic[1][n].ib =
-            (struct fab_ib){.lid = (uint16_t)(8 + n), .subnet = (uint16_t)r_subnet};
+        desc.nic[0][n].ib = (struct fab_ib){.lid = (uint16_t)(5 + n), .subnet = (uint16_t)s_subnet};
+        desc.nic[1][n].ib = (struct fab_ib){.lid = (uint16_t)(8 + n), .subnet = (uint16_t)r_subnet};
         desc.nic[2][n].ib =
             (struct fab_ib){.lid = (uint16_t)(8 + n), .subnet = (uint16_t)(s_subnet + 7)};
-        if (s_subnet != r_subnet)
+        if (s_subnet != r_subnet) {
             desc.nic[2][n].ib.subnet = (uint16_t)s_subnet;
+        }
         for (int h = 0; h < 2; h++) {
             desc.nic[h][n].ib.flid = announced ? flid[desc.nic[h][n].ib.subnet] : 0;
             desc.nic[h][n].ib.grh_required = grh != 0;

@@ -25,7 +25,8 @@ static struct r2_env env;
 static struct ib_workers *workers;
 static sem_t woken;
 static atomic_int wakes;
-static int order[4][JOBS], ordered[4]; /* per device: numbers in the order of run(); its worker writes */
+static int order[4][JOBS],
+    ordered[4]; /* per device: numbers in the order of run(); its worker writes */
 static int kicks[4];
 
 static void wake(void *arg)
@@ -45,10 +46,12 @@ static void run(struct ib_job *job)
     struct test_job *t = (struct test_job *)job;
     sigset_t mask;
 
-    if (t->inside)
+    if (t->inside) {
         sem_post(t->inside);
-    if (t->hold)
+    }
+    if (t->hold) {
         sem_wait(t->hold);
+    }
     pthread_sigmask(SIG_SETMASK, NULL, &mask);
     t->signals_open = !sigismember(&mask, SIGTERM) || !sigismember(&mask, SIGUSR1);
     t->ran_on = pthread_self();
@@ -187,8 +190,9 @@ static int again_left;
 static void done_again(struct ib_job *job)
 {
     again = job;
-    if (again_left-- > 0)
+    if (again_left-- > 0) {
         ib_workers_submit(workers, 0, job);
+    }
 }
 
 START_TEST(a_job_may_be_submitted_from_done)
@@ -282,12 +286,14 @@ START_TEST(a_driver_that_never_returns)
     woke = atomic_load(&wakes);
     free(hung);
     free(behind);
-    /* the driver comes back after all: nothing of ours may be touched, and the job behind must not run */
+    /* the driver comes back after all: nothing of ours may be touched, and the job behind must not
+     * run */
     sem_post(&late_hold);
     sem_wait(&late_left);
     for (int i = 0; i < 20; i++) {
         struct timespec ts = {.tv_nsec = 1000000};
-        nanosleep(&ts, NULL); /* time in which a wrong worker would go on; nothing to wait for in a right one */
+        nanosleep(&ts, NULL); /* time in which a wrong worker would go on; nothing to wait for in a
+                                 right one */
     }
     ck_assert_int_ne(sem_trywait(&late_inside), 0);
     ck_assert_int_eq(atomic_load(&wakes), woke);

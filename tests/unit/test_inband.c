@@ -1,4 +1,5 @@
-/* Control messages over NICs while the out-of-band channel does not carry them (docs/design-inband.md). */
+/* Control messages over NICs while the out-of-band channel does not carry them
+ * (docs/design-inband.md). */
 #include "tests/unit/race_rig.h"
 
 #include <errno.h>
@@ -6,7 +7,8 @@
 #include "plugin/r2_inband.h"
 #include "plugin/r2_pair.h"
 
-static const char *const on[] = {"NCCL_R2_INBAND=on", "NCCL_R2_GIVE_UP=2000", "NCCL_R2_BALANCE=off", NULL};
+static const char *const on[] = {"NCCL_R2_INBAND=on", "NCCL_R2_GIVE_UP=2000", "NCCL_R2_BALANCE=off",
+                                 NULL};
 
 static struct r2_inst *inst(int side)
 {
@@ -69,13 +71,16 @@ static void lose_messages(int n, int p)
 
 /* --- it takes the channel's place --- */
 
-static const char *const failure[] = {"h0:n0 down", "h1:n0 fatal", "*:n0 down", "h1:n0 qp-error", "h0:n0 remove"};
+static const char *const failure[] = {"h0:n0 down", "h1:n0 fatal", "*:n0 down", "h1:n0 qp-error",
+                                      "h0:n0 remove"};
 #define FAILURES (int)(sizeof(failure) / sizeof(failure[0]))
 
-/* The channel is lost for good, then a path: settled all the same, and in the time that settlement takes. */
+/* The channel is lost for good, then a path: settled all the same, and in the time that settlement
+ * takes. */
 START_TEST(settled_without_the_channel)
 {
-    begin(3, (const char *[]){"NCCL_R2_INBAND=on", "NCCL_R2_GIVE_UP=2000", "NCCL_R2_T_PACKET=100", NULL});
+    begin(3, (const char *[]){"NCCL_R2_INBAND=on", "NCCL_R2_GIVE_UP=2000", "NCCL_R2_T_PACKET=100",
+                              NULL});
     rig_oob_cut(rig, 1);
     lose_messages(8, 0);
     fire(failure[_i]);
@@ -88,7 +93,8 @@ START_TEST(settled_without_the_channel)
 }
 END_TEST
 
-/* One path after the other, to the last one, in silence as well: the question over a pair needs the peer's word, too. */
+/* One path after the other, to the last one, in silence as well: the question over a pair needs the
+ * peer's word, too. */
 START_TEST(chain_without_the_channel)
 {
     static const char *const how[] = {" down", " blackhole"};
@@ -109,7 +115,8 @@ START_TEST(chain_without_the_channel)
 }
 END_TEST
 
-/* The channel takes everything and brings nothing, one way or both, and no end is told: what is not answered goes over NICs as well. */
+/* The channel takes everything and brings nothing, one way or both, and no end is told: what is not
+ * answered goes over NICs as well. */
 START_TEST(channel_that_stands_still)
 {
     begin(3, on);
@@ -220,7 +227,8 @@ END_TEST
 
 START_TEST(off)
 {
-    start(2, (const char *[]){_i ? "0:NCCL_R2_INBAND=on" : "NCCL_R2_INBAND=off", NULL}); /* one end has it: as if none had */
+    start(2, (const char *[]){_i ? "0:NCCL_R2_INBAND=on" : "NCCL_R2_INBAND=off",
+                              NULL}); /* one end has it: as if none had */
     messages(4, 1000);
     rig_run(rig, RIG_S);
     ck_assert(!pair(0, 0)->inband.up && !pair(1, 0)->inband.up);
@@ -246,7 +254,8 @@ static void break_qp(int side, int nic)
     ck_assert_int_eq(inst(side)->v.modify_qp(pair(side, nic)->inband.qp, &attr, IBV_QP_STATE), 0);
 }
 
-/* A queue pair for messages breaks alone. It is found out when it is used, another pair carries the words, and it is made anew. */
+/* A queue pair for messages breaks alone. It is found out when it is used, another pair carries the
+ * words, and it is made anew. */
 START_TEST(broken_queue_pair)
 {
     uint32_t inc;
@@ -260,7 +269,8 @@ START_TEST(broken_queue_pair)
     finish(8, 500 * RIG_MS);
     for (int i = 0; i < 20 && pair(0, 1)->inc == inc; i++) { /* until its turn has come twice */
         rig_enter(&rig->side[0]);
-        r2_peer_emit(inst(0), comm(0)->peer, FO_MSG_BYE_OK, &(union fo_body){.bye_ok = {.dst = 77777, .src = 77777}});
+        r2_peer_emit(inst(0), comm(0)->peer, FO_MSG_BYE_OK,
+                     &(union fo_body){.bye_ok = {.dst = 77777, .src = 77777}});
         rig_kick(&rig->side[0]);
         rig_run(rig, 100 * RIG_MS);
     }
@@ -315,8 +325,10 @@ START_TEST(garbage)
     memset(msg, 0x5a, sizeof(msg));
     bad = inst(1)->bad_messages;
     rig_enter(&rig->side[0]);
-    ck_assert_int_eq(r2_inband_send(inst(0), comm(0)->peer, msg, sizeof(msg)), 0); /* not even sent: no record ends in it */
-    ck_assert_int_eq(ib_inband_send(&pair(0, 1)->inband, &inst(0)->inband[1], msg, sizeof(msg), 0), 0);
+    ck_assert_int_eq(r2_inband_send(inst(0), comm(0)->peer, msg, sizeof(msg)),
+                     0); /* not even sent: no record ends in it */
+    ck_assert_int_eq(ib_inband_send(&pair(0, 1)->inband, &inst(0)->inband[1], msg, sizeof(msg), 0),
+                     0);
     rig_run(rig, 10 * RIG_MS);
     ck_assert_uint_eq(inst(1)->bad_messages, bad + 1);
     ck_assert_uint_eq(inst(1)->inband_received, 1);
@@ -327,7 +339,8 @@ END_TEST
 
 static size_t one_long_record(uint8_t *msg, size_t room)
 {
-    union fo_body b = {.req = {.src = 1, .listen = 99999, .nnics = FO_MAX_NICS, .qps = 1, .host = "h"}};
+    union fo_body b = {
+        .req = {.src = 1, .listen = 99999, .nnics = FO_MAX_NICS, .qps = 1, .host = "h"}};
 
     for (int i = 0; i < FO_MAX_NICS; i++) {
         snprintf(b.req.nic[i].name, sizeof(b.req.nic[i].name), "nic%d", i);
@@ -345,7 +358,9 @@ START_TEST(long_lists_go_in_pieces)
     int pieces;
 
     begin(3, on);
-    while ((one = fo_pack(FO_MSG_SETTLED, &(union fo_body){.settled = {.dst = 99999, .src = 99999, .life = 1}}, msg + len, 6000 - len)) > 0) {
+    while ((one = fo_pack(FO_MSG_SETTLED,
+                          &(union fo_body){.settled = {.dst = 99999, .src = 99999, .life = 1}},
+                          msg + len, 6000 - len)) > 0) {
         len += one;
         records++;
     }
@@ -360,7 +375,10 @@ START_TEST(long_lists_go_in_pieces)
     rig_run(rig, 10 * RIG_MS);
     ck_assert_uint_eq(inst(1)->inband_received, 12);
     ck_assert_uint_eq(inst(1)->unknown_records - unknown, 2 * records);
-    len = one_long_record(msg, sizeof(msg)); /* what is longer than a message waits for the channel, and holds up nothing */
+    len = one_long_record(
+        msg,
+        sizeof(
+            msg)); /* what is longer than a message waits for the channel, and holds up nothing */
     ck_assert_uint_gt(len, IB_INBAND_MESSAGE);
     len += fo_pack(FO_MSG_BYE_OK, &body, msg + len, sizeof(msg) - len);
     rig_enter(&rig->side[0]);
@@ -380,7 +398,8 @@ START_TEST(buffers_come_back)
     for (int i = 0; i < 500; i++) {
         for (int s = 0; s < 2; s++) { /* each is heard by the other */
             rig_enter(&rig->side[s]);
-            r2_peer_emit(inst(s), comm(s)->peer, FO_MSG_BYE_OK, &(union fo_body){.bye_ok = {.dst = 77777, .src = 77777}});
+            r2_peer_emit(inst(s), comm(s)->peer, FO_MSG_BYE_OK,
+                         &(union fo_body){.bye_ok = {.dst = 77777, .src = 77777}});
             rig_kick(&rig->side[s]);
         }
         rig_run(rig, 100 * RIG_US);

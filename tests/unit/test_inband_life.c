@@ -1,4 +1,5 @@
-/* Control messages over NICs: what lives how long, who is asked when nobody answers (docs/design-inband.md). */
+/* Control messages over NICs: what lives how long, who is asked when nobody answers
+ * (docs/design-inband.md). */
 #include "tests/unit/race_rig.h"
 
 #include <errno.h>
@@ -7,7 +8,8 @@
 #include "plugin/r2_pair.h"
 #include "plugin/r2_pair_int.h"
 
-static const char *const on[] = {"NCCL_R2_INBAND=on", "NCCL_R2_GIVE_UP=100000", "NCCL_R2_BALANCE=off", NULL};
+static const char *const on[] = {"NCCL_R2_INBAND=on", "NCCL_R2_GIVE_UP=100000",
+                                 "NCCL_R2_BALANCE=off", NULL};
 
 static struct r2_inst *inst(int side)
 {
@@ -78,10 +80,12 @@ static void more_connect(int i)
     }
     ck_assert(more[i].tx && more[i].rx);
     rig_enter(&rig->side[0]);
-    ck_assert_int_eq(r2_net_reg(more[i].tx, out, sizeof(out), IB_PTR_HOST, 0, -1, &more[i].mr), R2_OK);
+    ck_assert_int_eq(r2_net_reg(more[i].tx, out, sizeof(out), IB_PTR_HOST, 0, -1, &more[i].mr),
+                     R2_OK);
 }
 
-/* Receivers are slow, so that all there is to say, for seconds, are words that need no answer: nothing goes over NICs, unless the channel stands still. */
+/* Receivers are slow, so that all there is to say, for seconds, are words that need no answer:
+ * nothing goes over NICs, unless the channel stands still. */
 START_TEST(slow_receivers)
 {
     struct r2_req *req;
@@ -122,7 +126,8 @@ END_TEST
 
 /* --- a pair's jobs --- */
 
-/* Completions of the messages over NIC 1 of process 0 show when the queue pairs of its NIC 0 are in error, or destroyed, and that is not known there yet. */
+/* Completions of the messages over NIC 1 of process 0 show when the queue pairs of its NIC 0 are in
+ * error, or destroyed, and that is not known there yet. */
 static int shows_late;
 static int (*true_get_async_event)(struct ibv_context *ctx, struct ibv_async_event *ev);
 
@@ -130,7 +135,8 @@ static int get_async_event_shows(struct ibv_context *ctx, struct ibv_async_event
 {
     const struct r2_pair *p = pair(0, 0);
 
-    if (p->state == R2_PAIR_DESTROY && p->job.busy && (shows_late ? p->inband.qp == NULL : !p->inband.up)) {
+    if (p->state == R2_PAIR_DESTROY && p->job.busy &&
+        (shows_late ? p->inband.qp == NULL : !p->inband.up)) {
         show_completions();
     }
     return true_get_async_event(ctx, ev);
@@ -138,7 +144,11 @@ static int get_async_event_shows(struct ibv_context *ctx, struct ibv_async_event
 
 static void send_announcement(uint32_t inc)
 {
-    union fo_body b = {.probe = {.nic = 0, .peer_nic = 0, .inc = inc, .flags = FO_PROBE_ASK, .addr.port.mtu = IBV_MTU_1024}};
+    union fo_body b = {.probe = {.nic = 0,
+                                 .peer_nic = 0,
+                                 .inc = inc,
+                                 .flags = FO_PROBE_ASK,
+                                 .addr.port.mtu = IBV_MTU_1024}};
     uint8_t msg[512];
     size_t len = fo_pack(FO_MSG_PROBE, &b, msg, sizeof(msg));
 
@@ -147,7 +157,8 @@ static void send_announcement(uint32_t inc)
     ck_assert_int_eq(ib_inband_send(&pair(1, 1)->inband, &inst(1)->inband[1], msg, len, 0), 0);
 }
 
-/* The peer announces another queue pair while ours is taken down: what it says is heard within the end of that job. */
+/* The peer announces another queue pair while ours is taken down: what it says is heard within the
+ * end of that job. */
 START_TEST(announced_while_it_is_taken_down)
 {
     begin(2, on);
@@ -173,7 +184,8 @@ END_TEST
 static struct ibv_srq *(*true_create_srq)(struct ibv_pd *pd, struct ibv_srq_init_attr *attr);
 static unsigned looked;
 
-/* Of a pair that has no queue pair: its job was back before that of the one that opens the pool has ended. */
+/* Of a pair that has no queue pair: its job was back before that of the one that opens the pool has
+ * ended. */
 static struct ibv_srq *create_srq_looks(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
     struct r2_pair other = {.inst = inst(0)};
@@ -203,12 +215,14 @@ START_TEST(pool_that_is_being_opened)
 }
 END_TEST
 
-/* Numbers are used again at once: a job that is out has made one with a number whose last messages are still there. They are those of the old one's peer. */
+/* Numbers are used again at once: a job that is out has made one with a number whose last messages
+ * are still there. They are those of the old one's peer. */
 START_TEST(number_of_a_queue_pair_that_is_being_made)
 {
     struct r2_pair *fresh = calloc(1, sizeof(*fresh));
     uint8_t msg[64];
-    size_t len = fo_pack(FO_MSG_BYE_OK, &(union fo_body){.bye_ok = {.dst = 99999, .src = 99999}}, msg, sizeof(msg));
+    size_t len = fo_pack(FO_MSG_BYE_OK, &(union fo_body){.bye_ok = {.dst = 99999, .src = 99999}},
+                         msg, sizeof(msg));
 
     begin(2, on);
     ck_assert_ptr_nonnull(fresh);
@@ -236,7 +250,8 @@ static int modify_qp_refuses(struct ibv_qp *qp, struct ibv_qp_attr *attr, int ma
 {
     int first = qp->context == inst(0)->nics.nic[0].ctx || qp->context == inst(1)->nics.nic[0].ctx;
 
-    return qp->srq && first && attr->qp_state == refused_state ? EINVAL : true_modify_qp(qp, attr, mask);
+    return qp->srq && first && attr->qp_state == refused_state ? EINVAL
+                                                               : true_modify_qp(qp, attr, mask);
 }
 
 /* ... and the next one may have it. */
@@ -258,7 +273,8 @@ START_TEST(number_of_a_queue_pair_that_could_not_be_made)
 }
 END_TEST
 
-/* A queue pair for messages that one end cannot connect: its pair is not made anew for ever, though its probe answers every time. */
+/* A queue pair for messages that one end cannot connect: its pair is not made anew for ever, though
+ * its probe answers every time. */
 START_TEST(never_comes_to_stand)
 {
     uint32_t before;
@@ -275,7 +291,8 @@ START_TEST(never_comes_to_stand)
     before = inst(0)->pair_inc + inst(1)->pair_inc;
     for (int i = 0; i < 3000; i++) {
         rig_enter(&rig->side[i & 1]);
-        r2_peer_emit(inst(i & 1), comm(i & 1)->peer, FO_MSG_BYE_OK, &(union fo_body){.bye_ok = {.dst = 77777, .src = 77777}});
+        r2_peer_emit(inst(i & 1), comm(i & 1)->peer, FO_MSG_BYE_OK,
+                     &(union fo_body){.bye_ok = {.dst = 77777, .src = 77777}});
         rig_kick(&rig->side[i & 1]);
         rig_run(rig, 10 * RIG_MS);
     }
@@ -284,7 +301,8 @@ START_TEST(never_comes_to_stand)
     inst(_i)->v.modify_qp = true_modify_qp;
     for (int i = 0; i < 2500 && !all_pairs_up(rig); i++) { /* and is when it can be: MEND_MAX_NS */
         rig_enter(&rig->side[i & 1]);
-        r2_peer_emit(inst(i & 1), comm(i & 1)->peer, FO_MSG_BYE_OK, &(union fo_body){.bye_ok = {.dst = 77777, .src = 77777}});
+        r2_peer_emit(inst(i & 1), comm(i & 1)->peer, FO_MSG_BYE_OK,
+                     &(union fo_body){.bye_ok = {.dst = 77777, .src = 77777}});
         rig_kick(&rig->side[i & 1]);
         rig_run(rig, 10 * RIG_MS);
     }
@@ -293,12 +311,14 @@ START_TEST(never_comes_to_stand)
 }
 END_TEST
 
-/* A message has come when its queue pair is taken down, and nobody has looked yet: it is heard, and its buffer is there for the next one. */
+/* A message has come when its queue pair is taken down, and nobody has looked yet: it is heard, and
+ * its buffer is there for the next one. */
 START_TEST(buffers_of_messages_that_nobody_has_looked_at)
 {
     struct fab_counters sum;
     uint8_t msg[64];
-    size_t len = fo_pack(FO_MSG_BYE_OK, &(union fo_body){.bye_ok = {.dst = 99999, .src = 99999}}, msg, sizeof(msg));
+    size_t len = fo_pack(FO_MSG_BYE_OK, &(union fo_body){.bye_ok = {.dst = 99999, .src = 99999}},
+                         msg, sizeof(msg));
 
     begin(2, on);
     for (int i = 0; i < IB_INBAND_RECVS + 8; i++) {
@@ -323,13 +343,15 @@ START_TEST(buffers_of_messages_that_nobody_has_looked_at)
 }
 END_TEST
 
-/* Two peers take nothing: what they keep busy is half of the buffers, and each of the others has one. */
+/* Two peers take nothing: what they keep busy is half of the buffers, and each of the others has
+ * one. */
 START_TEST(peers_that_take_nothing)
 {
     struct ib_inband_pool *pool;
     struct ib_inband_qp *q;
     uint8_t msg[64];
-    size_t len = fo_pack(FO_MSG_BYE_OK, &(union fo_body){.bye_ok = {.dst = 99999, .src = 99999}}, msg, sizeof(msg));
+    size_t len = fo_pack(FO_MSG_BYE_OK, &(union fo_body){.bye_ok = {.dst = 99999, .src = 99999}},
+                         msg, sizeof(msg));
 
     begin(2, on);
     pool = &inst(0)->inband[0];
@@ -356,12 +378,14 @@ START_TEST(peers_that_take_nothing)
 }
 END_TEST
 
-/* A way takes nothing: its queue pair says so by at most one time-out a second, and is found to be broken. */
+/* A way takes nothing: its queue pair says so by at most one time-out a second, and is found to be
+ * broken. */
 START_TEST(way_that_takes_nothing)
 {
     struct fab_counters sum;
     uint8_t msg[64];
-    size_t len = fo_pack(FO_MSG_BYE_OK, &(union fo_body){.bye_ok = {.dst = 99999, .src = 99999}}, msg, sizeof(msg));
+    size_t len = fo_pack(FO_MSG_BYE_OK, &(union fo_body){.bye_ok = {.dst = 99999, .src = 99999}},
+                         msg, sizeof(msg));
     uint64_t before;
     int s;
 

@@ -1,7 +1,8 @@
 /*
- * One incident, one verdict: what breaks again on a NIC pair is said, too, unless it is a consequence, and a flapping
- * link does not flood; a verdict that names suspects only waits for a better one, and one that comes later says which
- * it revises. The rule, and two processes with one connection.
+ * One incident, one verdict: what breaks again on a NIC pair is said, too, unless it is a
+ * consequence, and a flapping link does not flood; a verdict that names suspects only waits for a
+ * better one, and one that comes later says which it revises. The rule, and two processes with one
+ * connection.
  */
 #include "plugin/probe/probe_incident.h"
 #include "plugin/r2_locate.h"
@@ -46,16 +47,18 @@ START_TEST(rule)
 }
 END_TEST
 
-/* A life that ends every millisecond, of which each is a new one: a case at most every second in the end, and never
- * none. */
+/* A life that ends every millisecond, of which each is a new one: a case at most every second in
+ * the end, and never none. */
 START_TEST(flaps_do_not_flood)
 {
     uint64_t opened = 0, last = 0;
     unsigned cases = 0, repeats = 0;
 
     for (uint64_t now = 1; now <= 60000; now++) {
-        struct probe_again a = {
-            .found = PROBE_BLAME_LOCAL_LINK, .new_life = 1, .repeats = repeats, .since_opened = (now - opened) * MSEC};
+        struct probe_again a = {.found = PROBE_BLAME_LOCAL_LINK,
+                                .new_life = 1,
+                                .repeats = repeats,
+                                .since_opened = (now - opened) * MSEC};
 
         if (probe_incident_judge(&a) == PROBE_ANEW) {
             ck_assert_uint_le(now - last, 1000);
@@ -76,7 +79,8 @@ static struct r2_case *case_at(int side)
     struct r2_inst *inst = rig->side[side].inst;
 
     for (int i = 0; i < R2_CASES; i++) {
-        if (inst->cases[i].state != R2_CASE_FREE && inst->cases[i].nic == 0 && inst->cases[i].peer_nic == 0) {
+        if (inst->cases[i].state != R2_CASE_FREE && inst->cases[i].nic == 0 &&
+            inst->cases[i].peer_nic == 0) {
             return &inst->cases[i];
         }
     }
@@ -117,8 +121,8 @@ static void breaks(const char *fault)
     finish(1, BIG, 10 * RIG_S);
 }
 
-/* A queue pair breaks alone, or the cable, and the path is back; then, within a second after the verdict, the cable:
- * that is said. */
+/* A queue pair breaks alone, or the cable, and the path is back; then, within a second after the
+ * verdict, the cable: that is said. */
 START_TEST(another_incident_within_a_second)
 {
     uint64_t first, id;
@@ -141,7 +145,8 @@ START_TEST(another_incident_within_a_second)
     ck_assert(case_at(0) != NULL);
     ck_assert_uint_gt(case_at(0)->id, id);
     ck_assert_msg(case_at(0)->opened < rig_now(rig) && rig_now(rig) - first < RIG_S,
-                  "%llu ms: not within a second of the first", (unsigned long long)((rig_now(rig) - first) / RIG_MS));
+                  "%llu ms: not within a second of the first",
+                  (unsigned long long)((rig_now(rig) - first) / RIG_MS));
     ck_assert_msg(rig_until(rig, blames, 5 * RIG_S), "the second incident is not said");
     ck_assert_uint_eq(case_at(0)->repeats, 1);
     stop();
@@ -181,7 +186,8 @@ START_TEST(a_held_verdict_is_not_said_when_a_better_one_comes)
     ck_assert(!blames(rig));
     fire("h0:n0 down");
     ck_assert(rig_until(rig, decided, 2 * RIG_S));
-    ck_assert_msg(strstr(rig->last_warn[0], "R2-L01 host=host0 nic=fab0") != NULL, "%s", rig->last_warn[0]);
+    ck_assert_msg(strstr(rig->last_warn[0], "R2-L01 host=host0 nic=fab0") != NULL, "%s",
+                  rig->last_warn[0]);
     ck_assert_ptr_null(strstr(rig->last_warn[0], "revises="));
     ck_assert_int_eq(rig->side[0].inst->undecided.said, 0);
     ck_assert_ptr_null(strstr(rig->last_warn[1], "R2-F03"));
@@ -190,7 +196,8 @@ START_TEST(a_held_verdict_is_not_said_when_a_better_one_comes)
 }
 END_TEST
 
-/* The better one comes later: it says which line it revises, once; not after long, nor when the pair has been good again. */
+/* The better one comes later: it says which line it revises, once; not after long, nor when the
+ * pair has been good again. */
 START_TEST(a_verdict_says_which_it_revises)
 {
     enum { SOON, LATE, HEALED } how = (unsigned)_i;
@@ -206,10 +213,12 @@ START_TEST(a_verdict_says_which_it_revises)
     s = strstr(rig->last_warn[1], "R2-") != NULL; /* one of the two ends says it */
     said = rig->last_warn[s];
     ck_assert_msg(strstr(said, "R2-F03 ") && strstr(said, " since="), "%s", said);
-    snprintf(revises, sizeof(revises), " revises=R2-F03@%.13s ", strstr(said, " since=") + strlen(" since="));
+    snprintf(revises, sizeof(revises), " revises=R2-F03@%.13s ",
+             strstr(said, " since=") + strlen(" since="));
     snprintf(code, sizeof(code), "R2-L01 host=host%d nic=fab0", s);
     if (how == HEALED) {
-        rig->side[!s].inst->undecided = (struct r2_undecided){.said = 1, .peer = rig->side[!s].comm->peer}; /* as if it had said it, too */
+        rig->side[!s].inst->undecided = (struct r2_undecided){
+            .said = 1, .peer = rig->side[!s].comm->peer}; /* as if it had said it, too */
         fire("h0:n0 restore");
         ck_assert(rig_until(rig, returned, 5 * RIG_S));
         ck_assert_int_eq(rig->side[!s].inst->undecided.said, 0);
@@ -221,7 +230,8 @@ START_TEST(a_verdict_says_which_it_revises)
     ck_assert(rig_until(rig, blames, 2 * RIG_S));
     ck_assert_msg(strstr(said, code) != NULL, "%s", said);
     ck_assert_msg((strstr(said, revises) != NULL) == (how == SOON), "'%s' in '%s'", revises, said);
-    ck_assert_int_eq(rig->side[s].inst->undecided.said, how == LATE); /* after so long it is another fault */
+    ck_assert_int_eq(rig->side[s].inst->undecided.said,
+                     how == LATE); /* after so long it is another fault */
     stop();
 }
 END_TEST
@@ -232,13 +242,14 @@ static int say_nothing(struct rig *r, int from, int type, union fo_body *body)
 }
 
 /*
- * RC gives up on the probe before it gives up on the data, and the peer's process says nothing: its host may stand
- * still. The pair waits for a new queue pair then, and cannot be asked; that it was, and has not answered, counts.
+ * RC gives up on the probe before it gives up on the data, and the peer's process says nothing: its
+ * host may stand still. The pair waits for a new queue pair then, and cannot be asked; that it was,
+ * and has not answered, counts.
  */
 START_TEST(a_question_that_rc_gave_up_is_not_answered)
 {
-    start(2, (const char *[]){"NCCL_IB_TIMEOUT=17", "NCCL_IB_RETRY_CNT=3", "NCCL_R2_T_PACKET=100", "NCCL_R2_LOOK=60000",
-                              NULL});
+    start(2, (const char *[]){"NCCL_IB_TIMEOUT=17", "NCCL_IB_RETRY_CNT=3", "NCCL_R2_T_PACKET=100",
+                              "NCCL_R2_LOOK=60000", NULL});
     wait_probes();
     messages(2, BIG);
     recv_post(0, BIG);
@@ -253,7 +264,8 @@ START_TEST(a_question_that_rc_gave_up_is_not_answered)
     ck_assert_int_eq(case_at(0)->facts.peer, PROBE_TIMEOUT);
     ck_assert_int_eq(case_at(0)->facts.direct, PROBE_TIMEOUT);
     /* the other paths have not been asked: nothing says that the job goes on */
-    ck_assert_msg(strstr(rig->last_warn[0], "R2-F03 ") && !strstr(rig->last_warn[0], " fate="), "%s", rig->last_warn[0]);
+    ck_assert_msg(strstr(rig->last_warn[0], "R2-F03 ") && !strstr(rig->last_warn[0], " fate="),
+                  "%s", rig->last_warn[0]);
     rig->filter = NULL;
     fire("h1:n0 restore");
     fire("h1:n1 restore");
@@ -266,7 +278,8 @@ END_TEST
 
 /* --- what is no verdict --- */
 
-/* The channel goes: said when it does not come back for 10 s, at both ends, once; data goes on. Then anew. */
+/* The channel goes: said when it does not come back for 10 s, at both ends, once; data goes on.
+ * Then anew. */
 START_TEST(a_channel_that_does_not_come_back)
 {
     start(2, (const char *[]){FAST, NULL});
@@ -282,9 +295,14 @@ START_TEST(a_channel_that_does_not_come_back)
         rig_run(rig, 9 * RIG_S);
         ck_assert(!blames(rig));
         rig_run(rig, 2 * RIG_S);
-        ck_assert_msg(strstr(rig->last_warn[0], "R2-O01 host=host1 nic=- blame=oob-channel ") != NULL, "%s", rig->last_warn[0]);
-        ck_assert_msg(strstr(rig->last_warn[1], "R2-O01 host=host0 nic=- blame=oob-channel ") != NULL, "%s", rig->last_warn[1]);
-        ck_assert_ptr_nonnull(strstr(rig->last_warn[0], " how=channel:lost fate=continues do=check-oob-network"));
+        ck_assert_msg(strstr(rig->last_warn[0], "R2-O01 host=host1 nic=- blame=oob-channel ") !=
+                          NULL,
+                      "%s", rig->last_warn[0]);
+        ck_assert_msg(strstr(rig->last_warn[1], "R2-O01 host=host0 nic=- blame=oob-channel ") !=
+                          NULL,
+                      "%s", rig->last_warn[1]);
+        ck_assert_ptr_nonnull(
+            strstr(rig->last_warn[0], " how=channel:lost fate=continues do=check-oob-network"));
         forget_warnings();
         rig_run(rig, 30 * RIG_S);
         ck_assert(!blames(rig));
@@ -297,7 +315,8 @@ START_TEST(a_channel_that_does_not_come_back)
 }
 END_TEST
 
-/* Its process was blamed when the time was over. It speaks again, over NICs, and the channel is still lost. */
+/* Its process was blamed when the time was over. It speaks again, over NICs, and the channel is
+ * still lost. */
 START_TEST(a_channel_that_is_lost_still)
 {
     struct r2_inst *inst;
@@ -316,7 +335,8 @@ START_TEST(a_channel_that_is_lost_still)
     process_go(1, inst);
     rig_run(rig, 5 * RIG_S);
     ck_assert(!r2_news_peer_blamed(rig->side[0].inst, rig->side[0].comm->peer));
-    ck_assert_msg(strstr(rig->last_warn[0], "R2-O01 host=host1 nic=- ") != NULL, "%s", rig->last_warn[0]);
+    ck_assert_msg(strstr(rig->last_warn[0], "R2-O01 host=host1 nic=- ") != NULL, "%s",
+                  rig->last_warn[0]);
     rig_oob_cut(rig, 0);
     rig_run(rig, RIG_S);
     stop();
@@ -342,14 +362,19 @@ START_TEST(an_option_that_cannot_be_obeyed)
     start(2, (const char *[]){FAST, NULL});
     r2_log_flush();
     rig_enter(&rig->side[1]);
-    snprintf(rig->side[1].inst->cfg.error, sizeof(rig->side[1].inst->cfg.error), "NCCL_R2_X=1: 2 to 3 is allowed");
+    snprintf(rig->side[1].inst->cfg.error, sizeof(rig->side[1].inst->cfg.error),
+             "NCCL_R2_X=1: 2 to 3 is allowed");
     n_lines = 0;
     r2_log_sink_set(take_line);
     ck_assert_int_eq(r2_net_listen(rig->side[1].inst, 0, handle, &none), R2_ERR_CONFIG);
     r2_log_flush();
     r2_log_sink_set(NULL);
     ck_assert_int_eq(n_lines, 2);
-    ck_assert_msg(strstr(lines[0], "R2-C01 host=host1 nic=- blame=configuration how=option fate=ends do=correct-option"), "%s", lines[0]);
+    ck_assert_msg(
+        strstr(
+            lines[0],
+            "R2-C01 host=host1 nic=- blame=configuration how=option fate=ends do=correct-option"),
+        "%s", lines[0]);
     ck_assert_msg(strstr(lines[1], "NCCL_R2_X=1: 2 to 3 is allowed"), "%s", lines[1]);
     stop();
 }

@@ -1,6 +1,7 @@
 /*
- * An instance with its threads on devices made by hand, one of which keeps whoever reads its port: events are taken and
- * the instance is taken down without waiting for it, and what its driver still uses stays.
+ * An instance with its threads on devices made by hand, one of which keeps whoever reads its port:
+ * events are taken and the instance is taken down without waiting for it, and what its driver still
+ * uses stays.
  */
 #include <check.h>
 #include <errno.h>
@@ -32,7 +33,8 @@ static int query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_att
     return port_read(ctx, port, attr);
 }
 
-static struct r2_oob *oob_create(void *arg, const struct r2_oob_events *ev, char *why, size_t why_len)
+static struct r2_oob *oob_create(void *arg, const struct r2_oob_events *ev, char *why,
+                                 size_t why_len)
 {
     struct r2_oob_tcp_config tcp = {
         .ifname = "lo", .family = "", .hello_timeout_ns = 1000000000, .keepalive_ns = 1000000000};
@@ -95,10 +97,12 @@ static void look_hangs(enum ibv_event_type type)
     ck_assert_msg(sem_timedwait(&inside, &ts) == 0, "nobody reads the port");
 }
 
-/* The service thread goes on while a driver keeps the one who reads a port; what was read counts when it returns. */
+/* The service thread goes on while a driver keeps the one who reads a port; what was read counts
+ * when it returns. */
 START_TEST(events_do_not_wait_for_a_driver)
 {
-    static const enum ibv_event_type type[] = {IBV_EVENT_PORT_ACTIVE, IBV_EVENT_GID_CHANGE, IBV_EVENT_LID_CHANGE};
+    static const enum ibv_event_type type[] = {IBV_EVENT_PORT_ACTIVE, IBV_EVENT_GID_CHANGE,
+                                               IBV_EVENT_LID_CHANGE};
 
     fake_dev[0].port[1].attr.state = IBV_PORT_DOWN;
     look_hangs(type[_i]);
@@ -113,7 +117,8 @@ START_TEST(events_do_not_wait_for_a_driver)
 }
 END_TEST
 
-/* A port that is given up while it is being read: what was read may be of before that, and it is read again. */
+/* A port that is given up while it is being read: what was read may be of before that, and it is
+ * read again. */
 START_TEST(a_look_from_before_a_port_went_down_counts_for_nothing)
 {
     look_hangs(IBV_EVENT_PORT_ACTIVE);
@@ -121,7 +126,8 @@ START_TEST(a_look_from_before_a_port_went_down_counts_for_nothing)
     ck_assert(comes_to(0, IB_NIC_DOWN));
     sem_post(&hold); /* "ACTIVE" */
     sem_wait(&inside);
-    ck_assert_int_eq(ib_nic_state_get(&inst->nics.nic[0]), IB_NIC_DOWN); /* asked again, and not answered yet */
+    ck_assert_int_eq(ib_nic_state_get(&inst->nics.nic[0]),
+                     IB_NIC_DOWN); /* asked again, and not answered yet */
     atomic_store(&stuck, 0);
     sem_post(&hold);
     ck_assert(comes_to(0, IB_NIC_UP));
@@ -138,8 +144,8 @@ static uint64_t now_ms(void)
     return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
-/* Taken down while a look is stuck: in time, the device stays open, and the driver may return at any later time into
- * memory that is still there. */
+/* Taken down while a look is stuck: in time, the device stays open, and the driver may return at
+ * any later time into memory that is still there. */
 START_TEST(taken_down_under_a_driver_that_does_not_return)
 {
     uint64_t begun = now_ms();
@@ -148,7 +154,8 @@ START_TEST(taken_down_under_a_driver_that_does_not_return)
     r2_inst_destroy(inst);
     ck_assert_uint_lt(now_ms() - begun, LIMIT_MS);
     ck_assert_int_eq(fake_dev[0].opened, 1);
-    ck_assert_int_eq(fake_dev[1].opened, 1); /* the instance stays whole: one job may reach all of it */
+    ck_assert_int_eq(fake_dev[1].opened,
+                     1); /* the instance stays whole: one job may reach all of it */
     ck_assert_ptr_eq(inst->nics.nic[0].ctx, &fake_dev[0].ctx);
     ck_assert_uint_eq(inst->nics.nic[0].addr.lid, 0);
     fake_dev[0].port[1].attr.lid = 77;

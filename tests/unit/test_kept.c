@@ -1,4 +1,5 @@
-/* Queue pairs that a driver refuses to destroy: what their NICs may still read and write stays registered and in its place. */
+/* Queue pairs that a driver refuses to destroy: what their NICs may still read and write stays
+ * registered and in its place. */
 #include "tests/unit/race_rig.h"
 
 #include <errno.h>
@@ -72,7 +73,8 @@ static void in_place(const struct ibv_mr *mr)
     unsigned char pages[64];
 
     ck_assert_uint_le(mr->length, sizeof(pages) * 4096);
-    ck_assert_msg(mincore(mr->addr, mr->length, pages) == 0, "memory that is registered is not there any more: %s", strerror(errno));
+    ck_assert_msg(mincore(mr->addr, mr->length, pages) == 0,
+                  "memory that is registered is not there any more: %s", strerror(errno));
 }
 
 /* Row: which end; whether size records are, too. */
@@ -110,12 +112,14 @@ START_TEST(the_memory_of_a_path_stays)
 }
 END_TEST
 
-/* So does that of a life which is over while the connection goes on, in a life that has memory of its own. */
+/* So does that of a life which is over while the connection goes on, in a life that has memory of
+ * its own. */
 START_TEST(the_memory_of_an_old_life_stays)
 {
     const struct ibv_mr *old;
 
-    start(NICS, (const char *[]){"NCCL_R2_T_PACKET=100", "NCCL_R2_T_RETURN=100", "NCCL_R2_WATCHDOG=off", NULL});
+    start(NICS, (const char *[]){"NCCL_R2_T_PACKET=100", "NCCL_R2_T_RETURN=100",
+                                 "NCCL_R2_WATCHDOG=off", NULL});
     messages(4, 1000);
     hook(_i);
     old = comm(_i)->link.path[0].ring_mr;

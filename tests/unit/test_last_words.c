@@ -1,4 +1,5 @@
-/* The end of a process in the middle of everything (P28): its last words say what has landed, and no more than that. */
+/* The end of a process in the middle of everything (P28): its last words say what has landed, and
+ * no more than that. */
 #include "tests/unit/race_rig.h"
 
 #include <time.h>
@@ -21,7 +22,8 @@ static uint64_t real_ns(void)
 static const struct fo_fenced *bye_of_receiver(void)
 {
     for (unsigned i = rig->sent_count; i-- > 0;) {
-        if (rig->sent[i % RIG_MAX_SENT].from == 1 && rig->sent[i % RIG_MAX_SENT].type == FO_MSG_BYE) {
+        if (rig->sent[i % RIG_MAX_SENT].from == 1 &&
+            rig->sent[i % RIG_MAX_SENT].type == FO_MSG_BYE) {
             return &rig->sent[i % RIG_MAX_SENT].body.fenced;
         }
     }
@@ -62,7 +64,8 @@ START_TEST(what_has_landed_is_in_the_last_words)
 }
 END_TEST
 
-/* NCCL's thread is inside and does not come out: the end waits for it no longer than it may, and claims nothing of what it may be writing. */
+/* NCCL's thread is inside and does not come out: the end waits for it no longer than it may, and
+ * claims nothing of what it may be writing. */
 START_TEST(nothing_is_claimed_of_what_somebody_writes)
 {
     uint64_t from;

@@ -1,7 +1,9 @@
-/* A NIC whose driver registers late: its key stands as 0 in the CTS (protocol section 4), and comes while messages wait. */
+/* A NIC whose driver registers late: its key stands as 0 in the CTS (protocol section 4), and comes
+ * while messages wait. */
 #include "tests/unit/race_rig.h"
 
-/* R's memory is not registered on NIC 0 when its receives are posted, and is when the messages are sent. */
+/* R's memory is not registered on NIC 0 when its receives are posted, and is when the messages are
+ * sent. */
 static void key_late(int n, size_t size)
 {
     struct ibv_mr *late = atomic_exchange(&r_mr->mr[0], NULL);
@@ -35,7 +37,8 @@ START_TEST(key_that_comes_late)
 }
 END_TEST
 
-/* The only NIC that has it is lost: the message waits for that one, or for the end, and is never posted with a key of 0. */
+/* The only NIC that has it is lost: the message waits for that one, or for the end, and is never
+ * posted with a key of 0. */
 START_TEST(key_that_comes_late_and_the_other_nic_dies)
 {
     uint64_t from;

@@ -1,5 +1,6 @@
-/* What the NICs of both ends move while a probe goes unanswered: the pure parts (probe_load), the words about it
- * between processes of a host (board) and of a connection (LOAD). In instances: test_congest.c. */
+/* What the NICs of both ends move while a probe goes unanswered: the pure parts (probe_load), the
+ * words about it between processes of a host (board) and of a connection (LOAD). In instances:
+ * test_congest.c. */
 #include "tests/unit/board_rig.h"
 
 #include "plugin/failover/fo_proto.h"
@@ -17,8 +18,9 @@ START_TEST(the_best_rate_is_kept)
     static const struct {
         uint64_t at, moved, rate; /* ms, MB, MB/s after it */
     } step[] = {
-        {1000, 5, 0},      {1050, 50, 0},   {1100, 15, 100},                 /* of 100 ms, not of its best half */
-        {1300, 16, 100},   {1400, 96, 800}, {1500, 96, 800}, {1600, 3, 800}, /* a process has gone: begins anew */
+        {1000, 5, 0},      {1050, 50, 0},   {1100, 15, 100}, /* of 100 ms, not of its best half */
+        {1300, 16, 100},   {1400, 96, 800}, {1500, 96, 800},
+        {1600, 3, 800}, /* a process has gone: begins anew */
         {1700, 103, 1000},
     };
     struct probe_peak p = {0};
@@ -51,9 +53,11 @@ START_TEST(time_of_what_is_queued)
         struct probe_load l = {.queued = row[i].queued, .rate = row[i].rate};
         uint64_t ns = probe_load_expect(&l, l.queued);
 
-        ck_assert_msg(ns <= row[i].ns + 1000 && ns + 1000 >= row[i].ns, "row %u: %llu", i, (unsigned long long)ns);
+        ck_assert_msg(ns <= row[i].ns + 1000 && ns + 1000 >= row[i].ns, "row %u: %llu", i,
+                      (unsigned long long)ns);
     }
-    ck_assert_uint_lt(probe_load_expect(&(struct probe_load){.rate = 1}, UINT64_MAX), UINT64_MAX / 8);
+    ck_assert_uint_lt(probe_load_expect(&(struct probe_load){.rate = 1}, UINT64_MAX),
+                      UINT64_MAX / 8);
 }
 END_TEST
 
@@ -61,7 +65,8 @@ END_TEST
 
 static struct probe_load load_of(uint64_t at_ms, uint64_t moved, uint64_t rate, uint64_t age_ms)
 {
-    return (struct probe_load){.at = S + at_ms * MS, .moved = moved, .rate = rate, .age = age_ms * MS};
+    return (struct probe_load){
+        .at = S + at_ms * MS, .moved = moved, .rate = rate, .age = age_ms * MS};
 }
 
 #define FRESH (50 * MS)
@@ -79,12 +84,24 @@ START_TEST(what_an_end_does)
     } row[] = {
         {"nothing is said", {{0}}, 30, PROBE_ACTIVITY_UNKNOWN},
         {"long silent", {{1, 5 * MB, MB, 90}, {30, 5 * MB, MB, 119}}, 30, PROBE_ACTIVITY_SILENT},
-        {"never moved", {{1, 0, 0, UINT64_MAX / MS}, {30, 0, 0, UINT64_MAX / MS}}, 30, PROBE_ACTIVITY_SILENT},
-        {"silent since", {{1, 5 * MB, 10 * MB, 1}, {30, 5 * MB, 10 * MB, 30}}, 52, PROBE_ACTIVITY_SILENT},
-        {"not long enough", {{1, 5 * MB, 10 * MB, 1}, {30, 5 * MB, 10 * MB, 30}}, 49, PROBE_ACTIVITY_MOVES},
+        {"never moved",
+         {{1, 0, 0, UINT64_MAX / MS}, {30, 0, 0, UINT64_MAX / MS}},
+         30,
+         PROBE_ACTIVITY_SILENT},
+        {"silent since",
+         {{1, 5 * MB, 10 * MB, 1}, {30, 5 * MB, 10 * MB, 30}},
+         52,
+         PROBE_ACTIVITY_SILENT},
+        {"not long enough",
+         {{1, 5 * MB, 10 * MB, 1}, {30, 5 * MB, 10 * MB, 30}},
+         49,
+         PROBE_ACTIVITY_MOVES},
         {"moves", {{1, 0, 100 * MB, 1}, {41, 800000, 100 * MB, 1}}, 41, PROBE_ACTIVITY_MOVES},
         {"busy", {{1, 0, 100 * MB, 1}, {41, 1200000, 100 * MB, 1}}, 41, PROBE_ACTIVITY_BUSY},
-        {"busy, and silent since", {{1, 0, 100 * MB, 1}, {41, 1200000, 100 * MB, 1}}, 92, PROBE_ACTIVITY_SILENT},
+        {"busy, and silent since",
+         {{1, 0, 100 * MB, 1}, {41, 1200000, 100 * MB, 1}},
+         92,
+         PROBE_ACTIVITY_SILENT},
         {"rate unknown, little", {{1, 0, 0, 1}, {41, 65535, 0, 1}}, 41, PROBE_ACTIVITY_MOVES},
         {"rate unknown", {{1, 0, 0, 1}, {41, 65536, 0, 1}}, 41, PROBE_ACTIVITY_BUSY},
         {"was busy at first",
@@ -94,8 +111,14 @@ START_TEST(what_an_end_does)
           {195, 6 * MB + 2, 100 * MB, 1}},
          195,
          PROBE_ACTIVITY_MOVES},
-        {"a process has gone", {{1, 9 * MB, 100 * MB, 1}, {30, 3 * MB, 100 * MB, 1}}, 30, PROBE_ACTIVITY_MOVES},
-        {"late word", {{41, 1200000, 100 * MB, 60}, {1, 0, 100 * MB, 1}}, 41, PROBE_ACTIVITY_SILENT},
+        {"a process has gone",
+         {{1, 9 * MB, 100 * MB, 1}, {30, 3 * MB, 100 * MB, 1}},
+         30,
+         PROBE_ACTIVITY_MOVES},
+        {"late word",
+         {{41, 1200000, 100 * MB, 60}, {1, 0, 100 * MB, 1}},
+         41,
+         PROBE_ACTIVITY_SILENT},
         {"one moment", {{1, 0, 1, 0}, {1, 5 * MB, 1, 0}}, 1, PROBE_ACTIVITY_MOVES},
     };
 
@@ -104,7 +127,8 @@ START_TEST(what_an_end_does)
         enum probe_activity e;
 
         for (int k = 0; k < 4 && row[i].say[k].at; k++) {
-            struct probe_load l = load_of(row[i].say[k].at, row[i].say[k].moved, row[i].say[k].rate, row[i].say[k].age);
+            struct probe_load l = load_of(row[i].say[k].at, row[i].say[k].moved, row[i].say[k].rate,
+                                          row[i].say[k].age);
 
             probe_track_take(&t, &l, T0 + row[i].say[k].at * MS);
         }
@@ -176,8 +200,10 @@ START_TEST(others_loads_are_added_up)
     struct r2_board_load sum = {.moved = 1, .queued = 2, .moved_at = 3};
 
     for (int i = 0; i < 3; i++) {
-        struct r2_board_load l = {
-            .moved = 1000u << (8 * i), .queued = 10u << i, .front = 1u << i, .moved_at = 100 - (unsigned)i};
+        struct r2_board_load l = {.moved = 1000u << (8 * i),
+                                  .queued = 10u << i,
+                                  .front = 1u << i,
+                                  .moved_at = 100 - (unsigned)i};
 
         b[i] = must_open();
         r2_board_nic_set(b[i], i, &nic); /* each counts its NICs in its own order */
@@ -188,7 +214,8 @@ START_TEST(others_loads_are_added_up)
     r2_board_load_add(b[0], 77, 2, 0, &sum);
     r2_board_load_add(b[0], 78, 1, 0, &sum);
     ck_assert(sum.moved == 1 && sum.queued == 2 && sum.moved_at == 3);
-    r2_board_load_add(b[0], 77, 1, 0, &sum); /* of the others: what this one has moved it knows itself */
+    r2_board_load_add(b[0], 77, 1, 0,
+                      &sum); /* of the others: what this one has moved it knows itself */
     ck_assert_uint_eq(sum.moved, 1 + 256000 + 65536000);
     ck_assert_uint_eq(sum.queued, 2 + 20 + 40);
     ck_assert_uint_eq(sum.front, 2 + 4);
@@ -199,8 +226,9 @@ START_TEST(others_loads_are_added_up)
     ck_assert(sum.moved == 256000 && sum.queued == 20 && sum.moved_at == 1000);
     sum = (struct r2_board_load){0};
     r2_board_load_add(b[0], 77, 1, 99 + R2_BOARD_STALE, &sum);
-    ck_assert(sum.moved == 256000 && sum.queued == 0 && sum.front == 0); /* it stands still for too long */
-    b[2] = must_open(); /* who takes the slot has moved nothing */
+    ck_assert(sum.moved == 256000 && sum.queued == 0 &&
+              sum.front == 0); /* it stands still for too long */
+    b[2] = must_open();        /* who takes the slot has moved nothing */
     r2_board_nic_set(b[2], 2, &nic);
     sum = (struct r2_board_load){0};
     r2_board_load_add(b[0], 77, 1, 0, &sum);
@@ -211,7 +239,8 @@ START_TEST(others_loads_are_added_up)
 }
 END_TEST
 
-/* The fastest that others have said lately; nothing of this process, of another NIC, of long ago, of the future. */
+/* The fastest that others have said lately; nothing of this process, of another NIC, of long ago,
+ * of the future. */
 START_TEST(tempo_of_others)
 {
     struct r2_board *b[3] = {must_open(), must_open(), must_open()};
@@ -223,14 +252,19 @@ START_TEST(tempo_of_others)
     }
     ck_assert_int_eq(r2_board_tempo_best(b[0], 77, 1, 1000, 500, &t), 0); /* nobody has said any */
     r2_board_tempo_set(b[0], 0, &(struct r2_board_tempo){.rate = 90, .least = 80, .at = 900});
-    r2_board_tempo_set(b[1], 1, &(struct r2_board_tempo){.rate = 50, .least = 40, .wait_us = 3, .busy = 1024, .parts = 65535, .at = 900});
+    r2_board_tempo_set(
+        b[1], 1,
+        &(struct r2_board_tempo){
+            .rate = 50, .least = 40, .wait_us = 3, .busy = 1024, .parts = 65535, .at = 900});
     r2_board_tempo_set(b[2], 2, &(struct r2_board_tempo){.rate = 60, .least = 30, .at = 950});
-    r2_board_tempo_set(b[2], R2_BOARD_NICS, &(struct r2_board_tempo){.rate = 99, .least = 99, .at = 950});
+    r2_board_tempo_set(b[2], R2_BOARD_NICS,
+                       &(struct r2_board_tempo){.rate = 99, .least = 99, .at = 950});
     r2_board_tempo_set(b[2], -1, &(struct r2_board_tempo){.rate = 99, .least = 99, .at = 950});
     ck_assert_int_eq(r2_board_tempo_best(b[0], 77, 2, 1000, 500, &t), 0);
     ck_assert_int_eq(r2_board_tempo_best(b[0], 78, 1, 1000, 500, &t), 0);
     ck_assert_int_eq(r2_board_tempo_best(b[0], 77, 1, 1000, 500, &t), 1);
-    ck_assert(t.rate == 50 && t.least == 40 && t.wait_us == 3 && t.busy == 1024 && t.parts == 65535 && t.at == 900);
+    ck_assert(t.rate == 50 && t.least == 40 && t.wait_us == 3 && t.busy == 1024 &&
+              t.parts == 65535 && t.at == 900);
     ck_assert_int_eq(r2_board_tempo_best(b[0], 77, 1, 1000, 60, &t), 1); /* the other is older */
     ck_assert_uint_eq(t.rate, 60);
     ck_assert_int_eq(r2_board_tempo_best(b[0], 77, 1, 1000, 20, &t), 0);
@@ -242,7 +276,10 @@ START_TEST(tempo_of_others)
     r2_board_nic_set(b[1], 1, &nic);
     ck_assert_int_eq(r2_board_tempo_best(b[0], 77, 1, 1000, 500, &t), 1);
     ck_assert_uint_eq(t.rate, 60);
-    r2_board_tempo_set(b[1], 2, &(struct r2_board_tempo){.rate = 70, .least = 10, .at = 950}); /* nor is it when this one says something */
+    r2_board_tempo_set(
+        b[1], 2,
+        &(struct r2_board_tempo){
+            .rate = 70, .least = 10, .at = 950}); /* nor is it when this one says something */
     ck_assert_int_eq(r2_board_tempo_best(b[0], 77, 1, 1000, 500, &t), 1);
     ck_assert_uint_eq(t.rate, 60);
     for (int i = 0; i < 3; i++) {
@@ -251,7 +288,8 @@ START_TEST(tempo_of_others)
 }
 END_TEST
 
-/* The slot of somebody who does not know of flows has those of the one before; they have another incarnation. */
+/* The slot of somebody who does not know of flows has those of the one before; they have another
+ * incarnation. */
 START_TEST(flows_are_of_who_holds_the_slot)
 {
     struct r2_board *b[2] = {must_open(), must_open()};
@@ -263,13 +301,15 @@ START_TEST(flows_are_of_who_holds_the_slot)
     r2_board_flow_set(b[1], 2, &flow);
     r2_board_flow_set(b[1], R2_BOARD_NICS, &flow);
     r2_board_flow_set(b[1], -1, &flow);
-    ck_assert(r2_board_slot_alive(b[0], 1) && !r2_board_slot_alive(b[0], 0) && !r2_board_slot_alive(b[0], 2));
+    ck_assert(r2_board_slot_alive(b[0], 1) && !r2_board_slot_alive(b[0], 0) &&
+              !r2_board_slot_alive(b[0], 2));
     ck_assert(!r2_board_slot_alive(b[0], -1) && !r2_board_slot_alive(b[0], R2_BOARD_SLOTS));
     ck_assert(r2_board_slot_flow(b[0], 1, 2, &got));
     ck_assert(got.conns == 3 && got.rows == 5 && got.demand == 1000000);
     ck_assert(!r2_board_slot_flow(b[0], 1, 1, &got));
     ck_assert(!r2_board_slot_flow(b[1], 1, 2, &got)); /* its own */
-    ck_assert(!r2_board_slot_flow(b[0], R2_BOARD_SLOTS, 2, &got) && !r2_board_slot_flow(b[0], 1, R2_BOARD_NICS, &got));
+    ck_assert(!r2_board_slot_flow(b[0], R2_BOARD_SLOTS, 2, &got) &&
+              !r2_board_slot_flow(b[0], 1, R2_BOARD_NICS, &got));
     fd = open(path, O_RDWR);
     ck_assert(fd >= 0 && pread(fd, &later, 8, 4096 + 8192) == 8);
     later += 2;
@@ -312,8 +352,8 @@ START_TEST(the_record)
         type = fo_unpack(&r, &b, &reason);
         ck_assert_msg(type == (lie ? -1 : FO_MSG_LOAD), "lie %d was believed", lie);
         if (!lie) {
-            ck_assert(b.load.nic == a.load.nic && b.load.peer_nic == 3 && b.load.flags == FO_LOAD_ASK &&
-                      b.load.moved == UINT64_MAX);
+            ck_assert(b.load.nic == a.load.nic && b.load.peer_nic == 3 &&
+                      b.load.flags == FO_LOAD_ASK && b.load.moved == UINT64_MAX);
             ck_assert(b.load.queued == a.load.queued && b.load.front == 9 && b.load.age == 7 &&
                       b.load.rate == a.load.rate && b.load.at == a.load.at);
         }

@@ -21,7 +21,8 @@ static atomic_int in_sink;
 static void sink(enum r2_log_level level, const char *file, int line, const char *msg)
 {
     ck_assert_int_eq(atomic_fetch_add(&in_sink, 1), 0);
-    ck_assert(strstr(file, "test_log.c") != NULL || strstr(msg, "dropped") != NULL || strstr(msg, " more ") != NULL);
+    ck_assert(strstr(file, "test_log.c") != NULL || strstr(msg, "dropped") != NULL ||
+              strstr(msg, " more ") != NULL);
     if (seen_count < KEEP) {
         seen[seen_count].level = level;
         snprintf(seen[seen_count].text, sizeof(seen[0].text), "%s", msg);
@@ -61,7 +62,8 @@ START_TEST(prefix_order_and_level)
 }
 END_TEST
 
-/* Of a kind of which there are many: the first ones, and how many more; another kind and other lines are not touched; at TRACE all. */
+/* Of a kind of which there are many: the first ones, and how many more; another kind and other
+ * lines are not touched; at TRACE all. */
 START_TEST(many_lines_are_counted)
 {
     use_sink();
@@ -80,7 +82,8 @@ START_TEST(many_lines_are_counted)
     r2_log_flush();
     if (_i == 0) {
         ck_assert_int_eq(seen_count, R2_LOG_FIRST + 3);
-        ck_assert_str_eq(seen[seen_count - 1].text, "NET/R2 : 84 more connections stand (r2_stat -c lists them)");
+        ck_assert_str_eq(seen[seen_count - 1].text,
+                         "NET/R2 : 84 more connections stand (r2_stat -c lists them)");
         ck_assert_int_eq(seen[seen_count - 1].level, R2_LOG_INFO);
     }
     seen_count = 0;
@@ -114,8 +117,9 @@ START_TEST(full_queue_keeps_warnings)
 
     use_sink();
     R2_WARN("first");
-    for (int i = 0; i < 1000; i++)
+    for (int i = 0; i < 1000; i++) {
         R2_INFO("info %d", i);
+    }
     R2_WARN("last");
     ck_assert_uint_eq(r2_log_dropped(), 1002 - 256);
     r2_log_flush();
@@ -138,8 +142,9 @@ END_TEST
 START_TEST(full_of_warnings)
 {
     use_sink();
-    for (int i = 0; i < 300; i++)
+    for (int i = 0; i < 300; i++) {
         R2_WARN("warn %d", i);
+    }
     R2_INFO("no room for this");
     r2_log_flush();
     ck_assert_int_eq(seen_count, 257);
@@ -198,17 +203,20 @@ static void *writer(void *arg)
     return NULL;
 }
 
-/* Each thread flushes after each line, so nothing may be dropped, overtaken or handed to the sink by two at once. */
+/* Each thread flushes after each line, so nothing may be dropped, overtaken or handed to the sink
+ * by two at once. */
 START_TEST(many_writers)
 {
     pthread_t t[WRITERS];
     int next[WRITERS] = {0}, w, n;
 
     use_sink();
-    for (int i = 0; i < WRITERS; i++)
+    for (int i = 0; i < WRITERS; i++) {
         ck_assert_int_eq(pthread_create(&t[i], NULL, writer, (void *)(intptr_t)i), 0);
-    for (int i = 0; i < WRITERS; i++)
+    }
+    for (int i = 0; i < WRITERS; i++) {
         pthread_join(t[i], NULL);
+    }
     ck_assert_int_eq(seen_count, WRITERS * PER);
     for (int i = 0; i < seen_count; i++) {
         ck_assert_int_eq(sscanf(seen[i].text, "NET/R2 : writer %d line %d", &w, &n), 2);
@@ -221,8 +229,9 @@ START_TEST(status_has_a_name_for_each)
 {
     for (int i = 0; i < R2_STATUS_COUNT; i++) {
         ck_assert_str_ne(r2_status_name((enum r2_status)i), "unknown status");
-        for (int j = 0; j < i; j++)
+        for (int j = 0; j < i; j++) {
             ck_assert_str_ne(r2_status_name((enum r2_status)i), r2_status_name((enum r2_status)j));
+        }
     }
     ck_assert_str_eq(r2_status_name(R2_STATUS_COUNT), "unknown status");
 }
@@ -239,8 +248,9 @@ START_TEST(environment_is_real)
     e.random(e.arg, a, sizeof(a));
     e.random(e.arg, b, sizeof(b));
     ck_assert_mem_ne(a, b, sizeof(a));
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
         ck_assert_uint_ne(a[i], 0);
+    }
     ck_assert_int_eq(e.threads, 1);
 }
 END_TEST

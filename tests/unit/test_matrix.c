@@ -1,4 +1,5 @@
-/* The judge of the confusion matrix (tests/matrix): what is right to say of a case, and what lines say. */
+/* The judge of the confusion matrix (tests/matrix): what is right to say of a case, and what lines
+ * say. */
 #include "tests/matrix/matrix_line.c"
 #include "tests/matrix/matrix_table.c"
 #include "tests/matrix/matrix_truth.c"
@@ -8,8 +9,12 @@
 
 static struct mx_case of(enum mx_kind kind, int hosts)
 {
-    return (struct mx_case){
-        .kind = kind, .hosts = hosts, .nics = 3, .host = 1, .nic = 2, .far = kind == MX_PATH_CUT ? 0 : -1};
+    return (struct mx_case){.kind = kind,
+                            .hosts = hosts,
+                            .nics = 3,
+                            .host = 1,
+                            .nic = 2,
+                            .far = kind == MX_PATH_CUT ? 0 : -1};
 }
 
 static enum mx_judgement judged(enum mx_kind kind, enum mx_blame blame, int host, int nic)
@@ -66,7 +71,8 @@ START_TEST(a_way_is_not_its_plane)
 }
 END_TEST
 
-/* What three processes say, in turn: a letter of "NRUW" each, nothing, right, undecided, wrong; lower case: the process has not heard of it. */
+/* What three processes say, in turn: a letter of "NRUW" each, nothing, right, undecided, wrong;
+ * lower case: the process has not heard of it. */
 static struct mx_sums summed(const struct mx_case *c, const char *said)
 {
     struct mx_tally t = {0};
@@ -96,15 +102,16 @@ START_TEST(what_is_not_told_as_it_could_be_fails)
     struct mx_sums none = {0};
     static const struct {
         const char *said, *worse;
-    } row[] = {{"NRN", NULL},    {"RRR", NULL},     {"URN", "undecided"}, {"URNR", NULL},         {"URNRU", NULL},
-               {"URNU", "undecided"},
-               {"NRW", "wrong"}, {"UUU", "missed"}, {"NNN", "silent"},    {"NRn", "not told"}, {"nnn", "silent"}};
+    } row[] = {{"NRN", NULL},     {"RRR", NULL},         {"URN", "undecided"}, {"URNR", NULL},
+               {"URNRU", NULL},   {"URNU", "undecided"}, {"NRW", "wrong"},     {"UUU", "missed"},
+               {"NNN", "silent"}, {"NRn", "not told"},   {"nnn", "silent"}};
 
     for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
         struct mx_sums s = summed(&link, row[i].said);
         const char *worse = mx_sums_worse(&s, &none, link.kind);
 
-        ck_assert_msg(row[i].worse ? worse && strcmp(worse, row[i].worse) == 0 : worse == NULL, "%s: %s", row[i].said, worse ? worse : "-");
+        ck_assert_msg(row[i].worse ? worse && strcmp(worse, row[i].worse) == 0 : worse == NULL,
+                      "%s: %s", row[i].said, worse ? worse : "-");
         ck_assert_int_eq(mx_sums_bad(&s) != 0, row[i].worse != NULL);
     }
     none = summed(&two, "UUN");
@@ -118,10 +125,12 @@ START_TEST(what_is_not_told_as_it_could_be_fails)
 }
 END_TEST
 
-/* Where rails reach each other, a rail's switch is every NIC's only way: its link, to a pair across rails. */
+/* Where rails reach each other, a rail's switch is every NIC's only way: its link, to a pair across
+ * rails. */
 START_TEST(a_switch_that_all_passes_is_the_link)
 {
-    struct mx_case plane = of(MX_PLANE_CUT, 3), link = of(MX_BLACKHOLE, 2), stopped = of(MX_STOPPED, 2);
+    struct mx_case plane = of(MX_PLANE_CUT, 3), link = of(MX_BLACKHOLE, 2),
+                   stopped = of(MX_STOPPED, 2);
     struct mx_verdict v = {MX_LINK, 0, 2, -1, -1, 0};
     char text[48];
 
@@ -188,21 +197,37 @@ START_TEST(lines_are_read)
         {"WARN NET/R2 : R2-L02 host=h1 nic=fab2/1 rail=2 blame=cable-or-switch-port do=x",
          MX_SAID_VERDICT,
          {MX_LINK, 1, 2, -1, -1}},
-        {"WARN NET/R2 : R2-N01 host=h0 nic=fab0 blame=nic", MX_SAID_VERDICT, {MX_NIC, 0, 0, -1, -1}},
-        {"WARN NET/R2 : R2-F01 host=h0 nic=fab1 peer=h2:fab1 blame=path", MX_SAID_VERDICT, {MX_PATH, 0, 1, 2, 1, 0}},
-        {"WARN NET/R2 : R2-F02 host=h0 nic=fab1 peer=h2:fab1 blame=plane", MX_SAID_VERDICT, {MX_PATH, 0, 1, 2, 1, 1}},
-        {"WARN NET/R2 : R2-P01 host=h2 nic=- blame=process", MX_SAID_VERDICT, {MX_PROCESS, 2, -1, -1, -1}},
-        {"WARN NET/R2 : R2-F03 host=h2 nic=fab0 blame=unknown", MX_SAID_VERDICT, {MX_UNKNOWN, 2, 0, -1, -1}},
+        {"WARN NET/R2 : R2-N01 host=h0 nic=fab0 blame=nic",
+         MX_SAID_VERDICT,
+         {MX_NIC, 0, 0, -1, -1}},
+        {"WARN NET/R2 : R2-F01 host=h0 nic=fab1 peer=h2:fab1 blame=path",
+         MX_SAID_VERDICT,
+         {MX_PATH, 0, 1, 2, 1, 0}},
+        {"WARN NET/R2 : R2-F02 host=h0 nic=fab1 peer=h2:fab1 blame=plane",
+         MX_SAID_VERDICT,
+         {MX_PATH, 0, 1, 2, 1, 1}},
+        {"WARN NET/R2 : R2-P01 host=h2 nic=- blame=process",
+         MX_SAID_VERDICT,
+         {MX_PROCESS, 2, -1, -1, -1}},
+        {"WARN NET/R2 : R2-F03 host=h2 nic=fab0 blame=unknown",
+         MX_SAID_VERDICT,
+         {MX_UNKNOWN, 2, 0, -1, -1}},
         {"INFO NET/R2 : R2-G01 host=h2 nic=fab0 blame=slow", MX_SAID_OTHER, {0}},
-        {"INFO NET/R2 : R2-L02: h2 fab0 port up, loop ok, 1 other ports no answer", MX_SAID_OTHER, {0}},
+        {"INFO NET/R2 : R2-L02: h2 fab0 port up, loop ok, 1 other ports no answer",
+         MX_SAID_OTHER,
+         {0}},
         {"WARN NET/R2 : NIC fab1 rail 1: UP -> DOWN: port down", MX_SAID_OTHER, {0}},
         {"INFO NET/R2 : news from h1: h2 fab0: our port or cable", MX_SAID_BAD_NEWS, {0}},
         {"INFO NET/R2 : news from h1: h2 fab0: good again", MX_SAID_GOOD_NEWS, {0}},
         {"INFO NET/R2 : send 7 h1/fab1 -> h0 path 1 life 1 UP -> DOWN: no answer, local NIC fab0",
          MX_SAID_PATH_DOWN,
          {0}},
-        {"INFO NET/R2 : send 7 h1/fab1 -> h0 path 1 life 1 UP -> DOWN: closing, local NIC fab0", MX_SAID_OTHER, {0}},
-        {"INFO NET/R2 : send 7 h1/fab1 -> h0 path 1 life 2 is up: its NIC pair is back", MX_SAID_PATH_UP, {0}},
+        {"INFO NET/R2 : send 7 h1/fab1 -> h0 path 1 life 1 UP -> DOWN: closing, local NIC fab0",
+         MX_SAID_OTHER,
+         {0}},
+        {"INFO NET/R2 : send 7 h1/fab1 -> h0 path 1 life 2 is up: its NIC pair is back",
+         MX_SAID_PATH_UP,
+         {0}},
         {"# host 0: send to host 1 over NIC 0: test returned 6", MX_SAID_OTHER, {0}},
     };
 
@@ -210,7 +235,8 @@ START_TEST(lines_are_read)
         struct mx_verdict v = {0};
 
         ck_assert_msg(mx_line_read(row[i].line, &v) == row[i].said, "%s", row[i].line);
-        ck_assert_msg(memcmp(&v, &row[i].v, sizeof(v)) == 0, "%s: %d %d %d", row[i].line, v.blame, v.host, v.nic);
+        ck_assert_msg(memcmp(&v, &row[i].v, sizeof(v)) == 0, "%s: %d %d %d", row[i].line, v.blame,
+                      v.host, v.nic);
     }
     ck_assert_str_eq(mx_line_who("WARN NET/R2 : R2-L02 host=h1 nic=fab2/1 rail=2"), "h1 fab2");
     ck_assert_str_eq(mx_line_who("INFO NET/R2 : news from h0: h1 fab2: good again"), "h1 fab2");

@@ -1,6 +1,7 @@
 /*
- * nccl-tests-patches without nccl-tests: the schedule, the phases and the whole measurement, over operations that take
- * as long and return what a case wants. The names are those of nccl-tests that r2_fault_bench.h uses.
+ * nccl-tests-patches without nccl-tests: the schedule, the phases and the whole measurement, over
+ * operations that take as long and return what a case wants. The names are those of nccl-tests that
+ * r2_fault_bench.h uses.
  */
 #include "tests/unit/suite.h"
 
@@ -10,18 +11,19 @@ typedef int ncclRedOp_t;
 
 #include "nccl-tests-patches/r2_fault.h"
 
-#define TESTCHECK(cmd)                                                                                                 \
-    do {                                                                                                               \
-        testResult_t r = cmd;                                                                                          \
-        if (r != testSuccess)                                                                                          \
-            return r;                                                                                                  \
+#define TESTCHECK(cmd)                                                                             \
+    do {                                                                                           \
+        testResult_t r = cmd;                                                                      \
+        if (r != testSuccess)                                                                      \
+            return r;                                                                              \
     } while (0)
 
 struct threadArgs;
 struct testColl {
-    testResult_t (*initData)(struct threadArgs *args, ncclDataType_t type, ncclRedOp_t op, int root, int rep,
-                             int in_place);
-    void (*getBw)(size_t count, size_t typesize, double sec, double *algbw, double *busbw, int nranks);
+    testResult_t (*initData)(struct threadArgs *args, ncclDataType_t type, ncclRedOp_t op, int root,
+                             int rep, int in_place);
+    void (*getBw)(size_t count, size_t typesize, double sec, double *algbw, double *busbw,
+                  int nranks);
 };
 struct threadArgs {
     size_t nbytes, sendBytes, expectedBytes;
@@ -32,8 +34,8 @@ struct threadArgs {
 };
 
 static int datacheck = 1, iters = 5, agg_iters = 1, cudaGraphLaunches, is_main_thread = 1;
-static const char
-    *marker; /* a file that a fault makes: until then operations take 1 ms, the one after it takes 60 ms */
+static const char *marker; /* a file that a fault makes: until then operations take 1 ms, the one
+                              after it takes 60 ms */
 static int seen, slow_at = -1, wrong_at = -1, ops, seeds[4096], reps;
 
 static size_t wordSize(ncclDataType_t type)
@@ -45,31 +47,34 @@ static void Barrier(struct threadArgs *args)
 {
 }
 
-#define Allreduce(args, value, how) ck_assert((args) != NULL && (value) != NULL && ((how) == 3 || (how) == 4))
+#define Allreduce(args, value, how)                                                                \
+    ck_assert((args) != NULL && (value) != NULL && ((how) == 3 || (how) == 4))
 
-static testResult_t fake_data_init(struct threadArgs *args, ncclDataType_t type, ncclRedOp_t op, int root, int rep,
-                                   int in_place)
+static testResult_t fake_data_init(struct threadArgs *args, ncclDataType_t type, ncclRedOp_t op,
+                                   int root, int rep, int in_place)
 {
     seeds[reps++ % 4096] = rep;
     args->reportErrors = !in_place;
     return testSuccess;
 }
 
-static void fake_rate_get(size_t count, size_t typesize, double sec, double *algbw, double *busbw, int nranks)
+static void fake_rate_get(size_t count, size_t typesize, double sec, double *algbw, double *busbw,
+                          int nranks)
 {
     *algbw = (double)(count * typesize) / 1e9 / sec;
     *busbw = *algbw * 2;
 }
 
-static testResult_t startColl(struct threadArgs *args, ncclDataType_t type, ncclRedOp_t op, int root, int in_place,
-                              int iter)
+static testResult_t startColl(struct threadArgs *args, ncclDataType_t type, ncclRedOp_t op,
+                              int root, int in_place, int iter)
 {
     int fresh = marker != NULL && !seen && access(marker, F_OK) == 0;
     struct timespec t = {0, fresh ? 60000000 : 1000000};
 
     seen |= fresh;
-    if (fresh)
+    if (fresh) {
         slow_at = ops;
+    }
     ops++;
     nanosleep(&t, NULL); /* the operation itself */
     return testSuccess;
@@ -80,8 +85,8 @@ static testResult_t completeColl(struct threadArgs *args)
     return testSuccess;
 }
 
-static testResult_t CheckData(struct threadArgs *args, ncclDataType_t type, ncclRedOp_t op, int root, int in_place,
-                              int64_t *wrong)
+static testResult_t CheckData(struct threadArgs *args, ncclDataType_t type, ncclRedOp_t op,
+                              int root, int in_place, int64_t *wrong)
 {
     *wrong = ops - 1 == wrong_at ? 7 : 0;
     return testSuccess;
@@ -114,18 +119,21 @@ static const char *printed(void (*print)(FILE *))
 
 START_TEST(a_schedule_is_seconds_and_a_command)
 {
-    static const char *const bad[] = {"", "3", "3:", ":x", "x:y", "-1:x", "3s:x", "nan:x", "1e9:x", "3 :x", "inf:x"};
+    static const char *const bad[] = {"",     "3",     "3:",    ":x",   "x:y",  "-1:x",
+                                      "3s:x", "nan:x", "1e9:x", "3 :x", "inf:x"};
 
     ck_assert_int_eq(r2_fault_on(), 0);
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         ck_assert_msg(r2_fault_add(bad[i]) == -1, "'%s'", bad[i]);
+    }
     ck_assert_int_eq(r2_fault_on(), 0);
     ck_assert_int_eq(r2_fault_add("1.5:echo a:b"), 0);
     ck_assert_int_eq(r2_fault_on(), 1);
     ck_assert(r2_fault_all.fault[0].at_s == 1.5);
     ck_assert_str_eq(r2_fault_all.fault[0].command, "echo a:b");
-    for (int i = 1; i < R2_FAULTS_MAX; i++)
+    for (int i = 1; i < R2_FAULTS_MAX; i++) {
         ck_assert_int_eq(r2_fault_add("0:true"), 0);
+    }
     ck_assert_int_eq(r2_fault_add("0:true"), -1);
     ck_assert_int_eq(r2_fault_after_set("0.25"), 0);
     ck_assert(r2_fault_all.after_s == 0.25);
@@ -137,8 +145,9 @@ END_TEST
 static struct r2_measurement *made_up(void)
 {
     r2_fault_measurement_start(1000, 0, 1.0);
-    for (int i = 0; i < 100; i++)
+    for (int i = 0; i < 100; i++) {
         r2_fault_iteration_put(i * 0.010 + (i > 5 ? 0.1 : 0), i == 5 ? 0.110 : 0.010, 0);
+    }
     ck_assert_uint_eq(r2_fault_all.nm, 1);
     return &r2_fault_all.m[0];
 }
@@ -160,12 +169,16 @@ START_TEST(phases_follow_the_faults_that_fired)
         r2_fault_all.fault[i].took_s = 0.001;
     }
     r = r2_rates_of(m);
-    ck_assert_double_eq_tol(r.before, 100, 1e-6); /* the iterations 0 and 1: the third is under way at 25 ms */
-    ck_assert(r2_iteration_phase(&m->it[1]) == R2_BEFORE && r2_iteration_phase(&m->it[2]) == R2_DURING);
-    ck_assert(r2_iteration_phase(&m->it[16]) == R2_DURING && r2_iteration_phase(&m->it[17]) == R2_AFTER);
+    ck_assert_double_eq_tol(r.before, 100,
+                            1e-6); /* the iterations 0 and 1: the third is under way at 25 ms */
+    ck_assert(r2_iteration_phase(&m->it[1]) == R2_BEFORE &&
+              r2_iteration_phase(&m->it[2]) == R2_DURING);
+    ck_assert(r2_iteration_phase(&m->it[16]) == R2_DURING &&
+              r2_iteration_phase(&m->it[17]) == R2_AFTER);
     ck_assert_double_eq_tol(r.after, 100, 1e-6);
     ck_assert_double_eq_tol(r.during, 15 / 0.25, 1e-6);
-    ck_assert_double_eq_tol(r2_stall_of(m, 0, &it), 0, 1e-9); /* the long one ended after the second */
+    ck_assert_double_eq_tol(r2_stall_of(m, 0, &it), 0,
+                            1e-9); /* the long one ended after the second */
     ck_assert_double_eq_tol(r2_stall_of(m, 1, &it), 0.1, 1e-9);
     ck_assert_int_eq(it - m->it, 5);
     ck_assert_int_eq(r2_fault_all_done(), 1);
@@ -174,7 +187,8 @@ START_TEST(phases_follow_the_faults_that_fired)
 }
 END_TEST
 
-/* The whole of it: two commands run, in the order of time, in the middle of a measurement that waits for them. */
+/* The whole of it: two commands run, in the order of time, in the middle of a measurement that
+ * waits for them. */
 START_TEST(a_measurement_with_faults)
 {
     char dir[] = "/tmp/r2faultXXXXXX", file[64], json[64], late[192], early[192];
@@ -197,7 +211,8 @@ START_TEST(a_measurement_with_faults)
     ck_assert_int_eq(r2_fault_report(), 0);
     ck_assert_uint_eq(r2_fault_all.nm, 2);
     m = &r2_fault_all.m[0];
-    ck_assert_uint_eq(r2_fault_all.m[1].n, (size_t)iters); /* without faults it is as long as was asked for */
+    ck_assert_uint_eq(r2_fault_all.m[1].n,
+                      (size_t)iters); /* without faults it is as long as was asked for */
     ck_assert_uint_gt(m->n, 20);
     ck_assert_int_eq(seen, 1);
     /* whichever fault it followed; one operation is not timed */
@@ -205,23 +220,28 @@ START_TEST(a_measurement_with_faults)
     ck_assert_double_ge(m->it[slow_at - 1].sec, 0.06);
     ck_assert((isfinite(r2_stall_of(m, 0, &it)) && it->sec >= 0.06) ||
               (isfinite(r2_stall_of(m, 1, &it)) && it->sec >= 0.06));
-    ck_assert_int_eq(r2_fault_all.checked, (long long)m->n); /* in place cannot be checked here, says initData */
+    ck_assert_int_eq(r2_fault_all.checked,
+                     (long long)m->n); /* in place cannot be checked here, says initData */
     ck_assert_int_eq(bw_count, 2);
-    for (int i = 1; i < reps - iters; i++)
+    for (int i = 1; i < reps - iters; i++) {
         ck_assert_int_eq(seeds[i], seeds[i - 1] + 1);
-    ck_assert(isfinite(r2_rates_of(m).before) && isfinite(r2_rates_of(m).during) && isfinite(r2_rates_of(m).after));
+    }
+    ck_assert(isfinite(r2_rates_of(m).before) && isfinite(r2_rates_of(m).during) &&
+              isfinite(r2_rates_of(m).after));
     printed(r2_fault_text_print);
     ck_assert_ptr_nonnull(strstr(text, "# r2 fault 1 at "));
     ck_assert_ptr_nonnull(strstr(text, " operations, 0 elements wrong\n"));
-    for (const char *p = text; *p; p = strchr(p, '\n') + 1)
+    for (const char *p = text; *p; p = strchr(p, '\n') + 1) {
         ck_assert_msg(strncmp(p, "# r2 ", 5) == 0, "%s", p);
+    }
     ck_assert(strstr(text, "bandwidth") == NULL && strstr(text, "FAILED") == NULL);
-    snprintf(text, sizeof(text),
-             "jq -e '.r2 | .complete and .wrong == 0 and (.faults | map(.status) == [0, 0]) and .faults[0].stall_ms > "
-             "40 and "
-             "(.measurements[0] | (.times_us | length) == %zu and .busbw.after > 0) and .measurements[1].in_place' %s "
-             ">/dev/null",
-             m->n, json);
+    snprintf(
+        text, sizeof(text),
+        "jq -e '.r2 | .complete and .wrong == 0 and (.faults | map(.status) == [0, 0]) and .faults[0].stall_ms > "
+        "40 and "
+        "(.measurements[0] | (.times_us | length) == %zu and .busbw.after > 0) and .measurements[1].in_place' %s "
+        ">/dev/null",
+        m->n, json);
     ck_assert_int_eq(system(text), 0);
     unlink(json);
     rmdir(dir);
@@ -252,7 +272,8 @@ START_TEST(a_fault_that_was_not_done_is_no_success)
     r2_fault_clock_start();
     ck_assert_int_eq(r2_fault_unfinished(), 1);
     ck_assert_int_eq(r2_fault_report(), -1);
-    ck_assert_ptr_nonnull(strstr(printed(r2_fault_text_print), "# r2 fault 1 at 3600.000 s not fired: true\n"));
+    ck_assert_ptr_nonnull(
+        strstr(printed(r2_fault_text_print), "# r2 fault 1 at 3600.000 s not fired: true\n"));
 }
 END_TEST
 

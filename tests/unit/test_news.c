@@ -1,4 +1,5 @@
-/* What the processes of a job tell each other about its NICs, and the operator's line (docs/design-probe.md): two processes, one connection. */
+/* What the processes of a job tell each other about its NICs, and the operator's line
+ * (docs/design-probe.md): two processes, one connection. */
 #include "probe/probe_news.h"
 #include "probe/probe_verdict.h"
 #include "r2_locate.h"
@@ -40,7 +41,11 @@ static int tell(int side, struct probe_word *w)
 
 static void blame(int side, int of, int nic, enum probe_blame what)
 {
-    struct probe_word w = {.subject = r2_subject_nic(inst_of(of), nic), .blame = (uint8_t)what, .confidence = 80, .host = "elsewhere", .nic = "nic"};
+    struct probe_word w = {.subject = r2_subject_nic(inst_of(of), nic),
+                           .blame = (uint8_t)what,
+                           .confidence = 80,
+                           .host = "elsewhere",
+                           .nic = "nic"};
 
     tell(side, &w);
 }
@@ -50,7 +55,8 @@ static int told_all(struct rig *r)
     for (int s = 0; s < 2; s++) {
         int i = 0;
 
-        if (r->side[s].comm->peer->news_no >= 0 && probe_news_untold(r->side[s].inst->news, r->side[s].comm->peer->news_no, &i)) {
+        if (r->side[s].comm->peer->news_no >= 0 &&
+            probe_news_untold(r->side[s].inst->news, r->side[s].comm->peer->news_no, &i)) {
             return 0;
         }
     }
@@ -66,7 +72,12 @@ static int lose_first(struct rig *r, int from, int type, union fo_body *body)
 
 START_TEST(a_word_reaches_the_peer_once)
 {
-    struct probe_word w = {.subject = {.a = 0x1234, .pa = 1}, .blame = PROBE_BLAME_LOCAL_LINK, .confidence = 80, .host = "third", .nic = "n"}, again = w;
+    struct probe_word w = {.subject = {.a = 0x1234, .pa = 1},
+                           .blame = PROBE_BLAME_LOCAL_LINK,
+                           .confidence = 80,
+                           .host = "third",
+                           .nic = "n"},
+                      again = w;
     unsigned sent;
 
     start(2, (const char *[]){FAST, NULL});
@@ -96,7 +107,8 @@ START_TEST(lost_words_are_repeated)
 }
 END_TEST
 
-/* The NIC is in order as far as these two can tell: nothing moves, and connections that begin use it once it has answered. */
+/* The NIC is in order as far as these two can tell: nothing moves, and connections that begin use
+ * it once it has answered. */
 START_TEST(a_wrong_word_moves_nothing)
 {
     unsigned before;
@@ -114,7 +126,8 @@ START_TEST(a_wrong_word_moves_nothing)
 }
 END_TEST
 
-/* The first message of a new connection does not have to find out what the job knows: its primary is silent, and blamed. */
+/* The first message of a new connection does not have to find out what the job knows: its primary
+ * is silent, and blamed. */
 START_TEST(a_new_connection_avoids_what_is_blamed)
 {
     rig = rig_create(2, 0, (const char *[]){FAST, NULL});
@@ -162,11 +175,12 @@ static int line_is_there(struct rig *r)
 /* @text at either end, and not @other. */
 static void line_has(const char *text)
 {
-    ck_assert_msg(strstr(rig->last_warn[0], text) || strstr(rig->last_warn[1], text), "no '%s' in '%s' nor '%s'", text, rig->last_warn[0],
-                  rig->last_warn[1]);
+    ck_assert_msg(strstr(rig->last_warn[0], text) || strstr(rig->last_warn[1], text),
+                  "no '%s' in '%s' nor '%s'", text, rig->last_warn[0], rig->last_warn[1]);
 }
 
-/* What is said in short of NIC 0 of @host: at the other end with the host's name. Returns at which ends, as bits. */
+/* What is said in short of NIC 0 of @host: at the other end with the host's name. Returns at which
+ * ends, as bits. */
 static int briefs(const char *code, int host)
 {
     char want[R2_VERDICT_BRIEF], brief[R2_VERDICT_BRIEF], at_host[16];
@@ -176,7 +190,8 @@ static int briefs(const char *code, int host)
     for (int s = 0; s < 2; s++) {
         r2_verdict_latest(inst_of(s), (uint64_t)inst_of(s)->cfg.t_give_up_ms * 1000000, brief);
         snprintf(want, sizeof(want), "%s %sfab0 ", code, s == host ? "" : at_host);
-        ck_assert_msg(brief[0] == '\0' || strncmp(brief, want, strlen(want)) == 0, "'%s', not '%s'", brief, want);
+        ck_assert_msg(brief[0] == '\0' || strncmp(brief, want, strlen(want)) == 0, "'%s', not '%s'",
+                      brief, want);
         ck_assert_uint_le(strlen(brief), 80);
         said |= (brief[0] != '\0') << s;
     }
@@ -232,10 +247,16 @@ START_TEST(a_silent_cable)
     ck_assert_int_eq(briefs("R2-L02", !_i) & 2, 2); /* whose cable it is, and whose it is not */
     line = rig->last_warn[1];
     if (_i) { /* what it says of NICs is of the host that it names */
-        ck_assert_msg(strstr(line, " peer=host1:fab0 rail=0 ") == NULL && strstr(line, " peer=host1:fab0 blame=") != NULL, "%s", line);
-        ck_assert_msg(!strstr(line, " to=") && !strstr(line, " capacity=") && strstr(line, " seen_by=7/7 moved=1 fate=continues "), "%s", line);
+        ck_assert_msg(strstr(line, " peer=host1:fab0 rail=0 ") == NULL &&
+                          strstr(line, " peer=host1:fab0 blame=") != NULL,
+                      "%s", line);
+        ck_assert_msg(!strstr(line, " to=") && !strstr(line, " capacity=") &&
+                          strstr(line, " seen_by=7/7 moved=1 fate=continues "),
+                      "%s", line);
     } else {
-        ck_assert_msg(strstr(line, " peer=host0:fab0 rail=0 ") && strstr(line, " seen_by=7/7 moved=1 to=fab1 capacity=1/2 fate=continues "), "%s", line);
+        ck_assert_msg(strstr(line, " peer=host0:fab0 rail=0 ") &&
+                          strstr(line, " seen_by=7/7 moved=1 to=fab1 capacity=1/2 fate=continues "),
+                      "%s", line);
     }
     ck_assert(rig_until(rig, told_all, RIG_S));
     ck_assert(knows(0, !_i, 0, PROBE_BLAME_LOCAL_LINK) && knows(1, !_i, 0, PROBE_BLAME_LOCAL_LINK));
@@ -243,7 +264,8 @@ START_TEST(a_silent_cable)
 }
 END_TEST
 
-/* Two hosts, rails apart: nothing can tell the two cables and the way between them apart, and nobody pretends to. */
+/* Two hosts, rails apart: nothing can tell the two cables and the way between them apart, and
+ * nobody pretends to. */
 START_TEST(nothing_to_tell_it_by)
 {
     verdict_after("h1:n0 blackhole", 2, 0);
@@ -254,7 +276,8 @@ START_TEST(nothing_to_tell_it_by)
 }
 END_TEST
 
-/* The same while the loop of a NIC is asked for the first time, and may not be one: that it does not answer accuses nobody. */
+/* The same while the loop of a NIC is asked for the first time, and may not be one: that it does
+ * not answer accuses nobody. */
 START_TEST(a_loop_that_was_never_there)
 {
     struct r2_loop *l;
@@ -313,7 +336,8 @@ START_TEST(a_stopped_process)
 }
 END_TEST
 
-/* Both ends close, and are away from each other for so long that they forget each other; then another connection begins. */
+/* Both ends close, and are away from each other for so long that they forget each other; then
+ * another connection begins. */
 static void part_and_meet(void)
 {
     rig_oob_cut(rig, 1);
@@ -334,7 +358,8 @@ static void part_and_meet(void)
     wait_probes();
 }
 
-/* The last connection to a process that was blamed closes before it speaks again: who blamed it has not forgotten. */
+/* The last connection to a process that was blamed closes before it speaks again: who blamed it has
+ * not forgotten. */
 START_TEST(a_peer_that_speaks_in_another_connection)
 {
     start(2, (const char *[]){FAST, NULL});
@@ -350,11 +375,17 @@ START_TEST(a_peer_that_speaks_in_another_connection)
 END_TEST
 
 /*
- * A connection begins over a NIC that a process has blamed which is gone: nobody else would take that back. What fails next is another failure, and said.
+ * A connection begins over a NIC that a process has blamed which is gone: nobody else would take
+ * that back. What fails next is another failure, and said.
  */
 START_TEST(what_a_process_has_said_that_is_gone)
 {
-    struct probe_word w = {.version = 1, .origin = 99, .blame = PROBE_BLAME_LOCAL_LINK, .confidence = 80, .host = "host1", .nic = "fab0"};
+    struct probe_word w = {.version = 1,
+                           .origin = 99,
+                           .blame = PROBE_BLAME_LOCAL_LINK,
+                           .confidence = 80,
+                           .host = "host1",
+                           .nic = "fab0"};
 
     rig = rig_create(2, 1, (const char *[]){FAST, NULL});
     w.subject = r2_subject_nic(inst_of(1), 0);
@@ -380,10 +411,12 @@ START_TEST(what_a_process_has_said_that_is_gone)
 }
 END_TEST
 
-/* A cable that is back for a moment, at the sender, who found it silent: one answer takes nothing back where lives have ended. */
+/* A cable that is back for a moment, at the sender, who found it silent: one answer takes nothing
+ * back where lives have ended. */
 START_TEST(a_cable_that_is_back_for_a_moment)
 {
-    struct probe_word w = {.blame = PROBE_BLAME_LOCAL_LINK, .confidence = 80, .host = "host1", .nic = "fab0"};
+    struct probe_word w = {
+        .blame = PROBE_BLAME_LOCAL_LINK, .confidence = 80, .host = "host1", .nic = "fab0"};
     unsigned before;
 
     rig = rig_create(2, _i, (const char *[]){FAST, "NCCL_R2_T_RETURN=10000", NULL});
@@ -416,7 +449,8 @@ START_TEST(a_cable_that_is_back_for_a_moment)
 }
 END_TEST
 
-/* A connection that began while its primary was silent, and blamed or not, gets it back when the cable is mended. */
+/* A connection that began while its primary was silent, and blamed or not, gets it back when the
+ * cable is mended. */
 START_TEST(what_was_blamed_returns)
 {
     rig = rig_create(2, 0, (const char *[]){FAST, NULL});
@@ -454,7 +488,8 @@ START_TEST(an_orderly_end_is_no_failure)
     rig->side[1].comm->peer->refused_since = r2_now(inst_of(1));
     rig_kick(&rig->side[1]);
     rig_run(rig, 3 * RIG_S);
-    ck_assert_int_eq(strstr(rig->last_warn[1], "R2-P01") != NULL || rig->side[1].inst->verdict_at != 0, _i);
+    ck_assert_int_eq(
+        strstr(rig->last_warn[1], "R2-P01") != NULL || rig->side[1].inst->verdict_at != 0, _i);
 }
 END_TEST
 
@@ -516,7 +551,8 @@ START_TEST(a_dead_device_is_left_alone)
 }
 END_TEST
 
-/* What arrived never comes out of the receiver's completion queue, over its only path: its process is alive, and answers when it is asked. */
+/* What arrived never comes out of the receiver's completion queue, over its only path: its process
+ * is alive, and answers when it is asked. */
 START_TEST(a_process_that_answers_is_not_accused)
 {
     start(1, (const char *[]){FAST, NULL});
@@ -533,7 +569,8 @@ START_TEST(a_process_that_answers_is_not_accused)
 }
 END_TEST
 
-/* Nothing heals with NCCL_R2_FAILBACK=never; a port that is up takes back what it said, and is heard the next time. */
+/* Nothing heals with NCCL_R2_FAILBACK=never; a port that is up takes back what it said, and is
+ * heard the next time. */
 START_TEST(the_second_failure_is_said_too)
 {
     start(2, (const char *[]){FAST, "NCCL_R2_FAILBACK=never", NULL});
@@ -563,7 +600,8 @@ START_TEST(an_auxiliary_peer_may_go)
     k = &inst_of(0)->cases[0];
     *k = (struct r2_case){.state = R2_CASE_ASKING, .peer = rig->side[0].comm->peer, .n_aux = 2};
     for (int i = 0; i < 2; i++) {
-        k->aux[i] = (struct r2_case_ask){.peer = &gone, .outcome = PROBE_OK, .ended = 1, .host = "third"};
+        k->aux[i] =
+            (struct r2_case_ask){.peer = &gone, .outcome = PROBE_OK, .ended = 1, .host = "third"};
     }
     r2_locate_drop(inst_of(0), &gone);
     ck_assert(k->aux[0].peer == NULL && k->aux[1].peer == NULL && k->state == R2_CASE_ASKING);
@@ -590,7 +628,8 @@ static int cases_are_decided(struct rig *r)
     return cases_are(r, R2_CASE_DECIDED);
 }
 
-/* Two ends with an open case ask each other: at times that grow, whatever numbers the cases have, and not once per round trip. */
+/* Two ends with an open case ask each other: at times that grow, whatever numbers the cases have,
+ * and not once per round trip. */
 START_TEST(two_cases_do_not_answer_each_other_for_ever)
 {
     unsigned said;
@@ -602,8 +641,10 @@ START_TEST(two_cases_do_not_answer_each_other_for_ever)
     recv_post(0, BIG);
     send_post(0, BIG);
     ck_assert(rig_until(rig, cases_are_open, 5 * RIG_S));
-    for (int i = 0; _i && i < 2; i++) { /* a later case, as if there were one: neither takes what the other finds */
-        union fo_body b = {.locate = {.flags = FO_LOCATE_ASK, .id = inst_of(i)->cases[0].peer_id + 1000}};
+    for (int i = 0; _i && i < 2;
+         i++) { /* a later case, as if there were one: neither takes what the other finds */
+        union fo_body b = {
+            .locate = {.flags = FO_LOCATE_ASK, .id = inst_of(i)->cases[0].peer_id + 1000}};
 
         rig_inject(rig, i, FO_MSG_LOCATE, &b);
     }

@@ -181,8 +181,8 @@ static void refuse_reads(struct ib_verbs *v)
 }
 
 /*
- * The driver refuses to tell of a port when it is opened, once or for some time: the connection goes over the other NIC where it has to, and uses this
- * one as soon as it answers.
+ * The driver refuses to tell of a port when it is opened, once or for some time: the connection
+ * goes over the other NIC where it has to, and uses this one as soon as it answers.
  */
 START_TEST(errors_at_the_start_pass)
 {

@@ -1,7 +1,7 @@
 /*
- * Rig of the conformance tests of out-of-band backends: endpoints of one process, of either backend, and a clock that
- * jumps to the next deadline when nothing moves. Only r2_oob.h is used. An endpoint that sleeps gets no turns: its
- * process has stopped, as far as the others can tell.
+ * Rig of the conformance tests of out-of-band backends: endpoints of one process, of either
+ * backend, and a clock that jumps to the next deadline when nothing moves. Only r2_oob.h is used.
+ * An endpoint that sleeps gets no turns: its process has stopped, as far as the others can tell.
  */
 #ifndef TEST_OOB_CONFORM_H
 #define TEST_OOB_CONFORM_H
@@ -46,7 +46,8 @@ static struct ep eps[EPS_MAX];
 static int ep_count;
 static uint64_t clock_ns;
 static enum backend backend; /* of this run */
-static int wire_ms;          /* how long a socket may take to move, real time; MPI inside of a process takes none */
+static int
+    wire_ms; /* how long a socket may take to move, real time; MPI inside of a process takes none */
 
 RIG void told_message(void *arg, struct r2_oob_peer *p, const void *msg, size_t len)
 {
@@ -55,14 +56,17 @@ RIG void told_message(void *arg, struct r2_oob_peer *p, const void *msg, size_t 
     e->got++;
     e->peer = p;
     if (e->kept + len <= KEEP_MAX) {
-        if (e->keep == NULL)
+        if (e->keep == NULL) {
             e->keep = malloc(KEEP_MAX);
-        if (len > 0)
+        }
+        if (len > 0) {
             memcpy(e->keep + e->kept, msg, len);
+        }
         e->kept += len;
     }
-    if (e->on_message)
+    if (e->on_message) {
         e->on_message(e, p, msg, len);
+    }
 }
 
 RIG void told_up(void *arg, struct r2_oob_peer *p)
@@ -94,8 +98,11 @@ RIG struct r2_oob *tcp_make(void *arg, const struct r2_oob_events *ev, char *why
 RIG struct r2_oob *mpi_make(const struct r2_oob_events *ev, char *why, size_t why_len)
 {
     struct r2_env env;
-    struct r2_oob_mpi_params p = {
-        .env = &env, .log = r2_log_write, .tcp_create = tcp_make, .hello_timeout_ns = 2 * SEC, .keepalive_ns = SEC};
+    struct r2_oob_mpi_params p = {.env = &env,
+                                  .log = r2_log_write,
+                                  .tcp_create = tcp_make,
+                                  .hello_timeout_ns = 2 * SEC,
+                                  .keepalive_ns = SEC};
 
     r2_env_default(&env);
     return r2_oob_mpi_load(&p, ev, why, why_len);
@@ -153,8 +160,9 @@ RIG int poll_all(int timeout_ms)
     int n = 0;
 
     for (int i = 0; i < ep_count; i++) {
-        if (eps[i].oob != NULL && !eps[i].asleep)
+        if (eps[i].oob != NULL && !eps[i].asleep) {
             p[n++] = (struct pollfd){.fd = eps[i].oob->ops->fd(eps[i].oob), .events = POLLIN};
+        }
     }
     return poll(p, (nfds_t)n, timeout_ms);
 }
@@ -164,11 +172,13 @@ RIG uint64_t turn(void)
     uint64_t next = UINT64_MAX, t;
 
     for (int i = 0; i < ep_count; i++) {
-        if (eps[i].oob == NULL || eps[i].asleep)
+        if (eps[i].oob == NULL || eps[i].asleep) {
             continue;
+        }
         t = eps[i].oob->ops->progress(eps[i].oob, clock_ns);
-        if (t < next)
+        if (t < next) {
             next = t;
+        }
     }
     r2_log_flush();
     return next;
@@ -181,10 +191,12 @@ RIG int run_until(const int *what, int want, uint64_t limit)
 
     for (;;) {
         uint64_t next = turn();
-        if (*what >= want)
+        if (*what >= want) {
             return 1;
-        if (next <= clock_ns || poll_all(wire_ms) > 0)
+        }
+        if (next <= clock_ns || poll_all(wire_ms) > 0) {
             continue;
+        }
         if (next > end) {
             clock_ns = end;
             return 0;
@@ -200,18 +212,21 @@ RIG void run_for(uint64_t time)
     (void)run_until(&never, 1, time);
 }
 
-/* Until what is under way has arrived: every way of either backend is through in a tenth of this. */
+/* Until what is under way has arrived: every way of either backend is through in a tenth of this.
+ */
 RIG void settle(void)
 {
     run_for(50 * MS);
 }
 
-#define UNTIL(what, want) ck_assert_msg(run_until(&(what), want, 30 * SEC), #what " is %d, not " #want, (what))
+#define UNTIL(what, want)                                                                          \
+    ck_assert_msg(run_until(&(what), want, 30 * SEC), #what " is %d, not " #want, (what))
 
 RIG void pattern(uint8_t *b, size_t len, int n)
 {
-    for (size_t i = 0; i < len; i++)
+    for (size_t i = 0; i < len; i++) {
         b[i] = (uint8_t)(n * 31 + (int)i);
+    }
 }
 
 RIG void fresh(void)
@@ -226,8 +241,9 @@ RIG void fresh(void)
 RIG void end_all(void)
 {
     for (int i = 0; i < ep_count; i++) {
-        if (eps[i].oob != NULL)
+        if (eps[i].oob != NULL) {
             eps[i].oob->ops->destroy(eps[i].oob);
+        }
         free(eps[i].keep);
     }
     memset(eps, 0, sizeof(eps));

@@ -1,7 +1,7 @@
 /*
- * The promises of r2_oob.h over MPI, and what only a process with both backends can show: peers that MPI does not
- * reach, and MPI that ends. Each test has a process of its own, which is an MPI job of one rank with several endpoints;
- * test_oob_conform_ranks.c has several ranks.
+ * The promises of r2_oob.h over MPI, and what only a process with both backends can show: peers
+ * that MPI does not reach, and MPI that ends. Each test has a process of its own, which is an MPI
+ * job of one rank with several endpoints; test_oob_conform_ranks.c has several ranks.
  */
 #include "oob_mpi_rig.h"
 #include "test_oob_conform_suite.h"
@@ -41,7 +41,8 @@ START_TEST(mpi_and_tcp_meet_by_tcp)
 }
 END_TEST
 
-/* A mark that happens to be ours, of an endpoint that is not in our job: found out by asking, then TCP. */
+/* A mark that happens to be ours, of an endpoint that is not in our job: found out by asking, then
+ * TCP. */
 START_TEST(another_job_with_our_mark)
 {
     struct ep *m = ep_new_of(BY_MPI), *t = ep_new_of(BY_TCP);
@@ -71,7 +72,8 @@ START_TEST(a_rank_that_is_not_there)
 }
 END_TEST
 
-/* Of the three that talk by MPI, no two lose each other for good when it ends; their words go on by TCP. */
+/* Of the three that talk by MPI, no two lose each other for good when it ends; their words go on by
+ * TCP. */
 START_TEST(mpi_ends)
 {
     struct ep *a = ep_new(), *b = ep_new(), *c = ep_new();
@@ -106,7 +108,8 @@ START_TEST(mpi_ends)
 }
 END_TEST
 
-/* The endpoints' thread is the one that finalizes, or is stuck: MPI_Finalize waits a bounded time. */
+/* The endpoints' thread is the one that finalizes, or is stuck: MPI_Finalize waits a bounded time.
+ */
 START_TEST(mpi_ends_and_nobody_takes_leave)
 {
     struct ep *a = ep_new(), *b = ep_new();
@@ -137,8 +140,9 @@ static int bad_lines, wrong_at;
 
 static void count_bad(enum r2_log_level level, const char *file, int line, const char *msg)
 {
-    if (level == R2_LOG_WARN && strstr(msg, "bad frame from MPI rank 0 at ") != NULL)
+    if (level == R2_LOG_WARN && strstr(msg, "bad frame from MPI rank 0 at ") != NULL) {
         bad_lines += strstr(msg, wrong[wrong_at].why) != NULL ? 1 : 1000;
+    }
 }
 
 /* Counted each time, said once; the channel comes back. */
@@ -177,8 +181,9 @@ START_TEST(a_forked_child_has_no_mpi)
     int status;
     pid_t pid = fork();
 
-    if (pid == 0)
+    if (pid == 0) {
         _exit(mpi_make(&ev, why, sizeof(why)) == NULL && strstr(why, "parent") != NULL ? 0 : 1);
+    }
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert_int_eq(status, 0);
 }
@@ -214,8 +219,9 @@ int main(void)
     Suite *s = suite_create("oob_conform_mpi");
     TCase *t = tcase_create("both"), *n = tcase_create("no MPI");
 
-    if (!module_is_there())
+    if (!module_is_there()) {
         return 77;
+    }
     promises(s, "mpi", begin_mpi);
     tcase_set_timeout(t, 60);
     tcase_add_checked_fixture(t, begin_mpi, end_all);

@@ -1,6 +1,7 @@
 /*
- * The MPI out-of-band channel between processes: starts itself again as an MPI job of four ranks, each with one
- * endpoint and a service thread, while the program itself uses MPI as programs do, wildcard receive included.
+ * The MPI out-of-band channel between processes: starts itself again as an MPI job of four ranks,
+ * each with one endpoint and a service thread, while the program itself uses MPI as programs do,
+ * wildcard receive included.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -24,7 +25,8 @@
 #define LIMIT_S   60 /* against a hang */
 #define MS        1000000ull
 
-/* Under a sanitizer: Open MPI leaks from components that it has unloaded by then, which no suppression can name. */
+/* Under a sanitizer: Open MPI leaks from components that it has unloaded by then, which no
+ * suppression can name. */
 __attribute__((visibility("default"))) int __lsan_is_turned_off(void);
 /* And the preloaded module comes before the sanitizer's library. */
 __attribute__((visibility("default"))) const char *__asan_default_options(void);
@@ -39,22 +41,25 @@ const char *__asan_default_options(void)
     return "verify_asan_link_order=0";
 }
 
-#define CHECK(what)                                                                                                    \
-    do {                                                                                                               \
-        if (!(what)) {                                                                                                 \
-            fprintf(stderr, "rank %d, line %d: %s\n", rank, __LINE__, #what);                                          \
-            _exit(1);                                                                                                  \
-        }                                                                                                              \
+#define CHECK(what)                                                                                \
+    do {                                                                                           \
+        if (!(what)) {                                                                             \
+            fprintf(stderr, "rank %d, line %d: %s\n", rank, __LINE__, #what);                      \
+            _exit(1);                                                                              \
+        }                                                                                          \
     } while (0)
 
-/* MPI as the preloaded module's libmpi has it; Open MPI's handles are addresses. The test links none. */
+/* MPI as the preloaded module's libmpi has it; Open MPI's handles are addresses. The test links
+ * none. */
 static struct {
     void *world, *byte, *int_type, *sum;
     int (*init)(int *, char ***), (*finalize)(void), (*barrier)(void *);
-    int (*comm_rank)(void *, int *), (*comm_size)(void *, int *), (*comm_dup)(void *, void **), (*comm_free)(void **);
+    int (*comm_rank)(void *, int *), (*comm_size)(void *, int *), (*comm_dup)(void *, void **),
+        (*comm_free)(void **);
     int (*allgather)(const void *, int, void *, void *, int, void *, void *);
     int (*allreduce)(const void *, void *, int, void *, void *, void *);
-    int (*irecv)(void *, int, void *, int, int, void *, void **), (*send)(const void *, int, void *, int, int, void *);
+    int (*irecv)(void *, int, void *, int, int, void *, void **),
+        (*send)(const void *, int, void *, int, int, void *);
     int (*wait)(void **, void *);
 } mpi;
 
@@ -106,8 +111,9 @@ static uint64_t now(void)
 static int peer_index(struct r2_oob_peer *p)
 {
     for (int i = 0; i < size; i++) {
-        if (memcmp(oob->ops->peer_uuid(p), names[i].uuid, 16) == 0)
+        if (memcmp(oob->ops->peer_uuid(p), names[i].uuid, 16) == 0) {
             return i;
+        }
     }
     return -1;
 }
@@ -119,8 +125,9 @@ static size_t length_of(int n)
 
 static void fill(uint8_t *b, size_t len, int from, int n)
 {
-    for (size_t i = 0; i < len; i++)
+    for (size_t i = 0; i < len; i++) {
         b[i] = (uint8_t)(from * 101 + n * 31 + (int)i);
+    }
 }
 
 /* The lower rank of a pair has no name of the other and learns of it here. */
@@ -129,18 +136,21 @@ static void told_up(void *arg, struct r2_oob_peer *p)
     int from = peer_index(p);
 
     CHECK(from >= 0 && from != rank);
-    if (peer[from] == NULL && atomic_load(&phase) >= 0)
+    if (peer[from] == NULL && atomic_load(&phase) >= 0) {
         oob->ops->peer_ref(peer[from] = p);
+    }
     CHECK(peer[from] == p || atomic_load(&phase) < 0);
     atomic_fetch_add(&up_of[from], 1);
     atomic_fetch_add(&up, 1);
-    if (atomic_load(&phase) >= 3 && from == 0)
+    if (atomic_load(&phase) >= 3 && from == 0) {
         CHECK(oob->ops->send(p, "by TCP", 6) == 0);
+    }
 }
 
 static void told_down(void *arg, struct r2_oob_peer *p, int refused)
 {
-    CHECK(atomic_load(&phase) < 0 || atomic_load(&phase) >= 3); /* no channel is lost before MPI ends */
+    CHECK(atomic_load(&phase) < 0 ||
+          atomic_load(&phase) >= 3); /* no channel is lost before MPI ends */
 }
 
 static void ping(void)
@@ -161,10 +171,12 @@ static void told_message(void *arg, struct r2_oob_peer *p, const void *msg, size
         CHECK(len == length_of(got[from]));
         fill(want, len, from, got[from]);
         CHECK(memcmp(msg, want, len) == 0);
-        if (++got[from] == MESSAGES)
+        if (++got[from] == MESSAGES) {
             atomic_fetch_add(&done, 1);
+        }
     } else if (atomic_load(&phase) >= 3) {
-        CHECK(len == 6 && memcmp(msg, "by TCP", 6) == 0 && strncmp(oob->ops->peer_str(p), "MPI", 3) != 0);
+        CHECK(len == 6 && memcmp(msg, "by TCP", 6) == 0 &&
+              strncmp(oob->ops->peer_str(p), "MPI", 3) != 0);
         atomic_fetch_add(&said_by_tcp, 1);
     } else if (rank == 1 && len == 4) {
         CHECK(oob->ops->send(p, msg, len) == 0);
@@ -197,19 +209,23 @@ static void turn(uint64_t at_most)
     uint64_t t = now(), next = oob->ops->progress(oob, t), wait;
     struct timespec ts;
 
-    if (atomic_load(&phase) == 0)
+    if (atomic_load(&phase) == 0) {
         say_all();
+    }
     wait = next > t ? next - t : 0;
-    if (wait > at_most)
+    if (wait > at_most) {
         wait = at_most;
-    ts = (struct timespec){.tv_sec = (time_t)(wait / 1000000000), .tv_nsec = (long)(wait % 1000000000)};
+    }
+    ts = (struct timespec){.tv_sec = (time_t)(wait / 1000000000),
+                           .tv_nsec = (long)(wait % 1000000000)};
     (void)ppoll(&p, 1, &ts, NULL);
 }
 
 static void *service(void *arg)
 {
-    while (!atomic_load(&stop))
+    while (!atomic_load(&stop)) {
         turn(50 * MS);
+    }
     return NULL;
 }
 
@@ -232,17 +248,20 @@ static void measure(const char *what, uint64_t pause)
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &c0);
     while (pings < PINGS) {
         int before = pings;
-        for (end = now() + pause; now() < end;)
+        for (end = now() + pause; now() < end;) {
             turn(end > now() ? end - now() : 0);
+        }
         ping();
-        while (pings == before)
+        while (pings == before) {
             turn(50 * MS);
+        }
     }
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &c1);
     qsort(trip, PINGS, sizeof(trip[0]), by_size);
-    printf("round trip, %s: median %.0f us, p95 %.0f us, %.1f %% of a core\n", what, (double)trip[PINGS / 2] / 1e3,
-           (double)trip[PINGS * 95 / 100] / 1e3,
-           ((double)(c1.tv_sec - c0.tv_sec) * 1e9 + (double)(c1.tv_nsec - c0.tv_nsec)) * 100 / (double)(now() - start));
+    printf("round trip, %s: median %.0f us, p95 %.0f us, %.1f %% of a core\n", what,
+           (double)trip[PINGS / 2] / 1e3, (double)trip[PINGS * 95 / 100] / 1e3,
+           ((double)(c1.tv_sec - c0.tv_sec) * 1e9 + (double)(c1.tv_nsec - c0.tv_nsec)) * 100 /
+               (double)(now() - start));
 }
 
 /* Meanwhile the program makes communicators and reduces, and its results are its own. */
@@ -262,8 +281,9 @@ static void program_works(void)
         rounds++;
         CHECK(now() < end);
     }
-    if (rank == 0)
+    if (rank == 0) {
         printf("%d communicators made and freed meanwhile\n", rounds);
+    }
 }
 
 static struct r2_oob *tcp_make(void *arg, const struct r2_oob_events *ev, char *why, size_t why_len)
@@ -281,15 +301,17 @@ static void endpoint_make(void)
     char why[256] = "";
 
     oob = r2_oob_mpi_load(&p, &ev, why, sizeof(why));
-    if (oob == NULL)
+    if (oob == NULL) {
         fprintf(stderr, "%s\n", why);
+    }
     CHECK(oob != NULL);
     oob->ops->name_get(oob, &own);
     CHECK((int)(own.scope & 0xffffff) == rank);
     CHECK(mpi.allgather(&own, sizeof(own), mpi.byte, names, sizeof(own), mpi.byte, mpi.world) == 0);
 }
 
-/* Ranks 2k and 2k+1 dial each other at the same moment: one channel comes of it, and no dial has to expire for that. */
+/* Ranks 2k and 2k+1 dial each other at the same moment: one channel comes of it, and no dial has to
+ * expire for that. */
 static void dials_cross(void)
 {
     int other = rank ^ 1;
@@ -303,19 +325,23 @@ static void dials_cross(void)
         CHECK(mpi.barrier(mpi.world) == 0);
         for (start = now(); !said || met <= i;) {
             turn(MS);
-            if (!said && oob->ops->peer_is_up(p))
+            if (!said && oob->ops->peer_is_up(p)) {
                 said = oob->ops->send(p, "met", 3) == 0;
+            }
             CHECK(now() - start < 3000 * MS); /* a dial expires after 5 s */
         }
         CHECK(mpi.barrier(mpi.world) == 0);
         oob->ops->peer_put(p);
     }
-    /* what the last put has said is through when the barrier is: its messages come before the next ones */
-    for (uint64_t start = now(); now() - start < 20 * MS;)
+    /* what the last put has said is through when the barrier is: its messages come before the next
+     * ones */
+    for (uint64_t start = now(); now() - start < 20 * MS;) {
         turn(MS);
+    }
     CHECK(mpi.barrier(mpi.world) == 0);
-    for (uint64_t start = now(); now() - start < 20 * MS;)
+    for (uint64_t start = now(); now() - start < 20 * MS;) {
         turn(MS);
+    }
     atomic_store(&phase, 0);
     atomic_store(&up, 0);
     atomic_store(&up_of[other], 0);
@@ -324,9 +350,11 @@ static void dials_cross(void)
 static void peers_get(void)
 {
     for (int i = 0; i < size; i++) {
-        CHECK(i == 0 || (names[i].world == names[0].world && names[i].scope >> 24 == names[0].scope >> 24));
-        if (i < rank)
+        CHECK(i == 0 ||
+              (names[i].world == names[0].world && names[i].scope >> 24 == names[0].scope >> 24));
+        if (i < rank) {
             CHECK((peer[i] = oob->ops->peer_get(oob, &names[i])) != NULL);
+        }
     }
 }
 
@@ -343,8 +371,8 @@ static void unserve(pthread_t t)
 }
 
 /*
- * Rank 0 ends MPI while the others still have it. It cannot dial them, it must tell them: they come by TCP, long before
- * they would miss it. Its MPI_Finalize waits for theirs.
+ * Rank 0 ends MPI while the others still have it. It cannot dial them, it must tell them: they come
+ * by TCP, long before they would miss it. Its MPI_Finalize waits for theirs.
  */
 static void rank_0_leaves(void)
 {
@@ -352,15 +380,17 @@ static void rank_0_leaves(void)
 
     atomic_store(&phase, 3);
     CHECK(mpi.barrier(mpi.world) == 0);
-    if (rank == 0)
+    if (rank == 0) {
         return;
+    }
     while (atomic_load(&up_of[0]) < 2) {
         (void)poll(NULL, 0, 1);
         CHECK(now() < end);
     }
 }
 
-/* Rank 3 speaks to rank 2, which does not listen any more: leaving takes the time that it is given, and not more. */
+/* Rank 3 speaks to rank 2, which does not listen any more: leaving takes the time that it is given,
+ * and not more. */
 static void leave_a_deaf_one(void)
 {
     static uint8_t msg[60000];
@@ -388,8 +418,10 @@ static int ranks_main(void)
     mpi_find();
     r2_env_default(&env);
     CHECK(mpi.init(NULL, NULL) == 0);
-    CHECK(mpi.comm_rank(mpi.world, &rank) == 0 && mpi.comm_size(mpi.world, &size) == 0 && size == RANKS);
-    /* takes whatever anybody sends on MPI_COMM_WORLD, from before our first word to after the last */
+    CHECK(mpi.comm_rank(mpi.world, &rank) == 0 && mpi.comm_size(mpi.world, &size) == 0 &&
+          size == RANKS);
+    /* takes whatever anybody sends on MPI_COMM_WORLD, from before our first word to after the last
+     */
     CHECK(mpi.irecv(theirs, sizeof(theirs), mpi.byte, -1, -1, mpi.world, &wild) == 0);
     endpoint_make();
     dials_cross();
@@ -408,14 +440,16 @@ static int ranks_main(void)
         CHECK(mpi.send("measured", 9, mpi.byte, 1, TAG, mpi.world) == 0);
     } else {
         snprintf(mine, sizeof(mine), "from %d", rank);
-        CHECK(mpi.send(mine, sizeof(mine), mpi.byte, (rank + 1) % size, TAG + rank, mpi.world) == 0);
+        CHECK(mpi.send(mine, sizeof(mine), mpi.byte, (rank + 1) % size, TAG + rank, mpi.world) ==
+              0);
     }
     CHECK(mpi.wait(&wild, &status) == 0);
     CHECK(status.source == (rank + size - 1) % size && status.tag == TAG + status.source);
     CHECK(rank == 1 ? strcmp(theirs, "measured") == 0 : atoi(theirs + 5) == status.source);
     CHECK(mpi.barrier(mpi.world) == 0);
-    if (rank == 0)
+    if (rank == 0) {
         serve(&t);
+    }
     rank_0_leaves();
     if (rank == 2) {
         unserve(t);
@@ -431,16 +465,19 @@ static int ranks_main(void)
         (void)poll(NULL, 0, 1);
         CHECK(now() < end);
     }
-    if (rank < 2)
+    if (rank < 2) {
         unserve(t);
+    }
     oob->ops->destroy(oob);
-    if (rank == 0)
-        printf("7 passed, 0 failed\n"); /* crossing dials, order, the program undisturbed, its wildcard, leave, drain,
-                                           finalize */
+    if (rank == 0) {
+        printf("7 passed, 0 failed\n"); /* crossing dials, order, the program undisturbed, its
+                                           wildcard, leave, drain, finalize */
+    }
     return 0;
 }
 
-/* As an MPI job: mpirun, over what ranks of several hosts would use too, with the module beside the plugin preloaded.
+/* As an MPI job: mpirun, over what ranks of several hosts would use too, with the module beside the
+ * plugin preloaded.
  */
 static int start_job(char *self)
 {
@@ -456,8 +493,8 @@ static int start_job(char *self)
     snprintf(np, sizeof(np), "%d", RANKS);
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    execlp("mpirun", "mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,tcp", "-np", np, "env",
-           preload, self, "rank", (char *)NULL);
+    execlp("mpirun", "mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,tcp",
+           "-np", np, "env", preload, self, "rank", (char *)NULL);
     printf("mpirun: %s\n", strerror(errno));
     return 77;
 }

@@ -21,7 +21,8 @@ START_TEST(both_ways)
     ck_assert_mem_eq(b->oob->ops->peer_uuid(b->peer), a->name.uuid, 16);
     ck_assert_ptr_nonnull(strstr(a->oob->ops->peer_str(p), "127.0.0.1:"));
     ck_assert_int_eq(strncmp(a->oob->ops->peer_str(p), "MPI rank 0 ", 11) == 0, backend == BY_MPI);
-    ck_assert_int_eq(strncmp(b->oob->ops->peer_str(b->peer), "MPI rank 0 ", 11) == 0, backend == BY_MPI);
+    ck_assert_int_eq(strncmp(b->oob->ops->peer_str(b->peer), "MPI rank 0 ", 11) == 0,
+                     backend == BY_MPI);
     ck_assert_int_eq(say(a, p, "hello"), 0);
     ck_assert_int_eq(say(b, b->peer, "and back"), 0);
     ck_assert_int_eq(say(b, b->peer, ""), 0);
@@ -102,8 +103,9 @@ START_TEST(order)
         pattern(msg, len, i);
         ck_assert_int_eq(a->oob->ops->send(p, msg, len), 0);
         ck_assert_int_eq(b->oob->ops->send(b->peer, msg, len), 0);
-        if (i % 50 == 0)
+        if (i % 50 == 0) {
             turn();
+        }
     }
     UNTIL(b->got, ORDER_COUNT);
     UNTIL(a->got, ORDER_COUNT);
@@ -147,8 +149,9 @@ START_TEST(queue_full)
     UNTIL(a->up, 1);
     UNTIL(b->up, 1);
     b->asleep = 1;
-    while (memcpy(msg, &sent, sizeof(sent)), a->oob->ops->send(p, msg, sizeof(msg)) == 0)
+    while (memcpy(msg, &sent, sizeof(sent)), a->oob->ops->send(p, msg, sizeof(msg)) == 0) {
         sent++;
+    }
     ck_assert_int_eq(errno, EAGAIN);
     ck_assert_int_ge(sent, 60);
     ck_assert_int_le(sent, 400); /* TCP: and what the sockets take */
@@ -157,8 +160,9 @@ START_TEST(queue_full)
     b->asleep = 0;
     UNTIL(b->got, sent);
     ck_assert_int_eq(a->down, 0);
-    for (int i = 0; i < 10; i++)
+    for (int i = 0; i < 10; i++) {
         ck_assert_mem_eq(b->keep + (size_t)i * sizeof(msg), &i, sizeof(i));
+    }
 }
 END_TEST
 
@@ -170,23 +174,28 @@ START_TEST(many_peers)
     static struct r2_oob_peer *p[MANY][MANY];
     uint8_t msg[100];
 
-    for (int i = 0; i < MANY; i++)
-        ep_new()->on_message = NULL;
     for (int i = 0; i < MANY; i++) {
-        for (int k = 0; k < MANY; k++)
-            p[i][k] = i == k ? NULL : dial(&eps[i], &eps[k].name);
+        ep_new()->on_message = NULL;
     }
-    for (int i = 0; i < MANY; i++)
+    for (int i = 0; i < MANY; i++) {
+        for (int k = 0; k < MANY; k++) {
+            p[i][k] = i == k ? NULL : dial(&eps[i], &eps[k].name);
+        }
+    }
+    for (int i = 0; i < MANY; i++) {
         UNTIL(eps[i].up, MANY - 1);
+    }
     for (int i = 0; i < MANY; i++) {
         for (int k = 0; k < MANY; k++) {
             pattern(msg, sizeof(msg), i * MANY + k);
-            if (i != k)
+            if (i != k) {
                 ck_assert_int_eq(eps[i].oob->ops->send(p[i][k], msg, sizeof(msg)), 0);
+            }
         }
     }
-    for (int i = 0; i < MANY; i++)
+    for (int i = 0; i < MANY; i++) {
         UNTIL(eps[i].got, MANY - 1);
+    }
     settle();
     for (int i = 0; i < MANY; i++) {
         ck_assert_int_eq(eps[i].got, MANY - 1);
@@ -213,7 +222,8 @@ END_TEST
 
 /* ---- loss, return, refusal, end ---- */
 
-/* Both dial, in whatever order they get their turns: one channel, told once at each end, nothing lost on it. */
+/* Both dial, in whatever order they get their turns: one channel, told once at each end, nothing
+ * lost on it. */
 START_TEST(crossing_dials)
 {
     unsigned seed = (unsigned)_i * 7919u + 1;
@@ -340,8 +350,9 @@ START_TEST(last_reference_closes_in_order)
     a->oob->ops->peer_put(p);
     settle();
     ck_assert_int_eq(b->down, 0);
-    for (int i = 0; i < 60; i++)
+    for (int i = 0; i < 60; i++) {
         ck_assert_int_eq(a->oob->ops->send(p, msg, sizeof(msg)), 0);
+    }
     a->oob->ops->peer_put(p);
     UNTIL(b->down, 1);
     ck_assert_int_eq(b->got, 60);
@@ -384,8 +395,9 @@ START_TEST(drain_brings_everything_out)
     r2_env_default(&env);
     UNTIL(a->up, 1);
     UNTIL(b->up, 1);
-    for (int i = 0; i < 60; i++)
+    for (int i = 0; i < 60; i++) {
         ck_assert_int_eq(a->oob->ops->send(p, msg, sizeof(msg)), 0);
+    }
     atomic_store(&reader_stop, 0);
     ck_assert_int_eq(pthread_create(&t, NULL, drain_reader, b), 0);
     start = env.now_ns(env.arg);
@@ -424,8 +436,9 @@ static void promises(Suite *s, const char *name, SFun begin)
 
     tcase_set_timeout(t, 60);
     tcase_add_checked_fixture(t, begin, end_all);
-    for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
+    for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++) {
         tcase_add_test(t, *tests[i]);
+    }
     tcase_add_loop_test(t, crossing_dials, 0, 10);
     suite_add_tcase(s, t);
 }

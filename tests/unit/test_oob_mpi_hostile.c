@@ -1,15 +1,16 @@
 /*
- * Frames over MPI that no endpoint would send: again, cut, changed, from another rank. The calls with which the module sends and receives are this program's,
- * which keeps what goes out, changes it on the way, puts it in again and says of what comes in that it is another rank's.
+ * Frames over MPI that no endpoint would send: again, cut, changed, from another rank. The calls
+ * with which the module sends and receives are this program's, which keeps what goes out, changes
+ * it on the way, puts it in again and says of what comes in that it is another rank's.
  */
 #include "oob_mpi_rig.h"
 
 #include "plugin/oob_mpi/oob_mpi.h"
 
-#define KEPT      64
-#define ROOM      512
-#define OTHER     1 /* a rank that is not this one, the only one */
-#define ANY_RANK  (-1)
+#define KEPT     64
+#define ROOM     512
+#define OTHER    1 /* a rank that is not this one, the only one */
+#define ANY_RANK (-1)
 
 #define MPI_SAYS __attribute__((visibility("default")))
 
@@ -28,8 +29,10 @@ static struct {
     int tag;
 } wire = {.size = -1, .change = -1};
 
-/* The module's calls, resolved here before MPI's own (Makefile). Open MPI: handles are addresses, a status begins with the source. */
-MPI_SAYS int PMPI_Issend(const void *b, int n, void *type, int to, int tag, void *comm, void **request);
+/* The module's calls, resolved here before MPI's own (Makefile). Open MPI: handles are addresses, a
+ * status begins with the source. */
+MPI_SAYS int PMPI_Issend(const void *b, int n, void *type, int to, int tag, void *comm,
+                         void **request);
 MPI_SAYS int PMPI_Iprobe(int from, int tag, void *comm, int *flag, void *status);
 MPI_SAYS int PMPI_Irecv(void *b, int n, void *type, int from, int tag, void *comm, void **request);
 
@@ -41,7 +44,8 @@ static void *call(const char *name)
     return p;
 }
 
-static int true_issend(const void *b, int n, void *type, int to, int tag, void *comm, void **request)
+static int true_issend(const void *b, int n, void *type, int to, int tag, void *comm,
+                       void **request)
 {
     int (*f)(const void *, int, void *, int, int, void *, void **);
 
@@ -109,7 +113,8 @@ static void put(const void *b, int n, int other)
     ck_assert_int_lt(turn, KEPT);
     memcpy(sent[turn].b, b, (size_t)n);
     wire.other = other;
-    ck_assert_int_eq(true_issend(sent[turn].b, n, wire.type, 0, wire.tag, wire.comm, &request[turn]), 0);
+    ck_assert_int_eq(
+        true_issend(sent[turn].b, n, wire.type, 0, wire.tag, wire.comm, &request[turn]), 0);
     turn++;
     settle();
     ck_assert_int_eq(wire.other, 0);
@@ -121,8 +126,9 @@ static const struct taken *latest(int kind, const struct ep *from)
         struct world_head head;
 
         memcpy(&head, wire.kept[i].b, sizeof(head));
-        if (head.kind == kind && memcmp(head.from, from->name.uuid, sizeof(head.from)) == 0)
+        if (head.kind == kind && memcmp(head.from, from->name.uuid, sizeof(head.from)) == 0) {
             return &wire.kept[i];
+        }
     }
     ck_abort_msg("nothing of kind %d was sent", kind);
     return NULL;
@@ -209,7 +215,8 @@ START_TEST(frame_of_an_earlier_channel)
 }
 END_TEST
 
-/* All that made the channel, once more: the nonce of the answer is another, so that the proof is wrong, and the channel stays. */
+/* All that made the channel, once more: the nonce of the answer is another, so that the proof is
+ * wrong, and the channel stays. */
 START_TEST(replayed_channel)
 {
     struct taken dialled = *latest(MPI_KIND_DIAL, a), proof = {0};
@@ -217,11 +224,14 @@ START_TEST(replayed_channel)
     for (int i = 0; i < wire.count && proof.n == 0; i++) { /* the first frame of its dialler */
         const struct world_head *head = (const void *)wire.kept[i].b;
 
-        if (head->kind == MPI_KIND_FRAME && memcmp(head->from, a->name.uuid, sizeof(head->from)) == 0)
+        if (head->kind == MPI_KIND_FRAME &&
+            memcmp(head->from, a->name.uuid, sizeof(head->from)) == 0) {
             proof = wire.kept[i];
+        }
     }
     put(dialled.b, dialled.n, 0);
-    ((struct world_head *)(void *)proof.b)->chan ^= 1; /* else it is one of the channel that stands */
+    ((struct world_head *)(void *)proof.b)->chan ^=
+        1; /* else it is one of the channel that stands */
     ((struct world_head *)(void *)dialled.b)->chan ^= 1;
     put(dialled.b, dialled.n, 0);
     put(proof.b, proof.n, 0);
@@ -234,7 +244,8 @@ END_TEST
 /* Whole or not at all, and no byte more. */
 START_TEST(frame_of_another_size)
 {
-    static const int size[] = {(int)sizeof(struct world_head), (int)sizeof(struct world_head) + 1, (int)sizeof(struct world_head) + OOB_FRAME_HEAD};
+    static const int size[] = {(int)sizeof(struct world_head), (int)sizeof(struct world_head) + 1,
+                               (int)sizeof(struct world_head) + OOB_FRAME_HEAD};
     int whole = latest(MPI_KIND_FRAME, a)->n; /* of a message as long as that one */
 
     wire.size = _i < 3 ? size[_i] : _i == 3 ? whole - 1 : whole + 1;
@@ -248,8 +259,9 @@ START_TEST(less_than_a_head)
 {
     const struct taken *f = latest(MPI_KIND_FRAME, a);
 
-    for (int n = 0; n < (int)sizeof(struct world_head); n += 13)
+    for (int n = 0; n < (int)sizeof(struct world_head); n += 13) {
         put(f->b, n, 0);
+    }
     undisturbed();
 }
 END_TEST
@@ -273,7 +285,8 @@ START_TEST(frame_of_another_rank)
     ck_assert_int_eq(b->down, 0);
     ck_assert_uint_eq(counters(b).strangers, 1);
     ck_assert_uint_eq(counters(b).bad_frames, 0);
-    put(latest(MPI_KIND_FRAME, a)->b, latest(MPI_KIND_FRAME, a)->n, 0); /* the channel waits for it, from whom it is */
+    put(latest(MPI_KIND_FRAME, a)->b, latest(MPI_KIND_FRAME, a)->n,
+        0); /* the channel waits for it, from whom it is */
     ck_assert_int_eq(b->got, 2);
     ck_assert_int_eq(b->down, 0);
     goes_on(2);
@@ -344,8 +357,9 @@ int main(void)
     SRunner *r;
     int failed;
 
-    if (!module_is_there())
+    if (!module_is_there()) {
         return 77;
+    }
     tcase_set_timeout(t, 60);
     tcase_add_checked_fixture(t, begin, end_all);
     tcase_add_test(t, replayed_frame);

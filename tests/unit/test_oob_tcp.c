@@ -91,8 +91,9 @@ END_TEST
 
 static void pattern(uint8_t *b, size_t len, int n)
 {
-    for (size_t i = 0; i < len; i++)
+    for (size_t i = 0; i < len; i++) {
         b[i] = (uint8_t)(n * 31 + (int)i);
+    }
 }
 
 static void expect_next(struct ep *e, struct r2_oob_peer *p, const void *msg, size_t len)
@@ -119,8 +120,9 @@ START_TEST(order)
         pattern(msg, len, i);
         ck_assert_int_eq(a->oob->ops->send(p, msg, len), 0);
         ck_assert_int_eq(b->oob->ops->send(b->peer, msg, len), 0);
-        if (i % 50 == 0)
+        if (i % 50 == 0) {
             turn();
+        }
     }
     UNTIL(b->got, 2000);
     UNTIL(a->got, 2000);
@@ -139,8 +141,9 @@ START_TEST(largest_message)
     pattern(msg, sizeof(msg), 3);
     ck_assert_int_eq(a->oob->ops->send(p, msg, sizeof(msg)), -1);
     ck_assert_int_eq(errno, EMSGSIZE);
-    for (int i = 0; i < 10; i++)
+    for (int i = 0; i < 10; i++) {
         ck_assert_int_eq(a->oob->ops->send(p, msg, R2_OOB_MAX_MESSAGE), 0);
+    }
     UNTIL(b->got, 10);
     ck_assert_mem_eq(b->keep + 9 * R2_OOB_MAX_MESSAGE, msg, R2_OOB_MAX_MESSAGE);
 }
@@ -157,8 +160,9 @@ START_TEST(queue_full)
     UNTIL(a->up, 1);
     settle();
     proxy.frozen = 1;
-    while (memcpy(msg, &sent, sizeof(sent)), a->oob->ops->send(p, msg, sizeof(msg)) == 0)
+    while (memcpy(msg, &sent, sizeof(sent)), a->oob->ops->send(p, msg, sizeof(msg)) == 0) {
         sent++;
+    }
     ck_assert_int_eq(errno, EAGAIN);
     ck_assert_int_ge(sent, (int)(OOB_QUEUE_MAX / (sizeof(msg) + 64)));
     ck_assert_int_le(sent, 10000);
@@ -169,8 +173,9 @@ START_TEST(queue_full)
     ck_assert_int_eq(a->down, 0);
     ck_assert_int_eq(a->oob->ops->send(p, msg, sizeof(msg)), 0);
     UNTIL(b->got, sent + 1);
-    for (int i = 0; i < 100; i++)
+    for (int i = 0; i < 100; i++) {
         ck_assert_mem_eq(b->keep + (size_t)i * sizeof(msg), &i, sizeof(i));
+    }
 }
 END_TEST
 
@@ -186,9 +191,11 @@ START_TEST(last_reference_closes_in_order)
     a->oob->ops->peer_put(p);
     settle();
     ck_assert_int_eq(live_channels(a), 1);
-    for (int i = 0; i < 60; i++)
+    for (int i = 0; i < 60; i++) {
         ck_assert_int_eq(a->oob->ops->send(p, msg, sizeof(msg)), 0);
-    /* unread bytes on our side must not turn the end into an RST that destroys what b has not read yet */
+    }
+    /* unread bytes on our side must not turn the end into an RST that destroys what b has not read
+     * yet */
     ck_assert_int_eq(say(b, b->peer, "unread"), 0);
     a->oob->ops->peer_put(p);
     UNTIL(b->got, 60);
@@ -253,8 +260,9 @@ START_TEST(drain_brings_everything_out)
     r2_env_default(&env);
     UNTIL(a->up, 1);
     UNTIL(b->up, 1);
-    for (int i = 0; i < 60; i++)
+    for (int i = 0; i < 60; i++) {
         ck_assert_int_eq(a->oob->ops->send(p, msg, sizeof(msg)), 0);
+    }
     ck_assert_int_eq(pthread_create(&t, NULL, drain_reader, b), 0);
     start = env.now_ns(env.arg);
     a->oob->ops->drain(a->oob, 20 * SEC);
@@ -324,8 +332,9 @@ START_TEST(send_meets_a_dead_socket)
     /* unread bytes at its end make this an RST */
     ck_assert_int_eq(say(a, p, "unread"), 0);
     ep_kill(b);
-    for (int i = 0; i < 1000 && rc == 0; i++)
+    for (int i = 0; i < 1000 && rc == 0; i++) {
         rc = say(a, p, "into the void");
+    }
     ck_assert_int_eq(rc, -1);
     ck_assert_int_eq(errno, ENOTCONN);
     ck_assert_int_eq(a->down, 0);
@@ -351,7 +360,8 @@ START_TEST(put_while_dialling)
 }
 END_TEST
 
-/* With no descriptor left the listener pauses instead of spinning, and goes on when there is one. */
+/* With no descriptor left the listener pauses instead of spinning, and goes on when there is one.
+ */
 START_TEST(out_of_descriptors)
 {
     struct ep *a = ep_new(), *b = ep_new();
@@ -404,8 +414,9 @@ START_TEST(to_ourselves)
     ck_assert_int_eq(a->got, 2); /* the answer waits for the next turn */
     UNTIL(a->got, 3);
     ck_assert_mem_eq(a->keep, "12answer", 8);
-    while (a->oob->ops->send(p, big, sizeof(big)) == 0)
+    while (a->oob->ops->send(p, big, sizeof(big)) == 0) {
         sent++;
+    }
     ck_assert_int_ge(sent, 60);
     ck_assert_int_le(sent, 64);
     ck_assert_uint_eq(counters(a).queue_full, 1);
@@ -431,12 +442,14 @@ START_TEST(many_peers)
     for (int i = 0; i < n; i++) {
         e[i] = ep_new();
         dial(e[i], &hub->name);
-        if (i % 3 == 0)
+        if (i % 3 == 0) {
             dial(hub, &e[i]->name);
+        }
     }
     UNTIL(hub->up, n);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         UNTIL(e[i]->up, 1);
+    }
     for (int i = 0; i < n; i++) {
         uint8_t c = (uint8_t)i;
         ck_assert_int_eq(e[i]->oob->ops->send(e[i]->peer, &c, 1), 0);
@@ -449,8 +462,9 @@ START_TEST(many_peers)
     ck_assert_int_eq(live_channels(hub), n);
     ck_assert_int_eq(hub->up, n);
     ck_assert_int_eq(hub->down, 0);
-    for (int i = 0; i < n / 2; i++)
+    for (int i = 0; i < n / 2; i++) {
         ep_kill(e[i]);
+    }
     UNTIL(hub->down, n / 2);
     ck_assert_uint_eq(counters(hub).received, (uint64_t)n);
 }

@@ -6,8 +6,8 @@
 /* One line so far, and none at WARN: @who with @why. */
 static void expect_said(const char *who, const char *why)
 {
-    ck_assert_msg(lines_with(infos, who) == 1 && lines_with(infos, why) == 1, "not one line '%s', '%s' in: %s", who, why,
-                  infos);
+    ck_assert_msg(lines_with(infos, who) == 1 && lines_with(infos, why) == 1,
+                  "not one line '%s', '%s' in: %s", who, why, infos);
     ck_assert_str_eq(warns, "");
 }
 
@@ -84,16 +84,18 @@ START_TEST(crowd_of_strangers_keeps_nobody_out)
     struct ep *a = ep_new(), *b = ep_new();
     int places = inside(b)->places, n = places + 90, fd[OOB_PLACES_MAX + 90];
 
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         fd[i] = connect_to(b->name.port);
+    }
     settle();
     ck_assert_int_eq(live_channels(b), places);
     dial(a, &b->name);
     ck_assert(run_until(&a->up, 1, 1900 * MS));
     ck_assert_uint_ge(counters(b).strangers, (unsigned)(n - places));
     expect_said("stranger", "too many do not say who they are");
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         close(fd[i]);
+    }
 }
 END_TEST
 
@@ -115,12 +117,15 @@ START_TEST(wrong_secret)
 }
 END_TEST
 
-/* "I use your process's own secret that I learned from you": only if we ever gave a name of that process. */
+/* "I use your process's own secret that I learned from you": only if we ever gave a name of that
+ * process. */
 START_TEST(secret_of_an_unknown_process)
 {
     struct ep *b = ep_new();
-    struct oob_hello h = {
-        .version = OOB_VERSION, .kind = OOB_HELLO_DIAL, .secret_of = OOB_SECRET_DIALLER, .from = {7, 7}};
+    struct oob_hello h = {.version = OOB_VERSION,
+                          .kind = OOB_HELLO_DIAL,
+                          .secret_of = OOB_SECRET_DIALLER,
+                          .from = {7, 7}};
     uint8_t bytes[OOB_HELLO_SIZE];
     int fd = connect_to(b->name.port);
 
@@ -204,10 +209,11 @@ static void read_exactly(int fd, uint8_t *b, size_t n)
 
     for (int i = 0; i < 200 && got < n; i++) {
         ssize_t r = recv(fd, b + got, n - got, MSG_DONTWAIT);
-        if (r > 0)
+        if (r > 0) {
             got += (size_t)r;
-        else
+        } else {
             settle();
+        }
     }
     ck_assert_uint_eq(got, n);
 }
@@ -217,7 +223,8 @@ static void hand_dial(struct hand *h, struct ep *to, uint16_t version)
 {
     uint8_t dial_bytes[OOB_HELLO_SIZE], answer[OOB_HELLO_SIZE];
 
-    h->hello = (struct oob_hello){.version = version, .kind = OOB_HELLO_DIAL, .from = {7, 7}, .nonce = {9}};
+    h->hello = (struct oob_hello){
+        .version = version, .kind = OOB_HELLO_DIAL, .from = {7, 7}, .nonce = {9}};
     h->hello.from[0] = h->number ? h->number : 7;
     h->seq = 0;
     memcpy(h->hello.to, to->name.uuid, 16);
@@ -264,7 +271,8 @@ static void attack(void (*frame)(struct hand *h), const char *why)
         ck_assert_int_eq(b->got, n); /* whole or not at all */
         ck_assert_int_eq(b->down, n);
         close(h.fd);
-        ck_assert_msg(lines_with(warns, "") == 1 && lines_with(warns, "bad frame from ") == 1, "%s", warns);
+        ck_assert_msg(lines_with(warns, "") == 1 && lines_with(warns, "bad frame from ") == 1, "%s",
+                      warns);
         ck_assert_msg(lines_with(warns, "(process 0000000000000007) dropped") == 1, "%s", warns);
         ck_assert_msg(lines_with(warns, why) == 1, "%s", warns);
     }
@@ -297,7 +305,8 @@ START_TEST(lines_are_bounded)
         replay(&h);
         settle();
         ck_assert_uint_eq(counters(b).bad_frames, n);
-        ck_assert_int_eq(lines_with(warns, "bad frame from "), n < OOB_SAID_MAX ? (int)n : OOB_SAID_MAX);
+        ck_assert_int_eq(lines_with(warns, "bad frame from "),
+                         n < OOB_SAID_MAX ? (int)n : OOB_SAID_MAX);
         close(h.fd);
     }
 }
@@ -429,7 +438,8 @@ START_TEST(data_first)
     ck_assert_int_eq(b->got + b->up, 0);
     ck_assert_uint_eq(counters(b).bad_frames, 1);
     ck_assert_int_eq(live_channels(b), 0);
-    ck_assert_int_eq(lines_with(warns, "bad frame from 127.0.0.1:"), 1); /* its own port: it has no peer yet */
+    ck_assert_int_eq(lines_with(warns, "bad frame from 127.0.0.1:"),
+                     1); /* its own port: it has no peer yet */
     ck_assert_int_eq(lines_with(warns, "its type is not one that may come now"), 1);
     close(h.fd);
 }
@@ -486,7 +496,8 @@ START_TEST(listener_of_another_version)
 {
     struct ep *a = ep_new();
     struct r2_oob_name n = a->name;
-    struct oob_hello h = {.version = 9, .kind = OOB_HELLO_ANSWER, .code = OOB_HELLO_VERSION, .from = {5, 5}};
+    struct oob_hello h = {
+        .version = 9, .kind = OOB_HELLO_ANSWER, .code = OOB_HELLO_VERSION, .from = {5, 5}};
     uint8_t bytes[OOB_HELLO_SIZE];
     int port, lfd = listen_new(&port), fd;
 

@@ -2,18 +2,21 @@
 #include "oob_rig.h"
 
 #define BURST 150
-static size_t burst_len; /* 60000: more than the sockets take, so that a channel given up still has a queue */
+static size_t
+    burst_len; /* 60000: more than the sockets take, so that a channel given up still has a queue */
 
 static void send_burst(struct ep *e, struct r2_oob_peer *p)
 {
     static const uint8_t msg[60000];
 
-    for (int i = 0; i < BURST && e->oob->ops->send(p, msg, burst_len) == 0; i++)
+    for (int i = 0; i < BURST && e->oob->ops->send(p, msg, burst_len) == 0; i++) {
         e->said++;
+    }
     ck_assert_int_ge(e->said, 20);
 }
 
-/* Whatever the order of the turns: one channel stays, it is the smaller one's, and nothing of what was sent is lost. */
+/* Whatever the order of the turns: one channel stays, it is the smaller one's, and nothing of what
+ * was sent is lost. */
 START_TEST(simultaneous_dial)
 {
     unsigned seed = (unsigned)_i * 7919u + 1;
@@ -48,13 +51,14 @@ START_TEST(simultaneous_dial)
     ck_assert_uint_eq(inside(a)->chans->id, inside(b)->chans->id);
     ck_assert_uint_eq(counters(a).strangers + counters(a).bad_frames + counters(a).reconnects, 0);
     ck_assert_uint_eq(counters(b).strangers + counters(b).bad_frames + counters(b).reconnects, 0);
-    /* whenever both dials went all the way the smaller uuid's stayed; if one was given up, the other is in use on both
-     * ends */
+    /* whenever both dials went all the way the smaller uuid's stayed; if one was given up, the
+     * other is in use on both ends */
     ck_assert_int_ne(inside(a)->chans->by_us, inside(b)->chans->by_us);
 }
 END_TEST
 
-/* Both dials are forced all the way before either end is told of the other's: then the rule decides, not the luck. */
+/* Both dials are forced all the way before either end is told of the other's: then the rule
+ * decides, not the luck. */
 START_TEST(simultaneous_dial_is_decided_by_uuid)
 {
     struct ep *a, *b;
@@ -100,7 +104,8 @@ START_TEST(cut_and_redialled)
 }
 END_TEST
 
-/* Only the dialler's side breaks: the listener's channel looks healthy and must give way to the dialler's new one. */
+/* Only the dialler's side breaks: the listener's channel looks healthy and must give way to the
+ * dialler's new one. */
 START_TEST(dialler_lost_it_alone)
 {
     struct ep *a, *b;

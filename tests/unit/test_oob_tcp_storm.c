@@ -34,15 +34,17 @@ static int socket_from(struct ep *to, unsigned a, unsigned b, unsigned c)
     from.sin_addr.s_addr = htonl(127u << 24 | a << 16 | b << 8 | c);
     ck_assert_int_eq(bind(fd, (struct sockaddr *)&from, sizeof(from)), 0);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    if (connect(fd, (struct sockaddr *)&s, sizeof(s)) != 0)
+    if (connect(fd, (struct sockaddr *)&s, sizeof(s)) != 0) {
         ck_assert_int_eq(errno, EINPROGRESS);
+    }
     return fd;
 }
 
 static void caller_hello(struct caller *c)
 {
-    if (send(c->fd, c->hello, sizeof(c->hello), MSG_NOSIGNAL) == (ssize_t)sizeof(c->hello))
+    if (send(c->fd, c->hello, sizeof(c->hello), MSG_NOSIGNAL) == (ssize_t)sizeof(c->hello)) {
         c->stage = 1;
+    }
 }
 
 static struct caller *caller_new(struct ep *to, unsigned a, unsigned b, unsigned d)
@@ -69,21 +71,25 @@ static int caller_step(struct caller *c, struct ep *to)
     struct oob_hello answer;
     ssize_t n;
 
-    if (c->stage == 0)
+    if (c->stage == 0) {
         caller_hello(c);
-    if (c->stage != 1 && c->stage != 2)
+    }
+    if (c->stage != 1 && c->stage != 2) {
         return 0;
+    }
     n = recv(c->fd, c->in + c->have, want - c->have, MSG_DONTWAIT);
     if (n <= 0 && (n == 0 || errno != EAGAIN)) {
         c->stage = -1;
         callers_lost++;
         return 1;
     }
-    if (n <= 0)
+    if (n <= 0) {
         return 0;
+    }
     c->have += (size_t)n;
-    if (c->have < want)
+    if (c->have < want) {
         return 1;
+    }
     c->have = 0;
     if (c->stage++ == 2) {
         callers_up++;
@@ -101,8 +107,9 @@ static int silent_step(struct ep *to, int i)
     uint8_t byte;
     ssize_t n = recv(silent[i], &byte, 1, MSG_DONTWAIT);
 
-    if (n < 0 && (errno == EAGAIN || errno == ENOTCONN))
+    if (n < 0 && (errno == EAGAIN || errno == ENOTCONN)) {
         return 0;
+    }
     close(silent[i]);
     silent[i] = socket_from(to, 0, 0, 9);
     silent_closed++;
@@ -114,10 +121,12 @@ static int all_step(struct ep *to, uint64_t *next)
     int moved = 0;
 
     *next = turn();
-    for (int i = 0; i < caller_count; i++)
+    for (int i = 0; i < caller_count; i++) {
         moved += caller_step(&callers[i], to);
-    for (int i = 0; i < silent_count; i++)
+    }
+    for (int i = 0; i < silent_count; i++) {
         moved += silent_step(to, i);
+    }
     return moved;
 }
 
@@ -128,12 +137,15 @@ static int callers_until(struct ep *to, int want, uint64_t limit)
 
     for (;;) {
         int moved = all_step(to, &next);
-        if (callers_up >= want)
+        if (callers_up >= want) {
             return 1;
-        if (moved || next <= clock_ns || poll_all(20) > 0)
+        }
+        if (moved || next <= clock_ns || poll_all(20) > 0) {
             continue;
-        if (next > end)
+        }
+        if (next > end) {
             return 0;
+        }
         clock_ns = next;
     }
 }
@@ -143,10 +155,12 @@ static int somaxconn(void)
     char text[32] = "";
     int fd = open("/proc/sys/net/core/somaxconn", O_RDONLY);
 
-    if (fd >= 0 && read(fd, text, sizeof(text) - 1) < 0)
+    if (fd >= 0 && read(fd, text, sizeof(text) - 1) < 0) {
         text[0] = 0;
-    if (fd >= 0)
+    }
+    if (fd >= 0) {
         close(fd);
+    }
     return atoi(text) > 0 ? atoi(text) : 128;
 }
 
@@ -178,10 +192,12 @@ static int callers_that_fit(int want, int strangers)
 
 static void storm_end(void)
 {
-    for (int i = 0; i < caller_count; i++)
+    for (int i = 0; i < caller_count; i++) {
         close(callers[i].fd);
-    for (int i = 0; i < silent_count; i++)
+    }
+    for (int i = 0; i < silent_count; i++) {
         close(silent[i]);
+    }
     caller_count = callers_up = callers_lost = silent_count = silent_closed = 0;
 }
 
@@ -195,8 +211,9 @@ START_TEST(a_place_that_is_free_is_used_at_once)
     int n = callers_that_fit(CALLERS, 0);
     uint64_t begin = clock_ns;
 
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         caller_hello(caller_new(b, 0, 0, 1));
+    }
     settle();
     ck_assert_int_eq(inside(b)->listen_paused, 1);
     ck_assert_msg(callers_until(b, n, 0), "%d of %d are up, %d lost", callers_up, n, callers_lost);
@@ -216,14 +233,16 @@ START_TEST(start_storm_beside_a_stranger)
     int strangers = strangers_that_fit(), n = callers_that_fit(CALLERS, strangers);
     uint64_t begin = clock_ns;
 
-    for (; silent_count < strangers; silent_count++)
+    for (; silent_count < strangers; silent_count++) {
         silent[silent_count] = socket_from(b, 0, 0, 9);
+    }
     (void)all_step(b, &begin);
     begin = clock_ns;
     for (int i = 0; i < n;
-         i++) /* eight processes to a host, every tenth behind the stranger's own address */
+         i++) { /* eight processes to a host, every tenth behind the stranger's own address */
         caller_hello(i % 10 ? caller_new(b, 1, (unsigned)i / 8 / 250, (unsigned)i / 8 % 250 + 1)
                             : caller_new(b, 0, 0, 9));
+    }
     ck_assert_msg(callers_until(b, n, SEC / 2), "%d of %d are up after %llu ms, %d lost",
                   callers_up, n, (unsigned long long)((clock_ns - begin) / MS), callers_lost);
     ck_assert_int_eq(callers_lost, 0);
@@ -246,14 +265,16 @@ START_TEST(who_crowds_goes_first)
     settle();
     clock_ns += MS;
     ck_assert_int_ge(callers_that_fit(1, places), 1);
-    for (; silent_count < places - 1; silent_count++)
+    for (; silent_count < places - 1; silent_count++) {
         silent[silent_count] = socket_from(b, 0, 0, 9);
+    }
     while (all_step(b, &next) || poll_all(20) > 0)
         ;
     ck_assert_int_eq(live_channels(b), places);
     clock_ns += 60 * MS;
-    for (int i = 0; i < 50; i++, silent_count++)
+    for (int i = 0; i < 50; i++, silent_count++) {
         silent[silent_count] = socket_from(b, 0, 0, 9);
+    }
     for (int i = 0; i < 3; i++, clock_ns += 60 * MS) {
         while (all_step(b, &next) || poll_all(20) > 0) /* who is thrown out comes again */
             ;
@@ -273,15 +294,18 @@ START_TEST(words_that_wait_count)
     uint64_t next;
 
     ck_assert_int_eq(callers_that_fit(places, strangers), places);
-    for (int i = 0; i < places; i++)
+    for (int i = 0; i < places; i++) {
         caller_new(b, 0, 0, 2)->stage = 9;
+    }
     while (all_step(b, &next) || poll_all(20) > 0)
         ;
     ck_assert_int_eq(live_channels(b), places);
-    for (; silent_count < strangers; silent_count++)
+    for (; silent_count < strangers; silent_count++) {
         silent[silent_count] = socket_from(b, 0, 0, 9);
-    for (int i = 0; i < places; i++)
+    }
+    for (int i = 0; i < places; i++) {
         caller_hello(&callers[i]);
+    }
     clock_ns += 10 * OOB_WAIT_SILENT_NS;
     ck_assert_msg(callers_until(b, places, SEC), "%d of %d are up, %d lost", callers_up, places,
                   callers_lost);
@@ -299,8 +323,9 @@ START_TEST(a_stranger_gives_up_its_descriptor)
     uint64_t next;
     int top;
 
-    for (; silent_count < 3; silent_count++)
+    for (; silent_count < 3; silent_count++) {
         silent[silent_count] = socket_from(b, 0, 0, 9);
+    }
     while (all_step(b, &next) || poll_all(20) > 0)
         ;
     caller_hello(caller_new(b, 0, 0, 2));

@@ -48,8 +48,9 @@ START_TEST(hello_round_trip)
     ck_assert_uint_eq(back.family, 6);
     ck_assert_uint_eq(back.port, 54321);
     ck_assert_uint_eq(back.scope, 7);
-    for (size_t n = 0; n < sizeof(b); n++)
+    for (size_t n = 0; n < sizeof(b); n++) {
         ck_assert_int_eq(oob_hello_parse(b, n, &back), OOB_PARSE_MORE);
+    }
 }
 END_TEST
 
@@ -125,8 +126,9 @@ START_TEST(frame_round_trip_and_tampering)
     struct oob_frame f;
     size_t n;
 
-    for (size_t i = 0; i < sizeof(msg); i++)
+    for (size_t i = 0; i < sizeof(msg); i++) {
         msg[i] = (uint8_t)(i * 3);
+    }
     n = oob_frame_pack(b, OOB_DATA, msg, sizeof(msg), 5, key);
     ck_assert_uint_eq(n, OOB_FRAME_HEAD + 40 + OOB_FRAME_MAC);
     ck_assert_uint_eq(oob_frame_size(b, OOB_FRAME_HEAD), n);
@@ -135,8 +137,9 @@ START_TEST(frame_round_trip_and_tampering)
     ck_assert_uint_eq(f.len, 40);
     ck_assert_uint_eq(f.total, n);
     ck_assert_mem_eq(f.payload, msg, 40);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         ck_assert_int_eq(oob_frame_parse(b, i, 100, 5, key, &f), OOB_PARSE_MORE);
+    }
     for (size_t bit = 0; bit < 8 * n; bit++) {
         b[bit / 8] ^= (uint8_t)(1u << bit % 8);
         ck_assert_int_ne(oob_frame_parse(b, n, 100, 5, key, &f), OOB_PARSE_OK);
@@ -146,12 +149,14 @@ START_TEST(frame_round_trip_and_tampering)
     ck_assert_int_eq(f.why, OOB_BAD_NUMBER);
     ck_assert_int_eq(oob_frame_parse(b, n, 100, 6, key, &f), OOB_PARSE_BAD); /* one is missing */
     ck_assert_int_eq(f.why, OOB_BAD_NUMBER);
-    ck_assert_int_eq(oob_frame_parse(b, OOB_FRAME_HEAD, 39, 5, key, &f), OOB_PARSE_BAD); /* too long */
+    ck_assert_int_eq(oob_frame_parse(b, OOB_FRAME_HEAD, 39, 5, key, &f),
+                     OOB_PARSE_BAD); /* too long */
     ck_assert_int_eq(f.why, OOB_BAD_LENGTH);
 }
 END_TEST
 
-/* Random and half right bytes, in blocks of their exact size so that a sanitizer sees every step too far. */
+/* Random and half right bytes, in blocks of their exact size so that a sanitizer sees every step
+ * too far. */
 START_TEST(parsers_take_garbage)
 {
     struct oob_hello h = some_hello(), hb;
@@ -163,14 +168,17 @@ START_TEST(parsers_take_garbage)
         uint8_t *b = malloc(len ? len : 1);
         uint8_t whole[160];
         int is_hello = i & 1;
-        if (is_hello)
+        if (is_hello) {
             oob_hello_pack(&h, whole);
-        else
+        } else {
             oob_frame_pack(whole, OOB_DATA, "0123456789", 10, 7, key);
-        for (int k = rand_r(&seed) % 4; k > 0; k--)
+        }
+        for (int k = rand_r(&seed) % 4; k > 0; k--) {
             whole[rand_r(&seed) % 34] ^= (uint8_t)(1u << rand_r(&seed) % 8);
+        }
         memcpy(b, whole, len);
-        enum oob_parse rc = is_hello ? oob_hello_parse(b, len, &hb) : oob_frame_parse(b, len, 64, 7, key, &f);
+        enum oob_parse rc =
+            is_hello ? oob_hello_parse(b, len, &hb) : oob_frame_parse(b, len, 64, 7, key, &f);
         counted[rc]++;
         if (!is_hello && rc == OOB_PARSE_OK) {
             ck_assert_uint_le(f.total, len);
@@ -179,8 +187,9 @@ START_TEST(parsers_take_garbage)
         free(b);
     }
     /* the generator really reaches every answer */
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
         ck_assert_uint_gt(counted[i], 100);
+    }
 }
 END_TEST
 
@@ -227,44 +236,50 @@ static const struct {
     const char *spec, *name;
     int want;
 } matches[] = {
-    {"", "eth0", 1},         {"eth", "eth0", 1},       {"eth", "ib0", 0},       {"eth,ib", "ib0", 1},
-    {"=eth0", "eth0", 1},    {"=eth", "eth0", 0},      {"=eth0,ib1", "ib1", 1}, {"=eth0,ib", "ib1", 0},
-    {"^eth", "eth0", 0},     {"^eth", "ib0", 1},       {"^=eth", "eth0", 1},    {"^=eth0", "eth0", 0},
-    {"^docker,lo", "lo", 0}, {"^docker,lo", "br0", 1}, {"eth0:1", "eth0", 1},   {"=eth0:1,ib0:2", "ib0", 1},
-    {",,eth", "eth0", 1},    {"eth0", "eth", 0},       {",", "eth0", 1},        {"^", "eth0", 0},
-    {"=", "eth0", 1},        {"eth1", "eth10", 1},     {"=eth1", "eth10", 0},
+    {"", "eth0", 1},         {"eth", "eth0", 1},
+    {"eth", "ib0", 0},       {"eth,ib", "ib0", 1},
+    {"=eth0", "eth0", 1},    {"=eth", "eth0", 0},
+    {"=eth0,ib1", "ib1", 1}, {"=eth0,ib", "ib1", 0},
+    {"^eth", "eth0", 0},     {"^eth", "ib0", 1},
+    {"^=eth", "eth0", 1},    {"^=eth0", "eth0", 0},
+    {"^docker,lo", "lo", 0}, {"^docker,lo", "br0", 1},
+    {"eth0:1", "eth0", 1},   {"=eth0:1,ib0:2", "ib0", 1},
+    {",,eth", "eth0", 1},    {"eth0", "eth", 0},
+    {",", "eth0", 1},        {"^", "eth0", 0},
+    {"=", "eth0", 1},        {"eth1", "eth10", 1},
+    {"=eth1", "eth10", 0},
 };
 
 START_TEST(interface_match_table)
 {
-    ck_assert_msg(oob_ifsel_match(matches[_i].spec, matches[_i].name) == matches[_i].want, "'%s' and %s",
-                  matches[_i].spec, matches[_i].name);
+    ck_assert_msg(oob_ifsel_match(matches[_i].spec, matches[_i].name) == matches[_i].want,
+                  "'%s' and %s", matches[_i].spec, matches[_i].name);
 }
 END_TEST
 
-#define V4(n, a)                                                                                                       \
-    {                                                                                                                  \
-        .name = n, .family = 4, .up = 1, .addr = { 10, 0, 0, a }                                                       \
+#define V4(n, a)                                                                                   \
+    {                                                                                              \
+        .name = n, .family = 4, .up = 1, .addr = { 10, 0, 0, a }                                   \
     }
-#define DOWN4(n, a)                                                                                                    \
-    {                                                                                                                  \
-        .name = n, .family = 4, .up = 0, .addr = { 10, 0, 0, a }                                                       \
+#define DOWN4(n, a)                                                                                \
+    {                                                                                              \
+        .name = n, .family = 4, .up = 0, .addr = { 10, 0, 0, a }                                   \
     }
-#define V6(n, a)                                                                                                       \
-    {                                                                                                                  \
-        .name = n, .family = 6, .up = 1, .addr = { 0x20, 0x01, [15] = a }                                              \
+#define V6(n, a)                                                                                   \
+    {                                                                                              \
+        .name = n, .family = 6, .up = 1, .addr = { 0x20, 0x01, [15] = a }                          \
     }
-#define LL6(n, a)                                                                                                      \
-    {                                                                                                                  \
-        .name = n, .family = 6, .up = 1, .addr = { 0xfe, 0x80, [15] = a }                                              \
+#define LL6(n, a)                                                                                  \
+    {                                                                                              \
+        .name = n, .family = 6, .up = 1, .addr = { 0xfe, 0x80, [15] = a }                          \
     }
-#define LO                                                                                                             \
-    {                                                                                                                  \
-        .name = "lo", .family = 4, .up = 1, .addr = { 127, 0, 0, 1 }                                                   \
+#define LO                                                                                         \
+    {                                                                                              \
+        .name = "lo", .family = 4, .up = 1, .addr = { 127, 0, 0, 1 }                               \
     }
-#define LO6                                                                                                            \
-    {                                                                                                                  \
-        .name = "lo", .family = 6, .up = 1, .addr = { [15] = 1 }                                                       \
+#define LO6                                                                                        \
+    {                                                                                              \
+        .name = "lo", .family = 6, .up = 1, .addr = { [15] = 1 }                                   \
     }
 
 static const char *const avoid_ib[] = {"ib0", "ib1", NULL};
@@ -287,7 +302,8 @@ static const struct {
     {{LO, DOWN4("eth0", 1)}, 2, "eth0", "", NULL, -1},
     {{LO, V4("eth0", 1), V4("eth1", 2)}, 3, "=eth1", "", NULL, 2},
     {{LO, V4("eth0", 1), V4("eth1", 2)}, 3, "^eth0", "", NULL, 2}, /* lo is not excluded but last */
-    {{V4("eth0", 1), V4("eth1", 2)}, 2, "eth1,eth0", "", NULL, 0}, /* the host's order, as in NCCL */
+    {{V4("eth0", 1), V4("eth1", 2)}, 2, "eth1,eth0", "", NULL, 0}, /* the host's order, as in NCCL
+                                                                    */
     {{V4("eth0", 1), V6("eth0", 2)}, 2, "", "AF_INET6", NULL, 1},
     {{V6("eth0", 1), V4("eth0", 2)}, 2, "", "AF_INET", NULL, 1},
     {{LO, LO6, LL6("eth0", 1), V6("eth1", 2)}, 4, "", "", NULL, 3},
@@ -302,10 +318,11 @@ static const struct {
 START_TEST(interface_pick_table)
 {
     char why[256] = "";
-    int got = oob_ifsel_pick(picks[_i].list, picks[_i].n, picks[_i].spec, picks[_i].family, picks[_i].avoid, why,
-                             sizeof(why));
+    int got = oob_ifsel_pick(picks[_i].list, picks[_i].n, picks[_i].spec, picks[_i].family,
+                             picks[_i].avoid, why, sizeof(why));
 
-    ck_assert_msg(got == picks[_i].want, "row %d: %d instead of %d (%s)", _i, got, picks[_i].want, why);
+    ck_assert_msg(got == picks[_i].want, "row %d: %d instead of %d (%s)", _i, got, picks[_i].want,
+                  why);
     ck_assert((got < 0) == (why[0] != '\0'));
 }
 END_TEST
@@ -319,7 +336,8 @@ START_TEST(interface_error_says_what_there_is)
     ck_assert_str_eq(why, "no interface that is up matches 'ib9'; this host has lo eth0");
     ck_assert_int_eq(oob_ifsel_pick(list, 2, "", "IPV4", NULL, why, sizeof(why)), -1);
     ck_assert_str_eq(why, "NCCL_SOCKET_FAMILY=IPV4: expected AF_INET or AF_INET6");
-    ck_assert_int_eq(oob_ifsel_pick(list, 2, "ib9", "", NULL, why, 10), -1); /* no step over the end */
+    ck_assert_int_eq(oob_ifsel_pick(list, 2, "ib9", "", NULL, why, 10),
+                     -1); /* no step over the end */
 }
 END_TEST
 
@@ -328,8 +346,9 @@ START_TEST(this_host_has_a_loopback)
     struct oob_if list[OOB_IF_MAX];
     int n = oob_ifsel_read(list, OOB_IF_MAX), found = 0;
 
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         found |= strcmp(list[i].name, "lo") == 0 && list[i].family == 4 && list[i].addr[0] == 127;
+    }
     ck_assert_int_eq(found, 1);
 }
 END_TEST

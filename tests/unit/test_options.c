@@ -1,5 +1,6 @@
-/* Every option has an effect where it is used. The table below names, row by row, the test that shows it; options that
- * no test of another suite is about have theirs here. How values are read and refused: test_config.c. */
+/* Every option has an effect where it is used. The table below names, row by row, the test that
+ * shows it; options that no test of another suite is about have theirs here. How values are read
+ * and refused: test_config.c. */
 #include "tests/unit/watch_rig.h"
 
 #include "plugin/r2_init.h"
@@ -8,15 +9,18 @@
 /* Row, and the test that fails when its value does not arrive. No suite: in this file. */
 static const char *const shown[][2] = {
     {"NCCL_R2_FAILOVER", "test_protocol_end: failover_off_ends_with_the_first_failure"},
-    {"NCCL_R2_BACKUP_SCOPE", "test_protocol_end: backup_scope_any_goes_across_rails, backup_scope_rail_does_not"},
+    {"NCCL_R2_BACKUP_SCOPE",
+     "test_protocol_end: backup_scope_any_goes_across_rails, backup_scope_rail_does_not"},
     {"NCCL_R2_BACKUP_NICS", "backup_nics_choose_and_order"},
     {"NCCL_R2_MIN_NICS", "test_protocol_end: min_nics_ends_below_it"},
-    {"NCCL_R2_FAILBACK", "test_options_times: return_after_its_time_or_never, test_failback_manual: out_until_it_is_said_and_each_time_again, e2e/failback.sh: manual"},
+    {"NCCL_R2_FAILBACK",
+     "test_options_times: return_after_its_time_or_never, test_failback_manual: out_until_it_is_said_and_each_time_again, e2e/failback.sh: manual"},
     {"NCCL_R2_BALANCE", "test_protocol_end: balance_spreads_over_survivors_and_off_does_not"},
     {"NCCL_R2_SPREAD", "test_protocol_end: spread_uses_all_paths_from_the_start"},
     {"NCCL_R2_SLOW", "test_slow: switched_off"},
     {"NCCL_R2_SLOW_PERCENT", "test_slow: the_limit"},
-    {"NCCL_R2_ACK", "test_protocol_end: ack_cqe_needs_no_receiver, test_ack_flush: counts_when_it_has_been_read"},
+    {"NCCL_R2_ACK",
+     "test_protocol_end: ack_cqe_needs_no_receiver, test_ack_flush: counts_when_it_has_been_read"},
     {"NCCL_R2_T_ACK", "test_options_times: ack_waits_t_ack"},
     {"NCCL_R2_T_REPEAT", "test_options_times: unanswered_words_are_repeated_after_t_repeat"},
     {"NCCL_R2_T_FENCE", "test_options_times: a_fence_turns_soft_after_t_fence"},
@@ -33,7 +37,8 @@ static const char *const shown[][2] = {
     {"NCCL_R2_T_RETURN", "test_options_times: return_after_its_time_or_never"},
     {"NCCL_R2_LOOK", "test_options_times: ports_are_read_every_look"},
     {"NCCL_R2_CONNECT", "test_options_times: set_up_ends_after_connect"},
-    {"NCCL_R2_RELAY", "test_relay: carries_by_way_of_staging, off_asks_nothing, e2e/relay.sh: off, host, gpu"},
+    {"NCCL_R2_RELAY",
+     "test_relay: carries_by_way_of_staging, off_asks_nothing, e2e/relay.sh: off, host, gpu"},
     {"NCCL_R2_PROFILER_EVENTS", "test_prof: says_nothing_unasked, tells_what_is_on_its_way"},
     {"NCCL_R2_RELAY_MEMORY", "test_relay: carries_by_way_of_staging, e2e/relay.sh: memory"},
     {"NCCL_R2_CUT_MIN", "messages_below_cut_min_are_not_cut"},
@@ -64,13 +69,16 @@ static const char *const shown[][2] = {
     {"NCCL_IB_ROCE_VERSION_NUM", "test_ib_device: gid_family_and_range"},
     {"NCCL_IB_TIMEOUT", "queue_pairs_get_what_nccl_sets"},
     {"NCCL_IB_RETRY_CNT", "queue_pairs_get_what_nccl_sets"},
-    {"NCCL_IB_QPS_PER_CONNECTION", "test_qps: whole_messages_go_over_the_primarys_queue_pairs_in_turn, e2e/failover.sh: queue pairs"},
-    {"NCCL_IB_SPLIT_DATA_ON_QPS", "test_qps: split_messages_go_over_all_of_them, e2e/failover.sh: queue pairs"},
+    {"NCCL_IB_QPS_PER_CONNECTION",
+     "test_qps: whole_messages_go_over_the_primarys_queue_pairs_in_turn, e2e/failover.sh: queue pairs"},
+    {"NCCL_IB_SPLIT_DATA_ON_QPS",
+     "test_qps: split_messages_go_over_all_of_them, e2e/failover.sh: queue pairs"},
     {"NCCL_IB_PKEY", "queue_pairs_get_what_nccl_sets"},
     {"NCCL_IB_SL", "queue_pairs_get_what_nccl_sets, test_class: infiniband_has_service_levels"},
     {"NCCL_IB_TC", "queue_pairs_get_what_nccl_sets, test_class: the_environment_goes_before"},
     {"NCCL_IB_ECE_ENABLE", "test_ece: switched_off"},
-    {"NCCL_IB_ADAPTIVE_ROUTING", "test_race_ar: parts_above_the_threshold_are_two_writes, on_by_default_on_infiniband"},
+    {"NCCL_IB_ADAPTIVE_ROUTING",
+     "test_race_ar: parts_above_the_threshold_are_two_writes, on_by_default_on_infiniband"},
     {"NCCL_IB_AR_THRESHOLD", "test_race_ar: parts_above_the_threshold_are_two_writes"},
     {"NCCL_IB_PCI_RELAXED_ORDERING", "test_ib_mr: relaxed_ordering"},
 };
@@ -125,7 +133,8 @@ static void refused_at_listen(const struct r2_opt_row *row, const char *value, c
 
     bad_load(row, value, &cfg);
     snprintf(want, sizeof(want), "%s=%.64s (environment)", row->name, value);
-    ck_assert_msg(strstr(cfg.error, want) && strstr(cfg.error, allowed), "%s=%.20s: '%s'", row->name, value, cfg.error);
+    ck_assert_msg(strstr(cfg.error, want) && strstr(cfg.error, allowed), "%s=%.20s: '%s'",
+                  row->name, value, cfg.error);
     s->inst->cfg = cfg;
     rig_enter(s);
     rig->last_warn[1][0] = '\0';
@@ -162,7 +171,8 @@ START_TEST(bad_values_fail_at_listen)
     case R2_OPT_INT:
         snprintf(below, sizeof(below), "%lld", (long long)row->min - 1);
         snprintf(above, sizeof(above), "%lld", (long long)row->max + 1);
-        snprintf(range, sizeof(range), "from %lld to %lld", (long long)row->min, (long long)row->max);
+        snprintf(range, sizeof(range), "from %lld to %lld", (long long)row->min,
+                 (long long)row->max);
         refused_at_listen(row, below, range);
         refused_at_listen(row, above, range);
         refused_at_listen(row, "many", range);
@@ -196,8 +206,10 @@ START_TEST(backup_nics_choose_and_order)
         const char *option;
         int npaths, nic[4];
     } cases[] = {
-        {"NCCL_R2_BACKUP_NICS=", 4, {0, 1, 2, 3}},   {"NCCL_R2_BACKUP_NICS==fab2,fab1", 3, {0, 2, 1}},
-        {"NCCL_R2_BACKUP_NICS=^fab1", 3, {0, 2, 3}}, {"NCCL_R2_BACKUP_NICS==fab3", 2, {0, 3}},
+        {"NCCL_R2_BACKUP_NICS=", 4, {0, 1, 2, 3}},
+        {"NCCL_R2_BACKUP_NICS==fab2,fab1", 3, {0, 2, 1}},
+        {"NCCL_R2_BACKUP_NICS=^fab1", 3, {0, 2, 3}},
+        {"NCCL_R2_BACKUP_NICS==fab3", 2, {0, 3}},
         {"1:NCCL_R2_BACKUP_NICS==fab3", 2, {0, 3}}, /* of either end */
         {"NCCL_R2_BACKUP_NICS==elsewhere", 1, {0}},
     };
@@ -213,11 +225,13 @@ START_TEST(backup_nics_choose_and_order)
 }
 END_TEST
 
-/* Which of four NICs of 400, 400, 100 and 25 Gb/s, the second one not of Ethernet, a connection over the first may use. */
+/* Which of four NICs of 400, 400, 100 and 25 Gb/s, the second one not of Ethernet, a connection
+ * over the first may use. */
 static uint64_t rate_of_nic[] = {50000000000, 50000000000, 12500000000, 3125000000};
 static int (*query_port_real)(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr);
 
-static int query_port_second_is_ib(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr)
+static int query_port_second_is_ib(struct ibv_context *ctx, uint8_t port,
+                                   struct ibv_port_attr *attr)
 {
     int rc = query_port_real(ctx, port, attr);
 
@@ -254,7 +268,8 @@ START_TEST(backups_are_of_the_primarys_class)
         desc.nic[n / 4][n % 4].rate = rate_of_nic[n % 4];
     }
     rig_relay.verbs = second_is_ib;
-    rig = rig_create_desc(&desc, cases[_i].option ? (const char *[]){cases[_i].option, NULL} : NULL);
+    rig =
+        rig_create_desc(&desc, cases[_i].option ? (const char *[]){cases[_i].option, NULL} : NULL);
     rig_relay.verbs = NULL;
     ck_assert_int_eq(rig->side[0].inst->nics.nic[1].addr.link_layer, IBV_LINK_LAYER_INFINIBAND);
     ck_assert_int_eq(rig->side[0].inst->nics.nic[3].speed_mbps, 25000);
@@ -319,7 +334,8 @@ END_TEST
 static int (*true_modify_qp)(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
 static int seen_init, seen_rtr, seen_rts;
 
-/* Queue pairs of probes have a retry count and time-out of their own; where they go, and as what, is the data's. */
+/* Queue pairs of probes have a retry count and time-out of their own; where they go, and as what,
+ * is the data's. */
 static int modify_qp_seen(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
     struct ibv_qp_attr mine = *attr;
@@ -343,8 +359,8 @@ static int modify_qp_seen(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 START_TEST(queue_pairs_get_what_nccl_sets)
 {
     rig = rig_create(2, 0,
-                     (const char *[]){"NCCL_IB_TIMEOUT=17", "NCCL_IB_RETRY_CNT=4", "NCCL_IB_PKEY=3", "NCCL_IB_SL=5",
-                                      "NCCL_IB_TC=106", NULL});
+                     (const char *[]){"NCCL_IB_TIMEOUT=17", "NCCL_IB_RETRY_CNT=4", "NCCL_IB_PKEY=3",
+                                      "NCCL_IB_SL=5", "NCCL_IB_TC=106", NULL});
     seen_init = seen_rtr = seen_rts = 0;
     for (int i = 0; i < 2; i++) {
         true_modify_qp = rig->side[i].inst->v.modify_qp;
@@ -372,7 +388,8 @@ static void line_keep(enum r2_log_level level, const char *file, int line, const
     snprintf(said + used, sizeof(said) - used, "%d %s\n", (int)level, msg);
 }
 
-/* Through r2_init, which is where the environment is read. It ends at NCCL_IB_DISABLE, before any device. */
+/* Through r2_init, which is where the environment is read. It ends at NCCL_IB_DISABLE, before any
+ * device. */
 START_TEST(log_level_reaches_the_log)
 {
     static const char *const levels[] = {"warn", "info", "trace"};

@@ -1,4 +1,5 @@
-/* Options that are times: how long something takes is what the option says, for more than one value of it. */
+/* Options that are times: how long something takes is what the option says, for more than one value
+ * of it. */
 #include "tests/unit/watch_rig.h"
 
 #include "plugin/r2_log.h"
@@ -16,15 +17,16 @@ static uint64_t time_until(int (*cond)(struct rig *r), uint64_t limit)
 {
     uint64_t from = rig_now(rig);
 
-    ck_assert_msg(rig_until(rig, cond, limit), "not in %llu ms", (unsigned long long)(limit / RIG_MS));
+    ck_assert_msg(rig_until(rig, cond, limit), "not in %llu ms",
+                  (unsigned long long)(limit / RIG_MS));
     return rig_now(rig) - from;
 }
 
 /* @took is @ns, and less than @slack more. */
 static void took_about(uint64_t took, uint64_t ns, uint64_t slack)
 {
-    ck_assert_msg(took >= ns && took < ns + slack, "took %.3f ms, the option says %.3f", (double)took / 1e6,
-                  (double)ns / 1e6);
+    ck_assert_msg(took >= ns && took < ns + slack, "took %.3f ms, the option says %.3f",
+                  (double)took / 1e6, (double)ns / 1e6);
 }
 
 static void admin_down(int side, int p)
@@ -38,7 +40,8 @@ static int send_done(struct rig *r)
     return r->side[0].op[0].req == NULL;
 }
 
-/* Eight receives posted and one filled: no CTS carries its acknowledgement, and it is not worth a write of its own yet.
+/* Eight receives posted and one filled: no CTS carries its acknowledgement, and it is not worth a
+ * write of its own yet.
  */
 START_TEST(ack_waits_t_ack)
 {
@@ -99,7 +102,8 @@ START_TEST(a_fence_turns_soft_after_t_fence)
     static const int ms[] = {20, 150};
     uint64_t took;
 
-    start(2, (const char *[]){QUIET_RC, "NCCL_R2_WATCHDOG=off", with(0, "NCCL_R2_T_FENCE", ms[_i]), NULL});
+    start(2, (const char *[]){QUIET_RC, "NCCL_R2_WATCHDOG=off", with(0, "NCCL_R2_T_FENCE", ms[_i]),
+                              NULL});
     messages(1, 100);
     fire("h1:n0 hang");
     rig_run(rig, RIG_MS);
@@ -121,7 +125,8 @@ static int received(struct rig *r)
     return r->side[1].head == r->side[1].tail;
 }
 
-/* The NIC that can no longer flush may have writes on their way to the GPU when its queue pair is fenced. */
+/* The NIC that can no longer flush may have writes on their way to the GPU when its queue pair is
+ * fenced. */
 START_TEST(gpu_memory_is_held_for_t_pcie)
 {
     static const int ms[] = {0, 20, 120};
@@ -130,7 +135,8 @@ START_TEST(gpu_memory_is_held_for_t_pcie)
 
     start(2, (const char *[]){QUIET_RC, with(0, "NCCL_R2_T_PCIE", ms[_i]), NULL});
     rig_enter(&rig->side[1]);
-    ck_assert_int_eq(r2_net_reg(rig->side[1].comm, in, sizeof(in), IB_PTR_CUDA, 0, -1, &gpu), R2_OK);
+    ck_assert_int_eq(r2_net_reg(rig->side[1].comm, in, sizeof(in), IB_PTR_CUDA, 0, -1, &gpu),
+                     R2_OK);
     memset(in[0], 0, 100);
     ck_assert_int_ge(rig_irecv1(rig, in[0], 100, 0, gpu), 0);
     rig_run(rig, RIG_MS);
@@ -246,7 +252,8 @@ START_TEST(return_after_its_time_or_never)
     if (never) {
         ck_assert(!rig_until(rig, path_0_has_returned, 60 * RIG_S));
     } else {
-        took_about(time_until(path_0_has_returned, 30 * RIG_S), ms[_i] * RIG_MS, ms[_i] * RIG_MS + RIG_S);
+        took_about(time_until(path_0_has_returned, 30 * RIG_S), ms[_i] * RIG_MS,
+                   ms[_i] * RIG_MS + RIG_S);
     }
     messages(4, 100);
     stop();
@@ -275,7 +282,8 @@ START_TEST(ports_are_read_every_look)
     ports_read = 0;
     rig_run(rig, 5 * RIG_S);
     inst->v.query_port = true_query_port;
-    ck_assert_msg(abs(ports_read - 2 * 5000 / ms[_i]) <= 2 + 200 / ms[_i], "%d ports were read in 5 s", ports_read);
+    ck_assert_msg(abs(ports_read - 2 * 5000 / ms[_i]) <= 2 + 200 / ms[_i],
+                  "%d ports were read in 5 s", ports_read);
     stop();
 }
 END_TEST

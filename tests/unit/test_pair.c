@@ -1,10 +1,11 @@
-/* Probe queue pairs: how two ends come to have one, and that what happens to it alone is never held against the NICs
- * under it. The silences: test_watch.c. */
+/* Probe queue pairs: how two ends come to have one, and that what happens to it alone is never held
+ * against the NICs under it. The silences: test_watch.c. */
 #include "tests/unit/watch_rig.h"
 
 #include <errno.h>
 
-/* What a peer may claim without harm: lives, paths and messages that are not there, parts that no message has. */
+/* What a peer may claim without harm: lives, paths and messages that are not there, parts that no
+ * message has. */
 START_TEST(claims_that_cannot_be_move_nothing)
 {
     union fo_body b;
@@ -17,7 +18,8 @@ START_TEST(claims_that_cannot_be_move_nothing)
     c = rig->side[1].comm;
     for (int i = 0; i < 60; i++) {
         memset(&b, 0, sizeof(b));
-        b.suspect = (struct fo_suspect){.dst = c->id, .src = c->fo.peer, .life = 1, .path = 0, .mask = 0xffff};
+        b.suspect = (struct fo_suspect){
+            .dst = c->id, .src = c->fo.peer, .life = 1, .path = 0, .mask = 0xffff};
         switch (i % 6) {
         case 0:
             b.suspect.seq = 3; /* acknowledged */
@@ -120,10 +122,12 @@ static int lossy(struct rig *r, int from, int type, union fo_body *body)
     }
     r->filter_count++;
     if (channel.nkept < 64) {
-        channel.kept[channel.nkept++] = (struct rig_sent){.from = from, .type = type, .body = *body};
+        channel.kept[channel.nkept++] =
+            (struct rig_sent){.from = from, .type = type, .body = *body};
     }
     channel.random = channel.random * 1103515245 + 12345;
-    return (unsigned)r->filter_count > channel.first && (channel.random >> 16) % 100 >= channel.loss_pct;
+    return (unsigned)r->filter_count > channel.first &&
+           (channel.random >> 16) % 100 >= channel.loss_pct;
 }
 
 /* The @first announcements are lost, and @loss_pct of those that follow. */
@@ -143,7 +147,8 @@ static void connect_through(unsigned first, unsigned loss_pct)
 START_TEST(announcements_get_lost)
 {
     connect_through(_i % 10, _i / 10 * 25);
-    ck_assert_msg(rig_until(rig, probes_stand, 120 * RIG_S), "first %u, then %u %%", channel.first, channel.loss_pct);
+    ck_assert_msg(rig_until(rig, probes_stand, 120 * RIG_S), "first %u, then %u %%", channel.first,
+                  channel.loss_pct);
     messages(2, 100);
     stop();
 }
@@ -154,7 +159,8 @@ static const struct ib_nic *peer_nic_of(int side, int nic)
     return &rig->side[!side].inst->nics.nic[pair_of(side, nic)->peer_nic];
 }
 
-/* Each end knows the other's NIC by node GUID, port and name; 25 % of the announcements are lost. */
+/* Each end knows the other's NIC by node GUID, port and name; 25 % of the announcements are lost.
+ */
 START_TEST(ends_know_each_others_nics)
 {
     connect_through(3, 25);
@@ -181,7 +187,8 @@ static void again(const struct rig_sent *m)
     rig_inject(rig, !m->from, (enum fo_type)m->type, &m->body);
 }
 
-/* All announcements ever made come again, in either order, also those of queue pairs that are gone. */
+/* All announcements ever made come again, in either order, also those of queue pairs that are gone.
+ */
 START_TEST(announcements_come_late_and_twice)
 {
     uint32_t inc[2];
@@ -319,7 +326,8 @@ START_TEST(one_end_fails_to_build)
         ck_assert_msg(refuse.failed < 100, "%u attempts in 100 s", refuse.failed);
         messages(2, 100);
     } else {
-        ck_assert_msg(rig_until(rig, probes_stand, 30 * RIG_S), "%u failures and no probe since", refuse.failed);
+        ck_assert_msg(rig_until(rig, probes_stand, 30 * RIG_S), "%u failures and no probe since",
+                      refuse.failed);
         ck_assert_uint_eq(refuse.failed, 2);
     }
     nothing_moved();
@@ -329,7 +337,8 @@ END_TEST
 
 /* --- what happens to a probe queue pair is no fault of the NICs --- */
 
-/* It breaks, at one end; then somebody asks, twice: the second time from a new one. And it still finds what is there.
+/* It breaks, at one end; then somebody asks, twice: the second time from a new one. And it still
+ * finds what is there.
  */
 START_TEST(probe_breaks_alone)
 {
@@ -362,7 +371,8 @@ static int lose_words(struct rig *r, int from, int type, union fo_body *body)
     return type != FO_MSG_PROBE || r->filter_count++ >= 6;
 }
 
-/* There is no verdict without the word of the peer's process: it is asked again when the word gets lost. */
+/* There is no verdict without the word of the peer's process: it is asked again when the word gets
+ * lost. */
 START_TEST(word_gets_lost)
 {
     uint64_t took;
@@ -420,8 +430,8 @@ START_TEST(question_outlives_its_queue_pair)
 }
 END_TEST
 
-/* The first probes got no answer because the link was away for a second when nobody used it. That is no evidence
- * against it later. */
+/* The first probes got no answer because the link was away for a second when nobody used it. That
+ * is no evidence against it later. */
 START_TEST(old_failure_is_no_evidence)
 {
     connect_through(UINT32_MAX, 0);
@@ -458,13 +468,14 @@ START_TEST(late_word_of_before_it_was_connected)
 }
 END_TEST
 
-/* The peer's process is gone, its channel, too, before its host says so: that is no NIC's fault, and there would be
- * nobody to settle with. */
+/* The peer's process is gone, its channel, too, before its host says so: that is no NIC's fault,
+ * and there would be nobody to settle with. */
 START_TEST(no_verdict_while_the_peer_cannot_be_told)
 {
     struct r2_inst *inst;
 
-    start(2, (const char *[]){QUIET_RC, "NCCL_R2_T_STUCK=100", "NCCL_IB_TIMEOUT=14", "NCCL_R2_GIVE_UP=5000", NULL});
+    start(2, (const char *[]){QUIET_RC, "NCCL_R2_T_STUCK=100", "NCCL_IB_TIMEOUT=14",
+                              "NCCL_R2_GIVE_UP=5000", NULL});
     wait_probes();
     messages(4, 100);
     fire("h0:n0 retry7-forever");
@@ -491,7 +502,8 @@ START_TEST(watchdog_off_at_one_end)
 {
     uint64_t took;
 
-    start(2, (const char *[]){QUIET_RC, _i ? "1:NCCL_R2_WATCHDOG=off" : "0:NCCL_R2_WATCHDOG=off", NULL});
+    start(2, (const char *[]){QUIET_RC, _i ? "1:NCCL_R2_WATCHDOG=off" : "0:NCCL_R2_WATCHDOG=off",
+                              NULL});
     rig_run(rig, 100 * RIG_MS);
     ck_assert(pair_of(_i ? 0 : 1, 0) && r2_pair_ready(pair_of(_i ? 0 : 1, 0)));
     fire("h0:n0 blackhole");

@@ -1,5 +1,5 @@
-/* A NIC pair and the connections over it: one verdict for those that it concerns, a new probe for those that come
- * later.
+/* A NIC pair and the connections over it: one verdict for those that it concerns, a new probe for
+ * those that come later.
  */
 #include "tests/unit/watch_rig.h"
 

@@ -1,4 +1,5 @@
-/* What two ends of a NIC pair tell each other, heard late and twice: control messages go by more than one way, and not all ways are equally fast. */
+/* What two ends of a NIC pair tell each other, heard late and twice: control messages go by more
+ * than one way, and not all ways are equally fast. */
 #include "tests/unit/suite.h"
 #include "tests/unit/watch_rig.h"
 
@@ -17,7 +18,8 @@ static void first_words_again(void)
     for (unsigned i = 0; i < count; i++) {
         const struct rig_sent *m = &rig->sent[i];
 
-        if (m->from == 1 && m->type == FO_MSG_PROBE && m->body.probe.nic == 0 && m->body.probe.for_inc == 0) {
+        if (m->from == 1 && m->type == FO_MSG_PROBE && m->body.probe.nic == 0 &&
+            m->body.probe.for_inc == 0) {
             rig_inject(rig, 0, FO_MSG_PROBE, &m->body);
             n++;
         }
@@ -25,7 +27,8 @@ static void first_words_again(void)
     ck_assert_uint_gt(n, 0);
 }
 
-/* The peer's queue pair serves one that we have no more, and it has said so. What it said before that comes once more: it is not taken up. */
+/* The peer's queue pair serves one that we have no more, and it has said so. What it said before
+ * that comes once more: it is not taken up. */
 START_TEST(late_word_of_one_that_serves_another)
 {
     start(2, (const char *[]){QUIET_RC, NULL});
@@ -72,7 +75,8 @@ static int heard_twice(struct rig *r, int from, int type, union fo_body *body)
     return 1;
 }
 
-/* Two ends that build anew, one a while behind the other, while every word is heard twice: they do not chase each other. */
+/* Two ends that build anew, one a while behind the other, while every word is heard twice: they do
+ * not chase each other. */
 START_TEST(announcements_by_two_ways)
 {
     unsigned before;

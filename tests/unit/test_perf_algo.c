@@ -1,6 +1,7 @@
 /*
- * The ring and pair algorithms of r2_perf as arithmetic: all ranks' lanes are run against each other in memory, with
- * queues for the connections, and the result is compared with the definition of the operation. Also the element types.
+ * The ring and pair algorithms of r2_perf as arithmetic: all ranks' lanes are run against each
+ * other in memory, with queues for the connections, and the result is compared with the definition
+ * of the operation. Also the element types.
  */
 #include <check.h>
 #include <math.h>
@@ -13,7 +14,8 @@
 #define RANKS 8
 #define QUEUE (1 << 14)
 
-/* Elements are sets of ranks: a reduction is the sum, so a contribution that is missing or doubled shows. */
+/* Elements are sets of ranks: a reduction is the sum, so a contribution that is missing or doubled
+ * shows. */
 struct queue {
     uint64_t data[QUEUE];
     size_t head, tail;
@@ -85,7 +87,8 @@ static bool lane_run(struct world *w, struct algo_lane *lane, uint64_t *at)
     return moved;
 }
 
-static size_t lanes_make(struct world *w, enum algo_op op, int root, int channel, size_t chunk, struct algo_lane *lanes)
+static size_t lanes_make(struct world *w, enum algo_op op, int root, int channel, size_t chunk,
+                         struct algo_lane *lanes)
 {
     size_t k = 0;
     for (int r = 0; r < w->n; r++) {
@@ -100,7 +103,8 @@ static size_t lanes_make(struct world *w, enum algo_op op, int root, int channel
                               .chunk = chunk};
         for (int p = 0; p < w->n; p++) {
             bool pair = algo_info_get(op)->pairwise;
-            bool to = algo_pair_exists(op, r, p, w->n, root), from = algo_pair_exists(op, p, r, w->n, root);
+            bool to = algo_pair_exists(op, r, p, w->n, root),
+                 from = algo_pair_exists(op, p, r, w->n, root);
             l.peer = p;
             for (int sending = 0; sending < 2; sending++) {
                 l.pair_send = sending;
@@ -144,7 +148,8 @@ static void world_check(const struct world *w, enum algo_op op, int root)
         bool bystander = (op == ALGO_REDUCE || op == ALGO_GATHER) && r != root;
         for (size_t i = 0; i < w->counts.recv; i++) {
             if (w->recv[r][i] != (bystander ? 0 : expected_get(w, op, r, root, i))) {
-                ck_abort_msg("%s, %d ranks, rank %d, element %zu", algo_info_get(op)->name, w->n, r, i);
+                ck_abort_msg("%s, %d ranks, rank %d, element %zu", algo_info_get(op)->name, w->n, r,
+                             i);
             }
         }
         for (int p = 0; p < w->n; p++) {
@@ -231,7 +236,8 @@ START_TEST(test_half)
     for (uint32_t v = 0; v < 0x7c00; v++) {
         float f = type_half_load((uint16_t)v);
         int e = (int)(v >> 10);
-        float want = e ? ldexpf((float)(1024 + (v & 1023)), e - 25) : ldexpf((float)(v & 1023), -24);
+        float want =
+            e ? ldexpf((float)(1024 + (v & 1023)), e - 25) : ldexpf((float)(v & 1023), -24);
         must(f == want, "load");
         must(type_half_store(f) == v && type_half_store(-f) == (v | 0x8000), "store");
         if (v + 1 < 0x7c00) { /* the middle between two goes to the even one */
@@ -253,7 +259,8 @@ START_TEST(test_bfloat16)
 }
 END_TEST
 
-/* Reducing in any order gives the same bits: what makes an exact check of every element possible. */
+/* Reducing in any order gives the same bits: what makes an exact check of every element possible.
+ */
 START_TEST(test_order)
 {
     char in[RANKS][8], a[8], b[8];
@@ -261,16 +268,18 @@ START_TEST(test_order)
         for (int op = 0; op < REDOP_COUNT; op++) {
             for (uint64_t k = 0; k < 2000; k++) {
                 for (int r = 0; r < RANKS; r++) {
-                    type_value_make((enum type_id)type, (enum type_redop)op, util_hash64(k * RANKS + (uint64_t)r),
-                                    RANKS, in[r]);
+                    type_value_make((enum type_id)type, (enum type_redop)op,
+                                    util_hash64(k * RANKS + (uint64_t)r), RANKS, in[r]);
                 }
                 memcpy(a, in[0], 8);
                 memcpy(b, in[RANKS - 1], 8);
                 for (int r = 1; r < RANKS; r++) {
                     type_vec_reduce((enum type_id)type, (enum type_redop)op, a, a, in[r], 1);
-                    type_vec_reduce((enum type_id)type, (enum type_redop)op, b, in[RANKS - 1 - r], b, 1);
+                    type_vec_reduce((enum type_id)type, (enum type_redop)op, b, in[RANKS - 1 - r],
+                                    b, 1);
                 }
-                must(!memcmp(a, b, type_id_size((enum type_id)type)), "the order of a reduction shows");
+                must(!memcmp(a, b, type_id_size((enum type_id)type)),
+                     "the order of a reduction shows");
             }
         }
     }

@@ -89,7 +89,8 @@ START_TEST(weights_decide_the_shares)
 }
 END_TEST
 
-/* Only paths outside the plan take the buffer: still one part at least, of everything; who posts finds a path. */
+/* Only paths outside the plan take the buffer: still one part at least, of everything; who posts
+ * finds a path. */
 START_TEST(nothing_of_the_plan_is_eligible)
 {
     struct r2_plan plan = {.n = 2, .path = {0, 1}, .weight = {1, 3}};
@@ -119,7 +120,8 @@ END_TEST
 
 START_TEST(a_torn_cts_is_not_taken)
 {
-    struct ib_cts a = {.seq = 5, .addr = 0x1234, .size = 100, .tag = 7, .rkey = {1, 2}, .n = 1}, b = a, zero = {0};
+    struct ib_cts a = {.seq = 5, .addr = 0x1234, .size = 100, .tag = 7, .rkey = {1, 2}, .n = 1},
+                  b = a, zero = {0};
 
     a.check = ib_cts_check(&a);
     ck_assert(ib_cts_valid(&a, 5));
@@ -173,7 +175,14 @@ static int round_trip(enum fo_type type)
 START_TEST(records_round_trip)
 {
     memset(&in, 0, sizeof(in));
-    in.fenced = (struct fo_fenced){.dst = 9, .src = 8, .life = 7, .path = 6, .flags = 5, .n = 256, .acked = 1ull << 40, .base = 77};
+    in.fenced = (struct fo_fenced){.dst = 9,
+                                   .src = 8,
+                                   .life = 7,
+                                   .path = 6,
+                                   .flags = 5,
+                                   .n = 256,
+                                   .acked = 1ull << 40,
+                                   .base = 77};
     in.fenced.mask[255] = 0xabcd;
     ck_assert(round_trip(FO_MSG_FENCED));
     ck_assert_uint_eq(out.fenced.acked, 1ull << 40);
@@ -192,24 +201,32 @@ START_TEST(records_round_trip)
     in.failback = (struct fo_failback){.dst = 1, .src = 2, .life = 3, .path = IB_MAX_PATHS - 1};
     for (int type = FO_MSG_FAILBACK; type <= FO_MSG_FAILBACK_OK; type++) {
         ck_assert(round_trip((enum fo_type)type));
-        ck_assert(out.failback.dst == 1 && out.failback.src == 2 && out.failback.life == 3 && out.failback.path == IB_MAX_PATHS - 1);
+        ck_assert(out.failback.dst == 1 && out.failback.src == 2 && out.failback.life == 3 &&
+                  out.failback.path == IB_MAX_PATHS - 1);
     }
 
     memset(&in, 0, sizeof(in));
     in.open = (struct fo_open){.dst = 1, .src = 2, .life = 3, .path = 4};
-    in.open.addr.port = (struct ib_addr){.link_layer = IBV_LINK_LAYER_INFINIBAND, .mtu = IBV_MTU_2048, .gid_index = 7, .lid = 0xbeef};
+    in.open.addr.port = (struct ib_addr){.link_layer = IBV_LINK_LAYER_INFINIBAND,
+                                         .mtu = IBV_MTU_2048,
+                                         .gid_index = 7,
+                                         .lid = 0xbeef};
     memset(in.open.addr.port.gid, 0x5a, sizeof(in.open.addr.port.gid));
     for (int type = FO_MSG_OPEN; type <= FO_MSG_OPEN_OK; type++) {
         ck_assert(round_trip((enum fo_type)type));
-        ck_assert(out.open.dst == 1 && out.open.src == 2 && out.open.life == 3 && out.open.path == 4);
+        ck_assert(out.open.dst == 1 && out.open.src == 2 && out.open.life == 3 &&
+                  out.open.path == 4);
         ck_assert_uint_eq(out.open.addr.port.lid, 0xbeef);
         ck_assert_uint_eq(out.open.addr.port.mtu, IBV_MTU_2048);
         ck_assert_uint_eq(out.open.addr.port.link_layer, IBV_LINK_LAYER_INFINIBAND);
-        ck_assert_int_eq(memcmp(out.open.addr.port.gid, in.open.addr.port.gid, sizeof(in.open.addr.port.gid)), 0);
+        ck_assert_int_eq(
+            memcmp(out.open.addr.port.gid, in.open.addr.port.gid, sizeof(in.open.addr.port.gid)),
+            0);
     }
 
     memset(&in, 0, sizeof(in));
-    in.down = (struct fo_down){.dst = 1, .src = 2, .life = 3, .path = 4, .reason = 5, .flags = 6, .wc_status = 12};
+    in.down = (struct fo_down){
+        .dst = 1, .src = 2, .life = 3, .path = 4, .reason = 5, .flags = 6, .wc_status = 12};
     in.down.live = (struct r2_parts){.base = 1ull << 40, .n = R2_LEDGER_WINDOW};
     in.down.live.mask[R2_LEDGER_WINDOW - 1] = 0xabcd;
     ck_assert(round_trip(FO_MSG_DOWN));
@@ -219,7 +236,8 @@ START_TEST(records_round_trip)
     ck_assert_uint_eq(r2_parts_of(&out.down.live, (1ull << 40) - 1), 0);
 
     memset(&in, 0, sizeof(in));
-    in.settled = (struct fo_settled){.dst = 1, .src = 2, .life = 3, .path = 4, .flags = FO_FLAG_SOFT};
+    in.settled =
+        (struct fo_settled){.dst = 1, .src = 2, .life = 3, .path = 4, .flags = FO_FLAG_SOFT};
     in.settled.live = (struct r2_parts){.base = 9, .n = 2, .mask = {1, 0x8000}};
     ck_assert(round_trip(FO_MSG_SETTLED));
     ck_assert_uint_eq(out.settled.flags, FO_FLAG_SOFT);
@@ -258,7 +276,8 @@ START_TEST(bad_records_are_refused)
         live->base--;
         n = fo_pack(type, &in, buf, sizeof(buf));
         ck_assert_uint_eq(n, at + 2 + 8 + 3 * 2);
-        ck_assert_int_eq(fo_unpack(&(struct r2_reader){.p = buf, .end = buf + n}, &out, &why), (int)type);
+        ck_assert_int_eq(fo_unpack(&(struct r2_reader){.p = buf, .end = buf + n}, &out, &why),
+                         (int)type);
         buf[at] = 2; /* n, short of the record, beyond it, beyond the window */
         ck_assert_int_eq(fo_unpack(&(struct r2_reader){.p = buf, .end = buf + n}, &out, &why), -1);
         buf[at] = 4;
@@ -284,7 +303,8 @@ START_TEST(bad_records_are_refused)
             ck_assert(type != FO_MSG_DOWN || out.down.live.n <= 256);
             ck_assert(type != FO_MSG_SETTLED || out.settled.live.n <= 256);
             ck_assert(type != FO_MSG_NIC_DOWN || out.nic_down.nic < FO_MAX_NICS);
-            ck_assert(type != FO_MSG_LOCATE || (out.locate.peer_nic < FO_MAX_NICS && out.locate.end.aux < PROBE_OUTCOMES));
+            ck_assert(type != FO_MSG_LOCATE ||
+                      (out.locate.peer_nic < FO_MAX_NICS && out.locate.end.aux < PROBE_OUTCOMES));
             ck_assert(type != FO_MSG_NEWS_OK || probe_subject_valid(&out.news_ok.subject));
         }
     }

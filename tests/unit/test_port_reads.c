@@ -28,8 +28,9 @@ static int query_gid_long_table(struct ibv_context *ctx, uint8_t port, int index
                                 union ibv_gid *gid)
 {
     gids++;
-    if (index < FAB_GIDS)
+    if (index < FAB_GIDS) {
         return query_gid_real(ctx, port, index, gid);
+    }
     memset(gid, 0, sizeof(*gid));
     return 0;
 }

@@ -46,7 +46,8 @@ START_TEST(limits_cover_what_may_be_in_the_way)
     ck_assert_uint_eq(probe_limit(T_S, 5 * MS, 3 * MS), T_S + 22 * MS);
     ck_assert_uint_gt(probe_limit(T_S, UINT64_MAX / 16, S), UINT64_MAX / 16); /* no wrap */
     ck_assert_uint_eq(probe_stuck_limit(2 * S, 14, 0), 2 * S);
-    ck_assert_uint_eq(probe_stuck_limit(2 * S, 20, 0), 2 * (4096ull << 20)); /* twice the RC time-out */
+    ck_assert_uint_eq(probe_stuck_limit(2 * S, 20, 0),
+                      2 * (4096ull << 20)); /* twice the RC time-out */
     ck_assert_uint_eq(probe_stuck_limit(2 * S, 14, S), 4 * S);
     ck_assert_uint_eq(probe_stuck_limit(1, 31, 0), 2 * (4096ull << 31));
     ck_assert_uint_eq(probe_stuck_limit(1, 200, 0), 2 * (4096ull << 31));
@@ -57,7 +58,8 @@ END_TEST
 /* Looks of a path that is silent from @from on, ticked every quarter of T_suspect. */
 START_TEST(looks_back_off_and_start_anew)
 {
-    static const uint64_t expect[] = {30, 60, 120, 240, 480, 960, 1920, 2920}; /* ms of silence; back-off to 1 s */
+    static const uint64_t expect[] = {30,  60,  120,  240,
+                                      480, 960, 1920, 2920}; /* ms of silence; back-off to 1 s */
     struct probe_watch w = {0};
     struct probe_pulse s = {.moved = 7};
     uint64_t step = T_S / 4, now = 0;
@@ -73,8 +75,9 @@ START_TEST(looks_back_off_and_start_anew)
         for (n = 0; n < sizeof(expect) / sizeof(expect[0]);) {
             now += step;
             if (probe_watch_tick(&w, now, &s, T_S)) {
-                ck_assert_msg(now - from >= expect[n] * MS && now - from < expect[n] * MS + 8 * step,
-                              "look %u after %llu us", n, (unsigned long long)((now - from) / 1000));
+                ck_assert_msg(
+                    now - from >= expect[n] * MS && now - from < expect[n] * MS + 8 * step,
+                    "look %u after %llu us", n, (unsigned long long)((now - from) / 1000));
                 ck_assert_uint_eq(probe_watch_silence(&w, now), now - from);
                 n++;
             }
@@ -103,7 +106,8 @@ START_TEST(bytes_under_way_give_time)
 }
 END_TEST
 
-static void run_at(struct probe_watch *w, uint64_t *now, struct probe_pulse *s, uint64_t bytes, int ticks, int idle)
+static void run_at(struct probe_watch *w, uint64_t *now, struct probe_pulse *s, uint64_t bytes,
+                   int ticks, int idle)
 {
     for (int i = 0; i < ticks; i++) {
         *now += 10 * MS;
@@ -189,14 +193,15 @@ START_TEST(records_come_out_as_they_went_in)
 
     for (int i = 0; i < 2; i++) {
         memset(&a, 0, sizeof(a));
-        a.probe = (struct fo_probe){.nic = i ? FO_MAX_NICS - 1 : 0,
-                                    .peer_nic = i ? FO_MAX_NICS - 1 : 0,
-                                    .flags = i ? FO_PROBE_ASK : 0,
-                                    .inc = i ? UINT32_MAX : 1,
-                                    .for_inc = i ? UINT32_MAX : 0,
-                                    .addr = {.qpn = 0xffffff, .psn = 0xffffff, .port = {.mtu = IBV_MTU_4096}},
-                                    .guid = i ? UINT64_MAX : 0,
-                                    .port = i ? PROBE_NEWS_PROCESS - 1 : 0};
+        a.probe = (struct fo_probe){
+            .nic = i ? FO_MAX_NICS - 1 : 0,
+            .peer_nic = i ? FO_MAX_NICS - 1 : 0,
+            .flags = i ? FO_PROBE_ASK : 0,
+            .inc = i ? UINT32_MAX : 1,
+            .for_inc = i ? UINT32_MAX : 0,
+            .addr = {.qpn = 0xffffff, .psn = 0xffffff, .port = {.mtu = IBV_MTU_4096}},
+            .guid = i ? UINT64_MAX : 0,
+            .port = i ? PROBE_NEWS_PROCESS - 1 : 0};
         memset(a.probe.name, 'n', i ? FO_NIC_NAME - 1 : 0);
         memset(a.probe.addr.port.gid, 0x5a, 16);
         ck_assert_int_eq(unpacked(msg, packed(FO_MSG_PROBE, &a, msg), &b), FO_MSG_PROBE);
@@ -262,7 +267,8 @@ START_TEST(records_with_lies_are_refused)
             n = packed((enum fo_type)lie[i].type, &a, msg);
             msg[n] = 0;
             msg[2] = (uint8_t)(len == n ? n - 4 + 1 : len > 4 ? len - 4 : 0);
-            ck_assert_int_eq(unpacked(msg, len == n ? n + 1 : len, &b), len == n || len < n ? -1 : 0);
+            ck_assert_int_eq(unpacked(msg, len == n ? n + 1 : len, &b),
+                             len == n || len < n ? -1 : 0);
         }
     }
 }
@@ -272,7 +278,8 @@ END_TEST
 static void news_fill(struct probe_word *w, int full)
 {
     memset(w, 0, sizeof(*w));
-    w->subject = full ? (struct probe_subject){UINT64_MAX - 1, UINT64_MAX, 254, 253} : (struct probe_subject){.a = 1};
+    w->subject = full ? (struct probe_subject){UINT64_MAX - 1, UINT64_MAX, 254, 253}
+                      : (struct probe_subject){.a = 1};
     w->version = full ? PROBE_NEWS_VERSION_MAX : 1;
     w->origin = full ? UINT64_MAX : 0;
     w->since_ms = full ? UINT64_MAX : 0;
@@ -301,16 +308,17 @@ START_TEST(news_come_out_as_they_went_in)
         ck_assert_int_eq(memcmp(&a.news_ok.subject, &b.news_ok.subject, 18), 0);
         ck_assert_uint_eq(b.news_ok.version, a.news_ok.version);
         ck_assert_uint_eq(b.news_ok.origin, a.news_ok.origin);
-        a.locate = i ? (struct fo_locate){FO_MAX_NICS - 1,
-                                          FO_MAX_NICS - 2,
-                                          FO_LOCATE_ASK | FO_LOCATE_FINAL,
-                                          UINT32_MAX,
-                                          7,
-                                          {PROBE_PORTS - 1, PROBE_OUTCOMES - 1, PROBE_OUTCOMES - 2, 255},
-                                          PROBE_OUTCOMES - 1,
-                                          FO_LOCATE_AUX,
-                                          {{1, 2, 1}, {3, 4, 2}, {5, 6, 3}, {UINT64_MAX, 255, 0}}}
-                     : (struct fo_locate){.id = 1};
+        a.locate =
+            i ? (struct fo_locate){FO_MAX_NICS - 1,
+                                   FO_MAX_NICS - 2,
+                                   FO_LOCATE_ASK | FO_LOCATE_FINAL,
+                                   UINT32_MAX,
+                                   7,
+                                   {PROBE_PORTS - 1, PROBE_OUTCOMES - 1, PROBE_OUTCOMES - 2, 255},
+                                   PROBE_OUTCOMES - 1,
+                                   FO_LOCATE_AUX,
+                                   {{1, 2, 1}, {3, 4, 2}, {5, 6, 3}, {UINT64_MAX, 255, 0}}}
+              : (struct fo_locate){.id = 1};
         ck_assert_uint_eq(packed(FO_MSG_LOCATE, &a, msg), 4 + 57);
         ck_assert_int_eq(unpacked(msg, 4 + 57, &b), FO_MSG_LOCATE);
         ck_assert(b.locate.nic == a.locate.nic && b.locate.peer_nic == a.locate.peer_nic &&
@@ -319,7 +327,8 @@ START_TEST(news_come_out_as_they_went_in)
         ck_assert_int_eq(memcmp(&b.locate.end, &a.locate.end, sizeof(b.locate.end)), 0);
         ck_assert(b.locate.direct == a.locate.direct && b.locate.n_aux == a.locate.n_aux);
         for (int j = 0; j < FO_LOCATE_AUX; j++) {
-            ck_assert(b.locate.aux[j].guid == a.locate.aux[j].guid && b.locate.aux[j].port == a.locate.aux[j].port &&
+            ck_assert(b.locate.aux[j].guid == a.locate.aux[j].guid &&
+                      b.locate.aux[j].port == a.locate.aux[j].port &&
                       b.locate.aux[j].outcome == a.locate.aux[j].outcome);
         }
     }
@@ -330,7 +339,8 @@ START_TEST(news_come_out_as_they_went_in)
 }
 END_TEST
 
-/* A byte that makes a field a lie, in a record that is right otherwise; the same lie cannot be packed. */
+/* A byte that makes a field a lie, in a record that is right otherwise; the same lie cannot be
+ * packed. */
 START_TEST(news_with_lies_are_refused)
 {
     enum { WORD = 4, HOST = WORD + 60, NIC = HOST + PROBE_NEWS_HOST, OK = 4, LOC = 4 };
@@ -407,7 +417,8 @@ END_TEST
 /* A record that this version does not know is skipped, and what follows is read. */
 START_TEST(records_of_later_versions_are_skipped)
 {
-    uint8_t msg[64] = {FO_MSG_END, FO_PROTO_VERSION, 3, 0, 1, 2, 3, FO_MSG_WANT + 1, FO_PROTO_VERSION + 1, 0, 0};
+    uint8_t msg[64] = {FO_MSG_END,      FO_PROTO_VERSION,     3, 0, 1, 2, 3,
+                       FO_MSG_WANT + 1, FO_PROTO_VERSION + 1, 0, 0};
     union fo_body a = {.news_ok = {.subject = {.a = 1}, .version = 1}}, b;
     size_t n = fo_pack(FO_MSG_NEWS_OK, &a, msg + 11, sizeof(msg) - 11);
 

@@ -1,4 +1,5 @@
-/* The operator's line: its two forms at their limits, names from a hostile peer, and the code of every verdict. */
+/* The operator's line: its two forms at their limits, names from a hostile peer, and the code of
+ * every verdict. */
 #include <stdio.h>
 #include <string.h>
 
@@ -62,20 +63,24 @@ START_TEST(everything_known)
 
     both(&l);
     ck_assert_str_eq(
-        full, "R2-L02 host=n17 nic=mlx5_3/1 peer=n18:mlx5_3/1 rail=3 pci=0000:9c:00.0 blame=cable-or-switch-port "
-              "since=14:02:11.204Z how=time-out,link_downed:+1 seen_by=3/3 stall=1.800ms moved=24 to=mlx5_2,mlx5_4 "
-              "capacity=7/8 job=slurm:81233 fate=continues do=drain-after-job");
-    ck_assert_str_eq(brief, "R2-L02 mlx5_3/1 cable or switch port; job continues at 7/8; drain after job");
+        full,
+        "R2-L02 host=n17 nic=mlx5_3/1 peer=n18:mlx5_3/1 rail=3 pci=0000:9c:00.0 blame=cable-or-switch-port "
+        "since=14:02:11.204Z how=time-out,link_downed:+1 seen_by=3/3 stall=1.800ms moved=24 to=mlx5_2,mlx5_4 "
+        "capacity=7/8 job=slurm:81233 fate=continues do=drain-after-job");
+    ck_assert_str_eq(brief,
+                     "R2-L02 mlx5_3/1 cable or switch port; job continues at 7/8; drain after job");
     l.capacity = 1024;
     l.capacity_of = 2048;
     both(&l); /* 82 characters: capacity goes */
     ck_assert_str_eq(brief, "R2-L02 mlx5_3/1 cable or switch port; job continues; drain after job");
     l.nic = "a_very_long_name_of_a_nic/1";
     both(&l);
-    ck_assert_str_eq(brief, "R2-L02 a_very_long_name_of_a_nic/1 cable or switch port; drain after job");
+    ck_assert_str_eq(brief,
+                     "R2-L02 a_very_long_name_of_a_nic/1 cable or switch port; drain after job");
     l.nic = "a_very_long_name_of_a_nic_of_36_bytes/1";
     both(&l);
-    ck_assert_str_eq(brief, "R2-L02 a_very_long_name_of_a_nic_of_36_by~ cable or switch port; drain after job");
+    ck_assert_str_eq(
+        brief, "R2-L02 a_very_long_name_of_a_nic_of_36_by~ cable or switch port; drain after job");
     l.fate = PROBE_FATE_NA, l.capacity = 7, l.capacity_of = 8, l.nic = "mlx5_3/1";
     both(&l);
     ck_assert_str_eq(brief, "R2-L02 mlx5_3/1 cable or switch port; 7/8; drain after job");
@@ -88,15 +93,24 @@ START_TEST(a_nic_of_another_host)
     static const struct {
         const char *host, *nic, *brief;
     } row[] = {
-        {"h1", "fab1/1", "R2-L02 h1:fab1/1 cable or switch port; job continues at 7/8; drain after job"},
-        {"ip-10-0-77-1", "mlx5_3/1", "R2-L02 ip-10-0-77-1:mlx5_3/1 cable or switch port; drain after job"},
-        {"a-host-with-a-name-of-34-characters", "mlx5_3/1", "R2-L02 a-host-with-a-name-of-34-~:mlx5_3/1 cable or switch port; drain after job"},
-        {"h1", "a_nic_with_a_name_of_35_characters", "R2-L02 h1:a_nic_with_a_name_of_35_charact~ cable or switch port; drain after job"},
-        {"a-host-with-a-long-name", "a_nic_with_a_long_name", "R2-L02 a-host-with-a-lo~:a_nic_with_a_lon~ cable or switch port; drain after job"},
+        {"h1", "fab1/1",
+         "R2-L02 h1:fab1/1 cable or switch port; job continues at 7/8; drain after job"},
+        {"ip-10-0-77-1", "mlx5_3/1",
+         "R2-L02 ip-10-0-77-1:mlx5_3/1 cable or switch port; drain after job"},
+        {"a-host-with-a-name-of-34-characters", "mlx5_3/1",
+         "R2-L02 a-host-with-a-name-of-34-~:mlx5_3/1 cable or switch port; drain after job"},
+        {"h1", "a_nic_with_a_name_of_35_characters",
+         "R2-L02 h1:a_nic_with_a_name_of_35_charact~ cable or switch port; drain after job"},
+        {"a-host-with-a-long-name", "a_nic_with_a_long_name",
+         "R2-L02 a-host-with-a-lo~:a_nic_with_a_lon~ cable or switch port; drain after job"},
         {"h1", "", "R2-L02 h1 cable or switch port; job continues at 7/8; drain after job"},
         {"", "fab1", "R2-L02 fab1 cable or switch port; job continues at 7/8; drain after job"},
     };
-    struct probe_line l = {.code = PROBE_CODE_L02, .fate = PROBE_FATE_CONTINUES, .capacity = 7, .capacity_of = 8, .elsewhere = 1};
+    struct probe_line l = {.code = PROBE_CODE_L02,
+                           .fate = PROBE_FATE_CONTINUES,
+                           .capacity = 7,
+                           .capacity_of = 8,
+                           .elsewhere = 1};
 
     for (unsigned i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
         l.host = row[i].host;
@@ -127,8 +141,8 @@ END_TEST
 START_TEST(parts_of_what_is_known)
 {
     struct probe_line l = {.code = PROBE_CODE_F03,
-                           .suspects =
-                               1 << PROBE_BLAME_LOCAL_LINK | 1 << PROBE_BLAME_REMOTE_LINK | 1 << PROBE_BLAME_PATH};
+                           .suspects = 1 << PROBE_BLAME_LOCAL_LINK | 1 << PROBE_BLAME_REMOTE_LINK |
+                                       1 << PROBE_BLAME_PATH};
 
     both(&l);
     ck_assert_str_eq(value("suspects"), "our-link,its-link,path");
@@ -163,8 +177,9 @@ END_TEST
 /* A peer's name can neither end the line, nor forge a key, nor confuse a terminal. */
 START_TEST(odd_names)
 {
-    struct probe_line l = {
-        .code = PROBE_CODE_L01, .host = "a b\nc\td=e\"f\\g%h\x1b[1m\x7f\xc3\xa9", .nic = "x do=nothing"};
+    struct probe_line l = {.code = PROBE_CODE_L01,
+                           .host = "a b\nc\td=e\"f\\g%h\x1b[1m\x7f\xc3\xa9",
+                           .nic = "x do=nothing"};
     char all[256], name[11];
 
     both(&l);
@@ -194,7 +209,8 @@ START_TEST(odd_names)
 }
 END_TEST
 
-/* Values at, below and above their limits: cut with a mark, never longer, an escape never in parts. */
+/* Values at, below and above their limits: cut with a mark, never longer, an escape never in parts.
+ */
 START_TEST(values_are_cut)
 {
     static const char *const makes[] = {"a", " ", "ab ", "\xff-c"};
@@ -235,9 +251,9 @@ END_TEST
 /* Everything at its longest: all fields are there, in every code. */
 START_TEST(longest)
 {
-    static const char *const keys[] = {"host",    "nic",   "peer",  "rail", "pci",      "blame", "since", "how",
-                                       "seen_by", "stall", "moved", "to",   "capacity", "job",   "fate",  "do",
-                                       "revises"};
+    static const char *const keys[] = {"host",     "nic", "peer",    "rail",  "pci",    "blame",
+                                       "since",    "how", "seen_by", "stall", "moved",  "to",
+                                       "capacity", "job", "fate",    "do",    "revises"};
     char text[300];
     struct probe_line l = {.host = text,
                            .nic = text,
@@ -279,7 +295,8 @@ START_TEST(longest)
         ck_assert_int_eq(strncmp(brief, i->name, strlen(i->name)), 0);
         ck_assert_ptr_nonnull(strstr(brief, i->text));
         ck_assert_uint_ge(strlen(brief), 6 + 1 + 22 + 1 + strlen(i->text) + 2 + strlen(i->action));
-        ck_assert_str_eq(brief + strlen(brief) - 3, full + strlen(full) - 3); /* the end of what to do */
+        ck_assert_str_eq(brief + strlen(brief) - 3,
+                         full + strlen(full) - 3); /* the end of what to do */
     }
     printf("longest line: %zu bytes\n", most);
     ck_assert_uint_gt(most, 700);
@@ -322,7 +339,8 @@ START_TEST(code_of_a_verdict)
         const char *code;
     } row[] = {
         {{.direct = PROBE_TIMEOUT, .local = {.port = PROBE_PORT_GONE}}, "R2-N01"},
-        {{.direct = PROBE_TIMEOUT, .peer = PROBE_OK, .remote = {.port = PROBE_PORT_GONE}}, "R2-N01"},
+        {{.direct = PROBE_TIMEOUT, .peer = PROBE_OK, .remote = {.port = PROBE_PORT_GONE}},
+         "R2-N01"},
         {{.direct = PROBE_TIMEOUT, .local = {PROBE_PORT_UP, PROBE_TIMEOUT, 0, 0}}, "R2-N02"},
         {{.direct = PROBE_TIMEOUT,
           .peer = PROBE_OK,
@@ -330,7 +348,8 @@ START_TEST(code_of_a_verdict)
           .remote = {PROBE_PORT_UP, PROBE_ERROR, 0, 0}},
          "R2-N02"},
         {{.direct = PROBE_TIMEOUT, .local = {.port = PROBE_PORT_DOWN}}, "R2-L01"},
-        {{.direct = PROBE_TIMEOUT, .peer = PROBE_OK, .remote = {.port = PROBE_PORT_DOWN}}, "R2-L01"},
+        {{.direct = PROBE_TIMEOUT, .peer = PROBE_OK, .remote = {.port = PROBE_PORT_DOWN}},
+         "R2-L01"},
         {{PROBE_TIMEOUT,
           PROBE_OK,
           PROBE_OK,
@@ -362,15 +381,21 @@ START_TEST(code_of_a_verdict)
         {{0}, "R2-F03"},
         {{.direct = PROBE_TIMEOUT, .peer = PROBE_ERROR}, "R2-P01"},
         {{.direct = PROBE_OK, .peer = PROBE_TIMEOUT, .others = PROBE_OK}, "R2-P02"},
-        {{PROBE_TIMEOUT, PROBE_TIMEOUT, PROBE_TIMEOUT, 3, {PROBE_PORT_UP, PROBE_OK, PROBE_OK, 2}, {0}}, "R2-P03"},
+        {{PROBE_TIMEOUT,
+          PROBE_TIMEOUT,
+          PROBE_TIMEOUT,
+          3,
+          {PROBE_PORT_UP, PROBE_OK, PROBE_OK, 2},
+          {0}},
+         "R2-P03"},
         {{.direct = PROBE_OK, .peer = PROBE_OK}, "R2-G01"},
     };
 
     for (unsigned i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
         struct probe_verdict v = probe_verdict(&row[i].f);
 
-        ck_assert_msg(strcmp(probe_code_info(probe_code_of(&row[i].f, &v))->name, row[i].code) == 0, "row %u: %s", i,
-                      probe_code_info(probe_code_of(&row[i].f, &v))->name);
+        ck_assert_msg(strcmp(probe_code_info(probe_code_of(&row[i].f, &v))->name, row[i].code) == 0,
+                      "row %u: %s", i, probe_code_info(probe_code_of(&row[i].f, &v))->name);
     }
     for (unsigned b = 0; b <= PROBE_BLAMES; b++) {
         enum probe_code c = probe_code_of(&row[10].f, &(struct probe_verdict){.blame = (uint8_t)b});
@@ -380,7 +405,8 @@ START_TEST(code_of_a_verdict)
 }
 END_TEST
 
-/* What each point has to find where the component is ours, and its mirror image; what a verdict says nothing of is not counted. */
+/* What each point has to find where the component is ours, and its mirror image; what a verdict
+ * says nothing of is not counted. */
 START_TEST(vantage_points)
 {
     static const struct {
@@ -400,8 +426,9 @@ START_TEST(vantage_points)
         {PROBE_CODE_G01, PROBE_BLAME_NONE, PROBE_BLAME_NONE, "------"},
         {PROBE_CODES, PROBE_BLAME_NONE, PROBE_BLAME_NONE, "------"},
     };
-    static const enum probe_point mirror[PROBE_POINTS] = {PROBE_POINT_PAIR,     PROBE_POINT_FAR_LOOP, PROBE_POINT_FAR_AUX,
-                                                          PROBE_POINT_NEAR_LOOP, PROBE_POINT_NEAR_AUX, PROBE_POINT_OTHERS};
+    static const enum probe_point mirror[PROBE_POINTS] = {
+        PROBE_POINT_PAIR,      PROBE_POINT_FAR_LOOP, PROBE_POINT_FAR_AUX,
+        PROBE_POINT_NEAR_LOOP, PROBE_POINT_NEAR_AUX, PROBE_POINT_OTHERS};
 
     for (unsigned i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
         for (enum probe_point p = PROBE_POINT_PAIR; p < PROBE_POINTS; p++) {
@@ -414,7 +441,9 @@ START_TEST(vantage_points)
 
                 probe_seen_add(&near, row[i].code, row[i].near, p, (uint8_t)o);
                 probe_seen_add(&far, row[i].code, row[i].far, swap ? mirror[p] : p, (uint8_t)o);
-                ck_assert_msg(near.of == 4 + asked && near.by == 3u + (asked && (o == PROBE_OK) == (int)ok), "row %u, point %d, outcome %d", i, p, o);
+                ck_assert_msg(near.of == 4 + asked &&
+                                  near.by == 3u + (asked && (o == PROBE_OK) == (int)ok),
+                              "row %u, point %d, outcome %d", i, p, o);
                 ck_assert_uint_eq(far.of, near.of);
                 ck_assert_uint_eq(far.by, near.by);
             }

@@ -47,8 +47,9 @@ START_TEST(the_later_word_wins)
         int taken;
         unsigned known, stale;
     } row[] = {
-        {7, 50, 0, 1, 0}, {7, 51, 1, 0, 0}, {7, 49, 0, 0, 1}, {8, 50, 1, 0, 0},         {8, 1, 1, 0, 0},
-        {6, 50, 0, 0, 1}, {6, 99, 0, 0, 1}, {1, 0, 0, 0, 1},  {7, UINT64_MAX, 1, 0, 0}, {1ull << 32, 0, 1, 0, 0},
+        {7, 50, 0, 1, 0},         {7, 51, 1, 0, 0},         {7, 49, 0, 0, 1}, {8, 50, 1, 0, 0},
+        {8, 1, 1, 0, 0},          {6, 50, 0, 0, 1},         {6, 99, 0, 0, 1}, {1, 0, 0, 0, 1},
+        {7, UINT64_MAX, 1, 0, 0}, {1ull << 32, 0, 1, 0, 0},
     };
 
     for (unsigned i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
@@ -69,7 +70,8 @@ END_TEST
 START_TEST(subjects_are_told_apart_by_every_field)
 {
     static const struct probe_subject s[] = {
-        {1, 0, 1, 0}, {2, 0, 1, 0}, {1, 0, 2, 0}, {1, 2, 1, 0}, {1, 2, 1, 1}, {1, 2, 1, 2}, {1, 3, 1, 1},
+        {1, 0, 1, 0}, {2, 0, 1, 0}, {1, 0, 2, 0}, {1, 2, 1, 0},
+        {1, 2, 1, 1}, {1, 2, 1, 2}, {1, 3, 1, 1},
     };
     struct probe_word w = word(0, 1, 1, BAD);
 
@@ -119,7 +121,8 @@ START_TEST(neighbours_are_told_until_they_confirm)
         }
         ck_assert_int_eq(put(1, 6, 9, BAD, nb[who]), 0); /* it knows */
         ck_assert_uint_eq(untold(nb[who]), 0);
-        ck_assert_int_eq(put(1, 5, 9, BAD, nb[who]), 0); /* a late copy of what it said before: it knows all the same */
+        ck_assert_int_eq(put(1, 5, 9, BAD, nb[who]),
+                         0); /* a late copy of what it said before: it knows all the same */
         ck_assert_uint_eq(untold(nb[who]), 0);
         ck_assert_int_eq(put(1, 5, 9, BAD, nb[(who + 1) % N]), 0); /* older: it is told ours */
         ck_assert_uint_eq(untold(nb[(who + 1) % N]), 1);
@@ -293,11 +296,11 @@ START_TEST(words_that_make_no_sense)
     const struct probe_word ok = word(1, 1, 1, BAD);
     struct probe_word w;
 
-#define SAYS(want, change)                                                                                             \
-    do {                                                                                                               \
-        w = ok;                                                                                                        \
-        change;                                                                                                        \
-        ck_assert_msg(probe_word_valid(&w) == (want), "%s", #change);                                                  \
+#define SAYS(want, change)                                                                         \
+    do {                                                                                           \
+        w = ok;                                                                                    \
+        change;                                                                                    \
+        ck_assert_msg(probe_word_valid(&w) == (want), "%s", #change);                              \
     } while (0)
     SAYS(1, (void)0);
     SAYS(0, w.version = 0);

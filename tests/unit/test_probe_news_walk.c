@@ -1,6 +1,7 @@
 /*
- * News: random schedules of many processes: words lost, repeated, late, out of order, heard on the host, conflicting;
- * neighbours that come and go, processes that are replaced; more subjects than a table holds.
+ * News: random schedules of many processes: words lost, repeated, late, out of order, heard on the
+ * host, conflicting; neighbours that come and go, processes that are replaced; more subjects than a
+ * table holds.
  */
 #include "tests/unit/news_rig.h"
 
@@ -18,7 +19,8 @@ struct proc {
     struct probe_news t;
     uint64_t origin;
     unsigned life;
-    uint64_t latest[SUBJECTS][2]; /* version and origin of the last word taken up: never goes back */
+    uint64_t latest[SUBJECTS]
+                   [2]; /* version and origin of the last word taken up: never goes back */
     uint8_t taken[WORDS];
     uint8_t linked[PROCS], present[PROCS]; /* of the graph; is a neighbour now */
     uint8_t confirmed[PROCS][WORDS];       /* by whom */
@@ -55,11 +57,11 @@ static int number(int p, int q)
 }
 
 /* ck_assert() tells the runner about every line: too slow for what is asked a million times. */
-#define REQUIRE(cond, what)                                                                                            \
-    do {                                                                                                               \
-        if (!(cond)) {                                                                                                 \
-            ck_abort_msg("seed %llu: " what, (unsigned long long)g.seed);                                              \
-        }                                                                                                              \
+#define REQUIRE(cond, what)                                                                        \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            ck_abort_msg("seed %llu: " what, (unsigned long long)g.seed);                          \
+        }                                                                                          \
     } while (0)
 
 static int word_id(const struct probe_word *w)
@@ -89,7 +91,8 @@ static void world_put(int p, const struct probe_word *w, int from)
 static void say_new(int p)
 {
     struct proc *x = &g.p[p];
-    struct probe_word w = word(1 + draw((unsigned)g.subjects), 0, x->origin, chance(g.good_pct) ? GOOD : BAD);
+    struct probe_word w =
+        word(1 + draw((unsigned)g.subjects), 0, x->origin, chance(g.good_pct) ? GOOD : BAD);
 
     if (g.words == WORDS) {
         return;
@@ -98,7 +101,8 @@ static void say_new(int p)
     w.since_ms = (uint64_t)g.words;
     for (int i = 0; i < g.words; i++) {
         g.ties += g.said[i].version == w.version && g.said[i].subject.a == w.subject.a;
-        REQUIRE(g.said[i].version != w.version || g.said[i].origin != w.origin, "a version is used again");
+        REQUIRE(g.said[i].version != w.version || g.said[i].origin != w.origin,
+                "a version is used again");
     }
     g.said[g.words++] = w;
     world_put(p, &w, -1);
@@ -173,7 +177,8 @@ static void set_present(int p, int q, int on)
     }
 }
 
-/* Another process in its place: it knows nothing, and its neighbours see one go and another one come. */
+/* Another process in its place: it knows nothing, and its neighbours see one go and another one
+ * come. */
 static void replace(int p)
 {
     struct proc *x = &g.p[p];
@@ -256,7 +261,8 @@ static void world_step(int replaced)
             deliver(draw((unsigned)g.nbag), g.loss_pct);
         }
     } else if (what < 94) {
-        const struct probe_word *w = probe_news_at(&g.p[q].t, (int)draw(PROBE_NEWS_MAX) % (int)(g.p[q].t.count + 1));
+        const struct probe_word *w =
+            probe_news_at(&g.p[q].t, (int)draw(PROBE_NEWS_MAX) % (int)(g.p[q].t.count + 1));
 
         if (w && p != q) {
             struct probe_word copy = *w;
@@ -299,8 +305,8 @@ static void tables_equal(int p, int q)
 {
     const struct probe_news *a = &g.p[p].t, *b = &g.p[q].t;
 
-    ck_assert_msg(a->count == b->count, "seed %llu: %d holds %u words, %d holds %u", (unsigned long long)g.seed, p,
-                  a->count, q, b->count);
+    ck_assert_msg(a->count == b->count, "seed %llu: %d holds %u words, %d holds %u",
+                  (unsigned long long)g.seed, p, a->count, q, b->count);
     for (unsigned i = 0; i < a->count; i++) {
         const struct probe_word *w = probe_news_find(b, &a->entry[i].word.subject);
 
@@ -317,7 +323,8 @@ static const struct probe_word *last_said(uint64_t subject)
         const struct probe_word *w = &g.said[i];
 
         if (w->subject.a == subject &&
-            (!best || w->version > best->version || (w->version == best->version && w->origin > best->origin))) {
+            (!best || w->version > best->version ||
+             (w->version == best->version && w->origin > best->origin))) {
             best = w;
         }
     }
@@ -339,7 +346,8 @@ START_TEST(all_that_are_connected_end_equal)
             tables_equal(0, p);
         }
         for (uint64_t s = 1; s <= (uint64_t)g.subjects && !replaced; s++) {
-            const struct probe_word *w = probe_news_find(&g.p[0].t, &(struct probe_subject){.a = s, .pa = 1});
+            const struct probe_word *w =
+                probe_news_find(&g.p[0].t, &(struct probe_subject){.a = s, .pa = 1});
             const struct probe_word *want = last_said(s);
 
             ck_assert_int_eq(w != NULL, want != NULL);
@@ -365,7 +373,9 @@ static int later_first(const void *a, const void *b)
 {
     const struct probe_word *x = a, *y = b;
 
-    return x->version != y->version ? (x->version < y->version ? 1 : -1) : x->origin < y->origin ? 1 : -1;
+    return x->version != y->version ? (x->version < y->version ? 1 : -1)
+           : x->origin < y->origin  ? 1
+                                    : -1;
 }
 
 /* All bad: every table ends with the latest PROBE_NEWS_MAX of the words that none has replaced. */
@@ -388,19 +398,22 @@ static void latest_are_held(void)
         for (unsigned i = 0; i < PROBE_NEWS_MAX; i++) {
             const struct probe_word *w = probe_news_find(&g.p[p].t, &want[i].subject);
 
-            REQUIRE(w && memcmp(w, &want[i], sizeof(*w)) == 0, "one of the latest words is missing");
+            REQUIRE(w && memcmp(w, &want[i], sizeof(*w)) == 0,
+                    "one of the latest words is missing");
         }
     }
 }
 
-/* More subjects than a table holds: words still go round once at most, and tables of what is bad end equal. */
+/* More subjects than a table holds: words still go round once at most, and tables of what is bad
+ * end equal. */
 START_TEST(more_than_a_table_holds)
 {
     memset(&g, 0, sizeof(g));
     for (uint64_t seed = 1; seed <= 30; seed++) {
         int mixed = seed % 2, procs = 2 + (int)(seed % 6);
 
-        world_make(seed * 0x9e3779b97f4a7c15ull, procs, 300 + 100 * (int)(seed % 4), mixed ? 40 : 0);
+        world_make(seed * 0x9e3779b97f4a7c15ull, procs, 300 + 100 * (int)(seed % 4),
+                   mixed ? 40 : 0);
         if (procs > 2) {
             link_both(0, procs - 1); /* a ring is what goes round */
         }

@@ -1,6 +1,6 @@
 /*
- * probe_verdict(): over all combinations of facts; against a small world that breaks in one or two places
- * (verdict_world.h); and a list of situations by name.
+ * probe_verdict(): over all combinations of facts; against a small world that breaks in one or two
+ * places (verdict_world.h); and a list of situations by name.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,11 +10,11 @@
 
 #define B_(x) BIT(PROBE_BLAME_##x)
 /* As ck_assert_msg(), which notes its place each time: too slow for millions. */
-#define hold(cond, ...)                                                                                                \
-    do {                                                                                                               \
-        if (!(cond)) {                                                                                                 \
-            ck_abort_msg(__VA_ARGS__);                                                                                 \
-        }                                                                                                              \
+#define hold(cond, ...)                                                                            \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            ck_abort_msg(__VA_ARGS__);                                                             \
+        }                                                                                          \
     } while (0)
 
 static const struct fault faults[] = {
@@ -54,8 +54,8 @@ static const struct fault faults[] = {
     {NIC_HALF_HANGS, HC, 0},
     {LINK_DOWN, HC, 0},
     {LINK_CUT, HD, 0},
-    /* From here on alone, never the second of two: a queue pair of the loop that broke is made anew before it counts
-     * (probe_verdict.h), and the others are many faults. */
+    /* From here on alone, never the second of two: a queue pair of the loop that broke is made anew
+     * before it counts (probe_verdict.h), and the others are many faults. */
     {LOOP_QP_BROKEN, HA, 0},
     {LOOP_QP_BROKEN, HB, 0},
     {OTHER_RAILS, 0, 0},
@@ -74,8 +74,10 @@ static int observes(struct fault f, int self)
 static const unsigned view_sizes[] = {2, 2, 2, 2, 2, 3, 2, AUX_LAYOUTS, AUX_LAYOUTS, 3, 2, 4};
 static int view_at(unsigned i, struct view *v)
 {
-    static const uint8_t loops_down[][2] = {
-        {PROBE_OK, PROBE_OK}, {PROBE_ERROR, PROBE_ERROR}, {PROBE_OK, PROBE_TIMEOUT}, {PROBE_TIMEOUT, PROBE_OK}};
+    static const uint8_t loops_down[][2] = {{PROBE_OK, PROBE_OK},
+                                            {PROBE_ERROR, PROBE_ERROR},
+                                            {PROBE_OK, PROBE_TIMEOUT},
+                                            {PROBE_TIMEOUT, PROBE_OK}};
     unsigned d[sizeof(view_sizes) / sizeof(view_sizes[0])];
 
     for (unsigned k = 0; k < sizeof(d) / sizeof(d[0]); k++) {
@@ -96,12 +98,14 @@ static int view_at(unsigned i, struct view *v)
     return i == 0;
 }
 
-/* Facts as a number, with what says the same made the same: a probe refused or unanswered, and one to a single port
- * that is silent. */
+/* Facts as a number, with what says the same made the same: a probe refused or unanswered, and one
+ * to a single port that is silent. */
 #define KEYS (4 * 3 * 3 * 36 * 36)
 static unsigned said(unsigned outcome)
 {
-    return outcome == PROBE_ERROR ? PROBE_TIMEOUT - 1 : outcome == PROBE_TIMEOUT ? PROBE_TIMEOUT - 1 : outcome;
+    return outcome == PROBE_ERROR     ? PROBE_TIMEOUT - 1
+           : outcome == PROBE_TIMEOUT ? PROBE_TIMEOUT - 1
+                                      : outcome;
 }
 
 static unsigned said_by(unsigned outcome, unsigned n)
@@ -116,22 +120,26 @@ static unsigned end_key(const struct probe_end *e)
 
 static unsigned key_of(const struct probe_facts *f)
 {
-    return (((f->peer * 3 + said(f->direct)) * 3 + said_by(f->others, f->others_n)) * 36 + end_key(&f->local)) * 36 +
+    return (((f->peer * 3 + said(f->direct)) * 3 + said_by(f->others, f->others_n)) * 36 +
+            end_key(&f->local)) *
+               36 +
            end_key(&f->remote);
 }
 
 static const char *show(const struct probe_facts *f)
 {
-    static const char *const o[] = {"-", "ok", "error", "time-out"}, *const p[] = {"-", "up", "down", "gone"};
+    static const char *const o[] = {"-", "ok", "error", "time-out"}, *const p[] = {"-", "up",
+                                                                                   "down", "gone"};
     static char text[300];
     struct probe_verdict v = probe_verdict(f);
 
-    snprintf(text, sizeof(text),
-             "direct %s peer %s others %s/%u | ours: port %s loop %s aux %s/%u | its: port %s loop %s aux %s/%u -> %s, "
-             "suspects %02x%s",
-             o[f->direct], o[f->peer], o[f->others], f->others_n, p[f->local.port], o[f->local.loop], o[f->local.aux],
-             f->local.aux_n, p[f->remote.port], o[f->remote.loop], o[f->remote.aux], f->remote.aux_n,
-             probe_blame_name(v.blame), v.suspects, v.several ? ", several" : "");
+    snprintf(
+        text, sizeof(text),
+        "direct %s peer %s others %s/%u | ours: port %s loop %s aux %s/%u | its: port %s loop %s aux %s/%u -> %s, "
+        "suspects %02x%s",
+        o[f->direct], o[f->peer], o[f->others], f->others_n, p[f->local.port], o[f->local.loop],
+        o[f->local.aux], f->local.aux_n, p[f->remote.port], o[f->remote.loop], o[f->remote.aux],
+        f->remote.aux_n, probe_blame_name(v.blame), v.suspects, v.several ? ", several" : "");
     return text;
 }
 
@@ -143,7 +151,8 @@ static int is_single(uint32_t set)
     return set != 0 && (set & (set - 1)) == 0;
 }
 
-/* The pair answers, and nobody was asked who could show what is broken beside: "nothing" is right, too. */
+/* The pair answers, and nobody was asked who could show what is broken beside: "nothing" is right,
+ * too. */
 static int silent(const struct probe_end *e)
 {
     return e->aux == PROBE_TIMEOUT && e->aux_n >= 2;
@@ -154,15 +163,17 @@ static int unseen(struct fault t, const struct probe_facts *f)
     if (f->direct != PROBE_OK) {
         return 0;
     }
-    return t.kind == NIC_HALF_HANGS ? f->local.loop != PROBE_TIMEOUT && f->remote.loop != PROBE_TIMEOUT &&
-                                          !silent(&f->local) && !silent(&f->remote)
-                                    : t.kind >= PROCESS_STOPPED && t.kind <= CHANNEL_CUT && !f->peer;
+    return t.kind == NIC_HALF_HANGS
+               ? f->local.loop != PROBE_TIMEOUT && f->remote.loop != PROBE_TIMEOUT &&
+                     !silent(&f->local) && !silent(&f->remote)
+               : t.kind >= PROCESS_STOPPED && t.kind <= CHANNEL_CUT && !f->peer;
 }
 
 /* Confidence where every fact that is known fits. */
 static unsigned sure(const struct probe_facts *f)
 {
-    unsigned n = (f->direct != PROBE_NA) + (f->peer != PROBE_NA) + (said_by(f->others, f->others_n) != 0);
+    unsigned n =
+        (f->direct != PROBE_NA) + (f->peer != PROBE_NA) + (said_by(f->others, f->others_n) != 0);
 
     for (int far = 0; far < 2; far++) {
         const struct probe_end *e = far ? &f->remote : &f->local;
@@ -203,8 +214,8 @@ static void singles_learn(void)
     }
 }
 
-/* Every single fault, from every point of view: the component, or unknown, and then only where another single fault
- * looks the same. */
+/* Every single fault, from every point of view: the component, or unknown, and then only where
+ * another single fault looks the same. */
 START_TEST(single_faults)
 {
     unsigned long named = 0, undecided = 0;
@@ -225,21 +236,22 @@ START_TEST(single_faults)
             f = facts_seen(&w, &v);
             got = probe_verdict(&f);
             same = must[key_of(&f)] | may[key_of(&f)];
-            hold((got.suspects & truth) || (unseen(faults[k], &f) && got.blame == PROBE_BLAME_NONE), "%s at %u: %s",
-                 fault_names[faults[k].kind], faults[k].host, show(&f));
-            hold(!got.several, "%s at %u: %s", fault_names[faults[k].kind], faults[k].host, show(&f));
+            hold((got.suspects & truth) || (unseen(faults[k], &f) && got.blame == PROBE_BLAME_NONE),
+                 "%s at %u: %s", fault_names[faults[k].kind], faults[k].host, show(&f));
+            hold(!got.several, "%s at %u: %s", fault_names[faults[k].kind], faults[k].host,
+                 show(&f));
             if (got.blame == PROBE_BLAME_UNKNOWN) {
                 undecided++;
-                hold(!is_single(same), "%s at %u alone looks like this: %s", fault_names[faults[k].kind],
-                     faults[k].host, show(&f));
+                hold(!is_single(same), "%s at %u alone looks like this: %s",
+                     fault_names[faults[k].kind], faults[k].host, show(&f));
             } else {
                 named++;
                 hold(!is_single(truth) || got.confidence == sure(&f), "%s at %u, confidence %u: %s",
                      fault_names[faults[k].kind], faults[k].host, got.confidence, show(&f));
             }
             hold((must[key_of(&f)] & ~got.suspects) == 0 && (got.suspects & ~same) == 0,
-                 "%s at %u, single faults that look like this: %02x: %s", fault_names[faults[k].kind], faults[k].host,
-                 same, show(&f));
+                 "%s at %u, single faults that look like this: %02x: %s",
+                 fault_names[faults[k].kind], faults[k].host, same, show(&f));
         }
     }
     printf("single faults: %lu named, %lu that look like others\n", named, undecided);
@@ -249,20 +261,23 @@ START_TEST(single_faults)
 END_TEST
 
 /*
- * Both ends of the pair fail silently at once: so it looks when their plane does, and nobody can tell. Where ports and
- * loops are known, that is left to two cables alone.
+ * Both ends of the pair fail silently at once: so it looks when their plane does, and nobody can
+ * tell. Where ports and loops are known, that is left to two cables alone.
  */
 static int like_a_plane(struct fault a, struct fault b, const struct view *v)
 {
-    uint32_t ends = BIT(NIC_GONE) | BIT(NIC_HANGS) | BIT(NIC_HALF_HANGS) | BIT(LINK_DOWN) | BIT(LINK_CUT);
+    uint32_t ends =
+        BIT(NIC_GONE) | BIT(NIC_HANGS) | BIT(NIC_HALF_HANGS) | BIT(LINK_DOWN) | BIT(LINK_CUT);
 
     if (v->loops[0] && v->loops[1]) {
         ends = BIT(LINK_CUT);
     }
-    return (ends & BIT(a.kind)) && (ends & BIT(b.kind)) && a.host + b.host == HA + HB && a.rail + b.rail == 0;
+    return (ends & BIT(a.kind)) && (ends & BIT(b.kind)) && a.host + b.host == HA + HB &&
+           a.rail + b.rail == 0;
 }
 
-/* Every pair of faults: what is blamed is broken, or nothing is blamed, or one fault looks exactly like these two. */
+/* Every pair of faults: what is blamed is broken, or nothing is blamed, or one fault looks exactly
+ * like these two. */
 START_TEST(double_faults)
 {
     unsigned long named = 0, undecided = 0, several = 0, twins = 0, cables = 0;
@@ -271,7 +286,8 @@ START_TEST(double_faults)
     singles_learn();
     for (unsigned i = 0; view_at(i, &v); i++) {
         if (v.self == HB || v.direct == 2 || !v.peer || v.others == 1) {
-            continue; /* HB: the faults of either end are all there; one other pair says no more than none */
+            continue; /* HB: the faults of either end are all there; one other pair says no more
+                         than none */
         }
         for (unsigned k = 0; k < N_DOUBLES * N_DOUBLES; k++) {
             struct fault a = faults[k / N_DOUBLES], b = faults[k % N_DOUBLES];
@@ -296,15 +312,17 @@ START_TEST(double_faults)
                 (got.blame == PROBE_BLAME_NONE && f.direct == PROBE_OK)) {
                 continue;
             }
-            hold(like_a_plane(a, b, &v) && got.blame == PROBE_BLAME_PATH && must[key_of(&f)] == B_(PATH),
-                 "%s at %u.%u and %s at %u.%u: %s", fault_names[a.kind], a.host, a.rail, fault_names[b.kind], b.host,
-                 b.rail, show(&f));
+            hold(like_a_plane(a, b, &v) && got.blame == PROBE_BLAME_PATH &&
+                     must[key_of(&f)] == B_(PATH),
+                 "%s at %u.%u and %s at %u.%u: %s", fault_names[a.kind], a.host, a.rail,
+                 fault_names[b.kind], b.host, b.rail, show(&f));
             twins++;
             cables += v.loops[0] && v.loops[1];
         }
     }
-    printf("double faults: %lu named, %lu not, %lu known to be several, %lu like a plane, %lu of them cables\n", named,
-           undecided, several, twins, cables);
+    printf(
+        "double faults: %lu named, %lu not, %lu known to be several, %lu like a plane, %lu of them cables\n",
+        named, undecided, several, twins, cables);
     ck_assert_uint_gt(cables, 0);
     ck_assert_uint_gt(several, 0);
 }
@@ -354,15 +372,18 @@ START_TEST(all_facts_seen_from_both_ends)
         struct probe_facts m = probe_facts_mirror(&f), back = probe_facts_mirror(&m);
         struct probe_verdict v = probe_verdict(&f), o = probe_verdict(&m);
 
-        if (memcmp(&back, &f, sizeof(f)) != 0 || o.blame != probe_blame_mirror((enum probe_blame)v.blame) ||
-            o.suspects != mirrored(v.suspects) || o.confidence != v.confidence || o.several != v.several) {
+        if (memcmp(&back, &f, sizeof(f)) != 0 ||
+            o.blame != probe_blame_mirror((enum probe_blame)v.blame) ||
+            o.suspects != mirrored(v.suspects) || o.confidence != v.confidence ||
+            o.several != v.several) {
             ck_abort_msg("the other end says otherwise: %s", show(&f));
         }
         if ((v.blame == PROBE_BLAME_UNKNOWN) == is_single(v.suspects) ||
             (v.blame == PROBE_BLAME_UNKNOWN) != (v.confidence == 0) || v.confidence > 100 ||
-            (v.blame != PROBE_BLAME_UNKNOWN && v.suspects != BIT(v.blame)) || (v.suspects & BIT(PROBE_BLAME_UNKNOWN)) ||
-            v.blame >= PROBE_BLAMES) {
-            ck_abort_msg("blame, suspects and confidence %u do not fit: %s", v.confidence, show(&f));
+            (v.blame != PROBE_BLAME_UNKNOWN && v.suspects != BIT(v.blame)) ||
+            (v.suspects & BIT(PROBE_BLAME_UNKNOWN)) || v.blame >= PROBE_BLAMES) {
+            ck_abort_msg("blame, suspects and confidence %u do not fit: %s", v.confidence,
+                         show(&f));
         }
         blamed[v.blame]++;
         several += v.several;
@@ -375,7 +396,8 @@ START_TEST(all_facts_seen_from_both_ends)
 }
 END_TEST
 
-/* A peer that said nothing has not said what it found, and who has tried its loop has looked at its port. */
+/* A peer that said nothing has not said what it found, and who has tried its loop has looked at its
+ * port. */
 static int can_be(const struct probe_facts *f)
 {
     return (f->peer == PROBE_OK || !(f->remote.port | f->remote.loop | f->remote.aux)) &&
@@ -396,12 +418,13 @@ static int shows_broken(const struct probe_facts *f, uint8_t blame)
                (e->port == PROBE_PORT_UP && (e->loop == PROBE_ERROR || e->loop == PROBE_TIMEOUT) &&
                 f->direct != PROBE_OK && e->aux != PROBE_OK);
     }
-    return (blame == PROBE_BLAME_LOCAL_LINK || blame == PROBE_BLAME_REMOTE_LINK) && e->port == PROBE_PORT_DOWN;
+    return (blame == PROBE_BLAME_LOCAL_LINK || blame == PROBE_BLAME_REMOTE_LINK) &&
+           e->port == PROBE_PORT_DOWN;
 }
 
 /*
- * Facts that no single fault gives: then nothing but what an end says of itself is blamed, and never
- * against what another says of itself; NONE, where the pair answers.
+ * Facts that no single fault gives: then nothing but what an end says of itself is blamed, and
+ * never against what another says of itself; NONE, where the pair answers.
  */
 START_TEST(facts_that_no_single_fault_gives)
 {
@@ -425,7 +448,8 @@ START_TEST(facts_that_no_single_fault_gives)
         n++;
         hold(v.several || (f.direct == PROBE_OK && (v.suspects & B_(NONE))) || process_ended(&f),
              "no single fault explains these facts: %s", show(&f));
-        if (v.blame == PROBE_BLAME_UNKNOWN || (v.blame == PROBE_BLAME_NONE && f.direct == PROBE_OK)) {
+        if (v.blame == PROBE_BLAME_UNKNOWN ||
+            (v.blame == PROBE_BLAME_NONE && f.direct == PROBE_OK)) {
             continue;
         }
         if (shown != BIT(v.blame)) {
@@ -438,7 +462,8 @@ START_TEST(facts_that_no_single_fault_gives)
 }
 END_TEST
 
-/* How a probe fails says nothing, and neither does a single auxiliary port, or a number out of range. */
+/* How a probe fails says nothing, and neither does a single auxiliary port, or a number out of
+ * range. */
 START_TEST(what_says_the_same)
 {
     struct probe_facts f;
@@ -446,10 +471,13 @@ START_TEST(what_says_the_same)
     for (unsigned i = 0; facts_at(i, &f); i++) {
         struct probe_facts g = f;
         struct probe_verdict a = probe_verdict(&f), b;
-        uint8_t *o[] = {&g.direct, &g.others, &g.local.loop, &g.local.aux, &g.remote.loop, &g.remote.aux};
+        uint8_t *o[] = {&g.direct,    &g.others,      &g.local.loop,
+                        &g.local.aux, &g.remote.loop, &g.remote.aux};
 
         for (unsigned k = 0; k < sizeof(o) / sizeof(o[0]); k++) {
-            *o[k] = *o[k] == PROBE_ERROR ? PROBE_TIMEOUT : *o[k] == PROBE_NA ? PROBE_OUTCOMES + k : *o[k];
+            *o[k] = *o[k] == PROBE_ERROR ? PROBE_TIMEOUT
+                    : *o[k] == PROBE_NA  ? PROBE_OUTCOMES + k
+                                         : *o[k];
         }
         g.peer = f.peer == PROBE_NA ? 255 : f.peer;
         g.local.port = f.local.port == PROBE_PORT_NA ? PROBE_PORTS : f.local.port;
@@ -465,9 +493,9 @@ START_TEST(what_says_the_same)
 }
 END_TEST
 
-#define E(...)                                                                                                         \
-    {                                                                                                                  \
-        __VA_ARGS__                                                                                                    \
+#define E(...)                                                                                     \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
     }
 #define NA  PROBE_NA
 #define OK  PROBE_OK
@@ -539,10 +567,12 @@ START_TEST(named_situations)
 {
     for (unsigned i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
         struct probe_verdict v = probe_verdict(&list[i].f);
-        uint32_t suspects = list[i].blame == PROBE_BLAME_UNKNOWN ? list[i].suspects : BIT(list[i].blame);
+        uint32_t suspects =
+            list[i].blame == PROBE_BLAME_UNKNOWN ? list[i].suspects : BIT(list[i].blame);
 
-        ck_assert_msg(v.blame == list[i].blame && v.several == list[i].several && v.suspects == suspects, "%s: %s",
-                      list[i].what, show(&list[i].f));
+        ck_assert_msg(v.blame == list[i].blame && v.several == list[i].several &&
+                          v.suspects == suspects,
+                      "%s: %s", list[i].what, show(&list[i].f));
     }
 }
 END_TEST

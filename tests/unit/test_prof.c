@@ -97,7 +97,8 @@ static uint64_t bytes_of(int step)
 
 /* --- in health --- */
 
-/* One event per part, from its work request to the completion of that; of a receive one, from the call to the end. */
+/* One event per part, from its work request to the completion of that; of a receive one, from the
+ * call to the end. */
 START_TEST(tells_what_is_on_its_way)
 {
     const struct ib_path *p;
@@ -128,7 +129,8 @@ START_TEST(tells_what_is_on_its_way)
 }
 END_TEST
 
-/* The part's event ends with its completion, the request later: an acknowledgement is not on the wire from here. */
+/* The part's event ends with its completion, the request later: an acknowledgement is not on the
+ * wire from here. */
 START_TEST(a_part_ends_before_its_message)
 {
     profiled(1, (const char *[]){ON, NULL});
@@ -168,7 +170,8 @@ START_TEST(the_others_are_looked_at)
 }
 END_TEST
 
-static const char *const silent[][3] = {{"NCCL_R2_PROFILER_EVENTS=0", NULL}, {NULL}, {ON, NULL}, {ON, NULL}};
+static const char *const silent[][3] = {
+    {"NCCL_R2_PROFILER_EVENTS=0", NULL}, {NULL}, {ON, NULL}, {ON, NULL}};
 
 /* Off, off by default, nobody listens, NCCL gives no parent: not a call. */
 START_TEST(says_nothing_unasked)
@@ -325,7 +328,8 @@ END_TEST
 
 /* --- failures --- */
 
-/* The NIC dies with the part on it: that event ends, the replay is another one, on the NIC that took over. */
+/* The NIC dies with the part on it: that event ends, the replay is another one, on the NIC that
+ * took over. */
 START_TEST(a_replay_is_an_event_of_its_own)
 {
     profiled(2, (const char *[]){ON, NULL});

@@ -1,6 +1,7 @@
 /*
- * r2_stat --prom, run as a program over statistics files made by hand: every byte by Prometheus' text format as
- * node_exporter's textfile collector takes it (a parser here, strict where Prometheus is lenient), every counter as
+ * r2_stat --prom, run as a program over statistics files made by hand: every byte by Prometheus'
+ * text format as node_exporter's textfile collector takes it (a parser here, strict where
+ * Prometheus is lenient), every counter as
  * --json has it, and none that goes backwards when a process ends.
  */
 #include <check.h>
@@ -112,18 +113,20 @@ static int type_take(const char *line)
     size_t n = strlen(name);
     char *type = doc.metrics ? doc.type[doc.metrics - 1] : NULL;
 
-    if (n == 0 || strncmp(line + 7, name, n) != 0 || line[7 + n] != ' ' || type[0] || doc.samples[doc.metrics - 1]) {
+    if (n == 0 || strncmp(line + 7, name, n) != 0 || line[7 + n] != ' ' || type[0] ||
+        doc.samples[doc.metrics - 1]) {
         return wrong("TYPE not behind its HELP", line);
     }
     snprintf(type, sizeof(doc.type[0]), "%.15s", line + 8 + n);
     if (strcmp(type, "counter") != 0 && strcmp(type, "gauge") != 0) {
         return wrong("type", line);
     }
-    if (strncmp(name, "r2_", 3) != 0 || (strcmp(type, "counter") == 0) != ends_with(name, "_total")) {
+    if (strncmp(name, "r2_", 3) != 0 ||
+        (strcmp(type, "counter") == 0) != ends_with(name, "_total")) {
         return wrong("name: prefix r2_, _total on counters and nowhere else", line);
     }
-    if (strstr(name, "_ms") || strstr(name, "micro") || strstr(name, "percent") || strstr(name, "_kb") ||
-        strstr(name, "_mbps")) {
+    if (strstr(name, "_ms") || strstr(name, "micro") || strstr(name, "percent") ||
+        strstr(name, "_kb") || strstr(name, "_mbps")) {
         return wrong("unit: seconds, bytes, ratios", line);
     }
     return 0;
@@ -135,14 +138,16 @@ static int sample_take(const char *line)
     int m = doc.metrics - 1;
     char *end;
 
-    if (m < 0 || n != strlen(doc.metric[m]) || strncmp(line, doc.metric[m], n) != 0 || doc.type[m][0] == '\0') {
+    if (m < 0 || n != strlen(doc.metric[m]) || strncmp(line, doc.metric[m], n) != 0 ||
+        doc.type[m][0] == '\0') {
         return wrong("a sample that is not behind its HELP and TYPE", line);
     }
     if (line[n] == '{' && (k = labels_len(line + n)) == 0) {
         return wrong("labels", line);
     }
     n += k;
-    if (line[n] != ' ' || !(isdigit((unsigned char)line[n + 1])) || n >= sizeof(doc.series[0]) || doc.n == SERIES) {
+    if (line[n] != ' ' || !(isdigit((unsigned char)line[n + 1])) || n >= sizeof(doc.series[0]) ||
+        doc.n == SERIES) {
         return wrong("value", line);
     }
     snprintf(doc.series[doc.n], sizeof(doc.series[0]), "%.*s", (int)n, line);
@@ -246,8 +251,8 @@ static int tool(const char *arguments, char out[TEXT])
     int rc;
 
     ck_assert_int_gt(readlink("/proc/self/exe", self, sizeof(self) - 1), 0);
-    snprintf(command, sizeof(command), "%s/../../r2_stat --run-dir %s %s >%s/out 2>%s/err", dirname(self), dir,
-             arguments, dir, dir);
+    snprintf(command, sizeof(command), "%s/../../r2_stat --run-dir %s %s >%s/out 2>%s/err",
+             dirname(self), dir, arguments, dir, dir);
     rc = system(command);
     snprintf(name, sizeof(name), "%s/out", dir);
     file_get(name, out);
@@ -297,7 +302,8 @@ static double prom_sum(const char *metric)
     double sum = 0;
 
     for (int i = 0; i < doc.n; i++) {
-        sum += strncmp(doc.series[i], metric, n) == 0 && (doc.series[i][n] == '{' || doc.series[i][n] == '\0')
+        sum += strncmp(doc.series[i], metric, n) == 0 &&
+                       (doc.series[i][n] == '{' || doc.series[i][n] == '\0')
                    ? doc.value[i]
                    : 0;
     }
@@ -418,7 +424,8 @@ static void equal_to_json(void)
         if (counters[i][1] == NULL) {
             continue;
         }
-        ck_assert_msg(json_sum(counters[i][1]) > 0 && prom_sum(counters[i][0]) == json_sum(counters[i][1]),
+        ck_assert_msg(json_sum(counters[i][1]) > 0 &&
+                          prom_sum(counters[i][0]) == json_sum(counters[i][1]),
                       "%s %.0f, %s %.0f", counters[i][0], prom_sum(counters[i][0]), counters[i][1],
                       json_sum(counters[i][1]));
     }
@@ -441,9 +448,12 @@ START_TEST(counters_equal_those_of_json)
     ck_assert(value_of("r2_processes") == 2);
     ck_assert(value_of("r2_capacity_ratio") == 0.5);
     ck_assert_msg(tool("", json) == 0, "%s", errors);
-    ck_assert_msg(strstr(json, "out-of-band channel: strangers 27000, bad frames 36000, bad messages 39000\n"), "%s",
-                  json);
-    ck_assert_msg(strstr(json, "\nregistrations kept 45000: a driver did not let go of memory\n"), "%s", json);
+    ck_assert_msg(
+        strstr(json,
+               "out-of-band channel: strangers 27000, bad frames 36000, bad messages 39000\n"),
+        "%s", json);
+    ck_assert_msg(strstr(json, "\nregistrations kept 45000: a driver did not let go of memory\n"),
+                  "%s", json);
     put(0, 0);
     put(1, 0);
     ck_assert_msg(tool("", json) == 0, "%s", errors);
@@ -459,7 +469,8 @@ START_TEST(counters_equal_those_of_json)
 }
 END_TEST
 
-/* A process that ends takes nothing away, one that goes on is counted on, the same look twice counts once. */
+/* A process that ends takes nothing away, one that goes on is counted on, the same look twice
+ * counts once. */
 START_TEST(counters_do_not_go_backwards)
 {
     double before[COUNTERS];
@@ -476,8 +487,8 @@ START_TEST(counters_do_not_go_backwards)
         to_file();
         ck_assert(value_of("r2_processes") == 1);
         for (int i = 0; i < COUNTERS; i++) {
-            ck_assert_msg(prom_sum(counters[i][0]) == before[i], "%s: %.0f, then %.0f", counters[i][0], before[i],
-                          prom_sum(counters[i][0]));
+            ck_assert_msg(prom_sum(counters[i][0]) == before[i], "%s: %.0f, then %.0f",
+                          counters[i][0], before[i], prom_sum(counters[i][0]));
         }
     }
     put(1, 1001);
@@ -487,7 +498,8 @@ START_TEST(counters_do_not_go_backwards)
     proc[1] = NULL;
     to_file();
     ck_assert(value_of("r2_faults_total") == before[0] + 2);
-    ck_assert(value_of("r2_nic_lives_lost_total{device=\"mlx5_1\",port=\"2\"}") == 41 * (1000 + 2 * 1001));
+    ck_assert(value_of("r2_nic_lives_lost_total{device=\"mlx5_1\",port=\"2\"}") ==
+              41 * (1000 + 2 * 1001));
     ck_assert(value_of("r2_processes") == 0);
     ck_assert(strstr(text, "r2_nic_state{") == NULL); /* nobody says */
 }
@@ -499,8 +511,11 @@ START_TEST(an_older_memory_is_taken_over)
     static const struct {
         const char *text;
         int strangers; /* known to it */
-    } row[] = {{"r2.prom/1\nended 100000 0 0 0 0 0 0 7\nprocess 1 5 1 0 0 0 0 0 0 0\nnic mlx5_1 2 1 2 3 4\nend\n", 0},
-               {"r2.prom/2\nended 100000 0 0 0 0 0 0 7 11 0 0\nprocess 1 5 1 0 0 0 0 0 0 0 2 0 0\nnic mlx5_1 2 1 2 3 4\nend\n", 13}};
+    } row[] = {
+        {"r2.prom/1\nended 100000 0 0 0 0 0 0 7\nprocess 1 5 1 0 0 0 0 0 0 0\nnic mlx5_1 2 1 2 3 4\nend\n",
+         0},
+        {"r2.prom/2\nended 100000 0 0 0 0 0 0 7 11 0 0\nprocess 1 5 1 0 0 0 0 0 0 0 2 0 0\nnic mlx5_1 2 1 2 3 4\nend\n",
+         13}};
     FILE *f;
 
     put(0, 1000);
@@ -525,22 +540,23 @@ END_TEST
 /* What is remembered is not in order: said, nothing written, nothing guessed. */
 START_TEST(a_damaged_memory_is_an_error)
 {
-    static const char *const bad[] = {"",
-                                      "r2.prom/4\nended 0 0 0 0 0 0 0 0 0 0 0 0 0\nend\n",
-                                      "r2.prom/3\nended 0 0 0 0 0 0 0 0 0 0 0\nend\n",
-                                      "r2.prom/3\nended 0 0 0 0 0 0 0 0 0 0 0 0 0\nnic a 1 1 2 3 4\nend\n",
-                                      "r2.prom/2\nended 0 0 0 0 0 0 0 0 0 0 0\nnic a 1 1 2 3 4 5\nend\n",
-                                      "r2.prom/2\nended 0 0 0 0 0 0 0 0\nend\n",
-                                      "r2.prom/2\nended 0 0 0 0 0 0 0 0 0 0\nend\n",
-                                      "r2.prom/2\nended 0 0 0 0 0 0 0 0 0 0 0\n",
-                                      "r2.prom/2\nnic a 1 1 1 1 1\nend\n",
-                                      "r2.prom/2\nended 0 0 0 0 0 0 0 0 0 0 -1\nend\n",
-                                      "r2.prom/2\nwhat\nend\n",
-                                      "r2.prom/2\nended 0 0 0 0 0 0 0 0 0 0 99999999999999999999\nend\n",
-                                      "r2.prom/1\nended 0 0 0 0 0 0 0 0 0 0 0\nend\n",
-                                      "r2.prom/1\nended 0 0 0 0 0 0 0\nend\n",
-                                      "r2.prom/1\nended 0 0 0 0 0 0 0 0\n",
-                                      "r2.prom/2\nended 0 0 0 0 0 0 0 0 0 0 0\nend\nmore\n"};
+    static const char *const bad[] = {
+        "",
+        "r2.prom/4\nended 0 0 0 0 0 0 0 0 0 0 0 0 0\nend\n",
+        "r2.prom/3\nended 0 0 0 0 0 0 0 0 0 0 0\nend\n",
+        "r2.prom/3\nended 0 0 0 0 0 0 0 0 0 0 0 0 0\nnic a 1 1 2 3 4\nend\n",
+        "r2.prom/2\nended 0 0 0 0 0 0 0 0 0 0 0\nnic a 1 1 2 3 4 5\nend\n",
+        "r2.prom/2\nended 0 0 0 0 0 0 0 0\nend\n",
+        "r2.prom/2\nended 0 0 0 0 0 0 0 0 0 0\nend\n",
+        "r2.prom/2\nended 0 0 0 0 0 0 0 0 0 0 0\n",
+        "r2.prom/2\nnic a 1 1 1 1 1\nend\n",
+        "r2.prom/2\nended 0 0 0 0 0 0 0 0 0 0 -1\nend\n",
+        "r2.prom/2\nwhat\nend\n",
+        "r2.prom/2\nended 0 0 0 0 0 0 0 0 0 0 99999999999999999999\nend\n",
+        "r2.prom/1\nended 0 0 0 0 0 0 0 0 0 0 0\nend\n",
+        "r2.prom/1\nended 0 0 0 0 0 0 0\nend\n",
+        "r2.prom/1\nended 0 0 0 0 0 0 0 0\n",
+        "r2.prom/2\nended 0 0 0 0 0 0 0 0 0 0 0\nend\nmore\n"};
     char arguments[160], is[TEXT];
 
     put(0, 1000);

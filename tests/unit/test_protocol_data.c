@@ -41,7 +41,8 @@ static void stream_end(void)
     rig_dereg(rig, 1, st.r_mr);
 }
 
-/* Window of @window; goes on until @upto messages are checked at R, or until @posts are under way. */
+/* Window of @window; goes on until @upto messages are checked at R, or until @posts are under way.
+ */
 static void stream_run(uint64_t upto, uint64_t posts, unsigned window)
 {
     uint64_t end = rig_now(rig) + 100 * RIG_S;
@@ -67,8 +68,9 @@ static void stream_run(uint64_t upto, uint64_t posts, unsigned window)
         }
         ck_assert_int_eq(rig->side[0].status, R2_OK);
         ck_assert_int_eq(rig->side[1].status, R2_OK);
-        ck_assert_msg(rig_now(rig) < end, "stuck: %llu posted, %llu sent, %llu done", (unsigned long long)st.posted,
-                      (unsigned long long)st.sent, (unsigned long long)st.checked);
+        ck_assert_msg(rig_now(rig) < end, "stuck: %llu posted, %llu sent, %llu done",
+                      (unsigned long long)st.posted, (unsigned long long)st.sent,
+                      (unsigned long long)st.checked);
     }
 }
 
@@ -94,7 +96,8 @@ START_TEST(seq_wraps_16_bits_while_its_path_dies)
 }
 END_TEST
 
-/* 32 groups of 8: the next one is refused with NULL, at either end, and goes when the oldest is done. */
+/* 32 groups of 8: the next one is refused with NULL, at either end, and goes when the oldest is
+ * done. */
 START_TEST(window_of_256_then_null)
 {
     static uint64_t out[264], in[264];
@@ -146,7 +149,8 @@ START_TEST(window_of_256_then_null)
 }
 END_TEST
 
-/* Groups of 7 do not divide the ring of 256: group 36 lies across its end. Tags come in another order in every group.
+/* Groups of 7 do not divide the ring of 256: group 36 lies across its end. Tags come in another
+ * order in every group.
  */
 START_TEST(groups_with_tags_across_the_ring_wrap_with_a_failure_inside)
 {
@@ -268,13 +272,16 @@ END_TEST
 static uint8_t *gigabyte(const char *name)
 {
     int fd = memfd_create(name, MFD_CLOEXEC);
-    uint8_t *base = mmap(NULL, R2_NET_MAX_SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    uint8_t *base =
+        mmap(NULL, R2_NET_MAX_SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
     ck_assert_int_ge(fd, 0);
     ck_assert_int_eq(ftruncate(fd, (off_t)PERIOD), 0);
     ck_assert_ptr_ne(base, MAP_FAILED);
     for (size_t off = 0; off < R2_NET_MAX_SIZE; off += PERIOD) {
-        ck_assert_ptr_ne(mmap(base + off, PERIOD, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0), MAP_FAILED);
+        ck_assert_ptr_ne(
+            mmap(base + off, PERIOD, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0),
+            MAP_FAILED);
     }
     close(fd);
     return base;
@@ -314,11 +321,14 @@ START_TEST(largest_message)
 }
 END_TEST
 
-/* P2: RECVs run out before the window does; nothing is lost and no RNR appears. R's depth is what counts, whatever S has. */
+/* P2: RECVs run out before the window does; nothing is lost and no RNR appears. R's depth is what
+ * counts, whatever S has. */
 START_TEST(more_parts_than_receive_slots)
 {
-    static const char *const s_depth[] = {"0:NCCL_R2_RQ_DEPTH=32", "0:NCCL_R2_RQ_DEPTH=256", "0:NCCL_R2_RQ_DEPTH=32"};
-    static const char *const r_depth[] = {"1:NCCL_R2_RQ_DEPTH=32", "1:NCCL_R2_RQ_DEPTH=32", "1:NCCL_R2_RQ_DEPTH=200"};
+    static const char *const s_depth[] = {"0:NCCL_R2_RQ_DEPTH=32", "0:NCCL_R2_RQ_DEPTH=256",
+                                          "0:NCCL_R2_RQ_DEPTH=32"};
+    static const char *const r_depth[] = {"1:NCCL_R2_RQ_DEPTH=32", "1:NCCL_R2_RQ_DEPTH=32",
+                                          "1:NCCL_R2_RQ_DEPTH=200"};
     static uint64_t out[256], in[256];
     struct fab_counters sum;
     struct ib_mr *s, *d;
@@ -333,19 +343,22 @@ START_TEST(more_parts_than_receive_slots)
         ck_assert_int_eq(rig_irecv1(rig, &in[i], 8, 0, d), i);
         rig_run(rig, 10 * RIG_US);
     }
-    rig->side[1].asleep = 1; /* R takes nothing: S may have no more under way than there are RECVs */
+    rig->side[1].asleep =
+        1; /* R takes nothing: S may have no more under way than there are RECVs */
     for (int i = 0; i < 256; i++) {
         ck_assert_int_eq(rig_isend(rig, &out[i], 8, 0, s), i);
     }
     rig_run(rig, RIG_MS);
-    ck_assert_uint_eq(rig->side[0].comm->link.path[0].parts_out, _i == 2 ? 200 - 16 : 16); /* the other 16 are for the oldest message (P2) */
+    ck_assert_uint_eq(rig->side[0].comm->link.path[0].parts_out,
+                      _i == 2 ? 200 - 16 : 16); /* the other 16 are for the oldest message (P2) */
     rig_fault(rig, "h0:n0 down");
     rig_run(rig, 10 * RIG_MS);
     rig->side[1].asleep = 0;
     ck_assert(all_done_within(2 * RIG_S));
     ck_assert_uint_eq(rig->side[0].comm->fo.switches, 1);
     ck_assert_uint_eq(rig->side[1].comm->fo.switches, 1);
-    ck_assert_uint_eq(rig->side[0].comm->tx->replayed_parts, 0); /* what had landed was in the ledger */
+    ck_assert_uint_eq(rig->side[0].comm->tx->replayed_parts,
+                      0); /* what had landed was in the ledger */
     for (int i = 0; i < 256; i++) {
         ck_assert_uint_eq(in[i], (uint64_t)i);
     }

@@ -1,5 +1,5 @@
-/* Directed scenarios of ends: options that end or steer a connection, the last path, close and abort on dead hardware
- * (P22, P25-P27). */
+/* Directed scenarios of ends: options that end or steer a connection, the last path, close and
+ * abort on dead hardware (P22, P25-P27). */
 #include "tests/support/proto_rig.h"
 
 #include <check.h>
@@ -60,8 +60,8 @@ static void both_fail_within(uint64_t ns, const char *says)
 {
     ck_assert(rig_until(rig, rig_both_failed, ns));
     r2_log_flush();
-    ck_assert_msg(strstr(rig->last_warn[0], says) && strstr(rig->last_warn[1], says), "%s / %s", rig->last_warn[0],
-                  rig->last_warn[1]);
+    ck_assert_msg(strstr(rig->last_warn[0], says) && strstr(rig->last_warn[1], says), "%s / %s",
+                  rig->last_warn[0], rig->last_warn[1]);
 }
 
 /* --- options --- */
@@ -139,7 +139,8 @@ START_TEST(balance_spreads_over_survivors_and_off_does_not)
 {
     const struct ib_link *l;
 
-    start(4, (const char *[]){_i ? "NCCL_R2_BALANCE=on" : "NCCL_R2_BALANCE=off", "NCCL_R2_CUT_MIN=1024", NULL});
+    start(4, (const char *[]){_i ? "NCCL_R2_BALANCE=on" : "NCCL_R2_BALANCE=off",
+                              "NCCL_R2_CUT_MIN=1024", NULL});
     l = &rig->side[0].comm->link;
     message(BIG);
     ck_assert_uint_eq(l->path[0].bytes, BIG);
@@ -216,10 +217,12 @@ static int has_failed(struct rig *r)
     return r->side[r->filter_count].comm->fo.error != R2_OK;
 }
 
-/* The end that gives up first tells the other one, whose own time is not over: why is said there, too. */
+/* The end that gives up first tells the other one, whose own time is not over: why is said there,
+ * too. */
 START_TEST(who_gives_up_later_says_why)
 {
-    rig = rig_create(2, 0, (const char *[]){_i ? "1:NCCL_R2_GIVE_UP=300" : "0:NCCL_R2_GIVE_UP=300", NULL});
+    rig = rig_create(
+        2, 0, (const char *[]){_i ? "1:NCCL_R2_GIVE_UP=300" : "0:NCCL_R2_GIVE_UP=300", NULL});
     connect_and_register();
     message(100);
     begin(0, 100);
@@ -232,14 +235,17 @@ START_TEST(who_gives_up_later_says_why)
     rig->filter_count = !_i;
     ck_assert(rig_until(rig, has_failed, RIG_S));
     r2_log_flush();
-    ck_assert_msg(strstr(rig->last_warn[!_i], _i ? "the receiver closed its end before it had everything; no path for " : "the sender aborted; no path for ") &&
+    ck_assert_msg(strstr(rig->last_warn[!_i],
+                         _i ? "the receiver closed its end before it had everything; no path for "
+                            : "the sender aborted; no path for ") &&
                       strstr(rig->last_warn[!_i], " ms; last: "),
                   "%s", rig->last_warn[!_i]);
     rig_dereg(rig, !_i, _i ? s_mr : r_mr);
 }
 END_TEST
 
-/* ... also where all that is heard of it is that it does not know the connection any more, or nothing at all about a path that went first. */
+/* ... also where all that is heard of it is that it does not know the connection any more, or
+ * nothing at all about a path that went first. */
 START_TEST(who_is_left_alone_says_why)
 {
     union fo_body b = {.bye_ok = {0}};
@@ -265,9 +271,12 @@ START_TEST(who_is_left_alone_says_why)
     rig->filter_count = side;
     ck_assert(rig_until(rig, has_failed, RIG_S));
     r2_log_flush();
-    ck_assert_msg(strstr(rig->last_warn[side], silent ? "no word from the peer about path 0 for 300 ms" : "the peer does not know the connection any more") &&
-                      strstr(rig->last_warn[side], "; no path for ") && strstr(rig->last_warn[side], " ms; last: "),
-                  "%s", rig->last_warn[side]);
+    ck_assert_msg(
+        strstr(rig->last_warn[side], silent ? "no word from the peer about path 0 for 300 ms"
+                                            : "the peer does not know the connection any more") &&
+            strstr(rig->last_warn[side], "; no path for ") &&
+            strstr(rig->last_warn[side], " ms; last: "),
+        "%s", rig->last_warn[side]);
     rig_oob_cut(rig, 0);
     rig_dereg(rig, 0, s_mr);
     rig_dereg(rig, 1, r_mr);
@@ -279,7 +288,8 @@ static int send_done(struct rig *r)
     return r->side[0].head == r->side[0].tail;
 }
 
-/* e2e waits for the process at the other end, cqe for its NIC. Less than T_suspect: after it S asks and R's service thread answers. */
+/* e2e waits for the process at the other end, cqe for its NIC. Less than T_suspect: after it S asks
+ * and R's service thread answers. */
 START_TEST(ack_cqe_needs_no_receiver)
 {
     start(2, (const char *[]){_i ? "0:NCCL_R2_ACK=cqe" : "0:NCCL_R2_ACK=e2e", NULL});
@@ -320,10 +330,11 @@ END_TEST
 /* --- ends --- */
 
 static const char *const dead[] = {"* fatal", "* remove", "* hang", "* down", "* blackhole"};
-#define DEAD (int)(sizeof(dead) / sizeof(dead[0]))
+#define DEAD  (int)(sizeof(dead) / sizeof(dead[0]))
 #define HANGS 2
 
-/* Requests outstanding, every NIC of one or both hosts dead in each way: close returns, nothing is left. */
+/* Requests outstanding, every NIC of one or both hosts dead in each way: close returns, nothing is
+ * left. */
 START_TEST(close_with_requests_on_dead_hardware)
 {
     static const char *const where[] = {"h0:", "h1:", "*:"};
@@ -336,7 +347,8 @@ START_TEST(close_with_requests_on_dead_hardware)
     for (int i = 0; i < 4; i++) {
         begin(i, BIG);
     }
-    ck_assert_uint_eq(rig->side[0].tail - rig->side[0].head + rig->side[1].tail - rig->side[1].head, 8);
+    ck_assert_uint_eq(rig->side[0].tail - rig->side[0].head + rig->side[1].tail - rig->side[1].head,
+                      8);
     strcpy(text, where[_i % 3]);
     strcat(text, dead[_i / 3]);
     rig_fault(rig, text);
@@ -345,7 +357,8 @@ START_TEST(close_with_requests_on_dead_hardware)
     }
     before = rig_now(rig);
     stop(); /* as NCCL does on abort */
-    /* P27: dead devices are not waited for; one that answers and flushes nothing is, at either end, for T_pcie */
+    /* P27: dead devices are not waited for; one that answers and flushes nothing is, at either end,
+     * for T_pcie */
     ck_assert_uint_lt(rig_now(rig) - before, _i / 3 == HANGS ? 42 * RIG_MS : RIG_MS);
     before = rig_now(rig);
     rig_close(rig, 0);
@@ -378,7 +391,8 @@ START_TEST(abort_of_one_end_ends_the_other)
 }
 END_TEST
 
-/* P26: R is done and closes; its last ack never arrives; the path dies. S's send ends well all the same. */
+/* P26: R is done and closes; its last ack never arrives; the path dies. S's send ends well all the
+ * same. */
 START_TEST(tombstone_gives_the_last_acknowledgement)
 {
     start(2, NULL);
@@ -410,7 +424,8 @@ START_TEST(tombstone_gives_the_last_acknowledgement)
 }
 END_TEST
 
-/* One NIC after another, at either end, with traffic: the last path carries everything, then both ends say why. */
+/* One NIC after another, at either end, with traffic: the last path carries everything, then both
+ * ends say why. */
 START_TEST(one_by_one_to_the_last_path)
 {
     start(4, (const char *[]){"NCCL_R2_GIVE_UP=300", NULL});

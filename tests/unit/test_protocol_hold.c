@@ -1,4 +1,5 @@
-/* Directed scenarios of soft fences and holds (P18, P19): when a message that is complete may be reported done. */
+/* Directed scenarios of soft fences and holds (P18, P19): when a message that is complete may be
+ * reported done. */
 #include "tests/support/proto_rig.h"
 
 #include <check.h>
@@ -59,8 +60,8 @@ static int received(struct rig *r)
     return r->side[1].head == r->side[1].tail;
 }
 
-/* A message under way on path 0, whose NICs @nics hang; R fences softly; S hears of it @late ns afterwards. Returns
- * when S heard. */
+/* A message under way on path 0, whose NICs @nics hang; R fences softly; S hears of it @late ns
+ * afterwards. Returns when S heard. */
 static uint64_t soft_at_r(const char *nics, uint64_t late)
 {
     begin_after(nics);
@@ -88,7 +89,8 @@ START_TEST(both_soft_the_time_counts_from_the_senders_stop)
 }
 END_TEST
 
-/* S fences hard: T_packet from its word on (P18 b), whatever an older word says that comes after it. */
+/* S fences hard: T_packet from its word on (P18 b), whatever an older word says that comes after
+ * it. */
 START_TEST(hard_at_the_sender_ends_the_hold_after_t_packet)
 {
     uint64_t told = soft_at_r("h1:n0 hang", 700 * RIG_MS);
@@ -97,8 +99,10 @@ START_TEST(hard_at_the_sender_ends_the_hold_after_t_packet)
     rig->side[1].inst->cfg.t_dead_ms = 200; /* the way of time alone would be the shorter one */
     ck_assert(rig_until(rig, complete, 100 * RIG_MS));
     memset(&old, 0, sizeof(old));
-    old.settled = (struct fo_settled){
-        .dst = rig->side[1].comm->id, .src = rig->side[0].comm->id, .life = 1, .flags = FO_FLAG_SOFT};
+    old.settled = (struct fo_settled){.dst = rig->side[1].comm->id,
+                                      .src = rig->side[0].comm->id,
+                                      .life = 1,
+                                      .flags = FO_FLAG_SOFT};
     rig_inject(rig, 1, FO_MSG_SETTLED, &old);
     ck_assert(rig_until(rig, received, 2 * RIG_S));
     ck_assert_uint_ge(rig_now(rig) - told, 500 * RIG_MS);
@@ -123,7 +127,8 @@ START_TEST(hard_after_all_ends_the_hold)
 }
 END_TEST
 
-/* What R posts before S is known to have stopped is held with the rest; what it posts afterwards is not. */
+/* What R posts before S is known to have stopped is held with the rest; what it posts afterwards is
+ * not. */
 START_TEST(receives_posted_meanwhile_are_held)
 {
     rig_fault(rig, "h1:n0 hang");

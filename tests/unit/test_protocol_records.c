@@ -1,5 +1,5 @@
-/* Records that come late, twice, to nobody, or with numbers that cannot be: none of them may do anything (P8, P9, P25,
- * P26). */
+/* Records that come late, twice, to nobody, or with numbers that cannot be: none of them may do
+ * anything (P8, P9, P25, P26). */
 #include "tests/support/proto_rig.h"
 
 #include <check.h>
@@ -192,16 +192,19 @@ START_TEST(words_about_other_lives_and_paths_change_nothing)
                 continue;
             }
             memset(&b, 0, sizeof(b));
-            b.down = (struct fo_down){.dst = d->id, .src = s->id, .life = life, .path = p, .flags = FO_FLAG_WANTED};
+            b.down = (struct fo_down){
+                .dst = d->id, .src = s->id, .life = life, .path = p, .flags = FO_FLAG_WANTED};
             rig_inject(rig, 1, FO_MSG_DOWN, &b);
             b.settled = (struct fo_settled){.dst = d->id, .src = s->id, .life = life, .path = p};
             rig_inject(rig, 1, FO_MSG_SETTLED, &b);
             memset(&b, 0, sizeof(b));
-            b.fenced = (struct fo_fenced){.dst = s->id, .src = d->id, .life = life, .path = p, .acked = 1};
+            b.fenced =
+                (struct fo_fenced){.dst = s->id, .src = d->id, .life = life, .path = p, .acked = 1};
             rig_inject(rig, 0, FO_MSG_FENCED, &b);
         }
     }
-    b.fenced = (struct fo_fenced){.dst = s->id, .src = d->id + 1, .life = 1}; /* of another connection */
+    b.fenced =
+        (struct fo_fenced){.dst = s->id, .src = d->id + 1, .life = 1}; /* of another connection */
     rig_inject(rig, 0, FO_MSG_FENCED, &b);
     rig_inject(rig, 0, FO_MSG_BYE, &b);
     rig_run(rig, 2 * RIG_MS);
@@ -242,17 +245,20 @@ START_TEST(a_ledger_that_cannot_be_is_not_taken)
 }
 END_TEST
 
-/* R's first FENCED is lost again and again, S's SETTLED too: repetition brings them through, once. */
+/* R's first FENCED is lost again and again, S's SETTLED too: repetition brings them through, once.
+ */
 static int lose_first(struct rig *r, int from, int type, union fo_body *body)
 {
     static int seen[2][FO_MSG_GONE + 1];
 
-    return (type != FO_MSG_DOWN && type != FO_MSG_FENCED && type != FO_MSG_SETTLED) || ++seen[from][type] % 4 == 0;
+    return (type != FO_MSG_DOWN && type != FO_MSG_FENCED && type != FO_MSG_SETTLED) ||
+           ++seen[from][type] % 4 == 0;
 }
 
 START_TEST(lost_words_are_repeated)
 {
-    start(3, (const char *[]){"NCCL_R2_FAILBACK=never", NULL}); /* it would ask for ever whether the path is back */
+    start(3, (const char *[]){"NCCL_R2_FAILBACK=never",
+                              NULL}); /* it would ask for ever whether the path is back */
     messages(2);
     rig->filter = lose_first;
     lose_path();
@@ -294,7 +300,14 @@ END_TEST
 
 /* --- numbers out of range --- */
 
-static enum { BAD_REP_NIC, BAD_REP_PATHS, BAD_REP_DEPTH, BAD_CONF_PATHS, BAD_CONF_ADDR, BAD_READY } bad;
+static enum {
+    BAD_REP_NIC,
+    BAD_REP_PATHS,
+    BAD_REP_DEPTH,
+    BAD_CONF_PATHS,
+    BAD_CONF_ADDR,
+    BAD_READY
+} bad;
 
 static int spoil(struct rig *r, int from, int type, union fo_body *b)
 {
@@ -336,8 +349,9 @@ START_TEST(set_up_with_impossible_numbers_fails_with_a_reason)
     ck_assert_int_eq(rig_connect_fails(rig, 0, 0), R2_ERR_COMM);
     ck_assert_int_gt(rig->filter_count, 0);
     r2_log_flush();
-    ck_assert_msg(strstr(rig->last_warn[0], row[_i].says) || strstr(rig->last_warn[1], row[_i].says), "%s / %s",
-                  rig->last_warn[0], rig->last_warn[1]);
+    ck_assert_msg(strstr(rig->last_warn[0], row[_i].says) ||
+                      strstr(rig->last_warn[1], row[_i].says),
+                  "%s / %s", rig->last_warn[0], rig->last_warn[1]);
 }
 END_TEST
 
@@ -364,8 +378,8 @@ START_TEST(malformed_messages_are_dropped_and_counted)
     static const struct {
         uint8_t type, at, value;
     } lie[] = {
-        {FO_MSG_REQ, 4 + 9, FO_MAX_NICS + 1},  /* nnics */
-        {FO_MSG_REQ, 4 + 8, 7},                /* dev >= nnics */
+        {FO_MSG_REQ, 4 + 9, FO_MAX_NICS + 1}, /* nnics */
+        {FO_MSG_REQ, 4 + 8, 7},               /* dev >= nnics */
         {FO_MSG_REQ, 4 + 10, FO_MAX_QPS + 1},
         {FO_MSG_FAILBACK, 4 + 12, IB_MAX_PATHS}, /* path */
         {FO_MSG_RATES, 4 + 8, IB_MAX_PATHS + 1}, /* npaths */

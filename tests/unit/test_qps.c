@@ -13,9 +13,17 @@ START_TEST(every_pair_first_then_more_for_the_primary)
     static const struct {
         int pairs, qps, n, of_pair[8];
     } row[] = {
-        {1, 1, 1, {1}},          {1, 4, 4, {4}},       {1, 8, 8, {8}},          {1, 128, 8, {8}},
-        {2, 2, 4, {2, 2}},       {2, 4, 8, {4, 4}},    {2, 128, 8, {7, 1}},     {4, 2, 8, {2, 2, 2, 2}},
-        {4, 4, 8, {4, 2, 1, 1}}, {3, 3, 8, {3, 3, 2}}, {8, 4, 8, {1, 1, 1, 1, 1, 1, 1, 1}},
+        {1, 1, 1, {1}},
+        {1, 4, 4, {4}},
+        {1, 8, 8, {8}},
+        {1, 128, 8, {8}},
+        {2, 2, 4, {2, 2}},
+        {2, 4, 8, {4, 4}},
+        {2, 128, 8, {7, 1}},
+        {4, 2, 8, {2, 2, 2, 2}},
+        {4, 4, 8, {4, 2, 1, 1}},
+        {3, 3, 8, {3, 3, 2}},
+        {8, 4, 8, {1, 1, 1, 1, 1, 1, 1, 1}},
     };
 
     for (unsigned i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
@@ -37,10 +45,12 @@ START_TEST(every_pair_first_then_more_for_the_primary)
 }
 END_TEST
 
-/* Three paths over pair 0, one over pair 1; whole messages, in turn; large ones cut over the pairs, half and half. */
+/* Three paths over pair 0, one over pair 1; whole messages, in turn; large ones cut over the pairs,
+ * half and half. */
 START_TEST(whole_messages_take_turns)
 {
-    struct r2_plan plan = {.n = 4, .path = {0, 1, 2, 5}, .weight = {1, 1, 1, 1}, .pair = {0, 0, 0, 5}, .whole = 1};
+    struct r2_plan plan = {
+        .n = 4, .path = {0, 1, 2, 5}, .weight = {1, 1, 1, 1}, .pair = {0, 0, 0, 5}, .whole = 1};
     int of[8] = {0};
     struct r2_cut c;
 
@@ -63,7 +73,8 @@ START_TEST(whole_messages_take_turns)
     for (int i = 0; i < 3; i++) {
         ck_assert_msg(abs(of[i] - 100) <= 3, "path %d has %d", i, of[i]);
     }
-    for (int i = 0; i < 60; i++) { /* a path that cannot take the buffer is passed over, and so is a pair */
+    for (int i = 0; i < 60;
+         i++) { /* a path that cannot take the buffer is passed over, and so is a pair */
         r2_plan_cut(&plan, i & 1 ? 5 : 2, 1 << 20, 65536, 1u << 30, &c);
         ck_assert_int_eq(c.nparts, 1);
         ck_assert(i & 1 ? c.path[0] == 0 || c.path[0] == 2 : c.path[0] == 1);
@@ -126,7 +137,8 @@ START_TEST(whole_messages_go_over_the_primarys_queue_pairs_in_turn)
 }
 END_TEST
 
-/* The primary's NIC has refused the buffer: all of the plan's paths are over it, and the message goes over another NIC whatever its size. */
+/* The primary's NIC has refused the buffer: all of the plan's paths are over it, and the message
+ * goes over another NIC whatever its size. */
 START_TEST(a_buffer_that_the_primary_refused)
 {
     begin_qps(2, QPS4, _i ? "NCCL_IB_SPLIT_DATA_ON_QPS=1" : NULL);
@@ -159,7 +171,8 @@ END_TEST
 /* Whoever wants more gets it. The other end's cut is its own: only S splits. */
 START_TEST(the_larger_number_of_both_ends)
 {
-    begin_qps(1, _i & 1 ? "1:NCCL_IB_QPS_PER_CONNECTION=3" : "0:NCCL_IB_QPS_PER_CONNECTION=3", _i & 2 ? "1:" SPLIT : NULL);
+    begin_qps(1, _i & 1 ? "1:NCCL_IB_QPS_PER_CONNECTION=3" : "0:NCCL_IB_QPS_PER_CONNECTION=3",
+              _i & 2 ? "1:" SPLIT : NULL);
     ck_assert_int_eq(comm(0)->link.npaths, 3);
     ck_assert_int_eq(comm(1)->link.npaths, 3);
     messages(3);
@@ -168,7 +181,8 @@ START_TEST(the_larger_number_of_both_ends)
 }
 END_TEST
 
-/* All at once with the NIC, whichever end it is of: the survivors' queue pairs go on, and all return. */
+/* All at once with the NIC, whichever end it is of: the survivors' queue pairs go on, and all
+ * return. */
 START_TEST(a_nic_takes_all_its_queue_pairs_along)
 {
     uint64_t before[IB_MAX_PATHS];
@@ -206,7 +220,8 @@ START_TEST(a_queue_pair_fails_alone)
 {
     uint64_t before[IB_MAX_PATHS];
 
-    start(2, (const char *[]){"NCCL_R2_SPREAD=off", QPS4, "NCCL_R2_FAILBACK=never", "NCCL_R2_MIN_NICS=2", NULL});
+    start(2, (const char *[]){"NCCL_R2_SPREAD=off", QPS4, "NCCL_R2_FAILBACK=never",
+                              "NCCL_R2_MIN_NICS=2", NULL});
     messages(4);
     rig_enter(&rig->side[_i]);
     fo_fault(&comm(_i)->fo, 0, &(struct ib_fault_info){.fault = IB_FAULT_QP});
@@ -216,7 +231,8 @@ START_TEST(a_queue_pair_fails_alone)
     note(0, before);
     messages(6);
     for (int p = 0; p < 8; p++) {
-        ck_assert_uint_eq(carried(0, p) - before[p], p && (over(0) >> p & 1) ? 2 * sizeof(out[0]) : 0);
+        ck_assert_uint_eq(carried(0, p) - before[p],
+                          p && (over(0) >> p & 1) ? 2 * sizeof(out[0]) : 0);
     }
     stop();
 }
@@ -227,7 +243,8 @@ static int none_of_nic_0(struct rig *r)
     return ((comm(0)->link.up | comm(1)->link.up) & over(0)) == 0;
 }
 
-/* No answer: none of them is kept as a last path while another NIC is there; with one NIC alone none is given up. */
+/* No answer: none of them is kept as a last path while another NIC is there; with one NIC alone
+ * none is given up. */
 START_TEST(silence_of_a_pair_is_that_of_all)
 {
     begin_qps(2, QPS4, _i & 1 ? SPLIT : NULL);
@@ -259,7 +276,8 @@ static void begin_in_silence(void)
 
 START_TEST(silence_of_the_only_pair_ends_none)
 {
-    start(1, (const char *[]){QPS4, _i & 1 ? SPLIT : "NCCL_R2_SPREAD=off", "NCCL_IB_TIMEOUT=18", "NCCL_R2_T_STUCK=100", NULL});
+    start(1, (const char *[]){QPS4, _i & 1 ? SPLIT : "NCCL_R2_SPREAD=off", "NCCL_IB_TIMEOUT=18",
+                              "NCCL_R2_T_STUCK=100", NULL});
     rig_run(rig, RIG_S);
     messages(4);
     begin_in_silence();
@@ -281,7 +299,8 @@ static int has_ended(struct rig *r)
 /* ... and nobody waits for ever. */
 START_TEST(the_only_pair_is_given_up_in_the_end)
 {
-    start(1, (const char *[]){QPS4, "NCCL_R2_GIVE_UP=2000", "NCCL_IB_TIMEOUT=18", "NCCL_R2_T_STUCK=100", NULL});
+    start(1, (const char *[]){QPS4, "NCCL_R2_GIVE_UP=2000", "NCCL_IB_TIMEOUT=18",
+                              "NCCL_R2_T_STUCK=100", NULL});
     rig_run(rig, RIG_S);
     messages(4);
     begin_in_silence();
@@ -314,8 +333,10 @@ START_TEST(too_many_are_fewer_and_said_once)
         const char *qps;
         int nics, paths, primary, said;
     } row[] = {
-        {"NCCL_IB_QPS_PER_CONNECTION=128", 1, 8, 8, 1}, {"NCCL_IB_QPS_PER_CONNECTION=8", 1, 8, 8, 0},
-        {"NCCL_IB_QPS_PER_CONNECTION=8", 4, 8, 5, 1},   {"NCCL_IB_QPS_PER_CONNECTION=4", 4, 8, 4, 0},
+        {"NCCL_IB_QPS_PER_CONNECTION=128", 1, 8, 8, 1},
+        {"NCCL_IB_QPS_PER_CONNECTION=8", 1, 8, 8, 0},
+        {"NCCL_IB_QPS_PER_CONNECTION=8", 4, 8, 5, 1},
+        {"NCCL_IB_QPS_PER_CONNECTION=4", 4, 8, 4, 0},
         {"NCCL_IB_QPS_PER_CONNECTION=2", 8, 8, 1, 1},
     };
 
@@ -324,7 +345,8 @@ START_TEST(too_many_are_fewer_and_said_once)
     ck_assert_int_eq(__builtin_popcount(ib_link_pair(&comm(0)->link, 0)), row[_i].primary);
     for (int side = 0; side < 2; side++) {
         ck_assert_int_eq(rig->side[side].inst->qps_said, row[_i].said);
-        ck_assert_int_eq(strstr(rig->last_warn[side], "NCCL_IB_QPS_PER_CONNECTION=") != NULL, row[_i].said);
+        ck_assert_int_eq(strstr(rig->last_warn[side], "NCCL_IB_QPS_PER_CONNECTION=") != NULL,
+                         row[_i].said);
         rig->last_warn[side][0] = '\0';
         r2_setup_check_qps(comm(side), 128);
         ck_assert_int_eq(rig->side[side].inst->qps_said, 1);

@@ -1,5 +1,5 @@
-/* Adaptive routing: parts whose bytes go before what tells of them (P32, P33), in health and where a failure comes
- * between the two. */
+/* Adaptive routing: parts whose bytes go before what tells of them (P32, P33), in health and where
+ * a failure comes between the two. */
 #include "tests/unit/race_rig.h"
 
 #define ON  "NCCL_IB_ADAPTIVE_ROUTING=1"
@@ -56,8 +56,9 @@ START_TEST(parts_above_the_threshold_are_two_writes)
         unsigned two = row[_i].above && size[i] > above;
 
         ck_assert_msg(c.s_wrs == 1 + two && c.records == two && c.s_cqes == 1,
-                      "%zu bytes: %llu WRs, %llu records, %llu CQEs", size[i], (unsigned long long)c.s_wrs,
-                      (unsigned long long)c.records, (unsigned long long)c.s_cqes);
+                      "%zu bytes: %llu WRs, %llu records, %llu CQEs", size[i],
+                      (unsigned long long)c.s_wrs, (unsigned long long)c.records,
+                      (unsigned long long)c.s_cqes);
     }
     ck_assert_uint_eq(path(0, 0)->nrecords, path(1, 0)->nrecords);
     stop();
@@ -77,7 +78,8 @@ static int query_port_ib(struct ibv_context *ctx, uint8_t port, struct ibv_port_
 /* On InfiniBand it is on where nothing is said, and off where that is said. */
 START_TEST(on_by_default_on_infiniband)
 {
-    race_create(1, (const char *[]){_i ? "NCCL_IB_ADAPTIVE_ROUTING=0" : "NCCL_IB_ADAPTIVE_ROUTING=-1", NULL});
+    race_create(1, (const char *[]){
+                       _i ? "NCCL_IB_ADAPTIVE_ROUTING=0" : "NCCL_IB_ADAPTIVE_ROUTING=-1", NULL});
     true_query_port = rig->side[0].inst->v.query_port;
     for (int i = 0; i < 2; i++) {
         rig->side[i].inst->v.query_port = query_port_ib;
@@ -101,10 +103,12 @@ static struct ibv_qp *create_qp_plain(struct ibv_pd *pd, struct ibv_qp_init_attr
     return true_create_qp(pd, attr);
 }
 
-/* More records than the ring has slots, inline and from memory, beside parts that need none and in groups of parts. */
+/* More records than the ring has slots, inline and from memory, beside parts that need none and in
+ * groups of parts. */
 START_TEST(records_go_round_the_ring)
 {
-    race_create(2, (const char *[]){ON, "NCCL_R2_SPREAD=on", "NCCL_R2_CUT_MIN=32768", "NCCL_R2_RQ_DEPTH=256", NULL});
+    race_create(2, (const char *[]){ON, "NCCL_R2_SPREAD=on", "NCCL_R2_CUT_MIN=32768",
+                                    "NCCL_R2_RQ_DEPTH=256", NULL});
     true_create_qp = rig->side[0].inst->v.create_qp;
     for (int i = 0; _i && i < 2; i++) {
         rig->side[i].inst->v.create_qp = create_qp_plain;
@@ -131,7 +135,8 @@ START_TEST(records_go_round_the_ring)
 }
 END_TEST
 
-/* S's completions stay away: its send queue fills up with pairs, the last of which finds one slot. */
+/* S's completions stay away: its send queue fills up with pairs, the last of which finds one slot.
+ */
 START_TEST(the_send_queue_takes_pairs_to_its_last_slot)
 {
     start(1, (const char *[]){ON, "NCCL_R2_RQ_DEPTH=32", NULL});
@@ -155,8 +160,8 @@ START_TEST(the_send_queue_takes_pairs_to_its_last_slot)
 }
 END_TEST
 
-/* A part is one piece of work for its NIC, however many work requests it is: what says how long the first one may
- * take. */
+/* A part is one piece of work for its NIC, however many work requests it is: what says how long the
+ * first one may take. */
 START_TEST(what_is_in_front_is_a_part)
 {
     struct r2_nic_load *load;
@@ -187,7 +192,8 @@ START_TEST(groups_have_the_sizes_that_were_sent)
     size_t room[4];
     int tags[4], r, s[4];
 
-    start(2, (const char *[]){ON, "NCCL_R2_SPREAD=on", "NCCL_R2_CUT_MIN=4096", "NCCL_IB_AR_THRESHOLD=1000", NULL});
+    start(2, (const char *[]){ON, "NCCL_R2_SPREAD=on", "NCCL_R2_CUT_MIN=4096",
+                              "NCCL_IB_AR_THRESHOLD=1000", NULL});
     messages(4, 9000);
     for (int i = 0; i < 4; i++) {
         data[i] = in[i];
@@ -228,22 +234,27 @@ static int query_port_two_sorts(struct ibv_context *ctx, uint8_t port, struct ib
 }
 
 /*
- * One NIC is InfiniBand, the other one RoCE, or InfiniBand at one end alone: each posting is what its path says, also
- * that of a part which was the other sort before.
+ * One NIC is InfiniBand, the other one RoCE, or InfiniBand at one end alone: each posting is what
+ * its path says, also that of a part which was the other sort before.
  */
 START_TEST(each_path_for_itself)
 {
     static const struct {
         int two_sorts[2]; /* by end */
         const char *fault;
-    } row[] = {{{1, 1}, "h0:n0 down"}, {{1, 1}, "h1:n1 qp-error"}, {{1, 0}, "h0:n1 down"}, {{0, 1}, "h0:n1 down"}};
+    } row[] = {{{1, 1}, "h0:n0 down"},
+               {{1, 1}, "h1:n1 qp-error"},
+               {{1, 0}, "h0:n1 down"},
+               {{0, 1}, "h0:n1 down"}};
     int both = row[_i].two_sorts[0] && row[_i].two_sorts[1];
 
-    race_create(2, (const char *[]){"NCCL_R2_SPREAD=on", "NCCL_R2_CUT_MIN=4096", "NCCL_IB_AR_THRESHOLD=1000",
-                                    "NCCL_IB_HCA=fab" /* named: else the other sort is no backup */, NULL});
+    race_create(2, (const char *[]){
+                       "NCCL_R2_SPREAD=on", "NCCL_R2_CUT_MIN=4096", "NCCL_IB_AR_THRESHOLD=1000",
+                       "NCCL_IB_HCA=fab" /* named: else the other sort is no backup */, NULL});
     true_query_port = rig->side[0].inst->v.query_port;
     for (int i = 0; i < 2; i++) {
-        rig->side[i].inst->v.query_port = row[_i].two_sorts[i] ? query_port_two_sorts : true_query_port;
+        rig->side[i].inst->v.query_port =
+            row[_i].two_sorts[i] ? query_port_two_sorts : true_query_port;
     }
     rig_connect(rig, 0, 0);
     race_register();
@@ -299,7 +310,8 @@ static int post_send_odd(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_s
     memcpy(&r, (void *)(uintptr_t)second.sg_list->addr, sizeof(r));
     r.imm ^= driver.what == OTHER_IMM ? 1u << 16 : 0; /* of the next message */
     r.bytes = driver.what == TOO_LONG ? BIG + 1 : r.bytes;
-    sge = (struct ibv_sge){.addr = (uintptr_t)&r, .length = driver.what == OTHER_BYTES ? 4 : sizeof(r)};
+    sge = (struct ibv_sge){.addr = (uintptr_t)&r,
+                           .length = driver.what == OTHER_BYTES ? 4 : sizeof(r)};
     second.sg_list = &sge;
     second.send_flags |= IBV_SEND_INLINE;
     first.next = &second;
@@ -319,8 +331,8 @@ static void driver_odd(int what)
     ops->post_send = post_send_odd;
 }
 
-/* All bytes are in R's memory and nothing tells of them: the ledger does not have the part, and it is sent again,
- * whole. */
+/* All bytes are in R's memory and nothing tells of them: the ledger does not have the part, and it
+ * is sent again, whole. */
 START_TEST(bytes_landed_and_their_record_lost)
 {
     start(2, (const char *[]){ON, NULL});
@@ -344,9 +356,9 @@ START_TEST(bytes_landed_and_their_record_lost)
 END_TEST
 
 /*
- * The driver takes the data and refuses the record, or, as far as S knows, may have taken it. The data is slow, the
- * word that the path is down slower: a copy that S sent elsewhere before that would be done, and its slot used again,
- * when the first one lands.
+ * The driver takes the data and refuses the record, or, as far as S knows, may have taken it. The
+ * data is slow, the word that the path is down slower: a copy that S sent elsewhere before that
+ * would be done, and its slot used again, when the first one lands.
  */
 START_TEST(record_refused_behind_slow_data)
 {
@@ -392,7 +404,8 @@ START_TEST(slot_used_again_behind_slow_data)
     if (rig_done(rig, 1, slot[0].r_op)) { /* without the rule */
         recv_post(0, 20000);
         rig_run(rig, 30 * RIG_MS);
-        ck_assert_msg(slot[0].landed == 0, "%llu bytes of the message before", (unsigned long long)slot[0].landed);
+        ck_assert_msg(slot[0].landed == 0, "%llu bytes of the message before",
+                      (unsigned long long)slot[0].landed);
         send_post(0);
     }
     finish(1, RIG_S);
@@ -400,8 +413,8 @@ START_TEST(slot_used_again_behind_slow_data)
 }
 END_TEST
 
-/* A record that is not the part's, too short, or of more bytes than there is room for: the path goes, the message comes
- * whole. */
+/* A record that is not the part's, too short, or of more bytes than there is room for: the path
+ * goes, the message comes whole. */
 START_TEST(records_that_cannot_be)
 {
     static const int what[] = {OTHER_IMM, OTHER_BYTES, TOO_LONG};
@@ -424,7 +437,8 @@ START_TEST(records_that_cannot_be)
 }
 END_TEST
 
-/* A path that returns has a ring of its own and counts from 0, while the other one goes on counting. */
+/* A path that returns has a ring of its own and counts from 0, while the other one goes on
+ * counting. */
 START_TEST(the_next_life_counts_from_the_start)
 {
     uint32_t other;

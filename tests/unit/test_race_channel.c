@@ -24,7 +24,8 @@ static void silence(void)
     wait_settled(0);
     rig_run(rig, RIG_S);
     for (int s = 0; s < 2; s++) {
-        n[s] = rig_count(rig, s, FO_MSG_DOWN) + rig_count(rig, s, FO_MSG_FENCED) + rig_count(rig, s, FO_MSG_SETTLED);
+        n[s] = rig_count(rig, s, FO_MSG_DOWN) + rig_count(rig, s, FO_MSG_FENCED) +
+               rig_count(rig, s, FO_MSG_SETTLED);
     }
     rig_run(rig, RIG_S);
     for (int s = 0; s < 2; s++) {
@@ -35,12 +36,14 @@ static void silence(void)
 
 /* --- the channel is lost --- */
 
-/* Just before each of the words of a settlement goes out, and back 300 ms later; other paths carry on meanwhile. */
+/* Just before each of the words of a settlement goes out, and back 300 ms later; other paths carry
+ * on meanwhile. */
 START_TEST(channel_lost_before_each_word)
 {
     static const struct {
         int type, from, seer;
-    } word[] = {{FO_MSG_DOWN, 0, 0}, {FO_MSG_FENCED, 1, 0}, {FO_MSG_FENCED, 1, 1}, {FO_MSG_SETTLED, 0, 0}};
+    } word[] = {
+        {FO_MSG_DOWN, 0, 0}, {FO_MSG_FENCED, 1, 0}, {FO_MSG_FENCED, 1, 1}, {FO_MSG_SETTLED, 0, 0}};
     start(3, NULL);
     messages(4, 1000);
     lose_messages(8, 3000);
@@ -70,7 +73,8 @@ static const char *const together[] = {"h0:n0 down", "h1:n0 fatal", "*:n0 down"}
 
 static void lose_path_and_channel(int i)
 {
-    start(2, (const char *[]){"NCCL_R2_GIVE_UP=2000", "NCCL_R2_T_PACKET=100", "NCCL_R2_T_DEAD=200", NULL});
+    start(2, (const char *[]){"NCCL_R2_GIVE_UP=2000", "NCCL_R2_T_PACKET=100", "NCCL_R2_T_DEAD=200",
+                              NULL});
     messages(4, 1000);
     lose_messages(8, BIG);
     rig_oob_cut(rig, 1);
@@ -102,20 +106,24 @@ static int sender_failed(struct rig *r)
     return r->side[0].status != R2_OK;
 }
 
-/* The same, and it never does: who knows of the failure ends. A receiver that was told nothing has no reason to. */
+/* The same, and it never does: who knows of the failure ends. A receiver that was told nothing has
+ * no reason to. */
 START_TEST(channel_and_path_lost_for_good)
 {
     lose_path_and_channel(_i);
     ck_assert(rig_until(rig, _i == 0 ? sender_failed : rig_both_failed, 3 * RIG_S));
     for (int s = 0; s < (_i == 0 ? 1 : 2); s++) {
         ck_assert_int_eq(rig->side[s].status, R2_ERR_PEER);
-        ck_assert_msg(strstr(comm(s)->fo.why, "no word from the peer about path 0"), "%s", comm(s)->fo.why);
+        ck_assert_msg(strstr(comm(s)->fo.why, "no word from the peer about path 0"), "%s",
+                      comm(s)->fo.why);
     }
     nothing_twice();
     if (_i == 0) {
         rig_run(rig, 10 * RIG_S);
         ck_assert_int_eq(rig->side[1].status, R2_OK);
-        rig_dereg(rig, 0, s_mr); /* NCCL ends the sender's side, and the channel is back for its last words */
+        rig_dereg(
+            rig, 0,
+            s_mr); /* NCCL ends the sender's side, and the channel is back for its last words */
         rig_close(rig, 0);
         rig_oob_cut(rig, 0);
         ck_assert(rig_until(rig, receiver_failed, RIG_S));
@@ -124,7 +132,8 @@ START_TEST(channel_and_path_lost_for_good)
 }
 END_TEST
 
-/* R has everything, and its acknowledgement is lost with path 0. The channel is out: the word comes again over path 1.
+/* R has everything, and its acknowledgement is lost with path 0. The channel is out: the word comes
+ * again over path 1.
  */
 START_TEST(ack_told_again_without_the_channel)
 {
@@ -162,7 +171,9 @@ static void spoil_channel(int kind)
         channel[s].late_ns = kind == SECONDS_LATE ? 2 * RIG_S : kind <= BOTH ? 1 : 0;
         channel[s].spread_ns = kind == REORDERED || kind == BOTH ? 20 * RIG_MS : 0;
     }
-    channel[0].silent = kind == DEAF_R; /* half open: one end's words arrive, the other's vanish, and nobody is told */
+    channel[0].silent =
+        kind ==
+        DEAF_R; /* half open: one end's words arrive, the other's vanish, and nobody is told */
     channel[1].silent = kind == DEAF_S;
 }
 
@@ -203,7 +214,8 @@ START_TEST(channel_doubles_reorders_delays_or_is_half_open)
         ck_assert_uint_ge(took, 3 * 2 * RIG_S); /* it was in the way */
     }
     ck_assert(kind >= DEAF_R || channel[0].late + channel[1].late > 0);
-    ck_assert(kind == DOUBLED || kind == BOTH ? channel[0].doubled > 0 && channel[1].doubled > 0 : 1);
+    ck_assert(kind == DOUBLED || kind == BOTH ? channel[0].doubled > 0 && channel[1].doubled > 0
+                                              : 1);
     rig_run(rig, 10 * RIG_S); /* the last of it arrives */
     ck_assert_uint_eq(comm(0)->link.up, 8);
     ck_assert_uint_eq(comm(1)->link.up, 8);
@@ -213,7 +225,8 @@ END_TEST
 
 /* --- one end sees it --- */
 
-/* By an event at one end alone, while the channel needs 50 ms: the other end goes on using what is over. */
+/* By an event at one end alone, while the channel needs 50 ms: the other end goes on using what is
+ * over. */
 START_TEST(seen_by_one_end_alone)
 {
     int seer = _i & 1;
@@ -238,7 +251,8 @@ START_TEST(seen_by_one_end_alone)
     for (int i = 4; i < 8; i++) {
         send_post(i);
     }
-    ck_assert_uint_eq(comm(0)->link.path[0].wrs - wrs, seer ? 4 : 0); /* S posts on a life that R has closed */
+    ck_assert_uint_eq(comm(0)->link.path[0].wrs - wrs,
+                      seer ? 4 : 0); /* S posts on a life that R has closed */
     rig_run(rig, 20 * RIG_MS);
     ck_assert(is_up(!seer, 0));
     finish(8, 200 * RIG_MS);
@@ -249,10 +263,12 @@ START_TEST(seen_by_one_end_alone)
 }
 END_TEST
 
-/* By RC at the sender alone, with the watchdog off: R never has anything outstanding that could fail. */
+/* By RC at the sender alone, with the watchdog off: R never has anything outstanding that could
+ * fail. */
 START_TEST(seen_by_the_senders_completions_alone)
 {
-    start(2, (const char *[]){"NCCL_R2_WATCHDOG=off", "NCCL_IB_TIMEOUT=10", "NCCL_IB_RETRY_CNT=2", NULL});
+    start(2, (const char *[]){"NCCL_R2_WATCHDOG=off", "NCCL_IB_TIMEOUT=10", "NCCL_IB_RETRY_CNT=2",
+                              NULL});
     messages(4, 1000);
     recv_burst(8, 3000);
     rig_run(rig, 10 * RIG_MS); /* its CTS are acknowledged */
@@ -269,7 +285,8 @@ END_TEST
 /* By RC at the receiver alone: its CTS is lost, and S has nothing under way at all. */
 START_TEST(seen_by_the_receivers_completions_alone)
 {
-    start(2, (const char *[]){"NCCL_R2_WATCHDOG=off", "NCCL_IB_TIMEOUT=10", "NCCL_IB_RETRY_CNT=2", NULL});
+    start(2, (const char *[]){"NCCL_R2_WATCHDOG=off", "NCCL_IB_TIMEOUT=10", "NCCL_IB_RETRY_CNT=2",
+                              NULL});
     messages(4, 1000);
     rig_run(rig, 10 * RIG_MS);
     fire("h1:n0 blackhole-tx");

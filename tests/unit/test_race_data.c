@@ -1,5 +1,5 @@
-/* Races of the data path: what is under way, landed, polled or acknowledged at the instant of a failure (P1-P14, P16,
- * P21). */
+/* Races of the data path: what is under way, landed, polled or acknowledged at the instant of a
+ * failure (P1-P14, P16, P21). */
 #include "tests/unit/race_rig.h"
 
 /* --- acknowledgements --- */
@@ -69,7 +69,8 @@ START_TEST(landed_and_not_polled_at_the_fence)
 }
 END_TEST
 
-/* The completions do not show before R gives up waiting for its markers: what they say is not taken afterwards. */
+/* The completions do not show before R gives up waiting for its markers: what they say is not taken
+ * afterwards. */
 START_TEST(landed_and_shown_after_the_close)
 {
     start(2, (const char *[]){"NCCL_R2_T_PACKET=200", "NCCL_R2_T_DEAD=300", NULL});
@@ -131,8 +132,8 @@ END_TEST
 
 enum { RECYCLED, REPORTED, OPEN, VARIANTS };
 
-/* A packet of an old life arrives when its message was replayed: the slot is somebody else's, nobody's, or still its
- * own. */
+/* A packet of an old life arrives when its message was replayed: the slot is somebody else's,
+ * nobody's, or still its own. */
 START_TEST(late_packet_of_an_old_life)
 {
     uint64_t refused;
@@ -171,7 +172,8 @@ START_TEST(late_packet_of_an_old_life)
 }
 END_TEST
 
-/* A CTS that comes late: beside nothing, after its copy into a ring that is closed, or into one that S still uses. */
+/* A CTS that comes late: beside nothing, after its copy into a ring that is closed, or into one
+ * that S still uses. */
 START_TEST(late_cts)
 {
     uint64_t refused, writes;
@@ -253,7 +255,8 @@ START_TEST(both_ends_detect_at_once)
 }
 END_TEST
 
-/* S loses path 0 and R path 1 at the same instant, each by itself, and messages in parts were under way on all of them.
+/* S loses path 0 and R path 1 at the same instant, each by itself, and messages in parts were under
+ * way on all of them.
  */
 START_TEST(each_end_loses_another_path_at_once)
 {
@@ -284,7 +287,8 @@ START_TEST(each_end_loses_another_path_at_once)
 }
 END_TEST
 
-/* Path 1 fails; the messages went over path 0, where nothing is wrong, and are in memory, unpolled. */
+/* Path 1 fails; the messages went over path 0, where nothing is wrong, and are in memory, unpolled.
+ */
 START_TEST(fault_on_a_path_the_message_never_used)
 {
     static const char *const fault[] = {"h1:n1 down", "h0:n1 qp-error", "*:n1 down"};
@@ -321,7 +325,8 @@ END_TEST
 
 /* --- the survivor --- */
 
-/* Messages lost on path 0; path 1, where their replay goes, dies before the first replayed part, or after some. */
+/* Messages lost on path 0; path 1, where their replay goes, dies before the first replayed part, or
+ * after some. */
 START_TEST(survivor_dies_during_the_replay)
 {
     uint64_t had, arrived;
@@ -359,8 +364,8 @@ START_TEST(survivor_dies_during_the_replay)
 }
 END_TEST
 
-/* A message in parts over three paths: one part is lost with its path, two have landed; the plan is another one by
- * then. */
+/* A message in parts over three paths: one part is lost with its path, two have landed; the plan is
+ * another one by then. */
 START_TEST(part_lost_and_sent_again_as_it_was_cut)
 {
     start(4, (const char *[]){"NCCL_R2_SPREAD=on", "NCCL_R2_CUT_MIN=128", NULL});
@@ -487,7 +492,8 @@ START_TEST(flap_shorter_than_retry)
 }
 END_TEST
 
-/* Longer: RC gives up, with nothing else to find it; the link is whole again later, and the path returns. */
+/* Longer: RC gives up, with nothing else to find it; the link is whole again later, and the path
+ * returns. */
 START_TEST(flap_longer_than_retry)
 {
     start(2, (const char *[]){"NCCL_R2_WATCHDOG=off", "NCCL_IB_TIMEOUT=10", "NCCL_IB_RETRY_CNT=2",

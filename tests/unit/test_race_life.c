@@ -1,5 +1,5 @@
-/* Races of beginnings and ends: set-up, registration, close and abort in the middle of a settlement, and the numbers of
- * lives (P8, P23-P27). */
+/* Races of beginnings and ends: set-up, registration, close and abort in the middle of a
+ * settlement, and the numbers of lives (P8, P23-P27). */
 #include "tests/unit/race_rig.h"
 
 #include "plugin/failover/fo_proto.h"
@@ -11,7 +11,8 @@ static const struct {
     int host;
     enum fab_fault_kind kind;
     const char *text;
-    unsigned limit_ms; /* until messages are through: known by an event, held for T_pcie, found by silence */
+    unsigned limit_ms; /* until messages are through: known by an event, held for T_pcie, found by
+                          silence */
 } at_setup[] = {
     {0, FAB_FAULT_DOWN, "h0:n0 down", 5},
     {1, FAB_FAULT_DOWN, "h1:n0 down", 5},
@@ -32,7 +33,8 @@ START_TEST(failure_during_connect_and_accept)
 {
     uint64_t from, stands;
 
-    race_create(3, (const char *[]){"NCCL_R2_FAILBACK=never", "NCCL_R2_T_PACKET=100", "NCCL_R2_T_DEAD=200", NULL});
+    race_create(3, (const char *[]){"NCCL_R2_FAILBACK=never", "NCCL_R2_T_PACKET=100",
+                                    "NCCL_R2_T_DEAD=200", NULL});
     when_said(step[_i % STEPS], -1, NULL, at_setup[_i / STEPS].text);
     from = rig_now(rig);
     rig_connect(rig, 0, 0);
@@ -58,7 +60,8 @@ static void cut(void)
     rig_oob_cut(rig, 1);
 }
 
-/* The channel is lost just before each record of the set-up goes out, for 300 ms, and a NIC fails meanwhile. */
+/* The channel is lost just before each record of the set-up goes out, for 300 ms, and a NIC fails
+ * meanwhile. */
 START_TEST(channel_lost_during_connect_and_accept)
 {
     static const char *const fault[] = {NULL, "h0:n0 down", "h1:n0 down"};
@@ -89,13 +92,15 @@ END_TEST
 /* --- registration --- */
 
 static struct {
-    struct ibv_mr *(*reg_mr)(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, unsigned int access);
+    struct ibv_mr *(*reg_mr)(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova,
+                             unsigned int access);
     const struct ibv_context *ctx;
     const char *fault;
     unsigned fired;
 } in_reg;
 
-static struct ibv_mr *reg_mr_and_die(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, unsigned int access)
+static struct ibv_mr *reg_mr_and_die(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova,
+                                     unsigned int access)
 {
     if (pd->context == in_reg.ctx && in_reg.fired++ == 0) {
         rig_fault(rig, in_reg.fault);
@@ -133,8 +138,8 @@ static int somebody_failed(struct rig *r)
     return r->side[0].status != R2_OK || r->side[1].status != R2_OK;
 }
 
-/* A buffer that one NIC would not take: it goes over the other one; with that gone there is an error, not a wait for
- * ever. */
+/* A buffer that one NIC would not take: it goes over the other one; with that gone there is an
+ * error, not a wait for ever. */
 START_TEST(buffer_registered_on_one_nic_alone)
 {
     race_create(2, (const char *[]){"NCCL_R2_GIVE_UP=1000", "NCCL_R2_FAILBACK=never", NULL});
@@ -152,7 +157,8 @@ START_TEST(buffer_registered_on_one_nic_alone)
     fire("h0:n1 down");
     ck_assert(rig_until(rig, somebody_failed, 3 * RIG_S));
     ck_assert_int_eq(rig->side[0].status, R2_ERR_COMM);
-    ck_assert_msg(strstr(comm(0)->fo.why, "registered on none of the paths left"), "%s", comm(0)->fo.why);
+    ck_assert_msg(strstr(comm(0)->fo.why, "registered on none of the paths left"), "%s",
+                  comm(0)->fo.why);
     ck_assert(is_up(0, 0));
     nothing_twice();
 }
@@ -208,7 +214,8 @@ static void nothing_left(uint64_t limit)
     ck_assert_uint_eq(ghost_writes, 0);
 }
 
-/* NCCL's orderly end: everything is reported at the end that closes; at S some of it may not be known yet. */
+/* NCCL's orderly end: everything is reported at the end that closes; at S some of it may not be
+ * known yet. */
 START_TEST(closed_while_settling)
 {
     start(2, NULL);
@@ -242,8 +249,8 @@ START_TEST(closed_while_settling)
 }
 END_TEST
 
-/* With messages lost under way and open: who stays gets an error at once, and no byte reaches memory that was taken
- * away. */
+/* With messages lost under way and open: who stays gets an error at once, and no byte reaches
+ * memory that was taken away. */
 START_TEST(aborted_while_settling)
 {
     uint64_t since;
@@ -266,7 +273,8 @@ START_TEST(aborted_while_settling)
         ck_assert_int_eq(rig->side[s].comm == NULL, (leavers >> s) & 1);
     }
     rig->side[1].asleep = 0;
-    for (int i = 0; i < 8; i++) { /* NCCL tests what it has; more receives than were sent: R cannot be done */
+    for (int i = 0; i < 8;
+         i++) { /* NCCL tests what it has; more receives than were sent: R cannot be done */
         if (rig->side[1].comm && rig->side[1].status == R2_OK) {
             rig_irecv1(rig, in[SLOTS - 1 - i], 100, 0, r_mr);
         }
@@ -307,7 +315,8 @@ static void one_life(void)
     ck_assert_uint_eq(life(0, 0), was + 1);
 }
 
-/* Six bits of a life's number travel in each part: they turn from 63 to 0, with messages under way. */
+/* Six bits of a life's number travel in each part: they turn from 63 to 0, with messages under way.
+ */
 START_TEST(life_wraps_in_the_immediate)
 {
     uint64_t bytes;
@@ -325,7 +334,8 @@ START_TEST(life_wraps_in_the_immediate)
 }
 END_TEST
 
-/* Lives are compared by their distance: no number on the way is special, nor is the last one there is. */
+/* Lives are compared by their distance: no number on the way is special, nor is the last one there
+ * is. */
 START_TEST(life_numbers_change_their_sign)
 {
     uint32_t first = _i ? UINT32_MAX - 4 : 0x7ffffffd;
@@ -344,8 +354,8 @@ START_TEST(life_numbers_change_their_sign)
 }
 END_TEST
 
-/* Every word about a life comes again, up to 60 ms later, when one or two other lives have been; and each time messages
- * are under way. */
+/* Every word about a life comes again, up to 60 ms later, when one or two other lives have been;
+ * and each time messages are under way. */
 START_TEST(late_words_of_old_lives)
 {
     start(2, (const char *[]){QUICK, NULL});
@@ -374,7 +384,8 @@ static void silence_sender(void)
     channel[0].silent = 1;
 }
 
-/* The NIC pair is good again before S has said SETTLED: nothing returns, since S may not have taken up the ledger. */
+/* The NIC pair is good again before S has said SETTLED: nothing returns, since S may not have taken
+ * up the ledger. */
 START_TEST(no_return_before_the_word_that_it_is_settled)
 {
     start(2, (const char *[]){QUICK, NULL});
@@ -466,7 +477,8 @@ END_TEST
 
 /* --- versions --- */
 
-/* A newer peer: records of types and of versions that we do not know, in the middle of a settlement, are passed over.
+/* A newer peer: records of types and of versions that we do not know, in the middle of a
+ * settlement, are passed over.
  */
 START_TEST(records_of_another_version_are_passed_over)
 {
@@ -519,7 +531,8 @@ static void says_both_versions(int theirs)
 {
     char text[64];
 
-    snprintf(text, sizeof(text), "speaks version %d, this process version %d", theirs, FO_PROTO_VERSION);
+    snprintf(text, sizeof(text), "speaks version %d, this process version %d", theirs,
+             FO_PROTO_VERSION);
     r2_log_flush();
     ck_assert_msg(strstr(rig->last_warn[0], text) != NULL, "%s", rig->last_warn[0]);
 }
@@ -555,8 +568,9 @@ START_TEST(handle_of_another_version)
 END_TEST
 
 /*
- * The last path comes back again and again, since its NIC pair answers, and nothing gets through any of its lives: the time without a path goes on,
- * and the connection ends after NCCL_R2_GIVE_UP, as without any return.
+ * The last path comes back again and again, since its NIC pair answers, and nothing gets through
+ * any of its lives: the time without a path goes on, and the connection ends after NCCL_R2_GIVE_UP,
+ * as without any return.
  */
 static unsigned spoiled;
 static void spoil(void)
@@ -579,7 +593,8 @@ START_TEST(lives_without_progress_end)
     uint64_t since;
 
     spoiled = 0;
-    start(1, (const char *[]){"NCCL_R2_T_RETURN=20", "NCCL_R2_T_PACKET=10", "NCCL_R2_GIVE_UP=3000", NULL});
+    start(1, (const char *[]){"NCCL_R2_T_RETURN=20", "NCCL_R2_T_PACKET=10", "NCCL_R2_GIVE_UP=3000",
+                              NULL});
     messages(4, 1000);
     rig_run(rig, 100 * RIG_MS);
     fire("*:* rate 20MB/s");
@@ -592,16 +607,19 @@ START_TEST(lives_without_progress_end)
     ck_assert_uint_ge(spoiled, 3);
     ck_assert_uint_ge(rig_now(rig) - since, 2900 * RIG_MS);
     ck_assert_uint_lt(rig_now(rig) - since, 6 * RIG_S);
-    ck_assert_msg(strstr(comm(0)->fo.why, "no path left for 3000 ms") != NULL, "%s", comm(0)->fo.why);
+    ck_assert_msg(strstr(comm(0)->fo.why, "no path left for 3000 ms") != NULL, "%s",
+                  comm(0)->fo.why);
 }
 END_TEST
 
-/* S's queue pairs go to ERR when CONF or READY is said: the event comes before the path is up, and only once. */
+/* S's queue pairs go to ERR when CONF or READY is said: the event comes before the path is up, and
+ * only once. */
 START_TEST(qp_error_during_set_up)
 {
     uint64_t stands;
 
-    race_create(3, (const char *[]){"NCCL_R2_FAILBACK=never", _i & 2 ? "NCCL_IB_TIMEOUT=20" : NULL, NULL});
+    race_create(
+        3, (const char *[]){"NCCL_R2_FAILBACK=never", _i & 2 ? "NCCL_IB_TIMEOUT=20" : NULL, NULL});
     when_said(_i & 1 ? FO_MSG_READY : FO_MSG_CONF, -1, NULL, "h0:n0 qp-error");
     rig_connect(rig, 0, 0);
     ck_assert_uint_gt(at_record.fired, 0);
@@ -614,7 +632,8 @@ START_TEST(qp_error_during_set_up)
         send_post(i);
     }
     finish(8, 100 * RIG_S);
-    ck_assert_msg(rig_now(rig) - stands < 10 * RIG_MS, "%.3f ms", (double)(rig_now(rig) - stands) / 1e6);
+    ck_assert_msg(rig_now(rig) - stands < 10 * RIG_MS, "%.3f ms",
+                  (double)(rig_now(rig) - stands) / 1e6);
     stop();
 }
 END_TEST
@@ -624,11 +643,13 @@ START_TEST(qp_error_during_return)
 {
     uint64_t stands;
 
-    start(3, (const char *[]){"NCCL_IB_TIMEOUT=20", "NCCL_R2_T_RETURN=50", "NCCL_R2_T_PACKET=100", NULL});
+    start(3, (const char *[]){"NCCL_IB_TIMEOUT=20", "NCCL_R2_T_RETURN=50", "NCCL_R2_T_PACKET=100",
+                              NULL});
     messages(4, 1000);
     fire("h0:n0 down");
     wait_settled(0);
-    when_said(_i < 2 ? FO_MSG_OPEN_OK : FO_MSG_OPEN_UP, -1, NULL, _i & 1 ? "h1:n0 qp-error" : "h0:n0 qp-error");
+    when_said(_i < 2 ? FO_MSG_OPEN_OK : FO_MSG_OPEN_UP, -1, NULL,
+              _i & 1 ? "h1:n0 qp-error" : "h0:n0 qp-error");
     fire("h0:n0 up");
     for (int i = 0; i < 1000 && !at_record.fired; i++) {
         rig_run(rig, RIG_MS);
@@ -643,7 +664,8 @@ START_TEST(qp_error_during_return)
         send_post(i);
     }
     finish(8, 100 * RIG_S);
-    ck_assert_msg(rig_now(rig) - stands < 10 * RIG_MS, "%.3f ms", (double)(rig_now(rig) - stands) / 1e6);
+    ck_assert_msg(rig_now(rig) - stands < 10 * RIG_MS, "%.3f ms",
+                  (double)(rig_now(rig) - stands) / 1e6);
     stop();
 }
 END_TEST

@@ -1,4 +1,5 @@
-/* What of a dead life may still reach R, as S says it (P35): R holds back the done of that, and of nothing else. */
+/* What of a dead life may still reach R, as S says it (P35): R holds back the done of that, and of
+ * nothing else. */
 #include "tests/unit/race_rig.h"
 
 #define TIMES "NCCL_R2_T_PACKET=500", "NCCL_R2_T_DEAD=1000"
@@ -35,8 +36,8 @@ static void wait_told(int p, uint64_t limit)
 }
 
 /*
- * Path 1 carries nothing. Its NIC dies, at R or at both ends, and R cannot fence it. Neither what is open then nor what
- * is opened before S is heard waits for anything.
+ * Path 1 carries nothing. Its NIC dies, at R or at both ends, and R cannot fence it. Neither what
+ * is open then nor what is opened before S is heard waits for anything.
  */
 START_TEST(nothing_waits_for_a_path_that_carried_nothing)
 {
@@ -58,7 +59,8 @@ START_TEST(nothing_waits_for_a_path_that_carried_nothing)
 }
 END_TEST
 
-/* Of two open messages the life carries one: the other one is not held, before its CTS is answered or after. */
+/* Of two open messages the life carries one: the other one is not held, before its CTS is answered
+ * or after. */
 START_TEST(only_what_the_life_carries_is_held)
 {
     start(2, (const char *[]){TIMES, NULL});
@@ -81,7 +83,8 @@ START_TEST(only_what_the_life_carries_is_held)
 }
 END_TEST
 
-/* S is the first to give the path up: what it says is known when R closes the life, and nothing is ever held. */
+/* S is the first to give the path up: what it says is known when R closes the life, and nothing is
+ * ever held. */
 START_TEST(said_before_the_close)
 {
     start(2, (const char *[]){TIMES, NULL});
@@ -105,7 +108,8 @@ START_TEST(said_before_the_close)
 }
 END_TEST
 
-/* S's words are lost, and its own fence does not end: each FENCED that R repeats is answered, and not with a question. */
+/* S's words are lost, and its own fence does not end: each FENCED that R repeats is answered, and
+ * not with a question. */
 static unsigned lost, lose;
 
 static int lose_words(struct rig *r, int from, int type, union fo_body *body)
@@ -145,8 +149,9 @@ START_TEST(said_again_until_it_is_heard)
 END_TEST
 
 /*
- * S's word comes when what the life carried has been posted again and has arrived: the first copy may land all the same,
- * so the word is of the moment at which S stopped, and R compares it with its ledger of the close.
+ * S's word comes when what the life carried has been posted again and has arrived: the first copy
+ * may land all the same, so the word is of the moment at which S stopped, and R compares it with
+ * its ledger of the close.
  */
 START_TEST(what_is_posted_again_stays_held)
 {
@@ -179,8 +184,9 @@ START_TEST(what_is_posted_again_stays_held)
 END_TEST
 
 /*
- * A message in two parts: that of the dead life is there when R closes it, the other one is slow. S cannot know which of
- * them R has, and names the first one: it is not held for it, whether S speaks before the close or after.
+ * A message in two parts: that of the dead life is there when R closes it, the other one is slow. S
+ * cannot know which of them R has, and names the first one: it is not held for it, whether S speaks
+ * before the close or after.
  */
 START_TEST(what_has_arrived_is_not_held)
 {
@@ -191,7 +197,8 @@ START_TEST(what_has_arrived_is_not_held)
     send_post(0);
     rig_run(rig, 100 * RIG_US);
     ck_assert_uint_eq(comm(0)->tx->msg[4].nparts, 2);
-    ck_assert_uint_eq(comm(1)->rx->ledger.entry[4].mask, 1u << (comm(0)->tx->msg[4].part[0].path != 0));
+    ck_assert_uint_eq(comm(1)->rx->ledger.entry[4].mask,
+                      1u << (comm(0)->tx->msg[4].part[0].path != 0));
     hold_completions(1, 0);
     give_up_path(_i, 0);
     wait_soft(0);
@@ -275,12 +282,14 @@ START_TEST(gpu_memory_does_not_wait_for_an_idle_path)
 }
 END_TEST
 
-/* An OPEN of a life comes again when it has stood, carried data and died: the answer has S's word in it, too. */
+/* An OPEN of a life comes again when it has stood, carried data and died: the answer has S's word
+ * in it, too. */
 START_TEST(refused_late_says_the_same)
 {
     union fo_body open;
 
-    start(2, (const char *[]){"NCCL_R2_T_PACKET=20", "NCCL_R2_T_DEAD=1000", "NCCL_R2_T_RETURN=20", NULL});
+    start(2, (const char *[]){"NCCL_R2_T_PACKET=20", "NCCL_R2_T_DEAD=1000", "NCCL_R2_T_RETURN=20",
+                              NULL});
     messages(4, 1000);
     give_up_path(0, 0);
     wait_returned(0, 2);

@@ -1,5 +1,5 @@
-/* Races of more than one connection: both directions of a NIC pair, several communicators and devices of a process, two
- * processes of a host on one NIC (P29-P31). */
+/* Races of more than one connection: both directions of a NIC pair, several communicators and
+ * devices of a process, two processes of a host on one NIC (P29-P31). */
 #include "tests/unit/race_rig.h"
 
 /* --- both directions --- */
@@ -36,12 +36,15 @@ static void back_connect(int dev)
     }
     ck_assert(back.tx && back.rx);
     rig_enter(&rig->side[1]);
-    ck_assert_int_eq(r2_net_reg(back.tx, back.out, sizeof(back.out), IB_PTR_HOST, 0, -1, &back.tx_mr), R2_OK);
+    ck_assert_int_eq(
+        r2_net_reg(back.tx, back.out, sizeof(back.out), IB_PTR_HOST, 0, -1, &back.tx_mr), R2_OK);
     rig_enter(&rig->side[0]);
-    ck_assert_int_eq(r2_net_reg(back.rx, back.in, sizeof(back.in), IB_PTR_HOST, 0, -1, &back.rx_mr), R2_OK);
+    ck_assert_int_eq(r2_net_reg(back.rx, back.in, sizeof(back.in), IB_PTR_HOST, 0, -1, &back.rx_mr),
+                     R2_OK);
 }
 
-/* What NCCL's thread at either end does for it in a turn: starts what is not started, tests what is. */
+/* What NCCL's thread at either end does for it in a turn: starts what is not started, tests what
+ * is. */
 static void back_turn(int n, size_t size, int tag0)
 {
     for (int i = 0; i < n; i++) {
@@ -51,7 +54,8 @@ static void back_turn(int n, size_t size, int tag0)
 
         rig_enter(&rig->side[0]);
         if (!back.r_req[i] && back.r_done <= (unsigned)i) {
-            ck_assert_int_eq(r2_net_irecv(back.rx, 1, &data, &size, &tag, &back.rx_mr, &back.r_req[i]), R2_OK);
+            ck_assert_int_eq(
+                r2_net_irecv(back.rx, 1, &data, &size, &tag, &back.rx_mr, &back.r_req[i]), R2_OK);
         } else if (back.r_req[i] && back.r_done == (unsigned)i) {
             ck_assert_int_eq(r2_net_test(back.r_req[i], &done, &got), R2_OK);
             if (done) {
@@ -66,7 +70,9 @@ static void back_turn(int n, size_t size, int tag0)
         int done = 0;
 
         if (!back.s_req[i] && back.s_done <= (unsigned)i) {
-            ck_assert_int_eq(r2_net_isend(back.tx, back.out[i], size, tag0 + i, back.tx_mr, &back.s_req[i]), R2_OK);
+            ck_assert_int_eq(
+                r2_net_isend(back.tx, back.out[i], size, tag0 + i, back.tx_mr, &back.s_req[i]),
+                R2_OK);
         } else if (back.s_req[i] && back.s_done == (unsigned)i) {
             ck_assert_int_eq(r2_net_test(back.s_req[i], &done, NULL), R2_OK);
             if (done) {
@@ -117,7 +123,8 @@ static void back_close(void)
     r2_net_close(back.tx);
 }
 
-/* One NIC pair carries data both ways when it fails: each end is S of one connection and R of the other. */
+/* One NIC pair carries data both ways when it fails: each end is S of one connection and R of the
+ * other. */
 START_TEST(both_directions_of_one_nic_pair)
 {
     static const char *const fault[] = {"h0:n0 down",     "h1:n0 down",    "*:n0 down",
@@ -130,7 +137,8 @@ START_TEST(both_directions_of_one_nic_pair)
     back_begin(8, 1000, 100);
     back_finish(8, 1000, 100, 100 * RIG_MS);
     recv_burst(8, 30000);
-    fire("*:n0 rate 1GB/s"); /* some of it is through when it fails, and the rest is not, both ways */
+    fire("*:n0 rate 1GB/s"); /* some of it is through when it fails, and the rest is not, both ways
+                              */
     send_burst(8);
     back_begin(8, 30000, 200);
     rig_run(rig, 100 * RIG_US);
@@ -181,7 +189,8 @@ static void connect_all(const int *dev)
         rig->listen = NULL;
         rig_connect(rig, dev[i], dev[i]);
         race_register();
-        conn[i] = (struct ends){.comm = {comm(0), comm(1)}, .listen = rig->listen, .mr = {s_mr, r_mr}};
+        conn[i] =
+            (struct ends){.comm = {comm(0), comm(1)}, .listen = rig->listen, .mr = {s_mr, r_mr}};
     }
 }
 
@@ -234,14 +243,15 @@ static void conns_close(void)
     rig->listen = NULL;
 }
 
-/* Six connections of a process, two on each of three devices, all with messages under way: a NIC of one end dies, then
- * another one. */
+/* Six connections of a process, two on each of three devices, all with messages under way: a NIC of
+ * one end dies, then another one. */
 START_TEST(several_communicators_and_devices)
 {
     static const int dev[CONNS] = {0, 1, 2, 0, 1, 2};
     static const char *const first[] = {"h0:n0 down", "h1:n0 fatal", "*:n0 qp-error"};
 
-    race_create(NICS, (const char *[]){"NCCL_R2_FAILBACK=never", "NCCL_R2_T_PACKET=100", "NCCL_R2_T_DEAD=200", NULL});
+    race_create(NICS, (const char *[]){"NCCL_R2_FAILBACK=never", "NCCL_R2_T_PACKET=100",
+                                       "NCCL_R2_T_DEAD=200", NULL});
     connect_all(dev);
     for (int round = 0; round < 3; round++) {
         for (int k = 0; k < 4; k++) {
@@ -268,7 +278,8 @@ START_TEST(several_communicators_and_devices)
             const struct ib_link *l = &conn[i].comm[0]->link;
 
             ck_assert_int_eq(__builtin_popcount(l->up), NICS - round);
-            if (round == 1) { /* those whose primary it was have replayed; the others lost a sleeping path */
+            if (round ==
+                1) { /* those whose primary it was have replayed; the others lost a sleeping path */
                 ck_assert_int_eq(conn[i].comm[0]->tx->replayed_parts > 0, dev[i] == 0);
             }
         }
@@ -308,8 +319,8 @@ static void pair_begin(int i, int n, size_t size)
     posted = pair[i].posted;
     for (int k = 0; k < n; k++) {
         memset(in[32 * i + k], POISON, BIG);
-        slot[32 * i + k] =
-            (struct race_slot){.rig = rig, .number = ((uint64_t)i << 32) + posted++, .size = size, .s_op = -1};
+        slot[32 * i + k] = (struct race_slot){
+            .rig = rig, .number = ((uint64_t)i << 32) + posted++, .size = size, .s_op = -1};
         slot[32 * i + k].r_op = rig_irecv1(rig, in[32 * i + k], size, 0, r_mr);
         ck_assert_int_ge(slot[32 * i + k].r_op, 0);
     }
@@ -328,11 +339,12 @@ static void pair_send(int i, int n)
     }
 }
 
-/* Two processes on each host, a connection each, over the same NICs: both lose what is under way, and neither's
- * settlement disturbs the other's. */
+/* Two processes on each host, a connection each, over the same NICs: both lose what is under way,
+ * and neither's settlement disturbs the other's. */
 START_TEST(two_processes_of_a_host_share_a_nic)
 {
-    static const char *const fault[] = {"h0:n0 down", "h1:n0 fatal", "*:n0 qp-error", "h1:n0 blackhole-rx"};
+    static const char *const fault[] = {"h0:n0 down", "h1:n0 fatal", "*:n0 qp-error",
+                                        "h1:n0 blackhole-rx"};
     static const char *const options[] = {"NCCL_R2_T_PACKET=100", "NCCL_R2_T_DEAD=200", NULL};
 
     start(2, options);

@@ -22,7 +22,8 @@ static struct ibv_qp *create_qp_plain(struct ibv_pd *pd, struct ibv_qp_init_attr
 
 static void start_reordering(int nics, const char *const *options, int no_inline)
 {
-    struct fab_inproc_opts opts = {.on_memory_write = wrote, .nic = {.reorder_ns = LATE}, .jitter_ns = RIG_US};
+    struct fab_inproc_opts opts = {
+        .on_memory_write = wrote, .nic = {.reorder_ns = LATE}, .jitter_ns = RIG_US};
 
     race_create_on(&opts, nics, options);
     true_create_qp = rig->side[0].inst->v.create_qp;
@@ -92,14 +93,17 @@ enum { WHOLE, FIRST_HALF, SECOND_HALF, SEQ_ALONE, PIECES };
 static void place(struct ib_cts *at, const struct ib_cts *late, int piece)
 {
     size_t from = piece == SECOND_HALF ? sizeof(*at) / 2 : 0;
-    size_t len = piece == WHOLE ? sizeof(*at) : piece == SEQ_ALONE ? sizeof(at->seq) : sizeof(*at) / 2;
+    size_t len = piece == WHOLE       ? sizeof(*at)
+                 : piece == SEQ_ALONE ? sizeof(at->seq)
+                                      : sizeof(*at) / 2;
 
     memcpy((uint8_t *)at + from, (const uint8_t *)late + from, len);
 }
 
 /*
- * A repeated CTS is placed when its slot has gone on to the message 256 later (P10): S takes the slot's bytes for neither of the two, asks, and
- * is told again. Row: how much of it comes, and whether S has read the slot before.
+ * A repeated CTS is placed when its slot has gone on to the message 256 later (P10): S takes the
+ * slot's bytes for neither of the two, asks, and is told again. Row: how much of it comes, and
+ * whether S has read the slot before.
  */
 START_TEST(a_repeated_cts_that_comes_late)
 {

@@ -1,5 +1,6 @@
-/* One failure at each of many instants of one exchange, so that every stage of it is met: CTS under way, data under
- * way, landed, polled, acknowledged, idle; and a second failure at each instant of the settlement of the first. */
+/* One failure at each of many instants of one exchange, so that every stage of it is met: CTS under
+ * way, data under way, landed, polled, acknowledged, idle; and a second failure at each instant of
+ * the settlement of the first. */
 #include "tests/unit/race_rig.h"
 
 #define MSGS 8
@@ -21,8 +22,12 @@
 static const char *const plain[] = {PLAIN, NULL};
 static const char *const parts[] = {PLAIN, "NCCL_R2_SPREAD=on", "NCCL_R2_CUT_MIN=128", NULL};
 /* ... and the bytes of each before what tells of them */
-static const char *const pairs[] = {
-    PLAIN, "NCCL_R2_SPREAD=on", "NCCL_R2_CUT_MIN=128", "NCCL_IB_ADAPTIVE_ROUTING=1", "NCCL_IB_AR_THRESHOLD=0", NULL};
+static const char *const pairs[] = {PLAIN,
+                                    "NCCL_R2_SPREAD=on",
+                                    "NCCL_R2_CUT_MIN=128",
+                                    "NCCL_IB_ADAPTIVE_ROUTING=1",
+                                    "NCCL_IB_AR_THRESHOLD=0",
+                                    NULL};
 static const char *const *const cuts[] = {plain, parts, pairs};
 #define CUTS 3
 
@@ -48,8 +53,8 @@ static void fire_at(uint64_t when)
     }
 }
 
-/* Eight messages, with at.text at @when after their begin; what is under way then, and what comes afterwards, is
- * through within @limit. */
+/* Eight messages, with at.text at @when after their begin; what is under way then, and what comes
+ * afterwards, is through within @limit. */
 static void exchange(uint64_t when, uint64_t limit, const char *const *options)
 {
     uint64_t began;
@@ -74,7 +79,8 @@ static void exchange(uint64_t when, uint64_t limit, const char *const *options)
     ck_assert_int_eq(comm(1)->link.path[1].nrecords > 0, options == pairs);
     began = rig_now(rig);
     messages(4, 1000);
-    ck_assert_msg(rig_now(rig) - began <= limit, "%s after %.1f us: messages behind it took %.3f ms", at.text[0],
+    ck_assert_msg(rig_now(rig) - began <= limit,
+                  "%s after %.1f us: messages behind it took %.3f ms", at.text[0],
                   (double)when / 1e3, (double)(rig_now(rig) - began) / 1e6);
     stop();
     teardown();
@@ -84,11 +90,12 @@ static const struct {
     const char *text;
     uint64_t limit_ms; /* by an event, by silence, or after a hold */
 } fault[] = {
-    {"h0:n0 down", 5},         {"h1:n0 down", 5},           {"*:n0 down", 5},         {"h0:n0 qp-error", 5},
-    {"h1:n0 qp-error", 5},     {"*:n0 qp-error", 5},        {"h0:n0 fatal", 150},     {"h1:n0 fatal", 150},
-    {"h0:n0 remove", 300},     {"h1:n0 remove", 300},       {"h0:n0 blackhole", 300}, {"h1:n0 blackhole-tx", 300},
-    {"h1:n0 ack-lost", 300},   {"h0:n0 blackhole-rx", 300}, {"h0:n0 hang", 500},      {"h1:n0 hang", 500},
-    {"h0:n0 send-stuck", 300}, {"h1:n0 send-stuck", 300},
+    {"h0:n0 down", 5},       {"h1:n0 down", 5},           {"*:n0 down", 5},
+    {"h0:n0 qp-error", 5},   {"h1:n0 qp-error", 5},       {"*:n0 qp-error", 5},
+    {"h0:n0 fatal", 150},    {"h1:n0 fatal", 150},        {"h0:n0 remove", 300},
+    {"h1:n0 remove", 300},   {"h0:n0 blackhole", 300},    {"h1:n0 blackhole-tx", 300},
+    {"h1:n0 ack-lost", 300}, {"h0:n0 blackhole-rx", 300}, {"h0:n0 hang", 500},
+    {"h1:n0 hang", 500},     {"h0:n0 send-stuck", 300},   {"h1:n0 send-stuck", 300},
 };
 #define FAULTS (int)(sizeof(fault) / sizeof(fault[0]))
 
@@ -163,7 +170,8 @@ START_TEST(abort_at_each_instant)
         fire("*:* rate 2GB/s");
         recv_burst(MSGS, SIZE);
         fire_at(10 * RIG_US);
-        ck_assert_uint_ne(fab_inproc_at(rig->f, rig_now(rig) + (uint64_t)k * STEP + 1, abort_now, stayed ? NULL : &at),
+        ck_assert_uint_ne(fab_inproc_at(rig->f, rig_now(rig) + (uint64_t)k * STEP + 1, abort_now,
+                                        stayed ? NULL : &at),
                           0);
         send_burst(MSGS);
         rig_run(rig, RIG_MS);
@@ -174,7 +182,8 @@ START_TEST(abort_at_each_instant)
         }
         ck_assert(rig_until(rig, other_end_knows, 500 * RIG_MS));
         /* R's NIC may refuse what comes after its abort before R's word is there */
-        ck_assert_msg(rig->side[stayed].status == R2_OK || rig->side[stayed].status == R2_ERR_PEER ||
+        ck_assert_msg(rig->side[stayed].status == R2_OK ||
+                          rig->side[stayed].status == R2_ERR_PEER ||
                           (!stayed && strstr(comm(0)->fo.why, "remote access error")),
                       "%s", comm(stayed)->fo.why);
         ck_assert_int_eq(rig->side[!stayed].status, R2_OK);

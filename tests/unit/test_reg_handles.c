@@ -1,4 +1,5 @@
-/* Several registrations of the same memory: each is one of its own, and an abort begins with the last one that a connection has (P27). */
+/* Several registrations of the same memory: each is one of its own, and an abort begins with the
+ * last one that a connection has (P27). */
 #include "tests/unit/race_rig.h"
 
 #include <pthread.h>
@@ -64,7 +65,8 @@ static enum r2_status dereg(int side, struct ib_mr *mr)
     return r2_net_dereg(comm(side), mr);
 }
 
-/* The same range twice: end @_i releases one handle while a request uses the other, goes on, and releases that one when nothing is under way. */
+/* The same range twice: end @_i releases one handle while a request uses the other, goes on, and
+ * releases that one when nothing is under way. */
 START_TEST(one_of_two_is_released_under_a_request)
 {
     struct ib_mr *mr[2][2];
@@ -108,11 +110,13 @@ START_TEST(the_last_is_released_under_a_request)
         slots_taken_away = 1;
     }
     rig_run(rig, 100 * RIG_MS);
-    ck_assert(rig->side[!_i].status != R2_OK || rig->side[!_i].head == rig->side[!_i].tail); /* what was on its way may arrive */
+    ck_assert(rig->side[!_i].status != R2_OK ||
+              rig->side[!_i].head == rig->side[!_i].tail); /* what was on its way may arrive */
 }
 END_TEST
 
-/* A part of memory that is registered as a whole has the whole one's keys: either may be released first, and what is left carries on. */
+/* A part of memory that is registered as a whole has the whole one's keys: either may be released
+ * first, and what is left carries on. */
 START_TEST(part_of_a_larger_registration)
 {
     int side = _i & 1, part_first = _i / 2;
@@ -178,11 +182,13 @@ static struct ib_mr *second_reg(int side)
     struct ib_mr *mr;
 
     rig_enter(&rig->side[side]);
-    ck_assert_int_eq(r2_net_reg(second[side], mem(side), sizeof(in), IB_PTR_HOST, 0, -1, &mr), R2_OK);
+    ck_assert_int_eq(r2_net_reg(second[side], mem(side), sizeof(in), IB_PTR_HOST, 0, -1, &mr),
+                     R2_OK);
     return mr;
 }
 
-/* Handles of another connection are not this one's: neither does their release end it, nor do they keep it from ending. */
+/* Handles of another connection are not this one's: neither does their release end it, nor do they
+ * keep it from ending. */
 START_TEST(connections_that_share_a_registration)
 {
     struct ib_mr *mr[2], *other[2];
@@ -212,7 +218,8 @@ START_TEST(connections_that_share_a_registration)
 }
 END_TEST
 
-/* What is left at close stays as it is, may be used on another connection, and is released there, each handle once. */
+/* What is left at close stays as it is, may be used on another connection, and is released there,
+ * each handle once. */
 START_TEST(closed_with_handles_left)
 {
     struct ib_mr *mr, *alone, *other;
@@ -329,8 +336,9 @@ END_TEST
 
 static struct r2_comm *user[USERS][2];
 static struct r2_listen *user_listen[USERS];
-static uint64_t job_ns; /* what a slow device takes for each job of R's */
-static unsigned jobs, up_at_first; /* how many it has done; connections of which some path was up when it did the first */
+static uint64_t job_ns;            /* what a slow device takes for each job of R's */
+static unsigned jobs, up_at_first; /* how many it has done; connections of which some path was up
+                                      when it did the first */
 
 static void slow_worker(void *arg)
 {
@@ -361,7 +369,8 @@ static void users_begin(struct ib_mr *mr)
         user_listen[i] = second_listen;
         memcpy(user[i], second, sizeof(second));
         rig_enter(&rig->side[1]);
-        ck_assert_int_eq(r2_net_irecv(user[i][1], 1, &data, &(size_t){LEN}, &(int){0}, &mr, &req), R2_OK);
+        ck_assert_int_eq(r2_net_irecv(user[i][1], 1, &data, &(size_t){LEN}, &(int){0}, &mr, &req),
+                         R2_OK);
         ck_assert_ptr_nonnull(req);
     }
     rig_run(rig, RIG_MS);
@@ -377,8 +386,9 @@ static void users_close(void)
 }
 
 /*
- * All of them are on their way to ERR before one is waited for, and the wait is one: T_dead for the queue of the device and ten T_fence for its last
- * call, however many they are. Row: all are stopped in time; the device is too slow for that.
+ * All of them are on their way to ERR before one is waited for, and the wait is one: T_dead for the
+ * queue of the device and ten T_fence for its last call, however many they are. Row: all are
+ * stopped in time; the device is too slow for that.
  */
 START_TEST(several_connections_on_a_slow_device)
 {
@@ -421,7 +431,8 @@ START_TEST(several_connections_on_a_slow_device)
 }
 END_TEST
 
-/* Requests outstanding and no registration released before: the close does not touch the driver, and the other end hears of the end. */
+/* Requests outstanding and no registration released before: the close does not touch the driver,
+ * and the other end hears of the end. */
 START_TEST(aborted_with_handles_left)
 {
     begin();
@@ -431,7 +442,8 @@ START_TEST(aborted_with_handles_left)
     rig_close(rig, _i);
     ck_assert_int_eq(stats(_i).live, 1);
     rig_run(rig, 100 * RIG_MS);
-    ck_assert(rig->side[!_i].status != R2_OK || rig->side[!_i].head == rig->side[!_i].tail); /* what was on its way may arrive */
+    ck_assert(rig->side[!_i].status != R2_OK ||
+              rig->side[!_i].head == rig->side[!_i].tail); /* what was on its way may arrive */
     ck_assert_int_eq(rig_comms(rig, _i), 0);
 }
 END_TEST
@@ -450,7 +462,8 @@ static void *other_registers(void *side)
     return NULL;
 }
 
-/* The service thread is at the instant of a return at which a path is not written to its end: NCCL's thread waits to see its NIC. */
+/* The service thread is at the instant of a return at which a path is not written to its end:
+ * NCCL's thread waits to see its NIC. */
 START_TEST(registered_while_a_path_returns)
 {
     const struct timespec ms = {.tv_nsec = 1000000};
@@ -497,7 +510,8 @@ START_TEST(released_on_another_connection)
     ck_assert_int_eq(r2_net_dereg(second[side], mr), R2_OK);
     ck_assert_int_eq(stats(side).live, 0);
     ck_assert_int_eq(r2_net_dereg(second[side], mr), R2_ERR_ARG);
-    if (_i & 2) { /* who had it releases it as well: nothing is left to release, and nothing is touched that is gone */
+    if (_i & 2) { /* who had it releases it as well: nothing is left to release, and nothing is
+                     touched that is gone */
         ck_assert_int_eq(dereg(side, mr), R2_OK);
         ck_assert_int_eq(dereg(side, mr), R2_ERR_ARG);
     }
@@ -514,14 +528,16 @@ START_TEST(no_memory_to_count_a_handle)
     begin();
     rig_enter(&rig->side[_i]);
     calloc_fails = 1;
-    ck_assert_int_eq(r2_net_reg(comm(_i), mem(_i), sizeof(in), IB_PTR_HOST, 0, -1, &mr), R2_ERR_SYSTEM);
+    ck_assert_int_eq(r2_net_reg(comm(_i), mem(_i), sizeof(in), IB_PTR_HOST, 0, -1, &mr),
+                     R2_ERR_SYSTEM);
     ck_assert_int_eq(calloc_fails, 0);
     ck_assert_ptr_null(mr);
     ck_assert_int_eq(stats(_i).live, 0);
     mr = rig_reg(rig, _i, mem(_i), sizeof(in));
     rig_enter(&rig->side[_i]);
     calloc_fails = 1;
-    ck_assert_int_eq(r2_net_reg(comm(_i), mem(_i), sizeof(in), IB_PTR_HOST, 0, -1, &again), R2_ERR_SYSTEM);
+    ck_assert_int_eq(r2_net_reg(comm(_i), mem(_i), sizeof(in), IB_PTR_HOST, 0, -1, &again),
+                     R2_ERR_SYSTEM);
     ck_assert_int_eq(mr->refs, 1);
     rig_dereg(rig, _i, mr);
     ck_assert_int_eq(stats(_i).live, 0);

@@ -1,10 +1,11 @@
-/* Sending by way of staging memory (docs/design-relay.md), on the two-instance rig: what is posted when, and who reads
- * and writes what until when. */
+/* Sending by way of staging memory (docs/design-relay.md), on the two-instance rig: what is posted
+ * when, and who reads and writes what until when. */
 #include "tests/unit/relay_rig.h"
 
 /* --- in health --- */
 
-/* Nothing is posted before its copy has ended; then all of it, in order, and the lane goes back with the connection. */
+/* Nothing is posted before its copy has ended; then all of it, in order, and the lane goes back
+ * with the connection. */
 START_TEST(carries_by_way_of_staging)
 {
     relay_start(2, 1, 0, (const char *[]){"NCCL_R2_RELAY=host", "NCCL_R2_RELAY_MEMORY=8", NULL});
@@ -39,7 +40,8 @@ END_TEST
 /* Off: the engine is never asked, and a NIC that refuses the memory carries nothing. */
 START_TEST(off_asks_nothing)
 {
-    relay_start(2, 1, 0, (const char *[]){_i ? "NCCL_R2_RELAY=off" : "NCCL_R2_RELAY_MEMORY=64", NULL});
+    relay_start(2, 1, 0,
+                (const char *[]){_i ? "NCCL_R2_RELAY=off" : "NCCL_R2_RELAY_MEMORY=64", NULL});
     ck_assert(!is_staged(0));
     messages(8, 5000);
     ck_assert_uint_eq(s_path(0)->bytes, 0);
@@ -62,11 +64,11 @@ static int policy_now(void)
 static const struct {
     int node, before, during;
 } where[] = {
-    {0, MPOL_DEFAULT, MPOL_PREFERRED},       /* the only node that every machine has */
-    {-1, MPOL_DEFAULT, MPOL_DEFAULT},        /* not known */
-    {1023, MPOL_DEFAULT, MPOL_DEFAULT},      /* not there */
+    {0, MPOL_DEFAULT, MPOL_PREFERRED},  /* the only node that every machine has */
+    {-1, MPOL_DEFAULT, MPOL_DEFAULT},   /* not known */
+    {1023, MPOL_DEFAULT, MPOL_DEFAULT}, /* not there */
     {1024, MPOL_DEFAULT, MPOL_DEFAULT},
-    {0, MPOL_INTERLEAVE, MPOL_INTERLEAVE},   /* somebody's own choice */
+    {0, MPOL_INTERLEAVE, MPOL_INTERLEAVE}, /* somebody's own choice */
     {0, MPOL_LOCAL, MPOL_LOCAL},
 };
 
@@ -78,13 +80,16 @@ START_TEST(host_memory_is_near_the_nic)
 
     ck_assert(!able || policy_now() == MPOL_DEFAULT);
     if (able && where[_i].before != MPOL_DEFAULT) {
-        ck_assert_int_eq(syscall(SYS_set_mempolicy, where[_i].before, where[_i].before == MPOL_LOCAL ? NULL : &nodes, 64ul), 0);
+        ck_assert_int_eq(syscall(SYS_set_mempolicy, where[_i].before,
+                                 where[_i].before == MPOL_LOCAL ? NULL : &nodes, 64ul),
+                         0);
     }
     engine_next = (struct engine){.nic_node = where[_i].node + 1};
     relay_start(2, 1, 0, (const char *[]){"NCCL_R2_RELAY=host", NULL});
     ck_assert(is_staged(0));
     ck_assert_int_eq(engine.policy, able ? where[_i].during : -1);
-    ck_assert_uint_eq(engine.node, engine.policy == MPOL_PREFERRED || engine.policy == MPOL_INTERLEAVE ? 1 : 0);
+    ck_assert_uint_eq(engine.node,
+                      engine.policy == MPOL_PREFERRED || engine.policy == MPOL_INTERLEAVE ? 1 : 0);
     ck_assert_int_eq(policy_now(), able ? where[_i].before : -1);
     stop();
     relay_stop(0);
@@ -102,7 +107,8 @@ static const struct {
     {"nobody knows the GPU", .hidden = 1},
 };
 
-/* What cannot be made is not tried again, leaves nothing behind, and the NIC carries what it carried without. */
+/* What cannot be made is not tried again, leaves nothing behind, and the NIC carries what it
+ * carried without. */
 START_TEST(goes_on_without_staging_memory)
 {
     struct ib_mr *again;
@@ -132,7 +138,8 @@ END_TEST
 
 /* --- a path that dies while copies run --- */
 
-/* Of three parts one is copied and with the NIC: that one alone may still come, and S says so (P35). */
+/* Of three parts one is copied and with the NIC: that one alone may still come, and S says so
+ * (P35). */
 START_TEST(only_what_is_posted_is_live)
 {
     relay_start(2, 1, 0, (const char *[]){"NCCL_R2_RELAY=host", SHORT, NULL});
@@ -158,7 +165,8 @@ START_TEST(only_what_is_posted_is_live)
 }
 END_TEST
 
-/* Another path carries at once; done waits for the copy, whose lane serves the path's next life then. */
+/* Another path carries at once; done waits for the copy, whose lane serves the path's next life
+ * then. */
 START_TEST(path_dies_under_a_copy)
 {
     relay_start(2, 1, 0, (const char *[]){"NCCL_R2_RELAY=host", SHORT, NULL});
@@ -179,7 +187,8 @@ START_TEST(path_dies_under_a_copy)
     }
     ck_assert_ptr_nonnull(lane_of(0));
     ck_assert(lane_of(0)->closing);
-    if (_i) { /* the path is back while they run: it carries without a lane what it can, which is nothing */
+    if (_i) { /* the path is back while they run: it carries without a lane what it can, which is
+                 nothing */
         fire("h0:n0 up");
         wait_returned(0, 2);
         ck_assert_uint_lt(lane_of(0)->life, life(0, 0));
@@ -206,11 +215,14 @@ START_TEST(path_dies_under_a_copy)
 }
 END_TEST
 
-/* A GPU that hangs: its copies do not end, and the path is given up like one whose queue pair stands still. What it was to carry goes another way, but is not
- * done: the engine may read it still. */
+/* A GPU that hangs: its copies do not end, and the path is given up like one whose queue pair
+ * stands still. What it was to carry goes another way, but is not done: the engine may read it
+ * still. */
 START_TEST(a_gpu_that_hangs)
 {
-    relay_start(2, 1, 0, (const char *[]){"NCCL_R2_RELAY=host", "NCCL_R2_T_STUCK=200", "NCCL_IB_TIMEOUT=8", NULL});
+    relay_start(
+        2, 1, 0,
+        (const char *[]){"NCCL_R2_RELAY=host", "NCCL_R2_T_STUCK=200", "NCCL_IB_TIMEOUT=8", NULL});
     engine.hold = 1;
     recv_burst(1, 5000);
     send_burst(1);
@@ -250,8 +262,8 @@ START_TEST(closed_idle)
 }
 END_TEST
 
-/* Aborted under copies: it stands until they have ended, or for T_dead; then the ring that they may write is nobody's
- * any more. */
+/* Aborted under copies: it stands until they have ended, or for T_dead; then the ring that they may
+ * write is nobody's any more. */
 START_TEST(closed_under_copies)
 {
     relay_start(2, 1, 0, (const char *[]){"NCCL_R2_RELAY=host", "NCCL_R2_T_DEAD=300", NULL});
@@ -314,7 +326,8 @@ static void add(TCase *t)
 {
     tcase_add_test(t, carries_by_way_of_staging);
     tcase_add_loop_test(t, off_asks_nothing, 0, 2);
-    tcase_add_loop_test(t, goes_on_without_staging_memory, 0, (int)(sizeof(without) / sizeof(without[0])));
+    tcase_add_loop_test(t, goes_on_without_staging_memory, 0,
+                        (int)(sizeof(without) / sizeof(without[0])));
     tcase_add_loop_test(t, host_memory_is_near_the_nic, 0, (int)(sizeof(where) / sizeof(where[0])));
     tcase_add_test(t, only_what_is_posted_is_live);
     tcase_add_loop_test(t, path_dies_under_a_copy, 0, 2);

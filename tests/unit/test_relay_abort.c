@@ -1,4 +1,5 @@
-/* An abort under copies to staging memory: NCCL frees the buffer when its registration has been released, so that the release waits for them. */
+/* An abort under copies to staging memory: NCCL frees the buffer when its registration has been
+ * released, so that the release waits for them. */
 #include "tests/unit/relay_rig.h"
 
 static unsigned waits, end_at; /* the copies end with this one; 0: never */
@@ -61,7 +62,8 @@ START_TEST(copies_that_do_not_end)
 }
 END_TEST
 
-/* Nobody waits where nothing reads the buffer: one of two handles is released; what is copied is another one. */
+/* Nobody waits where nothing reads the buffer: one of two handles is released; what is copied is
+ * another one. */
 START_TEST(nothing_to_wait_for)
 {
     static uint8_t elsewhere[3 * 4096];

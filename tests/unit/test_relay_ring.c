@@ -1,5 +1,5 @@
-/* Staging memory that is short: rings that are full or too small, lanes that are lent, engines that fail, paths that
- * leave the plan. */
+/* Staging memory that is short: rings that are full or too small, lanes that are lent, engines that
+ * fail, paths that leave the plan. */
 #include "tests/unit/relay_rig.h"
 
 #define RING 16384u
@@ -45,8 +45,8 @@ START_TEST(full_ring_is_waited_for)
 }
 END_TEST
 
-/* As large as the ring: staged, wherever the ring stands. Larger: in parts of that size, and over the NIC that takes
- * the memory where these would be too many. */
+/* As large as the ring: staged, wherever the ring stands. Larger: in parts of that size, and over
+ * the NIC that takes the memory where these would be too many. */
 START_TEST(part_as_large_as_the_ring)
 {
     relay_start(2, 1, 8 * 2048, (const char *[]){"NCCL_R2_RELAY=host", NULL});
@@ -99,8 +99,8 @@ START_TEST(parts_can_move_to_a_staged_path)
 }
 END_TEST
 
-/* Host memory, which every NIC takes, and empty messages need no copy; on a path with a lane they go as two work
- * requests where others would. */
+/* Host memory, which every NIC takes, and empty messages need no copy; on a path with a lane they
+ * go as two work requests where others would. */
 START_TEST(what_needs_no_copy)
 {
     struct ib_mr *mr;
@@ -156,7 +156,8 @@ static void lanes_put(struct ib_relay_lane **lane, int n)
     }
 }
 
-/* None is left: parts go over a NIC that takes the memory; where there is none they wait for one that is back. */
+/* None is left: parts go over a NIC that takes the memory; where there is none they wait for one
+ * that is back. */
 START_TEST(all_lanes_are_lent)
 {
     struct ib_relay_lane *other[R2_RELAY_LANES];
@@ -249,10 +250,13 @@ END_TEST
 
 /* --- a driver that hangs --- */
 
-/* Neither end can fence: what was posted may read the ring still, and nobody gets it before the hold is over. */
+/* Neither end can fence: what was posted may read the ring still, and nobody gets it before the
+ * hold is over. */
 START_TEST(soft_fence_keeps_the_ring)
 {
-    relay_start(2, 1, 0, (const char *[]){"NCCL_R2_RELAY=host", "NCCL_R2_T_DEAD=1000", "NCCL_R2_T_PACKET=500", NULL});
+    relay_start(2, 1, 0,
+                (const char *[]){"NCCL_R2_RELAY=host", "NCCL_R2_T_DEAD=1000",
+                                 "NCCL_R2_T_PACKET=500", NULL});
     recv_burst(1, 5000);
     fire("*:n0 hang");
     send_burst(1);
@@ -278,7 +282,8 @@ END_TEST
 
 /* --- an engine that fails --- */
 
-/* A copy that is refused: the path goes down, another carries, and that NIC's staging memory is not used again. */
+/* A copy that is refused: the path goes down, another carries, and that NIC's staging memory is not
+ * used again. */
 START_TEST(engine_refuses_a_copy)
 {
     relay_start(2, 1, 0, (const char *[]){"NCCL_R2_RELAY=host", SHORT, NULL});
@@ -304,7 +309,8 @@ static int sender_failed(struct rig *r)
     return r->side[0].status != R2_OK;
 }
 
-/* One that does not say any more what runs: the connection ends with that reason, and the ring stays where it is. */
+/* One that does not say any more what runs: the connection ends with that reason, and the ring
+ * stays where it is. */
 START_TEST(engine_does_not_know)
 {
     relay_start(2, 1, 0, (const char *[]){"NCCL_R2_RELAY=host", NULL});

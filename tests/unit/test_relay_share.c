@@ -1,4 +1,5 @@
-/* Weights of paths by way of staging memory: they are of the links that are used, and follow when buffers appear. */
+/* Weights of paths by way of staging memory: they are of the links that are used, and follow when
+ * buffers appear. */
 #include "tests/unit/relay_rig.h"
 
 #include "plugin/r2_balance_int.h"
@@ -11,16 +12,21 @@ static void board(unsigned bus, int node, int first, int nics)
     int port = fn_on(bus, 1, -1, root, 0x060400, 0x1000, node);
     int up = fn_on(bus + 1, 0, port, root, 0x060400, 0x1000, node);
 
-    ck_assert_int_ge(topo_gpu_add(&t, fn_on(bus + 8, 0, fn_on(bus + 2, 0, up, root, 0x060400, 0x1000, node), root, 0x030200, 0x10de, node)), 0);
+    ck_assert_int_ge(
+        topo_gpu_add(&t, fn_on(bus + 8, 0, fn_on(bus + 2, 0, up, root, 0x060400, 0x1000, node),
+                               root, 0x030200, 0x10de, node)),
+        0);
     for (int i = 0; i < nics; i++) {
         char name[16];
 
         snprintf(name, sizeof(name), "fab%d", first + i);
-        nic_on(name, bus + 9 + (unsigned)i, fn_on(bus + 2, 1 + (unsigned)i, up, root, 0x060400, 0x1000, node), root, node);
+        nic_on(name, bus + 9 + (unsigned)i,
+               fn_on(bus + 2, 1 + (unsigned)i, up, root, 0x060400, 0x1000, node), root, node);
     }
 }
 
-/* Two sockets with a GPU each: fab0 and fab1 beside GPU 0, fab2 beside GPU 1; @nvlink Mb/s between the GPUs. */
+/* Two sockets with a GPU each: fab0 and fab1 beside GPU 0, fab2 beside GPU 1; @nvlink Mb/s between
+ * the GPUs. */
 static void machine(uint32_t nvlink)
 {
     char why[300];
@@ -43,7 +49,8 @@ static int share(int p)
     return share_of(comm(0), p);
 }
 
-/* Percent for NIC 2, which is reached at @mbps, beside NIC 1, whose PCI link has less than its port. */
+/* Percent for NIC 2, which is reached at @mbps, beside NIC 1, whose PCI link has less than its
+ * port. */
 static int second(uint32_t mbps)
 {
     uint32_t first = topo_link_mbps(320, 16);
@@ -51,11 +58,13 @@ static int second(uint32_t mbps)
     return (int)(100 * mbps / (first + mbps));
 }
 
-#define SHARE_IS(p, want) ck_assert_msg(abs(share(p) - (want)) <= 1, "path %d has %d %%, not %d", p, share(p), want)
+#define SHARE_IS(p, want)                                                                          \
+    ck_assert_msg(abs(share(p) - (want)) <= 1, "path %d has %d %%, not %d", p, share(p), want)
 
 /*
- * NIC 0 is lost. Straight, GPU 0 reaches NIC 2 through host bridges, at 58 % of its port; by way of the host at what the sockets have
- * between them; by way of GPU 1 at what NVLink has, or its PCI link.
+ * NIC 0 is lost. Straight, GPU 0 reaches NIC 2 through host bridges, at 58 % of its port; by way of
+ * the host at what the sockets have between them; by way of GPU 1 at what NVLink has, or its PCI
+ * link.
  */
 #define BRIDGE (400000 * BALANCE_BRIDGE_PERCENT / 100)
 static const struct relay_row {

@@ -37,7 +37,8 @@ static void machine_read(const char *name, int links)
 
     tool_path(build, sizeof(build));
     ck_assert_ptr_nonnull(mkdtemp(tree));
-    snprintf(command, sizeof(command), "'%s/topo_make' tests/topo/machines/%s.machine %s", build, name, tree);
+    snprintf(command, sizeof(command), "'%s/topo_make' tests/topo/machines/%s.machine %s", build,
+             name, tree);
     ck_assert_msg(system(command) == 0, "%s", command);
     ck_assert_int_eq(topo_io_open(&io, tree), 0);
     ck_assert_msg(topo_sysfs_read(&io, &t, why, sizeof(why)) == 0, "%s", why);
@@ -84,25 +85,38 @@ static char said(int gpu, int nic, int registered)
 {
     struct r2_relay_way way = r2_relay_way_get(&ways, gpu, number_of(nic), registered);
 
-    return (char)(way.kind == R2_RELAY_NONE ? '.' : way.kind == R2_RELAY_HOST ? 'h' : '0' + way.relay);
+    return (char)(way.kind == R2_RELAY_NONE   ? '.'
+                  : way.kind == R2_RELAY_HOST ? 'h'
+                                              : '0' + way.relay);
 }
 
 static const struct machine_row {
     const char *name;
     int links, mode;
-    const char *way[8]; /* of each GPU, a letter per NIC; the last that is there is for those behind it, too */
+    const char *way[8]; /* of each GPU, a letter per NIC; the last that is there is for those behind
+                           it, too */
 } row[] = {
-    /* two sockets of four nodes: the link between sockets has less than a NIC, those within a socket have as much; no
-       GPU is beside NICs 4 and 5 */
-    {"dgx-a100", 1, R2_VIA_GPU, {"......4466", "......4466", "......4466", "......4466", "0022......"}},
+    /* two sockets of four nodes: the link between sockets has less than a NIC, those within a
+       socket have as much; no GPU is beside NICs 4 and 5 */
+    {"dgx-a100",
+     1,
+     R2_VIA_GPU,
+     {"......4466", "......4466", "......4466", "......4466", "0022......"}},
     {"dgx-a100", 0, R2_VIA_GPU, {".........."}},
     {"dgx-a100",
      1,
      R2_VIA_HOST,
-     {"..hhhhhhhh", "..hhhhhhhh", "hh..hhhhhh", "hh..hhhhhh", "hhhhhh..hh", "hhhhhh..hh", "hhhhhhhh.."}},
-    {"dgx-h100", 1, R2_VIA_GPU, {"......4..567", "......4..567", "......4..567", "......4..567", "0..123......"}},
+     {"..hhhhhhhh", "..hhhhhhhh", "hh..hhhhhh", "hh..hhhhhh", "hhhhhh..hh", "hhhhhh..hh",
+      "hhhhhhhh.."}},
+    {"dgx-h100",
+     1,
+     R2_VIA_GPU,
+     {"......4..567", "......4..567", "......4..567", "......4..567", "0..123......"}},
     {"dgx-h100", 0, R2_VIA_GPU, {"............"}},
-    {"dgx-h100", 0, R2_VIA_HOST, {"......hhhhhh", "......hhhhhh", "......hhhhhh", "......hhhhhh", "hhhhhh......"}},
+    {"dgx-h100",
+     0,
+     R2_VIA_HOST,
+     {"......hhhhhh", "......hhhhhh", "......hhhhhh", "......hhhhhh", "hhhhhh......"}},
     {"one-side", 0, R2_VIA_GPU, {".."}}, /* no NVLink there */
     {"one-side", 0, R2_VIA_HOST, {"..", "..", "hh"}},
     {"cloud-vm", 0, R2_VIA_GPU, {".."}}, /* nothing says that any way is a bad one */
@@ -133,7 +147,8 @@ START_TEST(ways_of_machines)
 }
 END_TEST
 
-/* What is not known is straight where the NIC takes the memory, and by way of the host where it does not. */
+/* What is not known is straight where the NIC takes the memory, and by way of the host where it
+ * does not. */
 START_TEST(ways_of_what_is_not_known)
 {
     r2_relay_ways_make(&ways, &nics, NULL, R2_VIA_GPU);
@@ -165,7 +180,8 @@ static struct r2_ways w;
 
 static const struct r2_way *way_of(int from, int to, int staged)
 {
-    return staged ? &w.staged[number_of(from)][number_of(to)] : &w.way[number_of(from)][number_of(to)];
+    return staged ? &w.staged[number_of(from)][number_of(to)]
+                  : &w.way[number_of(from)][number_of(to)];
 }
 
 static int has(const struct r2_way *way, int link)
@@ -198,8 +214,8 @@ static int in_common(const struct r2_way *a, const struct r2_way *b)
     return n;
 }
 
-/* A relay's links are what counts, not those between the sockets: NVLink out of the one GPU and into the other, PCI behind it. NICs 0 and 1 have GPUs 0
- * and 1, NICs 6 and 9 GPUs 4 and 5. */
+/* A relay's links are what counts, not those between the sockets: NVLink out of the one GPU and
+ * into the other, PCI behind it. NICs 0 and 1 have GPUs 0 and 1, NICs 6 and 9 GPUs 4 and 5. */
 START_TEST(links_by_way_of_a_gpu)
 {
     const struct r2_way *way;
@@ -216,10 +232,14 @@ START_TEST(links_by_way_of_a_gpu)
     ck_assert(has_capacity(way, nvlink));
     ck_assert_uint_gt(way->reach, way_of(0, 6, 0)->reach);
     ck_assert_int_eq(way->n, 4);
-    ck_assert_int_eq(in_common(way, way_of(0, 9, 1)), 1);          /* NVLink out of GPU 0 */
-    ck_assert_int_eq(in_common(way, way_of(3, 6, 1)), 3);          /* all but that */
-    ck_assert_int_eq(in_common(way, way_of(6, 6, 0)), 2);          /* PCI of GPU 4 and of its NIC: shared with what that one sends */
-    ck_assert_int_eq(way_of(0, 3, 1)->n, way_of(0, 3, 0)->n - 1); /* straight, if the NIC refuses: through memory, without the bridge's limit */
+    ck_assert_int_eq(in_common(way, way_of(0, 9, 1)), 1); /* NVLink out of GPU 0 */
+    ck_assert_int_eq(in_common(way, way_of(3, 6, 1)), 3); /* all but that */
+    ck_assert_int_eq(in_common(way, way_of(6, 6, 0)),
+                     2); /* PCI of GPU 4 and of its NIC: shared with what that one sends */
+    ck_assert_int_eq(
+        way_of(0, 3, 1)->n,
+        way_of(0, 3, 0)->n -
+            1); /* straight, if the NIC refuses: through memory, without the bridge's limit */
     r2_ways_make(&w, &nics, &t, R2_VIA_NONE);
     ck_assert_int_eq(memcmp(&w.way, &w.staged, sizeof(w.way)), 0);
 }
@@ -241,7 +261,8 @@ END_TEST
 
 #define FAST 0xe79u /* the NICs of dgx-h100 with 400 Gb/s: all but 1, 2, 7 and 8 */
 
-/* A process that starts while a port is down stages as all others do, and weighs alike; what slower NICs do that it does not use is no guess for the port. */
+/* A process that starts while a port is down stages as all others do, and weighs alike; what slower
+ * NICs do that it does not use is no guess for the port. */
 START_TEST(ways_with_a_port_that_is_down)
 {
     static struct r2_relay_ways want_ways;
@@ -249,7 +270,8 @@ START_TEST(ways_with_a_port_that_is_down)
 
     machine_read("dgx-h100", 1);
     nics_use(FAST);
-    t.pci[t.gpu[0].pci].mbps = 96000; /* so that what is needed matters inside the node, too: GPU 1 reaches NIC 3 at more */
+    t.pci[t.gpu[0].pci].mbps = 96000; /* so that what is needed matters inside the node, too: GPU 1
+                                         reaches NIC 3 at more */
     r2_relay_ways_make(&want_ways, &nics, &t, R2_VIA_GPU);
     r2_ways_make(&want, &nics, &t, R2_VIA_GPU);
     ck_assert_int_eq(want_ways.way[0][number_of(3)].kind, R2_RELAY_GPU);
@@ -271,7 +293,8 @@ START_TEST(ways_with_a_port_that_is_down)
 }
 END_TEST
 
-/* NICs 3 and 10 are beside GPUs 1 and 6; GPU 0, which has none, has NIC 3 for its best, too, from another root. */
+/* NICs 3 and 10 are beside GPUs 1 and 6; GPU 0, which has none, has NIC 3 for its best, too, from
+ * another root. */
 START_TEST(origin_is_the_gpu_beside)
 {
     machine_read("dgx-h100", 1);

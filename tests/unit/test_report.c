@@ -1,5 +1,5 @@
-/* What a process says of itself: whole instances over the fabric, and what stands in their statistics and events after
- * each thing that happens to them. */
+/* What a process says of itself: whole instances over the fabric, and what stands in their
+ * statistics and events after each thing that happens to them. */
 #include "tests/unit/report_rig.h"
 
 /* --- healthy --- */
@@ -87,8 +87,8 @@ START_TEST(what_is_kept_is_counted)
 }
 END_TEST
 
-/* Some at a time, so that nothing waits for it; and all of them in the end, and their records are free when they have
- * gone. */
+/* Some at a time, so that nothing waits for it; and all of them in the end, and their records are
+ * free when they have gone. */
 START_TEST(many_connections)
 {
     static struct r2_comm *more[R2_STAT_CONNS];
@@ -137,7 +137,8 @@ START_TEST(an_idle_process_is_not_woken)
     ck_assert_ptr_null(r2_comm_first(rig->side[0].inst));
     rig_enter(&rig->side[0]);
     ck_assert_uint_eq(r2_inst_service_step(rig->side[0].inst), UINT64_MAX);
-    ck_assert_int_eq(r2_stat_read(r2_stat_path(report(0)->stat), geteuid(), &v, why, sizeof(why)), 1);
+    ck_assert_int_eq(r2_stat_read(r2_stat_path(report(0)->stat), geteuid(), &v, why, sizeof(why)),
+                     1);
     ck_assert_int_eq(v.conns, 0);                     /* the record of what is gone is free */
     ck_assert_uint_eq(v.nic[0].sent, sizeof(out[0])); /* what it carried is not forgotten */
     r2_stat_view_free(&v);
@@ -194,7 +195,8 @@ START_TEST(a_nic_goes_down_and_comes_back)
     v = look(0);
     ck_assert_int_eq(v->nic[0].state, R2_STAT_NIC_UP);
     ck_assert_uint_eq(v->nic[0].moved, 0);
-    ck_assert_uint_eq(v->nic[0].sent + v->nic[1].sent, v->conn[0].bytes); /* the old life's are in both */
+    ck_assert_uint_eq(v->nic[0].sent + v->nic[1].sent,
+                      v->conn[0].bytes); /* the old life's are in both */
     ck_assert_uint_eq(v->conn[0].path[0].life, 2);
     ck_assert_ptr_nonnull(event_find(v, R2_EVENT_FAILBACK));
     ck_assert_uint_eq(v->who.capacity_up, 2);
@@ -219,8 +221,9 @@ START_TEST(a_blackhole_is_seen_though_the_port_is_up)
     ck_assert_int_eq(v->nic[0].state, R2_STAT_NIC_UP);
     ck_assert_uint_eq(v->nic[0].moved, 1);
     ck_assert_uint_eq(v->who.capacity_up, 1);
-    ck_assert_msg(strncmp(v->nic[0].trouble, "stall", 5) == 0 || strncmp(v->nic[0].trouble, "peer", 4) == 0, "%s",
-                  v->nic[0].trouble);
+    ck_assert_msg(strncmp(v->nic[0].trouble, "stall", 5) == 0 ||
+                      strncmp(v->nic[0].trouble, "peer", 4) == 0,
+                  "%s", v->nic[0].trouble);
     e = event_find(v, R2_EVENT_SWITCH);
     ck_assert_ptr_nonnull(e);
     ck_assert_int_ge(e->stall_ns, 15 * RIG_MS); /* at least what the watchdog waits for */
@@ -228,7 +231,8 @@ START_TEST(a_blackhole_is_seen_though_the_port_is_up)
 }
 END_TEST
 
-/* The sender's parts arrive over the other NIC at once; what the dead one may still write into is kept from NCCL. */
+/* The sender's parts arrive over the other NIC at once; what the dead one may still write into is
+ * kept from NCCL. */
 START_TEST(what_a_hold_keeps_is_a_stall)
 {
     const struct r2_stat_event *e;
@@ -247,7 +251,8 @@ START_TEST(what_a_hold_keeps_is_a_stall)
     e = event_find(v, R2_EVENT_SWITCH);
     ck_assert_ptr_nonnull(e);
     ck_assert_int_le(e->stall_ns, (int64_t)took);
-    ck_assert_int_ge(e->stall_ns, (int64_t)(took / 2)); /* from the fault, which the watchdog had to find */
+    ck_assert_int_ge(e->stall_ns,
+                     (int64_t)(took / 2)); /* from the fault, which the watchdog had to find */
     ck_assert_uint_eq(v->who.stall_max_ns / 1000, (uint64_t)e->stall_ns / 1000);
     v = look(0);
     ck_assert_uint_lt(v->who.stall_max_ns, took / 2); /* the sender's is another */
@@ -265,7 +270,8 @@ static int both_say_f03(struct rig *r)
     return 1;
 }
 
-/* Nobody can tell which part it is. Who was told of it says so within a second of who found it, and no longer than until somebody can. */
+/* Nobody can tell which part it is. Who was told of it says so within a second of who found it, and
+ * no longer than until somebody can. */
 START_TEST(a_part_that_is_not_known_has_its_code_at_both_ends)
 {
     const struct r2_stat_view *v;
@@ -280,7 +286,8 @@ START_TEST(a_part_that_is_not_known_has_its_code_at_both_ends)
     from = rig_now(rig);
     end_message();
     ck_assert(rig_until(rig, both_say_f03, 2 * RIG_S));
-    ck_assert_msg(rig_now(rig) - from < 1200 * RIG_MS, "%llu ms", (unsigned long long)((rig_now(rig) - from) / RIG_MS));
+    ck_assert_msg(rig_now(rig) - from < 1200 * RIG_MS, "%llu ms",
+                  (unsigned long long)((rig_now(rig) - from) / RIG_MS));
     for (int i = 0; i < 2; i++) {
         const struct r2_stat_event *e;
 
@@ -291,7 +298,8 @@ START_TEST(a_part_that_is_not_known_has_its_code_at_both_ends)
         ck_assert_str_eq(e->nic, "fab0");
         ck_assert_int_eq(strncmp(v->nic[0].blamed, "R2-F03 ", 7), 0);
     }
-    ck_assert((strstr(rig->last_warn[0], "R2-F03 ") == NULL) != (strstr(rig->last_warn[1], "R2-F03 ") == NULL)); /* one warning */
+    ck_assert((strstr(rig->last_warn[0], "R2-F03 ") == NULL) !=
+              (strstr(rig->last_warn[1], "R2-F03 ") == NULL)); /* one warning */
     s = r2_subject_nic(rig->side[1].inst, 0);
     news_put(1, &s, PROBE_BLAME_LOCAL_LINK);
     v = look(1);
@@ -301,7 +309,8 @@ START_TEST(a_part_that_is_not_known_has_its_code_at_both_ends)
 }
 END_TEST
 
-/* The fabric loses what is under way, for a moment, and RC repeats it when its time-out is over: nothing has failed, and it is not nothing. */
+/* The fabric loses what is under way, for a moment, and RC repeats it when its time-out is over:
+ * nothing has failed, and it is not nothing. */
 START_TEST(a_stall_without_a_fault)
 {
     const struct r2_stat_event *e;
@@ -340,7 +349,8 @@ START_TEST(a_stall_without_a_fault)
 }
 END_TEST
 
-/* What waits for the other process is no stall: no receive is there; or it is, all is written, and nobody looks at it. */
+/* What waits for the other process is no stall: no receive is there; or it is, all is written, and
+ * nobody looks at it. */
 START_TEST(a_slow_process_is_no_stall)
 {
     const struct r2_stat_view *v;

@@ -6,7 +6,8 @@
 
 /* --- what others found out --- */
 
-/* A port of the peer's: our NIC is well, and says whose fault it is; the peer's own does not put it on us. */
+/* A port of the peer's: our NIC is well, and says whose fault it is; the peer's own does not put it
+ * on us. */
 START_TEST(a_failure_at_the_other_end_is_told_apart)
 {
     const struct r2_stat_event *e;
@@ -30,7 +31,8 @@ START_TEST(a_failure_at_the_other_end_is_told_apart)
     snprintf(mine, sizeof(mine), "host%d:fab0 port or cable, says host%d", !_i, !_i);
     ck_assert_str_eq(e->text, mine);
     ck_assert_str_eq(e->peer_nic, "fab0");
-    ck_assert_str_eq(e->nic, "fab0"); /* one of the two ends has a cross pair from its other NIC to that port */
+    ck_assert_str_eq(
+        e->nic, "fab0"); /* one of the two ends has a cross pair from its other NIC to that port */
     v = look(!_i);
     ck_assert_uint_eq(v->nic[0].theirs, 0);
     ck_assert_ptr_null(event_find(v, R2_EVENT_NEWS)); /* it has found out itself */
@@ -50,11 +52,13 @@ START_TEST(a_failure_at_the_other_end_is_told_apart)
 }
 END_TEST
 
-/* Nobody's port is down, and what others say decides: our end, the way between, theirs. Taken back, it stays until the path does. */
+/* Nobody's port is down, and what others say decides: our end, the way between, theirs. Taken back,
+ * it stays until the path does. */
 START_TEST(a_word_says_whose_fault_a_silence_is)
 {
     static const char *const texts[] = {"its NIC", "host1:fab0 path", "host1:fab0 port or cable"};
-    static const enum probe_blame blames[] = {PROBE_BLAME_LOCAL_NIC, PROBE_BLAME_PATH, PROBE_BLAME_LOCAL_LINK};
+    static const enum probe_blame blames[] = {PROBE_BLAME_LOCAL_NIC, PROBE_BLAME_PATH,
+                                              PROBE_BLAME_LOCAL_LINK};
     const struct r2_stat_view *v;
     struct probe_subject s;
     struct r2_pair *pair;
@@ -86,7 +90,8 @@ START_TEST(a_word_says_whose_fault_a_silence_is)
 }
 END_TEST
 
-/* A path that stays down for what is known: that the peer's process stands still for a moment later on is not why. */
+/* A path that stays down for what is known: that the peer's process stands still for a moment later
+ * on is not why. */
 START_TEST(a_process_that_stands_still_later_is_no_reason)
 {
     const struct r2_stat_view *v;
@@ -115,7 +120,8 @@ START_TEST(a_process_that_stands_still_later_is_no_reason)
 }
 END_TEST
 
-/* What does not concern a pair of this process is for the job's log: a large job's history would be of nothing else. */
+/* What does not concern a pair of this process is for the job's log: a large job's history would be
+ * of nothing else. */
 START_TEST(far_away_is_not_kept)
 {
     const struct r2_stat_view *v;
@@ -151,7 +157,8 @@ END_TEST
 /* A verdict's cause is a list of what was measured. */
 START_TEST(a_cause_is_not_cut_in_the_middle)
 {
-    static const char how[] = "no-answer,pair:silent,our-loop:ok,our-aux:silent,its-loop:ok,its-aux:ok";
+    static const char how[] =
+        "no-answer,pair:silent,our-loop:ok,our-aux:silent,its-loop:ok,its-aux:ok";
     struct r2_report_verdict verdict = {.nic = -1, .how = how};
     char longer[200] = "";
     const struct r2_stat_event *e;
@@ -199,7 +206,8 @@ START_TEST(a_verdict_stands_at_its_nic)
     first = r2_report_verdict(rig->side[0].inst, &verdict);
     v = look(0);
     snprintf(want, sizeof(want), "\"seq\":%llu,", (unsigned long long)first);
-    ck_assert_msg(strstr(lines(), want) != NULL, "no %s in %s", want, lines()); /* that is the number of its line */
+    ck_assert_msg(strstr(lines(), want) != NULL, "no %s in %s", want,
+                  lines()); /* that is the number of its line */
     ck_assert_str_eq(v->nic[1].blamed, "R2-L02 fab1/1 cable");
     ck_assert_str_eq(v->nic[0].blamed, "");
     e = event_find(v, R2_EVENT_VERDICT);
@@ -207,14 +215,19 @@ START_TEST(a_verdict_stands_at_its_nic)
     ck_assert_str_eq(e->code, "R2-L02");
     ck_assert_str_eq(e->text, "fab1/1 cable"); /* the code has a place of its own */
     ck_assert_ptr_nonnull(strstr(
-        lines(), "\"evidence\":[\"loop ok\",\"aux timeout\"],\"action\":\"moved\",\"recommend\":\"drain-after-job\""));
-    ck_assert_ptr_nonnull(strstr(lines(), "\"counters_delta\":{\"link_downed\":1,\"symbol_error\":41},\"confidence\":90"));
+        lines(),
+        "\"evidence\":[\"loop ok\",\"aux timeout\"],\"action\":\"moved\",\"recommend\":\"drain-after-job\""));
+    ck_assert_ptr_nonnull(strstr(
+        lines(), "\"counters_delta\":{\"link_downed\":1,\"symbol_error\":41},\"confidence\":90"));
     ck_assert_ptr_null(strstr(lines(), "revises"));
     verdict.revises = "R2-F03";
     verdict.revises_seq = first;
     ck_assert_uint_eq(r2_report_verdict(rig->side[0].inst, &verdict), first + 1);
     look(0);
-    snprintf(want, sizeof(want), "\"code\":\"R2-L02\",\"blame\":\"our port or cable\",\"revises\":{\"code\":\"R2-F03\",\"seq\":%llu}", (unsigned long long)first);
+    snprintf(
+        want, sizeof(want),
+        "\"code\":\"R2-L02\",\"blame\":\"our port or cable\",\"revises\":{\"code\":\"R2-F03\",\"seq\":%llu}",
+        (unsigned long long)first);
     ck_assert_msg(strstr(lines(), want) != NULL, "no %s in %s", want, lines());
     verdict.revises = NULL;
     verdict.nic = -1; /* none of ours */

@@ -28,8 +28,9 @@ static void begin(const char *name, const char *value)
     char why[256];
 
     r2_config_defaults(&cfg);
-    if (name)
+    if (name) {
         ck_assert_int_eq(r2_config_set(&cfg, name, value, why, sizeof(why)), 0);
+    }
     memset(conn, 0, sizeof(conn));
     duo_create(&d, 2, 0, &cfg);
     duo_run(&d, 10 * DUO_MS);
@@ -45,27 +46,33 @@ static int connect_all(int n, uint64_t limit, void (*meanwhile)(void))
 
     begun = duo_now(&d);
     ck_assert_int_eq(r2_net_listen(d.end[1].inst, 0, handle, &listen), R2_OK);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         memcpy(conn[i].handle, handle, sizeof(handle));
+    }
     while (left > 0 && duo_now(&d) < begun + limit) {
         for (int i = 0; i < n; i++) {
-            if (conn[i].tx)
+            if (conn[i].tx) {
                 continue;
-            if (r2_net_connect(d.end[0].inst, 0, conn[i].handle, &conn[i].tx) != R2_OK)
+            }
+            if (r2_net_connect(d.end[0].inst, 0, conn[i].handle, &conn[i].tx) != R2_OK) {
                 return 0;
+            }
             conn[i].tx_at = duo_now(&d);
             left -= conn[i].tx != NULL;
         }
         while (taken < n) {
-            if (r2_net_accept(listen, &conn[taken].rx) != R2_OK)
+            if (r2_net_accept(listen, &conn[taken].rx) != R2_OK) {
                 return 0;
-            if (conn[taken].rx == NULL)
+            }
+            if (conn[taken].rx == NULL) {
                 break;
+            }
             taken++;
             left--;
         }
-        if (meanwhile)
+        if (meanwhile) {
             meanwhile();
+        }
         duo_run(&d, STEP);
     }
     return left == 0;
@@ -75,9 +82,10 @@ static int with_paths(int n, int paths)
 {
     int count = 0;
 
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         count += __builtin_popcount(conn[i].tx->link.up) == paths &&
                  __builtin_popcount(conn[i].rx->link.up) == paths;
+    }
     return count;
 }
 
@@ -113,8 +121,9 @@ END_TEST
 
 static void hang_after_2s(void)
 {
-    if (duo_now(&d) >= begun + 2000 * DUO_MS)
+    if (duo_now(&d) >= begun + 2000 * DUO_MS) {
         d.stuck[1] = 1u << 1;
+    }
 }
 
 /* The same after two seconds of work: 3 s count from the last job that came back, and who was
@@ -127,10 +136,11 @@ START_TEST(a_device_that_hangs_later)
     d.job_ns = 20 * DUO_MS;
     d.device_ns[0] = DUO_MS;
     ck_assert(connect_all(256, 60000 * DUO_MS, hang_after_2s));
-    for (int i = 0; i < 256; i++)
+    for (int i = 0; i < 256; i++) {
         ck_assert(
             __builtin_popcount(conn[i].tx->link.up) == 2 ||
             (conn[i].tx_at >= begun + 4900 * DUO_MS && conn[i].tx_at <= begun + 8500 * DUO_MS));
+    }
     both = with_paths(256, 2);
     ck_assert_int_eq(both + with_paths(256, 1), 256);
 }

@@ -9,17 +9,19 @@ static const struct {
     size_t len;
     uint64_t want;
 } known[] = {
-    {0, 0x726fdb47dd0e0e31u}, {1, 0x74f839c593dc67fdu},  {2, 0x0d6c8009d9a94f5au},  {3, 0x85676696d7fb7e2du},
-    {4, 0xcf2794e0277187b7u}, {5, 0x18765564cd99a68du},  {6, 0xcbc9466e58fee3ceu},  {7, 0xab0200f58b01d137u},
-    {8, 0x93f5f5799a932462u}, {15, 0xa129ca6149be45e5u}, {63, 0x958a324ceb064572u},
+    {0, 0x726fdb47dd0e0e31u},  {1, 0x74f839c593dc67fdu},  {2, 0x0d6c8009d9a94f5au},
+    {3, 0x85676696d7fb7e2du},  {4, 0xcf2794e0277187b7u},  {5, 0x18765564cd99a68du},
+    {6, 0xcbc9466e58fee3ceu},  {7, 0xab0200f58b01d137u},  {8, 0x93f5f5799a932462u},
+    {15, 0xa129ca6149be45e5u}, {63, 0x958a324ceb064572u},
 };
 
 static struct r2_siphash_key counting_key(void)
 {
     uint8_t bytes[16];
 
-    for (int i = 0; i < 16; i++)
+    for (int i = 0; i < 16; i++) {
         bytes[i] = (uint8_t)i;
+    }
     return r2_siphash_key(bytes);
 }
 
@@ -27,8 +29,9 @@ START_TEST(known_answers)
 {
     uint8_t text[64];
 
-    for (int i = 0; i < 64; i++)
+    for (int i = 0; i < 64; i++) {
         text[i] = (uint8_t)i;
+    }
     ck_assert_uint_eq(r2_siphash(counting_key(), text, known[_i].len), known[_i].want);
 }
 END_TEST
@@ -68,8 +71,9 @@ START_TEST(any_alignment)
 {
     uint8_t room[64 + 8], text[64];
 
-    for (int i = 0; i < 64; i++)
+    for (int i = 0; i < 64; i++) {
         text[i] = (uint8_t)(i * 7);
+    }
     for (int shift = 0; shift < 8; shift++) {
         memcpy(room + shift, text, sizeof(text));
         ck_assert_uint_eq(r2_siphash(counting_key(), room + shift, sizeof(text)),

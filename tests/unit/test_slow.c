@@ -1,6 +1,7 @@
 /*
- * NICs that are slow without failing (docs/design-slow.md): a process for each NIC, as with a GPU each, whose connections are never idle; their NICs' rates
- * change. Whole instances on the in-process fabric with boards; virtual time.
+ * NICs that are slow without failing (docs/design-slow.md): a process for each NIC, as with a GPU
+ * each, whose connections are never idle; their NICs' rates change. Whole instances on the
+ * in-process fabric with boards; virtual time.
  */
 #include "tests/unit/suite.h" /* before the rig, whose names its parameters have */
 #include "tests/unit/watch_rig.h"
@@ -10,11 +11,11 @@
 #include "plugin/r2_balance.h"
 #include "plugin/r2_host.h"
 
-#define NICS   3
-#define RATE   12000000ull
-#define SIZE   65536
-#define DEPTH  8
-#define S      RIG_S
+#define NICS  3
+#define RATE  12000000ull
+#define SIZE  65536
+#define DEPTH 8
+#define S     RIG_S
 
 struct proc {
     struct rig *rig;
@@ -25,7 +26,8 @@ struct proc {
 static struct proc proc[NICS];
 static uint8_t from[NICS][SIZE], to[NICS][SIZE * DEPTH];
 static char dir[2][64];
-static unsigned gap_us; /* between operations of 16 messages each, which all processes begin together; 0: no operations, but streams */
+static unsigned gap_us; /* between operations of 16 messages each, which all processes begin
+                           together; 0: no operations, but streams */
 static unsigned ops;
 
 static void boards_open(struct rig *r)
@@ -96,9 +98,11 @@ static void feed(struct proc *p, uint8_t *data, uint8_t *room, unsigned limit)
 {
     struct rig_side *s = &p->rig->side[0], *r = &p->rig->side[1];
 
-    while (r->tail - r->head < DEPTH && rig_irecv1(p->rig, room + r->tail % DEPTH * SIZE, SIZE, 0, p->r_mr) >= 0) {
+    while (r->tail - r->head < DEPTH &&
+           rig_irecv1(p->rig, room + r->tail % DEPTH * SIZE, SIZE, 0, p->r_mr) >= 0) {
     }
-    while (p->sent < limit && s->tail - s->head < DEPTH && rig_isend(p->rig, data, SIZE, 0, p->s_mr) >= 0) {
+    while (p->sent < limit && s->tail - s->head < DEPTH &&
+           rig_isend(p->rig, data, SIZE, 0, p->s_mr) >= 0) {
         p->sent++;
     }
     ck_assert_int_eq(s->status, R2_OK);
@@ -160,7 +164,8 @@ static void untouched(void)
 
 static const char *const quiet[] = {QUIET_RC, NULL};
 
-/* A NIC falls to a fifth of its rate: within a second others carry a part; when it recovers, they do not any more. */
+/* A NIC falls to a fifth of its rate: within a second others carry a part; when it recovers, they
+ * do not any more. */
 static void falls_and_returns(void)
 {
     const struct r2_comm *c;
@@ -211,7 +216,8 @@ START_TEST(a_slow_nic_half_the_time)
 }
 END_TEST
 
-/* Both parts are of the same limit: here that of the pair, half of the port's. Else the NIC would count for twice what it carries. */
+/* Both parts are of the same limit: here that of the pair, half of the port's. Else the NIC would
+ * count for twice what it carries. */
 START_TEST(measured_by_one_limit)
 {
     const struct r2_flow *f;
@@ -233,7 +239,8 @@ START_TEST(measured_by_one_limit)
     f = &proc[0].rig->side[0].comm->flow;
     ck_assert_uint_gt(f->measured[0], 0);
     ck_assert_uint_ge(f->nic_measured[0], f->measured[0]);
-    ck_assert_msg(f->nic_measured[0] < f->measured[0] * 3 / 2, "the pair %u Mb/s, its NIC %u", f->measured[0], f->nic_measured[0]);
+    ck_assert_msg(f->nic_measured[0] < f->measured[0] * 3 / 2, "the pair %u Mb/s, its NIC %u",
+                  f->measured[0], f->nic_measured[0]);
     ck_assert_uint_eq(f->measured[1], 0);
     procs_stop();
 }
@@ -253,7 +260,8 @@ END_TEST
 /* Two fifths of its rate: slow or not by the option. */
 START_TEST(the_limit)
 {
-    procs_start((const char *[]){QUIET_RC, _i ? "NCCL_R2_SLOW_PERCENT=30" : "NCCL_R2_SLOW_PERCENT=60", NULL});
+    procs_start((const char *[]){QUIET_RC,
+                                 _i ? "NCCL_R2_SLOW_PERCENT=30" : "NCCL_R2_SLOW_PERCENT=60", NULL});
     gap_us = 2000;
     run(S);
     untouched();

@@ -1,4 +1,5 @@
-/* One direction of a rated port under users that poll, sleep, come late, stop and die; the clock is the test's. */
+/* One direction of a rated port under users that poll, sleep, come late, stop and die; the clock is
+ * the test's. */
 #include "tests/fabric/shm/seg_port.h"
 
 #include "tests/unit/suite.h"
@@ -14,7 +15,8 @@
 static struct seg_port port;
 static uint32_t seed;
 
-/* A process that has something to send from @from to @until; it asks when the port says, up to @late ns late, or every
+/* A process that has something to send from @from to @until; it asks when the port says, up to
+ * @late ns late, or every
  * @every ns whatever the port says. */
 struct user {
     uint64_t from, until, dur, late, every;
@@ -109,8 +111,8 @@ static void bound_check(uint64_t longest)
         }
     }
     ck_assert(progress);
-    ck_assert_msg(most <= SEG_PORT_AHEAD_NS + SEG_PORT_CREDIT_NS + longest, "%llu ns more than its time",
-                  (unsigned long long)most);
+    ck_assert_msg(most <= SEG_PORT_AHEAD_NS + SEG_PORT_CREDIT_NS + longest,
+                  "%llu ns more than its time", (unsigned long long)most);
     ck_assert_uint_gt(most, SEG_PORT_AHEAD_NS / 2); /* the bound was put to the test */
 }
 
@@ -144,13 +146,17 @@ START_TEST(rate_holds_however_late_users_wake)
 }
 END_TEST
 
-/* One polls, others sleep until the port says and wake up late; packets of one size and of several. */
+/* One polls, others sleep until the port says and wake up late; packets of one size and of several.
+ */
 START_TEST(users_share_alike)
 {
     struct user w[4] = {
         {.from = T0, .until = UINT64_MAX - 1, .dur = 80 * US, .every = 5 * US},
         {.from = T0 + 3 * MS, .until = UINT64_MAX - 1, .dur = 80 * US, .late = 250 * US},
-        {.from = T0 + 1 * MS, .until = UINT64_MAX - 1, .dur = _i ? 300 * US : 80 * US, .late = 100 * US},
+        {.from = T0 + 1 * MS,
+         .until = UINT64_MAX - 1,
+         .dur = _i ? 300 * US : 80 * US,
+         .late = 100 * US},
         {.from = T0 + 2 * MS, .until = UINT64_MAX - 1, .dur = _i ? 20 * US : 80 * US, .late = 1}};
     uint64_t before[4];
 
@@ -173,7 +179,8 @@ START_TEST(users_share_alike)
 }
 END_TEST
 
-/* A user that stops or dies while it waits holds nobody up; when it is back it makes up for the lead alone. */
+/* A user that stops or dies while it waits holds nobody up; when it is back it makes up for the
+ * lead alone. */
 START_TEST(absent_user_is_not_waited_for)
 {
     struct user w[2] = {{.from = T0, .until = UINT64_MAX - 1, .dur = 80 * US, .every = 5 * US},
@@ -206,8 +213,9 @@ START_TEST(idle_time_gives_nothing)
         ck_assert_uint_eq(take(3, now, 100 * US), now + 100 * US);
         seg_port_leave(&port, 3);
     }
-    struct user w[2] = {{.from = T0 + 200 * MS, .until = UINT64_MAX - 1, .dur = 80 * US, .every = 5 * US},
-                        {.from = T0 + 300 * MS, .until = UINT64_MAX - 1, .dur = 80 * US, .every = 5 * US}};
+    struct user w[2] = {
+        {.from = T0 + 200 * MS, .until = UINT64_MAX - 1, .dur = 80 * US, .every = 5 * US},
+        {.from = T0 + 300 * MS, .until = UINT64_MAX - 1, .dur = 80 * US, .every = 5 * US}};
     users_start(w, 2);
     run(w, 2, T0 + 300 * MS);
     uint64_t a = w[0].used;
@@ -234,7 +242,8 @@ START_TEST(lateness_is_made_up_for)
     lost = late[_i] > SEG_PORT_CREDIT_NS ? late[_i] - SEG_PORT_CREDIT_NS : 0;
     ck_assert_uint_eq(end, busy + lost + 100 * US);
     /* A user that did not wait has no part in that, and an empty packet takes nothing away. */
-    ck_assert_uint_eq(seg_port_take(&port, 1, seg_port_floor(&port, 1, now), 0), now > end ? now : end);
+    ck_assert_uint_eq(seg_port_take(&port, 1, seg_port_floor(&port, 1, now), 0),
+                      now > end ? now : end);
     ck_assert_uint_eq(atomic_load(&port.free_at), end);
     while ((again = seg_port_ask(&port, 0, now)) == 0) {
         take(0, now, 100 * US);

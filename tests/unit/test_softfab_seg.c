@@ -1,4 +1,5 @@
-/* The shared segment: rings, slots, faults and directories, with processes that are killed at any moment. */
+/* The shared segment: rings, slots, faults and directories, with processes that are killed at any
+ * moment. */
 #include "tests/fabric/shm/seg.h"
 
 #include <check.h>
@@ -39,7 +40,8 @@ static void inhabit(struct seg_map *m)
     ck_assert_msg(seg_slot_attach(m, 0, why, sizeof(why)) == 0, "%s", why);
 }
 
-/* A child that is in the fabric once this returns. It runs @body and exits; its slot is returned through *slot_p. */
+/* A child that is in the fabric once this returns. It runs @body and exits; its slot is returned
+ * through *slot_p. */
 static pid_t child_start(void (*body)(struct seg_map *m), int *slot_p)
 {
     int fd[2];
@@ -49,7 +51,8 @@ static pid_t child_start(void (*body)(struct seg_map *m), int *slot_p)
     ck_assert_int_ge(pid, 0);
     if (pid == 0) {
         struct seg_map m;
-        if (seg_file_open(&m, dir, why, sizeof(why)) != 0 || seg_slot_attach(&m, 1, why, sizeof(why)) != 0 ||
+        if (seg_file_open(&m, dir, why, sizeof(why)) != 0 ||
+            seg_slot_attach(&m, 1, why, sizeof(why)) != 0 ||
             write(fd[1], &m.slot, sizeof(m.slot)) != (ssize_t)sizeof(m.slot)) {
             _exit(99);
         }
@@ -76,7 +79,8 @@ static void child_join(pid_t pid)
     int st;
 
     ck_assert_int_eq(waitpid(pid, &st, 0), pid);
-    ck_assert_msg(WIFEXITED(st) && WEXITSTATUS(st) == 0, "child ended with status %x", (unsigned)st);
+    ck_assert_msg(WIFEXITED(st) && WEXITSTATUS(st) == 0, "child ended with status %x",
+                  (unsigned)st);
 }
 
 static void rest(struct seg_map *m)
@@ -87,7 +91,8 @@ static void rest(struct seg_map *m)
 }
 
 /* ---- rings
- * ------------------------------------------------------------------------------------------------------------------ */
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
 /* Record @n of a stream: its length, and bytes that depend on both number and place. */
 static uint32_t stream_len(uint32_t n)
@@ -194,7 +199,8 @@ START_TEST(ring_unpublished_is_invisible)
 END_TEST
 
 /* ---- producers that die
- * ------------------------------------------------------------------------------------------------------- */
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 #define STREAM 30000u
 
@@ -218,9 +224,10 @@ static void producer(struct seg_map *m)
     }
 }
 
-/* Consumes until every slot in @want (a mask) has reached STREAM; @victim is killed when its stream is at @kill_at, and
- * done with then. */
-static void consume(struct seg_map *m, uint64_t want, int victim_slot, pid_t victim, uint32_t kill_at, uint32_t *next)
+/* Consumes until every slot in @want (a mask) has reached STREAM; @victim is killed when its stream
+ * is at @kill_at, and done with then. */
+static void consume(struct seg_map *m, uint64_t want, int victim_slot, pid_t victim,
+                    uint32_t kill_at, uint32_t *next)
 {
     uint64_t quiet_until = seg_now() + 30 * SEG_NSEC_PER_SEC;
 
@@ -228,7 +235,8 @@ static void consume(struct seg_map *m, uint64_t want, int victim_slot, pid_t vic
         uint32_t ticket = seg_bell_prepare(m, UINT64_MAX);
         uint64_t bits = atomic_exchange(&m->seg->slot[m->slot].pending, 0);
         if (bits == 0) {
-            /* A bell may be late: it is for a record that the last turn took already. Only time tells a wedge. */
+            /* A bell may be late: it is for a record that the last turn took already. Only time
+             * tells a wedge. */
             ck_assert_msg(seg_now() < quiet_until, "nothing came for 30 s: the rings are wedged");
             seg_bell_wait(m, ticket, quiet_until);
             continue;
@@ -272,7 +280,8 @@ START_TEST(producers_one_killed)
     for (int i = 1; i < 4; i++) {
         child_join(pid[i]);
     }
-    /* What the victim had published is whole; then its slot serves the next process from the start. */
+    /* What the victim had published is whole; then its slot serves the next process from the start.
+     */
     struct seg_rec *r;
     while ((r = seg_ring_peek(&m, slot[0])) != NULL) {
         ck_assert_uint_eq(stream_check(r), next[slot[0]]);
@@ -292,7 +301,8 @@ START_TEST(producers_one_killed)
 END_TEST
 
 /* ---- receivers that die
- * ---------------------------------------------------------------------------------------------------------- */
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 START_TEST(receiver_killed_with_full_ring)
 {
@@ -315,7 +325,8 @@ START_TEST(receiver_killed_with_full_ring)
     /* The next owner of the slot makes room and sees none of the records for its predecessor. */
     pid = child_start(rest, &slot2);
     ck_assert_int_eq(slot2, slot);
-    ck_assert_uint_eq(atomic_load(&m.seg->index[m.slot][slot].head), atomic_load(&m.seg->index[m.slot][slot].tail));
+    ck_assert_uint_eq(atomic_load(&m.seg->index[m.slot][slot].head),
+                      atomic_load(&m.seg->index[m.slot][slot].tail));
     ck_assert(stream_put(&m, slot, 0));
     child_kill(pid);
     seg_file_close(&m);
@@ -411,7 +422,8 @@ static int has_left(int device)
     return faccessat(device, "node_guid", F_OK, 0) != 0 && errno == ENOENT;
 }
 
-/* A removed device leaves the tree of its host, as a real one leaves sysfs; what comes back is another one. */
+/* A removed device leaves the tree of its host, as a real one leaves sysfs; what comes back is
+ * another one. */
 START_TEST(removed_devices_leave_the_tree)
 {
     char path[512];
@@ -482,8 +494,8 @@ START_TEST(fault_words_and_log)
     seg_link_read(n, &l);
     ck_assert_uint_eq(l.send_error, 0);
     ck_assert_uint_eq(atomic_load(&n->gone), FAB_FAULT_UNPLUG + 1);
-    ck_assert_uint_eq(atomic_load(&n->retry7) + atomic_load(&n->recv_kept) + atomic_load(&n->silent_death) +
-                          atomic_load(&n->mr_hang),
+    ck_assert_uint_eq(atomic_load(&n->retry7) + atomic_load(&n->recv_kept) +
+                          atomic_load(&n->silent_death) + atomic_load(&n->mr_hang),
                       4);
     ck_assert_uint_eq(atomic_load(&n->send_stucks), 1);
     fault(&m, "h1:n0 restore");
@@ -507,7 +519,8 @@ START_TEST(fault_words_and_log)
 }
 END_TEST
 
-/* Each end has its part of a cut; whoever is restored is cut from nobody, and nobody else hears of that. */
+/* Each end has its part of a cut; whoever is restored is cut from nobody, and nobody else hears of
+ * that. */
 START_TEST(fault_cuts)
 {
     struct seg_map m;
@@ -516,7 +529,8 @@ START_TEST(fault_cuts)
 
     fabric_make();
     ck_assert_int_eq(seg_file_open(&m, dir, why, sizeof(why)), 0);
-    struct seg_nic *a = seg_nic_at(m.seg, 0, 1), *b = seg_nic_at(m.seg, 1, 1), *c = seg_nic_at(m.seg, 1, 0);
+    struct seg_nic *a = seg_nic_at(m.seg, 0, 1), *b = seg_nic_at(m.seg, 1, 1),
+                   *c = seg_nic_at(m.seg, 1, 0);
     fault(&m, "h0:n1 cut h1:n1");
     seg_link_read(a, &l);
     ck_assert_uint_eq(l.cut[1], 2);
@@ -584,7 +598,8 @@ START_TEST(fault_writers_take_turns)
 END_TEST
 
 /* ---- directories
- * ---------------------------------------------------------------------------------------------------------------- */
+ * ----------------------------------------------------------------------------------------------------------------
+ */
 
 START_TEST(dir_stale_is_replaced_lived_in_is_not)
 {

@@ -1,4 +1,5 @@
-/* Staging ring (docs/design-relay.md): directed cases, and random lives against a list of who uses which bytes. */
+/* Staging ring (docs/design-relay.md): directed cases, and random lives against a list of who uses
+ * which bytes. */
 #include "ib_transport/ib_stage.h"
 #include "suite.h"
 
@@ -31,7 +32,8 @@ START_TEST(one_part)
 }
 END_TEST
 
-/* Copies of one stream end in order, but nobody has promised it: posts are in the order of the parts all the same. */
+/* Copies of one stream end in order, but nobody has promised it: posts are in the order of the
+ * parts all the same. */
 START_TEST(copies_that_end_in_any_order)
 {
     struct ib_stage_entry *a, *b;
@@ -94,7 +96,8 @@ START_TEST(more_parts_than_entries)
 }
 END_TEST
 
-/* A life ends: what is not posted never is, what the NIC may still read stays until the life is closed, copies that run are waited for. */
+/* A life ends: what is not posted never is, what the NIC may still read stays until the life is
+ * closed, copies that run are waited for. */
 START_TEST(a_life_that_ends)
 {
     struct ib_stage_entry *posted, *ready, *copying;
@@ -158,7 +161,8 @@ static void take(uint64_t seq)
     ck_assert_uint_lt(uses, IB_STAGE_ENTRIES);
     ck_assert_uint_le((uint64_t)e->off + len, RING);
     for (unsigned i = 0; i < uses; i++) {
-        ck_assert_msg(e->off + len <= use[i].off || use[i].off + use[i].len <= e->off, "bytes in use twice");
+        ck_assert_msg(e->off + len <= use[i].off || use[i].off + use[i].len <= e->off,
+                      "bytes in use twice");
         ck_assert_ptr_ne(use[i].e, e);
     }
     use[uses++] = (struct use){.e = e, .seq = seq, .off = e->off, .len = len, .reads = 1};

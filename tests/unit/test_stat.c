@@ -1,5 +1,5 @@
-/* The statistics file: who makes it, who takes it away, what a reader makes of a writer in the middle and of a file
- * that lies. */
+/* The statistics file: who makes it, who takes it away, what a reader makes of a writer in the
+ * middle and of a file that lies. */
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -51,7 +51,8 @@ static void put_some(struct r2_stat *s)
                               .history = 2,
                               .cuda_dev = -1};
     struct r2_stat_nic nic = {.name = "mlx5_1", .port = 1, .state = R2_STAT_NIC_DOWN, .moved = 4};
-    struct r2_stat_conn conn = {.id = 7, .npaths = 2, .dev = 1, .path = {{.nic = 1, .state = R2_STAT_PATH_UP}}};
+    struct r2_stat_conn conn = {
+        .id = 7, .npaths = 2, .dev = 1, .path = {{.nic = 1, .state = R2_STAT_PATH_UP}}};
     struct r2_stat_event e = {.no = 1, .kind = R2_EVENT_FAULT, .stall_ns = -1, .text = "first"};
 
     r2_stat_begin(s);
@@ -245,7 +246,8 @@ START_TEST(a_child_of_fork_does_not_keep_it_alive)
         child = fork();
         if (child == 0) {
             child = getpid();
-            _exit(write(go[1], &child, sizeof(child)) < 0 || read(hold[0], &sink, 1) != 0); /* until the test has ended */
+            _exit(write(go[1], &child, sizeof(child)) < 0 ||
+                  read(hold[0], &sink, 1) != 0); /* until the test has ended */
         }
         _exit(child < 0);
     }
@@ -317,8 +319,8 @@ static int nic_agrees(const struct r2_stat_nic *nic)
 {
     uint64_t n = nic->guid;
 
-    return nic->since == n && nic->sent == n && nic->received == n && nic->work_requests == n && nic->lost == n &&
-           nic->over == (uint32_t)n && nic->moved == (uint32_t)n;
+    return nic->since == n && nic->sent == n && nic->received == n && nic->work_requests == n &&
+           nic->lost == n && nic->over == (uint32_t)n && nic->moved == (uint32_t)n;
 }
 
 struct both {
@@ -326,7 +328,8 @@ struct both {
     _Atomic uint64_t rounds, asked;
 };
 
-/* Without rest, but for every 64th round, after which the reader has one reading for itself: on two processors of its own it might never get a whole one. */
+/* Without rest, but for every 64th round, after which the reader has one reading for itself: on two
+ * processors of its own it might never get a whole one. */
 static void write_on(struct r2_stat *s, struct both *b)
 {
     for (uint64_t n = 1; !b->stop; n++) {
@@ -348,7 +351,8 @@ static void write_on(struct r2_stat *s, struct both *b)
 
 START_TEST(no_record_is_ever_torn)
 {
-    struct both *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct both *shared =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     struct r2_stat_view v;
     char path[128];
     pid_t pid;
@@ -375,7 +379,8 @@ START_TEST(no_record_is_ever_torn)
             continue;
         }
         for (int i = 0; i < 2; i++) {
-            ck_assert_msg(v.who.nics == 0 || nic_agrees(&v.nic[i]) || v.nic[i].guid == 0, "a record of two moments");
+            ck_assert_msg(v.who.nics == 0 || nic_agrees(&v.nic[i]) || v.nic[i].guid == 0,
+                          "a record of two moments");
         }
         if (v.whole && v.who.nics == 2) {
             ck_assert_uint_eq(v.nic[0].guid, v.nic[1].guid);
@@ -392,7 +397,8 @@ START_TEST(no_record_is_ever_torn)
 }
 END_TEST
 
-/* A writer that stands still in the middle, as one that is stopped: what it changes is not given, the rest is. */
+/* A writer that stands still in the middle, as one that is stopped: what it changes is not given,
+ * the rest is. */
 START_TEST(a_writer_stopped_in_the_middle)
 {
     struct r2_stat *s = must_create(9);
@@ -403,7 +409,8 @@ START_TEST(a_writer_stopped_in_the_middle)
     put_some(s);
     fd = open(r2_stat_path(s), O_RDWR);
     ck_assert_int_eq(pwrite(fd, &odd, 8, R2_STAT_ROUND_AT), 8);
-    ck_assert_int_eq(pwrite(fd, &odd, 8, R2_STAT_CONNS_AT + 2 * R2_STAT_RECORD(struct r2_stat_conn)), 8);
+    ck_assert_int_eq(
+        pwrite(fd, &odd, 8, R2_STAT_CONNS_AT + 2 * R2_STAT_RECORD(struct r2_stat_conn)), 8);
     ck_assert_int_eq(r2_stat_read(r2_stat_path(s), geteuid(), &v, why, sizeof(why)), 1);
     ck_assert_int_eq(v.whole, 0);
     ck_assert_int_eq(v.conns, 0);
@@ -511,8 +518,11 @@ START_TEST(garbage_in_the_records)
     }
     x = 8; /* the numbers of some records even: they are taken for whole */
     for (int i = 0; i < 64; i++) {
-        pwrite(fd, &x, 8, (off_t)(R2_STAT_CONNS_AT + (size_t)i * R2_STAT_RECORD(struct r2_stat_conn)));
-        pwrite(fd, &x, 8, (off_t)(R2_STAT_NICS_AT + (size_t)(i % R2_STAT_NICS) * R2_STAT_RECORD(struct r2_stat_nic)));
+        pwrite(fd, &x, 8,
+               (off_t)(R2_STAT_CONNS_AT + (size_t)i * R2_STAT_RECORD(struct r2_stat_conn)));
+        pwrite(fd, &x, 8,
+               (off_t)(R2_STAT_NICS_AT +
+                       (size_t)(i % R2_STAT_NICS) * R2_STAT_RECORD(struct r2_stat_nic)));
     }
     ck_assert_int_eq(pwrite(fd, &x, 8, R2_STAT_WHO_AT), 8);
     ck_assert_int_eq(r2_stat_read(r2_stat_path(s), geteuid(), &v, why, sizeof(why)), 1);

@@ -1,6 +1,6 @@
 /*
- * r2_stat's tables and its --check, run as a program over a statistics file made by hand: what an operator has to read in them, whole, in 100 and in 80
- * columns.
+ * r2_stat's tables and its --check, run as a program over a statistics file made by hand: what an
+ * operator has to read in them, whole, in 100 and in 80 columns.
  */
 #include <check.h>
 #include <errno.h>
@@ -31,13 +31,15 @@ static int tool(const char *arguments)
     int rc;
 
     ck_assert_int_gt(readlink("/proc/self/exe", self, sizeof(self) - 1), 0);
-    snprintf(command, sizeof(command), "%s/../../r2_stat --run-dir %s %s 2>&1", dirname(self), dir, arguments);
+    snprintf(command, sizeof(command), "%s/../../r2_stat --run-dir %s %s 2>&1", dirname(self), dir,
+             arguments);
     f = popen(command, "r");
     ck_assert_ptr_nonnull(f);
     n = fread(text, 1, sizeof(text) - 1, f);
     text[n] = '\0';
     rc = pclose(f);
-    for (char *p = text, *end; strncmp(arguments, "--", 2) != 0 && (end = strchr(p, '\n')) != NULL; p = end + 1) { /* a table */
+    for (char *p = text, *end; strncmp(arguments, "--", 2) != 0 && (end = strchr(p, '\n')) != NULL;
+         p = end + 1) { /* a table */
         ck_assert_msg(end - p <= 100, "%d columns: %.3000s", (int)(end - p), text);
     }
     return WIFEXITED(rc) ? WEXITSTATUS(rc) : -1;
@@ -50,7 +52,15 @@ static void has(const char *what)
 
 static void put(int i)
 {
-    struct r2_stat_who who = {.command = "test", .host = "h0", .pid = 4711 + i, .start = now, .nics = 3, .cuda_dev = -1, .capacity_up = 3, .conns_all = 1, .conns = 1};
+    struct r2_stat_who who = {.command = "test",
+                              .host = "h0",
+                              .pid = 4711 + i,
+                              .start = now,
+                              .nics = 3,
+                              .cuda_dev = -1,
+                              .capacity_up = 3,
+                              .conns_all = 1,
+                              .conns = 1};
 
     r2_stat_begin(stat_file[i]);
     for (unsigned k = 0; k < 3; k++) {
@@ -75,11 +85,13 @@ static void setup(void)
         ck_assert_msg(stat_file[i] != NULL, "%s", why);
     }
     for (unsigned i = 0; i < 3; i++) {
-        nic[i] = (struct r2_stat_nic){.port = 1, .guid = 100 + i, .since = now, .over = 4, .why = "as found at the start"};
+        nic[i] = (struct r2_stat_nic){
+            .port = 1, .guid = 100 + i, .since = now, .over = 4, .why = "as found at the start"};
         snprintf(nic[i].name, sizeof(nic[i].name), "fab%u", i);
         memcpy(nic[i].device, nic[i].name, sizeof(nic[i].device));
     }
-    conn = (struct r2_stat_conn){.id = 1, .is_send = 1, .npaths = 5, .standing = 1, .peer_host = "h1"};
+    conn =
+        (struct r2_stat_conn){.id = 1, .is_send = 1, .npaths = 5, .standing = 1, .peer_host = "h1"};
 }
 
 static void teardown(void)
@@ -99,7 +111,8 @@ static void moved(const char *trouble, const char *blamed, int theirs)
     nic[1].trouble_at = now;
     snprintf(nic[1].trouble, sizeof(nic[1].trouble), "%s", trouble);
     snprintf(nic[1].blamed, sizeof(nic[1].blamed), "%s", blamed);
-    nic[1].blamed_at = blamed[0] ? now - 1000000 : 0; /* as of the fault, which was noted a moment later */
+    nic[1].blamed_at =
+        blamed[0] ? now - 1000000 : 0; /* as of the fault, which was noted a moment later */
 }
 
 #define BRIEF "R2-L02 fab1 cable or switch port; job continues at 2/3; drain after job"
@@ -120,7 +133,8 @@ START_TEST(a_verdict_with_its_code_and_without_the_nic)
     has("fab1/1 avoided since ");
     nic[1].moved = 0;
     nic[1].state = R2_STAT_NIC_DOWN;
-    snprintf(nic[1].blamed, sizeof(nic[1].blamed), "R2-L01 fab1 port down; job continues at 2/3; check link");
+    snprintf(nic[1].blamed, sizeof(nic[1].blamed),
+             "R2-L01 fab1 port down; job continues at 2/3; check link");
     nic[1].blamed_at = now - 1000000;
     put(0);
     tool("");
@@ -128,7 +142,8 @@ START_TEST(a_verdict_with_its_code_and_without_the_nic)
 }
 END_TEST
 
-/* Of a NIC with the longest name, of yesterday, with large figures, and a reason that is as long as it can be. */
+/* Of a NIC with the longest name, of yesterday, with large figures, and a reason that is as long as
+ * it can be. */
 START_TEST(a_long_reason_is_whole)
 {
     char reason[96], *at;
@@ -156,7 +171,8 @@ START_TEST(what_is_the_peers_is_no_problem_here)
     put(0);
     put(1);
     ck_assert_int_eq(tool("--check"), 0);
-    ck_assert_str_eq(text, "2 processes, NICs here are well; fab1 avoided for h1:fab1 port or cable\n");
+    ck_assert_str_eq(text,
+                     "2 processes, NICs here are well; fab1 avoided for h1:fab1 port or cable\n");
     tool("--json");
     has("\"fault_at_peer\":1");
     tool("--prom");
@@ -171,7 +187,8 @@ START_TEST(what_is_the_peers_is_no_problem_here)
     has("  stall: no answer\n");
     moved("h1:fab1 port or cable", "", 1);
     put(_i);
-    nic[2].state = R2_STAT_NIC_DOWN; /* a NIC that is our own is a problem, whatever else there is */
+    nic[2].state =
+        R2_STAT_NIC_DOWN; /* a NIC that is our own is a problem, whatever else there is */
     put(0);
     ck_assert_int_eq(tool("--check"), 1);
     has("fab2/1 down ");
@@ -180,7 +197,8 @@ END_TEST
 
 static void path_put(int i, int from, const char *to, int state, int share, uint64_t bytes)
 {
-    conn.path[i] = (struct r2_stat_path){.nic = (uint8_t)from, .state = (uint8_t)state, .share = (uint8_t)share, .bytes = bytes};
+    conn.path[i] = (struct r2_stat_path){
+        .nic = (uint8_t)from, .state = (uint8_t)state, .share = (uint8_t)share, .bytes = bytes};
     snprintf(conn.path[i].peer_name, sizeof(conn.path[i].peer_name), "%s", to);
 }
 

@@ -1,4 +1,5 @@
-/* Topology: the snapshot, paths, ranks and routes, on small machines made here; whole ones are in tests/topo. */
+/* Topology: the snapshot, paths, ranks and routes, on small machines made here; whole ones are in
+ * tests/topo. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,8 @@ static struct topo t;
 static char why[300];
 
 /* A function with its link, as a source would enter it. */
-static int fn(unsigned bus, unsigned dev, unsigned f, int parent, int root, uint32_t class, uint16_t vendor, unsigned gts10)
+static int fn(unsigned bus, unsigned dev, unsigned f, int parent, int root, uint32_t class,
+              uint16_t vendor, unsigned gts10)
 {
     int i = topo_pci_add(&t, 0, (uint8_t)bus, (uint8_t)dev, (uint8_t)f);
 
@@ -48,8 +50,9 @@ static void nic(const char *name, unsigned bus, unsigned f, int parent, int root
 }
 
 /*
- * Root bus 10 on node 0: a switch with GPU 13, NIC 14 (both functions), and below another switch GPU 17; root port with NIC 19. Root bus 40 on node 0: NIC 41.
- * Root bus 80 on node 1: a switch with GPU 83 and NIC 84. Read in an order that says nothing.
+ * Root bus 10 on node 0: a switch with GPU 13, NIC 14 (both functions), and below another switch
+ * GPU 17; root port with NIC 19. Root bus 40 on node 0: NIC 41. Root bus 80 on node 1: a switch
+ * with GPU 83 and NIC 84. Read in an order that says nothing.
  */
 static void machine(void)
 {
@@ -86,8 +89,9 @@ static void machine(void)
 static int nic_at(const char *name)
 {
     for (int i = 0; i < t.nics; i++) {
-        if (strcmp(t.nic[i].name, name) == 0)
+        if (strcmp(t.nic[i].name, name) == 0) {
             return i;
+        }
     }
     ck_abort_msg("no NIC %s", name);
 }
@@ -106,8 +110,9 @@ static bool goes_over(const struct topo_path *p, const char *text)
 
     for (int i = 0; i < p->n; i++) {
         topo_link_text(&t, p->way[i] / 2, link, sizeof(link));
-        if (strcmp(link, text) == 0)
+        if (strcmp(link, text) == 0) {
             return true;
+        }
     }
     return false;
 }
@@ -121,17 +126,19 @@ START_TEST(classes_and_capacities)
         enum topo_class class;
         uint32_t mbps;
     } rows[] = {
-        {TOPO_END_GPU, 0, "n14a", TOPO_PIX, 384000},  {TOPO_END_GPU, 1, "n14a", TOPO_PXB, 192000}, {TOPO_END_GPU, 0, "n19", TOPO_PHB, 384000},
-        {TOPO_END_GPU, 1, "n19", TOPO_PHB, 192000},   {TOPO_END_GPU, 0, "n41", TOPO_NODE, 384000}, {TOPO_END_GPU, 0, "n84", TOPO_SYS, 176000},
-        {TOPO_END_GPU, 2, "n84", TOPO_PIX, 384000},   {TOPO_END_GPU, 2, "n41", TOPO_SYS, 176000},  {TOPO_END_NUMA, 0, "n19", TOPO_PHB, 384000},
-        {TOPO_END_NUMA, 1, "n19", TOPO_SYS, 176000},
+        {TOPO_END_GPU, 0, "n14a", TOPO_PIX, 384000}, {TOPO_END_GPU, 1, "n14a", TOPO_PXB, 192000},
+        {TOPO_END_GPU, 0, "n19", TOPO_PHB, 384000},  {TOPO_END_GPU, 1, "n19", TOPO_PHB, 192000},
+        {TOPO_END_GPU, 0, "n41", TOPO_NODE, 384000}, {TOPO_END_GPU, 0, "n84", TOPO_SYS, 176000},
+        {TOPO_END_GPU, 2, "n84", TOPO_PIX, 384000},  {TOPO_END_GPU, 2, "n41", TOPO_SYS, 176000},
+        {TOPO_END_NUMA, 0, "n19", TOPO_PHB, 384000}, {TOPO_END_NUMA, 1, "n19", TOPO_SYS, 176000},
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct topo_path *p = path_to(rows[i].kind, rows[i].index, rows[i].nic);
 
-        ck_assert_msg(p->class == rows[i].class && p->mbps == rows[i].mbps && p->complete && !p->guess, "row %zu: %s %u", i,
-                      topo_class_name(p->class), p->mbps);
+        ck_assert_msg(p->class == rows[i].class && p->mbps == rows[i].mbps && p->complete &&
+                          !p->guess,
+                      "row %zu: %s %u", i, topo_class_name(p->class), p->mbps);
     }
 }
 END_TEST
@@ -142,15 +149,18 @@ START_TEST(links_that_paths_share)
     int up = 0;
 
     p = path_to(TOPO_END_GPU, 0, "n84");
-    ck_assert(goes_over(p, "sockets 0-1") && goes_over(p, "host bridge 0000:10") && goes_over(p, "host bridge 0000:80"));
-    ck_assert(goes_over(p, "PCI 0000:10:01.0")); /* the switch's uplink, named after the port above */
+    ck_assert(goes_over(p, "sockets 0-1") && goes_over(p, "host bridge 0000:10") &&
+              goes_over(p, "host bridge 0000:80"));
+    ck_assert(
+        goes_over(p, "PCI 0000:10:01.0")); /* the switch's uplink, named after the port above */
     /* a dual-port card's functions are behind one link */
     ck_assert(goes_over(path_to(TOPO_END_GPU, 0, "n14a"), "PCI 0000:12:01.0"));
     p = path_to(TOPO_END_GPU, 0, "n14b");
     ck_assert(goes_over(p, "PCI 0000:12:01.0") && !goes_over(p, "PCI 0000:10:01.0"));
     /* out of the GPU, into the NIC */
-    for (int i = 0; i < p->n; i++)
+    for (int i = 0; i < p->n; i++) {
         up += p->way[i] % 2 == 0;
+    }
     ck_assert_int_eq(p->n, 2);
     ck_assert_int_eq(up, 1);
     ck_assert_uint_eq(topo_link_capacity(&t, TOPO_LINK_SOCKETS + 1), 22 * 8000);
@@ -165,8 +175,9 @@ START_TEST(order_of_substitutes)
 
     /* 384 PHB; 200 PIX of the same slot; 176 SYS; 100 NODE */
     ck_assert_int_eq(n, 4);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         ck_assert_str_eq(t.nic[c[i].nic].name, want[i]);
+    }
     ck_assert_int_eq(topo_rank(&t, (struct topo_end){TOPO_END_GPU, 7}, -1, c), 0);
     ck_assert_int_eq(topo_rank(&t, (struct topo_end){TOPO_END_GPU, 0}, -1, c), 5);
     ck_assert_str_eq(t.nic[c[1].nic].name, "n14a"); /* equal to n14b in all but the address */
@@ -176,19 +187,22 @@ END_TEST
 
 static void rates_set(uint32_t mbps)
 {
-    for (int i = 0; i < t.nics; i++)
+    for (int i = 0; i < t.nics; i++) {
         t.nic[i].rate_mbps = mbps;
+    }
 }
 
 /* @end: the GPUs, then the nodes. */
 static int end_rank(int end, int failed, struct topo_choice *c)
 {
-    struct topo_end from = {end < t.gpus ? TOPO_END_GPU : TOPO_END_NUMA, end < t.gpus ? end : end - t.gpus};
+    struct topo_end from = {end < t.gpus ? TOPO_END_GPU : TOPO_END_NUMA,
+                            end < t.gpus ? end : end - t.gpus};
 
     return topo_rank(&t, from, failed, c);
 }
 
-/* Who starts while a port is down finds the order that all others have, although PCI is faster than the ports. */
+/* Who starts while a port is down finds the order that all others have, although PCI is faster than
+ * the ports. */
 START_TEST(order_with_a_port_that_is_down)
 {
     static const uint32_t said[] = {0, 2500, 800000}; /* by the port that is down */
@@ -207,9 +221,12 @@ START_TEST(order_with_a_port_that_is_down)
                 t.nic[down].state = TOPO_STATE_DOWN;
                 t.nic[down].rate_mbps = said[turn % 3];
                 ck_assert_int_eq(end_rank(end, failed, is), n);
-                for (int i = 0; i < n; i++)
-                    ck_assert_msg(is[i].nic == want[i].nic && is[i].class == want[i].class && is[i].mbps == want[i].mbps,
-                                  "end %d without %d, %s down: place %d has %s with %u", end, failed, t.nic[down].name, i, t.nic[is[i].nic].name, is[i].mbps);
+                for (int i = 0; i < n; i++) {
+                    ck_assert_msg(is[i].nic == want[i].nic && is[i].class == want[i].class &&
+                                      is[i].mbps == want[i].mbps,
+                                  "end %d without %d, %s down: place %d has %s with %u", end,
+                                  failed, t.nic[down].name, i, t.nic[is[i].nic].name, is[i].mbps);
+                }
             }
         }
         t.nic[down].state = TOPO_STATE_ACTIVE;
@@ -236,8 +253,9 @@ START_TEST(rate_of_a_port_that_is_down)
     t.nic[nic_at("n14a")].rate_mbps = 2500;
     ck_assert_int_eq(topo_finish(&t, why, sizeof(why)), 0);
     ck_assert_uint_eq(t.unknown & TOPO_NO_RATE, 0);
-    for (int i = 0; i < t.nics; i++)
+    for (int i = 0; i < t.nics; i++) {
         t.nic[i].state = TOPO_STATE_DOWN;
+    }
     ck_assert_uint_eq(topo_nic_mbps(&t, n), 0);
     ck_assert_uint_eq(topo_link_capacity(&t, port), 0);
     ck_assert_uint_eq(topo_path_nic_mbps(&t, path_to(TOPO_END_GPU, 0, "n14b"), n), 384000);
@@ -262,8 +280,9 @@ START_TEST(order_of_reading_does_not_matter)
         topo_clear(&t);
         t.cpu = in.cpu, t.cpu_family = in.cpu_family, t.cpu_model = in.cpu_model;
         t.pcis = in.pcis, t.nics = in.nics, t.gpus = in.gpus, t.roots = in.roots;
-        for (int i = 0; i < in.pcis; i++)
+        for (int i = 0; i < in.pcis; i++) {
             to[i] = (int16_t)i;
+        }
         for (int i = in.pcis - 1; i > 0; i--) {
             int k = (int)(random() % (i + 1));
             int16_t keep = to[i];
@@ -278,16 +297,18 @@ START_TEST(order_of_reading_does_not_matter)
             p.numa = p.numa < 0 ? -1 : (int16_t)in.numa[p.numa].id;
             t.pci[to[i]] = p;
         }
-        for (int i = 0; i < in.roots; i++)
+        for (int i = 0; i < in.roots; i++) {
             t.root[in.roots - 1 - i] = in.root[i];
+        }
         for (int i = 0, at = (int)(random() % in.nics); i < in.nics; i++) {
             struct topo_nic *n = &t.nic[(i + at) % in.nics];
 
             *n = in.nic[i];
             n->pci = to[n->pci];
         }
-        for (int i = 0; i < in.gpus; i++)
+        for (int i = 0; i < in.gpus; i++) {
             t.gpu[in.gpus - 1 - i].pci = to[in.gpu[i].pci];
+        }
         topo_numa_add(&t, turn % 2, turn % 2);
         topo_numa_add(&t, !(turn % 2), !(turn % 2));
         ck_assert_int_eq(topo_finish(&t, why, sizeof(why)), 0);
@@ -330,14 +351,16 @@ END_TEST
 START_TEST(tables_that_are_full_say_so)
 {
     topo_clear(&t);
-    for (int i = 0; i < 300; i++)
+    for (int i = 0; i < 300; i++) {
         topo_pci_add(&t, 0, (uint8_t)(i % 256), (uint8_t)(i / 256), 0);
+    }
     ck_assert_int_eq(t.pcis, TOPO_PCI_MAX);
     ck_assert_int_eq(topo_pci_add(&t, 9, 0, 0, 0), -1);
     ck_assert_uint_eq(t.unknown, TOPO_CUT);
     t.unknown = 0;
-    for (int i = 0; i < TOPO_NICS_MAX; i++)
+    for (int i = 0; i < TOPO_NICS_MAX; i++) {
         ck_assert_ptr_nonnull(topo_nic_add(&t, "n", (unsigned)i + 1));
+    }
     ck_assert_ptr_null(topo_nic_add(&t, "n", 99));
     ck_assert_uint_eq(t.unknown, TOPO_CUT);
     ck_assert_ptr_null(topo_nic_add(&t, "a/b", 1));
@@ -349,25 +372,35 @@ END_TEST
 
 START_TEST(link_speeds)
 {
-    ck_assert_uint_eq(topo_link_mbps(80, 16), 96000);   /* 12 GB/s: NCCL's PCI_BW, generation 3 x16 */
+    ck_assert_uint_eq(topo_link_mbps(80, 16), 96000); /* 12 GB/s: NCCL's PCI_BW, generation 3 x16 */
     ck_assert_uint_eq(topo_link_mbps(160, 16), 192000); /* 24 */
     ck_assert_uint_eq(topo_link_mbps(320, 8), 192000);
     ck_assert_uint_eq(topo_link_mbps(25, 1), 1500);
-    ck_assert_uint_eq(topo_link_mbps(81, 16) + topo_link_mbps(80, 0) + topo_link_mbps(80, 63) + topo_link_mbps(80, 3), 0);
+    ck_assert_uint_eq(topo_link_mbps(81, 16) + topo_link_mbps(80, 0) + topo_link_mbps(80, 63) +
+                          topo_link_mbps(80, 3),
+                      0);
 }
 END_TEST
 
 START_TEST(addresses)
 {
-    static const char *const bad[] = {"", "0000", "0000:17:00", "000:17:00.0", "0000:17:20.0", "0000:17:00.8", "0000-17:00.0", "123456789:17:00.0"};
+    static const char *const bad[] = {"",
+                                      "0000",
+                                      "0000:17:00",
+                                      "000:17:00.0",
+                                      "0000:17:20.0",
+                                      "0000:17:00.8",
+                                      "0000-17:00.0",
+                                      "123456789:17:00.0"};
     uint32_t domain;
     uint8_t bus, dev, f;
 
     ck_assert_uint_eq(topo_bdf_parse("10000:e1:1f.7/x", &domain, &bus, &dev, &f), 13);
     ck_assert_uint_eq(domain, 0x10000);
     ck_assert_uint_eq(bus * 10000u + dev * 10u + f, 0xe1 * 10000 + 31 * 10 + 7);
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         ck_assert_msg(topo_bdf_parse(bad[i], &domain, &bus, &dev, &f) == 0, "%s", bad[i]);
+    }
 }
 END_TEST
 
@@ -375,13 +408,23 @@ END_TEST
 
 START_TEST(links_of_gpus)
 {
-    static const char *const bad[] = {"nvlink 0000:13:00.0 0000:17:00.0\n", "nvlink a b 1\n", "c2c * 0\n", "c2c * 99999999999\n",
-                                      "c2c * 5x\n", "cable * * 1\n", "nvlink * * 1 1 1\n", "c2c 0000:13:00.0x 4\n"};
+    static const char *const bad[] = {"nvlink 0000:13:00.0 0000:17:00.0\n",
+                                      "nvlink a b 1\n",
+                                      "c2c * 0\n",
+                                      "c2c * 99999999999\n",
+                                      "c2c * 5x\n",
+                                      "cable * * 1\n",
+                                      "nvlink * * 1 1 1\n",
+                                      "c2c 0000:13:00.0x 4\n"};
 
     ck_assert(t.unknown == 0);
     t.unknown = TOPO_NO_NVLINK;
-    ck_assert_int_eq(topo_links_apply(&t, "# all\n nvlink * * 100\n\nnvlink 0000:17:00.0 0000:13:00.0 50 # less\r\nc2c 0000:83:00.0 7\nc2c 0009:01:00.0 8",
-                                      why, sizeof(why)), 0);
+    ck_assert_int_eq(
+        topo_links_apply(
+            &t,
+            "# all\n nvlink * * 100\n\nnvlink 0000:17:00.0 0000:13:00.0 50 # less\r\nc2c 0000:83:00.0 7\nc2c 0009:01:00.0 8",
+            why, sizeof(why)),
+        0);
     ck_assert_uint_eq(t.nvlink_mbps[0][1], 50);
     ck_assert_uint_eq(t.nvlink_mbps[1][0], 50);
     ck_assert_uint_eq(t.nvlink_mbps[0][2], 100);
@@ -401,13 +444,15 @@ END_TEST
 
 /* --- routes --- */
 
-static void route_check(int g, const char *name, uint32_t need, bool relay_ok, const struct topo_load *load, enum topo_route_kind kind, int relay,
+static void route_check(int g, const char *name, uint32_t need, bool relay_ok,
+                        const struct topo_load *load, enum topo_route_kind kind, int relay,
                         uint32_t mbps)
 {
     struct topo_route r;
 
     topo_route_choose(&t, load, g, nic_at(name), need, relay_ok, &r);
-    ck_assert_msg(r.kind == kind && r.relay == relay && r.mbps == mbps, "GPU%d to %s: %d by %d, %u", g, name, r.kind, r.relay, r.mbps);
+    ck_assert_msg(r.kind == kind && r.relay == relay && r.mbps == mbps, "GPU%d to %s: %d by %d, %u",
+                  g, name, r.kind, r.relay, r.mbps);
 }
 
 START_TEST(routes)
@@ -467,7 +512,8 @@ START_TEST(coherent_link)
     ck_assert_int_eq(topo_links_apply(&t, "c2c 0000:13:00.0 3600000\n", why, sizeof(why)), 0);
     p = path_to(TOPO_END_GPU, 0, "n41");
     ck_assert_int_eq(p->class, TOPO_P2C);
-    ck_assert(goes_over(p, "C2C of GPU0") && !goes_over(p, "PCI 0000:10:01.0") && p->mbps == 384000);
+    ck_assert(goes_over(p, "C2C of GPU0") && !goes_over(p, "PCI 0000:10:01.0") &&
+              p->mbps == 384000);
     p = path_to(TOPO_END_GPU, 0, "n84");
     ck_assert(p->class == TOPO_SYS && goes_over(p, "sockets 0-1"));
 }
@@ -490,8 +536,10 @@ START_TEST(sources_by_name)
 
     ck_assert(topo_source_parse("sysfs", &s) == 0 && s.from == TOPO_FROM_SYSFS);
     ck_assert(topo_source_parse("hwloc", &s) == 0 && s.from == TOPO_FROM_HWLOC);
-    ck_assert(topo_source_parse("/a/b.xml", &s) == 0 && s.from == TOPO_FROM_XML && strcmp(s.xml, "/a/b.xml") == 0);
-    ck_assert(topo_source_parse(".xml", &s) == -1 && topo_source_parse("", &s) == -1 && topo_source_parse("SYSFS", &s) == -1);
+    ck_assert(topo_source_parse("/a/b.xml", &s) == 0 && s.from == TOPO_FROM_XML &&
+              strcmp(s.xml, "/a/b.xml") == 0);
+    ck_assert(topo_source_parse(".xml", &s) == -1 && topo_source_parse("", &s) == -1 &&
+              topo_source_parse("SYSFS", &s) == -1);
 }
 END_TEST
 

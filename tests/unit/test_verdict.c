@@ -1,4 +1,5 @@
-/* What the operator reads of a verdict: mostly of cases with facts that are made up, under two connections of the rig. */
+/* What the operator reads of a verdict: mostly of cases with facts that are made up, under two
+ * connections of the rig. */
 #include "plugin/r2_log.h"
 #include "plugin/r2_verdict.h"
 #include "probe/probe_verdict.h"
@@ -41,7 +42,10 @@ static void end(void)
 static const char *line_since(int peer_nic, struct probe_facts facts, uint64_t since)
 {
     struct r2_inst *inst = rig->side[0].inst;
-    struct r2_case k = {.peer = rig->side[0].comm->peer, .peer_nic = (uint8_t)peer_nic, .since = since, .facts = facts};
+    struct r2_case k = {.peer = rig->side[0].comm->peer,
+                        .peer_nic = (uint8_t)peer_nic,
+                        .since = since,
+                        .facts = facts};
     struct r2_pair *pair = r2_pair_find(inst, k.peer, 0, peer_nic);
 
     k.peer_guid = pair ? pair->peer_guid : 0;
@@ -95,7 +99,8 @@ static void both_down(void)
 #define ENDED       {PROBE_TIMEOUT, PROBE_ERROR, PROBE_OK, 2, {PROBE_PORT_UP, PROBE_OK, PROBE_OK, 2}, {0}}
 /* clang-format on */
 
-/* Of a cable all connections over it are counted, also those of other pairs; of a path those of the pair. */
+/* Of a cable all connections over it are counted, also those of other pairs; of a path those of the
+ * pair. */
 START_TEST(our_cable)
 {
     const char *line;
@@ -159,7 +164,8 @@ START_TEST(a_peer)
     static const struct {
         struct probe_facts f;
         const char *code, *fate;
-    } row[] = {{HOST_DEAD, "R2-P03", "waits"}, {STOPPED, "R2-P02", "waits"}, {ENDED, "R2-P01", "ends"}};
+    } row[] = {
+        {HOST_DEAD, "R2-P03", "waits"}, {STOPPED, "R2-P02", "waits"}, {ENDED, "R2-P01", "ends"}};
     char want[40];
     const char *line;
 
@@ -199,7 +205,8 @@ START_TEST(a_peer_that_speaks_again)
 }
 END_TEST
 
-/* The silence of a host that stood still is no pair's, though the case is decided when all of it speaks again; one that begins later is. */
+/* The silence of a host that stood still is no pair's, though the case is decided when all of it
+ * speaks again; one that begins later is. */
 START_TEST(a_pair_whose_host_stood_still)
 {
     enum { BEFORE, MEANWHILE, AFTER, NEVER } opened = (unsigned)_i;
@@ -315,7 +322,8 @@ static int blames(struct rig *r)
     return strstr(r->last_warn[1], "R2-") != NULL;
 }
 
-/* A cable goes silent, and nothing is made up: two hosts whose rails reach each other. The line of side 1. */
+/* A cable goes silent, and nothing is made up: two hosts whose rails reach each other. The line of
+ * side 1. */
 static const char *found_after(const char *fault)
 {
     rig = rig_create(2, 1, (const char *[]){FAST, "NCCL_R2_BACKUP_SCOPE=any", NULL});
@@ -345,7 +353,9 @@ static const char *found_after(const char *fault)
 static const struct r2_case *case_of(int side)
 {
     for (int i = 0; i < R2_CASES; i++) {
-        if (rig->side[side].inst->cases[i].state == R2_CASE_DECIDED && rig->side[side].inst->cases[i].nic == 0 && rig->side[side].inst->cases[i].peer_nic == 0) {
+        if (rig->side[side].inst->cases[i].state == R2_CASE_DECIDED &&
+            rig->side[side].inst->cases[i].nic == 0 &&
+            rig->side[side].inst->cases[i].peer_nic == 0) {
             return &rig->side[side].inst->cases[i];
         }
     }
@@ -353,7 +363,8 @@ static const struct r2_case *case_of(int side)
 }
 
 /* The outcome in the line of the evidence that begins with @what and has a time if @timed. */
-static void evidence_has(const struct r2_evidence *e, const char *what, int timed, const char *outcome)
+static void evidence_has(const struct r2_evidence *e, const char *what, int timed,
+                         const char *outcome)
 {
     for (int i = 0; i < e->n; i++) {
         const char *rest = e->line[i] + strlen(what);
@@ -400,7 +411,8 @@ START_TEST(a_link_with_errors)
     has_not(line, "link_downed");
     ck_assert(case_of(1) != NULL);
     r2_evidence_gather(rig->side[1].inst, case_of(1), &e);
-    evidence_has(&e, "host1 fab0, since its first connection:", 0, " symbol_error +41, local_ack_timeout_err +7");
+    evidence_has(&e, "host1 fab0, since its first connection:", 0,
+                 " symbol_error +41, local_ack_timeout_err +7");
     stop();
 }
 END_TEST

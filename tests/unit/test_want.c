@@ -1,11 +1,13 @@
-/* A CTS that the sender's NIC has acknowledged and lost (docs/design-watchdog.md): nobody has anything outstanding, and S has to ask. */
+/* A CTS that the sender's NIC has acknowledged and lost (docs/design-watchdog.md): nobody has
+ * anything outstanding, and S has to ask. */
 #include "tests/unit/suite.h"
 #include "tests/unit/watch_rig.h"
 
 #define S_COMM (rig->side[0].comm)
 #define R_COMM (rig->side[1].comm)
 
-/* The CTS of all open receives are gone from the memory of S, as if its NIC had died between acknowledging and writing them. */
+/* The CTS of all open receives are gone from the memory of S, as if its NIC had died between
+ * acknowledging and writing them. */
 static void lose_cts(void)
 {
     int lost = 0;
@@ -54,7 +56,8 @@ START_TEST(a_lost_cts_is_asked_for)
 }
 END_TEST
 
-/* And the NIC that lost it is dead: the other path has the CTS, and is found to be the better one. */
+/* And the NIC that lost it is dead: the other path has the CTS, and is found to be the better one.
+ */
 START_TEST(and_the_nic_is_dead)
 {
     start(2, (const char *[]){QUIET_RC, "NCCL_R2_LOOK=60000", NULL});

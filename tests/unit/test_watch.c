@@ -1,5 +1,6 @@
-/* Directed scenarios of the watchdog (docs/design-watchdog.md): which silence is found, as what and how soon. Which
- * silence is none: test_watch_none.c. The pairs and their handshake: test_pair.c. */
+/* Directed scenarios of the watchdog (docs/design-watchdog.md): which silence is found, as what and
+ * how soon. Which silence is none: test_watch_none.c. The pairs and their handshake: test_pair.c.
+ */
 #include "tests/unit/watch_rig.h"
 
 /* --- each kind of silence --- */
@@ -18,7 +19,7 @@ static const struct {
     {NULL, "h1:n0 blackhole-tx", 100},
     {NULL, "h1:n0 blackhole-rx", 100},
     {NULL, "h1:n0 ack-lost", 300}, /* the way back is good: asked twice */
-    {NULL, "h1:n0 hang", 350}, /* a soft fence at R: T_fence, and T_packet once S has stopped */
+    {NULL, "h1:n0 hang", 350},     /* a soft fence at R: T_fence, and T_packet once S has stopped */
     {NULL, "h1:n0 send-stuck", 200},
     {"h0:n0 retry7-forever", "h1:n0 blackhole", 100},
     {"h1:n0 retry7-forever", "h0:n0 blackhole-rx", 100},
@@ -50,9 +51,11 @@ START_TEST(silence_is_found_and_traffic_goes_on)
     }
     took = finish(n, BIG, 2 * RIG_S);
     /* whom it did not keep from finishing notices all the same: R by its unconfirmed writes */
-    ck_assert_msg(rig_until(rig, path_0_is_down, 200 * RIG_MS), "%s is not found", silence[i].fault);
+    ck_assert_msg(rig_until(rig, path_0_is_down, 200 * RIG_MS), "%s is not found",
+                  silence[i].fault);
     found_as(0, IB_FAULT_SILENT);
-    ck_assert_msg(took < silence[i].limit_ms * RIG_MS, "%s took %.3f ms", silence[i].fault, (double)took / 1e6);
+    ck_assert_msg(took < silence[i].limit_ms * RIG_MS, "%s took %.3f ms", silence[i].fault,
+                  (double)took / 1e6);
     messages(8, BIG);
     stop();
 }
@@ -61,7 +64,8 @@ END_TEST
 /* Nothing to send: R alone has work out, its CTS. */
 START_TEST(lost_cts_is_found_by_the_receiver)
 {
-    static const char *const fault[] = {"h1:n0 blackhole-tx", "h1:n0 blackhole", "h0:n0 hang", "h1:n0 send-stuck"};
+    static const char *const fault[] = {"h1:n0 blackhole-tx", "h1:n0 blackhole", "h0:n0 hang",
+                                        "h1:n0 send-stuck"};
 
     start(2, (const char *[]){QUIET_RC, NULL});
     wait_probes();
@@ -78,7 +82,8 @@ START_TEST(lost_cts_is_found_by_the_receiver)
 }
 END_TEST
 
-/* R reported its receive, its acknowledgement got lost on the way, and NCCL does not call R any more. */
+/* R reported its receive, its acknowledgement got lost on the way, and NCCL does not call R any
+ * more. */
 START_TEST(lost_last_ack_with_an_idle_receiver)
 {
     start(2, (const char *[]){QUIET_RC, NULL});
@@ -101,7 +106,8 @@ START_TEST(lost_last_ack_with_an_idle_receiver)
 }
 END_TEST
 
-/* S's NIC has acknowledged R's last acknowledgement and lost it: R has nothing unconfirmed, and S asks for ever. */
+/* S's NIC has acknowledged R's last acknowledgement and lost it: R has nothing unconfirmed, and S
+ * asks for ever. */
 START_TEST(last_ack_lost_behind_the_nic_of_the_sender)
 {
     struct r2_inst *inst;
@@ -124,7 +130,8 @@ START_TEST(last_ack_lost_behind_the_nic_of_the_sender)
 }
 END_TEST
 
-/* R's NIC acknowledges and its completion queue stays empty: every completion at S is good, every probe is answered. */
+/* R's NIC acknowledges and its completion queue stays empty: every completion at S is good, every
+ * probe is answered. */
 START_TEST(acknowledged_and_not_delivered)
 {
     int n = _i ? 4 : 1;
@@ -145,7 +152,8 @@ START_TEST(acknowledged_and_not_delivered)
 }
 END_TEST
 
-/* A message in parts over three paths, and one of them loses its part: that one alone is claimed. */
+/* A message in parts over three paths, and one of them loses its part: that one alone is claimed.
+ */
 START_TEST(claims_name_the_path_that_lost)
 {
     start(3, (const char *[]){QUIET_RC, "NCCL_R2_SPREAD=on", "NCCL_R2_CUT_MIN=1024", NULL});
@@ -174,7 +182,8 @@ static int port_query_count(struct ibv_context *ctx, uint8_t port, struct ibv_po
     return port_query(ctx, port, attr);
 }
 
-/* The port may know, and its event may be lost: it is read when its NIC is suspected, not with the next look. */
+/* The port may know, and its event may be lost: it is read when its NIC is suspected, not with the
+ * next look. */
 START_TEST(suspicion_reads_the_port)
 {
     start(2, (const char *[]){QUIET_RC, "NCCL_R2_LOOK=60000", NULL});
@@ -234,8 +243,8 @@ START_TEST(hang_where_nobody_can_be_asked)
     uint64_t took;
 
     rig = rig_create(2, 0,
-                     (const char *[]){"NCCL_IB_TIMEOUT=12", "NCCL_IB_RETRY_CNT=7", "NCCL_R2_T_STUCK=100",
-                                      "NCCL_R2_T_PACKET=100", NULL});
+                     (const char *[]){"NCCL_IB_TIMEOUT=12", "NCCL_IB_RETRY_CNT=7",
+                                      "NCCL_R2_T_STUCK=100", "NCCL_R2_T_PACKET=100", NULL});
     rig->filter = no_probe;
     rig_connect(rig, 0, 0);
     s_mr = rig_reg(rig, 0, out, sizeof(out));
@@ -257,7 +266,8 @@ START_TEST(hang_where_nobody_can_be_asked)
 }
 END_TEST
 
-/* Other messages go on over another path; the one whose completion is lost is found all the same. */
+/* Other messages go on over another path; the one whose completion is lost is found all the same.
+ */
 START_TEST(silence_of_one_path_beside_one_that_moves)
 {
     static uint64_t small[256];
@@ -276,14 +286,16 @@ START_TEST(silence_of_one_path_beside_one_that_moves)
     stuck = (int)rig->side[0].tail;
     send_post(0, BIG);
     rig_run(rig, RIG_MS);
-    ck_assert(rig_done(rig, 1, (int)rig->side[1].tail - 1)); /* R has it, and says so by its own writes */
+    ck_assert(
+        rig_done(rig, 1, (int)rig->side[1].tail - 1)); /* R has it, and says so by its own writes */
     ck_assert(!rig_done(rig, 0, stuck));
     for (end = rig_now(rig) + 300 * RIG_MS; rig_now(rig) < end && !rig_done(rig, 0, stuck);) {
         ck_assert_int_ge(rig_irecv1(rig, (uint8_t *)small + 1024, 8, 1, r_small), 0);
         rig_send_wait(rig, small, 8, 1, s_small);
         rig_run(rig, 10 * RIG_MS);
     }
-    ck_assert_msg(rig_done(rig, 0, stuck), "the work request without completion is not looked for while others end");
+    ck_assert_msg(rig_done(rig, 0, stuck),
+                  "the work request without completion is not looked for while others end");
     finish(1, BIG, RIG_S);
     found_as(0, IB_FAULT_SILENT);
     rig_dereg(rig, 0, s_small);
@@ -310,8 +322,8 @@ START_TEST(full_send_queue_of_the_receiver)
         }
     }
     path->sq_used = (uint16_t)path->sq_depth; /* acknowledgements alone took what CTS leave */
-    ck_assert_msg(rig_until(rig, path_0_is_down, 300 * RIG_MS), "not found, %u of %u in use", path->sq_used,
-                  path->sq_depth);
+    ck_assert_msg(rig_until(rig, path_0_is_down, 300 * RIG_MS), "not found, %u of %u in use",
+                  path->sq_used, path->sq_depth);
     ck_assert_int_eq(fault_at(1, 0), IB_FAULT_SILENT);
     rig->side[0].asleep = 0;
     rig->side[1].tail = rig->side[1].head;
@@ -342,14 +354,15 @@ START_TEST(short_bursts_measure_the_rate)
     for (int k = 0; k < 32; k++) {
         send_post(k, BIG);
     }
-    took =
-        finish(32, BIG, 2 * RIG_S); /* 2 MiB: 0.84 s at the rate of a path that was never measured, four times over */
+    took = finish(32, BIG, 2 * RIG_S); /* 2 MiB: 0.84 s at the rate of a path that was never
+                                          measured, four times over */
     ck_assert_msg(took < 300 * RIG_MS, "%.3f ms", (double)took / 1e6);
     stop();
 }
 END_TEST
 
-/* Queue pairs that have lost their address reach nobody: the event asks, nobody has to be silent for T_suspect first. */
+/* Queue pairs that have lost their address reach nobody: the event asks, nobody has to be silent
+ * for T_suspect first. */
 START_TEST(a_changed_address_is_asked_about)
 {
     uint64_t since;

@@ -1,10 +1,25 @@
-/* Hours of virtual time in which nothing is broken: congestion, loss, callers and processes that stand still, flaps shorter than detection. Not one
- * path may go down. Each disturbance lies under traffic; rig_fault asserts that it fired, the counters that packets felt it. */
+/* Hours of virtual time in which nothing is broken: congestion, loss, callers and processes that
+ * stand still, flaps shorter than detection. Not one path may go down. Each disturbance lies under
+ * traffic; rig_fault asserts that it fired, the counters that packets felt it. */
 #include "tests/unit/watch_rig.h"
 
 #define HOUR (3600 * RIG_S)
 
-enum kind { LOSS, DAMAGE, TWICE, DELAY, CONGESTION, SLOW_RECEIVER, SLOW_SENDER, PAUSED_PROCESS, PAUSED_HOST, FLAP, HALF_FLAP, NOTHING, KINDS };
+enum kind {
+    LOSS,
+    DAMAGE,
+    TWICE,
+    DELAY,
+    CONGESTION,
+    SLOW_RECEIVER,
+    SLOW_SENDER,
+    PAUSED_PROCESS,
+    PAUSED_HOST,
+    FLAP,
+    HALF_FLAP,
+    NOTHING,
+    KINDS
+};
 
 static uint64_t state, times[KINDS];
 
@@ -140,7 +155,8 @@ START_TEST(an_hour_of_what_is_no_failure)
 
     state = (uint64_t)_i + 1;
     memset(times, 0, sizeof(times));
-    start(2, (const char *[]){"NCCL_IB_TIMEOUT=20", "NCCL_IB_RETRY_CNT=7", "NCCL_R2_SPREAD=on", NULL});
+    start(2,
+          (const char *[]){"NCCL_IB_TIMEOUT=20", "NCCL_IB_RETRY_CNT=7", "NCCL_R2_SPREAD=on", NULL});
     wait_probes();
     messages(8, BIG);
     for (end = rig_now(rig) + HOUR; rig_now(rig) < end; rounds++) {
@@ -148,7 +164,8 @@ START_TEST(an_hour_of_what_is_no_failure)
     }
     nothing_moved();
     for (int k = 0; k < KINDS; k++) {
-        ck_assert_msg(times[k] >= rounds / KINDS / 2, "kind %d: %llu of %llu rounds", k, (unsigned long long)times[k], (unsigned long long)rounds);
+        ck_assert_msg(times[k] >= rounds / KINDS / 2, "kind %d: %llu of %llu rounds", k,
+                      (unsigned long long)times[k], (unsigned long long)rounds);
     }
     fab_inproc_totals(rig->f, &sum);
     ck_assert_uint_gt(sum.tx_dropped + sum.rx_dropped, 100);
@@ -160,13 +177,15 @@ START_TEST(an_hour_of_what_is_no_failure)
 }
 END_TEST
 
-/* Nobody is asked over a NIC pair while messages come and go, in bursts and with seconds between them. */
+/* Nobody is asked over a NIC pair while messages come and go, in bursts and with seconds between
+ * them. */
 START_TEST(an_hour_of_healthy_traffic_asks_nothing)
 {
     uint64_t asked, end, rounds = 0;
 
     state = 77;
-    start(2, (const char *[]){"NCCL_IB_TIMEOUT=20", "NCCL_IB_RETRY_CNT=7", "NCCL_R2_SPREAD=on", NULL});
+    start(2,
+          (const char *[]){"NCCL_IB_TIMEOUT=20", "NCCL_IB_RETRY_CNT=7", "NCCL_R2_SPREAD=on", NULL});
     wait_probes();
     asked = answers();
     for (end = rig_now(rig) + HOUR; rig_now(rig) < end; rounds++) {

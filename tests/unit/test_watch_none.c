@@ -1,16 +1,18 @@
-/* Directed scenarios of the watchdog: silence that is no fault moves nothing, and where nothing could take over it
- * ends, if ever, with a reason. */
+/* Directed scenarios of the watchdog: silence that is no fault moves nothing, and where nothing
+ * could take over it ends, if ever, with a reason. */
 #include "tests/unit/watch_rig.h"
 
 #include "plugin/r2_log.h"
 
-/* The last path, a single one from the start, failover or the watchdog off: RC decides, which here never does. */
+/* The last path, a single one from the start, failover or the watchdog off: RC decides, which here
+ * never does. */
 START_TEST(no_verdict_where_nothing_could_take_over)
 {
-    static const char *const off[] = {"NCCL_R2_WATCHDOG=on", "NCCL_R2_MIN_NICS=1", "NCCL_R2_FAILOVER=off",
-                                      "NCCL_R2_WATCHDOG=off"};
+    static const char *const off[] = {"NCCL_R2_WATCHDOG=on", "NCCL_R2_MIN_NICS=1",
+                                      "NCCL_R2_FAILOVER=off", "NCCL_R2_WATCHDOG=off"};
 
-    start(_i == 0 ? 1 : 2, (const char *[]){QUIET_RC, off[_i], "NCCL_R2_T_STUCK=100", "NCCL_IB_TIMEOUT=14", NULL});
+    start(_i == 0 ? 1 : 2,
+          (const char *[]){QUIET_RC, off[_i], "NCCL_R2_T_STUCK=100", "NCCL_IB_TIMEOUT=14", NULL});
     messages(4, BIG);
     if (_i == 1) {
         fire("h0:n1 down");
@@ -31,12 +33,14 @@ START_TEST(no_verdict_where_nothing_could_take_over)
 }
 END_TEST
 
-/* ... and which ends with a reason once NCCL_R2_GIVE_UP is over: no error completion would ever do it. */
+/* ... and which ends with a reason once NCCL_R2_GIVE_UP is over: no error completion would ever do
+ * it. */
 START_TEST(last_path_that_stays_silent_ends)
 {
     static const char *const fault[] = {"h1:n0 blackhole", "h0:n0 hang", "h1:n0 hang", NULL};
 
-    start(_i & 1 ? 2 : 1, (const char *[]){QUIET_RC, "NCCL_R2_GIVE_UP=2000", "NCCL_IB_TIMEOUT=14", NULL});
+    start(_i & 1 ? 2 : 1,
+          (const char *[]){QUIET_RC, "NCCL_R2_GIVE_UP=2000", "NCCL_IB_TIMEOUT=14", NULL});
     messages(4, BIG);
     if (_i & 1) {
         fire("h0:n1 down");
@@ -84,14 +88,16 @@ START_TEST(sleep_of_a_caller_is_no_fault)
     }
     rig_run(rig, 10 * RIG_S);
     nothing_moved();
-    ck_assert_uint_eq(rig->side[0].comm->tx->sack, 8); /* also where only R's service thread could say so */
+    ck_assert_uint_eq(rig->side[0].comm->tx->sack,
+                      8); /* also where only R's service thread could say so */
     rig->side[0].asleep = rig->side[1].asleep = 0;
     finish(4, BIG, RIG_MS);
     stop();
 }
 END_TEST
 
-/* A whole process does not run for three seconds, work outstanding, once even while it asks: its NIC answers. */
+/* A whole process does not run for three seconds, work outstanding, once even while it asks: its
+ * NIC answers. */
 START_TEST(sleep_of_a_process_is_no_fault)
 {
     int side = _i & 1;
@@ -121,8 +127,8 @@ START_TEST(sleep_of_a_process_is_no_fault)
 END_TEST
 
 /*
- * What the peer asks and says has waited for a service thread that was late: the question that it makes us put has not been out for so long, however
- * short the wait for its answer is.
+ * What the peer asks and says has waited for a service thread that was late: the question that it
+ * makes us put has not been out for so long, however short the wait for its answer is.
  */
 START_TEST(words_that_waited_shorten_no_question)
 {
@@ -138,14 +144,16 @@ START_TEST(words_that_waited_shorten_no_question)
     process_go(_i, inst);
     rig_run(rig, 500 * RIG_MS);
     for (int s = 0; s < 2; s++) {
-        ck_assert_msg(rig->side[s].comm->fo.switches == 1, "side %d: %s", s, rig->side[s].comm->fo.last_fault);
+        ck_assert_msg(rig->side[s].comm->fo.switches == 1, "side %d: %s", s,
+                      rig->side[s].comm->fo.last_fault);
     }
     messages(4, BIG);
     stop();
 }
 END_TEST
 
-/* Nor where its NICs stop with it, as those of the software fabric do: then nobody can be asked about them. */
+/* Nor where its NICs stop with it, as those of the software fabric do: then nobody can be asked
+ * about them. */
 START_TEST(sleep_of_a_process_with_its_nics_is_no_fault)
 {
     struct r2_inst *inst;
@@ -179,7 +187,8 @@ START_TEST(sleep_of_a_process_with_its_nics_is_no_fault)
 }
 END_TEST
 
-/* Everything stands still for half a minute, packets on their way: that is no half minute of silence. */
+/* Everything stands still for half a minute, packets on their way: that is no half minute of
+ * silence. */
 START_TEST(stop_of_the_world_is_no_fault)
 {
     start(2, (const char *[]){"NCCL_IB_TIMEOUT=14", "NCCL_R2_T_STUCK=100", NULL});
@@ -270,7 +279,8 @@ START_TEST(loss_and_short_flaps_are_no_fault)
             rig_run(rig, 100 * RIG_US);
             fire("h0:n0 blackhole");
             send_post(1, BIG);
-            rig_run(rig, (unsigned)(k / 20 + 1) * 5 * RIG_MS); /* up to 50 ms: longer than T_suspect */
+            rig_run(rig,
+                    (unsigned)(k / 20 + 1) * 5 * RIG_MS); /* up to 50 ms: longer than T_suspect */
             fire("h0:n0 up");
             finish(1, 0, RIG_S);
             rig_run(rig, 100 * RIG_MS);
@@ -282,8 +292,8 @@ START_TEST(loss_and_short_flaps_are_no_fault)
 }
 END_TEST
 
-/* The other end closes, all done or with a receive outstanding, and this one lives on: no evidence against any path
- * (P25), though nobody answers probes any more. */
+/* The other end closes, all done or with a receive outstanding, and this one lives on: no evidence
+ * against any path (P25), though nobody answers probes any more. */
 START_TEST(close_is_no_fault)
 {
     start(2, (const char *[]){QUIET_RC, NULL});
@@ -294,8 +304,8 @@ START_TEST(close_is_no_fault)
     }
     rig_run(rig, RIG_MS);
     rig_close(rig, _i & 1);
-    rig_run(rig,
-            25 * RIG_S); /* what is unconfirmed now stays so: less than RC, more than a queue pair may stand still */
+    rig_run(rig, 25 * RIG_S); /* what is unconfirmed now stays so: less than RC, more than a queue
+                                 pair may stand still */
     ck_assert_uint_eq(rig->side[1 - (_i & 1)].comm->fo.switches, 0);
     rig_dereg(rig, 1 - (_i & 1), _i & 1 ? s_mr : r_mr);
     rig_close(rig, 1 - (_i & 1));
@@ -316,8 +326,8 @@ static int probe_words_lost(struct rig *r, int from, int type, union fo_body *bo
 }
 
 /*
- * RC refuses a gap once. The probe is lost, and the refusal of those behind it, too: the queue pair is silent until its time-out, long after the
- * verdict, over a way that is good.
+ * RC refuses a gap once. The probe is lost, and the refusal of those behind it, too: the queue pair
+ * is silent until its time-out, long after the verdict, over a way that is good.
  */
 static void lose_probe_and_refusal(void)
 {
@@ -328,7 +338,8 @@ static void lose_probe_and_refusal(void)
 
     recv_post(0, 100);
     rig_run(rig, 150 * RIG_MS);
-    rig->filter = probe_words_lost; /* R asks nothing while the way is bad: its own question would get lost, too */
+    rig->filter = probe_words_lost; /* R asks nothing while the way is bad: its own question would
+                                       get lost, too */
     driver.held = driver_hook(0, 0)->cq;
     send_post(0, 100);
     rig_run(rig, RIG_MS);

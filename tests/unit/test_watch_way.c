@@ -1,5 +1,5 @@
-/* Directed scenarios of the watchdog: lost packets, words and queue pairs of probes neither hide a fault nor make one. Silence of the data:
- * test_watch.c, test_watch_none.c. */
+/* Directed scenarios of the watchdog: lost packets, words and queue pairs of probes neither hide a
+ * fault nor make one. Silence of the data: test_watch.c, test_watch_none.c. */
 #include "tests/unit/suite.h"
 #include "tests/unit/watch_rig.h"
 
@@ -12,7 +12,8 @@ static int first_question_is_out(struct rig *r)
     return pair_of(0, 0) && pair_of(0, 0)->asking;
 }
 
-/* The packet of the first question gets lost: RC repeats it a second later. That is no time that answers take. */
+/* The packet of the first question gets lost: RC repeats it a second later. That is no time that
+ * answers take. */
 START_TEST(a_packet_lost_at_set_up_hides_no_fault)
 {
     uint64_t since;
@@ -37,7 +38,8 @@ START_TEST(a_packet_lost_at_set_up_hides_no_fault)
     send_post(0, BIG);
     ck_assert(rig_until(rig, path_0_is_down, 10 * RIG_S));
     found_as(0, IB_FAULT_SILENT);
-    ck_assert_msg(rig_now(rig) - since < 200 * RIG_MS, "after %.3f ms", (double)(rig_now(rig) - since) / 1e6);
+    ck_assert_msg(rig_now(rig) - since < 200 * RIG_MS, "after %.3f ms",
+                  (double)(rig_now(rig) - since) / 1e6);
     finish(1, BIG, RIG_S);
     stop();
 }
@@ -52,7 +54,8 @@ static void ask(int side, uint64_t limit)
     ck_assert(pair_of(side, 0)->asking);
 }
 
-/* Both ends ask, and no answer comes for long: each word is answered by another one, and that is all. */
+/* Both ends ask, and no answer comes for long: each word is answered by another one, and that is
+ * all. */
 START_TEST(ends_that_both_ask_are_brief)
 {
     unsigned before[2];
@@ -79,7 +82,8 @@ START_TEST(ends_that_both_ask_are_brief)
 }
 END_TEST
 
-/* R has said that its end is in order when it finds that it is not, and a question of its own is out that nobody there waits for. */
+/* R has said that its end is in order when it finds that it is not, and a question of its own is
+ * out that nobody there waits for. */
 START_TEST(word_that_is_taken_back_behind_another_question)
 {
     start(2, (const char *[]){QUIET_RC, NULL});
@@ -98,7 +102,8 @@ START_TEST(word_that_is_taken_back_behind_another_question)
 }
 END_TEST
 
-/* Acknowledgements are lost for good, the way back is good, and our queue pair had broken before: made anew twice, and no back-off between. */
+/* Acknowledgements are lost for good, the way back is good, and our queue pair had broken before:
+ * made anew twice, and no back-off between. */
 START_TEST(a_broken_queue_pair_adds_no_back_off)
 {
     uint64_t since;
@@ -114,7 +119,8 @@ START_TEST(a_broken_queue_pair_adds_no_back_off)
     send_post(0, BIG);
     ck_assert(rig_until(rig, path_0_is_down, 5 * RIG_S));
     found_as(0, IB_FAULT_SILENT);
-    ck_assert_msg(rig_now(rig) - since < 220 * RIG_MS, "after %.3f ms", (double)(rig_now(rig) - since) / 1e6);
+    ck_assert_msg(rig_now(rig) - since < 220 * RIG_MS, "after %.3f ms",
+                  (double)(rig_now(rig) - since) / 1e6);
     finish(1, BIG, RIG_S);
     stop();
 }
@@ -130,7 +136,8 @@ static int words_are_late(struct rig *r, int from, int type, union fo_body *body
     return !late;
 }
 
-/* No NIC of the pair can send any more, and RC waits for acknowledgements of before: the queue pairs made to ask break before a word can come. */
+/* No NIC of the pair can send any more, and RC waits for acknowledgements of before: the queue
+ * pairs made to ask break before a word can come. */
 START_TEST(two_nics_that_cannot_send_are_found)
 {
     uint64_t since;
@@ -151,7 +158,8 @@ START_TEST(two_nics_that_cannot_send_are_found)
     ck_assert(rig_until(rig, path_0_is_down, 2 * RIG_S));
     found_as(0, IB_FAULT_SILENT);
     ck_assert_int_gt(rig->filter_count, 0);
-    ck_assert_msg(rig_now(rig) - since < 300 * RIG_MS, "after %.3f ms", (double)(rig_now(rig) - since) / 1e6);
+    ck_assert_msg(rig_now(rig) - since < 300 * RIG_MS, "after %.3f ms",
+                  (double)(rig_now(rig) - since) / 1e6);
     finish(1, BIG, RIG_S);
     stop();
 }
@@ -184,7 +192,8 @@ static void loop_answers(void)
     ck_assert_uint_eq(l->fresh, 0);
 }
 
-/* The acknowledgements of a question were lost for a while, and the peer said that its own has been answered. */
+/* The acknowledgements of a question were lost for a while, and the peer said that its own has been
+ * answered. */
 static void peer_says_that_it_works(void)
 {
     fire("h1:n0 ack-lost");
@@ -217,7 +226,8 @@ static void worker_goes_on(void)
     inst->env.kick_worker(inst->env.arg, 0);
 }
 
-/* A worker with much to do, as when a job begins: a queue pair that is made later than the question may take is asked all the same, or no loop would ever count. */
+/* A worker with much to do, as when a job begins: a queue pair that is made later than the question
+ * may take is asked all the same, or no loop would ever count. */
 START_TEST(a_loop_that_is_made_late_counts)
 {
     start(2, (const char *[]){QUIET_RC, NULL});
@@ -260,27 +270,32 @@ static void loop_breaks(void)
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
     rig_enter(&rig->side[0]);
-    ck_assert_int_eq(rig->side[0].inst->v.modify_qp(rig->side[0].inst->loop[0].qp.qp, &attr, IBV_QP_STATE), 0);
+    ck_assert_int_eq(
+        rig->side[0].inst->v.modify_qp(rig->side[0].inst->loop[0].qp.qp, &attr, IBV_QP_STATE), 0);
 }
 
 /*
- * What was said and measured of earlier questions, and a loop on a new queue pair, say nothing about this one: it is not put twice. The queue pairs that a
- * NIC has may send nothing while new ones do, so that a second question would be answered.
+ * What was said and measured of earlier questions, and a loop on a new queue pair, say nothing
+ * about this one: it is not put twice. The queue pairs that a NIC has may send nothing while new
+ * ones do, so that a second question would be answered.
  */
 static const struct {
     void (*before)(void);
     const char *fault;
 } once[] = {
-    {loop_answers, "h0:n0 blackhole"},          {loop_answers, "h0:n0 send-stuck"},
-    {peer_says_that_it_works, "h1:n0 blackhole"}, {peer_says_that_it_works, "h0:n0 send-stuck"},
-    {loop_breaks, "h0:n0 send-stuck"},          {NULL, "h1:n0 blackhole-rx"},
+    {loop_answers, "h0:n0 blackhole"},
+    {loop_answers, "h0:n0 send-stuck"},
+    {peer_says_that_it_works, "h1:n0 blackhole"},
+    {peer_says_that_it_works, "h0:n0 send-stuck"},
+    {loop_breaks, "h0:n0 send-stuck"},
+    {NULL, "h1:n0 blackhole-rx"},
 };
 
 static uint32_t asked_inc;
 static int count_anew(struct rig *r, int from, int type, union fo_body *body)
 {
-    r->filter_count += type == FO_MSG_PROBE && from == 0 && body->probe.nic == 0 && body->probe.inc != asked_inc &&
-                       ib_link_up(&r->side[0].comm->link, 0);
+    r->filter_count += type == FO_MSG_PROBE && from == 0 && body->probe.nic == 0 &&
+                       body->probe.inc != asked_inc && ib_link_up(&r->side[0].comm->link, 0);
     return 1;
 }
 
@@ -307,7 +322,8 @@ START_TEST(a_way_that_is_not_good_is_asked_once)
 }
 END_TEST
 
-/* The packet of the question that the peer waits for gets lost: it is repeated as one of our own is. */
+/* The packet of the question that the peer waits for gets lost: it is repeated as one of our own
+ * is. */
 START_TEST(the_question_for_the_peer_is_repeated)
 {
     start(2, (const char *[]){QUIET_RC, NULL});
@@ -369,7 +385,8 @@ static int keep_word(struct rig *r, int from, int type, union fo_body *body)
     return 1;
 }
 
-/* R's word comes after we have asked and before we have told R so: R hears of it all the same, and each time. */
+/* R's word comes after we have asked and before we have told R so: R hears of it all the same, and
+ * each time. */
 START_TEST(the_peer_is_asked_in_any_case)
 {
     struct rig_side *s;
@@ -397,11 +414,13 @@ START_TEST(the_peer_is_asked_in_any_case)
 }
 END_TEST
 
-/* A probe of @side, and the refusal of the one behind it, get lost; the first is out already where @asked. */
+/* A probe of @side, and the refusal of the one behind it, get lost; the first is out already where
+ * @asked. */
 static void stand_still(int side, int asked, uint64_t limit)
 {
-    static const char *const fault[2][4] = {{"h0:n0 blackhole-tx", "h0:n0 up", "h1:n0 ack-lost", "h1:n0 restore"},
-                                            {"h1:n0 blackhole-tx", "h1:n0 up", "h0:n0 ack-lost", "h0:n0 restore"}};
+    static const char *const fault[2][4] = {
+        {"h0:n0 blackhole-tx", "h0:n0 up", "h1:n0 ack-lost", "h1:n0 restore"},
+        {"h1:n0 blackhole-tx", "h1:n0 up", "h0:n0 ack-lost", "h0:n0 restore"}};
     const struct fab_counters *there = &fab_inproc_nic(rig->f, 1 - side, 0)->cnt;
     uint64_t naks = there->seq_naks, lost = there->acks_lost;
 
@@ -419,7 +438,8 @@ static void stand_still(int side, int asked, uint64_t limit)
     fire(fault[side][3]);
 }
 
-/* The peer's own queue pair stands still when it is asked, and it could not say that its question has been answered: it makes that anew. */
+/* The peer's own queue pair stands still when it is asked, and it could not say that its question
+ * has been answered: it makes that anew. */
 START_TEST(a_peer_that_stands_still_is_made_anew)
 {
     start(2, (const char *[]){QUIET_RC, NULL});
@@ -444,7 +464,8 @@ static void add(TCase *t)
     tcase_add_test(t, word_that_is_taken_back_behind_another_question);
     tcase_add_test(t, a_broken_queue_pair_adds_no_back_off);
     tcase_add_test(t, two_nics_that_cannot_send_are_found);
-    tcase_add_loop_test(t, a_way_that_is_not_good_is_asked_once, 0, (int)(sizeof(once) / sizeof(once[0])));
+    tcase_add_loop_test(t, a_way_that_is_not_good_is_asked_once, 0,
+                        (int)(sizeof(once) / sizeof(once[0])));
     tcase_add_test(t, a_loop_that_is_made_late_counts);
     tcase_add_test(t, a_loop_that_has_never_answered_is_no_evidence);
     tcase_add_test(t, the_question_for_the_peer_is_repeated);

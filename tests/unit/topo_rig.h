@@ -1,4 +1,5 @@
-/* What the suites of weights share: machines built function by function, and what of a plan a path has. */
+/* What the suites of weights share: machines built function by function, and what of a plan a path
+ * has. */
 #ifndef TOPO_RIG_H
 #define TOPO_RIG_H
 
@@ -10,7 +11,8 @@
 static struct topo t;
 
 /* A function of 32 GT/s, 16 lanes, on NUMA node @node. */
-static inline int fn_on(unsigned bus, unsigned dev, int parent, int root, uint32_t class, uint16_t vendor, int node)
+static inline int fn_on(unsigned bus, unsigned dev, int parent, int root, uint32_t class,
+                        uint16_t vendor, int node)
 {
     int i = topo_pci_add(&t, 0, (uint8_t)bus, (uint8_t)dev, 0);
 

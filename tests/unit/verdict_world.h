@@ -1,8 +1,10 @@
 /*
- * A small world that breaks, and what two ends see of it: the specification that probe_verdict() is held against. It
- * knows hosts, NICs, links, planes and processes, and nothing of the rows in probe_verdict.c.
+ * A small world that breaks, and what two ends see of it: the specification that probe_verdict() is
+ * held against. It knows hosts, NICs, links, planes and processes, and nothing of the rows in
+ * probe_verdict.c.
  *
- * Four hosts with three rails each; the pair in question is NIC 0 of hosts A and B. C and D are third hosts.
+ * Four hosts with three rails each; the pair in question is NIC 0 of hosts A and B. C and D are
+ * third hosts.
  */
 #ifndef TEST_VERDICT_WORLD_H
 #define TEST_VERDICT_WORLD_H
@@ -62,7 +64,7 @@ struct view {
     uint8_t aux[2];             /* enum aux_layout of either end */
     uint8_t others;             /* how many other pairs there are */
     uint8_t channel_rides;      /* the out-of-band channel uses the same two NICs */
-    uint8_t down_loop[2];       /* enum probe_outcome of the loop over a port that is down: NICs differ */
+    uint8_t down_loop[2]; /* enum probe_outcome of the loop over a port that is down: NICs differ */
 };
 enum aux_layout { AUX_NONE, AUX_THIRD, AUX_PEER, AUX_MIXED, AUX_ONE, AUX_LAYOUTS };
 
@@ -112,8 +114,8 @@ static inline int wires_pass(const struct world *w, int h, int r, int h2, int r2
     if ((w->all & BIT(FABRIC_CUT)) || (w->plane[r] | w->plane[r2]) != 0) {
         return 0;
     }
-    return !((w->all & BIT(PAIR_CUT)) && r == 0 && r2 == 0 && h <= HB && h2 <= HB) && nic_passes(w, h, r) &&
-           nic_passes(w, h2, r2);
+    return !((w->all & BIT(PAIR_CUT)) && r == 0 && r2 == 0 && h <= HB && h2 <= HB) &&
+           nic_passes(w, h, r) && nic_passes(w, h2, r2);
 }
 
 /* A write of (h, r) to (h2, r2) is acknowledged. */
@@ -121,7 +123,8 @@ static inline int answered(const struct world *w, int h, int r, int h2, int r2)
 {
     uint32_t dead = BIT(PROCESS_KILLED) | BIT(PROCESS_KILLED_SILENT);
 
-    return wires_pass(w, h, r, h2, r2) && !(w->nic[h][r] & BIT(NIC_HALF_HANGS)) && !(w->host[h2] & dead);
+    return wires_pass(w, h, r, h2, r2) && !(w->nic[h][r] & BIT(NIC_HALF_HANGS)) &&
+           !(w->host[h2] & dead);
 }
 
 static inline uint8_t port_of(const struct world *w, int h)
@@ -129,7 +132,8 @@ static inline uint8_t port_of(const struct world *w, int h)
     if (w->nic[h][0] & BIT(NIC_GONE)) {
         return PROBE_PORT_GONE;
     }
-    return (w->nic[h][0] & BIT(LINK_DOWN)) || (w->plane[0] & BIT(SWITCH_OFF)) ? PROBE_PORT_DOWN : PROBE_PORT_UP;
+    return (w->nic[h][0] & BIT(LINK_DOWN)) || (w->plane[0] & BIT(SWITCH_OFF)) ? PROBE_PORT_DOWN
+                                                                              : PROBE_PORT_UP;
 }
 
 static inline uint8_t loop_of(const struct world *w, int h, uint8_t down_loop)
@@ -185,7 +189,8 @@ static inline uint8_t peer_seen(const struct world *w, const struct view *v)
     if (!v->peer) {
         return PROBE_NA;
     }
-    if ((w->all & BIT(CHANNEL_CUT)) || (p & BIT(HOST_DEAD)) || (v->channel_rides && !wires_pass(w, HA, 0, HB, 0))) {
+    if ((w->all & BIT(CHANNEL_CUT)) || (p & BIT(HOST_DEAD)) ||
+        (v->channel_rides && !wires_pass(w, HA, 0, HB, 0))) {
         return PROBE_TIMEOUT;
     }
     if (p & (BIT(PROCESS_KILLED) | BIT(PROCESS_KILLED_LATE))) {
@@ -215,15 +220,17 @@ static inline struct probe_facts facts_seen(const struct world *w, const struct 
     return f;
 }
 
-/* What a process leaves behind that has ended: whatever was answered until then, and NICs that are well. */
+/* What a process leaves behind that has ended: whatever was answered until then, and NICs that are
+ * well. */
 static inline int process_ended(const struct probe_facts *f)
 {
-    return f->peer == PROBE_ERROR && f->local.port <= PROBE_PORT_UP && f->remote.port <= PROBE_PORT_UP &&
-           f->local.loop <= PROBE_OK && f->remote.loop <= PROBE_OK;
+    return f->peer == PROBE_ERROR && f->local.port <= PROBE_PORT_UP &&
+           f->remote.port <= PROBE_PORT_UP && f->local.loop <= PROBE_OK &&
+           f->remote.loop <= PROBE_OK;
 }
 
-/* Set of enum probe_blame: what is broken, of what a verdict about the pair can blame. A switch that is off takes both
- * links down. */
+/* Set of enum probe_blame: what is broken, of what a verdict about the pair can blame. A switch
+ * that is off takes both links down. */
 static inline uint32_t truth_of(struct fault f, int self)
 {
     int far = f.host != self;
@@ -232,12 +239,14 @@ static inline uint32_t truth_of(struct fault f, int self)
     case NIC_GONE:
     case NIC_HANGS:
     case NIC_HALF_HANGS:
-        return f.host > HB || f.rail > 0 ? BIT(PROBE_BLAME_NONE)
-                                         : BIT(far ? PROBE_BLAME_REMOTE_NIC : PROBE_BLAME_LOCAL_NIC);
+        return f.host > HB || f.rail > 0
+                   ? BIT(PROBE_BLAME_NONE)
+                   : BIT(far ? PROBE_BLAME_REMOTE_NIC : PROBE_BLAME_LOCAL_NIC);
     case LINK_DOWN:
     case LINK_CUT:
-        return f.host > HB || f.rail > 0 ? BIT(PROBE_BLAME_NONE)
-                                         : BIT(far ? PROBE_BLAME_REMOTE_LINK : PROBE_BLAME_LOCAL_LINK);
+        return f.host > HB || f.rail > 0
+                   ? BIT(PROBE_BLAME_NONE)
+                   : BIT(far ? PROBE_BLAME_REMOTE_LINK : PROBE_BLAME_LOCAL_LINK);
     case PLANE_CUT:
         return BIT(f.rail > 0 ? PROBE_BLAME_NONE : PROBE_BLAME_PATH);
     case PAIR_CUT:
@@ -245,7 +254,8 @@ static inline uint32_t truth_of(struct fault f, int self)
         return BIT(PROBE_BLAME_PATH);
     case SWITCH_OFF:
         return f.rail > 0 ? BIT(PROBE_BLAME_NONE)
-                          : BIT(PROBE_BLAME_PATH) | BIT(PROBE_BLAME_LOCAL_LINK) | BIT(PROBE_BLAME_REMOTE_LINK);
+                          : BIT(PROBE_BLAME_PATH) | BIT(PROBE_BLAME_LOCAL_LINK) |
+                                BIT(PROBE_BLAME_REMOTE_LINK);
     case PROCESS_STOPPED:
     case PROCESS_KILLED:
     case PROCESS_KILLED_LATE:

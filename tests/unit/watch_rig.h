@@ -1,5 +1,6 @@
-/* What the suites of the watchdog share: one connection on the two-instance rig, messages over it, what its state says,
- * and drivers that do what no fault of the fabric does. One thread, virtual time. */
+/* What the suites of the watchdog share: one connection on the two-instance rig, messages over it,
+ * what its state says, and drivers that do what no fault of the fabric does. One thread, virtual
+ * time. */
 #ifndef WATCH_RIG_H
 #define WATCH_RIG_H
 
@@ -15,7 +16,8 @@
 
 #define BIG 65536
 
-/* NCCL's defaults: RC says nothing for half a minute. Holds, which no test here is about, are short. */
+/* NCCL's defaults: RC says nothing for half a minute. Holds, which no test here is about, are
+ * short. */
 #define QUIET_RC "NCCL_IB_TIMEOUT=20", "NCCL_IB_RETRY_CNT=7", "NCCL_R2_T_PACKET=100"
 
 static struct rig *rig;
@@ -64,7 +66,8 @@ static inline uint64_t finish(int n, size_t size, uint64_t limit)
 {
     uint64_t from = rig_now(rig);
 
-    ck_assert_msg(rig_until(rig, rig_all_done, limit), "not done in %llu ms", (unsigned long long)(limit / RIG_MS));
+    ck_assert_msg(rig_until(rig, rig_all_done, limit), "not done in %llu ms",
+                  (unsigned long long)(limit / RIG_MS));
     for (int i = 0; i < n; i++) {
         ck_assert_int_eq(memcmp(in[i], out[i], size), 0);
     }
@@ -131,8 +134,9 @@ static inline int path_0_is_down(struct rig *r)
 static inline void found_as(int p, enum ib_fault fault)
 {
     ck_assert_msg(path_is_down(rig, p), "path %d is up", p);
-    ck_assert_msg(fault_at(0, p) == fault || fault_at(1, p) == fault, "found as %s and %s, not as %s",
-                  ib_fault_name(fault_at(0, p)), ib_fault_name(fault_at(1, p)), ib_fault_name(fault));
+    ck_assert_msg(fault_at(0, p) == fault || fault_at(1, p) == fault,
+                  "found as %s and %s, not as %s", ib_fault_name(fault_at(0, p)),
+                  ib_fault_name(fault_at(1, p)), ib_fault_name(fault));
 }
 
 static inline void nothing_moved(void)
@@ -157,14 +161,16 @@ static inline void fire(const char *text)
 static struct {
     int (*post_send)(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
     int (*poll_cq)(struct ibv_cq *cq, int n, struct ibv_wc *wc);
-    const struct ibv_qp *stuck;  /* takes work requests and does nothing about them until it is in ERR */
+    const struct ibv_qp
+        *stuck; /* takes work requests and does nothing about them until it is in ERR */
     const struct ibv_cq *hidden; /* what arrived, and was acknowledged, never comes out of it */
     const struct ibv_cq *held;   /* nothing comes out of it until this is NULL again */
     const struct ibv_cq *late;   /* the same, for another one */
     unsigned fired;
 } driver;
 
-static inline int post_send_stuck(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+static inline int post_send_stuck(struct ibv_qp *qp, struct ibv_send_wr *wr,
+                                  struct ibv_send_wr **bad)
 {
     if (qp == driver.stuck && qp->state != IBV_QPS_ERR) {
         driver.fired++;
@@ -178,7 +184,8 @@ static inline int poll_cq_hidden(struct ibv_cq *cq, int n, struct ibv_wc *wc)
     int got = cq == driver.held || cq == driver.late ? 0 : driver.poll_cq(cq, n, wc), kept = 0;
 
     for (int i = 0; i < got; i++) {
-        if (cq == driver.hidden && wc[i].status == IBV_WC_SUCCESS && wc[i].opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+        if (cq == driver.hidden && wc[i].status == IBV_WC_SUCCESS &&
+            wc[i].opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
             driver.fired++;
         } else {
             wc[kept++] = wc[i];
@@ -206,8 +213,8 @@ static inline struct ib_path *driver_hook(int side, int p)
 }
 
 /*
- * A message whose completion, or arrival, @side sees @ns late: it is suspected, and there is nothing wrong. Its receive
- * has been posted for long, so that R has nothing out.
+ * A message whose completion, or arrival, @side sees @ns late: it is suspected, and there is
+ * nothing wrong. Its receive has been posted for long, so that R has nothing out.
  */
 static inline void message_held_up(int side, uint64_t ns)
 {
@@ -226,7 +233,8 @@ static inline void probe_break(int side, int nic)
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
     rig_enter(&rig->side[side]);
-    ck_assert_int_eq(rig->side[side].inst->v.modify_qp(pair_of(side, nic)->qp.qp, &attr, IBV_QP_STATE), 0);
+    ck_assert_int_eq(
+        rig->side[side].inst->v.modify_qp(pair_of(side, nic)->qp.qp, &attr, IBV_QP_STATE), 0);
 }
 
 /* A process that does not run: neither NCCL's thread nor ours. What its NIC does it does. */
@@ -251,10 +259,12 @@ static inline void show_late(void *arg)
     driver.late = NULL;
 }
 
-/* A filter: what driver.late holds back is shown 3 ms after the first question from this end. Counts the questions. */
+/* A filter: what driver.late holds back is shown 3 ms after the first question from this end.
+ * Counts the questions. */
 static inline int flush_is_slow(struct rig *r, int from, int type, union fo_body *body)
 {
-    if (type == FO_MSG_PROBE && from == 0 && (body->probe.flags & FO_PROBE_ASK) && r->filter_count++ == 0) {
+    if (type == FO_MSG_PROBE && from == 0 && (body->probe.flags & FO_PROBE_ASK) &&
+        r->filter_count++ == 0) {
         fab_inproc_at(r->f, rig_now(r) + 3 * RIG_MS, show_late, NULL);
     }
     return 1;

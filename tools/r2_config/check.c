@@ -22,7 +22,8 @@ struct reading {
     int crlf_told;
 };
 
-static __attribute__((format(printf, 3, 4))) void say(struct reading *r, const char *kind, const char *fmt, ...)
+static __attribute__((format(printf, 3, 4))) void say(struct reading *r, const char *kind,
+                                                      const char *fmt, ...)
 {
     char text[2048];
     va_list ap;
@@ -55,24 +56,29 @@ static void name_check(struct reading *r, const char *name)
         say(r, "warning", "sets a variable named '%.64s': a comment begins in column 1", name);
     } else if (strcmp(trimmed, name) != 0) {
         say(r, strncmp(trimmed, "NCCL_", 5) == 0 ? "error" : "warning",
-            "sets a variable named '%.64s': blanks and words before a name become part of it", name);
+            "sets a variable named '%.64s': blanks and words before a name become part of it",
+            name);
     } else if (strncmp(name, OURS, strlen(OURS)) == 0) {
         near = values_name_near(name);
-        say(r, "error", "unknown option %.64s%s%s%s", name, near ? "; did you mean " : "", near ? near : "",
-            near ? "?" : "");
+        say(r, "error", "unknown option %.64s%s%s%s", name, near ? "; did you mean " : "",
+            near ? near : "", near ? "?" : "");
     } else {
         if (!r2_config_name_odd(name, &near)) {
             near = values_name_near(name);
-            near = near && strncmp(near, OURS, strlen(OURS)) == 0 ? near : NULL; /* rows of NCCL's have strange neighbours */
+            near = near && strncmp(near, OURS, strlen(OURS)) == 0
+                       ? near
+                       : NULL; /* rows of NCCL's have strange neighbours */
         }
         if (near) {
             say(r, "warning", "unknown name %.64s; did you mean %s?", name, near);
         } else if (r2_config_name_is_nccls(name)) {
-            say(r, "note", "%.64s is for NCCL's IB transport: it has no effect with this plugin", name);
+            say(r, "note", "%.64s is for NCCL's IB transport: it has no effect with this plugin",
+                name);
         } else if (strcmp(name, "NCCL_CONF_FILE") == 0) {
             say(r, "warning", "NCCL_CONF_FILE is read from the environment alone, before any file");
         } else {
-            say(r, "note", "%.64s is for NCCL or others: set from nccl.conf, passed over in lock.conf and profiles",
+            say(r, "note",
+                "%.64s is for NCCL or others: set from nccl.conf, passed over in lock.conf and profiles",
                 name);
         }
     }
@@ -181,7 +187,8 @@ int check_file(const char *path, struct check *c, check_report_fn report)
 
         r.line += whole;
         if (!whole) {
-            say(&r, "error", "the line is longer than %d bytes: its rest is read as a line of its own",
+            say(&r, "error",
+                "the line is longer than %d bytes: its rest is read as a line of its own",
                 R2_CONF_LINE_MAX);
         }
         whole = (len > 0 && line[len - 1] == '\n') || feof(f);

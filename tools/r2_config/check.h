@@ -1,6 +1,6 @@
 /*
- * Files of options, read as NCCL reads nccl.conf and as the plugin reads lock.conf and profiles: what would be taken,
- * and what would not be what was meant.
+ * Files of options, read as NCCL reads nccl.conf and as the plugin reads lock.conf and profiles:
+ * what would be taken, and what would not be what was meant.
  */
 #ifndef R2_CONFIG_CHECK_H
 #define R2_CONFIG_CHECK_H
@@ -13,13 +13,14 @@ struct check {
 };
 
 /*
- * Checks @path; with @report not NULL each finding is handed to it. 0, or -1 with errno when the file cannot be read.
- * Main thread; blocks on the file system.
+ * Checks @path; with @report not NULL each finding is handed to it. 0, or -1 with errno when the
+ * file cannot be read. Main thread; blocks on the file system.
  */
 int check_file(const char *path, struct check *c,
                void (*report)(const char *path, int line, const char *kind, const char *text));
 
-/* The same with all findings and a summary on standard output. Exit status: 0 no error, 1 errors or no such file. */
+/* The same with all findings and a summary on standard output. Exit status: 0 no error, 1 errors or
+ * no such file. */
 int check_print(const char *path);
 
 #endif

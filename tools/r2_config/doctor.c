@@ -21,7 +21,8 @@ static const char *volatile check_name;
 
 void doctor_say(enum doctor_level level, const char *what, const char *todo, const char *fmt, ...)
 {
-    static const char *const words[] = {[DOCTOR_OK] = "ok  ", [DOCTOR_WARN] = "WARN", [DOCTOR_FAIL] = "FAIL"};
+    static const char *const words[] = {
+        [DOCTOR_OK] = "ok  ", [DOCTOR_WARN] = "WARN", [DOCTOR_FAIL] = "FAIL"};
     char *text = NULL;
     va_list ap;
 
@@ -31,7 +32,8 @@ void doctor_say(enum doctor_level level, const char *what, const char *todo, con
     }
     va_end(ap);
     counts[level]++;
-    printf("%s  %s: %s%s%s\n", words[level], what, text ? text : "?", todo ? " -> " : "", todo ? todo : "");
+    printf("%s  %s: %s%s%s\n", words[level], what, text ? text : "?", todo ? " -> " : "",
+           todo ? todo : "");
     fflush(stdout);
     if (text && said_count < SAID_MAX) {
         said[said_count++] = text; /* until the end of the process */
@@ -59,9 +61,11 @@ void doctor_hint(const char *text, char *out, size_t len)
         {"could write it itself", "owner root, mode 0644, in a folder that root alone can write"},
         {"did you mean", "correct the name, or unset it"},
         {"unknown ", "unset it: nothing reads it"},
-        {"has no address", "correct NCCL_IB_GID_INDEX, NCCL_IB_ADDR_FAMILY or NCCL_IB_ADDR_RANGE, or give its interface an address"},
+        {"has no address",
+         "correct NCCL_IB_GID_INDEX, NCCL_IB_ADDR_FAMILY or NCCL_IB_ADDR_RANGE, or give its interface an address"},
         {"ports found, the first", "name those that are to be used in NCCL_IB_HCA"},
-        {"Weights and order of NICs go by", "r2_topo shows what can be read here; NCCL_R2_TOPO=off where that is meant"},
+        {"Weights and order of NICs go by",
+         "r2_topo shows what can be read here; NCCL_R2_TOPO=off where that is meant"},
         {"NCCL_R2_RELAY has no effect", "the CUDA driver where the job runs, or NCCL_R2_RELAY=off"},
         {"no board", "a local directory of mode 1777, in NCCL_R2_RUN_DIR"},
         {"no statistics", "a local directory of mode 1777, in NCCL_R2_RUN_DIR"},
@@ -76,7 +80,8 @@ void doctor_hint(const char *text, char *out, size_t len)
         }
     }
     if (name) {
-        snprintf(out, len, "r2_config --explain %.*s", (int)strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"), name);
+        snprintf(out, len, "r2_config --explain %.*s",
+                 (int)strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"), name);
     } else {
         snprintf(out, len, "NCCL_DEBUG=INFO in a job shows the lines around it");
     }
@@ -95,10 +100,12 @@ void doctor_path(const struct doctor *d, const char *path, char *out, size_t len
 static void limit_reached(int signal)
 {
     static const char head[] = "FAIL  doctor: the check of ";
-    static const char tail[] = " does not return -> a driver or a file system hangs: see the kernel's log (dmesg)\n";
+    static const char tail[] =
+        " does not return -> a driver or a file system hangs: see the kernel's log (dmesg)\n";
     const char *name = check_name;
 
-    if (write(STDOUT_FILENO, head, sizeof(head) - 1) < 0 || write(STDOUT_FILENO, name, strlen(name)) < 0 ||
+    if (write(STDOUT_FILENO, head, sizeof(head) - 1) < 0 ||
+        write(STDOUT_FILENO, name, strlen(name)) < 0 ||
         write(STDOUT_FILENO, tail, sizeof(tail) - 1) < 0) {
         _exit(1);
     }
@@ -109,20 +116,13 @@ static const struct {
     const char *name;
     void (*run)(struct doctor *d);
 } checks[] = {
-    {"the options", doctor_options},
-    {"nccl.conf", doctor_conf_files},
-    {"lock.conf", doctor_lock},
-    {"the selection", doctor_selection},
-    {"libibverbs", doctor_verbs},
-    {"/dev/infiniband", doctor_device_files},
-    {"the NICs' answers", doctor_ask},
-    {"the NICs", doctor_nics},
-    {"memlock", doctor_memlock},
-    {"the out-of-band channel", doctor_oob},
-    {"the container", doctor_container},
-    {"the run directory", doctor_run_dir},
-    {"the GPU driver", doctor_gpu},
-    {"the RDMA devices", doctor_rdma_end},
+    {"the options", doctor_options},      {"nccl.conf", doctor_conf_files},
+    {"lock.conf", doctor_lock},           {"the selection", doctor_selection},
+    {"libibverbs", doctor_verbs},         {"/dev/infiniband", doctor_device_files},
+    {"the NICs' answers", doctor_ask},    {"the NICs", doctor_nics},
+    {"memlock", doctor_memlock},          {"the out-of-band channel", doctor_oob},
+    {"the container", doctor_container},  {"the run directory", doctor_run_dir},
+    {"the GPU driver", doctor_gpu},       {"the RDMA devices", doctor_rdma_end},
     {"the plugin itself", doctor_plugin},
 };
 
@@ -141,6 +141,7 @@ int doctor_run(struct values *v, const char *root, int limit_s)
         checks[i].run(&d);
     }
     alarm(0);
-    printf("%d ok, %d warnings, %d failures\n", counts[DOCTOR_OK], counts[DOCTOR_WARN], counts[DOCTOR_FAIL]);
+    printf("%d ok, %d warnings, %d failures\n", counts[DOCTOR_OK], counts[DOCTOR_WARN],
+           counts[DOCTOR_FAIL]);
     return counts[DOCTOR_FAIL] ? 1 : 0;
 }

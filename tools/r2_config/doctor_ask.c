@@ -1,7 +1,9 @@
 /*
- * Does each NIC answer? A device whose firmware stands still answers what its driver remembers (its attributes, the state of a port) and keeps whoever
- * makes a queue pair waiting for a minute, or for ever; one whose data path stands still makes queue pairs and completes nothing. So each is asked for
- * both: a queue pair, and a write of no bytes to itself. By a child of its own, which may stay in the kernel for good.
+ * Does each NIC answer? A device whose firmware stands still answers what its driver remembers (its
+ * attributes, the state of a port) and keeps whoever makes a queue pair waiting for a minute, or
+ * for ever; one whose data path stands still makes queue pairs and completes nothing. So each is
+ * asked for both: a queue pair, and a write of no bytes to itself. By a child of its own, which may
+ * stay in the kernel for good.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,10 +25,10 @@
 
 /* What a child says as it gets there, a byte each. */
 enum step {
-    STEP_NONE = 'n',   /* it has not even opened the device */
-    STEP_OPEN = 'o',   /* it is opened, and no queue pair was made */
-    STEP_QUEUE = 'q',  /* a queue pair stands, and nothing came of the write */
-    STEP_LOOP = 'l',   /* it was answered */
+    STEP_NONE = 'n',    /* it has not even opened the device */
+    STEP_OPEN = 'o',    /* it is opened, and no queue pair was made */
+    STEP_QUEUE = 'q',   /* a queue pair stands, and nothing came of the write */
+    STEP_LOOP = 'l',    /* it was answered */
     STEP_NO_LOOP = 'x', /* the write failed, or could not be tried: that is for other checks */
     STEP_OVER = '.',
 };
@@ -35,7 +37,7 @@ struct asked {
     char dev[IB_NAME_MAX];
     pid_t pid;
     int fd;
-    char step;   /* the last but OVER */
+    char step; /* the last but OVER */
     int over;
 };
 
@@ -188,7 +190,8 @@ static int wait_ms(const struct timespec *from, int limit_ms)
     struct timespec now;
 
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return limit_ms - (int)((now.tv_sec - from->tv_sec) * 1000 + (now.tv_nsec - from->tv_nsec) / 1000000);
+    return limit_ms -
+           (int)((now.tv_sec - from->tv_sec) * 1000 + (now.tv_nsec - from->tv_nsec) / 1000000);
 }
 
 static void children_wait(int limit_ms)
@@ -230,7 +233,8 @@ static void child_end(struct asked *a)
 
 static void child_judge(const struct asked *a, int answered, double limit_s)
 {
-    static const char todo[] = "dmesg; reset the device (mlxfwreset, or reload the driver), and name the others in NCCL_IB_HCA until then";
+    static const char todo[] =
+        "dmesg; reset the device (mlxfwreset, or reload the driver), and name the others in NCCL_IB_HCA until then";
     char what[IB_NAME_MAX + 8];
 
     snprintf(what, sizeof(what), "NIC %.*s", IB_NAME_MAX - 1, a->dev);
@@ -239,8 +243,9 @@ static void child_judge(const struct asked *a, int answered, double limit_s)
     }
     if (a->step == STEP_QUEUE) { /* a kind of NIC that cannot talk to itself looks the same */
         doctor_say(answered ? DOCTOR_FAIL : DOCTOR_WARN, what, todo,
-                   "it hangs%s: a write to itself had no completion after %g s%s", answered ? "" : ", or cannot do this",
-                   limit_s, answered ? ", other NICs answer" : "");
+                   "it hangs%s: a write to itself had no completion after %g s%s",
+                   answered ? "" : ", or cannot do this", limit_s,
+                   answered ? ", other NICs answer" : "");
     } else {
         doctor_say(DOCTOR_FAIL, what, todo, "it hangs: %s had not returned after %g s",
                    a->step == STEP_NONE ? "opening it" : "making a queue pair", limit_s);
@@ -249,7 +254,8 @@ static void child_judge(const struct asked *a, int answered, double limit_s)
 
 void doctor_ask(struct doctor *d)
 {
-    int limit_ms = d->limit_s * 750 < ASK_LIMIT_S * 1000 ? d->limit_s * 750 : ASK_LIMIT_S * 1000, n = 0, answered = 0;
+    int limit_ms = d->limit_s * 750 < ASK_LIMIT_S * 1000 ? d->limit_s * 750 : ASK_LIMIT_S * 1000,
+        n = 0, answered = 0;
     struct ibv_device **list = d->listed > 0 ? d->verbs.get_device_list(&n) : NULL;
 
     if (list == NULL) {
@@ -271,6 +277,7 @@ void doctor_ask(struct doctor *d)
         child_end(&asked[i]);
     }
     if (answered > 0) {
-        doctor_say(DOCTOR_OK, "NICs", NULL, "%d of %d devices answer a write to themselves", answered, asked_count);
+        doctor_say(DOCTOR_OK, "NICs", NULL, "%d of %d devices answer a write to themselves",
+                   answered, asked_count);
     }
 }

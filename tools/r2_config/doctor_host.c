@@ -15,10 +15,11 @@
 #include "tools/r2_config/check.h"
 #include "tools/r2_config/doctor_int.h"
 
-#define MIB                (1024ull * 1024)
-#define MEMLOCK_ENOUGH_MIB 1024 /* a few connections' buffers; below it NCCL's registrations fail sooner or later */
-#define SHM_ENOUGH_MIB     512  /* NCCL keeps what the ranks of a host share there; docker gives 64 */
-#define CAP_IPC_LOCK_BIT   14
+#define MIB (1024ull * 1024)
+#define MEMLOCK_ENOUGH_MIB                                                                         \
+    1024 /* a few connections' buffers; below it NCCL's registrations fail sooner or later */
+#define SHM_ENOUGH_MIB   512 /* NCCL keeps what the ranks of a host share there; docker gives 64 */
+#define CAP_IPC_LOCK_BIT 14
 
 /* --- memory --- */
 
@@ -60,10 +61,14 @@ void doctor_memlock(struct doctor *d)
                    (unsigned long long)lim.rlim_cur / 1024);
     } else if (mib >= MEMLOCK_ENOUGH_MIB || d->kernel_nics == 0) {
         doctor_say(mib >= MEMLOCK_ENOUGH_MIB ? DOCTOR_OK : DOCTOR_WARN, "memlock",
-                   mib >= MEMLOCK_ENOUGH_MIB ? NULL : todo, "%llu KiB%s", (unsigned long long)lim.rlim_cur / 1024,
-                   d->kernel_nics == 0 ? ": enough without NICs of the kernel's, too little with them" : "");
+                   mib >= MEMLOCK_ENOUGH_MIB ? NULL : todo, "%llu KiB%s",
+                   (unsigned long long)lim.rlim_cur / 1024,
+                   d->kernel_nics == 0
+                       ? ": enough without NICs of the kernel's, too little with them"
+                       : "");
     } else {
-        doctor_say(DOCTOR_FAIL, "memlock", todo, "%llu KiB can be registered with NICs: NCCL needs more",
+        doctor_say(DOCTOR_FAIL, "memlock", todo,
+                   "%llu KiB can be registered with NICs: NCCL needs more",
                    (unsigned long long)lim.rlim_cur / 1024);
     }
 }
@@ -95,27 +100,32 @@ void doctor_oob(struct doctor *d)
     int n = oob_ifsel_read(list, OOB_IF_MAX), i;
 
     if (n < 0) {
-        doctor_say(DOCTOR_FAIL, "out-of-band", "see the reason", "the interfaces cannot be listed: %s",
-                   strerror(errno));
+        doctor_say(DOCTOR_FAIL, "out-of-band", "see the reason",
+                   "the interfaces cannot be listed: %s", strerror(errno));
         free(avoid);
         return;
     }
-    i = oob_ifsel_pick(list, n, spec, cfg->socket_family, (const char *const *)avoid, why, sizeof(why));
+    i = oob_ifsel_pick(list, n, spec, cfg->socket_family, (const char *const *)avoid, why,
+                       sizeof(why));
     if (i < 0) {
-        doctor_say(DOCTOR_FAIL, "out-of-band", "NCCL_R2_OOB_IFNAME or NCCL_SOCKET_IFNAME with an interface that is up",
-                   "%s", why);
+        doctor_say(DOCTOR_FAIL, "out-of-band",
+                   "NCCL_R2_OOB_IFNAME or NCCL_SOCKET_IFNAME with an interface that is up", "%s",
+                   why);
         free(avoid);
         return;
     }
     address_text(&list[i], addr, sizeof(addr));
     if (strcmp(list[i].name, "lo") == 0) {
-        doctor_say(DOCTOR_WARN, "out-of-band", "give the container the host's network (docker: --network host)",
+        doctor_say(DOCTOR_WARN, "out-of-band",
+                   "give the container the host's network (docker: --network host)",
                    "%s %s: only processes of this host can be reached", list[i].name, addr);
     } else if (name_listed(list[i].name, (const char *const *)avoid)) {
-        doctor_say(DOCTOR_WARN, "out-of-band", "NCCL_R2_OOB_IFNAME with an interface of its own, if there is one",
+        doctor_say(DOCTOR_WARN, "out-of-band",
+                   "NCCL_R2_OOB_IFNAME with an interface of its own, if there is one",
                    "%s %s belongs to a data NIC: the two fail together", list[i].name, addr);
     } else {
-        doctor_say(DOCTOR_OK, "out-of-band", NULL, "%s %s%s%s", list[i].name, addr, spec[0] ? ", by " : "", spec);
+        doctor_say(DOCTOR_OK, "out-of-band", NULL, "%s %s%s%s", list[i].name, addr,
+                   spec[0] ? ", by " : "", spec);
     }
     free(avoid);
 }
@@ -129,14 +139,14 @@ static void conf_file_check(const char *path)
     if (access(path, F_OK) != 0) {
         doctor_say(DOCTOR_OK, "nccl.conf", NULL, "%s: none", path);
     } else if (check_file(path, &c, NULL) != 0) {
-        doctor_say(DOCTOR_WARN, "nccl.conf", "make it readable: NCCL passes over it without a word", "%s: %s", path,
-                   strerror(errno));
+        doctor_say(DOCTOR_WARN, "nccl.conf", "make it readable: NCCL passes over it without a word",
+                   "%s: %s", path, strerror(errno));
     } else if (c.errors || c.warnings) {
         char todo[2 * PATH_MAX];
 
         snprintf(todo, sizeof(todo), "r2_config --check %.4095s", path);
-        doctor_say(DOCTOR_WARN, "nccl.conf", todo, "%s: %d options of ours, %d errors, %d warnings", path, c.taken,
-                   c.errors, c.warnings);
+        doctor_say(DOCTOR_WARN, "nccl.conf", todo, "%s: %d options of ours, %d errors, %d warnings",
+                   path, c.taken, c.errors, c.warnings);
     } else {
         doctor_say(DOCTOR_OK, "nccl.conf", NULL, "%s: %d options of ours", path, c.taken);
     }
@@ -153,9 +163,10 @@ void doctor_conf_files(struct doctor *d)
         conf_file_check(path[i]);
     }
     if ((file == NULL || *file == '\0') && user && home && strcmp(home, user->pw_dir) != 0) {
-        doctor_say(DOCTOR_WARN, "nccl.conf", "name the file in NCCL_CONF_FILE",
-                   "HOME is %s, the user's home %s: releases of NCCL differ in which .nccl.conf they read", home,
-                   user->pw_dir);
+        doctor_say(
+            DOCTOR_WARN, "nccl.conf", "name the file in NCCL_CONF_FILE",
+            "HOME is %s, the user's home %s: releases of NCCL differ in which .nccl.conf they read",
+            home, user->pw_dir);
     }
 }
 
@@ -176,12 +187,13 @@ void doctor_lock(struct doctor *d)
         doctor_say(DOCTOR_OK, "lock.conf", NULL, "%s pins %d options", v->lock_path, pinned);
         break;
     case VALUES_LOCK_IGNORED:
-        doctor_say(DOCTOR_WARN, "lock.conf", "owner root, mode 0644, in a folder that root alone can write",
+        doctor_say(DOCTOR_WARN, "lock.conf",
+                   "owner root, mode 0644, in a folder that root alone can write",
                    "%s is ignored: this process could write or replace it", v->lock_path);
         break;
     case VALUES_LOCK_UNREADABLE:
-        doctor_say(DOCTOR_FAIL, "lock.conf", "mode 0644, folders 0755", "%s is there and cannot be read: jobs end",
-                   v->lock_path);
+        doctor_say(DOCTOR_FAIL, "lock.conf", "mode 0644, folders 0755",
+                   "%s is there and cannot be read: jobs end", v->lock_path);
         break;
     }
 }
@@ -200,7 +212,9 @@ static const char *container_sign(const struct doctor *d)
             return files[i];
         }
     }
-    return getenv("KUBERNETES_SERVICE_HOST") ? "KUBERNETES_SERVICE_HOST" : getenv("container") ? "$container" : NULL;
+    return getenv("KUBERNETES_SERVICE_HOST") ? "KUBERNETES_SERVICE_HOST"
+           : getenv("container")             ? "$container"
+                                             : NULL;
 }
 
 static int user_namespace_is_own(void)
@@ -223,12 +237,13 @@ void doctor_container(struct doctor *d)
     char path[PATH_MAX];
     unsigned long long mib;
 
-    doctor_say(DOCTOR_OK, "container", NULL, "%s%s%s", sign ? "yes, by " : "no sign of one", sign ? sign : "",
-               user_namespace_is_own() ? ", in a user namespace of its own" : "");
+    doctor_say(DOCTOR_OK, "container", NULL, "%s%s%s", sign ? "yes, by " : "no sign of one",
+               sign ? sign : "", user_namespace_is_own() ? ", in a user namespace of its own" : "");
     doctor_path(d, "/dev/shm", path, sizeof(path));
     if (statvfs(path, &shm) != 0) {
-        doctor_say(DOCTOR_FAIL, "/dev/shm", "mount a tmpfs on it: the ranks of a host share memory there", "%s: %s",
-                   path, strerror(errno));
+        doctor_say(DOCTOR_FAIL, "/dev/shm",
+                   "mount a tmpfs on it: the ranks of a host share memory there", "%s: %s", path,
+                   strerror(errno));
         return;
     }
     mib = (unsigned long long)shm.f_bavail * shm.f_frsize / MIB;
@@ -251,15 +266,19 @@ static int directory_writable(const char *path)
 
 void doctor_run_dir(struct doctor *d)
 {
-    static const char *const todo = "d " R2_RUNDIR_OWN " 1777 root root in tmpfiles.d; in a container: the host's, mounted";
+    static const char *const todo =
+        "d " R2_RUNDIR_OWN " 1777 root root in tmpfiles.d; in a container: the host's, mounted";
     const struct r2_config *cfg = &d->values->cfg;
     char own[PATH_MAX], common[PATH_MAX], why[PATH_MAX + 128];
 
     if (cfg->run_dir[0]) {
         if (r2_rundir_find(cfg->run_dir, why, sizeof(why))) {
-            doctor_say(DOCTOR_OK, "run directory", NULL, "%s, as NCCL_R2_RUN_DIR says", cfg->run_dir);
+            doctor_say(DOCTOR_OK, "run directory", NULL, "%s, as NCCL_R2_RUN_DIR says",
+                       cfg->run_dir);
         } else {
-            doctor_say(DOCTOR_WARN, "run directory", "make it, with mode 1777, or unset NCCL_R2_RUN_DIR", "%s: no board, no drain files, no statistics", why);
+            doctor_say(DOCTOR_WARN, "run directory",
+                       "make it, with mode 1777, or unset NCCL_R2_RUN_DIR",
+                       "%s: no board, no drain files, no statistics", why);
         }
         return;
     }
@@ -268,11 +287,17 @@ void doctor_run_dir(struct doctor *d)
     if (directory_writable(own)) {
         doctor_say(DOCTOR_OK, "run directory", NULL, "%s", own);
     } else if (!directory_writable(common)) {
-        doctor_say(DOCTOR_WARN, "run directory", todo, "neither %s nor %s can be written: no board, no drain files, no statistics", own, common);
+        doctor_say(DOCTOR_WARN, "run directory", todo,
+                   "neither %s nor %s can be written: no board, no drain files, no statistics", own,
+                   common);
     } else if (access(own, F_OK) == 0) {
-        doctor_say(DOCTOR_WARN, "run directory", todo, "%s, as %s cannot be written by this user: others may be there", common, own);
+        doctor_say(DOCTOR_WARN, "run directory", todo,
+                   "%s, as %s cannot be written by this user: others may be there", common, own);
     } else if (container_sign(d)) {
-        doctor_say(DOCTOR_WARN, "run directory", todo, "%s, as there is no %s: in a container, what other containers of the host find out is not heard", common, own);
+        doctor_say(
+            DOCTOR_WARN, "run directory", todo,
+            "%s, as there is no %s: in a container, what other containers of the host find out is not heard",
+            common, own);
     } else {
         doctor_say(DOCTOR_OK, "run directory", NULL, "%s, as there is no %s", common, own);
     }
@@ -287,16 +312,19 @@ static void driver_check(void)
     void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *symbol;
 
     if (lib == NULL) {
-        doctor_say(DOCTOR_WARN, "CUDA driver", "none is needed for r2_perf; for NCCL: the driver, and --gpus in docker",
-                   "%s", dlerror());
+        doctor_say(DOCTOR_WARN, "CUDA driver",
+                   "none is needed for r2_perf; for NCCL: the driver, and --gpus in docker", "%s",
+                   dlerror());
         return;
     }
     symbol = dlsym(lib, "cuDriverGetVersion");
     memcpy(&version_get, &symbol, sizeof(symbol));
     if (symbol == NULL || version_get(&version) != 0) {
-        doctor_say(DOCTOR_WARN, "CUDA driver", "install the driver again", "libcuda.so.1 does not tell its version");
+        doctor_say(DOCTOR_WARN, "CUDA driver", "install the driver again",
+                   "libcuda.so.1 does not tell its version");
     } else {
-        doctor_say(DOCTOR_OK, "CUDA driver", NULL, "for CUDA %d.%d", version / 1000, version % 1000 / 10);
+        doctor_say(DOCTOR_OK, "CUDA driver", NULL, "for CUDA %d.%d", version / 1000,
+                   version % 1000 / 10);
     }
 }
 
@@ -306,10 +334,12 @@ void doctor_gpu(struct doctor *d)
 
     driver_check();
     if (peer || d->dmabuf) {
-        doctor_say(DOCTOR_OK, "GPU memory", NULL, "NICs can reach it by %s%s%s", peer ? "a peer memory module" : "",
-                   peer && d->dmabuf ? " and " : "", d->dmabuf ? "DMA-BUF" : "");
+        doctor_say(DOCTOR_OK, "GPU memory", NULL, "NICs can reach it by %s%s%s",
+                   peer ? "a peer memory module" : "", peer && d->dmabuf ? " and " : "",
+                   d->dmabuf ? "DMA-BUF" : "");
     } else {
-        doctor_say(DOCTOR_WARN, "GPU memory", "modprobe nvidia-peermem, or a kernel and NIC driver with DMA-BUF",
+        doctor_say(DOCTOR_WARN, "GPU memory",
+                   "modprobe nvidia-peermem, or a kernel and NIC driver with DMA-BUF",
                    "NICs cannot reach it: messages go through host memory");
     }
 }

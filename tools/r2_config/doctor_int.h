@@ -18,10 +18,11 @@ struct doctor {
     struct ib_verbs verbs;
     struct ib_nics nics; /* count 0 when there are none */
     int listed;          /* RDMA devices that libibverbs lists */
-    int kernel_nics;     /* of these, how many are the kernel's; the rest is software of a process */
-    int sysfs_devices;   /* RDMA devices that the kernel shows, whether or not this process may use them */
-    int dmabuf;          /* a NIC takes GPU memory by DMA-BUF */
-    int peer_memory;     /* a NIC takes pointers of a GPU */
+    int kernel_nics;   /* of these, how many are the kernel's; the rest is software of a process */
+    int sysfs_devices; /* RDMA devices that the kernel shows, whether or not this process may use
+                          them */
+    int dmabuf;        /* a NIC takes GPU memory by DMA-BUF */
+    int peer_memory;   /* a NIC takes pointers of a GPU */
 };
 
 /* One line. @todo: NULL when there is nothing to do. */
@@ -40,15 +41,18 @@ void doctor_path(const struct doctor *d, const char *path, char *out, size_t len
 void doctor_options(struct doctor *d);
 void doctor_selection(struct doctor *d);
 void doctor_plugin(struct doctor *d);
-/* doctor_rdma.c: libibverbs, device files, NICs. doctor_nics fills d->nics and the counts; doctor_rdma_end closes. */
+/* doctor_rdma.c: libibverbs, device files, NICs. doctor_nics fills d->nics and the counts;
+ * doctor_rdma_end closes. */
 void doctor_verbs(struct doctor *d);
 void doctor_device_files(struct doctor *d);
 void doctor_nics(struct doctor *d);
 void doctor_rdma_end(struct doctor *d);
-/* doctor_ask.c: which devices answer, asked by children; those that do not even open are not listed afterwards. hangs: whether @dev is such a one. */
+/* doctor_ask.c: which devices answer, asked by children; those that do not even open are not listed
+ * afterwards. hangs: whether @dev is such a one. */
 void doctor_ask(struct doctor *d);
 int doctor_hangs(const char *dev);
-/* doctor_verbs.c: versions of the libibverbs at @path, which has been loaded, and of the providers beside it. After doctor_verbs has counted. */
+/* doctor_verbs.c: versions of the libibverbs at @path, which has been loaded, and of the providers
+ * beside it. After doctor_verbs has counted. */
 void doctor_versions(const struct doctor *d, const char *path);
 /* doctor_host.c: the rest of the machine. */
 void doctor_memlock(struct doctor *d);

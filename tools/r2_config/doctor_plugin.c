@@ -35,13 +35,15 @@ void doctor_options(struct doctor *d)
         }
     }
     if (v->cfg.error[0]) {
-        doctor_say(DOCTOR_FAIL, "options", "correct or unset it: the job would end at its first connection", "%s",
+        doctor_say(DOCTOR_FAIL, "options",
+                   "correct or unset it: the job would end at its first connection", "%s",
                    v->cfg.error);
     } else {
         doctor_say(DOCTOR_OK, "options", NULL, "%d of %d are set here", set, n);
     }
     if (v->cfg.ib_disable) {
-        doctor_say(DOCTOR_FAIL, "NCCL_IB_DISABLE", "unset it", "is set: the plugin shows no devices");
+        doctor_say(DOCTOR_FAIL, "NCCL_IB_DISABLE", "unset it",
+                   "is set: the plugin shows no devices");
     }
     if (!v->cfg.failover) {
         doctor_say(DOCTOR_WARN, "NCCL_R2_FAILOVER", "unset it, unless this is meant",
@@ -77,7 +79,8 @@ static int probe_name(struct probe *p, const char *name)
 {
     alarm((unsigned)limit_s); /* each has its own time */
     if (probe_run(p, name, OURS, limit_s * 1000 / 2) != 0) {
-        doctor_say(DOCTOR_FAIL, "plugin", "free memory or processes", "no child process: %s", strerror(errno));
+        doctor_say(DOCTOR_FAIL, "plugin", "free memory or processes", "no child process: %s",
+                   strerror(errno));
         return -1;
     }
     if (!have_plugin && strcasecmp(p->name, OURS) == 0) {
@@ -94,17 +97,21 @@ static void not_loaded_say(const char *what, const struct probe *p)
     char todo[PATH_MAX + 128];
 
     if (beside[0]) {
-        snprintf(todo, sizeof(todo), "NCCL_NET_PLUGIN=%s, or its folder in LD_LIBRARY_PATH", beside);
+        snprintf(todo, sizeof(todo), "NCCL_NET_PLUGIN=%s, or its folder in LD_LIBRARY_PATH",
+                 beside);
     } else {
-        snprintf(todo, sizeof(todo),
-                 "install it, and name its folder in LD_LIBRARY_PATH or its path in NCCL_NET_PLUGIN");
+        snprintf(
+            todo, sizeof(todo),
+            "install it, and name its folder in LD_LIBRARY_PATH or its path in NCCL_NET_PLUGIN");
     }
     if (p->path[0]) {
-        doctor_say(DOCTOR_FAIL, what, todo, "%s has no table ncclNetPlugin_vN: no net plugin", p->path);
+        doctor_say(DOCTOR_FAIL, what, todo, "%s has no table ncclNetPlugin_vN: no net plugin",
+                   p->path);
     } else if (p->end[0]) {
         doctor_say(DOCTOR_FAIL, what, todo, "loading it does not work: %s", p->end);
     } else {
-        doctor_say(DOCTOR_FAIL, what, todo, "%s%s%s", p->tried[0], p->tried[1][0] ? "; " : "", p->tried[1]);
+        doctor_say(DOCTOR_FAIL, what, todo, "%s%s%s", p->tried[0], p->tried[1][0] ? "; " : "",
+                   p->tried[1]);
     }
 }
 
@@ -127,10 +134,11 @@ static int name_check(const char *name)
     }
     if (ours == 0 && p.name[0]) {
         doctor_say(DOCTOR_WARN, what, "name r2 first, if it is to be used",
-                   "is another plugin, '%s' (%s): NCCL takes the first that finds devices", p.name, p.path);
+                   "is another plugin, '%s' (%s): NCCL takes the first that finds devices", p.name,
+                   p.path);
     } else if (ours == 0 && p.tables[0]) {
-        doctor_say(DOCTOR_WARN, what, "name r2 first, if it is to be used", "is another plugin (%s, tables %s)", p.path,
-                   p.tables);
+        doctor_say(DOCTOR_WARN, what, "name r2 first, if it is to be used",
+                   "is another plugin (%s, tables %s)", p.path, p.tables);
     } else if (ours == 0) {
         not_loaded_say(what, &p);
     }
@@ -145,7 +153,8 @@ static void unset_check(void)
     int ours = probe_name(&p, "libnccl-net.so");
 
     if (ours > 0) {
-        doctor_say(DOCTOR_OK, "NCCL_NET_PLUGIN", NULL, "is not set; libnccl-net.so is ours: %s", p.path);
+        doctor_say(DOCTOR_OK, "NCCL_NET_PLUGIN", NULL, "is not set; libnccl-net.so is ours: %s",
+                   p.path);
         return;
     }
     doctor_say(DOCTOR_WARN, "NCCL_NET_PLUGIN", "NCCL_NET_PLUGIN=r2 in the job's environment",
@@ -160,25 +169,30 @@ static void net_check(void)
     const char *net = getenv("NCCL_NET");
 
     if (net == NULL || *net == '\0') {
-        doctor_say(DOCTOR_WARN, "NCCL_NET", "NCCL_NET=R2",
-                   "is not set: where the plugin does not load, NCCL goes on without it and without a word");
+        doctor_say(
+            DOCTOR_WARN, "NCCL_NET", "NCCL_NET=R2",
+            "is not set: where the plugin does not load, NCCL goes on without it and without a word");
     } else if (strcasecmp(net, OURS) != 0) {
-        doctor_say(DOCTOR_FAIL, "NCCL_NET", "NCCL_NET=R2", "is %s: NCCL passes over every plugin of another name", net);
+        doctor_say(DOCTOR_FAIL, "NCCL_NET", "NCCL_NET=R2",
+                   "is %s: NCCL passes over every plugin of another name", net);
     } else {
-        doctor_say(DOCTOR_OK, "NCCL_NET", NULL, "is %s: a plugin that does not load is an error", net);
+        doctor_say(DOCTOR_OK, "NCCL_NET", NULL, "is %s: a plugin that does not load is an error",
+                   net);
     }
 }
 
-/* NCCL 2.28 and 2.29 forget a plugin with its last communicator; a count that begins at 1 never comes to 0. */
+/* NCCL 2.28 and 2.29 forget a plugin with its last communicator; a count that begins at 1 never
+ * comes to 0. */
 static void count_check(void)
 {
     const char *count = getenv("NCCL_NET_PLUGIN_REF_COUNT");
 
     if (count == NULL || strtoll(count, NULL, 0) <= 0) {
-        doctor_say(DOCTOR_WARN, "NCCL_NET_PLUGIN_REF_COUNT", "NCCL_NET_PLUGIN_REF_COUNT=1",
-                   "is %s: under NCCL 2.28 and 2.29 a process that has ended its last communicator makes no other one "
-                   "(Failed to initialize any NET plugin)",
-                   count && *count ? count : "not set");
+        doctor_say(
+            DOCTOR_WARN, "NCCL_NET_PLUGIN_REF_COUNT", "NCCL_NET_PLUGIN_REF_COUNT=1",
+            "is %s: under NCCL 2.28 and 2.29 a process that has ended its last communicator makes no other one "
+            "(Failed to initialize any NET plugin)",
+            count && *count ? count : "not set");
     } else {
         doctor_say(DOCTOR_OK, "NCCL_NET_PLUGIN_REF_COUNT", NULL,
                    "is %s: a communicator can be made after the last one has ended", count);
@@ -203,7 +217,8 @@ static void library_check(const char *path)
     }
     if (strcmp(e.soname, LIBRARY) != 0) {
         doctor_say(DOCTOR_WARN, "library", "install it with make install",
-                   "%s: its SONAME is '%s', not %s: ldconfig makes links of that name", path, e.soname, LIBRARY);
+                   "%s: its SONAME is '%s', not %s: ldconfig makes links of that name", path,
+                   e.soname, LIBRARY);
     }
     if (others[0]) {
         doctor_say(DOCTOR_WARN, "library", "use a build that needs libc alone",
@@ -214,8 +229,8 @@ static void library_check(const char *path)
                    "%s may be unloaded while its threads run: NCCL closes plugins", path);
     }
     if (strcmp(e.soname, LIBRARY) == 0 && !others[0] && e.nodelete) {
-        doctor_say(DOCTOR_OK, "library", NULL, "%s, SONAME %s, needs libc alone", e.ident[0] ? e.ident : path,
-                   e.soname);
+        doctor_say(DOCTOR_OK, "library", NULL, "%s, SONAME %s, needs libc alone",
+                   e.ident[0] ? e.ident : path, e.soname);
     }
 }
 
@@ -297,7 +312,8 @@ static void warnings_say(void)
 
 void doctor_plugin(struct doctor *d)
 {
-    const char *todo = doctor_count(DOCTOR_FAIL) ? "see above" : "NCCL_DEBUG=INFO in a job shows more";
+    const char *todo =
+        doctor_count(DOCTOR_FAIL) ? "see above" : "NCCL_DEBUG=INFO in a job shows more";
     char names[512] = "";
 
     if (!have_plugin) {
@@ -305,10 +321,11 @@ void doctor_plugin(struct doctor *d)
         return;
     }
     if (found.end[0]) {
-        doctor_say(DOCTOR_FAIL, "plugin", "report it, with the output of NCCL_DEBUG=INFO", "run on its own: %s",
-                   found.end);
+        doctor_say(DOCTOR_FAIL, "plugin", "report it, with the output of NCCL_DEBUG=INFO",
+                   "run on its own: %s", found.end);
     } else if (found.init_rc != 0 || found.devices_rc != 0) {
-        doctor_say(DOCTOR_FAIL, "plugin", todo, "its init returned %d: %s", found.init_rc, last_reason());
+        doctor_say(DOCTOR_FAIL, "plugin", todo, "its init returned %d: %s", found.init_rc,
+                   last_reason());
     } else {
         warnings_say();
         for (int i = 0; i < found.devices; i++) {
@@ -317,10 +334,12 @@ void doctor_plugin(struct doctor *d)
             snprintf(names + used, sizeof(names) - used, "%s%s", i ? " " : "", found.device[i]);
         }
         doctor_say(found.ndev > 0 ? DOCTOR_OK : DOCTOR_FAIL, "plugin", found.ndev > 0 ? NULL : todo,
-                   "its init took %.0f ms and shows %d devices: %s", found.init_ms, found.ndev, names);
+                   "its init took %.0f ms and shows %d devices: %s", found.init_ms, found.ndev,
+                   names);
         if (found.listened && found.listen_rc != 0) {
-            doctor_say(DOCTOR_FAIL, "plugin", "correct it: NCCL ends a job for it", "its listen, which begins a connection, returned %d: %s",
-                       found.listen_rc, last_reason());
+            doctor_say(DOCTOR_FAIL, "plugin", "correct it: NCCL ends a job for it",
+                       "its listen, which begins a connection, returned %d: %s", found.listen_rc,
+                       last_reason());
         }
     }
     probe_free(&found);

@@ -22,7 +22,8 @@
 
 static int have_verbs, nics_open;
 
-/* Entries of @dir whose names begin with @prefix (of those that do not, with @prefix ""), without . and .. */
+/* Entries of @dir whose names begin with @prefix (of those that do not, with @prefix ""), without .
+ * and .. */
 static int entries_count(const char *dir, const char *prefix)
 {
     DIR *d = opendir(dir);
@@ -71,7 +72,8 @@ void doctor_verbs(struct doctor *d)
     d->sysfs_devices = entries_count(path, "");
     if (ib_verbs_load(&d->verbs, why, sizeof(why)) != 0) {
         doctor_say(DOCTOR_FAIL, "libibverbs",
-                   "install libibverbs1 and ibverbs-providers (rdma-core) in the job's image", "%s", why);
+                   "install libibverbs1 and ibverbs-providers (rdma-core) in the job's image", "%s",
+                   why);
         return;
     }
     have_verbs = 1;
@@ -100,17 +102,21 @@ void doctor_device_files(struct doctor *d)
     DIR *files;
 
     if (d->listed > 0 && d->kernel_nics == 0) {
-        doctor_say(DOCTOR_OK, "/dev/infiniband", NULL, "not needed: the RDMA devices at hand are not the kernel's");
+        doctor_say(DOCTOR_OK, "/dev/infiniband", NULL,
+                   "not needed: the RDMA devices at hand are not the kernel's");
         return;
     }
     doctor_path(d, "/dev/infiniband", dir, sizeof(dir));
     files = opendir(dir);
     if (files == NULL) {
         if (d->sysfs_devices > 0) {
-            doctor_say(DOCTOR_FAIL, "/dev/infiniband", "give it to the container (docker: --device /dev/infiniband)",
-                       "%s: %s, though the kernel has %d RDMA devices", dir, strerror(errno), d->sysfs_devices);
+            doctor_say(DOCTOR_FAIL, "/dev/infiniband",
+                       "give it to the container (docker: --device /dev/infiniband)",
+                       "%s: %s, though the kernel has %d RDMA devices", dir, strerror(errno),
+                       d->sysfs_devices);
         } else {
-            doctor_say(DOCTOR_OK, "/dev/infiniband", NULL, "not there, and the kernel has no RDMA device");
+            doctor_say(DOCTOR_OK, "/dev/infiniband", NULL,
+                       "not there, and the kernel has no RDMA device");
         }
         return;
     }
@@ -125,10 +131,12 @@ void doctor_device_files(struct doctor *d)
         fd = open(path, O_RDWR | O_CLOEXEC);
         if (fd < 0) {
             refused++;
-            doctor_say(DOCTOR_WARN, "/dev/infiniband",
-                       errno == EACCES ? "give the user read and write access (udev rule of rdma-core: mode 0666)"
-                                       : "if this process is to have it: the container's device list",
-                       "%s: %s", path, strerror(errno));
+            doctor_say(
+                DOCTOR_WARN, "/dev/infiniband",
+                errno == EACCES
+                    ? "give the user read and write access (udev rule of rdma-core: mode 0666)"
+                    : "if this process is to have it: the container's device list",
+                "%s: %s", path, strerror(errno));
             continue;
         }
         opened++;
@@ -136,10 +144,11 @@ void doctor_device_files(struct doctor *d)
     }
     closedir(files);
     if (n == 0) {
-        doctor_say(d->sysfs_devices ? DOCTOR_FAIL : DOCTOR_WARN, "/dev/infiniband", "modprobe ib_uverbs",
-                   "%s has no uverbs file", dir);
+        doctor_say(d->sysfs_devices ? DOCTOR_FAIL : DOCTOR_WARN, "/dev/infiniband",
+                   "modprobe ib_uverbs", "%s has no uverbs file", dir);
     } else if (opened == 0) {
-        doctor_say(DOCTOR_FAIL, "/dev/infiniband", "see above", "none of %d uverbs files can be opened", n);
+        doctor_say(DOCTOR_FAIL, "/dev/infiniband", "see above",
+                   "none of %d uverbs files can be opened", n);
     } else if (refused == 0) {
         doctor_say(DOCTOR_OK, "/dev/infiniband", NULL, "all %d uverbs files can be opened", n);
     }
@@ -170,13 +179,17 @@ static void none_say(struct doctor *d)
 
     doctor_path(d, "/dev/infiniband", files, sizeof(files));
     if (d->listed > 0) {
-        doctor_say(DOCTOR_FAIL, "NICs", "correct NCCL_IB_HCA, or see above", "none of %d RDMA devices is used%s%s",
-                   d->listed, d->values->cfg.ib_hca[0] ? "; NCCL_IB_HCA is " : "", d->values->cfg.ib_hca);
+        doctor_say(DOCTOR_FAIL, "NICs", "correct NCCL_IB_HCA, or see above",
+                   "none of %d RDMA devices is used%s%s", d->listed,
+                   d->values->cfg.ib_hca[0] ? "; NCCL_IB_HCA is " : "", d->values->cfg.ib_hca);
     } else if (d->sysfs_devices > 0 && entries_count(files, "uverbs") == 0) {
-        doctor_say(DOCTOR_FAIL, "NICs", "give the container its device files (docker: --device /dev/infiniband)",
-                   "the kernel has %d RDMA devices, and this process no file of theirs", d->sysfs_devices);
+        doctor_say(DOCTOR_FAIL, "NICs",
+                   "give the container its device files (docker: --device /dev/infiniband)",
+                   "the kernel has %d RDMA devices, and this process no file of theirs",
+                   d->sysfs_devices);
     } else if (d->sysfs_devices > 0) {
-        doctor_say(DOCTOR_FAIL, "NICs", "install the provider library of these NICs (ibverbs-providers)",
+        doctor_say(DOCTOR_FAIL, "NICs",
+                   "install the provider library of these NICs (ibverbs-providers)",
                    "the kernel has %d RDMA devices, libibverbs lists none", d->sysfs_devices);
     } else {
         doctor_say(DOCTOR_FAIL, "NICs", "load the NIC's driver; to try without NICs: softfab exec",
@@ -195,11 +208,13 @@ static void gid_text(const uint8_t *raw, char *out, size_t len)
     }
 }
 
-/* A queue pair and a registration, as the plugin will want them. NULL, or what does not work, with errno. */
+/* A queue pair and a registration, as the plugin will want them. NULL, or what does not work, with
+ * errno. */
 static const char *trial_fails(const struct ib_verbs *v, struct ib_nic *nic)
 {
-    struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC,
-                                    .cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
+    struct ibv_qp_init_attr init = {
+        .qp_type = IBV_QPT_RC,
+        .cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
     const char *fails = NULL;
     struct ibv_mr *mr = NULL;
     struct ibv_qp *qp = NULL;
@@ -212,7 +227,8 @@ static const char *trial_fails(const struct ib_verbs *v, struct ib_nic *nic)
         fails = "completion queue";
     } else if ((qp = v->create_qp(nic->pd, &init)) == NULL) {
         fails = "reliable connected queue pair";
-    } else if (mem == MAP_FAILED || (mr = v->reg_mr(nic->pd, mem, TRIAL_BYTES, IBV_ACCESS_LOCAL_WRITE)) == NULL) {
+    } else if (mem == MAP_FAILED ||
+               (mr = v->reg_mr(nic->pd, mem, TRIAL_BYTES, IBV_ACCESS_LOCAL_WRITE)) == NULL) {
         fails = "registration of 1 MiB";
     }
     saved = errno;
@@ -248,16 +264,20 @@ static void address_check(struct doctor *d, struct ib_nic *nic, const char *what
     version = ib_sysfs_roce_version(nic->ctx->device->ibdev_path, nic->port, a.gid_index);
     score = ib_gid_score(&raw, version, 2);
     if (score == 0) {
-        doctor_say(DOCTOR_WARN, what, "give its network interface an address, or set NCCL_IB_GID_INDEX",
+        doctor_say(DOCTOR_WARN, what,
+                   "give its network interface an address, or set NCCL_IB_GID_INDEX",
                    "GID %u (%s) is no address", a.gid_index, gid);
     } else if (version == 1) {
-        doctor_say(DOCTOR_WARN, what, "NCCL_IB_GID_INDEX of a RoCE v2 entry (show_gids, or /sys/class/infiniband)",
+        doctor_say(DOCTOR_WARN, what,
+                   "NCCL_IB_GID_INDEX of a RoCE v2 entry (show_gids, or /sys/class/infiniband)",
                    "GID %u (%s) is RoCE v1, which no router forwards", a.gid_index, gid);
     } else if (raw.raw[0] == 0xfe && (raw.raw[1] & 0xc0) == 0x80) {
-        doctor_say(DOCTOR_WARN, what, "give its network interface an address that other subnets know",
+        doctor_say(DOCTOR_WARN, what,
+                   "give its network interface an address that other subnets know",
                    "GID %u (%s) is link-local", a.gid_index, gid);
     } else {
-        doctor_say(DOCTOR_OK, what, NULL, "GID %u is %s%s%s", a.gid_index, gid, version == 2 ? ", RoCE v2" : "",
+        doctor_say(DOCTOR_OK, what, NULL, "GID %u is %s%s%s", a.gid_index, gid,
+                   version == 2 ? ", RoCE v2" : "",
                    d->values->cfg.ib_gid_index >= 0 ? ", as NCCL_IB_GID_INDEX says" : "");
     }
 }
@@ -272,22 +292,27 @@ static int nic_check(struct doctor *d, struct ib_nic *nic)
 
     snprintf(what, sizeof(what), "NIC %s", nic->name);
     memset(&port, 0, sizeof(port));
-    if (!up && d->verbs.query_port(nic->ctx, nic->port, &port) == 0 && port.state == IBV_PORT_ACTIVE) {
-        doctor_say(DOCTOR_WARN, what, "correct NCCL_IB_GID_INDEX, NCCL_IB_ADDR_FAMILY or NCCL_IB_ADDR_RANGE, or give its network interface an address",
-                   "port %u is ACTIVE and has no address that can be used (%s)", nic->port, place);
+    if (!up && d->verbs.query_port(nic->ctx, nic->port, &port) == 0 &&
+        port.state == IBV_PORT_ACTIVE) {
+        doctor_say(
+            DOCTOR_WARN, what,
+            "correct NCCL_IB_GID_INDEX, NCCL_IB_ADDR_FAMILY or NCCL_IB_ADDR_RANGE, or give its network interface an address",
+            "port %u is ACTIVE and has no address that can be used (%s)", nic->port, place);
     } else if (!up) {
-        doctor_say(DOCTOR_WARN, what, "check cable, switch port and (InfiniBand) the subnet manager",
+        doctor_say(DOCTOR_WARN, what,
+                   "check cable, switch port and (InfiniBand) the subnet manager",
                    "port %u is not ACTIVE (%s)", nic->port, place);
     } else {
-        doctor_say(DOCTOR_OK, what, NULL, "port %u ACTIVE, %d Mb/s, rail %d, NUMA node %d, %s", nic->port,
-                   nic->speed_mbps, nic->rail, nic->numa_node, place);
+        doctor_say(DOCTOR_OK, what, NULL, "port %u ACTIVE, %d Mb/s, rail %d, NUMA node %d, %s",
+                   nic->port, nic->speed_mbps, nic->rail, nic->numa_node, place);
         address_check(d, nic, what);
     }
     fails = trial_fails(&d->verbs, nic);
     if (fails) {
         doctor_say(DOCTOR_FAIL, what,
-                   errno == ENOMEM ? "raise the memlock limit (ulimit -l unlimited, or CAP_IPC_LOCK)"
-                                   : "use a NIC with reliable connections, or its own plugin",
+                   errno == ENOMEM
+                       ? "raise the memlock limit (ulimit -l unlimited, or CAP_IPC_LOCK)"
+                       : "use a NIC with reliable connections, or its own plugin",
                    "%s: %s", fails, strerror(errno));
     }
     return up;
@@ -307,7 +332,8 @@ void doctor_nics(struct doctor *d)
     r2_log_flush();
     r2_log_sink_set(NULL);
     for (int i = 0; i < line_count; i++) {
-        doctor_say(DOCTOR_WARN, "NICs", "if it is to be used: permissions, driver, NCCL_IB_HCA", "%s", lines[i]);
+        doctor_say(DOCTOR_WARN, "NICs", "if it is to be used: permissions, driver, NCCL_IB_HCA",
+                   "%s", lines[i]);
         free(lines[i]);
     }
     if (!nics_open) {
@@ -331,8 +357,9 @@ void doctor_nics(struct doctor *d)
             "one port is ACTIVE, of %d that are used and %d devices that are listed: nothing can take over from it",
             d->nics.count, d->listed);
     } else {
-        doctor_say(DOCTOR_OK, "NICs", NULL, "%d of %d ports are ACTIVE, %d devices are listed%s%s", up, d->nics.count,
-                   d->listed, d->values->cfg.ib_hca[0] ? "; NCCL_IB_HCA is " : "", d->values->cfg.ib_hca);
+        doctor_say(DOCTOR_OK, "NICs", NULL, "%d of %d ports are ACTIVE, %d devices are listed%s%s",
+                   up, d->nics.count, d->listed,
+                   d->values->cfg.ib_hca[0] ? "; NCCL_IB_HCA is " : "", d->values->cfg.ib_hca);
     }
 }
 

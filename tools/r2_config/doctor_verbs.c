@@ -1,4 +1,5 @@
-/* Which libibverbs this is: what its version says that it can do, and whether the providers beside it are its own. */
+/* Which libibverbs this is: what its version says that it can do, and whether the providers beside
+ * it are its own. */
 #include <dirent.h>
 #include <libgen.h>
 #include <stdio.h>
@@ -28,21 +29,25 @@ static void versions_find(const struct elf_info *e, struct versions *v)
     }
 }
 
-/* Calls that the plugin does without, at a price. The release of rdma-core is the one that brought the version. */
+/* Calls that the plugin does without, at a price. The release of rdma-core is the one that brought
+ * the version. */
 static void calls_check(const struct doctor *d)
 {
     const struct {
         int there;
         const char *call, *todo, *price;
     } calls[] = {
-        {d->verbs.reg_dmabuf_mr != NULL, "ibv_reg_dmabuf_mr (IBVERBS_1.12)", "rdma-core 34 or later, where GPU memory is to be reached without a peer memory module",
+        {d->verbs.reg_dmabuf_mr != NULL, "ibv_reg_dmabuf_mr (IBVERBS_1.12)",
+         "rdma-core 34 or later, where GPU memory is to be reached without a peer memory module",
          "no GPU memory by DMA-BUF"},
-        {d->verbs.reg_mr_iova2 != NULL, "ibv_reg_mr_iova2 (IBVERBS_1.8)", "rdma-core 28 or later", "no relaxed ordering of PCI writes"},
+        {d->verbs.reg_mr_iova2 != NULL, "ibv_reg_mr_iova2 (IBVERBS_1.8)", "rdma-core 28 or later",
+         "no relaxed ordering of PCI writes"},
     };
 
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         if (!calls[i].there) {
-            doctor_say(DOCTOR_WARN, "libibverbs", calls[i].todo, "it has no %s: %s", calls[i].call, calls[i].price);
+            doctor_say(DOCTOR_WARN, "libibverbs", calls[i].todo, "it has no %s: %s", calls[i].call,
+                       calls[i].price);
         }
     }
 }
@@ -53,8 +58,8 @@ static int provider_parse(const char *file, int *version)
     const char *tail = strstr(file, "-rdmav");
     int end = 0;
 
-    if (strncmp(file, "lib", 3) != 0 || tail == NULL || sscanf(tail, "-rdmav%d.so%n", version, &end) != 1 || end == 0 ||
-        tail[end] != '\0') {
+    if (strncmp(file, "lib", 3) != 0 || tail == NULL ||
+        sscanf(tail, "-rdmav%d.so%n", version, &end) != 1 || end == 0 || tail[end] != '\0') {
         return 0;
     }
     return (int)(tail - file);
@@ -92,10 +97,14 @@ static void providers_check(const struct doctor *d, const char *library, int wan
         closedir(files);
     }
     if (foreign) {
-        doctor_say(DOCTOR_WARN, "libibverbs", "libibverbs1 and ibverbs-providers of one rdma-core, and no second one in LD_LIBRARY_PATH",
-                   "it takes providers named rdmav%d, and %s has %s: NICs of these are not seen", want, dir, others);
+        doctor_say(
+            DOCTOR_WARN, "libibverbs",
+            "libibverbs1 and ibverbs-providers of one rdma-core, and no second one in LD_LIBRARY_PATH",
+            "it takes providers named rdmav%d, and %s has %s: NICs of these are not seen", want,
+            dir, others);
     } else if (own == 0 && d->sysfs_devices > 0 && d->listed == 0) {
-        doctor_say(DOCTOR_WARN, "libibverbs", "install ibverbs-providers, of the same rdma-core", "no provider named rdmav%d is in %s", want, dir);
+        doctor_say(DOCTOR_WARN, "libibverbs", "install ibverbs-providers, of the same rdma-core",
+                   "no provider named rdmav%d is in %s", want, dir);
     }
 }
 
@@ -110,7 +119,8 @@ void doctor_versions(const struct doctor *d, const char *path)
     }
     versions_find(&e, &v);
     if (v.calls < 0) {
-        doctor_say(DOCTOR_WARN, "libibverbs", "use the libibverbs of rdma-core", "%s has no versions IBVERBS_1.N: it is not rdma-core's", real);
+        doctor_say(DOCTOR_WARN, "libibverbs", "use the libibverbs of rdma-core",
+                   "%s has no versions IBVERBS_1.N: it is not rdma-core's", real);
         return;
     }
     calls_check(d);
@@ -118,6 +128,7 @@ void doctor_versions(const struct doctor *d, const char *path)
         doctor_say(DOCTOR_OK, "libibverbs", NULL, "calls of IBVERBS_1.%d", v.calls);
         return;
     }
-    doctor_say(DOCTOR_OK, "libibverbs", NULL, "calls of IBVERBS_1.%d, providers of IBVERBS_PRIVATE_%d", v.calls, v.providers);
+    doctor_say(DOCTOR_OK, "libibverbs", NULL,
+               "calls of IBVERBS_1.%d, providers of IBVERBS_PRIVATE_%d", v.calls, v.providers);
     providers_check(d, real, v.providers);
 }

@@ -12,7 +12,8 @@
 
 #define IDENT "nccl-net-r2 "
 
-/* The file in memory. Every offset in it is a stranger's number until image_at() has looked at it. */
+/* The file in memory. Every offset in it is a stranger's number until image_at() has looked at it.
+ */
 struct image {
     const unsigned char *base;
     size_t size;
@@ -55,8 +56,10 @@ static void string_copy(const struct image *m, size_t offset, char *out, size_t 
     out[n] = '\0';
 }
 
-/* The names of a chain of @count version definitions; a link that leads out of the file, or nowhere, ends it. */
-static void versions_read(const struct image *m, size_t offset, size_t count, size_t strings, struct elf_info *out)
+/* The names of a chain of @count version definitions; a link that leads out of the file, or
+ * nowhere, ends it. */
+static void versions_read(const struct image *m, size_t offset, size_t count, size_t strings,
+                          struct elf_info *out)
 {
     for (size_t i = 0; i < count && out->version_count < ELF_VERSIONS_MAX; i++) {
         const ElfW(Verdef) *def = image_at(m, offset, sizeof(*def));
@@ -66,7 +69,8 @@ static void versions_read(const struct image *m, size_t offset, size_t count, si
             return;
         }
         if (!(def->vd_flags & VER_FLG_BASE)) {
-            string_copy(m, strings + name->vda_name, out->version[out->version_count++], sizeof(out->version[0]));
+            string_copy(m, strings + name->vda_name, out->version[out->version_count++],
+                        sizeof(out->version[0]));
         }
         if (def->vd_next == 0) {
             return;
@@ -77,7 +81,8 @@ static void versions_read(const struct image *m, size_t offset, size_t count, si
 
 static void dynamic_read(const struct image *m, const ElfW(Phdr) * p, struct elf_info *out)
 {
-    size_t count = p->p_filesz / sizeof(ElfW(Dyn)), strings = SIZE_MAX, versions = SIZE_MAX, version_count = 0;
+    size_t count = p->p_filesz / sizeof(ElfW(Dyn)), strings = SIZE_MAX, versions = SIZE_MAX,
+           version_count = 0;
     const ElfW(Dyn) *dyn = image_at(m, p->p_offset, p->p_filesz);
 
     for (size_t i = 0; dyn && i < count && dyn[i].d_tag != DT_NULL; i++) {
@@ -96,7 +101,8 @@ static void dynamic_read(const struct image *m, const ElfW(Phdr) * p, struct elf
         if (dyn[i].d_tag == DT_SONAME) {
             string_copy(m, strings + dyn[i].d_un.d_val, out->soname, sizeof(out->soname));
         } else if (dyn[i].d_tag == DT_NEEDED && out->needed_count < ELF_NEEDED_MAX) {
-            string_copy(m, strings + dyn[i].d_un.d_val, out->needed[out->needed_count++], sizeof(out->needed[0]));
+            string_copy(m, strings + dyn[i].d_un.d_val, out->needed[out->needed_count++],
+                        sizeof(out->needed[0]));
         } else if (dyn[i].d_tag == DT_FLAGS_1) {
             out->nodelete = (dyn[i].d_un.d_val & DF_1_NODELETE) != 0;
         }
@@ -128,8 +134,8 @@ static int image_read(const struct image *m, struct elf_info *out, char *why, si
         snprintf(why, why_len, "not an ELF file");
         return -1;
     }
-    if (e->e_ident[EI_CLASS] != (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32) || e->e_type != ET_DYN ||
-        e->e_phentsize != sizeof(ElfW(Phdr))) {
+    if (e->e_ident[EI_CLASS] != (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32) ||
+        e->e_type != ET_DYN || e->e_phentsize != sizeof(ElfW(Phdr))) {
         snprintf(why, why_len, "not a shared library for this kind of process");
         return -1;
     }
@@ -159,8 +165,9 @@ int elf_read(const char *path, struct elf_info *out, char *why, size_t why_len)
         }
         return -1;
     }
-    map = S_ISREG(st.st_mode) && st.st_size > 0 ? mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0)
-                                                : MAP_FAILED;
+    map = S_ISREG(st.st_mode) && st.st_size > 0
+              ? mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0)
+              : MAP_FAILED;
     close(fd);
     if (map == MAP_FAILED) {
         snprintf(why, why_len, "not a file that can be mapped");

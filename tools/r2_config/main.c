@@ -1,6 +1,6 @@
 /*
- * r2_config: the options of libnccl-net-r2.so, from the rows that the plugin itself reads, and whether it works here.
- * See docs/r2_config.1.
+ * r2_config: the options of libnccl-net-r2.so, from the rows that the plugin itself reads, and
+ * whether it works here. See docs/r2_config.1.
  */
 #include <getopt.h>
 #include <stdio.h>

@@ -53,8 +53,8 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
-static __attribute__((format(printf, 5, 6))) void plugin_log(int level, unsigned long flags, const char *file, int line,
-                                                             const char *fmt, ...)
+static __attribute__((format(printf, 5, 6))) void
+plugin_log(int level, unsigned long flags, const char *file, int line, const char *fmt, ...)
 {
     char text[1024];
     va_list ap;
@@ -75,11 +75,13 @@ static void *file_try(const char *file)
     return lib;
 }
 
-/* NCCL's rule: the name as it is; then, unless it is a path or a file name already, as the middle of one. */
+/* NCCL's rule: the name as it is; then, unless it is a path or a file name already, as the middle
+ * of one. */
 static void *name_try(const char *name)
 {
     size_t n = strlen(name);
-    int file_name = strchr(name, '/') || (n > 6 && strncmp(name, "lib", 3) == 0 && strcmp(name + n - 3, ".so") == 0);
+    int file_name = strchr(name, '/') ||
+                    (n > 6 && strncmp(name, "lib", 3) == 0 && strcmp(name + n - 3, ".so") == 0);
     char file[512];
     void *lib = file_try(name);
 
@@ -111,7 +113,8 @@ static void plugin_ask(const struct abi_net *net)
         }
     }
     if (rc == 0 && n > 0) {
-        /* where options that cannot be obeyed come to light; what it opens ends with this process */
+        /* where options that cannot be obeyed come to light; what it opens ends with this process
+         */
         record_write('H', "%d", net->listen(0, handle, &comm));
     }
 }
@@ -247,7 +250,8 @@ static void child_end(struct probe *p, pid_t pid, int hung, int limit_ms)
     if (!hung && WIFSIGNALED(status)) {
         snprintf(p->end, sizeof(p->end), "it died of %s", strsignal(WTERMSIG(status)));
     } else if (!hung && WEXITSTATUS(status) != 0) {
-        snprintf(p->end, sizeof(p->end), "it ended the process with status %d", WEXITSTATUS(status));
+        snprintf(p->end, sizeof(p->end), "it ended the process with status %d",
+                 WEXITSTATUS(status));
     }
 }
 

@@ -1,6 +1,6 @@
 /*
- * Loads a net plugin as NCCL would and asks it what NCCL would ask first, in a child process: the plugin's code may
- * crash or hang without taking the caller along.
+ * Loads a net plugin as NCCL would and asks it what NCCL would ask first, in a child process: the
+ * plugin's code may crash or hang without taking the caller along.
  */
 #ifndef R2_CONFIG_PROBE_H
 #define R2_CONFIG_PROBE_H
@@ -27,9 +27,10 @@ struct probe {
 };
 
 /*
- * @name as in NCCL_NET_PLUGIN: a file, or the middle of libnccl-net-NAME.so. init is called only where the newest table
- * is named @ours. 0, or -1 with errno when no child could be made. Main thread, before the process has others; waits for
- * the child, @limit_ms at most. The caller frees with probe_free().
+ * @name as in NCCL_NET_PLUGIN: a file, or the middle of libnccl-net-NAME.so. init is called only
+ * where the newest table is named @ours. 0, or -1 with errno when no child could be made. Main
+ * thread, before the process has others; waits for the child, @limit_ms at most. The caller frees
+ * with probe_free().
  */
 int probe_run(struct probe *p, const char *name, const char *ours, int limit_ms);
 void probe_free(struct probe *p);

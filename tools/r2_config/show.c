@@ -29,7 +29,8 @@ void show_all(const struct values *v)
     for (int i = 0; i < n; i++) {
         values_text(v, i, text);
         show_where(v, i, v->cfg.source[i], where, sizeof(where));
-        printf("%-28s %-8s %-5s (%s)  %s\n", rows[i].name, text[0] ? text : "-", rows[i].unit, where, rows[i].help);
+        printf("%-28s %-8s %-5s (%s)  %s\n", rows[i].name, text[0] ? text : "-", rows[i].unit,
+               where, rows[i].help);
     }
 }
 
@@ -96,7 +97,8 @@ static void explain_sources(const struct values *v, int row)
         spoke = spoke == R2_SRC_DEFAULT ? s : spoke; /* whether or not its value could be taken */
     }
     values_default_text(row, text);
-    printf("    %-12s %s%s\n", "default", text[0] ? text : "(empty)", holds == R2_SRC_DEFAULT ? "  holds" : "");
+    printf("    %-12s %s%s\n", "default", text[0] ? text : "(empty)",
+           holds == R2_SRC_DEFAULT ? "  holds" : "");
 }
 
 int show_explain(const struct values *v, const char *name)
@@ -108,12 +110,15 @@ int show_explain(const struct values *v, const char *name)
 
     if (row < 0) {
         if (r2_config_name_is_nccls(name)) {
-            fprintf(stderr, "r2_config: %s is for NCCL's IB transport: it has no effect with this plugin, see nccl-net-r2(7)\n", name);
+            fprintf(
+                stderr,
+                "r2_config: %s is for NCCL's IB transport: it has no effect with this plugin, see nccl-net-r2(7)\n",
+                name);
             return -1;
         }
         near = values_name_near(name);
-        fprintf(stderr, "r2_config: there is no option '%s'%s%s%s\n", name, near ? "; did you mean " : "",
-                near ? near : "", near ? "?" : "");
+        fprintf(stderr, "r2_config: there is no option '%s'%s%s%s\n", name,
+                near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
         return -1;
     }
     values_range(r, range, sizeof(range));
@@ -140,12 +145,14 @@ void show_markdown(void)
     puts("| variable | default | values | meaning |\n|---|---|---|---|");
     for (int i = 0; i < n; i++) {
         values_range(&rows[i], values, sizeof(values));
-        printf("| `%s` | %s%s%s | %s | %s |\n", rows[i].name, rows[i].def[0] ? rows[i].def : "(empty)",
-               rows[i].unit[0] ? " " : "", rows[i].unit, values, rows[i].help);
+        printf("| `%s` | %s%s%s | %s | %s |\n", rows[i].name,
+               rows[i].def[0] ? rows[i].def : "(empty)", rows[i].unit[0] ? " " : "", rows[i].unit,
+               values, rows[i].help);
     }
 }
 
-/* What roff would take for its own: a backslash, a hyphen that must stay one, a line that begins like a request. */
+/* What roff would take for its own: a backslash, a hyphen that must stay one, a line that begins
+ * like a request. */
 static void man_text(const char *s)
 {
     if (*s == '.' || *s == '\'') {

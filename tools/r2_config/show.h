@@ -1,5 +1,6 @@
 /*
- * The options as text: what holds here and why, and the tables of the documents. All write to standard output.
+ * The options as text: what holds here and why, and the tables of the documents. All write to
+ * standard output.
  */
 #ifndef R2_CONFIG_SHOW_H
 #define R2_CONFIG_SHOW_H
@@ -18,7 +19,8 @@ void show_json(const struct values *v);
 void show_markdown(void);
 void show_man(void);
 
-/* "lock.conf", "environment", "/etc/nccl.conf:3", ...: where what @src says about @row was found. */
+/* "lock.conf", "environment", "/etc/nccl.conf:3", ...: where what @src says about @row was found.
+ */
 void show_where(const struct values *v, int row, enum r2_opt_source src, char *out, size_t len);
 
 #endif

@@ -4,16 +4,18 @@
 #include "tools/r2_config/show.h"
 #include "tools/r2_perf/json.h"
 
-static const char *const type_names[] = {
-    [R2_OPT_BOOL] = "bool", [R2_OPT_INT] = "int", [R2_OPT_ENUM] = "enum", [R2_OPT_STRING] = "string"};
+static const char *const type_names[] = {[R2_OPT_BOOL] = "bool",
+                                         [R2_OPT_INT] = "int",
+                                         [R2_OPT_ENUM] = "enum",
+                                         [R2_OPT_STRING] = "string"};
 static const char *const lock_names[] = {[VALUES_LOCK_NONE] = "none",
                                          [VALUES_LOCK_HOLDS] = "holds",
                                          [VALUES_LOCK_IGNORED] = "ignored",
                                          [VALUES_LOCK_UNREADABLE] = "unreadable"};
 
 /* Numbers as numbers, all else as the text that an option would be set to. */
-static void value_put(struct json *j, const char *key, const struct r2_opt_row *r, const struct r2_config *cfg,
-                      const char *text)
+static void value_put(struct json *j, const char *key, const struct r2_opt_row *r,
+                      const struct r2_config *cfg, const char *text)
 {
     if (r->type == R2_OPT_INT) {
         json_int_put(j, key, *(const int64_t *)((const char *)cfg + r->offset));
@@ -95,7 +97,8 @@ static void option_put(struct json *j, const struct values *v, const struct r2_o
 }
 
 /* Values that would have been taken, had not a stronger source said something else. */
-static void overruled_put(struct json *j, const struct values *v, const struct r2_opt_row *rows, int n)
+static void overruled_put(struct json *j, const struct values *v, const struct r2_opt_row *rows,
+                          int n)
 {
     char holds[R2_OPT_STRING_MAX];
 

@@ -187,7 +187,8 @@ int values_conf_paths(const char *root, char (*path)[PATH_MAX])
     return n;
 }
 
-static int offer_put(struct values *v, int row, enum r2_opt_source src, const char *text, const char *where, int line)
+static int offer_put(struct values *v, int row, enum r2_opt_source src, const char *text,
+                     const char *where, int line)
 {
     int n;
     const struct r2_opt_row *r = &r2_config_rows(&n)[row];
@@ -281,7 +282,8 @@ static void text_refuse(void *arg, const char *why)
     }
 }
 
-/* NCCL's own variables whose numbers and switches the plugin leaves at their default with a line at INFO: here a warning. */
+/* NCCL's own variables whose numbers and switches the plugin leaves at their default with a line at
+ * INFO: here a warning. */
 static void refused_say(struct values *v)
 {
     int n;
@@ -291,9 +293,11 @@ static void refused_say(struct values *v)
     for (int i = 0; i < n; i++) {
         const char *text = v->offer[i][R2_SRC_ENV].text;
 
-        if (rows[i].type == R2_OPT_STRING || strncmp(rows[i].name, OURS, strlen(OURS)) == 0 || text == NULL ||
-            v->offer[i][R2_SRC_LOCK].text || values_check(i, text, why, sizeof(why)) == 0) {
-            continue; /* of ours it is an error; another value than the lock's is overruled, whatever it is */
+        if (rows[i].type == R2_OPT_STRING || strncmp(rows[i].name, OURS, strlen(OURS)) == 0 ||
+            text == NULL || v->offer[i][R2_SRC_LOCK].text ||
+            values_check(i, text, why, sizeof(why)) == 0) {
+            continue; /* of ours it is an error; another value than the lock's is overruled,
+                         whatever it is */
         }
         values_default_text(i, def);
         snprintf(line, sizeof(line), "%s; the plugin goes on with the default, %s", why, def);
@@ -339,7 +343,9 @@ struct values *values_read(const char *root)
     r2_log_sink_set(NULL);
     lock_read(v);
     if (v->cfg.profile[0]) {
-        file_offer(v, v->cfg.profile, R2_SRC_PROFILE); /* one that cannot be read is the error of the options already */
+        file_offer(
+            v, v->cfg.profile,
+            R2_SRC_PROFILE); /* one that cannot be read is the error of the options already */
     }
     refused_say(v);
     return v;

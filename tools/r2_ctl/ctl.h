@@ -1,4 +1,5 @@
-/* r2_ctl: what its parts share. One thread; blocks on the local file system and, with --wait, until its limit. */
+/* r2_ctl: what its parts share. One thread; blocks on the local file system and, with --wait, until
+ * its limit. */
 #ifndef R2_CTL_H
 #define R2_CTL_H
 
@@ -13,12 +14,12 @@
 #define CTL_NAMES  32
 
 struct ctl {
-    const char *dir;                 /* run directory */
+    const char *dir;                    /* run directory */
     struct r2_board *board[CTL_BOARDS]; /* those that we may read: root all, others their own */
     uid_t board_uid[CTL_BOARDS];
     int boards;
     bool json, wait;
-    bool force; /* names of NICs that cannot be seen from here are taken */
+    bool force;     /* names of NICs that cannot be seen from here are taken */
     double limit_s; /* of --wait */
     const char *why;
 };
@@ -39,19 +40,25 @@ struct ctl_row {
 void ctl_rows_walk(const struct ctl *c, void (*row)(void *arg, const struct ctl_row *r), void *arg);
 
 /*
- * A file of the administrator: edited under its lock, which is waited for at most 10 s, replaced by rename, and the jobs are told. @edit gets the
- * present text and fills @text (CTL_TEXT_ROOM); it returns the length, or -1, which it has explained. Exit status.
+ * A file of the administrator: edited under its lock, which is waited for at most 10 s, replaced by
+ * rename, and the jobs are told. @edit gets the present text and fills @text (CTL_TEXT_ROOM); it
+ * returns the length, or -1, which it has explained. Exit status.
  */
 #define CTL_TEXT_ROOM (2 * R2_RUNDIR_TEXT_MAX + 2)
-typedef int (*ctl_edit_func_t)(void *arg, const char *path, const char *old, size_t len, char *text);
+typedef int (*ctl_edit_func_t)(void *arg, const char *path, const char *old, size_t len,
+                               char *text);
 int ctl_file_edit(const struct ctl *c, const char *path, ctl_edit_func_t edit, void *arg);
-/* Copies @old without the lines about @names (@n 0: without any about a NIC), which keeps comments. Returns the length. */
+/* Copies @old without the lines about @names (@n 0: without any about a NIC), which keeps comments.
+ * Returns the length. */
 size_t ctl_lines_keep(const char *old, size_t len, int n, char *const *names, char *out);
-/* Adds a line per name, each with @value behind it, to the @used bytes of @out. The length, or -1 when it does not fit. */
-int ctl_lines_add(const struct ctl *c, char *out, size_t used, size_t room, int n, char *const *names, const char *value);
+/* Adds a line per name, each with @value behind it, to the @used bytes of @out. The length, or -1
+ * when it does not fit. */
+int ctl_lines_add(const struct ctl *c, char *out, size_t used, size_t room, int n,
+                  char *const *names, const char *value);
 /* Whether they can be names of NICs; what cannot is said, and is 1. */
 int ctl_names_check(int n, char *const *names);
-/* Whether each of them is a NIC of a running job or of this host, or --force was given. 1: not, and nothing may be done; said. */
+/* Whether each of them is a NIC of a running job or of this host, or --force was given. 1: not, and
+ * nothing may be done; said. */
 int ctl_names_known(const struct ctl *c, int n, char *const *names);
 
 /* Adds the @n names to this user's drain file, or takes them away (@n 0: all). Exit status. */
@@ -62,7 +69,8 @@ int ctl_drain_wait(const struct ctl *c, int n, char *const *names);
 bool ctl_name_is(const char *name, const struct r2_board_nic *nic);
 /* Whether some running job here has it. */
 bool ctl_name_known(const struct ctl *c, const char *name);
-/* Whether this host has a NIC of that name (DEVICE or DEVICE:PORT), by sysfs or libibverbs. Opens no device. */
+/* Whether this host has a NIC of that name (DEVICE or DEVICE:PORT), by sysfs or libibverbs. Opens
+ * no device. */
 bool ctl_nic_here(const char *name);
 
 /* Lets paths over these NICs (@n 0: over all) that have failed so far return. Exit status. */

@@ -18,7 +18,8 @@ bool ctl_name_is(const char *name, const struct r2_board_nic *nic)
 
     snprintf(port, sizeof(port), "%.*s:%u", (int)n, nic->name, nic->port);
     /* a name without a port means the whole device, as in NCCL_IB_HCA */
-    return strcmp(name, nic->name) == 0 || strcmp(name, port) == 0 || (strlen(name) == n && strncmp(name, nic->name, n) == 0);
+    return strcmp(name, nic->name) == 0 || strcmp(name, port) == 0 ||
+           (strlen(name) == n && strncmp(name, nic->name, n) == 0);
 }
 
 /* --- the file --- */
@@ -69,7 +70,8 @@ size_t ctl_lines_keep(const char *old, size_t len, int n, char *const *names, ch
     return used;
 }
 
-int ctl_lines_add(const struct ctl *c, char *out, size_t used, size_t room, int n, char *const *names, const char *value)
+int ctl_lines_add(const struct ctl *c, char *out, size_t used, size_t room, int n,
+                  char *const *names, const char *value)
 {
     char when[32];
     time_t now = time(NULL);
@@ -77,8 +79,8 @@ int ctl_lines_add(const struct ctl *c, char *out, size_t used, size_t room, int 
 
     strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S%z", localtime_r(&now, &tm));
     for (int i = 0; i < n; i++) {
-        int w = snprintf(out + used, room - used, "%s%s # since %s%s%.*s\n", names[i], value, when, c->why[0] ? ": " : "",
-                         (int)strcspn(c->why, "\r\n"), c->why);
+        int w = snprintf(out + used, room - used, "%s%s # since %s%s%.*s\n", names[i], value, when,
+                         c->why[0] ? ": " : "", (int)strcspn(c->why, "\r\n"), c->why);
 
         if (w < 0 || (size_t)w >= room - used) {
             return -1;
@@ -163,8 +165,10 @@ static int drain_edit(void *arg, const char *path, const char *old, size_t len, 
     if (ch->add) {
         used = ctl_lines_add(ch->c, text, (size_t)used, CTL_TEXT_ROOM, ch->n, ch->names, "");
     }
-    if (used < 0 || used > R2_RUNDIR_TEXT_MAX || r2_rundir_drain_parse(text, (size_t)used, list, sizeof(list), why, sizeof(why)) != 0) {
-        ctl_fail("%s would have more than %d names or %d bytes", path, R2_RUNDIR_NAMES, R2_RUNDIR_TEXT_MAX);
+    if (used < 0 || used > R2_RUNDIR_TEXT_MAX ||
+        r2_rundir_drain_parse(text, (size_t)used, list, sizeof(list), why, sizeof(why)) != 0) {
+        ctl_fail("%s would have more than %d names or %d bytes", path, R2_RUNDIR_NAMES,
+                 R2_RUNDIR_TEXT_MAX);
         return -1;
     }
     return used;
@@ -188,7 +192,8 @@ static int lock_take(const char *lock)
     }
     for (int tries = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; tries++) {
         if (errno != EWOULDBLOCK || tries == 500) {
-            ctl_fail("%s: %s", lock, errno == EWOULDBLOCK ? "another r2_ctl holds it for 10 s" : strerror(errno));
+            ctl_fail("%s: %s", lock,
+                     errno == EWOULDBLOCK ? "another r2_ctl holds it for 10 s" : strerror(errno));
             close(fd);
             return -1;
         }
@@ -275,11 +280,13 @@ static void users_row(void *arg, const struct ctl_row *r)
         }
         u->users++;
         if (u->say && !r->nic.drained) {
-            ctl_fail("%s: process %ld (%s, user %u) does not drain it", r->nic.name, (long)r->who.pid, r->who.command,
-                     (unsigned)r->uid);
+            ctl_fail("%s: process %ld (%s, user %u) does not drain it", r->nic.name,
+                     (long)r->who.pid, r->who.command, (unsigned)r->uid);
         } else if (u->say) {
-            ctl_fail("%s: process %ld (%s, user %u) has %u connections over it, for %u of them it is the last NIC", r->nic.name,
-                     (long)r->who.pid, r->who.command, (unsigned)r->uid, r->nic.lives, r->nic.last);
+            ctl_fail(
+                "%s: process %ld (%s, user %u) has %u connections over it, for %u of them it is the last NIC",
+                r->nic.name, (long)r->who.pid, r->who.command, (unsigned)r->uid, r->nic.lives,
+                r->nic.last);
         }
         return;
     }

@@ -12,7 +12,8 @@ struct command {
     char *const *names;
 };
 
-/* The time in us, and more than any number so far: a clock that was set back must not repeat one. */
+/* The time in us, and more than any number so far: a clock that was set back must not repeat one.
+ */
 static uint64_t number_next(const struct r2_rundir_word *word, int n)
 {
     struct timespec now;
@@ -39,10 +40,14 @@ static int failback_edit(void *arg, const char *path, const char *old, size_t le
         return -1;
     }
     snprintf(value, sizeof(value), " %llu", (unsigned long long)number_next(word, known));
-    used = (int)ctl_lines_keep(old, len, cmd->n, cmd->names, text); /* all: the words about single NICs say no more */
-    used = ctl_lines_add(cmd->c, text, (size_t)used, CTL_TEXT_ROOM, cmd->n ? cmd->n : 1, cmd->n ? cmd->names : everything, value);
-    if (used < 0 || used > R2_RUNDIR_TEXT_MAX || r2_rundir_failback_parse(text, (size_t)used, word, why, sizeof(why)) < 0) {
-        ctl_fail("%s would have more than %d names or %d bytes; failback all clears it", path, R2_RUNDIR_NAMES, R2_RUNDIR_TEXT_MAX);
+    used = (int)ctl_lines_keep(old, len, cmd->n, cmd->names,
+                               text); /* all: the words about single NICs say no more */
+    used = ctl_lines_add(cmd->c, text, (size_t)used, CTL_TEXT_ROOM, cmd->n ? cmd->n : 1,
+                         cmd->n ? cmd->names : everything, value);
+    if (used < 0 || used > R2_RUNDIR_TEXT_MAX ||
+        r2_rundir_failback_parse(text, (size_t)used, word, why, sizeof(why)) < 0) {
+        ctl_fail("%s would have more than %d names or %d bytes; failback all clears it", path,
+                 R2_RUNDIR_NAMES, R2_RUNDIR_TEXT_MAX);
         return -1;
     }
     return used;

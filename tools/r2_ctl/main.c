@@ -29,15 +29,24 @@ static const char usage[] =
     "A NIC is named as in the jobs' logs: mlx5_3, or mlx5_3:2 for a second port. Root speaks to all users' jobs, others to their own.\n"
     "HOST, if given, must be this host. Exit: 0; 1 not done; 2 wrong use.\n";
 
-enum { OPT_WAIT = 1, OPT_LIMIT, OPT_WHY, OPT_JSON, OPT_DIR, OPT_ALL, OPT_FORCE, OPT_VERSION, OPT_HELP };
+enum {
+    OPT_WAIT = 1,
+    OPT_LIMIT,
+    OPT_WHY,
+    OPT_JSON,
+    OPT_DIR,
+    OPT_ALL,
+    OPT_FORCE,
+    OPT_VERSION,
+    OPT_HELP
+};
 
 static const struct option options[] = {
-    {"wait", no_argument, NULL, OPT_WAIT},   {"limit", required_argument, NULL, OPT_LIMIT},
-    {"why", required_argument, NULL, OPT_WHY}, {"json", no_argument, NULL, OPT_JSON},
+    {"wait", no_argument, NULL, OPT_WAIT},         {"limit", required_argument, NULL, OPT_LIMIT},
+    {"why", required_argument, NULL, OPT_WHY},     {"json", no_argument, NULL, OPT_JSON},
     {"run-dir", required_argument, NULL, OPT_DIR}, {"all", no_argument, NULL, OPT_ALL},
-    {"force", no_argument, NULL, OPT_FORCE},
-    {"version", no_argument, NULL, OPT_VERSION}, {"help", no_argument, NULL, OPT_HELP},
-    {NULL, 0, NULL, 0},
+    {"force", no_argument, NULL, OPT_FORCE},       {"version", no_argument, NULL, OPT_VERSION},
+    {"help", no_argument, NULL, OPT_HELP},         {NULL, 0, NULL, 0},
 };
 
 int ctl_fail(const char *fmt, ...)
@@ -70,8 +79,8 @@ void ctl_boards_open(struct ctl *c)
         char why[600];
         int end = 0;
 
-        if (sscanf(e->d_name, "nccl-net-r2.%u.board%n", &uid, &end) != 1 || end == 0 || e->d_name[end] != '\0' ||
-            (geteuid() != 0 && uid != geteuid())) {
+        if (sscanf(e->d_name, "nccl-net-r2.%u.board%n", &uid, &end) != 1 || end == 0 ||
+            e->d_name[end] != '\0' || (geteuid() != 0 && uid != geteuid())) {
             continue;
         }
         c->board[c->boards] = r2_board_attach(c->dir, uid, why, sizeof(why));
@@ -124,7 +133,8 @@ static bool is_this_host(const char *name)
     }
     gethostname(host, sizeof(host) - 1);
     n = strcspn(host, ".");
-    return strcasecmp(name, host) == 0 || (strlen(name) == n && strncasecmp(name, host, n) == 0) || strcasecmp(name, "localhost") == 0;
+    return strcasecmp(name, host) == 0 || (strlen(name) == n && strncasecmp(name, host, n) == 0) ||
+           strcasecmp(name, "localhost") == 0;
 }
 
 /* A job here has it, or the kernel. */
@@ -140,7 +150,9 @@ static int host_skip(const struct ctl *c, int *n, char ***names)
         ++*names;
         --*n;
     } else if (*n > 1 && !is_nic(c, (*names)[0])) {
-        return ctl_fail("%s is neither this host nor a NIC here; what is said about another host is said on that host", (*names)[0]);
+        return ctl_fail(
+            "%s is neither this host nor a NIC here; what is said about another host is said on that host",
+            (*names)[0]);
     }
     return 0;
 }

@@ -11,7 +11,8 @@ static bool has_port(const char *dir, const char *name)
 {
     const char *port = strchr(name, ':');
     char path[400];
-    int n = snprintf(path, sizeof(path), "%s%s%s", dir, port ? "/ports/" : "", port ? port + 1 : "");
+    int n =
+        snprintf(path, sizeof(path), "%s%s%s", dir, port ? "/ports/" : "", port ? port + 1 : "");
 
     return n > 0 && (size_t)n < sizeof(path) && access(path, F_OK) == 0;
 }
@@ -32,7 +33,8 @@ static bool verbs_have(const char *name)
     for (int i = 0; i < n && !found; i++) {
         const char *dev = v.get_device_name(list[i]);
 
-        found = strlen(dev) == len && strncmp(dev, name, len) == 0 && has_port(list[i]->ibdev_path, name);
+        found = strlen(dev) == len && strncmp(dev, name, len) == 0 &&
+                has_port(list[i]->ibdev_path, name);
     }
     v.free_device_list(list);
     return found;
@@ -55,13 +57,18 @@ int ctl_names_known(const struct ctl *c, int n, char *const *names)
             continue;
         }
         if (ctl_nic_here(names[i])) {
-            fprintf(stderr, "r2_ctl: no running job here has a NIC %s: it holds for later ones\n", names[i]);
-        } else if (c->force) {
-            fprintf(stderr, "r2_ctl: this host has no NIC %s that can be seen, and no running job has one\n",
+            fprintf(stderr, "r2_ctl: no running job here has a NIC %s: it holds for later ones\n",
                     names[i]);
+        } else if (c->force) {
+            fprintf(
+                stderr,
+                "r2_ctl: this host has no NIC %s that can be seen, and no running job has one\n",
+                names[i]);
         } else {
-            unknown += ctl_fail("neither this host nor a running job has a NIC %s: nothing was done (--force: a NIC "
-                                "that cannot be seen from here, a container's own)", names[i]);
+            unknown += ctl_fail(
+                "neither this host nor a running job has a NIC %s: nothing was done (--force: a NIC "
+                "that cannot be seen from here, a container's own)",
+                names[i]);
         }
     }
     return unknown != 0;

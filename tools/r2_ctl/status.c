@@ -12,7 +12,10 @@
 
 static const char *state_name(uint8_t state)
 {
-    static const char *const names[] = {[IB_NIC_UP] = "up", [IB_NIC_DOWN] = "down", [IB_NIC_FATAL] = "fatal", [IB_NIC_GONE] = "gone"};
+    static const char *const names[] = {[IB_NIC_UP] = "up",
+                                        [IB_NIC_DOWN] = "down",
+                                        [IB_NIC_FATAL] = "fatal",
+                                        [IB_NIC_GONE] = "gone"};
 
     return state < sizeof(names) / sizeof(names[0]) ? names[state] : "?";
 }
@@ -23,12 +26,13 @@ static void row_text(void *arg, const struct ctl_row *r)
     char who[64];
 
     if ((*rows)++ == 0) {
-        printf("%-16s %-24s %8s %-10s %-6s %8s %11s %8s %6s %7s\n", "host", "process", "pid", "NIC", "state", "drained", "connections", "only NIC",
-               "lost", "waiting");
+        printf("%-16s %-24s %8s %-10s %-6s %8s %11s %8s %6s %7s\n", "host", "process", "pid", "NIC",
+               "state", "drained", "connections", "only NIC", "lost", "waiting");
     }
     snprintf(who, sizeof(who), "%s", r->who.command);
-    printf("%-16s %-24s %8ld %-10s %-6s %8s %11u %8u %6" PRIu64 " %7u\n", r->who.host, who, (long)r->who.pid, r->nic.name, state_name(r->nic.state),
-           r->nic.drained ? "yes" : "no", r->nic.lives, r->nic.last, r->nic.lost, r->nic.waits);
+    printf("%-16s %-24s %8ld %-10s %-6s %8s %11u %8u %6" PRIu64 " %7u\n", r->who.host, who,
+           (long)r->who.pid, r->nic.name, state_name(r->nic.state), r->nic.drained ? "yes" : "no",
+           r->nic.lives, r->nic.last, r->nic.lost, r->nic.waits);
 }
 
 static void row_json(void *arg, const struct ctl_row *r)
@@ -68,7 +72,8 @@ static int drained_names(const struct ctl *c, uid_t uid, struct drains *d)
     if (r2_rundir_drain_path(c->dir, uid, path, sizeof(path)) != 0) {
         return 0;
     }
-    if (r2_rundir_drain_text(path, uid, d->text, &d->len, list, sizeof(d->list), why, sizeof(why)) != 0) {
+    if (r2_rundir_drain_text(path, uid, d->text, &d->len, list, sizeof(d->list), why,
+                             sizeof(why)) != 0) {
         ctl_fail("%s: it drains nothing", why);
         list[0] = '\0';
         return -1;
@@ -111,7 +116,8 @@ static void drain_json(void *arg, const char *by, const char *name, const char *
     json_object_end(j);
 }
 
-/* The last commands of this user, "NIC at time" each; *rc becomes 1 where the file is not to be used, which is said. */
+/* The last commands of this user, "NIC at time" each; *rc becomes 1 where the file is not to be
+ * used, which is said. */
 static void failbacks_get(const struct ctl *c, uid_t uid, char *out, size_t room, int *rc)
 {
     struct r2_rundir_word word[R2_RUNDIR_NAMES];
@@ -124,7 +130,8 @@ static void failbacks_get(const struct ctl *c, uid_t uid, char *out, size_t room
     if (r2_rundir_failback_path(c->dir, uid, path, sizeof(path)) != 0) {
         return;
     }
-    if (r2_rundir_text(path, uid, text, &len, why, sizeof(why)) != 0 || (n = r2_rundir_failback_parse(text, len, word, why, sizeof(why))) < 0) {
+    if (r2_rundir_text(path, uid, text, &len, why, sizeof(why)) != 0 ||
+        (n = r2_rundir_failback_parse(text, len, word, why, sizeof(why))) < 0) {
         ctl_fail("%s: %s: no command is taken from it", path, why);
         *rc = 1;
         return;
@@ -133,7 +140,8 @@ static void failbacks_get(const struct ctl *c, uid_t uid, char *out, size_t room
         time_t at = (time_t)(word[i].number / 1000000);
 
         strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S%z", localtime_r(&at, &tm));
-        used += (size_t)snprintf(out + used, room - used, "%s%s at %s", used ? ", " : "", word[i].name[0] == '*' ? "all" : word[i].name, when);
+        used += (size_t)snprintf(out + used, room - used, "%s%s at %s", used ? ", " : "",
+                                 word[i].name[0] == '*' ? "all" : word[i].name, when);
     }
 }
 
@@ -169,12 +177,14 @@ int ctl_status(const struct ctl *c)
         putchar('\n');
         return rc ? 1 : 0;
     }
-    printf("run directory %s; drained: %s%s%s\n", c->dir, root.list[0] || own.list[0] ? root.list : "nothing",
+    printf("run directory %s; drained: %s%s%s\n", c->dir,
+           root.list[0] || own.list[0] ? root.list : "nothing",
            root.list[0] && own.list[0] ? "," : "", own.list);
     drains_walk(&root, "root", NULL, drain_text);
     drains_walk(&own, "the user", NULL, drain_text);
     if (root_words[0] || own_words[0]) {
-        printf("may return what failed before: %s%s%s\n", root_words, root_words[0] && own_words[0] ? ", " : "", own_words);
+        printf("may return what failed before: %s%s%s\n", root_words,
+               root_words[0] && own_words[0] ? ", " : "", own_words);
     }
     ctl_rows_walk(c, row_text, &rows);
     if (rows == 0) {

@@ -1,6 +1,6 @@
 /*
- * The net plugin interface of version 8 as the driver sees it, and the shape in which it drives every version
- * (abi_view.h). Deliberately apart from the plugin's own declarations: two
+ * The net plugin interface of version 8 as the driver sees it, and the shape in which it drives
+ * every version (abi_view.h). Deliberately apart from the plugin's own declarations: two
  * independent readings of one ABI that must meet at run time. Offsets are those of LP64 machines.
  */
 #ifndef R2_PERF_ABI_H
@@ -21,7 +21,14 @@ enum abi_result {
     ABI_TIMEOUT = 8,
 };
 
-enum abi_log_level { ABI_LOG_NONE, ABI_LOG_VERSION, ABI_LOG_WARN, ABI_LOG_INFO, ABI_LOG_ABORT, ABI_LOG_TRACE };
+enum abi_log_level {
+    ABI_LOG_NONE,
+    ABI_LOG_VERSION,
+    ABI_LOG_WARN,
+    ABI_LOG_INFO,
+    ABI_LOG_ABORT,
+    ABI_LOG_TRACE
+};
 
 #define ABI_PTR_HOST     0x1
 #define ABI_HANDLE_BYTES 128
@@ -29,8 +36,8 @@ enum abi_log_level { ABI_LOG_NONE, ABI_LOG_VERSION, ABI_LOG_WARN, ABI_LOG_INFO, 
 #define ABI_TABLE_SYMBOL "ncclNetPlugin_v8" /* later versions: abi_next.h */
 #define ABI_DEVICE_HOST  0
 
-typedef void (*abi_logger_t)(int level, unsigned long flags, const char *file, int line, const char *fmt, ...)
-    __attribute__((format(printf, 5, 6)));
+typedef void (*abi_logger_t)(int level, unsigned long flags, const char *file, int line,
+                             const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
 struct abi_props {
     char *name;
@@ -58,10 +65,12 @@ struct abi_net {
     int (*connect)(int dev, void *handle, void **send_comm, struct abi_device_handle **dev_comm);
     int (*accept)(void *listen_comm, void **recv_comm, struct abi_device_handle **dev_comm);
     int (*reg_mr)(void *comm, void *data, size_t size, int type, void **mhandle);
-    int (*reg_mr_dmabuf)(void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle);
+    int (*reg_mr_dmabuf)(void *comm, void *data, size_t size, int type, uint64_t offset, int fd,
+                         void **mhandle);
     int (*dereg_mr)(void *comm, void *mhandle);
     int (*isend)(void *send_comm, void *data, int size, int tag, void *mhandle, void **request);
-    int (*irecv)(void *recv_comm, int n, void **data, int *sizes, int *tags, void **mhandles, void **request);
+    int (*irecv)(void *recv_comm, int n, void **data, int *sizes, int *tags, void **mhandles,
+                 void **request);
     int (*iflush)(void *recv_comm, int n, void **data, int *sizes, void **mhandles, void **request);
     int (*test)(void *request, int *done, int *sizes);
     int (*close_send)(void *send_comm);
@@ -71,7 +80,8 @@ struct abi_net {
     int (*irecv_consumed)(void *recv_comm, int n, void *request);
 };
 
-#define ABI_AT(type, field, off) _Static_assert(offsetof(struct type, field) == (off), #type "." #field)
+#define ABI_AT(type, field, off)                                                                   \
+    _Static_assert(offsetof(struct type, field) == (off), #type "." #field)
 ABI_AT(abi_props, name, 0);
 ABI_AT(abi_props, pci_path, 8);
 ABI_AT(abi_props, guid, 16);

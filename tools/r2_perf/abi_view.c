@@ -82,7 +82,8 @@ static int view_listen(int dev, void *handle, void **listen_comm)
                                   : v9()->listen(dev, handle, listen_comm);
 }
 
-static int view_connect(int dev, void *handle, void **send_comm, struct abi_device_handle **dev_comm)
+static int view_connect(int dev, void *handle, void **send_comm,
+                        struct abi_device_handle **dev_comm)
 {
     struct abi_config config = {.traffic_class = abi_view.traffic_class};
 
@@ -90,8 +91,9 @@ static int view_connect(int dev, void *handle, void **send_comm, struct abi_devi
         return v11()->connect(abi_view.ctx, dev, handle, send_comm, dev_comm);
     }
     if (abi_view.version == 10) { /* NCCL's own connections have no configuration */
-        return v10()->connect(dev, config.traffic_class == ABI_CLASS_UNDEF && dev & 1 ? NULL : &config, handle,
-                              send_comm, dev_comm);
+        return v10()->connect(dev,
+                              config.traffic_class == ABI_CLASS_UNDEF && dev & 1 ? NULL : &config,
+                              handle, send_comm, dev_comm);
     }
     return v9()->connect(dev, handle, send_comm, dev_comm);
 }
@@ -105,7 +107,8 @@ static int view_isend(void *comm, void *data, int size, int tag, void *mhandle, 
                                   : v9()->isend(comm, data, wide, tag, mhandle, request);
 }
 
-static int view_irecv(void *comm, int n, void **data, int *sizes, int *tags, void **mhandles, void **request)
+static int view_irecv(void *comm, int n, void **data, int *sizes, int *tags, void **mhandles,
+                      void **request)
 {
     size_t wide[VIEW_GROUP_MAX];
     void *phandles[VIEW_GROUP_MAX];
@@ -118,8 +121,9 @@ static int view_irecv(void *comm, int n, void **data, int *sizes, int *tags, voi
     if (abi_view.optional && n == 1 && request) {
         *request = ABI_RECV_OPTIONAL;
     }
-    return abi_view.version >= 10 ? v10()->irecv(comm, n, data, sizes ? wide : NULL, tags, mhandles, phandles, request)
-                                  : v9()->irecv(comm, n, data, sizes ? wide : NULL, tags, mhandles, request);
+    return abi_view.version >= 10
+               ? v10()->irecv(comm, n, data, sizes ? wide : NULL, tags, mhandles, phandles, request)
+               : v9()->irecv(comm, n, data, sizes ? wide : NULL, tags, mhandles, request);
 }
 
 const char *abi_view_symbol(int version)
@@ -130,7 +134,8 @@ const char *abi_view_symbol(int version)
     return symbol;
 }
 
-/* What did not change is the plugin's own. The order of the calls is that of version 9 in all of them. */
+/* What did not change is the plugin's own. The order of the calls is that of version 9 in all of
+ * them. */
 static void view_fill(const struct abi_net_v9 *t)
 {
     view = (struct abi_net){.name = t->name,

@@ -4,7 +4,8 @@
 
 #include "tools/r2_perf/util.h"
 
-/* Messages of the ring collectives are 2 steps long and two make a chunk; one step elsewhere: NCCL's constants. */
+/* Messages of the ring collectives are 2 steps long and two make a chunk; one step elsewhere:
+ * NCCL's constants. */
 static const struct algo_info info_table[ALGO_COUNT] = {
     [ALGO_ALL_REDUCE] = {"all_reduce", false, true, true, false, true, 2, 2},
     [ALGO_ALL_GATHER] = {"all_gather", false, false, false, false, true, 2, 2},
@@ -36,7 +37,8 @@ enum algo_op algo_op_find(const char *name)
     return ALGO_COUNT;
 }
 
-void algo_counts_get(enum algo_op op, size_t count, size_t type_size, int nranks, struct algo_counts *out)
+void algo_counts_get(enum algo_op op, size_t count, size_t type_size, int nranks,
+                     struct algo_counts *out)
 {
     size_t n = (size_t)nranks;
     size_t base = (count / n) & ~(16 / type_size - 1);
@@ -44,11 +46,13 @@ void algo_counts_get(enum algo_op op, size_t count, size_t type_size, int nranks
     switch (op) {
     case ALGO_ALL_GATHER:
     case ALGO_GATHER:
-        *out = (struct algo_counts){.send = base, .recv = base * n, .param = base, .send_in_place = base};
+        *out = (struct algo_counts){
+            .send = base, .recv = base * n, .param = base, .send_in_place = base};
         break;
     case ALGO_REDUCE_SCATTER:
     case ALGO_SCATTER:
-        *out = (struct algo_counts){.send = base * n, .recv = base, .param = base, .recv_in_place = base};
+        *out = (struct algo_counts){
+            .send = base * n, .recv = base, .param = base, .recv_in_place = base};
         break;
     case ALGO_ALLTOALL:
         *out = (struct algo_counts){.send = base * n, .recv = base * n, .param = base};
@@ -60,8 +64,8 @@ void algo_counts_get(enum algo_op op, size_t count, size_t type_size, int nranks
 
 static bool algo_op_split(enum algo_op op)
 {
-    return op == ALGO_ALL_GATHER || op == ALGO_REDUCE_SCATTER || op == ALGO_ALLTOALL || op == ALGO_GATHER ||
-           op == ALGO_SCATTER;
+    return op == ALGO_ALL_GATHER || op == ALGO_REDUCE_SCATTER || op == ALGO_ALLTOALL ||
+           op == ALGO_GATHER || op == ALGO_SCATTER;
 }
 
 bool algo_pair_exists(enum algo_op op, int src, int dst, int nranks, int root)
@@ -106,7 +110,8 @@ void algo_lane_cut(struct algo_lane *lane)
     lane->len = util_size_min(part, lane->count - lane->base);
 }
 
-/* Chunks that one pass of the ring handles, and the elements of the channel's part that it covers. */
+/* Chunks that one pass of the ring handles, and the elements of the channel's part that it covers.
+ */
 static uint64_t algo_loop_acts(const struct algo_lane *lane)
 {
     uint64_t n = (uint64_t)lane->nranks;
@@ -156,14 +161,16 @@ static unsigned algo_all_reduce_flags(uint64_t step, uint64_t n)
     return step < 2 * n - 2 ? ALGO_RECV | ALGO_DST | ALGO_SEND : ALGO_RECV | ALGO_DST;
 }
 
-static void algo_all_reduce_act(const struct algo_lane *lane, size_t off, uint64_t step, struct algo_act *out)
+static void algo_all_reduce_act(const struct algo_lane *lane, size_t off, uint64_t step,
+                                struct algo_act *out)
 {
     size_t n = (size_t)lane->nranks, rem = lane->len - off;
     size_t chunk = lane->chunk;
     if (rem < n * chunk) {
         chunk = util_size_roundup((rem + n - 1) / n, lane->align);
     }
-    /* step s of the reduction handles the chunk of the rank s+1 places back, and the same again while copying */
+    /* step s of the reduction handles the chunk of the rank s+1 places back, and the same again
+     * while copying */
     size_t start = off + algo_ring_before(lane, step + 1) * chunk;
     start = util_size_min(start, lane->len);
     out->n = util_size_min(chunk, lane->len - start);
@@ -171,7 +178,8 @@ static void algo_all_reduce_act(const struct algo_lane *lane, size_t off, uint64
     out->flags = algo_all_reduce_flags(step, n);
 }
 
-static void algo_scatter_act(const struct algo_lane *lane, size_t off, uint64_t step, struct algo_act *out)
+static void algo_scatter_act(const struct algo_lane *lane, size_t off, uint64_t step,
+                             struct algo_act *out)
 {
     uint64_t n = (uint64_t)lane->nranks;
     out->src = algo_ring_before(lane, step + 1) * lane->count + lane->base + off;
@@ -183,7 +191,8 @@ static void algo_scatter_act(const struct algo_lane *lane, size_t off, uint64_t 
     out->flags |= step < n - 1 ? ALGO_SEND : ALGO_DST | ALGO_FINISH;
 }
 
-static void algo_gather_act(const struct algo_lane *lane, size_t off, uint64_t step, struct algo_act *out)
+static void algo_gather_act(const struct algo_lane *lane, size_t off, uint64_t step,
+                            struct algo_act *out)
 {
     uint64_t n = (uint64_t)lane->nranks;
     out->src = lane->base + off;
@@ -194,7 +203,8 @@ static void algo_gather_act(const struct algo_lane *lane, size_t off, uint64_t s
     }
 }
 
-/* broadcast runs from the root once around; reduce ends at the root, starting one place after it. */
+/* broadcast runs from the root once around; reduce ends at the root, starting one place after it.
+ */
 static void algo_rooted_act(const struct algo_lane *lane, size_t off, struct algo_act *out)
 {
     int n = lane->nranks, dist = (lane->rank - lane->root + n) % n;

@@ -1,7 +1,8 @@
 /*
- * The operations as pure arithmetic: how many elements, over which steps, from where to where. Ring algorithms cut the
- * data in chunks and loops as NCCL's kernels do; sendrecv, alltoall, gather and scatter are pairs of one-way streams.
- * Everything here is a pure function; any thread; nothing blocks.
+ * The operations as pure arithmetic: how many elements, over which steps, from where to where. Ring
+ * algorithms cut the data in chunks and loops as NCCL's kernels do; sendrecv, alltoall, gather and
+ * scatter are pairs of one-way streams. Everything here is a pure function; any thread; nothing
+ * blocks.
  */
 #ifndef R2_PERF_ALGO_H
 #define R2_PERF_ALGO_H
@@ -44,7 +45,8 @@ struct algo_counts {
     size_t param;                        /* the count that the operation is called with */
     size_t send_in_place, recv_in_place; /* x rank: where the buffers lie in the shared one */
 };
-void algo_counts_get(enum algo_op op, size_t count, size_t type_size, int nranks, struct algo_counts *out);
+void algo_counts_get(enum algo_op op, size_t count, size_t type_size, int nranks,
+                     struct algo_counts *out);
 
 /* Pairwise operations: whether @src sends to @dst; a copy to itself is a pair, too. */
 bool algo_pair_exists(enum algo_op op, int src, int dst, int nranks, int root);
@@ -92,7 +94,8 @@ uint64_t algo_acts_count(const struct algo_lane *lane);
 uint64_t algo_recvs_count(const struct algo_lane *lane);
 /* Chunk number @i < algo_acts_count(). */
 void algo_act_get(const struct algo_lane *lane, uint64_t i, struct algo_act *out);
-/* Elements of a slice when a chunk of @n elements is cut into @slices, none larger than @slice_max. */
+/* Elements of a slice when a chunk of @n elements is cut into @slices, none larger than @slice_max.
+ */
 size_t algo_slice_size(size_t n, int slices, size_t slice_max);
 
 #endif

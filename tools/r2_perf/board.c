@@ -24,8 +24,8 @@ int board_create(void)
 bool board_error_post(struct board *b, int code, const char *text)
 {
     int clear = BOARD_CLEAR;
-    if (!atomic_compare_exchange_strong_explicit(&b->state, &clear, BOARD_TAKEN, memory_order_acquire,
-                                                 memory_order_relaxed)) {
+    if (!atomic_compare_exchange_strong_explicit(&b->state, &clear, BOARD_TAKEN,
+                                                 memory_order_acquire, memory_order_relaxed)) {
         return false;
     }
     b->code = code;

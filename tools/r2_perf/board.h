@@ -1,6 +1,6 @@
 /*
- * What the launcher and the ranks it started share: one mapped page, first error wins. Under mpirun there is no
- * launcher and the page is private to the process, so that the same code serves.
+ * What the launcher and the ranks it started share: one mapped page, first error wins. Under mpirun
+ * there is no launcher and the page is private to the process, so that the same code serves.
  */
 #ifndef R2_PERF_BOARD_H
 #define R2_PERF_BOARD_H
@@ -13,9 +13,10 @@
 enum board_state { BOARD_CLEAR, BOARD_TAKEN, BOARD_WRITTEN };
 
 struct board {
-    _Atomic int state;     /* enum board_state. TAKEN by compare-and-swap; WRITTEN with release, read with acquire */
-    _Atomic int printed;   /* rank 0 has shown the error: exchanged, so exactly one shows it */
-    int code;              /* enum perf_exit; valid once WRITTEN */
+    _Atomic int state;   /* enum board_state. TAKEN by compare-and-swap; WRITTEN with release, read
+                            with acquire */
+    _Atomic int printed; /* rank 0 has shown the error: exchanged, so exactly one shows it */
+    int code;            /* enum perf_exit; valid once WRITTEN */
     char text[BOARD_TEXT]; /* valid once WRITTEN */
 };
 

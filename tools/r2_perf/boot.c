@@ -20,19 +20,23 @@ struct boot_head {
     uint64_t bytes;
 };
 
-/* One socket with the thread that reads it. At rank 0 one per other rank, elsewhere the one to rank 0. */
+/* One socket with the thread that reads it. At rank 0 one per other rank, elsewhere the one to rank
+ * 0. */
 struct boot_peer {
     struct boot *boot;
     int rank, fd;
     pthread_t reader;
-    _Atomic bool running; /* has a reader and a socket: set before the thread starts, looked at by any thread */
+    _Atomic bool running; /* has a reader and a socket: set before the thread starts, looked at by
+                             any thread */
     bool bye;             /* under lock: its end of stream is no failure */
-    char *data; /* under lock: a message that waits to be taken; at most one, as each call waits for its answer */
+    char *data; /* under lock: a message that waits to be taken; at most one, as each call waits for
+                   its answer */
     size_t bytes;
     bool ready;
 };
 
-/* In memory that all ranks map. A rank adds itself to @arrived; the last of a round opens the next by @round. */
+/* In memory that all ranks map. A rank adds itself to @arrived; the last of a round opens the next
+ * by @round. */
 struct boot_shared_barrier {
     _Alignas(64) _Atomic uint32_t arrived;
     _Alignas(64) _Atomic uint32_t round; /* release by the last rank, acquire by those who wait */
@@ -41,14 +45,16 @@ struct boot_shared_barrier {
 struct boot {
     struct boot_place place;
     struct board *board;
-    _Atomic bool failed;              /* release after board is written; acquire */
-    pthread_mutex_t lock, write_lock; /* lock: peers' data; write_lock: whole messages on sockets, never both */
+    _Atomic bool failed; /* release after board is written; acquire */
+    pthread_mutex_t lock,
+        write_lock; /* lock: peers' data; write_lock: whole messages on sockets, never both */
     pthread_cond_t cond;
     struct boot_peer peers[BOOT_RANKS_MAX];
     struct boot_shared_barrier *shared;
 };
 
-static int boot_send(struct boot *b, int fd, uint32_t type, uint32_t code, const void *data, size_t bytes)
+static int boot_send(struct boot *b, int fd, uint32_t type, uint32_t code, const void *data,
+                     size_t bytes)
 {
     struct boot_head head = {.type = type, .code = code, .bytes = bytes};
     pthread_mutex_lock(&b->write_lock);
@@ -64,7 +70,8 @@ static void boot_fail_spread(struct boot *b, const struct boot_peer *from)
     for (int i = 0; i < BOOT_RANKS_MAX; i++) {
         struct boot_peer *p = &b->peers[i];
         if (p->running && p != from) {
-            boot_send(b, p->fd, BOOT_FAIL, (uint32_t)b->board->code, b->board->text, strlen(b->board->text) + 1);
+            boot_send(b, p->fd, BOOT_FAIL, (uint32_t)b->board->code, b->board->text,
+                      strlen(b->board->text) + 1);
         }
     }
 }
@@ -73,7 +80,8 @@ static void boot_fail_note(struct boot *b, int code, const char *text, const str
 {
     board_error_post(b->board, code, text);
     while (!board_error_seen(b->board)) {
-        sched_yield(); /* another process is between taking the board and writing it: a few instructions */
+        sched_yield(); /* another process is between taking the board and writing it: a few
+                          instructions */
     }
     bool first = !atomic_exchange_explicit(&b->failed, true, memory_order_acq_rel);
     pthread_mutex_lock(&b->lock);
@@ -188,8 +196,8 @@ static int boot_root_admit(struct boot *b, int fd)
     struct timeval limit = {.tv_sec = 5}, none = {0};
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
     if (boot_net_read(fd, &key, sizeof(key)) != 0 || key != b->place.key ||
-        boot_net_read(fd, &rank, sizeof(rank)) != 0 || rank == 0 || rank >= (uint32_t)b->place.nranks ||
-        b->peers[rank].running) {
+        boot_net_read(fd, &rank, sizeof(rank)) != 0 || rank == 0 ||
+        rank >= (uint32_t)b->place.nranks || b->peers[rank].running) {
         close(fd);
         return 0;
     }
@@ -204,7 +212,8 @@ static int boot_root_open(struct boot *b, uint64_t deadline_ns, char *error, siz
     while (fd >= 0 && missing > 0) {
         int conn = boot_net_accept(fd, deadline_ns);
         if (conn < 0) {
-            snprintf(error, error_bytes, "%d of %d ranks did not report to rank 0 in time", missing, b->place.nranks);
+            snprintf(error, error_bytes, "%d of %d ranks did not report to rank 0 in time", missing,
+                     b->place.nranks);
             break;
         }
         missing -= boot_root_admit(b, conn) == 1;
@@ -232,7 +241,8 @@ static int boot_leaf_open(struct boot *b, uint64_t deadline_ns, char *error, siz
     return 0;
 }
 
-int boot_open(struct boot **out, const struct boot_place *place, uint64_t timeout_ns, char *error, size_t error_bytes)
+int boot_open(struct boot **out, const struct boot_place *place, uint64_t timeout_ns, char *error,
+              size_t error_bytes)
 {
     struct boot *b = util_mem_alloc(1, sizeof(*b));
     b->place = *place;
@@ -250,7 +260,8 @@ int boot_open(struct boot **out, const struct boot_place *place, uint64_t timeou
                             : boot_leaf_open(b, deadline, error, error_bytes);
 }
 
-/* Rank 0's end of the stream is the others' signal to end, so each side waits for the other's good-bye. */
+/* Rank 0's end of the stream is the others' signal to end, so each side waits for the other's
+ * good-bye. */
 void boot_close(struct boot *b)
 {
     for (int i = 0; i < BOOT_RANKS_MAX; i++) {
@@ -288,7 +299,8 @@ static int boot_peer_take(struct boot *b, struct boot_peer *p, void *dst, size_t
     p->ready = false;
     pthread_mutex_unlock(&b->lock);
     if (ready && bytes != want) {
-        boot_fail(b, PERF_INTERNAL, "ranks disagree about what to exchange: do all run with the same options?");
+        boot_fail(b, PERF_INTERNAL,
+                  "ranks disagree about what to exchange: do all run with the same options?");
     }
     return ready && bytes == want ? 0 : -1;
 }
@@ -298,7 +310,8 @@ int boot_allgather(struct boot *b, void *all, size_t each)
     int n = b->place.nranks;
     char *base = all;
     if (b->place.rank != 0) {
-        if (boot_failed(b) || boot_send(b, b->peers[0].fd, BOOT_GATHER, 0, base + (size_t)b->place.rank * each, each)) {
+        if (boot_failed(b) || boot_send(b, b->peers[0].fd, BOOT_GATHER, 0,
+                                        base + (size_t)b->place.rank * each, each)) {
             return -1;
         }
         return boot_peer_take(b, &b->peers[0], all, each * (size_t)n);
@@ -329,7 +342,8 @@ int boot_barrier(struct boot *b)
         return boot_allgather(b, none, 0);
     }
     uint32_t round = atomic_load_explicit(&s->round, memory_order_acquire);
-    if (atomic_fetch_add_explicit(&s->arrived, 1, memory_order_acq_rel) + 1 == (uint32_t)b->place.nranks) {
+    if (atomic_fetch_add_explicit(&s->arrived, 1, memory_order_acq_rel) + 1 ==
+        (uint32_t)b->place.nranks) {
         atomic_store_explicit(&s->arrived, 0, memory_order_relaxed);
         atomic_store_explicit(&s->round, round + 1, memory_order_release);
         return 0;

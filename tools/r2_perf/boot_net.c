@@ -45,7 +45,8 @@ int boot_net_write(int fd, const void *data, size_t n)
 }
 
 /* Splits "host:port" at the last colon. */
-static int boot_net_split(const char *text, char *host, size_t host_bytes, char *port, size_t port_bytes)
+static int boot_net_split(const char *text, char *host, size_t host_bytes, char *port,
+                          size_t port_bytes)
 {
     const char *colon = strrchr(text, ':');
     long number;
@@ -57,7 +58,8 @@ static int boot_net_split(const char *text, char *host, size_t host_bytes, char 
     return 0;
 }
 
-/* The address that other machines can most likely reach: the first interface that is up and not the loopback. */
+/* The address that other machines can most likely reach: the first interface that is up and not the
+ * loopback. */
 static void boot_net_own_address(char *out, size_t bytes)
 {
     struct ifaddrs *list = NULL;
@@ -68,8 +70,8 @@ static void boot_net_own_address(char *out, size_t bytes)
     for (struct ifaddrs *i = list; i; i = i->ifa_next) {
         bool usable = i->ifa_addr && i->ifa_addr->sa_family == AF_INET && (i->ifa_flags & IFF_UP) &&
                       !(i->ifa_flags & IFF_LOOPBACK);
-        if (usable &&
-            getnameinfo(i->ifa_addr, sizeof(struct sockaddr_in), out, (socklen_t)bytes, NULL, 0, NI_NUMERICHOST) == 0) {
+        if (usable && getnameinfo(i->ifa_addr, sizeof(struct sockaddr_in), out, (socklen_t)bytes,
+                                  NULL, 0, NI_NUMERICHOST) == 0) {
             break;
         }
     }
@@ -77,14 +79,15 @@ static void boot_net_own_address(char *out, size_t bytes)
 }
 
 /* Written aside and renamed: a reader sees all of it or nothing. */
-static int boot_net_publish(const char *path, int port, uint64_t key, char *error, size_t error_bytes)
+static int boot_net_publish(const char *path, int port, uint64_t key, char *error,
+                            size_t error_bytes)
 {
     char host[64], tmp[1100];
     boot_net_own_address(host, sizeof(host));
     snprintf(tmp, sizeof(tmp), "%s.%d", path, (int)getpid());
     FILE *f = fopen(tmp, "wx");
-    if (!f || fprintf(f, "%s:%d %llu\n", host, port, (unsigned long long)key) < 0 || fclose(f) != 0 ||
-        rename(tmp, path) != 0) {
+    if (!f || fprintf(f, "%s:%d %llu\n", host, port, (unsigned long long)key) < 0 ||
+        fclose(f) != 0 || rename(tmp, path) != 0) {
         snprintf(error, error_bytes, "--rendezvous %s: %s", path, strerror(errno));
         unlink(tmp);
         return -1;
@@ -98,13 +101,16 @@ int boot_net_listen(const struct boot_place *place, char *error, size_t error_by
     if (place->listen_fd >= 0) {
         int listening = 0;
         socklen_t n = sizeof(listening);
-        if (getsockopt(place->listen_fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &n) != 0 || !listening) {
-            snprintf(error, error_bytes, "descriptor %d from the launcher is not its socket", place->listen_fd);
+        if (getsockopt(place->listen_fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &n) != 0 ||
+            !listening) {
+            snprintf(error, error_bytes, "descriptor %d from the launcher is not its socket",
+                     place->listen_fd);
             return -1;
         }
         return place->listen_fd;
     }
-    if (place->root[0] && boot_net_split(place->root, host, sizeof(host), port, sizeof(port)) != 0) {
+    if (place->root[0] &&
+        boot_net_split(place->root, host, sizeof(host), port, sizeof(port)) != 0) {
         snprintf(error, error_bytes, "--root %s is not HOST:PORT", place->root);
         return -1;
     }
@@ -114,13 +120,13 @@ int boot_net_listen(const struct boot_place *place, char *error, size_t error_by
     if (fd >= 0) {
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     }
-    if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof(at)) != 0 || listen(fd, BOOT_RANKS_MAX) != 0 ||
-        getsockname(fd, (struct sockaddr *)&at, &n) != 0) {
+    if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof(at)) != 0 ||
+        listen(fd, BOOT_RANKS_MAX) != 0 || getsockname(fd, (struct sockaddr *)&at, &n) != 0) {
         snprintf(error, error_bytes, "rank 0 cannot listen on port %s: %s", port, strerror(errno));
         return -1;
     }
-    if (!place->root[0] &&
-        boot_net_publish(place->rendezvous, ntohs(at.sin_port), place->key, error, error_bytes) != 0) {
+    if (!place->root[0] && boot_net_publish(place->rendezvous, ntohs(at.sin_port), place->key,
+                                            error, error_bytes) != 0) {
         close(fd);
         return -1;
     }
@@ -146,8 +152,8 @@ int boot_net_accept(int listen_fd, uint64_t deadline_ns)
 }
 
 /* Where rank 0 is, as far as is known now; -1 when nobody has said yet. */
-static int boot_net_root_find(const struct boot_place *place, char *host, size_t hb, char *port, size_t pb,
-                              uint64_t *key)
+static int boot_net_root_find(const struct boot_place *place, char *host, size_t hb, char *port,
+                              size_t pb, uint64_t *key)
 {
     *key = place->key;
     if (place->port) {
@@ -161,7 +167,8 @@ static int boot_net_root_find(const struct boot_place *place, char *host, size_t
     char at[300];
     unsigned long long k;
     FILE *f = fopen(place->rendezvous, "r");
-    int rc = f && fscanf(f, "%299s %llu", at, &k) == 2 ? boot_net_split(at, host, hb, port, pb) : -1;
+    int rc =
+        f && fscanf(f, "%299s %llu", at, &k) == 2 ? boot_net_split(at, host, hb, port, pb) : -1;
     if (f) {
         fclose(f);
     }
@@ -192,7 +199,8 @@ static int boot_net_try(const char *host, const char *port)
     return fd;
 }
 
-int boot_net_connect(const struct boot_place *place, uint64_t deadline_ns, char *error, size_t error_bytes)
+int boot_net_connect(const struct boot_place *place, uint64_t deadline_ns, char *error,
+                     size_t error_bytes)
 {
     char host[256] = "", port[8] = "";
     uint64_t key;

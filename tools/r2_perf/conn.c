@@ -16,7 +16,8 @@ static size_t conn_data_offset(void)
 
 size_t conn_memory_size(int nslots, size_t slot_bytes)
 {
-    return conn_data_offset() + util_size_roundup((size_t)nslots * slot_bytes, (size_t)sysconf(_SC_PAGESIZE));
+    return conn_data_offset() +
+           util_size_roundup((size_t)nslots * slot_bytes, (size_t)sysconf(_SC_PAGESIZE));
 }
 
 void conn_memory_use(struct conn *c, void *memory, int nslots, size_t slot_bytes)
@@ -67,7 +68,9 @@ void conn_slot_release(struct conn *c)
 
 bool conn_idle(const struct conn *c)
 {
-    uint64_t filled = c->kind == CONN_SEND ? atomic_load_explicit(&c->ring->tail, memory_order_relaxed) : c->posted;
+    uint64_t filled = c->kind == CONN_SEND
+                          ? atomic_load_explicit(&c->ring->tail, memory_order_relaxed)
+                          : c->posted;
     return c->kind == CONN_SHM || c->done == filled;
 }
 
@@ -75,9 +78,9 @@ static int conn_error(const struct conn *c, const char *call, int rc, char *erro
 {
     char warning[900];
     log_warning_get(warning, sizeof(warning));
-    snprintf(error, bytes, "%s %s rank %d on rank %d, channel %d, device %d returned %d (%s)%s%s", call,
-             c->kind == CONN_SEND ? "to" : "from", c->peer, c->rank, c->channel, c->dev, rc, plugin_result_name(rc),
-             warning[0] ? ": " : "", warning);
+    snprintf(error, bytes, "%s %s rank %d on rank %d, channel %d, device %d returned %d (%s)%s%s",
+             call, c->kind == CONN_SEND ? "to" : "from", c->peer, c->rank, c->channel, c->dev, rc,
+             plugin_result_name(rc), warning[0] ? ": " : "", warning);
     return -1;
 }
 
@@ -89,7 +92,8 @@ static int conn_send_post(struct conn *c, char *error, size_t bytes)
     }
     int i = conn_slot_index(c, c->posted);
     void *request = NULL;
-    int rc = c->net->isend(c->comm, conn_slot_data(c, c->posted), (int)c->ring->size[i], c->rank, c->mhandle, &request);
+    int rc = c->net->isend(c->comm, conn_slot_data(c, c->posted), (int)c->ring->size[i], c->rank,
+                           c->mhandle, &request);
     if (rc) {
         return conn_error(c, "isend", rc, error, bytes);
     }
@@ -106,7 +110,8 @@ static int conn_send_test(struct conn *c, struct trace *trace, char *error, size
     if (c->done == c->posted) {
         return 0;
     }
-    int done = 0, size = 0, rc = c->net->test(c->slots[conn_slot_index(c, c->done)].request, &done, &size);
+    int done = 0, size = 0,
+        rc = c->net->test(c->slots[conn_slot_index(c, c->done)].request, &done, &size);
     if (rc) {
         return conn_error(c, "test of a send", rc, error, bytes);
     }
@@ -138,11 +143,13 @@ static int conn_send_progress(struct conn *c, struct trace *trace, char *error, 
 
 static int conn_recv_post(struct conn *c, char *error, size_t bytes)
 {
-    uint64_t head = atomic_load_explicit(&c->ring->head, memory_order_relaxed); /* written by this very thread */
+    uint64_t head = atomic_load_explicit(&c->ring->head,
+                                         memory_order_relaxed); /* written by this very thread */
     if (c->posted == c->expected || c->posted - head >= (uint64_t)c->nslots) {
         return 0;
     }
-    /* what is in *request on entry must not matter to the plugin: hand it the last use of the slot */
+    /* what is in *request on entry must not matter to the plugin: hand it the last use of the slot
+     */
     struct conn_slot *slot = &c->slots[conn_slot_index(c, c->posted)];
     void *data = conn_slot_data(c, c->posted), *request = slot->request;
     int size = (int)c->slot_bytes, tag = c->peer;
@@ -161,7 +168,8 @@ static int conn_recv_post(struct conn *c, char *error, size_t bytes)
     return 1;
 }
 
-/* As NCCL: only for a received message that is not empty. True when there is a flush to wait for. */
+/* As NCCL: only for a received message that is not empty. True when there is a flush to wait for.
+ */
 static int conn_recv_flush(struct conn *c, struct conn_slot *slot, char *error, size_t bytes)
 {
     void *data = conn_slot_data(c, c->done), *request = NULL;
@@ -183,7 +191,8 @@ static int conn_recv_test(struct conn *c, struct trace *trace, char *error, size
     struct conn_slot *slot = &c->slots[i];
     int rc = c->net->test(slot->request, &done, slot->flushing ? NULL : sizes);
     if (rc) {
-        return conn_error(c, slot->flushing ? "test of a flush" : "test of a receive", rc, error, bytes);
+        return conn_error(c, slot->flushing ? "test of a flush" : "test of a receive", rc, error,
+                          bytes);
     }
     if (!done) {
         return 0;
@@ -191,8 +200,10 @@ static int conn_recv_test(struct conn *c, struct trace *trace, char *error, size
     if (!slot->flushing) {
         slot->bytes = sizes[0];
         if (sizes[0] < 0 || (size_t)sizes[0] > c->slot_bytes) {
-            snprintf(error, bytes, "test of a receive from rank %d on rank %d, channel %d said %d bytes of at most %zu",
-                     c->peer, c->rank, c->channel, sizes[0], c->slot_bytes);
+            snprintf(
+                error, bytes,
+                "test of a receive from rank %d on rank %d, channel %d said %d bytes of at most %zu",
+                c->peer, c->rank, c->channel, sizes[0], c->slot_bytes);
             return -1;
         }
         rc = c->flush && sizes[0] > 0 ? conn_recv_flush(c, slot, error, bytes) : 0;

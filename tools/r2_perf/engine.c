@@ -9,7 +9,8 @@
 #include "tools/r2_perf/util.h"
 #include "tools/r2_perf/watch.h"
 
-/* A stream of chunks through at most one incoming and one outgoing connection: a channel of a ring, or half a pair. */
+/* A stream of chunks through at most one incoming and one outgoing connection: a channel of a ring,
+ * or half a pair. */
 struct lane {
     struct algo_lane plan;
     struct conn *in, *out;
@@ -96,7 +97,8 @@ static void engine_channel_start(struct engine *e, int c, int nchannels)
     if (!algo_info_get(w->setup.op)->pairwise) {
         engine_lane_add(e, next, n > 1 ? w->recv[c][prev] : NULL, n > 1 ? w->send[c][next] : NULL);
     } else {
-        for (int d = 1; d < n; d++) { /* nearest first, so that not all ranks begin with the same one */
+        for (int d = 1; d < n;
+             d++) { /* nearest first, so that not all ranks begin with the same one */
             engine_pair_add(e, c, (rank + d) % n, true);
             engine_pair_add(e, c, (rank + n - d) % n, false);
         }
@@ -114,7 +116,8 @@ static void engine_op_start(struct engine *e, const struct engine_op *op)
     e->type_size = type_id_size(op->type);
     e->slices = algo_info_get(s->op)->slices;
     e->nlanes = 0;
-    int nchannels = algo_channels_get(algo_bytes_get(s->op, op->count, e->type_size, s->nranks), s->channels);
+    int nchannels =
+        algo_channels_get(algo_bytes_get(s->op, op->count, e->type_size, s->nranks), s->channels);
     for (int c = 0; c < nchannels; c++) {
         engine_channel_start(e, c, nchannels);
     }
@@ -126,14 +129,15 @@ static void engine_size_check(struct engine *e, const struct lane *l, size_t got
         return;
     }
     if (e->mismatches++ == 0) {
-        snprintf(e->mismatch, sizeof(e->mismatch), "from rank %d on rank %d, channel %d: %zu bytes instead of %zu",
-                 l->in->peer, l->plan.rank, l->plan.channel, got, want);
+        snprintf(e->mismatch, sizeof(e->mismatch),
+                 "from rank %d on rank %d, channel %d: %zu bytes instead of %zu", l->in->peer,
+                 l->plan.rank, l->plan.channel, got, want);
     }
 }
 
 /* The work of a kernel on one slice: @got came in, @put goes out; either may be NULL. */
-static void engine_slice_compute(struct engine *e, const struct algo_act *act, size_t off, size_t n, char *got,
-                                 char *put)
+static void engine_slice_compute(struct engine *e, const struct algo_act *act, size_t off, size_t n,
+                                 char *got, char *put)
 {
     const struct engine_op *op = e->op;
     size_t ts = e->type_size, bytes = n * ts;
@@ -207,7 +211,8 @@ static bool engine_lane_step(struct engine *e, struct lane *l)
     return true;
 }
 
-/* All connections and lanes once. 1 when something moved, 0 when not, -1 when the run has failed. */
+/* All connections and lanes once. 1 when something moved, 0 when not, -1 when the run has failed.
+ */
 static int engine_pass(struct engine *e)
 {
     char error[1400];
@@ -297,11 +302,12 @@ static void engine_pending_print(const struct engine *e)
     for (int i = 0; i < e->wire->nconns; i++) {
         const struct conn *c = &e->wire->conns[i];
         if (!conn_idle(c)) {
-            fprintf(stderr,
-                    "r2_perf: rank %d %s rank %d, channel %d, device %d: %llu messages given to the plugin, %llu "
-                    "finished\n",
-                    c->rank, c->kind == CONN_SEND ? "to" : "from", c->peer, c->channel, c->dev,
-                    (unsigned long long)c->posted, (unsigned long long)c->done);
+            fprintf(
+                stderr,
+                "r2_perf: rank %d %s rank %d, channel %d, device %d: %llu messages given to the plugin, %llu "
+                "finished\n",
+                c->rank, c->kind == CONN_SEND ? "to" : "from", c->peer, c->channel, c->dev,
+                (unsigned long long)c->posted, (unsigned long long)c->done);
         }
     }
 }

@@ -31,7 +31,8 @@ struct fault_agent {
 static int fault_command_run(struct fault_agent *a, const struct opts_fault *spec)
 {
     char *shell[] = {"sh", "-c", (char *)spec->what, NULL};
-    char *fabric[] = {(char *)a->softfab, "fault", "--name", (char *)a->fabric, (char *)spec->what, NULL};
+    char *fabric[] = {(char *)a->softfab, "fault", "--name", (char *)a->fabric,
+                      (char *)spec->what, NULL};
     posix_spawn_file_actions_t actions;
     pid_t pid;
     int status;
@@ -41,7 +42,8 @@ static int fault_command_run(struct fault_agent *a, const struct opts_fault *spe
                            : posix_spawnp(&pid, a->softfab, &actions, NULL, fabric, environ);
     posix_spawn_file_actions_destroy(&actions);
     if (rc != 0) {
-        fprintf(stderr, "%s: fault '%s' cannot be done: %s\n", program_invocation_short_name, spec->what, strerror(rc));
+        fprintf(stderr, "%s: fault '%s' cannot be done: %s\n", program_invocation_short_name,
+                spec->what, strerror(rc));
         return -1;
     }
     while (waitpid(pid, &status, 0) < 0) {
@@ -64,7 +66,8 @@ static bool fault_moment_wait(struct fault_agent *a, uint64_t at)
         if (util_now_ns() >= due) {
             return true;
         }
-        struct timespec until = {.tv_sec = (time_t)(due / UTIL_NS_PER_S), .tv_nsec = (long)(due % UTIL_NS_PER_S)};
+        struct timespec until = {.tv_sec = (time_t)(due / UTIL_NS_PER_S),
+                                 .tv_nsec = (long)(due % UTIL_NS_PER_S)};
         pthread_cond_timedwait(&a->cond, &a->lock, &until);
     }
     return false;
@@ -93,7 +96,8 @@ static void *fault_agent_main(void *arg)
 
 static int fault_event_compare(const void *x, const void *y)
 {
-    uint64_t a = ((const struct fault_event *)x)->spec->at_ns, b = ((const struct fault_event *)y)->spec->at_ns;
+    uint64_t a = ((const struct fault_event *)x)->spec->at_ns,
+             b = ((const struct fault_event *)y)->spec->at_ns;
     return a < b ? -1 : a > b;
 }
 

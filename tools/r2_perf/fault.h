@@ -1,5 +1,6 @@
 /*
- * Faults at given times: a thread of rank 0 that runs `softfab fault` or a shell command when the moment has come.
+ * Faults at given times: a thread of rank 0 that runs `softfab fault` or a shell command when the
+ * moment has come.
  */
 #ifndef R2_PERF_FAULT_H
 #define R2_PERF_FAULT_H
@@ -19,13 +20,14 @@ struct fault_event {
 
 struct fault_agent;
 
-/* Start the thread. Commands for the fabric go to @softfab with --name @fabric (both may be NULL without such faults).
+/* Start the thread. Commands for the fabric go to @softfab with --name @fabric (both may be NULL
+ * without such faults).
  */
 struct fault_agent *fault_agent_open(const struct opts *o, const char *softfab, const char *fabric);
 /* Time zero of all faults. Any thread; does not block. */
 void fault_agent_start(struct fault_agent *a, uint64_t t0_ns);
-/* --after: whether a fault is still to be done, or the last one was done too short a time ago. Any thread; does not
- * block. */
+/* --after: whether a fault is still to be done, or the last one was done too short a time ago. Any
+ * thread; does not block. */
 bool fault_agent_unfinished(struct fault_agent *a);
 /* No more faults; waits for one that is being done. */
 void fault_agent_stop(struct fault_agent *a);

@@ -1,6 +1,6 @@
 /*
- * A JSON writer: values in order, commas and nesting kept by it. @key is NULL inside a list. Any thread, one at a time;
- * blocks in writes only.
+ * A JSON writer: values in order, commas and nesting kept by it. @key is NULL inside a list. Any
+ * thread, one at a time; blocks in writes only.
  */
 #ifndef R2_PERF_JSON_H
 #define R2_PERF_JSON_H

@@ -65,7 +65,8 @@ static int launch_softfab_run(struct launch *l, char *const argv[], bool quiet)
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attr);
     if (rc != 0) {
-        fprintf(stderr, "%s: %s cannot be run: %s\n", program_invocation_short_name, l->softfab, strerror(rc));
+        fprintf(stderr, "%s: %s cannot be run: %s\n", program_invocation_short_name, l->softfab,
+                strerror(rc));
         return -1;
     }
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
@@ -85,8 +86,8 @@ static int launch_fabric_up(struct launch *l)
         return 0;
     }
     if (!l->o->nics) {
-        fprintf(stderr, "%s: there is no fabric %s; give --nics N to start one\n", program_invocation_short_name,
-                l->fabric);
+        fprintf(stderr, "%s: there is no fabric %s; give --nics N to start one\n",
+                program_invocation_short_name, l->fabric);
         return -1;
     }
     if (l->o->rate) {
@@ -102,8 +103,8 @@ static int launch_fabric_up(struct launch *l)
     }
     int rc = launch_softfab_run(l, up, false);
     if (rc != 0) {
-        fprintf(stderr, "%s: 'softfab up --name %s' ended with status %d\n", program_invocation_short_name, l->fabric,
-                rc);
+        fprintf(stderr, "%s: 'softfab up --name %s' ended with status %d\n",
+                program_invocation_short_name, l->fabric, rc);
         return -1;
     }
     l->own_fabric = true;
@@ -114,7 +115,8 @@ static void launch_fabric_down(struct launch *l)
 {
     char *down[] = {l->softfab, "down", "--name", l->fabric, NULL};
     if (l->own_fabric && launch_softfab_run(l, down, false) != 0) {
-        fprintf(stderr, "%s: 'softfab down --name %s' did not succeed\n", program_invocation_short_name, l->fabric);
+        fprintf(stderr, "%s: 'softfab down --name %s' did not succeed\n",
+                program_invocation_short_name, l->fabric);
     }
 }
 
@@ -128,7 +130,8 @@ static int launch_paths_set(struct launch *l)
     if (l->o->softfab) {
         snprintf(l->softfab, sizeof(l->softfab), "%s", l->o->softfab);
     } else {
-        snprintf(l->softfab, sizeof(l->softfab), "%.*s/softfab", (int)(strrchr(l->self, '/') - l->self), l->self);
+        snprintf(l->softfab, sizeof(l->softfab), "%.*s/softfab",
+                 (int)(strrchr(l->self, '/') - l->self), l->self);
     }
     l->use_fabric = l->o->fabric || l->o->nics;
     if (l->o->fabric) {
@@ -139,15 +142,18 @@ static int launch_paths_set(struct launch *l)
     return 0;
 }
 
-/* What ranks need to find each other: a socket that already listens, so that nobody has to wait for rank 0. */
+/* What ranks need to find each other: a socket that already listens, so that nobody has to wait for
+ * rank 0. */
 static int launch_meeting_open(struct launch *l)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t n = sizeof(at);
     l->listen_fd = socket(AF_INET, SOCK_STREAM, 0);
     l->board_fd = board_create();
-    if (l->listen_fd < 0 || l->board_fd < 0 || bind(l->listen_fd, (struct sockaddr *)&at, sizeof(at)) != 0 ||
-        listen(l->listen_fd, BOOT_RANKS_MAX) != 0 || getsockname(l->listen_fd, (struct sockaddr *)&at, &n) != 0 ||
+    if (l->listen_fd < 0 || l->board_fd < 0 ||
+        bind(l->listen_fd, (struct sockaddr *)&at, sizeof(at)) != 0 ||
+        listen(l->listen_fd, BOOT_RANKS_MAX) != 0 ||
+        getsockname(l->listen_fd, (struct sockaddr *)&at, &n) != 0 ||
         getrandom(&l->key, sizeof(l->key), 0) != sizeof(l->key)) {
         return -1;
     }
@@ -169,8 +175,9 @@ static void launch_child_exec(struct launch *l, int rank, pid_t parent)
     setpgid(0, 0);
     sigprocmask(SIG_SETMASK, &l->before, NULL);
     snprintf(host, sizeof(host), "%d", h);
-    snprintf(place, sizeof(place), "%d:%d:%d:%d:%d:%d:%d:%llu", rank, l->nranks, h, rank % l->o->ranks_per_host,
-             l->listen_fd, l->board_fd, l->port, (unsigned long long)l->key);
+    snprintf(place, sizeof(place), "%d:%d:%d:%d:%d:%d:%d:%llu", rank, l->nranks, h,
+             rank % l->o->ranks_per_host, l->listen_fd, l->board_fd, l->port,
+             (unsigned long long)l->key);
     setenv("R2_PERF_CHILD", place, 1);
     if (l->use_fabric) {
         char *wrap[] = {l->softfab, "exec", "--host", host, "--name", l->fabric, "--"};
@@ -233,9 +240,12 @@ static void launch_child_note(struct launch *l, int rank, int status)
 {
     struct launch_child *c = &l->children[rank];
     char text[200] = "";
-    int sig = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status) > 128 ? WEXITSTATUS(status) - 128 : 0;
+    int sig = WIFSIGNALED(status)         ? WTERMSIG(status)
+              : WEXITSTATUS(status) > 128 ? WEXITSTATUS(status) - 128
+                                          : 0;
     bool expected = l->kill_at != 0;
-    snprintf(text, sizeof(text), "rank %d (process %d on h%d) ", rank, (int)c->pid, rank / l->o->ranks_per_host);
+    snprintf(text, sizeof(text), "rank %d (process %d on h%d) ", rank, (int)c->pid,
+             rank / l->o->ranks_per_host);
     size_t n = strlen(text);
     c->pid = 0;
     c->code = sig ? PERF_NET : WEXITSTATUS(status);
@@ -328,7 +338,8 @@ int launch_run(const struct opts *o)
     sigprocmask(SIG_BLOCK, &l->signals, &l->before);
     int code = PERF_INTERNAL;
     if (launch_paths_set(l) != 0 || launch_meeting_open(l) != 0) {
-        fprintf(stderr, "%s: cannot prepare the start of ranks: %s\n", program_invocation_short_name, strerror(errno));
+        fprintf(stderr, "%s: cannot prepare the start of ranks: %s\n",
+                program_invocation_short_name, strerror(errno));
     } else if (!l->use_fabric || launch_fabric_up(l) == 0) {
         if (launch_children_start(l) != 0) {
             launch_children_kill(l);

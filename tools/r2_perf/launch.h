@@ -1,5 +1,6 @@
 /*
- * Starting ranks on one machine, each on its host of a software fabric, and finding out which rank this process is.
+ * Starting ranks on one machine, each on its host of a software fabric, and finding out which rank
+ * this process is.
  */
 #ifndef R2_PERF_LAUNCH_H
 #define R2_PERF_LAUNCH_H
@@ -10,14 +11,16 @@
 enum launch_role { LAUNCH_RANK, LAUNCH_PARENT, LAUNCH_ERROR };
 
 /*
- * LAUNCH_RANK: this process is the rank in @place, started by launch_run or by mpirun, srun (PMI). LAUNCH_PARENT: it is
- * to call launch_run. LAUNCH_ERROR: the reason is in @error. Before any thread is started.
+ * LAUNCH_RANK: this process is the rank in @place, started by launch_run or by mpirun, srun (PMI).
+ * LAUNCH_PARENT: it is to call launch_run. LAUNCH_ERROR: the reason is in @error. Before any thread
+ * is started.
  */
-enum launch_role launch_role_get(const struct opts *o, struct boot_place *place, char *error, size_t error_bytes);
+enum launch_role launch_role_get(const struct opts *o, struct boot_place *place, char *error,
+                                 size_t error_bytes);
 
 /*
- * Start all ranks, bring a fabric up before and down after if asked, wait, stop all when one ends badly. Blocks.
- * Returns the exit code. Ends early on SIGINT and SIGTERM.
+ * Start all ranks, bring a fabric up before and down after if asked, wait, stop all when one ends
+ * badly. Blocks. Returns the exit code. Ends early on SIGINT and SIGTERM.
  */
 int launch_run(const struct opts *o);
 

@@ -15,9 +15,9 @@
 #include "tools/r2_perf/abi.h"
 #include "tools/r2_perf/util.h"
 
-static const char *const subsys_names[] = {"INIT",      "COLL", "P2P",     "SHM",  "NET",     "GRAPH",
-                                           "TUNING",    "ENV",  "ALLOC",   "CALL", "PROXY",   "NVLS",
-                                           "BOOTSTRAP", "REG",  "PROFILE", "RAS",  "DESTROY", "ALLOC_HOST"};
+static const char *const subsys_names[] = {
+    "INIT", "COLL",  "P2P",  "SHM",       "NET", "GRAPH",   "TUNING", "ENV",     "ALLOC",
+    "CALL", "PROXY", "NVLS", "BOOTSTRAP", "REG", "PROFILE", "RAS",    "DESTROY", "ALLOC_HOST"};
 #define LOG_SUBSYS_DEFAULT (0x1 | 0x80 | 0x1000) /* INIT, ENV, BOOTSTRAP */
 
 static struct {
@@ -115,8 +115,8 @@ static void log_line_print(int level, const char *file, int line, const char *te
         time_t now = time(NULL);
         struct tm tm;
         strftime(when, sizeof(when), "%Y-%m-%d %H:%M:%S", localtime_r(&now, &tm));
-        fprintf(log_state.file, "\n[%s] %s:%d:%d [0] %s:%d NCCL WARN %s\n", when, log_state.host, pid, tid,
-                file ? file : "?", line, text);
+        fprintf(log_state.file, "\n[%s] %s:%d:%d [0] %s:%d NCCL WARN %s\n", when, log_state.host,
+                pid, tid, file ? file : "?", line, text);
     } else {
         fprintf(log_state.file, "%s:%d:%d [0] NCCL %s %s\n", log_state.host, pid, tid,
                 level == ABI_LOG_TRACE ? "TRACE" : "INFO", text);
@@ -139,7 +139,8 @@ static void log_switch_note(const char *text)
     log_state.nswitches++;
 }
 
-void log_line_write(int level, unsigned long flags, const char *file, int line, const char *fmt, ...)
+void log_line_write(int level, unsigned long flags, const char *file, int line, const char *fmt,
+                    ...)
 {
     char text[1024];
     va_list ap;

@@ -16,7 +16,8 @@ int main(int argc, char **argv)
     char error[600];
     plugin_conf_read();
     if (opts_parse(&o, argc, argv, error, sizeof(error)) != 0) {
-        fprintf(stderr, "%s: %s (--help lists all options)\n", program_invocation_short_name, error);
+        fprintf(stderr, "%s: %s (--help lists all options)\n", program_invocation_short_name,
+                error);
         return PERF_USAGE;
     }
     if (o.help) {

@@ -9,7 +9,8 @@
 #include "tools/r2_perf/util.h"
 
 #define MEASURE_BATCH_MAX 1024
-/* With a duration, a batch is made to last about this long, so that the end is not overrun by much. */
+/* With a duration, a batch is made to last about this long, so that the end is not overrun by much.
+ */
 #define MEASURE_BATCH_NS 50000000ull
 #define MEASURE_ALIGN    4096
 
@@ -25,17 +26,20 @@ struct measure_state {
     double *times;  /* -I: seconds per iteration on this rank */
 };
 
-void measure_counts_get(const struct measure *m, const struct measure_case *c, struct algo_counts *counts)
+void measure_counts_get(const struct measure *m, const struct measure_case *c,
+                        struct algo_counts *counts)
 {
     size_t ts = type_id_size(c->type);
     algo_counts_get(m->o->op, c->bytes / ts, ts, m->nranks, counts);
 }
 
 /* Memory of one operation: both buffers, each with room for the misalignment that -u asks for. */
-static size_t measure_stride_get(const struct measure *m, size_t send_bytes, size_t recv_bytes, size_t type_size)
+static size_t measure_stride_get(const struct measure *m, size_t send_bytes, size_t recv_bytes,
+                                 size_t type_size)
 {
     size_t slack = (size_t)m->o->unalign * type_size;
-    return util_size_roundup(send_bytes + slack, MEASURE_ALIGN) + util_size_roundup(recv_bytes + slack, MEASURE_ALIGN);
+    return util_size_roundup(send_bytes + slack, MEASURE_ALIGN) +
+           util_size_roundup(recv_bytes + slack, MEASURE_ALIGN);
 }
 
 int measure_open(struct measure *m, char *error, size_t error_bytes)
@@ -43,12 +47,15 @@ int measure_open(struct measure *m, char *error, size_t error_bytes)
     size_t largest = util_size_roundup(m->o->max_bytes + 64, MEASURE_ALIGN);
     size_t one = 2 * (largest + util_size_roundup((size_t)m->o->unalign * 8, MEASURE_ALIGN));
     m->pool_bytes = util_size_max(m->o->batch_bytes, one * (size_t)m->o->agg);
-    m->pool = mmap(NULL, m->pool_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    m->pool = mmap(NULL, m->pool_bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     size_t have = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     if (m->pool == MAP_FAILED || one * (size_t)m->o->agg > have / 2) {
         m->pool = m->pool == MAP_FAILED ? NULL : m->pool;
-        snprintf(error, error_bytes,
-                 "%zu bytes of buffers per rank are more than this machine has; lower --maxbytes or -m", m->pool_bytes);
+        snprintf(
+            error, error_bytes,
+            "%zu bytes of buffers per rank are more than this machine has; lower --maxbytes or -m",
+            m->pool_bytes);
         return -1;
     }
     m->room = (int)util_size_max(MEASURE_BATCH_MAX, (size_t)m->o->agg);
@@ -68,7 +75,8 @@ void measure_close(struct measure *m)
     verify_close(m->verify);
 }
 
-static void measure_state_init(const struct measure *m, struct measure_state *s, const struct measure_case *c)
+static void measure_state_init(const struct measure *m, struct measure_state *s,
+                               const struct measure_case *c)
 {
     memset(s, 0, sizeof(*s));
     s->c = c;
@@ -80,7 +88,8 @@ static void measure_state_init(const struct measure *m, struct measure_state *s,
         s->recv_bytes = util_size_max(s->send_bytes, s->recv_bytes);
         s->send_bytes = 0;
     }
-    s->stride = util_size_max(measure_stride_get(m, s->send_bytes, s->recv_bytes, s->type_size), MEASURE_ALIGN);
+    s->stride = util_size_max(measure_stride_get(m, s->send_bytes, s->recv_bytes, s->type_size),
+                              MEASURE_ALIGN);
     size_t fit = util_size_min(m->pool_bytes / s->stride, (size_t)m->room);
     s->batch = (int)util_size_max(fit / (size_t)m->o->agg, 1) * m->o->agg;
 }
@@ -90,7 +99,8 @@ static void measure_op_prepare(struct measure *m, const struct measure_state *s,
 {
     size_t skew = (size_t)m->o->unalign * s->type_size;
     char *send = m->pool + (size_t)i * s->stride + skew;
-    char *recv = send + (s->c->in_place ? 0 : util_size_roundup(s->send_bytes + skew, MEASURE_ALIGN));
+    char *recv =
+        send + (s->c->in_place ? 0 : util_size_roundup(s->send_bytes + skew, MEASURE_ALIGN));
     if (s->c->in_place) {
         send = recv + (size_t)m->rank * s->counts.send_in_place * s->type_size;
         recv += (size_t)m->rank * s->counts.recv_in_place * s->type_size;
@@ -116,9 +126,11 @@ static void measure_op_prepare(struct measure *m, const struct measure_state *s,
 }
 
 /* Run @n operations; @timed: they count. */
-static int measure_batch_run(struct measure *m, struct measure_state *s, int n, bool timed, bool check)
+static int measure_batch_run(struct measure *m, struct measure_state *s, int n, bool timed,
+                             bool check)
 {
-    struct engine_batch b = {.ops = m->ops, .n = n, .blocking = (enum engine_blocking)m->o->blocking, .agg = m->o->agg};
+    struct engine_batch b = {
+        .ops = m->ops, .n = n, .blocking = (enum engine_blocking)m->o->blocking, .agg = m->o->agg};
     for (int i = 0; i < n; i++) {
         measure_op_prepare(m, s, i, check);
     }
@@ -134,7 +146,8 @@ static int measure_batch_run(struct measure *m, struct measure_state *s, int n, 
         uint64_t from = b.start_ns;
         s->timed_ns += b.end_ns - b.start_ns - b.excluded_ns;
         for (int i = m->o->agg - 1; s->times && i < n; i += m->o->agg) {
-            s->times[(s->done + i) / m->o->agg] = (double)(m->ops[i].end_ns - from) / 1e9 / m->o->agg;
+            s->times[(s->done + i) / m->o->agg] =
+                (double)(m->ops[i].end_ns - from) / 1e9 / m->o->agg;
             from = m->ops[i].end_ns;
         }
         s->done += n;
@@ -160,7 +173,8 @@ int measure_warmup(struct measure *m, const struct measure_case *c, int n)
     return 0;
 }
 
-/* Operations of the next batch, decided by rank 0 for all; 0 at the end; -1 once the run has failed. */
+/* Operations of the next batch, decided by rank 0 for all; 0 at the end; -1 once the run has
+ * failed. */
 static int measure_next_get(struct measure *m, const struct measure_state *s)
 {
     int32_t next[BOOT_RANKS_MAX] = {0};
@@ -196,10 +210,12 @@ static double measure_seconds_get(const struct measure *m, const struct measure_
 }
 
 /* -I: all ranks' times, and of each iteration the slowest. */
-static int measure_times_gather(struct measure *m, const struct measure_state *s, struct report_cell *cell)
+static int measure_times_gather(struct measure *m, const struct measure_state *s,
+                                struct report_cell *cell)
 {
     size_t n = (size_t)(s->done / m->o->agg);
-    double *all = util_mem_alloc(n * (size_t)m->nranks, sizeof(*all)), *slowest = util_mem_alloc(n, sizeof(*slowest));
+    double *all = util_mem_alloc(n * (size_t)m->nranks, sizeof(*all)),
+           *slowest = util_mem_alloc(n, sizeof(*slowest));
     memcpy(all + (size_t)m->rank * n, s->times, n * sizeof(*all));
     int rc = boot_allgather(m->boot, all, n * sizeof(*all));
     for (size_t i = 0; i < n * (size_t)m->nranks && rc == 0; i++) {
@@ -212,7 +228,8 @@ static int measure_times_gather(struct measure *m, const struct measure_state *s
     return rc;
 }
 
-static int measure_cell_set(struct measure *m, const struct measure_state *s, struct report_cell *cell)
+static int measure_cell_set(struct measure *m, const struct measure_state *s,
+                            struct report_cell *cell)
 {
     struct measure_share all[BOOT_RANKS_MAX];
     all[m->rank] = (struct measure_share){(double)s->timed_ns / 1e9 / s->done, s->wrong};
@@ -236,14 +253,16 @@ static int measure_cell_set(struct measure *m, const struct measure_state *s, st
     return s->times ? measure_times_gather(m, s, cell) : 0;
 }
 
-int measure_run(struct measure *m, const struct measure_case *c, struct report_cell *cell, int *iters)
+int measure_run(struct measure *m, const struct measure_case *c, struct report_cell *cell,
+                int *iters)
 {
     struct measure_state s;
     bool check = m->o->check && (!c->in_place || algo_info_get(m->o->op)->in_place_ok);
     memset(cell, 0, sizeof(*cell));
     measure_state_init(m, &s, c);
     s.times = m->o->per_iter ? util_mem_alloc((size_t)m->o->iters, sizeof(*s.times)) : NULL;
-    int rc = measure_batch_run(m, &s, 1, false, check); /* as nccl-tests: one operation right before, not timed */
+    int rc = measure_batch_run(m, &s, 1, false,
+                               check); /* as nccl-tests: one operation right before, not timed */
     s.began_ns = util_now_ns();
     while (rc == 0) {
         int n = measure_next_get(m, &s);

@@ -30,7 +30,9 @@ struct row {
 static const char *row_type_set(struct opts *o, const char *text)
 {
     o->type = type_id_find(text);
-    return o->type == -2 ? "is not one of int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 all" : NULL;
+    return o->type == -2
+               ? "is not one of int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 all"
+               : NULL;
 }
 
 static const char *row_redop_set(struct opts *o, const char *text)
@@ -54,7 +56,9 @@ static const char *row_threads_set(struct opts *o, const char *text)
 
 static const char *row_duration_set(struct opts *o, const char *text)
 {
-    return util_time_parse(text, &o->duration_ns) && o->duration_ns > 0 ? NULL : "is not a time, such as 8s";
+    return util_time_parse(text, &o->duration_ns) && o->duration_ns > 0
+               ? NULL
+               : "is not a time, such as 8s";
 }
 
 /* nccl-tests' root rank; with a colon, the address of rank 0. */
@@ -82,7 +86,9 @@ static const char *row_placement_set(struct opts *o, const char *text)
 {
     o->out_of_place = strcmp(text, "in") != 0;
     o->in_place = strcmp(text, "out") != 0;
-    return !strcmp(text, "in") || !strcmp(text, "out") || !strcmp(text, "both") ? NULL : "is not one of out in both";
+    return !strcmp(text, "in") || !strcmp(text, "out") || !strcmp(text, "both")
+               ? NULL
+               : "is not one of out in both";
 }
 
 static const char *row_fault_add(struct opts *o, const char *text, bool command)
@@ -119,96 +125,113 @@ static const char *row_command_fault_add(struct opts *o, const char *text)
 #define AT(field) offsetof(struct opts, field)
 
 static const struct row rows[] = {
-    {"nthreads", 't', "N|TIME", "threads: only 1; with a unit (8s) the same as --duration", ROW_CALL, 0, 0, 0,
-     row_threads_set},
+    {"nthreads", 't', "N|TIME", "threads: only 1; with a unit (8s) the same as --duration",
+     ROW_CALL, 0, 0, 0, row_threads_set},
     {"ngpus", 'g', "N", "ranks per process: only 1", ROW_FIXED, 0, 1, 1, NULL},
     {"minbytes", 'b', "SIZE", "smallest size (default 32M)", ROW_SIZE, AT(min_bytes), 0, 0, NULL},
     {"maxbytes", 'e', "SIZE", "largest size (default 32M)", ROW_SIZE, AT(max_bytes), 0, 0, NULL},
-    {"stepbytes", 'i', "SIZE", "from one size to the next, in bytes (default 1M)", ROW_SIZE, AT(step_bytes), 1, 0,
-     NULL},
-    {"stepfactor", 'f', "N", "from one size to the next, as a factor (default: by bytes)", ROW_INT, AT(step_factor), 1,
-     1024, NULL},
+    {"stepbytes", 'i', "SIZE", "from one size to the next, in bytes (default 1M)", ROW_SIZE,
+     AT(step_bytes), 1, 0, NULL},
+    {"stepfactor", 'f', "N", "from one size to the next, as a factor (default: by bytes)", ROW_INT,
+     AT(step_factor), 1, 1024, NULL},
     {"iters", 'n', "N", "timed iterations (default 20)", ROW_INT, AT(iters), 1, 1000000000, NULL},
-    {"agg_iters", 'm', "N", "operations per iteration (default 1)", ROW_INT, AT(agg), 1, 100000, NULL},
-    {"warmup_iters", 'w', "N", "warm-up operations per size (default 1)", ROW_INT, AT(warmup), 0, 1000000, NULL},
-    {"run_cycles", 'N', "N", "run all sizes this often (default 1; 0: for ever)", ROW_INT, AT(cycles), 0, 1000000000,
+    {"agg_iters", 'm', "N", "operations per iteration (default 1)", ROW_INT, AT(agg), 1, 100000,
      NULL},
+    {"warmup_iters", 'w', "N", "warm-up operations per size (default 1)", ROW_INT, AT(warmup), 0,
+     1000000, NULL},
+    {"run_cycles", 'N', "N", "run all sizes this often (default 1; 0: for ever)", ROW_INT,
+     AT(cycles), 0, 1000000000, NULL},
     {"parallel_init", 'p', "0", "only 0", ROW_FIXED, 0, 0, 0, NULL},
-    {"check", 'c', "0|1", "check every element of every timed operation (default 1)", ROW_INT, AT(check), 0, 1000000,
-     NULL},
+    {"check", 'c', "0|1", "check every element of every timed operation (default 1)", ROW_INT,
+     AT(check), 0, 1000000, NULL},
     {"op", 'o', "OP", "sum prod max min avg all (default sum)", ROW_CALL, 0, 0, 0, row_redop_set},
-    {"datatype", 'd', "TYPE", "int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 all (default float)",
+    {"datatype", 'd', "TYPE",
+     "int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 all (default float)",
      ROW_CALL, 0, 0, 0, row_type_set},
     {"root", 'r', "RANK|HOST:PORT",
-     "root (default 0; -1: each in turn); with a colon, where rank 0 listens under mpirun", ROW_CALL, 0, 0, 0,
-     row_root_set},
-    {"blocking", 'z', "0-3", "1 barrier after each operation, 2 none, 3 one per iteration, untimed (default 0)",
-     ROW_INT, AT(blocking), 0, 3, NULL},
+     "root (default 0; -1: each in turn); with a colon, where rank 0 listens under mpirun",
+     ROW_CALL, 0, 0, 0, row_root_set},
+    {"blocking", 'z', "0-3",
+     "1 barrier after each operation, 2 none, 3 one per iteration, untimed (default 0)", ROW_INT,
+     AT(blocking), 0, 3, NULL},
     {"stream_null", 'y', "0", "only 0", ROW_FIXED, 0, 0, 0, NULL},
-    {"timeout", 'T', "TIME", "end with exit code 4 after so long without progress (default 60s)", ROW_TIME,
-     AT(timeout_ns), 0, 0, NULL},
+    {"timeout", 'T', "TIME", "end with exit code 4 after so long without progress (default 60s)",
+     ROW_TIME, AT(timeout_ns), 0, 0, NULL},
     {"cudagraph", 'G', "0", "only 0", ROW_FIXED, 0, 0, 0, NULL},
     {"report_cputime", 'C', "0", "only 0", ROW_FIXED, 0, 0, 0, NULL},
-    {"report_timestamps", 'S', "0|1", "print the time of day in each row (default 0)", ROW_INT, AT(timestamps), 0, 1,
-     NULL},
-    {"output_file", 'J', "FILE", "results as JSON; never overwrites: FILE, else FILE.0, FILE.1", ROW_TEXT, AT(json), 0,
-     0, NULL},
+    {"report_timestamps", 'S', "0|1", "print the time of day in each row (default 0)", ROW_INT,
+     AT(timestamps), 0, 1, NULL},
+    {"output_file", 'J', "FILE", "results as JSON; never overwrites: FILE, else FILE.0, FILE.1",
+     ROW_TEXT, AT(json), 0, 0, NULL},
     {"json", 0, "FILE", "the same as -J", ROW_TEXT, AT(json), 0, 0, NULL},
-    {"average", 'a', "0-3", "report time of 0 rank 0, 1 all averaged, 2 fastest, 3 slowest (default 1)", ROW_INT,
+    {"average", 'a', "0-3",
+     "report time of 0 rank 0, 1 all averaged, 2 fastest, 3 slowest (default 1)", ROW_INT,
      AT(average), 0, 3, NULL},
-    {"local_register", 'R', "0|1", "register the buffers with NCCL (r2_nccl only; default 0)", ROW_INT,
-     AT(local_register), 0, 1, NULL},
+    {"local_register", 'R', "0|1", "register the buffers with NCCL (r2_nccl only; default 0)",
+     ROW_INT, AT(local_register), 0, 1, NULL},
     {"cta_policy", 'x', "0", "only 0", ROW_FIXED, 0, 0, 0, NULL},
     {"device_implementation", 'D', "0", "only 0", ROW_FIXED, 0, 0, 0, NULL},
     {"memory", 'M', "0", "only 0", ROW_FIXED, 0, 0, 0, NULL},
-    {"unalign", 'u', "N", "start buffers N elements late (default 0)", ROW_INT, AT(unalign), 0, 4096, NULL},
-    {"per_iter_timing", 'I', "0|1", "columns with the spread over iterations (default 0)", ROW_INT, AT(per_iter), 0, 1,
-     NULL},
-    {"per_iter_skip", 'K', "N", "leave the first N out of that spread (default 0)", ROW_INT, AT(per_skip), 0, 1000000,
-     NULL},
+    {"unalign", 'u', "N", "start buffers N elements late (default 0)", ROW_INT, AT(unalign), 0,
+     4096, NULL},
+    {"per_iter_timing", 'I', "0|1", "columns with the spread over iterations (default 0)", ROW_INT,
+     AT(per_iter), 0, 1, NULL},
+    {"per_iter_skip", 'K', "N", "leave the first N out of that spread (default 0)", ROW_INT,
+     AT(per_skip), 0, 1000000, NULL},
     {"help", 'h', NULL, "this text", ROW_FLAG, AT(help), 0, 0, NULL},
-    {"duration", 0, "TIME", "run each measurement for this long instead of -n iterations", ROW_CALL, 0, 0, 0,
-     row_duration_set},
-    {"placement", 0, "out|in|both", "which of the two measurements of a row to make (default both)", ROW_CALL, 0, 0, 0,
-     row_placement_set},
-    {"hosts", 0, "N", "hosts to start ranks for (default 2)", ROW_INT, AT(hosts), 1, BOOT_RANKS_MAX, NULL},
-    {"ranks-per-host", 0, "N", "ranks on each (default 1)", ROW_INT, AT(ranks_per_host), 1, BOOT_RANKS_MAX, NULL},
+    {"duration", 0, "TIME", "run each measurement for this long instead of -n iterations", ROW_CALL,
+     0, 0, 0, row_duration_set},
+    {"placement", 0, "out|in|both", "which of the two measurements of a row to make (default both)",
+     ROW_CALL, 0, 0, 0, row_placement_set},
+    {"hosts", 0, "N", "hosts to start ranks for (default 2)", ROW_INT, AT(hosts), 1, BOOT_RANKS_MAX,
+     NULL},
+    {"ranks-per-host", 0, "N", "ranks on each (default 1)", ROW_INT, AT(ranks_per_host), 1,
+     BOOT_RANKS_MAX, NULL},
     {"fabric", 0, "NAME", "run on this software fabric", ROW_TEXT, AT(fabric), 0, 0, NULL},
-    {"nics", 0, "N", "start a software fabric with N NICs per host for this run, unless it is up", ROW_INT, AT(nics), 1,
-     64, NULL},
-    {"rate", 0, "RATE", "link rate of that fabric, such as 100MB/s", ROW_TEXT, AT(rate), 0, 0, NULL},
-    {"latency", 0, "TIME", "link latency of that fabric, such as 10us", ROW_TEXT, AT(latency), 0, 0, NULL},
-    {"crossrail", 0, NULL, "every NIC of that fabric reaches every other, not only those of its number", ROW_FLAG,
+    {"nics", 0, "N", "start a software fabric with N NICs per host for this run, unless it is up",
+     ROW_INT, AT(nics), 1, 64, NULL},
+    {"rate", 0, "RATE", "link rate of that fabric, such as 100MB/s", ROW_TEXT, AT(rate), 0, 0,
+     NULL},
+    {"latency", 0, "TIME", "link latency of that fabric, such as 10us", ROW_TEXT, AT(latency), 0, 0,
+     NULL},
+    {"crossrail", 0, NULL,
+     "every NIC of that fabric reaches every other, not only those of its number", ROW_FLAG,
      AT(crossrail), 0, 0, NULL},
-    {"softfab", 0, "PATH", "the fabric's command (default: beside this program)", ROW_TEXT, AT(softfab), 0, 0, NULL},
-    {"abi", 0, "8-12", "version of the plugin's table to use (default: the newest it has, as NCCL)", ROW_INT, AT(abi),
-     ABI_VIEW_OLDEST, ABI_VIEW_NEWEST, NULL},
-    {"channels", 0, "N", "rings side by side, channel c on NIC c mod NICs (default: one per NIC)", ROW_INT,
-     AT(channels), 1, WIRE_CHANNELS_MAX, NULL},
-    {"buffsize", 0, "SIZE", "buffer of a ring connection, 8 steps (default NCCL_BUFFSIZE, 4M)", ROW_SIZE,
-     AT(buffer_bytes), 8192, 1l << 30, NULL},
-    {"p2p-chunk", 0, "SIZE", "message of sendrecv and alltoall (default NCCL_P2P_NET_CHUNKSIZE, 128K)", ROW_SIZE,
+    {"softfab", 0, "PATH", "the fabric's command (default: beside this program)", ROW_TEXT,
+     AT(softfab), 0, 0, NULL},
+    {"abi", 0, "8-12", "version of the plugin's table to use (default: the newest it has, as NCCL)",
+     ROW_INT, AT(abi), ABI_VIEW_OLDEST, ABI_VIEW_NEWEST, NULL},
+    {"channels", 0, "N", "rings side by side, channel c on NIC c mod NICs (default: one per NIC)",
+     ROW_INT, AT(channels), 1, WIRE_CHANNELS_MAX, NULL},
+    {"buffsize", 0, "SIZE", "buffer of a ring connection, 8 steps (default NCCL_BUFFSIZE, 4M)",
+     ROW_SIZE, AT(buffer_bytes), 8192, 1l << 30, NULL},
+    {"p2p-chunk", 0, "SIZE",
+     "message of sendrecv and alltoall (default NCCL_P2P_NET_CHUNKSIZE, 128K)", ROW_SIZE,
      AT(pair_bytes), 1024, 1l << 27, NULL},
-    {"batch-bytes", 0, "SIZE", "buffers for operations that run back to back before a check (default 256M)", ROW_SIZE,
+    {"batch-bytes", 0, "SIZE",
+     "buffers for operations that run back to back before a check (default 256M)", ROW_SIZE,
      AT(batch_bytes), 0, 0, NULL},
-    {"intra", 0, "shm|net", "between ranks of one host: shared memory (default) or the plugin", ROW_CALL, 0, 0, 0,
-     row_intra_set},
+    {"intra", 0, "shm|net", "between ranks of one host: shared memory (default) or the plugin",
+     ROW_CALL, 0, 0, 0, row_intra_set},
     {"flush", 0, NULL, "call iflush after each receive", ROW_FLAG, AT(flush), 0, 0, NULL},
     {"unload", 0, NULL, "dlclose the plugin at the end", ROW_FLAG, AT(unload), 0, 0, NULL},
-    {"fault", 0, "TIME:FAULT", "do 'softfab fault FAULT' so long into the last size; repeatable", ROW_CALL, 0, 0, 0,
-     row_fabric_fault_add},
-    {"fault-cmd", 0, "TIME:CMD", "run a shell command so long into the last size; repeatable", ROW_CALL, 0, 0, 0,
-     row_command_fault_add},
-    {"after", 0, "TIME", "with --duration: go on until so long after the last fault was done", ROW_TIME, AT(after_ns),
+    {"fault", 0, "TIME:FAULT", "do 'softfab fault FAULT' so long into the last size; repeatable",
+     ROW_CALL, 0, 0, 0, row_fabric_fault_add},
+    {"fault-cmd", 0, "TIME:CMD", "run a shell command so long into the last size; repeatable",
+     ROW_CALL, 0, 0, 0, row_command_fault_add},
+    {"after", 0, "TIME", "with --duration: go on until so long after the last fault was done",
+     ROW_TIME, AT(after_ns), 0, 0, NULL},
+    {"fault-optional", 0, NULL, "a fault whose time never came is no error", ROW_FLAG,
+     AT(fault_optional), 0, 0, NULL},
+    {"interval", 0, "TIME", "resolution of the rate over time (default 100ms)", ROW_TIME,
+     AT(interval_ns), 0, 0, NULL},
+    {"stats", 0, NULL, "print stalls and rate over time also without a fault", ROW_FLAG, AT(stats),
      0, 0, NULL},
-    {"fault-optional", 0, NULL, "a fault whose time never came is no error", ROW_FLAG, AT(fault_optional), 0, 0, NULL},
-    {"interval", 0, "TIME", "resolution of the rate over time (default 100ms)", ROW_TIME, AT(interval_ns), 0, 0, NULL},
-    {"stats", 0, NULL, "print stalls and rate over time also without a fault", ROW_FLAG, AT(stats), 0, 0, NULL},
-    {"idle-sleep", 0, "TIME", "sleep so long whenever nothing moved (default: spin, as NCCL does)", ROW_TIME,
-     AT(idle_ns), 0, 0, NULL},
+    {"idle-sleep", 0, "TIME", "sleep so long whenever nothing moved (default: spin, as NCCL does)",
+     ROW_TIME, AT(idle_ns), 0, 0, NULL},
     {"plot", 0, "FILE.svg", "draw the rate over time", ROW_TEXT, AT(plot), 0, 0, NULL},
-    {"rendezvous", 0, "FILE", "under mpirun: a shared file in which rank 0 leaves its address", ROW_TEXT,
-     AT(rendezvous), 0, 0, NULL},
+    {"rendezvous", 0, "FILE", "under mpirun: a shared file in which rank 0 leaves its address",
+     ROW_TEXT, AT(rendezvous), 0, 0, NULL},
 };
 
 #define ROWS     (sizeof(rows) / sizeof(rows[0]))
@@ -216,10 +239,12 @@ static const struct row rows[] = {
 
 void opts_help_print(FILE *f)
 {
-    fprintf(f, "USAGE: %s OPERATION [options]\n"
-               "OPERATION: all_reduce all_gather reduce_scatter broadcast reduce sendrecv alltoall gather scatter\n"
-               "nccl-tests for a net plugin (NCCL_NET_PLUGIN), on the CPU.\n",
-            program_invocation_short_name);
+    fprintf(
+        f,
+        "USAGE: %s OPERATION [options]\n"
+        "OPERATION: all_reduce all_gather reduce_scatter broadcast reduce sendrecv alltoall gather scatter\n"
+        "nccl-tests for a net plugin (NCCL_NET_PLUGIN), on the CPU.\n",
+        program_invocation_short_name);
     for (size_t i = 0; i < ROWS; i++) {
         char left[64], letter[8] = "    ";
         if (rows[i].letter) {
@@ -250,7 +275,9 @@ static const char *opts_row_apply(struct opts *o, const struct row *row, const c
         }
         return NULL;
     case ROW_TIME:
-        return util_time_parse(text, (uint64_t *)at) && *(uint64_t *)at > 0 ? NULL : "is not a time (us, ms, s, m)";
+        return util_time_parse(text, (uint64_t *)at) && *(uint64_t *)at > 0
+                   ? NULL
+                   : "is not a time (us, ms, s, m)";
     case ROW_TEXT:
         *(const char **)at = text;
         return *text ? NULL : "is empty";
@@ -355,7 +382,8 @@ static int opts_operation_set(struct opts *o, int index, char *error, size_t byt
     if (index < o->argc) {
         o->op = algo_op_find(o->argv[index]);
         if (o->op == ALGO_COUNT || index + 1 < o->argc) {
-            snprintf(error, bytes, "'%s' is not an operation", o->argv[o->op == ALGO_COUNT ? index : index + 1]);
+            snprintf(error, bytes, "'%s' is not an operation",
+                     o->argv[o->op == ALGO_COUNT ? index : index + 1]);
             return -1;
         }
         return 0;
@@ -370,7 +398,8 @@ static int opts_option_apply(struct opts *o, int code, char *error, size_t bytes
     const struct row *row = code == '?' || code == ':' ? NULL : opts_row_find(code);
     if (!row) {
         const char *word = o->argv[optind - 1];
-        snprintf(error, bytes, code == ':' ? "option '%s' needs a value" : "unknown option '%s'", word);
+        snprintf(error, bytes, code == ':' ? "option '%s' needs a value" : "unknown option '%s'",
+                 word);
         return -1;
     }
     const char *wrong = opts_row_apply(o, row, optarg);
@@ -378,8 +407,9 @@ static int opts_option_apply(struct opts *o, int code, char *error, size_t bytes
         snprintf(error, bytes, "option --%s: '%s' %s", row->name, optarg, wrong);
         return -1;
     }
-    o->hosts_given = o->hosts_given || !strcmp(row->name, "hosts") || !strcmp(row->name, "ranks-per-host") ||
-                     !strcmp(row->name, "nics") || !strcmp(row->name, "fabric");
+    o->hosts_given = o->hosts_given || !strcmp(row->name, "hosts") ||
+                     !strcmp(row->name, "ranks-per-host") || !strcmp(row->name, "nics") ||
+                     !strcmp(row->name, "fabric");
     return 0;
 }
 
@@ -390,7 +420,8 @@ int opts_parse(struct opts *o, int argc, char **argv, char *error, size_t error_
     opts_defaults(o, argc, argv);
     for (size_t i = 0; i < ROWS; i++) {
         bool value = rows[i].kind != ROW_FLAG;
-        longs[i] = (struct option){rows[i].name, value ? required_argument : no_argument, NULL, ROW_CODE + (int)i};
+        longs[i] = (struct option){rows[i].name, value ? required_argument : no_argument, NULL,
+                                   ROW_CODE + (int)i};
         if (rows[i].letter) {
             size_t n = strlen(shorts);
             snprintf(shorts + n, sizeof(shorts) - n, "%c%s", rows[i].letter, value ? ":" : "");

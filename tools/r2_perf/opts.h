@@ -1,6 +1,7 @@
 /*
- * The command line: nccl-tests' options with nccl-tests' meaning, and our own. One table of rows gives parsing, limits
- * and help. What nccl-tests has and a CPU cannot do is refused by name, never ignored.
+ * The command line: nccl-tests' options with nccl-tests' meaning, and our own. One table of rows
+ * gives parsing, limits and help. What nccl-tests has and a CPU cannot do is refused by name, never
+ * ignored.
  */
 #ifndef R2_PERF_OPTS_H
 #define R2_PERF_OPTS_H
@@ -49,8 +50,9 @@ struct opts {
 };
 
 /*
- * Fill @o from the command line and, for NCCL_BUFFSIZE, NCCL_P2P_NET_CHUNKSIZE and R2_PERF_ROOT, the environment.
- * Strings point into argv, which must stay. 0, or -1 with one line in @error that names the option.
+ * Fill @o from the command line and, for NCCL_BUFFSIZE, NCCL_P2P_NET_CHUNKSIZE and R2_PERF_ROOT,
+ * the environment. Strings point into argv, which must stay. 0, or -1 with one line in @error that
+ * names the option.
  */
 int opts_parse(struct opts *o, int argc, char **argv, char *error, size_t error_bytes);
 /* Usage and all options. */

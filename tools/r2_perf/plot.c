@@ -35,7 +35,10 @@ static double plot_y(const struct plot *p, double value)
 static double plot_step_get(double range, int count)
 {
     double raw = range / count, base = pow(10, floor(log10(raw)));
-    return raw / base <= 1 ? base : raw / base <= 2 ? 2 * base : raw / base <= 5 ? 5 * base : 10 * base;
+    return raw / base <= 1   ? base
+           : raw / base <= 2 ? 2 * base
+           : raw / base <= 5 ? 5 * base
+                             : 10 * base;
 }
 
 static void plot_text_write(FILE *f, const char *s)
@@ -66,14 +69,15 @@ static void plot_label(struct plot *p, double x, double y, const char *class, co
 
 static void plot_frame_write(struct plot *p, const char *title)
 {
-    fprintf(p->f,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\">\n"
-            "<style>text{font-family:Helvetica,Arial,sans-serif;font-size:12px;fill:#333}"
-            ".title{font-size:16px;font-weight:bold}.mid{text-anchor:middle}.end{text-anchor:end}"
-            ".fault{fill:#b3261e}.small{font-size:11px;fill:#2e7d32;paint-order:stroke;stroke:#fff;stroke-width:3px}</"
-            "style>\n"
-            "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
-            PLOT_WIDTH, PLOT_HEIGHT, PLOT_WIDTH, PLOT_HEIGHT);
+    fprintf(
+        p->f,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\">\n"
+        "<style>text{font-family:Helvetica,Arial,sans-serif;font-size:12px;fill:#333}"
+        ".title{font-size:16px;font-weight:bold}.mid{text-anchor:middle}.end{text-anchor:end}"
+        ".fault{fill:#b3261e}.small{font-size:11px;fill:#2e7d32;paint-order:stroke;stroke:#fff;stroke-width:3px}</"
+        "style>\n"
+        "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
+        PLOT_WIDTH, PLOT_HEIGHT, PLOT_WIDTH, PLOT_HEIGHT);
     plot_label(p, PLOT_LEFT, 28, "title", title);
 }
 
@@ -84,22 +88,26 @@ static void plot_axes_write(struct plot *p)
     double left = PLOT_LEFT, right = PLOT_WIDTH - PLOT_RIGHT, bottom = PLOT_HEIGHT - PLOT_BOTTOM;
     for (int i = 0; i * ystep <= p->top * 1.0001; i++) {
         double y = plot_y(p, i * ystep);
-        fprintf(p->f, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#e3e3e3\"/>\n", left, y, right,
-                y);
+        fprintf(p->f,
+                "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#e3e3e3\"/>\n",
+                left, y, right, y);
         snprintf(text, sizeof(text), "%.4g", i * ystep);
         plot_label(p, left - 8, y + 4, "end", text);
     }
     for (int i = 0; i * xstep <= p->seconds * 1.0001; i++) {
         double x = plot_x(p, i * xstep);
-        fprintf(p->f, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#999\"/>\n", x, bottom, x,
-                bottom + 5);
+        fprintf(p->f, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#999\"/>\n",
+                x, bottom, x, bottom + 5);
         snprintf(text, sizeof(text), "%.4g", i * xstep);
         plot_label(p, x, bottom + 20, "mid", text);
     }
-    fprintf(p->f, "<path d=\"M%.1f %d V%.1f H%.1f\" fill=\"none\" stroke=\"#666\"/>\n", left, PLOT_TOP, bottom, right);
+    fprintf(p->f, "<path d=\"M%.1f %d V%.1f H%.1f\" fill=\"none\" stroke=\"#666\"/>\n", left,
+            PLOT_TOP, bottom, right);
     plot_label(p, (left + right) / 2, PLOT_HEIGHT - 16, "mid", "time (s)");
-    fprintf(p->f, "<text transform=\"translate(20 %.1f) rotate(-90)\" class=\"mid\">bus bandwidth (%s)</text>\n",
-            (PLOT_TOP + bottom) / 2, p->unit_name);
+    fprintf(
+        p->f,
+        "<text transform=\"translate(20 %.1f) rotate(-90)\" class=\"mid\">bus bandwidth (%s)</text>\n",
+        (PLOT_TOP + bottom) / 2, p->unit_name);
 }
 
 /* Steps, one per interval, with holes where nothing was timed. */
@@ -107,21 +115,24 @@ static void plot_curve_write(struct plot *p)
 {
     const struct timeline *t = p->t;
     bool open = false;
-    fputs("<path fill=\"none\" stroke=\"#1565c0\" stroke-width=\"1.8\" stroke-linejoin=\"round\" d=\"", p->f);
+    fputs(
+        "<path fill=\"none\" stroke=\"#1565c0\" stroke-width=\"1.8\" stroke-linejoin=\"round\" d=\"",
+        p->f);
     for (size_t i = 0; i < t->n; i++) {
         if (isnan(t->busbw[i])) {
             open = false;
             continue;
         }
         double s = (double)(i * t->interval_ns) / 1e9, width = (double)t->interval_ns / 1e9;
-        fprintf(p->f, "%c%.2f %.2f H%.2f ", open ? 'L' : 'M', plot_x(p, s), plot_y(p, t->busbw[i] / p->unit),
-                plot_x(p, fmin(s + width, p->seconds)));
+        fprintf(p->f, "%c%.2f %.2f H%.2f ", open ? 'L' : 'M', plot_x(p, s),
+                plot_y(p, t->busbw[i] / p->unit), plot_x(p, fmin(s + width, p->seconds)));
         open = true;
     }
     fputs("\"/>\n", p->f);
 }
 
-/* Labels take turns over three lines above the curve, so that neighbours do not cover each other. */
+/* Labels take turns over three lines above the curve, so that neighbours do not cover each other.
+ */
 static void plot_faults_write(struct plot *p)
 {
     for (int i = 0; i < p->t->nfaults; i++) {
@@ -131,10 +142,11 @@ static void plot_faults_write(struct plot *p)
         char text[160];
         snprintf(text, sizeof(text), "%.100s (stall %.1f ms)", fault->event.spec->what,
                  (double)fault->stall_ns / 1e6);
-        fprintf(p->f,
-                "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%d\" stroke=\"#b3261e\" stroke-width=\"1.4\" "
-                "stroke-dasharray=\"5 3\"/>\n",
-                x, y + 2, x, PLOT_HEIGHT - PLOT_BOTTOM);
+        fprintf(
+            p->f,
+            "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%d\" stroke=\"#b3261e\" stroke-width=\"1.4\" "
+            "stroke-dasharray=\"5 3\"/>\n",
+            x, y + 2, x, PLOT_HEIGHT - PLOT_BOTTOM);
         bool right_half = x > PLOT_WIDTH * 0.7;
         plot_label(p, x + (right_half ? -5 : 5), y, right_half ? "fault end" : "fault", text);
     }
@@ -147,10 +159,11 @@ static void plot_mean_write(struct plot *p, double mean, double from, double to,
         return;
     }
     double y = plot_y(p, mean / p->unit);
-    fprintf(p->f,
-            "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#2e7d32\" stroke-width=\"1.2\" "
-            "stroke-dasharray=\"2 3\"/>\n",
-            plot_x(p, from), y, plot_x(p, to), y);
+    fprintf(
+        p->f,
+        "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#2e7d32\" stroke-width=\"1.2\" "
+        "stroke-dasharray=\"2 3\"/>\n",
+        plot_x(p, from), y, plot_x(p, to), y);
     snprintf(text, sizeof(text), "%s %.4g", name, mean / p->unit);
     plot_label(p, (plot_x(p, from) + plot_x(p, to)) / 2, y - 6, "mid small", text);
 }
@@ -159,13 +172,15 @@ static void plot_legend_write(struct plot *p)
 {
     static const struct {
         const char *color, *dash, *text;
-    } items[] = {{"#1565c0", "none", "measured"}, {"#2e7d32", "2 3", "mean"}, {"#b3261e", "5 3", "fault"}};
+    } items[] = {
+        {"#1565c0", "none", "measured"}, {"#2e7d32", "2 3", "mean"}, {"#b3261e", "5 3", "fault"}};
     double x = PLOT_WIDTH - PLOT_RIGHT - 264;
     for (size_t i = 0; i < 3; i++, x += 102) {
-        fprintf(p->f,
-                "<line x1=\"%.1f\" y1=\"24\" x2=\"%.1f\" y2=\"24\" stroke=\"%s\" stroke-width=\"2\" "
-                "stroke-dasharray=\"%s\"/>\n",
-                x, x + 22, items[i].color, items[i].dash);
+        fprintf(
+            p->f,
+            "<line x1=\"%.1f\" y1=\"24\" x2=\"%.1f\" y2=\"24\" stroke=\"%s\" stroke-width=\"2\" "
+            "stroke-dasharray=\"%s\"/>\n",
+            x, x + 22, items[i].color, items[i].dash);
         plot_label(p, x + 28, 28, "", items[i].text);
     }
 }

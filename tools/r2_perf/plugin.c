@@ -14,7 +14,8 @@
 #define PLUGIN_CONF_LINE  4096
 #define PLUGIN_CONF_VALUE 1024
 
-/* No trimming, no quotes, a comment only in column 0, the first '=' divides, existing variables win: NCCL's rules. */
+/* No trimming, no quotes, a comment only in column 0, the first '=' divides, existing variables
+ * win: NCCL's rules. */
 static void plugin_conf_line(char *line)
 {
     line[strcspn(line, "\n")] = '\0';
@@ -86,7 +87,8 @@ static void *plugin_file_try(struct plugin *p, const char *path, char *why, size
 static void *plugin_name_try(struct plugin *p, const char *name, char *why, size_t why_bytes)
 {
     size_t n = strlen(name);
-    bool file_name = strchr(name, '/') || (!strncmp(name, "lib", 3) && n > 3 && !strcmp(name + n - 3, ".so"));
+    bool file_name =
+        strchr(name, '/') || (!strncmp(name, "lib", 3) && n > 3 && !strcmp(name + n - 3, ".so"));
     void *lib = plugin_file_try(p, name, why, why_bytes);
     if (lib || strchr(name, '/')) {
         return lib;
@@ -117,23 +119,24 @@ static int plugin_devices_read(struct plugin *p, char *error, size_t bytes)
     char warning[1024];
     if (rc) {
         log_warning_get(warning, sizeof(warning));
-        snprintf(error, bytes, "init of plugin %s returned %d (%s): %s", p->net->name, rc, plugin_result_name(rc),
-                 warning);
+        snprintf(error, bytes, "init of plugin %s returned %d (%s): %s", p->net->name, rc,
+                 plugin_result_name(rc), warning);
         return -1;
     }
     rc = p->net->devices(&p->ndev);
     if (rc || p->ndev <= 0) {
         log_warning_get(warning, sizeof(warning));
-        snprintf(error, bytes, "devices of plugin %s returned %d (%s) and %d devices: %s", p->net->name, rc,
-                 plugin_result_name(rc), p->ndev, warning);
+        snprintf(error, bytes, "devices of plugin %s returned %d (%s) and %d devices: %s",
+                 p->net->name, rc, plugin_result_name(rc), p->ndev, warning);
         return -1;
     }
     p->ndev = (int)util_size_min((size_t)p->ndev, PLUGIN_DEVICES_MAX);
     for (int d = 0; d < p->ndev; d++) {
         rc = p->net->get_properties(d, &p->props[d]);
         if (rc || !p->props[d].name || p->props[d].device_type != ABI_DEVICE_HOST) {
-            snprintf(error, bytes, "getProperties(%d) of plugin %s returned %d (%s), device type %d", d, p->net->name,
-                     rc, plugin_result_name(rc), p->props[d].device_type);
+            snprintf(error, bytes,
+                     "getProperties(%d) of plugin %s returned %d (%s), device type %d", d,
+                     p->net->name, rc, plugin_result_name(rc), p->props[d].device_type);
             return -1;
         }
     }
@@ -149,11 +152,13 @@ static int plugin_table_use(struct plugin *p, int abi, char *error, size_t bytes
         return -1;
     }
     if (!p->net) {
-        snprintf(error, bytes, "%s has no ncclNetPlugin_v%d to v%d", p->path, ABI_VIEW_OLDEST, ABI_VIEW_NEWEST);
+        snprintf(error, bytes, "%s has no ncclNetPlugin_v%d to v%d", p->path, ABI_VIEW_OLDEST,
+                 ABI_VIEW_NEWEST);
         return -1;
     }
     if (wanted && *wanted && strcasecmp(wanted, p->net->name)) {
-        snprintf(error, bytes, "NCCL_NET asks for %s, but %s is called %s", wanted, p->path, p->net->name);
+        snprintf(error, bytes, "NCCL_NET asks for %s, but %s is called %s", wanted, p->path,
+                 p->net->name);
         return -1;
     }
     return plugin_devices_read(p, error, bytes);

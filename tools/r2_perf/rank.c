@@ -33,7 +33,8 @@ struct rank {
     size_t watched_size; /* what the trace is about */
 };
 
-/* Everybody must have what it takes before anybody goes on: then one message says what is missing, and where. */
+/* Everybody must have what it takes before anybody goes on: then one message says what is missing,
+ * and where. */
 static int rank_fail(struct rank *r, int code, const char *text)
 {
     boot_fail(r->boot, code, text);
@@ -79,7 +80,8 @@ static int rank_devices_exchange(struct rank *r)
     for (int i = 0; i < n && rc == 0; i++) {
         most = ndev[i] > most ? ndev[i] : most;
     }
-    r->channels = r->o->channels ? r->o->channels : (int)util_size_min((size_t)most, WIRE_CHANNELS_MAX);
+    r->channels =
+        r->o->channels ? r->o->channels : (int)util_size_min((size_t)most, WIRE_CHANNELS_MAX);
     if (rc == 0 && r->place->rank == 0) {
         report_open(&r->report, r->o, all, n);
         r->report_ready = true;
@@ -204,7 +206,8 @@ static size_t rank_size_next(const struct opts *o, size_t bytes)
     return o->step_factor > 1 ? bytes * (size_t)o->step_factor : bytes + o->step_bytes;
 }
 
-/* All sizes of one type, operation and root. @last: the trace records the largest size of the last cycle. */
+/* All sizes of one type, operation and root. @last: the trace records the largest size of the last
+ * cycle. */
 static int rank_sweep_run(struct rank *r, struct measure_case c, bool last)
 {
     const struct opts *o = r->o;
@@ -215,7 +218,8 @@ static int rank_sweep_run(struct rank *r, struct measure_case c, bool last)
         }
     }
     for (int cycle = 0; o->cycles == 0 || cycle < o->cycles; cycle++) {
-        for (c.bytes = o->min_bytes; c.bytes <= o->max_bytes; c.bytes = rank_size_next(o, c.bytes)) {
+        for (c.bytes = o->min_bytes; c.bytes <= o->max_bytes;
+             c.bytes = rank_size_next(o, c.bytes)) {
             c.watched = last && cycle + 1 == o->cycles && rank_size_next(o, c.bytes) > o->max_bytes;
             if (rank_size_run(r, c) != 0) {
                 return -1;
@@ -242,7 +246,8 @@ static int rank_sweeps_run(struct rank *r)
     for (int t = types[0]; t <= types[1]; t++) {
         for (int op = redops[0]; op <= redops[1]; op++) {
             for (int root = roots[0]; root <= roots[1]; root++) {
-                struct measure_case c = {.type = (enum type_id)t, .redop = (enum type_redop)op, .root = root};
+                struct measure_case c = {
+                    .type = (enum type_id)t, .redop = (enum type_redop)op, .root = root};
                 bool last = t == types[1] && op == redops[1] && root == roots[1];
                 if (rank_sweep_run(r, c, last) != 0) {
                     return -1;
@@ -305,10 +310,12 @@ static char *rank_size_text(size_t bytes)
 static void rank_plot_write(const struct rank *r, const struct timeline *t)
 {
     char *size = rank_size_text(r->watched_size);
-    char *title = util_str_format("%s, %s, %d ranks, %d channels, plugin %s", algo_info_get(r->o->op)->name, size,
-                                  r->place->nranks, r->channels, r->plugin.net->name);
+    char *title =
+        util_str_format("%s, %s, %d ranks, %d channels, plugin %s", algo_info_get(r->o->op)->name,
+                        size, r->place->nranks, r->channels, r->plugin.net->name);
     if (plot_timeline_write(r->o->plot, title, t) != 0) {
-        fprintf(stderr, "%s: --plot %s: %s\n", program_invocation_short_name, r->o->plot, strerror(errno));
+        fprintf(stderr, "%s: --plot %s: %s\n", program_invocation_short_name, r->o->plot,
+                strerror(errno));
     } else {
         printf("# r2 plot %s\n", r->o->plot);
     }
@@ -317,7 +324,8 @@ static void rank_plot_write(const struct rank *r, const struct timeline *t)
 }
 
 /* Rank 0's last words. Returns the exit code. */
-static int rank_results_print(struct rank *r, const struct timeline *t, uint64_t mismatches, const char *first)
+static int rank_results_print(struct rank *r, const struct timeline *t, uint64_t mismatches,
+                              const char *first)
 {
     struct report_extra x = {.plugin_name = r->plugin.net->name,
                              .plugin_path = r->plugin.path,
@@ -347,7 +355,8 @@ static int rank_results_print(struct rank *r, const struct timeline *t, uint64_t
     return code ? code : faults;
 }
 
-/* After the last operation: put everything together. Returns the exit code, or -1 once the run has failed. */
+/* After the last operation: put everything together. Returns the exit code, or -1 once the run has
+ * failed. */
 static int rank_results_gather(struct rank *r)
 {
     struct timeline t;
@@ -357,8 +366,8 @@ static int rank_results_gather(struct rank *r)
     if (r->faults) {
         fault_agent_stop(r->faults);
     }
-    int rc = timeline_gather(&t, r->boot, r->place->rank, r->place->nranks, &r->trace, r->measure.bus_bytes,
-                             log_failovers_count(), r->faults);
+    int rc = timeline_gather(&t, r->boot, r->place->rank, r->place->nranks, &r->trace,
+                             r->measure.bus_bytes, log_failovers_count(), r->faults);
     rc = rc == 0 ? rank_mismatches_gather(r, &mismatches, first, sizeof(first)) : rc;
     if (rc == 0 && r->place->rank == 0) {
         code = rank_results_print(r, &t, mismatches, first);
@@ -402,7 +411,8 @@ static void rank_close(struct rank *r)
     trace_free(&r->trace);
 }
 
-/* A launcher knows more, such as how a process died, and shows the error after all ranks are gone. */
+/* A launcher knows more, such as how a process died, and shows the error after all ranks are gone.
+ */
 static bool rank_prints_error(const struct rank *r)
 {
     return r->place->rank == 0 && r->place->board_fd < 0;
@@ -444,7 +454,8 @@ int rank_run(const struct opts *o, const struct boot_place *place)
     }
     rank_close(&r);
     if (code == PERF_OK && boot_failed(r.boot)) {
-        code = rank_error_report(&r); /* a connection could not be closed, or a rank died while closing */
+        code = rank_error_report(
+            &r); /* a connection could not be closed, or a rank died while closing */
     }
     watch_stop();
     boot_close(r.boot);

@@ -5,7 +5,8 @@
 #include "tools/r2_perf/boot.h"
 #include "tools/r2_perf/opts.h"
 
-/* Run as the rank in @place. Returns the exit code (enum perf_exit). Thread: main; blocks until the run is over. */
+/* Run as the rank in @place. Returns the exit code (enum perf_exit). Thread: main; blocks until the
+ * run is over. */
 int rank_run(const struct opts *o, const struct boot_place *place);
 
 #endif

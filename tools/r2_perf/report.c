@@ -39,11 +39,13 @@ void report_number_format(double value, int width, char *text)
 /* Only what concerns us goes into a file that people pass around: environments hold secrets. */
 static void report_json_env(struct json *j)
 {
-    static const char *const prefixes[] = {"NCCL_", "R2_PERF_", "SLURM_JOB", "SLURM_N", "SLURM_STEP", "OMPI_COMM_"};
+    static const char *const prefixes[] = {"NCCL_",   "R2_PERF_",   "SLURM_JOB",
+                                           "SLURM_N", "SLURM_STEP", "OMPI_COMM_"};
     json_list_start(j, "env");
     for (char **e = environ; *e; e++) {
         for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {
-            if (!strncmp(*e, prefixes[i], strlen(prefixes[i])) && strncmp(*e, "R2_PERF_CHILD=", 14)) {
+            if (!strncmp(*e, prefixes[i], strlen(prefixes[i])) &&
+                strncmp(*e, "R2_PERF_CHILD=", 14)) {
                 json_text_put(j, NULL, *e);
                 break;
             }
@@ -142,36 +144,39 @@ void report_open(struct report *r, const struct opts *o, const struct report_dev
     bool factor = o->step_factor > 1;
     printf("# nccl-tests version %s nccl-headers=%d nccl-library=%d\n", REPORT_COMPATIBLE, 0, 0);
     printf("# Collective test starting: %s_perf\n", algo_info_get(o->op)->name);
-    printf("# nThread %d nGpus %d minBytes %zu maxBytes %zu step: %zu(%s) warmup iters: %d iters: %d agg iters: %d "
-           "validation: %d graph: %d unalign: %d\n",
-           1, 1, o->min_bytes, o->max_bytes, factor ? (size_t)o->step_factor : o->step_bytes,
-           factor ? "factor" : "bytes", o->warmup, o->iters, o->agg, o->check, 0, o->unalign);
-    static const char *const blocking[] = {"wait and barrier after each inner iteration (-m) ",
-                                           "wait after each inner iteration (-m), no barrier ",
-                                           "wait and barrier after each outer iteration (-n); time excludes barrier "};
+    printf(
+        "# nThread %d nGpus %d minBytes %zu maxBytes %zu step: %zu(%s) warmup iters: %d iters: %d agg iters: %d "
+        "validation: %d graph: %d unalign: %d\n",
+        1, 1, o->min_bytes, o->max_bytes, factor ? (size_t)o->step_factor : o->step_bytes,
+        factor ? "factor" : "bytes", o->warmup, o->iters, o->agg, o->check, 0, o->unalign);
+    static const char *const blocking[] = {
+        "wait and barrier after each inner iteration (-m) ",
+        "wait after each inner iteration (-m), no barrier ",
+        "wait and barrier after each outer iteration (-n); time excludes barrier "};
     if (o->blocking) {
         printf("# Blocking Enabled: %s\n", blocking[o->blocking - 1]);
     }
     printf("#\n# Using devices\n");
     for (int i = 0; i < n; i++) {
-        printf("#  Rank %2d Group %2d Pid %6d on %10s device %2d [%s] %s\n", devices[i].rank, devices[i].group,
-               devices[i].pid, devices[i].host, devices[i].device, devices[i].bus, devices[i].info);
+        printf("#  Rank %2d Group %2d Pid %6d on %10s device %2d [%s] %s\n", devices[i].rank,
+               devices[i].group, devices[i].pid, devices[i].host, devices[i].device, devices[i].bus,
+               devices[i].info);
     }
     if (r->has_json) {
         report_json_config(r, devices, n);
     }
 }
 
-static void report_header_line(const struct opts *o, const char *const names[2][4], const char *first,
-                               const char *second, const char *stamp)
+static void report_header_line(const struct opts *o, const char *const names[2][4],
+                               const char *first, const char *second, const char *stamp)
 {
     printf("# %10s  %12s  %8s  %6s  %6s", first, second, names[0][0], names[0][1], names[0][2]);
     for (int half = 0; half < 2; half++) {
         printf("  %7s  %6s  %6s  %6s", names[1][0], names[1][1], names[1][2], names[1][3]);
         if (o->per_iter) {
             bool title = names[1][3][0] == '#';
-            printf("  %7s  %7s  %7s  %7s", title ? "i_min" : "(us)", title ? "i_max" : "(us)", title ? "i_p99" : "(us)",
-                   title ? "i_cv%" : "(%)");
+            printf("  %7s  %7s  %7s  %7s", title ? "i_min" : "(us)", title ? "i_max" : "(us)",
+                   title ? "i_p99" : "(us)", title ? "i_cv%" : "(%)");
         }
     }
     printf(" %*s\n", o->timestamps ? 19 : 0, o->timestamps ? stamp : "");
@@ -179,12 +184,15 @@ static void report_header_line(const struct opts *o, const char *const names[2][
 
 void report_header_print(struct report *r)
 {
-    static const char *const titles[2][4] = {{"type", "redop", "root", ""}, {"time", "algbw", "busbw", "#wrong"}};
+    static const char *const titles[2][4] = {{"type", "redop", "root", ""},
+                                             {"time", "algbw", "busbw", "#wrong"}};
     static const char *const units[2][4] = {{"", "", "", ""}, {"(us)", "(GB/s)", "(GB/s)", ""}};
-    printf("#\n# %10s  %12s  %8s  %6s  %6s%s\n", "", "", "", "", "",
-           r->o->per_iter ? "              out-of-place (+ per-iteration)                                in-place (+ "
-                            "per-iteration)"
-                          : "           out-of-place                       in-place          ");
+    printf(
+        "#\n# %10s  %12s  %8s  %6s  %6s%s\n", "", "", "", "", "",
+        r->o->per_iter
+            ? "              out-of-place (+ per-iteration)                                in-place (+ "
+              "per-iteration)"
+            : "           out-of-place                       in-place          ");
     report_header_line(r->o, titles, "size", "count", "timestamp");
     report_header_line(r->o, units, "(B)", "(elements)", "%Y-%m-%d %H:%M:%S");
     fflush(stdout);
@@ -225,8 +233,8 @@ static void report_spread_get(const double *times, int n, struct report_spread *
     free(sorted);
 }
 
-static void report_json_spread(struct json *j, const char *key, const struct report_cell *c, int skip,
-                               const struct report_spread *s)
+static void report_json_spread(struct json *j, const char *key, const struct report_cell *c,
+                               int skip, const struct report_spread *s)
 {
     json_object_start(j, key);
     json_int_put(j, "skipped_iterations", skip);
@@ -248,7 +256,8 @@ static void report_json_spread(struct json *j, const char *key, const struct rep
         for (int p = 0; p < c->nranks; p++) {
             json_list_start(j, NULL);
             for (int i = 0; i < c->ntimes; i++) {
-                json_real_put(j, NULL, c->rank_times[(size_t)p * (size_t)c->ntimes + (size_t)i] * 1e6);
+                json_real_put(j, NULL,
+                              c->rank_times[(size_t)p * (size_t)c->ntimes + (size_t)i] * 1e6);
             }
             json_list_end(j);
         }
@@ -263,7 +272,8 @@ static void report_spread_print(struct report *r, const struct report_cell *c, c
     char text[4][16];
     int skip = r->o->per_skip;
     report_spread_get(c->times + skip, c->ntimes - skip, &s);
-    double values[4] = {s.min * 1e6, s.max * 1e6, s.p99 * 1e6, s.mean > 0 ? s.deviation / s.mean * 100 : 0};
+    double values[4] = {s.min * 1e6, s.max * 1e6, s.p99 * 1e6,
+                        s.mean > 0 ? s.deviation / s.mean * 100 : 0};
     for (int i = 0; i < 4; i++) {
         report_number_format(values[i], 7, text[i]);
         printf("  %7s", text[i]);
@@ -346,7 +356,8 @@ void report_row_print(struct report *r, const struct report_row *row)
     }
 }
 
-static void report_json_footer(struct json *j, uint64_t bad, double mean, double wanted, const char *error)
+static void report_json_footer(struct json *j, uint64_t bad, double mean, double wanted,
+                               const char *error)
 {
     json_list_end(j);
     json_object_start(j, "out_of_bounds");
@@ -369,8 +380,12 @@ int report_footer_print(struct report *r, const char *error)
     const char *text = getenv("NCCL_TESTS_MIN_BW");
     double wanted = text ? atof(text) : -1, mean = r->busbw_n ? r->busbw_sum / r->busbw_n : 0;
     bool slow = wanted >= 0 && mean < wanted * 0.9;
-    printf("# %-20s : %d %s\n", "Out of bounds values", (int)r->bad_rows, r->bad_rows ? "FAILED" : "OK");
-    printf("# %-20s : %g %s\n", "Avg bus bandwidth", mean, wanted < 0 ? "" : slow ? "FAILED" : "OK");
+    printf("# %-20s : %d %s\n", "Out of bounds values", (int)r->bad_rows,
+           r->bad_rows ? "FAILED" : "OK");
+    printf("# %-20s : %g %s\n", "Avg bus bandwidth", mean,
+           wanted < 0 ? ""
+           : slow     ? "FAILED"
+                      : "OK");
     printf("#\n# Collective test concluded: %s_perf\n#\n", algo_info_get(r->o->op)->name);
     if (error) {
         printf("# error: %s\n", error);
@@ -403,7 +418,8 @@ void report_close(struct report *r, const char *error)
     json_object_end(&r->json);
     fputc('\n', r->json.f);
     if (fclose(r->json.f) != 0) {
-        fprintf(stderr, "%s: the JSON file is incomplete: %s\n", program_invocation_short_name, strerror(errno));
+        fprintf(stderr, "%s: the JSON file is incomplete: %s\n", program_invocation_short_name,
+                strerror(errno));
     }
     r->has_json = false;
 }

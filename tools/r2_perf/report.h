@@ -1,6 +1,6 @@
 /*
- * What rank 0 prints: nccl-tests' table to the byte, its JSON (version 3), and our own lines after it.
- * Thread: main of rank 0; blocks in writes only.
+ * What rank 0 prints: nccl-tests' table to the byte, its JSON (version 3), and our own lines after
+ * it. Thread: main of rank 0; blocks in writes only.
  */
 #ifndef R2_PERF_REPORT_H
 #define R2_PERF_REPORT_H
@@ -64,16 +64,20 @@ struct report {
     uint64_t bad_rows; /* measurements with wrong elements */
 };
 
-/* Preamble up to "Using devices" and the list. Opens the JSON file; if it cannot, says so and goes on without. */
-void report_open(struct report *r, const struct opts *o, const struct report_device *devices, int n);
+/* Preamble up to "Using devices" and the list. Opens the JSON file; if it cannot, says so and goes
+ * on without. */
+void report_open(struct report *r, const struct opts *o, const struct report_device *devices,
+                 int n);
 /* Column headings. */
 void report_header_print(struct report *r);
 void report_row_print(struct report *r, const struct report_row *row);
-/* Summary lines; @error: the run's error or NULL. Returns the exit code that the results alone would give. */
+/* Summary lines; @error: the run's error or NULL. Returns the exit code that the results alone
+ * would give. */
 int report_footer_print(struct report *r, const char *error);
 /* The lines that start with "# r2 ", and the JSON key r2. */
 void report_extra_print(struct report *r, const struct report_extra *x, bool print);
-/* Finish the JSON file; nothing is freed elsewhere. After an error also when the table was never finished. */
+/* Finish the JSON file; nothing is freed elsewhere. After an error also when the table was never
+ * finished. */
 void report_close(struct report *r, const char *error);
 
 /* @value in at most @width characters with as many decimals as fit. @text: width + 1 bytes. */

@@ -18,8 +18,9 @@ static double report_s(uint64_t ns)
 static void report_gap_print(const char *what, const struct trace_gap *g)
 {
     if (g->len_ns) {
-        printf("# r2 %s %.2f ms, rank %d %s %d, channel %d, until %.3f s\n", what, report_ms(g->len_ns), g->rank,
-               g->receiving ? "from" : "to", g->peer, g->channel, report_s(g->end_ns));
+        printf("# r2 %s %.2f ms, rank %d %s %d, channel %d, until %.3f s\n", what,
+               report_ms(g->len_ns), g->rank, g->receiving ? "from" : "to", g->peer, g->channel,
+               report_s(g->end_ns));
     } else {
         printf("# r2 %s less than %.1f ms\n", what, report_ms(TRACE_GAP_MIN_NS));
     }
@@ -39,10 +40,11 @@ static const char *report_rate_text(double rate, char *text, size_t bytes)
 static void report_fault_print(const struct fault_event *e, int i)
 {
     if (!e->fired) {
-        printf("# r2 fault %d at %.3f s not fired: %s\n", i + 1, report_s(e->spec->at_ns), e->spec->what);
-    } else if (e->status != 0) {
-        printf("# r2 fault %d at %.3f s ended with status %d: %s\n", i + 1, report_s(e->fired_ns), e->status,
+        printf("# r2 fault %d at %.3f s not fired: %s\n", i + 1, report_s(e->spec->at_ns),
                e->spec->what);
+    } else if (e->status != 0) {
+        printf("# r2 fault %d at %.3f s ended with status %d: %s\n", i + 1, report_s(e->fired_ns),
+               e->status, e->spec->what);
     } else {
         printf("# r2 fault %d at %.3f s (command took %.1f ms): %s\n", i + 1, report_s(e->fired_ns),
                report_ms(e->took_ns), e->spec->what);
@@ -74,7 +76,8 @@ static void report_stall_print(const struct timeline_fault *f, int i)
         report_gap_print(name, &f->pause);
         return;
     }
-    printf("# r2 stall after fault %d: %.2f ms, by the plugin on rank %d\n", i + 1, report_ms(f->stall_ns), f->switch_rank);
+    printf("# r2 stall after fault %d: %.2f ms, by the plugin on rank %d\n", i + 1,
+           report_ms(f->stall_ns), f->switch_rank);
     snprintf(name, sizeof(name), "pause around fault %d:", i + 1);
     report_gap_print(name, &f->pause);
 }
@@ -84,10 +87,12 @@ static void report_timeline_print(const struct timeline *t)
     for (int i = 0; i < t->nfaults; i++) {
         report_stall_print(&t->faults[i], i);
     }
-    report_gap_print(t->nfaults ? "longest stall before any fault:" : "longest stall:", &t->stall_before);
+    report_gap_print(t->nfaults ? "longest stall before any fault:" : "longest stall:",
+                     &t->stall_before);
     printf("# r2 nothing moved on any rank for at most %.2f ms\n", report_ms(t->stopped.len_ns));
     report_rates_print(t);
-    printf("# r2 failovers seen: %llu on %d ranks\n", (unsigned long long)t->failovers, t->failover_ranks);
+    printf("# r2 failovers seen: %llu on %d ranks\n", (unsigned long long)t->failovers,
+           t->failover_ranks);
     for (size_t i = 0; i < t->n; i++) {
         char rate[32];
         printf("# r2 at %.3f s busbw %s GB/s\n", report_s((i + 1) * t->interval_ns),
@@ -95,7 +100,8 @@ static void report_timeline_print(const struct timeline *t)
     }
 }
 
-static void report_gap_json(struct json *j, const char *key, const struct trace_gap *g, bool of_connection)
+static void report_gap_json(struct json *j, const char *key, const struct trace_gap *g,
+                            bool of_connection)
 {
     json_object_start(j, key);
     json_real_put(j, "ms", report_ms(g->len_ns));
@@ -109,7 +115,8 @@ static void report_gap_json(struct json *j, const char *key, const struct trace_
     json_object_end(j);
 }
 
-static const struct timeline_fault *report_fault_find(const struct timeline *t, const struct fault_event *e)
+static const struct timeline_fault *report_fault_find(const struct timeline *t,
+                                                      const struct fault_event *e)
 {
     for (int i = 0; i < t->nfaults; i++) {
         if (t->faults[i].event.spec == e->spec) {
@@ -207,14 +214,14 @@ static void report_extra_json(struct report *r, const struct report_extra *x)
 void report_extra_print(struct report *r, const struct report_extra *x, bool print)
 {
     if (x->mismatches) {
-        printf("# r2 %llu messages of a wrong size: FAILED; the first %s\n", (unsigned long long)x->mismatches,
-               x->mismatch);
+        printf("# r2 %llu messages of a wrong size: FAILED; the first %s\n",
+               (unsigned long long)x->mismatches, x->mismatch);
     }
     if (print) {
-        printf("# r2 plugin %s (net ABI v%d), %d NICs, %d channels; watched size %zu\n", x->plugin_name, x->plugin_abi, x->devices, x->channels,
-               x->watched_size);
-        printf("# r2 checked %llu operations, %llu elements wrong\n", (unsigned long long)x->checked,
-               (unsigned long long)x->wrong);
+        printf("# r2 plugin %s (net ABI v%d), %d NICs, %d channels; watched size %zu\n",
+               x->plugin_name, x->plugin_abi, x->devices, x->channels, x->watched_size);
+        printf("# r2 checked %llu operations, %llu elements wrong\n",
+               (unsigned long long)x->checked, (unsigned long long)x->wrong);
         for (int i = 0; i < x->nevents; i++) {
             report_fault_print(&x->events[i], i);
         }

@@ -10,10 +10,11 @@
 /* Intervals in which less than this was timed say nothing about the rate. */
 #define TIMELINE_ACTIVE_MIN 0.05
 
-/* Every rank's @bytes of @data, each padded to the longest, as one new array; caller frees. NULL once the run failed.
+/* Every rank's @bytes of @data, each padded to the longest, as one new array; caller frees. NULL
+ * once the run failed.
  */
-static char *timeline_all_get(struct boot *boot, int rank, int nranks, const void *data, uint64_t bytes,
-                              uint64_t *sizes, uint64_t *longest)
+static char *timeline_all_get(struct boot *boot, int rank, int nranks, const void *data,
+                              uint64_t bytes, uint64_t *sizes, uint64_t *longest)
 {
     sizes[rank] = bytes;
     if (boot_allgather(boot, sizes, sizeof(*sizes)) != 0) {
@@ -35,7 +36,8 @@ static char *timeline_all_get(struct boot *boot, int rank, int nranks, const voi
 }
 
 /* Sums of all ranks' numbers per interval, into new memory of @*n; NULL once the run failed. */
-static double *timeline_sum_get(struct boot *boot, int rank, int nranks, const uint64_t *bins, size_t nbins, size_t *n)
+static double *timeline_sum_get(struct boot *boot, int rank, int nranks, const uint64_t *bins,
+                                size_t nbins, size_t *n)
 {
     uint64_t sizes[BOOT_RANKS_MAX], longest;
     char *all = timeline_all_get(boot, rank, nranks, bins, nbins * sizeof(*bins), sizes, &longest);
@@ -55,11 +57,12 @@ static double *timeline_sum_get(struct boot *boot, int rank, int nranks, const u
 }
 
 /* All ranks' pauses in one new list; NULL once the run failed. */
-static struct trace_gap *timeline_gaps_get(struct boot *boot, int rank, int nranks, const struct trace_gaps *own,
-                                           size_t *n)
+static struct trace_gap *timeline_gaps_get(struct boot *boot, int rank, int nranks,
+                                           const struct trace_gaps *own, size_t *n)
 {
     uint64_t sizes[BOOT_RANKS_MAX], longest;
-    char *all = timeline_all_get(boot, rank, nranks, own->list, own->n * sizeof(*own->list), sizes, &longest);
+    char *all = timeline_all_get(boot, rank, nranks, own->list, own->n * sizeof(*own->list), sizes,
+                                 &longest);
     if (!all) {
         return NULL;
     }
@@ -74,8 +77,8 @@ static struct trace_gap *timeline_gaps_get(struct boot *boot, int rank, int nran
     return list;
 }
 
-static void timeline_longest_find(const struct trace_gap *list, size_t n, uint64_t from, uint64_t to,
-                                  struct trace_gap *out)
+static void timeline_longest_find(const struct trace_gap *list, size_t n, uint64_t from,
+                                  uint64_t to, struct trace_gap *out)
 {
     memset(out, 0, sizeof(*out));
     for (size_t i = 0; i < n; i++) {
@@ -96,8 +99,10 @@ static int timeline_edge_compare(const void *x, const void *y)
     return a->at < b->at ? -1 : a->at > b->at ? 1 : a->step - b->step;
 }
 
-/* Pauses of one rank never overlap, so where as many overlap as there are ranks, all of them paused. */
-static void timeline_stopped_find(const struct trace_gap *list, size_t n, int nranks, struct trace_gap *out)
+/* Pauses of one rank never overlap, so where as many overlap as there are ranks, all of them
+ * paused. */
+static void timeline_stopped_find(const struct trace_gap *list, size_t n, int nranks,
+                                  struct trace_gap *out)
 {
     struct timeline_edge *edges = util_mem_alloc(2 * n, sizeof(*edges));
     int open = 0;
@@ -110,7 +115,8 @@ static void timeline_stopped_find(const struct trace_gap *list, size_t n, int nr
     memset(out, 0, sizeof(*out));
     for (size_t i = 0; i < 2 * n; i++) {
         if (open == nranks && edges[i].step < 0 && edges[i].at - since > out->len_ns) {
-            *out = (struct trace_gap){.end_ns = edges[i].at, .len_ns = edges[i].at - since, .rank = -1, .peer = -1};
+            *out = (struct trace_gap){
+                .end_ns = edges[i].at, .len_ns = edges[i].at - since, .rank = -1, .peer = -1};
         }
         open += edges[i].step;
         since = edges[i].at;
@@ -132,9 +138,10 @@ static double timeline_mean_get(const struct timeline *t, uint64_t from, uint64_
     return weight > 0 ? sum / weight : NAN;
 }
 
-/* The pause that the fault begins or falls into: it was there before the fault had settled, and ended after it. */
-static void timeline_pause_find(const struct trace_gap *list, size_t n, const struct fault_event *e, uint64_t next,
-                                struct trace_gap *out)
+/* The pause that the fault begins or falls into: it was there before the fault had settled, and
+ * ended after it. */
+static void timeline_pause_find(const struct trace_gap *list, size_t n, const struct fault_event *e,
+                                uint64_t next, struct trace_gap *out)
 {
     uint64_t latest = e->fired_ns + e->took_ns + TIMELINE_SETTLE_NS;
     latest = latest < next ? latest : next;
@@ -153,7 +160,8 @@ struct timeline_switch {
     int64_t rank;
 };
 
-static void timeline_switches_add(struct timeline_fault *f, const struct timeline_switch *list, size_t n, uint64_t next)
+static void timeline_switches_add(struct timeline_fault *f, const struct timeline_switch *list,
+                                  size_t n, uint64_t next)
 {
     uint64_t latest = f->event.fired_ns + f->event.took_ns + TIMELINE_DETECT_NS;
     bool known = true, any = false;
@@ -177,8 +185,9 @@ static void timeline_switches_add(struct timeline_fault *f, const struct timelin
     }
 }
 
-static void timeline_faults_set(struct timeline *t, const struct fault_agent *agent, const struct trace_gap *gaps,
-                                size_t ngaps, const struct timeline_switch *switches, size_t nswitches)
+static void timeline_faults_set(struct timeline *t, const struct fault_agent *agent,
+                                const struct trace_gap *gaps, size_t ngaps,
+                                const struct timeline_switch *switches, size_t nswitches)
 {
     int n;
     const struct fault_event *events = fault_events_get(agent, &n);
@@ -208,7 +217,8 @@ static void timeline_faults_set(struct timeline *t, const struct fault_agent *ag
 }
 
 /* What all ranks' plugins told of switches, in one new list; NULL once the run failed. */
-static struct timeline_switch *timeline_switches_get(struct boot *boot, int rank, int nranks, uint64_t t0, size_t *n)
+static struct timeline_switch *timeline_switches_get(struct boot *boot, int rank, int nranks,
+                                                     uint64_t t0, size_t *n)
 {
     struct log_switch seen[LOG_SWITCHES_MAX];
     struct timeline_switch own[LOG_SWITCHES_MAX], *list;
@@ -234,7 +244,8 @@ static struct timeline_switch *timeline_switches_get(struct boot *boot, int rank
     return list;
 }
 
-static void timeline_rate_set(struct timeline *t, double *bytes, double *active, int nranks, double bus_bytes)
+static void timeline_rate_set(struct timeline *t, double *bytes, double *active, int nranks,
+                              double bus_bytes)
 {
     double total = 0;
     for (size_t i = 0; i < t->n; i++) {
@@ -250,7 +261,8 @@ static void timeline_rate_set(struct timeline *t, double *bytes, double *active,
     }
 }
 
-static int timeline_failovers_sum(struct timeline *t, struct boot *boot, int rank, int nranks, uint64_t own)
+static int timeline_failovers_sum(struct timeline *t, struct boot *boot, int rank, int nranks,
+                                  uint64_t own)
 {
     uint64_t counts[BOOT_RANKS_MAX] = {0};
     counts[rank] = own;
@@ -264,17 +276,22 @@ static int timeline_failovers_sum(struct timeline *t, struct boot *boot, int ran
     return 0;
 }
 
-int timeline_gather(struct timeline *t, struct boot *boot, int rank, int nranks, const struct trace *trace,
-                    double bus_bytes, uint64_t failovers, const struct fault_agent *agent)
+int timeline_gather(struct timeline *t, struct boot *boot, int rank, int nranks,
+                    const struct trace *trace, double bus_bytes, uint64_t failovers,
+                    const struct fault_agent *agent)
 {
     size_t ngaps = 0, nstops = 0, nactive = 0, nswitches = 0;
     memset(t, 0, sizeof(*t));
     t->interval_ns = trace->interval_ns;
     double *bytes = timeline_sum_get(boot, rank, nranks, trace->bytes, trace->nbins, &t->n);
-    double *active = bytes ? timeline_sum_get(boot, rank, nranks, trace->active, trace->nbins, &nactive) : NULL;
-    struct trace_gap *gaps = active ? timeline_gaps_get(boot, rank, nranks, &trace->conn_gaps, &ngaps) : NULL;
-    struct trace_gap *stops = gaps ? timeline_gaps_get(boot, rank, nranks, &trace->rank_gaps, &nstops) : NULL;
-    struct timeline_switch *switches = stops ? timeline_switches_get(boot, rank, nranks, trace->t0, &nswitches) : NULL;
+    double *active =
+        bytes ? timeline_sum_get(boot, rank, nranks, trace->active, trace->nbins, &nactive) : NULL;
+    struct trace_gap *gaps =
+        active ? timeline_gaps_get(boot, rank, nranks, &trace->conn_gaps, &ngaps) : NULL;
+    struct trace_gap *stops =
+        gaps ? timeline_gaps_get(boot, rank, nranks, &trace->rank_gaps, &nstops) : NULL;
+    struct timeline_switch *switches =
+        stops ? timeline_switches_get(boot, rank, nranks, trace->t0, &nswitches) : NULL;
     int rc = switches ? timeline_failovers_sum(t, boot, rank, nranks, failovers) : -1;
     if (rc == 0 && rank == 0) {
         timeline_rate_set(t, bytes, active, nranks, bus_bytes);

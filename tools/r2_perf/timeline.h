@@ -9,11 +9,13 @@
 #include "tools/r2_perf/trace.h"
 
 /*
- * A pause is a fault's when it had begun this long after the fault was done: messages that were under way may still arrive. The rate, too, gets this long before
- * it counts as "after", and more where a switch takes longer.
+ * A pause is a fault's when it had begun this long after the fault was done: messages that were
+ * under way may still arrive. The rate, too, gets this long before it counts as "after", and more
+ * where a switch takes longer.
  */
 #define TIMELINE_SETTLE_NS 200000000ull
-/* A switch that our plugin tells of is a fault's when it began so soon: nothing takes longer to find out. */
+/* A switch that our plugin tells of is a fault's when it began so soon: nothing takes longer to
+ * find out. */
 #define TIMELINE_DETECT_NS 10000000000ull
 
 /* Who says how long the stall was. */
@@ -48,12 +50,13 @@ struct timeline {
 };
 
 /*
- * Gather the traces of all ranks. @bus_bytes: what the recorded operations are worth as bus bandwidth; @failovers: this
- * rank's count. All ranks call it; only rank 0's @t is filled, with @agent's events. Blocks.
- * 0, or -1 once the run has failed. timeline_free in both cases.
+ * Gather the traces of all ranks. @bus_bytes: what the recorded operations are worth as bus
+ * bandwidth; @failovers: this rank's count. All ranks call it; only rank 0's @t is filled, with
+ * @agent's events. Blocks. 0, or -1 once the run has failed. timeline_free in both cases.
  */
-int timeline_gather(struct timeline *t, struct boot *boot, int rank, int nranks, const struct trace *trace,
-                    double bus_bytes, uint64_t failovers, const struct fault_agent *agent);
+int timeline_gather(struct timeline *t, struct boot *boot, int rank, int nranks,
+                    const struct trace *trace, double bus_bytes, uint64_t failovers,
+                    const struct fault_agent *agent);
 void timeline_free(struct timeline *t);
 
 #endif

@@ -46,7 +46,8 @@ static size_t trace_bin_get(struct trace *s, uint64_t at)
     return bin;
 }
 
-/* When the list is full, the shorter half by threshold makes room: the longest pauses are never lost. */
+/* When the list is full, the shorter half by threshold makes room: the longest pauses are never
+ * lost. */
 static void trace_gaps_thin(struct trace_gaps *g)
 {
     size_t kept = 0;
@@ -76,7 +77,8 @@ static void trace_gap_add(struct trace_gaps *g, const struct trace_gap *gap)
 
 static void trace_rank_note(struct trace *s, uint64_t now)
 {
-    struct trace_gap gap = {.end_ns = now - s->t0, .len_ns = now - s->last_progress, .rank = s->rank, .peer = -1};
+    struct trace_gap gap = {
+        .end_ns = now - s->t0, .len_ns = now - s->last_progress, .rank = s->rank, .peer = -1};
     trace_gap_add(&s->rank_gaps, &gap);
     s->last_progress = now;
 }
@@ -113,7 +115,8 @@ void trace_bytes_add(struct trace *s, uint64_t now, size_t bytes)
     }
 }
 
-void trace_conn_note(struct trace *s, uint64_t since, uint64_t now, int peer, int channel, bool receiving)
+void trace_conn_note(struct trace *s, uint64_t since, uint64_t now, int peer, int channel,
+                     bool receiving)
 {
     if (!s->on || !s->active_since) {
         return; /* the last sends of a stretch drain after it: nobody waits for them */

@@ -1,7 +1,8 @@
 /*
- * What happened over time in one rank: bytes delivered per interval, times in which something that had work made no
- * progress. Recorded by the progress thread while a timed stretch runs; times are ns since trace_clock_start.
- * Thread: the progress thread records; the main thread reads while the progress thread is idle. Nothing blocks.
+ * What happened over time in one rank: bytes delivered per interval, times in which something that
+ * had work made no progress. Recorded by the progress thread while a timed stretch runs; times are
+ * ns since trace_clock_start. Thread: the progress thread records; the main thread reads while the
+ * progress thread is idle. Nothing blocks.
  */
 #ifndef R2_PERF_TRACE_H
 #define R2_PERF_TRACE_H
@@ -13,7 +14,8 @@
 /* Pauses shorter than this are not kept one by one. */
 #define TRACE_GAP_MIN_NS 100000ull
 
-/* One pause: from end_ns - len_ns to end_ns. rank and peer name the connection; peer -1: all of the rank's. */
+/* One pause: from end_ns - len_ns to end_ns. rank and peer name the connection; peer -1: all of the
+ * rank's. */
 struct trace_gap {
     uint64_t end_ns, len_ns;
     int32_t rank, peer, channel;
@@ -30,7 +32,8 @@ struct trace {
     bool on;
     int rank;
     uint64_t t0, interval_ns;
-    uint64_t *bytes, *active; /* per interval: bytes delivered to this rank; ns in which a timed stretch ran */
+    uint64_t *bytes,
+        *active; /* per interval: bytes delivered to this rank; ns in which a timed stretch ran */
     size_t nbins, room;
     uint64_t active_since, last_progress; /* absolute; 0: no stretch is running */
     struct trace_gaps conn_gaps, rank_gaps;
@@ -45,7 +48,9 @@ void trace_stretch_start(struct trace *s, uint64_t now);
 void trace_stretch_stop(struct trace *s, uint64_t now);
 /* @bytes arrived and were taken. */
 void trace_bytes_add(struct trace *s, uint64_t now, size_t bytes);
-/* The rank's end of a connection with  finished a message; it had work without progress since @since. */
-void trace_conn_note(struct trace *s, uint64_t since, uint64_t now, int peer, int channel, bool receiving);
+/* The rank's end of a connection with  finished a message; it had work without progress since
+ * @since. */
+void trace_conn_note(struct trace *s, uint64_t since, uint64_t now, int peer, int channel,
+                     bool receiving);
 
 #endif

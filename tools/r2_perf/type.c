@@ -49,7 +49,8 @@ int type_redop_find(const char *name)
     return strcmp(name, "all") ? -2 : -1;
 }
 
-/* bfloat16 is the upper half of a float; to nearest even. NaN does not occur in this driver's data. */
+/* bfloat16 is the upper half of a float; to nearest even. NaN does not occur in this driver's data.
+ */
 static float type_bf16_load(uint16_t v)
 {
     uint32_t bits = (uint32_t)v << 16;
@@ -65,7 +66,8 @@ static uint16_t type_bf16_store(float f)
     return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-/* IEEE binary16 by shifting the exponent with a multiplication, which also gets subnormals right. */
+/* IEEE binary16 by shifting the exponent with a multiplication, which also gets subnormals right.
+ */
 static float type_half_load(uint16_t v)
 {
     uint32_t bits = ((uint32_t)(v & 0x7fff) << 13);
@@ -104,29 +106,30 @@ static uint16_t type_half_store(float f)
 #define TYPE_MIN(x, y) ((x) < (y) ? (x) : (y))
 
 /* One loop; @T is how elements lie in memory, @C the type that is computed in. */
-#define TYPE_LOOP(name, T, C, LOAD, STORE, OP)                                                                         \
-    static void name(void *dst, const void *a, const void *b, size_t n)                                                \
-    {                                                                                                                  \
-        T *d = dst;                                                                                                    \
-        const T *p = a, *q = b;                                                                                        \
-        for (size_t i = 0; i < n; i++) {                                                                               \
-            C x = (C)LOAD(p[i]), y = (C)LOAD(q[i]);                                                                    \
-            d[i] = (T)STORE((C)OP(x, y));                                                                              \
-        }                                                                                                              \
+#define TYPE_LOOP(name, T, C, LOAD, STORE, OP)                                                     \
+    static void name(void *dst, const void *a, const void *b, size_t n)                            \
+    {                                                                                              \
+        T *d = dst;                                                                                \
+        const T *p = a, *q = b;                                                                    \
+        for (size_t i = 0; i < n; i++) {                                                           \
+            C x = (C)LOAD(p[i]), y = (C)LOAD(q[i]);                                                \
+            d[i] = (T)STORE((C)OP(x, y));                                                          \
+        }                                                                                          \
     }
 
-/* Sums and products of integers are computed unsigned, where wrapping is defined and independent of order. */
-#define TYPE_LOOPS(id, T, C, U, LOAD, STORE)                                                                           \
-    TYPE_LOOP(red_##id##_sum, T, U, LOAD, STORE, TYPE_ADD)                                                             \
-    TYPE_LOOP(red_##id##_prod, T, U, LOAD, STORE, TYPE_MUL)                                                            \
-    TYPE_LOOP(red_##id##_max, T, C, LOAD, STORE, TYPE_MAX)                                                             \
-    TYPE_LOOP(red_##id##_min, T, C, LOAD, STORE, TYPE_MIN)                                                             \
-    static void div_##id(void *data, size_t n, int nranks)                                                             \
-    {                                                                                                                  \
-        T *d = data;                                                                                                   \
-        for (size_t i = 0; i < n; i++) {                                                                               \
-            d[i] = (T)STORE((C)((C)LOAD(d[i]) / (C)nranks));                                                           \
-        }                                                                                                              \
+/* Sums and products of integers are computed unsigned, where wrapping is defined and independent of
+ * order. */
+#define TYPE_LOOPS(id, T, C, U, LOAD, STORE)                                                       \
+    TYPE_LOOP(red_##id##_sum, T, U, LOAD, STORE, TYPE_ADD)                                         \
+    TYPE_LOOP(red_##id##_prod, T, U, LOAD, STORE, TYPE_MUL)                                        \
+    TYPE_LOOP(red_##id##_max, T, C, LOAD, STORE, TYPE_MAX)                                         \
+    TYPE_LOOP(red_##id##_min, T, C, LOAD, STORE, TYPE_MIN)                                         \
+    static void div_##id(void *data, size_t n, int nranks)                                         \
+    {                                                                                              \
+        T *d = data;                                                                               \
+        for (size_t i = 0; i < n; i++) {                                                           \
+            d[i] = (T)STORE((C)((C)LOAD(d[i]) / (C)nranks));                                       \
+        }                                                                                          \
     }
 
 TYPE_LOOPS(int8, int8_t, int8_t, uint8_t, TYPE_SAME, TYPE_SAME)
@@ -158,7 +161,8 @@ static const type_divide_t divide_table[TYPE_COUNT] = {
 };
 /* clang-format on */
 
-void type_vec_reduce(enum type_id type, enum type_redop op, void *dst, const void *a, const void *b, size_t n)
+void type_vec_reduce(enum type_id type, enum type_redop op, void *dst, const void *a, const void *b,
+                     size_t n)
 {
     reduce_table[type][op](dst, a, b, n);
 }
@@ -200,7 +204,8 @@ static double type_float_value(enum type_id type, enum type_redop op, uint64_t h
 
 void type_value_make(enum type_id type, enum type_redop op, uint64_t hash, int nranks, void *dst)
 {
-    uint64_t whole = op == REDOP_PROD ? hash | 1 : hash; /* even factors would soon leave nothing but zeros */
+    uint64_t whole =
+        op == REDOP_PROD ? hash | 1 : hash; /* even factors would soon leave nothing but zeros */
     double real;
     float f;
     uint16_t h;

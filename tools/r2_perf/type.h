@@ -34,13 +34,17 @@ int type_redop_find(const char *name);
 size_t type_id_size(enum type_id type);
 
 /* dst[i] = a[i] op b[i]; dst may be a or b. AVG adds here and divides in type_vec_finish(). */
-void type_vec_reduce(enum type_id type, enum type_redop op, void *dst, const void *a, const void *b, size_t n);
-/* What the last reduction of an operation owes over @nranks inputs: the division of AVG, else nothing. */
+void type_vec_reduce(enum type_id type, enum type_redop op, void *dst, const void *a, const void *b,
+                     size_t n);
+/* What the last reduction of an operation owes over @nranks inputs: the division of AVG, else
+ * nothing. */
 void type_vec_finish(enum type_id type, enum type_redop op, void *data, size_t n, int nranks);
 
 /*
- * The input value number @hash (any 64-bit value) written to @dst, drawn from a set for which every order of reducing
- * @nranks such values gives the same bits: integers small enough for the mantissa, powers of two for products.
+ * The input value number @hash (any 64-bit value) written to @dst, drawn from a set for which every
+ * order of reducing
+ * @nranks such values gives the same bits: integers small enough for the mantissa, powers of two
+ * for products.
  */
 void type_value_make(enum type_id type, enum type_redop op, uint64_t hash, int nranks, void *dst);
 

@@ -1,6 +1,6 @@
 /*
- * Small things every part of the driver needs: exit codes, the clock, allocation, parsing of numbers with units.
- * All functions here may be called from any thread and none blocks.
+ * Small things every part of the driver needs: exit codes, the clock, allocation, parsing of
+ * numbers with units. All functions here may be called from any thread and none blocks.
  */
 #ifndef R2_PERF_UTIL_H
 #define R2_PERF_UTIL_H
@@ -56,7 +56,8 @@ static inline uint64_t util_hash64(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Zeroed memory of @n x @size bytes; ends the process with PERF_INTERNAL when there is none. Caller frees. */
+/* Zeroed memory of @n x @size bytes; ends the process with PERF_INTERNAL when there is none. Caller
+ * frees. */
 void *util_mem_alloc(size_t n, size_t size);
 /* @p resized to @n x @size bytes, new bytes undefined; ends the process as above. Caller frees. */
 void *util_mem_resize(void *p, size_t n, size_t size);
@@ -65,9 +66,11 @@ char *util_str_copy(const char *s);
 /* printf into new memory; caller frees. */
 char *util_str_format(const char *fmt, ...) __attribute__((format(printf, 1, 2), nonnull(1)));
 
-/* "8", "64K", "1.5M", "2g" (binary units) to bytes. False when it is not such a number or does not fit. */
+/* "8", "64K", "1.5M", "2g" (binary units) to bytes. False when it is not such a number or does not
+ * fit. */
 bool util_size_parse(const char *text, size_t *bytes);
-/* "250ms", "2s", "1.5s", "3m", "10us"; a bare number is seconds. False when it is not such a time. */
+/* "250ms", "2s", "1.5s", "3m", "10us"; a bare number is seconds. False when it is not such a time.
+ */
 bool util_time_parse(const char *text, uint64_t *ns);
 /* A whole decimal number in [@lo, @hi]. */
 bool util_int_parse(const char *text, long lo, long hi, long *value);

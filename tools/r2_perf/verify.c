@@ -42,7 +42,8 @@ static char *verify_table_get(struct verify *v, int rank)
     return v->input + (size_t)rank * VERIFY_TABLE_BYTES;
 }
 
-/* Tables for operation @c; small operations need, and get, only as many entries as they have elements. */
+/* Tables for operation @c; small operations need, and get, only as many entries as they have
+ * elements. */
 static void verify_tables_make(struct verify *v, const struct verify_case *c)
 {
     const struct algo_info *info = algo_info_get(c->op);
@@ -56,7 +57,8 @@ static void verify_tables_make(struct verify *v, const struct verify_case *c)
         char *table = verify_table_get(v, r);
         uint64_t key = util_hash64(c->serial * 1024 + (uint64_t)r);
         for (size_t i = 0; i < need; i++) {
-            type_value_make(c->type, redop, util_hash64(key + i), info->reduces ? v->nranks : 1, table + i * ts);
+            type_value_make(c->type, redop, util_hash64(key + i), info->reduces ? v->nranks : 1,
+                            table + i * ts);
         }
     }
     if (info->reduces) {
@@ -127,7 +129,8 @@ static uint64_t verify_block_untouched(char *data, const char *want, size_t n, s
     return wrong;
 }
 
-static uint64_t verify_part_apply(char *data, const struct verify_part *p, size_t ts, verify_block_t block)
+static uint64_t verify_part_apply(char *data, const struct verify_part *p, size_t ts,
+                                  verify_block_t block)
 {
     uint64_t wrong = 0;
     size_t at = p->first % VERIFY_PERIOD;
@@ -141,7 +144,8 @@ static uint64_t verify_part_apply(char *data, const struct verify_part *p, size_
 }
 
 /* The @i-th stretch of the expected result; false after the last. */
-static bool verify_expected_get(struct verify *v, const struct verify_case *c, int i, struct verify_part *out)
+static bool verify_expected_get(struct verify *v, const struct verify_case *c, int i,
+                                struct verify_part *out)
 {
     size_t n = c->counts.recv, base = c->counts.param, rank = (size_t)c->rank;
     switch (c->op) {
@@ -164,17 +168,20 @@ static bool verify_expected_get(struct verify *v, const struct verify_case *c, i
         *out = (struct verify_part){verify_table_get(v, c->root), 0, n};
         return i < 1;
     case ALGO_SENDRECV:
-        *out = (struct verify_part){verify_table_get(v, (c->rank + c->nranks - 1) % c->nranks), 0, n};
+        *out =
+            (struct verify_part){verify_table_get(v, (c->rank + c->nranks - 1) % c->nranks), 0, n};
         return i < 1;
     case ALGO_ALL_GATHER:
     case ALGO_ALLTOALL:
     default:
-        *out = (struct verify_part){verify_table_get(v, i % c->nranks), c->op == ALGO_ALLTOALL ? rank * base : 0, base};
+        *out = (struct verify_part){verify_table_get(v, i % c->nranks),
+                                    c->op == ALGO_ALLTOALL ? rank * base : 0, base};
         return i < c->nranks;
     }
 }
 
-static uint64_t verify_expected_apply(struct verify *v, const struct verify_case *c, char *recv, verify_block_t block)
+static uint64_t verify_expected_apply(struct verify *v, const struct verify_case *c, char *recv,
+                                      verify_block_t block)
 {
     size_t ts = type_id_size(c->type);
     uint64_t wrong = 0;
@@ -204,5 +211,6 @@ uint64_t verify_data_check(struct verify *v, const struct verify_case *c, const 
     }
     verify_tables_make(v, c);
     bool bystander = (c->op == ALGO_REDUCE || c->op == ALGO_GATHER) && c->rank != c->root;
-    return verify_expected_apply(v, c, (char *)recv, bystander ? verify_block_untouched : verify_block_compare);
+    return verify_expected_apply(v, c, (char *)recv,
+                                 bystander ? verify_block_untouched : verify_block_compare);
 }

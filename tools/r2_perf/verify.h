@@ -1,11 +1,12 @@
 /*
- * Input data and the check of results. Every value depends on the rank, the index and the operation's serial number, so
- * old data of an earlier operation does not pass. Before an operation the receive buffer holds the complement of what
- * is expected: an element that nobody wrote is always found.
+ * Input data and the check of results. Every value depends on the rank, the index and the
+ * operation's serial number, so old data of an earlier operation does not pass. Before an operation
+ * the receive buffer holds the complement of what is expected: an element that nobody wrote is
+ * always found.
  *
- * Values repeat after VERIFY_PERIOD elements, a prime, so that data moved by any usual chunk or slice does not fit; the
- * check of one operation is then a run of memcmp over a table.
- * Thread: one at a time per struct; nothing blocks.
+ * Values repeat after VERIFY_PERIOD elements, a prime, so that data moved by any usual chunk or
+ * slice does not fit; the check of one operation is then a run of memcmp over a table. Thread: one
+ * at a time per struct; nothing blocks.
  */
 #ifndef R2_PERF_VERIFY_H
 #define R2_PERF_VERIFY_H

@@ -9,7 +9,8 @@
 
 #include "tools/r2_perf/util.h"
 
-/* After a failure the main thread gets this long to leave the plugin, close its connections and report. */
+/* After a failure the main thread gets this long to leave the plugin, close its connections and
+ * report. */
 #define WATCH_GRACE_NS (4 * UTIL_NS_PER_S)
 #define WATCH_TICK_NS  (UTIL_NS_PER_S / 5)
 
@@ -52,8 +53,8 @@ static void watch_process_end(void)
     if (watch_state.prints) {
         watch_error_print(board);
     }
-    fprintf(stderr, "%s: rank %d is stuck in the plugin after the failure; leaving it\n", program_invocation_short_name,
-            watch_state.rank);
+    fprintf(stderr, "%s: rank %d is stuck in the plugin after the failure; leaving it\n",
+            program_invocation_short_name, watch_state.rank);
     _exit(board->code);
 }
 

@@ -40,8 +40,8 @@ static int wire_fail(struct wire *w, const char *what, int rc)
 {
     char text[1400], warning[900];
     log_warning_get(warning, sizeof(warning));
-    snprintf(text, sizeof(text), "%s on rank %d: %d (%s)%s%s", what, w->setup.rank, rc, plugin_result_name(rc),
-             warning[0] ? ": " : "", warning);
+    snprintf(text, sizeof(text), "%s on rank %d: %d (%s)%s%s", what, w->setup.rank, rc,
+             plugin_result_name(rc), warning[0] ? ": " : "", warning);
     boot_fail(w->setup.boot, PERF_NET, text);
     return -1;
 }
@@ -94,14 +94,17 @@ static int wire_file_of(int pid, int fd)
     return open(path, O_RDWR | O_CLOEXEC);
 }
 
-/* One machine: a barrier in shared memory. Whether it works for all is agreed, so that all use the same one. */
+/* One machine: a barrier in shared memory. Whether it works for all is agreed, so that all use the
+ * same one. */
 static int wire_barrier_open(struct wire *w)
 {
     struct wire_memory *m = w->memory;
     int rank = w->setup.rank, n = w->setup.nranks;
     char works[BOOT_RANKS_MAX] = {0};
-    int fd = rank == 0 ? dup(m->ids[0].barrier_fd) : wire_file_of(m->ids[0].pid, m->ids[0].barrier_fd);
-    void *page = fd >= 0 && m->ids[rank].machine == m->ids[0].machine ? wire_map(w, fd, 0, 4096) : NULL;
+    int fd =
+        rank == 0 ? dup(m->ids[0].barrier_fd) : wire_file_of(m->ids[0].pid, m->ids[0].barrier_fd);
+    void *page =
+        fd >= 0 && m->ids[rank].machine == m->ids[0].machine ? wire_map(w, fd, 0, 4096) : NULL;
     if (fd >= 0) {
         close(fd);
     }
@@ -127,8 +130,10 @@ static int wire_ids_exchange(struct wire *w)
     if (rank == 0 && (fd < 0 || ftruncate(fd, 4096) != 0)) {
         return wire_fail_system(w, "memory for the barrier");
     }
-    m->ids[rank] = (struct wire_id){
-        .machine = wire_machine_id(), .host = w->setup.host, .pid = (int32_t)getpid(), .barrier_fd = fd};
+    m->ids[rank] = (struct wire_id){.machine = wire_machine_id(),
+                                    .host = w->setup.host,
+                                    .pid = (int32_t)getpid(),
+                                    .barrier_fd = fd};
     int rc = boot_allgather(w->setup.boot, m->ids, sizeof(m->ids[0]));
     rc = rc == 0 ? wire_barrier_open(w) : rc;
     if (fd >= 0) {
@@ -143,7 +148,8 @@ static bool wire_ranks_share(const struct wire *w, int a, int b)
     return !w->setup.intra_net && x->machine == y->machine && x->host == y->host;
 }
 
-/* Does @src send to @dst in this operation? With a root in one that has one: -r lets each be it in turn. */
+/* Does @src send to @dst in this operation? With a root in one that has one: -r lets each be it in
+ * turn. */
 static bool wire_link(const struct wire *w, int src, int dst)
 {
     const struct algo_info *info = algo_info_get(w->setup.op);
@@ -175,8 +181,8 @@ static void wire_conns_plan(struct wire *w)
     const struct algo_info *info = algo_info_get(w->setup.op);
     int n = w->setup.nranks, rank = w->setup.rank;
     w->nslots = CONN_STEPS / info->slice_steps;
-    w->slot_bytes =
-        info->pairwise ? w->setup.pair_bytes : w->setup.buffer_bytes / CONN_STEPS * (size_t)info->slice_steps;
+    w->slot_bytes = info->pairwise ? w->setup.pair_bytes
+                                   : w->setup.buffer_bytes / CONN_STEPS * (size_t)info->slice_steps;
     w->conns = util_mem_alloc((size_t)(2 * n * w->setup.channels), sizeof(*w->conns));
     for (int c = 0; c < w->setup.channels; c++) {
         for (int peer = 0; peer < n; peer++) {
@@ -226,23 +232,27 @@ static int wire_conn_offer(struct wire *w, struct conn *c, struct wire_offer *of
 static int wire_conn_attach(struct wire *w, struct conn *c, const struct wire_offer *offer)
 {
     int fd = wire_file_of(offer->pid, offer->fd);
-    void *p = fd >= 0 ? wire_map(w, fd, offer->offset, conn_memory_size(w->nslots, w->slot_bytes)) : NULL;
+    void *p =
+        fd >= 0 ? wire_map(w, fd, offer->offset, conn_memory_size(w->nslots, w->slot_bytes)) : NULL;
     int saved = errno;
     if (fd >= 0) {
         close(fd);
     }
     errno = saved;
     if (!p) {
-        return wire_fail_system(w, "memory of another rank of this host cannot be mapped (try --intra net)");
+        return wire_fail_system(
+            w, "memory of another rank of this host cannot be mapped (try --intra net)");
     }
     conn_memory_use(c, p, w->nslots, w->slot_bytes);
     return 0;
 }
 
-static struct wire_offer *wire_offer_at(struct wire *w, struct wire_offer *all, int receiver, int channel, int sender)
+static struct wire_offer *wire_offer_at(struct wire *w, struct wire_offer *all, int receiver,
+                                        int channel, int sender)
 {
     int n = w->setup.nranks;
-    return &all[((size_t)receiver * (size_t)w->setup.channels + (size_t)channel) * (size_t)n + (size_t)sender];
+    return &all[((size_t)receiver * (size_t)w->setup.channels + (size_t)channel) * (size_t)n +
+                (size_t)sender];
 }
 
 static int wire_offers_exchange(struct wire *w)
@@ -273,7 +283,8 @@ static int wire_offers_exchange(struct wire *w)
     return rc;
 }
 
-/* One call of connect or accept; neither blocks. 1 when the connection has come about, 0 not yet, -1 failed. */
+/* One call of connect or accept; neither blocks. 1 when the connection has come about, 0 not yet,
+ * -1 failed. */
 static int wire_conn_try(struct wire *w, struct conn *c)
 {
     struct abi_device_handle *device = NULL;
@@ -336,7 +347,8 @@ static int wire_conns_register(struct wire *w)
             return wire_fail_system(w, "buffer memory");
         }
         conn_memory_use(c, p, w->nslots, w->slot_bytes);
-        int rc = c->net->reg_mr(c->comm, c->data, (size_t)c->nslots * c->slot_bytes, ABI_PTR_HOST, &c->mhandle);
+        int rc = c->net->reg_mr(c->comm, c->data, (size_t)c->nslots * c->slot_bytes, ABI_PTR_HOST,
+                                &c->mhandle);
         if (rc) {
             return wire_fail(w, "regMr", rc);
         }

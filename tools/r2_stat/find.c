@@ -45,7 +45,8 @@ static int conn_compare(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-static void take_one(struct stat_found *f, const char *dir, const char *name, uid_t uid, uint64_t unique)
+static void take_one(struct stat_found *f, const char *dir, const char *name, uid_t uid,
+                     uint64_t unique)
 {
     struct stat_proc *p = calloc(1, sizeof(*p));
     char path[1024], why[700] = "out of memory";
@@ -76,7 +77,8 @@ static int compare(const void *a, const void *b)
     if (x->uid != y->uid) {
         return x->uid < y->uid ? -1 : 1;
     }
-    if ((d = strcmp(x->v.who.scheduler, y->v.who.scheduler)) != 0 || (d = strcmp(x->v.who.job, y->v.who.job)) != 0) {
+    if ((d = strcmp(x->v.who.scheduler, y->v.who.scheduler)) != 0 ||
+        (d = strcmp(x->v.who.job, y->v.who.job)) != 0) {
         return d;
     }
     if (x->v.who.job[0] == '\0' && (d = strcmp(x->v.who.command, y->v.who.command)) != 0) {
@@ -124,7 +126,8 @@ bool stat_same_job(const struct stat_proc *a, const struct stat_proc *b)
 {
     const struct r2_stat_who *x = &a->v.who, *y = &b->v.who;
 
-    if (a->uid != b->uid || strcmp(x->scheduler, y->scheduler) != 0 || strcmp(x->job, y->job) != 0) {
+    if (a->uid != b->uid || strcmp(x->scheduler, y->scheduler) != 0 ||
+        strcmp(x->job, y->job) != 0) {
         return false;
     }
     return x->job[0] != '\0' || strcmp(x->command, y->command) == 0;
@@ -150,7 +153,8 @@ bool stat_is_verdict(const char *why)
     return strncmp(why, "R2-", 3) == 0;
 }
 
-/* The verdict is about what happened at @at: the two are noted one after the other, the verdict's time being the fault's. */
+/* The verdict is about what happened at @at: the two are noted one after the other, the verdict's
+ * time being the fault's. */
 static bool verdict_of(const struct r2_stat_nic *n, uint64_t at)
 {
     return n->blamed[0] && n->blamed_at + SAME_NS >= at;
@@ -179,7 +183,10 @@ const char *stat_nic_word(const struct r2_stat_nic *n, const char **why, uint64_
 /* How bad it is, for people. */
 static int badness(const struct r2_stat_nic *n)
 {
-    return n->state != R2_STAT_NIC_UP ? 4 + n->state : n->moved ? (n->theirs ? 2 : 3) : n->drained ? 1 : 0;
+    return n->state != R2_STAT_NIC_UP ? 4 + n->state
+           : n->moved                 ? (n->theirs ? 2 : 3)
+           : n->drained               ? 1
+                                      : 0;
 }
 
 static void nic_add(struct stat_nic *to, const struct r2_stat_nic *n)

@@ -53,7 +53,8 @@ static void gid_put(struct json *j, const uint8_t gid[16])
     int n = 0;
 
     for (int i = 0; i < 16; i++) {
-        n += snprintf(text + n, sizeof(text) - (size_t)n, "%s%02x", i && i % 2 == 0 ? ":" : "", gid[i]);
+        n += snprintf(text + n, sizeof(text) - (size_t)n, "%s%02x", i && i % 2 == 0 ? ":" : "",
+                      gid[i]);
     }
     json_text_put(j, "gid", text);
 }

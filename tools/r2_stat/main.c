@@ -23,21 +23,25 @@ static const char usage[] =
     "Root sees the jobs of all users, others their own. Exit: 0; with --check 1 a problem, 2 nothing is known; 2 wrong "
     "use.\n";
 
-enum { OPT_WATCH = 1, OPT_FOLLOW, OPT_JSON, OPT_PROM, OPT_CHECK, OPT_LOADED, OPT_DIR, OPT_VERSION, OPT_HELP };
+enum {
+    OPT_WATCH = 1,
+    OPT_FOLLOW,
+    OPT_JSON,
+    OPT_PROM,
+    OPT_CHECK,
+    OPT_LOADED,
+    OPT_DIR,
+    OPT_VERSION,
+    OPT_HELP
+};
 
 static const struct option options[] = {
-    {"connections", no_argument, NULL, 'c'},
-    {"history", no_argument, NULL, 'H'},
-    {"watch", optional_argument, NULL, OPT_WATCH},
-    {"follow", no_argument, NULL, OPT_FOLLOW},
-    {"json", no_argument, NULL, OPT_JSON},
-    {"prom", optional_argument, NULL, OPT_PROM},
-    {"check", no_argument, NULL, OPT_CHECK},
-    {"assert-loaded", no_argument, NULL, OPT_LOADED},
-    {"run-dir", required_argument, NULL, OPT_DIR},
-    {"version", no_argument, NULL, OPT_VERSION},
-    {"help", no_argument, NULL, OPT_HELP},
-    {NULL, 0, NULL, 0},
+    {"connections", no_argument, NULL, 'c'},       {"history", no_argument, NULL, 'H'},
+    {"watch", optional_argument, NULL, OPT_WATCH}, {"follow", no_argument, NULL, OPT_FOLLOW},
+    {"json", no_argument, NULL, OPT_JSON},         {"prom", optional_argument, NULL, OPT_PROM},
+    {"check", no_argument, NULL, OPT_CHECK},       {"assert-loaded", no_argument, NULL, OPT_LOADED},
+    {"run-dir", required_argument, NULL, OPT_DIR}, {"version", no_argument, NULL, OPT_VERSION},
+    {"help", no_argument, NULL, OPT_HELP},         {NULL, 0, NULL, 0},
 };
 
 struct args {
@@ -68,7 +72,8 @@ static int run(const struct args *a)
 
     if (f == NULL || stat_dirs_find(f, a->dir) != 0) {
         free(f);
-        return a->check ? 2 : 1; /* a collector's file that is not written any more grows old: r2_collector_timestamp_seconds */
+        return a->check ? 2 : 1; /* a collector's file that is not written any more grows old:
+                                    r2_collector_timestamp_seconds */
     }
     if (a->watch > 0) {
         rc = stat_watch(f, a->watch, a->conns, a->history);
@@ -96,7 +101,8 @@ static int run(const struct args *a)
 /* getopt_long takes an optional argument only behind '='; NULL: there is none. */
 static char *word_behind(int argc, char **argv)
 {
-    return optind < argc && (argv[optind][0] != '-' || argv[optind][1] == '\0') ? argv[optind++] : NULL;
+    return optind < argc && (argv[optind][0] != '-' || argv[optind][1] == '\0') ? argv[optind++]
+                                                                                : NULL;
 }
 
 /* 0; else the exit status, or -1: done. */
@@ -155,7 +161,9 @@ static int args_read(struct args *a, int argc, char **argv)
     if ((a->watch > 0) + a->follow + a->check + a->loaded + (a->prom != NULL) > 1) {
         return misuse("--watch, --follow, --check, --prom and --assert-loaded exclude each other");
     }
-    return a->json && (a->watch > 0 || a->check || a->loaded || a->prom) ? misuse("--json goes alone or with --follow") : 0;
+    return a->json && (a->watch > 0 || a->check || a->loaded || a->prom)
+               ? misuse("--json goes alone or with --follow")
+               : 0;
 }
 
 int main(int argc, char **argv)

@@ -1,5 +1,5 @@
-/* Prometheus' text exposition format, as node_exporter's textfile collector takes it: no timestamps, HELP and TYPE once
- * before the samples of a metric. */
+/* Prometheus' text exposition format, as node_exporter's textfile collector takes it: no
+ * timestamps, HELP and TYPE once before the samples of a metric. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -53,7 +53,8 @@ static void of_nic(const struct out *o, const char *name, const char *device, un
     label(o, ",", "port", text);
 }
 
-static void one(const struct out *o, const char *name, const char *type, const char *help, uint64_t value)
+static void one(const struct out *o, const char *name, const char *type, const char *help,
+                uint64_t value)
 {
     head(o, name, type, help);
     fprintf(o->f, "%s %" PRIu64 "\n", name, value);
@@ -72,19 +73,23 @@ static void host_counters(const struct out *o)
         const char *name, *help;
     } row[PROM_SUMS] = {
         [PROM_FAULTS] = {"r2_faults_total", "NIC failures that ended lives of paths."},
-        [PROM_SWITCHES] = {"r2_switches_total", "NIC failures after which traffic goes on elsewhere."},
+        [PROM_SWITCHES] = {"r2_switches_total",
+                           "NIC failures after which traffic goes on elsewhere."},
         [PROM_FAILBACKS] = {"r2_failbacks_total", "Returns of NICs to use."},
         [PROM_DRAINS] = {"r2_drains_total", "Drains that began or ended."},
         [PROM_GIVEUPS] = {"r2_giveups_total", "Times that connections ended with an error."},
         [PROM_VERDICTS] = {"r2_verdicts_total", "Verdicts on which component broke."},
-        [PROM_REPLAYED] = {"r2_replayed_bytes_total", "Bytes that were posted again after failures."},
+        [PROM_REPLAYED] = {"r2_replayed_bytes_total",
+                           "Bytes that were posted again after failures."},
         [PROM_DROPPED] = {"r2_events_dropped_total", "Events that could not be written."},
-        [PROM_STRANGERS] = {"r2_oob_strangers_total", "Times that somebody was not let into the out-of-band channel."},
+        [PROM_STRANGERS] = {"r2_oob_strangers_total",
+                            "Times that somebody was not let into the out-of-band channel."},
         [PROM_BAD_FRAMES] = {"r2_oob_bad_frames_total",
                              "Replayed, truncated or changed frames of the out-of-band channel."},
         [PROM_BAD_MESSAGES] = {"r2_oob_bad_messages_total", "Malformed messages of peers."},
         [PROM_STALLS] = {"r2_stalls_total", "Times that NICs stood still without a fault."},
-        [PROM_KEPT] = {"r2_registrations_kept_total", "Registrations that a driver did not let go of."},
+        [PROM_KEPT] = {"r2_registrations_kept_total",
+                       "Registrations that a driver did not let go of."},
     };
 
     for (int s = 0; s < PROM_SUMS; s++) {
@@ -109,16 +114,19 @@ static void host_gauges(const struct out *o)
     label(o, "{", "version", R2_VERSION);
     label(o, ",", "revision", R2_GIT);
     fputs("} 1\n", o->f);
-    one(o, "r2_processes", "gauge", "Processes of this host that use the plugin.", (uint64_t)o->found->procs);
+    one(o, "r2_processes", "gauge", "Processes of this host that use the plugin.",
+        (uint64_t)o->found->procs);
     if (all) {
-        head(o, "r2_capacity_ratio", "gauge", "NICs that carry, or could, of those that the processes have.");
+        head(o, "r2_capacity_ratio", "gauge",
+             "NICs that carry, or could, of those that the processes have.");
         fprintf(o->f, "r2_capacity_ratio %.6f\n", (double)up / (double)all);
         head(o, "r2_longest_stall_seconds", "gauge",
              "Longest stall of a connection at a failure, of the processes that live.");
         fputs("r2_longest_stall_seconds ", o->f);
         seconds(o, stall);
     }
-    one(o, "r2_collector_success", "gauge", "1: all statistics files could be read.", o->found->unread == 0);
+    one(o, "r2_collector_success", "gauge", "1: all statistics files could be read.",
+        o->found->unread == 0);
     clock_gettime(CLOCK_REALTIME, &ts);
     head(o, "r2_collector_timestamp_seconds", "gauge", "When this was written.");
     fputs("r2_collector_timestamp_seconds ", o->f);
@@ -132,12 +140,15 @@ static void nic_counters(const struct out *o)
     static const struct {
         const char *name, *help;
     } row[PROM_NIC_SUMS] = {
-        [PROM_SENT] = {"r2_nic_sent_bytes_total", "Bytes of messages sent, without headers and control writes."},
+        [PROM_SENT] = {"r2_nic_sent_bytes_total",
+                       "Bytes of messages sent, without headers and control writes."},
         [PROM_RECEIVED] = {"r2_nic_received_bytes_total",
                            "Bytes of messages received, without headers and control writes."},
-        [PROM_WORK] = {"r2_nic_work_requests_total", "Work requests posted for messages and control."},
+        [PROM_WORK] = {"r2_nic_work_requests_total",
+                       "Work requests posted for messages and control."},
         [PROM_LOST] = {"r2_nic_lives_lost_total", "Lives of paths that failed."},
-        [PROM_NIC_STALLS] = {"r2_nic_stalls_total", "Connections that stood still without a fault."},
+        [PROM_NIC_STALLS] = {"r2_nic_stalls_total",
+                             "Connections that stood still without a fault."},
     };
 
     for (int s = 0; s < PROM_NIC_SUMS && o->total.nics > 0; s++) {
@@ -149,12 +160,13 @@ static void nic_counters(const struct out *o)
     }
 }
 
-/* The same device as somebody else's: containers may give other names to one NIC, and one name to two. One of them is
- * shown. */
+/* The same device as somebody else's: containers may give other names to one NIC, and one name to
+ * two. One of them is shown. */
 static int shown_before(const struct out *o, int i)
 {
     for (int k = 0; k < i; k++) {
-        if (o->nic[k].n.port == o->nic[i].n.port && strcmp(o->nic[k].n.device, o->nic[i].n.device) == 0) {
+        if (o->nic[k].n.port == o->nic[i].n.port &&
+            strcmp(o->nic[k].n.device, o->nic[i].n.device) == 0) {
             return 1;
         }
     }
@@ -183,11 +195,13 @@ static void nic_info(const struct out *o)
 
 static void nic_states(const struct out *o)
 {
-    static const char *const states[] = {"up", "partly", "avoided", "drained", "down", "fatal", "gone"};
+    static const char *const states[] = {"up",   "partly", "avoided", "drained",
+                                         "down", "fatal",  "gone"};
     const char *why;
     uint64_t since;
 
-    head(o, "r2_nic_state", "gauge", "1 for the state that the NIC is in, as the process that sees it worst says.");
+    head(o, "r2_nic_state", "gauge",
+         "1 for the state that the NIC is in, as the process that sees it worst says.");
     for (int i = 0; i < o->nics; i++) {
         const struct r2_stat_nic *n = &o->nic[i].n;
         const char *word = stat_nic_word(n, &why, &since);
@@ -202,7 +216,8 @@ static void nic_states(const struct out *o)
     for (int i = 0; i < o->nics; i++) {
         stat_nic_word(&o->nic[i].n, &why, &since);
         if (!shown_before(o, i)) {
-            of_nic(o, "r2_nic_state_change_timestamp_seconds", o->nic[i].n.device, o->nic[i].n.port);
+            of_nic(o, "r2_nic_state_change_timestamp_seconds", o->nic[i].n.device,
+                   o->nic[i].n.port);
             fputs("} ", o->f);
             seconds(o, since);
         }
@@ -213,10 +228,11 @@ static void nic_connections(const struct out *o)
 {
     static const char *const name[] = {"r2_nic_connections", "r2_nic_connections_moved",
                                        "r2_nic_connections_without_backup", "r2_nic_fault_at_peer"};
-    static const char *const help[] = {"Connections with a usable path over the NIC.",
-                                       "Connections whose path over the NIC is gone.",
-                                       "Connections for which it is the only NIC left.",
-                                       "1: every connection that moved away did so for a fault at the peer's end."};
+    static const char *const help[] = {
+        "Connections with a usable path over the NIC.",
+        "Connections whose path over the NIC is gone.",
+        "Connections for which it is the only NIC left.",
+        "1: every connection that moved away did so for a fault at the peer's end."};
 
     for (int m = 0; m < 4; m++) {
         head(o, name[m], "gauge", help[m]);
@@ -225,7 +241,11 @@ static void nic_connections(const struct out *o)
 
             if (!shown_before(o, i)) {
                 of_nic(o, name[m], n->device, n->port);
-                fprintf(o->f, "} %u\n", m == 0 ? n->over : m == 1 ? n->moved : m == 2 ? n->last : n->theirs != 0);
+                fprintf(o->f, "} %u\n",
+                        m == 0   ? n->over
+                        : m == 1 ? n->moved
+                        : m == 2 ? n->last
+                                 : n->theirs != 0);
             }
         }
     }
@@ -251,8 +271,8 @@ static void everything(FILE *f, const struct stat_found *found, const struct pro
     }
 }
 
-static int to_file(const struct stat_found *found, struct prom_book *now, struct prom_book *old, const char *file,
-                   char *why, size_t why_len)
+static int to_file(const struct stat_found *found, struct prom_book *now, struct prom_book *old,
+                   const char *file, char *why, size_t why_len)
 {
     char book[4096], *text = NULL;
     size_t len = 0;

@@ -1,4 +1,5 @@
-/* r2_stat --prom: counters that do not go backwards when a process ends. One thread; blocks on the local file system.
+/* r2_stat --prom: counters that do not go backwards when a process ends. One thread; blocks on the
+ * local file system.
  */
 #ifndef R2_STAT_PROM_H
 #define R2_STAT_PROM_H
@@ -21,7 +22,14 @@ enum prom_sum {
     PROM_KEPT,
     PROM_SUMS
 };
-enum prom_nic_sum { PROM_SENT, PROM_RECEIVED, PROM_WORK, PROM_LOST, PROM_NIC_STALLS, PROM_NIC_SUMS };
+enum prom_nic_sum {
+    PROM_SENT,
+    PROM_RECEIVED,
+    PROM_WORK,
+    PROM_LOST,
+    PROM_NIC_STALLS,
+    PROM_NIC_SUMS
+};
 
 struct prom_nic {
     char device[24];
@@ -50,17 +58,19 @@ void prom_count_add(struct prom_count *to, const struct prom_count *from);
 void prom_count_take(struct prom_count *out, const struct stat_proc *p);
 
 /*
- * The book after this look: @now are the processes that live, with what they count; who is in @old and not there any
- * more has ended, or, where some files could not be read (@unread), may have: then it stays as it was.
+ * The book after this look: @now are the processes that live, with what they count; who is in @old
+ * and not there any more has ended, or, where some files could not be read (@unread), may have:
+ * then it stays as it was.
  */
 void prom_book_turn(struct prom_book *now, const struct prom_book *old, bool unread);
 
-/* The book as text, in FILE; a file that is not there is an empty book. -1 with the reason: not in order, or not
- * readable. */
+/* The book as text, in FILE; a file that is not there is an empty book. -1 with the reason: not in
+ * order, or not readable. */
 int prom_book_read(const char *file, struct prom_book *b, char *why, size_t why_len);
 int prom_book_write(const char *file, const struct prom_book *b, char *why, size_t why_len);
 
 /* Writes @text to @file, whole or not at all: another name beside it, fsync, rename. */
-int prom_file_put(const char *file, const char *text, size_t len, mode_t mode, char *why, size_t why_len);
+int prom_file_put(const char *file, const char *text, size_t len, mode_t mode, char *why,
+                  size_t why_len);
 
 #endif

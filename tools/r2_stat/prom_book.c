@@ -1,12 +1,12 @@
 /*
- * What the processes have counted, from one look to the next, so that a process that ends takes nothing away from the
- * host's counters. Text, a record a line:
+ * What the processes have counted, from one look to the next, so that a process that ends takes
+ * nothing away from the host's counters. Text, a record a line:
  *
  *     r2.prom/3
- *     ended SUM...                        of all that have ended: 13 numbers, of version 1 the first 8, of version 2 the first 11
- *     process UID UNIQUE SUM...           one that lived at the last look
- *     nic DEVICE PORT SUM...              over a NIC, of the record above: 5 numbers, of versions 1 and 2 the first 4
- *     end
+ *     ended SUM...                        of all that have ended: 13 numbers, of version 1 the
+ * first 8, of version 2 the first 11 process UID UNIQUE SUM...           one that lived at the last
+ * look nic DEVICE PORT SUM...              over a NIC, of the record above: 5 numbers, of versions
+ * 1 and 2 the first 4 end
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +28,8 @@ static const struct version {
     {"r2.prom/2", PROM_STALLS, PROM_NIC_STALLS},
     {"r2.prom/1", PROM_STRANGERS, PROM_NIC_STALLS},
 };
-_Static_assert(PROM_STRANGERS == 8 && PROM_STALLS == 11 && PROM_NIC_STALLS == 4, "what older versions have comes first");
+_Static_assert(PROM_STRANGERS == 8 && PROM_STALLS == 11 && PROM_NIC_STALLS == 4,
+               "what older versions have comes first");
 
 static struct prom_nic *nic_at(struct prom_count *c, const char *device, unsigned port)
 {
@@ -71,9 +72,10 @@ void prom_count_take(struct prom_count *out, const struct stat_proc *p)
 
     *out = (struct prom_count){.uid = p->uid,
                                .unique = p->unique,
-                               .sum = {w->faults, w->switches, w->failbacks, w->drains, w->giveups, w->verdicts,
-                                       w->replayed_bytes, w->events_lost, w->oob_strangers, w->oob_bad_frames,
-                                       w->oob_bad_messages, w->stalls, w->kept}};
+                               .sum = {w->faults, w->switches, w->failbacks, w->drains, w->giveups,
+                                       w->verdicts, w->replayed_bytes, w->events_lost,
+                                       w->oob_strangers, w->oob_bad_frames, w->oob_bad_messages,
+                                       w->stalls, w->kept}};
     for (uint32_t i = 0; i < w->nics; i++) {
         const struct r2_stat_nic *k = &p->v.nic[i];
         struct prom_nic *n = k->device[0] ? nic_at(out, k->device, k->port) : NULL;
@@ -151,7 +153,8 @@ static int nic_read(const char *line, struct prom_count *c, int sums)
     return n ? 0 : -1;
 }
 
-static int line_read(const char *line, struct prom_book *b, struct prom_count **of, const struct version *v)
+static int line_read(const char *line, struct prom_book *b, struct prom_count **of,
+                     const struct version *v)
 {
     unsigned uid;
     int at = 0;
@@ -225,8 +228,10 @@ int prom_book_read(const char *file, struct prom_book *b, char *why, size_t why_
     rc = lines_read(f, b);
     fclose(f);
     if (rc != 0) {
-        snprintf(why, why_len, "%s is not what this version of r2_stat wrote: counters begin anew once it is gone",
-                 file);
+        snprintf(
+            why, why_len,
+            "%s is not what this version of r2_stat wrote: counters begin anew once it is gone",
+            file);
     }
     return rc;
 }
@@ -269,7 +274,8 @@ int prom_book_write(const char *file, const struct prom_book *b, char *why, size
     return rc;
 }
 
-int prom_file_put(const char *file, const char *text, size_t len, mode_t mode, char *why, size_t why_len)
+int prom_file_put(const char *file, const char *text, size_t len, mode_t mode, char *why,
+                  size_t why_len)
 {
     char tmp[4200];
     int fd, rc;

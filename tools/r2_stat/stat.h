@@ -1,5 +1,5 @@
-/* r2_stat: what its parts share. One thread; blocks on the local file system, and with --watch and --follow until it is
- * interrupted. */
+/* r2_stat: what its parts share. One thread; blocks on the local file system, and with --watch and
+ * --follow until it is interrupted. */
 #ifndef R2_STAT_TOOL_H
 #define R2_STAT_TOOL_H
 
@@ -30,13 +30,15 @@ struct stat_found {
     char why[700]; /* the first of them */
 };
 
-/* Finds the run directories: @asked, or those that jobs use when nobody says. -1: said on stderr. */
+/* Finds the run directories: @asked, or those that jobs use when nobody says. -1: said on stderr.
+ */
 int stat_dirs_find(struct stat_found *f, const char *asked);
 /* Reads what this user may read: its own, root all. Take and free again for the next look. */
 void stat_take(struct stat_found *f);
 void stat_free(struct stat_found *f);
 
-/* Whether two processes belong to one job: the same user and job, or, where no scheduler is known, command. */
+/* Whether two processes belong to one job: the same user and job, or, where no scheduler is known,
+ * command. */
 bool stat_same_job(const struct stat_proc *a, const struct stat_proc *b);
 /* Name of @uid, else its number; static. */
 const char *stat_user(uid_t uid);
@@ -49,11 +51,12 @@ struct stat_nic {
 /* The NICs of @n processes from @p on; returns how many. */
 int stat_nics(struct stat_proc *const *p, int n, struct stat_nic out[R2_STAT_NICS]);
 /*
- * One word for its state: gone, fatal, down, drained; avoided: no connection uses it, though its port is up; partly:
- * some do not; up. And why, and since when (CLOCK_REALTIME, ns).
+ * One word for its state: gone, fatal, down, drained; avoided: no connection uses it, though its
+ * port is up; partly: some do not; up. And why, and since when (CLOCK_REALTIME, ns).
  */
 const char *stat_nic_word(const struct r2_stat_nic *n, const char **why, uint64_t *since);
-/* Whether @why is a verdict in short: "R2-L02 fab1 cable or switch port; job continues at 3/4; drain after job". */
+/* Whether @why is a verdict in short: "R2-L02 fab1 cable or switch port; job continues at 3/4;
+ * drain after job". */
 bool stat_is_verdict(const char *why);
 
 /* Text: the tables. */
@@ -66,17 +69,19 @@ void stat_json(const struct stat_found *f);
 void stat_json_event(const struct stat_proc *p, const struct r2_stat_event *e);
 
 /*
- * Prometheus' text format, to FILE, or to stdout for "-". FILE.counters beside it remembers what ended processes have counted, so that counters do not go
- * backwards. Exit status.
+ * Prometheus' text format, to FILE, or to stdout for "-". FILE.counters beside it remembers what
+ * ended processes have counted, so that counters do not go backwards. Exit status.
  */
 int stat_prom(const struct stat_found *f, const char *file);
 
 /* Each until interrupted; exit status. */
 int stat_watch(struct stat_found *f, double seconds, bool conns, bool history);
 int stat_follow(struct stat_found *f, bool json);
-/* One line, exit status 0: nothing is known to be wrong with this host's NICs, 1: a problem, 2: nothing is known. */
+/* One line, exit status 0: nothing is known to be wrong with this host's NICs, 1: a problem, 2:
+ * nothing is known. */
 int stat_check(const struct stat_found *f);
-/* Exit status 0: a process of this user (and job, if this is inside of one) uses the plugin; 1: none. */
+/* Exit status 0: a process of this user (and job, if this is inside of one) uses the plugin; 1:
+ * none. */
 int stat_assert_loaded(const struct stat_found *f);
 
 /* Short forms: 1.2 GB; 14:02:11, or the day when that is not today. */

@@ -41,7 +41,9 @@ const char *stat_time(uint64_t ns, bool fraction, char *out, size_t room)
         n = strftime(out, room, here ? "%H:%M:%S" : "%Y-%m-%d %H:%M:%S", &tm);
         snprintf(out + n, room - n, ".%03u", (unsigned)(ns / 1000000 % 1000));
     } else {
-        strftime(out, room, tm.tm_yday == today.tm_yday && tm.tm_year == today.tm_year ? "%H:%M:%S" : "%b %d %H:%M",
+        strftime(out, room,
+                 tm.tm_yday == today.tm_yday && tm.tm_year == today.tm_year ? "%H:%M:%S"
+                                                                            : "%b %d %H:%M",
                  &tm);
     }
     return out;
@@ -83,9 +85,10 @@ static void nic_row(const struct stat_nic *s)
 
     word = stat_nic_word(n, &why, &at);
     why_text(why, text, sizeof(text));
-    columns = printf("%-12s %-7s %-12s %8s %8s %5u %5u %5" PRIu64, n->name, word,
-                     stat_time(at, false, since, sizeof(since)), stat_bytes(n->sent, sent, sizeof(sent)),
-                     stat_bytes(n->received, received, sizeof(received)), n->over, n->moved, n->lost);
+    columns =
+        printf("%-12s %-7s %-12s %8s %8s %5u %5u %5" PRIu64, n->name, word,
+               stat_time(at, false, since, sizeof(since)), stat_bytes(n->sent, sent, sizeof(sent)),
+               stat_bytes(n->received, received, sizeof(received)), n->over, n->moved, n->lost);
     if (columns + 2 + (int)strlen(text) <= WIDTH) {
         printf("  %s\n", text);
     } else {
@@ -118,8 +121,9 @@ static void job_head(struct stat_proc *const *p, int n)
         stalls_max = o->stalls_max_ns > stalls_max ? o->stalls_max_ns : stalls_max;
     }
     printf("%s%s%s%s, user %s, host %s, %d process%s since %s\n", w->job[0] ? "job " : "",
-           w->job[0] ? w->scheduler : w->command, w->job[0] ? " " : "", w->job, stat_user(p[0]->uid), w->host, n,
-           n == 1 ? "" : "es", stat_time(w->start, false, when, sizeof(when)));
+           w->job[0] ? w->scheduler : w->command, w->job[0] ? " " : "", w->job,
+           stat_user(p[0]->uid), w->host, n, n == 1 ? "" : "es",
+           stat_time(w->start, false, when, sizeof(when)));
     if (faults || giveups) {
         printf("faults %" PRIu64 ", switches %" PRIu64 ", failbacks %" PRIu64 ", gave up %" PRIu64
                ", longest stall %s, posted again %s\n",
@@ -127,13 +131,15 @@ static void job_head(struct stat_proc *const *p, int n)
                stat_bytes(replayed, bytes, sizeof(bytes)));
     }
     if (stalls) {
-        printf("stalls without a fault %" PRIu64 ", longest %s\n", stalls, stall_text(stalls_max, ms, sizeof(ms)));
+        printf("stalls without a fault %" PRIu64 ", longest %s\n", stalls,
+               stall_text(stalls_max, ms, sizeof(ms)));
     }
     if (kept) {
         printf("registrations kept %" PRIu64 ": a driver did not let go of memory\n", kept);
     }
     if (strangers || frames || messages) {
-        printf("out-of-band channel: strangers %" PRIu64 ", bad frames %" PRIu64 ", bad messages %" PRIu64 "\n",
+        printf("out-of-band channel: strangers %" PRIu64 ", bad frames %" PRIu64
+               ", bad messages %" PRIu64 "\n",
                strangers, frames, messages);
     }
 }
@@ -143,8 +149,8 @@ static void job_nics(struct stat_proc *const *p, int n)
     struct stat_nic nic[R2_STAT_NICS];
     int nics = stat_nics(p, n, nic);
 
-    printf("%-12s %-7s %-12s %8s %8s %5s %5s %5s  %s\n", "NIC", "STATE", "SINCE", "SENT", "RECEIVED", "CONNS", "MOVED",
-           "LOST", "WHY");
+    printf("%-12s %-7s %-12s %8s %8s %5s %5s %5s  %s\n", "NIC", "STATE", "SINCE", "SENT",
+           "RECEIVED", "CONNS", "MOVED", "LOST", "WHY");
     for (int i = 0; i < nics; i++) {
         nic_row(&nic[i]);
     }
@@ -153,12 +159,13 @@ static void job_nics(struct stat_proc *const *p, int n)
 /* --- connections --- */
 
 /* What a receiver's path is used for only its sender knows: what came over it tells. */
-static void path_text(const struct stat_proc *p, const struct r2_stat_conn *c, const struct r2_stat_path *path, char *out,
-                      size_t room)
+static void path_text(const struct stat_proc *p, const struct r2_stat_conn *c,
+                      const struct r2_stat_path *path, char *out, size_t room)
 {
     const char *name = p->v.nic[path->nic].name;
     bool same = path->peer_name[0] == '\0' || strcmp(name, path->peer_name) == 0;
-    size_t n = (size_t)snprintf(out, room, "%.23s%s%.23s", name, same ? "" : ">", same ? "" : path->peer_name);
+    size_t n = (size_t)snprintf(out, room, "%.23s%s%.23s", name, same ? "" : ">",
+                                same ? "" : path->peer_name);
     char bytes[24];
 
     if (path->state != R2_STAT_PATH_UP) {
@@ -194,10 +201,12 @@ static void conn_row(const struct stat_proc *p, const struct r2_stat_conn *c)
 {
     char bytes[24], stall[24], again[24], peer[80];
 
-    snprintf(peer, sizeof(peer), "%s/%s", c->peer_host, c->path[0].peer_name[0] ? c->path[0].peer_name : "?");
-    printf("%8" PRId64 " %5u %-4s %-10.10s %-18.18s %9s %9" PRIu64 " %9s %9s%s\n", p->v.who.pid, c->id,
-           c->is_send ? "send" : "recv", p->v.nic[c->dev].name, peer, stat_bytes(c->bytes, bytes, sizeof(bytes)),
-           c->messages, stall_text(c->stall_ns, stall, sizeof(stall)),
+    snprintf(peer, sizeof(peer), "%s/%s", c->peer_host,
+             c->path[0].peer_name[0] ? c->path[0].peer_name : "?");
+    printf("%8" PRId64 " %5u %-4s %-10.10s %-18.18s %9s %9" PRIu64 " %9s %9s%s\n", p->v.who.pid,
+           c->id, c->is_send ? "send" : "recv", p->v.nic[c->dev].name, peer,
+           stat_bytes(c->bytes, bytes, sizeof(bytes)), c->messages,
+           stall_text(c->stall_ns, stall, sizeof(stall)),
            c->replayed_bytes ? stat_bytes(c->replayed_bytes, again, sizeof(again)) : "-",
            c->error      ? " ended"
            : c->standing ? ""
@@ -211,8 +220,8 @@ static void conn_row(const struct stat_proc *p, const struct r2_stat_conn *c)
 
 static void job_conns(struct stat_proc *const *p, int n)
 {
-    printf("\n%8s %5s %-4s %-10s %-18s %9s %9s %9s %9s\n", "PID", "ID", "DIR", "NIC", "PEER", "BYTES", "MESSAGES",
-           "STALL", "AGAIN");
+    printf("\n%8s %5s %-4s %-10s %-18s %9s %9s %9s %9s\n", "PID", "ID", "DIR", "NIC", "PEER",
+           "BYTES", "MESSAGES", "STALL", "AGAIN");
     for (int i = 0; i < n; i++) {
         for (int k = 0; k < p[i]->v.conns; k++) {
             conn_row(p[i], &p[i]->v.conn[k]);
@@ -230,8 +239,9 @@ static void event_row(const char *host, const struct stat_proc *p, const struct 
 {
     char when[40];
 
-    printf("%s %s%s%" PRId64 " %-8s %s%s%s\n", stat_time(e->when, true, when, sizeof(when)), host, host[0] ? " " : "",
-           p->v.who.pid, r2_event_kind_name(e->kind), e->code, e->code[0] ? " " : "", e->text);
+    printf("%s %s%s%" PRId64 " %-8s %s%s%s\n", stat_time(e->when, true, when, sizeof(when)), host,
+           host[0] ? " " : "", p->v.who.pid, r2_event_kind_name(e->kind), e->code,
+           e->code[0] ? " " : "", e->text);
 }
 
 void stat_print_event(const struct stat_proc *p, const struct r2_stat_event *e)

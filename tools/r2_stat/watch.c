@@ -9,12 +9,14 @@
 #include "plugin/r2_config.h"
 #include "tools/r2_stat/stat.h"
 
-#define FOLLOW_S   0.2 /* writes into a mapped file wake nobody, on purpose: the job would pay for it */
-#define CHECK_LINE 80  /* node-problem-detector cuts its message there */
+#define FOLLOW_S                                                                                   \
+    0.2 /* writes into a mapped file wake nobody, on purpose: the job would pay for it */
+#define CHECK_LINE 80 /* node-problem-detector cuts its message there */
 
 static void pause_for(double seconds)
 {
-    struct timespec ts = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    struct timespec ts = {.tv_sec = (time_t)seconds,
+                          .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
 
     nanosleep(&ts, NULL); /* a signal ends the program anyway */
 }
@@ -29,7 +31,8 @@ int stat_watch(struct stat_found *f, double seconds, bool conns, bool history)
 
         stat_take(f);
         clock_gettime(CLOCK_REALTIME, &ts);
-        stat_time((uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec, true, when, sizeof(when));
+        stat_time((uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec, true, when,
+                  sizeof(when));
         printf("%s%s, every %g s\n\n", tty ? "\033[H\033[J" : "", when, seconds);
         stat_print(f, conns, history);
         stat_free(f);
@@ -152,12 +155,14 @@ int stat_follow(struct stat_found *f, bool json)
 
 /* --- monitors --- */
 
-#define STALL_LATELY 600000000000ull /* ns: so long a stall is a problem that monitors are to see */
+#define STALL_LATELY                                                                               \
+    600000000000ull /* ns: so long a stall is a problem that monitors are to see                   \
+                     */
 
 struct health {
-    const struct r2_stat_nic *worst;  /* NIC of all jobs; NULL: all are well */
-    const struct r2_stat_nic *theirs; /* well, but a peer's fault made connections leave it */
-    uint32_t bad;                     /* NICs */
+    const struct r2_stat_nic *worst;   /* NIC of all jobs; NULL: all are well */
+    const struct r2_stat_nic *theirs;  /* well, but a peer's fault made connections leave it */
+    uint32_t bad;                      /* NICs */
     const struct r2_stat_nic *stalled; /* stood still lately, without a fault; NULL: none */
 };
 
@@ -178,7 +183,8 @@ static struct health health_of(const struct stat_found *f)
             score = s;
             h.worst = x;
         }
-        if (x->stall_at && x->stall_at + STALL_LATELY > now && (!h.stalled || x->stall_at > h.stalled->stall_at)) {
+        if (x->stall_at && x->stall_at + STALL_LATELY > now &&
+            (!h.stalled || x->stall_at > h.stalled->stall_at)) {
             h.stalled = x;
         }
         if (s == 0 && moved) {
@@ -200,7 +206,8 @@ static void problem_text(const struct r2_stat_nic *n, uint32_t bad, char *line, 
         snprintf(line, room, "%s", why);
     } else {
         snprintf(line, room, "%.16s/%u %s since %s, %u moved%s: %s", n->device, n->port, word,
-                 stat_time(at, false, since, sizeof(since)), n->moved, bad > 1 ? ", more NICs" : "", why);
+                 stat_time(at, false, since, sizeof(since)), n->moved, bad > 1 ? ", more NICs" : "",
+                 why);
     }
 }
 
@@ -208,8 +215,8 @@ static void stall_line(const struct r2_stat_nic *n, char *line, size_t room)
 {
     char at[32];
 
-    snprintf(line, room, "%.16s/%u stood still for %.2f s until %s, without a fault", n->device, n->port, (double)n->stall_ns / 1e9,
-             stat_time(n->stall_at, false, at, sizeof(at)));
+    snprintf(line, room, "%.16s/%u stood still for %.2f s until %s, without a fault", n->device,
+             n->port, (double)n->stall_ns / 1e9, stat_time(n->stall_at, false, at, sizeof(at)));
 }
 
 static void well_text(const struct stat_found *f, const struct health *h, char *line, size_t room)
@@ -220,7 +227,8 @@ static void well_text(const struct stat_found *f, const struct health *h, char *
 
     if (h->theirs) {
         stat_nic_word(h->theirs, &why, &at);
-        snprintf(line + n, room - (size_t)n, "NICs here are well; %.16s avoided for %s", h->theirs->device, why);
+        snprintf(line + n, room - (size_t)n, "NICs here are well; %.16s avoided for %s",
+                 h->theirs->device, why);
     } else {
         snprintf(line + n, room - (size_t)n, "all NICs carry what they should");
     }
@@ -236,14 +244,16 @@ int stat_check(const struct stat_found *f)
         giveups += f->proc[i]->v.who.giveups;
     }
     if (f->procs == 0) {
-        puts(f->unread ? "statistics of jobs here cannot be read" : "no job here uses the plugin: nothing is known");
+        puts(f->unread ? "statistics of jobs here cannot be read"
+                       : "no job here uses the plugin: nothing is known");
         return 2;
     }
     h = health_of(f);
     if (h.worst) {
         problem_text(h.worst, h.bad, line, sizeof(line));
     } else if (giveups) {
-        snprintf(line, sizeof(line), "%" PRIu64 " connections were given up; the NICs are up", giveups);
+        snprintf(line, sizeof(line), "%" PRIu64 " connections were given up; the NICs are up",
+                 giveups);
     } else if (h.stalled) {
         stall_line(h.stalled, line, sizeof(line));
     } else {
@@ -262,15 +272,18 @@ int stat_assert_loaded(const struct stat_found *f)
         const struct r2_stat_who *w = &f->proc[i]->v.who;
 
         if (f->proc[i]->uid == geteuid() &&
-            (job.id[0] == '\0' || (strcmp(w->job, job.id) == 0 && strcmp(w->scheduler, job.scheduler) == 0))) {
+            (job.id[0] == '\0' ||
+             (strcmp(w->job, job.id) == 0 && strcmp(w->scheduler, job.scheduler) == 0))) {
             printf("loaded: %s, pid %" PRId64 ", nccl-net-r2 %s\n", w->command, w->pid, w->version);
             return 0;
         }
     }
     if (job.id[0]) {
-        printf("not loaded: no process of %s job %s uses the plugin on this host\n", job.scheduler, job.id);
+        printf("not loaded: no process of %s job %s uses the plugin on this host\n", job.scheduler,
+               job.id);
     } else {
-        printf("not loaded: no process of user %s uses the plugin on this host\n", stat_user(geteuid()));
+        printf("not loaded: no process of user %s uses the plugin on this host\n",
+               stat_user(geteuid()));
     }
     return 1;
 }

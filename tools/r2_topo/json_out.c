@@ -8,18 +8,20 @@
 /* Numbers that are unknown are null. */
 static void mbps_put(struct json *j, const char *key, uint32_t mbps)
 {
-    if (mbps == 0)
+    if (mbps == 0) {
         json_null_put(j, key);
-    else
+    } else {
         json_int_put(j, key, mbps);
+    }
 }
 
 static void node_put(struct json *j, const struct topo *t, const char *key, int numa)
 {
-    if (numa < 0)
+    if (numa < 0) {
         json_null_put(j, key);
-    else
+    } else {
         json_int_put(j, key, t->numa[numa].id);
+    }
 }
 
 static void pci_put(struct json *j, const struct topo *t, const char *key, int pci)
@@ -42,10 +44,11 @@ static void host_put(struct json *j, const struct topo *t)
     for (int i = 0; i < t->numas; i++) {
         json_object_start(j, NULL);
         json_int_put(j, "node", t->numa[i].id);
-        if (t->numa[i].socket >= 0)
+        if (t->numa[i].socket >= 0) {
             json_int_put(j, "socket", t->numa[i].socket);
-        else
+        } else {
             json_null_put(j, "socket");
+        }
         json_object_end(j);
     }
     json_list_end(j);
@@ -105,8 +108,9 @@ static void devices_put(struct json *j, const struct topo *t)
         node_put(j, t, "node", t->pci[t->gpu[i].pci].numa);
         mbps_put(j, "c2c_mbps", t->gpu[i].c2c_mbps);
         json_list_start(j, "nvlink_mbps");
-        for (int k = 0; k < t->gpus && !(t->unknown & TOPO_NO_NVLINK); k++)
+        for (int k = 0; k < t->gpus && !(t->unknown & TOPO_NO_NVLINK); k++) {
             json_int_put(j, NULL, t->nvlink_mbps[i][k]);
+        }
         json_list_end(j);
         json_object_end(j);
     }
@@ -115,10 +119,11 @@ static void devices_put(struct json *j, const struct topo *t)
 
 static void end_put(struct json *j, const struct topo *t, struct topo_end from)
 {
-    if (from.kind == TOPO_END_GPU)
+    if (from.kind == TOPO_END_GPU) {
         json_int_put(j, "gpu", from.index);
-    else
+    } else {
         json_int_put(j, "node", t->numa[from.index].id);
+    }
 }
 
 static void nic_put(struct json *j, const struct topo *t, const char *key, int nic)
@@ -128,7 +133,8 @@ static void nic_put(struct json *j, const struct topo *t, const char *key, int n
     json_text_put(j, key, nic >= 0 ? nic_text(t, nic, text) : NULL);
 }
 
-static void path_put(struct json *j, const struct topo *t, struct topo_end from, int nic, const struct topo_load *load)
+static void path_put(struct json *j, const struct topo *t, struct topo_end from, int nic,
+                     const struct topo_load *load)
 {
     struct topo_path path;
     struct topo_route r;
@@ -164,10 +170,12 @@ static void paths_put(struct json *j, const struct topo *t)
     topo_load_begin(t, &load);
     json_list_start(j, "paths");
     for (int n = 0; n < t->nics; n++) {
-        for (int g = 0; g < t->gpus; g++)
+        for (int g = 0; g < t->gpus; g++) {
             path_put(j, t, (struct topo_end){TOPO_END_GPU, g}, n, &load);
-        for (int i = 0; i < t->numas; i++)
+        }
+        for (int i = 0; i < t->numas; i++) {
             path_put(j, t, (struct topo_end){TOPO_END_NUMA, i}, n, &load);
+        }
     }
     json_list_end(j);
 }
@@ -185,8 +193,9 @@ static void order_put(struct json *j, const struct topo *t)
             end_put(j, t, end_at(t, i));
             nic_put(j, t, "failed", failed);
             json_list_start(j, "nics");
-            for (int k = 0; k < n; k++)
+            for (int k = 0; k < n; k++) {
                 nic_put(j, t, NULL, c[k].nic);
+            }
             json_list_end(j);
             json_object_end(j);
         }
@@ -209,12 +218,14 @@ void json_write(FILE *f, const struct tool *tool)
     functions_put(&j, t);
     devices_put(&j, t);
     paths_put(&j, t);
-    if (tool->order)
+    if (tool->order) {
         order_put(&j, t);
+    }
     json_list_start(&j, "unknown");
     for (unsigned bit = 1; bit <= TOPO_BAD; bit <<= 1) {
-        if (t->unknown & bit)
+        if (t->unknown & bit) {
             json_text_put(&j, NULL, topo_unknown_text(bit));
+        }
     }
     json_list_end(&j);
     json_object_end(&j);

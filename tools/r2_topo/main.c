@@ -1,4 +1,5 @@
-/* r2_topo: how far this host's NICs are from its GPUs, and which one is used when another fails. See docs/r2_topo.1. */
+/* r2_topo: how far this host's NICs are from its GPUs, and which one is used when another fails.
+ * See docs/r2_topo.1. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -24,10 +25,14 @@ static const char usage[] =
 enum { OPT_ORDER = 1, OPT_JSON, OPT_SVG, OPT_SOURCE, OPT_XML, OPT_ROOT, OPT_VERSION, OPT_HELP };
 
 static const struct option options[] = {
-    {"order", no_argument, NULL, OPT_ORDER},         {"json", no_argument, NULL, OPT_JSON},
-    {"svg", required_argument, NULL, OPT_SVG},       {"source", required_argument, NULL, OPT_SOURCE},
-    {"xml", required_argument, NULL, OPT_XML},       {"root", required_argument, NULL, OPT_ROOT},
-    {"version", no_argument, NULL, OPT_VERSION},     {"help", no_argument, NULL, OPT_HELP},
+    {"order", no_argument, NULL, OPT_ORDER},
+    {"json", no_argument, NULL, OPT_JSON},
+    {"svg", required_argument, NULL, OPT_SVG},
+    {"source", required_argument, NULL, OPT_SOURCE},
+    {"xml", required_argument, NULL, OPT_XML},
+    {"root", required_argument, NULL, OPT_ROOT},
+    {"version", no_argument, NULL, OPT_VERSION},
+    {"help", no_argument, NULL, OPT_HELP},
     {NULL, 0, NULL, 0},
 };
 
@@ -59,10 +64,11 @@ const char *nic_text(const struct topo *t, int nic, char *out)
 
 const char *gbps_text(uint32_t mbps, char *out)
 {
-    if (mbps == 0)
+    if (mbps == 0) {
         strcpy(out, "?");
-    else
+    } else {
         snprintf(out, 16, "%.4g", mbps / 1000.0);
+    }
     return out;
 }
 
@@ -78,10 +84,11 @@ struct topo_end end_at(const struct topo *t, int i)
 
 const char *end_text(const struct topo *t, int i, char *out)
 {
-    if (t->gpus)
+    if (t->gpus) {
         snprintf(out, 16, "GPU%d", i);
-    else
+    } else {
         snprintf(out, 16, "node %d", t->numa[i].id);
+    }
     return out;
 }
 
@@ -102,8 +109,9 @@ static int option_take(struct request *q, int opt)
         return 0;
     case OPT_SOURCE:
         q->source_given = 1;
-        if (topo_source_parse(optarg, &q->source) == 0 && q->source.xml == NULL)
+        if (topo_source_parse(optarg, &q->source) == 0 && q->source.xml == NULL) {
             return 0;
+        }
         return misuse("--source is sysfs or hwloc") + 1;
     case OPT_XML:
         q->source.from = TOPO_FROM_XML;
@@ -111,8 +119,9 @@ static int option_take(struct request *q, int opt)
         return 0;
     case OPT_ROOT:
         q->source.root = optarg;
-        if (optarg[0] != '\0')
+        if (optarg[0] != '\0') {
             return 0;
+        }
         return misuse("--root needs a directory") + 1;
     case OPT_VERSION:
         printf("r2_topo %s %s\n", R2_VERSION, R2_GIT);
@@ -132,15 +141,19 @@ static int request_read(int argc, char **argv, struct request *q)
 
     while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
         done = option_take(q, opt);
-        if (done != 0)
+        if (done != 0) {
             return done;
+        }
     }
-    if (optind < argc)
+    if (optind < argc) {
         return misuse("there is nothing to name beside options") + 1;
-    if (q->source.xml != NULL && (q->source.root[0] != '\0' || q->source_given))
+    }
+    if (q->source.xml != NULL && (q->source.root[0] != '\0' || q->source_given)) {
         return misuse("--xml stands alone: no --root, no --source") + 1;
-    if (q->json && q->svg != NULL && strcmp(q->svg, "-") == 0)
+    }
+    if (q->json && q->svg != NULL && strcmp(q->svg, "-") == 0) {
         return misuse("--json and --svg - want the same output") + 1;
+    }
     return 0;
 }
 
@@ -154,18 +167,21 @@ static int picture_write(const struct request *q, const struct tool *tool)
         return 0;
     }
     f = fopen(q->svg, "we");
-    if (f == NULL)
+    if (f == NULL) {
         return complain(q->svg, strerror(errno));
+    }
     svg_write(f, tool);
     bad = ferror(f);
-    if (fclose(f) != 0 || bad)
+    if (fclose(f) != 0 || bad) {
         return complain(q->svg, strerror(errno ? errno : EIO));
+    }
     return 0;
 }
 
 static int output_end(void)
 {
-    return fflush(stdout) != 0 || ferror(stdout) ? complain("output", strerror(errno)) : EXIT_SUCCESS;
+    return fflush(stdout) != 0 || ferror(stdout) ? complain("output", strerror(errno))
+                                                 : EXIT_SUCCESS;
 }
 
 int main(int argc, char **argv)
@@ -175,20 +191,25 @@ int main(int argc, char **argv)
     char why[900];
     int rc = request_read(argc, argv, &q);
 
-    if (rc != 0)
+    if (rc != 0) {
         return rc == EXIT_SUCCESS + 1 ? output_end() : rc - 1;
+    }
     if (topo_load(&q.source, &tool.t, why, sizeof(why)) != 0) {
         fprintf(stderr, "r2_topo: %s\n", why);
         return EXIT_FAILURE;
     }
-    tool.source = q.source.from == TOPO_FROM_SYSFS ? "sysfs" : q.source.from == TOPO_FROM_HWLOC ? "hwloc" : q.source.xml;
+    tool.source = q.source.from == TOPO_FROM_SYSFS   ? "sysfs"
+                  : q.source.from == TOPO_FROM_HWLOC ? "hwloc"
+                                                     : q.source.xml;
     tool.root = q.source.root;
     tool.order = q.order;
-    if (q.svg != NULL && picture_write(&q, &tool) != 0)
+    if (q.svg != NULL && picture_write(&q, &tool) != 0) {
         return EXIT_FAILURE;
-    if (q.json)
+    }
+    if (q.json) {
         json_write(stdout, &tool);
-    else if (q.svg == NULL || strcmp(q.svg, "-") != 0)
+    } else if (q.svg == NULL || strcmp(q.svg, "-") != 0) {
         text_write(stdout, &tool);
+    }
     return output_end();
 }

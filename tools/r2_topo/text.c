@@ -10,11 +10,13 @@ static void link_write(FILE *f, const struct topo_pci *p)
 {
     char gbps[16];
 
-    if (p->mbps == 0)
+    if (p->mbps == 0) {
         return;
+    }
     fprintf(f, "  %s Gb/s", gbps_text(p->mbps, gbps));
-    if (p->gts10 != 0)
+    if (p->gts10 != 0) {
         fprintf(f, " (x%u at %g GT/s now)", p->width, p->gts10 / 10.0);
+    }
 }
 
 static void devices_write(FILE *f, const struct topo *t, int pci)
@@ -22,16 +24,21 @@ static void devices_write(FILE *f, const struct topo *t, int pci)
     char gbps[16];
 
     for (int g = 0; g < t->gpus; g++) {
-        if (t->gpu[g].pci == pci)
+        if (t->gpu[g].pci == pci) {
             fprintf(f, "  GPU%d", g);
+        }
     }
     for (int n = 0; n < t->nics; n++) {
         const struct topo_nic *nic = &t->nic[n];
 
-        if (nic->pci == pci)
-            fprintf(f, "  %s:%u %s Gb/s%s %s", nic->name, nic->port, gbps_text(nic->rate_mbps, gbps),
-                    nic->layer == TOPO_LAYER_IB ? " InfiniBand" : nic->layer == TOPO_LAYER_ETH ? " Ethernet" : "",
+        if (nic->pci == pci) {
+            fprintf(f, "  %s:%u %s Gb/s%s %s", nic->name, nic->port,
+                    gbps_text(nic->rate_mbps, gbps),
+                    nic->layer == TOPO_LAYER_IB    ? " InfiniBand"
+                    : nic->layer == TOPO_LAYER_ETH ? " Ethernet"
+                                                   : "",
                     topo_state_name(nic->state));
+        }
     }
 }
 
@@ -43,26 +50,30 @@ static void function_write(FILE *f, const struct topo *t, int pci, int depth)
     char bdf[TOPO_BDF];
 
     fprintf(f, "%*s%s", 6 + 2 * depth, "", topo_bdf_text(p, bdf));
-    if (ports[p->port][0] != '\0')
+    if (ports[p->port][0] != '\0') {
         fprintf(f, "  %s", ports[p->port]);
+    }
     devices_write(f, t, pci);
     link_write(f, p);
     fputc('\n', f);
     for (int i = 0; i < t->pcis; i++) {
-        if (t->pci[i].parent == pci)
+        if (t->pci[i].parent == pci) {
             function_write(f, t, i, depth + 1);
+        }
     }
 }
 
 static void roots_write(FILE *f, const struct topo *t, int numa)
 {
     for (int r = 0; r < t->roots; r++) {
-        if (t->root[r].numa != numa)
+        if (t->root[r].numa != numa) {
             continue;
+        }
         fprintf(f, "    host bridge %04x:%02x\n", t->root[r].domain, t->root[r].bus);
         for (int i = 0; i < t->pcis; i++) {
-            if (t->pci[i].root == r && t->pci[i].parent < 0)
+            if (t->pci[i].root == r && t->pci[i].parent < 0) {
                 function_write(f, t, i, 0);
+            }
         }
     }
 }
@@ -71,8 +82,9 @@ static void tree_write(FILE *f, const struct topo *t)
 {
     for (int i = 0; i < t->numas; i++) {
         fprintf(f, "  node %d", t->numa[i].id);
-        if (t->numa[i].socket >= 0)
+        if (t->numa[i].socket >= 0) {
             fprintf(f, ", socket %d", t->numa[i].socket);
+        }
         fputc('\n', f);
         roots_write(f, t, i);
     }
@@ -98,8 +110,9 @@ static void tree_write(FILE *f, const struct topo *t)
 static void columns_write(FILE *f, const struct topo *t)
 {
     fprintf(f, "%-8s", "");
-    for (int n = 0; n < t->nics; n++)
+    for (int n = 0; n < t->nics; n++) {
         fprintf(f, " NIC%-7d", n);
+    }
     fprintf(f, " node\n");
 }
 
@@ -112,13 +125,15 @@ static void row_write(FILE *f, const struct topo *t, struct topo_end from, const
     fprintf(f, "%-8s", name);
     for (int n = 0; n < t->nics; n++) {
         topo_path_find(t, from, n, &path);
-        snprintf(cell, sizeof(cell), "%s %s", topo_class_name(path.class), gbps_text(topo_path_nic_mbps(t, &path, n), gbps));
+        snprintf(cell, sizeof(cell), "%s %s", topo_class_name(path.class),
+                 gbps_text(topo_path_nic_mbps(t, &path, n), gbps));
         fprintf(f, " %-10s", cell);
     }
-    if (numa >= 0)
+    if (numa >= 0) {
         fprintf(f, " %d\n", t->numa[numa].id);
-    else
+    } else {
         fprintf(f, " ?\n");
+    }
 }
 
 static void matrix_write(FILE *f, const struct topo *t)
@@ -139,16 +154,19 @@ static void matrix_write(FILE *f, const struct topo *t)
         char port[NIC_TEXT], bdf[TOPO_BDF];
 
         fprintf(f, "NIC%-3d %-16s %s  guid %016llx\n", n, nic_text(t, n, port),
-                t->nic[n].pci >= 0 ? topo_bdf_text(&t->pci[t->nic[n].pci], bdf) : "no PCI    ", (unsigned long long)t->nic[n].guid);
+                t->nic[n].pci >= 0 ? topo_bdf_text(&t->pci[t->nic[n].pci], bdf) : "no PCI    ",
+                (unsigned long long)t->nic[n].guid);
     }
     for (int g = 0; g < t->gpus; g++) {
         char bdf[TOPO_BDF];
 
         fprintf(f, "GPU%-3d %-16s %s\n", g, "", topo_bdf_text(&t->pci[t->gpu[g].pci], bdf));
     }
-    fprintf(f, "\nCells: class, and Gb/s each way of path and port together.\n"
-               "PIX one PCI switch at most, PXB several, P2C the GPU's link to its CPU, PHB the host bridge,\n"
-               "NODE two host bridges of a NUMA node, SYS between NUMA nodes.\n");
+    fprintf(
+        f,
+        "\nCells: class, and Gb/s each way of path and port together.\n"
+        "PIX one PCI switch at most, PXB several, P2C the GPU's link to its CPU, PHB the host bridge,\n"
+        "NODE two host bridges of a NUMA node, SYS between NUMA nodes.\n");
 }
 
 /* Where NCCL's relay over NVLink would carry more: by relay, for the GPUs that it helps. */
@@ -170,17 +188,23 @@ static void relays_write(FILE *f, const struct tool *tool)
 
                 topo_path_find(t, (struct topo_end){TOPO_END_GPU, g}, n, &path);
                 topo_route_choose(t, &load, g, n, topo_path_nic_mbps(t, &path, n), true, &r);
-                if (r.kind != TOPO_ROUTE_RELAY || r.relay != relay)
+                if (r.kind != TOPO_ROUTE_RELAY || r.relay != relay) {
                     continue;
-                if (!said)
-                    fprintf(f, "\nMore over NVLink and another GPU (what NCCL calls PXN), in Gb/s:\n");
-                if (!line)
-                    fprintf(f, "  %s by GPU%d: %s;", nic_text(t, n, port), relay, gbps_text(r.mbps, a));
+                }
+                if (!said) {
+                    fprintf(f,
+                            "\nMore over NVLink and another GPU (what NCCL calls PXN), in Gb/s:\n");
+                }
+                if (!line) {
+                    fprintf(f, "  %s by GPU%d: %s;", nic_text(t, n, port), relay,
+                            gbps_text(r.mbps, a));
+                }
                 said = line = true;
                 fprintf(f, " GPU%d alone %s", g, gbps_text(topo_path_nic_mbps(t, &path, n), b));
             }
-            if (line)
+            if (line) {
                 fputc('\n', f);
+            }
         }
     }
 }
@@ -193,8 +217,10 @@ static void choices_write(FILE *f, const struct topo *t, const struct topo_choic
 
     for (int i = 0; i < n; i++) {
         fprintf(f, " %s", nic_text(t, c[i].nic, port));
-        if (i + 1 == n || c[i + 1].class != c[i].class || c[i + 1].mbps != c[i].mbps)
-            fprintf(f, " (%s %s)%s", topo_class_name(c[i].class), gbps_text(c[i].mbps, gbps), i + 1 < n ? "," : "");
+        if (i + 1 == n || c[i + 1].class != c[i].class || c[i + 1].mbps != c[i].mbps) {
+            fprintf(f, " (%s %s)%s", topo_class_name(c[i].class), gbps_text(c[i].mbps, gbps),
+                    i + 1 < n ? "," : "");
+        }
     }
     fprintf(f, "%s\n", n == 0 ? " none" : "");
 }
@@ -220,23 +246,29 @@ void text_write(FILE *f, const struct tool *tool)
     const struct topo *t = &tool->t;
     char gbps[16];
 
-    fprintf(f, "%s (%s): %u GPUs, %u NIC ports, %u NUMA nodes, %u sockets", tool->root[0] ? tool->root : "host", tool->source,
-            t->gpus, t->nics, t->numas, t->sockets);
-    if (t->cpu != TOPO_CPU_UNKNOWN)
+    fprintf(f, "%s (%s): %u GPUs, %u NIC ports, %u NUMA nodes, %u sockets",
+            tool->root[0] ? tool->root : "host", tool->source, t->gpus, t->nics, t->numas,
+            t->sockets);
+    if (t->cpu != TOPO_CPU_UNKNOWN) {
         fprintf(f, ", %s CPU", topo_cpu_name(t->cpu));
-    if (t->sockets > 1)
+    }
+    if (t->sockets > 1) {
         fprintf(f, ", between sockets %s Gb/s", gbps_text(t->inter_mbps, gbps));
+    }
     fputs("\n\n", f);
     tree_write(f, t);
     if (t->nics > 0) {
         fputc('\n', f);
         matrix_write(f, t);
         relays_write(f, tool);
-        if (tool->order)
+        if (tool->order) {
             order_write(f, t);
+        }
     }
     for (unsigned bit = 1; bit <= TOPO_BAD; bit <<= 1) {
-        if (t->unknown & bit)
-            fprintf(f, "%snot known: %s\n", bit == (t->unknown & -(unsigned)t->unknown) ? "\n" : "", topo_unknown_text(bit));
+        if (t->unknown & bit) {
+            fprintf(f, "%snot known: %s\n", bit == (t->unknown & -(unsigned)t->unknown) ? "\n" : "",
+                    topo_unknown_text(bit));
+        }
     }
 }

@@ -1,5 +1,5 @@
-/* The command softfab: one function per subcommand. Each gets the arguments behind its name and returns the exit
- * status. */
+/* The command softfab: one function per subcommand. Each gets the arguments behind its name and
+ * returns the exit status. */
 #ifndef SOFTFAB_H
 #define SOFTFAB_H
 

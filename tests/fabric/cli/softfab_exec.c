@@ -33,27 +33,31 @@ static int library_dir(char *buf, size_t len)
 
 static int environment_set(const struct seg_map *m, int host)
 {
-    char lib[PATH_MAX], path[2 * PATH_MAX], num[16], id[16], sysfs[SEG_PATH_MAX + 32], run[SEG_PATH_MAX + 32];
+    char lib[PATH_MAX], path[2 * PATH_MAX], num[16], id[16], sysfs[SEG_PATH_MAX + 32],
+        run[SEG_PATH_MAX + 32];
     const char *old = getenv("LD_LIBRARY_PATH");
     int rc = library_dir(lib, sizeof(lib));
 
     if (rc != 0) {
         return rc;
     }
-    int n = snprintf(path, sizeof(path), "%s%s%s", lib, old != NULL && *old != '\0' ? ":" : "", old != NULL ? old : "");
+    int n = snprintf(path, sizeof(path), "%s%s%s", lib, old != NULL && *old != '\0' ? ":" : "",
+                     old != NULL ? old : "");
     if (n >= (int)sizeof(path)) {
         return softfab_fail("LD_LIBRARY_PATH is longer than %d bytes", PATH_MAX);
     }
     snprintf(num, sizeof(num), "%d", host);
     snprintf(id, sizeof(id), "h%d", host);
     snprintf(sysfs, sizeof(sysfs), "%s/host%d/sys", m->dir, host);
-    /* Hosts of a fabric, and fabrics side by side, have NICs of the same names: what processes of a host share lies apart. */
+    /* Hosts of a fabric, and fabrics side by side, have NICs of the same names: what processes of a
+     * host share lies apart. */
     snprintf(run, sizeof(run), "%s/host%d/run", m->dir, host);
     if (mkdir(run, 0700) != 0 && errno != EEXIST) {
         return softfab_fail("cannot make %s: %s", run, strerror(errno));
     }
-    if (setenv("NCCL_R2_RUN_DIR", run, 0) != 0 || setenv("LD_LIBRARY_PATH", path, 1) != 0 || setenv(SEG_ENV_DIR, m->dir, 1) != 0 ||
-        setenv(SEG_ENV_HOST, num, 1) != 0 || setenv("NCCL_HOSTID", id, 0) != 0 || setenv("SOFTFAB_SYSFS", sysfs, 1) != 0) {
+    if (setenv("NCCL_R2_RUN_DIR", run, 0) != 0 || setenv("LD_LIBRARY_PATH", path, 1) != 0 ||
+        setenv(SEG_ENV_DIR, m->dir, 1) != 0 || setenv(SEG_ENV_HOST, num, 1) != 0 ||
+        setenv("NCCL_HOSTID", id, 0) != 0 || setenv("SOFTFAB_SYSFS", sysfs, 1) != 0) {
         return softfab_fail("cannot set the environment: %s", strerror(errno));
     }
     return 0;
@@ -73,11 +77,13 @@ int softfab_exec(int argc, char **argv)
         } else if (opt == 'H') {
             host_text = optarg;
         } else {
-            return softfab_misuse("exec: '%s' is not an option, or needs a value", argv[optind - 1]);
+            return softfab_misuse("exec: '%s' is not an option, or needs a value",
+                                  argv[optind - 1]);
         }
     }
     if (host_text == NULL || optind >= argc) {
-        return softfab_misuse("exec: %s", host_text == NULL ? "--host is missing" : "the command is missing");
+        return softfab_misuse("exec: %s",
+                              host_text == NULL ? "--host is missing" : "the command is missing");
     }
     int rc = softfab_open(&m, name);
     if (rc != 0) {
@@ -85,7 +91,8 @@ int softfab_exec(int argc, char **argv)
     }
     int host = softfab_number(host_text, m.seg->head.desc.hosts - 1);
     if (host < 0) {
-        rc = softfab_fail("exec: --host '%s' is not between 0 and %d", host_text, m.seg->head.desc.hosts - 1);
+        rc = softfab_fail("exec: --host '%s' is not between 0 and %d", host_text,
+                          m.seg->head.desc.hosts - 1);
     } else {
         rc = environment_set(&m, host);
     }
@@ -108,9 +115,11 @@ static void files_follow(struct seg_map *m, const struct fab_fault *f)
                 continue;
             }
             struct seg_nic *nic = seg_nic_at(m->seg, h, n);
-            seg_sysfs_state_set(m->dir, h, n, atomic_load_explicit(&nic->link.down, memory_order_relaxed) == 0);
+            seg_sysfs_state_set(m->dir, h, n,
+                                atomic_load_explicit(&nic->link.down, memory_order_relaxed) == 0);
             if (f->kind == FAB_FAULT_GID_CHANGE) {
-                seg_sysfs_gids_set(m->dir, h, n, atomic_load_explicit(&nic->epoch, memory_order_relaxed));
+                seg_sysfs_gids_set(m->dir, h, n,
+                                   atomic_load_explicit(&nic->epoch, memory_order_relaxed));
             }
         }
     }
@@ -147,7 +156,8 @@ int softfab_fault(int argc, char **argv)
 
     while ((opt = getopt_long(argc, argv, "", opts, NULL)) != -1) {
         if (opt != 'N') {
-            return softfab_misuse("fault: '%s' is not an option, or needs a value", argv[optind - 1]);
+            return softfab_misuse("fault: '%s' is not an option, or needs a value",
+                                  argv[optind - 1]);
         }
         name = optarg;
     }

@@ -37,8 +37,8 @@ static void fault_add(struct nic_view *v, const char *text, const char *value)
 {
     size_t len = strlen(v->faults);
 
-    snprintf(v->faults + len, sizeof(v->faults) - len, "%s%s%s%s", len > 0 ? ", " : "", text, *value != '\0' ? " " : "",
-             value);
+    snprintf(v->faults + len, sizeof(v->faults) - len, "%s%s%s%s", len > 0 ? ", " : "", text,
+             *value != '\0' ? " " : "", value);
 }
 
 static void share_add(struct nic_view *v, const char *text, uint32_t ppm)
@@ -85,7 +85,9 @@ static void link_faults(struct nic_view *v, uint64_t base_rate)
 
 static bool cut_is(struct seg *seg, int h, int n, int far_h, int far_n)
 {
-    return (atomic_load_explicit(&seg_nic_at(seg, h, n)->link.cut[far_h], memory_order_relaxed) >> far_n & 1) != 0;
+    return (atomic_load_explicit(&seg_nic_at(seg, h, n)->link.cut[far_h], memory_order_relaxed) >>
+                far_n &
+            1) != 0;
 }
 
 /* "cut h2:n1"; a rail on which nobody is reached is one fault, "cut *:n1". */
@@ -98,7 +100,8 @@ static void cuts_rail(struct nic_view *v, struct seg *seg, int far_n)
     for (int h = 0; h < d->hosts; h++) {
         if (h != v->host) {
             others++;
-            both += cut_is(seg, v->host, v->nic, h, far_n) && cut_is(seg, h, far_n, v->host, v->nic);
+            both +=
+                cut_is(seg, v->host, v->nic, h, far_n) && cut_is(seg, h, far_n, v->host, v->nic);
         }
     }
     if (both > 1 && both == others) {
@@ -111,7 +114,10 @@ static void cuts_rail(struct nic_view *v, struct seg *seg, int far_n)
             continue;
         }
         snprintf(buf, sizeof(buf), "h%d:n%d", h, far_n);
-        fault_add(v, fab_fault_name(cut_is(seg, h, far_n, v->host, v->nic) ? FAB_FAULT_CUT : FAB_FAULT_CUT_TX), buf);
+        fault_add(v,
+                  fab_fault_name(cut_is(seg, h, far_n, v->host, v->nic) ? FAB_FAULT_CUT
+                                                                        : FAB_FAULT_CUT_TX),
+                  buf);
     }
 }
 
@@ -144,7 +150,8 @@ static void device_faults(struct nic_view *v, struct seg_nic *n)
                   fab_provider_name(atomic_load_explicit(&n->provider, memory_order_relaxed)));
     }
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        uint32_t word = atomic_load_explicit((_Atomic uint32_t *)((char *)n + rows[i].word), memory_order_relaxed);
+        uint32_t word = atomic_load_explicit((_Atomic uint32_t *)((char *)n + rows[i].word),
+                                             memory_order_relaxed);
         char count[16] = "";
         if (word != 0 && rows[i].counted) {
             snprintf(count, sizeof(count), "(%u)", word);
@@ -206,21 +213,21 @@ static void text_print(struct seg_map *m)
     pid_t pid;
     int any = 0;
 
-    printf("fabric %s: %d hosts with %d NICs, %s%s, up for %lld s, at %s\n\n", m->seg->head.name, d->hosts, d->nics,
-           d->crossrail ? "rails reach each other" : "rails apart",
+    printf("fabric %s: %d hosts with %d NICs, %s%s, up for %lld s, at %s\n\n", m->seg->head.name,
+           d->hosts, d->nics, d->crossrail ? "rails reach each other" : "rails apart",
            d->reorder ? ", writes overtake each other" : "",
            (long long)(time(NULL) - (time_t)m->seg->head.created_s), m->dir);
-    printf("%-8s %-6s %-8s %-10s %-8s %12s %10s %12s %10s %8s  %s\n", "place", "name", "state", "rate", "latency",
-           "tx bytes", "packets", "rx bytes", "packets", "drops", "faults");
+    printf("%-8s %-6s %-8s %-10s %-8s %12s %10s %12s %10s %8s  %s\n", "place", "name", "state",
+           "rate", "latency", "tx bytes", "packets", "rx bytes", "packets", "drops", "faults");
     for (int h = 0; h < d->hosts; h++) {
         for (int n = 0; n < d->nics; n++) {
             char place[32];
             nic_view(m->seg, h, n, &v);
             snprintf(place, sizeof(place), "h%d:n%d", h, n);
-            printf("%-8s %-6s %-8s %-10s %-8s %12" PRIu64 " %10" PRIu64 " %12" PRIu64 " %10" PRIu64 " %8" PRIu64
-                   "  %s\n",
-                   place, v.name, v.state, v.rate, v.latency, v.tx_bytes, v.tx_packets, v.rx_bytes, v.rx_packets,
-                   v.drops, *v.faults != '\0' ? v.faults : "-");
+            printf("%-8s %-6s %-8s %-10s %-8s %12" PRIu64 " %10" PRIu64 " %12" PRIu64 " %10" PRIu64
+                   " %8" PRIu64 "  %s\n",
+                   place, v.name, v.state, v.rate, v.latency, v.tx_bytes, v.tx_packets, v.rx_bytes,
+                   v.rx_packets, v.drops, *v.faults != '\0' ? v.faults : "-");
         }
     }
     for (int i = 0; i < SEG_SLOTS; i++) {
@@ -231,7 +238,8 @@ static void text_print(struct seg_map *m)
             printf("\n%-8s %-5s %-16s %s\n", "process", "host", "command", "open");
         }
         open_text(&m->seg->slot[i], open, sizeof(open));
-        printf("%-8d h%-4u %-16s %s\n", (int)pid, atomic_load_explicit(&m->seg->slot[i].host, memory_order_relaxed),
+        printf("%-8d h%-4u %-16s %s\n", (int)pid,
+               atomic_load_explicit(&m->seg->slot[i].host, memory_order_relaxed),
                m->seg->slot[i].command, open);
     }
     if (any == 0) {
@@ -258,16 +266,18 @@ static void json_string(const char *s)
 
 static void json_nic(const struct nic_view *v, const struct fab_nic_desc *nd, bool last)
 {
-    printf("    {\"place\": \"h%d:n%d\", \"host\": %d, \"nic\": %d, \"name\": \"%s\", \"state\": \"%s\", ", v->host,
-           v->nic, v->host, v->nic, v->name, v->state);
+    printf(
+        "    {\"place\": \"h%d:n%d\", \"host\": %d, \"nic\": %d, \"name\": \"%s\", \"state\": \"%s\", ",
+        v->host, v->nic, v->host, v->nic, v->name, v->state);
     printf("\"faults\": [");
     for (const char *p = v->faults; *p != '\0';) {
         size_t len = strcspn(p, ",");
         printf("%s\"%.*s\"", p > v->faults ? ", " : "", (int)len, p);
         p += len + (p[len] == ',' ? 2 : 0);
     }
-    printf("],\n     \"pci\": \"%s\", \"numa\": %d, \"rate_Bps\": %" PRIu64 ", \"latency_ns\": %" PRIu64 ",\n", nd->pci,
-           nd->numa, v->link.rate, nd->latency_ns);
+    printf("],\n     \"pci\": \"%s\", \"numa\": %d, \"rate_Bps\": %" PRIu64
+           ", \"latency_ns\": %" PRIu64 ",\n",
+           nd->pci, nd->numa, v->link.rate, nd->latency_ns);
     printf("     \"tx_bytes\": %" PRIu64 ", \"tx_packets\": %" PRIu64 ", \"rx_bytes\": %" PRIu64
            ", \"rx_packets\": %" PRIu64 ", \"drops\": %" PRIu64 "}%s\n",
            v->tx_bytes, v->tx_packets, v->rx_bytes, v->rx_packets, v->drops, last ? "" : ",");
@@ -283,9 +293,10 @@ static void json_print(struct seg_map *m)
     /* Counters were read between from_ns and to_ns. */
     uint64_t from = seg_now();
 
-    printf("{\"schema\": \"softfab-status-1\", \"name\": \"%s\", \"dir\": \"%s\", \"hosts\": %d, \"nics\": %d, "
-           "\"crossrail\": %s, \"from_ns\": %" PRIu64 ",\n",
-           m->seg->head.name, m->dir, d->hosts, d->nics, d->crossrail ? "true" : "false", from);
+    printf(
+        "{\"schema\": \"softfab-status-1\", \"name\": \"%s\", \"dir\": \"%s\", \"hosts\": %d, \"nics\": %d, "
+        "\"crossrail\": %s, \"from_ns\": %" PRIu64 ",\n",
+        m->seg->head.name, m->dir, d->hosts, d->nics, d->crossrail ? "true" : "false", from);
     printf("  \"nic\": [\n");
     for (int h = 0; h < d->hosts; h++) {
         for (int n = 0; n < d->nics; n++) {
@@ -299,9 +310,9 @@ static void json_print(struct seg_map *m)
             continue;
         }
         open_text(&m->seg->slot[i], open, sizeof(open));
-        printf(
-            "%s\n    {\"pid\": %d, \"host\": %u, \"slot\": %d, \"open\": \"%s\", \"command\": ", any++ > 0 ? "," : "",
-            (int)pid, atomic_load_explicit(&m->seg->slot[i].host, memory_order_relaxed), i, open);
+        printf("%s\n    {\"pid\": %d, \"host\": %u, \"slot\": %d, \"open\": \"%s\", \"command\": ",
+               any++ > 0 ? "," : "", (int)pid,
+               atomic_load_explicit(&m->seg->slot[i].host, memory_order_relaxed), i, open);
         json_string(m->seg->slot[i].command);
         printf("}");
     }
@@ -322,7 +333,8 @@ int softfab_status(int argc, char **argv)
         } else if (opt == 'j') {
             json = true;
         } else {
-            return softfab_misuse("status: '%s' is not an option, or needs a value", argv[optind - 1]);
+            return softfab_misuse("status: '%s' is not an option, or needs a value",
+                                  argv[optind - 1]);
         }
     }
     if (optind < argc) {

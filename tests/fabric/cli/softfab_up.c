@@ -38,14 +38,16 @@ static int up_option_set(struct up_args *a, int opt)
     case 'n':
         a->shape_given = true;
         *(opt == 'H' ? &a->hosts : &a->nics) = softfab_number(optarg, 9999);
-        return (opt == 'H' ? a->hosts : a->nics) > 0 ? 0
-                                                     : softfab_misuse("up: --%s '%s' is not a number of at least 1",
-                                                                      opt == 'H' ? "hosts" : "nics", optarg);
+        return (opt == 'H' ? a->hosts : a->nics) > 0
+                   ? 0
+                   : softfab_misuse("up: --%s '%s' is not a number of at least 1",
+                                    opt == 'H' ? "hosts" : "nics", optarg);
     case 'r':
         a->shape_given = true;
         return fab_parse_rate(optarg, &a->rate) == 0
                    ? 0
-                   : softfab_misuse("up: --rate '%s' is not a rate such as 100MB/s or unlimited", optarg);
+                   : softfab_misuse("up: --rate '%s' is not a rate such as 100MB/s or unlimited",
+                                    optarg);
     case 'l':
         a->shape_given = true;
         return fab_parse_time(optarg, &a->latency_ns) == 0
@@ -59,10 +61,11 @@ static int up_option_set(struct up_args *a, int opt)
 static int up_parse(int argc, char **argv, struct up_args *a)
 {
     static const struct option opts[] = {
-        {"name", 1, NULL, 'N'},      {"hosts", 1, NULL, 'H'},   {"nics", 1, NULL, 'n'},
-        {"rate", 1, NULL, 'r'},      {"latency", 1, NULL, 'l'}, {"desc", 1, NULL, 'd'},
-        {"crossrail", 0, NULL, 'x'}, {"gpu", 0, NULL, 'g'},     {"reorder", 0, NULL, 'o'},
-        {0},
+        {"name", 1, NULL, 'N'},      {"hosts", 1, NULL, 'H'},
+        {"nics", 1, NULL, 'n'},      {"rate", 1, NULL, 'r'},
+        {"latency", 1, NULL, 'l'},   {"desc", 1, NULL, 'd'},
+        {"crossrail", 0, NULL, 'x'}, {"gpu", 0, NULL, 'g'},
+        {"reorder", 0, NULL, 'o'},   {0},
     };
     int opt;
 
@@ -97,7 +100,8 @@ static int desc_read(struct fab_desc *d, const char *file)
     bool whole = feof(f) && !ferror(f);
     fclose(f);
     if (!whole || n == sizeof(text)) {
-        return softfab_fail("%s is longer than %zu bytes or cannot be read", file, sizeof(text) - 1);
+        return softfab_fail("%s is longer than %zu bytes or cannot be read", file,
+                            sizeof(text) - 1);
     }
     text[n] = '\0';
     if (fab_desc_parse(d, text, why, sizeof(why)) != 0) {
@@ -116,7 +120,8 @@ static int fabric_create(const char *path, const char *name, const struct fab_de
     if (mkdir(tmp, 0700) != 0) {
         return softfab_fail("cannot create %s: %s", tmp, strerror(errno));
     }
-    if (seg_file_create(tmp, name, d, why, sizeof(why)) != 0 || seg_sysfs_write(tmp, d, gpu, why, sizeof(why)) != 0 ||
+    if (seg_file_create(tmp, name, d, why, sizeof(why)) != 0 ||
+        seg_sysfs_write(tmp, d, gpu, why, sizeof(why)) != 0 ||
         seg_dir_install(tmp, path, why, sizeof(why)) != 0) {
         seg_dir_remove(tmp);
         return softfab_fail("%s", why);
@@ -149,8 +154,8 @@ int softfab_up(int argc, char **argv)
     }
     rc = fabric_create(path, a.name == NULL ? "default" : a.name, &d, a.gpu);
     if (rc == 0) {
-        printf("fabric %s is up: %d hosts with %d NICs, at %s\n", a.name == NULL ? "default" : a.name, d.hosts, d.nics,
-               path);
+        printf("fabric %s is up: %d hosts with %d NICs, at %s\n",
+               a.name == NULL ? "default" : a.name, d.hosts, d.nics, path);
     }
     return rc;
 }
@@ -166,7 +171,8 @@ int softfab_down(int argc, char **argv)
 
     while ((opt = getopt_long(argc, argv, "", opts, NULL)) != -1) {
         if (opt != 'N') {
-            return softfab_misuse("down: '%s' is not an option, or needs a value", argv[optind - 1]);
+            return softfab_misuse("down: '%s' is not an option, or needs a value",
+                                  argv[optind - 1]);
         }
         name = optarg;
     }
@@ -176,7 +182,8 @@ int softfab_down(int argc, char **argv)
     if (seg_dir_path(name, path, sizeof(path), why, sizeof(why)) != 0) {
         return softfab_fail("%s", why);
     }
-    /* A tree of another version can be removed as well, so that an upgrade does not leave it for ever. */
+    /* A tree of another version can be removed as well, so that an upgrade does not leave it for
+     * ever. */
     if (seg_file_open(&m, path, why, sizeof(why)) == 0) {
         atomic_store_explicit(&m.seg->head.closed, 1, memory_order_release);
         for (int i = 0; i < SEG_SLOTS; i++) {
@@ -191,8 +198,9 @@ int softfab_down(int argc, char **argv)
         return softfab_fail("cannot remove %s: %s", path, strerror(errno));
     }
     if (living > 0) {
-        printf("fabric is down; %d process%s still attached keep%s it among themselves until they end\n", living,
-               living == 1 ? "" : "es", living == 1 ? "s" : "");
+        printf(
+            "fabric is down; %d process%s still attached keep%s it among themselves until they end\n",
+            living, living == 1 ? "" : "es", living == 1 ? "s" : "");
     } else {
         printf("fabric is down\n");
     }

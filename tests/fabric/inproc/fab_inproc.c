@@ -30,10 +30,12 @@ static struct fab_nic *host_nic(struct fab_engine *e, int host, int nic)
 static int init_nics(struct fab_inproc *f)
 {
     f->nics = calloc((size_t)f->desc.hosts * (size_t)f->desc.nics, sizeof *f->nics);
-    if (!f->nics)
+    if (!f->nics) {
         return -1;
+    }
     for (int h = 0; h < f->desc.hosts; h++) {
-        f->hosts[h] = (struct fab_ibv_host){.eng = &f->eng, .host = h, .nnics = f->desc.nics, .nic = host_nic};
+        f->hosts[h] = (struct fab_ibv_host){
+            .eng = &f->eng, .host = h, .nnics = f->desc.nics, .nic = host_nic};
         for (int n = 0; n < f->desc.nics; n++) {
             struct nic *nic = fab_inproc_nic_box(f, h, n);
             struct fab_nic_cfg cfg = f->opts.nic;
@@ -44,31 +46,35 @@ static int init_nics(struct fab_inproc *f)
             cfg.latency_ns = f->desc.nic[h][n].latency_ns;
             nic->f = f;
             fab_inproc_net_init(nic);
-            if (fab_nic_init(&nic->n, &f->eng, h, n, &cfg))
+            if (fab_nic_init(&nic->n, &f->eng, h, n, &cfg)) {
                 return -1;
+            }
         }
     }
     return 0;
 }
 
-struct fab_inproc *fab_inproc_create(const struct fab_desc *desc, uint64_t seed, const struct fab_inproc_opts *opts)
+struct fab_inproc *fab_inproc_create(const struct fab_desc *desc, uint64_t seed,
+                                     const struct fab_inproc_opts *opts)
 {
     struct fab_inproc *f;
     uint32_t seg = opts ? opts->nic.seg_bytes : 0;
 
-    if (desc->hosts < 1 || desc->hosts > FAB_MAX_HOSTS || desc->nics < 1 || desc->nics > FAB_MAX_NICS || seg % 64 ||
-        seg > 1u << 20) {
+    if (desc->hosts < 1 || desc->hosts > FAB_MAX_HOSTS || desc->nics < 1 ||
+        desc->nics > FAB_MAX_NICS || seg % 64 || seg > 1u << 20) {
         errno = EINVAL;
         return NULL;
     }
     f = calloc(1, sizeof *f);
-    if (!f)
+    if (!f) {
         return NULL;
+    }
     f->eng.ops = &fab_inproc_ops;
     f->eng.never_block = 1;
     f->desc = *desc;
-    if (opts)
+    if (opts) {
         f->opts = *opts;
+    }
     f->rng.s = seed;
     if (init_nics(f)) {
         fab_inproc_destroy(f);
@@ -84,14 +90,16 @@ void fab_inproc_destroy(struct fab_inproc *f)
         struct fab_nic *n = &f->nics[i].n;
 
         if (n->ctxs) {
-            fprintf(stderr, "fab_inproc_destroy: a context is still open on h%u:n%u\n", n->host, n->nic);
+            fprintf(stderr, "fab_inproc_destroy: a context is still open on h%u:n%u\n", n->host,
+                    n->nic);
             abort();
         }
         fab_nic_fini(n);
     }
     fab_inproc_net_fini(f);
-    for (uint32_t i = 0; i < f->nusers; i++)
+    for (uint32_t i = 0; i < f->nusers; i++) {
         free(f->users[i]);
+    }
     free(f->users);
     free(f->heap.v);
     free(f->nics);
@@ -199,8 +207,9 @@ uint64_t fab_inproc_at(struct fab_inproc *f, uint64_t when_ns, void (*cb)(void *
 {
     struct user *u = user_new(f);
 
-    if (!u)
+    if (!u) {
         return 0;
+    }
     u->cb = cb;
     u->arg = arg;
     f->eng.ops->timer_set(&f->eng, &u->t, when_ns);
@@ -212,8 +221,9 @@ void fab_inproc_cancel(struct fab_inproc *f, uint64_t id)
     uint32_t index = (uint32_t)id - 1;
     struct user *u = index < f->nusers ? f->users[index] : NULL;
 
-    if (!u || u->gen != id >> 32 || !u->t.slot)
+    if (!u || u->gen != id >> 32 || !u->t.slot) {
         return;
+    }
     heap_cancel(&f->heap, &u->t);
     u->gen++;
     u->next = f->users_free;
@@ -226,10 +236,12 @@ int fab_inproc_step(struct fab_inproc *f)
 {
     struct fab_timer *t = heap_pop(&f->heap);
 
-    if (!t)
+    if (!t) {
         return 0;
-    if (t->when > f->now)
+    }
+    if (t->when > f->now) {
         f->now = t->when;
+    }
     f->events++;
     fab_timer_fire(t);
     return 1;
@@ -237,17 +249,20 @@ int fab_inproc_step(struct fab_inproc *f)
 
 uint64_t fab_inproc_next_event_time(struct fab_inproc *f)
 {
-    if (!f->heap.n)
+    if (!f->heap.n) {
         return UINT64_MAX;
+    }
     return f->heap.v[1]->when > f->now ? f->heap.v[1]->when : f->now;
 }
 
 void fab_inproc_run_until(struct fab_inproc *f, uint64_t t_ns)
 {
-    while (f->heap.n && f->heap.v[1]->when <= t_ns)
+    while (f->heap.n && f->heap.v[1]->when <= t_ns) {
         fab_inproc_step(f);
-    if (f->now < t_ns)
+    }
+    if (f->now < t_ns) {
         f->now = t_ns;
+    }
 }
 
 void fab_inproc_skip(struct fab_inproc *f, uint64_t ns)
@@ -264,8 +279,9 @@ static void apply(struct fab_inproc *f, const struct fab_fault *fault, bool othe
             struct fab_nic *nic = fab_inproc_nic(f, h, n);
 
             if (!fab_ports_has(fab_ports(fault->host, fault->nic), h, n) ||
-                (other && !fab_fault_moves(fault, &nic->link)))
+                (other && !fab_fault_moves(fault, &nic->link))) {
                 continue;
+            }
             fab_inproc_mix(f, (uint64_t)fault->kind << 32 ^ fault->value);
             fab_nic_fault(nic, fault, fab_rng_chance(&f->rng, f->opts.remove_event_ppm));
         }
@@ -276,17 +292,20 @@ int fab_inproc_fault(struct fab_inproc *f, const char *text, char *err, size_t e
 {
     struct fab_fault fault, other;
 
-    if (fab_fault_parse(text, &fault, err, err_len))
+    if (fab_fault_parse(text, &fault, err, err_len)) {
         return -1;
+    }
     if (!fab_fault_fits(&fault, f->desc.hosts, f->desc.nics)) {
-        if (err && err_len)
-            snprintf(err, err_len, "'%s': the fabric has hosts 0 to %d with NICs 0 to %d", text, f->desc.hosts - 1,
-                     f->desc.nics - 1);
+        if (err && err_len) {
+            snprintf(err, err_len, "'%s': the fabric has hosts 0 to %d with NICs 0 to %d", text,
+                     f->desc.hosts - 1, f->desc.nics - 1);
+        }
         return -1;
     }
     apply(f, &fault, false);
-    if (fab_fault_other(&fault, &other))
+    if (fab_fault_other(&fault, &other)) {
         apply(f, &other, true);
+    }
     return 0;
 }
 
@@ -299,8 +318,9 @@ void fab_inproc_totals(struct fab_inproc *f, struct fab_counters *sum)
     for (int i = 0; i < f->desc.hosts * f->desc.nics; i++) {
         const uint64_t *from = (const uint64_t *)&f->nics[i].n.cnt;
 
-        for (size_t k = 0; k < sizeof *sum / sizeof *to; k++)
+        for (size_t k = 0; k < sizeof *sum / sizeof *to; k++) {
             to[k] += from[k];
+        }
     }
 }
 

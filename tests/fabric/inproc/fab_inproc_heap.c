@@ -28,12 +28,15 @@ static void down(struct heap *h, uint32_t i, struct fab_timer *t)
     for (;;) {
         uint32_t c = 2 * i;
 
-        if (c > h->n)
+        if (c > h->n) {
             break;
-        if (c < h->n && before(h->v[c + 1], h->v[c]))
+        }
+        if (c < h->n && before(h->v[c + 1], h->v[c])) {
             c++;
-        if (!before(h->v[c], t))
+        }
+        if (!before(h->v[c], t)) {
             break;
+        }
         place(h, i, h->v[c]);
         i = c;
     }
@@ -42,10 +45,11 @@ static void down(struct heap *h, uint32_t i, struct fab_timer *t)
 
 static void move(struct heap *h, uint32_t i, struct fab_timer *t)
 {
-    if (i > 1 && before(t, h->v[i / 2]))
+    if (i > 1 && before(t, h->v[i / 2])) {
         up(h, i, t);
-    else
+    } else {
         down(h, i, t);
+    }
 }
 
 int heap_set(struct heap *h, struct fab_timer *t, uint64_t when)
@@ -60,8 +64,9 @@ int heap_set(struct heap *h, struct fab_timer *t, uint64_t when)
         uint32_t cap = h->cap ? h->cap * 2 : 256;
         struct fab_timer **v = realloc(h->v, cap * sizeof *v);
 
-        if (!v)
+        if (!v) {
             return -1;
+        }
         h->v = v;
         h->cap = cap;
     }
@@ -74,20 +79,23 @@ void heap_cancel(struct heap *h, struct fab_timer *t)
     uint32_t i = t->slot;
     struct fab_timer *last;
 
-    if (!i)
+    if (!i) {
         return;
+    }
     t->slot = 0;
     last = h->v[h->n--];
-    if (last != t)
+    if (last != t) {
         move(h, i, last);
+    }
 }
 
 struct fab_timer *heap_pop(struct heap *h)
 {
     struct fab_timer *t;
 
-    if (!h->n)
+    if (!h->n) {
         return NULL;
+    }
     t = h->v[1];
     heap_cancel(h, t);
     return t;

@@ -1,8 +1,8 @@
 /*
  * The wire: links with rate and faults, packets under way, late copies.
  *
- * A packet takes its time on the sending link, travels, then waits for its turn on the receiving link. Packets of one
- * queue pair never overtake each other (qp->eng_last); late copies do.
+ * A packet takes its time on the sending link, travels, then waits for its turn on the receiving
+ * link. Packets of one queue pair never overtake each other (qp->eng_last); late copies do.
  */
 #include "fab_inproc_priv.h"
 
@@ -26,8 +26,9 @@ static void timer_set(struct fab_engine *e, struct fab_timer *t, uint64_t when)
 {
     struct fab_inproc *f = of(e);
 
-    if (heap_set(&f->heap, t, when < f->now ? f->now : when))
+    if (heap_set(&f->heap, t, when < f->now ? f->now : when)) {
         abort(); /* a lost event would be a wrong result */
+    }
 }
 
 static void timer_cancel(struct fab_engine *e, struct fab_timer *t)
@@ -46,8 +47,9 @@ static struct box *box_get(struct fab_inproc *f, uint32_t len)
         return b;
     }
     b = malloc(sizeof *b + room);
-    if (!b)
+    if (!b) {
         return NULL;
+    }
     memset(b, 0, sizeof *b);
     b->room = room;
     b->p.data = b->data;
@@ -66,8 +68,8 @@ static void box_put(struct fab_inproc *f, struct box *b)
     *list = b;
 }
 
-static struct fab_pkt *pkt_alloc(struct fab_engine *e, struct fab_nic *nic, const struct fab_addr *dst,
-                                 uint32_t dst_qpn, uint32_t len)
+static struct fab_pkt *pkt_alloc(struct fab_engine *e, struct fab_nic *nic,
+                                 const struct fab_addr *dst, uint32_t dst_qpn, uint32_t len)
 {
     struct box *b = box_get(of(e), len);
 
@@ -92,8 +94,9 @@ static void launch_copy(struct fab_inproc *f, const struct box *b, uint8_t flag,
 {
     struct box *c = box_get(f, b->p.h.len);
 
-    if (!c)
+    if (!c) {
         return;
+    }
     c->p.h = b->p.h;
     c->p.h.flags |= flag;
     memcpy(c->data, b->data, b->p.h.len);
@@ -102,10 +105,13 @@ static void launch_copy(struct fab_inproc *f, const struct box *b, uint8_t flag,
 
 static uint64_t latency(struct fab_inproc *f, const struct fab_hdr *h)
 {
-    return (f->desc.nic[h->src.host][h->src.nic].latency_ns + f->desc.nic[h->dst.host][h->dst.nic].latency_ns) / 2;
+    return (f->desc.nic[h->src.host][h->src.nic].latency_ns +
+            f->desc.nic[h->dst.host][h->dst.nic].latency_ns) /
+           2;
 }
 
-static void pkt_send(struct fab_engine *e, struct fab_nic *n, struct fab_qp *qp, struct fab_pkt *pkt)
+static void pkt_send(struct fab_engine *e, struct fab_nic *n, struct fab_qp *qp,
+                     struct fab_pkt *pkt)
 {
     struct fab_inproc *f = of(e);
     struct nic *nic = (struct nic *)n;
@@ -116,29 +122,35 @@ static void pkt_send(struct fab_engine *e, struct fab_nic *n, struct fab_qp *qp,
     uint64_t arrival = f->now;
 
     if (!loop) {
-        nic->tx_free = (nic->tx_free > f->now ? nic->tx_free : f->now) + fab_link_ns(l->rate, pkt->h.len);
+        nic->tx_free =
+            (nic->tx_free > f->now ? nic->tx_free : f->now) + fab_link_ns(l->rate, pkt->h.len);
         arrival = nic->tx_free + l->delay_ns;
     }
     arrival += latency(f, &pkt->h) + fab_rng_upto(&f->rng, f->opts.jitter_ns);
-    /* A packet that is lost may still have been copied by the fabric; one that never left the NIC may not. */
+    /* A packet that is lost may still have been copied by the fabric; one that never left the NIC
+     * may not. */
     if (!l->down && !loop && fab_rng_chance(&f->rng, f->opts.ghost_ppm)) {
         n->cnt.ghosts_made++;
         launch_copy(f, b, FAB_F_GHOST, arrival + fab_rng_upto(&f->rng, f->opts.ghost_ns));
     }
     if (fate == FAB_DROP) {
         n->cnt.tx_dropped++;
-        n->cnt.acks_lost += fab_hdr_response(&pkt->h) && l->ack_lost && !l->down && !l->blackhole_tx;
+        n->cnt.acks_lost +=
+            fab_hdr_response(&pkt->h) && l->ack_lost && !l->down && !l->blackhole_tx;
         box_put(f, b);
         return;
     }
-    if (arrival < qp->eng_last)
+    if (arrival < qp->eng_last) {
         arrival = qp->eng_last;
+    }
     qp->eng_last = arrival;
-    if (fate == FAB_TWICE)
+    if (fate == FAB_TWICE) {
         n->cnt.dups_made++;
+    }
     launch(f, b, arrival);
-    if (fate == FAB_TWICE)
+    if (fate == FAB_TWICE) {
         launch_copy(f, b, 0, arrival);
+    }
 }
 
 static void pump(struct fab_timer *t)
@@ -150,20 +162,23 @@ static void pump(struct fab_timer *t)
     while (fab_nic_tx_next(&nic->n, nic->tx_free <= f->now))
         ;
     nic->pumping = false;
-    if (nic->tx_free > f->now && fab_nic_tx_pending(&nic->n))
+    if (nic->tx_free > f->now && fab_nic_tx_pending(&nic->n)) {
         timer_set(&f->eng, &nic->pump, nic->tx_free);
+    }
 }
 
 static void tx_kick(struct fab_engine *e, struct fab_nic *n)
 {
     struct nic *nic = (struct nic *)n;
 
-    if (nic->pumping)
+    if (nic->pumping) {
         return;
-    if (n->tx_loops && (!nic->pump.slot || nic->pump.when > of(e)->now))
+    }
+    if (n->tx_loops && (!nic->pump.slot || nic->pump.when > of(e)->now)) {
         timer_set(e, &nic->pump, of(e)->now);
-    else if (!nic->pump.slot)
+    } else if (!nic->pump.slot) {
         timer_set(e, &nic->pump, nic->tx_free);
+    }
 }
 
 /* ---- arriving ---- */
@@ -176,8 +191,10 @@ static void deliver(struct fab_timer *t)
     const struct fab_link *l = &nic->n.link;
 
     if (!b->queued && !fab_hdr_loops(&b->p.h)) {
-        /* The turn on the receiving link is taken in order of arrival, also when the rate has just changed. */
-        uint64_t turn = (nic->rx_free > f->now ? nic->rx_free : f->now) + fab_link_ns(l->rate, b->p.h.len);
+        /* The turn on the receiving link is taken in order of arrival, also when the rate has just
+         * changed. */
+        uint64_t turn =
+            (nic->rx_free > f->now ? nic->rx_free : f->now) + fab_link_ns(l->rate, b->p.h.len);
 
         nic->rx_free = turn;
         b->queued = true;
@@ -186,8 +203,8 @@ static void deliver(struct fab_timer *t)
             return;
         }
     }
-    fab_inproc_mix(f, (uint64_t)b->p.h.dst_qpn << 40 ^ (uint64_t)b->p.h.psn << 8 ^ (uint64_t)b->p.h.op << 4 ^
-                          b->p.h.flags);
+    fab_inproc_mix(f, (uint64_t)b->p.h.dst_qpn << 40 ^ (uint64_t)b->p.h.psn << 8 ^
+                          (uint64_t)b->p.h.op << 4 ^ b->p.h.flags);
     if (fab_link_rx(l, &b->p.h, fab_link_random(l) ? fab_rng_next(&f->rng) : 0) == FAB_DROP) {
         nic->n.cnt.rx_dropped++;
         box_put(f, b);
@@ -208,12 +225,14 @@ static uint64_t cqe_delay(struct fab_engine *e, struct fab_nic *nic)
     return fab_rng_upto(&of(e)->rng, of(e)->opts.cqe_ns);
 }
 
-static void memory_write(struct fab_engine *e, struct fab_nic *nic, uint32_t qpn, void *addr, uint32_t len)
+static void memory_write(struct fab_engine *e, struct fab_nic *nic, uint32_t qpn, void *addr,
+                         uint32_t len)
 {
     const struct fab_inproc_opts *o = &of(e)->opts;
 
-    if (o->on_memory_write)
+    if (o->on_memory_write) {
         o->on_memory_write(o->arg, nic->host, nic->nic, qpn, addr, len);
+    }
 }
 
 static bool port_dead(const struct fab_nic *nic)
@@ -226,19 +245,23 @@ static bool path_dead(const struct fab_nic *a, const struct fab_nic *b)
 {
     const struct fab_link *la = &a->link, *lb = &b->link;
 
-    if (port_dead(a) || port_dead(b))
+    if (port_dead(a) || port_dead(b)) {
         return true;
-    return a != b && (la->blackhole_tx || la->blackhole_rx || lb->blackhole_tx || lb->blackhole_rx ||
-                      (la->cut[b->host] >> b->nic & 1) || (lb->cut[a->host] >> a->nic & 1));
+    }
+    return a != b &&
+           (la->blackhole_tx || la->blackhole_rx || lb->blackhole_tx || lb->blackhole_rx ||
+            (la->cut[b->host] >> b->nic & 1) || (lb->cut[a->host] >> a->nic & 1));
 }
 
-static int resolve(struct fab_engine *e, struct fab_nic *nic, const struct ibv_ah_attr *ah, struct fab_addr *dst)
+static int resolve(struct fab_engine *e, struct fab_nic *nic, const struct ibv_ah_attr *ah,
+                   struct fab_addr *dst)
 {
     struct fab_inproc *f = of(e);
     int rc = fab_desc_route(&f->desc, nic->host, nic->nic, ah, dst);
 
-    if (rc || !f->opts.rtr_needs_path)
+    if (rc || !f->opts.rtr_needs_path) {
         return rc;
+    }
     return path_dead(nic, fab_inproc_nic(f, dst->host, dst->nic)) ? ETIMEDOUT : 0;
 }
 
@@ -264,8 +287,9 @@ static void qpn_free(struct fab_engine *e, struct fab_nic *n, uint32_t qpn)
     uint32_t i = qpn - FIRST_QPN;
 
     nic->qpn_used[i / 64] &= ~(1ull << (i % 64));
-    if (i / 64 < nic->qpn_hint)
+    if (i / 64 < nic->qpn_hint) {
         nic->qpn_hint = i / 64;
+    }
 }
 
 static void no_lock(struct fab_engine *e)
@@ -276,8 +300,9 @@ static int control(struct fab_engine *e, struct fab_nic *nic, enum fab_call call
 {
     struct fab_inproc *f = of(e);
 
-    if (call != FAB_CALL_MODIFY_QP || !nic->hung || !f->opts.hang_modify_ns)
+    if (call != FAB_CALL_MODIFY_QP || !nic->hung || !f->opts.hang_modify_ns) {
         return 0;
+    }
     fab_inproc_skip(f, f->opts.hang_modify_ns);
     return fab_rng_chance(&f->rng, f->opts.hang_modify_fails_ppm) ? ETIMEDOUT : 0;
 }
@@ -294,8 +319,9 @@ static void channel(struct fab_engine *e, struct fab_nic *nic)
 {
     struct fab_inproc *f = (struct fab_inproc *)e;
 
-    if (f->on_channel)
+    if (f->on_channel) {
         f->on_channel(f->channel_arg, nic->host);
+    }
 }
 
 const struct fab_engine_ops fab_inproc_ops = {

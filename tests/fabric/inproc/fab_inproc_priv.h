@@ -7,10 +7,12 @@
 #include "tests/fabric/verbs/fab_ibv.h"
 
 #define SMALL_PKT 64 /* payload of the small size of packet boxes */
-#define FIRST_QPN                                                                                                      \
-    0x80 /* the same on every NIC, and the lowest free number is used first: reuse is the rule, not the exception */
+#define FIRST_QPN                                                                                  \
+    0x80 /* the same on every NIC, and the lowest free number is used first: reuse is the rule,    \
+            not the exception */
 
-/* Events by time, those of one time by the order in which they were set. t->slot is the position in @v, from 1. */
+/* Events by time, those of one time by the order in which they were set. t->slot is the position in
+ * @v, from 1. */
 struct heap {
     struct fab_timer **v;
     uint32_t n, cap;

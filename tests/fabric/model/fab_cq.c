@@ -11,24 +11,29 @@ int fab_cq_init(struct fab_cq *cq, struct fab_ctx *ctx, int cqe, void *user)
 {
     int rc = fab_ctx_check(ctx);
 
-    if (rc)
+    if (rc) {
         return rc;
-    if (cqe < 1 || cqe > FAB_MAX_CQE)
+    }
+    if (cqe < 1 || cqe > FAB_MAX_CQE) {
         return EINVAL;
-    if (ctx->nic->ncqs >= FAB_MAX_CQ)
+    }
+    if (ctx->nic->ncqs >= FAB_MAX_CQ) {
         return ENOMEM;
+    }
     *cq = (struct fab_cq){.ctx = ctx, .user = user, .size = (uint32_t)cqe};
     cq->ring = malloc(cq->size * sizeof *cq->ring);
-    if (!cq->ring)
+    if (!cq->ring) {
         return ENOMEM;
+    }
     ctx->nic->ncqs++;
     return 0;
 }
 
 int fab_cq_fini(struct fab_cq *cq)
 {
-    if (cq->refs)
+    if (cq->refs) {
         return EBUSY;
+    }
     cq->ctx->nic->ncqs--;
     free(cq->ring);
     cq->ring = NULL;
@@ -46,13 +51,16 @@ int fab_cq_resize(struct fab_cq *cq, int cqe)
 {
     struct fab_cqe *ring;
 
-    if (cqe < 1 || cqe > FAB_MAX_CQE || (uint32_t)cqe < cq->count)
+    if (cqe < 1 || cqe > FAB_MAX_CQE || (uint32_t)cqe < cq->count) {
         return EINVAL;
+    }
     ring = malloc((size_t)cqe * sizeof *ring);
-    if (!ring)
+    if (!ring) {
         return ENOMEM;
-    for (uint32_t i = 0; i < cq->count; i++)
+    }
+    for (uint32_t i = 0; i < cq->count; i++) {
         ring[i] = *at(cq, i);
+    }
     free(cq->ring);
     cq->ring = ring;
     cq->size = (uint32_t)cqe;
@@ -63,18 +71,20 @@ int fab_cq_resize(struct fab_cq *cq, int cqe)
 /* Gives back the work-queue slots that @c stands for. */
 static void release(struct fab_cqe *c)
 {
-    if (c->rq)
+    if (c->rq) {
         fab_rq_release(c->rq, c->slot);
-    else if (c->send_index > c->qp->sq_freed)
+    } else if (c->send_index > c->qp->sq_freed) {
         c->qp->sq_freed = c->send_index;
+    }
 }
 
 int fab_cq_poll(struct fab_cq *cq, int n, struct ibv_wc *wc)
 {
     int got = 0;
 
-    if (fab_ctx_check_data(cq->ctx) && cq->count == 0)
+    if (fab_ctx_check_data(cq->ctx) && cq->count == 0) {
         return -EIO;
+    }
     while (got < n && cq->count) {
         struct fab_cqe *c = at(cq, 0);
 
@@ -93,12 +103,14 @@ int fab_cq_arm(struct fab_cq *cq, bool solicited_only)
 {
     int rc = fab_ctx_check_data(cq->ctx);
 
-    if (rc)
+    if (rc) {
         return rc;
-    if (!solicited_only)
+    }
+    if (!solicited_only) {
         cq->armed = FAB_CQ_ARMED;
-    else if (cq->armed == FAB_CQ_QUIET)
+    } else if (cq->armed == FAB_CQ_QUIET) {
         cq->armed = FAB_CQ_ARMED_SOLICITED;
+    }
     return 0;
 }
 
@@ -111,15 +123,18 @@ static void overrun(struct fab_cq *cq)
     cq->ctx->nic->cnt.cq_overruns++;
     fab_ctx_event(cq->ctx, IBV_EVENT_CQ_ERR, cq->user);
     for (qp = cq->ctx->nic->qps; qp; qp = qp->nic_next) {
-        if ((qp->scq == cq || qp->rcq == cq) && qp->state != IBV_QPS_RESET && qp->state != IBV_QPS_ERR)
+        if ((qp->scq == cq || qp->rcq == cq) && qp->state != IBV_QPS_RESET &&
+            qp->state != IBV_QPS_ERR) {
             fab_qp_fatal(qp, IBV_EVENT_QP_FATAL);
+        }
     }
 }
 
 void fab_cq_push(struct fab_cq *cq, const struct fab_cqe *cqe, bool solicited)
 {
-    if (cq->broken)
+    if (cq->broken) {
         return;
+    }
     if (cq->count == cq->size) {
         overrun(cq);
         return;
@@ -140,10 +155,11 @@ void fab_cq_purge(struct fab_cq *cq, struct fab_qp *qp)
     for (uint32_t i = 0; i < cq->count; i++) {
         struct fab_cqe *c = at(cq, i);
 
-        if (c->qp != qp)
+        if (c->qp != qp) {
             *at(cq, kept++) = *c;
-        else if (c->rq && qp->srq)
+        } else if (c->rq && qp->srq) {
             fab_rq_release(c->rq, c->slot);
+        }
     }
     cq->count = kept;
 }

@@ -49,7 +49,8 @@ static const struct {
     [FAB_FAULT_RESTORE] = {"restore", NO_VALUE},
 };
 
-static const char *const providers[FAB_PROVIDERS] = {"plain", "send-refused", "bnxt", "ionic", "mana"};
+static const char *const providers[FAB_PROVIDERS] = {"plain", "send-refused", "bnxt", "ionic",
+                                                     "mana"};
 
 const char *fab_provider_name(uint64_t provider)
 {
@@ -85,11 +86,13 @@ static int parse_place(const char **text, char letter, int limit, int *out)
         (*text)++;
         return 0;
     }
-    if (**text != letter || (*text)[1] < '0' || (*text)[1] > '9')
+    if (**text != letter || (*text)[1] < '0' || (*text)[1] > '9') {
         return -1;
+    }
     v = strtol(*text + 1, &end, 10);
-    if (v >= limit)
+    if (v >= limit) {
         return -1;
+    }
     *out = (int)v;
     *text = end;
     return 0;
@@ -98,7 +101,8 @@ static int parse_place(const char **text, char letter, int limit, int *out)
 /* "h0:n1", "*:n1", ... in full. */
 static int parse_port(const char *p, int *host, int *nic)
 {
-    return parse_place(&p, 'h', FAB_MAX_HOSTS, host) || *p++ != ':' || parse_place(&p, 'n', FAB_MAX_NICS, nic) || *p
+    return parse_place(&p, 'h', FAB_MAX_HOSTS, host) || *p++ != ':' ||
+                   parse_place(&p, 'n', FAB_MAX_NICS, nic) || *p
                ? -1
                : 0;
 }
@@ -111,8 +115,9 @@ static int parse_value(enum value_kind kind, const char *word, uint64_t *value)
 
     switch (kind) {
     case PERCENT:
-        if (fab_parse_percent(word, &ppm))
+        if (fab_parse_percent(word, &ppm)) {
             return -1;
+        }
         *value = ppm;
         return 0;
     case TIME:
@@ -120,12 +125,14 @@ static int parse_value(enum value_kind kind, const char *word, uint64_t *value)
     case RATE:
         return fab_parse_rate(word, value);
     case PROVIDER:
-        for (*value = 0; *value < FAB_PROVIDERS && strcmp(word, providers[*value]) != 0;)
+        for (*value = 0; *value < FAB_PROVIDERS && strcmp(word, providers[*value]) != 0;) {
             (*value)++;
+        }
         return *value < FAB_PROVIDERS ? 0 : -1;
     case PLACE:
-        if (parse_port(word, &host, &nic))
+        if (parse_port(word, &host, &nic)) {
             return -1;
+        }
         *value = fab_ports(host, nic);
         return 0;
     default:
@@ -136,11 +143,13 @@ static int parse_value(enum value_kind kind, const char *word, uint64_t *value)
 
 static int find_kind(const char *word)
 {
-    if (strcmp(word, "clear") == 0)
+    if (strcmp(word, "clear") == 0) {
         return FAB_FAULT_RESTORE;
+    }
     for (int k = 0; k < FAB_FAULT_KINDS; k++) {
-        if (strcmp(word, kinds[k].name) == 0)
+        if (strcmp(word, kinds[k].name) == 0) {
             return k;
+        }
     }
     return -1;
 }
@@ -151,25 +160,35 @@ int fab_fault_parse(const char *text, struct fab_fault *fault, char *err, size_t
     int n = sscanf(text, "%31s %31s %31s %1s", place, word, value, rest);
     int kind;
 
-    if (n < 2)
+    if (n < 2) {
         return fail(err, err_len, "'%s': want a place and a fault, as in 'h0:n1 down'", text);
-    if (parse_port(place, &fault->host, &fault->nic))
-        return fail(err, err_len, "'%s': not a place; want hH:nN with H below %d and N below %d, or '*' for either",
-                    place, FAB_MAX_HOSTS, FAB_MAX_NICS);
+    }
+    if (parse_port(place, &fault->host, &fault->nic)) {
+        return fail(
+            err, err_len,
+            "'%s': not a place; want hH:nN with H below %d and N below %d, or '*' for either",
+            place, FAB_MAX_HOSTS, FAB_MAX_NICS);
+    }
     kind = find_kind(word);
-    if (kind < 0)
+    if (kind < 0) {
         return fail(err, err_len, "'%s': unknown fault", word);
-    if (n > 3 || (n == 3 && kinds[kind].value == NO_VALUE))
-        return fail(err, err_len, "'%s': unexpected after '%s'", n > 3 ? rest : value, n > 3 ? value : word);
-    if (n == 2 && kinds[kind].value != NO_VALUE && kinds[kind].value != OPT_COUNT)
+    }
+    if (n > 3 || (n == 3 && kinds[kind].value == NO_VALUE)) {
+        return fail(err, err_len, "'%s': unexpected after '%s'", n > 3 ? rest : value,
+                    n > 3 ? value : word);
+    }
+    if (n == 2 && kinds[kind].value != NO_VALUE && kinds[kind].value != OPT_COUNT) {
         return fail(err, err_len, "'%s': needs a value", word);
+    }
     fault->kind = kind;
     fault->value = kinds[kind].value == OPT_COUNT ? UINT32_MAX : 0;
-    if (n == 3 && parse_value(kinds[kind].value, value, &fault->value))
+    if (n == 3 && parse_value(kinds[kind].value, value, &fault->value)) {
         return fail(err, err_len, "'%s': not a value for '%s'", value, word);
+    }
     if (kinds[kind].value == PLACE && fault->host >= 0 && fault->nic >= 0 &&
-        fault->value == fab_ports(fault->host, fault->nic))
+        fault->value == fab_ports(fault->host, fault->nic)) {
         return fail(err, err_len, "'%s': a port is not cut from itself", value);
+    }
     return 0;
 }
 
@@ -178,7 +197,8 @@ bool fab_fault_fits(const struct fab_fault *fault, int hosts, int nics)
     bool far = kinds[fault->kind].value == PLACE;
 
     return fault->host < hosts && fault->nic < nics &&
-           (!far || ((fault->value >> 16) <= (uint64_t)hosts && (fault->value & 0xffff) <= (uint64_t)nics));
+           (!far ||
+            ((fault->value >> 16) <= (uint64_t)hosts && (fault->value & 0xffff) <= (uint64_t)nics));
 }
 
 bool fab_fault_other(const struct fab_fault *fault, struct fab_fault *other)
@@ -186,10 +206,12 @@ bool fab_fault_other(const struct fab_fault *fault, struct fab_fault *other)
     uint64_t here = fab_ports(fault->host, fault->nic);
 
     *other = (struct fab_fault){.host = -1, .nic = -1, .kind = FAB_FAULT_HEAL, .value = here};
-    if (fault->kind == FAB_FAULT_RESTORE)
+    if (fault->kind == FAB_FAULT_RESTORE) {
         return true;
-    if (fault->kind != FAB_FAULT_CUT && fault->kind != FAB_FAULT_HEAL)
+    }
+    if (fault->kind != FAB_FAULT_CUT && fault->kind != FAB_FAULT_HEAL) {
         return false;
+    }
     other->kind = fault->kind;
     other->host = (int)(fault->value >> 16) - 1;
     other->nic = (int)(fault->value & 0xffff) - 1;
@@ -200,8 +222,9 @@ bool fab_fault_moves(const struct fab_fault *fault, const struct fab_link *l)
 {
     struct fab_link after = *l;
 
-    if (fault->kind != FAB_FAULT_HEAL)
+    if (fault->kind != FAB_FAULT_HEAL) {
         return true;
+    }
     fab_link_fault(&after, fault, 0);
     return memcmp(after.cut, l->cut, sizeof after.cut) != 0;
 }
@@ -212,8 +235,9 @@ static void link_cut(struct fab_link *l, uint64_t ports, bool on)
         for (int n = 0; n < FAB_MAX_NICS; n++) {
             uint16_t bit = (uint16_t)(1u << n);
 
-            if (fab_ports_has(ports, h, n))
+            if (fab_ports_has(ports, h, n)) {
                 l->cut[h] = (uint16_t)(on ? l->cut[h] | bit : l->cut[h] & ~bit);
+            }
         }
     }
 }
@@ -283,21 +307,27 @@ static bool chance(uint64_t rnd, unsigned int part, uint32_t ppm)
 
 enum fab_fate fab_link_tx(const struct fab_link *l, const struct fab_hdr *h, uint64_t rnd)
 {
-    if (fab_hdr_loops(h))
+    if (fab_hdr_loops(h)) {
         return l->down ? FAB_DROP : FAB_PASS;
-    if (l->down || l->blackhole_tx || (l->ack_lost && fab_hdr_response(h)) || (l->cut[h->dst.host] >> h->dst.nic & 1))
+    }
+    if (l->down || l->blackhole_tx || (l->ack_lost && fab_hdr_response(h)) ||
+        (l->cut[h->dst.host] >> h->dst.nic & 1)) {
         return FAB_DROP;
-    if (chance(rnd, 0, l->loss_ppm) || chance(rnd, 1, l->corrupt_ppm))
+    }
+    if (chance(rnd, 0, l->loss_ppm) || chance(rnd, 1, l->corrupt_ppm)) {
         return FAB_DROP;
+    }
     return chance(rnd, 2, l->dup_ppm) ? FAB_TWICE : FAB_PASS;
 }
 
 enum fab_fate fab_link_rx(const struct fab_link *l, const struct fab_hdr *h, uint64_t rnd)
 {
-    if (fab_hdr_loops(h))
+    if (fab_hdr_loops(h)) {
         return l->down ? FAB_DROP : FAB_PASS;
-    if (l->down || l->blackhole_rx)
+    }
+    if (l->down || l->blackhole_rx) {
         return FAB_DROP;
+    }
     return chance(rnd, 0, l->loss_ppm) || chance(rnd, 1, l->corrupt_ppm) ? FAB_DROP : FAB_PASS;
 }
 

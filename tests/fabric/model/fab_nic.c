@@ -7,16 +7,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-int fab_nic_init(struct fab_nic *nic, struct fab_engine *eng, int host, int nr, const struct fab_nic_cfg *cfg)
+int fab_nic_init(struct fab_nic *nic, struct fab_engine *eng, int host, int nr,
+                 const struct fab_nic_cfg *cfg)
 {
     nic->eng = eng;
     nic->host = (uint16_t)host;
     nic->nic = (uint16_t)nr;
     nic->cfg = *cfg;
-    if (!nic->cfg.seg_bytes)
+    if (!nic->cfg.seg_bytes) {
         nic->cfg.seg_bytes = 4096;
-    if (nic->cfg.window < 4)
+    }
+    if (nic->cfg.window < 4) {
         nic->cfg.window = nic->cfg.window ? 4 : 64;
+    }
     nic->link.rate = cfg->base_rate;
     nic->reorder_rng.s = (uint64_t)host << 8 | (unsigned)nr;
     nic->retry7_forever = cfg->retry7_forever;
@@ -45,8 +48,9 @@ struct fab_qp *fab_nic_find_qp(struct fab_nic *nic, uint32_t qpn)
 {
     struct fab_qp *qp = nic->qp_hash[qpn & (FAB_QP_HASH - 1)];
 
-    while (qp && qp->qpn != qpn)
+    while (qp && qp->qpn != qpn) {
         qp = qp->hash_next;
+    }
     return qp;
 }
 
@@ -59,26 +63,30 @@ static void ring_push(struct fab_nic *nic, struct fab_qp *qp)
     nic->tx_loops += qp->tx_loop;
     qp->tx_next = NULL;
     qp->tx_prev = nic->tx_tail;
-    if (nic->tx_tail)
+    if (nic->tx_tail) {
         nic->tx_tail->tx_next = qp;
-    else
+    } else {
         nic->tx_head = qp;
+    }
     nic->tx_tail = qp;
     nic->tx_count++;
 }
 
 void fab_nic_tx_add(struct fab_nic *nic, struct fab_qp *qp)
 {
-    if (!qp->tx_on)
+    if (!qp->tx_on) {
         ring_push(nic, qp);
-    if (!nic->hung && !qp->ctx->dead)
+    }
+    if (!nic->hung && !qp->ctx->dead) {
         nic->eng->ops->tx_kick(nic->eng, nic);
+    }
 }
 
 void fab_nic_tx_remove(struct fab_nic *nic, struct fab_qp *qp)
 {
-    if (!qp->tx_on)
+    if (!qp->tx_on) {
         return;
+    }
     qp->tx_on = false;
     nic->tx_count--;
     nic->tx_loops -= qp->tx_loop;
@@ -86,17 +94,20 @@ void fab_nic_tx_remove(struct fab_nic *nic, struct fab_qp *qp)
     *(qp->tx_next ? &qp->tx_next->tx_prev : &nic->tx_tail) = qp->tx_prev;
 }
 
-/* Answers and requests of one queue pair take turns, so that neither a long read nor a long write starves the other. */
+/* Answers and requests of one queue pair take turns, so that neither a long read nor a long write
+ * starves the other. */
 static int tx_one(struct fab_qp *qp)
 {
     int a, b;
 
-    if (qp->ctx->dead)
+    if (qp->ctx->dead) {
         return 0;
+    }
     qp->tx_turn = !qp->tx_turn;
     a = qp->tx_turn ? fab_qp_resp_tx(qp) : fab_qp_req_tx(qp);
-    if (a > 0)
+    if (a > 0) {
         return a;
+    }
     b = qp->tx_turn ? fab_qp_req_tx(qp) : fab_qp_resp_tx(qp);
     return b > 0 ? b : a < b ? a : b;
 }
@@ -105,8 +116,9 @@ bool fab_nic_tx_next(struct fab_nic *nic, bool wire)
 {
     uint32_t turns = nic->tx_count;
 
-    if (nic->hung || (!wire && !nic->tx_loops))
+    if (nic->hung || (!wire && !nic->tx_loops)) {
         return false;
+    }
     while (turns-- && nic->tx_head) {
         struct fab_qp *qp = nic->tx_head;
         int r;
@@ -117,10 +129,12 @@ bool fab_nic_tx_next(struct fab_nic *nic, bool wire)
             continue;
         }
         r = tx_one(qp);
-        if (r != 0 && !qp->tx_on)
+        if (r != 0 && !qp->tx_on) {
             ring_push(nic, qp);
-        if (r > 0)
+        }
+        if (r > 0) {
             return true;
+        }
     }
     return false;
 }
@@ -129,8 +143,9 @@ bool fab_nic_tx_next(struct fab_nic *nic, bool wire)
 
 static bool from_peer(const struct fab_qp *qp, const struct fab_hdr *h)
 {
-    return h->src_qpn == qp->dest_qpn && h->src.host == qp->peer.host && h->src.nic == qp->peer.nic &&
-           h->src.epoch == qp->peer.epoch && h->dst.epoch == qp->nic->gid_epoch;
+    return h->src_qpn == qp->dest_qpn && h->src.host == qp->peer.host &&
+           h->src.nic == qp->peer.nic && h->src.epoch == qp->peer.epoch &&
+           h->dst.epoch == qp->nic->gid_epoch;
 }
 
 void fab_nic_rx(struct fab_nic *nic, struct fab_pkt *pkt)
@@ -141,15 +156,16 @@ void fab_nic_rx(struct fab_nic *nic, struct fab_pkt *pkt)
     nic->cnt.rx_packets++;
     nic->cnt.rx_bytes += pkt->h.len;
     nic->cnt.rx_ghosts += (pkt->h.flags & FAB_F_GHOST) != 0;
-    if (nic->hung || nic->gone)
+    if (nic->hung || nic->gone) {
         why = &nic->cnt.rx_hung;
-    else if (!qp)
+    } else if (!qp) {
         why = &nic->cnt.rx_no_qp;
-    else if (qp->ctx->dead || qp->ctx->unplugged || qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT ||
-             (qp->state == IBV_QPS_ERR && !fab_qp_lingers(qp)))
+    } else if (qp->ctx->dead || qp->ctx->unplugged || qp->state == IBV_QPS_RESET ||
+               qp->state == IBV_QPS_INIT || (qp->state == IBV_QPS_ERR && !fab_qp_lingers(qp))) {
         why = &nic->cnt.rx_wrong_state;
-    else if (!from_peer(qp, &pkt->h))
+    } else if (!from_peer(qp, &pkt->h)) {
         why = &nic->cnt.rx_wrong_source;
+    }
     if (why) {
         (*why)++;
         nic->eng->ops->pkt_free(nic->eng, pkt);
@@ -168,10 +184,12 @@ void fab_nic_rx(struct fab_nic *nic, struct fab_pkt *pkt)
 
 /* ---- contexts ---- */
 
-int fab_ctx_open(struct fab_ctx *ctx, struct fab_nic *nic, const struct fab_ctx_ops *ops, void *user)
+int fab_ctx_open(struct fab_ctx *ctx, struct fab_nic *nic, const struct fab_ctx_ops *ops,
+                 void *user)
 {
-    if (nic->gone)
+    if (nic->gone) {
         return nic->gone == FAB_FATAL ? EIO : ENODEV;
+    }
     *ctx = (struct fab_ctx){.nic = nic, .ops = ops, .user = user, .next = nic->ctxs};
     nic->ctxs = ctx;
     return 0;
@@ -183,8 +201,9 @@ void fab_ctx_close(struct fab_ctx *ctx)
     struct fab_ctx **pp = &nic->ctxs;
     struct fab_pipe **op = &nic->orphans, *p;
 
-    while (*pp != ctx)
+    while (*pp != ctx) {
         pp = &(*pp)->next;
+    }
     *pp = ctx->next;
     while ((p = *op) != NULL) {
         if (p->ctx == ctx) {
@@ -205,10 +224,12 @@ int fab_ctx_call(struct fab_ctx *ctx)
 {
     struct fab_nic *nic = ctx->nic;
 
-    if (ctx->dead)
+    if (ctx->dead) {
         return EIO;
-    if (nic->call_error == 0)
+    }
+    if (nic->call_error == 0) {
         return 0;
+    }
     nic->call_error -= nic->call_error != UINT32_MAX;
     nic->cnt.calls_failed++;
     return EIO;
@@ -226,6 +247,7 @@ int fab_ctx_check_data(const struct fab_ctx *ctx)
 
 void fab_ctx_event(struct fab_ctx *ctx, enum ibv_event_type type, void *element)
 {
-    if (!ctx->dead)
+    if (!ctx->dead) {
         ctx->ops->async(ctx, type, element);
+    }
 }

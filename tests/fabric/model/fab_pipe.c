@@ -20,8 +20,9 @@ struct fab_pipe *fab_pipe_new(struct fab_qp *qp, bool sender)
 {
     struct fab_pipe *p = calloc(1, sizeof *p);
 
-    if (!p)
+    if (!p) {
         return NULL;
+    }
     p->nic = qp->nic;
     p->ctx = qp->ctx;
     p->pd = qp->pd;
@@ -48,8 +49,9 @@ static void late_join(struct fab_pipe *p)
         p->late = it->next;
         it->next = p->head;
         p->head = it;
-        if (!p->tail)
+        if (!p->tail) {
             p->tail = it;
+        }
     }
 }
 
@@ -57,14 +59,16 @@ void fab_pipe_free(struct fab_pipe *p)
 {
     struct fab_item *it, *next;
 
-    if (!p)
+    if (!p) {
         return;
+    }
     p->nic->eng->ops->timer_cancel(p->nic->eng, &p->timer);
     late_join(p);
     for (it = p->head; it; it = next) {
         next = it->next;
-        if (it->kind == FAB_ITEM_PKT)
+        if (it->kind == FAB_ITEM_PKT) {
             pkt_free(p, PKT_OF(it));
+        }
     }
     free(p);
 }
@@ -82,8 +86,9 @@ bool fab_pkt_scatter(struct fab_pkt *pkt, const struct ibv_sge *sge, uint32_t ns
             continue;
         }
         n -= off;
-        if (n > left)
+        if (n > left) {
             n = left;
+        }
         pkt->piece[pkt->npieces++] =
             (struct fab_piece){.addr = sge[i].addr + off, .key = sge[i].lkey, .len = (uint32_t)n};
         left -= n;
@@ -94,11 +99,13 @@ bool fab_pkt_scatter(struct fab_pkt *pkt, const struct ibv_sge *sge, uint32_t ns
 
 void fab_pkt_regions(const struct fab_nic *nic, struct fab_pkt *pkt)
 {
-    for (uint32_t i = 0; i < pkt->npieces; i++)
+    for (uint32_t i = 0; i < pkt->npieces; i++) {
         pkt->piece[i].serial = fab_mr_serial(nic, pkt->piece[i].key);
+    }
 }
 
-/* Writes the bytes of @pkt to memory. False if a region that was there at acceptance is gone; its bytes are dropped. */
+/* Writes the bytes of @pkt to memory. False if a region that was there at acceptance is gone; its
+ * bytes are dropped. */
 static bool dma(struct fab_pipe *p, struct fab_pkt *pkt)
 {
     struct fab_nic *nic = p->nic;
@@ -108,12 +115,14 @@ static bool dma(struct fab_pipe *p, struct fab_pkt *pkt)
 
     for (uint32_t i = 0; i < pkt->npieces; i++) {
         const struct fab_piece *pc = &pkt->piece[i];
-        void *dst = pc->serial == fab_mr_serial(nic, pc->key) ? fab_mr_find(nic, p->pd, pc->key, pc->addr, pc->len, access)
-                                                              : NULL;
+        void *dst = pc->serial == fab_mr_serial(nic, pc->key)
+                        ? fab_mr_find(nic, p->pd, pc->key, pc->addr, pc->len, access)
+                        : NULL;
 
         if (dst) {
-            if (nic->eng->ops->memory_write)
+            if (nic->eng->ops->memory_write) {
                 nic->eng->ops->memory_write(nic->eng, nic, p->qpn, dst, pc->len);
+            }
             fab_memory_copy(nic->eng, dst, src, pc->len);
             nic->cnt.dma_writes++;
             nic->cnt.dma_bytes += pc->len;
@@ -132,10 +141,12 @@ static void dma_failed(struct fab_pipe *p, struct fab_pkt *pkt)
     struct fab_qp *qp = p->qp;
 
     p->failed |= !p->sender;
-    if (pkt->recv && pkt->recv_status == IBV_WC_SUCCESS)
+    if (pkt->recv && pkt->recv_status == IBV_WC_SUCCESS) {
         pkt->recv_status = pkt->h.op == FAB_OP_SEND ? IBV_WC_LOC_PROT_ERR : IBV_WC_WR_FLUSH_ERR;
-    if (!qp || qp->state == IBV_QPS_ERR)
+    }
+    if (!qp || qp->state == IBV_QPS_ERR) {
         return;
+    }
     if (p->sender && pkt->read->index >= qp->sq_done) {
         fab_qp_req_fail(qp, IBV_WC_LOC_PROT_ERR);
     } else if (p->sender) {
@@ -154,7 +165,8 @@ static void not_executed(struct fab_pipe *p, struct fab_pkt *pkt)
     pkt->recv_status = IBV_WC_WR_FLUSH_ERR;
 }
 
-/* An accepted packet: its bytes, then its completion. True if the completion comes later, with the same item. */
+/* An accepted packet: its bytes, then its completion. True if the completion comes later, with the
+ * same item. */
 static bool run_pkt(struct fab_pipe *p, struct fab_pkt *pkt)
 {
     struct fab_engine *eng = p->nic->eng;
@@ -165,16 +177,18 @@ static bool run_pkt(struct fab_pipe *p, struct fab_pkt *pkt)
         pkt->npieces = 0;
     }
     if (pkt->h.op == FAB_OP_READ) {
-        if (p->qp && !p->ctx->dead)
+        if (p->qp && !p->ctx->dead) {
             fab_qp_resp_read(p->qp, pkt);
-        else
+        } else {
             pkt_free(p, pkt);
+        }
         return false;
     }
-    if (p->failed)
+    if (p->failed) {
         not_executed(p, pkt);
-    else if (pkt->npieces && !dma(p, pkt))
+    } else if (pkt->npieces && !dma(p, pkt)) {
         dma_failed(p, pkt);
+    }
     if (!p->qp || !pkt->recv || p->ctx->dead) {
         pkt_free(p, pkt);
         return false;
@@ -185,7 +199,8 @@ static bool run_pkt(struct fab_pipe *p, struct fab_pkt *pkt)
     return true;
 }
 
-/* Runs an item that was taken off the front. True if it goes back there, to come again at its new time. */
+/* Runs an item that was taken off the front. True if it goes back there, to come again at its new
+ * time. */
 static bool run_item(struct fab_pipe *p, struct fab_item *it)
 {
     struct fab_pkt *pkt = PKT_OF(it);
@@ -194,22 +209,26 @@ static bool run_item(struct fab_pipe *p, struct fab_item *it)
     case FAB_ITEM_PKT:
         return run_pkt(p, pkt);
     case FAB_ITEM_RECV_CQE:
-        if (p->qp && !p->ctx->dead)
+        if (p->qp && !p->ctx->dead) {
             fab_qp_recv_cqe(p->qp, pkt->recv, pkt->recv_status, pkt->recv_len, &pkt->h);
+        }
         pkt_free(p, pkt);
         return false;
     case FAB_ITEM_SEND_CQE:
-        if (!p->ctx->dead)
+        if (!p->ctx->dead) {
             fab_qp_send_cqe(p->qp, WQE_OF(it), WQE_OF(it)->status);
+        }
         return false;
     case FAB_ITEM_FLUSH:
         p->flush_queued = false;
-        if (p->ctx->dead)
+        if (p->ctx->dead) {
             return false;
-        if (p->sender)
+        }
+        if (p->sender) {
             fab_qp_flush_sends(p->qp);
-        else
+        } else {
             fab_qp_flush_recvs(p->qp);
+        }
         return false;
     }
     return false;
@@ -219,15 +238,17 @@ static void unlink_orphan(struct fab_pipe *p)
 {
     struct fab_pipe **pp = &p->nic->orphans;
 
-    while (*pp != p)
+    while (*pp != p) {
         pp = &(*pp)->next;
+    }
     *pp = p->next;
 }
 
 /* A segment of a write that no completion of ours follows: others may overtake it. */
 static bool is_plain(const struct fab_pipe *p, struct fab_item *it)
 {
-    return !p->sender && it->kind == FAB_ITEM_PKT && PKT_OF(it)->h.op == FAB_OP_WRITE && !PKT_OF(it)->recv;
+    return !p->sender && it->kind == FAB_ITEM_PKT && PKT_OF(it)->h.op == FAB_OP_WRITE &&
+           !PKT_OF(it)->recv;
 }
 
 /* Whether @it is put aside for some time, so that what is behind it may overtake it. */
@@ -235,8 +256,9 @@ static bool put_aside(struct fab_pipe *p, struct fab_item *it, uint64_t now)
 {
     struct fab_nic *nic = p->nic;
 
-    if (!nic->cfg.reorder_ns || !is_plain(p, it))
+    if (!nic->cfg.reorder_ns || !is_plain(p, it)) {
         return false;
+    }
     if (!fab_rng_chance(&nic->reorder_rng, 500000)) {
         nic->cnt.overtaken += p->late != NULL;
         return false;
@@ -268,8 +290,9 @@ static uint64_t run_late(struct fab_pipe *p, uint64_t now)
         run_item(p, it); /* has no completion: it does not come again */
         p->busy--;
     }
-    if (had && !p->late && p->qp)
+    if (had && !p->late && p->qp) {
         fab_nic_tx_add(p->nic, p->qp); /* the acknowledgement that waited */
+    }
     return next;
 }
 
@@ -280,8 +303,9 @@ static void run(struct fab_pipe *p)
     uint64_t late;
     struct fab_item *it;
 
-    if (p->running)
+    if (p->running) {
         return;
+    }
     if (p->nic->hung) {
         p->parked = true;
         return;
@@ -290,8 +314,9 @@ static void run(struct fab_pipe *p)
     late = run_late(p, now);
     while ((it = p->head) != NULL && it->due <= now && (!p->late || is_plain(p, it))) {
         p->head = it->next;
-        if (!p->head)
+        if (!p->head) {
             p->tail = NULL;
+        }
         if (put_aside(p, it, now)) {
             late = it->due < late ? it->due : late;
             continue;
@@ -302,12 +327,14 @@ static void run(struct fab_pipe *p)
         }
         it->next = p->head;
         p->head = it;
-        if (!p->tail)
+        if (!p->tail) {
             p->tail = it;
+        }
     }
     p->running = false;
-    if (p->head && (!p->late || is_plain(p, p->head)) && p->head->due < late)
+    if (p->head && (!p->late || is_plain(p, p->head)) && p->head->due < late) {
         late = p->head->due;
+    }
     if (late != UINT64_MAX) {
         eng->ops->timer_set(eng, &p->timer, late);
     } else if (!p->qp) {
@@ -324,25 +351,30 @@ void fab_pipe_put(struct fab_pipe *p, struct fab_item *item, uint64_t delay)
     item->next = NULL;
     item->due = now + delay;
     p->busy++;
-    if (p->tail)
+    if (p->tail) {
         p->tail->next = item;
-    else
+    } else {
         p->head = item;
+    }
     p->tail = item;
-    if (p->head != item || p->running)
+    if (p->head != item || p->running) {
         return;
-    if (p->late && !is_plain(p, item))
+    }
+    if (p->late && !is_plain(p, item)) {
         return; /* the timer of what it waits for is set */
-    if (item->due <= now)
+    }
+    if (item->due <= now) {
         run(p);
-    else if (!p->timer.slot || item->due < p->timer.when)
+    } else if (!p->timer.slot || item->due < p->timer.when) {
         eng->ops->timer_set(eng, &p->timer, item->due);
+    }
 }
 
 void fab_pipe_flush(struct fab_pipe *p)
 {
-    if (p->flush_queued || p->nic->provider == FAB_PROVIDER_MANA)
+    if (p->flush_queued || p->nic->provider == FAB_PROVIDER_MANA) {
         return;
+    }
     p->flush_queued = true;
     fab_pipe_put(p, &p->flush, p->nic->eng->ops->cqe_delay(p->nic->eng, p->nic));
 }
@@ -359,20 +391,24 @@ static void keep_dma(struct fab_pipe *p)
     p->flush_queued = false;
     for (; it; it = next) {
         next = it->next;
-        if (it->kind != FAB_ITEM_PKT && it->kind != FAB_ITEM_RECV_CQE)
+        if (it->kind != FAB_ITEM_PKT && it->kind != FAB_ITEM_RECV_CQE) {
             continue;
-        if (PKT_OF(it)->recv && p->qp->srq)
+        }
+        if (PKT_OF(it)->recv && p->qp->srq) {
             fab_rq_release(&p->qp->srq->rq, PKT_OF(it)->recv);
+        }
         PKT_OF(it)->recv = NULL;
-        if (it->kind == FAB_ITEM_RECV_CQE || PKT_OF(it)->h.op == FAB_OP_READ || PKT_OF(it)->npieces == 0) {
+        if (it->kind == FAB_ITEM_RECV_CQE || PKT_OF(it)->h.op == FAB_OP_READ ||
+            PKT_OF(it)->npieces == 0) {
             pkt_free(p, PKT_OF(it));
             continue;
         }
         it->next = NULL;
-        if (p->tail)
+        if (p->tail) {
             p->tail->next = it;
-        else
+        } else {
             p->head = it;
+        }
         p->tail = it;
         p->busy++;
     }
@@ -391,14 +427,16 @@ void fab_pipe_orphan(struct fab_pipe *p)
     }
     p->next = p->nic->orphans;
     p->nic->orphans = p;
-    if (!p->parked)
+    if (!p->parked) {
         eng->ops->timer_set(eng, &p->timer, p->head->due);
+    }
 }
 
 void fab_pipe_unpark(struct fab_pipe *p)
 {
-    if (!p->parked)
+    if (!p->parked) {
         return;
+    }
     p->parked = false;
     run(p);
 }

@@ -11,8 +11,9 @@ _Static_assert(FAB_GIDS == FAB_GID_TABLE, "the description and the port have the
 
 int fab_query_device(struct fab_ctx *ctx, struct ibv_device_attr *a)
 {
-    if (ctx->dead)
+    if (ctx->dead) {
         return EIO;
+    }
     memset(a, 0, sizeof *a);
     strcpy(a->fw_ver, "1.0.0");
     a->node_guid = a->sys_image_guid = fab_nic_guid(ctx->nic->host, ctx->nic->nic);
@@ -37,34 +38,41 @@ int fab_query_device(struct fab_ctx *ctx, struct ibv_device_attr *a)
     return 0;
 }
 
-/* Speed and width that come nearest to the link's rate without exceeding it; at least one lane at 2.5 Gb/s. */
+/* Speed and width that come nearest to the link's rate without exceeding it; at least one lane
+ * at 2.5 Gb/s. */
 static void speed_width(uint64_t rate, uint8_t *speed, uint8_t *width)
 {
     static const struct {
         uint64_t mbit;
         uint8_t speed, width;
-    } table[] = {
-        {400000, 128, 2}, {200000, 64, 2}, {100000, 32, 2}, {50000, 32, 1 /* two lanes are not in all headers */},
-        {40000, 4, 2},    {25000, 32, 1},  {10000, 4, 1},   {5000, 2, 1},
-        {2500, 1, 1}};
+    } table[] = {{400000, 128, 2}, {200000, 64, 2},
+                 {100000, 32, 2},  {50000, 32, 1 /* two lanes are not in all headers */},
+                 {40000, 4, 2},    {25000, 32, 1},
+                 {10000, 4, 1},    {5000, 2, 1},
+                 {2500, 1, 1}};
     size_t i = 0, last = sizeof table / sizeof *table - 1;
 
-    if (!rate)
+    if (!rate) {
         i = 2;
-    while (i < last && rate && rate * 8 / 1000000 < table[i].mbit)
+    }
+    while (i < last && rate && rate * 8 / 1000000 < table[i].mbit) {
         i++;
+    }
     *speed = table[i].speed;
     *width = table[i].width;
 }
 
 int fab_query_port(struct fab_ctx *ctx, uint8_t port, struct ibv_port_attr *a)
 {
-    if (ctx->dead)
+    if (ctx->dead) {
         return EIO;
-    if (ctx->unplugged)
+    }
+    if (ctx->unplugged) {
         return ENODEV;
-    if (port != 1)
+    }
+    if (port != 1) {
         return EINVAL;
+    }
     memset(a, 0, sizeof *a);
     a->state = ctx->nic->link.down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
     a->phys_state = ctx->nic->link.down ? 3 : 5;
@@ -83,17 +91,20 @@ int fab_query_port(struct fab_ctx *ctx, uint8_t port, struct ibv_port_attr *a)
 
 int fab_query_gid(struct fab_ctx *ctx, uint8_t port, uint32_t index, union ibv_gid *gid)
 {
-    if (ctx->dead)
+    if (ctx->dead) {
         return EIO;
-    if (port != 1 || index >= FAB_GIDS)
+    }
+    if (port != 1 || index >= FAB_GIDS) {
         return EINVAL;
+    }
     if (ctx->unplugged) {
         memset(gid, 0, sizeof *gid);
         return 0;
     }
     fab_gid_make(ctx->nic->host, ctx->nic->nic, ctx->nic->gid_epoch, (int)index, gid);
-    if (ctx->nic->cfg.ib.lid)
+    if (ctx->nic->cfg.ib.lid) {
         fab_gid_ib(&ctx->nic->cfg.ib, (int)index, gid);
+    }
     return 0;
 }
 
@@ -101,27 +112,33 @@ int fab_query_gid(struct fab_ctx *ctx, uint8_t port, uint32_t index, union ibv_g
 
 static void all_ctx(struct fab_nic *nic, enum ibv_event_type type)
 {
-    for (struct fab_ctx *c = nic->ctxs; c; c = c->next)
+    for (struct fab_ctx *c = nic->ctxs; c; c = c->next) {
         fab_ctx_event(c, type, NULL);
+    }
 }
 
 static void port_event(struct fab_nic *nic, bool was_down)
 {
-    if (was_down != (nic->link.down != 0) && !nic->gone)
+    if (was_down != (nic->link.down != 0) && !nic->gone) {
         all_ctx(nic, was_down ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+    }
 }
 
-/* The contexts of now are dead for ever. Their queue pairs neither send nor take packets, nor report anything. */
+/* The contexts of now are dead for ever. Their queue pairs neither send nor take packets, nor
+ * report anything. */
 static void die(struct fab_nic *nic, enum fab_life how, bool event)
 {
-    if (nic->gone)
+    if (nic->gone) {
         return;
-    if (event)
+    }
+    if (event) {
         all_ctx(nic, IBV_EVENT_DEVICE_FATAL);
+    }
     nic->gone = how;
     for (struct fab_ctx *c = nic->ctxs; c; c = c->next) {
-        if (c->dead)
+        if (c->dead) {
             continue;
+        }
         c->dead = how;
         c->silent = nic->silent_death;
         c->dead_at = fab_now(nic->eng) + (how == FAB_REMOVED ? nic->cfg.removing_ns : 0);
@@ -136,40 +153,47 @@ static void unhang(struct fab_nic *nic)
 {
     struct fab_pipe *p, *next;
 
-    if (!nic->hung)
+    if (!nic->hung) {
         return;
+    }
     nic->hung = false;
     for (struct fab_qp *qp = nic->qps; qp; qp = qp->nic_next) {
         fab_pipe_unpark(qp->rpipe);
         fab_pipe_unpark(qp->spipe);
-        if (!qp->ctx->dead)
+        if (!qp->ctx->dead) {
             fab_qp_req_resume(qp);
+        }
     }
     for (p = nic->orphans; p; p = next) {
         next = p->next;
         fab_pipe_unpark(p);
     }
-    if (nic->tx_head)
+    if (nic->tx_head) {
         nic->eng->ops->tx_kick(nic->eng, nic);
+    }
 }
 
 static void qp_error_all(struct fab_nic *nic)
 {
     for (struct fab_qp *qp = nic->qps; qp; qp = qp->nic_next) {
-        if (!qp->ctx->dead && qp->state != IBV_QPS_RESET && qp->state != IBV_QPS_ERR)
+        if (!qp->ctx->dead && qp->state != IBV_QPS_RESET && qp->state != IBV_QPS_ERR) {
             fab_qp_fatal(qp, IBV_EVENT_QP_FATAL);
+        }
     }
 }
 
-/* What is open stays usable but for its link, as the kernel keeps a software device whose network device has left. */
+/* What is open stays usable but for its link, as the kernel keeps a software device whose network
+ * device has left. */
 static void unplug(struct fab_nic *nic)
 {
-    if (nic->gone)
+    if (nic->gone) {
         return;
+    }
     nic->gone = FAB_UNPLUGGED;
     all_ctx(nic, IBV_EVENT_GID_CHANGE);
-    for (struct fab_ctx *c = nic->ctxs; c; c = c->next)
+    for (struct fab_ctx *c = nic->ctxs; c; c = c->next) {
         c->unplugged = true;
+    }
 }
 
 static void send_stuck_all(struct fab_nic *nic)
@@ -251,8 +275,9 @@ void fab_nic_fault(struct fab_nic *nic, const struct fab_fault *fault, bool remo
         restore(nic);
         break;
     case FAB_FAULT_UP:
-        if (nic->gone && nic->gone != FAB_UNPLUGGED) /* "up" brings a device back as well */
+        if (nic->gone && nic->gone != FAB_UNPLUGGED) { /* "up" brings a device back as well */
             restore(nic);
+        }
         break;
     default:
         break;

@@ -1,11 +1,12 @@
 /*
  * Queue pairs of the reliable connection service, receive queues and shared receive queues.
  *
- * Requester (fab_qp_req.c): work requests become packets with consecutive 24-bit numbers; cumulative acknowledgements
- * complete them in order; a time-out or a NAK goes back to the oldest unacknowledged packet. Responder (fab_qp_resp.c):
- * takes only the packet with the expected number; older ones are acknowledged again and not executed, younger ones
- * refused once with a NAK. What it accepts goes into the receive pipe (fab_pipe.h). States (fab_qp_state.c): checked
- * against the attributes that verbs demand for each move.
+ * Requester (fab_qp_req.c): work requests become packets with consecutive 24-bit numbers;
+ * cumulative acknowledgements complete them in order; a time-out or a NAK goes back to the oldest
+ * unacknowledged packet. Responder (fab_qp_resp.c): takes only the packet with the expected number;
+ * older ones are acknowledged again and not executed, younger ones refused once with a NAK. What it
+ * accepts goes into the receive pipe (fab_pipe.h). States (fab_qp_state.c): checked against the
+ * attributes that verbs demand for each move.
  */
 #ifndef FAB_QP_H
 #define FAB_QP_H
@@ -55,7 +56,8 @@ struct fab_wqe {
     int opcode;          /* enum ibv_wr_opcode */
     int flags;           /* enum ibv_send_flags */
     int status;          /* of its completion */
-    int local_error;     /* enum ibv_wc_status found before sending; it completes with it when its turn comes */
+    int local_error; /* enum ibv_wc_status found before sending; it completes with it when its turn
+                        comes */
     uint32_t nsge;
     uint8_t *inl; /* inline data, length bytes; NULL: gathered from sge when sent */
     struct ibv_sge sge[];
@@ -76,7 +78,7 @@ struct fab_qp {
     struct fab_qp *hash_next, *nic_next, **nic_prev;
     struct fab_qp *tx_next, *tx_prev;
     bool tx_on;
-    bool tx_loop; /* while tx_on: connected to its own port */
+    bool tx_loop;      /* while tx_on: connected to its own port */
     uint64_t eng_last; /* the engine's: when its last packet arrives */
 
     struct ibv_qp_attr attr;    /* as modified */
@@ -114,7 +116,8 @@ struct fab_qp {
     uint32_t rx_key;
     struct fab_pipe *rpipe;
     struct fab_pkt *rd_head, *rd_tail; /* reads being answered */
-    uint32_t reads_in, dup_reads_in;   /* reads accepted and not completely answered; of these, answered again */
+    uint32_t reads_in,
+        dup_reads_in; /* reads accepted and not completely answered; of these, answered again */
     bool ack_due;
     uint8_t ack_syn;
     uint32_t ack_psn;
@@ -124,9 +127,9 @@ struct fab_qp {
 /* ---- front-end side: errno values, 0 for success ---- */
 
 /*
- * Creates a queue pair in RESET; @init as for ibv_create_qp with the CQs and the SRQ given as model objects. Only
- * IBV_QPT_RC (else EOPNOTSUPP). EINVAL: a capability beyond the device's limits. cap is exactly what was asked for. May
- * allocate.
+ * Creates a queue pair in RESET; @init as for ibv_create_qp with the CQs and the SRQ given as model
+ * objects. Only IBV_QPT_RC (else EOPNOTSUPP). EINVAL: a capability beyond the device's limits. cap
+ * is exactly what was asked for. May allocate.
  */
 struct fab_qp_init {
     struct fab_cq *scq, *rcq;
@@ -139,19 +142,20 @@ struct fab_qp_init {
 int fab_qp_init(struct fab_qp *qp, struct fab_pd *pd, const struct fab_qp_init *init);
 /* Never waits for DMA; takes the completions of @qp out of its CQs. Succeeds on dead contexts. */
 void fab_qp_fini(struct fab_qp *qp);
-/* EINVAL: not a move of the state machine, a required attribute missing, one that the move does not allow, a value out
- * of range. */
+/* EINVAL: not a move of the state machine, a required attribute missing, one that the move does not
+ * allow, a value out of range. */
 int fab_qp_modify(struct fab_qp *qp, const struct ibv_qp_attr *attr, int mask);
 void fab_qp_query(struct fab_qp *qp, struct ibv_qp_attr *attr);
 /* As verbs have it: an errno value; nothing blocks. */
 int fab_qp_ece_query(struct fab_qp *qp, struct ibv_ece *ece);
 int fab_qp_ece_set(struct fab_qp *qp, const struct ibv_ece *ece);
-/* On an error *@bad is the first work request not taken. ENOMEM: queue full. EINVAL: state, opcode, too many pieces,
- * too much inline. */
+/* On an error *@bad is the first work request not taken. ENOMEM: queue full. EINVAL: state, opcode,
+ * too many pieces, too much inline. */
 int fab_qp_post_send(struct fab_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int fab_qp_post_recv(struct fab_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 
-int fab_srq_init(struct fab_srq *srq, struct fab_pd *pd, const struct ibv_srq_attr *attr, void *user);
+int fab_srq_init(struct fab_srq *srq, struct fab_pd *pd, const struct ibv_srq_attr *attr,
+                 void *user);
 int fab_srq_fini(struct fab_srq *srq); /* EBUSY while queue pairs use it */
 int fab_srq_modify(struct fab_srq *srq, const struct ibv_srq_attr *attr, int mask);
 int fab_srq_post(struct fab_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
@@ -171,8 +175,9 @@ static inline struct fab_rq *fab_qp_rq(struct fab_qp *qp)
 }
 
 /* fab_qp_state.c */
-void fab_qp_error(struct fab_qp *qp);                           /* to ERR; flushes */
-void fab_qp_fatal(struct fab_qp *qp, enum ibv_event_type type); /* the same, with an event of this QP */
+void fab_qp_error(struct fab_qp *qp); /* to ERR; flushes */
+void fab_qp_fatal(struct fab_qp *qp,
+                  enum ibv_event_type type); /* the same, with an event of this QP */
 
 /* fab_qp_post.c */
 static inline struct fab_wqe *fab_qp_wqe(struct fab_qp *qp, uint64_t index)
@@ -186,7 +191,8 @@ void fab_qp_recv_cqe(struct fab_qp *qp, struct fab_rwqe *r, enum ibv_wc_status s
                      const struct fab_hdr *h);
 void fab_qp_flush_sends(struct fab_qp *qp);
 void fab_qp_flush_recvs(struct fab_qp *qp);
-void fab_qp_make_up_recvs(struct fab_qp *qp); /* the library flushes what the device may still take */
+void fab_qp_make_up_recvs(
+    struct fab_qp *qp); /* the library flushes what the device may still take */
 static inline bool fab_nic_makes_up(const struct fab_nic *nic)
 {
     return nic->provider == FAB_PROVIDER_BNXT || nic->provider == FAB_PROVIDER_IONIC;
@@ -208,7 +214,8 @@ void fab_qp_req_resume(struct fab_qp *qp); /* after a hang */
 /* fab_qp_resp.c: the responder */
 void fab_qp_resp_rx(struct fab_qp *qp, struct fab_pkt *pkt); /* takes @pkt */
 int fab_qp_resp_tx(struct fab_qp *qp);
-void fab_qp_resp_read(struct fab_qp *qp, struct fab_pkt *pkt); /* a read request came out of the pipe */
+void fab_qp_resp_read(struct fab_qp *qp,
+                      struct fab_pkt *pkt); /* a read request came out of the pipe */
 void fab_qp_resp_reset(struct fab_qp *qp);
 
 #endif

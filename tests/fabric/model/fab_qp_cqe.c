@@ -22,8 +22,9 @@ static void fill(struct fab_qp *qp, struct fab_cqe *c, uint64_t wr_id, enum ibv_
 /* What a library says of a work request that the device has told nothing about. */
 static void made_up(struct fab_qp *qp, struct fab_cqe *c)
 {
-    if (!fab_nic_makes_up(qp->nic))
+    if (!fab_nic_makes_up(qp->nic)) {
         return;
+    }
     c->wc.vendor_err = 0;
     c->codeless = qp->nic->provider == FAB_PROVIDER_BNXT;
     qp->nic->cnt.flushes_made_up++;
@@ -47,13 +48,15 @@ void fab_qp_send_cqe(struct fab_qp *qp, const struct fab_wqe *w, enum ibv_wc_sta
     struct fab_cqe c = {.send_index = w->index + 1};
 
     fill(qp, &c, w->wr_id, status);
-    if (status == IBV_WC_WR_FLUSH_ERR)
+    if (status == IBV_WC_WR_FLUSH_ERR) {
         made_up(qp, &c);
+    }
     if (status == IBV_WC_SUCCESS) {
         c.wc.opcode = send_opcode(w->opcode);
         c.wc.wc_flags = 0;
-        if (w->opcode == IBV_WR_RDMA_READ)
+        if (w->opcode == IBV_WR_RDMA_READ) {
             c.wc.byte_len = (uint32_t)w->length;
+        }
     }
     fab_cq_push(qp->scq, &c, false);
 }
@@ -64,16 +67,18 @@ void fab_qp_recv_cqe(struct fab_qp *qp, struct fab_rwqe *r, enum ibv_wc_status s
     struct fab_cqe c = {.rq = fab_qp_rq(qp), .slot = r};
 
     fill(qp, &c, r->wr_id, status);
-    if (status == IBV_WC_WR_FLUSH_ERR)
+    if (status == IBV_WC_WR_FLUSH_ERR) {
         made_up(qp, &c);
-    else
+    } else {
         qp->nic->cnt.late_arrivals += qp->state == IBV_QPS_ERR && fab_nic_makes_up(qp->nic);
+    }
     if (status == IBV_WC_SUCCESS) {
         c.wc.opcode = h->op == FAB_OP_WRITE ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
         c.wc.byte_len = len;
         c.wc.wc_flags = h->flags & FAB_F_IMM ? IBV_WC_WITH_IMM : 0;
-        if (h->flags & FAB_F_IMM)
+        if (h->flags & FAB_F_IMM) {
             c.wc.imm_data = h->imm;
+        }
         c.wc.src_qp = h->src_qpn;
         c.wc.pkey_index = 0;
         c.wc.slid = 0;
@@ -85,8 +90,9 @@ void fab_qp_recv_cqe(struct fab_qp *qp, struct fab_rwqe *r, enum ibv_wc_status s
 
 void fab_qp_flush_sends(struct fab_qp *qp)
 {
-    while (qp->sq_done < qp->sq_posted)
+    while (qp->sq_done < qp->sq_posted) {
         fab_qp_send_cqe(qp, fab_qp_wqe(qp, qp->sq_done++), IBV_WC_WR_FLUSH_ERR);
+    }
     qp->sq_cur = qp->sq_done;
     qp->cur_pkt = 0;
 }
@@ -96,14 +102,16 @@ void fab_qp_flush_recvs(struct fab_qp *qp)
     struct fab_rwqe *r = qp->rx_recv;
 
     qp->rx_recv = NULL;
-    if (r)
+    if (r) {
         fab_qp_recv_cqe(qp, r, IBV_WC_WR_FLUSH_ERR, 0, NULL);
+    }
     if (qp->srq) {
         fab_ctx_event(qp->ctx, IBV_EVENT_QP_LAST_WQE_REACHED, qp->user);
         return;
     }
-    while ((r = fab_rq_take(&qp->rq)) != NULL)
+    while ((r = fab_rq_take(&qp->rq)) != NULL) {
         fab_qp_recv_cqe(qp, r, IBV_WC_WR_FLUSH_ERR, 0, NULL);
+    }
 }
 
 void fab_qp_make_up_recvs(struct fab_qp *qp)
@@ -111,8 +119,9 @@ void fab_qp_make_up_recvs(struct fab_qp *qp)
     for (struct fab_rwqe *r = qp->rq.head; r; r = r->next) {
         struct fab_cqe c = {.slot = NULL};
 
-        if (r->told)
+        if (r->told) {
             continue;
+        }
         r->told = true;
         fill(qp, &c, r->wr_id, IBV_WC_WR_FLUSH_ERR);
         made_up(qp, &c);

@@ -1,9 +1,10 @@
 /*
- * Responder: checks requests, accepts those with the expected number into the receive pipe, and answers.
+ * Responder: checks requests, accepts those with the expected number into the receive pipe, and
+ * answers.
  *
- * A request is checked completely before it is accepted; from acceptance on its acknowledgement may leave, whatever
- * becomes of the bytes. Answers leave in order: read responses first, since an acknowledgement covers everything before
- * its number.
+ * A request is checked completely before it is accepted; from acceptance on its acknowledgement may
+ * leave, whatever becomes of the bytes. Answers leave in order: read responses first, since an
+ * acknowledgement covers everything before its number.
  */
 #include "fab_qp.h"
 
@@ -31,17 +32,22 @@ static void refuse(struct fab_qp *qp, struct fab_pkt *pkt, enum fab_syn syn)
 {
     struct fab_counters *cnt = &qp->nic->cnt;
 
-    if (syn == FAB_NAK_ACCESS)
+    if (syn == FAB_NAK_ACCESS) {
         cnt->access_naks++;
-    else
+    } else {
         cnt->inv_naks++;
-    if (pkt)
+    }
+    if (pkt) {
         qp->nic->eng->ops->pkt_free(qp->nic->eng, pkt);
+    }
     fab_qp_error(qp);
     qp->ack_psn = qp->epsn;
     answer(qp, syn);
-    if (syn != FAB_NAK_OP)
-        fab_ctx_event(qp->ctx, syn == FAB_NAK_ACCESS ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR, qp->user);
+    if (syn != FAB_NAK_OP) {
+        fab_ctx_event(qp->ctx,
+                      syn == FAB_NAK_ACCESS ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR,
+                      qp->user);
+    }
 }
 
 static void drop(struct fab_qp *qp, struct fab_pkt *pkt)
@@ -49,7 +55,8 @@ static void drop(struct fab_qp *qp, struct fab_pkt *pkt)
     qp->nic->eng->ops->pkt_free(qp->nic->eng, pkt);
 }
 
-/* No receive work request for @pkt: it is not accepted, and neither is anything behind it until it comes again. */
+/* No receive work request for @pkt: it is not accepted, and neither is anything behind it until it
+ * comes again. */
 static void not_ready(struct fab_qp *qp, struct fab_pkt *pkt)
 {
     qp->nic->cnt.rnr_naks++;
@@ -75,24 +82,30 @@ static void accept(struct fab_qp *qp, struct fab_pkt *pkt, uint32_t npsn)
 {
     struct fab_engine *eng = qp->nic->eng;
 
-    if (pkt->h.flags & FAB_F_GHOST)
+    if (pkt->h.flags & FAB_F_GHOST) {
         qp->nic->cnt.ghosts_landed++;
+    }
     qp->epsn = fab_psn_add(qp->epsn, npsn);
     qp->nak_sent = false;
-    if (pkt->h.op != FAB_OP_READ && pkt->h.flags & FAB_F_ACKREQ)
+    if (pkt->h.op != FAB_OP_READ && pkt->h.flags & FAB_F_ACKREQ) {
         answer(qp, FAB_ACK);
+    }
     pkt->item.kind = FAB_ITEM_PKT;
-    if (pkt->h.op != FAB_OP_READ)
+    if (pkt->h.op != FAB_OP_READ) {
         fab_pkt_regions(qp->nic, pkt);
+    }
     fab_pipe_put(qp->rpipe, &pkt->item, eng->ops->dma_delay(eng, qp->nic, pkt->h.len));
 }
 
-/* A receive work request that cannot take the message completes with @status, and the queue pair ends. */
-static void recv_failed(struct fab_qp *qp, struct fab_pkt *pkt, enum ibv_wc_status status, enum fab_syn syn)
+/* A receive work request that cannot take the message completes with @status, and the queue pair
+ * ends. */
+static void recv_failed(struct fab_qp *qp, struct fab_pkt *pkt, enum ibv_wc_status status,
+                        enum fab_syn syn)
 {
     struct fab_engine *eng = qp->nic->eng;
 
-    /* Through the pipe: after the segments before it, and before the flush that refuse() asks for. */
+    /* Through the pipe: after the segments before it, and before the flush that refuse() asks for.
+     */
     pkt->npieces = 0;
     pkt->recv = qp->rx_recv;
     pkt->recv_status = (int)status;
@@ -144,7 +157,8 @@ static void rx_send(struct fab_qp *qp, struct fab_pkt *pkt)
     accept(qp, pkt, 1);
 }
 
-/* Memory that is registered and cannot be reached is a failure of the operation, not of who asked for it. */
+/* Memory that is registered and cannot be reached is a failure of the operation, not of who asked
+ * for it. */
 static enum fab_syn no_access(const struct fab_qp *qp, uint32_t key)
 {
     return fab_mr_blocked(qp->nic, key) ? FAB_NAK_OP : FAB_NAK_ACCESS;
@@ -155,20 +169,27 @@ static enum fab_syn check_write(struct fab_qp *qp, const struct fab_hdr *h)
 {
     bool first = h->flags & FAB_F_FIRST;
 
-    if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) || h->rlen > FAB_MAX_MSG)
-        return FAB_NAK_INV;
-    if (first != (qp->rx_op == FAB_RX_IDLE) || qp->rx_op == FAB_RX_SEND)
-        return FAB_NAK_INV;
-    if (first) {
-        if (h->rlen && !fab_mr_find(qp->nic, qp->pd, h->rkey, h->raddr, h->rlen, IBV_ACCESS_REMOTE_WRITE))
-            return no_access(qp, h->rkey);
-    } else if (h->rkey != qp->rx_key || h->rlen != qp->rx_len || h->raddr != qp->rx_addr + qp->rx_off) {
+    if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) || h->rlen > FAB_MAX_MSG) {
         return FAB_NAK_INV;
     }
-    if ((first ? 0 : qp->rx_off) + h->len > h->rlen)
+    if (first != (qp->rx_op == FAB_RX_IDLE) || qp->rx_op == FAB_RX_SEND) {
         return FAB_NAK_INV;
-    if (h->flags & FAB_F_LAST && (first ? 0 : qp->rx_off) + h->len != h->rlen)
+    }
+    if (first) {
+        if (h->rlen &&
+            !fab_mr_find(qp->nic, qp->pd, h->rkey, h->raddr, h->rlen, IBV_ACCESS_REMOTE_WRITE)) {
+            return no_access(qp, h->rkey);
+        }
+    } else if (h->rkey != qp->rx_key || h->rlen != qp->rx_len ||
+               h->raddr != qp->rx_addr + qp->rx_off) {
         return FAB_NAK_INV;
+    }
+    if ((first ? 0 : qp->rx_off) + h->len > h->rlen) {
+        return FAB_NAK_INV;
+    }
+    if (h->flags & FAB_F_LAST && (first ? 0 : qp->rx_off) + h->len != h->rlen) {
+        return FAB_NAK_INV;
+    }
     return FAB_ACK;
 }
 
@@ -206,12 +227,17 @@ static void rx_write(struct fab_qp *qp, struct fab_pkt *pkt)
 
 static enum fab_syn check_read(struct fab_qp *qp, const struct fab_hdr *h)
 {
-    if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) || h->rlen > FAB_MAX_MSG)
+    if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) || h->rlen > FAB_MAX_MSG) {
         return FAB_NAK_INV;
-    if (qp->rx_op != FAB_RX_IDLE || qp->reads_in - qp->dup_reads_in >= qp->attr.max_dest_rd_atomic)
+    }
+    if (qp->rx_op != FAB_RX_IDLE ||
+        qp->reads_in - qp->dup_reads_in >= qp->attr.max_dest_rd_atomic) {
         return FAB_NAK_INV;
-    if (h->rlen && !fab_mr_find(qp->nic, qp->pd, h->rkey, h->raddr, h->rlen, IBV_ACCESS_REMOTE_READ))
+    }
+    if (h->rlen &&
+        !fab_mr_find(qp->nic, qp->pd, h->rkey, h->raddr, h->rlen, IBV_ACCESS_REMOTE_READ)) {
         return no_access(qp, h->rkey);
+    }
     return FAB_ACK;
 }
 
@@ -232,7 +258,8 @@ static void rx_read(struct fab_qp *qp, struct fab_pkt *pkt)
     accept(qp, pkt, pkt->h.rlen ? (uint32_t)((pkt->h.rlen + seg - 1) / seg) : 1);
 }
 
-/* A request executed before. Its acknowledgement may have been lost, so that is sent again; a read is answered again.
+/* A request executed before. Its acknowledgement may have been lost, so that is sent again; a read
+ * is answered again.
  */
 static void rx_duplicate(struct fab_qp *qp, struct fab_pkt *pkt)
 {
@@ -240,14 +267,15 @@ static void rx_duplicate(struct fab_qp *qp, struct fab_pkt *pkt)
 
     qp->nic->cnt.rx_duplicate++;
     if (pkt->h.op != FAB_OP_READ) {
-        if (!qp->ack_due)
+        if (!qp->ack_due) {
             answer(qp, FAB_ACK);
+        }
         drop(qp, pkt);
         return;
     }
     if (qp->dup_reads_in >= qp->attr.max_dest_rd_atomic || pkt->h.rlen > FAB_MAX_MSG ||
-        (pkt->h.rlen &&
-         !fab_mr_find(qp->nic, qp->pd, pkt->h.rkey, pkt->h.raddr, pkt->h.rlen, IBV_ACCESS_REMOTE_READ))) {
+        (pkt->h.rlen && !fab_mr_find(qp->nic, qp->pd, pkt->h.rkey, pkt->h.raddr, pkt->h.rlen,
+                                     IBV_ACCESS_REMOTE_READ))) {
         drop(qp, pkt);
         return;
     }
@@ -308,17 +336,20 @@ void fab_qp_resp_read(struct fab_qp *qp, struct fab_pkt *pkt)
         return;
     }
     pkt->item.next = NULL;
-    if (qp->rd_tail)
+    if (qp->rd_tail) {
         qp->rd_tail->item.next = &pkt->item;
-    else
+    } else {
         qp->rd_head = pkt;
+    }
     qp->rd_tail = pkt;
     fab_nic_tx_add(qp->nic, qp);
 }
 
 static struct fab_pkt *next_read(struct fab_pkt *pkt)
 {
-    return pkt->item.next ? (struct fab_pkt *)((char *)pkt->item.next - offsetof(struct fab_pkt, item)) : NULL;
+    return pkt->item.next
+               ? (struct fab_pkt *)((char *)pkt->item.next - offsetof(struct fab_pkt, item))
+               : NULL;
 }
 
 static struct fab_pkt *new_answer(struct fab_qp *qp, enum fab_op op, uint32_t psn, uint32_t len)
@@ -326,7 +357,7 @@ static struct fab_pkt *new_answer(struct fab_qp *qp, enum fab_op op, uint32_t ps
     struct fab_engine *eng = qp->nic->eng;
     struct fab_pkt *pkt = eng->ops->pkt_alloc(eng, qp->nic, &qp->peer, qp->dest_qpn, len);
 
-    if (pkt)
+    if (pkt) {
         pkt->h = (struct fab_hdr){.src = qp->self,
                                   .dst = qp->peer,
                                   .src_qpn = qp->qpn,
@@ -334,6 +365,7 @@ static struct fab_pkt *new_answer(struct fab_qp *qp, enum fab_op op, uint32_t ps
                                   .op = (uint8_t)op,
                                   .psn = psn,
                                   .len = len};
+    }
     return pkt;
 }
 
@@ -350,8 +382,9 @@ static void pop_read(struct fab_qp *qp)
     struct fab_pkt *rd = qp->rd_head;
 
     qp->rd_head = next_read(rd);
-    if (!qp->rd_head)
+    if (!qp->rd_head) {
         qp->rd_tail = NULL;
+    }
     qp->reads_in--;
     qp->dup_reads_in -= rd->rd_dup;
     drop(qp, rd);
@@ -367,23 +400,28 @@ static int tx_read_resp(struct fab_qp *qp)
     const void *src = NULL;
 
     if (len) {
-        src = fab_mr_find(qp->nic, qp->pd, rd->h.rkey, rd->h.raddr + rd->rd_off, len, IBV_ACCESS_REMOTE_READ);
+        src = fab_mr_find(qp->nic, qp->pd, rd->h.rkey, rd->h.raddr + rd->rd_off, len,
+                          IBV_ACCESS_REMOTE_READ);
         if (!src) {
             uint32_t psn = fab_psn_add(rd->h.psn, (uint32_t)(rd->rd_off / seg));
 
             qp->rd_head = next_read(rd);
-            if (!qp->rd_head)
+            if (!qp->rd_head) {
                 qp->rd_tail = NULL;
+            }
             refuse(qp, rd, no_access(qp, rd->h.rkey));
             qp->ack_psn = psn;
             return fab_qp_resp_tx(qp);
         }
     }
-    pkt = new_answer(qp, FAB_OP_READ_RESP, fab_psn_add(rd->h.psn, (uint32_t)(rd->rd_off / seg)), len);
-    if (!pkt)
+    pkt =
+        new_answer(qp, FAB_OP_READ_RESP, fab_psn_add(rd->h.psn, (uint32_t)(rd->rd_off / seg)), len);
+    if (!pkt) {
         return -1;
-    if (len)
+    }
+    if (len) {
         fab_memory_copy(qp->nic->eng, pkt->data, src, len);
+    }
     rd->rd_off += len;
     if (rd->rd_off == rd->h.rlen) {
         pkt->h.flags = FAB_F_LAST;
@@ -397,11 +435,13 @@ static int tx_ack(struct fab_qp *qp)
     uint32_t psn = qp->ack_syn == FAB_ACK ? fab_psn_add(qp->epsn, FAB_PSN_MASK) : qp->epsn;
     struct fab_pkt *pkt;
 
-    if (fatal_syn(qp->ack_syn))
+    if (fatal_syn(qp->ack_syn)) {
         psn = qp->ack_psn;
+    }
     pkt = new_answer(qp, FAB_OP_ACK, psn, 0);
-    if (!pkt)
+    if (!pkt) {
         return -1;
+    }
     pkt->h.syn = qp->ack_syn;
     pkt->h.rnr_code = qp->attr.min_rnr_timer;
     qp->ack_due = false;
@@ -410,19 +450,23 @@ static int tx_ack(struct fab_qp *qp)
 
 int fab_qp_resp_tx(struct fab_qp *qp)
 {
-    if (qp->ctx->unplugged)
+    if (qp->ctx->unplugged) {
         return 0;
-    if (!receiving(qp))
+    }
+    if (!receiving(qp)) {
         return qp->ack_due && fatal_syn(qp->ack_syn) ? tx_ack(qp) : 0;
-    if (qp->rd_head)
+    }
+    if (qp->rd_head) {
         return tx_read_resp(qp);
+    }
     return qp->ack_due && qp->reads_in == 0 && !qp->rpipe->late ? tx_ack(qp) : 0;
 }
 
 void fab_qp_resp_reset(struct fab_qp *qp)
 {
-    while (qp->rd_head)
+    while (qp->rd_head) {
         pop_read(qp);
+    }
     qp->reads_in = qp->dup_reads_in = 0;
     qp->ack_due = false;
     qp->rx_op = FAB_RX_IDLE;

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One move of the state machine of a reliable connection, with the attributes that verbs demand and allow for it. */
+/* One move of the state machine of a reliable connection, with the attributes that verbs demand and
+ * allow for it. */
 struct move {
     enum ibv_qp_state from, to;
     int required, optional;
@@ -15,19 +16,24 @@ static const struct move moves[] = {
     {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0},
     {IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},
     {IBV_QPS_INIT, IBV_QPS_RTR,
-     IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+     IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+         IBV_QP_MIN_RNR_TIMER,
      IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
     {IBV_QPS_RTR, IBV_QPS_RTS,
      IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
-     IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | IBV_QP_PATH_MIG_STATE},
+     IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER |
+         IBV_QP_PATH_MIG_STATE},
     {IBV_QPS_RTS, IBV_QPS_RTS, 0,
-     IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE | IBV_QP_MIN_RNR_TIMER},
+     IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE |
+         IBV_QP_MIN_RNR_TIMER},
     {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
     {IBV_QPS_SQD, IBV_QPS_RTS, 0,
-     IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE | IBV_QP_MIN_RNR_TIMER},
+     IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE |
+         IBV_QP_MIN_RNR_TIMER},
     {IBV_QPS_SQD, IBV_QPS_SQD, 0,
-     IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC |
-         IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | IBV_QP_PKEY_INDEX | IBV_QP_PORT},
+     IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC |
+         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER |
+         IBV_QP_PKEY_INDEX | IBV_QP_PORT},
 };
 
 static void hash_add(struct fab_qp *qp)
@@ -39,8 +45,9 @@ static void hash_add(struct fab_qp *qp)
     *slot = qp;
     qp->nic_next = nic->qps;
     qp->nic_prev = &nic->qps;
-    if (nic->qps)
+    if (nic->qps) {
         nic->qps->nic_prev = &qp->nic_next;
+    }
     nic->qps = qp;
     nic->nqps++;
 }
@@ -49,12 +56,14 @@ static void hash_remove(struct fab_qp *qp)
 {
     struct fab_qp **pp = &qp->nic->qp_hash[qp->qpn & (FAB_QP_HASH - 1)];
 
-    while (*pp != qp)
+    while (*pp != qp) {
         pp = &(*pp)->hash_next;
+    }
     *pp = qp->hash_next;
     *qp->nic_prev = qp->nic_next;
-    if (qp->nic_next)
+    if (qp->nic_next) {
         qp->nic_next->nic_prev = qp->nic_prev;
+    }
     qp->nic->nqps--;
 }
 
@@ -63,17 +72,23 @@ static int check_init(const struct fab_qp_init *init, const struct fab_pd *pd)
     const struct ibv_qp_cap *cap = &init->cap;
     int rc = fab_ctx_check(pd->ctx);
 
-    if (rc)
+    if (rc) {
         return rc;
-    if (init->type != IBV_QPT_RC)
+    }
+    if (init->type != IBV_QPT_RC) {
         return EOPNOTSUPP;
-    if (!init->scq || !init->rcq || init->scq->ctx != pd->ctx || init->rcq->ctx != pd->ctx)
+    }
+    if (!init->scq || !init->rcq || init->scq->ctx != pd->ctx || init->rcq->ctx != pd->ctx) {
         return EINVAL;
-    if (init->srq && init->srq->pd->ctx != pd->ctx)
+    }
+    if (init->srq && init->srq->pd->ctx != pd->ctx) {
         return EINVAL;
-    if (cap->max_send_wr > FAB_MAX_QP_WR || cap->max_recv_wr > FAB_MAX_QP_WR || cap->max_send_sge > FAB_MAX_SGE ||
-        cap->max_recv_sge > FAB_MAX_SGE || cap->max_inline_data > FAB_MAX_INLINE)
+    }
+    if (cap->max_send_wr > FAB_MAX_QP_WR || cap->max_recv_wr > FAB_MAX_QP_WR ||
+        cap->max_send_sge > FAB_MAX_SGE || cap->max_recv_sge > FAB_MAX_SGE ||
+        cap->max_inline_data > FAB_MAX_INLINE) {
         return EINVAL;
+    }
     return pd->ctx->nic->nqps < FAB_MAX_QP ? 0 : ENOMEM;
 }
 
@@ -87,15 +102,17 @@ static void free_queues(struct fab_qp *qp)
 
 static int alloc_queues(struct fab_qp *qp)
 {
-    size_t stride = sizeof(struct fab_wqe) + qp->cap.max_send_sge * sizeof(struct ibv_sge) + qp->cap.max_inline_data;
+    size_t stride = sizeof(struct fab_wqe) + qp->cap.max_send_sge * sizeof(struct ibv_sge) +
+                    qp->cap.max_inline_data;
 
     qp->sq_stride = (uint32_t)((stride + 7) & ~(size_t)7);
-    if (qp->cap.max_send_wr)
+    if (qp->cap.max_send_wr) {
         qp->sq_mem = malloc((size_t)qp->cap.max_send_wr * qp->sq_stride);
+    }
     qp->spipe = fab_pipe_new(qp, true);
     qp->rpipe = fab_pipe_new(qp, false);
-    if (fab_rq_init(&qp->rq, qp->srq ? 0 : qp->cap.max_recv_wr, qp->cap.max_recv_sge) || !qp->spipe || !qp->rpipe ||
-        (qp->cap.max_send_wr && !qp->sq_mem)) {
+    if (fab_rq_init(&qp->rq, qp->srq ? 0 : qp->cap.max_recv_wr, qp->cap.max_recv_sge) ||
+        !qp->spipe || !qp->rpipe || (qp->cap.max_send_wr && !qp->sq_mem)) {
         free_queues(qp);
         return ENOMEM;
     }
@@ -107,8 +124,9 @@ int fab_qp_init(struct fab_qp *qp, struct fab_pd *pd, const struct fab_qp_init *
     struct fab_nic *nic = pd->ctx->nic;
     int rc = check_init(init, pd);
 
-    if (rc)
+    if (rc) {
         return rc;
+    }
     *qp = (struct fab_qp){.nic = nic,
                           .ctx = pd->ctx,
                           .pd = pd,
@@ -119,13 +137,15 @@ int fab_qp_init(struct fab_qp *qp, struct fab_pd *pd, const struct fab_qp_init *
                           .cap = init->cap,
                           .sig_all = init->sig_all != 0,
                           .state = IBV_QPS_RESET};
-    if (init->srq)
+    if (init->srq) {
         qp->cap.max_recv_wr = qp->cap.max_recv_sge = 0;
+    }
     qp->timer.fire = fab_qp_req_timer;
     qp->timer.owner = qp;
     qp->qpn = nic->eng->ops->qpn_alloc(nic->eng, nic);
-    if (!qp->qpn)
+    if (!qp->qpn) {
         return ENOMEM;
+    }
     rc = alloc_queues(qp);
     if (rc) {
         nic->eng->ops->qpn_free(nic->eng, nic, qp->qpn);
@@ -135,8 +155,9 @@ int fab_qp_init(struct fab_qp *qp, struct fab_pd *pd, const struct fab_qp_init *
     pd->refs++;
     qp->scq->refs++;
     qp->rcq->refs++;
-    if (qp->srq)
+    if (qp->srq) {
         qp->srq->refs++;
+    }
     return 0;
 }
 
@@ -148,10 +169,12 @@ void fab_qp_fini(struct fab_qp *qp)
     fab_nic_tx_remove(nic, qp);
     fab_qp_resp_reset(qp);
     fab_cq_purge(qp->scq, qp);
-    if (qp->rcq != qp->scq)
+    if (qp->rcq != qp->scq) {
         fab_cq_purge(qp->rcq, qp);
-    if (qp->srq && qp->rx_recv)
+    }
+    if (qp->srq && qp->rx_recv) {
         fab_rq_release(&qp->srq->rq, qp->rx_recv);
+    }
     fab_pipe_orphan(qp->spipe);
     fab_pipe_orphan(qp->rpipe);
     hash_remove(qp);
@@ -161,11 +184,13 @@ void fab_qp_fini(struct fab_qp *qp)
     qp->pd->refs--;
     qp->scq->refs--;
     qp->rcq->refs--;
-    if (qp->srq)
+    if (qp->srq) {
         qp->srq->refs--;
+    }
 }
 
-/* Silently, as RESET does it: work requests and completions are forgotten, DMA under way is not waited for. */
+/* Silently, as RESET does it: work requests and completions are forgotten, DMA under way is not
+ * waited for. */
 static int reset(struct fab_qp *qp)
 {
     struct fab_nic *nic = qp->nic;
@@ -173,34 +198,42 @@ static int reset(struct fab_qp *qp)
     struct fab_pipe *r = qp->rpipe->head ? fab_pipe_new(qp, false) : qp->rpipe;
 
     if (!s || !r) {
-        if (s != qp->spipe)
+        if (s != qp->spipe) {
             free(s);
-        if (r != qp->rpipe)
+        }
+        if (r != qp->rpipe) {
             free(r);
+        }
         return ENOMEM;
     }
     nic->eng->ops->timer_cancel(nic->eng, &qp->timer);
     fab_nic_tx_remove(nic, qp);
     fab_qp_resp_reset(qp);
     fab_cq_purge(qp->scq, qp);
-    if (qp->rcq != qp->scq)
+    if (qp->rcq != qp->scq) {
         fab_cq_purge(qp->rcq, qp);
-    if (s != qp->spipe)
+    }
+    if (s != qp->spipe) {
         fab_pipe_orphan(qp->spipe);
-    if (r != qp->rpipe)
+    }
+    if (r != qp->rpipe) {
         fab_pipe_orphan(qp->rpipe);
+    }
     r->failed = false;
     qp->spipe = s;
     qp->rpipe = r;
-    if (qp->srq && qp->rx_recv)
+    if (qp->srq && qp->rx_recv) {
         fab_rq_release(&qp->srq->rq, qp->rx_recv);
+    }
     qp->rx_recv = NULL;
-    if (!qp->srq)
+    if (!qp->srq) {
         fab_rq_reset(&qp->rq);
+    }
     qp->sq_freed = qp->sq_done = qp->sq_cur = qp->sq_posted = 0;
     qp->cur_pkt = qp->since_ackreq = qp->reads_out = 0;
     qp->linger_until = 0;
-    qp->rnr_wait = qp->rewound = qp->nak_sent = qp->comm_est = qp->sqd_drained = qp->send_stuck = false;
+    qp->rnr_wait = qp->rewound = qp->nak_sent = qp->comm_est = qp->sqd_drained = qp->send_stuck =
+        false;
     memset(&qp->attr, 0, sizeof qp->attr);
     qp->ece_told = false;
     qp->ece = 0;
@@ -210,20 +243,23 @@ static int reset(struct fab_qp *qp)
 
 void fab_qp_error(struct fab_qp *qp)
 {
-    if (qp->state == IBV_QPS_ERR)
+    if (qp->state == IBV_QPS_ERR) {
         return;
+    }
     qp->state = IBV_QPS_ERR;
     qp->nic->eng->ops->timer_cancel(qp->nic->eng, &qp->timer);
     qp->rnr_wait = false;
     fab_qp_resp_reset(qp);
     fab_pipe_flush(qp->spipe);
-    if (fab_nic_makes_up(qp->nic) && !qp->srq)
+    if (fab_nic_makes_up(qp->nic) && !qp->srq) {
         fab_qp_make_up_recvs(qp);
-    else
+    } else {
         fab_pipe_flush(qp->rpipe);
+    }
 }
 
-/* The command: a library with its own account flushes at once, and the device takes a while to stop. */
+/* The command: a library with its own account flushes at once, and the device takes a while to
+ * stop. */
 static void to_error(struct fab_qp *qp)
 {
     enum fab_provider p = qp->nic->provider;
@@ -252,57 +288,78 @@ void fab_qp_fatal(struct fab_qp *qp, enum ibv_event_type type)
 static const struct move *find_move(enum ibv_qp_state from, enum ibv_qp_state to)
 {
     for (size_t i = 0; i < sizeof moves / sizeof *moves; i++) {
-        if (moves[i].from == from && moves[i].to == to)
+        if (moves[i].from == from && moves[i].to == to) {
             return &moves[i];
+        }
     }
     return NULL;
 }
 
 static bool ranges_ok(const struct fab_ib *ib, const struct ibv_qp_attr *a, int mask)
 {
-    return !((mask & IBV_QP_PORT && a->port_num != 1) || (mask & IBV_QP_PKEY_INDEX && a->pkey_index != 0) ||
-             (mask & IBV_QP_PATH_MTU && (a->path_mtu < IBV_MTU_256 || a->path_mtu > IBV_MTU_4096)) ||
-             (mask & IBV_QP_DEST_QPN && a->dest_qp_num > 0xffffff) || (mask & IBV_QP_TIMEOUT && a->timeout > 31) ||
-             (mask & IBV_QP_RETRY_CNT && a->retry_cnt > 7) || (mask & IBV_QP_RNR_RETRY && a->rnr_retry > 7) ||
-             (mask & IBV_QP_MIN_RNR_TIMER && a->min_rnr_timer > 31) ||
-             (mask & IBV_QP_MAX_QP_RD_ATOMIC && a->max_rd_atomic > FAB_MAX_RD_ATOM) ||
-             (mask & IBV_QP_MAX_DEST_RD_ATOMIC && a->max_dest_rd_atomic > FAB_MAX_RD_ATOM) ||
-             (mask & IBV_QP_AV &&
-              ((!a->ah_attr.is_global && (!ib->lid || ib->grh_required)) || a->ah_attr.port_num != 1 || a->ah_attr.grh.sgid_index >= FAB_GID_TABLE)));
+    return !(
+        (mask & IBV_QP_PORT && a->port_num != 1) ||
+        (mask & IBV_QP_PKEY_INDEX && a->pkey_index != 0) ||
+        (mask & IBV_QP_PATH_MTU && (a->path_mtu < IBV_MTU_256 || a->path_mtu > IBV_MTU_4096)) ||
+        (mask & IBV_QP_DEST_QPN && a->dest_qp_num > 0xffffff) ||
+        (mask & IBV_QP_TIMEOUT && a->timeout > 31) ||
+        (mask & IBV_QP_RETRY_CNT && a->retry_cnt > 7) ||
+        (mask & IBV_QP_RNR_RETRY && a->rnr_retry > 7) ||
+        (mask & IBV_QP_MIN_RNR_TIMER && a->min_rnr_timer > 31) ||
+        (mask & IBV_QP_MAX_QP_RD_ATOMIC && a->max_rd_atomic > FAB_MAX_RD_ATOM) ||
+        (mask & IBV_QP_MAX_DEST_RD_ATOMIC && a->max_dest_rd_atomic > FAB_MAX_RD_ATOM) ||
+        (mask & IBV_QP_AV &&
+         ((!a->ah_attr.is_global && (!ib->lid || ib->grh_required)) || a->ah_attr.port_num != 1 ||
+          a->ah_attr.grh.sgid_index >= FAB_GID_TABLE)));
 }
 
 static void copy_attr(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int mask)
 {
-    if (mask & IBV_QP_PKEY_INDEX)
+    if (mask & IBV_QP_PKEY_INDEX) {
         to->pkey_index = from->pkey_index;
-    if (mask & IBV_QP_PORT)
+    }
+    if (mask & IBV_QP_PORT) {
         to->port_num = from->port_num;
-    if (mask & IBV_QP_ACCESS_FLAGS)
+    }
+    if (mask & IBV_QP_ACCESS_FLAGS) {
         to->qp_access_flags = from->qp_access_flags;
-    if (mask & IBV_QP_AV)
+    }
+    if (mask & IBV_QP_AV) {
         to->ah_attr = from->ah_attr;
-    if (mask & IBV_QP_PATH_MTU)
+    }
+    if (mask & IBV_QP_PATH_MTU) {
         to->path_mtu = from->path_mtu;
-    if (mask & IBV_QP_DEST_QPN)
+    }
+    if (mask & IBV_QP_DEST_QPN) {
         to->dest_qp_num = from->dest_qp_num;
-    if (mask & IBV_QP_RQ_PSN)
+    }
+    if (mask & IBV_QP_RQ_PSN) {
         to->rq_psn = from->rq_psn & FAB_PSN_MASK;
-    if (mask & IBV_QP_SQ_PSN)
+    }
+    if (mask & IBV_QP_SQ_PSN) {
         to->sq_psn = from->sq_psn & FAB_PSN_MASK;
-    if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
+    }
+    if (mask & IBV_QP_MAX_DEST_RD_ATOMIC) {
         to->max_dest_rd_atomic = from->max_dest_rd_atomic;
-    if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
+    }
+    if (mask & IBV_QP_MAX_QP_RD_ATOMIC) {
         to->max_rd_atomic = from->max_rd_atomic;
-    if (mask & IBV_QP_MIN_RNR_TIMER)
+    }
+    if (mask & IBV_QP_MIN_RNR_TIMER) {
         to->min_rnr_timer = from->min_rnr_timer;
-    if (mask & IBV_QP_TIMEOUT)
+    }
+    if (mask & IBV_QP_TIMEOUT) {
         to->timeout = from->timeout;
-    if (mask & IBV_QP_RETRY_CNT)
+    }
+    if (mask & IBV_QP_RETRY_CNT) {
         to->retry_cnt = from->retry_cnt;
-    if (mask & IBV_QP_RNR_RETRY)
+    }
+    if (mask & IBV_QP_RNR_RETRY) {
         to->rnr_retry = from->rnr_retry;
-    if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
+    }
+    if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) {
         to->en_sqd_async_notify = from->en_sqd_async_notify;
+    }
 }
 
 /* What entering @state starts, after the attributes are in place. */
@@ -312,15 +369,17 @@ static void enter(struct fab_qp *qp, enum ibv_qp_state from)
         qp->epsn = qp->attr.rq_psn;
         qp->dest_qpn = qp->attr.dest_qp_num;
         qp->ece = qp->ece_told ? qp->ece & qp->nic->cfg.ece.options : 0;
-        qp->self = (struct fab_addr){.host = qp->nic->host, .nic = qp->nic->nic, .epoch = qp->nic->gid_epoch};
+        qp->self = (struct fab_addr){
+            .host = qp->nic->host, .nic = qp->nic->nic, .epoch = qp->nic->gid_epoch};
     }
     if (from == IBV_QPS_RTR && qp->state == IBV_QPS_RTS) {
         qp->next_psn = qp->una_psn = qp->max_psn = qp->attr.sq_psn;
         qp->retry_left = qp->attr.retry_cnt;
         qp->rnr_left = qp->attr.rnr_retry;
     }
-    if (qp->state == IBV_QPS_SQD && from == IBV_QPS_RTS)
+    if (qp->state == IBV_QPS_SQD && from == IBV_QPS_RTS) {
         qp->sqd_drained = false;
+    }
     fab_qp_kick(qp);
 }
 
@@ -331,30 +390,39 @@ int fab_qp_modify(struct fab_qp *qp, const struct ibv_qp_attr *attr, int mask)
     struct fab_addr peer;
     int rc = fab_ctx_check(qp->ctx);
 
-    if (rc)
+    if (rc) {
         return rc;
-    if (mask & IBV_QP_CUR_STATE && attr->cur_qp_state != qp->state)
+    }
+    if (mask & IBV_QP_CUR_STATE && attr->cur_qp_state != qp->state) {
         return EINVAL;
+    }
     if (mask & IBV_QP_STATE && (to == IBV_QPS_RESET || to == IBV_QPS_ERR)) {
-        if (mask & ~(IBV_QP_STATE | IBV_QP_CUR_STATE))
+        if (mask & ~(IBV_QP_STATE | IBV_QP_CUR_STATE)) {
             return EINVAL;
-        if (to == IBV_QPS_RESET)
+        }
+        if (to == IBV_QPS_RESET) {
             return reset(qp);
-        if (qp->nic->hung && qp->nic->provider != FAB_PROVIDER_PLAIN)
+        }
+        if (qp->nic->hung && qp->nic->provider != FAB_PROVIDER_PLAIN) {
             return ETIMEDOUT;
-        if (qp->state == IBV_QPS_ERR && qp->rq.queued && !fab_nic_makes_up(qp->nic))
+        }
+        if (qp->state == IBV_QPS_ERR && qp->rq.queued && !fab_nic_makes_up(qp->nic)) {
             fab_pipe_flush(qp->rpipe);
+        }
         to_error(qp);
         return 0;
     }
     m = find_move(from, to);
-    if (!m || (mask & m->required) != m->required || mask & ~(IBV_QP_STATE | m->required | m->optional) ||
-        !ranges_ok(&qp->nic->cfg.ib, attr, mask))
+    if (!m || (mask & m->required) != m->required ||
+        mask & ~(IBV_QP_STATE | m->required | m->optional) ||
+        !ranges_ok(&qp->nic->cfg.ib, attr, mask)) {
         return EINVAL;
+    }
     if (mask & IBV_QP_AV) {
         rc = qp->nic->eng->ops->resolve(qp->nic->eng, qp->nic, &attr->ah_attr, &peer);
-        if (rc)
+        if (rc) {
             return rc;
+        }
         qp->peer = peer;
     }
     copy_attr(&qp->attr, attr, mask);
@@ -381,19 +449,23 @@ int fab_qp_ece_query(struct fab_qp *qp, struct ibv_ece *ece)
 {
     const struct fab_ece *own = &qp->nic->cfg.ece;
 
-    if (!own->vendor)
+    if (!own->vendor) {
         return EOPNOTSUPP;
-    *ece = (struct ibv_ece){.vendor_id = own->vendor, .options = ece_open(qp) ? own->options : qp->ece};
+    }
+    *ece = (struct ibv_ece){.vendor_id = own->vendor,
+                            .options = ece_open(qp) ? own->options : qp->ece};
     return 0;
 }
 
 int fab_qp_ece_set(struct fab_qp *qp, const struct ibv_ece *ece)
 {
-    if (!qp->nic->cfg.ece.vendor)
+    if (!qp->nic->cfg.ece.vendor) {
         return EOPNOTSUPP;
+    }
     qp->nic->cnt.ece_late += !ece_open(qp);
-    if (!ece_open(qp) || ece->comp_mask || ece->vendor_id != qp->nic->cfg.ece.vendor)
+    if (!ece_open(qp) || ece->comp_mask || ece->vendor_id != qp->nic->cfg.ece.vendor) {
         return EINVAL;
+    }
     qp->ece = ece->options;
     qp->ece_told = true;
     return 0;

@@ -1,4 +1,5 @@
-/* Seeded random numbers for engines (splitmix64): the same seed gives the same sequence on every machine. */
+/* Seeded random numbers for engines (splitmix64): the same seed gives the same sequence on every
+ * machine. */
 #ifndef FAB_RNG_H
 #define FAB_RNG_H
 

@@ -15,8 +15,9 @@ int fab_rq_init(struct fab_rq *rq, uint32_t size, uint32_t max_sge)
     *rq = (struct fab_rq){.size = size, .max_sge = max_sge};
     if (size) {
         rq->mem = malloc(size * slot_size(rq));
-        if (!rq->mem)
+        if (!rq->mem) {
             return ENOMEM;
+        }
     }
     fab_rq_reset(rq);
     return 0;
@@ -46,10 +47,12 @@ int fab_rq_post(struct fab_rq *rq, const struct ibv_recv_wr *wr)
 {
     struct fab_rwqe *w = rq->free;
 
-    if (wr->num_sge < 0 || (uint32_t)wr->num_sge > rq->max_sge)
+    if (wr->num_sge < 0 || (uint32_t)wr->num_sge > rq->max_sge) {
         return EINVAL;
-    if (!w)
+    }
+    if (!w) {
         return ENOMEM;
+    }
     rq->free = w->next;
     w->told = false;
     w->next = NULL;
@@ -60,10 +63,11 @@ int fab_rq_post(struct fab_rq *rq, const struct ibv_recv_wr *wr)
         w->sge[i] = wr->sg_list[i];
         w->length += wr->sg_list[i].length;
     }
-    if (rq->tail)
+    if (rq->tail) {
         rq->tail->next = w;
-    else
+    } else {
         rq->head = w;
+    }
     rq->tail = w;
     rq->used++;
     rq->queued++;
@@ -74,11 +78,13 @@ struct fab_rwqe *fab_rq_take(struct fab_rq *rq)
 {
     struct fab_rwqe *w = rq->head;
 
-    if (!w)
+    if (!w) {
         return NULL;
+    }
     rq->head = w->next;
-    if (!rq->head)
+    if (!rq->head) {
         rq->tail = NULL;
+    }
     rq->queued--;
     return w;
 }
@@ -90,20 +96,26 @@ void fab_rq_release(struct fab_rq *rq, struct fab_rwqe *w)
     rq->used--;
 }
 
-int fab_srq_init(struct fab_srq *srq, struct fab_pd *pd, const struct ibv_srq_attr *attr, void *user)
+int fab_srq_init(struct fab_srq *srq, struct fab_pd *pd, const struct ibv_srq_attr *attr,
+                 void *user)
 {
     int rc = fab_ctx_check(pd->ctx);
 
-    if (rc)
+    if (rc) {
         return rc;
-    if (attr->max_wr < 1 || attr->max_wr > FAB_MAX_QP_WR || attr->max_sge < 1 || attr->max_sge > FAB_MAX_SGE)
+    }
+    if (attr->max_wr < 1 || attr->max_wr > FAB_MAX_QP_WR || attr->max_sge < 1 ||
+        attr->max_sge > FAB_MAX_SGE) {
         return EINVAL;
-    if (pd->ctx->nic->nsrqs >= FAB_MAX_SRQ)
+    }
+    if (pd->ctx->nic->nsrqs >= FAB_MAX_SRQ) {
         return ENOMEM;
+    }
     *srq = (struct fab_srq){.pd = pd, .user = user};
     rc = fab_rq_init(&srq->rq, attr->max_wr, attr->max_sge);
-    if (rc)
+    if (rc) {
         return rc;
+    }
     pd->ctx->nic->nsrqs++;
     pd->refs++;
     return 0;
@@ -111,8 +123,9 @@ int fab_srq_init(struct fab_srq *srq, struct fab_pd *pd, const struct ibv_srq_at
 
 int fab_srq_fini(struct fab_srq *srq)
 {
-    if (srq->refs)
+    if (srq->refs) {
         return EBUSY;
+    }
     srq->pd->refs--;
     srq->pd->ctx->nic->nsrqs--;
     fab_rq_fini(&srq->rq);
@@ -123,13 +136,16 @@ int fab_srq_modify(struct fab_srq *srq, const struct ibv_srq_attr *attr, int mas
 {
     int rc = fab_ctx_check(srq->pd->ctx);
 
-    if (rc)
+    if (rc) {
         return rc;
-    if (mask & IBV_SRQ_MAX_WR)
+    }
+    if (mask & IBV_SRQ_MAX_WR) {
         return EOPNOTSUPP;
+    }
     if (mask & IBV_SRQ_LIMIT) {
-        if (attr->srq_limit > srq->rq.size)
+        if (attr->srq_limit > srq->rq.size) {
             return EINVAL;
+        }
         srq->limit = attr->srq_limit;
     }
     return 0;
@@ -141,10 +157,12 @@ int fab_srq_post(struct fab_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr
 
     for (; wr && !rc; wr = wr->next) {
         rc = fab_rq_post(&srq->rq, wr);
-        if (rc)
+        if (rc) {
             break;
+        }
     }
-    if (rc)
+    if (rc) {
         *bad = wr;
+    }
     return rc;
 }

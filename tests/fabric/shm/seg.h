@@ -3,15 +3,16 @@
  *
  * A fabric is a directory (seg_dir_path) with
  *   segment   the mapped file: header, NICs, slots, rings (struct seg)
- *   alive     a file whose record locks tell which slots are lived in: byte i is held by the process in slot i; byte
- *             SEG_LOCK_FAULT serialises writers of faults
- *   hostH/    a tree in the shape of sysfs, one per host
+ *   alive     a file whose record locks tell which slots are lived in: byte i is held by the
+ * process in slot i; byte SEG_LOCK_FAULT serialises writers of faults hostH/    a tree in the shape
+ * of sysfs, one per host
  *
- * No process-shared mutex exists. Every word has one writer, or is changed by one atomic operation, so a process killed
- * at any instruction leaves each structure valid:
- *   - a ring has one producer slot and one consumer slot; a record not yet published is invisible, and the next owner
- * of either slot goes on from the published indices;
- *   - a slot belongs to the process that holds its record lock; the kernel drops the lock with the process;
+ * No process-shared mutex exists. Every word has one writer, or is changed by one atomic operation,
+ * so a process killed at any instruction leaves each structure valid:
+ *   - a ring has one producer slot and one consumer slot; a record not yet published is invisible,
+ * and the next owner of either slot goes on from the published indices;
+ *   - a slot belongs to the process that holds its record lock; the kernel drops the lock with the
+ * process;
  *   - counters are single atomics, and so are the words of port clocks (seg_port.h);
  *   - a fault is visible once fault_seq has moved past it.
  */
@@ -35,9 +36,10 @@
 #define SEG_NAME_MAX  64
 #define SEG_PATH_MAX  176 /* longest run directory: ibdev_path (256 bytes) lies below it */
 #define SEG_RING_DATA (512u << 10)
-#define SEG_REC_MAX                                                                                                    \
-    (SEG_RING_DATA / 2) /* longest record with its head: two fit, so a full ring has room again soon                   \
-                         */
+#define SEG_REC_MAX                                                                                \
+    (SEG_RING_DATA /                                                                               \
+     2) /* longest record with its head: two fit, so a full ring has room again soon               \
+         */
 #define SEG_FAULT_LOG  64
 #define SEG_LOCK_FAULT SEG_SLOTS
 
@@ -53,7 +55,8 @@
 
 /* struct fab_link as words that one process writes while others read: each stands for itself. */
 struct seg_link {
-    _Atomic uint32_t down, blackhole_tx, blackhole_rx, ack_lost, send_error, loss_ppm, corrupt_ppm, dup_ppm;
+    _Atomic uint32_t down, blackhole_tx, blackhole_rx, ack_lost, send_error, loss_ppm, corrupt_ppm,
+        dup_ppm;
     _Atomic uint64_t delay_ns, rate;
     _Atomic uint32_t cut[FAB_MAX_HOSTS];
 };
@@ -65,24 +68,25 @@ struct seg_fault {
 
 struct seg_count {
     _Atomic uint64_t tx_bytes, tx_packets, rx_bytes, rx_packets; /* bytes of payload */
-    _Atomic uint64_t drops;                                      /* by faults, dead ports and processes that are gone */
-    _Atomic uint64_t overrun;                                    /* the receiver's ring stayed full */
+    _Atomic uint64_t drops;   /* by faults, dead ports and processes that are gone */
+    _Atomic uint64_t overrun; /* the receiver's ring stayed full */
 };
 
 struct seg_nic {
     /*
-     * Faults in the order in which they were given: number n (from 1) is log[n % SEG_FAULT_LOG]. fault_seq is the
-     * newest; it is stored (release) after the entry and the words below. An engine (acquire) applies what is new; one
-     * that fell behind by more than the log holds takes over the words.
+     * Faults in the order in which they were given: number n (from 1) is log[n % SEG_FAULT_LOG].
+     * fault_seq is the newest; it is stored (release) after the entry and the words below. An
+     * engine (acquire) applies what is new; one that fell behind by more than the log holds takes
+     * over the words.
      */
     _Atomic uint32_t fault_seq;
     struct seg_fault log[SEG_FAULT_LOG];
     /* What the faults so far amount to, for processes that come later. */
     struct seg_link link;
-    _Atomic uint32_t gone;         /* FAB_FAULT_FATAL, _REMOVE or _UNPLUG, + 1; 0: the device works */
-    _Atomic uint32_t hung;         /* 1 while it hangs */
-    _Atomic uint32_t mr_fail;      /* 1 while registrations fail without end */
-    _Atomic uint32_t call_error;   /* 1 while control calls fail without end */
+    _Atomic uint32_t gone;       /* FAB_FAULT_FATAL, _REMOVE or _UNPLUG, + 1; 0: the device works */
+    _Atomic uint32_t hung;       /* 1 while it hangs */
+    _Atomic uint32_t mr_fail;    /* 1 while registrations fail without end */
+    _Atomic uint32_t call_error; /* 1 while control calls fail without end */
     _Atomic uint32_t gpu_dma_fail; /* 1 while memory of GPUs cannot be reached */
     _Atomic uint32_t epoch;        /* address changes so far */
     _Atomic uint32_t qp_errors;    /* faults qp-error so far */
@@ -106,18 +110,21 @@ struct seg_slot {
     _Atomic uint32_t fault_gen; /* of the newest fault that the process has taken up; release */
     char command[32];           /* written by the owner before incarnation becomes odd */
 
-    /* The doorbell: a shared futex. @sleeping is 1 while the owner's thread may be in futex wait. */
+    /* The doorbell: a shared futex. @sleeping is 1 while the owner's thread may be in futex wait.
+     */
     _Alignas(64) _Atomic uint32_t bell;
     _Atomic uint32_t sleeping;
-    _Atomic uint64_t sleep_until; /* written before sleeping: when the owner's thread wakes by itself */
+    _Atomic uint64_t
+        sleep_until; /* written before sleeping: when the owner's thread wakes by itself */
     /* Bit p: the ring from slot p may hold records. */
     _Alignas(64) _Atomic uint64_t pending;
-    /* Bit d: the owner waits for room in its ring to slot d; the consumer rings the bell when it has made some. */
+    /* Bit d: the owner waits for room in its ring to slot d; the consumer rings the bell when it
+     * has made some. */
     _Alignas(64) _Atomic uint64_t starved;
 };
 
-/* Indices of one direction between two slots. They count bytes and never wrap (64 bits); offset = index mod
- * SEG_RING_DATA. */
+/* Indices of one direction between two slots. They count bytes and never wrap (64 bits); offset =
+ * index mod SEG_RING_DATA. */
 struct seg_index {
     _Alignas(64) _Atomic uint64_t head; /* producer writes, consumer reads */
     _Alignas(64) _Atomic uint64_t tail; /* consumer writes, producer reads */
@@ -131,7 +138,8 @@ struct seg_ring {
 /* Head of a record in a ring. Records start on 16-byte boundaries and never wrap around the end. */
 struct seg_rec {
     uint32_t len;        /* with this head; 0: skip to the end of the ring */
-    uint32_t dst_incarn; /* of the receiving slot when it was sent: a record for a former owner is dropped */
+    uint32_t dst_incarn; /* of the receiving slot when it was sent: a record for a former owner is
+                            dropped */
     uint64_t due;        /* CLOCK_MONOTONIC ns at which it arrives */
     uint8_t body[];
 };
@@ -180,27 +188,34 @@ struct seg_map {
 /* ---- seg_dir.c: where fabrics live
  * ---------------------------------------------------------------------------------------- */
 
-/* Writes the run directory of fabric @name (NULL: the user's default) to @path. 0, or -1 with the reason in @why. */
+/* Writes the run directory of fabric @name (NULL: the user's default) to @path. 0, or -1 with the
+ * reason in @why. */
 int seg_dir_path(const char *name, char *path, size_t path_len, char *why, size_t why_len);
-/* Removes a directory with all below it. 0, or -1 with errno; a missing directory is success. Blocks on file I/O. */
+/* Removes a directory with all below it. 0, or -1 with errno; a missing directory is success.
+ * Blocks on file I/O. */
 int seg_dir_remove(const char *path);
-/* Gives the finished tree @tmp the name @path. What stands there already is replaced when no process lives in it; else
- * it stays and the result is -1 with the reason, naming a living process, in @why. Blocks on file I/O. */
+/* Gives the finished tree @tmp the name @path. What stands there already is replaced when no
+ * process lives in it; else it stays and the result is -1 with the reason, naming a living process,
+ * in @why. Blocks on file I/O. */
 int seg_dir_install(const char *tmp, const char *path, char *why, size_t why_len);
 /* Pid of a process that lives in the fabric at @path; 0: none; -1: no fabric there (errno). */
 pid_t seg_dir_inhabitant(const char *path);
 
 /* ---- seg_sysfs.c
- * ----------------------------------------------------------------------------------------------------------- */
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
-/* In the tree of a host whose NICs reach memory of a GPU: where programs look for the kernel module that does it. */
+/* In the tree of a host whose NICs reach memory of a GPU: where programs look for the kernel module
+ * that does it. */
 #define SEG_GPU_DIR  "sys/module/nvidia_peermem"
 #define SEG_GPU_FILE SEG_GPU_DIR "/version"
 
-/* Writes the tree in the shape of sysfs for every host below @dir. @gpu: with SEG_GPU_FILE. 0, or -1 with the reason in
+/* Writes the tree in the shape of sysfs for every host below @dir. @gpu: with SEG_GPU_FILE. 0, or
+ * -1 with the reason in
  * @why. Blocks on file I/O. */
 int seg_sysfs_write(const char *dir, const struct fab_desc *d, bool gpu, char *why, size_t why_len);
-/* The directory of a device in the tree of its host: taken away, or, where there is none, made anew. -1 with errno. */
+/* The directory of a device in the tree of its host: taken away, or, where there is none, made
+ * anew. -1 with errno. */
 int seg_sysfs_device_set(const char *dir, const struct fab_desc *d, int host, int nic, bool there);
 /* Writes the port's state where programs read it. -1 with errno. */
 int seg_sysfs_state_set(const char *dir, int host, int nic, bool up);
@@ -210,19 +225,24 @@ int seg_sysfs_gids_set(const char *dir, int host, int nic, uint32_t epoch);
 /* ---- seg_file.c: the mapped file
  * ------------------------------------------------------------------------------------------ */
 
-/* Creates <dir>/segment and <dir>/alive. 0, or -1 with the reason in @why. Thread: any; blocks on file I/O. */
-int seg_file_create(const char *dir, const char *name, const struct fab_desc *d, char *why, size_t why_len);
-/* Maps the fabric at @dir. The map is an observer until seg_slot_attach. 0, or -1 with the reason in @why. */
+/* Creates <dir>/segment and <dir>/alive. 0, or -1 with the reason in @why. Thread: any; blocks on
+ * file I/O. */
+int seg_file_create(const char *dir, const char *name, const struct fab_desc *d, char *why,
+                    size_t why_len);
+/* Maps the fabric at @dir. The map is an observer until seg_slot_attach. 0, or -1 with the reason
+ * in @why. */
 int seg_file_open(struct seg_map *m, const char *dir, char *why, size_t why_len);
 /* Detaches if attached, unmaps. In a child of the process that attached: unmaps only. */
 void seg_file_close(struct seg_map *m);
 
 /* ---- seg_fault.c
- * ----------------------------------------------------------------------------------------------------------- */
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
-/* Applies @f to every NIC it names: words, log, bells. A device that is removed leaves its host's tree when every process
- * that has it open has taken that up, as the kernel's leaves sysfs when the objects of all are destroyed; if one stands
- * still, it stays there. 0, or -1 with the reason in @why (no such NIC). Waits for another writer. */
+/* Applies @f to every NIC it names: words, log, bells. A device that is removed leaves its host's
+ * tree when every process that has it open has taken that up, as the kernel's leaves sysfs when the
+ * objects of all are destroyed; if one stands still, it stays there. 0, or -1 with the reason in
+ * @why (no such NIC). Waits for another writer. */
 int seg_fault_apply(struct seg_map *m, const struct fab_fault *f, char *why, size_t why_len);
 /* Reads fault number @seq of @n, 1..fault_seq. False if the log no longer holds it. */
 bool seg_fault_read(struct seg_nic *n, uint32_t seq, struct fab_fault *f);
@@ -230,20 +250,24 @@ bool seg_fault_read(struct seg_nic *n, uint32_t seq, struct fab_fault *f);
 void seg_link_read(struct seg_nic *n, struct fab_link *l);
 
 /* ---- seg_slot.c: processes
- * ------------------------------------------------------------------------------------------------ */
+ * ------------------------------------------------------------------------------------------------
+ */
 
-/* Takes the lowest free slot for this process on host @host. 0, or -1 with the reason in @why. Never waits for others.
+/* Takes the lowest free slot for this process on host @host. 0, or -1 with the reason in @why.
+ * Never waits for others.
  */
 int seg_slot_attach(struct seg_map *m, int host, char *why, size_t why_len);
 void seg_slot_detach(struct seg_map *m);
-/* Whether slot @i is lived in by a process (the lock, not the words, decides); the own slot counts as alive. Sets
+/* Whether slot @i is lived in by a process (the lock, not the words, decides); the own slot counts
+ * as alive. Sets
  * *@pid_p. */
 bool seg_slot_alive(const struct seg_map *m, int i, pid_t *pid_p);
-/* Marks slot @i as left if its process is dead, so that senders stop filling its rings. True if it is not lived in now.
+/* Marks slot @i as left if its process is dead, so that senders stop filling its rings. True if it
+ * is not lived in now.
  */
 bool seg_slot_bury(struct seg_map *m, int i);
-/* A queue pair number of this slot, in turn, so that none comes back soon; the caller knows which are in use. Thread:
- * any. */
+/* A queue pair number of this slot, in turn, so that none comes back soon; the caller knows which
+ * are in use. Thread: any. */
 uint32_t seg_slot_qpn_next(struct seg_map *m);
 static inline int seg_qpn_slot(uint32_t qpn)
 {
@@ -254,38 +278,41 @@ static inline int seg_qpn_slot(uint32_t qpn)
  * -------------------------------------------------------------------------------- */
 
 /*
- * Producer side of the ring from the map's slot to slot @dst. Must be called by one thread at a time (the engine's
- * lock). reserve: room for a record with @body_len bytes of body, or NULL: full (errno EAGAIN: the starved bit is set
- * and the bell will ring when there is room), no such peer (ECONNREFUSED) or no memory behind the ring (ENOSPC).
- * publish: makes the last reserved record visible; does not ring the bell.
+ * Producer side of the ring from the map's slot to slot @dst. Must be called by one thread at a
+ * time (the engine's lock). reserve: room for a record with @body_len bytes of body, or NULL: full
+ * (errno EAGAIN: the starved bit is set and the bell will ring when there is room), no such peer
+ * (ECONNREFUSED) or no memory behind the ring (ENOSPC). publish: makes the last reserved record
+ * visible; does not ring the bell.
  */
 struct seg_rec *seg_ring_reserve(struct seg_map *m, int dst, uint32_t body_len);
 void seg_ring_publish(struct seg_map *m, int dst, struct seg_rec *rec);
-/* Consumer side: the oldest record of the ring from slot @src, or NULL. Records for a former owner are skipped. pop
- * frees it. */
+/* Consumer side: the oldest record of the ring from slot @src, or NULL. Records for a former owner
+ * are skipped. pop frees it. */
 struct seg_rec *seg_ring_peek(struct seg_map *m, int src);
 void seg_ring_pop(struct seg_map *m, int src, struct seg_rec *rec);
 /* Whether the ring from slot @src holds nothing. */
 bool seg_ring_empty(const struct seg_map *m, int src);
 
 /* ---- seg_bell.c: waking
- * ---------------------------------------------------------------------------------------------------- */
+ * ----------------------------------------------------------------------------------------------------
+ */
 
-/* Wakes the thread of slot @dst if it sleeps beyond @due (0: at all). Pairs with seg_bell_wait: the caller has
- * published first. */
+/* Wakes the thread of slot @dst if it sleeps beyond @due (0: at all). Pairs with seg_bell_wait: the
+ * caller has published first. */
 void seg_bell_ring(struct seg *seg, int dst, uint64_t due);
 /* Rings every slot, also those whose thread naps. For what must not wait. */
 void seg_bell_ring_all(struct seg *seg);
 /*
- * Sleeps until the bell of the own slot rings or @deadline (CLOCK_MONOTONIC ns, UINT64_MAX: none) passes. Two steps, so
- * that nothing is lost: prepare returns a ticket; the caller then looks for work once more; wait returns at once if the
- * bell has rung since the ticket. cancel instead of wait when there was work. @deadline is the same in both.
+ * Sleeps until the bell of the own slot rings or @deadline (CLOCK_MONOTONIC ns, UINT64_MAX: none)
+ * passes. Two steps, so that nothing is lost: prepare returns a ticket; the caller then looks for
+ * work once more; wait returns at once if the bell has rung since the ticket. cancel instead of
+ * wait when there was work. @deadline is the same in both.
  */
 uint32_t seg_bell_prepare(struct seg_map *m, uint64_t deadline);
 void seg_bell_wait(struct seg_map *m, uint32_t ticket, uint64_t deadline);
 void seg_bell_cancel(struct seg_map *m);
-/* Sleeps until @deadline or a bell from seg_bell_ring_all or seg_bell_wake, deaf to all others. @ticket is bell's value
- * before. */
+/* Sleeps until @deadline or a bell from seg_bell_ring_all or seg_bell_wake, deaf to all others.
+ * @ticket is bell's value before. */
 void seg_bell_nap(struct seg_map *m, uint32_t ticket, uint64_t deadline);
 uint32_t seg_bell_ticket(struct seg_map *m);
 /* Wakes the thread of slot @dst in any case. */

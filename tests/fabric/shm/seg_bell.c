@@ -16,9 +16,10 @@ uint64_t seg_now(void)
 }
 
 /*
- * Ringer: publish work; read sleeping. Sleeper: set sleeping; look for work (both sides seq_cst). So either the ringer
- * sees the sleeper or the sleeper sees the work. Only the sleeper clears the flag: a ringer that is killed before its
- * system call leaves it set, and the next ringer wakes the sleeper.
+ * Ringer: publish work; read sleeping. Sleeper: set sleeping; look for work (both sides seq_cst).
+ * So either the ringer sees the sleeper or the sleeper sees the work. Only the sleeper clears the
+ * flag: a ringer that is killed before its system call leaves it set, and the next ringer wakes the
+ * sleeper.
  */
 void seg_bell_ring(struct seg *seg, int dst, uint64_t due)
 {
@@ -66,8 +67,8 @@ void seg_bell_nap(struct seg_map *m, uint32_t ticket, uint64_t deadline)
     struct timespec ts = {.tv_sec = (time_t)(deadline / SEG_NSEC_PER_SEC),
                           .tv_nsec = (long)(deadline % SEG_NSEC_PER_SEC)};
 
-    syscall(SYS_futex, &s->bell, FUTEX_WAIT_BITSET, ticket, deadline == UINT64_MAX ? NULL : &ts, NULL,
-            FUTEX_BITSET_MATCH_ANY);
+    syscall(SYS_futex, &s->bell, FUTEX_WAIT_BITSET, ticket, deadline == UINT64_MAX ? NULL : &ts,
+            NULL, FUTEX_BITSET_MATCH_ANY);
 }
 
 void seg_bell_wait(struct seg_map *m, uint32_t ticket, uint64_t deadline)

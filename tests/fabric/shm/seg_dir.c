@@ -37,7 +37,8 @@ int seg_dir_path(const char *name, char *path, size_t path_len, char *why, size_
     size_t len = strlen(name);
     if (len == 0 || len >= SEG_NAME_MAX ||
         strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != len) {
-        snprintf(why, why_len, "fabric name '%s' is not 1 to %d letters, digits, - or _", name, SEG_NAME_MAX - 1);
+        snprintf(why, why_len, "fabric name '%s' is not 1 to %d letters, digits, - or _", name,
+                 SEG_NAME_MAX - 1);
         return -1;
     }
     int n = snprintf(path, path_len, "%s/softfab-%u-%s", dir_base(), (unsigned)geteuid(), name);
@@ -80,8 +81,8 @@ pid_t seg_dir_inhabitant(const char *path)
     return fl.l_type == F_UNLCK ? 0 : fl.l_pid;
 }
 
-/* Trees that a killed creator or remover left beside @path: "<path>.new.PID" and "<path>.old.PID" of processes that are
- * gone. */
+/* Trees that a killed creator or remover left beside @path: "<path>.new.PID" and "<path>.old.PID"
+ * of processes that are gone. */
 static void leftovers_remove(const char *path)
 {
     char parent[SEG_PATH_MAX], full[SEG_PATH_MAX + 300];
@@ -95,8 +96,8 @@ static void leftovers_remove(const char *path)
     base++;
     size_t len = strlen(base);
     for (struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
-        if (strncmp(e->d_name, base, len) != 0 ||
-            (strncmp(e->d_name + len, ".new.", 5) != 0 && strncmp(e->d_name + len, ".old.", 5) != 0)) {
+        if (strncmp(e->d_name, base, len) != 0 || (strncmp(e->d_name + len, ".new.", 5) != 0 &&
+                                                   strncmp(e->d_name + len, ".old.", 5) != 0)) {
             continue;
         }
         pid_t pid = (pid_t)atoi(e->d_name + len + 5);
@@ -116,7 +117,8 @@ int seg_dir_install(const char *tmp, const char *path, char *why, size_t why_len
 
     leftovers_remove(path);
     snprintf(old, sizeof(old), "%s.old.%d", path, (int)getpid());
-    /* rename() replaces only an empty directory: of two creators at once one is refused and says so. */
+    /* rename() replaces only an empty directory: of two creators at once one is refused and says
+     * so. */
     for (int tries = 0; rename(tmp, path) != 0; tries++) {
         if (errno != ENOTEMPTY && errno != EEXIST) {
             snprintf(why, why_len, "cannot name %s: %s", path, strerror(errno));
@@ -124,7 +126,8 @@ int seg_dir_install(const char *tmp, const char *path, char *why, size_t why_len
         }
         pid_t pid = seg_dir_inhabitant(path);
         if (pid > 0 || tries > 2) {
-            snprintf(why, why_len, "a fabric of this name is up at %s and process %d lives in it", path, (int)pid);
+            snprintf(why, why_len, "a fabric of this name is up at %s and process %d lives in it",
+                     path, (int)pid);
             return -1;
         }
         if (rename(path, old) == 0) {

@@ -69,13 +69,15 @@ static void device_write(struct seg_nic *n, const struct fab_fault *f)
         atomic_store_explicit(&n->hung, f->kind == FAB_FAULT_HANG, memory_order_relaxed);
         break;
     case FAB_FAULT_MR_FAIL:
-        atomic_store_explicit(&n->mr_fail, f->value == 0 || f->value >= UINT32_MAX, memory_order_relaxed);
+        atomic_store_explicit(&n->mr_fail, f->value == 0 || f->value >= UINT32_MAX,
+                              memory_order_relaxed);
         break;
     case FAB_FAULT_GPU_DMA_FAIL:
         atomic_store_explicit(&n->gpu_dma_fail, 1, memory_order_relaxed);
         break;
     case FAB_FAULT_CALL_ERROR:
-        atomic_store_explicit(&n->call_error, f->value == 0 || f->value >= UINT32_MAX, memory_order_relaxed);
+        atomic_store_explicit(&n->call_error, f->value == 0 || f->value >= UINT32_MAX,
+                              memory_order_relaxed);
         break;
     case FAB_FAULT_QP_ERROR:
         atomic_fetch_add_explicit(&n->qp_errors, 1, memory_order_relaxed);
@@ -148,7 +150,8 @@ bool seg_fault_read(struct seg_nic *n, uint32_t seq, struct fab_fault *f)
     *f = (struct fab_fault){.host = -1, .nic = -1};
     f->kind = (enum fab_fault_kind)atomic_load_explicit(&e->kind, memory_order_relaxed);
     f->value = atomic_load_explicit(&e->value, memory_order_relaxed);
-    /* The writer overwrites an entry before it moves fault_seq: one entry less than the log's size is surely whole. */
+    /* The writer overwrites an entry before it moves fault_seq: one entry less than the log's size
+     * is surely whole. */
     atomic_thread_fence(memory_order_acquire);
     return atomic_load_explicit(&n->fault_seq, memory_order_relaxed) - seq < SEG_FAULT_LOG - 1;
 }
@@ -168,7 +171,8 @@ static void all_apply(struct seg *seg, const struct fab_fault *f, bool other)
 
 #define SEEN_NS (5 * SEG_NSEC_PER_SEC)
 
-/* Whether every process that has the NIC open has taken up fault generation @gen; false where one stands still. */
+/* Whether every process that has the NIC open has taken up fault generation @gen; false where one
+ * stands still. */
 static bool all_seen(struct seg_map *m, int host, int nic, uint32_t gen)
 {
     uint64_t until = seg_now() + SEEN_NS;
@@ -177,7 +181,8 @@ static bool all_seen(struct seg_map *m, int host, int nic, uint32_t gen)
         struct seg_slot *s = &m->seg->slot[i];
         pid_t pid;
 
-        while ((atomic_load_explicit(&s->incarnation, memory_order_acquire) & 1) != 0 && i != m->slot &&
+        while ((atomic_load_explicit(&s->incarnation, memory_order_acquire) & 1) != 0 &&
+               i != m->slot &&
                atomic_load_explicit(&s->host, memory_order_relaxed) == (uint32_t)host &&
                (atomic_load_explicit(&s->nics_open, memory_order_relaxed) >> nic & 1) != 0 &&
                (int32_t)(atomic_load_explicit(&s->fault_gen, memory_order_acquire) - gen) < 0 &&
@@ -203,7 +208,8 @@ static void trees_follow(struct seg_map *m, const struct fab_fault *f, uint32_t 
     for (int h = 0; h < d->hosts; h++) {
         for (int n = 0; n < d->nics; n++) {
             if (fab_ports_has(fab_ports(f->host, f->nic), h, n)) {
-                bool gone = atomic_load_explicit(&seg_nic_at(m->seg, h, n)->gone, memory_order_relaxed) == FAB_FAULT_REMOVE + 1;
+                bool gone = atomic_load_explicit(&seg_nic_at(m->seg, h, n)->gone,
+                                                 memory_order_relaxed) == FAB_FAULT_REMOVE + 1;
 
                 if (!gone || all_seen(m, h, n, gen)) {
                     seg_sysfs_device_set(m->dir, d, h, n, !gone);
@@ -216,15 +222,17 @@ static void trees_follow(struct seg_map *m, const struct fab_fault *f, uint32_t 
 int seg_fault_apply(struct seg_map *m, const struct fab_fault *f, char *why, size_t why_len)
 {
     const struct fab_desc *d = &m->seg->head.desc;
-    struct flock fl = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = SEG_LOCK_FAULT, .l_len = 1};
+    struct flock fl = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = SEG_LOCK_FAULT, .l_len = 1};
     struct fab_fault other;
     uint32_t gen;
 
     if (!fab_fault_fits(f, d->hosts, d->nics)) {
         bool here = f->host >= d->hosts || f->nic >= d->nics;
         snprintf(why, why_len, "no NIC h%d:n%d: fabric %s has %d hosts with %d NICs",
-                 here ? f->host : (int)(f->value >> 16) - 1, here ? f->nic : (int)(f->value & 0xffff) - 1,
-                 m->seg->head.name, d->hosts, d->nics);
+                 here ? f->host : (int)(f->value >> 16) - 1,
+                 here ? f->nic : (int)(f->value & 0xffff) - 1, m->seg->head.name, d->hosts,
+                 d->nics);
         return -1;
     }
     while (fcntl(m->alive_fd, F_SETLKW, &fl) != 0) {

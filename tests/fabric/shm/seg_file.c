@@ -26,7 +26,8 @@ static int file_sized(const char *path, off_t size, size_t allocate, char *why, 
         rc = posix_fallocate(fd, 0, (off_t)allocate);
     }
     if (rc != 0) {
-        snprintf(why, why_len, "cannot reserve %zu KiB for %s: %s", allocate >> 10, path, strerror(rc));
+        snprintf(why, why_len, "cannot reserve %zu KiB for %s: %s", allocate >> 10, path,
+                 strerror(rc));
         close(fd);
         return -1;
     }
@@ -42,13 +43,15 @@ static void seg_fill(struct seg *s, const char *name, const struct fab_desc *d)
     s->head.desc = *d;
     for (int h = 0; h < d->hosts; h++) {
         for (int n = 0; n < d->nics; n++) {
-            atomic_store_explicit(&seg_nic_at(s, h, n)->link.rate, d->nic[h][n].rate, memory_order_relaxed);
+            atomic_store_explicit(&seg_nic_at(s, h, n)->link.rate, d->nic[h][n].rate,
+                                  memory_order_relaxed);
         }
     }
     s->head.magic = SEG_MAGIC;
 }
 
-int seg_file_create(const char *dir, const char *name, const struct fab_desc *d, char *why, size_t why_len)
+int seg_file_create(const char *dir, const char *name, const struct fab_desc *d, char *why,
+                    size_t why_len)
 {
     char path[SEG_PATH_MAX + 16];
 
@@ -63,7 +66,8 @@ int seg_file_create(const char *dir, const char *name, const struct fab_desc *d,
     if (fd < 0) {
         return -1;
     }
-    struct seg *s = mmap(NULL, offsetof(struct seg, ring), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    struct seg *s =
+        mmap(NULL, offsetof(struct seg, ring), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (s == MAP_FAILED) {
         snprintf(why, why_len, "cannot map %s: %s", path, strerror(errno));
@@ -74,7 +78,8 @@ int seg_file_create(const char *dir, const char *name, const struct fab_desc *d,
     return 0;
 }
 
-/* A number out of the way of programs that close or reuse low descriptors; the record locks go with the descriptor. */
+/* A number out of the way of programs that close or reuse low descriptors; the record locks go with
+ * the descriptor. */
 static int fd_raise(int fd)
 {
     int high = fcntl(fd, F_DUPFD_CLOEXEC, 500);
@@ -102,7 +107,8 @@ static int map_open(struct seg_map *m, const char *dir, char *why, size_t why_le
         snprintf(why, why_len, "%s is not a segment of this version of softfab", path);
         return -1;
     }
-    void *p = mmap(NULL, sizeof(struct seg), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, m->seg_fd, 0);
+    void *p = mmap(NULL, sizeof(struct seg), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                   m->seg_fd, 0);
     if (p == MAP_FAILED) {
         snprintf(why, why_len, "cannot map %s: %s", path, strerror(errno));
         return -1;

@@ -16,8 +16,8 @@ static void front_raise(struct seg_port *p, uint64_t tag)
 {
     uint64_t old = get(&p->front);
 
-    while (old < tag &&
-           !atomic_compare_exchange_weak_explicit(&p->front, &old, tag, memory_order_relaxed, memory_order_relaxed)) {
+    while (old < tag && !atomic_compare_exchange_weak_explicit(
+                            &p->front, &old, tag, memory_order_relaxed, memory_order_relaxed)) {
     }
 }
 
@@ -26,7 +26,8 @@ static bool fresh(struct seg_claim *c, uint64_t now)
     return get(&c->seen) + SEG_PORT_STALE_NS >= now;
 }
 
-/* Time in which the user did not wait gives no claim; of time in which it was away though it waited, LEAD counts. */
+/* Time in which the user did not wait gives no claim; of time in which it was away though it
+ * waited, LEAD counts. */
 static uint64_t tag_now(struct seg_port *p, struct seg_claim *c, bool waits, uint64_t now)
 {
     uint64_t tag = get(&c->tag), front = get(&p->front), least = front;
@@ -84,8 +85,8 @@ uint64_t seg_port_take(struct seg_port *p, int user, uint64_t floor, uint64_t du
     }
     do {
         end = (old > floor ? old : floor) + dur;
-    } while (
-        !atomic_compare_exchange_weak_explicit(&p->free_at, &old, end, memory_order_relaxed, memory_order_relaxed));
+    } while (!atomic_compare_exchange_weak_explicit(&p->free_at, &old, end, memory_order_relaxed,
+                                                    memory_order_relaxed));
     front_raise(p, tag);
     put(&p->claim[user].tag, tag + dur);
     return end;

@@ -12,8 +12,8 @@ static uint32_t rec_size(uint32_t body_len)
     return (uint32_t)((sizeof(struct seg_rec) + body_len + REC_ALIGN - 1) & ~(REC_ALIGN - 1));
 }
 
-/* The file is sparse: memory is reserved before the first touch, so that a full /dev/shm is an error here and not a
- * SIGBUS. */
+/* The file is sparse: memory is reserved before the first touch, so that a full /dev/shm is an
+ * error here and not a SIGBUS. */
 static int ring_memory_reserve(struct seg_map *m, int dst)
 {
     off_t off = (off_t)((uint8_t *)&m->seg->ring[m->slot][dst] - (uint8_t *)m->seg);
@@ -25,7 +25,9 @@ static int ring_memory_reserve(struct seg_map *m, int dst)
     if (rc != 0) {
         errno = rc == EINTR ? EAGAIN : ENOSPC;
         if (rc == EINTR) {
-            seg_bell_wake(m->seg, m->slot); /* who gets EAGAIN waits for a bell, and no consumer owes one here */
+            seg_bell_wake(
+                m->seg,
+                m->slot); /* who gets EAGAIN waits for a bell, and no consumer owes one here */
         }
         return -1;
     }
@@ -45,8 +47,9 @@ static struct seg_rec *ring_at(struct seg_map *m, int src, int dst, uint64_t idx
 }
 
 /*
- * Declares hunger, then looks again. Consumer: moves tail, then reads starved (both seq_cst). Producer: sets starved,
- * then reads tail (both seq_cst). One of the two sees the other, so a producer never sleeps beside an empty ring.
+ * Declares hunger, then looks again. Consumer: moves tail, then reads starved (both seq_cst).
+ * Producer: sets starved, then reads tail (both seq_cst). One of the two sees the other, so a
+ * producer never sleeps beside an empty ring.
  */
 static bool ring_room_recheck(struct seg_map *m, int dst, uint64_t head, uint32_t need)
 {
@@ -83,7 +86,8 @@ struct seg_rec *seg_ring_reserve(struct seg_map *m, int dst, uint32_t body_len)
         return NULL;
     }
     if (to_end < size) {
-        /* 16-byte granularity: there is always room for the mark. It is published together with the record behind it.
+        /* 16-byte granularity: there is always room for the mark. It is published together with the
+         * record behind it.
          */
         ring_at(m, m->slot, dst, head)->len = 0;
         head += to_end;
@@ -106,8 +110,9 @@ void seg_ring_publish(struct seg_map *m, int dst, struct seg_rec *rec)
     }
     head += rec_size(rec->len - (uint32_t)sizeof(*rec));
     /*
-     * Producer: head, then looks at pending. Consumer: clears its bit in pending, then looks at head (all four
-     * seq_cst). A bit that is seen set here is cleared later, and the consumer then sees this head.
+     * Producer: head, then looks at pending. Consumer: clears its bit in pending, then looks at
+     * head (all four seq_cst). A bit that is seen set here is cleared later, and the consumer then
+     * sees this head.
      */
     atomic_store_explicit(&ix->head, head, memory_order_seq_cst);
     if (!(atomic_load_explicit(pending, memory_order_seq_cst) & self)) {

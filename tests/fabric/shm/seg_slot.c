@@ -1,4 +1,5 @@
-/* Slots: who lives in the fabric. The record lock on byte i of the alive file is the truth, the words only follow it.
+/* Slots: who lives in the fabric. The record lock on byte i of the alive file is the truth, the
+ * words only follow it.
  */
 #include "tests/fabric/shm/seg.h"
 
@@ -31,7 +32,8 @@ static void command_read(char *buf, size_t len)
     buf[strcspn(buf, "\n")] = '\0';
 }
 
-/* The slot is locked by us; its former owner is gone. What others do to it meanwhile: publish records, set bits, ring.
+/* The slot is locked by us; its former owner is gone. What others do to it meanwhile: publish
+ * records, set bits, ring.
  */
 static void slot_take(struct seg_map *m, int i, int host)
 {
@@ -46,9 +48,10 @@ static void slot_take(struct seg_map *m, int i, int host)
     atomic_store_explicit(&s->starved, 0, memory_order_relaxed);
     atomic_store_explicit(&s->sleeping, 0, memory_order_relaxed);
     command_read(s->command, sizeof(s->command));
-    /* The next odd number; a burial at the same time changes it by compare-and-swap and loses or was first. Pairs with
-     * the acquire in seg_ring_reserve. */
-    while (!atomic_compare_exchange_weak_explicit(&s->incarnation, &old, (old | 1) == old ? old + 2 : old + 1,
+    /* The next odd number; a burial at the same time changes it by compare-and-swap and loses or
+     * was first. Pairs with the acquire in seg_ring_reserve. */
+    while (!atomic_compare_exchange_weak_explicit(&s->incarnation, &old,
+                                                  (old | 1) == old ? old + 2 : old + 1,
                                                   memory_order_seq_cst, memory_order_relaxed)) {
     }
     /* Records for the former owner go now, so that their senders find room again. */
@@ -63,8 +66,8 @@ static void slot_take(struct seg_map *m, int i, int host)
 int seg_slot_attach(struct seg_map *m, int host, char *why, size_t why_len)
 {
     if (host < 0 || host >= m->seg->head.desc.hosts) {
-        snprintf(why, why_len, "fabric %s has hosts 0 to %d, not %d", m->seg->head.name, m->seg->head.desc.hosts - 1,
-                 host);
+        snprintf(why, why_len, "fabric %s has hosts 0 to %d, not %d", m->seg->head.name,
+                 m->seg->head.desc.hosts - 1, host);
         return -1;
     }
     for (int i = 0; i < SEG_SLOTS; i++) {
@@ -77,7 +80,8 @@ int seg_slot_attach(struct seg_map *m, int host, char *why, size_t why_len)
             return -1;
         }
     }
-    snprintf(why, why_len, "fabric %s has %d processes already, its most", m->seg->head.name, SEG_SLOTS);
+    snprintf(why, why_len, "fabric %s has %d processes already, its most", m->seg->head.name,
+             SEG_SLOTS);
     return -1;
 }
 
@@ -103,8 +107,10 @@ bool seg_slot_alive(const struct seg_map *m, int i, pid_t *pid_p)
     if (fcntl(m->alive_fd, F_GETLK, &fl) != 0 || fl.l_type == F_UNLCK) {
         return false;
     }
-    /* A lock holder of another pid namespace shows as 0 or -1; what it wrote itself is better than nothing. */
-    *pid_p = fl.l_pid > 0 ? fl.l_pid : atomic_load_explicit(&m->seg->slot[i].pid, memory_order_relaxed);
+    /* A lock holder of another pid namespace shows as 0 or -1; what it wrote itself is better than
+     * nothing. */
+    *pid_p =
+        fl.l_pid > 0 ? fl.l_pid : atomic_load_explicit(&m->seg->slot[i].pid, memory_order_relaxed);
     return true;
 }
 
@@ -121,14 +127,15 @@ bool seg_slot_bury(struct seg_map *m, int i)
         return false;
     }
     /* A new owner between the two lines above has another number, and the swap fails. */
-    return atomic_compare_exchange_strong_explicit(&s->incarnation, &seen, seen + 1, memory_order_seq_cst,
-                                                   memory_order_relaxed);
+    return atomic_compare_exchange_strong_explicit(&s->incarnation, &seen, seen + 1,
+                                                   memory_order_seq_cst, memory_order_relaxed);
 }
 
 uint32_t seg_slot_qpn_next(struct seg_map *m)
 {
     uint32_t span = (1u << SEG_QPN_BITS) - SEG_QPN_FIRST;
-    uint32_t n = atomic_fetch_add_explicit(&m->seg->slot[m->slot].qpn_next, 1, memory_order_relaxed);
+    uint32_t n =
+        atomic_fetch_add_explicit(&m->seg->slot[m->slot].qpn_next, 1, memory_order_relaxed);
 
     return (uint32_t)m->slot << SEG_QPN_BITS | (SEG_QPN_FIRST + n % span);
 }

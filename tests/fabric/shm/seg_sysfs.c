@@ -34,7 +34,8 @@ static int dirs_make(const char *path)
 }
 
 /* Replaces <dir>/<name> in one step, so that a reader sees the old or the new text. */
-static int file_write(const char *dir, const char *name, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static int file_write(const char *dir, const char *name, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 static int file_write(const char *dir, const char *name, const char *fmt, ...)
 {
     char tmp[PATH_LEN], path[PATH_LEN];
@@ -59,8 +60,8 @@ static int file_write(const char *dir, const char *name, const char *fmt, ...)
     return 0;
 }
 
-/* A link @path to @target, written from the directory that holds @path; @depth directories above it is the top of the
- * tree. */
+/* A link @path to @target, written from the directory that holds @path; @depth directories above it
+ * is the top of the tree. */
 static int link_make(const char *dir, const char *name, int depth, const char *target)
 {
     char path[PATH_LEN], to[PATH_LEN];
@@ -125,8 +126,8 @@ int seg_sysfs_gids_set(const char *dir, int host, int nic, uint32_t epoch)
             w[k] = (uint16_t)(g.raw[2 * k] << 8 | g.raw[2 * k + 1]);
         }
         snprintf(name, sizeof(name), "%d", i);
-        rc |= file_write(gids, name, "%04x:%04x:%04x:%04x:%04x:%04x:%04x:%04x\n", w[0], w[1], w[2], w[3], w[4], w[5],
-                         w[6], w[7]);
+        rc |= file_write(gids, name, "%04x:%04x:%04x:%04x:%04x:%04x:%04x:%04x\n", w[0], w[1], w[2],
+                         w[3], w[4], w[5], w[6], w[7]);
         rc |= file_write(types, name, "%s\n", i % 2 != 0 ? "RoCE v2" : "IB/RoCE v1");
         rc |= file_write(ndevs, name, "softfab%d\n", nic);
     }
@@ -146,7 +147,8 @@ static int bridges_write(const char *sys, const char *pci)
     return rc;
 }
 
-/* The PCI function: what a topology reader looks at. 0x15b3/0x1017 is a common 100 Gb/s Ethernet NIC. */
+/* The PCI function: what a topology reader looks at. 0x15b3/0x1017 is a common 100 Gb/s Ethernet
+ * NIC. */
 static int pci_write(const char *sys, const struct fab_nic_desc *nd)
 {
     char device[PATH_LEN - 64], bus[PATH_LEN];
@@ -164,9 +166,11 @@ static int pci_write(const char *sys, const struct fab_nic_desc *nd)
     }
     return bridges_write(sys, nd->pci) | file_write(device, "numa_node", "%d\n", nd->numa) |
            file_write(device, "class", "0x020000\n") | file_write(device, "vendor", "0x15b3\n") |
-           file_write(device, "device", "0x1017\n") | file_write(device, "subsystem_vendor", "0x15b3\n") |
+           file_write(device, "device", "0x1017\n") |
+           file_write(device, "subsystem_vendor", "0x15b3\n") |
            file_write(device, "subsystem_device", "0x0002\n") |
-           file_write(device, "max_link_speed", "16.0 GT/s PCIe\n") | file_write(device, "max_link_width", "16\n") |
+           file_write(device, "max_link_speed", "16.0 GT/s PCIe\n") |
+           file_write(device, "max_link_width", "16\n") |
            file_write(device, "current_link_speed", "16.0 GT/s PCIe\n") |
            file_write(device, "current_link_width", "16\n") |
            link_make(device, "subsystem", 1 + depth_of(nd->pci), "bus/pci");
@@ -175,7 +179,8 @@ static int pci_write(const char *sys, const struct fab_nic_desc *nd)
 static int ib_write(const char *sys, const struct fab_desc *d, int host, int nic)
 {
     const struct fab_nic_desc *nd = &d->nic[host][nic];
-    char device[PATH_LEN - 64], ib[PATH_LEN], class[PATH_LEN], name[32], target[PATH_LEN], uverbs[32];
+    char device[PATH_LEN - 64], ib[PATH_LEN], class[PATH_LEN], name[32], target[PATH_LEN],
+        uverbs[32];
     uint64_t g = be64toh(fab_nic_guid(host, nic));
 
     fab_nic_name(nic, name, sizeof(name));
@@ -185,12 +190,14 @@ static int ib_write(const char *sys, const struct fab_desc *d, int host, int nic
     if (dirs_make(ib) != 0) {
         return -1;
     }
-    int rc = file_write(ib, "link_layer", "Ethernet\n") |
-             file_write(ib, "rate", "%.4g Gb/sec\n", nd->rate == 0 ? 100.0 : (double)nd->rate * 8e-9) |
-             file_write(ib, "lid", "0x0\n");
+    int rc =
+        file_write(ib, "link_layer", "Ethernet\n") |
+        file_write(ib, "rate", "%.4g Gb/sec\n", nd->rate == 0 ? 100.0 : (double)nd->rate * 8e-9) |
+        file_write(ib, "lid", "0x0\n");
     snprintf(ib, sizeof(ib), "%s/infiniband/%s", device, name);
-    rc |= file_write(ib, "node_guid", "%04x:%04x:%04x:%04x\n", (unsigned)(g >> 48), (unsigned)(g >> 32 & 0xffff),
-                     (unsigned)(g >> 16 & 0xffff), (unsigned)(g & 0xffff)) |
+    rc |= file_write(ib, "node_guid", "%04x:%04x:%04x:%04x\n", (unsigned)(g >> 48),
+                     (unsigned)(g >> 32 & 0xffff), (unsigned)(g >> 16 & 0xffff),
+                     (unsigned)(g & 0xffff)) |
           file_write(ib, "node_type", "1: CA\n") | file_write(ib, "fw_ver", R2_VERSION "\n") |
           link_make(ib, "device", 0, "../..");
     snprintf(class, sizeof(class), "%s/class/infiniband", sys);
@@ -199,8 +206,8 @@ static int ib_write(const char *sys, const struct fab_desc *d, int host, int nic
     rc |= link_make(class, name, 2, target);
 
     snprintf(ib, sizeof(ib), "%s/infiniband_verbs/%s", device, uverbs);
-    rc |= dirs_make(ib) | file_write(ib, "ibdev", "%s\n", name) | file_write(ib, "abi_version", "1\n") |
-          link_make(ib, "device", 0, "../..");
+    rc |= dirs_make(ib) | file_write(ib, "ibdev", "%s\n", name) |
+          file_write(ib, "abi_version", "1\n") | link_make(ib, "device", 0, "../..");
     snprintf(class, sizeof(class), "%s/class/infiniband_verbs", sys);
     rc |= dirs_make(class);
     snprintf(target, sizeof(target), "devices/%s/infiniband_verbs/%s", nd->pci, uverbs);
@@ -217,9 +224,10 @@ int seg_sysfs_device_set(const char *dir, const struct fab_desc *d, int host, in
     fab_nic_name(nic, name, sizeof(name));
     snprintf(path, sizeof(path), "%s/class/infiniband/%s", sys, name);
     if (there) {
-        return access(path, F_OK) == 0 ? 0
-                                       : ib_write(sys, d, host, nic) | seg_sysfs_gids_set(dir, host, nic, 0) |
-                                             seg_sysfs_state_set(dir, host, nic, true);
+        return access(path, F_OK) == 0
+                   ? 0
+                   : ib_write(sys, d, host, nic) | seg_sysfs_gids_set(dir, host, nic, 0) |
+                         seg_sysfs_state_set(dir, host, nic, true);
     }
     unlink(path);
     snprintf(path, sizeof(path), "%s/class/infiniband_verbs/uverbs%d", sys, nic);
@@ -245,14 +253,16 @@ int seg_sysfs_write(const char *dir, const struct fab_desc *d, bool gpu, char *w
     for (int h = 0; h < d->hosts; h++) {
         snprintf(sys, sizeof(sys), "%s/host%d/sys", dir, h);
         if (gpu && gpu_write(dir, h) != 0) {
-            snprintf(why, why_len, "cannot write " SEG_GPU_FILE " of host %d below %s: %s", h, dir, strerror(errno));
+            snprintf(why, why_len, "cannot write " SEG_GPU_FILE " of host %d below %s: %s", h, dir,
+                     strerror(errno));
             return -1;
         }
         for (int n = 0; n < d->nics; n++) {
-            if (pci_write(sys, &d->nic[h][n]) != 0 || ib_write(sys, d, h, n) != 0 || seg_sysfs_gids_set(dir, h, n, 0) != 0 ||
+            if (pci_write(sys, &d->nic[h][n]) != 0 || ib_write(sys, d, h, n) != 0 ||
+                seg_sysfs_gids_set(dir, h, n, 0) != 0 ||
                 seg_sysfs_state_set(dir, h, n, true) != 0) {
-                snprintf(why, why_len, "cannot write the device tree of h%d:n%d below %s: %s", h, n, dir,
-                         strerror(errno));
+                snprintf(why, why_len, "cannot write the device tree of h%d:n%d below %s: %s", h, n,
+                         dir, strerror(errno));
                 return -1;
             }
         }

@@ -12,11 +12,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER; /* guards g_engine; taken before an engine's lock */
+static pthread_mutex_t g_lock =
+    PTHREAD_MUTEX_INITIALIZER; /* guards g_engine; taken before an engine's lock */
 static struct shm_engine *g_engine;
 
 /* ---- turns
- * ---------------------------------------------------------------------------------------------------------------- */
+ * ----------------------------------------------------------------------------------------------------------------
+ */
 
 static void deadline_compute(struct shm_engine *e)
 {
@@ -60,8 +62,8 @@ static void engine_lock(struct fab_engine *base)
 static void engine_unlock(struct fab_engine *base)
 {
     struct shm_engine *e = shm_engine_of(base);
-    bool wake = e->attached && !e->orphan && e->thread_deadline != 0 && e->deadline < e->thread_deadline &&
-                e->thread_deadline - e->deadline > SHM_SLACK_NS;
+    bool wake = e->attached && !e->orphan && e->thread_deadline != 0 &&
+                e->deadline < e->thread_deadline && e->thread_deadline - e->deadline > SHM_SLACK_NS;
 
     if (wake) {
         e->thread_deadline = 0;
@@ -83,11 +85,12 @@ static void nics_open_note(struct shm_engine *e)
 }
 
 /*
- * The thread stands for hardware, which does not wait for a core, while programs that spin on memory for their data
- * keep every core busy. With the right to it: the lowest real-time priority. It never spins, and real-time throttling
- * bounds it besides. Without: a slice shorter than those of the spinners, so that it preempts them when it wakes
- * (Linux 6.12 and later; a core in lazy preemption still finishes its tick). Where the kernel refuses both, the thread
- * is an ordinary one.
+ * The thread stands for hardware, which does not wait for a core, while programs that spin on
+ * memory for their data keep every core busy. With the right to it: the lowest real-time priority.
+ * It never spins, and real-time throttling bounds it besides. Without: a slice shorter than those
+ * of the spinners, so that it preempts them when it wakes (Linux 6.12 and later; a core in lazy
+ * preemption still finishes its tick). Where the kernel refuses both, the thread is an ordinary
+ * one.
  */
 static void thread_schedule(void)
 {
@@ -166,13 +169,15 @@ static void *thread_main(void *arg)
     prctl(PR_SET_NAME, "softfab-nic");
     thread_schedule();
     for (;;) {
-        /* The bell's count before the turn: whoever rings from here on ends the wait below at once. */
+        /* The bell's count before the turn: whoever rings from here on ends the wait below at once.
+         */
         uint32_t ticket = seg_bell_ticket(&e->map);
         pthread_mutex_lock(&e->lock);
         shm_progress(e);
         nics_open_note(e);
         uint64_t calls = e->calls;
-        bool polled = e->last_idle && e->idle_polls >= SHM_IDLE_POLLS && e->now - e->call_last < SHM_IDLE_NS;
+        bool polled =
+            e->last_idle && e->idle_polls >= SHM_IDLE_POLLS && e->now - e->call_last < SHM_IDLE_NS;
         bool more = e->deadline <= e->now, moved = e->moved;
         e->thread_deadline = more || polled ? 0 : e->deadline;
         uint64_t deadline = e->thread_deadline;
@@ -220,13 +225,15 @@ static uint64_t engine_no_cqe_delay(struct fab_engine *base, struct fab_nic *nic
     return 0;
 }
 
-static int engine_resolve(struct fab_engine *base, struct fab_nic *nic, const struct ibv_ah_attr *ah, struct fab_addr *dst)
+static int engine_resolve(struct fab_engine *base, struct fab_nic *nic,
+                          const struct ibv_ah_attr *ah, struct fab_addr *dst)
 {
     struct shm_engine *e = shm_engine_of(base);
     int rc = fab_desc_resolve(&e->map.seg->head.desc, nic->nic, &ah->grh.dgid, dst);
 
     if (rc == 0 &&
-        dst->epoch != atomic_load_explicit(&seg_nic_at(e->map.seg, dst->host, dst->nic)->epoch, memory_order_relaxed)) {
+        dst->epoch != atomic_load_explicit(&seg_nic_at(e->map.seg, dst->host, dst->nic)->epoch,
+                                           memory_order_relaxed)) {
         rc = ETIMEDOUT;
     }
     return rc;
@@ -364,11 +371,13 @@ static const struct fab_engine_ops engine_ops = {
 };
 
 /* ---- life
- * ------------------------------------------------------------------------------------------------------------------ */
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
 /*
- * Payload per packet, the same for the whole fabric because the two ends of a queue pair must agree: packets of about
- * 100 us share a rated link finely; without a rate the fewest packets are the fastest.
+ * Payload per packet, the same for the whole fabric because the two ends of a queue pair must
+ * agree: packets of about 100 us share a rated link finely; without a rate the fewest packets are
+ * the fastest.
  */
 static uint32_t seg_bytes_choose(const struct fab_desc *d)
 {
@@ -376,7 +385,8 @@ static uint32_t seg_bytes_choose(const struct fab_desc *d)
 
     for (int h = 0; h < d->hosts; h++) {
         for (int n = 0; n < d->nics; n++) {
-            while (d->nic[h][n].rate != 0 && b > 4096 && fab_link_ns(d->nic[h][n].rate, b) > 100000) {
+            while (d->nic[h][n].rate != 0 && b > 4096 &&
+                   fab_link_ns(d->nic[h][n].rate, b) > 100000) {
                 b /= 2;
             }
         }
@@ -390,12 +400,14 @@ static int engine_nics_init(struct shm_engine *e)
 
     for (int i = 0; i < d->nics; i++) {
         const struct fab_nic_desc *nd = &d->nic[e->host][i];
-        struct fab_nic_cfg cfg = {.latency_ns = nd->latency_ns, .base_rate = nd->rate,
+        struct fab_nic_cfg cfg = {.latency_ns = nd->latency_ns,
+                                  .base_rate = nd->rate,
                                   .reorder_ns = d->reorder ? FAB_REORDER_NS : 0};
 
         cfg.linger_ns = 1000000;
         cfg.seg_bytes = seg_bytes_choose(d);
-        /* Small packets need more of them in flight: 1 MiB covers the time that a busy machine takes to answer. */
+        /* Small packets need more of them in flight: 1 MiB covers the time that a busy machine
+         * takes to answer. */
         cfg.window = cfg.seg_bytes >= 16384 ? 64 : (1u << 20) / cfg.seg_bytes;
         e->nic[i].seg = seg_nic_at(e->map.seg, e->host, i);
         e->nic[i].tx_deadline = UINT64_MAX;
@@ -407,7 +419,8 @@ static int engine_nics_init(struct shm_engine *e)
     return 0;
 }
 
-/* A program that loses its core while it holds the lock gets the NIC thread's priority until it lets go. */
+/* A program that loses its core while it holds the lock gets the NIC thread's priority until it
+ * lets go. */
 static void lock_init(pthread_mutex_t *lock)
 {
     pthread_mutexattr_t attr;
@@ -455,8 +468,8 @@ err:
 }
 
 /*
- * A child has the memory but neither the thread nor the slot: what it inherited is dead to it, what it opens is new.
- * The lock may have been held by a thread that the child does not have.
+ * A child has the memory but neither the thread nor the slot: what it inherited is dead to it, what
+ * it opens is new. The lock may have been held by a thread that the child does not have.
  */
 static void after_fork_child(void)
 {

@@ -1,12 +1,14 @@
 /*
  * The engine of one process: real time, packets through the shared segment.
  *
- * Threads: the program's threads call verbs; one NIC thread per process does what hardware does when nobody calls:
- * answers packets, runs timers, applies faults. Both run the same code (shm_progress) under the engine's lock; the
- * thread sleeps on the doorbell of its slot until the next deadline and never spins.
+ * Threads: the program's threads call verbs; one NIC thread per process does what hardware does
+ * when nobody calls: answers packets, runs timers, applies faults. Both run the same code
+ * (shm_progress) under the engine's lock; the thread sleeps on the doorbell of its slot until the
+ * next deadline and never spins.
  *
- * Rates are kept by clocks in the segment (seg_port.h): a packet gets the instant at which it arrives when it is sent,
- * so throughput does not depend on when anybody wakes up, as long as that is not too late.
+ * Rates are kept by clocks in the segment (seg_port.h): a packet gets the instant at which it
+ * arrives when it is sent, so throughput does not depend on when anybody wakes up, as long as that
+ * is not too late.
  */
 #ifndef SHM_ENGINE_H
 #define SHM_ENGINE_H
@@ -18,39 +20,45 @@
 
 #include <pthread.h>
 
-/* Records due within this time wait in their ring; later ones are moved out of it, so that they hold up nothing. */
+/* Records due within this time wait in their ring; later ones are moved out of it, so that they
+ * hold up nothing. */
 #define SHM_HOLD_NS 100000ull
-/* On rated links, where packets come at known times, the NIC thread takes those of this span together: one interrupt
- * for several. */
+/* On rated links, where packets come at known times, the NIC thread takes those of this span
+ * together: one interrupt for several. */
 #define SHM_MODERATE_NS 100000ull
 /* The NIC thread is not woken for a deadline that is earlier than its own by less. */
 #define SHM_SLACK_NS 20000ull
 /*
- * A program that polls without a pause does the work of the NIC thread, and a wake-up per packet would only take its
- * core away. When the thread, awake, finds that the last SHM_IDLE_POLLS calls of the program were polls that found
- * nothing, the last one a moment (SHM_IDLE_NS) ago, it naps, deaf to the bells of packets, for SHM_NAP_NS at a time, as
- * long as the program makes SHM_NAP_CALLS calls in each. A program that stops all the same finds its packets served
- * when the nap ends.
+ * A program that polls without a pause does the work of the NIC thread, and a wake-up per packet
+ * would only take its core away. When the thread, awake, finds that the last SHM_IDLE_POLLS calls
+ * of the program were polls that found nothing, the last one a moment (SHM_IDLE_NS) ago, it naps,
+ * deaf to the bells of packets, for SHM_NAP_NS at a time, as long as the program makes
+ * SHM_NAP_CALLS calls in each. A program that stops all the same finds its packets served when the
+ * nap ends.
  */
 #define SHM_IDLE_POLLS 8
 #define SHM_IDLE_NS    50000ull
 #define SHM_NAP_NS     200000ull
 #define SHM_NAP_CALLS  40
 /*
- * After a turn that moved packets the thread looks for more for up to this long before it sleeps: far less than a
- * wake-up costs. Where that found nothing, it does not try for SHM_LINGER_SKIP turns.
+ * After a turn that moved packets the thread looks for more for up to this long before it sleeps:
+ * far less than a wake-up costs. Where that found nothing, it does not try for SHM_LINGER_SKIP
+ * turns.
  */
 #define SHM_LINGER_NS   5000ull
 #define SHM_LINGER_SKIP 16
-/* Payloads of this size wake the receiver at once; for smaller ones the bell waits for the end of the turn. */
+/* Payloads of this size wake the receiver at once; for smaller ones the bell waits for the end of
+ * the turn. */
 #define SHM_BULK 2048u
-/* Packets per NIC and turn, and records per ring and turn, so that sending and receiving take turns. */
+/* Packets per NIC and turn, and records per ring and turn, so that sending and receiving take
+ * turns. */
 #define SHM_TX_BATCH 32
 #define SHM_RX_BATCH 64
 /* How often a sender whose ring is full asks whether the receiver is alive. */
 #define SHM_BURY_NS 2000000ull
 
-/* A packet of this process: being sent (@rec in the ring, not yet published, or NULL: it will be lost) or received. */
+/* A packet of this process: being sent (@rec in the ring, not yet published, or NULL: it will be
+ * lost) or received. */
 struct shm_pkt {
     struct fab_pkt pkt;
     struct shm_pkt *next;
@@ -71,7 +79,8 @@ struct shm_nic {
     struct seg_nic *seg;
     uint32_t fault_seq;               /* applied */
     uint64_t tx_deadline;             /* when to try again; UINT64_MAX: on an event */
-    uint16_t rx_waits[FAB_MAX_HOSTS]; /* bit n of h: this process waits for NIC n of host h to take more */
+    uint16_t rx_waits[FAB_MAX_HOSTS]; /* bit n of h: this process waits for NIC n of host h to take
+                                         more */
     bool waiting;                     /* this process may be waiting for a port, this one or such */
 };
 
@@ -116,8 +125,8 @@ struct shm_engine {
 
 /* ---- shm_engine.c ---- */
 
-/* The engine of this process, made from the environment at the first call; NULL with errno when there is no fabric.
- * Thread: any. */
+/* The engine of this process, made from the environment at the first call; NULL with errno when
+ * there is no fabric. Thread: any. */
 struct shm_engine *shm_engine_get(void);
 /* Applies faults given since the last call, also while no device is open. Thread: any. */
 void shm_engine_refresh(struct shm_engine *e);
@@ -139,15 +148,18 @@ void shm_timer_cancel(struct fab_engine *base, struct fab_timer *t);
 void shm_timers_run(struct shm_engine *e);
 
 /* ---- shm_tx.c ---- */
-struct fab_pkt *shm_pkt_alloc(struct fab_engine *base, struct fab_nic *nic, const struct fab_addr *dst,
-                              uint32_t dst_qpn, uint32_t len);
-void shm_pkt_send(struct fab_engine *base, struct fab_nic *nic, struct fab_qp *qp, struct fab_pkt *pkt);
+struct fab_pkt *shm_pkt_alloc(struct fab_engine *base, struct fab_nic *nic,
+                              const struct fab_addr *dst, uint32_t dst_qpn, uint32_t len);
+void shm_pkt_send(struct fab_engine *base, struct fab_nic *nic, struct fab_qp *qp,
+                  struct fab_pkt *pkt);
 /* Lets every NIC transmit as far as rates and room allow. */
 void shm_tx_run(struct shm_engine *e);
 struct shm_pkt *shm_pkt_new(struct shm_engine *e);
-/* Stays valid memory until shm_pkts_trim(): the model may free a packet that its caller still looks at. */
+/* Stays valid memory until shm_pkts_trim(): the model may free a packet that its caller still looks
+ * at. */
 void shm_pkt_put(struct shm_engine *e, struct shm_pkt *p);
-/* Between two turns: the memory of a burst goes, or a program that looks for leaks of its own finds the fabric's. */
+/* Between two turns: the memory of a burst goes, or a program that looks for leaks of its own finds
+ * the fabric's. */
 #define SHM_PKTS_KEPT 8
 void shm_pkts_trim(struct shm_engine *e);
 /* Rings the bells that this turn owes. */

@@ -8,7 +8,8 @@ static void device_fault(struct shm_nic *n, enum fab_fault_kind kind, uint64_t v
     fab_nic_fault(&n->nic, &f, true);
 }
 
-/* The words stand for what the log no longer holds: events in between are lost, the state is right. */
+/* The words stand for what the log no longer holds: events in between are lost, the state is right.
+ */
 static void state_take(struct shm_nic *n)
 {
     struct fab_link l;
@@ -32,7 +33,8 @@ static void state_take(struct shm_nic *n)
     n->nic.silent_death = atomic_load_explicit(&n->seg->silent_death, memory_order_relaxed) != 0;
     n->nic.recv_kept = atomic_load_explicit(&n->seg->recv_kept, memory_order_relaxed) != 0;
     n->nic.gpu_dma_fail = atomic_load_explicit(&n->seg->gpu_dma_fail, memory_order_relaxed) != 0;
-    n->nic.provider = (enum fab_provider)atomic_load_explicit(&n->seg->provider, memory_order_relaxed);
+    n->nic.provider =
+        (enum fab_provider)atomic_load_explicit(&n->seg->provider, memory_order_relaxed);
     n->nic.mr_hang = atomic_load_explicit(&n->seg->mr_hang, memory_order_relaxed) != 0;
     if (atomic_load_explicit(&n->seg->mr_fail, memory_order_relaxed) != 0) {
         n->nic.mr_fail = UINT32_MAX;
@@ -60,7 +62,8 @@ static void nic_faults(struct shm_nic *n)
     struct fab_fault f;
 
     while (n->fault_seq != newest) {
-        if (newest - n->fault_seq >= SEG_FAULT_LOG - 1 || !seg_fault_read(n->seg, n->fault_seq + 1, &f)) {
+        if (newest - n->fault_seq >= SEG_FAULT_LOG - 1 ||
+            !seg_fault_read(n->seg, n->fault_seq + 1, &f)) {
             n->fault_seq = newest;
             state_take(n);
             return;
@@ -82,7 +85,8 @@ void shm_faults_run(struct shm_engine *e)
     for (int i = 0; i < e->map.seg->head.desc.nics; i++) {
         nic_faults(&e->nic[i]);
     }
-    if (e->map.slot >= 0) { /* pairs with the acquire in seg_fault.c: no packet is taken any more by a device that died */
+    if (e->map.slot >= 0) { /* pairs with the acquire in seg_fault.c: no packet is taken any more by
+                               a device that died */
         atomic_store_explicit(&e->map.seg->slot[e->map.slot].fault_gen, gen, memory_order_release);
     }
 }

@@ -1,8 +1,10 @@
 /*
- * Names by which hardware drivers (libmlx5 and others) and programs of before 2007 bind to libibverbs.
+ * Names by which hardware drivers (libmlx5 and others) and programs of before 2007 bind to
+ * libibverbs.
  *
- * Programs that are linked to a driver's library load only if these exist. No driver ever gets a device here, so none
- * of them is called with an object: they answer that the operation is not supported.
+ * Programs that are linked to a driver's library load only if these exist. No driver ever gets a
+ * device here, so none of them is called with an object: they answer that the operation is not
+ * supported.
  */
 #include "tests/fabric/shm/shm_export.h"
 
@@ -13,25 +15,25 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define NOT_SUPPORTED(name)                                                                                            \
-    SHM_EXPORT int name(void);                                                                                         \
-    int name(void)                                                                                                     \
-    {                                                                                                                  \
-        return EOPNOTSUPP;                                                                                             \
+#define NOT_SUPPORTED(name)                                                                        \
+    SHM_EXPORT int name(void);                                                                     \
+    int name(void)                                                                                 \
+    {                                                                                              \
+        return EOPNOTSUPP;                                                                         \
     }
 
-#define NO_OBJECT(name)                                                                                                \
-    SHM_EXPORT void *name(void);                                                                                       \
-    void *name(void)                                                                                                   \
-    {                                                                                                                  \
-        errno = EOPNOTSUPP;                                                                                            \
-        return NULL;                                                                                                   \
+#define NO_OBJECT(name)                                                                            \
+    SHM_EXPORT void *name(void);                                                                   \
+    void *name(void)                                                                               \
+    {                                                                                              \
+        errno = EOPNOTSUPP;                                                                        \
+        return NULL;                                                                               \
     }
 
-#define NOTHING(name)                                                                                                  \
-    SHM_EXPORT void name(void);                                                                                        \
-    void name(void)                                                                                                    \
-    {                                                                                                                  \
+#define NOTHING(name)                                                                              \
+    SHM_EXPORT void name(void);                                                                    \
+    void name(void)                                                                                \
+    {                                                                                              \
     }
 
 /* ---- commands to the kernel (IBVERBS_PRIVATE_34) ---- */
@@ -123,7 +125,8 @@ int ibv_read_ibdev_sysfs_file(void)
     return -1;
 }
 
-SHM_EXPORT int ibv_query_gid_type(struct ibv_context *ctx, uint8_t port, unsigned int index, int *type);
+SHM_EXPORT int ibv_query_gid_type(struct ibv_context *ctx, uint8_t port, unsigned int index,
+                                  int *type);
 int ibv_query_gid_type(struct ibv_context *ctx, uint8_t port, unsigned int index, int *type)
 {
     return fab_ibv_query_gid_type(ctx, port, index, type);
@@ -134,13 +137,13 @@ SHM_EXPORT bool verbs_allow_disassociate_destroy;
 
 /* ---- the first ABI (IBVERBS_1.0): other structs, no devices ---- */
 
-#define OLD(ret, name, value)                                                                                          \
-    SHM_EXPORT ret old_##name(void);                                                                                   \
-    __asm__(".symver old_" #name "," #name "@IBVERBS_1.0");                                                            \
-    ret old_##name(void)                                                                                               \
-    {                                                                                                                  \
-        errno = EOPNOTSUPP;                                                                                            \
-        return value;                                                                                                  \
+#define OLD(ret, name, value)                                                                      \
+    SHM_EXPORT ret old_##name(void);                                                               \
+    __asm__(".symver old_" #name "," #name "@IBVERBS_1.0");                                        \
+    ret old_##name(void)                                                                           \
+    {                                                                                              \
+        errno = EOPNOTSUPP;                                                                        \
+        return value;                                                                              \
     }
 
 OLD(int, ibv_ack_async_event, EOPNOTSUPP)

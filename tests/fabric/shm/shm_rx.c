@@ -26,11 +26,12 @@ static bool addresses_valid(struct shm_engine *e, const struct fab_hdr *h)
 {
     const struct fab_desc *d = &e->map.seg->head.desc;
 
-    if (h->dst.host != e->host || h->dst.nic >= d->nics || h->src.host >= d->hosts || h->src.nic >= d->nics) {
+    if (h->dst.host != e->host || h->dst.nic >= d->nics || h->src.host >= d->hosts ||
+        h->src.nic >= d->nics) {
         return false;
     }
-    uint32_t src_epoch =
-        atomic_load_explicit(&seg_nic_at(e->map.seg, h->src.host, h->src.nic)->epoch, memory_order_relaxed);
+    uint32_t src_epoch = atomic_load_explicit(
+        &seg_nic_at(e->map.seg, h->src.host, h->src.nic)->epoch, memory_order_relaxed);
     return h->src.epoch == src_epoch && h->dst.epoch == e->nic[h->dst.nic].nic.gid_epoch;
 }
 
@@ -137,12 +138,14 @@ static void held_run(struct shm_engine *e, uint64_t until)
 static uint64_t look_at(struct shm_engine *e, const struct seg_rec *rec)
 {
     const struct fab_hdr *h = (const struct fab_hdr *)rec->body;
-    bool rated = !fab_hdr_loops(h) && h->dst.nic < FAB_MAX_NICS && e->nic[h->dst.nic].nic.link.rate != 0;
+    bool rated =
+        !fab_hdr_loops(h) && h->dst.nic < FAB_MAX_NICS && e->nic[h->dst.nic].nic.link.rate != 0;
 
     return rec->due + (rated ? SHM_MODERATE_NS : 0);
 }
 
-/* Takes what the ring from @src has; what is due soon stays in it and behind it all else from there. */
+/* Takes what the ring from @src has; what is due soon stays in it and behind it all else from
+ * there. */
 static void ring_run(struct shm_engine *e, int src)
 {
     struct seg_rec *rec;

@@ -62,7 +62,8 @@ static bool receiver_busy(struct shm_engine *e, struct shm_nic *n, const struct 
     return true;
 }
 
-/* No room: the bell rings when there is. A dead receiver never makes any, so now and then it is looked at. */
+/* No room: the bell rings when there is. A dead receiver never makes any, so now and then it is
+ * looked at. */
 static bool receiver_lost(struct shm_engine *e, struct shm_nic *n, int slot)
 {
     if (e->now >= e->bury_at[slot]) {
@@ -75,8 +76,8 @@ static bool receiver_lost(struct shm_engine *e, struct shm_nic *n, int slot)
     return false;
 }
 
-struct fab_pkt *shm_pkt_alloc(struct fab_engine *base, struct fab_nic *nic, const struct fab_addr *dst,
-                              uint32_t dst_qpn, uint32_t len)
+struct fab_pkt *shm_pkt_alloc(struct fab_engine *base, struct fab_nic *nic,
+                              const struct fab_addr *dst, uint32_t dst_qpn, uint32_t len)
 {
     struct shm_engine *e = shm_engine_of(base);
     struct shm_nic *n = shm_nic_of(nic);
@@ -111,8 +112,8 @@ static uint64_t arrival(struct shm_engine *e, struct shm_nic *n, const struct fa
     const struct fab_desc *desc = &e->map.seg->head.desc;
     uint64_t rx_rate = atomic_load_explicit(&d->link.rate, memory_order_relaxed);
     bool loop = fab_hdr_loops(h);
-    uint64_t lat =
-        (n->nic.cfg.latency_ns + desc->nic[h->dst.host][h->dst.nic].latency_ns) / 2 + (loop ? 0 : l->delay_ns);
+    uint64_t lat = (n->nic.cfg.latency_ns + desc->nic[h->dst.host][h->dst.nic].latency_ns) / 2 +
+                   (loop ? 0 : l->delay_ns);
 
     if (loop || (l->rate == 0 && rx_rate == 0)) {
         return lat == 0 ? 0 : seg_now() + lat;
@@ -123,7 +124,8 @@ static uint64_t arrival(struct shm_engine *e, struct shm_nic *n, const struct fa
         floor = end = seg_port_floor(&d->rx, slot, now);
     }
     if (l->rate != 0) {
-        uint64_t dur = fab_link_ns(l->rate, h->len), credit = seg_port_floor(&n->seg->tx, slot, now);
+        uint64_t dur = fab_link_ns(l->rate, h->len),
+                 credit = seg_port_floor(&n->seg->tx, slot, now);
         end = seg_port_take(&n->seg->tx, slot, credit < floor ? credit : floor, dur);
         floor = end - dur;
     }
@@ -138,7 +140,8 @@ static void record_publish(struct shm_engine *e, int slot, struct seg_rec *rec, 
 {
     const struct fab_hdr *h = (const struct fab_hdr *)rec->body;
     struct seg_nic *d = seg_nic_at(e->map.seg, h->dst.host, h->dst.nic);
-    bool rated = !fab_hdr_loops(h) && atomic_load_explicit(&d->link.rate, memory_order_relaxed) != 0;
+    bool rated =
+        !fab_hdr_loops(h) && atomic_load_explicit(&d->link.rate, memory_order_relaxed) != 0;
 
     rec->due = due;
     seg_ring_publish(&e->map, slot, rec);
@@ -165,7 +168,8 @@ void shm_bells_run(struct shm_engine *e)
     e->ring_mask = 0;
 }
 
-static void record_repeat(struct shm_engine *e, struct shm_nic *n, int slot, const struct seg_rec *first)
+static void record_repeat(struct shm_engine *e, struct shm_nic *n, int slot,
+                          const struct seg_rec *first)
 {
     uint32_t body = first->len - (uint32_t)sizeof(*first);
     struct seg_rec *again = seg_ring_reserve(&e->map, slot, body);
@@ -173,19 +177,22 @@ static void record_repeat(struct shm_engine *e, struct shm_nic *n, int slot, con
     if (again == NULL) {
         return;
     }
-    /* The first record may be consumed by now, but only this process writes the ring: its bytes are still there. */
+    /* The first record may be consumed by now, but only this process writes the ring: its bytes are
+     * still there. */
     memcpy(again->body, first->body, body);
     n->nic.cnt.dups_made++;
     record_publish(e, slot, again, first->due);
 }
 
-void shm_pkt_send(struct fab_engine *base, struct fab_nic *nic, struct fab_qp *qp, struct fab_pkt *pkt)
+void shm_pkt_send(struct fab_engine *base, struct fab_nic *nic, struct fab_qp *qp,
+                  struct fab_pkt *pkt)
 {
     struct shm_engine *e = shm_engine_of(base);
     struct shm_nic *n = shm_nic_of(nic);
     struct shm_pkt *p = (struct shm_pkt *)pkt;
     struct fab_hdr *h = &pkt->h;
-    enum fab_fate fate = fab_link_tx(&nic->link, h, fab_link_random(&nic->link) ? fab_rng_next(&e->rng) : 0);
+    enum fab_fate fate =
+        fab_link_tx(&nic->link, h, fab_link_random(&nic->link) ? fab_rng_next(&e->rng) : 0);
     uint64_t due = arrival(e, n, h);
 
     atomic_fetch_add_explicit(&n->seg->count.tx_packets, 1, memory_order_relaxed);

@@ -16,7 +16,8 @@
 #undef ibv_reg_mr_iova2
 
 /* ---- devices
- * ---------------------------------------------------------------------------------------------------------------- */
+ * ----------------------------------------------------------------------------------------------------------------
+ */
 
 static struct fab_nic *host_nic(struct fab_engine *eng, int host, int nic)
 {
@@ -28,11 +29,11 @@ static void device_paths_set(struct shm_engine *e, struct ibv_device *dev)
 {
     const char *num = dev->name + strcspn(dev->name, "0123456789");
 
-    snprintf(dev->ibdev_path, sizeof(dev->ibdev_path), "%s/host%d/sys/class/infiniband/%.15s", e->map.dir, e->host,
-             dev->name);
+    snprintf(dev->ibdev_path, sizeof(dev->ibdev_path), "%s/host%d/sys/class/infiniband/%.15s",
+             e->map.dir, e->host, dev->name);
     snprintf(dev->dev_name, sizeof(dev->dev_name), "uverbs%.16s", num);
-    snprintf(dev->dev_path, sizeof(dev->dev_path), "%s/host%d/sys/class/infiniband_verbs/uverbs%.16s", e->map.dir,
-             e->host, num);
+    snprintf(dev->dev_path, sizeof(dev->dev_path),
+             "%s/host%d/sys/class/infiniband_verbs/uverbs%.16s", e->map.dir, e->host, num);
 }
 
 SHM_DEFINE_11(struct ibv_device **, ibv_get_device_list, (int *num))
@@ -69,15 +70,19 @@ SHM_EXPORT_11(const char *, ibv_get_device_name, (struct ibv_device * dev), (dev
 SHM_EXPORT_11(__be64, ibv_get_device_guid, (struct ibv_device * dev), (dev))
 SHM_EXPORT_11(struct ibv_context *, ibv_open_device, (struct ibv_device * dev), (dev))
 SHM_EXPORT_11(int, ibv_close_device, (struct ibv_context * ctx), (ctx))
-SHM_EXPORT_11(int, ibv_query_device, (struct ibv_context * ctx, struct ibv_device_attr *attr), (ctx, attr))
-SHM_EXPORT_11(int, ibv_query_gid, (struct ibv_context * ctx, uint8_t port, int index, union ibv_gid *gid),
+SHM_EXPORT_11(int, ibv_query_device, (struct ibv_context * ctx, struct ibv_device_attr *attr),
+              (ctx, attr))
+SHM_EXPORT_11(int, ibv_query_gid,
+              (struct ibv_context * ctx, uint8_t port, int index, union ibv_gid *gid),
               (ctx, port, index, gid))
-SHM_EXPORT_11(int, ibv_query_pkey, (struct ibv_context * ctx, uint8_t port, int index, __be16 *pkey),
+SHM_EXPORT_11(int, ibv_query_pkey,
+              (struct ibv_context * ctx, uint8_t port, int index, __be16 *pkey),
               (ctx, port, index, pkey))
 
-/* Programs built before the port's attributes grew pass a shorter struct; those built since go through
- * context->query_port. */
-SHM_DEFINE_11(int, ibv_query_port, (struct ibv_context * ctx, uint8_t port, struct _compat_ibv_port_attr *attr))
+/* Programs built before the port's attributes grew pass a shorter struct; those built since go
+ * through context->query_port. */
+SHM_DEFINE_11(int, ibv_query_port,
+              (struct ibv_context * ctx, uint8_t port, struct _compat_ibv_port_attr *attr))
 {
     return fab_ibv_query_port_len(ctx, port, (struct ibv_port_attr *)attr,
                                   offsetof(struct ibv_port_attr, port_cap_flags2));
@@ -88,14 +93,14 @@ SHM_EXPORT int ibv_get_device_index(struct ibv_device *dev)
     return fab_ibv_get_device_index(dev);
 }
 
-SHM_EXPORT int _ibv_query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
-                                 uint32_t flags, size_t entry_size)
+SHM_EXPORT int _ibv_query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index,
+                                 struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size)
 {
     return fab_ibv_query_gid_ex(ctx, port, index, entry, flags, entry_size);
 }
 
-SHM_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *ctx, struct ibv_gid_entry *entries, size_t max,
-                                        uint32_t flags, size_t entry_size)
+SHM_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *ctx, struct ibv_gid_entry *entries,
+                                        size_t max, uint32_t flags, size_t entry_size)
 {
     return fab_ibv_query_gid_table(ctx, entries, max, flags, entry_size);
 }
@@ -106,11 +111,14 @@ SHM_EXPORT int ibv_get_pkey_index(struct ibv_context *ctx, uint8_t port, __be16 
 }
 
 /* ---- events
- * ------------------------------------------------------------------------------------------------------------------ */
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
-SHM_EXPORT_11(int, ibv_get_async_event, (struct ibv_context * ctx, struct ibv_async_event *ev), (ctx, ev))
+SHM_EXPORT_11(int, ibv_get_async_event, (struct ibv_context * ctx, struct ibv_async_event *ev),
+              (ctx, ev))
 SHM_EXPORT_11(void, ibv_ack_async_event, (struct ibv_async_event * ev), (ev))
-SHM_EXPORT_11(int, ibv_get_cq_event, (struct ibv_comp_channel * ch, struct ibv_cq **cq, void **cq_context),
+SHM_EXPORT_11(int, ibv_get_cq_event,
+              (struct ibv_comp_channel * ch, struct ibv_cq **cq, void **cq_context),
               (ch, cq, cq_context))
 SHM_EXPORT_11(void, ibv_ack_cq_events, (struct ibv_cq * cq, unsigned int n), (cq, n))
 
@@ -125,7 +133,8 @@ SHM_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *ch)
 }
 
 /* ---- memory
- * ------------------------------------------------------------------------------------------------------------------ */
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
 SHM_EXPORT_11(struct ibv_pd *, ibv_alloc_pd, (struct ibv_context * ctx), (ctx))
 SHM_EXPORT_11(int, ibv_dealloc_pd, (struct ibv_pd * pd), (pd))
@@ -133,7 +142,8 @@ SHM_EXPORT_11(struct ibv_mr *, ibv_reg_mr, (struct ibv_pd * pd, void *addr, size
               (pd, addr, len, access))
 SHM_EXPORT_11(int, ibv_dereg_mr, (struct ibv_mr * mr), (mr))
 
-SHM_EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, int access)
+SHM_EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova,
+                                          int access)
 {
     return fab_ibv_reg_mr_iova(pd, addr, len, iova, access);
 }
@@ -144,8 +154,8 @@ SHM_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t
     return fab_ibv_reg_mr_iova2(pd, addr, len, iova, access);
 }
 
-SHM_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t len, uint64_t iova, int fd,
-                                            int access)
+SHM_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t len,
+                                            uint64_t iova, int fd, int access)
 {
     return fab_ibv_reg_dmabuf_mr(pd, offset, len, iova, fd, access);
 }
@@ -154,23 +164,30 @@ SHM_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, 
  * ------------------------------------------------------------------------------------------- */
 
 SHM_EXPORT_11(struct ibv_cq *, ibv_create_cq,
-              (struct ibv_context * ctx, int cqe, void *cq_context, struct ibv_comp_channel *ch, int vector),
+              (struct ibv_context * ctx, int cqe, void *cq_context, struct ibv_comp_channel *ch,
+               int vector),
               (ctx, cqe, cq_context, ch, vector))
 SHM_EXPORT_11(int, ibv_resize_cq, (struct ibv_cq * cq, int cqe), (cq, cqe))
 SHM_EXPORT_11(int, ibv_destroy_cq, (struct ibv_cq * cq), (cq))
-SHM_EXPORT_11(struct ibv_qp *, ibv_create_qp, (struct ibv_pd * pd, struct ibv_qp_init_attr *attr), (pd, attr))
-SHM_EXPORT_11(int, ibv_modify_qp, (struct ibv_qp * qp, struct ibv_qp_attr *attr, int mask), (qp, attr, mask))
+SHM_EXPORT_11(struct ibv_qp *, ibv_create_qp, (struct ibv_pd * pd, struct ibv_qp_init_attr *attr),
+              (pd, attr))
+SHM_EXPORT_11(int, ibv_modify_qp, (struct ibv_qp * qp, struct ibv_qp_attr *attr, int mask),
+              (qp, attr, mask))
 SHM_EXPORT_11(int, ibv_query_qp,
-              (struct ibv_qp * qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init),
+              (struct ibv_qp * qp, struct ibv_qp_attr *attr, int mask,
+               struct ibv_qp_init_attr *init),
               (qp, attr, mask, init))
 SHM_EXPORT_11(int, ibv_destroy_qp, (struct ibv_qp * qp), (qp))
-SHM_EXPORT_11(struct ibv_srq *, ibv_create_srq, (struct ibv_pd * pd, struct ibv_srq_init_attr *attr), (pd, attr))
-SHM_EXPORT_11(int, ibv_modify_srq, (struct ibv_srq * srq, struct ibv_srq_attr *attr, int mask), (srq, attr, mask))
+SHM_EXPORT_11(struct ibv_srq *, ibv_create_srq,
+              (struct ibv_pd * pd, struct ibv_srq_init_attr *attr), (pd, attr))
+SHM_EXPORT_11(int, ibv_modify_srq, (struct ibv_srq * srq, struct ibv_srq_attr *attr, int mask),
+              (srq, attr, mask))
 SHM_EXPORT_11(int, ibv_query_srq, (struct ibv_srq * srq, struct ibv_srq_attr *attr), (srq, attr))
 SHM_EXPORT_11(int, ibv_destroy_srq, (struct ibv_srq * srq), (srq))
 
 /* ---- names and numbers
- * ---------------------------------------------------------------------------------------------------------- */
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 SHM_EXPORT int ibv_fork_init(void)
 {

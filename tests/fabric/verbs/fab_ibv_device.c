@@ -34,8 +34,9 @@ static struct fab_ibv_device *dev_new(const struct fab_ibv_host *h, int index)
 {
     struct fab_ibv_device *d = calloc(1, sizeof *d);
 
-    if (!d)
+    if (!d) {
         return NULL;
+    }
     d->host = *h;
     d->index = index;
     atomic_init(&d->refs, 1);
@@ -43,52 +44,62 @@ static struct fab_ibv_device *dev_new(const struct fab_ibv_host *h, int index)
     d->ibv.transport_type = IBV_TRANSPORT_IB;
     fab_nic_name(index, d->ibv.name, sizeof d->ibv.name);
     snprintf(d->ibv.dev_name, sizeof d->ibv.dev_name, "uverbs%d", index);
-    snprintf(d->ibv.dev_path, sizeof d->ibv.dev_path, "/sys/class/infiniband_verbs/uverbs%d", index);
+    snprintf(d->ibv.dev_path, sizeof d->ibv.dev_path, "/sys/class/infiniband_verbs/uverbs%d",
+             index);
     snprintf(d->ibv.ibdev_path, sizeof d->ibv.ibdev_path, "/sys/class/infiniband/fab%d", index);
     return d;
 }
 
 static void dev_put(struct fab_ibv_device *d)
 {
-    if (atomic_fetch_sub_explicit(&d->refs, 1, memory_order_acq_rel) == 1)
+    if (atomic_fetch_sub_explicit(&d->refs, 1, memory_order_acq_rel) == 1) {
         free(d);
+    }
 }
 
 struct ibv_device **fab_ibv_get_device_list(int *num)
 {
-    const struct fab_ibv_host *h = atomic_load_explicit(&bound, memory_order_acquire); /* with the store in bind */
+    const struct fab_ibv_host *h =
+        atomic_load_explicit(&bound, memory_order_acquire); /* with the store in bind */
     int n = 0, want = h ? h->nnics : 0;
     struct ibv_device **list = calloc((size_t)want + 1, sizeof *list);
 
-    if (!list)
+    if (!list) {
         goto nomem;
+    }
     for (int i = 0; i < want; i++) {
         h->eng->ops->lock(h->eng); /* faults change it */
         enum fab_life gone = h->nic(h->eng, h->host, i)->gone;
         h->eng->ops->unlock(h->eng);
-        if (gone == FAB_REMOVED || gone == FAB_UNPLUGGED)
+        if (gone == FAB_REMOVED || gone == FAB_UNPLUGGED) {
             continue;
+        }
         list[n] = (struct ibv_device *)dev_new(h, i);
-        if (!list[n])
+        if (!list[n]) {
             goto nomem;
+        }
         n++;
     }
-    if (num)
+    if (num) {
         *num = n;
+    }
     return list;
 nomem:
-    if (list)
+    if (list) {
         fab_ibv_free_device_list(list);
-    if (num)
+    }
+    if (num) {
         *num = 0;
+    }
     errno = ENOMEM;
     return NULL;
 }
 
 void fab_ibv_free_device_list(struct ibv_device **list)
 {
-    for (int i = 0; list[i]; i++)
+    for (int i = 0; list[i]; i++) {
         dev_put(dev_of(list[i]));
+    }
     free(list);
 }
 
@@ -110,8 +121,9 @@ uint64_t fab_ibv_get_device_guid(struct ibv_device *dev)
 static int query_device_ex(struct ibv_context *ctx, const struct ibv_query_device_ex_input *in,
                            struct ibv_device_attr_ex *attr, size_t len)
 {
-    if (len < sizeof attr->orig_attr)
+    if (len < sizeof attr->orig_attr) {
         return EINVAL;
+    }
     memset(attr, 0, len);
     return fab_ibv_query_device(ctx, &attr->orig_attr);
 }
@@ -146,17 +158,20 @@ struct ibv_context *fab_ibv_open_device(struct ibv_device *dev)
     struct fab_engine *e = d->host.eng;
     int rc = ENOMEM;
 
-    if (!c)
+    if (!c) {
         goto fail;
+    }
     rc = fab_ibv_queue_init(&c->async);
-    if (rc)
+    if (rc) {
         goto fail;
+    }
     fab_ibv_lock(e);
     rc = fab_ctx_open(&c->m, fab_ibv_nic(dev), &fab_ibv_ctx_ops, c);
     if (!rc) {
         rc = fab_ibv_control(&c->m, FAB_CALL_OPEN);
-        if (rc)
+        if (rc) {
             fab_ctx_close(&c->m);
+        }
     }
     fab_ibv_unlock(e);
     if (rc) {
@@ -215,7 +230,8 @@ int fab_ibv_is_removed(struct ibv_context *ctx)
     return removed;
 }
 
-int fab_ibv_query_port_len(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr, size_t len)
+int fab_ibv_query_port_len(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr,
+                           size_t len)
 {
     struct fab_ibv_ctx *c = fab_ibv_ctx_of(ctx);
     struct ibv_port_attr full;
@@ -224,11 +240,13 @@ int fab_ibv_query_port_len(struct ibv_context *ctx, uint8_t port, struct ibv_por
     fab_ibv_lock(fab_ibv_eng(ctx));
     fab_ibv_progress(&c->m);
     rc = fab_ibv_control(&c->m, FAB_CALL_QUERY);
-    if (!rc)
+    if (!rc) {
         rc = fab_query_port(&c->m, port, &full);
+    }
     fab_ibv_unlock(fab_ibv_eng(ctx));
-    if (rc)
+    if (rc) {
         return rc;
+    }
     if (len > sizeof full) {
         memset((char *)attr + sizeof full, 0, len - sizeof full);
         len = sizeof full;
@@ -257,42 +275,48 @@ int fab_ibv_query_gid(struct ibv_context *ctx, uint8_t port, int index, union ib
 {
     int rc = index < 0 ? EINVAL : query_gid(ctx, port, (uint32_t)index, gid);
 
-    if (!rc)
+    if (!rc) {
         return 0;
+    }
     errno = rc;
     return -1; /* as libibverbs has it */
 }
 
-int fab_ibv_query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
-                         uint32_t flags, size_t entry_size)
+int fab_ibv_query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index,
+                         struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size)
 {
     struct ibv_gid_entry full = {.gid_index = index, .port_num = port};
     int rc;
 
-    if (flags)
+    if (flags) {
         return EOPNOTSUPP;
-    if (entry_size < sizeof full)
+    }
+    if (entry_size < sizeof full) {
         return EINVAL;
+    }
     full.gid_type = index & 1 ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1;
     rc = query_gid(ctx, port, index, &full.gid);
-    if (rc)
+    if (rc) {
         return rc;
+    }
     memset(entry, 0, entry_size);
     memcpy(entry, &full, sizeof full);
     return 0;
 }
 
-ssize_t fab_ibv_query_gid_table(struct ibv_context *ctx, struct ibv_gid_entry *entries, size_t max, uint32_t flags,
-                                size_t entry_size)
+ssize_t fab_ibv_query_gid_table(struct ibv_context *ctx, struct ibv_gid_entry *entries, size_t max,
+                                uint32_t flags, size_t entry_size)
 {
     size_t n;
 
     for (n = 0; n < max && n < FAB_GIDS; n++) {
-        int rc = fab_ibv_query_gid_ex(ctx, 1, (uint32_t)n, (struct ibv_gid_entry *)((char *)entries + n * entry_size),
+        int rc = fab_ibv_query_gid_ex(ctx, 1, (uint32_t)n,
+                                      (struct ibv_gid_entry *)((char *)entries + n * entry_size),
                                       flags, entry_size);
 
-        if (rc)
+        if (rc) {
             return -rc;
+        }
     }
     return max < FAB_GIDS ? -EINVAL : (ssize_t)n;
 }

@@ -31,31 +31,35 @@ static void push(struct fab_ibv_queue *q, const struct fab_ibv_event *what)
     struct fab_ibv_event *ev = malloc(sizeof *ev);
     uint64_t one = 1;
 
-    if (!ev)
+    if (!ev) {
         abort(); /* an event that is lost would look like a fault of the program under test */
+    }
     *ev = *what;
     ev->next = NULL;
-    if (q->tail)
+    if (q->tail) {
         q->tail->next = ev;
-    else
+    } else {
         q->head = ev;
+    }
     q->tail = ev;
-    if (write(q->fd, &one, sizeof one) != sizeof one)
+    if (write(q->fd, &one, sizeof one) != sizeof one) {
         abort();
+    }
 }
 
-/* One event less: the count of the eventfd is the length of the list whenever the lock is free, so this read never
- * waits. */
+/* One event less: the count of the eventfd is the length of the list whenever the lock is free, so
+ * this read never waits. */
 static void take_count(struct fab_ibv_queue *q)
 {
     uint64_t count;
 
-    if (read(q->fd, &count, sizeof count) != sizeof count)
+    if (read(q->fd, &count, sizeof count) != sizeof count) {
         abort();
+    }
 }
 
-/* Returns with the engine's lock held when there was an event, so that the caller counts it as got before it could be
- * forgotten. */
+/* Returns with the engine's lock held when there was an event, so that the caller counts it as got
+ * before it could be forgotten. */
 static int pop(struct fab_engine *e, struct fab_ibv_queue *q, struct fab_ibv_event *out)
 {
     struct pollfd p = {.fd = q->fd, .events = POLLIN};
@@ -67,8 +71,9 @@ static int pop(struct fab_engine *e, struct fab_ibv_queue *q, struct fab_ibv_eve
         if (ev) {
             take_count(q);
             q->head = ev->next;
-            if (!q->head)
+            if (!q->head) {
                 q->tail = NULL;
+            }
             *out = *ev;
             free(ev);
             return 0;
@@ -78,8 +83,9 @@ static int pop(struct fab_engine *e, struct fab_ibv_queue *q, struct fab_ibv_eve
             errno = EAGAIN;
             return -1;
         }
-        if (poll(&p, 1, -1) < 0)
+        if (poll(&p, 1, -1) < 0) {
             return -1;
+        }
     }
 }
 
@@ -100,17 +106,18 @@ void fab_ibv_queue_forget(struct fab_ibv_queue *q, const void *element, const st
     }
 }
 
-int fab_ibv_wait_acked(struct fab_engine *e, pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *completed,
-                       const uint32_t *got)
+int fab_ibv_wait_acked(struct fab_engine *e, pthread_mutex_t *mutex, pthread_cond_t *cond,
+                       const uint32_t *completed, const uint32_t *got)
 {
     int rc = 0;
 
     pthread_mutex_lock(mutex);
     while (*completed != *got && !rc) {
-        if (e->never_block)
+        if (e->never_block) {
             rc = EBUSY;
-        else
+        } else {
             pthread_cond_wait(cond, mutex);
+        }
     }
     pthread_mutex_unlock(mutex);
     return rc;
@@ -123,10 +130,11 @@ static void on_async(struct fab_ctx *ctx, enum ibv_event_type type, void *elemen
     struct fab_ibv_ctx *c = ctx->user;
     struct fab_ibv_event ev = {.async.event_type = type};
 
-    if (element)
+    if (element) {
         ev.async.element.qp = element; /* a union of pointers; a CQ or an SRQ the same way */
-    else
+    } else {
         ev.async.element.port_num = 1;
+    }
     push(&c->async, &ev);
 }
 
@@ -135,11 +143,13 @@ static void on_comp(struct fab_ctx *ctx, struct fab_cq *m)
     struct fab_ibv_cq *cq = m->user;
     struct fab_ibv_event ev = {.cq = cq};
 
-    if (!cq->ibv.channel)
+    if (!cq->ibv.channel) {
         return;
+    }
     push(&((struct fab_ibv_channel *)cq->ibv.channel)->q, &ev);
-    if (ctx->nic->eng->ops->channel)
+    if (ctx->nic->eng->ops->channel) {
         ctx->nic->eng->ops->channel(ctx->nic->eng, ctx->nic);
+    }
 }
 
 const struct fab_ctx_ops fab_ibv_ctx_ops = {.async = on_async, .comp = on_comp};
@@ -172,8 +182,9 @@ static void count(pthread_mutex_t *mutex, pthread_cond_t *cond, uint32_t *n, uin
 {
     pthread_mutex_lock(mutex);
     *n += by;
-    if (cond)
+    if (cond) {
         pthread_cond_broadcast(cond);
+    }
     pthread_mutex_unlock(mutex);
 }
 
@@ -182,8 +193,9 @@ int fab_ibv_get_async_event(struct ibv_context *ctx, struct ibv_async_event *out
     struct fab_ibv_ctx *c = fab_ibv_ctx_of(ctx);
     struct fab_ibv_event ev;
 
-    if (pop(fab_ibv_eng(ctx), &c->async, &ev))
+    if (pop(fab_ibv_eng(ctx), &c->async, &ev)) {
         return -1;
+    }
     *out = ev.async;
     switch (element_of(out->event_type)) {
     case QP:
@@ -193,7 +205,8 @@ int fab_ibv_get_async_event(struct ibv_context *ctx, struct ibv_async_event *out
         count(&out->element.cq->mutex, NULL, &((struct fab_ibv_cq *)out->element.cq)->async_got, 1);
         break;
     case SRQ:
-        count(&out->element.srq->mutex, NULL, &((struct fab_ibv_srq *)out->element.srq)->async_got, 1);
+        count(&out->element.srq->mutex, NULL, &((struct fab_ibv_srq *)out->element.srq)->async_got,
+              1);
         break;
     case NONE:
         break;
@@ -235,8 +248,9 @@ struct ibv_comp_channel *fab_ibv_create_comp_channel(struct ibv_context *ctx)
         rc = fab_ctx_check(&fab_ibv_ctx_of(ctx)->m);
         fab_ibv_unlock(fab_ibv_eng(ctx));
     }
-    if (!rc)
+    if (!rc) {
         rc = fab_ibv_queue_init(&ch->q);
+    }
     if (rc) {
         free(ch);
         errno = rc;
@@ -255,8 +269,9 @@ int fab_ibv_destroy_comp_channel(struct ibv_comp_channel *ch)
     fab_ibv_lock(fab_ibv_eng(ch->context));
     busy = ch->refcnt;
     fab_ibv_unlock(fab_ibv_eng(ch->context));
-    if (busy)
+    if (busy) {
         return EBUSY;
+    }
     fab_ibv_queue_fini(&c->q);
     free(c);
     return 0;
@@ -267,8 +282,9 @@ int fab_ibv_get_cq_event(struct ibv_comp_channel *ch, struct ibv_cq **cq, void *
     struct fab_engine *e = fab_ibv_eng(ch->context);
     struct fab_ibv_event ev;
 
-    if (pop(e, &((struct fab_ibv_channel *)ch)->q, &ev))
+    if (pop(e, &((struct fab_ibv_channel *)ch)->q, &ev)) {
         return -1;
+    }
     *cq = &ev.cq->ibv;
     *cq_context = ev.cq->ibv.cq_context;
     count(&ev.cq->ibv.mutex, NULL, &ev.cq->comp_got, 1);

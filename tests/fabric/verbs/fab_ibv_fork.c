@@ -34,11 +34,13 @@ int fab_ibv_dontfork(const void *addr, size_t len)
 {
     struct range *r;
 
-    if (!fork_safe())
+    if (!fork_safe()) {
         return 0;
+    }
     r = malloc(sizeof *r);
-    if (!r)
+    if (!r) {
         return ENOMEM;
+    }
     *r = pages_of(addr, len);
     if (madvise((void *)r->from, r->end - r->from, MADV_DONTFORK) != 0) {
         free(r);
@@ -54,8 +56,9 @@ int fab_ibv_dontfork(const void *addr, size_t len)
 static bool has(uintptr_t page)
 {
     for (const struct range *r = ranges; r; r = r->next) {
-        if (r->from <= page && page < r->end)
+        if (r->from <= page && page < r->end) {
             return true;
+        }
     }
     return false;
 }
@@ -66,14 +69,16 @@ void fab_ibv_dofork(const void *addr, size_t len)
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
 
     pthread_mutex_lock(&lock);
-    while ((r = *at) != NULL && (r->from != want.from || r->end != want.end))
+    while ((r = *at) != NULL && (r->from != want.from || r->end != want.end)) {
         at = &r->next;
+    }
     if (r) {
         *at = r->next;
         free(r);
         for (uintptr_t p = want.from; p < want.end; p += page) {
-            if (!has(p))
+            if (!has(p)) {
                 madvise((void *)p, page, MADV_DOFORK);
+            }
         }
     }
     pthread_mutex_unlock(&lock);

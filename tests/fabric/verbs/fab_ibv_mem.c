@@ -38,12 +38,14 @@ int fab_ibv_dealloc_pd(struct ibv_pd *ibv)
     fab_ibv_lock(e);
     rc = fab_pd_fini(&pd->m);
     fab_ibv_unlock(e);
-    if (!rc)
+    if (!rc) {
         free(pd);
+    }
     return rc;
 }
 
-/* Whether every page of the range is mapped: mincore() fails at the first one that is not, and changes nothing. */
+/* Whether every page of the range is mapped: mincore() fails at the first one that is not, and
+ * changes nothing. */
 static int mapped(const void *addr, size_t len)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -51,13 +53,16 @@ static int mapped(const void *addr, size_t len)
     unsigned char resident[4096];
     size_t step = sizeof resident * page;
 
-    if (len == 0 || end < from)
+    if (len == 0 || end < from) {
         return 1; /* the model names what is wrong with these */
+    }
     for (; from < end; from += step) {
-        if (mincore((void *)from, end - from < step ? end - from : step, resident) != 0)
+        if (mincore((void *)from, end - from < step ? end - from : step, resident) != 0) {
             return 0;
-        if (end - from <= step)
+        }
+        if (end - from <= step) {
             break;
+        }
     }
     return 1;
 }
@@ -85,10 +90,12 @@ static struct ibv_mr *reg(struct ibv_pd *ibv_pd, void *addr, size_t len, uint64_
     lock_unhung(e, pd->m.ctx);
     gpu = e->ops->memory_has && e->ops->memory_has(e, addr, len);
     rc = gpu || mapped(addr, len) ? 0 : EFAULT;
-    if (!rc)
+    if (!rc) {
         rc = fab_ibv_control(pd->m.ctx, FAB_CALL_REG_MR);
-    if (!rc)
+    }
+    if (!rc) {
         rc = fab_mr_init(&mr->m, &pd->m, addr, len, iova, access);
+    }
     mr->m.gpu = gpu;
     fab_ibv_unlock(e);
     if (rc) {
@@ -104,7 +111,8 @@ static struct ibv_mr *reg(struct ibv_pd *ibv_pd, void *addr, size_t len, uint64_
     return &mr->ibv;
 }
 
-struct ibv_mr *fab_ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, unsigned int access)
+struct ibv_mr *fab_ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova,
+                                    unsigned int access)
 {
     struct fab_ibv_mr *mr = calloc(1, sizeof *mr);
     int rc;
@@ -134,12 +142,14 @@ struct ibv_mr *fab_ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t len, int acc
     return fab_ibv_reg_mr_iova2(pd, addr, len, (uintptr_t)addr, (unsigned int)access);
 }
 
-struct ibv_mr *fab_ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, int access)
+struct ibv_mr *fab_ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova,
+                                   int access)
 {
     return fab_ibv_reg_mr_iova2(pd, addr, len, iova, (unsigned int)access);
 }
 
-struct ibv_mr *fab_ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t len, uint64_t iova, int fd, int access)
+struct ibv_mr *fab_ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t len, uint64_t iova,
+                                     int fd, int access)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), skip = offset & (page - 1);
     struct fab_ibv_mr *mr = calloc(1, sizeof *mr);
@@ -150,7 +160,8 @@ struct ibv_mr *fab_ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t 
         return NULL;
     }
     mr->map_len = len + skip;
-    mr->map = mmap(NULL, mr->map_len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)(offset - skip));
+    mr->map =
+        mmap(NULL, mr->map_len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)(offset - skip));
     if (mr->map == MAP_FAILED) {
         rc = errno == EBADF || errno == EINVAL || errno == ENOMEM ? errno : EOPNOTSUPP;
         free(mr);
@@ -177,12 +188,14 @@ int fab_ibv_dereg_mr(struct ibv_mr *ibv)
     lock_unhung(e, mr->m.pd->ctx);
     rc = fab_mr_fini(&mr->m);
     fab_ibv_unlock(e);
-    if (rc)
+    if (rc) {
         return rc;
-    if (mr->map)
+    }
+    if (mr->map) {
         munmap(mr->map, mr->map_len);
-    else
+    } else {
         fab_ibv_dofork(ibv->addr, ibv->length);
+    }
     free(mr);
     return 0;
 }

@@ -50,7 +50,8 @@ struct fab_ibv_mr {
     size_t map_len;
 };
 
-/* Events got by the program so far; together with *_events_completed of the verbs object, under its mutex. */
+/* Events got by the program so far; together with *_events_completed of the verbs object, under its
+ * mutex. */
 struct fab_ibv_cq {
     struct ibv_cq ibv; /* first */
     struct fab_cq m;
@@ -104,12 +105,13 @@ static inline void fab_ibv_progress(struct fab_ctx *c)
 {
     struct fab_engine *e = c->nic->eng;
 
-    if (e->ops->progress)
+    if (e->ops->progress) {
         e->ops->progress(e, c->nic);
+    }
 }
 
-/* fab_ibv_fork.c: pages of a registration are kept from forked children, and no longer. Nothing without RDMAV_FORK_SAFE.
- * dontfork: 0 or an errno value. */
+/* fab_ibv_fork.c: pages of a registration are kept from forked children, and no longer. Nothing
+ * without RDMAV_FORK_SAFE. dontfork: 0 or an errno value. */
 int fab_ibv_dontfork(const void *addr, size_t len);
 void fab_ibv_dofork(const void *addr, size_t len);
 
@@ -117,14 +119,15 @@ void fab_ibv_dofork(const void *addr, size_t len);
 extern const struct fab_ctx_ops fab_ibv_ctx_ops;
 int fab_ibv_queue_init(struct fab_ibv_queue *q);
 void fab_ibv_queue_fini(struct fab_ibv_queue *q);
-/* Takes the queued events of one object away, lock held. @element: QP, CQ or SRQ as in the event; @cq: completion
- * events of it. */
-void fab_ibv_queue_forget(struct fab_ibv_queue *q, const void *element, const struct fab_ibv_cq *cq);
+/* Takes the queued events of one object away, lock held. @element: QP, CQ or SRQ as in the event;
+ * @cq: completion events of it. */
+void fab_ibv_queue_forget(struct fab_ibv_queue *q, const void *element,
+                          const struct fab_ibv_cq *cq);
 /*
- * Waits until *@completed has reached *@got, both guarded by @mutex. EBUSY at once instead of waiting with never_block.
- * Without the engine's lock.
+ * Waits until *@completed has reached *@got, both guarded by @mutex. EBUSY at once instead of
+ * waiting with never_block. Without the engine's lock.
  */
-int fab_ibv_wait_acked(struct fab_engine *e, pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *completed,
-                       const uint32_t *got);
+int fab_ibv_wait_acked(struct fab_engine *e, pthread_mutex_t *mutex, pthread_cond_t *cond,
+                       const uint32_t *completed, const uint32_t *got);
 
 #endif

@@ -31,8 +31,9 @@ struct ibv_qp *fab_ibv_create_qp(struct ibv_pd *ibv_pd, struct ibv_qp_init_attr 
     if (qp) {
         fab_ibv_lock(e);
         rc = fab_ibv_control(pd->m.ctx, FAB_CALL_CREATE);
-        if (!rc)
+        if (!rc) {
             rc = fab_qp_init(&qp->m, &pd->m, &init);
+        }
         fab_ibv_unlock(e);
     }
     if (rc) {
@@ -62,7 +63,8 @@ struct ibv_qp *fab_ibv_create_qp_ex(struct ibv_context *ctx, struct ibv_qp_init_
         errno = EOPNOTSUPP;
         return NULL;
     }
-    return fab_ibv_create_qp(attr->pd, (struct ibv_qp_init_attr *)attr); /* the same layout up to comp_mask */
+    return fab_ibv_create_qp(attr->pd,
+                             (struct ibv_qp_init_attr *)attr); /* the same layout up to comp_mask */
 }
 
 int fab_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
@@ -72,15 +74,17 @@ int fab_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 
     fab_ibv_lock(e);
     rc = fab_ibv_control(fab_ibv_qp(qp)->ctx, FAB_CALL_MODIFY_QP);
-    if (!rc)
+    if (!rc) {
         rc = fab_qp_modify(fab_ibv_qp(qp), attr, mask);
+    }
     qp->state = fab_ibv_qp(qp)->state;
     fab_ibv_progress(fab_ibv_qp(qp)->ctx);
     fab_ibv_unlock(e);
     return rc;
 }
 
-int fab_ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
+int fab_ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
+                     struct ibv_qp_init_attr *init)
 {
     struct fab_engine *e = fab_ibv_eng(qp->context);
     int rc;
@@ -129,8 +133,9 @@ int fab_ibv_destroy_qp(struct ibv_qp *ibv)
     fab_ibv_queue_forget(async, ibv, NULL);
     fab_ibv_unlock(e);
     rc = fab_ibv_wait_acked(e, &ibv->mutex, &ibv->cond, &ibv->events_completed, &qp->async_got);
-    if (rc)
+    if (rc) {
         return rc;
+    }
     fab_ibv_lock(e);
     fab_qp_fini(&qp->m);
     fab_ibv_queue_forget(async, ibv, NULL); /* one may have come while the other was waited for */
@@ -174,8 +179,9 @@ struct ibv_srq *fab_ibv_create_srq(struct ibv_pd *ibv_pd, struct ibv_srq_init_at
     if (srq) {
         fab_ibv_lock(e);
         rc = fab_ibv_control(pd->m.ctx, FAB_CALL_CREATE);
-        if (!rc)
+        if (!rc) {
             rc = fab_srq_init(&srq->m, &pd->m, &attr->attr, srq);
+        }
         fab_ibv_unlock(e);
     }
     if (rc) {
@@ -208,8 +214,10 @@ int fab_ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 
     fab_ibv_lock(fab_ibv_eng(srq->context));
     rc = fab_ctx_check(m->pd->ctx);
-    if (!rc)
-        *attr = (struct ibv_srq_attr){.max_wr = m->rq.size, .max_sge = m->rq.max_sge, .srq_limit = m->limit};
+    if (!rc) {
+        *attr = (struct ibv_srq_attr){
+            .max_wr = m->rq.size, .max_sge = m->rq.max_sge, .srq_limit = m->limit};
+    }
     fab_ibv_unlock(fab_ibv_eng(srq->context));
     return rc;
 }
@@ -222,13 +230,17 @@ int fab_ibv_destroy_srq(struct ibv_srq *ibv)
 
     fab_ibv_lock(e);
     rc = srq->m.refs ? EBUSY : 0;
-    if (!rc)
+    if (!rc) {
         fab_ibv_queue_forget(&fab_ibv_ctx_of(ibv->context)->async, ibv, NULL);
+    }
     fab_ibv_unlock(e);
-    if (!rc)
-        rc = fab_ibv_wait_acked(e, &ibv->mutex, &ibv->cond, &ibv->events_completed, &srq->async_got);
-    if (rc)
+    if (!rc) {
+        rc =
+            fab_ibv_wait_acked(e, &ibv->mutex, &ibv->cond, &ibv->events_completed, &srq->async_got);
+    }
+    if (rc) {
         return rc;
+    }
     fab_ibv_lock(e);
     fab_srq_fini(&srq->m);
     fab_ibv_unlock(e);

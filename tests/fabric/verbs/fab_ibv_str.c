@@ -1,7 +1,8 @@
 /* Names of verbs' enumerations. */
 #include "fab_ibv_priv.h"
 
-#define NAME(table, i) ((size_t)(i) < sizeof(table) / sizeof *(table) && (table)[i] ? (table)[i] : "unknown")
+#define NAME(table, i)                                                                             \
+    ((size_t)(i) < sizeof(table) / sizeof *(table) && (table)[i] ? (table)[i] : "unknown")
 
 const char *fab_ibv_wc_status_str(enum ibv_wc_status status)
 {
@@ -69,8 +70,9 @@ const char *fab_ibv_node_type_str(enum ibv_node_type type)
 const char *fab_ibv_port_state_str(enum ibv_port_state state)
 {
     static const char *const names[] = {
-        [IBV_PORT_NOP] = "none",    [IBV_PORT_DOWN] = "down",     [IBV_PORT_INIT] = "init",
-        [IBV_PORT_ARMED] = "armed", [IBV_PORT_ACTIVE] = "active", [IBV_PORT_ACTIVE_DEFER] = "active defer",
+        [IBV_PORT_NOP] = "none",      [IBV_PORT_DOWN] = "down",
+        [IBV_PORT_INIT] = "init",     [IBV_PORT_ARMED] = "armed",
+        [IBV_PORT_ACTIVE] = "active", [IBV_PORT_ACTIVE_DEFER] = "active defer",
     };
 
     return NAME(names, state);
@@ -81,15 +83,17 @@ int fab_ibv_rate_to_mbps(enum ibv_rate rate)
     static const struct {
         enum ibv_rate rate;
         int mbps;
-    } rates[] = {{IBV_RATE_2_5_GBPS, 2500}, {IBV_RATE_5_GBPS, 5000},     {IBV_RATE_10_GBPS, 10000},
-                 {IBV_RATE_20_GBPS, 20000}, {IBV_RATE_30_GBPS, 30000},   {IBV_RATE_40_GBPS, 40000},
-                 {IBV_RATE_60_GBPS, 60000}, {IBV_RATE_80_GBPS, 80000},   {IBV_RATE_120_GBPS, 120000},
-                 {IBV_RATE_14_GBPS, 14062}, {IBV_RATE_56_GBPS, 56250},   {IBV_RATE_112_GBPS, 112500},
-                 {IBV_RATE_25_GBPS, 25781}, {IBV_RATE_100_GBPS, 103125}, {IBV_RATE_200_GBPS, 206250}};
+    } rates[] = {
+        {IBV_RATE_2_5_GBPS, 2500}, {IBV_RATE_5_GBPS, 5000},     {IBV_RATE_10_GBPS, 10000},
+        {IBV_RATE_20_GBPS, 20000}, {IBV_RATE_30_GBPS, 30000},   {IBV_RATE_40_GBPS, 40000},
+        {IBV_RATE_60_GBPS, 60000}, {IBV_RATE_80_GBPS, 80000},   {IBV_RATE_120_GBPS, 120000},
+        {IBV_RATE_14_GBPS, 14062}, {IBV_RATE_56_GBPS, 56250},   {IBV_RATE_112_GBPS, 112500},
+        {IBV_RATE_25_GBPS, 25781}, {IBV_RATE_100_GBPS, 103125}, {IBV_RATE_200_GBPS, 206250}};
 
     for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
-        if (rates[i].rate == rate)
+        if (rates[i].rate == rate) {
             return rates[i].mbps;
+        }
     }
     return -1;
 }

@@ -1,11 +1,12 @@
 /*
- * libcuda.so.1 without a GPU: its memory is memory of this process, under addresses that are none of it, so that
- * whoever touches it otherwise than by copies of the driver dies. Enough to run gpu_coll's own logic (run.sh
- * --dry-run), the fabric's way to memory of a GPU, and the plugin's copies (tests/unit/test_cuda.c); it shows nothing
- * about CUDA. Calls may come from any thread.
+ * libcuda.so.1 without a GPU: its memory is memory of this process, under addresses that are none
+ * of it, so that whoever touches it otherwise than by copies of the driver dies. Enough to run
+ * gpu_coll's own logic (run.sh
+ * --dry-run), the fabric's way to memory of a GPU, and the plugin's copies
+ * (tests/unit/test_cuda.c); it shows nothing about CUDA. Calls may come from any thread.
  *
- * Here: GPUs, contexts, and what tests order (fake_cuda.h). Stricter than the driver: nothing works before cuInit(),
- * and what belongs to a context wants just that one to be current.
+ * Here: GPUs, contexts, and what tests order (fake_cuda.h). Stricter than the driver: nothing works
+ * before cuInit(), and what belongs to a context wants just that one to be current.
  */
 #include "tests/gpu/fake/fake_cuda_int.h"
 
@@ -67,8 +68,9 @@ static int order_take(const char *name)
 {
     int error = order.error;
 
-    if (error == 0 || (order.name[0] != '\0' && strcmp(order.name, name) != 0))
+    if (error == 0 || (order.name[0] != '\0' && strcmp(order.name, name) != 0)) {
         return 0;
+    }
     if (order.after > 0) {
         order.after--;
         return 0;
@@ -92,10 +94,12 @@ int fake_enter(const char *name, int wants)
         pthread_mutex_lock(&fake_lock);
     }
     rc = order_take(name);
-    if (rc == 0 && wants != 0 && !started)
+    if (rc == 0 && wants != 0 && !started) {
         rc = NOT_INITIALIZED;
-    if (rc == 0 && (wants & FAKE_CTX) && fake_current() == NULL)
+    }
+    if (rc == 0 && (wants & FAKE_CTX) && fake_current() == NULL) {
         rc = INVALID_CONTEXT;
+    }
     if (rc == 0 && (wants & FAKE_UNSAFE) && capturing && mode != RELAXED) {
         fake_count.spoiled++;
         rc = CAPTURE_UNSUPPORTED;
@@ -115,8 +119,9 @@ static int gpus(void)
     const char *text = getenv("FAKE_CUDA_GPUS");
     int n = text ? atoi(text) : 1;
 
-    if (fake_gpus < 0)
+    if (fake_gpus < 0) {
         fake_gpus = n < 0 || n > GPUS_MAX ? 1 : n;
+    }
     return fake_gpus;
 }
 
@@ -134,8 +139,9 @@ int cuInit(unsigned flags)
 {
     int rc = fake_enter(__func__, 0);
 
-    if (rc != 0 || flags != 0)
+    if (rc != 0 || flags != 0) {
         return rc ? rc : INVALID_VALUE;
+    }
     pthread_mutex_lock(&fake_lock);
     started = started || gpus() > 0;
     rc = started ? 0 : NO_DEVICE;
@@ -155,20 +161,26 @@ int cuGetErrorString(int error, const char **text)
         int error;
         const char *text;
     } texts[] = {
-        {INVALID_VALUE, "invalid argument"},     {OUT_OF_MEMORY, "out of memory"},
-        {NO_DEVICE, "no CUDA-capable device"},   {INVALID_DEVICE, "invalid device"},
-        {INVALID_CONTEXT, "invalid context"},    {INVALID_HANDLE, "invalid handle"},
-        {PEER_UNSUPPORTED, "no access to peer"}, {CAPTURE_UNSUPPORTED, "not while a stream is capturing"},
+        {INVALID_VALUE, "invalid argument"},
+        {OUT_OF_MEMORY, "out of memory"},
+        {NO_DEVICE, "no CUDA-capable device"},
+        {INVALID_DEVICE, "invalid device"},
+        {INVALID_CONTEXT, "invalid context"},
+        {INVALID_HANDLE, "invalid handle"},
+        {PEER_UNSUPPORTED, "no access to peer"},
+        {CAPTURE_UNSUPPORTED, "not while a stream is capturing"},
     };
     int rc = fake_enter(__func__, 0);
 
     *text = "fake";
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
-        if (texts[i].error == error)
+        if (texts[i].error == error) {
             *text = texts[i].text;
+        }
     }
-    if (rc != 0)
+    if (rc != 0) {
         *text = NULL;
+    }
     return rc;
 }
 
@@ -202,8 +214,9 @@ int cuDeviceGetAttribute(int *value, int attribute, int device)
 {
     int rc = fake_enter(__func__, FAKE_INIT);
 
-    if (rc != 0 || device_bad(device) || attribute != DEVICE_DMA_BUF)
+    if (rc != 0 || device_bad(device) || attribute != DEVICE_DMA_BUF) {
         return rc ? rc : device_bad(device) ? INVALID_DEVICE : INVALID_VALUE;
+    }
     pthread_mutex_lock(&fake_lock);
     *value = fake_dmabuf;
     pthread_mutex_unlock(&fake_lock);
@@ -215,8 +228,9 @@ int cuDeviceGetPCIBusId(char *id, int len, int device)
 {
     int rc = fake_enter(__func__, FAKE_INIT);
 
-    if (rc != 0 || device_bad(device) || len < 13)
+    if (rc != 0 || device_bad(device) || len < 13) {
         return rc ? rc : device_bad(device) ? INVALID_DEVICE : INVALID_VALUE;
+    }
     snprintf(id, (size_t)len, "%04X:%02X:00.0", device < 8 ? 0 : 0x1A, 0x3B + device);
     return 0;
 }
@@ -225,8 +239,9 @@ int cuDeviceCanAccessPeer(int *can, int device, int peer)
 {
     int rc = fake_enter(__func__, FAKE_INIT);
 
-    if (rc != 0 || device_bad(device) || device_bad(peer))
+    if (rc != 0 || device_bad(device) || device_bad(peer)) {
         return rc ? rc : INVALID_DEVICE;
+    }
     pthread_mutex_lock(&fake_lock);
     *can = fake_peers && device != peer;
     pthread_mutex_unlock(&fake_lock);
@@ -237,8 +252,9 @@ int cuDevicePrimaryCtxRetain(void **ctx, int device)
 {
     int rc = fake_enter(__func__, FAKE_INIT | FAKE_UNSAFE);
 
-    if (rc != 0 || device_bad(device))
+    if (rc != 0 || device_bad(device)) {
         return rc ? rc : INVALID_DEVICE;
+    }
     pthread_mutex_lock(&fake_lock);
     fake_ctx[device].device = device;
     fake_ctx[device].retained++;
@@ -252,8 +268,9 @@ int cuDevicePrimaryCtxRelease_v2(int device)
 {
     int rc = fake_enter(__func__, FAKE_INIT | FAKE_UNSAFE);
 
-    if (rc != 0 || device_bad(device))
+    if (rc != 0 || device_bad(device)) {
         return rc ? rc : INVALID_DEVICE;
+    }
     pthread_mutex_lock(&fake_lock);
     if (fake_ctx[device].retained > 0) {
         fake_ctx[device].retained--;
@@ -269,8 +286,9 @@ int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active)
 {
     int rc = fake_enter(__func__, FAKE_INIT);
 
-    if (rc != 0 || device_bad(device))
+    if (rc != 0 || device_bad(device)) {
         return rc ? rc : INVALID_DEVICE;
+    }
     pthread_mutex_lock(&fake_lock);
     *flags = 0;
     *active = fake_ctx[device].retained > 0;
@@ -284,8 +302,9 @@ static int ctx_good(const void *ctx)
     int good = 0;
 
     pthread_mutex_lock(&fake_lock);
-    for (int i = 0; i < GPUS_MAX; i++)
+    for (int i = 0; i < GPUS_MAX; i++) {
         good |= ctx == &fake_ctx[i] && fake_ctx[i].retained > 0;
+    }
     pthread_mutex_unlock(&fake_lock);
     return good;
 }
@@ -294,12 +313,15 @@ int cuCtxSetCurrent(void *ctx)
 {
     int rc = fake_enter(__func__, FAKE_INIT);
 
-    if (rc != 0 || (ctx != NULL && !ctx_good(ctx)))
+    if (rc != 0 || (ctx != NULL && !ctx_good(ctx))) {
         return rc ? rc : INVALID_CONTEXT;
-    if (depth > 0)
+    }
+    if (depth > 0) {
         depth--;
-    if (ctx != NULL)
+    }
+    if (ctx != NULL) {
         stack[depth++] = ctx;
+    }
     return 0;
 }
 
@@ -307,8 +329,9 @@ int cuCtxPushCurrent_v2(void *ctx)
 {
     int rc = fake_enter(__func__, FAKE_INIT);
 
-    if (rc != 0 || !ctx_good(ctx) || depth == DEPTH_MAX)
+    if (rc != 0 || !ctx_good(ctx) || depth == DEPTH_MAX) {
         return rc ? rc : INVALID_CONTEXT;
+    }
     stack[depth++] = ctx;
     return 0;
 }
@@ -317,8 +340,9 @@ int cuCtxPopCurrent_v2(void **ctx)
 {
     int rc = fake_enter(__func__, FAKE_INIT | FAKE_CTX);
 
-    if (rc == 0)
+    if (rc == 0) {
         *ctx = stack[--depth];
+    }
     return rc;
 }
 
@@ -327,15 +351,17 @@ int cuCtxEnablePeerAccess(void *peer, unsigned flags)
     int rc = fake_enter(__func__, FAKE_INIT | FAKE_CTX | FAKE_UNSAFE);
     struct context *own = fake_current(), *other = peer;
 
-    if (rc != 0 || flags != 0 || !ctx_good(peer) || own == other)
+    if (rc != 0 || flags != 0 || !ctx_good(peer) || own == other) {
         return rc ? rc : flags ? INVALID_VALUE : own == other ? INVALID_DEVICE : INVALID_CONTEXT;
+    }
     pthread_mutex_lock(&fake_lock);
-    if (!fake_peers)
+    if (!fake_peers) {
         rc = PEER_UNSUPPORTED;
-    else if (own->peers & 1u << other->device)
+    } else if (own->peers & 1u << other->device) {
         rc = PEER_ENABLED;
-    else
+    } else {
         own->peers |= 1u << other->device;
+    }
     pthread_mutex_unlock(&fake_lock);
     return rc;
 }
@@ -349,8 +375,9 @@ int cuThreadExchangeStreamCaptureMode(int *exchange)
 {
     int rc = fake_enter(__func__, FAKE_INIT), was = mode;
 
-    if (rc != 0 || *exchange < 0 || *exchange >= CAPTURE_MODES)
+    if (rc != 0 || *exchange < 0 || *exchange >= CAPTURE_MODES) {
         return rc ? rc : INVALID_VALUE;
+    }
     mode = *exchange;
     *exchange = was;
     return 0;

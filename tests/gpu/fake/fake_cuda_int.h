@@ -45,17 +45,19 @@ enum {
     FAKE_UNSAFE = 4, /* not while a graph is captured, unless the thread is relaxed */
 };
 
-/* What every call begins with: @name, and what it wants (FAKE_*). 0, or the error that it returns. Takes the lock for a
- * moment. */
+/* What every call begins with: @name, and what it wants (FAKE_*). 0, or the error that it returns.
+ * Takes the lock for a moment. */
 int fake_enter(const char *name, int wants);
 
 /* The thread's current context; NULL: none. */
 struct context *fake_current(void);
 
-/* With the lock held: the bytes of [@ptr, @ptr+@len) of one allocation, and whose they are; NULL: it is none. */
+/* With the lock held: the bytes of [@ptr, @ptr+@len) of one allocation, and whose they are; NULL:
+ * it is none. */
 void *fake_memory_at(uint64_t ptr, size_t len, int *gpu);
 
-/* With the lock held: the bytes of memory of a GPU or the host; NULL: an address of a GPU where there is no memory.
+/* With the lock held: the bytes of memory of a GPU or the host; NULL: an address of a GPU where
+ * there is no memory.
  * @gpu: -1 host. */
 void *fake_bytes_at(uint64_t ptr, size_t len, int *gpu);
 

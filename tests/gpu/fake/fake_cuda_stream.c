@@ -1,6 +1,7 @@
 /*
- * Streams, events and copies of the stand-in for CUDA's driver. What is enqueued is in one queue, in the order of the
- * calls; each stream's part of it is done in order, at once or when a test releases it.
+ * Streams, events and copies of the stand-in for CUDA's driver. What is enqueued is in one queue,
+ * in the order of the calls; each stream's part of it is done in order, at once or when a test
+ * releases it.
  */
 #include "tests/gpu/fake/fake_cuda_int.h"
 
@@ -53,8 +54,9 @@ static struct stream *stream_find(const void *p)
 {
     struct stream *s = streams;
 
-    while (s != NULL && s != p)
+    while (s != NULL && s != p) {
         s = s->next;
+    }
     return s;
 }
 
@@ -62,22 +64,24 @@ static struct event *event_find(const void *p)
 {
     struct event *e = events;
 
-    while (e != NULL && e != p)
+    while (e != NULL && e != p) {
         e = e->next;
+    }
     return e;
 }
 
 static int stream_waits(const struct stream *s)
 {
     for (const struct work *w = works; w != NULL; w = w->next) {
-        if (w->stream == s)
+        if (w->stream == s) {
             return 1;
+        }
     }
     return 0;
 }
 
-/* The GPU does it. What it reads or writes must still be there: a program that frees it before dies here, as in the
- * driver its data would. */
+/* The GPU does it. What it reads or writes must still be there: a program that frees it before dies
+ * here, as in the driver its data would. */
 static void work_do(const struct work *w)
 {
     int to_gpu, from_gpu;
@@ -89,12 +93,15 @@ static void work_do(const struct work *w)
     }
     to = fake_bytes_at(w->dst, w->bytes, &to_gpu);
     from = fake_bytes_at(w->src, w->bytes, &from_gpu);
-    if (to == NULL || from == NULL)
+    if (to == NULL || from == NULL) {
         abort();
+    }
     memcpy(to, from, w->bytes);
     fake_count.copies++;
-    if (to_gpu >= 0 && from_gpu >= 0 && to_gpu != from_gpu && !(w->stream->ctx->peers & 1u << to_gpu))
+    if (to_gpu >= 0 && from_gpu >= 0 && to_gpu != from_gpu &&
+        !(w->stream->ctx->peers & 1u << to_gpu)) {
         fake_count.staged++;
+    }
 }
 
 /* Does the work of @s, up to the first copy if @copies is 0. */
@@ -107,8 +114,9 @@ static void stream_run(const struct stream *s, unsigned copies)
             at = &w->next;
             continue;
         }
-        if (w->event == NULL && copies == 0)
+        if (w->event == NULL && copies == 0) {
             return;
+        }
         copies -= w->event == NULL;
         work_do(w);
         *at = w->next;
@@ -120,13 +128,15 @@ static int work_add(struct stream *s, const struct work *what)
 {
     struct work **at = &works, *w = malloc(sizeof(*w));
 
-    if (w == NULL)
+    if (w == NULL) {
         return OUT_OF_MEMORY;
+    }
     *w = *what;
     w->stream = s;
     w->next = NULL;
-    while (*at != NULL)
+    while (*at != NULL) {
         at = &(*at)->next;
+    }
     *at = w;
     stream_run(s, holding ? 0 : ~0u);
     return 0;
@@ -136,8 +146,9 @@ void fake_hold(int on)
 {
     pthread_mutex_lock(&fake_lock);
     holding = on;
-    for (struct stream *s = streams; s != NULL && !on; s = s->next)
+    for (struct stream *s = streams; s != NULL && !on; s = s->next) {
         stream_run(s, ~0u);
+    }
     pthread_mutex_unlock(&fake_lock);
 }
 
@@ -149,10 +160,12 @@ unsigned fake_release(int gpu, unsigned n)
     pthread_mutex_lock(&fake_lock);
     for (; done < n; done++) {
         w = works;
-        while (w != NULL && gpu >= 0 && w->stream->ctx->device != gpu)
+        while (w != NULL && gpu >= 0 && w->stream->ctx->device != gpu) {
             w = w->next;
-        if (w == NULL)
+        }
+        if (w == NULL) {
             break;
+        }
         stream_run(w->stream, 1);
     }
     pthread_mutex_unlock(&fake_lock);
@@ -185,16 +198,18 @@ int cuStreamDestroy_v2(void *stream)
     int rc = fake_enter(__func__, FAKE_INIT | FAKE_CTX | FAKE_UNSAFE);
     struct stream *s, **at = &streams;
 
-    if (rc != 0)
+    if (rc != 0) {
         return rc;
+    }
     pthread_mutex_lock(&fake_lock);
     s = stream_find(stream);
     if (s == NULL || s->ctx != fake_current()) {
         rc = INVALID_HANDLE;
     } else {
         stream_run(s, ~0u);
-        while (*at != s)
+        while (*at != s) {
             at = &(*at)->next;
+        }
         *at = s->next;
         free(s);
         fake_live.streams--;
@@ -208,8 +223,9 @@ int cuStreamQuery(void *stream)
     int rc = fake_enter(__func__, FAKE_INIT | FAKE_UNSAFE);
     struct stream *s;
 
-    if (rc != 0)
+    if (rc != 0) {
         return rc;
+    }
     pthread_mutex_lock(&fake_lock);
     s = stream_find(stream);
     rc = s == NULL ? INVALID_HANDLE : stream_waits(s) ? NOT_READY : 0;
@@ -222,12 +238,14 @@ int cuStreamSynchronize(void *stream)
     int rc = fake_enter(__func__, FAKE_INIT | FAKE_UNSAFE);
     struct stream *s;
 
-    if (rc != 0)
+    if (rc != 0) {
         return rc;
+    }
     pthread_mutex_lock(&fake_lock);
     s = stream_find(stream);
-    if (s != NULL)
+    if (s != NULL) {
         stream_run(s, ~0u);
+    }
     pthread_mutex_unlock(&fake_lock);
     return s ? 0 : INVALID_HANDLE;
 }
@@ -258,8 +276,9 @@ int cuEventDestroy_v2(void *event)
     struct event *e, **at = &events;
     struct work **next = &works, *w;
 
-    if (rc != 0)
+    if (rc != 0) {
         return rc;
+    }
     pthread_mutex_lock(&fake_lock);
     e = event_find(event);
     if (e == NULL || e->ctx != fake_current()) {
@@ -273,8 +292,9 @@ int cuEventDestroy_v2(void *event)
                 next = &w->next;
             }
         }
-        while (*at != e)
+        while (*at != e) {
             at = &(*at)->next;
+        }
         *at = e->next;
         free(e);
         fake_live.events--;
@@ -289,15 +309,17 @@ int cuEventRecord(void *event, void *stream)
     struct stream *s;
     struct event *e;
 
-    if (rc != 0)
+    if (rc != 0) {
         return rc;
+    }
     pthread_mutex_lock(&fake_lock);
     s = stream_find(stream);
     e = event_find(event);
-    if (s == NULL || e == NULL || s->ctx != fake_current() || e->ctx != s->ctx)
+    if (s == NULL || e == NULL || s->ctx != fake_current() || e->ctx != s->ctx) {
         rc = INVALID_HANDLE;
-    else
+    } else {
         rc = work_add(s, &(struct work){.event = e, .record = ++e->recorded});
+    }
     pthread_mutex_unlock(&fake_lock);
     return rc;
 }
@@ -307,14 +329,16 @@ int cuEventQuery(void *event)
     int rc = fake_enter(__func__, FAKE_INIT | FAKE_CTX | FAKE_UNSAFE);
     struct event *e;
 
-    if (rc != 0)
+    if (rc != 0) {
         return rc;
+    }
     pthread_mutex_lock(&fake_lock);
     e = event_find(event);
-    if (e == NULL || e->ctx != fake_current())
+    if (e == NULL || e->ctx != fake_current()) {
         rc = INVALID_HANDLE;
-    else
+    } else {
         rc = e->reached == e->recorded ? 0 : NOT_READY;
+    }
     pthread_mutex_unlock(&fake_lock);
     return rc;
 }
@@ -324,16 +348,18 @@ static int copy_add(const char *name, uint64_t dst, uint64_t src, size_t bytes, 
     int rc = fake_enter(name, FAKE_INIT | FAKE_CTX | FAKE_UNSAFE), gpu;
     struct stream *s;
 
-    if (rc != 0)
+    if (rc != 0) {
         return rc;
+    }
     pthread_mutex_lock(&fake_lock);
     s = stream_find(stream);
-    if (s == NULL || s->ctx != fake_current())
+    if (s == NULL || s->ctx != fake_current()) {
         rc = INVALID_HANDLE;
-    else if (fake_bytes_at(dst, bytes, &gpu) == NULL || fake_bytes_at(src, bytes, &gpu) == NULL)
+    } else if (fake_bytes_at(dst, bytes, &gpu) == NULL || fake_bytes_at(src, bytes, &gpu) == NULL) {
         rc = INVALID_VALUE;
-    else
+    } else {
         rc = work_add(s, &(struct work){.dst = dst, .src = src, .bytes = bytes});
+    }
     pthread_mutex_unlock(&fake_lock);
     return rc;
 }

@@ -1,6 +1,7 @@
 /*
  * deny_text COMMAND...: COMMAND in a process where memory that is executable cannot be made
- * writable, as under SELinux without execmod. Exit 77 where filters of system calls are not to be had.
+ * writable, as under SELinux without execmod. Exit 77 where filters of system calls are not to be
+ * had.
  */
 #include <errno.h>
 #include <linux/audit.h>
@@ -14,9 +15,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define LOAD(at)    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (at))
-#define RETURN(k)   BPF_STMT(BPF_RET | BPF_K, (k))
-#define WRITE_EXEC  (PROT_WRITE | PROT_EXEC)
+#define LOAD(at)   BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (at))
+#define RETURN(k)  BPF_STMT(BPF_RET | BPF_K, (k))
+#define WRITE_EXEC (PROT_WRITE | PROT_EXEC)
 
 static struct sock_filter filter[] = {
     LOAD(offsetof(struct seccomp_data, arch)),

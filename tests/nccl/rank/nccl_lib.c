@@ -165,8 +165,8 @@ static void *library_open(const char *path, int flags, char *error, size_t bytes
     return lib;
 }
 
-/* The runtime and NVML first: a NCCL that needs libcudart.so.13, and every NCCL that opens NVML by its
- * name, gets what is there. Then NCCL, and the driver of its release, which attaches to it. */
+/* The runtime and NVML first: a NCCL that needs libcudart.so.13, and every NCCL that opens NVML by
+ * its name, gets what is there. Then NCCL, and the driver of its release, which attaches to it. */
 static int libraries_open(const char *folder, char *error, size_t bytes)
 {
     static const char *const first[] = {"libcudart.so.13", "libnvidia-ml.so.1"};

@@ -10,6 +10,7 @@
 #include <nccl.h>
 #include <stddef.h>
 
+/* clang-format off */
 /* Calls of NCCL's; each is what nccl.h says of the function of that name. */
 #define NCCL_CALLS(X)                                                                              \
     X(ncclGetVersion)                                                                              \
@@ -25,6 +26,7 @@
         X(cuCtxSetCurrent) X(cuMemAlloc) X(cuMemFree) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync)    \
             X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuEventCreate)           \
                 X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery)
+/* clang-format on */
 
 struct nccl_lib {
 #define MEMBER(name) __typeof__(&name) name;

@@ -32,7 +32,8 @@ static void faulty_run(struct life *l, struct life_comm *c, enum life_op op, con
 
 void life_registered(struct life *l)
 {
-    /* On a rail each: one that is back for less than T_RETURN carries nothing that could be missed. */
+    /* On a rail each: one that is back for less than T_RETURN carries nothing that could be missed.
+     */
     static const char *const faults[] = {"h0:n0 down", "h1:n1 blackhole", "h0:n2 down"};
     struct life_comm c;
     uint64_t before;

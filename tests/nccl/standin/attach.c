@@ -6,8 +6,8 @@
  *
  * jump    NCCL has the runtime inside, so that its calls never leave the library. The released
  * library keeps its symbols: the public functions of the runtime are found by name, and the first
- * bytes of each become a jump to the function of the same name in the stand-in's libcudart.so.13, in
- * the memory of this process. One that is missing there ends the process, by name, when it is
+ * bytes of each become a jump to the function of the same name in the stand-in's libcudart.so.13,
+ * in the memory of this process. One that is missing there ends the process, by name, when it is
  * called. The file is not changed, nor any code of NCCL's own. NCCL_SEAM=shared forbids it.
  *
  * Runs as a constructor, when NCCL is in memory (opened before this library, or beside it in a
@@ -250,9 +250,8 @@ __attribute__((constructor)) static void attach(void)
         gpu_die("%s has CUDA's runtime inside, and NCCL_SEAM=shared forbids to redirect it",
                 lib.path);
     }
-    self = dladdr((void *)gpu_launch, &runtime)
-               ? dlopen(runtime.dli_fname, RTLD_NOW | RTLD_NOLOAD)
-               : NULL;
+    self = dladdr((void *)gpu_launch, &runtime) ? dlopen(runtime.dli_fname, RTLD_NOW | RTLD_NOLOAD)
+                                                : NULL;
     stubs = mmap(NULL, STUBS_BYTES, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS,
                  -1, 0);
     if (self == NULL || stubs == MAP_FAILED) {

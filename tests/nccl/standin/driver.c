@@ -340,8 +340,7 @@ CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, uns
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction f, void **params, void **extra)
 {
-    return gpu_launch((struct gpu_kernel *)f, c->gridDimX, params, extra,
-                      gpu_stream_of(c->hStream))
+    return gpu_launch((struct gpu_kernel *)f, c->gridDimX, params, extra, gpu_stream_of(c->hStream))
                ? CUDA_SUCCESS
                : CUDA_ERROR_INVALID_VALUE;
 }

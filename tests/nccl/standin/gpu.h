@@ -69,12 +69,12 @@ void gpu_copy(void *dst, const void *src, size_t len, struct gpu_stream *s);
 void gpu_set(void *dst, int value, size_t len, struct gpu_stream *s);
 
 /*
- * Who runs kernels. NCCL's are in the library of a release, which is loaded behind this one, and add
- * themselves; a program's own have a host implementation here (kernels of nccl-tests).
+ * Who runs kernels. NCCL's are in the library of a release, which is loaded behind this one, and
+ * add themselves; a program's own have a host implementation here (kernels of nccl-tests).
  */
 struct gpu_code {
-    bool (*has)(const char *kernel);         /* whether it runs a kernel of this name */
-    const char *(*name)(const void *stub);   /* of a stub that was not registered; may be NULL */
+    bool (*has)(const char *kernel);       /* whether it runs a kernel of this name */
+    const char *(*name)(const void *stub); /* of a stub that was not registered; may be NULL */
     int (*sizes)(const char *kernel, size_t *sizes); /* of its arguments, and how many there are; at
                                                 most GPU_ARGS_MAX */
     void (*run)(const char *kernel, unsigned blocks, void **args); /* in the stream's thread */

@@ -54,8 +54,9 @@ static uint16_t bf16_put(float f)
     uint32_t u;
 
     memcpy(&u, &f, 4);
-    if ((u & 0x7fffffffu) > 0x7f800000u)
+    if ((u & 0x7fffffffu) > 0x7f800000u) {
         return 0x7fff;
+    }
     return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
@@ -111,8 +112,9 @@ void kernel_combine(int op, int type, uint64_t arg, void *acc, const void *x, si
             float *restrict a = acc;
             const float *restrict b = x;
 
-            for (size_t i = 0; i < n; i++)
+            for (size_t i = 0; i < n; i++) {
                 a[i] += b[i];
+            }
             break;
         }
         LOOP_REAL(float, float, AS_IS, AS_IS)
@@ -139,8 +141,9 @@ void kernel_combine(int op, int type, uint64_t arg, void *acc, const void *x, si
 
 void kernel_pre_op(int op, int type, uint64_t arg, void *acc, size_t n)
 {
-    if (op != OP_PREMULSUM)
+    if (op != OP_PREMULSUM) {
         return;
+    }
     switch (type) {
     case T_I8:
     case T_U8:
@@ -177,8 +180,9 @@ void kernel_post_op(int op, int type, uint64_t arg, void *acc, size_t n)
     int is_signed = arg & 1;
     int64_t by = (int64_t)(arg >> 1);
 
-    if (op != OP_SUMPOSTDIV)
+    if (op != OP_SUMPOSTDIV) {
         return;
+    }
     switch (type) {
     case T_I8:
     case T_U8:

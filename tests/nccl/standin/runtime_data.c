@@ -1,8 +1,11 @@
 /*
- * The data kernels of nccl-tests: input of a rank, what all ranks' input gives, and the comparison of every element. Which kernel it is, of which type and operation, is
- * in its mangled name. nccl-tests leaves to them which values there are; here they are such that a result is exact in whatever order it is formed: integers wrap, and
- * sums of floats stay below the mantissa. A value depends on seed, index and rank; a wrong one passes once in as many as the type, or its mantissa divided by the ranks, has
- * values. Types: integers, float, double. Operations: sum, minimum, maximum, and none (one rank's data). Another kernel is not here, which its launch says.
+ * The data kernels of nccl-tests: input of a rank, what all ranks' input gives, and the comparison
+ * of every element. Which kernel it is, of which type and operation, is in its mangled name.
+ * nccl-tests leaves to them which values there are; here they are such that a result is exact in
+ * whatever order it is formed: integers wrap, and sums of floats stay below the mantissa. A value
+ * depends on seed, index and rank; a wrong one passes once in as many as the type, or its mantissa
+ * divided by the ranks, has values. Types: integers, float, double. Operations: sum, minimum,
+ * maximum, and none (one rank's data). Another kernel is not here, which its launch says.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +21,8 @@ struct kernel {
     size_t bytes;
 };
 
-static const char *const reds[REDS] = {"NS_9ReduceNilE", "NS_9ReduceSumE", "NS_9ReduceMinE", "NS_9ReduceMaxE"};
+static const char *const reds[REDS] = {"NS_9ReduceNilE", "NS_9ReduceSumE", "NS_9ReduceMinE",
+                                       "NS_9ReduceMaxE"};
 
 static size_t type_bytes(char type)
 {
@@ -43,7 +47,8 @@ static size_t type_bytes(char type)
 
 static bool kernel_parse(const char *name, struct kernel *k)
 {
-    static const char *const kinds[KERNELS] = {"13prepareInput2I", "16prepareExpected2I", "14verifyPreparedI", "13verifyInline2I"};
+    static const char *const kinds[KERNELS] = {"13prepareInput2I", "16prepareExpected2I",
+                                               "14verifyPreparedI", "13verifyInline2I"};
 
     for (int kind = 0; kind < KERNELS; kind++) {
         const char *at = strstr(name, kinds[kind]);
@@ -77,11 +82,15 @@ static bool data_has(const char *name)
 
 static int data_sizes(const char *name, size_t *sizes)
 {
-    /* elements, count, operation, ranks, rank, seed, first index; results, expected, count, tolerance, wrong; ... */
+    /* elements, count, operation, ranks, rank, seed, first index; results, expected, count,
+     * tolerance, wrong; ... */
     static const struct {
         int n;
         size_t bytes[8];
-    } args[KERNELS] = {{7, {8, 8, 1, 4, 4, 8, 8}}, {6, {8, 8, 1, 4, 8, 8}}, {5, {8, 8, 8, 4, 8}}, {8, {8, 8, 1, 4, 8, 8, 4, 8}}};
+    } args[KERNELS] = {{7, {8, 8, 1, 4, 4, 8, 8}},
+                       {6, {8, 8, 1, 4, 8, 8}},
+                       {5, {8, 8, 8, 4, 8}},
+                       {8, {8, 8, 1, 4, 8, 8, 4, 8}}};
     struct kernel k;
 
     if (!kernel_parse(name, &k)) {
@@ -175,7 +184,8 @@ static void generate(const struct kernel *k, void **a)
     first = *(int64_t *)a[5];
     for (int64_t i = 0; i < n; i++) {
         number_write(k, to + (size_t)i * k->bytes,
-                     k->kind == KERNEL_INPUT ? number_of(k, ranks, rank, seed, first + i) : result_of(k, ranks, seed, first + i));
+                     k->kind == KERNEL_INPUT ? number_of(k, ranks, rank, seed, first + i)
+                                             : result_of(k, ranks, seed, first + i));
     }
 }
 
@@ -188,7 +198,8 @@ static void compare(const struct kernel *k, void **a)
     for (int64_t i = 0; i < n; i++) {
         size_t at = (size_t)i * k->bytes;
 
-        wrong += is_apart(bits_of(results + at, k->bytes), bits_of(expected + at, k->bytes), tolerance);
+        wrong +=
+            is_apart(bits_of(results + at, k->bytes), bits_of(expected + at, k->bytes), tolerance);
     }
     __atomic_fetch_add(*(int64_t **)a[4], wrong, __ATOMIC_RELAXED);
 }
@@ -205,7 +216,8 @@ static void compare_inline(const struct kernel *k, void **a)
         char expected[8];
 
         number_write(k, expected, result_of(k, ranks, seed, first + i));
-        wrong += is_apart(bits_of(results + (size_t)i * k->bytes, k->bytes), bits_of(expected, k->bytes), tolerance);
+        wrong += is_apart(bits_of(results + (size_t)i * k->bytes, k->bytes),
+                          bits_of(expected, k->bytes), tolerance);
     }
     __atomic_fetch_add(*(int64_t **)a[7], wrong, __ATOMIC_RELAXED);
 }

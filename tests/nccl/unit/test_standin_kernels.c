@@ -201,8 +201,8 @@ START_TEST(a_transfer_is_cut_between_channels)
                                              .p2p_channels = 4,
                                              .send_channels = 4,
                                              .recv_channels = 4};
-    copies.args.batches[0] = (struct work_batch){
-        .work_type = WORK_P2P, .offset_base = args_offset(0), .offset_bits = 1};
+    copies.args.batches[0] =
+        (struct work_batch){.work_type = WORK_P2P, .offset_base = args_offset(0), .offset_bits = 1};
     rig_kernel_run("ncclDevKernel_Generic", 1, &copies.args);
     for (size_t i = 0; i < sizeof(to); i++) {
         ck_assert_msg(to[i] == (i >= begin && i < end), "byte %zu", i);

@@ -29,7 +29,7 @@ static uint64_t draw(void)
 static const struct {
     int type, bits;
     bool is_signed;
-} ints[] = {{T_I8, 8, true},   {T_U8, 8, false},  {T_I32, 32, true},
+} ints[] = {{T_I8, 8, true},    {T_U8, 8, false},  {T_I32, 32, true},
             {T_U32, 32, false}, {T_I64, 64, true}, {T_U64, 64, false}};
 #define INTS ((int)(sizeof(ints) / sizeof(ints[0])))
 
@@ -72,8 +72,7 @@ START_TEST(integers_are_scaled_and_divided)
 
     for (int i = 0; i < PAIRS; i++) {
         uint64_t a = cut(draw(), bits), by = 1 + draw() % 100, scaled = a, divided = a;
-        uint64_t quotient =
-            ints[_i].is_signed ? (uint64_t)(extend(a, bits) / (int64_t)by) : a / by;
+        uint64_t quotient = ints[_i].is_signed ? (uint64_t)(extend(a, bits) / (int64_t)by) : a / by;
 
         kernel_pre_op(OP_PREMULSUM, type, by, &scaled, 1);
         kernel_post_op(OP_SUMPOSTDIV, type, by << 1 | (ints[_i].is_signed ? 1 : 0), &divided, 1);
@@ -91,8 +90,7 @@ struct format {
     int type, mantissa, least; /* least: exponent of the smallest normal number */
     double most;
 };
-static const struct format formats[] = {{T_F16, 10, -14, 65504.0},
-                                        {T_BF16, 7, -126, 0x1.fep127}};
+static const struct format formats[] = {{T_F16, 10, -14, 65504.0}, {T_BF16, 7, -126, 0x1.fep127}};
 
 static double value(const struct format *f, uint16_t bits)
 {

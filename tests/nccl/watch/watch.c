@@ -1,10 +1,12 @@
 /*
- * A profiler plugin for NCCL 2.28 (tables of version 5) that counts: what NCCL says of its network steps, and what the network says of its work requests below them. A
- * line per process goes to WATCH_FILE.PID when the last communicator ends:
+ * A profiler plugin for NCCL 2.28 (tables of version 5) that counts: what NCCL says of its network
+ * steps, and what the network says of its work requests below them. A line per process goes to
+ * WATCH_FILE.PID when the last communicator ends:
  *
  *     steps=N step_bytes=B sends=N send_bytes=B recvs=N recv_bytes=B open=N odd=N nics=N:B,...
  *
- * steps: what NCCL sent; sends, recvs: work requests of the network; open: those not ended; odd: those that break a rule of docs/abi.md; nics: sends by device.
+ * steps: what NCCL sent; sends, recvs: work requests of the network; open: those not ended; odd:
+ * those that break a rule of docs/abi.md; nics: sends by device.
  *
  * Layouts are NCCL's, in a reading of our own. Threads: NCCL's, any.
  */
@@ -16,8 +18,8 @@
 #include <unistd.h>
 
 enum { KIND_STEP = 1 << 4, KIND_NET = 1 << 7 }; /* of events; NCCL begins those above them, too */
-enum { STATE_SEND_WAIT = 9 };                      /* of a step: handed to the network */
-enum { NET_IB_1 = 1 << 16 | 1, QP = 1 };           /* of the network's events */
+enum { STATE_SEND_WAIT = 9 };                   /* of a step: handed to the network */
+enum { NET_IB_1 = 1 << 16 | 1, QP = 1 };        /* of the network's events */
 enum { WR_WRITE_WITH_IMM = 1, WC_RECV_WITH_IMM = 129 };
 #define NICS 8
 
@@ -52,7 +54,8 @@ static struct {
     atomic_ulong nic_sends[NICS], nic_bytes[NICS];
 } seen;
 
-static int watch_init(void **ctx, uint64_t comm_id, int *kinds, const char *name, int nodes, int ranks, int rank, void *log)
+static int watch_init(void **ctx, uint64_t comm_id, int *kinds, const char *name, int nodes,
+                      int ranks, int rank, void *log)
 {
     (void)comm_id;
     (void)name;
@@ -71,7 +74,8 @@ static int net_count(const struct description *d)
 {
     const struct qp_event *e = d->net.data;
 
-    if (d->parent == NULL || d->net.id != NET_IB_1 || e == NULL || e->type != QP || e->wr.device < 0 || e->wr.device >= NICS) {
+    if (d->parent == NULL || d->net.id != NET_IB_1 || e == NULL || e->type != QP ||
+        e->wr.device < 0 || e->wr.device >= NICS) {
         return -1;
     }
     if (e->wr.opcode == WR_WRITE_WITH_IMM) {
@@ -149,8 +153,11 @@ static int watch_finalize(void *ctx)
         perror(path);
         return 0;
     }
-    fprintf(f, "steps=%lu step_bytes=%lu sends=%lu send_bytes=%lu recvs=%lu recv_bytes=%lu open=%lu odd=%lu nics=", seen.steps, seen.step_bytes, seen.sends,
-            seen.send_bytes, seen.recvs, seen.recv_bytes, seen.open, seen.odd);
+    fprintf(
+        f,
+        "steps=%lu step_bytes=%lu sends=%lu send_bytes=%lu recvs=%lu recv_bytes=%lu open=%lu odd=%lu nics=",
+        seen.steps, seen.step_bytes, seen.sends, seen.send_bytes, seen.recvs, seen.recv_bytes,
+        seen.open, seen.odd);
     for (int i = 0; i < NICS; i++) {
         fprintf(f, "%lu:%lu%s", seen.nic_sends[i], seen.nic_bytes[i], i + 1 < NICS ? "," : "\n");
     }
@@ -160,11 +167,12 @@ static int watch_finalize(void *ctx)
 
 extern const struct watch {
     const char *name;
-    int (*init)(void **ctx, uint64_t comm_id, int *kinds, const char *name, int nodes, int ranks, int rank, void *log);
+    int (*init)(void **ctx, uint64_t comm_id, int *kinds, const char *name, int nodes, int ranks,
+                int rank, void *log);
     int (*start)(void *ctx, void **handle, struct description *d);
     int (*stop)(void *handle);
     int (*state)(void *handle, int state, size_t *args);
     int (*finalize)(void *ctx);
 } ncclProfiler_v5;
-__attribute__((visibility("default"))) const struct watch ncclProfiler_v5 = {"watch",    watch_init,  watch_start,
-                                                                             watch_stop, watch_state, watch_finalize};
+__attribute__((visibility("default"))) const struct watch ncclProfiler_v5 = {
+    "watch", watch_init, watch_start, watch_stop, watch_state, watch_finalize};

@@ -1,10 +1,11 @@
 /*
- * A net plugin over TCP on the loopback, with a second, independent reading of the v8 table. It exists to test drivers
- * of plugins: it is right by default, and wrong in one chosen way when told so by the environment.
+ * A net plugin over TCP on the loopback, with a second, independent reading of the v8 table. It
+ * exists to test drivers of plugins: it is right by default, and wrong in one chosen way when told
+ * so by the environment.
  *
  *   TCPTEST_NDEV=N        devices (default 2)
- *   TCPTEST_NULL=P        isend, irecv and the connection calls answer "not now" in P percent of calls
- *   TCPTEST_CORRUPT=N     flip one bit of the N-th message that this process receives
+ *   TCPTEST_NULL=P        isend, irecv and the connection calls answer "not now" in P percent of
+ * calls TCPTEST_CORRUPT=N     flip one bit of the N-th message that this process receives
  *   TCPTEST_DROP=N        throw the content of the N-th message away and say that it arrived
  *   TCPTEST_SHORT=N       deliver the first half of the N-th message and report that size
  *   TCPTEST_STALE=N       after the N-th message, write over it once more, as a late copy would
@@ -13,7 +14,8 @@
  *   TCPTEST_HANG=N        never finish the N-th message
  *   TCPTEST_KILL=N        die by SIGKILL at the N-th message
  *   TCPTEST_LISTEN=1      listen fails; TCPTEST_INIT=1: init fails
- * Messages are counted from 1 per process, empty ones left out. A thread calls one connection at a time, as NCCL does.
+ * Messages are counted from 1 per process, empty ones left out. A thread calls one connection at a
+ * time, as NCCL does.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -29,7 +31,8 @@
 #include <time.h>
 #include <unistd.h>
 
-typedef void (*log_t)(int level, unsigned long flags, const char *file, int line, const char *fmt, ...);
+typedef void (*log_t)(int level, unsigned long flags, const char *file, int line, const char *fmt,
+                      ...);
 
 struct props {
     char *name, *pci_path;
@@ -191,7 +194,8 @@ static int tcp_connect(int dev, void *handle, void **send_comm, void **dev_comm)
     if (not_now()) {
         return OK;
     }
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = h.port, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in at = {
+        .sin_family = AF_INET, .sin_port = h.port, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     if (!h.fd) {
         h.fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0) + 1;
         memcpy(handle, &h, sizeof(h));
@@ -251,7 +255,8 @@ static int tcp_isend(void *comm, void *data, int size, int tag, void *mhandle, v
     return OK;
 }
 
-static int tcp_irecv(void *comm, int n, void **data, int *sizes, int *tags, void **mhandles, void **request)
+static int tcp_irecv(void *comm, int n, void **data, int *sizes, int *tags, void **mhandles,
+                     void **request)
 {
     struct request *r = request_new(comm, RECV);
     if (n != 1 || mhandles[0] != comm) {
@@ -294,7 +299,8 @@ static int message_spoil(struct request *r)
         r->ready_ns = UINT64_MAX;
     }
     if (n == state.error) {
-        state.log(2, ~0ul, __FILE__, __LINE__, "NET/TCPTEST : told to fail at message %llu", (unsigned long long)n);
+        state.log(2, ~0ul, __FILE__, __LINE__, "NET/TCPTEST : told to fail at message %llu",
+                  (unsigned long long)n);
         return REMOTE_ERROR;
     }
     return OK;
@@ -336,7 +342,8 @@ static int request_recv(struct request *r)
     while (r->head_moved < sizeof(r->head) || r->moved < r->head) {
         bool head = r->head_moved < sizeof(r->head);
         size_t left = head ? sizeof(r->head) - r->head_moved : r->head - r->moved;
-        char *to = head ? (char *)&r->head + r->head_moved : message_place(r, waste, sizeof(waste), &left);
+        char *to =
+            head ? (char *)&r->head + r->head_moved : message_place(r, waste, sizeof(waste), &left);
         ssize_t k = recv(r->comm->fd, to, left, 0);
         if (k <= 0) {
             return k < 0 && errno == EAGAIN ? OK : REMOTE_ERROR;
@@ -357,7 +364,8 @@ static int comm_pump(struct comm *c)
     while (c->finished < c->posted) {
         struct request *r = &c->requests[c->finished % REQUESTS];
         int rc = r->kind == SEND ? request_send(r) : r->kind == RECV ? request_recv(r) : OK;
-        r->done = r->done || r->kind == FLUSH || r->kind == FREE; /* a flush may have been tested already */
+        r->done = r->done || r->kind == FLUSH ||
+                  r->kind == FREE; /* a flush may have been tested already */
         if (rc || !r->done) {
             return rc;
         }
@@ -422,5 +430,6 @@ _Static_assert(sizeof(struct table) == 152 && sizeof(struct props) == 64, "layou
 
 extern const struct table ncclNetPlugin_v8;
 __attribute__((visibility("default"))) const struct table ncclNetPlugin_v8 = {
-    "TCPTEST", tcp_init,  tcp_devices, tcp_properties, tcp_listen, tcp_connect, tcp_accept, tcp_reg, NULL, tcp_dereg,
-    tcp_isend, tcp_irecv, tcp_iflush,  tcp_test,       tcp_close,  tcp_close,   tcp_close,  NULL,    NULL};
+    "TCPTEST", tcp_init,  tcp_devices, tcp_properties, tcp_listen, tcp_connect, tcp_accept,
+    tcp_reg,   NULL,      tcp_dereg,   tcp_isend,      tcp_irecv,  tcp_iflush,  tcp_test,
+    tcp_close, tcp_close, tcp_close,   NULL,           NULL};

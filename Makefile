@@ -136,6 +136,9 @@ quick: deps
 check-abi: deps
 	+@$(BUILD) all $(ABI_BIN) $(B)/tests/abi/abi_driver
 	@sh tests/run.sh $(B) $(ABI_BIN) tests/e2e/abi_fabric.sh
+.PHONY: check-format
+check-format:
+	@sh tests/run.sh $(B) tests/check_format.sh
 check-layers:
 	@sh tests/check_layers.sh $(B)
 # The released NCCL on a stand-in for CUDA, over the plugin and the software fabric (tests/nccl/README.md).
@@ -497,4 +500,4 @@ uninstall:
 clean:
 	rm -rf $(B)
 format:
-	clang-format -i $$(git ls-files '*.c' '*.h')
+	clang-format-16 -i $$(git ls-files '*.c' '*.h')

@@ -235,7 +235,7 @@ bench-balance: deps
 	+@$(BUILD) all $(B)/bench/bench_inproc
 	@sh tests/bench/bench_balance.sh $(B)
 
-# The tables of options in README and the manual page are made from the rows; tests/check_readme.sh and tests/check_man.sh fail when they
+# The tables of options in docs/options.md and the manual page are made from the rows; tests/check_readme.sh and tests/check_man.sh fail when they
 # are not up to date.
 readme: $(B)/r2_config
 	@sh tests/check_readme.sh $(B) --write
@@ -377,8 +377,10 @@ $(B)/nccl-standin/release: $(call obj,tests/nccl/release.c tests/nccl/rank/nccl_
 	@mkdir -p $(@D)
 	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl
 # Libraries that are no NCCL (tests/nccl/bad_input.sh).
-$(B)/nccl-standin/bad/none/%.o: CFLAGS_ALL += -DNO_RUNTIME
-$(B)/nccl-standin/bad/none/%.o $(B)/nccl-standin/bad/%.o: %.c
+$(B)/nccl-standin/bad/none/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS_ALL) -DNO_RUNTIME -MMD -MP -c $< -o $@
+$(B)/nccl-standin/bad/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
 $(B)/nccl-standin/bad/libnccl.so.2 $(B)/nccl-standin/bad/none/libnccl.so.2:
@@ -485,6 +487,7 @@ install: $(PLUGIN) $(OOB_MPI) $(TOPO_HWLOC) $(B)/r2_perf $(B)/r2_config $(B)/r2_
 	$(call install_file,docs/r2_stat.1,$(PREFIX)/share/man/man1/r2_stat.1,644)
 	$(call install_file,docs/r2_topo.1,$(PREFIX)/share/man/man1/r2_topo.1,644)
 	$(call install_file,docs/nccl-net-r2.7,$(PREFIX)/share/man/man7/nccl-net-r2.7,644)
+	@[ -n "$(DESTDIR)" ] || echo "installed. NCCL finds it by NCCL_NET_PLUGIN=r2 once the loader knows $(LIBDIR) (ldconfig), or by NCCL_NET_PLUGIN=$(LIBDIR)/libnccl-net-r2.so; next: r2_config --doctor"
 # NCCL takes libnccl-net.so without being asked: only on demand, and never over somebody else's file.
 install-default: install
 	@if { [ -e "$(DESTDIR)$(LIBDIR)/libnccl-net.so" ] || [ -L "$(DESTDIR)$(LIBDIR)/libnccl-net.so" ]; } && \

@@ -1,22 +1,47 @@
 #!/bin/sh
-# README's table of options is what r2_config --markdown prints. With --write: puts it there.
-B=$1
+# docs/options.md has the table that r2_config --markdown prints; README has at most 150 lines; what documents link to is there.
+#   check_readme.sh BUILD            closes with "N passed, N failed"
+#   check_readme.sh BUILD --write    puts the table into docs/options.md
+cd "$(dirname "$0")/.." || exit 2
+B=$1 page=docs/options.md
 table=$(mktemp) want=$(mktemp)
 trap 'rm -f "$table" "$want"' EXIT
 "$B/r2_config" --markdown >"$table" || exit 1
 awk -v t="$table" '
     /<!-- options -->/ { print; while ((getline line < t) > 0) print line; skip = 1; next }
     /<!-- end of options -->/ { skip = 0 }
-    !skip { print }' README.md >"$want"
+    !skip { print }' $page >"$want"
 if [ "${2:-}" = --write ]; then
-    cat "$want" >README.md
+    cat "$want" >$page
     exit 0
 fi
-grep -q '<!-- options -->' README.md || { echo "README.md has no table of options"; exit 1; }
-if diff -u README.md "$want"; then
-    echo "1 passed, 0 failed"
-else
-    echo "README.md is not up to date: run make readme"
-    echo "0 passed, 1 failed"
-    exit 1
-fi
+passed=0 failed=0
+ok() { # ok STATUS TEXT
+    if [ "$1" = 0 ]; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAIL $2"
+    fi
+}
+grep -q '<!-- options -->' $page
+ok $? "$page has no table of options"
+diff -u $page "$want"
+ok $? "$page is not up to date: run make readme"
+[ "$(wc -l <README.md)" -le 150 ]
+ok $? "README.md has $(wc -l <README.md) lines, more than 150"
+# Links, relative to the document, and files named as docs/NAME or tests/NAME, relative to the root.
+for doc in README.md CONTRIBUTING.md NEWS.md SECURITY.md docs/*.md docs/*/*.md plugin/README.md tests/README.md tests/*/README.md tools/*/README.md; do
+    [ -e "$doc" ] || continue
+    for to in $(grep -o '](\([^)#]*\)' "$doc" | sed 's/^](//'); do
+        case $to in *:*) continue ;; esac
+        [ -e "$(dirname "$doc")/$to" ]
+        ok $? "$doc links to $to, which is not there"
+    done
+    for to in $(grep -o '`\(docs\|tests\|plugin\|tools\)/[a-zA-Z0-9_./-]*`' "$doc" | tr -d '`'); do
+        [ -e "$to" ]
+        ok $? "$doc names $to, which is not there"
+    done
+done
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]

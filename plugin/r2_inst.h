@@ -393,12 +393,11 @@ struct r2_inst {
     struct r2_case cases[R2_CASES];
     uint32_t case_id; /* of the latest */
     struct probe_news *news;
-    uint64_t origin;                      /* of our words: the first half of this process' name */
-    char verdict_brief[R2_VERDICT_BRIEF]; /* inst->lock */
-    uint64_t verdict_at;                  /* inst->lock; ns, 0: none */
-    uint8_t verdict_code, ended_code; /* inst->lock; enum probe_code: of that; of the failure that
-                                         ended a connection last */
-    int news_crowded;                 /* said that there are more peers than can be told */
+    uint64_t origin;       /* of our words: the first half of this process' name */
+    struct r2_found found; /* inst->lock */
+    uint8_t
+        ended_code;   /* inst->lock; enum probe_code of the failure that ended a connection last */
+    int news_crowded; /* said that there are more peers than can be told */
 
     /* service thread: the host; r2_host.c, r2_drain.c */
     char run_dir[256];        /* empty: none */

@@ -12,6 +12,7 @@
 #include "r2_pair.h"
 #include "r2_report.h"
 #include "r2_return.h"
+#include "r2_verdict.h"
 #include "r2_watch.h"
 
 #define SAY_MOST 20 /* x T_repeat */
@@ -145,6 +146,7 @@ static void good_again(struct r2_inst *inst, const struct probe_word *w)
         }
     }
     apply_avoid(inst, NULL);
+    r2_verdict_over(inst, &w->subject);
 }
 
 int r2_news_tell(struct r2_inst *inst, struct probe_word *w)

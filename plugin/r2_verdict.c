@@ -416,14 +416,28 @@ static struct r2_undecided undecided_find(const struct r2_inst *inst, const stru
                                                                      : (struct r2_undecided){0};
 }
 
+/* @about: NULL where it is about no part. */
 static void latest_put(struct r2_inst *inst, enum probe_code code,
-                       const char brief[PROBE_SHORT_SIZE])
+                       const char brief[PROBE_SHORT_SIZE], const struct probe_subject *about)
 {
+    struct r2_found f = {.at = r2_now(inst), .code = (uint8_t)code};
+
+    memcpy(f.brief, brief, PROBE_SHORT_SIZE);
+    f.subject = about ? *about : f.subject;
     pthread_mutex_lock(&inst->lock);
-    memcpy(inst->verdict_brief, brief, PROBE_SHORT_SIZE);
-    inst->verdict_code = (uint8_t)code;
-    inst->verdict_at = r2_now(inst);
+    inst->found = f;
     pthread_mutex_unlock(&inst->lock);
+}
+
+void r2_verdict_over(struct r2_inst *inst, const struct probe_subject *s)
+{
+    const struct probe_subject *of = &inst->found.subject; /* written by this thread alone */
+
+    if (of->a == s->a && of->b == s->b && of->pa == s->pa && of->pb == s->pb) {
+        pthread_mutex_lock(&inst->lock);
+        inst->found.over = 1;
+        pthread_mutex_unlock(&inst->lock);
+    }
 }
 
 uint64_t r2_verdict_time(const struct r2_inst *inst, uint64_t ns)
@@ -441,7 +455,7 @@ static void undecided_share(struct r2_inst *inst, const struct r2_case *k, const
 {
     R2_INFO("with %s, which says it: %s", k->peer->host, f->line);
     undecided_put(inst, k, f, report(inst, k, f));
-    latest_put(inst, f->code, f->brief);
+    latest_put(inst, f->code, f->brief, NULL);
 }
 
 /*
@@ -492,7 +506,7 @@ static void publish(struct r2_inst *inst, const struct r2_case *k, struct findin
         }
     }
     if (warns) { /* also what another process has said first: it is why our connections end */
-        latest_put(inst, f->code, f->brief);
+        latest_put(inst, f->code, f->brief, f->known ? &f->word.subject : NULL);
     }
 }
 
@@ -528,7 +542,7 @@ void r2_verdict_channel(struct r2_inst *inst, const struct r2_peer *peer)
     R2_WARN("%s", line);
     R2_INFO("%s: %s", info->name, evidence);
     r2_report_verdict(inst, &r);
-    latest_put(inst, PROBE_CODE_O01, brief);
+    latest_put(inst, PROBE_CODE_O01, brief, NULL);
 }
 
 void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k)
@@ -555,19 +569,15 @@ void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k)
     publish(inst, k, &f);
 }
 
-uint8_t r2_verdict_latest(struct r2_inst *inst, uint64_t age, char out[R2_VERDICT_BRIEF])
+struct r2_found r2_verdict_latest(struct r2_inst *inst, uint64_t age)
 {
     uint64_t now = r2_now(inst);
-    uint8_t code = PROBE_CODE_NONE;
+    struct r2_found f;
 
-    out[0] = '\0';
     pthread_mutex_lock(&inst->lock);
-    if (inst->verdict_at && r2_elapsed(now, inst->verdict_at) <= age) {
-        memcpy(out, inst->verdict_brief, R2_VERDICT_BRIEF);
-        code = inst->verdict_code;
-    }
+    f = inst->found;
     pthread_mutex_unlock(&inst->lock);
-    return code;
+    return f.at && r2_elapsed(now, f.at) <= age ? f : (struct r2_found){.code = PROBE_CODE_NONE};
 }
 
 /* A connection ends after it has waited for GIVE_UP, and somewhat more where a driver hangs: what
@@ -581,27 +591,30 @@ static uint64_t age_of(const struct r2_comm *c)
 
 void r2_verdict_found(struct r2_comm *c, char out[R2_VERDICT_FOUND])
 {
-    char brief[R2_VERDICT_BRIEF];
-    uint8_t code = r2_verdict_latest(c->inst, age_of(c), brief), peer = c->fo.peer_code;
+    struct r2_found f = r2_verdict_latest(c->inst, age_of(c));
+    uint8_t peer = c->fo.peer_code;
 
     out[0] = '\0';
     if (c->fo.error == R2_ERR_ARG) {
         return; /* NCCL's own doing */
     }
-    if (code == PROBE_CODE_NONE && peer == PROBE_CODE_NONE && c->fo.code != PROBE_CODE_NONE) {
-        code = c->fo.code;
-        snprintf(brief, sizeof(brief), "%s %s%s", probe_code_info(code)->name,
-                 probe_code_info(code)->text, c->fo.code_theirs ? ", at the other end" : "");
+    if (f.over && (peer != PROBE_CODE_NONE || c->fo.code != PROBE_CODE_NONE)) {
+        f = (struct r2_found){.code = PROBE_CODE_NONE};
     }
-    if (peer != PROBE_CODE_NONE && peer != code) {
+    if (f.code == PROBE_CODE_NONE && peer == PROBE_CODE_NONE && c->fo.code != PROBE_CODE_NONE) {
+        f.code = c->fo.code;
+        snprintf(f.brief, sizeof(f.brief), "%s %s%s", probe_code_info(f.code)->name,
+                 probe_code_info(f.code)->text, c->fo.code_theirs ? ", at the other end" : "");
+    }
+    if (peer != PROBE_CODE_NONE && peer != f.code) {
         snprintf(out, R2_VERDICT_FOUND, "%s %s, says %.40s%s%s", probe_code_info(peer)->name,
                  probe_code_info(peer)->text, c->peer_host[0] ? c->peer_host : "the peer",
-                 brief[0] ? "; here " : "", brief);
+                 f.brief[0] ? "; here " : "", f.brief);
     } else {
-        snprintf(out, R2_VERDICT_FOUND, "%s", brief);
+        snprintf(out, R2_VERDICT_FOUND, "%s%s", f.brief, f.over ? "; good again since" : "");
     }
     pthread_mutex_lock(&c->inst->lock);
-    c->inst->ended_code = peer ? peer : code;
+    c->inst->ended_code = peer ? peer : f.code;
     pthread_mutex_unlock(&c->inst->lock);
 }
 

@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#include "probe/probe_news.h"
+
 struct r2_inst;
 struct r2_case;
 struct r2_peer;
@@ -20,19 +22,32 @@ void r2_verdict_channel(struct r2_inst *inst, const struct r2_peer *peer);
 /* The time of day (ms since 1970) of an instant of r2_now(), as lines have it. Any thread. */
 uint64_t r2_verdict_time(const struct r2_inst *inst, uint64_t ns);
 
-/*
- * What most likely explains that @c ends, or has: the latest verdict in short; else what the peer
- * said of its end, or what the paths of @c have suffered. Empty: no failure is known. Remembers the
- * code, for ended. Any thread; @c's error is set.
- */
 #define R2_VERDICT_BRIEF 81 /* PROBE_SHORT_SIZE */
-#define R2_VERDICT_FOUND 160
+/* The latest verdict in short. */
+struct r2_found {
+    char brief[R2_VERDICT_BRIEF];
+    uint64_t at;                  /* ns, 0: none */
+    struct probe_subject subject; /* all zero: no part that could be good again */
+    uint8_t code;                 /* enum probe_code */
+    uint8_t over;                 /* that part is good again */
+};
+/* @s is good again: the latest verdict, if it is about that, explains less from now on. Service
+ * thread. */
+void r2_verdict_over(struct r2_inst *inst, const struct probe_subject *s);
+
+/*
+ * What most likely explains that @c ends, or has: the latest verdict in short, unless its part is
+ * good again and there is more; else what the peer said of its end, or what the paths of @c have
+ * suffered. Empty: no failure is known. Remembers the code, for ended. Any thread; @c's error is
+ * set.
+ */
+#define R2_VERDICT_FOUND 180
 void r2_verdict_found(struct r2_comm *c, char out[R2_VERDICT_FOUND]);
 /* The code (enum probe_code) of the failure that a connection of this process ended with last,
  * which others that are aborted for it tell their peers. Any thread. */
 uint8_t r2_verdict_ended(struct r2_inst *inst);
-/* The latest verdict in short, if it is not older than @age (ns); its code, else NONE and an empty
- * text. Any thread. */
-uint8_t r2_verdict_latest(struct r2_inst *inst, uint64_t age, char out[R2_VERDICT_BRIEF]);
+/* The latest verdict, if it is not older than @age (ns); else its code is NONE and its text empty.
+ * Any thread. */
+struct r2_found r2_verdict_latest(struct r2_inst *inst, uint64_t age);
 
 #endif

@@ -183,12 +183,15 @@ static void line_has(const char *text)
  * ends, as bits. */
 static int briefs(const char *code, int host)
 {
-    char want[R2_VERDICT_BRIEF], brief[R2_VERDICT_BRIEF], at_host[16];
+    char want[R2_VERDICT_BRIEF], at_host[16];
     int said = 0;
 
     snprintf(at_host, sizeof(at_host), "host%d:", host);
     for (int s = 0; s < 2; s++) {
-        r2_verdict_latest(inst_of(s), (uint64_t)inst_of(s)->cfg.t_give_up_ms * 1000000, brief);
+        struct r2_found f =
+            r2_verdict_latest(inst_of(s), (uint64_t)inst_of(s)->cfg.t_give_up_ms * 1000000);
+        const char *brief = f.brief;
+
         snprintf(want, sizeof(want), "%s %sfab0 ", code, s == host ? "" : at_host);
         ck_assert_msg(brief[0] == '\0' || strncmp(brief, want, strlen(want)) == 0, "'%s', not '%s'",
                       brief, want);
@@ -215,15 +218,31 @@ static void verdict_after(const char *fault, int nics, int crossrail)
     ck_assert(rig_until(rig, line_is_there, 10 * RIG_S));
 }
 
+/* What an end of the connection would be explained by, at both ends: @text, without @other. */
+static void found_says(const char *text, const char *other)
+{
+    for (int s = 0; s < 2; s++) {
+        char found[R2_VERDICT_FOUND];
+
+        r2_verdict_found(rig->side[s].comm, found);
+        ck_assert_msg(found[0] == '\0' || (strstr(found, text) && !strstr(found, other)),
+                      "side %d: '%s'", s, found);
+        ck_assert_msg(s == 0 || found[0] != '\0', "side %d has found nothing", s);
+    }
+}
+
+/* What an end is explained by when the port is back: it is told that it is. */
 START_TEST(a_port_says_so_itself)
 {
     verdict_after("h1:n0 down", 2, 0);
     line_has("R2-L01 host=host1 nic=fab0");
     ck_assert(rig_until(rig, told_all, RIG_S));
     ck_assert(knows(0, 1, 0, PROBE_BLAME_LOCAL_LINK));
+    found_says("R2-L01", "good again");
     fire("h1:n0 up");
     rig_run(rig, 5 * RIG_S);
     ck_assert(knows(0, 1, 0, PROBE_BLAME_NONE) && knows(1, 1, 0, PROBE_BLAME_NONE));
+    found_says("; good again since", "process");
     stop();
 }
 END_TEST
@@ -489,7 +508,7 @@ START_TEST(an_orderly_end_is_no_failure)
     rig_kick(&rig->side[1]);
     rig_run(rig, 3 * RIG_S);
     ck_assert_int_eq(
-        strstr(rig->last_warn[1], "R2-P01") != NULL || rig->side[1].inst->verdict_at != 0, _i);
+        strstr(rig->last_warn[1], "R2-P01") != NULL || rig->side[1].inst->found.at != 0, _i);
 }
 END_TEST
 

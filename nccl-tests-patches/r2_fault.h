@@ -60,7 +60,8 @@ struct r2_rates {
 static struct {
     struct r2_fault fault[R2_FAULTS_MAX]; /* by time, once the clock runs */
     int n;
-    double after_s; /* the measurement goes on for so long after the last fault */
+    double after_s;  /* the measurement goes on for so long after the last fault */
+    double latest_s; /* start of the newest iteration, by r2_fault_now() */
     const char *json;
     struct r2_measurement *m;
     size_t nm;
@@ -229,8 +230,9 @@ static inline void r2_fault_clock_start(void)
         r2_fault_all.n > 0 && pthread_create(&r2_fault_all.thread, NULL, r2_fault_main, NULL) == 0;
 }
 
-/* Whether a fault is still to be done, or the last one was done too short a time ago. Does not
- * block. */
+/* Whether a fault is still to be done, or the last one was done too short a time ago; or, where
+ * somebody wants to know what comes after it, no iteration has begun since that counts as that: on
+ * a busy machine one may take longer than the time. Does not block. */
 static inline int r2_fault_unfinished(void)
 {
     int more;
@@ -240,7 +242,9 @@ static inline int r2_fault_unfinished(void)
     }
     pthread_mutex_lock(&r2_fault_all.lock);
     more = r2_fault_all.done < r2_fault_all.n ||
-           r2_fault_now() - r2_fault_all.done_s < r2_fault_all.after_s;
+           r2_fault_now() - r2_fault_all.done_s < r2_fault_all.after_s ||
+           (r2_fault_all.after_s > R2_FAULT_SETTLE_S &&
+            r2_fault_all.latest_s < r2_fault_all.done_s + R2_FAULT_SETTLE_S);
     pthread_mutex_unlock(&r2_fault_all.lock);
     return more;
 }
@@ -283,6 +287,7 @@ static inline void r2_fault_iteration_put(double start, double sec, long long wr
 {
     struct r2_measurement *m = r2_fault_all.m + r2_fault_all.nm - 1;
 
+    r2_fault_all.latest_s = start;
     if (wrong >= 0) {
         r2_fault_all.checked++;
         r2_fault_all.wrong += wrong;

@@ -18,7 +18,7 @@ net_offer_fn net_offer(const char *variable, const void *table);
 
 /* @symbol, exported, is @table or nothing. */
 #define NET_OFFER(symbol, variable, table)                                                         \
-    static net_offer_fn symbol##_find(void)                                                        \
+    __attribute__((used)) static net_offer_fn symbol##_find(void)                                  \
     {                                                                                              \
         return net_offer(variable, &(table));                                                      \
     }                                                                                              \

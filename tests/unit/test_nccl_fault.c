@@ -141,6 +141,32 @@ START_TEST(a_schedule_is_seconds_and_a_command)
 }
 END_TEST
 
+/* Who wants to know what comes after the faults gets an iteration that counts as that, however long
+ * one takes. */
+START_TEST(a_measurement_waits_for_what_comes_after)
+{
+    double done = r2_fault_now() - 10;
+
+    ck_assert_int_eq(r2_fault_add("0:true"), 0);
+    pthread_mutex_init(&r2_fault_all.lock, NULL);
+    r2_fault_measurement_start(1000, 0, 1.0);
+    r2_fault_all.running = 1;
+    r2_fault_all.done = 1;
+    r2_fault_all.done_s = done;
+    r2_fault_all.after_s = 1;
+    r2_fault_iteration_put(done + R2_FAULT_SETTLE_S / 2, 9, 0);
+    ck_assert_int_eq(r2_fault_unfinished(), 1);
+    r2_fault_all.after_s = 0; /* not asked for */
+    ck_assert_int_eq(r2_fault_unfinished(), 0);
+    r2_fault_all.after_s = 1;
+    r2_fault_iteration_put(done + 9, 0.1, 0);
+    ck_assert_int_eq(r2_fault_unfinished(), 0);
+    r2_fault_all.done_s = r2_fault_now();
+    ck_assert_int_eq(r2_fault_unfinished(), 1);
+    r2_fault_all.running = 0;
+}
+END_TEST
+
 /* Ten iterations of 10 ms and one of 110 ms, faults at 25 ms and 60 ms. */
 static struct r2_measurement *made_up(void)
 {
@@ -297,6 +323,7 @@ static void add(TCase *t)
     tcase_add_test(t, what_went_wrong_is_said);
     tcase_add_test(t, a_fault_that_was_not_done_is_no_success);
     tcase_add_test(t, what_cannot_be_measured_is_refused);
+    tcase_add_test(t, a_measurement_waits_for_what_comes_after);
 }
 
 int main(void)

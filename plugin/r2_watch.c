@@ -327,13 +327,13 @@ static uint64_t moved_by_all(const struct r2_comm *c)
     return moved;
 }
 
-/* Work requests are under way. */
+/* Work requests are under way. Without the gate, too: then as of a moment ago. */
 static int has_posted(const struct r2_comm *c)
 {
     unsigned used = 0;
 
-    for (int p = 0; p < c->link.npaths; p++) {
-        used |= ib_link_up(&c->link, p) ? IB_RLX_GET(c->link.path[p].sq_used) : 0;
+    for (uint32_t m = IB_RLX_GET(c->link.up); m; m &= m - 1) {
+        used |= IB_RLX_GET(c->link.path[__builtin_ctz(m)].sq_used);
     }
     return used != 0;
 }

@@ -160,10 +160,11 @@ int fo_move(struct fo_conn *fc, int p, enum fo_state to, const char *why)
         return 0;
     }
     if (to == FO_UP) {
-        fc->link->up |= 1u << p;
+        IB_RLX_SET(fc->link->up,
+                   fc->link->up | 1u << p); /* the watchdog reads it without the gate */
         ib_path_open(&fc->link->path[p]);
     } else {
-        fc->link->up &= ~(1u << p);
+        IB_RLX_SET(fc->link->up, fc->link->up & ~(1u << p));
     }
     if (!fc->closing && !fc->quiet && from != FO_NONE) {
         R2_INFO_MANY(to == FO_DOWN ? R2_LOG_DOWN : R2_LOG_FENCED, "%s path %d life %u %s -> %s: %s",

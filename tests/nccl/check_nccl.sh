@@ -47,7 +47,8 @@ D="-b 4M -e 4M --duration 2s --placement out"
     cell three-hosts -- all_gather $F $S --hosts 3
     fault down-simple 1 h0:n1 NCCL_PROTO=Simple -- all_reduce $F $D --fault '1s:h0:n1 down'
     fault down-ll128 1 h1:n0 NCCL_PROTO=LL128 -- all_reduce $F $D --fault '1s:h1:n0 down'
-    fault blackhole-pairs 1 h1:n0 -- alltoall $F $D --fault '1s:h1:n0 blackhole'
+    # before 2.28 the two channels that NCCL gives a pair of ranks are on one NIC; with four, every NIC of NCCL's rings carries
+    fault blackhole-pairs 1 h1:n0 NCCL_NCHANNELS_PER_NET_PEER=4 -- alltoall $F $D --fault '1s:h1:n0 blackhole'
     fault fatal-ring 1 h0:n0 -- all_gather $F $D --fault '1s:h0:n0 fatal'
     fault two-in-a-row 2 h0:n0,h1:n1 -- reduce_scatter $F $D --fault '1s:h0:n0 down' --fault '2s:h1:n1 blackhole'
     theirs ib -- all_reduce $F $S

@@ -18,7 +18,7 @@ table_row() { # table_row OK?
     [ -n "${NCCL_TABLE:-}" ] || return 0
     result=right
     [ "$1" = 1 ] || result="**FAILED**: exit $rc, values wrong ${bad:-none checked}"
-    printf '| %s | %s | %s | %s | %s | %s | %s |\n' "$name" "$(printf '%s' "$words" | tr '|' '/')" "$result" "${checked:--}" "${gap:--}" \
+    printf '| %s | %s | %s | %s | %s | %s | %s |\n' "$name" "$(printf '%s' "$words" | sed "s|$B/|build/|g" | tr '|' '/')" "$result" "${checked:--}" "${gap:--}" \
         "${carried:--}" "$(printf '%s' "${said:--}" | tr '|' '/')" >>"$NCCL_TABLE"
 }
 table_end() {

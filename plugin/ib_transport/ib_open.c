@@ -245,8 +245,9 @@ static int speed_guess(const struct opening *o)
     return slowest;
 }
 
-/* Of a port that was not read, which is not asked again either: what every port can take. 0: no
- * other was read. */
+#define MAX_MSG_LEAST (8u << 20) /* rdma_rxe's, the least of any driver (RXE_PORT_MAX_MSG_SZ) */
+
+/* Of a port that was not read, which is not asked again either: what every port can take. */
 static uint32_t max_msg_guess(const struct opening *o)
 {
     uint32_t least = 0;
@@ -258,7 +259,7 @@ static uint32_t max_msg_guess(const struct opening *o)
             least = m;
         }
     }
-    return least;
+    return least ? least : MAX_MSG_LEAST;
 }
 
 /* Number of the RDMA device of @ctx in nics, new or known. */

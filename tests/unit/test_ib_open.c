@@ -102,6 +102,7 @@ START_TEST(no_port_can_be_read_yet)
     for (int i = 0; i < 2; i++) {
         ck_assert_int_eq(ib_nic_state_get(&nics.nic[i]), IB_NIC_DOWN);
         ck_assert_uint_eq(nics.nic[i].failing, 1);
+        ck_assert_uint_eq(nics.nic[i].max_msg_sz, 8 << 20); /* no driver takes less */
         fake_dev[i].port[1].query_errno = 0;
         ck_assert_int_eq(ib_nic_refresh(&nics, i), 0);
     }

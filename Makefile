@@ -418,7 +418,7 @@ $(B)/tests/unit/test_oob_mpi_hostile: LDFLAGS_ALL += $(addprefix -Wl$(comma)--ex
 # They open the stand-in for CUDA's driver at run time.
 $(B)/tests/unit/test_cuda $(B)/tests/unit/test_cuda_lane: | $(B)/gpu-fake/cuda/libcuda.so.1
 $(B)/tests/unit/test_gate: TEST_WRAP := -Wl,--wrap=syscall
-$(B)/tests/unit/test_reg_handles: TEST_WRAP := -Wl,--wrap=calloc
+$(B)/tests/unit/test_reg_handles: TEST_WRAP := -Wl,--wrap=calloc,--wrap=realloc
 $(B)/tests/unit/%: $(B)/tobj/tests/unit/%.o $(TESTLIBS)
 	@mkdir -p $(@D)
 	$(CC) -o $@ $< -Wl,--start-group $(TESTLIBS) -Wl,--end-group $(LDFLAGS_ALL) $(TEST_WRAP) -lcheck -lsubunit -lm -lrt -ldl

@@ -23,6 +23,19 @@ void *__wrap_calloc(size_t n, size_t size)
     return __real_calloc(n, size);
 }
 
+static int realloc_fails; /* the next one */
+void *__real_realloc(void *p, size_t size);
+void *__wrap_realloc(void *p, size_t size);
+
+void *__wrap_realloc(void *p, size_t size)
+{
+    if (realloc_fails) {
+        realloc_fails = 0;
+        return NULL;
+    }
+    return __real_realloc(p, size);
+}
+
 static uint8_t elsewhere[3 * 4096]; /* its middle is in no page of the slots */
 
 static uint8_t *mem(int side)
@@ -431,6 +444,37 @@ START_TEST(several_connections_on_a_slow_device)
 }
 END_TEST
 
+/* Who aborts and cannot be noted cannot be waited for: all abort, and the registration stays. */
+START_TEST(no_memory_to_wait_for_an_abort)
+{
+    struct r2_comm *idle[2];
+    struct r2_listen *listen;
+
+    race_create(1, (const char *[]){"NCCL_R2_WATCHDOG=off", NULL});
+    rig_connect(rig, 0, 0);
+    r_mr = rig_reg(rig, 1, in, sizeof(in));
+    users_begin(r_mr);
+    second_connect();
+    memcpy(idle, second, sizeof(idle));
+    listen = second_listen;
+    rig_enter(&rig->side[1]);
+    realloc_fails = 1;
+    ck_assert_int_eq(r2_net_dereg(idle[1], r_mr), R2_OK);
+    ck_assert_int_eq(realloc_fails, 0);
+    ck_assert_uint_eq(stats(1).kept, 1);
+    ck_assert_int_eq(stats(1).live, 1);
+    for (int i = 0; i < USERS; i++) {
+        ck_assert(user[i][1]->fo.quiet);
+        ck_assert_int_eq(user[i][1]->looks, 0);
+    }
+    rig_run(rig, RIG_S);
+    memcpy(second, idle, sizeof(second));
+    second_listen = listen;
+    second_close();
+    users_close();
+}
+END_TEST
+
 /* Requests outstanding and no registration released before: the close does not touch the driver,
  * and the other end hears of the end. */
 START_TEST(aborted_with_handles_left)
@@ -554,6 +598,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, released_elsewhere_under_a_request, 0, 2);
     tcase_add_loop_test(t, left_under_a_request, 0, 4);
     tcase_add_loop_test(t, several_connections_on_a_slow_device, 0, 2);
+    tcase_add_test(t, no_memory_to_wait_for_an_abort);
     tcase_add_loop_test(t, aborted_with_handles_left, 0, 2);
     tcase_add_loop_test(t, registered_while_a_path_returns, 0, 2);
     tcase_add_loop_test(t, released_on_another_connection, 0, 4);

@@ -78,8 +78,8 @@ struct r2_prof *r2_prof_new(const struct r2_config *cfg);
  * gate held. */
 void r2_prof_begin(struct r2_req *req, void *const *parent);
 
-/* What has begun or ended of the connection's requests since the last look; @over: nothing of @req
- * is under way any more. Gate held. r2_prof_tell() follows. */
+/* Reports the events of the connection's requests that began or ended since the last call; @over:
+ * nothing of @req is under way any more. Gate held. r2_prof_tell() follows. */
 void r2_prof_look(struct r2_req *req, int over);
 
 /* Tells the profiler; @failed: the connection has ended, and so has every event. No gate held. */

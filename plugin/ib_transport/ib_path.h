@@ -137,9 +137,10 @@ struct ib_link {
     int npaths;
     uint32_t rq_depth; /* receives that R keeps on each path: its NCCL_R2_RQ_DEPTH, whatever S has;
                           const once set-up has begun (P2) */
-    uint32_t up;       /* paths that may carry new work; written by failover only */
-    uint32_t drained;  /* bit per path: to carry new work only where no other path can; written by
-                          failover only */
+    uint32_t up; /* paths that may carry new work; written by failover only, with the gate held,
+                    relaxed: the watchdog reads it without */
+    uint32_t drained; /* bit per path: to carry new work only where no other path can; written by
+                         failover only */
     uint32_t weight[IB_MAX_PATHS]; /* of the NIC pair of each path, in any unit, against the others:
                                       written by r2_balance only; 0 where others carry all */
     uint8_t wide; /* all usable paths carry, though the primary is up; written by r2_balance only */

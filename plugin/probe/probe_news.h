@@ -23,7 +23,7 @@
 #define PROBE_NEWS_PROCESS    255 /* in place of a port: the subject is a process */
 
 #define PROBE_NEWS_VERSION_MAX ((1ull << 48) - 1)
-/* A word so far ahead of all that is known is a lie: believed, it would use up the versions of the
+/* Reject versions further ahead than this: one bad peer could exhaust the version space of the
  * whole job. */
 #define PROBE_NEWS_AHEAD_MAX (1ull << 32)
 

@@ -1,0 +1,90 @@
+/*
+ * What the suites of health reports share: what each of two processes knows of NICs, and is told.
+ */
+#ifndef NEWS_WORLD_H
+#define NEWS_WORLD_H
+
+#include "probe/probe_news.h"
+#include "probe/probe_verdict.h"
+#include "r2_locate.h"
+#include "r2_news.h"
+#include "r2_verdict.h"
+#include "tests/unit/suite.h"
+#include "tests/unit/watch_rig.h"
+
+#define RIG  static __attribute__((unused))
+#define FAST QUIET_RC, "NCCL_R2_LOOK=60000"
+
+RIG struct r2_inst *inst_of(int side)
+{
+    return rig->side[side].inst;
+}
+
+RIG const struct probe_word *known(int side, int of, int nic)
+{
+    struct probe_subject s = r2_subject_nic(inst_of(of), nic);
+
+    return probe_news_find(inst_of(side)->news, &s);
+}
+
+RIG int knows(int side, int of, int nic, enum probe_blame blame)
+{
+    const struct probe_word *w = known(side, of, nic);
+
+    return w && w->blame == blame;
+}
+
+RIG int tell(int side, struct probe_word *w)
+{
+    int fresh;
+
+    rig_enter(&rig->side[side]);
+    fresh = r2_news_tell(inst_of(side), w);
+    rig_kick(&rig->side[side]);
+    return fresh;
+}
+
+RIG void blame(int side, int of, int nic, enum probe_blame what)
+{
+    struct probe_word w = {.subject = r2_subject_nic(inst_of(of), nic),
+                           .blame = (uint8_t)what,
+                           .confidence = 80,
+                           .host = "elsewhere",
+                           .nic = "nic"};
+
+    tell(side, &w);
+}
+
+RIG int told_all(struct rig *r)
+{
+    for (int s = 0; s < 2; s++) {
+        int i = 0;
+
+        if (r->side[s].comm->peer->news_no >= 0 &&
+            probe_news_untold(r->side[s].inst->news, r->side[s].comm->peer->news_no, &i)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+RIG int lose_first(struct rig *r, int from, int type, union fo_body *body)
+{
+    (void)from;
+    (void)body;
+    return !((type == FO_MSG_NEWS || type == FO_MSG_NEWS_OK) && r->filter_count++ < 5);
+}
+
+RIG int line_is_there(struct rig *r)
+{
+    return strstr(r->last_warn[0], "R2-") || strstr(r->last_warn[1], "R2-");
+}
+
+/* @text at either end. */
+RIG void line_has(const char *text)
+{
+    ck_assert_msg(strstr(rig->last_warn[0], text) || strstr(rig->last_warn[1], text),
+                  "no '%s' in '%s' nor '%s'", text, rig->last_warn[0], rig->last_warn[1]);
+}
+
+#endif

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "r2_log.h"
+#include "r2_balance.h"
+#include "r2_registry.h"
 
 #define PERCENT 10 /* a weight that changes by less is not worth a new plan */
 #define PAUSE                                                                                      \

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "r2_balance_int.h"
+#include "r2_balance.h"
 #include "topo/topo_path.h"
 #include "topo/topo_rank.h"
 #include "topo/topo_route.h"

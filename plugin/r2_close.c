@@ -14,6 +14,9 @@
 #include "r2_return.h"
 #include "r2_rules.h"
 #include "r2_verdict.h"
+#include "r2_close.h"
+#include "r2_conn.h"
+#include "r2_registry.h"
 
 #define MS(x)     ((uint64_t)(x)*1000000)
 #define COPY_POLL MS(1)

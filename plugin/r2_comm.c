@@ -7,6 +7,11 @@
 #include "r2_inst.h"
 #include "r2_log.h"
 #include "r2_prof.h"
+#include "r2_close.h"
+#include "r2_conn.h"
+#include "r2_reg.h"
+#include "r2_registry.h"
+#include "r2_verdict.h"
 
 #define HANDLE_MAGIC 0x3272636eu /* "ncr2" */
 #define HANDLE_VERSION                                                                             \

@@ -1,6 +1,14 @@
 #include "r2_counters.h"
 
+#include <stdlib.h>
+
 #include "r2_inst.h"
+
+int r2_counters_open(struct r2_inst *inst)
+{
+    inst->counters = calloc(IB_MAX_NICS, sizeof(*inst->counters));
+    return inst->counters ? 0 : -1;
+}
 
 static void read_run(struct ib_job *job)
 {

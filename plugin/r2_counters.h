@@ -22,6 +22,8 @@ struct r2_counters {
                                    back was; 0: none */
 };
 
+/* Allocates one for each NIC. -1: out of memory. Freed with the instance. */
+int r2_counters_open(struct r2_inst *inst);
 /* A connection over NIC @nic stands: read for the first time, if it was not. */
 void r2_counters_want(struct r2_inst *inst, int nic);
 /* Something is wrong over NIC @nic: read again, unless that is under way. */

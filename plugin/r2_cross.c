@@ -4,6 +4,8 @@
 
 #include "oob_wire.h"
 #include "r2_pair_int.h"
+#include "r2_pair.h"
+#include "r2_registry.h"
 
 /* struct r2_peer.crossed */
 enum { NOT_YET, FIRST, ALL };

@@ -13,6 +13,10 @@
 #include "r2_pair.h"
 #include "r2_return.h"
 #include "r2_watch.h"
+#include "r2_dispatch.h"
+#include "r2_peer.h"
+#include "r2_registry.h"
+#include "r2_setup.h"
 
 static void say_gone(struct r2_inst *inst, struct r2_peer *peer, enum fo_type as, uint32_t dst,
                      uint32_t src)

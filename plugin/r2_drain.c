@@ -10,8 +10,10 @@
 #include "r2_news.h"
 #include "r2_pair.h"
 #include "r2_report.h"
-#include "r2_return.h"
 #include "r2_rundir.h"
+#include "r2_heal.h"
+#include "r2_policy.h"
+#include "r2_registry.h"
 
 static void apply(struct r2_inst *inst, const struct r2_peer *peer);
 
@@ -122,43 +124,7 @@ void r2_drain_look(struct r2_inst *inst)
     }
 }
 
-const char *r2_drain_why(const struct r2_inst *inst, int nic)
-{
-    for (int i = 0; i < 2; i++) {
-        if (inst->drain_file[i].nics >> nic & 1 && inst->drain_file[i].why[nic][0]) {
-            return inst->drain_file[i].why[nic];
-        }
-    }
-    return ((inst->drain_file[0].nics | inst->drain_file[1].nics) >> nic & 1) == 0
-               ? "as NCCL_R2_DRAIN says"
-               : "";
-}
-
 /* --- connections --- */
-
-int r2_drain_has(const struct r2_comm *c, int p)
-{
-    const struct ib_path *path = &c->link.path[p];
-
-    return (c->inst->drained >> path->nic | c->peer->drained >> path->peer_nic) & 1;
-}
-
-int r2_drain_spare(const struct r2_comm *c)
-{
-    for (int p = 0; p < c->link.npaths; p++) {
-        const struct ib_path *path = &c->link.path[p];
-
-        if (r2_drain_has(c, p) && fo_may_return(&c->fo, p) && r2_failback_allows(c, p) &&
-            ib_nic_state_get(&c->inst->nics.nic[path->nic]) == IB_NIC_UP) {
-            const struct r2_pair *pair = r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic);
-
-            if (pair && r2_pair_ready(pair)) {
-                return 1;
-            }
-        }
-    }
-    return 0;
-}
 
 void r2_drain_comm(struct r2_comm *c)
 {
@@ -281,3 +247,6 @@ void r2_drain_on_ok(const struct r2_inst *inst, struct r2_peer *peer, const stru
         peer->drain_say = 0;
     }
 }
+
+/* What others advise against was weighed again. */
+const struct r2_subscriber r2_drain_subscriber = {.on_advice = r2_drain_comm};

@@ -5,16 +5,13 @@
 #ifndef R2_DRAIN_H
 #define R2_DRAIN_H
 
-#include "r2_inst.h"
+#include "r2_notify.h"
 
 /* Takes up what the environment and the drain files say now. Reads the files when they have
  * changed; on a local file system. */
 void r2_drain_look(struct r2_inst *inst);
 /* Exactly these of our NICs are drained from now on, bit per NIC. */
 void r2_drain_set(struct r2_inst *inst, uint32_t nics);
-/* Why our NIC @nic is drained, in the administrator's words; empty: nothing was said. Valid until
- * the next look. */
-const char *r2_drain_why(const struct r2_inst *inst, int nic);
 /* A connection's paths stand: those over drained NICs of either end are drained. Gate held. */
 void r2_drain_comm(struct r2_comm *c);
 /* A connection to @peer begins, which may know nothing of drains (any more). */
@@ -25,12 +22,7 @@ uint64_t r2_drain_say(struct r2_inst *inst, struct r2_peer *peer, uint64_t now);
 void r2_drain_on_drain(struct r2_inst *inst, struct r2_peer *peer, const struct fo_drain *m);
 void r2_drain_on_ok(const struct r2_inst *inst, struct r2_peer *peer, const struct fo_drain *m);
 
-/* Whether an administrator of either end wants path @p of @c free. Service thread. */
-int r2_drain_has(const struct r2_comm *c, int p);
-/*
- * Whether a path that is drained, and whose NIC pair nothing is known to be wrong with, would
- * return if no other were left: then the last one may end by silence. Service thread.
- */
-int r2_drain_spare(const struct r2_comm *c);
+/* Advice on the paths of a connection has changed: weighed against the drains. */
+extern const struct r2_subscriber r2_drain_subscriber;
 
 #endif

@@ -6,35 +6,10 @@
 
 #include "ib_transport/ib_hca.h"
 #include "r2_log.h"
+#include "r2_policy.h"
+#include "r2_registry.h"
 
-/* --- may it? --- */
-
-int r2_failback_may(enum r2_failback policy, int said, int any)
-{
-    switch (policy) {
-    case R2_FAILBACK_AUTO:
-        return 1;
-    case R2_FAILBACK_MANUAL:
-        return said || !any; /* a connection without any path takes what comes back */
-    default:
-        return 0;
-    }
-}
-
-/* A life that ended because its NIC was drained has not failed: undrained, it is followed. */
-static int said(const struct r2_comm *c, int p)
-{
-    return c->word.life[p] == c->link.path[p].life || c->fo.path[p].why.fault == IB_FAULT_ADMIN;
-}
-
-int r2_failback_allows(const struct r2_comm *c, int p)
-{
-    uint32_t pair = ib_link_pair(&c->link, p), up = c->link.up & ~(1u << p);
-
-    /* queue pairs of one NIC pair go together: where one stands, the others may */
-    return r2_failback_may((enum r2_failback)c->inst->cfg.failback, said(c, p),
-                           (up & ~pair) != 0 && (up & pair) == 0);
-}
+/* --- who waits --- */
 
 uint32_t r2_failback_waiting(const struct r2_comm *c)
 {
@@ -270,7 +245,7 @@ void r2_failback_on_down(struct r2_comm *c, const struct fo_down *m)
 
 void r2_failback_next(struct r2_comm *c, int p, uint32_t life)
 {
-    if (said(c, p)) {
+    if (r2_failback_said(c, p)) {
         c->word.life[p] = life;
     }
 }

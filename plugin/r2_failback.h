@@ -8,12 +8,6 @@
 
 #include "r2_inst.h"
 
-/* Whether a life that is over may be followed: @said, the administrator has said so; @any, another
- * path is up. Pure. */
-int r2_failback_may(enum r2_failback policy, int said, int any);
-
-/* The same for path @p of @c, which is not up. Gate held. */
-int r2_failback_allows(const struct r2_comm *c, int p);
 /* Paths of @c that wait for the administrator, bit per path. Gate held. */
 uint32_t r2_failback_waiting(const struct r2_comm *c);
 

@@ -1,12 +1,12 @@
-/* When a NIC pair may be used again (docs/design-failback.md): asked until it answers for the hold
- * time. Real time, ns.
- */
+#include "r2_heal.h"
+
 #include <string.h>
 
-#include "r2_host.h"
 #include "r2_log.h"
+#include "r2_notify.h"
 #include "r2_pair.h"
-#include "r2_return.h"
+#include "r2_policy.h"
+#include "r2_registry.h"
 
 #define MS(x)    ((uint64_t)(x)*1000000)
 #define PAUSE    MS(400) /* between two attempts, a quarter more or less, ... */
@@ -190,8 +190,7 @@ static void good(struct r2_pair *pair)
     R2_INFO("NIC %s - NIC %u of %s answers again", inst->nics.nic[pair->nic].name, pair->peer_nic,
             inst->oob->ops->peer_str(pair->peer->oob));
     pair->heal.interest = pair->heal.urgent = 0;
-    r2_host_say_pair(pair, 0, 1);
-    r2_locate_good(pair);
+    R2_NOTIFY(inst, on_pair, pair, R2_PAIR_GOOD, 0);
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
         if (c->peer == pair->peer && !c->is_send) {
             r2_comm_kick(c);
@@ -367,4 +366,21 @@ uint64_t r2_heal_step(struct r2_inst *inst, uint64_t now)
         next = r2_earlier(next, give_turns(inst, nic, most - out[nic], now));
     }
     return next;
+}
+
+int r2_heal_has_spare(const struct r2_comm *c)
+{
+    for (int p = 0; p < c->link.npaths; p++) {
+        const struct ib_path *path = &c->link.path[p];
+
+        if (r2_drain_has(c, p) && fo_may_return(&c->fo, p) && r2_failback_allows(c, p) &&
+            ib_nic_state_get(&c->inst->nics.nic[path->nic]) == IB_NIC_UP) {
+            const struct r2_pair *pair = r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic);
+
+            if (pair && r2_pair_ready(pair)) {
+                return 1;
+            }
+        }
+    }
+    return 0;
 }

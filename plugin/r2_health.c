@@ -1,12 +1,9 @@
-/*
- * What happens to our NICs, and to whom it is told: device events, and a look at every port now and
- * then, because some failures come without any event (a device removed, an interface taken down
- * with its completions lost).
- */
-#include "r2_host.h"
+#include "r2_health.h"
+
+#include "r2_heal.h"
+#include "r2_notify.h"
 #include "r2_pair.h"
-#include "r2_report.h"
-#include "r2_return.h"
+#include "r2_registry.h"
 #include "r2_watch.h"
 
 static void nic_lost(struct r2_inst *inst, int nic, enum ib_fault fault)
@@ -20,11 +17,6 @@ static void nic_lost(struct r2_inst *inst, int nic, enum ib_fault fault)
     }
     r2_peers_nic_down(inst, nic); /* after the connections stopped posting: the word means that
                                      nothing more comes over the NIC */
-    if (fault != IB_FAULT_CALL) {
-        r2_locate_nic(
-            inst, nic,
-            fault); /* else what broke, if anything did, is asked as after any failed call */
-    }
 }
 
 /* Holds of its fences end with that (P18): their connections look now. */
@@ -84,33 +76,28 @@ void r2_health_fact(void *arg, const struct ib_fact *fact)
         break;
     case IB_FACT_PORT_DOWN:
         nic_lost(inst, fact->nic, IB_FAULT_PORT);
-        r2_host_say_nic(inst, fact->nic, 0);
-        r2_report_nic(inst, fact->nic, "its port is not ACTIVE");
+        R2_NOTIFY(inst, on_nic, inst, fact->nic, R2_NIC_DOWN);
         break;
     case IB_FACT_PORT_UP:
         r2_heal_nic_up(inst, fact->nic);
-        r2_locate_port_up(inst, fact->nic);
-        r2_host_say_nic(inst, fact->nic, 1);
-        r2_report_nic(inst, fact->nic, "its port is ACTIVE again");
+        R2_NOTIFY(inst, on_nic, inst, fact->nic, R2_NIC_UP);
         break;
     case IB_FACT_ADDR_CHANGE:
         ask_pairs(inst, fact->nic);
         break;
     case IB_FACT_DEVICE_FATAL:
         nic_lost(inst, fact->nic, IB_FAULT_DEVICE);
-        r2_host_say_nic(inst, fact->nic, 0);
-        r2_report_nic(inst, fact->nic, "the device failed, or is gone");
+        R2_NOTIFY(inst, on_nic, inst, fact->nic, R2_NIC_FATAL);
         inst->removal_since = 0;
         break;
     case IB_FACT_DEVICE_FAILS:
         nic_lost(inst, fact->nic, IB_FAULT_CALL);
-        r2_host_say_nic(inst, fact->nic, 0);
-        r2_report_nic(inst, fact->nic, "its driver answers with errors");
+        R2_NOTIFY(inst, on_nic, inst, fact->nic, R2_NIC_FAILS);
         inst->removal_since = 0;
         break;
     case IB_FACT_REMOVED:
         nic_removed(inst, fact->nic);
-        r2_report_nic(inst, fact->nic, "the device is gone");
+        R2_NOTIFY(inst, on_nic, inst, fact->nic, R2_NIC_REMOVED);
         break;
     case IB_FACT_QP_FATAL:
     case IB_FACT_CQ_ERR: /* a completion queue belongs to one path */

@@ -9,7 +9,9 @@
 #include "r2_log.h"
 #include "r2_news.h"
 #include "r2_pair.h"
-#include "r2_return.h"
+#include "r2_heal.h"
+#include "r2_locate.h"
+#include "r2_registry.h"
 
 #define ECHO_NS 1000000000ull /* what others said of a NIC so recently is not said again */
 
@@ -75,8 +77,13 @@ static void say(struct r2_inst *inst, enum r2_board_kind kind, int nic,
     r2_board_post(inst->board, &e);
 }
 
-void r2_host_say_nic(struct r2_inst *inst, int nic, int up)
+static void on_nic(struct r2_inst *inst, int nic, enum r2_nic_change change)
 {
+    int up = change == R2_NIC_UP;
+
+    if (change == R2_NIC_REMOVED) {
+        return; /* what counts for others was said when it failed */
+    }
     inst->rows_changed = 1;
     if (inst->board &&
         (inst->heard_at[nic] == 0 || r2_elapsed(r2_now(inst), inst->heard_at[nic]) > ECHO_NS)) {
@@ -84,25 +91,31 @@ void r2_host_say_nic(struct r2_inst *inst, int nic, int up)
     }
 }
 
-void r2_host_say_pair(const struct r2_pair *pair, uint64_t silent, int good)
+static void on_pair(struct r2_pair *pair, enum r2_pair_verdict verdict, uint64_t ns)
 {
     struct r2_inst *inst = pair->inst;
 
-    if (inst->board && pair->peer_inc != 0) {
-        say(inst, good ? R2_BOARD_PAIR_GOOD : R2_BOARD_PAIR_SILENT, pair->nic,
-            &pair->peer_addr.port, r2_now(inst) - silent);
+    if (inst->board && pair->peer_inc != 0 &&
+        (verdict == R2_PAIR_GOOD || verdict == R2_PAIR_SILENT)) {
+        say(inst, verdict == R2_PAIR_GOOD ? R2_BOARD_PAIR_GOOD : R2_BOARD_PAIR_SILENT, pair->nic,
+            &pair->peer_addr.port, r2_now(inst) - ns);
     }
 }
 
-void r2_host_say_news(struct r2_inst *inst, const struct probe_word *w)
+/* Processes of this host hear it, too: they may be connected to others. */
+static void on_report(struct r2_inst *inst, const struct probe_word *w, enum r2_report_from from,
+                      const char *who)
 {
     struct r2_board_event e = {.kind = R2_BOARD_NEWS, .when = r2_now(inst)};
 
-    if (inst->board) {
+    if (inst->board && from != R2_REPORT_HOST) {
         memcpy(e.data, w, sizeof(*w));
         r2_board_post(inst->board, &e);
     }
 }
+
+const struct r2_subscriber r2_host_subscriber = {
+    .on_nic = on_nic, .on_pair = on_pair, .on_report = on_report};
 
 /* --- hearing --- */
 

@@ -7,7 +7,7 @@
 #define R2_HOST_H
 
 #include "r2_board.h"
-#include "r2_inst.h"
+#include "r2_notify.h"
 
 struct r2_pair;
 
@@ -20,13 +20,9 @@ void r2_host_rung(struct r2_inst *inst);
 /* Hears what is new, if somebody rang or @look; writes the rows that have changed. */
 void r2_host_step(struct r2_inst *inst, uint64_t now, int look);
 
-/* This process found out: our NIC is down or up; a pair does not answer for @silent ns, or answers
- * again. */
-void r2_host_say_nic(struct r2_inst *inst, int nic, int up);
-void r2_host_say_pair(const struct r2_pair *pair, uint64_t silent, int good);
-
-/* Processes of this host hear @w, too: they may be connected to others. */
-void r2_host_say_news(struct r2_inst *inst, const struct probe_word *w);
+/* What this process finds out, for the board: our NIC is down or up; a pair does not answer, or
+ * answers again; health reports. */
+extern const struct r2_subscriber r2_host_subscriber;
 
 /* The paths of @c that are up, as they are after a step of it. Gate held. */
 void r2_host_comm(struct r2_comm *c);

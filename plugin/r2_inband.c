@@ -5,6 +5,7 @@
 
 #include "r2_log.h"
 #include "r2_pair_int.h"
+#include "r2_pair.h"
 
 #define MS(x)     ((uint64_t)(x)*1000000)
 #define PAIRS_MAX 64 /* of one peer that are chosen from */
@@ -129,16 +130,13 @@ static void on_message(void *arg, int nic, uint32_t qpn, const void *msg, size_t
 {
     struct r2_inst *inst = arg;
     struct r2_pair *pair = pair_of(inst, nic, qpn);
-    struct r2_peer *peer = pair && pair->peer
-                               ? r2_peer_get(inst, pair->peer->oob)
-                               : NULL; /* held over the message, as with the channel's */
+    struct r2_peer *peer = pair ? pair->peer : NULL;
 
     if (peer) { /* else the incarnation of its queue pair is over */
         inst->inband_received++;
         pair->carried.heard_at = r2_now(inst);
         peer->deaf_until = word == DEAF ? r2_now(inst) + ROW_NS(inst) : peer->deaf_until;
-        r2_dispatch(inst, peer, msg, len);
-        r2_peer_put(inst, peer);
+        inst->deliver(inst, peer, msg, len);
     }
 }
 

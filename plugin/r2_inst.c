@@ -24,165 +24,20 @@
 #include "r2_report.h"
 #include "r2_return.h"
 #include "r2_watch.h"
-
-/* --- registry --- */
-
-static struct r2_comm **bucket_of(struct r2_inst *inst, uint32_t id)
-{
-    return &inst->bucket[id % R2_COMM_BUCKETS];
-}
-
-struct r2_comm *r2_comm_find(struct r2_inst *inst, uint32_t id)
-{
-    struct r2_comm *c;
-
-    pthread_mutex_lock(&inst->lock);
-    for (c = *bucket_of(inst, id); c && c->id != id; c = c->hash_next) {
-    }
-    pthread_mutex_unlock(&inst->lock);
-    return c;
-}
-
-struct r2_comm *r2_comm_alloc(struct r2_inst *inst, int is_send, int dev)
-{
-    struct r2_comm *c = calloc(1, sizeof(*c));
-
-    if (c == NULL) {
-        return NULL;
-    }
-    c->inst = inst;
-    c->is_send = is_send;
-    c->dev = dev;
-    c->deadline = UINT64_MAX; /* until somebody kicks it */
-    r2_gate_init(&c->gate);
-    c->prof = r2_prof_new(&inst->cfg);
-    c->link.nics = &inst->nics;
-    c->link.cfg = &inst->cfg;
-    c->link.rq_depth = (uint32_t)inst->cfg.rq_depth;
-    c->link.now_ns = inst->env.now_ns;
-    c->link.now_arg = inst->env.arg;
-    pthread_mutex_lock(&inst->lock);
-    c->id = ++inst->next_id;
-    c->hash_next = *bucket_of(inst, c->id);
-    *bucket_of(inst, c->id) = c;
-    c->all_next = inst->all;
-    inst->all = c;
-    pthread_mutex_unlock(&inst->lock);
-    c->link.conn_id = c->id;
-    snprintf(c->label, sizeof(c->label), "%s %u", is_send ? "send" : "recv", c->id);
-    return c;
-}
-
-static void unlink_comm(struct r2_comm *c)
-{
-    struct r2_inst *inst = c->inst;
-    struct r2_comm **p;
-
-    pthread_mutex_lock(&inst->lock);
-    for (p = bucket_of(inst, c->id); *p != c; p = &(*p)->hash_next) {
-    }
-    *p = c->hash_next;
-    for (p = &inst->all; *p != c; p = &(*p)->all_next) {
-    }
-    *p = c->all_next;
-    for (p = &inst->kicked; *p && *p != c; p = &(*p)->kick_next) {
-    }
-    if (*p) {
-        *p = c->kick_next;
-    }
-    pthread_mutex_unlock(&inst->lock);
-}
-
-void r2_comm_free(struct r2_comm *c)
-{
-    unlink_comm(c);
-    r2_host_comm_gone(c);
-    r2_balance_comm_gone(c);
-    r2_report_comm_gone(c);
-    if (c->peer) {
-        r2_peer_put(c->inst, c->peer);
-    }
-    r2_reg_leave(c); /* none, unless the instance goes before its connections were closed */
-    if (!atomic_load_explicit(&c->link.staging_kept,
-                              memory_order_relaxed)) { /* the workers' jobs are back */
-        r2_pages_put(c->staging_mem, sizeof(struct ib_staging));
-    }
-    ib_flush_free(c->flush);
-    free(c->flush_req);
-    free(c->prof);
-    fo_conn_free(&c->fo);
-    free(c->tx);
-    free(c->rx);
-    r2_gate_destroy(&c->gate);
-    free(c);
-}
-
-int r2_comm_leaves(struct r2_comm *c)
-{
-    int going;
-
-    pthread_mutex_lock(&c->inst->lock);
-    going = c->going = c->looks == 0;
-    pthread_mutex_unlock(&c->inst->lock);
-    return going;
-}
-
-struct r2_comm *r2_comm_first(struct r2_inst *inst)
-{
-    struct r2_comm *c;
-
-    pthread_mutex_lock(&inst->lock);
-    c = inst->all;
-    pthread_mutex_unlock(&inst->lock);
-    return c;
-}
-
-/* --- waking the service thread --- */
-
-void r2_inst_wake(void *arg)
-{
-    struct r2_inst *inst = arg;
-    uint64_t one = 1;
-
-    if (!inst->env.threads) {
-        inst->env.kick_service(inst->env.arg);
-    } else if (write(inst->wake_fd, &one, sizeof(one)) < 0) {
-        return; /* the counter is full: the thread is awake anyway */
-    }
-}
-
-void r2_comm_kick(void *arg)
-{
-    struct r2_comm *c = arg;
-    struct r2_inst *inst = c->inst;
-    int first;
-
-    pthread_mutex_lock(&inst->lock);
-    first = !c->kicked;
-    if (first) {
-        c->kicked = 1;
-        c->kick_next = inst->kicked;
-        inst->kicked = c;
-    }
-    pthread_mutex_unlock(&inst->lock);
-    if (first) {
-        r2_inst_wake(inst);
-    }
-}
-
-static struct r2_comm *pop_kicked(struct r2_inst *inst)
-{
-    struct r2_comm *c;
-
-    pthread_mutex_lock(&inst->lock);
-    c = inst->kicked;
-    if (c) {
-        inst->kicked = c->kick_next;
-        c->kicked = 0;
-    }
-    pthread_mutex_unlock(&inst->lock);
-    return c;
-}
+#include "r2_close.h"
+#include "r2_conn.h"
+#include "r2_dispatch.h"
+#include "r2_heal.h"
+#include "r2_health.h"
+#include "r2_locate.h"
+#include "r2_loop.h"
+#include "r2_news.h"
+#include "r2_peer.h"
+#include "r2_registry.h"
+#include "r2_setup.h"
+#include "r2_slow.h"
+#include "r2_counters.h"
+#include "r2_verdict.h"
 
 /* --- one turn --- */
 
@@ -253,7 +108,7 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
             step_comm(c, now);
         }
     }
-    while ((c = pop_kicked(inst)) != NULL) {
+    while ((c = r2_comm_kicked(inst)) != NULL) {
         step_comm(c, now);
     }
     r2_return_admit(inst);
@@ -361,6 +216,26 @@ static int start_thread(struct r2_inst *inst, char *why, size_t why_len)
 
 /* --- birth and death --- */
 
+/* Who hears of facts (r2_notify.h), from the bottom of the folders to the top. */
+static const struct r2_subscriber *const subscribers[] = {&r2_locate_subscriber,
+                                                          &r2_news_subscriber,
+                                                          &r2_slow_subscriber,
+                                                          &r2_report_subscriber,
+                                                          &r2_host_subscriber,
+                                                          &r2_drain_subscriber,
+                                                          NULL};
+
+/* The peer is held over the message, as over one of the channel's. */
+static void deliver(struct r2_inst *inst, struct r2_peer *peer, const void *msg, size_t len)
+{
+    struct r2_peer *held = r2_peer_get(inst, peer->oob);
+
+    if (held) {
+        r2_dispatch(inst, held, msg, len);
+        r2_peer_put(inst, held);
+    }
+}
+
 static void params_take(struct r2_inst *inst, const struct r2_inst_params *p)
 {
     inst->env = *p->env;
@@ -378,6 +253,26 @@ static void params_take(struct r2_inst *inst, const struct r2_inst_params *p)
     pthread_mutex_init(&inst->lock, NULL);
 }
 
+/* What modules keep of the instance. -1: out of memory. */
+static int modules_open(struct r2_inst *inst)
+{
+    return r2_loops_open(inst) != 0 || r2_counters_open(inst) != 0 || r2_locate_init(inst) != 0 ||
+                   r2_verdict_open(inst) != 0 || r2_news_open(inst) != 0 || r2_slow_open(inst) != 0
+               ? -1
+               : 0;
+}
+
+/* No job of a worker is out. */
+static void modules_close(struct r2_inst *inst)
+{
+    r2_slow_close(inst);
+    r2_news_close(inst);
+    free(inst->found);
+    free(inst->cases);
+    free(inst->counters);
+    free(inst->loop);
+}
+
 struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t why_len)
 {
     struct r2_inst *inst = calloc(1, sizeof(*inst));
@@ -392,6 +287,9 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
         return NULL;
     }
     params_take(inst, p);
+    inst->subscribers = subscribers;
+    inst->post = r2_peer_post;
+    inst->deliver = deliver;
     r2_gate_setup(inst->env.threads);
     if (ib_nics_open(&inst->nics, &inst->v, &inst->cfg, why, why_len) != 0) {
         goto err_inst;
@@ -402,7 +300,7 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
         snprintf(why, why_len, "workers: %s", strerror(errno));
         goto err_workers;
     }
-    if (r2_news_open(inst) != 0 || r2_balance_open(inst, p->topo) != 0) {
+    if (modules_open(inst) != 0 || r2_balance_open(inst, p->topo) != 0) {
         snprintf(why, why_len, "out of memory");
         goto err_workers;
     }
@@ -445,7 +343,7 @@ err_workers:
         ib_workers_destroy(inst->workers, 0);
     }
     r2_balance_close(inst);
-    r2_news_close(inst);
+    modules_close(inst);
     ib_nics_close(&inst->nics);
 err_inst:
     pthread_mutex_destroy(&inst->lock);
@@ -602,7 +500,6 @@ void r2_inst_destroy(struct r2_inst *inst)
     r2_report_free(inst);
     r2_host_close(inst);
     r2_balance_close(inst);
-    r2_news_close(inst);
     if (still_running) { /* in a job of a pair, a loop, a look, counters or a connection: each of
                             them reads the instance, its NICs and its keys */
         r2_log_flush();
@@ -614,6 +511,7 @@ void r2_inst_destroy(struct r2_inst *inst)
         r2_log_flush();
         return;
     }
+    modules_close(inst);
     r2_reach_destroy(inst->reach);
     ib_nics_close(&inst->nics);
     while (inst->listens) {

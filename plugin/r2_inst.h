@@ -14,7 +14,6 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-#include "balance/balance_slow.h"
 #include "failover/fo_engine.h"
 #include "ib_transport/ib_flush.h"
 #include "ib_transport/ib_inband.h"
@@ -22,15 +21,17 @@
 #include "probe/probe_load.h"
 #include "probe/probe_watch.h"
 #include "r2_board.h"
-#include "r2_counters.h"
 #include "r2_gate.h"
-#include "r2_locate.h"
-#include "r2_loop.h"
 #include "r2_net.h"
-#include "r2_news.h"
-#include "r2_verdict.h"
 #include "r2_rundir.h"
 
+struct r2_loop;
+struct r2_counters;
+struct r2_case;
+struct r2_found;
+struct r2_slow;
+struct r2_pair;
+struct probe_news;
 struct r2_report;
 struct r2_balance;
 struct r2_reach;
@@ -293,7 +294,7 @@ struct r2_undecided {
     struct r2_peer *peer;
     uint64_t at;       /* watch's clock */
     uint64_t since_ms; /* as said */
-    uint64_t seq;      /* of its event; 0: none */
+    uint32_t id;       /* as announced */
 };
 
 /* A look at one port, on its device's worker. All but the job's own fields: service thread, and
@@ -306,15 +307,6 @@ struct r2_look {
     uint8_t due;         /* enum ib_look: asked for by events since the latest look began */
     uint8_t asked;       /* ... before it began */
     uint32_t generation; /* of the NIC when it began */
-};
-
-/* What moves over a NIC, or a NIC pair, looked at by r2_slow.c: the rate, and what the present look
- * has found. Service thread. */
-struct r2_tempo {
-    struct balance_rate rate;
-    uint64_t bytes, queued;
-    uint32_t parts;
-    uint8_t busy;
 };
 
 /* What this process moves over a NIC; r2_load.c */
@@ -344,8 +336,16 @@ struct r2_failback_file {
     int primed; /* what it held when it was read first was said before anything could fail here */
 };
 
+struct r2_subscriber;
+
 struct r2_inst {
     struct r2_env env;
+    const struct r2_subscriber *const *subscribers; /* r2_notify.h; const, ends with NULL */
+    /* Const. What lies above hands on what goes out and takes what comes in. post: hands the
+     * message that has gathered for @peer to the channel, or to NICs. deliver: records that came
+     * over a NIC. Service thread. */
+    void (*post)(struct r2_inst *inst, struct r2_peer *peer);
+    void (*deliver)(struct r2_inst *inst, struct r2_peer *peer, const void *msg, size_t len);
     struct ib_verbs v;
     struct r2_config cfg;
     char host[FO_HOST_NAME];
@@ -365,6 +365,7 @@ struct r2_inst {
     struct r2_peer *peers;               /* service thread */
     struct r2_pair *pairs;               /* service thread; r2_pair.h */
     struct r2_undecided undecided;       /* service thread */
+    uint32_t undecided_id;               /* of the latest; service thread */
     struct r2_look look[IB_MAX_NICS];    /* service thread */
     uint64_t look_at;                    /* ns, next look at all ports; service thread */
     uint64_t removal_at, removal_since;  /* service thread: next look whether a failed device is
@@ -377,8 +378,7 @@ struct r2_inst {
     uint64_t watch_clock, watch_tick, watch_at, watch_last;
     int watch_asked; /* service thread: a probe went out, its answer is looked for soon */
     struct r2_nic_load load[IB_MAX_NICS]; /* service thread */
-    struct r2_tempo tempo[IB_MAX_NICS];   /* service thread */
-    uint64_t slow_at;                     /* service thread: the last look, ns; 0: none */
+    struct r2_slow *slow;                 /* service thread; r2_slow.c */
     uint64_t heal_job[IB_MAX_NICS]; /* service thread: of the latest job of a healed pair, ns */
     uint32_t pair_inc; /* service thread: of the probe queue pair made last; 0: none was */
     struct ib_inband_pool
@@ -388,13 +388,13 @@ struct r2_inst {
 
     /* service thread: which part broke, and what the job knows of it; r2_loop.c, r2_locate.c,
      * r2_news.c */
-    struct r2_loop loop[IB_MAX_NICS];
-    struct r2_counters counters[IB_MAX_NICS];
-    struct r2_case cases[R2_CASES];
-    uint32_t case_id; /* of the latest */
+    struct r2_loop *loop;         /* of each NIC; r2_loop.h */
+    struct r2_counters *counters; /* of each NIC; r2_counters.h */
+    struct r2_case *cases;        /* R2_CASES; r2_locate.h */
+    uint32_t case_id;             /* of the latest */
     struct probe_news *news;
-    uint64_t origin;       /* of our words: the first half of this process' name */
-    struct r2_found found; /* inst->lock */
+    uint64_t origin;        /* of our words: the first half of this process' name */
+    struct r2_found *found; /* the latest verdict; inst->lock; r2_verdict.h */
     uint8_t
         ended_code;   /* inst->lock; enum probe_code of the failure that ended a connection last */
     int news_crowded; /* said that there are more peers than can be told */
@@ -440,105 +440,5 @@ static inline uint64_t r2_earlier(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
-
-/* r2_inst.c */
-void r2_inst_wake(void *inst); /* any thread */
-void r2_comm_kick(void *comm); /* any thread: the service thread will step it */
-struct r2_comm *r2_comm_alloc(struct r2_inst *inst, int is_send,
-                              int dev); /* registers it; NULL with errno */
-struct r2_comm *r2_comm_find(struct r2_inst *inst, uint32_t id);
-/* Head of the list of all connections: new ones come in at the head and only the service thread
- * takes one out, so it may walk on from here without the lock. */
-struct r2_comm *r2_comm_first(struct r2_inst *inst);
-/* 1: no thread of NCCL looks at it, nor will any from now on: it can be freed. 0: not now. */
-int r2_comm_leaves(struct r2_comm *c);
-void r2_comm_free(struct r2_comm *c); /* service thread; all jobs are back */
-
-/*
- * r2_reg.c. What NCCL leaves registered on a connection that ends stays so, since deregistering may
- * block in a driver and the memory may be in use on another connection; but no later registration
- * is answered with it. Gate held, or nobody else has @c.
- */
-void r2_reg_leave(struct r2_comm *c);
-
-/* r2_health.c; service thread */
-void r2_health_fact(void *inst,
-                    const struct ib_fact *fact); /* a device event, or what a look found */
-uint64_t
-r2_health_step(struct r2_inst *inst,
-               uint64_t now); /* looks at the ports every NCCL_R2_LOOK; returns the next time */
-
-/* r2_peer.c; service thread */
-struct r2_peer *r2_peer_get(struct r2_inst *inst,
-                            struct r2_oob_peer *oob); /* takes a reference on both */
-struct r2_peer *r2_peer_find(struct r2_inst *inst, struct r2_oob_peer *oob);
-void r2_peer_put(struct r2_inst *inst, struct r2_peer *peer);
-void r2_peer_emit(struct r2_inst *inst, struct r2_peer *peer, enum fo_type type,
-                  const union fo_body *body);
-/* Events of the channel @oob, as the backend reports them; @refused: the host answers, but no such
- * process. What was lost with the old channel is said again. */
-void r2_peer_channel_up(void *inst, struct r2_oob_peer *oob);
-void r2_peer_channel_down(void *inst, struct r2_oob_peer *oob, int refused);
-uint64_t r2_peers_step(struct r2_inst *inst,
-                       uint64_t now); /* repeats, then sends what has gathered (P30) */
-void r2_peers_nic_down(struct r2_inst *inst, int nic); /* every peer is told (P29) */
-uint64_t r2_peer_check_gone(struct r2_inst *inst, struct r2_peer *peer, uint64_t now);
-
-/* r2_setup.c; service thread, gate held */
-uint64_t r2_setup_step(struct r2_comm *c, uint64_t now);
-void r2_setup_on_req(struct r2_inst *inst, struct r2_peer *peer, const struct fo_req *m);
-void r2_setup_on_rep(struct r2_comm *c, const struct fo_rep *m);
-void r2_setup_on_conf(struct r2_comm *c, const struct fo_conf *m);
-void r2_setup_on_ready(struct r2_comm *c, const struct fo_ready *m);
-void r2_setup_fail(struct r2_comm *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* A path that has just come up: whether its NIC or its queue pair failed while it was being built.
- * Then it goes down at once. */
-void r2_setup_check_path(struct r2_comm *c, int p);
-/* Says once where the primary NIC pair has fewer than @wanted queue pairs. */
-void r2_setup_check_qps(struct r2_comm *c, int wanted);
-const char *r2_setup_name(enum r2_setup s);
-/* What of our NICs is told at set-up of a connection whose own is : which may be backups, the
- * sooner the larger. Returns how many. */
-int r2_setup_nics(struct r2_inst *inst, int dev, struct fo_nic out[IB_MAX_NICS]);
-/* Deduces the paths of a connection from both hosts' NICs; pure. Returns how many. */
-int r2_setup_paths(const struct fo_nic *s_nic, int s_n, int s_dev, const struct fo_nic *r_nic,
-                   int r_n, int r_dev, int any_rail, uint8_t s_out[IB_MAX_PATHS],
-                   uint8_t r_out[IB_MAX_PATHS]);
-
-/*
- * Adds paths over the @n NIC pairs of the list, so that each has up to @qps, the first one first,
- * while there is room. Pure. Returns how many paths there are.
- */
-int r2_setup_more(uint8_t s_out[IB_MAX_PATHS], uint8_t r_out[IB_MAX_PATHS], int n, int qps);
-
-/* r2_setup_build.c; service thread, gate held */
-void r2_build_submit(struct r2_comm *c, int p,
-                     int connect); /* create (0) or connect (1) path p on its device's worker */
-/* Whether building has come to an end: every job is back, or one path stands and the time is over;
- * then late jobs are given up. */
-int r2_build_over(struct r2_comm *c, uint64_t now, uint64_t *next);
-int r2_build_stands(const struct r2_comm *c, int p);
-
-/* r2_close.c; service thread, gate held. Returns the next deadline; 0 when the connection was freed
- * (the gate with it). */
-uint64_t r2_close_step(struct r2_comm *c, uint64_t now);
-void r2_close_say_bye(struct r2_comm *c);
-/*
- * An abort that NCCL has begun, and not closed yet: its queue pairs fail at the peer otherwise
- * before it hears why. Returns the next deadline.
- */
-uint64_t r2_close_say_abort(struct r2_comm *c, uint64_t now);
-/* Tells the peer of one that has ended and that NCCL has not closed. Returns the next deadline. */
-uint64_t r2_close_tell(struct r2_comm *c, uint64_t now);
-void r2_close_say_nothing_left(
-    struct r2_comm *c); /* BYE(abort) without any ledger, for who could not come into the gate */
-void r2_close_log_life(const struct r2_comm *c, int p); /* its present life is over */
-void r2_close_log_flush(
-    const struct r2_comm *c); /* how a receiver was flushed; nothing if it never was. Gate */
-
-/* r2_dispatch.c; service thread */
-void r2_dispatch_message(void *inst, struct r2_oob_peer *oob, const void *msg, size_t len);
-/* The same of a message that came over a NIC. The caller holds a reference of @peer. */
-void r2_dispatch(struct r2_inst *inst, struct r2_peer *peer, const void *msg, size_t len);
 
 #endif

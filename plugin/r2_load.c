@@ -4,7 +4,8 @@
 #include <string.h>
 
 #include "r2_pair.h"
-#include "r2_slow.h"
+#include "r2_notify.h"
+#include "r2_registry.h"
 
 #define MS(x)  ((uint64_t)(x)*1000000)
 #define LATELY MS(1000) /* who receives over a path is taken to go on with it */
@@ -188,7 +189,7 @@ void r2_load_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_load
     }
     pair = r2_pair_find(inst, peer, m->peer_nic, m->nic);
     if (pair) {
-        r2_slow_on_load(pair, &l);
+        R2_NOTIFY(inst, on_load, pair, &l);
     }
     if (pair && pair->verdict) {
         probe_track_take(&pair->there, &l, inst->watch_clock);

@@ -1,5 +1,6 @@
 #include "r2_locate.h"
 
+#include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,6 +13,8 @@
 #include "r2_pair.h"
 #include "r2_rules.h"
 #include "r2_verdict.h"
+#include "r2_notify.h"
+#include "r2_registry.h"
 
 #define MS(x)     ((uint64_t)(x)*1000000)
 #define WORD_NS   MS(2000)  /* a process that says nothing for so long counts as silent */
@@ -159,14 +162,6 @@ void r2_locate_lost(struct r2_comm *c, int p)
     if (c->inst->cfg.watchdog && c->inst->cfg.failover && !c->fo.peer_bye) {
         open_case(c->inst, c->peer, path->nic, path->peer_nic, c->fo.path[p].why.fault, 0);
     }
-}
-
-void r2_locate_nic(struct r2_inst *inst, int nic, enum ib_fault fault)
-{
-    struct r2_case k = {.nic = (uint8_t)nic, .fault = fault, .since = r2_now(inst)};
-
-    k.facts.local.port = (uint8_t)r2_locate_port(inst, nic);
-    r2_verdict_say(inst, &k);
 }
 
 void r2_locate_peer(struct r2_inst *inst, struct r2_peer *peer, enum probe_outcome process)
@@ -435,19 +430,6 @@ static int step(struct r2_inst *inst, struct r2_case *k, uint64_t clock, uint64_
     return k->state != R2_CASE_DECIDED;
 }
 
-int r2_locate_step(struct r2_inst *inst, uint64_t clock)
-{
-    uint64_t now = r2_now(inst);
-    int open = r2_loops_watch(inst, clock);
-
-    for (int i = 0; i < R2_CASES; i++) {
-        if (inst->cases[i].state != R2_CASE_FREE) {
-            open |= step(inst, &inst->cases[i], clock, now);
-        }
-    }
-    return open;
-}
-
 void r2_locate_drop(struct r2_inst *inst, const struct r2_peer *peer)
 {
     if (inst->undecided.peer == peer) {
@@ -480,7 +462,26 @@ void r2_locate_speaks(struct r2_inst *inst, struct r2_peer *peer)
     r2_news_clear(inst, &s);
 }
 
-void r2_locate_port_up(struct r2_inst *inst, int nic)
+void r2_locate_back(struct r2_inst *inst, const struct r2_peer *peer, int nic, int peer_nic)
+{
+    struct r2_undecided *u = &inst->undecided;
+
+    if (u->peer == peer && u->nic == nic && u->peer_nic == peer_nic) {
+        u->said = 0; /* what fails from now on is another fault */
+    }
+}
+
+/* --- facts --- */
+
+static void nic_failed(struct r2_inst *inst, int nic, enum ib_fault fault)
+{
+    struct r2_case k = {.nic = (uint8_t)nic, .fault = fault, .since = r2_now(inst)};
+
+    k.facts.local.port = (uint8_t)r2_locate_port(inst, nic);
+    r2_verdict_say(inst, &k);
+}
+
+static void port_up(struct r2_inst *inst, int nic)
 {
     struct probe_subject s = r2_subject_nic(inst, nic);
 
@@ -488,7 +489,7 @@ void r2_locate_port_up(struct r2_inst *inst, int nic)
 }
 
 /* Both NICs, both links and the way between them carry work. */
-void r2_locate_good(const struct r2_pair *pair)
+static void pair_good(const struct r2_pair *pair)
 {
     struct r2_inst *inst = pair->inst;
     struct probe_subject s[3] = {r2_subject_nic(inst, pair->nic), r2_subject_remote(pair),
@@ -500,11 +501,48 @@ void r2_locate_good(const struct r2_pair *pair)
     r2_locate_back(inst, pair->peer, pair->nic, pair->peer_nic);
 }
 
-void r2_locate_back(struct r2_inst *inst, const struct r2_peer *peer, int nic, int peer_nic)
+/* A driver that answers with errors blames nothing: what broke, if anything did, is asked as after
+ * any failed call. */
+static void on_nic(struct r2_inst *inst, int nic, enum r2_nic_change change)
 {
-    struct r2_undecided *u = &inst->undecided;
-
-    if (u->peer == peer && u->nic == nic && u->peer_nic == peer_nic) {
-        u->said = 0; /* what fails from now on is another fault */
+    if (change == R2_NIC_UP) {
+        port_up(inst, nic);
+    } else if (change == R2_NIC_DOWN || change == R2_NIC_FATAL) {
+        nic_failed(inst, nic, change == R2_NIC_DOWN ? IB_FAULT_PORT : IB_FAULT_DEVICE);
     }
+}
+
+static void on_pair(struct r2_pair *pair, enum r2_pair_verdict verdict, uint64_t ns)
+{
+    if (verdict == R2_PAIR_GOOD) {
+        pair_good(pair);
+    }
+}
+
+static void on_peer_silent(struct r2_inst *inst, struct r2_peer *peer)
+{
+    r2_locate_peer(inst, peer, PROBE_TIMEOUT);
+}
+
+/* Takes what has come in. */
+static void on_watch(struct r2_inst *inst, uint64_t now, uint64_t tick)
+{
+    uint64_t clock = inst->watch_clock;
+    int open = r2_loops_watch(inst, clock);
+
+    for (int i = 0; i < R2_CASES; i++) {
+        if (inst->cases[i].state != R2_CASE_FREE) {
+            open |= step(inst, &inst->cases[i], clock, now);
+        }
+    }
+    inst->watch_asked |= open;
+}
+
+const struct r2_subscriber r2_locate_subscriber = {
+    .on_nic = on_nic, .on_pair = on_pair, .on_peer_silent = on_peer_silent, .on_watch = on_watch};
+
+int r2_locate_init(struct r2_inst *inst)
+{
+    inst->cases = calloc(R2_CASES, sizeof(*inst->cases));
+    return inst->cases ? 0 : -1;
 }

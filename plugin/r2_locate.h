@@ -9,6 +9,7 @@
 #include "failover/fo_proto.h"
 #include "probe/probe_verdict.h"
 
+struct r2_subscriber;
 struct r2_inst;
 struct r2_comm;
 struct r2_peer;
@@ -81,19 +82,16 @@ struct r2_case {
         loop_at; /* real time, ns: when that came, when our loop's outcome was seen; 0: not yet */
 };
 
+/* Allocates the cases. -1: out of memory. Freed with the instance. */
+int r2_locate_init(struct r2_inst *inst);
+
 /* Something ended a life of path @p of @c; gate held. */
 void r2_locate_lost(struct r2_comm *c, int p);
-/* Our NIC's port or device failed: no question is needed. */
-void r2_locate_nic(struct r2_inst *inst, int nic, enum ib_fault fault);
 /* The peer's host refuses the channel; or its process has been silent for long while its NIC
  * answers. */
 void r2_locate_peer(struct r2_inst *inst, struct r2_peer *peer, enum probe_outcome process);
-/* Our port is up: what it said of itself is over. */
-void r2_locate_port_up(struct r2_inst *inst, int nic);
 /* That process speaks again. */
 void r2_locate_speaks(struct r2_inst *inst, struct r2_peer *peer);
-/* The pair answers again, for as long as it must. */
-void r2_locate_good(const struct r2_pair *pair);
 /* A path over that pair has returned; of the two ends only the receiver's asks for how long the
  * pair answers. */
 void r2_locate_back(struct r2_inst *inst, const struct r2_peer *peer, int nic, int peer_nic);
@@ -102,8 +100,8 @@ void r2_locate_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_lo
 /* The peer is going. */
 void r2_locate_drop(struct r2_inst *inst, const struct r2_peer *peer);
 
-/* Takes what has come in; returns whether an answer is to be looked for soon. @clock: the watch's.
- */
-int r2_locate_step(struct r2_inst *inst, uint64_t clock);
+/* Our NIC failed, which needs no question, or is back; a pair answers again, for as long as it
+ * must; a peer's process is silent; the cases' own turns. */
+extern const struct r2_subscriber r2_locate_subscriber;
 
 #endif

@@ -10,6 +10,7 @@
 #include "r2_pair.h"
 #include "r2_rules.h"
 #include "r2_watch.h"
+#include "r2_counters.h"
 
 #define MS(x)   ((uint64_t)(x)*1000000)
 #define OWN_MIN MS(250) /* own questions; longer where the probes' own limits are */

@@ -1,10 +1,12 @@
 #include "r2_loop.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "r2_inst.h"
 #include "r2_log.h"
+#include "r2_registry.h"
 
 #define GREET_NS 1000000000ull
 
@@ -150,6 +152,12 @@ int r2_loops_watch(struct r2_inst *inst, uint64_t clock)
         asking |= inst->loop[i].asking;
     }
     return asking;
+}
+
+int r2_loops_open(struct r2_inst *inst)
+{
+    inst->loop = calloc(IB_MAX_NICS, sizeof(*inst->loop));
+    return inst->loop ? 0 : -1;
 }
 
 void r2_loops_free(struct r2_inst *inst, uint64_t still_running)

@@ -36,6 +36,8 @@ struct r2_loop {
     unsigned questions; /* that ended */
 };
 
+/* Allocates one for each NIC. -1: out of memory. Freed with the instance. */
+int r2_loops_open(struct r2_inst *inst);
 /* A connection over NIC @nic stands: made and asked once, if it is not, to learn whether this NIC
  * can do that at all. */
 void r2_loop_want(struct r2_inst *inst, int nic);

@@ -5,15 +5,16 @@
 #include <string.h>
 
 #include "probe/probe_verdict.h"
-#include "r2_drain.h"
-#include "r2_host.h"
 #include "r2_inst.h"
 #include "r2_log.h"
 #include "r2_pair.h"
-#include "r2_report.h"
-#include "r2_return.h"
 #include "r2_verdict.h"
 #include "r2_watch.h"
+#include "r2_heal.h"
+#include "r2_notify.h"
+#include "r2_policy.h"
+#include "r2_notify.h"
+#include "r2_registry.h"
 
 #define SAY_MOST 20 /* x T_repeat */
 
@@ -130,7 +131,7 @@ static void apply_avoid(struct r2_inst *inst, const struct r2_peer *peer)
         if (c->peer && (peer == NULL || c->peer == peer) &&
             atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
             r2_gate_visit(&c->gate);
-            r2_drain_comm(c);
+            R2_NOTIFY(inst, on_advice, c);
             r2_gate_unvisit(&c->gate);
         }
     }
@@ -159,7 +160,7 @@ int r2_news_tell(struct r2_inst *inst, struct probe_word *w)
     w->origin = inst->origin;
     probe_news_next_version(inst->news, w);
     probe_news_put(inst->news, w, -1);
-    r2_host_say_news(inst, w);
+    R2_NOTIFY(inst, on_report, inst, w, R2_REPORT_SELF, NULL);
     spread(inst);
     return 1;
 }
@@ -185,7 +186,8 @@ int r2_news_clear(struct r2_inst *inst, const struct probe_subject *s)
 /* --- hearing --- */
 
 /* It is new here. Own pairs decide about own work: they are asked now. */
-static void heard(struct r2_inst *inst, const struct probe_word *w, const char *who)
+static void heard(struct r2_inst *inst, const struct probe_word *w, enum r2_report_from from,
+                  const char *who)
 {
     int bad = w->blame != PROBE_BLAME_NONE;
 
@@ -199,7 +201,7 @@ static void heard(struct r2_inst *inst, const struct probe_word *w, const char *
             r2_watch_ask(pair);
         }
     }
-    r2_report_news(inst, w, who);
+    R2_NOTIFY(inst, on_report, inst, w, from, who);
     spread(inst);
 }
 
@@ -219,8 +221,8 @@ void r2_news_on_news(struct r2_inst *inst, struct r2_peer *peer, const struct pr
 
     confirm(inst, peer, w);
     if (fresh) {
-        r2_host_say_news(inst, w);
-        heard(inst, w, peer->host[0] ? peer->host : inst->oob->ops->peer_str(peer->oob));
+        heard(inst, w, R2_REPORT_PEER,
+              peer->host[0] ? peer->host : inst->oob->ops->peer_str(peer->oob));
     } else {
         peer->news_at = 0; /* ours may be newer */
     }
@@ -241,7 +243,7 @@ void r2_news_on_ok(struct r2_inst *inst, struct r2_peer *peer, const struct fo_n
 void r2_news_heard(struct r2_inst *inst, const struct probe_word *w, const char *who)
 {
     if (probe_news_put(inst->news, w, -1)) {
-        heard(inst, w, who);
+        heard(inst, w, R2_REPORT_HOST, who);
     }
 }
 
@@ -356,7 +358,7 @@ static int is_missed(struct r2_inst *inst, const struct probe_subject *s)
  * for a connection that works, whoever's they are: who said it may be gone, and then nobody would
  * take it back, and what fails next would pass for known.
  */
-void r2_news_answered(struct r2_pair *pair, int first)
+static void answered(struct r2_pair *pair, int first)
 {
     struct r2_inst *inst = pair->inst;
     struct probe_subject s[3] = {r2_subject_nic(inst, pair->nic), r2_subject_remote(pair),
@@ -418,3 +420,12 @@ int r2_news_about(const struct probe_subject *s, const struct r2_pair *pair)
 
     return same(s, &process) || concerns(pair->inst, s, pair);
 }
+
+static void on_pair(struct r2_pair *pair, enum r2_pair_verdict verdict, uint64_t ns)
+{
+    if (verdict == R2_PAIR_ANSWERED || verdict == R2_PAIR_FIRST) {
+        answered(pair, verdict == R2_PAIR_FIRST);
+    }
+}
+
+const struct r2_subscriber r2_news_subscriber = {.on_pair = on_pair};

@@ -7,6 +7,7 @@
 
 #include "probe/probe_news.h"
 
+struct r2_subscriber;
 struct r2_inst;
 struct r2_comm;
 struct r2_peer;
@@ -46,9 +47,8 @@ uint64_t r2_news_say(struct r2_inst *inst, struct r2_peer *peer, uint64_t now);
  * and the pair has not answered here since. New work goes elsewhere if it can.
  */
 uint32_t r2_news_avoid(const struct r2_comm *c);
-/* The pair has answered, @first: for the first time on its queue pair: what others say of it is not
- * so here. */
-void r2_news_answered(struct r2_pair *pair, int first);
+/* A pair that has answered: what others say of it is not so here. */
+extern const struct r2_subscriber r2_news_subscriber;
 
 /* Whether something about @pair is known to be bad. */
 int r2_news_blamed(const struct r2_pair *pair);

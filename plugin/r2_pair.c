@@ -7,6 +7,10 @@
 #include "r2_cross.h"
 #include "r2_inband.h"
 #include "r2_log.h"
+#include "r2_counters.h"
+#include "r2_loop.h"
+#include "r2_pair.h"
+#include "r2_registry.h"
 
 #define MS(x) ((uint64_t)(x)*1000000)
 #define AGAIN_MIN_NS                                                                               \
@@ -153,6 +157,7 @@ static void pair_free(struct r2_pair *pair)
     for (p = &pair->inst->pairs; *p != pair; p = &(*p)->next) {
     }
     *p = pair->next;
+    free(pair->pace);
     free(pair);
 }
 
@@ -321,7 +326,6 @@ void r2_pairs_drop(struct r2_inst *inst, const struct r2_peer *peer)
 {
     struct r2_pair *next;
 
-    r2_locate_drop(inst, peer);
     for (struct r2_pair *pair = inst->pairs; pair; pair = next) {
         next = pair->next;
         if (pair->peer == peer) {
@@ -347,6 +351,7 @@ void r2_pairs_free(struct r2_inst *inst, uint64_t still_running)
             *p = pair->next;
             probe_qp_destroy(&pair->qp, &inst->nics);
             ib_inband_destroy(&pair->inband, &inst->nics);
+            free(pair->pace);
             free(pair);
         }
     }

@@ -49,6 +49,8 @@ struct r2_heal {
     unsigned lives; /* of paths that returned over it so far */
 };
 
+struct r2_pace;
+
 struct r2_pair {
     struct ib_job job; /* first */
     struct r2_pair *next;
@@ -117,15 +119,7 @@ struct r2_pair {
     unsigned posted;
     unsigned answers; /* counts questions that were answered */
     struct r2_heal heal;
-    struct r2_tempo tempo; /* r2_slow.c, as what follows */
-    struct balance_slow slow;
-    uint32_t mbps; /* r2_balance_limit() of its paths */
-    struct {
-        uint64_t at,
-            moved; /* our NIC, all processes of this host, when it was suspected: ns, bytes */
-        uint64_t from_at, from; /* theirs, on their clock: the first answer; at 0: none */
-        uint64_t last_at, last; /* ... and the latest */
-    } load;
+    struct r2_pace *pace; /* how fast it carries; r2_slow.c. NULL: not looked at. Freed with it */
 };
 
 /* A connection's paths stand: their pairs are made, or made anew where they failed. */

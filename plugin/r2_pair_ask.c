@@ -3,12 +3,14 @@
 #include <stdio.h>
 
 #include "r2_cross.h"
-#include "r2_drain.h"
-#include "r2_host.h"
 #include "r2_load.h"
 #include "r2_log.h"
+#include "r2_loop.h"
 #include "r2_pair_int.h"
-#include "r2_return.h"
+#include "r2_heal.h"
+#include "r2_notify.h"
+#include "r2_pair.h"
+#include "r2_registry.h"
 
 #define MS(x)        ((uint64_t)(x)*1000000)
 #define MEASURE_FADE 8
@@ -94,7 +96,7 @@ static int end_lives(struct r2_comm *c, const struct r2_pair *pair)
         const struct ib_path *path = &c->link.path[p];
 
         if (path->nic == pair->nic && path->peer_nic == pair->peer_nic && ib_link_up(&c->link, p) &&
-            ((c->link.up & ~ib_link_pair(&c->link, p)) || r2_drain_spare(c))) {
+            ((c->link.up & ~ib_link_pair(&c->link, p)) || r2_heal_has_spare(c))) {
             fo_fault(&c->fo, p, &info);
             n++;
         }
@@ -140,7 +142,7 @@ static void dead(struct r2_pair *pair, uint64_t clock, const char *what)
     pair->silent_at = clock;
     pair->silent = 1;
     if (r2_cross_carries(pair)) {
-        r2_host_say_pair(pair, clock - pair->suspect_at, 0);
+        R2_NOTIFY(pair->inst, on_pair, pair, R2_PAIR_SILENT, clock - pair->suspect_at);
     }
     end_all(pair, how);
 }
@@ -197,7 +199,7 @@ static void answered(struct r2_pair *pair, uint64_t clock)
     pair->tell |= pair->owes;
     pair->answer |= pair->owes;
     pair->owes = 0;
-    r2_news_answered(pair, first);
+    R2_NOTIFY(pair->inst, on_pair, pair, first ? R2_PAIR_FIRST : R2_PAIR_ANSWERED, 0);
     r2_cross_answered(pair, first);
 }
 

@@ -6,7 +6,9 @@
 #include "r2_cross.h"
 #include "r2_loop.h"
 #include "r2_pair_int.h"
-#include "r2_return.h"
+#include "r2_heal.h"
+#include "r2_pair.h"
+#include "r2_registry.h"
 
 #define MS(x)      ((uint64_t)(x)*1000000)
 #define SAY_MAX_NS MS(10000)

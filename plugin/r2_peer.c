@@ -9,20 +9,15 @@
 #include "r2_news.h"
 #include "r2_pair.h"
 #include "r2_verdict.h"
+#include "r2_locate.h"
+#include "r2_peer.h"
+#include "r2_registry.h"
+#include "r2_setup.h"
 
 #define REFUSED_LIMIT_NS                                                                           \
     1000000000ull /* a host that refuses for so long has no such process any more */
 #define CHANNEL_LIMIT_NS                                                                           \
     10000000000ull /* a channel that has not come back within that time is said */
-
-struct r2_peer *r2_peer_find(struct r2_inst *inst, struct r2_oob_peer *oob)
-{
-    struct r2_peer *p;
-
-    for (p = inst->peers; p && p->oob != oob; p = p->next) {
-    }
-    return p;
-}
 
 struct r2_peer *r2_peer_get(struct r2_inst *inst, struct r2_oob_peer *oob)
 {
@@ -52,6 +47,7 @@ void r2_peer_put(struct r2_inst *inst, struct r2_peer *peer)
     if (--peer->refs == 0) {
         struct r2_peer **p;
 
+        r2_locate_drop(inst, peer);
         r2_pairs_drop(inst, peer);
         r2_peers_step(inst, r2_now(inst)); /* last words first */
         r2_news_leave(inst, peer);
@@ -63,7 +59,7 @@ void r2_peer_put(struct r2_inst *inst, struct r2_peer *peer)
     inst->oob->ops->peer_put(oob);
 }
 
-static void flush(struct r2_inst *inst, struct r2_peer *peer)
+void r2_peer_post(struct r2_inst *inst, struct r2_peer *peer)
 {
     uint64_t now;
     int lost;
@@ -82,34 +78,6 @@ static void flush(struct r2_inst *inst, struct r2_peer *peer)
         r2_inband_send(inst, peer, peer->out, peer->out_len);
     }
     peer->out_len = 0;
-}
-
-void r2_peer_emit(struct r2_inst *inst, struct r2_peer *peer, enum fo_type type,
-                  const union fo_body *body)
-{
-    size_t n;
-
-    if (sizeof(peer->out) - peer->out_len < FO_MAX_RECORD) {
-        flush(inst, peer);
-    }
-    n = fo_pack(type, body, peer->out + peer->out_len, sizeof(peer->out) - peer->out_len);
-    if (n == 0) {
-        R2_WARN("a %s record cannot be packed", fo_type_name(type));
-        return;
-    }
-    peer->out_len += n;
-}
-
-void r2_peers_nic_down(struct r2_inst *inst, int nic)
-{
-    uint32_t gen = atomic_load_explicit(&inst->nics.nic[nic].generation, memory_order_relaxed);
-
-    for (struct r2_peer *p = inst->peers; p; p = p->next) {
-        p->say_gen[nic] = gen;
-        p->say_mask |= 1u << nic;
-        p->say_at = 0;
-        p->say_interval = (uint64_t)inst->cfg.t_repeat_ms * 1000000;
-    }
 }
 
 static uint64_t say_nics(struct r2_inst *inst, struct r2_peer *p, uint64_t now)
@@ -214,7 +182,7 @@ uint64_t r2_peers_step(struct r2_inst *inst, uint64_t now)
         next = r2_earlier(next, r2_news_say(inst, p, now));
         next = r2_earlier(next, r2_peer_check_gone(inst, p, now));
         next = r2_earlier(next, check_channel(inst, p, now));
-        flush(inst, p);
+        r2_peer_post(inst, p);
     }
     return next;
 }

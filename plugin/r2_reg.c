@@ -7,6 +7,8 @@
 #include "r2_inst.h"
 #include "r2_log.h"
 #include "r2_relay.h"
+#include "r2_reg.h"
+#include "r2_registry.h"
 
 /*
  * One for each registration that a connection holds handles of. NCCL gets the same pointer for each

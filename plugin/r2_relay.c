@@ -9,6 +9,7 @@
 #include "r2_inst.h"
 #include "r2_log.h"
 #include "r2_numa.h"
+#include "r2_registry.h"
 
 #define GPUS_MAX 64 /* ordinals of a process */
 

@@ -8,6 +8,7 @@
 
 #include "r2_log.h"
 #include "r2_report_int.h"
+#include "r2_registry.h"
 
 #define STALL_LOOK 1000000ull    /* ns between two looks at connections that wait ... */
 #define STALL_SOON 20000000ull   /* ... for so long; then the watchdog's ticks have to do */
@@ -401,8 +402,13 @@ void r2_report_comm_gone(struct r2_comm *c)
 
 /* --- NICs --- */
 
-void r2_report_nic(struct r2_inst *inst, int nic, const char *why)
+static void on_nic(struct r2_inst *inst, int nic, enum r2_nic_change change)
 {
+    static const char *const why[] = {[R2_NIC_DOWN] = "its port is not ACTIVE",
+                                      [R2_NIC_UP] = "its port is ACTIVE again",
+                                      [R2_NIC_FATAL] = "the device failed, or is gone",
+                                      [R2_NIC_FAILS] = "its driver answers with errors",
+                                      [R2_NIC_REMOVED] = "the device is gone"};
     struct r2_report *r = inst->report;
     enum ib_nic_state s = ib_nic_state_get(&inst->nics.nic[nic]);
 
@@ -411,7 +417,7 @@ void r2_report_nic(struct r2_inst *inst, int nic, const char *why)
     }
     r->nic[nic].state = s;
     r->nic[nic].since = r2_report_real(r, r2_now(inst));
-    snprintf(r->nic[nic].why, sizeof(r->nic[nic].why), "%s", why);
+    snprintf(r->nic[nic].why, sizeof(r->nic[nic].why), "%s", why[change]);
     r->changed = 1;
 }
 
@@ -436,7 +442,7 @@ void r2_report_drain(struct r2_inst *inst, int nic, int on, const char *why)
 }
 
 /* In short, without the code, which has a place of its own. */
-static const char *text_of(const struct r2_report_verdict *v)
+static const char *text_of(const struct r2_cause *v)
 {
     size_t n = v->code ? strlen(v->code) : 0;
 
@@ -445,14 +451,14 @@ static const char *text_of(const struct r2_report_verdict *v)
                : v->brief;
 }
 
-uint64_t r2_report_verdict(struct r2_inst *inst, const struct r2_report_verdict *v)
+static void on_cause(struct r2_inst *inst, const struct r2_cause *v)
 {
     struct r2_report *r = inst->report;
     struct r2_event e = r2_event_empty;
     uint64_t now = r2_now(inst);
 
     if (r == NULL) {
-        return 0;
+        return;
     }
     e.kind = R2_EVENT_VERDICT;
     e.severity = v->severity == 2   ? R2_EVENT_CRITICAL
@@ -467,7 +473,7 @@ uint64_t r2_report_verdict(struct r2_inst *inst, const struct r2_report_verdict 
     e.how = v->how;
     e.confidence = v->confidence;
     e.evidence = v->evidence;
-    e.n_evidence = v->n_evidence < R2_REPORT_EVIDENCE ? v->n_evidence : R2_REPORT_EVIDENCE;
+    e.n_evidence = v->n_evidence < R2_CAUSE_EVIDENCE ? v->n_evidence : R2_CAUSE_EVIDENCE;
     e.counter = v->counter;
     e.counter_by = v->counter_by;
     e.n_counters = v->nic >= 0 ? v->n_counters : 0;
@@ -475,7 +481,7 @@ uint64_t r2_report_verdict(struct r2_inst *inst, const struct r2_report_verdict 
     e.recommend = v->recommend;
     e.text = text_of(v);
     e.revises = v->revises;
-    e.revises_seq = v->revises_seq;
+    e.revises_seq = v->revises_id && v->revises_id == r->cause_id ? r->cause_seq : 0;
     if (v->nic >= 0 && v->nic < inst->nics.count) {
         snprintf(r->nic[v->nic].blamed, sizeof(r->nic[v->nic].blamed), "%.80s",
                  v->brief   ? v->brief
@@ -484,5 +490,13 @@ uint64_t r2_report_verdict(struct r2_inst *inst, const struct r2_report_verdict 
         r->nic[v->nic].blamed_at = e.since_ns ? e.since_ns : r2_report_real(r, now);
     }
     r2_report_say(r, &e, now);
-    return r->seq;
+    if (v->id) {
+        r->cause_id = v->id;
+        r->cause_seq = r->seq;
+    }
 }
+
+const struct r2_subscriber r2_report_subscriber = {.on_nic = on_nic,
+                                                   .on_report = r2_report_news,
+                                                   .on_cause = on_cause,
+                                                   .on_stall = r2_report_stall};

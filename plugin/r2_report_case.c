@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "r2_drain.h"
 #include "r2_log.h"
 #include "r2_report_int.h"
 #include "r2_stall.h"
+#include "r2_policy.h"
 
 #define MS(x)       ((uint64_t)(x)*1000000)
 #define JOIN        MS(1000) /* what fails later over the same NIC is another case */

@@ -6,6 +6,7 @@
 #define R2_REPORT_INT_H
 
 #include "r2_event.h"
+#include "r2_notify.h"
 #include "r2_report.h"
 #include "r2_stat.h"
 
@@ -52,6 +53,8 @@ struct r2_report {
     struct r2_event_sum sum;
     uint64_t start; /* CLOCK_REALTIME, ns */
     uint64_t seq, history, lost;
+    uint32_t cause_id;  /* of the latest that may be revised; 0: none */
+    uint64_t cause_seq; /* ... of its event */
     uint32_t case_no;
     struct r2_report_case cas[R2_REPORT_CASES];
     uint32_t stalling; /* connections that wait, or so it seems */
@@ -94,6 +97,15 @@ void r2_report_case_hold(
 /* Says what is complete; @all: whatever is there. */
 void r2_report_cases_step(struct r2_report *r, uint64_t now, int all);
 
+/*
+ * Work requests of path @p had no completion for @ns, and the life goes on (r2_stall.h). @over: it
+ * has ended; else it lasts, and only the statistics show it.
+ */
+void r2_report_stall(struct r2_comm *c, int p, uint64_t ns, int over);
+
+/* A report about a NIC pair of this process is kept, unless this process itself made it. */
+void r2_report_news(struct r2_inst *inst, const struct probe_word *w, enum r2_report_from from,
+                    const char *who);
 /* r2_report_why.c: what the job knows of the reason why @c lost paths, into seen.path[] and the
  * NIC's trouble */
 void r2_report_why(struct r2_report *r, struct r2_comm *c);

@@ -2,8 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "r2_drain.h"
 #include "r2_report_int.h"
+#include "r2_policy.h"
+#include "r2_registry.h"
 
 #define AT_A_TIME 64 /* connections */
 

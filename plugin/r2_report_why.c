@@ -117,14 +117,15 @@ static int nic_concerned(const struct r2_inst *inst, const struct probe_word *w,
     return nic;
 }
 
-void r2_report_news(struct r2_inst *inst, const struct probe_word *w, const char *who)
+void r2_report_news(struct r2_inst *inst, const struct probe_word *w, enum r2_report_from from,
+                    const char *who)
 {
     struct r2_report *r = inst->report;
     struct r2_event e = r2_event_empty;
     char text[256], part[96], detail[96];
     int about, nic;
 
-    if (r == NULL) {
+    if (r == NULL || from == R2_REPORT_SELF) {
         return;
     }
     nic = nic_concerned(inst, w, &about);

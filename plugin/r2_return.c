@@ -7,6 +7,12 @@
 #include "r2_log.h"
 #include "r2_pair.h"
 #include "r2_report.h"
+#include "r2_close.h"
+#include "r2_heal.h"
+#include "r2_locate.h"
+#include "r2_policy.h"
+#include "r2_registry.h"
+#include "r2_setup.h"
 
 #define MS(x) ((uint64_t)(x)*1000000)
 #define OPEN_LIMIT                                                                                 \

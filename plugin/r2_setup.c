@@ -24,6 +24,11 @@
 #include "r2_pages.h"
 #include "r2_log.h"
 #include "r2_pair.h"
+#include "r2_conn.h"
+#include "r2_news.h"
+#include "r2_peer.h"
+#include "r2_registry.h"
+#include "r2_setup.h"
 
 #define MS(x) ((uint64_t)(x)*1000000)
 

@@ -1,6 +1,8 @@
 /* Verbs jobs of set-up: everything that may block runs on the devices' workers. */
 #include "r2_inst.h"
 #include "r2_rules.h"
+#include "r2_registry.h"
+#include "r2_setup.h"
 
 #define MS(x)          ((uint64_t)(x)*1000000)
 #define BUILD_LIMIT_NS MS(3000) /* a device that brings no job back for so long hangs */

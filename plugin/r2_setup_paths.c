@@ -8,6 +8,7 @@
 #include "r2_balance.h"
 #include "r2_inst.h"
 #include "r2_log.h"
+#include "r2_setup.h"
 
 #define CLASS_MOST                                                                                 \
     4 /* a backup that nobody has named has at least one part in so many of the primary's rate */

@@ -1,21 +1,61 @@
 #include "r2_slow.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "balance/balance_plan.h"
+#include "balance/balance_slow.h"
 #include "probe/probe_line.h"
 #include "r2_balance.h"
 #include "r2_load.h"
 #include "r2_log.h"
 #include "r2_pair.h"
-#include "r2_report.h"
 #include "r2_verdict.h"
+#include "r2_notify.h"
+#include "r2_registry.h"
 
 #define MS(x)     ((uint64_t)(x)*1000000)
 #define LATE      4        /* ticks: after such a pause it is not known when what completed did */
 #define LATELY    MS(1000) /* what other processes said longer ago is not of the same time */
 #define MOVED_MIN MS(80)   /* a rate is measured over so long at least */
+
+/* What moves over a NIC, or a NIC pair: the rate, and what the present look has found. */
+struct r2_tempo {
+    struct balance_rate rate;
+    uint64_t bytes, queued;
+    uint32_t parts;
+    uint8_t busy;
+};
+
+struct r2_pace {
+    struct r2_tempo tempo;
+    struct balance_slow slow;
+    uint32_t mbps; /* r2_balance_limit() of its paths */
+    struct {
+        uint64_t at, moved;     /* our NIC, all processes of this host, when it was suspected: ns,
+                                   bytes */
+        uint64_t from_at, from; /* theirs, on their clock: the first answer; at 0: none */
+        uint64_t last_at, last; /* ... and the latest */
+    } load;
+};
+
+struct r2_slow {
+    struct r2_tempo tempo[IB_MAX_NICS];
+    uint64_t at; /* the last look, ns; 0: none */
+};
+
+int r2_slow_open(struct r2_inst *inst)
+{
+    inst->slow = calloc(1, sizeof(*inst->slow));
+    return inst->slow ? 0 : -1;
+}
+
+void r2_slow_close(struct r2_inst *inst)
+{
+    free(inst->slow);
+    inst->slow = NULL;
+}
 
 static int enabled(const struct r2_inst *inst)
 {
@@ -41,6 +81,15 @@ static struct r2_pair *pair_of(struct r2_comm *c, int p)
     return c->slow[p].pair;
 }
 
+/* Its pace, from now on. NULL: out of memory. */
+static struct r2_pace *pace_of(struct r2_pair *pair)
+{
+    if (pair->pace == NULL) {
+        pair->pace = calloc(1, sizeof(*pair->pace));
+    }
+    return pair->pace;
+}
+
 /* --- looking --- */
 
 static void add(struct r2_tempo *t, uint64_t parts, uint64_t bytes, uint64_t queued, int busy)
@@ -61,14 +110,14 @@ static void look_path(struct r2_comm *c, int p)
     int busy = IB_RLX_GET(path->sq_used) != 0;
     struct r2_pair *pair = pair_of(c, p);
 
-    if (pair && (c->up_seen >> p & 1) && done >= c->slow[p].done &&
+    if (pair && pace_of(pair) && (c->up_seen >> p & 1) && done >= c->slow[p].done &&
         cqes >= c->slow[p].cqes) { /* less: a new life */
         uint64_t bytes = done - c->slow[p].done, parts = cqes - c->slow[p].cqes,
                  queued = posted > done ? posted - done : 0;
 
-        add(&pair->tempo, parts, bytes, queued, busy);
-        pair->mbps = r2_balance_limit(c, p);
-        add(&c->inst->tempo[path->nic], parts, bytes, queued, busy);
+        add(&pair->pace->tempo, parts, bytes, queued, busy);
+        pair->pace->mbps = r2_balance_limit(c, p);
+        add(&c->inst->slow->tempo[path->nic], parts, bytes, queued, busy);
     }
     c->slow[p].done = done;
     c->slow[p].cqes = cqes;
@@ -83,7 +132,7 @@ static void take_completions(struct r2_comm *c)
     for (uint32_t m = IB_RLX_GET(c->link.touched); m; m &= m - 1) {
         const struct r2_pair *pair = c->slow[__builtin_ctz(m)].pair;
 
-        suspected |= pair && pair->slow.state == BALANCE_SLOW_SUSPECT;
+        suspected |= pair && pair->pace && pair->pace->slow.state == BALANCE_SLOW_SUSPECT;
     }
     if (suspected) {
         r2_gate_visit(&c->gate);
@@ -112,7 +161,7 @@ static void nic_window(struct r2_inst *inst, int nic, uint64_t now)
 {
     struct balance_tempo t;
 
-    balance_rate_get(&inst->tempo[nic].rate, BALANCE_RATE_WINDOWS, &t);
+    balance_rate_get(&inst->slow->tempo[nic].rate, BALANCE_RATE_WINDOWS, &t);
     if (inst->board && t.rate) {
         r2_board_tempo_set(
             inst->board, nic,
@@ -134,7 +183,7 @@ static void peer_get(struct r2_inst *inst, int nic, uint64_t now, struct balance
     struct r2_board_tempo b;
 
     out->mbps = r2_balance_port(inst, nic);
-    balance_rate_get(&inst->tempo[nic].rate, BALANCE_RATE_WINDOWS, &out->tempo);
+    balance_rate_get(&inst->slow->tempo[nic].rate, BALANCE_RATE_WINDOWS, &out->tempo);
     if (inst->board && r2_board_tempo_best(inst->board, n->guid, n->port, now, LATELY, &b) &&
         b.least > out->tempo.least) {
         out->tempo = (struct balance_tempo){.rate = b.rate,
@@ -169,30 +218,33 @@ static uint64_t rate_of(uint64_t bytes, uint64_t ns)
 
 static void moved_get(struct r2_pair *pair, uint64_t now, struct balance_slow_facts *f)
 {
-    uint64_t moved = r2_load_moved(pair->inst, pair->nic, now), ns = r2_elapsed(now, pair->load.at);
+    uint64_t moved = r2_load_moved(pair->inst, pair->nic, now),
+             ns = r2_elapsed(now, pair->pace->load.at);
 
-    if (pair->load.from_at == 0 || pair->load.last_at - pair->load.from_at < MOVED_MIN ||
-        ns < MOVED_MIN || moved < pair->load.moved) {
+    if (pair->pace->load.from_at == 0 ||
+        pair->pace->load.last_at - pair->pace->load.from_at < MOVED_MIN || ns < MOVED_MIN ||
+        moved < pair->pace->load.moved) {
         return;
     }
     f->moved_known = 1;
-    f->moved_here = rate_of(moved - pair->load.moved, ns);
-    f->moved_there =
-        rate_of(pair->load.last - pair->load.from, pair->load.last_at - pair->load.from_at);
+    f->moved_here = rate_of(moved - pair->pace->load.moved, ns);
+    f->moved_there = rate_of(pair->pace->load.last - pair->pace->load.from,
+                             pair->pace->load.last_at - pair->pace->load.from_at);
 }
 
-void r2_slow_on_load(struct r2_pair *pair, const struct probe_load *l)
+static void on_load(struct r2_pair *pair, const struct probe_load *l)
 {
-    if (pair->slow.state != BALANCE_SLOW_SUSPECT || l->at == 0 || l->at <= pair->load.last_at) {
+    if (pair->pace == NULL || pair->pace->slow.state != BALANCE_SLOW_SUSPECT || l->at == 0 ||
+        l->at <= pair->pace->load.last_at) {
         return;
     }
-    if (pair->load.from_at == 0 ||
-        l->moved < pair->load.last) { /* a process has gone, and what it had moved with it */
-        pair->load.from_at = l->at;
-        pair->load.from = l->moved;
+    if (pair->pace->load.from_at == 0 ||
+        l->moved < pair->pace->load.last) { /* a process has gone, and what it had moved with it */
+        pair->pace->load.from_at = l->at;
+        pair->pace->load.from = l->moved;
     }
-    pair->load.last_at = l->at;
-    pair->load.last = l->moved;
+    pair->pace->load.last_at = l->at;
+    pair->pace->load.last = l->moved;
 }
 
 static void ask(struct r2_pair *pair)
@@ -218,7 +270,8 @@ static uint32_t part_of(uint32_t mbps, uint16_t part)
  * pair's limit, to which the others' rates were scaled. */
 static void apply(struct r2_pair *pair)
 {
-    uint32_t mbps = part_of(pair->mbps, pair->slow.part), nic = part_of(pair->mbps, pair->slow.nic);
+    uint32_t mbps = part_of(pair->pace->mbps, pair->pace->slow.part),
+             nic = part_of(pair->pace->mbps, pair->pace->slow.nic);
 
     for (struct r2_comm *c = r2_comm_first(pair->inst); c; c = c->all_next) {
         if (c->peer != pair->peer || !looked_at(c)) {
@@ -228,7 +281,7 @@ static void apply(struct r2_pair *pair)
             if (c->link.path[p].nic == pair->nic && c->link.path[p].peer_nic == pair->peer_nic) {
                 r2_balance_measured(c, p, mbps, nic);
                 if (p == 0) { /* the primary */
-                    r2_balance_wide(c, pair->slow.part != 0);
+                    r2_balance_wide(c, pair->pace->slow.part != 0);
                 }
             }
         }
@@ -254,22 +307,22 @@ static void say(struct r2_pair *pair, const struct balance_slow_facts *f)
                            .job = inst->job,
                            .rail1 = (unsigned)nic->rail + 1,
                            .fate = PROBE_FATE_CONTINUES};
-    struct r2_report_verdict v = {.code = info->name,
-                                  .blame = info->blame,
-                                  .severity = info->severity,
-                                  .nic = pair->nic,
-                                  .peer_host = pair->peer->host,
-                                  .peer_nic = there,
-                                  .how = how,
-                                  .action = info->action,
-                                  .recommend = info->recommend,
-                                  .brief = brief};
+    struct r2_cause v = {.code = info->name,
+                         .blame = info->blame,
+                         .severity = info->severity,
+                         .nic = pair->nic,
+                         .peer_host = pair->peer->host,
+                         .peer_nic = there,
+                         .how = how,
+                         .action = info->action,
+                         .recommend = info->recommend,
+                         .brief = brief};
 
-    if (pair->slow.state == BALANCE_SLOW_YES) {
+    if (pair->pace->slow.state == BALANCE_SLOW_YES) {
         snprintf(how, sizeof(how), "carries:%lluMB/s,of-what-others-carry:%u/100",
                  (unsigned long long)(f->own.rate / 1000000),
-                 (unsigned)pair->slow.part * 100 / BALANCE_SLOW_ONE);
-        v.since_ns = pair->load.at;
+                 (unsigned)pair->pace->slow.part * 100 / BALANCE_SLOW_ONE);
+        v.since_ns = pair->pace->load.at;
         l.since_ms = r2_verdict_time(inst, v.since_ns);
         probe_line_full(line, &l);
         probe_line_short(brief, &l);
@@ -282,21 +335,21 @@ static void say(struct r2_pair *pair, const struct balance_slow_facts *f)
         v.action = v.recommend = NULL;
         R2_INFO("%s, to %s on %s", brief, there ? there : "its NIC", pair->peer->host);
     }
-    r2_report_verdict(inst, &v);
+    R2_NOTIFY(inst, on_cause, inst, &v);
 }
 
 static void pair_window(struct r2_inst *inst, struct r2_pair *pair, uint64_t now, struct seen *seen)
 {
     struct balance_slow_peer peer[IB_MAX_NICS];
     struct balance_slow_facts f = {
-        .mbps = pair->mbps, .peer = peer, .percent = (unsigned)inst->cfg.slow_percent};
-    enum balance_slow_state before = pair->slow.state;
+        .mbps = pair->pace->mbps, .peer = peer, .percent = (unsigned)inst->cfg.slow_percent};
+    enum balance_slow_state before = pair->pace->slow.state;
     struct balance_tempo nic;
 
-    balance_rate_get(&pair->tempo.rate, 2, &f.own);
-    balance_rate_get(&pair->tempo.rate, BALANCE_RATE_WINDOWS, &f.all);
-    balance_rate_get(&inst->tempo[pair->nic].rate, 2, &nic);
-    balance_rate_get(&inst->tempo[pair->nic].rate, BALANCE_RATE_WINDOWS, &f.nic);
+    balance_rate_get(&pair->pace->tempo.rate, 2, &f.own);
+    balance_rate_get(&pair->pace->tempo.rate, BALANCE_RATE_WINDOWS, &f.all);
+    balance_rate_get(&inst->slow->tempo[pair->nic].rate, 2, &nic);
+    balance_rate_get(&inst->slow->tempo[pair->nic].rate, BALANCE_RATE_WINDOWS, &f.nic);
     if (f.own.rate == 0 && before == BALANCE_SLOW_NO) {
         return;
     }
@@ -313,37 +366,39 @@ static void pair_window(struct r2_inst *inst, struct r2_pair *pair, uint64_t now
     if (before == BALANCE_SLOW_SUSPECT) {
         moved_get(pair, now, &f);
     }
-    if (balance_slow_window(&pair->slow, &f) || before == BALANCE_SLOW_YES) {
+    if (balance_slow_window(&pair->pace->slow, &f) || before == BALANCE_SLOW_YES) {
         apply(pair);
     }
-    if (pair->slow.state == BALANCE_SLOW_SUSPECT) {
+    if (pair->pace->slow.state == BALANCE_SLOW_SUSPECT) {
         if (before != BALANCE_SLOW_SUSPECT) {
-            memset(&pair->load, 0, sizeof(pair->load));
-            pair->load.at = now;
-            pair->load.moved = r2_load_moved(inst, pair->nic, now);
+            memset(&pair->pace->load, 0, sizeof(pair->pace->load));
+            pair->pace->load.at = now;
+            pair->pace->load.moved = r2_load_moved(inst, pair->nic, now);
         }
         ask(pair);
     }
-    if ((before == BALANCE_SLOW_YES) != (pair->slow.state == BALANCE_SLOW_YES)) {
+    if ((before == BALANCE_SLOW_YES) != (pair->pace->slow.state == BALANCE_SLOW_YES)) {
         say(pair, &f);
     }
 }
 
-void r2_slow_look(struct r2_inst *inst, uint64_t now, uint64_t step)
+static void on_watch(struct r2_inst *inst, uint64_t now, uint64_t step)
 {
-    uint64_t ns = r2_elapsed(now, inst->slow_at);
+    uint64_t ns = r2_elapsed(now, inst->slow->at);
     struct seen seen = {.filled = 0};
-    int late = inst->slow_at == 0 || ns > LATE * step;
+    int late = inst->slow->at == 0 || ns > LATE * step;
 
-    if (!enabled(inst)) {
+    if (step == 0 || !enabled(inst)) {
         return;
     }
-    inst->slow_at = now;
+    inst->slow->at = now;
     for (int i = 0; i < inst->nics.count; i++) {
-        begin(&inst->tempo[i]);
+        begin(&inst->slow->tempo[i]);
     }
     for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
-        begin(&pair->tempo);
+        if (pair->pace) {
+            begin(&pair->pace->tempo);
+        }
     }
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
         if (!looked_at(c)) {
@@ -355,13 +410,15 @@ void r2_slow_look(struct r2_inst *inst, uint64_t now, uint64_t step)
         }
     }
     for (int i = 0; i < inst->nics.count && !late; i++) {
-        if (end(&inst->tempo[i], ns)) {
+        if (end(&inst->slow->tempo[i], ns)) {
             nic_window(inst, i, now);
         }
     }
     for (struct r2_pair *pair = inst->pairs; pair && !late; pair = pair->next) {
-        if (pair->peer && end(&pair->tempo, ns)) {
+        if (pair->peer && pair->pace && end(&pair->pace->tempo, ns)) {
             pair_window(inst, pair, now, &seen);
         }
     }
 }
+
+const struct r2_subscriber r2_slow_subscriber = {.on_load = on_load, .on_watch = on_watch};

@@ -6,15 +6,14 @@
 #ifndef R2_SLOW_H
 #define R2_SLOW_H
 
-#include "r2_inst.h"
+#include "r2_notify.h"
 
-struct r2_pair;
+/* Allocates what it keeps of the NICs. -1: out of memory. At init and at the end. */
+int r2_slow_open(struct r2_inst *inst);
+void r2_slow_close(struct r2_inst *inst);
 
-/* A tick of the watch, which come @step ns apart; gate not held. Does nothing with
- * NCCL_R2_SLOW=off, or where no traffic could go elsewhere. */
-void r2_slow_look(struct r2_inst *inst, uint64_t now, uint64_t step);
-
-/* The peer's process says what has moved over its NIC of @pair. */
-void r2_slow_on_load(struct r2_pair *pair, const struct probe_load *l);
+/* Looks with each tick of the watchdog, and takes what a peer's process says has moved over its
+ * NIC. Does nothing with NCCL_R2_SLOW=off, or where no traffic could go elsewhere. */
+extern const struct r2_subscriber r2_slow_subscriber;
 
 #endif

@@ -1,7 +1,7 @@
 #include "r2_stall.h"
 
 #include "r2_inst.h"
-#include "r2_report.h"
+#include "r2_notify.h"
 
 void r2_stall_see(struct r2_comm *c, int p, uint64_t silent)
 {
@@ -30,7 +30,7 @@ static void over(struct r2_comm *c, int p, uint64_t ns)
     up = ib_link_up(&c->link, p);
     r2_gate_unvisit(&c->gate);
     if (up && ns >= R2_STALL_MIN_NS) {
-        r2_report_stall(c, p, ns, 1);
+        R2_NOTIFY(c->inst, on_stall, c, p, ns, 1);
     }
 }
 
@@ -46,7 +46,7 @@ void r2_stall_tick(struct r2_comm *c)
             r2_stall_drop(c, p);
             over(c, p, ns);
         } else if (ns >= R2_STALL_MIN_NS) {
-            r2_report_stall(c, p, ns, 0);
+            R2_NOTIFY(c->inst, on_stall, c, p, ns, 0);
         }
     }
 }

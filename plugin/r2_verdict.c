@@ -2,6 +2,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -13,14 +14,16 @@
 #include "r2_log.h"
 #include "r2_news.h"
 #include "r2_pair.h"
-#include "r2_report.h"
+#include "r2_counters.h"
+#include "r2_notify.h"
+#include "r2_registry.h"
 
 #define REVISES_NS                                                                                 \
     10000000000ull /* what is found within that time of an undecided verdict on the same part is   \
                       about the same fault */
 #define ENDS_LATE_NS 10000000000ull
 
-_Static_assert(R2_REPORT_COUNTERS >= IB_COUNTERS && R2_REPORT_EVIDENCE >= R2_EVIDENCE,
+_Static_assert(R2_CAUSE_COUNTERS >= IB_COUNTERS && R2_CAUSE_EVIDENCE >= R2_EVIDENCE,
                "room for all");
 
 struct finding {
@@ -350,13 +353,13 @@ static void write_lines(struct r2_inst *inst, const struct r2_case *k, struct fi
     probe_line_short(f->brief, &l);
 }
 
-/* The statistics and the events have it, too. Returns the number of the event. */
-static uint64_t report(struct r2_inst *inst, const struct r2_case *k, const struct finding *f)
+/* Announces it; returns its id, 0 unless it may be revised. */
+static uint32_t report(struct r2_inst *inst, const struct r2_case *k, const struct finding *f)
 {
     const struct ib_counters *start, *last;
     const struct probe_code_info *info = probe_code_info(f->code);
     int ours = f->v.blame == PROBE_BLAME_LOCAL_NIC || f->v.blame == PROBE_BLAME_LOCAL_LINK;
-    struct r2_report_verdict r = {
+    struct r2_cause r = {
         .code = info->name,
         .blame = info->blame,
         .severity = info->severity,
@@ -372,7 +375,7 @@ static uint64_t report(struct r2_inst *inst, const struct r2_case *k, const stru
         .action = info->action,
         .recommend = info->recommend,
         .revises = f->revises.said ? probe_code_info(PROBE_CODE_F03)->name : NULL,
-        .revises_seq = f->revises.seq,
+        .revises_id = f->revises.id,
         .brief = f->brief};
 
     if (r2_counters_get(inst, k->nic, k->since, &start, &last)) {
@@ -385,7 +388,9 @@ static uint64_t report(struct r2_inst *inst, const struct r2_case *k, const stru
     for (int i = 0; i < f->evidence.n; i++) {
         r.evidence[i] = f->evidence.line[i];
     }
-    return r2_report_verdict(inst, &r);
+    r.id = f->code == PROBE_CODE_F03 ? ++inst->undecided_id : 0;
+    R2_NOTIFY(inst, on_cause, inst, &r);
+    return r.id;
 }
 
 /* --- verdicts that follow each other --- */
@@ -393,7 +398,7 @@ static uint64_t report(struct r2_inst *inst, const struct r2_case *k, const stru
 /* An undecided verdict was said: one that names the component may follow, from another case or a
  * later word. */
 static void undecided_put(struct r2_inst *inst, const struct r2_case *k, const struct finding *f,
-                          uint64_t seq)
+                          uint32_t id)
 {
     inst->undecided = (struct r2_undecided){.said = 1,
                                             .nic = k->nic,
@@ -401,7 +406,7 @@ static void undecided_put(struct r2_inst *inst, const struct r2_case *k, const s
                                             .peer = k->peer,
                                             .at = inst->watch_clock,
                                             .since_ms = f->word.since_ms,
-                                            .seq = seq};
+                                            .id = id};
 }
 
 /* The earlier verdict that what is found now is an answer to. */
@@ -425,17 +430,17 @@ static void latest_put(struct r2_inst *inst, enum probe_code code,
     memcpy(f.brief, brief, PROBE_SHORT_SIZE);
     f.subject = about ? *about : f.subject;
     pthread_mutex_lock(&inst->lock);
-    inst->found = f;
+    *inst->found = f;
     pthread_mutex_unlock(&inst->lock);
 }
 
 void r2_verdict_over(struct r2_inst *inst, const struct probe_subject *s)
 {
-    const struct probe_subject *of = &inst->found.subject; /* written by this thread alone */
+    const struct probe_subject *of = &inst->found->subject; /* written by this thread alone */
 
     if (of->a == s->a && of->b == s->b && of->pa == s->pa && of->pb == s->pb) {
         pthread_mutex_lock(&inst->lock);
-        inst->found.over = 1;
+        inst->found->over = 1;
         pthread_mutex_unlock(&inst->lock);
     }
 }
@@ -497,10 +502,10 @@ static void publish(struct r2_inst *inst, const struct r2_case *k, struct findin
                      probe_code_info(f->code)->name, f->evidence.line[i]);
     }
     if (level != R2_LOG_TRACE) {
-        uint64_t seq = report(inst, k, f);
+        uint32_t id = report(inst, k, f);
 
         if (f->code == PROBE_CODE_F03) {
-            undecided_put(inst, k, f, seq);
+            undecided_put(inst, k, f, id);
         } else if (f->revises.said) {
             inst->undecided.said = 0; /* revised once */
         }
@@ -519,19 +524,19 @@ void r2_verdict_channel(struct r2_inst *inst, const struct r2_peer *peer)
                            .how = "channel:lost",
                            .fate = PROBE_FATE_CONTINUES};
     char line[PROBE_LINE_SIZE], brief[PROBE_SHORT_SIZE], evidence[R2_EVIDENCE_LINE];
-    struct r2_report_verdict r = {.code = info->name,
-                                  .blame = info->blame,
-                                  .severity = info->severity,
-                                  .nic = -1,
-                                  .peer_host = peer->host,
-                                  .since_ns = peer->channel_lost,
-                                  .how = l.how,
-                                  .confidence = 100,
-                                  .evidence = {evidence},
-                                  .n_evidence = 1,
-                                  .action = info->action,
-                                  .recommend = info->recommend,
-                                  .brief = brief};
+    struct r2_cause r = {.code = info->name,
+                         .blame = info->blame,
+                         .severity = info->severity,
+                         .nic = -1,
+                         .peer_host = peer->host,
+                         .since_ns = peer->channel_lost,
+                         .how = l.how,
+                         .confidence = 100,
+                         .evidence = {evidence},
+                         .n_evidence = 1,
+                         .action = info->action,
+                         .recommend = info->recommend,
+                         .brief = brief};
 
     l.since_ms = r2_verdict_time(inst, peer->channel_lost);
     probe_line_full(line, &l);
@@ -541,7 +546,7 @@ void r2_verdict_channel(struct r2_inst *inst, const struct r2_peer *peer)
              (unsigned long long)(r2_elapsed(r2_now(inst), peer->channel_lost) / 1000000));
     R2_WARN("%s", line);
     R2_INFO("%s: %s", info->name, evidence);
-    r2_report_verdict(inst, &r);
+    R2_NOTIFY(inst, on_cause, inst, &r);
     latest_put(inst, PROBE_CODE_O01, brief, NULL);
 }
 
@@ -569,13 +574,19 @@ void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k)
     publish(inst, k, &f);
 }
 
+int r2_verdict_open(struct r2_inst *inst)
+{
+    inst->found = calloc(1, sizeof(*inst->found));
+    return inst->found ? 0 : -1;
+}
+
 struct r2_found r2_verdict_latest(struct r2_inst *inst, uint64_t age)
 {
     uint64_t now = r2_now(inst);
     struct r2_found f;
 
     pthread_mutex_lock(&inst->lock);
-    f = inst->found;
+    f = *inst->found;
     pthread_mutex_unlock(&inst->lock);
     return f.at && r2_elapsed(now, f.at) <= age ? f : (struct r2_found){.code = PROBE_CODE_NONE};
 }

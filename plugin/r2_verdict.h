@@ -12,6 +12,9 @@ struct r2_case;
 struct r2_peer;
 struct r2_comm;
 
+/* Allocates what is remembered of verdicts. -1: out of memory. Freed with the instance. */
+int r2_verdict_open(struct r2_inst *inst);
+
 /* Decides by the facts of @k and says it, unless the job knows it already. */
 void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k);
 

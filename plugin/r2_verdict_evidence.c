@@ -6,6 +6,7 @@
 
 #include "r2_inst.h"
 #include "r2_pair.h"
+#include "r2_counters.h"
 
 _Static_assert(R2_EVIDENCE >= 2 * (2 + R2_CASE_AUX) + R2_CASE_MORE + 3, "room for all");
 

@@ -2,15 +2,14 @@
  * means. Service thread. */
 #include "r2_watch.h"
 
-#include "r2_drain.h"
 #include "r2_inband.h"
-#include "r2_locate.h"
 #include "r2_load.h"
 #include "r2_log.h"
 #include "r2_pair.h"
-#include "r2_return.h"
-#include "r2_slow.h"
 #include "r2_stall.h"
+#include "r2_heal.h"
+#include "r2_notify.h"
+#include "r2_registry.h"
 
 #define MS(x)          ((uint64_t)(x)*1000000)
 #define ASK_STEP       MS(1) /* while a probe is out */
@@ -80,7 +79,7 @@ static uint64_t pair_expect(struct r2_inst *inst, const struct r2_pair *pair)
 static int may_move(const struct r2_comm *c, int p)
 {
     return c->inst->cfg.watchdog && c->inst->cfg.failover &&
-           ((c->link.up & ~(1u << p)) || r2_drain_spare(c)) &&
+           ((c->link.up & ~(1u << p)) || r2_heal_has_spare(c)) &&
            (c->inst->oob->ops->peer_is_up(c->peer->oob) ||
             r2_inband_reaches(c->inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic));
 }
@@ -160,7 +159,7 @@ static void no_completion(struct r2_comm *c, int p, const struct probe_pulse *s)
         limit *= 2; /* nobody could be asked: silence alone, beyond what RC needs for any repair
                        that is possible */
         if ((c->link.up & ~ib_link_pair(&c->link, p)) == 0 &&
-            !r2_drain_spare(c)) { /* the other queue pairs of this NIC pair are no way out */
+            !r2_heal_has_spare(c)) { /* the other queue pairs of this NIC pair are no way out */
             last_path(c, p, silent, limit);
             return;
         }
@@ -205,7 +204,7 @@ static void silent_process(struct r2_comm *c, int p)
         r2_peer_emit(c->inst, peer, FO_MSG_LOAD, &b);
         peer->hello_at = now;
     } else if (r2_elapsed(now, peer->hello_at) >= SILENT_PROCESS) {
-        r2_locate_peer(c->inst, peer, PROBE_TIMEOUT);
+        R2_NOTIFY(c->inst, on_peer_silent, c->inst, peer);
     }
 }
 
@@ -548,7 +547,7 @@ void r2_watch_clock(struct r2_inst *inst, uint64_t now)
 uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now)
 {
     uint64_t t_suspect = MS(inst->cfg.t_suspect_ms), step = t_suspect / 4;
-    int asking;
+    int asking, ticks;
 
     if (r2_comm_first(inst) == NULL) {
         inst->watch_at = 0;
@@ -559,11 +558,13 @@ uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now)
     }
     inst->watch_asked = 0;
     asking = r2_pairs_watch(inst, inst->watch_clock);
-    asking |= r2_locate_step(inst, inst->watch_clock);
-    if (inst->watch_clock >= inst->watch_tick) {
+    ticks = inst->watch_clock >= inst->watch_tick;
+    if (ticks) {
         inst->watch_tick = inst->watch_clock + step;
         r2_load_step(inst, now);
-        r2_slow_look(inst, now, step);
+    }
+    R2_NOTIFY(inst, on_watch, inst, now, ticks ? step : 0);
+    if (ticks) {
         for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
             if (watched(c)) {
                 tick(c, inst->watch_clock, t_suspect);

@@ -23,7 +23,7 @@ layer_check() {
             if (f ~ /^topo\//) return "topo"
             if (f ~ /^plugin\/net_abi[^\/]*\.h$/) return "abi"
             if (f ~ /^plugin\/net_[^\/]*$/) return "top"
-            if (f ~ /^plugin\/r2_(net|inst|init|ctx|comm|ctl|peer|setup|dispatch|close|health|pair|watch|return|heal|host|drain|load|balance|slow|failback|loop|counters|locate|news|verdict|report|reg|reach|cuda|relay|prof|inband|cross|stall)[^\/]*$/) return "top"
+            if (f ~ /^plugin\/r2_(net|inst|init|ctx|comm|ctl|peer|setup|dispatch|close|health|pair|watch|return|heal|host|drain|load|balance|slow|failback|loop|counters|locate|news|verdict|report|reg|reach|cuda|relay|prof|inband|cross|stall|registry|policy|notify|conn)[^\/]*$/) return "top"
             if (f ~ /^plugin\/(r2|oob)_[^\/]*$/) return "base"
             return "?"
         }

@@ -4,6 +4,7 @@
 
 #include "plugin/r2_pair.h"
 #include "tests/fabric/verbs/fab_ibv_priv.h"
+#include "r2_registry.h"
 
 static struct fuzz_foe *foe_of;
 

@@ -6,6 +6,7 @@
 #include "sim.h"
 
 #include "plugin/r2_inst.h"
+#include "r2_registry.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,6 +6,7 @@
 #include "sim.h"
 
 #include "plugin/r2_balance.h"
+#include "r2_registry.h"
 
 static struct r2_comm *some_sender(struct r2_inst *inst, struct fab_rng *r)
 {

@@ -7,6 +7,7 @@
 
 #include "plugin/r2_log.h"
 #include "tests/fabric/model/fab_fault.h"
+#include "r2_registry.h"
 
 #define WAKE_NS 500ull
 

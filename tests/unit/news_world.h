@@ -9,6 +9,7 @@
 #include "r2_locate.h"
 #include "r2_news.h"
 #include "r2_verdict.h"
+#include "r2_loop.h"
 #include "tests/unit/suite.h"
 #include "tests/unit/watch_rig.h"
 

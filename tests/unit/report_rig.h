@@ -6,6 +6,7 @@
 #include "tests/unit/drain_rig.h"
 
 #include "plugin/r2_report_int.h"
+#include "r2_news.h"
 
 static struct r2_stat_view view;
 static char events[64 * 1024];

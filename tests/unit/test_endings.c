@@ -164,7 +164,7 @@ START_TEST(a_dead_process_is_named_by_its_address)
     }
     ck_assert_int_eq(st, R2_ERR_COMM);
     r2_log_flush();
-    ck_assert_ptr_null(strstr(rig->side[0].inst->found.brief, "host0"));
+    ck_assert_ptr_null(strstr(rig->side[0].inst->found->brief, "host0"));
     ck_assert_msg(strstr(rig->last_warn[0], ". Found: R2-P01 process%201 process gone") != NULL,
                   "%s", rig->last_warn[0]);
 }

@@ -3,6 +3,7 @@
 #include "tests/unit/drain_rig.h"
 
 #include "plugin/r2_failback.h"
+#include "r2_policy.h"
 
 #define MANUAL "NCCL_R2_FAILBACK=manual"
 

@@ -4,6 +4,8 @@
 
 #include "plugin/r2_pair.h"
 #include "plugin/r2_return.h"
+#include "r2_heal.h"
+#include "r2_registry.h"
 
 #define RETURN (1 * RIG_S) /* NCCL_R2_T_RETURN here, its default */
 #define FOUND  (1 * RIG_S) /* what may pass beside it until data flows */

@@ -6,6 +6,7 @@
 
 #include "plugin/r2_inband.h"
 #include "plugin/r2_pair.h"
+#include "r2_registry.h"
 
 static const char *const on[] = {"NCCL_R2_INBAND=on", "NCCL_R2_GIVE_UP=2000", "NCCL_R2_BALANCE=off",
                                  NULL};

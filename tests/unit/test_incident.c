@@ -10,6 +10,7 @@
 #include "probe/probe_verdict.h"
 #include "tests/unit/suite.h"
 #include "tests/unit/watch_rig.h"
+#include "r2_news.h"
 
 #define MSEC 1000000ull
 #define FAST QUIET_RC, "NCCL_R2_LOOK=60000", "NCCL_R2_T_RETURN=20"

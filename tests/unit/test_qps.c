@@ -2,6 +2,7 @@
 #include "tests/unit/drain_rig.h"
 
 #include "plugin/r2_plan.h"
+#include "r2_setup.h"
 
 #define QPS4  "NCCL_IB_QPS_PER_CONNECTION=4"
 #define SPLIT "NCCL_IB_SPLIT_DATA_ON_QPS=1"

@@ -3,6 +3,8 @@
 
 #include "plugin/probe/probe_verdict.h"
 #include "plugin/r2_pair.h"
+#include "r2_notify.h"
+#include "r2_news.h"
 
 /* --- what others found out --- */
 
@@ -154,23 +156,30 @@ START_TEST(a_drain_at_the_other_end_is_the_peers)
 }
 END_TEST
 
+static void announce(const struct r2_cause *cause)
+{
+    struct r2_inst *inst = rig->side[0].inst;
+
+    R2_NOTIFY(inst, on_cause, inst, cause);
+}
+
 /* A verdict's cause is a list of what was measured. */
 START_TEST(a_cause_is_not_cut_in_the_middle)
 {
     static const char how[] =
         "no-answer,pair:silent,our-loop:ok,our-aux:silent,its-loop:ok,its-aux:ok";
-    struct r2_report_verdict verdict = {.nic = -1, .how = how};
+    struct r2_cause verdict = {.nic = -1, .how = how};
     char longer[200] = "";
     const struct r2_stat_event *e;
 
     begin(1, NULL);
-    r2_report_verdict(rig->side[0].inst, &verdict);
+    announce(&verdict);
     e = event_find(look(0), R2_EVENT_VERDICT);
     ck_assert_ptr_nonnull(e);
     ck_assert_str_eq(e->cause, how);
     memset(longer, 'x', sizeof(longer) - 1);
     verdict.how = longer;
-    r2_report_verdict(rig->side[0].inst, &verdict);
+    announce(&verdict);
     e = &look(0)->event[1];
     ck_assert_uint_eq(strlen(e->cause), sizeof(e->cause) - 1);
     ck_assert_int_eq(e->cause[sizeof(e->cause) - 2], '~');
@@ -182,28 +191,29 @@ END_TEST
 
 START_TEST(a_verdict_stands_at_its_nic)
 {
-    struct r2_report_verdict verdict = {.code = "R2-L02",
-                                        .blame = "our port or cable",
-                                        .nic = 1,
-                                        .peer_host = "h1",
-                                        .peer_nic = "fab1",
-                                        .how = "probe",
-                                        .confidence = 90,
-                                        .evidence = {"loop ok", "aux timeout"},
-                                        .n_evidence = 2,
-                                        .counter = {"link_downed", "symbol_error"},
-                                        .counter_by = {1, 41},
-                                        .n_counters = 2,
-                                        .action = "moved",
-                                        .recommend = "drain-after-job",
-                                        .brief = "R2-L02 fab1/1 cable"};
+    struct r2_cause verdict = {.code = "R2-L02",
+                               .blame = "our port or cable",
+                               .nic = 1,
+                               .peer_host = "h1",
+                               .peer_nic = "fab1",
+                               .how = "probe",
+                               .confidence = 90,
+                               .evidence = {"loop ok", "aux timeout"},
+                               .n_evidence = 2,
+                               .counter = {"link_downed", "symbol_error"},
+                               .counter_by = {1, 41},
+                               .n_counters = 2,
+                               .action = "moved",
+                               .recommend = "drain-after-job",
+                               .brief = "R2-L02 fab1/1 cable"};
     const struct r2_stat_view *v;
     const struct r2_stat_event *e;
-    uint64_t first;
+    uint64_t first = 2; /* the event before it is the start */
     char want[160];
 
     begin(2, NULL);
-    first = r2_report_verdict(rig->side[0].inst, &verdict);
+    verdict.id = 7;
+    announce(&verdict);
     v = look(0);
     snprintf(want, sizeof(want), "\"seq\":%llu,", (unsigned long long)first);
     ck_assert_msg(strstr(lines(), want) != NULL, "no %s in %s", want,
@@ -221,8 +231,9 @@ START_TEST(a_verdict_stands_at_its_nic)
         lines(), "\"counters_delta\":{\"link_downed\":1,\"symbol_error\":41},\"confidence\":90"));
     ck_assert_ptr_null(strstr(lines(), "revises"));
     verdict.revises = "R2-F03";
-    verdict.revises_seq = first;
-    ck_assert_uint_eq(r2_report_verdict(rig->side[0].inst, &verdict), first + 1);
+    verdict.revises_id = 7;
+    verdict.id = 0;
+    announce(&verdict);
     look(0);
     snprintf(
         want, sizeof(want),
@@ -232,11 +243,11 @@ START_TEST(a_verdict_stands_at_its_nic)
     verdict.revises = NULL;
     verdict.nic = -1; /* none of ours */
     verdict.n_evidence = 100;
-    r2_report_verdict(rig->side[0].inst, &verdict);
+    announce(&verdict);
     look(0);
     ck_assert_ptr_null(strstr(strstr(lines(), "\"seq\":4,"), "counters_delta")); /* of whose NIC? */
-    verdict = (struct r2_report_verdict){.nic = -1};
-    r2_report_verdict(rig->side[0].inst, &verdict);
+    verdict = (struct r2_cause){.nic = -1};
+    announce(&verdict);
     v = look(0);
     ck_assert_uint_eq(v->who.verdicts, 4);
     end();
@@ -261,7 +272,7 @@ static double time_of(const char *key)
 /* A verdict happens when it is found, not when what it is about did. */
 START_TEST(a_verdict_has_two_times)
 {
-    struct r2_report_verdict verdict = {.code = "R2-L02", .nic = 1, .brief = "R2-L02 fab1/1 cable"};
+    struct r2_cause verdict = {.code = "R2-L02", .nic = 1, .brief = "R2-L02 fab1/1 cable"};
     const struct r2_stat_event *e;
     uint64_t now;
     double ts, since;
@@ -270,7 +281,7 @@ START_TEST(a_verdict_has_two_times)
     rig_run(rig, 3 * RIG_S);
     verdict.since_ns = r2_now(rig->side[0].inst) - 1500 * RIG_MS;
     now = r2_now(rig->side[0].inst);
-    r2_report_verdict(rig->side[0].inst, &verdict);
+    announce(&verdict);
     e = event_find(look(0), R2_EVENT_VERDICT);
     ck_assert_ptr_nonnull(e);
     ck_assert_uint_eq(e->mono, now);

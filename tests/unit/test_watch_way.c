@@ -4,6 +4,7 @@
 #include "tests/unit/watch_rig.h"
 
 #include "plugin/r2_loop.h"
+#include "r2_registry.h"
 
 /* --- what was lost before hides nothing later --- */
 

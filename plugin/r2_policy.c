@@ -1,0 +1,46 @@
+#include "r2_policy.h"
+
+int r2_failback_may(enum r2_failback policy, int said, int any)
+{
+    switch (policy) {
+    case R2_FAILBACK_AUTO:
+        return 1;
+    case R2_FAILBACK_MANUAL:
+        return said || !any; /* a connection without any path takes what comes back */
+    default:
+        return 0;
+    }
+}
+
+int r2_failback_said(const struct r2_comm *c, int p)
+{
+    return c->word.life[p] == c->link.path[p].life || c->fo.path[p].why.fault == IB_FAULT_ADMIN;
+}
+
+int r2_failback_allows(const struct r2_comm *c, int p)
+{
+    uint32_t pair = ib_link_pair(&c->link, p), up = c->link.up & ~(1u << p);
+
+    /* queue pairs of one NIC pair go together: where one stands, the others may */
+    return r2_failback_may((enum r2_failback)c->inst->cfg.failback, r2_failback_said(c, p),
+                           (up & ~pair) != 0 && (up & pair) == 0);
+}
+
+int r2_drain_has(const struct r2_comm *c, int p)
+{
+    const struct ib_path *path = &c->link.path[p];
+
+    return (c->inst->drained >> path->nic | c->peer->drained >> path->peer_nic) & 1;
+}
+
+const char *r2_drain_why(const struct r2_inst *inst, int nic)
+{
+    for (int i = 0; i < 2; i++) {
+        if (inst->drain_file[i].nics >> nic & 1 && inst->drain_file[i].why[nic][0]) {
+            return inst->drain_file[i].why[nic];
+        }
+    }
+    return ((inst->drain_file[0].nics | inst->drain_file[1].nics) >> nic & 1) == 0
+               ? "as NCCL_R2_DRAIN says"
+               : "";
+}

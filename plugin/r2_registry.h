@@ -1,0 +1,40 @@
+/*
+ * What an instance has: its connections and the peers at their other ends; and how a connection or
+ * the service thread gets its turn. Nothing blocks but for
+ * inst->lock, which is held for a few instructions.
+ */
+#ifndef R2_REGISTRY_H
+#define R2_REGISTRY_H
+
+#include "r2_inst.h"
+
+/* Any thread. The service thread takes a turn. */
+void r2_inst_wake(void *inst);
+/* Any thread. The service thread steps @comm in its next turn. */
+void r2_comm_kick(void *comm);
+/* Service thread. One that was kicked, no longer kicked; NULL: none is. */
+struct r2_comm *r2_comm_kicked(struct r2_inst *inst);
+
+/* Any thread. Numbers @c and enters it in the tables; @c->inst is set. */
+void r2_comm_enter(struct r2_comm *c);
+/* Service thread. Takes @c out of them. */
+void r2_comm_unlink(struct r2_comm *c);
+/* Any thread. NULL: there is none of that number. */
+struct r2_comm *r2_comm_find(struct r2_inst *inst, uint32_t id);
+/* Any thread. Head of the list of all connections: new ones come in at the head and only the
+ * service thread takes one out, so it may walk on from here without the lock. */
+struct r2_comm *r2_comm_first(struct r2_inst *inst);
+/* Service thread. 1: no thread of NCCL looks at it, nor will any from now on: it can be freed. 0:
+ * not now. */
+int r2_comm_leaves(struct r2_comm *c);
+
+/* Service thread. NULL: no connection to that process. */
+struct r2_peer *r2_peer_find(struct r2_inst *inst, struct r2_oob_peer *oob);
+/* Service thread. Adds a record to the message that gathers for @peer; what is full is handed to
+ * inst->post first (P30). */
+void r2_peer_emit(struct r2_inst *inst, struct r2_peer *peer, enum fo_type type,
+                  const union fo_body *body);
+/* Service thread. Every peer is to be told that our NIC is down (P29). */
+void r2_peers_nic_down(struct r2_inst *inst, int nic);
+
+#endif

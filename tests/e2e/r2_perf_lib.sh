@@ -11,6 +11,7 @@ trap 'exit 1' INT TERM
 unset NCCL_NET NCCL_DEBUG NCCL_BUFFSIZE NCCL_P2P_NET_CHUNKSIZE NCCL_TESTS_MIN_BW NCCL_NET_PLUGIN
 PASSED=0
 FAILED=0
+exec 3>&1 # what failed is printed, wherever the output of a check goes
 
 pass()
 {
@@ -21,8 +22,10 @@ pass()
 fail()
 {
     FAILED=$((FAILED + 1))
-    echo "failed: $1"
-    sed 's/^/    /' "$TMP/out" "$TMP/err" 2>/dev/null | tail -15
+    {
+        echo "FAIL $1"
+        sed 's/^/    /' "$TMP/out" "$TMP/err" 2>/dev/null | tail -15
+    } >&3
 }
 
 # check NAME COMMAND...: passes when the command succeeds

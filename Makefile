@@ -1,4 +1,4 @@
-# nccl-net-r2. Everything that is built goes to $(B). Layers: plugin/README.md.
+# nccl-net-r2. Everything that is built goes to $(B). Folders: docs/architecture.md.
 B       ?= build
 ifeq ($(origin CC),default)
 CC      := gcc
@@ -18,25 +18,27 @@ LDFLAGS_ALL := -pthread $(SAN) $(LDFLAGS)
 
 # hwloc is a module of its own.
 TOPO_SRC  := $(filter-out topo/topo_hwloc.c,$(wildcard topo/*.c))
-CORE_SRC  := $(wildcard plugin/*.c plugin/ib_transport/*.c plugin/failover/*.c plugin/probe/*.c plugin/balance/*.c) $(TOPO_SRC)
+# The folders of the plugin, from bottom to top; oob/mpi is a module of its own, and so is hwloc's part of topo.
+FOLDERS   := $(filter-out ../topo oob/mpi,$(shell grep -v '^\#' plugin/folders))
+CORE_SRC  := $(wildcard $(patsubst %,plugin/%/*.c,$(FOLDERS))) $(TOPO_SRC)
 MODEL_SRC := $(wildcard tests/fabric/model/*.c tests/fabric/verbs/*.c)
 INPROC_SRC := $(wildcard tests/fabric/inproc/*.c)
 SHM_SRC   := $(wildcard tests/fabric/shm/*.c)
 CLI_SRC   := $(wildcard tests/fabric/cli/*.c)
 PERF_SRC  := $(wildcard tools/r2_perf/*.c)
 # The doctor of r2_config looks at options, NICs and interfaces with the plugin's own code.
-CONFIG_SRC := $(wildcard tools/r2_config/*.c) tools/r2_perf/json.c tools/r2_perf/abi_view.c plugin/r2_config.c plugin/r2_config_names.c plugin/r2_conf_file.c plugin/r2_log.c \
-              plugin/oob_ifsel.c plugin/r2_rundir.c plugin/r2_symbols.c plugin/r2_pages.c plugin/r2_init_texts.c topo/topo_source.c \
-              $(addprefix plugin/ib_transport/ib_,verbs.c open.c device.c gid.c hca.c sysfs.c speed.c path.c) plugin/probe/probe_qp.c
-CTL_SRC   := $(wildcard tools/r2_ctl/*.c) tools/r2_perf/json.c plugin/r2_board.c plugin/r2_board_rows.c plugin/r2_rundir.c \
-             plugin/r2_symbols.c plugin/ib_transport/ib_verbs.c
-STAT_SRC  := $(wildcard tools/r2_stat/*.c) tools/r2_perf/json.c plugin/r2_stat_read.c plugin/r2_rundir.c plugin/r2_event.c plugin/r2_json.c \
-             plugin/r2_config.c plugin/r2_config_names.c plugin/r2_conf_file.c plugin/r2_log.c
+CONFIG_SRC := $(wildcard tools/r2_config/*.c) tools/r2_perf/json.c tools/r2_perf/abi_view.c plugin/base/r2_config.c plugin/base/r2_config_names.c plugin/base/r2_conf_file.c plugin/base/r2_log.c \
+              plugin/oob/oob_ifsel.c plugin/base/r2_rundir.c plugin/base/r2_symbols.c plugin/base/r2_pages.c plugin/nccl/r2_init_texts.c topo/topo_source.c \
+              $(addprefix plugin/ib_transport/verbs/ib_,verbs.c open.c device.c gid.c hca.c sysfs.c speed.c) plugin/ib_transport/ib_path.c plugin/probe/probe_qp.c
+CTL_SRC   := $(wildcard tools/r2_ctl/*.c) tools/r2_perf/json.c plugin/base/r2_board.c plugin/base/r2_board_rows.c plugin/base/r2_rundir.c \
+             plugin/base/r2_symbols.c plugin/ib_transport/verbs/ib_verbs.c
+STAT_SRC  := $(wildcard tools/r2_stat/*.c) tools/r2_perf/json.c plugin/telemetry/r2_stat_read.c plugin/base/r2_rundir.c plugin/telemetry/r2_event.c plugin/base/r2_json.c \
+             plugin/base/r2_config.c plugin/base/r2_config_names.c plugin/base/r2_conf_file.c plugin/base/r2_log.c
 TOPO_TOOL_SRC := $(wildcard tools/r2_topo/*.c) tools/r2_perf/json.c $(TOPO_SRC)
 # Where Open MPI is installed: the MPI backend of the out-of-band channel, a module of its own.
 MPI_CFLAGS := $(shell mpicc --showme:compile 2>/dev/null)
 MPI_LIBS   := $(shell mpicc --showme:link 2>/dev/null)
-OOB_MPI_SRC := $(wildcard plugin/oob_mpi/*.c) plugin/oob_wire.c plugin/r2_siphash.c
+OOB_MPI_SRC := $(wildcard plugin/oob/mpi/*.c) plugin/oob/oob_wire.c plugin/base/r2_siphash.c
 # Where hwloc is installed: the other source of the topology, likewise.
 HWLOC_LIBS := $(shell printf '\043include <hwloc.h>\n' | $(CC) -E - >/dev/null 2>&1 && echo -lhwloc)
 HWLOC_SRC  := topo/topo_hwloc.c topo/topo.c topo/topo_finish.c
@@ -250,14 +252,14 @@ $(B)/tobj/%.o: %.c
 	$(CC) $(CFLAGS_ALL) -DR2_TEST_RULES=1 -MMD -MP -c $< -o $@
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
 
-$(PLUGIN): $(call obj,$(CORE_SRC)) plugin/r2_exports.map
+$(PLUGIN): $(call obj,$(CORE_SRC)) plugin/nccl/r2_exports.map
 	$(CC) -shared -o $@.tmp $(filter %.o,$^) $(LDFLAGS_ALL) -Wl,-soname,libnccl-net-r2.so -Wl,-z,nodelete -Wl,-z,defs \
-	  -Wl,--as-needed -Wl,--build-id -Wl,--version-script=plugin/r2_exports.map
+	  -Wl,--as-needed -Wl,--build-id -Wl,--version-script=plugin/nccl/r2_exports.map
 	mv $@.tmp $@
-$(B)/obj/plugin/oob_mpi/%.o $(B)/obj/tests/e2e/oob_mpi_host.o: CFLAGS_ALL += $(MPI_CFLAGS)
-$(B)/libnccl-net-r2-oob-mpi.so: $(call obj,$(OOB_MPI_SRC)) plugin/oob_mpi/exports.map
+$(B)/obj/plugin/oob/mpi/%.o $(B)/obj/tests/e2e/oob_mpi_host.o: CFLAGS_ALL += $(MPI_CFLAGS)
+$(B)/libnccl-net-r2-oob-mpi.so: $(call obj,$(OOB_MPI_SRC)) plugin/oob/mpi/exports.map
 	$(CC) -shared -o $@.tmp $(filter %.o,$^) $(LDFLAGS_ALL) -Wl,-soname,$(@F) -Wl,-z,nodelete -Wl,-z,defs -Wl,--build-id \
-	  -Wl,--version-script=plugin/oob_mpi/exports.map $(MPI_LIBS)
+	  -Wl,--version-script=plugin/oob/mpi/exports.map $(MPI_LIBS)
 	mv $@.tmp $@
 $(B)/libnccl-net-r2-topo-hwloc.so: $(call obj,$(HWLOC_SRC)) topo/topo_hwloc.map
 	$(CC) -shared -o $@.tmp $(filter %.o,$^) $(LDFLAGS_ALL) -Wl,-soname,$(@F) -Wl,-z,nodelete -Wl,-z,defs -Wl,--build-id \
@@ -325,7 +327,7 @@ $(B)/lab/verbs_watch: $(call obj,$(WATCH_SRC))
 $(B)/softfab_probe: $(call obj,tests/e2e/softfab_probe.c tests/e2e/softfab_probe_end.c $(SHM_SHARED)) $(DROPIN)
 	$(CC) -o $@ $(filter %.o,$^) -L$(B)/softfab-lib -libverbs $(LDFLAGS_ALL)
 # Strangers at the ports of a job (tests/e2e/strangers.sh).
-$(B)/intruder: $(call obj,tests/e2e/intruder.c plugin/oob_wire.c plugin/r2_siphash.c)
+$(B)/intruder: $(call obj,tests/e2e/intruder.c plugin/oob/oob_wire.c plugin/base/r2_siphash.c)
 	$(CC) -o $@ $^ $(LDFLAGS_ALL)
 $(B)/r2_perf: $(call obj,$(PERF_SRC))
 	$(CC) -o $@ $^ $(LDFLAGS_ALL) -ldl -lm

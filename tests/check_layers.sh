@@ -1,5 +1,6 @@
 #!/bin/sh
-# Checks every #include of plugin/ and topo/ against the layers in plugin/README.md.
+# Checks every #include of plugin/ and topo/ against the order of folders in plugin/folders: includes run downward. Since they do,
+# no two folders include each other, by whatever way.
 #   check_layers.sh [BUILD]          first that wrong includes are found, then the tree; closes with "N passed, N failed"
 #   check_layers.sh --tree ROOT      one tree; prints each wrong line
 set -u
@@ -13,19 +14,10 @@ layer_check() {
         find "$@" -name '*.[ch]' -type f | sort | while IFS= read -r f; do
             awk '/^[ \t]*#[ \t]*include[ \t]*[<"]/ { print FILENAME "\t" FNR "\t" $0 }' "$f"
         done | awk -F '\t' '
-        # The place of a file: 0 base, mpi, ib, balance, topo, probe, failover, top, abi; ? = none.
-        function place(f) {
-            if (f ~ /^plugin\/oob_mpi\//) return "mpi"
-            if (f ~ /^plugin\/ib_transport\//) return "ib"
-            if (f ~ /^plugin\/balance\//) return "balance"
-            if (f ~ /^plugin\/probe\//) return "probe"
-            if (f ~ /^plugin\/failover\//) return "failover"
-            if (f ~ /^topo\//) return "topo"
-            if (f ~ /^plugin\/net_abi[^\/]*\.h$/) return "abi"
-            if (f ~ /^plugin\/net_[^\/]*$/) return "top"
-            if (f ~ /^plugin\/r2_(net|inst|init|ctx|comm|ctl|peer|setup|dispatch|close|health|pair|watch|return|heal|host|drain|load|balance|slow|failback|loop|counters|locate|news|verdict|report|reg|reach|cuda|relay|prof|inband|cross|stall|registry|policy|notify|conn)[^\/]*$/) return "top"
-            if (f ~ /^plugin\/(r2|oob)_[^\/]*$/) return "base"
-            return "?"
+        # The folder of a file as plugin/folders names it.
+        function folder(f) {
+            sub(/\/[^\/]*$/, "", f)
+            return f ~ /^plugin\// ? substr(f, 8) : f == "topo" ? "../topo" : f
         }
         function exists(f, line, rc) {
             rc = (getline line < f)
@@ -51,15 +43,8 @@ layer_check() {
             bad = 1
         }
         BEGIN {
-            may["base"] = " base "
-            may["mpi"] = " base mpi "
-            may["ib"] = " base ib "
-            may["balance"] = " base balance "
-            may["topo"] = " base topo "
-            may["probe"] = " base ib balance topo probe "
-            may["failover"] = " base ib balance topo probe failover "
-            may["top"] = " base ib balance topo probe failover top abi "
-            may["abi"] = " abi "
+            while ((getline line < "plugin/folders") > 0)
+                if (line !~ /^#/ && line != "") height[line] = ++folders
         }
         {
             name = $3
@@ -67,22 +52,22 @@ layer_check() {
             system_header = name ~ /^</
             sub(/^[<"]/, "", name)
             sub(/[>"].*$/, "", name)
-            from = place($1)
-            if (from == "?") { wrong("this file has no layer"); next }
-            if (system_header || name ~ /^(infiniband|rdma|hwloc|cuda|nccl|mpi)/) {
-                if (name ~ /^(infiniband|rdma)\// && (from == "base" || from == "mpi" || from == "balance" || from == "topo" || from == "abi"))
-                    wrong("no verbs in " from)
+            from = folder($1)
+            if (!(from in height)) { wrong("this folder is not in plugin/folders"); next }
+            if (system_header || name ~ /^(infiniband|rdma|hwloc|cuda|mpi)/) {
+                if (name ~ /^(infiniband|rdma)\// && from != "ib_transport/verbs") wrong("verbs only in ib_transport/verbs/")
                 if (name ~ /^hwloc/ && $1 != "topo/topo_hwloc.c") wrong("hwloc only in topo/topo_hwloc.c")
                 if (name ~ /^nccl/) wrong("the types of NCCL are declared in net_abi.h")
                 if (name ~ /^cuda/) wrong("no CUDA headers: the driver is opened at run time")
-                if (name ~ /^mpi/ && from != "mpi") wrong("mpi only in plugin/oob_mpi/")
+                if (name ~ /^mpi/ && from != "oob/mpi") wrong("mpi only in oob/mpi/")
                 next
             }
             file = resolve($1, name)
-            to = place(file)
-            if (to == "?") { wrong("what is included has no layer"); next }
-            if (index(may[from], " " to " ") == 0) { wrong(from " must not include " to); next }
-            if (to == "abi" && from != "abi" && $1 !~ /^plugin\/(net_(v[0-9]+|tuner|profiler)\.c|net_shims\.h)$/)
+            to = folder(file)
+            if (!(to in height)) { wrong("what is included is in no folder of plugin/folders"); next }
+            if (height[to] > height[from]) { wrong(from " lies below " to); next }
+            if (to == "oob/mpi" && from != to) wrong("oob/mpi is a library of its own")
+            if (file ~ /^plugin\/nccl\/net_abi/ && $1 !~ /^plugin\/nccl\/(net_abi[^\/]*\.h|net_(v[0-9]+|tuner|profiler)\.c|net_shims\.h)$/)
                 wrong("the types of NCCL only in the tables (net_v*.c, net_tuner.c, net_profiler.c) and net_shims.h")
         }
         END { exit bad }'
@@ -90,8 +75,8 @@ layer_check() {
 }
 
 if [ "${1:-}" = --tree ]; then
-    [ $# = 2 ] && [ -d "$2/plugin" ] || {
-        echo "check_layers.sh: --tree needs a folder that has plugin/ in it" >&2
+    [ $# = 2 ] && [ -f "$2/plugin/folders" ] || {
+        echo "check_layers.sh: --tree needs a folder that has plugin/folders in it" >&2
         exit 2
     }
     layer_check "$2"
@@ -104,84 +89,96 @@ trap 'rm -rf "$tmp"' EXIT
 trap 'exit 130' INT TERM
 passed=0
 failed=0
+pass() { passed=$((passed + 1)); }
+fail() {
+    failed=$((failed + 1))
+    echo "failed: $1"
+}
+order=$(grep -v '^#' "$root/plugin/folders")
 
-# Every kind of file, each with an include that it may have.
+# A header in every folder, a source in every folder that includes the headers of all that lie below; then what is special.
 good_tree() {
     rm -rf "$tmp/t"
-    mkdir -p "$tmp/t/plugin/oob_mpi" "$tmp/t/plugin/ib_transport" "$tmp/t/plugin/balance" "$tmp/t/plugin/probe" "$tmp/t/plugin/failover" "$tmp/t/topo"
+    mkdir -p "$tmp/t/plugin"
+    cp "$root/plugin/folders" "$tmp/t/plugin"
     (
-        cd "$tmp/t" || exit 2
-        echo '#include <stdint.h>' >plugin/r2_log.h
-        echo '#include "r2_log.h"' >plugin/oob_tcp.c
-        printf '#include <mpi.h>\n#include "r2_log.h"\n#include "oob_mpi.h"\n' >plugin/oob_mpi/oob_mpi.c
-        echo '#include "r2_log.h"' >plugin/oob_mpi/oob_mpi.h
-        echo '#include "r2_log.h"' >plugin/ib_transport/ib_path.h
-        echo '#include <infiniband/verbs.h>' >>plugin/ib_transport/ib_path.h
-        echo '#include "r2_log.h"' >plugin/balance/bl_policy.h
-        echo '#include "r2_log.h"' >topo/topo.h
-        echo '#include <hwloc.h>' >topo/topo_hwloc.c
-        echo '#include "ib_transport/ib_path.h"' >plugin/probe/pr_probe.h
-        echo '#include "probe/pr_probe.h"' >plugin/failover/fo_engine.h
-        echo '#include "failover/fo_engine.h"' >plugin/r2_net.h
-        echo '#include <stddef.h>' >plugin/net_abi.h
-        printf '#include "net_abi.h"\n#include "r2_net.h"\n' >plugin/net_shims.h
-        printf '#include "net_abi.h"\n  #  include "net_shims.h" /* so */\n' >plugin/net_v8.c
-        echo '#include "net_shims.h"' >plugin/net_shims.c
+        cd "$tmp/t/plugin" || exit 2
+        below=
+        for d in $order; do
+            mkdir -p "$d"
+            h=$(echo "${d##*/}" | tr - _)_own.h
+            echo '#include <stdint.h>' >"$d/$h"
+            for b in $below; do echo "#include \"$b\""; done >"$d/own.c"
+            echo "#include \"$h\"" >>"$d/own.c"
+            case $d in
+            ../*) below="$below ${d#../}/$h" ;;
+            oob/mpi) ;;
+            *) below="$below $d/$h" ;;
+            esac
+        done
+        echo '#include <infiniband/verbs.h>' >>ib_transport/verbs/verbs_own.h
+        echo '#include <mpi.h>' >>oob/mpi/own.c
+        echo '#include <hwloc.h>' >../topo/topo_hwloc.c
+        echo '#include <stddef.h>' >nccl/net_abi.h
+        printf '#include "net_abi.h"\n#include "core/core_own.h"\n' >nccl/net_shims.h
+        printf '#include "net_abi.h"\n  #  include "net_shims.h" /* so */\n' >nccl/net_v8.c
+        echo '#include "net_shims.h"' >nccl/net_shims.c
     ) || exit 2
 }
 
 # expect FILE INCLUDE TEXT: the good tree with one more line must be refused, for this reason and nothing else
 expect() {
     good_tree
+    mkdir -p "$tmp/t/${1%/*}"
     echo "#include $2" >>"$tmp/t/$1"
     if layer_check "$tmp/t" >"$tmp/out" || [ "$(wc -l <"$tmp/out")" -ne 1 ] || ! grep -q "^$1:[0-9]*: $3: " "$tmp/out"; then
-        failed=$((failed + 1))
-        echo "failed: $1 with #include $2 should give '$3', gave:"
+        fail "$1 with #include $2 should give '$3', gave:"
         sed 's/^/    /' "$tmp/out"
     else
-        passed=$((passed + 1))
+        pass
     fi
 }
 
 good_tree
 if layer_check "$tmp/t" >"$tmp/out"; then
-    passed=$((passed + 1))
+    pass
 else
-    failed=$((failed + 1))
-    echo "failed: a tree without a fault is refused:"
+    fail "a tree without a fault is refused:"
     sed 's/^/    /' "$tmp/out"
 fi
-expect plugin/oob_tcp.c '"ib_transport/ib_path.h"' 'base must not include ib'
-expect plugin/r2_log.h '"r2_net.h"' 'base must not include top'
-expect plugin/r2_log.h '<infiniband/verbs.h>' 'no verbs in base'
-expect plugin/oob_tcp.c '"infiniband/verbs.h"' 'no verbs in base'
-expect plugin/ib_transport/ib_path.h '"failover/fo_engine.h"' 'ib must not include failover'
-expect plugin/ib_transport/ib_path.h '"../failover/fo_engine.h"' 'ib must not include failover'
-expect plugin/ib_transport/ib_path.h '"probe/pr_probe.h"' 'ib must not include probe'
-expect plugin/ib_transport/ib_path.h '"balance/bl_policy.h"' 'ib must not include balance'
-expect plugin/ib_transport/ib_path.h '"topo/topo.h"' 'ib must not include topo'
-expect plugin/ib_transport/ib_path.h '"net_abi.h"' 'ib must not include abi'
-expect plugin/balance/bl_policy.h '<infiniband/verbs.h>' 'no verbs in balance'
-expect plugin/balance/bl_policy.h '"ib_transport/ib_path.h"' 'balance must not include ib'
-expect topo/topo.h '<infiniband/verbs.h>' 'no verbs in topo'
-expect topo/topo.h '<hwloc.h>' 'hwloc only in topo/topo_hwloc.c'
-expect plugin/probe/pr_probe.h '"failover/fo_engine.h"' 'probe must not include failover'
-expect plugin/failover/fo_engine.h '"r2_net.h"' 'failover must not include top'
-expect plugin/failover/fo_engine.h '"net_abi.h"' 'failover must not include abi'
-expect plugin/r2_net.h '"net_abi.h"' 'the types of NCCL only in the tables (net_v\*.c, net_tuner.c, net_profiler.c) and net_shims.h'
-expect plugin/net_v8.c '<nccl_net.h>' 'the types of NCCL are declared in net_abi.h'
-expect plugin/r2_net.h '<cuda.h>' 'no CUDA headers: the driver is opened at run time'
-expect plugin/oob_tcp.c '<mpi.h>' 'mpi only in plugin/oob_mpi/'
-expect plugin/oob_mpi/oob_mpi.c '"r2_net.h"' 'mpi must not include top'
-expect plugin/oob_mpi/oob_mpi.c '"ib_transport/ib_path.h"' 'mpi must not include ib'
-expect plugin/oob_tcp.c '"oob_mpi/oob_mpi.h"' 'base must not include mpi'
-expect plugin/oob_tcp.c '"somewhere/else.h"' 'what is included has no layer'
-expect plugin/stray.c '<stdio.h>' 'this file has no layer'
+# Each folder and the one above it: together with the good tree's own includes, one more closes a cycle.
+prev=
+for d in $order; do
+    case $d in
+    ../*) f=${d#../} inc=${d#../} ;;
+    *) f=plugin/$d inc=$d ;;
+    esac
+    [ -z "$prev" ] || expect "$prev_file/own.c" "\"$inc/${d##*/}_own.h\"" "$prev lies below $d"
+    prev=$d prev_file=$f
+done
+expect plugin/base/own.c '"service/service_own.h"' 'base lies below service'
+expect plugin/ib_transport/ib_transport_own.h '"../failover/failover_own.h"' 'ib_transport lies below failover'
+expect plugin/failover/own.c '"failover_own.h" /* "x" */
+#include "probe/health/../../core/core_own.h"' 'failover lies below core'
+for f in plugin/base/own.c plugin/balance/own.c plugin/service/own.c topo/own.c; do
+    expect $f '<infiniband/verbs.h>' 'verbs only in ib_transport/verbs/'
+done
+expect plugin/oob/tcp/own.c '"infiniband/verbs.h"' 'verbs only in ib_transport/verbs/'
+expect topo/topo_own.h '<hwloc.h>' 'hwloc only in topo/topo_hwloc.c'
+expect plugin/service/own.c '"nccl/net_abi.h"' 'service lies below nccl'
+expect plugin/nccl/own.c '"net_abi.h"' 'the types of NCCL only in the tables (net_v\*.c, net_tuner.c, net_profiler.c) and net_shims.h'
+expect plugin/nccl/net_v8.c '<nccl_net.h>' 'the types of NCCL are declared in net_abi.h'
+expect plugin/core/own.c '<cuda.h>' 'no CUDA headers: the driver is opened at run time'
+expect plugin/oob/tcp/own.c '<mpi.h>' 'mpi only in oob/mpi/'
+expect plugin/service/own.c '"oob/mpi/mpi_own.h"' 'oob/mpi is a library of its own'
+expect plugin/oob/own.c '"somewhere/else.h"' 'what is included is in no folder of plugin/folders'
+expect plugin/stray/stray.c '<stdio.h>' 'this folder is not in plugin/folders'
 
 if layer_check "$root"; then
-    passed=$((passed + 1))
+    pass
 else
     failed=$((failed + 1))
 fi
+find "$root/plugin" "$root/topo" -name '*.[ch]' | sed "s,^$root/,,; s,/[^/]*\$,," | sort | uniq -c | awk '{ printf "%s%s %d", (NR > 1 ? ", " : "files: "), $2, $1 } END { print "" }'
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

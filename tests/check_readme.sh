@@ -31,7 +31,7 @@ ok $? "$page is not up to date: run make readme"
 [ "$(wc -l <README.md)" -le 150 ]
 ok $? "README.md has $(wc -l <README.md) lines, more than 150"
 # Links, relative to the document, and files named as docs/NAME or tests/NAME, relative to the root.
-for doc in README.md CONTRIBUTING.md NEWS.md SECURITY.md docs/*.md docs/*/*.md plugin/README.md tests/README.md tests/*/README.md tools/*/README.md; do
+for doc in README.md CONTRIBUTING.md NEWS.md SECURITY.md docs/*.md docs/*/*.md tests/README.md tests/*/README.md tools/*/README.md; do
     [ -e "$doc" ] || continue
     for to in $(grep -o '](\([^)#]*\)' "$doc" | sed 's/^](//'); do
         case $to in *:*) continue ;; esac

@@ -1,4 +1,4 @@
-#include "balance/balance_plan.h"
+#include "balance_plan.h"
 
 #include <string.h>
 

@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "balance/balance_fill.h"
+#include "balance_fill.h"
 
 #define BALANCE_PLAN_NICS   32
 #define BALANCE_PLAN_PATHS  8

@@ -1,4 +1,4 @@
-#include "balance/balance_rate.h"
+#include "balance_rate.h"
 
 #include <string.h>
 

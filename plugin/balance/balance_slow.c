@@ -1,4 +1,4 @@
-#include "balance/balance_slow.h"
+#include "balance_slow.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 #ifndef BALANCE_SLOW_H
 #define BALANCE_SLOW_H
 
-#include "balance/balance_rate.h"
+#include "balance_rate.h"
 
 #define BALANCE_SLOW_ONE 1024u
 #define BALANCE_SLOW_LEAST                                                                         \

@@ -1,4 +1,4 @@
-#include "failover/fo_internal.h"
+#include "fo_internal.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "r2_log.h"
-#include "r2_rules.h"
+#include "base/r2_log.h"
+#include "base/r2_rules.h"
 
 #define DRAIN_STEP FO_MS(1) /* while a drained path still carries something; doubling */
 #define DRAIN_MOST FO_MS(100)

@@ -3,7 +3,7 @@
 #ifndef FO_INTERNAL_H
 #define FO_INTERNAL_H
 
-#include "failover/fo_engine.h"
+#include "fo_engine.h"
 
 #define FO_MS(x) ((uint64_t)(x)*1000000)
 

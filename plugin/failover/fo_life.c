@@ -1,4 +1,4 @@
-#include "failover/fo_life.h"
+#include "fo_life.h"
 
 static const char *const names[FO_STATE_COUNT] = {"NONE", "UP", "DOWN", "FENCED"};
 

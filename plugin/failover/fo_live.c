@@ -1,8 +1,8 @@
 /* What of a dead life may still reach R (P35): S says it, and R holds back the done of nothing else
  * (P17, P18). */
-#include "failover/fo_internal.h"
+#include "fo_internal.h"
 
-#include "r2_rules.h"
+#include "base/r2_rules.h"
 
 void fo_live_say(struct fo_conn *fc, int p, struct r2_parts *out)
 {

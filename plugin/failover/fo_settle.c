@@ -1,6 +1,6 @@
 /* How one life is settled: fences and holds step by step, what is said to the peer until it
  * answers, what the peer says. */
-#include "failover/fo_internal.h"
+#include "fo_internal.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -8,8 +8,8 @@
 
 #include "ib_transport/ib_ack_flush.h"
 
-#include "r2_log.h"
-#include "r2_rules.h"
+#include "base/r2_log.h"
+#include "base/r2_rules.h"
 
 #define MAX_DOUBLING 20 /* the repetition interval grows up to 20 x T_repeat: 5 ms -> 100 ms */
 

@@ -1,8 +1,8 @@
-#include "ib_transport/ib_ack_flush.h"
+#include "ib_ack_flush.h"
 
 #include <errno.h>
 
-#include "r2_rules.h"
+#include "base/r2_rules.h"
 
 #define LIMIT_FENCES 10 /* as for a read of a flush: the path's NIC reads no more */
 

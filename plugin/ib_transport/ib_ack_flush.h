@@ -9,7 +9,7 @@
 #ifndef IB_ACK_FLUSH_H
 #define IB_ACK_FLUSH_H
 
-#include "ib_transport/ib_flush.h"
+#include "ib_flush.h"
 
 /* An arrival, in the order of its completion on its path. */
 struct ib_unread_part {

@@ -1,10 +1,10 @@
-#include "ib_transport/ib_fence.h"
+#include "ib_fence.h"
 
 #include <errno.h>
 
-#include "ib_transport/ib_fence_proof.h"
-#include "r2_log.h"
-#include "r2_rules.h"
+#include "ib_fence_proof.h"
+#include "base/r2_log.h"
+#include "base/r2_rules.h"
 
 #define RETRY_NS                                                                                   \
     (50 * 1000000ull) /* a soft fence tries again after this, then ever more rarely: a thousand    \

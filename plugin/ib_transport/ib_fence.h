@@ -8,7 +8,7 @@
 
 #include <stdatomic.h>
 
-#include "ib_transport/ib_path.h"
+#include "ib_path.h"
 
 enum ib_fence_stage {
     IB_FENCE_IDLE,

@@ -1,4 +1,4 @@
-#include "ib_transport/ib_fence_proof.h"
+#include "ib_fence_proof.h"
 
 static int is_nic_quiet(const struct ib_fence_facts *f)
 {

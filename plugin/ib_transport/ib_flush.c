@@ -1,11 +1,11 @@
-#include "ib_transport/ib_ack_flush.h"
+#include "ib_ack_flush.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "r2_log.h"
+#include "base/r2_log.h"
 
 #define POLL_BATCH 16
 #define MS(x)      ((uint64_t)(x)*1000000)

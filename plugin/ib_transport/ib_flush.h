@@ -19,7 +19,7 @@
 
 #include <stdatomic.h>
 
-#include "ib_transport/ib_recv.h"
+#include "ib_recv.h"
 
 #define IB_FLUSH_OPS                                                                               \
     R2_LEDGER_WINDOW /* a flush follows the done of a receive: no more than receives can be        \

@@ -1,11 +1,11 @@
-#include "ib_transport/ib_inband.h"
+#include "ib_inband.h"
 
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 
-#include "r2_pages.h"
+#include "base/r2_pages.h"
 
 #define SLOTS      (IB_INBAND_RECVS + IB_INBAND_SENDS)
 #define POOL_LEN   ((size_t)SLOTS * IB_INBAND_MESSAGE)

@@ -17,7 +17,7 @@
 
 #include <stdint.h>
 
-#include "ib_transport/ib_path.h"
+#include "ib_path.h"
 
 #define IB_INBAND_MESSAGE                                                                          \
     1024 /* bytes at most: every record but a REQ of a host with more than 29 NICs */

@@ -1,13 +1,13 @@
-#include "ib_transport/ib_path.h"
+#include "ib_path.h"
 
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "ib_transport/ib_fence_proof.h"
-#include "ib_transport/ib_gid.h"
-#include "r2_log.h"
-#include "r2_pages.h"
+#include "ib_fence_proof.h"
+#include "ib_transport/verbs/ib_gid.h"
+#include "base/r2_log.h"
+#include "base/r2_pages.h"
 
 /* Slots kept beyond what data may use: one marker in either queue (P16.3). */
 #define MARK_SLOTS 1

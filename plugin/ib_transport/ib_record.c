@@ -1,4 +1,4 @@
-#include "ib_transport/ib_record.h"
+#include "ib_record.h"
 
 #include <arpa/inet.h>
 

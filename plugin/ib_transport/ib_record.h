@@ -7,7 +7,7 @@
 #ifndef IB_RECORD_H
 #define IB_RECORD_H
 
-#include "ib_transport/ib_path.h"
+#include "ib_path.h"
 
 /*
  * S: posts on @p, in one call, a write of the data of @wr, which has one scatter entry, and behind

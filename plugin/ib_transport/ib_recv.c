@@ -1,14 +1,14 @@
-#include "ib_transport/ib_recv.h"
+#include "ib_recv.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
 
-#include "ib_transport/ib_ack_flush.h"
-#include "ib_transport/ib_fence_proof.h"
-#include "ib_transport/ib_record.h"
-#include "r2_log.h"
-#include "r2_rules.h"
+#include "ib_ack_flush.h"
+#include "ib_fence_proof.h"
+#include "ib_record.h"
+#include "base/r2_log.h"
+#include "base/r2_rules.h"
 
 #define POLL_BATCH  16
 #define SLOT(rx, s) (&(rx)->msg[(s) % R2_LEDGER_WINDOW])

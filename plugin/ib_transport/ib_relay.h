@@ -3,9 +3,9 @@
 #ifndef IB_RELAY_H
 #define IB_RELAY_H
 
-#include "ib_transport/ib_copy.h"
-#include "ib_transport/ib_mr.h"
-#include "ib_transport/ib_stage.h"
+#include "ib_copy.h"
+#include "ib_transport/verbs/ib_mr.h"
+#include "ib_stage.h"
 
 /*
  * Of the pool until it is lent, then of the gate holder. @mem, @mr, @ops, @arg, @copies never

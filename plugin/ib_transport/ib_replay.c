@@ -1,8 +1,8 @@
 /* The sender's half when a life of a path is over: accounting of its work requests, what the
  * receiver has, what is posted again. */
-#include "ib_transport/ib_send_int.h"
+#include "ib_send_int.h"
 
-#include "r2_rules.h"
+#include "base/r2_rules.h"
 
 int ib_send_drain(struct ib_send *tx, int p)
 {

@@ -2,7 +2,7 @@
 #ifndef IB_SEND_INT_H
 #define IB_SEND_INT_H
 
-#include "ib_transport/ib_send.h"
+#include "ib_send.h"
 
 #define IB_SEND_SLOT(tx, seq) (&(tx)->msg[(seq) % R2_LEDGER_WINDOW])
 

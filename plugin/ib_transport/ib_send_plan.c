@@ -1,5 +1,5 @@
 /* Which paths the sender divides messages over, and by which weights. */
-#include "ib_transport/ib_send_int.h"
+#include "ib_send_int.h"
 
 /* What every NIC can take: a part may have to move to any of them. */
 static uint32_t most_of_a_part(const struct ib_send *tx)

@@ -1,9 +1,9 @@
-#include "ib_transport/ib_stage.h"
+#include "ib_stage.h"
 
 #include <stddef.h>
 #include <string.h>
 
-#include "r2_log.h"
+#include "base/r2_log.h"
 
 #define ENTRY(st, n) (&(st)->entry[(n) % IB_STAGE_ENTRIES])
 

@@ -1,6 +1,6 @@
-#include "probe/probe_incident.h"
+#include "probe_incident.h"
 
-#include "probe/probe_verdict.h"
+#include "probe_verdict.h"
 
 /* The first repetition is looked into at once. A flapping link then has a case at most every
  * second. */

@@ -1,4 +1,4 @@
-#include "probe/probe_line.h"
+#include "probe_line.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "probe/probe_verdict.h"
+#include "probe_verdict.h"
 
 /* In the order of the table; the names, once given, keep their meaning. */
 enum probe_code {

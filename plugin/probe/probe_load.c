@@ -1,6 +1,6 @@
-#include "probe/probe_load.h"
+#include "probe_load.h"
 
-#include "probe/probe_watch.h"
+#include "probe_watch.h"
 
 #define NS_PER_S 1000000000ull
 

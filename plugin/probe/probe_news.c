@@ -1,9 +1,9 @@
-#include "probe/probe_news.h"
+#include "probe_news.h"
 
 #include <stddef.h>
 #include <string.h>
 
-#include "probe/probe_verdict.h"
+#include "probe_verdict.h"
 
 /* --- words --- */
 

@@ -1,4 +1,4 @@
-#include "probe/probe_qp.h"
+#include "probe_qp.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "probe/probe_seen.h"
+#include "probe_seen.h"
 
 /* Where the component is near: what must answer, what must not, what says nothing. */
 static const char expected[PROBE_CODES][PROBE_POINTS + 1] = {

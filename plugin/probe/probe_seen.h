@@ -3,7 +3,7 @@
 #ifndef PROBE_SEEN_H
 #define PROBE_SEEN_H
 
-#include "probe/probe_line.h"
+#include "probe_line.h"
 
 /* What was asked; "far" and "near" from the side of who decides. */
 enum probe_point {

@@ -1,4 +1,4 @@
-#include "probe/probe_verdict.h"
+#include "probe_verdict.h"
 
 #include <stddef.h>
 

@@ -1,4 +1,4 @@
-#include "probe/probe_watch.h"
+#include "probe_watch.h"
 
 #define NS_PER_S 1000000000ull
 

@@ -1,6 +1,6 @@
 /* Work requests and completions per message. */
 #include "tests/bench/bench.h"
-#include "r2_registry.h"
+#include "core/r2_registry.h"
 
 #include <stdio.h>
 

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "plugin/r2_pair.h"
+#include "plugin/probe/health/r2_pair.h"
 #include "tests/bench/bench.h"
 
 #define NICS           2

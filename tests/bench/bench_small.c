@@ -1,7 +1,7 @@
 /* Latency of single messages before a NIC is lost and after: virtual time, so what is seen is the
  * way of a message and not the machine. */
 #include "tests/bench/bench.h"
-#include "r2_registry.h"
+#include "core/r2_registry.h"
 
 #include <stdio.h>
 

@@ -4,7 +4,7 @@
  * Calls into the driver take no time here.
  */
 #include "tests/bench/bench.h"
-#include "r2_registry.h"
+#include "core/r2_registry.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -27,7 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "oob_wire.h"
+#include "oob/oob_wire.h"
 
 #define PORTS 8
 #define SILENT                                                                                     \

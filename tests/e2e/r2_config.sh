@@ -88,7 +88,7 @@ run 0 version "$CONFIG" --version
 has '^r2_config of nccl-net-r2 [0-9]'
 
 # --- values ---
-rows=$(grep -c -E '^R2_(BOOL|INT|ENUM|STRING)\(' plugin/r2_config.def)
+rows=$(grep -c -E '^R2_(BOOL|INT|ENUM|STRING)\(' plugin/base/r2_config.def)
 run 0 "all options" "$CONFIG"
 [ "$(wc -l <"$tmp/out")" = "$rows" ]
 result "one line for each of $rows rows" $?
@@ -554,7 +554,7 @@ while read -r row suite name; do
 done <"$tmp/tests"
 
 # --- what has no effect here is in the manual, which --explain points to ---
-sed -n '/^int r2_config_name_is_nccls/,/^}/p' plugin/r2_config_names.c | grep -o '"[A-Z_]*"' | tr -d '"' >"$tmp/nccls"
+sed -n '/^int r2_config_name_is_nccls/,/^}/p' plugin/base/r2_config_names.c | grep -o '"[A-Z_]*"' | tr -d '"' >"$tmp/nccls"
 [ "$(wc -l <"$tmp/nccls")" -gt 20 ]
 result "names of NCCL's that have no effect" $?
 while read -r name; do

@@ -8,8 +8,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "plugin/r2_board.h"
-#include "plugin/r2_rundir.h"
+#include "plugin/base/r2_board.h"
+#include "plugin/base/r2_rundir.h"
 
 #define SLOTS    3 /* that the input writes; the first is our own */
 #define SLOT     8192

@@ -1,7 +1,7 @@
 #include "fuzz_rig.h"
 
-#include "plugin/r2_pair.h"
-#include "r2_registry.h"
+#include "plugin/probe/health/r2_pair.h"
+#include "core/r2_registry.h"
 
 #define SAID_MIN 20000 /* records that may be said at once, and per ms */
 #define SAID_MS  20

@@ -2,9 +2,9 @@
 
 #include <endian.h>
 
-#include "plugin/r2_pair.h"
+#include "plugin/probe/health/r2_pair.h"
 #include "tests/fabric/verbs/fab_ibv_priv.h"
-#include "r2_registry.h"
+#include "core/r2_registry.h"
 
 static struct fuzz_foe *foe_of;
 

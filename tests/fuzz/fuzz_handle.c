@@ -5,7 +5,7 @@
  */
 #include "fuzz_rig.h"
 
-#include "plugin/r2_log.h"
+#include "plugin/base/r2_log.h"
 
 #define HANDLES   4
 #define GIVEN_MAX 32

@@ -8,7 +8,7 @@
 #include <arpa/inet.h>
 
 #include "ib_transport/ib_recv.h"
-#include "r2_log.h"
+#include "base/r2_log.h"
 
 /* --- the ledger alone --- */
 

@@ -17,7 +17,7 @@
 #include "fuzz_foe.h"
 #include "fuzz_word.h"
 
-#include "plugin/r2_pair_int.h"
+#include "plugin/probe/health/r2_pair_int.h"
 
 #define TIME_MAX (60 * RIG_S) /* of a program */
 #define LAST_NIC(r)                                                                                \

@@ -14,8 +14,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "oob_tcp.h"
-#include "r2_log.h"
+#include "oob/tcp/oob_tcp.h"
+#include "base/r2_log.h"
 
 #define LINES 6
 #define UUIDS 4 /* 0: ours */

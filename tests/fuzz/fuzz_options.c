@@ -8,10 +8,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "ib_transport/ib_hca.h"
-#include "r2_conf_file.h"
-#include "r2_config.h"
-#include "r2_log.h"
+#include "ib_transport/verbs/ib_hca.h"
+#include "base/r2_conf_file.h"
+#include "base/r2_config.h"
+#include "base/r2_log.h"
 
 #define ENV_MAX 8
 

@@ -9,8 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "plugin/r2_event.h"
-#include "plugin/r2_stat_file.h"
+#include "plugin/telemetry/r2_event.h"
+#include "plugin/telemetry/r2_stat_file.h"
 
 #define CONNS 4 /* that the input writes */
 

@@ -1,5 +1,5 @@
 #include "fuzz_word.h"
-#include "r2_registry.h"
+#include "core/r2_registry.h"
 
 static const struct rig_sent *last_sent(const struct rig *rig, int from, int type)
 {

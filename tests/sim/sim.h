@@ -18,11 +18,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "plugin/ib_transport/ib_device.h"
-#include "plugin/r2_config.h"
-#include "plugin/r2_log.h"
-#include "plugin/r2_net.h"
-#include "plugin/r2_rules.h"
+#include "plugin/ib_transport/verbs/ib_device.h"
+#include "plugin/base/r2_config.h"
+#include "plugin/base/r2_log.h"
+#include "plugin/core/r2_net.h"
+#include "plugin/base/r2_rules.h"
 #include "tests/fabric/inproc/fab_inproc.h"
 #include "tests/fabric/model/fab_rng.h"
 #include "tests/matrix/matrix.h"

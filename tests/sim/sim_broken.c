@@ -5,8 +5,8 @@
  */
 #include "sim.h"
 
-#include "plugin/r2_inst.h"
-#include "r2_registry.h"
+#include "plugin/core/r2_inst.h"
+#include "core/r2_registry.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* A connection from listen to close, at both ends; and the clock of each end's calls. */
 #include "sim.h"
 
-#include "plugin/r2_inst.h"
+#include "plugin/core/r2_inst.h"
 
 #include <string.h>
 

@@ -6,8 +6,8 @@
  */
 #include "sim.h"
 
-#include "plugin/r2_drain.h"
-#include "plugin/r2_pair.h"
+#include "plugin/admin/r2_drain.h"
+#include "plugin/probe/health/r2_pair.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  */
 #include "sim.h"
 
-#include "plugin/r2_inst.h"
+#include "plugin/core/r2_inst.h"
 
 static void life_watch(struct sim_conn *c, int p)
 {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin/r2_rules.h"
+#include "plugin/base/r2_rules.h"
 
 #define PROVIDER_RUNS                                                                              \
     500                  /* of all classes: 40 in 100 have a library that keeps its own account    \

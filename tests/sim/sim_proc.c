@@ -3,7 +3,7 @@
 #include "sim.h"
 
 #include "plugin/ib_transport/ib_path.h"
-#include "plugin/r2_inst.h"
+#include "plugin/core/r2_inst.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
  */
 #include "sim.h"
 
-#include "plugin/r2_balance.h"
-#include "r2_registry.h"
+#include "plugin/balance/r2_balance.h"
+#include "core/r2_registry.h"
 
 static struct r2_comm *some_sender(struct r2_inst *inst, struct fab_rng *r)
 {

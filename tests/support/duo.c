@@ -1,5 +1,5 @@
 #include "tests/support/duo.h"
-#include "plugin/r2_log.h"
+#include "plugin/base/r2_log.h"
 
 #include <stdio.h>
 #include <stdlib.h>

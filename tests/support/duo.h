@@ -9,7 +9,7 @@
 #ifndef DUO_H
 #define DUO_H
 
-#include "plugin/r2_inst.h"
+#include "plugin/core/r2_inst.h"
 #include "tests/fabric/inproc/fab_inproc.h"
 
 #define DUO_MS 1000000ull

@@ -11,7 +11,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "ib_transport/ib_verbs.h"
+#include "ib_transport/verbs/ib_verbs.h"
 
 #define FAKE_DEVS 40
 #define FAKE_GIDS 8

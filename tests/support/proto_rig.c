@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin/r2_log.h"
+#include "plugin/base/r2_log.h"
 #include "tests/fabric/model/fab_fault.h"
-#include "r2_registry.h"
+#include "core/r2_registry.h"
 
 #define WAKE_NS 500ull
 

@@ -7,7 +7,7 @@
 #ifndef PROTO_RIG_H
 #define PROTO_RIG_H
 
-#include "plugin/r2_inst.h"
+#include "plugin/core/r2_inst.h"
 #include "tests/fabric/inproc/fab_inproc.h"
 
 #define RIG_US 1000ull

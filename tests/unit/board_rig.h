@@ -2,7 +2,7 @@
 #ifndef BOARD_RIG_H
 #define BOARD_RIG_H
 
-#include "plugin/r2_board.h"
+#include "plugin/base/r2_board.h"
 
 #include <check.h>
 #include <errno.h>

@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ib_transport/ib_device.h"
-#include "r2_cuda.h"
-#include "r2_log.h"
+#include "ib_transport/verbs/ib_device.h"
+#include "bounce/r2_cuda.h"
+#include "base/r2_log.h"
 #include "suite.h"
 #include "tests/gpu/fake/fake_cuda.h"
 

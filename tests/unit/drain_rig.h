@@ -10,10 +10,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "plugin/r2_drain.h"
-#include "plugin/r2_host.h"
-#include "plugin/r2_pair.h"
-#include "plugin/r2_rundir.h"
+#include "plugin/admin/r2_drain.h"
+#include "plugin/admin/r2_host.h"
+#include "plugin/probe/health/r2_pair.h"
+#include "plugin/base/r2_rundir.h"
 
 /* As if the administrator had said so: bit per NIC. */
 static inline void drain(int side, uint32_t nics)

@@ -13,8 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ib_transport/ib_mr.h"
-#include "r2_log.h"
+#include "ib_transport/verbs/ib_mr.h"
+#include "base/r2_log.h"
 #include "tests/support/fake_verbs.h"
 
 #define PAGE  4096u

@@ -6,10 +6,10 @@
 
 #include "probe/probe_news.h"
 #include "probe/probe_verdict.h"
-#include "r2_locate.h"
-#include "r2_news.h"
-#include "r2_verdict.h"
-#include "r2_loop.h"
+#include "probe/diagnosis/r2_locate.h"
+#include "probe/diagnosis/r2_news.h"
+#include "probe/diagnosis/r2_verdict.h"
+#include "probe/health/r2_loop.h"
 #include "tests/unit/suite.h"
 #include "tests/unit/watch_rig.h"
 

@@ -23,8 +23,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "oob_tcp.h"
-#include "r2_log.h"
+#include "oob/tcp/oob_tcp.h"
+#include "base/r2_log.h"
 
 #define MS  1000000ull
 #define SEC 1000000000ull

@@ -8,8 +8,8 @@
  * whole, in order, and that nothing older landed over it. A device that writes into a slot whose
  * receive was reported is caught at the write.
  *
- * RACE_WITHOUT=RULE in the environment switches a protocol rule off (plugin/r2_rules.h): to see
- * which test needs it.
+ * RACE_WITHOUT=RULE in the environment switches a protocol rule off (plugin/base/r2_rules.h): to
+ * see which test needs it.
  */
 #ifndef RACE_RIG_H
 #define RACE_RIG_H
@@ -22,8 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin/r2_log.h"
-#include "plugin/r2_rules.h"
+#include "plugin/base/r2_log.h"
+#include "plugin/base/r2_rules.h"
 #include "tests/fabric/model/fab_fault.h"
 
 #define SLOTS  64

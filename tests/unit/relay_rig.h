@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "plugin/r2_relay.h"
+#include "plugin/bounce/r2_relay.h"
 #include "plugin/ib_transport/ib_send.h"
 
 #define SHORT "NCCL_R2_T_RETURN=20", "NCCL_R2_T_PACKET=10"

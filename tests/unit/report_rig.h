@@ -5,8 +5,8 @@
 
 #include "tests/unit/drain_rig.h"
 
-#include "plugin/r2_report_int.h"
-#include "r2_news.h"
+#include "plugin/telemetry/r2_report_int.h"
+#include "probe/diagnosis/r2_news.h"
 
 static struct r2_stat_view view;
 static char events[64 * 1024];

@@ -3,7 +3,7 @@
 #include "tests/unit/drain_rig.h"
 #include "tests/unit/topo_rig.h"
 
-#include "plugin/r2_balance_int.h"
+#include "plugin/balance/r2_balance_int.h"
 
 #define GB 1000000000ull /* bytes per second: 8 Gb/s */
 

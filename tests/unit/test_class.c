@@ -2,7 +2,7 @@
  * and properties of a device beyond those of version 8. */
 #include "tests/unit/watch_rig.h"
 
-#include "plugin/r2_log.h"
+#include "plugin/base/r2_log.h"
 
 static int (*true_modify_qp)(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
 static int with_class, without; /* queue pairs on their way to RTR */

@@ -6,9 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "r2_conf_file.h"
-#include "r2_config.h"
-#include "r2_log.h"
+#include "base/r2_conf_file.h"
+#include "base/r2_config.h"
+#include "base/r2_log.h"
 
 static char warns[16384], infos[16384];
 static int warn_count;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin/r2_config_names.h"
+#include "plugin/base/r2_config_names.h"
 
 static const struct {
     const char *name;

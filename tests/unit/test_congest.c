@@ -9,7 +9,7 @@
 
 #include <unistd.h>
 
-#include "plugin/r2_host.h"
+#include "plugin/admin/r2_host.h"
 
 #define RATE    "11MB/s"
 #define OTHERS  4

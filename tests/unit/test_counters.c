@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "plugin/ib_transport/ib_counters.h"
+#include "plugin/ib_transport/verbs/ib_counters.h"
 #include "tests/unit/suite.h"
 
 static char dir[64];

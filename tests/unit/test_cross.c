@@ -3,9 +3,9 @@
  * and no time-out is counted. */
 #include "tests/unit/watch_rig.h"
 
-#include "plugin/r2_cross.h"
-#include "plugin/r2_log.h"
-#include "plugin/r2_watch.h"
+#include "plugin/probe/health/r2_cross.h"
+#include "plugin/base/r2_log.h"
+#include "plugin/probe/health/r2_watch.h"
 
 #define CABLES 18 /* two ends, three NICs, three ways to be silent */
 

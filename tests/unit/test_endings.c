@@ -2,8 +2,8 @@
  * show, has the code of what broke (R2-...). */
 #include "tests/unit/failback_rig.h"
 
-#include "plugin/r2_log.h"
-#include "plugin/r2_verdict.h"
+#include "plugin/base/r2_log.h"
+#include "plugin/probe/diagnosis/r2_verdict.h"
 
 static const struct ending {
     const char *fault, *code;

@@ -12,8 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "plugin/r2_event.h"
-#include "plugin/r2_json.h"
+#include "plugin/telemetry/r2_event.h"
+#include "plugin/base/r2_json.h"
 #include "tests/unit/suite.h"
 
 static char dir[64], path[128], old[160], why[700];

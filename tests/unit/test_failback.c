@@ -1,7 +1,7 @@
 /* The exchange in which a path returns (P23, P24): OPEN, OPEN_OK, OPEN_UP lost, repeated, late, and
  * what fails meanwhile. */
 #include "tests/unit/failback_rig.h"
-#include "r2_registry.h"
+#include "core/r2_registry.h"
 
 static int drop_type, drop_left; /* records of this type that are lost from now on */
 static unsigned dropped;

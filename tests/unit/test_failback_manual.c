@@ -2,8 +2,8 @@
  * (docs/design-failback.md). */
 #include "tests/unit/drain_rig.h"
 
-#include "plugin/r2_failback.h"
-#include "r2_policy.h"
+#include "plugin/admin/r2_failback.h"
+#include "core/r2_policy.h"
 
 #define MANUAL "NCCL_R2_FAILBACK=manual"
 

@@ -2,10 +2,10 @@
  * carry data again, what asking costs meanwhile, and how many are asked at a time. */
 #include "tests/unit/failback_rig.h"
 
-#include "plugin/r2_pair.h"
-#include "plugin/r2_return.h"
-#include "r2_heal.h"
-#include "r2_registry.h"
+#include "plugin/probe/health/r2_pair.h"
+#include "plugin/service/r2_return.h"
+#include "probe/health/r2_heal.h"
+#include "core/r2_registry.h"
 
 #define RETURN (1 * RIG_S) /* NCCL_R2_T_RETURN here, its default */
 #define FOUND  (1 * RIG_S) /* what may pass beside it until data flows */

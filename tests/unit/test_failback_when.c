@@ -4,8 +4,8 @@
 
 #include <stdio.h>
 
-#include "plugin/r2_pair.h"
-#include "plugin/r2_return.h"
+#include "plugin/probe/health/r2_pair.h"
+#include "plugin/service/r2_return.h"
 
 #define HOLD (50 * RIG_MS)
 

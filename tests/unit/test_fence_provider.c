@@ -5,7 +5,7 @@
  */
 #include "tests/unit/race_rig.h"
 
-#include "plugin/r2_pair.h"
+#include "plugin/probe/health/r2_pair.h"
 
 #define N    8
 #define SIZE 3000

@@ -12,8 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "plugin/r2_gate.h"
-#include "plugin/r2_log.h"
+#include "plugin/ib_transport/r2_gate.h"
+#include "plugin/base/r2_log.h"
 
 static _Atomic int expedited, global; /* calls */
 static int refuse_expedited, refuse_global;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ib_transport/ib_device.h"
+#include "ib_transport/verbs/ib_device.h"
 #include "tests/support/fake_verbs.h"
 
 static struct ib_verbs verbs;

@@ -6,11 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ib_transport/ib_device.h"
-#include "ib_transport/ib_gid.h"
-#include "ib_transport/ib_speed.h"
-#include "ib_transport/ib_sysfs.h"
-#include "r2_log.h"
+#include "ib_transport/verbs/ib_device.h"
+#include "ib_transport/verbs/ib_gid.h"
+#include "ib_transport/verbs/ib_speed.h"
+#include "ib_transport/verbs/ib_sysfs.h"
+#include "base/r2_log.h"
 #include "tests/support/fake_verbs.h"
 
 static struct ib_verbs verbs;

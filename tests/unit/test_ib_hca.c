@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ib_transport/ib_hca.h"
+#include "ib_transport/verbs/ib_hca.h"
 
 static int chosen(const char *spec, const char *name, int port)
 {

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ib_transport/ib_device.h"
-#include "r2_log.h"
+#include "ib_transport/verbs/ib_device.h"
+#include "base/r2_log.h"
 #include "tests/support/fake_verbs.h"
 #include "tests/unit/suite.h"
 

@@ -5,7 +5,7 @@
  */
 #include "tests/unit/failback_rig.h"
 
-#include "plugin/r2_log.h"
+#include "plugin/base/r2_log.h"
 #include "tests/fabric/model/fab_fault.h"
 
 static struct fab_desc desc;

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "ib_transport/ib_worker.h"
+#include "ib_transport/verbs/ib_worker.h"
 
 #define JOBS      200
 #define NS_PER_MS 1000000ull

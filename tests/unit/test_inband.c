@@ -4,9 +4,9 @@
 
 #include <errno.h>
 
-#include "plugin/r2_inband.h"
-#include "plugin/r2_pair.h"
-#include "r2_registry.h"
+#include "plugin/probe/health/r2_inband.h"
+#include "plugin/probe/health/r2_pair.h"
+#include "core/r2_registry.h"
 
 static const char *const on[] = {"NCCL_R2_INBAND=on", "NCCL_R2_GIVE_UP=2000", "NCCL_R2_BALANCE=off",
                                  NULL};

@@ -4,10 +4,10 @@
 
 #include <errno.h>
 
-#include "plugin/r2_inband.h"
-#include "plugin/r2_pair.h"
-#include "plugin/r2_pair_int.h"
-#include "r2_registry.h"
+#include "plugin/probe/health/r2_inband.h"
+#include "plugin/probe/health/r2_pair.h"
+#include "plugin/probe/health/r2_pair_int.h"
+#include "core/r2_registry.h"
 
 static const char *const on[] = {"NCCL_R2_INBAND=on", "NCCL_R2_GIVE_UP=100000",
                                  "NCCL_R2_BALANCE=off", NULL};

@@ -5,12 +5,12 @@
  * connection.
  */
 #include "plugin/probe/probe_incident.h"
-#include "plugin/r2_locate.h"
-#include "plugin/r2_log.h"
+#include "plugin/probe/diagnosis/r2_locate.h"
+#include "plugin/base/r2_log.h"
 #include "probe/probe_verdict.h"
 #include "tests/unit/suite.h"
 #include "tests/unit/watch_rig.h"
-#include "r2_news.h"
+#include "probe/diagnosis/r2_news.h"
 
 #define MSEC 1000000ull
 #define FAST QUIET_RC, "NCCL_R2_LOOK=60000", "NCCL_R2_T_RETURN=20"

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "plugin/r2_inst.h"
+#include "plugin/core/r2_inst.h"
 #include "tests/support/fake_verbs.h"
 
 #define LIMIT_MS 60000

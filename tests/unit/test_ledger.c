@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "r2_ledger.h"
+#include "ib_transport/r2_ledger.h"
 
 static struct r2_ledger l;
 

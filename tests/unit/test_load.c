@@ -3,7 +3,7 @@
  * test_congest.c. */
 #include "tests/unit/board_rig.h"
 
-#include "plugin/failover/fo_proto.h"
+#include "plugin/control/fo_proto.h"
 #include "plugin/probe/probe_load.h"
 #include "plugin/probe/probe_watch.h"
 

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "r2_env.h"
-#include "r2_log.h"
-#include "r2_status.h"
+#include "base/r2_env.h"
+#include "base/r2_log.h"
+#include "base/r2_status.h"
 
 #define KEEP 4096
 

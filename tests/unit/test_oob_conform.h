@@ -19,9 +19,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "oob_mpi_load.h"
-#include "r2_log.h"
-#include "r2_oob.h"
+#include "oob/oob_mpi_load.h"
+#include "base/r2_log.h"
+#include "oob/r2_oob.h"
 
 #define RIG      static __attribute__((unused))
 #define MS       1000000ull

@@ -6,7 +6,7 @@
 #include "oob_mpi_rig.h"
 #include "test_oob_conform_suite.h"
 
-#include "oob_mpi/oob_mpi.h"
+#include "oob/mpi/oob_mpi.h"
 
 static int mpi_finalize(void)
 {

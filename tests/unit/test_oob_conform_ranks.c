@@ -14,8 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "oob_mpi_load.h"
-#include "r2_env.h"
+#include "oob/oob_mpi_load.h"
+#include "base/r2_env.h"
 
 #define RANKS     4
 #define MESSAGES  400

@@ -5,7 +5,7 @@
  */
 #include "oob_mpi_rig.h"
 
-#include "plugin/oob_mpi/oob_mpi.h"
+#include "plugin/oob/mpi/oob_mpi.h"
 
 #define KEPT     64
 #define ROOM     512

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "oob_ifsel.h"
-#include "oob_wire.h"
+#include "oob/oob_ifsel.h"
+#include "oob/oob_wire.h"
 
 static const struct r2_siphash_key key = {0x1122334455667788u, 0x99aabbccddeeff00u};
 

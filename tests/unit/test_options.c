@@ -3,8 +3,8 @@
  * and refused: test_config.c. */
 #include "tests/unit/watch_rig.h"
 
-#include "plugin/r2_init.h"
-#include "plugin/r2_log.h"
+#include "plugin/nccl/r2_init.h"
+#include "plugin/base/r2_log.h"
 
 /* Row, and the test that fails when its value does not arrive. No suite: in this file. */
 static const char *const shown[][2] = {

@@ -2,7 +2,7 @@
  * of it. */
 #include "tests/unit/watch_rig.h"
 
-#include "plugin/r2_log.h"
+#include "plugin/base/r2_log.h"
 
 /* "NAME=value" for this test's option; the text lives until the next call with the same @slot. */
 static const char *with(int slot, const char *name, int value)

@@ -3,7 +3,7 @@
 #include "tests/unit/suite.h"
 #include "tests/unit/watch_rig.h"
 
-#include "plugin/r2_pair_int.h"
+#include "plugin/probe/health/r2_pair_int.h"
 
 static int nothing_from_process_0(struct rig *r, int from, int type, union fo_body *body)
 {

@@ -2,9 +2,9 @@
 #include <stdlib.h>
 
 #include "failover/fo_life.h"
-#include "failover/fo_proto.h"
+#include "control/fo_proto.h"
 #include "ib_transport/ib_wire.h"
-#include "r2_plan.h"
+#include "ib_transport/r2_plan.h"
 
 static void check_cut(const struct r2_cut *c, uint32_t size, uint32_t max)
 {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin/failover/fo_proto.h"
+#include "plugin/control/fo_proto.h"
 #include "plugin/probe/probe_watch.h"
 
 #define MS 1000000ull

@@ -1,7 +1,7 @@
 /* Events for NCCL's profiler: what is begun and ended of a message, when, below which parent. */
 #include "tests/unit/race_rig.h"
 
-#include "plugin/r2_prof.h"
+#include "plugin/telemetry/r2_prof.h"
 
 #define ON      "NCCL_R2_PROFILER_EVENTS=1"
 #define EVENTS  64

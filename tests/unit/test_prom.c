@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "plugin/r2_stat_file.h"
+#include "plugin/telemetry/r2_stat_file.h"
 #include "tests/unit/suite.h"
 
 #define TEXT    65536

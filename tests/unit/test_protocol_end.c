@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin/r2_log.h"
+#include "plugin/base/r2_log.h"
 
 #define BIG 65536
 

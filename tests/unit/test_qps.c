@@ -1,8 +1,8 @@
 /* NCCL_IB_QPS_PER_CONNECTION, NCCL_IB_SPLIT_DATA_ON_QPS: several queue pairs over a NIC pair. */
 #include "tests/unit/drain_rig.h"
 
-#include "plugin/r2_plan.h"
-#include "r2_setup.h"
+#include "plugin/ib_transport/r2_plan.h"
+#include "service/r2_setup.h"
 
 #define QPS4  "NCCL_IB_QPS_PER_CONNECTION=4"
 #define SPLIT "NCCL_IB_SPLIT_DATA_ON_QPS=1"

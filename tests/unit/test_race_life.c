@@ -2,7 +2,7 @@
  * settlement, and the numbers of lives (P8, P23-P27). */
 #include "tests/unit/race_rig.h"
 
-#include "plugin/failover/fo_proto.h"
+#include "plugin/control/fo_proto.h"
 
 /* --- set-up --- */
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin/r2_reach.h"
+#include "plugin/bounce/r2_reach.h"
 
 #define PAGE  4096
 #define PAGES 32

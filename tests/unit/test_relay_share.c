@@ -2,7 +2,7 @@
  * buffers appear. */
 #include "tests/unit/relay_rig.h"
 
-#include "plugin/r2_balance_int.h"
+#include "plugin/balance/r2_balance_int.h"
 #include "tests/unit/topo_rig.h"
 
 /* A switch at @bus of @node with a GPU and @nics NICs from number @first on. */

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "plugin/r2_balance_int.h"
-#include "plugin/r2_relay.h"
+#include "plugin/balance/r2_balance_int.h"
+#include "plugin/bounce/r2_relay.h"
 #include "tests/unit/suite.h"
 #include "topo/topo_io.h"
 #include "topo/topo_links.h"

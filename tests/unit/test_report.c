@@ -1,9 +1,9 @@
 /* What a process says of itself: whole instances over the fabric, and what stands in their
  * statistics and events after each thing that happens to them. */
 #include "tests/unit/report_rig.h"
-#include "r2_conn.h"
-#include "r2_registry.h"
-#include "r2_news.h"
+#include "service/r2_conn.h"
+#include "core/r2_registry.h"
+#include "probe/diagnosis/r2_news.h"
 
 /* --- healthy --- */
 

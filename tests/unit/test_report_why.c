@@ -2,9 +2,9 @@
 #include "tests/unit/report_rig.h"
 
 #include "plugin/probe/probe_verdict.h"
-#include "plugin/r2_pair.h"
-#include "r2_notify.h"
-#include "r2_news.h"
+#include "plugin/probe/health/r2_pair.h"
+#include "core/r2_notify.h"
+#include "probe/diagnosis/r2_news.h"
 
 /* --- what others found out --- */
 

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "r2_siphash.h"
+#include "base/r2_siphash.h"
 
 /* Results of the algorithm's authors for the key 00 01 .. 0f and the text 00 01 .. (length - 1). */
 static const struct {

@@ -8,8 +8,8 @@
 
 #include <unistd.h>
 
-#include "plugin/r2_balance.h"
-#include "plugin/r2_host.h"
+#include "plugin/balance/r2_balance.h"
+#include "plugin/admin/r2_host.h"
 
 #define NICS  3
 #define RATE  12000000ull

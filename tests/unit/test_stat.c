@@ -15,8 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "plugin/r2_event.h"
-#include "plugin/r2_stat_file.h"
+#include "plugin/telemetry/r2_event.h"
+#include "plugin/telemetry/r2_stat_file.h"
 #include "tests/unit/suite.h"
 
 static char dir[64], why[700];

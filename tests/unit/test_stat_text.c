@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "plugin/r2_stat.h"
+#include "plugin/telemetry/r2_stat.h"
 #include "tests/unit/suite.h"
 
 static char dir[64], text[16384];

@@ -1,11 +1,11 @@
 /* What the operator reads of a verdict: mostly of cases with facts that are made up, under two
  * connections of the rig. */
-#include "plugin/r2_log.h"
-#include "plugin/r2_verdict.h"
+#include "plugin/base/r2_log.h"
+#include "plugin/probe/diagnosis/r2_verdict.h"
 #include "probe/probe_verdict.h"
-#include "r2_locate.h"
-#include "r2_news.h"
-#include "r2_verdict_evidence.h"
+#include "probe/diagnosis/r2_locate.h"
+#include "probe/diagnosis/r2_news.h"
+#include "probe/diagnosis/r2_verdict_evidence.h"
 #include "tests/unit/suite.h"
 #include "tests/unit/watch_rig.h"
 

@@ -2,7 +2,7 @@
  * could take over it ends, if ever, with a reason. */
 #include "tests/unit/watch_rig.h"
 
-#include "plugin/r2_log.h"
+#include "plugin/base/r2_log.h"
 
 /* The last path, a single one from the start, failover or the watchdog off: RC decides, which here
  * never does. */

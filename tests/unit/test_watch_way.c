@@ -3,8 +3,8 @@
 #include "tests/unit/suite.h"
 #include "tests/unit/watch_rig.h"
 
-#include "plugin/r2_loop.h"
-#include "r2_registry.h"
+#include "plugin/probe/health/r2_loop.h"
+#include "core/r2_registry.h"
 
 /* --- what was lost before hides nothing later --- */
 

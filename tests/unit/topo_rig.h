@@ -5,7 +5,7 @@
 
 #include <check.h>
 
-#include "plugin/r2_inst.h"
+#include "plugin/core/r2_inst.h"
 #include "topo/topo_path.h"
 
 static struct topo t;

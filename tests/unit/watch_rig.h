@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin/r2_pair.h"
+#include "plugin/probe/health/r2_pair.h"
 #include "tests/fabric/model/fab_fault.h"
 
 #define BIG 65536

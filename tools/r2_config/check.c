@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "r2_conf_file.h"
-#include "r2_config_names.h"
+#include "base/r2_conf_file.h"
+#include "base/r2_config_names.h"
 #include "tools/r2_config/values.h"
 
 #define OURS "NCCL_R2_"

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "probe/probe_qp.h"
-#include "r2_log.h"
+#include "base/r2_log.h"
 #include "tools/r2_config/doctor_int.h"
 
 #define ASK_LIMIT_S 10 /* a healthy NIC takes milliseconds */

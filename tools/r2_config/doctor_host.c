@@ -10,8 +10,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "oob_ifsel.h"
-#include "r2_rundir.h"
+#include "oob/oob_ifsel.h"
+#include "base/r2_rundir.h"
 #include "tools/r2_config/check.h"
 #include "tools/r2_config/doctor_int.h"
 

@@ -6,7 +6,7 @@
 
 #include <limits.h>
 
-#include "ib_transport/ib_device.h"
+#include "ib_transport/verbs/ib_device.h"
 #include "tools/r2_config/values.h"
 
 enum doctor_level { DOCTOR_OK, DOCTOR_WARN, DOCTOR_FAIL };

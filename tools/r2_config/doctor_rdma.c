@@ -11,10 +11,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "ib_transport/ib_gid.h"
-#include "ib_transport/ib_hca.h"
-#include "ib_transport/ib_sysfs.h"
-#include "r2_log.h"
+#include "ib_transport/verbs/ib_gid.h"
+#include "ib_transport/verbs/ib_hca.h"
+#include "ib_transport/verbs/ib_sysfs.h"
+#include "base/r2_log.h"
 #include "tools/r2_config/doctor_int.h"
 
 #define TRIAL_BYTES (1u << 20)

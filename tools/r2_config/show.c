@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "r2_config_names.h"
+#include "base/r2_config_names.h"
 
 #define WHERE_MAX (PATH_MAX + 32)
 

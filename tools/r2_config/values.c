@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "r2_conf_file.h"
-#include "r2_init_texts.h"
-#include "r2_log.h"
+#include "base/r2_conf_file.h"
+#include "nccl/r2_init_texts.h"
+#include "base/r2_log.h"
 
 #define OURS      "NCCL_R2_"
 #define NEAR_MISS 3
@@ -21,7 +21,7 @@ static const char *const sections[] = {
 #define R2_ENUM(field, name, def, choices, help)       NULL,
 #define R2_STRING(field, name, def, help)              NULL,
 #define R2_SECTION(section)                            #section,
-#include "r2_config.def"
+#include "base/r2_config.def"
 #undef R2_BOOL
 #undef R2_INT
 #undef R2_ENUM

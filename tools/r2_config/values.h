@@ -9,7 +9,7 @@
 #include <limits.h>
 #include <stddef.h>
 
-#include "r2_config.h"
+#include "base/r2_config.h"
 
 #define VALUES_ROWS  ((int)sizeof(((struct r2_config *)0)->source)) /* as many as there can be */
 #define VALUES_LINES 64

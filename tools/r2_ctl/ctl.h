@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#include "plugin/r2_board.h"
-#include "plugin/r2_rundir.h"
+#include "plugin/base/r2_board.h"
+#include "plugin/base/r2_rundir.h"
 
 #define CTL_BOARDS 64
 #define CTL_NAMES  32

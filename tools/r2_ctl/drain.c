@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "plugin/r2_rundir.h"
+#include "plugin/base/r2_rundir.h"
 #include "tools/r2_ctl/ctl.h"
 
 bool ctl_name_is(const char *name, const struct r2_board_nic *nic)

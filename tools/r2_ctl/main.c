@@ -9,7 +9,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "plugin/r2_rundir.h"
+#include "plugin/base/r2_rundir.h"
 #include "tools/r2_ctl/ctl.h"
 
 #define EXIT_USAGE 2

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "plugin/ib_transport/ib_verbs.h"
+#include "plugin/ib_transport/verbs/ib_verbs.h"
 #include "tools/r2_ctl/ctl.h"
 
 /* The device of @name stands in @dir, which is its own, with the port that @name may say. */

@@ -5,8 +5,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "plugin/ib_transport/ib_device.h"
-#include "plugin/r2_rundir.h"
+#include "plugin/ib_transport/verbs/ib_device.h"
+#include "plugin/base/r2_rundir.h"
 #include "tools/r2_ctl/ctl.h"
 #include "tools/r2_perf/json.h"
 

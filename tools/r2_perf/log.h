@@ -20,9 +20,9 @@ void log_line_write(int level, unsigned long flags, const char *file, int line, 
 /* Copy the text of the last WARN, empty when there was none. Any thread. */
 void log_warning_get(char *text, size_t bytes);
 /*
- * What our own plugin says of a switch (plugin/r2_report_case.c): connections left a NIC, and the
- * one that waited longest did so for stall_ns, the figure of the event. Other plugins say no such
- * thing.
+ * What our own plugin says of a switch (plugin/telemetry/r2_report_case.c): connections left a NIC,
+ * and the one that waited longest did so for stall_ns, the figure of the event. Other plugins say
+ * no such thing.
  */
 struct log_switch {
     uint64_t began_ns, end_ns; /* util_now_ns(): the first of them lost a path; the line came */

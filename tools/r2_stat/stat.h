@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "plugin/r2_event.h"
-#include "plugin/r2_stat.h"
+#include "plugin/telemetry/r2_event.h"
+#include "plugin/telemetry/r2_stat.h"
 
 #define STAT_PROCS 512
 #define STAT_DIRS  2

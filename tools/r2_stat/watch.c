@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "plugin/r2_config.h"
+#include "plugin/base/r2_config.h"
 #include "tools/r2_stat/stat.h"
 
 #define FOLLOW_S                                                                                   \

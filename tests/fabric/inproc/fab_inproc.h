@@ -12,7 +12,7 @@
 #ifndef FAB_INPROC_H
 #define FAB_INPROC_H
 
-#include "plugin/ib_transport/ib_verbs.h"
+#include "plugin/ib_transport/verbs/ib_verbs.h"
 #include "tests/fabric/model/fab_desc.h"
 #include "tests/fabric/model/fab_nic.h"
 

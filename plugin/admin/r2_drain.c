@@ -1,0 +1,252 @@
+#include "r2_drain.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ib_transport/verbs/ib_hca.h"
+#include "r2_failback.h"
+#include "base/r2_log.h"
+#include "probe/diagnosis/r2_news.h"
+#include "probe/health/r2_pair.h"
+#include "telemetry/r2_report.h"
+#include "base/r2_rundir.h"
+#include "probe/health/r2_heal.h"
+#include "core/r2_policy.h"
+#include "core/r2_registry.h"
+
+static void apply(struct r2_inst *inst, const struct r2_peer *peer);
+
+/* --- which NICs --- */
+
+/* 0, or -1: it cannot be understood, which was said, and *nics is left as it is. */
+static int nics_of(const struct r2_inst *inst, const char *list, const char *origin, uint32_t *nics)
+{
+    struct ib_hca_filter f = {0};
+    uint32_t mask = 0;
+    char why[160] = "it names no NIC";
+
+    if (list[0] == '\0') {
+        *nics = 0;
+        return 0;
+    }
+    if (ib_hca_parse(&f, list, why, sizeof(why)) != 0 || (f.count == 0 && !f.exclude)) {
+        R2_WARN("%s: %s: what was drained stays as it is", origin, why);
+        return -1;
+    }
+    for (int i = 0; i < inst->nics.count; i++) {
+        if (ib_hca_match(&f, inst->nics.nic[i].dev_name, inst->nics.nic[i].port, NULL)) {
+            mask |= 1u << i;
+        }
+    }
+    *nics = mask;
+    return 0;
+}
+
+/* What the file says beside each NIC that it names, by its port or as a device. */
+static void words_of(const struct r2_inst *inst, const char *text, size_t len,
+                     struct r2_drain_file *f)
+{
+    for (int i = 0; i < inst->nics.count; i++) {
+        const struct ib_nic *nic = &inst->nics.nic[i];
+        char name[IB_NAME_MAX + 8], note[R2_RUNDIR_NOTE];
+
+        snprintf(name, sizeof(name), "%s:%u", nic->dev_name, nic->port);
+        r2_rundir_drain_note(text, len, name, note, sizeof(note));
+        if (note[0] == '\0') {
+            r2_rundir_drain_note(text, len, nic->dev_name, note, sizeof(note));
+        }
+        snprintf(f->why[i], sizeof(f->why[i]), "%.*s", R2_DRAIN_WHY - 1,
+                 r2_rundir_drain_reason(note));
+    }
+}
+
+/*
+ * Takes up which NICs the drain file of @uid names, none without a file. -1: to be tried again. A
+ * file that changes while it is read is read again: its time stamp changes.
+ */
+static int nics_of_file(const struct r2_inst *inst, const char *path, uid_t uid,
+                        struct r2_drain_file *f)
+{
+    char text[R2_RUNDIR_TEXT_MAX + 1], list[R2_RUNDIR_TEXT_MAX + 8], why[400];
+    size_t len;
+    int rc = r2_rundir_drain_text(path, uid, text, &len, list, sizeof(list), why, sizeof(why));
+
+    if (rc != 0 && !f->said) {
+        R2_WARN("%s: what was drained stays as it is", why);
+    }
+    f->said = rc == R2_RUNDIR_LATER;
+    if (rc == 0) {
+        words_of(inst, text, len, f);
+        nics_of(inst, list, path, &f->nics);
+    }
+    return f->said ? -1 : 0;
+}
+
+/* Looks at the file only when it has changed since. */
+static void file_look(struct r2_inst *inst, struct r2_drain_file *f, uid_t uid)
+{
+    struct r2_rundir_stamp now;
+    char path[512];
+
+    if (r2_rundir_drain_path(inst->run_dir, uid, path, sizeof(path)) != 0) {
+        return;
+    }
+    r2_rundir_stamp_get(path, &now);
+    if (r2_rundir_stamp_same(&now, &f->stamp)) {
+        return;
+    }
+    if (nics_of_file(inst, path, uid, f) ==
+        0) { /* else again with the next look, when there is a descriptor */
+        f->stamp = now;
+    }
+}
+
+void r2_drain_look(struct r2_inst *inst)
+{
+    uint32_t mask = 0;
+
+    if (inst->cfg.error[0] == '\0') { /* else the job ends at listen, for this or another reason */
+        nics_of(inst, inst->cfg.drain, "NCCL_R2_DRAIN", &mask);
+    }
+    if (inst->run_dir[0]) {
+        uid_t self = geteuid();
+
+        file_look(inst, &inst->drain_file[0], 0);
+        if (self != 0) {
+            file_look(inst, &inst->drain_file[1], self);
+        }
+        mask |= inst->drain_file[0].nics | inst->drain_file[1].nics;
+    }
+    r2_drain_set(inst, mask);
+    if (inst->drained && ib_mr_cache_refused(inst->mrs) != inst->drain_refused) {
+        apply(inst, NULL);
+    }
+}
+
+/* --- connections --- */
+
+void r2_drain_comm(struct r2_comm *c)
+{
+    uint32_t mask = 0, avoid;
+
+    for (int p = 0; p < c->link.npaths; p++) {
+        const struct ib_path *path = &c->link.path[p];
+
+        mask |= (uint32_t)r2_drain_has(c, p) << p;
+        if (mask >> p & 1) { /* that it ends is no failure of the pair, which would have to answer
+                                for longer before it is used again */
+            r2_heal_used(r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic), 0);
+        }
+    }
+    /* a buffer that another NIC refused may be reachable over the drained one alone */
+    avoid = r2_news_avoid(c);
+    if ((c->link.up & ~(mask | avoid)) == 0) {
+        avoid = 0; /* a word of others yields to the administrator's */
+    }
+    fo_drain(&c->fo, mask | avoid,
+             ib_mr_cache_refused(c->inst->mrs) & ~c->inst->drained ? 0 : mask);
+}
+
+/* @peer NULL: all. */
+static void apply(struct r2_inst *inst, const struct r2_peer *peer)
+{
+    inst->drain_refused = ib_mr_cache_refused(inst->mrs);
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        if (c->peer == NULL || (peer && c->peer != peer)) {
+            continue;
+        }
+        r2_gate_visit(&c->gate);
+        if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
+            r2_drain_comm(c);
+        }
+        r2_gate_unvisit(&c->gate);
+    }
+}
+
+static void tell(struct r2_inst *inst, struct r2_peer *peer)
+{
+    peer->drain_say = 1;
+    peer->drain_at = 0;
+    peer->drain_interval = (uint64_t)inst->cfg.t_repeat_ms * 1000000;
+}
+
+void r2_drain_set(struct r2_inst *inst, uint32_t nics)
+{
+    uint32_t changed = inst->drained ^ nics;
+
+    if (changed == 0) {
+        return;
+    }
+    for (uint32_t m = changed; m; m &= m - 1) {
+        int i = __builtin_ctz(m);
+
+        const char *why = nics >> i & 1 ? r2_drain_why(inst, i) : "";
+
+        R2_INFO("NIC %s is %s%s%s%s", inst->nics.nic[i].name,
+                nics >> i & 1 ? "drained: new work avoids it" : "not drained any more",
+                why[0] ? " (" : "", why, why[0] ? ")" : "");
+        r2_report_drain(inst, i, nics >> i & 1, why);
+    }
+    inst->drained = nics;
+    r2_failback_told(inst, changed & ~nics); /* the administrator has spoken */
+    inst->drain_gen++;
+    inst->rows_changed = 1;
+    for (struct r2_peer *p = inst->peers; p; p = p->next) {
+        tell(inst, p);
+    }
+    apply(inst, NULL);
+    r2_inst_wake(inst); /* paths that may return now */
+}
+
+/* --- peers --- */
+
+void r2_drain_tell(struct r2_inst *inst, struct r2_peer *peer)
+{
+    if (inst->drain_gen) { /* also that nothing is drained any more: it may have missed that */
+        tell(inst, peer);
+    }
+}
+
+uint64_t r2_drain_say(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
+{
+    uint64_t longest = (uint64_t)inst->cfg.t_repeat_ms * 20000000;
+    union fo_body b = {.drain = {.nics = inst->drained, .gen = inst->drain_gen}};
+
+    if (!peer->drain_say) {
+        return UINT64_MAX;
+    }
+    if (now >= peer->drain_at) {
+        r2_peer_emit(inst, peer, FO_MSG_DRAIN, &b);
+        peer->drain_at = now + peer->drain_interval;
+        peer->drain_interval =
+            2 * peer->drain_interval < longest ? 2 * peer->drain_interval : longest;
+    }
+    return peer->drain_at;
+}
+
+void r2_drain_on_drain(struct r2_inst *inst, struct r2_peer *peer, const struct fo_drain *m)
+{
+    union fo_body b = {.drain = *m};
+
+    r2_peer_emit(inst, peer, FO_MSG_DRAIN_OK, &b);
+    if (peer->drain_heard && (int32_t)(m->gen - peer->drain_gen) <= 0) {
+        return; /* known, or late */
+    }
+    peer->drain_heard = 1;
+    peer->drain_gen = m->gen;
+    if (peer->drained != m->nics) {
+        peer->drained = m->nics;
+        apply(inst, peer);
+    }
+}
+
+void r2_drain_on_ok(const struct r2_inst *inst, struct r2_peer *peer, const struct fo_drain *m)
+{
+    if (m->gen == inst->drain_gen) {
+        peer->drain_say = 0;
+    }
+}
+
+/* What others advise against was weighed again. */
+const struct r2_subscriber r2_drain_subscriber = {.on_advice = r2_drain_comm};

@@ -1,0 +1,264 @@
+#include "r2_failback.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ib_transport/verbs/ib_hca.h"
+#include "base/r2_log.h"
+#include "core/r2_policy.h"
+#include "core/r2_registry.h"
+
+/* --- who waits --- */
+
+uint32_t r2_failback_waiting(const struct r2_comm *c)
+{
+    uint32_t mask = 0;
+
+    if (c->inst->cfg.failback != R2_FAILBACK_MANUAL || !c->inst->cfg.failover ||
+        atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE ||
+        atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN) {
+        return 0;
+    }
+    for (int p = 0; p < c->link.npaths; p++) {
+        mask |= (uint32_t)(!ib_link_up(&c->link, p) && !r2_failback_allows(c, p)) << p;
+    }
+    return mask;
+}
+
+/* --- words of the administrator --- */
+
+static int names_nic(const char *name, const struct ib_nic *nic)
+{
+    struct ib_hca_filter f = {0};
+    char list[72], why[160];
+
+    if (strcmp(name, "*") == 0) {
+        return 1;
+    }
+    snprintf(list, sizeof(list), "=%.64s", name);
+    return ib_hca_parse(&f, list, why, sizeof(why)) == 0 &&
+           ib_hca_match(&f, nic->dev_name, nic->port, NULL);
+}
+
+/* NICs about which the words hold another number than @f knows, which it does then. */
+static uint32_t news(const struct r2_inst *inst, struct r2_failback_file *f,
+                     const struct r2_rundir_word *word, int n)
+{
+    uint32_t nics = 0;
+
+    for (int i = 0; i < inst->nics.count; i++) {
+        uint64_t number = 0;
+
+        for (int k = 0; k < n; k++) {
+            if (word[k].number > number && names_nic(word[k].name, &inst->nics.nic[i])) {
+                number = word[k].number;
+            }
+        }
+        if (number != f->number[i]) {
+            nics |= (uint32_t)(number != 0) << i; /* 0: a file that is gone commands nothing */
+            f->number[i] = number;
+        }
+    }
+    return nics;
+}
+
+/* As r2_rundir_failback_parse, with the file named in @why. */
+static int words(const char *path, const char *text, size_t len, struct r2_rundir_word *word,
+                 char *why, size_t why_len)
+{
+    char reason[128];
+    int n = r2_rundir_failback_parse(text, len, word, reason, sizeof(reason));
+
+    if (n < 0) {
+        snprintf(why, why_len, "%s: %s", path, reason);
+    }
+    return n;
+}
+
+/* What the file says anew; nothing when it is as it was. */
+static uint32_t file_look(const struct r2_inst *inst, struct r2_failback_file *f, uid_t uid)
+{
+    char path[512], text[R2_RUNDIR_TEXT_MAX + 1], why[700];
+    struct r2_rundir_word word[R2_RUNDIR_NAMES];
+    struct r2_rundir_stamp now;
+    uint32_t nics;
+    size_t len;
+    int rc, n;
+
+    if (r2_rundir_failback_path(inst->run_dir, uid, path, sizeof(path)) != 0) {
+        return 0;
+    }
+    r2_rundir_stamp_get(path, &now);
+    if (f->primed && r2_rundir_stamp_same(&now, &f->stamp)) {
+        return 0;
+    }
+    rc = r2_rundir_text(path, uid, text, &len, why, sizeof(why));
+    n = rc == 0 ? words(path, text, len, word, why, sizeof(why)) : -1;
+    if (n < 0 && (!f->said || !r2_rundir_stamp_same(&now, &f->stamp))) {
+        R2_WARN("%s: no command is taken from it", why);
+    }
+    f->said = n < 0;
+    if (rc != R2_RUNDIR_LATER) {
+        f->stamp = now;
+    }
+    if (n < 0) {
+        return 0;
+    }
+    nics = news(inst, f, word, n);
+    nics = f->primed ? nics : 0;
+    f->primed = 1;
+    return nics;
+}
+
+void r2_failback_look(struct r2_inst *inst)
+{
+    uid_t self = geteuid();
+    uint32_t nics;
+
+    if (inst->run_dir[0] == '\0') {
+        return;
+    }
+    nics = file_look(inst, &inst->failback_file[0], 0);
+    if (self != 0) {
+        nics |= file_look(inst, &inst->failback_file[1], self);
+    }
+    r2_failback_told(inst, nics);
+}
+
+/* --- connections --- */
+
+/* Own word, or the peer's. */
+static void note(struct r2_comm *c, int p)
+{
+    c->word.life[p] = c->link.path[p].life;
+    c->ret[p].not_before = 0;
+    c->ret[p].pause = 0;
+    r2_comm_kick(c);
+}
+
+static void tell(struct r2_comm *c, int p)
+{
+    c->word.say |= (uint8_t)(1u << p);
+    c->word.at = 0;
+    c->word.interval = (uint64_t)c->inst->cfg.t_repeat_ms * 1000000;
+}
+
+static int told_comm(struct r2_comm *c, uint32_t nics)
+{
+    int n = 0;
+
+    for (int p = 0; p < c->link.npaths; p++) {
+        if ((nics >> c->link.path[p].nic & 1) && !ib_link_up(&c->link, p)) {
+            note(c, p);
+            tell(c, p);
+            n++;
+        }
+    }
+    return n;
+}
+
+void r2_failback_told(struct r2_inst *inst, uint32_t nics)
+{
+    int n = 0;
+
+    if (nics == 0) {
+        return;
+    }
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        r2_gate_visit(&c->gate);
+        if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE &&
+            atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN) {
+            n += told_comm(c, nics);
+        }
+        r2_gate_unvisit(&c->gate);
+    }
+    for (uint32_t m = nics; m; m &= m - 1) {
+        R2_INFO("the administrator wants NIC %s used again", inst->nics.nic[__builtin_ctz(m)].name);
+    }
+    R2_INFO("%d paths may return when their NIC pairs answer", n);
+    inst->rows_changed = 1;
+    r2_inst_wake(inst);
+}
+
+static void say(struct r2_comm *c, int p, uint32_t life, enum fo_type type)
+{
+    union fo_body b = {
+        .failback = {.dst = c->fo.peer, .src = c->id, .life = life, .path = (uint8_t)p}};
+
+    r2_peer_emit(c->inst, c->peer, type, &b);
+}
+
+uint64_t r2_failback_step(struct r2_comm *c, uint64_t now)
+{
+    uint64_t longest = (uint64_t)c->inst->cfg.t_repeat_ms * 20000000;
+
+    if (c->word.say == 0 ||
+        atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN ||
+        c->fo.error != R2_OK || c->fo.peer_bye != FO_BYE_NONE) {
+        return UINT64_MAX;
+    }
+    if (now >= c->word.at) {
+        for (uint32_t m = c->word.say; m; m &= m - 1) {
+            int p = __builtin_ctz(m);
+
+            say(c, p, c->word.life[p], FO_MSG_FAILBACK);
+        }
+        c->word.at = now + c->word.interval;
+        c->word.interval = 2 * c->word.interval < longest ? 2 * c->word.interval : longest;
+    }
+    return c->word.at;
+}
+
+/*
+ * A life of the peer's that is not older than ours: then ours is over, too, or will be when its
+ * DOWN is here. It is ours that is noted, so that no number of the peer's reaches further than what
+ * can have failed before it spoke.
+ */
+void r2_failback_on_word(struct r2_comm *c, const struct fo_failback *m)
+{
+    int p = m->path;
+
+    if (p >= c->link.npaths) {
+        return;
+    }
+    say(c, p, m->life, FO_MSG_FAILBACK_OK);
+    if ((int32_t)(m->life - c->link.path[p].life) >= 0 && c->word.life[p] != c->link.path[p].life) {
+        note(c, p);
+    }
+}
+
+void r2_failback_on_ok(struct r2_comm *c, const struct fo_failback *m)
+{
+    if (m->path < c->link.npaths && m->life == c->word.life[m->path]) {
+        c->word.say &= (uint8_t) ~(1u << m->path);
+    }
+}
+
+void r2_failback_on_down(struct r2_comm *c, const struct fo_down *m)
+{
+    if (m->reason == IB_FAULT_ADMIN && m->path < c->link.npaths &&
+        m->life == c->link.path[m->path].life) {
+        c->word.life[m->path] = m->life;
+    }
+}
+
+void r2_failback_next(struct r2_comm *c, int p, uint32_t life)
+{
+    if (r2_failback_said(c, p)) {
+        c->word.life[p] = life;
+    }
+}
+
+void r2_failback_done(struct r2_comm *c, int p)
+{
+    c->word.life[p] = 0;
+    c->word.say &= (uint8_t) ~(1u << p);
+}
+
+void r2_failback_again(struct r2_comm *c, int p)
+{
+    if (c->word.life[p] == c->link.path[p].life) {
+        tell(c, p);
+    }
+}

@@ -1,0 +1,279 @@
+#include "r2_host.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "r2_failback.h"
+#include "base/r2_log.h"
+#include "probe/diagnosis/r2_news.h"
+#include "probe/health/r2_pair.h"
+#include "probe/health/r2_heal.h"
+#include "probe/diagnosis/r2_locate.h"
+#include "core/r2_registry.h"
+
+#define ECHO_NS 1000000000ull /* what others said of a NIC so recently is not said again */
+
+_Static_assert(R2_BOARD_NICS >= IB_MAX_NICS, "a row for each NIC");
+_Static_assert(sizeof(struct probe_word) <= R2_BOARD_DATA * sizeof(uint64_t),
+               "a word of news in an event");
+
+/* --- who we are --- */
+
+static void who_am_i(const struct r2_inst *inst, struct r2_board_who *me)
+{
+    struct timespec ts;
+    FILE *f = fopen("/proc/self/comm", "re");
+    size_t n = 0;
+
+    memset(me, 0, sizeof(*me));
+    if (f) {
+        n = fread(me->command, 1, sizeof(me->command) - 1, f);
+        fclose(f);
+    }
+    me->command[n && me->command[n - 1] == '\n' ? n - 1 : n] = '\0';
+    snprintf(me->host, sizeof(me->host), "%s", inst->host);
+    me->pid = getpid();
+    clock_gettime(CLOCK_REALTIME, &ts);
+    me->since = (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
+void r2_host_open(struct r2_inst *inst, const char *dir)
+{
+    struct r2_board_who me;
+    char why[600];
+
+    who_am_i(inst, &me);
+    inst->board = r2_board_open(dir, &me, why, sizeof(why));
+    if (inst->board == NULL) {
+        R2_WARN("no board: %s. What other processes of this host find out is not heard here", why);
+        return;
+    }
+    R2_INFO("board in %s%s", dir,
+            r2_board_fd(inst->board) < 0 ? ", without inotify: read with each look at the ports"
+                                         : "");
+    inst->rows_changed = 1;
+}
+
+void r2_host_close(struct r2_inst *inst)
+{
+    r2_board_close(inst->board);
+    inst->board = NULL;
+}
+
+/* --- saying --- */
+
+static void say(struct r2_inst *inst, enum r2_board_kind kind, int nic,
+                const struct ib_addr *remote, uint64_t when)
+{
+    const struct ib_nic *n = &inst->nics.nic[nic];
+    struct r2_board_event e = {.kind = kind, .guid = n->guid, .port = n->port, .when = when};
+
+    if (remote) {
+        e.lid = remote->lid;
+        memcpy(e.gid, remote->gid, sizeof(e.gid));
+    }
+    r2_board_post(inst->board, &e);
+}
+
+static void on_nic(struct r2_inst *inst, int nic, enum r2_nic_change change)
+{
+    int up = change == R2_NIC_UP;
+
+    if (change == R2_NIC_REMOVED) {
+        return; /* what counts for others was said when it failed */
+    }
+    inst->rows_changed = 1;
+    if (inst->board &&
+        (inst->heard_at[nic] == 0 || r2_elapsed(r2_now(inst), inst->heard_at[nic]) > ECHO_NS)) {
+        say(inst, up ? R2_BOARD_NIC_UP : R2_BOARD_NIC_DOWN, nic, NULL, r2_now(inst));
+    }
+}
+
+static void on_pair(struct r2_pair *pair, enum r2_pair_verdict verdict, uint64_t ns)
+{
+    struct r2_inst *inst = pair->inst;
+
+    if (inst->board && pair->peer_inc != 0 &&
+        (verdict == R2_PAIR_GOOD || verdict == R2_PAIR_SILENT)) {
+        say(inst, verdict == R2_PAIR_GOOD ? R2_BOARD_PAIR_GOOD : R2_BOARD_PAIR_SILENT, pair->nic,
+            &pair->peer_addr.port, r2_now(inst) - ns);
+    }
+}
+
+/* Processes of this host hear it, too: they may be connected to others. */
+static void on_report(struct r2_inst *inst, const struct probe_word *w, enum r2_report_from from,
+                      const char *who)
+{
+    struct r2_board_event e = {.kind = R2_BOARD_NEWS, .when = r2_now(inst)};
+
+    if (inst->board && from != R2_REPORT_HOST) {
+        memcpy(e.data, w, sizeof(*w));
+        r2_board_post(inst->board, &e);
+    }
+}
+
+const struct r2_subscriber r2_host_subscriber = {
+    .on_nic = on_nic, .on_pair = on_pair, .on_report = on_report};
+
+/* --- hearing --- */
+
+static int nic_of(const struct r2_inst *inst, const struct r2_board_event *e)
+{
+    for (int i = 0; i < inst->nics.count; i++) {
+        if (inst->nics.nic[i].guid == e->guid && inst->nics.nic[i].port == e->port) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static int same_remote(const struct r2_pair *pair, const struct r2_board_event *e)
+{
+    return pair->peer && pair->peer_inc != 0 && pair->peer_addr.port.lid == e->lid &&
+           memcmp(pair->peer_addr.port.gid, e->gid, sizeof(e->gid)) == 0;
+}
+
+static void hear_pairs(struct r2_inst *inst, int nic, const struct r2_board_event *e, uint64_t now,
+                       const char *who)
+{
+    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+        if (pair->nic != nic || !same_remote(pair, e)) {
+            continue;
+        }
+        if (e->kind == R2_BOARD_PAIR_GOOD) {
+            r2_heal_told_good(pair);
+        } else if (e->when <= now) {
+            r2_pair_told_silent(pair, now - e->when, who);
+        }
+    }
+}
+
+static void hear_news(struct r2_inst *inst, const struct r2_board_event *e, const char *who)
+{
+    struct probe_word w;
+
+    memcpy(&w, e->data, sizeof(w));
+    if (probe_word_valid(&w)) {
+        r2_news_heard(inst, &w, who);
+    }
+}
+
+static void hear(struct r2_inst *inst, const struct r2_board_event *e,
+                 const struct r2_board_who *from, uint64_t now)
+{
+    char who[80];
+    int nic = nic_of(inst, e);
+
+    snprintf(who, sizeof(who), "%s, pid %ld", from->command, (long)from->pid);
+    if (e->kind == R2_BOARD_NEWS) {
+        hear_news(inst, e, who);
+        return;
+    }
+    if (nic < 0) {
+        return; /* not a NIC of ours */
+    }
+    R2_TRACE("board: %s says %s, NIC %s", who, r2_board_kind_name(e->kind),
+             inst->nics.nic[nic].name);
+    switch (e->kind) {
+    case R2_BOARD_NIC_DOWN:
+    case R2_BOARD_NIC_UP:
+        inst->heard_at[nic] = now;
+        inst->look_at = 0; /* our own look decides */
+        break;
+    default:
+        hear_pairs(inst, nic, e, now, who);
+        break;
+    }
+}
+
+void r2_host_rung(struct r2_inst *inst)
+{
+    if (inst->board) {
+        r2_board_heard(inst->board);
+    }
+    inst->rung = 1;
+}
+
+/* --- rows --- */
+
+static void rows_write(struct r2_inst *inst)
+{
+    struct r2_board_nic row[IB_MAX_NICS];
+
+    memset(row, 0, sizeof(row));
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        uint32_t nics = 0;
+
+        for (uint32_t m = c->up_seen; m; m &= m - 1) {
+            nics |= 1u << c->link.path[__builtin_ctz(m)].nic;
+        }
+        for (uint32_t m = nics; m; m &= m - 1) {
+            int i = __builtin_ctz(m);
+
+            row[i].lives += row[i].lives < UINT16_MAX;
+            row[i].last += (nics & (nics - 1)) == 0 && row[i].last < UINT16_MAX;
+        }
+    }
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        for (uint32_t m = c->out_seen; m; m &= m - 1) {
+            int i = c->link.path[__builtin_ctz(m)].nic;
+
+            row[i].waits += row[i].waits < UINT8_MAX;
+        }
+    }
+    for (int i = 0; i < inst->nics.count; i++) {
+        const struct ib_nic *nic = &inst->nics.nic[i];
+
+        snprintf(row[i].name, sizeof(row[i].name), "%.*s", R2_BOARD_NIC - 1, nic->name);
+        row[i].guid = nic->guid;
+        row[i].port = nic->port;
+        row[i].state = (uint8_t)ib_nic_state_get(nic);
+        row[i].drained = (inst->drained >> i) & 1;
+        row[i].lost = inst->lives_lost[i];
+        r2_board_nic_set(inst->board, i, &row[i]);
+    }
+}
+
+void r2_host_comm(struct r2_comm *c)
+{
+    uint32_t up = c->link.up, waits = r2_failback_waiting(c);
+
+    if (up == c->up_seen && waits == c->out_seen) {
+        return;
+    }
+    for (uint32_t m = c->up_seen & ~up;
+         m && atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN; m &= m - 1) {
+        c->inst->lives_lost[c->link.path[__builtin_ctz(m)].nic]++;
+        r2_locate_lost(c, __builtin_ctz(m));
+    }
+    c->up_seen = up;
+    c->out_seen = waits;
+    c->inst->rows_changed = 1;
+}
+
+void r2_host_comm_gone(struct r2_comm *c)
+{
+    c->up_seen = c->out_seen = 0;
+    c->inst->rows_changed = 1;
+}
+
+void r2_host_step(struct r2_inst *inst, uint64_t now, int look)
+{
+    struct r2_board_event e;
+    struct r2_board_who from;
+
+    if (inst->board == NULL) {
+        return;
+    }
+    if (inst->rung || look) {
+        while (r2_board_next(inst->board, &e, &from)) {
+            hear(inst, &e, &from, now);
+        }
+    }
+    if (inst->rows_changed) {
+        inst->rows_changed = 0;
+        rows_write(inst);
+    }
+}

@@ -1,0 +1,550 @@
+#include "r2_balance_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/r2_log.h"
+#include "r2_balance.h"
+#include "core/r2_registry.h"
+
+#define PERCENT 10 /* a weight that changes by less is not worth a new plan */
+#define PAUSE                                                                                      \
+    5000000u /* ns between two divisions, at least: a port takes its connections down one after    \
+                the other */
+#define DUTY                                                                                       \
+    9 /* and so many times what the last one took: whatever rings, failures and traffic come first \
+       */
+
+int r2_balance_open(struct r2_inst *inst, const struct topo *t)
+{
+    struct r2_balance *b = calloc(1, sizeof(*b));
+
+    if (b == NULL) {
+        return -1;
+    }
+    r2_ways_make(&b->ways, &inst->nics, t, inst->cfg.relay);
+    inst->balance = b;
+    return 0;
+}
+
+static void tables_free(struct r2_balance *b)
+{
+    free(b->comm);
+    free(b->conn);
+    free(b->demand);
+    free(b->weight);
+    free(b->work);
+    b->comm = NULL;
+    b->conn = NULL;
+    b->demand = NULL;
+    b->weight = NULL;
+    b->work = NULL;
+    b->room = 0;
+    b->work_size = 0;
+}
+
+void r2_balance_close(struct r2_inst *inst)
+{
+    struct r2_balance *b = inst->balance;
+
+    if (b == NULL) {
+        return;
+    }
+    tables_free(b);
+    free(b);
+    inst->balance = NULL;
+}
+
+uint8_t r2_balance_preference(const struct r2_inst *inst, int dev, int nic)
+{
+    return inst->balance->ways.way[dev][nic].preference;
+}
+
+/* --- facts of one connection --- */
+
+static uint32_t host_number(const char *name)
+{
+    uint32_t h = 2166136261u;
+
+    for (; *name; name++) {
+        h = (h ^ (uint8_t)*name) * 16777619u;
+    }
+    return h;
+}
+
+/* From what @c serves to the NIC of path @p. */
+static const struct r2_way *way_of(const struct r2_comm *c, int p)
+{
+    const struct r2_ways *w = &c->inst->balance->ways;
+    int nic = c->link.path[p].nic;
+
+    return c->flow.staged >> p & 1 ? &w->staged[c->dev][nic] : &w->way[c->dev][nic];
+}
+
+/* The NIC pairs of @paths, by their first path each, which go to @first. */
+static void conn_make(const struct r2_comm *c, uint32_t paths, struct balance_conn *out,
+                      uint8_t first[IB_MAX_PATHS])
+{
+    memset(out, 0, sizeof(*out));
+    out->host = c->flow.host;
+    for (uint32_t m = paths; m; m &= ~ib_link_pair(&c->link, __builtin_ctz(m))) {
+        int p = __builtin_ctz(m);
+        const struct r2_way *way = way_of(c, p);
+        struct balance_pair *pair = &out->pair[out->n];
+
+        pair->nic = c->link.path[p].nic;
+        pair->there = c->link.path[p].peer_nic;
+        pair->ways = way->n;
+        memcpy(pair->way, way->link, sizeof(pair->way));
+        pair->port_there = c->flow.port_there[p];
+        pair->reach_there = c->flow.reach_there[p];
+        pair->mbps_measured = c->flow.measured[p];
+        pair->nic_measured = c->flow.nic_measured[p];
+        first[out->n++] = (uint8_t)p;
+    }
+}
+
+static void facts_begin(const struct r2_balance *b, struct balance_facts *f)
+{
+    memset(f, 0, sizeof(*f));
+    f->nics = b->ways.nics;
+    memcpy(f->port, b->ways.port, sizeof(f->port));
+    f->links = b->ways.links;
+    f->link = b->ways.link;
+    f->conn = b->conn;
+    f->demand = b->demand;
+    f->others = b->others;
+    f->other = b->other;
+}
+_Static_assert(IB_MAX_PATHS == BALANCE_PLAN_PATHS && IB_MAX_NICS == BALANCE_PLAN_NICS,
+               "the same numbers");
+
+/* Gate held. */
+static void weights_set(struct r2_comm *c, const struct balance_conn *conn, const uint8_t *first,
+                        const uint32_t *weight)
+{
+    for (uint32_t i = 0; i < conn->n; i++) {
+        for (uint32_t m = ib_link_pair(&c->link, first[i]); m; m &= m - 1) {
+            c->link.weight[__builtin_ctz(m)] = weight[i];
+        }
+    }
+}
+
+void r2_balance_begin(struct r2_comm *c)
+{
+    uint32_t weight[BALANCE_PLAN_PATHS];
+    uint8_t first[IB_MAX_PATHS];
+    struct balance_conn conn;
+    struct balance_facts f;
+
+    c->flow.host = host_number(c->peer_host);
+    facts_begin(c->inst->balance, &f);
+    conn_make(c, (1u << c->link.npaths) - 1, &conn, first);
+    balance_plan_own(&f, &conn, weight);
+    weights_set(c, &conn, first, weight);
+}
+
+void r2_balance_comm(struct r2_comm *c)
+{
+    struct r2_balance *b = c->inst->balance;
+    uint32_t plan = 0, staged = IB_RLX_GET(c->link.relay.paths);
+
+    if (!c->is_send) {
+        return;
+    }
+    if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE &&
+        atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN &&
+        c->fo.error == R2_OK) {
+        plan = ib_send_plan_paths(&c->link);
+    }
+    if (plan != c->flow.plan) {
+        c->flow.plan = plan;
+        b->due = b->rows_due = 1;
+    }
+    if (staged != c->flow.staged) {
+        c->flow.staged = staged;
+        b->due = 1;
+    }
+}
+
+void r2_balance_comm_gone(struct r2_comm *c)
+{
+    struct r2_balance *b = c->inst->balance;
+
+    if (c->flow.plan) {
+        c->flow.plan = 0;
+        b->due = b->rows_due = 1;
+    }
+    if (r2_comm_first(c->inst) == NULL) {
+        tables_free(b); /* a process may live long after its last connection */
+    }
+}
+
+/* --- the other end --- */
+
+void r2_balance_say(struct r2_comm *c)
+{
+    const struct r2_ways *w = &c->inst->balance->ways;
+    union fo_body b;
+
+    memset(&b.rates, 0, sizeof(b.rates));
+    b.rates.dst = c->fo.peer;
+    b.rates.src = c->id;
+    b.rates.npaths = (uint8_t)c->link.npaths;
+    for (int p = 0; p < c->link.npaths; p++) {
+        b.rates.port[p] = w->port[c->link.path[p].nic];
+        b.rates.reach[p] = w->way[c->dev][c->link.path[p].nic].reach;
+    }
+    r2_peer_emit(c->inst, c->peer, FO_MSG_RATES, &b);
+}
+
+void r2_balance_on_rates(struct r2_comm *c, const struct fo_rates *m)
+{
+    if (!c->is_send || m->npaths != c->link.npaths) {
+        return;
+    }
+    for (int p = 0; p < m->npaths; p++) {
+        c->flow.port_there[p] = m->port[p];
+        c->flow.reach_there[p] = m->reach[p];
+    }
+    c->inst->balance->due = 1;
+}
+
+void r2_balance_measured(struct r2_comm *c, int p, uint32_t mbps, uint32_t nic_mbps)
+{
+    if (p >= 0 && p < c->link.npaths &&
+        (c->flow.measured[p] != mbps || c->flow.nic_measured[p] != nic_mbps)) {
+        for (uint32_t m = ib_link_pair(&c->link, p); m; m &= m - 1) {
+            c->flow.measured[__builtin_ctz(m)] = mbps;
+            c->flow.nic_measured[__builtin_ctz(m)] = nic_mbps;
+        }
+        c->inst->balance->due = 1;
+    }
+}
+
+uint32_t r2_balance_port(const struct r2_inst *inst, int nic)
+{
+    return inst->balance->ways.port[nic];
+}
+
+uint32_t r2_balance_limit(const struct r2_comm *c, int p)
+{
+    const struct r2_ways *w = &c->inst->balance->ways;
+    int nic = c->link.path[p].nic;
+    const uint32_t limit[] = {w->port[nic], way_of(c, p)->reach, c->flow.port_there[p],
+                              c->flow.reach_there[p]};
+    uint32_t least = 0;
+
+    for (size_t i = 0; i < sizeof(limit) / sizeof(limit[0]); i++) {
+        least = limit[i] && (least == 0 || limit[i] < least) ? limit[i] : least;
+    }
+    return least;
+}
+
+void r2_balance_wide(struct r2_comm *c, int on)
+{
+    if (!c->is_send || atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE ||
+        c->link.wide == !!on) { /* nobody else writes it */
+        return;
+    }
+    r2_gate_visit(&c->gate);
+    c->link.wide = !!on;
+    ib_send_replan(c->tx);
+    r2_gate_unvisit(&c->gate);
+    r2_comm_kick(c); /* r2_balance_comm() finds the new plan */
+}
+
+/* --- what processes of this host send --- */
+
+static uint32_t nics_of(const struct r2_comm *c, uint32_t paths)
+{
+    uint32_t nics = 0;
+
+    for (uint32_t m = paths; m; m &= m - 1) {
+        nics |= 1u << c->link.path[__builtin_ctz(m)].nic;
+    }
+    return nics;
+}
+
+/* Half of it is from the last look, a quarter from the one before: what all connections do at the
+ * same time is compared, nothing else. */
+static void demand_look(struct r2_inst *inst, uint64_t ns)
+{
+    for (struct r2_comm *c = r2_comm_first(inst); c && ns; c = c->all_next) {
+        uint64_t bytes = c->flow.moved - c->flow.marked;
+
+        c->flow.marked = c->flow.moved;
+        c->flow.demand = c->flow.demand / 2 +
+                         (bytes < UINT32_MAX * 1024ull ? bytes * 1000000 / (ns / 1000 + 1) : 0) / 2;
+    }
+}
+
+static void flows_say(struct r2_inst *inst)
+{
+    struct r2_balance *b = inst->balance;
+    struct r2_board_flow flow[IB_MAX_NICS];
+    int others = 0;
+
+    memset(flow, 0, sizeof(flow));
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        struct r2_board_flow *f = &flow[c->dev];
+
+        if (c->flow.plan) {
+            f->conns++;
+            f->rows |= nics_of(c, c->flow.plan);
+            f->demand += c->flow.demand;
+        }
+    }
+    for (int i = 0; i < inst->nics.count; i++) {
+        if (memcmp(&flow[i], &b->said[i], sizeof(flow[i])) != 0) {
+            r2_board_flow_set(inst->board, i, &flow[i]);
+            others |= flow[i].rows != b->said[i].rows;
+            b->said[i] = flow[i];
+        }
+    }
+    if (others) {
+        r2_board_ring(
+            inst->board); /* where they go concerns everybody now; how much, with the next look */
+    }
+}
+
+/* Rows of slot @slot as NICs of ours, bit by bit; a row that is none of ours is 0. */
+static void rows_match(const struct r2_inst *inst, int slot, uint32_t ours[R2_BOARD_NICS])
+{
+    struct r2_board_nic row;
+
+    for (int r = 0; r < R2_BOARD_NICS; r++) {
+        ours[r] = 0;
+        if (!r2_board_slot_nic(inst->board, slot, r, &row)) {
+            continue;
+        }
+        for (int i = 0; i < inst->nics.count; i++) {
+            if (inst->nics.nic[i].guid == row.guid && inst->nics.nic[i].port == row.port) {
+                ours[r] = 1u << i;
+            }
+        }
+    }
+}
+
+/* Flows over the same NICs are one. */
+static void other_add(struct r2_balance *b, uint32_t nics, const struct r2_board_flow *f)
+{
+    uint32_t i;
+
+    for (i = 0; i < b->others && b->other[i].nics != nics; i++) {
+    }
+    if (nics == 0 || i == BALANCE_PLAN_OTHERS) {
+        return;
+    }
+    if (i == b->others) {
+        b->other[b->others++] = (struct balance_other){.nics = nics};
+    }
+    b->other[i].conns += f->conns < 65536 ? f->conns : 65536;
+    b->other[i].demand += f->demand < UINT64_MAX / 65536 ? f->demand : 0;
+}
+
+static void others_hear(struct r2_inst *inst)
+{
+    struct r2_balance *b = inst->balance;
+
+    b->others = 0;
+    for (int s = 0; inst->board && s < R2_BOARD_SLOTS; s++) {
+        uint32_t ours[R2_BOARD_NICS];
+        struct r2_board_flow f;
+
+        if (!r2_board_slot_alive(inst->board, s)) {
+            continue;
+        }
+        rows_match(inst, s, ours);
+        for (int r = 0; r < R2_BOARD_NICS; r++) {
+            uint32_t nics = 0;
+
+            if (r2_board_slot_flow(inst->board, s, r, &f)) {
+                for (uint32_t m = f.rows; m; m &= m - 1) {
+                    nics |= ours[__builtin_ctz(m)];
+                }
+                other_add(b, nics, &f);
+            }
+        }
+    }
+}
+
+/* --- dividing --- */
+
+static int room_make(struct r2_balance *b, uint32_t n)
+{
+    uint32_t room = b->room ? b->room : 64;
+    void *comm, *conn, *demand, *weight;
+
+    if (n <= b->room) {
+        return 0;
+    }
+    while (room < n) {
+        room *= 2;
+    }
+    if ((comm = realloc(b->comm, room * sizeof(*b->comm))) != NULL) {
+        b->comm = comm;
+    }
+    if ((conn = realloc(b->conn, room * sizeof(*b->conn))) != NULL) {
+        b->conn = conn;
+    }
+    if ((demand = realloc(b->demand, room * sizeof(*b->demand))) != NULL) {
+        b->demand = demand;
+    }
+    if ((weight = realloc(b->weight, room * sizeof(*b->weight))) != NULL) {
+        b->weight = weight;
+    }
+    if (!comm || !conn || !demand || !weight) {
+        return -1;
+    }
+    b->room = room;
+    return 0;
+}
+
+static int work_make(struct r2_balance *b, size_t size)
+{
+    void *work;
+
+    if (size <= b->work_size) {
+        return 0;
+    }
+    work = malloc(size + size / 4);
+    if (work == NULL) {
+        return -1;
+    }
+    free(b->work);
+    b->work = work;
+    b->work_size = size + size / 4;
+    return 0;
+}
+
+/* Whether some plan has more than one NIC pair: else there is nothing to divide. */
+static int is_spread(struct r2_inst *inst)
+{
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        if (c->flow.plan && ib_link_pairs(&c->link, c->flow.plan) > 1) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Connections that send, into the tables; how many. -1: out of memory, or too many. */
+static int conns_list(struct r2_inst *inst)
+{
+    struct r2_balance *b = inst->balance;
+    uint32_t n = 0;
+
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        n += c->flow.plan != 0;
+    }
+    if (n > BALANCE_PLAN_CONNS || room_make(b, n) != 0) {
+        return -1;
+    }
+    n = 0;
+    for (struct r2_comm *c = r2_comm_first(inst); c && n < b->room; c = c->all_next) {
+        uint8_t first[IB_MAX_PATHS];
+
+        if (c->flow.plan) {
+            b->comm[n] = c;
+            conn_make(c, c->flow.plan, &b->conn[n], first);
+            b->demand[n++] = c->flow.demand;
+        }
+    }
+    return (int)n;
+}
+
+/* Of BALANCE_ONE, what the plan follows now: as ib_send_replan() makes it of link.weight. */
+static void weights_now(const struct r2_comm *c, const struct balance_conn *conn,
+                        const uint8_t *first, uint32_t now[BALANCE_PLAN_PATHS])
+{
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < conn->n; i++) {
+        sum += c->link.weight[first[i]];
+    }
+    for (uint32_t i = 0; i < conn->n; i++) {
+        now[i] = (uint32_t)(sum ? c->link.weight[first[i]] * (uint64_t)BALANCE_ONE / sum
+                                : BALANCE_ONE / conn->n);
+    }
+}
+
+/* The service thread is the only writer of weights: it reads them without the gate. */
+static void publish(struct r2_comm *c, const uint32_t *weight)
+{
+    uint32_t now[BALANCE_PLAN_PATHS];
+    uint8_t first[IB_MAX_PATHS];
+    struct balance_conn conn;
+
+    conn_make(c, c->flow.plan, &conn, first);
+    if (conn.n < 2) {
+        return;
+    }
+    weights_now(c, &conn, first, now);
+    if (!balance_weights_differ(now, weight, conn.n, PERCENT)) {
+        return;
+    }
+    r2_gate_visit(&c->gate);
+    weights_set(c, &conn, first, weight);
+    ib_send_replan(c->tx);
+    r2_gate_unvisit(&c->gate);
+    r2_comm_kick(c); /* statistics follow */
+}
+
+static void divide(struct r2_inst *inst)
+{
+    struct r2_balance *b = inst->balance;
+    struct balance_facts f;
+    int n;
+
+    if (!is_spread(inst)) {
+        return;
+    }
+    others_hear(inst);
+    n = conns_list(inst);
+    facts_begin(b, &f);
+    f.conns = n > 0 ? (uint32_t)n : 0;
+    if (n < 0 || work_make(b, balance_plan_size(&f)) != 0) {
+        if (!b->failed) {
+            b->failed = 1;
+            R2_WARN("no memory to divide traffic over NICs again: it stays divided as it is");
+        }
+        return;
+    }
+    if (balance_plan(&f, b->work, b->weight) == 0) {
+        for (int i = 0; i < n; i++) {
+            publish(b->comm[i], b->weight[i]);
+        }
+    }
+}
+
+uint64_t r2_balance_step(struct r2_inst *inst, uint64_t now, int look)
+{
+    struct r2_balance *b = inst->balance;
+    uint64_t begun;
+
+    if (look) {
+        demand_look(inst, b->look_at ? r2_elapsed(now, b->look_at) : 0);
+        b->look_at = now;
+    }
+    if (inst->board && (look || b->rows_due)) {
+        b->rows_due = 0;
+        flows_say(inst);
+    }
+    if (look || inst->rung) {
+        b->due = 1; /* others may have changed */
+    }
+    if (!b->due) {
+        return UINT64_MAX;
+    }
+    if (b->done_at && now < b->done_at + b->pause) {
+        return b->done_at + b->pause;
+    }
+    b->due = 0;
+    begun = r2_now(inst);
+    divide(inst);
+    b->done_at = r2_now(inst);
+    b->pause = r2_elapsed(b->done_at, begun) * DUTY;
+    b->pause = b->pause > PAUSE ? b->pause : PAUSE;
+    return UINT64_MAX;
+}

@@ -1,0 +1,70 @@
+/*
+ * Weights of the paths of connections that send: gathers what is known of both ends, of other
+ * processes and of the host's topology, lets balance_plan() divide, and hands the result to the
+ * plans of the connections (docs/design-balance.md). The one place where weights come from.
+ *
+ * Service thread, except r2_balance_open, _close and _preference; nothing blocks but a visit of a
+ * gate. No failure of it harms a connection: the weights of before stay.
+ */
+#ifndef R2_BALANCE_H
+#define R2_BALANCE_H
+
+#include "core/r2_inst.h"
+#include "topo/topo.h"
+
+/* Before the service thread is started. @t is read here and not kept; NULL: not known. -1: out of
+ * memory. */
+int r2_balance_open(struct r2_inst *inst, const struct topo *t);
+void r2_balance_close(struct r2_inst *inst);
+
+/* Index of @nic in the topology @t, by device and port; -1: it is not there. Pure; any thread. */
+int r2_ways_place(const struct topo *t, const struct ib_nic *nic);
+
+/*
+ * @t (finished; NULL: not known) without the NIC ports that are not in @nics, into @ours; empty for
+ * NULL. What we do not use is no GPU's best NIC, and no guess for the rate of a port that is down.
+ * Indices of NICs are others than in @t. Pure; any thread.
+ */
+void r2_ways_topo(struct topo *ours, const struct topo *t, const struct ib_nics *nics);
+
+/* How much @nic is wanted as a backup for connections of NIC @dev by what lies between, 1 and more;
+ * equal ones are equal. Any thread. */
+uint8_t r2_balance_preference(const struct r2_inst *inst, int dev, int nic);
+
+/* S, gate held: the paths are known, and what R says of them: each gets a weight. */
+void r2_balance_begin(struct r2_comm *c);
+/* Gate held, after each step of a connection: whether its plan has other paths now. */
+void r2_balance_comm(struct r2_comm *c);
+/*
+ * @c is being freed, and in no list any more. With the last one goes the memory that divisions
+ * need. Service thread, or any when that does not run.
+ */
+void r2_balance_comm_gone(struct r2_comm *c);
+
+/* R, gate held: says RATES. S, gate held: takes them up. */
+void r2_balance_say(struct r2_comm *c);
+void r2_balance_on_rates(struct r2_comm *c, const struct fo_rates *m);
+
+/*
+ * Inputs of who measures; gate not held. measured: Mb/s that the NIC pair of path @p was seen to
+ * carry for @c and all other connections of this process over it, when they had all that they
+ * wanted; @nic_mbps: that its NIC here was seen to carry of all its pairs. 0: not known any more.
+ * To be said alike of all of them. It counts from the next r2_balance_step() on, while the plan has
+ * more than one NIC pair. wide: the plan of @c takes in all usable paths though its primary is up,
+ * or the primary alone again; at once. Nothing happens for a connection that receives, is not set
+ * up, or has no such path.
+ */
+void r2_balance_measured(struct r2_comm *c, int p, uint32_t mbps, uint32_t nic_mbps);
+/* Mb/s of the port of @nic, as far as topology and verbs tell; 0 unknown. */
+uint32_t r2_balance_port(const struct r2_inst *inst, int nic);
+void r2_balance_wide(struct r2_comm *c, int on);
+
+/* Least known limit of path @p of @c in Mb/s, of both ports and the ways inside both hosts; 0: none
+ * is known. */
+uint32_t r2_balance_limit(const struct r2_comm *c, int p);
+
+/* Divides where something has changed. @look: the ports are looked at. Returns the next time,
+ * UINT64_MAX for none. */
+uint64_t r2_balance_step(struct r2_inst *inst, uint64_t now, int look);
+
+#endif

@@ -1,0 +1,53 @@
+/* Shared by r2_balance.c (facts, weights) and r2_balance_topo.c (what a topology says). Private,
+ * but to their test. */
+#ifndef R2_BALANCE_INT_H
+#define R2_BALANCE_INT_H
+
+#include "balance_plan.h"
+#include "r2_balance.h"
+
+/* Of a host, as its NICs' connections see it: const once it is made. */
+struct r2_way {
+    uint8_t n, preference;
+    uint16_t link[BALANCE_PLAN_WAYS]; /* in r2_ways.link[] */
+    uint32_t
+        reach; /* the smallest that is known of all, and of what a GPU reaches; Mb/s, 0 unknown */
+};
+
+struct r2_ways {
+    uint32_t nics, links;
+    uint32_t port[IB_MAX_NICS];                  /* Mb/s; 0 unknown */
+    struct r2_way way[IB_MAX_NICS][IB_MAX_NICS]; /* from what the first one's connections serve to
+                                                    the second one */
+    struct r2_way staged[IB_MAX_NICS]
+                        [IB_MAX_NICS]; /* ... by way of staging memory, as r2_relay_ways_make()
+                                          would; with NCCL_R2_RELAY */
+    uint32_t link[BALANCE_PLAN_LINKS]; /* Mb/s */
+};
+
+/* Service thread; r2_balance_begin() and r2_balance_preference() read ways. */
+struct r2_balance {
+    struct r2_ways ways; /* const */
+    int due;             /* something has changed since the last division */
+    int rows_due;        /* ... of what the board says of us */
+    int failed;          /* no memory: said once */
+    uint64_t done_at, look_at;
+    uint64_t pause; /* ns from the end of the last division to the next */
+    struct r2_board_flow said[IB_MAX_NICS];
+    uint32_t others;
+    struct balance_other other[BALANCE_PLAN_OTHERS];
+
+    /* Tables of a division, used nowhere else: grown as needed, freed with the last connection */
+    uint32_t room;
+    struct r2_comm **comm;
+    struct balance_conn *conn;
+    uint64_t *demand;
+    uint32_t (*weight)[BALANCE_PLAN_PATHS];
+    void *work;
+    size_t work_size;
+};
+
+/* @t NULL: port rates alone. @relay: enum r2_relay_mode. */
+void r2_ways_make(struct r2_ways *w, const struct ib_nics *nics, const struct topo *t, int relay);
+
+#endif

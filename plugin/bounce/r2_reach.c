@@ -1,0 +1,372 @@
+#include "r2_reach.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "probe/probe_qp.h"
+#include "core/r2_inst.h"
+#include "base/r2_log.h"
+
+#define GPUS_MAX                                                                                   \
+    64 /* ordinals of a process; behind them one place for memory whose GPU is not known */
+#define LOOK_NS 20000 /* between two looks at a completion queue */
+#define HOST_LEN                                                                                   \
+    4096        /* of its own page: registered memory is kept from forked children, page by page */
+#define BACK 64 /* where in it what is read comes to */
+#define MARK sizeof(uint64_t)
+#define PLACE                                                                                      \
+    64 /* of a NIC in memory of ours, which NICs that are tested at the same time have together */
+_Static_assert(IB_MAX_NICS *PLACE <= HOST_LEN, "each NIC has a place in memory of ours");
+
+enum result { UNKNOWN, UNTESTED, REACHES, REFUSES };
+enum way { BY_ADDRESS, BY_DMABUF, WAYS };
+
+/* Memory of ours on a GPU. */
+struct ours {
+    int8_t state; /* 0: none yet; 1: stands; -1: there is none, and the user's is read */
+    struct ib_copy_mem mem;
+};
+
+/* One after the other, since a queue pair that is connected to itself takes all it has to its end
+ * where its other half refuses something. */
+enum step { NONE, ASK, WRITE, READ };
+
+/* A test: its objects, of which a NIC that has not answered may still have some. */
+struct test {
+    struct probe_qp qp;
+    void *host; /* one page: the bytes that are written, and those that come back */
+    struct ibv_mr *host_mr;
+    struct ibv_mr *own_mr; /* of ours on the GPU; NULL: the user's is read, and nothing written */
+    uintptr_t addr;        /* of the memory that is tested */
+    uint32_t rkey;
+    uint64_t mark;
+    int gpu, way;
+    int step;  /* that is out */
+    int again; /* one test has failed before */
+    int late;  /* it has not answered in time */
+};
+
+/*
+ * Threads: nic[].lock is held through a test, by the thread that registers; @make while memory of
+ * ours is made, or the engine opened. No gate is taken with them. The data path does not come here.
+ */
+struct r2_reach {
+    struct r2_inst *inst;
+    r2_copy_open_fn open;
+    pthread_mutex_t make;
+    int opened; /* @open was asked */
+    const struct ib_copy_ops *ops;
+    void *arg;
+    struct ours ours[GPUS_MAX];
+    struct {
+        pthread_mutex_t lock;
+        uint8_t result[GPUS_MAX + 1][WAYS]; /* enum result */
+        uint8_t said[GPUS_MAX + 1];
+        struct test test;
+    } nic[IB_MAX_NICS];
+};
+
+struct r2_reach *r2_reach_create(struct r2_inst *inst, const struct ib_copy_ops *ops, void *arg,
+                                 r2_copy_open_fn open)
+{
+    struct r2_reach *r = calloc(1, sizeof(*r));
+
+    if (r == NULL) {
+        return NULL;
+    }
+    r->inst = inst;
+    r->ops = ops;
+    r->arg = arg;
+    r->open = open;
+    pthread_mutex_init(&r->make, NULL);
+    for (int i = 0; i < IB_MAX_NICS; i++) {
+        pthread_mutex_init(&r->nic[i].lock, NULL);
+    }
+    return r;
+}
+
+/* --- memory of ours --- */
+
+/* The GPU of @addr; GPUS_MAX: nobody knows. @make is held for the first one alone, which opens the
+ * engine. */
+static int gpu_of(struct r2_reach *r, uintptr_t addr)
+{
+    int gpu;
+
+    pthread_mutex_lock(&r->make);
+    if (r->ops == NULL && r->open && !r->opened && r->open(&r->ops, &r->arg) != 0) {
+        r->ops = NULL;
+    }
+    r->opened = 1;
+    pthread_mutex_unlock(&r->make);
+    gpu = r->ops ? r->ops->gpu_of(r->arg, (const void *)addr) : IB_COPY_HOST;
+    return gpu >= 0 && gpu < GPUS_MAX ? gpu : GPUS_MAX;
+}
+
+/* NULL: there is none that could be registered as @way. */
+static const struct ib_copy_mem *ours_get(struct r2_reach *r, int gpu, int way)
+{
+    struct ours *o = gpu < GPUS_MAX ? &r->ours[gpu] : NULL;
+
+    if (o == NULL) {
+        return NULL;
+    }
+    pthread_mutex_lock(&r->make);
+    if (o->state == 0) {
+        int used = r->ops->gpu_used == NULL || r->ops->gpu_used(r->arg, gpu);
+
+        o->state = used && r->ops->mem_get(r->arg, gpu, HOST_LEN, &o->mem) == 0 ? 1 : -1;
+    }
+    pthread_mutex_unlock(&r->make);
+    return o->state > 0 && (way == BY_ADDRESS || o->mem.dmabuf_fd >= 0) ? &o->mem : NULL;
+}
+
+/* --- one test --- */
+
+static void test_end(struct r2_reach *r, int nic)
+{
+    const struct ib_verbs *v = r->inst->nics.v;
+    struct test *t = &r->nic[nic].test;
+
+    probe_qp_destroy(&t->qp, &r->inst->nics);
+    if (t->own_mr) {
+        v->dereg_mr(t->own_mr);
+    }
+    /* what cannot be taken away may still be written: then it is never freed */
+    if (t->host_mr == NULL || ib_verbs_err(v->dereg_mr(t->host_mr)) == 0 ||
+        ib_nic_is_gone(&r->inst->nics, nic)) {
+        free(t->host);
+    }
+    memset(t, 0, sizeof(*t));
+}
+
+static int host_make(struct r2_reach *r, int nic, struct test *t)
+{
+    if (posix_memalign(&t->host, HOST_LEN, HOST_LEN) != 0) {
+        t->host = NULL;
+        return ENOMEM;
+    }
+    memset(t->host, 0, HOST_LEN);
+    memcpy(t->host, &t->mark, MARK);
+    errno = 0;
+    t->host_mr = r->inst->nics.v->reg_mr(r->inst->nics.nic[nic].pd, t->host, HOST_LEN,
+                                         IBV_ACCESS_LOCAL_WRITE);
+    return t->host_mr ? 0 : (errno ? errno : ENOMEM);
+}
+
+/* As the user's is. Without it the user's is read. */
+static void own_make(struct r2_reach *r, int nic, struct test *t)
+{
+    const struct ib_verbs *v = r->inst->nics.v;
+    const struct ib_copy_mem *mem = ours_get(r, t->gpu, t->way);
+    struct ibv_pd *pd = r->inst->nics.nic[nic].pd;
+    int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+
+    if (mem && t->way == BY_DMABUF && v->reg_dmabuf_mr) {
+        t->own_mr = v->reg_dmabuf_mr(pd, 0, mem->len, (uintptr_t)mem->addr, mem->dmabuf_fd, access);
+    } else if (mem && t->way == BY_ADDRESS) {
+        t->own_mr = v->reg_mr(pd, mem->addr, mem->len, access);
+    }
+}
+
+static int loop_make(struct r2_reach *r, int nic, struct test *t)
+{
+    struct ib_nics *nics = &r->inst->nics;
+    struct ib_path_addr self;
+    int rc;
+
+    t->qp.reads = 1;
+    rc = probe_qp_create(&t->qp, nics, nic, (uint32_t)t->mark);
+    if (rc == 0) {
+        probe_qp_addr_get(&t->qp, nics, nic, &self);
+        rc = probe_qp_connect(&t->qp, nics, nic, &self);
+    }
+    return rc;
+}
+
+/*
+ * The next step. ASK needs no memory: a NIC that does not answer even that is no case of this. The
+ * user's memory is read, never written: kernels may work on it.
+ */
+static int post(struct test *t, enum step step)
+{
+    size_t len = step == ASK ? 0 : t->own_mr ? MARK : 1;
+    struct ibv_sge sge = {.addr = (uintptr_t)t->host + (step == READ ? BACK : 0),
+                          .length = (uint32_t)len,
+                          .lkey = t->host_mr->lkey};
+    struct ibv_send_wr wr = {
+        .sg_list = &sge,
+        .num_sge = len > 0,
+        .opcode = step == READ ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
+        .send_flags = IBV_SEND_SIGNALED,
+        .wr.rdma = {.remote_addr = step == ASK ? 0 : t->addr, .rkey = step == ASK ? 0 : t->rkey}};
+    struct ibv_send_wr *bad;
+
+    t->step = step;
+    return ib_verbs_err(ibv_post_send(t->qp.qp, &wr, &bad));
+}
+
+/* What has come back. UNKNOWN: not all yet. @status: of the completion that refuses it. */
+static enum result look(struct test *t, enum ibv_wc_status *status)
+{
+    struct ibv_wc wc;
+    int n = ibv_poll_cq(t->qp.cq, 1, &wc);
+
+    if (n == 0) {
+        return UNKNOWN;
+    }
+    *status = n < 0 ? IBV_WC_GENERAL_ERR : wc.status;
+    if (*status != IBV_WC_SUCCESS) {
+        return t->step == ASK ? UNTESTED : REFUSES;
+    }
+    if (t->step == READ) {
+        return t->own_mr == NULL || memcmp((char *)t->host + BACK, &t->mark, MARK) == 0 ? REACHES
+                                                                                        : REFUSES;
+    }
+    return post(t, t->step == ASK && t->own_mr ? WRITE : READ) == 0 ? UNKNOWN : UNTESTED;
+}
+
+/* A device that is lost, or a port that is down, says nothing about memory. */
+static int nic_is_well(const struct r2_reach *r, int nic)
+{
+    return ib_nic_state_get(&r->inst->nics.nic[nic]) == IB_NIC_UP;
+}
+
+static void say(struct r2_reach *r, int nic, const struct test *t, const char *why)
+{
+    if (!r->nic[nic].said[t->gpu]) {
+        R2_WARN(
+            "NIC %s registers memory of GPU %d and does not reach it (%s): it carries nothing to "
+            "or from that GPU. PCIe access control (ACS) or an IOMMU between them is the usual "
+            "reason",
+            r->inst->nics.nic[nic].name, t->gpu < GPUS_MAX ? t->gpu : -1, why);
+        r2_log_flush();
+        r->nic[nic].said[t->gpu] = 1;
+    }
+}
+
+/* Takes what has come back of what is out, waiting for it for @limit, and for each further step for
+ * R2_REACH_NS. 0 or EIO. */
+static int conclude(struct r2_reach *r, int nic, uint64_t limit)
+{
+    const struct r2_env *env = &r->inst->env;
+    struct test *t = &r->nic[nic].test;
+    uint8_t *result = &r->nic[nic].result[t->gpu][t->way];
+    enum ibv_wc_status status = IBV_WC_SUCCESS;
+    uint64_t since = r2_now(r->inst);
+    enum result found;
+    int step = t->step, again;
+
+    while ((found = look(t, &status)) == UNKNOWN) {
+        if (t->step != step) { /* it answers: so it has its time for the next one, too */
+            step = t->step;
+            limit = R2_REACH_NS;
+            since = r2_now(r->inst);
+        } else if (r2_elapsed(r2_now(r->inst), since) < limit) {
+            env->wait(env->arg, LOOK_NS);
+        } else if (t->step != ASK) {
+            t->late = 1;
+            say(r, nic, t, "it has not answered yet");
+            return EIO; /* looked at again with the next memory */
+        } else {
+            found = UNTESTED; /* no loop, or the NIC hangs, which is found by who waits for it */
+            break;
+        }
+    }
+    if (found == REFUSES && (!t->again || !nic_is_well(r, nic) || (t->late && t->own_mr == NULL))) {
+        found = UNKNOWN; /* the first one may have had another reason, as when somebody breaks all
+                            queue pairs of the NIC, or the user's memory is gone */
+    } else if (found == REFUSES) {
+        say(r, nic, t,
+            status ? r->inst->nics.v->wc_status_str(status)
+                   : "what was written is not what is read");
+    } else if (found == UNTESTED) {
+        R2_INFO("NIC %s does not answer itself: whether it reaches memory of a GPU is not known",
+                r->inst->nics.nic[nic].name);
+    }
+    *result = (uint8_t)found;
+    again = found == UNKNOWN && !t->again;
+    test_end(r, nic);
+    t->again = again;
+    return found == REFUSES ? EIO : 0;
+}
+
+static int begin(struct r2_reach *r, int nic, const struct ib_mr *mr, const struct ibv_mr *m,
+                 int gpu, int way)
+{
+    struct test *t = &r->nic[nic].test;
+    int rc;
+
+    *t = (struct test){.gpu = gpu, .way = way, .again = t->again};
+    r->inst->env.random(r->inst->env.arg, &t->mark, sizeof(t->mark));
+    rc = host_make(r, nic, t);
+    if (rc == 0) {
+        own_make(r, nic, t);
+        t->addr = t->own_mr ? (uintptr_t)r->ours[gpu].mem.addr + (uintptr_t)nic * PLACE : mr->addr;
+        t->rkey = t->own_mr ? t->own_mr->rkey : m->rkey;
+        rc = loop_make(r, nic, t);
+    }
+    if (rc == 0) {
+        rc = post(t, ASK);
+    }
+    if (rc != 0) {
+        R2_INFO("NIC %s: whether it reaches memory of GPU %d cannot be tested: %s",
+                r->inst->nics.nic[nic].name, gpu < GPUS_MAX ? gpu : -1, strerror(rc));
+        r->nic[nic].result[gpu][way] = UNTESTED;
+        test_end(r, nic);
+    }
+    return rc;
+}
+
+static int ask(struct r2_reach *r, int nic, const struct ib_mr *mr, const struct ibv_mr *m, int gpu,
+               int way)
+{
+    struct test *t = &r->nic[nic].test;
+
+    if (t->step != NONE && conclude(r, nic, 0) != 0 && t->step != NONE) {
+        return EIO; /* an earlier question is not answered yet: the NIC hangs, or nearly so */
+    }
+    for (int i = 0; i < 2 && r->nic[nic].result[gpu][way] == UNKNOWN && nic_is_well(r, nic); i++) {
+        if (begin(r, nic, mr, m, gpu, way) != 0) {
+            break;
+        }
+        if (conclude(r, nic, R2_REACH_NS) != 0) {
+            return EIO;
+        }
+    }
+    t->again = t->step != NONE && t->again;
+    return r->nic[nic].result[gpu][way] == REFUSES ? EIO : 0;
+}
+
+int r2_reach_ask(void *arg, int nic, const struct ib_mr *mr, const struct ibv_mr *m)
+{
+    struct r2_reach *r = arg;
+    int way = mr->dmabuf_fd >= 0 ? BY_DMABUF : BY_ADDRESS, gpu, rc;
+
+    if (r->inst->env.wait == NULL) {
+        return 0; /* one thread, which cannot wait for what it has to bring about itself */
+    }
+    gpu = gpu_of(r, mr->addr);
+    pthread_mutex_lock(&r->nic[nic].lock);
+    rc = ask(r, nic, mr, m, gpu, way);
+    pthread_mutex_unlock(&r->nic[nic].lock);
+    return rc;
+}
+
+void r2_reach_destroy(struct r2_reach *r)
+{
+    if (r == NULL) {
+        return;
+    }
+    for (int i = 0; i < IB_MAX_NICS; i++) {
+        if (r->nic[i].test.host) {
+            test_end(r, i);
+        }
+        pthread_mutex_destroy(&r->nic[i].lock);
+    }
+    pthread_mutex_destroy(&r->make);
+    free(r);
+}

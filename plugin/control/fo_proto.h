@@ -1,0 +1,309 @@
+/*
+ * Control records between two processes (protocol section 4, P30): packing, unpacking, limits.
+ * Pure.
+ *
+ * An OOB message is a list of records. A record: u8 type, u8 version, u16 length of the body, body;
+ * integers little endian. Connections are named by the number their owner gave them: `dst` is of
+ * the process addressed, `src` of the sender's process. Unknown types are skipped (a newer peer),
+ * so are known ones of another version; a known type with a wrong length or field is an error of
+ * the whole message.
+ *
+ * An address (struct ib_path_addr, in REP, CONF, OPEN, OPEN_OK and PROBE) has 52 bytes: u32 queue
+ * pair number, u32 PSN, u32 NIC generation, u64 ring address, u32 ring key, u8 link layer, u8 MTU,
+ * u16 LID, 16 bytes GID, u32 ECE vendor, u32 ECE options (both 0: none; the numbers are the
+ * provider's, which refuses what it does not know).
+ *
+ * The version is that of all records together, and of the handle (r2_comm.c): +1 with every change
+ * of a record that a process without it cannot read, or would read wrongly. 2: REQ has the traffic
+ * class, PROBE which NIC it is. 3: PROBE has the queue pair for messages. 4: addresses have ECE;
+ * DOWN and SETTLED have the parts that the life may still bring; the ring has words for lone
+ * acknowledgements (ib_wire.h). Processes of different versions do not connect.
+ */
+#ifndef FO_PROTO_H
+#define FO_PROTO_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ib_transport/ib_path.h"
+#include "probe/probe_news.h"
+#include "probe/probe_verdict.h"
+#include "ib_transport/r2_ledger.h"
+#include "base/r2_wire.h"
+
+#define FO_PROTO_VERSION 4
+#define FO_MAX_NICS      IB_MAX_NICS
+#define FO_MAX_QPS       128 /* what NCCL takes */
+#define FO_NIC_NAME      24
+#define FO_HOST_NAME     40
+
+enum fo_type {
+    FO_MSG_REQ = 1,  /* S: I want a connection to this listener; my NICs */
+    FO_MSG_REP,      /* R: its paths, my queue pairs */
+    FO_MSG_CONF,     /* S: my queue pairs and rings */
+    FO_MSG_READY,    /* R: paths that stand */
+    FO_MSG_REFUSE,   /* either: set-up ends, with a reason */
+    FO_MSG_NIC_DOWN, /* a NIC was given up */
+    FO_MSG_NIC_DOWN_OK,
+    FO_MSG_DOWN,    /* a life is over */
+    FO_MSG_FENCED,  /* R: ledger of a closed life */
+    FO_MSG_SETTLED, /* S: taken up */
+    FO_MSG_BYE,     /* closed; R: final ledger */
+    FO_MSG_BYE_OK,
+    FO_MSG_GONE,    /* no such connection here */
+    FO_MSG_PROBE,   /* my end of the probe queue pair between two NICs */
+    FO_MSG_OPEN,    /* R: a new life of a path begins, here is my queue pair */
+    FO_MSG_OPEN_OK, /* S: here is mine */
+    FO_MSG_OPEN_UP, /* R: you may post */
+    FO_MSG_SUSPECT, /* S: your NIC acknowledged these parts on this path long ago and you have not:
+                       look */
+    FO_MSG_DRAIN,   /* exactly these of my NICs are to be free of work */
+    FO_MSG_DRAIN_OK,
+    FO_MSG_WANT, /* S: I wait for the CTS of this seq, and nothing comes */
+    FO_MSG_NEWS, /* what I know of a NIC, a path or a process of the job */
+    FO_MSG_NEWS_OK,
+    FO_MSG_LOCATE,   /* what I found out about my end of a NIC pair */
+    FO_MSG_LOAD,     /* what moves over my NIC, or: tell me of yours */
+    FO_MSG_FAILBACK, /* an administrator here lets this life, when it is over, be followed by
+                        another */
+    FO_MSG_FAILBACK_OK,
+    FO_MSG_RATES, /* R: what its end of each path can carry */
+    FO_MSG_END,   /* one behind the last */
+};
+const char *fo_type_name(enum fo_type t);
+
+struct fo_nic {
+    char name[FO_NIC_NAME];
+    int16_t rail;
+    uint8_t usable; /* as a backup: 0 no, else the larger the sooner */
+    uint32_t gen;
+};
+
+struct fo_req {
+    uint32_t src, listen;
+    uint8_t dev, nnics;
+    uint8_t qps;     /* wanted per NIC pair, 1 to FO_MAX_QPS */
+    uint32_t digest; /* of the policy */
+    char host[FO_HOST_NAME];
+    struct fo_nic nic[FO_MAX_NICS];
+    uint8_t traffic_class; /* of S's communicator, for R's end too; last in the record, and only
+                              there when it is not 0 */
+};
+
+struct fo_path_ent {
+    uint8_t s_nic, r_nic;
+    uint8_t ok;
+    struct ib_path_addr addr;
+};
+
+struct fo_rep {
+    uint32_t dst, src;
+    uint8_t dev, npaths;
+    uint16_t rq_depth;
+    uint32_t digest;
+    char host[FO_HOST_NAME];
+    char nic_name[IB_MAX_PATHS][FO_NIC_NAME]; /* of r_nic of each path */
+    struct fo_path_ent path[IB_MAX_PATHS];
+};
+
+struct fo_conf {
+    uint32_t dst, src;
+    uint8_t npaths;
+    struct fo_path_ent path[IB_MAX_PATHS];
+};
+
+struct fo_ready {
+    uint32_t dst, src;
+    uint8_t up; /* bit per path */
+};
+
+struct fo_refuse {
+    uint32_t dst, src, listen;
+    char why[96];
+};
+
+struct fo_nic_down {
+    uint8_t nic, reason;
+    uint32_t gen;
+};
+
+#define FO_FLAG_WANTED 1  /* DOWN: S has parts there that no acknowledgement covers */
+#define FO_FLAG_FENCED 2  /* DOWN: my fence has ended */
+#define FO_FLAG_SOFT   4  /* my fence is soft */
+#define FO_FLAG_ABORT  8  /* BYE: requests were outstanding */
+#define FO_FLAG_RECV   16 /* BYE: from the receiver */
+#define FO_FLAG_HEARD  32 /* DOWN: your FENCED is here, and wants my fence; no answer */
+
+/*
+ * DOWN, 26 bytes and 2 for each seq of @live; SETTLED, 24 and the same. On the wire @live is u16 n,
+ * u64 base, u16 mask[n]: of S the parts that were posted on this life, of which S does not know
+ * that R has them, as the life went DOWN at S (P35). The same in every copy. Of R none, n = 0.
+ */
+struct fo_down {
+    uint32_t dst, src, life;
+    uint8_t path, reason, flags, wc_status;
+    struct r2_parts live;
+};
+
+struct fo_fenced { /* also the ledger part of BYE */
+    uint32_t dst, src;
+    uint32_t life; /* BYE: enum probe_code, the failure that ended it; 0: none, or not known. Who
+                      does not know the number takes it for 0 */
+    uint8_t path, flags;
+    uint16_t n;
+    uint64_t acked, base;
+    uint16_t mask[R2_LEDGER_WINDOW];
+};
+
+struct fo_settled {
+    uint32_t dst, src, life;
+    uint8_t path, flags;
+    struct r2_parts live;
+};
+
+struct fo_bye_ok {
+    uint32_t dst, src;
+};
+
+#define FO_PROBE_ASK                                                                               \
+    1 /* answer: I do not know yet that you are connected to this incarnation, or whether your end \
+         is in order */
+#define FO_PROBE_BACK   2 /* my NIC has come back */
+#define FO_PROBE_SILENT 8 /* with LOST: I gave it up because yours did not answer */
+#define FO_PROBE_WORKS                                                                             \
+    16 /* a question of mine over this pair has been answered since you said ASK */
+#define FO_PROBE_LOST                                                                              \
+    4 /* nothing here is connected to your incarnation @for_inc any more; no address */
+
+struct fo_probe {
+    uint8_t nic, peer_nic; /* of who says it; of who is addressed */
+    uint8_t flags;
+    uint32_t inc;     /* incarnation of my queue pair, never 0 */
+    uint32_t for_inc; /* of yours that mine is connected to, 0: none yet */
+    struct ib_path_addr addr;
+    uint64_t guid; /* of my NIC: node GUID, port, name; 0 and "" not known */
+    uint8_t port;
+    char name[FO_NIC_NAME];
+    uint32_t inband_qpn, inband_psn; /* of the queue pair for messages beside it; 0: none */
+};
+
+struct fo_news_ok { /* the word that it answers */
+    struct probe_subject subject;
+    uint64_t version, origin;
+};
+
+#define FO_LOCATE_ASK   1 /* tell me yours */
+#define FO_LOCATE_FINAL 2 /* this is all that I will find out */
+
+#define FO_LOCATE_AUX 4
+
+struct fo_locate_aux { /* a port that my NIC asked */
+    uint64_t guid;
+    uint8_t port;
+    uint8_t outcome; /* enum probe_outcome */
+};
+
+struct fo_locate {
+    uint8_t nic, peer_nic; /* of who says it; of who is addressed */
+    uint8_t flags;
+    uint32_t id;     /* case number of who says it */
+    uint32_t for_id; /* case of the addressed process that this answers, 0: none */
+    struct probe_end end;
+    uint8_t direct; /* enum probe_outcome, of the pair itself */
+    uint8_t n_aux;
+    struct fo_locate_aux aux[FO_LOCATE_AUX];
+};
+
+struct fo_suspect {
+    uint32_t dst, src, life;
+    uint8_t path;
+    uint16_t mask; /* parts of @seq */
+    uint64_t seq;
+};
+
+struct fo_want {
+    uint32_t dst, src;
+    uint64_t seq;
+};
+
+#define FO_LOAD_ASK 1 /* answer with your own; the numbers mean nothing */
+
+struct fo_load {           /* of all processes of the host together */
+    uint8_t nic, peer_nic; /* of who says it; of who is addressed */
+    uint8_t flags;
+    uint64_t moved;  /* bytes sent and acknowledged, and bytes received; only differences mean
+                        something */
+    uint64_t queued; /* bytes posted and not completed, and bytes that receives are open for */
+    uint64_t front;  /* ... of these, those of the message that comes next on each queue pair */
+    uint64_t age;    /* ns since it moved last; UINT64_MAX: never */
+    uint64_t rate;   /* bytes/s, the best seen; 0: not measured */
+    uint64_t at;     /* ns, clock of who says it; only differences mean something */
+};
+
+struct fo_failback { /* FAILBACK, FAILBACK_OK */
+    uint32_t dst, src, life;
+    uint8_t path;
+};
+
+struct fo_rates { /* of R's end, by path; Mb/s, 0: not known */
+    uint32_t dst, src;
+    uint8_t npaths;
+    uint32_t port[IB_MAX_PATHS];  /* of the port */
+    uint32_t reach[IB_MAX_PATHS]; /* of the way between port and memory */
+};
+
+struct fo_drain {  /* DRAIN, DRAIN_OK */
+    uint32_t nics; /* bit per NIC of who drains */
+    uint32_t gen;  /* grows with each change; DRAIN_OK names the one it answers */
+};
+
+struct fo_open { /* OPEN, OPEN_OK; OPEN_UP without address */
+    uint32_t dst, src, life;
+    uint8_t path;
+    struct ib_path_addr addr;
+};
+
+union fo_body {
+    struct fo_req req;
+    struct fo_rep rep;
+    struct fo_conf conf;
+    struct fo_ready ready;
+    struct fo_refuse refuse;
+    struct fo_nic_down nic_down;
+    struct fo_down down;
+    struct fo_fenced fenced; /* FENCED, BYE */
+    struct fo_settled settled;
+    struct fo_bye_ok bye_ok; /* BYE_OK, GONE */
+    struct fo_probe probe;
+    struct fo_suspect suspect;
+    struct fo_open open;
+    struct fo_drain drain;
+    struct fo_want want;
+    struct probe_word news;
+    struct fo_news_ok news_ok;
+    struct fo_locate locate;
+    struct fo_load load;
+    struct fo_failback failback;
+    struct fo_rates rates;
+};
+
+/* Largest packed record: a FENCED with a full window, or a REQ with all NICs. */
+#define FO_MAX_RECORD  2048
+#define FO_RECORD_HEAD 4 /* type, version, length of the body */
+
+/* Packs one record of @type from @body. Returns its length, or 0 when it does not fit or a field is
+ * out of range. */
+size_t fo_pack(enum fo_type type, const union fo_body *body, uint8_t *out, size_t room);
+
+/*
+ * Takes the next record off @r. Returns its type, 0 at the end of the message, -1 when the message
+ * is malformed (*why says where). Every count, index and string of *body is in range when the type
+ * is returned.
+ */
+int fo_unpack(struct r2_reader *r, union fo_body *body, const char **why);
+
+/* The version of the first record of message @msg that is not FO_PROTO_VERSION; 0: all are, as far
+ * as the message can be read. */
+unsigned fo_foreign_version(const void *msg, size_t len);
+
+#endif

@@ -1,0 +1,444 @@
+/*
+ * Inside of an instance: devices, service thread, peers, connections. Private to layer 4.
+ *
+ * Threads. The service thread alone walks peers, sends and receives OOB messages, frees connections
+ * and runs their set-up and close. inst->lock guards what NCCL's threads share with it: the tables
+ * of connections and listeners, accept queues and the list of connections that want a step. A
+ * connection's data state is guarded by its gate (r2_gate.h). Lock order: gate, then inst->lock.
+ * Nothing is called out of the plugin with inst->lock held.
+ */
+#ifndef R2_INST_H
+#define R2_INST_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#include "failover/fo_engine.h"
+#include "ib_transport/ib_flush.h"
+#include "ib_transport/ib_inband.h"
+#include "ib_transport/verbs/ib_mr.h"
+#include "probe/probe_load.h"
+#include "probe/probe_watch.h"
+#include "base/r2_board.h"
+#include "ib_transport/r2_gate.h"
+#include "r2_net.h"
+#include "base/r2_rundir.h"
+
+struct r2_loop;
+struct r2_counters;
+struct r2_case;
+struct r2_found;
+struct r2_slow;
+struct r2_pair;
+struct probe_news;
+struct r2_report;
+struct r2_balance;
+struct r2_reach;
+struct r2_relay;
+struct r2_prof;
+struct r2_held;
+
+#define R2_COMM_BUCKETS 256
+#define R2_LABEL_MAX    160
+
+/* Set-up of a connection; moved by the service thread only (r2_setup_move), read by connect. */
+enum r2_setup {
+    R2_SETUP_NEW,
+    R2_SETUP_S_REQ,   /* S: REQ is out, repeated until REP */
+    R2_SETUP_S_BUILD, /* S: queue pairs are being built and connected */
+    R2_SETUP_S_CONF,  /* S: CONF is out, repeated until READY */
+    R2_SETUP_R_BUILD, /* R: queue pairs are being built */
+    R2_SETUP_R_REP,   /* R: REP is out, repeated when asked */
+    R2_SETUP_R_MOVE,  /* R: queue pairs are being connected */
+    R2_SETUP_DONE,
+    R2_SETUP_FAILED,
+    R2_SETUP_COUNT
+};
+
+enum r2_close {
+    R2_CLOSE_OPEN,
+    R2_CLOSE_BYE,     /* closed by NCCL: BYE is repeated until BYE_OK (P25); R's tombstone (P26) */
+    R2_CLOSE_DESTROY, /* queue pairs are being destroyed */
+};
+
+enum r2_req_kind { R2_REQ_SEND, R2_REQ_RECV, R2_REQ_FLUSH };
+
+struct r2_req {
+    struct r2_comm *comm;
+    enum r2_req_kind kind;
+    uint8_t n;    /* receives of a group */
+    uint64_t seq; /* of a flush: its number */
+};
+
+/* A blocking verbs job of one path. */
+struct r2_build {
+    struct ib_job job; /* first */
+    struct r2_comm *comm;
+    int p;
+    int connect; /* 0: create, 1: connect */
+    int rc;
+    int late; /* set-up went on without it */
+    struct ib_path_addr peer;
+};
+
+/* The return of a path as a new life; r2_return.c */
+enum r2_ret_state {
+    R2_RET_NONE,
+    R2_RET_R_BUILD, /* R: job: the queue pair is made and filled */
+    R2_RET_R_SAID,  /* R: OPEN is out, repeated until OPEN_OK */
+    R2_RET_R_JOIN,  /* R: job: connected to S's */
+    R2_RET_S_BUILD, /* S: job: made and connected */
+    R2_RET_S_SAID,  /* S: OPEN_OK is out, repeated until OPEN_UP */
+    R2_RET_COUNT
+};
+
+struct r2_ret {
+    struct ib_job job; /* first: destroys the old life's objects */
+    struct r2_comm *comm;
+    struct ib_path old;
+    uint8_t has_old;
+    uint64_t old_until; /* ns */
+    enum r2_ret_state state;
+    uint64_t since, send_at, interval;
+    uint64_t not_before, pause; /* the next attempt, after one that failed */
+    uint64_t failed_at;         /* R: the latest attempt failed, ns; the pair is to answer since */
+    unsigned misses;            /* ... what its pair had not answered by then */
+    uint32_t refused; /* S: the last life that R opened and was told is over; 0: none since a life
+                         began. It stays over. */
+};
+
+/* What of a connection was known after its last step, for statistics and events. Service thread;
+ * r2_report.c */
+struct r2_seen {
+    struct {
+        uint32_t life;
+        uint32_t fault;     /* number of the case that its end belongs to; 0: none, or settled */
+        uint8_t state;      /* enum fo_state */
+        uint8_t stood : 1;  /* some life of it was up */
+        uint8_t theirs : 1; /* what ended its life is known to lie at the peer's end */
+        uint8_t why : 1;    /* ... is known to be a NIC, a link or the way between */
+        uint8_t folded : 1; /* its counters are in the totals, though they still stand */
+        uint8_t kept : 1;   /* R: something complete waits for the end of its hold */
+        uint32_t
+            lost; /* number of the case that it was lost in, settled or not; 0: none, or a drain */
+        uint32_t held; /* R: the same while its hold keeps something open; 0: it does not */
+        uint8_t share; /* percent of the plan */
+    } path[IB_MAX_PATHS];
+    uint64_t bytes; /* of lives that are put away */
+    uint64_t replayed_bytes, replayed_parts;
+    uint64_t stall_from, stall_mark; /* ns; acknowledged then. from 0: it does not wait */
+    uint64_t stall_ns, stall_at;     /* the last stall; CLOCK_REALTIME, ns */
+    uint32_t stall_case;
+    uint32_t record;        /* of the statistics file, from 1; 0: none */
+    uint32_t wrote;         /* round in which it was written */
+    uint8_t closing, error; /* enum r2_status */
+    char why[96];
+};
+
+/* What of a connection its weights are made from; r2_balance.c. Service thread */
+struct r2_flow {
+    uint32_t port_there[IB_MAX_PATHS],
+        reach_there[IB_MAX_PATHS]; /* Mb/s, as the other end says; 0 not known */
+    uint32_t measured[IB_MAX_PATHS],
+        nic_measured[IB_MAX_PATHS]; /* Mb/s, r2_balance_measured; 0 not known */
+    uint32_t host;                  /* number of the other end's host */
+    uint32_t plan;                  /* paths of its plan after its last step */
+    uint32_t staged;                /* paths that then were known to go by way of staging memory */
+    uint64_t moved;                 /* bytes sent and acknowledged; r2_load.c */
+    uint64_t marked;                /* ... when it was looked at last */
+    uint64_t demand;                /* bytes per second lately */
+};
+
+struct r2_comm {
+    struct r2_inst *inst;
+    uint32_t id;
+    int dev;
+    int is_send;
+    char label[R2_LABEL_MAX];
+    struct r2_gate gate;
+
+    /* guarded by the gate once set-up is done */
+    struct ib_link link;
+    struct ib_send *tx;
+    struct ib_recv *rx;
+    struct fo_conn fo;
+    struct r2_req req[R2_LEDGER_WINDOW];
+    struct ib_flush *flush;   /* R: NULL when no NIC reaches the memory of a GPU */
+    struct r2_req *flush_req; /* R: IB_FLUSH_OPS of them */
+    struct r2_held *held;     /* what NCCL has registered on it and not released; r2_reg.c */
+    struct r2_prof *prof; /* NULL: no profiler listens. Const; its contents are NCCL's thread's */
+
+    /* inst->lock */
+    struct r2_comm *hash_next, *all_next, *kick_next, *accept_next;
+    int kicked;
+    int looks; /* threads of NCCL that look at it (r2_reg.c): it is not freed meanwhile */
+    int going; /* it is about to be freed: nobody looks at it any more */
+
+    /* service thread */
+    struct r2_peer *peer;
+    uint64_t deadline;
+    struct probe_watch watch[IB_MAX_PATHS];
+    struct {
+        struct r2_pair *pair;          /* NULL: not looked for yet. It stays as long as @peer */
+        uint64_t done, cqes;           /* counted so far */
+    } slow[IB_MAX_PATHS];              /* r2_slow.c */
+    uint8_t watch_quiet[IB_MAX_PATHS]; /* ticks without work */
+    uint32_t stalled;                  /* bit per path; r2_stall.c */
+    struct {
+        uint64_t since, cqes; /* watch's clock; completions then */
+        uint32_t life;
+    } stall[IB_MAX_PATHS];
+    uint64_t load_seen[IB_MAX_PATHS]; /* bytes that r2_load.c has counted */
+    uint64_t
+        load_moved_at[IB_MAX_PATHS]; /* when it last found more of them (clock of the watch); 0 */
+    struct {
+        uint64_t seq,
+            since; /* R: what S claims and we lack, since when (watch's clock); since 0: nothing */
+    } claim[IB_MAX_PATHS];
+    struct {
+        uint64_t moved,
+            since; /* completions and acknowledgements, so many since then (watch's clock) */
+        uint64_t alive, look_at; /* when a path answered last, as far as is known; the next look */
+    } still;                     /* work is under way, and nothing moves on any path */
+    struct {
+        uint64_t misses, seen, since, wait; /* S: starts without a CTS; CTS taken; waiting since,
+                                               for so long (watch's clock) */
+    } want;
+    _Atomic int setup; /* enum r2_setup: release by service, acquire by connect */
+    uint64_t setup_since, build_since, send_at, interval;
+    uint32_t listen_id;
+    struct r2_oob_name peer_name; /* S: from the handle */
+    uint8_t given;       /* S: connect has handed it, or its failure, to NCCL; inst->lock */
+    struct fo_rep rep;   /* S: what R offered. R: what we offered */
+    struct fo_conf conf; /* S: what we answered. R: what S answered */
+    uint8_t ready;       /* R: paths that stand */
+    uint8_t qp_lost;     /* bit per path: its queue pair failed before the path came up */
+    uint8_t ret_waits;   /* R: bit per path: could return, but too many do already */
+    uint8_t ret_urgent;  /* ... and no path is left */
+    struct r2_build build[IB_MAX_PATHS];
+    struct r2_ret ret[IB_MAX_PATHS];
+    void *staging_mem;
+    char peer_host[FO_HOST_NAME];
+    uint32_t up_seen, out_seen; /* paths that were up, that waited for the administrator, after its
+                                   last step: for the board's rows */
+    struct {
+        uint32_t life[IB_MAX_PATHS]; /* the life that, once over, the administrator lets be followed
+                                        by another; 0: none */
+        uint8_t say;                 /* bit per path: the peer has not answered yet that it knows */
+        uint64_t at, interval;
+    } word;                                   /* r2_failback.c */
+    char peer_nic[IB_MAX_PATHS][FO_NIC_NAME]; /* of each path */
+    struct r2_seen seen;
+    struct r2_flow flow;
+
+    _Atomic int close; /* enum r2_close: OPEN -> BYE by NCCL's thread inside the gate, the rest by
+                          the service thread */
+    int abort;
+    int bye_ok;
+    uint64_t ended_at; /* seen to have ended, and not closed: the peer is told; ns, 0: it was not */
+    uint64_t closed_at;
+};
+
+struct r2_listen {
+    struct r2_inst *inst;
+    uint32_t id;
+    int dev;
+    struct r2_listen *next;                  /* inst->lock */
+    struct r2_comm *ready_head, *ready_tail; /* inst->lock */
+    char error[256];                         /* inst->lock: a set-up that failed on this listener */
+};
+
+struct r2_peer {
+    struct r2_peer *next;
+    struct r2_oob_peer *oob;
+    int refs; /* connections */
+    uint64_t last_contact;
+    uint64_t refused_since;         /* ns; 0 */
+    uint32_t dead_gen[IB_MAX_NICS]; /* of the peer's NICs: lives that began before are over */
+    uint32_t say_gen[IB_MAX_NICS];  /* of our NICs: to be told */
+    uint32_t say_mask;              /* NIC_DOWN not answered yet */
+    uint32_t drained;               /* of the peer's NICs */
+    uint32_t drain_gen;             /* ... as it said by this number */
+    uint8_t drain_heard;            /* it has said any */
+    uint8_t drain_say;              /* DRAIN of ours not answered yet */
+    uint64_t drain_at, drain_interval;
+    uint64_t say_at, say_interval;
+    char host[FO_HOST_NAME];         /* as it says itself; empty before the first connection */
+    int news_no;                     /* as neighbour in probe_news; -1: none yet, or one too many */
+    uint64_t news_at, news_interval; /* real time, ns */
+    uint8_t news_more;               /* not all words had room in the latest message */
+    uint64_t hello_at;               /* it was asked for a sign of life, ns; 0 */
+    uint8_t process_blamed; /* a verdict of ours blames its process or host, until it speaks */
+    uint64_t blamed_until;  /* when it spoke again, ns; 0: it was never blamed. The service thread
+                               alone. */
+    uint64_t channel_lost;  /* since when there is no channel to it, ns; 0: it stands */
+    uint64_t owed_since, owed_at; /* when the first and the last message of a row that brought none
+                                     of its own were given to the channel, ns; 0: none was */
+    uint64_t asked_since, asked_at; /* ... when a question that is always answered went with one of
+                                       them first, and last, ns; 0: none did */
+    uint64_t deaf_until;  /* it has said over a NIC that it hears nothing by the channel, ns */
+    uint32_t words;       /* messages of its own, by any way */
+    unsigned inband_turn; /* messages to it over NICs */
+    uint8_t inband_said;  /* that NICs are used */
+    uint8_t channel_said; /* ... has been said */
+    uint8_t crossed;      /* how far its cross pairs are; r2_cross.c */
+    size_t out_len;
+    uint8_t out[R2_OOB_MAX_MESSAGE];
+};
+
+/* The latest verdict that was said and named suspects only: one that names the component later
+ * revises it, unless the pair has been good again since. */
+struct r2_undecided {
+    uint8_t said, nic, peer_nic;
+    struct r2_peer *peer;
+    uint64_t at;       /* watch's clock */
+    uint64_t since_ms; /* as said */
+    uint32_t id;       /* as announced */
+};
+
+/* A look at one port, on its device's worker. All but the job's own fields: service thread, and
+ * read by the worker while the job is out. */
+struct r2_look {
+    struct ib_job job; /* first */
+    struct r2_inst *inst;
+    int nic;
+    int rc;
+    uint8_t due;         /* enum ib_look: asked for by events since the latest look began */
+    uint8_t asked;       /* ... before it began */
+    uint32_t generation; /* of the NIC when it began */
+};
+
+/* What this process moves over a NIC; r2_load.c */
+struct r2_nic_load {
+    uint64_t moved, queued, front; /* bytes; the last two as of the last tick */
+    uint64_t moved_at;             /* ns; 0: never */
+    struct r2_board_load said;     /* on the board */
+    struct probe_peak peak;        /* of all processes of the host */
+    uint64_t peak_moved;           /* @moved when it was looked at last */
+};
+
+#define R2_DRAIN_WHY 48
+
+/* A drain file as it was when it was read last. */
+struct r2_drain_file {
+    struct r2_rundir_stamp stamp;
+    uint32_t nics;
+    char why[IB_MAX_NICS][R2_DRAIN_WHY]; /* the administrator's words about each of them */
+    int said;                            /* that it cannot be read now */
+};
+
+/* A file of fail-back commands, likewise. */
+struct r2_failback_file {
+    struct r2_rundir_stamp stamp;
+    uint64_t number[IB_MAX_NICS]; /* of the command that was taken up last; 0: none */
+    int said;
+    int primed; /* what it held when it was read first was said before anything could fail here */
+};
+
+struct r2_subscriber;
+
+struct r2_inst {
+    struct r2_env env;
+    const struct r2_subscriber *const *subscribers; /* r2_notify.h; const, ends with NULL */
+    /* Const. What lies above hands on what goes out and takes what comes in. post: hands the
+     * message that has gathered for @peer to the channel, or to NICs. deliver: records that came
+     * over a NIC. Service thread. */
+    void (*post)(struct r2_inst *inst, struct r2_peer *peer);
+    void (*deliver)(struct r2_inst *inst, struct r2_peer *peer, const void *msg, size_t len);
+    struct ib_verbs v;
+    struct r2_config cfg;
+    char host[FO_HOST_NAME];
+    char job[96]; /* "slurm:81233"; empty: not known */
+    struct ib_nics nics;
+    struct ib_workers *workers;
+    struct ib_mr_cache *mrs;
+    struct r2_relay *relay; /* NULL: no path is staged */
+    struct r2_reach *reach; /* NULL: memory of GPUs is not tested */
+    struct r2_oob *oob;
+    /* bit per device: it did not get a queue pair to ERR in time, last (P27). relaxed: it shortens
+     * waits */
+    _Atomic uint32_t unhalted;
+    uint64_t worker_alive[IB_MAX_NICS];  /* ns, per device: when a job of it last came back; service
+                                            thread */
+    uint64_t worker_reaped[IB_MAX_NICS]; /* service thread */
+    struct r2_peer *peers;               /* service thread */
+    struct r2_pair *pairs;               /* service thread; r2_pair.h */
+    struct r2_undecided undecided;       /* service thread */
+    uint32_t undecided_id;               /* of the latest; service thread */
+    struct r2_look look[IB_MAX_NICS];    /* service thread */
+    uint64_t look_at;                    /* ns, next look at all ports; service thread */
+    uint64_t removal_at, removal_since;  /* service thread: next look whether a failed device is
+                                            gone; ns, since when. since 0: now */
+    uint16_t returning[IB_MAX_NICS]; /* builds of new lives over each of our NICs; service thread */
+    uint32_t ret_waiting; /* bit per NIC: some connection may wait for one of them to end; service
+                             thread */
+    /* service thread: the watchdog. clock: ns, stands still while the process does not run; the
+     * next step and the last one in real time */
+    uint64_t watch_clock, watch_tick, watch_at, watch_last;
+    int watch_asked; /* service thread: a probe went out, its answer is looked for soon */
+    struct r2_nic_load load[IB_MAX_NICS]; /* service thread */
+    struct r2_slow *slow;                 /* service thread; r2_slow.c */
+    uint64_t heal_job[IB_MAX_NICS]; /* service thread: of the latest job of a healed pair, ns */
+    uint32_t pair_inc; /* service thread: of the probe queue pair made last; 0: none was */
+    struct ib_inband_pool
+        inband[IB_MAX_NICS]; /* the worker's until its bit is set in inband_tried; service thread */
+    uint32_t inband_tried, inband_open;    /* bit per NIC; service thread */
+    uint64_t inband_sent, inband_received; /* pieces; service thread */
+
+    /* service thread: which part broke, and what the job knows of it; r2_loop.c, r2_locate.c,
+     * r2_news.c */
+    struct r2_loop *loop;         /* of each NIC; r2_loop.h */
+    struct r2_counters *counters; /* of each NIC; r2_counters.h */
+    struct r2_case *cases;        /* R2_CASES; r2_locate.h */
+    uint32_t case_id;             /* of the latest */
+    struct probe_news *news;
+    uint64_t origin;        /* of our words: the first half of this process' name */
+    struct r2_found *found; /* the latest verdict; inst->lock; r2_verdict.h */
+    uint8_t
+        ended_code;   /* inst->lock; enum probe_code of the failure that ended a connection last */
+    int news_crowded; /* said that there are more peers than can be told */
+
+    /* service thread: the host; r2_host.c, r2_drain.c */
+    char run_dir[256];        /* empty: none */
+    struct r2_board *board;   /* NULL: none */
+    struct r2_report *report; /* NULL: none */
+    struct r2_balance *balance;
+    int rung, rows_changed;
+    uint64_t heard_at[IB_MAX_NICS]; /* ns: when another process spoke of the NIC; 0 */
+    uint64_t lives_lost[IB_MAX_NICS];
+    struct r2_drain_file drain_file[2];       /* of user 0, of our user */
+    struct r2_failback_file failback_file[2]; /* likewise */
+    uint32_t drained;                         /* bit per NIC of ours */
+    uint32_t drain_gen;
+    uint32_t drain_refused; /* NICs that had refused a buffer when the drains were applied last */
+
+    pthread_mutex_t lock;
+    struct r2_comm *bucket[R2_COMM_BUCKETS];
+    struct r2_comm *all;
+    struct r2_comm *kicked;
+    struct r2_listen *listens;
+    uint32_t next_id;
+
+    pthread_t thread;
+    int thread_started;
+    int wake_fd;
+    _Atomic int stop;
+    int qps_said; /* service thread: that there are fewer queue pairs than wanted */
+    int looks;    /* service thread: there are connections, so that ports are read every T_look */
+    uint32_t
+        left_out_said; /* service thread: bit per NIC: that it is no backup, though it could be */
+    uint32_t digest;
+    uint64_t unknown_records, bad_messages, foreign_messages;
+};
+
+static inline uint64_t r2_now(const struct r2_inst *inst)
+{
+    return inst->env.now_ns(inst->env.arg);
+}
+static inline uint64_t r2_earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+#endif

@@ -1,0 +1,135 @@
+#include "r2_gate.h"
+
+#include <errno.h>
+#include <linux/membarrier.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/r2_log.h"
+
+#define DRAIN_NS                                                                                   \
+    1000000 /* a store leaves its processor by itself in less than a thousandth of it */
+
+int r2_gate_exchange;
+static int single_threaded;
+static _Atomic int failed_said; /* relaxed: one line is enough */
+
+static int membarrier(int cmd)
+{
+    return (int)syscall(__NR_membarrier, cmd, 0, 0);
+}
+
+void r2_gate_setup(int threads)
+{
+    single_threaded = !threads;
+    if (single_threaded) {
+        return;
+    }
+#ifdef __SANITIZE_THREAD__
+    r2_gate_exchange = 1;
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+    r2_gate_exchange = 1;
+#endif
+#endif
+    if (!r2_gate_exchange && membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0) {
+        r2_gate_exchange = 1;
+    }
+}
+
+void r2_gate_init(struct r2_gate *g)
+{
+    atomic_init(&g->in, 0);
+    atomic_init(&g->visitor, 0);
+    pthread_mutex_init(&g->visit, NULL);
+}
+
+void r2_gate_destroy(struct r2_gate *g)
+{
+    pthread_mutex_destroy(&g->visit);
+}
+
+/*
+ * The kernel refuses what it accepted at the start (no memory; a filter of calls that came later).
+ * The exchange is no way out: an owner may have read the switch and not yet stored. What is left is
+ * slow: a barrier of all processes, or to wait until the owner's store is out.
+ */
+static __attribute__((noinline, cold)) void barrier_failed(int err)
+{
+    const struct timespec drain = {.tv_nsec = DRAIN_NS};
+    int global = membarrier(MEMBARRIER_CMD_GLOBAL) == 0;
+
+    if (!global) {
+        nanosleep(&drain, NULL);
+    }
+    if (!atomic_exchange_explicit(&failed_said, 1, memory_order_relaxed)) {
+        R2_WARN(
+            "membarrier fails: %s; changes of connections take longer from here: %s", strerror(err),
+            global ? "its slow form works" : "its slow form fails as well, 1 ms is waited instead");
+    }
+}
+
+/* The mutex is held: the owner, if it is not inside by now, is turned away from here on. */
+static void announce(struct r2_gate *g)
+{
+    atomic_store_explicit(&g->visitor, 1, memory_order_seq_cst);
+    if (!r2_gate_exchange && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0) {
+        barrier_failed(errno);
+    }
+}
+
+void r2_gate_visit(struct r2_gate *g)
+{
+    if (single_threaded) {
+        return;
+    }
+    pthread_mutex_lock(&g->visit);
+    announce(g);
+    while (atomic_load_explicit(&g->in, memory_order_seq_cst)) {
+        sched_yield();
+    }
+}
+
+static uint64_t monotonic_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+int r2_gate_visit_for(struct r2_gate *g, uint64_t ns)
+{
+    uint64_t from = monotonic_ns();
+
+    if (single_threaded) {
+        return 1;
+    }
+    while (pthread_mutex_trylock(&g->visit) != 0) {
+        if (monotonic_ns() - from >= ns) {
+            return 0;
+        }
+        sched_yield();
+    }
+    announce(g);
+    while (atomic_load_explicit(&g->in, memory_order_seq_cst)) {
+        if (monotonic_ns() - from >= ns) {
+            r2_gate_unvisit(g);
+            return 0;
+        }
+        sched_yield();
+    }
+    return 1;
+}
+
+void r2_gate_unvisit(struct r2_gate *g)
+{
+    if (single_threaded) {
+        return;
+    }
+    atomic_store_explicit(&g->visitor, 0, memory_order_release);
+    pthread_mutex_unlock(&g->visit);
+}

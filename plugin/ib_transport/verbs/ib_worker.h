@@ -1,0 +1,66 @@
+/*
+ * One worker per RDMA device: verbs calls that may block (create, modify, destroy, query on a sick
+ * device) run here, one after the other, so that a hung driver blocks nobody else (protocol section
+ * 3, P16.1). First those that somebody waits for, then the others; in order among themselves (P29).
+ *
+ * A job is embedded in its owner, belongs to the worker from submit until done() has been called,
+ * and may be submitted again then. run() is called on the worker's thread; done() on the service
+ * thread, from ib_workers_reap(). A worker whose job never returns is abandoned at exit: the
+ * library is pinned in memory for that reason.
+ */
+#ifndef IB_WORKER_H
+#define IB_WORKER_H
+
+#include <stdint.h>
+
+#include "base/r2_env.h"
+
+struct ib_job {
+    void (*run)(struct ib_job *job);
+    void (*done)(struct ib_job *job); /* may be NULL */
+    int device;
+    int urgent; /* somebody waits for it; before submit, by who submits */
+    int busy;   /* between submit and done; service thread only, except that submit may come from a
+                   thread that owns the object */
+    struct ib_job *next;
+};
+
+struct ib_workers;
+
+/*
+ * @wake is called (any thread) when a finished job waits to be reaped. With env->threads == 0 no
+ * thread is started: submit calls env->kick_worker and ib_worker_step() runs jobs. NULL with errno
+ * on failure.
+ */
+struct ib_workers *ib_workers_create(const struct r2_env *env, int devices, void (*wake)(void *arg),
+                                     void *arg);
+
+/*
+ * Lets the workers run what is queued, then stops and joins them. Those not through after @limit_ns
+ * (for all of them together) do not begin another job; one stuck inside a job is abandoned with it:
+ * its run() may still return, done() will not be called. done() is never called from here: reap
+ * before, until ib_workers_pending() is 0, what must be reaped. NULL is accepted.
+ *
+ * Returns what is still running: a bit for each device (below 64) whose worker was abandoned. Its
+ * job, all that the job can reach, and the device itself must stay as they are for the life of the
+ * process. Of the other devices nothing runs any more, and no job is busy, whether it was reaped,
+ * or begun, or not.
+ */
+uint64_t ib_workers_destroy(struct ib_workers *w, uint64_t limit_ns);
+
+/* Queues @job for @device. Any thread; never blocks beyond a short lock. */
+void ib_workers_submit(struct ib_workers *w, int device, struct ib_job *job);
+
+/* Calls done() of the finished jobs. Service thread. Returns how many. */
+int ib_workers_reap(struct ib_workers *w);
+
+/* How many jobs of @device were reaped so far. Thread: as ib_workers_reap. */
+uint64_t ib_workers_reaped(const struct ib_workers *w, int device);
+
+/* Jobs submitted and not yet reaped. Any thread. */
+int ib_workers_pending(struct ib_workers *w);
+
+/* Simulation: runs one queued job of @device; 0 when there was none. */
+int ib_worker_step(struct ib_workers *w, int device);
+
+#endif

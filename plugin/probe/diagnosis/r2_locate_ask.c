@@ -1,0 +1,373 @@
+#include "r2_locate_ask.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "probe/health/r2_cross.h"
+#include "core/r2_inst.h"
+#include "probe/health/r2_load.h"
+#include "probe/health/r2_loop.h"
+#include "probe/health/r2_pair.h"
+#include "base/r2_rules.h"
+#include "probe/health/r2_watch.h"
+#include "probe/health/r2_counters.h"
+
+#define MS(x)   ((uint64_t)(x)*1000000)
+#define OWN_MIN MS(250) /* own questions; longer where the probes' own limits are */
+#define OWN_MAX                                                                                    \
+    MS(2000) /* what the pair of a busy NIC has not answered by then may come later: HELD_MOST in  \
+                r2_locate.c */
+#define ASKED_NS MS(1000) /* a pair that was given up within that time has been asked */
+#define TOGETHER_NS                                                                                \
+    MS(1000) /* two pairs whose last signs of life lie no further apart failed at the same time */
+
+enum probe_port r2_locate_port(const struct r2_inst *inst, int nic)
+{
+    switch (ib_nic_state_get(&inst->nics.nic[nic])) {
+    case IB_NIC_UP:
+        return PROBE_PORT_UP;
+    case IB_NIC_DOWN:
+        return inst->nics.nic[nic].failing
+                   ? PROBE_PORT_NA
+                   : PROBE_PORT_DOWN; /* one that cannot be read is not known */
+    default:
+        return PROBE_PORT_GONE;
+    }
+}
+
+static struct r2_pair *pair_of(const struct r2_inst *inst, const struct r2_case_ask *a)
+{
+    return r2_pair_find(inst, a->peer, a->nic, a->peer_nic);
+}
+
+static void ask_end(struct r2_case_ask *a, enum probe_outcome outcome)
+{
+    a->outcome = (uint8_t)outcome;
+    a->ended = 1;
+}
+
+/*
+ * Asks as the watchdog does: a pair that does not answer is given up, here as anywhere. One that
+ * was given up within this incident has been asked already; one that is being made anew, often
+ * because the other end has given it up for the same fault, is asked as soon as it stands; one that
+ * never stood cannot be.
+ */
+static void ask_begin(const struct r2_case *k, struct r2_case_ask *a, struct r2_pair *pair)
+{
+    *a = (struct r2_case_ask){.peer = pair->peer,
+                              .nic = pair->nic,
+                              .peer_nic = pair->peer_nic,
+                              .guid = pair->peer_guid,
+                              .peer_port = pair->peer_port,
+                              .answers = pair->answers};
+    snprintf(a->host, sizeof(a->host), "%s", pair->peer->host);
+    if (r2_locate_port(pair->inst, pair->nic) == PROBE_PORT_GONE) {
+        ask_end(a, PROBE_NA); /* not touched any more */
+    } else if (r2_pair_ready(pair)) {
+        r2_watch_ask(pair);
+    } else if (pair->silent_at && pair->silent_at + ASKED_NS >= k->opened) {
+        ask_end(a, PROBE_TIMEOUT);
+    } else if (pair->answers && pair->state != R2_PAIR_BROKEN && pair->state != R2_PAIR_DEAD) {
+        r2_watch_ask(pair);
+    } else {
+        a->alone = pair->unanswered;
+        ask_end(a, PROBE_NA);
+    }
+}
+
+static void ask_look(struct r2_inst *inst, const struct r2_case *k, struct r2_case_ask *a,
+                     uint64_t clock)
+{
+    struct r2_pair *pair = a->ended ? NULL : pair_of(inst, a);
+
+    if (a->ended) {
+        return;
+    }
+    if (pair == NULL) {
+        ask_end(a, PROBE_NA);
+    } else if (pair->answers != a->answers) {
+        ask_end(a, PROBE_OK);
+    } else if (pair->silent_at >= k->opened && pair->silent_at) {
+        ask_end(a, PROBE_TIMEOUT);
+    } else if (clock >= k->own_until) {
+        a->alone = pair->asking || pair->unanswered;
+        ask_end(a, PROBE_NA);
+    }
+}
+
+static int same_host(const struct r2_case *k, const struct r2_pair *pair)
+{
+    return strcmp(pair->peer->host, k->peer->host) == 0;
+}
+
+/* A cross pair that has never answered tells nothing: its rails need not reach each other. */
+static int tells(const struct r2_pair *pair)
+{
+    return pair->answers || r2_cross_carries(pair);
+}
+
+/* Remote ports other than those of the pair's own card, those of third hosts first. */
+static void ask_aux(struct r2_inst *inst, struct r2_case *k)
+{
+    for (int round = 0; round < 2; round++) {
+        for (struct r2_pair *pair = inst->pairs; pair && k->n_aux < R2_CASE_AUX;
+             pair = pair->next) {
+            int same_card = pair->peer && pair->peer_guid == k->peer_guid &&
+                            (k->peer_guid || pair->peer == k->peer);
+
+            if (pair->peer && pair->nic == k->nic && same_host(k, pair) == round && !same_card &&
+                tells(pair)) {
+                ask_begin(k, &k->aux[k->n_aux++], pair);
+            }
+        }
+    }
+}
+
+/* One of its ports is an auxiliary one, of ours or of the peer's: an answer over @pair shows that
+ * this port is well. */
+static int vouches(const struct r2_inst *inst, const struct r2_case *k, const struct r2_pair *pair)
+{
+    const struct r2_pair *ours = r2_pair_find(inst, k->peer, k->nic, pair->peer_nic),
+                         *theirs = r2_pair_find(inst, k->peer, pair->nic, k->peer_nic);
+
+    return (ours && tells(ours)) || (theirs && tells(theirs));
+}
+
+/* Other pairs of the two processes: those that carry connections first, and of these those that
+ * vouch for an auxiliary port. */
+static void ask_more(struct r2_inst *inst, struct r2_case *k)
+{
+    for (int round = 0; round < 3; round++) {
+        for (struct r2_pair *pair = inst->pairs; pair && k->n_more < R2_CASE_MORE;
+             pair = pair->next) {
+            const struct r2_case_ask *had = k->n_more ? &k->more[0] : NULL;
+            int carries = r2_cross_carries(pair);
+
+            if (pair->peer == k->peer && pair->nic != k->nic && pair->peer_nic != k->peer_nic &&
+                (had == NULL || (pair->nic != had->nic && pair->peer_nic != had->peer_nic)) &&
+                (round == 0   ? carries && vouches(inst, k, pair)
+                 : round == 1 ? carries
+                              : tells(pair))) {
+                ask_begin(k, &k->more[k->n_more++], pair);
+            }
+        }
+    }
+}
+
+uint64_t r2_locate_limit(const struct r2_inst *inst, const struct r2_pair *pair)
+{
+    uint64_t probe = pair && pair->limit ? pair->limit : MS(inst->cfg.t_probe_ms);
+
+    return 4 * probe < OWN_MIN ? OWN_MIN : 4 * probe < OWN_MAX ? 4 * probe : OWN_MAX;
+}
+
+void r2_locate_ask(struct r2_inst *inst, struct r2_case *k, struct r2_pair *pair)
+{
+    k->direct = (struct r2_case_ask){.peer = k->peer, .nic = k->nic, .peer_nic = k->peer_nic};
+    if (pair == NULL) {
+        ask_end(&k->direct, PROBE_NA);
+    } else {
+        ask_begin(k, &k->direct, pair);
+    }
+    k->loop_questions = inst->loop[k->nic].questions;
+    r2_loop_ask(inst, k->nic, inst->watch_clock, r2_locate_limit(inst, pair) / 2);
+    ask_aux(inst, k);
+    ask_more(inst, k);
+    r2_counters_ask(inst, k->nic); /* behind all that somebody waits for */
+}
+
+/* @asked: how many there are that do not fail together; with @by_host those of one host count once.
+ */
+static uint8_t any(const struct r2_case_ask *a, int n, int by_host, uint8_t *asked)
+{
+    uint8_t best = PROBE_NA;
+
+    *asked = 0;
+    for (int i = 0; i < n; i++) {
+        int again = 0;
+
+        for (int j = 0; by_host && j < i; j++) {
+            again |= a[j].outcome != PROBE_NA && strcmp(a[j].host, a[i].host) == 0;
+        }
+        *asked += a[i].outcome != PROBE_NA && !again;
+        if (a[i].outcome == PROBE_OK) {
+            best = PROBE_OK;
+        } else if (a[i].outcome != PROBE_NA && best == PROBE_NA) {
+            best = a[i].outcome;
+        }
+    }
+    return best;
+}
+
+/* A process that says nothing at all does not say that its queue pairs are in order: what did not
+ * answer counts as silent, for it or its host may be gone. */
+static void count_alone(struct r2_case_ask *a, int n, const struct r2_peer *peer)
+{
+    for (int i = 0; i < n; i++) {
+        if (a[i].alone && a[i].peer == peer) {
+            a[i].outcome = PROBE_TIMEOUT;
+        }
+    }
+}
+
+/* When a pair last gave a sign of life: an answer, or a send that completed. Clock of the watch,
+ * ns; 0: never. */
+static uint64_t alive_at(const struct r2_pair *pair)
+{
+    uint64_t done = pair ? r2_load_done_at(pair) : 0;
+
+    return pair && pair->last_ok > done ? pair->last_ok : done;
+}
+
+/*
+ * Whether @a is silent since the pair of @k is. One other pair that is silent may have been broken
+ * for long, unseen, as nothing was sent over it; one that worked until the same second has the same
+ * cause.
+ */
+static int has_failed_together(const struct r2_inst *inst, const struct r2_case *k,
+                               const struct r2_case_ask *a)
+{
+    uint64_t here, there;
+
+    if (a->peer == NULL || a->outcome != PROBE_TIMEOUT) {
+        return 0;
+    }
+    here = alive_at(pair_of(inst, &k->direct));
+    there = alive_at(pair_of(inst, a));
+    return here && there && (here > there ? here - there : there - here) <= TOGETHER_NS;
+}
+
+static void take_stock(const struct r2_inst *inst, struct r2_case *k)
+{
+    k->facts.direct = k->direct.outcome;
+    k->facts.local.aux = any(k->aux, k->n_aux, 1, &k->facts.local.aux_n);
+    k->facts.others = any(k->more, k->n_more, 0, &k->facts.others_n);
+    for (int i = 0; i < k->n_more && k->facts.others_n < PROBE_SEVERAL; i++) {
+        if (has_failed_together(inst, k, &k->more[i])) {
+            k->facts.others_n = PROBE_SEVERAL;
+        }
+    }
+}
+
+/* Returns whether it is still open. */
+static int ask_stamp(struct r2_case_ask *a, uint64_t now)
+{
+    a->at = a->ended && a->at == 0 ? now : a->at;
+    return !a->ended;
+}
+
+int r2_locate_gather(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
+{
+    const struct r2_loop *l = &inst->loop[k->nic];
+    int open = l->questions == k->loop_questions;
+    uint64_t now = r2_now(inst);
+
+    ask_look(inst, k, &k->direct, clock);
+    open |= ask_stamp(&k->direct, now);
+    for (int i = 0; i < k->n_aux; i++) {
+        ask_look(inst, k, &k->aux[i], clock);
+        open |= ask_stamp(&k->aux[i], now);
+    }
+    for (int i = 0; i < k->n_more; i++) {
+        ask_look(inst, k, &k->more[i], clock);
+        open |= ask_stamp(&k->more[i], now);
+    }
+    k->facts.local.port = (uint8_t)r2_locate_port(inst, k->nic);
+    if (l->questions != k->loop_questions && k->facts.local.loop == PROBE_NA) {
+        k->facts.local.loop = l->outcome;
+        k->loop_at = now;
+    }
+    take_stock(inst, k);
+    return !open || clock >= k->own_until || k->facts.local.port != PROBE_PORT_UP;
+}
+
+void r2_locate_peer_silent(const struct r2_inst *inst, struct r2_case *k)
+{
+    count_alone(&k->direct, 1, k->peer);
+    count_alone(k->aux, k->n_aux, k->peer);
+    count_alone(k->more, k->n_more, k->peer);
+    take_stock(inst, k);
+}
+
+void r2_locate_ask_drop(struct r2_case *k, const struct r2_peer *peer)
+{
+    for (int i = 0; i < k->n_aux; i++) {
+        if (k->aux[i].peer == peer) {
+            k->aux[i].peer = NULL;
+            if (!k->aux[i].ended) {
+                ask_end(&k->aux[i], PROBE_NA);
+            }
+        }
+    }
+}
+
+void r2_locate_direct_set(const struct r2_inst *inst, struct r2_case *k, enum probe_outcome o)
+{
+    ask_end(&k->direct, o);
+    k->direct.at = r2_now(inst);
+    take_stock(inst, k);
+}
+
+/* The pair whose answer @a lacks; NULL: it has one, or that pair is gone. */
+static const struct r2_pair *unanswered(const struct r2_inst *inst, const struct r2_case_ask *a)
+{
+    return a->peer && a->outcome == PROBE_NA ? pair_of(inst, a) : NULL;
+}
+
+static int is_out(const struct r2_inst *inst, const struct r2_case_ask *a, int n, enum r2_rule rule)
+{
+    for (int i = 0; i < n && r2_rule(rule); i++) {
+        const struct r2_pair *pair = unanswered(inst, &a[i]);
+
+        if (pair && pair->verdict) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int r2_locate_open(const struct r2_inst *inst, const struct r2_case *k)
+{
+    return is_out(inst, &k->direct, 1, R2_RULE_LATE_ANSWER) ||
+           is_out(inst, k->aux, k->n_aux, R2_RULE_LATE_AUX) ||
+           is_out(inst, k->more, k->n_more, R2_RULE_LATE_AUX);
+}
+
+/* 1: it has come. */
+static int take_late(const struct r2_inst *inst, const struct r2_case *k, struct r2_case_ask *a)
+{
+    const struct r2_pair *pair = unanswered(inst, a);
+
+    if (pair == NULL) {
+        return 0;
+    }
+    if (pair->answers != a->answers) {
+        ask_end(a, PROBE_OK);
+    } else if (pair->silent_at && pair->silent_at >= k->opened) {
+        ask_end(a, PROBE_TIMEOUT);
+    } else {
+        return 0;
+    }
+    a->at = r2_now(inst);
+    return 1;
+}
+
+int r2_locate_late(const struct r2_inst *inst, struct r2_case *k)
+{
+    int n = r2_rule(R2_RULE_LATE_ANSWER) && take_late(inst, k, &k->direct);
+
+    if (n && k->direct.outcome == PROBE_TIMEOUT) {
+        k->confirming = 1; /* silent when all else had answered */
+        k->answers = pair_of(inst, &k->direct)->answers;
+    }
+    for (int i = 0; i < k->n_aux && r2_rule(R2_RULE_LATE_AUX); i++) {
+        n += take_late(inst, k, &k->aux[i]);
+    }
+    for (int i = 0; i < k->n_more && r2_rule(R2_RULE_LATE_AUX); i++) {
+        n += take_late(inst, k, &k->more[i]);
+    }
+    if (n) {
+        take_stock(inst, k);
+    }
+    return n != 0;
+}

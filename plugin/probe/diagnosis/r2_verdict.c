@@ -1,0 +1,640 @@
+#include "r2_verdict.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "probe/probe_line.h"
+#include "probe/probe_verdict.h"
+#include "r2_verdict_evidence.h"
+#include "core/r2_inst.h"
+#include "r2_locate.h"
+#include "base/r2_log.h"
+#include "r2_news.h"
+#include "probe/health/r2_pair.h"
+#include "probe/health/r2_counters.h"
+#include "core/r2_notify.h"
+#include "core/r2_registry.h"
+
+#define REVISES_NS                                                                                 \
+    10000000000ull /* what is found within that time of an undecided verdict on the same part is   \
+                      about the same fault */
+#define ENDS_LATE_NS 10000000000ull
+
+_Static_assert(R2_CAUSE_COUNTERS >= IB_COUNTERS && R2_CAUSE_EVIDENCE >= R2_EVIDENCE,
+               "room for all");
+
+struct finding {
+    struct probe_verdict v;
+    enum probe_code code;
+    struct probe_word word; /* of what is blamed; for unknown, of our NIC */
+    int known;              /* the word names a subject */
+    struct r2_evidence evidence;
+    char how[160], to[80];
+    char line[PROBE_LINE_SIZE], brief[PROBE_SHORT_SIZE];
+    struct r2_undecided
+        revises; /* said: an earlier verdict about the same fault, which named suspects only */
+};
+
+/* --- whom it is about --- */
+
+static int is_remote(enum probe_blame blame)
+{
+    return blame == PROBE_BLAME_REMOTE_NIC || blame == PROBE_BLAME_REMOTE_LINK;
+}
+
+static void name_it(struct probe_word *w, const char *host, const char *nic)
+{
+    memset(w->host, 0, sizeof(w->host)); /* behind the end of the text, too */
+    memset(w->nic, 0, sizeof(w->nic));
+    snprintf(w->host, sizeof(w->host), "%.*s", PROBE_NEWS_HOST - 1, host);
+    snprintf(w->nic, sizeof(w->nic), "%.*s", PROBE_NEWS_NIC - 1, nic);
+    for (char *p = w->host; *p; p++) {
+        *p = (unsigned char)*p < 0x20 || (unsigned char)*p > 0x7e ? '?' : *p;
+    }
+}
+
+static void about_nic(struct r2_inst *inst, int nic, struct probe_word *w)
+{
+    struct ib_addr addr;
+
+    w->subject = r2_subject_nic(inst, nic);
+    name_it(w, inst->host, inst->nics.nic[nic].name);
+    ib_nic_addr_get(&inst->nics, nic, &addr);
+    memcpy(w->gid, addr.gid, sizeof(w->gid));
+}
+
+/* The word's blame is from the view of its subject. 0: the subject is not known by name. */
+static int make_word(struct r2_inst *inst, const struct r2_case *k, enum probe_blame blame,
+                     struct probe_word *w)
+{
+    const struct r2_pair *pair =
+        k->peer && !k->process ? r2_pair_find(inst, k->peer, k->nic, k->peer_nic) : NULL;
+
+    switch (blame) {
+    case PROBE_BLAME_LOCAL_NIC:
+    case PROBE_BLAME_LOCAL_LINK:
+        w->blame = (uint8_t)blame;
+        about_nic(inst, k->nic, w);
+        return w->subject.a != 0;
+    case PROBE_BLAME_REMOTE_NIC:
+    case PROBE_BLAME_REMOTE_LINK:
+        w->blame = blame == PROBE_BLAME_REMOTE_NIC ? PROBE_BLAME_LOCAL_NIC : PROBE_BLAME_LOCAL_LINK;
+        if (pair == NULL || pair->peer_guid == 0) {
+            return 0;
+        }
+        w->subject = r2_subject_remote(pair);
+        name_it(w, k->peer->host, pair->peer_name);
+        memcpy(w->gid, pair->peer_addr.port.gid, sizeof(w->gid));
+        return 1;
+    case PROBE_BLAME_PATH:
+        w->blame = PROBE_BLAME_PATH;
+        if (pair == NULL || pair->peer_guid == 0) {
+            return 0;
+        }
+        w->subject = r2_subject_path(inst, pair);
+        name_it(w, inst->host, inst->nics.nic[k->nic].name);
+        return 1;
+    case PROBE_BLAME_PEER:
+        w->blame = PROBE_BLAME_PEER;
+        w->subject = r2_subject_process(inst, k->peer);
+        name_it(w, k->peer->host, "");
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+/* --- the operator's line --- */
+
+static void add(char *list, size_t room, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static void add(char *list, size_t room, const char *fmt, ...)
+{
+    size_t n = strlen(list), before = n;
+    va_list ap;
+
+    if (n && n + 1 < room) {
+        list[n++] = ',';
+    }
+    va_start(ap, fmt);
+    if ((size_t)vsnprintf(list + n, room - n, fmt, ap) >= room - n) {
+        list[before] = '\0'; /* whole words only */
+    }
+    va_end(ap);
+}
+
+static void add_end(char *how, size_t room, const char *whose, const struct probe_end *e)
+{
+    if (e->port == PROBE_PORT_DOWN || e->port == PROBE_PORT_GONE) {
+        add(how, room, "%s-port:%s", whose, r2_evidence_port(e->port));
+    }
+    if (e->loop != PROBE_NA) {
+        add(how, room, "%s-loop:%s", whose, e->loop == PROBE_OK ? "ok" : "silent");
+    }
+    if (e->aux != PROBE_NA) {
+        add(how, room, "%s-aux:%s", whose, e->aux == PROBE_OK ? "ok" : "silent");
+    }
+}
+
+/* Of the NIC that is named, if it is ours: what its link has suffered. */
+static void add_counters(const struct r2_inst *inst, const struct r2_case *k, struct finding *f)
+{
+    const struct ib_counters *start, *last;
+
+    if (is_remote(f->v.blame) || f->v.blame == PROBE_BLAME_PEER ||
+        !r2_counters_get(inst, k->nic, k->since, &start, &last)) {
+        return;
+    }
+    for (int i = 0; i < IB_COUNTERS_LINK; i++) {
+        uint64_t by = ib_counters_grown(start, last, i);
+
+        if (by) {
+            add(f->how, sizeof(f->how), "%s:+%llu", ib_counters_name(i), (unsigned long long)by);
+        }
+    }
+}
+
+static void what_was_measured(const struct r2_inst *inst, const struct r2_case *k,
+                              struct finding *f)
+{
+    const struct probe_facts *x = &k->facts;
+
+    if (k->fault != IB_FAULT_NONE && k->fault != IB_FAULT_PEER) {
+        snprintf(f->how, sizeof(f->how), "%s", ib_fault_name(k->fault));
+        for (char *p = strchr(f->how, ' '); p; p = strchr(p, ' ')) {
+            *p = '-'; /* one word of the line */
+        }
+    }
+    if (x->direct != PROBE_NA) {
+        add(f->how, sizeof(f->how), "pair:%s", x->direct == PROBE_OK ? "ok" : "silent");
+    }
+    add_end(f->how, sizeof(f->how), "our", &x->local);
+    add_end(f->how, sizeof(f->how), "its", &x->remote);
+    if (x->peer == PROBE_ERROR || x->peer == PROBE_TIMEOUT) {
+        add(f->how, sizeof(f->how), "process:%s", x->peer == PROBE_ERROR ? "refused" : "silent");
+    }
+    add_counters(inst, k, f);
+}
+
+/* What the fault does to this process, as its connections stand now. */
+struct effect {
+    unsigned moved;    /* connections that lost a path over what is blamed and go on */
+    int stranded;      /* ... that have none left */
+    uint32_t to;       /* bit per NIC: where those go on */
+    uint32_t over;     /* bit per NIC: of paths that are up, of any connection; */
+    uint32_t lost;     /* ... that are not */
+    uint64_t stall_us; /* of those that moved and waited: the longest; 0: none, or not over yet, or
+                          nobody looks (r2_report.h) */
+};
+
+static int is_remote_nic(const struct r2_inst *inst, const struct r2_case *k,
+                         const struct r2_comm *c, int p)
+{
+    const struct ib_path *path = &c->link.path[p];
+    const struct r2_pair *pair;
+
+    if (c->peer == NULL || (c->peer == k->peer && path->peer_nic == k->peer_nic)) {
+        return c->peer != NULL;
+    }
+    pair = k->peer_guid && strcmp(c->peer->host, k->peer->host) == 0
+               ? r2_pair_find(inst, c->peer, path->nic, path->peer_nic)
+               : NULL;
+    return pair && pair->peer_guid == k->peer_guid && pair->peer_port == k->peer_port;
+}
+
+/* Whether path @p goes over what is blamed; for what is not one NIC's, over the pair. */
+static int is_over(const struct r2_inst *inst, const struct r2_case *k, enum probe_blame blame,
+                   const struct r2_comm *c, int p)
+{
+    int ours = c->link.path[p].nic == k->nic;
+
+    switch (blame) {
+    case PROBE_BLAME_LOCAL_NIC:
+    case PROBE_BLAME_LOCAL_LINK:
+        return ours;
+    case PROBE_BLAME_REMOTE_NIC:
+    case PROBE_BLAME_REMOTE_LINK:
+        return is_remote_nic(inst, k, c, p);
+    default:
+        return ours && (k->peer == NULL || is_remote_nic(inst, k, c, p));
+    }
+}
+
+/* No gate is held. */
+static struct effect effect_of(struct r2_inst *inst, const struct r2_case *k,
+                               const struct finding *f)
+{
+    struct effect e = {0};
+    int waits = 0;
+
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        uint32_t up, nics = 0, lost = 0;
+        int hit = 0;
+
+        if (atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE) {
+            continue;
+        }
+        r2_gate_visit(&c->gate);
+        up = c->link.up;
+        r2_gate_unvisit(&c->gate);
+        for (int p = 0; p < c->link.npaths; p++) {
+            *(up >> p & 1 ? &nics : &lost) |= 1u << c->link.path[p].nic;
+            hit |= !(up >> p & 1) && is_over(inst, k, (enum probe_blame)f->v.blame, c, p);
+        }
+        e.over |= nics;
+        e.lost |= lost;
+        e.moved += hit && up;
+        e.stranded |= hit && up == 0;
+        e.to |= hit ? nics & ~(1u << k->nic) : 0;
+        waits |= hit && c->seen.stall_from;
+        if (hit && c->seen.stall_at / 1000000 >= f->word.since_ms &&
+            c->seen.stall_ns / 1000 > e.stall_us) {
+            e.stall_us = c->seen.stall_ns / 1000;
+        }
+    }
+    e.stall_us = waits ? 0 : e.stall_us;
+    return e;
+}
+
+/*
+ * Paths that sleep count as up until they are asked: where the peer is to blame, or may be and no
+ * other pair to it has answered, they say nothing of how the job goes on.
+ */
+static enum probe_fate fate_of(const struct r2_inst *inst, const struct r2_case *k,
+                               const struct finding *f, int stranded)
+{
+    if (f->v.blame == PROBE_BLAME_PEER) {
+        return f->code == PROBE_CODE_P01 ? PROBE_FATE_ENDS : PROBE_FATE_WAITS;
+    }
+    if (stranded) {
+        return inst->cfg.failover ? PROBE_FATE_WAITS : PROBE_FATE_ENDS;
+    }
+    return f->v.blame == PROBE_BLAME_UNKNOWN && f->v.suspects >> PROBE_BLAME_PEER & 1 &&
+                   k->facts.others != PROBE_OK
+               ? PROBE_FATE_NA
+               : PROBE_FATE_CONTINUES;
+}
+
+/* The other end of the pair, seen from the part that is named. */
+static void name_peer(struct r2_inst *inst, const struct r2_case *k, const struct finding *f,
+                      struct probe_line *l)
+{
+    if (is_remote(f->v.blame)) {
+        l->peer_host = inst->host;
+        l->peer_nic = inst->nics.nic[k->nic].name;
+    } else if (k->peer && f->v.blame != PROBE_BLAME_PEER) {
+        l->peer_host = k->peer->host;
+        l->peer_nic = r2_evidence_peer_nic(inst, k);
+    }
+}
+
+/* What is known of this host's NICs alone, where one of them is named. */
+static void name_ours(struct r2_inst *inst, const struct r2_case *k, struct finding *f,
+                      const struct effect *e, struct probe_line *l)
+{
+    const struct ib_nic *nic = &inst->nics.nic[k->nic];
+    const char *pci = nic->pci_path ? strrchr(nic->pci_path, '/') : NULL;
+    int blamed = f->v.blame == PROBE_BLAME_LOCAL_NIC || f->v.blame == PROBE_BLAME_LOCAL_LINK;
+
+    l->pci = pci ? pci + 1 : NULL;
+    l->capacity_of = (unsigned)inst->nics.count;
+    for (int i = 0; i < inst->nics.count; i++) {
+        uint32_t bit = 1u << i;
+
+        if (ib_nic_state_get(&inst->nics.nic[i]) != IB_NIC_UP || (blamed && i == k->nic)) {
+            continue;
+        }
+        l->capacity += !(inst->drained & bit) && ((e->over & bit) || !(e->lost & bit));
+        if (e->to & bit) {
+            add(f->to, sizeof(f->to), "%s", inst->nics.nic[i].name);
+        }
+    }
+}
+
+static void write_lines(struct r2_inst *inst, const struct r2_case *k, struct finding *f)
+{
+    struct probe_line l = {.code = f->code,
+                           .host = f->word.host,
+                           .nic = f->word.nic,
+                           .how = f->how,
+                           .to = f->to,
+                           .job = inst->job,
+                           .suspects = f->v.suspects};
+    struct probe_seen seen;
+    struct effect e = {0};
+
+    what_was_measured(inst, k, f);
+    l.elsewhere = strcmp(f->word.host, inst->host) != 0;
+    l.since_ms = f->word.since_ms;
+    l.revises = f->revises.said ? PROBE_CODE_F03 : PROBE_CODE_NONE;
+    l.revises_ms = f->revises.since_ms;
+    if (!k->process) {
+        e = effect_of(inst, k, f);
+        seen = r2_evidence_seen(k, f->code, (enum probe_blame)f->v.blame);
+        l.seen_by = seen.by;
+        l.seen_of = seen.of;
+        name_peer(inst, k, f, &l);
+        if (f->v.blame != PROBE_BLAME_PEER) {
+            l.rail1 = is_remote(f->v.blame) && inst->cfg.backup_scope == R2_BACKUP_ANY
+                          ? 0
+                          : (unsigned)inst->nics.nic[k->nic].rail + 1;
+            l.moved = e.moved;
+            l.stall_us = e.stall_us;
+        }
+        if (f->v.blame != PROBE_BLAME_PEER && !is_remote(f->v.blame)) {
+            name_ours(inst, k, f, &e, &l);
+        }
+    }
+    l.fate = fate_of(inst, k, f, e.stranded);
+    probe_line_full(f->line, &l);
+    probe_line_short(f->brief, &l);
+}
+
+/* Announces it; returns its id, 0 unless it may be revised. */
+static uint32_t report(struct r2_inst *inst, const struct r2_case *k, const struct finding *f)
+{
+    const struct ib_counters *start, *last;
+    const struct probe_code_info *info = probe_code_info(f->code);
+    int ours = f->v.blame == PROBE_BLAME_LOCAL_NIC || f->v.blame == PROBE_BLAME_LOCAL_LINK;
+    struct r2_cause r = {
+        .code = info->name,
+        .blame = info->blame,
+        .severity = info->severity,
+        .nic = k->process                                                            ? -1
+               : ours || f->v.blame == PROBE_BLAME_PATH || f->code == PROBE_CODE_F03 ? k->nic
+                                                                                     : -1,
+        .peer_host = k->peer ? k->peer->host : NULL,
+        .peer_nic = k->peer && !k->process ? r2_evidence_peer_nic(inst, k) : NULL,
+        .since_ns = k->since,
+        .how = f->how,
+        .confidence = f->v.confidence,
+        .n_evidence = f->evidence.n,
+        .action = info->action,
+        .recommend = info->recommend,
+        .revises = f->revises.said ? probe_code_info(PROBE_CODE_F03)->name : NULL,
+        .revises_id = f->revises.id,
+        .brief = f->brief};
+
+    if (r2_counters_get(inst, k->nic, k->since, &start, &last)) {
+        for (int i = 0; i < IB_COUNTERS; i++) {
+            r.counter_by[r.n_counters] = ib_counters_grown(start, last, i);
+            r.counter[r.n_counters] = ib_counters_name(i);
+            r.n_counters += r.counter_by[r.n_counters] != 0;
+        }
+    }
+    for (int i = 0; i < f->evidence.n; i++) {
+        r.evidence[i] = f->evidence.line[i];
+    }
+    r.id = f->code == PROBE_CODE_F03 ? ++inst->undecided_id : 0;
+    R2_NOTIFY(inst, on_cause, inst, &r);
+    return r.id;
+}
+
+/* --- verdicts that follow each other --- */
+
+/* An undecided verdict was said: one that names the component may follow, from another case or a
+ * later word. */
+static void undecided_put(struct r2_inst *inst, const struct r2_case *k, const struct finding *f,
+                          uint32_t id)
+{
+    inst->undecided = (struct r2_undecided){.said = 1,
+                                            .nic = k->nic,
+                                            .peer_nic = k->peer_nic,
+                                            .peer = k->peer,
+                                            .at = inst->watch_clock,
+                                            .since_ms = f->word.since_ms,
+                                            .id = id};
+}
+
+/* The earlier verdict that what is found now is an answer to. */
+static struct r2_undecided undecided_find(const struct r2_inst *inst, const struct finding *f)
+{
+    const struct r2_undecided *u = &inst->undecided;
+    const struct r2_pair *pair = u->said && inst->watch_clock - u->at < REVISES_NS
+                                     ? r2_pair_find(inst, u->peer, u->nic, u->peer_nic)
+                                     : NULL;
+
+    return f->known && pair && r2_news_about(&f->word.subject, pair) ? *u
+                                                                     : (struct r2_undecided){0};
+}
+
+/* @about: NULL where it is about no part. */
+static void latest_put(struct r2_inst *inst, enum probe_code code,
+                       const char brief[PROBE_SHORT_SIZE], const struct probe_subject *about)
+{
+    struct r2_found f = {.at = r2_now(inst), .code = (uint8_t)code};
+
+    memcpy(f.brief, brief, PROBE_SHORT_SIZE);
+    f.subject = about ? *about : f.subject;
+    pthread_mutex_lock(&inst->lock);
+    *inst->found = f;
+    pthread_mutex_unlock(&inst->lock);
+}
+
+void r2_verdict_over(struct r2_inst *inst, const struct probe_subject *s)
+{
+    const struct probe_subject *of = &inst->found->subject; /* written by this thread alone */
+
+    if (of->a == s->a && of->b == s->b && of->pa == s->pa && of->pb == s->pb) {
+        pthread_mutex_lock(&inst->lock);
+        inst->found->over = 1;
+        pthread_mutex_unlock(&inst->lock);
+    }
+}
+
+uint64_t r2_verdict_time(const struct r2_inst *inst, uint64_t ns)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_REALTIME, &ts);
+    return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000 -
+           r2_elapsed(r2_now(inst), ns) / 1000000;
+}
+
+/* The peer opened the case and warns of it; people who look at this host find it, too. No news,
+ * which is of parts that are known. */
+static void undecided_share(struct r2_inst *inst, const struct r2_case *k, const struct finding *f)
+{
+    R2_INFO("with %s, which says it: %s", k->peer->host, f->line);
+    undecided_put(inst, k, f, report(inst, k, f));
+    latest_put(inst, f->code, f->brief, NULL);
+}
+
+/*
+ * The process or host stood still when the case was opened, and has spoken since: its answers are
+ * those of one in order, and the silence that the case asks about was its own.
+ */
+static int stood_still(const struct r2_case *k)
+{
+    return k->peer->blamed_until && k->since <= k->peer->blamed_until;
+}
+
+/* The job hears it, and the operator; what is known already is not said again. */
+static void publish(struct r2_inst *inst, const struct r2_case *k, struct finding *f)
+{
+    enum r2_log_level level =
+        probe_code_info(f->code)->severity == PROBE_INFO ? R2_LOG_INFO : R2_LOG_WARN;
+    int warns = level == R2_LOG_WARN;
+
+    const struct r2_pair *pair =
+        k->peer && !k->process ? r2_pair_find(inst, k->peer, k->nic, k->peer_nic) : NULL;
+
+    int more = pair && (r2_news_blamed(pair) || r2_news_peer_blamed(inst, k->peer));
+
+    more = more || (pair && f->code == PROBE_CODE_F03 && stood_still(k));
+    if (k->peer && f->v.blame == PROBE_BLAME_PEER) {
+        k->peer->process_blamed = 1;
+    }
+    if (f->code == PROBE_CODE_F03 && k->told && !more) {
+        undecided_share(inst, k, f);
+    }
+    if (f->known ? !r2_news_tell(inst, &f->word) : k->told || more) {
+        level = R2_LOG_TRACE; /* the other end says it, or somebody has found out more */
+    }
+    warns = warns && (f->known ||
+                      level == R2_LOG_WARN); /* who is told of an undecided one: undecided_share */
+    r2_log_write(level, __FILE__, __LINE__, "%s", f->line);
+    for (int i = 0; i < f->evidence.n; i++) {
+        r2_log_write(level == R2_LOG_TRACE ? level : R2_LOG_INFO, __FILE__, __LINE__, "%s: %s",
+                     probe_code_info(f->code)->name, f->evidence.line[i]);
+    }
+    if (level != R2_LOG_TRACE) {
+        uint32_t id = report(inst, k, f);
+
+        if (f->code == PROBE_CODE_F03) {
+            undecided_put(inst, k, f, id);
+        } else if (f->revises.said) {
+            inst->undecided.said = 0; /* revised once */
+        }
+    }
+    if (warns) { /* also what another process has said first: it is why our connections end */
+        latest_put(inst, f->code, f->brief, f->known ? &f->word.subject : NULL);
+    }
+}
+
+void r2_verdict_channel(struct r2_inst *inst, const struct r2_peer *peer)
+{
+    const struct probe_code_info *info = probe_code_info(PROBE_CODE_O01);
+    struct probe_line l = {.code = PROBE_CODE_O01,
+                           .host = peer->host,
+                           .job = inst->job,
+                           .how = "channel:lost",
+                           .fate = PROBE_FATE_CONTINUES};
+    char line[PROBE_LINE_SIZE], brief[PROBE_SHORT_SIZE], evidence[R2_EVIDENCE_LINE];
+    struct r2_cause r = {.code = info->name,
+                         .blame = info->blame,
+                         .severity = info->severity,
+                         .nic = -1,
+                         .peer_host = peer->host,
+                         .since_ns = peer->channel_lost,
+                         .how = l.how,
+                         .confidence = 100,
+                         .evidence = {evidence},
+                         .n_evidence = 1,
+                         .action = info->action,
+                         .recommend = info->recommend,
+                         .brief = brief};
+
+    l.since_ms = r2_verdict_time(inst, peer->channel_lost);
+    probe_line_full(line, &l);
+    probe_line_short(brief, &l);
+    snprintf(evidence, sizeof(evidence), "no channel to %s %s for %llu ms", peer->host,
+             inst->oob->ops->peer_str(peer->oob),
+             (unsigned long long)(r2_elapsed(r2_now(inst), peer->channel_lost) / 1000000));
+    R2_WARN("%s", line);
+    R2_INFO("%s: %s", info->name, evidence);
+    R2_NOTIFY(inst, on_cause, inst, &r);
+    latest_put(inst, PROBE_CODE_O01, brief, NULL);
+}
+
+void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k)
+{
+    struct finding f;
+
+    memset(&f, 0, sizeof(f));
+    f.v = probe_verdict(&k->facts);
+    f.code = probe_code_of(&k->facts, &f.v);
+    r2_evidence_gather(inst, k, &f.evidence);
+    f.known = make_word(inst, k, f.v.blame, &f.word) && probe_subject_valid(&f.word.subject);
+    if (f.word.host[0] == '\0' && k->process) {
+        name_it(&f.word, inst->oob->ops->peer_str(k->peer->oob),
+                ""); /* no connection to it has stood: its address is all that is known */
+    } else if (f.word.host[0] == '\0' && k->peer && is_remote(f.v.blame)) {
+        name_it(&f.word, k->peer->host, ""); /* its NIC has not said its name */
+    } else if (f.word.host[0] == '\0') {
+        about_nic(inst, k->nic, &f.word);
+    }
+    f.word.since_ms = r2_verdict_time(inst, k->since);
+    f.word.confidence = f.v.confidence;
+    f.revises = undecided_find(inst, &f);
+    write_lines(inst, k, &f);
+    publish(inst, k, &f);
+}
+
+int r2_verdict_open(struct r2_inst *inst)
+{
+    inst->found = calloc(1, sizeof(*inst->found));
+    return inst->found ? 0 : -1;
+}
+
+struct r2_found r2_verdict_latest(struct r2_inst *inst, uint64_t age)
+{
+    uint64_t now = r2_now(inst);
+    struct r2_found f;
+
+    pthread_mutex_lock(&inst->lock);
+    f = *inst->found;
+    pthread_mutex_unlock(&inst->lock);
+    return f.at && r2_elapsed(now, f.at) <= age ? f : (struct r2_found){.code = PROBE_CODE_NONE};
+}
+
+/* A connection ends after it has waited for GIVE_UP, and somewhat more where a driver hangs: what
+ * was found when that began counts. */
+static uint64_t age_of(const struct r2_comm *c)
+{
+    uint64_t give_up = (uint64_t)c->inst->cfg.t_give_up_ms * 1000000;
+
+    return c->fo.by_peer ? give_up : 2 * give_up + ENDS_LATE_NS;
+}
+
+void r2_verdict_found(struct r2_comm *c, char out[R2_VERDICT_FOUND])
+{
+    struct r2_found f = r2_verdict_latest(c->inst, age_of(c));
+    uint8_t peer = c->fo.peer_code;
+
+    out[0] = '\0';
+    if (c->fo.error == R2_ERR_ARG) {
+        return; /* NCCL's own doing */
+    }
+    if (f.over && (peer != PROBE_CODE_NONE || c->fo.code != PROBE_CODE_NONE)) {
+        f = (struct r2_found){.code = PROBE_CODE_NONE};
+    }
+    if (f.code == PROBE_CODE_NONE && peer == PROBE_CODE_NONE && c->fo.code != PROBE_CODE_NONE) {
+        f.code = c->fo.code;
+        snprintf(f.brief, sizeof(f.brief), "%s %s%s", probe_code_info(f.code)->name,
+                 probe_code_info(f.code)->text, c->fo.code_theirs ? ", at the other end" : "");
+    }
+    if (peer != PROBE_CODE_NONE && peer != f.code) {
+        snprintf(out, R2_VERDICT_FOUND, "%s %s, says %.40s%s%s", probe_code_info(peer)->name,
+                 probe_code_info(peer)->text, c->peer_host[0] ? c->peer_host : "the peer",
+                 f.brief[0] ? "; here " : "", f.brief);
+    } else {
+        snprintf(out, R2_VERDICT_FOUND, "%s%s", f.brief, f.over ? "; good again since" : "");
+    }
+    pthread_mutex_lock(&c->inst->lock);
+    c->inst->ended_code = peer ? peer : f.code;
+    pthread_mutex_unlock(&c->inst->lock);
+}
+
+uint8_t r2_verdict_ended(struct r2_inst *inst)
+{
+    uint8_t code;
+
+    pthread_mutex_lock(&inst->lock);
+    code = inst->ended_code;
+    pthread_mutex_unlock(&inst->lock);
+    return code;
+}

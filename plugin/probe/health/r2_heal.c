@@ -1,0 +1,386 @@
+#include "r2_heal.h"
+
+#include <string.h>
+
+#include "base/r2_log.h"
+#include "core/r2_notify.h"
+#include "r2_pair.h"
+#include "core/r2_policy.h"
+#include "core/r2_registry.h"
+
+#define MS(x)    ((uint64_t)(x)*1000000)
+#define PAUSE    MS(400) /* between two attempts, a quarter more or less, ... */
+#define PAUSE_OF 64      /* ... or that part of the silence so far, where it is longer, ... */
+#define PAUSE_MOST                                                                                 \
+    MS(10000) /* ... and no more than this: what was away for hours is found seconds later */
+#define BROKEN                                                                                     \
+    MS(1200) /* ... where none can be made: the other end is not to be kept making some */
+#define ASK_MOST  MS(750)  /* given up before RC repeats by time, which monitors count */
+#define MAKE_MOST MS(2000) /* its queue pair is waited for */
+#define AT_ONCE   8        /* attempts over one of our NICs */
+#define SLOW_JOB  MS(100)  /* a driver that takes longer has one attempt at a time, ... */
+#define SLOW_REST 3        /* ... and rests for so many times as long */
+#define REST_MOST MS(30000)
+#define URGENT    MS(10000) /* who has no path left waits as if for so much longer */
+#define HOLD_MAX  MS(300000)
+#define ASKS      8  /* questions per hold time */
+#define LASTING   10 /* hold times after which a return counts as lasting */
+
+static uint64_t hold_of(const struct r2_pair *pair)
+{
+    uint64_t base = MS(pair->inst->cfg.t_return_ms);
+
+    return pair->heal.hold > base ? pair->heal.hold : base;
+}
+
+static int nic_up(const struct r2_pair *pair)
+{
+    return ib_nic_state_get(&pair->inst->nics.nic[pair->nic]) == IB_NIC_UP;
+}
+
+static int is_wanted(const struct r2_pair *pair)
+{
+    return (pair->heal.interest || pair->heal.theirs) && pair->peer && nic_up(pair);
+}
+
+/* A path lost at @since, after the pair was used: did the return last? Counted once, however many
+ * paths it carried. */
+static void judge(struct r2_pair *pair, uint64_t since)
+{
+    struct r2_heal *h = &pair->heal;
+    uint64_t hold = hold_of(pair);
+
+    if (h->used_at == 0 || since <= h->used_at) {
+        return;
+    }
+    if (since - h->used_at >= LASTING * hold) {
+        h->hold = 0;
+    } else {
+        h->hold = 2 * hold < HOLD_MAX ? 2 * hold : HOLD_MAX;
+        R2_INFO("NIC pair %s - %u failed again: it must answer for %llu ms before it is used",
+                pair->inst->nics.nic[pair->nic].name, pair->peer_nic,
+                (unsigned long long)(h->hold / 1000000));
+    }
+    h->used_at = 0;
+}
+
+/* Its turn is the next one. */
+static void ask_at_once(struct r2_pair *pair)
+{
+    pair->heal.at = 0;
+    pair->heal.tried_at = pair->heal.trying ? pair->heal.tried_at : 0;
+    r2_inst_wake(pair->inst);
+}
+
+static void want(struct r2_pair *pair, int who)
+{
+    if (!pair->heal.interest) {
+        pair->heal.trying = pair->heal.asked = 0;
+        ask_at_once(pair);
+    }
+    pair->heal.interest |= (uint8_t)who;
+}
+
+void r2_heal_wanted(struct r2_pair *pair)
+{
+    want(pair, R2_HEAL_MEND);
+}
+
+void r2_heal_for_peer(struct r2_pair *pair, int anew)
+{
+    pair->heal.theirs = 1;
+    if (anew) {
+        ask_at_once(pair);
+    }
+}
+
+int r2_heal_good(struct r2_pair *pair, uint64_t since, int urgent)
+{
+    struct r2_heal *h = &pair->heal;
+
+    if (h->good_since > since && nic_up(pair) &&
+        (urgent || h->good_last - h->good_since >= hold_of(pair))) {
+        return 1;
+    }
+    if (!(h->interest & R2_HEAL_PATH)) {
+        judge(pair, since);
+        h->good_since = h->good_since > since ? h->good_since : 0;
+        want(pair, R2_HEAL_PATH);
+    } else if (urgent && !h->urgent) {
+        ask_at_once(pair);
+    }
+    h->urgent |= urgent != 0;
+    return 0;
+}
+
+void r2_heal_used(struct r2_pair *pair, uint64_t now)
+{
+    if (pair) {
+        pair->heal.used_at = now;
+        pair->heal.lives += now != 0;
+    }
+}
+
+void r2_heal_told_good(struct r2_pair *pair)
+{
+    if (pair->heal.interest) {
+        ask_at_once(pair);
+    }
+}
+
+void r2_heal_soon(struct r2_pair *pair)
+{
+    pair->heal.at = 0;
+}
+
+void r2_heal_back(struct r2_pair *pair)
+{
+    pair->heal.good_since = 0; /* a NIC was away in between */
+    pair->heal.trying = pair->heal.asked = 0;
+    ask_at_once(pair);
+}
+
+void r2_heal_nic_up(struct r2_inst *inst, int nic)
+{
+    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+        if (pair->nic == nic && pair->peer) {
+            r2_heal_back(pair);
+            pair->back = 1; /* the peer hears of it, and asks at once, too */
+            r2_pair_renew(pair);
+        }
+    }
+}
+
+/* The jitter keeps pairs that fell silent together from asking together for ever. */
+static uint64_t pause_of(struct r2_pair *pair, uint64_t now)
+{
+    struct r2_heal *h = &pair->heal;
+    uint64_t job = pair->inst->heal_job[pair->nic];
+    uint64_t rest = SLOW_REST * job < REST_MOST ? SLOW_REST * job : REST_MOST;
+    uint64_t least = h->silent_since ? r2_elapsed(now, h->silent_since) / PAUSE_OF : 0, pause;
+    uint32_t dice;
+
+    least = least < PAUSE ? PAUSE : least < PAUSE_MOST ? least : PAUSE_MOST;
+    if (pair->state == R2_PAIR_BROKEN) {
+        h->rest = 2 * h->rest < REST_MOST ? 2 * h->rest : REST_MOST; /* for no path */
+        h->rest = h->rest == 0 || (h->interest & R2_HEAL_PATH) ? BROKEN : h->rest;
+        least = h->rest;
+    }
+    pause = job > SLOW_JOB && rest > least ? rest : least;
+    pair->inst->env.random(pair->inst->env.arg, &dice, sizeof(dice));
+    return pause - pause / 4 + dice % (pause / 2);
+}
+
+/* The attempt has come to nothing. The peer, where it was for the peer, asks again. */
+static void missed(struct r2_pair *pair, uint64_t now)
+{
+    struct r2_heal *h = &pair->heal;
+
+    h->trying = h->asked = h->theirs = 0;
+    h->good_since = 0;
+    h->misses++;
+    h->silent_since = h->silent_since ? h->silent_since : h->tried_at;
+    h->at = now + pause_of(pair, now);
+}
+
+static void good(struct r2_pair *pair)
+{
+    struct r2_inst *inst = pair->inst;
+
+    R2_INFO("NIC %s - NIC %u of %s answers again", inst->nics.nic[pair->nic].name, pair->peer_nic,
+            inst->oob->ops->peer_str(pair->peer->oob));
+    pair->heal.interest = pair->heal.urgent = 0;
+    R2_NOTIFY(inst, on_pair, pair, R2_PAIR_GOOD, 0);
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        if (c->peer == pair->peer && !c->is_send) {
+            r2_comm_kick(c);
+        }
+    }
+}
+
+static int is_same_host(const struct r2_peer *a, const struct r2_peer *b)
+{
+    return a == b || (a->host[0] && strcmp(a->host, b->host) == 0);
+}
+
+/* What failed together often comes back together: a NIC, or all that lies between two hosts. */
+static void ask_others(const struct r2_pair *pair)
+{
+    for (struct r2_pair *q = pair->inst->pairs; q; q = q->next) {
+        if (q != pair && is_wanted(q) && q->heal.good_since == 0 &&
+            (q->nic == pair->nic || is_same_host(q->peer, pair->peer))) {
+            ask_at_once(q);
+        }
+    }
+}
+
+static void answered(struct r2_pair *pair, uint64_t now)
+{
+    struct r2_heal *h = &pair->heal;
+    int first = h->good_since == 0;
+
+    h->trying = h->asked = h->theirs = 0;
+    h->rest = h->silent_since = 0;
+    h->at = now + hold_of(pair) / ASKS;
+    h->good_last = now;
+    h->good_since = first ? now : h->good_since;
+    if (first) {
+        ask_others(pair);
+    }
+    if (h->interest && (h->urgent || now - h->good_since >= hold_of(pair))) {
+        good(pair);
+    }
+}
+
+static void begin(struct r2_pair *pair, uint64_t now)
+{
+    struct r2_heal *h = &pair->heal;
+
+    h->trying = 1;
+    h->asked = 0;
+    h->tried_at = now;
+    h->deadline = now + MAKE_MOST;
+    if (!r2_pair_ready(pair)) {
+        r2_pair_renew(pair);
+    } else if (h->good_since == 0) {
+        r2_pair_inquire(pair);
+    }
+}
+
+static void ask(struct r2_pair *pair, uint64_t now)
+{
+    struct r2_heal *h = &pair->heal;
+
+    h->asked = 1;
+    h->answers = pair->answers;
+    h->deadline = now + ASK_MOST;
+    r2_pair_ask(pair, pair->inst->watch_clock, 0);
+}
+
+/* How long its NIC's worker has such jobs. */
+static void measure(struct r2_pair *pair, uint64_t now)
+{
+    struct r2_heal *h = &pair->heal;
+
+    if (!pair->job.busy && h->busy_at) {
+        pair->inst->heal_job[pair->nic] = now - h->busy_at;
+    }
+    h->busy_at = !pair->job.busy ? 0 : h->busy_at ? h->busy_at : now;
+}
+
+/* An attempt goes on; so does a row of answers. Returns when to look again. */
+static uint64_t advance(struct r2_pair *pair, uint64_t now)
+{
+    struct r2_heal *h = &pair->heal;
+    int failed;
+
+    measure(pair, now);
+    if (!h->trying && h->good_since && now >= h->at) {
+        begin(pair, now);
+    }
+    failed = (pair->state == R2_PAIR_DEAD || pair->state == R2_PAIR_BROKEN) && !pair->again;
+    if (!h->trying) {
+        return now < h->at ? h->at : UINT64_MAX; /* a turn comes when another is over */
+    }
+    if (h->asked && pair->answers != h->answers) {
+        answered(pair, now);
+        return h->interest ? h->at : UINT64_MAX;
+    }
+    if (failed || now >= h->deadline) {
+        r2_pair_fail(pair);
+        missed(pair, now);
+        return h->at;
+    }
+    if (!r2_pair_ready(pair)) {
+        if (h->asked) { /* the peer has made its own anew */
+            h->deadline = h->tried_at + 2 * MAKE_MOST;
+            h->asked = 0;
+        }
+        return h->deadline;
+    }
+    if (!h->interest) {
+        h->trying = h->theirs = 0; /* the peer asks */
+        return UINT64_MAX;
+    }
+    if (!h->asked) {
+        ask(pair, now);
+    }
+    return h->deadline;
+}
+
+static int waits(const struct r2_pair *pair, int nic, uint64_t now)
+{
+    return pair->nic == nic && is_wanted(pair) && !pair->heal.trying && !pair->job.busy &&
+           now >= pair->heal.at;
+}
+
+/* Since when, for who is to have the next turn. */
+static uint64_t waits_since(const struct r2_pair *pair)
+{
+    uint64_t before = pair->heal.urgent ? URGENT : 0;
+
+    return pair->heal.tried_at > before ? pair->heal.tried_at - before : 0;
+}
+
+static struct r2_pair *next_turn(const struct r2_inst *inst, int nic, uint64_t now)
+{
+    struct r2_pair *best = NULL;
+
+    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+        if (waits(pair, nic, now) && (best == NULL || waits_since(pair) < waits_since(best))) {
+            best = pair;
+        }
+    }
+    return best;
+}
+
+/* A thousand silent pairs take turns, and a driver that hangs has one job of theirs, or a few. */
+static uint64_t give_turns(struct r2_inst *inst, int nic, int room, uint64_t now)
+{
+    uint64_t next = UINT64_MAX;
+    struct r2_pair *pair;
+
+    while (room-- > 0 && (pair = next_turn(inst, nic, now)) != NULL) {
+        begin(pair, now);
+        next = r2_earlier(next, advance(pair, now));
+    }
+    return next;
+}
+
+uint64_t r2_heal_step(struct r2_inst *inst, uint64_t now)
+{
+    int out[IB_MAX_NICS] = {0};
+    uint64_t next = UINT64_MAX;
+    uint32_t wait = 0;
+
+    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+        if (is_wanted(pair)) {
+            next = r2_earlier(next, advance(pair, now));
+            out[pair->nic] += (pair->heal.trying && pair->heal.good_since == 0) || pair->job.busy;
+            wait |= (uint32_t)waits(pair, pair->nic, now) << pair->nic;
+        }
+    }
+    for (; wait; wait &= wait - 1) {
+        int nic = __builtin_ctz(wait), most = inst->heal_job[nic] > SLOW_JOB ? 1 : AT_ONCE;
+
+        next = r2_earlier(next, give_turns(inst, nic, most - out[nic], now));
+    }
+    return next;
+}
+
+int r2_heal_has_spare(const struct r2_comm *c)
+{
+    for (int p = 0; p < c->link.npaths; p++) {
+        const struct ib_path *path = &c->link.path[p];
+
+        if (r2_drain_has(c, p) && fo_may_return(&c->fo, p) && r2_failback_allows(c, p) &&
+            ib_nic_state_get(&c->inst->nics.nic[path->nic]) == IB_NIC_UP) {
+            const struct r2_pair *pair = r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic);
+
+            if (pair && r2_pair_ready(pair)) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,219 @@
+#include "r2_health.h"
+
+#include "r2_heal.h"
+#include "core/r2_notify.h"
+#include "r2_pair.h"
+#include "core/r2_registry.h"
+#include "r2_watch.h"
+
+static void nic_lost(struct r2_inst *inst, int nic, enum ib_fault fault)
+{
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        r2_gate_visit(&c->gate);
+        if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
+            fo_on_nic_down(&c->fo, nic, fault);
+        }
+        r2_gate_unvisit(&c->gate);
+    }
+    r2_peers_nic_down(inst, nic); /* after the connections stopped posting: the word means that
+                                     nothing more comes over the NIC */
+}
+
+/* Holds of its fences end with that (P18): their connections look now. */
+static void nic_removed(struct r2_inst *inst, int nic)
+{
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        for (int p = 0; p < c->link.npaths; p++) {
+            if (c->link.path[p].nic == nic) {
+                c->fo.ops.kick(c->fo.ops.arg);
+                break;
+            }
+        }
+    }
+}
+
+static void qp_lost(struct r2_inst *inst, uint64_t context)
+{
+    struct ib_fault_info info = {.fault = IB_FAULT_QP};
+    struct r2_comm *c = r2_comm_find(inst, (uint32_t)(context >> 28));
+    int p = (int)(context & 15);
+
+    if (c == NULL) {
+        return;
+    }
+    r2_gate_visit(&c->gate);
+    if (p < c->link.npaths && ((context >> 4) & 0xffffff) == (c->link.path[p].life & 0xffffff)) {
+        if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE &&
+            c->fo.path[p].state != FO_NONE) {
+            fo_fault(&c->fo, p, &info);
+        } else {
+            c->qp_lost |= (uint8_t)(1u << p); /* when it comes up: it is said once */
+        }
+    }
+    r2_gate_unvisit(&c->gate);
+}
+
+/* Queue pairs that were made with an address that is gone may reach nobody; which one it was, the
+ * event does not say. */
+static void ask_pairs(struct r2_inst *inst, int nic)
+{
+    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+        if (pair->nic == nic && pair->peer) {
+            r2_watch_ask(pair);
+        }
+    }
+}
+
+static void look_ask(struct r2_inst *inst, int nic, unsigned what);
+
+void r2_health_fact(void *arg, const struct ib_fact *fact)
+{
+    struct r2_inst *inst = arg;
+
+    switch (fact->kind) {
+    case IB_FACT_LOOK:
+        look_ask(inst, fact->nic, (unsigned)fact->context);
+        break;
+    case IB_FACT_PORT_DOWN:
+        nic_lost(inst, fact->nic, IB_FAULT_PORT);
+        R2_NOTIFY(inst, on_nic, inst, fact->nic, R2_NIC_DOWN);
+        break;
+    case IB_FACT_PORT_UP:
+        r2_heal_nic_up(inst, fact->nic);
+        R2_NOTIFY(inst, on_nic, inst, fact->nic, R2_NIC_UP);
+        break;
+    case IB_FACT_ADDR_CHANGE:
+        ask_pairs(inst, fact->nic);
+        break;
+    case IB_FACT_DEVICE_FATAL:
+        nic_lost(inst, fact->nic, IB_FAULT_DEVICE);
+        R2_NOTIFY(inst, on_nic, inst, fact->nic, R2_NIC_FATAL);
+        inst->removal_since = 0;
+        break;
+    case IB_FACT_DEVICE_FAILS:
+        nic_lost(inst, fact->nic, IB_FAULT_CALL);
+        R2_NOTIFY(inst, on_nic, inst, fact->nic, R2_NIC_FAILS);
+        inst->removal_since = 0;
+        break;
+    case IB_FACT_REMOVED:
+        nic_removed(inst, fact->nic);
+        R2_NOTIFY(inst, on_nic, inst, fact->nic, R2_NIC_REMOVED);
+        break;
+    case IB_FACT_QP_FATAL:
+    case IB_FACT_CQ_ERR: /* a completion queue belongs to one path */
+        qp_lost(inst, fact->context);
+        break;
+    default:
+        break;
+    }
+}
+
+static void look_run(struct ib_job *job)
+{
+    struct r2_look *l = (struct r2_look *)job;
+
+    l->rc = ib_nic_refresh(&l->inst->nics, l->nic);
+}
+
+static void look_begin(struct r2_inst *inst, int nic);
+
+static void look_done(struct ib_job *job)
+{
+    struct r2_look *l = (struct r2_look *)job;
+    struct r2_inst *inst = l->inst;
+
+    if (l->generation !=
+        atomic_load_explicit(&inst->nics.nic[l->nic].generation, memory_order_relaxed)) {
+        l->due |= l->asked; /* given up meanwhile: what was read is of before that */
+        l->asked = 0;
+    } else {
+        ib_async_looked(&inst->nics, l->nic, l->rc, l->asked, r2_health_fact, inst);
+    }
+    if (l->due) {
+        look_begin(inst, l->nic);
+    }
+}
+
+/* Its job is not out. */
+static void look_begin(struct r2_inst *inst, int nic)
+{
+    struct r2_look *l = &inst->look[nic];
+    enum ib_nic_state s = ib_nic_state_get(&inst->nics.nic[nic]);
+
+    l->asked = l->due;
+    l->due = 0;
+    if (s == IB_NIC_FATAL || s == IB_NIC_GONE) {
+        return; /* not touched any more */
+    }
+    l->inst = inst;
+    l->nic = nic;
+    l->generation = atomic_load_explicit(&inst->nics.nic[nic].generation, memory_order_relaxed);
+    l->job.run = look_run;
+    l->job.done = look_done;
+    l->job.urgent = 1; /* short, and what is behind it may be in vain */
+    ib_workers_submit(inst->workers, inst->nics.nic[nic].device_index, &l->job);
+}
+
+/* An event asks. What is under way may have been read before it. */
+static void look_ask(struct r2_inst *inst, int nic, unsigned what)
+{
+    struct r2_look *l = &inst->look[nic];
+
+    l->due |= (uint8_t)what;
+    if (!l->job.busy) {
+        look_begin(inst, nic);
+    }
+}
+
+#define REMOVAL_NS                                                                                 \
+    (10 * 1000000ull) /* between two looks whether a device is gone: a file in memory */
+#define REMOVAL_LONG (10 * 1000000000ull) /* after that with the looks at the ports */
+
+/*
+ * What a removed device could still write holds receives back until it is known to be gone (P18),
+ * and the kernel, which takes some time for it, says nothing when it is done.
+ */
+static uint64_t removals_step(struct r2_inst *inst, uint64_t now)
+{
+    if (inst->removal_since && now < inst->removal_at) {
+        return inst->removal_at;
+    }
+    if (ib_async_removals(&inst->nics, r2_health_fact, inst) == 0) {
+        inst->removal_since = now;
+        inst->removal_at = UINT64_MAX; /* until a fact says that a device failed */
+        return UINT64_MAX;
+    }
+    inst->removal_since = inst->removal_since ? inst->removal_since : now;
+    inst->removal_at = now + (r2_elapsed(now, inst->removal_since) < REMOVAL_LONG
+                                  ? REMOVAL_NS
+                                  : (uint64_t)inst->cfg.t_look_ms * 1000000);
+    return inst->removal_at;
+}
+
+uint64_t r2_health_step(struct r2_inst *inst, uint64_t now)
+{
+    uint64_t next;
+
+    if (r2_comm_first(inst) == NULL) {
+        if (inst->looks) { /* until there is something to look for again, nobody looks: who comes
+                              next reads anew */
+            for (int i = 0; i < inst->nics.count; i++) {
+                ib_nic_addr_ask(&inst->nics.nic[i]);
+            }
+            inst->looks = 0;
+        }
+        return UINT64_MAX; /* nothing to protect: no wake-ups */
+    }
+    inst->looks = 1;
+    next = removals_step(inst, now);
+    if (now < inst->look_at) {
+        return r2_earlier(next, inst->look_at);
+    }
+    inst->look_at = now + (uint64_t)inst->cfg.t_look_ms * 1000000;
+    for (int i = 0; i < inst->nics.count; i++) {
+        if (!inst->look[i].job.busy) {
+            look_begin(inst, i);
+        }
+    }
+    return r2_earlier(next, inst->look_at);
+}

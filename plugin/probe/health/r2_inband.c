@@ -1,0 +1,424 @@
+#include "r2_inband.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/r2_log.h"
+#include "r2_pair_int.h"
+#include "r2_pair.h"
+
+#define MS(x)     ((uint64_t)(x)*1000000)
+#define PAIRS_MAX 64 /* of one peer that are chosen from */
+#define TAKEN_MAX                                                                                  \
+    8 /* pieces that a NIC of the peer's has taken without a word from it; behind that ... */
+#define TAKEN_WAIT_NS                                                                              \
+    MS(1000) /* ... one message in so long: a process that stands still takes none of its buffers  \
+                back */
+#define ROW_NS(inst)                                                                               \
+    (40 * MS((inst)->cfg.t_repeat_ms)) /* messages that are further apart are no row; in one the   \
+                                          question is put again */
+#define DEAF                                                                                       \
+    1 /* beside a message: who says it has heard nothing by the channel; else the word is an       \
+         answer in kind */
+#define MEND_MIN_NS MS(100)
+#define MEND_MAX_NS MS(10000)
+#define KNOWN_NS                                                                                   \
+    MS(1000) /* a pair that has brought a message is taken to carry them for so long               \
+              */
+#define SAID_AFTER_NS MS(1000) /* a channel that does not answer for so long is said */
+
+static int usable_nic(const struct r2_inst *inst, int nic)
+{
+    enum ib_nic_state s = ib_nic_state_get(&inst->nics.nic[nic]);
+
+    return s != IB_NIC_FATAL && s != IB_NIC_GONE;
+}
+
+/* --- a pair's queue pair --- */
+
+void r2_inband_create(struct r2_pair *pair)
+{
+    struct r2_inst *inst = pair->inst;
+    struct ib_inband_pool *pool = &inst->inband[pair->nic];
+    uint32_t psn;
+
+    if (!inst->cfg.inband) {
+        return;
+    }
+    pair->inband_opened = 1;
+    if (ib_inband_open(pool, &inst->nics, pair->nic) != 0) {
+        return;
+    }
+    inst->env.random(inst->env.arg, &psn, sizeof(psn));
+    if (ib_inband_create(&pair->inband, pool, &inst->nics, pair->nic, psn) != 0) {
+        ib_inband_destroy(&pair->inband, &inst->nics);
+        pair->inband.qpn = 0; /* it has sent nothing, and another's may have the number next */
+    }
+}
+
+void r2_inband_connect(struct r2_pair *pair)
+{
+    if (pair->inband.qp && pair->peer_inband_qpn) {
+        ib_inband_connect(&pair->inband, &pair->inst->nics, pair->nic, &pair->peer_addr.port,
+                          pair->peer_inband_qpn, pair->peer_inband_psn);
+    }
+}
+
+void r2_inband_built(struct r2_pair *pair)
+{
+    struct r2_inst *inst = pair->inst;
+    const struct ib_inband_pool *pool = &inst->inband[pair->nic];
+    uint32_t bit = 1u << pair->nic;
+
+    pair->carried.qpn = pair->inband.qpn;
+    if (pair->inband_opened &&
+        !(inst->inband_tried & bit)) { /* another pair's job may be opening it at this moment */
+        inst->inband_tried |= bit;
+        if (pool->rc == 0) {
+            inst->inband_open |= bit;
+        } else {
+            R2_INFO("NIC %s carries no control messages: %s", inst->nics.nic[pair->nic].name,
+                    strerror(pool->rc));
+        }
+    }
+}
+
+void r2_inband_quieted(struct r2_pair *pair)
+{
+    pair->job.busy =
+        1; /* to the messages that come in now: they must not begin another job of it */
+    r2_inband_progress(pair->inst);
+    pair->job.busy = 0;
+}
+
+void r2_inband_destroyed(struct r2_pair *pair)
+{
+    struct r2_inst *inst = pair->inst;
+
+    if (inst->inband_open >> pair->nic & 1) {
+        r2_inband_quieted(pair); /* completions that it left: none may be taken for a later one's */
+        ib_inband_reclaim(&pair->inband, &inst->inband[pair->nic]);
+    }
+    pair->carried.qpn = 0;
+}
+
+void r2_inband_close(struct r2_inst *inst, uint64_t still_running)
+{
+    for (int i = 0; i < inst->nics.count; i++) {
+        if (!(still_running >> inst->nics.nic[i].device_index & 1)) {
+            ib_inband_close(&inst->inband[i], &inst->nics);
+        }
+    }
+    inst->inband_open = 0;
+}
+
+/* --- in --- */
+
+/* Numbers are used again at once: a job that is out may have made a queue pair with that of one
+ * whose last completions are looked at here. */
+static struct r2_pair *pair_of(const struct r2_inst *inst, int nic, uint32_t qpn)
+{
+    struct r2_pair *pair;
+
+    for (pair = inst->pairs; pair && !(pair->nic == nic && pair->carried.qpn == qpn);
+         pair = pair->next) {
+    }
+    return pair;
+}
+
+static void on_message(void *arg, int nic, uint32_t qpn, const void *msg, size_t len, uint32_t word)
+{
+    struct r2_inst *inst = arg;
+    struct r2_pair *pair = pair_of(inst, nic, qpn);
+    struct r2_peer *peer = pair ? pair->peer : NULL;
+
+    if (peer) { /* else the incarnation of its queue pair is over */
+        inst->inband_received++;
+        pair->carried.heard_at = r2_now(inst);
+        peer->deaf_until = word == DEAF ? r2_now(inst) + ROW_NS(inst) : peer->deaf_until;
+        inst->deliver(inst, peer, msg, len);
+    }
+}
+
+static void on_sent(void *arg, int nic, uint32_t qpn, int failed)
+{
+    struct r2_pair *pair = pair_of(arg, nic, qpn);
+
+    if (pair && !pair->job.busy) {
+        pair->inband.out = (uint8_t)(pair->inband.out - (pair->inband.out > 0));
+        pair->inband.up &= (uint8_t)!failed;
+        if (!failed && pair->peer) {
+            pair->carried.mend_at = pair->carried.mend_wait = 0;
+            pair->carried.taken =
+                pair->carried.words == pair->peer->words ? pair->carried.taken + 1 : 1;
+            pair->carried.words = pair->peer->words;
+        }
+    }
+}
+
+void r2_inband_progress(struct r2_inst *inst)
+{
+    const struct ib_inband_sink sink = {.arg = inst, .message = on_message, .sent = on_sent};
+
+    for (uint32_t m = inst->inband_open; m; m &= m - 1) {
+        int nic = __builtin_ctz(m);
+
+        if (usable_nic(inst, nic)) {
+            ib_inband_progress(&inst->inband[nic], &inst->nics, nic, &sink);
+        }
+    }
+}
+
+int r2_inband_fds(struct r2_inst *inst, struct pollfd *fds)
+{
+    int n = 0;
+
+    for (uint32_t m = inst->inband_open; m; m &= m - 1) {
+        int nic = __builtin_ctz(m);
+
+        if (usable_nic(inst, nic)) {
+            fds[n++] = (struct pollfd){.fd = inst->inband[nic].channel->fd, .events = POLLIN};
+        }
+    }
+    return n;
+}
+
+/* --- out --- */
+
+/* Also while it is being asked itself: all pairs may be, because of one of them. */
+static int usable(const struct r2_pair *pair)
+{
+    return r2_pair_ready(pair) && !pair->job.busy && pair->inband.up &&
+           !pair->inst->inband[pair->nic].sick &&
+           ib_nic_state_get(&pair->inst->nics.nic[pair->nic]) == IB_NIC_UP;
+}
+
+static const struct r2_pair *any_usable(const struct r2_inst *inst, const struct r2_peer *peer)
+{
+    const struct r2_pair *pair;
+
+    for (pair = inst->inband_open ? inst->pairs : NULL;
+         pair && !(pair->peer == peer && usable(pair)); pair = pair->next) {
+    }
+    return pair;
+}
+
+void r2_inband_channel(struct r2_inst *inst, struct r2_peer *peer)
+{
+    peer->owed_since = peer->asked_since = 0;
+    if (peer->inband_said) {
+        peer->inband_said = 0;
+        R2_INFO("the out-of-band channel to %s answers again", inst->oob->ops->peer_str(peer->oob));
+    }
+}
+
+void r2_inband_owed(const struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
+{
+    if (peer->owed_since == 0 || r2_elapsed(now, peer->owed_at) > ROW_NS(inst)) {
+        peer->owed_since =
+            now; /* what had been said last needed no answer, or nobody wants one any more */
+        peer->asked_since = 0;
+    }
+    peer->owed_at = now;
+}
+
+/* Words that need no answer may be all that there is to say, for long. */
+static int unanswered(const struct r2_inst *inst, const struct r2_peer *peer, uint64_t now)
+{
+    return peer->owed_since && peer->asked_since &&
+           r2_elapsed(now, peer->asked_since) >= MS(inst->cfg.t_repeat_ms);
+}
+
+void r2_inband_ask(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
+{
+    union fo_body b = {.load = {.flags = FO_LOAD_ASK}};
+    const struct r2_pair *pair = any_usable(inst, peer);
+    size_t n;
+
+    if (pair == NULL || peer->channel_lost || peer->owed_since == 0 ||
+        r2_elapsed(now, peer->owed_at) > ROW_NS(inst) ||
+        r2_elapsed(now, peer->owed_since) < MS(inst->cfg.t_repeat_ms) ||
+        (peer->asked_since && r2_elapsed(now, peer->asked_at) < ROW_NS(inst))) {
+        return;
+    }
+    b.load.nic = pair->nic;
+    b.load.peer_nic = pair->peer_nic;
+    n = fo_pack(FO_MSG_LOAD, &b, peer->out + peer->out_len, sizeof(peer->out) - peer->out_len);
+    if (n) {
+        peer->out_len += n;
+        peer->asked_at = now;
+        peer->asked_since = peer->asked_since ? peer->asked_since : now;
+    }
+}
+
+int r2_inband_due(const struct r2_inst *inst, const struct r2_peer *peer, uint64_t now)
+{
+    return now < peer->deaf_until || unanswered(inst, peer, now);
+}
+
+/* Its buffers may all be in use: a word from it tells that it takes them back. */
+static int full(const struct r2_pair *pair, uint64_t now)
+{
+    return pair->carried.words == pair->peer->words && pair->carried.taken >= TAKEN_MAX &&
+           r2_elapsed(now, pair->carried.sent_at) < TAKEN_WAIT_NS;
+}
+
+/*
+ * A pair that answers, and whose queue pair for messages has failed: it is made anew, now that it
+ * is needed. With a back-off of its own: the pair's ends with an answer to its probe, and the words
+ * that make it anew would want the next one.
+ */
+static void mend(struct r2_pair *pair, uint64_t now)
+{
+    if (r2_pair_ready(pair) && !pair->job.busy && !pair->asking && pair->inband.qpn &&
+        !pair->inband.up && pair->peer_inband_qpn && now >= pair->again_at &&
+        now >= pair->carried.mend_at) {
+        uint64_t wait = 2 * pair->carried.mend_wait;
+
+        pair->carried.mend_wait = wait < MEND_MIN_NS   ? MEND_MIN_NS
+                                  : wait < MEND_MAX_NS ? wait
+                                                       : MEND_MAX_NS;
+        pair->carried.mend_at = now + pair->carried.mend_wait;
+        r2_pair_again(pair);
+    }
+}
+
+int r2_inband_reaches(const struct r2_inst *inst, const struct r2_peer *peer, int nic, int peer_nic)
+{
+    for (const struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+        if (pair->peer == peer && !(pair->nic == nic && pair->peer_nic == peer_nic) &&
+            usable(pair)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int gather(struct r2_inst *inst, const struct r2_peer *peer, struct r2_pair **out)
+{
+    uint64_t now = r2_now(inst);
+    int n = 0;
+
+    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+        if (pair->peer != peer || !(inst->inband_open >> pair->nic & 1)) {
+            continue;
+        }
+        if (!usable(pair)) {
+            mend(pair, now);
+        } else if (!full(pair, now) && n < PAIRS_MAX) {
+            out[n++] = pair;
+        }
+    }
+    return n;
+}
+
+/* The one that has brought a message last, not long ago; -1: none has. */
+static int latest(struct r2_pair *const *pair, int n, uint64_t now)
+{
+    int at = -1;
+
+    for (int i = 0; i < n; i++) {
+        if (pair[i]->carried.heard_at && r2_elapsed(now, pair[i]->carried.heard_at) < KNOWN_NS &&
+            (at < 0 || pair[i]->carried.heard_at > pair[at]->carried.heard_at)) {
+            at = i;
+        }
+    }
+    return at;
+}
+
+/* One behind @first in the circle, best of all over other NICs at both ends, since one NIC may be
+ * what has failed. @first when there is no other. */
+static int second(struct r2_pair *const *pair, int n, int first)
+{
+    int other = first;
+
+    for (int i = n - 1; i > 0; i--) {
+        int at = (first + i) % n;
+
+        if (pair[at]->nic != pair[first]->nic && pair[at]->peer_nic != pair[first]->peer_nic) {
+            return at;
+        }
+        other = at;
+    }
+    return other;
+}
+
+/* Of the record at @msg; 0: none ends within @len bytes. */
+static size_t record_len(const uint8_t *msg, size_t len)
+{
+    size_t n = len < FO_RECORD_HEAD ? 0 : FO_RECORD_HEAD + (size_t)(msg[2] | msg[3] << 8);
+
+    return n <= len ? n : 0;
+}
+
+/* Bytes of the whole records from @msg on that fit into one message. */
+static size_t piece_len(const uint8_t *msg, size_t len)
+{
+    size_t n = 0, record;
+
+    while ((record = record_len(msg + n, len - n)) > 0 && n + record <= IB_INBAND_MESSAGE) {
+        n += record;
+    }
+    return n;
+}
+
+static int send_over(struct r2_inst *inst, struct r2_pair *pair, const uint8_t *msg, size_t len,
+                     uint32_t word)
+{
+    pair->carried.sent_at = r2_now(inst);
+    return ib_inband_send(&pair->inband, &inst->inband[pair->nic], msg, len, word) == 0;
+}
+
+static void say_once(struct r2_inst *inst, struct r2_peer *peer, int pairs, uint64_t now)
+{
+    if (!peer->inband_said &&
+        (peer->channel_lost || r2_elapsed(now, peer->owed_since) >= SAID_AFTER_NS)) {
+        peer->inband_said = 1;
+        R2_INFO("the out-of-band channel to %s %s: control messages go over %d NIC pairs as well",
+                inst->oob->ops->peer_str(peer->oob),
+                peer->channel_lost ? "is lost" : "does not answer", pairs);
+    }
+}
+
+int r2_inband_send(struct r2_inst *inst, struct r2_peer *peer, const uint8_t *msg, size_t len)
+{
+    struct r2_pair *pair[PAIRS_MAX];
+    uint64_t now = r2_now(inst);
+    uint32_t word = peer->channel_lost || unanswered(inst, peer, now) ? DEAF : 0;
+    int n, a, b, known, sent = 0;
+    size_t piece;
+
+    if (inst->inband_open == 0) {
+        return 0;
+    }
+    n = gather(inst, peer, pair);
+    if (n == 0) {
+        return 0;
+    }
+    a = (int)(peer->inband_turn++ % (unsigned)n);
+    known = latest(
+        pair, n, now); /* each in turn, since nobody knows which of them carry, and one that has */
+    b = known >= 0 && known != a ? known : second(pair, n, a);
+    for (; record_len(msg, len) > 0; msg += piece, len -= piece) {
+        int went;
+
+        piece = piece_len(msg, len);
+        if (piece == 0) { /* longer than a message: the channel's alone */
+            piece = record_len(msg, len);
+            continue;
+        }
+        went = send_over(inst, pair[a], msg, piece, word);
+        if (b != a) {
+            went |= send_over(inst, pair[b], msg, piece, word);
+        }
+        if (!went) {
+            break;
+        }
+        sent++;
+    }
+    if (sent) {
+        say_once(inst, peer, n, now);
+    }
+    inst->inband_sent += (unsigned)sent;
+    return sent;
+}

@@ -1,0 +1,254 @@
+#include "r2_load.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "r2_pair.h"
+#include "core/r2_notify.h"
+#include "core/r2_registry.h"
+
+#define MS(x)  ((uint64_t)(x)*1000000)
+#define LATELY MS(1000) /* who receives over a path is taken to go on with it */
+
+/* --- counting --- */
+
+/* A life that ends counts what it had out as accounted for, which is no movement: @up is as the
+ * last step left it. */
+static void count_path(struct r2_comm *c, int p, int up, uint64_t now)
+{
+    const struct ib_path *path = &c->link.path[p];
+    struct r2_nic_load *l = &c->inst->load[path->nic];
+    uint64_t done = c->is_send ? IB_RLX_GET(path->bytes_done) : IB_RLX_GET(path->bytes);
+    uint64_t posted = c->is_send ? IB_RLX_GET(path->bytes) : done;
+
+    if (up && done > c->load_seen[p]) {
+        l->moved += done - c->load_seen[p];
+        l->moved_at = now;
+        c->load_moved_at[p] = c->inst->watch_clock;
+        c->flow.moved += done - c->load_seen[p];
+    }
+    c->load_seen[p] = done; /* less than before: a new life */
+    if (up && posted > done) {
+        uint64_t used = IB_RLX_GET(path->sq_used),
+                 bulk = IB_RLX_GET(path->bulk_out); /* read apart from each other */
+
+        l->queued += posted - done;
+        l->front += (posted - done) / (used > bulk ? used - bulk : 1);
+    }
+}
+
+/* What receives are open for is to come over the paths that brought something lately; where none
+ * did, over any. */
+static void count_wanted(struct r2_comm *c)
+{
+    uint64_t met = IB_RLX_GET(c->rx->met), wanted = IB_RLX_GET(c->rx->wanted);
+    uint64_t done = IB_RLX_GET(c->rx->messages), opened = IB_RLX_GET(c->rx->opened),
+             largest = IB_RLX_GET(c->rx->largest), share;
+    uint32_t paths = 0;
+
+    if (wanted <= met || opened <= done || c->up_seen == 0) {
+        return; /* also where one was read later than the other */
+    }
+    for (uint32_t m = c->up_seen; m; m &= m - 1) {
+        int p = __builtin_ctz(m);
+        int lately = c->load_moved_at[p] && c->inst->watch_clock - c->load_moved_at[p] <= LATELY;
+
+        paths |= lately ? 1u << p : 0;
+    }
+    paths = paths ? paths : c->up_seen;
+    share = (wanted - met) / (unsigned)__builtin_popcount(paths);
+    for (uint32_t m = paths; m; m &= m - 1) {
+        struct r2_nic_load *l = &c->inst->load[c->link.path[__builtin_ctz(m)].nic];
+
+        l->queued += share;
+        l->front +=
+            largest < share ? largest : share; /* who sends comes to that one, too, and until it
+                                                  ends nothing of it counts as moved */
+    }
+}
+
+/* Who receives writes CTS, and so touches a path, too. */
+static int counts(const struct r2_comm *c)
+{
+    return atomic_load_explicit(&c->setup, memory_order_acquire) == R2_SETUP_DONE &&
+           atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN &&
+           IB_RLX_GET(c->link.touched);
+}
+
+static void count(struct r2_inst *inst, uint64_t now)
+{
+    for (int i = 0; i < inst->nics.count; i++) {
+        inst->load[i].queued = inst->load[i].front = 0;
+    }
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        if (!counts(c)) {
+            continue;
+        }
+        for (int p = 0; p < c->link.npaths; p++) {
+            count_path(c, p, (c->up_seen >> p) & 1, now);
+        }
+        if (!c->is_send) {
+            count_wanted(c);
+        }
+    }
+}
+
+/* Of all processes of this host. */
+static void load_get(struct r2_inst *inst, int nic, uint64_t now, struct probe_load *out)
+{
+    const struct ib_nic *n = &inst->nics.nic[nic];
+    const struct r2_nic_load *l = &inst->load[nic];
+    struct r2_board_load sum = {
+        .moved = l->moved, .queued = l->queued, .front = l->front, .moved_at = l->moved_at};
+
+    if (inst->board) {
+        r2_board_load_add(inst->board, n->guid, n->port, now, &sum);
+    }
+    out->moved = sum.moved;
+    out->queued = sum.queued;
+    out->front = sum.front;
+    out->age = sum.moved_at == 0 ? UINT64_MAX : r2_elapsed(now, sum.moved_at);
+    out->rate = l->peak.rate;
+    out->at = now;
+}
+
+uint64_t r2_load_moved(struct r2_inst *inst, int nic, uint64_t now)
+{
+    struct probe_load l;
+
+    load_get(inst, nic, now, &l);
+    return l.moved;
+}
+
+void r2_load_step(struct r2_inst *inst, uint64_t now)
+{
+    count(inst, now);
+    for (int i = 0; i < inst->nics.count; i++) {
+        struct r2_nic_load *l = &inst->load[i];
+
+        if (inst->board && (l->moved != l->said.moved || l->queued != l->said.queued)) {
+            l->said = (struct r2_board_load){
+                .moved = l->moved, .queued = l->queued, .front = l->front, .moved_at = l->moved_at};
+            r2_board_load_set(inst->board, i, &l->said);
+        }
+        if (l->moved != l->peak_moved && now >= l->peak.at + PROBE_PEAK_NS) {
+            struct probe_load sum;
+
+            load_get(inst, i, now, &sum);
+            probe_peak_take(&l->peak, now, sum.moved);
+            l->peak_moved = l->moved;
+        }
+    }
+}
+
+/* --- asking --- */
+
+void r2_load_begin(struct r2_pair *pair)
+{
+    memset(&pair->here, 0, sizeof(pair->here));
+    memset(&pair->there, 0, sizeof(pair->there));
+}
+
+void r2_load_look(struct r2_pair *pair, uint64_t clock)
+{
+    union fo_body b = {
+        .load = {.nic = pair->nic, .peer_nic = pair->peer_nic, .flags = FO_LOAD_ASK}};
+    struct probe_load own;
+
+    load_get(pair->inst, pair->nic, r2_now(pair->inst), &own);
+    probe_track_take(&pair->here, &own, clock);
+    r2_peer_emit(pair->inst, pair->peer, FO_MSG_LOAD, &b);
+}
+
+void r2_load_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_load *m)
+{
+    struct probe_load l = {.moved = m->moved,
+                           .queued = m->queued,
+                           .front = m->front,
+                           .age = m->age,
+                           .rate = m->rate,
+                           .at = m->at};
+    struct r2_pair *pair;
+
+    if (m->peer_nic >= inst->nics.count || peer->refs < 2) {
+        return; /* no such NIC; or no connection to that process (the message holds one reference
+                   itself) */
+    }
+    if (m->flags & FO_LOAD_ASK) {
+        union fo_body b = {.load = {.nic = m->peer_nic, .peer_nic = m->nic}};
+
+        load_get(inst, m->peer_nic, r2_now(inst), &l);
+        b.load.moved = l.moved;
+        b.load.queued = l.queued;
+        b.load.front = l.front;
+        b.load.age = l.age;
+        b.load.rate = l.rate;
+        b.load.at = l.at;
+        r2_peer_emit(inst, peer, FO_MSG_LOAD, &b);
+        return;
+    }
+    pair = r2_pair_find(inst, peer, m->peer_nic, m->nic);
+    if (pair) {
+        R2_NOTIFY(inst, on_load, pair, &l);
+    }
+    if (pair && pair->verdict) {
+        probe_track_take(&pair->there, &l, inst->watch_clock);
+    }
+}
+
+/* --- judging --- */
+
+uint64_t r2_load_done_at(const struct r2_pair *pair)
+{
+    uint64_t last = 0;
+
+    for (struct r2_comm *c = r2_comm_first(pair->inst); c; c = c->all_next) {
+        for (int p = 0; c->is_send && c->peer == pair->peer && p < c->link.npaths; p++) {
+            if (c->link.path[p].nic == pair->nic && c->link.path[p].peer_nic == pair->peer_nic) {
+                last = c->load_moved_at[p] > last ? c->load_moved_at[p] : last;
+            }
+        }
+    }
+    return last;
+}
+
+/*
+ * What moved longer ago says nothing of now. When the base deadline comes, a NIC that died with our
+ * first work request has been silent for T_suspect and the limit, but for a tick: a later verdict
+ * on one that is dead costs only what it had under way in messages that take long.
+ */
+static enum probe_activity end_of(const struct r2_pair *pair, const struct probe_track *t,
+                                  uint64_t clock)
+{
+    uint64_t t_suspect = MS(pair->inst->cfg.t_suspect_ms),
+             lump = 2 * probe_load_expect(&t->last, t->last.front);
+    uint64_t slack = t_suspect - t_suspect / 4;
+
+    return probe_track_end(t, clock, pair->limit + (slack > lump ? slack : lump));
+}
+
+uint64_t r2_load_deadline(const struct r2_pair *pair, uint64_t clock)
+{
+    const struct r2_config *cfg = &pair->inst->cfg;
+    struct probe_case c = {.from = pair->from,
+                           .t_probe = MS(cfg->t_probe_ms),
+                           .limit = pair->limit,
+                           .most = MS(cfg->t_stuck_ms)};
+
+    if (clock < c.from + c.limit) {
+        return c.from + c.limit; /* never sooner: what moves is not looked at yet */
+    }
+    c.done_at = r2_load_done_at(pair);
+    c.here = end_of(pair, &pair->here, clock);
+    c.there = end_of(pair, &pair->there, clock);
+    c.queue_here = probe_load_expect(&pair->here.last, pair->here.last.queued);
+    c.queue_there = probe_load_expect(&pair->there.last, pair->there.last.queued);
+    return probe_case_deadline(&c);
+}
+
+void r2_load_print(const struct r2_pair *pair, uint64_t clock, char *out, size_t len)
+{
+    snprintf(out, len, "our NIC %s, theirs %s",
+             probe_activity_name(end_of(pair, &pair->here, clock)),
+             probe_activity_name(end_of(pair, &pair->there, clock)));
+}

@@ -1,0 +1,35 @@
+/*
+ * What moves over our NICs, of this process, of this host, and at the peer's end: facts that tell
+ * congestion made by other processes from a path that is dead (docs/design-watchdog.md). Service
+ * thread; nothing blocks.
+ */
+#ifndef R2_LOAD_H
+#define R2_LOAD_H
+
+#include "core/r2_inst.h"
+
+struct r2_pair;
+
+/* Each tick of the watch: what the connections have moved since the last one is counted, and
+ * written on the board. */
+void r2_load_step(struct r2_inst *inst, uint64_t now);
+
+/* Bytes that all processes of this host have moved over our NIC; only differences mean something.
+ */
+uint64_t r2_load_moved(struct r2_inst *inst, int nic, uint64_t now);
+
+/* A question that counts has been put over @pair: nothing is known of either end. */
+void r2_load_begin(struct r2_pair *pair);
+/* ... and is put again: our NIC is looked at, the peer's process is asked for its own. */
+void r2_load_look(struct r2_pair *pair, uint64_t clock);
+void r2_load_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_load *m);
+
+/* From when on the silence of @pair is a fault (clock of the watch), by what is known now. */
+uint64_t r2_load_deadline(const struct r2_pair *pair, uint64_t clock);
+/* When a send of this process between the two NICs of @pair completed last (clock of the watch); 0:
+ * none has. */
+uint64_t r2_load_done_at(const struct r2_pair *pair);
+/* What was known of both ends, for the log. */
+void r2_load_print(const struct r2_pair *pair, uint64_t clock, char *out, size_t len);
+
+#endif

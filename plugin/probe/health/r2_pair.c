@@ -1,0 +1,358 @@
+#include "r2_pair_int.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "r2_cross.h"
+#include "r2_inband.h"
+#include "base/r2_log.h"
+#include "r2_counters.h"
+#include "r2_loop.h"
+#include "r2_pair.h"
+#include "core/r2_registry.h"
+
+#define MS(x) ((uint64_t)(x)*1000000)
+#define AGAIN_MIN_NS                                                                               \
+    MS(100) /* between two attempts to make a queue pair that does not come to stand */
+#define AGAIN_MAX_NS MS(10000)
+
+static const char *const state_names[R2_PAIR_STATES] = {
+    "new", "building", "open", "connecting", "connected", "broken", "dead", "destroying"};
+
+/* Row: from. */
+void r2_pair_move(struct r2_pair *pair, enum r2_pair_state to)
+{
+    static const unsigned char legal[R2_PAIR_STATES][R2_PAIR_STATES] = {
+        [R2_PAIR_NEW] = {[R2_PAIR_BUILD] = 1},
+        [R2_PAIR_BUILD] = {[R2_PAIR_OPEN] = 1, [R2_PAIR_BROKEN] = 1},
+        [R2_PAIR_OPEN] = {[R2_PAIR_JOIN] = 1, [R2_PAIR_DEAD] = 1, [R2_PAIR_DESTROY] = 1},
+        [R2_PAIR_JOIN] = {[R2_PAIR_JOINED] = 1, [R2_PAIR_BROKEN] = 1},
+        [R2_PAIR_JOINED] = {[R2_PAIR_DEAD] = 1, [R2_PAIR_DESTROY] = 1},
+        [R2_PAIR_BROKEN] = {[R2_PAIR_DESTROY] = 1},
+        [R2_PAIR_DEAD] = {[R2_PAIR_DESTROY] = 1},
+        [R2_PAIR_DESTROY] = {[R2_PAIR_BUILD] = 1},
+    };
+
+    if (!legal[pair->state][to]) {
+        R2_WARN("probe of NIC pair %u-%u cannot go from %s to %s", pair->nic, pair->peer_nic,
+                state_names[pair->state], state_names[to]);
+        return;
+    }
+    R2_TRACE("probe of NIC pair %u-%u, incarnation %u: %s -> %s", pair->nic, pair->peer_nic,
+             pair->inc, state_names[pair->state], state_names[to]);
+    pair->state = to;
+    pair->asking = pair->verdict = 0;
+    pair->say_at = 0;
+    pair->say_interval = MS(pair->inst->cfg.t_repeat_ms);
+}
+
+/* --- jobs --- */
+
+static void pair_done(struct ib_job *job);
+
+static void submit(struct r2_pair *pair, enum r2_pair_state state, void (*run)(struct ib_job *))
+{
+    r2_pair_move(pair, state);
+    pair->rc = 0;
+    pair->job.run = run;
+    pair->job.done = pair_done;
+    ib_workers_submit(pair->inst->workers, pair->inst->nics.nic[pair->nic].device_index,
+                      &pair->job);
+}
+
+static void build_run(struct ib_job *job)
+{
+    struct r2_pair *pair = (struct r2_pair *)job;
+    enum ib_nic_state s = ib_nic_state_get(&pair->inst->nics.nic[pair->nic]);
+    uint32_t psn;
+
+    pair->inst->env.random(pair->inst->env.arg, &psn, sizeof(psn));
+    pair->rc = s == IB_NIC_FATAL || s == IB_NIC_GONE
+                   ? EIO
+                   : probe_qp_create(&pair->qp, &pair->inst->nics, pair->nic, psn);
+    if (pair->rc == 0 && !pair->plain) {
+        r2_inband_create(pair);
+    }
+}
+
+static void join_run(struct ib_job *job)
+{
+    struct r2_pair *pair = (struct r2_pair *)job;
+
+    pair->rc = probe_qp_connect(&pair->qp, &pair->inst->nics, pair->nic, &pair->peer_addr);
+    if (pair->rc == 0) {
+        r2_inband_connect(pair);
+    }
+}
+
+static void destroy_run(struct ib_job *job)
+{
+    struct r2_pair *pair = (struct r2_pair *)job;
+
+    probe_qp_destroy(&pair->qp, &pair->inst->nics);
+    ib_inband_destroy(&pair->inband, &pair->inst->nics);
+}
+
+static void quiet_run(struct ib_job *job)
+{
+    struct r2_pair *pair = (struct r2_pair *)job;
+
+    probe_qp_quiet(&pair->qp, &pair->inst->nics);
+    ib_inband_quiet(&pair->inband, &pair->inst->nics);
+}
+
+static void end_run(struct ib_job *job)
+{
+    struct r2_pair *pair = (struct r2_pair *)job;
+
+    ib_inband_quiet(&pair->inband, &pair->inst->nics);
+}
+
+/*
+ * A queue pair on a shared receive queue takes the buffers along that it has filled and that nobody
+ * has looked at when it is destroyed: nothing may come in any more, and what is there be taken,
+ * before it is.
+ */
+static void take_down(struct r2_pair *pair)
+{
+    enum ib_nic_state s = ib_nic_state_get(&pair->inst->nics.nic[pair->nic]);
+
+    submit(pair, R2_PAIR_DESTROY,
+           pair->inband.qp && s != IB_NIC_FATAL && s != IB_NIC_GONE ? end_run : destroy_run);
+}
+
+void r2_pair_give_up(struct r2_pair *pair)
+{
+    enum ib_nic_state s = ib_nic_state_get(&pair->inst->nics.nic[pair->nic]);
+
+    r2_pair_move(pair, R2_PAIR_DEAD);
+    if (s == IB_NIC_FATAL || s == IB_NIC_GONE) {
+        return; /* not touched any more */
+    }
+    pair->job.run = quiet_run;
+    pair->job.done = pair_done;
+    ib_workers_submit(pair->inst->workers, pair->inst->nics.nic[pair->nic].device_index,
+                      &pair->job);
+}
+
+static void build(struct r2_pair *pair)
+{
+    pair->inst->pair_inc += 1 + (pair->inst->pair_inc + 1 == 0);
+    pair->inc = pair->inst->pair_inc;
+    pair->peer_inc = pair->peer_for = 0;
+    pair->peer_inband_qpn = pair->peer_inband_psn = 0;
+    pair->again = pair->answer = pair->inquire = pair->check = 0;
+    pair->owes = pair->tell = 0;
+    pair->plain &= !r2_cross_carries(pair);
+    pair->last_ok = pair->slowest = 0;
+    pair->greeted = pair->silent = 0;
+    submit(pair, R2_PAIR_BUILD, build_run);
+}
+
+static void pair_free(struct r2_pair *pair)
+{
+    struct r2_pair **p;
+
+    for (p = &pair->inst->pairs; *p != pair; p = &(*p)->next) {
+    }
+    *p = pair->next;
+    free(pair->pace);
+    free(pair);
+}
+
+static void pair_done(struct ib_job *job)
+{
+    struct r2_pair *pair = (struct r2_pair *)job;
+
+    r2_inband_built(pair);
+    if (pair->state == R2_PAIR_DESTROY && pair->job.run == end_run) {
+        r2_inband_quieted(pair);
+        pair->job.run = destroy_run;
+        ib_workers_submit(pair->inst->workers, pair->inst->nics.nic[pair->nic].device_index,
+                          &pair->job);
+        return;
+    }
+    if (pair->state == R2_PAIR_DESTROY) {
+        r2_inband_destroyed(pair);
+        if (pair->peer == NULL) {
+            pair_free(pair);
+        } else {
+            build(pair);
+        }
+        return;
+    }
+    if (pair->state == R2_PAIR_DEAD) {
+        if (pair->peer == NULL || pair->again) {
+            take_down(pair);
+        }
+        return;
+    }
+    if (pair->rc != 0) {
+        R2_INFO("NIC pair %s - %u of %s has no probe: %s while %s",
+                pair->inst->nics.nic[pair->nic].name, pair->peer_nic,
+                pair->peer ? pair->inst->oob->ops->peer_str(pair->peer->oob) : "?",
+                strerror(pair->rc), state_names[pair->state]);
+        r2_pair_move(pair, R2_PAIR_BROKEN);
+    } else {
+        r2_pair_move(pair, pair->state == R2_PAIR_BUILD ? R2_PAIR_OPEN : R2_PAIR_JOINED);
+    }
+    if (pair->peer == NULL || pair->again) {
+        take_down(pair);
+    }
+    r2_inst_wake(pair->inst);
+}
+
+void r2_pair_join(struct r2_pair *pair)
+{
+    submit(pair, R2_PAIR_JOIN, join_run);
+}
+
+void r2_pair_rebuild(struct r2_pair *pair)
+{
+    pair->again = 1;
+    pair->wanted = pair->verdict ? pair->limit : pair->wanted;
+    if (!pair->job.busy) {
+        take_down(pair);
+    }
+}
+
+void r2_pair_again(struct r2_pair *pair)
+{
+    uint64_t now = r2_now(pair->inst);
+
+    if (now >= pair->again_at) {
+        pair->again_wait = 2 * pair->again_wait < AGAIN_MIN_NS   ? AGAIN_MIN_NS
+                           : 2 * pair->again_wait < AGAIN_MAX_NS ? 2 * pair->again_wait
+                                                                 : AGAIN_MAX_NS;
+        pair->again_at = now + pair->again_wait;
+        r2_pair_rebuild(pair);
+    } else if (pair->state == R2_PAIR_JOINED) {
+        pair->wanted = pair->verdict ? pair->limit : pair->wanted;
+        r2_pair_move(pair, R2_PAIR_DEAD);
+    }
+}
+
+/* --- who wants one --- */
+
+struct r2_pair *r2_pair_find(const struct r2_inst *inst, const struct r2_peer *peer, int nic,
+                             int peer_nic)
+{
+    struct r2_pair *pair;
+
+    for (pair = inst->pairs;
+         pair && !(pair->peer == peer && pair->nic == nic && pair->peer_nic == peer_nic);
+         pair = pair->next) {
+    }
+    return pair;
+}
+
+struct r2_pair *r2_pair_want(struct r2_inst *inst, struct r2_peer *peer, int nic, int peer_nic)
+{
+    return r2_pair_meet(inst, peer, nic, peer_nic, 0);
+}
+
+struct r2_pair *r2_pair_meet(struct r2_inst *inst, struct r2_peer *peer, int nic, int peer_nic,
+                             int plain)
+{
+    struct r2_pair *pair = r2_pair_find(inst, peer, nic, peer_nic);
+
+    if (pair) {
+        return pair;
+    }
+    pair = calloc(1, sizeof(*pair));
+    if (pair == NULL) {
+        return NULL; /* detection falls back on RC */
+    }
+    pair->inst = inst;
+    pair->peer = peer;
+    pair->nic = (uint8_t)nic;
+    pair->peer_nic = (uint8_t)peer_nic;
+    pair->plain = (uint8_t)plain;
+    pair->next = inst->pairs;
+    inst->pairs = pair;
+    build(pair);
+    return pair;
+}
+
+void r2_pairs_want(struct r2_comm *c)
+{
+    if (!c->inst->cfg.watchdog || !c->inst->cfg.failover) {
+        return;
+    }
+    for (int p = 0; p < c->link.npaths; p++) {
+        const struct ib_path *path = &c->link.path[p];
+        struct r2_pair *pair;
+
+        if (!ib_link_up(&c->link, p)) {
+            continue;
+        }
+        r2_loop_want(c->inst, path->nic);
+        r2_counters_want(c->inst, path->nic);
+        pair = r2_pair_want(c->inst, c->peer, path->nic, path->peer_nic);
+        if (pair && r2_pair_failed(pair)) {
+            r2_pair_again(pair);
+        }
+    }
+    r2_cross_want(c);
+}
+
+void r2_pair_renew(struct r2_pair *pair)
+{
+    if (r2_pair_failed(pair)) {
+        if (!r2_cross_hopeless(pair)) {
+            r2_pair_rebuild(pair);
+        }
+    } else {
+        pair->say_at = 0;
+        pair->answer = pair->state == R2_PAIR_JOINED;
+    }
+}
+
+void r2_pair_leave(struct r2_pair *pair)
+{
+    r2_pair_give_up(pair);
+    pair->wanted = 0;
+}
+
+void r2_pair_fail(struct r2_pair *pair)
+{
+    if (pair->state == R2_PAIR_JOINED && !pair->verdict) {
+        r2_pair_give_up(pair);
+    }
+}
+
+void r2_pairs_drop(struct r2_inst *inst, const struct r2_peer *peer)
+{
+    struct r2_pair *next;
+
+    for (struct r2_pair *pair = inst->pairs; pair; pair = next) {
+        next = pair->next;
+        if (pair->peer == peer) {
+            pair->peer = NULL;
+            if (!pair->job.busy) {
+                take_down(pair);
+            }
+        }
+    }
+}
+
+void r2_pairs_free(struct r2_inst *inst, uint64_t still_running)
+{
+    struct r2_pair **p = &inst->pairs;
+
+    while (*p) {
+        struct r2_pair *pair = *p;
+
+        if (still_running >> inst->nics.nic[pair->nic].device_index & 1) {
+            p = &pair->next; /* its job may be the one, and the driver would keep whoever calls it
+                              */
+        } else {
+            *p = pair->next;
+            probe_qp_destroy(&pair->qp, &inst->nics);
+            ib_inband_destroy(&pair->inband, &inst->nics);
+            free(pair->pace);
+            free(pair);
+        }
+    }
+}

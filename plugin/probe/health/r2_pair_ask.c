@@ -1,0 +1,332 @@
+/* Questions over a probe queue pair, and what an answer means, or none (docs/design-watchdog.md).
+ * Service thread. */
+#include <stdio.h>
+
+#include "r2_cross.h"
+#include "r2_load.h"
+#include "base/r2_log.h"
+#include "r2_loop.h"
+#include "r2_pair_int.h"
+#include "r2_heal.h"
+#include "core/r2_notify.h"
+#include "r2_pair.h"
+#include "core/r2_registry.h"
+
+#define MS(x)        ((uint64_t)(x)*1000000)
+#define MEASURE_FADE 8
+#define CROSS_ASK                                                                                  \
+    8 /* x T_probe: a cross pair's first answer; then its queue pair is stopped, long before RC's  \
+         time-out, which monitors count */
+#define HURRY_NS                                                                                   \
+    MS(100) /* a question that nobody waits for is looked after closely for so long: its time is   \
+               measured */
+
+#define UNHURRIED_NS                                                                               \
+    (PROBE_QP_TIMEOUT_NS / 4 * 3) /* ... and is given up then, where the one before was not        \
+                                     answered: RC would repeat it, twice, which monitors count */
+#define LATEST_NS (PROBE_QP_TIMEOUT_NS - PROBE_QP_TIMEOUT_NS / 16) /* RC repeats by time soon */
+
+static void post(struct r2_pair *pair, uint64_t clock)
+{
+    pair->post_at = clock + MS(pair->inst->cfg.t_probe_ms) / 4;
+    pair->posted += probe_qp_post(&pair->qp) == 0;
+    if (pair->verdict) {
+        r2_load_look(pair, clock);
+    }
+}
+
+void r2_pair_begin(struct r2_pair *pair, uint64_t clock, uint64_t limit)
+{
+    if (!pair->asking && probe_qp_poll(&pair->qp) < 0) {
+        pair->wanted =
+            limit ? limit : pair->wanted; /* it broke some time ago: no evidence of anything now */
+        r2_pair_again(pair);
+        return;
+    }
+    pair->inst->watch_asked = 1;
+    pair->late &= pair->asking;
+    pair->asked_at = pair->asking && !limit ? pair->asked_at : clock;
+    pair->asking = 1;
+    if (limit) {
+        pair->verdict = 1;
+        pair->answer =
+            1; /* the peer's process is asked, too: whether its end of the queue pair is in order */
+        pair->said = pair->in_order = pair->works = 0;
+        pair->say_interval = MS(pair->inst->cfg.t_repeat_ms);
+        pair->suspect_at = clock;
+        pair->posted = 0;
+        pair->limit = limit;
+        pair->from = clock;
+        r2_load_begin(pair);
+    }
+    post(pair, clock);
+}
+
+void r2_pair_ask(struct r2_pair *pair, uint64_t clock, uint64_t limit)
+{
+    enum ib_nic_state s = ib_nic_state_get(&pair->inst->nics.nic[pair->nic]);
+
+    if (s == IB_NIC_FATAL || s == IB_NIC_GONE || r2_cross_hopeless(pair)) {
+        return; /* not touched any more, whoever asks */
+    }
+    if (r2_pair_ready(pair)) {
+        if (!pair->verdict) {
+            r2_pair_begin(pair, clock, limit);
+        }
+    } else {
+        pair->wanted = limit > pair->wanted ? limit : pair->wanted;
+        if (r2_pair_failed(pair)) {
+            r2_pair_again(pair);
+        } else {
+            pair->say_at = 0;
+        }
+    }
+    r2_inst_wake(pair->inst);
+}
+
+/* A life ends by silence only where another path can take over: on the last one waiting costs
+ * nothing that ending would save. A path that was drained takes over, too, where no other is left.
+ */
+static int end_lives(struct r2_comm *c, const struct r2_pair *pair)
+{
+    struct ib_fault_info info = {.fault = IB_FAULT_SILENT};
+    int n = 0;
+
+    for (int p = 0; p < c->link.npaths; p++) {
+        const struct ib_path *path = &c->link.path[p];
+
+        if (path->nic == pair->nic && path->peer_nic == pair->peer_nic && ib_link_up(&c->link, p) &&
+            ((c->link.up & ~ib_link_pair(&c->link, p)) || r2_heal_has_spare(c))) {
+            fo_fault(&c->fo, p, &info);
+            n++;
+        }
+    }
+    return n;
+}
+
+static void end_all(struct r2_pair *pair, const char *how)
+{
+    struct r2_inst *inst = pair->inst;
+    int n = 0;
+
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        if (c->peer != pair->peer ||
+            atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE ||
+            atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN) {
+            continue;
+        }
+        r2_gate_visit(&c->gate);
+        if (c->fo.error == R2_OK && !c->fo.peer_bye) {
+            n += end_lives(c, pair);
+        }
+        r2_gate_unvisit(&c->gate);
+    }
+    r2_log_write(n ? R2_LOG_WARN : R2_LOG_INFO, __FILE__, __LINE__,
+                 "NIC %s - NIC %u of %s: %s, %d connections moved", inst->nics.nic[pair->nic].name,
+                 pair->peer_nic, inst->oob->ops->peer_str(pair->peer->oob), how, n);
+}
+
+/* The question was not answered. */
+static void dead(struct r2_pair *pair, uint64_t clock, const char *what)
+{
+    char how[120], ends[48];
+
+    r2_load_print(pair, clock, ends, sizeof(ends));
+    snprintf(how, sizeof(how), "%s (%u probes in %llu ms; %s)", what, pair->posted,
+             (unsigned long long)((clock - pair->suspect_at) / 1000000), ends);
+    r2_pair_give_up(pair);
+    pair->wanted = 0;
+    if (r2_cross_hopeless(pair)) {
+        return; /* rails need not reach each other */
+    }
+    pair->silent_at = clock;
+    pair->silent = 1;
+    if (r2_cross_carries(pair)) {
+        R2_NOTIFY(pair->inst, on_pair, pair, R2_PAIR_SILENT, clock - pair->suspect_at);
+    }
+    end_all(pair, how);
+}
+
+void r2_pair_told_silent(struct r2_pair *pair, uint64_t silent, const char *who)
+{
+    struct r2_inst *inst = pair->inst;
+    uint64_t alive;
+    char how[120];
+
+    if (!inst->cfg.watchdog || !inst->cfg.failover) {
+        return;
+    }
+    alive = r2_load_done_at(pair);
+    alive = pair->last_ok > alive ? pair->last_ok : alive;
+    if (alive && inst->watch_clock - alive <= silent) {
+        r2_pair_ask(pair, inst->watch_clock,
+                    0); /* it answered here since: the fault is not that of the ports */
+        return;
+    }
+    snprintf(how, sizeof(how), "no answer to another process of this host (%s)", who);
+    if (pair->state == R2_PAIR_JOINED) {
+        r2_pair_give_up(pair);
+        pair->wanted = 0;
+        pair->silent_at = inst->watch_clock;
+        pair->silent = 1;
+    }
+    end_all(pair, how);
+}
+
+/*
+ * How long the queues on the way are. What RC's time-out repeated (half of it: our clock may have
+ * stood) says nothing of them, and four times that would hide a NIC that dies for seconds.
+ */
+static void measure(struct r2_pair *pair, uint64_t took)
+{
+    if (took < PROBE_QP_TIMEOUT_NS / 2) {
+        pair->slowest =
+            took > pair->slowest ? took : pair->slowest - (pair->slowest - took) / MEASURE_FADE;
+    }
+}
+
+static void answered(struct r2_pair *pair, uint64_t clock)
+{
+    int first = pair->last_ok == 0;
+
+    if (!pair->late) {
+        measure(pair, clock - pair->asked_at);
+    }
+    pair->last_ok = clock;
+    pair->answers++;
+    pair->again_wait = pair->again_at = 0;
+    pair->asking = pair->verdict = pair->check = pair->unanswered = pair->anew = 0;
+    pair->tell |= pair->owes;
+    pair->answer |= pair->owes;
+    pair->owes = 0;
+    R2_NOTIFY(pair->inst, on_pair, pair, first ? R2_PAIR_FIRST : R2_PAIR_ANSWERED, 0);
+    r2_cross_answered(pair, first);
+}
+
+/*
+ * The queue pair itself failed. That is evidence only if it was made for this question and never
+ * answered: any other may have broken alone, or its other end, or long ago. What our own NIC cannot
+ * send needs no word about the other end, which may be as unable, and would never be in order.
+ */
+static void broken(struct r2_pair *pair, uint64_t clock)
+{
+    if (!pair->verdict) {
+        pair->answer = pair->check; /* RC decides about the data, or the next suspicion */
+        r2_pair_move(pair, R2_PAIR_DEAD);
+    } else if (pair->last_ok == 0 && (pair->in_order || pair->qp.unable)) {
+        dead(pair, clock, "probes fail");
+    } else {
+        pair->unanswered = 1;
+        r2_pair_again(pair);
+    }
+}
+
+/*
+ * The peer's question went over the same way and back, and our NIC sends from queue pairs that it
+ * had before (a new one says nothing about these).
+ */
+static int way_is_good(const struct r2_pair *pair)
+{
+    const struct r2_loop *l = &pair->inst->loop[pair->nic];
+
+    return pair->works && l->questions != pair->loops && l->outcome == PROBE_OK && !l->fresh;
+}
+
+/*
+ * The time for an answer is over. RC refuses a gap once: where a probe and the refusal of those
+ * behind it are lost, the queue pair stands still until its time-out, though the way is good. But
+ * acknowledgements may be lost one way for good, so that puts the verdict off once only.
+ */
+static void silent(struct r2_pair *pair, uint64_t clock)
+{
+    if (!way_is_good(pair) || pair->anew) {
+        dead(pair, clock, "no answer");
+        return;
+    }
+    R2_INFO(
+        "NIC %s - NIC %u of %s: no answer, but the peer has one: asked again on a new queue pair",
+        pair->inst->nics.nic[pair->nic].name, pair->peer_nic,
+        pair->inst->oob->ops->peer_str(pair->peer->oob));
+    pair->anew = pair->unanswered = 1;
+    r2_pair_rebuild(pair); /* no back-off: that is for what cannot be made */
+}
+
+/* Somebody's verdict waits for the answer, here or at the other end: a lost packet must not decide
+ * it. */
+static int hurried(const struct r2_pair *pair, uint64_t clock)
+{
+    return pair->verdict || (pair->check && clock - pair->checked_at < HURRY_NS);
+}
+
+/*
+ * Who comes back answers the next one, and so all before it: RC would repeat it by time,
+ * which is late, and counted by monitors. The first question of all is left to RC: a packet of it
+ * was lost, at most.
+ */
+static int is_due_unhurried(const struct r2_pair *pair, uint64_t clock)
+{
+    return (pair->posted > 1 || pair->heal.interest) && clock >= pair->post_at + UNHURRIED_NS / 4;
+}
+
+/*
+ * A queue pair over which nothing has been answered, and not the pair's first one: it is given up
+ * before RC repeats by time. The end that wants the pair back gives up sooner (r2_heal.c): this one
+ * may have answers under way that it waits for.
+ */
+static int is_hopeless(const struct r2_pair *pair, uint64_t clock)
+{
+    uint64_t limit = pair->again_wait ? UNHURRIED_NS : LATEST_NS;
+
+    return !pair->verdict && (pair->again_wait || (pair->last_ok == 0 && pair->posted > 1)) &&
+           clock - pair->asked_at >= limit;
+}
+
+/*
+ * No verdict before the peer's process has said that its end of the queue pair is in order. That is
+ * no loss: the lives could not be settled without that process either, and it may be the process
+ * that is stopped or gone.
+ */
+static void watch_answer(struct r2_pair *pair, uint64_t clock)
+{
+    int r = probe_qp_poll(&pair->qp);
+
+    if (r > 0) {
+        answered(pair, clock);
+    } else if (r < 0) {
+        broken(pair, clock);
+    } else if (pair->verdict && pair->in_order && clock >= r2_load_deadline(pair, clock)) {
+        silent(pair, clock);
+    } else if (is_hopeless(pair, clock)) {
+        pair->answer = pair->check; /* as in broken() */
+        r2_pair_give_up(pair);
+    } else if (clock >= pair->post_at && (hurried(pair, clock) || is_due_unhurried(pair, clock))) {
+        pair->late |= !hurried(pair, clock);
+        post(pair, clock);
+    }
+}
+
+int r2_pairs_watch(struct r2_inst *inst, uint64_t clock)
+{
+    int asking = 0;
+
+    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+        if (pair->peer == NULL) {
+            continue;
+        }
+        if (r2_pair_ready(pair) && !pair->greeted) {
+            uint64_t limit = pair->wanted             ? pair->wanted
+                             : r2_cross_carries(pair) ? 0
+                                                      : CROSS_ASK * MS(inst->cfg.t_probe_ms);
+
+            r2_heal_soon(pair);
+            pair->greeted = 1;
+            pair->wanted = 0;
+            r2_pair_begin(pair, clock, limit);
+        }
+        if (pair->asking) {
+            watch_answer(pair, clock);
+        }
+        asking |= pair->asking && (hurried(pair, clock) || clock - pair->asked_at < HURRY_NS);
+    }
+    return asking;
+}

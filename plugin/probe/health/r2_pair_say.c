@@ -1,0 +1,223 @@
+/* What the two ends of a probe queue pair tell each other (docs/design-watchdog.md). Service
+ * thread. */
+#include <stdio.h>
+#include <string.h>
+
+#include "r2_cross.h"
+#include "r2_loop.h"
+#include "r2_pair_int.h"
+#include "r2_heal.h"
+#include "r2_pair.h"
+#include "core/r2_registry.h"
+
+#define MS(x)      ((uint64_t)(x)*1000000)
+#define SAY_MAX_NS MS(10000)
+#define STILL_NS                                                                                   \
+    MS(100) /* a question that is out for longer will not be answered before RC's time-out */
+
+int r2_pair_ready(const struct r2_pair *pair)
+{
+    return pair->state == R2_PAIR_JOINED && pair->peer_for == pair->inc;
+}
+
+/* Asked once, in any case. But two ends that ask each other must not answer for ever: what is known
+ * is not asked again. */
+static int asks(const struct r2_pair *pair)
+{
+    return !r2_pair_ready(pair) || pair->inquire ||
+           (pair->verdict && !(pair->said && pair->in_order));
+}
+
+static void say(struct r2_pair *pair)
+{
+    const struct ib_nic *nic = &pair->inst->nics.nic[pair->nic];
+    union fo_body b;
+
+    memset(&b.probe, 0, sizeof(b.probe));
+    b.probe.nic = pair->nic;
+    b.probe.peer_nic = pair->peer_nic;
+    b.probe.inc = pair->inc;
+    b.probe.guid = nic->guid;
+    b.probe.port = nic->port;
+    snprintf(b.probe.name, sizeof(b.probe.name), "%.*s", FO_NIC_NAME - 1, nic->name);
+    if (r2_pair_failed(pair)) {
+        b.probe.for_inc = pair->heard;
+        b.probe.flags = (uint8_t)(FO_PROBE_LOST | (pair->silent ? FO_PROBE_SILENT : 0));
+        b.probe.addr.port.mtu = IBV_MTU_1024;
+    } else {
+        b.probe.for_inc = pair->state == R2_PAIR_JOINED ? pair->peer_inc : 0;
+        b.probe.flags =
+            (uint8_t)((asks(pair) ? FO_PROBE_ASK : 0) | (pair->back ? FO_PROBE_BACK : 0) |
+                      (pair->tell ? FO_PROBE_WORKS : 0));
+        probe_qp_addr_get(&pair->qp, &pair->inst->nics, pair->nic, &b.probe.addr);
+        b.probe.inband_qpn = pair->inband.qp ? pair->inband.qpn : 0;
+        b.probe.inband_psn = pair->inband.psn;
+        pair->back = pair->tell = pair->inquire = 0;
+        pair->said = 1;
+    }
+    r2_peer_emit(pair->inst, pair->peer, FO_MSG_PROBE, &b);
+    pair->answer = 0;
+}
+
+void r2_pair_inquire(struct r2_pair *pair)
+{
+    pair->inquire = pair->answer = 1;
+    r2_inst_wake(pair->inst);
+}
+
+uint64_t r2_pairs_say(struct r2_inst *inst, uint64_t now)
+{
+    uint64_t next = UINT64_MAX;
+
+    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+        int open = pair->state == R2_PAIR_OPEN || pair->state == R2_PAIR_JOINED;
+
+        int waits = !r2_pair_ready(pair) || (pair->verdict && !pair->in_order);
+
+        if (pair->peer && r2_pair_failed(pair) && pair->answer) {
+            say(pair);
+        }
+        if (pair->peer == NULL || !open || (!waits && !pair->answer)) {
+            continue;
+        }
+        if (now >= pair->say_at || pair->answer) {
+            say(pair);
+            pair->say_at = now + pair->say_interval;
+            pair->say_interval =
+                2 * pair->say_interval < SAY_MAX_NS ? 2 * pair->say_interval : SAY_MAX_NS;
+        }
+        next = waits ? r2_earlier(next, pair->say_at) : next;
+    }
+    return next;
+}
+
+/*
+ * It asks: is our end in order? Also where a question is out that nobody waited for. But what has
+ * been out for so long is not put again: the queue pair stands still, as in silent(), could not
+ * tell the peer anything, and so is made anew.
+ */
+static void check(struct r2_pair *pair, uint64_t clock)
+{
+    if (pair->asking && clock - pair->asked_at >= STILL_NS + 4 * pair->slowest) {
+        r2_pair_rebuild(pair);
+        return;
+    }
+    pair->check = 1;
+    pair->checked_at = clock;
+    r2_pair_begin(pair, clock, 0);
+}
+
+/* Word about the incarnation of the peer that we are connected to. */
+static void on_known(struct r2_pair *pair, const struct fo_probe *m)
+{
+    pair->peer_for =
+        m->for_inc ? m->for_inc : pair->peer_for; /* a late word of before it was connected */
+    if (!pair->in_order && pair->peer_for == pair->inc) {
+        pair->in_order =
+            1; /* its NIC may have stood still together with it: time for an answer from now on */
+        pair->from = pair->inst->watch_clock;
+    }
+    if ((m->flags & FO_PROBE_WORKS) && pair->verdict && pair->in_order && !pair->works) {
+        pair->works = 1;
+        pair->loops = pair->inst->loop[pair->nic].questions;
+        r2_loop_ask(pair->inst, pair->nic, pair->inst->watch_clock, MS(pair->inst->cfg.t_probe_ms));
+    }
+    pair->owes |= m->flags & FO_PROBE_ASK;
+    if ((m->flags & FO_PROBE_ASK) && pair->greeted && r2_pair_ready(pair) && !pair->verdict) {
+        check(pair, pair->inst->watch_clock);
+    }
+}
+
+/*
+ * The peer's queue pair serves one incarnation of ours and ours one of its. Incarnations of a
+ * process only grow: an older one is late, and so is an announcement made for an older one of ours;
+ * taking it up would tie us to a queue pair that is gone. What goes by two ways is heard twice:
+ * what an incarnation said before it was connected means nothing behind the word of whom it serves.
+ */
+static void on_announcement(struct r2_pair *pair, const struct fo_probe *m)
+{
+    int anew;
+
+    if (pair->heard && (int32_t)(m->inc - pair->heard) < 0) {
+        return;
+    }
+    pair->heard_for = m->for_inc || m->inc != pair->heard ? m->for_inc : pair->heard_for;
+    anew = m->inc != pair->heard;
+    pair->heard = m->inc;
+    pair->answer |= m->flags & FO_PROBE_ASK;
+    if (r2_cross_hopeless(pair)) {
+        return; /* LOST is all that there is to say */
+    }
+    if (r2_pair_failed(pair) && (m->flags & FO_PROBE_ASK)) {
+        if (pair->state == R2_PAIR_BROKEN) {
+            r2_heal_wanted(pair); /* the peer waits, and would for long */
+        } else {
+            r2_heal_for_peer(pair, anew);
+        }
+    } else if (m->inc == pair->peer_inc) {
+        on_known(pair, m);
+    } else if (pair->peer_inc != 0) {
+        r2_pair_rebuild(pair);
+    } else if (pair->state == R2_PAIR_OPEN &&
+               (pair->heard_for == 0 || pair->heard_for == pair->inc)) {
+        pair->peer_inc = m->inc;
+        pair->peer_for = pair->heard_for;
+        pair->peer_addr = m->addr;
+        pair->peer_inband_qpn = m->inband_qpn;
+        pair->peer_inband_psn = m->inband_psn;
+        r2_pair_join(pair);
+    }
+}
+
+/* A cross pair that the peer has given up without a word of silence, which is what it says of one
+ * that has never answered. */
+static int no_use(const struct r2_pair *pair, const struct fo_probe *m)
+{
+    return !(m->flags & FO_PROBE_SILENT) && (pair->answers == 0 || pair->state == R2_PAIR_OPEN) &&
+           !r2_cross_carries(pair);
+}
+
+/* Which NIC it is does not change in the life of the peer's process. */
+static void identify(struct r2_pair *pair, const struct fo_probe *m)
+{
+    pair->peer_guid = m->guid;
+    pair->peer_port = m->port;
+    memcpy(pair->peer_name, m->name, sizeof(pair->peer_name));
+}
+
+void r2_pair_on_probe(struct r2_inst *inst, struct r2_peer *peer, const struct fo_probe *m)
+{
+    enum ib_nic_state s;
+    struct r2_pair *pair;
+
+    if (m->peer_nic >= inst->nics.count || peer->refs < 2) {
+        return; /* no such NIC; or no connection to that process (the message holds one reference
+                   itself) */
+    }
+    s = ib_nic_state_get(&inst->nics.nic[m->peer_nic]);
+    if (s == IB_NIC_FATAL || s == IB_NIC_GONE) {
+        return; /* not touched any more */
+    }
+    pair = r2_pair_meet(inst, peer, m->peer_nic, m->nic, m->inband_qpn == 0);
+    if (pair == NULL) {
+        return;
+    }
+    identify(pair, m);
+    if (pair->job.busy) {
+        return; /* it will be said again */
+    }
+    if (m->flags & FO_PROBE_BACK) {
+        r2_heal_back(pair);
+    }
+    if (!(m->flags & FO_PROBE_LOST)) {
+        on_announcement(pair, m);
+    } else if (m->for_inc == pair->inc &&
+               (pair->state == R2_PAIR_JOINED || pair->state == R2_PAIR_OPEN) && no_use(pair, m)) {
+        r2_pair_leave(pair);
+    } else if (m->for_inc == pair->inc && pair->state == R2_PAIR_JOINED) {
+        if (m->flags & FO_PROBE_SILENT) {
+            pair->silent_at = inst->watch_clock; /* it has asked over this very pair */
+        }
+        r2_pair_rebuild(pair); /* who asks here gets no answer whatever the NICs do */
+    }
+}

@@ -1,0 +1,577 @@
+/* The watchdog (docs/design-watchdog.md): which silence is asked about, whom, and what the answer
+ * means. Service thread. */
+#include "r2_watch.h"
+
+#include "r2_inband.h"
+#include "r2_load.h"
+#include "base/r2_log.h"
+#include "r2_pair.h"
+#include "r2_stall.h"
+#include "r2_heal.h"
+#include "core/r2_notify.h"
+#include "core/r2_registry.h"
+
+#define MS(x)          ((uint64_t)(x)*1000000)
+#define ASK_STEP       MS(1) /* while a probe is out */
+#define WANT_MAX       MS(1000)
+#define SILENT_PROCESS MS(3000) /* words repeated up to every second went unanswered */
+#define STILL_STEP                                                                                 \
+    MS(1000) /* what stands still is looked at so often, or four times in NCCL_R2_GIVE_UP */
+#define STILL_MIN MS(1000) /* a path that is new is given so long, whatever was before */
+#define QUIET_MIN                                                                                  \
+    100 /* ticks without work before a path is taken off the list, which takes its gate */
+
+static struct probe_pulse pulse_of(const struct r2_comm *c, int p)
+{
+    const struct ib_path *path = &c->link.path[p];
+    struct probe_pulse s = {.moved = IB_RLX_GET(path->cqes)};
+
+    if (c->is_send) {
+        /* While work requests are out they alone count: acknowledgements of others do not tell that
+         * these will end. The lowest bit keeps the two counts apart. */
+        s.moved =
+            IB_RLX_GET(path->sq_used) ? 2 * s.moved + 1 : 2 * (s.moved + IB_RLX_GET(c->tx->sack));
+        s.done = IB_RLX_GET(path->bytes_done);
+        s.posted = IB_RLX_GET(path->bytes);
+        s.posted = s.posted > s.done ? s.posted : s.done; /* read apart from each other */
+    } else {
+        s.moved += IB_RLX_GET(path->wrs); /* steady control writes confirm each other */
+    }
+    return s;
+}
+
+static int outstanding(const struct r2_comm *c, int p)
+{
+    return IB_RLX_GET(c->link.path[p].sq_used) ||
+           (c->is_send && IB_RLX_GET(c->tx->sposted) > IB_RLX_GET(c->tx->sack));
+}
+
+static int watched(const struct r2_comm *c)
+{
+    return atomic_load_explicit(&c->setup, memory_order_acquire) == R2_SETUP_DONE &&
+           atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN;
+}
+
+/* What stands in the queues of a pair, as time: the longest of all connections over it. */
+static uint64_t pair_expect(struct r2_inst *inst, const struct r2_pair *pair)
+{
+    uint64_t longest = 0;
+
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        if (c->peer != pair->peer || !watched(c) || !c->is_send) {
+            continue;
+        }
+        for (int p = 0; p < c->link.npaths; p++) {
+            if (c->link.path[p].nic == pair->nic && c->link.path[p].peer_nic == pair->peer_nic) {
+                struct probe_pulse s = pulse_of(c, p);
+                uint64_t t = probe_watch_expect(&c->watch[p], &s);
+
+                longest = t > longest ? t : longest;
+            }
+        }
+    }
+    return longest;
+}
+
+/* Whether a verdict about path @p may end its life: never the last one, where waiting costs nothing
+ * that ending would save, unless a drained one would return in its place; nor while the peer could
+ * not be told, by the channel or over another NIC pair, which settlement needs. */
+static int may_move(const struct r2_comm *c, int p)
+{
+    return c->inst->cfg.watchdog && c->inst->cfg.failover &&
+           ((c->link.up & ~(1u << p)) || r2_heal_has_spare(c)) &&
+           (c->inst->oob->ops->peer_is_up(c->peer->oob) ||
+            r2_inband_reaches(c->inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic));
+}
+
+static void give_up_last(struct r2_comm *c, int p, uint64_t silent)
+{
+    fo_fail(
+        &c->fo, R2_ERR_COMM, "the last path, NIC %s - NIC %u, is silent for %llu ms; before it: %s",
+        c->inst->nics.nic[c->link.path[p].nic].name, c->link.path[p].peer_nic,
+        (unsigned long long)(silent / 1000000), c->fo.last_fault[0] ? c->fo.last_fault : "nothing");
+    r2_comm_kick(c);
+}
+
+/* The last path, or all that are left are over one NIC pair: its life goes on, but nobody waits for
+ * ever. RC may never say anything, and then no other end would come. @silent: ns; @limit: what any
+ * repair may take. */
+static void last_path(struct r2_comm *c, int p, uint64_t silent, uint64_t limit)
+{
+    const struct r2_config *cfg = &c->inst->cfg;
+    uint64_t give_up = MS(cfg->t_give_up_ms);
+    uint64_t still = r2_elapsed(c->inst->watch_clock, c->still.since);
+
+    silent = c->still.since && still > silent
+                 ? still
+                 : silent; /* what R writes again moves its path alone */
+    if (cfg->watchdog && cfg->failover && (c->link.up & ~ib_link_pair(&c->link, p)) == 0 &&
+        silent >= (give_up > limit ? give_up : limit)) {
+        give_up_last(c, p, silent);
+    }
+}
+
+void r2_watch_ask(struct r2_pair *pair)
+{
+    struct r2_inst *inst = pair->inst;
+
+    if (inst->cfg.watchdog && !pair->verdict) {
+        r2_pair_ask(pair, inst->watch_clock,
+                    probe_limit(MS(inst->cfg.t_probe_ms), pair_expect(inst, pair), pair->slowest));
+    }
+}
+
+/* Asks the NIC pair of path @p of @c; returns it, NULL when it has none. Gate held. */
+static struct r2_pair *ask(struct r2_comm *c, int p)
+{
+    struct r2_inst *inst = c->inst;
+    struct r2_pair *pair =
+        r2_pair_find(inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic);
+
+    if (pair == NULL || !pair->verdict) { /* else a thousand connections would ask together, and
+                                             count all queues each */
+        inst->look_at = 0;                /* the port may know: an event can get lost */
+    }
+    if (pair) {
+        r2_watch_ask(pair);
+    }
+    return pair;
+}
+
+/* Work requests of path @p without completion. Gate held. */
+static void no_completion(struct r2_comm *c, int p, const struct probe_pulse *s)
+{
+    const struct r2_config *cfg = &c->inst->cfg;
+    struct ib_fault_info info = {.fault = IB_FAULT_STALL};
+    struct probe_watch *w = &c->watch[p];
+    uint64_t silent = probe_watch_silence(w, c->inst->watch_clock), limit;
+    struct r2_pair *pair;
+
+    r2_stall_see(c, p, silent);
+    limit =
+        probe_stuck_limit(MS(cfg->t_stuck_ms), (unsigned)cfg->ib_timeout, probe_watch_expect(w, s));
+    if (!may_move(c, p)) {
+        last_path(c, p, silent, 2 * limit);
+        return;
+    }
+    pair = ask(c, p);
+    if (pair == NULL || !r2_pair_ready(pair) || pair->last_ok <= w->moved_at) {
+        limit *= 2; /* nobody could be asked: silence alone, beyond what RC needs for any repair
+                       that is possible */
+        if ((c->link.up & ~ib_link_pair(&c->link, p)) == 0 &&
+            !r2_heal_has_spare(c)) { /* the other queue pairs of this NIC pair are no way out */
+            last_path(c, p, silent, limit);
+            return;
+        }
+    }
+    if (silent >= limit) {
+        fo_fault(&c->fo, p, &info);
+    }
+}
+
+/* Gate held. 0: no part of @p waits for R alone. */
+static int say_suspect(struct r2_comm *c, int p)
+{
+    union fo_body b = {
+        .suspect = {
+            .dst = c->fo.peer, .src = c->id, .life = c->link.path[p].life, .path = (uint8_t)p}};
+
+    b.suspect.mask = ib_send_oldest_live(c->tx, p, c->link.path[p].life, &b.suspect.seq);
+    if (b.suspect.mask) {
+        r2_peer_emit(c->inst, c->peer, FO_MSG_SUSPECT, &b);
+    }
+    return b.suspect.mask != 0;
+}
+
+/* The NICs have done their part, and the process at the other end neither takes it nor answers for
+ * so long: people want to know which one it is. */
+static void silent_process(struct r2_comm *c, int p)
+{
+    struct r2_peer *peer = c->peer;
+    uint64_t silence = probe_watch_silence(&c->watch[p], c->inst->watch_clock);
+
+    uint64_t now = r2_now(c->inst);
+
+    if (silence < SILENT_PROCESS || peer->process_blamed ||
+        r2_elapsed(now, peer->last_contact) < SILENT_PROCESS) {
+        return;
+    }
+    if (peer->hello_at <= peer->last_contact) { /* SUSPECT asks for no answer: this does */
+        union fo_body b = {.load = {.nic = c->link.path[p].nic,
+                                    .peer_nic = c->link.path[p].peer_nic,
+                                    .flags = FO_LOAD_ASK}};
+
+        r2_peer_emit(c->inst, peer, FO_MSG_LOAD, &b);
+        peer->hello_at = now;
+    } else if (r2_elapsed(now, peer->hello_at) >= SILENT_PROCESS) {
+        R2_NOTIFY(c->inst, on_peer_silent, c->inst, peer);
+    }
+}
+
+/* Whether path @p still has something to wait for. Gate held. */
+static int look_send(struct r2_comm *c, int p)
+{
+    struct ib_path *path = &c->link.path[p];
+    struct probe_pulse s;
+
+    ib_send_progress(c->tx);
+    s = pulse_of(c, p);
+    if (s.moved != c->watch[p].moved) {
+        return 1;
+    }
+    if (path->sq_used) {
+        no_completion(c, p, &s);
+        return 1;
+    }
+    if (!say_suspect(c, p)) {
+        return 0;
+    }
+    silent_process(c, p);
+    if (may_move(c, p)) { /* R may be slow, its acknowledgement lost, or its NIC dead behind its own
+                             ACK: R can tell */
+        ask(c, p);
+    }
+    return 1;
+}
+
+/* The confirming write is a question, too: half of T_probe without its completion, and the pair is
+ * asked. */
+static int look_recv(struct r2_comm *c, int p)
+{
+    struct probe_watch *w = &c->watch[p];
+    int waiting = ib_recv_confirm(c->rx, p);
+    struct probe_pulse s = pulse_of(c, p);
+
+    if (waiting && s.moved == w->moved) {
+        no_completion(c, p, &s);
+    } else if (!waiting && c->link.path[p].sq_used) {
+        w->moved = s.moved;
+        w->look_at = c->inst->watch_clock + MS(c->inst->cfg.t_probe_ms) / 2;
+    }
+    return c->link.path[p].sq_used != 0;
+}
+
+/* @silent 0: it was found idle for long, and is taken off the list unless something was posted just
+ * now. */
+static void look(struct r2_comm *c, int p, int silent)
+{
+    int more = 0;
+
+    r2_gate_visit(&c->gate);
+    if (watched(c) && c->fo.error == R2_OK && !c->fo.peer_bye && ib_link_up(&c->link, p)) {
+        more = !silent ? outstanding(c, p) : c->is_send ? look_send(c, p) : look_recv(c, p);
+    }
+    if (!more) {
+        IB_RLX_SET(c->link.touched, c->link.touched & ~(1u << p));
+        probe_watch_rest(&c->watch[p]);
+        c->watch_quiet[p] = 0;
+    }
+    r2_gate_unvisit(&c->gate);
+}
+
+/*
+ * NCCL wants to send and finds no receive, for long. Usually the receiver is slow; but its CTS may
+ * have been acknowledged by our NIC and lost behind that, and then nobody else would ever ask: R
+ * has its acknowledgement, and we have nothing outstanding.
+ */
+static void tick_want(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
+{
+    uint64_t misses = IB_RLX_GET(c->tx->misses), seen = IB_RLX_GET(c->tx->cts_seen);
+    int waits = misses != c->want.misses && seen == c->want.seen;
+
+    c->want.misses = misses;
+    c->want.seen = seen;
+    if (!waits || c->want.since == 0) {
+        c->want.since = clock;
+        c->want.wait = t_suspect;
+        return;
+    }
+    if (clock - c->want.since < c->want.wait) {
+        return;
+    }
+    c->want.since = clock;
+    c->want.wait = 2 * c->want.wait < WANT_MAX ? 2 * c->want.wait : WANT_MAX;
+    r2_gate_visit(&c->gate);
+    if (watched(c) && c->inst->cfg.watchdog && c->fo.error == R2_OK && !c->fo.peer_bye &&
+        !c->fo.quiet) {
+        union fo_body b = {.want = {.dst = c->fo.peer, .src = c->id, .seq = c->tx->cts_seen}};
+
+        r2_peer_emit(c->inst, c->peer, FO_MSG_WANT, &b);
+    }
+    r2_gate_unvisit(&c->gate);
+}
+
+void r2_watch_on_want(struct r2_comm *c, const struct fo_want *m)
+{
+    if (c->is_send || !watched(c) || c->fo.error != R2_OK || c->fo.peer_bye) {
+        return;
+    }
+    ib_recv_progress(c->rx);
+    if (m->seq < c->rx->ledger.rpost) {
+        ib_recv_cts_again(c->rx, m->seq);
+    }
+}
+
+/* --- nothing moves on any path --- */
+
+/* R: how many control writes there were, again and again when S asks, does not say that any gets
+ * anywhere. */
+static uint64_t moved_by_all(const struct r2_comm *c)
+{
+    uint64_t moved = c->is_send ? IB_RLX_GET(c->tx->sack) : 0;
+
+    for (int p = 0; p < c->link.npaths; p++) {
+        moved += IB_RLX_GET(c->link.path[p].cqes);
+    }
+    return moved;
+}
+
+/* Work requests are under way. Without the gate, too: then as of a moment ago. */
+static int has_posted(const struct r2_comm *c)
+{
+    unsigned used = 0;
+
+    for (uint32_t m = IB_RLX_GET(c->link.up); m; m &= m - 1) {
+        used |= IB_RLX_GET(c->link.path[__builtin_ctz(m)].sq_used);
+    }
+    return used != 0;
+}
+
+static int waits_for_fabric(const struct r2_comm *c)
+{
+    return has_posted(c) || (c->is_send && IB_RLX_GET(c->tx->sposted) > IB_RLX_GET(c->tx->sack));
+}
+
+/* What stands in the queues, as time: questions stand behind it. */
+static uint64_t expected(const struct r2_comm *c)
+{
+    uint64_t longest = 0;
+
+    for (int p = 0; p < c->link.npaths; p++) {
+        struct probe_pulse s = pulse_of(c, p);
+        uint64_t t =
+            ib_link_up(&c->link, p) && c->is_send ? probe_watch_expect(&c->watch[p], &s) : 0;
+
+        longest = t > longest ? t : longest;
+    }
+    return longest;
+}
+
+/*
+ * Asks over all paths that are up; nobody's verdict waits for that. Takes in when one answered
+ * last, or carried something of another connection. 0: none of them has ever answered, so that RC's
+ * own time is all there is. Gate held.
+ */
+static int ask_all(struct r2_comm *c, uint64_t clock)
+{
+    int known = 0;
+
+    for (int p = 0; p < c->link.npaths; p++) {
+        const struct ib_path *path = &c->link.path[p];
+        struct r2_pair *pair = r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic);
+        uint64_t ok;
+
+        if (!ib_link_up(&c->link, p) || pair == NULL || pair->answers == 0) {
+            continue;
+        }
+        known = 1;
+        ok = r2_load_done_at(pair);
+        ok = pair->last_ok > ok ? pair->last_ok : ok;
+        c->still.alive = ok > c->still.alive ? ok : c->still.alive;
+        if (pair->state == R2_PAIR_DEAD || pair->state == R2_PAIR_BROKEN) {
+            r2_heal_for_peer(pair, 0);
+        } else if (!pair->asking) {
+            r2_pair_ask(pair, clock, 0);
+        }
+    }
+    return known;
+}
+
+/*
+ * No path carries it: nothing of it moves, and none of its paths answers, for NCCL_R2_GIVE_UP; and
+ * a time without a path before counts, where nothing has got through since. Where R's NIC has taken
+ * everything of S's, S waits for R's process, stopped perhaps: what that says is its own matter,
+ * and where its NIC is silent it ends itself. Gate held.
+ */
+static void look_still(struct r2_comm *c, uint64_t clock)
+{
+    uint64_t give_up = MS(c->inst->cfg.t_give_up_ms), expect = 4 * expected(c),
+             now = r2_now(c->inst);
+    uint64_t least = give_up < STILL_MIN ? give_up : STILL_MIN, silent, age, barren;
+    int known = ask_all(c, clock);
+
+    silent = r2_elapsed(clock, c->still.since);
+    age = r2_elapsed(clock, c->still.alive > c->still.since ? c->still.alive : c->still.since);
+    barren = c->fo.barren_since ? r2_elapsed(now, c->fo.barren_since) : 0;
+    if (barren > age && (!c->is_send || c->tx->sack == c->fo.barren_at)) {
+        age = barren;
+    }
+    give_up = give_up > expect ? give_up : expect;
+    if (age < give_up && c->still.look_at - clock > give_up - age) {
+        c->still.look_at = clock + give_up - age;
+    }
+    if (!known || silent < least || age < give_up ||
+        (!has_posted(c) && r2_elapsed(now, c->peer->last_contact) < give_up)) {
+        return;
+    }
+    give_up_last(c, __builtin_ctz(c->link.up), age);
+}
+
+static void tick_still(struct r2_comm *c, uint64_t clock)
+{
+    uint64_t moved = moved_by_all(c), step = MS(c->inst->cfg.t_give_up_ms) / 4;
+
+    step = step < STILL_STEP ? step : STILL_STEP;
+
+    if (c->still.since == 0 || moved != c->still.moved || !waits_for_fabric(c)) {
+        c->still.moved = moved;
+        c->still.since = clock;
+        c->still.look_at = clock + step;
+        return;
+    }
+    if (clock < c->still.look_at) {
+        return;
+    }
+    c->still.look_at = clock + step;
+    r2_gate_visit(&c->gate);
+    if (watched(c) && c->inst->cfg.watchdog && c->inst->cfg.failover && c->fo.error == R2_OK &&
+        !c->fo.peer_bye && c->link.up) {
+        if (c->is_send) {
+            ib_send_progress(c->tx);
+        } else {
+            ib_recv_confirm(c->rx, __builtin_ctz(c->link.up));
+        }
+        if (moved_by_all(c) == moved && c->link.up) {
+            look_still(c, clock);
+        }
+    }
+    r2_gate_unvisit(&c->gate);
+}
+
+static void tick(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
+{
+    if (c->stalled) {
+        r2_stall_tick(c);
+    }
+    tick_still(c, clock);
+    if (c->is_send) {
+        tick_want(c, clock, t_suspect);
+        if (IB_RLX_GET(c->tx->starved_since)) {
+            r2_comm_kick(c); /* the limit on that is looked at in its step, and NCCL's thread cannot
+                                ask for one */
+        }
+    }
+    for (uint32_t m = IB_RLX_GET(c->link.touched); m; m &= m - 1) {
+        int p = __builtin_ctz(m);
+        struct probe_pulse s = pulse_of(c, p);
+
+        if (!outstanding(c, p)) {
+            probe_watch_idle(&c->watch[p], clock, &s);
+            if (++c->watch_quiet[p] > QUIET_MIN) {
+                look(c, p, 0);
+            }
+            continue;
+        }
+        c->watch_quiet[p] = 0;
+        if (probe_watch_tick(&c->watch[p], clock, &s, t_suspect)) {
+            look(c, p, 1);
+        }
+    }
+}
+
+/*
+ * For how long our NIC has been said to have acknowledged parts that its completion queue does not
+ * show. The first time they may be on their way; claimed again T_suspect later they are not: no
+ * probe is needed, and none may be possible, since a hung driver builds no queue pair.
+ */
+static uint64_t claim_age(struct r2_comm *c, const struct fo_suspect *m)
+{
+    const struct r2_ledger *g = &c->rx->ledger;
+    uint64_t clock = c->inst->watch_clock, since = c->claim[m->path].since;
+    const struct r2_ledger_entry *e = &g->entry[m->seq % R2_LEDGER_WINDOW];
+    int lacks =
+        m->seq >= g->acked && m->seq < g->rpost && (m->mask & ~(unsigned)(e->mask | e->seen));
+
+    if (!lacks || since == 0 || c->claim[m->path].seq != m->seq) {
+        c->claim[m->path].seq = m->seq;
+        c->claim[m->path].since = lacks ? clock : 0;
+        return 0;
+    }
+    return r2_elapsed(clock, since);
+}
+
+void r2_watch_on_suspect(struct r2_comm *c, const struct fo_suspect *m)
+{
+    struct ib_fault_info info = {.fault = IB_FAULT_CLAIM};
+    /* both clocks move in ticks of a quarter: what S says T_suspect apart may be heard a tick
+     * closer */
+    uint64_t t_claim = MS(c->inst->cfg.t_suspect_ms) - MS(c->inst->cfg.t_suspect_ms) / 4, age;
+    int p = m->path;
+
+    if (c->is_send || p >= c->link.npaths || c->link.path[p].life != m->life ||
+        c->fo.error != R2_OK || c->fo.peer_bye) {
+        return;
+    }
+    ib_recv_progress(c->rx);
+    if (!ib_link_up(&c->link, p)) {
+        return;
+    }
+    ib_recv_confirm(
+        c->rx, p); /* polls this very path, and S may wait for an acknowledgement that is lost */
+    if (!watched(c)) {
+        return;
+    }
+    if (m->seq < c->rx->ledger.acked) {
+        ib_recv_tell(c->rx);
+    }
+    age = claim_age(c, m);
+    if (!may_move(c, p)) {
+        last_path(c, p, age, 1);
+    } else if (age >= t_claim) {
+        fo_fault(&c->fo, p, &info);
+    } else if (c->claim[p].since) {
+        ask(c, p);
+    }
+}
+
+void r2_watch_clock(struct r2_inst *inst, uint64_t now)
+{
+    uint64_t gone = r2_elapsed(now, inst->watch_last), most = MS(inst->cfg.t_suspect_ms) / 2;
+
+    if (inst->watch_at) {
+        inst->watch_clock += gone < most ? gone : most;
+    }
+    inst->watch_last = now;
+}
+
+uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now)
+{
+    uint64_t t_suspect = MS(inst->cfg.t_suspect_ms), step = t_suspect / 4;
+    int asking, ticks;
+
+    if (r2_comm_first(inst) == NULL) {
+        inst->watch_at = 0;
+        return UINT64_MAX; /* nothing to protect: no wake-ups */
+    }
+    if (inst->watch_at && now < inst->watch_at && !inst->watch_asked) {
+        return inst->watch_at;
+    }
+    inst->watch_asked = 0;
+    asking = r2_pairs_watch(inst, inst->watch_clock);
+    ticks = inst->watch_clock >= inst->watch_tick;
+    if (ticks) {
+        inst->watch_tick = inst->watch_clock + step;
+        r2_load_step(inst, now);
+    }
+    R2_NOTIFY(inst, on_watch, inst, now, ticks ? step : 0);
+    if (ticks) {
+        for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+            if (watched(c)) {
+                tick(c, inst->watch_clock, t_suspect);
+            }
+        }
+    }
+    inst->watch_at = now + ((asking || inst->watch_asked) && ASK_STEP < step ? ASK_STEP : step);
+    inst->watch_asked = 0;
+    return inst->watch_at;
+}

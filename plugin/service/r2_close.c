@@ -1,0 +1,228 @@
+/*
+ * Close (protocol P25-P28): NCCL's close returns at once; the service thread says BYE with the
+ * final ledger until it is answered, keeps the queue pairs until then, so that a last ack or its
+ * hardware ACK is not turned into a fault of a healthy NIC, and only then destroys. A closed
+ * receiver in that state is the tombstone: it answers whatever the sender still asks. The queue
+ * pairs of an abort are in ERR at once (P27): what would still come is for memory that is another's
+ * soon.
+ */
+#include <string.h>
+
+#include "core/r2_inst.h"
+#include "base/r2_log.h"
+#include "telemetry/r2_report.h"
+#include "r2_return.h"
+#include "base/r2_rules.h"
+#include "probe/diagnosis/r2_verdict.h"
+#include "r2_close.h"
+#include "r2_conn.h"
+#include "core/r2_registry.h"
+
+#define MS(x)     ((uint64_t)(x)*1000000)
+#define COPY_POLL MS(1)
+#define TELL_AFTER                                                                                 \
+    MS(250) /* NCCL closes what has ended, as a rule; and the peer may find a reason of its own */
+#define TELL_MOST MS(1000)
+
+static void say_bye(struct r2_comm *c, int abort)
+{
+    union fo_body b;
+
+    memset(&b.fenced, 0, offsetof(struct fo_fenced, mask));
+    fo_snapshot(&c->fo, &b.fenced);
+    b.fenced.dst = c->fo.peer;
+    b.fenced.src = c->id;
+    b.fenced.life = abort ? r2_verdict_ended(c->inst) : PROBE_CODE_NONE;
+    b.fenced.flags = (uint8_t)((abort ? FO_FLAG_ABORT : 0) | (c->is_send ? 0 : FO_FLAG_RECV));
+    r2_peer_emit(c->inst, c->peer, FO_MSG_BYE, &b);
+}
+
+void r2_close_say_bye(struct r2_comm *c)
+{
+    say_bye(c, c->abort);
+}
+
+static uint64_t say_again(struct r2_comm *c, uint64_t now)
+{
+    if (now >= c->send_at) {
+        r2_close_say_bye(c);
+        c->send_at = now + c->interval;
+        c->interval = c->interval < MS(40) ? c->interval * 2 : c->interval;
+    }
+    return c->send_at;
+}
+
+uint64_t r2_close_say_abort(struct r2_comm *c, uint64_t now)
+{
+    return c->abort && !c->bye_ok ? say_again(c, now) : UINT64_MAX;
+}
+
+/* S: its lives are all fenced, hard: with its BYE R's holds end, and nothing may be posted any
+ * more. */
+static int is_quiet(struct r2_comm *c)
+{
+    struct ib_fault_info info = {.fault = IB_FAULT_CLOSE};
+    int quiet = 1;
+
+    for (int p = 0; c->is_send && p < c->link.npaths; p++) {
+        const struct fo_path *fp = &c->fo.path[p];
+
+        if (fp->state == FO_UP) {
+            fo_fault(&c->fo, p, &info);
+        }
+        quiet &= fp->state == FO_FENCED && !fp->soft && fp->fence.stage != IB_FENCE_SOFT;
+    }
+    return quiet;
+}
+
+/*
+ * The other end may wait for what this one will not do any more, and NCCL may learn late, or never,
+ * that it has ended: R has acknowledgements under way that no request of NCCL's waits for.
+ */
+uint64_t r2_close_tell(struct r2_comm *c, uint64_t now)
+{
+    if (c->abort || c->fo.error == R2_OK || c->fo.peer_bye != FO_BYE_NONE || c->bye_ok) {
+        return UINT64_MAX;
+    }
+    if (c->ended_at == 0) {
+        c->ended_at = now;
+        c->send_at = now + TELL_AFTER;
+        c->interval = MS(c->inst->cfg.t_repeat_ms);
+    }
+    if (now >= c->send_at && is_quiet(c)) {
+        say_bye(c, 1);
+        c->send_at = now + c->interval;
+        c->interval = 2 * c->interval < TELL_MOST ? 2 * c->interval : TELL_MOST;
+    }
+    return c->send_at > now ? c->send_at : UINT64_MAX; /* the end of a fence steps it */
+}
+
+void r2_close_say_nothing_left(struct r2_comm *c)
+{
+    union fo_body b;
+
+    memset(&b.fenced, 0, offsetof(struct fo_fenced, mask));
+    b.fenced.dst = c->fo.peer;
+    b.fenced.src = c->id;
+    b.fenced.flags = (uint8_t)(FO_FLAG_ABORT | (c->is_send ? 0 : FO_FLAG_RECV));
+    r2_peer_emit(c->inst, c->peer, FO_MSG_BYE, &b);
+}
+
+/* What a life did, and the connection by now: for NCCL_R2_LOG=trace. */
+void r2_close_log_life(const struct r2_comm *c, int p)
+{
+    const struct ib_path *path = &c->link.path[p];
+
+    if (path->wrs || path->cqes) {
+        R2_TRACE(
+            "%s path %d life %u ends: wrs %llu cqes %llu bytes %llu records %u; in all messages %llu acks_alone %llu replayed %llu",
+            c->label, p, path->life, (unsigned long long)path->wrs, (unsigned long long)path->cqes,
+            (unsigned long long)path->bytes, path->nrecords,
+            (unsigned long long)(c->tx ? c->tx->messages : c->rx->messages),
+            (unsigned long long)(c->rx ? c->rx->acks_alone : 0),
+            (unsigned long long)(c->tx ? c->tx->replayed_parts : 0));
+    }
+}
+
+void r2_close_log_flush(const struct r2_comm *c)
+{
+    const struct ib_flush *f = c->flush;
+
+    if (f && f->reads) {
+        R2_INFO(
+            "%s flushed by %llu reads, %llu messages by another NIC than theirs, %llu lanes built again",
+            c->label, (unsigned long long)f->reads, (unsigned long long)f->replaced,
+            (unsigned long long)f->rebuilt);
+    }
+}
+
+static void destroy_run(struct ib_job *job)
+{
+    struct r2_build *b = (struct r2_build *)job;
+
+    ib_path_destroy(&b->comm->link, &b->comm->link.path[b->p]);
+}
+
+static void destroy_done(struct ib_job *job)
+{
+    struct r2_build *b = (struct r2_build *)job;
+
+    b->rc = -1; /* gone */
+    r2_comm_kick(b->comm);
+}
+
+/* Submits what can be destroyed now; returns how many paths are left. */
+static int destroy_paths(struct r2_comm *c)
+{
+    int left = 0;
+
+    for (int p = 0; p < c->link.npaths; p++) {
+        struct r2_build *b = &c->build[p];
+        struct ib_path *path = &c->link.path[p];
+
+        if (b->job.busy || c->fo.path[p].fence.job.busy) {
+            left++;
+            continue;
+        }
+        if (path->qp == NULL && path->cq == NULL && path->ring == NULL && path->records == NULL) {
+            continue;
+        }
+        path->open = 0;
+        b->comm = c;
+        b->p = p;
+        b->job.run = destroy_run;
+        b->job.done = destroy_done;
+        ib_workers_submit(c->inst->workers, c->inst->nics.nic[path->nic].device_index, &b->job);
+        left++;
+    }
+    return left;
+}
+
+static int over(const struct r2_comm *c, uint64_t now)
+{
+    uint64_t contact = c->peer->last_contact > c->closed_at ? c->peer->last_contact : c->closed_at;
+
+    /* Once S has said BYE it waits for nothing but BYE_OK, which strangers get, too; and it may
+     * have forgotten us. */
+    if (c->bye_ok ||
+        (!c->is_send && (c->fo.peer_bye != FO_BYE_NONE || !r2_rule(R2_RULE_TOMBSTONE)))) {
+        return 1;
+    }
+    return !c->inst->oob->ops->peer_is_up(c->peer->oob) &&
+           r2_elapsed(now, contact) >= MS(c->inst->cfg.t_linger_ms);
+}
+
+uint64_t r2_close_step(struct r2_comm *c, uint64_t now)
+{
+    uint64_t next;
+
+    c->fo.closing = 1;
+    r2_return_stop(c);
+    if (atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_BYE) {
+        next = fo_step(&c->fo, now);
+        if (!over(c, now)) {
+            return r2_earlier(next, say_again(c, now));
+        }
+        for (int p = 0; p < c->link.npaths; p++) {
+            r2_close_log_life(c, p);
+            r2_report_life_over(c, p);
+        }
+        c->fo.over = 1;
+        c->link.up = 0; /* nothing is posted or polled any more */
+        atomic_store_explicit(&c->close, R2_CLOSE_DESTROY, memory_order_relaxed);
+    }
+    c->fo.over = 1;
+    if (destroy_paths(c) + r2_return_close(c) > 0 || ib_flush_close(c->flush) > 0) {
+        return UINT64_MAX; /* the jobs' ends kick */
+    }
+    if (c->tx &&
+        !ib_send_stage_end(c->tx, r2_elapsed(now, c->closed_at) >= MS(c->inst->cfg.t_dead_ms))) {
+        return now + COPY_POLL; /* an abort: copies run still */
+    }
+    if (!r2_comm_leaves(c)) {
+        return now + COPY_POLL;
+    }
+    r2_gate_unvisit(&c->gate);
+    r2_comm_free(c);
+    return 0;
+}

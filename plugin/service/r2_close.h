@@ -1,0 +1,25 @@
+/* Close and abort of a connection (P25 to P27). Service thread, gate held, unless said otherwise;
+ * nothing blocks. */
+#ifndef R2_CLOSE_H
+#define R2_CLOSE_H
+
+#include "core/r2_inst.h"
+
+/* Returns the next deadline; 0 when the connection was freed
+ * (the gate with it). */
+uint64_t r2_close_step(struct r2_comm *c, uint64_t now);
+void r2_close_say_bye(struct r2_comm *c);
+/*
+ * An abort that NCCL has begun, and not closed yet: its queue pairs fail at the peer otherwise
+ * before it hears why. Returns the next deadline.
+ */
+uint64_t r2_close_say_abort(struct r2_comm *c, uint64_t now);
+/* Tells the peer of one that has ended and that NCCL has not closed. Returns the next deadline. */
+uint64_t r2_close_tell(struct r2_comm *c, uint64_t now);
+void r2_close_say_nothing_left(
+    struct r2_comm *c); /* BYE(abort) without any ledger, for who could not come into the gate */
+void r2_close_log_life(const struct r2_comm *c, int p); /* its present life is over */
+void r2_close_log_flush(
+    const struct r2_comm *c); /* how a receiver was flushed; nothing if it never was. Gate */
+
+#endif

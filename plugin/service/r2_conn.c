@@ -1,0 +1,61 @@
+#include "r2_conn.h"
+#include "balance/r2_balance.h"
+#include "admin/r2_host.h"
+#include "base/r2_pages.h"
+#include "r2_peer.h"
+#include "telemetry/r2_prof.h"
+#include "r2_reg.h"
+#include "core/r2_registry.h"
+#include "telemetry/r2_report.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct r2_comm *r2_comm_alloc(struct r2_inst *inst, int is_send, int dev)
+{
+    struct r2_comm *c = calloc(1, sizeof(*c));
+
+    if (c == NULL) {
+        return NULL;
+    }
+    c->inst = inst;
+    c->is_send = is_send;
+    c->dev = dev;
+    c->deadline = UINT64_MAX; /* until somebody kicks it */
+    r2_gate_init(&c->gate);
+    c->prof = r2_prof_new(&inst->cfg);
+    c->link.nics = &inst->nics;
+    c->link.cfg = &inst->cfg;
+    c->link.rq_depth = (uint32_t)inst->cfg.rq_depth;
+    c->link.now_ns = inst->env.now_ns;
+    c->link.now_arg = inst->env.arg;
+    r2_comm_enter(c);
+    c->link.conn_id = c->id;
+    snprintf(c->label, sizeof(c->label), "%s %u", is_send ? "send" : "recv", c->id);
+    return c;
+}
+
+void r2_comm_free(struct r2_comm *c)
+{
+    r2_comm_unlink(c);
+    r2_host_comm_gone(c);
+    r2_balance_comm_gone(c);
+    r2_report_comm_gone(c);
+    if (c->peer) {
+        r2_peer_put(c->inst, c->peer);
+    }
+    r2_reg_leave(c); /* none, unless the instance goes before its connections were closed */
+    if (!atomic_load_explicit(&c->link.staging_kept,
+                              memory_order_relaxed)) { /* the workers' jobs are back */
+        r2_pages_put(c->staging_mem, sizeof(struct ib_staging));
+    }
+    ib_flush_free(c->flush);
+    free(c->flush_req);
+    free(c->prof);
+    fo_conn_free(&c->fo);
+    free(c->tx);
+    free(c->rx);
+    r2_gate_destroy(&c->gate);
+    free(c);
+}

@@ -1,0 +1,530 @@
+#include "core/r2_inst.h"
+#include "base/r2_pages.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "balance/r2_balance.h"
+#include "admin/r2_drain.h"
+#include "admin/r2_failback.h"
+#include "admin/r2_host.h"
+#include "probe/health/r2_inband.h"
+#include "base/r2_log.h"
+#include "probe/health/r2_pair.h"
+#include "telemetry/r2_prof.h"
+#include "bounce/r2_reach.h"
+#include "bounce/r2_relay.h"
+#include "telemetry/r2_report.h"
+#include "r2_return.h"
+#include "probe/health/r2_watch.h"
+#include "r2_close.h"
+#include "r2_conn.h"
+#include "r2_dispatch.h"
+#include "probe/health/r2_heal.h"
+#include "probe/health/r2_health.h"
+#include "probe/diagnosis/r2_locate.h"
+#include "probe/health/r2_loop.h"
+#include "probe/diagnosis/r2_news.h"
+#include "r2_peer.h"
+#include "core/r2_registry.h"
+#include "r2_setup.h"
+#include "balance/r2_slow.h"
+#include "probe/health/r2_counters.h"
+#include "probe/diagnosis/r2_verdict.h"
+
+/* --- one turn --- */
+
+/* Steps one connection; it may be freed. */
+static void step_comm(struct r2_comm *c, uint64_t now)
+{
+    uint64_t next;
+    int setup;
+
+    r2_gate_visit(&c->gate);
+    r2_report_comm(c); /* as NCCL's thread has left it */
+    setup = atomic_load_explicit(&c->setup, memory_order_relaxed);
+    if (atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN) {
+        next = r2_close_step(c, now);
+        if (next == 0) {
+            return;
+        }
+    } else if (setup < R2_SETUP_DONE) {
+        next = r2_setup_step(c, now);
+    } else {
+        next = UINT64_MAX;
+        if (setup == R2_SETUP_DONE) {
+            next = fo_step(&c->fo, now); /* first: what it settles may return */
+            next = r2_earlier(next, r2_return_step(c, now));
+            next = r2_earlier(next, r2_close_say_abort(c, now));
+            next = r2_earlier(next, r2_close_tell(c, now));
+        }
+    }
+    c->deadline = next;
+    r2_host_comm(c);
+    r2_balance_comm(c);
+    r2_report_comm(c);
+    r2_gate_unvisit(&c->gate);
+}
+
+/* A worker is alive as long as jobs of its own come back: those of other devices say nothing about
+ * it. */
+static void reap(struct r2_inst *inst, uint64_t now)
+{
+    if (ib_workers_reap(inst->workers) == 0) {
+        return;
+    }
+    for (int i = 0; i < inst->nics.device_count; i++) {
+        uint64_t n = ib_workers_reaped(inst->workers, i);
+
+        if (n != inst->worker_reaped[i]) {
+            inst->worker_reaped[i] = n;
+            inst->worker_alive[i] = now;
+        }
+    }
+}
+
+uint64_t r2_inst_service_step(struct r2_inst *inst)
+{
+    uint64_t now = r2_now(inst), next, oob_next;
+    struct r2_comm *c, *following;
+    int look = now >= inst->look_at;
+
+    r2_watch_clock(inst, now);
+    oob_next = inst->oob->ops->progress(inst->oob, now);
+    r2_inband_progress(inst);
+    ib_async_progress(&inst->nics, r2_health_fact, inst);
+    reap(inst, now);
+    /* Timed first: a step that ends in kicking its own connection must not starve the others. */
+    for (c = r2_comm_first(inst); c; c = following) {
+        following = c->all_next;
+        if (c->deadline <= now) {
+            step_comm(c, now);
+        }
+    }
+    while ((c = r2_comm_kicked(inst)) != NULL) {
+        step_comm(c, now);
+    }
+    r2_return_admit(inst);
+    next =
+        r2_watch_step(inst, now); /* may ask for a look at the ports, and has words for the peers */
+    next = r2_earlier(next, r2_heal_step(inst, now));
+    next = r2_earlier(next, r2_pairs_say(inst, now));
+    if (inst->rung || look) {
+        r2_drain_look(inst);
+        r2_failback_look(inst);
+    }
+    r2_host_step(inst, now, look);
+    next = r2_earlier(next, r2_balance_step(inst, now, look));
+    inst->rung = 0;
+    next = r2_earlier(next, r2_health_step(inst, now));
+    next = r2_earlier(next, r2_peers_step(inst, now));
+    for (c = r2_comm_first(inst); c; c = c->all_next) {
+        next = r2_earlier(next, c->deadline);
+    }
+    next = r2_earlier(next, r2_report_step(inst, now, look));
+    r2_log_flush();
+    return r2_earlier(next, oob_next);
+}
+
+int r2_inst_worker_step(struct r2_inst *inst, int device)
+{
+    return ib_worker_step(inst->workers, device);
+}
+
+/* --- the thread --- */
+
+static void wait_for_work(struct r2_inst *inst, uint64_t next)
+{
+    struct pollfd fds[3 + 2 * IB_MAX_NICS];
+    uint64_t now = r2_now(inst), sink;
+    struct timespec ts;
+    int n = 0;
+
+    fds[n++] = (struct pollfd){.fd = inst->wake_fd, .events = POLLIN};
+    fds[n++] = (struct pollfd){.fd = inst->oob->ops->fd(inst->oob), .events = POLLIN};
+    fds[n++] = (struct pollfd){.fd = inst->board ? r2_board_fd(inst->board) : -1, .events = POLLIN};
+    for (int i = 0; i < inst->nics.count; i++) {
+        const struct ib_nic *nic = &inst->nics.nic[i];
+        enum ib_nic_state s = ib_nic_state_get(nic);
+
+        /* one descriptor per device; a dead device's may be readable for ever */
+        if (s != IB_NIC_FATAL && s != IB_NIC_GONE &&
+            (i == 0 || inst->nics.nic[i - 1].ctx != nic->ctx)) {
+            fds[n++] = (struct pollfd){.fd = nic->ctx->async_fd, .events = POLLIN};
+        }
+    }
+    n += r2_inband_fds(inst, fds + n);
+    if (next > now) {
+        uint64_t wait = next - now < 3600000000000ull ? next - now : 3600000000000ull;
+
+        ts = (struct timespec){.tv_sec = (time_t)(wait / 1000000000),
+                               .tv_nsec = (long)(wait % 1000000000)};
+    } else {
+        ts = (struct timespec){0};
+    }
+    if (ppoll(fds, (nfds_t)n, &ts, NULL) <= 0) {
+        return;
+    }
+    if (fds[0].revents & POLLIN) {
+        while (read(inst->wake_fd, &sink, sizeof(sink)) > 0) {
+        }
+    }
+    if (fds[2].revents & POLLIN) {
+        r2_host_rung(inst);
+    }
+}
+
+static void *service_main(void *arg)
+{
+    struct r2_inst *inst = arg;
+
+    pthread_setname_np(pthread_self(), "r2-service");
+    while (!atomic_load_explicit(&inst->stop, memory_order_acquire)) {
+        wait_for_work(inst, r2_inst_service_step(inst));
+    }
+    return NULL;
+}
+
+static int start_thread(struct r2_inst *inst, char *why, size_t why_len)
+{
+    sigset_t all, old;
+    int rc;
+
+    inst->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (inst->wake_fd < 0) {
+        snprintf(why, why_len, "eventfd: %s", strerror(errno));
+        return -1;
+    }
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    rc = pthread_create(&inst->thread, NULL, service_main, inst);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (rc != 0) {
+        snprintf(why, why_len, "service thread: %s", strerror(rc));
+        return -1;
+    }
+    inst->thread_started = 1;
+    return 0;
+}
+
+/* --- birth and death --- */
+
+/* Who hears of facts (r2_notify.h), from the bottom of the folders to the top. */
+static const struct r2_subscriber *const subscribers[] = {&r2_locate_subscriber,
+                                                          &r2_news_subscriber,
+                                                          &r2_slow_subscriber,
+                                                          &r2_report_subscriber,
+                                                          &r2_host_subscriber,
+                                                          &r2_drain_subscriber,
+                                                          NULL};
+
+/* The peer is held over the message, as over one of the channel's. */
+static void deliver(struct r2_inst *inst, struct r2_peer *peer, const void *msg, size_t len)
+{
+    struct r2_peer *held = r2_peer_get(inst, peer->oob);
+
+    if (held) {
+        r2_dispatch(inst, held, msg, len);
+        r2_peer_put(inst, held);
+    }
+}
+
+static void params_take(struct r2_inst *inst, const struct r2_inst_params *p)
+{
+    inst->env = *p->env;
+    inst->v = *p->verbs;
+    inst->cfg = *p->cfg;
+    inst->looks = 1; /* the first connection reads anew what was read at init */
+    inst->wake_fd = -1;
+    inst->digest = r2_config_digest(&inst->cfg);
+    snprintf(inst->host, sizeof(inst->host), "%s", p->host ? p->host : "?");
+    if (p->job && p->job->id[0]) {
+        snprintf(inst->job, sizeof(inst->job), "%s:%s", p->job->scheduler, p->job->id);
+    }
+    snprintf(inst->run_dir, sizeof(inst->run_dir), "%s",
+             p->run_dir && strlen(p->run_dir) < sizeof(inst->run_dir) ? p->run_dir : "");
+    pthread_mutex_init(&inst->lock, NULL);
+}
+
+/* What modules keep of the instance. -1: out of memory. */
+static int modules_open(struct r2_inst *inst)
+{
+    return r2_loops_open(inst) != 0 || r2_counters_open(inst) != 0 || r2_locate_init(inst) != 0 ||
+                   r2_verdict_open(inst) != 0 || r2_news_open(inst) != 0 || r2_slow_open(inst) != 0
+               ? -1
+               : 0;
+}
+
+/* No job of a worker is out. */
+static void modules_close(struct r2_inst *inst)
+{
+    r2_slow_close(inst);
+    r2_news_close(inst);
+    free(inst->found);
+    free(inst->cases);
+    free(inst->counters);
+    free(inst->loop);
+}
+
+struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t why_len)
+{
+    struct r2_inst *inst = calloc(1, sizeof(*inst));
+    struct r2_oob_events ev = {.arg = inst,
+                               .message = r2_dispatch_message,
+                               .up = r2_peer_channel_up,
+                               .down = r2_peer_channel_down};
+    struct r2_oob_name self;
+
+    if (inst == NULL) {
+        snprintf(why, why_len, "out of memory");
+        return NULL;
+    }
+    params_take(inst, p);
+    inst->subscribers = subscribers;
+    inst->post = r2_peer_post;
+    inst->deliver = deliver;
+    r2_gate_setup(inst->env.threads);
+    if (ib_nics_open(&inst->nics, &inst->v, &inst->cfg, why, why_len) != 0) {
+        goto err_inst;
+    }
+    inst->workers = ib_workers_create(&inst->env, inst->nics.device_count, r2_inst_wake, inst);
+    inst->mrs = ib_mr_cache_create(&inst->nics, inst->env.threads);
+    if (inst->workers == NULL || inst->mrs == NULL) {
+        snprintf(why, why_len, "workers: %s", strerror(errno));
+        goto err_workers;
+    }
+    if (modules_open(inst) != 0 || r2_balance_open(inst, p->topo) != 0) {
+        snprintf(why, why_len, "out of memory");
+        goto err_workers;
+    }
+    if (inst->cfg.relay != R2_VIA_NONE && p->copy) {
+        inst->relay = r2_relay_open(inst, p->topo, p->copy, p->copy_arg);
+    }
+    inst->reach = r2_reach_create(inst, p->copy, p->copy_arg, p->copy_open);
+    if (inst->reach) {
+        ib_mr_cache_reaches_set(inst->mrs, r2_reach_ask, inst->reach);
+    }
+    inst->oob = p->oob_create(p->oob_arg, &ev, why, why_len);
+    if (inst->oob == NULL) {
+        goto err_workers;
+    }
+    inst->oob->ops->name_get(inst->oob, &self);
+    inst->origin = self.uuid[0];
+    if (inst->run_dir[0] && inst->cfg.board) {
+        r2_host_open(inst, inst->run_dir);
+    }
+    r2_report_open(inst, p->job);
+    r2_drain_look(inst);
+    r2_failback_look(inst);
+    if (inst->env.threads && start_thread(inst, why, why_len) != 0) {
+        goto err_board;
+    }
+    return inst;
+
+err_board:
+    r2_report_stop(inst);
+    r2_report_free(inst);
+    r2_host_close(inst);
+    inst->oob->ops->destroy(inst->oob);
+err_workers:
+    r2_relay_close(inst->relay);
+    r2_reach_destroy(inst->reach);
+    if (inst->mrs) {
+        ib_mr_cache_destroy(inst->mrs, 0); /* nothing was registered */
+    }
+    if (inst->workers) {
+        ib_workers_destroy(inst->workers, 0);
+    }
+    r2_balance_close(inst);
+    modules_close(inst);
+    ib_nics_close(&inst->nics);
+err_inst:
+    pthread_mutex_destroy(&inst->lock);
+    if (inst->wake_fd >= 0) {
+        close(inst->wake_fd);
+    }
+    free(inst);
+    return NULL;
+}
+
+/*
+ * What has landed is polled, so that the peer does not take for lost what is here. Where the owner
+ * does not come out, in a driver perhaps, nothing is read of what it may be writing, and nothing is
+ * claimed: a ledger read in the middle could have what never came.
+ */
+static void say_last(struct r2_comm *c, uint64_t limit_ns)
+{
+    int inside = r2_gate_visit_for(&c->gate, limit_ns);
+
+    if (inside && c->rx && !c->fo.over) {
+        ib_recv_progress(c->rx);
+    }
+    if (atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN) {
+        c->abort = 1;
+    }
+    if (inside) {
+        r2_close_say_bye(c);
+        r2_gate_unvisit(&c->gate);
+    } else {
+        r2_close_say_nothing_left(c);
+    }
+}
+
+/* Last words: every open connection says BYE once, then the channels are closed in order (P28). All
+ * gates together are waited for until @until. */
+static void say_goodbye(struct r2_inst *inst, uint64_t until)
+{
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        uint64_t now = r2_now(inst);
+
+        if (atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE || c->bye_ok) {
+            continue;
+        }
+        say_last(c, until > now ? until - now : 0);
+    }
+    r2_peers_step(inst, r2_now(inst));
+}
+
+#define STOP_MIN_NS                                                                                \
+    100000000ull /* a thread that no driver keeps is through long before, whatever T_exit is */
+
+/* Stops the service thread. -1: a driver has kept it for @limit_ns, and it goes on running. */
+static int stop_thread(struct r2_inst *inst, uint64_t limit_ns)
+{
+    struct timespec until;
+    uint64_t ns;
+
+    if (!inst->thread_started) {
+        return 0;
+    }
+    atomic_store_explicit(&inst->stop, 1, memory_order_release);
+    r2_inst_wake(inst);
+    clock_gettime(CLOCK_REALTIME, &until);
+    ns = (uint64_t)until.tv_nsec + (limit_ns > STOP_MIN_NS ? limit_ns : STOP_MIN_NS);
+    until.tv_sec += (time_t)(ns / 1000000000);
+    until.tv_nsec = (long)(ns % 1000000000);
+    if (pthread_timedjoin_np(inst->thread, NULL, &until) != 0) {
+        return -1;
+    }
+    inst->thread_started = 0;
+    return 0;
+}
+
+int r2_inst_last_words(struct r2_inst *inst)
+{
+    uint64_t limit = (uint64_t)inst->cfg.t_exit_ms * 1000000, end = r2_now(inst) + limit, now;
+
+    if (stop_thread(inst, limit) != 0) {
+        return -1;
+    }
+    say_goodbye(inst, r2_now(inst) + limit / 4);
+    r2_report_stop(inst);
+    now = r2_now(inst);
+    inst->oob->ops->drain(inst->oob, end > now ? end - now : 0);
+    r2_log_many_over();
+    r2_log_flush();
+    return 0;
+}
+
+/* A job that the workers did not get through is stuck in a driver: what it refers to stays. */
+static int comm_stuck(const struct r2_comm *c)
+{
+    int busy = fo_busy(&c->fo) || ib_flush_busy(c->flush);
+
+    for (int p = 0; p < IB_MAX_PATHS; p++) {
+        busy |= c->build[p].job.busy || c->ret[p].job.busy;
+    }
+    return busy;
+}
+
+/* A connection with a part on a device whose driver still runs is left as it is: memory and queue
+ * pairs of all its paths belong together. */
+static int comm_on(const struct r2_inst *inst, const struct r2_comm *c, uint64_t devices)
+{
+    for (int p = 0; p < c->link.npaths; p++) {
+        if (devices >> inst->nics.nic[c->link.path[p].nic].device_index & 1) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static void comms_free(struct r2_inst *inst, uint64_t still_running)
+{
+    struct r2_comm *next;
+
+    for (struct r2_comm *c = inst->all; c; c = next) {
+        next = c->all_next;
+        if (comm_stuck(c) || comm_on(inst, c, still_running)) {
+            continue;
+        }
+        for (int p = 0; p < c->link.npaths; p++) {
+            ib_path_destroy(&c->link, &c->link.path[p]);
+            if (c->ret[p].has_old) {
+                ib_path_destroy(&c->link, &c->ret[p].old);
+            }
+        }
+        if (c->tx) {
+            ib_send_stage_end(c->tx, 1);
+        }
+        r2_comm_free(c);
+    }
+}
+
+void r2_inst_destroy(struct r2_inst *inst)
+{
+    uint64_t still_running, limit = (uint64_t)inst->cfg.t_exit_ms * 1000000;
+    struct r2_pair *left;
+
+    if (r2_inst_last_words(inst) != 0) {
+        return; /* the service thread uses all of it */
+    }
+    still_running = ib_workers_destroy(inst->workers, limit);
+    inst->workers = NULL;
+    r2_pairs_free(inst, still_running);
+    r2_loops_free(inst, still_running);
+    r2_inband_close(inst, still_running);
+    left = inst->pairs;
+    inst->pairs =
+        NULL; /* the last connection of a peer would have its pairs taken down by a worker */
+    comms_free(inst, still_running);
+    inst->pairs = left;
+    inst->oob->ops->destroy(inst->oob);
+    r2_report_free(inst);
+    r2_host_close(inst);
+    r2_balance_close(inst);
+    if (still_running) { /* in a job of a pair, a loop, a look, counters or a connection: each of
+                            them reads the instance, its NICs and its keys */
+        r2_log_flush();
+        return;
+    }
+    r2_relay_close(inst->relay);
+    if (ib_mr_cache_destroy(inst->mrs,
+                            limit)) { /* a driver has a registration in hand: it may come back */
+        r2_log_flush();
+        return;
+    }
+    modules_close(inst);
+    r2_reach_destroy(inst->reach);
+    ib_nics_close(&inst->nics);
+    while (inst->listens) {
+        struct r2_listen *l = inst->listens;
+
+        inst->listens = l->next;
+        free(l);
+    }
+    pthread_mutex_destroy(&inst->lock);
+    if (inst->wake_fd >= 0) {
+        close(inst->wake_fd);
+    }
+    r2_log_many_over();
+    r2_log_flush();
+    free(inst);
+}

@@ -1,0 +1,238 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "admin/r2_drain.h"
+#include "probe/health/r2_inband.h"
+#include "core/r2_inst.h"
+#include "base/r2_log.h"
+#include "probe/diagnosis/r2_news.h"
+#include "probe/health/r2_pair.h"
+#include "probe/diagnosis/r2_verdict.h"
+#include "probe/diagnosis/r2_locate.h"
+#include "r2_peer.h"
+#include "core/r2_registry.h"
+#include "r2_setup.h"
+
+#define REFUSED_LIMIT_NS                                                                           \
+    1000000000ull /* a host that refuses for so long has no such process any more */
+#define CHANNEL_LIMIT_NS                                                                           \
+    10000000000ull /* a channel that has not come back within that time is said */
+
+struct r2_peer *r2_peer_get(struct r2_inst *inst, struct r2_oob_peer *oob)
+{
+    struct r2_peer *p = r2_peer_find(inst, oob);
+
+    if (p == NULL) {
+        p = calloc(1, sizeof(*p));
+        if (p == NULL) {
+            return NULL;
+        }
+        p->oob = oob;
+        p->last_contact = r2_now(inst);
+        p->next = inst->peers;
+        inst->peers = p;
+        p->news_no = -1;
+        p->process_blamed = (uint8_t)r2_news_peer_blamed(inst, p); /* words outlive connections */
+    }
+    inst->oob->ops->peer_ref(oob);
+    p->refs++;
+    return p;
+}
+
+void r2_peer_put(struct r2_inst *inst, struct r2_peer *peer)
+{
+    struct r2_oob_peer *oob = peer->oob;
+
+    if (--peer->refs == 0) {
+        struct r2_peer **p;
+
+        r2_locate_drop(inst, peer);
+        r2_pairs_drop(inst, peer);
+        r2_peers_step(inst, r2_now(inst)); /* last words first */
+        r2_news_leave(inst, peer);
+        for (p = &inst->peers; *p != peer; p = &(*p)->next) {
+        }
+        *p = peer->next;
+        free(peer);
+    }
+    inst->oob->ops->peer_put(oob);
+}
+
+void r2_peer_post(struct r2_inst *inst, struct r2_peer *peer)
+{
+    uint64_t now;
+    int lost;
+
+    if (peer->out_len == 0) {
+        return;
+    }
+    now = r2_now(inst);
+    r2_inband_ask(inst, peer, now);
+    lost = inst->oob->ops->send(peer->oob, peer->out, peer->out_len) !=
+           0; /* what is lost is repeated */
+    if (!lost) {
+        r2_inband_owed(inst, peer, now);
+    }
+    if (lost || r2_inband_due(inst, peer, now)) {
+        r2_inband_send(inst, peer, peer->out, peer->out_len);
+    }
+    peer->out_len = 0;
+}
+
+static uint64_t say_nics(struct r2_inst *inst, struct r2_peer *p, uint64_t now)
+{
+    if (p->say_mask == 0) {
+        return UINT64_MAX;
+    }
+    if (now >= p->say_at) {
+        for (uint32_t m = p->say_mask; m; m &= m - 1) {
+            int nic = __builtin_ctz(m);
+            union fo_body b = {
+                .nic_down = {.nic = (uint8_t)nic, .reason = IB_FAULT_PORT, .gen = p->say_gen[nic]}};
+
+            r2_peer_emit(inst, p, FO_MSG_NIC_DOWN, &b);
+        }
+        p->say_at = now + p->say_interval;
+        if (p->say_interval < (uint64_t)inst->cfg.t_repeat_ms * 20000000) {
+            p->say_interval *= 2;
+        }
+    }
+    return p->say_at;
+}
+
+void r2_peer_channel_up(void *instance, struct r2_oob_peer *oob)
+{
+    struct r2_inst *inst = instance;
+    struct r2_peer *peer = r2_peer_find(inst, oob);
+
+    if (peer == NULL) {
+        return;
+    }
+    peer->refused_since = 0;
+    peer->channel_lost = peer->channel_said = 0;
+    r2_inband_channel(inst, peer);
+    peer->last_contact = r2_now(inst);
+    peer->say_at = peer->news_at = 0;
+    for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
+        pair->say_at = pair->peer == peer ? 0 : pair->say_at;
+    }
+    /* what was lost with the old channel is said again at once */
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        if (c->peer == peer) {
+            r2_gate_visit(&c->gate);
+            c->send_at = 0;
+            for (int p = 0; p < c->link.npaths; p++) {
+                c->fo.path[p].send_at = c->ret[p].send_at = 0;
+            }
+            r2_gate_unvisit(&c->gate);
+            r2_comm_kick(c);
+        }
+    }
+}
+
+void r2_peer_channel_down(void *instance, struct r2_oob_peer *oob, int refused)
+{
+    struct r2_inst *inst = instance;
+    struct r2_peer *peer = r2_peer_find(inst, oob);
+
+    if (peer == NULL) {
+        return;
+    }
+    if (peer->channel_lost == 0) {
+        peer->channel_lost = r2_now(inst);
+    }
+    if (!refused) {
+        peer->refused_since = 0;
+    } else if (peer->refused_since == 0) {
+        peer->refused_since = r2_now(inst);
+    }
+}
+
+static int is_missed(struct r2_inst *inst, const struct r2_peer *peer);
+
+/* Data goes on without it; the next failure is settled over NICs at best: people are to mend it
+ * before. Nothing new where its process or host is blamed. */
+static uint64_t check_channel(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
+{
+    if (peer->channel_lost == 0 || peer->channel_said || peer->host[0] == '\0') {
+        return UINT64_MAX; /* without a name: no connection to it has ever stood, and set-up has a
+                              limit of its own */
+    }
+    if (r2_elapsed(now, peer->channel_lost) < CHANNEL_LIMIT_NS) {
+        return peer->channel_lost + CHANNEL_LIMIT_NS;
+    }
+    if (r2_news_peer_blamed(inst, peer)) {
+        return UINT64_MAX; /* it may speak again over NICs, and the channel be lost still */
+    }
+    peer->channel_said = 1;
+    if (is_missed(inst, peer)) {
+        r2_verdict_channel(inst, peer);
+    }
+    return UINT64_MAX;
+}
+
+uint64_t r2_peers_step(struct r2_inst *inst, uint64_t now)
+{
+    uint64_t next = UINT64_MAX;
+
+    for (struct r2_peer *p = inst->peers; p; p = p->next) {
+        next = r2_earlier(next, say_nics(inst, p, now));
+        next = r2_earlier(next, r2_drain_say(inst, p, now));
+        next = r2_earlier(next, r2_news_say(inst, p, now));
+        next = r2_earlier(next, r2_peer_check_gone(inst, p, now));
+        next = r2_earlier(next, check_channel(inst, p, now));
+        r2_peer_post(inst, p);
+    }
+    return next;
+}
+
+/* Whether its end is the end of some connection: not one that had closed in order. */
+static int is_missed(struct r2_inst *inst, const struct r2_peer *peer)
+{
+    int missed = 0;
+
+    for (struct r2_comm *c = r2_comm_first(inst); c && !missed; c = c->all_next) {
+        if (c->peer == peer &&
+            atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN) {
+            r2_gate_visit(&c->gate);
+            missed = !c->fo.peer_bye && c->fo.error == R2_OK;
+            r2_gate_unvisit(&c->gate);
+        }
+    }
+    return missed;
+}
+
+uint64_t r2_peer_check_gone(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
+{
+    char what[160];
+
+    if (peer->refused_since == 0) {
+        return UINT64_MAX;
+    }
+    if (r2_elapsed(now, peer->refused_since) < REFUSED_LIMIT_NS) {
+        return peer->refused_since + REFUSED_LIMIT_NS;
+    }
+    if (is_missed(inst, peer)) {
+        r2_locate_peer(inst, peer, PROBE_ERROR);
+    }
+    snprintf(what, sizeof(what), "peer process at %s is gone: its host refuses connections",
+             inst->oob->ops->peer_str(peer->oob));
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        if (c->peer != peer) {
+            continue;
+        }
+        r2_gate_visit(&c->gate);
+        c->bye_ok = 1; /* nobody is left to answer */
+        if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
+            fo_on_gone(&c->fo, what);
+        } else if (atomic_load_explicit(&c->setup, memory_order_relaxed) < R2_SETUP_DONE) {
+            c->fo.code = PROBE_CODE_P01;
+            r2_setup_fail(c, "%s", what);
+        }
+        r2_gate_unvisit(&c->gate);
+        r2_comm_kick(c);
+    }
+    peer->refused_since = 0; /* said once; a later refusal starts anew */
+    return UINT64_MAX;
+}

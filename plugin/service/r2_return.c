@@ -1,0 +1,511 @@
+#include "r2_return.h"
+
+#include <string.h>
+
+#include "admin/r2_drain.h"
+#include "admin/r2_failback.h"
+#include "base/r2_log.h"
+#include "probe/health/r2_pair.h"
+#include "telemetry/r2_report.h"
+#include "r2_close.h"
+#include "probe/health/r2_heal.h"
+#include "probe/diagnosis/r2_locate.h"
+#include "core/r2_policy.h"
+#include "core/r2_registry.h"
+#include "r2_setup.h"
+
+#define MS(x) ((uint64_t)(x)*1000000)
+#define OPEN_LIMIT                                                                                 \
+    MS(5000) /* an exchange that takes longer is given up: the next one takes the next number */
+#define AGAIN_MIN  MS(1000) /* after an exchange that failed, and never longer than T_return */
+#define AGAIN_MAX  300      /* x that */
+#define AGAIN_LAST 4        /* x that, where no path is left */
+
+static const char *const names[R2_RET_COUNT] = {"none",         "R building", "R said",
+                                                "R connecting", "S building", "S said"};
+
+static int builds(enum r2_ret_state s)
+{
+    return s == R2_RET_R_BUILD || s == R2_RET_R_JOIN || s == R2_RET_S_BUILD;
+}
+
+/* The only writer of the state of an exchange. Row: from. */
+static void ret_move(struct r2_comm *c, int p, enum r2_ret_state to)
+{
+    static const unsigned char legal[R2_RET_COUNT][R2_RET_COUNT] = {
+        [R2_RET_NONE] = {[R2_RET_R_BUILD] = 1, [R2_RET_S_BUILD] = 1},
+        [R2_RET_R_BUILD] = {[R2_RET_R_SAID] = 1, [R2_RET_NONE] = 1},
+        [R2_RET_R_SAID] = {[R2_RET_R_JOIN] = 1, [R2_RET_NONE] = 1},
+        [R2_RET_R_JOIN] = {[R2_RET_NONE] = 1},
+        [R2_RET_S_BUILD] = {[R2_RET_S_SAID] = 1, [R2_RET_NONE] = 1},
+        [R2_RET_S_SAID] = {[R2_RET_NONE] = 1},
+    };
+    struct r2_ret *r = &c->ret[p];
+
+    if (!legal[r->state][to]) {
+        R2_WARN("%s path %d: its return cannot go from %s to %s", c->label, p, names[r->state],
+                names[to]);
+        return;
+    }
+    R2_TRACE("%s path %d life %u: return %s -> %s", c->label, p, c->link.path[p].life,
+             names[r->state], names[to]);
+    c->inst->returning[c->link.path[p].nic] += (uint16_t)(builds(to) - builds(r->state));
+    r->state = to;
+    r->send_at = 0;
+    r->interval = MS(c->inst->cfg.t_repeat_ms);
+}
+
+/* Nothing begins or goes on any more: what is open is put away by close. */
+static int ended(const struct r2_comm *c)
+{
+    return atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN ||
+           c->fo.error != R2_OK || c->fo.quiet || c->fo.peer_bye != FO_BYE_NONE;
+}
+
+/* --- words --- */
+
+static void say(struct r2_comm *c, int p, enum fo_type type)
+{
+    union fo_body b = {
+        .open = {
+            .dst = c->fo.peer, .src = c->id, .life = c->link.path[p].life, .path = (uint8_t)p}};
+
+    ib_path_addr_get(&c->link, &c->link.path[p], &b.open.addr);
+    r2_peer_emit(c->inst, c->peer, type, &b);
+}
+
+static uint64_t repeat(struct r2_comm *c, int p, enum fo_type type, uint64_t now)
+{
+    struct r2_ret *r = &c->ret[p];
+
+    if (now >= r->send_at) {
+        say(c, p, type);
+        r->send_at = now + r->interval;
+        r->interval = r->interval < MS(100) ? 2 * r->interval : r->interval;
+    }
+    return r->send_at;
+}
+
+/* The peer opens a life that never stood, or will not stand, here. */
+static void say_over(struct r2_comm *c, int p, uint32_t life)
+{
+    union fo_body b = {.down = {.dst = c->fo.peer,
+                                .src = c->id,
+                                .life = life,
+                                .path = (uint8_t)p,
+                                .reason = IB_FAULT_SETUP,
+                                .flags = FO_FLAG_FENCED}};
+
+    if (c->is_send && life == c->link.path[p].life) {
+        b.down.live = c->fo.path[p].live; /* it may have stood: the OPEN is late (P35) */
+    }
+    r2_peer_emit(c->inst, c->peer, FO_MSG_DOWN, &b);
+}
+
+/*
+ * S does not take a life of R. That word may be on its way for long, and R's OPEN is repeated: what
+ * was refused once is refused for ever, though the reason may have gone. Else a life would be
+ * brought up at both ends, and then end on its own refusal.
+ */
+static void refuse(struct r2_comm *c, int p, uint32_t life)
+{
+    c->ret[p].refused = life;
+    say_over(c, p, life);
+}
+
+static int was_refused(const struct r2_comm *c, int p, uint32_t life)
+{
+    return c->ret[p].refused && (int32_t)(life - c->ret[p].refused) <= 0;
+}
+
+/* --- lives --- */
+
+/*
+ * The old life's objects are put aside, the new one has its number and nothing else. Both fences of
+ * the old life have ended by now, so that T_packet from here covers what either end had under way.
+ */
+static void next_life(struct r2_comm *c, int p, uint32_t life, uint64_t now)
+{
+    struct ib_path *path = &c->link.path[p];
+    struct r2_ret *r = &c->ret[p];
+
+    r2_close_log_life(c, p);
+    r2_failback_next(c, p, life);
+    r2_report_life_over(c, p);
+    r->old = *path;
+    r->has_old = 1;
+    r->old_until = now + MS(c->inst->cfg.t_packet_ms);
+    r->since = now;
+    r->refused = 0;
+    *path = (struct ib_path){
+        .index = path->index, .nic = path->nic, .peer_nic = path->peer_nic, .life = life};
+    c->build[p].late = 0;
+    memset(&c->watch[p], 0, sizeof(c->watch[p]));
+    c->claim[p].since = 0;
+    c->qp_lost &= (uint8_t) ~(1u << p);
+    fo_life_begin(&c->fo, p);
+}
+
+/* S, who does not know whether R has it up by now: an ordinary end, which R is told. */
+static void give_up_open(struct r2_comm *c, int p)
+{
+    struct ib_fault_info info = {.fault = IB_FAULT_SETUP};
+
+    ret_move(c, p, R2_RET_NONE);
+    r2_failback_again(c, p);
+    fo_path_unsure(&c->fo, p, &info);
+}
+
+/* The new life never stood at this end, and carries nothing at the other. */
+static void give_up(struct r2_comm *c, int p, const char *why, uint64_t now)
+{
+    struct r2_ret *r = &c->ret[p];
+    const struct ib_path *path = &c->link.path[p];
+    struct r2_pair *pair = r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic);
+    uint64_t base = MS(c->inst->cfg.t_return_ms), most;
+
+    R2_INFO("%s path %d life %u does not return: %s", c->label, p, c->link.path[p].life, why);
+    if (r->state == R2_RET_S_BUILD) {
+        say_over(c, p, c->link.path[p].life); /* R waits for our queue pair */
+    }
+    ret_move(c, p, R2_RET_NONE);
+    c->link.path[p].open = 0;
+    fo_path_never(&c->fo, p);
+    base = base < AGAIN_MIN ? base : AGAIN_MIN;
+    most = base * (c->link.up ? AGAIN_MAX : AGAIN_LAST);
+    r->pause = r->pause == 0 ? base : 2 * r->pause < most ? 2 * r->pause : most;
+    r->not_before = now + r->pause;
+    r->failed_at = now;
+    if (pair && !c->is_send) {
+        r->misses = pair->heal.misses;
+        r2_heal_used(pair, 0);
+        r2_comm_kick(c); /* the pair is asked anew meanwhile */
+    }
+}
+
+/* 1: it is up. 0: its NIC failed meanwhile. */
+static int stands(struct r2_comm *c, int p)
+{
+    ret_move(c, p, R2_RET_NONE);
+    r2_failback_done(c, p);
+    c->ret[p].pause = 0;
+    r2_locate_back(c->inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic);
+    R2_INFO_MANY(R2_LOG_BACK, "%s path %d life %u is up: its NIC pair is back", c->label, p,
+                 c->link.path[p].life);
+    if (c->flush) {
+        ib_flush_open(c->flush, 1u << p);
+    }
+    fo_path_up(&c->fo, p);
+    r2_setup_check_path(c, p);
+    if (c->is_send) {
+        ib_send_progress(c->tx);
+    } else {
+        ib_recv_progress(c->rx);
+    }
+    return ib_link_up(&c->link, p);
+}
+
+/* --- old lives --- */
+
+static void old_run(struct ib_job *job)
+{
+    struct r2_ret *r = (struct r2_ret *)job;
+
+    ib_path_destroy(&r->comm->link, &r->old);
+}
+
+static void old_done(struct ib_job *job)
+{
+    struct r2_ret *r = (struct r2_ret *)job;
+
+    r->has_old = 0;
+    r2_comm_kick(r->comm);
+}
+
+static void destroy_old(struct r2_comm *c, int p)
+{
+    struct r2_ret *r = &c->ret[p];
+
+    r->comm = c;
+    r->job.run = old_run;
+    r->job.done = old_done;
+    ib_workers_submit(c->inst->workers, c->inst->nics.nic[r->old.nic].device_index, &r->job);
+}
+
+/* Gone after T_packet, and after the new queue pair was made, so that the number differs. */
+static uint64_t step_old(struct r2_comm *c, int p, uint64_t now)
+{
+    struct r2_ret *r = &c->ret[p];
+
+    if (!r->has_old || r->job.busy || r->state == R2_RET_R_BUILD || r->state == R2_RET_S_BUILD) {
+        return UINT64_MAX;
+    }
+    if (now < r->old_until) {
+        return r->old_until;
+    }
+    destroy_old(c, p);
+    return UINT64_MAX;
+}
+
+void r2_return_stop(struct r2_comm *c)
+{
+    for (int p = 0; p < c->link.npaths; p++) {
+        if (c->ret[p].state != R2_RET_NONE) {
+            ret_move(c, p, R2_RET_NONE);
+        }
+    }
+    c->ret_waits = 0;
+}
+
+int r2_return_close(struct r2_comm *c)
+{
+    int left = 0;
+
+    for (int p = 0; p < c->link.npaths; p++) {
+        if (c->ret[p].has_old && !c->ret[p].job.busy) {
+            destroy_old(c, p);
+        }
+        left += c->ret[p].has_old;
+    }
+    return left;
+}
+
+/* --- step --- */
+
+static int admitted(struct r2_comm *c, int p)
+{
+    int nic = c->link.path[p].nic;
+
+    if (c->inst->returning[nic] < R2_RETURN_AT_ONCE) {
+        return 1;
+    }
+    c->ret_waits |= (uint8_t)(1u << p);
+    c->ret_urgent = c->link.up == 0;
+    c->inst->ret_waiting |= 1u << nic;
+    return 0;
+}
+
+/* Takes up to @room connections that wait for NIC @nic; returns how many there were. */
+static int admit_some(struct r2_inst *inst, int nic, int urgent, int room)
+{
+    int n = 0;
+
+    for (struct r2_comm *c = r2_comm_first(inst); c && n < room; c = c->all_next) {
+        for (int p = 0; c->ret_waits && c->ret_urgent == urgent && p < c->link.npaths; p++) {
+            if ((c->ret_waits >> p & 1) && c->link.path[p].nic == nic) {
+                c->ret_waits &= (uint8_t) ~(1u << p);
+                r2_comm_kick(c);
+                n++;
+            }
+        }
+    }
+    return n;
+}
+
+void r2_return_admit(struct r2_inst *inst)
+{
+    for (uint32_t m = inst->ret_waiting; m; m &= m - 1) {
+        int nic = __builtin_ctz(m), room = R2_RETURN_AT_ONCE - inst->returning[nic], n;
+
+        if (room <= 0) {
+            continue;
+        }
+        n = admit_some(inst, nic, 1, room);
+        n += admit_some(inst, nic, 0, room - n);
+        if (n < room) {
+            inst->ret_waiting &= ~(1u << nic);
+        }
+    }
+}
+
+/* R: whether a new life may begin now. */
+static int may_begin(struct r2_comm *c, int p, uint64_t now)
+{
+    const struct ib_path *path = &c->link.path[p];
+    const struct r2_ret *r = &c->ret[p];
+    uint64_t since;
+    struct r2_pair *pair;
+
+    if (c->is_send || ended(c) || !r2_failback_allows(c, p) || c->ret[p].has_old ||
+        c->build[p].job.busy || !fo_may_return(&c->fo, p)) {
+        return 0;
+    }
+    if (r2_drain_has(c, p) && c->link.up) {
+        return 0; /* with no path at all it is better than none */
+    }
+    pair = r2_pair_want(c->inst, c->peer, path->nic, path->peer_nic);
+    since = c->fo.path[p].down_since > r->failed_at ? c->fo.path[p].down_since : r->failed_at;
+    if (pair == NULL || !r2_heal_good(pair, since, c->link.up == 0)) {
+        return 0;
+    }
+    if (now < r->not_before && pair->heal.misses == r->misses) {
+        return 0; /* no silence since that would explain the failure */
+    }
+    if (!admitted(c, p)) {
+        return 0;
+    }
+    r2_heal_used(pair, now);
+    return 1;
+}
+
+/* No exchange is under way. */
+static uint64_t step_none(struct r2_comm *c, int p, uint64_t now)
+{
+    const struct r2_ret *r = &c->ret[p];
+
+    if (may_begin(c, p, now)) {
+        next_life(c, p, c->link.path[p].life + 1, now);
+        ret_move(c, p, R2_RET_R_BUILD);
+        r2_build_submit(c, p, 0);
+    }
+    return r->not_before > now && !c->is_send ? r->not_before : UINT64_MAX;
+}
+
+/* Its job is back, and good. */
+static uint64_t step_open(struct r2_comm *c, int p, uint64_t now)
+{
+    struct r2_ret *r = &c->ret[p];
+
+    switch (r->state) {
+    case R2_RET_R_BUILD:
+        ret_move(c, p, R2_RET_R_SAID);
+        return repeat(c, p, FO_MSG_OPEN, now);
+    case R2_RET_R_SAID:
+        return r2_earlier(repeat(c, p, FO_MSG_OPEN, now), r->since + OPEN_LIMIT);
+    case R2_RET_R_JOIN:
+        if (stands(c, p)) {
+            say(c, p, FO_MSG_OPEN_UP);
+        }
+        return UINT64_MAX;
+    case R2_RET_S_BUILD:
+        ib_path_open(&c->link.path[p]); /* R writes CTS before its word that we may post is here */
+        ret_move(c, p, R2_RET_S_SAID);
+        return repeat(c, p, FO_MSG_OPEN_OK, now);
+    default:
+        return r2_earlier(repeat(c, p, FO_MSG_OPEN_OK, now), r->since + OPEN_LIMIT);
+    }
+}
+
+static uint64_t step_path(struct r2_comm *c, int p, uint64_t now)
+{
+    struct r2_ret *r = &c->ret[p];
+
+    if (r->state == R2_RET_NONE) {
+        return step_none(c, p, now);
+    }
+    if (c->build[p].job.busy) {
+        return UINT64_MAX; /* the job's end kicks */
+    }
+    if (c->build[p].rc != 0) {
+        give_up(c, p, strerror(c->build[p].rc), now);
+    } else if (ended(c)) {
+        give_up(c, p, "the connection ends", now);
+    } else if (r2_elapsed(now, r->since) < OPEN_LIMIT) {
+        return step_open(c, p, now);
+    } else if (r->state == R2_RET_S_SAID) {
+        give_up_open(c, p);
+    } else {
+        give_up(c, p, "no answer", now);
+    }
+    return r->not_before;
+}
+
+uint64_t r2_return_step(struct r2_comm *c, uint64_t now)
+{
+    uint64_t next = UINT64_MAX;
+
+    if (!c->inst->cfg.failover) {
+        return next;
+    }
+    for (int p = 0; p < c->link.npaths; p++) {
+        next = r2_earlier(next, step_path(c, p, now));
+        next = r2_earlier(next, step_old(c, p, now));
+    }
+    return r2_earlier(next, r2_failback_step(c, now));
+}
+
+/* --- records --- */
+
+/* S: R's new life @m, later than ours. */
+static void take_open(struct r2_comm *c, const struct fo_open *m)
+{
+    uint64_t now = r2_now(c->inst);
+    int p = m->path;
+
+    if (c->ret[p].state != R2_RET_NONE && !c->build[p].job.busy) {
+        give_up(c, p, "the receiver has begun anew", now);
+    }
+    fo_life_superseded(&c->fo, p);
+    if (c->ret[p].has_old || c->build[p].job.busy || !fo_may_return(&c->fo, p) ||
+        c->inst->returning[c->link.path[p].nic] >= R2_RETURN_AT_ONCE) {
+        return; /* R repeats */
+    }
+    next_life(c, p, m->life, now);
+    c->build[p].peer = m->addr;
+    ret_move(c, p, R2_RET_S_BUILD);
+    r2_build_submit(c, p, 0);
+}
+
+void r2_return_on_open(struct r2_comm *c, const struct fo_open *m)
+{
+    int p = m->path;
+    int32_t ahead;
+
+    if (!c->is_send || p >= c->link.npaths || ended(c)) {
+        return;
+    }
+    ahead = (int32_t)(m->life - c->link.path[p].life);
+    if (ahead > 0 && was_refused(c, p, m->life)) {
+        say_over(c, p, m->life);
+    } else if (ahead > 0 && r2_drain_has(c, p) && c->link.up) {
+        refuse(c, p, m->life); /* R does not know of the drain (yet) */
+    } else if (ahead > 0 && r2_failback_allows(c, p)) {
+        take_open(c, m);
+    } else if (ahead > 0) {
+        refuse(c, p, m->life); /* our policy forbids it */
+    } else if (ahead == 0 && c->ret[p].state == R2_RET_NONE && c->fo.path[p].state == FO_FENCED) {
+        say_over(c, p, m->life); /* it failed here and the word was lost */
+    } else if (ahead == 0 && c->ret[p].state == R2_RET_S_SAID) {
+        c->ret[p].send_at = 0; /* our answer was lost */
+        r2_comm_kick(c);
+    }
+}
+
+void r2_return_on_open_ok(struct r2_comm *c, const struct fo_open *m)
+{
+    int p = m->path;
+
+    if (c->is_send || p >= c->link.npaths || m->life != c->link.path[p].life || ended(c)) {
+        return;
+    }
+    if (c->ret[p].state == R2_RET_R_SAID) {
+        c->build[p].peer = m->addr;
+        ret_move(c, p, R2_RET_R_JOIN);
+        r2_build_submit(c, p, 1);
+    } else if (c->ret[p].state == R2_RET_NONE && c->fo.path[p].state == FO_UP) {
+        say(c, p, FO_MSG_OPEN_UP); /* it was lost */
+    } else if (c->ret[p].state == R2_RET_NONE && c->fo.path[p].state == FO_FENCED) {
+        say_over(c, p, m->life);
+    }
+}
+
+void r2_return_on_open_up(struct r2_comm *c, const struct fo_open *m)
+{
+    int p = m->path;
+
+    if (c->is_send && p < c->link.npaths && m->life == c->link.path[p].life &&
+        c->ret[p].state == R2_RET_S_SAID && !ended(c)) {
+        stands(c, p);
+    }
+}
+
+int r2_return_on_over(struct r2_comm *c, int p, uint32_t life)
+{
+    if (p >= c->link.npaths || life != c->link.path[p].life || c->ret[p].state == R2_RET_NONE) {
+        return 0;
+    }
+    if (c->ret[p].state == R2_RET_S_SAID || c->ret[p].state == R2_RET_R_SAID) {
+        give_up(c, p, "the peer gave it up", r2_now(c->inst));
+    }
+    return 1;
+}

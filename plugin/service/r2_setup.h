@@ -1,0 +1,42 @@
+/* Set-up of a connection (protocol section 5): messages, which paths, building. Service thread,
+ * gate held, unless it is pure; nothing blocks. */
+#ifndef R2_SETUP_H
+#define R2_SETUP_H
+
+#include "core/r2_inst.h"
+
+uint64_t r2_setup_step(struct r2_comm *c, uint64_t now);
+void r2_setup_on_req(struct r2_inst *inst, struct r2_peer *peer, const struct fo_req *m);
+void r2_setup_on_rep(struct r2_comm *c, const struct fo_rep *m);
+void r2_setup_on_conf(struct r2_comm *c, const struct fo_conf *m);
+void r2_setup_on_ready(struct r2_comm *c, const struct fo_ready *m);
+void r2_setup_fail(struct r2_comm *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* A path that has just come up: whether its NIC or its queue pair failed while it was being built.
+ * Then it goes down at once. */
+void r2_setup_check_path(struct r2_comm *c, int p);
+/* Says once where the primary NIC pair has fewer than @wanted queue pairs. */
+void r2_setup_check_qps(struct r2_comm *c, int wanted);
+const char *r2_setup_name(enum r2_setup s);
+/* What of our NICs is told at set-up of a connection whose own is : which may be backups, the
+ * sooner the larger. Returns how many. */
+int r2_setup_nics(struct r2_inst *inst, int dev, struct fo_nic out[IB_MAX_NICS]);
+/* Deduces the paths of a connection from both hosts' NICs; pure. Returns how many. */
+int r2_setup_paths(const struct fo_nic *s_nic, int s_n, int s_dev, const struct fo_nic *r_nic,
+                   int r_n, int r_dev, int any_rail, uint8_t s_out[IB_MAX_PATHS],
+                   uint8_t r_out[IB_MAX_PATHS]);
+
+/*
+ * Adds paths over the @n NIC pairs of the list, so that each has up to @qps, the first one first,
+ * while there is room. Pure. Returns how many paths there are.
+ */
+int r2_setup_more(uint8_t s_out[IB_MAX_PATHS], uint8_t r_out[IB_MAX_PATHS], int n, int qps);
+
+/* Building (r2_setup_build.c). */
+void r2_build_submit(struct r2_comm *c, int p,
+                     int connect); /* create (0) or connect (1) path p on its device's worker */
+/* Whether building has come to an end: every job is back, or one path stands and the time is over;
+ * then late jobs are given up. */
+int r2_build_over(struct r2_comm *c, uint64_t now, uint64_t *next);
+int r2_build_stands(const struct r2_comm *c, int p);
+
+#endif

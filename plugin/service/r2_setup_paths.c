@@ -1,0 +1,188 @@
+/* Which NIC pairs a connection gets, how many queue pairs over each, and what is wrong with them.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "ib_transport/verbs/ib_hca.h"
+#include "ib_transport/ib_wire.h"
+#include "balance/r2_balance.h"
+#include "core/r2_inst.h"
+#include "base/r2_log.h"
+#include "r2_setup.h"
+
+#define CLASS_MOST                                                                                 \
+    4 /* a backup that nobody has named has at least one part in so many of the primary's rate */
+
+_Static_assert(R2_MOST_rq_depth <= IB_RECORDS,
+               "a slot for the record of every receive that can be posted");
+
+/* Inserts a pair behind those that are preferred as much or more; never before the primary. */
+static int add_pair(uint8_t *s_out, uint8_t *r_out, int *pref, int n, int s, int r, int p)
+{
+    int at = n;
+
+    for (int i = 0; i < n; i++) {
+        if (s_out[i] == s && r_out[i] == r) {
+            return n;
+        }
+    }
+    while (at > 1 && pref[at - 1] < p) {
+        at--;
+    }
+    if (at >= IB_MAX_PATHS) {
+        return n;
+    }
+    for (int i = n < IB_MAX_PATHS ? n : IB_MAX_PATHS - 1; i > at; i--) {
+        s_out[i] = s_out[i - 1];
+        r_out[i] = r_out[i - 1];
+        pref[i] = pref[i - 1];
+    }
+    s_out[at] = (uint8_t)s;
+    r_out[at] = (uint8_t)r;
+    pref[at] = p;
+    return n < IB_MAX_PATHS ? n + 1 : n;
+}
+
+int r2_setup_paths(const struct fo_nic *s_nic, int s_n, int s_dev, const struct fo_nic *r_nic,
+                   int r_n, int r_dev, int any_rail, uint8_t s_out[IB_MAX_PATHS],
+                   uint8_t r_out[IB_MAX_PATHS])
+{
+    int pref[IB_MAX_PATHS];
+    int n = add_pair(s_out, r_out, pref, 0, s_dev, r_dev, 0);
+
+    /* same rail, beginning beside the primary so that the backups of different primaries differ */
+    for (int i = 0; i < s_n; i++) {
+        int s = (s_dev + i) % s_n;
+
+        for (int r = 0; r < r_n; r++) {
+            if (s_nic[s].usable && r_nic[r].usable && s_nic[s].rail == r_nic[r].rail) {
+                n = add_pair(s_out, r_out, pref, n, s, r, s_nic[s].usable + r_nic[r].usable);
+            }
+        }
+    }
+    for (int i = 0; any_rail && i < s_n; i++) {
+        for (int j = 0; j < r_n; j++) {
+            int s = (s_dev + i) % s_n, r = (r_dev + i + j) % r_n;
+
+            if (s_nic[s].usable && r_nic[r].usable) {
+                n = add_pair(s_out, r_out, pref, n, s, r, 0); /* behind every same-rail pair */
+            }
+        }
+    }
+    return n;
+}
+
+int r2_setup_more(uint8_t s_out[IB_MAX_PATHS], uint8_t r_out[IB_MAX_PATHS], int n, int qps)
+{
+    int pairs = n;
+
+    for (int i = 0; i < pairs; i++) {
+        for (int k = 1; k < qps && n < IB_MAX_PATHS; k++, n++) {
+            s_out[n] = s_out[i];
+            r_out[n] = r_out[i];
+        }
+    }
+    return n;
+}
+
+void r2_setup_check_qps(struct r2_comm *c, int wanted)
+{
+    int got = __builtin_popcount(ib_link_pair(&c->link, 0));
+
+    if (got < wanted && !c->inst->qps_said) {
+        c->inst->qps_said = 1;
+        R2_WARN(
+            "NCCL_IB_QPS_PER_CONNECTION=%d: a connection gets %d queue pairs over its NIC pair, since it has at most %d in all and one for "
+            "each of %d NIC pairs; NCCL_R2_BACKUP_NICS makes these fewer",
+            wanted, got, IB_MAX_PATHS, ib_link_pairs(&c->link, ~0u));
+    }
+}
+
+void r2_setup_check_path(struct r2_comm *c, int p)
+{
+    const struct ib_path *path = &c->link.path[p];
+    const struct ib_nic *nic = &c->inst->nics.nic[path->nic];
+
+    if (atomic_load_explicit(&nic->generation, memory_order_relaxed) != path->nic_gen ||
+        ib_nic_state_get(nic) != IB_NIC_UP) {
+        fo_fault(&c->fo, p, &(struct ib_fault_info){.fault = IB_FAULT_PORT});
+    } else if ((int32_t)(c->peer->dead_gen[path->peer_nic] - path->peer_nic_gen) > 0) {
+        fo_fault(&c->fo, p, &(struct ib_fault_info){.fault = IB_FAULT_PEER_NIC});
+    } else if (c->qp_lost >> p & 1) {
+        fo_fault(&c->fo, p, &(struct ib_fault_info){.fault = IB_FAULT_QP});
+    }
+}
+
+/*
+ * Why @nic, which nobody has named, is no backup for @primary; NULL: it is one. A NIC of another
+ * network does not reach the same ports, and its own users want it. NICs of different generations
+ * in one host share what is to be sent by their rates; one that is more than two generations behind
+ * (400 and 25 Gb/s) is there for storage or management, and would add less than its traffic costs
+ * those.
+ */
+static const char *unlike(struct r2_inst *inst, const struct ib_nic *primary,
+                          const struct ib_nic *nic)
+{
+    struct ib_addr a, b;
+
+    ib_nic_addr_get(&inst->nics, primary->index, &a);
+    ib_nic_addr_get(&inst->nics, nic->index, &b);
+    if (a.link_layer && b.link_layer && a.link_layer != b.link_layer) {
+        return "the one is InfiniBand, the other Ethernet";
+    }
+    return nic->speed_mbps > 0 && (int64_t)nic->speed_mbps * CLASS_MOST < primary->speed_mbps
+               ? "slower than a quarter of it"
+               : NULL;
+}
+
+static int is_named(const struct r2_inst *inst)
+{
+    struct ib_hca_filter f;
+    char why[128];
+
+    return inst->cfg.ib_hca[0] && ib_hca_parse(&f, inst->cfg.ib_hca, why, sizeof(why)) == 0 &&
+           f.count > 0 && !f.exclude;
+}
+
+/* 0: no backup of NIC @dev. Else the earlier in NCCL_R2_BACKUP_NICS, the more; without a list what
+ * the topology says. */
+static uint8_t backup_preference(struct r2_inst *inst, int dev, const struct ib_nic *nic)
+{
+    const struct ib_nic *primary = &inst->nics.nic[dev];
+    struct ib_hca_filter f;
+    const char *left_out;
+    char why[128];
+    int rank;
+
+    if (inst->cfg.backup_nics[0] == 0 ||
+        ib_hca_parse(&f, inst->cfg.backup_nics, why, sizeof(why)) != 0) {
+        left_out = nic == primary || is_named(inst) ? NULL : unlike(inst, primary, nic);
+        if (left_out && !(inst->left_out_said >> nic->index & 1)) {
+            inst->left_out_said |= 1u << nic->index;
+            R2_INFO(
+                "NIC %s (%d Mb/s) is no backup of %s (%d Mb/s): %s; NCCL_R2_BACKUP_NICS or NCCL_IB_HCA may name it",
+                nic->name, nic->speed_mbps, primary->name, primary->speed_mbps, left_out);
+        }
+        return left_out ? 0 : r2_balance_preference(inst, dev, nic->index);
+    }
+    if (!ib_hca_match(&f, nic->dev_name, nic->port, NULL)) {
+        return 0;
+    }
+    rank = f.exclude ? 0 : ib_hca_rank(&f, nic->dev_name, nic->port);
+    return (uint8_t)(rank < 0 ? 1 : 255 - rank);
+}
+
+int r2_setup_nics(struct r2_inst *inst, int dev, struct fo_nic out[IB_MAX_NICS])
+{
+    for (int i = 0; i < inst->nics.count; i++) {
+        const struct ib_nic *nic = &inst->nics.nic[i];
+        enum ib_nic_state s = ib_nic_state_get(nic);
+
+        memset(&out[i], 0, sizeof(out[i]));
+        snprintf(out[i].name, sizeof(out[i].name), "%.*s", FO_NIC_NAME - 1, nic->name);
+        out[i].rail = (int16_t)nic->rail;
+        out[i].usable = s == IB_NIC_UP || s == IB_NIC_DOWN ? backup_preference(inst, dev, nic) : 0;
+        out[i].gen = atomic_load_explicit(&nic->generation, memory_order_relaxed);
+    }
+    return inst->nics.count;
+}

@@ -1,0 +1,502 @@
+#include "r2_report.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/r2_log.h"
+#include "r2_report_int.h"
+#include "core/r2_registry.h"
+
+#define STALL_LOOK 1000000ull    /* ns between two looks at connections that wait ... */
+#define STALL_SOON 20000000ull   /* ... for so long; then the watchdog's ticks have to do */
+#define ROWS_MIN   100000000ull  /* ns between two writings of the statistics ... */
+#define ROWS_WAIT  1000000000ull /* ... and while connections wait: these come first */
+
+/* --- saying --- */
+
+struct r2_event_nic r2_report_nic_of(const struct r2_report *r, int nic)
+{
+    struct r2_event_nic out = {0};
+    const struct ib_nic *n;
+    struct ib_addr addr;
+    const char *slash;
+
+    if (nic < 0 || nic >= r->inst->nics.count) {
+        return out;
+    }
+    n = &r->inst->nics.nic[nic];
+    ib_nic_addr_get(&r->inst->nics, nic, &addr);
+    slash = n->pci_path ? strrchr(n->pci_path, '/') : NULL;
+    out.device = n->name;
+    out.pci = slash ? slash + 1 : n->pci_path;
+    out.netdev = n->netdev;
+    out.fw = n->fw;
+    out.guid = n->guid;
+    out.port = n->port;
+    out.lid = addr.lid;
+    out.rail = n->rail;
+    memcpy(out.gid, addr.gid, sizeof(out.gid));
+    return out;
+}
+
+/* What the turn has gathered goes out, whole lines at once. */
+static void events_flush(struct r2_report *r)
+{
+    char why[700];
+    size_t len = r->out_len;
+
+    r->out_len = 0;
+    if (len == 0 || r2_event_append(&r->events, r->out, len, why, sizeof(why)) == 0) {
+        return;
+    }
+    r->lost++;
+    if (!r->failure_said) {
+        r->failure_said = 1;
+        R2_WARN("events are lost: %s", why);
+    }
+}
+
+static void line_put(struct r2_report *r, const struct r2_event *e)
+{
+    char line[R2_EVENT_LINE];
+    size_t n;
+
+    if (!r->events_on) {
+        return;
+    }
+    n = r2_event_line(line, sizeof(line), &r->src, e, ++r->seq);
+    if (n == 0) {
+        r->lost++;
+        return;
+    }
+    if (n > sizeof(r->out) - r->out_len) {
+        events_flush(r);
+    }
+    memcpy(r->out + r->out_len, line, n);
+    r->out_len += n;
+}
+
+static void count(struct r2_event_sum *s, enum r2_event_kind kind)
+{
+    s->faults += kind == R2_EVENT_FAULT;
+    s->switches += kind == R2_EVENT_SWITCH;
+    s->verdicts += kind == R2_EVENT_VERDICT;
+    s->failbacks += kind == R2_EVENT_FAILBACK;
+    s->drains += kind == R2_EVENT_DRAIN;
+    s->giveups += kind == R2_EVENT_GIVEUP;
+    s->stalls += kind == R2_EVENT_STALL;
+}
+
+void r2_report_say(struct r2_report *r, struct r2_event *e, uint64_t mono)
+{
+    e->mono_ns = mono;
+    e->when_ns = r2_report_real(r, mono);
+    e->capacity_all = r->inst->nics.count;
+    e->capacity_up = __builtin_popcount(r2_report_usable(r));
+    count(&r->sum, e->kind);
+    if (e->kind != R2_EVENT_START && e->kind != R2_EVENT_STOP) {
+        r2_report_event_put(r, e);
+    }
+    line_put(r, e);
+    r->changed = 1;
+}
+
+/* --- birth and death --- */
+
+static void text_read(const char *path, char *out, size_t room)
+{
+    FILE *f = fopen(path, "re");
+    size_t n = f ? fread(out, 1, room - 1, f) : 0;
+
+    if (f) {
+        fclose(f);
+    }
+    out[n] = '\0';
+    out[strcspn(out, "\n")] = '\0';
+}
+
+static void source_fill(struct r2_report *r, const struct r2_job *job)
+{
+    struct r2_event_source *s = &r->src;
+
+    snprintf(s->host, sizeof(s->host), "%s", r->inst->host);
+    text_read("/proc/self/comm", s->command, sizeof(s->command));
+    text_read("/proc/sys/kernel/random/boot_id", s->boot_id, sizeof(s->boot_id));
+    snprintf(s->version, sizeof(s->version), "%s %s", R2_VERSION, R2_GIT);
+    s->pid = getpid();
+    s->cuda_dev = -1;
+    s->digest = r->inst->digest;
+    if (job) {
+        snprintf(s->scheduler, sizeof(s->scheduler), "%s", job->scheduler);
+        snprintf(s->job, sizeof(s->job), "%s", job->id);
+        snprintf(s->step, sizeof(s->step), "%s", job->step);
+    }
+}
+
+static void stat_begin(struct r2_report *r)
+{
+    struct r2_inst *inst = r->inst;
+    uint64_t unique = 0;
+    char why[700];
+
+    inst->env.random(inst->env.arg, &unique, sizeof(unique));
+    r->stat = r2_stat_create(inst->run_dir, geteuid(), unique | 1, why, sizeof(why));
+    if (r->stat == NULL) {
+        R2_WARN("no statistics for r2_stat: %s", why);
+    }
+}
+
+static void events_begin(struct r2_report *r)
+{
+    const char *asked = r->inst->cfg.event_file;
+    char path[512] = "";
+
+    if (asked[0]) {
+        snprintf(path, sizeof(path), "%s", asked);
+    } else if (r->inst->run_dir[0]) {
+        r2_event_path(r->inst->run_dir, geteuid(), path, sizeof(path));
+    }
+    r->events_on = path[0] && strcmp(path, "off") != 0;
+    if (r->events_on && r2_event_file_init(&r->events, path, R2_EVENT_FILE_MAX) != 0) {
+        R2_WARN("no events: NCCL_R2_EVENT_FILE is too long");
+        r->events_on = 0;
+    }
+}
+
+void r2_report_open(struct r2_inst *inst, const struct r2_job *job)
+{
+    struct r2_event e = r2_event_empty;
+    struct r2_report *r;
+    int stats = inst->cfg.stats && inst->run_dir[0];
+
+    if (inst->nics.count == 0 || (!stats && !inst->run_dir[0] && !inst->cfg.event_file[0]) ||
+        (r = calloc(1, sizeof(*r))) == NULL) {
+        return;
+    }
+    r->inst = inst;
+    r->events.fd = -1;
+    r->round = 1; /* a connection begins with 0 */
+    r->start = r2_report_real(r, r2_now(inst));
+    source_fill(r, job);
+    events_begin(r);
+    if (stats) {
+        stat_begin(r);
+    }
+    if (r->stat == NULL && !r->events_on) {
+        free(r);
+        return;
+    }
+    for (int i = 0; i < inst->nics.count; i++) {
+        r->nic[i].state = ib_nic_state_get(&inst->nics.nic[i]);
+        r->nic[i].since = r->start;
+        snprintf(r->nic[i].why, sizeof(r->nic[i].why), "as found at the start");
+    }
+    inst->report = r;
+    e.kind = R2_EVENT_START;
+    r2_report_say(r, &e, r2_now(inst));
+    r2_report_step(inst, r2_now(inst), 1);
+}
+
+void r2_report_stop(struct r2_inst *inst)
+{
+    struct r2_report *r = inst->report;
+    struct r2_event e = r2_event_empty;
+    const struct r2_event_sum *s;
+
+    if (r == NULL || r->stopped) {
+        return;
+    }
+    s = &r->sum;
+    r2_report_cases_step(r, r2_now(inst), 1);
+    if (s->faults || s->giveups || s->stalls) {
+        R2_INFO(
+            "summary: faults %llu, switches %llu, failbacks %llu, gave up %llu, longest stall %.2f ms, %llu bytes "
+            "posted again, stalls without a fault %llu",
+            (unsigned long long)s->faults, (unsigned long long)s->switches,
+            (unsigned long long)s->failbacks, (unsigned long long)s->giveups,
+            (double)s->stall_max_ns / 1e6, (unsigned long long)s->replayed_bytes,
+            (unsigned long long)s->stalls);
+    }
+    e.kind = R2_EVENT_STOP;
+    e.sum = s;
+    r2_report_say(r, &e, r2_now(inst));
+    events_flush(r);
+    r2_event_file_close(&r->events);
+    r2_stat_remove(r->stat);
+    r->stat = NULL;
+    r->events_on = 0;
+    r->stopped = 1;
+}
+
+void r2_report_free(struct r2_inst *inst)
+{
+    struct r2_report *r = inst->report;
+
+    inst->report = NULL;
+    if (r) {
+        r2_event_file_close(&r->events);
+        r2_stat_remove(r->stat);
+        free(r);
+    }
+}
+
+/* --- turns --- */
+
+static int rows_due(const struct r2_report *r, uint64_t now, int look)
+{
+    if (r2_comm_first(r->inst) == NULL) {
+        return look || r->changed; /* there may be no later turn */
+    }
+    return look && r2_elapsed(now, r->wrote_at) >= (r->stalling ? ROWS_WAIT : ROWS_MIN);
+}
+
+uint64_t r2_report_step(struct r2_inst *inst, uint64_t now, int look)
+{
+    struct r2_report *r = inst->report;
+
+    if (r == NULL || r->stopped) {
+        return UINT64_MAX;
+    }
+    if (r->stalling) {
+        for (struct r2_comm *c = r2_comm_first(inst); c && r->stalling; c = c->all_next) {
+            r2_report_case_stall(c, r2_now(inst));
+        }
+    }
+    r2_report_cases_step(r, now, r2_comm_first(inst) == NULL);
+    if (rows_due(r, now, look)) {
+        r->changed = 0;
+        r->wrote_at = now;
+        r2_report_rows_write(r);
+    }
+    events_flush(r);
+    return r->stalling && r2_elapsed(now, r->stall_since) < STALL_SOON ? now + STALL_LOOK
+                                                                       : UINT64_MAX;
+}
+
+/* --- connections --- */
+
+static void path_follow(struct r2_comm *c, int p, int quiet)
+{
+    const struct fo_path *fp = &c->fo.path[p];
+    uint32_t life = c->link.path[p].life;
+    enum fo_state was = (enum fo_state)c->seen.path[p].state;
+
+    if (life != c->seen.path[p].life) {
+        if (c->seen.path[p].fault) {
+            r2_report_case_settled(c, p);
+        }
+        c->seen.path[p].life = life;
+        c->seen.path[p].theirs = c->seen.path[p].why = 0;
+        was = FO_NONE;
+    }
+    if (fp->state != was) {
+        if (was == FO_NONE && (fp->state == FO_UP || fp->down_since)) {
+            c->seen.path[p].stood = 1;
+            if (life > 1) {
+                r2_report_case_back(c, p);
+            }
+        }
+        if (was < FO_DOWN && fp->state >= FO_DOWN && fp->down_since && !quiet) {
+            r2_report_case_lost(c, p);
+        }
+        c->inst->report->changed = 1;
+    }
+    c->seen.path[p].state = (uint8_t)fp->state;
+    if (!c->is_send) {
+        r2_report_case_hold(c, p);
+    }
+    if (c->seen.path[p].fault && fp->settled) {
+        r2_report_case_settled(c, p);
+    }
+}
+
+/* Percent of what is cut now that goes over each path. */
+static void shares_follow(struct r2_comm *c)
+{
+    const struct r2_plan *plan = &c->tx->plan;
+    uint64_t all = 0;
+
+    for (int p = 0; p < c->link.npaths; p++) {
+        c->seen.path[p].share = 0;
+    }
+    for (int i = 0; i < plan->n && i < R2_PLAN_PATHS; i++) {
+        all += plan->weight[i];
+    }
+    for (int i = 0; all && i < plan->n && i < R2_PLAN_PATHS; i++) {
+        if (plan->path[i] < IB_MAX_PATHS) {
+            c->seen.path[plan->path[i]].share = (uint8_t)(100 * (uint64_t)plan->weight[i] / all);
+        }
+    }
+}
+
+static void error_follow(struct r2_comm *c)
+{
+    if (c->fo.error == R2_OK || c->seen.error || c->fo.closing || c->fo.quiet) {
+        return;
+    }
+    c->seen.error = (uint8_t)c->fo.error;
+    snprintf(c->seen.why, sizeof(c->seen.why), "%.95s", c->fo.why);
+    r2_report_case_giveup(c);
+    c->inst->report->changed = 1;
+}
+
+void r2_report_comm(struct r2_comm *c)
+{
+    struct r2_report *r = c->inst->report;
+    int open = atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN;
+
+    if (r == NULL || c->seen.closing ||
+        atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE) {
+        return;
+    }
+    error_follow(c);
+    for (int p = 0; p < c->link.npaths; p++) {
+        path_follow(c, p, !open || c->fo.peer_bye || c->fo.closing || c->fo.quiet);
+    }
+    if (c->is_send) {
+        r2_report_case_stall(c, r2_now(c->inst));
+        shares_follow(c);
+    }
+    if (!open) {
+        c->seen.closing = 1;
+        r2_report_case_comm_over(c);
+        r->changed = 1;
+    }
+}
+
+void r2_report_life_over(struct r2_comm *c, int p)
+{
+    struct r2_report *r = c->inst->report;
+    struct r2_report_nic *n;
+
+    if (r == NULL || c->seen.path[p].folded) {
+        return;
+    }
+    n = &r->nic[c->link.path[p].nic];
+    n->wrs += IB_RLX_GET(c->link.path[p].wrs);
+    if (c->is_send) {
+        n->sent += r2_report_bytes(&c->link.path[p]);
+    } else {
+        n->received += r2_report_bytes(&c->link.path[p]);
+    }
+    c->seen.bytes += r2_report_bytes(&c->link.path[p]);
+    /* of a closing connection the counters stay where they are; of a path that returns they begin
+     * anew */
+    c->seen.path[p].folded = atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN;
+}
+
+void r2_report_comm_gone(struct r2_comm *c)
+{
+    struct r2_report *r = c->inst->report;
+
+    if (r == NULL) {
+        return;
+    }
+    r2_report_case_comm_over(c);
+    r2_report_record_free(r, c);
+    r->changed = 1;
+}
+
+/* --- NICs --- */
+
+static void on_nic(struct r2_inst *inst, int nic, enum r2_nic_change change)
+{
+    static const char *const why[] = {[R2_NIC_DOWN] = "its port is not ACTIVE",
+                                      [R2_NIC_UP] = "its port is ACTIVE again",
+                                      [R2_NIC_FATAL] = "the device failed, or is gone",
+                                      [R2_NIC_FAILS] = "its driver answers with errors",
+                                      [R2_NIC_REMOVED] = "the device is gone"};
+    struct r2_report *r = inst->report;
+    enum ib_nic_state s = ib_nic_state_get(&inst->nics.nic[nic]);
+
+    if (r == NULL || s == r->nic[nic].state) {
+        return;
+    }
+    r->nic[nic].state = s;
+    r->nic[nic].since = r2_report_real(r, r2_now(inst));
+    snprintf(r->nic[nic].why, sizeof(r->nic[nic].why), "%s", why[change]);
+    r->changed = 1;
+}
+
+void r2_report_drain(struct r2_inst *inst, int nic, int on, const char *why)
+{
+    struct r2_report *r = inst->report;
+    struct r2_event e = r2_event_empty;
+    char text[128];
+
+    if (r == NULL) {
+        return;
+    }
+    snprintf(text, sizeof(text), "%.23s: %s%s%.60s", inst->nics.nic[nic].name,
+             on ? "drained, new work avoids it" : "not drained any more", why[0] ? ": " : "", why);
+    e.kind = R2_EVENT_DRAIN;
+    e.nic = r2_report_nic_of(r, nic);
+    e.how = "admin";
+    e.detail = why[0] ? why : NULL;
+    e.action = on ? "drain" : "undrain";
+    e.text = text;
+    r2_report_say(r, &e, r2_now(inst));
+}
+
+/* In short, without the code, which has a place of its own. */
+static const char *text_of(const struct r2_cause *v)
+{
+    size_t n = v->code ? strlen(v->code) : 0;
+
+    return v->brief && n && strncmp(v->brief, v->code, n) == 0 && v->brief[n] == ' '
+               ? v->brief + n + 1
+               : v->brief;
+}
+
+static void on_cause(struct r2_inst *inst, const struct r2_cause *v)
+{
+    struct r2_report *r = inst->report;
+    struct r2_event e = r2_event_empty;
+    uint64_t now = r2_now(inst);
+
+    if (r == NULL) {
+        return;
+    }
+    e.kind = R2_EVENT_VERDICT;
+    e.severity = v->severity == 2   ? R2_EVENT_CRITICAL
+                 : v->severity == 1 ? R2_EVENT_WARNING
+                                    : R2_EVENT_INFO;
+    e.code = v->code;
+    e.blame = v->blame;
+    e.since_ns = v->since_ns ? r2_report_real(r, v->since_ns) : 0;
+    e.nic = r2_report_nic_of(r, v->nic);
+    e.peer_host = v->peer_host;
+    e.peer_device = v->peer_nic;
+    e.how = v->how;
+    e.confidence = v->confidence;
+    e.evidence = v->evidence;
+    e.n_evidence = v->n_evidence < R2_CAUSE_EVIDENCE ? v->n_evidence : R2_CAUSE_EVIDENCE;
+    e.counter = v->counter;
+    e.counter_by = v->counter_by;
+    e.n_counters = v->nic >= 0 ? v->n_counters : 0;
+    e.action = v->action;
+    e.recommend = v->recommend;
+    e.text = text_of(v);
+    e.revises = v->revises;
+    e.revises_seq = v->revises_id && v->revises_id == r->cause_id ? r->cause_seq : 0;
+    if (v->nic >= 0 && v->nic < inst->nics.count) {
+        snprintf(r->nic[v->nic].blamed, sizeof(r->nic[v->nic].blamed), "%.80s",
+                 v->brief   ? v->brief
+                 : v->blame ? v->blame
+                            : "");
+        r->nic[v->nic].blamed_at = e.since_ns ? e.since_ns : r2_report_real(r, now);
+    }
+    r2_report_say(r, &e, now);
+    if (v->id) {
+        r->cause_id = v->id;
+        r->cause_seq = r->seq;
+    }
+}
+
+const struct r2_subscriber r2_report_subscriber = {.on_nic = on_nic,
+                                                   .on_report = r2_report_news,
+                                                   .on_cause = on_cause,
+                                                   .on_stall = r2_report_stall};

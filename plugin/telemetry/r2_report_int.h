@@ -1,0 +1,121 @@
+/*
+ * Shared by r2_report.c (saying), r2_report_case.c (what belongs together) and r2_report_rows.c
+ * (the statistics file). Service thread alone.
+ */
+#ifndef R2_REPORT_INT_H
+#define R2_REPORT_INT_H
+
+#include "r2_event.h"
+#include "core/r2_notify.h"
+#include "r2_report.h"
+#include "r2_stat.h"
+
+#define R2_REPORT_CASES 16
+#define R2_REPORT_OUT   32768 /* bytes of events until the end of the turn */
+
+/*
+ * A failing NIC ends a life of every connection over it. That is one case: one fault when it
+ * begins, one switch when every life of it is settled and every connection that waited has moved
+ * on.
+ */
+struct r2_report_case {
+    uint32_t no;             /* 0: free */
+    enum r2_event_kind kind; /* what it ends with: SWITCH, DRAIN, FAILBACK, GIVEUP, STALL */
+    int nic;
+    uint64_t began, last;     /* ns: first and last connection of it */
+    uint32_t conns, stranded; /* connections; of these with no path left */
+    uint32_t pending, stalls; /* lives not settled; connections that wait */
+    uint32_t waited;          /* connections that had to */
+    uint64_t stall_ns, detect_ns, replayed;
+    uint32_t to;                  /* bit per NIC: where they go on */
+    struct ib_fault_info info;    /* of the most telling fault */
+    uint8_t said, hosts, devices; /* hosts, devices: 0, 1, or 2 for several */
+    char peer_host[40], peer_nic[24];
+    char detail[128];
+};
+
+struct r2_report_nic {
+    char why[64], trouble[96], blamed[96];
+    uint64_t since, trouble_at, blamed_at; /* CLOCK_REALTIME, ns */
+    enum ib_nic_state state;
+    uint64_t sent, received, wrs;        /* of lives that are put away */
+    uint64_t stalls, stall_ns, stall_at; /* without a fault: how many, the last one, until when
+                                            (CLOCK_REALTIME, ns; 0: none) */
+    uint64_t stall_warned;               /* ns */
+};
+
+struct r2_report {
+    struct r2_inst *inst;
+    struct r2_stat *stat; /* NULL: none */
+    int events_on, failure_said, stopped;
+    struct r2_event_file events;
+    struct r2_event_source src;
+    struct r2_event_sum sum;
+    uint64_t start; /* CLOCK_REALTIME, ns */
+    uint64_t seq, history, lost;
+    uint32_t cause_id;  /* of the latest that may be revised; 0: none */
+    uint64_t cause_seq; /* ... of its event */
+    uint32_t case_no;
+    struct r2_report_case cas[R2_REPORT_CASES];
+    uint32_t stalling; /* connections that wait, or so it seems */
+    uint64_t stall_since;
+    struct r2_report_nic nic[IB_MAX_NICS];
+    uint64_t record[R2_STAT_CONNS / 64]; /* records in use */
+    uint32_t records;                    /* up to which */
+    int changed;
+    uint64_t wrote_at; /* ns: the rows */
+    uint32_t round;    /* of writing all connections, some at a time */
+    size_t out_len;
+    char out[R2_REPORT_OUT];
+};
+
+static inline uint64_t r2_report_real(const struct r2_report *r, uint64_t mono)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_REALTIME, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec -
+           r2_elapsed(r2_now(r->inst), mono);
+}
+
+/* Fills in who, when, and how many NICs are usable; keeps it in the history, and as a line for the
+ * end of the turn. */
+void r2_report_say(struct r2_report *r, struct r2_event *e, uint64_t mono);
+/* The NIC of an event. */
+struct r2_event_nic r2_report_nic_of(const struct r2_report *r, int nic);
+
+/* r2_report_case.c */
+void r2_report_case_lost(struct r2_comm *c, int p);
+void r2_report_case_settled(struct r2_comm *c, int p);
+void r2_report_case_back(struct r2_comm *c, int p);
+void r2_report_case_giveup(struct r2_comm *c);
+void r2_report_case_comm_over(struct r2_comm *c);
+void r2_report_case_stall(struct r2_comm *c, uint64_t now); /* whether it has moved on */
+void r2_report_case_hold(
+    struct r2_comm *c,
+    int p); /* R: whether the hold of (@p) is over that kept something from NCCL */
+/* Says what is complete; @all: whatever is there. */
+void r2_report_cases_step(struct r2_report *r, uint64_t now, int all);
+
+/*
+ * Work requests of path @p had no completion for @ns, and the life goes on (r2_stall.h). @over: it
+ * has ended; else it lasts, and only the statistics show it.
+ */
+void r2_report_stall(struct r2_comm *c, int p, uint64_t ns, int over);
+
+/* A report about a NIC pair of this process is kept, unless this process itself made it. */
+void r2_report_news(struct r2_inst *inst, const struct probe_word *w, enum r2_report_from from,
+                    const char *who);
+/* r2_report_why.c: what the job knows of the reason why @c lost paths, into seen.path[] and the
+ * NIC's trouble */
+void r2_report_why(struct r2_report *r, struct r2_comm *c);
+
+/* r2_report_rows.c */
+uint32_t r2_report_usable(const struct r2_report *r); /* bit per NIC */
+uint64_t r2_report_bytes(
+    const struct ib_path *path); /* of messages, in its present life; without the gate */
+void r2_report_rows_write(struct r2_report *r);
+void r2_report_record_free(struct r2_report *r, struct r2_comm *c);
+void r2_report_event_put(struct r2_report *r, const struct r2_event *e);
+
+#endif

@@ -1,0 +1,374 @@
+/* The records of the statistics file, from counters that are there anyway (r2_report_int.h). */
+#include <stdio.h>
+#include <string.h>
+
+#include "r2_report_int.h"
+#include "core/r2_policy.h"
+#include "core/r2_registry.h"
+
+#define AT_A_TIME 64 /* connections */
+
+_Static_assert(R2_STAT_NICS >= IB_MAX_NICS && R2_STAT_PATHS >= IB_MAX_PATHS, "room");
+_Static_assert((int)R2_STAT_NIC_UP == IB_NIC_UP && (int)R2_STAT_NIC_GONE == IB_NIC_GONE &&
+                   (int)R2_STAT_PATH_UP == FO_UP && (int)R2_STAT_PATH_FENCED == FO_FENCED,
+               "states are the same");
+
+/*
+ * The receiver counts bytes by a plain addition to an aligned word, which a reader on another
+ * thread sees whole. ThreadSanitizer would want an atomic store, and that one costs the data path
+ * an instruction; late by a turn is good enough here.
+ */
+__attribute__((no_sanitize("thread"), noinline)) static uint64_t word_read(const uint64_t *w)
+{
+    return __atomic_load_n(w, __ATOMIC_RELAXED);
+}
+
+uint64_t r2_report_bytes(const struct ib_path *path)
+{
+    return word_read(&path->bytes);
+}
+
+static int is_standing(const struct r2_comm *c)
+{
+    return atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE &&
+           !c->seen.closing && !c->seen.error;
+}
+
+/* Bit per NIC: where @c has a path that is up; where it had one. */
+static void nics_of(const struct r2_comm *c, uint32_t *up, uint32_t *stood)
+{
+    *up = *stood = 0;
+    for (int p = 0; p < c->link.npaths; p++) {
+        uint32_t bit = 1u << c->link.path[p].nic;
+
+        *up |= c->seen.path[p].state == FO_UP ? bit : 0;
+        *stood |= c->seen.path[p].stood ? bit : 0;
+    }
+}
+
+uint32_t r2_report_usable(const struct r2_report *r)
+{
+    const struct r2_inst *inst = r->inst;
+    uint32_t over = 0, lost = 0, good = 0;
+
+    for (struct r2_comm *c = r2_comm_first((struct r2_inst *)inst); c; c = c->all_next) {
+        uint32_t up, stood;
+
+        if (is_standing(c)) {
+            nics_of(c, &up, &stood);
+            over |= up;
+            lost |= stood & ~up;
+        }
+    }
+    for (int i = 0; i < inst->nics.count; i++) {
+        uint32_t bit = 1u << i;
+
+        if (r->nic[i].state == IB_NIC_UP && !(inst->drained & bit) &&
+            ((over & bit) || !(lost & bit))) {
+            good |= bit;
+        }
+    }
+    return good;
+}
+
+/* --- connections --- */
+
+static void paths_fill(const struct r2_comm *c, struct r2_stat_conn *out)
+{
+    out->bytes = c->seen.bytes;
+    for (int p = 0; p < c->link.npaths; p++) {
+        const struct ib_path *path = &c->link.path[p];
+        struct r2_stat_path *o = &out->path[p];
+
+        snprintf(o->peer_name, sizeof(o->peer_name), "%.23s", c->peer_nic[p]);
+        o->bytes = r2_report_bytes(path);
+        o->life = path->life;
+        o->nic = path->nic;
+        o->peer_nic = path->peer_nic;
+        o->state = c->seen.path[p].state;
+        o->share = c->seen.path[p].share;
+        out->bytes += c->seen.path[p].folded ? 0 : o->bytes;
+    }
+}
+
+static void conn_fill(const struct r2_comm *c, struct r2_stat_conn *out)
+{
+    memset(out, 0, sizeof(*out));
+    out->id = c->id;
+    out->is_send = (uint8_t)c->is_send;
+    out->dev = (uint8_t)c->dev;
+    out->npaths = (uint8_t)c->link.npaths;
+    out->standing = (uint8_t)is_standing(c);
+    out->error = c->seen.error;
+    snprintf(out->why, sizeof(out->why), "%s", c->seen.why);
+    snprintf(out->peer_host, sizeof(out->peer_host), "%.39s", c->peer_host);
+    if (c->peer) {
+        snprintf(out->peer_addr, sizeof(out->peer_addr), "%.63s",
+                 c->inst->oob->ops->peer_str(c->peer->oob));
+    }
+    paths_fill(c, out);
+    if (c->tx) {
+        out->messages = IB_RLX_GET(c->tx->sposted);
+    } else if (c->rx) {
+        out->messages = word_read(&c->rx->messages);
+    }
+    out->replayed_parts = c->seen.replayed_parts;
+    out->replayed_bytes = c->seen.replayed_bytes;
+    out->stall_ns = c->seen.stall_ns;
+    out->stall_at = c->seen.stall_at;
+}
+
+static int record_take(struct r2_report *r, struct r2_comm *c)
+{
+    for (uint32_t w = 0; w < R2_STAT_CONNS / 64; w++) {
+        if (~r->record[w]) {
+            uint32_t i = 64 * w + (uint32_t)__builtin_ctzll(~r->record[w]);
+
+            r->record[w] |= 1ull << (i % 64);
+            r->records = i + 1 > r->records ? i + 1 : r->records;
+            c->seen.record = i + 1;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+void r2_report_record_free(struct r2_report *r, struct r2_comm *c)
+{
+    static const struct r2_stat_conn none;
+    uint32_t i = c->seen.record - 1;
+
+    if (c->seen.record == 0) {
+        return;
+    }
+    c->seen.record = 0;
+    r->record[i / 64] &= ~(1ull << (i % 64));
+    if (r->stat) {
+        r2_stat_put_conn(r->stat, i, &none);
+    }
+}
+
+static void conn_write(struct r2_report *r, struct r2_comm *c)
+{
+    struct r2_stat_conn rec;
+
+    c->seen.wrote = r->round;
+    r2_report_why(r, c);
+    if (c->seen.record == 0 && !record_take(r, c)) {
+        return;
+    }
+    conn_fill(c, &rec);
+    if (!r2_stat_put_conn(r->stat, c->seen.record - 1, &rec)) {
+        r2_report_record_free(r, c);
+    }
+}
+
+/* Some at a time: what fails meanwhile waits for this thread. */
+static void conns_write(struct r2_report *r, struct r2_stat_who *who)
+{
+    int left = AT_A_TIME;
+
+    for (struct r2_comm *c = r2_comm_first(r->inst); c; c = c->all_next) {
+        who->conns_all++;
+        if (left > 0 && c->seen.wrote != r->round) {
+            conn_write(r, c);
+            left--;
+        }
+    }
+    r->round += left > 0; /* all were */
+    who->conns = r->records;
+}
+
+/* --- NICs --- */
+
+static void nic_count(const struct r2_comm *c, struct r2_stat_nic *row)
+{
+    uint32_t up, stood;
+
+    for (int p = 0; p < c->link.npaths; p++) {
+        const struct ib_path *path = &c->link.path[p];
+        struct r2_stat_nic *n = &row[path->nic];
+
+        if (!c->seen.path[p].folded) {
+            n->work_requests += IB_RLX_GET(path->wrs);
+            n->sent += c->is_send ? r2_report_bytes(path) : 0;
+            n->received += c->is_send ? 0 : r2_report_bytes(path);
+        }
+    }
+    if (!is_standing(c)) {
+        return;
+    }
+    nics_of(c, &up, &stood);
+    row[c->dev].primary++;
+    for (int p = 0; p < c->link.npaths; p++) {
+        if (c->seen.path[p].stood && c->seen.path[p].state != FO_UP && !c->seen.path[p].theirs &&
+            !(up >> c->link.path[p].nic & 1)) {
+            row[c->link.path[p].nic].theirs = 0;
+        }
+    }
+    for (uint32_t m = up | stood; m; m &= m - 1) {
+        uint32_t i = (uint32_t)__builtin_ctz(m);
+
+        row[i].over += up >> i & 1;
+        row[i].moved += (stood & ~up) >> i & 1;
+        row[i].last += up == 1u << i;
+    }
+}
+
+/* What there is to say of a NIC that is up and drained: not why it is up. */
+static void drain_words(const struct r2_inst *inst, int nic, struct r2_stat_nic *out)
+{
+    const char *why = r2_drain_why(inst, nic);
+
+    snprintf(out->why, sizeof(out->why), "%.47s%s", why[0] ? why : "by the administrator",
+             out->over ? "; still in use" : "");
+}
+
+static void nic_fill(const struct r2_report *r, int i, struct r2_stat_nic *out)
+{
+    const struct r2_event_nic id = r2_report_nic_of(r, i);
+    const struct ib_nic *nic = &r->inst->nics.nic[i];
+    const struct r2_report_nic *n = &r->nic[i];
+
+    snprintf(out->name, sizeof(out->name), "%.23s", nic->name);
+    snprintf(out->device, sizeof(out->device), "%.23s", nic->dev_name);
+    snprintf(out->pci, sizeof(out->pci), "%.23s", id.pci ? id.pci : "");
+    snprintf(out->why, sizeof(out->why), "%s", n->why);
+    snprintf(out->trouble, sizeof(out->trouble), "%s", n->trouble);
+    snprintf(out->blamed, sizeof(out->blamed), "%s", n->blamed);
+    out->guid = nic->guid;
+    out->since = n->since;
+    out->trouble_at = n->trouble_at;
+    out->blamed_at = n->blamed_at;
+    out->sent += n->sent;
+    out->received += n->received;
+    out->work_requests += n->wrs;
+    out->lost = r->inst->lives_lost[i];
+    out->stalls = n->stalls;
+    out->stall_ns = n->stall_ns;
+    out->stall_at = n->stall_at;
+    out->rail = nic->rail;
+    out->speed_mbps = (uint32_t)nic->speed_mbps;
+    out->port = nic->port;
+    out->state = (uint8_t)n->state;
+    out->drained = (r->inst->drained >> i) & 1;
+    if (out->drained && n->state == IB_NIC_UP) {
+        drain_words(r->inst, i, out);
+    }
+    out->lid = id.lid;
+    memcpy(out->gid, id.gid, sizeof(out->gid));
+}
+
+static void nics_write(struct r2_report *r)
+{
+    struct r2_stat_nic row[IB_MAX_NICS];
+
+    memset(row, 0, sizeof(row));
+    for (int i = 0; i < IB_MAX_NICS; i++) {
+        row[i].theirs = 1; /* until some path says otherwise */
+    }
+    for (struct r2_comm *c = r2_comm_first(r->inst); c; c = c->all_next) {
+        nic_count(c, row);
+    }
+    for (int i = 0; i < r->inst->nics.count; i++) {
+        row[i].theirs &= row[i].moved > 0;
+        nic_fill(r, i, &row[i]);
+        r2_stat_put_nic(r->stat, (unsigned)i, &row[i]);
+    }
+}
+
+/* --- the process --- */
+
+static void who_fill(const struct r2_report *r, struct r2_stat_who *who)
+{
+    const struct r2_event_source *s = &r->src;
+    struct r2_oob_counters oob;
+    struct ib_mr_stats mrs;
+
+    memset(who, 0, sizeof(*who));
+    snprintf(who->command, sizeof(who->command), "%s", s->command);
+    snprintf(who->host, sizeof(who->host), "%s", s->host);
+    snprintf(who->version, sizeof(who->version), "%s", s->version);
+    snprintf(who->scheduler, sizeof(who->scheduler), "%s", s->scheduler);
+    snprintf(who->job, sizeof(who->job), "%s", s->job);
+    snprintf(who->step, sizeof(who->step), "%s", s->step);
+    who->pid = s->pid;
+    who->start = r->start;
+    who->updated = r2_report_real(r, r2_now(r->inst));
+    who->digest = s->digest;
+    who->cuda_dev = s->cuda_dev;
+    who->nics = (uint32_t)r->inst->nics.count;
+    who->capacity_up = (uint32_t)__builtin_popcount(r2_report_usable(r));
+    who->history = r->history;
+    who->faults = r->sum.faults;
+    who->switches = r->sum.switches;
+    who->failbacks = r->sum.failbacks;
+    who->drains = r->sum.drains;
+    who->giveups = r->sum.giveups;
+    who->verdicts = r->sum.verdicts;
+    who->replayed_bytes = r->sum.replayed_bytes;
+    who->stall_max_ns = r->sum.stall_max_ns;
+    who->stalls = r->sum.stalls;
+    who->stalls_max_ns = r->sum.stalls_max_ns;
+    who->events_lost = r->lost;
+    r->inst->oob->ops->counters(r->inst->oob, &oob);
+    who->oob_strangers = oob.strangers;
+    who->oob_bad_frames = oob.bad_frames;
+    who->oob_bad_messages = r->inst->bad_messages;
+    ib_mr_cache_stats(r->inst->mrs, &mrs);
+    who->kept = mrs.kept + atomic_load_explicit(&r->inst->nics.kept, memory_order_relaxed);
+}
+
+void r2_report_rows_write(struct r2_report *r)
+{
+    struct r2_stat_who who;
+
+    if (r->stat == NULL) {
+        return;
+    }
+    who_fill(r, &who);
+    r2_stat_begin(r->stat);
+    conns_write(r, &who);
+    nics_write(r); /* with the reasons that connections were found to have */
+    r2_stat_put_who(r->stat, &who);
+    r2_stat_end(r->stat);
+}
+
+/* A cause that was cut ends in a '~'. */
+static void cause_put(char *out, size_t room, const struct r2_event *e)
+{
+    int n = snprintf(out, room, "%s%s%s", e->how ? e->how : "", e->detail ? ": " : "",
+                     e->detail ? e->detail : "");
+
+    if (n >= (int)room) {
+        out[room - 2] = '~';
+    }
+}
+
+void r2_report_event_put(struct r2_report *r, const struct r2_event *e)
+{
+    struct r2_stat_event rec;
+
+    r->history++;
+    if (r->stat == NULL) {
+        return;
+    }
+    memset(&rec, 0, sizeof(rec));
+    rec.no = r->history;
+    rec.when = e->when_ns;
+    rec.mono = e->mono_ns;
+    rec.kind = (uint8_t)e->kind;
+    rec.severity = (uint8_t)e->severity;
+    rec.connections = e->connections > 0 ? (uint32_t)e->connections : 0;
+    rec.stall_ns = e->stall_us >= 0 ? e->stall_us * 1000 : -1;
+    rec.replayed_bytes = e->replayed_bytes;
+    rec.capacity_all = e->capacity_all;
+    rec.capacity_up = e->capacity_up;
+    snprintf(rec.code, sizeof(rec.code), "%.15s", e->code ? e->code : "");
+    snprintf(rec.nic, sizeof(rec.nic), "%.23s", e->nic.device ? e->nic.device : "");
+    snprintf(rec.peer_host, sizeof(rec.peer_host), "%.39s", e->peer_host ? e->peer_host : "");
+    snprintf(rec.peer_nic, sizeof(rec.peer_nic), "%.23s", e->peer_device ? e->peer_device : "");
+    cause_put(rec.cause, sizeof(rec.cause), e);
+    snprintf(rec.text, sizeof(rec.text), "%.255s", e->text ? e->text : "");
+    r2_stat_put_event(r->stat, &rec);
+}

@@ -46,7 +46,8 @@ SIM_SRC   := $(wildcard tests/sim/*.c)
 SOAK_SRC  := $(wildcard tests/soak/*.c)
 MATRIX_SRC := $(wildcard tests/matrix/*.c)
 SUPPORT_SRC := $(wildcard tests/support/*.c)
-UNIT_SRC  := $(wildcard tests/unit/test_*.c)
+# In folders as the plugin has them; what is built lies in one, since no two have the same name.
+UNIT_SRC  := $(sort $(wildcard tests/unit/*/test_*.c tests/unit/*/*/test_*.c))
 ABI_SRC   := $(wildcard tests/abi/test_*.c)
 WATCH_SRC := $(wildcard tests/lab/verbs_*.c)
 LAB_SRC   := $(wildcard tests/lab/lab_*.c)
@@ -76,7 +77,7 @@ standin_obj = $(patsubst %.c,$(B)/nccl-standin/$(1)/%.o,$(2))
 
 PLUGIN   := $(B)/libnccl-net-r2.so
 DROPIN   := $(B)/softfab-lib/libibverbs.so.1
-UNIT_BIN := $(patsubst tests/unit/%.c,$(B)/tests/unit/%,$(UNIT_SRC))
+UNIT_BIN := $(sort $(patsubst %.c,$(B)/tests/unit/%,$(notdir $(UNIT_SRC))))
 ABI_BIN  := $(patsubst tests/abi/%.c,$(B)/tests/abi/%,$(ABI_SRC))
 FUZZ     := handle oob records inband ring imm options faulttext board stat topo
 FUZZ_BIN := $(addprefix $(B)/fuzz/fuzz_,$(FUZZ))
@@ -127,7 +128,7 @@ check: deps
 QUICK_SLOW := balance_loop balance_same balance_slow congest cross failback_silent gate oob_conform_mpi oob_conform_ranks oob_mpi_hostile oob_tcp_loss \
               oob_tcp_storm pair_ways probe_news_walk probe_verdict protocol_data race_channel race_reorder race_sweep relay_ways setup_slow slow softfab_seg \
               stage watch_hour
-QUICK_UNIT  = $(patsubst tests/unit/test_%.c,%,$(UNIT_SRC))
+QUICK_UNIT  = $(sort $(patsubst test_%.c,%,$(notdir $(UNIT_SRC))))
 QUICK_BIN   = $(addprefix $(B)/quick/tests/unit/test_,$(if $(ONLY),$(foreach t,$(QUICK_UNIT),$(if $(findstring $(ONLY),$(t)),$(t))),$(filter-out $(QUICK_SLOW),$(QUICK_UNIT))))
 .PHONY: quick
 quick: deps
@@ -421,9 +422,10 @@ $(B)/tests/unit/test_oob_mpi_hostile: LDFLAGS_ALL += $(addprefix -Wl$(comma)--ex
 $(B)/tests/unit/test_cuda $(B)/tests/unit/test_cuda_lane: | $(B)/gpu-fake/cuda/libcuda.so.1
 $(B)/tests/unit/test_gate: TEST_WRAP := -Wl,--wrap=syscall
 $(B)/tests/unit/test_reg_handles: TEST_WRAP := -Wl,--wrap=calloc,--wrap=realloc
-$(B)/tests/unit/%: $(B)/tobj/tests/unit/%.o $(TESTLIBS)
+$(foreach t,$(UNIT_SRC),$(eval $(B)/tests/unit/$(notdir $(basename $(t))): $(call tobj,$(t))))
+$(UNIT_BIN): $(TESTLIBS)
 	@mkdir -p $(@D)
-	$(CC) -o $@ $< -Wl,--start-group $(TESTLIBS) -Wl,--end-group $(LDFLAGS_ALL) $(TEST_WRAP) -lcheck -lsubunit -lm -lrt -ldl
+	$(CC) -o $@ $(filter %.o,$^) -Wl,--start-group $(TESTLIBS) -Wl,--end-group $(LDFLAGS_ALL) $(TEST_WRAP) -lcheck -lsubunit -lm -lrt -ldl
 # Calls that a target answers itself are replaced at link time; the rig runs without Check (tests/fuzz/fuzz_rig.c).
 FUZZ_MAIN ?= corpus
 fuzz_obj = $(call tobj,$(patsubst %,tests/fuzz/fuzz_%.c,$(1)))

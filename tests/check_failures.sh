@@ -1,5 +1,5 @@
 #!/bin/sh
-# Every test that docs/failures.md names exists: SUITE/NAME in tests/unit/test_SUITE.c, sim/CLASS in the simulation's table, other paths as files.
+# Every test that docs/failures.md names exists: SUITE/NAME in test_SUITE.c of tests/unit, sim/CLASS in the simulation's table, other paths as files.
 cd "$(dirname "$0")/.." || exit 1
 doc=docs/failures.md
 passed=0 failed=0
@@ -8,7 +8,7 @@ exists() {
     tests/*) test -f "$1" ;;
     *.sh | *.md) test -f "tests/$1" ;;
     sim/*) grep -q "^    {\"${1#sim/}\"," tests/sim/sim_class.c ;;
-    *) grep -q "^START_TEST(${1#*/})" "tests/unit/test_${1%%/*}.c" 2>/dev/null ;;
+    *) find tests/unit -name "test_${1%%/*}.c" -exec grep -q "^START_TEST(${1#*/})" {} \; -print | grep -q . ;;
     esac
 }
 count() { # STATUS NAME WHAT
@@ -26,7 +26,7 @@ for name in $named; do
     count $? "$name" "does not exist"
 done
 # And the other way round: no test of a race is left out.
-races=$(grep -h '^START_TEST' tests/unit/test_race_*.c | sed 's/.*(\(.*\))/\1/')
+races=$(grep -h '^START_TEST' tests/unit/failover/test_race_*.c | sed 's/.*(\(.*\))/\1/')
 for name in $races; do
     echo "$named" | grep -q "/$name\$"
     count $? "$name" "is not there"

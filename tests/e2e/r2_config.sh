@@ -536,8 +536,8 @@ result "a fault of all" $?
 run 1 "fabric: all ports down" fabric
 sees FAIL 'NICs: no port of 3 can be used'
 
-# --- the table of tests that tests/unit/test_options.c has names tests that there are ---
-tr '\n' ' ' <tests/unit/test_options.c | grep -o '{"NCCL[^}]*}' | sed 's/}$//; s/ *$//' |
+# --- the table of tests that tests/unit/nccl/test_options.c has names tests that there are ---
+tr '\n' ' ' <tests/unit/nccl/test_options.c | grep -o '{"NCCL[^}]*}' | sed 's/}$//; s/ *$//' |
     sed -n 's/.*"\(NCCL[A-Z0-9_]*\)", *"\(.*\)"$/\1 \2/p' >"$tmp/table"
 [ "$(wc -l <"$tmp/table")" -ge "$rows" ]
 result "the table of tests has a line for every row" $?
@@ -548,7 +548,7 @@ awk '{ row = $1; suite = "test_options"; $1 = ""; n = split($0, part, /, */)
 while read -r row suite name; do
     case $suite in
     e2e/*) grep -q "\"$name: " "tests/$suite" ;;
-    *) grep -q "^START_TEST($name)" "tests/unit/$suite.c" ;;
+    *) find tests/unit -name "$suite.c" -exec grep -q "^START_TEST($name)" {} \; -print | grep -q . ;;
     esac
     result "$row: $suite has no test $name" $?
 done <"$tmp/tests"

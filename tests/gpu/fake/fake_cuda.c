@@ -3,7 +3,7 @@
  * of it, so that whoever touches it otherwise than by copies of the driver dies. Enough to run
  * gpu_coll's own logic (run.sh
  * --dry-run), the fabric's way to memory of a GPU, and the plugin's copies
- * (tests/unit/test_cuda.c); it shows nothing about CUDA. Calls may come from any thread.
+ * (tests/unit/bounce/test_cuda.c); it shows nothing about CUDA. Calls may come from any thread.
  *
  * Here: GPUs, contexts, and what tests order (fake_cuda.h). Stricter than the driver: nothing works
  * before cuInit(), and what belongs to a context wants just that one to be current.

@@ -1,0 +1,197 @@
+/* Both ends dial at once; channels that are lost and come back. */
+#include "tests/unit/oob_rig.h"
+
+#define BURST 150
+static size_t
+    burst_len; /* 60000: more than the sockets take, so that a channel given up still has a queue */
+
+static void send_burst(struct ep *e, struct r2_oob_peer *p)
+{
+    static const uint8_t msg[60000];
+
+    for (int i = 0; i < BURST && e->oob->ops->send(p, msg, burst_len) == 0; i++) {
+        e->said++;
+    }
+    ck_assert_int_ge(e->said, 20);
+}
+
+/* Whatever the order of the turns: one channel stays, it is the smaller one's, and nothing of what
+ * was sent is lost. */
+START_TEST(simultaneous_dial)
+{
+    unsigned seed = (unsigned)_i * 7919u + 1;
+    struct ep *a, *b;
+    struct r2_oob_peer *pa, *pb;
+
+    ep_pair(&a, &b, 1);
+    burst_len = _i % 4 == 3 ? 60000 : 10;
+    a->on_up = b->on_up = send_burst;
+    pa = dial(a, &b->name);
+    pb = dial(b, &a->name);
+    for (int i = 0; i < 12; i++) {
+        struct ep *e = rand_r(&seed) % 2 ? a : b;
+        e->oob->ops->progress(e->oob, clock_ns);
+    }
+    UNTIL(a->up, 1);
+    UNTIL(b->up, 1);
+    UNTIL(a->got, b->said);
+    UNTIL(b->got, a->said);
+    send_burst(a, pa);
+    send_burst(b, pb);
+    UNTIL(a->got, b->said);
+    UNTIL(b->got, a->said);
+    settle();
+    ck_assert_int_eq(a->up, 1);
+    ck_assert_int_eq(b->up, 1);
+    ck_assert_int_eq(a->down + b->down, 0);
+    ck_assert_int_eq(a->got, b->said);
+    ck_assert_int_eq(b->got, a->said);
+    ck_assert_int_eq(live_channels(a), 1);
+    ck_assert_int_eq(live_channels(b), 1);
+    ck_assert_uint_eq(inside(a)->chans->id, inside(b)->chans->id);
+    ck_assert_uint_eq(counters(a).strangers + counters(a).bad_frames + counters(a).reconnects, 0);
+    ck_assert_uint_eq(counters(b).strangers + counters(b).bad_frames + counters(b).reconnects, 0);
+    /* whenever both dials went all the way the smaller uuid's stayed; if one was given up, the
+     * other is in use on both ends */
+    ck_assert_int_ne(inside(a)->chans->by_us, inside(b)->chans->by_us);
+}
+END_TEST
+
+/* Both dials are forced all the way before either end is told of the other's: then the rule
+ * decides, not the luck. */
+START_TEST(simultaneous_dial_is_decided_by_uuid)
+{
+    struct ep *a, *b;
+
+    ep_pair(&a, &b, 1);
+    dial(a, &b->name);
+    dial(b, &a->name);
+    /* in step: connect and hello, answers, AUTH of both cross, and both accept */
+    for (int i = 0; i < 20 && (a->up == 0 || b->up == 0); i++) {
+        a->oob->ops->progress(a->oob, clock_ns);
+        b->oob->ops->progress(b->oob, clock_ns);
+        poll_all(20);
+    }
+    settle();
+    ck_assert_int_eq(live_channels(a), 1);
+    ck_assert_int_eq(live_channels(b), 1);
+    ck_assert_int_eq(inside(a)->chans->by_us + inside(b)->chans->by_us, 1);
+    ck_assert_uint_eq(inside(a)->chans->id, inside(b)->chans->id);
+}
+END_TEST
+
+/* ---- loss and return ---- */
+
+START_TEST(cut_and_redialled)
+{
+    struct ep *a = ep_new(), *b = ep_new();
+    struct r2_oob_name n = proxied(b);
+    struct r2_oob_peer *p = dial(a, &n);
+
+    for (int i = 1; i <= 5; i++) {
+        UNTIL(a->up, i);
+        UNTIL(b->up, i);
+        ck_assert_int_eq(say(a, p, "x"), 0);
+        UNTIL(b->got, i);
+        proxy_cut();
+        UNTIL(a->down, i);
+        UNTIL(b->down, i);
+        ck_assert_int_eq(say(a, p, "y"), -1);
+    }
+    UNTIL(a->up, 6);
+    ck_assert_uint_eq(counters(a).reconnects, 5);
+    ck_assert_uint_eq(counters(a).strangers + counters(a).bad_frames, 0);
+}
+END_TEST
+
+/* Only the dialler's side breaks: the listener's channel looks healthy and must give way to the
+ * dialler's new one. */
+START_TEST(dialler_lost_it_alone)
+{
+    struct ep *a, *b;
+    struct r2_oob_name n;
+
+    ep_pair(&a, &b, _i);
+    n = proxied(b);
+    dial(a, &n);
+    UNTIL(a->up, 1);
+    UNTIL(b->up, 1);
+    pipe_cut(0, 0);
+    UNTIL(a->up, 2);
+    UNTIL(b->up, 2);
+    ck_assert_int_eq(b->down, 1);
+    settle();
+    ck_assert_int_eq(live_channels(b), 1);
+    ck_assert_int_eq(say(a, a->peer, "new"), 0);
+    UNTIL(b->got, 1);
+}
+END_TEST
+
+/* The listener's side alone breaks, and it dials back, with the secret it was dialled with. */
+START_TEST(listener_lost_it_alone)
+{
+    struct ep *a, *b;
+    struct r2_oob_name n;
+
+    ep_pair(&a, &b, _i);
+    n = proxied(b);
+    dial(a, &n);
+    UNTIL(a->up, 1);
+    UNTIL(b->up, 1);
+    b->oob->ops->peer_ref(b->peer);
+    pipe_cut(0, 1);
+    UNTIL(b->up, 2);
+    UNTIL(a->up, 2);
+    settle();
+    ck_assert_int_eq(a->down, 1);
+    ck_assert_int_eq(b->down, 1);
+    ck_assert_int_eq(live_channels(a), 1);
+    ck_assert_int_eq(live_channels(b), 1);
+    ck_assert_int_eq(inside(b)->chans->by_us, 1);
+    ck_assert_int_eq(say(b, b->peer, "back"), 0);
+    UNTIL(a->got, 1);
+    ck_assert_uint_eq(counters(a).strangers, 0);
+}
+END_TEST
+
+/* Nothing arrives, nothing is refused: both ends notice, the dialler comes back when it can. */
+START_TEST(half_open)
+{
+    struct ep *a = ep_new(), *b = ep_new();
+    struct r2_oob_name n = proxied(b);
+    uint64_t start;
+
+    dial(a, &n);
+    UNTIL(a->up, 1);
+    UNTIL(b->up, 1);
+    settle();
+    run_for(10 * SEC); /* silence alone is no reason: PING and PONG */
+    ck_assert_int_eq(a->down + b->down, 0);
+    proxy.frozen = 1;
+    start = clock_ns;
+    UNTIL(a->down, 1);
+    UNTIL(b->down, 1);
+    ck_assert_uint_ge(clock_ns - start, 2 * SEC);
+    ck_assert_uint_le(clock_ns - start, 4 * SEC);
+    proxy_cut();
+    proxy.frozen = 0;
+    UNTIL(a->up, 2);
+    UNTIL(b->up, 2);
+}
+END_TEST
+
+int main(void)
+{
+    static const TTest **const cases[] = {
+        &simultaneous_dial_is_decided_by_uuid,
+        &cut_and_redialled,
+        &half_open,
+    };
+    static const struct rig_loop loops[] = {
+        {&simultaneous_dial, 40},
+        {&dialler_lost_it_alone, 2},
+        {&listener_lost_it_alone, 2},
+    };
+
+    return rig_main("oob_tcp_loss", cases, COUNT(cases), loops, COUNT(loops));
+}

@@ -11,7 +11,7 @@
 #include "probe/health/r2_pair.h"
 #include "telemetry/r2_report.h"
 #include "base/r2_rundir.h"
-#include "probe/health/r2_heal.h"
+#include "probe/health/r2_probation.h"
 #include "core/r2_policy.h"
 #include "core/r2_registry.h"
 
@@ -136,7 +136,7 @@ void r2_drain_comm(struct r2_comm *c)
         mask |= (uint32_t)r2_drain_has(c, p) << p;
         if (mask >> p & 1) { /* that it ends is no failure of the pair, which would have to answer
                                 for longer before it is used again */
-            r2_heal_used(r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic), 0);
+            r2_probation_used(r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic), 0);
         }
     }
     /* a buffer that another NIC refused may be reachable over the drained one alone */

@@ -282,12 +282,12 @@ static void demand_look(struct r2_inst *inst, uint64_t ns)
 static void flows_say(struct r2_inst *inst)
 {
     struct r2_balance *b = inst->balance;
-    struct r2_board_flow flow[IB_MAX_NICS];
+    struct r2_host_registry_flow flow[IB_MAX_NICS];
     int others = 0;
 
     memset(flow, 0, sizeof(flow));
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
-        struct r2_board_flow *f = &flow[c->dev];
+        struct r2_host_registry_flow *f = &flow[c->dev];
 
         if (c->flow.plan) {
             f->conns++;
@@ -297,25 +297,25 @@ static void flows_say(struct r2_inst *inst)
     }
     for (int i = 0; i < inst->nics.count; i++) {
         if (memcmp(&flow[i], &b->said[i], sizeof(flow[i])) != 0) {
-            r2_board_flow_set(inst->board, i, &flow[i]);
+            r2_host_registry_flow_set(inst->board, i, &flow[i]);
             others |= flow[i].rows != b->said[i].rows;
             b->said[i] = flow[i];
         }
     }
     if (others) {
-        r2_board_ring(
+        r2_host_registry_ring(
             inst->board); /* where they go concerns everybody now; how much, with the next look */
     }
 }
 
 /* Rows of slot @slot as NICs of ours, bit by bit; a row that is none of ours is 0. */
-static void rows_match(const struct r2_inst *inst, int slot, uint32_t ours[R2_BOARD_NICS])
+static void rows_match(const struct r2_inst *inst, int slot, uint32_t ours[R2_HOST_REGISTRY_NICS])
 {
-    struct r2_board_nic row;
+    struct r2_host_registry_nic row;
 
-    for (int r = 0; r < R2_BOARD_NICS; r++) {
+    for (int r = 0; r < R2_HOST_REGISTRY_NICS; r++) {
         ours[r] = 0;
-        if (!r2_board_slot_nic(inst->board, slot, r, &row)) {
+        if (!r2_host_registry_slot_nic(inst->board, slot, r, &row)) {
             continue;
         }
         for (int i = 0; i < inst->nics.count; i++) {
@@ -327,7 +327,7 @@ static void rows_match(const struct r2_inst *inst, int slot, uint32_t ours[R2_BO
 }
 
 /* Flows over the same NICs are one. */
-static void other_add(struct r2_balance *b, uint32_t nics, const struct r2_board_flow *f)
+static void other_add(struct r2_balance *b, uint32_t nics, const struct r2_host_registry_flow *f)
 {
     uint32_t i;
 
@@ -348,18 +348,18 @@ static void others_hear(struct r2_inst *inst)
     struct r2_balance *b = inst->balance;
 
     b->others = 0;
-    for (int s = 0; inst->board && s < R2_BOARD_SLOTS; s++) {
-        uint32_t ours[R2_BOARD_NICS];
-        struct r2_board_flow f;
+    for (int s = 0; inst->board && s < R2_HOST_REGISTRY_SLOTS; s++) {
+        uint32_t ours[R2_HOST_REGISTRY_NICS];
+        struct r2_host_registry_flow f;
 
-        if (!r2_board_slot_alive(inst->board, s)) {
+        if (!r2_host_registry_slot_alive(inst->board, s)) {
             continue;
         }
         rows_match(inst, s, ours);
-        for (int r = 0; r < R2_BOARD_NICS; r++) {
+        for (int r = 0; r < R2_HOST_REGISTRY_NICS; r++) {
             uint32_t nics = 0;
 
-            if (r2_board_slot_flow(inst->board, s, r, &f)) {
+            if (r2_host_registry_slot_flow(inst->board, s, r, &f)) {
                 for (uint32_t m = f.rows; m; m &= m - 1) {
                     nics |= ours[__builtin_ctz(m)];
                 }

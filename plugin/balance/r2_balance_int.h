@@ -33,7 +33,7 @@ struct r2_balance {
     int failed;          /* no memory: said once */
     uint64_t done_at, look_at;
     uint64_t pause; /* ns from the end of the last division to the next */
-    struct r2_board_flow said[IB_MAX_NICS];
+    struct r2_host_registry_flow said[IB_MAX_NICS];
     uint32_t others;
     struct balance_other other[BALANCE_PLAN_OTHERS];
 

@@ -163,9 +163,9 @@ static void nic_window(struct r2_inst *inst, int nic, uint64_t now)
 
     balance_rate_get(&inst->slow->tempo[nic].rate, BALANCE_RATE_WINDOWS, &t);
     if (inst->board && t.rate) {
-        r2_board_tempo_set(
+        r2_host_registry_tempo_set(
             inst->board, nic,
-            &(struct r2_board_tempo){
+            &(struct r2_host_registry_tempo){
                 .rate = t.rate,
                 .least = t.least,
                 .wait_us = t.wait / 1000 < UINT32_MAX ? (uint32_t)(t.wait / 1000) : UINT32_MAX,
@@ -180,11 +180,12 @@ static void nic_window(struct r2_inst *inst, int nic, uint64_t now)
 static void peer_get(struct r2_inst *inst, int nic, uint64_t now, struct balance_slow_peer *out)
 {
     const struct ib_nic *n = &inst->nics.nic[nic];
-    struct r2_board_tempo b;
+    struct r2_host_registry_tempo b;
 
     out->mbps = r2_balance_port(inst, nic);
     balance_rate_get(&inst->slow->tempo[nic].rate, BALANCE_RATE_WINDOWS, &out->tempo);
-    if (inst->board && r2_board_tempo_best(inst->board, n->guid, n->port, now, LATELY, &b) &&
+    if (inst->board &&
+        r2_host_registry_tempo_best(inst->board, n->guid, n->port, now, LATELY, &b) &&
         b.least > out->tempo.least) {
         out->tempo = (struct balance_tempo){.rate = b.rate,
                                             .least = b.least,

@@ -20,12 +20,12 @@
 #include "ib_transport/verbs/ib_mr.h"
 #include "probe/probe_load.h"
 #include "probe/probe_watch.h"
-#include "base/r2_board.h"
+#include "base/r2_host_registry.h"
 #include "ib_transport/r2_gate.h"
 #include "r2_net.h"
 #include "base/r2_rundir.h"
 
-struct r2_loop;
+struct r2_loopback;
 struct r2_counters;
 struct r2_case;
 struct r2_found;
@@ -82,7 +82,7 @@ struct r2_build {
     struct ib_path_addr peer;
 };
 
-/* The return of a path as a new life; r2_return.c */
+/* The return of a path as a new life; r2_reconnect.c */
 enum r2_ret_state {
     R2_RET_NONE,
     R2_RET_R_BUILD, /* R: job: the queue pair is made and filled */
@@ -311,11 +311,11 @@ struct r2_look {
 
 /* What this process moves over a NIC; r2_load.c */
 struct r2_nic_load {
-    uint64_t moved, queued, front; /* bytes; the last two as of the last tick */
-    uint64_t moved_at;             /* ns; 0: never */
-    struct r2_board_load said;     /* on the board */
-    struct probe_peak peak;        /* of all processes of the host */
-    uint64_t peak_moved;           /* @moved when it was looked at last */
+    uint64_t moved, queued, front;     /* bytes; the last two as of the last tick */
+    uint64_t moved_at;                 /* ns; 0: never */
+    struct r2_host_registry_load said; /* on the board */
+    struct probe_peak peak;            /* of all processes of the host */
+    uint64_t peak_moved;               /* @moved when it was looked at last */
 };
 
 #define R2_DRAIN_WHY 48
@@ -386,9 +386,9 @@ struct r2_inst {
     uint32_t inband_tried, inband_open;    /* bit per NIC; service thread */
     uint64_t inband_sent, inband_received; /* pieces; service thread */
 
-    /* service thread: which part broke, and what the job knows of it; r2_loop.c, r2_locate.c,
+    /* service thread: which part broke, and what the job knows of it; r2_loopback.c, r2_locate.c,
      * r2_news.c */
-    struct r2_loop *loop;         /* of each NIC; r2_loop.h */
+    struct r2_loopback *loop;     /* of each NIC; r2_loopback.h */
     struct r2_counters *counters; /* of each NIC; r2_counters.h */
     struct r2_case *cases;        /* R2_CASES; r2_locate.h */
     uint32_t case_id;             /* of the latest */
@@ -399,10 +399,10 @@ struct r2_inst {
         ended_code;   /* inst->lock; enum probe_code of the failure that ended a connection last */
     int news_crowded; /* said that there are more peers than can be told */
 
-    /* service thread: the host; r2_host.c, r2_drain.c */
-    char run_dir[256];        /* empty: none */
-    struct r2_board *board;   /* NULL: none */
-    struct r2_report *report; /* NULL: none */
+    /* service thread: the host; r2_host_share.c, r2_drain.c */
+    char run_dir[256];              /* empty: none */
+    struct r2_host_registry *board; /* NULL: none */
+    struct r2_report *report;       /* NULL: none */
     struct r2_balance *balance;
     int rung, rows_changed;
     uint64_t heard_at[IB_MAX_NICS]; /* ns: when another process spoke of the NIC; 0 */

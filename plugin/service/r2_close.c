@@ -11,7 +11,7 @@
 #include "core/r2_inst.h"
 #include "base/r2_log.h"
 #include "telemetry/r2_report.h"
-#include "r2_return.h"
+#include "r2_reconnect.h"
 #include "base/r2_rules.h"
 #include "probe/diagnosis/r2_verdict.h"
 #include "r2_close.h"
@@ -197,7 +197,7 @@ uint64_t r2_close_step(struct r2_comm *c, uint64_t now)
     uint64_t next;
 
     c->fo.closing = 1;
-    r2_return_stop(c);
+    r2_reconnect_stop(c);
     if (atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_BYE) {
         next = fo_step(&c->fo, now);
         if (!over(c, now)) {
@@ -212,7 +212,7 @@ uint64_t r2_close_step(struct r2_comm *c, uint64_t now)
         atomic_store_explicit(&c->close, R2_CLOSE_DESTROY, memory_order_relaxed);
     }
     c->fo.over = 1;
-    if (destroy_paths(c) + r2_return_close(c) > 0 || ib_flush_close(c->flush) > 0) {
+    if (destroy_paths(c) + r2_reconnect_close(c) > 0 || ib_flush_close(c->flush) > 0) {
         return UINT64_MAX; /* the jobs' ends kick */
     }
     if (c->tx &&

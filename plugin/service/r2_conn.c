@@ -1,6 +1,6 @@
 #include "r2_conn.h"
 #include "balance/r2_balance.h"
-#include "admin/r2_host.h"
+#include "admin/r2_host_share.h"
 #include "base/r2_pages.h"
 #include "r2_peer.h"
 #include "telemetry/r2_prof.h"
@@ -39,7 +39,7 @@ struct r2_comm *r2_comm_alloc(struct r2_inst *inst, int is_send, int dev)
 void r2_comm_free(struct r2_comm *c)
 {
     r2_comm_unlink(c);
-    r2_host_comm_gone(c);
+    r2_host_share_comm_gone(c);
     r2_balance_comm_gone(c);
     r2_report_comm_gone(c);
     if (c->peer) {

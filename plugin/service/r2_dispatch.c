@@ -11,7 +11,7 @@
 #include "base/r2_log.h"
 #include "probe/diagnosis/r2_news.h"
 #include "probe/health/r2_pair.h"
-#include "r2_return.h"
+#include "r2_reconnect.h"
 #include "probe/health/r2_watch.h"
 #include "r2_dispatch.h"
 #include "r2_peer.h"
@@ -124,13 +124,13 @@ static void settle_record(struct r2_comm *c, int type, const union fo_body *b, u
             c->send_at = 0; /* the tombstone answers with its final ledger (P26) */
             r2_comm_kick(c);
         }
-        if (!r2_return_on_over(c, b->down.path, b->down.life)) {
+        if (!r2_reconnect_on_over(c, b->down.path, b->down.life)) {
             fo_on_down(&c->fo, &b->down, now);
             r2_failback_on_down(c, &b->down);
         }
         break;
     case FO_MSG_FENCED:
-        r2_return_on_over(c, b->fenced.path, b->fenced.life);
+        r2_reconnect_on_over(c, b->fenced.path, b->fenced.life);
         fo_on_fenced(&c->fo, &b->fenced, now);
         break;
     case FO_MSG_SETTLED:
@@ -150,13 +150,13 @@ static void settle_record(struct r2_comm *c, int type, const union fo_body *b, u
         r2_comm_kick(c);
         break;
     case FO_MSG_OPEN:
-        r2_return_on_open(c, &b->open);
+        r2_reconnect_on_open(c, &b->open);
         break;
     case FO_MSG_OPEN_OK:
-        r2_return_on_open_ok(c, &b->open);
+        r2_reconnect_on_open_ok(c, &b->open);
         break;
     case FO_MSG_OPEN_UP:
-        r2_return_on_open_up(c, &b->open);
+        r2_reconnect_on_open_up(c, &b->open);
         break;
     case FO_MSG_SUSPECT:
         r2_watch_on_suspect(c, &b->suspect);

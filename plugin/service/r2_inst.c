@@ -14,7 +14,7 @@
 #include "balance/r2_balance.h"
 #include "admin/r2_drain.h"
 #include "admin/r2_failback.h"
-#include "admin/r2_host.h"
+#include "admin/r2_host_share.h"
 #include "probe/health/r2_inband.h"
 #include "base/r2_log.h"
 #include "probe/health/r2_pair.h"
@@ -22,15 +22,15 @@
 #include "bounce/r2_reach.h"
 #include "bounce/r2_relay.h"
 #include "telemetry/r2_report.h"
-#include "r2_return.h"
+#include "r2_reconnect.h"
 #include "probe/health/r2_watch.h"
 #include "r2_close.h"
 #include "r2_conn.h"
 #include "r2_dispatch.h"
-#include "probe/health/r2_heal.h"
-#include "probe/health/r2_health.h"
+#include "probe/health/r2_probation.h"
+#include "probe/health/r2_port_monitor.h"
 #include "probe/diagnosis/r2_locate.h"
-#include "probe/health/r2_loop.h"
+#include "probe/health/r2_loopback.h"
 #include "probe/diagnosis/r2_news.h"
 #include "r2_peer.h"
 #include "core/r2_registry.h"
@@ -61,13 +61,13 @@ static void step_comm(struct r2_comm *c, uint64_t now)
         next = UINT64_MAX;
         if (setup == R2_SETUP_DONE) {
             next = fo_step(&c->fo, now); /* first: what it settles may return */
-            next = r2_earlier(next, r2_return_step(c, now));
+            next = r2_earlier(next, r2_reconnect_step(c, now));
             next = r2_earlier(next, r2_close_say_abort(c, now));
             next = r2_earlier(next, r2_close_tell(c, now));
         }
     }
     c->deadline = next;
-    r2_host_comm(c);
+    r2_host_share_comm(c);
     r2_balance_comm(c);
     r2_report_comm(c);
     r2_gate_unvisit(&c->gate);
@@ -99,7 +99,7 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
     r2_watch_clock(inst, now);
     oob_next = inst->oob->ops->progress(inst->oob, now);
     r2_inband_progress(inst);
-    ib_async_progress(&inst->nics, r2_health_fact, inst);
+    ib_async_progress(&inst->nics, r2_port_monitor_fact, inst);
     reap(inst, now);
     /* Timed first: a step that ends in kicking its own connection must not starve the others. */
     for (c = r2_comm_first(inst); c; c = following) {
@@ -111,19 +111,19 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
     while ((c = r2_comm_kicked(inst)) != NULL) {
         step_comm(c, now);
     }
-    r2_return_admit(inst);
+    r2_reconnect_admit(inst);
     next =
         r2_watch_step(inst, now); /* may ask for a look at the ports, and has words for the peers */
-    next = r2_earlier(next, r2_heal_step(inst, now));
+    next = r2_earlier(next, r2_probation_step(inst, now));
     next = r2_earlier(next, r2_pairs_say(inst, now));
     if (inst->rung || look) {
         r2_drain_look(inst);
         r2_failback_look(inst);
     }
-    r2_host_step(inst, now, look);
+    r2_host_share_step(inst, now, look);
     next = r2_earlier(next, r2_balance_step(inst, now, look));
     inst->rung = 0;
-    next = r2_earlier(next, r2_health_step(inst, now));
+    next = r2_earlier(next, r2_port_monitor_step(inst, now));
     next = r2_earlier(next, r2_peers_step(inst, now));
     for (c = r2_comm_first(inst); c; c = c->all_next) {
         next = r2_earlier(next, c->deadline);
@@ -149,7 +149,8 @@ static void wait_for_work(struct r2_inst *inst, uint64_t next)
 
     fds[n++] = (struct pollfd){.fd = inst->wake_fd, .events = POLLIN};
     fds[n++] = (struct pollfd){.fd = inst->oob->ops->fd(inst->oob), .events = POLLIN};
-    fds[n++] = (struct pollfd){.fd = inst->board ? r2_board_fd(inst->board) : -1, .events = POLLIN};
+    fds[n++] = (struct pollfd){.fd = inst->board ? r2_host_registry_fd(inst->board) : -1,
+                               .events = POLLIN};
     for (int i = 0; i < inst->nics.count; i++) {
         const struct ib_nic *nic = &inst->nics.nic[i];
         enum ib_nic_state s = ib_nic_state_get(nic);
@@ -177,7 +178,7 @@ static void wait_for_work(struct r2_inst *inst, uint64_t next)
         }
     }
     if (fds[2].revents & POLLIN) {
-        r2_host_rung(inst);
+        r2_host_share_rung(inst);
     }
 }
 
@@ -221,7 +222,7 @@ static const struct r2_subscriber *const subscribers[] = {&r2_locate_subscriber,
                                                           &r2_news_subscriber,
                                                           &r2_slow_subscriber,
                                                           &r2_report_subscriber,
-                                                          &r2_host_subscriber,
+                                                          &r2_host_share_subscriber,
                                                           &r2_drain_subscriber,
                                                           NULL};
 
@@ -256,8 +257,9 @@ static void params_take(struct r2_inst *inst, const struct r2_inst_params *p)
 /* What modules keep of the instance. -1: out of memory. */
 static int modules_open(struct r2_inst *inst)
 {
-    return r2_loops_open(inst) != 0 || r2_counters_open(inst) != 0 || r2_locate_init(inst) != 0 ||
-                   r2_verdict_open(inst) != 0 || r2_news_open(inst) != 0 || r2_slow_open(inst) != 0
+    return r2_loopbacks_open(inst) != 0 || r2_counters_open(inst) != 0 ||
+                   r2_locate_init(inst) != 0 || r2_verdict_open(inst) != 0 ||
+                   r2_news_open(inst) != 0 || r2_slow_open(inst) != 0
                ? -1
                : 0;
 }
@@ -318,7 +320,7 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
     inst->oob->ops->name_get(inst->oob, &self);
     inst->origin = self.uuid[0];
     if (inst->run_dir[0] && inst->cfg.board) {
-        r2_host_open(inst, inst->run_dir);
+        r2_host_share_open(inst, inst->run_dir);
     }
     r2_report_open(inst, p->job);
     r2_drain_look(inst);
@@ -331,7 +333,7 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
 err_board:
     r2_report_stop(inst);
     r2_report_free(inst);
-    r2_host_close(inst);
+    r2_host_share_close(inst);
     inst->oob->ops->destroy(inst->oob);
 err_workers:
     r2_relay_close(inst->relay);
@@ -489,7 +491,7 @@ void r2_inst_destroy(struct r2_inst *inst)
     still_running = ib_workers_destroy(inst->workers, limit);
     inst->workers = NULL;
     r2_pairs_free(inst, still_running);
-    r2_loops_free(inst, still_running);
+    r2_loopbacks_free(inst, still_running);
     r2_inband_close(inst, still_running);
     left = inst->pairs;
     inst->pairs =
@@ -498,7 +500,7 @@ void r2_inst_destroy(struct r2_inst *inst)
     inst->pairs = left;
     inst->oob->ops->destroy(inst->oob);
     r2_report_free(inst);
-    r2_host_close(inst);
+    r2_host_share_close(inst);
     r2_balance_close(inst);
     if (still_running) { /* in a job of a pair, a loop, a look, counters or a connection: each of
                             them reads the instance, its NICs and its keys */

@@ -8,28 +8,29 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "plugin/base/r2_board.h"
+#include "plugin/base/r2_host_registry.h"
 #include "plugin/base/r2_rundir.h"
 
 #define SLOTS    3 /* that the input writes; the first is our own */
 #define SLOT     8192
 #define HEADER   4096
-#define MAX_NEWS (R2_BOARD_SLOTS * R2_BOARD_EVENTS)
+#define MAX_NEWS (R2_HOST_REGISTRY_SLOTS * R2_HOST_REGISTRY_EVENTS)
 
 static char dir[64], path[128];
-static struct r2_board *own, *other, *tool;
+static struct r2_host_registry *own, *other, *tool;
 static int fd;
 
 static void begin(void)
 {
-    const struct r2_board_who me = {.command = "fuzz", .host = "h", .pid = 1, .since = 1};
+    const struct r2_host_registry_who me = {.command = "fuzz", .host = "h", .pid = 1, .since = 1};
     char why[600];
 
     snprintf(dir, sizeof(dir), "/tmp/r2-fuzz-board-XXXXXX");
-    FUZZ_CHECK(mkdtemp(dir) != NULL && r2_board_path(dir, geteuid(), path, sizeof(path)) == 0);
-    own = r2_board_open(dir, &me, why, sizeof(why));
-    other = r2_board_open(dir, &me, why, sizeof(why));
-    tool = r2_board_attach(dir, geteuid(), why, sizeof(why));
+    FUZZ_CHECK(mkdtemp(dir) != NULL &&
+               r2_host_registry_path(dir, geteuid(), path, sizeof(path)) == 0);
+    own = r2_host_registry_open(dir, &me, why, sizeof(why));
+    other = r2_host_registry_open(dir, &me, why, sizeof(why));
+    tool = r2_host_registry_attach(dir, geteuid(), why, sizeof(why));
     fd = open(path, O_RDWR | O_CLOEXEC);
     FUZZ_CHECK(own && other && tool && fd >= 0);
     FUZZ_CHECK(unlink(path) == 0 &&
@@ -47,18 +48,18 @@ static void text_check(const char *text, size_t room)
     }
 }
 
-static void event_check(const struct r2_board_event *e)
+static void event_check(const struct r2_host_registry_event *e)
 {
-    FUZZ_CHECK(e->kind > R2_BOARD_NONE && e->kind < R2_BOARD_KINDS &&
-               r2_board_kind_name(e->kind)[0] != '?');
+    FUZZ_CHECK(e->kind > R2_HOST_REGISTRY_NONE && e->kind < R2_HOST_REGISTRY_KINDS &&
+               r2_host_registry_kind_name(e->kind)[0] != '?');
 }
 
-static void news(struct r2_board *b)
+static void news(struct r2_host_registry *b)
 {
-    struct r2_board_event e;
-    struct r2_board_who who;
+    struct r2_host_registry_event e;
+    struct r2_host_registry_who who;
 
-    for (int n = 0; r2_board_next(b, &e, &who); n++) {
+    for (int n = 0; r2_host_registry_next(b, &e, &who); n++) {
         FUZZ_CHECK(n < MAX_NEWS);
         event_check(&e);
         text_check(who.command, sizeof(who.command));
@@ -68,27 +69,27 @@ static void news(struct r2_board *b)
 
 static void rows(void)
 {
-    struct r2_board_event list[R2_BOARD_EVENTS];
-    struct r2_board_flow flow;
-    struct r2_board_nic nic;
-    struct r2_board_who who;
+    struct r2_host_registry_event list[R2_HOST_REGISTRY_EVENTS];
+    struct r2_host_registry_flow flow;
+    struct r2_host_registry_nic nic;
+    struct r2_host_registry_who who;
 
     for (int i = 0; i < SLOTS; i++) {
-        int n = r2_board_slot_events(tool, i, list);
+        int n = r2_host_registry_slot_events(tool, i, list);
 
-        FUZZ_CHECK(n >= 0 && n <= R2_BOARD_EVENTS);
+        FUZZ_CHECK(n >= 0 && n <= R2_HOST_REGISTRY_EVENTS);
         for (int k = 0; k < n; k++) {
             event_check(&list[k]);
         }
-        if (r2_board_slot(tool, i, &who)) {
+        if (r2_host_registry_slot(tool, i, &who)) {
             FUZZ_CHECK(i < 2); /* the third one's lock is held by nobody */
-            FUZZ_CHECK(r2_board_slot_alive(tool, i));
+            FUZZ_CHECK(r2_host_registry_slot_alive(tool, i));
             text_check(who.command, sizeof(who.command));
         }
-        for (int k = 0; k < R2_BOARD_NICS; k++) {
-            r2_board_slot_nic(tool, i, k, &nic);
+        for (int k = 0; k < R2_HOST_REGISTRY_NICS; k++) {
+            r2_host_registry_slot_nic(tool, i, k, &nic);
             text_check(nic.name, sizeof(nic.name));
-            FUZZ_CHECK(!r2_board_slot_flow(tool, i, k, &flow) || flow.conns > 0);
+            FUZZ_CHECK(!r2_host_registry_slot_flow(tool, i, k, &flow) || flow.conns > 0);
         }
     }
 }
@@ -101,15 +102,16 @@ static void scribble(struct fuzz_in *in)
     FUZZ_CHECK(pwrite(fd, &v, sizeof(v), at) == sizeof(v));
 }
 
-static void post(struct fuzz_in *in, struct r2_board *b)
+static void post(struct fuzz_in *in, struct r2_host_registry *b)
 {
-    struct r2_board_event e = {.kind = (enum r2_board_kind)(1 + fuzz_pick(in, R2_BOARD_KINDS - 1)),
-                               .guid = fuzz_number(in),
-                               .port = fuzz_u8(in),
-                               .lid = (uint16_t)fuzz_get(in, 2),
-                               .when = fuzz_number(in)};
+    struct r2_host_registry_event e = {
+        .kind = (enum r2_host_registry_kind)(1 + fuzz_pick(in, R2_HOST_REGISTRY_KINDS - 1)),
+        .guid = fuzz_number(in),
+        .port = fuzz_u8(in),
+        .lid = (uint16_t)fuzz_get(in, 2),
+        .when = fuzz_number(in)};
 
-    r2_board_post(b, &e);
+    r2_host_registry_post(b, &e);
 }
 
 /* The same bytes as a file of fail-back commands. */

@@ -2,7 +2,7 @@
 #ifndef BOARD_RIG_H
 #define BOARD_RIG_H
 
-#include "plugin/base/r2_board.h"
+#include "plugin/base/r2_host_registry.h"
 
 #include <check.h>
 #include <errno.h>
@@ -22,13 +22,14 @@
 #include "tests/unit/suite.h"
 
 static char dir[64], path[128], why[600];
-static const struct r2_board_who me = {.command = "test", .host = "h0", .pid = 4711, .since = 1};
+static const struct r2_host_registry_who me = {
+    .command = "test", .host = "h0", .pid = 4711, .since = 1};
 
 static inline void setup(void)
 {
     snprintf(dir, sizeof(dir), "/tmp/r2-board-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(dir));
-    ck_assert_int_eq(r2_board_path(dir, geteuid(), path, sizeof(path)), 0);
+    ck_assert_int_eq(r2_host_registry_path(dir, geteuid(), path, sizeof(path)), 0);
 }
 
 static inline void teardown(void)
@@ -37,33 +38,33 @@ static inline void teardown(void)
     ck_assert_msg(rmdir(dir) == 0, "%s is not empty", dir);
 }
 
-static inline struct r2_board *must_open(void)
+static inline struct r2_host_registry *must_open(void)
 {
-    struct r2_board *b = r2_board_open(dir, &me, why, sizeof(why));
+    struct r2_host_registry *b = r2_host_registry_open(dir, &me, why, sizeof(why));
 
     ck_assert_msg(b != NULL, "%s", why);
     return b;
 }
 
-static inline struct r2_board_event event_of(int k)
+static inline struct r2_host_registry_event event_of(int k)
 {
-    struct r2_board_event e = {.kind = 1 + k % (R2_BOARD_KINDS - 1),
-                               .guid = 1000u + (unsigned)k,
-                               .port = 1,
-                               .lid = 7,
-                               .when = 5};
+    struct r2_host_registry_event e = {.kind = 1 + k % (R2_HOST_REGISTRY_KINDS - 1),
+                                       .guid = 1000u + (unsigned)k,
+                                       .port = 1,
+                                       .lid = 7,
+                                       .when = 5};
 
     memset(e.gid, k, sizeof(e.gid));
     return e;
 }
 
-static inline int alive_count(struct r2_board *b)
+static inline int alive_count(struct r2_host_registry *b)
 {
-    struct r2_board_who who;
+    struct r2_host_registry_who who;
     int n = 0;
 
-    for (int i = 0; i < R2_BOARD_SLOTS; i++) {
-        n += r2_board_slot(b, i, &who);
+    for (int i = 0; i < R2_HOST_REGISTRY_SLOTS; i++) {
+        n += r2_host_registry_slot(b, i, &who);
     }
     return n;
 }

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "plugin/admin/r2_drain.h"
-#include "plugin/admin/r2_host.h"
+#include "plugin/admin/r2_host_share.h"
 #include "plugin/probe/health/r2_pair.h"
 #include "plugin/base/r2_rundir.h"
 

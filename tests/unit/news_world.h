@@ -9,7 +9,7 @@
 #include "probe/diagnosis/r2_locate.h"
 #include "probe/diagnosis/r2_news.h"
 #include "probe/diagnosis/r2_verdict.h"
-#include "probe/health/r2_loop.h"
+#include "probe/health/r2_loopback.h"
 #include "tests/unit/suite.h"
 #include "tests/unit/watch_rig.h"
 

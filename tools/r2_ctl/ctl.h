@@ -7,15 +7,16 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#include "plugin/base/r2_board.h"
+#include "plugin/base/r2_host_registry.h"
 #include "plugin/base/r2_rundir.h"
 
 #define CTL_BOARDS 64
 #define CTL_NAMES  32
 
 struct ctl {
-    const char *dir;                    /* run directory */
-    struct r2_board *board[CTL_BOARDS]; /* those that we may read: root all, others their own */
+    const char *dir; /* run directory */
+    struct r2_host_registry
+        *board[CTL_BOARDS]; /* those that we may read: root all, others their own */
     uid_t board_uid[CTL_BOARDS];
     int boards;
     bool json, wait;
@@ -34,8 +35,8 @@ void ctl_boards_close(struct ctl *c);
 /* Calls @row for each NIC of each living process. */
 struct ctl_row {
     uid_t uid;
-    struct r2_board_who who;
-    struct r2_board_nic nic;
+    struct r2_host_registry_who who;
+    struct r2_host_registry_nic nic;
 };
 void ctl_rows_walk(const struct ctl *c, void (*row)(void *arg, const struct ctl_row *r), void *arg);
 
@@ -66,7 +67,7 @@ int ctl_drain_change(const struct ctl *c, bool add, int n, char *const *names);
 /* With --wait: until no process has work on them. Exit status. */
 int ctl_drain_wait(const struct ctl *c, int n, char *const *names);
 /* Whether @name, as the user says it, means NIC @nic of a row. */
-bool ctl_name_is(const char *name, const struct r2_board_nic *nic);
+bool ctl_name_is(const char *name, const struct r2_host_registry_nic *nic);
 /* Whether some running job here has it. */
 bool ctl_name_known(const struct ctl *c, const char *name);
 /* Whether this host has a NIC of that name (DEVICE or DEVICE:PORT), by sysfs or libibverbs. Opens

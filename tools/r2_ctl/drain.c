@@ -11,7 +11,7 @@
 #include "plugin/base/r2_rundir.h"
 #include "tools/r2_ctl/ctl.h"
 
-bool ctl_name_is(const char *name, const struct r2_board_nic *nic)
+bool ctl_name_is(const char *name, const struct r2_host_registry_nic *nic)
 {
     char port[48];
     size_t n = strcspn(nic->name, ":");
@@ -222,7 +222,7 @@ int ctl_file_edit(const struct ctl *c, const char *path, ctl_edit_func_t edit, v
     }
     close(fd);
     for (int i = 0; rc == 0 && i < c->boards; i++) {
-        r2_board_ring(c->board[i]);
+        r2_host_registry_ring(c->board[i]);
     }
     return rc;
 }

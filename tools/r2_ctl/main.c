@@ -83,7 +83,7 @@ void ctl_boards_open(struct ctl *c)
             e->d_name[end] != '\0' || (geteuid() != 0 && uid != geteuid())) {
             continue;
         }
-        c->board[c->boards] = r2_board_attach(c->dir, uid, why, sizeof(why));
+        c->board[c->boards] = r2_host_registry_attach(c->dir, uid, why, sizeof(why));
         if (c->board[c->boards] == NULL) {
             ctl_fail("%s", why);
             continue;
@@ -98,21 +98,21 @@ void ctl_boards_open(struct ctl *c)
 void ctl_boards_close(struct ctl *c)
 {
     while (c->boards > 0) {
-        r2_board_close(c->board[--c->boards]);
+        r2_host_registry_close(c->board[--c->boards]);
     }
 }
 
 void ctl_rows_walk(const struct ctl *c, void (*row)(void *arg, const struct ctl_row *r), void *arg)
 {
     for (int b = 0; b < c->boards; b++) {
-        for (int i = 0; i < R2_BOARD_SLOTS; i++) {
+        for (int i = 0; i < R2_HOST_REGISTRY_SLOTS; i++) {
             struct ctl_row r = {.uid = c->board_uid[b]};
 
-            if (!r2_board_slot(c->board[b], i, &r.who)) {
+            if (!r2_host_registry_slot(c->board[b], i, &r.who)) {
                 continue;
             }
-            for (int k = 0; k < R2_BOARD_NICS; k++) {
-                if (r2_board_slot_nic(c->board[b], i, k, &r.nic)) {
+            for (int k = 0; k < R2_HOST_REGISTRY_NICS; k++) {
+                if (r2_host_registry_slot_nic(c->board[b], i, k, &r.nic)) {
                     row(arg, &r);
                 }
             }

@@ -8,7 +8,7 @@
 #include "core/r2_inst.h"
 #include "base/r2_log.h"
 #include "r2_locate_ask.h"
-#include "probe/health/r2_loop.h"
+#include "probe/health/r2_loopback.h"
 #include "r2_news.h"
 #include "probe/health/r2_pair.h"
 #include "base/r2_rules.h"
@@ -528,7 +528,7 @@ static void on_peer_silent(struct r2_inst *inst, struct r2_peer *peer)
 static void on_watch(struct r2_inst *inst, uint64_t now, uint64_t tick)
 {
     uint64_t clock = inst->watch_clock;
-    int open = r2_loops_watch(inst, clock);
+    int open = r2_loopbacks_watch(inst, clock);
 
     for (int i = 0; i < R2_CASES; i++) {
         if (inst->cases[i].state != R2_CASE_FREE) {

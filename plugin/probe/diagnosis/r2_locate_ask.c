@@ -6,7 +6,7 @@
 #include "probe/health/r2_cross.h"
 #include "core/r2_inst.h"
 #include "probe/health/r2_load.h"
-#include "probe/health/r2_loop.h"
+#include "probe/health/r2_loopback.h"
 #include "probe/health/r2_pair.h"
 #include "base/r2_rules.h"
 #include "probe/health/r2_watch.h"
@@ -170,7 +170,7 @@ void r2_locate_ask(struct r2_inst *inst, struct r2_case *k, struct r2_pair *pair
         ask_begin(k, &k->direct, pair);
     }
     k->loop_questions = inst->loop[k->nic].questions;
-    r2_loop_ask(inst, k->nic, inst->watch_clock, r2_locate_limit(inst, pair) / 2);
+    r2_loopback_ask(inst, k->nic, inst->watch_clock, r2_locate_limit(inst, pair) / 2);
     ask_aux(inst, k);
     ask_more(inst, k);
     r2_counters_ask(inst, k->nic); /* behind all that somebody waits for */
@@ -258,7 +258,7 @@ static int ask_stamp(struct r2_case_ask *a, uint64_t now)
 
 int r2_locate_gather(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
 {
-    const struct r2_loop *l = &inst->loop[k->nic];
+    const struct r2_loopback *l = &inst->loop[k->nic];
     int open = l->questions == k->loop_questions;
     uint64_t now = r2_now(inst);
 

@@ -10,7 +10,7 @@
 #include "probe/health/r2_pair.h"
 #include "r2_verdict.h"
 #include "probe/health/r2_watch.h"
-#include "probe/health/r2_heal.h"
+#include "probe/health/r2_probation.h"
 #include "core/r2_notify.h"
 #include "core/r2_policy.h"
 #include "core/r2_notify.h"
@@ -143,7 +143,7 @@ static void good_again(struct r2_inst *inst, const struct probe_word *w)
     for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
         if (pair->peer && concerns(inst, &w->subject, pair)) {
             pair->avoid = 0;
-            r2_heal_told_good(pair);
+            r2_probation_told_good(pair);
         }
     }
     apply_avoid(inst, NULL);

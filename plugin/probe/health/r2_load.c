@@ -98,11 +98,11 @@ static void load_get(struct r2_inst *inst, int nic, uint64_t now, struct probe_l
 {
     const struct ib_nic *n = &inst->nics.nic[nic];
     const struct r2_nic_load *l = &inst->load[nic];
-    struct r2_board_load sum = {
+    struct r2_host_registry_load sum = {
         .moved = l->moved, .queued = l->queued, .front = l->front, .moved_at = l->moved_at};
 
     if (inst->board) {
-        r2_board_load_add(inst->board, n->guid, n->port, now, &sum);
+        r2_host_registry_load_add(inst->board, n->guid, n->port, now, &sum);
     }
     out->moved = sum.moved;
     out->queued = sum.queued;
@@ -127,9 +127,9 @@ void r2_load_step(struct r2_inst *inst, uint64_t now)
         struct r2_nic_load *l = &inst->load[i];
 
         if (inst->board && (l->moved != l->said.moved || l->queued != l->said.queued)) {
-            l->said = (struct r2_board_load){
+            l->said = (struct r2_host_registry_load){
                 .moved = l->moved, .queued = l->queued, .front = l->front, .moved_at = l->moved_at};
-            r2_board_load_set(inst->board, i, &l->said);
+            r2_host_registry_load_set(inst->board, i, &l->said);
         }
         if (l->moved != l->peak_moved && now >= l->peak.at + PROBE_PEAK_NS) {
             struct probe_load sum;

@@ -8,7 +8,7 @@
 #include "r2_inband.h"
 #include "base/r2_log.h"
 #include "r2_counters.h"
-#include "r2_loop.h"
+#include "r2_loopback.h"
 #include "r2_pair.h"
 #include "core/r2_registry.h"
 
@@ -287,7 +287,7 @@ void r2_pairs_want(struct r2_comm *c)
         if (!ib_link_up(&c->link, p)) {
             continue;
         }
-        r2_loop_want(c->inst, path->nic);
+        r2_loopback_want(c->inst, path->nic);
         r2_counters_want(c->inst, path->nic);
         pair = r2_pair_want(c->inst, c->peer, path->nic, path->peer_nic);
         if (pair && r2_pair_failed(pair)) {

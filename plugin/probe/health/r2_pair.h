@@ -22,14 +22,14 @@ enum r2_pair_state {
 };
 
 /* Who waits for a pair's answer. */
-enum r2_heal_who {
-    R2_HEAL_PATH = 1, /* some path wants to return */
-    R2_HEAL_MEND = 2, /* the peer, and no queue pair could be made */
+enum r2_probation_who {
+    R2_PROBATION_PATH = 1, /* some path wants to return */
+    R2_PROBATION_MEND = 2, /* the peer, and no queue pair could be made */
 };
 
-/* Return of a pair; times in ns, real time. r2_heal.c */
-struct r2_heal {
-    uint8_t interest; /* enum r2_heal_who */
+/* Return of a pair; times in ns, real time. r2_probation.c */
+struct r2_probation {
+    uint8_t interest; /* enum r2_probation_who */
     uint8_t urgent;   /* ... of a connection that has no path left */
     uint8_t theirs;   /* the peer wants it: one attempt */
     uint8_t trying;   /* an attempt is under way: its queue pair is made, if need be, and asked */
@@ -118,7 +118,7 @@ struct r2_pair {
     uint64_t slowest; /* longest answer time, fading */
     unsigned posted;
     unsigned answers; /* counts questions that were answered */
-    struct r2_heal heal;
+    struct r2_probation heal;
     struct r2_pace *pace; /* how fast it carries; r2_slow.c. NULL: not looked at. Freed with it */
 };
 

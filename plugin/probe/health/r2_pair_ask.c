@@ -5,9 +5,9 @@
 #include "r2_cross.h"
 #include "r2_load.h"
 #include "base/r2_log.h"
-#include "r2_loop.h"
+#include "r2_loopback.h"
 #include "r2_pair_int.h"
-#include "r2_heal.h"
+#include "r2_probation.h"
 #include "core/r2_notify.h"
 #include "r2_pair.h"
 #include "core/r2_registry.h"
@@ -96,7 +96,7 @@ static int end_lives(struct r2_comm *c, const struct r2_pair *pair)
         const struct ib_path *path = &c->link.path[p];
 
         if (path->nic == pair->nic && path->peer_nic == pair->peer_nic && ib_link_up(&c->link, p) &&
-            ((c->link.up & ~ib_link_pair(&c->link, p)) || r2_heal_has_spare(c))) {
+            ((c->link.up & ~ib_link_pair(&c->link, p)) || r2_probation_has_spare(c))) {
             fo_fault(&c->fo, p, &info);
             n++;
         }
@@ -227,7 +227,7 @@ static void broken(struct r2_pair *pair, uint64_t clock)
  */
 static int way_is_good(const struct r2_pair *pair)
 {
-    const struct r2_loop *l = &pair->inst->loop[pair->nic];
+    const struct r2_loopback *l = &pair->inst->loop[pair->nic];
 
     return pair->works && l->questions != pair->loops && l->outcome == PROBE_OK && !l->fresh;
 }
@@ -270,8 +270,8 @@ static int is_due_unhurried(const struct r2_pair *pair, uint64_t clock)
 
 /*
  * A queue pair over which nothing has been answered, and not the pair's first one: it is given up
- * before RC repeats by time. The end that wants the pair back gives up sooner (r2_heal.c): this one
- * may have answers under way that it waits for.
+ * before RC repeats by time. The end that wants the pair back gives up sooner (r2_probation.c):
+ * this one may have answers under way that it waits for.
  */
 static int is_hopeless(const struct r2_pair *pair, uint64_t clock)
 {
@@ -318,7 +318,7 @@ int r2_pairs_watch(struct r2_inst *inst, uint64_t clock)
                              : r2_cross_carries(pair) ? 0
                                                       : CROSS_ASK * MS(inst->cfg.t_probe_ms);
 
-            r2_heal_soon(pair);
+            r2_probation_soon(pair);
             pair->greeted = 1;
             pair->wanted = 0;
             r2_pair_begin(pair, clock, limit);

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "r2_cross.h"
-#include "r2_loop.h"
+#include "r2_loopback.h"
 #include "r2_pair_int.h"
-#include "r2_heal.h"
+#include "r2_probation.h"
 #include "r2_pair.h"
 #include "core/r2_registry.h"
 
@@ -120,7 +120,8 @@ static void on_known(struct r2_pair *pair, const struct fo_probe *m)
     if ((m->flags & FO_PROBE_WORKS) && pair->verdict && pair->in_order && !pair->works) {
         pair->works = 1;
         pair->loops = pair->inst->loop[pair->nic].questions;
-        r2_loop_ask(pair->inst, pair->nic, pair->inst->watch_clock, MS(pair->inst->cfg.t_probe_ms));
+        r2_loopback_ask(pair->inst, pair->nic, pair->inst->watch_clock,
+                        MS(pair->inst->cfg.t_probe_ms));
     }
     pair->owes |= m->flags & FO_PROBE_ASK;
     if ((m->flags & FO_PROBE_ASK) && pair->greeted && r2_pair_ready(pair) && !pair->verdict) {
@@ -150,9 +151,9 @@ static void on_announcement(struct r2_pair *pair, const struct fo_probe *m)
     }
     if (r2_pair_failed(pair) && (m->flags & FO_PROBE_ASK)) {
         if (pair->state == R2_PAIR_BROKEN) {
-            r2_heal_wanted(pair); /* the peer waits, and would for long */
+            r2_probation_wanted(pair); /* the peer waits, and would for long */
         } else {
-            r2_heal_for_peer(pair, anew);
+            r2_probation_for_peer(pair, anew);
         }
     } else if (m->inc == pair->peer_inc) {
         on_known(pair, m);
@@ -207,7 +208,7 @@ void r2_pair_on_probe(struct r2_inst *inst, struct r2_peer *peer, const struct f
         return; /* it will be said again */
     }
     if (m->flags & FO_PROBE_BACK) {
-        r2_heal_back(pair);
+        r2_probation_back(pair);
     }
     if (!(m->flags & FO_PROBE_LOST)) {
         on_announcement(pair, m);

@@ -7,7 +7,7 @@
 #include "base/r2_log.h"
 #include "r2_pair.h"
 #include "r2_stall.h"
-#include "r2_heal.h"
+#include "r2_probation.h"
 #include "core/r2_notify.h"
 #include "core/r2_registry.h"
 
@@ -79,7 +79,7 @@ static uint64_t pair_expect(struct r2_inst *inst, const struct r2_pair *pair)
 static int may_move(const struct r2_comm *c, int p)
 {
     return c->inst->cfg.watchdog && c->inst->cfg.failover &&
-           ((c->link.up & ~(1u << p)) || r2_heal_has_spare(c)) &&
+           ((c->link.up & ~(1u << p)) || r2_probation_has_spare(c)) &&
            (c->inst->oob->ops->peer_is_up(c->peer->oob) ||
             r2_inband_reaches(c->inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic));
 }
@@ -159,7 +159,8 @@ static void no_completion(struct r2_comm *c, int p, const struct probe_pulse *s)
         limit *= 2; /* nobody could be asked: silence alone, beyond what RC needs for any repair
                        that is possible */
         if ((c->link.up & ~ib_link_pair(&c->link, p)) == 0 &&
-            !r2_heal_has_spare(c)) { /* the other queue pairs of this NIC pair are no way out */
+            !r2_probation_has_spare(
+                c)) { /* the other queue pairs of this NIC pair are no way out */
             last_path(c, p, silent, limit);
             return;
         }
@@ -379,7 +380,7 @@ static int ask_all(struct r2_comm *c, uint64_t clock)
         ok = pair->last_ok > ok ? pair->last_ok : ok;
         c->still.alive = ok > c->still.alive ? ok : c->still.alive;
         if (pair->state == R2_PAIR_DEAD || pair->state == R2_PAIR_BROKEN) {
-            r2_heal_for_peer(pair, 0);
+            r2_probation_for_peer(pair, 0);
         } else if (!pair->asking) {
             r2_pair_ask(pair, clock, 0);
         }

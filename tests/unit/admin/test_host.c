@@ -168,23 +168,23 @@ END_TEST
 
 /* --- other processes of the host --- */
 
-static const struct r2_board_who neighbour = {
+static const struct r2_host_registry_who neighbour = {
     .command = "neighbour", .host = "h0", .pid = 1, .since = 1};
 static char why[600];
 
 /* Both processes have the same board, though they are on two hosts: each only heeds what is said of
  * its own NICs. */
-static struct r2_board *board_start(void)
+static struct r2_host_registry *board_start(void)
 {
-    struct r2_board *b;
+    struct r2_host_registry *b;
 
     host_dir(0);
     for (int side = 0; side < 2; side++) {
         rig_enter(&rig->side[side]);
-        r2_host_open(rig->side[side].inst, dir);
+        r2_host_share_open(rig->side[side].inst, dir);
         ck_assert_ptr_nonnull(rig->side[side].inst->board);
     }
-    b = r2_board_open(dir, &neighbour, why, sizeof(why));
+    b = r2_host_registry_open(dir, &neighbour, why, sizeof(why));
     ck_assert_msg(b != NULL, "%s", why);
     return b;
 }
@@ -193,7 +193,7 @@ static struct r2_board *board_start(void)
 START_TEST(the_bell_is_for_the_files_too)
 {
     struct r2_inst *inst;
-    struct r2_board *b;
+    struct r2_host_registry *b;
 
     start(2, (const char *[]){"NCCL_R2_LOOK=60000", NULL});
     b = board_start();
@@ -203,26 +203,26 @@ START_TEST(the_bell_is_for_the_files_too)
     rig_run(rig, RIG_S);
     ck_assert_uint_eq(inst->drained, 0); /* not due */
     rig_enter(&rig->side[0]);
-    r2_host_rung(inst);
+    r2_host_share_rung(inst);
     rig_kick(&rig->side[0]);
     wait_settled(0);
     file_write("", 0644);
     rig_run(rig, RIG_S);
     ck_assert_uint_eq(inst->drained, 1); /* one ring, one look */
-    r2_board_close(b);
+    r2_host_registry_close(b);
     stop();
     host_dir_remove();
 }
 END_TEST
 
-static void neighbour_says(struct r2_board *b, enum r2_board_kind kind, int nic, int peer_nic,
-                           uint64_t when)
+static void neighbour_says(struct r2_host_registry *b, enum r2_host_registry_kind kind, int nic,
+                           int peer_nic, uint64_t when)
 {
     struct r2_inst *inst = rig->side[0].inst;
-    struct r2_board_event e = {.kind = kind,
-                               .guid = inst->nics.nic[nic].guid,
-                               .port = inst->nics.nic[nic].port,
-                               .when = when};
+    struct r2_host_registry_event e = {.kind = kind,
+                                       .guid = inst->nics.nic[nic].guid,
+                                       .port = inst->nics.nic[nic].port,
+                                       .when = when};
     struct r2_pair *pair = inst->pairs;
 
     for (; pair && !(pair->nic == nic && pair->peer_nic == peer_nic); pair = pair->next) {
@@ -231,18 +231,18 @@ static void neighbour_says(struct r2_board *b, enum r2_board_kind kind, int nic,
         memcpy(e.gid, pair->peer_addr.port.gid, sizeof(e.gid));
         e.lid = pair->peer_addr.port.lid;
     }
-    r2_board_post(b, &e);
+    r2_host_registry_post(b, &e);
     rig_enter(&rig->side[0]);
-    r2_host_rung(inst);
+    r2_host_share_rung(inst);
     rig_kick(&rig->side[0]);
 }
 
-static int event_count(struct r2_board *b, enum r2_board_kind kind)
+static int event_count(struct r2_host_registry *b, enum r2_host_registry_kind kind)
 {
-    struct r2_board_event e;
+    struct r2_host_registry_event e;
     int n = 0;
 
-    while (r2_board_next(b, &e, NULL)) {
+    while (r2_host_registry_next(b, &e, NULL)) {
         n += e.kind == kind;
     }
     return n;
@@ -262,7 +262,7 @@ static int pairs_ready(struct rig *r)
  * nothing was posted that could have noticed. */
 START_TEST(a_neighbours_silence_is_ours)
 {
-    struct r2_board *b;
+    struct r2_host_registry *b;
     uint64_t since;
 
     start(3, NULL);
@@ -273,15 +273,15 @@ START_TEST(a_neighbours_silence_is_ours)
     rig_run(rig, 100 * RIG_MS);
     ck_assert(is_up(0, 1)); /* idle: it cannot know */
     since = rig_now(rig);
-    neighbour_says(b, R2_BOARD_PAIR_SILENT, 1, 1, since - 60 * RIG_MS);
+    neighbour_says(b, R2_HOST_REGISTRY_PAIR_SILENT, 1, 1, since - 60 * RIG_MS);
     rig_run(rig, RIG_MS);
     ck_assert(!is_up(0, 1));
     ck_assert(is_up(0, 0) && is_up(0, 2));
     messages(4);
     rig_fault(rig, "h0:n1 restore");
     wait_up(1, 2);
-    ck_assert_int_ge(event_count(b, R2_BOARD_PAIR_GOOD), 1); /* and it says so */
-    r2_board_close(b);
+    ck_assert_int_ge(event_count(b, R2_HOST_REGISTRY_PAIR_GOOD), 1); /* and it says so */
+    r2_host_registry_close(b);
     stop();
     host_dir_remove();
 }
@@ -290,7 +290,7 @@ END_TEST
 /* What it found out is older than an answer of ours: it is asked again, and nothing moves. */
 START_TEST(our_own_answer_counts_more)
 {
-    struct r2_board *b;
+    struct r2_host_registry *b;
 
     start(2, NULL);
     b = board_start();
@@ -300,12 +300,12 @@ START_TEST(our_own_answer_counts_more)
     for (struct r2_pair *pair = rig->side[0].inst->pairs; pair; pair = pair->next) {
         pair->last_ok = rig->side[0].inst->watch_clock; /* as if it had been asked just now */
     }
-    neighbour_says(b, R2_BOARD_PAIR_SILENT, 1, 1, rig_now(rig) - 200 * RIG_MS);
+    neighbour_says(b, R2_HOST_REGISTRY_PAIR_SILENT, 1, 1, rig_now(rig) - 200 * RIG_MS);
     rig_run(rig, 500 * RIG_MS);
     ck_assert(is_up(0, 1) && is_up(1, 1));
     ck_assert_uint_eq(comm(0)->fo.switches, 0); /* it has not come back: it was never away */
     messages(2);
-    r2_board_close(b);
+    r2_host_registry_close(b);
     stop();
     host_dir_remove();
 }
@@ -314,45 +314,46 @@ END_TEST
 /* A last path, other NICs, other remote ports, times that cannot be. */
 START_TEST(what_a_neighbour_cannot_do)
 {
-    struct r2_board_event e = {.kind = R2_BOARD_PAIR_SILENT, .guid = 12345, .port = 1};
-    struct r2_board *b;
+    struct r2_host_registry_event e = {
+        .kind = R2_HOST_REGISTRY_PAIR_SILENT, .guid = 12345, .port = 1};
+    struct r2_host_registry *b;
 
     start(2, NULL);
     b = board_start();
     messages(2);
     ck_assert(rig_until(rig, pairs_ready, 5 * RIG_S));
     rig_run(rig, RIG_S);
-    r2_board_post(b, &e);
-    neighbour_says(b, R2_BOARD_PAIR_SILENT, 1, 7, rig_now(rig) - RIG_MS);
-    neighbour_says(b, R2_BOARD_PAIR_SILENT, 1, 1, rig_now(rig) + RIG_S);
-    neighbour_says(b, R2_BOARD_NIC_DOWN, 1, 1, rig_now(rig));
+    r2_host_registry_post(b, &e);
+    neighbour_says(b, R2_HOST_REGISTRY_PAIR_SILENT, 1, 7, rig_now(rig) - RIG_MS);
+    neighbour_says(b, R2_HOST_REGISTRY_PAIR_SILENT, 1, 1, rig_now(rig) + RIG_S);
+    neighbour_says(b, R2_HOST_REGISTRY_NIC_DOWN, 1, 1, rig_now(rig));
     for (int k = 0; k < 3; k++) { /* the right ports but for one of: our port, its LID, our NIC */
         struct r2_inst *inst = rig->side[0].inst;
         struct r2_pair *pair = inst->pairs;
 
         for (; pair->nic != 1; pair = pair->next) {
         }
-        e = (struct r2_board_event){.kind = R2_BOARD_PAIR_SILENT,
-                                    .guid = inst->nics.nic[k != 2].guid,
-                                    .port = (uint8_t)(1 + (k == 0)),
-                                    .lid = (uint16_t)(pair->peer_addr.port.lid + (k == 1)),
-                                    .when = rig_now(rig) - RIG_MS};
+        e = (struct r2_host_registry_event){.kind = R2_HOST_REGISTRY_PAIR_SILENT,
+                                            .guid = inst->nics.nic[k != 2].guid,
+                                            .port = (uint8_t)(1 + (k == 0)),
+                                            .lid = (uint16_t)(pair->peer_addr.port.lid + (k == 1)),
+                                            .when = rig_now(rig) - RIG_MS};
         memcpy(e.gid, pair->peer_addr.port.gid, sizeof(e.gid));
-        r2_board_post(b, &e);
+        r2_host_registry_post(b, &e);
         rig_enter(&rig->side[0]);
-        r2_host_rung(inst);
+        r2_host_share_rung(inst);
         rig_kick(&rig->side[0]);
         rig_run(rig, 100 * RIG_MS);
     }
     rig_run(rig, RIG_S);
     ck_assert(is_up(0, 0) && is_up(0, 1));
     ck_assert_uint_eq(comm(0)->fo.switches, 0); /* nothing has gone and come back */
-    neighbour_says(b, R2_BOARD_PAIR_SILENT, 0, 0, rig_now(rig) - RIG_MS);
-    neighbour_says(b, R2_BOARD_PAIR_SILENT, 1, 1, rig_now(rig) - RIG_MS);
+    neighbour_says(b, R2_HOST_REGISTRY_PAIR_SILENT, 0, 0, rig_now(rig) - RIG_MS);
+    neighbour_says(b, R2_HOST_REGISTRY_PAIR_SILENT, 1, 1, rig_now(rig) - RIG_MS);
     rig_run(rig, 10 * RIG_MS);
     ck_assert_int_eq(__builtin_popcount(comm(0)->link.up), 1);
     messages(2);
-    r2_board_close(b);
+    r2_host_registry_close(b);
     stop();
     host_dir_remove();
 }
@@ -361,24 +362,25 @@ END_TEST
 /* An event that this process lost: another one's word makes it look. */
 START_TEST(a_neighbours_event_makes_us_look)
 {
-    struct r2_board *b;
+    struct r2_host_registry *b;
 
     start(2, (const char *[]){"NCCL_R2_LOOK=60000", NULL});
     b = board_start();
     messages(2);
-    event_count(b, R2_BOARD_NONE);
+    event_count(b, R2_HOST_REGISTRY_NONE);
     rig_fault(rig, "h0:n1 remove");
     rig_run(rig, RIG_S);
-    neighbour_says(b, R2_BOARD_NIC_DOWN, 1, 1, rig_now(rig));
+    neighbour_says(b, R2_HOST_REGISTRY_NIC_DOWN, 1, 1, rig_now(rig));
     want_path = 1;
     ck_assert(rig_until(rig, settled, RIG_S));
-    ck_assert_int_eq(event_count(b, R2_BOARD_NIC_DOWN), 0); /* no echo */
-    neighbour_says(b, R2_BOARD_NIC_UP, 0, 0, rig_now(rig));
+    ck_assert_int_eq(event_count(b, R2_HOST_REGISTRY_NIC_DOWN), 0); /* no echo */
+    neighbour_says(b, R2_HOST_REGISTRY_NIC_UP, 0, 0, rig_now(rig));
     rig_run(rig, 2 * RIG_S);
     rig_fault(rig, "h0:n0 down");
     rig_run(rig, 100 * RIG_MS);
-    ck_assert_int_eq(event_count(b, R2_BOARD_NIC_DOWN), 1); /* what happens here later is no echo */
-    r2_board_close(b);
+    ck_assert_int_eq(event_count(b, R2_HOST_REGISTRY_NIC_DOWN),
+                     1); /* what happens here later is no echo */
+    r2_host_registry_close(b);
     stop();
     host_dir_remove();
 }
@@ -387,43 +389,43 @@ END_TEST
 /* What this process finds out is on the board, with its rows. */
 START_TEST(what_we_find_out_is_said)
 {
-    struct r2_board_nic row;
-    struct r2_board_who who;
-    struct r2_board_event e;
-    struct r2_board *b;
+    struct r2_host_registry_nic row;
+    struct r2_host_registry_who who;
+    struct r2_host_registry_event e;
+    struct r2_host_registry *b;
     uint64_t when = 0;
 
     start(2, (const char *[]){"NCCL_IB_TIMEOUT=20", NULL});
     b = board_start();
     rig_run(rig, RIG_S);
-    ck_assert_int_eq(r2_board_slot(b, 0, &who), 1);
-    ck_assert_int_eq(r2_board_slot_nic(b, 0, 1, &row), 1);
+    ck_assert_int_eq(r2_host_registry_slot(b, 0, &who), 1);
+    ck_assert_int_eq(r2_host_registry_slot_nic(b, 0, 1, &row), 1);
     ck_assert_str_eq(row.name, "fab1");
     ck_assert(row.lives == 1 && row.last == 0 && row.lost == 0);
     rig_fault(rig, "h0:n0 blackhole");
     messages(2);
     rig_run(rig, RIG_S);
-    while (r2_board_next(b, &e, NULL)) {
-        when = e.kind == R2_BOARD_PAIR_SILENT ? e.when : when;
+    while (r2_host_registry_next(b, &e, NULL)) {
+        when = e.kind == R2_HOST_REGISTRY_PAIR_SILENT ? e.when : when;
     }
     ck_assert_uint_gt(when, 0); /* by the end that asked first, */
     ck_assert_uint_lt(when + 10 * RIG_MS,
                       comm(0)->fo.path[0].down_since); /* with the time since when it was silent */
-    r2_board_slot_nic(b, 0, 0, &row);
+    r2_host_registry_slot_nic(b, 0, 0, &row);
     ck_assert(row.lives == 0 && row.lost == 1);
-    r2_board_slot_nic(b, 0, 1, &row);
+    r2_host_registry_slot_nic(b, 0, 1, &row);
     ck_assert(row.lives == 1 && row.last == 1);
     rig_fault(rig, "h0:n1 down");
     rig_run(rig, 100 * RIG_MS);
-    ck_assert_int_eq(event_count(b, R2_BOARD_NIC_DOWN), 1);
+    ck_assert_int_eq(event_count(b, R2_HOST_REGISTRY_NIC_DOWN), 1);
     rig_fault(rig, "h0:n1 up");
     rig_run(rig, 100 * RIG_MS);
-    ck_assert_int_eq(event_count(b, R2_BOARD_NIC_UP), 1);
+    ck_assert_int_eq(event_count(b, R2_HOST_REGISTRY_NIC_UP), 1);
     drain(0, 2);
     rig_run(rig, 10 * RIG_MS);
-    r2_board_slot_nic(b, 0, 1, &row);
+    r2_host_registry_slot_nic(b, 0, 1, &row);
     ck_assert_int_eq(row.drained, 1);
-    r2_board_close(b);
+    r2_host_registry_close(b);
     host_dir_remove();
 }
 END_TEST

@@ -310,19 +310,19 @@ END_TEST
 
 START_TEST(what_others_send_is_left_room)
 {
-    static const struct r2_board_who who = {
+    static const struct r2_host_registry_who who = {
         .command = "neighbour", .host = "h0", .pid = 1, .since = 1};
-    struct r2_board_nic row = {.name = "x", .port = 1};
-    struct r2_board_flow flow = {.conns = 2, .rows = 1, .demand = 0};
-    struct r2_board *b;
+    struct r2_host_registry_nic row = {.name = "x", .port = 1};
+    struct r2_host_registry_flow flow = {.conns = 2, .rows = 1, .demand = 0};
+    struct r2_host_registry *b;
     char why[600], path[128];
 
     memset(rate, 0, sizeof(rate));
     open_it(4, (const char *[]){"NCCL_R2_LOOK=10", NULL});
     host_dir(0);
     rig_enter(&rig->side[0]);
-    r2_host_open(rig->side[0].inst, dir);
-    b = r2_board_open(dir, &who, why, sizeof(why));
+    r2_host_share_open(rig->side[0].inst, dir);
+    b = r2_host_registry_open(dir, &who, why, sizeof(why));
     ck_assert_msg(b != NULL, "%s", why);
     messages(1);
     rig_run(rig, 30 * RIG_MS);
@@ -333,23 +333,23 @@ START_TEST(what_others_send_is_left_room)
     /* its row 5 is our NIC 1, row 0 is nobody's; it sends twice over NIC 1 and says something of a
      * NIC that it does not have */
     row.guid = rig->side[0].inst->nics.nic[1].guid;
-    r2_board_nic_set(b, 5, &row);
+    r2_host_registry_nic_set(b, 5, &row);
     flow.rows = 1u << 5 | 1u;
-    r2_board_flow_set(b, 5, &flow);
+    r2_host_registry_flow_set(b, 5, &flow);
     flow.rows = UINT32_MAX;
     flow.demand = UINT64_MAX;
     flow.conns = 0;
-    r2_board_flow_set(b, 7, &flow);
+    r2_host_registry_flow_set(b, 7, &flow);
     rig_run(rig, 300 * RIG_MS);
     ck_assert_msg(share(1) <= 4 && near(share(2), 50) && near(share(3), 50), "%d %d %d", share(1),
                   share(2), share(3));
     messages(2);
     {
-        struct r2_board_flow ours;
+        struct r2_host_registry_flow ours;
         int found = 0;
 
-        for (int s = 0; s < R2_BOARD_SLOTS; s++) {
-            if (r2_board_slot_alive(b, s) && r2_board_slot_flow(b, s, 0, &ours)) {
+        for (int s = 0; s < R2_HOST_REGISTRY_SLOTS; s++) {
+            if (r2_host_registry_slot_alive(b, s) && r2_host_registry_slot_flow(b, s, 0, &ours)) {
                 ck_assert_uint_eq(ours.conns, 1);
                 ck_assert_uint_eq(ours.rows, 0xe);
                 found++;
@@ -357,12 +357,12 @@ START_TEST(what_others_send_is_left_room)
         }
         ck_assert_int_eq(found, 1);
     }
-    r2_board_close(b); /* it has gone: its words count no more */
+    r2_host_registry_close(b); /* it has gone: its words count no more */
     rig_run(rig, 300 * RIG_MS);
     SHARES(0, 33, 33, 33);
     messages(2);
     stop();
-    ck_assert_int_eq(r2_board_path(dir, geteuid(), path, sizeof(path)), 0);
+    ck_assert_int_eq(r2_host_registry_path(dir, geteuid(), path, sizeof(path)), 0);
     host_dir_remove();
 }
 END_TEST

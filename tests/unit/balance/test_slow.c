@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "plugin/balance/r2_balance.h"
-#include "plugin/admin/r2_host.h"
+#include "plugin/admin/r2_host_share.h"
 
 #define NICS  3
 #define RATE  12000000ull
@@ -38,7 +38,7 @@ static void boards_open(struct rig *r)
             ck_assert_ptr_nonnull(mkdtemp(dir[side]));
         }
         rig_enter(&r->side[side]);
-        r2_host_open(r->side[side].inst, dir[side]);
+        r2_host_share_open(r->side[side].inst, dir[side]);
         ck_assert_ptr_nonnull(r->side[side].inst->board);
     }
 }
@@ -49,7 +49,7 @@ static void clean(void)
 
     teardown();
     for (int side = 0; side < 2 && dir[side][0]; side++) {
-        ck_assert_int_eq(r2_board_path(dir[side], geteuid(), path, sizeof(path)), 0);
+        ck_assert_int_eq(r2_host_registry_path(dir[side], geteuid(), path, sizeof(path)), 0);
         unlink(path);
         ck_assert_msg(rmdir(dir[side]) == 0, "%s is not empty", dir[side]);
         dir[side][0] = '\0';

@@ -5,18 +5,18 @@
 
 static void refused(const char *word)
 {
-    ck_assert_ptr_null(r2_board_open(dir, &me, why, sizeof(why)));
+    ck_assert_ptr_null(r2_host_registry_open(dir, &me, why, sizeof(why)));
     ck_assert_msg(strstr(why, word) != NULL, "'%s' does not say '%s'", why, word);
 }
 
 START_TEST(what_is_no_board_is_not_used)
 {
-    struct r2_board *b = must_open();
+    struct r2_host_registry *b = must_open();
     struct stat st;
     char other[128];
     int fd;
 
-    r2_board_close(b);
+    r2_host_registry_close(b);
     ck_assert_int_eq(stat(path, &st), 0);
     ck_assert_uint_eq(st.st_mode & 0777, 0600);
     ck_assert_int_ge(st.st_blocks * 512, st.st_size); /* a full file system is no SIGBUS later */
@@ -32,9 +32,9 @@ START_TEST(what_is_no_board_is_not_used)
     ck_assert_int_eq(rename(other, path), 0);
     ck_assert_int_eq(truncate(path, 4096), 0);
     refused("no board of this version");
-    ck_assert_int_eq(truncate(path, 4096 + 8192 * R2_BOARD_SLOTS), 0);
+    ck_assert_int_eq(truncate(path, 4096 + 8192 * R2_HOST_REGISTRY_SLOTS), 0);
     b = must_open(); /* the header is right, the rest is empty */
-    r2_board_close(b);
+    r2_host_registry_close(b);
     fd = open(path, O_RDWR);
     ck_assert_int_eq(pwrite(fd, "garbage!", 8, 8), 8); /* another version */
     refused("no board of this version");
@@ -47,7 +47,7 @@ START_TEST(what_is_no_board_is_not_used)
     rmdir(path);
     if (geteuid() == 0) {
         b = must_open();
-        r2_board_close(b);
+        r2_host_registry_close(b);
         ck_assert_int_eq(chown(path, 65534, 65534), 0);
         refused("belongs to user 65534");
     }
@@ -56,7 +56,7 @@ END_TEST
 
 START_TEST(no_directory_is_said)
 {
-    ck_assert_ptr_null(r2_board_open("/nonexistent/r2", &me, why, sizeof(why)));
+    ck_assert_ptr_null(r2_host_registry_open("/nonexistent/r2", &me, why, sizeof(why)));
     ck_assert_msg(strstr(why, "/nonexistent/r2") != NULL, "%s", why);
     must_open();
 }
@@ -65,12 +65,12 @@ END_TEST
 /* Whatever stands in the slots: every read ends, and what it gives is within its bounds. */
 START_TEST(garbage_in_the_slots)
 {
-    struct r2_board *a = must_open();
+    struct r2_host_registry *a = must_open();
     uint64_t x = (uint64_t)_i * 0x9e3779b97f4a7c15ull + 1;
     int fd = open(path, O_RDWR);
-    struct r2_board_event e, list[R2_BOARD_EVENTS];
-    struct r2_board_nic nic;
-    struct r2_board_who who;
+    struct r2_host_registry_event e, list[R2_HOST_REGISTRY_EVENTS];
+    struct r2_host_registry_nic nic;
+    struct r2_host_registry_who who;
     int n = 0;
 
     for (int i = 512; i < 512 + 64 * 512; i++) { /* the slots 0 to 63 as words */
@@ -82,15 +82,15 @@ START_TEST(garbage_in_the_slots)
         v = x % 4 == 0 ? x % 40 : x % 4 == 1 ? UINT64_MAX - x % 40 : x;
         ck_assert_int_eq(pwrite(fd, &v, 8, (off_t)i * 8), 8);
     }
-    while (r2_board_next(a, &e, &who)) {
-        ck_assert(e.kind > R2_BOARD_NONE && e.kind < R2_BOARD_KINDS);
-        ck_assert_int_lt(++n, 64 * R2_BOARD_EVENTS + 1);
+    while (r2_host_registry_next(a, &e, &who)) {
+        ck_assert(e.kind > R2_HOST_REGISTRY_NONE && e.kind < R2_HOST_REGISTRY_KINDS);
+        ck_assert_int_lt(++n, 64 * R2_HOST_REGISTRY_EVENTS + 1);
     }
     for (int i = 0; i < 64; i++) {
-        r2_board_slot(a, i, &who);
-        ck_assert_int_le(r2_board_slot_events(a, i, list), R2_BOARD_EVENTS);
-        for (int k = 0; k < R2_BOARD_NICS; k++) {
-            if (r2_board_slot_nic(a, i, k, &nic)) {
+        r2_host_registry_slot(a, i, &who);
+        ck_assert_int_le(r2_host_registry_slot_events(a, i, list), R2_HOST_REGISTRY_EVENTS);
+        for (int k = 0; k < R2_HOST_REGISTRY_NICS; k++) {
+            if (r2_host_registry_slot_nic(a, i, k, &nic)) {
                 for (const char *c = nic.name; *c; c++) {
                     ck_assert(*c >= 0x20 && *c < 0x7f);
                 }
@@ -98,7 +98,7 @@ START_TEST(garbage_in_the_slots)
         }
     }
     close(fd);
-    r2_board_close(a);
+    r2_host_registry_close(a);
 }
 END_TEST
 
@@ -116,8 +116,8 @@ END_TEST
 /* Without inotify nobody is woken, and all is read with the next look. */
 START_TEST(without_a_bell)
 {
-    struct r2_board_event e = event_of(1), got;
-    struct r2_board *a = must_open(), *b;
+    struct r2_host_registry_event e = event_of(1), got;
+    struct r2_host_registry *a = must_open(), *b;
     struct rlimit old, few;
     int lowest = dup(0);
 
@@ -128,14 +128,14 @@ START_TEST(without_a_bell)
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
     b = must_open();
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &old), 0);
-    ck_assert_int_eq(r2_board_fd(b), -1);
-    r2_board_heard(b);
-    r2_board_post(a, &e);
-    ck_assert_int_eq(r2_board_next(b, &got, NULL), 1);
-    r2_board_post(b, &e);
-    ck_assert_int_eq(r2_board_next(a, &got, NULL), 1);
-    r2_board_close(a);
-    r2_board_close(b);
+    ck_assert_int_eq(r2_host_registry_fd(b), -1);
+    r2_host_registry_heard(b);
+    r2_host_registry_post(a, &e);
+    ck_assert_int_eq(r2_host_registry_next(b, &got, NULL), 1);
+    r2_host_registry_post(b, &e);
+    ck_assert_int_eq(r2_host_registry_next(a, &got, NULL), 1);
+    r2_host_registry_close(a);
+    r2_host_registry_close(b);
 }
 END_TEST
 

@@ -3,8 +3,8 @@
 #include "tests/unit/failback_rig.h"
 
 #include "plugin/probe/health/r2_pair.h"
-#include "plugin/service/r2_return.h"
-#include "probe/health/r2_heal.h"
+#include "plugin/service/r2_reconnect.h"
+#include "probe/health/r2_probation.h"
 #include "core/r2_registry.h"
 
 #define RETURN (1 * RIG_S) /* NCCL_R2_T_RETURN here, its default */
@@ -178,7 +178,7 @@ START_TEST(many_silent_pairs_take_turns)
     rig_fault(rig, "h1:n0 blackhole");
     rig_enter(&rig->side[1]);
     for (int j = 0; j < MANY; j++) {
-        r2_heal_wanted(all_pairs(1, 0, j));
+        r2_probation_wanted(all_pairs(1, 0, j));
     }
     for (uint64_t end = rig_now(rig) + 20 * RIG_S; rig_now(rig) < end; rig_run(rig, 5 * RIG_MS)) {
         most = trying(1, 0) > most ? trying(1, 0) : most;

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "plugin/probe/health/r2_pair.h"
-#include "plugin/service/r2_return.h"
+#include "plugin/service/r2_reconnect.h"
 
 #define HOLD (50 * RIG_MS)
 
@@ -489,8 +489,8 @@ START_TEST(many_connections_return_a_few_at_a_time)
         count_builds();
     }
     ck_assert_uint_le(rig_now(rig) - since, HOLD + 500 * RIG_MS);
-    ck_assert_uint_le(most, R2_RETURN_AT_ONCE);
-    ck_assert_uint_ge(most, R2_RETURN_AT_ONCE / 2);
+    ck_assert_uint_le(most, R2_RECONNECT_AT_ONCE);
+    ck_assert_uint_ge(most, R2_RECONNECT_AT_ONCE / 2);
     for (int side = 0; side < 2; side++) {
         ck_assert_uint_eq(rig->side[side].inst->returning[0] + rig->side[side].inst->returning[1],
                           0);

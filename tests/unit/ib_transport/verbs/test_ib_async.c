@@ -23,7 +23,8 @@ static void sink(void *arg, const struct ib_fact *f)
     facts[nfacts++] = *f;
 }
 
-/* As r2_health.c does, with the looks at once; where events ask for one, its result follows. */
+/* As r2_port_monitor.c does, with the looks at once; where events ask for one, its result follows.
+ */
 static unsigned look_due[3];
 static int looks;
 

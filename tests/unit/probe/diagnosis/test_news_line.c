@@ -122,7 +122,7 @@ END_TEST
  * not answer accuses nobody. */
 START_TEST(a_loop_that_was_never_there)
 {
-    struct r2_loop *l;
+    struct r2_loopback *l;
 
     start(2, (const char *[]){FAST, NULL});
     wait_probes();

@@ -9,7 +9,7 @@
 
 #include <unistd.h>
 
-#include "plugin/admin/r2_host.h"
+#include "plugin/admin/r2_host_share.h"
 
 #define RATE    "11MB/s"
 #define OTHERS  4
@@ -37,7 +37,7 @@ static void boards_open(struct rig *r)
             ck_assert_ptr_nonnull(mkdtemp(dir[side]));
         }
         rig_enter(&r->side[side]);
-        r2_host_open(r->side[side].inst, dir[side]);
+        r2_host_share_open(r->side[side].inst, dir[side]);
         ck_assert_ptr_nonnull(r->side[side].inst->board);
     }
 }
@@ -47,7 +47,7 @@ static void boards_remove(void)
     char path[128];
 
     for (int side = 0; side < 2 && dir[side][0]; side++) {
-        ck_assert_int_eq(r2_board_path(dir[side], geteuid(), path, sizeof(path)), 0);
+        ck_assert_int_eq(r2_host_registry_path(dir[side], geteuid(), path, sizeof(path)), 0);
         unlink(path);
         ck_assert_msg(rmdir(dir[side]) == 0, "%s is not empty", dir[side]);
         dir[side][0] = '\0';

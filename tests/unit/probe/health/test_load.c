@@ -195,46 +195,46 @@ END_TEST
 
 START_TEST(others_loads_are_added_up)
 {
-    struct r2_board *b[3];
-    struct r2_board_nic nic = {.name = "mlx5_0", .guid = 77, .port = 1};
-    struct r2_board_load sum = {.moved = 1, .queued = 2, .moved_at = 3};
+    struct r2_host_registry *b[3];
+    struct r2_host_registry_nic nic = {.name = "mlx5_0", .guid = 77, .port = 1};
+    struct r2_host_registry_load sum = {.moved = 1, .queued = 2, .moved_at = 3};
 
     for (int i = 0; i < 3; i++) {
-        struct r2_board_load l = {.moved = 1000u << (8 * i),
-                                  .queued = 10u << i,
-                                  .front = 1u << i,
-                                  .moved_at = 100 - (unsigned)i};
+        struct r2_host_registry_load l = {.moved = 1000u << (8 * i),
+                                          .queued = 10u << i,
+                                          .front = 1u << i,
+                                          .moved_at = 100 - (unsigned)i};
 
         b[i] = must_open();
-        r2_board_nic_set(b[i], i, &nic); /* each counts its NICs in its own order */
-        r2_board_load_set(b[i], i, &l);
-        r2_board_load_set(b[i], R2_BOARD_NICS, &l);
-        r2_board_load_set(b[i], -1, &l);
+        r2_host_registry_nic_set(b[i], i, &nic); /* each counts its NICs in its own order */
+        r2_host_registry_load_set(b[i], i, &l);
+        r2_host_registry_load_set(b[i], R2_HOST_REGISTRY_NICS, &l);
+        r2_host_registry_load_set(b[i], -1, &l);
     }
-    r2_board_load_add(b[0], 77, 2, 0, &sum);
-    r2_board_load_add(b[0], 78, 1, 0, &sum);
+    r2_host_registry_load_add(b[0], 77, 2, 0, &sum);
+    r2_host_registry_load_add(b[0], 78, 1, 0, &sum);
     ck_assert(sum.moved == 1 && sum.queued == 2 && sum.moved_at == 3);
-    r2_board_load_add(b[0], 77, 1, 0,
-                      &sum); /* of the others: what this one has moved it knows itself */
+    r2_host_registry_load_add(b[0], 77, 1, 0,
+                              &sum); /* of the others: what this one has moved it knows itself */
     ck_assert_uint_eq(sum.moved, 1 + 256000 + 65536000);
     ck_assert_uint_eq(sum.queued, 2 + 20 + 40);
     ck_assert_uint_eq(sum.front, 2 + 4);
     ck_assert_uint_eq(sum.moved_at, 99);
-    r2_board_close(b[2]);
-    sum = (struct r2_board_load){.moved_at = 1000};
-    r2_board_load_add(b[0], 77, 1, 0, &sum);
+    r2_host_registry_close(b[2]);
+    sum = (struct r2_host_registry_load){.moved_at = 1000};
+    r2_host_registry_load_add(b[0], 77, 1, 0, &sum);
     ck_assert(sum.moved == 256000 && sum.queued == 20 && sum.moved_at == 1000);
-    sum = (struct r2_board_load){0};
-    r2_board_load_add(b[0], 77, 1, 99 + R2_BOARD_STALE, &sum);
+    sum = (struct r2_host_registry_load){0};
+    r2_host_registry_load_add(b[0], 77, 1, 99 + R2_HOST_REGISTRY_STALE, &sum);
     ck_assert(sum.moved == 256000 && sum.queued == 0 &&
               sum.front == 0); /* it stands still for too long */
     b[2] = must_open();        /* who takes the slot has moved nothing */
-    r2_board_nic_set(b[2], 2, &nic);
-    sum = (struct r2_board_load){0};
-    r2_board_load_add(b[0], 77, 1, 0, &sum);
+    r2_host_registry_nic_set(b[2], 2, &nic);
+    sum = (struct r2_host_registry_load){0};
+    r2_host_registry_load_add(b[0], 77, 1, 0, &sum);
     ck_assert_uint_eq(sum.moved, 256000);
     for (int i = 0; i < 3; i++) {
-        r2_board_close(b[i]);
+        r2_host_registry_close(b[i]);
     }
 }
 END_TEST
@@ -243,47 +243,53 @@ END_TEST
  * of the future. */
 START_TEST(tempo_of_others)
 {
-    struct r2_board *b[3] = {must_open(), must_open(), must_open()};
-    const struct r2_board_nic nic = {.name = "n", .guid = 77, .port = 1};
-    struct r2_board_tempo t;
+    struct r2_host_registry *b[3] = {must_open(), must_open(), must_open()};
+    const struct r2_host_registry_nic nic = {.name = "n", .guid = 77, .port = 1};
+    struct r2_host_registry_tempo t;
 
     for (int i = 0; i < 3; i++) {
-        r2_board_nic_set(b[i], i, &nic);
+        r2_host_registry_nic_set(b[i], i, &nic);
     }
-    ck_assert_int_eq(r2_board_tempo_best(b[0], 77, 1, 1000, 500, &t), 0); /* nobody has said any */
-    r2_board_tempo_set(b[0], 0, &(struct r2_board_tempo){.rate = 90, .least = 80, .at = 900});
-    r2_board_tempo_set(
+    ck_assert_int_eq(r2_host_registry_tempo_best(b[0], 77, 1, 1000, 500, &t),
+                     0); /* nobody has said any */
+    r2_host_registry_tempo_set(
+        b[0], 0, &(struct r2_host_registry_tempo){.rate = 90, .least = 80, .at = 900});
+    r2_host_registry_tempo_set(
         b[1], 1,
-        &(struct r2_board_tempo){
+        &(struct r2_host_registry_tempo){
             .rate = 50, .least = 40, .wait_us = 3, .busy = 1024, .parts = 65535, .at = 900});
-    r2_board_tempo_set(b[2], 2, &(struct r2_board_tempo){.rate = 60, .least = 30, .at = 950});
-    r2_board_tempo_set(b[2], R2_BOARD_NICS,
-                       &(struct r2_board_tempo){.rate = 99, .least = 99, .at = 950});
-    r2_board_tempo_set(b[2], -1, &(struct r2_board_tempo){.rate = 99, .least = 99, .at = 950});
-    ck_assert_int_eq(r2_board_tempo_best(b[0], 77, 2, 1000, 500, &t), 0);
-    ck_assert_int_eq(r2_board_tempo_best(b[0], 78, 1, 1000, 500, &t), 0);
-    ck_assert_int_eq(r2_board_tempo_best(b[0], 77, 1, 1000, 500, &t), 1);
+    r2_host_registry_tempo_set(
+        b[2], 2, &(struct r2_host_registry_tempo){.rate = 60, .least = 30, .at = 950});
+    r2_host_registry_tempo_set(
+        b[2], R2_HOST_REGISTRY_NICS,
+        &(struct r2_host_registry_tempo){.rate = 99, .least = 99, .at = 950});
+    r2_host_registry_tempo_set(
+        b[2], -1, &(struct r2_host_registry_tempo){.rate = 99, .least = 99, .at = 950});
+    ck_assert_int_eq(r2_host_registry_tempo_best(b[0], 77, 2, 1000, 500, &t), 0);
+    ck_assert_int_eq(r2_host_registry_tempo_best(b[0], 78, 1, 1000, 500, &t), 0);
+    ck_assert_int_eq(r2_host_registry_tempo_best(b[0], 77, 1, 1000, 500, &t), 1);
     ck_assert(t.rate == 50 && t.least == 40 && t.wait_us == 3 && t.busy == 1024 &&
               t.parts == 65535 && t.at == 900);
-    ck_assert_int_eq(r2_board_tempo_best(b[0], 77, 1, 1000, 60, &t), 1); /* the other is older */
+    ck_assert_int_eq(r2_host_registry_tempo_best(b[0], 77, 1, 1000, 60, &t),
+                     1); /* the other is older */
     ck_assert_uint_eq(t.rate, 60);
-    ck_assert_int_eq(r2_board_tempo_best(b[0], 77, 1, 1000, 20, &t), 0);
-    ck_assert_int_eq(r2_board_tempo_best(b[0], 77, 1, 899, 500, &t), 0);
-    ck_assert_int_eq(r2_board_tempo_best(b[1], 77, 1, 1000, 500, &t), 1);
+    ck_assert_int_eq(r2_host_registry_tempo_best(b[0], 77, 1, 1000, 20, &t), 0);
+    ck_assert_int_eq(r2_host_registry_tempo_best(b[0], 77, 1, 899, 500, &t), 0);
+    ck_assert_int_eq(r2_host_registry_tempo_best(b[1], 77, 1, 1000, 500, &t), 1);
     ck_assert_uint_eq(t.rate, 90);
-    r2_board_close(b[1]);
+    r2_host_registry_close(b[1]);
     b[1] = must_open(); /* in the same slot: what the one before said is not its */
-    r2_board_nic_set(b[1], 1, &nic);
-    ck_assert_int_eq(r2_board_tempo_best(b[0], 77, 1, 1000, 500, &t), 1);
+    r2_host_registry_nic_set(b[1], 1, &nic);
+    ck_assert_int_eq(r2_host_registry_tempo_best(b[0], 77, 1, 1000, 500, &t), 1);
     ck_assert_uint_eq(t.rate, 60);
-    r2_board_tempo_set(
+    r2_host_registry_tempo_set(
         b[1], 2,
-        &(struct r2_board_tempo){
+        &(struct r2_host_registry_tempo){
             .rate = 70, .least = 10, .at = 950}); /* nor is it when this one says something */
-    ck_assert_int_eq(r2_board_tempo_best(b[0], 77, 1, 1000, 500, &t), 1);
+    ck_assert_int_eq(r2_host_registry_tempo_best(b[0], 77, 1, 1000, 500, &t), 1);
     ck_assert_uint_eq(t.rate, 60);
     for (int i = 0; i < 3; i++) {
-        r2_board_close(b[i]);
+        r2_host_registry_close(b[i]);
     }
 }
 END_TEST
@@ -292,35 +298,36 @@ END_TEST
  * incarnation. */
 START_TEST(flows_are_of_who_holds_the_slot)
 {
-    struct r2_board *b[2] = {must_open(), must_open()};
-    struct r2_board_flow flow = {.conns = 3, .rows = 5, .demand = 1000000}, got;
+    struct r2_host_registry *b[2] = {must_open(), must_open()};
+    struct r2_host_registry_flow flow = {.conns = 3, .rows = 5, .demand = 1000000}, got;
     uint64_t later;
     int fd;
 
-    ck_assert(!r2_board_slot_flow(b[0], 1, 2, &got)); /* nothing said */
-    r2_board_flow_set(b[1], 2, &flow);
-    r2_board_flow_set(b[1], R2_BOARD_NICS, &flow);
-    r2_board_flow_set(b[1], -1, &flow);
-    ck_assert(r2_board_slot_alive(b[0], 1) && !r2_board_slot_alive(b[0], 0) &&
-              !r2_board_slot_alive(b[0], 2));
-    ck_assert(!r2_board_slot_alive(b[0], -1) && !r2_board_slot_alive(b[0], R2_BOARD_SLOTS));
-    ck_assert(r2_board_slot_flow(b[0], 1, 2, &got));
+    ck_assert(!r2_host_registry_slot_flow(b[0], 1, 2, &got)); /* nothing said */
+    r2_host_registry_flow_set(b[1], 2, &flow);
+    r2_host_registry_flow_set(b[1], R2_HOST_REGISTRY_NICS, &flow);
+    r2_host_registry_flow_set(b[1], -1, &flow);
+    ck_assert(r2_host_registry_slot_alive(b[0], 1) && !r2_host_registry_slot_alive(b[0], 0) &&
+              !r2_host_registry_slot_alive(b[0], 2));
+    ck_assert(!r2_host_registry_slot_alive(b[0], -1) &&
+              !r2_host_registry_slot_alive(b[0], R2_HOST_REGISTRY_SLOTS));
+    ck_assert(r2_host_registry_slot_flow(b[0], 1, 2, &got));
     ck_assert(got.conns == 3 && got.rows == 5 && got.demand == 1000000);
-    ck_assert(!r2_board_slot_flow(b[0], 1, 1, &got));
-    ck_assert(!r2_board_slot_flow(b[1], 1, 2, &got)); /* its own */
-    ck_assert(!r2_board_slot_flow(b[0], R2_BOARD_SLOTS, 2, &got) &&
-              !r2_board_slot_flow(b[0], 1, R2_BOARD_NICS, &got));
+    ck_assert(!r2_host_registry_slot_flow(b[0], 1, 1, &got));
+    ck_assert(!r2_host_registry_slot_flow(b[1], 1, 2, &got)); /* its own */
+    ck_assert(!r2_host_registry_slot_flow(b[0], R2_HOST_REGISTRY_SLOTS, 2, &got) &&
+              !r2_host_registry_slot_flow(b[0], 1, R2_HOST_REGISTRY_NICS, &got));
     fd = open(path, O_RDWR);
     ck_assert(fd >= 0 && pread(fd, &later, 8, 4096 + 8192) == 8);
     later += 2;
     ck_assert(pwrite(fd, &later, 8, 4096 + 8192) == 8);
-    ck_assert(!r2_board_slot_flow(b[0], 1, 2, &got));
+    ck_assert(!r2_host_registry_slot_flow(b[0], 1, 2, &got));
     close(fd);
-    r2_board_close(b[1]);
+    r2_host_registry_close(b[1]);
     b[1] = must_open();
-    ck_assert(!r2_board_slot_flow(b[0], 1, 2, &got));
-    r2_board_close(b[0]);
-    r2_board_close(b[1]);
+    ck_assert(!r2_host_registry_slot_flow(b[0], 1, 2, &got));
+    r2_host_registry_close(b[0]);
+    r2_host_registry_close(b[1]);
 }
 END_TEST
 

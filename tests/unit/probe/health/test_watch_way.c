@@ -3,7 +3,7 @@
 #include "tests/unit/suite.h"
 #include "tests/unit/watch_rig.h"
 
-#include "plugin/probe/health/r2_loop.h"
+#include "plugin/probe/health/r2_loopback.h"
 #include "core/r2_registry.h"
 
 /* --- what was lost before hides nothing later --- */
@@ -181,11 +181,11 @@ static int loop_is_idle(struct rig *r)
 /* Our loop has been asked and has answered, on a queue pair that it had. */
 static void loop_answers(void)
 {
-    struct r2_loop *l = &rig->side[0].inst->loop[0];
+    struct r2_loopback *l = &rig->side[0].inst->loop[0];
     unsigned before = l->questions;
 
     rig_enter(&rig->side[0]);
-    r2_loop_ask(rig->side[0].inst, 0, rig->side[0].inst->watch_clock, 30 * RIG_MS);
+    r2_loopback_ask(rig->side[0].inst, 0, rig->side[0].inst->watch_clock, 30 * RIG_MS);
     r2_inst_wake(rig->side[0].inst);
     ck_assert(rig_until(rig, loop_is_idle, RIG_S));
     ck_assert_uint_eq(l->questions, before + 1);
@@ -209,13 +209,13 @@ static void peer_says_that_it_works(void)
 static void loop_is_late(void)
 {
     struct r2_inst *inst = rig->side[0].inst;
-    struct r2_loop *l = &inst->loop[0];
+    struct r2_loopback *l = &inst->loop[0];
 
     rig_enter(&rig->side[0]);
     probe_qp_destroy(&l->qp, &inst->nics);
-    *l = (struct r2_loop){.state = R2_LOOP_NONE};
+    *l = (struct r2_loopback){.state = R2_LOOPBACK_NONE};
     rig->side[0].worker_armed |= 1; /* as if it were under way */
-    r2_loop_want(inst, 0);
+    r2_loopback_want(inst, 0);
     r2_inst_wake(inst);
 }
 
@@ -235,10 +235,10 @@ START_TEST(a_loop_that_is_made_late_counts)
     wait_probes();
     loop_is_late();
     rig_run(rig, 2 * RIG_S);
-    ck_assert_int_eq(rig->side[0].inst->loop[0].state, R2_LOOP_BUILD);
+    ck_assert_int_eq(rig->side[0].inst->loop[0].state, R2_LOOPBACK_BUILD);
     worker_goes_on();
     rig_run(rig, RIG_S);
-    ck_assert_int_eq(rig->side[0].inst->loop[0].state, R2_LOOP_READY);
+    ck_assert_int_eq(rig->side[0].inst->loop[0].state, R2_LOOPBACK_READY);
     ck_assert_uint_eq(rig->side[0].inst->loop[0].works, 1);
     loop_answers();
     stop();
@@ -248,7 +248,7 @@ END_TEST
 /* Asked for the first time, and no answer: nobody knows whether this NIC has a loop at all. */
 START_TEST(a_loop_that_has_never_answered_is_no_evidence)
 {
-    struct r2_loop *l;
+    struct r2_loopback *l;
     unsigned before;
 
     start(2, (const char *[]){QUIET_RC, NULL});

@@ -1,4 +1,4 @@
-#include "r2_heal.h"
+#include "r2_probation.h"
 
 #include <string.h>
 
@@ -47,7 +47,7 @@ static int is_wanted(const struct r2_pair *pair)
  * paths it carried. */
 static void judge(struct r2_pair *pair, uint64_t since)
 {
-    struct r2_heal *h = &pair->heal;
+    struct r2_probation *h = &pair->heal;
     uint64_t hold = hold_of(pair);
 
     if (h->used_at == 0 || since <= h->used_at) {
@@ -81,12 +81,12 @@ static void want(struct r2_pair *pair, int who)
     pair->heal.interest |= (uint8_t)who;
 }
 
-void r2_heal_wanted(struct r2_pair *pair)
+void r2_probation_wanted(struct r2_pair *pair)
 {
-    want(pair, R2_HEAL_MEND);
+    want(pair, R2_PROBATION_MEND);
 }
 
-void r2_heal_for_peer(struct r2_pair *pair, int anew)
+void r2_probation_for_peer(struct r2_pair *pair, int anew)
 {
     pair->heal.theirs = 1;
     if (anew) {
@@ -94,18 +94,18 @@ void r2_heal_for_peer(struct r2_pair *pair, int anew)
     }
 }
 
-int r2_heal_good(struct r2_pair *pair, uint64_t since, int urgent)
+int r2_probation_good(struct r2_pair *pair, uint64_t since, int urgent)
 {
-    struct r2_heal *h = &pair->heal;
+    struct r2_probation *h = &pair->heal;
 
     if (h->good_since > since && nic_up(pair) &&
         (urgent || h->good_last - h->good_since >= hold_of(pair))) {
         return 1;
     }
-    if (!(h->interest & R2_HEAL_PATH)) {
+    if (!(h->interest & R2_PROBATION_PATH)) {
         judge(pair, since);
         h->good_since = h->good_since > since ? h->good_since : 0;
-        want(pair, R2_HEAL_PATH);
+        want(pair, R2_PROBATION_PATH);
     } else if (urgent && !h->urgent) {
         ask_at_once(pair);
     }
@@ -113,7 +113,7 @@ int r2_heal_good(struct r2_pair *pair, uint64_t since, int urgent)
     return 0;
 }
 
-void r2_heal_used(struct r2_pair *pair, uint64_t now)
+void r2_probation_used(struct r2_pair *pair, uint64_t now)
 {
     if (pair) {
         pair->heal.used_at = now;
@@ -121,30 +121,30 @@ void r2_heal_used(struct r2_pair *pair, uint64_t now)
     }
 }
 
-void r2_heal_told_good(struct r2_pair *pair)
+void r2_probation_told_good(struct r2_pair *pair)
 {
     if (pair->heal.interest) {
         ask_at_once(pair);
     }
 }
 
-void r2_heal_soon(struct r2_pair *pair)
+void r2_probation_soon(struct r2_pair *pair)
 {
     pair->heal.at = 0;
 }
 
-void r2_heal_back(struct r2_pair *pair)
+void r2_probation_back(struct r2_pair *pair)
 {
     pair->heal.good_since = 0; /* a NIC was away in between */
     pair->heal.trying = pair->heal.asked = 0;
     ask_at_once(pair);
 }
 
-void r2_heal_nic_up(struct r2_inst *inst, int nic)
+void r2_probation_nic_up(struct r2_inst *inst, int nic)
 {
     for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
         if (pair->nic == nic && pair->peer) {
-            r2_heal_back(pair);
+            r2_probation_back(pair);
             pair->back = 1; /* the peer hears of it, and asks at once, too */
             r2_pair_renew(pair);
         }
@@ -154,7 +154,7 @@ void r2_heal_nic_up(struct r2_inst *inst, int nic)
 /* The jitter keeps pairs that fell silent together from asking together for ever. */
 static uint64_t pause_of(struct r2_pair *pair, uint64_t now)
 {
-    struct r2_heal *h = &pair->heal;
+    struct r2_probation *h = &pair->heal;
     uint64_t job = pair->inst->heal_job[pair->nic];
     uint64_t rest = SLOW_REST * job < REST_MOST ? SLOW_REST * job : REST_MOST;
     uint64_t least = h->silent_since ? r2_elapsed(now, h->silent_since) / PAUSE_OF : 0, pause;
@@ -163,7 +163,7 @@ static uint64_t pause_of(struct r2_pair *pair, uint64_t now)
     least = least < PAUSE ? PAUSE : least < PAUSE_MOST ? least : PAUSE_MOST;
     if (pair->state == R2_PAIR_BROKEN) {
         h->rest = 2 * h->rest < REST_MOST ? 2 * h->rest : REST_MOST; /* for no path */
-        h->rest = h->rest == 0 || (h->interest & R2_HEAL_PATH) ? BROKEN : h->rest;
+        h->rest = h->rest == 0 || (h->interest & R2_PROBATION_PATH) ? BROKEN : h->rest;
         least = h->rest;
     }
     pause = job > SLOW_JOB && rest > least ? rest : least;
@@ -174,7 +174,7 @@ static uint64_t pause_of(struct r2_pair *pair, uint64_t now)
 /* The attempt has come to nothing. The peer, where it was for the peer, asks again. */
 static void missed(struct r2_pair *pair, uint64_t now)
 {
-    struct r2_heal *h = &pair->heal;
+    struct r2_probation *h = &pair->heal;
 
     h->trying = h->asked = h->theirs = 0;
     h->good_since = 0;
@@ -216,7 +216,7 @@ static void ask_others(const struct r2_pair *pair)
 
 static void answered(struct r2_pair *pair, uint64_t now)
 {
-    struct r2_heal *h = &pair->heal;
+    struct r2_probation *h = &pair->heal;
     int first = h->good_since == 0;
 
     h->trying = h->asked = h->theirs = 0;
@@ -234,7 +234,7 @@ static void answered(struct r2_pair *pair, uint64_t now)
 
 static void begin(struct r2_pair *pair, uint64_t now)
 {
-    struct r2_heal *h = &pair->heal;
+    struct r2_probation *h = &pair->heal;
 
     h->trying = 1;
     h->asked = 0;
@@ -249,7 +249,7 @@ static void begin(struct r2_pair *pair, uint64_t now)
 
 static void ask(struct r2_pair *pair, uint64_t now)
 {
-    struct r2_heal *h = &pair->heal;
+    struct r2_probation *h = &pair->heal;
 
     h->asked = 1;
     h->answers = pair->answers;
@@ -260,7 +260,7 @@ static void ask(struct r2_pair *pair, uint64_t now)
 /* How long its NIC's worker has such jobs. */
 static void measure(struct r2_pair *pair, uint64_t now)
 {
-    struct r2_heal *h = &pair->heal;
+    struct r2_probation *h = &pair->heal;
 
     if (!pair->job.busy && h->busy_at) {
         pair->inst->heal_job[pair->nic] = now - h->busy_at;
@@ -271,7 +271,7 @@ static void measure(struct r2_pair *pair, uint64_t now)
 /* An attempt goes on; so does a row of answers. Returns when to look again. */
 static uint64_t advance(struct r2_pair *pair, uint64_t now)
 {
-    struct r2_heal *h = &pair->heal;
+    struct r2_probation *h = &pair->heal;
     int failed;
 
     measure(pair, now);
@@ -347,7 +347,7 @@ static uint64_t give_turns(struct r2_inst *inst, int nic, int room, uint64_t now
     return next;
 }
 
-uint64_t r2_heal_step(struct r2_inst *inst, uint64_t now)
+uint64_t r2_probation_step(struct r2_inst *inst, uint64_t now)
 {
     int out[IB_MAX_NICS] = {0};
     uint64_t next = UINT64_MAX;
@@ -368,7 +368,7 @@ uint64_t r2_heal_step(struct r2_inst *inst, uint64_t now)
     return next;
 }
 
-int r2_heal_has_spare(const struct r2_comm *c)
+int r2_probation_has_spare(const struct r2_comm *c)
 {
     for (int p = 0; p < c->link.npaths; p++) {
         const struct ib_path *path = &c->link.path[p];

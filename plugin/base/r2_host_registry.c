@@ -1,4 +1,4 @@
-#include "r2_board_int.h"
+#include "r2_host_registry_int.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 /* For the child of a fork(), whose copy of the descriptor would keep the lock when this process
  * ends. */
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct r2_board *all;
+static struct r2_host_registry *all;
 
 static void fork_before(void)
 {
@@ -30,7 +30,7 @@ static void fork_parent(void)
 }
 static void fork_child(void)
 {
-    for (struct r2_board *b = all; b; b = b->next) {
+    for (struct r2_host_registry *b = all; b; b = b->next) {
         close(b->fd);
         if (b->notify >= 0) {
             close(b->notify);
@@ -44,17 +44,17 @@ static void fork_register(void)
     pthread_atfork(fork_before, fork_parent, fork_child);
 }
 
-const char *r2_board_kind_name(enum r2_board_kind k)
+const char *r2_host_registry_kind_name(enum r2_host_registry_kind k)
 {
-    static const char *const names[R2_BOARD_KINDS] = {
+    static const char *const names[R2_HOST_REGISTRY_KINDS] = {
         "none", "NIC down", "NIC up", "NIC pair silent", "NIC pair answers", "news"};
 
-    return (unsigned)k < R2_BOARD_KINDS ? names[k] : "?";
+    return (unsigned)k < R2_HOST_REGISTRY_KINDS ? names[k] : "?";
 }
 
 /* --- the file --- */
 
-int r2_board_path(const char *dir, uid_t uid, char *out, size_t len)
+int r2_host_registry_path(const char *dir, uid_t uid, char *out, size_t len)
 {
     int n = snprintf(out, len, "%s/nccl-net-r2.%u.board", dir, (unsigned)uid);
 
@@ -64,7 +64,7 @@ int r2_board_path(const char *dir, uid_t uid, char *out, size_t len)
 /* Whole from the moment it has its name. 0 also when somebody else was faster. */
 static int make(const char *dir, const char *path, char *why, size_t why_len)
 {
-    uint64_t head[3] = {MAGIC, (uint64_t)R2_BOARD_SLOTS << 32 | VERSION, 0};
+    uint64_t head[3] = {MAGIC, (uint64_t)R2_HOST_REGISTRY_SLOTS << 32 | VERSION, 0};
     char tmp[512];
     int fd = -1, n = snprintf(tmp, sizeof(tmp), "%s/.nccl-net-r2.XXXXXX", dir), rc = -1;
 
@@ -96,17 +96,17 @@ static int check(int fd, const char *path, char *why, size_t why_len)
 
     if (fstat(fd, &st) != 0 || (size_t)st.st_size != FILE_SIZE ||
         pread(fd, head, sizeof(head), 0) != (ssize_t)sizeof(head) || head[0] != MAGIC ||
-        head[1] != ((uint64_t)R2_BOARD_SLOTS << 32 | VERSION)) {
+        head[1] != ((uint64_t)R2_HOST_REGISTRY_SLOTS << 32 | VERSION)) {
         snprintf(why, why_len, "%s is no board of this version: remove it when no job runs", path);
         return -1;
     }
     return 0;
 }
 
-static struct r2_board *map_file(int fd, const char *path, char *why, size_t why_len)
+static struct r2_host_registry *map_file(int fd, const char *path, char *why, size_t why_len)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    struct r2_board *b = calloc(1, sizeof(*b));
+    struct r2_host_registry *b = calloc(1, sizeof(*b));
 
     if (b == NULL) {
         snprintf(why, why_len, "out of memory");
@@ -134,13 +134,14 @@ static struct r2_board *map_file(int fd, const char *path, char *why, size_t why
     return b;
 }
 
-struct r2_board *r2_board_attach(const char *dir, uid_t uid, char *why, size_t why_len)
+struct r2_host_registry *r2_host_registry_attach(const char *dir, uid_t uid, char *why,
+                                                 size_t why_len)
 {
     char path[512];
-    struct r2_board *b = NULL;
+    struct r2_host_registry *b = NULL;
     int fd;
 
-    if (r2_board_path(dir, uid, path, sizeof(path)) != 0) {
+    if (r2_host_registry_path(dir, uid, path, sizeof(path)) != 0) {
         snprintf(why, why_len, "the name of the run directory is too long");
         return NULL;
     }
@@ -160,7 +161,7 @@ struct r2_board *r2_board_attach(const char *dir, uid_t uid, char *why, size_t w
         errno = EINVAL;
         return NULL;
     }
-    for (int i = 0; i < R2_BOARD_SLOTS; i++) { /* what was said before is history */
+    for (int i = 0; i < R2_HOST_REGISTRY_SLOTS; i++) { /* what was said before is history */
         b->seen_inc[i] = board_get(&board_slot_of(b, i)->incarnation);
         b->seen[i] = board_get(&board_slot_of(b, i)->events);
     }
@@ -179,17 +180,17 @@ static struct flock lock_of(int i, short type)
 
 /* Nobody can take it meanwhile: the lock is ours. Readers see incarnation 0 first and the new one
  * last. */
-static void slot_begin(struct r2_board *b, int i, const struct r2_board_who *me)
+static void slot_begin(struct r2_host_registry *b, int i, const struct r2_host_registry_who *me)
 {
     struct board_slot *s = board_slot_of(b, i);
     struct timespec ts;
     uint64_t inc;
 
     board_set(&s->incarnation, 0);
-    for (int e = 0; e < R2_BOARD_EVENTS; e++) {
+    for (int e = 0; e < R2_HOST_REGISTRY_EVENTS; e++) {
         board_set(&s->event[e][0], 0);
     }
-    for (int n = 0; n < R2_BOARD_NICS; n++) {
+    for (int n = 0; n < R2_HOST_REGISTRY_NICS; n++) {
         for (int w = 0; w < NIC_WORDS; w++) {
             board_set(&s->nic[n][w], 0);
         }
@@ -208,28 +209,30 @@ static void slot_begin(struct r2_board *b, int i, const struct r2_board_who *me)
     board_set(&s->events, 0);
     board_set(&s->pid, (uint64_t)me->pid);
     board_set(&s->since, me->since);
-    board_text_set(s->command, TEXT(R2_BOARD_NAME), me->command);
-    board_text_set(s->host, TEXT(R2_BOARD_HOST), me->host);
+    board_text_set(s->command, TEXT(R2_HOST_REGISTRY_NAME), me->command);
+    board_text_set(s->host, TEXT(R2_HOST_REGISTRY_HOST), me->host);
     clock_gettime(CLOCK_REALTIME, &ts);
     inc = (uint64_t)ts.tv_sec << 30 ^ (uint64_t)ts.tv_nsec ^ (uint64_t)me->pid << 40;
     board_set(&s->incarnation, inc | 1);
     b->own = i;
 }
 
-struct r2_board *r2_board_open(const char *dir, const struct r2_board_who *me, char *why,
-                               size_t why_len)
+struct r2_host_registry *r2_host_registry_open(const char *dir,
+                                               const struct r2_host_registry_who *me, char *why,
+                                               size_t why_len)
 {
     char path[512];
-    struct r2_board *b = r2_board_attach(dir, geteuid(), why, why_len);
+    struct r2_host_registry *b = r2_host_registry_attach(dir, geteuid(), why, why_len);
 
-    if (b == NULL && errno == ENOENT && r2_board_path(dir, geteuid(), path, sizeof(path)) == 0 &&
+    if (b == NULL && errno == ENOENT &&
+        r2_host_registry_path(dir, geteuid(), path, sizeof(path)) == 0 &&
         make(dir, path, why, why_len) == 0) {
-        b = r2_board_attach(dir, geteuid(), why, why_len);
+        b = r2_host_registry_attach(dir, geteuid(), why, why_len);
     }
     if (b == NULL) {
         return NULL;
     }
-    for (int i = 0; i < R2_BOARD_SLOTS; i++) {
+    for (int i = 0; i < R2_HOST_REGISTRY_SLOTS; i++) {
         struct flock l = lock_of(i, F_WRLCK);
 
         if (fcntl(b->fd, F_OFD_SETLK, &l) == 0) {
@@ -238,18 +241,19 @@ struct r2_board *r2_board_open(const char *dir, const struct r2_board_who *me, c
         }
         if (errno != EAGAIN && errno != EACCES) {
             snprintf(why, why_len, "%s: record locks: %s", dir, strerror(errno));
-            r2_board_close(b);
+            r2_host_registry_close(b);
             return NULL;
         }
     }
-    snprintf(why, why_len, "all %d slots of the board in %s are taken", R2_BOARD_SLOTS, dir);
-    r2_board_close(b);
+    snprintf(why, why_len, "all %d slots of the board in %s are taken", R2_HOST_REGISTRY_SLOTS,
+             dir);
+    r2_host_registry_close(b);
     return NULL;
 }
 
-void r2_board_close(struct r2_board *b)
+void r2_host_registry_close(struct r2_host_registry *b)
 {
-    struct r2_board **p;
+    struct r2_host_registry **p;
 
     if (b == NULL) {
         return;
@@ -274,12 +278,12 @@ void r2_board_close(struct r2_board *b)
 
 /* --- the bell --- */
 
-int r2_board_fd(const struct r2_board *b)
+int r2_host_registry_fd(const struct r2_host_registry *b)
 {
     return b->notify;
 }
 
-void r2_board_heard(struct r2_board *b)
+void r2_host_registry_heard(struct r2_host_registry *b)
 {
     char sink[1024] __attribute__((aligned(__alignof__(struct inotify_event))));
 
@@ -287,7 +291,7 @@ void r2_board_heard(struct r2_board *b)
     }
 }
 
-void r2_board_ring(struct r2_board *b)
+void r2_host_registry_ring(struct r2_host_registry *b)
 {
     uint64_t one = 1;
 
@@ -298,7 +302,7 @@ void r2_board_ring(struct r2_board *b)
 
 /* --- events --- */
 
-void r2_board_post(struct r2_board *b, const struct r2_board_event *e)
+void r2_host_registry_post(struct r2_host_registry *b, const struct r2_host_registry_event *e)
 {
     struct board_slot *s;
     word *w;
@@ -308,7 +312,7 @@ void r2_board_post(struct r2_board *b, const struct r2_board_event *e)
         return;
     }
     s = board_slot_of(b, b->own);
-    w = s->event[b->said % R2_BOARD_EVENTS];
+    w = s->event[b->said % R2_HOST_REGISTRY_EVENTS];
     memcpy(gid, e->gid, sizeof(gid));
     board_set(&w[0], 0);
     board_set(&w[1], (uint64_t)e->kind | (uint64_t)e->port << 8 | (uint64_t)e->lid << 16);
@@ -316,19 +320,19 @@ void r2_board_post(struct r2_board *b, const struct r2_board_event *e)
     board_set(&w[3], gid[0]);
     board_set(&w[4], gid[1]);
     board_set(&w[5], e->when);
-    for (int i = 0; i < R2_BOARD_DATA; i++) {
+    for (int i = 0; i < R2_HOST_REGISTRY_DATA; i++) {
         board_set(&w[6 + i], e->data[i]);
     }
     b->said++;
     board_set(&w[0], b->said);
     board_set(&s->events, b->said);
-    r2_board_ring(b);
+    r2_host_registry_ring(b);
 }
 
 /* Event number @no of @s. 0: it is not there (any more), or makes no sense. */
-static int event_read(const struct board_slot *s, uint64_t no, struct r2_board_event *e)
+static int event_read(const struct board_slot *s, uint64_t no, struct r2_host_registry_event *e)
 {
-    const word *w = s->event[(no - 1) % R2_BOARD_EVENTS];
+    const word *w = s->event[(no - 1) % R2_HOST_REGISTRY_EVENTS];
     uint64_t gid[2], head;
 
     if (board_get(&w[0]) != no) {
@@ -339,21 +343,21 @@ static int event_read(const struct board_slot *s, uint64_t no, struct r2_board_e
     gid[0] = board_get(&w[3]);
     gid[1] = board_get(&w[4]);
     e->when = board_get(&w[5]);
-    for (int i = 0; i < R2_BOARD_DATA; i++) {
+    for (int i = 0; i < R2_HOST_REGISTRY_DATA; i++) {
         e->data[i] = board_get(&w[6 + i]);
     }
     if (board_get(&w[0]) != no) {
         return 0;
     }
-    e->kind = (enum r2_board_kind)(head & 0xff);
+    e->kind = (enum r2_host_registry_kind)(head & 0xff);
     e->port = (uint8_t)(head >> 8);
     e->lid = (uint16_t)(head >> 16);
     memcpy(e->gid, gid, sizeof(gid));
-    return e->kind > R2_BOARD_NONE && e->kind < R2_BOARD_KINDS;
+    return e->kind > R2_HOST_REGISTRY_NONE && e->kind < R2_HOST_REGISTRY_KINDS;
 }
 
 /* News of slot @i: numbers (@from, *upto]. */
-static int slot_news(struct r2_board *b, int i, uint64_t *from, uint64_t *upto)
+static int slot_news(struct r2_host_registry *b, int i, uint64_t *from, uint64_t *upto)
 {
     const struct board_slot *s = board_slot_of(b, i);
     uint64_t inc = board_get(&s->incarnation);
@@ -370,23 +374,24 @@ static int slot_news(struct r2_board *b, int i, uint64_t *from, uint64_t *upto)
     if (*upto <= *from) {
         return 0; /* nothing, or a number that went back, which an honest writer's never does */
     }
-    if (*upto - *from > R2_BOARD_EVENTS) {
-        *from = *upto - R2_BOARD_EVENTS; /* the rest is overwritten: late news */
+    if (*upto - *from > R2_HOST_REGISTRY_EVENTS) {
+        *from = *upto - R2_HOST_REGISTRY_EVENTS; /* the rest is overwritten: late news */
     }
     return 1;
 }
 
-static void who_get(const struct board_slot *s, struct r2_board_who *who)
+static void who_get(const struct board_slot *s, struct r2_host_registry_who *who)
 {
-    board_text_get(s->command, TEXT(R2_BOARD_NAME), who->command);
-    board_text_get(s->host, TEXT(R2_BOARD_HOST), who->host);
+    board_text_get(s->command, TEXT(R2_HOST_REGISTRY_NAME), who->command);
+    board_text_get(s->host, TEXT(R2_HOST_REGISTRY_HOST), who->host);
     who->pid = (pid_t)board_get(&s->pid);
     who->since = board_get(&s->since);
 }
 
-int r2_board_next(struct r2_board *b, struct r2_board_event *e, struct r2_board_who *from)
+int r2_host_registry_next(struct r2_host_registry *b, struct r2_host_registry_event *e,
+                          struct r2_host_registry_who *from)
 {
-    for (int i = 0; i < R2_BOARD_SLOTS; i++) {
+    for (int i = 0; i < R2_HOST_REGISTRY_SLOTS; i++) {
         uint64_t no, upto;
 
         if (!slot_news(b, i, &no, &upto)) {
@@ -405,34 +410,35 @@ int r2_board_next(struct r2_board *b, struct r2_board_event *e, struct r2_board_
     return 0;
 }
 
-int r2_board_slot_alive(struct r2_board *b, int i)
+int r2_host_registry_slot_alive(struct r2_host_registry *b, int i)
 {
     struct flock l;
 
-    if (i < 0 || i >= R2_BOARD_SLOTS || board_get(&board_slot_of(b, i)->incarnation) == 0) {
+    if (i < 0 || i >= R2_HOST_REGISTRY_SLOTS || board_get(&board_slot_of(b, i)->incarnation) == 0) {
         return 0;
     }
     l = lock_of(i, F_WRLCK);
     return fcntl(b->fd, F_OFD_GETLK, &l) == 0 && l.l_type != F_UNLCK;
 }
 
-int r2_board_slot(struct r2_board *b, int i, struct r2_board_who *who)
+int r2_host_registry_slot(struct r2_host_registry *b, int i, struct r2_host_registry_who *who)
 {
-    if (!r2_board_slot_alive(b, i)) {
+    if (!r2_host_registry_slot_alive(b, i)) {
         return 0;
     }
     who_get(board_slot_of(b, i), who);
     return 1;
 }
 
-int r2_board_slot_events(const struct r2_board *b, int i,
-                         struct r2_board_event out[R2_BOARD_EVENTS])
+int r2_host_registry_slot_events(const struct r2_host_registry *b, int i,
+                                 struct r2_host_registry_event out[R2_HOST_REGISTRY_EVENTS])
 {
     const struct board_slot *s = board_slot_of(b, i);
     uint64_t upto = board_get(&s->events);
     int n = 0;
 
-    for (uint64_t no = upto > R2_BOARD_EVENTS ? upto - R2_BOARD_EVENTS : 0; no < upto; no++) {
+    for (uint64_t no = upto > R2_HOST_REGISTRY_EVENTS ? upto - R2_HOST_REGISTRY_EVENTS : 0;
+         no < upto; no++) {
         n += event_read(s, no + 1, &out[n]);
     }
     return n;

@@ -2,8 +2,8 @@
  * When a NIC pair may be used again (docs/design-failback.md): asked until it answers for the hold
  * time. Service thread, no gate needed unless said otherwise; nothing blocks.
  */
-#ifndef R2_HEAL_H
-#define R2_HEAL_H
+#ifndef R2_PROBATION_H
+#define R2_PROBATION_H
 
 #include "core/r2_inst.h"
 
@@ -14,25 +14,25 @@ struct r2_pair;
  * it; else its connections are kicked when it is. @urgent: the connection has no path left, so that
  * one answer is enough.
  */
-int r2_heal_good(struct r2_pair *pair, uint64_t since, int urgent);
+int r2_probation_good(struct r2_pair *pair, uint64_t since, int urgent);
 /* Another process of this host says that it answers again. */
-void r2_heal_told_good(struct r2_pair *pair);
+void r2_probation_told_good(struct r2_pair *pair);
 /* The peer wants it asked and mended. */
-void r2_heal_wanted(struct r2_pair *pair);
+void r2_probation_wanted(struct r2_pair *pair);
 /* The peer has made its own anew, or, without @anew, waits still: one attempt, in turn. */
-void r2_heal_for_peer(struct r2_pair *pair, int anew);
+void r2_probation_for_peer(struct r2_pair *pair, int anew);
 /* A new life over it begins; @now 0: what it ends with is no failure. @pair may be NULL. */
-void r2_heal_used(struct r2_pair *pair, uint64_t now);
+void r2_probation_used(struct r2_pair *pair, uint64_t now);
 /* Our NIC is back; the peer says that its own is; the pair can be asked (again). */
-void r2_heal_nic_up(struct r2_inst *inst, int nic);
-void r2_heal_back(struct r2_pair *pair);
-void r2_heal_soon(struct r2_pair *pair);
-uint64_t r2_heal_step(struct r2_inst *inst, uint64_t now);
+void r2_probation_nic_up(struct r2_inst *inst, int nic);
+void r2_probation_back(struct r2_pair *pair);
+void r2_probation_soon(struct r2_pair *pair);
+uint64_t r2_probation_step(struct r2_inst *inst, uint64_t now);
 
 /*
  * Whether a path that is drained, and whose NIC pair nothing is known to be wrong with, would
  * return if no other were left: then the last one may end by silence. Gate held.
  */
-int r2_heal_has_spare(const struct r2_comm *c);
+int r2_probation_has_spare(const struct r2_comm *c);
 
 #endif

@@ -1,6 +1,6 @@
-#include "r2_health.h"
+#include "r2_port_monitor.h"
 
-#include "r2_heal.h"
+#include "r2_probation.h"
 #include "core/r2_notify.h"
 #include "r2_pair.h"
 #include "core/r2_registry.h"
@@ -66,7 +66,7 @@ static void ask_pairs(struct r2_inst *inst, int nic)
 
 static void look_ask(struct r2_inst *inst, int nic, unsigned what);
 
-void r2_health_fact(void *arg, const struct ib_fact *fact)
+void r2_port_monitor_fact(void *arg, const struct ib_fact *fact)
 {
     struct r2_inst *inst = arg;
 
@@ -79,7 +79,7 @@ void r2_health_fact(void *arg, const struct ib_fact *fact)
         R2_NOTIFY(inst, on_nic, inst, fact->nic, R2_NIC_DOWN);
         break;
     case IB_FACT_PORT_UP:
-        r2_heal_nic_up(inst, fact->nic);
+        r2_probation_nic_up(inst, fact->nic);
         R2_NOTIFY(inst, on_nic, inst, fact->nic, R2_NIC_UP);
         break;
     case IB_FACT_ADDR_CHANGE:
@@ -127,7 +127,7 @@ static void look_done(struct ib_job *job)
         l->due |= l->asked; /* given up meanwhile: what was read is of before that */
         l->asked = 0;
     } else {
-        ib_async_looked(&inst->nics, l->nic, l->rc, l->asked, r2_health_fact, inst);
+        ib_async_looked(&inst->nics, l->nic, l->rc, l->asked, r2_port_monitor_fact, inst);
     }
     if (l->due) {
         look_begin(inst, l->nic);
@@ -178,7 +178,7 @@ static uint64_t removals_step(struct r2_inst *inst, uint64_t now)
     if (inst->removal_since && now < inst->removal_at) {
         return inst->removal_at;
     }
-    if (ib_async_removals(&inst->nics, r2_health_fact, inst) == 0) {
+    if (ib_async_removals(&inst->nics, r2_port_monitor_fact, inst) == 0) {
         inst->removal_since = now;
         inst->removal_at = UINT64_MAX; /* until a fact says that a device failed */
         return UINT64_MAX;
@@ -190,7 +190,7 @@ static uint64_t removals_step(struct r2_inst *inst, uint64_t now)
     return inst->removal_at;
 }
 
-uint64_t r2_health_step(struct r2_inst *inst, uint64_t now)
+uint64_t r2_port_monitor_step(struct r2_inst *inst, uint64_t now)
 {
     uint64_t next;
 

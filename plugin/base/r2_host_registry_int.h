@@ -1,12 +1,12 @@
-/* Format of the board; shared by r2_board.c (the file, slots, events) and r2_board_rows.c (what a
- * process says of its NICs). */
-#ifndef R2_BOARD_INT_H
-#define R2_BOARD_INT_H
+/* Format of the board; shared by r2_host_registry.c (the file, slots, events) and
+ * r2_host_registry_rows.c (what a process says of its NICs). */
+#ifndef R2_HOST_REGISTRY_INT_H
+#define R2_HOST_REGISTRY_INT_H
 
 #include <stdatomic.h>
 #include <string.h>
 
-#include "r2_board.h"
+#include "r2_host_registry.h"
 
 /*
  * Format, version 2. All of it is little words of 64 bits in the host's order, so that each is read
@@ -18,11 +18,11 @@
 #define HEADER_SIZE 4096
 #define SLOT_SIZE   8192
 #define BELL        (2 * sizeof(uint64_t))
-#define FILE_SIZE   (HEADER_SIZE + (size_t)R2_BOARD_SLOTS * SLOT_SIZE)
+#define FILE_SIZE   (HEADER_SIZE + (size_t)R2_HOST_REGISTRY_SLOTS * SLOT_SIZE)
 
 typedef _Atomic uint64_t word;
 
-#define EVENT_WORDS (6 + R2_BOARD_DATA)
+#define EVENT_WORDS (6 + R2_HOST_REGISTRY_DATA)
 #define NIC_WORDS   7
 #define LOAD_WORDS  4
 #define FLOW_WORDS  2
@@ -33,28 +33,28 @@ struct board_slot {
     word incarnation; /* 0: nobody, or being taken */
     word pid, since;
     word events; /* said so far */
-    word command[TEXT(R2_BOARD_NAME)], host[TEXT(R2_BOARD_HOST)];
-    word event[R2_BOARD_EVENTS]
+    word command[TEXT(R2_HOST_REGISTRY_NAME)], host[TEXT(R2_HOST_REGISTRY_HOST)];
+    word event[R2_HOST_REGISTRY_EVENTS]
               [EVENT_WORDS]; /* [0]: its number, from 1, written last; 0 while it changes */
-    word nic[R2_BOARD_NICS][NIC_WORDS];
-    word load[R2_BOARD_NICS][LOAD_WORDS]; /* moved, queued, front, moved_at; zero where the writer
-                                             does not know of it */
+    word nic[R2_HOST_REGISTRY_NICS][NIC_WORDS];
+    word load[R2_HOST_REGISTRY_NICS][LOAD_WORDS]; /* moved, queued, front, moved_at; zero where the
+                                             writer does not know of it */
     word flow_of; /* incarnation that wrote flow[]: a writer that does not know of it leaves those
                      of the one before */
-    word flow[R2_BOARD_NICS][FLOW_WORDS];   /* connections and rows, demand */
-    word tempo_of;                          /* likewise */
-    word tempo[R2_BOARD_NICS][TEMPO_WORDS]; /* rate, least, wait and busy and parts, at */
+    word flow[R2_HOST_REGISTRY_NICS][FLOW_WORDS];   /* connections and rows, demand */
+    word tempo_of;                                  /* likewise */
+    word tempo[R2_HOST_REGISTRY_NICS][TEMPO_WORDS]; /* rate, least, wait and busy and parts, at */
 };
 _Static_assert(sizeof(struct board_slot) <= SLOT_SIZE, "a slot");
 _Static_assert(sizeof(word) == 8, "atomic words are plain ones in memory");
 
-struct r2_board {
-    struct r2_board *next; /* all_lock */
+struct r2_host_registry {
+    struct r2_host_registry *next; /* all_lock */
     int fd, notify;
     uint8_t *map;
     int own; /* slot; -1: none */
     uint64_t said;
-    uint64_t seen_inc[R2_BOARD_SLOTS], seen[R2_BOARD_SLOTS];
+    uint64_t seen_inc[R2_HOST_REGISTRY_SLOTS], seen[R2_HOST_REGISTRY_SLOTS];
 };
 
 /*
@@ -101,7 +101,7 @@ static inline void board_text_get(const word *w, int words, char *out)
     }
 }
 
-static inline struct board_slot *board_slot_of(const struct r2_board *b, int i)
+static inline struct board_slot *board_slot_of(const struct r2_host_registry *b, int i)
 {
     return (struct board_slot *)(void *)(b->map + HEADER_SIZE + (size_t)i * SLOT_SIZE);
 }

@@ -1,4 +1,4 @@
-#include "r2_return.h"
+#include "r2_reconnect.h"
 
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "probe/health/r2_pair.h"
 #include "telemetry/r2_report.h"
 #include "r2_close.h"
-#include "probe/health/r2_heal.h"
+#include "probe/health/r2_probation.h"
 #include "probe/diagnosis/r2_locate.h"
 #include "core/r2_policy.h"
 #include "core/r2_registry.h"
@@ -178,7 +178,7 @@ static void give_up(struct r2_comm *c, int p, const char *why, uint64_t now)
     r->failed_at = now;
     if (pair && !c->is_send) {
         r->misses = pair->heal.misses;
-        r2_heal_used(pair, 0);
+        r2_probation_used(pair, 0);
         r2_comm_kick(c); /* the pair is asked anew meanwhile */
     }
 }
@@ -247,7 +247,7 @@ static uint64_t step_old(struct r2_comm *c, int p, uint64_t now)
     return UINT64_MAX;
 }
 
-void r2_return_stop(struct r2_comm *c)
+void r2_reconnect_stop(struct r2_comm *c)
 {
     for (int p = 0; p < c->link.npaths; p++) {
         if (c->ret[p].state != R2_RET_NONE) {
@@ -257,7 +257,7 @@ void r2_return_stop(struct r2_comm *c)
     c->ret_waits = 0;
 }
 
-int r2_return_close(struct r2_comm *c)
+int r2_reconnect_close(struct r2_comm *c)
 {
     int left = 0;
 
@@ -276,7 +276,7 @@ static int admitted(struct r2_comm *c, int p)
 {
     int nic = c->link.path[p].nic;
 
-    if (c->inst->returning[nic] < R2_RETURN_AT_ONCE) {
+    if (c->inst->returning[nic] < R2_RECONNECT_AT_ONCE) {
         return 1;
     }
     c->ret_waits |= (uint8_t)(1u << p);
@@ -302,10 +302,10 @@ static int admit_some(struct r2_inst *inst, int nic, int urgent, int room)
     return n;
 }
 
-void r2_return_admit(struct r2_inst *inst)
+void r2_reconnect_admit(struct r2_inst *inst)
 {
     for (uint32_t m = inst->ret_waiting; m; m &= m - 1) {
-        int nic = __builtin_ctz(m), room = R2_RETURN_AT_ONCE - inst->returning[nic], n;
+        int nic = __builtin_ctz(m), room = R2_RECONNECT_AT_ONCE - inst->returning[nic], n;
 
         if (room <= 0) {
             continue;
@@ -335,7 +335,7 @@ static int may_begin(struct r2_comm *c, int p, uint64_t now)
     }
     pair = r2_pair_want(c->inst, c->peer, path->nic, path->peer_nic);
     since = c->fo.path[p].down_since > r->failed_at ? c->fo.path[p].down_since : r->failed_at;
-    if (pair == NULL || !r2_heal_good(pair, since, c->link.up == 0)) {
+    if (pair == NULL || !r2_probation_good(pair, since, c->link.up == 0)) {
         return 0;
     }
     if (now < r->not_before && pair->heal.misses == r->misses) {
@@ -344,7 +344,7 @@ static int may_begin(struct r2_comm *c, int p, uint64_t now)
     if (!admitted(c, p)) {
         return 0;
     }
-    r2_heal_used(pair, now);
+    r2_probation_used(pair, now);
     return 1;
 }
 
@@ -410,7 +410,7 @@ static uint64_t step_path(struct r2_comm *c, int p, uint64_t now)
     return r->not_before;
 }
 
-uint64_t r2_return_step(struct r2_comm *c, uint64_t now)
+uint64_t r2_reconnect_step(struct r2_comm *c, uint64_t now)
 {
     uint64_t next = UINT64_MAX;
 
@@ -437,7 +437,7 @@ static void take_open(struct r2_comm *c, const struct fo_open *m)
     }
     fo_life_superseded(&c->fo, p);
     if (c->ret[p].has_old || c->build[p].job.busy || !fo_may_return(&c->fo, p) ||
-        c->inst->returning[c->link.path[p].nic] >= R2_RETURN_AT_ONCE) {
+        c->inst->returning[c->link.path[p].nic] >= R2_RECONNECT_AT_ONCE) {
         return; /* R repeats */
     }
     next_life(c, p, m->life, now);
@@ -446,7 +446,7 @@ static void take_open(struct r2_comm *c, const struct fo_open *m)
     r2_build_submit(c, p, 0);
 }
 
-void r2_return_on_open(struct r2_comm *c, const struct fo_open *m)
+void r2_reconnect_on_open(struct r2_comm *c, const struct fo_open *m)
 {
     int p = m->path;
     int32_t ahead;
@@ -471,7 +471,7 @@ void r2_return_on_open(struct r2_comm *c, const struct fo_open *m)
     }
 }
 
-void r2_return_on_open_ok(struct r2_comm *c, const struct fo_open *m)
+void r2_reconnect_on_open_ok(struct r2_comm *c, const struct fo_open *m)
 {
     int p = m->path;
 
@@ -489,7 +489,7 @@ void r2_return_on_open_ok(struct r2_comm *c, const struct fo_open *m)
     }
 }
 
-void r2_return_on_open_up(struct r2_comm *c, const struct fo_open *m)
+void r2_reconnect_on_open_up(struct r2_comm *c, const struct fo_open *m)
 {
     int p = m->path;
 
@@ -499,7 +499,7 @@ void r2_return_on_open_up(struct r2_comm *c, const struct fo_open *m)
     }
 }
 
-int r2_return_on_over(struct r2_comm *c, int p, uint32_t life)
+int r2_reconnect_on_over(struct r2_comm *c, int p, uint32_t life)
 {
     if (p >= c->link.npaths || life != c->link.path[p].life || c->ret[p].state == R2_RET_NONE) {
         return 0;

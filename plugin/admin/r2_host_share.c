@@ -1,4 +1,4 @@
-#include "r2_host.h"
+#include "r2_host_share.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -9,19 +9,19 @@
 #include "base/r2_log.h"
 #include "probe/diagnosis/r2_news.h"
 #include "probe/health/r2_pair.h"
-#include "probe/health/r2_heal.h"
+#include "probe/health/r2_probation.h"
 #include "probe/diagnosis/r2_locate.h"
 #include "core/r2_registry.h"
 
 #define ECHO_NS 1000000000ull /* what others said of a NIC so recently is not said again */
 
-_Static_assert(R2_BOARD_NICS >= IB_MAX_NICS, "a row for each NIC");
-_Static_assert(sizeof(struct probe_word) <= R2_BOARD_DATA * sizeof(uint64_t),
+_Static_assert(R2_HOST_REGISTRY_NICS >= IB_MAX_NICS, "a row for each NIC");
+_Static_assert(sizeof(struct probe_word) <= R2_HOST_REGISTRY_DATA * sizeof(uint64_t),
                "a word of news in an event");
 
 /* --- who we are --- */
 
-static void who_am_i(const struct r2_inst *inst, struct r2_board_who *me)
+static void who_am_i(const struct r2_inst *inst, struct r2_host_registry_who *me)
 {
     struct timespec ts;
     FILE *f = fopen("/proc/self/comm", "re");
@@ -39,42 +39,44 @@ static void who_am_i(const struct r2_inst *inst, struct r2_board_who *me)
     me->since = (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
 }
 
-void r2_host_open(struct r2_inst *inst, const char *dir)
+void r2_host_share_open(struct r2_inst *inst, const char *dir)
 {
-    struct r2_board_who me;
+    struct r2_host_registry_who me;
     char why[600];
 
     who_am_i(inst, &me);
-    inst->board = r2_board_open(dir, &me, why, sizeof(why));
+    inst->board = r2_host_registry_open(dir, &me, why, sizeof(why));
     if (inst->board == NULL) {
         R2_WARN("no board: %s. What other processes of this host find out is not heard here", why);
         return;
     }
     R2_INFO("board in %s%s", dir,
-            r2_board_fd(inst->board) < 0 ? ", without inotify: read with each look at the ports"
-                                         : "");
+            r2_host_registry_fd(inst->board) < 0
+                ? ", without inotify: read with each look at the ports"
+                : "");
     inst->rows_changed = 1;
 }
 
-void r2_host_close(struct r2_inst *inst)
+void r2_host_share_close(struct r2_inst *inst)
 {
-    r2_board_close(inst->board);
+    r2_host_registry_close(inst->board);
     inst->board = NULL;
 }
 
 /* --- saying --- */
 
-static void say(struct r2_inst *inst, enum r2_board_kind kind, int nic,
+static void say(struct r2_inst *inst, enum r2_host_registry_kind kind, int nic,
                 const struct ib_addr *remote, uint64_t when)
 {
     const struct ib_nic *n = &inst->nics.nic[nic];
-    struct r2_board_event e = {.kind = kind, .guid = n->guid, .port = n->port, .when = when};
+    struct r2_host_registry_event e = {
+        .kind = kind, .guid = n->guid, .port = n->port, .when = when};
 
     if (remote) {
         e.lid = remote->lid;
         memcpy(e.gid, remote->gid, sizeof(e.gid));
     }
-    r2_board_post(inst->board, &e);
+    r2_host_registry_post(inst->board, &e);
 }
 
 static void on_nic(struct r2_inst *inst, int nic, enum r2_nic_change change)
@@ -87,7 +89,8 @@ static void on_nic(struct r2_inst *inst, int nic, enum r2_nic_change change)
     inst->rows_changed = 1;
     if (inst->board &&
         (inst->heard_at[nic] == 0 || r2_elapsed(r2_now(inst), inst->heard_at[nic]) > ECHO_NS)) {
-        say(inst, up ? R2_BOARD_NIC_UP : R2_BOARD_NIC_DOWN, nic, NULL, r2_now(inst));
+        say(inst, up ? R2_HOST_REGISTRY_NIC_UP : R2_HOST_REGISTRY_NIC_DOWN, nic, NULL,
+            r2_now(inst));
     }
 }
 
@@ -97,8 +100,9 @@ static void on_pair(struct r2_pair *pair, enum r2_pair_verdict verdict, uint64_t
 
     if (inst->board && pair->peer_inc != 0 &&
         (verdict == R2_PAIR_GOOD || verdict == R2_PAIR_SILENT)) {
-        say(inst, verdict == R2_PAIR_GOOD ? R2_BOARD_PAIR_GOOD : R2_BOARD_PAIR_SILENT, pair->nic,
-            &pair->peer_addr.port, r2_now(inst) - ns);
+        say(inst,
+            verdict == R2_PAIR_GOOD ? R2_HOST_REGISTRY_PAIR_GOOD : R2_HOST_REGISTRY_PAIR_SILENT,
+            pair->nic, &pair->peer_addr.port, r2_now(inst) - ns);
     }
 }
 
@@ -106,20 +110,20 @@ static void on_pair(struct r2_pair *pair, enum r2_pair_verdict verdict, uint64_t
 static void on_report(struct r2_inst *inst, const struct probe_word *w, enum r2_report_from from,
                       const char *who)
 {
-    struct r2_board_event e = {.kind = R2_BOARD_NEWS, .when = r2_now(inst)};
+    struct r2_host_registry_event e = {.kind = R2_HOST_REGISTRY_NEWS, .when = r2_now(inst)};
 
     if (inst->board && from != R2_REPORT_HOST) {
         memcpy(e.data, w, sizeof(*w));
-        r2_board_post(inst->board, &e);
+        r2_host_registry_post(inst->board, &e);
     }
 }
 
-const struct r2_subscriber r2_host_subscriber = {
+const struct r2_subscriber r2_host_share_subscriber = {
     .on_nic = on_nic, .on_pair = on_pair, .on_report = on_report};
 
 /* --- hearing --- */
 
-static int nic_of(const struct r2_inst *inst, const struct r2_board_event *e)
+static int nic_of(const struct r2_inst *inst, const struct r2_host_registry_event *e)
 {
     for (int i = 0; i < inst->nics.count; i++) {
         if (inst->nics.nic[i].guid == e->guid && inst->nics.nic[i].port == e->port) {
@@ -129,28 +133,28 @@ static int nic_of(const struct r2_inst *inst, const struct r2_board_event *e)
     return -1;
 }
 
-static int same_remote(const struct r2_pair *pair, const struct r2_board_event *e)
+static int same_remote(const struct r2_pair *pair, const struct r2_host_registry_event *e)
 {
     return pair->peer && pair->peer_inc != 0 && pair->peer_addr.port.lid == e->lid &&
            memcmp(pair->peer_addr.port.gid, e->gid, sizeof(e->gid)) == 0;
 }
 
-static void hear_pairs(struct r2_inst *inst, int nic, const struct r2_board_event *e, uint64_t now,
-                       const char *who)
+static void hear_pairs(struct r2_inst *inst, int nic, const struct r2_host_registry_event *e,
+                       uint64_t now, const char *who)
 {
     for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
         if (pair->nic != nic || !same_remote(pair, e)) {
             continue;
         }
-        if (e->kind == R2_BOARD_PAIR_GOOD) {
-            r2_heal_told_good(pair);
+        if (e->kind == R2_HOST_REGISTRY_PAIR_GOOD) {
+            r2_probation_told_good(pair);
         } else if (e->when <= now) {
             r2_pair_told_silent(pair, now - e->when, who);
         }
     }
 }
 
-static void hear_news(struct r2_inst *inst, const struct r2_board_event *e, const char *who)
+static void hear_news(struct r2_inst *inst, const struct r2_host_registry_event *e, const char *who)
 {
     struct probe_word w;
 
@@ -160,25 +164,25 @@ static void hear_news(struct r2_inst *inst, const struct r2_board_event *e, cons
     }
 }
 
-static void hear(struct r2_inst *inst, const struct r2_board_event *e,
-                 const struct r2_board_who *from, uint64_t now)
+static void hear(struct r2_inst *inst, const struct r2_host_registry_event *e,
+                 const struct r2_host_registry_who *from, uint64_t now)
 {
     char who[80];
     int nic = nic_of(inst, e);
 
     snprintf(who, sizeof(who), "%s, pid %ld", from->command, (long)from->pid);
-    if (e->kind == R2_BOARD_NEWS) {
+    if (e->kind == R2_HOST_REGISTRY_NEWS) {
         hear_news(inst, e, who);
         return;
     }
     if (nic < 0) {
         return; /* not a NIC of ours */
     }
-    R2_TRACE("board: %s says %s, NIC %s", who, r2_board_kind_name(e->kind),
+    R2_TRACE("board: %s says %s, NIC %s", who, r2_host_registry_kind_name(e->kind),
              inst->nics.nic[nic].name);
     switch (e->kind) {
-    case R2_BOARD_NIC_DOWN:
-    case R2_BOARD_NIC_UP:
+    case R2_HOST_REGISTRY_NIC_DOWN:
+    case R2_HOST_REGISTRY_NIC_UP:
         inst->heard_at[nic] = now;
         inst->look_at = 0; /* our own look decides */
         break;
@@ -188,10 +192,10 @@ static void hear(struct r2_inst *inst, const struct r2_board_event *e,
     }
 }
 
-void r2_host_rung(struct r2_inst *inst)
+void r2_host_share_rung(struct r2_inst *inst)
 {
     if (inst->board) {
-        r2_board_heard(inst->board);
+        r2_host_registry_heard(inst->board);
     }
     inst->rung = 1;
 }
@@ -200,7 +204,7 @@ void r2_host_rung(struct r2_inst *inst)
 
 static void rows_write(struct r2_inst *inst)
 {
-    struct r2_board_nic row[IB_MAX_NICS];
+    struct r2_host_registry_nic row[IB_MAX_NICS];
 
     memset(row, 0, sizeof(row));
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
@@ -226,17 +230,17 @@ static void rows_write(struct r2_inst *inst)
     for (int i = 0; i < inst->nics.count; i++) {
         const struct ib_nic *nic = &inst->nics.nic[i];
 
-        snprintf(row[i].name, sizeof(row[i].name), "%.*s", R2_BOARD_NIC - 1, nic->name);
+        snprintf(row[i].name, sizeof(row[i].name), "%.*s", R2_HOST_REGISTRY_NIC - 1, nic->name);
         row[i].guid = nic->guid;
         row[i].port = nic->port;
         row[i].state = (uint8_t)ib_nic_state_get(nic);
         row[i].drained = (inst->drained >> i) & 1;
         row[i].lost = inst->lives_lost[i];
-        r2_board_nic_set(inst->board, i, &row[i]);
+        r2_host_registry_nic_set(inst->board, i, &row[i]);
     }
 }
 
-void r2_host_comm(struct r2_comm *c)
+void r2_host_share_comm(struct r2_comm *c)
 {
     uint32_t up = c->link.up, waits = r2_failback_waiting(c);
 
@@ -253,22 +257,22 @@ void r2_host_comm(struct r2_comm *c)
     c->inst->rows_changed = 1;
 }
 
-void r2_host_comm_gone(struct r2_comm *c)
+void r2_host_share_comm_gone(struct r2_comm *c)
 {
     c->up_seen = c->out_seen = 0;
     c->inst->rows_changed = 1;
 }
 
-void r2_host_step(struct r2_inst *inst, uint64_t now, int look)
+void r2_host_share_step(struct r2_inst *inst, uint64_t now, int look)
 {
-    struct r2_board_event e;
-    struct r2_board_who from;
+    struct r2_host_registry_event e;
+    struct r2_host_registry_who from;
 
     if (inst->board == NULL) {
         return;
     }
     if (inst->rung || look) {
-        while (r2_board_next(inst->board, &e, &from)) {
+        while (r2_host_registry_next(inst->board, &e, &from)) {
             hear(inst, &e, &from, now);
         }
     }

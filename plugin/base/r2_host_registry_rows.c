@@ -1,10 +1,11 @@
-#include "r2_board_int.h"
+#include "r2_host_registry_int.h"
 
-void r2_board_nic_set(struct r2_board *b, int i, const struct r2_board_nic *nic)
+void r2_host_registry_nic_set(struct r2_host_registry *b, int i,
+                              const struct r2_host_registry_nic *nic)
 {
     word *w;
 
-    if (b->own < 0 || i < 0 || i >= R2_BOARD_NICS) {
+    if (b->own < 0 || i < 0 || i >= R2_HOST_REGISTRY_NICS) {
         return;
     }
     w = board_slot_of(b, b->own)->nic[i];
@@ -13,12 +14,13 @@ void r2_board_nic_set(struct r2_board *b, int i, const struct r2_board_nic *nic)
                          (uint64_t)nic->drained << 16 | (uint64_t)nic->waits << 24 |
                          (uint64_t)nic->lives << 32 | (uint64_t)nic->last << 48);
     board_set(&w[2], nic->lost);
-    board_text_set(&w[3], TEXT(R2_BOARD_NIC), nic->name);
+    board_text_set(&w[3], TEXT(R2_HOST_REGISTRY_NIC), nic->name);
 }
 
-void r2_board_load_set(struct r2_board *b, int i, const struct r2_board_load *l)
+void r2_host_registry_load_set(struct r2_host_registry *b, int i,
+                               const struct r2_host_registry_load *l)
 {
-    if (b->own >= 0 && i >= 0 && i < R2_BOARD_NICS) {
+    if (b->own >= 0 && i >= 0 && i < R2_HOST_REGISTRY_NICS) {
         word *w = board_slot_of(b, b->own)->load[i];
 
         board_set(&w[0], l->moved);
@@ -28,29 +30,30 @@ void r2_board_load_set(struct r2_board *b, int i, const struct r2_board_load *l)
     }
 }
 
-static void load_sum(const word *w, uint64_t now, struct r2_board_load *sum)
+static void load_sum(const word *w, uint64_t now, struct r2_host_registry_load *sum)
 {
     uint64_t moved_at = board_get(&w[3]);
 
     sum->moved += board_get(&w[0]);
     if (moved_at == 0 || now < moved_at ||
-        now - moved_at < R2_BOARD_STALE) { /* else it stands still, or its process was killed */
+        now - moved_at <
+            R2_HOST_REGISTRY_STALE) { /* else it stands still, or its process was killed */
         sum->queued += board_get(&w[1]);
         sum->front += board_get(&w[2]);
     }
     sum->moved_at = moved_at > sum->moved_at ? moved_at : sum->moved_at;
 }
 
-void r2_board_load_add(const struct r2_board *b, uint64_t guid, uint8_t port, uint64_t now,
-                       struct r2_board_load *sum)
+void r2_host_registry_load_add(const struct r2_host_registry *b, uint64_t guid, uint8_t port,
+                               uint64_t now, struct r2_host_registry_load *sum)
 {
-    for (int i = 0; i < R2_BOARD_SLOTS; i++) {
+    for (int i = 0; i < R2_HOST_REGISTRY_SLOTS; i++) {
         const struct board_slot *s = board_slot_of(b, i);
 
         if (i == b->own || board_get(&s->incarnation) == 0) {
             continue;
         }
-        for (int n = 0; n < R2_BOARD_NICS; n++) {
+        for (int n = 0; n < R2_HOST_REGISTRY_NICS; n++) {
             if (board_get(&s->nic[n][0]) == guid && (uint8_t)board_get(&s->nic[n][1]) == port) {
                 load_sum(s->load[n], now, sum);
             }
@@ -58,9 +61,10 @@ void r2_board_load_add(const struct r2_board *b, uint64_t guid, uint8_t port, ui
     }
 }
 
-void r2_board_flow_set(struct r2_board *b, int i, const struct r2_board_flow *f)
+void r2_host_registry_flow_set(struct r2_host_registry *b, int i,
+                               const struct r2_host_registry_flow *f)
 {
-    if (b->own >= 0 && i >= 0 && i < R2_BOARD_NICS) {
+    if (b->own >= 0 && i >= 0 && i < R2_HOST_REGISTRY_NICS) {
         struct board_slot *s = board_slot_of(b, b->own);
 
         board_set(&s->flow[i][0], (uint64_t)f->conns << 32 | f->rows);
@@ -69,23 +73,26 @@ void r2_board_flow_set(struct r2_board *b, int i, const struct r2_board_flow *f)
     }
 }
 
-int r2_board_slot_flow(const struct r2_board *b, int i, int row, struct r2_board_flow *f)
+int r2_host_registry_slot_flow(const struct r2_host_registry *b, int i, int row,
+                               struct r2_host_registry_flow *f)
 {
     const struct board_slot *s;
     uint64_t v;
 
-    if (i < 0 || i >= R2_BOARD_SLOTS || i == b->own || row < 0 || row >= R2_BOARD_NICS) {
+    if (i < 0 || i >= R2_HOST_REGISTRY_SLOTS || i == b->own || row < 0 ||
+        row >= R2_HOST_REGISTRY_NICS) {
         return 0;
     }
     s = board_slot_of(b, i);
     v = board_get(&s->flow[row][0]);
-    *f = (struct r2_board_flow){
+    *f = (struct r2_host_registry_flow){
         .conns = (uint32_t)(v >> 32), .rows = (uint32_t)v, .demand = board_get(&s->flow[row][1])};
     return f->conns != 0 && board_get(&s->incarnation) != 0 &&
            board_get(&s->flow_of) == board_get(&s->incarnation);
 }
 
-int r2_board_slot_nic(const struct r2_board *b, int i, int row, struct r2_board_nic *nic)
+int r2_host_registry_slot_nic(const struct r2_host_registry *b, int i, int row,
+                              struct r2_host_registry_nic *nic)
 {
     const word *w = board_slot_of(b, i)->nic[row];
     uint64_t packed = board_get(&w[1]);
@@ -98,13 +105,14 @@ int r2_board_slot_nic(const struct r2_board *b, int i, int row, struct r2_board_
     nic->lives = (uint16_t)(packed >> 32);
     nic->last = (uint16_t)(packed >> 48);
     nic->lost = board_get(&w[2]);
-    board_text_get(&w[3], TEXT(R2_BOARD_NIC), nic->name);
+    board_text_get(&w[3], TEXT(R2_HOST_REGISTRY_NIC), nic->name);
     return nic->name[0] != '\0';
 }
 
-void r2_board_tempo_set(struct r2_board *b, int i, const struct r2_board_tempo *t)
+void r2_host_registry_tempo_set(struct r2_host_registry *b, int i,
+                                const struct r2_host_registry_tempo *t)
 {
-    if (b->own >= 0 && i >= 0 && i < R2_BOARD_NICS) {
+    if (b->own >= 0 && i >= 0 && i < R2_HOST_REGISTRY_NICS) {
         struct board_slot *s = board_slot_of(b, b->own);
 
         board_set(&s->tempo[i][0], t->rate);
@@ -115,33 +123,34 @@ void r2_board_tempo_set(struct r2_board *b, int i, const struct r2_board_tempo *
     }
 }
 
-static void tempo_get(const word *w, uint64_t now, uint64_t age, struct r2_board_tempo *best)
+static void tempo_get(const word *w, uint64_t now, uint64_t age,
+                      struct r2_host_registry_tempo *best)
 {
     uint64_t at = board_get(&w[3]), least = board_get(&w[1]), packed = board_get(&w[2]);
 
     if (at > now || now - at > age || least <= best->least) {
         return;
     }
-    *best = (struct r2_board_tempo){.rate = board_get(&w[0]),
-                                    .least = least,
-                                    .wait_us = (uint32_t)(packed >> 32),
-                                    .busy = (uint16_t)(packed >> 16),
-                                    .parts = (uint16_t)packed,
-                                    .at = at};
+    *best = (struct r2_host_registry_tempo){.rate = board_get(&w[0]),
+                                            .least = least,
+                                            .wait_us = (uint32_t)(packed >> 32),
+                                            .busy = (uint16_t)(packed >> 16),
+                                            .parts = (uint16_t)packed,
+                                            .at = at};
 }
 
-int r2_board_tempo_best(const struct r2_board *b, uint64_t guid, uint8_t port, uint64_t now,
-                        uint64_t age, struct r2_board_tempo *out)
+int r2_host_registry_tempo_best(const struct r2_host_registry *b, uint64_t guid, uint8_t port,
+                                uint64_t now, uint64_t age, struct r2_host_registry_tempo *out)
 {
     memset(out, 0, sizeof(*out));
-    for (int i = 0; i < R2_BOARD_SLOTS; i++) {
+    for (int i = 0; i < R2_HOST_REGISTRY_SLOTS; i++) {
         const struct board_slot *s = board_slot_of(b, i);
 
         if (i == b->own || board_get(&s->incarnation) == 0 ||
             board_get(&s->tempo_of) != board_get(&s->incarnation)) {
             continue;
         }
-        for (int n = 0; n < R2_BOARD_NICS; n++) {
+        for (int n = 0; n < R2_HOST_REGISTRY_NICS; n++) {
             if (board_get(&s->nic[n][0]) == guid && (uint8_t)board_get(&s->nic[n][1]) == port) {
                 tempo_get(s->tempo[n], now, age, out);
             }

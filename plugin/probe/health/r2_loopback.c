@@ -1,4 +1,4 @@
-#include "r2_loop.h"
+#include "r2_loopback.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 #define GREET_NS 1000000000ull
 
-static int dead_nic(const struct r2_loop *l)
+static int dead_nic(const struct r2_loopback *l)
 {
     enum ib_nic_state s = ib_nic_state_get(&l->inst->nics.nic[l->nic]);
 
@@ -18,7 +18,7 @@ static int dead_nic(const struct r2_loop *l)
 }
 
 /* One that has never answered may be none: that it does not now is evidence of nothing. */
-static void end(struct r2_loop *l, enum probe_outcome outcome)
+static void end(struct r2_loopback *l, enum probe_outcome outcome)
 {
     l->asking = 0;
     l->works |= outcome == PROBE_OK;
@@ -30,7 +30,7 @@ static void end(struct r2_loop *l, enum probe_outcome outcome)
 
 static void build_run(struct ib_job *job)
 {
-    struct r2_loop *l = (struct r2_loop *)job;
+    struct r2_loopback *l = (struct r2_loopback *)job;
     struct ib_nics *nics = &l->inst->nics;
     struct ib_path_addr self;
 
@@ -42,7 +42,7 @@ static void build_run(struct ib_job *job)
     }
 }
 
-static void put_question(struct r2_loop *l)
+static void put_question(struct r2_loopback *l)
 {
     if (probe_qp_post(&l->qp) != 0) {
         end(l, PROBE_ERROR);
@@ -51,13 +51,13 @@ static void put_question(struct r2_loop *l)
 
 static void build_done(struct ib_job *job)
 {
-    struct r2_loop *l = (struct r2_loop *)job;
+    struct r2_loopback *l = (struct r2_loopback *)job;
 
-    l->state = l->rc == 0 ? R2_LOOP_READY : R2_LOOP_BROKEN;
+    l->state = l->rc == 0 ? R2_LOOPBACK_READY : R2_LOOPBACK_BROKEN;
     if (l->rc != 0) {
         R2_INFO("NIC %s has no loop: %s", l->inst->nics.nic[l->nic].name, strerror(l->rc));
     }
-    if (!l->asking && !l->works && l->state == R2_LOOP_READY) {
+    if (!l->asking && !l->works && l->state == R2_LOOPBACK_READY) {
         l->asking = l->fresh = 1; /* the time of the first question was over before it could be put:
                                      the worker had much to do */
         l->deadline = l->inst->watch_clock + GREET_NS;
@@ -65,7 +65,7 @@ static void build_done(struct ib_job *job)
     }
     if (l->asking && dead_nic(l)) {
         end(l, PROBE_NA);
-    } else if (l->asking && l->state == R2_LOOP_READY) {
+    } else if (l->asking && l->state == R2_LOOPBACK_READY) {
         put_question(l);
     } else if (l->asking) {
         end(l, PROBE_ERROR);
@@ -73,9 +73,9 @@ static void build_done(struct ib_job *job)
     r2_inst_wake(l->inst);
 }
 
-static void build(struct r2_loop *l)
+static void build(struct r2_loopback *l)
 {
-    l->state = R2_LOOP_BUILD;
+    l->state = R2_LOOPBACK_BUILD;
     l->fresh = l->asking;
     l->inst->env.random(l->inst->env.arg, &l->psn, sizeof(l->psn));
     l->job.run = build_run;
@@ -83,15 +83,15 @@ static void build(struct r2_loop *l)
     ib_workers_submit(l->inst->workers, l->inst->nics.nic[l->nic].device_index, &l->job);
 }
 
-void r2_loop_want(struct r2_inst *inst, int nic)
+void r2_loopback_want(struct r2_inst *inst, int nic)
 {
-    struct r2_loop *l = &inst->loop[nic];
+    struct r2_loopback *l = &inst->loop[nic];
 
     if (l->inst == NULL) { /* the worker reads them while a job is out */
         l->inst = inst;
         l->nic = nic;
     }
-    if (l->state == R2_LOOP_NONE && !dead_nic(l)) {
+    if (l->state == R2_LOOPBACK_NONE && !dead_nic(l)) {
         l->asking = 1;
         l->deadline = inst->watch_clock + GREET_NS;
         build(l);
@@ -100,9 +100,9 @@ void r2_loop_want(struct r2_inst *inst, int nic)
 
 /* --- asking --- */
 
-void r2_loop_ask(struct r2_inst *inst, int nic, uint64_t clock, uint64_t limit)
+void r2_loopback_ask(struct r2_inst *inst, int nic, uint64_t clock, uint64_t limit)
 {
-    struct r2_loop *l = &inst->loop[nic];
+    struct r2_loopback *l = &inst->loop[nic];
 
     if (l->asking) {
         return;
@@ -112,16 +112,16 @@ void r2_loop_ask(struct r2_inst *inst, int nic, uint64_t clock, uint64_t limit)
     l->deadline = clock + limit;
     if (l->inst == NULL || dead_nic(l) || !l->works) {
         end(l, PROBE_NA);
-    } else if (l->state == R2_LOOP_READY && probe_qp_poll(&l->qp) >= 0 && l->qp.out == 0) {
+    } else if (l->state == R2_LOOPBACK_READY && probe_qp_poll(&l->qp) >= 0 && l->qp.out == 0) {
         put_question(l);
-    } else if (l->state != R2_LOOP_BUILD) {
+    } else if (l->state != R2_LOOPBACK_BUILD) {
         build(l); /* none yet; or it broke, or holds an old question: that says nothing about now */
     } else {
         l->fresh = 1;
     }
 }
 
-static void watch(struct r2_loop *l, uint64_t clock)
+static void watch(struct r2_loopback *l, uint64_t clock)
 {
     int r;
 
@@ -129,7 +129,7 @@ static void watch(struct r2_loop *l, uint64_t clock)
         end(l, PROBE_NA);
         return;
     }
-    r = l->state == R2_LOOP_READY ? probe_qp_poll(&l->qp) : 0;
+    r = l->state == R2_LOOPBACK_READY ? probe_qp_poll(&l->qp) : 0;
     if (r > 0) {
         end(l, PROBE_OK);
     } else if (r < 0 && !l->fresh) {
@@ -141,7 +141,7 @@ static void watch(struct r2_loop *l, uint64_t clock)
     }
 }
 
-int r2_loops_watch(struct r2_inst *inst, uint64_t clock)
+int r2_loopbacks_watch(struct r2_inst *inst, uint64_t clock)
 {
     int asking = 0;
 
@@ -154,13 +154,13 @@ int r2_loops_watch(struct r2_inst *inst, uint64_t clock)
     return asking;
 }
 
-int r2_loops_open(struct r2_inst *inst)
+int r2_loopbacks_open(struct r2_inst *inst)
 {
     inst->loop = calloc(IB_MAX_NICS, sizeof(*inst->loop));
     return inst->loop ? 0 : -1;
 }
 
-void r2_loops_free(struct r2_inst *inst, uint64_t still_running)
+void r2_loopbacks_free(struct r2_inst *inst, uint64_t still_running)
 {
     for (int i = 0; i < inst->nics.count; i++) {
         if (!(still_running >> inst->nics.nic[i].device_index & 1)) {

@@ -3,8 +3,8 @@
  * (docs/design-probe.md): what it writes goes through the NIC and its driver, and over no cable.
  * Service thread; nothing blocks. Building runs on the device's worker.
  */
-#ifndef R2_LOOP_H
-#define R2_LOOP_H
+#ifndef R2_LOOPBACK_H
+#define R2_LOOPBACK_H
 
 #include "ib_transport/verbs/ib_worker.h"
 #include "probe/probe_qp.h"
@@ -12,19 +12,19 @@
 
 struct r2_inst;
 
-enum r2_loop_state {
-    R2_LOOP_NONE,
-    R2_LOOP_BUILD, /* job: made and connected to itself, the one before it destroyed */
-    R2_LOOP_READY,
-    R2_LOOP_BROKEN, /* could not be made */
-    R2_LOOP_STATES
+enum r2_loopback_state {
+    R2_LOOPBACK_NONE,
+    R2_LOOPBACK_BUILD, /* job: made and connected to itself, the one before it destroyed */
+    R2_LOOPBACK_READY,
+    R2_LOOPBACK_BROKEN, /* could not be made */
+    R2_LOOPBACK_STATES
 };
 
-struct r2_loop {
+struct r2_loopback {
     struct ib_job job; /* first */
     struct r2_inst *inst;
     int nic;
-    enum r2_loop_state state;
+    enum r2_loopback_state state;
     struct probe_qp qp;
     uint32_t psn;
     int rc; /* of the job */
@@ -37,17 +37,17 @@ struct r2_loop {
 };
 
 /* Allocates one for each NIC. -1: out of memory. Freed with the instance. */
-int r2_loops_open(struct r2_inst *inst);
+int r2_loopbacks_open(struct r2_inst *inst);
 /* A connection over NIC @nic stands: made and asked once, if it is not, to learn whether this NIC
  * can do that at all. */
-void r2_loop_want(struct r2_inst *inst, int nic);
+void r2_loopback_want(struct r2_inst *inst, int nic);
 /* Asks, unless that is under way. Its end raises `questions`; a NIC that is dead, or has never
  * answered itself, is not asked: not available. @limit: ns. */
-void r2_loop_ask(struct r2_inst *inst, int nic, uint64_t clock, uint64_t limit);
+void r2_loopback_ask(struct r2_inst *inst, int nic, uint64_t clock, uint64_t limit);
 /* Takes answers; returns whether one is waited for. */
-int r2_loops_watch(struct r2_inst *inst, uint64_t clock);
+int r2_loopbacks_watch(struct r2_inst *inst, uint64_t clock);
 /* The workers have stopped, but for those of the devices in @still_running: ib_workers_destroy().
  * These are not touched. */
-void r2_loops_free(struct r2_inst *inst, uint64_t still_running);
+void r2_loopbacks_free(struct r2_inst *inst, uint64_t still_running);
 
 #endif

@@ -81,6 +81,23 @@ static void announce(struct r2_gate *g)
     }
 }
 
+#define YIELDS 64 /* an owner that runs is out of the gate in microseconds */
+#define NAP_NS                                                                                     \
+    50000 /* one that does not has no core, or is in a driver: its core is left to it              \
+           */
+
+/* The @n-th turn of a wait. The owner pays for no event that could end it. */
+static void wait_turn(unsigned n)
+{
+    static const struct timespec nap = {.tv_nsec = NAP_NS};
+
+    if (n < YIELDS) {
+        sched_yield();
+    } else {
+        nanosleep(&nap, NULL);
+    }
+}
+
 void r2_gate_visit(struct r2_gate *g)
 {
     if (single_threaded) {
@@ -88,8 +105,8 @@ void r2_gate_visit(struct r2_gate *g)
     }
     pthread_mutex_lock(&g->visit);
     announce(g);
-    while (atomic_load_explicit(&g->in, memory_order_seq_cst)) {
-        sched_yield();
+    for (unsigned n = 0; atomic_load_explicit(&g->in, memory_order_seq_cst); n++) {
+        wait_turn(n);
     }
 }
 
@@ -104,6 +121,7 @@ static uint64_t monotonic_ns(void)
 int r2_gate_visit_for(struct r2_gate *g, uint64_t ns)
 {
     uint64_t from = monotonic_ns();
+    unsigned n = 0;
 
     if (single_threaded) {
         return 1;
@@ -112,7 +130,7 @@ int r2_gate_visit_for(struct r2_gate *g, uint64_t ns)
         if (monotonic_ns() - from >= ns) {
             return 0;
         }
-        sched_yield();
+        wait_turn(n++);
     }
     announce(g);
     while (atomic_load_explicit(&g->in, memory_order_seq_cst)) {
@@ -120,7 +138,7 @@ int r2_gate_visit_for(struct r2_gate *g, uint64_t ns)
             r2_gate_unvisit(g);
             return 0;
         }
-        sched_yield();
+        wait_turn(n++);
     }
     return 1;
 }

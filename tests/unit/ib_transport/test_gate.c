@@ -190,11 +190,60 @@ START_TEST(both_barriers_fail)
 }
 END_TEST
 
+static struct r2_gate kept;
+static _Atomic int kept_in;
+
+static void *owner_keeps(void *arg)
+{
+    static const struct timespec while_kept = {.tv_nsec = 300000000};
+
+    r2_gate_enter(&kept);
+    kept_in = 1;
+    nanosleep(&while_kept, NULL);
+    r2_gate_leave(&kept);
+    return arg;
+}
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
+/* An owner that has lost its core inside the gate gets the visitor's: who waits does not compute.
+ */
+START_TEST(a_visitor_that_waits_leaves_its_core)
+{
+    pthread_t owner;
+    uint64_t cpu;
+
+    r2_gate_init(&kept);
+    ck_assert_int_eq(pthread_create(&owner, NULL, owner_keeps, NULL), 0);
+    while (!kept_in) {
+        sched_yield();
+    }
+    cpu = cpu_ns();
+    if (_i) {
+        ck_assert_int_eq(r2_gate_visit_for(&kept, 60000000000ull), 1);
+    } else {
+        r2_gate_visit(&kept);
+    }
+    cpu = cpu_ns() - cpu;
+    r2_gate_unvisit(&kept);
+    pthread_join(owner, NULL);
+    r2_gate_destroy(&kept);
+    ck_assert_msg(cpu < 100000000, "%llu ns of 300 ms", (unsigned long long)cpu);
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_test(t, visitor_and_owner_exclude_each_other);
     tcase_add_test(t, the_barrier_fails_later);
     tcase_add_test(t, both_barriers_fail);
+    tcase_add_loop_test(t, a_visitor_that_waits_leaves_its_core, 0, 2);
 }
 
 int main(void)

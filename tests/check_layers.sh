@@ -92,7 +92,7 @@ failed=0
 pass() { passed=$((passed + 1)); }
 fail() {
     failed=$((failed + 1))
-    echo "failed: $1"
+    echo "FAIL $1"
 }
 order=$(grep -v '^#' "$root/plugin/folders")
 

@@ -18,7 +18,7 @@ check() {
         passed=$((passed + 1))
     else
         failed=$((failed + 1))
-        echo "failed: $name"
+        echo "FAIL $name"
         sed 's/^/    /' "$tmp/out" | tail -15
     fi
 }

@@ -11,6 +11,7 @@ piece() {
     shift
     out=$("$@" 2>&1)
     rc=$?
+    [ $rc = 0 ] || echo "FAIL $name: $(echo "$out" | grep -iE 'fail|wrong|blamed' | grep -v '^ *broken ' | head -15)"
     echo "$name: exit code $rc"
     echo "$out" | sed 's/^/    /'
     last=$(echo "$out" | tail -1)

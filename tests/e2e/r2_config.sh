@@ -33,7 +33,7 @@ result() {
         passed=$((passed + 1))
     else
         failed=$((failed + 1))
-        echo "failed: $1"
+        echo "FAIL $1"
         sed 's/^/    out: /' "$tmp/out" | tail -40
         sed 's/^/    err: /' "$tmp/err" | tail -10
     fi

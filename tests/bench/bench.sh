@@ -1,7 +1,7 @@
 #!/bin/sh
 # make bench: what the plugin costs and how long failures last, on the software fabric. Writes BUILD/bench.json and prints the table of
 # docs/bench.md; with --write-doc writes that file and the numbers of README.md too.
-#   bench.sh BUILD [--write-doc] [--only cost|memory|many|stall|setup|bandwidth|calls|fill|fabric]   (--only prints that section's JSON)
+#   bench.sh BUILD [--write-doc] [--only SECTION[,SECTION...]]   (--only prints the JSON of cost, memory, many, stall, setup, bandwidth, calls, fill, fabric)
 # Counts and virtual times are the same everywhere. Real times are compared with the same thing without a fault, and rates are ratios within
 # one run, because the machine may be slow and shared.
 set -eu
@@ -223,7 +223,7 @@ section() {
 }
 
 if [ -n "$only" ]; then
-    section "$only"
+    for s in $(echo "$only" | tr , ' '); do section "$s"; done
     exit
 fi
 for s in cost memory many stall setup bandwidth calls fill fabric; do

@@ -76,10 +76,10 @@ static void *stream_run(void *arg)
     gpu_current = s->dev;
     pthread_mutex_lock(&lock);
     for (;;) {
-        struct job *j = s->head;
+        struct job *j = s->busy ? NULL : s->head; /* busy: with a quick one */
 
         if (j == NULL) {
-            if (s->ends) {
+            if (s->ends && !s->busy) {
                 break;
             }
             pthread_cond_wait(&changed, &lock);

@@ -272,8 +272,8 @@ int ib_path_error(struct ib_link *l, struct ib_path *p);
  * takes them last all the same, while libraries refuse what is posted in ERR (bnxt_re before
  * rdma-core 47, mana), and rdma_rxe (Linux 6.1) never flushes a receive that is. No arrival takes
  * the one of the receives, since the peer never has more parts out than the queue has receives
- * without it (P2; docs/protocol.md, section 9, for the one exception). The one of the sends is a
- * write of no bytes: where it still goes out, it takes no receive at the peer and needs no key.
+ * without it (P2; P16.3 has the one exception). The one of the sends is a write of no bytes: where
+ * it still goes out, it takes no receive at the peer and needs no key.
  * Posts what is missing of both. 0: both are posted; else the errno of one that is not, ENOMEM
  * last.
  */

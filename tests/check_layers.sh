@@ -179,6 +179,24 @@ if layer_check "$root"; then
 else
     failed=$((failed + 1))
 fi
+
+# Facts reach their subscribers from the bottom of the folders to the top (docs/architecture.md): in the order of the list in
+# service/r2_inst.c. subscribers ROOT: their folders, in that order.
+subscribers() {
+    grep -o '&r2_[a-z_]*_subscriber' "$1/plugin/service/r2_inst.c" | tr -d '&' | while read -r name; do
+        f=$(grep -lE "^const struct r2_subscriber $name =" -r "$1/plugin" --include='*.c') && f=${f#"$1/plugin/"} && echo "${f%/*}"
+    done
+}
+# in_order: whether the folders on standard input come as in plugin/folders
+in_order() {
+    awk -v order="$order" 'BEGIN { n = split(order, f, /[ \n]+/); for (i = 1; i <= n; i++) height[f[i]] = i }
+        !($0 in height) || height[$0] < last { bad = 1 } { last = height[$0]; seen++ } END { exit bad || seen < 2 }'
+}
+listed=$(subscribers "$root")
+defined=$(grep -rhE '^const struct r2_subscriber ' "$root/plugin" --include='*.c' | wc -l)
+if [ "$(echo "$listed" | wc -l)" = "$defined" ]; then pass; else fail "$defined subscribers are defined, listed are: $(echo $listed)"; fi
+if echo "$listed" | in_order; then pass; else fail "subscribers of facts are not in the order of the folders: $(echo $listed)"; fi
+if echo "$listed" | sort -r | in_order; then fail "another order would pass"; else pass; fi
 find "$root/plugin" "$root/topo" -name '*.[ch]' | sed "s,^$root/,,; s,/[^/]*\$,," | sort | uniq -c | awk '{ printf "%s%s %d", (NR > 1 ? ", " : "files: "), $2, $1 } END { print "" }'
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

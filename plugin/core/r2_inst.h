@@ -60,6 +60,7 @@ enum r2_close {
     R2_CLOSE_OPEN,
     R2_CLOSE_BYE,     /* closed by NCCL: BYE is repeated until BYE_OK (P25); R's tombstone (P26) */
     R2_CLOSE_DESTROY, /* queue pairs are being destroyed */
+    R2_CLOSE_COUNT
 };
 
 enum r2_req_kind { R2_REQ_SEND, R2_REQ_RECV, R2_REQ_FLUSH };

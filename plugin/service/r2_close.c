@@ -24,6 +24,31 @@
     MS(250) /* NCCL closes what has ended, as a rule; and the peer may find a reason of its own */
 #define TELL_MOST MS(1000)
 
+const char *r2_close_name(enum r2_close state)
+{
+    static const char *const names[R2_CLOSE_COUNT] = {"open", "said", "destroyed"};
+
+    return (unsigned)state < R2_CLOSE_COUNT ? names[state] : "?";
+}
+
+/* What never stood, and nobody was told of, has no BYE to say. */
+void r2_close_move(struct r2_comm *c, enum r2_close to)
+{
+    static const unsigned char legal[R2_CLOSE_COUNT][R2_CLOSE_COUNT] = {
+        [R2_CLOSE_OPEN] = {[R2_CLOSE_BYE] = 1, [R2_CLOSE_DESTROY] = 1},
+        [R2_CLOSE_BYE] = {[R2_CLOSE_DESTROY] = 1},
+    };
+    enum r2_close from = (enum r2_close)atomic_load_explicit(&c->close, memory_order_relaxed);
+
+    if (!legal[from][to]) {
+        R2_WARN("%s close cannot go from %s to %s", c->label, r2_close_name(from),
+                r2_close_name(to));
+        return;
+    }
+    R2_TRACE("%s close %s -> %s", c->label, r2_close_name(from), r2_close_name(to));
+    atomic_store_explicit(&c->close, to, memory_order_relaxed); /* the gate orders what it means */
+}
+
 static void say_bye(struct r2_comm *c, int abort)
 {
     union fo_body b;
@@ -209,7 +234,7 @@ uint64_t r2_close_step(struct r2_comm *c, uint64_t now)
         }
         c->fo.over = 1;
         c->link.up = 0; /* nothing is posted or polled any more */
-        atomic_store_explicit(&c->close, R2_CLOSE_DESTROY, memory_order_relaxed);
+        r2_close_move(c, R2_CLOSE_DESTROY);
     }
     c->fo.over = 1;
     if (destroy_paths(c) + r2_reconnect_close(c) > 0 || ib_flush_close(c->flush) > 0) {

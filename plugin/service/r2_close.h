@@ -5,6 +5,11 @@
 
 #include "core/r2_inst.h"
 
+/* The only writer of the close state. Gate held, or nobody else has @c; NCCL's thread moves it out
+ * of OPEN, the service thread from there. What is no legal move is logged, and refused. */
+void r2_close_move(struct r2_comm *c, enum r2_close to);
+const char *r2_close_name(enum r2_close state);
+
 /* Returns the next deadline; 0 when the connection was freed
  * (the gate with it). */
 uint64_t r2_close_step(struct r2_comm *c, uint64_t now);

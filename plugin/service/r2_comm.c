@@ -266,7 +266,7 @@ enum r2_status r2_net_connect_class(struct r2_inst *inst, int dev, int class, vo
             report_error(c); /* also what was found */
         }
         r2_gate_visit(&c->gate); /* keeps the comm until the last word about it is said */
-        atomic_store_explicit(&c->close, R2_CLOSE_DESTROY, memory_order_relaxed);
+        r2_close_move(c, R2_CLOSE_DESTROY);
         r2_comm_kick(c);
         r2_gate_unvisit(&c->gate);
         r2_log_flush();
@@ -568,7 +568,7 @@ void r2_net_close(struct r2_comm *c)
     c->closed_at = r2_now(c->inst);
     c->send_at = 0;
     c->interval = (uint64_t)c->inst->cfg.t_repeat_ms * 1000000;
-    atomic_store_explicit(&c->close, R2_CLOSE_BYE, memory_order_relaxed);
+    r2_close_move(c, R2_CLOSE_BYE);
     r2_comm_kick(c); /* inside: outside, the service thread may have freed it by now */
     r2_gate_unvisit(&c->gate);
 }

@@ -24,6 +24,7 @@
 #include "base/r2_pages.h"
 #include "base/r2_log.h"
 #include "probe/health/r2_pair.h"
+#include "r2_close.h"
 #include "r2_conn.h"
 #include "probe/diagnosis/r2_news.h"
 #include "r2_peer.h"
@@ -114,7 +115,7 @@ void r2_setup_fail(struct r2_comm *c, const char *fmt, ...)
     setup_move(c, R2_SETUP_FAILED);
     if (!c->is_send) { /* accept tells the reason; the comm itself nobody will ever see */
         tell_listener(c);
-        atomic_store_explicit(&c->close, R2_CLOSE_DESTROY, memory_order_relaxed);
+        r2_close_move(c, R2_CLOSE_DESTROY);
         r2_comm_kick(c);
     }
 }
@@ -485,7 +486,7 @@ static void hand_over(struct r2_comm *c)
     if (l == NULL) { /* the listener was closed meanwhile */
         c->abort = 1;
         c->closed_at = r2_now(inst);
-        atomic_store_explicit(&c->close, R2_CLOSE_BYE, memory_order_relaxed);
+        r2_close_move(c, R2_CLOSE_BYE);
         r2_comm_kick(c);
     }
 }

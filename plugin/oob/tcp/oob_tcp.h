@@ -58,7 +58,8 @@ enum chan_state {
     CHAN_AUTH,       /* the peer's AUTH is awaited */
     CHAN_UP,
     CHAN_DRAIN, /* our side only empties its queue and then half closes; ends with the peer's EOF */
-    CHAN_DEAD   /* closed; waits for reap() */
+    CHAN_DEAD,  /* closed; waits for reap() */
+    CHAN_STATES
 };
 
 struct tcp_chan {
@@ -156,6 +157,9 @@ uint64_t oob_door_scan(struct tcp_oob *o);
 
 /* oob_tcp_chan.c */
 /* Takes @fd over, also on failure. NULL: out of memory. @peer NULL: dialled from outside. */
+/* The only writer of a channel's state behind its creation. What is no legal move is logged, and
+ * refused. */
+void oob_chan_move(struct tcp_chan *c, enum chan_state to);
 struct tcp_chan *oob_chan_create(struct tcp_oob *o, int fd, struct tcp_peer *peer,
                                  enum chan_state state);
 /* Closes without a word to anybody; the memory goes at reap(). Anywhere. */

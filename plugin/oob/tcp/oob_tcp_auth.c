@@ -31,7 +31,7 @@ void oob_auth_begin(struct tcp_chan *c)
     h.secret_of = c->own_secret ? OOB_SECRET_DIALLER : OOB_SECRET_LISTENER;
     h.lost_id = c->lost_id = p->last_id;
     oob_hello_pack(&h, c->dial_hello);
-    c->state = CHAN_HELLO;
+    oob_chan_move(c, CHAN_HELLO);
     if (oob_chan_put(c, c->dial_hello, OOB_HELLO_SIZE) != 0) {
         oob_chan_fail(c, 0);
         return;
@@ -122,7 +122,7 @@ static int hello_of_dialler(struct tcp_chan *c, const struct oob_hello *h)
     hello_consume(c);
     c->theirs = *h;
     c->lost_id = h->lost_id;
-    c->state = CHAN_AUTH;
+    oob_chan_move(c, CHAN_AUTH);
     c->since = o->now;
     if (oob_chan_put(c, bytes, sizeof(bytes)) != 0) {
         oob_chan_close(c);
@@ -149,7 +149,7 @@ static int hello_of_listener(struct tcp_chan *c, const struct oob_hello *h)
                     c->rx.data + c->rx.head, &c->keys);
     hello_consume(c);
     c->theirs = *h;
-    c->state = CHAN_AUTH;
+    oob_chan_move(c, CHAN_AUTH);
     if (oob_chan_put_frame(c, OOB_AUTH, NULL, 0) != 0) {
         oob_chan_fail(c, 0);
         return -1;

@@ -1,6 +1,8 @@
 /* One TCP connection: buffers, reading, writing, the end. */
 #include "oob_tcp.h"
 
+#include "base/r2_log.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +66,29 @@ static void buf_consume(struct tcp_buf *b, size_t n)
     }
 }
 
+/* A state is left for good, but that one which drains may be told so again. */
+void oob_chan_move(struct tcp_chan *c, enum chan_state to)
+{
+    static const char *const names[CHAN_STATES] = {"connecting", "hello",    "auth",
+                                                   "up",         "draining", "dead"};
+    static const unsigned char legal[CHAN_STATES][CHAN_STATES] = {
+        [CHAN_CONNECTING] = {[CHAN_HELLO] = 1, [CHAN_DRAIN] = 1, [CHAN_DEAD] = 1},
+        [CHAN_HELLO] = {[CHAN_AUTH] = 1, [CHAN_DRAIN] = 1, [CHAN_DEAD] = 1},
+        [CHAN_AUTH] = {[CHAN_UP] = 1, [CHAN_DRAIN] = 1, [CHAN_DEAD] = 1},
+        [CHAN_UP] = {[CHAN_DRAIN] = 1, [CHAN_DEAD] = 1},
+        [CHAN_DRAIN] = {[CHAN_DRAIN] = 1, [CHAN_DEAD] = 1},
+    };
+
+    if (!legal[c->state][to]) {
+        R2_WARN("a channel to %s cannot go from %s to %s", c->peer ? c->peer->str : "a stranger",
+                names[c->state], names[to]);
+        return;
+    }
+    R2_TRACE("channel to %s %s -> %s", c->peer ? c->peer->str : "a stranger", names[c->state],
+             names[to]);
+    c->state = to;
+}
+
 struct tcp_chan *oob_chan_create(struct tcp_oob *o, int fd, struct tcp_peer *peer,
                                  enum chan_state state)
 {
@@ -115,7 +140,7 @@ void oob_chan_close(struct tcp_chan *c)
     } else if (c->peer->dial == c) {
         c->peer->dial = NULL;
     }
-    c->state = CHAN_DEAD;
+    oob_chan_move(c, CHAN_DEAD);
     close(c->fd);
     c->fd = -1;
     buf_free(&c->tx);
@@ -147,7 +172,7 @@ void oob_chan_drain(struct tcp_chan *c, int mute)
     if (c->peer != NULL && c->peer->dial == c) {
         c->peer->dial = NULL;
     }
-    c->state = CHAN_DRAIN;
+    oob_chan_move(c, CHAN_DRAIN);
     c->mute |= mute != 0;
     c->deadline = c->oob->now + c->oob->hello_timeout;
     oob_chan_flush(c);

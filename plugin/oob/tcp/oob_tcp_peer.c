@@ -191,7 +191,7 @@ void oob_peer_adopt(struct tcp_peer *p, struct tcp_chan *c)
     if (p->dial != NULL && p->dial->state < CHAN_AUTH) {
         oob_chan_close(p->dial);
     }
-    c->state = CHAN_UP;
+    oob_chan_move(c, CHAN_UP);
     o->count.reconnects += p->last_id != 0 && !quiet;
     p->cur = c;
     p->last_id = c->id;

@@ -4,7 +4,7 @@
  *
  * NCCL's buffers are where NCCL puts them, and it relays by itself (NCCL_PXN); the plugin goes by a
  * relay with NCCL_R2_RELAY, and r2_topo shows what an operator gains from either.
- * docs/design-topology.md has the rules and where each number comes from.
+ * docs/balance.md has the rules and where each number comes from.
  */
 #ifndef TOPO_ROUTE_H
 #define TOPO_ROUTE_H

@@ -1,5 +1,5 @@
 /*
- * Drain (P24; docs/design-host.md): path 0 is taken out of use while it is healthy. The administrator's word reaches the two ends at any
+ * Drain (P24; docs/control.md): path 0 is taken out of use while it is healthy. The administrator's word reaches the two ends at any
  * time, in either order, and so may the word that takes it back. Parts and control writes go where they went: over any path that is up, a
  * drained one as well. New is that S ends a life without a fault, and that an end refuses a path that would return. Without DRAIN nothing
  * of this exists.

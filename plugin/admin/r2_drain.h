@@ -1,5 +1,5 @@
 /*
- * Planned drains (docs/design-host.md): NICs of this host that are to be free, what the peers are
+ * Planned drains (docs/control.md): NICs of this host that are to be free, what the peers are
  * told of it, and what it does to connections. Service thread; nothing blocks.
  */
 #ifndef R2_DRAIN_H

@@ -1,5 +1,5 @@
 /*
- * Who may return: NCCL_R2_FAILBACK, and the administrator's words (docs/design-failback.md). Which
+ * Who may return: NCCL_R2_FAILBACK, and the administrator's words (docs/recovery.md). Which
  * words there are is in files of the run directory (r2_ctl failback); what a word lets return is
  * noted per path and told to the peer. Service thread; nothing blocks.
  */

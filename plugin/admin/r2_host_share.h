@@ -1,5 +1,5 @@
 /*
- * What processes of this host tell each other about its NICs (docs/design-host.md): says on the
+ * What processes of this host tell each other about its NICs (docs/control.md): says on the
  * board what this one found out, acts on what others did. Service thread; nothing blocks. Without a
  * board all of it does nothing.
  */

@@ -1,7 +1,7 @@
 /*
  * From what is known of the paths of all connections of a host to the weights of each connection:
  * puts equal connections together, makes the net that balance_fill() divides, and hands the result
- * back per connection. Pure; the caller's memory; does not block. docs/design-balance.md.
+ * back per connection. Pure; the caller's memory; does not block. docs/balance.md.
  *
  * Numbers may come from peers and from other processes: rates above BALANCE_MBPS_MAX are unknown,
  * NICs out of range are left out, nothing that is said here becomes an index unchecked.

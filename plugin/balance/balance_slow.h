@@ -1,6 +1,6 @@
 /*
  * Whether a NIC pair is slow although nothing of it fails, how slow, and when it is as fast as the
- * others again (docs/design-slow.md). Pure: one call per window of balance_rate; the caller's
+ * others again (docs/health.md). Pure: one call per window of balance_rate; the caller's
  * memory.
  *
  * Slow is a comparison, never a number: less than a part of what other NICs of this host do in the

@@ -1,7 +1,7 @@
 /*
  * Weights of the paths of connections that send: gathers what is known of both ends, of other
  * processes and of the host's topology, lets balance_plan() divide, and hands the result to the
- * plans of the connections (docs/design-balance.md). The one place where weights come from.
+ * plans of the connections (docs/balance.md). The one place where weights come from.
  *
  * Service thread, except r2_balance_open, _close and _preference; nothing blocks but a visit of a
  * gate. No failure of it harms a connection: the weights of before stay.

@@ -1,5 +1,5 @@
 /*
- * NICs that are slow without failing (docs/design-slow.md): looks at what the paths carry, lets
+ * NICs that are slow without failing (docs/health.md): looks at what the paths carry, lets
  * balance_slow judge, and hands what it says to r2_balance. Service thread; nothing blocks but a
  * visit of a gate.
  */

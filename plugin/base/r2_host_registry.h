@@ -1,6 +1,6 @@
 /*
  * The board: what the processes of one user on one host tell each other about its NICs
- * (docs/design-host.md). A mapped file; each process writes one slot of it and reads the others.
+ * (docs/control.md). A mapped file; each process writes one slot of it and reads the others.
  * Nothing read from it is trusted.
  *
  * One thread at a time per board. No call blocks, except open and what a tool does, on the file

@@ -1,5 +1,4 @@
-/* Memory near a NUMA node, by the calling thread's memory policy for the time of an allocation.
- * Layer 0. */
+/* Memory near a NUMA node, by the calling thread's memory policy for the time of an allocation. */
 #ifndef R2_NUMA_H
 #define R2_NUMA_H
 

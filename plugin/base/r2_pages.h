@@ -3,7 +3,7 @@
  * libibverbs keeps the pages of a registration from forked children (MADV_DONTFORK, with
  * RDMAV_FORK_SAFE or ibv_fork_init): a child that touches anything else on such a page, a
  * neighbour in the heap, dies. Pages that go back to the kernel also lose the mark that a
- * deregistration which failed leaves behind. Layer 0. Any thread.
+ * deregistration which failed leaves behind. Any thread.
  */
 #ifndef R2_PAGES_H
 #define R2_PAGES_H

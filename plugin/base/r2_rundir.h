@@ -1,5 +1,5 @@
 /*
- * The run directory, which the processes of a host share (docs/design-host.md): where it is, which
+ * The run directory, which the processes of a host share (docs/control.md): where it is, which
  * files of it may be trusted, and the form of the administrator's files. For the plugin and its
  * tools.
  */

@@ -1,5 +1,5 @@
 /*
- * CUDA's driver as a copy engine (ib_transport/ib_copy.h, docs/design-relay.md), opened at run
+ * CUDA's driver as a copy engine (ib_transport/ib_copy.h, docs/balance.md), opened at run
  * time: nothing of CUDA is needed to build the plugin, or to load it. Drivers of CUDA 11 and later
  * have what is called.
  *

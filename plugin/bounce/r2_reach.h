@@ -3,7 +3,7 @@
  * (ACS) or an IOMMU it succeeds, what is asked without bytes is answered, and every access fails.
  * So the first registration per NIC, GPU and kind of registration is followed by a test: over a
  * queue pair of the NIC that is connected to itself, eight bytes are written to memory of the
- * plugin's own on that GPU, and read back (docs/design-connection.md). Layer 4.
+ * plugin's own on that GPU, and read back (docs/architecture.md).
  */
 #ifndef R2_REACH_H
 #define R2_REACH_H

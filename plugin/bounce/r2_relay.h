@@ -1,6 +1,6 @@
 /*
- * Staging memory of a process and where it is used (docs/design-relay.md): which NICs a GPU reaches
- * badly, memory that these reach well, and its rings, lent to paths. Layer 4.
+ * Staging memory of a process and where it is used (docs/balance.md): which NICs a GPU reaches
+ * badly, memory that these reach well, and its rings, lent to paths.
  */
 #ifndef R2_RELAY_H
 #define R2_RELAY_H

@@ -1,5 +1,5 @@
 /*
- * Inside of an instance: devices, service thread, peers, connections. Private to layer 4.
+ * Inside of an instance: devices, service thread, peers, connections.
  *
  * Threads. The service thread alone walks peers, sends and receives OOB messages, frees connections
  * and runs their set-up and close. inst->lock guards what NCCL's threads share with it: the tables

@@ -1,5 +1,5 @@
 /*
- * What brings data to staging memory (docs/design-relay.md): a copy engine. The transport knows
+ * What brings data to staging memory (docs/balance.md): a copy engine. The transport knows
  * this interface alone; the CUDA driver's engine is r2_cuda.
  *
  * A lane is a sequence of copies that end in the order in which they begin, of one connection and

@@ -1,6 +1,6 @@
 /*
  * Messages of the plugin over NICs: what carries control records while the out-of-band channel does
- * not (docs/design-inband.md).
+ * not (docs/control.md).
  *
  * Per NIC one pool: a shared receive queue, a completion queue with a channel, buffers for both
  * directions. Per NIC pair and peer process one queue pair on it, apart from data and probes. A

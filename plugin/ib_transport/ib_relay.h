@@ -1,5 +1,5 @@
 /* A staging ring in use by one life of a path, with the lane of the copy engine that fills it
- * (docs/design-relay.md), and where the sender gets one. */
+ * (docs/balance.md), and where the sender gets one. */
 #ifndef IB_RELAY_H
 #define IB_RELAY_H
 

@@ -1,5 +1,5 @@
 /*
- * Sending by way of staging memory (docs/design-relay.md). For the protocol a part that is being
+ * Sending by way of staging memory (docs/balance.md). For the protocol a part that is being
  * copied is posted: it is live on this life of this path, holds its slots, and when the life ends
  * it is settled as what a NIC had not sent yet. Only what reads which memory differs, and that is
  * this file.

@@ -1,5 +1,5 @@
 /*
- * Staging ring of one life of a path (docs/design-relay.md): parts whose data a copy engine brings
+ * Staging ring of one life of a path (docs/balance.md): parts whose data a copy engine brings
  * to memory that the NIC reaches better, and that are posted from there. Pure: which bytes are in
  * use, which part is to be posted next, what still reads NCCL's buffers. Copies and work requests
  * are the caller's.

@@ -1,6 +1,6 @@
 /*
  * Tables that NCCL may have only when the user has named this library for them
- * (docs/design-tuner.md): the name that NCCL looks up is an indirect function of the loader's, and
+ * (docs/abi.md): the name that NCCL looks up is an indirect function of the loader's, and
  * what it finds there is decided when it looks.
  */
 #ifndef NET_OFFER_H

@@ -1,5 +1,5 @@
 /*
- * The door to the MPI backend of the out-of-band channel (docs/design-oob-mpi.md).
+ * The door to the MPI backend of the out-of-band channel (docs/control.md).
  *
  * The backend is a module of its own, libnccl-net-r2-oob-mpi.so, because it needs libmpi and the
  * plugin must not. A communicator of our own can only be made where all ranks meet, in MPI_Init, so

@@ -1,6 +1,6 @@
 /*
  * When something breaks again where something has just been found broken: is it the same incident,
- * whose verdict stands, or another that is to be said, too (docs/design-probe.md)? Pure; any
+ * whose verdict stands, or another that is to be said, too (docs/diagnosis.md)? Pure; any
  * thread.
  */
 #ifndef PROBE_INCIDENT_H

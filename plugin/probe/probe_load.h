@@ -1,5 +1,5 @@
 /*
- * When silence is congestion (docs/design-watchdog.md): what the NICs of both ends moved while a
+ * When silence is congestion (docs/health.md): what the NICs of both ends moved while a
  * probe went unanswered, and how much longer its answer may take for that. Pure. Times in ns; `at`
  * is on the clock of whose NIC it is, all others on the watch's clock of who asks.
  */

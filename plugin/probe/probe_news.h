@@ -1,6 +1,6 @@
 /*
  * What a process knows of the health of the job's NICs, and which neighbour has not been told yet
- * (docs/design-probe.md). Pure: no clock, no malloc; the owner's thread only.
+ * (docs/diagnosis.md). Pure: no clock, no malloc; the owner's thread only.
  *
  * (version, origin) orders all words, of whatever subject, and names each: an origin says no two
  * words under one version (probe_news_next_version). Of two words about a subject the later one

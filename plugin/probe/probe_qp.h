@@ -1,6 +1,6 @@
 /*
  * The queue pair of a probe: zero-byte RDMA writes between two NICs, apart from data
- * (docs/design-watchdog.md). IBTA 9.7.4.1.2: a request of length zero needs no valid R_Key, so
+ * (docs/health.md). IBTA 9.7.4.1.2: a request of length zero needs no valid R_Key, so
  * nothing of the peer's memory is named.
  *
  * create, connect and destroy may block in the driver and run on the device's worker; the others on

@@ -1,5 +1,5 @@
 /*
- * Which component broke (docs/design-probe.md): facts from both ends and from auxiliary ports in,
+ * Which component broke (docs/diagnosis.md): facts from both ends and from auxiliary ports in,
  * verdict out. Pure; any thread; nothing blocks or is allocated.
  */
 #ifndef PROBE_VERDICT_H

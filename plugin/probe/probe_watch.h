@@ -1,5 +1,5 @@
 /*
- * When a path's silence is long enough to ask (docs/design-watchdog.md): rate, expected time,
+ * When a path's silence is long enough to ask (docs/health.md): rate, expected time,
  * limits. Pure; times in ns on the watch's clock, which stands still while the process does not
  * run.
  */

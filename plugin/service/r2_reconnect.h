@@ -1,5 +1,5 @@
 /*
- * Fail-back: a path returns as a new life (P23, P24; docs/design-failback.md). Service thread, gate
+ * Fail-back: a path returns as a new life (P23, P24; docs/recovery.md). Service thread, gate
  * held, unless said otherwise; nothing blocks.
  */
 #ifndef R2_RECONNECT_H

@@ -1,5 +1,5 @@
 /*
- * Connection set-up over the OOB channel (docs/design-connection.md):
+ * Connection set-up over the OOB channel (docs/architecture.md):
  *
  *   S  connect() .......... REQ (my NICs) ------------------------->
  *   R                                     create queue pairs, fill RQs

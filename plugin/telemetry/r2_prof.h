@@ -1,7 +1,7 @@
 /*
  * Events for NCCL's profiler plugin (docs/abi.md): each part of a message that is on its way over
  * some queue pair, as a child of the step that NCCL sends or receives. Nothing without
- * NCCL_R2_PROFILER_EVENTS, or when NCCL has given no callback. Layer 4.
+ * NCCL_R2_PROFILER_EVENTS, or when NCCL has given no callback.
  *
  * NCCL tests the oldest request of a connection alone: each look is at all that are outstanding.
  *

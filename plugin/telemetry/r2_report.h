@@ -1,6 +1,6 @@
 /*
  * What happens in this process, made known: the statistics file and the events
- * (docs/design-stat.md, docs/events.md). Service thread, unless said otherwise; nothing waits but
+ * (docs/diagnosis.md, docs/events.md). Service thread, unless said otherwise; nothing waits but
  * for a local file system. Without a run directory, or with both switched off, all of it does
  * nothing.
  */

@@ -1,5 +1,5 @@
 /*
- * Statistics of a process in a mapped file of its own (docs/design-stat.md): format, writer,
+ * Statistics of a process in a mapped file of its own (docs/diagnosis.md): format, writer,
  * reader. For the plugin and r2_stat.
  *
  * Format, version 3. Records, each of them a number and a struct below. All is words of 64 bits in

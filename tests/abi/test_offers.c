@@ -1,6 +1,6 @@
 /*
  * The tuner's and the profiler's tables as NCCL gets them: by dlsym(), and only when their variable
- * names the library (docs/design-tuner.md). The declarations here are a reading of NCCL's headers
+ * names the library (docs/abi.md). The declarations here are a reading of NCCL's headers
  * that shares nothing with the plugin's.
  */
 #include <check.h>

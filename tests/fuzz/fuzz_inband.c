@@ -1,5 +1,5 @@
 /*
- * Control messages over NICs (docs/design-inband.md) from a hostile peer process. Two instances of
+ * Control messages over NICs (docs/control.md) from a hostile peer process. Two instances of
  * the plugin with a connection between them, whose channel stands, is cut, or stands still one way
  * or both; a program of messages over the queue pairs of their NIC pairs: bytes of any length, with
  * any word, none, as a write or a read; records, right ones changed; what was said before, again;

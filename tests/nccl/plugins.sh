@@ -1,5 +1,5 @@
 #!/bin/sh
-# Tuner and profiler inside the released NCCL (docs/design-tuner.md): where NCCL finds them, that its choice stays what it is, and that the network's profiler events of
+# Tuner and profiler inside the released NCCL (docs/abi.md): where NCCL finds them, that its choice stays what it is, and that the network's profiler events of
 # real collectives are what was sent, with a fault and without.
 # Usage: plugins.sh BUILD
 cd "$(dirname "$0")/../.." || exit 1

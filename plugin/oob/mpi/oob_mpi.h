@@ -1,5 +1,5 @@
 /*
- * Inside of the MPI out-of-band backend; for oob_mpi*.c only. docs/design-oob-mpi.md has the whole
+ * Inside of the MPI out-of-band backend; for oob_mpi*.c only. docs/control.md has the whole
  * picture.
  *
  * endpoint (mpi_oob) --- TCP endpoint beneath: has the identity, listens, carries the peers MPI

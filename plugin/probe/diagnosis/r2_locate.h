@@ -1,5 +1,5 @@
 /*
- * Which component broke (docs/design-probe.md): cases, the facts they gather at both ends, what is
+ * Which component broke (docs/diagnosis.md): cases, the facts they gather at both ends, what is
  * said of the verdict. Service thread; nothing blocks. Nothing waits for a verdict: lives have
  * ended, and traffic has moved, before a case is opened.
  */

@@ -1,4 +1,4 @@
-/* The questions of a case (docs/design-probe.md, vantage points): our end's facts. Service thread;
+/* The questions of a case (docs/diagnosis.md, vantage points): our end's facts. Service thread;
  * nothing blocks. Private to r2_locate.c. */
 #ifndef R2_LOCATE_ASK_H
 #define R2_LOCATE_ASK_H

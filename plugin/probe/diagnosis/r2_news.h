@@ -1,5 +1,5 @@
 /*
- * What the processes of a job tell each other about its NICs (docs/design-probe.md, "News"): the
+ * What the processes of a job tell each other about its NICs (docs/diagnosis.md, "News"): the
  * shell of probe/probe_news. Service thread; nothing blocks.
  */
 #ifndef R2_NEWS_H

@@ -1,6 +1,6 @@
 /*
  * Cross pairs: one of our NICs and a peer's NIC of another rail, asked as auxiliary points when
- * something breaks and used for nothing else (docs/design-probe.md). Whether rails reach each other
+ * something breaks and used for nothing else (docs/diagnosis.md). Whether rails reach each other
  * nobody says: a pair that has never answered is evidence of nothing. Service thread; nothing
  * blocks.
  */

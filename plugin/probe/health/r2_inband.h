@@ -1,6 +1,6 @@
 /*
  * Control messages over NICs, while the out-of-band channel does not carry them
- * (docs/design-inband.md): each goes over two NIC pairs of its peer, the next two with the next
+ * (docs/control.md): each goes over two NIC pairs of its peer, the next two with the next
  * message. What arrives is taken like what the channel brings. Service thread, unless said
  * otherwise; nothing blocks.
  */

@@ -1,6 +1,6 @@
 /*
  * What moves over our NICs, of this process, of this host, and at the peer's end: facts that tell
- * congestion made by other processes from a path that is dead (docs/design-watchdog.md). Service
+ * congestion made by other processes from a path that is dead (docs/health.md). Service
  * thread; nothing blocks.
  */
 #ifndef R2_LOAD_H

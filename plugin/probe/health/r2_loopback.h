@@ -1,6 +1,6 @@
 /*
  * Does a NIC of ours answer itself? A queue pair connected to itself, one per NIC
- * (docs/design-probe.md): what it writes goes through the NIC and its driver, and over no cable.
+ * (docs/diagnosis.md): what it writes goes through the NIC and its driver, and over no cable.
  * Service thread; nothing blocks. Building runs on the device's worker.
  */
 #ifndef R2_LOOPBACK_H

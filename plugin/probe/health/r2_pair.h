@@ -1,6 +1,6 @@
 /*
  * NIC pairs: one of our NICs and one of a peer process's, with the probe queue pair between them
- * (docs/design-watchdog.md). All calls are made on the service thread; none blocks.
+ * (docs/health.md). All calls are made on the service thread; none blocks.
  */
 #ifndef R2_PAIR_H
 #define R2_PAIR_H

@@ -1,4 +1,4 @@
-/* Questions over a probe queue pair, and what an answer means, or none (docs/design-watchdog.md).
+/* Questions over a probe queue pair, and what an answer means, or none (docs/health.md).
  * Service thread. */
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-/* What the two ends of a probe queue pair tell each other (docs/design-watchdog.md). Service
+/* What the two ends of a probe queue pair tell each other (docs/health.md). Service
  * thread. */
 #include <stdio.h>
 #include <string.h>

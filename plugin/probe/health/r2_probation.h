@@ -1,5 +1,5 @@
 /*
- * When a NIC pair may be used again (docs/design-failback.md): asked until it answers for the hold
+ * When a NIC pair may be used again (docs/recovery.md): asked until it answers for the hold
  * time. Service thread, no gate needed unless said otherwise; nothing blocks.
  */
 #ifndef R2_PROBATION_H

@@ -1,7 +1,7 @@
 /*
  * Stalls without a fault: work requests of a path that had no completion for long, and then had
  * one, on a life that did not end. RC repeats what a fabric loses, by default after 4.3 s, and a
- * pair that answers probes meanwhile is no reason to end anything (docs/design-watchdog.md). What
+ * pair that answers probes meanwhile is no reason to end anything (docs/health.md). What
  * only waits for the other process is none: a message without a receive, or an acknowledgement that
  * the peer has not sent, when every work request has its completion. Service thread; nothing
  * blocks.

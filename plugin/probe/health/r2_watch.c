@@ -1,4 +1,4 @@
-/* The watchdog (docs/design-watchdog.md): which silence is asked about, whom, and what the answer
+/* The watchdog (docs/health.md): which silence is asked about, whom, and what the answer
  * means. Service thread. */
 #include "r2_watch.h"
 

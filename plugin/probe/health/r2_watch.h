@@ -1,4 +1,4 @@
-/* The watchdog: finds paths that fail without an error completion (docs/design-watchdog.md).
+/* The watchdog: finds paths that fail without an error completion (docs/health.md).
  * Service thread; nothing blocks. */
 #ifndef R2_WATCH_H
 #define R2_WATCH_H

@@ -1,4 +1,4 @@
-/* Planned drains (docs/design-host.md): traffic leaves a healthy NIC without a replay, and comes
+/* Planned drains (docs/control.md): traffic leaves a healthy NIC without a replay, and comes
  * back. */
 #include "tests/unit/drain_rig.h"
 

@@ -1,5 +1,5 @@
 /* NCCL_R2_FAILBACK=manual: what failed stays out until the administrator says otherwise
- * (docs/design-failback.md). */
+ * (docs/recovery.md). */
 #include "tests/unit/drain_rig.h"
 
 #include "plugin/admin/r2_failback.h"

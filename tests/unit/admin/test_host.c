@@ -1,4 +1,4 @@
-/* The run directory of a host (docs/design-host.md): drain files, and what other processes of the
+/* The run directory of a host (docs/control.md): drain files, and what other processes of the
  * host say. */
 #include "tests/unit/drain_rig.h"
 

@@ -1,5 +1,5 @@
 /*
- * NICs that are slow without failing (docs/design-slow.md): a process for each NIC, as with a GPU
+ * NICs that are slow without failing (docs/health.md): a process for each NIC, as with a GPU
  * each, whose connections are never idle; their NICs' rates change. Whole instances on the
  * in-process fabric with boards; virtual time.
  */

@@ -1,4 +1,4 @@
-/* Sending by way of staging memory (docs/design-relay.md), on the two-instance rig: what is posted
+/* Sending by way of staging memory (docs/balance.md), on the two-instance rig: what is posted
  * when, and who reads and writes what until when. */
 #include "tests/unit/relay_rig.h"
 

@@ -1,4 +1,4 @@
-/* Staging ring (docs/design-relay.md): directed cases, and random lives against a list of who uses
+/* Staging ring (docs/balance.md): directed cases, and random lives against a list of who uses
  * which bytes. */
 #include "ib_transport/ib_stage.h"
 #include "tests/unit/suite.h"

@@ -1,4 +1,4 @@
-/* What the processes of a job tell each other about its NICs (docs/design-probe.md): two processes,
+/* What the processes of a job tell each other about its NICs (docs/diagnosis.md): two processes,
  * one connection. */
 #include "tests/unit/news_world.h"
 

@@ -1,4 +1,4 @@
-/* What the operator is told of a failure, and what an end is explained by (docs/design-probe.md):
+/* What the operator is told of a failure, and what an end is explained by (docs/diagnosis.md):
  * two processes, one connection. */
 #include "tests/unit/news_world.h"
 

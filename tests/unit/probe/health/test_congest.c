@@ -1,5 +1,5 @@
 /*
- * Congestion that other processes make (docs/design-watchdog.md): their bytes stand in front of our
+ * Congestion that other processes make (docs/health.md): their bytes stand in front of our
  * probes, at our NIC and at the peer's, and nothing moves for that; a NIC pair that is dead is
  * found all the same. Several processes on two hosts, each host with a board, slow links; virtual
  * time.

@@ -1,4 +1,4 @@
-/* Cross pairs: the auxiliary points of two hosts (docs/design-probe.md). Where rails reach each
+/* Cross pairs: the auxiliary points of two hosts (docs/diagnosis.md). Where rails reach each
  * other the end that broke is named; where they do not, nothing is asked after the first question,
  * and no time-out is counted. */
 #include "tests/unit/watch_rig.h"

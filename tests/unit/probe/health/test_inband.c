@@ -1,5 +1,5 @@
 /* Control messages over NICs while the out-of-band channel does not carry them
- * (docs/design-inband.md). */
+ * (docs/control.md). */
 #include "tests/unit/race_rig.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* Control messages over NICs: what lives how long, who is asked when nobody answers
- * (docs/design-inband.md). */
+ * (docs/control.md). */
 #include "tests/unit/race_rig.h"
 
 #include <errno.h>

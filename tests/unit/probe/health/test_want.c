@@ -1,4 +1,4 @@
-/* A CTS that the sender's NIC has acknowledged and lost (docs/design-watchdog.md): nobody has
+/* A CTS that the sender's NIC has acknowledged and lost (docs/health.md): nobody has
  * anything outstanding, and S has to ask. */
 #include "tests/unit/suite.h"
 #include "tests/unit/watch_rig.h"

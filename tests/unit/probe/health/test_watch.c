@@ -1,4 +1,4 @@
-/* Directed scenarios of the watchdog (docs/design-watchdog.md): which silence is found, as what and
+/* Directed scenarios of the watchdog (docs/health.md): which silence is found, as what and
  * how soon. Which silence is none: test_watch_none.c. The pairs and their handshake: test_pair.c.
  */
 #include "tests/unit/watch_rig.h"

@@ -4,16 +4,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ib_transport/verbs/ib_hca.h"
-#include "r2_failback.h"
 #include "base/r2_log.h"
-#include "probe/diagnosis/r2_news.h"
-#include "probe/health/r2_pair.h"
-#include "telemetry/r2_report.h"
 #include "base/r2_rundir.h"
-#include "probe/health/r2_probation.h"
 #include "core/r2_policy.h"
 #include "core/r2_registry.h"
+#include "ib_transport/verbs/ib_hca.h"
+#include "probe/diagnosis/r2_news.h"
+#include "probe/health/r2_pair.h"
+#include "probe/health/r2_probation.h"
+#include "r2_failback.h"
+#include "telemetry/r2_report.h"
 
 static void apply(struct r2_inst *inst, const struct r2_peer *peer);
 

@@ -4,10 +4,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ib_transport/verbs/ib_hca.h"
 #include "base/r2_log.h"
 #include "core/r2_policy.h"
 #include "core/r2_registry.h"
+#include "ib_transport/verbs/ib_hca.h"
 
 /* --- who waits --- */
 

@@ -5,13 +5,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "r2_failback.h"
 #include "base/r2_log.h"
+#include "core/r2_registry.h"
+#include "probe/diagnosis/r2_locate.h"
 #include "probe/diagnosis/r2_news.h"
 #include "probe/health/r2_pair.h"
 #include "probe/health/r2_probation.h"
-#include "probe/diagnosis/r2_locate.h"
-#include "core/r2_registry.h"
+#include "r2_failback.h"
 
 #define ECHO_NS 1000000000ull /* what others said of a NIC so recently is not said again */
 

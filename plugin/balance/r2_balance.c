@@ -1,11 +1,11 @@
-#include "r2_balance_int.h"
+#include "r2_balance.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/r2_log.h"
-#include "r2_balance.h"
 #include "core/r2_registry.h"
+#include "r2_balance_int.h"
 
 #define PERCENT 10 /* a weight that changes by less is not worth a new plan */
 #define PAUSE                                                                                      \

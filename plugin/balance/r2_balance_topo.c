@@ -2,8 +2,8 @@
  */
 #include <string.h>
 
-#include "r2_balance_int.h"
 #include "r2_balance.h"
+#include "r2_balance_int.h"
 #include "topo/topo_path.h"
 #include "topo/topo_rank.h"
 #include "topo/topo_route.h"

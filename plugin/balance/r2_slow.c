@@ -6,14 +6,14 @@
 
 #include "balance_plan.h"
 #include "balance_slow.h"
-#include "probe/probe_line.h"
-#include "r2_balance.h"
-#include "probe/health/r2_load.h"
 #include "base/r2_log.h"
-#include "probe/health/r2_pair.h"
-#include "probe/diagnosis/r2_verdict.h"
 #include "core/r2_notify.h"
 #include "core/r2_registry.h"
+#include "probe/diagnosis/r2_verdict.h"
+#include "probe/health/r2_load.h"
+#include "probe/health/r2_pair.h"
+#include "probe/probe_line.h"
+#include "r2_balance.h"
 
 #define MS(x)     ((uint64_t)(x)*1000000)
 #define LATE      4        /* ticks: after such a pause it is not known when what completed did */

@@ -1,5 +1,3 @@
-#include "r2_host_registry_int.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -13,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "r2_host_registry_int.h"
 #include "r2_rundir.h"
 
 /* For the child of a fork(), whose copy of the descriptor would keep the lock when this process

@@ -1,5 +1,3 @@
-#include "r2_cuda_int.h"
-
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -8,9 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ib_transport/verbs/ib_device.h"
 #include "base/r2_log.h"
 #include "base/r2_symbols.h"
+#include "ib_transport/verbs/ib_device.h"
+#include "r2_cuda_int.h"
 
 #define LIBRARY "libcuda.so.1"
 

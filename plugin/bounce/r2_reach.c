@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "probe/probe_qp.h"
-#include "core/r2_inst.h"
 #include "base/r2_log.h"
+#include "core/r2_inst.h"
+#include "probe/probe_qp.h"
 
 #define GPUS_MAX                                                                                   \
     64 /* ordinals of a process; behind them one place for memory whose GPU is not known */

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/r2_inst.h"
 #include "base/r2_log.h"
 #include "base/r2_numa.h"
+#include "core/r2_inst.h"
 #include "core/r2_registry.h"
 
 #define GPUS_MAX 64 /* ordinals of a process */

@@ -5,9 +5,9 @@
 #ifndef R2_RELAY_H
 #define R2_RELAY_H
 
-#include "ib_transport/verbs/ib_device.h"
-#include "ib_transport/ib_relay.h"
 #include "base/r2_config.h"
+#include "ib_transport/ib_relay.h"
+#include "ib_transport/verbs/ib_device.h"
 #include "topo/topo.h"
 
 struct r2_inst;

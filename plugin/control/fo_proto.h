@@ -25,11 +25,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/r2_wire.h"
 #include "ib_transport/ib_path.h"
+#include "ib_transport/r2_ledger.h"
 #include "probe/probe_news.h"
 #include "probe/probe_verdict.h"
-#include "ib_transport/r2_ledger.h"
-#include "base/r2_wire.h"
 
 #define FO_PROTO_VERSION 4
 #define FO_MAX_NICS      IB_MAX_NICS

@@ -14,16 +14,16 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
+#include "base/r2_host_registry.h"
+#include "base/r2_rundir.h"
 #include "failover/fo_engine.h"
 #include "ib_transport/ib_flush.h"
 #include "ib_transport/ib_inband.h"
+#include "ib_transport/r2_gate.h"
 #include "ib_transport/verbs/ib_mr.h"
 #include "probe/probe_load.h"
 #include "probe/probe_watch.h"
-#include "base/r2_host_registry.h"
-#include "ib_transport/r2_gate.h"
 #include "r2_net.h"
-#include "base/r2_rundir.h"
 
 struct r2_loopback;
 struct r2_counters;

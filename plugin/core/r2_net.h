@@ -15,11 +15,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "ib_transport/verbs/ib_verbs.h"
 #include "base/r2_config.h"
 #include "base/r2_env.h"
-#include "oob/r2_oob.h"
 #include "base/r2_status.h"
+#include "ib_transport/verbs/ib_verbs.h"
+#include "oob/r2_oob.h"
 
 #define R2_NET_HANDLE_SIZE  128
 #define R2_NET_MAX_RECVS    8

@@ -1,5 +1,3 @@
-#include "fo_internal.h"
-
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,6 +6,7 @@
 
 #include "base/r2_log.h"
 #include "base/r2_rules.h"
+#include "fo_internal.h"
 
 #define DRAIN_STEP FO_MS(1) /* while a drained path still carries something; doubling */
 #define DRAIN_MOST FO_MS(100)

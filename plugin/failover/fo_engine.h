@@ -9,13 +9,13 @@
 #ifndef FO_ENGINE_H
 #define FO_ENGINE_H
 
-#include "fo_life.h"
+#include "base/r2_status.h"
 #include "control/fo_proto.h"
+#include "fo_life.h"
 #include "ib_transport/ib_fence.h"
 #include "ib_transport/ib_recv.h"
 #include "ib_transport/ib_send.h"
 #include "probe/probe_line.h"
-#include "base/r2_status.h"
 
 struct fo_path {
     enum fo_state state;

@@ -6,10 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ib_transport/ib_ack_flush.h"
-
 #include "base/r2_log.h"
 #include "base/r2_rules.h"
+#include "ib_transport/ib_ack_flush.h"
 
 #define MAX_DOUBLING 20 /* the repetition interval grows up to 20 x T_repeat: 5 ms -> 100 ms */
 

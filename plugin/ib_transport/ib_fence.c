@@ -2,9 +2,9 @@
 
 #include <errno.h>
 
-#include "ib_fence_proof.h"
 #include "base/r2_log.h"
 #include "base/r2_rules.h"
+#include "ib_fence_proof.h"
 
 #define RETRY_NS                                                                                   \
     (50 * 1000000ull) /* a soft fence tries again after this, then ever more rarely: a thousand    \

@@ -1,11 +1,10 @@
-#include "ib_ack_flush.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/r2_log.h"
+#include "ib_ack_flush.h"
 
 #define POLL_BATCH 16
 #define MS(x)      ((uint64_t)(x)*1000000)

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ib_flush.h"
 #include "base/r2_pages.h"
+#include "ib_flush.h"
 
 #define LANDING_LEN 64
 /* 67 ms: the read crosses no cable. How long it may take in all is decided by who waits for it. */

@@ -1,6 +1,7 @@
 /* Receives that a dead life may still write into are not reported done (P17, P18), and only those
  * (P35). */
 #include "ib_recv.h"
+
 #include "base/r2_rules.h"
 
 #define SLOT(rx, s) (&(rx)->msg[(s) % R2_LEDGER_WINDOW])

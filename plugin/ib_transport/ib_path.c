@@ -4,10 +4,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ib_fence_proof.h"
-#include "ib_transport/verbs/ib_gid.h"
 #include "base/r2_log.h"
 #include "base/r2_pages.h"
+#include "ib_fence_proof.h"
+#include "ib_transport/verbs/ib_gid.h"
 
 /* Slots kept beyond what data may use: one marker in either queue (P16.3). */
 #define MARK_SLOTS 1

@@ -12,11 +12,11 @@
 
 #include <stdint.h>
 
-#include "ib_transport/verbs/ib_device.h"
 #include "ib_relay.h"
+#include "ib_transport/verbs/ib_device.h"
 #include "ib_transport/verbs/ib_mr.h"
-#include "ib_wire.h"
 #include "ib_transport/verbs/ib_worker.h"
+#include "ib_wire.h"
 
 /* What can be wrong with a path, by source. */
 enum ib_fault {

@@ -4,11 +4,11 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/r2_log.h"
+#include "base/r2_rules.h"
 #include "ib_ack_flush.h"
 #include "ib_fence_proof.h"
 #include "ib_record.h"
-#include "base/r2_log.h"
-#include "base/r2_rules.h"
 
 #define POLL_BATCH  16
 #define SLOT(rx, s) (&(rx)->msg[(s) % R2_LEDGER_WINDOW])

@@ -8,9 +8,9 @@
 #ifndef IB_RECV_H
 #define IB_RECV_H
 
+#include "base/r2_status.h"
 #include "ib_path.h"
 #include "r2_ledger.h"
-#include "base/r2_status.h"
 
 struct ib_flush;
 

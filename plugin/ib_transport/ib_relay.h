@@ -4,8 +4,8 @@
 #define IB_RELAY_H
 
 #include "ib_copy.h"
-#include "ib_transport/verbs/ib_mr.h"
 #include "ib_stage.h"
+#include "ib_transport/verbs/ib_mr.h"
 
 /*
  * Of the pool until it is lent, then of the gate holder. @mem, @mr, @ops, @arg, @copies never

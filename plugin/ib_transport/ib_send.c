@@ -1,13 +1,12 @@
-#include "ib_send_int.h"
-
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/r2_rules.h"
 #include "ib_fence_proof.h"
 #include "ib_record.h"
-#include "base/r2_rules.h"
+#include "ib_send_int.h"
 
 #define POLL_BATCH 8
 /* Receive slots that only the oldest unacknowledged message may take: its replay must always find

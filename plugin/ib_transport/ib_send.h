@@ -8,9 +8,9 @@
 #ifndef IB_SEND_H
 #define IB_SEND_H
 
+#include "base/r2_status.h"
 #include "ib_path.h"
 #include "r2_plan.h"
-#include "base/r2_status.h"
 
 /* Bits of ib_send.pending. */
 #define IB_SEND_UNPOSTED 1 /* some part is unposted */

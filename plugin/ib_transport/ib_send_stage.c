@@ -8,9 +8,9 @@
 #include <errno.h>
 #include <string.h>
 
-#include "ib_send_int.h"
 #include "base/r2_log.h"
 #include "base/r2_rules.h"
+#include "ib_send_int.h"
 
 static int lane_lives(const struct ib_send *tx, const struct ib_relay_lane *lane, int p)
 {

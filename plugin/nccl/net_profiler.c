@@ -4,9 +4,10 @@
  * destroys the communicator. Nothing blocks.
  */
 #include "net_abi_profiler.h"
+
+#include "base/r2_log.h"
 #include "net_offer.h"
 #include "net_shims.h"
-#include "base/r2_log.h"
 
 #define OFFER(version, table) NET_OFFER(ncclProfiler_##version, "NCCL_PROFILER_PLUGIN", table)
 

@@ -4,10 +4,10 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/r2_log.h"
 #include "ib_transport/verbs/ib_device.h"
 #include "r2_ctx.h"
 #include "r2_init.h"
-#include "base/r2_log.h"
 #include "telemetry/r2_prof.h"
 
 _Static_assert(IB_PTR_HOST == NCCL_PTR_HOST && IB_PTR_CUDA == NCCL_PTR_CUDA &&

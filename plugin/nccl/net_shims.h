@@ -6,9 +6,9 @@
 #ifndef NET_SHIMS_H
 #define NET_SHIMS_H
 
-#include "net_abi_v10.h"
-#include "core/r2_net.h"
 #include "base/r2_status.h"
+#include "core/r2_net.h"
+#include "net_abi_v10.h"
 
 #define NET_SHIM_NAME "R2"
 

@@ -5,9 +5,10 @@
  * Nothing blocks.
  */
 #include "net_abi_tuner.h"
+
+#include "base/r2_log.h"
 #include "net_offer.h"
 #include "net_shims.h"
-#include "base/r2_log.h"
 
 #define OFFER(version) NET_OFFER(ncclTunerPlugin_##version, "NCCL_TUNER_PLUGIN", tuner_##version)
 

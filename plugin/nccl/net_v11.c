@@ -2,6 +2,7 @@
  * NCCL's table of version 11: contexts per communicator. No logic.
  */
 #include "net_abi_v11.h"
+
 #include "net_shims.h"
 
 static enum nccl_result v11_properties(int dev, struct nccl_net_properties_v11 *props)

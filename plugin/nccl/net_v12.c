@@ -2,6 +2,7 @@
  * NCCL's table of version 12: rails and planes. No logic.
  */
 #include "net_abi_v12.h"
+
 #include "net_shims.h"
 
 static enum nccl_result v12_properties(int dev, struct nccl_net_properties_v12 *props)

@@ -7,11 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "oob/oob_mpi_load.h"
-#include "bounce/r2_cuda.h"
-#include "r2_init_texts.h"
-#include "core/r2_inst.h"
 #include "base/r2_rundir.h"
+#include "bounce/r2_cuda.h"
+#include "core/r2_inst.h"
+#include "oob/oob_mpi_load.h"
+#include "r2_init_texts.h"
 
 #define TEXT_OF(x)  #x
 #define TEXT_OF2(x) TEXT_OF(x)

@@ -21,8 +21,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "r2_oob.h"
 #include "base/r2_siphash.h"
+#include "r2_oob.h"
 
 #define OOB_VERSION     1
 #define OOB_FEATURES    0u /* bits both ends have are in force; unknown bits are ignored */

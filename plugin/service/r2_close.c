@@ -6,17 +6,18 @@
  * pairs of an abort are in ERR at once (P27): what would still come is for memory that is another's
  * soon.
  */
+#include "r2_close.h"
+
 #include <string.h>
 
-#include "core/r2_inst.h"
 #include "base/r2_log.h"
-#include "telemetry/r2_report.h"
-#include "r2_reconnect.h"
 #include "base/r2_rules.h"
-#include "probe/diagnosis/r2_verdict.h"
-#include "r2_close.h"
-#include "r2_conn.h"
+#include "core/r2_inst.h"
 #include "core/r2_registry.h"
+#include "probe/diagnosis/r2_verdict.h"
+#include "r2_conn.h"
+#include "r2_reconnect.h"
+#include "telemetry/r2_report.h"
 
 #define MS(x)     ((uint64_t)(x)*1000000)
 #define COPY_POLL MS(1)

@@ -3,15 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "probe/probe_line.h"
-#include "core/r2_inst.h"
 #include "base/r2_log.h"
-#include "telemetry/r2_prof.h"
+#include "core/r2_inst.h"
+#include "core/r2_registry.h"
+#include "probe/diagnosis/r2_verdict.h"
+#include "probe/probe_line.h"
 #include "r2_close.h"
 #include "r2_conn.h"
 #include "r2_reg.h"
-#include "core/r2_registry.h"
-#include "probe/diagnosis/r2_verdict.h"
+#include "telemetry/r2_prof.h"
 
 #define HANDLE_MAGIC 0x3272636eu /* "ncr2" */
 #define HANDLE_VERSION                                                                             \

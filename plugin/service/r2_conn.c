@@ -1,16 +1,17 @@
 #include "r2_conn.h"
-#include "balance/r2_balance.h"
-#include "admin/r2_host_share.h"
-#include "base/r2_pages.h"
-#include "r2_peer.h"
-#include "telemetry/r2_prof.h"
-#include "r2_reg.h"
-#include "core/r2_registry.h"
-#include "telemetry/r2_report.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "admin/r2_host_share.h"
+#include "balance/r2_balance.h"
+#include "base/r2_pages.h"
+#include "core/r2_registry.h"
+#include "r2_peer.h"
+#include "r2_reg.h"
+#include "telemetry/r2_prof.h"
+#include "telemetry/r2_report.h"
 
 struct r2_comm *r2_comm_alloc(struct r2_inst *inst, int is_send, int dev)
 {

@@ -1,21 +1,22 @@
 /* Records from a peer process to the connections they name. Service thread. */
+#include "r2_dispatch.h"
+
 #include <stdio.h>
 
-#include "balance/r2_balance.h"
 #include "admin/r2_drain.h"
 #include "admin/r2_failback.h"
-#include "probe/health/r2_inband.h"
-#include "core/r2_inst.h"
-#include "probe/diagnosis/r2_locate.h"
-#include "probe/health/r2_load.h"
+#include "balance/r2_balance.h"
 #include "base/r2_log.h"
-#include "probe/diagnosis/r2_news.h"
-#include "probe/health/r2_pair.h"
-#include "r2_reconnect.h"
-#include "probe/health/r2_watch.h"
-#include "r2_dispatch.h"
-#include "r2_peer.h"
+#include "core/r2_inst.h"
 #include "core/r2_registry.h"
+#include "probe/diagnosis/r2_locate.h"
+#include "probe/diagnosis/r2_news.h"
+#include "probe/health/r2_inband.h"
+#include "probe/health/r2_load.h"
+#include "probe/health/r2_pair.h"
+#include "probe/health/r2_watch.h"
+#include "r2_peer.h"
+#include "r2_reconnect.h"
 #include "r2_setup.h"
 
 static void say_gone(struct r2_inst *inst, struct r2_peer *peer, enum fo_type as, uint32_t dst,

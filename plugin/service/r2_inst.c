@@ -1,5 +1,4 @@
 #include "core/r2_inst.h"
-#include "base/r2_pages.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -11,33 +10,34 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "balance/r2_balance.h"
 #include "admin/r2_drain.h"
 #include "admin/r2_failback.h"
 #include "admin/r2_host_share.h"
-#include "probe/health/r2_inband.h"
+#include "balance/r2_balance.h"
+#include "balance/r2_slow.h"
 #include "base/r2_log.h"
-#include "probe/health/r2_pair.h"
-#include "telemetry/r2_prof.h"
+#include "base/r2_pages.h"
 #include "bounce/r2_reach.h"
 #include "bounce/r2_relay.h"
-#include "telemetry/r2_report.h"
-#include "r2_reconnect.h"
+#include "core/r2_registry.h"
+#include "probe/diagnosis/r2_locate.h"
+#include "probe/diagnosis/r2_news.h"
+#include "probe/diagnosis/r2_verdict.h"
+#include "probe/health/r2_counters.h"
+#include "probe/health/r2_inband.h"
+#include "probe/health/r2_loopback.h"
+#include "probe/health/r2_pair.h"
+#include "probe/health/r2_port_monitor.h"
+#include "probe/health/r2_probation.h"
 #include "probe/health/r2_watch.h"
 #include "r2_close.h"
 #include "r2_conn.h"
 #include "r2_dispatch.h"
-#include "probe/health/r2_probation.h"
-#include "probe/health/r2_port_monitor.h"
-#include "probe/diagnosis/r2_locate.h"
-#include "probe/health/r2_loopback.h"
-#include "probe/diagnosis/r2_news.h"
 #include "r2_peer.h"
-#include "core/r2_registry.h"
+#include "r2_reconnect.h"
 #include "r2_setup.h"
-#include "balance/r2_slow.h"
-#include "probe/health/r2_counters.h"
-#include "probe/diagnosis/r2_verdict.h"
+#include "telemetry/r2_prof.h"
+#include "telemetry/r2_report.h"
 
 /* --- one turn --- */
 

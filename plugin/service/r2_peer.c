@@ -1,17 +1,18 @@
+#include "r2_peer.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "admin/r2_drain.h"
-#include "probe/health/r2_inband.h"
-#include "core/r2_inst.h"
 #include "base/r2_log.h"
-#include "probe/diagnosis/r2_news.h"
-#include "probe/health/r2_pair.h"
-#include "probe/diagnosis/r2_verdict.h"
-#include "probe/diagnosis/r2_locate.h"
-#include "r2_peer.h"
+#include "core/r2_inst.h"
 #include "core/r2_registry.h"
+#include "probe/diagnosis/r2_locate.h"
+#include "probe/diagnosis/r2_news.h"
+#include "probe/diagnosis/r2_verdict.h"
+#include "probe/health/r2_inband.h"
+#include "probe/health/r2_pair.h"
 #include "r2_setup.h"
 
 #define REFUSED_LIMIT_NS                                                                           \

@@ -5,14 +5,14 @@
 #include "admin/r2_drain.h"
 #include "admin/r2_failback.h"
 #include "base/r2_log.h"
-#include "probe/health/r2_pair.h"
-#include "telemetry/r2_report.h"
-#include "r2_close.h"
-#include "probe/health/r2_probation.h"
-#include "probe/diagnosis/r2_locate.h"
 #include "core/r2_policy.h"
 #include "core/r2_registry.h"
+#include "probe/diagnosis/r2_locate.h"
+#include "probe/health/r2_pair.h"
+#include "probe/health/r2_probation.h"
+#include "r2_close.h"
 #include "r2_setup.h"
+#include "telemetry/r2_report.h"
 
 #define MS(x) ((uint64_t)(x)*1000000)
 #define OPEN_LIMIT                                                                                 \

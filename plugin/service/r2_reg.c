@@ -1,13 +1,14 @@
 /* The network API over registrations: what NCCL registers on a connection, and what of it the
  * connection still holds. */
+#include "r2_reg.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/r2_inst.h"
 #include "base/r2_log.h"
 #include "bounce/r2_relay.h"
-#include "r2_reg.h"
+#include "core/r2_inst.h"
 #include "core/r2_registry.h"
 
 /*

@@ -13,23 +13,24 @@
  * S repeats REQ and CONF until the next step; R answers repetitions. A path that cannot be built on
  * either side never stands; one path is enough. Everything that may block runs on the workers.
  */
+#include "r2_setup.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "balance/r2_balance.h"
 #include "admin/r2_drain.h"
-#include "core/r2_inst.h"
-#include "base/r2_pages.h"
+#include "balance/r2_balance.h"
 #include "base/r2_log.h"
+#include "base/r2_pages.h"
+#include "core/r2_inst.h"
+#include "core/r2_registry.h"
+#include "probe/diagnosis/r2_news.h"
 #include "probe/health/r2_pair.h"
 #include "r2_close.h"
 #include "r2_conn.h"
-#include "probe/diagnosis/r2_news.h"
 #include "r2_peer.h"
-#include "core/r2_registry.h"
-#include "r2_setup.h"
 
 #define MS(x) ((uint64_t)(x)*1000000)
 

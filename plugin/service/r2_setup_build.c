@@ -1,5 +1,6 @@
 /* Verbs jobs of set-up: everything that may block runs on the devices' workers. */
 #include "core/r2_inst.h"
+
 #include "base/r2_rules.h"
 #include "core/r2_registry.h"
 #include "r2_setup.h"

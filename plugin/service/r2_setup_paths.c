@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ib_transport/verbs/ib_hca.h"
-#include "ib_transport/ib_wire.h"
 #include "balance/r2_balance.h"
-#include "core/r2_inst.h"
 #include "base/r2_log.h"
+#include "core/r2_inst.h"
+#include "ib_transport/ib_wire.h"
+#include "ib_transport/verbs/ib_hca.h"
 #include "r2_setup.h"
 
 #define CLASS_MOST                                                                                 \

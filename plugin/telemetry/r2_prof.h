@@ -12,8 +12,8 @@
 #ifndef R2_PROF_H
 #define R2_PROF_H
 
-#include "ib_transport/r2_ledger.h"
 #include "core/r2_net.h"
+#include "ib_transport/r2_ledger.h"
 
 struct ib_link;
 struct ib_smsg;

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/r2_log.h"
-#include "r2_report_int.h"
 #include "core/r2_registry.h"
+#include "r2_report_int.h"
 
 #define STALL_LOOK 1000000ull    /* ns between two looks at connections that wait ... */
 #define STALL_SOON 20000000ull   /* ... for so long; then the watchdog's ticks have to do */

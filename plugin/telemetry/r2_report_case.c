@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/r2_log.h"
-#include "r2_report_int.h"
-#include "probe/health/r2_stall.h"
 #include "core/r2_policy.h"
+#include "probe/health/r2_stall.h"
+#include "r2_report_int.h"
 
 #define MS(x)       ((uint64_t)(x)*1000000)
 #define JOIN        MS(1000) /* what fails later over the same NIC is another case */

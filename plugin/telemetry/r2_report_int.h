@@ -5,8 +5,8 @@
 #ifndef R2_REPORT_INT_H
 #define R2_REPORT_INT_H
 
-#include "r2_event.h"
 #include "core/r2_notify.h"
+#include "r2_event.h"
 #include "r2_report.h"
 #include "r2_stat.h"
 

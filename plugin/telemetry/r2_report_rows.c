@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "r2_report_int.h"
 #include "core/r2_policy.h"
 #include "core/r2_registry.h"
+#include "r2_report_int.h"
 
 #define AT_A_TIME 64 /* connections */
 

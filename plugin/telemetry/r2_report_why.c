@@ -2,10 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "probe/probe_verdict.h"
-#include "probe/health/r2_cross.h"
 #include "probe/diagnosis/r2_news.h"
+#include "probe/health/r2_cross.h"
 #include "probe/health/r2_pair.h"
+#include "probe/probe_verdict.h"
 #include "r2_report_int.h"
 
 #define UNDECIDED "R2-F03 "

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/r2_log.h"
 #include "ib_gid.h"
 #include "ib_sysfs.h"
-#include "base/r2_log.h"
 
 static const char *const state_names[] = {
     [IB_NIC_UP] = "UP",

@@ -13,8 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "ib_verbs.h"
 #include "base/r2_config.h"
+#include "ib_verbs.h"
 
 #define IB_MAX_NICS 32
 #define IB_NAME_MAX 64

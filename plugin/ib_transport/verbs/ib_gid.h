@@ -6,8 +6,8 @@
 
 #include <stdint.h>
 
-#include "ib_verbs.h"
 #include "base/r2_config.h"
+#include "ib_verbs.h"
 
 /* NCCL_IB_ADDR_FAMILY, NCCL_IB_ADDR_RANGE, NCCL_IB_ROCE_VERSION_NUM. */
 struct ib_gid_rule {

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ib_mr_work.h"
 #include "base/r2_log.h"
+#include "ib_mr_work.h"
 
 #define LOOK_NS     20000000ull /* between two looks at a NIC that may be behind */
 #define LATE_FENCES 25 /* x T_fence: what a call into a driver may take, whatever others took */

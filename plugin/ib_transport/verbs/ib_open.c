@@ -12,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/r2_log.h"
 #include "ib_hca.h"
 #include "ib_speed.h"
 #include "ib_sysfs.h"
-#include "base/r2_log.h"
 
 /* A port that passed the filter, before it has its number. */
 struct candidate {

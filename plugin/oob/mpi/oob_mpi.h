@@ -15,8 +15,8 @@
 #define OOB_MPI_H
 
 #include "oob/oob_mpi_load.h"
-#include "oob_mpi_world.h"
 #include "oob/oob_wire.h"
+#include "oob_mpi_world.h"
 
 #define MPI_QUEUE_MAX     (4u << 20)     /* bytes waiting for one peer */
 #define MPI_WINDOW        8              /* messages of one peer that MPI has at a time */

@@ -14,8 +14,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "oob/oob_ifsel.h"
 #include "base/r2_log.h"
+#include "oob/oob_ifsel.h"
 
 #define EVENTS_PER_TURN 64
 #define LISTEN_BACKLOG                                                                             \

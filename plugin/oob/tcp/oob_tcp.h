@@ -16,8 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "oob/oob_wire.h"
 #include "base/r2_env.h"
+#include "oob/oob_wire.h"
 #include "oob/r2_oob.h"
 
 #define OOB_QUEUE_MAX  (4u << 20) /* bytes waiting for one peer */

@@ -1,14 +1,14 @@
 /* One TCP connection: buffers, reading, writing, the end. */
 #include "oob_tcp.h"
 
-#include "base/r2_log.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "base/r2_log.h"
 
 #define RX_FIRST 512 /* a hello and an AUTH: nobody unknown gets more */
 #define RX_UP    8192

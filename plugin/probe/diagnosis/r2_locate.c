@@ -1,20 +1,20 @@
 #include "r2_locate.h"
 
-#include <stdlib.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "probe/probe_incident.h"
-#include "core/r2_inst.h"
 #include "base/r2_log.h"
-#include "r2_locate_ask.h"
-#include "probe/health/r2_loopback.h"
-#include "r2_news.h"
-#include "probe/health/r2_pair.h"
 #include "base/r2_rules.h"
-#include "r2_verdict.h"
+#include "core/r2_inst.h"
 #include "core/r2_notify.h"
 #include "core/r2_registry.h"
+#include "probe/health/r2_loopback.h"
+#include "probe/health/r2_pair.h"
+#include "probe/probe_incident.h"
+#include "r2_locate_ask.h"
+#include "r2_news.h"
+#include "r2_verdict.h"
 
 #define MS(x)     ((uint64_t)(x)*1000000)
 #define WORD_NS   MS(2000)  /* a process that says nothing for so long counts as silent */

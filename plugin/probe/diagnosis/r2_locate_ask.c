@@ -3,14 +3,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "probe/health/r2_cross.h"
+#include "base/r2_rules.h"
 #include "core/r2_inst.h"
+#include "probe/health/r2_counters.h"
+#include "probe/health/r2_cross.h"
 #include "probe/health/r2_load.h"
 #include "probe/health/r2_loopback.h"
 #include "probe/health/r2_pair.h"
-#include "base/r2_rules.h"
 #include "probe/health/r2_watch.h"
-#include "probe/health/r2_counters.h"
 
 #define MS(x)   ((uint64_t)(x)*1000000)
 #define OWN_MIN MS(250) /* own questions; longer where the probes' own limits are */

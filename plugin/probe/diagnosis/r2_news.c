@@ -4,17 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "probe/probe_verdict.h"
-#include "core/r2_inst.h"
 #include "base/r2_log.h"
-#include "probe/health/r2_pair.h"
-#include "r2_verdict.h"
-#include "probe/health/r2_watch.h"
-#include "probe/health/r2_probation.h"
+#include "core/r2_inst.h"
 #include "core/r2_notify.h"
 #include "core/r2_policy.h"
-#include "core/r2_notify.h"
 #include "core/r2_registry.h"
+#include "probe/health/r2_pair.h"
+#include "probe/health/r2_probation.h"
+#include "probe/health/r2_watch.h"
+#include "probe/probe_verdict.h"
+#include "r2_verdict.h"
 
 #define SAY_MOST 20 /* x T_repeat */
 

@@ -6,17 +6,17 @@
 #include <string.h>
 #include <time.h>
 
-#include "probe/probe_line.h"
-#include "probe/probe_verdict.h"
-#include "r2_verdict_evidence.h"
-#include "core/r2_inst.h"
-#include "r2_locate.h"
 #include "base/r2_log.h"
-#include "r2_news.h"
-#include "probe/health/r2_pair.h"
-#include "probe/health/r2_counters.h"
+#include "core/r2_inst.h"
 #include "core/r2_notify.h"
 #include "core/r2_registry.h"
+#include "probe/health/r2_counters.h"
+#include "probe/health/r2_pair.h"
+#include "probe/probe_line.h"
+#include "probe/probe_verdict.h"
+#include "r2_locate.h"
+#include "r2_news.h"
+#include "r2_verdict_evidence.h"
 
 #define REVISES_NS                                                                                 \
     10000000000ull /* what is found within that time of an undecided verdict on the same part is   \

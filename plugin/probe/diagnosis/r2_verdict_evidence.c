@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "core/r2_inst.h"
-#include "probe/health/r2_pair.h"
 #include "probe/health/r2_counters.h"
+#include "probe/health/r2_pair.h"
 
 _Static_assert(R2_EVIDENCE >= 2 * (2 + R2_CASE_AUX) + R2_CASE_MORE + 3, "room for all");
 

@@ -2,10 +2,10 @@
 
 #include <string.h>
 
-#include "oob/oob_wire.h"
-#include "r2_pair_int.h"
-#include "r2_pair.h"
 #include "core/r2_registry.h"
+#include "oob/oob_wire.h"
+#include "r2_pair.h"
+#include "r2_pair_int.h"
 
 /* struct r2_peer.crossed */
 enum { NOT_YET, FIRST, ALL };

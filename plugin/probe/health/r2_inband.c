@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/r2_log.h"
-#include "r2_pair_int.h"
 #include "r2_pair.h"
+#include "r2_pair_int.h"
 
 #define MS(x)     ((uint64_t)(x)*1000000)
 #define PAIRS_MAX 64 /* of one peer that are chosen from */

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "r2_pair.h"
 #include "core/r2_notify.h"
 #include "core/r2_registry.h"
+#include "r2_pair.h"
 
 #define MS(x)  ((uint64_t)(x)*1000000)
 #define LATELY MS(1000) /* who receives over a path is taken to go on with it */

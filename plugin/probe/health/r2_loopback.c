@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/r2_inst.h"
 #include "base/r2_log.h"
+#include "core/r2_inst.h"
 #include "core/r2_registry.h"
 
 #define GREET_NS 1000000000ull

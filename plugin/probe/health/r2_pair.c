@@ -1,16 +1,16 @@
-#include "r2_pair_int.h"
+#include "r2_pair.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/r2_log.h"
+#include "core/r2_registry.h"
+#include "r2_counters.h"
 #include "r2_cross.h"
 #include "r2_inband.h"
-#include "base/r2_log.h"
-#include "r2_counters.h"
 #include "r2_loopback.h"
-#include "r2_pair.h"
-#include "core/r2_registry.h"
+#include "r2_pair_int.h"
 
 #define MS(x) ((uint64_t)(x)*1000000)
 #define AGAIN_MIN_NS                                                                               \

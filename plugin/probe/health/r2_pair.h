@@ -5,9 +5,9 @@
 #ifndef R2_PAIR_H
 #define R2_PAIR_H
 
+#include "core/r2_inst.h"
 #include "probe/probe_load.h"
 #include "probe/probe_qp.h"
-#include "core/r2_inst.h"
 
 enum r2_pair_state {
     R2_PAIR_NEW,

@@ -2,15 +2,15 @@
  * Service thread. */
 #include <stdio.h>
 
+#include "base/r2_log.h"
+#include "core/r2_notify.h"
+#include "core/r2_registry.h"
 #include "r2_cross.h"
 #include "r2_load.h"
-#include "base/r2_log.h"
 #include "r2_loopback.h"
+#include "r2_pair.h"
 #include "r2_pair_int.h"
 #include "r2_probation.h"
-#include "core/r2_notify.h"
-#include "r2_pair.h"
-#include "core/r2_registry.h"
 
 #define MS(x)        ((uint64_t)(x)*1000000)
 #define MEASURE_FADE 8

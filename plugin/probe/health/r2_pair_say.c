@@ -3,12 +3,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/r2_registry.h"
 #include "r2_cross.h"
 #include "r2_loopback.h"
+#include "r2_pair.h"
 #include "r2_pair_int.h"
 #include "r2_probation.h"
-#include "r2_pair.h"
-#include "core/r2_registry.h"
 
 #define MS(x)      ((uint64_t)(x)*1000000)
 #define SAY_MAX_NS MS(10000)

@@ -1,9 +1,9 @@
 #include "r2_port_monitor.h"
 
-#include "r2_probation.h"
 #include "core/r2_notify.h"
-#include "r2_pair.h"
 #include "core/r2_registry.h"
+#include "r2_pair.h"
+#include "r2_probation.h"
 #include "r2_watch.h"
 
 static void nic_lost(struct r2_inst *inst, int nic, enum ib_fault fault)

@@ -4,9 +4,9 @@
 
 #include "base/r2_log.h"
 #include "core/r2_notify.h"
-#include "r2_pair.h"
 #include "core/r2_policy.h"
 #include "core/r2_registry.h"
+#include "r2_pair.h"
 
 #define MS(x)    ((uint64_t)(x)*1000000)
 #define PAUSE    MS(400) /* between two attempts, a quarter more or less, ... */

@@ -2,14 +2,14 @@
  * means. Service thread. */
 #include "r2_watch.h"
 
-#include "r2_inband.h"
-#include "r2_load.h"
 #include "base/r2_log.h"
-#include "r2_pair.h"
-#include "r2_stall.h"
-#include "r2_probation.h"
 #include "core/r2_notify.h"
 #include "core/r2_registry.h"
+#include "r2_inband.h"
+#include "r2_load.h"
+#include "r2_pair.h"
+#include "r2_probation.h"
+#include "r2_stall.h"
 
 #define MS(x)          ((uint64_t)(x)*1000000)
 #define ASK_STEP       MS(1) /* while a probe is out */

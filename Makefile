@@ -19,7 +19,7 @@ LDFLAGS_ALL := -pthread $(SAN) $(LDFLAGS)
 # hwloc is a module of its own.
 TOPO_SRC  := $(filter-out topo/topo_hwloc.c,$(wildcard topo/*.c))
 # The folders of the plugin, from bottom to top; oob/mpi is a module of its own, and so is hwloc's part of topo.
-FOLDERS   := $(filter-out ../topo oob/mpi,$(shell grep -v '^\#' plugin/folders))
+FOLDERS   := $(filter-out ../topo oob/mpi,$(shell sed -n '/^[a-z.]/p' plugin/folders))
 CORE_SRC  := $(wildcard $(patsubst %,plugin/%/*.c,$(FOLDERS))) $(TOPO_SRC)
 MODEL_SRC := $(wildcard tests/fabric/model/*.c tests/fabric/verbs/*.c)
 INPROC_SRC := $(wildcard tests/fabric/inproc/*.c)

@@ -1,6 +1,7 @@
 #include "r2_failback.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -8,6 +9,20 @@
 #include "core/r2_policy.h"
 #include "core/r2_registry.h"
 #include "ib_transport/verbs/ib_hca.h"
+
+/* A file of fail-back commands as it was when it was read last. */
+struct r2_failback_file {
+    struct r2_rundir_stamp stamp;
+    uint64_t number[IB_MAX_NICS]; /* of the command that was taken up last; 0: none */
+    int said;
+    int primed; /* what it held when it was read first was said before anything could fail here */
+};
+
+int r2_failback_open(struct r2_inst *inst)
+{
+    inst->failback_file = calloc(2, sizeof(*inst->failback_file));
+    return inst->failback_file ? 0 : -1;
+}
 
 /* --- who waits --- */
 

@@ -11,6 +11,8 @@
 /* Paths of @c that wait for the administrator, bit per path. Gate held. */
 uint32_t r2_failback_waiting(const struct r2_comm *c);
 
+/* Allocates what it keeps of the files. -1: out of memory. Freed with the instance. */
+int r2_failback_open(struct r2_inst *inst);
 /* Takes up commands given since the last look. Reads the files when they have changed; on a local
  * file system. */
 void r2_failback_look(struct r2_inst *inst);

@@ -28,7 +28,10 @@
 struct r2_loopback;
 struct r2_counters;
 struct r2_case;
-struct r2_found;
+struct r2_verdicts;
+struct r2_look;
+struct r2_nic_load;
+struct r2_failback_file;
 struct r2_slow;
 struct r2_pair;
 struct probe_news;
@@ -288,37 +291,6 @@ struct r2_peer {
     uint8_t out[R2_OOB_MAX_MESSAGE];
 };
 
-/* The latest verdict that was said and named suspects only: one that names the component later
- * revises it, unless the pair has been good again since. */
-struct r2_undecided {
-    uint8_t said, nic, peer_nic;
-    struct r2_peer *peer;
-    uint64_t at;       /* watch's clock */
-    uint64_t since_ms; /* as said */
-    uint32_t id;       /* as announced */
-};
-
-/* A look at one port, on its device's worker. All but the job's own fields: service thread, and
- * read by the worker while the job is out. */
-struct r2_look {
-    struct ib_job job; /* first */
-    struct r2_inst *inst;
-    int nic;
-    int rc;
-    uint8_t due;         /* enum ib_look: asked for by events since the latest look began */
-    uint8_t asked;       /* ... before it began */
-    uint32_t generation; /* of the NIC when it began */
-};
-
-/* What this process moves over a NIC; r2_load.c */
-struct r2_nic_load {
-    uint64_t moved, queued, front;     /* bytes; the last two as of the last tick */
-    uint64_t moved_at;                 /* ns; 0: never */
-    struct r2_host_registry_load said; /* on the board */
-    struct probe_peak peak;            /* of all processes of the host */
-    uint64_t peak_moved;               /* @moved when it was looked at last */
-};
-
 #define R2_DRAIN_WHY 48
 
 /* A drain file as it was when it was read last. */
@@ -327,14 +299,6 @@ struct r2_drain_file {
     uint32_t nics;
     char why[IB_MAX_NICS][R2_DRAIN_WHY]; /* the administrator's words about each of them */
     int said;                            /* that it cannot be read now */
-};
-
-/* A file of fail-back commands, likewise. */
-struct r2_failback_file {
-    struct r2_rundir_stamp stamp;
-    uint64_t number[IB_MAX_NICS]; /* of the command that was taken up last; 0: none */
-    int said;
-    int primed; /* what it held when it was read first was said before anything could fail here */
 };
 
 struct r2_subscriber;
@@ -365,9 +329,7 @@ struct r2_inst {
     uint64_t worker_reaped[IB_MAX_NICS]; /* service thread */
     struct r2_peer *peers;               /* service thread */
     struct r2_pair *pairs;               /* service thread; r2_pair.h */
-    struct r2_undecided undecided;       /* service thread */
-    uint32_t undecided_id;               /* of the latest; service thread */
-    struct r2_look look[IB_MAX_NICS];    /* service thread */
+    struct r2_look *look;                /* of each NIC; r2_port_monitor.c. Service thread */
     uint64_t look_at;                    /* ns, next look at all ports; service thread */
     uint64_t removal_at, removal_since;  /* service thread: next look whether a failed device is
                                             gone; ns, since when. since 0: now */
@@ -377,9 +339,9 @@ struct r2_inst {
     /* service thread: the watchdog. clock: ns, stands still while the process does not run; the
      * next step and the last one in real time */
     uint64_t watch_clock, watch_tick, watch_at, watch_last;
-    int watch_asked; /* service thread: a probe went out, its answer is looked for soon */
-    struct r2_nic_load load[IB_MAX_NICS]; /* service thread */
-    struct r2_slow *slow;                 /* service thread; r2_slow.c */
+    int watch_asked;          /* service thread: a probe went out, its answer is looked for soon */
+    struct r2_nic_load *load; /* of each NIC; r2_load.h. Service thread */
+    struct r2_slow *slow;     /* service thread; r2_slow.c */
     uint64_t heal_job[IB_MAX_NICS]; /* service thread: of the latest job of a healed pair, ns */
     uint32_t pair_inc; /* service thread: of the probe queue pair made last; 0: none was */
     struct ib_inband_pool
@@ -394,11 +356,9 @@ struct r2_inst {
     struct r2_case *cases;        /* R2_CASES; r2_locate.h */
     uint32_t case_id;             /* of the latest */
     struct probe_news *news;
-    uint64_t origin;        /* of our words: the first half of this process' name */
-    struct r2_found *found; /* the latest verdict; inst->lock; r2_verdict.h */
-    uint8_t
-        ended_code;   /* inst->lock; enum probe_code of the failure that ended a connection last */
-    int news_crowded; /* said that there are more peers than can be told */
+    uint64_t origin;              /* of our words: the first half of this process' name */
+    struct r2_verdicts *verdicts; /* r2_verdict.h */
+    int news_crowded;             /* said that there are more peers than can be told */
 
     /* service thread: the host; r2_host_share.c, r2_drain.c */
     char run_dir[256];              /* empty: none */
@@ -408,9 +368,9 @@ struct r2_inst {
     int rung, rows_changed;
     uint64_t heard_at[IB_MAX_NICS]; /* ns: when another process spoke of the NIC; 0 */
     uint64_t lives_lost[IB_MAX_NICS];
-    struct r2_drain_file drain_file[2];       /* of user 0, of our user */
-    struct r2_failback_file failback_file[2]; /* likewise */
-    uint32_t drained;                         /* bit per NIC of ours */
+    struct r2_drain_file drain_file[2];     /* of user 0, of our user */
+    struct r2_failback_file *failback_file; /* likewise; r2_failback.c */
+    uint32_t drained;                       /* bit per NIC of ours */
     uint32_t drain_gen;
     uint32_t drain_refused; /* NICs that had refused a buffer when the drains were applied last */
 

@@ -25,6 +25,7 @@
 #include "probe/diagnosis/r2_verdict.h"
 #include "probe/health/r2_counters.h"
 #include "probe/health/r2_inband.h"
+#include "probe/health/r2_load.h"
 #include "probe/health/r2_loopback.h"
 #include "probe/health/r2_pair.h"
 #include "probe/health/r2_port_monitor.h"
@@ -257,9 +258,10 @@ static void params_take(struct r2_inst *inst, const struct r2_inst_params *p)
 /* What modules keep of the instance. -1: out of memory. */
 static int modules_open(struct r2_inst *inst)
 {
-    return r2_loopbacks_open(inst) != 0 || r2_counters_open(inst) != 0 ||
-                   r2_locate_init(inst) != 0 || r2_verdict_open(inst) != 0 ||
-                   r2_news_open(inst) != 0 || r2_slow_open(inst) != 0
+    return r2_port_monitor_open(inst) != 0 || r2_load_open(inst) != 0 ||
+                   r2_failback_open(inst) != 0 || r2_loopbacks_open(inst) != 0 ||
+                   r2_counters_open(inst) != 0 || r2_locate_init(inst) != 0 ||
+                   r2_verdict_open(inst) != 0 || r2_news_open(inst) != 0 || r2_slow_open(inst) != 0
                ? -1
                : 0;
 }
@@ -269,7 +271,10 @@ static void modules_close(struct r2_inst *inst)
 {
     r2_slow_close(inst);
     r2_news_close(inst);
-    free(inst->found);
+    free(inst->verdicts);
+    free(inst->failback_file);
+    free(inst->load);
+    free(inst->look);
     free(inst->cases);
     free(inst->counters);
     free(inst->loop);

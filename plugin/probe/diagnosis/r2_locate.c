@@ -432,9 +432,7 @@ static int step(struct r2_inst *inst, struct r2_case *k, uint64_t clock, uint64_
 
 void r2_locate_drop(struct r2_inst *inst, const struct r2_peer *peer)
 {
-    if (inst->undecided.peer == peer) {
-        inst->undecided.said = 0;
-    }
+    r2_verdict_forget(inst, peer);
     for (int i = 0; i < R2_CASES; i++) {
         struct r2_case *k = &inst->cases[i];
 
@@ -464,11 +462,7 @@ void r2_locate_speaks(struct r2_inst *inst, struct r2_peer *peer)
 
 void r2_locate_back(struct r2_inst *inst, const struct r2_peer *peer, int nic, int peer_nic)
 {
-    struct r2_undecided *u = &inst->undecided;
-
-    if (u->peer == peer && u->nic == nic && u->peer_nic == peer_nic) {
-        u->said = 0; /* what fails from now on is another fault */
-    }
+    r2_verdict_forget_pair(inst, peer, nic, peer_nic); /* what fails from now on is another fault */
 }
 
 /* --- facts --- */

@@ -388,7 +388,7 @@ static uint32_t report(struct r2_inst *inst, const struct r2_case *k, const stru
     for (int i = 0; i < f->evidence.n; i++) {
         r.evidence[i] = f->evidence.line[i];
     }
-    r.id = f->code == PROBE_CODE_F03 ? ++inst->undecided_id : 0;
+    r.id = f->code == PROBE_CODE_F03 ? ++inst->verdicts->undecided_id : 0;
     R2_NOTIFY(inst, on_cause, inst, &r);
     return r.id;
 }
@@ -400,25 +400,41 @@ static uint32_t report(struct r2_inst *inst, const struct r2_case *k, const stru
 static void undecided_put(struct r2_inst *inst, const struct r2_case *k, const struct finding *f,
                           uint32_t id)
 {
-    inst->undecided = (struct r2_undecided){.said = 1,
-                                            .nic = k->nic,
-                                            .peer_nic = k->peer_nic,
-                                            .peer = k->peer,
-                                            .at = inst->watch_clock,
-                                            .since_ms = f->word.since_ms,
-                                            .id = id};
+    inst->verdicts->undecided = (struct r2_undecided){.said = 1,
+                                                      .nic = k->nic,
+                                                      .peer_nic = k->peer_nic,
+                                                      .peer = k->peer,
+                                                      .at = inst->watch_clock,
+                                                      .since_ms = f->word.since_ms,
+                                                      .id = id};
 }
 
 /* The earlier verdict that what is found now is an answer to. */
 static struct r2_undecided undecided_find(const struct r2_inst *inst, const struct finding *f)
 {
-    const struct r2_undecided *u = &inst->undecided;
+    const struct r2_undecided *u = &inst->verdicts->undecided;
     const struct r2_pair *pair = u->said && inst->watch_clock - u->at < REVISES_NS
                                      ? r2_pair_find(inst, u->peer, u->nic, u->peer_nic)
                                      : NULL;
 
     return f->known && pair && r2_news_about(&f->word.subject, pair) ? *u
                                                                      : (struct r2_undecided){0};
+}
+
+void r2_verdict_forget(struct r2_inst *inst, const struct r2_peer *peer)
+{
+    if (inst->verdicts->undecided.peer == peer) {
+        inst->verdicts->undecided.said = 0;
+    }
+}
+
+void r2_verdict_forget_pair(struct r2_inst *inst, const struct r2_peer *peer, int nic, int peer_nic)
+{
+    const struct r2_undecided *u = &inst->verdicts->undecided;
+
+    if (u->nic == nic && u->peer_nic == peer_nic) {
+        r2_verdict_forget(inst, peer);
+    }
 }
 
 /* @about: NULL where it is about no part. */
@@ -430,17 +446,18 @@ static void latest_put(struct r2_inst *inst, enum probe_code code,
     memcpy(f.brief, brief, PROBE_SHORT_SIZE);
     f.subject = about ? *about : f.subject;
     pthread_mutex_lock(&inst->lock);
-    *inst->found = f;
+    inst->verdicts->found = f;
     pthread_mutex_unlock(&inst->lock);
 }
 
 void r2_verdict_over(struct r2_inst *inst, const struct probe_subject *s)
 {
-    const struct probe_subject *of = &inst->found->subject; /* written by this thread alone */
+    const struct probe_subject *of =
+        &inst->verdicts->found.subject; /* written by this thread alone */
 
     if (of->a == s->a && of->b == s->b && of->pa == s->pa && of->pb == s->pb) {
         pthread_mutex_lock(&inst->lock);
-        inst->found->over = 1;
+        inst->verdicts->found.over = 1;
         pthread_mutex_unlock(&inst->lock);
     }
 }
@@ -507,7 +524,7 @@ static void publish(struct r2_inst *inst, const struct r2_case *k, struct findin
         if (f->code == PROBE_CODE_F03) {
             undecided_put(inst, k, f, id);
         } else if (f->revises.said) {
-            inst->undecided.said = 0; /* revised once */
+            inst->verdicts->undecided.said = 0; /* revised once */
         }
     }
     if (warns) { /* also what another process has said first: it is why our connections end */
@@ -576,8 +593,8 @@ void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k)
 
 int r2_verdict_open(struct r2_inst *inst)
 {
-    inst->found = calloc(1, sizeof(*inst->found));
-    return inst->found ? 0 : -1;
+    inst->verdicts = calloc(1, sizeof(*inst->verdicts));
+    return inst->verdicts ? 0 : -1;
 }
 
 struct r2_found r2_verdict_latest(struct r2_inst *inst, uint64_t age)
@@ -586,7 +603,7 @@ struct r2_found r2_verdict_latest(struct r2_inst *inst, uint64_t age)
     struct r2_found f;
 
     pthread_mutex_lock(&inst->lock);
-    f = *inst->found;
+    f = inst->verdicts->found;
     pthread_mutex_unlock(&inst->lock);
     return f.at && r2_elapsed(now, f.at) <= age ? f : (struct r2_found){.code = PROBE_CODE_NONE};
 }
@@ -625,7 +642,7 @@ void r2_verdict_found(struct r2_comm *c, char out[R2_VERDICT_FOUND])
         snprintf(out, R2_VERDICT_FOUND, "%s%s", f.brief, f.over ? "; good again since" : "");
     }
     pthread_mutex_lock(&c->inst->lock);
-    c->inst->ended_code = peer ? peer : f.code;
+    c->inst->verdicts->ended_code = peer ? peer : f.code;
     pthread_mutex_unlock(&c->inst->lock);
 }
 
@@ -634,7 +651,7 @@ uint8_t r2_verdict_ended(struct r2_inst *inst)
     uint8_t code;
 
     pthread_mutex_lock(&inst->lock);
-    code = inst->ended_code;
+    code = inst->verdicts->ended_code;
     pthread_mutex_unlock(&inst->lock);
     return code;
 }

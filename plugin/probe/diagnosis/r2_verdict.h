@@ -17,6 +17,10 @@ int r2_verdict_open(struct r2_inst *inst);
 
 /* Decides by the facts of @k and says it, unless the job knows it already. */
 void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k);
+/* No verdict revises an earlier one about @peer; about that NIC pair of it. */
+void r2_verdict_forget(struct r2_inst *inst, const struct r2_peer *peer);
+void r2_verdict_forget_pair(struct r2_inst *inst, const struct r2_peer *peer, int nic,
+                            int peer_nic);
 
 /* Says that the channel to @peer is lost, since @peer->channel_lost (R2-O01). Not of a NIC, and no
  * news: every process has its own channels. */
@@ -34,6 +38,25 @@ struct r2_found {
     uint8_t code;                 /* enum probe_code */
     uint8_t over;                 /* that part is good again */
 };
+/* The latest verdict that was said and named suspects only: one that names the component later
+ * revises it, unless the pair has been good again since. */
+struct r2_undecided {
+    uint8_t said, nic, peer_nic;
+    struct r2_peer *peer;
+    uint64_t at;       /* watch's clock */
+    uint64_t since_ms; /* as said */
+    uint32_t id;       /* as announced */
+};
+
+/* What an instance remembers of verdicts. */
+struct r2_verdicts {
+    struct r2_found found;         /* the latest; written by the service thread, inst->lock */
+    struct r2_undecided undecided; /* service thread */
+    uint32_t undecided_id;         /* of the latest; service thread */
+    uint8_t
+        ended_code; /* enum probe_code of the failure that ended a connection last; inst->lock */
+};
+
 /* @s is good again: the latest verdict, if it is about that, explains less from now on. Service
  * thread. */
 void r2_verdict_over(struct r2_inst *inst, const struct probe_subject *s);

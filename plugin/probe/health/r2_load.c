@@ -1,6 +1,7 @@
 #include "r2_load.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/r2_notify.h"
@@ -11,6 +12,12 @@
 #define LATELY MS(1000) /* who receives over a path is taken to go on with it */
 
 /* --- counting --- */
+
+int r2_load_open(struct r2_inst *inst)
+{
+    inst->load = calloc(IB_MAX_NICS, sizeof(*inst->load));
+    return inst->load ? 0 : -1;
+}
 
 /* A life that ends counts what it had out as accounted for, which is no movement: @up is as the
  * last step left it. */

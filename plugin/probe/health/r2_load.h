@@ -10,6 +10,18 @@
 
 struct r2_pair;
 
+/* What this process moves over a NIC; r2_load.c */
+struct r2_nic_load {
+    uint64_t moved, queued, front;     /* bytes; the last two as of the last tick */
+    uint64_t moved_at;                 /* ns; 0: never */
+    struct r2_host_registry_load said; /* on the board */
+    struct probe_peak peak;            /* of all processes of the host */
+    uint64_t peak_moved;               /* @moved when it was looked at last */
+};
+
+/* Allocates one for each NIC. -1: out of memory. Freed with the instance. */
+int r2_load_open(struct r2_inst *inst);
+
 /* Each tick of the watch: what the connections have moved since the last one is counted, and
  * written on the board. */
 void r2_load_step(struct r2_inst *inst, uint64_t now);

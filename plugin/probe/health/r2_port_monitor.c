@@ -1,10 +1,30 @@
 #include "r2_port_monitor.h"
 
+#include <stdlib.h>
+
 #include "core/r2_notify.h"
 #include "core/r2_registry.h"
 #include "r2_pair.h"
 #include "r2_probation.h"
 #include "r2_watch.h"
+
+/* A look at one port, on its device's worker. All but the job's own fields: service thread, and
+ * read by the worker while the job is out. */
+struct r2_look {
+    struct ib_job job; /* first */
+    struct r2_inst *inst;
+    int nic;
+    int rc;
+    uint8_t due;         /* enum ib_look: asked for by events since the latest look began */
+    uint8_t asked;       /* ... before it began */
+    uint32_t generation; /* of the NIC when it began */
+};
+
+int r2_port_monitor_open(struct r2_inst *inst)
+{
+    inst->look = calloc(IB_MAX_NICS, sizeof(*inst->look));
+    return inst->look ? 0 : -1;
+}
 
 static void nic_lost(struct r2_inst *inst, int nic, enum ib_fault fault)
 {

@@ -8,6 +8,8 @@
 
 #include "core/r2_inst.h"
 
+/* Allocates what it keeps of the NICs. -1: out of memory. Freed with the instance. */
+int r2_port_monitor_open(struct r2_inst *inst);
 void r2_port_monitor_fact(void *inst,
                           const struct ib_fact *fact); /* a device event, or what a look found */
 uint64_t r2_port_monitor_step(

@@ -1,6 +1,7 @@
 /* Adaptive routing: parts whose bytes go before what tells of them (P32, P33), in health and where
  * a failure comes between the two. */
 #include "tests/unit/race_rig.h"
+#include "plugin/probe/health/r2_load.h"
 
 #define ON  "NCCL_IB_ADAPTIVE_ROUTING=1"
 #define OFF "NCCL_IB_ADAPTIVE_ROUTING=0"

@@ -11,6 +11,7 @@
 #include "tests/unit/suite.h"
 #include "tests/unit/watch_rig.h"
 #include "probe/diagnosis/r2_news.h"
+#include "plugin/probe/diagnosis/r2_verdict.h"
 
 #define MSEC 1000000ull
 #define FAST QUIET_RC, "NCCL_R2_LOOK=60000", "NCCL_R2_T_RETURN=20"
@@ -190,7 +191,7 @@ START_TEST(a_held_verdict_is_not_said_when_a_better_one_comes)
     ck_assert_msg(strstr(rig->last_warn[0], "R2-L01 host=host0 nic=fab0") != NULL, "%s",
                   rig->last_warn[0]);
     ck_assert_ptr_null(strstr(rig->last_warn[0], "revises="));
-    ck_assert_int_eq(rig->side[0].inst->undecided.said, 0);
+    ck_assert_int_eq(rig->side[0].inst->verdicts->undecided.said, 0);
     ck_assert_ptr_null(strstr(rig->last_warn[1], "R2-F03"));
     finish(1, BIG, 10 * RIG_S);
     stop();
@@ -218,11 +219,11 @@ START_TEST(a_verdict_says_which_it_revises)
              strstr(said, " since=") + strlen(" since="));
     snprintf(code, sizeof(code), "R2-L01 host=host%d nic=fab0", s);
     if (how == HEALED) {
-        rig->side[!s].inst->undecided = (struct r2_undecided){
+        rig->side[!s].inst->verdicts->undecided = (struct r2_undecided){
             .said = 1, .peer = rig->side[!s].comm->peer}; /* as if it had said it, too */
         fire("h0:n0 restore");
         ck_assert(rig_until(rig, returned, 5 * RIG_S));
-        ck_assert_int_eq(rig->side[!s].inst->undecided.said, 0);
+        ck_assert_int_eq(rig->side[!s].inst->verdicts->undecided.said, 0);
     } else {
         rig_run(rig, how == LATE ? 11 * RIG_S : 3 * RIG_S);
     }
@@ -231,7 +232,7 @@ START_TEST(a_verdict_says_which_it_revises)
     ck_assert(rig_until(rig, blames, 2 * RIG_S));
     ck_assert_msg(strstr(said, code) != NULL, "%s", said);
     ck_assert_msg((strstr(said, revises) != NULL) == (how == SOON), "'%s' in '%s'", revises, said);
-    ck_assert_int_eq(rig->side[s].inst->undecided.said,
+    ck_assert_int_eq(rig->side[s].inst->verdicts->undecided.said,
                      how == LATE); /* after so long it is another fault */
     stop();
 }

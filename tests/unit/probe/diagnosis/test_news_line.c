@@ -189,8 +189,9 @@ START_TEST(an_orderly_end_is_no_failure)
     rig->side[1].comm->peer->refused_since = r2_now(inst_of(1));
     rig_kick(&rig->side[1]);
     rig_run(rig, 3 * RIG_S);
-    ck_assert_int_eq(
-        strstr(rig->last_warn[1], "R2-P01") != NULL || rig->side[1].inst->found->at != 0, _i);
+    ck_assert_int_eq(strstr(rig->last_warn[1], "R2-P01") != NULL ||
+                         rig->side[1].inst->verdicts->found.at != 0,
+                     _i);
 }
 END_TEST
 

@@ -228,10 +228,10 @@ START_TEST(a_pair_whose_host_stood_still)
     since = opened == AFTER ? r2_now(inst) : since;
     line = line_since(0, (struct probe_facts)NOBODY_ELSE, since);
     if (opened == BEFORE || opened == MEANWHILE) {
-        ck_assert_msg(strstr(line, "R2-") == NULL && !inst->undecided.said, "%s", line);
+        ck_assert_msg(strstr(line, "R2-") == NULL && !inst->verdicts->undecided.said, "%s", line);
     } else {
         has(line, "R2-F03 host=host0 nic=fab0 ");
-        ck_assert(inst->undecided.said);
+        ck_assert(inst->verdicts->undecided.said);
     }
     end();
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "plugin/admin/r2_host_share.h"
+#include "plugin/probe/health/r2_load.h"
 
 #define RATE    "11MB/s"
 #define OTHERS  4

@@ -4,7 +4,8 @@
  *     nvlink 0000:1b:00.0 0000:43:00.0 480000     Mb/s each way between two GPUs, both directions
  *     nvlink * * 3600000                          ... between any two (a switch)
  *     c2c 0009:01:00.0 3600000                    Mb/s each way between a GPU and the CPU of its
- * NUMA node # comment
+ *                                                 NUMA node
+ *     # comment
  *
  * in etc/nccl-net-r2/links of a machine or of a captured tree. It comes from an administrator, but
  * is checked like anything from outside.

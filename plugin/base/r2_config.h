@@ -4,7 +4,7 @@
  *
  * Sources, strongest first: lock file (the administrator's), environment, profile file
  * (NCCL_R2_PROFILE), default. A bad value never fails init (NCCL would silently fall back to its
- * own transport): it is kept as an error text that listen returns (conventions 0.2).
+ * own transport): it is kept as an error text that listen returns.
  */
 #ifndef R2_CONFIG_H
 #define R2_CONFIG_H

@@ -51,13 +51,14 @@ void r2_cuda_close(struct r2_cuda *c);
  *
  *   gpu_of     Memory that the driver does not know is memory of the host.
  *   mem_get    The length is rounded up to pages, of which DMA-BUFs consist. Memory of the host
- * lies where the calling thread's memory policy puts it, and is made in the context of a GPU that
- * the process uses anyway. lane_open  The stream is in the context of @from, or of @to where @from
- * is the host; one of them is a GPU (EINVAL).
- *              @slots: up to R2_CUDA_SLOTS_MAX (EINVAL). Access of @from's primary context to
- * memory of @to is switched on, where the machine has it, and stays on: others in the process may
- * have come to rely on it. Without it the driver copies through the host. begin      Where @src is
- * pageable memory of the host the driver may copy before it returns.
+ *              lies where the calling thread's memory policy puts it, and is made in the context of
+ *              a GPU that the process uses anyway.
+ *   lane_open  The stream is in the context of @from, or of @to where @from is the host; one of
+ *              them is a GPU (EINVAL). @slots: up to R2_CUDA_SLOTS_MAX (EINVAL). Access of @from's
+ *              primary context to memory of @to is switched on, where the machine has it, and stays
+ *              on: others in the process may have come to rely on it. Without it the driver copies
+ *              through the host.
+ *   begin      Where @src is pageable memory of the host the driver may copy before it returns.
  */
 extern const struct ib_copy_ops r2_cuda_ops;
 

@@ -127,12 +127,12 @@ struct fo_nic_down {
     uint32_t gen;
 };
 
-#define FO_FLAG_WANTED 1  /* DOWN: S has parts there that no acknowledgement covers */
-#define FO_FLAG_FENCED 2  /* DOWN: my fence has ended */
+#define FO_FLAG_WANTED 1  /* DOWN: S has parts there that no acknowledgement covers; not read */
+#define FO_FLAG_FENCED 2  /* DOWN: my fence has ended; not read */
 #define FO_FLAG_SOFT   4  /* my fence is soft */
 #define FO_FLAG_ABORT  8  /* BYE: requests were outstanding */
 #define FO_FLAG_RECV   16 /* BYE: from the receiver */
-#define FO_FLAG_HEARD  32 /* DOWN: your FENCED is here, and wants my fence; no answer */
+#define FO_FLAG_HEARD  32 /* DOWN: your FENCED is here and waits for my fence: no answer */
 
 /*
  * DOWN, 26 bytes and 2 for each seq of @live; SETTLED, 24 and the same. On the wire @live is u16 n,

@@ -45,7 +45,8 @@ struct r2_held;
 #define R2_COMM_BUCKETS 256
 #define R2_LABEL_MAX    160
 
-/* Set-up of a connection; moved by the service thread only (r2_setup_move), read by connect. */
+/* Set-up of a connection; moved by the service thread only (setup_move in r2_setup.c), read by
+ * connect. */
 enum r2_setup {
     R2_SETUP_NEW,
     R2_SETUP_S_REQ,   /* S: REQ is out, repeated until REP */
@@ -386,7 +387,8 @@ struct r2_inst {
     int wake_fd;
     _Atomic int stop;
     int qps_said; /* service thread: that there are fewer queue pairs than wanted */
-    int looks;    /* service thread: there are connections, so that ports are read every T_look */
+    int looks;    /* service thread: there are connections, so that ports are read every
+                     NCCL_R2_LOOK */
     uint32_t
         left_out_said; /* service thread: bit per NIC: that it is no backup, though it could be */
     uint32_t digest;

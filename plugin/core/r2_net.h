@@ -1,7 +1,7 @@
 /*
  * The version-free network API, in our own types. The net_vN.c adapters translate NCCL's tables to
  * it and contain nothing else; simulation and tests call it directly. NCCL's calling rules are
- * written here once.
+ * written here once. Implemented in service/: r2_inst.c, r2_comm.c, r2_reg.c.
  *
  * Threads: init, devices, properties: any, before the rest. listen, connect, accept, reg, dereg,
  * close: NCCL's proxy service thread (or a user's). isend, irecv, iflush, test: NCCL's progress
@@ -112,7 +112,9 @@ enum r2_status r2_net_reg(struct r2_comm *c, void *addr, size_t len, int type, u
  */
 enum r2_status r2_net_dereg(struct r2_comm *c, struct ib_mr *mr);
 
-/* *req is always written: NULL means nothing was started. */
+/* *req is always written: NULL means nothing was started. It is the connection's, valid until test
+ * says done or the connection is closed; nobody frees it. Buffers and registrations stay until
+ * then. */
 enum r2_status r2_net_isend(struct r2_comm *c, void *data, size_t size, int tag, struct ib_mr *mr,
                             struct r2_req **req);
 enum r2_status r2_net_irecv(struct r2_comm *c, int n, void **data, const size_t *sizes,

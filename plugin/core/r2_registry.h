@@ -19,7 +19,8 @@ struct r2_comm *r2_comm_kicked(struct r2_inst *inst);
 void r2_comm_enter(struct r2_comm *c);
 /* Service thread. Takes @c out of them. */
 void r2_comm_unlink(struct r2_comm *c);
-/* Any thread. NULL: there is none of that number. */
+/* Any thread. NULL: there is none of that number. Only the service thread, which alone frees
+ * connections, may use what it returns. */
 struct r2_comm *r2_comm_find(struct r2_inst *inst, uint32_t id);
 /* Any thread. Head of the list of all connections: new ones come in at the head and only the
  * service thread takes one out, so it may walk on from here without the lock. */

@@ -304,7 +304,7 @@ uint32_t fo_unhalted(const struct fo_conn *fc)
 /* --- faults --- */
 
 /* Statuses that point at a bug or a broken registration rather than at a path: worth one try
- * elsewhere (design 3.6). */
+ * elsewhere (P9). */
 static int is_bug(const struct ib_fault_info *i)
 {
     if (i->fault == IB_FAULT_DATA) {

@@ -1,5 +1,5 @@
-/* Shared by fo_engine.c (state, faults) and fo_settle.c (settlement). Gate held, as in fo_engine.h.
- */
+/* Shared by fo_engine.c (state, faults), fo_settle.c (settlement) and fo_live.c (what a dead life
+ * may still bring). Gate held, as in fo_engine.h. */
 #ifndef FO_INTERNAL_H
 #define FO_INTERNAL_H
 
@@ -21,16 +21,6 @@ static inline uint64_t fo_earlier(uint64_t a, uint64_t b)
  * when it moved. */
 int fo_move(struct fo_conn *fc, int p, enum fo_state to, const char *why);
 
-/* --- fo_live.c --- */
-
-/* S: its word on the dead life of (p) (P35). */
-void fo_live_say(struct fo_conn *fc, int p, struct r2_parts *out);
-/* R: that word, which is the same whenever it is said: the first one counts. S: nothing. */
-void fo_live_take(struct fo_conn *fc, int p, const struct r2_parts *live);
-/* R, as the life of (p) is closed: sets the holds. Returns how many messages a hard fence holds
- * (P17). */
-int fo_live_hold(struct fo_conn *fc, int p);
-
 /* The peer is known to post nothing on path @p any more. */
 void fo_peer_stopped(struct fo_conn *fc, int p, uint64_t now);
 
@@ -40,5 +30,15 @@ void fo_peer_stopped(struct fo_conn *fc, int p, uint64_t now);
  * Gate held.
  */
 uint64_t fo_step_drained(struct fo_conn *fc, uint64_t now);
+
+/* --- fo_live.c --- */
+
+/* S: its word on the dead life of (p) (P35). */
+void fo_live_say(struct fo_conn *fc, int p, struct r2_parts *out);
+/* R: that word, which is the same whenever it is said: the first one counts. S: nothing. */
+void fo_live_take(struct fo_conn *fc, int p, const struct r2_parts *live);
+/* R, as the life of (p) is closed: sets the holds. Returns how many messages a hard fence holds
+ * (P17). */
+int fo_live_hold(struct fo_conn *fc, int p);
 
 #endif

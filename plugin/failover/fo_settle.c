@@ -498,7 +498,7 @@ void fo_on_down(struct fo_conn *fc, const struct fo_down *m, uint64_t now)
     struct fo_path *fp = &fc->path[m->path];
 
     if (!same_life(fc, m->path, m->life)) {
-        return; /* an older life: over already, and answered by the state of that time */
+        return; /* another life: not answered */
     }
     if (m->reason == IB_FAULT_PORT || m->reason == IB_FAULT_DEVICE) {
         fp->peer_reason = m->reason;

@@ -1,6 +1,6 @@
 /*
  * A path: one RC queue pair of a connection, from one local port to one remote port, in one life
- * (design section 2). And the link: the paths of one connection with what its sender or receiver
+ * (protocol section 2). And the link: the paths of one connection with what its sender or receiver
  * half needs to know of its surroundings.
  *
  * Everything here is guarded by the connection's gate, except the *_job functions, which run on the
@@ -98,7 +98,7 @@ struct ib_path {
     /* changes */
     uint8_t open;       /* not 0: completions count, the life is not closed (P16.5); enum ib_open */
     uint8_t marks;      /* markers that have come out: bit 0 send queue, bit 1 receive queue */
-    uint8_t marks_nic;  /* of , those whose completion the NIC wrote itself */
+    uint8_t marks_nic;  /* of @marks, those whose completion the NIC wrote itself */
     uint8_t marks_out;  /* markers that are posted, same bits */
     uint16_t sq_used;   /* IB_RLX: send work requests that hold a slot */
     uint16_t bulk_out;  /* IB_RLX, S: of those, writes of data whose record follows (P32) */

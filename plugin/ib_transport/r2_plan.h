@@ -1,6 +1,6 @@
 /*
  * The sender's private choice: which paths carry a message, with which weights, and where it is cut
- * (design 2 "plan", protocol P1, P4). Pure. Nobody but the sender knows the plan.
+ * (protocol P1, P4). Pure. Nobody but the sender knows the plan.
  */
 #ifndef R2_PLAN_H
 #define R2_PLAN_H
@@ -10,7 +10,7 @@
 #include "r2_ledger.h"
 
 #define R2_PLAN_PATHS 8
-#define R2_CUT_ALIGN  128 /* LL128 lines must not be split (nccl-net-v8 8.3) */
+#define R2_CUT_ALIGN  128 /* LL128 lines must not be split */
 
 struct r2_plan {
     uint8_t n; /* paths in use */

@@ -41,8 +41,8 @@ static uint64_t get64(const uint8_t *p)
 }
 
 /*
- * Hello:  0 magic  4 version  6 size  8 features  12 kind  13 secret_of  14 code  15 zero  16 from
- * 32 to | 48 nonce 64 lost_id 72 family  73 zero  74 port  76 scope  80 addr  96
+ * Hello, offsets: 0 magic, 4 version, 6 size, 8 features, 12 kind, 13 secret_of, 14 code, 15 zero,
+ * 16 from, 32 to, 48 nonce, 64 lost_id, 72 family, 73 zero, 74 port, 76 scope, 80 addr; 96 in all.
  */
 void oob_hello_pack(const struct oob_hello *h, uint8_t out[OOB_HELLO_SIZE])
 {

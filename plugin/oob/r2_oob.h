@@ -1,6 +1,6 @@
 /*
  * Out-of-band channel: messages between two processes, beside the data NICs (protocol section 4,
- * design 3.5).
+ * docs/control.md).
  *
  * One endpoint per process, one channel per process pair, however many connections share it. A
  * message arrives whole or not at all; messages on one live channel keep their order; a message
@@ -10,7 +10,7 @@
  * of it.
  *
  * Thread rule: an endpoint and its peers belong to one thread, the service thread of the process
- * (in simulation: the one thread). Every function here is called on it, except r2_oob_name().
+ * (in simulation: the one thread). Every function here is called on it.
  * Nothing here blocks.
  */
 #ifndef R2_OOB_H
@@ -37,13 +37,13 @@ struct r2_oob_name {
 struct r2_oob;
 struct r2_oob_peer;
 
-/* Upcalls, on the service thread, from within r2_oob_progress(). They may call every function of
+/* Upcalls, on the service thread, from within ops->progress(). They may call every function of
  * this header except destroy. */
 struct r2_oob_events {
     void *arg;
     /* @msg is valid during the call only. @peer is known to be the process peer_uuid() says. */
     void (*message)(void *arg, struct r2_oob_peer *peer, const void *msg, size_t len);
-    /* a channel is established (again): state must be resynchronised (SYNC) */
+    /* a channel is established (again): what is unanswered is to be said again */
     void (*up)(void *arg, struct r2_oob_peer *peer);
     /* the channel is lost; redialled with back-off for as long as the peer is referenced. @refused:
      * the last dial was refused, that is, the host answers and nobody listens there: the process is

@@ -1,15 +1,19 @@
-/* Set-up of a connection (protocol section 5): messages, which paths, building. Service thread,
- * gate held, unless it is pure; nothing blocks. */
+/* Set-up of a connection (docs/architecture.md): messages, which paths, building. Service thread,
+ * gate held, unless said otherwise or pure; nothing blocks. */
 #ifndef R2_SETUP_H
 #define R2_SETUP_H
 
 #include "core/r2_inst.h"
 
+/* Goes on as far as it can; returns the next deadline (ns). */
 uint64_t r2_setup_step(struct r2_comm *c, uint64_t now);
+/* Records of the exchange, checked; @peer is held by the caller. REQ: no gate, there is no
+ * connection yet. */
 void r2_setup_on_req(struct r2_inst *inst, struct r2_peer *peer, const struct fo_req *m);
 void r2_setup_on_rep(struct r2_comm *c, const struct fo_rep *m);
 void r2_setup_on_conf(struct r2_comm *c, const struct fo_conf *m);
 void r2_setup_on_ready(struct r2_comm *c, const struct fo_ready *m);
+/* Ends it with a reason, which the peer and, at R, the listener are told. */
 void r2_setup_fail(struct r2_comm *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* A path that has just come up: whether its NIC or its queue pair failed while it was being built.
  * Then it goes down at once. */
@@ -17,7 +21,7 @@ void r2_setup_check_path(struct r2_comm *c, int p);
 /* Says once where the primary NIC pair has fewer than @wanted queue pairs. */
 void r2_setup_check_qps(struct r2_comm *c, int wanted);
 const char *r2_setup_name(enum r2_setup s);
-/* What of our NICs is told at set-up of a connection whose own is : which may be backups, the
+/* What of our NICs is told at set-up of a connection whose own is @dev: which may be backups, the
  * sooner the larger. Returns how many. */
 int r2_setup_nics(struct r2_inst *inst, int dev, struct fo_nic out[IB_MAX_NICS]);
 /* Deduces the paths of a connection from both hosts' NICs; pure. Returns how many. */

@@ -8,8 +8,10 @@
  * texts are ended by a zero.
  *
  *   at 0             head: magic, version and sizes, number of the round, then the record of the
- * process at NICS_AT       R2_STAT_NICS records at HISTORY_AT    R2_STAT_HISTORY records, a ring at
- * CONNS_AT      up to R2_STAT_CONNS records; the file is as long as it has had to be
+ *                    process
+ *   at NICS_AT       R2_STAT_NICS records
+ *   at HISTORY_AT    R2_STAT_HISTORY records, a ring
+ *   at CONNS_AT      up to R2_STAT_CONNS records; the file is as long as it has had to be
  *
  * The number of the round is odd while several records change together.
  */

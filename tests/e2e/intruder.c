@@ -6,10 +6,11 @@
  * is over or nobody listens there any more. In the end a line "KIND PORT COUNT" each: what was
  * delivered, which is for
  *
- *   garbage  bytes of another protocol        silent  connections that say nothing and stay, SILENT
- * of them at a time secret   a hello to the right process,    half    half a hello, or a hello and
- * half an AUTH, then closed then a proof by a wrong secret   storm   connections that are closed at
- * once
+ *   garbage  bytes of another protocol
+ *   silent   connections that say nothing and stay, SILENT of them at a time
+ *   secret   a hello to the right process, then a proof by a wrong secret
+ *   half     half a hello, or a hello and half an AUTH, then closed
+ *   storm    connections that are closed at once
  *
  * The uuid that a hello must have is no secret: a hello for another process is refused by name.
  */

@@ -49,8 +49,9 @@ static inline bool lab_pace_ready(const struct lab_pace *p, uint64_t now)
 void lab_pace_take(struct lab_pace *p, uint64_t now, size_t len, uint64_t rate);
 
 /* A command that sets impairments, as the control socket takes it:
- *   cut | loss PERCENT | dup PERCENT | corrupt PERCENT | delay MS | rate MBIT    each with an
- * optional both | in | out heal everything off, both directions
+ *   cut | loss PERCENT | dup PERCENT | corrupt PERCENT | delay MS | rate MBIT
+ *           each with an optional both | in | out
+ *   heal    everything off, both directions
  * @word is split into words; changes @im[LAB_DIRS]. Returns NULL, or what is wrong. */
 const char *lab_impair_parse(char *const *word, int n, struct lab_impair im[LAB_DIRS]);
 

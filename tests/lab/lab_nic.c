@@ -1,12 +1,15 @@
 /*
  * Inside a VM: its NICs by the lab's names, n0..n3 (data) and m (management).
- *   lab_nic state [NIC...]            one line each, as below
- *   lab_nic await NIC WORDS MS        until the line of the NIC has one of the words: await n1
- * carrier=0 2000, await n1 up=0|absent 2000 lab_nic setup [NIC...]            back to health: name,
- * MTU, address, up, Soft-RoCE device; says what it repaired lab_nic ifdown NIC                ip
- * link set down lab_nic rdmadel NIC               rdma link del; does not wait for those who have
- * it open lab_nic rails HOSTS [NIC...]      a datagram to every other host over each rail and back;
- * says which do not answer Exit status 1: it did not come so; the reason is on standard error.
+ *   lab_nic state [NIC...]      one line each, as below
+ *   lab_nic await NIC WORDS MS  until the line of the NIC has one of the words: await n1
+ *                               carrier=0 2000, await n1 up=0|absent 2000
+ *   lab_nic setup [NIC...]      back to health: name, MTU, address, up, Soft-RoCE device; says what
+ *                               it repaired
+ *   lab_nic ifdown NIC          ip link set down
+ *   lab_nic rdmadel NIC         rdma link del; does not wait for those who have it open
+ *   lab_nic rails HOSTS [NIC...]  a datagram to every other host over each rail and back; says
+ *                               which do not answer
+ * Exit status 1: it did not come so; the reason is on standard error.
  */
 #include <errno.h>
 #include <arpa/inet.h>

@@ -1,13 +1,19 @@
 /*
  * The network of the lab: every NIC of every VM is connected to this process by a UNIX socket
- * (QEMU's -netdev stream: 4 bytes of length, big-endian, then the frame). lab_switch HOSTS SEED
- * PIDFILE NAME  sockets in the current folder: h0.n0 ... and "switch" for commands; returns when
- * they are there Commands are lines; the last line of each answer begins with "ok" or "error": PORT
- * cut|loss|dup|corrupt|delay|rate|heal ...     as lab_impair_parse; PORT: h0:n1, h0:m, h0:all (its
- * data NICs), all (all data NICs) h0:n1-h2:n1 cut [both|out|in], heal   what passes between these
- * two ports; out: from the first to the second rail1 cut, heal                       between any
- * two ports of a rail reset                                 every port healthy show [PORT] state
- * and counters
+ * (QEMU's -netdev stream: 4 bytes of length, big-endian, then the frame).
+ *
+ *   lab_switch HOSTS SEED PIDFILE NAME
+ *
+ * Sockets in the current folder: h0.n0 ... and "switch" for commands; it returns when they are
+ * there. Commands are lines; the last line of each answer begins with "ok" or "error":
+ *
+ *   PORT cut|loss|dup|corrupt|delay|rate|heal ...  as lab_impair_parse; PORT: h0:n1, h0:m, h0:all
+ *                                                  (its data NICs), all (all data NICs)
+ *   h0:n1-h2:n1 cut [both|out|in], heal            what passes between these two ports; out: from
+ *                                                  the first to the second
+ *   rail1 cut, heal                                between any two ports of a rail
+ *   reset                                          every port healthy
+ *   show [PORT]                                    state and counters
  */
 #include "tests/lab/lab_switch.h"
 

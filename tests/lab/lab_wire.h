@@ -8,7 +8,7 @@
  *   STDIN data, STDIN_END
  *   WAIT name                       FIRED
  *   DONE text                                                  goes to lab_trigger, which waits for
- * it
+ *                                                              it
  */
 #ifndef R2_LAB_WIRE_H
 #define R2_LAB_WIRE_H

@@ -7,8 +7,9 @@
  *   verbs_link.c    device, queue pair, exchange over TCP
  *   verbs_data.c    writes, receives, completions
  *   verbs_look.c    what is asked or told apart from completions: events, port, GID, device list,
- * state verbs_note.c    observations and how they are printed verbs_end.c     the end of a queue
- * pair: state, ERR and markers, destroy
+ *                   state
+ *   verbs_note.c    observations and how they are printed
+ *   verbs_end.c     the end of a queue pair: state, ERR and markers, destroy
  *
  * One thread. Times are CLOCK_MONOTONIC ns. Functions that return int give 0 or an errno value
  * unless they say otherwise.

@@ -2,12 +2,15 @@
  * The confusion matrix: one fault of known kind and place under running traffic, and what every
  * process says broke.
  *
- *   matrix_truth   pure: the kinds of faults, what is right to say of each, and from which vantage
- * point it can be known matrix_line    pure: what a line of the plugin's log says matrix_rank the
- * process on a host: the plugin, and traffic to all others matrix_proc    starting them, their
- * output as lines with the time at which they came matrix_job the fabric, its faults, and when
- * everything is well matrix_case    one case from the fault to the end of its effects matrix_table
- * the sums, as text and as JSON matrix_main    command line
+ *   matrix_truth  pure: the kinds of faults, what is right to say of each, and from which vantage
+ *                 point it can be known
+ *   matrix_line   pure: what a line of the plugin's log says
+ *   matrix_rank   the process on a host: the plugin, and traffic to all others
+ *   matrix_proc   starting them, their output as lines with the time at which they came
+ *   matrix_job    the fabric, its faults, and when everything is well
+ *   matrix_case   one case from the fault to the end of its effects
+ *   matrix_table  the sums, as text and as JSON
+ *   matrix_main   command line
  *
  * One thread. Times are ns of CLOCK_MONOTONIC.
  */

@@ -3,13 +3,15 @@
  * a virtual clock.
  *
  * One struct sim is one run of one schedule: class and seed say everything that happens in it. The
- * layers, from below: sim_oob     message bus between the instances: delay, loss, duplicates,
- * disorder, outages sim_proc    an instance, its service thread and its device workers as events
- * with random delays sim_oracle  owner table of every receive slot, and the contents that each
- * message must have sim_conn    set-up and end of a connection;  sim_traffic: isend, irecv, test as
- * NCCL's proxy makes them sim_fault   the schedule of faults;  sim_class: what the classes of
- * schedules are sim_broken  which paths may go down for them;  sim_hold: which receives may be held
- * back sim_jobs    many seeds;  sim_table: what they saw;  sim_main: the command line
+ * layers, from below:
+ *   sim_oob     message bus between the instances: delay, loss, duplicates, disorder, outages
+ *   sim_proc    an instance, its service thread and its device workers as events with random delays
+ *   sim_oracle  owner table of every receive slot, and the contents that each message must have
+ *   sim_conn    set-up and end of a connection;  sim_traffic: isend, irecv, test as NCCL's proxy
+ *               makes them
+ *   sim_fault   the schedule of faults;  sim_class: what the classes of schedules are
+ *   sim_broken  which paths may go down for them;  sim_hold: which receives may be held back
+ *   sim_jobs    many seeds;  sim_table: what they saw;  sim_main: the command line
  * Single-threaded. Times are virtual nanoseconds.
  */
 #ifndef SIM_H

@@ -4,13 +4,17 @@
  *
  * Class and seed are the whole schedule; what the machine adds is timing. One process conducts: it
  * makes a fabric, starts the others under `softfab exec`, injects the faults and judges; all share
- * one page of memory, the board. soak_plan   what the seed says: connections, messages, options,
- * faults      soak_class   what the classes are soak_rank   a process that loads the plugin, one
- * thread per communicator    soak_end     one end of a connection soak_send, soak_recv   its
- * traffic                                          soak_data    contents, and traces of late writes
- * soak_log    what the plugin's lines say                                     soak_fault   faults,
- * by progress and time soak_run    one schedule from `up` to `down` soak_main    command line,
- * table
+ * one page of memory, the board.
+ *   soak_plan             what the seed says: connections, messages, options, faults
+ *   soak_class            what the classes are
+ *   soak_rank             a process that loads the plugin, one thread per communicator
+ *   soak_end              one end of a connection
+ *   soak_send, soak_recv  its traffic
+ *   soak_data             contents, and traces of late writes
+ *   soak_log              what the plugin's lines say
+ *   soak_fault            faults, by progress and time
+ *   soak_run              one schedule from `up` to `down`
+ *   soak_main             command line, table
  */
 #ifndef SOAK_H
 #define SOAK_H

@@ -48,7 +48,7 @@ void trace_stretch_start(struct trace *s, uint64_t now);
 void trace_stretch_stop(struct trace *s, uint64_t now);
 /* @bytes arrived and were taken. */
 void trace_bytes_add(struct trace *s, uint64_t now, size_t bytes);
-/* The rank's end of a connection with  finished a message; it had work without progress since
+/* The rank's end of a connection with @peer finished a message; it had work without progress since
  * @since. */
 void trace_conn_note(struct trace *s, uint64_t since, uint64_t now, int peer, int channel,
                      bool receiving);

@@ -4,9 +4,11 @@
  *
  *     r2.prom/3
  *     ended SUM...                        of all that have ended: 13 numbers, of version 1 the
- * first 8, of version 2 the first 11 process UID UNIQUE SUM...           one that lived at the last
- * look nic DEVICE PORT SUM...              over a NIC, of the record above: 5 numbers, of versions
- * 1 and 2 the first 4 end
+ *                                         first 8, of version 2 the first 11
+ *     process UID UNIQUE SUM...           one that lived at the last look
+ *     nic DEVICE PORT SUM...              over a NIC, of the record above: 5 numbers, of versions 1
+ *                                         and 2 the first 4
+ *     end
  */
 #include <errno.h>
 #include <fcntl.h>

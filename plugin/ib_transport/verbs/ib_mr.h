@@ -44,9 +44,9 @@ struct ib_mr_cache *ib_mr_cache_create(struct ib_nics *nics, int threads);
 uint64_t ib_mr_cache_destroy(struct ib_mr_cache *cache, uint64_t limit_ns);
 
 /*
- *  is asked of memory of a GPU that NIC  has just registered, as : 0 to use it; errno: the
- * registration is taken back, as if the NIC had refused it. From the thread that registers; may
- * block as long as a registration may. Before the first ib_mr_get().
+ * @reaches is asked of memory of a GPU that NIC @nic has just registered, as @m: 0 to use it;
+ * errno: the registration is taken back, as if the NIC had refused it. From the thread that
+ * registers; may block as long as a registration may. Before the first ib_mr_get().
  */
 void ib_mr_cache_reaches_set(struct ib_mr_cache *cache,
                              int (*reaches)(void *arg, int nic, const struct ib_mr *mr,

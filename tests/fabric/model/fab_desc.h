@@ -10,9 +10,10 @@
  *     latency 10us                  one way, all NICs
  *     crossrail
  *     reorder                       see struct fab_desc
- *     nic 1 pci pci0000:00/0000:00:01.0/0000:17:00.0 numa 0 rate 50MB/s latency 2us      NIC 1 of
- * every host host 0 nic 3 numa 1                                                                NIC
- * 3 of host 0 only hosts and nics come before lines that name a host or a NIC.
+ *     nic 1 pci pci0000:00/0000:00:01.0/0000:17:00.0 numa 0 rate 50MB/s latency 2us
+ *                                   NIC 1 of every host
+ *     host 0 nic 3 numa 1           NIC 3 of host 0 only
+ * hosts and nics come before lines that name a host or a NIC.
  */
 #ifndef FAB_DESC_H
 #define FAB_DESC_H

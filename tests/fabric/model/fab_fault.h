@@ -3,57 +3,78 @@
  * engines.
  *
  *     h0:n1 down            port DOWN with PORT_ERR, packets dropped both ways; queue pairs stay as
- * they are and retry h0:n1 up              port ACTIVE with PORT_ACTIVE (if it was down); ends
- * every blackhole and send-error h0:n1 blackhole       packets dropped both ways, no event;
- * blackhole-tx, blackhole-rx: one way h0:n1 loss 1%         each packet leaving or reaching the NIC
- * is lost with this chance h0:n1 corrupt 1%      the same: what fails the ICRC is dropped h0:n1 dup
- * 1%          a packet leaving the NIC arrives twice with this chance h0:n1 delay 5ms       packets
- * leaving the NIC take this much longer h0:n1 rate 20MB/s     the link has this rate from now on,
- * both ways h0:n1 ack-lost        acknowledgements (and read responses) leaving the NIC are lost,
- * requests are not h0:n1 hang            calls succeed, nothing moves or completes, no event;
- * unhang: it goes on h0:n1 fatal           DEVICE_FATAL; every context open now is dead: calls give
- * EIO, nothing is flushed h0:n1 remove          the kernel takes the device away (unplugged, driver
- * unbound, reset): as fatal, whether the event comes is left to the engine, and the device leaves
- * the list and sysfs. No call tells it from a device that only fails: the kernel answers EIO in
- * both cases h0:n1 cut h2:n1       packets between these two ports are dropped both ways, no event:
- * what is between broke. Not ended by up; restore of either end ends it. cut-tx: only those from
- * h0:n1 to h2:n1 h0:n1 heal h2:n1      ends both h0:n1 qp-error        every queue pair goes to ERR
- * and is flushed, with QP_FATAL h0:n1 mr-fail         registrations fail with ENOMEM until restore;
- * mr-fail 2: the next two h0:n1 call-error      calls that need the firmware (query_port, create,
- * modify, register) fail with EIO until restore; call-error 2: the next two. The data path goes on,
- * and the device with it h0:n1 gpu-dma-fail    memory of a GPU is registered, and whatever of it
- * the NIC reads or writes fails: as behind PCIe access control (ACS) or an IOMMU. Until restore
+ *                           they are and retry
+ *     h0:n1 up              port ACTIVE with PORT_ACTIVE (if it was down); ends every blackhole and
+ *                           send-error
+ *     h0:n1 blackhole       packets dropped both ways, no event; blackhole-tx, blackhole-rx: one
+ *                           way
+ *     h0:n1 loss 1%         each packet leaving or reaching the NIC is lost with this chance
+ *     h0:n1 corrupt 1%      the same: what fails the ICRC is dropped
+ *     h0:n1 dup 1%          a packet leaving the NIC arrives twice with this chance
+ *     h0:n1 delay 5ms       packets leaving the NIC take this much longer
+ *     h0:n1 rate 20MB/s     the link has this rate from now on, both ways
+ *     h0:n1 ack-lost        acknowledgements (and read responses) leaving the NIC are lost,
+ *                           requests are not
+ *     h0:n1 hang            calls succeed, nothing moves or completes, no event; unhang: it goes on
+ *     h0:n1 fatal           DEVICE_FATAL; every context open now is dead: calls give EIO, nothing
+ *                           is flushed
+ *     h0:n1 remove          the kernel takes the device away (unplugged, driver unbound, reset): as
+ *                           fatal, whether the event comes is left to the engine, and the device
+ *                           leaves the list and sysfs. No call tells it from a device that only
+ *                           fails: the kernel answers EIO in both cases
+ *     h0:n1 cut h2:n1       packets between these two ports are dropped both ways, no event: what
+ *                           is between broke. Not ended by up; restore of either end ends it.
+ *                           cut-tx: only those from h0:n1 to h2:n1
+ *     h0:n1 heal h2:n1      ends both
+ *     h0:n1 qp-error        every queue pair goes to ERR and is flushed, with QP_FATAL
+ *     h0:n1 mr-fail         registrations fail with ENOMEM until restore; mr-fail 2: the next two
+ *     h0:n1 call-error      calls that need the firmware (query_port, create, modify, register)
+ *                           fail with EIO until restore; call-error 2: the next two. The data path
+ *                           goes on, and the device with it
+ *     h0:n1 gpu-dma-fail    memory of a GPU is registered, and whatever of it the NIC reads or
+ *                           writes fails: as behind PCIe access control (ACS) or an IOMMU. Until
+ *                           restore
  *     h0:n1 gid-change      the addresses of the NIC change, with GID_CHANGE; packets for the old
- * ones are dropped h0:n1 restore         ends every fault (also spelt clear). A device that was
- * fatal, removed or unplugged comes back for new contexts h0:n1 provider bnxt   the library of this
- * device keeps its own account of queue pairs in ERR; below. Not a failure: not ended by restore,
- * but by `provider plain` h0:n1 silent-death    devices that die from now on (fatal, remove) do so
- * as NICs whose driver only the kernel can ask: posting succeeds and polling finds nothing, for
- * ever; other calls fail. Until restore h0:n1 mr-hang         who registers or deregisters memory
- * stays inside until restore (with threads; else nothing)
+ *                           ones are dropped
+ *     h0:n1 restore         ends every fault (also spelt clear). A device that was fatal, removed
+ *                           or unplugged comes back for new contexts
+ *     h0:n1 provider bnxt   the library of this device keeps its own account of queue pairs in ERR;
+ *                           below. Not a failure: not ended by restore, but by `provider plain`
+ *     h0:n1 silent-death    devices that die from now on (fatal, remove) do so as NICs whose driver
+ *                           only the kernel can ask: posting succeeds and polling finds nothing,
+ *                           for ever; other calls fail. Until restore
+ *     h0:n1 mr-hang         who registers or deregisters memory stays inside until restore (with
+ *                           threads; else nothing)
  *
  * What the Linux kernel's Soft-RoCE does and no other device (docs/fabric-vs-kernel.md):
  *
  *     h0:n1 send-error      no route: a queue pair that puts a request on the wire gets
- * LOC_QP_OP_ERR for it once all before it is through, so at the latest one time-out later; no
- * event. Until up h0:n1 send-stuck      the queue pairs of now send nothing more, for ever, and
- * report nothing: no completion, no event, state RTS. They go on receiving. ERR flushes them, RESET
- * frees them h0:n1 unplug          GID_CHANGE; query_port and new contexts give ENODEV; GIDs are
- * zero; packets are dropped both ways, sends end as with send-error; all other calls succeed. No
- * DEVICE_FATAL. Not ended by up h0:n1 retry7-forever  retry_cnt 7 is without end: queue pairs that
- * have it never fail by time-out h0:n1 recv-kept       a receive posted in ERR is flushed only when
- * its queue pair is moved to ERR once more
+ *                           LOC_QP_OP_ERR for it once all before it is through, so at the latest
+ *                           one time-out later; no event. Until up
+ *     h0:n1 send-stuck      the queue pairs of now send nothing more, for ever, and report nothing:
+ *                           no completion, no event, state RTS. They go on receiving. ERR flushes
+ *                           them, RESET frees them
+ *     h0:n1 unplug          GID_CHANGE; query_port and new contexts give ENODEV; GIDs are zero;
+ *                           packets are dropped both ways, sends end as with send-error; all other
+ *                           calls succeed. No DEVICE_FATAL. Not ended by up
+ *     h0:n1 retry7-forever  retry_cnt 7 is without end: queue pairs that have it never fail by
+ *                           time-out
+ *     h0:n1 recv-kept       a receive posted in ERR is flushed only when its queue pair is moved to
+ *                           ERR once more
  *
  * What the libraries of other NICs do where mlx5 leaves all to the NIC (docs/fabric-vs-kernel.md),
  * as values of `provider`:
  *
  *     plain         posts are taken in ERR; what the NIC flushes comes behind all that it did, with
- * a vendor's code send-refused  a send posted in ERR is refused (EINVAL), else plain bnxt both
- * posts are refused in ERR; the library makes up the flushes: at once, without a vendor's code (the
- *                   field is not written), while the NIC finishes what it has taken, and goes on
- * taking for fab_nic_cfg.linger_ns after a move to ERR. Good completions come behind them ionic the
- * same, but posts are taken, and flushed at once; the vendor's code is 0 mana          both posts
- * are refused in ERR, and nothing is flushed, ever; the NIC goes on for linger_ns, too
+ *                   a vendor's code
+ *     send-refused  a send posted in ERR is refused (EINVAL), else plain
+ *     bnxt          both posts are refused in ERR; the library makes up the flushes: at once,
+ *                   without a vendor's code (the field is not written), while the NIC finishes what
+ *                   it has taken, and goes on taking for fab_nic_cfg.linger_ns after a move to ERR.
+ *                   Good completions come behind them
+ *     ionic         the same, but posts are taken, and flushed at once; the vendor's code is 0
+ *     mana          both posts are refused in ERR, and nothing is flushed, ever; the NIC goes on
+ *                   for linger_ns, too
  *
  * While such a device hangs it answers no command: a move to ERR gives ETIMEDOUT.
  *

@@ -38,7 +38,8 @@ uint64_t fab_mr_serial(const struct fab_nic *nic, uint32_t key);
  * key is unknown, of another protection domain, too short, or lacks one of the @access bits. @len 0
  * is never looked up by callers.
  */
-/* Whether  names memory of a GPU that fault gpu-dma-fail keeps the NIC from: find says NULL then.
+/* Whether @key names memory of a GPU that fault gpu-dma-fail keeps the NIC from: find says NULL
+ * then.
  */
 bool fab_mr_blocked(const struct fab_nic *nic, uint32_t key);
 

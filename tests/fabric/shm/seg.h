@@ -4,15 +4,15 @@
  * A fabric is a directory (seg_dir_path) with
  *   segment   the mapped file: header, NICs, slots, rings (struct seg)
  *   alive     a file whose record locks tell which slots are lived in: byte i is held by the
- * process in slot i; byte SEG_LOCK_FAULT serialises writers of faults hostH/    a tree in the shape
- * of sysfs, one per host
+ *             process in slot i; byte SEG_LOCK_FAULT serialises writers of faults
+ *   hostH/    a tree in the shape of sysfs, one per host
  *
  * No process-shared mutex exists. Every word has one writer, or is changed by one atomic operation,
  * so a process killed at any instruction leaves each structure valid:
  *   - a ring has one producer slot and one consumer slot; a record not yet published is invisible,
- * and the next owner of either slot goes on from the published indices;
+ *     and the next owner of either slot goes on from the published indices;
  *   - a slot belongs to the process that holds its record lock; the kernel drops the lock with the
- * process;
+ *     process;
  *   - counters are single atomics, and so are the words of port clocks (seg_port.h);
  *   - a fault is visible once fault_seq has moved past it.
  */

@@ -5,7 +5,8 @@
  *
  *   TCPTEST_NDEV=N        devices (default 2)
  *   TCPTEST_NULL=P        isend, irecv and the connection calls answer "not now" in P percent of
- * calls TCPTEST_CORRUPT=N     flip one bit of the N-th message that this process receives
+ *                         calls
+ *   TCPTEST_CORRUPT=N     flip one bit of the N-th message that this process receives
  *   TCPTEST_DROP=N        throw the content of the N-th message away and say that it arrived
  *   TCPTEST_SHORT=N       deliver the first half of the N-th message and report that size
  *   TCPTEST_STALE=N       after the N-th message, write over it once more, as a late copy would

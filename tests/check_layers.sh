@@ -181,9 +181,9 @@ else
 fi
 
 # Facts reach their subscribers from the bottom of the folders to the top (docs/architecture.md): in the order of the list in
-# service/r2_inst.c. subscribers ROOT: their folders, in that order.
+# service/r2_service.c. subscribers ROOT: their folders, in that order.
 subscribers() {
-    grep -o '&r2_[a-z_]*_subscriber' "$1/plugin/service/r2_inst.c" | tr -d '&' | while read -r name; do
+    grep -o '&r2_[a-z_]*_subscriber' "$1/plugin/service/r2_service.c" | tr -d '&' | while read -r name; do
         f=$(grep -lE "^const struct r2_subscriber $name =" -r "$1/plugin" --include='*.c') && f=${f#"$1/plugin/"} && echo "${f%/*}"
     done
 }

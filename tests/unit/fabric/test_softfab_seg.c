@@ -1,98 +1,9 @@
-/* The shared segment: rings, slots, faults and directories, with processes that are killed at any
- * moment. */
-#include "tests/fabric/shm/seg.h"
-
-#include <check.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-static char dir[SEG_PATH_MAX], why[512];
-
-static struct fab_desc d;
-
-static void fabric_make(void)
-{
-
-    snprintf(dir, sizeof(dir), "/tmp/softfab-test-%d", (int)getpid());
-    ck_assert_int_eq(seg_dir_remove(dir), 0);
-    ck_assert_int_eq(mkdir(dir, 0700), 0);
-    ck_assert_msg(fab_desc_init(&d, 2, 2, 0, 0, why, sizeof(why)) == 0, "%s", why);
-    ck_assert_msg(seg_file_create(dir, "test", &d, why, sizeof(why)) == 0, "%s", why);
-}
-
-static void fabric_remove(void)
-{
-    ck_assert_int_eq(seg_dir_remove(dir), 0);
-    ck_assert_int_ne(access(dir, F_OK), 0);
-}
-
-static void inhabit(struct seg_map *m)
-{
-    ck_assert_msg(seg_file_open(m, dir, why, sizeof(why)) == 0, "%s", why);
-    ck_assert_msg(seg_slot_attach(m, 0, why, sizeof(why)) == 0, "%s", why);
-}
-
-/* A child that is in the fabric once this returns. It runs @body and exits; its slot is returned
- * through *slot_p. */
-static pid_t child_start(void (*body)(struct seg_map *m), int *slot_p)
-{
-    int fd[2];
-
-    ck_assert_int_eq(pipe(fd), 0);
-    pid_t pid = fork();
-    ck_assert_int_ge(pid, 0);
-    if (pid == 0) {
-        struct seg_map m;
-        if (seg_file_open(&m, dir, why, sizeof(why)) != 0 ||
-            seg_slot_attach(&m, 1, why, sizeof(why)) != 0 ||
-            write(fd[1], &m.slot, sizeof(m.slot)) != (ssize_t)sizeof(m.slot)) {
-            _exit(99);
-        }
-        body(&m);
-        _exit(0);
-    }
-    ck_assert_int_eq(read(fd[0], slot_p, sizeof(*slot_p)), (ssize_t)sizeof(*slot_p));
-    close(fd[0]);
-    close(fd[1]);
-    return pid;
-}
-
-static void child_kill(pid_t pid)
-{
-    int st;
-
-    kill(pid, SIGKILL);
-    ck_assert_int_eq(waitpid(pid, &st, 0), pid);
-    ck_assert(WIFSIGNALED(st));
-}
-
-static void child_join(pid_t pid)
-{
-    int st;
-
-    ck_assert_int_eq(waitpid(pid, &st, 0), pid);
-    ck_assert_msg(WIFEXITED(st) && WEXITSTATUS(st) == 0, "child ended with status %x",
-                  (unsigned)st);
-}
-
-static void rest(struct seg_map *m)
-{
-    for (;;) {
-        pause();
-    }
-}
-
-/* ---- rings
- * ------------------------------------------------------------------------------------------------------------------
+/* The shared segment: rings, slots and directories, with processes that are killed at any moment.
  */
+#include "tests/unit/seg_rig.h"
+#include "tests/unit/suite.h"
+
+/* --- rings --- */
 
 /* Record @n of a stream: its length, and bytes that depend on both number and place. */
 static uint32_t stream_len(uint32_t n)
@@ -198,9 +109,7 @@ START_TEST(ring_unpublished_is_invisible)
 }
 END_TEST
 
-/* ---- producers that die
- * -------------------------------------------------------------------------------------------------------
- */
+/* --- producers that die --- */
 
 #define STREAM 30000u
 
@@ -300,9 +209,7 @@ START_TEST(producers_one_killed)
 }
 END_TEST
 
-/* ---- receivers that die
- * ----------------------------------------------------------------------------------------------------------
- */
+/* --- receivers that die --- */
 
 START_TEST(receiver_killed_with_full_ring)
 {
@@ -334,9 +241,7 @@ START_TEST(receiver_killed_with_full_ring)
 }
 END_TEST
 
-/* ---- slots
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* --- slots --- */
 
 START_TEST(slot_liveness_follows_the_process)
 {
@@ -404,202 +309,7 @@ START_TEST(slot_bad_host_is_named)
 }
 END_TEST
 
-/* ---- faults
- * --------------------------------------------------------------------------------------------------------------------
- */
-
-static void fault(struct seg_map *m, const char *text)
-{
-    struct fab_fault f;
-
-    ck_assert_msg(fab_fault_parse(text, &f, why, sizeof(why)) == 0, "%s", why);
-    ck_assert_msg(seg_fault_apply(m, &f, why, sizeof(why)) == 0, "%s", why);
-}
-
-/* "node_guid" of the device, by a directory of its own that was opened before. */
-static int has_left(int device)
-{
-    return faccessat(device, "node_guid", F_OK, 0) != 0 && errno == ENOENT;
-}
-
-/* A removed device leaves the tree of its host, as a real one leaves sysfs; what comes back is
- * another one. */
-START_TEST(removed_devices_leave_the_tree)
-{
-    char path[512];
-    struct seg_map m;
-    int device, other;
-
-    fabric_make();
-    ck_assert_msg(seg_sysfs_write(dir, &d, false, why, sizeof(why)) == 0, "%s", why);
-    ck_assert_int_eq(seg_file_open(&m, dir, why, sizeof(why)), 0);
-    snprintf(path, sizeof(path), "%s/host1/sys/class/infiniband/fab0", dir);
-    ck_assert_int_ge(device = open(path, O_RDONLY | O_DIRECTORY), 0);
-    fault(&m, "h1:n0 fatal");
-    fault(&m, "h1:n0 restore");
-    fault(&m, "h1:n0 unplug");
-    fault(&m, "h1:n0 restore");
-    fault(&m, "h1:n1 remove");
-    ck_assert(!has_left(device));
-    fault(&m, "h1:n0 remove");
-    ck_assert(has_left(device));
-    ck_assert_int_eq(access(path, F_OK), -1);
-    fault(&m, "h1:n0 restore");
-    ck_assert(has_left(device));
-    ck_assert_int_ge(other = open(path, O_RDONLY | O_DIRECTORY), 0);
-    ck_assert(!has_left(other));
-    ck_assert_int_eq(faccessat(other, "ports/1/gids/0", F_OK, 0), 0);
-    close(device);
-    close(other);
-    seg_file_close(&m);
-    fabric_remove();
-}
-END_TEST
-
-START_TEST(fault_words_and_log)
-{
-    struct seg_map m;
-    struct fab_link l;
-    struct fab_fault f;
-
-    fabric_make();
-    ck_assert_int_eq(seg_file_open(&m, dir, why, sizeof(why)), 0);
-    struct seg_nic *n = seg_nic_at(m.seg, 1, 0);
-    fault(&m, "h1:n0 loss 2%");
-    fault(&m, "*:n0 down");
-    fault(&m, "h1:n0 remove");
-    seg_link_read(n, &l);
-    ck_assert_uint_eq(l.loss_ppm, 20000);
-    ck_assert_uint_eq(l.down, 1);
-    ck_assert_uint_eq(atomic_load(&n->fault_seq), 3);
-    ck_assert_uint_eq(atomic_load(&n->gone), FAB_FAULT_REMOVE + 1);
-    ck_assert_uint_eq(atomic_load(&seg_nic_at(m.seg, 0, 0)->fault_seq), 1);
-    ck_assert_uint_eq(atomic_load(&seg_nic_at(m.seg, 1, 1)->fault_seq), 0);
-    ck_assert(seg_fault_read(n, 1, &f));
-    ck_assert_int_eq(f.kind, FAB_FAULT_LOSS);
-    ck_assert_uint_eq(f.value, 20000);
-    ck_assert(seg_fault_read(n, 2, &f));
-    ck_assert_int_eq(f.kind, FAB_FAULT_DOWN);
-    fault(&m, "h1:n0 restore");
-    seg_link_read(n, &l);
-    ck_assert_uint_eq(l.down + l.loss_ppm + atomic_load(&n->gone), 0);
-    fault(&m, "h1:n0 send-error");
-    fault(&m, "h1:n0 unplug");
-    fault(&m, "h1:n0 retry7-forever");
-    fault(&m, "h1:n0 recv-kept");
-    fault(&m, "h1:n0 silent-death");
-    fault(&m, "h1:n0 mr-hang");
-    fault(&m, "h1:n0 send-stuck");
-    fault(&m, "h1:n0 up"); /* routes are back, the device is not */
-    seg_link_read(n, &l);
-    ck_assert_uint_eq(l.send_error, 0);
-    ck_assert_uint_eq(atomic_load(&n->gone), FAB_FAULT_UNPLUG + 1);
-    ck_assert_uint_eq(atomic_load(&n->retry7) + atomic_load(&n->recv_kept) +
-                          atomic_load(&n->silent_death) + atomic_load(&n->mr_hang),
-                      4);
-    ck_assert_uint_eq(atomic_load(&n->send_stucks), 1);
-    fault(&m, "h1:n0 restore");
-    ck_assert_uint_eq(atomic_load(&n->gone) + atomic_load(&n->retry7) + atomic_load(&n->recv_kept) +
-                          atomic_load(&n->silent_death) + atomic_load(&n->mr_hang),
-                      0);
-    fault(&m, "h1:n0 fatal");
-    fault(&m, "h1:n0 up");
-    ck_assert_uint_eq(atomic_load(&n->gone), 0);
-    for (int i = 0; i < SEG_FAULT_LOG; i++) {
-        fault(&m, "h1:n0 qp-error");
-    }
-    ck_assert(!seg_fault_read(n, 4, &f));
-    ck_assert(seg_fault_read(n, SEG_FAULT_LOG + 14, &f));
-    ck_assert_uint_eq(atomic_load(&n->qp_errors), SEG_FAULT_LOG);
-    f = (struct fab_fault){.host = 2, .nic = 0, .kind = FAB_FAULT_DOWN};
-    ck_assert_int_eq(seg_fault_apply(&m, &f, why, sizeof(why)), -1);
-    ck_assert_ptr_nonnull(strstr(why, "h2:n0"));
-    seg_file_close(&m);
-    fabric_remove();
-}
-END_TEST
-
-/* Each end has its part of a cut; whoever is restored is cut from nobody, and nobody else hears of
- * that. */
-START_TEST(fault_cuts)
-{
-    struct seg_map m;
-    struct fab_link l;
-    struct fab_fault f;
-
-    fabric_make();
-    ck_assert_int_eq(seg_file_open(&m, dir, why, sizeof(why)), 0);
-    struct seg_nic *a = seg_nic_at(m.seg, 0, 1), *b = seg_nic_at(m.seg, 1, 1),
-                   *c = seg_nic_at(m.seg, 1, 0);
-    fault(&m, "h0:n1 cut h1:n1");
-    seg_link_read(a, &l);
-    ck_assert_uint_eq(l.cut[1], 2);
-    seg_link_read(b, &l);
-    ck_assert_uint_eq(l.cut[0], 2);
-    ck_assert(seg_fault_read(b, 1, &f));
-    ck_assert_int_eq(f.kind, FAB_FAULT_CUT);
-    ck_assert_uint_eq(f.value, fab_ports(0, 1));
-    ck_assert_uint_eq(atomic_load(&c->fault_seq), 0);
-    fault(&m, "h0:n1 restore");
-    seg_link_read(b, &l);
-    ck_assert_uint_eq(l.cut[0], 0);
-    ck_assert_uint_eq(atomic_load(&b->fault_seq), 2);
-    fault(&m, "h0:n1 restore");
-    ck_assert_uint_eq(atomic_load(&b->fault_seq), 2);
-    fault(&m, "h0:n1 cut-tx *:n1");
-    seg_link_read(b, &l);
-    ck_assert_uint_eq(l.cut[0], 0);
-    ck_assert_uint_eq(atomic_load(&a->link.cut[1]), 2);
-    fault(&m, "h1:n1 restore");
-    ck_assert_uint_eq(atomic_load(&a->link.cut[1]), 0);
-    f = (struct fab_fault){.host = 0, .nic = 0, .kind = FAB_FAULT_CUT, .value = fab_ports(7, 1)};
-    ck_assert_int_eq(seg_fault_apply(&m, &f, why, sizeof(why)), -1);
-    ck_assert_ptr_nonnull(strstr(why, "h7:n1"));
-    seg_file_close(&m);
-    fabric_remove();
-}
-END_TEST
-
-static void fault_writer(struct seg_map *m)
-{
-    struct fab_fault f = {.host = 0, .nic = 0, .kind = FAB_FAULT_QP_ERROR};
-
-    for (int i = 0; i < 500; i++) {
-        if (seg_fault_apply(m, &f, why, sizeof(why)) != 0) {
-            _exit(97);
-        }
-    }
-}
-
-START_TEST(fault_writers_take_turns)
-{
-    struct seg_map m;
-    pid_t pid[3];
-    int slot;
-
-    fabric_make();
-    ck_assert_int_eq(seg_file_open(&m, dir, why, sizeof(why)), 0);
-    pid_t victim = child_start(fault_writer, &slot);
-    for (int i = 0; i < 3; i++) {
-        pid[i] = child_start(fault_writer, &slot);
-    }
-    kill(victim, SIGKILL);
-    waitpid(victim, NULL, 0);
-    for (int i = 0; i < 3; i++) {
-        child_join(pid[i]);
-    }
-    /* Every fault has its number; a writer that was killed holds up nobody. */
-    uint32_t seq = atomic_load(&seg_nic_at(m.seg, 0, 0)->fault_seq);
-    ck_assert_uint_ge(seq, 1500);
-    ck_assert_uint_le(seq, 2000);
-    seg_file_close(&m);
-    fabric_remove();
-}
-END_TEST
-
-/* ---- directories
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* --- directories --- */
 
 START_TEST(dir_stale_is_replaced_lived_in_is_not)
 {
@@ -674,12 +384,8 @@ START_TEST(file_of_another_version_is_refused)
 }
 END_TEST
 
-int main(void)
+static void add(TCase *tc)
 {
-    Suite *s = suite_create("softfab_seg");
-    TCase *tc = tcase_create("seg");
-
-    tcase_set_timeout(tc, 60);
     tcase_add_test(tc, ring_order_and_wrap);
     tcase_add_test(tc, ring_full_sets_starved_and_pop_clears);
     tcase_add_test(tc, ring_unpublished_is_invisible);
@@ -688,18 +394,13 @@ int main(void)
     tcase_add_test(tc, slot_liveness_follows_the_process);
     tcase_add_test(tc, slot_numbers_name_their_owner);
     tcase_add_test(tc, slot_bad_host_is_named);
-    tcase_add_test(tc, fault_words_and_log);
-    tcase_add_test(tc, removed_devices_leave_the_tree);
-    tcase_add_test(tc, fault_cuts);
-    tcase_add_test(tc, fault_writers_take_turns);
     tcase_add_test(tc, dir_stale_is_replaced_lived_in_is_not);
     tcase_add_test(tc, dir_leftovers_go);
     tcase_add_test(tc, dir_names_are_checked);
     tcase_add_test(tc, file_of_another_version_is_refused);
-    suite_add_tcase(s, tc);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_ENV);
-    int failed = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return failed != 0;
+}
+
+int main(void)
+{
+    return suite_run("softfab_seg", 60, NULL, NULL, add);
 }

@@ -17,8 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- checks: each starts with a connected queue pair that has carried one word
- * ---------------------------------------------------- */
+/* --- checks: each starts with a connected queue pair that has carried one word --- */
 
 static bool check_down_up(void)
 {

@@ -29,9 +29,7 @@ bool because(const char *fmt, ...)
     return false;
 }
 
-/* ---- one end
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* --- one end --- */
 
 struct ibv_context *device_open(const char *name)
 {
@@ -146,9 +144,7 @@ void end_close(struct end *e)
     *e = (struct end){0};
 }
 
-/* ---- the peer
- * ------------------------------------------------------------------------------------------------------------------
- */
+/* --- the peer --- */
 
 /* Connects, says so, and answers each byte on @sock with the first word of its buffer; it never
  * calls verbs meanwhile.
@@ -230,9 +226,7 @@ void peer_stop(int sig)
     }
 }
 
-/* ---- steps of checks
- * ------------------------------------------------------------------------------------------------------------
- */
+/* --- steps of checks --- */
 
 bool fault(const char *text)
 {

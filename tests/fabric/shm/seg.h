@@ -185,8 +185,7 @@ struct seg_map {
     char dir[SEG_PATH_MAX];
 };
 
-/* ---- seg_dir.c: where fabrics live
- * ---------------------------------------------------------------------------------------- */
+/* --- seg_dir.c: where fabrics live --- */
 
 /* Writes the run directory of fabric @name (NULL: the user's default) to @path. 0, or -1 with the
  * reason in @why. */
@@ -201,9 +200,7 @@ int seg_dir_install(const char *tmp, const char *path, char *why, size_t why_len
 /* Pid of a process that lives in the fabric at @path; 0: none; -1: no fabric there (errno). */
 pid_t seg_dir_inhabitant(const char *path);
 
-/* ---- seg_sysfs.c
- * -----------------------------------------------------------------------------------------------------------
- */
+/* --- seg_sysfs.c --- */
 
 /* In the tree of a host whose NICs reach memory of a GPU: where programs look for the kernel module
  * that does it. */
@@ -222,8 +219,7 @@ int seg_sysfs_state_set(const char *dir, int host, int nic, bool up);
 /* Writes the GID files of the NIC for address @epoch. -1 with errno. */
 int seg_sysfs_gids_set(const char *dir, int host, int nic, uint32_t epoch);
 
-/* ---- seg_file.c: the mapped file
- * ------------------------------------------------------------------------------------------ */
+/* --- seg_file.c: the mapped file --- */
 
 /* Creates <dir>/segment and <dir>/alive. 0, or -1 with the reason in @why. Thread: any; blocks on
  * file I/O. */
@@ -235,9 +231,7 @@ int seg_file_open(struct seg_map *m, const char *dir, char *why, size_t why_len)
 /* Detaches if attached, unmaps. In a child of the process that attached: unmaps only. */
 void seg_file_close(struct seg_map *m);
 
-/* ---- seg_fault.c
- * -----------------------------------------------------------------------------------------------------------
- */
+/* --- seg_fault.c --- */
 
 /* Applies @f to every NIC it names: words, log, bells. A device that is removed leaves its host's
  * tree when every process that has it open has taken that up, as the kernel's leaves sysfs when the
@@ -249,9 +243,7 @@ bool seg_fault_read(struct seg_nic *n, uint32_t seq, struct fab_fault *f);
 /* Copies the link's words. */
 void seg_link_read(struct seg_nic *n, struct fab_link *l);
 
-/* ---- seg_slot.c: processes
- * ------------------------------------------------------------------------------------------------
- */
+/* --- seg_slot.c: processes --- */
 
 /* Takes the lowest free slot for this process on host @host. 0, or -1 with the reason in @why.
  * Never waits for others.
@@ -274,8 +266,7 @@ static inline int seg_qpn_slot(uint32_t qpn)
     return (int)((qpn >> SEG_QPN_BITS) & (SEG_SLOTS - 1));
 }
 
-/* ---- seg_ring.c: packets between processes
- * -------------------------------------------------------------------------------- */
+/* --- seg_ring.c: packets between processes --- */
 
 /*
  * Producer side of the ring from the map's slot to slot @dst. Must be called by one thread at a
@@ -293,9 +284,7 @@ void seg_ring_pop(struct seg_map *m, int src, struct seg_rec *rec);
 /* Whether the ring from slot @src holds nothing. */
 bool seg_ring_empty(const struct seg_map *m, int src);
 
-/* ---- seg_bell.c: waking
- * ----------------------------------------------------------------------------------------------------
- */
+/* --- seg_bell.c: waking --- */
 
 /* Wakes the thread of slot @dst if it sleeps beyond @due (0: at all). Pairs with seg_bell_wait: the
  * caller has published first. */

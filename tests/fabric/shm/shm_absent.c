@@ -22,8 +22,7 @@ static void *none(void)
     return NULL;
 }
 
-/* ---- address handles and multicast: datagrams only
- * -------------------------------------------------------------------------- */
+/* --- address handles and multicast: datagrams only --- */
 
 SHM_DEFINE_11(struct ibv_ah *, ibv_create_ah, (struct ibv_pd * pd, struct ibv_ah_attr *attr))
 {
@@ -63,8 +62,7 @@ SHM_EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *ctx, struct ibv_a
     return EOPNOTSUPP;
 }
 
-/* ---- objects of other processes, extended queue pairs
- * ------------------------------------------------------------------------ */
+/* --- objects of other processes, extended queue pairs --- */
 
 SHM_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t len,
                             int access)
@@ -127,8 +125,7 @@ SHM_EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode 
     return 0;
 }
 
-/* ---- fork: nothing is pinned, so nothing needs protection
- * -------------------------------------------------------------------- */
+/* --- fork: nothing is pinned, so nothing needs protection --- */
 
 SHM_EXPORT int ibv_dontfork_range(void *base, size_t size);
 int ibv_dontfork_range(void *base, size_t size)
@@ -147,8 +144,7 @@ SHM_EXPORT enum ibv_fork_status ibv_is_fork_initialized(void)
     return IBV_FORK_UNNEEDED;
 }
 
-/* ---- kernel formats: there is no kernel part
- * --------------------------------------------------------------------------------- */
+/* --- kernel formats: there is no kernel part --- */
 
 SHM_EXPORT void ibv_copy_ah_attr_from_kern(struct ibv_ah_attr *dst, struct ib_uverbs_ah_attr *src);
 void ibv_copy_ah_attr_from_kern(struct ibv_ah_attr *dst, struct ib_uverbs_ah_attr *src)
@@ -175,9 +171,7 @@ void ibv_copy_path_rec_to_kern(struct ib_user_path_rec *dst, struct ibv_sa_path_
 {
 }
 
-/* ---- sysfs
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* --- sysfs --- */
 
 SHM_EXPORT const char *ibv_get_sysfs_path(void);
 const char *ibv_get_sysfs_path(void)
@@ -216,9 +210,7 @@ int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t siz
     return (int)n;
 }
 
-/* ---- link rates
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* --- link rates --- */
 
 static const struct {
     enum ibv_rate rate;

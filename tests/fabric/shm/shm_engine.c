@@ -16,9 +16,7 @@ static pthread_mutex_t g_lock =
     PTHREAD_MUTEX_INITIALIZER; /* guards g_engine; taken before an engine's lock */
 static struct shm_engine *g_engine;
 
-/* ---- turns
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* --- turns --- */
 
 static void deadline_compute(struct shm_engine *e)
 {
@@ -191,8 +189,7 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-/* ---- what the model and the front-end call
- * ---------------------------------------------------------------------------------- */
+/* --- what the model and the front-end call --- */
 
 static uint64_t engine_now(struct fab_engine *base)
 {
@@ -370,9 +367,7 @@ static const struct fab_engine_ops engine_ops = {
     .control = engine_control,
 };
 
-/* ---- life
- * ------------------------------------------------------------------------------------------------------------------
- */
+/* --- life --- */
 
 /*
  * Payload per packet, the same for the whole fabric because the two ends of a queue pair must

@@ -15,9 +15,7 @@
 #undef ibv_reg_mr_iova
 #undef ibv_reg_mr_iova2
 
-/* ---- devices
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* --- devices --- */
 
 static struct fab_nic *host_nic(struct fab_engine *eng, int host, int nic)
 {
@@ -110,9 +108,7 @@ SHM_EXPORT int ibv_get_pkey_index(struct ibv_context *ctx, uint8_t port, __be16 
     return fab_ibv_get_pkey_index(ctx, port, pkey);
 }
 
-/* ---- events
- * ------------------------------------------------------------------------------------------------------------------
- */
+/* --- events --- */
 
 SHM_EXPORT_11(int, ibv_get_async_event, (struct ibv_context * ctx, struct ibv_async_event *ev),
               (ctx, ev))
@@ -132,9 +128,7 @@ SHM_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *ch)
     return fab_ibv_destroy_comp_channel(ch);
 }
 
-/* ---- memory
- * ------------------------------------------------------------------------------------------------------------------
- */
+/* --- memory --- */
 
 SHM_EXPORT_11(struct ibv_pd *, ibv_alloc_pd, (struct ibv_context * ctx), (ctx))
 SHM_EXPORT_11(int, ibv_dealloc_pd, (struct ibv_pd * pd), (pd))
@@ -160,8 +154,7 @@ SHM_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, 
     return fab_ibv_reg_dmabuf_mr(pd, offset, len, iova, fd, access);
 }
 
-/* ---- completion queues, queue pairs
- * ------------------------------------------------------------------------------------------- */
+/* --- completion queues, queue pairs --- */
 
 SHM_EXPORT_11(struct ibv_cq *, ibv_create_cq,
               (struct ibv_context * ctx, int cqe, void *cq_context, struct ibv_comp_channel *ch,
@@ -185,9 +178,7 @@ SHM_EXPORT_11(int, ibv_modify_srq, (struct ibv_srq * srq, struct ibv_srq_attr *a
 SHM_EXPORT_11(int, ibv_query_srq, (struct ibv_srq * srq, struct ibv_srq_attr *attr), (srq, attr))
 SHM_EXPORT_11(int, ibv_destroy_srq, (struct ibv_srq * srq), (srq))
 
-/* ---- names and numbers
- * ----------------------------------------------------------------------------------------------------------
- */
+/* --- names and numbers --- */
 
 SHM_EXPORT int ibv_fork_init(void)
 {

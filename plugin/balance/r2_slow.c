@@ -51,12 +51,6 @@ int r2_slow_open(struct r2_inst *inst)
     return inst->slow ? 0 : -1;
 }
 
-void r2_slow_close(struct r2_inst *inst)
-{
-    free(inst->slow);
-    inst->slow = NULL;
-}
-
 static int enabled(const struct r2_inst *inst)
 {
     const struct r2_config *cfg = &inst->cfg;

@@ -8,9 +8,8 @@
 
 #include "core/r2_notify.h"
 
-/* Allocates what it keeps of the NICs. -1: out of memory. At init and at the end. */
+/* Allocates what it keeps of the NICs. -1: out of memory. Freed with the instance. */
 int r2_slow_open(struct r2_inst *inst);
-void r2_slow_close(struct r2_inst *inst);
 
 /* Looks with each tick of the watchdog, and takes what a peer's process says has moved over its
  * NIC. Does nothing with NCCL_R2_SLOW=off, or where no traffic could go elsewhere. */

@@ -3,9 +3,9 @@
  * knows nothing of those who hear it: a fact travels up through the folders, a call travels down.
  *
  * inst->subscribers is the list, in the order of the folders from bottom to top, written once by
- * r2_inst_create() and const since. All of it runs on the service thread, inside the announcing
- * call; nothing blocks but for a visit of a gate. A handler may announce further facts; none
- * announces the one that it is handling.
+ * r2_inst_create() and const since. All of it runs on the service thread, or on who takes the
+ * instance down once that has ended, inside the announcing call; nothing blocks but for a visit of
+ * a gate. A handler may announce further facts; none announces the one that it is handling.
  */
 #ifndef R2_NOTIFY_H
 #define R2_NOTIFY_H
@@ -44,7 +44,7 @@ enum r2_nic_change {
     R2_NIC_UP,     /* ... and is again */
     R2_NIC_FATAL,  /* the device failed, or is gone */
     R2_NIC_FAILS,  /* its driver answers with errors */
-    R2_NIC_REMOVED /* no DMA of it can come any more */
+    R2_NIC_REMOVED /* the kernel has taken the device away (P18) */
 };
 
 enum r2_pair_verdict {

@@ -10,7 +10,7 @@
  *     owner                               visitor
  *     in = 1                              visitor = 1
  *     (compiler barrier)                  membarrier()
- *     if (visitor) in = 0, come later     while (in) yield
+ *     if (visitor) in = 0, come later     while (in) yield, then nap
  *
  * Either the owner's store was before the barrier, and the visitor sees it and waits; or the
  * owner's load is after it, and the owner sees the visitor and turns away. The owner never waits:

@@ -5,8 +5,9 @@
 
 #include "core/r2_inst.h"
 
-/* The only writer of the close state. Gate held, or nobody else has @c; NCCL's thread moves it out
- * of OPEN, the service thread from there. What is no legal move is logged, and refused. */
+/* The only writer of the close state. Gate held, or nobody else has @c. NCCL's thread moves it out
+ * of OPEN, or the service thread where NCCL never had the connection; the rest is the service
+ * thread's. What is no legal move is logged, and refused. */
 void r2_close_move(struct r2_comm *c, enum r2_close to);
 const char *r2_close_name(enum r2_close state);
 

@@ -269,8 +269,8 @@ static int modules_open(struct r2_inst *inst)
 /* No job of a worker is out. */
 static void modules_close(struct r2_inst *inst)
 {
-    r2_slow_close(inst);
     r2_news_close(inst);
+    free(inst->slow);
     free(inst->verdicts);
     free(inst->failback_file);
     free(inst->load);

@@ -84,6 +84,9 @@ static struct ibv_device **get_device_list(int *num)
         return NULL;
     }
     list = calloc((size_t)fake_dev_count + 1, sizeof(*list));
+    if (list == NULL) {
+        return NULL;
+    }
     for (int i = 0; i < fake_dev_count; i++) {
         list[i] = &fake_dev[i].dev;
     }

@@ -22,6 +22,31 @@ static int (*port_read)(struct ibv_context *ctx, uint8_t port, struct ibv_port_a
 static _Atomic int stuck;  /* number of the device whose driver does not return, +1 */
 static sem_t inside, hold; /* its call: is there; may go on */
 
+/* Allocations: the one that brings @left to 0 fails. */
+static _Atomic int left;
+
+static int fails(void)
+{
+    return atomic_load(&left) > 0 && atomic_fetch_sub(&left, 1) == 1;
+}
+
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+
+void *__wrap_malloc(size_t size)
+{
+    errno = ENOMEM;
+    return fails() ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    errno = ENOMEM;
+    return fails() ? NULL : __real_calloc(n, size);
+}
+
 static int query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr)
 {
     int s = atomic_load(&stuck);
@@ -42,11 +67,21 @@ static struct r2_oob *oob_create(void *arg, const struct r2_oob_events *ev, char
     return r2_oob_tcp_create(&tcp, ev, why, why_len);
 }
 
-static void setup(void)
+static struct r2_inst *make(char *why, size_t why_len)
 {
     struct r2_inst_params p = {.cfg = &cfg, .oob_create = oob_create, .verbs = &verbs, .host = "h"};
     struct r2_env env;
     struct r2_job job;
+
+    r2_env_default(&env);
+    memset(&job, 0, sizeof(job));
+    p.env = &env;
+    p.job = &job;
+    return r2_inst_create(&p, why, why_len);
+}
+
+static void setup(void)
+{
     char why[256] = "";
 
     sem_init(&inside, 0, 0);
@@ -60,11 +95,7 @@ static void setup(void)
     cfg.t_exit_ms = 50;
     fake_add("a0");
     fake_add("a1");
-    r2_env_default(&env);
-    memset(&job, 0, sizeof(job));
-    p.env = &env;
-    p.job = &job;
-    inst = r2_inst_create(&p, why, sizeof(why));
+    inst = make(why, sizeof(why));
     ck_assert_msg(inst != NULL, "%s", why);
     ck_assert_int_eq(inst->nics.count, 2);
 }
@@ -174,6 +205,38 @@ START_TEST(taken_down_under_a_driver_that_does_not_return)
 }
 END_TEST
 
+/* Each allocation of a start fails once: the start says so and leaves nothing open, or does without
+ * what it was for. */
+START_TEST(memory_ends_at_any_step_of_the_start)
+{
+    int refused = 0, went_on = 0;
+
+    r2_inst_destroy(inst);
+    for (int n = 1;; n++) {
+        struct r2_inst *made;
+        char why[256] = "";
+        int over;
+
+        atomic_store(&left, n);
+        made = make(why, sizeof(why));
+        over = atomic_exchange(&left, 0) > 0; /* it has fewer allocations than n */
+        if (made) {
+            went_on += !over;
+            r2_inst_destroy(made);
+        } else {
+            ck_assert_msg(why[0] != '\0', "allocation %d: no reason", n);
+            refused++;
+        }
+        ck_assert_msg(fake_dev[0].opened + fake_dev[1].opened == 0, "allocation %d", n);
+        if (over) {
+            ck_assert_ptr_nonnull(made);
+            break;
+        }
+    }
+    ck_assert_msg(refused >= 12, "%d starts refused, %d went on", refused, went_on);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("instance");
@@ -186,6 +249,7 @@ int main(void)
     tcase_add_loop_test(t, events_do_not_wait_for_a_driver, 0, 3);
     tcase_add_test(t, a_look_from_before_a_port_went_down_counts_for_nothing);
     tcase_add_test(t, taken_down_under_a_driver_that_does_not_return);
+    tcase_add_test(t, memory_ends_at_any_step_of_the_start);
     suite_add_tcase(s, t);
     r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);

@@ -1,0 +1,90 @@
+/* Moves of a connection's close, and of a TCP channel, which no run makes: refused, and said. The
+ * legal ones are all there is. */
+#include "tests/unit/suite.h"
+
+#include <string.h>
+
+#include "plugin/base/r2_log.h"
+#include "plugin/oob/tcp/oob_tcp.h"
+#include "plugin/service/r2_close.h"
+
+static int warns;
+static char last[256];
+
+static void sink(enum r2_log_level level, const char *file, int line, const char *msg)
+{
+    if (level == R2_LOG_WARN) {
+        warns++;
+        strncpy(last, msg, sizeof(last) - 1);
+    }
+}
+
+static void setup(void)
+{
+    r2_log_sink_set(sink);
+}
+
+START_TEST(a_close_goes_one_way)
+{
+    static const char legal[R2_CLOSE_COUNT][R2_CLOSE_COUNT + 1] = {
+        [R2_CLOSE_OPEN] = ".xx", [R2_CLOSE_BYE] = "..x", [R2_CLOSE_DESTROY] = "..."};
+    static struct r2_comm c = {.label = "send 7"};
+    int refused = 0;
+
+    for (int from = 0; from < R2_CLOSE_COUNT; from++) {
+        for (int to = 0; to < R2_CLOSE_COUNT; to++) {
+            int may = legal[from][to] == 'x';
+
+            atomic_store(&c.close, from);
+            r2_close_move(&c, (enum r2_close)to);
+            ck_assert_int_eq(atomic_load(&c.close), may ? to : from);
+            refused += !may;
+        }
+    }
+    r2_log_flush();
+    ck_assert_int_eq(warns, refused);
+    ck_assert_str_eq(last, "NET/R2 : send 7 close cannot go from destroyed to destroyed");
+    ck_assert_str_eq(r2_close_name(R2_CLOSE_COUNT), "?");
+}
+END_TEST
+
+/* A state is left for good; nobody is up who has not proved who he is. */
+START_TEST(a_channel_goes_one_way)
+{
+    static const char legal[CHAN_STATES][CHAN_STATES + 1] = {
+        [CHAN_CONNECTING] = ".x..xx", [CHAN_HELLO] = "..x.xx", [CHAN_AUTH] = "...xxx",
+        [CHAN_UP] = "....xx",         [CHAN_DRAIN] = "....xx", [CHAN_DEAD] = "......"};
+    static struct tcp_peer peer = {.str = "127.0.0.1:7"};
+    struct tcp_chan c = {.peer = &peer};
+    int refused = 0;
+
+    for (int from = 0; from < CHAN_STATES; from++) {
+        for (int to = 0; to < CHAN_STATES; to++) {
+            int may = legal[from][to] == 'x';
+
+            c.state = (enum chan_state)from;
+            oob_chan_move(&c, (enum chan_state)to);
+            ck_assert_int_eq((int)c.state, may ? to : from);
+            refused += !may;
+        }
+    }
+    r2_log_flush();
+    ck_assert_int_eq(warns, refused);
+    ck_assert_str_eq(last, "NET/R2 : a channel to 127.0.0.1:7 cannot go from dead to dead");
+    c.peer = NULL;
+    oob_chan_move(&c, CHAN_UP);
+    r2_log_flush();
+    ck_assert_ptr_nonnull(strstr(last, "a stranger"));
+}
+END_TEST
+
+static void add(TCase *t)
+{
+    tcase_add_test(t, a_close_goes_one_way);
+    tcase_add_test(t, a_channel_goes_one_way);
+}
+
+int main(void)
+{
+    return suite_run("moves", 60, setup, NULL, add);
+}

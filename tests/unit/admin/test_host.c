@@ -4,6 +4,8 @@
 
 #include <sys/resource.h>
 
+#include "plugin/probe/diagnosis/r2_news.h"
+
 /* What an administrator wrote beside a name. */
 START_TEST(the_words_beside_a_name)
 {
@@ -430,6 +432,52 @@ START_TEST(what_we_find_out_is_said)
 }
 END_TEST
 
+static int posted_events(struct r2_host_registry *b)
+{
+    struct r2_host_registry_event e;
+    int n = 0;
+
+    while (r2_host_registry_next(b, &e, NULL)) {
+        n++;
+    }
+    return n;
+}
+
+/* What the board itself has brought is not put there again, nor is a device said twice that failed
+ * first and then went. */
+START_TEST(what_is_on_the_board_is_not_said_again)
+{
+    struct r2_host_registry *b;
+    struct probe_word w;
+    struct r2_inst *inst;
+
+    start(2, (const char *[]){"NCCL_IB_TIMEOUT=20", NULL});
+    b = board_start();
+    rig_run(rig, RIG_S);
+    posted_events(b);
+    inst = rig->side[0].inst;
+    rig_enter(&rig->side[0]);
+    memset(&w, 0, sizeof(w));
+    w.blame = PROBE_BLAME_LOCAL_NIC;
+    w.origin = 4711;
+    w.subject = r2_subject_nic(inst, 1);
+    snprintf(w.host, sizeof(w.host), "host0");
+    snprintf(w.nic, sizeof(w.nic), "fab1");
+    probe_news_next_version(inst->news, &w);
+    r2_news_heard(inst, &w, "pid 7");
+    ck_assert_ptr_nonnull(probe_news_find(inst->news, &w.subject));
+    ck_assert_int_eq(posted_events(b), 0);
+    ck_assert_int_eq(r2_news_clear(inst, &w.subject), 1); /* ours */
+    ck_assert_int_eq(posted_events(b), 1);
+    r2_host_share_subscriber.on_nic(inst, 0, R2_NIC_FATAL);
+    ck_assert_int_eq(posted_events(b), 1);
+    r2_host_share_subscriber.on_nic(inst, 0, R2_NIC_REMOVED);
+    ck_assert_int_eq(posted_events(b), 0);
+    r2_host_registry_close(b);
+    host_dir_remove();
+}
+END_TEST
+
 /* Its owner mends the mode and touches nothing else. */
 START_TEST(a_mended_mode_is_a_change)
 {
@@ -497,6 +545,7 @@ static void add(TCase *t)
     tcase_add_test(t, what_a_neighbour_cannot_do);
     tcase_add_test(t, a_neighbours_event_makes_us_look);
     tcase_add_test(t, what_we_find_out_is_said);
+    tcase_add_test(t, what_is_on_the_board_is_not_said_again);
 }
 
 int main(void)

@@ -12,6 +12,7 @@
 #include "tests/unit/watch_rig.h"
 #include "probe/diagnosis/r2_news.h"
 #include "plugin/probe/diagnosis/r2_verdict.h"
+#include "plugin/core/r2_notify.h"
 
 #define MSEC 1000000ull
 #define FAST QUIET_RC, "NCCL_R2_LOOK=60000", "NCCL_R2_T_RETURN=20"
@@ -238,6 +239,74 @@ START_TEST(a_verdict_says_which_it_revises)
 }
 END_TEST
 
+/* A NIC pair's return says nothing of what is undecided about another. */
+START_TEST(another_pair_is_back)
+{
+    struct r2_undecided *u;
+    struct r2_inst *inst;
+    struct r2_peer *peer;
+
+    start(2, (const char *[]){FAST, NULL});
+    inst = rig->side[0].inst;
+    peer = rig->side[0].comm->peer;
+    u = &inst->verdicts->undecided;
+    rig_enter(&rig->side[0]);
+    *u = (struct r2_undecided){.said = 1, .nic = 0, .peer_nic = 1, .peer = peer};
+    r2_locate_back(inst, peer, 1, 1);
+    r2_locate_back(inst, peer, 0, 0);
+    ck_assert_int_eq(u->said, 1);
+    r2_locate_back(inst, peer, 0, 1);
+    ck_assert_int_eq(u->said, 0);
+    stop();
+}
+END_TEST
+
+/* A port that is down, or a device that failed, is blamed at once; a driver's errors blame nobody.
+ */
+START_TEST(a_driver_with_errors_is_not_blamed)
+{
+    static const struct {
+        enum r2_nic_change change;
+        int blamed;
+    } row[] = {{R2_NIC_FAILS, 0},
+               {R2_NIC_REMOVED, 0},
+               {R2_NIC_UP, 0},
+               {R2_NIC_DOWN, 1},
+               {R2_NIC_FATAL, 1}};
+    struct r2_inst *inst;
+
+    start(2, (const char *[]){FAST, NULL});
+    inst = rig->side[0].inst;
+    rig_enter(&rig->side[0]);
+    r2_locate_subscriber.on_nic(inst, 0, row[_i].change);
+    ck_assert_int_eq(inst->verdicts->found.at != 0, row[_i].blamed);
+    stop();
+}
+END_TEST
+
+/* As long as a case is open the watchdog comes again soon, not with its next tick. */
+START_TEST(an_open_case_is_looked_at_soon)
+{
+    struct r2_inst *inst;
+
+    start(2, (const char *[]){FAST, NULL});
+    wait_probes();
+    messages(2, BIG);
+    inst = rig->side[0].inst;
+    rig_enter(&rig->side[0]);
+    inst->watch_asked = 0;
+    r2_locate_subscriber.on_watch(inst, r2_now(inst), 0);
+    ck_assert_int_eq(inst->watch_asked, 0);
+    breaks("h0:n0 blackhole");
+    ck_assert(rig_until(rig, held, 5 * RIG_S));
+    rig_enter(&rig->side[0]);
+    inst->watch_asked = 0;
+    r2_locate_subscriber.on_watch(inst, r2_now(inst), 0);
+    ck_assert_int_eq(inst->watch_asked, 1);
+    stop();
+}
+END_TEST
+
 static int say_nothing(struct rig *r, int from, int type, union fo_body *body)
 {
     return from == 0;
@@ -408,6 +477,9 @@ int main(void)
     tcase_add_test(t, a_held_verdict_is_not_said_when_a_better_one_comes);
     tcase_add_loop_test(t, a_verdict_says_which_it_revises, 0, 3);
     tcase_add_test(t, a_channel_that_does_not_come_back);
+    tcase_add_test(t, another_pair_is_back);
+    tcase_add_loop_test(t, a_driver_with_errors_is_not_blamed, 0, 5);
+    tcase_add_test(t, an_open_case_is_looked_at_soon);
     tcase_add_test(t, a_channel_that_is_lost_still);
     tcase_add_test(t, an_option_that_cannot_be_obeyed);
     r = srunner_create(s);

@@ -1,0 +1,58 @@
+/* Records gather for a peer; what is full goes first, and nothing of it is lost. */
+#include "tests/support/proto_rig.h"
+#include "tests/unit/suite.h"
+
+#include "plugin/core/r2_registry.h"
+
+#define MANY 20000
+
+static unsigned posts;
+static size_t bytes;
+
+static void post(struct r2_inst *inst, struct r2_peer *peer)
+{
+    ck_assert_uint_le(peer->out_len, sizeof(peer->out));
+    ck_assert_uint_gt(peer->out_len, sizeof(peer->out) - FO_MAX_RECORD);
+    posts++;
+    bytes += peer->out_len;
+    peer->out_len = 0;
+}
+
+START_TEST(a_full_message_is_handed_on)
+{
+    struct rig *rig = rig_create(1, 0, NULL);
+    union fo_body b = {.nic_down = {.nic = 0, .gen = 1}};
+    uint8_t one[FO_MAX_RECORD];
+    size_t size = fo_pack(FO_MSG_NIC_DOWN, &b, one, sizeof(one));
+    struct r2_inst *inst;
+    struct r2_peer *peer;
+    void (*real)(struct r2_inst *, struct r2_peer *);
+
+    rig_connect(rig, 0, 0);
+    inst = rig->side[0].inst;
+    peer = rig->side[0].comm->peer;
+    rig_enter(&rig->side[0]);
+    real = inst->post;
+    inst->post = post;
+    ck_assert_uint_eq(peer->out_len, 0);
+    for (int i = 0; i < MANY; i++) {
+        r2_peer_emit(inst, peer, FO_MSG_NIC_DOWN, &b);
+    }
+    bytes += peer->out_len;
+    ck_assert_uint_ge(posts, 2);
+    ck_assert_uint_eq(bytes, MANY * size);
+    peer->out_len = 0;
+    inst->post = real;
+    rig_destroy(rig);
+}
+END_TEST
+
+static void add(TCase *t)
+{
+    tcase_add_test(t, a_full_message_is_handed_on);
+}
+
+int main(void)
+{
+    return suite_run("registry", 60, NULL, NULL, add);
+}

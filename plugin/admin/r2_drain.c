@@ -152,7 +152,7 @@ void r2_drain_comm(struct r2_comm *c)
 static void apply(struct r2_inst *inst, const struct r2_peer *peer)
 {
     inst->drain_refused = ib_mr_cache_refused(inst->mrs);
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         if (c->peer == NULL || (peer && c->peer != peer)) {
             continue;
         }

@@ -146,17 +146,16 @@ void r2_failback_look(struct r2_inst *inst)
 /* Own word, or the peer's. */
 static void note(struct r2_comm *c, int p)
 {
-    c->word.life[p] = c->link.path[p].life;
-    c->ret[p].not_before = 0;
-    c->ret[p].pause = 0;
+    c->permit.life[p] = c->link.path[p].life;
+    c->permit.fresh |= (uint8_t)(1u << p);
     r2_comm_kick(c);
 }
 
 static void tell(struct r2_comm *c, int p)
 {
-    c->word.say |= (uint8_t)(1u << p);
-    c->word.at = 0;
-    c->word.interval = (uint64_t)c->inst->cfg.t_repeat_ms * 1000000;
+    c->permit.say |= (uint8_t)(1u << p);
+    c->permit.repeat.at = 0;
+    c->permit.repeat.interval = (uint64_t)c->inst->cfg.t_repeat_ms * 1000000;
 }
 
 static int told_comm(struct r2_comm *c, uint32_t nics)
@@ -180,7 +179,7 @@ void r2_failback_told(struct r2_inst *inst, uint32_t nics)
     if (nics == 0) {
         return;
     }
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         r2_gate_visit(&c->gate);
         if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE &&
             atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN) {
@@ -208,21 +207,22 @@ uint64_t r2_failback_step(struct r2_comm *c, uint64_t now)
 {
     uint64_t longest = (uint64_t)c->inst->cfg.t_repeat_ms * 20000000;
 
-    if (c->word.say == 0 ||
+    if (c->permit.say == 0 ||
         atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN ||
         c->fo.error != R2_OK || c->fo.peer_bye != FO_BYE_NONE) {
         return UINT64_MAX;
     }
-    if (now >= c->word.at) {
-        for (uint32_t m = c->word.say; m; m &= m - 1) {
+    if (now >= c->permit.repeat.at) {
+        for (uint32_t m = c->permit.say; m; m &= m - 1) {
             int p = __builtin_ctz(m);
 
-            say(c, p, c->word.life[p], FO_MSG_FAILBACK);
+            say(c, p, c->permit.life[p], FO_MSG_FAILBACK);
         }
-        c->word.at = now + c->word.interval;
-        c->word.interval = 2 * c->word.interval < longest ? 2 * c->word.interval : longest;
+        c->permit.repeat.at = now + c->permit.repeat.interval;
+        c->permit.repeat.interval =
+            2 * c->permit.repeat.interval < longest ? 2 * c->permit.repeat.interval : longest;
     }
-    return c->word.at;
+    return c->permit.repeat.at;
 }
 
 /*
@@ -238,15 +238,16 @@ void r2_failback_on_word(struct r2_comm *c, const struct fo_failback *m)
         return;
     }
     say(c, p, m->life, FO_MSG_FAILBACK_OK);
-    if ((int32_t)(m->life - c->link.path[p].life) >= 0 && c->word.life[p] != c->link.path[p].life) {
+    if ((int32_t)(m->life - c->link.path[p].life) >= 0 &&
+        c->permit.life[p] != c->link.path[p].life) {
         note(c, p);
     }
 }
 
 void r2_failback_on_ok(struct r2_comm *c, const struct fo_failback *m)
 {
-    if (m->path < c->link.npaths && m->life == c->word.life[m->path]) {
-        c->word.say &= (uint8_t) ~(1u << m->path);
+    if (m->path < c->link.npaths && m->life == c->permit.life[m->path]) {
+        c->permit.say &= (uint8_t) ~(1u << m->path);
     }
 }
 
@@ -254,26 +255,26 @@ void r2_failback_on_down(struct r2_comm *c, const struct fo_down *m)
 {
     if (m->reason == IB_FAULT_ADMIN && m->path < c->link.npaths &&
         m->life == c->link.path[m->path].life) {
-        c->word.life[m->path] = m->life;
+        c->permit.life[m->path] = m->life;
     }
 }
 
 void r2_failback_next(struct r2_comm *c, int p, uint32_t life)
 {
     if (r2_failback_said(c, p)) {
-        c->word.life[p] = life;
+        c->permit.life[p] = life;
     }
 }
 
 void r2_failback_done(struct r2_comm *c, int p)
 {
-    c->word.life[p] = 0;
-    c->word.say &= (uint8_t) ~(1u << p);
+    c->permit.life[p] = 0;
+    c->permit.say &= (uint8_t) ~(1u << p);
 }
 
 void r2_failback_again(struct r2_comm *c, int p)
 {
-    if (c->word.life[p] == c->link.path[p].life) {
+    if (c->permit.life[p] == c->link.path[p].life) {
         tell(c, p);
     }
 }

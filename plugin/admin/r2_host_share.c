@@ -207,10 +207,10 @@ static void rows_write(struct r2_inst *inst)
     struct r2_host_registry_nic row[IB_MAX_NICS];
 
     memset(row, 0, sizeof(row));
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         uint32_t nics = 0;
 
-        for (uint32_t m = c->up_seen; m; m &= m - 1) {
+        for (uint32_t m = c->shown.up; m; m &= m - 1) {
             nics |= 1u << c->link.path[__builtin_ctz(m)].nic;
         }
         for (uint32_t m = nics; m; m &= m - 1) {
@@ -220,8 +220,8 @@ static void rows_write(struct r2_inst *inst)
             row[i].last += (nics & (nics - 1)) == 0 && row[i].last < UINT16_MAX;
         }
     }
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
-        for (uint32_t m = c->out_seen; m; m &= m - 1) {
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
+        for (uint32_t m = c->shown.out; m; m &= m - 1) {
             int i = c->link.path[__builtin_ctz(m)].nic;
 
             row[i].waits += row[i].waits < UINT8_MAX;
@@ -244,22 +244,22 @@ void r2_host_share_comm(struct r2_comm *c)
 {
     uint32_t up = c->link.up, waits = r2_failback_waiting(c);
 
-    if (up == c->up_seen && waits == c->out_seen) {
+    if (up == c->shown.up && waits == c->shown.out) {
         return;
     }
-    for (uint32_t m = c->up_seen & ~up;
+    for (uint32_t m = c->shown.up & ~up;
          m && atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN; m &= m - 1) {
         c->inst->lives_lost[c->link.path[__builtin_ctz(m)].nic]++;
         r2_locate_lost(c, __builtin_ctz(m));
     }
-    c->up_seen = up;
-    c->out_seen = waits;
+    c->shown.up = up;
+    c->shown.out = waits;
     c->inst->rows_changed = 1;
 }
 
 void r2_host_share_comm_gone(struct r2_comm *c)
 {
-    c->up_seen = c->out_seen = 0;
+    c->shown.up = c->shown.out = 0;
     c->inst->rows_changed = 1;
 }
 

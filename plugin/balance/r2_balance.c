@@ -5,6 +5,7 @@
 
 #include "base/r2_log.h"
 #include "core/r2_registry.h"
+#include "probe/health/r2_watch.h"
 #include "r2_balance_int.h"
 
 #define PERCENT 10 /* a weight that changes by less is not worth a new plan */
@@ -78,7 +79,7 @@ static const struct r2_way *way_of(const struct r2_comm *c, int p)
     const struct r2_ways *w = &c->inst->balance->ways;
     int nic = c->link.path[p].nic;
 
-    return c->flow.staged >> p & 1 ? &w->staged[c->dev][nic] : &w->way[c->dev][nic];
+    return c->flow->staged >> p & 1 ? &w->staged[c->dev][nic] : &w->way[c->dev][nic];
 }
 
 /* The NIC pairs of @paths, by their first path each, which go to @first. */
@@ -86,7 +87,7 @@ static void conn_make(const struct r2_comm *c, uint32_t paths, struct balance_co
                       uint8_t first[IB_MAX_PATHS])
 {
     memset(out, 0, sizeof(*out));
-    out->host = c->flow.host;
+    out->host = c->flow->host;
     for (uint32_t m = paths; m; m &= ~ib_link_pair(&c->link, __builtin_ctz(m))) {
         int p = __builtin_ctz(m);
         const struct r2_way *way = way_of(c, p);
@@ -96,10 +97,10 @@ static void conn_make(const struct r2_comm *c, uint32_t paths, struct balance_co
         pair->there = c->link.path[p].peer_nic;
         pair->ways = way->n;
         memcpy(pair->way, way->link, sizeof(pair->way));
-        pair->port_there = c->flow.port_there[p];
-        pair->reach_there = c->flow.reach_there[p];
-        pair->mbps_measured = c->flow.measured[p];
-        pair->nic_measured = c->flow.nic_measured[p];
+        pair->port_there = c->flow->port_there[p];
+        pair->reach_there = c->flow->reach_there[p];
+        pair->mbps_measured = c->flow->measured[p];
+        pair->nic_measured = c->flow->nic_measured[p];
         first[out->n++] = (uint8_t)p;
     }
 }
@@ -137,7 +138,7 @@ void r2_balance_begin(struct r2_comm *c)
     struct balance_conn conn;
     struct balance_facts f;
 
-    c->flow.host = host_number(c->peer_host);
+    c->flow->host = host_number(c->far.host);
     facts_begin(c->inst->balance, &f);
     conn_make(c, (1u << c->link.npaths) - 1, &conn, first);
     balance_plan_own(&f, &conn, weight);
@@ -157,12 +158,12 @@ void r2_balance_comm(struct r2_comm *c)
         c->fo.error == R2_OK) {
         plan = ib_send_plan_paths(&c->link);
     }
-    if (plan != c->flow.plan) {
-        c->flow.plan = plan;
+    if (plan != c->flow->plan) {
+        c->flow->plan = plan;
         b->due = b->rows_due = 1;
     }
-    if (staged != c->flow.staged) {
-        c->flow.staged = staged;
+    if (staged != c->flow->staged) {
+        c->flow->staged = staged;
         b->due = 1;
     }
 }
@@ -171,8 +172,8 @@ void r2_balance_comm_gone(struct r2_comm *c)
 {
     struct r2_balance *b = c->inst->balance;
 
-    if (c->flow.plan) {
-        c->flow.plan = 0;
+    if (c->flow->plan) {
+        c->flow->plan = 0;
         b->due = b->rows_due = 1;
     }
     if (r2_comm_first(c->inst) == NULL) {
@@ -204,8 +205,8 @@ void r2_balance_on_rates(struct r2_comm *c, const struct fo_rates *m)
         return;
     }
     for (int p = 0; p < m->npaths; p++) {
-        c->flow.port_there[p] = m->port[p];
-        c->flow.reach_there[p] = m->reach[p];
+        c->flow->port_there[p] = m->port[p];
+        c->flow->reach_there[p] = m->reach[p];
     }
     c->inst->balance->due = 1;
 }
@@ -213,10 +214,10 @@ void r2_balance_on_rates(struct r2_comm *c, const struct fo_rates *m)
 void r2_balance_measured(struct r2_comm *c, int p, uint32_t mbps, uint32_t nic_mbps)
 {
     if (p >= 0 && p < c->link.npaths &&
-        (c->flow.measured[p] != mbps || c->flow.nic_measured[p] != nic_mbps)) {
+        (c->flow->measured[p] != mbps || c->flow->nic_measured[p] != nic_mbps)) {
         for (uint32_t m = ib_link_pair(&c->link, p); m; m &= m - 1) {
-            c->flow.measured[__builtin_ctz(m)] = mbps;
-            c->flow.nic_measured[__builtin_ctz(m)] = nic_mbps;
+            c->flow->measured[__builtin_ctz(m)] = mbps;
+            c->flow->nic_measured[__builtin_ctz(m)] = nic_mbps;
         }
         c->inst->balance->due = 1;
     }
@@ -231,8 +232,8 @@ uint32_t r2_balance_limit(const struct r2_comm *c, int p)
 {
     const struct r2_ways *w = &c->inst->balance->ways;
     int nic = c->link.path[p].nic;
-    const uint32_t limit[] = {w->port[nic], way_of(c, p)->reach, c->flow.port_there[p],
-                              c->flow.reach_there[p]};
+    const uint32_t limit[] = {w->port[nic], way_of(c, p)->reach, c->flow->port_there[p],
+                              c->flow->reach_there[p]};
     uint32_t least = 0;
 
     for (size_t i = 0; i < sizeof(limit) / sizeof(limit[0]); i++) {
@@ -270,12 +271,13 @@ static uint32_t nics_of(const struct r2_comm *c, uint32_t paths)
  * same time is compared, nothing else. */
 static void demand_look(struct r2_inst *inst, uint64_t ns)
 {
-    for (struct r2_comm *c = r2_comm_first(inst); c && ns; c = c->all_next) {
-        uint64_t bytes = c->flow.moved - c->flow.marked;
+    for (struct r2_comm *c = r2_comm_first(inst); c && ns; c = c->list.all_next) {
+        uint64_t bytes = c->watch->load.moved - c->flow->marked;
 
-        c->flow.marked = c->flow.moved;
-        c->flow.demand = c->flow.demand / 2 +
-                         (bytes < UINT32_MAX * 1024ull ? bytes * 1000000 / (ns / 1000 + 1) : 0) / 2;
+        c->flow->marked = c->watch->load.moved;
+        c->flow->demand =
+            c->flow->demand / 2 +
+            (bytes < UINT32_MAX * 1024ull ? bytes * 1000000 / (ns / 1000 + 1) : 0) / 2;
     }
 }
 
@@ -286,13 +288,13 @@ static void flows_say(struct r2_inst *inst)
     int others = 0;
 
     memset(flow, 0, sizeof(flow));
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         struct r2_host_registry_flow *f = &flow[c->dev];
 
-        if (c->flow.plan) {
+        if (c->flow->plan) {
             f->conns++;
-            f->rows |= nics_of(c, c->flow.plan);
-            f->demand += c->flow.demand;
+            f->rows |= nics_of(c, c->flow->plan);
+            f->demand += c->flow->demand;
         }
     }
     for (int i = 0; i < inst->nics.count; i++) {
@@ -421,8 +423,8 @@ static int work_make(struct r2_balance *b, size_t size)
 /* Whether some plan has more than one NIC pair: else there is nothing to divide. */
 static int is_spread(struct r2_inst *inst)
 {
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
-        if (c->flow.plan && ib_link_pairs(&c->link, c->flow.plan) > 1) {
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
+        if (c->flow->plan && ib_link_pairs(&c->link, c->flow->plan) > 1) {
             return 1;
         }
     }
@@ -435,20 +437,20 @@ static int conns_list(struct r2_inst *inst)
     struct r2_balance *b = inst->balance;
     uint32_t n = 0;
 
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
-        n += c->flow.plan != 0;
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
+        n += c->flow->plan != 0;
     }
     if (n > BALANCE_PLAN_CONNS || room_make(b, n) != 0) {
         return -1;
     }
     n = 0;
-    for (struct r2_comm *c = r2_comm_first(inst); c && n < b->room; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(inst); c && n < b->room; c = c->list.all_next) {
         uint8_t first[IB_MAX_PATHS];
 
-        if (c->flow.plan) {
+        if (c->flow->plan) {
             b->comm[n] = c;
-            conn_make(c, c->flow.plan, &b->conn[n], first);
-            b->demand[n++] = c->flow.demand;
+            conn_make(c, c->flow->plan, &b->conn[n], first);
+            b->demand[n++] = c->flow->demand;
         }
     }
     return (int)n;
@@ -476,7 +478,7 @@ static void publish(struct r2_comm *c, const uint32_t *weight)
     uint8_t first[IB_MAX_PATHS];
     struct balance_conn conn;
 
-    conn_make(c, c->flow.plan, &conn, first);
+    conn_make(c, c->flow->plan, &conn, first);
     if (conn.n < 2) {
         return;
     }

@@ -12,6 +12,23 @@
 #include "core/r2_inst.h"
 #include "topo/topo.h"
 
+/* What of a connection its weights are made from; r2_balance.c. Service thread */
+struct r2_flow {
+    uint32_t port_there[IB_MAX_PATHS],
+        reach_there[IB_MAX_PATHS]; /* Mb/s, as the other end says; 0 not known */
+    uint32_t measured[IB_MAX_PATHS],
+        nic_measured[IB_MAX_PATHS]; /* Mb/s, r2_balance_measured; 0 not known */
+    uint32_t host;                  /* number of the other end's host */
+    uint32_t plan;                  /* paths of its plan after its last step */
+    uint32_t staged;                /* paths that then were known to go by way of staging memory */
+    uint64_t marked;                /* bytes that had moved when it was looked at last */
+    uint64_t demand;                /* bytes per second lately */
+    struct {
+        struct r2_pair *pair; /* NULL: not looked for yet. It stays as long as the peer */
+        uint64_t done, cqes;  /* counted so far */
+    } slow[IB_MAX_PATHS];     /* r2_slow.c */
+};
+
 /* Before the service thread is started. @t is read here and not kept; NULL: not known. -1: out of
  * memory. */
 int r2_balance_open(struct r2_inst *inst, const struct topo *t);

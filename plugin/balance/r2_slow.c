@@ -61,18 +61,18 @@ static int enabled(const struct r2_inst *inst)
 /* To another host: a NIC that sends to itself, or to its neighbour, is bound by other things. */
 static int looked_at(const struct r2_comm *c)
 {
-    return c->is_send && strcmp(c->peer_host, c->inst->host) != 0 &&
+    return c->is_send && strcmp(c->far.host, c->inst->host) != 0 &&
            atomic_load_explicit(&c->setup, memory_order_acquire) == R2_SETUP_DONE &&
            atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN;
 }
 
 static struct r2_pair *pair_of(struct r2_comm *c, int p)
 {
-    if (c->slow[p].pair == NULL) {
-        c->slow[p].pair =
+    if (c->flow->slow[p].pair == NULL) {
+        c->flow->slow[p].pair =
             r2_pair_find(c->inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic);
     }
-    return c->slow[p].pair;
+    return c->flow->slow[p].pair;
 }
 
 /* Its pace, from now on. NULL: out of memory. */
@@ -104,17 +104,17 @@ static void look_path(struct r2_comm *c, int p)
     int busy = IB_RLX_GET(path->sq_used) != 0;
     struct r2_pair *pair = pair_of(c, p);
 
-    if (pair && pace_of(pair) && (c->up_seen >> p & 1) && done >= c->slow[p].done &&
-        cqes >= c->slow[p].cqes) { /* less: a new life */
-        uint64_t bytes = done - c->slow[p].done, parts = cqes - c->slow[p].cqes,
+    if (pair && pace_of(pair) && (c->shown.up >> p & 1) && done >= c->flow->slow[p].done &&
+        cqes >= c->flow->slow[p].cqes) { /* less: a new life */
+        uint64_t bytes = done - c->flow->slow[p].done, parts = cqes - c->flow->slow[p].cqes,
                  queued = posted > done ? posted - done : 0;
 
         add(&pair->pace->tempo, parts, bytes, queued, busy);
         pair->pace->mbps = r2_balance_limit(c, p);
         add(&c->inst->slow->tempo[path->nic], parts, bytes, queued, busy);
     }
-    c->slow[p].done = done;
-    c->slow[p].cqes = cqes;
+    c->flow->slow[p].done = done;
+    c->flow->slow[p].cqes = cqes;
 }
 
 /* Completions that NCCL's thread has not come to take would look like work under way: where there
@@ -124,7 +124,7 @@ static void take_completions(struct r2_comm *c)
     int suspected = 0;
 
     for (uint32_t m = IB_RLX_GET(c->link.touched); m; m &= m - 1) {
-        const struct r2_pair *pair = c->slow[__builtin_ctz(m)].pair;
+        const struct r2_pair *pair = c->flow->slow[__builtin_ctz(m)].pair;
 
         suspected |= pair && pair->pace && pair->pace->slow.state == BALANCE_SLOW_SUSPECT;
     }
@@ -268,7 +268,7 @@ static void apply(struct r2_pair *pair)
     uint32_t mbps = part_of(pair->pace->mbps, pair->pace->slow.part),
              nic = part_of(pair->pace->mbps, pair->pace->slow.nic);
 
-    for (struct r2_comm *c = r2_comm_first(pair->inst); c; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(pair->inst); c; c = c->list.all_next) {
         if (c->peer != pair->peer || !looked_at(c)) {
             continue;
         }
@@ -395,7 +395,7 @@ static void on_watch(struct r2_inst *inst, uint64_t now, uint64_t step)
             begin(&pair->pace->tempo);
         }
     }
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         if (!looked_at(c)) {
             continue;
         }

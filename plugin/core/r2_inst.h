@@ -41,6 +41,11 @@ struct r2_reach;
 struct r2_relay;
 struct r2_prof;
 struct r2_held;
+struct r2_watch_conn;
+struct r2_flow;
+struct r2_setup_conn;
+struct r2_reconnect_conn;
+struct r2_close_conn;
 
 #define R2_COMM_BUCKETS 256
 #define R2_LABEL_MAX    160
@@ -76,43 +81,6 @@ struct r2_req {
     uint64_t seq; /* of a flush: its number */
 };
 
-/* A blocking verbs job of one path. */
-struct r2_build {
-    struct ib_job job; /* first */
-    struct r2_comm *comm;
-    int p;
-    int connect; /* 0: create, 1: connect */
-    int rc;
-    int late; /* set-up went on without it */
-    struct ib_path_addr peer;
-};
-
-/* The return of a path as a new life; r2_reconnect.c */
-enum r2_ret_state {
-    R2_RET_NONE,
-    R2_RET_R_BUILD, /* R: job: the queue pair is made and filled */
-    R2_RET_R_SAID,  /* R: OPEN is out, repeated until OPEN_OK */
-    R2_RET_R_JOIN,  /* R: job: connected to S's */
-    R2_RET_S_BUILD, /* S: job: made and connected */
-    R2_RET_S_SAID,  /* S: OPEN_OK is out, repeated until OPEN_UP */
-    R2_RET_COUNT
-};
-
-struct r2_ret {
-    struct ib_job job; /* first: destroys the old life's objects */
-    struct r2_comm *comm;
-    struct ib_path old;
-    uint8_t has_old;
-    uint64_t old_until; /* ns */
-    enum r2_ret_state state;
-    uint64_t since, send_at, interval;
-    uint64_t not_before, pause; /* the next attempt, after one that failed */
-    uint64_t failed_at;         /* R: the latest attempt failed, ns; the pair is to answer since */
-    unsigned misses;            /* ... what its pair had not answered by then */
-    uint32_t refused; /* S: the last life that R opened and was told is over; 0: none since a life
-                         began. It stays over. */
-};
-
 /* What of a connection was known after its last step, for statistics and events. Service thread;
  * r2_report.c */
 struct r2_seen {
@@ -141,18 +109,26 @@ struct r2_seen {
     char why[96];
 };
 
-/* What of a connection its weights are made from; r2_balance.c. Service thread */
-struct r2_flow {
-    uint32_t port_there[IB_MAX_PATHS],
-        reach_there[IB_MAX_PATHS]; /* Mb/s, as the other end says; 0 not known */
-    uint32_t measured[IB_MAX_PATHS],
-        nic_measured[IB_MAX_PATHS]; /* Mb/s, r2_balance_measured; 0 not known */
-    uint32_t host;                  /* number of the other end's host */
-    uint32_t plan;                  /* paths of its plan after its last step */
-    uint32_t staged;                /* paths that then were known to go by way of staging memory */
-    uint64_t moved;                 /* bytes sent and acknowledged; r2_load.c */
-    uint64_t marked;                /* ... when it was looked at last */
-    uint64_t demand;                /* bytes per second lately */
+/* What is repeated until it is answered; ns. */
+struct r2_repeat {
+    uint64_t at, interval;
+};
+
+/* Which paths of a connection the administrator lets return; core/r2_policy.c, r2_failback.c.
+ * Gate */
+struct r2_permit {
+    uint32_t life[IB_MAX_PATHS]; /* the life that, once over, may be followed by another; 0: none */
+    uint8_t say;                 /* bit per path: the peer has not answered yet that it knows */
+    uint8_t fresh;               /* bit per path: allowed since its return was last looked at */
+    struct r2_repeat repeat;
+};
+
+/* Places of a connection in the tables of its instance; inst->lock */
+struct r2_comm_list {
+    struct r2_comm *hash_next, *all_next, *kick_next, *accept_next;
+    int kicked;
+    int looks; /* threads of NCCL that look at it (r2_reg.c): it is not freed meanwhile */
+    int going; /* it is about to be freed: nobody looks at it any more */
 };
 
 struct r2_comm {
@@ -162,6 +138,7 @@ struct r2_comm {
     int is_send;
     char label[R2_LABEL_MAX];
     struct r2_gate gate;
+    struct r2_comm_list list;
 
     /* guarded by the gate once set-up is done */
     struct ib_link link;
@@ -169,80 +146,39 @@ struct r2_comm {
     struct ib_recv *rx;
     struct fo_conn fo;
     struct r2_req req[R2_LEDGER_WINDOW];
-    struct ib_flush *flush;   /* R: NULL when no NIC reaches the memory of a GPU */
-    struct r2_req *flush_req; /* R: IB_FLUSH_OPS of them */
-    struct r2_held *held;     /* what NCCL has registered on it and not released; r2_reg.c */
+    struct {
+        struct ib_flush *lane; /* R: NULL when no NIC reaches the memory of a GPU */
+        struct r2_req *req;    /* R: IB_FLUSH_OPS of them */
+    } flush;
+    struct r2_held *held; /* what NCCL has registered on it and not released; r2_reg.c */
     struct r2_prof *prof; /* NULL: no profiler listens. Const; its contents are NCCL's thread's */
 
-    /* inst->lock */
-    struct r2_comm *hash_next, *all_next, *kick_next, *accept_next;
-    int kicked;
-    int looks; /* threads of NCCL that look at it (r2_reg.c): it is not freed meanwhile */
-    int going; /* it is about to be freed: nobody looks at it any more */
+    _Atomic int setup; /* enum r2_setup: release by service, acquire by connect */
+    _Atomic int close; /* enum r2_close: OPEN -> BYE by NCCL's thread inside the gate, the rest by
+                          the service thread */
 
     /* service thread */
     struct r2_peer *peer;
     uint64_t deadline;
-    struct probe_watch watch[IB_MAX_PATHS];
+    struct r2_repeat repeat; /* REQ and CONF, then BYE */
     struct {
-        struct r2_pair *pair;          /* NULL: not looked for yet. It stays as long as @peer */
-        uint64_t done, cqes;           /* counted so far */
-    } slow[IB_MAX_PATHS];              /* r2_slow.c */
-    uint8_t watch_quiet[IB_MAX_PATHS]; /* ticks without work */
-    uint32_t stalled;                  /* bit per path; r2_stall.c */
+        char host[FO_HOST_NAME];
+        char nic[IB_MAX_PATHS][FO_NIC_NAME]; /* of each path */
+    } far;                                   /* the peer's names */
     struct {
-        uint64_t since, cqes; /* watch's clock; completions then */
-        uint32_t life;
-    } stall[IB_MAX_PATHS];
-    uint64_t load_seen[IB_MAX_PATHS]; /* bytes that r2_load.c has counted */
-    uint64_t
-        load_moved_at[IB_MAX_PATHS]; /* when it last found more of them (clock of the watch); 0 */
-    struct {
-        uint64_t seq,
-            since; /* R: what S claims and we lack, since when (watch's clock); since 0: nothing */
-    } claim[IB_MAX_PATHS];
-    struct {
-        uint64_t moved,
-            since; /* completions and acknowledgements, so many since then (watch's clock) */
-        uint64_t alive, look_at; /* when a path answered last, as far as is known; the next look */
-    } still;                     /* work is under way, and nothing moves on any path */
-    struct {
-        uint64_t misses, seen, since, wait; /* S: starts without a CTS; CTS taken; waiting since,
-                                               for so long (watch's clock) */
-    } want;
-    _Atomic int setup; /* enum r2_setup: release by service, acquire by connect */
-    uint64_t setup_since, build_since, send_at, interval;
-    uint32_t listen_id;
-    struct r2_oob_name peer_name; /* S: from the handle */
-    uint8_t given;       /* S: connect has handed it, or its failure, to NCCL; inst->lock */
-    struct fo_rep rep;   /* S: what R offered. R: what we offered */
-    struct fo_conf conf; /* S: what we answered. R: what S answered */
-    uint8_t ready;       /* R: paths that stand */
-    uint8_t qp_lost;     /* bit per path: its queue pair failed before the path came up */
-    uint8_t ret_waits;   /* R: bit per path: could return, but too many do already */
-    uint8_t ret_urgent;  /* ... and no path is left */
-    struct r2_build build[IB_MAX_PATHS];
-    struct r2_ret ret[IB_MAX_PATHS];
-    void *staging_mem;
-    char peer_host[FO_HOST_NAME];
-    uint32_t up_seen, out_seen; /* paths that were up, that waited for the administrator, after its
-                                   last step: for the board's rows */
-    struct {
-        uint32_t life[IB_MAX_PATHS]; /* the life that, once over, the administrator lets be followed
-                                        by another; 0: none */
-        uint8_t say;                 /* bit per path: the peer has not answered yet that it knows */
-        uint64_t at, interval;
-    } word;                                   /* r2_failback.c */
-    char peer_nic[IB_MAX_PATHS][FO_NIC_NAME]; /* of each path */
+        uint32_t up, out; /* paths that were up, that waited for the administrator */
+    } shown;              /* after its last step: for the board's rows */
+    uint8_t qp_lost;      /* bit per path: its queue pair failed before the path came up */
+    struct r2_permit permit;
     struct r2_seen seen;
-    struct r2_flow flow;
 
-    _Atomic int close; /* enum r2_close: OPEN -> BYE by NCCL's thread inside the gate, the rest by
-                          the service thread */
-    int abort;
-    int bye_ok;
-    uint64_t ended_at; /* seen to have ended, and not closed: the peer is told; ns, 0: it was not */
-    uint64_t closed_at;
+    /* Service thread; of the modules that watch it, weigh its paths, make them and end it. They
+     * stand in one piece of memory with it: r2_conn.c. Never NULL. */
+    struct r2_watch_conn *watch;   /* r2_watch.h */
+    struct r2_flow *flow;          /* r2_balance.h */
+    struct r2_setup_conn *start;   /* r2_setup.h */
+    struct r2_reconnect_conn *ret; /* r2_reconnect.h */
+    struct r2_close_conn *end;     /* r2_close.h */
 };
 
 struct r2_listen {

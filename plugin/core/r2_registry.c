@@ -17,9 +17,9 @@ void r2_comm_enter(struct r2_comm *c)
 
     pthread_mutex_lock(&inst->lock);
     c->id = ++inst->next_id;
-    c->hash_next = *bucket_of(inst, c->id);
+    c->list.hash_next = *bucket_of(inst, c->id);
     *bucket_of(inst, c->id) = c;
-    c->all_next = inst->all;
+    c->list.all_next = inst->all;
     inst->all = c;
     pthread_mutex_unlock(&inst->lock);
 }
@@ -30,16 +30,16 @@ void r2_comm_unlink(struct r2_comm *c)
     struct r2_comm **p;
 
     pthread_mutex_lock(&inst->lock);
-    for (p = bucket_of(inst, c->id); *p != c; p = &(*p)->hash_next) {
+    for (p = bucket_of(inst, c->id); *p != c; p = &(*p)->list.hash_next) {
     }
-    *p = c->hash_next;
-    for (p = &inst->all; *p != c; p = &(*p)->all_next) {
+    *p = c->list.hash_next;
+    for (p = &inst->all; *p != c; p = &(*p)->list.all_next) {
     }
-    *p = c->all_next;
-    for (p = &inst->kicked; *p && *p != c; p = &(*p)->kick_next) {
+    *p = c->list.all_next;
+    for (p = &inst->kicked; *p && *p != c; p = &(*p)->list.kick_next) {
     }
     if (*p) {
-        *p = c->kick_next;
+        *p = c->list.kick_next;
     }
     pthread_mutex_unlock(&inst->lock);
 }
@@ -49,7 +49,7 @@ struct r2_comm *r2_comm_find(struct r2_inst *inst, uint32_t id)
     struct r2_comm *c;
 
     pthread_mutex_lock(&inst->lock);
-    for (c = *bucket_of(inst, id); c && c->id != id; c = c->hash_next) {
+    for (c = *bucket_of(inst, id); c && c->id != id; c = c->list.hash_next) {
     }
     pthread_mutex_unlock(&inst->lock);
     return c;
@@ -60,7 +60,7 @@ int r2_comm_leaves(struct r2_comm *c)
     int going;
 
     pthread_mutex_lock(&c->inst->lock);
-    going = c->going = c->looks == 0;
+    going = c->list.going = c->list.looks == 0;
     pthread_mutex_unlock(&c->inst->lock);
     return going;
 }
@@ -96,10 +96,10 @@ void r2_comm_kick(void *arg)
     int first;
 
     pthread_mutex_lock(&inst->lock);
-    first = !c->kicked;
+    first = !c->list.kicked;
     if (first) {
-        c->kicked = 1;
-        c->kick_next = inst->kicked;
+        c->list.kicked = 1;
+        c->list.kick_next = inst->kicked;
         inst->kicked = c;
     }
     pthread_mutex_unlock(&inst->lock);
@@ -115,8 +115,8 @@ struct r2_comm *r2_comm_kicked(struct r2_inst *inst)
     pthread_mutex_lock(&inst->lock);
     c = inst->kicked;
     if (c) {
-        inst->kicked = c->kick_next;
-        c->kicked = 0;
+        inst->kicked = c->list.kick_next;
+        c->list.kicked = 0;
     }
     pthread_mutex_unlock(&inst->lock);
     return c;

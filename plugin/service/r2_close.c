@@ -17,6 +17,7 @@
 #include "probe/diagnosis/r2_verdict.h"
 #include "r2_conn.h"
 #include "r2_reconnect.h"
+#include "r2_setup.h"
 #include "telemetry/r2_report.h"
 
 #define MS(x)     ((uint64_t)(x)*1000000)
@@ -65,22 +66,23 @@ static void say_bye(struct r2_comm *c, int abort)
 
 void r2_close_say_bye(struct r2_comm *c)
 {
-    say_bye(c, c->abort);
+    say_bye(c, c->end->abort);
 }
 
 static uint64_t say_again(struct r2_comm *c, uint64_t now)
 {
-    if (now >= c->send_at) {
+    if (now >= c->repeat.at) {
         r2_close_say_bye(c);
-        c->send_at = now + c->interval;
-        c->interval = c->interval < MS(40) ? c->interval * 2 : c->interval;
+        c->repeat.at = now + c->repeat.interval;
+        c->repeat.interval =
+            c->repeat.interval < MS(40) ? c->repeat.interval * 2 : c->repeat.interval;
     }
-    return c->send_at;
+    return c->repeat.at;
 }
 
 uint64_t r2_close_say_abort(struct r2_comm *c, uint64_t now)
 {
-    return c->abort && !c->bye_ok ? say_again(c, now) : UINT64_MAX;
+    return c->end->abort && !c->end->bye_ok ? say_again(c, now) : UINT64_MAX;
 }
 
 /* S: its lives are all fenced, hard: with its BYE R's holds end, and nothing may be posted any
@@ -107,20 +109,21 @@ static int is_quiet(struct r2_comm *c)
  */
 uint64_t r2_close_tell(struct r2_comm *c, uint64_t now)
 {
-    if (c->abort || c->fo.error == R2_OK || c->fo.peer_bye != FO_BYE_NONE || c->bye_ok) {
+    if (c->end->abort || c->fo.error == R2_OK || c->fo.peer_bye != FO_BYE_NONE || c->end->bye_ok) {
         return UINT64_MAX;
     }
-    if (c->ended_at == 0) {
-        c->ended_at = now;
-        c->send_at = now + TELL_AFTER;
-        c->interval = MS(c->inst->cfg.t_repeat_ms);
+    if (c->end->ended_at == 0) {
+        c->end->ended_at = now;
+        c->repeat.at = now + TELL_AFTER;
+        c->repeat.interval = MS(c->inst->cfg.t_repeat_ms);
     }
-    if (now >= c->send_at && is_quiet(c)) {
+    if (now >= c->repeat.at && is_quiet(c)) {
         say_bye(c, 1);
-        c->send_at = now + c->interval;
-        c->interval = 2 * c->interval < TELL_MOST ? 2 * c->interval : TELL_MOST;
+        c->repeat.at = now + c->repeat.interval;
+        c->repeat.interval =
+            2 * c->repeat.interval < TELL_MOST ? 2 * c->repeat.interval : TELL_MOST;
     }
-    return c->send_at > now ? c->send_at : UINT64_MAX; /* the end of a fence steps it */
+    return c->repeat.at > now ? c->repeat.at : UINT64_MAX; /* the end of a fence steps it */
 }
 
 void r2_close_say_nothing_left(struct r2_comm *c)
@@ -152,7 +155,7 @@ void r2_close_log_life(const struct r2_comm *c, int p)
 
 void r2_close_log_flush(const struct r2_comm *c)
 {
-    const struct ib_flush *f = c->flush;
+    const struct ib_flush *f = c->flush.lane;
 
     if (f && f->reads) {
         R2_INFO(
@@ -183,7 +186,7 @@ static int destroy_paths(struct r2_comm *c)
     int left = 0;
 
     for (int p = 0; p < c->link.npaths; p++) {
-        struct r2_build *b = &c->build[p];
+        struct r2_build *b = &c->start->build[p];
         struct ib_path *path = &c->link.path[p];
 
         if (b->job.busy || c->fo.path[p].fence.job.busy) {
@@ -206,11 +209,12 @@ static int destroy_paths(struct r2_comm *c)
 
 static int over(const struct r2_comm *c, uint64_t now)
 {
-    uint64_t contact = c->peer->last_contact > c->closed_at ? c->peer->last_contact : c->closed_at;
+    uint64_t contact =
+        c->peer->last_contact > c->end->closed_at ? c->peer->last_contact : c->end->closed_at;
 
     /* Once S has said BYE it waits for nothing but BYE_OK, which strangers get, too; and it may
      * have forgotten us. */
-    if (c->bye_ok ||
+    if (c->end->bye_ok ||
         (!c->is_send && (c->fo.peer_bye != FO_BYE_NONE || !r2_rule(R2_RULE_TOMBSTONE)))) {
         return 1;
     }
@@ -238,11 +242,11 @@ uint64_t r2_close_step(struct r2_comm *c, uint64_t now)
         r2_close_move(c, R2_CLOSE_DESTROY);
     }
     c->fo.over = 1;
-    if (destroy_paths(c) + r2_reconnect_close(c) > 0 || ib_flush_close(c->flush) > 0) {
+    if (destroy_paths(c) + r2_reconnect_close(c) > 0 || ib_flush_close(c->flush.lane) > 0) {
         return UINT64_MAX; /* the jobs' ends kick */
     }
-    if (c->tx &&
-        !ib_send_stage_end(c->tx, r2_elapsed(now, c->closed_at) >= MS(c->inst->cfg.t_dead_ms))) {
+    if (c->tx && !ib_send_stage_end(c->tx, r2_elapsed(now, c->end->closed_at) >=
+                                               MS(c->inst->cfg.t_dead_ms))) {
         return now + COPY_POLL; /* an abort: copies run still */
     }
     if (!r2_comm_leaves(c)) {

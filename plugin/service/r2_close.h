@@ -5,6 +5,14 @@
 
 #include "core/r2_inst.h"
 
+/* The end of one connection. */
+struct r2_close_conn {
+    int abort;
+    int bye_ok;
+    uint64_t ended_at; /* seen to have ended, and not closed: the peer is told; ns, 0: it was not */
+    uint64_t closed_at;
+};
+
 /* The only writer of the close state. Gate held, or nobody else has @c. NCCL's thread moves it out
  * of OPEN, or the service thread where NCCL never had the connection; the rest is the service
  * thread's. What is no legal move is logged, and refused. */

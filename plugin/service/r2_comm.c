@@ -11,6 +11,7 @@
 #include "r2_close.h"
 #include "r2_conn.h"
 #include "r2_reg.h"
+#include "r2_setup.h"
 #include "telemetry/r2_prof.h"
 
 #define HANDLE_MAGIC 0x3272636eu /* "ncr2" */
@@ -186,10 +187,10 @@ static enum r2_status connect_begin(struct r2_inst *inst, int dev, int class, st
         return R2_ERR_SYSTEM;
     }
     c->link.traffic_class = class >= 0 && class <= UINT8_MAX ? (uint8_t) class : 0;
-    c->peer_name = h->name;
-    c->listen_id = h->listen;
-    c->setup_since = r2_now(inst);
-    c->interval = (uint64_t)inst->cfg.t_repeat_ms * 1000000;
+    c->start->peer_name = h->name;
+    c->start->listen_id = h->listen;
+    c->start->since = r2_now(inst);
+    c->repeat.interval = (uint64_t)inst->cfg.t_repeat_ms * 1000000;
     h->token = c->id;
     r2_comm_kick(c);
     return R2_OK;
@@ -214,10 +215,11 @@ static struct r2_comm *attempt_find(struct r2_inst *inst, int dev, const struct 
     struct r2_comm *c;
 
     pthread_mutex_lock(&inst->lock);
-    for (c = inst->bucket[h->token % R2_COMM_BUCKETS]; c && c->id != h->token; c = c->hash_next) {
+    for (c = inst->bucket[h->token % R2_COMM_BUCKETS]; c && c->id != h->token;
+         c = c->list.hash_next) {
     }
-    if (c && (!c->is_send || c->given || c->listen_id != h->listen || c->dev != dev ||
-              memcmp(&c->peer_name, &h->name, sizeof(h->name)) != 0)) {
+    if (c && (!c->is_send || c->start->given || c->start->listen_id != h->listen || c->dev != dev ||
+              memcmp(&c->start->peer_name, &h->name, sizeof(h->name)) != 0)) {
         c = NULL;
     }
     pthread_mutex_unlock(&inst->lock);
@@ -227,7 +229,7 @@ static struct r2_comm *attempt_find(struct r2_inst *inst, int dev, const struct 
 static void give(struct r2_comm *c)
 {
     pthread_mutex_lock(&c->inst->lock);
-    c->given = 1;
+    c->start->given = 1;
     pthread_mutex_unlock(&c->inst->lock);
 }
 
@@ -289,7 +291,7 @@ enum r2_status r2_net_accept(struct r2_listen *l, struct r2_comm **out)
     pthread_mutex_lock(&inst->lock);
     *out = l->ready_head;
     if (*out) {
-        l->ready_head = (*out)->accept_next;
+        l->ready_head = (*out)->list.accept_next;
         if (l->ready_head == NULL) {
             l->ready_tail = NULL;
         }
@@ -320,7 +322,7 @@ void r2_net_close_listen(struct r2_listen *l)
     }
     pthread_mutex_unlock(&l->inst->lock);
     for (c = l->ready_head; c; c = next) {
-        next = c->accept_next;
+        next = c->list.accept_next;
         r2_net_close(c);
     }
     free(l);
@@ -413,7 +415,8 @@ static int flush_needed(const struct r2_comm *c, int n, const int *sizes, struct
 {
     for (int i = 0; i < n; i++) {
         if (sizes[i] > 0 && mrs[i] &&
-            (mrs[i]->type != IB_PTR_HOST || (c->flush && c->flush->always && c->flush->able))) {
+            (mrs[i]->type != IB_PTR_HOST ||
+             (c->flush.lane && c->flush.lane->always && c->flush.lane->able))) {
             return 1;
         }
     }
@@ -436,10 +439,10 @@ enum r2_status r2_net_iflush(struct r2_comm *c, int n, void **data, const int *s
     }
     if (n > R2_NET_MAX_RECVS) {
         why = "more buffers than a receive can have";
-    } else if (c->flush == NULL || !c->flush->able) {
+    } else if (c->flush.lane == NULL || !c->flush.lane->able) {
         status = R2_ERR_SYSTEM;
         why = "no NIC of this connection can";
-    } else if ((op = ib_flush_take(c->flush, n, data, sizes, mrs)) < 0) {
+    } else if ((op = ib_flush_take(c->flush.lane, n, data, sizes, mrs)) < 0) {
         why = "more flushes outstanding than receives are possible";
     }
     if (why) {
@@ -448,10 +451,10 @@ enum r2_status r2_net_iflush(struct r2_comm *c, int n, void **data, const int *s
         return status;
     }
     if (r2_gate_enter(&c->gate)) {
-        ib_flush_begin(c->flush, c->rx, op);
+        ib_flush_begin(c->flush.lane, c->rx, op);
         r2_gate_leave(&c->gate);
     }
-    *req = &c->flush_req[op];
+    *req = &c->flush.req[op];
     **req = (struct r2_req){.comm = c, .kind = R2_REQ_FLUSH, .n = (uint8_t)n, .seq = (uint64_t)op};
     return R2_OK;
 }
@@ -491,9 +494,9 @@ static __attribute__((noinline)) int test_flush(struct r2_comm *c, struct r2_req
     int r;
 
     ib_recv_progress(c->rx);
-    r = ib_flush_test(c->flush, c->rx, (int)req->seq);
+    r = ib_flush_test(c->flush.lane, c->rx, (int)req->seq);
     if (r < 0) {
-        fo_fail(&c->fo, R2_ERR_COMM, "%s", c->flush->why);
+        fo_fail(&c->fo, R2_ERR_COMM, "%s", c->flush.lane->why);
     }
     return r > 0;
 }
@@ -555,9 +558,9 @@ void r2_net_close(struct r2_comm *c)
     }
     r2_gate_visit(&c->gate);
     outstanding = c->is_send ? !ib_send_idle(c->tx) : c->rx->ledger.rdone != c->rx->ledger.rpost;
-    c->abort |= outstanding || (c->is_send && c->fo.error != R2_OK);
+    c->end->abort |= outstanding || (c->is_send && c->fo.error != R2_OK);
     c->fo.closing = 1;
-    if (c->abort) {
+    if (c->end->abort) {
         fo_quiet(&c->fo);
     }
     if (outstanding) {
@@ -565,9 +568,9 @@ void r2_net_close(struct r2_comm *c)
     }
     r2_reg_leave(c);
     r2_close_log_flush(c);
-    c->closed_at = r2_now(c->inst);
-    c->send_at = 0;
-    c->interval = (uint64_t)c->inst->cfg.t_repeat_ms * 1000000;
+    c->end->closed_at = r2_now(c->inst);
+    c->repeat.at = 0;
+    c->repeat.interval = (uint64_t)c->inst->cfg.t_repeat_ms * 1000000;
     r2_close_move(c, R2_CLOSE_BYE);
     r2_comm_kick(c); /* inside: outside, the service thread may have freed it by now */
     r2_gate_unvisit(&c->gate);

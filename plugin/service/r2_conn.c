@@ -8,18 +8,39 @@
 #include "balance/r2_balance.h"
 #include "base/r2_pages.h"
 #include "core/r2_registry.h"
+#include "probe/health/r2_watch.h"
+#include "r2_close.h"
 #include "r2_peer.h"
+#include "r2_reconnect.h"
 #include "r2_reg.h"
+#include "r2_setup.h"
 #include "telemetry/r2_prof.h"
 #include "telemetry/r2_report.h"
 
+/* A connection, and what the modules keep of it. */
+struct conn {
+    struct r2_comm comm; /* first */
+    struct r2_watch_conn watch;
+    struct r2_flow flow;
+    struct r2_setup_conn start;
+    struct r2_reconnect_conn ret;
+    struct r2_close_conn end;
+};
+
 struct r2_comm *r2_comm_alloc(struct r2_inst *inst, int is_send, int dev)
 {
-    struct r2_comm *c = calloc(1, sizeof(*c));
+    struct conn *conn = calloc(1, sizeof(*conn));
+    struct r2_comm *c;
 
-    if (c == NULL) {
+    if (conn == NULL) {
         return NULL;
     }
+    c = &conn->comm;
+    c->watch = &conn->watch;
+    c->flow = &conn->flow;
+    c->start = &conn->start;
+    c->ret = &conn->ret;
+    c->end = &conn->end;
     c->inst = inst;
     c->is_send = is_send;
     c->dev = dev;
@@ -49,14 +70,14 @@ void r2_comm_free(struct r2_comm *c)
     r2_reg_leave(c); /* none, unless the instance goes before its connections were closed */
     if (!atomic_load_explicit(&c->link.staging_kept,
                               memory_order_relaxed)) { /* the workers' jobs are back */
-        r2_pages_put(c->staging_mem, sizeof(struct ib_staging));
+        r2_pages_put(c->start->staging_mem, sizeof(struct ib_staging));
     }
-    ib_flush_free(c->flush);
-    free(c->flush_req);
+    ib_flush_free(c->flush.lane);
+    free(c->flush.req);
     free(c->prof);
     fo_conn_free(&c->fo);
     free(c->tx);
     free(c->rx);
     r2_gate_destroy(&c->gate);
-    free(c);
+    free(c); /* the whole of struct conn */
 }

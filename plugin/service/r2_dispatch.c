@@ -15,6 +15,7 @@
 #include "probe/health/r2_load.h"
 #include "probe/health/r2_pair.h"
 #include "probe/health/r2_watch.h"
+#include "r2_close.h"
 #include "r2_peer.h"
 #include "r2_reconnect.h"
 #include "r2_setup.h"
@@ -122,7 +123,7 @@ static void settle_record(struct r2_comm *c, int type, const union fo_body *b, u
     switch (type) {
     case FO_MSG_DOWN:
         if (atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_BYE) {
-            c->send_at = 0; /* the tombstone answers with its final ledger (P26) */
+            c->repeat.at = 0; /* the tombstone answers with its final ledger (P26) */
             r2_comm_kick(c);
         }
         if (!r2_reconnect_on_over(c, b->down.path, b->down.life)) {
@@ -142,11 +143,11 @@ static void settle_record(struct r2_comm *c, int type, const union fo_body *b, u
         say_gone(c->inst, c->peer, FO_MSG_BYE_OK, c->fo.peer, c->id);
         break;
     case FO_MSG_BYE_OK:
-        c->bye_ok = 1;
+        c->end->bye_ok = 1;
         r2_comm_kick(c);
         break;
     case FO_MSG_GONE:
-        c->bye_ok = 1;
+        c->end->bye_ok = 1;
         fo_on_gone(&c->fo, "the peer does not know the connection any more");
         r2_comm_kick(c);
         break;
@@ -224,7 +225,7 @@ static void nic_down(struct r2_inst *inst, struct r2_peer *peer, const struct fo
         return; /* known */
     }
     peer->dead_gen[m->nic] = m->gen;
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         if (c->peer == peer) {
             r2_gate_visit(&c->gate);
             if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
@@ -247,7 +248,7 @@ static void other_version(struct r2_inst *inst, struct r2_peer *peer, unsigned v
     if (inst->foreign_messages++ == 0) {
         R2_WARN("%s: %s", inst->oob->ops->peer_str(peer->oob), why);
     }
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         if (c->peer == peer &&
             atomic_load_explicit(&c->setup, memory_order_relaxed) < R2_SETUP_DONE) {
             r2_gate_visit(&c->gate);

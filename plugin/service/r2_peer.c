@@ -13,6 +13,8 @@
 #include "probe/diagnosis/r2_verdict.h"
 #include "probe/health/r2_inband.h"
 #include "probe/health/r2_pair.h"
+#include "r2_close.h"
+#include "r2_reconnect.h"
 #include "r2_setup.h"
 
 #define REFUSED_LIMIT_NS                                                                           \
@@ -119,12 +121,12 @@ void r2_peer_channel_up(void *instance, struct r2_oob_peer *oob)
         pair->say_at = pair->peer == peer ? 0 : pair->say_at;
     }
     /* what was lost with the old channel is said again at once */
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         if (c->peer == peer) {
             r2_gate_visit(&c->gate);
-            c->send_at = 0;
+            c->repeat.at = 0;
             for (int p = 0; p < c->link.npaths; p++) {
-                c->fo.path[p].send_at = c->ret[p].send_at = 0;
+                c->fo.path[p].send_at = c->ret->path[p].send_at = 0;
             }
             r2_gate_unvisit(&c->gate);
             r2_comm_kick(c);
@@ -193,7 +195,7 @@ static int is_missed(struct r2_inst *inst, const struct r2_peer *peer)
 {
     int missed = 0;
 
-    for (struct r2_comm *c = r2_comm_first(inst); c && !missed; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(inst); c && !missed; c = c->list.all_next) {
         if (c->peer == peer &&
             atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN) {
             r2_gate_visit(&c->gate);
@@ -219,12 +221,12 @@ uint64_t r2_peer_check_gone(struct r2_inst *inst, struct r2_peer *peer, uint64_t
     }
     snprintf(what, sizeof(what), "peer process at %s is gone: its host refuses connections",
              inst->oob->ops->peer_str(peer->oob));
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         if (c->peer != peer) {
             continue;
         }
         r2_gate_visit(&c->gate);
-        c->bye_ok = 1; /* nobody is left to answer */
+        c->end->bye_ok = 1; /* nobody is left to answer */
         if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
             fo_on_gone(&c->fo, what);
         } else if (atomic_load_explicit(&c->setup, memory_order_relaxed) < R2_SETUP_DONE) {

@@ -10,6 +10,7 @@
 #include "probe/diagnosis/r2_locate.h"
 #include "probe/health/r2_pair.h"
 #include "probe/health/r2_probation.h"
+#include "probe/health/r2_watch.h"
 #include "r2_close.h"
 #include "r2_setup.h"
 #include "telemetry/r2_report.h"
@@ -40,7 +41,7 @@ static void ret_move(struct r2_comm *c, int p, enum r2_ret_state to)
         [R2_RET_S_BUILD] = {[R2_RET_S_SAID] = 1, [R2_RET_NONE] = 1},
         [R2_RET_S_SAID] = {[R2_RET_NONE] = 1},
     };
-    struct r2_ret *r = &c->ret[p];
+    struct r2_ret *r = &c->ret->path[p];
 
     if (!legal[r->state][to]) {
         R2_WARN("%s path %d: its return cannot go from %s to %s", c->label, p, names[r->state],
@@ -76,7 +77,7 @@ static void say(struct r2_comm *c, int p, enum fo_type type)
 
 static uint64_t repeat(struct r2_comm *c, int p, enum fo_type type, uint64_t now)
 {
-    struct r2_ret *r = &c->ret[p];
+    struct r2_ret *r = &c->ret->path[p];
 
     if (now >= r->send_at) {
         say(c, p, type);
@@ -109,13 +110,13 @@ static void say_over(struct r2_comm *c, int p, uint32_t life)
  */
 static void refuse(struct r2_comm *c, int p, uint32_t life)
 {
-    c->ret[p].refused = life;
+    c->ret->path[p].refused = life;
     say_over(c, p, life);
 }
 
 static int was_refused(const struct r2_comm *c, int p, uint32_t life)
 {
-    return c->ret[p].refused && (int32_t)(life - c->ret[p].refused) <= 0;
+    return c->ret->path[p].refused && (int32_t)(life - c->ret->path[p].refused) <= 0;
 }
 
 /* --- lives --- */
@@ -127,7 +128,7 @@ static int was_refused(const struct r2_comm *c, int p, uint32_t life)
 static void next_life(struct r2_comm *c, int p, uint32_t life, uint64_t now)
 {
     struct ib_path *path = &c->link.path[p];
-    struct r2_ret *r = &c->ret[p];
+    struct r2_ret *r = &c->ret->path[p];
 
     r2_close_log_life(c, p);
     r2_failback_next(c, p, life);
@@ -139,9 +140,9 @@ static void next_life(struct r2_comm *c, int p, uint32_t life, uint64_t now)
     r->refused = 0;
     *path = (struct ib_path){
         .index = path->index, .nic = path->nic, .peer_nic = path->peer_nic, .life = life};
-    c->build[p].late = 0;
-    memset(&c->watch[p], 0, sizeof(c->watch[p]));
-    c->claim[p].since = 0;
+    c->start->build[p].late = 0;
+    memset(&c->watch->path[p], 0, sizeof(c->watch->path[p]));
+    c->watch->claim[p].since = 0;
     c->qp_lost &= (uint8_t) ~(1u << p);
     fo_life_begin(&c->fo, p);
 }
@@ -159,7 +160,7 @@ static void give_up_open(struct r2_comm *c, int p)
 /* The new life never stood at this end, and carries nothing at the other. */
 static void give_up(struct r2_comm *c, int p, const char *why, uint64_t now)
 {
-    struct r2_ret *r = &c->ret[p];
+    struct r2_ret *r = &c->ret->path[p];
     const struct ib_path *path = &c->link.path[p];
     struct r2_pair *pair = r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic);
     uint64_t base = MS(c->inst->cfg.t_return_ms), most;
@@ -188,12 +189,12 @@ static int stands(struct r2_comm *c, int p)
 {
     ret_move(c, p, R2_RET_NONE);
     r2_failback_done(c, p);
-    c->ret[p].pause = 0;
+    c->ret->path[p].pause = 0;
     r2_locate_back(c->inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic);
     R2_INFO_MANY(R2_LOG_BACK, "%s path %d life %u is up: its NIC pair is back", c->label, p,
                  c->link.path[p].life);
-    if (c->flush) {
-        ib_flush_open(c->flush, 1u << p);
+    if (c->flush.lane) {
+        ib_flush_open(c->flush.lane, 1u << p);
     }
     fo_path_up(&c->fo, p);
     r2_setup_check_path(c, p);
@@ -224,7 +225,7 @@ static void old_done(struct ib_job *job)
 
 static void destroy_old(struct r2_comm *c, int p)
 {
-    struct r2_ret *r = &c->ret[p];
+    struct r2_ret *r = &c->ret->path[p];
 
     r->comm = c;
     r->job.run = old_run;
@@ -235,7 +236,7 @@ static void destroy_old(struct r2_comm *c, int p)
 /* Gone after T_packet, and after the new queue pair was made, so that the number differs. */
 static uint64_t step_old(struct r2_comm *c, int p, uint64_t now)
 {
-    struct r2_ret *r = &c->ret[p];
+    struct r2_ret *r = &c->ret->path[p];
 
     if (!r->has_old || r->job.busy || r->state == R2_RET_R_BUILD || r->state == R2_RET_S_BUILD) {
         return UINT64_MAX;
@@ -250,11 +251,11 @@ static uint64_t step_old(struct r2_comm *c, int p, uint64_t now)
 void r2_reconnect_stop(struct r2_comm *c)
 {
     for (int p = 0; p < c->link.npaths; p++) {
-        if (c->ret[p].state != R2_RET_NONE) {
+        if (c->ret->path[p].state != R2_RET_NONE) {
             ret_move(c, p, R2_RET_NONE);
         }
     }
-    c->ret_waits = 0;
+    c->ret->waits = 0;
 }
 
 int r2_reconnect_close(struct r2_comm *c)
@@ -262,10 +263,10 @@ int r2_reconnect_close(struct r2_comm *c)
     int left = 0;
 
     for (int p = 0; p < c->link.npaths; p++) {
-        if (c->ret[p].has_old && !c->ret[p].job.busy) {
+        if (c->ret->path[p].has_old && !c->ret->path[p].job.busy) {
             destroy_old(c, p);
         }
-        left += c->ret[p].has_old;
+        left += c->ret->path[p].has_old;
     }
     return left;
 }
@@ -279,8 +280,8 @@ static int admitted(struct r2_comm *c, int p)
     if (c->inst->returning[nic] < R2_RECONNECT_AT_ONCE) {
         return 1;
     }
-    c->ret_waits |= (uint8_t)(1u << p);
-    c->ret_urgent = c->link.up == 0;
+    c->ret->waits |= (uint8_t)(1u << p);
+    c->ret->urgent = c->link.up == 0;
     c->inst->ret_waiting |= 1u << nic;
     return 0;
 }
@@ -290,10 +291,10 @@ static int admit_some(struct r2_inst *inst, int nic, int urgent, int room)
 {
     int n = 0;
 
-    for (struct r2_comm *c = r2_comm_first(inst); c && n < room; c = c->all_next) {
-        for (int p = 0; c->ret_waits && c->ret_urgent == urgent && p < c->link.npaths; p++) {
-            if ((c->ret_waits >> p & 1) && c->link.path[p].nic == nic) {
-                c->ret_waits &= (uint8_t) ~(1u << p);
+    for (struct r2_comm *c = r2_comm_first(inst); c && n < room; c = c->list.all_next) {
+        for (int p = 0; c->ret->waits && c->ret->urgent == urgent && p < c->link.npaths; p++) {
+            if ((c->ret->waits >> p & 1) && c->link.path[p].nic == nic) {
+                c->ret->waits &= (uint8_t) ~(1u << p);
                 r2_comm_kick(c);
                 n++;
             }
@@ -322,12 +323,12 @@ void r2_reconnect_admit(struct r2_inst *inst)
 static int may_begin(struct r2_comm *c, int p, uint64_t now)
 {
     const struct ib_path *path = &c->link.path[p];
-    const struct r2_ret *r = &c->ret[p];
+    const struct r2_ret *r = &c->ret->path[p];
     uint64_t since;
     struct r2_pair *pair;
 
-    if (c->is_send || ended(c) || !r2_failback_allows(c, p) || c->ret[p].has_old ||
-        c->build[p].job.busy || !fo_may_return(&c->fo, p)) {
+    if (c->is_send || ended(c) || !r2_failback_allows(c, p) || c->ret->path[p].has_old ||
+        c->start->build[p].job.busy || !fo_may_return(&c->fo, p)) {
         return 0;
     }
     if (r2_drain_has(c, p) && c->link.up) {
@@ -351,7 +352,7 @@ static int may_begin(struct r2_comm *c, int p, uint64_t now)
 /* No exchange is under way. */
 static uint64_t step_none(struct r2_comm *c, int p, uint64_t now)
 {
-    const struct r2_ret *r = &c->ret[p];
+    const struct r2_ret *r = &c->ret->path[p];
 
     if (may_begin(c, p, now)) {
         next_life(c, p, c->link.path[p].life + 1, now);
@@ -364,7 +365,7 @@ static uint64_t step_none(struct r2_comm *c, int p, uint64_t now)
 /* Its job is back, and good. */
 static uint64_t step_open(struct r2_comm *c, int p, uint64_t now)
 {
-    struct r2_ret *r = &c->ret[p];
+    struct r2_ret *r = &c->ret->path[p];
 
     switch (r->state) {
     case R2_RET_R_BUILD:
@@ -388,16 +389,16 @@ static uint64_t step_open(struct r2_comm *c, int p, uint64_t now)
 
 static uint64_t step_path(struct r2_comm *c, int p, uint64_t now)
 {
-    struct r2_ret *r = &c->ret[p];
+    struct r2_ret *r = &c->ret->path[p];
 
     if (r->state == R2_RET_NONE) {
         return step_none(c, p, now);
     }
-    if (c->build[p].job.busy) {
+    if (c->start->build[p].job.busy) {
         return UINT64_MAX; /* the job's end kicks */
     }
-    if (c->build[p].rc != 0) {
-        give_up(c, p, strerror(c->build[p].rc), now);
+    if (c->start->build[p].rc != 0) {
+        give_up(c, p, strerror(c->start->build[p].rc), now);
     } else if (ended(c)) {
         give_up(c, p, "the connection ends", now);
     } else if (r2_elapsed(now, r->since) < OPEN_LIMIT) {
@@ -417,6 +418,11 @@ uint64_t r2_reconnect_step(struct r2_comm *c, uint64_t now)
     if (!c->inst->cfg.failover) {
         return next;
     }
+    for (; c->permit.fresh; c->permit.fresh &= (uint8_t)(c->permit.fresh - 1)) {
+        struct r2_ret *r = &c->ret->path[__builtin_ctz(c->permit.fresh)];
+
+        r->not_before = r->pause = 0; /* an administrator does not wait for a back-off */
+    }
     for (int p = 0; p < c->link.npaths; p++) {
         next = r2_earlier(next, step_path(c, p, now));
         next = r2_earlier(next, step_old(c, p, now));
@@ -432,16 +438,16 @@ static void take_open(struct r2_comm *c, const struct fo_open *m)
     uint64_t now = r2_now(c->inst);
     int p = m->path;
 
-    if (c->ret[p].state != R2_RET_NONE && !c->build[p].job.busy) {
+    if (c->ret->path[p].state != R2_RET_NONE && !c->start->build[p].job.busy) {
         give_up(c, p, "the receiver has begun anew", now);
     }
     fo_life_superseded(&c->fo, p);
-    if (c->ret[p].has_old || c->build[p].job.busy || !fo_may_return(&c->fo, p) ||
+    if (c->ret->path[p].has_old || c->start->build[p].job.busy || !fo_may_return(&c->fo, p) ||
         c->inst->returning[c->link.path[p].nic] >= R2_RECONNECT_AT_ONCE) {
         return; /* R repeats */
     }
     next_life(c, p, m->life, now);
-    c->build[p].peer = m->addr;
+    c->start->build[p].peer = m->addr;
     ret_move(c, p, R2_RET_S_BUILD);
     r2_build_submit(c, p, 0);
 }
@@ -463,10 +469,11 @@ void r2_reconnect_on_open(struct r2_comm *c, const struct fo_open *m)
         take_open(c, m);
     } else if (ahead > 0) {
         refuse(c, p, m->life); /* our policy forbids it */
-    } else if (ahead == 0 && c->ret[p].state == R2_RET_NONE && c->fo.path[p].state == FO_FENCED) {
+    } else if (ahead == 0 && c->ret->path[p].state == R2_RET_NONE &&
+               c->fo.path[p].state == FO_FENCED) {
         say_over(c, p, m->life); /* it failed here and the word was lost */
-    } else if (ahead == 0 && c->ret[p].state == R2_RET_S_SAID) {
-        c->ret[p].send_at = 0; /* our answer was lost */
+    } else if (ahead == 0 && c->ret->path[p].state == R2_RET_S_SAID) {
+        c->ret->path[p].send_at = 0; /* our answer was lost */
         r2_comm_kick(c);
     }
 }
@@ -478,13 +485,13 @@ void r2_reconnect_on_open_ok(struct r2_comm *c, const struct fo_open *m)
     if (c->is_send || p >= c->link.npaths || m->life != c->link.path[p].life || ended(c)) {
         return;
     }
-    if (c->ret[p].state == R2_RET_R_SAID) {
-        c->build[p].peer = m->addr;
+    if (c->ret->path[p].state == R2_RET_R_SAID) {
+        c->start->build[p].peer = m->addr;
         ret_move(c, p, R2_RET_R_JOIN);
         r2_build_submit(c, p, 1);
-    } else if (c->ret[p].state == R2_RET_NONE && c->fo.path[p].state == FO_UP) {
+    } else if (c->ret->path[p].state == R2_RET_NONE && c->fo.path[p].state == FO_UP) {
         say(c, p, FO_MSG_OPEN_UP); /* it was lost */
-    } else if (c->ret[p].state == R2_RET_NONE && c->fo.path[p].state == FO_FENCED) {
+    } else if (c->ret->path[p].state == R2_RET_NONE && c->fo.path[p].state == FO_FENCED) {
         say_over(c, p, m->life);
     }
 }
@@ -494,17 +501,18 @@ void r2_reconnect_on_open_up(struct r2_comm *c, const struct fo_open *m)
     int p = m->path;
 
     if (c->is_send && p < c->link.npaths && m->life == c->link.path[p].life &&
-        c->ret[p].state == R2_RET_S_SAID && !ended(c)) {
+        c->ret->path[p].state == R2_RET_S_SAID && !ended(c)) {
         stands(c, p);
     }
 }
 
 int r2_reconnect_on_over(struct r2_comm *c, int p, uint32_t life)
 {
-    if (p >= c->link.npaths || life != c->link.path[p].life || c->ret[p].state == R2_RET_NONE) {
+    if (p >= c->link.npaths || life != c->link.path[p].life ||
+        c->ret->path[p].state == R2_RET_NONE) {
         return 0;
     }
-    if (c->ret[p].state == R2_RET_S_SAID || c->ret[p].state == R2_RET_R_SAID) {
+    if (c->ret->path[p].state == R2_RET_S_SAID || c->ret->path[p].state == R2_RET_R_SAID) {
         give_up(c, p, "the peer gave it up", r2_now(c->inst));
     }
     return 1;

@@ -7,6 +7,38 @@
 
 #include "core/r2_inst.h"
 
+/* The return of a path as a new life; r2_reconnect.c */
+enum r2_ret_state {
+    R2_RET_NONE,
+    R2_RET_R_BUILD, /* R: job: the queue pair is made and filled */
+    R2_RET_R_SAID,  /* R: OPEN is out, repeated until OPEN_OK */
+    R2_RET_R_JOIN,  /* R: job: connected to S's */
+    R2_RET_S_BUILD, /* S: job: made and connected */
+    R2_RET_S_SAID,  /* S: OPEN_OK is out, repeated until OPEN_UP */
+    R2_RET_COUNT
+};
+
+struct r2_ret {
+    struct ib_job job; /* first: destroys the old life's objects */
+    struct r2_comm *comm;
+    struct ib_path old;
+    uint8_t has_old;
+    uint64_t old_until; /* ns */
+    enum r2_ret_state state;
+    uint64_t since, send_at, interval;
+    uint64_t not_before, pause; /* the next attempt, after one that failed */
+    uint64_t failed_at;         /* R: the latest attempt failed, ns; the pair is to answer since */
+    unsigned misses;            /* ... what its pair had not answered by then */
+    uint32_t refused; /* S: the last life that R opened and was told is over; 0: none since a life
+                         began. It stays over. */
+};
+
+struct r2_reconnect_conn {
+    struct r2_ret path[IB_MAX_PATHS];
+    uint8_t waits;  /* R: bit per path: could return, but too many do already */
+    uint8_t urgent; /* ... and no path is left */
+};
+
 /* Begins what can begin, repeats what is unanswered, puts old lives away. Returns the next deadline
  * (ns). */
 uint64_t r2_reconnect_step(struct r2_comm *c, uint64_t now);

@@ -10,6 +10,7 @@
 #include "bounce/r2_relay.h"
 #include "core/r2_inst.h"
 #include "core/r2_registry.h"
+#include "r2_close.h"
 
 /*
  * One for each registration that a connection holds handles of. NCCL gets the same pointer for each
@@ -106,7 +107,7 @@ enum r2_status r2_net_reg(struct r2_comm *c, void *addr, size_t len, int type, u
     uint64_t nics;
 
     *out = NULL;
-    if (type != IB_PTR_HOST && !c->is_send && (c->flush == NULL || !c->flush->able)) {
+    if (type != IB_PTR_HOST && !c->is_send && (c->flush.lane == NULL || !c->flush.lane->able)) {
         R2_WARN(
             "%s: memory of type %d cannot be received into: no NIC of this connection can flush it",
             c->label, type);
@@ -176,9 +177,9 @@ static void abort_begin(struct r2_comm *c)
     if (!c->fo.quiet) {
         fo_quiet(&c->fo);
         fo_fail(&c->fo, R2_ERR_ARG, "a buffer of an outstanding request was deregistered");
-        c->abort = 1; /* said from here on: r2_close_say_abort() */
-        c->send_at = 0;
-        c->interval = (uint64_t)c->inst->cfg.t_repeat_ms * 1000000;
+        c->end->abort = 1; /* said from here on: r2_close_say_abort() */
+        c->repeat.at = 0;
+        c->repeat.interval = (uint64_t)c->inst->cfg.t_repeat_ms * 1000000;
         r2_comm_kick(c);
     }
     fo_abort(&c->fo);
@@ -300,15 +301,15 @@ static struct r2_comm *look_at_next(struct r2_inst *inst, struct r2_comm *c)
     struct r2_comm *next;
 
     pthread_mutex_lock(&inst->lock);
-    next = c ? c->all_next : inst->all;
-    while (next && next->going) {
-        next = next->all_next;
+    next = c ? c->list.all_next : inst->all;
+    while (next && next->list.going) {
+        next = next->list.all_next;
     }
     if (next) {
-        next->looks++;
+        next->list.looks++;
     }
     if (c) {
-        c->looks--;
+        c->list.looks--;
     }
     pthread_mutex_unlock(&inst->lock);
     return next;
@@ -318,14 +319,14 @@ static struct r2_comm *look_at_next(struct r2_inst *inst, struct r2_comm *c)
 static void look_longer(struct r2_inst *inst, struct r2_comm *c)
 {
     pthread_mutex_lock(&inst->lock);
-    c->looks++;
+    c->list.looks++;
     pthread_mutex_unlock(&inst->lock);
 }
 
 static void look_over(struct r2_inst *inst, struct r2_comm *c)
 {
     pthread_mutex_lock(&inst->lock);
-    c->looks--;
+    c->list.looks--;
     pthread_mutex_unlock(&inst->lock);
 }
 

@@ -104,7 +104,7 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
     reap(inst, now);
     /* Timed first: a step that ends in kicking its own connection must not starve the others. */
     for (c = r2_comm_first(inst); c; c = following) {
-        following = c->all_next;
+        following = c->list.all_next;
         if (c->deadline <= now) {
             step_comm(c, now);
         }
@@ -126,7 +126,7 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
     inst->rung = 0;
     next = r2_earlier(next, r2_port_monitor_step(inst, now));
     next = r2_earlier(next, r2_peers_step(inst, now));
-    for (c = r2_comm_first(inst); c; c = c->all_next) {
+    for (c = r2_comm_first(inst); c; c = c->list.all_next) {
         next = r2_earlier(next, c->deadline);
     }
     next = r2_earlier(next, r2_report_step(inst, now, look));
@@ -374,7 +374,7 @@ static void say_last(struct r2_comm *c, uint64_t limit_ns)
         ib_recv_progress(c->rx);
     }
     if (atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN) {
-        c->abort = 1;
+        c->end->abort = 1;
     }
     if (inside) {
         r2_close_say_bye(c);
@@ -388,10 +388,11 @@ static void say_last(struct r2_comm *c, uint64_t limit_ns)
  * gates together are waited for until @until. */
 static void say_goodbye(struct r2_inst *inst, uint64_t until)
 {
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         uint64_t now = r2_now(inst);
 
-        if (atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE || c->bye_ok) {
+        if (atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE ||
+            c->end->bye_ok) {
             continue;
         }
         say_last(c, until > now ? until - now : 0);
@@ -443,10 +444,10 @@ int r2_inst_last_words(struct r2_inst *inst)
 /* A job that the workers did not get through is stuck in a driver: what it refers to stays. */
 static int comm_stuck(const struct r2_comm *c)
 {
-    int busy = fo_busy(&c->fo) || ib_flush_busy(c->flush);
+    int busy = fo_busy(&c->fo) || ib_flush_busy(c->flush.lane);
 
     for (int p = 0; p < IB_MAX_PATHS; p++) {
-        busy |= c->build[p].job.busy || c->ret[p].job.busy;
+        busy |= c->start->build[p].job.busy || c->ret->path[p].job.busy;
     }
     return busy;
 }
@@ -468,14 +469,14 @@ static void comms_free(struct r2_inst *inst, uint64_t still_running)
     struct r2_comm *next;
 
     for (struct r2_comm *c = inst->all; c; c = next) {
-        next = c->all_next;
+        next = c->list.all_next;
         if (comm_stuck(c) || comm_on(inst, c, still_running)) {
             continue;
         }
         for (int p = 0; p < c->link.npaths; p++) {
             ib_path_destroy(&c->link, &c->link.path[p]);
-            if (c->ret[p].has_old) {
-                ib_path_destroy(&c->link, &c->ret[p].old);
+            if (c->ret->path[p].has_old) {
+                ib_path_destroy(&c->link, &c->ret->path[p].old);
             }
         }
         if (c->tx) {

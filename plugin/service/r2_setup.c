@@ -69,8 +69,8 @@ static void setup_move(struct r2_comm *c, enum r2_setup to)
         return;
     }
     R2_TRACE("%s set-up %s -> %s", c->label, r2_setup_name(from), r2_setup_name(to));
-    c->send_at = 0;
-    c->interval = MS(c->inst->cfg.t_repeat_ms);
+    c->repeat.at = 0;
+    c->repeat.interval = MS(c->inst->cfg.t_repeat_ms);
     atomic_store_explicit(&c->setup, to,
                           memory_order_release); /* pairs with the acquire in connect */
 }
@@ -90,7 +90,7 @@ static void tell_listener(const struct r2_comm *c)
 
     pthread_mutex_lock(&inst->lock);
     for (struct r2_listen *l = inst->listens; l; l = l->next) {
-        if (l->id == c->listen_id) {
+        if (l->id == c->start->listen_id) {
             snprintf(l->error, sizeof(l->error), "%s", c->fo.why);
         }
     }
@@ -132,7 +132,7 @@ static void emit(void *arg, enum fo_type type, const union fo_body *body)
 
 static void make_label(struct r2_comm *c, const char *peer_host)
 {
-    snprintf(c->peer_host, sizeof(c->peer_host), "%s", peer_host);
+    snprintf(c->far.host, sizeof(c->far.host), "%s", peer_host);
     r2_news_join(c->inst, c->peer, peer_host);
     snprintf(c->label, sizeof(c->label), "%s %u %s/%.24s %s %.40s", c->is_send ? "send" : "recv",
              c->id, c->inst->host, c->inst->nics.nic[c->dev].name, c->is_send ? "->" : "<-",
@@ -141,8 +141,8 @@ static void make_label(struct r2_comm *c, const char *peer_host)
 
 static int make_staging(struct r2_comm *c)
 {
-    c->staging_mem = r2_pages_get(sizeof(struct ib_staging));
-    return c->staging_mem ? 0 : -1;
+    c->start->staging_mem = r2_pages_get(sizeof(struct ib_staging));
+    return c->start->staging_mem ? 0 : -1;
 }
 
 static int make_flush(struct r2_comm *c)
@@ -150,10 +150,10 @@ static int make_flush(struct r2_comm *c)
     if (!ib_flush_wanted(&c->link)) {
         return 0;
     }
-    c->flush = ib_flush_create(&c->link, c->inst->workers, r2_comm_kick, c);
-    c->flush_req = calloc(IB_FLUSH_OPS, sizeof(*c->flush_req));
-    c->rx->flush = c->flush;
-    return c->flush && c->flush_req ? 0 : -1;
+    c->flush.lane = ib_flush_create(&c->link, c->inst->workers, r2_comm_kick, c);
+    c->flush.req = calloc(IB_FLUSH_OPS, sizeof(*c->flush.req));
+    c->rx->flush = c->flush.lane;
+    return c->flush.lane && c->flush.req ? 0 : -1;
 }
 
 /* Memory of the data path, before any queue pair exists. */
@@ -170,7 +170,7 @@ static int make_halves(struct r2_comm *c)
     if (c->is_send) {
         ib_send_init(c->tx, &c->link);
     } else {
-        ib_recv_init(c->rx, &c->link, c->staging_mem);
+        ib_recv_init(c->rx, &c->link, c->start->staging_mem);
         if (make_flush(c) != 0) {
             return -1;
         }
@@ -225,7 +225,7 @@ static void say_req(struct r2_comm *c)
 
     memset(&b.req, 0, sizeof(b.req));
     b.req.src = c->id;
-    b.req.listen = c->listen_id;
+    b.req.listen = c->start->listen_id;
     b.req.dev = (uint8_t)c->dev;
     b.req.qps = (uint8_t)c->inst->cfg.ib_qps;
     b.req.digest = c->inst->digest;
@@ -237,7 +237,7 @@ static void say_req(struct r2_comm *c)
 
 static void path_init(struct r2_comm *c, int p, int mine, int theirs, const char *name)
 {
-    snprintf(c->peer_nic[p], sizeof(c->peer_nic[p]), "%s", name);
+    snprintf(c->far.nic[p], sizeof(c->far.nic[p]), "%s", name);
     c->link.path[p].index = (uint8_t)p;
     c->link.path[p].nic = (uint8_t)mine;
     c->link.path[p].peer_nic = (uint8_t)theirs;
@@ -256,7 +256,7 @@ void r2_setup_on_rep(struct r2_comm *c, const struct fo_rep *m)
         }
         path_init(c, p, m->path[p].s_nic, m->path[p].r_nic, m->nic_name[p]);
     }
-    c->rep = *m;
+    c->start->rep = *m;
     c->fo.peer = m->src;
     c->link.npaths = m->npaths;
     c->link.rq_depth = m->rq_depth;
@@ -268,13 +268,13 @@ void r2_setup_on_rep(struct r2_comm *c, const struct fo_rep *m)
         return;
     }
     setup_move(c, R2_SETUP_S_BUILD);
-    c->build_since = r2_now(c->inst);
+    c->start->build_since = r2_now(c->inst);
     for (int p = 0; p < m->npaths; p++) {
         if (!m->path[p].ok) {
-            c->build[p].late = 1;
+            c->start->build[p].late = 1;
             continue;
         }
-        c->build[p].peer = m->path[p].addr;
+        c->start->build[p].peer = m->path[p].addr;
         r2_build_submit(c, p, 0);
     }
     r2_comm_kick(c);
@@ -282,7 +282,7 @@ void r2_setup_on_rep(struct r2_comm *c, const struct fo_rep *m)
 
 static void make_conf(struct r2_comm *c)
 {
-    struct fo_conf *m = &c->conf;
+    struct fo_conf *m = &c->start->conf;
 
     memset(m, 0, sizeof(*m));
     m->dst = c->fo.peer;
@@ -326,7 +326,7 @@ static struct r2_comm *find_request(struct r2_inst *inst, struct r2_peer *peer, 
 
     pthread_mutex_lock(&inst->lock);
     for (c = inst->all; c && !(c->peer == peer && !c->is_send && c->fo.peer == src);
-         c = c->all_next) {
+         c = c->list.all_next) {
     }
     pthread_mutex_unlock(&inst->lock);
     return c;
@@ -348,7 +348,7 @@ static int listener_dev(struct r2_inst *inst, uint32_t id)
 
 static void say_rep(struct r2_comm *c)
 {
-    union fo_body b = {.rep = c->rep};
+    union fo_body b = {.rep = c->start->rep};
 
     r2_peer_emit(c->inst, c->peer, FO_MSG_REP, &b);
 }
@@ -376,9 +376,9 @@ void r2_setup_on_req(struct r2_inst *inst, struct r2_peer *peer, const struct fo
         return; /* S repeats */
     }
     c->peer = r2_peer_get(inst, peer->oob);
-    c->listen_id = m->listen;
+    c->start->listen_id = m->listen;
     c->fo.peer = m->src;
-    c->setup_since = c->build_since = r2_now(inst);
+    c->start->since = c->start->build_since = r2_now(inst);
     c->link.traffic_class = m->traffic_class;
     c->link.npaths = r2_setup_paths(m->nic, m->nnics, m->dev, nics, r2_setup_nics(inst, dev, nics),
                                     dev, inst->cfg.backup_scope == R2_BACKUP_ANY, s_nic, r_nic);
@@ -407,7 +407,7 @@ void r2_setup_on_req(struct r2_inst *inst, struct r2_peer *peer, const struct fo
 
 static void make_rep(struct r2_comm *c)
 {
-    struct fo_rep *m = &c->rep;
+    struct fo_rep *m = &c->start->rep;
 
     memset(m, 0, sizeof(*m));
     m->dst = c->fo.peer;
@@ -434,7 +434,7 @@ static void make_rep(struct r2_comm *c)
 
 static void say_ready(struct r2_comm *c)
 {
-    union fo_body b = {.ready = {.dst = c->fo.peer, .src = c->id, .up = c->ready}};
+    union fo_body b = {.ready = {.dst = c->fo.peer, .src = c->id, .up = c->start->ready}};
 
     r2_balance_say(c);
     r2_peer_emit(c->inst, c->peer, FO_MSG_READY, &b);
@@ -449,18 +449,18 @@ void r2_setup_on_conf(struct r2_comm *c, const struct fo_conf *m)
     if (setup_of(c) != R2_SETUP_R_REP || m->npaths != c->link.npaths) {
         return;
     }
-    c->conf = *m;
+    c->start->conf = *m;
     setup_move(c, R2_SETUP_R_MOVE);
-    c->build_since = r2_now(c->inst);
+    c->start->build_since = r2_now(c->inst);
     for (int p = 0; p < c->link.npaths; p++) {
         if (!r2_build_stands(c, p)) {
             continue;
         }
         if (!m->path[p].ok) {
-            c->build[p].late = 1;
+            c->start->build[p].late = 1;
             continue;
         }
-        c->build[p].peer = m->path[p].addr;
+        c->start->build[p].peer = m->path[p].addr;
         r2_build_submit(c, p, 1);
     }
     r2_comm_kick(c);
@@ -472,12 +472,12 @@ static void hand_over(struct r2_comm *c)
     struct r2_listen *l;
 
     pthread_mutex_lock(&inst->lock);
-    for (l = inst->listens; l && l->id != c->listen_id; l = l->next) {
+    for (l = inst->listens; l && l->id != c->start->listen_id; l = l->next) {
     }
     if (l) {
-        c->accept_next = NULL;
+        c->list.accept_next = NULL;
         if (l->ready_tail) {
-            l->ready_tail->accept_next = c;
+            l->ready_tail->list.accept_next = c;
         } else {
             l->ready_head = c;
         }
@@ -485,8 +485,8 @@ static void hand_over(struct r2_comm *c)
     }
     pthread_mutex_unlock(&inst->lock);
     if (l == NULL) { /* the listener was closed meanwhile */
-        c->abort = 1;
-        c->closed_at = r2_now(inst);
+        c->end->abort = 1;
+        c->end->closed_at = r2_now(inst);
         r2_close_move(c, R2_CLOSE_BYE);
         r2_comm_kick(c);
     }
@@ -506,7 +506,8 @@ static uint64_t step_build(struct r2_comm *c, uint64_t now)
         up |= (unsigned)r2_build_stands(c, p) << p;
     }
     if (up == 0) {
-        r2_setup_fail(c, "no path could be built (first error: %s)", strerror(c->build[0].rc));
+        r2_setup_fail(c, "no path could be built (first error: %s)",
+                      strerror(c->start->build[0].rc));
         return UINT64_MAX;
     }
     if (setup_of(c) == R2_SETUP_S_BUILD) {
@@ -518,12 +519,12 @@ static uint64_t step_build(struct r2_comm *c, uint64_t now)
         make_rep(c);
         setup_move(c, R2_SETUP_R_REP);
         say_rep(c);
-        return c->setup_since + MS(c->inst->cfg.t_connect_ms);
+        return c->start->since + MS(c->inst->cfg.t_connect_ms);
     }
-    if (c->flush) {
-        ib_flush_open(c->flush, up);
+    if (c->flush.lane) {
+        ib_flush_open(c->flush.lane, up);
     }
-    c->ready = (uint8_t)up;
+    c->start->ready = (uint8_t)up;
     open_paths(c, up);
     setup_move(c, R2_SETUP_DONE);
     say_ready(c);
@@ -534,7 +535,7 @@ static uint64_t step_build(struct r2_comm *c, uint64_t now)
 static uint64_t step_send(struct r2_comm *c, uint64_t now)
 {
     if (setup_of(c) == R2_SETUP_NEW) {
-        struct r2_oob_peer *oob = c->inst->oob->ops->peer_get(c->inst->oob, &c->peer_name);
+        struct r2_oob_peer *oob = c->inst->oob->ops->peer_get(c->inst->oob, &c->start->peer_name);
 
         c->peer = oob ? r2_peer_get(c->inst, oob) : NULL;
         if (oob) {
@@ -546,23 +547,24 @@ static uint64_t step_send(struct r2_comm *c, uint64_t now)
         }
         setup_move(c, R2_SETUP_S_REQ);
     }
-    if (now >= c->send_at) {
+    if (now >= c->repeat.at) {
         if (setup_of(c) == R2_SETUP_S_REQ) {
             say_req(c);
         } else {
-            union fo_body b = {.conf = c->conf};
+            union fo_body b = {.conf = c->start->conf};
 
             r2_peer_emit(c->inst, c->peer, FO_MSG_CONF, &b);
         }
-        c->send_at = now + c->interval;
-        c->interval = c->interval < MS(40) ? c->interval * 2 : c->interval;
+        c->repeat.at = now + c->repeat.interval;
+        c->repeat.interval =
+            c->repeat.interval < MS(40) ? c->repeat.interval * 2 : c->repeat.interval;
     }
-    return c->send_at;
+    return c->repeat.at;
 }
 
 uint64_t r2_setup_step(struct r2_comm *c, uint64_t now)
 {
-    uint64_t limit = c->setup_since + MS(c->inst->cfg.t_connect_ms);
+    uint64_t limit = c->start->since + MS(c->inst->cfg.t_connect_ms);
 
     if (now >= limit) {
         r2_setup_fail(c, "not done within NCCL_R2_CONNECT=%lld ms, peer %s",

@@ -5,6 +5,30 @@
 
 #include "core/r2_inst.h"
 
+/* A blocking verbs job of one path. */
+struct r2_build {
+    struct ib_job job; /* first */
+    struct r2_comm *comm;
+    int p;
+    int connect; /* 0: create, 1: connect */
+    int rc;
+    int late; /* set-up went on without it */
+    struct ib_path_addr peer;
+};
+
+/* The set-up of one connection. Service thread, but for what says otherwise */
+struct r2_setup_conn {
+    uint64_t since, build_since; /* ns */
+    uint32_t listen_id;
+    struct r2_oob_name peer_name; /* S: from the handle */
+    uint8_t given;       /* S: connect has handed it, or its failure, to NCCL; inst->lock */
+    uint8_t ready;       /* R: paths that stand */
+    struct fo_rep rep;   /* S: what R offered. R: what we offered */
+    struct fo_conf conf; /* S: what we answered. R: what S answered */
+    struct r2_build build[IB_MAX_PATHS];
+    void *staging_mem;
+};
+
 /* Goes on as far as it can; returns the next deadline (ns). */
 uint64_t r2_setup_step(struct r2_comm *c, uint64_t now);
 /* Records of the exchange, checked; @peer is held by the caller. REQ: no gate, there is no

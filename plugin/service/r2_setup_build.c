@@ -3,6 +3,7 @@
 
 #include "base/r2_rules.h"
 #include "core/r2_registry.h"
+#include "r2_reconnect.h"
 #include "r2_setup.h"
 
 #define MS(x)          ((uint64_t)(x)*1000000)
@@ -19,8 +20,8 @@ static void build_run(struct ib_job *job)
 
     if (b->connect) {
         b->rc = ib_path_connect(&c->link, path, &b->peer);
-        if (b->rc == 0 && c->flush) {
-            ib_flush_build(c->flush, b->p);
+        if (b->rc == 0 && c->flush.lane) {
+            ib_flush_build(c->flush.lane, b->p);
         }
         return;
     }
@@ -30,9 +31,9 @@ static void build_run(struct ib_job *job)
         ib_nic_refresh(&c->inst->nics, path->nic);
     }
     c->inst->env.random(c->inst->env.arg, &psn, sizeof(psn));
-    if (!r2_rule(R2_RULE_NEW_QP) && c->ret[b->p].has_old) {
-        psn = c->ret[b->p].old.psn; /* rule off: the old numbers once more */
-        ib_path_destroy(&c->link, &c->ret[b->p].old);
+    if (!r2_rule(R2_RULE_NEW_QP) && c->ret->path[b->p].has_old) {
+        psn = c->ret->path[b->p].old.psn; /* rule off: the old numbers once more */
+        ib_path_destroy(&c->link, &c->ret->path[b->p].old);
     }
     b->rc = ib_path_create(&c->link, path, c->is_send, psn);
     if (b->rc == 0) {
@@ -48,7 +49,7 @@ static void build_done(struct ib_job *job)
 
 void r2_build_submit(struct r2_comm *c, int p, int connect)
 {
-    struct r2_build *b = &c->build[p];
+    struct r2_build *b = &c->start->build[p];
 
     b->comm = c;
     b->p = p;
@@ -68,9 +69,10 @@ void r2_build_submit(struct r2_comm *c, int p, int connect)
 static uint64_t worth_until(const struct r2_comm *c, int p)
 {
     uint64_t alive = c->inst->worker_alive[c->inst->nics.nic[c->link.path[p].nic].device_index];
-    uint64_t hung = (alive > c->build_since ? alive : c->build_since) + BUILD_LIMIT_NS;
+    uint64_t hung =
+        (alive > c->start->build_since ? alive : c->start->build_since) + BUILD_LIMIT_NS;
     uint64_t share = MS(c->inst->cfg.t_connect_ms) / BUILD_SHARE;
-    uint64_t most = c->build_since + (share > BUILD_LIMIT_NS ? share : BUILD_LIMIT_NS);
+    uint64_t most = c->start->build_since + (share > BUILD_LIMIT_NS ? share : BUILD_LIMIT_NS);
 
     return hung < most ? hung : most;
 }
@@ -83,16 +85,16 @@ int r2_build_over(struct r2_comm *c, uint64_t now, uint64_t *next)
     int busy = 0, good = 0;
 
     for (int p = 0; p < c->link.npaths; p++) {
-        if (c->build[p].late) {
+        if (c->start->build[p].late) {
             continue; /* of an earlier step, or refused by the peer */
         }
-        if (c->build[p].job.busy) {
+        if (c->start->build[p].job.busy) {
             uint64_t t = worth_until(c, p);
 
             busy = 1;
             until = t > until ? t : until;
         } else {
-            good += c->build[p].rc == 0;
+            good += c->start->build[p].rc == 0;
         }
     }
     if (busy && (good == 0 || now < until)) {
@@ -100,12 +102,12 @@ int r2_build_over(struct r2_comm *c, uint64_t now, uint64_t *next)
         return 0;
     }
     for (int p = 0; p < c->link.npaths; p++) {
-        c->build[p].late |= c->build[p].job.busy != 0;
+        c->start->build[p].late |= c->start->build[p].job.busy != 0;
     }
     return 1;
 }
 
 int r2_build_stands(const struct r2_comm *c, int p)
 {
-    return !c->build[p].late && c->build[p].rc == 0;
+    return !c->start->build[p].late && c->start->build[p].rc == 0;
 }

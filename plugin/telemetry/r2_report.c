@@ -261,7 +261,7 @@ uint64_t r2_report_step(struct r2_inst *inst, uint64_t now, int look)
         return UINT64_MAX;
     }
     if (r->stalling) {
-        for (struct r2_comm *c = r2_comm_first(inst); c && r->stalling; c = c->all_next) {
+        for (struct r2_comm *c = r2_comm_first(inst); c && r->stalling; c = c->list.all_next) {
             r2_report_case_stall(c, r2_now(inst));
         }
     }

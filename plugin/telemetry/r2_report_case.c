@@ -6,6 +6,7 @@
 #include "base/r2_log.h"
 #include "core/r2_policy.h"
 #include "probe/health/r2_stall.h"
+#include "probe/health/r2_watch.h"
 #include "r2_report_int.h"
 
 #define MS(x)       ((uint64_t)(x)*1000000)
@@ -81,8 +82,8 @@ static void common(char *text, size_t room, uint8_t *known, const char *one)
 
 static void peer_note(struct r2_report_case *k, const struct r2_comm *c, int p)
 {
-    common(k->peer_host, sizeof(k->peer_host), &k->hosts, c->peer_host);
-    common(k->peer_nic, sizeof(k->peer_nic), &k->devices, c->peer_nic[p]);
+    common(k->peer_host, sizeof(k->peer_host), &k->hosts, c->far.host);
+    common(k->peer_nic, sizeof(k->peer_nic), &k->devices, c->far.nic[p]);
 }
 
 static void detail_note(struct r2_report_case *k, const struct ib_fault_info *i)
@@ -122,7 +123,7 @@ static void stall_begin(struct r2_comm *c, int p, struct r2_report_case *k)
     if (!c->is_send || c->seen.stall_from || c->tx->sposted == c->tx->sack) {
         return;
     }
-    silent = probe_watch_silence(&c->watch[p], c->inst->watch_clock);
+    silent = probe_watch_silence(&c->watch->path[p], c->inst->watch_clock);
     if (silent > MS(c->inst->cfg.t_suspect_ms) / 2) { /* less is within the ticks of the watch */
         from -= silent < from ? silent : from;
     }
@@ -327,7 +328,7 @@ void r2_report_case_giveup(struct r2_comm *c)
         snprintf(k->detail, sizeof(k->detail), "%.120s", c->seen.why);
     }
     if (k) {
-        common(k->peer_host, sizeof(k->peer_host), &k->hosts, c->peer_host);
+        common(k->peer_host, sizeof(k->peer_host), &k->hosts, c->far.host);
     }
 }
 

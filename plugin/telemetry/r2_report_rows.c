@@ -51,7 +51,7 @@ uint32_t r2_report_usable(const struct r2_report *r)
     const struct r2_inst *inst = r->inst;
     uint32_t over = 0, lost = 0, good = 0;
 
-    for (struct r2_comm *c = r2_comm_first((struct r2_inst *)inst); c; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first((struct r2_inst *)inst); c; c = c->list.all_next) {
         uint32_t up, stood;
 
         if (is_standing(c)) {
@@ -80,7 +80,7 @@ static void paths_fill(const struct r2_comm *c, struct r2_stat_conn *out)
         const struct ib_path *path = &c->link.path[p];
         struct r2_stat_path *o = &out->path[p];
 
-        snprintf(o->peer_name, sizeof(o->peer_name), "%.23s", c->peer_nic[p]);
+        snprintf(o->peer_name, sizeof(o->peer_name), "%.23s", c->far.nic[p]);
         o->bytes = r2_report_bytes(path);
         o->life = path->life;
         o->nic = path->nic;
@@ -101,7 +101,7 @@ static void conn_fill(const struct r2_comm *c, struct r2_stat_conn *out)
     out->standing = (uint8_t)is_standing(c);
     out->error = c->seen.error;
     snprintf(out->why, sizeof(out->why), "%s", c->seen.why);
-    snprintf(out->peer_host, sizeof(out->peer_host), "%.39s", c->peer_host);
+    snprintf(out->peer_host, sizeof(out->peer_host), "%.39s", c->far.host);
     if (c->peer) {
         snprintf(out->peer_addr, sizeof(out->peer_addr), "%.63s",
                  c->inst->oob->ops->peer_str(c->peer->oob));
@@ -168,7 +168,7 @@ static void conns_write(struct r2_report *r, struct r2_stat_who *who)
 {
     int left = AT_A_TIME;
 
-    for (struct r2_comm *c = r2_comm_first(r->inst); c; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(r->inst); c; c = c->list.all_next) {
         who->conns_all++;
         if (left > 0 && c->seen.wrote != r->round) {
             conn_write(r, c);
@@ -267,7 +267,7 @@ static void nics_write(struct r2_report *r)
     for (int i = 0; i < IB_MAX_NICS; i++) {
         row[i].theirs = 1; /* until some path says otherwise */
     }
-    for (struct r2_comm *c = r2_comm_first(r->inst); c; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(r->inst); c; c = c->list.all_next) {
         nic_count(c, row);
     }
     for (int i = 0; i < r->inst->nics.count; i++) {

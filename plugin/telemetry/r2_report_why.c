@@ -57,7 +57,7 @@ static int reason_find(struct r2_comm *c, int p, int *theirs, char *out, size_t 
     }
     if (c->peer->drained >> path->peer_nic & 1) {
         *theirs = 1;
-        snprintf(out, room, "%.39s:%.23s drained", c->peer_host, c->peer_nic[p]);
+        snprintf(out, room, "%.39s:%.23s drained", c->far.host, c->far.nic[p]);
         return 2;
     }
     return 0;

@@ -2,6 +2,7 @@
 
 #include "plugin/probe/health/r2_pair.h"
 #include "core/r2_registry.h"
+#include "service/r2_reconnect.h"
 
 #define SAID_MIN 20000 /* records that may be said at once, and per ms */
 #define SAID_MS  20
@@ -52,7 +53,7 @@ static void check_comm(const struct r2_comm *c)
 
         FUZZ_CHECK(path->index == p && path->nic < c->inst->nics.count &&
                    path->peer_nic < IB_MAX_NICS);
-        FUZZ_CHECK(c->ret[p].state < R2_RET_COUNT && path->sq_used <= path->sq_depth);
+        FUZZ_CHECK(c->ret->path[p].state < R2_RET_COUNT && path->sq_used <= path->sq_depth);
         FUZZ_CHECK(!ib_link_up(&c->link, p) || c->fo.path[p].state == FO_UP);
         FUZZ_CHECK(!ib_link_up(&c->link, p) || (path->qp && path->cq && path->open));
     }
@@ -68,7 +69,7 @@ void fuzz_rig_check(struct rig *rig, uint64_t said)
     for (int i = 0; i < 2; i++) {
         struct r2_inst *inst = rig->side[i].inst;
 
-        for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
             check_comm(c);
         }
         for (struct r2_pair *p = inst->pairs; p; p = p->next) {

@@ -18,8 +18,8 @@ static struct r2_comm *pick_comm(struct rig *rig, int side, unsigned n)
     if (c && n == 0) {
         return c;
     }
-    for (c = r2_comm_first(rig->side[side].inst); c && n > 1 && c->all_next; n--) {
-        c = c->all_next;
+    for (c = r2_comm_first(rig->side[side].inst); c && n > 1 && c->list.all_next; n--) {
+        c = c->list.all_next;
     }
     return c;
 }

@@ -107,7 +107,7 @@ static const struct r2_comm *comm_of(const struct sim_proc *p, const char *label
 {
     size_t len;
 
-    for (const struct r2_comm *c = r2_comm_first(p->inst); c; c = c->all_next) {
+    for (const struct r2_comm *c = r2_comm_first(p->inst); c; c = c->list.all_next) {
         len = strlen(c->label);
         if (strncmp(label, c->label, len) == 0 && strncmp(label + len, " path ", 6) == 0) {
             return c;
@@ -159,8 +159,8 @@ void sim_switch_judge(struct sim_proc *p, const char *msg)
     unsigned at, host, near, far;
 
     if (!c || !path || sscanf(path, " path %u", &at) != 1 || at >= (unsigned)c->link.npaths ||
-        sscanf(c->peer_host, "h%u", &host) != 1 || host >= SIM_MAX_PROCS ||
-        sscanf(c->peer_nic[at], "fab%u", &far) != 1 ||
+        sscanf(c->far.host, "h%u", &host) != 1 || host >= SIM_MAX_PROCS ||
+        sscanf(c->far.nic[at], "fab%u", &far) != 1 ||
         sscanf(c->link.nics->nic[c->link.path[at].nic].name, "fab%u", &near) != 1) {
         sim_fail(s, "process %d: whose path is this: %s", p->index, msg);
         return;

@@ -13,7 +13,7 @@ static struct r2_comm *some_sender(struct r2_inst *inst, struct fab_rng *r)
     struct r2_comm *found = NULL;
     unsigned n = 0;
 
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         if (c->is_send && fab_rng_upto(r, n++) == 0) {
             found = c;
         }
@@ -30,7 +30,7 @@ static void changes_count(struct sim *s)
         if (s->proc[i].dead || !s->proc[i].inst) {
             continue;
         }
-        for (struct r2_comm *c = r2_comm_first(s->proc[i].inst); c; c = c->all_next) {
+        for (struct r2_comm *c = r2_comm_first(s->proc[i].inst); c; c = c->list.all_next) {
             for (int p = 0; c->tx && p < c->tx->plan.n; p++) {
                 h = h * 1099511628211ull + c->tx->plan.weight[p] + c->tx->plan.path[p];
             }

@@ -421,7 +421,7 @@ int rig_comms(struct rig *r, int side)
 {
     int n = 0;
 
-    for (struct r2_comm *c = r2_comm_first(r->side[side].inst); c; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(r->side[side].inst); c; c = c->list.all_next) {
         n++;
     }
     return n;

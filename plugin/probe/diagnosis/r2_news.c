@@ -126,7 +126,7 @@ static void spread(struct r2_inst *inst)
 
 static void apply_avoid(struct r2_inst *inst, const struct r2_peer *peer)
 {
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         if (c->peer && (peer == NULL || c->peer == peer) &&
             atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
             r2_gate_visit(&c->gate);
@@ -315,8 +315,8 @@ uint32_t r2_news_avoid(const struct r2_comm *c)
 /* Some path over @pair was up after its connection's last step. */
 static int in_use(const struct r2_pair *pair)
 {
-    for (struct r2_comm *c = r2_comm_first(pair->inst); c; c = c->all_next) {
-        for (uint32_t m = c->peer == pair->peer ? c->up_seen : 0; m; m &= m - 1) {
+    for (struct r2_comm *c = r2_comm_first(pair->inst); c; c = c->list.all_next) {
+        for (uint32_t m = c->peer == pair->peer ? c->shown.up : 0; m; m &= m - 1) {
             const struct ib_path *path = &c->link.path[__builtin_ctz(m)];
 
             if (path->nic == pair->nic && path->peer_nic == pair->peer_nic) {
@@ -332,14 +332,14 @@ static int in_use(const struct r2_pair *pair)
 static int is_missed(struct r2_inst *inst, const struct probe_subject *s)
 {
     for (struct r2_comm *c = r2_comm_first(inst); c && inst->cfg.failback != R2_FAILBACK_NEVER;
-         c = c->all_next) {
+         c = c->list.all_next) {
         if (atomic_load_explicit(&c->setup, memory_order_relaxed) != R2_SETUP_DONE ||
             atomic_load_explicit(&c->close, memory_order_relaxed) != R2_CLOSE_OPEN) {
             continue;
         }
         for (int p = 0; p < c->link.npaths; p++) {
             const struct ib_path *path = &c->link.path[p];
-            int stays = (c->up_seen | c->out_seen) >> p & 1 || r2_drain_has(c, p);
+            int stays = (c->shown.up | c->shown.out) >> p & 1 || r2_drain_has(c, p);
             const struct r2_pair *pair =
                 stays ? NULL : r2_pair_find(inst, c->peer, path->nic, path->peer_nic);
 

@@ -230,7 +230,7 @@ static struct effect effect_of(struct r2_inst *inst, const struct r2_case *k,
     struct effect e = {0};
     int waits = 0;
 
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         uint32_t up, nics = 0, lost = 0;
         int hit = 0;
 
@@ -636,7 +636,7 @@ void r2_verdict_found(struct r2_comm *c, char out[R2_VERDICT_FOUND])
     }
     if (peer != PROBE_CODE_NONE && peer != f.code) {
         snprintf(out, R2_VERDICT_FOUND, "%s %s, says %.40s%s%s", probe_code_info(peer)->name,
-                 probe_code_info(peer)->text, c->peer_host[0] ? c->peer_host : "the peer",
+                 probe_code_info(peer)->text, c->far.host[0] ? c->far.host : "the peer",
                  f.brief[0] ? "; here " : "", f.brief);
     } else {
         snprintf(out, R2_VERDICT_FOUND, "%s%s", f.brief, f.over ? "; good again since" : "");

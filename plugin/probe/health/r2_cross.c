@@ -12,7 +12,7 @@ enum { NOT_YET, FIRST, ALL };
 
 int r2_cross_carries(const struct r2_pair *pair)
 {
-    for (struct r2_comm *c = r2_comm_first(pair->inst); c; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(pair->inst); c; c = c->list.all_next) {
         for (int p = 0; c->peer == pair->peer && p < c->link.npaths; p++) {
             if (c->link.path[p].nic == pair->nic && c->link.path[p].peer_nic == pair->peer_nic) {
                 return 1;

@@ -7,6 +7,7 @@
 #include "core/r2_notify.h"
 #include "core/r2_registry.h"
 #include "r2_pair.h"
+#include "r2_watch.h"
 
 #define MS(x)  ((uint64_t)(x)*1000000)
 #define LATELY MS(1000) /* who receives over a path is taken to go on with it */
@@ -28,13 +29,13 @@ static void count_path(struct r2_comm *c, int p, int up, uint64_t now)
     uint64_t done = c->is_send ? IB_RLX_GET(path->bytes_done) : IB_RLX_GET(path->bytes);
     uint64_t posted = c->is_send ? IB_RLX_GET(path->bytes) : done;
 
-    if (up && done > c->load_seen[p]) {
-        l->moved += done - c->load_seen[p];
+    if (up && done > c->watch->load.seen[p]) {
+        l->moved += done - c->watch->load.seen[p];
         l->moved_at = now;
-        c->load_moved_at[p] = c->inst->watch_clock;
-        c->flow.moved += done - c->load_seen[p];
+        c->watch->load.moved_at[p] = c->inst->watch_clock;
+        c->watch->load.moved += done - c->watch->load.seen[p];
     }
-    c->load_seen[p] = done; /* less than before: a new life */
+    c->watch->load.seen[p] = done; /* less than before: a new life */
     if (up && posted > done) {
         uint64_t used = IB_RLX_GET(path->sq_used),
                  bulk = IB_RLX_GET(path->bulk_out); /* read apart from each other */
@@ -53,16 +54,17 @@ static void count_wanted(struct r2_comm *c)
              largest = IB_RLX_GET(c->rx->largest), share;
     uint32_t paths = 0;
 
-    if (wanted <= met || opened <= done || c->up_seen == 0) {
+    if (wanted <= met || opened <= done || c->shown.up == 0) {
         return; /* also where one was read later than the other */
     }
-    for (uint32_t m = c->up_seen; m; m &= m - 1) {
+    for (uint32_t m = c->shown.up; m; m &= m - 1) {
         int p = __builtin_ctz(m);
-        int lately = c->load_moved_at[p] && c->inst->watch_clock - c->load_moved_at[p] <= LATELY;
+        int lately = c->watch->load.moved_at[p] &&
+                     c->inst->watch_clock - c->watch->load.moved_at[p] <= LATELY;
 
         paths |= lately ? 1u << p : 0;
     }
-    paths = paths ? paths : c->up_seen;
+    paths = paths ? paths : c->shown.up;
     share = (wanted - met) / (unsigned)__builtin_popcount(paths);
     for (uint32_t m = paths; m; m &= m - 1) {
         struct r2_nic_load *l = &c->inst->load[c->link.path[__builtin_ctz(m)].nic];
@@ -87,12 +89,12 @@ static void count(struct r2_inst *inst, uint64_t now)
     for (int i = 0; i < inst->nics.count; i++) {
         inst->load[i].queued = inst->load[i].front = 0;
     }
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         if (!counts(c)) {
             continue;
         }
         for (int p = 0; p < c->link.npaths; p++) {
-            count_path(c, p, (c->up_seen >> p) & 1, now);
+            count_path(c, p, (c->shown.up >> p) & 1, now);
         }
         if (!c->is_send) {
             count_wanted(c);
@@ -209,10 +211,10 @@ uint64_t r2_load_done_at(const struct r2_pair *pair)
 {
     uint64_t last = 0;
 
-    for (struct r2_comm *c = r2_comm_first(pair->inst); c; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(pair->inst); c; c = c->list.all_next) {
         for (int p = 0; c->is_send && c->peer == pair->peer && p < c->link.npaths; p++) {
             if (c->link.path[p].nic == pair->nic && c->link.path[p].peer_nic == pair->peer_nic) {
-                last = c->load_moved_at[p] > last ? c->load_moved_at[p] : last;
+                last = c->watch->load.moved_at[p] > last ? c->watch->load.moved_at[p] : last;
             }
         }
     }

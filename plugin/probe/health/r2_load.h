@@ -19,6 +19,13 @@ struct r2_nic_load {
     uint64_t peak_moved;               /* @moved when it was looked at last */
 };
 
+/* What one connection has moved. */
+struct r2_load_conn {
+    uint64_t moved;                  /* bytes that its peer has acknowledged, or that came in */
+    uint64_t seen[IB_MAX_PATHS];     /* of each path, counted so far */
+    uint64_t moved_at[IB_MAX_PATHS]; /* when more of them were found last (watch's clock); 0 */
+};
+
 /* Allocates one for each NIC. -1: out of memory. Freed with the instance. */
 int r2_load_open(struct r2_inst *inst);
 

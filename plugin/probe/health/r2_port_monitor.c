@@ -28,7 +28,7 @@ int r2_port_monitor_open(struct r2_inst *inst)
 
 static void nic_lost(struct r2_inst *inst, int nic, enum ib_fault fault)
 {
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         r2_gate_visit(&c->gate);
         if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE) {
             fo_on_nic_down(&c->fo, nic, fault);
@@ -42,7 +42,7 @@ static void nic_lost(struct r2_inst *inst, int nic, enum ib_fault fault)
 /* Holds of its fences end with that (P18): their connections look now. */
 static void nic_removed(struct r2_inst *inst, int nic)
 {
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         for (int p = 0; p < c->link.npaths; p++) {
             if (c->link.path[p].nic == nic) {
                 c->fo.ops.kick(c->fo.ops.arg);

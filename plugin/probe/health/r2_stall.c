@@ -2,23 +2,24 @@
 
 #include "core/r2_inst.h"
 #include "core/r2_notify.h"
+#include "r2_watch.h"
 
 void r2_stall_see(struct r2_comm *c, int p, uint64_t silent)
 {
     uint64_t clock = c->inst->watch_clock;
 
-    if ((c->stalled >> p & 1) && c->stall[p].life == c->link.path[p].life) {
+    if ((c->watch->stall.paths >> p & 1) && c->watch->stall.path[p].life == c->link.path[p].life) {
         return;
     }
-    c->stalled |= 1u << p;
-    c->stall[p].life = c->link.path[p].life;
-    c->stall[p].since = clock - (silent < clock ? silent : clock);
-    c->stall[p].cqes = IB_RLX_GET(c->link.path[p].cqes);
+    c->watch->stall.paths |= 1u << p;
+    c->watch->stall.path[p].life = c->link.path[p].life;
+    c->watch->stall.path[p].since = clock - (silent < clock ? silent : clock);
+    c->watch->stall.path[p].cqes = IB_RLX_GET(c->link.path[p].cqes);
 }
 
 void r2_stall_drop(struct r2_comm *c, int p)
 {
-    c->stalled &= ~(1u << p);
+    c->watch->stall.paths &= ~(1u << p);
 }
 
 /* A completion came. One that only says that the life has ended is the failure's. */
@@ -36,13 +37,13 @@ static void over(struct r2_comm *c, int p, uint64_t ns)
 
 void r2_stall_tick(struct r2_comm *c)
 {
-    for (uint32_t m = c->stalled; m; m &= m - 1) {
+    for (uint32_t m = c->watch->stall.paths; m; m &= m - 1) {
         int p = __builtin_ctz(m);
-        uint64_t ns = c->inst->watch_clock - c->stall[p].since;
+        uint64_t ns = c->inst->watch_clock - c->watch->stall.path[p].since;
 
-        if (c->stall[p].life != c->link.path[p].life) {
+        if (c->watch->stall.path[p].life != c->link.path[p].life) {
             r2_stall_drop(c, p);
-        } else if (IB_RLX_GET(c->link.path[p].cqes) != c->stall[p].cqes) {
+        } else if (IB_RLX_GET(c->link.path[p].cqes) != c->watch->stall.path[p].cqes) {
             r2_stall_drop(c, p);
             over(c, p, ns);
         } else if (ns >= R2_STALL_MIN_NS) {

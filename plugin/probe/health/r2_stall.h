@@ -11,9 +11,20 @@
 
 #include <stdint.h>
 
+#include "ib_transport/ib_path.h"
+
 #define R2_STALL_MIN_NS 500000000ull /* shorter ones are congestion's, and are not counted */
 
 struct r2_comm;
+
+/* Of one connection. */
+struct r2_stall_conn {
+    uint32_t paths; /* bit per path: it stands still */
+    struct {
+        uint64_t since, cqes; /* watch's clock; completions then */
+        uint32_t life;
+    } path[IB_MAX_PATHS];
+};
 
 /* The watchdog has found work requests of path @p without completion for @silent ns. */
 void r2_stall_see(struct r2_comm *c, int p, uint64_t silent);

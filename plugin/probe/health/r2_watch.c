@@ -57,14 +57,14 @@ static uint64_t pair_expect(struct r2_inst *inst, const struct r2_pair *pair)
 {
     uint64_t longest = 0;
 
-    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+    for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         if (c->peer != pair->peer || !watched(c) || !c->is_send) {
             continue;
         }
         for (int p = 0; p < c->link.npaths; p++) {
             if (c->link.path[p].nic == pair->nic && c->link.path[p].peer_nic == pair->peer_nic) {
                 struct probe_pulse s = pulse_of(c, p);
-                uint64_t t = probe_watch_expect(&c->watch[p], &s);
+                uint64_t t = probe_watch_expect(&c->watch->path[p], &s);
 
                 longest = t > longest ? t : longest;
             }
@@ -100,9 +100,9 @@ static void last_path(struct r2_comm *c, int p, uint64_t silent, uint64_t limit)
 {
     const struct r2_config *cfg = &c->inst->cfg;
     uint64_t give_up = MS(cfg->t_give_up_ms);
-    uint64_t still = r2_elapsed(c->inst->watch_clock, c->still.since);
+    uint64_t still = r2_elapsed(c->inst->watch_clock, c->watch->still.since);
 
-    silent = c->still.since && still > silent
+    silent = c->watch->still.since && still > silent
                  ? still
                  : silent; /* what R writes again moves its path alone */
     if (cfg->watchdog && cfg->failover && (c->link.up & ~ib_link_pair(&c->link, p)) == 0 &&
@@ -143,7 +143,7 @@ static void no_completion(struct r2_comm *c, int p, const struct probe_pulse *s)
 {
     const struct r2_config *cfg = &c->inst->cfg;
     struct ib_fault_info info = {.fault = IB_FAULT_STALL};
-    struct probe_watch *w = &c->watch[p];
+    struct probe_watch *w = &c->watch->path[p];
     uint64_t silent = probe_watch_silence(w, c->inst->watch_clock), limit;
     struct r2_pair *pair;
 
@@ -189,7 +189,7 @@ static int say_suspect(struct r2_comm *c, int p)
 static void silent_process(struct r2_comm *c, int p)
 {
     struct r2_peer *peer = c->peer;
-    uint64_t silence = probe_watch_silence(&c->watch[p], c->inst->watch_clock);
+    uint64_t silence = probe_watch_silence(&c->watch->path[p], c->inst->watch_clock);
 
     uint64_t now = r2_now(c->inst);
 
@@ -217,7 +217,7 @@ static int look_send(struct r2_comm *c, int p)
 
     ib_send_progress(c->tx);
     s = pulse_of(c, p);
-    if (s.moved != c->watch[p].moved) {
+    if (s.moved != c->watch->path[p].moved) {
         return 1;
     }
     if (path->sq_used) {
@@ -239,7 +239,7 @@ static int look_send(struct r2_comm *c, int p)
  * asked. */
 static int look_recv(struct r2_comm *c, int p)
 {
-    struct probe_watch *w = &c->watch[p];
+    struct probe_watch *w = &c->watch->path[p];
     int waiting = ib_recv_confirm(c->rx, p);
     struct probe_pulse s = pulse_of(c, p);
 
@@ -264,8 +264,8 @@ static void look(struct r2_comm *c, int p, int silent)
     }
     if (!more) {
         IB_RLX_SET(c->link.touched, c->link.touched & ~(1u << p));
-        probe_watch_rest(&c->watch[p]);
-        c->watch_quiet[p] = 0;
+        probe_watch_rest(&c->watch->path[p]);
+        c->watch->quiet[p] = 0;
     }
     r2_gate_unvisit(&c->gate);
 }
@@ -278,20 +278,20 @@ static void look(struct r2_comm *c, int p, int silent)
 static void tick_want(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
 {
     uint64_t misses = IB_RLX_GET(c->tx->misses), seen = IB_RLX_GET(c->tx->cts_seen);
-    int waits = misses != c->want.misses && seen == c->want.seen;
+    int waits = misses != c->watch->want.misses && seen == c->watch->want.seen;
 
-    c->want.misses = misses;
-    c->want.seen = seen;
-    if (!waits || c->want.since == 0) {
-        c->want.since = clock;
-        c->want.wait = t_suspect;
+    c->watch->want.misses = misses;
+    c->watch->want.seen = seen;
+    if (!waits || c->watch->want.since == 0) {
+        c->watch->want.since = clock;
+        c->watch->want.wait = t_suspect;
         return;
     }
-    if (clock - c->want.since < c->want.wait) {
+    if (clock - c->watch->want.since < c->watch->want.wait) {
         return;
     }
-    c->want.since = clock;
-    c->want.wait = 2 * c->want.wait < WANT_MAX ? 2 * c->want.wait : WANT_MAX;
+    c->watch->want.since = clock;
+    c->watch->want.wait = 2 * c->watch->want.wait < WANT_MAX ? 2 * c->watch->want.wait : WANT_MAX;
     r2_gate_visit(&c->gate);
     if (watched(c) && c->inst->cfg.watchdog && c->fo.error == R2_OK && !c->fo.peer_bye &&
         !c->fo.quiet) {
@@ -351,7 +351,7 @@ static uint64_t expected(const struct r2_comm *c)
     for (int p = 0; p < c->link.npaths; p++) {
         struct probe_pulse s = pulse_of(c, p);
         uint64_t t =
-            ib_link_up(&c->link, p) && c->is_send ? probe_watch_expect(&c->watch[p], &s) : 0;
+            ib_link_up(&c->link, p) && c->is_send ? probe_watch_expect(&c->watch->path[p], &s) : 0;
 
         longest = t > longest ? t : longest;
     }
@@ -378,7 +378,7 @@ static int ask_all(struct r2_comm *c, uint64_t clock)
         known = 1;
         ok = r2_load_done_at(pair);
         ok = pair->last_ok > ok ? pair->last_ok : ok;
-        c->still.alive = ok > c->still.alive ? ok : c->still.alive;
+        c->watch->still.alive = ok > c->watch->still.alive ? ok : c->watch->still.alive;
         if (pair->state == R2_PAIR_DEAD || pair->state == R2_PAIR_BROKEN) {
             r2_probation_for_peer(pair, 0);
         } else if (!pair->asking) {
@@ -401,15 +401,16 @@ static void look_still(struct r2_comm *c, uint64_t clock)
     uint64_t least = give_up < STILL_MIN ? give_up : STILL_MIN, silent, age, barren;
     int known = ask_all(c, clock);
 
-    silent = r2_elapsed(clock, c->still.since);
-    age = r2_elapsed(clock, c->still.alive > c->still.since ? c->still.alive : c->still.since);
+    silent = r2_elapsed(clock, c->watch->still.since);
+    age = r2_elapsed(clock, c->watch->still.alive > c->watch->still.since ? c->watch->still.alive
+                                                                          : c->watch->still.since);
     barren = c->fo.barren_since ? r2_elapsed(now, c->fo.barren_since) : 0;
     if (barren > age && (!c->is_send || c->tx->sack == c->fo.barren_at)) {
         age = barren;
     }
     give_up = give_up > expect ? give_up : expect;
-    if (age < give_up && c->still.look_at - clock > give_up - age) {
-        c->still.look_at = clock + give_up - age;
+    if (age < give_up && c->watch->still.look_at - clock > give_up - age) {
+        c->watch->still.look_at = clock + give_up - age;
     }
     if (!known || silent < least || age < give_up ||
         (!has_posted(c) && r2_elapsed(now, c->peer->last_contact) < give_up)) {
@@ -424,16 +425,16 @@ static void tick_still(struct r2_comm *c, uint64_t clock)
 
     step = step < STILL_STEP ? step : STILL_STEP;
 
-    if (c->still.since == 0 || moved != c->still.moved || !waits_for_fabric(c)) {
-        c->still.moved = moved;
-        c->still.since = clock;
-        c->still.look_at = clock + step;
+    if (c->watch->still.since == 0 || moved != c->watch->still.moved || !waits_for_fabric(c)) {
+        c->watch->still.moved = moved;
+        c->watch->still.since = clock;
+        c->watch->still.look_at = clock + step;
         return;
     }
-    if (clock < c->still.look_at) {
+    if (clock < c->watch->still.look_at) {
         return;
     }
-    c->still.look_at = clock + step;
+    c->watch->still.look_at = clock + step;
     r2_gate_visit(&c->gate);
     if (watched(c) && c->inst->cfg.watchdog && c->inst->cfg.failover && c->fo.error == R2_OK &&
         !c->fo.peer_bye && c->link.up) {
@@ -451,7 +452,7 @@ static void tick_still(struct r2_comm *c, uint64_t clock)
 
 static void tick(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
 {
-    if (c->stalled) {
+    if (c->watch->stall.paths) {
         r2_stall_tick(c);
     }
     tick_still(c, clock);
@@ -467,14 +468,14 @@ static void tick(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
         struct probe_pulse s = pulse_of(c, p);
 
         if (!outstanding(c, p)) {
-            probe_watch_idle(&c->watch[p], clock, &s);
-            if (++c->watch_quiet[p] > QUIET_MIN) {
+            probe_watch_idle(&c->watch->path[p], clock, &s);
+            if (++c->watch->quiet[p] > QUIET_MIN) {
                 look(c, p, 0);
             }
             continue;
         }
-        c->watch_quiet[p] = 0;
-        if (probe_watch_tick(&c->watch[p], clock, &s, t_suspect)) {
+        c->watch->quiet[p] = 0;
+        if (probe_watch_tick(&c->watch->path[p], clock, &s, t_suspect)) {
             look(c, p, 1);
         }
     }
@@ -488,14 +489,14 @@ static void tick(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
 static uint64_t claim_age(struct r2_comm *c, const struct fo_suspect *m)
 {
     const struct r2_ledger *g = &c->rx->ledger;
-    uint64_t clock = c->inst->watch_clock, since = c->claim[m->path].since;
+    uint64_t clock = c->inst->watch_clock, since = c->watch->claim[m->path].since;
     const struct r2_ledger_entry *e = &g->entry[m->seq % R2_LEDGER_WINDOW];
     int lacks =
         m->seq >= g->acked && m->seq < g->rpost && (m->mask & ~(unsigned)(e->mask | e->seen));
 
-    if (!lacks || since == 0 || c->claim[m->path].seq != m->seq) {
-        c->claim[m->path].seq = m->seq;
-        c->claim[m->path].since = lacks ? clock : 0;
+    if (!lacks || since == 0 || c->watch->claim[m->path].seq != m->seq) {
+        c->watch->claim[m->path].seq = m->seq;
+        c->watch->claim[m->path].since = lacks ? clock : 0;
         return 0;
     }
     return r2_elapsed(clock, since);
@@ -530,7 +531,7 @@ void r2_watch_on_suspect(struct r2_comm *c, const struct fo_suspect *m)
         last_path(c, p, age, 1);
     } else if (age >= t_claim) {
         fo_fault(&c->fo, p, &info);
-    } else if (c->claim[p].since) {
+    } else if (c->watch->claim[p].since) {
         ask(c, p);
     }
 }
@@ -566,7 +567,7 @@ uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now)
     }
     R2_NOTIFY(inst, on_watch, inst, now, ticks ? step : 0);
     if (ticks) {
-        for (struct r2_comm *c = r2_comm_first(inst); c; c = c->all_next) {
+        for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
             if (watched(c)) {
                 tick(c, inst->watch_clock, t_suspect);
             }

@@ -4,6 +4,27 @@
 #define R2_WATCH_H
 
 #include "core/r2_inst.h"
+#include "probe/health/r2_load.h"
+#include "probe/health/r2_stall.h"
+
+/* What is known of the silence of one connection's paths. Times on the watch's clock. */
+struct r2_watch_conn {
+    struct probe_watch path[IB_MAX_PATHS];
+    uint8_t quiet[IB_MAX_PATHS]; /* ticks without work */
+    struct {
+        uint64_t seq, since; /* R: what S claims and we lack, since when; since 0: nothing */
+    } claim[IB_MAX_PATHS];
+    struct {
+        uint64_t moved, since;   /* completions and acknowledgements, so many since then */
+        uint64_t alive, look_at; /* when a path answered last, as far as is known; the next look */
+    } still;                     /* work is under way, and nothing moves on any path */
+    struct {
+        uint64_t misses, seen, since, wait; /* S: starts without a CTS; CTS taken; waiting since,
+                                               for so long */
+    } want;
+    struct r2_stall_conn stall;
+    struct r2_load_conn load;
+};
 
 /*
  * Moves the watch's clock (ns) to @now, by T_suspect / 2 at most: it stands while this process

@@ -69,8 +69,8 @@ START_TEST(the_other_ends_ports)
     uneven_there();
     open_it(4, NULL);
     ck_assert_uint_ge(rig_count(rig, 1, FO_MSG_RATES), 1);
-    ck_assert_uint_eq(comm(0)->flow.port_there[1], 100000);
-    ck_assert_uint_eq(comm(0)->flow.port_there[3], 400000);
+    ck_assert_uint_eq(comm(0)->flow->port_there[1], 100000);
+    ck_assert_uint_eq(comm(0)->flow->port_there[3], 400000);
     messages(3);
     SHARES(100, 0, 0, 0);
     rig_fault(rig, "h0:n0 down");
@@ -205,8 +205,8 @@ START_TEST(rates_out_of_the_blue)
             rig_inject(rig, to, FO_MSG_RATES, &b);
         }
     }
-    ck_assert_uint_eq(comm(0)->flow.port_there[2], 400000);
-    ck_assert_uint_eq(comm(1)->flow.port_there[2], 0); /* who receives has no use for it */
+    ck_assert_uint_eq(comm(0)->flow->port_there[2], 400000);
+    ck_assert_uint_eq(comm(1)->flow->port_there[2], 0); /* who receives has no use for it */
     messages(2);
     rig_fault(rig, "h0:n0 down");
     rig_run(rig, 20 * RIG_MS);

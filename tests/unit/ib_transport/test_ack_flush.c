@@ -9,7 +9,7 @@
 
 static struct ib_lane *lane(int i)
 {
-    return &comm(1)->flush->lane[i];
+    return &comm(1)->flush.lane->lane[i];
 }
 
 static void nothing_waits(void)
@@ -59,7 +59,7 @@ START_TEST(counts_when_it_has_been_read)
     show_completions();
     finish(4, RIG_MS);
     ck_assert_uint_eq(replayed(), 0);
-    ck_assert_uint_eq(comm(1)->flush->reads, _i ? 8 : 0);
+    ck_assert_uint_eq(comm(1)->flush.lane->reads, _i ? 8 : 0);
     stop();
     nothing_waits();
 }
@@ -83,7 +83,7 @@ START_TEST(dies_between_completion_and_read)
     for (int i = 0; i < 4; i++) {
         ck_assert_uint_eq(slot[i].landed, flush ? 10000 : 5000);
     }
-    ck_assert_uint_eq(flush ? comm(1)->flush->ack->dropped : 0, flush ? 4 : 0);
+    ck_assert_uint_eq(flush ? comm(1)->flush.lane->ack->dropped : 0, flush ? 4 : 0);
     stop();
     nothing_waits();
 }
@@ -129,7 +129,7 @@ START_TEST(a_broken_lane_reads_again)
     recv_post(4, 3000); /* the next read finds it */
     send_post(4);
     finish(5, RIG_S);
-    ck_assert_uint_eq(comm(1)->flush->rebuilt, 1);
+    ck_assert_uint_eq(comm(1)->flush.lane->rebuilt, 1);
     ck_assert_uint_eq(comm(1)->fo.switches, 0);
     ck_assert_uint_eq(replayed(), 0);
     stop();
@@ -207,11 +207,11 @@ START_TEST(parts_over_all_nics)
     send_post(0);
     rig_run(rig, 200 * RIG_US);
     ck_assert_uint_gt(comm(1)->rx->unread, 0);
-    reads = comm(1)->flush->reads;
+    reads = comm(1)->flush.lane->reads;
     rig_dereg(rig, 1, r_mr); /* an abort */
     recv_unread = comm(1)->rx->unread;
     rig_run(rig, 10 * RIG_MS);
-    ck_assert_uint_eq(comm(1)->flush->reads, reads); /* of memory that may be gone */
+    ck_assert_uint_eq(comm(1)->flush.lane->reads, reads); /* of memory that may be gone */
     ck_assert_uint_eq(comm(1)->rx->unread, recv_unread);
     show_completions();
     rig_dereg(rig, 0, s_mr);
@@ -246,13 +246,13 @@ START_TEST(zero_bytes_are_not_read)
 
     start(2, (const char *[]){FLUSH, ACK, NULL});
     messages(4, 1000);
-    reads = comm(1)->flush->reads;
+    reads = comm(1)->flush.lane->reads;
     ck_assert_int_ge(rig_irecv1(rig, in + SLOTS, 0, 0, r_mr), 0);
     rig_send_wait(rig, out[0], 0, 0, s_mr);
     ck_assert(rig_until(rig, rig_all_done, RIG_S));
-    ck_assert_uint_eq(comm(1)->flush->rebuilt, 0);
+    ck_assert_uint_eq(comm(1)->flush.lane->rebuilt, 0);
     ck_assert_uint_eq(comm(0)->fo.switches + comm(1)->fo.switches, 0);
-    ck_assert_uint_eq(comm(1)->flush->reads, reads);
+    ck_assert_uint_eq(comm(1)->flush.lane->reads, reads);
 }
 END_TEST
 

@@ -134,7 +134,7 @@ static struct r2_req *flush_one(size_t off, int len)
 
 static struct ib_lane *lane(int i)
 {
-    return &rx->flush->lane[i];
+    return &rx->flush.lane->lane[i];
 }
 
 static int lane_state(int i)
@@ -148,7 +148,7 @@ START_TEST(host_memory_is_left_alone)
     open_conn(IB_PTR_HOST);
     transfer(0, MB);
     ck_assert_ptr_null(flush_one(0, MB));
-    ck_assert_uint_eq(rx->flush->reads, 0);
+    ck_assert_uint_eq(rx->flush.lane->reads, 0);
     ck_assert_int_eq(rx->rx->msg[0].gpu, 0);
     finish();
 }
@@ -165,13 +165,13 @@ START_TEST(a_message_that_came_over_two_nics)
     ck_assert_uint_eq(ib_recv_from(rx->rx, 0), 3);
     req = flush_one(0, MB);
     ck_assert_ptr_nonnull(req);
-    ck_assert_uint_eq(rx->flush->op[req->seq].out[0], 1);
-    ck_assert_uint_eq(rx->flush->op[req->seq].out[1], 1);
+    ck_assert_uint_eq(rx->flush.lane->op[req->seq].out[0], 1);
+    ck_assert_uint_eq(rx->flush.lane->op[req->seq].out[1], 1);
     ck_assert_int_eq(r2_net_test(req, &done, NULL), R2_OK);
     ck_assert_int_eq(done, 0); /* the clock has not moved */
     wait_done(req);
-    ck_assert_uint_eq(rx->flush->reads, 2);
-    ck_assert_uint_eq(rx->flush->replaced, 0);
+    ck_assert_uint_eq(rx->flush.lane->reads, 2);
+    ck_assert_uint_eq(rx->flush.lane->replaced, 0);
     ck_assert_int_eq(lane(0)->used + lane(1)->used, 0);
     finish();
 }
@@ -187,7 +187,7 @@ START_TEST(always_flushes_host_memory)
     req = flush_one(64, 100);
     ck_assert_ptr_nonnull(req);
     wait_done(req);
-    ck_assert_uint_eq(rx->flush->reads, 1);
+    ck_assert_uint_eq(rx->flush.lane->reads, 1);
     finish();
 }
 END_TEST
@@ -209,7 +209,7 @@ START_TEST(groups_and_what_is_empty)
     transfer(8192, 100);
     ck_assert_int_eq(r2_net_iflush(rx, 3, data, sizes, mrs, &req), R2_OK);
     wait_done(req);
-    ck_assert_uint_eq(rx->flush->reads, 2);
+    ck_assert_uint_eq(rx->flush.lane->reads, 2);
     sizes[0] = sizes[2] = 0;
     ck_assert_int_eq(r2_net_iflush(rx, 3, data, sizes, mrs, &req), R2_OK);
     ck_assert_ptr_null(req);
@@ -227,7 +227,7 @@ START_TEST(an_unknown_address_is_read_through_all)
     transfer(0, MB);
     req = flush_one(77, 10);
     wait_done(req);
-    ck_assert_uint_eq(rx->flush->reads, 3);
+    ck_assert_uint_eq(rx->flush.lane->reads, 3);
     finish();
 }
 END_TEST
@@ -244,12 +244,12 @@ START_TEST(a_nic_that_died_is_replaced)
         duo_run(&d, 10000);
     }
     req = flush_one(0, MB);
-    ck_assert_uint_eq(rx->flush->op[req->seq].lost, 1);
+    ck_assert_uint_eq(rx->flush.lane->op[req->seq].lost, 1);
     wait_done(req);
     ck_assert_uint_ge(duo_now(&d), rx->link.path[1].closed_at + PCIE_MS * DUO_MS);
     ck_assert_uint_lt(duo_now(&d), rx->link.path[1].closed_at + (PCIE_MS + 1) * DUO_MS);
-    ck_assert_uint_eq(rx->flush->reads, 2);
-    ck_assert_uint_eq(rx->flush->replaced, 1);
+    ck_assert_uint_eq(rx->flush.lane->reads, 2);
+    ck_assert_uint_eq(rx->flush.lane->replaced, 1);
     /* long after the fence its writes have landed: no waiting any more */
     duo_run(&d, 30 * DUO_MS);
     rx->rx->msg[0].from = 3;
@@ -279,7 +279,7 @@ START_TEST(a_nic_that_hangs_during_the_flush)
     wait_done(req);
     ck_assert_uint_ge(duo_now(&d) - from, 10 * FENCE_MS * DUO_MS);
     ck_assert_uint_lt(duo_now(&d) - from, 12 * FENCE_MS * DUO_MS);
-    ck_assert_uint_eq(rx->flush->replaced, 1);
+    ck_assert_uint_eq(rx->flush.lane->replaced, 1);
     duo_fault(&d, "h1:n1 unhang");
     duo_run(&d, 100 * DUO_MS);
     finish();
@@ -312,12 +312,12 @@ START_TEST(a_queue_pair_that_fails_during_the_flush)
     ck_assert_uint_eq(rx->link.up, 3); /* no path pays for it */
     /* the lane was built again meanwhile and serves */
     ck_assert_int_eq(lane_state(1), IB_LANE_READY);
-    ck_assert_uint_eq(rx->flush->replaced, 2);
+    ck_assert_uint_eq(rx->flush.lane->replaced, 2);
     from = duo_now(&d);
     wait_done(flush_one(0, MB));
     ck_assert_uint_lt(duo_now(&d) - from, DUO_MS);
-    ck_assert_uint_eq(rx->flush->replaced, 2);
-    ck_assert_uint_eq(rx->flush->rebuilt, 1);
+    ck_assert_uint_eq(rx->flush.lane->replaced, 2);
+    ck_assert_uint_eq(rx->flush.lane->rebuilt, 1);
     finish();
 }
 END_TEST
@@ -332,7 +332,7 @@ START_TEST(the_only_nic_mends_its_lane)
     req = flush_one(0, MB);
     lane_fails(0);
     wait_done(req);
-    ck_assert_uint_eq(rx->flush->rebuilt, 1);
+    ck_assert_uint_eq(rx->flush.lane->rebuilt, 1);
     finish();
 }
 END_TEST
@@ -366,7 +366,7 @@ START_TEST(two_nics_lost_during_one_flush)
     lane_fails(0);
     duo_fault(&d, "h1:n1 fatal");
     wait_done(req);
-    ck_assert_uint_eq(rx->flush->op[req->seq].used, 0);
+    ck_assert_uint_eq(rx->flush.lane->op[req->seq].used, 0);
     finish();
 }
 END_TEST
@@ -390,7 +390,7 @@ START_TEST(as_many_as_receives)
     for (int i = 0; i < IB_FLUSH_OPS; i++) {
         wait_done(req[i]);
     }
-    ck_assert_uint_eq(rx->flush->reads, IB_FLUSH_OPS);
+    ck_assert_uint_eq(rx->flush.lane->reads, IB_FLUSH_OPS);
     wait_done(flush_one(0, 64));
     finish();
 }
@@ -500,11 +500,11 @@ START_TEST(a_nic_without_lane_carries_no_gpu_memory)
     create(2, "auto");
     refuse_lanes(2);
     open_conn(IB_PTR_CUDA);
-    ck_assert_uint_eq(rx->flush->lacks, 2);
+    ck_assert_uint_eq(rx->flush.lane->lacks, 2);
     transfer(0, MB);
     ck_assert_uint_eq(rx->link.path[1].bytes, 0);
     wait_done(flush_one(0, MB));
-    ck_assert_uint_eq(rx->flush->reads, 1);
+    ck_assert_uint_eq(rx->flush.lane->reads, 1);
     /* host memory goes over both */
     ck_assert_int_eq(r2_net_reg(rx, in, BUF_LEN, IB_PTR_HOST, 0, -1, &host_mr), R2_OK);
     r2_net_dereg(rx, rx_mr);
@@ -552,10 +552,10 @@ START_TEST(a_visitor_delays_the_reads)
     atomic_store(&rx->gate.visitor, 1); /* one thread: a visitor that stays */
     req = flush_one(0, 64);
     ck_assert_ptr_nonnull(req);
-    ck_assert_uint_eq(rx->flush->reads, 0);
+    ck_assert_uint_eq(rx->flush.lane->reads, 0);
     atomic_store(&rx->gate.visitor, 0);
     wait_done(req);
-    ck_assert_uint_eq(rx->flush->reads, 1);
+    ck_assert_uint_eq(rx->flush.lane->reads, 1);
     finish();
 }
 END_TEST

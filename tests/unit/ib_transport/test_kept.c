@@ -90,7 +90,7 @@ START_TEST(the_memory_of_a_path_stays)
     for (int p = 0; p < NICS; p++) {
         watch(comm(side)->link.path[p].ring_mr);
         watch(comm(side)->link.path[p].records_mr);
-        watch(side ? comm(1)->flush->lane[p].mr : NULL);
+        watch(side ? comm(1)->flush.lane->lane[p].mr : NULL);
     }
     ck_assert_uint_eq(driver.m, NICS * (side ? 2u + (unsigned)ar : 1u));
     rig_dereg(rig, 0, s_mr);

@@ -1,5 +1,6 @@
 /* The exchange in which a path returns (P23, P24): OPEN, OPEN_OK, OPEN_UP lost, repeated, late, and
  * what fails meanwhile. */
+#include "service/r2_reconnect.h"
 #include "tests/unit/failback_rig.h"
 #include "core/r2_registry.h"
 
@@ -53,11 +54,12 @@ START_TEST(returns_as_the_next_life)
         ck_assert_uint_eq(life(i, 0), 2);
         ck_assert_uint_ne(comm(i)->link.path[0].qp->qp_num, qpn[i]);
         ck_assert_uint_ne(comm(i)->link.path[0].psn, psn[i]);
-        ck_assert(comm(i)->ret[0].has_old); /* in ERR until no packet of it can be under way */
+        ck_assert(
+            comm(i)->ret->path[0].has_old); /* in ERR until no packet of it can be under way */
     }
     carries(0);
     rig_run(rig, 150 * RIG_MS);
-    ck_assert(!comm(0)->ret[0].has_old && !comm(1)->ret[0].has_old);
+    ck_assert(!comm(0)->ret->path[0].has_old && !comm(1)->ret->path[0].has_old);
     ck_assert_uint_eq(rig_count(rig, 1, FO_MSG_OPEN), 1);
     ck_assert_uint_eq(rig_count(rig, 0, FO_MSG_OPEN_OK), 1);
     ck_assert_uint_eq(rig_count(rig, 1, FO_MSG_OPEN_UP), 1);
@@ -288,8 +290,8 @@ static int stop_now;
 
 static int stopped(struct rig *r)
 {
-    return comm(0)->ret[0].state == stops[stop_now].s &&
-           comm(1)->ret[0].state == stops[stop_now].r && life(1, 0) == 2;
+    return comm(0)->ret->path[0].state == stops[stop_now].s &&
+           comm(1)->ret->path[0].state == stops[stop_now].r && life(1, 0) == 2;
 }
 
 /* The exchange stands still in the states of @n. */
@@ -310,8 +312,8 @@ static void stop_exchange(int n)
         rig->side[block_side].worker_armed |= 1;
     }
     rig_fault(rig, "h0:n0 up");
-    ck_assert_msg(rig_until(rig, stopped, RIG_S), "S %d R %d, life %u", comm(0)->ret[0].state,
-                  comm(1)->ret[0].state, life(1, 0));
+    ck_assert_msg(rig_until(rig, stopped, RIG_S), "S %d R %d, life %u", comm(0)->ret->path[0].state,
+                  comm(1)->ret->path[0].state, life(1, 0));
 }
 
 /* One end closes, later the other one; or both at once. Nothing stays behind, nothing is touched
@@ -468,12 +470,12 @@ START_TEST(a_flush_lane_comes_with_the_path)
     rig->filter = break_at;
     join();
     ck_assert_ptr_null(fault_now);
-    ck_assert_uint_eq(comm(1)->flush->lacks, 1);
+    ck_assert_uint_eq(comm(1)->flush.lane->lacks, 1);
     messages(4);
     ck_assert_uint_eq(carried(1, 0), 0);
     lose_path(0);
     wait_up(0, 2);
-    ck_assert_uint_eq(comm(1)->flush->lacks, 0);
+    ck_assert_uint_eq(comm(1)->flush.lane->lacks, 0);
     carries(0);
     stop();
 }

@@ -110,13 +110,13 @@ START_TEST(an_attempt_that_a_silence_ended_is_followed_soon)
     begin(2);
     rig_fault(rig, "h1:n1 down");
     traffic(RIG_S);
-    comm(1)->ret[1].not_before =
+    comm(1)->ret->path[1].not_before =
         rig_now(rig) + 1000 * RIG_S; /* as after many attempts that failed */
-    comm(1)->ret[1].failed_at = rig_now(rig);
+    comm(1)->ret->path[1].failed_at = rig_now(rig);
     rig_fault(rig, "h1:n1 up");
     traffic(3 * RIG_S);
     ck_assert(!is_up(1, 1)); /* it answers as it did then */
-    comm(1)->ret[1].failed_at = rig_now(rig);
+    comm(1)->ret->path[1].failed_at = rig_now(rig);
     rig_enter(&rig->side[1]);
     r2_comm_kick(comm(1));
     rig_fault(rig, "h1:n1 blackhole");

@@ -226,7 +226,7 @@ START_TEST(flushed_memory_returns_too)
     rig_fault(rig, "h1:n0 up");
     wait_up(0, 2);
     carries(0);
-    ck_assert_uint_eq(comm(1)->flush->lacks, 0);
+    ck_assert_uint_eq(comm(1)->flush.lane->lacks, 0);
     stop();
 }
 END_TEST

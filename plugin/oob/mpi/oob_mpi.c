@@ -227,7 +227,7 @@ static void mpi_drain(struct r2_oob *oob, uint64_t limit_ns)
             now = o->env.now_ns(o->env.arg);
         }
         for (struct mpi_peer *p = o->peers; p != NULL; p = p->next_all) {
-            p->cur.state = p->dial.state = p->ans.state = MPI_CHAN_NONE;
+            mpi_chan_drop_all(p);
         }
         o->left = 1;
         world_took_leave(&o->box);

@@ -44,7 +44,13 @@ enum mpi_fin {
     MPI_FIN_LEAVE,     /* MPI ends here: TCP from now on */
     MPI_FIN_GONE       /* the endpoint ends, and its uuid with it */
 };
-enum mpi_chan_state { MPI_CHAN_NONE, MPI_CHAN_HELLO, MPI_CHAN_AUTH, MPI_CHAN_UP };
+enum mpi_chan_state {
+    MPI_CHAN_NONE,
+    MPI_CHAN_HELLO, /* a dial of ours is out */
+    MPI_CHAN_AUTH,  /* the other end has yet to prove itself */
+    MPI_CHAN_UP,
+    MPI_CHAN_STATES
+};
 
 struct mpi_chan {
     enum mpi_chan_state state;
@@ -111,13 +117,20 @@ struct mpi_oob {
     uint8_t frame[OOB_FRAME_MAX]; /* being made */
 };
 
-#define MPI_INFO_LOG(o, ...) ((o)->params.log(R2_LOG_INFO, __FILE__, __LINE__, __VA_ARGS__))
-#define MPI_WARN_LOG(o, ...) ((o)->params.log(R2_LOG_WARN, __FILE__, __LINE__, __VA_ARGS__))
+#define MPI_INFO_LOG(o, ...)  ((o)->params.log(R2_LOG_INFO, __FILE__, __LINE__, __VA_ARGS__))
+#define MPI_TRACE_LOG(o, ...) ((o)->params.log(R2_LOG_TRACE, __FILE__, __LINE__, __VA_ARGS__))
+#define MPI_WARN_LOG(o, ...)  ((o)->params.log(R2_LOG_WARN, __FILE__, __LINE__, __VA_ARGS__))
 
 /* oob_mpi.c: progress() is needed without an event. */
 void mpi_touch(struct mpi_oob *o);
 
 /* oob_mpi_chan.c. All inside progress only, unless said otherwise. */
+
+/* The only writer of a channel's state; @c is one of @p's. To the state that it has: nothing
+ * happens. What is no legal move is logged, and refused. Anywhere. */
+void mpi_chan_move(struct mpi_peer *p, struct mpi_chan *c, enum mpi_chan_state to);
+/* All three of the peer's are no more. Anywhere. */
+void mpi_chan_drop_all(struct mpi_peer *p);
 void mpi_chan_message(struct mpi_oob *o, const struct world_in *m);
 void mpi_chan_dial(struct mpi_peer *p);
 /* A frame for the channel in use; -1 with errno. Anywhere. */

@@ -12,14 +12,46 @@
 #include <errno.h>
 #include <string.h>
 
-static void chan_begin(struct mpi_oob *o, struct mpi_chan *c, uint64_t id, int by_us,
+void mpi_chan_move(struct mpi_peer *p, struct mpi_chan *c, enum mpi_chan_state to)
+{
+    static const char *const names[MPI_CHAN_STATES] = {"none", "hello", "auth", "up"};
+    static const unsigned char legal[MPI_CHAN_STATES][MPI_CHAN_STATES] = {
+        [MPI_CHAN_NONE] = {[MPI_CHAN_HELLO] = 1, [MPI_CHAN_AUTH] = 1},
+        [MPI_CHAN_HELLO] = {[MPI_CHAN_NONE] = 1, [MPI_CHAN_AUTH] = 1},
+        [MPI_CHAN_AUTH] = {[MPI_CHAN_NONE] = 1, [MPI_CHAN_UP] = 1},
+        [MPI_CHAN_UP] = {[MPI_CHAN_NONE] = 1},
+    };
+    enum mpi_chan_state from = c->state;
+
+    if (from == to) {
+        return;
+    }
+    if (!legal[from][to]) {
+        MPI_WARN_LOG(p->oob, "a channel to %s cannot go from %s to %s", p->str, names[from],
+                     names[to]);
+        return;
+    }
+    MPI_TRACE_LOG(p->oob, "channel to %s %s -> %s", p->str, names[from], names[to]);
+    c->state = to;
+}
+
+void mpi_chan_drop_all(struct mpi_peer *p)
+{
+    mpi_chan_move(p, &p->cur, MPI_CHAN_NONE);
+    mpi_chan_move(p, &p->dial, MPI_CHAN_NONE);
+    mpi_chan_move(p, &p->ans, MPI_CHAN_NONE);
+}
+
+/* What it was is over. */
+static void chan_begin(struct mpi_peer *p, struct mpi_chan *c, uint64_t id, int by_us,
                        enum mpi_chan_state state)
 {
+    mpi_chan_move(p, c, MPI_CHAN_NONE);
     memset(c, 0, sizeof(*c));
-    c->state = state;
     c->id = id;
     c->by_us = (uint8_t)by_us;
-    c->deadline = o->now + o->hello_timeout;
+    c->deadline = p->oob->now + p->oob->hello_timeout;
+    mpi_chan_move(p, c, state);
 }
 
 static int message_put(struct mpi_peer *p, int rank, const struct world_head *h, const void *data,
@@ -66,7 +98,7 @@ void mpi_chan_fin(struct mpi_peer *p, enum mpi_fin code)
         return;
     }
     (void)mpi_chan_put(p, &p->cur, MPI_KIND_FIN, OOB_PING, &c, 1);
-    p->cur.state = MPI_CHAN_NONE;
+    mpi_chan_move(p, &p->cur, MPI_CHAN_NONE);
 }
 
 static void hello_fill(struct mpi_oob *o, struct oob_hello *h, uint8_t kind, const uint64_t to[2])
@@ -95,7 +127,7 @@ void mpi_chan_dial(struct mpi_peer *p)
         return;
     }
     o->env.random(o->env.arg, &id, sizeof(id));
-    chan_begin(o, &p->dial, id, 1, MPI_CHAN_HELLO);
+    chan_begin(p, &p->dial, id, 1, MPI_CHAN_HELLO);
     hello_fill(o, &h, OOB_HELLO_DIAL, p->name.uuid);
     p->dial.own_secret = !p->has_name;
     h.secret_of = p->dial.own_secret ? OOB_SECRET_DIALLER : OOB_SECRET_LISTENER;
@@ -195,8 +227,8 @@ static void dial_take(struct mpi_oob *o, const struct world_in *m, const struct 
     if (p->dial.state != MPI_CHAN_NONE && oob_uuid_compare(o->name.uuid, p->name.uuid) < 0) {
         return; /* crossed: ours counts */
     }
-    p->dial.state = MPI_CHAN_NONE;
-    chan_begin(o, &p->ans, head->chan, 0, MPI_CHAN_AUTH);
+    mpi_chan_move(p, &p->dial, MPI_CHAN_NONE);
+    chan_begin(p, &p->ans, head->chan, 0, MPI_CHAN_AUTH);
     p->ans.source = m->source;
     hello_fill(o, &answer, OOB_HELLO_ANSWER, h.from);
     oob_hello_pack(&answer, bytes);
@@ -208,7 +240,7 @@ static void dial_take(struct mpi_oob *o, const struct world_in *m, const struct 
     }
     back = head_to(p, MPI_KIND_ANSWER, head->chan);
     if (message_put(p, m->source, &back, bytes, sizeof(bytes)) != 0) {
-        p->ans.state = MPI_CHAN_NONE;
+        mpi_chan_move(p, &p->ans, MPI_CHAN_NONE);
     }
 }
 
@@ -229,7 +261,7 @@ static void answer_take(struct mpi_peer *p, const struct world_in *m, const stru
         return;
     }
     oob_keys_derive(c->own_secret ? o->name.secret : p->name.secret, c->hello, data, &c->keys);
-    c->state = MPI_CHAN_AUTH;
+    mpi_chan_move(p, c, MPI_CHAN_AUTH);
     if (mpi_chan_put(p, c, MPI_KIND_FRAME, OOB_AUTH, NULL, 0) != 0) {
         mpi_peer_lost(p, 0);
     }
@@ -241,18 +273,18 @@ static void adopt(struct mpi_peer *p, struct mpi_chan *c)
     struct mpi_oob *o = p->oob;
     struct mpi_chan chan = *c;
 
-    c->state = MPI_CHAN_NONE;
+    mpi_chan_move(p, c, MPI_CHAN_NONE);
     if (o->stopping || p->via != MPI_VIA_MPI) {
         return;
     }
-    chan.state = MPI_CHAN_UP;
     chan.last_rx = o->now;
     o->count.reconnects += p->was_up;
     if (!p->was_up) {
         MPI_INFO_LOG(o, "out-of-band channel to %s stands", p->str);
     }
+    mpi_chan_drop_all(p);
     p->cur = chan;
-    p->dial.state = p->ans.state = MPI_CHAN_NONE;
+    mpi_chan_move(p, &p->cur, MPI_CHAN_UP);
     p->was_up = 1;
     p->gone = 0;
     p->attempt = p->unanswered = 0;
@@ -273,7 +305,7 @@ static void dialler_proved(struct mpi_peer *p)
     if (mpi_chan_put(p, &p->ans, MPI_KIND_FRAME, OOB_AUTH, &accept, 1) == 0) {
         adopt(p, &p->ans);
     } else {
-        p->ans.state = MPI_CHAN_NONE;
+        mpi_chan_move(p, &p->ans, MPI_CHAN_NONE);
     }
 }
 
@@ -369,7 +401,7 @@ static void sealed_take(struct mpi_peer *p, const struct world_in *m, const stru
     unknown = c->state == MPI_CHAN_AUTH;
     if (sealed_parse(c, data, len, unknown, &f, &why) != 0) {
         if (c == &p->ans) {
-            c->state = MPI_CHAN_NONE;
+            mpi_chan_move(p, c, MPI_CHAN_NONE);
             refuse(o, m, head, MPI_STRANGER_SECRET);
             return;
         }
@@ -493,7 +525,7 @@ uint64_t mpi_chan_scan(struct mpi_peer *p)
 
     next = queue_scan(p);
     if (p->ans.state != MPI_CHAN_NONE && p->ans.deadline <= o->now) {
-        p->ans.state = MPI_CHAN_NONE;
+        mpi_chan_move(p, &p->ans, MPI_CHAN_NONE);
     }
     if (p->ans.state != MPI_CHAN_NONE) {
         next = sooner(next, p->ans.deadline);

@@ -142,7 +142,8 @@ void mpi_peer_lost(struct mpi_peer *p, int refused)
     if (p->cur.state == MPI_CHAN_UP) {
         MPI_INFO_LOG(o, "out-of-band channel to %s lost", p->str);
     }
-    p->cur.state = p->dial.state = MPI_CHAN_NONE;
+    mpi_chan_move(p, &p->cur, MPI_CHAN_NONE);
+    mpi_chan_move(p, &p->dial, MPI_CHAN_NONE);
     mpi_peer_drop_queue(p, 0);
     if (p->refs > 0) {
         redial_schedule(p);
@@ -207,7 +208,7 @@ void mpi_peer_to_tcp(struct mpi_peer *p)
         return;
     }
     p->via = MPI_VIA_TCP;
-    p->cur.state = p->dial.state = p->ans.state = MPI_CHAN_NONE;
+    mpi_chan_drop_all(p);
     mpi_peer_drop_queue(p, 1);
     MPI_INFO_LOG(o, "out-of-band channel to %s goes by TCP from now on", p->str);
     mpi_touch(o);
@@ -390,7 +391,7 @@ void mpi_peer_put(struct r2_oob_peer *peer)
     if (p->via == MPI_VIA_TCP) {
         tcp_release(p);
     } else {
-        p->dial.state = MPI_CHAN_NONE;
+        mpi_chan_move(p, &p->dial, MPI_CHAN_NONE);
         mpi_chan_fin(p, MPI_FIN_CLOSE);
     }
     mpi_touch(p->oob);

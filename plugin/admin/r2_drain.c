@@ -89,7 +89,7 @@ static void file_look(struct r2_inst *inst, struct r2_drain_file *f, uid_t uid)
     struct r2_rundir_stamp now;
     char path[512];
 
-    if (r2_rundir_drain_path(inst->run_dir, uid, path, sizeof(path)) != 0) {
+    if (r2_rundir_drain_path(inst->share.run_dir, uid, path, sizeof(path)) != 0) {
         return;
     }
     r2_rundir_stamp_get(path, &now);
@@ -109,17 +109,17 @@ void r2_drain_look(struct r2_inst *inst)
     if (inst->cfg.error[0] == '\0') { /* else the job ends at listen, for this or another reason */
         nics_of(inst, inst->cfg.drain, "NCCL_R2_DRAIN", &mask);
     }
-    if (inst->run_dir[0]) {
+    if (inst->share.run_dir[0]) {
         uid_t self = geteuid();
 
-        file_look(inst, &inst->drain_file[0], 0);
+        file_look(inst, &inst->drain.file[0], 0);
         if (self != 0) {
-            file_look(inst, &inst->drain_file[1], self);
+            file_look(inst, &inst->drain.file[1], self);
         }
-        mask |= inst->drain_file[0].nics | inst->drain_file[1].nics;
+        mask |= inst->drain.file[0].nics | inst->drain.file[1].nics;
     }
     r2_drain_set(inst, mask);
-    if (inst->drained && ib_mr_cache_refused(inst->mrs) != inst->drain_refused) {
+    if (inst->drain.nics && ib_mr_cache_refused(inst->mrs) != inst->drain.refused) {
         apply(inst, NULL);
     }
 }
@@ -145,13 +145,13 @@ void r2_drain_comm(struct r2_comm *c)
         avoid = 0; /* a word of others yields to the administrator's */
     }
     fo_drain(&c->fo, mask | avoid,
-             ib_mr_cache_refused(c->inst->mrs) & ~c->inst->drained ? 0 : mask);
+             ib_mr_cache_refused(c->inst->mrs) & ~c->inst->drain.nics ? 0 : mask);
 }
 
 /* @peer NULL: all. */
 static void apply(struct r2_inst *inst, const struct r2_peer *peer)
 {
-    inst->drain_refused = ib_mr_cache_refused(inst->mrs);
+    inst->drain.refused = ib_mr_cache_refused(inst->mrs);
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         if (c->peer == NULL || (peer && c->peer != peer)) {
             continue;
@@ -166,14 +166,14 @@ static void apply(struct r2_inst *inst, const struct r2_peer *peer)
 
 static void tell(struct r2_inst *inst, struct r2_peer *peer)
 {
-    peer->drain_say = 1;
-    peer->drain_at = 0;
-    peer->drain_interval = (uint64_t)inst->cfg.t_repeat_ms * 1000000;
+    peer->drain.say = 1;
+    peer->drain.repeat.at = 0;
+    peer->drain.repeat.interval = (uint64_t)inst->cfg.t_repeat_ms * 1000000;
 }
 
 void r2_drain_set(struct r2_inst *inst, uint32_t nics)
 {
-    uint32_t changed = inst->drained ^ nics;
+    uint32_t changed = inst->drain.nics ^ nics;
 
     if (changed == 0) {
         return;
@@ -188,10 +188,10 @@ void r2_drain_set(struct r2_inst *inst, uint32_t nics)
                 why[0] ? " (" : "", why, why[0] ? ")" : "");
         r2_report_drain(inst, i, nics >> i & 1, why);
     }
-    inst->drained = nics;
+    inst->drain.nics = nics;
     r2_failback_told(inst, changed & ~nics); /* the administrator has spoken */
-    inst->drain_gen++;
-    inst->rows_changed = 1;
+    inst->drain.gen++;
+    inst->share.rows_changed = 1;
     for (struct r2_peer *p = inst->peers; p; p = p->next) {
         tell(inst, p);
     }
@@ -203,7 +203,7 @@ void r2_drain_set(struct r2_inst *inst, uint32_t nics)
 
 void r2_drain_tell(struct r2_inst *inst, struct r2_peer *peer)
 {
-    if (inst->drain_gen) { /* also that nothing is drained any more: it may have missed that */
+    if (inst->drain.gen) { /* also that nothing is drained any more: it may have missed that */
         tell(inst, peer);
     }
 }
@@ -211,18 +211,18 @@ void r2_drain_tell(struct r2_inst *inst, struct r2_peer *peer)
 uint64_t r2_drain_say(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
 {
     uint64_t longest = (uint64_t)inst->cfg.t_repeat_ms * 20000000;
-    union fo_body b = {.drain = {.nics = inst->drained, .gen = inst->drain_gen}};
+    union fo_body b = {.drain = {.nics = inst->drain.nics, .gen = inst->drain.gen}};
 
-    if (!peer->drain_say) {
+    if (!peer->drain.say) {
         return UINT64_MAX;
     }
-    if (now >= peer->drain_at) {
+    if (now >= peer->drain.repeat.at) {
         r2_peer_emit(inst, peer, FO_MSG_DRAIN, &b);
-        peer->drain_at = now + peer->drain_interval;
-        peer->drain_interval =
-            2 * peer->drain_interval < longest ? 2 * peer->drain_interval : longest;
+        peer->drain.repeat.at = now + peer->drain.repeat.interval;
+        peer->drain.repeat.interval =
+            2 * peer->drain.repeat.interval < longest ? 2 * peer->drain.repeat.interval : longest;
     }
-    return peer->drain_at;
+    return peer->drain.repeat.at;
 }
 
 void r2_drain_on_drain(struct r2_inst *inst, struct r2_peer *peer, const struct fo_drain *m)
@@ -230,21 +230,21 @@ void r2_drain_on_drain(struct r2_inst *inst, struct r2_peer *peer, const struct 
     union fo_body b = {.drain = *m};
 
     r2_peer_emit(inst, peer, FO_MSG_DRAIN_OK, &b);
-    if (peer->drain_heard && (int32_t)(m->gen - peer->drain_gen) <= 0) {
+    if (peer->drain.heard && (int32_t)(m->gen - peer->drain.gen) <= 0) {
         return; /* known, or late */
     }
-    peer->drain_heard = 1;
-    peer->drain_gen = m->gen;
-    if (peer->drained != m->nics) {
-        peer->drained = m->nics;
+    peer->drain.heard = 1;
+    peer->drain.gen = m->gen;
+    if (peer->drain.nics != m->nics) {
+        peer->drain.nics = m->nics;
         apply(inst, peer);
     }
 }
 
 void r2_drain_on_ok(const struct r2_inst *inst, struct r2_peer *peer, const struct fo_drain *m)
 {
-    if (m->gen == inst->drain_gen) {
-        peer->drain_say = 0;
+    if (m->gen == inst->drain.gen) {
+        peer->drain.say = 0;
     }
 }
 

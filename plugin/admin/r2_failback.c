@@ -20,8 +20,8 @@ struct r2_failback_file {
 
 int r2_failback_open(struct r2_inst *inst)
 {
-    inst->failback_file = calloc(2, sizeof(*inst->failback_file));
-    return inst->failback_file ? 0 : -1;
+    inst->drain.failback = calloc(2, sizeof(*inst->drain.failback));
+    return inst->drain.failback ? 0 : -1;
 }
 
 /* --- who waits --- */
@@ -101,7 +101,7 @@ static uint32_t file_look(const struct r2_inst *inst, struct r2_failback_file *f
     size_t len;
     int rc, n;
 
-    if (r2_rundir_failback_path(inst->run_dir, uid, path, sizeof(path)) != 0) {
+    if (r2_rundir_failback_path(inst->share.run_dir, uid, path, sizeof(path)) != 0) {
         return 0;
     }
     r2_rundir_stamp_get(path, &now);
@@ -131,12 +131,12 @@ void r2_failback_look(struct r2_inst *inst)
     uid_t self = geteuid();
     uint32_t nics;
 
-    if (inst->run_dir[0] == '\0') {
+    if (inst->share.run_dir[0] == '\0') {
         return;
     }
-    nics = file_look(inst, &inst->failback_file[0], 0);
+    nics = file_look(inst, &inst->drain.failback[0], 0);
     if (self != 0) {
-        nics |= file_look(inst, &inst->failback_file[1], self);
+        nics |= file_look(inst, &inst->drain.failback[1], self);
     }
     r2_failback_told(inst, nics);
 }
@@ -191,7 +191,7 @@ void r2_failback_told(struct r2_inst *inst, uint32_t nics)
         R2_INFO("the administrator wants NIC %s used again", inst->nics.nic[__builtin_ctz(m)].name);
     }
     R2_INFO("%d paths may return when their NIC pairs answer", n);
-    inst->rows_changed = 1;
+    inst->share.rows_changed = 1;
     r2_inst_wake(inst);
 }
 

@@ -45,22 +45,22 @@ void r2_host_share_open(struct r2_inst *inst, const char *dir)
     char why[600];
 
     who_am_i(inst, &me);
-    inst->board = r2_host_registry_open(dir, &me, why, sizeof(why));
-    if (inst->board == NULL) {
+    inst->share.board = r2_host_registry_open(dir, &me, why, sizeof(why));
+    if (inst->share.board == NULL) {
         R2_WARN("no board: %s. What other processes of this host find out is not heard here", why);
         return;
     }
     R2_INFO("board in %s%s", dir,
-            r2_host_registry_fd(inst->board) < 0
+            r2_host_registry_fd(inst->share.board) < 0
                 ? ", without inotify: read with each look at the ports"
                 : "");
-    inst->rows_changed = 1;
+    inst->share.rows_changed = 1;
 }
 
 void r2_host_share_close(struct r2_inst *inst)
 {
-    r2_host_registry_close(inst->board);
-    inst->board = NULL;
+    r2_host_registry_close(inst->share.board);
+    inst->share.board = NULL;
 }
 
 /* --- saying --- */
@@ -76,7 +76,7 @@ static void say(struct r2_inst *inst, enum r2_host_registry_kind kind, int nic,
         e.lid = remote->lid;
         memcpy(e.gid, remote->gid, sizeof(e.gid));
     }
-    r2_host_registry_post(inst->board, &e);
+    r2_host_registry_post(inst->share.board, &e);
 }
 
 static void on_nic(struct r2_inst *inst, int nic, enum r2_nic_change change)
@@ -86,9 +86,9 @@ static void on_nic(struct r2_inst *inst, int nic, enum r2_nic_change change)
     if (change == R2_NIC_REMOVED) {
         return; /* what counts for others was said when it failed */
     }
-    inst->rows_changed = 1;
-    if (inst->board &&
-        (inst->heard_at[nic] == 0 || r2_elapsed(r2_now(inst), inst->heard_at[nic]) > ECHO_NS)) {
+    inst->share.rows_changed = 1;
+    if (inst->share.board && (inst->share.heard_at[nic] == 0 ||
+                              r2_elapsed(r2_now(inst), inst->share.heard_at[nic]) > ECHO_NS)) {
         say(inst, up ? R2_HOST_REGISTRY_NIC_UP : R2_HOST_REGISTRY_NIC_DOWN, nic, NULL,
             r2_now(inst));
     }
@@ -98,11 +98,11 @@ static void on_pair(struct r2_pair *pair, enum r2_pair_verdict verdict, uint64_t
 {
     struct r2_inst *inst = pair->inst;
 
-    if (inst->board && pair->peer_inc != 0 &&
+    if (inst->share.board && pair->announce.peer_inc != 0 &&
         (verdict == R2_PAIR_GOOD || verdict == R2_PAIR_SILENT)) {
         say(inst,
             verdict == R2_PAIR_GOOD ? R2_HOST_REGISTRY_PAIR_GOOD : R2_HOST_REGISTRY_PAIR_SILENT,
-            pair->nic, &pair->peer_addr.port, r2_now(inst) - ns);
+            pair->nic, &pair->far.addr.port, r2_now(inst) - ns);
     }
 }
 
@@ -112,9 +112,9 @@ static void on_report(struct r2_inst *inst, const struct probe_word *w, enum r2_
 {
     struct r2_host_registry_event e = {.kind = R2_HOST_REGISTRY_NEWS, .when = r2_now(inst)};
 
-    if (inst->board && from != R2_REPORT_HOST) {
+    if (inst->share.board && from != R2_REPORT_HOST) {
         memcpy(e.data, w, sizeof(*w));
-        r2_host_registry_post(inst->board, &e);
+        r2_host_registry_post(inst->share.board, &e);
     }
 }
 
@@ -135,8 +135,8 @@ static int nic_of(const struct r2_inst *inst, const struct r2_host_registry_even
 
 static int same_remote(const struct r2_pair *pair, const struct r2_host_registry_event *e)
 {
-    return pair->peer && pair->peer_inc != 0 && pair->peer_addr.port.lid == e->lid &&
-           memcmp(pair->peer_addr.port.gid, e->gid, sizeof(e->gid)) == 0;
+    return pair->peer && pair->announce.peer_inc != 0 && pair->far.addr.port.lid == e->lid &&
+           memcmp(pair->far.addr.port.gid, e->gid, sizeof(e->gid)) == 0;
 }
 
 static void hear_pairs(struct r2_inst *inst, int nic, const struct r2_host_registry_event *e,
@@ -183,8 +183,8 @@ static void hear(struct r2_inst *inst, const struct r2_host_registry_event *e,
     switch (e->kind) {
     case R2_HOST_REGISTRY_NIC_DOWN:
     case R2_HOST_REGISTRY_NIC_UP:
-        inst->heard_at[nic] = now;
-        inst->look_at = 0; /* our own look decides */
+        inst->share.heard_at[nic] = now;
+        inst->ports.look_at = 0; /* our own look decides */
         break;
     default:
         hear_pairs(inst, nic, e, now, who);
@@ -194,10 +194,10 @@ static void hear(struct r2_inst *inst, const struct r2_host_registry_event *e,
 
 void r2_host_share_rung(struct r2_inst *inst)
 {
-    if (inst->board) {
-        r2_host_registry_heard(inst->board);
+    if (inst->share.board) {
+        r2_host_registry_heard(inst->share.board);
     }
-    inst->rung = 1;
+    inst->share.rung = 1;
 }
 
 /* --- rows --- */
@@ -234,9 +234,9 @@ static void rows_write(struct r2_inst *inst)
         row[i].guid = nic->guid;
         row[i].port = nic->port;
         row[i].state = (uint8_t)ib_nic_state_get(nic);
-        row[i].drained = (inst->drained >> i) & 1;
-        row[i].lost = inst->lives_lost[i];
-        r2_host_registry_nic_set(inst->board, i, &row[i]);
+        row[i].drained = (inst->drain.nics >> i) & 1;
+        row[i].lost = inst->share.lives_lost[i];
+        r2_host_registry_nic_set(inst->share.board, i, &row[i]);
     }
 }
 
@@ -249,18 +249,18 @@ void r2_host_share_comm(struct r2_comm *c)
     }
     for (uint32_t m = c->shown.up & ~up;
          m && atomic_load_explicit(&c->close, memory_order_relaxed) == R2_CLOSE_OPEN; m &= m - 1) {
-        c->inst->lives_lost[c->link.path[__builtin_ctz(m)].nic]++;
+        c->inst->share.lives_lost[c->link.path[__builtin_ctz(m)].nic]++;
         r2_locate_lost(c, __builtin_ctz(m));
     }
     c->shown.up = up;
     c->shown.out = waits;
-    c->inst->rows_changed = 1;
+    c->inst->share.rows_changed = 1;
 }
 
 void r2_host_share_comm_gone(struct r2_comm *c)
 {
     c->shown.up = c->shown.out = 0;
-    c->inst->rows_changed = 1;
+    c->inst->share.rows_changed = 1;
 }
 
 void r2_host_share_step(struct r2_inst *inst, uint64_t now, int look)
@@ -268,16 +268,16 @@ void r2_host_share_step(struct r2_inst *inst, uint64_t now, int look)
     struct r2_host_registry_event e;
     struct r2_host_registry_who from;
 
-    if (inst->board == NULL) {
+    if (inst->share.board == NULL) {
         return;
     }
-    if (inst->rung || look) {
-        while (r2_host_registry_next(inst->board, &e, &from)) {
+    if (inst->share.rung || look) {
+        while (r2_host_registry_next(inst->share.board, &e, &from)) {
             hear(inst, &e, &from, now);
         }
     }
-    if (inst->rows_changed) {
-        inst->rows_changed = 0;
+    if (inst->share.rows_changed) {
+        inst->share.rows_changed = 0;
         rows_write(inst);
     }
 }

@@ -299,14 +299,15 @@ static void flows_say(struct r2_inst *inst)
     }
     for (int i = 0; i < inst->nics.count; i++) {
         if (memcmp(&flow[i], &b->said[i], sizeof(flow[i])) != 0) {
-            r2_host_registry_flow_set(inst->board, i, &flow[i]);
+            r2_host_registry_flow_set(inst->share.board, i, &flow[i]);
             others |= flow[i].rows != b->said[i].rows;
             b->said[i] = flow[i];
         }
     }
     if (others) {
         r2_host_registry_ring(
-            inst->board); /* where they go concerns everybody now; how much, with the next look */
+            inst->share
+                .board); /* where they go concerns everybody now; how much, with the next look */
     }
 }
 
@@ -317,7 +318,7 @@ static void rows_match(const struct r2_inst *inst, int slot, uint32_t ours[R2_HO
 
     for (int r = 0; r < R2_HOST_REGISTRY_NICS; r++) {
         ours[r] = 0;
-        if (!r2_host_registry_slot_nic(inst->board, slot, r, &row)) {
+        if (!r2_host_registry_slot_nic(inst->share.board, slot, r, &row)) {
             continue;
         }
         for (int i = 0; i < inst->nics.count; i++) {
@@ -350,18 +351,18 @@ static void others_hear(struct r2_inst *inst)
     struct r2_balance *b = inst->balance;
 
     b->others = 0;
-    for (int s = 0; inst->board && s < R2_HOST_REGISTRY_SLOTS; s++) {
+    for (int s = 0; inst->share.board && s < R2_HOST_REGISTRY_SLOTS; s++) {
         uint32_t ours[R2_HOST_REGISTRY_NICS];
         struct r2_host_registry_flow f;
 
-        if (!r2_host_registry_slot_alive(inst->board, s)) {
+        if (!r2_host_registry_slot_alive(inst->share.board, s)) {
             continue;
         }
         rows_match(inst, s, ours);
         for (int r = 0; r < R2_HOST_REGISTRY_NICS; r++) {
             uint32_t nics = 0;
 
-            if (r2_host_registry_slot_flow(inst->board, s, r, &f)) {
+            if (r2_host_registry_slot_flow(inst->share.board, s, r, &f)) {
                 for (uint32_t m = f.rows; m; m &= m - 1) {
                     nics |= ours[__builtin_ctz(m)];
                 }
@@ -529,11 +530,11 @@ uint64_t r2_balance_step(struct r2_inst *inst, uint64_t now, int look)
         demand_look(inst, b->look_at ? r2_elapsed(now, b->look_at) : 0);
         b->look_at = now;
     }
-    if (inst->board && (look || b->rows_due)) {
+    if (inst->share.board && (look || b->rows_due)) {
         b->rows_due = 0;
         flows_say(inst);
     }
-    if (look || inst->rung) {
+    if (look || inst->share.rung) {
         b->due = 1; /* others may have changed */
     }
     if (!b->due) {

@@ -156,9 +156,9 @@ static void nic_window(struct r2_inst *inst, int nic, uint64_t now)
     struct balance_tempo t;
 
     balance_rate_get(&inst->slow->tempo[nic].rate, BALANCE_RATE_WINDOWS, &t);
-    if (inst->board && t.rate) {
+    if (inst->share.board && t.rate) {
         r2_host_registry_tempo_set(
-            inst->board, nic,
+            inst->share.board, nic,
             &(struct r2_host_registry_tempo){
                 .rate = t.rate,
                 .least = t.least,
@@ -178,8 +178,8 @@ static void peer_get(struct r2_inst *inst, int nic, uint64_t now, struct balance
 
     out->mbps = r2_balance_port(inst, nic);
     balance_rate_get(&inst->slow->tempo[nic].rate, BALANCE_RATE_WINDOWS, &out->tempo);
-    if (inst->board &&
-        r2_host_registry_tempo_best(inst->board, n->guid, n->port, now, LATELY, &b) &&
+    if (inst->share.board &&
+        r2_host_registry_tempo_best(inst->share.board, n->guid, n->port, now, LATELY, &b) &&
         b.least > out->tempo.least) {
         out->tempo = (struct balance_tempo){.rate = b.rate,
                                             .least = b.least,
@@ -290,7 +290,7 @@ static void say(struct r2_pair *pair, const struct balance_slow_facts *f)
     const struct ib_nic *nic = &inst->nics.nic[pair->nic];
     const struct probe_code_info *info = probe_code_info(PROBE_CODE_G02);
     const char *pci = nic->pci_path ? strrchr(nic->pci_path, '/') : NULL,
-               *there = pair->peer_name[0] ? pair->peer_name : NULL;
+               *there = pair->far.name[0] ? pair->far.name : NULL;
     char how[80], line[PROBE_LINE_SIZE], brief[PROBE_SHORT_SIZE];
     struct probe_line l = {.code = PROBE_CODE_G02,
                            .host = inst->host,

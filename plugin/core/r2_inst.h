@@ -190,42 +190,53 @@ struct r2_listen {
     char error[256];                         /* inst->lock: a set-up that failed on this listener */
 };
 
+/* A process at the other end of connections. Service thread. */
 struct r2_peer {
     struct r2_peer *next;
     struct r2_oob_peer *oob;
     int refs; /* connections */
     uint64_t last_contact;
-    uint64_t refused_since;         /* ns; 0 */
-    uint32_t dead_gen[IB_MAX_NICS]; /* of the peer's NICs: lives that began before are over */
-    uint32_t say_gen[IB_MAX_NICS];  /* of our NICs: to be told */
-    uint32_t say_mask;              /* NIC_DOWN not answered yet */
-    uint32_t drained;               /* of the peer's NICs */
-    uint32_t drain_gen;             /* ... as it said by this number */
-    uint8_t drain_heard;            /* it has said any */
-    uint8_t drain_say;              /* DRAIN of ours not answered yet */
-    uint64_t drain_at, drain_interval;
-    uint64_t say_at, say_interval;
-    char host[FO_HOST_NAME];         /* as it says itself; empty before the first connection */
-    int news_no;                     /* as neighbour in probe_news; -1: none yet, or one too many */
-    uint64_t news_at, news_interval; /* real time, ns */
-    uint8_t news_more;               /* not all words had room in the latest message */
-    uint64_t hello_at;               /* it was asked for a sign of life, ns; 0 */
-    uint8_t process_blamed; /* a verdict of ours blames its process or host, until it speaks */
-    uint64_t blamed_until;  /* when it spoke again, ns; 0: it was never blamed. The service thread
-                               alone. */
-    uint64_t channel_lost;  /* since when there is no channel to it, ns; 0: it stands */
-    uint64_t owed_since, owed_at; /* when the first and the last message of a row that brought none
-                                     of its own were given to the channel, ns; 0: none was */
-    uint64_t asked_since, asked_at; /* ... when a question that is always answered went with one of
-                                       them first, and last, ns; 0: none did */
-    uint64_t deaf_until;  /* it has said over a NIC that it hears nothing by the channel, ns */
-    uint32_t words;       /* messages of its own, by any way */
-    unsigned inband_turn; /* messages to it over NICs */
-    uint8_t inband_said;  /* that NICs are used */
-    uint8_t channel_said; /* ... has been said */
-    uint8_t crossed;      /* how far its cross pairs are; r2_cross.c */
-    size_t out_len;
-    uint8_t out[R2_OOB_MAX_MESSAGE];
+    uint64_t refused_since;  /* ns; 0 */
+    char host[FO_HOST_NAME]; /* as it says itself; empty before the first connection */
+    uint8_t crossed;         /* how far its cross pairs are; r2_cross.c */
+    struct {
+        uint32_t dead_gen[IB_MAX_NICS]; /* of the peer's NICs: lives that began before are over */
+        uint32_t gen[IB_MAX_NICS];      /* of our NICs: to be told */
+        uint32_t mask;                  /* NIC_DOWN not answered yet */
+        struct r2_repeat repeat;
+    } down; /* r2_dispatch.c */
+    struct {
+        uint32_t nics; /* of the peer's NICs */
+        uint32_t gen;  /* ... as it said by this number */
+        uint8_t heard; /* it has said any */
+        uint8_t say;   /* DRAIN of ours not answered yet */
+        struct r2_repeat repeat;
+    } drain; /* r2_drain.c */
+    struct {
+        int no;                  /* as neighbour in probe_news; -1: none yet, or one too many */
+        uint8_t more;            /* not all words had room in the latest message */
+        uint8_t blamed;          /* a verdict of ours blames its process or host, until it speaks */
+        uint64_t blamed_until;   /* when it spoke again, ns; 0: it was never blamed */
+        struct r2_repeat repeat; /* real time, ns */
+    } news;                      /* r2_news.c */
+    struct {
+        uint64_t lost;                  /* since when there is no channel to it, ns; 0: it stands */
+        uint64_t owed_since, owed_at;   /* when the first and the last message of a row that
+                                           brought none of its own were given to the channel, ns; 0:
+                                           none was */
+        uint64_t asked_since, asked_at; /* ... when a question that is always answered went with one
+                                           of them first, and last, ns; 0: none did */
+        uint64_t deaf_until; /* it has said over a NIC that it hears nothing by the channel, ns */
+        uint64_t hello_at;   /* it was asked for a sign of life, ns; 0 */
+        uint32_t words;      /* messages of its own, by any way */
+        unsigned turn;       /* messages to it over NICs */
+        uint8_t inband_said; /* that NICs are used */
+        uint8_t said;        /* ... has been said */
+    } channel;               /* r2_peer.c, r2_inband.c */
+    struct {
+        size_t len;
+        uint8_t buf[R2_OOB_MAX_MESSAGE];
+    } out; /* what has gathered for it */
 };
 
 #define R2_DRAIN_WHY 48
@@ -252,83 +263,103 @@ struct r2_inst {
     struct r2_config cfg;
     char host[FO_HOST_NAME];
     char job[96]; /* "slurm:81233"; empty: not known */
+    uint32_t digest;
     struct ib_nics nics;
-    struct ib_workers *workers;
     struct ib_mr_cache *mrs;
     struct r2_relay *relay; /* NULL: no path is staged */
     struct r2_reach *reach; /* NULL: memory of GPUs is not tested */
     struct r2_oob *oob;
-    /* bit per device: it did not get a queue pair to ERR in time, last (P27). relaxed: it shortens
-     * waits */
-    _Atomic uint32_t unhalted;
-    uint64_t worker_alive[IB_MAX_NICS];  /* ns, per device: when a job of it last came back; service
-                                            thread */
-    uint64_t worker_reaped[IB_MAX_NICS]; /* service thread */
-    struct r2_peer *peers;               /* service thread */
-    struct r2_pair *pairs;               /* service thread; r2_pair.h */
-    struct r2_look *look;                /* of each NIC; r2_port_monitor.c. Service thread */
-    uint64_t look_at;                    /* ns, next look at all ports; service thread */
-    uint64_t removal_at, removal_since;  /* service thread: next look whether a failed device is
-                                            gone; ns, since when. since 0: now */
-    uint16_t returning[IB_MAX_NICS]; /* builds of new lives over each of our NICs; service thread */
-    uint32_t ret_waiting; /* bit per NIC: some connection may wait for one of them to end; service
-                             thread */
-    /* service thread: the watchdog. clock: ns, stands still while the process does not run; the
-     * next step and the last one in real time */
-    uint64_t watch_clock, watch_tick, watch_at, watch_last;
-    int watch_asked;          /* service thread: a probe went out, its answer is looked for soon */
-    struct r2_nic_load *load; /* of each NIC; r2_load.h. Service thread */
-    struct r2_slow *slow;     /* service thread; r2_slow.c */
-    uint64_t heal_job[IB_MAX_NICS]; /* service thread: of the latest job of a healed pair, ns */
-    uint32_t pair_inc; /* service thread: of the probe queue pair made last; 0: none was */
-    struct ib_inband_pool
-        inband[IB_MAX_NICS]; /* the worker's until its bit is set in inband_tried; service thread */
-    uint32_t inband_tried, inband_open;    /* bit per NIC; service thread */
-    uint64_t inband_sent, inband_received; /* pieces; service thread */
+    struct {
+        struct ib_workers *workers;
+        /* bit per device: it did not get a queue pair to ERR in time, last (P27). relaxed: it
+         * shortens waits */
+        _Atomic uint32_t unhalted;
+        uint64_t alive[IB_MAX_NICS];  /* ns, per device: when a job of it last came back; service
+                                         thread */
+        uint64_t reaped[IB_MAX_NICS]; /* service thread */
+    } jobs;
 
-    /* service thread: which part broke, and what the job knows of it; r2_loopback.c, r2_locate.c,
-     * r2_news.c */
-    struct r2_loopback *loop;     /* of each NIC; r2_loopback.h */
-    struct r2_counters *counters; /* of each NIC; r2_counters.h */
-    struct r2_case *cases;        /* R2_CASES; r2_locate.h */
-    uint32_t case_id;             /* of the latest */
-    struct probe_news *news;
-    uint64_t origin;              /* of our words: the first half of this process' name */
-    struct r2_verdicts *verdicts; /* r2_verdict.h */
-    int news_crowded;             /* said that there are more peers than can be told */
-
-    /* service thread: the host; r2_host_share.c, r2_drain.c */
-    char run_dir[256];              /* empty: none */
-    struct r2_host_registry *board; /* NULL: none */
-    struct r2_report *report;       /* NULL: none */
-    struct r2_balance *balance;
-    int rung, rows_changed;
-    uint64_t heard_at[IB_MAX_NICS]; /* ns: when another process spoke of the NIC; 0 */
-    uint64_t lives_lost[IB_MAX_NICS];
-    struct r2_drain_file drain_file[2];     /* of user 0, of our user */
-    struct r2_failback_file *failback_file; /* likewise; r2_failback.c */
-    uint32_t drained;                       /* bit per NIC of ours */
-    uint32_t drain_gen;
-    uint32_t drain_refused; /* NICs that had refused a buffer when the drains were applied last */
-
+    /* inst->lock */
     pthread_mutex_t lock;
-    struct r2_comm *bucket[R2_COMM_BUCKETS];
-    struct r2_comm *all;
-    struct r2_comm *kicked;
+    struct {
+        struct r2_comm *bucket[R2_COMM_BUCKETS];
+        struct r2_comm *all;
+        struct r2_comm *kicked;
+        uint32_t next_id;
+    } comms;
     struct r2_listen *listens;
-    uint32_t next_id;
 
-    pthread_t thread;
-    int thread_started;
-    int wake_fd;
-    _Atomic int stop;
-    int qps_said; /* service thread: that there are fewer queue pairs than wanted */
-    int looks;    /* service thread: there are connections, so that ports are read every
-                     NCCL_R2_LOOK */
-    uint32_t
-        left_out_said; /* service thread: bit per NIC: that it is no backup, though it could be */
-    uint32_t digest;
-    uint64_t unknown_records, bad_messages, foreign_messages;
+    struct {
+        pthread_t thread;
+        int started;
+        int wake_fd;
+        _Atomic int stop;
+    } service; /* r2_service.c */
+
+    /* The rest is the service thread's. */
+    struct r2_peer *peers;
+    struct r2_pair *pairs; /* r2_pair.h */
+    struct {
+        struct r2_look *look; /* of each NIC */
+        uint64_t look_at;     /* ns, next look at all ports */
+        int looks;            /* there are connections, so that ports are read every NCCL_R2_LOOK */
+        uint64_t removal_at, removal_since; /* next look whether a failed device is gone; ns, since
+                                               when. since 0: now */
+    } ports;                                /* r2_port_monitor.c */
+    struct {
+        uint16_t builds[IB_MAX_NICS]; /* of new lives over each of our NICs */
+        uint32_t waiting; /* bit per NIC: some connection may wait for one of them to end */
+    } reconnect;          /* r2_reconnect.c */
+    struct {
+        uint64_t clock;           /* ns, stands still while the process does not run */
+        uint64_t tick;            /* ... when the connections are looked at next */
+        uint64_t at, last;        /* the next step and the last one, real time */
+        int asked;                /* a probe went out, its answer is looked for soon */
+        struct r2_nic_load *load; /* of each NIC; r2_load.h */
+    } watch;                      /* r2_watch.c */
+    struct {
+        uint64_t job_ns[IB_MAX_NICS]; /* of the latest job of a pair on probation */
+        uint32_t inc;                 /* of the probe queue pair made last; 0: none was */
+    } probing;                        /* r2_pair.c, r2_probation.c */
+    struct {
+        struct ib_inband_pool pool[IB_MAX_NICS]; /* the worker's until its bit is set in tried */
+        uint32_t tried, open;                    /* bit per NIC */
+        uint64_t sent, received;                 /* pieces */
+    } inband;                                    /* r2_inband.c */
+    struct {
+        struct r2_loopback *loop;     /* of each NIC; r2_loopback.h */
+        struct r2_counters *counters; /* of each NIC; r2_counters.h */
+        struct r2_case *cases;        /* R2_CASES; r2_locate.h */
+        uint32_t case_id;             /* of the latest */
+        struct probe_news *news;
+        uint64_t origin;              /* of our words: the first half of this process' name */
+        struct r2_verdicts *verdicts; /* r2_verdict.h */
+        int crowded;                  /* said that there are more peers than can be told */
+    } diagnosis; /* which part broke, and what the job knows of it; r2_locate.c, r2_news.c */
+    struct {
+        char run_dir[256];              /* empty: none */
+        struct r2_host_registry *board; /* NULL: none */
+        int rung, rows_changed;
+        uint64_t heard_at[IB_MAX_NICS]; /* ns: when another process spoke of the NIC; 0 */
+        uint64_t lives_lost[IB_MAX_NICS];
+    } share; /* the host; r2_host_share.c */
+    struct {
+        struct r2_drain_file file[2];      /* of user 0, of our user */
+        struct r2_failback_file *failback; /* likewise; r2_failback.c */
+        uint32_t nics;                     /* bit per NIC of ours */
+        uint32_t gen;
+        uint32_t refused;     /* NICs that had refused a buffer when the drains were applied last */
+    } drain;                  /* r2_drain.c */
+    struct r2_report *report; /* NULL: none */
+    struct r2_balance *balance;
+    struct r2_slow *slow; /* r2_slow.c */
+    struct {
+        int qps;           /* that there are fewer queue pairs than wanted */
+        uint32_t left_out; /* bit per NIC: that it is no backup, though it could be */
+    } said;                /* r2_setup.c */
+    struct {
+        uint64_t unknown_records, bad_messages, foreign_messages;
+    } refused; /* r2_dispatch.c */
 };
 
 static inline uint64_t r2_now(const struct r2_inst *inst)

@@ -30,17 +30,17 @@ int r2_drain_has(const struct r2_comm *c, int p)
 {
     const struct ib_path *path = &c->link.path[p];
 
-    return (c->inst->drained >> path->nic | c->peer->drained >> path->peer_nic) & 1;
+    return (c->inst->drain.nics >> path->nic | c->peer->drain.nics >> path->peer_nic) & 1;
 }
 
 const char *r2_drain_why(const struct r2_inst *inst, int nic)
 {
     for (int i = 0; i < 2; i++) {
-        if (inst->drain_file[i].nics >> nic & 1 && inst->drain_file[i].why[nic][0]) {
-            return inst->drain_file[i].why[nic];
+        if (inst->drain.file[i].nics >> nic & 1 && inst->drain.file[i].why[nic][0]) {
+            return inst->drain.file[i].why[nic];
         }
     }
-    return ((inst->drain_file[0].nics | inst->drain_file[1].nics) >> nic & 1) == 0
+    return ((inst->drain.file[0].nics | inst->drain.file[1].nics) >> nic & 1) == 0
                ? "as NCCL_R2_DRAIN says"
                : "";
 }

@@ -8,7 +8,7 @@
 
 static struct r2_comm **bucket_of(struct r2_inst *inst, uint32_t id)
 {
-    return &inst->bucket[id % R2_COMM_BUCKETS];
+    return &inst->comms.bucket[id % R2_COMM_BUCKETS];
 }
 
 void r2_comm_enter(struct r2_comm *c)
@@ -16,11 +16,11 @@ void r2_comm_enter(struct r2_comm *c)
     struct r2_inst *inst = c->inst;
 
     pthread_mutex_lock(&inst->lock);
-    c->id = ++inst->next_id;
+    c->id = ++inst->comms.next_id;
     c->list.hash_next = *bucket_of(inst, c->id);
     *bucket_of(inst, c->id) = c;
-    c->list.all_next = inst->all;
-    inst->all = c;
+    c->list.all_next = inst->comms.all;
+    inst->comms.all = c;
     pthread_mutex_unlock(&inst->lock);
 }
 
@@ -33,10 +33,10 @@ void r2_comm_unlink(struct r2_comm *c)
     for (p = bucket_of(inst, c->id); *p != c; p = &(*p)->list.hash_next) {
     }
     *p = c->list.hash_next;
-    for (p = &inst->all; *p != c; p = &(*p)->list.all_next) {
+    for (p = &inst->comms.all; *p != c; p = &(*p)->list.all_next) {
     }
     *p = c->list.all_next;
-    for (p = &inst->kicked; *p && *p != c; p = &(*p)->list.kick_next) {
+    for (p = &inst->comms.kicked; *p && *p != c; p = &(*p)->list.kick_next) {
     }
     if (*p) {
         *p = c->list.kick_next;
@@ -70,7 +70,7 @@ struct r2_comm *r2_comm_first(struct r2_inst *inst)
     struct r2_comm *c;
 
     pthread_mutex_lock(&inst->lock);
-    c = inst->all;
+    c = inst->comms.all;
     pthread_mutex_unlock(&inst->lock);
     return c;
 }
@@ -84,7 +84,7 @@ void r2_inst_wake(void *arg)
 
     if (!inst->env.threads) {
         inst->env.kick_service(inst->env.arg);
-    } else if (write(inst->wake_fd, &one, sizeof(one)) < 0) {
+    } else if (write(inst->service.wake_fd, &one, sizeof(one)) < 0) {
         return; /* the counter is full: the thread is awake anyway */
     }
 }
@@ -99,8 +99,8 @@ void r2_comm_kick(void *arg)
     first = !c->list.kicked;
     if (first) {
         c->list.kicked = 1;
-        c->list.kick_next = inst->kicked;
-        inst->kicked = c;
+        c->list.kick_next = inst->comms.kicked;
+        inst->comms.kicked = c;
     }
     pthread_mutex_unlock(&inst->lock);
     if (first) {
@@ -113,9 +113,9 @@ struct r2_comm *r2_comm_kicked(struct r2_inst *inst)
     struct r2_comm *c;
 
     pthread_mutex_lock(&inst->lock);
-    c = inst->kicked;
+    c = inst->comms.kicked;
     if (c) {
-        inst->kicked = c->list.kick_next;
+        inst->comms.kicked = c->list.kick_next;
         c->list.kicked = 0;
     }
     pthread_mutex_unlock(&inst->lock);
@@ -138,15 +138,15 @@ void r2_peer_emit(struct r2_inst *inst, struct r2_peer *peer, enum fo_type type,
 {
     size_t n;
 
-    if (sizeof(peer->out) - peer->out_len < FO_MAX_RECORD) {
+    if (sizeof(peer->out.buf) - peer->out.len < FO_MAX_RECORD) {
         inst->post(inst, peer);
     }
-    n = fo_pack(type, body, peer->out + peer->out_len, sizeof(peer->out) - peer->out_len);
+    n = fo_pack(type, body, peer->out.buf + peer->out.len, sizeof(peer->out.buf) - peer->out.len);
     if (n == 0) {
         R2_WARN("a %s record cannot be packed", fo_type_name(type));
         return;
     }
-    peer->out_len += n;
+    peer->out.len += n;
 }
 
 void r2_peers_nic_down(struct r2_inst *inst, int nic)
@@ -154,9 +154,9 @@ void r2_peers_nic_down(struct r2_inst *inst, int nic)
     uint32_t gen = atomic_load_explicit(&inst->nics.nic[nic].generation, memory_order_relaxed);
 
     for (struct r2_peer *p = inst->peers; p; p = p->next) {
-        p->say_gen[nic] = gen;
-        p->say_mask |= 1u << nic;
-        p->say_at = 0;
-        p->say_interval = (uint64_t)inst->cfg.t_repeat_ms * 1000000;
+        p->down.gen[nic] = gen;
+        p->down.mask |= 1u << nic;
+        p->down.repeat.at = 0;
+        p->down.repeat.interval = (uint64_t)inst->cfg.t_repeat_ms * 1000000;
     }
 }

@@ -201,7 +201,8 @@ static int destroy_paths(struct r2_comm *c)
         b->p = p;
         b->job.run = destroy_run;
         b->job.done = destroy_done;
-        ib_workers_submit(c->inst->workers, c->inst->nics.nic[path->nic].device_index, &b->job);
+        ib_workers_submit(c->inst->jobs.workers, c->inst->nics.nic[path->nic].device_index,
+                          &b->job);
         left++;
     }
     return left;

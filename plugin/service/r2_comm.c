@@ -111,7 +111,7 @@ enum r2_status r2_net_listen(struct r2_inst *inst, int dev, void *handle, struct
     l->inst = inst;
     l->dev = dev;
     pthread_mutex_lock(&inst->lock);
-    l->id = ++inst->next_id;
+    l->id = ++inst->comms.next_id;
     l->next = inst->listens;
     inst->listens = l;
     pthread_mutex_unlock(&inst->lock);
@@ -215,7 +215,7 @@ static struct r2_comm *attempt_find(struct r2_inst *inst, int dev, const struct 
     struct r2_comm *c;
 
     pthread_mutex_lock(&inst->lock);
-    for (c = inst->bucket[h->token % R2_COMM_BUCKETS]; c && c->id != h->token;
+    for (c = inst->comms.bucket[h->token % R2_COMM_BUCKETS]; c && c->id != h->token;
          c = c->list.hash_next) {
     }
     if (c && (!c->is_send || c->start->given || c->start->listen_id != h->listen || c->dev != dev ||

@@ -192,7 +192,7 @@ static void to_comm(struct r2_inst *inst, struct r2_peer *peer, int type, const 
     }
     c = r2_comm_find(inst, dst);
     if (c == NULL || c->peer != peer || (c->fo.peer != 0 && c->fo.peer != src && src != 0)) {
-        inst->unknown_records++;
+        inst->refused.unknown_records++;
         if (type == FO_MSG_BYE) {
             say_gone(inst, peer, FO_MSG_BYE_OK, src, dst);
         } else if (type == FO_MSG_DOWN || type == FO_MSG_FENCED) {
@@ -221,10 +221,10 @@ static void nic_down(struct r2_inst *inst, struct r2_peer *peer, const struct fo
     union fo_body b = {.nic_down = *m};
 
     r2_peer_emit(inst, peer, FO_MSG_NIC_DOWN_OK, &b);
-    if ((int32_t)(m->gen - peer->dead_gen[m->nic]) <= 0) {
+    if ((int32_t)(m->gen - peer->down.dead_gen[m->nic]) <= 0) {
         return; /* known */
     }
-    peer->dead_gen[m->nic] = m->gen;
+    peer->down.dead_gen[m->nic] = m->gen;
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         if (c->peer == peer) {
             r2_gate_visit(&c->gate);
@@ -245,7 +245,7 @@ static void other_version(struct r2_inst *inst, struct r2_peer *peer, unsigned v
         why, sizeof(why),
         "the peer's nccl-net-r2 speaks version %u, this process version %d: all processes of a job need the same plugin",
         version, FO_PROTO_VERSION);
-    if (inst->foreign_messages++ == 0) {
+    if (inst->refused.foreign_messages++ == 0) {
         R2_WARN("%s: %s", inst->oob->ops->peer_str(peer->oob), why);
     }
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
@@ -282,8 +282,8 @@ void r2_dispatch(struct r2_inst *inst, struct r2_peer *peer, const void *msg, si
 
     peer->last_contact = now;
     peer->refused_since = 0;
-    peer->words++;
-    if (peer->process_blamed) {
+    peer->channel.words++;
+    if (peer->news.blamed) {
         r2_locate_speaks(inst, peer);
     }
     if (version) {
@@ -295,8 +295,8 @@ void r2_dispatch(struct r2_inst *inst, struct r2_peer *peer, const void *msg, si
         } else if (type == FO_MSG_NIC_DOWN) {
             nic_down(inst, peer, &b.nic_down);
         } else if (type == FO_MSG_NIC_DOWN_OK) {
-            if (b.nic_down.gen == peer->say_gen[b.nic_down.nic]) {
-                peer->say_mask &= ~(1u << b.nic_down.nic);
+            if (b.nic_down.gen == peer->down.gen[b.nic_down.nic]) {
+                peer->down.mask &= ~(1u << b.nic_down.nic);
             }
         } else if (type == FO_MSG_DRAIN) {
             r2_drain_on_drain(inst, peer, &b.drain);
@@ -317,8 +317,8 @@ void r2_dispatch(struct r2_inst *inst, struct r2_peer *peer, const void *msg, si
         }
     }
     if (type < 0) {
-        inst->bad_messages++;
-        if (inst->bad_messages == 1) {
+        inst->refused.bad_messages++;
+        if (inst->refused.bad_messages == 1) {
             R2_WARN("malformed message from %s dropped: %s", inst->oob->ops->peer_str(peer->oob),
                     why);
         }

@@ -35,8 +35,8 @@ struct r2_peer *r2_peer_get(struct r2_inst *inst, struct r2_oob_peer *oob)
         p->last_contact = r2_now(inst);
         p->next = inst->peers;
         inst->peers = p;
-        p->news_no = -1;
-        p->process_blamed = (uint8_t)r2_news_peer_blamed(inst, p); /* words outlive connections */
+        p->news.no = -1;
+        p->news.blamed = (uint8_t)r2_news_peer_blamed(inst, p); /* words outlive connections */
     }
     inst->oob->ops->peer_ref(oob);
     p->refs++;
@@ -67,41 +67,42 @@ void r2_peer_post(struct r2_inst *inst, struct r2_peer *peer)
     uint64_t now;
     int lost;
 
-    if (peer->out_len == 0) {
+    if (peer->out.len == 0) {
         return;
     }
     now = r2_now(inst);
     r2_inband_ask(inst, peer, now);
-    lost = inst->oob->ops->send(peer->oob, peer->out, peer->out_len) !=
+    lost = inst->oob->ops->send(peer->oob, peer->out.buf, peer->out.len) !=
            0; /* what is lost is repeated */
     if (!lost) {
         r2_inband_owed(inst, peer, now);
     }
     if (lost || r2_inband_due(inst, peer, now)) {
-        r2_inband_send(inst, peer, peer->out, peer->out_len);
+        r2_inband_send(inst, peer, peer->out.buf, peer->out.len);
     }
-    peer->out_len = 0;
+    peer->out.len = 0;
 }
 
 static uint64_t say_nics(struct r2_inst *inst, struct r2_peer *p, uint64_t now)
 {
-    if (p->say_mask == 0) {
+    if (p->down.mask == 0) {
         return UINT64_MAX;
     }
-    if (now >= p->say_at) {
-        for (uint32_t m = p->say_mask; m; m &= m - 1) {
+    if (now >= p->down.repeat.at) {
+        for (uint32_t m = p->down.mask; m; m &= m - 1) {
             int nic = __builtin_ctz(m);
-            union fo_body b = {
-                .nic_down = {.nic = (uint8_t)nic, .reason = IB_FAULT_PORT, .gen = p->say_gen[nic]}};
+            union fo_body b = {.nic_down = {.nic = (uint8_t)nic,
+                                            .reason = IB_FAULT_PORT,
+                                            .gen = p->down.gen[nic]}};
 
             r2_peer_emit(inst, p, FO_MSG_NIC_DOWN, &b);
         }
-        p->say_at = now + p->say_interval;
-        if (p->say_interval < (uint64_t)inst->cfg.t_repeat_ms * 20000000) {
-            p->say_interval *= 2;
+        p->down.repeat.at = now + p->down.repeat.interval;
+        if (p->down.repeat.interval < (uint64_t)inst->cfg.t_repeat_ms * 20000000) {
+            p->down.repeat.interval *= 2;
         }
     }
-    return p->say_at;
+    return p->down.repeat.at;
 }
 
 void r2_peer_channel_up(void *instance, struct r2_oob_peer *oob)
@@ -113,12 +114,12 @@ void r2_peer_channel_up(void *instance, struct r2_oob_peer *oob)
         return;
     }
     peer->refused_since = 0;
-    peer->channel_lost = peer->channel_said = 0;
+    peer->channel.lost = peer->channel.said = 0;
     r2_inband_channel(inst, peer);
     peer->last_contact = r2_now(inst);
-    peer->say_at = peer->news_at = 0;
+    peer->down.repeat.at = peer->news.repeat.at = 0;
     for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
-        pair->say_at = pair->peer == peer ? 0 : pair->say_at;
+        pair->announce.repeat.at = pair->peer == peer ? 0 : pair->announce.repeat.at;
     }
     /* what was lost with the old channel is said again at once */
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
@@ -142,8 +143,8 @@ void r2_peer_channel_down(void *instance, struct r2_oob_peer *oob, int refused)
     if (peer == NULL) {
         return;
     }
-    if (peer->channel_lost == 0) {
-        peer->channel_lost = r2_now(inst);
+    if (peer->channel.lost == 0) {
+        peer->channel.lost = r2_now(inst);
     }
     if (!refused) {
         peer->refused_since = 0;
@@ -158,17 +159,17 @@ static int is_missed(struct r2_inst *inst, const struct r2_peer *peer);
  * before. Nothing new where its process or host is blamed. */
 static uint64_t check_channel(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
 {
-    if (peer->channel_lost == 0 || peer->channel_said || peer->host[0] == '\0') {
+    if (peer->channel.lost == 0 || peer->channel.said || peer->host[0] == '\0') {
         return UINT64_MAX; /* without a name: no connection to it has ever stood, and set-up has a
                               limit of its own */
     }
-    if (r2_elapsed(now, peer->channel_lost) < CHANNEL_LIMIT_NS) {
-        return peer->channel_lost + CHANNEL_LIMIT_NS;
+    if (r2_elapsed(now, peer->channel.lost) < CHANNEL_LIMIT_NS) {
+        return peer->channel.lost + CHANNEL_LIMIT_NS;
     }
     if (r2_news_peer_blamed(inst, peer)) {
         return UINT64_MAX; /* it may speak again over NICs, and the channel be lost still */
     }
-    peer->channel_said = 1;
+    peer->channel.said = 1;
     if (is_missed(inst, peer)) {
         r2_verdict_channel(inst, peer);
     }

@@ -50,7 +50,7 @@ static void ret_move(struct r2_comm *c, int p, enum r2_ret_state to)
     }
     R2_TRACE("%s path %d life %u: return %s -> %s", c->label, p, c->link.path[p].life,
              names[r->state], names[to]);
-    c->inst->returning[c->link.path[p].nic] += (uint16_t)(builds(to) - builds(r->state));
+    c->inst->reconnect.builds[c->link.path[p].nic] += (uint16_t)(builds(to) - builds(r->state));
     r->state = to;
     r->send_at = 0;
     r->interval = MS(c->inst->cfg.t_repeat_ms);
@@ -230,7 +230,7 @@ static void destroy_old(struct r2_comm *c, int p)
     r->comm = c;
     r->job.run = old_run;
     r->job.done = old_done;
-    ib_workers_submit(c->inst->workers, c->inst->nics.nic[r->old.nic].device_index, &r->job);
+    ib_workers_submit(c->inst->jobs.workers, c->inst->nics.nic[r->old.nic].device_index, &r->job);
 }
 
 /* Gone after T_packet, and after the new queue pair was made, so that the number differs. */
@@ -277,12 +277,12 @@ static int admitted(struct r2_comm *c, int p)
 {
     int nic = c->link.path[p].nic;
 
-    if (c->inst->returning[nic] < R2_RECONNECT_AT_ONCE) {
+    if (c->inst->reconnect.builds[nic] < R2_RECONNECT_AT_ONCE) {
         return 1;
     }
     c->ret->waits |= (uint8_t)(1u << p);
     c->ret->urgent = c->link.up == 0;
-    c->inst->ret_waiting |= 1u << nic;
+    c->inst->reconnect.waiting |= 1u << nic;
     return 0;
 }
 
@@ -305,8 +305,8 @@ static int admit_some(struct r2_inst *inst, int nic, int urgent, int room)
 
 void r2_reconnect_admit(struct r2_inst *inst)
 {
-    for (uint32_t m = inst->ret_waiting; m; m &= m - 1) {
-        int nic = __builtin_ctz(m), room = R2_RECONNECT_AT_ONCE - inst->returning[nic], n;
+    for (uint32_t m = inst->reconnect.waiting; m; m &= m - 1) {
+        int nic = __builtin_ctz(m), room = R2_RECONNECT_AT_ONCE - inst->reconnect.builds[nic], n;
 
         if (room <= 0) {
             continue;
@@ -314,7 +314,7 @@ void r2_reconnect_admit(struct r2_inst *inst)
         n = admit_some(inst, nic, 1, room);
         n += admit_some(inst, nic, 0, room - n);
         if (n < room) {
-            inst->ret_waiting &= ~(1u << nic);
+            inst->reconnect.waiting &= ~(1u << nic);
         }
     }
 }
@@ -443,7 +443,7 @@ static void take_open(struct r2_comm *c, const struct fo_open *m)
     }
     fo_life_superseded(&c->fo, p);
     if (c->ret->path[p].has_old || c->start->build[p].job.busy || !fo_may_return(&c->fo, p) ||
-        c->inst->returning[c->link.path[p].nic] >= R2_RECONNECT_AT_ONCE) {
+        c->inst->reconnect.builds[c->link.path[p].nic] >= R2_RECONNECT_AT_ONCE) {
         return; /* R repeats */
     }
     next_life(c, p, m->life, now);

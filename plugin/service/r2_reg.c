@@ -205,7 +205,7 @@ static int halt_is_late(const struct r2_comm *c, int p, uint64_t since, uint64_t
 
     /* pairs with the worker's release */
     started = atomic_load_explicit(&f->job_started, memory_order_acquire);
-    if (atomic_load_explicit(&c->inst->unhalted, memory_order_relaxed) & device) {
+    if (atomic_load_explicit(&c->inst->jobs.unhalted, memory_order_relaxed) & device) {
         return r2_elapsed(now, since) >= fence;
     }
     if (atomic_load_explicit(&f->job_rc, memory_order_acquire) > 0) {
@@ -230,9 +230,9 @@ static uint32_t halt_look(struct r2_comm *c, uint64_t since, uint32_t *late)
         uint32_t device = 1u << c->inst->nics.nic[c->link.path[p].nic].device_index;
 
         if (!(left >> p & 1)) {
-            atomic_fetch_and_explicit(&c->inst->unhalted, ~device, memory_order_relaxed);
+            atomic_fetch_and_explicit(&c->inst->jobs.unhalted, ~device, memory_order_relaxed);
         } else if (c->inst->env.wait == NULL || halt_is_late(c, p, since, now)) {
-            atomic_fetch_or_explicit(&c->inst->unhalted, device, memory_order_relaxed);
+            atomic_fetch_or_explicit(&c->inst->jobs.unhalted, device, memory_order_relaxed);
             *late |= 1u << p;
         }
     }
@@ -301,7 +301,7 @@ static struct r2_comm *look_at_next(struct r2_inst *inst, struct r2_comm *c)
     struct r2_comm *next;
 
     pthread_mutex_lock(&inst->lock);
-    next = c ? c->list.all_next : inst->all;
+    next = c ? c->list.all_next : inst->comms.all;
     while (next && next->list.going) {
         next = next->list.all_next;
     }

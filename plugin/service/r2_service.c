@@ -78,15 +78,15 @@ static void step_comm(struct r2_comm *c, uint64_t now)
  * it. */
 static void reap(struct r2_inst *inst, uint64_t now)
 {
-    if (ib_workers_reap(inst->workers) == 0) {
+    if (ib_workers_reap(inst->jobs.workers) == 0) {
         return;
     }
     for (int i = 0; i < inst->nics.device_count; i++) {
-        uint64_t n = ib_workers_reaped(inst->workers, i);
+        uint64_t n = ib_workers_reaped(inst->jobs.workers, i);
 
-        if (n != inst->worker_reaped[i]) {
-            inst->worker_reaped[i] = n;
-            inst->worker_alive[i] = now;
+        if (n != inst->jobs.reaped[i]) {
+            inst->jobs.reaped[i] = n;
+            inst->jobs.alive[i] = now;
         }
     }
 }
@@ -95,7 +95,7 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
 {
     uint64_t now = r2_now(inst), next, oob_next;
     struct r2_comm *c, *following;
-    int look = now >= inst->look_at;
+    int look = now >= inst->ports.look_at;
 
     r2_watch_clock(inst, now);
     oob_next = inst->oob->ops->progress(inst->oob, now);
@@ -117,13 +117,13 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
         r2_watch_step(inst, now); /* may ask for a look at the ports, and has words for the peers */
     next = r2_earlier(next, r2_probation_step(inst, now));
     next = r2_earlier(next, r2_pairs_say(inst, now));
-    if (inst->rung || look) {
+    if (inst->share.rung || look) {
         r2_drain_look(inst);
         r2_failback_look(inst);
     }
     r2_host_share_step(inst, now, look);
     next = r2_earlier(next, r2_balance_step(inst, now, look));
-    inst->rung = 0;
+    inst->share.rung = 0;
     next = r2_earlier(next, r2_port_monitor_step(inst, now));
     next = r2_earlier(next, r2_peers_step(inst, now));
     for (c = r2_comm_first(inst); c; c = c->list.all_next) {
@@ -136,7 +136,7 @@ uint64_t r2_inst_service_step(struct r2_inst *inst)
 
 int r2_inst_worker_step(struct r2_inst *inst, int device)
 {
-    return ib_worker_step(inst->workers, device);
+    return ib_worker_step(inst->jobs.workers, device);
 }
 
 /* --- the thread --- */
@@ -148,10 +148,10 @@ static void wait_for_work(struct r2_inst *inst, uint64_t next)
     struct timespec ts;
     int n = 0;
 
-    fds[n++] = (struct pollfd){.fd = inst->wake_fd, .events = POLLIN};
+    fds[n++] = (struct pollfd){.fd = inst->service.wake_fd, .events = POLLIN};
     fds[n++] = (struct pollfd){.fd = inst->oob->ops->fd(inst->oob), .events = POLLIN};
-    fds[n++] = (struct pollfd){.fd = inst->board ? r2_host_registry_fd(inst->board) : -1,
-                               .events = POLLIN};
+    fds[n++] = (struct pollfd){
+        .fd = inst->share.board ? r2_host_registry_fd(inst->share.board) : -1, .events = POLLIN};
     for (int i = 0; i < inst->nics.count; i++) {
         const struct ib_nic *nic = &inst->nics.nic[i];
         enum ib_nic_state s = ib_nic_state_get(nic);
@@ -175,7 +175,7 @@ static void wait_for_work(struct r2_inst *inst, uint64_t next)
         return;
     }
     if (fds[0].revents & POLLIN) {
-        while (read(inst->wake_fd, &sink, sizeof(sink)) > 0) {
+        while (read(inst->service.wake_fd, &sink, sizeof(sink)) > 0) {
         }
     }
     if (fds[2].revents & POLLIN) {
@@ -188,7 +188,7 @@ static void *service_main(void *arg)
     struct r2_inst *inst = arg;
 
     pthread_setname_np(pthread_self(), "r2-service");
-    while (!atomic_load_explicit(&inst->stop, memory_order_acquire)) {
+    while (!atomic_load_explicit(&inst->service.stop, memory_order_acquire)) {
         wait_for_work(inst, r2_inst_service_step(inst));
     }
     return NULL;
@@ -199,20 +199,20 @@ static int start_thread(struct r2_inst *inst, char *why, size_t why_len)
     sigset_t all, old;
     int rc;
 
-    inst->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (inst->wake_fd < 0) {
+    inst->service.wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (inst->service.wake_fd < 0) {
         snprintf(why, why_len, "eventfd: %s", strerror(errno));
         return -1;
     }
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    rc = pthread_create(&inst->thread, NULL, service_main, inst);
+    rc = pthread_create(&inst->service.thread, NULL, service_main, inst);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (rc != 0) {
         snprintf(why, why_len, "service thread: %s", strerror(rc));
         return -1;
     }
-    inst->thread_started = 1;
+    inst->service.started = 1;
     return 0;
 }
 
@@ -243,15 +243,15 @@ static void params_take(struct r2_inst *inst, const struct r2_inst_params *p)
     inst->env = *p->env;
     inst->v = *p->verbs;
     inst->cfg = *p->cfg;
-    inst->looks = 1; /* the first connection reads anew what was read at init */
-    inst->wake_fd = -1;
+    inst->ports.looks = 1; /* the first connection reads anew what was read at init */
+    inst->service.wake_fd = -1;
     inst->digest = r2_config_digest(&inst->cfg);
     snprintf(inst->host, sizeof(inst->host), "%s", p->host ? p->host : "?");
     if (p->job && p->job->id[0]) {
         snprintf(inst->job, sizeof(inst->job), "%s:%s", p->job->scheduler, p->job->id);
     }
-    snprintf(inst->run_dir, sizeof(inst->run_dir), "%s",
-             p->run_dir && strlen(p->run_dir) < sizeof(inst->run_dir) ? p->run_dir : "");
+    snprintf(inst->share.run_dir, sizeof(inst->share.run_dir), "%s",
+             p->run_dir && strlen(p->run_dir) < sizeof(inst->share.run_dir) ? p->run_dir : "");
     pthread_mutex_init(&inst->lock, NULL);
 }
 
@@ -271,13 +271,13 @@ static void modules_close(struct r2_inst *inst)
 {
     r2_news_close(inst);
     free(inst->slow);
-    free(inst->verdicts);
-    free(inst->failback_file);
-    free(inst->load);
-    free(inst->look);
-    free(inst->cases);
-    free(inst->counters);
-    free(inst->loop);
+    free(inst->diagnosis.verdicts);
+    free(inst->drain.failback);
+    free(inst->watch.load);
+    free(inst->ports.look);
+    free(inst->diagnosis.cases);
+    free(inst->diagnosis.counters);
+    free(inst->diagnosis.loop);
 }
 
 struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t why_len)
@@ -301,9 +301,9 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
     if (ib_nics_open(&inst->nics, &inst->v, &inst->cfg, why, why_len) != 0) {
         goto err_inst;
     }
-    inst->workers = ib_workers_create(&inst->env, inst->nics.device_count, r2_inst_wake, inst);
+    inst->jobs.workers = ib_workers_create(&inst->env, inst->nics.device_count, r2_inst_wake, inst);
     inst->mrs = ib_mr_cache_create(&inst->nics, inst->env.threads);
-    if (inst->workers == NULL || inst->mrs == NULL) {
+    if (inst->jobs.workers == NULL || inst->mrs == NULL) {
         snprintf(why, why_len, "workers: %s", strerror(errno));
         goto err_workers;
     }
@@ -323,9 +323,9 @@ struct r2_inst *r2_inst_create(const struct r2_inst_params *p, char *why, size_t
         goto err_workers;
     }
     inst->oob->ops->name_get(inst->oob, &self);
-    inst->origin = self.uuid[0];
-    if (inst->run_dir[0] && inst->cfg.board) {
-        r2_host_share_open(inst, inst->run_dir);
+    inst->diagnosis.origin = self.uuid[0];
+    if (inst->share.run_dir[0] && inst->cfg.board) {
+        r2_host_share_open(inst, inst->share.run_dir);
     }
     r2_report_open(inst, p->job);
     r2_drain_look(inst);
@@ -346,16 +346,16 @@ err_workers:
     if (inst->mrs) {
         ib_mr_cache_destroy(inst->mrs, 0); /* nothing was registered */
     }
-    if (inst->workers) {
-        ib_workers_destroy(inst->workers, 0);
+    if (inst->jobs.workers) {
+        ib_workers_destroy(inst->jobs.workers, 0);
     }
     r2_balance_close(inst);
     modules_close(inst);
     ib_nics_close(&inst->nics);
 err_inst:
     pthread_mutex_destroy(&inst->lock);
-    if (inst->wake_fd >= 0) {
-        close(inst->wake_fd);
+    if (inst->service.wake_fd >= 0) {
+        close(inst->service.wake_fd);
     }
     free(inst);
     return NULL;
@@ -409,19 +409,19 @@ static int stop_thread(struct r2_inst *inst, uint64_t limit_ns)
     struct timespec until;
     uint64_t ns;
 
-    if (!inst->thread_started) {
+    if (!inst->service.started) {
         return 0;
     }
-    atomic_store_explicit(&inst->stop, 1, memory_order_release);
+    atomic_store_explicit(&inst->service.stop, 1, memory_order_release);
     r2_inst_wake(inst);
     clock_gettime(CLOCK_REALTIME, &until);
     ns = (uint64_t)until.tv_nsec + (limit_ns > STOP_MIN_NS ? limit_ns : STOP_MIN_NS);
     until.tv_sec += (time_t)(ns / 1000000000);
     until.tv_nsec = (long)(ns % 1000000000);
-    if (pthread_timedjoin_np(inst->thread, NULL, &until) != 0) {
+    if (pthread_timedjoin_np(inst->service.thread, NULL, &until) != 0) {
         return -1;
     }
-    inst->thread_started = 0;
+    inst->service.started = 0;
     return 0;
 }
 
@@ -468,7 +468,7 @@ static void comms_free(struct r2_inst *inst, uint64_t still_running)
 {
     struct r2_comm *next;
 
-    for (struct r2_comm *c = inst->all; c; c = next) {
+    for (struct r2_comm *c = inst->comms.all; c; c = next) {
         next = c->list.all_next;
         if (comm_stuck(c) || comm_on(inst, c, still_running)) {
             continue;
@@ -494,8 +494,8 @@ void r2_inst_destroy(struct r2_inst *inst)
     if (r2_inst_last_words(inst) != 0) {
         return; /* the service thread uses all of it */
     }
-    still_running = ib_workers_destroy(inst->workers, limit);
-    inst->workers = NULL;
+    still_running = ib_workers_destroy(inst->jobs.workers, limit);
+    inst->jobs.workers = NULL;
     r2_pairs_free(inst, still_running);
     r2_loopbacks_free(inst, still_running);
     r2_inband_close(inst, still_running);
@@ -529,8 +529,8 @@ void r2_inst_destroy(struct r2_inst *inst)
         free(l);
     }
     pthread_mutex_destroy(&inst->lock);
-    if (inst->wake_fd >= 0) {
-        close(inst->wake_fd);
+    if (inst->service.wake_fd >= 0) {
+        close(inst->service.wake_fd);
     }
     r2_log_many_over();
     r2_log_flush();

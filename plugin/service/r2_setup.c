@@ -150,7 +150,7 @@ static int make_flush(struct r2_comm *c)
     if (!ib_flush_wanted(&c->link)) {
         return 0;
     }
-    c->flush.lane = ib_flush_create(&c->link, c->inst->workers, r2_comm_kick, c);
+    c->flush.lane = ib_flush_create(&c->link, c->inst->jobs.workers, r2_comm_kick, c);
     c->flush.req = calloc(IB_FLUSH_OPS, sizeof(*c->flush.req));
     c->rx->flush = c->flush.lane;
     return c->flush.lane && c->flush.req ? 0 : -1;
@@ -178,8 +178,8 @@ static int make_halves(struct r2_comm *c)
     c->fo.link = &c->link;
     c->fo.tx = c->tx;
     c->fo.rx = c->rx;
-    c->fo.workers = c->inst->workers;
-    c->fo.worker_alive = c->inst->worker_alive;
+    c->fo.workers = c->inst->jobs.workers;
+    c->fo.worker_alive = c->inst->jobs.alive;
     c->fo.ops = (struct fo_ops){.arg = c, .emit = emit, .kick = r2_comm_kick};
     c->fo.self = c->id;
     c->fo.label = c->label;
@@ -325,7 +325,7 @@ static struct r2_comm *find_request(struct r2_inst *inst, struct r2_peer *peer, 
     struct r2_comm *c;
 
     pthread_mutex_lock(&inst->lock);
-    for (c = inst->all; c && !(c->peer == peer && !c->is_send && c->fo.peer == src);
+    for (c = inst->comms.all; c && !(c->peer == peer && !c->is_send && c->fo.peer == src);
          c = c->list.all_next) {
     }
     pthread_mutex_unlock(&inst->lock);

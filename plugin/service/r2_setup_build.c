@@ -57,7 +57,7 @@ void r2_build_submit(struct r2_comm *c, int p, int connect)
     b->rc = 0;
     b->job.run = build_run;
     b->job.done = build_done;
-    ib_workers_submit(c->inst->workers, c->inst->nics.nic[c->link.path[p].nic].device_index,
+    ib_workers_submit(c->inst->jobs.workers, c->inst->nics.nic[c->link.path[p].nic].device_index,
                       &b->job);
 }
 
@@ -68,7 +68,7 @@ void r2_build_submit(struct r2_comm *c, int p, int connect)
  */
 static uint64_t worth_until(const struct r2_comm *c, int p)
 {
-    uint64_t alive = c->inst->worker_alive[c->inst->nics.nic[c->link.path[p].nic].device_index];
+    uint64_t alive = c->inst->jobs.alive[c->inst->nics.nic[c->link.path[p].nic].device_index];
     uint64_t hung =
         (alive > c->start->build_since ? alive : c->start->build_since) + BUILD_LIMIT_NS;
     uint64_t share = MS(c->inst->cfg.t_connect_ms) / BUILD_SHARE;

@@ -89,8 +89,8 @@ void r2_setup_check_qps(struct r2_comm *c, int wanted)
 {
     int got = __builtin_popcount(ib_link_pair(&c->link, 0));
 
-    if (got < wanted && !c->inst->qps_said) {
-        c->inst->qps_said = 1;
+    if (got < wanted && !c->inst->said.qps) {
+        c->inst->said.qps = 1;
         R2_WARN(
             "NCCL_IB_QPS_PER_CONNECTION=%d: a connection gets %d queue pairs over its NIC pair, since it has at most %d in all and one for "
             "each of %d NIC pairs; NCCL_R2_BACKUP_NICS makes these fewer",
@@ -106,7 +106,7 @@ void r2_setup_check_path(struct r2_comm *c, int p)
     if (atomic_load_explicit(&nic->generation, memory_order_relaxed) != path->nic_gen ||
         ib_nic_state_get(nic) != IB_NIC_UP) {
         fo_fault(&c->fo, p, &(struct ib_fault_info){.fault = IB_FAULT_PORT});
-    } else if ((int32_t)(c->peer->dead_gen[path->peer_nic] - path->peer_nic_gen) > 0) {
+    } else if ((int32_t)(c->peer->down.dead_gen[path->peer_nic] - path->peer_nic_gen) > 0) {
         fo_fault(&c->fo, p, &(struct ib_fault_info){.fault = IB_FAULT_PEER_NIC});
     } else if (c->qp_lost >> p & 1) {
         fo_fault(&c->fo, p, &(struct ib_fault_info){.fault = IB_FAULT_QP});
@@ -157,8 +157,8 @@ static uint8_t backup_preference(struct r2_inst *inst, int dev, const struct ib_
     if (inst->cfg.backup_nics[0] == 0 ||
         ib_hca_parse(&f, inst->cfg.backup_nics, why, sizeof(why)) != 0) {
         left_out = nic == primary || is_named(inst) ? NULL : unlike(inst, primary, nic);
-        if (left_out && !(inst->left_out_said >> nic->index & 1)) {
-            inst->left_out_said |= 1u << nic->index;
+        if (left_out && !(inst->said.left_out >> nic->index & 1)) {
+            inst->said.left_out |= 1u << nic->index;
             R2_INFO(
                 "NIC %s (%d Mb/s) is no backup of %s (%d Mb/s): %s; NCCL_R2_BACKUP_NICS or NCCL_IB_HCA may name it",
                 nic->name, nic->speed_mbps, primary->name, primary->speed_mbps, left_out);

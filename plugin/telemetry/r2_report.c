@@ -143,7 +143,7 @@ static void stat_begin(struct r2_report *r)
     char why[700];
 
     inst->env.random(inst->env.arg, &unique, sizeof(unique));
-    r->stat = r2_stat_create(inst->run_dir, geteuid(), unique | 1, why, sizeof(why));
+    r->stat = r2_stat_create(inst->share.run_dir, geteuid(), unique | 1, why, sizeof(why));
     if (r->stat == NULL) {
         R2_WARN("no statistics for r2_stat: %s", why);
     }
@@ -156,8 +156,8 @@ static void events_begin(struct r2_report *r)
 
     if (asked[0]) {
         snprintf(path, sizeof(path), "%s", asked);
-    } else if (r->inst->run_dir[0]) {
-        r2_event_path(r->inst->run_dir, geteuid(), path, sizeof(path));
+    } else if (r->inst->share.run_dir[0]) {
+        r2_event_path(r->inst->share.run_dir, geteuid(), path, sizeof(path));
     }
     r->events_on = path[0] && strcmp(path, "off") != 0;
     if (r->events_on && r2_event_file_init(&r->events, path, R2_EVENT_FILE_MAX) != 0) {
@@ -170,9 +170,9 @@ void r2_report_open(struct r2_inst *inst, const struct r2_job *job)
 {
     struct r2_event e = r2_event_empty;
     struct r2_report *r;
-    int stats = inst->cfg.stats && inst->run_dir[0];
+    int stats = inst->cfg.stats && inst->share.run_dir[0];
 
-    if (inst->nics.count == 0 || (!stats && !inst->run_dir[0] && !inst->cfg.event_file[0]) ||
+    if (inst->nics.count == 0 || (!stats && !inst->share.run_dir[0] && !inst->cfg.event_file[0]) ||
         (r = calloc(1, sizeof(*r))) == NULL) {
         return;
     }

@@ -63,7 +63,7 @@ uint32_t r2_report_usable(const struct r2_report *r)
     for (int i = 0; i < inst->nics.count; i++) {
         uint32_t bit = 1u << i;
 
-        if (r->nic[i].state == IB_NIC_UP && !(inst->drained & bit) &&
+        if (r->nic[i].state == IB_NIC_UP && !(inst->drain.nics & bit) &&
             ((over & bit) || !(lost & bit))) {
             good |= bit;
         }
@@ -243,7 +243,7 @@ static void nic_fill(const struct r2_report *r, int i, struct r2_stat_nic *out)
     out->sent += n->sent;
     out->received += n->received;
     out->work_requests += n->wrs;
-    out->lost = r->inst->lives_lost[i];
+    out->lost = r->inst->share.lives_lost[i];
     out->stalls = n->stalls;
     out->stall_ns = n->stall_ns;
     out->stall_at = n->stall_at;
@@ -251,7 +251,7 @@ static void nic_fill(const struct r2_report *r, int i, struct r2_stat_nic *out)
     out->speed_mbps = (uint32_t)nic->speed_mbps;
     out->port = nic->port;
     out->state = (uint8_t)n->state;
-    out->drained = (r->inst->drained >> i) & 1;
+    out->drained = (r->inst->drain.nics >> i) & 1;
     if (out->drained && n->state == IB_NIC_UP) {
         drain_words(r->inst, i, out);
     }
@@ -314,7 +314,7 @@ static void who_fill(const struct r2_report *r, struct r2_stat_who *who)
     r->inst->oob->ops->counters(r->inst->oob, &oob);
     who->oob_strangers = oob.strangers;
     who->oob_bad_frames = oob.bad_frames;
-    who->oob_bad_messages = r->inst->bad_messages;
+    who->oob_bad_messages = r->inst->refused.bad_messages;
     ib_mr_cache_stats(r->inst->mrs, &mrs);
     who->kept = mrs.kept + atomic_load_explicit(&r->inst->nics.kept, memory_order_relaxed);
 }

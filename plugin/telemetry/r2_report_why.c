@@ -55,7 +55,7 @@ static int reason_find(struct r2_comm *c, int p, int *theirs, char *out, size_t 
         }
         return 1;
     }
-    if (c->peer->drained >> path->peer_nic & 1) {
+    if (c->peer->drain.nics >> path->peer_nic & 1) {
         *theirs = 1;
         snprintf(out, room, "%.39s:%.23s drained", c->far.host, c->far.nic[p]);
         return 2;

@@ -74,7 +74,7 @@ void fuzz_rig_check(struct rig *rig, uint64_t said)
         }
         for (struct r2_pair *p = inst->pairs; p; p = p->next) {
             FUZZ_CHECK(p->nic < inst->nics.count && p->peer_nic < IB_MAX_NICS &&
-                       p->state < R2_PAIR_STATES);
+                       p->build.state < R2_PAIR_STATES);
         }
     }
     /* whatever was said to them, two processes must not answer each other for ever */

@@ -188,12 +188,12 @@ static unsigned owned(const struct ib_inband_pool *pool, uint32_t qpn)
 
 static void check_pair(const struct r2_inst *inst, const struct r2_pair *pair)
 {
-    const struct ib_inband_pool *pool = &inst->inband[pair->nic];
+    const struct ib_inband_pool *pool = &inst->inband.pool[pair->nic];
 
     FUZZ_CHECK(pair->inband.out <= IB_INBAND_QP_SENDS);
     FUZZ_CHECK(pair->peer == NULL ||
                r2_peer_find((struct r2_inst *)inst, pair->peer->oob) == pair->peer);
-    if (!(inst->inband_open >> pair->nic & 1)) {
+    if (!(inst->inband.open >> pair->nic & 1)) {
         return;
     }
     FUZZ_CHECK(pair->job.busy || !pair->inband.up ||
@@ -213,10 +213,11 @@ void fuzz_foe_check(const struct fuzz_foe *foe)
             check_pair(inst, pair);
         }
         for (const struct r2_peer *peer = inst->peers; peer; peer = peer->next) {
-            FUZZ_CHECK(peer->deaf_until <= rig_now(foe->rig) + 40 * RIG_MS * inst->cfg.t_repeat_ms);
+            FUZZ_CHECK(peer->channel.deaf_until <=
+                       rig_now(foe->rig) + 40 * RIG_MS * inst->cfg.t_repeat_ms);
         }
         for (int n = 0; n < inst->nics.count; n++) {
-            FUZZ_CHECK(!inst->inband[n].sick || dead(inst, n));
+            FUZZ_CHECK(!inst->inband.pool[n].sick || dead(inst, n));
         }
     }
 }
@@ -228,9 +229,9 @@ void fuzz_foe_check_idle(const struct fuzz_foe *foe)
         const struct r2_inst *inst = inst_of(foe, i);
 
         for (int n = 0; n < inst->nics.count; n++) {
-            const struct ib_inband_pool *pool = &inst->inband[n];
+            const struct ib_inband_pool *pool = &inst->inband.pool[n];
 
-            if (!(inst->inband_open >> n & 1) || dead(inst, n)) {
+            if (!(inst->inband.open >> n & 1) || dead(inst, n)) {
                 continue;
             }
             FUZZ_CHECK(((const struct fab_ibv_srq *)pool->srq)->m.rq.used == IB_INBAND_RECVS);

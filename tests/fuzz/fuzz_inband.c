@@ -91,7 +91,7 @@ static void op_raw(struct run *r)
     unsigned how = fuzz_u8(&r->in), what = fuzz_u8(&r->in);
     struct fuzz_foe_post p = {
         .word = word(&r->in), .opcode = opcode[what & 7], .len = hard[what >> 4]};
-    const struct ib_inband_pool *pool = &r->rig->side[!(how & 1)].inst->inband[0];
+    const struct ib_inband_pool *pool = &r->rig->side[!(how & 1)].inst->inband.pool[0];
     uint8_t msg[FUZZ_FOE_ROOM] = {0};
     const uint8_t *b;
     size_t n = fuzz_bytes(&r->in, how & 2 ? how >> 2 : 4, &b);
@@ -273,7 +273,7 @@ static int pairs_up(struct rig *rig)
 
     for (int i = 0; i < 2; i++) {
         for (struct r2_pair *p = rig->side[i].inst->pairs; p; p = p->next) {
-            if (p->plain) {
+            if (p->build.plain) {
                 continue;
             }
             if (!r2_pair_ready(p) || !p->inband.up) {

@@ -150,7 +150,7 @@ static void truth(struct fuzz_in *in, struct rig *rig, int to, int type, unsigne
     case FO_MSG_DRAIN:
     case FO_MSG_DRAIN_OK:
         b->drain = (struct fo_drain){.nics = how >> 3 & 3,
-                                     .gen = rig->side[to].inst->drain_gen + (how >> 5)};
+                                     .gen = rig->side[to].inst->drain.gen + (how >> 5)};
         break;
     case FO_MSG_PROBE:
         fill_addr(rig, !to, &b->probe.addr);

@@ -69,7 +69,7 @@ static void drain(struct sim_fault *f, int on)
         if (p->host != f->host || p->dead || p->inst == NULL) {
             continue;
         }
-        nics = on ? p->inst->drained | 1u << f->nic : p->inst->drained & ~(1u << f->nic);
+        nics = on ? p->inst->drain.nics | 1u << f->nic : p->inst->drain.nics & ~(1u << f->nic);
         p->inst->cfg.drain[0] = '\0';
         for (; nics; nics &= nics - 1) {
             n += snprintf(p->inst->cfg.drain + n, sizeof(p->inst->cfg.drain) - (size_t)n, "%sfab%d",

@@ -307,7 +307,7 @@ static void end_stop(struct duo_end *e)
 {
     struct r2_inst *inst = e->inst;
 
-    while (ib_workers_pending(inst->workers) > 0) {
+    while (ib_workers_pending(inst->jobs.workers) > 0) {
         fab_inproc_step(e->duo->f);
     }
     if (e->service_id) {

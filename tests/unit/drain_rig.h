@@ -28,7 +28,7 @@ static inline void drain(int side, uint32_t nics)
     }
     rig_enter(&rig->side[side]);
     r2_drain_look(inst);
-    ck_assert_uint_eq(inst->drained, nics);
+    ck_assert_uint_eq(inst->drain.nics, nics);
     rig_kick(&rig->side[side]);
 }
 
@@ -75,7 +75,8 @@ static inline void host_dir(int side)
 {
     snprintf(dir, sizeof(dir), "/tmp/r2-drain-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(dir));
-    snprintf(rig->side[side].inst->run_dir, sizeof(rig->side[side].inst->run_dir), "%s", dir);
+    snprintf(rig->side[side].inst->share.run_dir, sizeof(rig->side[side].inst->share.run_dir), "%s",
+             dir);
 }
 
 static inline void host_dir_remove(void)

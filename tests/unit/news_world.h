@@ -25,7 +25,7 @@ RIG const struct probe_word *known(int side, int of, int nic)
 {
     struct probe_subject s = r2_subject_nic(inst_of(of), nic);
 
-    return probe_news_find(inst_of(side)->news, &s);
+    return probe_news_find(inst_of(side)->diagnosis.news, &s);
 }
 
 RIG int knows(int side, int of, int nic, enum probe_blame blame)
@@ -61,8 +61,9 @@ RIG int told_all(struct rig *r)
     for (int s = 0; s < 2; s++) {
         int i = 0;
 
-        if (r->side[s].comm->peer->news_no >= 0 &&
-            probe_news_untold(r->side[s].inst->news, r->side[s].comm->peer->news_no, &i)) {
+        if (r->side[s].comm->peer->news.no >= 0 &&
+            probe_news_untold(r->side[s].inst->diagnosis.news, r->side[s].comm->peer->news.no,
+                              &i)) {
             return 0;
         }
     }

@@ -16,7 +16,7 @@ static inline void begin(int nics, const char *const *more)
 {
     create(nics, more);
     host_dir(0);
-    memcpy(rig->side[1].inst->run_dir, rig->side[0].inst->run_dir, sizeof(dir));
+    memcpy(rig->side[1].inst->share.run_dir, rig->side[0].inst->share.run_dir, sizeof(dir));
     for (int i = 0; i < 2; i++) {
         r2_report_free(
             rig->side[i].inst); /* of an instance without a run directory, for its event file */
@@ -91,7 +91,7 @@ static inline void news_put(int side, const struct probe_subject *s, enum probe_
     snprintf(w.host, sizeof(w.host), "host1");
     snprintf(w.nic, sizeof(w.nic), "fab0");
     rig_enter(&rig->side[side]);
-    probe_news_next_version(rig->side[side].inst->news, &w);
+    probe_news_next_version(rig->side[side].inst->diagnosis.news, &w);
     r2_news_heard(rig->side[side].inst, &w, "host7");
 }
 

@@ -101,8 +101,8 @@ static inline int probes_stand(struct rig *r)
         for (int p = 0; p < c->link.npaths; p++) {
             struct r2_pair *pair = pair_of(s, c->link.path[p].nic);
 
-            if (ib_link_up(&c->link, p) &&
-                (pair == NULL || !r2_pair_ready(pair) || pair->asking || pair->last_ok == 0)) {
+            if (ib_link_up(&c->link, p) && (pair == NULL || !r2_pair_ready(pair) ||
+                                            r2_pair_is_probing(pair) || pair->probe.last_ok == 0)) {
                 return 0;
             }
         }

@@ -52,7 +52,7 @@ static void case_move(struct r2_case *k, enum r2_case_state to)
 static struct r2_case *find(struct r2_inst *inst, const struct r2_peer *peer, int nic, int peer_nic)
 {
     for (int i = 0; i < R2_CASES; i++) {
-        struct r2_case *k = &inst->cases[i];
+        struct r2_case *k = &inst->diagnosis.cases[i];
 
         if (k->state != R2_CASE_FREE && k->peer == peer && k->nic == nic &&
             k->peer_nic == peer_nic) {
@@ -68,7 +68,7 @@ static struct r2_case *place(struct r2_inst *inst)
     struct r2_case *old = NULL;
 
     for (int i = 0; i < R2_CASES; i++) {
-        struct r2_case *k = &inst->cases[i];
+        struct r2_case *k = &inst->diagnosis.cases[i];
 
         if (k->state == R2_CASE_FREE) {
             return k;
@@ -95,9 +95,9 @@ static enum probe_incident judge_again(const struct r2_inst *inst, const struct 
                             .new_life = pair && pair->heal.lives != k->lives,
                             .peer_anew = (uint8_t)peer_anew,
                             .repeats = k->repeats,
-                            .since_opened = inst->watch_clock - k->opened};
+                            .since_opened = inst->watch.clock - k->opened};
 
-    a.since_decided = a.open ? 0 : inst->watch_clock + KEPT_NS - k->until;
+    a.since_decided = a.open ? 0 : inst->watch.clock + KEPT_NS - k->until;
     return probe_incident_judge(&a);
 }
 
@@ -128,19 +128,19 @@ static struct r2_case *open_case(struct r2_inst *inst, struct r2_peer *peer, int
                           .fault = fault,
                           .repeats = repeats,
                           .muted = muted};
-    inst->case_id += 1 + (inst->case_id + 1 == 0);
-    k->id = inst->case_id;
+    inst->diagnosis.case_id += 1 + (inst->diagnosis.case_id + 1 == 0);
+    k->id = inst->diagnosis.case_id;
     k->since = r2_now(inst);
-    k->opened = inst->watch_clock;
+    k->opened = inst->watch.clock;
     k->own_until = k->opened + r2_locate_limit(inst, pair);
     k->word_until = k->opened + WORD_NS;
     k->say_interval = MS(inst->cfg.t_repeat_ms);
-    k->peer_guid = pair ? pair->peer_guid : 0;
-    k->peer_port = pair ? pair->peer_port : 0;
+    k->peer_guid = pair ? pair->far.guid : 0;
+    k->peer_port = pair ? pair->far.port : 0;
     k->lives = pair ? pair->heal.lives : 0;
     case_move(k, R2_CASE_ASKING);
     r2_locate_ask(inst, k, pair);
-    inst->watch_asked = 1;
+    inst->watch.asked = 1;
     return k;
 }
 
@@ -210,7 +210,7 @@ void r2_locate_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_lo
         k->said_at = r2_now(inst);
         k->all_of_peer = (m->flags & FO_LOCATE_FINAL) != 0;
     }
-    inst->watch_asked = 1;
+    inst->watch.asked = 1;
 }
 
 /* Asks when that is due. What only answers the peer asks nothing: two open cases would answer each
@@ -354,7 +354,7 @@ static void confirm(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
 
     k->confirming = 1;
     if (pair) {
-        k->answers = pair->answers;
+        k->answers = pair->probe.answers;
         r2_pair_ask(pair, clock, 0);
     }
 }
@@ -365,7 +365,7 @@ static int confirmed_well(const struct r2_inst *inst, const struct r2_case *k)
     const struct r2_pair *pair =
         k->confirming ? r2_pair_find(inst, k->peer, k->nic, k->peer_nic) : NULL;
 
-    return pair && pair->answers != k->answers;
+    return pair && pair->probe.answers != k->answers;
 }
 
 /* 1: it is held, perhaps once more. */
@@ -434,7 +434,7 @@ void r2_locate_drop(struct r2_inst *inst, const struct r2_peer *peer)
 {
     r2_verdict_forget(inst, peer);
     for (int i = 0; i < R2_CASES; i++) {
-        struct r2_case *k = &inst->cases[i];
+        struct r2_case *k = &inst->diagnosis.cases[i];
 
         if (k->state == R2_CASE_FREE) {
             continue;
@@ -453,10 +453,10 @@ void r2_locate_speaks(struct r2_inst *inst, struct r2_peer *peer)
 {
     struct probe_subject s = r2_subject_process(inst, peer);
 
-    if (peer->process_blamed) {
-        peer->blamed_until = r2_now(inst);
+    if (peer->news.blamed) {
+        peer->news.blamed_until = r2_now(inst);
     }
-    peer->process_blamed = 0;
+    peer->news.blamed = 0;
     r2_news_clear(inst, &s);
 }
 
@@ -489,7 +489,7 @@ static void pair_good(const struct r2_pair *pair)
     struct probe_subject s[3] = {r2_subject_nic(inst, pair->nic), r2_subject_remote(pair),
                                  r2_subject_path(inst, pair)};
 
-    for (int i = 0; i < (pair->peer_guid ? 3 : 1); i++) {
+    for (int i = 0; i < (pair->far.guid ? 3 : 1); i++) {
         r2_news_clear(inst, &s[i]);
     }
     r2_locate_back(inst, pair->peer, pair->nic, pair->peer_nic);
@@ -521,15 +521,15 @@ static void on_peer_silent(struct r2_inst *inst, struct r2_peer *peer)
 /* Takes what has come in. */
 static void on_watch(struct r2_inst *inst, uint64_t now, uint64_t tick)
 {
-    uint64_t clock = inst->watch_clock;
+    uint64_t clock = inst->watch.clock;
     int open = r2_loopbacks_watch(inst, clock);
 
     for (int i = 0; i < R2_CASES; i++) {
-        if (inst->cases[i].state != R2_CASE_FREE) {
-            open |= step(inst, &inst->cases[i], clock, now);
+        if (inst->diagnosis.cases[i].state != R2_CASE_FREE) {
+            open |= step(inst, &inst->diagnosis.cases[i], clock, now);
         }
     }
-    inst->watch_asked |= open;
+    inst->watch.asked |= open;
 }
 
 const struct r2_subscriber r2_locate_subscriber = {
@@ -537,6 +537,6 @@ const struct r2_subscriber r2_locate_subscriber = {
 
 int r2_locate_init(struct r2_inst *inst)
 {
-    inst->cases = calloc(R2_CASES, sizeof(*inst->cases));
-    return inst->cases ? 0 : -1;
+    inst->diagnosis.cases = calloc(R2_CASES, sizeof(*inst->diagnosis.cases));
+    return inst->diagnosis.cases ? 0 : -1;
 }

@@ -57,20 +57,21 @@ static void ask_begin(const struct r2_case *k, struct r2_case_ask *a, struct r2_
     *a = (struct r2_case_ask){.peer = pair->peer,
                               .nic = pair->nic,
                               .peer_nic = pair->peer_nic,
-                              .guid = pair->peer_guid,
-                              .peer_port = pair->peer_port,
-                              .answers = pair->answers};
+                              .guid = pair->far.guid,
+                              .peer_port = pair->far.port,
+                              .answers = pair->probe.answers};
     snprintf(a->host, sizeof(a->host), "%s", pair->peer->host);
     if (r2_locate_port(pair->inst, pair->nic) == PROBE_PORT_GONE) {
         ask_end(a, PROBE_NA); /* not touched any more */
     } else if (r2_pair_ready(pair)) {
         r2_watch_ask(pair);
-    } else if (pair->silent_at && pair->silent_at + ASKED_NS >= k->opened) {
+    } else if (pair->probe.silent_at && pair->probe.silent_at + ASKED_NS >= k->opened) {
         ask_end(a, PROBE_TIMEOUT);
-    } else if (pair->answers && pair->state != R2_PAIR_BROKEN && pair->state != R2_PAIR_DEAD) {
+    } else if (pair->probe.answers && pair->build.state != R2_PAIR_BROKEN &&
+               pair->build.state != R2_PAIR_DEAD) {
         r2_watch_ask(pair);
     } else {
-        a->alone = pair->unanswered;
+        a->alone = pair->probe.unanswered;
         ask_end(a, PROBE_NA);
     }
 }
@@ -85,12 +86,12 @@ static void ask_look(struct r2_inst *inst, const struct r2_case *k, struct r2_ca
     }
     if (pair == NULL) {
         ask_end(a, PROBE_NA);
-    } else if (pair->answers != a->answers) {
+    } else if (pair->probe.answers != a->answers) {
         ask_end(a, PROBE_OK);
-    } else if (pair->silent_at >= k->opened && pair->silent_at) {
+    } else if (pair->probe.silent_at >= k->opened && pair->probe.silent_at) {
         ask_end(a, PROBE_TIMEOUT);
     } else if (clock >= k->own_until) {
-        a->alone = pair->asking || pair->unanswered;
+        a->alone = r2_pair_is_probing(pair) || pair->probe.unanswered;
         ask_end(a, PROBE_NA);
     }
 }
@@ -103,7 +104,7 @@ static int same_host(const struct r2_case *k, const struct r2_pair *pair)
 /* A cross pair that has never answered tells nothing: its rails need not reach each other. */
 static int tells(const struct r2_pair *pair)
 {
-    return pair->answers || r2_cross_carries(pair);
+    return pair->probe.answers || r2_cross_carries(pair);
 }
 
 /* Remote ports other than those of the pair's own card, those of third hosts first. */
@@ -112,7 +113,7 @@ static void ask_aux(struct r2_inst *inst, struct r2_case *k)
     for (int round = 0; round < 2; round++) {
         for (struct r2_pair *pair = inst->pairs; pair && k->n_aux < R2_CASE_AUX;
              pair = pair->next) {
-            int same_card = pair->peer && pair->peer_guid == k->peer_guid &&
+            int same_card = pair->peer && pair->far.guid == k->peer_guid &&
                             (k->peer_guid || pair->peer == k->peer);
 
             if (pair->peer && pair->nic == k->nic && same_host(k, pair) == round && !same_card &&
@@ -156,7 +157,7 @@ static void ask_more(struct r2_inst *inst, struct r2_case *k)
 
 uint64_t r2_locate_limit(const struct r2_inst *inst, const struct r2_pair *pair)
 {
-    uint64_t probe = pair && pair->limit ? pair->limit : MS(inst->cfg.t_probe_ms);
+    uint64_t probe = pair && pair->probe.limit ? pair->probe.limit : MS(inst->cfg.t_probe_ms);
 
     return 4 * probe < OWN_MIN ? OWN_MIN : 4 * probe < OWN_MAX ? 4 * probe : OWN_MAX;
 }
@@ -169,8 +170,8 @@ void r2_locate_ask(struct r2_inst *inst, struct r2_case *k, struct r2_pair *pair
     } else {
         ask_begin(k, &k->direct, pair);
     }
-    k->loop_questions = inst->loop[k->nic].questions;
-    r2_loopback_ask(inst, k->nic, inst->watch_clock, r2_locate_limit(inst, pair) / 2);
+    k->loop_questions = inst->diagnosis.loop[k->nic].questions;
+    r2_loopback_ask(inst, k->nic, inst->watch.clock, r2_locate_limit(inst, pair) / 2);
     ask_aux(inst, k);
     ask_more(inst, k);
     r2_counters_ask(inst, k->nic); /* behind all that somebody waits for */
@@ -216,7 +217,7 @@ static uint64_t alive_at(const struct r2_pair *pair)
 {
     uint64_t done = pair ? r2_load_done_at(pair) : 0;
 
-    return pair && pair->last_ok > done ? pair->last_ok : done;
+    return pair && pair->probe.last_ok > done ? pair->probe.last_ok : done;
 }
 
 /*
@@ -258,7 +259,7 @@ static int ask_stamp(struct r2_case_ask *a, uint64_t now)
 
 int r2_locate_gather(struct r2_inst *inst, struct r2_case *k, uint64_t clock)
 {
-    const struct r2_loopback *l = &inst->loop[k->nic];
+    const struct r2_loopback *l = &inst->diagnosis.loop[k->nic];
     int open = l->questions == k->loop_questions;
     uint64_t now = r2_now(inst);
 
@@ -319,7 +320,7 @@ static int is_out(const struct r2_inst *inst, const struct r2_case_ask *a, int n
     for (int i = 0; i < n && r2_rule(rule); i++) {
         const struct r2_pair *pair = unanswered(inst, &a[i]);
 
-        if (pair && pair->verdict) {
+        if (pair && r2_pair_is_judged(pair)) {
             return 1;
         }
     }
@@ -341,9 +342,9 @@ static int take_late(const struct r2_inst *inst, const struct r2_case *k, struct
     if (pair == NULL) {
         return 0;
     }
-    if (pair->answers != a->answers) {
+    if (pair->probe.answers != a->answers) {
         ask_end(a, PROBE_OK);
-    } else if (pair->silent_at && pair->silent_at >= k->opened) {
+    } else if (pair->probe.silent_at && pair->probe.silent_at >= k->opened) {
         ask_end(a, PROBE_TIMEOUT);
     } else {
         return 0;
@@ -358,7 +359,7 @@ int r2_locate_late(const struct r2_inst *inst, struct r2_case *k)
 
     if (n && k->direct.outcome == PROBE_TIMEOUT) {
         k->confirming = 1; /* silent when all else had answered */
-        k->answers = pair_of(inst, &k->direct)->answers;
+        k->answers = pair_of(inst, &k->direct)->probe.answers;
     }
     for (int i = 0; i < k->n_aux && r2_rule(R2_RULE_LATE_AUX); i++) {
         n += take_late(inst, k, &k->aux[i]);

@@ -26,7 +26,7 @@ struct probe_subject r2_subject_nic(const struct r2_inst *inst, int nic)
 
 struct probe_subject r2_subject_remote(const struct r2_pair *pair)
 {
-    return (struct probe_subject){.a = pair->peer_guid, .pa = pair->peer_port};
+    return (struct probe_subject){.a = pair->far.guid, .pa = pair->far.port};
 }
 
 struct probe_subject r2_subject_path(const struct r2_inst *inst, const struct r2_pair *pair)
@@ -58,25 +58,25 @@ static int concerns(const struct r2_inst *inst, const struct probe_subject *s,
     struct probe_subject local = r2_subject_nic(inst, pair->nic), remote = r2_subject_remote(pair),
                          path = r2_subject_path(inst, pair);
 
-    return same(s, &local) || (pair->peer_guid && (same(s, &remote) || same(s, &path)));
+    return same(s, &local) || (pair->far.guid && (same(s, &remote) || same(s, &path)));
 }
 
 /* --- the table --- */
 
 int r2_news_open(struct r2_inst *inst)
 {
-    inst->news = malloc(sizeof(*inst->news));
-    if (inst->news == NULL) {
+    inst->diagnosis.news = malloc(sizeof(*inst->diagnosis.news));
+    if (inst->diagnosis.news == NULL) {
         return -1;
     }
-    probe_news_init(inst->news);
+    probe_news_init(inst->diagnosis.news);
     return 0;
 }
 
 void r2_news_close(struct r2_inst *inst)
 {
-    free(inst->news);
-    inst->news = NULL;
+    free(inst->diagnosis.news);
+    inst->diagnosis.news = NULL;
 }
 
 void r2_news_join(struct r2_inst *inst, struct r2_peer *peer, const char *host)
@@ -84,23 +84,23 @@ void r2_news_join(struct r2_inst *inst, struct r2_peer *peer, const char *host)
     uint64_t taken[PROBE_NEWS_NEIGHBOURS / 64] = {0};
 
     snprintf(peer->host, sizeof(peer->host), "%s", host);
-    if (peer->news_no >= 0) {
+    if (peer->news.no >= 0) {
         return;
     }
     for (const struct r2_peer *p = inst->peers; p; p = p->next) {
-        if (p != peer && p->news_no >= 0) {
-            taken[p->news_no / 64] |= 1ull << (p->news_no % 64);
+        if (p != peer && p->news.no >= 0) {
+            taken[p->news.no / 64] |= 1ull << (p->news.no % 64);
         }
     }
     for (int i = 0; i < PROBE_NEWS_NEIGHBOURS; i++) {
         if (!(taken[i / 64] >> (i % 64) & 1)) {
-            peer->news_no = i;
-            probe_news_join(inst->news, i);
+            peer->news.no = i;
+            probe_news_join(inst->diagnosis.news, i);
             return;
         }
     }
-    if (!inst->news_crowded) {
-        inst->news_crowded = 1;
+    if (!inst->diagnosis.crowded) {
+        inst->diagnosis.crowded = 1;
         R2_INFO(
             "more than %d peer processes: the others hear of NIC failures from their neighbours",
             PROBE_NEWS_NEIGHBOURS);
@@ -109,8 +109,8 @@ void r2_news_join(struct r2_inst *inst, struct r2_peer *peer, const char *host)
 
 void r2_news_leave(struct r2_inst *inst, struct r2_peer *peer)
 {
-    if (peer->news_no >= 0) {
-        probe_news_leave(inst->news, peer->news_no);
+    if (peer->news.no >= 0) {
+        probe_news_leave(inst->diagnosis.news, peer->news.no);
     }
 }
 
@@ -118,8 +118,8 @@ void r2_news_leave(struct r2_inst *inst, struct r2_peer *peer)
 static void spread(struct r2_inst *inst)
 {
     for (struct r2_peer *p = inst->peers; p; p = p->next) {
-        p->news_at = 0;
-        p->news_interval = (uint64_t)inst->cfg.t_repeat_ms * 1000000;
+        p->news.repeat.at = 0;
+        p->news.repeat.interval = (uint64_t)inst->cfg.t_repeat_ms * 1000000;
     }
     r2_inst_wake(inst);
 }
@@ -151,14 +151,14 @@ static void good_again(struct r2_inst *inst, const struct probe_word *w)
 
 int r2_news_tell(struct r2_inst *inst, struct probe_word *w)
 {
-    const struct probe_word *known = probe_news_find(inst->news, &w->subject);
+    const struct probe_word *known = probe_news_find(inst->diagnosis.news, &w->subject);
 
     if (known && known->blame == w->blame) {
         return 0;
     }
-    w->origin = inst->origin;
-    probe_news_next_version(inst->news, w);
-    probe_news_put(inst->news, w, -1);
+    w->origin = inst->diagnosis.origin;
+    probe_news_next_version(inst->diagnosis.news, w);
+    probe_news_put(inst->diagnosis.news, w, -1);
     R2_NOTIFY(inst, on_report, inst, w, R2_REPORT_SELF, NULL);
     spread(inst);
     return 1;
@@ -166,7 +166,7 @@ int r2_news_tell(struct r2_inst *inst, struct probe_word *w)
 
 int r2_news_clear(struct r2_inst *inst, const struct probe_subject *s)
 {
-    const struct probe_word *known = probe_news_find(inst->news, s);
+    const struct probe_word *known = probe_news_find(inst->diagnosis.news, s);
     struct probe_word w;
 
     if (known == NULL || known->blame == PROBE_BLAME_NONE) {
@@ -216,14 +216,14 @@ static void confirm(struct r2_inst *inst, struct r2_peer *peer, const struct pro
 
 void r2_news_on_news(struct r2_inst *inst, struct r2_peer *peer, const struct probe_word *w)
 {
-    int fresh = probe_news_put(inst->news, w, peer->news_no);
+    int fresh = probe_news_put(inst->diagnosis.news, w, peer->news.no);
 
     confirm(inst, peer, w);
     if (fresh) {
         heard(inst, w, R2_REPORT_PEER,
               peer->host[0] ? peer->host : inst->oob->ops->peer_str(peer->oob));
     } else {
-        peer->news_at = 0; /* ours may be newer */
+        peer->news.repeat.at = 0; /* ours may be newer */
     }
 }
 
@@ -231,17 +231,18 @@ void r2_news_on_ok(struct r2_inst *inst, struct r2_peer *peer, const struct fo_n
 {
     int i = 0;
 
-    if (peer->news_no >= 0) {
-        probe_news_told(inst->news, peer->news_no, &m->subject, m->version, m->origin);
+    if (peer->news.no >= 0) {
+        probe_news_told(inst->diagnosis.news, peer->news.no, &m->subject, m->version, m->origin);
     }
-    if (peer->news_no >= 0 && peer->news_more && probe_news_untold(inst->news, peer->news_no, &i)) {
-        peer->news_at = 0; /* there was no room for it the last time */
+    if (peer->news.no >= 0 && peer->news.more &&
+        probe_news_untold(inst->diagnosis.news, peer->news.no, &i)) {
+        peer->news.repeat.at = 0; /* there was no room for it the last time */
     }
 }
 
 void r2_news_heard(struct r2_inst *inst, const struct probe_word *w, const char *who)
 {
-    if (probe_news_put(inst->news, w, -1)) {
+    if (probe_news_put(inst->diagnosis.news, w, -1)) {
         heard(inst, w, R2_REPORT_HOST, who);
     }
 }
@@ -254,14 +255,15 @@ uint64_t r2_news_say(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
     const struct probe_word *w;
     int i = 0, n = 0;
 
-    if (peer->news_no < 0 || probe_news_untold(inst->news, peer->news_no, &i) == NULL) {
+    if (peer->news.no < 0 || probe_news_untold(inst->diagnosis.news, peer->news.no, &i) == NULL) {
         return UINT64_MAX;
     }
-    if (now < peer->news_at) {
-        return peer->news_at;
+    if (now < peer->news.repeat.at) {
+        return peer->news.repeat.at;
     }
     i = 0;
-    while (n < R2_NEWS_AT_ONCE && (w = probe_news_untold(inst->news, peer->news_no, &i)) != NULL) {
+    while (n < R2_NEWS_AT_ONCE &&
+           (w = probe_news_untold(inst->diagnosis.news, peer->news.no, &i)) != NULL) {
         union fo_body b;
 
         memset(&b, 0, sizeof(b));
@@ -269,13 +271,14 @@ uint64_t r2_news_say(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
         r2_peer_emit(inst, peer, FO_MSG_NEWS, &b);
         n++;
     }
-    if (peer->news_interval == 0) {
-        peer->news_interval = (uint64_t)inst->cfg.t_repeat_ms * 1000000;
+    if (peer->news.repeat.interval == 0) {
+        peer->news.repeat.interval = (uint64_t)inst->cfg.t_repeat_ms * 1000000;
     }
-    peer->news_more = n == R2_NEWS_AT_ONCE;
-    peer->news_at = now + peer->news_interval;
-    peer->news_interval = 2 * peer->news_interval < most ? 2 * peer->news_interval : most;
-    return peer->news_at;
+    peer->news.more = n == R2_NEWS_AT_ONCE;
+    peer->news.repeat.at = now + peer->news.repeat.interval;
+    peer->news.repeat.interval =
+        2 * peer->news.repeat.interval < most ? 2 * peer->news.repeat.interval : most;
+    return peer->news.repeat.at;
 }
 
 /* --- what it is good for --- */
@@ -285,8 +288,8 @@ static int blamed(const struct r2_inst *inst, const struct r2_pair *pair)
     struct probe_subject s[3] = {r2_subject_nic(inst, pair->nic), r2_subject_remote(pair),
                                  r2_subject_path(inst, pair)};
 
-    for (int i = 0; i < (pair->peer_guid ? 3 : 1); i++) {
-        const struct probe_word *w = probe_news_find(inst->news, &s[i]);
+    for (int i = 0; i < (pair->far.guid ? 3 : 1); i++) {
+        const struct probe_word *w = probe_news_find(inst->diagnosis.news, &s[i]);
 
         if (w && w->blame != PROBE_BLAME_NONE) {
             return 1;
@@ -303,7 +306,7 @@ uint32_t r2_news_avoid(const struct r2_comm *c)
         struct r2_pair *pair =
             r2_pair_find(c->inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic);
 
-        if (pair && pair->last_ok == 0 && blamed(c->inst, pair)) {
+        if (pair && pair->probe.last_ok == 0 && blamed(c->inst, pair)) {
             pair->avoid = 1;
             r2_watch_ask(pair); /* the answer ends it, or the silence ends the life */
         }
@@ -367,9 +370,9 @@ static void answered(struct r2_pair *pair, int first)
         pair->avoid = 0;
         apply_avoid(inst, pair->peer);
     }
-    for (int i = 0; !pair->heal.interest && i < (pair->peer_guid ? 3 : 1); i++) {
-        const struct probe_word *w = probe_news_find(inst->news, &s[i]);
-        int mine = w && w->origin == inst->origin;
+    for (int i = 0; !pair->heal.interest && i < (pair->far.guid ? 3 : 1); i++) {
+        const struct probe_word *w = probe_news_find(inst->diagnosis.news, &s[i]);
+        int mine = w && w->origin == inst->diagnosis.origin;
 
         if (w && w->blame != PROBE_BLAME_NONE &&
             ((mine && !is_missed(inst, &s[i])) || ((mine || first) && in_use(pair)))) {
@@ -395,7 +398,7 @@ const struct probe_word *r2_news_reason(const struct r2_pair *pair, enum r2_news
                {R2_NEWS_BETWEEN, r2_subject_path(inst, pair)}};
 
     for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
-        const struct probe_word *w = probe_news_find(inst->news, &row[i].subject);
+        const struct probe_word *w = probe_news_find(inst->diagnosis.news, &row[i].subject);
 
         if (w && w->blame != PROBE_BLAME_NONE) {
             *place = row[i].place;
@@ -408,7 +411,7 @@ const struct probe_word *r2_news_reason(const struct r2_pair *pair, enum r2_news
 int r2_news_peer_blamed(const struct r2_inst *inst, const struct r2_peer *peer)
 {
     struct probe_subject s = r2_subject_process(inst, peer);
-    const struct probe_word *w = probe_news_find(inst->news, &s);
+    const struct probe_word *w = probe_news_find(inst->diagnosis.news, &s);
 
     return w && w->blame != PROBE_BLAME_NONE;
 }

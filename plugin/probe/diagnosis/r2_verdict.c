@@ -82,16 +82,16 @@ static int make_word(struct r2_inst *inst, const struct r2_case *k, enum probe_b
     case PROBE_BLAME_REMOTE_NIC:
     case PROBE_BLAME_REMOTE_LINK:
         w->blame = blame == PROBE_BLAME_REMOTE_NIC ? PROBE_BLAME_LOCAL_NIC : PROBE_BLAME_LOCAL_LINK;
-        if (pair == NULL || pair->peer_guid == 0) {
+        if (pair == NULL || pair->far.guid == 0) {
             return 0;
         }
         w->subject = r2_subject_remote(pair);
-        name_it(w, k->peer->host, pair->peer_name);
-        memcpy(w->gid, pair->peer_addr.port.gid, sizeof(w->gid));
+        name_it(w, k->peer->host, pair->far.name);
+        memcpy(w->gid, pair->far.addr.port.gid, sizeof(w->gid));
         return 1;
     case PROBE_BLAME_PATH:
         w->blame = PROBE_BLAME_PATH;
-        if (pair == NULL || pair->peer_guid == 0) {
+        if (pair == NULL || pair->far.guid == 0) {
             return 0;
         }
         w->subject = r2_subject_path(inst, pair);
@@ -202,7 +202,7 @@ static int is_remote_nic(const struct r2_inst *inst, const struct r2_case *k,
     pair = k->peer_guid && strcmp(c->peer->host, k->peer->host) == 0
                ? r2_pair_find(inst, c->peer, path->nic, path->peer_nic)
                : NULL;
-    return pair && pair->peer_guid == k->peer_guid && pair->peer_port == k->peer_port;
+    return pair && pair->far.guid == k->peer_guid && pair->far.port == k->peer_port;
 }
 
 /* Whether path @p goes over what is blamed; for what is not one NIC's, over the pair. */
@@ -307,7 +307,7 @@ static void name_ours(struct r2_inst *inst, const struct r2_case *k, struct find
         if (ib_nic_state_get(&inst->nics.nic[i]) != IB_NIC_UP || (blamed && i == k->nic)) {
             continue;
         }
-        l->capacity += !(inst->drained & bit) && ((e->over & bit) || !(e->lost & bit));
+        l->capacity += !(inst->drain.nics & bit) && ((e->over & bit) || !(e->lost & bit));
         if (e->to & bit) {
             add(f->to, sizeof(f->to), "%s", inst->nics.nic[i].name);
         }
@@ -388,7 +388,7 @@ static uint32_t report(struct r2_inst *inst, const struct r2_case *k, const stru
     for (int i = 0; i < f->evidence.n; i++) {
         r.evidence[i] = f->evidence.line[i];
     }
-    r.id = f->code == PROBE_CODE_F03 ? ++inst->verdicts->undecided_id : 0;
+    r.id = f->code == PROBE_CODE_F03 ? ++inst->diagnosis.verdicts->undecided_id : 0;
     R2_NOTIFY(inst, on_cause, inst, &r);
     return r.id;
 }
@@ -400,20 +400,20 @@ static uint32_t report(struct r2_inst *inst, const struct r2_case *k, const stru
 static void undecided_put(struct r2_inst *inst, const struct r2_case *k, const struct finding *f,
                           uint32_t id)
 {
-    inst->verdicts->undecided = (struct r2_undecided){.said = 1,
-                                                      .nic = k->nic,
-                                                      .peer_nic = k->peer_nic,
-                                                      .peer = k->peer,
-                                                      .at = inst->watch_clock,
-                                                      .since_ms = f->word.since_ms,
-                                                      .id = id};
+    inst->diagnosis.verdicts->undecided = (struct r2_undecided){.said = 1,
+                                                                .nic = k->nic,
+                                                                .peer_nic = k->peer_nic,
+                                                                .peer = k->peer,
+                                                                .at = inst->watch.clock,
+                                                                .since_ms = f->word.since_ms,
+                                                                .id = id};
 }
 
 /* The earlier verdict that what is found now is an answer to. */
 static struct r2_undecided undecided_find(const struct r2_inst *inst, const struct finding *f)
 {
-    const struct r2_undecided *u = &inst->verdicts->undecided;
-    const struct r2_pair *pair = u->said && inst->watch_clock - u->at < REVISES_NS
+    const struct r2_undecided *u = &inst->diagnosis.verdicts->undecided;
+    const struct r2_pair *pair = u->said && inst->watch.clock - u->at < REVISES_NS
                                      ? r2_pair_find(inst, u->peer, u->nic, u->peer_nic)
                                      : NULL;
 
@@ -423,14 +423,14 @@ static struct r2_undecided undecided_find(const struct r2_inst *inst, const stru
 
 void r2_verdict_forget(struct r2_inst *inst, const struct r2_peer *peer)
 {
-    if (inst->verdicts->undecided.peer == peer) {
-        inst->verdicts->undecided.said = 0;
+    if (inst->diagnosis.verdicts->undecided.peer == peer) {
+        inst->diagnosis.verdicts->undecided.said = 0;
     }
 }
 
 void r2_verdict_forget_pair(struct r2_inst *inst, const struct r2_peer *peer, int nic, int peer_nic)
 {
-    const struct r2_undecided *u = &inst->verdicts->undecided;
+    const struct r2_undecided *u = &inst->diagnosis.verdicts->undecided;
 
     if (u->nic == nic && u->peer_nic == peer_nic) {
         r2_verdict_forget(inst, peer);
@@ -446,18 +446,18 @@ static void latest_put(struct r2_inst *inst, enum probe_code code,
     memcpy(f.brief, brief, PROBE_SHORT_SIZE);
     f.subject = about ? *about : f.subject;
     pthread_mutex_lock(&inst->lock);
-    inst->verdicts->found = f;
+    inst->diagnosis.verdicts->found = f;
     pthread_mutex_unlock(&inst->lock);
 }
 
 void r2_verdict_over(struct r2_inst *inst, const struct probe_subject *s)
 {
     const struct probe_subject *of =
-        &inst->verdicts->found.subject; /* written by this thread alone */
+        &inst->diagnosis.verdicts->found.subject; /* written by this thread alone */
 
     if (of->a == s->a && of->b == s->b && of->pa == s->pa && of->pb == s->pb) {
         pthread_mutex_lock(&inst->lock);
-        inst->verdicts->found.over = 1;
+        inst->diagnosis.verdicts->found.over = 1;
         pthread_mutex_unlock(&inst->lock);
     }
 }
@@ -486,7 +486,7 @@ static void undecided_share(struct r2_inst *inst, const struct r2_case *k, const
  */
 static int stood_still(const struct r2_case *k)
 {
-    return k->peer->blamed_until && k->since <= k->peer->blamed_until;
+    return k->peer->news.blamed_until && k->since <= k->peer->news.blamed_until;
 }
 
 /* The job hears it, and the operator; what is known already is not said again. */
@@ -503,7 +503,7 @@ static void publish(struct r2_inst *inst, const struct r2_case *k, struct findin
 
     more = more || (pair && f->code == PROBE_CODE_F03 && stood_still(k));
     if (k->peer && f->v.blame == PROBE_BLAME_PEER) {
-        k->peer->process_blamed = 1;
+        k->peer->news.blamed = 1;
     }
     if (f->code == PROBE_CODE_F03 && k->told && !more) {
         undecided_share(inst, k, f);
@@ -524,7 +524,7 @@ static void publish(struct r2_inst *inst, const struct r2_case *k, struct findin
         if (f->code == PROBE_CODE_F03) {
             undecided_put(inst, k, f, id);
         } else if (f->revises.said) {
-            inst->verdicts->undecided.said = 0; /* revised once */
+            inst->diagnosis.verdicts->undecided.said = 0; /* revised once */
         }
     }
     if (warns) { /* also what another process has said first: it is why our connections end */
@@ -546,7 +546,7 @@ void r2_verdict_channel(struct r2_inst *inst, const struct r2_peer *peer)
                          .severity = info->severity,
                          .nic = -1,
                          .peer_host = peer->host,
-                         .since_ns = peer->channel_lost,
+                         .since_ns = peer->channel.lost,
                          .how = l.how,
                          .confidence = 100,
                          .evidence = {evidence},
@@ -555,12 +555,12 @@ void r2_verdict_channel(struct r2_inst *inst, const struct r2_peer *peer)
                          .recommend = info->recommend,
                          .brief = brief};
 
-    l.since_ms = r2_verdict_time(inst, peer->channel_lost);
+    l.since_ms = r2_verdict_time(inst, peer->channel.lost);
     probe_line_full(line, &l);
     probe_line_short(brief, &l);
     snprintf(evidence, sizeof(evidence), "no channel to %s %s for %llu ms", peer->host,
              inst->oob->ops->peer_str(peer->oob),
-             (unsigned long long)(r2_elapsed(r2_now(inst), peer->channel_lost) / 1000000));
+             (unsigned long long)(r2_elapsed(r2_now(inst), peer->channel.lost) / 1000000));
     R2_WARN("%s", line);
     R2_INFO("%s: %s", info->name, evidence);
     R2_NOTIFY(inst, on_cause, inst, &r);
@@ -593,8 +593,8 @@ void r2_verdict_say(struct r2_inst *inst, const struct r2_case *k)
 
 int r2_verdict_open(struct r2_inst *inst)
 {
-    inst->verdicts = calloc(1, sizeof(*inst->verdicts));
-    return inst->verdicts ? 0 : -1;
+    inst->diagnosis.verdicts = calloc(1, sizeof(*inst->diagnosis.verdicts));
+    return inst->diagnosis.verdicts ? 0 : -1;
 }
 
 struct r2_found r2_verdict_latest(struct r2_inst *inst, uint64_t age)
@@ -603,7 +603,7 @@ struct r2_found r2_verdict_latest(struct r2_inst *inst, uint64_t age)
     struct r2_found f;
 
     pthread_mutex_lock(&inst->lock);
-    f = inst->verdicts->found;
+    f = inst->diagnosis.verdicts->found;
     pthread_mutex_unlock(&inst->lock);
     return f.at && r2_elapsed(now, f.at) <= age ? f : (struct r2_found){.code = PROBE_CODE_NONE};
 }
@@ -642,7 +642,7 @@ void r2_verdict_found(struct r2_comm *c, char out[R2_VERDICT_FOUND])
         snprintf(out, R2_VERDICT_FOUND, "%s%s", f.brief, f.over ? "; good again since" : "");
     }
     pthread_mutex_lock(&c->inst->lock);
-    c->inst->verdicts->ended_code = peer ? peer : f.code;
+    c->inst->diagnosis.verdicts->ended_code = peer ? peer : f.code;
     pthread_mutex_unlock(&c->inst->lock);
 }
 
@@ -651,7 +651,7 @@ uint8_t r2_verdict_ended(struct r2_inst *inst)
     uint8_t code;
 
     pthread_mutex_lock(&inst->lock);
-    code = inst->verdicts->ended_code;
+    code = inst->diagnosis.verdicts->ended_code;
     pthread_mutex_unlock(&inst->lock);
     return code;
 }

@@ -22,7 +22,7 @@ void r2_verdict_forget(struct r2_inst *inst, const struct r2_peer *peer);
 void r2_verdict_forget_pair(struct r2_inst *inst, const struct r2_peer *peer, int nic,
                             int peer_nic);
 
-/* Says that the channel to @peer is lost, since @peer->channel_lost (R2-O01). Not of a NIC, and no
+/* Says that the channel to @peer is lost, since @peer->channel.lost (R2-O01). Not of a NIC, and no
  * news: every process has its own channels. */
 void r2_verdict_channel(struct r2_inst *inst, const struct r2_peer *peer);
 

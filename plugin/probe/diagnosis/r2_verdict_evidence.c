@@ -28,7 +28,7 @@ const char *r2_evidence_peer_nic(struct r2_inst *inst, const struct r2_case *k)
 {
     const struct r2_pair *pair = k->peer ? r2_pair_find(inst, k->peer, k->nic, k->peer_nic) : NULL;
 
-    return pair && pair->peer_name[0] ? pair->peer_name : "?";
+    return pair && pair->far.name[0] ? pair->far.name : "?";
 }
 
 static void put(struct r2_evidence *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -69,9 +69,8 @@ static void port_of(const struct r2_inst *inst, uint64_t guid, uint8_t port, cha
         }
     }
     for (const struct r2_pair *pair = inst->pairs; guid && pair; pair = pair->next) {
-        if (pair->peer && pair->peer_guid == guid && pair->peer_port == port &&
-            pair->peer_name[0]) {
-            snprintf(out, room, "%s %s", pair->peer->host, pair->peer_name);
+        if (pair->peer && pair->far.guid == guid && pair->far.port == port && pair->far.name[0]) {
+            snprintf(out, room, "%s %s", pair->peer->host, pair->far.name);
             return;
         }
     }
@@ -84,8 +83,8 @@ static void put_asked(const struct r2_inst *inst, const struct r2_case *k,
     const struct r2_pair *pair = a->peer ? r2_pair_find(inst, a->peer, a->nic, a->peer_nic) : NULL;
     char to[80];
 
-    if (pair && pair->peer_name[0]) {
-        snprintf(to, sizeof(to), "%s %s", a->host[0] ? a->host : pair->peer->host, pair->peer_name);
+    if (pair && pair->far.name[0]) {
+        snprintf(to, sizeof(to), "%s %s", a->host[0] ? a->host : pair->peer->host, pair->far.name);
     } else {
         port_of(inst, a->guid, a->peer_port, to, sizeof(to));
     }

@@ -6,8 +6,8 @@
 
 int r2_counters_open(struct r2_inst *inst)
 {
-    inst->counters = calloc(IB_MAX_NICS, sizeof(*inst->counters));
-    return inst->counters ? 0 : -1;
+    inst->diagnosis.counters = calloc(IB_MAX_NICS, sizeof(*inst->diagnosis.counters));
+    return inst->diagnosis.counters ? 0 : -1;
 }
 
 static void read_run(struct ib_job *job)
@@ -32,7 +32,7 @@ static void read_done(struct ib_job *job)
 
 void r2_counters_ask(struct r2_inst *inst, int nic)
 {
-    struct r2_counters *c = &inst->counters[nic];
+    struct r2_counters *c = &inst->diagnosis.counters[nic];
     enum ib_nic_state s = ib_nic_state_get(&inst->nics.nic[nic]);
 
     if (!c->there || c->job.busy || s == IB_NIC_FATAL || s == IB_NIC_GONE) {
@@ -41,12 +41,12 @@ void r2_counters_ask(struct r2_inst *inst, int nic)
     c->asked_at = r2_now(inst);
     c->job.run = read_run;
     c->job.done = read_done;
-    ib_workers_submit(inst->workers, inst->nics.nic[nic].device_index, &c->job);
+    ib_workers_submit(inst->jobs.workers, inst->nics.nic[nic].device_index, &c->job);
 }
 
 void r2_counters_want(struct r2_inst *inst, int nic)
 {
-    struct r2_counters *c = &inst->counters[nic];
+    struct r2_counters *c = &inst->diagnosis.counters[nic];
     const struct ib_nic *n = &inst->nics.nic[nic];
     enum ib_nic_state s = ib_nic_state_get(n);
 
@@ -63,7 +63,7 @@ void r2_counters_want(struct r2_inst *inst, int nic)
 int r2_counters_get(const struct r2_inst *inst, int nic, uint64_t since,
                     const struct ib_counters **start, const struct ib_counters **last)
 {
-    const struct r2_counters *c = &inst->counters[nic];
+    const struct r2_counters *c = &inst->diagnosis.counters[nic];
 
     if (c->last_at == 0 || c->last_at < since) {
         return 0;

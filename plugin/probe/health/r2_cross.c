@@ -24,7 +24,7 @@ int r2_cross_carries(const struct r2_pair *pair)
 
 int r2_cross_hopeless(const struct r2_pair *pair)
 {
-    return r2_pair_failed(pair) && pair->answers == 0 && !r2_cross_carries(pair);
+    return r2_pair_failed(pair) && pair->probe.answers == 0 && !r2_cross_carries(pair);
 }
 
 /* The two ends would make different ones: the one whose process has the smaller identity does. */
@@ -105,7 +105,7 @@ void r2_cross_answered(struct r2_pair *pair, int first)
     for (struct r2_pair *x = pair->inst->pairs; x; x = x->next) {
         if (x->peer == peer && x != pair &&
             (x->nic == pair->nic || x->peer_nic == pair->peer_nic) && r2_pair_failed(x) &&
-            x->answers && !r2_cross_carries(x)) {
+            x->probe.answers && !r2_cross_carries(x)) {
             r2_pair_again(x);
         }
     }

@@ -39,13 +39,13 @@ static int usable_nic(const struct r2_inst *inst, int nic)
 void r2_inband_create(struct r2_pair *pair)
 {
     struct r2_inst *inst = pair->inst;
-    struct ib_inband_pool *pool = &inst->inband[pair->nic];
+    struct ib_inband_pool *pool = &inst->inband.pool[pair->nic];
     uint32_t psn;
 
     if (!inst->cfg.inband) {
         return;
     }
-    pair->inband_opened = 1;
+    pair->carried.opened = 1;
     if (ib_inband_open(pool, &inst->nics, pair->nic) != 0) {
         return;
     }
@@ -58,24 +58,24 @@ void r2_inband_create(struct r2_pair *pair)
 
 void r2_inband_connect(struct r2_pair *pair)
 {
-    if (pair->inband.qp && pair->peer_inband_qpn) {
-        ib_inband_connect(&pair->inband, &pair->inst->nics, pair->nic, &pair->peer_addr.port,
-                          pair->peer_inband_qpn, pair->peer_inband_psn);
+    if (pair->inband.qp && pair->carried.peer_qpn) {
+        ib_inband_connect(&pair->inband, &pair->inst->nics, pair->nic, &pair->far.addr.port,
+                          pair->carried.peer_qpn, pair->carried.peer_psn);
     }
 }
 
 void r2_inband_built(struct r2_pair *pair)
 {
     struct r2_inst *inst = pair->inst;
-    const struct ib_inband_pool *pool = &inst->inband[pair->nic];
+    const struct ib_inband_pool *pool = &inst->inband.pool[pair->nic];
     uint32_t bit = 1u << pair->nic;
 
     pair->carried.qpn = pair->inband.qpn;
-    if (pair->inband_opened &&
-        !(inst->inband_tried & bit)) { /* another pair's job may be opening it at this moment */
-        inst->inband_tried |= bit;
+    if (pair->carried.opened &&
+        !(inst->inband.tried & bit)) { /* another pair's job may be opening it at this moment */
+        inst->inband.tried |= bit;
         if (pool->rc == 0) {
-            inst->inband_open |= bit;
+            inst->inband.open |= bit;
         } else {
             R2_INFO("NIC %s carries no control messages: %s", inst->nics.nic[pair->nic].name,
                     strerror(pool->rc));
@@ -95,9 +95,9 @@ void r2_inband_destroyed(struct r2_pair *pair)
 {
     struct r2_inst *inst = pair->inst;
 
-    if (inst->inband_open >> pair->nic & 1) {
+    if (inst->inband.open >> pair->nic & 1) {
         r2_inband_quieted(pair); /* completions that it left: none may be taken for a later one's */
-        ib_inband_reclaim(&pair->inband, &inst->inband[pair->nic]);
+        ib_inband_reclaim(&pair->inband, &inst->inband.pool[pair->nic]);
     }
     pair->carried.qpn = 0;
 }
@@ -106,10 +106,10 @@ void r2_inband_close(struct r2_inst *inst, uint64_t still_running)
 {
     for (int i = 0; i < inst->nics.count; i++) {
         if (!(still_running >> inst->nics.nic[i].device_index & 1)) {
-            ib_inband_close(&inst->inband[i], &inst->nics);
+            ib_inband_close(&inst->inband.pool[i], &inst->nics);
         }
     }
-    inst->inband_open = 0;
+    inst->inband.open = 0;
 }
 
 /* --- in --- */
@@ -133,9 +133,10 @@ static void on_message(void *arg, int nic, uint32_t qpn, const void *msg, size_t
     struct r2_peer *peer = pair ? pair->peer : NULL;
 
     if (peer) { /* else the incarnation of its queue pair is over */
-        inst->inband_received++;
+        inst->inband.received++;
         pair->carried.heard_at = r2_now(inst);
-        peer->deaf_until = word == DEAF ? r2_now(inst) + ROW_NS(inst) : peer->deaf_until;
+        peer->channel.deaf_until =
+            word == DEAF ? r2_now(inst) + ROW_NS(inst) : peer->channel.deaf_until;
         inst->deliver(inst, peer, msg, len);
     }
 }
@@ -150,8 +151,8 @@ static void on_sent(void *arg, int nic, uint32_t qpn, int failed)
         if (!failed && pair->peer) {
             pair->carried.mend_at = pair->carried.mend_wait = 0;
             pair->carried.taken =
-                pair->carried.words == pair->peer->words ? pair->carried.taken + 1 : 1;
-            pair->carried.words = pair->peer->words;
+                pair->carried.words == pair->peer->channel.words ? pair->carried.taken + 1 : 1;
+            pair->carried.words = pair->peer->channel.words;
         }
     }
 }
@@ -160,11 +161,11 @@ void r2_inband_progress(struct r2_inst *inst)
 {
     const struct ib_inband_sink sink = {.arg = inst, .message = on_message, .sent = on_sent};
 
-    for (uint32_t m = inst->inband_open; m; m &= m - 1) {
+    for (uint32_t m = inst->inband.open; m; m &= m - 1) {
         int nic = __builtin_ctz(m);
 
         if (usable_nic(inst, nic)) {
-            ib_inband_progress(&inst->inband[nic], &inst->nics, nic, &sink);
+            ib_inband_progress(&inst->inband.pool[nic], &inst->nics, nic, &sink);
         }
     }
 }
@@ -173,11 +174,11 @@ int r2_inband_fds(struct r2_inst *inst, struct pollfd *fds)
 {
     int n = 0;
 
-    for (uint32_t m = inst->inband_open; m; m &= m - 1) {
+    for (uint32_t m = inst->inband.open; m; m &= m - 1) {
         int nic = __builtin_ctz(m);
 
         if (usable_nic(inst, nic)) {
-            fds[n++] = (struct pollfd){.fd = inst->inband[nic].channel->fd, .events = POLLIN};
+            fds[n++] = (struct pollfd){.fd = inst->inband.pool[nic].channel->fd, .events = POLLIN};
         }
     }
     return n;
@@ -189,7 +190,7 @@ int r2_inband_fds(struct r2_inst *inst, struct pollfd *fds)
 static int usable(const struct r2_pair *pair)
 {
     return r2_pair_ready(pair) && !pair->job.busy && pair->inband.up &&
-           !pair->inst->inband[pair->nic].sick &&
+           !pair->inst->inband.pool[pair->nic].sick &&
            ib_nic_state_get(&pair->inst->nics.nic[pair->nic]) == IB_NIC_UP;
 }
 
@@ -197,7 +198,7 @@ static const struct r2_pair *any_usable(const struct r2_inst *inst, const struct
 {
     const struct r2_pair *pair;
 
-    for (pair = inst->inband_open ? inst->pairs : NULL;
+    for (pair = inst->inband.open ? inst->pairs : NULL;
          pair && !(pair->peer == peer && usable(pair)); pair = pair->next) {
     }
     return pair;
@@ -205,28 +206,28 @@ static const struct r2_pair *any_usable(const struct r2_inst *inst, const struct
 
 void r2_inband_channel(struct r2_inst *inst, struct r2_peer *peer)
 {
-    peer->owed_since = peer->asked_since = 0;
-    if (peer->inband_said) {
-        peer->inband_said = 0;
+    peer->channel.owed_since = peer->channel.asked_since = 0;
+    if (peer->channel.inband_said) {
+        peer->channel.inband_said = 0;
         R2_INFO("the out-of-band channel to %s answers again", inst->oob->ops->peer_str(peer->oob));
     }
 }
 
 void r2_inband_owed(const struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
 {
-    if (peer->owed_since == 0 || r2_elapsed(now, peer->owed_at) > ROW_NS(inst)) {
-        peer->owed_since =
+    if (peer->channel.owed_since == 0 || r2_elapsed(now, peer->channel.owed_at) > ROW_NS(inst)) {
+        peer->channel.owed_since =
             now; /* what had been said last needed no answer, or nobody wants one any more */
-        peer->asked_since = 0;
+        peer->channel.asked_since = 0;
     }
-    peer->owed_at = now;
+    peer->channel.owed_at = now;
 }
 
 /* Words that need no answer may be all that there is to say, for long. */
 static int unanswered(const struct r2_inst *inst, const struct r2_peer *peer, uint64_t now)
 {
-    return peer->owed_since && peer->asked_since &&
-           r2_elapsed(now, peer->asked_since) >= MS(inst->cfg.t_repeat_ms);
+    return peer->channel.owed_since && peer->channel.asked_since &&
+           r2_elapsed(now, peer->channel.asked_since) >= MS(inst->cfg.t_repeat_ms);
 }
 
 void r2_inband_ask(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
@@ -235,31 +236,32 @@ void r2_inband_ask(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
     const struct r2_pair *pair = any_usable(inst, peer);
     size_t n;
 
-    if (pair == NULL || peer->channel_lost || peer->owed_since == 0 ||
-        r2_elapsed(now, peer->owed_at) > ROW_NS(inst) ||
-        r2_elapsed(now, peer->owed_since) < MS(inst->cfg.t_repeat_ms) ||
-        (peer->asked_since && r2_elapsed(now, peer->asked_at) < ROW_NS(inst))) {
+    if (pair == NULL || peer->channel.lost || peer->channel.owed_since == 0 ||
+        r2_elapsed(now, peer->channel.owed_at) > ROW_NS(inst) ||
+        r2_elapsed(now, peer->channel.owed_since) < MS(inst->cfg.t_repeat_ms) ||
+        (peer->channel.asked_since && r2_elapsed(now, peer->channel.asked_at) < ROW_NS(inst))) {
         return;
     }
     b.load.nic = pair->nic;
     b.load.peer_nic = pair->peer_nic;
-    n = fo_pack(FO_MSG_LOAD, &b, peer->out + peer->out_len, sizeof(peer->out) - peer->out_len);
+    n = fo_pack(FO_MSG_LOAD, &b, peer->out.buf + peer->out.len,
+                sizeof(peer->out.buf) - peer->out.len);
     if (n) {
-        peer->out_len += n;
-        peer->asked_at = now;
-        peer->asked_since = peer->asked_since ? peer->asked_since : now;
+        peer->out.len += n;
+        peer->channel.asked_at = now;
+        peer->channel.asked_since = peer->channel.asked_since ? peer->channel.asked_since : now;
     }
 }
 
 int r2_inband_due(const struct r2_inst *inst, const struct r2_peer *peer, uint64_t now)
 {
-    return now < peer->deaf_until || unanswered(inst, peer, now);
+    return now < peer->channel.deaf_until || unanswered(inst, peer, now);
 }
 
 /* Its buffers may all be in use: a word from it tells that it takes them back. */
 static int full(const struct r2_pair *pair, uint64_t now)
 {
-    return pair->carried.words == pair->peer->words && pair->carried.taken >= TAKEN_MAX &&
+    return pair->carried.words == pair->peer->channel.words && pair->carried.taken >= TAKEN_MAX &&
            r2_elapsed(now, pair->carried.sent_at) < TAKEN_WAIT_NS;
 }
 
@@ -270,8 +272,8 @@ static int full(const struct r2_pair *pair, uint64_t now)
  */
 static void mend(struct r2_pair *pair, uint64_t now)
 {
-    if (r2_pair_ready(pair) && !pair->job.busy && !pair->asking && pair->inband.qpn &&
-        !pair->inband.up && pair->peer_inband_qpn && now >= pair->again_at &&
+    if (r2_pair_ready(pair) && !pair->job.busy && !r2_pair_is_probing(pair) && pair->inband.qpn &&
+        !pair->inband.up && pair->carried.peer_qpn && now >= pair->build.at &&
         now >= pair->carried.mend_at) {
         uint64_t wait = 2 * pair->carried.mend_wait;
 
@@ -300,7 +302,7 @@ static int gather(struct r2_inst *inst, const struct r2_peer *peer, struct r2_pa
     int n = 0;
 
     for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
-        if (pair->peer != peer || !(inst->inband_open >> pair->nic & 1)) {
+        if (pair->peer != peer || !(inst->inband.open >> pair->nic & 1)) {
             continue;
         }
         if (!usable(pair)) {
@@ -366,17 +368,17 @@ static int send_over(struct r2_inst *inst, struct r2_pair *pair, const uint8_t *
                      uint32_t word)
 {
     pair->carried.sent_at = r2_now(inst);
-    return ib_inband_send(&pair->inband, &inst->inband[pair->nic], msg, len, word) == 0;
+    return ib_inband_send(&pair->inband, &inst->inband.pool[pair->nic], msg, len, word) == 0;
 }
 
 static void say_once(struct r2_inst *inst, struct r2_peer *peer, int pairs, uint64_t now)
 {
-    if (!peer->inband_said &&
-        (peer->channel_lost || r2_elapsed(now, peer->owed_since) >= SAID_AFTER_NS)) {
-        peer->inband_said = 1;
+    if (!peer->channel.inband_said &&
+        (peer->channel.lost || r2_elapsed(now, peer->channel.owed_since) >= SAID_AFTER_NS)) {
+        peer->channel.inband_said = 1;
         R2_INFO("the out-of-band channel to %s %s: control messages go over %d NIC pairs as well",
                 inst->oob->ops->peer_str(peer->oob),
-                peer->channel_lost ? "is lost" : "does not answer", pairs);
+                peer->channel.lost ? "is lost" : "does not answer", pairs);
     }
 }
 
@@ -384,18 +386,18 @@ int r2_inband_send(struct r2_inst *inst, struct r2_peer *peer, const uint8_t *ms
 {
     struct r2_pair *pair[PAIRS_MAX];
     uint64_t now = r2_now(inst);
-    uint32_t word = peer->channel_lost || unanswered(inst, peer, now) ? DEAF : 0;
+    uint32_t word = peer->channel.lost || unanswered(inst, peer, now) ? DEAF : 0;
     int n, a, b, known, sent = 0;
     size_t piece;
 
-    if (inst->inband_open == 0) {
+    if (inst->inband.open == 0) {
         return 0;
     }
     n = gather(inst, peer, pair);
     if (n == 0) {
         return 0;
     }
-    a = (int)(peer->inband_turn++ % (unsigned)n);
+    a = (int)(peer->channel.turn++ % (unsigned)n);
     known = latest(
         pair, n, now); /* each in turn, since nobody knows which of them carry, and one that has */
     b = known >= 0 && known != a ? known : second(pair, n, a);
@@ -419,6 +421,6 @@ int r2_inband_send(struct r2_inst *inst, struct r2_peer *peer, const uint8_t *ms
     if (sent) {
         say_once(inst, peer, n, now);
     }
-    inst->inband_sent += (unsigned)sent;
+    inst->inband.sent += (unsigned)sent;
     return sent;
 }

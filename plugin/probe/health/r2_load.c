@@ -16,8 +16,8 @@
 
 int r2_load_open(struct r2_inst *inst)
 {
-    inst->load = calloc(IB_MAX_NICS, sizeof(*inst->load));
-    return inst->load ? 0 : -1;
+    inst->watch.load = calloc(IB_MAX_NICS, sizeof(*inst->watch.load));
+    return inst->watch.load ? 0 : -1;
 }
 
 /* A life that ends counts what it had out as accounted for, which is no movement: @up is as the
@@ -25,14 +25,14 @@ int r2_load_open(struct r2_inst *inst)
 static void count_path(struct r2_comm *c, int p, int up, uint64_t now)
 {
     const struct ib_path *path = &c->link.path[p];
-    struct r2_nic_load *l = &c->inst->load[path->nic];
+    struct r2_nic_load *l = &c->inst->watch.load[path->nic];
     uint64_t done = c->is_send ? IB_RLX_GET(path->bytes_done) : IB_RLX_GET(path->bytes);
     uint64_t posted = c->is_send ? IB_RLX_GET(path->bytes) : done;
 
     if (up && done > c->watch->load.seen[p]) {
         l->moved += done - c->watch->load.seen[p];
         l->moved_at = now;
-        c->watch->load.moved_at[p] = c->inst->watch_clock;
+        c->watch->load.moved_at[p] = c->inst->watch.clock;
         c->watch->load.moved += done - c->watch->load.seen[p];
     }
     c->watch->load.seen[p] = done; /* less than before: a new life */
@@ -60,14 +60,14 @@ static void count_wanted(struct r2_comm *c)
     for (uint32_t m = c->shown.up; m; m &= m - 1) {
         int p = __builtin_ctz(m);
         int lately = c->watch->load.moved_at[p] &&
-                     c->inst->watch_clock - c->watch->load.moved_at[p] <= LATELY;
+                     c->inst->watch.clock - c->watch->load.moved_at[p] <= LATELY;
 
         paths |= lately ? 1u << p : 0;
     }
     paths = paths ? paths : c->shown.up;
     share = (wanted - met) / (unsigned)__builtin_popcount(paths);
     for (uint32_t m = paths; m; m &= m - 1) {
-        struct r2_nic_load *l = &c->inst->load[c->link.path[__builtin_ctz(m)].nic];
+        struct r2_nic_load *l = &c->inst->watch.load[c->link.path[__builtin_ctz(m)].nic];
 
         l->queued += share;
         l->front +=
@@ -87,7 +87,7 @@ static int counts(const struct r2_comm *c)
 static void count(struct r2_inst *inst, uint64_t now)
 {
     for (int i = 0; i < inst->nics.count; i++) {
-        inst->load[i].queued = inst->load[i].front = 0;
+        inst->watch.load[i].queued = inst->watch.load[i].front = 0;
     }
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         if (!counts(c)) {
@@ -106,12 +106,12 @@ static void count(struct r2_inst *inst, uint64_t now)
 static void load_get(struct r2_inst *inst, int nic, uint64_t now, struct probe_load *out)
 {
     const struct ib_nic *n = &inst->nics.nic[nic];
-    const struct r2_nic_load *l = &inst->load[nic];
+    const struct r2_nic_load *l = &inst->watch.load[nic];
     struct r2_host_registry_load sum = {
         .moved = l->moved, .queued = l->queued, .front = l->front, .moved_at = l->moved_at};
 
-    if (inst->board) {
-        r2_host_registry_load_add(inst->board, n->guid, n->port, now, &sum);
+    if (inst->share.board) {
+        r2_host_registry_load_add(inst->share.board, n->guid, n->port, now, &sum);
     }
     out->moved = sum.moved;
     out->queued = sum.queued;
@@ -133,12 +133,12 @@ void r2_load_step(struct r2_inst *inst, uint64_t now)
 {
     count(inst, now);
     for (int i = 0; i < inst->nics.count; i++) {
-        struct r2_nic_load *l = &inst->load[i];
+        struct r2_nic_load *l = &inst->watch.load[i];
 
-        if (inst->board && (l->moved != l->said.moved || l->queued != l->said.queued)) {
+        if (inst->share.board && (l->moved != l->said.moved || l->queued != l->said.queued)) {
             l->said = (struct r2_host_registry_load){
                 .moved = l->moved, .queued = l->queued, .front = l->front, .moved_at = l->moved_at};
-            r2_host_registry_load_set(inst->board, i, &l->said);
+            r2_host_registry_load_set(inst->share.board, i, &l->said);
         }
         if (l->moved != l->peak_moved && now >= l->peak.at + PROBE_PEAK_NS) {
             struct probe_load sum;
@@ -154,8 +154,8 @@ void r2_load_step(struct r2_inst *inst, uint64_t now)
 
 void r2_load_begin(struct r2_pair *pair)
 {
-    memset(&pair->here, 0, sizeof(pair->here));
-    memset(&pair->there, 0, sizeof(pair->there));
+    memset(&pair->probe.here, 0, sizeof(pair->probe.here));
+    memset(&pair->probe.there, 0, sizeof(pair->probe.there));
 }
 
 void r2_load_look(struct r2_pair *pair, uint64_t clock)
@@ -165,7 +165,7 @@ void r2_load_look(struct r2_pair *pair, uint64_t clock)
     struct probe_load own;
 
     load_get(pair->inst, pair->nic, r2_now(pair->inst), &own);
-    probe_track_take(&pair->here, &own, clock);
+    probe_track_take(&pair->probe.here, &own, clock);
     r2_peer_emit(pair->inst, pair->peer, FO_MSG_LOAD, &b);
 }
 
@@ -200,8 +200,8 @@ void r2_load_on(struct r2_inst *inst, struct r2_peer *peer, const struct fo_load
     if (pair) {
         R2_NOTIFY(inst, on_load, pair, &l);
     }
-    if (pair && pair->verdict) {
-        probe_track_take(&pair->there, &l, inst->watch_clock);
+    if (pair && r2_pair_is_judged(pair)) {
+        probe_track_take(&pair->probe.there, &l, inst->watch.clock);
     }
 }
 
@@ -233,31 +233,31 @@ static enum probe_activity end_of(const struct r2_pair *pair, const struct probe
              lump = 2 * probe_load_expect(&t->last, t->last.front);
     uint64_t slack = t_suspect - t_suspect / 4;
 
-    return probe_track_end(t, clock, pair->limit + (slack > lump ? slack : lump));
+    return probe_track_end(t, clock, pair->probe.limit + (slack > lump ? slack : lump));
 }
 
 uint64_t r2_load_deadline(const struct r2_pair *pair, uint64_t clock)
 {
     const struct r2_config *cfg = &pair->inst->cfg;
-    struct probe_case c = {.from = pair->from,
+    struct probe_case c = {.from = pair->probe.from,
                            .t_probe = MS(cfg->t_probe_ms),
-                           .limit = pair->limit,
+                           .limit = pair->probe.limit,
                            .most = MS(cfg->t_stuck_ms)};
 
     if (clock < c.from + c.limit) {
         return c.from + c.limit; /* never sooner: what moves is not looked at yet */
     }
     c.done_at = r2_load_done_at(pair);
-    c.here = end_of(pair, &pair->here, clock);
-    c.there = end_of(pair, &pair->there, clock);
-    c.queue_here = probe_load_expect(&pair->here.last, pair->here.last.queued);
-    c.queue_there = probe_load_expect(&pair->there.last, pair->there.last.queued);
+    c.here = end_of(pair, &pair->probe.here, clock);
+    c.there = end_of(pair, &pair->probe.there, clock);
+    c.queue_here = probe_load_expect(&pair->probe.here.last, pair->probe.here.last.queued);
+    c.queue_there = probe_load_expect(&pair->probe.there.last, pair->probe.there.last.queued);
     return probe_case_deadline(&c);
 }
 
 void r2_load_print(const struct r2_pair *pair, uint64_t clock, char *out, size_t len)
 {
     snprintf(out, len, "our NIC %s, theirs %s",
-             probe_activity_name(end_of(pair, &pair->here, clock)),
-             probe_activity_name(end_of(pair, &pair->there, clock)));
+             probe_activity_name(end_of(pair, &pair->probe.here, clock)),
+             probe_activity_name(end_of(pair, &pair->probe.there, clock)));
 }

@@ -60,8 +60,8 @@ static void build_done(struct ib_job *job)
     if (!l->asking && !l->works && l->state == R2_LOOPBACK_READY) {
         l->asking = l->fresh = 1; /* the time of the first question was over before it could be put:
                                      the worker had much to do */
-        l->deadline = l->inst->watch_clock + GREET_NS;
-        l->inst->watch_asked = 1;
+        l->deadline = l->inst->watch.clock + GREET_NS;
+        l->inst->watch.asked = 1;
     }
     if (l->asking && dead_nic(l)) {
         end(l, PROBE_NA);
@@ -80,12 +80,12 @@ static void build(struct r2_loopback *l)
     l->inst->env.random(l->inst->env.arg, &l->psn, sizeof(l->psn));
     l->job.run = build_run;
     l->job.done = build_done;
-    ib_workers_submit(l->inst->workers, l->inst->nics.nic[l->nic].device_index, &l->job);
+    ib_workers_submit(l->inst->jobs.workers, l->inst->nics.nic[l->nic].device_index, &l->job);
 }
 
 void r2_loopback_want(struct r2_inst *inst, int nic)
 {
-    struct r2_loopback *l = &inst->loop[nic];
+    struct r2_loopback *l = &inst->diagnosis.loop[nic];
 
     if (l->inst == NULL) { /* the worker reads them while a job is out */
         l->inst = inst;
@@ -93,7 +93,7 @@ void r2_loopback_want(struct r2_inst *inst, int nic)
     }
     if (l->state == R2_LOOPBACK_NONE && !dead_nic(l)) {
         l->asking = 1;
-        l->deadline = inst->watch_clock + GREET_NS;
+        l->deadline = inst->watch.clock + GREET_NS;
         build(l);
     }
 }
@@ -102,7 +102,7 @@ void r2_loopback_want(struct r2_inst *inst, int nic)
 
 void r2_loopback_ask(struct r2_inst *inst, int nic, uint64_t clock, uint64_t limit)
 {
-    struct r2_loopback *l = &inst->loop[nic];
+    struct r2_loopback *l = &inst->diagnosis.loop[nic];
 
     if (l->asking) {
         return;
@@ -146,25 +146,25 @@ int r2_loopbacks_watch(struct r2_inst *inst, uint64_t clock)
     int asking = 0;
 
     for (int i = 0; i < inst->nics.count; i++) {
-        if (inst->loop[i].asking) {
-            watch(&inst->loop[i], clock);
+        if (inst->diagnosis.loop[i].asking) {
+            watch(&inst->diagnosis.loop[i], clock);
         }
-        asking |= inst->loop[i].asking;
+        asking |= inst->diagnosis.loop[i].asking;
     }
     return asking;
 }
 
 int r2_loopbacks_open(struct r2_inst *inst)
 {
-    inst->loop = calloc(IB_MAX_NICS, sizeof(*inst->loop));
-    return inst->loop ? 0 : -1;
+    inst->diagnosis.loop = calloc(IB_MAX_NICS, sizeof(*inst->diagnosis.loop));
+    return inst->diagnosis.loop ? 0 : -1;
 }
 
 void r2_loopbacks_free(struct r2_inst *inst, uint64_t still_running)
 {
     for (int i = 0; i < inst->nics.count; i++) {
         if (!(still_running >> inst->nics.nic[i].device_index & 1)) {
-            probe_qp_destroy(&inst->loop[i].qp, &inst->nics);
+            probe_qp_destroy(&inst->diagnosis.loop[i].qp, &inst->nics);
         }
     }
 }

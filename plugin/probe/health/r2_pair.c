@@ -34,17 +34,17 @@ void r2_pair_move(struct r2_pair *pair, enum r2_pair_state to)
         [R2_PAIR_DESTROY] = {[R2_PAIR_BUILD] = 1},
     };
 
-    if (!legal[pair->state][to]) {
+    if (!legal[pair->build.state][to]) {
         R2_WARN("probe of NIC pair %u-%u cannot go from %s to %s", pair->nic, pair->peer_nic,
-                state_names[pair->state], state_names[to]);
+                state_names[pair->build.state], state_names[to]);
         return;
     }
     R2_TRACE("probe of NIC pair %u-%u, incarnation %u: %s -> %s", pair->nic, pair->peer_nic,
-             pair->inc, state_names[pair->state], state_names[to]);
-    pair->state = to;
-    pair->asking = pair->verdict = 0;
-    pair->say_at = 0;
-    pair->say_interval = MS(pair->inst->cfg.t_repeat_ms);
+             pair->inc, state_names[pair->build.state], state_names[to]);
+    pair->build.state = to;
+    r2_pair_probe_move(pair, R2_PROBE_IDLE);
+    pair->announce.repeat.at = 0;
+    pair->announce.repeat.interval = MS(pair->inst->cfg.t_repeat_ms);
 }
 
 /* --- jobs --- */
@@ -54,10 +54,10 @@ static void pair_done(struct ib_job *job);
 static void submit(struct r2_pair *pair, enum r2_pair_state state, void (*run)(struct ib_job *))
 {
     r2_pair_move(pair, state);
-    pair->rc = 0;
+    pair->build.rc = 0;
     pair->job.run = run;
     pair->job.done = pair_done;
-    ib_workers_submit(pair->inst->workers, pair->inst->nics.nic[pair->nic].device_index,
+    ib_workers_submit(pair->inst->jobs.workers, pair->inst->nics.nic[pair->nic].device_index,
                       &pair->job);
 }
 
@@ -68,10 +68,10 @@ static void build_run(struct ib_job *job)
     uint32_t psn;
 
     pair->inst->env.random(pair->inst->env.arg, &psn, sizeof(psn));
-    pair->rc = s == IB_NIC_FATAL || s == IB_NIC_GONE
-                   ? EIO
-                   : probe_qp_create(&pair->qp, &pair->inst->nics, pair->nic, psn);
-    if (pair->rc == 0 && !pair->plain) {
+    pair->build.rc = s == IB_NIC_FATAL || s == IB_NIC_GONE
+                         ? EIO
+                         : probe_qp_create(&pair->qp, &pair->inst->nics, pair->nic, psn);
+    if (pair->build.rc == 0 && !pair->build.plain) {
         r2_inband_create(pair);
     }
 }
@@ -80,8 +80,8 @@ static void join_run(struct ib_job *job)
 {
     struct r2_pair *pair = (struct r2_pair *)job;
 
-    pair->rc = probe_qp_connect(&pair->qp, &pair->inst->nics, pair->nic, &pair->peer_addr);
-    if (pair->rc == 0) {
+    pair->build.rc = probe_qp_connect(&pair->qp, &pair->inst->nics, pair->nic, &pair->far.addr);
+    if (pair->build.rc == 0) {
         r2_inband_connect(pair);
     }
 }
@@ -132,21 +132,21 @@ void r2_pair_give_up(struct r2_pair *pair)
     }
     pair->job.run = quiet_run;
     pair->job.done = pair_done;
-    ib_workers_submit(pair->inst->workers, pair->inst->nics.nic[pair->nic].device_index,
+    ib_workers_submit(pair->inst->jobs.workers, pair->inst->nics.nic[pair->nic].device_index,
                       &pair->job);
 }
 
 static void build(struct r2_pair *pair)
 {
-    pair->inst->pair_inc += 1 + (pair->inst->pair_inc + 1 == 0);
-    pair->inc = pair->inst->pair_inc;
-    pair->peer_inc = pair->peer_for = 0;
-    pair->peer_inband_qpn = pair->peer_inband_psn = 0;
-    pair->again = pair->answer = pair->inquire = pair->check = 0;
-    pair->owes = pair->tell = 0;
-    pair->plain &= !r2_cross_carries(pair);
-    pair->last_ok = pair->slowest = 0;
-    pair->greeted = pair->silent = 0;
+    pair->inst->probing.inc += 1 + (pair->inst->probing.inc + 1 == 0);
+    pair->inc = pair->inst->probing.inc;
+    pair->announce.peer_inc = pair->announce.peer_for = 0;
+    pair->carried.peer_qpn = pair->carried.peer_psn = 0;
+    pair->build.again = pair->announce.answer = pair->announce.inquire = pair->probe.check = 0;
+    pair->announce.owes = pair->announce.tell = 0;
+    pair->build.plain &= !r2_cross_carries(pair);
+    pair->probe.last_ok = pair->probe.slowest = 0;
+    pair->probe.greeted = pair->probe.silent = 0;
     submit(pair, R2_PAIR_BUILD, build_run);
 }
 
@@ -166,14 +166,14 @@ static void pair_done(struct ib_job *job)
     struct r2_pair *pair = (struct r2_pair *)job;
 
     r2_inband_built(pair);
-    if (pair->state == R2_PAIR_DESTROY && pair->job.run == end_run) {
+    if (pair->build.state == R2_PAIR_DESTROY && pair->job.run == end_run) {
         r2_inband_quieted(pair);
         pair->job.run = destroy_run;
-        ib_workers_submit(pair->inst->workers, pair->inst->nics.nic[pair->nic].device_index,
+        ib_workers_submit(pair->inst->jobs.workers, pair->inst->nics.nic[pair->nic].device_index,
                           &pair->job);
         return;
     }
-    if (pair->state == R2_PAIR_DESTROY) {
+    if (pair->build.state == R2_PAIR_DESTROY) {
         r2_inband_destroyed(pair);
         if (pair->peer == NULL) {
             pair_free(pair);
@@ -182,22 +182,22 @@ static void pair_done(struct ib_job *job)
         }
         return;
     }
-    if (pair->state == R2_PAIR_DEAD) {
-        if (pair->peer == NULL || pair->again) {
+    if (pair->build.state == R2_PAIR_DEAD) {
+        if (pair->peer == NULL || pair->build.again) {
             take_down(pair);
         }
         return;
     }
-    if (pair->rc != 0) {
+    if (pair->build.rc != 0) {
         R2_INFO("NIC pair %s - %u of %s has no probe: %s while %s",
                 pair->inst->nics.nic[pair->nic].name, pair->peer_nic,
                 pair->peer ? pair->inst->oob->ops->peer_str(pair->peer->oob) : "?",
-                strerror(pair->rc), state_names[pair->state]);
+                strerror(pair->build.rc), state_names[pair->build.state]);
         r2_pair_move(pair, R2_PAIR_BROKEN);
     } else {
-        r2_pair_move(pair, pair->state == R2_PAIR_BUILD ? R2_PAIR_OPEN : R2_PAIR_JOINED);
+        r2_pair_move(pair, pair->build.state == R2_PAIR_BUILD ? R2_PAIR_OPEN : R2_PAIR_JOINED);
     }
-    if (pair->peer == NULL || pair->again) {
+    if (pair->peer == NULL || pair->build.again) {
         take_down(pair);
     }
     r2_inst_wake(pair->inst);
@@ -210,8 +210,8 @@ void r2_pair_join(struct r2_pair *pair)
 
 void r2_pair_rebuild(struct r2_pair *pair)
 {
-    pair->again = 1;
-    pair->wanted = pair->verdict ? pair->limit : pair->wanted;
+    pair->build.again = 1;
+    pair->probe.wanted = r2_pair_is_judged(pair) ? pair->probe.limit : pair->probe.wanted;
     if (!pair->job.busy) {
         take_down(pair);
     }
@@ -221,14 +221,14 @@ void r2_pair_again(struct r2_pair *pair)
 {
     uint64_t now = r2_now(pair->inst);
 
-    if (now >= pair->again_at) {
-        pair->again_wait = 2 * pair->again_wait < AGAIN_MIN_NS   ? AGAIN_MIN_NS
-                           : 2 * pair->again_wait < AGAIN_MAX_NS ? 2 * pair->again_wait
+    if (now >= pair->build.at) {
+        pair->build.wait = 2 * pair->build.wait < AGAIN_MIN_NS   ? AGAIN_MIN_NS
+                           : 2 * pair->build.wait < AGAIN_MAX_NS ? 2 * pair->build.wait
                                                                  : AGAIN_MAX_NS;
-        pair->again_at = now + pair->again_wait;
+        pair->build.at = now + pair->build.wait;
         r2_pair_rebuild(pair);
-    } else if (pair->state == R2_PAIR_JOINED) {
-        pair->wanted = pair->verdict ? pair->limit : pair->wanted;
+    } else if (pair->build.state == R2_PAIR_JOINED) {
+        pair->probe.wanted = r2_pair_is_judged(pair) ? pair->probe.limit : pair->probe.wanted;
         r2_pair_move(pair, R2_PAIR_DEAD);
     }
 }
@@ -268,7 +268,7 @@ struct r2_pair *r2_pair_meet(struct r2_inst *inst, struct r2_peer *peer, int nic
     pair->peer = peer;
     pair->nic = (uint8_t)nic;
     pair->peer_nic = (uint8_t)peer_nic;
-    pair->plain = (uint8_t)plain;
+    pair->build.plain = (uint8_t)plain;
     pair->next = inst->pairs;
     inst->pairs = pair;
     build(pair);
@@ -304,20 +304,20 @@ void r2_pair_renew(struct r2_pair *pair)
             r2_pair_rebuild(pair);
         }
     } else {
-        pair->say_at = 0;
-        pair->answer = pair->state == R2_PAIR_JOINED;
+        pair->announce.repeat.at = 0;
+        pair->announce.answer = pair->build.state == R2_PAIR_JOINED;
     }
 }
 
 void r2_pair_leave(struct r2_pair *pair)
 {
     r2_pair_give_up(pair);
-    pair->wanted = 0;
+    pair->probe.wanted = 0;
 }
 
 void r2_pair_fail(struct r2_pair *pair)
 {
-    if (pair->state == R2_PAIR_JOINED && !pair->verdict) {
+    if (pair->build.state == R2_PAIR_JOINED && !r2_pair_is_judged(pair)) {
         r2_pair_give_up(pair);
     }
 }

@@ -27,13 +27,19 @@ enum r2_probation_who {
     R2_PROBATION_MEND = 2, /* the peer, and no queue pair could be made */
 };
 
+enum r2_probation_state {
+    R2_PROBATION_REST, /* between attempts, or none is wanted */
+    R2_PROBATION_TRY,  /* its queue pair is made, if need be */
+    R2_PROBATION_ASKED,
+    R2_PROBATION_STATES
+};
+
 /* Return of a pair; times in ns, real time. r2_probation.c */
 struct r2_probation {
-    uint8_t interest; /* enum r2_probation_who */
-    uint8_t urgent;   /* ... of a connection that has no path left */
-    uint8_t theirs;   /* the peer wants it: one attempt */
-    uint8_t trying;   /* an attempt is under way: its queue pair is made, if need be, and asked */
-    uint8_t asked;
+    enum r2_probation_state state;
+    uint8_t interest;      /* enum r2_probation_who */
+    uint8_t urgent;        /* ... of a connection that has no path left */
+    uint8_t theirs;        /* the peer wants it: one attempt */
     unsigned answers;      /* when it was asked */
     unsigned misses;       /* attempts that came to nothing */
     uint64_t at;           /* the next attempt, when its turn comes */
@@ -51,76 +57,114 @@ struct r2_probation {
 
 struct r2_pace;
 
+/* The making of its queue pairs; r2_pair.c */
+struct r2_pair_build {
+    enum r2_pair_state state;
+    int rc;            /* of the job */
+    uint8_t again;     /* to be made anew */
+    uint8_t plain;     /* no queue pair for messages beside it */
+    uint64_t at, wait; /* back-off of attempts to make it anew; ns, real time */
+};
+
+/* What its two ends tell each other of their queue pairs; r2_pair_say.c. All of it is as the last
+ * message left it: the state that follows is r2_pair_ready(). */
+struct r2_pair_announce {
+    uint32_t peer_inc;  /* the peer's incarnation that we are connected to; 0: none */
+    uint32_t peer_for;  /* ours that it is connected to */
+    uint32_t heard;     /* the latest of the peer's; 0: none */
+    uint32_t heard_for; /* ... and the one of ours that it is connected to, as far as it has said;
+                           0 */
+    uint8_t answer;     /* the peer asked to be told our state */
+    uint8_t inquire;    /* the peer is to say whether its end is in order */
+    uint8_t back;       /* our NIC has come back: to be told */
+    uint8_t owes, tell; /* the peer waits for a word that its probe was answered; there is one */
+    struct r2_repeat repeat; /* real time */
+};
+
+enum r2_probe_state {
+    R2_PROBE_IDLE,
+    R2_PROBE_OUT,    /* put, and nobody's verdict waits for the answer */
+    R2_PROBE_COUNTS, /* no answer is evidence, once the peer's process has said that its end is in
+                        order */
+    R2_PROBE_TIMED,  /* ... it has: the time for an answer runs */
+    R2_PROBE_GOOD,   /* ... and the peer's own probe has been answered since */
+    R2_PROBE_STATES
+};
+
+/* The probe that is out, and what the ones before brought; times on the watch's clock.
+ * r2_pair_ask.c */
+struct r2_pair_probe {
+    enum r2_probe_state state;
+    uint8_t greeted;    /* put once since it became ready */
+    uint8_t check;      /* it is out because the peer asks */
+    uint8_t late;       /* ... and was put again: its time says nothing of the queues */
+    uint8_t said;       /* the peer's process has been asked since the one that counts was put */
+    uint8_t anew;       /* put again, to a new queue pair; until one is answered */
+    uint8_t silent;     /* this end gave the present incarnation up for silence */
+    uint8_t unanswered; /* one that counts ended with its queue pair, and none has been answered
+                           since */
+    unsigned loops;     /* probes that our NIC's loop had answered when the state became GOOD */
+    uint64_t asked_at, checked_at, suspect_at, post_at;
+    uint64_t from;      /* of the one that counts: since when the answer may be expected */
+    uint64_t limit;     /* ... within which */
+    uint64_t wanted;    /* limit of the one to put as soon as the pair is ready; 0: none */
+    uint64_t silent_at; /* when either end gave the pair up for silence last; 0: never */
+    uint64_t last_ok;   /* last answer of this queue pair; 0: none */
+    uint64_t slowest;   /* longest answer time, fading */
+    unsigned posted;
+    unsigned answers;               /* counts probes that were answered */
+    struct probe_track here, there; /* what became known since it was put; r2_load.c */
+};
+
+/* Of the queue pair for messages; r2_inband.c */
+struct r2_pair_carried {
+    uint8_t
+        opened; /* a job of this pair has opened its NIC's pool, or has found that it cannot be */
+    uint32_t peer_qpn, peer_psn; /* 0: it has none */
+    uint32_t qpn; /* of ours, from the end of the job that made it to that of the one that destroyed
+                     it; 0 */
+    uint64_t heard_at, sent_at;  /* real time, ns; 0: never */
+    uint32_t words;              /* of the peer's, by any way, when ... */
+    uint64_t mend_at, mend_wait; /* back-off of attempts to mend it, until one has carried a
+                                    message; ns, real time */
+    unsigned taken; /* ... its NIC had taken none of these messages: so many of its buffers are in
+                       use */
+};
+
 struct r2_pair {
     struct ib_job job; /* first */
     struct r2_pair *next;
     struct r2_inst *inst;
     struct r2_peer *peer; /* NULL: gone, the pair goes when its job is back */
     uint8_t nic, peer_nic;
-    uint8_t again;   /* to be made anew */
-    uint8_t back;    /* our NIC has come back: to be told */
-    uint8_t answer;  /* the peer asked to be told our state */
-    uint8_t inquire; /* the peer is to say whether its end is in order */
-    uint8_t plain;   /* no queue pair for messages beside it */
-    enum r2_pair_state state;
+    uint8_t avoid; /* others blame a part of it, and it has not answered here; r2_news.c */
+    uint32_t inc;  /* our incarnation */
     struct probe_qp qp;
-    struct ib_path_addr peer_addr;
-    struct ib_inband_qp
-        inband; /* for messages, beside the probe's: lives and dies with it; r2_inband.c */
-    uint8_t inband_opened; /* a job of this pair has opened its NIC's pool, or has found that it
-                              cannot be */
-    uint32_t peer_inband_qpn, peer_inband_psn; /* 0: it has none */
+    struct ib_inband_qp inband; /* for messages, beside the probe's: lives and dies with it */
     struct {
-        uint32_t qpn; /* of inband, from the end of the job that made it to that of the one that
-                         destroyed it; 0 */
-        uint64_t heard_at, sent_at;  /* real time, ns; 0: never */
-        uint32_t words;              /* of the peer's, by any way, when ... */
-        uint64_t mend_at, mend_wait; /* back-off of attempts to mend it, until one has carried a
-                                        message; ns, real time */
-        unsigned taken; /* ... its NIC had taken none of these messages: so many of its buffers are
-                           in use */
-    } carried;
-    uint64_t
-        peer_guid; /* of the peer's NIC, as it says: node GUID, port, name; 0 and "": not heard */
-    uint8_t peer_port;
-    char peer_name[FO_NIC_NAME];
-    int rc;                           /* of the job */
-    uint32_t inc, peer_inc, peer_for; /* our incarnation; the peer's that we are connected to; ours
-                                         that it is connected to */
-    uint32_t heard;                   /* the latest of the peer's; 0: none */
-    uint32_t
-        heard_for; /* ... and the one of ours that it is connected to, as far as it has said; 0 */
-    uint64_t silent_at; /* watch's clock, when either end gave it up for silence last; 0: never */
-    uint8_t silent;     /* ... ours, the present incarnation */
-    uint8_t unanswered; /* a question that counts ended with its queue pair, and none has been
-                           answered since */
-    uint8_t avoid;      /* others blame a part of it, and it has not answered here */
-    uint64_t say_at, say_interval; /* ns, real time */
-    uint8_t greeted;               /* asked once since it became ready */
-    uint64_t again_at, again_wait; /* back-off of attempts to make it anew; ns, real time */
-    /* asking; times on the watch's clock */
-    uint8_t asking, verdict; /* a probe is out; its failure counts */
-    uint8_t check;           /* it is out because the peer asks */
-    uint8_t late;            /* ... and was put again: its time says nothing of the queues */
-    uint8_t said;            /* its process has been asked since the question that counts was put */
-    uint8_t in_order;   /* the peer's process has said so of its end since the question that counts
-                           was put */
-    uint8_t works;      /* ... and that its own question has been answered since then */
-    unsigned loops;     /* questions that our NIC's loop had answered by then */
-    uint8_t anew;       /* ours has been put again, to a new queue pair; until one is answered */
-    uint8_t owes, tell; /* the peer waits for such a word; there is one to say */
-    uint64_t asked_at, checked_at, suspect_at, post_at;
-    uint64_t from; /* of the question that counts: since when the answer may be expected */
-    struct probe_track here, there; /* ... what became known since; r2_load.c */
-    uint64_t limit;                 /* of the question that counts */
-    uint64_t last_ok;               /* last answer of this queue pair; 0: none */
-    uint64_t wanted;  /* limit of the question to put as soon as it is ready; 0: none */
-    uint64_t slowest; /* longest answer time, fading */
-    unsigned posted;
-    unsigned answers; /* counts questions that were answered */
+        struct ib_path_addr addr;
+        uint64_t guid; /* node GUID, port, name; 0 and "": not heard */
+        uint8_t port;
+        char name[FO_NIC_NAME];
+    } far; /* the peer's NIC, as it says */
+    struct r2_pair_build build;
+    struct r2_pair_announce announce;
+    struct r2_pair_probe probe;
+    struct r2_pair_carried carried;
     struct r2_probation heal;
     struct r2_pace *pace; /* how fast it carries; r2_slow.c. NULL: not looked at. Freed with it */
 };
+
+/* A probe is out. */
+static inline int r2_pair_is_probing(const struct r2_pair *pair)
+{
+    return pair->probe.state != R2_PROBE_IDLE;
+}
+/* ... and no answer to it is evidence. */
+static inline int r2_pair_is_judged(const struct r2_pair *pair)
+{
+    return pair->probe.state >= R2_PROBE_COUNTS;
+}
 
 /* A connection's paths stand: their pairs are made, or made anew where they failed. */
 void r2_pairs_want(struct r2_comm *c);

@@ -26,37 +26,66 @@
                                      answered: RC would repeat it, twice, which monitors count */
 #define LATEST_NS (PROBE_QP_TIMEOUT_NS - PROBE_QP_TIMEOUT_NS / 16) /* RC repeats by time soon */
 
+void r2_pair_probe_move(struct r2_pair *pair, enum r2_probe_state to)
+{
+    static const char *const names[R2_PROBE_STATES] = {"idle", "out", "counted", "timed", "good"};
+    static const unsigned char legal[R2_PROBE_STATES][R2_PROBE_STATES] = {
+        [R2_PROBE_IDLE] = {[R2_PROBE_OUT] = 1, [R2_PROBE_COUNTS] = 1},
+        [R2_PROBE_OUT] = {[R2_PROBE_IDLE] = 1, [R2_PROBE_COUNTS] = 1},
+        [R2_PROBE_COUNTS] = {[R2_PROBE_IDLE] = 1, [R2_PROBE_TIMED] = 1},
+        [R2_PROBE_TIMED] = {[R2_PROBE_IDLE] = 1, [R2_PROBE_GOOD] = 1},
+        [R2_PROBE_GOOD] = {[R2_PROBE_IDLE] = 1},
+    };
+    enum r2_probe_state from = pair->probe.state;
+
+    if (from == to) {
+        return;
+    }
+    if (!legal[from][to]) {
+        R2_WARN("probe over NIC pair %u-%u cannot go from %s to %s", pair->nic, pair->peer_nic,
+                names[from], names[to]);
+        return;
+    }
+    R2_TRACE("probe over NIC pair %u-%u, incarnation %u: %s -> %s", pair->nic, pair->peer_nic,
+             pair->inc, names[from], names[to]);
+    pair->probe.state = to;
+}
+
 static void post(struct r2_pair *pair, uint64_t clock)
 {
-    pair->post_at = clock + MS(pair->inst->cfg.t_probe_ms) / 4;
-    pair->posted += probe_qp_post(&pair->qp) == 0;
-    if (pair->verdict) {
+    pair->probe.post_at = clock + MS(pair->inst->cfg.t_probe_ms) / 4;
+    pair->probe.posted += probe_qp_post(&pair->qp) == 0;
+    if (r2_pair_is_judged(pair)) {
         r2_load_look(pair, clock);
     }
 }
 
 void r2_pair_begin(struct r2_pair *pair, uint64_t clock, uint64_t limit)
 {
-    if (!pair->asking && probe_qp_poll(&pair->qp) < 0) {
-        pair->wanted =
-            limit ? limit : pair->wanted; /* it broke some time ago: no evidence of anything now */
+    if (!r2_pair_is_probing(pair) && probe_qp_poll(&pair->qp) < 0) {
+        pair->probe.wanted =
+            limit ? limit
+                  : pair->probe.wanted; /* it broke some time ago: no evidence of anything now */
         r2_pair_again(pair);
         return;
     }
-    pair->inst->watch_asked = 1;
-    pair->late &= pair->asking;
-    pair->asked_at = pair->asking && !limit ? pair->asked_at : clock;
-    pair->asking = 1;
-    if (limit) {
-        pair->verdict = 1;
-        pair->answer =
+    pair->inst->watch.asked = 1;
+    if (limit || !r2_pair_is_probing(pair)) {
+        pair->probe.asked_at = clock;
+    }
+    pair->probe.late &= r2_pair_is_probing(pair);
+    if (!r2_pair_is_probing(pair) && !limit) {
+        r2_pair_probe_move(pair, R2_PROBE_OUT);
+    } else if (limit) {
+        r2_pair_probe_move(pair, R2_PROBE_COUNTS);
+        pair->announce.answer =
             1; /* the peer's process is asked, too: whether its end of the queue pair is in order */
-        pair->said = pair->in_order = pair->works = 0;
-        pair->say_interval = MS(pair->inst->cfg.t_repeat_ms);
-        pair->suspect_at = clock;
-        pair->posted = 0;
-        pair->limit = limit;
-        pair->from = clock;
+        pair->probe.said = 0;
+        pair->announce.repeat.interval = MS(pair->inst->cfg.t_repeat_ms);
+        pair->probe.suspect_at = clock;
+        pair->probe.posted = 0;
+        pair->probe.limit = limit;
+        pair->probe.from = clock;
         r2_load_begin(pair);
     }
     post(pair, clock);
@@ -70,15 +99,15 @@ void r2_pair_ask(struct r2_pair *pair, uint64_t clock, uint64_t limit)
         return; /* not touched any more, whoever asks */
     }
     if (r2_pair_ready(pair)) {
-        if (!pair->verdict) {
+        if (!r2_pair_is_judged(pair)) {
             r2_pair_begin(pair, clock, limit);
         }
     } else {
-        pair->wanted = limit > pair->wanted ? limit : pair->wanted;
+        pair->probe.wanted = limit > pair->probe.wanted ? limit : pair->probe.wanted;
         if (r2_pair_failed(pair)) {
             r2_pair_again(pair);
         } else {
-            pair->say_at = 0;
+            pair->announce.repeat.at = 0;
         }
     }
     r2_inst_wake(pair->inst);
@@ -132,17 +161,17 @@ static void dead(struct r2_pair *pair, uint64_t clock, const char *what)
     char how[120], ends[48];
 
     r2_load_print(pair, clock, ends, sizeof(ends));
-    snprintf(how, sizeof(how), "%s (%u probes in %llu ms; %s)", what, pair->posted,
-             (unsigned long long)((clock - pair->suspect_at) / 1000000), ends);
+    snprintf(how, sizeof(how), "%s (%u probes in %llu ms; %s)", what, pair->probe.posted,
+             (unsigned long long)((clock - pair->probe.suspect_at) / 1000000), ends);
     r2_pair_give_up(pair);
-    pair->wanted = 0;
+    pair->probe.wanted = 0;
     if (r2_cross_hopeless(pair)) {
         return; /* rails need not reach each other */
     }
-    pair->silent_at = clock;
-    pair->silent = 1;
+    pair->probe.silent_at = clock;
+    pair->probe.silent = 1;
     if (r2_cross_carries(pair)) {
-        R2_NOTIFY(pair->inst, on_pair, pair, R2_PAIR_SILENT, clock - pair->suspect_at);
+        R2_NOTIFY(pair->inst, on_pair, pair, R2_PAIR_SILENT, clock - pair->probe.suspect_at);
     }
     end_all(pair, how);
 }
@@ -157,18 +186,18 @@ void r2_pair_told_silent(struct r2_pair *pair, uint64_t silent, const char *who)
         return;
     }
     alive = r2_load_done_at(pair);
-    alive = pair->last_ok > alive ? pair->last_ok : alive;
-    if (alive && inst->watch_clock - alive <= silent) {
-        r2_pair_ask(pair, inst->watch_clock,
+    alive = pair->probe.last_ok > alive ? pair->probe.last_ok : alive;
+    if (alive && inst->watch.clock - alive <= silent) {
+        r2_pair_ask(pair, inst->watch.clock,
                     0); /* it answered here since: the fault is not that of the ports */
         return;
     }
     snprintf(how, sizeof(how), "no answer to another process of this host (%s)", who);
-    if (pair->state == R2_PAIR_JOINED) {
+    if (pair->build.state == R2_PAIR_JOINED) {
         r2_pair_give_up(pair);
-        pair->wanted = 0;
-        pair->silent_at = inst->watch_clock;
-        pair->silent = 1;
+        pair->probe.wanted = 0;
+        pair->probe.silent_at = inst->watch.clock;
+        pair->probe.silent = 1;
     }
     end_all(pair, how);
 }
@@ -180,25 +209,28 @@ void r2_pair_told_silent(struct r2_pair *pair, uint64_t silent, const char *who)
 static void measure(struct r2_pair *pair, uint64_t took)
 {
     if (took < PROBE_QP_TIMEOUT_NS / 2) {
-        pair->slowest =
-            took > pair->slowest ? took : pair->slowest - (pair->slowest - took) / MEASURE_FADE;
+        pair->probe.slowest =
+            took > pair->probe.slowest
+                ? took
+                : pair->probe.slowest - (pair->probe.slowest - took) / MEASURE_FADE;
     }
 }
 
 static void answered(struct r2_pair *pair, uint64_t clock)
 {
-    int first = pair->last_ok == 0;
+    int first = pair->probe.last_ok == 0;
 
-    if (!pair->late) {
-        measure(pair, clock - pair->asked_at);
+    if (!pair->probe.late) {
+        measure(pair, clock - pair->probe.asked_at);
     }
-    pair->last_ok = clock;
-    pair->answers++;
-    pair->again_wait = pair->again_at = 0;
-    pair->asking = pair->verdict = pair->check = pair->unanswered = pair->anew = 0;
-    pair->tell |= pair->owes;
-    pair->answer |= pair->owes;
-    pair->owes = 0;
+    pair->probe.last_ok = clock;
+    pair->probe.answers++;
+    pair->build.wait = pair->build.at = 0;
+    r2_pair_probe_move(pair, R2_PROBE_IDLE);
+    pair->probe.check = pair->probe.unanswered = pair->probe.anew = 0;
+    pair->announce.tell |= pair->announce.owes;
+    pair->announce.answer |= pair->announce.owes;
+    pair->announce.owes = 0;
     R2_NOTIFY(pair->inst, on_pair, pair, first ? R2_PAIR_FIRST : R2_PAIR_ANSWERED, 0);
     r2_cross_answered(pair, first);
 }
@@ -210,13 +242,15 @@ static void answered(struct r2_pair *pair, uint64_t clock)
  */
 static void broken(struct r2_pair *pair, uint64_t clock)
 {
-    if (!pair->verdict) {
-        pair->answer = pair->check; /* RC decides about the data, or the next suspicion */
+    if (!r2_pair_is_judged(pair)) {
+        pair->announce.answer =
+            pair->probe.check; /* RC decides about the data, or the next suspicion */
         r2_pair_move(pair, R2_PAIR_DEAD);
-    } else if (pair->last_ok == 0 && (pair->in_order || pair->qp.unable)) {
+    } else if (pair->probe.last_ok == 0 &&
+               (pair->probe.state >= R2_PROBE_TIMED || pair->qp.unable)) {
         dead(pair, clock, "probes fail");
     } else {
-        pair->unanswered = 1;
+        pair->probe.unanswered = 1;
         r2_pair_again(pair);
     }
 }
@@ -227,9 +261,10 @@ static void broken(struct r2_pair *pair, uint64_t clock)
  */
 static int way_is_good(const struct r2_pair *pair)
 {
-    const struct r2_loopback *l = &pair->inst->loop[pair->nic];
+    const struct r2_loopback *l = &pair->inst->diagnosis.loop[pair->nic];
 
-    return pair->works && l->questions != pair->loops && l->outcome == PROBE_OK && !l->fresh;
+    return pair->probe.state == R2_PROBE_GOOD && l->questions != pair->probe.loops &&
+           l->outcome == PROBE_OK && !l->fresh;
 }
 
 /*
@@ -239,7 +274,7 @@ static int way_is_good(const struct r2_pair *pair)
  */
 static void silent(struct r2_pair *pair, uint64_t clock)
 {
-    if (!way_is_good(pair) || pair->anew) {
+    if (!way_is_good(pair) || pair->probe.anew) {
         dead(pair, clock, "no answer");
         return;
     }
@@ -247,7 +282,7 @@ static void silent(struct r2_pair *pair, uint64_t clock)
         "NIC %s - NIC %u of %s: no answer, but the peer has one: asked again on a new queue pair",
         pair->inst->nics.nic[pair->nic].name, pair->peer_nic,
         pair->inst->oob->ops->peer_str(pair->peer->oob));
-    pair->anew = pair->unanswered = 1;
+    pair->probe.anew = pair->probe.unanswered = 1;
     r2_pair_rebuild(pair); /* no back-off: that is for what cannot be made */
 }
 
@@ -255,7 +290,8 @@ static void silent(struct r2_pair *pair, uint64_t clock)
  * it. */
 static int hurried(const struct r2_pair *pair, uint64_t clock)
 {
-    return pair->verdict || (pair->check && clock - pair->checked_at < HURRY_NS);
+    return r2_pair_is_judged(pair) ||
+           (pair->probe.check && clock - pair->probe.checked_at < HURRY_NS);
 }
 
 /*
@@ -265,7 +301,8 @@ static int hurried(const struct r2_pair *pair, uint64_t clock)
  */
 static int is_due_unhurried(const struct r2_pair *pair, uint64_t clock)
 {
-    return (pair->posted > 1 || pair->heal.interest) && clock >= pair->post_at + UNHURRIED_NS / 4;
+    return (pair->probe.posted > 1 || pair->heal.interest) &&
+           clock >= pair->probe.post_at + UNHURRIED_NS / 4;
 }
 
 /*
@@ -275,10 +312,11 @@ static int is_due_unhurried(const struct r2_pair *pair, uint64_t clock)
  */
 static int is_hopeless(const struct r2_pair *pair, uint64_t clock)
 {
-    uint64_t limit = pair->again_wait ? UNHURRIED_NS : LATEST_NS;
+    uint64_t limit = pair->build.wait ? UNHURRIED_NS : LATEST_NS;
 
-    return !pair->verdict && (pair->again_wait || (pair->last_ok == 0 && pair->posted > 1)) &&
-           clock - pair->asked_at >= limit;
+    return !r2_pair_is_judged(pair) &&
+           (pair->build.wait || (pair->probe.last_ok == 0 && pair->probe.posted > 1)) &&
+           clock - pair->probe.asked_at >= limit;
 }
 
 /*
@@ -294,13 +332,14 @@ static void watch_answer(struct r2_pair *pair, uint64_t clock)
         answered(pair, clock);
     } else if (r < 0) {
         broken(pair, clock);
-    } else if (pair->verdict && pair->in_order && clock >= r2_load_deadline(pair, clock)) {
+    } else if (pair->probe.state >= R2_PROBE_TIMED && clock >= r2_load_deadline(pair, clock)) {
         silent(pair, clock);
     } else if (is_hopeless(pair, clock)) {
-        pair->answer = pair->check; /* as in broken() */
+        pair->announce.answer = pair->probe.check; /* as in broken() */
         r2_pair_give_up(pair);
-    } else if (clock >= pair->post_at && (hurried(pair, clock) || is_due_unhurried(pair, clock))) {
-        pair->late |= !hurried(pair, clock);
+    } else if (clock >= pair->probe.post_at &&
+               (hurried(pair, clock) || is_due_unhurried(pair, clock))) {
+        pair->probe.late |= !hurried(pair, clock);
         post(pair, clock);
     }
 }
@@ -313,20 +352,21 @@ int r2_pairs_watch(struct r2_inst *inst, uint64_t clock)
         if (pair->peer == NULL) {
             continue;
         }
-        if (r2_pair_ready(pair) && !pair->greeted) {
-            uint64_t limit = pair->wanted             ? pair->wanted
+        if (r2_pair_ready(pair) && !pair->probe.greeted) {
+            uint64_t limit = pair->probe.wanted       ? pair->probe.wanted
                              : r2_cross_carries(pair) ? 0
                                                       : CROSS_ASK * MS(inst->cfg.t_probe_ms);
 
             r2_probation_soon(pair);
-            pair->greeted = 1;
-            pair->wanted = 0;
+            pair->probe.greeted = 1;
+            pair->probe.wanted = 0;
             r2_pair_begin(pair, clock, limit);
         }
-        if (pair->asking) {
+        if (r2_pair_is_probing(pair)) {
             watch_answer(pair, clock);
         }
-        asking |= pair->asking && (hurried(pair, clock) || clock - pair->asked_at < HURRY_NS);
+        asking |= r2_pair_is_probing(pair) &&
+                  (hurried(pair, clock) || clock - pair->probe.asked_at < HURRY_NS);
     }
     return asking;
 }

@@ -7,14 +7,18 @@
 /* Not answering, or not to be made. */
 static inline int r2_pair_failed(const struct r2_pair *pair)
 {
-    return pair->state == R2_PAIR_DEAD || pair->state == R2_PAIR_BROKEN;
+    return pair->build.state == R2_PAIR_DEAD || pair->build.state == R2_PAIR_BROKEN;
 }
 
 /* The only writer of the state. Refused, with a warning, where the table has no such step. */
 void r2_pair_move(struct r2_pair *pair, enum r2_pair_state to);
+/* The only writer of the probe's state, likewise; to the state that it has: nothing happens. */
+void r2_pair_probe_move(struct r2_pair *pair, enum r2_probe_state to);
+/* ... and of its probation's. */
+void r2_probation_move(struct r2_pair *pair, enum r2_probation_state to);
 /* It did not answer: what it has sent is not sent again for ever. */
 void r2_pair_give_up(struct r2_pair *pair);
-/* Connects the queue pair, which stands in INIT, to @pair->peer_addr. */
+/* Connects the queue pair, which stands in INIT, to @pair->far.addr. */
 void r2_pair_join(struct r2_pair *pair);
 /* Made anew, now or when its job is back. A question that is out is put again to the new one. */
 void r2_pair_rebuild(struct r2_pair *pair);

@@ -17,15 +17,15 @@
 
 int r2_pair_ready(const struct r2_pair *pair)
 {
-    return pair->state == R2_PAIR_JOINED && pair->peer_for == pair->inc;
+    return pair->build.state == R2_PAIR_JOINED && pair->announce.peer_for == pair->inc;
 }
 
 /* Asked once, in any case. But two ends that ask each other must not answer for ever: what is known
  * is not asked again. */
 static int asks(const struct r2_pair *pair)
 {
-    return !r2_pair_ready(pair) || pair->inquire ||
-           (pair->verdict && !(pair->said && pair->in_order));
+    return !r2_pair_ready(pair) || pair->announce.inquire || pair->probe.state == R2_PROBE_COUNTS ||
+           (r2_pair_is_judged(pair) && !pair->probe.said);
 }
 
 static void say(struct r2_pair *pair)
@@ -41,27 +41,27 @@ static void say(struct r2_pair *pair)
     b.probe.port = nic->port;
     snprintf(b.probe.name, sizeof(b.probe.name), "%.*s", FO_NIC_NAME - 1, nic->name);
     if (r2_pair_failed(pair)) {
-        b.probe.for_inc = pair->heard;
-        b.probe.flags = (uint8_t)(FO_PROBE_LOST | (pair->silent ? FO_PROBE_SILENT : 0));
+        b.probe.for_inc = pair->announce.heard;
+        b.probe.flags = (uint8_t)(FO_PROBE_LOST | (pair->probe.silent ? FO_PROBE_SILENT : 0));
         b.probe.addr.port.mtu = IBV_MTU_1024;
     } else {
-        b.probe.for_inc = pair->state == R2_PAIR_JOINED ? pair->peer_inc : 0;
+        b.probe.for_inc = pair->build.state == R2_PAIR_JOINED ? pair->announce.peer_inc : 0;
         b.probe.flags =
-            (uint8_t)((asks(pair) ? FO_PROBE_ASK : 0) | (pair->back ? FO_PROBE_BACK : 0) |
-                      (pair->tell ? FO_PROBE_WORKS : 0));
+            (uint8_t)((asks(pair) ? FO_PROBE_ASK : 0) | (pair->announce.back ? FO_PROBE_BACK : 0) |
+                      (pair->announce.tell ? FO_PROBE_WORKS : 0));
         probe_qp_addr_get(&pair->qp, &pair->inst->nics, pair->nic, &b.probe.addr);
         b.probe.inband_qpn = pair->inband.qp ? pair->inband.qpn : 0;
         b.probe.inband_psn = pair->inband.psn;
-        pair->back = pair->tell = pair->inquire = 0;
-        pair->said = 1;
+        pair->announce.back = pair->announce.tell = pair->announce.inquire = 0;
+        pair->probe.said = 1;
     }
     r2_peer_emit(pair->inst, pair->peer, FO_MSG_PROBE, &b);
-    pair->answer = 0;
+    pair->announce.answer = 0;
 }
 
 void r2_pair_inquire(struct r2_pair *pair)
 {
-    pair->inquire = pair->answer = 1;
+    pair->announce.inquire = pair->announce.answer = 1;
     r2_inst_wake(pair->inst);
 }
 
@@ -70,23 +70,24 @@ uint64_t r2_pairs_say(struct r2_inst *inst, uint64_t now)
     uint64_t next = UINT64_MAX;
 
     for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
-        int open = pair->state == R2_PAIR_OPEN || pair->state == R2_PAIR_JOINED;
+        int open = pair->build.state == R2_PAIR_OPEN || pair->build.state == R2_PAIR_JOINED;
 
-        int waits = !r2_pair_ready(pair) || (pair->verdict && !pair->in_order);
+        int waits = !r2_pair_ready(pair) || pair->probe.state == R2_PROBE_COUNTS;
 
-        if (pair->peer && r2_pair_failed(pair) && pair->answer) {
+        if (pair->peer && r2_pair_failed(pair) && pair->announce.answer) {
             say(pair);
         }
-        if (pair->peer == NULL || !open || (!waits && !pair->answer)) {
+        if (pair->peer == NULL || !open || (!waits && !pair->announce.answer)) {
             continue;
         }
-        if (now >= pair->say_at || pair->answer) {
+        if (now >= pair->announce.repeat.at || pair->announce.answer) {
             say(pair);
-            pair->say_at = now + pair->say_interval;
-            pair->say_interval =
-                2 * pair->say_interval < SAY_MAX_NS ? 2 * pair->say_interval : SAY_MAX_NS;
+            pair->announce.repeat.at = now + pair->announce.repeat.interval;
+            pair->announce.repeat.interval = 2 * pair->announce.repeat.interval < SAY_MAX_NS
+                                                 ? 2 * pair->announce.repeat.interval
+                                                 : SAY_MAX_NS;
         }
-        next = waits ? r2_earlier(next, pair->say_at) : next;
+        next = waits ? r2_earlier(next, pair->announce.repeat.at) : next;
     }
     return next;
 }
@@ -98,34 +99,37 @@ uint64_t r2_pairs_say(struct r2_inst *inst, uint64_t now)
  */
 static void check(struct r2_pair *pair, uint64_t clock)
 {
-    if (pair->asking && clock - pair->asked_at >= STILL_NS + 4 * pair->slowest) {
+    if (r2_pair_is_probing(pair) &&
+        clock - pair->probe.asked_at >= STILL_NS + 4 * pair->probe.slowest) {
         r2_pair_rebuild(pair);
         return;
     }
-    pair->check = 1;
-    pair->checked_at = clock;
+    pair->probe.check = 1;
+    pair->probe.checked_at = clock;
     r2_pair_begin(pair, clock, 0);
 }
 
 /* Word about the incarnation of the peer that we are connected to. */
 static void on_known(struct r2_pair *pair, const struct fo_probe *m)
 {
-    pair->peer_for =
-        m->for_inc ? m->for_inc : pair->peer_for; /* a late word of before it was connected */
-    if (!pair->in_order && pair->peer_for == pair->inc) {
-        pair->in_order =
-            1; /* its NIC may have stood still together with it: time for an answer from now on */
-        pair->from = pair->inst->watch_clock;
+    pair->announce.peer_for =
+        m->for_inc ? m->for_inc
+                   : pair->announce.peer_for; /* a late word of before it was connected */
+    if (pair->probe.state == R2_PROBE_COUNTS && pair->announce.peer_for == pair->inc) {
+        /* its NIC may have stood still together with it: time for an answer from now on */
+        r2_pair_probe_move(pair, R2_PROBE_TIMED);
+        pair->probe.from = pair->inst->watch.clock;
     }
-    if ((m->flags & FO_PROBE_WORKS) && pair->verdict && pair->in_order && !pair->works) {
-        pair->works = 1;
-        pair->loops = pair->inst->loop[pair->nic].questions;
-        r2_loopback_ask(pair->inst, pair->nic, pair->inst->watch_clock,
+    if ((m->flags & FO_PROBE_WORKS) && pair->probe.state == R2_PROBE_TIMED) {
+        r2_pair_probe_move(pair, R2_PROBE_GOOD);
+        pair->probe.loops = pair->inst->diagnosis.loop[pair->nic].questions;
+        r2_loopback_ask(pair->inst, pair->nic, pair->inst->watch.clock,
                         MS(pair->inst->cfg.t_probe_ms));
     }
-    pair->owes |= m->flags & FO_PROBE_ASK;
-    if ((m->flags & FO_PROBE_ASK) && pair->greeted && r2_pair_ready(pair) && !pair->verdict) {
-        check(pair, pair->inst->watch_clock);
+    pair->announce.owes |= m->flags & FO_PROBE_ASK;
+    if ((m->flags & FO_PROBE_ASK) && pair->probe.greeted && r2_pair_ready(pair) &&
+        !r2_pair_is_judged(pair)) {
+        check(pair, pair->inst->watch.clock);
     }
 }
 
@@ -139,33 +143,34 @@ static void on_announcement(struct r2_pair *pair, const struct fo_probe *m)
 {
     int anew;
 
-    if (pair->heard && (int32_t)(m->inc - pair->heard) < 0) {
+    if (pair->announce.heard && (int32_t)(m->inc - pair->announce.heard) < 0) {
         return;
     }
-    pair->heard_for = m->for_inc || m->inc != pair->heard ? m->for_inc : pair->heard_for;
-    anew = m->inc != pair->heard;
-    pair->heard = m->inc;
-    pair->answer |= m->flags & FO_PROBE_ASK;
+    pair->announce.heard_for =
+        m->for_inc || m->inc != pair->announce.heard ? m->for_inc : pair->announce.heard_for;
+    anew = m->inc != pair->announce.heard;
+    pair->announce.heard = m->inc;
+    pair->announce.answer |= m->flags & FO_PROBE_ASK;
     if (r2_cross_hopeless(pair)) {
         return; /* LOST is all that there is to say */
     }
     if (r2_pair_failed(pair) && (m->flags & FO_PROBE_ASK)) {
-        if (pair->state == R2_PAIR_BROKEN) {
+        if (pair->build.state == R2_PAIR_BROKEN) {
             r2_probation_wanted(pair); /* the peer waits, and would for long */
         } else {
             r2_probation_for_peer(pair, anew);
         }
-    } else if (m->inc == pair->peer_inc) {
+    } else if (m->inc == pair->announce.peer_inc) {
         on_known(pair, m);
-    } else if (pair->peer_inc != 0) {
+    } else if (pair->announce.peer_inc != 0) {
         r2_pair_rebuild(pair);
-    } else if (pair->state == R2_PAIR_OPEN &&
-               (pair->heard_for == 0 || pair->heard_for == pair->inc)) {
-        pair->peer_inc = m->inc;
-        pair->peer_for = pair->heard_for;
-        pair->peer_addr = m->addr;
-        pair->peer_inband_qpn = m->inband_qpn;
-        pair->peer_inband_psn = m->inband_psn;
+    } else if (pair->build.state == R2_PAIR_OPEN &&
+               (pair->announce.heard_for == 0 || pair->announce.heard_for == pair->inc)) {
+        pair->announce.peer_inc = m->inc;
+        pair->announce.peer_for = pair->announce.heard_for;
+        pair->far.addr = m->addr;
+        pair->carried.peer_qpn = m->inband_qpn;
+        pair->carried.peer_psn = m->inband_psn;
         r2_pair_join(pair);
     }
 }
@@ -174,16 +179,17 @@ static void on_announcement(struct r2_pair *pair, const struct fo_probe *m)
  * that has never answered. */
 static int no_use(const struct r2_pair *pair, const struct fo_probe *m)
 {
-    return !(m->flags & FO_PROBE_SILENT) && (pair->answers == 0 || pair->state == R2_PAIR_OPEN) &&
+    return !(m->flags & FO_PROBE_SILENT) &&
+           (pair->probe.answers == 0 || pair->build.state == R2_PAIR_OPEN) &&
            !r2_cross_carries(pair);
 }
 
 /* Which NIC it is does not change in the life of the peer's process. */
 static void identify(struct r2_pair *pair, const struct fo_probe *m)
 {
-    pair->peer_guid = m->guid;
-    pair->peer_port = m->port;
-    memcpy(pair->peer_name, m->name, sizeof(pair->peer_name));
+    pair->far.guid = m->guid;
+    pair->far.port = m->port;
+    memcpy(pair->far.name, m->name, sizeof(pair->far.name));
 }
 
 void r2_pair_on_probe(struct r2_inst *inst, struct r2_peer *peer, const struct fo_probe *m)
@@ -213,11 +219,12 @@ void r2_pair_on_probe(struct r2_inst *inst, struct r2_peer *peer, const struct f
     if (!(m->flags & FO_PROBE_LOST)) {
         on_announcement(pair, m);
     } else if (m->for_inc == pair->inc &&
-               (pair->state == R2_PAIR_JOINED || pair->state == R2_PAIR_OPEN) && no_use(pair, m)) {
+               (pair->build.state == R2_PAIR_JOINED || pair->build.state == R2_PAIR_OPEN) &&
+               no_use(pair, m)) {
         r2_pair_leave(pair);
-    } else if (m->for_inc == pair->inc && pair->state == R2_PAIR_JOINED) {
+    } else if (m->for_inc == pair->inc && pair->build.state == R2_PAIR_JOINED) {
         if (m->flags & FO_PROBE_SILENT) {
-            pair->silent_at = inst->watch_clock; /* it has asked over this very pair */
+            pair->probe.silent_at = inst->watch.clock; /* it has asked over this very pair */
         }
         r2_pair_rebuild(pair); /* who asks here gets no answer whatever the NICs do */
     }

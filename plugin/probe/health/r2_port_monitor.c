@@ -22,8 +22,8 @@ struct r2_look {
 
 int r2_port_monitor_open(struct r2_inst *inst)
 {
-    inst->look = calloc(IB_MAX_NICS, sizeof(*inst->look));
-    return inst->look ? 0 : -1;
+    inst->ports.look = calloc(IB_MAX_NICS, sizeof(*inst->ports.look));
+    return inst->ports.look ? 0 : -1;
 }
 
 static void nic_lost(struct r2_inst *inst, int nic, enum ib_fault fault)
@@ -108,12 +108,12 @@ void r2_port_monitor_fact(void *arg, const struct ib_fact *fact)
     case IB_FACT_DEVICE_FATAL:
         nic_lost(inst, fact->nic, IB_FAULT_DEVICE);
         R2_NOTIFY(inst, on_nic, inst, fact->nic, R2_NIC_FATAL);
-        inst->removal_since = 0;
+        inst->ports.removal_since = 0;
         break;
     case IB_FACT_DEVICE_FAILS:
         nic_lost(inst, fact->nic, IB_FAULT_CALL);
         R2_NOTIFY(inst, on_nic, inst, fact->nic, R2_NIC_FAILS);
-        inst->removal_since = 0;
+        inst->ports.removal_since = 0;
         break;
     case IB_FACT_REMOVED:
         nic_removed(inst, fact->nic);
@@ -157,7 +157,7 @@ static void look_done(struct ib_job *job)
 /* Its job is not out. */
 static void look_begin(struct r2_inst *inst, int nic)
 {
-    struct r2_look *l = &inst->look[nic];
+    struct r2_look *l = &inst->ports.look[nic];
     enum ib_nic_state s = ib_nic_state_get(&inst->nics.nic[nic]);
 
     l->asked = l->due;
@@ -171,13 +171,13 @@ static void look_begin(struct r2_inst *inst, int nic)
     l->job.run = look_run;
     l->job.done = look_done;
     l->job.urgent = 1; /* short, and what is behind it may be in vain */
-    ib_workers_submit(inst->workers, inst->nics.nic[nic].device_index, &l->job);
+    ib_workers_submit(inst->jobs.workers, inst->nics.nic[nic].device_index, &l->job);
 }
 
 /* An event asks. What is under way may have been read before it. */
 static void look_ask(struct r2_inst *inst, int nic, unsigned what)
 {
-    struct r2_look *l = &inst->look[nic];
+    struct r2_look *l = &inst->ports.look[nic];
 
     l->due |= (uint8_t)what;
     if (!l->job.busy) {
@@ -195,19 +195,19 @@ static void look_ask(struct r2_inst *inst, int nic, unsigned what)
  */
 static uint64_t removals_step(struct r2_inst *inst, uint64_t now)
 {
-    if (inst->removal_since && now < inst->removal_at) {
-        return inst->removal_at;
+    if (inst->ports.removal_since && now < inst->ports.removal_at) {
+        return inst->ports.removal_at;
     }
     if (ib_async_removals(&inst->nics, r2_port_monitor_fact, inst) == 0) {
-        inst->removal_since = now;
-        inst->removal_at = UINT64_MAX; /* until a fact says that a device failed */
+        inst->ports.removal_since = now;
+        inst->ports.removal_at = UINT64_MAX; /* until a fact says that a device failed */
         return UINT64_MAX;
     }
-    inst->removal_since = inst->removal_since ? inst->removal_since : now;
-    inst->removal_at = now + (r2_elapsed(now, inst->removal_since) < REMOVAL_LONG
-                                  ? REMOVAL_NS
-                                  : (uint64_t)inst->cfg.t_look_ms * 1000000);
-    return inst->removal_at;
+    inst->ports.removal_since = inst->ports.removal_since ? inst->ports.removal_since : now;
+    inst->ports.removal_at = now + (r2_elapsed(now, inst->ports.removal_since) < REMOVAL_LONG
+                                        ? REMOVAL_NS
+                                        : (uint64_t)inst->cfg.t_look_ms * 1000000);
+    return inst->ports.removal_at;
 }
 
 uint64_t r2_port_monitor_step(struct r2_inst *inst, uint64_t now)
@@ -215,25 +215,25 @@ uint64_t r2_port_monitor_step(struct r2_inst *inst, uint64_t now)
     uint64_t next;
 
     if (r2_comm_first(inst) == NULL) {
-        if (inst->looks) { /* until there is something to look for again, nobody looks: who comes
-                              next reads anew */
+        if (inst->ports.looks) { /* until there is something to look for again, nobody looks: who
+                              comes next reads anew */
             for (int i = 0; i < inst->nics.count; i++) {
                 ib_nic_addr_ask(&inst->nics.nic[i]);
             }
-            inst->looks = 0;
+            inst->ports.looks = 0;
         }
         return UINT64_MAX; /* nothing to protect: no wake-ups */
     }
-    inst->looks = 1;
+    inst->ports.looks = 1;
     next = removals_step(inst, now);
-    if (now < inst->look_at) {
-        return r2_earlier(next, inst->look_at);
+    if (now < inst->ports.look_at) {
+        return r2_earlier(next, inst->ports.look_at);
     }
-    inst->look_at = now + (uint64_t)inst->cfg.t_look_ms * 1000000;
+    inst->ports.look_at = now + (uint64_t)inst->cfg.t_look_ms * 1000000;
     for (int i = 0; i < inst->nics.count; i++) {
-        if (!inst->look[i].job.busy) {
+        if (!inst->ports.look[i].job.busy) {
             look_begin(inst, i);
         }
     }
-    return r2_earlier(next, inst->look_at);
+    return r2_earlier(next, inst->ports.look_at);
 }

@@ -7,6 +7,7 @@
 #include "core/r2_policy.h"
 #include "core/r2_registry.h"
 #include "r2_pair.h"
+#include "r2_pair_int.h"
 
 #define MS(x)    ((uint64_t)(x)*1000000)
 #define PAUSE    MS(400) /* between two attempts, a quarter more or less, ... */
@@ -25,6 +26,34 @@
 #define HOLD_MAX  MS(300000)
 #define ASKS      8  /* questions per hold time */
 #define LASTING   10 /* hold times after which a return counts as lasting */
+
+void r2_probation_move(struct r2_pair *pair, enum r2_probation_state to)
+{
+    static const char *const names[R2_PROBATION_STATES] = {"rest", "try", "asked"};
+    static const unsigned char legal[R2_PROBATION_STATES][R2_PROBATION_STATES] = {
+        [R2_PROBATION_REST] = {[R2_PROBATION_TRY] = 1},
+        [R2_PROBATION_TRY] = {[R2_PROBATION_REST] = 1, [R2_PROBATION_ASKED] = 1},
+        [R2_PROBATION_ASKED] = {[R2_PROBATION_REST] = 1, [R2_PROBATION_TRY] = 1},
+    };
+    enum r2_probation_state from = pair->heal.state;
+
+    if (from == to) {
+        return;
+    }
+    if (!legal[from][to]) {
+        R2_WARN("probation of NIC pair %u-%u cannot go from %s to %s", pair->nic, pair->peer_nic,
+                names[from], names[to]);
+        return;
+    }
+    R2_TRACE("probation of NIC pair %u-%u: %s -> %s", pair->nic, pair->peer_nic, names[from],
+             names[to]);
+    pair->heal.state = to;
+}
+
+static int is_trying(const struct r2_pair *pair)
+{
+    return pair->heal.state != R2_PROBATION_REST;
+}
 
 static uint64_t hold_of(const struct r2_pair *pair)
 {
@@ -68,14 +97,14 @@ static void judge(struct r2_pair *pair, uint64_t since)
 static void ask_at_once(struct r2_pair *pair)
 {
     pair->heal.at = 0;
-    pair->heal.tried_at = pair->heal.trying ? pair->heal.tried_at : 0;
+    pair->heal.tried_at = is_trying(pair) ? pair->heal.tried_at : 0;
     r2_inst_wake(pair->inst);
 }
 
 static void want(struct r2_pair *pair, int who)
 {
     if (!pair->heal.interest) {
-        pair->heal.trying = pair->heal.asked = 0;
+        r2_probation_move(pair, R2_PROBATION_REST);
         ask_at_once(pair);
     }
     pair->heal.interest |= (uint8_t)who;
@@ -136,7 +165,7 @@ void r2_probation_soon(struct r2_pair *pair)
 void r2_probation_back(struct r2_pair *pair)
 {
     pair->heal.good_since = 0; /* a NIC was away in between */
-    pair->heal.trying = pair->heal.asked = 0;
+    r2_probation_move(pair, R2_PROBATION_REST);
     ask_at_once(pair);
 }
 
@@ -145,7 +174,7 @@ void r2_probation_nic_up(struct r2_inst *inst, int nic)
     for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
         if (pair->nic == nic && pair->peer) {
             r2_probation_back(pair);
-            pair->back = 1; /* the peer hears of it, and asks at once, too */
+            pair->announce.back = 1; /* the peer hears of it, and asks at once, too */
             r2_pair_renew(pair);
         }
     }
@@ -155,13 +184,13 @@ void r2_probation_nic_up(struct r2_inst *inst, int nic)
 static uint64_t pause_of(struct r2_pair *pair, uint64_t now)
 {
     struct r2_probation *h = &pair->heal;
-    uint64_t job = pair->inst->heal_job[pair->nic];
+    uint64_t job = pair->inst->probing.job_ns[pair->nic];
     uint64_t rest = SLOW_REST * job < REST_MOST ? SLOW_REST * job : REST_MOST;
     uint64_t least = h->silent_since ? r2_elapsed(now, h->silent_since) / PAUSE_OF : 0, pause;
     uint32_t dice;
 
     least = least < PAUSE ? PAUSE : least < PAUSE_MOST ? least : PAUSE_MOST;
-    if (pair->state == R2_PAIR_BROKEN) {
+    if (pair->build.state == R2_PAIR_BROKEN) {
         h->rest = 2 * h->rest < REST_MOST ? 2 * h->rest : REST_MOST; /* for no path */
         h->rest = h->rest == 0 || (h->interest & R2_PROBATION_PATH) ? BROKEN : h->rest;
         least = h->rest;
@@ -176,7 +205,8 @@ static void missed(struct r2_pair *pair, uint64_t now)
 {
     struct r2_probation *h = &pair->heal;
 
-    h->trying = h->asked = h->theirs = 0;
+    r2_probation_move(pair, R2_PROBATION_REST);
+    h->theirs = 0;
     h->good_since = 0;
     h->misses++;
     h->silent_since = h->silent_since ? h->silent_since : h->tried_at;
@@ -219,7 +249,8 @@ static void answered(struct r2_pair *pair, uint64_t now)
     struct r2_probation *h = &pair->heal;
     int first = h->good_since == 0;
 
-    h->trying = h->asked = h->theirs = 0;
+    r2_probation_move(pair, R2_PROBATION_REST);
+    h->theirs = 0;
     h->rest = h->silent_since = 0;
     h->at = now + hold_of(pair) / ASKS;
     h->good_last = now;
@@ -236,8 +267,7 @@ static void begin(struct r2_pair *pair, uint64_t now)
 {
     struct r2_probation *h = &pair->heal;
 
-    h->trying = 1;
-    h->asked = 0;
+    r2_probation_move(pair, R2_PROBATION_TRY);
     h->tried_at = now;
     h->deadline = now + MAKE_MOST;
     if (!r2_pair_ready(pair)) {
@@ -251,10 +281,10 @@ static void ask(struct r2_pair *pair, uint64_t now)
 {
     struct r2_probation *h = &pair->heal;
 
-    h->asked = 1;
-    h->answers = pair->answers;
+    r2_probation_move(pair, R2_PROBATION_ASKED);
+    h->answers = pair->probe.answers;
     h->deadline = now + ASK_MOST;
-    r2_pair_ask(pair, pair->inst->watch_clock, 0);
+    r2_pair_ask(pair, pair->inst->watch.clock, 0);
 }
 
 /* How long its NIC's worker has such jobs. */
@@ -263,7 +293,7 @@ static void measure(struct r2_pair *pair, uint64_t now)
     struct r2_probation *h = &pair->heal;
 
     if (!pair->job.busy && h->busy_at) {
-        pair->inst->heal_job[pair->nic] = now - h->busy_at;
+        pair->inst->probing.job_ns[pair->nic] = now - h->busy_at;
     }
     h->busy_at = !pair->job.busy ? 0 : h->busy_at ? h->busy_at : now;
 }
@@ -275,14 +305,15 @@ static uint64_t advance(struct r2_pair *pair, uint64_t now)
     int failed;
 
     measure(pair, now);
-    if (!h->trying && h->good_since && now >= h->at) {
+    if (!is_trying(pair) && h->good_since && now >= h->at) {
         begin(pair, now);
     }
-    failed = (pair->state == R2_PAIR_DEAD || pair->state == R2_PAIR_BROKEN) && !pair->again;
-    if (!h->trying) {
+    failed = (pair->build.state == R2_PAIR_DEAD || pair->build.state == R2_PAIR_BROKEN) &&
+             !pair->build.again;
+    if (!is_trying(pair)) {
         return now < h->at ? h->at : UINT64_MAX; /* a turn comes when another is over */
     }
-    if (h->asked && pair->answers != h->answers) {
+    if (h->state == R2_PROBATION_ASKED && pair->probe.answers != h->answers) {
         answered(pair, now);
         return h->interest ? h->at : UINT64_MAX;
     }
@@ -292,17 +323,18 @@ static uint64_t advance(struct r2_pair *pair, uint64_t now)
         return h->at;
     }
     if (!r2_pair_ready(pair)) {
-        if (h->asked) { /* the peer has made its own anew */
+        if (h->state == R2_PROBATION_ASKED) { /* the peer has made its own anew */
             h->deadline = h->tried_at + 2 * MAKE_MOST;
-            h->asked = 0;
+            r2_probation_move(pair, R2_PROBATION_TRY);
         }
         return h->deadline;
     }
     if (!h->interest) {
-        h->trying = h->theirs = 0; /* the peer asks */
+        r2_probation_move(pair, R2_PROBATION_REST); /* the peer asks */
+        h->theirs = 0;
         return UINT64_MAX;
     }
-    if (!h->asked) {
+    if (h->state != R2_PROBATION_ASKED) {
         ask(pair, now);
     }
     return h->deadline;
@@ -310,7 +342,7 @@ static uint64_t advance(struct r2_pair *pair, uint64_t now)
 
 static int waits(const struct r2_pair *pair, int nic, uint64_t now)
 {
-    return pair->nic == nic && is_wanted(pair) && !pair->heal.trying && !pair->job.busy &&
+    return pair->nic == nic && is_wanted(pair) && !is_trying(pair) && !pair->job.busy &&
            now >= pair->heal.at;
 }
 
@@ -356,12 +388,12 @@ uint64_t r2_probation_step(struct r2_inst *inst, uint64_t now)
     for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
         if (is_wanted(pair)) {
             next = r2_earlier(next, advance(pair, now));
-            out[pair->nic] += (pair->heal.trying && pair->heal.good_since == 0) || pair->job.busy;
+            out[pair->nic] += (is_trying(pair) && pair->heal.good_since == 0) || pair->job.busy;
             wait |= (uint32_t)waits(pair, pair->nic, now) << pair->nic;
         }
     }
     for (; wait; wait &= wait - 1) {
-        int nic = __builtin_ctz(wait), most = inst->heal_job[nic] > SLOW_JOB ? 1 : AT_ONCE;
+        int nic = __builtin_ctz(wait), most = inst->probing.job_ns[nic] > SLOW_JOB ? 1 : AT_ONCE;
 
         next = r2_earlier(next, give_turns(inst, nic, most - out[nic], now));
     }

@@ -6,7 +6,7 @@
 
 void r2_stall_see(struct r2_comm *c, int p, uint64_t silent)
 {
-    uint64_t clock = c->inst->watch_clock;
+    uint64_t clock = c->inst->watch.clock;
 
     if ((c->watch->stall.paths >> p & 1) && c->watch->stall.path[p].life == c->link.path[p].life) {
         return;
@@ -39,7 +39,7 @@ void r2_stall_tick(struct r2_comm *c)
 {
     for (uint32_t m = c->watch->stall.paths; m; m &= m - 1) {
         int p = __builtin_ctz(m);
-        uint64_t ns = c->inst->watch_clock - c->watch->stall.path[p].since;
+        uint64_t ns = c->inst->watch.clock - c->watch->stall.path[p].since;
 
         if (c->watch->stall.path[p].life != c->link.path[p].life) {
             r2_stall_drop(c, p);

@@ -100,7 +100,7 @@ static void last_path(struct r2_comm *c, int p, uint64_t silent, uint64_t limit)
 {
     const struct r2_config *cfg = &c->inst->cfg;
     uint64_t give_up = MS(cfg->t_give_up_ms);
-    uint64_t still = r2_elapsed(c->inst->watch_clock, c->watch->still.since);
+    uint64_t still = r2_elapsed(c->inst->watch.clock, c->watch->still.since);
 
     silent = c->watch->still.since && still > silent
                  ? still
@@ -115,9 +115,10 @@ void r2_watch_ask(struct r2_pair *pair)
 {
     struct r2_inst *inst = pair->inst;
 
-    if (inst->cfg.watchdog && !pair->verdict) {
-        r2_pair_ask(pair, inst->watch_clock,
-                    probe_limit(MS(inst->cfg.t_probe_ms), pair_expect(inst, pair), pair->slowest));
+    if (inst->cfg.watchdog && !r2_pair_is_judged(pair)) {
+        r2_pair_ask(
+            pair, inst->watch.clock,
+            probe_limit(MS(inst->cfg.t_probe_ms), pair_expect(inst, pair), pair->probe.slowest));
     }
 }
 
@@ -128,9 +129,9 @@ static struct r2_pair *ask(struct r2_comm *c, int p)
     struct r2_pair *pair =
         r2_pair_find(inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic);
 
-    if (pair == NULL || !pair->verdict) { /* else a thousand connections would ask together, and
-                                             count all queues each */
-        inst->look_at = 0;                /* the port may know: an event can get lost */
+    if (pair == NULL || !r2_pair_is_judged(pair)) { /* else a thousand connections would ask
+                                             together, and count all queues each */
+        inst->ports.look_at = 0;                    /* the port may know: an event can get lost */
     }
     if (pair) {
         r2_watch_ask(pair);
@@ -144,7 +145,7 @@ static void no_completion(struct r2_comm *c, int p, const struct probe_pulse *s)
     const struct r2_config *cfg = &c->inst->cfg;
     struct ib_fault_info info = {.fault = IB_FAULT_STALL};
     struct probe_watch *w = &c->watch->path[p];
-    uint64_t silent = probe_watch_silence(w, c->inst->watch_clock), limit;
+    uint64_t silent = probe_watch_silence(w, c->inst->watch.clock), limit;
     struct r2_pair *pair;
 
     r2_stall_see(c, p, silent);
@@ -155,7 +156,7 @@ static void no_completion(struct r2_comm *c, int p, const struct probe_pulse *s)
         return;
     }
     pair = ask(c, p);
-    if (pair == NULL || !r2_pair_ready(pair) || pair->last_ok <= w->moved_at) {
+    if (pair == NULL || !r2_pair_ready(pair) || pair->probe.last_ok <= w->moved_at) {
         limit *= 2; /* nobody could be asked: silence alone, beyond what RC needs for any repair
                        that is possible */
         if ((c->link.up & ~ib_link_pair(&c->link, p)) == 0 &&
@@ -189,22 +190,22 @@ static int say_suspect(struct r2_comm *c, int p)
 static void silent_process(struct r2_comm *c, int p)
 {
     struct r2_peer *peer = c->peer;
-    uint64_t silence = probe_watch_silence(&c->watch->path[p], c->inst->watch_clock);
+    uint64_t silence = probe_watch_silence(&c->watch->path[p], c->inst->watch.clock);
 
     uint64_t now = r2_now(c->inst);
 
-    if (silence < SILENT_PROCESS || peer->process_blamed ||
+    if (silence < SILENT_PROCESS || peer->news.blamed ||
         r2_elapsed(now, peer->last_contact) < SILENT_PROCESS) {
         return;
     }
-    if (peer->hello_at <= peer->last_contact) { /* SUSPECT asks for no answer: this does */
+    if (peer->channel.hello_at <= peer->last_contact) { /* SUSPECT asks for no answer: this does */
         union fo_body b = {.load = {.nic = c->link.path[p].nic,
                                     .peer_nic = c->link.path[p].peer_nic,
                                     .flags = FO_LOAD_ASK}};
 
         r2_peer_emit(c->inst, peer, FO_MSG_LOAD, &b);
-        peer->hello_at = now;
-    } else if (r2_elapsed(now, peer->hello_at) >= SILENT_PROCESS) {
+        peer->channel.hello_at = now;
+    } else if (r2_elapsed(now, peer->channel.hello_at) >= SILENT_PROCESS) {
         R2_NOTIFY(c->inst, on_peer_silent, c->inst, peer);
     }
 }
@@ -247,7 +248,7 @@ static int look_recv(struct r2_comm *c, int p)
         no_completion(c, p, &s);
     } else if (!waiting && c->link.path[p].sq_used) {
         w->moved = s.moved;
-        w->look_at = c->inst->watch_clock + MS(c->inst->cfg.t_probe_ms) / 2;
+        w->look_at = c->inst->watch.clock + MS(c->inst->cfg.t_probe_ms) / 2;
     }
     return c->link.path[p].sq_used != 0;
 }
@@ -372,16 +373,16 @@ static int ask_all(struct r2_comm *c, uint64_t clock)
         struct r2_pair *pair = r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic);
         uint64_t ok;
 
-        if (!ib_link_up(&c->link, p) || pair == NULL || pair->answers == 0) {
+        if (!ib_link_up(&c->link, p) || pair == NULL || pair->probe.answers == 0) {
             continue;
         }
         known = 1;
         ok = r2_load_done_at(pair);
-        ok = pair->last_ok > ok ? pair->last_ok : ok;
+        ok = pair->probe.last_ok > ok ? pair->probe.last_ok : ok;
         c->watch->still.alive = ok > c->watch->still.alive ? ok : c->watch->still.alive;
-        if (pair->state == R2_PAIR_DEAD || pair->state == R2_PAIR_BROKEN) {
+        if (pair->build.state == R2_PAIR_DEAD || pair->build.state == R2_PAIR_BROKEN) {
             r2_probation_for_peer(pair, 0);
-        } else if (!pair->asking) {
+        } else if (!r2_pair_is_probing(pair)) {
             r2_pair_ask(pair, clock, 0);
         }
     }
@@ -489,7 +490,7 @@ static void tick(struct r2_comm *c, uint64_t clock, uint64_t t_suspect)
 static uint64_t claim_age(struct r2_comm *c, const struct fo_suspect *m)
 {
     const struct r2_ledger *g = &c->rx->ledger;
-    uint64_t clock = c->inst->watch_clock, since = c->watch->claim[m->path].since;
+    uint64_t clock = c->inst->watch.clock, since = c->watch->claim[m->path].since;
     const struct r2_ledger_entry *e = &g->entry[m->seq % R2_LEDGER_WINDOW];
     int lacks =
         m->seq >= g->acked && m->seq < g->rpost && (m->mask & ~(unsigned)(e->mask | e->seen));
@@ -538,12 +539,12 @@ void r2_watch_on_suspect(struct r2_comm *c, const struct fo_suspect *m)
 
 void r2_watch_clock(struct r2_inst *inst, uint64_t now)
 {
-    uint64_t gone = r2_elapsed(now, inst->watch_last), most = MS(inst->cfg.t_suspect_ms) / 2;
+    uint64_t gone = r2_elapsed(now, inst->watch.last), most = MS(inst->cfg.t_suspect_ms) / 2;
 
-    if (inst->watch_at) {
-        inst->watch_clock += gone < most ? gone : most;
+    if (inst->watch.at) {
+        inst->watch.clock += gone < most ? gone : most;
     }
-    inst->watch_last = now;
+    inst->watch.last = now;
 }
 
 uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now)
@@ -552,28 +553,28 @@ uint64_t r2_watch_step(struct r2_inst *inst, uint64_t now)
     int asking, ticks;
 
     if (r2_comm_first(inst) == NULL) {
-        inst->watch_at = 0;
+        inst->watch.at = 0;
         return UINT64_MAX; /* nothing to protect: no wake-ups */
     }
-    if (inst->watch_at && now < inst->watch_at && !inst->watch_asked) {
-        return inst->watch_at;
+    if (inst->watch.at && now < inst->watch.at && !inst->watch.asked) {
+        return inst->watch.at;
     }
-    inst->watch_asked = 0;
-    asking = r2_pairs_watch(inst, inst->watch_clock);
-    ticks = inst->watch_clock >= inst->watch_tick;
+    inst->watch.asked = 0;
+    asking = r2_pairs_watch(inst, inst->watch.clock);
+    ticks = inst->watch.clock >= inst->watch.tick;
     if (ticks) {
-        inst->watch_tick = inst->watch_clock + step;
+        inst->watch.tick = inst->watch.clock + step;
         r2_load_step(inst, now);
     }
     R2_NOTIFY(inst, on_watch, inst, now, ticks ? step : 0);
     if (ticks) {
         for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
             if (watched(c)) {
-                tick(c, inst->watch_clock, t_suspect);
+                tick(c, inst->watch.clock, t_suspect);
             }
         }
     }
-    inst->watch_at = now + ((asking || inst->watch_asked) && ASK_STEP < step ? ASK_STEP : step);
-    inst->watch_asked = 0;
-    return inst->watch_at;
+    inst->watch.at = now + ((asking || inst->watch.asked) && ASK_STEP < step ? ASK_STEP : step);
+    inst->watch.asked = 0;
+    return inst->watch.at;
 }

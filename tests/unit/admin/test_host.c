@@ -45,15 +45,17 @@ START_TEST(the_file_is_obeyed)
     inst = rig->side[0].inst;
     file_write("# cable is changed\nfab0:1  # since Monday\n\nmlx5_7\n", 0644);
     wait_settled(0);
-    ck_assert_uint_eq(inst->drained, 1);
+    ck_assert_uint_eq(inst->drain.nics, 1);
     messages(2);
     file_write("fab1\n", 0666);
     rig_run(rig, RIG_S);
-    ck_assert_uint_eq(inst->drained, 1); /* anybody could have written it: what was drained stays */
+    ck_assert_uint_eq(inst->drain.nics,
+                      1); /* anybody could have written it: what was drained stays */
     ck_assert(strstr(rig->last_warn[0], "written by others") != NULL);
     file_write("fab1, fab0\n", 0644);
     rig_run(rig, RIG_S);
-    ck_assert_uint_eq(inst->drained, 1); /* not a line of this format: named, and not half obeyed */
+    ck_assert_uint_eq(inst->drain.nics,
+                      1); /* not a line of this format: named, and not half obeyed */
     ck_assert(strstr(rig->last_warn[0], "line 1") != NULL);
     file_write("", 0644);
     wait_up(0, 2);
@@ -81,7 +83,7 @@ START_TEST(a_file_of_the_same_time_is_another)
         file_publish(name);
         rig_enter(&rig->side[0]);
         r2_drain_look(rig->side[0].inst);
-        ck_assert_uint_eq(rig->side[0].inst->drained, 1u << nic);
+        ck_assert_uint_eq(rig->side[0].inst->drain.nics, 1u << nic);
     }
     host_dir_remove();
     stop();
@@ -184,7 +186,7 @@ static struct r2_host_registry *board_start(void)
     for (int side = 0; side < 2; side++) {
         rig_enter(&rig->side[side]);
         r2_host_share_open(rig->side[side].inst, dir);
-        ck_assert_ptr_nonnull(rig->side[side].inst->board);
+        ck_assert_ptr_nonnull(rig->side[side].inst->share.board);
     }
     b = r2_host_registry_open(dir, &neighbour, why, sizeof(why));
     ck_assert_msg(b != NULL, "%s", why);
@@ -203,14 +205,14 @@ START_TEST(the_bell_is_for_the_files_too)
     rig_run(rig, 5 * RIG_S);
     file_write("fab0\n", 0644);
     rig_run(rig, RIG_S);
-    ck_assert_uint_eq(inst->drained, 0); /* not due */
+    ck_assert_uint_eq(inst->drain.nics, 0); /* not due */
     rig_enter(&rig->side[0]);
     r2_host_share_rung(inst);
     rig_kick(&rig->side[0]);
     wait_settled(0);
     file_write("", 0644);
     rig_run(rig, RIG_S);
-    ck_assert_uint_eq(inst->drained, 1); /* one ring, one look */
+    ck_assert_uint_eq(inst->drain.nics, 1); /* one ring, one look */
     r2_host_registry_close(b);
     stop();
     host_dir_remove();
@@ -230,8 +232,8 @@ static void neighbour_says(struct r2_host_registry *b, enum r2_host_registry_kin
     for (; pair && !(pair->nic == nic && pair->peer_nic == peer_nic); pair = pair->next) {
     }
     if (pair) {
-        memcpy(e.gid, pair->peer_addr.port.gid, sizeof(e.gid));
-        e.lid = pair->peer_addr.port.lid;
+        memcpy(e.gid, pair->far.addr.port.gid, sizeof(e.gid));
+        e.lid = pair->far.addr.port.lid;
     }
     r2_host_registry_post(b, &e);
     rig_enter(&rig->side[0]);
@@ -255,7 +257,7 @@ static int pairs_ready(struct rig *r)
     int n = 0;
 
     for (struct r2_pair *pair = r->side[0].inst->pairs; pair; pair = pair->next) {
-        n += pair->last_ok != 0 && r2_pair_ready(pair);
+        n += pair->probe.last_ok != 0 && r2_pair_ready(pair);
     }
     return n == comm(0)->link.npaths;
 }
@@ -300,7 +302,7 @@ START_TEST(our_own_answer_counts_more)
     ck_assert(rig_until(rig, pairs_ready, 5 * RIG_S));
     rig_run(rig, RIG_S); /* the time 200 ms ago has to be one */
     for (struct r2_pair *pair = rig->side[0].inst->pairs; pair; pair = pair->next) {
-        pair->last_ok = rig->side[0].inst->watch_clock; /* as if it had been asked just now */
+        pair->probe.last_ok = rig->side[0].inst->watch.clock; /* as if it had been asked just now */
     }
     neighbour_says(b, R2_HOST_REGISTRY_PAIR_SILENT, 1, 1, rig_now(rig) - 200 * RIG_MS);
     rig_run(rig, 500 * RIG_MS);
@@ -338,9 +340,9 @@ START_TEST(what_a_neighbour_cannot_do)
         e = (struct r2_host_registry_event){.kind = R2_HOST_REGISTRY_PAIR_SILENT,
                                             .guid = inst->nics.nic[k != 2].guid,
                                             .port = (uint8_t)(1 + (k == 0)),
-                                            .lid = (uint16_t)(pair->peer_addr.port.lid + (k == 1)),
+                                            .lid = (uint16_t)(pair->far.addr.port.lid + (k == 1)),
                                             .when = rig_now(rig) - RIG_MS};
-        memcpy(e.gid, pair->peer_addr.port.gid, sizeof(e.gid));
+        memcpy(e.gid, pair->far.addr.port.gid, sizeof(e.gid));
         r2_host_registry_post(b, &e);
         rig_enter(&rig->side[0]);
         r2_host_share_rung(inst);
@@ -463,9 +465,9 @@ START_TEST(what_is_on_the_board_is_not_said_again)
     w.subject = r2_subject_nic(inst, 1);
     snprintf(w.host, sizeof(w.host), "host0");
     snprintf(w.nic, sizeof(w.nic), "fab1");
-    probe_news_next_version(inst->news, &w);
+    probe_news_next_version(inst->diagnosis.news, &w);
     r2_news_heard(inst, &w, "pid 7");
-    ck_assert_ptr_nonnull(probe_news_find(inst->news, &w.subject));
+    ck_assert_ptr_nonnull(probe_news_find(inst->diagnosis.news, &w.subject));
     ck_assert_int_eq(posted_events(b), 0);
     ck_assert_int_eq(r2_news_clear(inst, &w.subject), 1); /* ours */
     ck_assert_int_eq(posted_events(b), 1);
@@ -487,7 +489,7 @@ START_TEST(a_mended_mode_is_a_change)
     host_dir(0);
     file_write("fab0\n", 0666);
     rig_run(rig, RIG_S);
-    ck_assert_uint_eq(rig->side[0].inst->drained, 0);
+    ck_assert_uint_eq(rig->side[0].inst->drain.nics, 0);
     snprintf(name, sizeof(name), "%s/nccl-net-r2.%u.drain", dir, (unsigned)geteuid());
     ck_assert_int_eq(chmod(name, 0644), 0);
     wait_settled(0);
@@ -521,7 +523,7 @@ START_TEST(a_file_that_cannot_be_read_now)
     rig->last_warn[0][0] = '\0';
     rig_run(rig, 2 * RIG_S);
     ck_assert_str_eq(rig->last_warn[0], "");
-    ck_assert_uint_eq(rig->side[0].inst->drained, 1);
+    ck_assert_uint_eq(rig->side[0].inst->drain.nics, 1);
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &old), 0);
     wait_settled(1);
     wait_up(0, 2);

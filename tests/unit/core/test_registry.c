@@ -11,11 +11,11 @@ static size_t bytes;
 
 static void post(struct r2_inst *inst, struct r2_peer *peer)
 {
-    ck_assert_uint_le(peer->out_len, sizeof(peer->out));
-    ck_assert_uint_gt(peer->out_len, sizeof(peer->out) - FO_MAX_RECORD);
+    ck_assert_uint_le(peer->out.len, sizeof(peer->out.buf));
+    ck_assert_uint_gt(peer->out.len, sizeof(peer->out.buf) - FO_MAX_RECORD);
     posts++;
-    bytes += peer->out_len;
-    peer->out_len = 0;
+    bytes += peer->out.len;
+    peer->out.len = 0;
 }
 
 START_TEST(a_full_message_is_handed_on)
@@ -34,14 +34,14 @@ START_TEST(a_full_message_is_handed_on)
     rig_enter(&rig->side[0]);
     real = inst->post;
     inst->post = post;
-    ck_assert_uint_eq(peer->out_len, 0);
+    ck_assert_uint_eq(peer->out.len, 0);
     for (int i = 0; i < MANY; i++) {
         r2_peer_emit(inst, peer, FO_MSG_NIC_DOWN, &b);
     }
-    bytes += peer->out_len;
+    bytes += peer->out.len;
     ck_assert_uint_ge(posts, 2);
     ck_assert_uint_eq(bytes, MANY * size);
-    peer->out_len = 0;
+    peer->out.len = 0;
     inst->post = real;
     rig_destroy(rig);
 }

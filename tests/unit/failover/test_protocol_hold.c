@@ -175,9 +175,9 @@ START_TEST(soft_fence_does_not_keep_the_device_busy)
     begin_after("h0:n0 fatal");
     ck_assert(rig_until(rig, rig_all_done, 2 * RIG_S));
     ck_assert_uint_eq(rig->side[0].comm->fo.path[0].soft, 1);
-    reaped = ib_workers_reaped(rig->side[0].inst->workers, device);
+    reaped = ib_workers_reaped(rig->side[0].inst->jobs.workers, device);
     rig_run(rig, 20 * RIG_S);
-    ck_assert_uint_le(ib_workers_reaped(rig->side[0].inst->workers, device) - reaped, 30);
+    ck_assert_uint_le(ib_workers_reaped(rig->side[0].inst->jobs.workers, device) - reaped, 30);
 }
 END_TEST
 

@@ -422,14 +422,15 @@ START_TEST(malformed_messages_are_dropped_and_counted)
         msg[lie[i].at] = lie[i].value;
         rig_inject_bytes(rig, 1, msg, n);
         rig_run(rig, 20 * RIG_US);
-        ck_assert_msg(rig->side[1].inst->bad_messages == ++expect, "lie %u was believed", i);
+        ck_assert_msg(rig->side[1].inst->refused.bad_messages == ++expect, "lie %u was believed",
+                      i);
     }
     memset(&b, 0, sizeof(b));
     n = fo_pack(FO_MSG_DOWN, &b, msg, sizeof(msg));
     for (size_t k = 1; k < n; k++) {
         rig_inject_bytes(rig, 1, msg, k);
         rig_run(rig, 20 * RIG_US);
-        ck_assert_uint_eq(rig->side[1].inst->bad_messages, ++expect);
+        ck_assert_uint_eq(rig->side[1].inst->refused.bad_messages, ++expect);
     }
     messages(3);
     stop();

@@ -168,7 +168,7 @@ START_TEST(what_is_in_front_is_a_part)
     struct r2_nic_load *load;
 
     start(1, (const char *[]){_i ? ON : OFF, NULL});
-    load = &rig->side[0].inst->load[0];
+    load = &rig->side[0].inst->watch.load[0];
     messages(4, 1000);
     hold_completions(0, 0);
     recv_burst(4, 40000);

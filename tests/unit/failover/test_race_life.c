@@ -502,7 +502,7 @@ START_TEST(records_of_another_version_are_passed_over)
     rig_inject_bytes(rig, 1, msg, n);
     finish(4, 20 * RIG_MS);
     for (int s = 0; s < 2; s++) {
-        ck_assert_uint_eq(rig->side[s].inst->bad_messages, 0);
+        ck_assert_uint_eq(rig->side[s].inst->refused.bad_messages, 0);
         ck_assert_uint_eq(comm(s)->link.up, 6); /* path 1 stands */
         ck_assert_uint_eq(comm(s)->fo.switches, 1);
     }

@@ -204,7 +204,7 @@ START_TEST(a_probe_that_is_refused_has_broken)
         pair = x->nic == 0 && x->peer_nic == 0 ? x : pair;
     }
     ck_assert_ptr_nonnull(pair);
-    ck_assert_int_eq(pair->state, R2_PAIR_JOINED);
+    ck_assert_int_eq(pair->build.state, R2_PAIR_JOINED);
     ck_assert_uint_eq(pair->qp.out, 0);
     fire("h1:n0 qp-error");
     rc = probe_qp_post(&pair->qp);

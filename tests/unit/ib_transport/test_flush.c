@@ -60,7 +60,7 @@ static void finish(void)
     r2_net_close(tx);
     r2_net_close(rx);
     duo_run(&d, 100 * DUO_MS);
-    ck_assert_ptr_null(d.end[1].inst->all); /* nothing of it is left, lanes included */
+    ck_assert_ptr_null(d.end[1].inst->comms.all); /* nothing of it is left, lanes included */
     duo_destroy(&d);
     free(out);
     free(in);

@@ -345,12 +345,12 @@ START_TEST(too_many_are_fewer_and_said_once)
     ck_assert_int_eq(comm(0)->link.npaths, row[_i].paths);
     ck_assert_int_eq(__builtin_popcount(ib_link_pair(&comm(0)->link, 0)), row[_i].primary);
     for (int side = 0; side < 2; side++) {
-        ck_assert_int_eq(rig->side[side].inst->qps_said, row[_i].said);
+        ck_assert_int_eq(rig->side[side].inst->said.qps, row[_i].said);
         ck_assert_int_eq(strstr(rig->last_warn[side], "NCCL_IB_QPS_PER_CONNECTION=") != NULL,
                          row[_i].said);
         rig->last_warn[side][0] = '\0';
         r2_setup_check_qps(comm(side), 128);
-        ck_assert_int_eq(rig->side[side].inst->qps_said, 1);
+        ck_assert_int_eq(rig->side[side].inst->said.qps, 1);
         ck_assert(!row[_i].said || rig->last_warn[side][0] == '\0');
     }
     messages(4);

@@ -281,7 +281,7 @@ START_TEST(a_worker_that_is_stuck)
     abort_end(_i);
     ck_assert_uint_ge(rig_now(rig) - from, dead);
     ck_assert_uint_lt(rig_now(rig) - from, dead + 10 * RIG_MS);
-    ck_assert_uint_eq(rig->side[_i].inst->unhalted, 1); /* device 1 was not in the way */
+    ck_assert_uint_eq(rig->side[_i].inst->jobs.unhalted, 1); /* device 1 was not in the way */
     ck_assert_ptr_nonnull(strstr(rig->last_warn[_i], "NIC fab0"));
     from = rig_now(rig);
     rig_dereg(rig, _i, other_mr[_i]);

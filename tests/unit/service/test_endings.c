@@ -103,7 +103,7 @@ START_TEST(an_abort_says_why)
     messages(4);
     begin_message();
     ck_assert_int_ge(rig_irecv1(rig, in[1], sizeof(in[1]), 0, r_mr), 0);
-    rig->side[from].inst->verdicts->ended_code = row[_i / 2].code;
+    rig->side[from].inst->diagnosis.verdicts->ended_code = row[_i / 2].code;
     rig_dereg(rig, from, from ? r_mr : s_mr);
     rig_close(rig, from);
     first = from;
@@ -164,7 +164,7 @@ START_TEST(a_dead_process_is_named_by_its_address)
     }
     ck_assert_int_eq(st, R2_ERR_COMM);
     r2_log_flush();
-    ck_assert_ptr_null(strstr(rig->side[0].inst->verdicts->found.brief, "host0"));
+    ck_assert_ptr_null(strstr(rig->side[0].inst->diagnosis.verdicts->found.brief, "host0"));
     ck_assert_msg(strstr(rig->last_warn[0], ". Found: R2-P01 process%201 process gone") != NULL,
                   "%s", rig->last_warn[0]);
 }

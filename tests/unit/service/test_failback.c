@@ -334,7 +334,8 @@ START_TEST(close_in_each_state)
     rig_run(rig, 200 * RIG_MS);
     ck_assert_int_eq(rig_comms(rig, 0), 0);
     ck_assert_int_eq(rig_comms(rig, 1), 0);
-    ck_assert_uint_eq(rig->side[0].inst->returning[0] + rig->side[1].inst->returning[0], 0);
+    ck_assert_uint_eq(
+        rig->side[0].inst->reconnect.builds[0] + rig->side[1].inst->reconnect.builds[0], 0);
 }
 END_TEST
 

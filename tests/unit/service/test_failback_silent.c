@@ -87,11 +87,11 @@ START_TEST(a_long_silence_costs_little)
     rig_fault(rig, _i ? "h1:n2 blackhole" : "h0:n2 blackhole");
     traffic(RIG_S);
     for (int s = 0; s < 2; s++) {
-        made[s] = rig->side[s].inst->pair_inc;
+        made[s] = rig->side[s].inst->probing.inc;
     }
     rig_run(rig, 600 * RIG_S);
     for (int s = 0; s < 2; s++) {
-        unsigned n = rig->side[s].inst->pair_inc - made[s];
+        unsigned n = rig->side[s].inst->probing.inc - made[s];
 
         ck_assert_msg(n <= 200, "%u queue pairs made in 600 s at side %d", n, s);
         ck_assert_uint_ge(n, 100);
@@ -143,7 +143,7 @@ static int trying(int side, int nic)
     int n = 0;
 
     for (const struct r2_pair *p = rig->side[side].inst->pairs; p; p = p->next) {
-        n += p->nic == nic && p->heal.trying && p->heal.good_since == 0;
+        n += p->nic == nic && p->heal.state != R2_PROBATION_REST && p->heal.good_since == 0;
     }
     return n;
 }
@@ -173,7 +173,7 @@ START_TEST(many_silent_pairs_take_turns)
     }
     rig_run(rig, RIG_S);
     for (int j = 0; j < MANY; j++) {
-        ck_assert(r2_pair_ready(all_pairs(1, 0, j)) && all_pairs(1, 0, j)->answers);
+        ck_assert(r2_pair_ready(all_pairs(1, 0, j)) && all_pairs(1, 0, j)->probe.answers);
     }
     rig_fault(rig, "h1:n0 blackhole");
     rig_enter(&rig->side[1]);

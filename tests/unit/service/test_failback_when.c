@@ -443,7 +443,7 @@ static void connect_many(void)
 static void count_builds(void)
 {
     for (int i = 0; i < 4; i++) {
-        unsigned now = rig->side[i / 2].inst->returning[i % 2];
+        unsigned now = rig->side[i / 2].inst->reconnect.builds[i % 2];
 
         most = now > most ? now : most;
     }
@@ -492,9 +492,10 @@ START_TEST(many_connections_return_a_few_at_a_time)
     ck_assert_uint_le(most, R2_RECONNECT_AT_ONCE);
     ck_assert_uint_ge(most, R2_RECONNECT_AT_ONCE / 2);
     for (int side = 0; side < 2; side++) {
-        ck_assert_uint_eq(rig->side[side].inst->returning[0] + rig->side[side].inst->returning[1],
+        ck_assert_uint_eq(rig->side[side].inst->reconnect.builds[0] +
+                              rig->side[side].inst->reconnect.builds[1],
                           0);
-        ck_assert_uint_eq(rig->side[side].inst->ret_waiting, 0);
+        ck_assert_uint_eq(rig->side[side].inst->reconnect.waiting, 0);
         for (int i = 0; i < MANY; i++) {
             ck_assert_uint_eq(many[side][i]->link.path[0].life, 2);
             rig_enter(&rig->side[side]);

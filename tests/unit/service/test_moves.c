@@ -1,11 +1,12 @@
-/* Moves of a connection's close, and of a TCP channel, which no run makes: refused, and said. The
- * legal ones are all there is. */
+/* Moves of a connection's close, of a TCP channel, and of a NIC pair's parts, which no run makes:
+ * refused, and said. The legal ones are all there is. */
 #include "tests/unit/suite.h"
 
 #include <string.h>
 
 #include "plugin/base/r2_log.h"
 #include "plugin/oob/tcp/oob_tcp.h"
+#include "plugin/probe/health/r2_pair_int.h"
 #include "plugin/service/r2_close.h"
 
 static int warns;
@@ -78,8 +79,57 @@ START_TEST(a_channel_goes_one_way)
 }
 END_TEST
 
+/* A probe counts before its time runs, and its time runs before the way is called good. */
+START_TEST(a_probe_becomes_evidence_step_by_step)
+{
+    static const char legal[R2_PROBE_STATES][R2_PROBE_STATES + 1] = {[R2_PROBE_IDLE] = "=xx..",
+                                                                     [R2_PROBE_OUT] = "x=x..",
+                                                                     [R2_PROBE_COUNTS] = "x.=x.",
+                                                                     [R2_PROBE_TIMED] = "x..=x",
+                                                                     [R2_PROBE_GOOD] = "x...="};
+    struct r2_pair pair = {.nic = 1, .peer_nic = 2};
+    int refused = 0;
+
+    for (int from = 0; from < R2_PROBE_STATES; from++) {
+        for (int to = 0; to < R2_PROBE_STATES; to++) {
+            pair.probe.state = (enum r2_probe_state)from;
+            r2_pair_probe_move(&pair, (enum r2_probe_state)to);
+            ck_assert_int_eq((int)pair.probe.state, legal[from][to] == '.' ? from : to);
+            refused += legal[from][to] == '.';
+        }
+    }
+    r2_log_flush();
+    ck_assert_int_eq(warns, refused);
+    ck_assert_str_eq(last, "NET/R2 : probe over NIC pair 1-2 cannot go from good to timed");
+}
+END_TEST
+
+START_TEST(a_probation_asks_what_it_has_tried)
+{
+    static const char legal[R2_PROBATION_STATES][R2_PROBATION_STATES + 1] = {
+        [R2_PROBATION_REST] = "=x.", [R2_PROBATION_TRY] = "x=x", [R2_PROBATION_ASKED] = "xx="};
+    struct r2_pair pair = {.nic = 1, .peer_nic = 2};
+    int refused = 0;
+
+    for (int from = 0; from < R2_PROBATION_STATES; from++) {
+        for (int to = 0; to < R2_PROBATION_STATES; to++) {
+            pair.heal.state = (enum r2_probation_state)from;
+            r2_probation_move(&pair, (enum r2_probation_state)to);
+            ck_assert_int_eq((int)pair.heal.state, legal[from][to] == '.' ? from : to);
+            refused += legal[from][to] == '.';
+        }
+    }
+    r2_log_flush();
+    ck_assert_int_eq(refused, 1);
+    ck_assert_int_eq(warns, refused);
+    ck_assert_str_eq(last, "NET/R2 : probation of NIC pair 1-2 cannot go from rest to asked");
+}
+END_TEST
+
 static void add(TCase *t)
 {
+    tcase_add_test(t, a_probe_becomes_evidence_step_by_step);
+    tcase_add_test(t, a_probation_asks_what_it_has_tried);
     tcase_add_test(t, a_close_goes_one_way);
     tcase_add_test(t, a_channel_goes_one_way);
 }

@@ -58,7 +58,7 @@ START_TEST(what_was_dropped_is_counted)
     ops = *own;
     ops.counters = oob_counters;
     inst->oob->ops = &ops;
-    inst->bad_messages = 7;
+    inst->refused.bad_messages = 7;
     v = look(0);
     ck_assert_uint_eq(v->who.oob_strangers, 5);
     ck_assert_uint_eq(v->who.oob_bad_frames, 6);
@@ -438,7 +438,7 @@ START_TEST(why_a_nic_is_drained)
     rig_enter(&rig->side[0]);
     r2_drain_look(rig->side[0].inst);
     rig_kick(&rig->side[0]);
-    ck_assert_uint_eq(rig->side[0].inst->drained, 3);
+    ck_assert_uint_eq(rig->side[0].inst->drain.nics, 3);
     rig_run(rig, RIG_S);
     v = look(0);
     ck_assert_str_eq(v->nic[0].why, "new cable; still in use"); /* the other one is drained, too */

@@ -133,7 +133,7 @@ START_TEST(far_away_is_not_kept)
     messages(1);
     news_put(0, &s, PROBE_BLAME_LOCAL_LINK);
     v = look(0);
-    ck_assert_ptr_nonnull(probe_news_find(rig->side[0].inst->news, &s));
+    ck_assert_ptr_nonnull(probe_news_find(rig->side[0].inst->diagnosis.news, &s));
     ck_assert_int_eq(v->events, 0);
     end();
 }

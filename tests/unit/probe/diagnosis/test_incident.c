@@ -82,9 +82,9 @@ static struct r2_case *case_at(int side)
     struct r2_inst *inst = rig->side[side].inst;
 
     for (int i = 0; i < R2_CASES; i++) {
-        if (inst->cases[i].state != R2_CASE_FREE && inst->cases[i].nic == 0 &&
-            inst->cases[i].peer_nic == 0) {
-            return &inst->cases[i];
+        if (inst->diagnosis.cases[i].state != R2_CASE_FREE && inst->diagnosis.cases[i].nic == 0 &&
+            inst->diagnosis.cases[i].peer_nic == 0) {
+            return &inst->diagnosis.cases[i];
         }
     }
     return NULL;
@@ -192,7 +192,7 @@ START_TEST(a_held_verdict_is_not_said_when_a_better_one_comes)
     ck_assert_msg(strstr(rig->last_warn[0], "R2-L01 host=host0 nic=fab0") != NULL, "%s",
                   rig->last_warn[0]);
     ck_assert_ptr_null(strstr(rig->last_warn[0], "revises="));
-    ck_assert_int_eq(rig->side[0].inst->verdicts->undecided.said, 0);
+    ck_assert_int_eq(rig->side[0].inst->diagnosis.verdicts->undecided.said, 0);
     ck_assert_ptr_null(strstr(rig->last_warn[1], "R2-F03"));
     finish(1, BIG, 10 * RIG_S);
     stop();
@@ -220,11 +220,11 @@ START_TEST(a_verdict_says_which_it_revises)
              strstr(said, " since=") + strlen(" since="));
     snprintf(code, sizeof(code), "R2-L01 host=host%d nic=fab0", s);
     if (how == HEALED) {
-        rig->side[!s].inst->verdicts->undecided = (struct r2_undecided){
+        rig->side[!s].inst->diagnosis.verdicts->undecided = (struct r2_undecided){
             .said = 1, .peer = rig->side[!s].comm->peer}; /* as if it had said it, too */
         fire("h0:n0 restore");
         ck_assert(rig_until(rig, returned, 5 * RIG_S));
-        ck_assert_int_eq(rig->side[!s].inst->verdicts->undecided.said, 0);
+        ck_assert_int_eq(rig->side[!s].inst->diagnosis.verdicts->undecided.said, 0);
     } else {
         rig_run(rig, how == LATE ? 11 * RIG_S : 3 * RIG_S);
     }
@@ -233,7 +233,7 @@ START_TEST(a_verdict_says_which_it_revises)
     ck_assert(rig_until(rig, blames, 2 * RIG_S));
     ck_assert_msg(strstr(said, code) != NULL, "%s", said);
     ck_assert_msg((strstr(said, revises) != NULL) == (how == SOON), "'%s' in '%s'", revises, said);
-    ck_assert_int_eq(rig->side[s].inst->verdicts->undecided.said,
+    ck_assert_int_eq(rig->side[s].inst->diagnosis.verdicts->undecided.said,
                      how == LATE); /* after so long it is another fault */
     stop();
 }
@@ -249,7 +249,7 @@ START_TEST(another_pair_is_back)
     start(2, (const char *[]){FAST, NULL});
     inst = rig->side[0].inst;
     peer = rig->side[0].comm->peer;
-    u = &inst->verdicts->undecided;
+    u = &inst->diagnosis.verdicts->undecided;
     rig_enter(&rig->side[0]);
     *u = (struct r2_undecided){.said = 1, .nic = 0, .peer_nic = 1, .peer = peer};
     r2_locate_back(inst, peer, 1, 1);
@@ -279,7 +279,7 @@ START_TEST(a_driver_with_errors_is_not_blamed)
     inst = rig->side[0].inst;
     rig_enter(&rig->side[0]);
     r2_locate_subscriber.on_nic(inst, 0, row[_i].change);
-    ck_assert_int_eq(inst->verdicts->found.at != 0, row[_i].blamed);
+    ck_assert_int_eq(inst->diagnosis.verdicts->found.at != 0, row[_i].blamed);
     stop();
 }
 END_TEST
@@ -294,15 +294,15 @@ START_TEST(an_open_case_is_looked_at_soon)
     messages(2, BIG);
     inst = rig->side[0].inst;
     rig_enter(&rig->side[0]);
-    inst->watch_asked = 0;
+    inst->watch.asked = 0;
     r2_locate_subscriber.on_watch(inst, r2_now(inst), 0);
-    ck_assert_int_eq(inst->watch_asked, 0);
+    ck_assert_int_eq(inst->watch.asked, 0);
     breaks("h0:n0 blackhole");
     ck_assert(rig_until(rig, held, 5 * RIG_S));
     rig_enter(&rig->side[0]);
-    inst->watch_asked = 0;
+    inst->watch.asked = 0;
     r2_locate_subscriber.on_watch(inst, r2_now(inst), 0);
-    ck_assert_int_eq(inst->watch_asked, 1);
+    ck_assert_int_eq(inst->watch.asked, 1);
     stop();
 }
 END_TEST
@@ -330,8 +330,8 @@ START_TEST(a_question_that_rc_gave_up_is_not_answered)
     fire("h1:n1 blackhole");
     send_post(0, BIG);
     ck_assert(rig_until(rig, decided, 60 * RIG_S));
-    ck_assert_int_eq(pair_of(0, 0)->unanswered, 1);
-    ck_assert_int_eq(pair_of(0, 0)->asking, 0);
+    ck_assert_int_eq(pair_of(0, 0)->probe.unanswered, 1);
+    ck_assert_int_eq(r2_pair_is_probing(pair_of(0, 0)), 0);
     ck_assert_int_eq(case_at(0)->facts.peer, PROBE_TIMEOUT);
     ck_assert_int_eq(case_at(0)->facts.direct, PROBE_TIMEOUT);
     /* the other paths have not been asked: nothing says that the job goes on */
@@ -342,7 +342,7 @@ START_TEST(a_question_that_rc_gave_up_is_not_answered)
     fire("h1:n1 restore");
     finish(1, BIG, 100 * RIG_S);
     rig_run(rig, 5 * RIG_S);
-    ck_assert_int_eq(pair_of(0, 0)->unanswered, 0);
+    ck_assert_int_eq(pair_of(0, 0)->probe.unanswered, 0);
     stop();
 }
 END_TEST

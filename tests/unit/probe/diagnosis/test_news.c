@@ -16,7 +16,7 @@ START_TEST(a_word_reaches_the_peer_once)
     wait_probes();
     ck_assert(tell(0, &w));
     ck_assert(rig_until(rig, told_all, RIG_S));
-    ck_assert_ptr_nonnull(probe_news_find(inst_of(1)->news, &w.subject));
+    ck_assert_ptr_nonnull(probe_news_find(inst_of(1)->diagnosis.news, &w.subject));
     sent = rig_count(rig, 0, FO_MSG_NEWS) + rig_count(rig, 1, FO_MSG_NEWS);
     ck_assert_uint_eq(sent, 1);
     ck_assert(!tell(1, &again)); /* nothing new */
@@ -47,10 +47,10 @@ START_TEST(a_wrong_word_moves_nothing)
 
     start(2, (const char *[]){FAST, NULL});
     wait_probes();
-    before = pair_of(0, 0)->answers;
+    before = pair_of(0, 0)->probe.answers;
     blame(1, 0, 0, PROBE_BLAME_LOCAL_NIC);
     rig_run(rig, 500 * RIG_MS);
-    ck_assert_uint_gt(pair_of(0, 0)->answers, before); /* it was asked */
+    ck_assert_uint_gt(pair_of(0, 0)->probe.answers, before); /* it was asked */
     ck_assert_uint_eq(rig->side[0].comm->link.drained, 0);
     messages(3, BIG);
     nothing_moved();
@@ -197,9 +197,9 @@ START_TEST(a_cable_that_is_back_for_a_moment)
     w.subject = r2_subject_nic(inst_of(1), 0);
     tell(0, &w);
     ck_assert(knows(0, 1, 0, PROBE_BLAME_LOCAL_LINK));
-    before = pair_of(0, 0)->answers;
+    before = pair_of(0, 0)->probe.answers;
     fire("h1:n0 restore");
-    while (pair_of(0, 0)->answers == before) {
+    while (pair_of(0, 0)->probe.answers == before) {
         rig_run(rig, 100 * RIG_MS);
     }
     rig_run(rig, 3 * RIG_S);

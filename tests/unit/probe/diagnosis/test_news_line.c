@@ -128,16 +128,16 @@ START_TEST(a_loop_that_was_never_there)
     wait_probes();
     messages(3, BIG);
     fire("h1:n0 blackhole");
-    l = &inst_of(0)->loop[0];
+    l = &inst_of(0)->diagnosis.loop[0];
     l->works = 0;
     l->asking = 1;
-    l->deadline = inst_of(0)->watch_clock + 250 * RIG_MS;
+    l->deadline = inst_of(0)->watch.clock + 250 * RIG_MS;
     recv_post(0, BIG);
     send_post(0, BIG);
     finish(1, BIG, 10 * RIG_S);
     ck_assert(rig_until(rig, line_is_there, 10 * RIG_S));
     line_has("R2-F03");
-    ck_assert_uint_eq(inst_of(0)->cases[0].facts.local.loop, PROBE_NA);
+    ck_assert_uint_eq(inst_of(0)->diagnosis.cases[0].facts.local.loop, PROBE_NA);
     stop();
 }
 END_TEST
@@ -190,7 +190,7 @@ START_TEST(an_orderly_end_is_no_failure)
     rig_kick(&rig->side[1]);
     rig_run(rig, 3 * RIG_S);
     ck_assert_int_eq(strstr(rig->last_warn[1], "R2-P01") != NULL ||
-                         rig->side[1].inst->verdicts->found.at != 0,
+                         rig->side[1].inst->diagnosis.verdicts->found.at != 0,
                      _i);
 }
 END_TEST
@@ -299,7 +299,7 @@ START_TEST(an_auxiliary_peer_may_go)
 
     start(2, (const char *[]){FAST, NULL});
     wait_probes();
-    k = &inst_of(0)->cases[0];
+    k = &inst_of(0)->diagnosis.cases[0];
     *k = (struct r2_case){.state = R2_CASE_ASKING, .peer = rig->side[0].comm->peer, .n_aux = 2};
     for (int i = 0; i < 2; i++) {
         k->aux[i] =
@@ -317,7 +317,8 @@ END_TEST
 
 static int cases_are(struct rig *r, enum r2_case_state state)
 {
-    return r->side[0].inst->cases[0].state == state && r->side[1].inst->cases[0].state == state;
+    return r->side[0].inst->diagnosis.cases[0].state == state &&
+           r->side[1].inst->diagnosis.cases[0].state == state;
 }
 
 static int cases_are_open(struct rig *r)
@@ -345,8 +346,8 @@ START_TEST(two_cases_do_not_answer_each_other_for_ever)
     ck_assert(rig_until(rig, cases_are_open, 5 * RIG_S));
     for (int i = 0; _i && i < 2;
          i++) { /* a later case, as if there were one: neither takes what the other finds */
-        union fo_body b = {
-            .locate = {.flags = FO_LOCATE_ASK, .id = inst_of(i)->cases[0].peer_id + 1000}};
+        union fo_body b = {.locate = {.flags = FO_LOCATE_ASK,
+                                      .id = inst_of(i)->diagnosis.cases[0].peer_id + 1000}};
 
         rig_inject(rig, i, FO_MSG_LOCATE, &b);
     }

@@ -48,8 +48,8 @@ static const char *line_since(int peer_nic, struct probe_facts facts, uint64_t s
                         .facts = facts};
     struct r2_pair *pair = r2_pair_find(inst, k.peer, 0, peer_nic);
 
-    k.peer_guid = pair ? pair->peer_guid : 0;
-    k.peer_port = pair ? pair->peer_port : 0;
+    k.peer_guid = pair ? pair->far.guid : 0;
+    k.peer_port = pair ? pair->far.port : 0;
     r2_log_flush();
     rig->last_warn[0][0] = '\0';
     rig_enter(&rig->side[0]);
@@ -199,7 +199,8 @@ START_TEST(a_peer_that_speaks_again)
         messages(4, 100);
         rig_run(rig, RIG_S); /* it confirms the news, if nothing else */
         ck_assert(!r2_news_peer_blamed(inst, peer));
-        ck_assert_int_eq(probe_news_find(rig->side[1].inst->news, &s)->blame, PROBE_BLAME_NONE);
+        ck_assert_int_eq(probe_news_find(rig->side[1].inst->diagnosis.news, &s)->blame,
+                         PROBE_BLAME_NONE);
     }
     end();
 }
@@ -228,10 +229,11 @@ START_TEST(a_pair_whose_host_stood_still)
     since = opened == AFTER ? r2_now(inst) : since;
     line = line_since(0, (struct probe_facts)NOBODY_ELSE, since);
     if (opened == BEFORE || opened == MEANWHILE) {
-        ck_assert_msg(strstr(line, "R2-") == NULL && !inst->verdicts->undecided.said, "%s", line);
+        ck_assert_msg(strstr(line, "R2-") == NULL && !inst->diagnosis.verdicts->undecided.said,
+                      "%s", line);
     } else {
         has(line, "R2-F03 host=host0 nic=fab0 ");
-        ck_assert(inst->verdicts->undecided.said);
+        ck_assert(inst->diagnosis.verdicts->undecided.said);
     }
     end();
 }
@@ -353,10 +355,10 @@ static const char *found_after(const char *fault)
 static const struct r2_case *case_of(int side)
 {
     for (int i = 0; i < R2_CASES; i++) {
-        if (rig->side[side].inst->cases[i].state == R2_CASE_DECIDED &&
-            rig->side[side].inst->cases[i].nic == 0 &&
-            rig->side[side].inst->cases[i].peer_nic == 0) {
-            return &rig->side[side].inst->cases[i];
+        if (rig->side[side].inst->diagnosis.cases[i].state == R2_CASE_DECIDED &&
+            rig->side[side].inst->diagnosis.cases[i].nic == 0 &&
+            rig->side[side].inst->diagnosis.cases[i].peer_nic == 0) {
+            return &rig->side[side].inst->diagnosis.cases[i];
         }
     }
     return NULL;

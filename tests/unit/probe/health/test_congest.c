@@ -39,7 +39,7 @@ static void boards_open(struct rig *r)
         }
         rig_enter(&r->side[side]);
         r2_host_share_open(r->side[side].inst, dir[side]);
-        ck_assert_ptr_nonnull(r->side[side].inst->board);
+        ck_assert_ptr_nonnull(r->side[side].inst->share.board);
     }
 }
 
@@ -206,7 +206,7 @@ START_TEST(what_others_have_queued_is_no_fault)
                   rig->side[0].comm->fo.last_fault);
     if (getenv("RIG_VERBOSE")) {
         printf("%s: %u words about loads, slowest answer %.1f ms\n", crowds[_i].what,
-               rig_count(rig, 0, FO_MSG_LOAD), (double)pair_of(0, 0)->slowest / 1e6);
+               rig_count(rig, 0, FO_MSG_LOAD), (double)pair_of(0, 0)->probe.slowest / 1e6);
     }
     others_stop();
     stop();
@@ -298,7 +298,7 @@ START_TEST(what_is_in_front_may_be_the_largest)
     rig_connect(rig, 0, 0);
     s_mr = rig_reg(rig, 0, out, sizeof(out));
     r_mr = rig_reg(rig, 1, in, sizeof(in));
-    load = &rig->side[1].inst->load[0];
+    load = &rig->side[1].inst->watch.load[0];
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < 5; i++) {
             recv_post(i, round ? 100 : sizes[i]);

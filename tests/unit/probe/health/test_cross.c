@@ -45,7 +45,7 @@ static int crosses(int side, int *good)
             ck_assert(p->nic != p->peer_nic);
             ck_assert_ptr_null(p->inband.qp);
             n++;
-            *good += r2_pair_ready(p) && p->answers > 0;
+            *good += r2_pair_ready(p) && p->probe.answers > 0;
         }
     }
     return n;

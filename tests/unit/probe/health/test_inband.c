@@ -33,7 +33,7 @@ static int all_pairs_up(struct rig *r)
 
     for (int s = 0; s < 2; s++) {
         for (struct r2_pair *p = r->side[s].inst->pairs; p; p = p->next) {
-            if (p->plain) {
+            if (p->build.plain) {
                 continue; /* of two rails, which do not reach each other */
             }
             if (!r2_pair_ready(p) || !p->inband.up) {
@@ -54,7 +54,7 @@ static void begin(int nics, const char *const *options)
 
 static uint64_t carried(void)
 {
-    return inst(0)->inband_received + inst(1)->inband_received;
+    return inst(0)->inband.received + inst(1)->inband.received;
 }
 
 /* @n messages under way on path @p, all lost there; the ends do not know yet. */
@@ -192,7 +192,7 @@ START_TEST(silent_while_the_channel_answers)
     fire("h0:n0 clear");
     ck_assert(rig_until(rig, path_0_back, 20 * RIG_S));
     messages(4, 3000);
-    ck_assert_uint_eq(inst(0)->inband_sent + inst(1)->inband_sent, 0);
+    ck_assert_uint_eq(inst(0)->inband.sent + inst(1)->inband.sent, 0);
     stop();
 }
 END_TEST
@@ -215,8 +215,8 @@ START_TEST(process_that_stands_still)
     lose_messages(8, 0);
     fire("h0:n0 down");
     rig_run(rig, 20 * RIG_S);
-    ck_assert_uint_ge(inst(0)->inband_sent, 16);
-    ck_assert_uint_lt(inst(0)->inband_sent, 60);
+    ck_assert_uint_ge(inst(0)->inband.sent, 16);
+    ck_assert_uint_lt(inst(0)->inband.sent, 60);
     ck_assert_uint_eq(rnr(), 0);
     rig->side[1].still = rig->side[1].asleep = 0;
     rig_kick(&rig->side[1]);
@@ -324,15 +324,15 @@ START_TEST(garbage)
 
     begin(2, on);
     memset(msg, 0x5a, sizeof(msg));
-    bad = inst(1)->bad_messages;
+    bad = inst(1)->refused.bad_messages;
     rig_enter(&rig->side[0]);
     ck_assert_int_eq(r2_inband_send(inst(0), comm(0)->peer, msg, sizeof(msg)),
                      0); /* not even sent: no record ends in it */
-    ck_assert_int_eq(ib_inband_send(&pair(0, 1)->inband, &inst(0)->inband[1], msg, sizeof(msg), 0),
-                     0);
+    ck_assert_int_eq(
+        ib_inband_send(&pair(0, 1)->inband, &inst(0)->inband.pool[1], msg, sizeof(msg), 0), 0);
     rig_run(rig, 10 * RIG_MS);
-    ck_assert_uint_eq(inst(1)->bad_messages, bad + 1);
-    ck_assert_uint_eq(inst(1)->inband_received, 1);
+    ck_assert_uint_eq(inst(1)->refused.bad_messages, bad + 1);
+    ck_assert_uint_eq(inst(1)->inband.received, 1);
     messages(4, 3000);
     stop();
 }
@@ -368,14 +368,14 @@ START_TEST(long_lists_go_in_pieces)
     len += fo_pack(FO_MSG_BYE_OK, &body, msg + len, sizeof(msg) - len);
     records++;
     rig_run(rig, 100 * RIG_MS);
-    unknown = inst(1)->unknown_records;
+    unknown = inst(1)->refused.unknown_records;
     one = len;
     rig_enter(&rig->side[0]);
     pieces = r2_inband_send(inst(0), comm(0)->peer, msg, len);
     ck_assert_int_eq(pieces, 6);
     rig_run(rig, 10 * RIG_MS);
-    ck_assert_uint_eq(inst(1)->inband_received, 12);
-    ck_assert_uint_eq(inst(1)->unknown_records - unknown, 2 * records);
+    ck_assert_uint_eq(inst(1)->inband.received, 12);
+    ck_assert_uint_eq(inst(1)->refused.unknown_records - unknown, 2 * records);
     len = one_long_record(
         msg,
         sizeof(
@@ -385,7 +385,7 @@ START_TEST(long_lists_go_in_pieces)
     rig_enter(&rig->side[0]);
     ck_assert_int_eq(r2_inband_send(inst(0), comm(0)->peer, msg, len), 1);
     rig_run(rig, 10 * RIG_MS);
-    ck_assert_uint_eq(inst(1)->inband_received, 14);
+    ck_assert_uint_eq(inst(1)->inband.received, 14);
     stop();
 }
 END_TEST
@@ -406,9 +406,10 @@ START_TEST(buffers_come_back)
         rig_run(rig, 100 * RIG_US);
     }
     for (int s = 0; s < 2; s++) {
-        ck_assert_uint_ge(inst(s)->inband_received, 2 * 490);
+        ck_assert_uint_ge(inst(s)->inband.received, 2 * 490);
         for (int i = 0; i < IB_INBAND_SENDS; i++) {
-            ck_assert_uint_eq(inst(s)->inband[0].owner[i] + inst(s)->inband[1].owner[i], 0);
+            ck_assert_uint_eq(inst(s)->inband.pool[0].owner[i] + inst(s)->inband.pool[1].owner[i],
+                              0);
         }
         ck_assert_uint_eq(pair(s, 0)->inband.out + pair(s, 1)->inband.out, 0);
     }

@@ -34,7 +34,7 @@ static int all_pairs_up(struct rig *r)
 
     for (int s = 0; s < 2; s++) {
         for (struct r2_pair *p = r->side[s].inst->pairs; p; p = p->next) {
-            if (p->plain) {
+            if (p->build.plain) {
                 continue; /* of two rails, which do not reach each other */
             }
             if (!r2_pair_ready(p) || !p->inband.up) {
@@ -111,8 +111,8 @@ START_TEST(slow_receivers)
         rig_turn(rig, RIG_MS);
     }
     ck_assert_uint_gt(rig_count(rig, 0, FO_MSG_WANT), 8 * MORE);
-    ck_assert_int_eq(inst(0)->inband_sent > 0, _i);
-    ck_assert_int_eq(comm(0)->peer->inband_said, _i);
+    ck_assert_int_eq(inst(0)->inband.sent > 0, _i);
+    ck_assert_int_eq(comm(0)->peer->channel.inband_said, _i);
     for (int i = 0; i < MORE; i++) {
         rig_enter(&rig->side[0]);
         ck_assert_int_eq(r2_net_dereg(more[i].tx, more[i].mr), R2_OK);
@@ -136,7 +136,7 @@ static int get_async_event_shows(struct ibv_context *ctx, struct ibv_async_event
 {
     const struct r2_pair *p = pair(0, 0);
 
-    if (p->state == R2_PAIR_DESTROY && p->job.busy &&
+    if (p->build.state == R2_PAIR_DESTROY && p->job.busy &&
         (shows_late ? p->inband.qp == NULL : !p->inband.up)) {
         show_completions();
     }
@@ -155,7 +155,7 @@ static void send_announcement(uint32_t inc)
 
     ck_assert_uint_gt(len, 0);
     rig_enter(&rig->side[1]);
-    ck_assert_int_eq(ib_inband_send(&pair(1, 1)->inband, &inst(1)->inband[1], msg, len, 0), 0);
+    ck_assert_int_eq(ib_inband_send(&pair(1, 1)->inband, &inst(1)->inband.pool[1], msg, len, 0), 0);
 }
 
 /* The peer announces another queue pair while ours is taken down: what it says is heard within the
@@ -165,7 +165,7 @@ START_TEST(announced_while_it_is_taken_down)
     begin(2, on);
     shows_late = _i;
     late_cq.poll_cq = inst(0)->nics.nic[1].ctx->ops.poll_cq;
-    late_cq.cq = inst(0)->inband[1].cq;
+    late_cq.cq = inst(0)->inband.pool[1].cq;
     inst(0)->nics.nic[1].ctx->ops.poll_cq = poll_cq_late;
     true_get_async_event = inst(0)->v.get_async_event;
     inst(0)->v.get_async_event = get_async_event_shows;
@@ -175,7 +175,7 @@ START_TEST(announced_while_it_is_taken_down)
     r2_pair_rebuild(pair(0, 0));
     rig_run(rig, 10 * RIG_MS);
     ck_assert_ptr_null(late_cq.cq);
-    ck_assert_uint_eq(inst(0)->inband_received, 1);
+    ck_assert_uint_eq(inst(0)->inband.received, 1);
     ck_assert_str_eq(rig->last_warn[0], "");
     ck_assert(rig_until(rig, all_pairs_up, 5 * RIG_S));
     stop();
@@ -196,8 +196,8 @@ static struct ibv_srq *create_srq_looks(struct ibv_pd *pd, struct ibv_srq_init_a
     }
     looked++;
     r2_inband_built(&other);
-    ck_assert_uint_eq(inst(0)->inband_tried >> other.nic & 1, 0);
-    ck_assert_uint_eq(inst(0)->inband_open >> other.nic & 1, 0);
+    ck_assert_uint_eq(inst(0)->inband.tried >> other.nic & 1, 0);
+    ck_assert_uint_eq(inst(0)->inband.open >> other.nic & 1, 0);
     return true_create_srq(pd, attr);
 }
 
@@ -211,7 +211,7 @@ START_TEST(pool_that_is_being_opened)
     race_register();
     ck_assert(rig_until(rig, all_pairs_up, RIG_S));
     ck_assert_uint_eq(looked, 2);
-    ck_assert_uint_eq(inst(0)->inband_open, 3);
+    ck_assert_uint_eq(inst(0)->inband.open, 3);
     stop();
 }
 END_TEST
@@ -228,15 +228,15 @@ START_TEST(number_of_a_queue_pair_that_is_being_made)
     begin(2, on);
     ck_assert_ptr_nonnull(fresh);
     fresh->inst = inst(0);
-    fresh->state = R2_PAIR_BUILD;
+    fresh->build.state = R2_PAIR_BUILD;
     fresh->job.busy = 1;
     fresh->inband.qpn = pair(0, 0)->inband.qpn;
     fresh->next = inst(0)->pairs;
     inst(0)->pairs = fresh;
     rig_enter(&rig->side[1]);
-    ck_assert_int_eq(ib_inband_send(&pair(1, 0)->inband, &inst(1)->inband[0], msg, len, 0), 0);
+    ck_assert_int_eq(ib_inband_send(&pair(1, 0)->inband, &inst(1)->inband.pool[0], msg, len, 0), 0);
     rig_run(rig, 10 * RIG_MS);
-    ck_assert_uint_eq(inst(0)->inband_received, 1);
+    ck_assert_uint_eq(inst(0)->inband.received, 1);
     inst(0)->pairs = fresh->next;
     free(fresh);
     stop();
@@ -289,7 +289,7 @@ START_TEST(never_comes_to_stand)
     rig_run(rig, RIG_S);
     ck_assert(r2_pair_ready(pair(0, 0)) && !pair(_i, 0)->inband.up);
     rig_oob_cut(rig, 1);
-    before = inst(0)->pair_inc + inst(1)->pair_inc;
+    before = inst(0)->probing.inc + inst(1)->probing.inc;
     for (int i = 0; i < 3000; i++) {
         rig_enter(&rig->side[i & 1]);
         r2_peer_emit(inst(i & 1), comm(i & 1)->peer, FO_MSG_BYE_OK,
@@ -297,8 +297,8 @@ START_TEST(never_comes_to_stand)
         rig_kick(&rig->side[i & 1]);
         rig_run(rig, 10 * RIG_MS);
     }
-    ck_assert_uint_ge(inst(0)->pair_inc + inst(1)->pair_inc, before + 8);
-    ck_assert_uint_le(inst(0)->pair_inc + inst(1)->pair_inc, before + 60);
+    ck_assert_uint_ge(inst(0)->probing.inc + inst(1)->probing.inc, before + 8);
+    ck_assert_uint_le(inst(0)->probing.inc + inst(1)->probing.inc, before + 60);
     inst(_i)->v.modify_qp = true_modify_qp;
     for (int i = 0; i < 2500 && !all_pairs_up(rig); i++) { /* and is when it can be: MEND_MAX_NS */
         rig_enter(&rig->side[i & 1]);
@@ -323,11 +323,12 @@ START_TEST(buffers_of_messages_that_nobody_has_looked_at)
 
     begin(2, on);
     for (int i = 0; i < IB_INBAND_RECVS + 8; i++) {
-        uint64_t unknown = inst(1)->unknown_records;
+        uint64_t unknown = inst(1)->refused.unknown_records;
 
         rig->side[1].still = 1;
         rig_enter(&rig->side[0]);
-        ck_assert_int_eq(ib_inband_send(&pair(0, 0)->inband, &inst(0)->inband[0], msg, len, 0), 0);
+        ck_assert_int_eq(ib_inband_send(&pair(0, 0)->inband, &inst(0)->inband.pool[0], msg, len, 0),
+                         0);
         rig_run(rig, 100 * RIG_US);
         rig_enter(&rig->side[1]);
         r2_pair_rebuild(pair(1, 0));
@@ -336,7 +337,7 @@ START_TEST(buffers_of_messages_that_nobody_has_looked_at)
         rig_kick(&rig->side[1]);
         rig_run(rig, 2 * RIG_MS);
         ck_assert(rig_until(rig, all_pairs_up, RIG_S));
-        ck_assert_uint_eq(inst(1)->unknown_records, unknown + 1);
+        ck_assert_uint_eq(inst(1)->refused.unknown_records, unknown + 1);
     }
     fab_inproc_totals(rig->f, &sum);
     ck_assert_uint_eq(sum.rnr_naks, 0);
@@ -355,7 +356,7 @@ START_TEST(peers_that_take_nothing)
                          msg, sizeof(msg));
 
     begin(2, on);
-    pool = &inst(0)->inband[0];
+    pool = &inst(0)->inband.pool[0];
     q = &pair(0, 0)->inband;
     rig_enter(&rig->side[0]);
     for (int i = 0; i < IB_INBAND_QP_SENDS; i++) {
@@ -372,7 +373,7 @@ START_TEST(peers_that_take_nothing)
         ck_assert_int_eq(ib_inband_send(q, pool, msg, len, 0), 0);
         ck_assert_int_eq(ib_inband_send(q, pool, msg, len, 0), EAGAIN);
         rig_run(rig, 10 * RIG_MS);
-        ck_assert_uint_eq(inst(1)->inband_received, IB_INBAND_QP_SENDS + (unsigned)n);
+        ck_assert_uint_eq(inst(1)->inband.received, IB_INBAND_QP_SENDS + (unsigned)n);
     }
     memset(pool->owner, 0, sizeof(pool->owner));
     stop();
@@ -396,7 +397,7 @@ START_TEST(way_that_takes_nothing)
     before = sum.timeouts;
     fire("h1:n0 blackhole");
     rig_enter(&rig->side[0]);
-    ck_assert_int_eq(ib_inband_send(&pair(0, 0)->inband, &inst(0)->inband[0], msg, len, 0), 0);
+    ck_assert_int_eq(ib_inband_send(&pair(0, 0)->inband, &inst(0)->inband.pool[0], msg, len, 0), 0);
     for (s = 0; s < 10 && pair(0, 0)->inband.up; s++) {
         rig_run(rig, RIG_S);
         fab_inproc_totals(rig->f, &sum);

@@ -172,10 +172,10 @@ START_TEST(ends_know_each_others_nics)
             const struct ib_nic *want = peer_nic_of(s, nic);
 
             ck_assert_uint_ne(want->guid, 0);
-            ck_assert_uint_eq(pair->peer_guid, want->guid);
-            ck_assert_uint_ne(pair->peer_guid, rig->side[s].inst->nics.nic[nic].guid);
-            ck_assert_uint_eq(pair->peer_port, want->port);
-            ck_assert_str_eq(pair->peer_name, want->name);
+            ck_assert_uint_eq(pair->far.guid, want->guid);
+            ck_assert_uint_ne(pair->far.guid, rig->side[s].inst->nics.nic[nic].guid);
+            ck_assert_uint_eq(pair->far.port, want->port);
+            ck_assert_str_eq(pair->far.name, want->name);
         }
     }
     stop();
@@ -440,8 +440,8 @@ START_TEST(old_failure_is_no_evidence)
     rig_run(rig, 2 * RIG_S);
     fire("h0:n0 up");
     rig_run(rig, RIG_S);
-    ck_assert_int_eq(pair_of(0, 0)->state, R2_PAIR_DEAD);
-    ck_assert_int_eq(pair_of(1, 0)->state, R2_PAIR_DEAD);
+    ck_assert_int_eq(pair_of(0, 0)->build.state, R2_PAIR_DEAD);
+    ck_assert_int_eq(pair_of(1, 0)->build.state, R2_PAIR_DEAD);
     for (int i = 0; i < 4; i++) {
         message_held_up(_i, 50 * RIG_MS);
         nothing_moved();

@@ -37,10 +37,10 @@ START_TEST(late_word_of_one_that_serves_another)
     rig_enter(&rig->side[0]);
     r2_pair_rebuild(pair_of(0, 0));
     rig_run(rig, 20 * RIG_US);
-    ck_assert_int_eq(pair_of(0, 0)->state, R2_PAIR_OPEN);
+    ck_assert_int_eq(pair_of(0, 0)->build.state, R2_PAIR_OPEN);
     first_words_again();
     rig_run(rig, 20 * RIG_US);
-    ck_assert_int_eq(pair_of(0, 0)->state, R2_PAIR_OPEN);
+    ck_assert_int_eq(pair_of(0, 0)->build.state, R2_PAIR_OPEN);
     rig->filter = NULL;
     ck_assert(rig_until(rig, probes_stand, RIG_S));
     nothing_moved();

@@ -141,7 +141,7 @@ static uint64_t answers(void)
 
     for (int s = 0; s < 2; s++) {
         for (int nic = 0; nic < 2; nic++) {
-            n += pair_of(s, nic)->answers;
+            n += pair_of(s, nic)->probe.answers;
         }
     }
     return n;

@@ -114,7 +114,7 @@ START_TEST(sleep_of_a_process_is_no_fault)
         send_post(k, BIG);
     }
     if (_i >> 1) {
-        r2_pair_ask(pair_of(side, 0), rig->side[side].inst->watch_clock, 30 * RIG_MS);
+        r2_pair_ask(pair_of(side, 0), rig->side[side].inst->watch.clock, 30 * RIG_MS);
     }
     inst = process_stop(side);
     rig_run(rig, 3 * RIG_S);
@@ -317,7 +317,7 @@ END_TEST
 
 static int question_put(struct rig *r)
 {
-    return pair_of(0, 0)->verdict;
+    return r2_pair_is_judged(pair_of(0, 0));
 }
 
 static int probe_words_lost(struct rig *r, int from, int type, union fo_body *body)
@@ -346,12 +346,12 @@ static void lose_probe_and_refusal(void)
     fire("h0:n0 blackhole-tx");
     ck_assert(rig_until(rig, question_put, RIG_S));
     rig_run(rig, RIG_MS);
-    ck_assert_uint_eq(pair->posted, 1);
+    ck_assert_uint_eq(pair->probe.posted, 1);
     fire("h0:n0 up");
     fire("h1:n0 ack-lost");
     lost = there->acks_lost;
     naks = there->seq_naks;
-    while (pair->posted < 2) {
+    while (pair->probe.posted < 2) {
         rig_run(rig, RIG_MS);
     }
     rig_run(rig, RIG_MS);

@@ -10,7 +10,7 @@
 
 static int first_question_is_out(struct rig *r)
 {
-    return pair_of(0, 0) && pair_of(0, 0)->asking;
+    return pair_of(0, 0) && r2_pair_is_probing(pair_of(0, 0));
 }
 
 /* The packet of the first question gets lost: RC repeats it a second later. That is no time that
@@ -28,9 +28,9 @@ START_TEST(a_packet_lost_at_set_up_hides_no_fault)
     rig_run(rig, 5 * RIG_MS);
     fire("h0:n0 up");
     rig_run(rig, RIG_S / 2);
-    ck_assert_uint_eq(pair_of(0, 0)->last_ok, 0);
+    ck_assert_uint_eq(pair_of(0, 0)->probe.last_ok, 0);
     rig_run(rig, RIG_S);
-    ck_assert_uint_ne(pair_of(0, 0)->last_ok, 0);
+    ck_assert_uint_ne(pair_of(0, 0)->probe.last_ok, 0);
     messages(4, BIG);
     recv_post(0, BIG);
     rig_run(rig, 100 * RIG_MS);
@@ -51,8 +51,8 @@ END_TEST
 static void ask(int side, uint64_t limit)
 {
     rig_enter(&rig->side[side]);
-    r2_pair_ask(pair_of(side, 0), rig->side[side].inst->watch_clock, limit);
-    ck_assert(pair_of(side, 0)->asking);
+    r2_pair_ask(pair_of(side, 0), rig->side[side].inst->watch.clock, limit);
+    ck_assert(r2_pair_is_probing(pair_of(side, 0)));
 }
 
 /* Both ends ask, and no answer comes for long: each word is answered by another one, and that is
@@ -74,7 +74,7 @@ START_TEST(ends_that_both_ask_are_brief)
     for (int s = 0; s < 2; s++) {
         unsigned words = rig_count(rig, s, FO_MSG_PROBE) - before[s];
 
-        ck_assert(pair_of(s, 0)->verdict && pair_of(s, 0)->in_order);
+        ck_assert(pair_of(s, 0)->probe.state >= R2_PROBE_TIMED);
         ck_assert_msg(words >= 1 && words <= 4, "side %d said %u words", s, words);
     }
     rig_run(rig, 200 * RIG_MS);
@@ -131,7 +131,7 @@ END_TEST
 static int words_are_late(struct rig *r, int from, int type, union fo_body *body)
 {
     const struct r2_pair *pair = pair_of(!from, 0);
-    int late = type == FO_MSG_PROBE && body->probe.nic == 0 && pair && pair->verdict;
+    int late = type == FO_MSG_PROBE && body->probe.nic == 0 && pair && r2_pair_is_judged(pair);
 
     r->filter_count += late;
     return !late;
@@ -170,22 +170,22 @@ END_TEST
 
 static int question_is_over(struct rig *r)
 {
-    return !pair_of(0, 0)->asking && !pair_of(1, 0)->asking;
+    return !r2_pair_is_probing(pair_of(0, 0)) && !r2_pair_is_probing(pair_of(1, 0));
 }
 
 static int loop_is_idle(struct rig *r)
 {
-    return !r->side[0].inst->loop[0].asking;
+    return !r->side[0].inst->diagnosis.loop[0].asking;
 }
 
 /* Our loop has been asked and has answered, on a queue pair that it had. */
 static void loop_answers(void)
 {
-    struct r2_loopback *l = &rig->side[0].inst->loop[0];
+    struct r2_loopback *l = &rig->side[0].inst->diagnosis.loop[0];
     unsigned before = l->questions;
 
     rig_enter(&rig->side[0]);
-    r2_loopback_ask(rig->side[0].inst, 0, rig->side[0].inst->watch_clock, 30 * RIG_MS);
+    r2_loopback_ask(rig->side[0].inst, 0, rig->side[0].inst->watch.clock, 30 * RIG_MS);
     r2_inst_wake(rig->side[0].inst);
     ck_assert(rig_until(rig, loop_is_idle, RIG_S));
     ck_assert_uint_eq(l->questions, before + 1);
@@ -200,7 +200,7 @@ static void peer_says_that_it_works(void)
     fire("h1:n0 ack-lost");
     ask(0, 500 * RIG_MS);
     rig_run(rig, 20 * RIG_MS);
-    ck_assert(pair_of(0, 0)->verdict && pair_of(0, 0)->works);
+    ck_assert(pair_of(0, 0)->probe.state == R2_PROBE_GOOD);
     fire("h1:n0 restore");
     ck_assert(rig_until(rig, question_is_over, 100 * RIG_MS));
 }
@@ -209,7 +209,7 @@ static void peer_says_that_it_works(void)
 static void loop_is_late(void)
 {
     struct r2_inst *inst = rig->side[0].inst;
-    struct r2_loopback *l = &inst->loop[0];
+    struct r2_loopback *l = &inst->diagnosis.loop[0];
 
     rig_enter(&rig->side[0]);
     probe_qp_destroy(&l->qp, &inst->nics);
@@ -235,11 +235,11 @@ START_TEST(a_loop_that_is_made_late_counts)
     wait_probes();
     loop_is_late();
     rig_run(rig, 2 * RIG_S);
-    ck_assert_int_eq(rig->side[0].inst->loop[0].state, R2_LOOPBACK_BUILD);
+    ck_assert_int_eq(rig->side[0].inst->diagnosis.loop[0].state, R2_LOOPBACK_BUILD);
     worker_goes_on();
     rig_run(rig, RIG_S);
-    ck_assert_int_eq(rig->side[0].inst->loop[0].state, R2_LOOPBACK_READY);
-    ck_assert_uint_eq(rig->side[0].inst->loop[0].works, 1);
+    ck_assert_int_eq(rig->side[0].inst->diagnosis.loop[0].state, R2_LOOPBACK_READY);
+    ck_assert_uint_eq(rig->side[0].inst->diagnosis.loop[0].works, 1);
     loop_answers();
     stop();
 }
@@ -253,7 +253,7 @@ START_TEST(a_loop_that_has_never_answered_is_no_evidence)
 
     start(2, (const char *[]){QUIET_RC, NULL});
     wait_probes();
-    l = &rig->side[0].inst->loop[0];
+    l = &rig->side[0].inst->diagnosis.loop[0];
     before = l->questions;
     loop_is_late();
     l->questions = before;
@@ -271,8 +271,9 @@ static void loop_breaks(void)
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
     rig_enter(&rig->side[0]);
-    ck_assert_int_eq(
-        rig->side[0].inst->v.modify_qp(rig->side[0].inst->loop[0].qp.qp, &attr, IBV_QP_STATE), 0);
+    ck_assert_int_eq(rig->side[0].inst->v.modify_qp(rig->side[0].inst->diagnosis.loop[0].qp.qp,
+                                                    &attr, IBV_QP_STATE),
+                     0);
 }
 
 /*
@@ -334,7 +335,7 @@ START_TEST(the_question_for_the_peer_is_repeated)
     fire("h1:n0 blackhole-tx");
     ask(0, 500 * RIG_MS);
     rig_run(rig, 2 * RIG_MS);
-    ck_assert(pair_of(1, 0)->asking && pair_of(1, 0)->check);
+    ck_assert(r2_pair_is_probing(pair_of(1, 0)) && pair_of(1, 0)->probe.check);
     fire("h1:n0 up");
     ck_assert_msg(rig_until(rig, question_is_over, 30 * RIG_MS), "not answered");
     nothing_moved();
@@ -400,13 +401,13 @@ START_TEST(the_peer_is_asked_in_any_case)
     r2_pair_renew(pair_of(1, 0));
     r2_inst_wake(rig->side[1].inst);
     rig_run(rig, 20 * RIG_MS);
-    ck_assert_uint_eq(word_of_r.probe.inc, pair_of(0, 0)->peer_inc);
+    ck_assert_uint_eq(word_of_r.probe.inc, pair_of(0, 0)->announce.peer_inc);
     for (int i = 1; i <= 2; i++) {
         ask(0, 100 * RIG_MS);
         s->comm->peer->refs++; /* as a message holds it */
         r2_pair_on_probe(s->inst, s->comm->peer, &word_of_r.probe);
         s->comm->peer->refs--;
-        ck_assert(pair_of(0, 0)->verdict && pair_of(0, 0)->in_order);
+        ck_assert(pair_of(0, 0)->probe.state >= R2_PROBE_TIMED);
         ck_assert(rig_until(rig, question_is_over, 30 * RIG_MS));
         rig_run(rig, 10 * RIG_MS);
         ck_assert_int_eq(rig->filter_count, i);
@@ -449,7 +450,7 @@ START_TEST(a_peer_that_stands_still_is_made_anew)
     rig_run(rig, 100 * RIG_MS);
     stand_still(1, 1, 0);
     rig_run(rig, 120 * RIG_MS);
-    ck_assert(pair_of(1, 0)->asking && !pair_of(1, 0)->verdict);
+    ck_assert(r2_pair_is_probing(pair_of(1, 0)) && !r2_pair_is_judged(pair_of(1, 0)));
     stand_still(0, 0, 30 * RIG_MS);
     rig_run(rig, 300 * RIG_MS);
     nothing_moved();

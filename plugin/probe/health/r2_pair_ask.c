@@ -33,8 +33,8 @@ void r2_pair_probe_move(struct r2_pair *pair, enum r2_probe_state to)
         [R2_PROBE_IDLE] = {[R2_PROBE_OUT] = 1, [R2_PROBE_COUNTS] = 1},
         [R2_PROBE_OUT] = {[R2_PROBE_IDLE] = 1, [R2_PROBE_COUNTS] = 1},
         [R2_PROBE_COUNTS] = {[R2_PROBE_IDLE] = 1, [R2_PROBE_TIMED] = 1},
-        [R2_PROBE_TIMED] = {[R2_PROBE_IDLE] = 1, [R2_PROBE_GOOD] = 1},
-        [R2_PROBE_GOOD] = {[R2_PROBE_IDLE] = 1},
+        [R2_PROBE_TIMED] = {[R2_PROBE_IDLE] = 1, [R2_PROBE_COUNTS] = 1, [R2_PROBE_GOOD] = 1},
+        [R2_PROBE_GOOD] = {[R2_PROBE_IDLE] = 1, [R2_PROBE_COUNTS] = 1},
     };
     enum r2_probe_state from = pair->probe.state;
 

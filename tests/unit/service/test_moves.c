@@ -79,14 +79,15 @@ START_TEST(a_channel_goes_one_way)
 }
 END_TEST
 
-/* A probe counts before its time runs, and its time runs before the way is called good. */
+/* A probe counts before its time runs, and its time runs before the way is called good; the one
+ * that a pair is greeted with may begin anew. */
 START_TEST(a_probe_becomes_evidence_step_by_step)
 {
     static const char legal[R2_PROBE_STATES][R2_PROBE_STATES + 1] = {[R2_PROBE_IDLE] = "=xx..",
                                                                      [R2_PROBE_OUT] = "x=x..",
                                                                      [R2_PROBE_COUNTS] = "x.=x.",
-                                                                     [R2_PROBE_TIMED] = "x..=x",
-                                                                     [R2_PROBE_GOOD] = "x...="};
+                                                                     [R2_PROBE_TIMED] = "x.x=x",
+                                                                     [R2_PROBE_GOOD] = "x.x.="};
     struct r2_pair pair = {.nic = 1, .peer_nic = 2};
     int refused = 0;
 

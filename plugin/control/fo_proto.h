@@ -71,6 +71,12 @@ enum fo_type {
     FO_MSG_END,   /* one behind the last */
 };
 const char *fo_type_name(enum fo_type t);
+/* Whether records of this type go to one connection, and so begin with struct fo_head. */
+int fo_is_addressed(enum fo_type t);
+
+struct fo_head {
+    uint32_t dst, src;
+};
 
 struct fo_nic {
     char name[FO_NIC_NAME];
@@ -264,6 +270,7 @@ struct fo_open { /* OPEN, OPEN_OK; OPEN_UP without address */
 };
 
 union fo_body {
+    struct fo_head head; /* where fo_is_addressed() */
     struct fo_req req;
     struct fo_rep rep;
     struct fo_conf conf;

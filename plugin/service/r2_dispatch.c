@@ -37,72 +37,6 @@ static void say_refused(struct r2_inst *inst, struct r2_peer *peer, uint32_t dst
     r2_peer_emit(inst, peer, FO_MSG_REFUSE, &b);
 }
 
-/* dst and src of a record that is addressed to a connection. */
-static int address_of(int type, const union fo_body *b, uint32_t *dst, uint32_t *src)
-{
-    switch (type) {
-    case FO_MSG_REP:
-        *dst = b->rep.dst;
-        *src = b->rep.src;
-        return 1;
-    case FO_MSG_CONF:
-        *dst = b->conf.dst;
-        *src = b->conf.src;
-        return 1;
-    case FO_MSG_READY:
-        *dst = b->ready.dst;
-        *src = b->ready.src;
-        return 1;
-    case FO_MSG_REFUSE:
-        *dst = b->refuse.dst;
-        *src = b->refuse.src;
-        return 1;
-    case FO_MSG_DOWN:
-        *dst = b->down.dst;
-        *src = b->down.src;
-        return 1;
-    case FO_MSG_FENCED:
-    case FO_MSG_BYE:
-        *dst = b->fenced.dst;
-        *src = b->fenced.src;
-        return 1;
-    case FO_MSG_SETTLED:
-        *dst = b->settled.dst;
-        *src = b->settled.src;
-        return 1;
-    case FO_MSG_OPEN:
-    case FO_MSG_OPEN_OK:
-    case FO_MSG_OPEN_UP:
-        *dst = b->open.dst;
-        *src = b->open.src;
-        return 1;
-    case FO_MSG_SUSPECT:
-        *dst = b->suspect.dst;
-        *src = b->suspect.src;
-        return 1;
-    case FO_MSG_WANT:
-        *dst = b->want.dst;
-        *src = b->want.src;
-        return 1;
-    case FO_MSG_FAILBACK:
-    case FO_MSG_FAILBACK_OK:
-        *dst = b->failback.dst;
-        *src = b->failback.src;
-        return 1;
-    case FO_MSG_RATES:
-        *dst = b->rates.dst;
-        *src = b->rates.src;
-        return 1;
-    case FO_MSG_BYE_OK:
-    case FO_MSG_GONE:
-        *dst = b->bye_ok.dst;
-        *src = b->bye_ok.src;
-        return 1;
-    default:
-        return 0;
-    }
-}
-
 static void setup_record(struct r2_comm *c, int type, const union fo_body *b)
 {
     if (type == FO_MSG_REP && c->is_send) {
@@ -184,10 +118,10 @@ static void to_comm(struct r2_inst *inst, struct r2_peer *peer, int type, const 
                     uint64_t now)
 {
     struct r2_comm *c;
-    uint32_t dst, src;
+    uint32_t dst = b->head.dst, src = b->head.src;
     int setup;
 
-    if (!address_of(type, b, &dst, &src)) {
+    if (!fo_is_addressed((enum fo_type)type)) {
         return;
     }
     c = r2_comm_find(inst, dst);

@@ -1,5 +1,6 @@
 #include "r2_balance.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -422,7 +423,7 @@ static int work_make(struct r2_balance *b, size_t size)
 }
 
 /* Whether some plan has more than one NIC pair: else there is nothing to divide. */
-static int is_spread(struct r2_inst *inst)
+static bool is_spread(struct r2_inst *inst)
 {
     for (struct r2_comm *c = r2_comm_first(inst); c; c = c->list.all_next) {
         if (c->flow->plan && ib_link_pairs(&c->link, c->flow->plan) > 1) {

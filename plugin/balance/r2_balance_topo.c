@@ -1,5 +1,6 @@
 /* What a topology says of the ways between the memory that a NIC's connections serve and each NIC.
  */
+#include <stdbool.h>
 #include <string.h>
 
 #include "r2_balance.h"
@@ -8,7 +9,7 @@
 #include "topo/topo_rank.h"
 #include "topo/topo_route.h"
 
-static int is_same(const struct topo_nic *there, const struct ib_nic *nic)
+static bool is_same(const struct topo_nic *there, const struct ib_nic *nic)
 {
     return there->port == nic->port && strcmp(there->name, nic->dev_name) == 0;
 }
@@ -44,7 +45,7 @@ void r2_ways_topo(struct topo *ours, const struct topo *t, const struct ib_nics 
     }
 }
 
-static int is_better(const struct topo_choice *a, const struct topo_choice *b)
+static bool is_better(const struct topo_choice *a, const struct topo_choice *b)
 {
     return a->mbps != b->mbps ? a->mbps > b->mbps : a->class < b->class;
 }

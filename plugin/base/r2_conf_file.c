@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,7 +69,7 @@ int r2_conf_file_read(const char *path, void (*pair)(void *arg, const struct r2_
 
 /* Root of the first user namespace: the identity map covers all ids. Root of a container's own
  * namespace is an ordinary user. */
-static int root_is_real(void)
+static bool root_is_real(void)
 {
     unsigned long long inside = 1, outside = 1, count = 0;
     FILE *f;
@@ -92,7 +93,7 @@ static int others_write(const struct stat *st)
     return st->st_uid != 0 || (st->st_mode & (S_IWGRP | S_IWOTH)) != 0;
 }
 
-int r2_conf_file_is_ours(const char *path)
+bool r2_conf_file_is_ours(const char *path)
 {
     char dir[PATH_MAX];
     const char *slash = strrchr(path, '/');

@@ -5,6 +5,8 @@
 #ifndef R2_CONF_FILE_H
 #define R2_CONF_FILE_H
 
+#include <stdbool.h>
+
 #define R2_CONF_LINE_MAX 4095
 #define R2_CONF_WORD_MAX 1023
 
@@ -30,7 +32,7 @@ int r2_conf_file_read(const char *path, void (*pair)(void *arg, const struct r2_
  * write everything, so for it the owner and the mode decide: a file of root's that only root may
  * write is the administrator's.
  */
-int r2_conf_file_is_ours(const char *path);
+bool r2_conf_file_is_ours(const char *path);
 
 /*
  * Edit distance of two names without regard to case, when it is at most @limit; else @limit + 1.

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +55,7 @@ const struct r2_opt_row *r2_config_rows(int *count)
     return rows;
 }
 
-static int row_is_ours(const struct r2_opt_row *r)
+static bool row_is_ours(const struct r2_opt_row *r)
 {
     return strncmp(r->name, OURS, strlen(OURS)) == 0;
 }

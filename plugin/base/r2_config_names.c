@@ -1,5 +1,6 @@
 #include "r2_config_names.h"
 
+#include <stdbool.h>
 #include <string.h>
 #include <strings.h>
 
@@ -16,7 +17,7 @@ static int begins(const char *name, const char *prefix)
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-int r2_config_name_is_nccls(const char *name)
+bool r2_config_name_is_nccls(const char *name)
 {
     static const char *const known[] = {
         "CUDA_SUPPORT",

@@ -10,10 +10,12 @@
  * there where only the prefix is ours; 0: it is somebody else's. Of NCCL's own rows only what
  * differs in one letter counts: their neighbours are other people's. Pure.
  */
+#include <stdbool.h>
+
 int r2_config_name_odd(const char *name, const char **near);
 
 /* A variable of NCCL's IB transport, of 2.4 to 2.30, that is no row: it has no effect here. Pure.
  */
-int r2_config_name_is_nccls(const char *name);
+bool r2_config_name_is_nccls(const char *name);
 
 #endif

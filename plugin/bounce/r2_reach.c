@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -230,7 +231,7 @@ static enum result look(struct test *t, enum ibv_wc_status *status)
 }
 
 /* A device that is lost, or a port that is down, says nothing about memory. */
-static int nic_is_well(const struct r2_reach *r, int nic)
+static bool nic_is_well(const struct r2_reach *r, int nic)
 {
     return ib_nic_state_get(&r->inst->nics.nic[nic]) == IB_NIC_UP;
 }

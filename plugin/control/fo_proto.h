@@ -22,6 +22,7 @@
 #ifndef FO_PROTO_H
 #define FO_PROTO_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -72,7 +73,7 @@ enum fo_type {
 };
 const char *fo_type_name(enum fo_type t);
 /* Whether records of this type go to one connection, and so begin with struct fo_head. */
-int fo_is_addressed(enum fo_type t);
+bool fo_is_addressed(enum fo_type t);
 
 struct fo_head {
     uint32_t dst, src;

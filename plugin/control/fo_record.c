@@ -1,3 +1,5 @@
+#include <stdbool.h>
+
 #include "fo_record.h"
 
 #define MEMBER(T, M) ((struct T *)0)->M
@@ -358,7 +360,7 @@ const char *fo_type_name(enum fo_type t)
     return rec ? rec->name : "?";
 }
 
-int fo_is_addressed(enum fo_type t)
+bool fo_is_addressed(enum fo_type t)
 {
     const struct fo_record *rec = fo_record_of((unsigned)t);
 

@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -200,7 +201,7 @@ void fo_path_up(struct fo_conn *fc, int p)
     }
 }
 
-int fo_may_return(const struct fo_conn *fc, int p)
+bool fo_may_return(const struct fo_conn *fc, int p)
 {
     const struct fo_path *fp = &fc->path[p];
 
@@ -267,7 +268,7 @@ void fo_quiet(struct fo_conn *fc)
     }
 }
 
-static int is_halted(const struct fo_conn *fc, int p)
+static bool is_halted(const struct fo_conn *fc, int p)
 {
     const struct fo_path *fp = &fc->path[p];
     enum ib_nic_state nic = ib_nic_state_get(&fc->link->nics->nic[fc->link->path[p].nic]);
@@ -305,7 +306,7 @@ uint32_t fo_unhalted(const struct fo_conn *fc)
 
 /* Statuses that point at a bug or a broken registration rather than at a path: worth one try
  * elsewhere (P9). */
-static int is_bug(const struct ib_fault_info *i)
+static bool is_bug(const struct ib_fault_info *i)
 {
     if (i->fault == IB_FAULT_DATA) {
         return 1;
@@ -360,7 +361,7 @@ void fo_check_paths(struct fo_conn *fc)
 
 /* Whether somebody waits for the end of (p): parts to post again, or receives that they are for
  * (P29). */
-static int is_waited_for(const struct fo_conn *fc, int p)
+static bool is_waited_for(const struct fo_conn *fc, int p)
 {
     if (fc->rx) {
         return fc->rx->ledger.acked < fc->rx->ledger.rpost;

@@ -9,6 +9,8 @@
 #ifndef FO_ENGINE_H
 #define FO_ENGINE_H
 
+#include <stdbool.h>
+
 #include "base/r2_status.h"
 #include "control/fo_proto.h"
 #include "fo_life.h"
@@ -107,7 +109,7 @@ void fo_path_never(struct fo_conn *fc, int p);
 void fo_path_unsure(struct fo_conn *fc, int p, const struct ib_fault_info *info);
 /* Whether everything about the present life of (p) is over at this end, so that the next one may
  * begin (P23). */
-int fo_may_return(const struct fo_conn *fc, int p);
+bool fo_may_return(const struct fo_conn *fc, int p);
 /* The next life of (p) begins: link->path[p] is the new one already, with its number. The only
  * place where a state starts again. */
 void fo_life_begin(struct fo_conn *fc, int p);

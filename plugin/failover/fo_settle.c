@@ -2,6 +2,7 @@
  * answers, what the peer says. */
 #include "fo_internal.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -145,7 +146,7 @@ static void end_hold(struct fo_conn *fc, int p, const char *how)
 }
 
 /* Whether anything waits for the end of the hold of (p): else it ends unnoticed. */
-static int is_held_for(const struct fo_conn *fc, int p)
+static bool is_held_for(const struct fo_conn *fc, int p)
 {
     return fc->rx ? ib_recv_held(fc->rx, p) > 0 : (fc->tx->soft >> p) & 1;
 }

@@ -1,6 +1,8 @@
+#include <stdbool.h>
+
 #include "ib_fence_proof.h"
 
-static int is_nic_quiet(const struct ib_fence_facts *f)
+static bool is_nic_quiet(const struct ib_fence_facts *f)
 {
     if (f->sender) {
         return (f->out_nic & IB_MARK_SEND) || f->idle;

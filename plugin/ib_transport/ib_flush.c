@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -245,7 +246,7 @@ static void post_todo(struct ib_flush *f, struct ib_flush_op *op, int i, uint64_
     }
 }
 
-static int is_bug(enum ibv_wc_status s)
+static bool is_bug(enum ibv_wc_status s)
 {
     return s == IBV_WC_REM_ACCESS_ERR || s == IBV_WC_LOC_PROT_ERR || s == IBV_WC_LOC_LEN_ERR ||
            s == IBV_WC_REM_INV_REQ_ERR;

@@ -1,5 +1,7 @@
 /* Receives that a dead life may still write into are not reported done (P17, P18), and only those
  * (P35). */
+#include <stdbool.h>
+
 #include "ib_recv.h"
 
 #include "base/r2_rules.h"
@@ -18,7 +20,7 @@ void ib_recv_live_over(struct ib_recv *rx, int p)
 }
 
 /* At the close of (p): whether its life may still bring a part of @seq. */
-static int may_come(const struct ib_recv *rx, int p, uint64_t seq)
+static bool may_come(const struct ib_recv *rx, int p, uint64_t seq)
 {
     unsigned there = rx->ledger.entry[seq % R2_LEDGER_WINDOW].mask;
 
@@ -66,7 +68,7 @@ int ib_recv_held(const struct ib_recv *rx, int p)
     return n;
 }
 
-int ib_recv_is_kept(const struct ib_recv *rx, int p)
+bool ib_recv_is_kept(const struct ib_recv *rx, int p)
 {
     for (uint64_t seq = rx->ledger.rdone; seq < rx->ledger.rpost; seq++) {
         if ((SLOT(rx, seq)->hold >> p & 1) && r2_ledger_complete(&rx->ledger, seq)) {

@@ -10,6 +10,7 @@
 #ifndef IB_PATH_H
 #define IB_PATH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "ib_relay.h"
@@ -286,7 +287,7 @@ int ib_path_refuses(struct ib_path *p);
 /* Whether the NIC wrote @wc itself: its vendor's code, 0 before the poll, is set, which no library
  * does for what it makes up, but mana's, and that one only behind an error completion of the NIC.
  */
-static inline int ib_path_is_nics(const struct ibv_wc *wc)
+static inline bool ib_path_is_nics(const struct ibv_wc *wc)
 {
     return wc->status == IBV_WC_SUCCESS || wc->vendor_err != 0;
 }

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/r2_log.h"
@@ -303,7 +304,7 @@ static __attribute__((noinline, cold)) void bad_arrival(struct ib_recv *rx, stru
 }
 
 /* S has said what the life of @p may still bring, and this is not of it (P35). */
-static int is_denied(const struct ib_recv *rx, const struct ib_path *p, struct ib_imm imm)
+static bool is_denied(const struct ib_recv *rx, const struct ib_path *p, struct ib_imm imm)
 {
     const struct r2_parts *live = rx->live[p->index];
     uint64_t seq;

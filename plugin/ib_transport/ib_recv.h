@@ -8,6 +8,8 @@
 #ifndef IB_RECV_H
 #define IB_RECV_H
 
+#include <stdbool.h>
+
 #include "base/r2_status.h"
 #include "ib_path.h"
 #include "r2_ledger.h"
@@ -140,7 +142,7 @@ void ib_recv_hold_only(struct ib_recv *rx, int p, const struct r2_parts *live,
 /* How many messages are held for @p. */
 int ib_recv_held(const struct ib_recv *rx, int p);
 /* Whether one of those has all its parts: nothing but a hold keeps it from NCCL. */
-int ib_recv_is_kept(const struct ib_recv *rx, int p);
+bool ib_recv_is_kept(const struct ib_recv *rx, int p);
 void ib_recv_hold_peer_stopped(struct ib_recv *rx, int p);
 void ib_recv_hold_over(struct ib_recv *rx, int p);
 

@@ -1,10 +1,11 @@
 #include "net_offer.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-int net_offer_is_named(const char *value)
+bool net_offer_is_named(const char *value)
 {
     static const char own[] = "libnccl-net-r2.so";
     const char *slash = value ? strrchr(value, '/') : NULL;

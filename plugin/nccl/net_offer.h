@@ -10,7 +10,9 @@ typedef void (*net_offer_fn)(void);
 
 /* Whether @value, of NCCL_TUNER_PLUGIN or NCCL_PROFILER_PLUGIN, is a name of this library, with or
  * without a folder; NULL: no. Pure. */
-int net_offer_is_named(const char *value);
+#include <stdbool.h>
+
+bool net_offer_is_named(const char *value);
 
 /* @table if @variable names this library, else NULL. Called by the loader, within dlsym(): takes no
  * lock, says nothing. */

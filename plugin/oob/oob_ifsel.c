@@ -3,6 +3,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -49,7 +50,7 @@ static int rank(const struct oob_if *i, const char *const *avoid)
     return 2 * class + link_local;
 }
 
-static int is_loopback6(const struct oob_if *i)
+static bool is_loopback6(const struct oob_if *i)
 {
     static const uint8_t one[16] = {[15] = 1};
 

@@ -16,6 +16,7 @@
 #ifndef R2_OOB_H
 #define R2_OOB_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -78,7 +79,7 @@ struct r2_oob_ops {
     void (*peer_put)(struct r2_oob_peer *peer);
     const uint64_t *(*peer_uuid)(const struct r2_oob_peer *peer);
     const char *(*peer_str)(const struct r2_oob_peer *peer); /* "host:port" or alike, for logs */
-    int (*peer_is_up)(const struct r2_oob_peer *peer);
+    bool (*peer_is_up)(const struct r2_oob_peer *peer);
     /* Queues a copy of @msg. 0, or -1 when the channel is down or its queue is full: repeat later.
      */
     int (*send)(struct r2_oob_peer *peer, const void *msg, size_t len);

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -112,7 +113,7 @@ __attribute__((format(printf, 2, 3))) static int out_add(struct out *o, const ch
     return 1;
 }
 
-static int is_plain(unsigned char c)
+static bool is_plain(unsigned char c)
 {
     return c > ' ' && c < 0x7f && c != '%' && c != '"' && c != '\\' && c != '=';
 }

@@ -8,6 +8,7 @@
  */
 #include "r2_close.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/r2_log.h"
@@ -87,7 +88,7 @@ uint64_t r2_close_say_abort(struct r2_comm *c, uint64_t now)
 
 /* S: its lives are all fenced, hard: with its BYE R's holds end, and nothing may be posted any
  * more. */
-static int is_quiet(struct r2_comm *c)
+static bool is_quiet(struct r2_comm *c)
 {
     struct ib_fault_info info = {.fault = IB_FAULT_CLOSE};
     int quiet = 1;

@@ -1,4 +1,5 @@
 /* The network API over instances and connections: listen, connect, accept, requests, close. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,7 +126,7 @@ enum r2_status r2_net_listen(struct r2_inst *inst, int dev, void *handle, struct
     return R2_OK;
 }
 
-static int handle_is_ours(const struct r2_handle *h)
+static bool handle_is_ours(const struct r2_handle *h)
 {
     return h->magic == HANDLE_MAGIC && h->version == HANDLE_VERSION && h->size == sizeof(*h) &&
            h->check == handle_check(h);

@@ -1,5 +1,6 @@
 #include "r2_peer.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -153,7 +154,7 @@ void r2_peer_channel_down(void *instance, struct r2_oob_peer *oob, int refused)
     }
 }
 
-static int is_missed(struct r2_inst *inst, const struct r2_peer *peer);
+static bool is_missed(struct r2_inst *inst, const struct r2_peer *peer);
 
 /* Data goes on without it; the next failure is settled over NICs at best: people are to mend it
  * before. Nothing new where its process or host is blamed. */
@@ -192,7 +193,7 @@ uint64_t r2_peers_step(struct r2_inst *inst, uint64_t now)
 }
 
 /* Whether its end is the end of some connection: not one that had closed in order. */
-static int is_missed(struct r2_inst *inst, const struct r2_peer *peer)
+static bool is_missed(struct r2_inst *inst, const struct r2_peer *peer)
 {
     int missed = 0;
 

@@ -1,5 +1,6 @@
 #include "r2_reconnect.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "admin/r2_drain.h"
@@ -114,7 +115,7 @@ static void refuse(struct r2_comm *c, int p, uint32_t life)
     say_over(c, p, life);
 }
 
-static int was_refused(const struct r2_comm *c, int p, uint32_t life)
+static bool was_refused(const struct r2_comm *c, int p, uint32_t life)
 {
     return c->ret->path[p].refused && (int32_t)(life - c->ret->path[p].refused) <= 0;
 }
@@ -320,7 +321,7 @@ void r2_reconnect_admit(struct r2_inst *inst)
 }
 
 /* R: whether a new life may begin now. */
-static int may_begin(struct r2_comm *c, int p, uint64_t now)
+static bool may_begin(struct r2_comm *c, int p, uint64_t now)
 {
     const struct ib_path *path = &c->link.path[p];
     const struct r2_ret *r = &c->ret->path[p];

@@ -3,6 +3,7 @@
 #include "r2_reg.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -195,7 +196,7 @@ static void abort_begin(struct r2_comm *c)
  * T_dead; behind those of a device that has failed in this before, T_fence, so that an abort of
  * many connections is not kept by each of them.
  */
-static int halt_is_late(const struct r2_comm *c, int p, uint64_t since, uint64_t now)
+static bool halt_is_late(const struct r2_comm *c, int p, uint64_t since, uint64_t now)
 {
     const struct r2_config *cfg = &c->inst->cfg;
     const struct ib_fence *f = &c->fo.path[p].fence;

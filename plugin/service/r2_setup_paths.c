@@ -1,5 +1,6 @@
 /* Which NIC pairs a connection gets, how many queue pairs over each, and what is wrong with them.
  */
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -135,7 +136,7 @@ static const char *unlike(struct r2_inst *inst, const struct ib_nic *primary,
                : NULL;
 }
 
-static int is_named(const struct r2_inst *inst)
+static bool is_named(const struct r2_inst *inst)
 {
     struct ib_hca_filter f;
     char why[128];

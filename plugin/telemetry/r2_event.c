@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -298,7 +299,7 @@ static int open_file(struct r2_event_file *f, char *why, size_t why_len)
 }
 
 /* Whether the name still means the file that is open: another process may have turned it over. */
-static int is_current(const struct r2_event_file *f, struct stat *open_st)
+static bool is_current(const struct r2_event_file *f, struct stat *open_st)
 {
     struct stat named;
 

@@ -1,6 +1,7 @@
 #include "r2_prof.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,12 +50,12 @@ static void event_end(struct r2_prof *prof, struct r2_prof_event *e)
     prof->call[prof->calls++] = (struct r2_prof_call){.event = e};
 }
 
-static int is_of(const struct r2_prof_event *e, const struct ib_smsg *m, unsigned k)
+static bool is_of(const struct r2_prof_event *e, const struct ib_smsg *m, unsigned k)
 {
     return e->part == k && e->path == m->part[k].path && e->life == m->part[k].life;
 }
 
-static int is_known(const struct r2_prof_req *r, const struct ib_smsg *m, unsigned k)
+static bool is_known(const struct r2_prof_req *r, const struct ib_smsg *m, unsigned k)
 {
     for (unsigned i = 0; i < r->n; i++) {
         if (is_of(&r->ev[i], m, k)) {

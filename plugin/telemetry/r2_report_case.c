@@ -1,5 +1,6 @@
 /* What belongs together: lives of many connections that ended for one reason, until they have moved
  * on (r2_report_int.h). */
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -220,7 +221,7 @@ void r2_report_case_stall(struct r2_comm *c, uint64_t now)
 
 /* --- what happens to connections --- */
 
-static int is_drain(const struct r2_comm *c, int p)
+static bool is_drain(const struct r2_comm *c, int p)
 {
     enum ib_fault f = c->fo.path[p].why.fault;
 
@@ -228,7 +229,7 @@ static int is_drain(const struct r2_comm *c, int p)
            (f == IB_FAULT_PEER && r2_drain_has(c, p)); /* S has ended what R knows to be drained */
 }
 
-static int has_case(const struct r2_comm *c, uint32_t no)
+static bool has_case(const struct r2_comm *c, uint32_t no)
 {
     for (int p = 0; p < c->link.npaths; p++) {
         if (c->seen.path[p].fault == no) {
@@ -500,7 +501,7 @@ static void say_giveup(struct r2_report *r, const struct r2_report_case *k)
     r2_report_say(r, &e, k->began);
 }
 
-static int is_complete(const struct r2_report_case *k, uint64_t now)
+static bool is_complete(const struct r2_report_case *k, uint64_t now)
 {
     return (k->pending == 0 && k->stalls == 0 && r2_elapsed(now, k->last) >= QUIET) ||
            r2_elapsed(now, k->began) >= SWITCH_LONG;

@@ -1,4 +1,5 @@
 /* The records of the statistics file, from counters that are there anyway (r2_report_int.h). */
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -28,7 +29,7 @@ uint64_t r2_report_bytes(const struct ib_path *path)
     return word_read(&path->bytes);
 }
 
-static int is_standing(const struct r2_comm *c)
+static bool is_standing(const struct r2_comm *c)
 {
     return atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE &&
            !c->seen.closing && !c->seen.error;

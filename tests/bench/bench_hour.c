@@ -50,7 +50,7 @@ static void read_cost(struct duo *d, struct cost *c)
             c->rnr += cnt->rnr_naks;
         }
         for (struct r2_pair *p = d->end[h].inst->pairs; p; p = p->next) {
-            c->answers += p->answers;
+            c->answers += p->probe.answers;
         }
     }
 }

@@ -178,7 +178,7 @@ static const char *oob_peer_str(const struct r2_oob_peer *p)
     return p->end->host ? "host0" : "host1";
 }
 
-static int oob_peer_is_up(const struct r2_oob_peer *p)
+static bool oob_peer_is_up(const struct r2_oob_peer *p)
 {
     return p->up;
 }

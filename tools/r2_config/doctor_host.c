@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pwd.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -217,7 +218,7 @@ static const char *container_sign(const struct doctor *d)
                                              : NULL;
 }
 
-static int user_namespace_is_own(void)
+static bool user_namespace_is_own(void)
 {
     unsigned long long inside = 0, outside = 0, count = 0;
     FILE *f = fopen("/proc/self/uid_map", "re");

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +41,7 @@ static int entries_count(const char *dir, const char *prefix)
 }
 
 /* Are the devices that verbs lists the kernel's? A software fabric brings a tree of its own. */
-static int is_kernel_device(const struct ibv_device *dev)
+static bool is_kernel_device(const struct ibv_device *dev)
 {
     return strncmp(dev->ibdev_path, "/sys/", 5) == 0;
 }

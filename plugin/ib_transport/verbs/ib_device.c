@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,7 +75,7 @@ void ib_nic_addr_ask(struct ib_nic *nic)
     atomic_fetch_add_explicit(&nic->addr_asked, 1, memory_order_relaxed);
 }
 
-int ib_nic_addr_is_fresh(struct ib_nics *nics, int index)
+bool ib_nic_addr_is_fresh(struct ib_nics *nics, int index)
 {
     struct ib_nic *nic = &nics->nic[index];
     int fresh;
@@ -140,7 +141,7 @@ int ib_nic_refresh(struct ib_nics *nics, int index)
     return attr.state == IBV_PORT_ACTIVE ? 0 : ENETDOWN;
 }
 
-int ib_nic_is_gone(const struct ib_nics *nics, int nic)
+bool ib_nic_is_gone(const struct ib_nics *nics, int nic)
 {
     const struct ib_nic *n = &nics->nic[nic];
 

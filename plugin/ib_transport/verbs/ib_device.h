@@ -10,6 +10,7 @@
 #define IB_DEVICE_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -159,7 +160,7 @@ int ib_nic_refresh(struct ib_nics *nics, int nic);
 /* The address may be another: it is no longer fresh, the next refresh searches. Any thread. */
 void ib_nic_addr_ask(struct ib_nic *nic);
 /* Whether the address was read after all that asked for it. Any thread. */
-int ib_nic_addr_is_fresh(struct ib_nics *nics, int nic);
+bool ib_nic_addr_is_fresh(struct ib_nics *nics, int nic);
 
 /*
  * Whether the kernel has removed the device, which is proof that its DMA is over. No call on the
@@ -168,7 +169,7 @@ int ib_nic_addr_is_fresh(struct ib_nics *nics, int nic);
  * object of every process on it (or, with drivers that cannot be taken away under a process, after
  * all have closed it). Any thread; never blocks.
  */
-int ib_nic_is_gone(const struct ib_nics *nics, int nic);
+bool ib_nic_is_gone(const struct ib_nics *nics, int nic);
 
 /*
  * Whether @qp is no more: destroyed, or its device is gone; NULL is none. Where a device that is

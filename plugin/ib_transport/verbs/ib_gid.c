@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,14 +17,14 @@
 
 #define GID_INDEX_MAX 255
 
-static int gid_is_ipv4(const uint8_t *raw)
+static bool gid_is_ipv4(const uint8_t *raw)
 {
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
 
     return memcmp(raw, mapped, sizeof(mapped)) == 0;
 }
 
-static int gid_is_link_local(const uint8_t *raw)
+static bool gid_is_link_local(const uint8_t *raw)
 {
     if (gid_is_ipv4(raw)) {
         return raw[12] == 169 && raw[13] == 254;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -97,7 +98,7 @@ struct ib_mr_cache *ib_mr_cache_create(struct ib_nics *nics, int threads)
     return cache;
 }
 
-static int nic_is_usable(const struct ib_nics *nics, int nic)
+static bool nic_is_usable(const struct ib_nics *nics, int nic)
 {
     enum ib_nic_state s = ib_nic_state_get(&nics->nic[nic]);
 
@@ -383,7 +384,7 @@ static void mr_drop(struct ib_mr_cache *cache, struct entry *e)
     fd_settle(e);
 }
 
-static int type_is_known(int type)
+static bool type_is_known(int type)
 {
     return type == IB_PTR_HOST || type == IB_PTR_CUDA || type == IB_PTR_DMABUF;
 }

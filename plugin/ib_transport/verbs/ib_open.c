@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,7 +70,7 @@ static int dmabuf_works(const struct ib_verbs *v, struct ibv_pd *pd)
  * was too late. Without the port the numbers of those behind it would be others than in the
  * processes that could read it.
  */
-static int is_passing(int err)
+static bool is_passing(int err)
 {
     return err == EIO || err == ENXIO || err == ENOLINK || err == ETIMEDOUT || err == EAGAIN ||
            err == EINTR || err == EBUSY;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +54,7 @@ int ib_sysfs_device_open(const char *ibdev_path)
     return dir;
 }
 
-int ib_sysfs_device_has_left(int dir)
+bool ib_sysfs_device_has_left(int dir)
 {
     return dir >= 0 && faccessat(dir, PRESENCE, F_OK, 0) != 0 &&
            (errno == ENOENT || errno == ENODEV);
@@ -153,7 +154,7 @@ const char **ib_sysfs_names_pack(char (*names)[IB_NETDEV_MAX], int count)
     return list;
 }
 
-int ib_sysfs_has_peer_memory(const char *root)
+bool ib_sysfs_has_peer_memory(const char *root)
 {
     static const char *const places[] = {"/sys/kernel/mm/memory_peers/nv_mem/version",
                                          "/sys/kernel/mm/memory_peers/nv_mem_nc/version",
@@ -169,7 +170,7 @@ int ib_sysfs_has_peer_memory(const char *root)
     return 0;
 }
 
-int ib_sysfs_device_has_peer_memory(const char *ibdev_path)
+bool ib_sysfs_device_has_peer_memory(const char *ibdev_path)
 {
     static const char below[] = "/sys/class/infiniband/";
     const char *at = strstr(ibdev_path, below), *next;

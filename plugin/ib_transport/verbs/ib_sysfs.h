@@ -6,6 +6,7 @@
 #ifndef IB_SYSFS_H
 #define IB_SYSFS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define IB_NETDEV_MAX 16 /* with the terminating zero, as IF_NAMESIZE */
@@ -23,7 +24,7 @@ int ib_sysfs_device_open(const char *ibdev_path);
 
 /* Whether the device of that directory has left sysfs: the kernel does that last. 0 for -1, and for
  * any doubt. */
-int ib_sysfs_device_has_left(int dir);
+bool ib_sysfs_device_has_left(int dir);
 
 /* NUMA node of a PCI function, -1 unknown. NULL accepted. */
 int ib_sysfs_numa_node(const char *pci_path);
@@ -42,10 +43,10 @@ const char **ib_sysfs_names_pack(char (*names)[IB_NETDEV_MAX], int count);
 
 /* Whether a kernel module that lets RDMA devices reach GPU memory is loaded; @root is "" outside of
  * tests. */
-int ib_sysfs_has_peer_memory(const char *root);
+bool ib_sysfs_has_peer_memory(const char *root);
 
 /* The same for one device, in the tree that it brings: the modules of this kernel do nothing for a
  * NIC in software. */
-int ib_sysfs_device_has_peer_memory(const char *ibdev_path);
+bool ib_sysfs_device_has_peer_memory(const char *ibdev_path);
 
 #endif

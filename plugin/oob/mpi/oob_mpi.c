@@ -2,6 +2,7 @@
 #include "oob_mpi.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +45,7 @@ static void leave_begin(struct mpi_oob *o)
 }
 
 /* Everybody by MPI has taken our leave, or has taken leave itself, or cannot. */
-static int leave_is_through(const struct mpi_oob *o)
+static bool leave_is_through(const struct mpi_oob *o)
 {
     for (const struct mpi_peer *p = o->peers; p != NULL; p = p->next_all) {
         if (p->via == MPI_VIA_MPI && p->cur.state == MPI_CHAN_UP && p->out != NULL) {

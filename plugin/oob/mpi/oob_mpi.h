@@ -14,6 +14,8 @@
 #ifndef OOB_MPI_H
 #define OOB_MPI_H
 
+#include <stdbool.h>
+
 #include "oob/oob_mpi_load.h"
 #include "oob/oob_wire.h"
 #include "oob_mpi_world.h"
@@ -168,7 +170,7 @@ void mpi_peer_ref(struct r2_oob_peer *peer);
 void mpi_peer_put(struct r2_oob_peer *peer);
 const uint64_t *mpi_peer_uuid(const struct r2_oob_peer *peer);
 const char *mpi_peer_str(const struct r2_oob_peer *peer);
-int mpi_peer_is_up(const struct r2_oob_peer *peer);
+bool mpi_peer_is_up(const struct r2_oob_peer *peer);
 int mpi_peer_send(struct r2_oob_peer *peer, const void *msg, size_t len);
 
 #endif

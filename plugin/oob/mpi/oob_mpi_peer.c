@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -324,7 +325,7 @@ static int name_in_world(const struct mpi_oob *o, const struct r2_oob_name *n)
            (n->scope & WORLD_RANK_MAX) < (uint32_t)world_size();
 }
 
-static int name_is_sound(const struct r2_oob_name *n)
+static bool name_is_sound(const struct r2_oob_name *n)
 {
     return (n->uuid[0] | n->uuid[1]) != 0 && (n->family == 4 || n->family == 6) && n->port != 0;
 }
@@ -412,7 +413,7 @@ const char *mpi_peer_str(const struct r2_oob_peer *peer)
     return p->str;
 }
 
-int mpi_peer_is_up(const struct r2_oob_peer *peer)
+bool mpi_peer_is_up(const struct r2_oob_peer *peer)
 {
     const struct mpi_peer *p = (const struct mpi_peer *)peer;
 

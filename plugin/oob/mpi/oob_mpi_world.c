@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <mpi.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -232,7 +233,7 @@ void world_tag(uint8_t *low, uint8_t *high)
     *high = (uint8_t)(w.id >> 32);
 }
 
-static int may_call(void)
+static bool may_call(void)
 {
     return w.state == WORLD_READY || w.state == WORLD_ENDING;
 }

@@ -13,6 +13,7 @@
 #ifndef OOB_TCP_H
 #define OOB_TCP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -206,7 +207,7 @@ void oob_peer_ref(struct r2_oob_peer *peer);
 void oob_peer_put(struct r2_oob_peer *peer);
 const uint64_t *oob_peer_uuid(const struct r2_oob_peer *peer);
 const char *oob_peer_str(const struct r2_oob_peer *peer);
-int oob_peer_is_up(const struct r2_oob_peer *peer);
+bool oob_peer_is_up(const struct r2_oob_peer *peer);
 int oob_peer_send(struct r2_oob_peer *peer, const void *msg, size_t len);
 
 #endif

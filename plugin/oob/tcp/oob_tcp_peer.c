@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -201,7 +202,7 @@ void oob_peer_adopt(struct tcp_peer *p, struct tcp_chan *c)
     }
 }
 
-static int name_is_sound(const struct r2_oob_name *n)
+static bool name_is_sound(const struct r2_oob_name *n)
 {
     return (n->uuid[0] | n->uuid[1]) != 0 && (n->family == 4 || n->family == 6) && n->port != 0;
 }
@@ -269,7 +270,7 @@ const char *oob_peer_str(const struct r2_oob_peer *peer)
     return ((const struct tcp_peer *)peer)->str;
 }
 
-int oob_peer_is_up(const struct r2_oob_peer *peer)
+bool oob_peer_is_up(const struct r2_oob_peer *peer)
 {
     const struct tcp_peer *p = (const struct tcp_peer *)peer;
 

@@ -1,5 +1,6 @@
 #include "r2_locate.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -336,7 +337,7 @@ static void add_up(struct r2_inst *inst, struct r2_case *k)
  * or a switch, was back already that had been away for a moment. The pair is asked once more before
  * that is said.
  */
-static int is_silence(const struct r2_case *k)
+static bool is_silence(const struct r2_case *k)
 {
     switch ((enum probe_blame)k->found) {
     case PROBE_BLAME_LOCAL_LINK:

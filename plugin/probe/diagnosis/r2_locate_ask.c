@@ -1,5 +1,6 @@
 #include "r2_locate_ask.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -225,8 +226,8 @@ static uint64_t alive_at(const struct r2_pair *pair)
  * for long, unseen, as nothing was sent over it; one that worked until the same second has the same
  * cause.
  */
-static int has_failed_together(const struct r2_inst *inst, const struct r2_case *k,
-                               const struct r2_case_ask *a)
+static bool has_failed_together(const struct r2_inst *inst, const struct r2_case *k,
+                                const struct r2_case_ask *a)
 {
     uint64_t here, there;
 
@@ -315,7 +316,8 @@ static const struct r2_pair *unanswered(const struct r2_inst *inst, const struct
     return a->peer && a->outcome == PROBE_NA ? pair_of(inst, a) : NULL;
 }
 
-static int is_out(const struct r2_inst *inst, const struct r2_case_ask *a, int n, enum r2_rule rule)
+static bool is_out(const struct r2_inst *inst, const struct r2_case_ask *a, int n,
+                   enum r2_rule rule)
 {
     for (int i = 0; i < n && r2_rule(rule); i++) {
         const struct r2_pair *pair = unanswered(inst, &a[i]);

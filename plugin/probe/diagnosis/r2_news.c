@@ -1,5 +1,6 @@
 #include "r2_news.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -332,7 +333,7 @@ static int in_use(const struct r2_pair *pair)
 
 /* Some path over what @s names is down and returns when its pair is good: it neither waits for the
  * administrator nor is drained. */
-static int is_missed(struct r2_inst *inst, const struct probe_subject *s)
+static bool is_missed(struct r2_inst *inst, const struct probe_subject *s)
 {
     for (struct r2_comm *c = r2_comm_first(inst); c && inst->cfg.failback != R2_FAILBACK_NEVER;
          c = c->list.all_next) {

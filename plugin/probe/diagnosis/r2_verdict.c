@@ -1,6 +1,7 @@
 #include "r2_verdict.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +41,7 @@ struct finding {
 
 /* --- whom it is about --- */
 
-static int is_remote(enum probe_blame blame)
+static bool is_remote(enum probe_blame blame)
 {
     return blame == PROBE_BLAME_REMOTE_NIC || blame == PROBE_BLAME_REMOTE_LINK;
 }
@@ -190,8 +191,8 @@ struct effect {
                           nobody looks (r2_report.h) */
 };
 
-static int is_remote_nic(const struct r2_inst *inst, const struct r2_case *k,
-                         const struct r2_comm *c, int p)
+static bool is_remote_nic(const struct r2_inst *inst, const struct r2_case *k,
+                          const struct r2_comm *c, int p)
 {
     const struct ib_path *path = &c->link.path[p];
     const struct r2_pair *pair;
@@ -206,8 +207,8 @@ static int is_remote_nic(const struct r2_inst *inst, const struct r2_case *k,
 }
 
 /* Whether path @p goes over what is blamed; for what is not one NIC's, over the pair. */
-static int is_over(const struct r2_inst *inst, const struct r2_case *k, enum probe_blame blame,
-                   const struct r2_comm *c, int p)
+static bool is_over(const struct r2_inst *inst, const struct r2_case *k, enum probe_blame blame,
+                    const struct r2_comm *c, int p)
 {
     int ours = c->link.path[p].nic == k->nic;
 

@@ -5,6 +5,8 @@
 #ifndef R2_PAIR_H
 #define R2_PAIR_H
 
+#include <stdbool.h>
+
 #include "core/r2_inst.h"
 #include "probe/probe_load.h"
 #include "probe/probe_qp.h"
@@ -156,12 +158,12 @@ struct r2_pair {
 };
 
 /* A probe is out. */
-static inline int r2_pair_is_probing(const struct r2_pair *pair)
+static inline bool r2_pair_is_probing(const struct r2_pair *pair)
 {
     return pair->probe.state != R2_PROBE_IDLE;
 }
 /* ... and no answer to it is evidence. */
-static inline int r2_pair_is_judged(const struct r2_pair *pair)
+static inline bool r2_pair_is_judged(const struct r2_pair *pair)
 {
     return pair->probe.state >= R2_PROBE_COUNTS;
 }

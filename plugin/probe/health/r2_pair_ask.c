@@ -1,5 +1,6 @@
 /* Questions over a probe queue pair, and what an answer means, or none (docs/health.md).
  * Service thread. */
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "base/r2_log.h"
@@ -259,7 +260,7 @@ static void broken(struct r2_pair *pair, uint64_t clock)
  * The peer's question went over the same way and back, and our NIC sends from queue pairs that it
  * had before (a new one says nothing about these).
  */
-static int way_is_good(const struct r2_pair *pair)
+static bool way_is_good(const struct r2_pair *pair)
 {
     const struct r2_loopback *l = &pair->inst->diagnosis.loop[pair->nic];
 
@@ -299,7 +300,7 @@ static int hurried(const struct r2_pair *pair, uint64_t clock)
  * which is late, and counted by monitors. The first question of all is left to RC: a packet of it
  * was lost, at most.
  */
-static int is_due_unhurried(const struct r2_pair *pair, uint64_t clock)
+static bool is_due_unhurried(const struct r2_pair *pair, uint64_t clock)
 {
     return (pair->probe.posted > 1 || pair->heal.interest) &&
            clock >= pair->probe.post_at + UNHURRIED_NS / 4;
@@ -310,7 +311,7 @@ static int is_due_unhurried(const struct r2_pair *pair, uint64_t clock)
  * before RC repeats by time. The end that wants the pair back gives up sooner (r2_probation.c):
  * this one may have answers under way that it waits for.
  */
-static int is_hopeless(const struct r2_pair *pair, uint64_t clock)
+static bool is_hopeless(const struct r2_pair *pair, uint64_t clock)
 {
     uint64_t limit = pair->build.wait ? UNHURRIED_NS : LATEST_NS;
 

@@ -1,5 +1,6 @@
 #include "r2_probation.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/r2_log.h"
@@ -50,7 +51,7 @@ void r2_probation_move(struct r2_pair *pair, enum r2_probation_state to)
     pair->heal.state = to;
 }
 
-static int is_trying(const struct r2_pair *pair)
+static bool is_trying(const struct r2_pair *pair)
 {
     return pair->heal.state != R2_PROBATION_REST;
 }
@@ -67,7 +68,7 @@ static int nic_up(const struct r2_pair *pair)
     return ib_nic_state_get(&pair->inst->nics.nic[pair->nic]) == IB_NIC_UP;
 }
 
-static int is_wanted(const struct r2_pair *pair)
+static bool is_wanted(const struct r2_pair *pair)
 {
     return (pair->heal.interest || pair->heal.theirs) && pair->peer && nic_up(pair);
 }
@@ -228,7 +229,7 @@ static void good(struct r2_pair *pair)
     }
 }
 
-static int is_same_host(const struct r2_peer *a, const struct r2_peer *b)
+static bool is_same_host(const struct r2_peer *a, const struct r2_peer *b)
 {
     return a == b || (a->host[0] && strcmp(a->host, b->host) == 0);
 }
@@ -400,7 +401,7 @@ uint64_t r2_probation_step(struct r2_inst *inst, uint64_t now)
     return next;
 }
 
-int r2_probation_has_spare(const struct r2_comm *c)
+bool r2_probation_has_spare(const struct r2_comm *c)
 {
     for (int p = 0; p < c->link.npaths; p++) {
         const struct ib_path *path = &c->link.path[p];

@@ -5,6 +5,8 @@
 #ifndef R2_PROBATION_H
 #define R2_PROBATION_H
 
+#include <stdbool.h>
+
 #include "core/r2_inst.h"
 
 struct r2_pair;
@@ -33,6 +35,6 @@ uint64_t r2_probation_step(struct r2_inst *inst, uint64_t now);
  * Whether a path that is drained, and whose NIC pair nothing is known to be wrong with, would
  * return if no other were left: then the last one may end by silence. Gate held.
  */
-int r2_probation_has_spare(const struct r2_comm *c);
+bool r2_probation_has_spare(const struct r2_comm *c);
 
 #endif

@@ -1,5 +1,7 @@
 /* The watchdog (docs/health.md): which silence is asked about, whom, and what the answer
  * means. Service thread. */
+#include <stdbool.h>
+
 #include "r2_watch.h"
 
 #include "base/r2_log.h"
@@ -76,7 +78,7 @@ static uint64_t pair_expect(struct r2_inst *inst, const struct r2_pair *pair)
 /* Whether a verdict about path @p may end its life: never the last one, where waiting costs nothing
  * that ending would save, unless a drained one would return in its place; nor while the peer could
  * not be told, by the channel or over another NIC pair, which settlement needs. */
-static int may_move(const struct r2_comm *c, int p)
+static bool may_move(const struct r2_comm *c, int p)
 {
     return c->inst->cfg.watchdog && c->inst->cfg.failover &&
            ((c->link.up & ~(1u << p)) || r2_probation_has_spare(c)) &&
@@ -329,7 +331,7 @@ static uint64_t moved_by_all(const struct r2_comm *c)
 }
 
 /* Work requests are under way. Without the gate, too: then as of a moment ago. */
-static int has_posted(const struct r2_comm *c)
+static bool has_posted(const struct r2_comm *c)
 {
     unsigned used = 0;
 

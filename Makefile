@@ -88,7 +88,8 @@ OOB_MPI  := $(if $(MPI_LIBS),$(B)/libnccl-net-r2-oob-mpi.so)
 TOPO_HWLOC := $(if $(HWLOC_LIBS),$(B)/libnccl-net-r2-topo-hwloc.so)
 BUILD_TARGETS := $(PLUGIN) $(OOB_MPI) $(B)/libnccl-net.so $(DROPIN) $(B)/softfab $(B)/r2_perf $(B)/r2_config $(B)/r2_ctl $(B)/r2_stat $(B)/r2_topo $(TOPO_HWLOC)
 NCCL_BINS     := $(if $(CUDA),$(B)/r2_nccl $(B)/r2_nccl_life $(foreach r,$(STANDIN_RELEASES),$(addprefix $(B)/nccl-standin/$(r)/,libcuda.so.1 layout)) $(addprefix $(B)/nccl-standin/,libcudart.so.13 libnvidia-ml.so.1 topo.xml release libnccl-profiler-watch.so deny_text bad/libnccl.so.2 bad/none/libnccl.so.2))
-TEST_BINS     := $(NCCL_BINS) $(STANDIN_TESTS) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/r2_soak $(B)/r2_matrix $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/intruder $(B)/lab/verbs_watch $(B)/lab/lab_switch_test $(if $(OOB_MPI),$(B)/tests/liboob_mpi_host.so) $(B)/topo_make $(if $(HWLOC_LIBS),$(B)/topo_xml) $(B)/gpu_coll $(B)/gpu-fake/cuda/libcuda.so.1 $(B)/gpu-fake/nccl/libnccl.so.2
+BENCH_BINS := $(B)/bench/bench_inproc $(B)/bench/bench_pair
+TEST_BINS     := $(BENCH_BINS) $(NCCL_BINS) $(STANDIN_TESTS) $(UNIT_BIN) $(ABI_BIN) $(FUZZ_BIN) $(B)/tests/abi/abi_driver $(B)/r2_sim $(B)/r2_soak $(B)/r2_matrix $(B)/tests/libnccl-net-tcptest.so $(B)/softfab_probe $(B)/intruder $(B)/lab/verbs_watch $(B)/lab/lab_switch_test $(if $(OOB_MPI),$(B)/tests/liboob_mpi_host.so) $(B)/topo_make $(if $(HWLOC_LIBS),$(B)/topo_xml) $(B)/gpu_coll $(B)/gpu-fake/cuda/libcuda.so.1 $(B)/gpu-fake/nccl/libnccl.so.2
 E2E           := $(wildcard tests/e2e/*.sh)
 E2E_RUN       := $(filter-out %_lib.sh,$(E2E))
 NCCL_CHECKS   := $(STANDIN_TESTS) tests/nccl/layout.sh tests/nccl/bad_input.sh tests/nccl/check_nccl.sh tests/nccl/plugins.sh tests/nccl/life.sh
@@ -225,7 +226,6 @@ $(FUZZ_KEPT): $(B)/kept/%.unpacked: tests/fuzz/corpus/%.tar.gz tests/fuzz/fuzz.s
 fuzz-keep:
 	@sh tests/fuzz/fuzz.sh $(B)/fuzzer keep $(FUZZ)
 
-BENCH_BINS := $(B)/bench/bench_inproc $(B)/bench/bench_pair
 bench: deps
 	+@$(BUILD) all $(BENCH_BINS)
 	@sh tests/bench/bench.sh $(B)

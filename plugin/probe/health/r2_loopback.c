@@ -10,6 +10,26 @@
 
 #define GREET_NS 1000000000ull
 
+static void loopback_move(struct r2_loopback *l, enum r2_loopback_state to)
+{
+    static const char *const names[R2_LOOPBACK_STATES] = {"none", "building", "ready", "broken"};
+    static const unsigned char legal[R2_LOOPBACK_STATES][R2_LOOPBACK_STATES] = {
+        [R2_LOOPBACK_NONE] = {[R2_LOOPBACK_BUILD] = 1},
+        [R2_LOOPBACK_BUILD] = {[R2_LOOPBACK_READY] = 1, [R2_LOOPBACK_BROKEN] = 1},
+        [R2_LOOPBACK_READY] = {[R2_LOOPBACK_BUILD] = 1},
+        [R2_LOOPBACK_BROKEN] = {[R2_LOOPBACK_BUILD] = 1},
+    };
+
+    if (!legal[l->state][to]) {
+        R2_WARN("loopback of NIC %s cannot go from %s to %s", l->inst->nics.nic[l->nic].name,
+                names[l->state], names[to]);
+        return;
+    }
+    R2_TRACE("loopback of NIC %s %s -> %s", l->inst->nics.nic[l->nic].name, names[l->state],
+             names[to]);
+    l->state = to;
+}
+
 static int dead_nic(const struct r2_loopback *l)
 {
     enum ib_nic_state s = ib_nic_state_get(&l->inst->nics.nic[l->nic]);
@@ -53,7 +73,7 @@ static void build_done(struct ib_job *job)
 {
     struct r2_loopback *l = (struct r2_loopback *)job;
 
-    l->state = l->rc == 0 ? R2_LOOPBACK_READY : R2_LOOPBACK_BROKEN;
+    loopback_move(l, l->rc == 0 ? R2_LOOPBACK_READY : R2_LOOPBACK_BROKEN);
     if (l->rc != 0) {
         R2_INFO("NIC %s has no loop: %s", l->inst->nics.nic[l->nic].name, strerror(l->rc));
     }
@@ -75,7 +95,7 @@ static void build_done(struct ib_job *job)
 
 static void build(struct r2_loopback *l)
 {
-    l->state = R2_LOOPBACK_BUILD;
+    loopback_move(l, R2_LOOPBACK_BUILD);
     l->fresh = l->asking;
     l->inst->env.random(l->inst->env.arg, &l->psn, sizeof(l->psn));
     l->job.run = build_run;

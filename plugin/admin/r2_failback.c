@@ -146,7 +146,7 @@ void r2_failback_look(struct r2_inst *inst)
 /* Own word, or the peer's. */
 static void note(struct r2_comm *c, int p)
 {
-    c->permit.life[p] = c->link.path[p].life;
+    c->permit.inc[p] = c->link.path[p].inc;
     c->permit.fresh |= (uint8_t)(1u << p);
     r2_comm_kick(c);
 }
@@ -195,10 +195,10 @@ void r2_failback_told(struct r2_inst *inst, uint32_t nics)
     r2_inst_wake(inst);
 }
 
-static void say(struct r2_comm *c, int p, uint32_t life, enum fo_type type)
+static void say(struct r2_comm *c, int p, uint32_t inc, enum fo_type type)
 {
     union fo_body b = {
-        .failback = {.dst = c->fo.peer, .src = c->id, .life = life, .path = (uint8_t)p}};
+        .failback = {.dst = c->fo.peer, .src = c->id, .inc = inc, .path = (uint8_t)p}};
 
     r2_peer_emit(c->inst, c->peer, type, &b);
 }
@@ -216,7 +216,7 @@ uint64_t r2_failback_step(struct r2_comm *c, uint64_t now)
         for (uint32_t m = c->permit.say; m; m &= m - 1) {
             int p = __builtin_ctz(m);
 
-            say(c, p, c->permit.life[p], FO_MSG_FAILBACK);
+            say(c, p, c->permit.inc[p], FO_MSG_FAILBACK);
         }
         c->permit.repeat.at = now + c->permit.repeat.interval;
         c->permit.repeat.interval =
@@ -226,9 +226,9 @@ uint64_t r2_failback_step(struct r2_comm *c, uint64_t now)
 }
 
 /*
- * A life of the peer's that is not older than ours: then ours is over, too, or will be when its
- * DOWN is here. It is ours that is noted, so that no number of the peer's reaches further than what
- * can have failed before it spoke.
+ * An incarnation of the peer's that is not older than ours: then ours is over, too, or will be when
+ * its DOWN is here. It is ours that is noted, so that no number of the peer's reaches further than
+ * what can have failed before it spoke.
  */
 void r2_failback_on_word(struct r2_comm *c, const struct fo_failback *m)
 {
@@ -237,16 +237,15 @@ void r2_failback_on_word(struct r2_comm *c, const struct fo_failback *m)
     if (p >= c->link.npaths) {
         return;
     }
-    say(c, p, m->life, FO_MSG_FAILBACK_OK);
-    if ((int32_t)(m->life - c->link.path[p].life) >= 0 &&
-        c->permit.life[p] != c->link.path[p].life) {
+    say(c, p, m->inc, FO_MSG_FAILBACK_OK);
+    if ((int32_t)(m->inc - c->link.path[p].inc) >= 0 && c->permit.inc[p] != c->link.path[p].inc) {
         note(c, p);
     }
 }
 
 void r2_failback_on_ok(struct r2_comm *c, const struct fo_failback *m)
 {
-    if (m->path < c->link.npaths && m->life == c->permit.life[m->path]) {
+    if (m->path < c->link.npaths && m->inc == c->permit.inc[m->path]) {
         c->permit.say &= (uint8_t) ~(1u << m->path);
     }
 }
@@ -254,27 +253,27 @@ void r2_failback_on_ok(struct r2_comm *c, const struct fo_failback *m)
 void r2_failback_on_down(struct r2_comm *c, const struct fo_down *m)
 {
     if (m->reason == IB_FAULT_ADMIN && m->path < c->link.npaths &&
-        m->life == c->link.path[m->path].life) {
-        c->permit.life[m->path] = m->life;
+        m->inc == c->link.path[m->path].inc) {
+        c->permit.inc[m->path] = m->inc;
     }
 }
 
-void r2_failback_next(struct r2_comm *c, int p, uint32_t life)
+void r2_failback_next(struct r2_comm *c, int p, uint32_t inc)
 {
     if (r2_failback_said(c, p)) {
-        c->permit.life[p] = life;
+        c->permit.inc[p] = inc;
     }
 }
 
 void r2_failback_done(struct r2_comm *c, int p)
 {
-    c->permit.life[p] = 0;
+    c->permit.inc[p] = 0;
     c->permit.say &= (uint8_t) ~(1u << p);
 }
 
 void r2_failback_again(struct r2_comm *c, int p)
 {
-    if (c->permit.life[p] == c->link.path[p].life) {
+    if (c->permit.inc[p] == c->link.path[p].inc) {
         tell(c, p);
     }
 }

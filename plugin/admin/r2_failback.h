@@ -28,9 +28,9 @@ void r2_failback_on_word(struct r2_comm *c, const struct fo_failback *m);
 void r2_failback_on_down(struct r2_comm *c, const struct fo_down *m);
 void r2_failback_on_ok(struct r2_comm *c, const struct fo_failback *m);
 
-/* Life @life of path @p begins to be opened (the word covers it until it stands); stands; may stand
- * at the peer, but ends here. */
-void r2_failback_next(struct r2_comm *c, int p, uint32_t life);
+/* Incarnation @inc of path @p begins to be opened (the word covers it until it stands); stands; may
+ * stand at the peer, but ends here. */
+void r2_failback_next(struct r2_comm *c, int p, uint32_t inc);
 void r2_failback_done(struct r2_comm *c, int p);
 void r2_failback_again(struct r2_comm *c, int p);
 

@@ -94,8 +94,8 @@ static void add(struct r2_tempo *t, uint64_t parts, uint64_t bytes, uint64_t que
     t->busy |= (uint8_t)busy;
 }
 
-/* A life that ends counts what it had out as done, which says nothing of the link: it is looked at
- * while it is up. */
+/* An incarnation that ends counts what it had out as done, which says nothing of the link: it is
+ * looked at while it is up. */
 static void look_path(struct r2_comm *c, int p)
 {
     const struct ib_path *path = &c->link.path[p];
@@ -105,7 +105,7 @@ static void look_path(struct r2_comm *c, int p)
     struct r2_pair *pair = pair_of(c, p);
 
     if (pair && pace_of(pair) && (c->shown.up >> p & 1) && done >= c->flow->slow[p].done &&
-        cqes >= c->flow->slow[p].cqes) { /* less: a new life */
+        cqes >= c->flow->slow[p].cqes) { /* less: a new incarnation */
         uint64_t bytes = done - c->flow->slow[p].done, parts = cqes - c->flow->slow[p].cqes,
                  queued = posted > done ? posted - done : 0;
 

@@ -50,7 +50,7 @@ struct r2_host_registry_nic {
     uint8_t waits;  /* paths over it that are down until the administrator says so; 255: or more */
     uint16_t lives; /* connections with a path that is up over it */
     uint16_t last;  /* ... and no other path */
-    uint64_t lost;  /* lives over it that have ended */
+    uint64_t lost;  /* incarnations over it that have ended */
 };
 
 /* What moves over a NIC; r2_load.c */

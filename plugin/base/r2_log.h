@@ -38,10 +38,10 @@ void r2_log_write(enum r2_log_level level, const char *file, int line, const cha
  */
 enum r2_log_kind {
     R2_LOG_CONNECTED, /* a connection stands */
-    R2_LOG_DOWN,      /* a life ended */
+    R2_LOG_DOWN,      /* an incarnation ended */
     R2_LOG_FENCED,
     R2_LOG_SETTLED,
-    R2_LOG_BACK, /* the next life is up */
+    R2_LOG_BACK, /* the next incarnation is up */
     R2_LOG_ENDS, /* a connection ended with an error */
     R2_LOG_KEPT, /* a queue pair could not be destroyed */
     R2_LOG_KINDS

@@ -7,22 +7,24 @@
 #define R2_RULES_H
 
 enum r2_rule {
-    R2_RULE_RECV_FENCE,  /* P16: R fences before it sends the ledger */
-    R2_RULE_MARKERS,     /* P16.3-4: wait for markers before the snapshot */
-    R2_RULE_TOLD,        /* P16.4: a flush that the library made up is held for, not believed */
-    R2_RULE_CLOSE_LIFE,  /* P16.5: no completion of a closed life enters the ledger */
-    R2_RULE_LEDGER,      /* P21: parts in the ledger are not replayed */
-    R2_RULE_REPLAY_LIFE, /* P21: only parts whose last post was on the settled life are replayed */
-    R2_RULE_E2E_ACK,     /* P13: a send is done when the receiver's ledger has it */
-    R2_RULE_CTS_REWRITE, /* P11: CTS of a dead life is written again elsewhere */
-    R2_RULE_TOMBSTONE,   /* P26: a closed receiver still answers */
-    R2_RULE_HOLD,        /* P18: a soft fence holds what was open */
-    R2_RULE_FROZEN_CUT,  /* P4: a replay keeps the cut */
-    R2_RULE_FULL_LIFE,   /* P8: a record counts for the life that it names */
-    R2_RULE_NEW_QP,      /* P23: a new life has another queue pair number and another PSN */
-    R2_RULE_SETTLED,   /* P23: R begins a new life when S has taken up the ledger of the old one */
+    R2_RULE_RECV_FENCE, /* P16: R fences before it sends the ledger */
+    R2_RULE_MARKERS,    /* P16.3-4: wait for markers before the snapshot */
+    R2_RULE_TOLD,       /* P16.4: a flush that the library made up is held for, not believed */
+    R2_RULE_CLOSE_INCARNATION,  /* P16.5: no completion of a closed incarnation enters the ledger */
+    R2_RULE_LEDGER,             /* P21: parts in the ledger are not replayed */
+    R2_RULE_REPLAY_INCARNATION, /* P21: only parts whose last post was on the settled incarnation
+                                   are replayed */
+    R2_RULE_E2E_ACK,            /* P13: a send is done when the receiver's ledger has it */
+    R2_RULE_CTS_REWRITE,        /* P11: CTS of a dead incarnation is written again elsewhere */
+    R2_RULE_TOMBSTONE,          /* P26: a closed receiver still answers */
+    R2_RULE_HOLD,               /* P18: a soft fence holds what was open */
+    R2_RULE_FROZEN_CUT,         /* P4: a replay keeps the cut */
+    R2_RULE_FULL_INCARNATION,   /* P8: a record counts for the incarnation that it names */
+    R2_RULE_NEW_QP,    /* P23: a new incarnation has another queue pair number and another PSN */
+    R2_RULE_SETTLED,   /* P23: R begins a new incarnation when S has taken up the ledger of the old
+                          one */
     R2_RULE_PAIR_LIVE, /* P32: a call that failed may have posted the first of two */
-    R2_RULE_UNREAD,    /* P34: what waits for its read when its life is closed is dropped */
+    R2_RULE_UNREAD,    /* P34: what waits for its read when its incarnation is closed is dropped */
     R2_RULE_ASK_AGAIN, /* verdicts: a silence is asked once more before a link or the way is blamed
                         */
     R2_RULE_LATE_ANSWER, /* verdicts: what is still asked over the pair of a busy NIC is waited for
@@ -30,7 +32,7 @@ enum r2_rule {
     R2_RULE_LATE_AUX,    /* ... and over others */
     R2_RULE_STAGE_READ,  /* P13: a copy that runs reads the message's buffer */
     R2_RULE_STAGE_RING,  /* staging memory is free when its work request is accounted for */
-    R2_RULE_LIVE_PARTS,  /* P35: S names the parts that a life may still bring ... */
+    R2_RULE_LIVE_PARTS,  /* P35: S names the parts that an incarnation may still bring ... */
     R2_RULE_LIVE_FROZEN, /* ... as they were when it stopped posting there */
     R2_RULE_LIVE_LEDGER, /* P35: ... and R takes off what it had at the close, not what came since
                           */

@@ -12,7 +12,7 @@ enum r2_status {
     /* kills a call: the caller passed something wrong */
     R2_ERR_ARG,
 
-    /* kills one life of one path */
+    /* kills one incarnation of one path */
     R2_ERR_PATH,
 
     /* kills every path over one NIC of this host */

@@ -16,7 +16,7 @@
  * The version is that of all records together, and of the handle (r2_comm.c): +1 with every change
  * of a record that a process without it cannot read, or would read wrongly. 2: REQ has the traffic
  * class, PROBE which NIC it is. 3: PROBE has the queue pair for messages. 4: addresses have ECE;
- * DOWN and SETTLED have the parts that the life may still bring; the ring has words for lone
+ * DOWN and SETTLED have the parts that the incarnation may still bring; the ring has words for lone
  * acknowledgements (ib_wire.h). Processes of different versions do not connect.
  */
 #ifndef FO_PROTO_H
@@ -46,14 +46,14 @@ enum fo_type {
     FO_MSG_REFUSE,   /* either: set-up ends, with a reason */
     FO_MSG_NIC_DOWN, /* a NIC was given up */
     FO_MSG_NIC_DOWN_OK,
-    FO_MSG_DOWN,    /* a life is over */
-    FO_MSG_FENCED,  /* R: ledger of a closed life */
+    FO_MSG_DOWN,    /* an incarnation is over */
+    FO_MSG_FENCED,  /* R: ledger of a closed incarnation */
     FO_MSG_SETTLED, /* S: taken up */
     FO_MSG_BYE,     /* closed; R: final ledger */
     FO_MSG_BYE_OK,
     FO_MSG_GONE,    /* no such connection here */
     FO_MSG_PROBE,   /* my end of the probe queue pair between two NICs */
-    FO_MSG_OPEN,    /* R: a new life of a path begins, here is my queue pair */
+    FO_MSG_OPEN,    /* R: a new incarnation of a path begins, here is my queue pair */
     FO_MSG_OPEN_OK, /* S: here is mine */
     FO_MSG_OPEN_UP, /* R: you may post */
     FO_MSG_SUSPECT, /* S: your NIC acknowledged these parts on this path long ago and you have not:
@@ -65,7 +65,7 @@ enum fo_type {
     FO_MSG_NEWS_OK,
     FO_MSG_LOCATE,   /* what I found out about my end of a NIC pair */
     FO_MSG_LOAD,     /* what moves over my NIC, or: tell me of yours */
-    FO_MSG_FAILBACK, /* an administrator here lets this life, when it is over, be followed by
+    FO_MSG_FAILBACK, /* an administrator here lets this incarnation, when it is over, be followed by
                         another */
     FO_MSG_FAILBACK_OK,
     FO_MSG_RATES, /* R: what its end of each path can carry */
@@ -143,18 +143,19 @@ struct fo_nic_down {
 
 /*
  * DOWN, 26 bytes and 2 for each seq of @live; SETTLED, 24 and the same. On the wire @live is u16 n,
- * u64 base, u16 mask[n]: of S the parts that were posted on this life, of which S does not know
- * that R has them, as the life went DOWN at S (P35). The same in every copy. Of R none, n = 0.
+ * u64 base, u16 mask[n]: of S the parts that were posted on this incarnation, of which S does not
+ * know that R has them, as the incarnation went DOWN at S (P35). The same in every copy. Of R none,
+ * n = 0.
  */
 struct fo_down {
-    uint32_t dst, src, life;
+    uint32_t dst, src, inc;
     uint8_t path, reason, flags, wc_status;
     struct r2_parts live;
 };
 
 struct fo_fenced { /* also the ledger part of BYE */
     uint32_t dst, src;
-    uint32_t life; /* BYE: enum probe_code, the failure that ended it; 0: none, or not known. Who
+    uint32_t inc; /* BYE: enum probe_code, the failure that ended it; 0: none, or not known. Who
                       does not know the number takes it for 0 */
     uint8_t path, flags;
     uint16_t n;
@@ -163,7 +164,7 @@ struct fo_fenced { /* also the ledger part of BYE */
 };
 
 struct fo_settled {
-    uint32_t dst, src, life;
+    uint32_t dst, src, inc;
     uint8_t path, flags;
     struct r2_parts live;
 };
@@ -222,7 +223,7 @@ struct fo_locate {
 };
 
 struct fo_suspect {
-    uint32_t dst, src, life;
+    uint32_t dst, src, inc;
     uint8_t path;
     uint16_t mask; /* parts of @seq */
     uint64_t seq;
@@ -248,7 +249,7 @@ struct fo_load {           /* of all processes of the host together */
 };
 
 struct fo_failback { /* FAILBACK, FAILBACK_OK */
-    uint32_t dst, src, life;
+    uint32_t dst, src, inc;
     uint8_t path;
 };
 
@@ -265,7 +266,7 @@ struct fo_drain {  /* DRAIN, DRAIN_OK */
 };
 
 struct fo_open { /* OPEN, OPEN_OK; OPEN_UP without address */
-    uint32_t dst, src, life;
+    uint32_t dst, src, inc;
     uint8_t path;
     struct ib_path_addr addr;
 };

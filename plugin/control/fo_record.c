@@ -97,7 +97,7 @@ static const struct fo_field nic_down_fields[] = {F(fo_nic_down, nic), F(fo_nic_
 
 static const struct fo_field down_fields[] = {F(fo_down, dst),
                                               F(fo_down, src),
-                                              F(fo_down, life),
+                                              F(fo_down, inc),
                                               F(fo_down, path),
                                               F(fo_down, reason),
                                               F(fo_down, flags),
@@ -109,7 +109,7 @@ static const struct fo_field down_fields[] = {F(fo_down, dst),
 
 static const struct fo_field fenced_fields[] = {F(fo_fenced, dst),
                                                 F(fo_fenced, src),
-                                                F(fo_fenced, life),
+                                                F(fo_fenced, inc),
                                                 F(fo_fenced, path),
                                                 F(fo_fenced, flags),
                                                 F(fo_fenced, n),
@@ -120,7 +120,7 @@ static const struct fo_field fenced_fields[] = {F(fo_fenced, dst),
 
 static const struct fo_field settled_fields[] = {F(fo_settled, dst),
                                                  F(fo_settled, src),
-                                                 F(fo_settled, life),
+                                                 F(fo_settled, inc),
                                                  F(fo_settled, path),
                                                  F(fo_settled, flags),
                                                  F(fo_settled, live.n),
@@ -136,17 +136,17 @@ static const struct fo_field probe_fields[] = {
     TEXT(fo_probe, name), F(fo_probe, inband_qpn), F(fo_probe, inband_psn)};
 
 /* OPEN_UP has all but the last. */
-static const struct fo_field open_fields[] = {F(fo_open, dst), F(fo_open, src), F(fo_open, life),
+static const struct fo_field open_fields[] = {F(fo_open, dst), F(fo_open, src), F(fo_open, inc),
                                               F(fo_open, path), ADDR(fo_open, addr)};
 
 static const struct fo_field suspect_fields[] = {F(fo_suspect, dst),  F(fo_suspect, src),
-                                                 F(fo_suspect, life), F(fo_suspect, path),
+                                                 F(fo_suspect, inc),  F(fo_suspect, path),
                                                  F(fo_suspect, mask), F(fo_suspect, seq)};
 
 static const struct fo_field want_fields[] = {F(fo_want, dst), F(fo_want, src), F(fo_want, seq)};
 
 static const struct fo_field failback_fields[] = {F(fo_failback, dst), F(fo_failback, src),
-                                                  F(fo_failback, life), F(fo_failback, path)};
+                                                  F(fo_failback, inc), F(fo_failback, path)};
 
 static const struct fo_field drain_fields[] = {F(fo_drain, nics), F(fo_drain, gen)};
 
@@ -257,7 +257,7 @@ static int probe_valid(const union fo_body *b)
 
 static int open_up_valid(const union fo_body *b)
 {
-    return b->open.path < IB_MAX_PATHS && b->open.life >= 2;
+    return b->open.path < IB_MAX_PATHS && b->open.inc >= 2;
 }
 
 static int open_valid(const union fo_body *b)
@@ -272,7 +272,7 @@ static int suspect_valid(const union fo_body *b)
 
 static int failback_valid(const union fo_body *b)
 {
-    return b->failback.path < IB_MAX_PATHS && b->failback.life != 0;
+    return b->failback.path < IB_MAX_PATHS && b->failback.inc != 0;
 }
 
 static int news_valid(const union fo_body *b)

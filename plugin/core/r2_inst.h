@@ -85,11 +85,11 @@ struct r2_req {
  * r2_report.c */
 struct r2_seen {
     struct {
-        uint32_t life;
+        uint32_t inc;
         uint32_t fault;     /* number of the case that its end belongs to; 0: none, or settled */
         uint8_t state;      /* enum fo_state */
-        uint8_t stood : 1;  /* some life of it was up */
-        uint8_t theirs : 1; /* what ended its life is known to lie at the peer's end */
+        uint8_t stood : 1;  /* some incarnation of it was up */
+        uint8_t theirs : 1; /* what ended its incarnation is known to lie at the peer's end */
         uint8_t why : 1;    /* ... is known to be a NIC, a link or the way between */
         uint8_t folded : 1; /* its counters are in the totals, though they still stand */
         uint8_t kept : 1;   /* R: something complete waits for the end of its hold */
@@ -98,7 +98,7 @@ struct r2_seen {
         uint32_t held; /* R: the same while its hold keeps something open; 0: it does not */
         uint8_t share; /* percent of the plan */
     } path[IB_MAX_PATHS];
-    uint64_t bytes; /* of lives that are put away */
+    uint64_t bytes; /* of incarnations that are put away */
     uint64_t replayed_bytes, replayed_parts;
     uint64_t stall_from, stall_mark; /* ns; acknowledged then. from 0: it does not wait */
     uint64_t stall_ns, stall_at;     /* the last stall; CLOCK_REALTIME, ns */
@@ -117,9 +117,10 @@ struct r2_repeat {
 /* Which paths of a connection the administrator lets return; core/r2_policy.c, r2_failback.c.
  * Gate */
 struct r2_permit {
-    uint32_t life[IB_MAX_PATHS]; /* the life that, once over, may be followed by another; 0: none */
-    uint8_t say;                 /* bit per path: the peer has not answered yet that it knows */
-    uint8_t fresh;               /* bit per path: allowed since its return was last looked at */
+    uint32_t inc[IB_MAX_PATHS]; /* the incarnation that, once over, may be followed by another; 0:
+                                   none */
+    uint8_t say;                /* bit per path: the peer has not answered yet that it knows */
+    uint8_t fresh;              /* bit per path: allowed since its return was last looked at */
     struct r2_repeat repeat;
 };
 
@@ -200,9 +201,10 @@ struct r2_peer {
     char host[FO_HOST_NAME]; /* as it says itself; empty before the first connection */
     uint8_t crossed;         /* how far its cross pairs are; r2_cross.c */
     struct {
-        uint32_t dead_gen[IB_MAX_NICS]; /* of the peer's NICs: lives that began before are over */
-        uint32_t gen[IB_MAX_NICS];      /* of our NICs: to be told */
-        uint32_t mask;                  /* NIC_DOWN not answered yet */
+        uint32_t
+            dead_gen[IB_MAX_NICS]; /* of the peer's NICs: incarnations that began before are over */
+        uint32_t gen[IB_MAX_NICS]; /* of our NICs: to be told */
+        uint32_t mask;             /* NIC_DOWN not answered yet */
         struct r2_repeat repeat;
     } down; /* r2_dispatch.c */
     struct {
@@ -307,7 +309,7 @@ struct r2_inst {
                                                when. since 0: now */
     } ports;                                /* r2_port_monitor.c */
     struct {
-        uint16_t builds[IB_MAX_NICS]; /* of new lives over each of our NICs */
+        uint16_t builds[IB_MAX_NICS]; /* of new incarnations over each of our NICs */
         uint32_t waiting; /* bit per NIC: some connection may wait for one of them to end */
     } reconnect;          /* r2_reconnect.c */
     struct {

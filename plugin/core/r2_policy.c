@@ -14,7 +14,7 @@ int r2_failback_may(enum r2_failback policy, int said, int any)
 
 int r2_failback_said(const struct r2_comm *c, int p)
 {
-    return c->permit.life[p] == c->link.path[p].life || c->fo.path[p].why.fault == IB_FAULT_ADMIN;
+    return c->permit.inc[p] == c->link.path[p].inc || c->fo.path[p].why.fault == IB_FAULT_ADMIN;
 }
 
 int r2_failback_allows(const struct r2_comm *c, int p)

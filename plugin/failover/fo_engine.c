@@ -150,13 +150,13 @@ static void replan(struct fo_conn *fc, int lost)
     }
 }
 
-/* The only writer of a life's state. */
+/* The only writer of an incarnation's state. */
 int fo_move(struct fo_conn *fc, int p, enum fo_state to, const char *why)
 {
     struct fo_path *fp = &fc->path[p];
     enum fo_state from = fp->state;
 
-    if (!fo_life_move(&fp->state, to)) {
+    if (!fo_incarnation_move(&fp->state, to)) {
         return 0;
     }
     if (to == FO_UP) {
@@ -168,7 +168,7 @@ int fo_move(struct fo_conn *fc, int p, enum fo_state to, const char *why)
     }
     if (!fc->closing && !fc->quiet && from != FO_NONE) {
         R2_INFO_MANY(to == FO_DOWN ? R2_LOG_DOWN : R2_LOG_FENCED, "%s path %d life %u %s -> %s: %s",
-                     fc->label, p, fc->link->path[p].life, fo_state_name(from), fo_state_name(to),
+                     fc->label, p, fc->link->path[p].inc, fo_state_name(from), fo_state_name(to),
                      why);
     }
     return 1;
@@ -217,7 +217,7 @@ bool fo_may_return(const struct fo_conn *fc, int p)
     }
     return fc->rx ||
            (fp->snapshot && !((fc->tx->soft >> p) & 1) && fc->link->path[p].sq_used == 0 &&
-            ib_send_live_parts(fc->tx, p, fc->link->path[p].life) == 0);
+            ib_send_live_parts(fc->tx, p, fc->link->path[p].inc) == 0);
 }
 
 void fo_path_unsure(struct fo_conn *fc, int p, const struct ib_fault_info *info)
@@ -229,17 +229,17 @@ void fo_path_unsure(struct fo_conn *fc, int p, const struct ib_fault_info *info)
     fc->nopath_since = since ? since : fc->nopath_since; /* nothing could be posted in between */
 }
 
-void fo_life_superseded(struct fo_conn *fc, int p)
+void fo_incarnation_superseded(struct fo_conn *fc, int p)
 {
     struct fo_path *fp = &fc->path[p];
 
     if (fp->state == FO_FENCED && !fp->snapshot &&
-        ib_send_live_parts(fc->tx, p, fc->link->path[p].life) == 0) {
+        ib_send_live_parts(fc->tx, p, fc->link->path[p].inc) == 0) {
         fp->snapshot = fp->settled = 1;
     }
 }
 
-void fo_life_begin(struct fo_conn *fc, int p)
+void fo_incarnation_begin(struct fo_conn *fc, int p)
 {
     struct fo_path *fp = &fc->path[p];
     struct fo_fenced *snap = fp->snap;
@@ -366,7 +366,7 @@ static bool is_waited_for(const struct fo_conn *fc, int p)
     if (fc->rx) {
         return fc->rx->ledger.acked < fc->rx->ledger.rpost;
     }
-    return fc->link->path[p].sq_used || ib_send_live_parts(fc->tx, p, fc->link->path[p].life) > 0;
+    return fc->link->path[p].sq_used || ib_send_live_parts(fc->tx, p, fc->link->path[p].inc) > 0;
 }
 
 __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p,
@@ -390,7 +390,7 @@ __attribute__((noinline, cold)) void fo_fault(struct fo_conn *fc, int p,
     fp->send_at = now;
     fp->interval = FO_MS(fo_cfg(fc)->t_repeat_ms);
     if (fc->tx) { /* before anything is posted again, and before copies that wait are stopped */
-        ib_send_live(fc->tx, p, fc->link->path[p].life, &fp->live);
+        ib_send_live(fc->tx, p, fc->link->path[p].inc, &fp->live);
     }
     fc->switches++;
     if (fc->rx && fc->link->path[p].cqes) {
@@ -471,7 +471,7 @@ uint64_t fo_step_drained(struct fo_conn *fc, uint64_t now)
         int p = __builtin_ctz(m);
 
         if (ib_link_pairs(l, l->up) > fo_cfg(fc)->min_nics && l->path[p].sq_used == 0 &&
-            ib_send_live_parts(fc->tx, p, l->path[p].life) == 0) {
+            ib_send_live_parts(fc->tx, p, l->path[p].inc) == 0) {
             fo_fault(fc, p, &info);
         }
     }

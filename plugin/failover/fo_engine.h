@@ -1,6 +1,7 @@
 /*
- * Settlement of the lives of one connection's paths (protocol section 5): who is told what, when a
- * life is closed, when parts are replayed, when a hold ends, when the connection gives up.
+ * Settlement of the incarnations of one connection's paths (protocol section 5): who is told what,
+ * when a incarnation is closed, when parts are replayed, when a hold ends, when the connection
+ * gives up.
  *
  * Guarded by the connection's gate. fo_fault() may be called on NCCL's thread (from the transport's
  * error branch); everything that talks to the peer happens in fo_step() and the fo_on_* functions,
@@ -13,7 +14,7 @@
 
 #include "base/r2_status.h"
 #include "control/fo_proto.h"
-#include "fo_life.h"
+#include "fo_incarnation.h"
 #include "ib_transport/ib_fence.h"
 #include "ib_transport/ib_recv.h"
 #include "ib_transport/ib_send.h"
@@ -39,11 +40,11 @@ struct fo_path {
     uint8_t soft;           /* our fence closed softly and is not proved since */
     uint8_t
         peer_reason; /* enum ib_fault: its port or device has failed, as the peer says; else NONE */
-    uint8_t told;    /* R: S has said what the life may still bring (P35) */
+    uint8_t told;    /* R: S has said what the incarnation may still bring (P35) */
     struct fo_fenced *snap;
     /*
-     * Parts that the life may still bring to R. S: as it went DOWN; never changed, and what S
-     * says. R: the same, as S has said it before the close; where S had not, the ledger of the
+     * Parts that the incarnation may still bring to R. S: as it went DOWN; never changed, and what
+     * S says. R: the same, as S has said it before the close; where S had not, the ledger of the
      * close, which S's word is compared with when it comes.
      */
     struct r2_parts live;
@@ -73,7 +74,7 @@ struct fo_conn {
     enum fo_peer_bye peer_bye;
     int closing;         /* our end is closed: faults are no evidence and need no words */
     int quiet;           /* nothing is posted any more */
-    uint32_t drain_ends; /* S: drained paths whose lives may end */
+    uint32_t drain_ends; /* S: drained paths whose incarnations may end */
     uint64_t drain_wait; /* ns until they are looked at again */
     int over;            /* the queue pairs are going: no fence is begun or stepped any more */
     uint64_t bye_total;  /* R: S had started all messages below when it closed */
@@ -107,22 +108,22 @@ void fo_path_never(struct fo_conn *fc, int p);
 /* It may stand at the peer, but never will here: an ordinary end, with @info, so that the peer is
  * told and answers. */
 void fo_path_unsure(struct fo_conn *fc, int p, const struct ib_fault_info *info);
-/* Whether everything about the present life of (p) is over at this end, so that the next one may
- * begin (P23). */
+/* Whether everything about the present incarnation of (p) is over at this end, so that the next one
+ * may begin (P23). */
 bool fo_may_return(const struct fo_conn *fc, int p);
-/* The next life of (p) begins: link->path[p] is the new one already, with its number. The only
- * place where a state starts again. */
-void fo_life_begin(struct fo_conn *fc, int p);
+/* The next incarnation of (p) begins: link->path[p] is the new one already, with its number. The
+ * only place where a state starts again. */
+void fo_incarnation_begin(struct fo_conn *fc, int p);
 
-/* S: R has begun a later life, so the present one is over there: what of it waits for a word of R's
- * need not, if nothing was posted. */
-void fo_life_superseded(struct fo_conn *fc, int p);
+/* S: R has begun a later incarnation, so the present one is over there: what of it waits for a word
+ * of R's need not, if nothing was posted. */
+void fo_incarnation_superseded(struct fo_conn *fc, int p);
 
 /* All paths are up or never will be: fewer than NCCL_R2_MIN_NICS end the connection. */
 void fo_check_paths(struct fo_conn *fc);
 
-/* A fault was seen or told. The first one wins; later ones of the same life are ignored. Any thread
- * that holds the gate. */
+/* A fault was seen or told. The first one wins; later ones of the same incarnation are ignored. Any
+ * thread that holds the gate. */
 void fo_fault(struct fo_conn *fc, int p, const struct ib_fault_info *info);
 
 /* Does what can be done; returns the time (ns) of the next step, UINT64_MAX for none. */
@@ -138,16 +139,17 @@ void fo_on_bye(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now);
 void fo_check_bye(struct fo_conn *fc, int more);
 /* The peer process does not know the connection, or is gone (@what says). */
 void fo_on_gone(struct fo_conn *fc, const char *what);
-/* The peer gave up its NIC @nic, generation @gen: all lives over it that began before are over. */
+/* The peer gave up its NIC @nic, generation @gen: all incarnations over it that began before are
+ * over. */
 void fo_on_peer_nic_down(struct fo_conn *fc, int nic, uint32_t gen);
 
 /* Our NIC @nic is not usable any more. */
 void fo_on_nic_down(struct fo_conn *fc, int nic, enum ib_fault fault);
 
 /*
- * Exactly the paths of @mask are drained: new work avoids them, and the lives of those in @ends end
- * once nothing is under way on them (P24). Never the last path, nor below NCCL_R2_MIN_NICS, nor
- * where a receive could be filled over no other path.
+ * Exactly the paths of @mask are drained: new work avoids them, and the incarnations of those in
+ * @ends end once nothing is under way on them (P24). Never the last path, nor below
+ * NCCL_R2_MIN_NICS, nor where a receive could be filled over no other path.
  */
 void fo_drain(struct fo_conn *fc, uint32_t mask, uint32_t ends);
 
@@ -165,8 +167,8 @@ void fo_quiet(struct fo_conn *fc);
 /*
  * The same, and every queue pair that may carry work goes to ERR: a registration taken away is no
  * fence, since the next buffer may have its keys (P27). @unhalted: bit per path whose queue pair
- * is not known to be there yet. None where the life never stood, nor on a device that is gone, or
- * fatal: from such a one no registration is taken. May be called again. Gate.
+ * is not known to be there yet. None where the incarnation never stood, nor on a device that is
+ * gone, or fatal: from such a one no registration is taken. May be called again. Gate.
  */
 void fo_abort(struct fo_conn *fc);
 uint32_t fo_unhalted(const struct fo_conn *fc);

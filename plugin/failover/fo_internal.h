@@ -1,5 +1,5 @@
-/* Shared by fo_engine.c (state, faults), fo_settle.c (settlement) and fo_live.c (what a dead life
- * may still bring). Gate held, as in fo_engine.h. */
+/* Shared by fo_engine.c (state, faults), fo_settle.c (settlement) and fo_live.c (what a dead
+ * incarnation may still bring). Gate held, as in fo_engine.h. */
 #ifndef FO_INTERNAL_H
 #define FO_INTERNAL_H
 
@@ -17,8 +17,8 @@ static inline uint64_t fo_earlier(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* The only writer of a life's state: moves it if that is legal, keeps link->up in step, logs. 1
- * when it moved. */
+/* The only writer of an incarnation's state: moves it if that is legal, keeps link->up in step,
+ * logs. 1 when it moved. */
 int fo_move(struct fo_conn *fc, int p, enum fo_state to, const char *why);
 
 /* The peer is known to post nothing on path @p any more. */
@@ -33,12 +33,12 @@ uint64_t fo_step_drained(struct fo_conn *fc, uint64_t now);
 
 /* --- fo_live.c --- */
 
-/* S: its word on the dead life of (p) (P35). */
+/* S: its word on the dead incarnation of (p) (P35). */
 void fo_live_say(struct fo_conn *fc, int p, struct r2_parts *out);
 /* R: that word, which is the same whenever it is said: the first one counts. S: nothing. */
 void fo_live_take(struct fo_conn *fc, int p, const struct r2_parts *live);
-/* R, as the life of (p) is closed: sets the holds. Returns how many messages a hard fence holds
- * (P17). */
+/* R, as the incarnation of (p) is closed: sets the holds. Returns how many messages a hard fence
+ * holds (P17). */
 int fo_live_hold(struct fo_conn *fc, int p);
 
 #endif

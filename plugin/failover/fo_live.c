@@ -1,5 +1,5 @@
-/* What of a dead life may still reach R (P35): S says it, and R holds back the done of nothing else
- * (P17, P18). */
+/* What of a dead incarnation may still reach R (P35): S says it, and R holds back the done of
+ * nothing else (P17, P18). */
 #include "fo_internal.h"
 
 #include "base/r2_rules.h"
@@ -9,7 +9,7 @@ void fo_live_say(struct fo_conn *fc, int p, struct r2_parts *out)
     struct fo_path *fp = &fc->path[p];
 
     if (!r2_rule(R2_RULE_LIVE_FROZEN)) {
-        ib_send_live(fc->tx, p, fc->link->path[p].life,
+        ib_send_live(fc->tx, p, fc->link->path[p].inc,
                      &fp->live); /* rule off: without what is posted again since */
     }
     *out = fp->live;

@@ -1,4 +1,4 @@
-/* How one life is settled: fences and holds step by step, what is said to the peer until it
+/* How one incarnation is settled: fences and holds step by step, what is said to the peer until it
  * answers, what the peer says. */
 #include "fo_internal.h"
 
@@ -13,10 +13,10 @@
 
 #define MAX_DOUBLING 20 /* the repetition interval grows up to 20 x T_repeat: 5 ms -> 100 ms */
 
-/* --- closing a life --- */
+/* --- closing an incarnation --- */
 
-/* S: our fence has ended and R's ledger is here: what the ledger lacks of this life is posted again
- * (P21). */
+/* S: our fence has ended and R's ledger is here: what the ledger lacks of this incarnation is
+ * posted again (P21). */
 static void take_up(struct fo_conn *fc, int p)
 {
     struct fo_path *fp = &fc->path[p];
@@ -30,10 +30,9 @@ static void take_up(struct fo_conn *fc, int p)
     if (r2_rule(R2_RULE_LEDGER)) {
         ib_send_ledger(fc->tx, s->base, s->mask, s->n);
     }
-    n = ib_send_unpost(fc->tx, p, fc->link->path[p].life);
+    n = ib_send_unpost(fc->tx, p, fc->link->path[p].inc);
     fp->settled = 1;
-    if (fo_cfg(fc)->ack == R2_ACK_CQE &&
-        ib_send_lost_parts(fc->tx, p, fc->link->path[p].life) > 0) {
+    if (fo_cfg(fc)->ack == R2_ACK_CQE && ib_send_lost_parts(fc->tx, p, fc->link->path[p].inc) > 0) {
         fp->lost = 1;
         fo_fail(
             fc, R2_ERR_COMM,
@@ -45,7 +44,7 @@ static void take_up(struct fo_conn *fc, int p)
     }
     if (n && !fc->closing) {
         R2_INFO_MANY(R2_LOG_SETTLED, "%s path %d life %u settled: %d parts to post again",
-                     fc->label, p, fc->link->path[p].life, n);
+                     fc->label, p, fc->link->path[p].inc, n);
     }
     ib_send_progress(fc->tx);
 }
@@ -66,7 +65,7 @@ static void say_settled(struct fo_conn *fc, int p)
     struct fo_path *fp = &fc->path[p];
     union fo_body b = {.settled = {.dst = fc->peer,
                                    .src = fc->self,
-                                   .life = fc->link->path[p].life,
+                                   .inc = fc->link->path[p].inc,
                                    .path = (uint8_t)p,
                                    .flags = fp->soft ? FO_FLAG_SOFT : 0}};
 
@@ -96,7 +95,7 @@ static enum ib_send_close how_closed(const struct fo_conn *fc, int p)
     return fc->path[p].fence.quiet_at == UINT64_MAX ? IB_SEND_CLOSE_SOFT : IB_SEND_CLOSE_TOLD;
 }
 
-/* Our fence has just closed the life. */
+/* Our fence has just closed the incarnation. */
 static void closed(struct fo_conn *fc, int p, enum ib_fence_stage stage, uint64_t now)
 {
     struct fo_path *fp = &fc->path[p];
@@ -110,7 +109,7 @@ static void closed(struct fo_conn *fc, int p, enum ib_fence_stage stage, uint64_
     fp->send_at = now;
     fp->interval = FO_MS(fo_cfg(fc)->t_repeat_ms);
     if (fc->tx) {
-        ib_send_life_closed(fc->tx, p, fc->link->path[p].life, how_closed(fc, p));
+        ib_send_incarnation_closed(fc->tx, p, fc->link->path[p].inc, how_closed(fc, p));
         if (fp->snapshot) {
             take_up(fc, p);
             say_settled(fc, p);
@@ -142,7 +141,7 @@ static void end_hold(struct fo_conn *fc, int p, const char *how)
     } else if (!pcie) {
         ib_recv_hold_over(fc->rx, p);
     }
-    R2_INFO("%s path %d life %u: hold ends, %s", fc->label, p, fc->link->path[p].life, how);
+    R2_INFO("%s path %d life %u: hold ends, %s", fc->label, p, fc->link->path[p].inc, how);
 }
 
 /* Whether anything waits for the end of the hold of (p): else it ends unnoticed. */
@@ -156,7 +155,7 @@ static uint64_t step_soft(struct fo_conn *fc, int p, uint64_t now)
 {
     struct fo_path *fp = &fc->path[p];
     /* R counts from the word that S stopped: until then S may have gone on posting, however long
-     * ago our own life ended */
+     * ago our own incarnation ended */
     uint64_t dead = (fc->rx && fp->stopped_at > fp->down_since ? fp->stopped_at : fp->down_since) +
                     FO_MS(fo_cfg(fc)->t_dead_ms);
 
@@ -210,12 +209,12 @@ static void say_down(struct fo_conn *fc, int p)
     const struct ib_path *path = &fc->link->path[p];
     union fo_body b = {.down = {.dst = fc->peer,
                                 .src = fc->self,
-                                .life = path->life,
+                                .inc = path->inc,
                                 .path = (uint8_t)p,
                                 .reason = (uint8_t)fp->why.fault,
                                 .wc_status = (uint8_t)fp->why.wc_status}};
 
-    if (fc->tx && ib_send_live_parts(fc->tx, p, path->life) > 0) {
+    if (fc->tx && ib_send_live_parts(fc->tx, p, path->inc) > 0) {
         b.down.flags |= FO_FLAG_WANTED;
     }
     if (fc->tx) {
@@ -248,7 +247,7 @@ static void say_fenced(struct fo_conn *fc, int p)
 
     memset(&b.fenced, 0, offsetof(struct fo_fenced, mask));
     fo_snapshot(fc, &b.fenced);
-    b.fenced.life = fc->link->path[p].life;
+    b.fenced.inc = fc->link->path[p].inc;
     b.fenced.path = (uint8_t)p;
     b.fenced.flags = fc->path[p].soft ? FO_FLAG_SOFT : 0;
     fc->ops.emit(fc->ops.arg, FO_MSG_FENCED, &b);
@@ -346,7 +345,7 @@ static void fence_after_bye(struct fo_conn *fc, uint64_t now)
 static int stuck(const struct fo_conn *fc, int p)
 {
     if (fc->tx) {
-        return ib_send_live_parts(fc->tx, p, fc->link->path[p].life) > 0;
+        return ib_send_live_parts(fc->tx, p, fc->link->path[p].inc) > 0;
     }
     return fc->rx->ledger.acked < fc->rx->ledger.rpost &&
            fc->rx->ledger.acked == fc->path[p].acked_at_down;
@@ -427,7 +426,7 @@ static uint64_t give_up(struct fo_conn *fc, uint64_t now)
         const struct fo_path *fp = &fc->path[p];
 
         if (fp->down_since == 0 || !unanswered(fc, p) || !stuck(fc, p)) {
-            continue; /* a life that never stood holds nothing up */
+            continue; /* an incarnation that never stood holds nothing up */
         }
         if (r2_elapsed(now, fp->down_since) >= limit) {
             char what[80];
@@ -476,10 +475,10 @@ uint64_t fo_step(struct fo_conn *fc, uint64_t now)
 
 /* --- records --- */
 
-static int same_life(const struct fo_conn *fc, int p, uint32_t life)
+static int same_incarnation(const struct fo_conn *fc, int p, uint32_t inc)
 {
-    int same =
-        p < fc->link->npaths && (fc->link->path[p].life == life || !r2_rule(R2_RULE_FULL_LIFE));
+    int same = p < fc->link->npaths &&
+               (fc->link->path[p].inc == inc || !r2_rule(R2_RULE_FULL_INCARNATION));
 
     return same && fc->path[p].state != FO_NONE;
 }
@@ -498,8 +497,8 @@ void fo_on_down(struct fo_conn *fc, const struct fo_down *m, uint64_t now)
     struct ib_fault_info info = {.fault = IB_FAULT_PEER};
     struct fo_path *fp = &fc->path[m->path];
 
-    if (!same_life(fc, m->path, m->life)) {
-        return; /* another life: not answered */
+    if (!same_incarnation(fc, m->path, m->inc)) {
+        return; /* another incarnation: not answered */
     }
     if (m->reason == IB_FAULT_PORT || m->reason == IB_FAULT_DEVICE) {
         fp->peer_reason = m->reason;
@@ -519,7 +518,7 @@ void fo_on_fenced(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now)
     struct ib_fault_info info = {.fault = IB_FAULT_PEER};
     struct fo_path *fp = &fc->path[m->path];
 
-    if (!fc->tx || !same_life(fc, m->path, m->life)) {
+    if (!fc->tx || !same_incarnation(fc, m->path, m->inc)) {
         return;
     }
     fo_peer_stopped(fc, m->path, now);
@@ -545,7 +544,7 @@ void fo_on_settled(struct fo_conn *fc, const struct fo_settled *m, uint64_t now)
 {
     struct fo_path *fp = &fc->path[m->path];
 
-    if (!fc->rx || !same_life(fc, m->path, m->life) || fp->state != FO_FENCED) {
+    if (!fc->rx || !same_incarnation(fc, m->path, m->inc) || fp->state != FO_FENCED) {
         return;
     }
     fo_peer_stopped(fc, m->path, now);
@@ -564,7 +563,7 @@ void fo_on_bye(struct fo_conn *fc, const struct fo_fenced *m, uint64_t now)
     int abort = (m->flags & FO_FLAG_ABORT) != 0;
 
     fc->peer_bye = abort ? FO_BYE_ABORT : FO_BYE_ORDERLY;
-    fc->bye_code = (uint8_t)(abort && m->life < PROBE_CODES ? m->life : PROBE_CODE_NONE);
+    fc->bye_code = (uint8_t)(abort && m->inc < PROBE_CODES ? m->inc : PROBE_CODE_NONE);
     if (first) {
         fc->bye_at = now;
     }

@@ -41,7 +41,7 @@ enum r2_ledger_result ib_ack_flush_arrival(struct ib_recv *rx, struct ib_path *p
     if (u->come == u->taken) {
         u->since = 0;
     }
-    u->life = p->life;
+    u->inc = p->inc;
     *slot(u, u->come++) =
         (struct ib_unread_part){.seq = seq, .bytes = bytes, .k = imm.k, .nparts = imm.nparts};
     rx->flush->ack->parts++;
@@ -58,7 +58,7 @@ static void post_reads(struct ib_recv *rx, int p)
         const struct ib_rmsg *m = &rx->msg[slot(u, u->posted)->seq % R2_LEDGER_WINDOW];
 
         if (ib_flush_read(rx->flush, p, m->data, m->mr,
-                          ib_wr_id(IB_WR_ACK_FLUSH, (unsigned)p, u->life)) != 0) {
+                          ib_wr_id(IB_WR_ACK_FLUSH, (unsigned)p, u->inc)) != 0) {
             return;
         }
         u->posted++;
@@ -87,11 +87,11 @@ void ib_ack_flush_step(struct ib_recv *rx)
     }
 }
 
-void ib_ack_flush_back(struct ib_flush *f, int p, uint32_t life, uint64_t now)
+void ib_ack_flush_back(struct ib_flush *f, int p, uint32_t inc, uint64_t now)
 {
     struct ib_unread *u = &f->ack->path[p];
 
-    if (life == u->life && u->back != u->posted) {
+    if (inc == u->inc && u->back != u->posted) {
         u->back++;
         u->since = now;
     }
@@ -135,5 +135,5 @@ void ib_ack_flush_closed(struct ib_recv *rx, int p)
         rx->unread--;
     }
     u->back = u->posted = u->come;
-    u->life = 0; /* no life has this number: reads that are out still count for nothing */
+    u->inc = 0; /* no incarnation has this number: reads that are out still count for nothing */
 }

@@ -18,14 +18,15 @@ struct ib_unread_part {
     uint8_t k, nparts;
 };
 
-/* Of one path, in one life. Counts of arrivals; no more than a receive queue holds are apart (P2).
+/* Of one path, in one incarnation. Counts of arrivals; no more than a receive queue holds are apart
+ * (P2).
  */
 struct ib_unread {
     uint16_t taken;  /* in the ledger */
     uint16_t back;   /* their read is back */
     uint16_t posted; /* their read is out, or back */
     uint16_t come;
-    uint32_t life;
+    uint32_t inc;
     uint64_t since; /* ns: when something came back last, or a read could first be posted; 0: none
                        could be yet */
     struct ib_unread_part part[R2_LEDGER_WINDOW];
@@ -33,7 +34,8 @@ struct ib_unread {
 
 struct ib_ack_flush {
     struct ib_unread path[IB_MAX_PATHS];
-    uint64_t parts, dropped; /* counters: arrivals that waited; that were dropped with their life */
+    uint64_t parts,
+        dropped; /* counters: arrivals that waited; that were dropped with their incarnation */
 };
 
 /*
@@ -49,7 +51,7 @@ void ib_ack_flush_step(struct ib_recv *rx);
 /* The next arrival whose read is back; 0 when there is none. Out of the list with this. */
 int ib_ack_flush_next(struct ib_recv *rx, int *path, struct ib_unread_part *part);
 
-/* The life of @p is closed: what waits was never here, and is sent again. */
+/* The incarnation of @p is closed: what waits was never here, and is sent again. */
 void ib_ack_flush_closed(struct ib_recv *rx, int p);
 
 #endif

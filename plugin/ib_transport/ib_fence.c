@@ -64,10 +64,10 @@ void ib_fence_begin(struct ib_fence *f, struct ib_workers *w, uint64_t now, int 
     submit(f, w);
 }
 
-/* The life is closed: from here no completion of it enters the ledger (P16.5). */
-static void close_life(struct ib_fence *f, enum ib_fence_stage stage, uint64_t now)
+/* The incarnation is closed: from here no completion of it enters the ledger (P16.5). */
+static void close_incarnation(struct ib_fence *f, enum ib_fence_stage stage, uint64_t now)
 {
-    if (r2_rule(R2_RULE_CLOSE_LIFE)) {
+    if (r2_rule(R2_RULE_CLOSE_INCARNATION)) {
         f->path->open = 0;
     }
     f->path->closed_at = now;
@@ -81,12 +81,12 @@ static void close_soft(struct ib_fence *f, uint64_t now)
     f->drain(f->half, f->path->index); /* what is there counts still */
     R2_INFO(
         "path %u life %u on %s is not drained: ibv_modify_qp %s (%d), markers posted %u, out %u, send slots used %u",
-        f->path->index, f->path->life, f->link->nics->nic[f->path->nic].name,
+        f->path->index, f->path->inc, f->link->nics->nic[f->path->nic].name,
         rc < 0 ? "is out"
         : rc   ? "failed"
                : "done",
         rc, f->path->marks_out, f->path->marks, f->path->sq_used);
-    close_life(f, IB_FENCE_SOFT, now);
+    close_incarnation(f, IB_FENCE_SOFT, now);
     f->retry_ns = RETRY_NS;
     f->retry_at = now + f->retry_ns;
 }
@@ -173,13 +173,13 @@ static void close_told(struct ib_fence *f, uint64_t now)
 {
     f->quiet_at = f->erred_at + t_pcie(f);
     if (now >= f->quiet_at) {
-        close_life(f, IB_FENCE_HARD, now);
+        close_incarnation(f, IB_FENCE_HARD, now);
         return;
     }
     R2_INFO("path %u life %u on %s is flushed by its library: held for %lld ms", f->path->index,
-            f->path->life, f->link->nics->nic[f->path->nic].name,
+            f->path->inc, f->link->nics->nic[f->path->nic].name,
             (long long)f->link->cfg->t_pcie_ms);
-    close_life(f, IB_FENCE_SOFT, now);
+    close_incarnation(f, IB_FENCE_SOFT, now);
     f->retry_ns = RETRY_NS;
     f->retry_at = now + f->retry_ns;
 }
@@ -195,7 +195,8 @@ static void step_error(struct ib_fence *f, uint64_t now, uint64_t worker_alive)
         return;
     }
     if (!r2_rule(R2_RULE_MARKERS)) {
-        close_life(f, IB_FENCE_HARD, now); /* rule off: the snapshot does not wait for the NIC */
+        close_incarnation(f, IB_FENCE_HARD,
+                          now); /* rule off: the snapshot does not wait for the NIC */
         return;
     }
     if (rc != 0) {
@@ -219,7 +220,7 @@ static void step_drain(struct ib_fence *f, struct ib_workers *w, uint64_t now)
     }
     switch (proof(f, now)) {
     case IB_PROOF_NIC:
-        close_life(f, IB_FENCE_HARD, now);
+        close_incarnation(f, IB_FENCE_HARD, now);
         break;
     case IB_PROOF_TOLD:
         close_told(f, now);

@@ -1,5 +1,5 @@
 /*
- * Fence: the act after which nothing posted on a life can touch memory any more, and its
+ * Fence: the act after which nothing posted on an incarnation can touch memory any more, and its
  * completions no longer count (protocol P16, P18). Local to one end; says nothing about what the
  * peer received.
  */
@@ -48,10 +48,10 @@ struct ib_fence {
 void ib_fence_begin(struct ib_fence *f, struct ib_workers *w, uint64_t now, int urgent);
 
 /*
- * Does what can be done now and returns the stage. HARD and SOFT are reached once: the path's life
- * is closed then. In SOFT it goes on trying, and moves to HARD when the queue pair could be drained
- * after all, its library's flush has been held for T_pcie, or the device is gone. Gate held; never
- * blocks.
+ * Does what can be done now and returns the stage. HARD and SOFT are reached once: the path's
+ * incarnation is closed then. In SOFT it goes on trying, and moves to HARD when the queue pair
+ * could be drained after all, its library's flush has been held for T_pcie, or the device is gone.
+ * Gate held; never blocks.
  * @worker_alive: time (ns) at which the device's worker last finished a job, so that waiting in its
  * queue is not taken for a hang.
  */

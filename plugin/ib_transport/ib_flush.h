@@ -147,9 +147,9 @@ void ib_flush_free(struct ib_flush *f);
 void ib_flush_poll(struct ib_flush *f, uint64_t now);
 /* Reads a byte at @data through the NIC of path @p. 0, or -1: not now. */
 int ib_flush_read(struct ib_flush *f, int p, const void *data, struct ib_mr *mr, uint64_t wr_id);
-/* A read of path @p is back, which was posted in @life; reads of @lane will never be.
+/* A read of path @p is back, which was posted in @inc; reads of @lane will never be.
  * ib_ack_flush.c */
-void ib_ack_flush_back(struct ib_flush *f, int p, uint32_t life, uint64_t now);
+void ib_ack_flush_back(struct ib_flush *f, int p, uint32_t inc, uint64_t now);
 void ib_ack_flush_broken(struct ib_flush *f, int lane);
 
 /* --- lanes; ib_flush_lane.c --- */

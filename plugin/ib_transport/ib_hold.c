@@ -1,5 +1,5 @@
-/* Receives that a dead life may still write into are not reported done (P17, P18), and only those
- * (P35). */
+/* Receives that a dead incarnation may still write into are not reported done (P17, P18), and only
+ * those (P35). */
 #include <stdbool.h>
 
 #include "ib_recv.h"
@@ -19,7 +19,7 @@ void ib_recv_live_over(struct ib_recv *rx, int p)
     rx->live[p] = NULL;
 }
 
-/* At the close of (p): whether its life may still bring a part of @seq. */
+/* At the close of (p): whether its incarnation may still bring a part of @seq. */
 static bool may_come(const struct ib_recv *rx, int p, uint64_t seq)
 {
     unsigned there = rx->ledger.entry[seq % R2_LEDGER_WINDOW].mask;

@@ -62,7 +62,7 @@ static struct ib_nic *path_nic(struct ib_link *l, const struct ib_path *p)
 static int create_qp(struct ib_link *l, struct ib_path *p)
 {
     struct ibv_qp_init_attr attr = {
-        .qp_context = (void *)(uintptr_t)ib_link_context(l->conn_id, p->index, p->life),
+        .qp_context = (void *)(uintptr_t)ib_link_context(l->conn_id, p->index, p->inc),
         .send_cq = p->cq,
         .recv_cq = p->cq,
         .qp_type = IBV_QPT_RC,
@@ -136,7 +136,7 @@ static int make_ring(struct ib_link *l, struct ib_path *p)
     return p->ring_mr ? 0 : (errno ? errno : ENOMEM);
 }
 
-/* R's memory for size records: of one life, as the ring is. */
+/* R's memory for size records: of one incarnation, as the ring is. */
 static int make_records(struct ib_link *l, struct ib_path *p)
 {
     p->records = r2_pages_get(sizeof(*p->records));
@@ -205,7 +205,7 @@ int ib_path_create(struct ib_link *l, struct ib_path *p, int sender, uint32_t ps
     /* every work request, signaled or not, may come out with a CQE when it is flushed (P16.3) */
     p->cq =
         v->create_cq(path_nic(l, p)->ctx, (int)(p->sq_depth + p->rq_depth + 2 * MARK_SLOTS + p->ar),
-                     (void *)(uintptr_t)ib_link_context(l->conn_id, p->index, p->life), NULL, 0);
+                     (void *)(uintptr_t)ib_link_context(l->conn_id, p->index, p->inc), NULL, 0);
     if (p->cq == NULL) {
         return errno ? errno : ENOMEM;
     }

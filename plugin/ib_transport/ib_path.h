@@ -1,7 +1,7 @@
 /*
- * A path: one RC queue pair of a connection, from one local port to one remote port, in one life
- * (protocol section 2). And the link: the paths of one connection with what its sender or receiver
- * half needs to know of its surroundings.
+ * A path: one RC queue pair of a connection, from one local port to one remote port, in one
+ * incarnation (protocol section 2). And the link: the paths of one connection with what its sender
+ * or receiver half needs to know of its surroundings.
  *
  * Everything here is guarded by the connection's gate, except the *_job functions, which run on the
  * device's worker and own the QP objects of a path that is being built, fenced or destroyed (the
@@ -65,10 +65,10 @@ struct ib_ece {
 };
 
 struct ib_path {
-    /* const during a life */
+    /* const during an incarnation */
     uint8_t index;
     uint8_t nic, peer_nic; /* device numbers on their hosts */
-    uint32_t life;
+    uint32_t inc;
     struct ibv_qp *qp;
     struct ibv_cq *cq;
     uint32_t psn;
@@ -91,13 +91,14 @@ struct ib_path {
     uint16_t ack_room;     /* R: a lone ack is not just written with so many control writes out:
                               @sq_depth, or 0 where acks go round the words */
     uint8_t acks_rotate;   /* S: R's lone acks go round the words of the ring */
-    uint32_t peer_nic_gen; /* generation of the peer's NIC when the life began */
+    uint32_t peer_nic_gen; /* generation of the peer's NIC when the incarnation began */
     uint32_t nic_gen;      /* of ours */
     struct ib_ece ece; /* before connect what this end can do, then what it uses; this end's worker
                           while it builds */
 
     /* changes */
-    uint8_t open;       /* not 0: completions count, the life is not closed (P16.5); enum ib_open */
+    uint8_t
+        open; /* not 0: completions count, the incarnation is not closed (P16.5); enum ib_open */
     uint8_t marks;      /* markers that have come out: bit 0 send queue, bit 1 receive queue */
     uint8_t marks_nic;  /* of @marks, those whose completion the NIC wrote itself */
     uint8_t marks_out;  /* markers that are posted, same bits */
@@ -105,13 +106,13 @@ struct ib_path {
     uint16_t bulk_out;  /* IB_RLX, S: of those, writes of data whose record follows (P32) */
     uint16_t ctl_run;   /* unsignaled control writes since the last signaled one */
     uint16_t parts_out; /* S: parts posted here and not covered by acked (P2) */
-    uint32_t nrecords;  /* size records of this life. S: posted. R: taken (P33) */
+    uint32_t nrecords;  /* size records of this incarnation. S: posted. R: taken (P33) */
     uint64_t ack_told;  /* R: largest acked written here */
     uint64_t
         ack_alone;     /* largest in a word of the ring where acks go round. R: written. S: taken */
     uint16_t ack_at;   /* the word behind that one */
     uint16_t ack_look; /* S: counts looks at words further on */
-    uint64_t closed_at;  /* ns: when the last life was closed; 0: none was */
+    uint64_t closed_at;  /* ns: when the last incarnation was closed; 0: none was */
     uint64_t wrs, bytes; /* IB_RLX: counters */
     uint64_t cqes;       /* IB_RLX: completions, error or not */
     uint64_t bytes_done; /* IB_RLX, S: of @bytes, those whose work request is accounted for */
@@ -205,9 +206,9 @@ static inline int ib_link_pairs(const struct ib_link *l, uint32_t mask)
 
 /* What a QP and its CQ carry as context: an id, never a pointer, since an event may come after the
  * object is gone. */
-static inline uint64_t ib_link_context(uint32_t conn_id, int p, uint32_t life)
+static inline uint64_t ib_link_context(uint32_t conn_id, int p, uint32_t inc)
 {
-    return (uint64_t)conn_id << 28 | (uint64_t)(life & 0xffffff) << 4 | (uint64_t)p;
+    return (uint64_t)conn_id << 28 | (uint64_t)(inc & 0xffffff) << 4 | (uint64_t)p;
 }
 
 /* Reports a completion in error; out of line. */
@@ -230,7 +231,7 @@ void ib_link_ah_fill(const struct ib_link *l, const struct ib_addr *local,
  */
 enum ib_open { IB_OPEN_ONE = 1, IB_OPEN_ROTATE = 2 };
 
-/* The life stands: completions count. */
+/* The incarnation stands: completions count. */
 static inline void ib_path_open(struct ib_path *p)
 {
     p->open = p->acks_rotate ? IB_OPEN_ROTATE : IB_OPEN_ONE;

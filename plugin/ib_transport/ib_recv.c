@@ -126,7 +126,7 @@ static int write_cts(struct ib_recv *rx, struct ib_path *p, uint64_t first, int 
 
         fill_entry(rx, m);
         m->cts_path = p->index;
-        m->cts_life = p->life;
+        m->cts_incarnation = p->inc;
         m->cts_out = 1;
     }
     while (done < n) {
@@ -185,7 +185,8 @@ static int write_ack(struct ib_recv *rx, struct ib_path *p)
     return 0;
 }
 
-/* Writes again the CTS of every open seq whose last one went out on a life that is over (P11). */
+/* Writes again the CTS of every open seq whose last one went out on an incarnation that is over
+ * (P11). */
 static __attribute__((noinline)) void write_pending_cts(struct ib_recv *rx)
 {
     struct ib_link *l = rx->link;
@@ -294,7 +295,7 @@ static __attribute__((noinline, cold)) void bad_arrival(struct ib_recv *rx, stru
         rx->duplicates++;
     }
     R2_WARN("arrival %s: seq %04x part %u of %u life %u on path %u life %u, window [%llu, %llu)",
-            r2_ledger_result_name(r), imm.seq, imm.k, imm.nparts, imm.life, p->index, p->life & 63,
+            r2_ledger_result_name(r), imm.seq, imm.k, imm.nparts, imm.inc, p->index, p->inc & 63,
             (unsigned long long)rx->ledger.rdone, (unsigned long long)rx->ledger.rpost);
     rx->link->sink.path_fault(rx->link->sink.arg, p->index, &info);
     if (r == R2_LEDGER_DENIED) {
@@ -303,7 +304,7 @@ static __attribute__((noinline, cold)) void bad_arrival(struct ib_recv *rx, stru
     }
 }
 
-/* S has said what the life of @p may still bring, and this is not of it (P35). */
+/* S has said what the incarnation of @p may still bring, and this is not of it (P35). */
 static bool is_denied(const struct ib_recv *rx, const struct ib_path *p, struct ib_imm imm)
 {
     const struct r2_parts *live = rx->live[p->index];
@@ -317,8 +318,8 @@ static bool is_denied(const struct ib_recv *rx, const struct ib_path *p, struct 
 }
 
 /*
- * Not a write of this life that carries the part's bytes and counts at once. 0: it counts, @bytes
- * says how many came. 1: it will, when a read has come back (P34). -1: it cannot be.
+ * Not a write of this incarnation that carries the part's bytes and counts at once. 0: it counts,
+ * @bytes says how many came. 1: it will, when a read has come back (P34). -1: it cannot be.
  */
 static __attribute__((noinline)) int other_arrival(struct ib_recv *rx, struct ib_path *p,
                                                    const struct ibv_wc *wc, struct ib_imm imm,
@@ -328,7 +329,7 @@ static __attribute__((noinline)) int other_arrival(struct ib_recv *rx, struct ib
 
     *why = R2_LEDGER_WINDOW_ERR;
     if (wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || imm.kind > IB_IMM_RECORD ||
-        imm.life != (p->life & 63)) {
+        imm.inc != (p->inc & 63)) {
         return -1;
     }
     if (imm.kind == IB_IMM_RECORD && ib_record_take(p, wc, ntohl(wc->imm_data), bytes) != 0) {
@@ -371,7 +372,7 @@ static inline __attribute__((always_inline)) void arrival(struct ib_recv *rx, st
     IB_RLX_ADD(p->cqes, 1);
     rx->seen |= (uint8_t)(1u << p->index);
     if (__builtin_expect(wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || imm.kind != p->plain ||
-                             imm.life != (p->life & 63),
+                             imm.inc != (p->inc & 63),
                          0) &&
         (how = other_arrival(rx, p, wc, imm, &bytes, &r)) != 0) {
         if (how < 0) {
@@ -409,7 +410,7 @@ static __attribute__((noinline)) void do_pending(struct ib_recv *rx)
             counted(rx, path, SLOT(rx, u.seq), u.bytes, r);
         } else {
             bad_arrival(rx, path,
-                        ib_imm_unpack(ib_imm_pack(u.seq, u.k, u.nparts, IB_IMM_NONE, path->life)),
+                        ib_imm_unpack(ib_imm_pack(u.seq, u.k, u.nparts, IB_IMM_NONE, path->inc)),
                         r);
         }
     }
@@ -428,8 +429,8 @@ static __attribute__((noinline, cold)) void marker_out(struct ib_path *p, const 
     p->marks_nic |= ib_path_is_nics(wc) ? IB_MARK_RECV : 0;
 }
 
-/* One completion. @live: the life is open, arrivals count (P16.5). Returns 1 when a receive was
- * consumed. */
+/* One completion. @live: the incarnation is open, arrivals count (P16.5). Returns 1 when a receive
+ * was consumed. */
 static inline __attribute__((always_inline)) int completion(struct ib_recv *rx, struct ib_path *p,
                                                             const struct ibv_wc *wc, int live)
 {
@@ -467,8 +468,8 @@ static inline __attribute__((always_inline)) int completion(struct ib_recv *rx, 
  * Polls one path; the receive queue is filled up again before anything acknowledges what came (P2).
  * A fault on the way ends that: receives posted from here on would stand behind the marker (P16.3).
  * So no more is taken then than the batch, which the slots that S keeps free make up for; the rest
- * is found when the life is drained, and nothing new comes. Returns how much there was; of a path
- * that is down a batch.
+ * is found when the incarnation is drained, and nothing new comes. Returns how much there was; of a
+ * path that is down a batch.
  */
 static int poll_path(struct ib_recv *rx, struct ib_path *p)
 {
@@ -534,9 +535,9 @@ void ib_recv_progress(struct ib_recv *rx)
 
         got += n > 0 ? n : 0;
     }
-    for (int i = 0; !r2_rule(R2_RULE_CLOSE_LIFE) && i < l->npaths; i++) {
+    for (int i = 0; !r2_rule(R2_RULE_CLOSE_INCARNATION) && i < l->npaths; i++) {
         if (l->path[i].open && !ib_link_up(l, i)) {
-            poll_path(rx, &l->path[i]); /* rule off: closed lives still count */
+            poll_path(rx, &l->path[i]); /* rule off: closed incarnations still count */
         }
     }
     rx->hot |= rx->seen;
@@ -653,7 +654,7 @@ void ib_recv_path_down(struct ib_recv *rx, int p)
     for (uint64_t seq = rx->ledger.rdone; seq < rx->ledger.rpost; seq++) {
         struct ib_rmsg *m = SLOT(rx, seq);
 
-        if (m->cts_out && m->cts_path == p && m->cts_life == l->path[p].life) {
+        if (m->cts_out && m->cts_path == p && m->cts_incarnation == l->path[p].inc) {
             m->cts_out = 0;
             rx->cts_pending = 1;
         }

@@ -22,11 +22,11 @@ struct ib_rmsg {
     struct ib_mr *mr;
     uint32_t size; /* capacity */
     uint32_t tag;
-    uint32_t cts_life; /* of the path the CTS was last written on */
+    uint32_t cts_incarnation; /* of the path the CTS was last written on */
     uint8_t cts_path;
     uint8_t cts_out; /* written on a path that was up */
     uint8_t n, index;
-    uint8_t hold; /* bit per path: a softly fenced life may still write here (P18) */
+    uint8_t hold; /* bit per path: a softly fenced incarnation may still write here (P18) */
     uint8_t from; /* bit per path: parts arrived over it; for flush */
     uint8_t gpu;  /* needs a flush: the memory of a GPU, or NCCL_R2_FLUSH=always */
 };
@@ -36,7 +36,7 @@ struct ib_recv {
     struct r2_ledger ledger;
     uint8_t hot;     /* paths polled in every progress */
     uint8_t seen;    /* paths that brought some of the last @heard arrivals */
-    uint8_t carried; /* paths that ever had data, in any life; for flush */
+    uint8_t carried; /* paths that ever had data, in any incarnation; for flush */
     uint8_t idle;    /* empty turns since the last sweep */
     uint16_t heard;
     union {
@@ -60,7 +60,8 @@ struct ib_recv {
         met; /* IB_RLX: bytes that receives were opened for, and those of them that are complete */
     uint64_t largest; /* IB_RLX: bytes of the largest receive since none was open */
     uint64_t messages, duplicates, bad_arrivals, ghosts, acks_alone, cts_rewritten;
-    /* Of a life that is DOWN: what S says that it may still bring (P35). NULL: not said, or closed
+    /* Of an incarnation that is DOWN: what S says that it may still bring (P35). NULL: not said, or
+     * closed
      */
     const struct r2_parts *live[IB_MAX_PATHS];
     struct ib_rmsg msg[R2_LEDGER_WINDOW];
@@ -112,27 +113,27 @@ int ib_recv_uses(const struct ib_recv *rx, const struct ib_mr *mr);
 
 /* --- for failover --- */
 
-/* Polls the CQ of @p; good arrivals enter the ledger while the life is open, markers are noted in
- * the path. 0, or -1 when polling fails. */
+/* Polls the CQ of @p; good arrivals enter the ledger while the incarnation is open, markers are
+ * noted in the path. 0, or -1 when polling fails. */
 int ib_recv_drain(struct ib_recv *rx, int p);
 
-/* @p is not up any more: its acks count as not told, the CTS of its life are written elsewhere
- * (P11, P14). */
+/* @p is not up any more: its acks count as not told, the CTS of its incarnation are written
+ * elsewhere (P11, P14). */
 void ib_recv_path_down(struct ib_recv *rx, int p);
 
 /*
- * S has said what the life of @p, which is DOWN, may still bring (P35): any other arrival on it
- * breaks the protocol. @live stays the caller's, and as it is, until ib_recv_live_over().
+ * S has said what the incarnation of @p, which is DOWN, may still bring (P35): any other arrival on
+ * it breaks the protocol. @live stays the caller's, and as it is, until ib_recv_live_over().
  */
 void ib_recv_live(struct ib_recv *rx, int p, const struct r2_parts *live);
-/* The life of @p is closed, and its holds are set: rx->live is not looked at any more. */
+/* The incarnation of @p is closed, and its holds are set: rx->live is not looked at any more. */
 void ib_recv_live_over(struct ib_recv *rx, int p);
 
 /*
  * A soft fence of @p: what is open is held, and what is opened until S is known to have stopped
- * (ib_recv_hold_peer_stopped), because S may answer a new CTS over the dead life as long as it has
- * not heard of its death. Where S has said what the life may still bring, only that is held.
- * ib_recv_hold_over() ends the hold.
+ * (ib_recv_hold_peer_stopped), because S may answer a new CTS over the dead incarnation as long as
+ * it has not heard of its death. Where S has said what the incarnation may still bring, only that
+ * is held. ib_recv_hold_over() ends the hold.
  */
 void ib_recv_hold(struct ib_recv *rx, int p);
 /* S says it after the close, when the ledger was @had: what is not in @live, or was in @had, is let

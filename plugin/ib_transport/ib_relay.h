@@ -1,5 +1,5 @@
-/* A staging ring in use by one life of a path, with the lane of the copy engine that fills it
- * (docs/balance.md), and where the sender gets one. */
+/* A staging ring in use by one incarnation of a path, with the lane of the copy engine that fills
+ * it (docs/balance.md), and where the sender gets one. */
 #ifndef IB_RELAY_H
 #define IB_RELAY_H
 
@@ -17,9 +17,9 @@ struct ib_relay_lane {
     struct ib_mr *mr; /* registers them */
     const struct ib_copy_ops *ops;
     void *arg, *copies;
-    uint32_t life;   /* of the path */
+    uint32_t inc;    /* of the path */
     uint8_t leaving; /* others wait for one: nothing new is begun */
-    uint8_t closing; /* that life is over, and its hold: what is left are copies that run */
+    uint8_t closing; /* that incarnation is over, and its hold: what is left are copies that run */
     uint8_t soft;    /* ... but for its hold (P19) */
     uint8_t broken;  /* the engine has refused a copy: nothing more is begun */
     uint8_t lost;    /* ... and does not say any more what it reads and writes */

@@ -1,5 +1,5 @@
-/* The sender's half when a life of a path is over: accounting of its work requests, what the
- * receiver has, what is posted again. */
+/* The sender's half when an incarnation of a path is over: accounting of its work requests, what
+ * the receiver has, what is posted again. */
 #include "ib_send_int.h"
 
 #include "base/r2_rules.h"
@@ -29,11 +29,11 @@ static void keep_in_mind(struct ib_send *tx, struct ib_smsg *m, int p)
     tx->soft |= (uint8_t)(1u << p);
 }
 
-void ib_send_life_closed(struct ib_send *tx, int p, uint32_t life, enum ib_send_close how)
+void ib_send_incarnation_closed(struct ib_send *tx, int p, uint32_t inc, enum ib_send_close how)
 {
     struct ib_smsg *m;
 
-    ib_send_stage_life_closed(tx, p, life, how != IB_SEND_CLOSE_HARD);
+    ib_send_stage_incarnation_closed(tx, p, inc, how != IB_SEND_CLOSE_HARD);
     if (tx->link->path[p].sq_used == 0 && how != IB_SEND_CLOSE_TOLD) {
         return; /* every work request is accounted for */
     }
@@ -42,7 +42,7 @@ void ib_send_life_closed(struct ib_send *tx, int p, uint32_t life, enum ib_send_
         for (unsigned k = 0; k < m->nparts; k++) {
             struct ib_part *part = &m->part[k];
 
-            if (part->path != p || part->life != life) {
+            if (part->path != p || part->inc != inc) {
                 continue;
             }
             if (how == IB_SEND_CLOSE_TOLD || (how == IB_SEND_CLOSE_SOFT && part->wr_out)) {
@@ -72,7 +72,7 @@ void ib_send_soft_over(struct ib_send *tx, int p)
     }
 }
 
-int ib_send_live_parts(const struct ib_send *tx, int p, uint32_t life)
+int ib_send_live_parts(const struct ib_send *tx, int p, uint32_t inc)
 {
     const struct ib_smsg *m;
     int n = 0;
@@ -81,7 +81,7 @@ int ib_send_live_parts(const struct ib_send *tx, int p, uint32_t life)
     {
         for (unsigned k = 0; k < m->nparts; k++) {
             if (!((m->unposted | m->ledger) & (1u << k)) && m->part[k].path == p &&
-                m->part[k].life == life) {
+                m->part[k].inc == inc) {
                 n++;
             }
         }
@@ -89,20 +89,20 @@ int ib_send_live_parts(const struct ib_send *tx, int p, uint32_t life)
     return n;
 }
 
-static unsigned live_mask(const struct ib_send *tx, const struct ib_smsg *m, int p, uint32_t life)
+static unsigned live_mask(const struct ib_send *tx, const struct ib_smsg *m, int p, uint32_t inc)
 {
     unsigned mask = 0;
 
     for (unsigned k = 0; k < m->nparts; k++) {
         if (!((m->unposted | m->ledger) & (1u << k)) && m->part[k].path == p &&
-            m->part[k].life == life && !ib_send_stage_waits(tx, p, life, m->seq, k)) {
+            m->part[k].inc == inc && !ib_send_stage_waits(tx, p, inc, m->seq, k)) {
             mask |= 1u << k;
         }
     }
     return mask;
 }
 
-void ib_send_live(const struct ib_send *tx, int p, uint32_t life, struct r2_parts *out)
+void ib_send_live(const struct ib_send *tx, int p, uint32_t inc, struct r2_parts *out)
 {
     const struct ib_smsg *m;
 
@@ -113,7 +113,7 @@ void ib_send_live(const struct ib_send *tx, int p, uint32_t life, struct r2_part
     }
     FOR_EACH_OPEN(tx, m)
     {
-        unsigned mask = live_mask(tx, m, p, life);
+        unsigned mask = live_mask(tx, m, p, inc);
 
         if (mask == 0 || m->seq - out->base >= R2_LEDGER_WINDOW) {
             continue; /* R opens nothing beyond the window of what it has acknowledged (P8) */
@@ -143,7 +143,7 @@ int ib_send_reaches_all(const struct ib_send *tx, uint32_t paths)
     return 1;
 }
 
-int ib_send_lost_parts(const struct ib_send *tx, int p, uint32_t life)
+int ib_send_lost_parts(const struct ib_send *tx, int p, uint32_t inc)
 {
     const struct ib_smsg *m;
     int n = 0;
@@ -151,13 +151,13 @@ int ib_send_lost_parts(const struct ib_send *tx, int p, uint32_t life)
     FOR_EACH_OPEN(tx, m)
     {
         for (unsigned k = 0; k < m->nparts && !m->busy; k++) {
-            n += !(m->ledger & (1u << k)) && m->part[k].path == p && m->part[k].life == life;
+            n += !(m->ledger & (1u << k)) && m->part[k].path == p && m->part[k].inc == inc;
         }
     }
     return n;
 }
 
-uint16_t ib_send_oldest_live(const struct ib_send *tx, int p, uint32_t life, uint64_t *seq)
+uint16_t ib_send_oldest_live(const struct ib_send *tx, int p, uint32_t inc, uint64_t *seq)
 {
     const struct ib_smsg *m;
 
@@ -166,7 +166,7 @@ uint16_t ib_send_oldest_live(const struct ib_send *tx, int p, uint32_t life, uin
         unsigned mask = 0;
 
         for (unsigned k = 0; k < m->nparts; k++) {
-            int there = !m->part[k].wr_out && m->part[k].path == p && m->part[k].life == life;
+            int there = !m->part[k].wr_out && m->part[k].path == p && m->part[k].inc == inc;
 
             mask |= (unsigned)there << k;
         }
@@ -201,16 +201,16 @@ static void recut(struct ib_send *tx, struct ib_smsg *m)
     m->part[1].len += moved;
 }
 
-static int unpost_message(struct ib_send *tx, struct ib_smsg *m, int p, uint32_t life)
+static int unpost_message(struct ib_send *tx, struct ib_smsg *m, int p, uint32_t inc)
 {
     int n = 0;
 
     for (unsigned k = 0; k < m->nparts; k++) {
         struct ib_part *part = &m->part[k];
         uint16_t bit = (uint16_t)(1u << k);
-        int mine = part->path == p && part->life == life;
+        int mine = part->path == p && part->inc == inc;
 
-        if (!mine && !r2_rule(R2_RULE_REPLAY_LIFE)) {
+        if (!mine && !r2_rule(R2_RULE_REPLAY_INCARNATION)) {
             mine = 1; /* rule off: whatever the ledger lacks is replayed */
         }
         if (!mine || (m->unposted & bit) || (r2_rule(R2_RULE_LEDGER) && (m->ledger & bit))) {
@@ -228,7 +228,7 @@ static int unpost_message(struct ib_send *tx, struct ib_smsg *m, int p, uint32_t
     return n;
 }
 
-int ib_send_unpost(struct ib_send *tx, int p, uint32_t life)
+int ib_send_unpost(struct ib_send *tx, int p, uint32_t inc)
 {
     struct ib_smsg *m;
     int n = 0;
@@ -239,7 +239,7 @@ int ib_send_unpost(struct ib_send *tx, int p, uint32_t life)
     FOR_EACH_BUSY(tx, m)
     {
         if (m->seq >= tx->sack || !r2_rule(R2_RULE_LEDGER)) {
-            n += unpost_message(tx, m, p, life);
+            n += unpost_message(tx, m, p, inc);
         }
     }
     if (n) {

@@ -72,7 +72,7 @@ static __attribute__((noinline)) int post_pair(struct ib_send *tx, struct ib_sms
         .sg_list = &sge,
         .num_sge = 1,
         .wr.rdma = {.remote_addr = m->raddr + part->off, .rkey = m->rkey[p->index]}};
-    int rc = ib_record_post(p, &wr, ib_imm_pack(m->seq, k, m->nparts, IB_IMM_RECORD, p->life));
+    int rc = ib_record_post(p, &wr, ib_imm_pack(m->seq, k, m->nparts, IB_IMM_RECORD, p->inc));
 
     if (rc == 0 || r2_rule(R2_RULE_PAIR_LIVE)) {
         ib_send_part_posted(tx, m, k, p, 2);
@@ -100,7 +100,7 @@ static inline __attribute__((always_inline)) int post_one(struct ib_send *tx, st
         .num_sge = nsge,
         .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
         .send_flags = IBV_SEND_SIGNALED,
-        .imm_data = htonl(ib_imm_pack(m->seq, k, m->nparts, IB_IMM_DATA, p->life)),
+        .imm_data = htonl(ib_imm_pack(m->seq, k, m->nparts, IB_IMM_DATA, p->inc)),
         .wr.rdma = {.remote_addr = m->raddr + part->off, .rkey = m->rkey[p->index]}};
     struct ibv_send_wr *bad;
     int rc = ibv_post_send(p->qp, &wr, &bad);
@@ -232,7 +232,7 @@ int ib_send_acked(struct ib_send *tx, uint64_t acked)
             for (unsigned k = 0; k < m->nparts; k++) {
                 struct ib_path *p = &tx->link->path[m->part[k].path];
 
-                if (!(m->unposted & (1u << k)) && p->life == m->part[k].life && p->parts_out > 0) {
+                if (!(m->unposted & (1u << k)) && p->inc == m->part[k].inc && p->parts_out > 0) {
                     p->parts_out--;
                 }
             }
@@ -479,10 +479,10 @@ static inline __attribute__((always_inline)) void account(struct ib_send *tx, st
     struct ib_smsg *m = IB_SEND_SLOT(tx, ib_wr_value(wr_id));
     struct ib_part *part = &m->part[ib_wr_part(wr_id)];
 
-    IB_RLX_ADD(p->sq_used, p->open ? -1 : 0); /* the end of the life has accounted for all */
+    IB_RLX_ADD(p->sq_used, p->open ? -1 : 0); /* the end of the incarnation has accounted for all */
     IB_RLX_ADD(p->cqes, 1);
     if (m->seq == ib_wr_value(wr_id) && part->wr_out && part->path == p->index &&
-        part->life == p->life) {
+        part->inc == p->inc) {
         part->wr_out = 0;
         m->wrs_out--;
         IB_RLX_ADD(p->bytes_done, part->len);

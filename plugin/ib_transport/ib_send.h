@@ -18,7 +18,7 @@
 
 struct ib_part {
     uint32_t off, len; /* frozen when the first part is posted (P4) */
-    uint32_t life;     /* of the last post */
+    uint32_t inc;      /* of the last post */
     uint8_t path;      /* of the last post, or the one the plan chose */
     uint8_t wr_out;    /* its work request is not accounted for */
 };
@@ -33,8 +33,8 @@ struct ib_smsg {
     uint8_t busy; /* from isend to the done that test reports */
     uint8_t nparts;
     uint8_t wrs_out; /* own work requests not accounted for (P13) */
-    uint8_t soft; /* bit per path: work requests of a softly fenced life may still read the buffer
-                     (P19) */
+    uint8_t soft; /* bit per path: work requests of a softly fenced incarnation may still read the
+                     buffer (P19) */
     uint16_t unposted; /* parts without a live copy that are not in the ledger */
     uint16_t ledger;   /* parts known to be in the receiver's ledger from a snapshot */
     uint16_t arrived;  /* parts whose last work request ended well: what NCCL_R2_ACK=cqe counts */
@@ -64,9 +64,9 @@ struct ib_send {
     uint8_t starved; /* some unposted part found no path at all at the last try */
     uint64_t replayed_parts, replayed_bytes, messages, bad_cts, bad_ack;
     uint64_t starved_since; /* IB_RLX: ns since when an unposted part has had no path at all; 0 */
-    struct ib_relay_lane
-        *lane[IB_MAX_PATHS]; /* lent; of the path's life, or of one before whose copies run still */
-    struct ib_cts cts[R2_LEDGER_WINDOW]; /* private copies, whole and checked (P12) */
+    struct ib_relay_lane *lane[IB_MAX_PATHS]; /* lent; of the path's incarnation, or of one before
+                                                 whose copies run still */
+    struct ib_cts cts[R2_LEDGER_WINDOW];      /* private copies, whole and checked (P12) */
     struct ib_smsg msg[R2_LEDGER_WINDOW];
 };
 
@@ -105,39 +105,39 @@ enum ib_send_close {
     IB_SEND_CLOSE_TOLD, /* also those that have completed: the library made up their flush, and the
                            NIC may read their buffers still */
 };
-/* The fence of (@p, @life) has ended. */
-void ib_send_life_closed(struct ib_send *tx, int p, uint32_t life, enum ib_send_close how);
+/* The fence of (@p, @inc) has ended. */
+void ib_send_incarnation_closed(struct ib_send *tx, int p, uint32_t inc, enum ib_send_close how);
 void ib_send_soft_over(struct ib_send *tx, int p);
 
-/* Parts posted on (@p, @life) that no acknowledgement covers. */
-int ib_send_live_parts(const struct ib_send *tx, int p, uint32_t life);
+/* Parts posted on (@p, @inc) that no acknowledgement covers. */
+int ib_send_live_parts(const struct ib_send *tx, int p, uint32_t inc);
 
 /*
- * Those of them that a NIC has, by seq: what the life may still bring to R once nothing more is
- * posted on it (P35). Without what is on its way to staging memory and not posted, which never will
- * be; with it when ib_send_replan() was called since the life went down.
+ * Those of them that a NIC has, by seq: what the incarnation may still bring to R once nothing more
+ * is posted on it (P35). Without what is on its way to staging memory and not posted, which never
+ * will be; with it when ib_send_replan() was called since the incarnation went down.
  */
-void ib_send_live(const struct ib_send *tx, int p, uint32_t life, struct r2_parts *out);
+void ib_send_live(const struct ib_send *tx, int p, uint32_t inc, struct r2_parts *out);
 
 /* ... of messages whose done was reported, of which the last snapshot says that R lacks them:
  * nothing can be posted again for them. */
-int ib_send_lost_parts(const struct ib_send *tx, int p, uint32_t life);
+int ib_send_lost_parts(const struct ib_send *tx, int p, uint32_t inc);
 
 /*
- * The oldest message with parts on (@p, @life) whose work requests ended well and that no
+ * The oldest message with parts on (@p, @inc) whose work requests ended well and that no
  * acknowledgement covers: its parts, 0 when there is none.
  */
-uint16_t ib_send_oldest_live(const struct ib_send *tx, int p, uint32_t life, uint64_t *seq);
+uint16_t ib_send_oldest_live(const struct ib_send *tx, int p, uint32_t inc, uint64_t *seq);
 
 /* A cumulative acknowledgement from a control message; -1 when it cannot be (P8). */
 int ib_send_acked(struct ib_send *tx, uint64_t acked);
 
-/* Masks of a closed life's snapshot: what R has (P21). @masks[i] is of seq @base + i. */
+/* Masks of a closed incarnation's snapshot: what R has (P21). @masks[i] is of seq @base + i. */
 void ib_send_ledger(struct ib_send *tx, uint64_t base, const uint16_t *masks, unsigned n);
 
-/* Parts whose last post was on (@p, @life) and that the ledger lacks become unposted (P21). Returns
+/* Parts whose last post was on (@p, @inc) and that the ledger lacks become unposted (P21). Returns
  * how many. */
-int ib_send_unpost(struct ib_send *tx, int p, uint32_t life);
+int ib_send_unpost(struct ib_send *tx, int p, uint32_t inc);
 
 /*
  * The paths that the plan is of: those of the primary NIC pair while it is usable, else all usable

@@ -20,7 +20,7 @@ static inline void ib_send_part_posted(struct ib_send *tx, struct ib_smsg *m, un
     struct ib_part *part = &m->part[k];
 
     part->path = p->index;
-    part->life = p->life;
+    part->inc = p->inc;
     part->wr_out = 1;
     m->wrs_out++;
     m->unposted &= (uint16_t) ~(1u << k);
@@ -39,14 +39,14 @@ int ib_send_stage_takes(struct ib_send *tx, const struct ib_smsg *m, int p);
 int ib_send_stage_begin(struct ib_send *tx, struct ib_smsg *m, unsigned k, struct ib_path *p);
 /* Posts what has been copied, gives lanes back; sets and clears IB_SEND_STAGING. */
 void ib_send_stage_turn(struct ib_send *tx);
-/* Whether part @k of @seq is in the lane of (@p, @life) and not posted. */
-int ib_send_stage_waits(const struct ib_send *tx, int p, uint32_t life, uint64_t seq, unsigned k);
+/* Whether part @k of @seq is in the lane of (@p, @inc) and not posted. */
+int ib_send_stage_waits(const struct ib_send *tx, int p, uint32_t inc, uint64_t seq, unsigned k);
 /* A staged work request of @p is accounted for. */
 void ib_send_stage_sent(struct ib_send *tx, struct ib_path *p);
 /* The plan or what is up has changed: nothing more is posted where a path went down. */
 void ib_send_stage_plan(struct ib_send *tx);
-/* As ib_send_life_closed(), ib_send_soft_over(). */
-void ib_send_stage_life_closed(struct ib_send *tx, int p, uint32_t life, int soft);
+/* As ib_send_incarnation_closed(), ib_send_soft_over(). */
+void ib_send_stage_incarnation_closed(struct ib_send *tx, int p, uint32_t inc, int soft);
 void ib_send_stage_soft_over(struct ib_send *tx, int p);
 
 #endif

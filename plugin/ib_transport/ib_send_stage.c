@@ -1,8 +1,8 @@
 /*
  * Sending by way of staging memory (docs/balance.md). For the protocol a part that is being
- * copied is posted: it is live on this life of this path, holds its slots, and when the life ends
- * it is settled as what a NIC had not sent yet. Only what reads which memory differs, and that is
- * this file.
+ * copied is posted: it is live on this incarnation of this path, holds its slots, and when the
+ * incarnation ends it is settled as what a NIC had not sent yet. Only what reads which memory
+ * differs, and that is this file.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 static int lane_lives(const struct ib_send *tx, const struct ib_relay_lane *lane, int p)
 {
-    return lane && !lane->closing && !lane->broken && lane->life == tx->link->path[p].life;
+    return lane && !lane->closing && !lane->broken && lane->inc == tx->link->path[p].inc;
 }
 
 /* The lane that new parts of path @p may take, asked for if it has none; NULL: none now. */
@@ -24,7 +24,7 @@ static struct ib_relay_lane *lane_take(struct ib_send *tx, int p)
     struct ib_relay_lane *lane = tx->lane[p];
 
     if (lane == NULL && !tx->quiet && (lane = relay->lane_get(relay->arg, p)) != NULL) {
-        lane->life = tx->link->path[p].life;
+        lane->inc = tx->link->path[p].inc;
         tx->lane[p] = lane;
         tx->lanes |= (uint8_t)(1u << p);
         tx->pending |= IB_SEND_STAGING; /* it goes back when it is idle */
@@ -47,8 +47,8 @@ int ib_send_stage_takes(struct ib_send *tx, const struct ib_smsg *m, int p)
 
 /* --- copying --- */
 
-/* The path goes on without the lane in its next life. @lost: what the engine reads is given back to
- * nobody. */
+/* The path goes on without the lane in its next incarnation. @lost: what the engine reads is given
+ * back to nobody. */
 static __attribute__((noinline, cold)) void lane_break(struct ib_send *tx, int p, int err, int lost)
 {
     struct ib_relay_lane *lane = tx->lane[p];
@@ -133,7 +133,7 @@ static int post_staged(struct ib_send *tx, struct ib_relay_lane *lane, struct ib
         .num_sge = 1,
         .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
         .send_flags = IBV_SEND_SIGNALED,
-        .imm_data = htonl(ib_imm_pack(e->seq, e->k, m->nparts, IB_IMM_DATA, p->life)),
+        .imm_data = htonl(ib_imm_pack(e->seq, e->k, m->nparts, IB_IMM_DATA, p->inc)),
         .wr.rdma = {.remote_addr = m->raddr + m->part[e->k].off, .rkey = m->rkey[p->index]}};
     struct ibv_send_wr *bad;
     int rc = ibv_post_send(p->qp, &wr, &bad);
@@ -192,11 +192,11 @@ void ib_send_stage_turn(struct ib_send *tx)
     tx->pending = (uint8_t)((tx->pending & ~IB_SEND_STAGING) | (active ? IB_SEND_STAGING : 0));
 }
 
-int ib_send_stage_waits(const struct ib_send *tx, int p, uint32_t life, uint64_t seq, unsigned k)
+int ib_send_stage_waits(const struct ib_send *tx, int p, uint32_t inc, uint64_t seq, unsigned k)
 {
     const struct ib_relay_lane *lane = tx->lane[p];
 
-    if (lane == NULL || lane->life != life) {
+    if (lane == NULL || lane->inc != inc) {
         return 0;
     }
     for (uint32_t n = lane->stage.post; n != lane->stage.last; n++) {
@@ -216,7 +216,7 @@ void ib_send_stage_sent(struct ib_send *tx, struct ib_path *p)
     }
 }
 
-/* --- lives --- */
+/* --- incarnations --- */
 
 void ib_send_stage_plan(struct ib_send *tx)
 {
@@ -234,7 +234,7 @@ void ib_send_stage_plan(struct ib_send *tx)
     }
 }
 
-static void life_over(struct ib_send *tx, int p)
+static void incarnation_over(struct ib_send *tx, int p)
 {
     struct ib_relay_lane *lane = tx->lane[p];
 
@@ -244,24 +244,24 @@ static void life_over(struct ib_send *tx, int p)
     tx->pending |= IB_SEND_STAGING; /* copies may run still: who looks gives the lane back */
 }
 
-void ib_send_stage_life_closed(struct ib_send *tx, int p, uint32_t life, int soft)
+void ib_send_stage_incarnation_closed(struct ib_send *tx, int p, uint32_t inc, int soft)
 {
     struct ib_relay_lane *lane = tx->lane[p];
 
-    if (lane == NULL || lane->life != life || lane->closing) {
+    if (lane == NULL || lane->inc != inc || lane->closing) {
         return;
     }
     ib_stage_stop(&lane->stage);
     lane->soft = soft != 0;
     if (!soft) {
-        life_over(tx, p);
+        incarnation_over(tx, p);
     }
 }
 
 void ib_send_stage_soft_over(struct ib_send *tx, int p)
 {
     if (tx->lane[p] && tx->lane[p]->soft) {
-        life_over(tx, p);
+        incarnation_over(tx, p);
     }
 }
 
@@ -289,7 +289,7 @@ int ib_send_stage_end(struct ib_send *tx, int late)
     for (uint32_t lanes = tx->lanes; lanes; lanes &= lanes - 1) {
         int p = __builtin_ctz(lanes);
 
-        life_over(tx, p);
+        incarnation_over(tx, p);
         copies_poll(tx, p);
         tx->lane[p]->lost |= (uint8_t)(late && tx->lane[p]->stage.reading != 0);
     }

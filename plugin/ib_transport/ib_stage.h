@@ -1,8 +1,8 @@
 /*
- * Staging ring of one life of a path (docs/balance.md): parts whose data a copy engine brings
- * to memory that the NIC reaches better, and that are posted from there. Pure: which bytes are in
- * use, which part is to be posted next, what still reads NCCL's buffers. Copies and work requests
- * are the caller's.
+ * Staging ring of one incarnation of a path (docs/balance.md): parts whose data a copy engine
+ * brings to memory that the NIC reaches better, and that are posted from there. Pure: which bytes
+ * are in use, which part is to be posted next, what still reads NCCL's buffers. Copies and work
+ * requests are the caller's.
  *
  * All functions are called with the connection's gate held; none blocks, none allocates.
  */
@@ -16,8 +16,8 @@
 #define IB_STAGE_MOST    (1u << 30) /* bytes of a ring */
 
 /*
- * COPYING -> READY -> POSTED -> OVER, or OVER from any of them when the life ends. An entry that is
- * OVER is free once its copy has ended and those before it are free.
+ * COPYING -> READY -> POSTED -> OVER, or OVER from any of them when the incarnation ends. An entry
+ * that is OVER is free once its copy has ended and those before it are free.
  */
 enum ib_stage_state {
     IB_STAGE_FREE,
@@ -46,7 +46,7 @@ struct ib_stage {
     uint32_t first, post,
         last;         /* entries: the oldest in use, the oldest not posted, one behind the newest */
     uint32_t reading; /* copies that run */
-    uint8_t stopped;  /* the life is over: nothing begins, nothing is posted */
+    uint8_t stopped;  /* the incarnation is over: nothing begins, nothing is posted */
     struct ib_stage_entry entry[IB_STAGE_ENTRIES];
 };
 
@@ -54,7 +54,7 @@ struct ib_stage {
 void ib_stage_init(struct ib_stage *st, uint32_t size);
 
 /* Takes bytes for part @k of message @seq, @len bytes (1 or more). Its entry, with the copy
- * running; NULL when there is no room, or the life is over. */
+ * running; NULL when there is no room, or the incarnation is over. */
 struct ib_stage_entry *ib_stage_begin(struct ib_stage *st, uint64_t seq, unsigned k, uint32_t len);
 
 /* Number of @e, below IB_STAGE_ENTRIES: no other entry in use has it. */
@@ -81,11 +81,12 @@ int ib_stage_sent(struct ib_stage *st);
 /* The path went down: what is not posted never will be. */
 void ib_stage_stop(struct ib_stage *st);
 
-/* The life's work requests read nothing any more (hard fence, or the hold of a soft one is over).
+/* The incarnation's work requests read nothing any more (hard fence, or the hold of a soft one is
+ * over).
  */
 void ib_stage_closed(struct ib_stage *st);
 
-/* Nothing reads or writes the ring, and no copy reads a buffer: it can serve the next life
+/* Nothing reads or writes the ring, and no copy reads a buffer: it can serve the next incarnation
  * (ib_stage_init), or be freed. */
 int ib_stage_idle(const struct ib_stage *st);
 

@@ -17,7 +17,7 @@
 
 #define IB_MAX_PATHS 8
 
-/* Immediate: seq[15:0] k[3:0] nparts-1[3:0] kind[1:0] life[5:0], from the high bits down. */
+/* Immediate: seq[15:0] k[3:0] nparts-1[3:0] kind[1:0] incarnation[5:0], from the high bits down. */
 enum ib_imm_kind {
     IB_IMM_DATA = 0, /* of the write that carries the bytes */
     IB_IMM_RECORD,   /* the bytes went before; the write carries the part's size record (P32) */
@@ -26,14 +26,14 @@ enum ib_imm_kind {
 
 struct ib_imm {
     uint16_t seq;
-    uint8_t k, nparts, kind, life;
+    uint8_t k, nparts, kind, inc;
 };
 
 static inline uint32_t ib_imm_pack(uint64_t seq, unsigned k, unsigned nparts, unsigned kind,
-                                   uint32_t life)
+                                   uint32_t inc)
 {
     return (uint32_t)(seq & 0xffff) << 16 | (k & 15) << 12 | ((nparts - 1) & 15) << 8 |
-           (kind & 3) << 6 | (life & 63);
+           (kind & 3) << 6 | (inc & 63);
 }
 
 static inline struct ib_imm ib_imm_unpack(uint32_t v)
@@ -42,7 +42,7 @@ static inline struct ib_imm ib_imm_unpack(uint32_t v)
                            .k = (v >> 12) & 15,
                            .nparts = (uint8_t)(((v >> 8) & 15) + 1),
                            .kind = (v >> 6) & 3,
-                           .life = v & 63};
+                           .inc = v & 63};
 }
 
 /* CTS entry, 64 bytes, in ring slot seq mod 256. rkey 0: this buffer cannot be reached over that
@@ -61,8 +61,8 @@ struct ib_cts {
 _Static_assert(sizeof(struct ib_cts) == 64, "CTS entry");
 
 /*
- * What R writes into S's memory, one per path life. Slot contents start as zero: seq 0 is told
- * apart by check and n. ack[0] is the ack word. Where R has adaptive routing on, its lone
+ * What R writes into S's memory, one per path incarnation. Slot contents start as zero: seq 0 is
+ * told apart by check and n. ack[0] is the ack word. Where R has adaptive routing on, its lone
  * acknowledgements go round ack[] instead (P14).
  */
 #define IB_ACKS 56
@@ -93,8 +93,8 @@ struct ib_record {
 };
 _Static_assert(sizeof(struct ib_record) == 8, "size record");
 
-/* R's memory for the records of one path life, slot = number of the record mod 256. No receive
- * queue is deeper (P2). */
+/* R's memory for the records of one path incarnation, slot = number of the record mod 256. No
+ * receive queue is deeper (P2). */
 #define IB_RECORDS 256
 struct ib_records {
     struct ib_record at[IB_RECORDS];

@@ -35,7 +35,8 @@ enum r2_ledger_result {
     R2_LEDGER_PART_ERR,   /* k >= nparts, or nparts unlike the first part's (P9) */
     R2_LEDGER_SIZE_ERR,   /* bytes beyond the capacity (P9) */
     R2_LEDGER_RECORD_ERR, /* never from here: the size record is not that of the part (P33) */
-    R2_LEDGER_DENIED,     /* never from here: S has said that this life does not bring it (P35) */
+    R2_LEDGER_DENIED, /* never from here: S has said that this incarnation does not bring it (P35)
+                       */
 };
 const char *r2_ledger_result_name(enum r2_ledger_result r);
 

@@ -26,9 +26,10 @@ enum probe_incident probe_incident_judge(const struct probe_again *a)
         return PROBE_ANEW; /* facts of the last case would be a wrong answer; its end counts the
                               repetitions */
     }
-    if (a->since_decided < PROBE_AGAIN_NS && !a->new_life &&
+    if (a->since_decided < PROBE_AGAIN_NS && !a->new_incarnation &&
         (a->same_cause || a->found != PROBE_BLAME_NONE)) {
-        return PROBE_SAME; /* lives of one pair end one after the other, each as its driver sees it
+        return PROBE_SAME; /* incarnations of one pair end one after the other, each as its driver
+                            * sees it
                             */
     }
     return a->since_opened < gap_of(a->repeats) ? PROBE_MUTED : PROBE_ANEW;

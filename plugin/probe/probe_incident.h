@@ -17,18 +17,18 @@ enum probe_incident {
 
 /* Of the latest case on a NIC pair, and of what happens now. Times in ns of one clock. */
 struct probe_again {
-    uint8_t open;       /* it is not decided yet */
-    uint8_t found;      /* enum probe_blame: its verdict */
-    uint8_t same_cause; /* what ends a life now is what it was opened for */
-    uint8_t new_life;   /* ... of a life that began after it was opened */
-    uint8_t peer_anew;  /* the peer asks about another case than the one that was answered: it has
-                           decided this question,  for both ends */
-    unsigned repeats;   /* cases before it on this pair, one after the other */
+    uint8_t open;            /* it is not decided yet */
+    uint8_t found;           /* enum probe_blame: its verdict */
+    uint8_t same_cause;      /* what ends an incarnation now is what it was opened for */
+    uint8_t new_incarnation; /* ... of an incarnation that began after it was opened */
+    uint8_t peer_anew; /* the peer asks about another case than the one that was answered: it has
+                          decided this question,  for both ends */
+    unsigned repeats;  /* cases before it on this pair, one after the other */
     uint64_t since_opened, since_decided;
 };
 
 #define PROBE_AGAIN_NS                                                                             \
-    1000000000ull /* after a verdict: what ends lives later is never a consequence */
+    1000000000ull /* after a verdict: what ends incarnations later is never a consequence */
 #define PROBE_AGAIN_MIN_NS                                                                         \
     100000000ull /* from one case to the next but one; doubles up to PROBE_AGAIN_NS */
 

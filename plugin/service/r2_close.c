@@ -60,7 +60,7 @@ static void say_bye(struct r2_comm *c, int abort)
     fo_snapshot(&c->fo, &b.fenced);
     b.fenced.dst = c->fo.peer;
     b.fenced.src = c->id;
-    b.fenced.life = abort ? r2_verdict_ended(c->inst) : PROBE_CODE_NONE;
+    b.fenced.inc = abort ? r2_verdict_ended(c->inst) : PROBE_CODE_NONE;
     b.fenced.flags = (uint8_t)((abort ? FO_FLAG_ABORT : 0) | (c->is_send ? 0 : FO_FLAG_RECV));
     r2_peer_emit(c->inst, c->peer, FO_MSG_BYE, &b);
 }
@@ -86,8 +86,8 @@ uint64_t r2_close_say_abort(struct r2_comm *c, uint64_t now)
     return c->end->abort && !c->end->bye_ok ? say_again(c, now) : UINT64_MAX;
 }
 
-/* S: its lives are all fenced, hard: with its BYE R's holds end, and nothing may be posted any
- * more. */
+/* S: its incarnations are all fenced, hard: with its BYE R's holds end, and nothing may be posted
+ * any more. */
 static bool is_quiet(struct r2_comm *c)
 {
     struct ib_fault_info info = {.fault = IB_FAULT_CLOSE};
@@ -138,15 +138,15 @@ void r2_close_say_nothing_left(struct r2_comm *c)
     r2_peer_emit(c->inst, c->peer, FO_MSG_BYE, &b);
 }
 
-/* What a life did, and the connection by now: for NCCL_R2_LOG=trace. */
-void r2_close_log_life(const struct r2_comm *c, int p)
+/* What an incarnation did, and the connection by now: for NCCL_R2_LOG=trace. */
+void r2_close_log_incarnation(const struct r2_comm *c, int p)
 {
     const struct ib_path *path = &c->link.path[p];
 
     if (path->wrs || path->cqes) {
         R2_TRACE(
             "%s path %d life %u ends: wrs %llu cqes %llu bytes %llu records %u; in all messages %llu acks_alone %llu replayed %llu",
-            c->label, p, path->life, (unsigned long long)path->wrs, (unsigned long long)path->cqes,
+            c->label, p, path->inc, (unsigned long long)path->wrs, (unsigned long long)path->cqes,
             (unsigned long long)path->bytes, path->nrecords,
             (unsigned long long)(c->tx ? c->tx->messages : c->rx->messages),
             (unsigned long long)(c->rx ? c->rx->acks_alone : 0),
@@ -236,8 +236,8 @@ uint64_t r2_close_step(struct r2_comm *c, uint64_t now)
             return r2_earlier(next, say_again(c, now));
         }
         for (int p = 0; p < c->link.npaths; p++) {
-            r2_close_log_life(c, p);
-            r2_report_life_over(c, p);
+            r2_close_log_incarnation(c, p);
+            r2_report_incarnation_over(c, p);
         }
         c->fo.over = 1;
         c->link.up = 0; /* nothing is posted or polled any more */

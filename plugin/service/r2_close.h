@@ -32,7 +32,7 @@ uint64_t r2_close_say_abort(struct r2_comm *c, uint64_t now);
 uint64_t r2_close_tell(struct r2_comm *c, uint64_t now);
 void r2_close_say_nothing_left(
     struct r2_comm *c); /* BYE(abort) without any ledger, for who could not come into the gate */
-void r2_close_log_life(const struct r2_comm *c, int p); /* its present life is over */
+void r2_close_log_incarnation(const struct r2_comm *c, int p); /* its present incarnation is over */
 void r2_close_log_flush(
     const struct r2_comm *c); /* how a receiver was flushed; nothing if it never was. Gate */
 

@@ -60,13 +60,13 @@ static void settle_record(struct r2_comm *c, int type, const union fo_body *b, u
             c->repeat.at = 0; /* the tombstone answers with its final ledger (P26) */
             r2_comm_kick(c);
         }
-        if (!r2_reconnect_on_over(c, b->down.path, b->down.life)) {
+        if (!r2_reconnect_on_over(c, b->down.path, b->down.inc)) {
             fo_on_down(&c->fo, &b->down, now);
             r2_failback_on_down(c, &b->down);
         }
         break;
     case FO_MSG_FENCED:
-        r2_reconnect_on_over(c, b->fenced.path, b->fenced.life);
+        r2_reconnect_on_over(c, b->fenced.path, b->fenced.inc);
         fo_on_fenced(&c->fo, &b->fenced, now);
         break;
     case FO_MSG_SETTLED:
@@ -149,7 +149,7 @@ static void to_comm(struct r2_inst *inst, struct r2_peer *peer, int type, const 
     r2_gate_unvisit(&c->gate);
 }
 
-/* The peer gave up one of its NICs: all lives over it end here too (P29). */
+/* The peer gave up one of its NICs: all incarnations over it end here too (P29). */
 static void nic_down(struct r2_inst *inst, struct r2_peer *peer, const struct fo_nic_down *m)
 {
     union fo_body b = {.nic_down = *m};

@@ -49,7 +49,7 @@ static void ret_move(struct r2_comm *c, int p, enum r2_ret_state to)
                 names[to]);
         return;
     }
-    R2_TRACE("%s path %d life %u: return %s -> %s", c->label, p, c->link.path[p].life,
+    R2_TRACE("%s path %d life %u: return %s -> %s", c->label, p, c->link.path[p].inc,
              names[r->state], names[to]);
     c->inst->reconnect.builds[c->link.path[p].nic] += (uint16_t)(builds(to) - builds(r->state));
     r->state = to;
@@ -69,8 +69,7 @@ static int ended(const struct r2_comm *c)
 static void say(struct r2_comm *c, int p, enum fo_type type)
 {
     union fo_body b = {
-        .open = {
-            .dst = c->fo.peer, .src = c->id, .life = c->link.path[p].life, .path = (uint8_t)p}};
+        .open = {.dst = c->fo.peer, .src = c->id, .inc = c->link.path[p].inc, .path = (uint8_t)p}};
 
     ib_path_addr_get(&c->link, &c->link.path[p], &b.open.addr);
     r2_peer_emit(c->inst, c->peer, type, &b);
@@ -88,64 +87,65 @@ static uint64_t repeat(struct r2_comm *c, int p, enum fo_type type, uint64_t now
     return r->send_at;
 }
 
-/* The peer opens a life that never stood, or will not stand, here. */
-static void say_over(struct r2_comm *c, int p, uint32_t life)
+/* The peer opens an incarnation that never stood, or will not stand, here. */
+static void say_over(struct r2_comm *c, int p, uint32_t inc)
 {
     union fo_body b = {.down = {.dst = c->fo.peer,
                                 .src = c->id,
-                                .life = life,
+                                .inc = inc,
                                 .path = (uint8_t)p,
                                 .reason = IB_FAULT_SETUP,
                                 .flags = FO_FLAG_FENCED}};
 
-    if (c->is_send && life == c->link.path[p].life) {
+    if (c->is_send && inc == c->link.path[p].inc) {
         b.down.live = c->fo.path[p].live; /* it may have stood: the OPEN is late (P35) */
     }
     r2_peer_emit(c->inst, c->peer, FO_MSG_DOWN, &b);
 }
 
 /*
- * S does not take a life of R. That word may be on its way for long, and R's OPEN is repeated: what
- * was refused once is refused for ever, though the reason may have gone. Else a life would be
- * brought up at both ends, and then end on its own refusal.
+ * S does not take an incarnation of R. That word may be on its way for long, and R's OPEN is
+ * repeated: what was refused once is refused for ever, though the reason may have gone. Else an
+ * incarnation would be brought up at both ends, and then end on its own refusal.
  */
-static void refuse(struct r2_comm *c, int p, uint32_t life)
+static void refuse(struct r2_comm *c, int p, uint32_t inc)
 {
-    c->ret->path[p].refused = life;
-    say_over(c, p, life);
+    c->ret->path[p].refused = inc;
+    say_over(c, p, inc);
 }
 
-static bool was_refused(const struct r2_comm *c, int p, uint32_t life)
+static bool was_refused(const struct r2_comm *c, int p, uint32_t inc)
 {
-    return c->ret->path[p].refused && (int32_t)(life - c->ret->path[p].refused) <= 0;
+    return c->ret->path[p].refused && (int32_t)(inc - c->ret->path[p].refused) <= 0;
 }
 
-/* --- lives --- */
+/* --- incarnations --- */
 
 /*
- * The old life's objects are put aside, the new one has its number and nothing else. Both fences of
- * the old life have ended by now, so that T_packet from here covers what either end had under way.
+ * The old incarnation's objects are put aside, the new one has its number and nothing else. Both
+ * fences of the old incarnation have ended by now, so that T_packet from here covers what either
+ * end had under way.
  */
-static void next_life(struct r2_comm *c, int p, uint32_t life, uint64_t now)
+static void next_incarnation(struct r2_comm *c, int p, uint32_t inc, uint64_t now)
 {
     struct ib_path *path = &c->link.path[p];
     struct r2_ret *r = &c->ret->path[p];
 
-    r2_close_log_life(c, p);
-    r2_failback_next(c, p, life);
-    r2_report_life_over(c, p);
+    r2_close_log_incarnation(c, p);
+    r2_failback_next(c, p, inc);
+    r2_report_incarnation_over(c, p);
     r->old = *path;
     r->has_old = 1;
     r->old_until = now + MS(c->inst->cfg.t_packet_ms);
     r->since = now;
     r->refused = 0;
     *path = (struct ib_path){
-        .index = path->index, .nic = path->nic, .peer_nic = path->peer_nic, .life = life};
+        .index = path->index, .nic = path->nic, .peer_nic = path->peer_nic, .inc = inc};
     c->start->build[p].late = 0;
     memset(&c->watch->path[p], 0, sizeof(c->watch->path[p]));
     c->watch->claim[p].since = 0;
     c->qp_lost &= (uint8_t) ~(1u << p);
-    fo_life_begin(&c->fo, p);
+    fo_incarnation_begin(&c->fo, p);
 }
 
 /* S, who does not know whether R has it up by now: an ordinary end, which R is told. */
@@ -158,7 +158,7 @@ static void give_up_open(struct r2_comm *c, int p)
     fo_path_unsure(&c->fo, p, &info);
 }
 
-/* The new life never stood at this end, and carries nothing at the other. */
+/* The new incarnation never stood at this end, and carries nothing at the other. */
 static void give_up(struct r2_comm *c, int p, const char *why, uint64_t now)
 {
     struct r2_ret *r = &c->ret->path[p];
@@ -166,9 +166,9 @@ static void give_up(struct r2_comm *c, int p, const char *why, uint64_t now)
     struct r2_pair *pair = r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic);
     uint64_t base = MS(c->inst->cfg.t_return_ms), most;
 
-    R2_INFO("%s path %d life %u does not return: %s", c->label, p, c->link.path[p].life, why);
+    R2_INFO("%s path %d life %u does not return: %s", c->label, p, c->link.path[p].inc, why);
     if (r->state == R2_RET_S_BUILD) {
-        say_over(c, p, c->link.path[p].life); /* R waits for our queue pair */
+        say_over(c, p, c->link.path[p].inc); /* R waits for our queue pair */
     }
     ret_move(c, p, R2_RET_NONE);
     c->link.path[p].open = 0;
@@ -193,7 +193,7 @@ static int stands(struct r2_comm *c, int p)
     c->ret->path[p].pause = 0;
     r2_locate_back(c->inst, c->peer, c->link.path[p].nic, c->link.path[p].peer_nic);
     R2_INFO_MANY(R2_LOG_BACK, "%s path %d life %u is up: its NIC pair is back", c->label, p,
-                 c->link.path[p].life);
+                 c->link.path[p].inc);
     if (c->flush.lane) {
         ib_flush_open(c->flush.lane, 1u << p);
     }
@@ -207,7 +207,7 @@ static int stands(struct r2_comm *c, int p)
     return ib_link_up(&c->link, p);
 }
 
-/* --- old lives --- */
+/* --- old incarnations --- */
 
 static void old_run(struct ib_job *job)
 {
@@ -320,7 +320,7 @@ void r2_reconnect_admit(struct r2_inst *inst)
     }
 }
 
-/* R: whether a new life may begin now. */
+/* R: whether a new incarnation may begin now. */
 static bool may_begin(struct r2_comm *c, int p, uint64_t now)
 {
     const struct ib_path *path = &c->link.path[p];
@@ -356,7 +356,7 @@ static uint64_t step_none(struct r2_comm *c, int p, uint64_t now)
     const struct r2_ret *r = &c->ret->path[p];
 
     if (may_begin(c, p, now)) {
-        next_life(c, p, c->link.path[p].life + 1, now);
+        next_incarnation(c, p, c->link.path[p].inc + 1, now);
         ret_move(c, p, R2_RET_R_BUILD);
         r2_build_submit(c, p, 0);
     }
@@ -433,7 +433,7 @@ uint64_t r2_reconnect_step(struct r2_comm *c, uint64_t now)
 
 /* --- records --- */
 
-/* S: R's new life @m, later than ours. */
+/* S: R's new incarnation @m, later than ours. */
 static void take_open(struct r2_comm *c, const struct fo_open *m)
 {
     uint64_t now = r2_now(c->inst);
@@ -442,12 +442,12 @@ static void take_open(struct r2_comm *c, const struct fo_open *m)
     if (c->ret->path[p].state != R2_RET_NONE && !c->start->build[p].job.busy) {
         give_up(c, p, "the receiver has begun anew", now);
     }
-    fo_life_superseded(&c->fo, p);
+    fo_incarnation_superseded(&c->fo, p);
     if (c->ret->path[p].has_old || c->start->build[p].job.busy || !fo_may_return(&c->fo, p) ||
         c->inst->reconnect.builds[c->link.path[p].nic] >= R2_RECONNECT_AT_ONCE) {
         return; /* R repeats */
     }
-    next_life(c, p, m->life, now);
+    next_incarnation(c, p, m->inc, now);
     c->start->build[p].peer = m->addr;
     ret_move(c, p, R2_RET_S_BUILD);
     r2_build_submit(c, p, 0);
@@ -461,18 +461,18 @@ void r2_reconnect_on_open(struct r2_comm *c, const struct fo_open *m)
     if (!c->is_send || p >= c->link.npaths || ended(c)) {
         return;
     }
-    ahead = (int32_t)(m->life - c->link.path[p].life);
-    if (ahead > 0 && was_refused(c, p, m->life)) {
-        say_over(c, p, m->life);
+    ahead = (int32_t)(m->inc - c->link.path[p].inc);
+    if (ahead > 0 && was_refused(c, p, m->inc)) {
+        say_over(c, p, m->inc);
     } else if (ahead > 0 && r2_drain_has(c, p) && c->link.up) {
-        refuse(c, p, m->life); /* R does not know of the drain (yet) */
+        refuse(c, p, m->inc); /* R does not know of the drain (yet) */
     } else if (ahead > 0 && r2_failback_allows(c, p)) {
         take_open(c, m);
     } else if (ahead > 0) {
-        refuse(c, p, m->life); /* our policy forbids it */
+        refuse(c, p, m->inc); /* our policy forbids it */
     } else if (ahead == 0 && c->ret->path[p].state == R2_RET_NONE &&
                c->fo.path[p].state == FO_FENCED) {
-        say_over(c, p, m->life); /* it failed here and the word was lost */
+        say_over(c, p, m->inc); /* it failed here and the word was lost */
     } else if (ahead == 0 && c->ret->path[p].state == R2_RET_S_SAID) {
         c->ret->path[p].send_at = 0; /* our answer was lost */
         r2_comm_kick(c);
@@ -483,7 +483,7 @@ void r2_reconnect_on_open_ok(struct r2_comm *c, const struct fo_open *m)
 {
     int p = m->path;
 
-    if (c->is_send || p >= c->link.npaths || m->life != c->link.path[p].life || ended(c)) {
+    if (c->is_send || p >= c->link.npaths || m->inc != c->link.path[p].inc || ended(c)) {
         return;
     }
     if (c->ret->path[p].state == R2_RET_R_SAID) {
@@ -493,7 +493,7 @@ void r2_reconnect_on_open_ok(struct r2_comm *c, const struct fo_open *m)
     } else if (c->ret->path[p].state == R2_RET_NONE && c->fo.path[p].state == FO_UP) {
         say(c, p, FO_MSG_OPEN_UP); /* it was lost */
     } else if (c->ret->path[p].state == R2_RET_NONE && c->fo.path[p].state == FO_FENCED) {
-        say_over(c, p, m->life);
+        say_over(c, p, m->inc);
     }
 }
 
@@ -501,16 +501,15 @@ void r2_reconnect_on_open_up(struct r2_comm *c, const struct fo_open *m)
 {
     int p = m->path;
 
-    if (c->is_send && p < c->link.npaths && m->life == c->link.path[p].life &&
+    if (c->is_send && p < c->link.npaths && m->inc == c->link.path[p].inc &&
         c->ret->path[p].state == R2_RET_S_SAID && !ended(c)) {
         stands(c, p);
     }
 }
 
-int r2_reconnect_on_over(struct r2_comm *c, int p, uint32_t life)
+int r2_reconnect_on_over(struct r2_comm *c, int p, uint32_t inc)
 {
-    if (p >= c->link.npaths || life != c->link.path[p].life ||
-        c->ret->path[p].state == R2_RET_NONE) {
+    if (p >= c->link.npaths || inc != c->link.path[p].inc || c->ret->path[p].state == R2_RET_NONE) {
         return 0;
     }
     if (c->ret->path[p].state == R2_RET_S_SAID || c->ret->path[p].state == R2_RET_R_SAID) {

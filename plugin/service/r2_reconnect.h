@@ -1,5 +1,5 @@
 /*
- * Fail-back: a path returns as a new life (P23, P24; docs/recovery.md). Service thread, gate
+ * Fail-back: a path returns as a new incarnation (P23, P24; docs/recovery.md). Service thread, gate
  * held, unless said otherwise; nothing blocks.
  */
 #ifndef R2_RECONNECT_H
@@ -7,7 +7,7 @@
 
 #include "core/r2_inst.h"
 
-/* The return of a path as a new life; r2_reconnect.c */
+/* The return of a path as a new incarnation; r2_reconnect.c */
 enum r2_ret_state {
     R2_RET_NONE,
     R2_RET_R_BUILD, /* R: job: the queue pair is made and filled */
@@ -19,7 +19,7 @@ enum r2_ret_state {
 };
 
 struct r2_ret {
-    struct ib_job job; /* first: destroys the old life's objects */
+    struct ib_job job; /* first: destroys the old incarnation's objects */
     struct r2_comm *comm;
     struct ib_path old;
     uint8_t has_old;
@@ -29,8 +29,8 @@ struct r2_ret {
     uint64_t not_before, pause; /* the next attempt, after one that failed */
     uint64_t failed_at;         /* R: the latest attempt failed, ns; the pair is to answer since */
     unsigned misses;            /* ... what its pair had not answered by then */
-    uint32_t refused; /* S: the last life that R opened and was told is over; 0: none since a life
-                         began. It stays over. */
+    uint32_t refused; /* S: the last incarnation that R opened and was told is over; 0: none since
+                         an incarnation began. It stays over. */
 };
 
 struct r2_reconnect_conn {
@@ -39,27 +39,27 @@ struct r2_reconnect_conn {
     uint8_t urgent; /* ... and no path is left */
 };
 
-/* Begins what can begin, repeats what is unanswered, puts old lives away. Returns the next deadline
- * (ns). */
+/* Begins what can begin, repeats what is unanswered, puts old incarnations away. Returns the next
+ * deadline (ns). */
 uint64_t r2_reconnect_step(struct r2_comm *c, uint64_t now);
 
 /* Records of the exchange. */
 void r2_reconnect_on_open(struct r2_comm *c, const struct fo_open *m);
 void r2_reconnect_on_open_ok(struct r2_comm *c, const struct fo_open *m);
 void r2_reconnect_on_open_up(struct r2_comm *c, const struct fo_open *m);
-/* DOWN or FENCED of (@p, @life): told here first. 1 when that life was still being opened. */
-int r2_reconnect_on_over(struct r2_comm *c, int p, uint32_t life);
+/* DOWN or FENCED of (@p, @inc): told here first. 1 when that incarnation was still being opened. */
+int r2_reconnect_on_over(struct r2_comm *c, int p, uint32_t inc);
 
 /*
- * So many new lives of one NIC are built at a time: a thousand builds in the queue of its worker
- * would keep the fences behind them. admit: wakes who waits.
+ * So many new incarnations of one NIC are built at a time: a thousand builds in the queue of its
+ * worker would keep the fences behind them. admit: wakes who waits.
  */
 #define R2_RECONNECT_AT_ONCE 16
 void r2_reconnect_admit(struct r2_inst *inst);
 
 /* Close has begun: what is being opened is not waited for. */
 void r2_reconnect_stop(struct r2_comm *c);
-/* Close: submits the destruction of old lives; returns how many are left. */
+/* Close: submits the destruction of old incarnations; returns how many are left. */
 int r2_reconnect_close(struct r2_comm *c);
 
 #endif

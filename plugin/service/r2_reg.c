@@ -78,8 +78,8 @@ void r2_reg_leave(struct r2_comm *c)
     }
 }
 
-/* Takes the gate: the service thread writes a whole path when its next life begins, its NIC too,
- * and that is 0 in between. */
+/* Takes the gate: the service thread writes a whole path when its next incarnation begins, its NIC
+ * too, and that is 0 in between. */
 static uint64_t nic_mask(struct r2_comm *c)
 {
     uint64_t mask = 0;

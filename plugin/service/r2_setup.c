@@ -241,7 +241,7 @@ static void path_init(struct r2_comm *c, int p, int mine, int theirs, const char
     c->link.path[p].index = (uint8_t)p;
     c->link.path[p].nic = (uint8_t)mine;
     c->link.path[p].peer_nic = (uint8_t)theirs;
-    c->link.path[p].life = 1;
+    c->link.path[p].inc = 1;
 }
 
 void r2_setup_on_rep(struct r2_comm *c, const struct fo_rep *m)

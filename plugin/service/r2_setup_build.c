@@ -27,7 +27,7 @@ static void build_run(struct ib_job *job)
     }
     /* a path that returns does so on what is read now (P23); of many that are set up the first
      * reads for all */
-    if (path->life != 1 || !ib_nic_addr_is_fresh(&c->inst->nics, path->nic)) {
+    if (path->inc != 1 || !ib_nic_addr_is_fresh(&c->inst->nics, path->nic)) {
         ib_nic_refresh(&c->inst->nics, path->nic);
     }
     c->inst->env.random(c->inst->env.arg, &psn, sizeof(psn));

@@ -16,7 +16,7 @@
 
 enum r2_event_kind {
     R2_EVENT_NONE,
-    R2_EVENT_FAULT,    /* lives of paths ended */
+    R2_EVENT_FAULT,    /* incarnations of paths ended */
     R2_EVENT_SWITCH,   /* ... and their traffic goes on elsewhere, all of it settled */
     R2_EVENT_VERDICT,  /* which component is to blame */
     R2_EVENT_FAILBACK, /* paths are used again */

@@ -52,7 +52,7 @@ static void event_end(struct r2_prof *prof, struct r2_prof_event *e)
 
 static bool is_of(const struct r2_prof_event *e, const struct ib_smsg *m, unsigned k)
 {
-    return e->part == k && e->path == m->part[k].path && e->life == m->part[k].life;
+    return e->part == k && e->path == m->part[k].path && e->inc == m->part[k].inc;
 }
 
 static bool is_known(const struct r2_prof_req *r, const struct ib_smsg *m, unsigned k)
@@ -65,9 +65,9 @@ static bool is_known(const struct r2_prof_req *r, const struct ib_smsg *m, unsig
     return 0;
 }
 
-static uint32_t qp_of(const struct ib_path *p, uint32_t life)
+static uint32_t qp_of(const struct ib_path *p, uint32_t inc)
 {
-    return p->life == life && p->open && p->qp ? p->qp->qp_num : 0;
+    return p->inc == inc && p->open && p->qp ? p->qp->qp_num : 0;
 }
 
 /* What was posted and accounted for between two looks was an event, too. */
@@ -82,11 +82,11 @@ void r2_prof_send(struct r2_prof *prof, struct r2_prof_req *r, const struct ib_s
 
             event_begin(
                 prof, r, r->parent[0],
-                (struct r2_prof_event){.life = part->life, .part = (uint8_t)k, .path = part->path},
+                (struct r2_prof_event){.inc = part->inc, .part = (uint8_t)k, .path = part->path},
                 (struct r2_prof_desc){.device = p->nic,
                                       .wr_id = ib_wr_id(IB_WR_DATA, k, m->seq),
                                       .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
-                                      .qp = qp_of(p, part->life),
+                                      .qp = qp_of(p, part->inc),
                                       .bytes = part->len});
         }
     }
@@ -111,14 +111,13 @@ static void recv_look(struct r2_prof *prof, struct r2_prof_req *r, const struct 
         const struct ib_rmsg *m = &c->rx->msg[(req->seq + i) % R2_LEDGER_WINDOW];
 
         if (r->parent[i]) {
-            event_begin(
-                prof, r, r->parent[i],
-                (struct r2_prof_event){.part = (uint8_t)i, .path = p->index, .life = p->life},
-                (struct r2_prof_desc){.device = p->nic,
-                                      .wr_id = ib_wr_id(IB_WR_RECV, 0, req->seq + i),
-                                      .opcode = IBV_WC_RECV_RDMA_WITH_IMM,
-                                      .qp = qp_of(p, p->life),
-                                      .bytes = m->size});
+            event_begin(prof, r, r->parent[i],
+                        (struct r2_prof_event){.part = (uint8_t)i, .path = p->index, .inc = p->inc},
+                        (struct r2_prof_desc){.device = p->nic,
+                                              .wr_id = ib_wr_id(IB_WR_RECV, 0, req->seq + i),
+                                              .opcode = IBV_WC_RECV_RDMA_WITH_IMM,
+                                              .qp = qp_of(p, p->inc),
+                                              .bytes = m->size});
         }
     }
     for (unsigned i = 0; over && i < r->n; i++) {

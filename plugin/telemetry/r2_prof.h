@@ -38,10 +38,11 @@ typedef void (*r2_prof_fn)(void *arg, void **event, void *parent, const struct r
  * does not block. */
 void r2_prof_set(r2_prof_fn fn, void *arg);
 
-/* A part and the life of the path that it was posted on; of a receive, a buffer of the group. */
+/* A part and the incarnation of the path that it was posted on; of a receive, a buffer of the
+ * group. */
 struct r2_prof_event {
     void *event; /* the profiler's own */
-    uint32_t life;
+    uint32_t inc;
     uint8_t part, path, open;
 };
 

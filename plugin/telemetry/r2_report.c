@@ -281,21 +281,21 @@ uint64_t r2_report_step(struct r2_inst *inst, uint64_t now, int look)
 static void path_follow(struct r2_comm *c, int p, int quiet)
 {
     const struct fo_path *fp = &c->fo.path[p];
-    uint32_t life = c->link.path[p].life;
+    uint32_t inc = c->link.path[p].inc;
     enum fo_state was = (enum fo_state)c->seen.path[p].state;
 
-    if (life != c->seen.path[p].life) {
+    if (inc != c->seen.path[p].inc) {
         if (c->seen.path[p].fault) {
             r2_report_case_settled(c, p);
         }
-        c->seen.path[p].life = life;
+        c->seen.path[p].inc = inc;
         c->seen.path[p].theirs = c->seen.path[p].why = 0;
         was = FO_NONE;
     }
     if (fp->state != was) {
         if (was == FO_NONE && (fp->state == FO_UP || fp->down_since)) {
             c->seen.path[p].stood = 1;
-            if (life > 1) {
+            if (inc > 1) {
                 r2_report_case_back(c, p);
             }
         }
@@ -367,7 +367,7 @@ void r2_report_comm(struct r2_comm *c)
     }
 }
 
-void r2_report_life_over(struct r2_comm *c, int p)
+void r2_report_incarnation_over(struct r2_comm *c, int p)
 {
     struct r2_report *r = c->inst->report;
     struct r2_report_nic *n;

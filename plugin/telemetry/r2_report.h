@@ -23,11 +23,11 @@ void r2_report_free(struct r2_inst *inst);
  * Returns when it wants another turn (ns). */
 uint64_t r2_report_step(struct r2_inst *inst, uint64_t now, int look);
 
-/* What has become of @c: its lives, what of them is settled, its end. Before and after a step of
- * it, gate held. */
+/* What has become of @c: its incarnations, what of them is settled, its end. Before and after a
+ * step of it, gate held. */
 void r2_report_comm(struct r2_comm *c);
-/* The present life of (@p) is put away with its counters. */
-void r2_report_life_over(struct r2_comm *c, int p);
+/* The present incarnation of (@p) is put away with its counters. */
+void r2_report_incarnation_over(struct r2_comm *c, int p);
 /* @c is going. */
 void r2_report_comm_gone(struct r2_comm *c);
 

@@ -1,5 +1,5 @@
-/* What belongs together: lives of many connections that ended for one reason, until they have moved
- * on (r2_report_int.h). */
+/* What belongs together: incarnations of many connections that ended for one reason, until they
+ * have moved on (r2_report_int.h). */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>

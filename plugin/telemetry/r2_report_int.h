@@ -14,9 +14,9 @@
 #define R2_REPORT_OUT   32768 /* bytes of events until the end of the turn */
 
 /*
- * A failing NIC ends a life of every connection over it. That is one case: one fault when it
- * begins, one switch when every life of it is settled and every connection that waited has moved
- * on.
+ * A failing NIC ends an incarnation of every connection over it. That is one case: one fault when
+ * it begins, one switch when every incarnation of it is settled and every connection that waited
+ * has moved on.
  */
 struct r2_report_case {
     uint32_t no;             /* 0: free */
@@ -24,7 +24,7 @@ struct r2_report_case {
     int nic;
     uint64_t began, last;     /* ns: first and last connection of it */
     uint32_t conns, stranded; /* connections; of these with no path left */
-    uint32_t pending, stalls; /* lives not settled; connections that wait */
+    uint32_t pending, stalls; /* incarnations not settled; connections that wait */
     uint32_t waited;          /* connections that had to */
     uint64_t stall_ns, detect_ns, replayed;
     uint32_t to;                  /* bit per NIC: where they go on */
@@ -38,7 +38,7 @@ struct r2_report_nic {
     char why[64], trouble[96], blamed[96];
     uint64_t since, trouble_at, blamed_at; /* CLOCK_REALTIME, ns */
     enum ib_nic_state state;
-    uint64_t sent, received, wrs;        /* of lives that are put away */
+    uint64_t sent, received, wrs;        /* of incarnations that are put away */
     uint64_t stalls, stall_ns, stall_at; /* without a fault: how many, the last one, until when
                                             (CLOCK_REALTIME, ns; 0: none) */
     uint64_t stall_warned;               /* ns */
@@ -98,8 +98,8 @@ void r2_report_case_hold(
 void r2_report_cases_step(struct r2_report *r, uint64_t now, int all);
 
 /*
- * Work requests of path @p had no completion for @ns, and the life goes on (r2_stall.h). @over: it
- * has ended; else it lasts, and only the statistics show it.
+ * Work requests of path @p had no completion for @ns, and the incarnation goes on (r2_stall.h).
+ * @over: it has ended; else it lasts, and only the statistics show it.
  */
 void r2_report_stall(struct r2_comm *c, int p, uint64_t ns, int over);
 
@@ -113,7 +113,7 @@ void r2_report_why(struct r2_report *r, struct r2_comm *c);
 /* r2_report_rows.c */
 uint32_t r2_report_usable(const struct r2_report *r); /* bit per NIC */
 uint64_t r2_report_bytes(
-    const struct ib_path *path); /* of messages, in its present life; without the gate */
+    const struct ib_path *path); /* of messages, in its present incarnation; without the gate */
 void r2_report_rows_write(struct r2_report *r);
 void r2_report_record_free(struct r2_report *r, struct r2_comm *c);
 void r2_report_event_put(struct r2_report *r, const struct r2_event *e);

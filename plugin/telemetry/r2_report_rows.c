@@ -83,7 +83,7 @@ static void paths_fill(const struct r2_comm *c, struct r2_stat_conn *out)
 
         snprintf(o->peer_name, sizeof(o->peer_name), "%.23s", c->far.nic[p]);
         o->bytes = r2_report_bytes(path);
-        o->life = path->life;
+        o->inc = path->inc;
         o->nic = path->nic;
         o->peer_nic = path->peer_nic;
         o->state = c->seen.path[p].state;

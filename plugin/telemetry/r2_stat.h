@@ -70,7 +70,7 @@ struct r2_stat_nic {
     uint64_t since, trouble_at, blamed_at; /* CLOCK_REALTIME, ns; 0: never */
     uint64_t sent, received;             /* bytes of messages, without headers and control writes */
     uint64_t work_requests;              /* posted for messages and control */
-    uint64_t lost;                       /* lives of paths over it that failed */
+    uint64_t lost;                       /* incarnations of paths over it that failed */
     uint64_t stalls, stall_ns, stall_at; /* without a fault: connections, the last one, until when
                                             (CLOCK_REALTIME, ns; 0: none) */
     uint32_t over, primary, moved,
@@ -96,8 +96,8 @@ const char *r2_stat_path_state_name(unsigned state);
 
 struct r2_stat_path {
     char peer_name[24]; /* of the remote NIC; empty: not known, but its number */
-    uint64_t bytes;     /* of the present life */
-    uint32_t life;
+    uint64_t bytes;     /* of the present incarnation */
+    uint32_t inc;
     uint8_t nic, peer_nic, state, share; /* share: percent of what is cut now */
 };
 

@@ -211,10 +211,10 @@ static void arrive(struct run *r)
     const struct ib_path *path = &r->f->link.path[p];
     uint64_t bad = r->rx->bad_arrivals, seq = r->rx->ledger.acked + (how & 1 ? fuzz_u8(&r->in) : 0);
     unsigned nparts = how & 2 ? fuzz_u8(&r->in) : 1, k = how & 2 ? fuzz_u8(&r->in) : 0;
-    uint32_t life = how & 4 ? fuzz_u8(&r->in) : path->life,
+    uint32_t inc = how & 4 ? fuzz_u8(&r->in) : path->inc,
              bytes = how & 8 ? (uint32_t)fuzz_number(&r->in) : 8;
     uint32_t imm =
-        how & 16 ? (uint32_t)fuzz_get(&r->in, 4) : ib_imm_pack(seq, k, nparts, how >> 5 & 1, life);
+        how & 16 ? (uint32_t)fuzz_get(&r->in, 4) : ib_imm_pack(seq, k, nparts, how >> 5 & 1, inc);
     int was_up = ib_link_up(&r->f->link, p);
 
     if (path->records && ib_imm_unpack(imm).kind == IB_IMM_RECORD) {
@@ -270,7 +270,8 @@ static void confirm(struct run *r)
     ib_recv_progress(r->rx);
 }
 
-/* A life ends, by a hard or a soft fence, and the next one begins where the input says so. */
+/* An incarnation ends, by a hard or a soft fence, and the next one begins where the input says so.
+ */
 static void path_end(struct run *r)
 {
     int p = (int)fuzz_pick(&r->in, FUZZ_PATHS);

@@ -246,7 +246,7 @@ static void op_channel(struct run *r)
 
 /* A process stands still, or goes on; a pair is made anew with what is under way on its queue pair.
  */
-static void op_life(struct run *r)
+static void op_incarnation(struct run *r)
 {
     unsigned how = fuzz_u8(&r->in);
     struct rig_side *s = &r->rig->side[how & 1];
@@ -381,8 +381,8 @@ static void finish(struct run *r)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static void (*const ops[])(struct run *) = {
-        op_raw, op_run,   op_say,     op_again, op_raw,  op_traffic, op_run, op_change,
-        op_say, op_fault, op_channel, op_again, op_life, op_run,     op_raw, op_traffic};
+        op_raw, op_run,   op_say,     op_again, op_raw,         op_traffic, op_run, op_change,
+        op_say, op_fault, op_channel, op_again, op_incarnation, op_run,     op_raw, op_traffic};
     struct run *r = calloc(1, sizeof(*r));
 
     FUZZ_CHECK(r != NULL);

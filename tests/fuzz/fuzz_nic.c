@@ -86,7 +86,7 @@ static void peer_broken(void *arg, const char *what)
 void fuzz_nic_path_begin(struct fuzz_nic *f, int p, int sender)
 {
     struct ib_path *path = &f->link.path[p];
-    uint32_t life = path->life + 1;
+    uint32_t inc = path->inc + 1;
 
     f->sq[p].n = f->rq[p] = f->done[p].n = 0;
     f->refuse &= ~(1u << p);
@@ -97,7 +97,7 @@ void fuzz_nic_path_begin(struct fuzz_nic *f, int p, int sender)
         .index = (uint8_t)p,
         .nic = (uint8_t)p,
         .peer_nic = (uint8_t)p,
-        .life = life,
+        .inc = inc,
         .qp = &f->qp[p],
         .cq = &f->cq[p],
         .ar = f->one_max != UINT32_MAX,

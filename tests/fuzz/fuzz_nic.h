@@ -57,9 +57,9 @@ struct fuzz_nic {
     void *half;
 };
 
-/* All paths up, life 1. @one_max as in the struct. Freed with free(). */
+/* All paths up, incarnation 1. @one_max as in the struct. Freed with free(). */
 struct fuzz_nic *fuzz_nic_create(int sender, uint32_t one_max);
-/* A life begins on the path; the last one must be over. */
+/* An incarnation begins on the path; the last one must be over. */
 void fuzz_nic_path_begin(struct fuzz_nic *f, int p, int sender);
 /* Completes the oldest send work request of @p; 0: there is none. Unsignaled good ones complete in
  * silence. */

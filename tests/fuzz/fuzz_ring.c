@@ -1,7 +1,7 @@
 /*
  * S against the receiver's NICs: CTS entries and ack words that a hostile R writes into the rings,
- * at any moment and to any value, and ledgers of closed lives, while S sends, completes, loses
- * paths and gets them back.
+ * at any moment and to any value, and ledgers of closed incarnations, while S sends, completes,
+ * loses paths and gets them back.
  */
 #include "fuzz_nic.h"
 
@@ -195,7 +195,7 @@ static void ledger(struct run *r)
     ib_send_ledger(r->tx, base, mask, n);
 }
 
-/* Both ends have fenced the life, and R's word about it is here. */
+/* Both ends have fenced the incarnation, and R's word about it is here. */
 static void path_end(struct run *r)
 {
     int p = (int)fuzz_pick(&r->in, FUZZ_PATHS);
@@ -212,15 +212,15 @@ static void path_end(struct run *r)
     }
     ib_send_drain(r->tx, p);
     path->open = 0;
-    ib_send_life_closed(r->tx, p, path->life, !(how & 1));
+    ib_send_incarnation_closed(r->tx, p, path->inc, !(how & 1));
     ib_send_acked(r->tx, how & 2 ? fuzz_number(&r->in) : r->tx->sack + fuzz_pick(&r->in, 4));
     ledger(r);
-    ib_send_unpost(r->tx, p, path->life);
+    ib_send_unpost(r->tx, p, path->inc);
     if (how & 4) {
         ib_send_soft_over(r->tx, p);
     }
     ib_send_progress(r->tx);
-    if (ib_send_live_parts(r->tx, p, path->life) == 0 && path->sq_used == 0 && how & 8) {
+    if (ib_send_live_parts(r->tx, p, path->inc) == 0 && path->sq_used == 0 && how & 8) {
         fuzz_nic_path_begin(r->f, p, 1);
         ib_send_replan(r->tx);
     }
@@ -249,7 +249,7 @@ static void look(struct run *r)
 {
     uint64_t seq = 0;
     int p = (int)fuzz_pick(&r->in, FUZZ_PATHS);
-    uint16_t mask = ib_send_oldest_live(r->tx, p, r->f->link.path[p].life, &seq);
+    uint16_t mask = ib_send_oldest_live(r->tx, p, r->f->link.path[p].inc, &seq);
 
     FUZZ_CHECK(mask == 0 || (seq >= r->tx->sack && seq < r->tx->sposted));
     (void)ib_send_uses(r->tx, &r->f->mr);

@@ -24,9 +24,9 @@ static struct r2_comm *pick_comm(struct rig *rig, int side, unsigned n)
     return c;
 }
 
-/* Whom and what life it is about. */
+/* Whom and what incarnation it is about. */
 struct about {
-    uint32_t dst, src, life;
+    uint32_t dst, src, inc;
     uint8_t path;
 };
 
@@ -39,7 +39,7 @@ static void fill_addr(const struct rig *rig, int from, struct ib_path_addr *a)
     }
 }
 
-/* What the sender at the other end would say of that life now. */
+/* What the sender at the other end would say of that incarnation now. */
 static void fill_live(const struct rig *rig, int to, const struct about *w, struct r2_parts *live)
 {
     const struct r2_comm *s =
@@ -47,27 +47,24 @@ static void fill_live(const struct rig *rig, int to, const struct about *w, stru
 
     live->n = 0;
     if (s && s->is_send && s->tx && w->path < s->link.npaths) {
-        ib_send_live(s->tx, w->path, w->life, live);
+        ib_send_live(s->tx, w->path, w->inc, live);
     }
 }
 
-static void fill_life(struct fuzz_in *in, struct rig *rig, int to, int type,
-                      const struct r2_comm *c, const struct about *w, union fo_body *b)
+static void fill_incarnation(struct fuzz_in *in, struct rig *rig, int to, int type,
+                             const struct r2_comm *c, const struct about *w, union fo_body *b)
 {
     switch (type) {
     case FO_MSG_DOWN:
-        b->down = (struct fo_down){.dst = w->dst,
-                                   .src = w->src,
-                                   .life = w->life,
-                                   .path = w->path,
-                                   .reason = IB_FAULT_PORT};
+        b->down = (struct fo_down){
+            .dst = w->dst, .src = w->src, .inc = w->inc, .path = w->path, .reason = IB_FAULT_PORT};
         b->down.flags = fuzz_u8(in);
         fill_live(rig, to, w, &b->down.live);
         break;
     case FO_MSG_FENCED:
     case FO_MSG_BYE:
         b->fenced = (struct fo_fenced){
-            .dst = w->dst, .src = w->src, .life = w->life, .path = w->path, .flags = fuzz_u8(in)};
+            .dst = w->dst, .src = w->src, .inc = w->inc, .path = w->path, .flags = fuzz_u8(in)};
         b->fenced.acked = b->fenced.base = c && c->is_send && c->tx ? c->tx->sack : fuzz_u8(in);
         b->fenced.n = (uint16_t)fuzz_pick(in, 7);
         b->fenced.n = b->fenced.n == 6 ? R2_LEDGER_WINDOW : b->fenced.n;
@@ -77,13 +74,13 @@ static void fill_life(struct fuzz_in *in, struct rig *rig, int to, int type,
         break;
     case FO_MSG_SETTLED:
         b->settled =
-            (struct fo_settled){.dst = w->dst, .src = w->src, .life = w->life, .path = w->path};
+            (struct fo_settled){.dst = w->dst, .src = w->src, .inc = w->inc, .path = w->path};
         b->settled.flags = fuzz_u8(in) & FO_FLAG_SOFT;
         fill_live(rig, to, w, &b->settled.live);
         break;
     case FO_MSG_SUSPECT:
         b->suspect = (struct fo_suspect){
-            .dst = w->dst, .src = w->src, .life = w->life, .path = w->path, .mask = 1};
+            .dst = w->dst, .src = w->src, .inc = w->inc, .path = w->path, .mask = 1};
         b->suspect.seq = c && !c->is_send && c->rx ? c->rx->ledger.acked + (fuzz_u8(in) & 3) : 0;
         break;
     case FO_MSG_WANT:
@@ -93,12 +90,12 @@ static void fill_life(struct fuzz_in *in, struct rig *rig, int to, int type,
     case FO_MSG_FAILBACK:
     case FO_MSG_FAILBACK_OK:
         b->failback =
-            (struct fo_failback){.dst = w->dst, .src = w->src, .life = w->life, .path = w->path};
+            (struct fo_failback){.dst = w->dst, .src = w->src, .inc = w->inc, .path = w->path};
         break;
     default: /* OPEN, OPEN_OK, OPEN_UP */
         b->open.dst = w->dst;
         b->open.src = w->src;
-        b->open.life = w->life;
+        b->open.inc = w->inc;
         b->open.path = w->path;
         fill_addr(rig, !to, &b->open.addr);
     }
@@ -136,7 +133,7 @@ static void truth(struct fuzz_in *in, struct rig *rig, int to, int type, unsigne
     if (c) {
         w.dst = c->id;
         w.src = c->fo.peer;
-        w.life = c->link.path[w.path].life + (how >> 3 & 1);
+        w.inc = c->link.path[w.path].inc + (how >> 3 & 1);
     }
     switch (type) {
     case FO_MSG_REQ:
@@ -193,11 +190,11 @@ static void truth(struct fuzz_in *in, struct rig *rig, int to, int type, unsigne
         b->ready.src = w.src ? w.src : b->ready.src;
         break;
     default:
-        fill_life(in, rig, to, type, c, &w, b);
+        fill_incarnation(in, rig, to, type, c, &w, b);
     }
 }
 
-/* The fields that become an index, a bound, a number of a life or an address somewhere. */
+/* The fields that become an index, a bound, a number of an incarnation or an address somewhere. */
 #define FIELD(type, member)                                                                        \
     {                                                                                              \
         type, offsetof(union fo_body, member), sizeof(((union fo_body *)0)->member)                \
@@ -228,7 +225,7 @@ static const struct {
     FIELD(FO_MSG_NIC_DOWN, nic_down.gen),
     FIELD(FO_MSG_NIC_DOWN_OK, nic_down.nic),
     FIELD(FO_MSG_DOWN, down.path),
-    FIELD(FO_MSG_DOWN, down.life),
+    FIELD(FO_MSG_DOWN, down.inc),
     FIELD(FO_MSG_DOWN, down.live.n),
     FIELD(FO_MSG_DOWN, down.live.base),
     FIELD(FO_MSG_DOWN, down.live.mask[0]),
@@ -240,7 +237,7 @@ static const struct {
     FIELD(FO_MSG_BYE, fenced.acked),
     FIELD(FO_MSG_BYE, fenced.base),
     FIELD(FO_MSG_SETTLED, settled.path),
-    FIELD(FO_MSG_SETTLED, settled.life),
+    FIELD(FO_MSG_SETTLED, settled.inc),
     FIELD(FO_MSG_SETTLED, settled.live.n),
     FIELD(FO_MSG_SETTLED, settled.live.base),
     FIELD(FO_MSG_PROBE, probe.nic),
@@ -251,13 +248,13 @@ static const struct {
     FIELD(FO_MSG_PROBE, probe.inband_qpn),
     FIELD(FO_MSG_PROBE, probe.inband_psn),
     FIELD(FO_MSG_OPEN, open.path),
-    FIELD(FO_MSG_OPEN, open.life),
+    FIELD(FO_MSG_OPEN, open.inc),
     FIELD(FO_MSG_OPEN, open.addr.qpn),
     FIELD(FO_MSG_OPEN_OK, open.path),
-    FIELD(FO_MSG_OPEN_OK, open.life),
+    FIELD(FO_MSG_OPEN_OK, open.inc),
     FIELD(FO_MSG_OPEN_OK, open.addr.ring_addr),
     FIELD(FO_MSG_OPEN_UP, open.path),
-    FIELD(FO_MSG_OPEN_UP, open.life),
+    FIELD(FO_MSG_OPEN_UP, open.inc),
     FIELD(FO_MSG_SUSPECT, suspect.path),
     FIELD(FO_MSG_SUSPECT, suspect.mask),
     FIELD(FO_MSG_SUSPECT, suspect.seq),
@@ -280,9 +277,9 @@ static const struct {
     FIELD(FO_MSG_LOAD, load.rate),
     FIELD(FO_MSG_LOAD, load.at),
     FIELD(FO_MSG_FAILBACK, failback.path),
-    FIELD(FO_MSG_FAILBACK, failback.life),
+    FIELD(FO_MSG_FAILBACK, failback.inc),
     FIELD(FO_MSG_FAILBACK_OK, failback.path),
-    FIELD(FO_MSG_FAILBACK_OK, failback.life),
+    FIELD(FO_MSG_FAILBACK_OK, failback.inc),
     FIELD(FO_MSG_RATES, rates.npaths),
     FIELD(FO_MSG_RATES, rates.port[1]),
 };

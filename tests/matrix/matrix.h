@@ -130,7 +130,7 @@ struct mx_proc {
     FILE *log;
     char buf[MX_LINE];
     size_t len;
-    long paths_down; /* lives that went down less those that came up */
+    long paths_down; /* incarnations that went down less those that came up */
     int carried;     /* it has said that every connection has carried messages */
     /* in this case; ns, 0: not */
     uint64_t verdict_at, informed_at;

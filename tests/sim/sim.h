@@ -182,7 +182,7 @@ struct sim_params {
 struct sim_class {
     const char *name, *what;
     void (*draw)(struct sim_params *p, struct fab_rng *r);
-    int lives;   /* paths return: lives after the first must be seen to carry data */
+    int lives;   /* paths return: incarnations after the first must be seen to carry data */
     int weights; /* plans must be seen to change by weight */
 };
 extern const struct sim_class sim_classes[];
@@ -435,7 +435,7 @@ void sim_locate_judge(struct sim *s);
 
 struct sim_stats {
     uint64_t runs, failed, messages, events, switches, false_switches, soft, replayed;
-    uint64_t told; /* looks at a soft life whose sender had said what it may still bring */
+    uint64_t told; /* looks at a soft incarnation whose sender had said what it may still bring */
     uint64_t longest_stall_ns, virtual_ns;
     uint64_t faults[SIM_F_KINDS];
     uint64_t oob_lost, oob_dup, oob_reordered, oob_outages, ghosts;
@@ -445,9 +445,10 @@ struct sim_stats {
     uint64_t lists, lists_cut; /* of send work requests: adaptive routing posts two at a time */
     uint64_t overtaken;        /* writes placed before an older one of their queue pair */
     uint64_t weights;          /* changes of weights or paths of a plan that were seen */
-    uint64_t returns;          /* lives after the first that came up, at the receiver */
+    uint64_t returns;          /* incarnations after the first that came up, at the receiver */
     struct mx_sums matrix;
-    uint64_t carried[SIM_LIVES]; /* lives of this number that carried data; the last: and above */
+    uint64_t
+        carried[SIM_LIVES]; /* incarnations of this number that carried data; the last: and above */
 };
 
 struct sim {

@@ -332,8 +332,8 @@ static void draw_spread(struct sim_params *p, struct fab_rng *r)
     p->fab.cqe_ns = sim_pick(r, 0, 500 * SIM_US);
 }
 
-/* What fails comes back, again and again, on every rail: lives 2, 3, 4 carry data beside late
- * packets of those before.
+/* What fails comes back, again and again, on every rail: incarnations 2, 3, 4 carry data beside
+ * late packets of those before.
  */
 static void draw_return(struct sim_params *p, struct fab_rng *r)
 {
@@ -395,8 +395,8 @@ static void draw_mixed(struct sim_params *p, struct fab_rng *r)
     p->fab.nic.dead_dma_ns = sim_pct(r, 50) ? 0 : fab_rng_upto(r, 8 * SIM_MS);
 }
 
-/* Lives that follow each other at once, while packets and records of those before are still under
- * way. */
+/* Incarnations that follow each other at once, while packets and records of those before are still
+ * under way. */
 static void draw_reborn(struct sim_params *p, struct fab_rng *r)
 {
     draw_return(p, r);
@@ -510,7 +510,7 @@ static void draw_flushed(struct sim_params *p, struct fab_rng *r)
 }
 
 /* NICs, perhaps the connection's own, do not take the memory that is sent: it goes by way of
- * staging memory, with everything that can end a life. */
+ * staging memory, with everything that can end an incarnation. */
 static void draw_staged(struct sim_params *p, struct fab_rng *r)
 {
     static void (*const like[])(struct sim_params *, struct fab_rng *) = {

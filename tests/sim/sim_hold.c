@@ -1,6 +1,7 @@
 /*
- * Nothing waits without need (P35): once R knows what a dead life may still bring, a receive that
- * it holds back is of that, and on a life on which S has posted nothing that is nothing.
+ * Nothing waits without need (P35): once R knows what a dead incarnation may still bring, a receive
+ * that it holds back is of that, and on an incarnation on which S has posted nothing that is
+ * nothing.
  */
 #include "sim.h"
 
@@ -12,25 +13,25 @@ static void life_watch(struct sim_conn *c, int p)
     const struct fo_path *fp = &to->fo.path[p];
     const struct r2_parts *live = &from->fo.path[p].live;
     const struct r2_ledger *g = &to->rx->ledger;
-    uint32_t life = to->link.path[p].life;
+    uint32_t inc = to->link.path[p].inc;
 
     if (!r2_rule(R2_RULE_LIVE_FROZEN)) {
         return; /* what the sender said is not known any more */
     }
-    if (!fp->told || fp->state != FO_FENCED || from->link.path[p].life != life) {
+    if (!fp->told || fp->state != FO_FENCED || from->link.path[p].inc != inc) {
         return;
     }
     if (live->n && from->link.path[p].wrs == 0) {
         sim_fail(
             c->sim,
             "conn %d: the sender has posted nothing on path %d life %u, and says that %u may come",
-            c->index, p, life, live->n);
+            c->index, p, inc, live->n);
     }
     for (uint64_t seq = g->rdone; seq < g->rpost; seq++) {
         if ((to->rx->msg[seq % R2_LEDGER_WINDOW].hold >> p & 1) && !r2_parts_of(live, seq)) {
             sim_fail(c->sim,
                      "conn %d: message %llu is held for path %d life %u, which carries none of it",
-                     c->index, (unsigned long long)seq, p, life);
+                     c->index, (unsigned long long)seq, p, inc);
         }
     }
     c->sim->st.told += fp->soft != 0;

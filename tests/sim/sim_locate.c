@@ -89,8 +89,8 @@ static void kill_host(struct sim *s)
 }
 
 /*
- * Every NIC always has work queued, and the way between two of them is cut: RC ends a life long
- * before the watchdog gives the pair up, since what a busy NIC has not answered yet may stand
+ * Every NIC always has work queued, and the way between two of them is cut: RC ends an incarnation
+ * long before the watchdog gives the pair up, since what a busy NIC has not answered yet may stand
  * behind that work.
  */
 void sim_locate_busy_draw(struct sim_params *p, struct fab_rng *r)

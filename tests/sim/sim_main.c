@@ -103,8 +103,8 @@ static int run_one(int cls, uint64_t seed)
     return bad;
 }
 
-/* Schedules whose paths return, and none of which carried data over a second or third life, have
- * shown nothing. */
+/* Schedules whose paths return, and none of which carried data over a second or third incarnation,
+ * have shown nothing. */
 static int lives_missing(const struct sim_stats *st)
 {
     int missing = 0;

@@ -17,17 +17,17 @@ uint64_t sim_delay_draw(const struct sim_delay *d, struct fab_rng *r)
     return fab_rng_chance(r, d->rare_ppm) ? fab_rng_upto(r, d->rare) : fab_rng_upto(r, d->usual);
 }
 
-/* Which lives carried data, and how many came up after the first: the receivers say it. */
+/* Which incarnations carried data, and how many came up after the first: the receivers say it. */
 static void lives_judge(struct sim *s, const char *msg)
 {
-    const char *life = strstr(msg, " life ");
+    const char *inc = strstr(msg, " life ");
     unsigned n;
 
-    if (!strstr(msg, " : recv ") || !life || sscanf(life, " life %u", &n) != 1) {
+    if (!strstr(msg, " : recv ") || !inc || sscanf(inc, " life %u", &n) != 1) {
         return;
     }
-    s->st.returns += strstr(life, " is up: ") != NULL;
-    if (strstr(life, " ends: ") && !strstr(life, " bytes 0")) {
+    s->st.returns += strstr(inc, " is up: ") != NULL;
+    if (strstr(inc, " ends: ") && !strstr(inc, " bytes 0")) {
         s->st.carried[n < SIM_LIVES ? n : SIM_LIVES - 1]++;
     }
 }

@@ -11,7 +11,7 @@
 #define CUTS (SIM_F(SIM_F_CUT) | SIM_F(SIM_F_CUT_TX))
 #define FOR_EVER                                                                                   \
     (SIM_F(SIM_F_FATAL) | SIM_F(SIM_F_REMOVE) | SIM_F(SIM_F_SILENT_DEATH) | SIM_F(SIM_F_UNPLUG))
-#define BY_LIFE                                                                                    \
+#define BY_INCARNATION                                                                             \
     (SIM_F(SIM_F_QP_ERROR) | SIM_F(SIM_F_GID_CHANGE) |                                             \
      SIM_F(SIM_F_STUCK)) /* nothing to mend: new queue pairs work */
 #define ENDS_BY_UP (SIM_F(SIM_F_DOWN) | SIM_F(SIM_F_FLAP) | SIM_F(SIM_F_SEND_ERROR))
@@ -78,7 +78,8 @@ static struct sim_fault *mend(struct sim *s, struct sim_fault *f, int kind)
         f = storm(s, f);
     }
     if (kind == SIM_F_HANG_BACK && most > packet) {
-        most = packet; /* what hangs longer than a packet lives is beyond what the holds promise */
+        most = packet; /* what hangs longer than a packet incarnations is beyond what the holds
+                          promise */
     }
     if (kind == SIM_F_SILENT_DEATH) {
         return event(s, -1, f->host, f->nic,
@@ -86,7 +87,7 @@ static struct sim_fault *mend(struct sim *s, struct sim_fault *f, int kind)
                                                                                    : "fatal",
                      index_of(s, f), 0);
     }
-    if (SIM_F(kind) & (FOR_EVER | BY_LIFE)) {
+    if (SIM_F(kind) & (FOR_EVER | BY_INCARNATION)) {
         return f;
     }
     end = event(s, -1, f->host, f->nic, how, index_of(s, f), sim_pick(&s->rng, 100 * SIM_US, most));

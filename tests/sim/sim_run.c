@@ -194,7 +194,7 @@ static void turn_points(struct sim *s)
     }
 }
 
-/* ---- life of a run ---- */
+/* ---- incarnation of a run ---- */
 
 /* A thread that waits on the descriptor of a completion channel wakes up. */
 static void on_channel(void *arg, int host)
@@ -297,7 +297,8 @@ static int sim_make(struct sim *s)
 {
     static uint64_t run;
 
-    r2_log_level_set(s->p.rounds ? R2_LOG_TRACE : R2_LOG_INFO); /* what a life carried is a trace */
+    r2_log_level_set(s->p.rounds ? R2_LOG_TRACE
+                                 : R2_LOG_INFO); /* what an incarnation carried is a trace */
     s->rng.s = s->seed * 0xbf58476d1ce4e5b9ull + (uint64_t)s->cls * 7;
     fab_rng_next(&s->rng);
     s->key = ++run * 0x94d049bb133111ebull;

@@ -123,9 +123,9 @@ static struct soak_fault *follow(struct soak_plan *p, const struct soak_fault *f
 }
 
 /*
- * What hangs for longer than a packet lives is beyond what the holds promise when it comes back: a
- * hang is either short, or for ever. So no NIC has more than one of these two, of which restore
- * would end a hang as well: a hang, and something that restore ends.
+ * What hangs for longer than a packet incarnations is beyond what the holds promise when it comes
+ * back: a hang is either short, or for ever. So no NIC has more than one of these two, of which
+ * restore would end a hang as well: a hang, and something that restore ends.
  */
 static int hang_or_restore(const struct soak_plan *p, int host, int nic)
 {

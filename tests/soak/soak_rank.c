@@ -148,8 +148,8 @@ static struct quiet quiet_look(void)
 
 /*
  * After a lap the plugin must get back to what it had after the second one: the first one loads,
- * meets its peers, and fills what lives as long as the process. It closes behind our back, so this
- * looks until it is so.
+ * meets its peers, and fills what incarnations as long as the process. It closes behind our back,
+ * so this looks until it is so.
  */
 static void quiet_wait(int lap)
 {

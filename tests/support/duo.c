@@ -240,7 +240,7 @@ static struct r2_oob *oob_create(void *arg, const struct r2_oob_events *ev, char
     return &e->oob;
 }
 
-/* ---- life ---- */
+/* ---- incarnation ---- */
 
 static void log_line(enum r2_log_level level, const char *file, int line, const char *msg)
 {

@@ -21,9 +21,9 @@ static inline struct r2_comm *comm(int side)
 {
     return rig->side[side].comm;
 }
-static inline uint32_t life(int side, int p)
+static inline uint32_t inc(int side, int p)
 {
-    return comm(side)->link.path[p].life;
+    return comm(side)->link.path[p].inc;
 }
 static inline int is_up(int side, int p)
 {
@@ -109,12 +109,12 @@ static inline void messages(int n)
 
 /* Conditions for rig_until: path @want_path, at both ends. */
 static int want_path;
-static uint32_t want_life;
+static uint32_t want_incarnation;
 
 static inline int up_again(struct rig *r)
 {
-    return is_up(0, want_path) && is_up(1, want_path) && life(0, want_path) >= want_life &&
-           life(1, want_path) >= want_life;
+    return is_up(0, want_path) && is_up(1, want_path) && inc(0, want_path) >= want_incarnation &&
+           inc(1, want_path) >= want_incarnation;
 }
 static inline int settled(struct rig *r)
 {
@@ -128,16 +128,15 @@ static inline void wait_settled(int p)
     want_path = p;
     ck_assert_msg(rig_until(rig, settled, 20 * RIG_S), "path %d is not settled", p);
 }
-/* ns from now until (p) is up at both ends in life @n or later. */
+/* ns from now until (p) is up at both ends in incarnation @n or later. */
 static inline uint64_t wait_up(int p, uint32_t n)
 {
     uint64_t since = rig_now(rig);
 
     want_path = p;
-    want_life = n;
+    want_incarnation = n;
     ck_assert_msg(rig_until(rig, up_again, 60 * RIG_S),
-                  "path %d life %u does not return: %u at S, %u at R", p, n, life(0, p),
-                  life(1, p));
+                  "path %d life %u does not return: %u at S, %u at R", p, n, inc(0, p), inc(1, p));
     return rig_now(rig) - since;
 }
 

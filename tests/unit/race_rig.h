@@ -62,9 +62,9 @@ static inline int is_up(int side, int p)
 {
     return ib_link_up(&comm(side)->link, p);
 }
-static inline uint32_t life(int side, int p)
+static inline uint32_t inc(int side, int p)
 {
-    return comm(side)->link.path[p].life;
+    return comm(side)->link.path[p].inc;
 }
 static inline struct fab_counters *counters(int host, int nic)
 {
@@ -333,20 +333,19 @@ static inline void wait_settled(int p)
     ck_assert_msg(rig_until(rig, path_settled, 5 * RIG_S), "path %d is not settled", p);
 }
 
-static uint32_t want_life;
+static uint32_t want_incarnation;
 
 static inline int path_returned(struct rig *r)
 {
-    return is_up(0, want_path) && is_up(1, want_path) && life(0, want_path) >= want_life &&
-           life(0, want_path) == life(1, want_path);
+    return is_up(0, want_path) && is_up(1, want_path) && inc(0, want_path) >= want_incarnation &&
+           inc(0, want_path) == inc(1, want_path);
 }
 static inline void wait_returned(int p, uint32_t at_least)
 {
     want_path = p;
-    want_life = at_least;
+    want_incarnation = at_least;
     ck_assert_msg(rig_until(rig, path_returned, 60 * RIG_S),
-                  "path %d life %u does not return: %u and %u", p, at_least, life(0, p),
-                  life(1, p));
+                  "path %d life %u does not return: %u and %u", p, at_least, inc(0, p), inc(1, p));
 }
 
 static inline int sends_done(struct rig *r)

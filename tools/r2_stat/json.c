@@ -128,7 +128,7 @@ static void conn_put(struct json *j, const struct stat_proc *p, const struct r2_
         json_text_put(j, "nic", p->v.nic[path->nic].name);
         text_put(j, "peer_nic", path->peer_name);
         json_text_put(j, "state", r2_stat_path_state_name(path->state));
-        json_int_put(j, "life", path->life);
+        json_int_put(j, "life", path->inc);
         json_int_put(j, "share_percent", path->share);
         json_int_put(j, "bytes", (int64_t)path->bytes);
         json_object_end(j);

@@ -24,7 +24,7 @@ enum ib_nic_state {
     IB_NIC_UP,    /* port ACTIVE as far as we know */
     IB_NIC_DOWN,  /* port not ACTIVE, or its driver answers with errors (failing); may come back */
     IB_NIC_FATAL, /* the kernel says that the device is lost to this context: not touched again in
-                     its life */
+                     its incarnation */
     IB_NIC_GONE,  /* the kernel has removed the device, and destroyed all that was made on it: its
                      DMA is over */
 };

@@ -1,5 +1,5 @@
 /*
- * Opening the NICs of the host: list, filter, sort, describe. The rest of a NIC's life is in
+ * Opening the NICs of the host: list, filter, sort, describe. The rest of a NIC's incarnation is in
  * ib_device.c.
  */
 #include "ib_device.h"

@@ -93,7 +93,7 @@ static enum probe_incident judge_again(const struct r2_inst *inst, const struct 
     struct probe_again a = {.open = k->state != R2_CASE_DECIDED,
                             .found = k->found,
                             .same_cause = fault == k->fault,
-                            .new_life = pair && pair->heal.lives != k->lives,
+                            .new_incarnation = pair && pair->heal.lives != k->lives,
                             .peer_anew = (uint8_t)peer_anew,
                             .repeats = k->repeats,
                             .since_opened = inst->watch.clock - k->opened};

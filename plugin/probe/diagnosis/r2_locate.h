@@ -1,7 +1,7 @@
 /*
  * Which component broke (docs/diagnosis.md): cases, the facts they gather at both ends, what is
- * said of the verdict. Service thread; nothing blocks. Nothing waits for a verdict: lives have
- * ended, and traffic has moved, before a case is opened.
+ * said of the verdict. Service thread; nothing blocks. Nothing waits for a verdict: incarnations
+ * have ended, and traffic has moved, before a case is opened.
  */
 #ifndef R2_LOCATE_H
 #define R2_LOCATE_H
@@ -66,7 +66,7 @@ struct r2_case {
     uint64_t say_at, say_interval; /* real time */
     uint8_t found;                 /* enum probe_blame; DECIDED */
     uint8_t heard_all;             /* the peer's word is in the facts */
-    unsigned lives;                /* heal.lives of the pair when it was opened */
+    unsigned lives;                /* heal.incarnations of the pair when it was opened */
     unsigned repeats;              /* cases before it on this pair, one after the other */
     unsigned muted; /* incidents between the case before and this one that had none of their own */
     unsigned muted_next; /* ... and since this one */
@@ -85,7 +85,7 @@ struct r2_case {
 /* Allocates the cases. -1: out of memory. Freed with the instance. */
 int r2_locate_init(struct r2_inst *inst);
 
-/* Something ended a life of path @p of @c; gate held. */
+/* Something ended an incarnation of path @p of @c; gate held. */
 void r2_locate_lost(struct r2_comm *c, int p);
 /* The peer's host refuses the channel; or its process has been silent for long while its NIC
  * answers. */

@@ -309,7 +309,7 @@ uint32_t r2_news_avoid(const struct r2_comm *c)
 
         if (pair && pair->probe.last_ok == 0 && blamed(c->inst, pair)) {
             pair->avoid = 1;
-            r2_watch_ask(pair); /* the answer ends it, or the silence ends the life */
+            r2_watch_ask(pair); /* the answer ends it, or the silence ends the incarnation */
         }
         mask |= (uint32_t)(pair && pair->avoid) << p;
     }

@@ -20,8 +20,8 @@ int r2_load_open(struct r2_inst *inst)
     return inst->watch.load ? 0 : -1;
 }
 
-/* A life that ends counts what it had out as accounted for, which is no movement: @up is as the
- * last step left it. */
+/* An incarnation that ends counts what it had out as accounted for, which is no movement: @up is as
+ * the last step left it. */
 static void count_path(struct r2_comm *c, int p, int up, uint64_t now)
 {
     const struct ib_path *path = &c->link.path[p];
@@ -35,7 +35,7 @@ static void count_path(struct r2_comm *c, int p, int up, uint64_t now)
         c->watch->load.moved_at[p] = c->inst->watch.clock;
         c->watch->load.moved += done - c->watch->load.seen[p];
     }
-    c->watch->load.seen[p] = done; /* less than before: a new life */
+    c->watch->load.seen[p] = done; /* less than before: a new incarnation */
     if (up && posted > done) {
         uint64_t used = IB_RLX_GET(path->sq_used),
                  bulk = IB_RLX_GET(path->bulk_out); /* read apart from each other */

@@ -192,7 +192,7 @@ void r2_pairs_free(struct r2_inst *inst, uint64_t still_running);
 
 /*
  * Another process of this host (@who) had no answer over the same two ports for @silent ns, while
- * its peer's end was in order: the lives here end, too, unless this pair has answered since.
+ * its peer's end was in order: the incarnations here end, too, unless this pair has answered since.
  */
 void r2_pair_told_silent(struct r2_pair *pair, uint64_t silent, const char *who);
 
@@ -201,9 +201,9 @@ int r2_pair_ready(const struct r2_pair *pair);
 /* The peer, which may have given its queue pair up without a word, makes it anew then. */
 void r2_pair_inquire(struct r2_pair *pair);
 /*
- * Asks, unless that is under way. No answer within @limit ns (0: nobody waits) ends every life over
- * the pair. A pair without a working queue pair gets a new one first. Does not end lives itself:
- * the caller may be inside a gate.
+ * Asks, unless that is under way. No answer within @limit ns (0: nobody waits) ends every
+ * incarnation over the pair. A pair without a working queue pair gets a new one first. Does not end
+ * incarnations itself: the caller may be inside a gate.
  */
 void r2_pair_ask(struct r2_pair *pair, uint64_t clock, uint64_t limit);
 

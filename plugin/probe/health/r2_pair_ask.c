@@ -114,10 +114,11 @@ void r2_pair_ask(struct r2_pair *pair, uint64_t clock, uint64_t limit)
     r2_inst_wake(pair->inst);
 }
 
-/* A life ends by silence only where another path can take over: on the last one waiting costs
- * nothing that ending would save. A path that was drained takes over, too, where no other is left.
+/* An incarnation ends by silence only where another path can take over: on the last one waiting
+ * costs nothing that ending would save. A path that was drained takes over, too, where no other is
+ * left.
  */
-static int end_lives(struct r2_comm *c, const struct r2_pair *pair)
+static int end_incarnations(struct r2_comm *c, const struct r2_pair *pair)
 {
     struct ib_fault_info info = {.fault = IB_FAULT_SILENT};
     int n = 0;
@@ -147,7 +148,7 @@ static void end_all(struct r2_pair *pair, const char *how)
         }
         r2_gate_visit(&c->gate);
         if (c->fo.error == R2_OK && !c->fo.peer_bye) {
-            n += end_lives(c, pair);
+            n += end_incarnations(c, pair);
         }
         r2_gate_unvisit(&c->gate);
     }
@@ -322,8 +323,8 @@ static bool is_hopeless(const struct r2_pair *pair, uint64_t clock)
 
 /*
  * No verdict before the peer's process has said that its end of the queue pair is in order. That is
- * no loss: the lives could not be settled without that process either, and it may be the process
- * that is stopped or gone.
+ * no loss: the incarnations could not be settled without that process either, and it may be the
+ * process that is stopped or gone.
  */
 static void watch_answer(struct r2_pair *pair, uint64_t clock)
 {

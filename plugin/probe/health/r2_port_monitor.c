@@ -62,7 +62,7 @@ static void qp_lost(struct r2_inst *inst, uint64_t context)
         return;
     }
     r2_gate_visit(&c->gate);
-    if (p < c->link.npaths && ((context >> 4) & 0xffffff) == (c->link.path[p].life & 0xffffff)) {
+    if (p < c->link.npaths && ((context >> 4) & 0xffffff) == (c->link.path[p].inc & 0xffffff)) {
         if (atomic_load_explicit(&c->setup, memory_order_relaxed) == R2_SETUP_DONE &&
             c->fo.path[p].state != FO_NONE) {
             fo_fault(&c->fo, p, &info);

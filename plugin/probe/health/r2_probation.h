@@ -12,9 +12,9 @@
 struct r2_pair;
 
 /*
- * A path over the pair wants to return; its last life ended at @since (ns). 1: the pair is good for
- * it; else its connections are kicked when it is. @urgent: the connection has no path left, so that
- * one answer is enough.
+ * A path over the pair wants to return; its last incarnation ended at @since (ns). 1: the pair is
+ * good for it; else its connections are kicked when it is. @urgent: the connection has no path
+ * left, so that one answer is enough.
  */
 int r2_probation_good(struct r2_pair *pair, uint64_t since, int urgent);
 /* Another process of this host says that it answers again. */
@@ -23,7 +23,7 @@ void r2_probation_told_good(struct r2_pair *pair);
 void r2_probation_wanted(struct r2_pair *pair);
 /* The peer has made its own anew, or, without @anew, waits still: one attempt, in turn. */
 void r2_probation_for_peer(struct r2_pair *pair, int anew);
-/* A new life over it begins; @now 0: what it ends with is no failure. @pair may be NULL. */
+/* A new incarnation over it begins; @now 0: what it ends with is no failure. @pair may be NULL. */
 void r2_probation_used(struct r2_pair *pair, uint64_t now);
 /* Our NIC is back; the peer says that its own is; the pair can be asked (again). */
 void r2_probation_nic_up(struct r2_inst *inst, int nic);

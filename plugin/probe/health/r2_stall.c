@@ -8,11 +8,11 @@ void r2_stall_see(struct r2_comm *c, int p, uint64_t silent)
 {
     uint64_t clock = c->inst->watch.clock;
 
-    if ((c->watch->stall.paths >> p & 1) && c->watch->stall.path[p].life == c->link.path[p].life) {
+    if ((c->watch->stall.paths >> p & 1) && c->watch->stall.path[p].inc == c->link.path[p].inc) {
         return;
     }
     c->watch->stall.paths |= 1u << p;
-    c->watch->stall.path[p].life = c->link.path[p].life;
+    c->watch->stall.path[p].inc = c->link.path[p].inc;
     c->watch->stall.path[p].since = clock - (silent < clock ? silent : clock);
     c->watch->stall.path[p].cqes = IB_RLX_GET(c->link.path[p].cqes);
 }
@@ -22,7 +22,7 @@ void r2_stall_drop(struct r2_comm *c, int p)
     c->watch->stall.paths &= ~(1u << p);
 }
 
-/* A completion came. One that only says that the life has ended is the failure's. */
+/* A completion came. One that only says that the incarnation has ended is the failure's. */
 static void over(struct r2_comm *c, int p, uint64_t ns)
 {
     int up;
@@ -41,7 +41,7 @@ void r2_stall_tick(struct r2_comm *c)
         int p = __builtin_ctz(m);
         uint64_t ns = c->inst->watch.clock - c->watch->stall.path[p].since;
 
-        if (c->watch->stall.path[p].life != c->link.path[p].life) {
+        if (c->watch->stall.path[p].inc != c->link.path[p].inc) {
             r2_stall_drop(c, p);
         } else if (IB_RLX_GET(c->link.path[p].cqes) != c->watch->stall.path[p].cqes) {
             r2_stall_drop(c, p);

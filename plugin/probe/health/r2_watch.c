@@ -75,9 +75,9 @@ static uint64_t pair_expect(struct r2_inst *inst, const struct r2_pair *pair)
     return longest;
 }
 
-/* Whether a verdict about path @p may end its life: never the last one, where waiting costs nothing
- * that ending would save, unless a drained one would return in its place; nor while the peer could
- * not be told, by the channel or over another NIC pair, which settlement needs. */
+/* Whether a verdict about path @p may end its incarnation: never the last one, where waiting costs
+ * nothing that ending would save, unless a drained one would return in its place; nor while the
+ * peer could not be told, by the channel or over another NIC pair, which settlement needs. */
 static bool may_move(const struct r2_comm *c, int p)
 {
     return c->inst->cfg.watchdog && c->inst->cfg.failover &&
@@ -95,9 +95,9 @@ static void give_up_last(struct r2_comm *c, int p, uint64_t silent)
     r2_comm_kick(c);
 }
 
-/* The last path, or all that are left are over one NIC pair: its life goes on, but nobody waits for
- * ever. RC may never say anything, and then no other end would come. @silent: ns; @limit: what any
- * repair may take. */
+/* The last path, or all that are left are over one NIC pair: its incarnation goes on, but nobody
+ * waits for ever. RC may never say anything, and then no other end would come. @silent: ns; @limit:
+ * what any repair may take. */
 static void last_path(struct r2_comm *c, int p, uint64_t silent, uint64_t limit)
 {
     const struct r2_config *cfg = &c->inst->cfg;
@@ -178,9 +178,9 @@ static int say_suspect(struct r2_comm *c, int p)
 {
     union fo_body b = {
         .suspect = {
-            .dst = c->fo.peer, .src = c->id, .life = c->link.path[p].life, .path = (uint8_t)p}};
+            .dst = c->fo.peer, .src = c->id, .inc = c->link.path[p].inc, .path = (uint8_t)p}};
 
-    b.suspect.mask = ib_send_oldest_live(c->tx, p, c->link.path[p].life, &b.suspect.seq);
+    b.suspect.mask = ib_send_oldest_live(c->tx, p, c->link.path[p].inc, &b.suspect.seq);
     if (b.suspect.mask) {
         r2_peer_emit(c->inst, c->peer, FO_MSG_SUSPECT, &b);
     }
@@ -513,7 +513,7 @@ void r2_watch_on_suspect(struct r2_comm *c, const struct fo_suspect *m)
     uint64_t t_claim = MS(c->inst->cfg.t_suspect_ms) - MS(c->inst->cfg.t_suspect_ms) / 4, age;
     int p = m->path;
 
-    if (c->is_send || p >= c->link.npaths || c->link.path[p].life != m->life ||
+    if (c->is_send || p >= c->link.npaths || c->link.path[p].inc != m->inc ||
         c->fo.error != R2_OK || c->fo.peer_bye) {
         return;
     }

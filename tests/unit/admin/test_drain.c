@@ -3,7 +3,7 @@
 #include "tests/unit/drain_rig.h"
 
 /* Drained at either end, under traffic: what is on the way ends there, nothing is posted twice, the
- * life ends, undrained it returns. */
+ * incarnation ends, undrained it returns. */
 START_TEST(traffic_leaves_and_comes_back)
 {
     uint64_t s, wrs;
@@ -23,7 +23,7 @@ START_TEST(traffic_leaves_and_comes_back)
     ck_assert_uint_eq(comm(0)->fo.switches, 1);
     rig_run(rig, RIG_S);
     ck_assert(!is_up(0, 0) && !is_up(1, 0)); /* it does not return by itself */
-    ck_assert_uint_eq(life(1, 0), 1);
+    ck_assert_uint_eq(inc(1, 0), 1);
     drain(_i, 0);
     wait_up(0, 2);
     carries(0);
@@ -51,8 +51,8 @@ static int lose_questions(struct rig *r, int from, int type, union fo_body *body
     return type != FO_MSG_SUSPECT && type != FO_MSG_PROBE;
 }
 
-/* What is not acknowledged is under way, even when the sender has its completion: the life ends
- * after it, and nothing goes twice. */
+/* What is not acknowledged is under way, even when the sender has its completion: the incarnation
+ * ends after it, and nothing goes twice. */
 START_TEST(what_is_under_way_arrives_first)
 {
     start(2, NULL);
@@ -97,7 +97,7 @@ START_TEST(each_end_numbers_its_own_nics)
     }
     ck_assert_int_lt(other, comm(0)->link.npaths);
     ck_assert(is_up(0, other) && is_up(1, other));
-    ck_assert_uint_eq(life(0, other), 1);
+    ck_assert_uint_eq(inc(0, other), 1);
     messages(2);
     stop();
 }
@@ -224,7 +224,7 @@ START_TEST(drained_is_better_than_silence)
     rig_fault(rig, fault[_i / 2]);
     begin_message();
     want_path = 0;
-    want_life = 2;
+    want_incarnation = 2;
     ck_assert_msg(rig_until(rig, up_again, 2 * RIG_S), "%s, and the drained path does not return",
                   fault[_i / 2]);
     end_message();
@@ -247,7 +247,7 @@ START_TEST(not_below_the_fewest_paths)
     messages(2);
     drain(0, 1);
     rig_run(rig, RIG_S);
-    ck_assert(is_up(0, 0)); /* its life goes on */
+    ck_assert(is_up(0, 0)); /* its incarnation goes on */
     s = carried(0, 0);
     r = comm(1)->link.path[0].wrs;
     messages(4);
@@ -364,21 +364,21 @@ START_TEST(a_receiver_that_is_not_told)
 }
 END_TEST
 
-static uint32_t refused_life;
+static uint32_t refused_incarnation;
 static int refusals;
 static int lose_refusals(struct rig *r, int from, int type, union fo_body *body)
 {
     if (from == 0 && type == FO_MSG_DOWN && body->down.reason == IB_FAULT_SETUP) {
-        refused_life = body->down.life;
+        refused_incarnation = body->down.inc;
         refusals++;
         return 0;
     }
     return type != FO_MSG_DRAIN;
 }
 
-/* A life that S refused stays refused when the drain is over: its refusal may still be on the way,
- * and would end the life where it stands. */
-START_TEST(a_refused_life_stays_refused)
+/* An incarnation that S refused stays refused when the drain is over: its refusal may still be on
+ * the way, and would end the incarnation where it stands. */
+START_TEST(a_refused_incarnation_stays_refused)
 {
     int before;
 
@@ -389,14 +389,14 @@ START_TEST(a_refused_life_stays_refused)
     wait_settled(0);
     rig_run(rig, 3 * RIG_S);
     ck_assert_int_gt(refusals, 0);
-    ck_assert_uint_eq(refused_life, 2);
+    ck_assert_uint_eq(refused_incarnation, 2);
     drain(0, 0);
     before = refusals;
     rig_run(rig, RIG_S);
     ck_assert_int_gt(refusals, before); /* R still asks for that one */
-    ck_assert_uint_eq(refused_life, 2);
+    ck_assert_uint_eq(refused_incarnation, 2);
     ck_assert(!is_up(0, 0) && !is_up(1, 0));
-    ck_assert_uint_eq(life(0, 0), 1);
+    ck_assert_uint_eq(inc(0, 0), 1);
     rig->filter = NULL;
     wait_up(0, 3);
     carries(0);
@@ -431,7 +431,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, a_buffer_of_one_nic_keeps_it, 0, 2);
     tcase_add_test(t, drains_are_no_flaps);
     tcase_add_test(t, a_receiver_that_is_not_told);
-    tcase_add_test(t, a_refused_life_stays_refused);
+    tcase_add_test(t, a_refused_incarnation_stays_refused);
     tcase_add_test(t, an_undrain_that_was_missed);
     tcase_add_loop_test(t, traffic_leaves_and_comes_back, 0, 2);
     tcase_add_loop_test(t, an_idle_connection_is_drained, 0, 2);

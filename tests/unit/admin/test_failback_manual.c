@@ -102,12 +102,12 @@ static void fail_and_mend(void)
 
 static void stays_out(uint64_t ns)
 {
-    uint32_t before = life(0, 0);
+    uint32_t before = inc(0, 0);
 
     rig_run(rig, ns);
     messages(2);
     ck_assert(!is_up(0, 0) && !is_up(1, 0));
-    ck_assert_uint_eq(life(0, 0), before);
+    ck_assert_uint_eq(inc(0, 0), before);
 }
 
 /* @said: at which host; both NICs of path 0 are called fab0. */
@@ -189,7 +189,7 @@ START_TEST(one_end_is_enough_to_keep_it_out)
     fail_and_mend();
     stays_out(10 * RIG_S);
     command("fab0 1\n");
-    wait_up(0, life(0, 0) + 1);
+    wait_up(0, inc(0, 0) + 1);
     carries(0);
     end_manual();
 }
@@ -322,7 +322,7 @@ START_TEST(no_number_of_the_peer_reaches_ahead)
 
     begin_manual(0, (const char *[]){MANUAL, NULL});
     for (unsigned i = 0; i < 2; i++) {
-        b.failback.life = i ? 0x7fffffff : 2;
+        b.failback.inc = i ? 0x7fffffff : 2;
         for (int side = 0; side < 2; side++) {
             b.failback.dst = comm(side)->id;
             b.failback.src = comm(!side)->id;
@@ -334,7 +334,7 @@ START_TEST(no_number_of_the_peer_reaches_ahead)
     }
     rig_run(rig, RIG_S);
     fail_and_mend();
-    wait_up(0, 2); /* of its present life it may speak */
+    wait_up(0, 2); /* of its present incarnation it may speak */
     fail_and_mend();
     stays_out(10 * RIG_S);
     end_manual();
@@ -370,14 +370,14 @@ static unsigned refusals;
 static int lose_refusals(struct rig *r, int from, int type, union fo_body *body)
 {
     int is = from == 0 && type == FO_MSG_DOWN && body->down.reason == IB_FAULT_SETUP &&
-             body->down.life == 2;
+             body->down.inc == 2;
 
     refusals += (unsigned)is;
     return !is;
 }
 
-/* R is free to try and S is not: a life that S refused before the word stays refused after it, for
- * that refusal may be late. */
+/* R is free to try and S is not: an incarnation that S refused before the word stays refused after
+ * it, for that refusal may be late. */
 START_TEST(what_was_refused_before_the_word_stays_refused)
 {
     unsigned before;
@@ -393,7 +393,7 @@ START_TEST(what_was_refused_before_the_word_stays_refused)
     before = refusals;
     rig_run(rig, 500 * RIG_MS);
     ck_assert_uint_gt(refusals, before);
-    ck_assert_uint_eq(life(0, 0), 1);
+    ck_assert_uint_eq(inc(0, 0), 1);
     wait_up(0, 3);
     carries(0);
     ck_assert_uint_eq(comm(0)->fo.switches, 1);

@@ -431,25 +431,25 @@ END_TEST
 START_TEST(a_child_does_not_keep_the_slot_of_the_dead)
 {
     struct r2_host_registry *a = must_open();
-    int up[2], life[2];
+    int up[2], inc[2];
     pid_t pid;
     char c;
 
     ck_assert_int_eq(pipe(up), 0);
-    ck_assert_int_eq(pipe(life), 0);
+    ck_assert_int_eq(pipe(inc), 0);
     pid = fork();
     ck_assert_int_ge(pid, 0);
     if (pid == 0) {
         struct r2_host_registry *b = r2_host_registry_open(dir, &me, why, sizeof(why));
 
-        close(life[1]);
+        close(inc[1]);
         if (b == NULL || fork() < 0) {
             _exit(1);
         }
         if (write(up[1], "x", 1) != 1) { /* both */
             _exit(1);
         }
-        _exit(read(life[0], &c, 1) == 0 ? 0 : 1); /* until the test ends */
+        _exit(read(inc[0], &c, 1) == 0 ? 0 : 1); /* until the test ends */
     }
     close(up[1]);
     for (int i = 0; i < 2; i++) {
@@ -459,8 +459,8 @@ START_TEST(a_child_does_not_keep_the_slot_of_the_dead)
     kill(pid, SIGKILL);
     ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
     ck_assert_int_eq(alive_count(a), 0);
-    close(life[0]);
-    close(life[1]);
+    close(inc[0]);
+    close(inc[1]);
     ck_assert_int_eq(read(up[0], &c, 1), 0); /* it has lived until now */
     close(up[0]);
     r2_host_registry_close(a);

@@ -128,7 +128,7 @@ static struct fab_counters *counters(int host)
 static int both_up(void)
 {
     return ib_link_up(&rig->side[0].comm->link, 0) && ib_link_up(&rig->side[0].comm->link, 1) &&
-           rig->side[0].comm->link.path[0].life == 1 && rig->side[1].comm->link.path[0].life == 1;
+           rig->side[0].comm->link.path[0].inc == 1 && rig->side[1].comm->link.path[0].inc == 1;
 }
 
 /* At either end: nothing goes over that NIC, no path fails, and it is said and asked once. Process

@@ -165,8 +165,8 @@ START_TEST(only_what_is_posted_is_live)
 }
 END_TEST
 
-/* Another path carries at once; done waits for the copy, whose lane serves the path's next life
- * then. */
+/* Another path carries at once; done waits for the copy, whose lane serves the path's next
+ * incarnation then. */
 START_TEST(path_dies_under_a_copy)
 {
     relay_start(2, 1, 0, (const char *[]){"NCCL_R2_RELAY=host", SHORT, NULL});
@@ -191,7 +191,7 @@ START_TEST(path_dies_under_a_copy)
                  nothing */
         fire("h0:n0 up");
         wait_returned(0, 2);
-        ck_assert_uint_lt(lane_of(0)->life, life(0, 0));
+        ck_assert_uint_lt(lane_of(0)->inc, inc(0, 0));
         recv_post(2, 5000);
         send_post(2);
         wait_acked(3, RIG_S);

@@ -96,8 +96,8 @@ START_TEST(send_error_ends_with_up)
 }
 END_TEST
 
-/* No completion, no event, state RTS, for ever; the other direction lives; ERR flushes; a queue
- * pair made later works.
+/* No completion, no event, state RTS, for ever; the other direction incarnations; ERR flushes; a
+ * queue pair made later works.
  */
 START_TEST(send_stuck)
 {

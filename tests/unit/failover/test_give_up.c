@@ -159,7 +159,7 @@ static int post_send_data_lost(struct ibv_qp *qp, struct ibv_send_wr *wr, struct
 
 /* NIC pairs answer for a moment, again and again, and no data gets through. Work under way at S, at
  * R. */
-START_TEST(lives_that_flap)
+START_TEST(incarnations_that_flap)
 {
     uint64_t since;
     uint32_t lives;
@@ -182,14 +182,14 @@ START_TEST(lives_that_flap)
     }
     fire("*:* down");
     since = rig_now(rig);
-    lives = rig->side[1].comm->link.path[0].life;
+    lives = rig->side[1].comm->link.path[0].inc;
     while (!both_ended(rig) && rig_now(rig) - since < 3 * GIVE_UP) {
         rig_run(rig, 50 * RIG_MS);
         fire("*:* up");
         rig_run(rig, 350 * RIG_MS);
         fire("*:* down");
     }
-    ck_assert_uint_gt(rig->side[1].comm->link.path[0].life, lives + 4);
+    ck_assert_uint_gt(rig->side[1].comm->link.path[0].inc, lives + 4);
     ck_assert_uint_gt(swallowed, 4);
     ck_assert_uint_ge(rig_now(rig) - since, GIVE_UP);
     ck_assert_msg(rig_now(rig) - since <= GIVE_UP + SEEN, "after %.1f s S %d, R %d",
@@ -280,7 +280,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, all_nics_silent, 0, 2 * SILENT);
     tcase_add_loop_test(t, an_acknowledgement_that_gets_nowhere, 0, 2);
     tcase_add_loop_test(t, the_channel_is_silent_too, 0, 2);
-    tcase_add_loop_test(t, lives_that_flap, 0, 2);
+    tcase_add_loop_test(t, incarnations_that_flap, 0, 2);
     tcase_add_loop_test(t, a_stopped_peer_ends_nothing, 0, 4);
     tcase_add_loop_test(t, who_waits_for_a_program_waits_on, 0, 3);
     tcase_add_test(t, a_lost_last_packet_ends_nothing);

@@ -101,7 +101,7 @@ START_TEST(hard_at_the_sender_ends_the_hold_after_t_packet)
     memset(&old, 0, sizeof(old));
     old.settled = (struct fo_settled){.dst = rig->side[1].comm->id,
                                       .src = rig->side[0].comm->id,
-                                      .life = 1,
+                                      .inc = 1,
                                       .flags = FO_FLAG_SOFT};
     rig_inject(rig, 1, FO_MSG_SETTLED, &old);
     ck_assert(rig_until(rig, received, 2 * RIG_S));

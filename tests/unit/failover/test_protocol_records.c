@@ -154,9 +154,9 @@ START_TEST(words_to_nobody_are_answered)
 
     start(2, NULL);
     memset(&b, 0, sizeof(b));
-    b.down = (struct fo_down){.dst = 9999, .src = 1, .life = 1};
+    b.down = (struct fo_down){.dst = 9999, .src = 1, .inc = 1};
     rig_inject(rig, 1, FO_MSG_DOWN, &b);
-    b.fenced = (struct fo_fenced){.dst = 9999, .src = 1, .life = 1};
+    b.fenced = (struct fo_fenced){.dst = 9999, .src = 1, .inc = 1};
     rig_inject(rig, 0, FO_MSG_FENCED, &b);
     rig_inject(rig, 1, FO_MSG_BYE, &b);
     memset(&b, 0, sizeof(b));
@@ -176,8 +176,8 @@ START_TEST(words_to_nobody_are_answered)
 }
 END_TEST
 
-/* P8: full compare of lives, and of who speaks. */
-START_TEST(words_about_other_lives_and_paths_change_nothing)
+/* P8: full compare of incarnations, and of who speaks. */
+START_TEST(words_about_other_incarnations_and_paths_change_nothing)
 {
     struct r2_comm *s, *d;
     union fo_body b;
@@ -186,25 +186,25 @@ START_TEST(words_about_other_lives_and_paths_change_nothing)
     messages(2);
     s = rig->side[0].comm;
     d = rig->side[1].comm;
-    for (uint32_t life = 0; life < 70; life++) { /* 65 has the low bits of 1 */
+    for (uint32_t inc = 0; inc < 70; inc++) { /* 65 has the low bits of 1 */
         for (uint8_t p = 0; p < IB_MAX_PATHS; p++) {
-            if (life == 1 && p < 2) {
+            if (inc == 1 && p < 2) {
                 continue;
             }
             memset(&b, 0, sizeof(b));
             b.down = (struct fo_down){
-                .dst = d->id, .src = s->id, .life = life, .path = p, .flags = FO_FLAG_WANTED};
+                .dst = d->id, .src = s->id, .inc = inc, .path = p, .flags = FO_FLAG_WANTED};
             rig_inject(rig, 1, FO_MSG_DOWN, &b);
-            b.settled = (struct fo_settled){.dst = d->id, .src = s->id, .life = life, .path = p};
+            b.settled = (struct fo_settled){.dst = d->id, .src = s->id, .inc = inc, .path = p};
             rig_inject(rig, 1, FO_MSG_SETTLED, &b);
             memset(&b, 0, sizeof(b));
             b.fenced =
-                (struct fo_fenced){.dst = s->id, .src = d->id, .life = life, .path = p, .acked = 1};
+                (struct fo_fenced){.dst = s->id, .src = d->id, .inc = inc, .path = p, .acked = 1};
             rig_inject(rig, 0, FO_MSG_FENCED, &b);
         }
     }
     b.fenced =
-        (struct fo_fenced){.dst = s->id, .src = d->id + 1, .life = 1}; /* of another connection */
+        (struct fo_fenced){.dst = s->id, .src = d->id + 1, .inc = 1}; /* of another connection */
     rig_inject(rig, 0, FO_MSG_FENCED, &b);
     rig_inject(rig, 0, FO_MSG_BYE, &b);
     rig_run(rig, 2 * RIG_MS);
@@ -229,7 +229,7 @@ START_TEST(a_ledger_that_cannot_be_is_not_taken)
     memset(&b, 0, sizeof(b));
     b.fenced = (struct fo_fenced){.dst = s->id,
                                   .src = d->id,
-                                  .life = 1,
+                                  .inc = 1,
                                   .path = 2,
                                   .acked = UINT64_MAX,
                                   .base = UINT64_MAX - 3,
@@ -415,7 +415,7 @@ START_TEST(malformed_messages_are_dropped_and_counted)
             b.conf.npaths = 1;
         } else if (lie[i].type != FO_MSG_REQ) {
             memset(&b, 0, sizeof(b));
-            b.failback.life = 1; /* of the others the same field */
+            b.failback.inc = 1; /* of the others the same field */
         }
         n = fo_pack((enum fo_type)lie[i].type, &b, msg, sizeof(msg));
         ck_assert_uint_gt(n, lie[i].at);
@@ -502,7 +502,7 @@ int main(void)
     tcase_add_test(t, late_copies_of_everything_change_nothing);
     tcase_add_test(t, late_copies_after_close_leave_the_next_connection_alone);
     tcase_add_test(t, words_to_nobody_are_answered);
-    tcase_add_test(t, words_about_other_lives_and_paths_change_nothing);
+    tcase_add_test(t, words_about_other_incarnations_and_paths_change_nothing);
     tcase_add_test(t, a_ledger_that_cannot_be_is_not_taken);
     tcase_add_test(t, lost_words_are_repeated);
     tcase_add_test(t, channel_out_during_a_failure);

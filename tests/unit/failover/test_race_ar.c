@@ -440,7 +440,7 @@ END_TEST
 
 /* A path that returns has a ring of its own and counts from 0, while the other one goes on
  * counting. */
-START_TEST(the_next_life_counts_from_the_start)
+START_TEST(the_next_incarnation_counts_from_the_start)
 {
     uint32_t other;
 
@@ -474,7 +474,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, record_refused_behind_slow_data, 0, 2);
     tcase_add_test(t, slot_used_again_behind_slow_data);
     tcase_add_loop_test(t, records_that_cannot_be, 0, 3);
-    tcase_add_test(t, the_next_life_counts_from_the_start);
+    tcase_add_test(t, the_next_incarnation_counts_from_the_start);
 }
 
 int main(void)

@@ -252,7 +252,7 @@ START_TEST(seen_by_one_end_alone)
         send_post(i);
     }
     ck_assert_uint_eq(comm(0)->link.path[0].wrs - wrs,
-                      seer ? 4 : 0); /* S posts on a life that R has closed */
+                      seer ? 4 : 0); /* S posts on an incarnation that R has closed */
     rig_run(rig, 20 * RIG_MS);
     ck_assert(is_up(!seer, 0));
     finish(8, 200 * RIG_MS);

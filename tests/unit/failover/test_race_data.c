@@ -132,9 +132,9 @@ END_TEST
 
 enum { RECYCLED, REPORTED, OPEN, VARIANTS };
 
-/* A packet of an old life arrives when its message was replayed: the slot is somebody else's,
- * nobody's, or still its own. */
-START_TEST(late_packet_of_an_old_life)
+/* A packet of an old incarnation arrives when its message was replayed: the slot is somebody
+ * else's, nobody's, or still its own. */
+START_TEST(late_packet_of_an_old_incarnation)
 {
     uint64_t refused;
 
@@ -519,7 +519,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, landed_and_not_polled_at_the_fence, 0, 2);
     tcase_add_test(t, landed_and_shown_after_the_close);
     tcase_add_loop_test(t, slot_used_again_while_the_sender_recovers, 0, 2);
-    tcase_add_loop_test(t, late_packet_of_an_old_life, 0, VARIANTS);
+    tcase_add_loop_test(t, late_packet_of_an_old_incarnation, 0, VARIANTS);
     tcase_add_loop_test(t, late_cts, 0, 3);
     tcase_add_loop_test(t, both_ends_detect_at_once, 0, 4);
     tcase_add_loop_test(t, each_end_loses_another_path_at_once, 0, 2);

@@ -1,5 +1,5 @@
 /* Races of beginnings and ends: set-up, registration, close and abort in the middle of a
- * settlement, and the numbers of lives (P8, P23-P27). */
+ * settlement, and the numbers of incarnations (P8, P23-P27). */
 #include "tests/unit/race_rig.h"
 
 #include "plugin/control/fo_proto.h"
@@ -164,7 +164,7 @@ START_TEST(buffer_registered_on_one_nic_alone)
 }
 END_TEST
 
-/* --- close and abort while a life is being settled --- */
+/* --- close and abort while an incarnation is being settled --- */
 
 static const int word[] = {FO_MSG_DOWN, FO_MSG_FENCED, FO_MSG_SETTLED};
 static int leavers, abort_them; /* bit per side; their registrations go first */
@@ -293,13 +293,13 @@ START_TEST(aborted_while_settling)
 }
 END_TEST
 
-/* --- lives --- */
+/* --- incarnations --- */
 
 #define QUICK "NCCL_R2_T_RETURN=1", "NCCL_R2_T_PACKET=3", "NCCL_R2_T_PROBE=5"
 
-static void one_life(void)
+static void one_incarnation(void)
 {
-    uint32_t was = life(0, 0);
+    uint32_t was = inc(0, 0);
 
     rig_run(rig, 30 * RIG_MS); /* long enough for the pair not to be damped */
     recv_burst(4, 3000);
@@ -312,10 +312,11 @@ static void one_life(void)
     rig->side[1].asleep = 0;
     finish(4, RIG_S);
     wait_returned(0, was + 1);
-    ck_assert_uint_eq(life(0, 0), was + 1);
+    ck_assert_uint_eq(inc(0, 0), was + 1);
 }
 
-/* Six bits of a life's number travel in each part: they turn from 63 to 0, with messages under way.
+/* Six bits of an incarnation's number travel in each part: they turn from 63 to 0, with messages
+ * under way.
  */
 START_TEST(life_wraps_in_the_immediate)
 {
@@ -323,8 +324,8 @@ START_TEST(life_wraps_in_the_immediate)
 
     start(2, (const char *[]){QUICK, NULL});
     messages(4, 1000);
-    while (life(0, 0) < 132) {
-        one_life();
+    while (inc(0, 0) < 132) {
+        one_incarnation();
     }
     bytes = comm(0)->link.path[0].bytes;
     messages(4, 1000);
@@ -334,8 +335,8 @@ START_TEST(life_wraps_in_the_immediate)
 }
 END_TEST
 
-/* Lives are compared by their distance: no number on the way is special, nor is the last one there
- * is. */
+/* Incarnations are compared by their distance: no number on the way is special, nor is the last one
+ * there is. */
 START_TEST(life_numbers_change_their_sign)
 {
     uint32_t first = _i ? UINT32_MAX - 4 : 0x7ffffffd;
@@ -344,19 +345,19 @@ START_TEST(life_numbers_change_their_sign)
     messages(4, 1000);
     give_up_path(0, 0);
     wait_settled(0);
-    comm(0)->link.path[0].life = comm(1)->link.path[0].life = first;
+    comm(0)->link.path[0].inc = comm(1)->link.path[0].inc = first;
     wait_returned(0, first + 1);
     for (int i = 0; i < 3; i++) {
-        one_life();
+        one_incarnation();
     }
-    ck_assert_uint_eq(life(0, 0), first + 4);
+    ck_assert_uint_eq(inc(0, 0), first + 4);
     stop();
 }
 END_TEST
 
-/* Every word about a life comes again, up to 60 ms later, when one or two other lives have been;
- * and each time messages are under way. */
-START_TEST(late_words_of_old_lives)
+/* Every word about an incarnation comes again, up to 60 ms later, when one or two other
+ * incarnations have been; and each time messages are under way. */
+START_TEST(late_words_of_old_incarnations)
 {
     start(2, (const char *[]){QUICK, NULL});
     messages(4, 1000);
@@ -367,8 +368,8 @@ START_TEST(late_words_of_old_lives)
         channel[s].copies = 2;
         channel[s].first_at_once = 1;
     }
-    while (life(0, 0) < 60) {
-        one_life();
+    while (inc(0, 0) < 60) {
+        one_incarnation();
         recv_burst(8, 3000);
         send_burst(8);
         finish(8, RIG_S);
@@ -400,11 +401,11 @@ START_TEST(no_return_before_the_word_that_it_is_settled)
     ck_assert_int_eq(path_at(0, 0)->state, FO_FENCED);
     ck_assert_int_eq(path_at(1, 0)->state, FO_FENCED);
     ck_assert_uint_eq(rig_count(rig, 1, FO_MSG_OPEN), 0);
-    ck_assert_uint_eq(life(1, 0), 1);
+    ck_assert_uint_eq(inc(1, 0), 1);
     messages(4, 3000);
     channel[0].silent = 0;
     wait_returned(0, 2);
-    one_life();
+    one_incarnation();
     stop();
 }
 END_TEST
@@ -443,7 +444,8 @@ static int destroy_qp_forgets(struct ibv_qp *qp)
     return driver.destroy_qp(qp);
 }
 
-/* A queue pair that was in error cannot be used again: a life that returns never asks for it. */
+/* A queue pair that was in error cannot be used again: an incarnation that returns never asks for
+ * it. */
 START_TEST(queue_pair_cannot_be_used_again)
 {
     uint32_t qpn[2];
@@ -468,7 +470,7 @@ START_TEST(queue_pair_cannot_be_used_again)
     for (int s = 0; s < 2; s++) {
         ck_assert_uint_ne(comm(s)->link.path[0].qp->qp_num, qpn[s]);
     }
-    one_life();
+    one_incarnation();
     ck_assert_uint_ge(driver.n, 4);
     ck_assert_uint_eq(driver.asked, 0);
     stop();
@@ -493,7 +495,7 @@ START_TEST(records_of_another_version_are_passed_over)
     fire("h0:n0 blackhole-tx");
     send_burst(4);
     memset(&b, 0, sizeof(b));
-    b.down = (struct fo_down){.dst = comm(1)->id, .src = comm(0)->id, .life = 1, .path = 1};
+    b.down = (struct fo_down){.dst = comm(1)->id, .src = comm(0)->id, .inc = 1, .path = 1};
     k = fo_pack(FO_MSG_DOWN, &b, msg + n, FO_MAX_RECORD);
     msg[n + 1]++; /* DOWN of path 1, in another version */
     n += k;
@@ -569,8 +571,8 @@ END_TEST
 
 /*
  * The last path comes back again and again, since its NIC pair answers, and nothing gets through
- * any of its lives: the time without a path goes on, and the connection ends after NCCL_R2_GIVE_UP,
- * as without any return.
+ * any of its incarnations: the time without a path goes on, and the connection ends after
+ * NCCL_R2_GIVE_UP, as without any return.
  */
 static unsigned spoiled;
 static void spoil(void)
@@ -582,13 +584,13 @@ static void spoil(void)
 static int sender_gave_up(struct rig *r)
 {
     if (at_record.fired) {
-        at_record.fired = 0; /* the next life, too */
+        at_record.fired = 0; /* the next incarnation, too */
         when_said(FO_MSG_OPEN_UP, -1, spoil, NULL);
     }
     return r->side[0].status != R2_OK;
 }
 
-START_TEST(lives_without_progress_end)
+START_TEST(incarnations_without_progress_end)
 {
     uint64_t since;
 
@@ -680,10 +682,10 @@ static void add(TCase *t)
     tcase_add_loop_test(t, aborted_while_settling, 0, 9);
     tcase_add_test(t, life_wraps_in_the_immediate);
     tcase_add_loop_test(t, life_numbers_change_their_sign, 0, 2);
-    tcase_add_test(t, lives_without_progress_end);
+    tcase_add_test(t, incarnations_without_progress_end);
     tcase_add_loop_test(t, qp_error_during_set_up, 0, 4);
     tcase_add_loop_test(t, qp_error_during_return, 0, 4);
-    tcase_add_test(t, late_words_of_old_lives);
+    tcase_add_test(t, late_words_of_old_incarnations);
     tcase_add_test(t, no_return_before_the_word_that_it_is_settled);
     tcase_add_loop_test(t, queue_pair_cannot_be_used_again, 0, 2);
     tcase_add_test(t, records_of_another_version_are_passed_over);

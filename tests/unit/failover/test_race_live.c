@@ -1,5 +1,5 @@
-/* What of a dead life may still reach R, as S says it (P35): R holds back the done of that, and of
- * nothing else. */
+/* What of a dead incarnation may still reach R, as S says it (P35): R holds back the done of that,
+ * and of nothing else. */
 #include "tests/unit/race_rig.h"
 
 #define TIMES "NCCL_R2_T_PACKET=500", "NCCL_R2_T_DEAD=1000"
@@ -59,9 +59,9 @@ START_TEST(nothing_waits_for_a_path_that_carried_nothing)
 }
 END_TEST
 
-/* Of two open messages the life carries one: the other one is not held, before its CTS is answered
- * or after. */
-START_TEST(only_what_the_life_carries_is_held)
+/* Of two open messages the incarnation carries one: the other one is not held, before its CTS is
+ * answered or after. */
+START_TEST(only_what_the_incarnation_carries_is_held)
 {
     start(2, (const char *[]){TIMES, NULL});
     messages(4, 1000);
@@ -83,8 +83,8 @@ START_TEST(only_what_the_life_carries_is_held)
 }
 END_TEST
 
-/* S is the first to give the path up: what it says is known when R closes the life, and nothing is
- * ever held. */
+/* S is the first to give the path up: what it says is known when R closes the incarnation, and
+ * nothing is ever held. */
 START_TEST(said_before_the_close)
 {
     start(2, (const char *[]){TIMES, NULL});
@@ -149,9 +149,9 @@ START_TEST(said_again_until_it_is_heard)
 END_TEST
 
 /*
- * S's word comes when what the life carried has been posted again and has arrived: the first copy
- * may land all the same, so the word is of the moment at which S stopped, and R compares it with
- * its ledger of the close.
+ * S's word comes when what the incarnation carried has been posted again and has arrived: the first
+ * copy may land all the same, so the word is of the moment at which S stopped, and R compares it
+ * with its ledger of the close.
  */
 START_TEST(what_is_posted_again_stays_held)
 {
@@ -184,9 +184,9 @@ START_TEST(what_is_posted_again_stays_held)
 END_TEST
 
 /*
- * A message in two parts: that of the dead life is there when R closes it, the other one is slow. S
- * cannot know which of them R has, and names the first one: it is not held for it, whether S speaks
- * before the close or after.
+ * A message in two parts: that of the dead incarnation is there when R closes it, the other one is
+ * slow. S cannot know which of them R has, and names the first one: it is not held for it, whether
+ * S speaks before the close or after.
  */
 START_TEST(what_has_arrived_is_not_held)
 {
@@ -282,8 +282,8 @@ START_TEST(gpu_memory_does_not_wait_for_an_idle_path)
 }
 END_TEST
 
-/* An OPEN of a life comes again when it has stood, carried data and died: the answer has S's word
- * in it, too. */
+/* An OPEN of an incarnation comes again when it has stood, carried data and died: the answer has
+ * S's word in it, too. */
 START_TEST(refused_late_says_the_same)
 {
     union fo_body open;
@@ -298,7 +298,7 @@ START_TEST(refused_late_says_the_same)
     for (unsigned i = 0; i < rig->sent_count; i++) {
         open = rig->sent[i].type == FO_MSG_OPEN ? rig->sent[i].body : open;
     }
-    ck_assert_uint_eq(open.open.life, 2);
+    ck_assert_uint_eq(open.open.inc, 2);
     recv_burst(1, 5000);
     hold_completions(1, 0);
     send_post(0);
@@ -323,7 +323,7 @@ END_TEST
 static void add(TCase *t)
 {
     tcase_add_loop_test(t, nothing_waits_for_a_path_that_carried_nothing, 0, 4);
-    tcase_add_test(t, only_what_the_life_carries_is_held);
+    tcase_add_test(t, only_what_the_incarnation_carries_is_held);
     tcase_add_loop_test(t, said_before_the_close, 0, 2);
     tcase_add_test(t, said_again_until_it_is_heard);
     tcase_add_test(t, what_is_posted_again_stays_held);

@@ -146,8 +146,8 @@ START_TEST(a_repeated_cts_that_comes_late)
 }
 END_TEST
 
-/* Words of a life begin with the first one, whatever the life before has come to. */
-START_TEST(the_next_life_begins_with_the_first_word)
+/* Words of an incarnation begin with the first one, whatever the incarnation before has come to. */
+START_TEST(the_next_incarnation_begins_with_the_first_word)
 {
     unsigned slow = 0;
 
@@ -173,7 +173,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, no_burst_waits_for_its_last_acknowledgement, 0, 4);
     tcase_add_test(t, a_word_that_never_comes_is_passed_over);
     tcase_add_loop_test(t, a_repeated_cts_that_comes_late, 0, 2 * PIECES);
-    tcase_add_test(t, the_next_life_begins_with_the_first_word);
+    tcase_add_test(t, the_next_incarnation_begins_with_the_first_word);
 }
 
 int main(void)

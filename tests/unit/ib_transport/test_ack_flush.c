@@ -160,7 +160,7 @@ START_TEST(a_nic_that_reads_no_more_is_left)
     rig->side[1].inst->v.create_qp = create_no_lane;
     ck_assert(rig_until(rig, rig_all_done, 2 * RIG_S));
     ck_assert_uint_gt(refused, 0);
-    ck_assert(!is_up(1, 0) || life(1, 0) > 1);
+    ck_assert(!is_up(1, 0) || inc(1, 0) > 1);
     ck_assert_uint_eq(replayed(), 4);
     rig->side[1].inst->v.create_qp = true_create_qp;
     show_completions();

@@ -93,7 +93,7 @@ START_TEST(a_lane_comes_with_a_returning_path)
     rig_run(rig, 10 * RIG_MS);
     refused = 0;
     rig_fault(rig, "h1:n1 up");
-    for (int i = 0; i < 5000 && life(1, 1) < 2; i++) {
+    for (int i = 0; i < 5000 && inc(1, 1) < 2; i++) {
         rig_turn(rig, RIG_MS);
     }
     rig_run(rig, 50 * RIG_MS);

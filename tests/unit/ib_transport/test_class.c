@@ -50,7 +50,7 @@ START_TEST(both_ends)
 }
 END_TEST
 
-START_TEST(the_next_life)
+START_TEST(the_next_incarnation)
 {
     int before;
 
@@ -210,7 +210,7 @@ int main(void)
     tcase_set_timeout(t, 60);
     tcase_add_checked_fixture(t, NULL, rig_end);
     tcase_add_loop_test(t, both_ends, 0, 2);
-    tcase_add_test(t, the_next_life);
+    tcase_add_test(t, the_next_incarnation);
     tcase_add_loop_test(t, none_asked_for, 0, 2);
     tcase_add_loop_test(t, the_environment_goes_before, 0, 2);
     tcase_add_loop_test(t, a_class_that_cannot_be, 0, 4);

@@ -77,7 +77,8 @@ START_TEST(ends_in_time_and_the_path_returns)
         fire(causes[cause].end);
     }
     wait_returned(0, 2);
-    for (int host = 0; host < 2; host++) { /* and once more, in a life that began on this library */
+    for (int host = 0; host < 2;
+         host++) { /* and once more, in an incarnation that began on this library */
         give_up_path(host, 0);
         ck_assert(rig_until(rig, both_hard, 100 * RIG_MS));
         wait_returned(0, 3 + (uint32_t)host);

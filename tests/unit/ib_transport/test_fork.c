@@ -1,7 +1,7 @@
 /*
  * A child forked in the middle of a job (a DataLoader), with libibverbs as it is before kernel
  * 5.12 where RDMAV_FORK_SAFE is set: pages of registered memory are not there in the child. It
- * uses its heap, all of it, and lives.
+ * uses its heap, all of it, and incarnations.
  */
 #include <fcntl.h>
 #include <sys/wait.h>

@@ -112,9 +112,9 @@ START_TEST(the_memory_of_a_path_stays)
 }
 END_TEST
 
-/* So does that of a life which is over while the connection goes on, in a life that has memory of
- * its own. */
-START_TEST(the_memory_of_an_old_life_stays)
+/* So does that of an incarnation which is over while the connection goes on, in an incarnation that
+ * has memory of its own. */
+START_TEST(the_memory_of_an_old_incarnation_stays)
 {
     const struct ibv_mr *old;
 
@@ -143,7 +143,7 @@ END_TEST
 static void add(TCase *t)
 {
     tcase_add_loop_test(t, the_memory_of_a_path_stays, 0, 4);
-    tcase_add_loop_test(t, the_memory_of_an_old_life_stays, 0, 2);
+    tcase_add_loop_test(t, the_memory_of_an_old_incarnation_stays, 0, 2);
 }
 
 int main(void)

@@ -1,7 +1,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "failover/fo_life.h"
+#include "failover/fo_incarnation.h"
 #include "control/fo_proto.h"
 #include "ib_transport/ib_wire.h"
 #include "ib_transport/r2_plan.h"
@@ -113,7 +113,7 @@ START_TEST(immediate_round_trip)
         ck_assert_uint_eq(m.seq, seq & 0xffff);
         ck_assert_uint_eq(m.k, i % 16);
         ck_assert_uint_eq(m.nparts, 1 + i % 16);
-        ck_assert_uint_eq(m.life, i & 63);
+        ck_assert_uint_eq(m.inc, i & 63);
     }
 }
 END_TEST
@@ -143,7 +143,7 @@ START_TEST(lives_only_go_one_way)
     for (int from = 0; from < FO_STATE_COUNT; from++) {
         for (int to = 0; to < FO_STATE_COUNT; to++) {
             enum fo_state s = (enum fo_state)from;
-            int moved = fo_life_move(&s, (enum fo_state)to);
+            int moved = fo_incarnation_move(&s, (enum fo_state)to);
 
             ck_assert_int_eq(moved, s != (enum fo_state)from);
             ck_assert(!moved || to > from);
@@ -177,7 +177,7 @@ START_TEST(records_round_trip)
     memset(&in, 0, sizeof(in));
     in.fenced = (struct fo_fenced){.dst = 9,
                                    .src = 8,
-                                   .life = 7,
+                                   .inc = 7,
                                    .path = 6,
                                    .flags = 5,
                                    .n = 256,
@@ -198,15 +198,15 @@ START_TEST(records_round_trip)
     ck_assert_int_eq(out.req.qps, 128);
 
     memset(&in, 0, sizeof(in));
-    in.failback = (struct fo_failback){.dst = 1, .src = 2, .life = 3, .path = IB_MAX_PATHS - 1};
+    in.failback = (struct fo_failback){.dst = 1, .src = 2, .inc = 3, .path = IB_MAX_PATHS - 1};
     for (int type = FO_MSG_FAILBACK; type <= FO_MSG_FAILBACK_OK; type++) {
         ck_assert(round_trip((enum fo_type)type));
-        ck_assert(out.failback.dst == 1 && out.failback.src == 2 && out.failback.life == 3 &&
+        ck_assert(out.failback.dst == 1 && out.failback.src == 2 && out.failback.inc == 3 &&
                   out.failback.path == IB_MAX_PATHS - 1);
     }
 
     memset(&in, 0, sizeof(in));
-    in.open = (struct fo_open){.dst = 1, .src = 2, .life = 3, .path = 4};
+    in.open = (struct fo_open){.dst = 1, .src = 2, .inc = 3, .path = 4};
     in.open.addr.port = (struct ib_addr){.link_layer = IBV_LINK_LAYER_INFINIBAND,
                                          .mtu = IBV_MTU_2048,
                                          .gid_index = 7,
@@ -214,7 +214,7 @@ START_TEST(records_round_trip)
     memset(in.open.addr.port.gid, 0x5a, sizeof(in.open.addr.port.gid));
     for (int type = FO_MSG_OPEN; type <= FO_MSG_OPEN_OK; type++) {
         ck_assert(round_trip((enum fo_type)type));
-        ck_assert(out.open.dst == 1 && out.open.src == 2 && out.open.life == 3 &&
+        ck_assert(out.open.dst == 1 && out.open.src == 2 && out.open.inc == 3 &&
                   out.open.path == 4);
         ck_assert_uint_eq(out.open.addr.port.lid, 0xbeef);
         ck_assert_uint_eq(out.open.addr.port.mtu, IBV_MTU_2048);
@@ -226,7 +226,7 @@ START_TEST(records_round_trip)
 
     memset(&in, 0, sizeof(in));
     in.down = (struct fo_down){
-        .dst = 1, .src = 2, .life = 3, .path = 4, .reason = 5, .flags = 6, .wc_status = 12};
+        .dst = 1, .src = 2, .inc = 3, .path = 4, .reason = 5, .flags = 6, .wc_status = 12};
     in.down.live = (struct r2_parts){.base = 1ull << 40, .n = R2_LEDGER_WINDOW};
     in.down.live.mask[R2_LEDGER_WINDOW - 1] = 0xabcd;
     ck_assert(round_trip(FO_MSG_DOWN));
@@ -237,7 +237,7 @@ START_TEST(records_round_trip)
 
     memset(&in, 0, sizeof(in));
     in.settled =
-        (struct fo_settled){.dst = 1, .src = 2, .life = 3, .path = 4, .flags = FO_FLAG_SOFT};
+        (struct fo_settled){.dst = 1, .src = 2, .inc = 3, .path = 4, .flags = FO_FLAG_SOFT};
     in.settled.live = (struct r2_parts){.base = 9, .n = 2, .mask = {1, 0x8000}};
     ck_assert(round_trip(FO_MSG_SETTLED));
     ck_assert_uint_eq(out.settled.flags, FO_FLAG_SOFT);

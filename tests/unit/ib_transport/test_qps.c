@@ -287,7 +287,7 @@ START_TEST(silence_of_the_only_pair_ends_none)
     ck_assert_uint_eq(comm(1)->link.up, 15);
     rig_fault(rig, "h0:n0 restore");
     end_message();
-    ck_assert_uint_eq(life(0, 0), 1);
+    ck_assert_uint_eq(inc(0, 0), 1);
     stop();
 }
 END_TEST

@@ -1,5 +1,5 @@
-/* Staging ring (docs/balance.md): directed cases, and random lives against a list of who uses
- * which bytes. */
+/* Staging ring (docs/balance.md): directed cases, and random incarnations against a list of who
+ * uses which bytes. */
 #include "ib_transport/ib_stage.h"
 #include "tests/unit/suite.h"
 
@@ -96,9 +96,9 @@ START_TEST(more_parts_than_entries)
 }
 END_TEST
 
-/* A life ends: what is not posted never is, what the NIC may still read stays until the life is
- * closed, copies that run are waited for. */
-START_TEST(a_life_that_ends)
+/* An incarnation ends: what is not posted never is, what the NIC may still read stays until the
+ * incarnation is closed, copies that run are waited for. */
+START_TEST(an_incarnation_that_ends)
 {
     struct ib_stage_entry *posted, *ready, *copying;
 
@@ -123,7 +123,7 @@ START_TEST(a_life_that_ends)
 }
 END_TEST
 
-/* --- random lives --- */
+/* --- random incarnations --- */
 
 static uint64_t seed;
 static uint32_t dice(uint32_t below)
@@ -154,7 +154,7 @@ static void take(uint64_t seq)
     struct ib_stage_entry *e = ib_stage_begin(&st, seq, dice(16), len);
 
     if (e == NULL) {
-        /* it would have fitted an empty ring: somebody is in it, or the life is over */
+        /* it would have fitted an empty ring: somebody is in it, or the incarnation is over */
         ck_assert(uses > 0 || st.stopped);
         return;
     }
@@ -235,7 +235,7 @@ static void compare(void)
     ck_assert_int_eq(ib_stage_idle(&st), uses == 0);
 }
 
-START_TEST(random_lives)
+START_TEST(random_incarnations)
 {
     seed = (uint64_t)_i;
     ib_stage_init(&st, RING);
@@ -273,8 +273,8 @@ static void tests_add(TCase *t)
     tcase_add_test(t, a_full_ring);
     tcase_add_test(t, an_empty_ring_has_all_its_room);
     tcase_add_test(t, more_parts_than_entries);
-    tcase_add_test(t, a_life_that_ends);
-    tcase_add_loop_test(t, random_lives, 0, 12);
+    tcase_add_test(t, an_incarnation_that_ends);
+    tcase_add_loop_test(t, random_incarnations, 0, 12);
 }
 
 int main(void)

@@ -4,7 +4,8 @@
 
 #include "plugin/base/r2_log.h"
 
-/* "NAME=value" for this test's option; the text lives until the next call with the same @slot. */
+/* "NAME=value" for this test's option; the text incarnations until the next call with the same
+ * @slot. */
 static const char *with(int slot, const char *name, int value)
 {
     static char text[4][64];
@@ -232,7 +233,7 @@ END_TEST
 static int path_0_has_returned(struct rig *r)
 {
     return ib_link_up(&r->side[0].comm->link, 0) && ib_link_up(&r->side[1].comm->link, 0) &&
-           r->side[0].comm->link.path[0].life > 1;
+           r->side[0].comm->link.path[0].inc > 1;
 }
 
 START_TEST(return_after_its_time_or_never)

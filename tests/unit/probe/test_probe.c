@@ -218,7 +218,7 @@ START_TEST(records_come_out_as_they_went_in)
         ck_assert_int_eq(memcmp(&b.probe.addr.port.gid, &a.probe.addr.port.gid, 16), 0);
         a.suspect = (struct fo_suspect){.dst = 1,
                                         .src = UINT32_MAX,
-                                        .life = 7,
+                                        .inc = 7,
                                         .path = i ? IB_MAX_PATHS - 1 : 0,
                                         .mask = i ? 0xffff : 1,
                                         .seq = i ? UINT64_MAX : 0};

@@ -11,14 +11,14 @@
 
 struct msg {
     int from, to, ok; /* a confirmation */
-    unsigned from_life, to_life;
+    unsigned from_incarnation, to_incarnation;
     struct probe_word w;
 };
 
 struct proc {
     struct probe_news t;
     uint64_t origin;
-    unsigned life;
+    unsigned inc;
     uint64_t latest[SUBJECTS]
                    [2]; /* version and origin of the last word taken up: never goes back */
     uint8_t taken[WORDS];
@@ -115,7 +115,7 @@ static void bag_add(int from, int to, int ok, const struct probe_word *w)
         g.bag = realloc(g.bag, g.room * sizeof(*g.bag));
         REQUIRE(g.bag, "no memory");
     }
-    g.bag[g.nbag++] = (struct msg){from, to, ok, g.p[from].life, g.p[to].life, *w};
+    g.bag[g.nbag++] = (struct msg){from, to, ok, g.p[from].inc, g.p[to].inc, *w};
 }
 
 /* @p tells @q what it has not confirmed, for the first time or again. */
@@ -141,7 +141,7 @@ static void deliver(size_t i, int loss_pct)
     } else {
         g.bag[i] = g.bag[--g.nbag];
     }
-    if (m.from_life != g.p[m.from].life || m.to_life != x->life) {
+    if (m.from_incarnation != g.p[m.from].inc || m.to_incarnation != x->inc) {
         return; /* a channel ends with its process */
     }
     if (chance(loss_pct)) {
@@ -190,7 +190,7 @@ static void replace(int p)
     probe_news_init(&x->t);
     memset(x->taken, 0, sizeof(x->taken));
     memset(x->latest, 0, sizeof(x->latest));
-    x->life++;
+    x->inc++;
     x->origin = x->origin + PROCS;
     g.replacements++;
 }

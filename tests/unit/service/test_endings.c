@@ -121,7 +121,7 @@ END_TEST
 START_TEST(a_bye_with_a_code_that_is_none)
 {
     union fo_body b = {
-        .fenced = {.flags = _i ? 0 : FO_FLAG_ABORT, .life = _i ? PROBE_CODE_L01 : 0xffffff00}};
+        .fenced = {.flags = _i ? 0 : FO_FLAG_ABORT, .inc = _i ? PROBE_CODE_L01 : 0xffffff00}};
 
     rig = rig_create(2, 0, (const char *[]){NULL});
     rig->hostile = 1;

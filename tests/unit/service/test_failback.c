@@ -35,7 +35,7 @@ static void lose_path(int host)
     rig_fault(rig, host ? "h1:n0 up" : "h0:n0 up");
 }
 
-START_TEST(returns_as_the_next_life)
+START_TEST(returns_as_the_next_incarnation)
 {
     struct ibv_qp *old[2];
     uint32_t qpn[2], psn[2];
@@ -51,7 +51,7 @@ START_TEST(returns_as_the_next_life)
     messages(4);
     ck_assert_uint_ge(wait_up(0, 2), 50 * RIG_MS);
     for (int i = 0; i < 2; i++) {
-        ck_assert_uint_eq(life(i, 0), 2);
+        ck_assert_uint_eq(inc(i, 0), 2);
         ck_assert_uint_ne(comm(i)->link.path[0].qp->qp_num, qpn[i]);
         ck_assert_uint_ne(comm(i)->link.path[0].psn, psn[i]);
         ck_assert(
@@ -76,7 +76,7 @@ START_TEST(a_lost_record_is_said_again)
     lose_path(0);
     ck_assert_uint_le(wait_up(0, 2), RIG_S);
     ck_assert_uint_eq(dropped, 3);
-    ck_assert_uint_eq(life(0, 0), 2);
+    ck_assert_uint_eq(inc(0, 0), 2);
     carries(0);
     stop();
 }
@@ -97,13 +97,13 @@ START_TEST(a_record_lost_for_ever_ends_the_attempt)
     ck_assert(!is_up(0, 0));
     rig->filter = NULL;
     wait_up(0, 3);
-    ck_assert_uint_eq(life(0, 0), life(1, 0));
+    ck_assert_uint_eq(inc(0, 0), inc(1, 0));
     carries(0);
     stop();
 }
 END_TEST
 
-/* Everything that was said about earlier lives reaches both ends once more. */
+/* Everything that was said about earlier incarnations reaches both ends once more. */
 static void say_all_again(void)
 {
     unsigned n = rig->sent_count;
@@ -127,8 +127,8 @@ START_TEST(late_copies_change_nothing)
         messages(4);
         say_all_again();
         ck_assert(is_up(0, 0) && is_up(1, 0));
-        ck_assert_uint_eq(life(0, 0), n);
-        ck_assert_uint_eq(life(1, 0), n);
+        ck_assert_uint_eq(inc(0, 0), n);
+        ck_assert_uint_eq(inc(1, 0), n);
         messages(4);
     }
     rig_run(rig, RIG_S);
@@ -144,7 +144,7 @@ END_TEST
  */
 static int r_gave_up(void)
 {
-    return life(1, 0) == 2 && comm(1)->fo.path[0].state == FO_FENCED;
+    return inc(1, 0) == 2 && comm(1)->fo.path[0].state == FO_FENCED;
 }
 
 START_TEST(copies_of_an_attempt_given_up_change_nothing)
@@ -179,14 +179,14 @@ START_TEST(an_end_that_cannot_build_says_so)
     rig_fault(rig, _i ? "h1:n0 mr-fail 1" : "h0:n0 mr-fail 1");
     rig_fault(rig, "h0:n0 up");
     took = wait_up(0, 3);
-    ck_assert_uint_eq(life(0, 0), 3);
+    ck_assert_uint_eq(inc(0, 0), 3);
     ck_assert_uint_le(took, RIG_S); /* nobody waited for an answer that could not come */
     carries(0);
     stop();
 }
 END_TEST
 
-/* --- faults while a life is being opened --- */
+/* --- faults while an incarnation is being opened --- */
 
 static const char *fault_now, *fault_end;
 static int fault_at;
@@ -203,7 +203,7 @@ static int break_at(struct rig *r, int from, int type, union fo_body *body)
 static const struct {
     int at;
     const char *now, *end;
-    uint32_t life; /* that returns in the end; 0: the third */
+    uint32_t inc; /* that returns in the end; 0: the third */
 } broken[] = {
     {FO_MSG_OPEN, "h0:n0 down", "h0:n0 up"},
     {FO_MSG_OPEN, "h1:n0 down", "h1:n0 up"},
@@ -223,7 +223,7 @@ static const struct {
     {FO_MSG_OPEN_OK, "h0:n0 hang", "h0:n0 unhang"},
 };
 
-START_TEST(a_fault_at_each_step_costs_one_life)
+START_TEST(a_fault_at_each_step_costs_one_incarnation)
 {
     uint32_t last;
 
@@ -238,19 +238,19 @@ START_TEST(a_fault_at_each_step_costs_one_life)
         rig_run(rig, 20 * RIG_MS);
     }
     ck_assert_ptr_null(fault_now);
-    last = life(1, 0);
+    last = inc(1, 0);
     if (fault_end) {
         rig_fault(rig, fault_end);
     }
-    wait_up(0, broken[_i].life ? broken[_i].life : 3);
-    ck_assert_uint_le(life(1, 0), last + 2);
-    ck_assert_uint_eq(life(0, 0), life(1, 0));
+    wait_up(0, broken[_i].inc ? broken[_i].inc : 3);
+    ck_assert_uint_le(inc(1, 0), last + 2);
+    ck_assert_uint_eq(inc(0, 0), inc(1, 0));
     carries(0);
     stop();
 }
 END_TEST
 
-/* --- close while a life is being opened --- */
+/* --- close while an incarnation is being opened --- */
 
 static int block_at,
     block_side; /* the worker of NIC 0 at @block_side stands still from this record on */
@@ -291,7 +291,7 @@ static int stop_now;
 static int stopped(struct rig *r)
 {
     return comm(0)->ret->path[0].state == stops[stop_now].s &&
-           comm(1)->ret->path[0].state == stops[stop_now].r && life(1, 0) == 2;
+           comm(1)->ret->path[0].state == stops[stop_now].r && inc(1, 0) == 2;
 }
 
 /* The exchange stands still in the states of @n. */
@@ -313,7 +313,7 @@ static void stop_exchange(int n)
     }
     rig_fault(rig, "h0:n0 up");
     ck_assert_msg(rig_until(rig, stopped, RIG_S), "S %d R %d, life %u", comm(0)->ret->path[0].state,
-                  comm(1)->ret->path[0].state, life(1, 0));
+                  comm(1)->ret->path[0].state, inc(1, 0));
 }
 
 /* One end closes, later the other one; or both at once. Nothing stays behind, nothing is touched
@@ -381,9 +381,9 @@ START_TEST(abort_in_each_state)
 }
 END_TEST
 
-/* A NIC that fails while the last step is under way: the life ends as it begins, and is not
+/* A NIC that fails while the last step is under way: the incarnation ends as it begins, and is not
  * announced. */
-START_TEST(a_life_over_a_nic_that_failed_meanwhile_ends_at_once)
+START_TEST(an_incarnation_over_a_nic_that_failed_meanwhile_ends_at_once)
 {
     start(2, NULL);
     fault_at = _i ? FO_MSG_OPEN_UP : FO_MSG_OPEN_OK;
@@ -392,7 +392,7 @@ START_TEST(a_life_over_a_nic_that_failed_meanwhile_ends_at_once)
     lose_path(0);
     rig_run(rig, 100 * RIG_MS);
     ck_assert_ptr_null(fault_now);
-    ck_assert_uint_eq(life(0, 0), 2);
+    ck_assert_uint_eq(inc(0, 0), 2);
     ck_assert(!is_up(0, 0) && !is_up(1, 0));
     ck_assert_uint_eq(rig_count(rig, 1, FO_MSG_OPEN_UP), (unsigned)_i);
     ck_assert_int_ne(comm(0)->fo.path[0].why.fault, IB_FAULT_SILENT); /* nobody had to ask */
@@ -454,7 +454,7 @@ START_TEST(looks_do_not_shorten_the_hold)
         rig_enter(&rig->side[1]);
         r2_comm_kick(comm(1));
     }
-    ck_assert_uint_eq(life(1, 0), 1);
+    ck_assert_uint_eq(inc(1, 0), 1);
     wait_up(0, 2);
     carries(0);
     stop();
@@ -482,8 +482,9 @@ START_TEST(a_flush_lane_comes_with_the_path)
 }
 END_TEST
 
-/* One old life is kept at most: the next but one waits until no packet of it can be under way. */
-START_TEST(one_old_life_is_kept_at_most)
+/* One old incarnation is kept at most: the next but one waits until no packet of it can be under
+ * way. */
+START_TEST(one_old_incarnation_is_kept_at_most)
 {
     uint64_t second;
 
@@ -493,8 +494,8 @@ START_TEST(one_old_life_is_kept_at_most)
     second = rig_now(rig);
     lose_path(1);
     rig_run(rig, 1500 * RIG_MS);
-    ck_assert_uint_eq(life(0, 0), 2); /* neither end has begun */
-    ck_assert_uint_eq(life(1, 0), 2);
+    ck_assert_uint_eq(inc(0, 0), 2); /* neither end has begun */
+    ck_assert_uint_eq(inc(1, 0), 2);
     wait_up(0, 3);
     ck_assert_uint_ge(rig_now(rig) - second, 1900 * RIG_MS);
     carries(0);
@@ -504,23 +505,23 @@ END_TEST
 
 static void add(TCase *t)
 {
-    tcase_add_loop_test(t, returns_as_the_next_life, 0, 2);
+    tcase_add_loop_test(t, returns_as_the_next_incarnation, 0, 2);
     tcase_add_loop_test(t, a_lost_record_is_said_again, 0, 3);
     tcase_add_loop_test(t, a_record_lost_for_ever_ends_the_attempt, 0, 3);
     tcase_add_test(t, late_copies_change_nothing);
     tcase_add_test(t, copies_of_an_attempt_given_up_change_nothing);
     tcase_add_loop_test(t, an_end_that_cannot_build_says_so, 0, 2);
-    tcase_add_loop_test(t, a_fault_at_each_step_costs_one_life, 0,
+    tcase_add_loop_test(t, a_fault_at_each_step_costs_one_incarnation, 0,
                         (int)(sizeof(broken) / sizeof(broken[0])));
     tcase_add_loop_test(t, close_in_each_state, 0, 4 * STOPS);
     tcase_add_test(t, words_that_come_while_it_is_destroyed_begin_nothing);
     tcase_add_loop_test(t, abort_in_each_state, 0, 2 * STOPS);
-    tcase_add_loop_test(t, a_life_over_a_nic_that_failed_meanwhile_ends_at_once, 0, 2);
+    tcase_add_loop_test(t, an_incarnation_over_a_nic_that_failed_meanwhile_ends_at_once, 0, 2);
     tcase_add_test(t, the_word_of_a_failed_build_is_said_again);
     tcase_add_test(t, fenced_alone_ends_what_is_being_opened);
     tcase_add_test(t, looks_do_not_shorten_the_hold);
     tcase_add_test(t, a_flush_lane_comes_with_the_path);
-    tcase_add_test(t, one_old_life_is_kept_at_most);
+    tcase_add_test(t, one_old_incarnation_is_kept_at_most);
 }
 
 int main(void)

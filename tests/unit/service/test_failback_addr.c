@@ -1,5 +1,5 @@
-/* A NIC that returns with another LID, MTU or GID: the next life is connected with what its port
- * says then, at both ends. The fabric is RoCE, whose devices do not look at LIDs: what
+/* A NIC that returns with another LID, MTU or GID: the next incarnation is connected with what its
+ * port says then, at both ends. The fabric is RoCE, whose devices do not look at LIDs: what
  * ibv_modify_qp is told is looked at here. */
 #include "tests/unit/failback_rig.h"
 

@@ -31,7 +31,7 @@ START_TEST(never_is_never_wherever_it_is_said)
         rig_run(rig, RIG_S);
     }
     ck_assert(!is_up(0, 0) && !is_up(1, 0));
-    ck_assert_uint_eq(life(0, 0), 1);
+    ck_assert_uint_eq(inc(0, 0), 1);
     /* a receiver that may not have it asks ever more rarely */
     ck_assert_uint_le(rig_count(rig, 1, FO_MSG_OPEN), 16);
     ck_assert_int_eq(rig_count(rig, 1, FO_MSG_OPEN) > 0, !_i);
@@ -47,8 +47,8 @@ START_TEST(each_failure_soon_after_a_return_doubles_the_hold)
 
     start(2, NULL);
     for (unsigned i = 0; i < 4; i++) {
-        rig_run(rig,
-                120 * RIG_MS); /* longer than a packet lives, shorter than what counts as lasting */
+        rig_run(rig, 120 * RIG_MS); /* longer than a packet incarnations, shorter than what counts
+                                       as lasting */
         flap("h1:n0", RIG_MS);
         took[i] = wait_up(0, 2 + i);
         messages(1);
@@ -111,7 +111,7 @@ START_TEST(a_port_that_comes_back_is_asked_at_once)
 }
 END_TEST
 
-START_TEST(a_storm_costs_few_lives)
+START_TEST(a_storm_costs_few_incarnations)
 {
     start(2, NULL);
     for (int i = 0; i < 300; i++) {
@@ -121,9 +121,9 @@ START_TEST(a_storm_costs_few_lives)
         }
         rig_run(rig, (uint64_t)(i % 5) * RIG_MS);
     }
-    ck_assert_uint_le(life(1, 0), 4);
-    wait_up(0, life(1, 0));
-    ck_assert_uint_ge(life(1, 0), 2);
+    ck_assert_uint_le(inc(1, 0), 4);
+    wait_up(0, inc(1, 0));
+    ck_assert_uint_ge(inc(1, 0), 2);
     ck_assert_uint_ge(comm(0)->fo.switches, 1);
     carries(0);
     stop();
@@ -205,7 +205,7 @@ START_TEST(a_driver_that_hung_is_waited_for)
     wait_settled(0);
     rig_run(rig, 5 * RIG_S); /* whatever held is over: time has stood in for proof */
     ck_assert(!is_up(0, 0) && !is_up(1, 0));
-    ck_assert_uint_eq(life(1, 0), 1);
+    ck_assert_uint_eq(inc(1, 0), 1);
     rig_fault(rig, _i ? "h1:n0 unhang" : "h0:n0 unhang");
     wait_up(0, 2);
     carries(0);
@@ -306,7 +306,7 @@ START_TEST(attempts_do_not_extend_the_wait)
     ck_assert(rig_until(rig, s_failed, 30 * RIG_S));
     ck_assert_uint_ge(rig_now(rig) - since, 12 * RIG_S);
     ck_assert_uint_le(rig_now(rig) - since, 13 * RIG_S);
-    ck_assert_uint_ge(life(0, 0), 2);
+    ck_assert_uint_ge(inc(0, 0), 2);
 }
 END_TEST
 
@@ -365,8 +365,8 @@ START_TEST(every_path_in_turn)
         rig_run(rig, 200 * RIG_MS);
     }
     for (int p = 0; p < 3; p++) {
-        ck_assert_uint_eq(life(0, p), 5);
-        ck_assert_uint_eq(life(1, p), 5);
+        ck_assert_uint_eq(inc(0, p), 5);
+        ck_assert_uint_eq(inc(1, p), 5);
     }
     stop();
 }
@@ -497,7 +497,7 @@ START_TEST(many_connections_return_a_few_at_a_time)
                           0);
         ck_assert_uint_eq(rig->side[side].inst->reconnect.waiting, 0);
         for (int i = 0; i < MANY; i++) {
-            ck_assert_uint_eq(many[side][i]->link.path[0].life, 2);
+            ck_assert_uint_eq(many[side][i]->link.path[0].inc, 2);
             rig_enter(&rig->side[side]);
             r2_net_close(many[side][i]);
         }
@@ -554,7 +554,7 @@ START_TEST(the_channel_is_lost_in_the_middle)
     rig_oob_cut(rig, 0);
     took = wait_up(0, _i < 3 ? 2 : 3);
     ck_assert_uint_le(took, _i < 3 ? 20 * RIG_MS : RIG_S); /* what is unanswered is said at once */
-    ck_assert_uint_eq(life(0, 0), life(1, 0));
+    ck_assert_uint_eq(inc(0, 0), inc(1, 0));
     carries(0);
     stop();
 }
@@ -566,7 +566,7 @@ static void add(TCase *t)
     tcase_add_test(t, each_failure_soon_after_a_return_doubles_the_hold);
     tcase_add_loop_test(t, the_hold_time_is_without_a_miss, 0, 2);
     tcase_add_loop_test(t, a_port_that_comes_back_is_asked_at_once, 0, 2);
-    tcase_add_test(t, a_storm_costs_few_lives);
+    tcase_add_test(t, a_storm_costs_few_incarnations);
     tcase_add_test(t, a_blackhole_that_ends_is_found);
     tcase_add_loop_test(t, new_addresses_are_used, 0, 2);
     tcase_add_loop_test(t, a_path_that_could_not_be_built_at_start_comes_later, 0, 2);

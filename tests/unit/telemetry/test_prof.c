@@ -366,13 +366,13 @@ START_TEST(a_replay_is_an_event_of_its_own)
 }
 END_TEST
 
-/* The only NIC returns, with a new life: another event. */
-START_TEST(a_new_life_is_another_way)
+/* The only NIC returns, with a new incarnation: another event. */
+START_TEST(a_new_incarnation_is_another_way)
 {
     uint32_t was;
 
     profiled(1, (const char *[]){ON, NULL});
-    was = life(0, 0);
+    was = inc(0, 0);
     recv_burst(1, 5000);
     rig_fault(rig, "h0:n0 blackhole");
     send_post(0);
@@ -380,7 +380,7 @@ START_TEST(a_new_life_is_another_way)
     fire("*:n0 qp-error");
     fire("h0:n0 restore");
     finish(1, 60 * RIG_S);
-    ck_assert_uint_gt(life(0, 0), was);
+    ck_assert_uint_gt(inc(0, 0), was);
     ck_assert_uint_eq(count_of(0, 0), 2);
     ck_assert_uint_eq(prof.ends, 2);
     stop();
@@ -462,7 +462,7 @@ static void add(TCase *t)
     tcase_add_test(t, each_part_has_its_own);
     tcase_add_test(t, a_group_has_one_for_each_buffer);
     tcase_add_test(t, a_replay_is_an_event_of_its_own);
-    tcase_add_test(t, a_new_life_is_another_way);
+    tcase_add_test(t, a_new_incarnation_is_another_way);
     tcase_add_test(t, no_more_than_there_is_room_for);
     tcase_add_test(t, an_error_ends_them);
     tcase_add_test(t, an_abort_ends_them);

@@ -199,8 +199,8 @@ START_TEST(a_nic_goes_down_and_comes_back)
     ck_assert_int_eq(v->nic[0].state, R2_STAT_NIC_UP);
     ck_assert_uint_eq(v->nic[0].moved, 0);
     ck_assert_uint_eq(v->nic[0].sent + v->nic[1].sent,
-                      v->conn[0].bytes); /* the old life's are in both */
-    ck_assert_uint_eq(v->conn[0].path[0].life, 2);
+                      v->conn[0].bytes); /* the old incarnation's are in both */
+    ck_assert_uint_eq(v->conn[0].path[0].inc, 2);
     ck_assert_ptr_nonnull(event_find(v, R2_EVENT_FAILBACK));
     ck_assert_uint_eq(v->who.capacity_up, 2);
     ck_assert_ptr_nonnull(strstr(lines(), "\"kind\":\"failback\""));

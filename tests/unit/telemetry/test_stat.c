@@ -158,7 +158,7 @@ START_TEST(no_room_is_no_signal)
 }
 END_TEST
 
-/* --- life and death --- */
+/* --- incarnation and death --- */
 
 static int count(void)
 {

@@ -25,20 +25,20 @@ static const struct {
     enum probe_incident is;
     const char *what;
 } table[] = {
-    {{.open = 1, .new_life = 1, .peer_anew = 1, .since_opened = 5000 * MSEC}, PROBE_SAME, "not decided yet: it joins"},
+    {{.open = 1, .new_incarnation = 1, .peer_anew = 1, .since_opened = 5000 * MSEC}, PROBE_SAME, "not decided yet: it joins"},
     {{.found = PROBE_BLAME_LOCAL_LINK, .same_cause = 1, .since_opened = 300 * MSEC, .since_decided = 10 * MSEC}, PROBE_SAME, "another connection's life over the same cable"},
     {{.found = PROBE_BLAME_LOCAL_LINK, .same_cause = 0, .since_opened = 300 * MSEC, .since_decided = 10 * MSEC}, PROBE_SAME, "the same, as its driver sees it"},
     {{.found = PROBE_BLAME_UNKNOWN, .same_cause = 0, .since_opened = 900 * MSEC, .since_decided = 999 * MSEC}, PROBE_SAME, "the same, undecided"},
     {{.found = PROBE_BLAME_LOCAL_LINK, .same_cause = 1, .since_opened = 1300 * MSEC, .since_decided = 1000 * MSEC}, PROBE_ANEW, "too late for a consequence"},
     {{.found = PROBE_BLAME_NONE, .same_cause = 1, .since_opened = 20 * MSEC, .since_decided = 10 * MSEC}, PROBE_SAME, "congestion breaks several queue pairs"},
     {{.found = PROBE_BLAME_NONE, .same_cause = 0, .since_opened = 20 * MSEC, .since_decided = 10 * MSEC}, PROBE_ANEW, "a queue pair broke alone, then a cable"},
-    {{.found = PROBE_BLAME_LOCAL_LINK, .same_cause = 1, .new_life = 1, .since_opened = 300 * MSEC, .since_decided = 10 * MSEC}, PROBE_ANEW, "it came back, and broke again"},
-    {{.found = PROBE_BLAME_LOCAL_LINK, .new_life = 1, .repeats = 1, .since_opened = 99 * MSEC, .since_decided = 10 * MSEC}, PROBE_MUTED, "the second time, at once"},
-    {{.found = PROBE_BLAME_LOCAL_LINK, .new_life = 1, .repeats = 1, .since_opened = 100 * MSEC, .since_decided = 10 * MSEC}, PROBE_ANEW, "the second time"},
-    {{.found = PROBE_BLAME_LOCAL_LINK, .new_life = 1, .repeats = 3, .since_opened = 399 * MSEC, .since_decided = 10 * MSEC}, PROBE_MUTED, "it flaps"},
-    {{.found = PROBE_BLAME_LOCAL_LINK, .new_life = 1, .repeats = 3, .since_opened = 400 * MSEC, .since_decided = 10 * MSEC}, PROBE_ANEW, "it flaps, more slowly"},
-    {{.found = PROBE_BLAME_LOCAL_LINK, .new_life = 1, .repeats = 4000000000u, .since_opened = 999 * MSEC, .since_decided = 10 * MSEC}, PROBE_MUTED, "it has flapped for long"},
-    {{.found = PROBE_BLAME_LOCAL_LINK, .new_life = 1, .repeats = 4000000000u, .since_opened = 1000 * MSEC, .since_decided = 10 * MSEC}, PROBE_ANEW, "once a second"},
+    {{.found = PROBE_BLAME_LOCAL_LINK, .same_cause = 1, .new_incarnation = 1, .since_opened = 300 * MSEC, .since_decided = 10 * MSEC}, PROBE_ANEW, "it came back, and broke again"},
+    {{.found = PROBE_BLAME_LOCAL_LINK, .new_incarnation = 1, .repeats = 1, .since_opened = 99 * MSEC, .since_decided = 10 * MSEC}, PROBE_MUTED, "the second time, at once"},
+    {{.found = PROBE_BLAME_LOCAL_LINK, .new_incarnation = 1, .repeats = 1, .since_opened = 100 * MSEC, .since_decided = 10 * MSEC}, PROBE_ANEW, "the second time"},
+    {{.found = PROBE_BLAME_LOCAL_LINK, .new_incarnation = 1, .repeats = 3, .since_opened = 399 * MSEC, .since_decided = 10 * MSEC}, PROBE_MUTED, "it flaps"},
+    {{.found = PROBE_BLAME_LOCAL_LINK, .new_incarnation = 1, .repeats = 3, .since_opened = 400 * MSEC, .since_decided = 10 * MSEC}, PROBE_ANEW, "it flaps, more slowly"},
+    {{.found = PROBE_BLAME_LOCAL_LINK, .new_incarnation = 1, .repeats = 4000000000u, .since_opened = 999 * MSEC, .since_decided = 10 * MSEC}, PROBE_MUTED, "it has flapped for long"},
+    {{.found = PROBE_BLAME_LOCAL_LINK, .new_incarnation = 1, .repeats = 4000000000u, .since_opened = 1000 * MSEC, .since_decided = 10 * MSEC}, PROBE_ANEW, "once a second"},
     {{.found = PROBE_BLAME_LOCAL_LINK, .same_cause = 1, .repeats = 9, .since_opened = 999 * MSEC, .since_decided = 10 * MSEC}, PROBE_SAME, "flaps or not, a consequence"},
     {{.found = PROBE_BLAME_LOCAL_LINK, .same_cause = 1, .peer_anew = 1, .repeats = 9, .since_opened = 20 * MSEC, .since_decided = 10 * MSEC}, PROBE_ANEW, "the peer has decided"},
 };
@@ -50,8 +50,8 @@ START_TEST(rule)
 }
 END_TEST
 
-/* A life that ends every millisecond, of which each is a new one: a case at most every second in
- * the end, and never none. */
+/* An incarnation that ends every millisecond, of which each is a new one: a case at most every
+ * second in the end, and never none. */
 START_TEST(flaps_do_not_flood)
 {
     uint64_t opened = 0, last = 0;
@@ -59,7 +59,7 @@ START_TEST(flaps_do_not_flood)
 
     for (uint64_t now = 1; now <= 60000; now++) {
         struct probe_again a = {.found = PROBE_BLAME_LOCAL_LINK,
-                                .new_life = 1,
+                                .new_incarnation = 1,
                                 .repeats = repeats,
                                 .since_opened = (now - opened) * MSEC};
 
@@ -156,7 +156,8 @@ START_TEST(another_incident_within_a_second)
 }
 END_TEST
 
-/* What is said of one failure is said once, whoever of the other lives over the pair ends later. */
+/* What is said of one failure is said once, whoever of the other incarnations over the pair ends
+ * later. */
 START_TEST(consequences_have_no_case)
 {
     uint32_t id;

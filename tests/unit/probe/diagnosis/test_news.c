@@ -175,7 +175,7 @@ START_TEST(what_a_process_has_said_that_is_gone)
 END_TEST
 
 /* A cable that is back for a moment, at the sender, who found it silent: one answer takes nothing
- * back where lives have ended. */
+ * back where incarnations have ended. */
 START_TEST(a_cable_that_is_back_for_a_moment)
 {
     struct probe_word w = {

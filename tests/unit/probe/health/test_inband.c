@@ -141,7 +141,7 @@ static int path_0_back(struct rig *r)
     return ib_link_up(&r->side[0].comm->link, 0) && ib_link_up(&r->side[1].comm->link, 0);
 }
 
-/* A path returns as a new life, and a new connection is made, without the channel. */
+/* A path returns as a new incarnation, and a new connection is made, without the channel. */
 START_TEST(return_without_the_channel)
 {
     begin(3, (const char *[]){"NCCL_R2_INBAND=on", "NCCL_R2_T_RETURN=100", NULL});
@@ -153,7 +153,7 @@ START_TEST(return_without_the_channel)
     fire("h0:n0 up");
     fire("h0:n0 clear");
     ck_assert(rig_until(rig, path_0_back, 20 * RIG_S));
-    ck_assert_uint_eq(life(0, 0), 2);
+    ck_assert_uint_eq(inc(0, 0), 2);
     messages(8, 3000);
     ck_assert(rig->oob_cut);
     stop();
@@ -360,7 +360,7 @@ START_TEST(long_lists_go_in_pieces)
 
     begin(3, on);
     while ((one = fo_pack(FO_MSG_SETTLED,
-                          &(union fo_body){.settled = {.dst = 99999, .src = 99999, .life = 1}},
+                          &(union fo_body){.settled = {.dst = 99999, .src = 99999, .inc = 1}},
                           msg + len, 6000 - len)) > 0) {
         len += one;
         records++;

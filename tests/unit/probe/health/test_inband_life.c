@@ -1,4 +1,4 @@
-/* Control messages over NICs: what lives how long, who is asked when nobody answers
+/* Control messages over NICs: what incarnations how long, who is asked when nobody answers
  * (docs/control.md). */
 #include "tests/unit/race_rig.h"
 

@@ -4,8 +4,8 @@
 
 #include <errno.h>
 
-/* What a peer may claim without harm: lives, paths and messages that are not there, parts that no
- * message has. */
+/* What a peer may claim without harm: incarnations, paths and messages that are not there, parts
+ * that no message has. */
 START_TEST(claims_that_cannot_be_move_nothing)
 {
     union fo_body b;
@@ -19,7 +19,7 @@ START_TEST(claims_that_cannot_be_move_nothing)
     for (int i = 0; i < 60; i++) {
         memset(&b, 0, sizeof(b));
         b.suspect = (struct fo_suspect){
-            .dst = c->id, .src = c->fo.peer, .life = 1, .path = 0, .mask = 0xffff};
+            .dst = c->id, .src = c->fo.peer, .inc = 1, .path = 0, .mask = 0xffff};
         switch (i % 6) {
         case 0:
             b.suspect.seq = 3; /* acknowledged */
@@ -34,7 +34,7 @@ START_TEST(claims_that_cannot_be_move_nothing)
             b.suspect.path = 7;
             break;
         case 4:
-            b.suspect.life = 2;
+            b.suspect.inc = 2;
             b.suspect.seq = 4;
             break;
         default:

@@ -170,8 +170,9 @@ static int sends_done(struct rig *r)
     return r->side[0].head == r->side[0].tail;
 }
 
-/* What a life that ended left undone is in no queue: it gives the next question no more time. */
-START_TEST(ended_life_has_nothing_in_the_queues)
+/* What an incarnation that ended left undone is in no queue: it gives the next question no more
+ * time. */
+START_TEST(ended_incarnation_has_nothing_in_the_queues)
 {
     struct ends other;
     uint64_t took;
@@ -220,7 +221,7 @@ int main(void)
     tcase_add_test(t, one_verdict_for_all_connections);
     tcase_add_loop_test(t, verdict_spares_what_is_closed, 0, 2);
     tcase_add_test(t, verdict_spares_the_last_path);
-    tcase_add_test(t, ended_life_has_nothing_in_the_queues);
+    tcase_add_test(t, ended_incarnation_has_nothing_in_the_queues);
     suite_add_tcase(s, t);
     r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);

@@ -1,9 +1,9 @@
 /*
- * The life of a path at one end: a pure state machine (protocol section 1 and 3). States only grow;
- * a path that returns is a new life.
+ * The incarnation of a path at one end: a pure state machine (protocol section 1 and 3). States
+ * only grow; a path that returns is a new incarnation.
  */
-#ifndef FO_LIFE_H
-#define FO_LIFE_H
+#ifndef FO_INCARNATION_H
+#define FO_INCARNATION_H
 
 enum fo_state {
     FO_NONE,   /* being built */
@@ -16,6 +16,6 @@ const char *fo_state_name(enum fo_state s);
 
 /* Moves *@s to @to if that is legal. Returns 1 when the state changed. Same state, or backwards: 0,
  * nothing happens. */
-int fo_life_move(enum fo_state *s, enum fo_state to);
+int fo_incarnation_move(enum fo_state *s, enum fo_state to);
 
 #endif

@@ -1,4 +1,4 @@
-#include "fo_life.h"
+#include "fo_incarnation.h"
 
 static const char *const names[FO_STATE_COUNT] = {"NONE", "UP", "DOWN", "FENCED"};
 
@@ -16,7 +16,7 @@ const char *fo_state_name(enum fo_state s)
     return (unsigned)s < FO_STATE_COUNT ? names[s] : "?";
 }
 
-int fo_life_move(enum fo_state *s, enum fo_state to)
+int fo_incarnation_move(enum fo_state *s, enum fo_state to)
 {
     if ((unsigned)to >= FO_STATE_COUNT || !legal[*s][to]) {
         return 0;

@@ -9,7 +9,7 @@
 #include "core/r2_policy.h"
 #include "core/r2_registry.h"
 #include "ib_transport/verbs/ib_hca.h"
-#include "probe/diagnosis/r2_news.h"
+#include "probe/diagnosis/r2_gossip.h"
 #include "probe/health/r2_pair.h"
 #include "probe/health/r2_probation.h"
 #include "r2_failback.h"
@@ -140,7 +140,7 @@ void r2_drain_comm(struct r2_comm *c)
         }
     }
     /* a buffer that another NIC refused may be reachable over the drained one alone */
-    avoid = r2_news_avoid(c);
+    avoid = r2_gossip_avoid(c);
     if ((c->link.up & ~(mask | avoid)) == 0) {
         avoid = 0; /* a word of others yields to the administrator's */
     }

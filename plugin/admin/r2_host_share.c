@@ -8,7 +8,7 @@
 #include "base/r2_log.h"
 #include "core/r2_registry.h"
 #include "probe/diagnosis/r2_locate.h"
-#include "probe/diagnosis/r2_news.h"
+#include "probe/diagnosis/r2_gossip.h"
 #include "probe/health/r2_pair.h"
 #include "probe/health/r2_probation.h"
 #include "r2_failback.h"
@@ -154,13 +154,14 @@ static void hear_pairs(struct r2_inst *inst, int nic, const struct r2_host_regis
     }
 }
 
-static void hear_news(struct r2_inst *inst, const struct r2_host_registry_event *e, const char *who)
+static void hear_gossip(struct r2_inst *inst, const struct r2_host_registry_event *e,
+                        const char *who)
 {
     struct probe_word w;
 
     memcpy(&w, e->data, sizeof(w));
     if (probe_word_valid(&w)) {
-        r2_news_heard(inst, &w, who);
+        r2_gossip_heard(inst, &w, who);
     }
 }
 
@@ -172,7 +173,7 @@ static void hear(struct r2_inst *inst, const struct r2_host_registry_event *e,
 
     snprintf(who, sizeof(who), "%s, pid %ld", from->command, (long)from->pid);
     if (e->kind == R2_HOST_REGISTRY_NEWS) {
-        hear_news(inst, e, who);
+        hear_gossip(inst, e, who);
         return;
     }
     if (nic < 0) {

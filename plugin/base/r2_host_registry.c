@@ -355,8 +355,8 @@ static int event_read(const struct board_slot *s, uint64_t no, struct r2_host_re
     return e->kind > R2_HOST_REGISTRY_NONE && e->kind < R2_HOST_REGISTRY_KINDS;
 }
 
-/* News of slot @i: numbers (@from, *upto]. */
-static int slot_news(struct r2_host_registry *b, int i, uint64_t *from, uint64_t *upto)
+/* Gossip of slot @i: numbers (@from, *upto]. */
+static int slot_gossip(struct r2_host_registry *b, int i, uint64_t *from, uint64_t *upto)
 {
     const struct board_slot *s = board_slot_of(b, i);
     uint64_t inc = board_get(&s->incarnation);
@@ -393,7 +393,7 @@ int r2_host_registry_next(struct r2_host_registry *b, struct r2_host_registry_ev
     for (int i = 0; i < R2_HOST_REGISTRY_SLOTS; i++) {
         uint64_t no, upto;
 
-        if (!slot_news(b, i, &no, &upto)) {
+        if (!slot_gossip(b, i, &no, &upto)) {
             continue;
         }
         while (no < upto) {

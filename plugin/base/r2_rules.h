@@ -10,16 +10,16 @@ enum r2_rule {
     R2_RULE_RECV_FENCE, /* P16: R fences before it sends the ledger */
     R2_RULE_MARKERS,    /* P16.3-4: wait for markers before the snapshot */
     R2_RULE_TOLD,       /* P16.4: a flush that the library made up is held for, not believed */
-    R2_RULE_CLOSE_INCARNATION,  /* P16.5: no completion of a closed incarnation enters the ledger */
-    R2_RULE_LEDGER,             /* P21: parts in the ledger are not replayed */
-    R2_RULE_REPLAY_INCARNATION, /* P21: only parts whose last post was on the settled incarnation
-                                   are replayed */
-    R2_RULE_E2E_ACK,            /* P13: a send is done when the receiver's ledger has it */
-    R2_RULE_CTS_REWRITE,        /* P11: CTS of a dead incarnation is written again elsewhere */
-    R2_RULE_TOMBSTONE,          /* P26: a closed receiver still answers */
-    R2_RULE_HOLD,               /* P18: a soft fence holds what was open */
-    R2_RULE_FROZEN_CUT,         /* P4: a replay keeps the cut */
-    R2_RULE_FULL_INCARNATION,   /* P8: a record counts for the incarnation that it names */
+    R2_RULE_CLOSE_INCARNATION, /* P16.5: no completion of a closed incarnation enters the ledger */
+    R2_RULE_LEDGER,            /* P21: parts in the ledger are not retransmitted */
+    R2_RULE_RETRANSMIT,        /* P21: only parts whose last post was on the settled incarnation
+                                          are retransmitted */
+    R2_RULE_E2E_ACK,           /* P13: a send is done when the receiver's ledger has it */
+    R2_RULE_CTS_REWRITE,       /* P11: CTS of a dead incarnation is written again elsewhere */
+    R2_RULE_TOMBSTONE,         /* P26: a closed receiver still answers */
+    R2_RULE_HOLD,              /* P18: a soft fence holds what was open */
+    R2_RULE_FROZEN_CUT,        /* P4: a retransmission keeps the cut */
+    R2_RULE_FULL_INCARNATION,  /* P8: a record counts for the incarnation that it names */
     R2_RULE_NEW_QP,    /* P23: a new incarnation has another queue pair number and another PSN */
     R2_RULE_SETTLED,   /* P23: R begins a new incarnation when S has taken up the ledger of the old
                           one */

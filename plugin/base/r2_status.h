@@ -19,7 +19,7 @@ enum r2_status {
     R2_ERR_NIC,
 
     /* kills a connection: returned to NCCL, ends the job */
-    R2_ERR_COMM,   /* no path left, or an error that a replay repeats */
+    R2_ERR_COMM,   /* no path left, or an error that a retransmission repeats */
     R2_ERR_PEER,   /* the peer process is gone, aborted, or breaks the protocol */
     R2_ERR_CONFIG, /* a policy that cannot be obeyed */
     R2_ERR_SYSTEM, /* memory, threads, descriptors */

@@ -29,7 +29,7 @@
 #include "base/r2_wire.h"
 #include "ib_transport/ib_path.h"
 #include "ib_transport/r2_ledger.h"
-#include "probe/probe_news.h"
+#include "probe/probe_gossip.h"
 #include "probe/probe_verdict.h"
 
 #define FO_PROTO_VERSION 4

@@ -251,7 +251,7 @@ static int probe_valid(const union fo_body *b)
     const struct fo_probe *m = &b->probe;
 
     return m->nic < FO_MAX_NICS && m->peer_nic < FO_MAX_NICS && m->inc != 0 &&
-           m->port != PROBE_NEWS_PROCESS && m->inband_qpn <= FO_QPN_MAX &&
+           m->port != PROBE_GOSSIP_PROCESS && m->inband_qpn <= FO_QPN_MAX &&
            m->inband_psn <= FO_QPN_MAX && fo_mtu_valid(&m->addr);
 }
 
@@ -283,7 +283,7 @@ static int news_valid(const union fo_body *b)
 static int news_ok_valid(const union fo_body *b)
 {
     return probe_subject_valid(&b->news_ok.subject) && b->news_ok.version > 0 &&
-           b->news_ok.version <= PROBE_NEWS_VERSION_MAX;
+           b->news_ok.version <= PROBE_GOSSIP_VERSION_MAX;
 }
 
 static int locate_valid(const union fo_body *b)

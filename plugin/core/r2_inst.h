@@ -34,7 +34,7 @@ struct r2_nic_load;
 struct r2_failback_file;
 struct r2_slow;
 struct r2_pair;
-struct probe_news;
+struct probe_gossip;
 struct r2_report;
 struct r2_balance;
 struct r2_reach;
@@ -215,12 +215,12 @@ struct r2_peer {
         struct r2_repeat repeat;
     } drain; /* r2_drain.c */
     struct {
-        int no;                  /* as neighbour in probe_news; -1: none yet, or one too many */
+        int no;                  /* as neighbour in probe_gossip; -1: none yet, or one too many */
         uint8_t more;            /* not all words had room in the latest message */
         uint8_t blamed;          /* a verdict of ours blames its process or host, until it speaks */
         uint64_t blamed_until;   /* when it spoke again, ns; 0: it was never blamed */
         struct r2_repeat repeat; /* real time, ns */
-    } news;                      /* r2_news.c */
+    } gossip;                    /* r2_gossip.c */
     struct {
         uint64_t lost;                  /* since when there is no channel to it, ns; 0: it stands */
         uint64_t owed_since, owed_at;   /* when the first and the last message of a row that
@@ -333,11 +333,11 @@ struct r2_inst {
         struct r2_counters *counters; /* of each NIC; r2_counters.h */
         struct r2_case *cases;        /* R2_CASES; r2_locate.h */
         uint32_t case_id;             /* of the latest */
-        struct probe_news *news;
+        struct probe_gossip *gossip;
         uint64_t origin;              /* of our words: the first half of this process' name */
         struct r2_verdicts *verdicts; /* r2_verdict.h */
         int crowded;                  /* said that there are more peers than can be told */
-    } diagnosis; /* which part broke, and what the job knows of it; r2_locate.c, r2_news.c */
+    } diagnosis; /* which part broke, and what the job knows of it; r2_locate.c, r2_gossip.c */
     struct {
         char run_dir[256];              /* empty: none */
         struct r2_host_registry *board; /* NULL: none */

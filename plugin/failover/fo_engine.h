@@ -1,7 +1,7 @@
 /*
  * Settlement of the incarnations of one connection's paths (protocol section 5): who is told what,
- * when a incarnation is closed, when parts are replayed, when a hold ends, when the connection
- * gives up.
+ * when an incarnation is closed, when parts are retransmitted, when a hold ends, when the
+ * connection gives up.
  *
  * Guarded by the connection's gate. fo_fault() may be called on NCCL's thread (from the transport's
  * error branch); everything that talks to the peer happens in fo_step() and the fo_on_* functions,

@@ -9,9 +9,9 @@
 #include "ib_send_int.h"
 
 #define POLL_BATCH 8
-/* Receive slots that only the oldest unacknowledged message may take: its replay must always find
- * room, or a window full of younger parts, none of which can be acknowledged before it, would block
- * it for ever (P2). */
+/* Receive slots that only the oldest unacknowledged message may take: its retransmission must
+ * always find room, or a window full of younger parts, none of which can be acknowledged before it,
+ * would block it for ever (P2). */
 #define REPLAY_RESERVE R2_MAX_PARTS
 
 void ib_send_init(struct ib_send *tx, struct ib_link *link)
@@ -192,7 +192,7 @@ static int post_message(struct ib_send *tx, struct ib_smsg *m)
     return 0;
 }
 
-/* Lowest seq first: replayed parts before new ones (P1, P22). */
+/* Lowest seq first: retransmitted parts before new ones (P1, P22). */
 static __attribute__((noinline)) void post_pending(struct ib_send *tx)
 {
     if (tx->quiet) {

@@ -1,4 +1,4 @@
-/* Shared by ib_send.c (data path), ib_send_plan.c, ib_send_stage.c and ib_replay.c (after a
+/* Shared by ib_send.c (data path), ib_send_plan.c, ib_send_stage.c and ib_retransmit.c (after a
  * failure). Gate held. */
 #ifndef IB_SEND_INT_H
 #define IB_SEND_INT_H

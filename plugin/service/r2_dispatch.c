@@ -10,7 +10,7 @@
 #include "core/r2_inst.h"
 #include "core/r2_registry.h"
 #include "probe/diagnosis/r2_locate.h"
-#include "probe/diagnosis/r2_news.h"
+#include "probe/diagnosis/r2_gossip.h"
 #include "probe/health/r2_inband.h"
 #include "probe/health/r2_load.h"
 #include "probe/health/r2_pair.h"
@@ -217,7 +217,7 @@ void r2_dispatch(struct r2_inst *inst, struct r2_peer *peer, const void *msg, si
     peer->last_contact = now;
     peer->refused_since = 0;
     peer->channel.words++;
-    if (peer->news.blamed) {
+    if (peer->gossip.blamed) {
         r2_locate_speaks(inst, peer);
     }
     if (version) {
@@ -241,9 +241,9 @@ void r2_dispatch(struct r2_inst *inst, struct r2_peer *peer, const void *msg, si
         } else if (type == FO_MSG_LOCATE) {
             r2_locate_on(inst, peer, &b.locate);
         } else if (type == FO_MSG_NEWS) {
-            r2_news_on_news(inst, peer, &b.news);
+            r2_gossip_on_report(inst, peer, &b.news);
         } else if (type == FO_MSG_NEWS_OK) {
-            r2_news_on_ok(inst, peer, &b.news_ok);
+            r2_gossip_on_ok(inst, peer, &b.news_ok);
         } else if (type == FO_MSG_LOAD) {
             r2_load_on(inst, peer, &b.load);
         } else {

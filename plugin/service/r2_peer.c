@@ -10,7 +10,7 @@
 #include "core/r2_inst.h"
 #include "core/r2_registry.h"
 #include "probe/diagnosis/r2_locate.h"
-#include "probe/diagnosis/r2_news.h"
+#include "probe/diagnosis/r2_gossip.h"
 #include "probe/diagnosis/r2_verdict.h"
 #include "probe/health/r2_inband.h"
 #include "probe/health/r2_pair.h"
@@ -36,8 +36,8 @@ struct r2_peer *r2_peer_get(struct r2_inst *inst, struct r2_oob_peer *oob)
         p->last_contact = r2_now(inst);
         p->next = inst->peers;
         inst->peers = p;
-        p->news.no = -1;
-        p->news.blamed = (uint8_t)r2_news_peer_blamed(inst, p); /* words outlive connections */
+        p->gossip.no = -1;
+        p->gossip.blamed = (uint8_t)r2_gossip_peer_blamed(inst, p); /* words outlive connections */
     }
     inst->oob->ops->peer_ref(oob);
     p->refs++;
@@ -54,7 +54,7 @@ void r2_peer_put(struct r2_inst *inst, struct r2_peer *peer)
         r2_locate_drop(inst, peer);
         r2_pairs_drop(inst, peer);
         r2_peers_step(inst, r2_now(inst)); /* last words first */
-        r2_news_leave(inst, peer);
+        r2_gossip_leave(inst, peer);
         for (p = &inst->peers; *p != peer; p = &(*p)->next) {
         }
         *p = peer->next;
@@ -118,7 +118,7 @@ void r2_peer_channel_up(void *instance, struct r2_oob_peer *oob)
     peer->channel.lost = peer->channel.said = 0;
     r2_inband_channel(inst, peer);
     peer->last_contact = r2_now(inst);
-    peer->down.repeat.at = peer->news.repeat.at = 0;
+    peer->down.repeat.at = peer->gossip.repeat.at = 0;
     for (struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
         pair->announce.repeat.at = pair->peer == peer ? 0 : pair->announce.repeat.at;
     }
@@ -167,7 +167,7 @@ static uint64_t check_channel(struct r2_inst *inst, struct r2_peer *peer, uint64
     if (r2_elapsed(now, peer->channel.lost) < CHANNEL_LIMIT_NS) {
         return peer->channel.lost + CHANNEL_LIMIT_NS;
     }
-    if (r2_news_peer_blamed(inst, peer)) {
+    if (r2_gossip_peer_blamed(inst, peer)) {
         return UINT64_MAX; /* it may speak again over NICs, and the channel be lost still */
     }
     peer->channel.said = 1;
@@ -184,7 +184,7 @@ uint64_t r2_peers_step(struct r2_inst *inst, uint64_t now)
     for (struct r2_peer *p = inst->peers; p; p = p->next) {
         next = r2_earlier(next, say_nics(inst, p, now));
         next = r2_earlier(next, r2_drain_say(inst, p, now));
-        next = r2_earlier(next, r2_news_say(inst, p, now));
+        next = r2_earlier(next, r2_gossip_say(inst, p, now));
         next = r2_earlier(next, r2_peer_check_gone(inst, p, now));
         next = r2_earlier(next, check_channel(inst, p, now));
         r2_peer_post(inst, p);

@@ -21,7 +21,7 @@
 #include "bounce/r2_relay.h"
 #include "core/r2_registry.h"
 #include "probe/diagnosis/r2_locate.h"
-#include "probe/diagnosis/r2_news.h"
+#include "probe/diagnosis/r2_gossip.h"
 #include "probe/diagnosis/r2_verdict.h"
 #include "probe/health/r2_counters.h"
 #include "probe/health/r2_inband.h"
@@ -220,7 +220,7 @@ static int start_thread(struct r2_inst *inst, char *why, size_t why_len)
 
 /* Who hears of facts (r2_notify.h), from the bottom of the folders to the top. */
 static const struct r2_subscriber *const subscribers[] = {&r2_locate_subscriber,
-                                                          &r2_news_subscriber,
+                                                          &r2_gossip_subscriber,
                                                           &r2_slow_subscriber,
                                                           &r2_report_subscriber,
                                                           &r2_host_share_subscriber,
@@ -261,7 +261,8 @@ static int modules_open(struct r2_inst *inst)
     return r2_port_monitor_open(inst) != 0 || r2_load_open(inst) != 0 ||
                    r2_failback_open(inst) != 0 || r2_loopbacks_open(inst) != 0 ||
                    r2_counters_open(inst) != 0 || r2_locate_init(inst) != 0 ||
-                   r2_verdict_open(inst) != 0 || r2_news_open(inst) != 0 || r2_slow_open(inst) != 0
+                   r2_verdict_open(inst) != 0 || r2_gossip_open(inst) != 0 ||
+                   r2_slow_open(inst) != 0
                ? -1
                : 0;
 }
@@ -269,7 +270,7 @@ static int modules_open(struct r2_inst *inst)
 /* No job of a worker is out. */
 static void modules_close(struct r2_inst *inst)
 {
-    r2_news_close(inst);
+    r2_gossip_close(inst);
     free(inst->slow);
     free(inst->diagnosis.verdicts);
     free(inst->drain.failback);

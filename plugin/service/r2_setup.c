@@ -26,7 +26,7 @@
 #include "base/r2_pages.h"
 #include "core/r2_inst.h"
 #include "core/r2_registry.h"
-#include "probe/diagnosis/r2_news.h"
+#include "probe/diagnosis/r2_gossip.h"
 #include "probe/health/r2_pair.h"
 #include "r2_close.h"
 #include "r2_conn.h"
@@ -133,7 +133,7 @@ static void emit(void *arg, enum fo_type type, const union fo_body *body)
 static void make_label(struct r2_comm *c, const char *peer_host)
 {
     snprintf(c->far.host, sizeof(c->far.host), "%s", peer_host);
-    r2_news_join(c->inst, c->peer, peer_host);
+    r2_gossip_join(c->inst, c->peer, peer_host);
     snprintf(c->label, sizeof(c->label), "%s %u %s/%.24s %s %.40s", c->is_send ? "send" : "recv",
              c->id, c->inst->host, c->inst->nics.nic[c->dev].name, c->is_send ? "->" : "<-",
              peer_host);

@@ -104,8 +104,8 @@ void r2_report_cases_step(struct r2_report *r, uint64_t now, int all);
 void r2_report_stall(struct r2_comm *c, int p, uint64_t ns, int over);
 
 /* A report about a NIC pair of this process is kept, unless this process itself made it. */
-void r2_report_news(struct r2_inst *inst, const struct probe_word *w, enum r2_report_from from,
-                    const char *who);
+void r2_report_gossip(struct r2_inst *inst, const struct probe_word *w, enum r2_report_from from,
+                      const char *who);
 /* r2_report_why.c: what the job knows of the reason why @c lost paths, into seen.path[] and the
  * NIC's trouble */
 void r2_report_why(struct r2_report *r, struct r2_comm *c);

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "probe/diagnosis/r2_news.h"
+#include "probe/diagnosis/r2_gossip.h"
 #include "probe/health/r2_cross.h"
 #include "probe/health/r2_pair.h"
 #include "probe/probe_verdict.h"
@@ -29,8 +29,8 @@ static const char *part_of(enum probe_blame b)
 /* "h1:fab1 port or cable" */
 static void word_text(const struct probe_word *w, char *out, size_t room)
 {
-    snprintf(out, room, "%.*s%s%.*s %s", PROBE_NEWS_HOST - 1, w->host, w->nic[0] ? ":" : "",
-             PROBE_NEWS_NIC - 1, w->nic, part_of((enum probe_blame)w->blame));
+    snprintf(out, room, "%.*s%s%.*s %s", PROBE_GOSSIP_HOST - 1, w->host, w->nic[0] ? ":" : "",
+             PROBE_GOSSIP_NIC - 1, w->nic, part_of((enum probe_blame)w->blame));
 }
 
 /*
@@ -42,13 +42,13 @@ static int reason_find(struct r2_comm *c, int p, int *theirs, char *out, size_t 
 {
     const struct ib_path *path = &c->link.path[p];
     const struct r2_pair *pair = r2_pair_find(c->inst, c->peer, path->nic, path->peer_nic);
-    enum r2_news_place place = R2_NEWS_HERE;
-    const struct probe_word *w = pair ? r2_news_reason(pair, &place) : NULL;
+    enum r2_gossip_place place = R2_GOSSIP_HERE;
+    const struct probe_word *w = pair ? r2_gossip_reason(pair, &place) : NULL;
 
     if (w && (w->blame != PROBE_BLAME_PEER || !c->seen.path[p].why)) {
         c->seen.path[p].why |= w->blame != PROBE_BLAME_PEER;
-        *theirs = place == R2_NEWS_THERE;
-        if (place == R2_NEWS_HERE) {
+        *theirs = place == R2_GOSSIP_THERE;
+        if (place == R2_GOSSIP_HERE) {
             snprintf(out, room, "its %s", part_of((enum probe_blame)w->blame));
         } else {
             word_text(w, out, room);
@@ -103,7 +103,7 @@ static int nic_concerned(const struct r2_inst *inst, const struct probe_word *w,
     for (const struct r2_pair *pair = inst->pairs; pair; pair = pair->next) {
         int carries;
 
-        if (pair->peer == NULL || !r2_news_about(&w->subject, pair)) {
+        if (pair->peer == NULL || !r2_gossip_about(&w->subject, pair)) {
             continue;
         }
         carries = r2_cross_carries(pair);
@@ -117,8 +117,8 @@ static int nic_concerned(const struct r2_inst *inst, const struct probe_word *w,
     return nic;
 }
 
-void r2_report_news(struct r2_inst *inst, const struct probe_word *w, enum r2_report_from from,
-                    const char *who)
+void r2_report_gossip(struct r2_inst *inst, const struct probe_word *w, enum r2_report_from from,
+                      const char *who)
 {
     struct r2_report *r = inst->report;
     struct r2_event e = r2_event_empty;

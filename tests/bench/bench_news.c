@@ -1,7 +1,7 @@
 /*
- * How long news take through a job, and how many messages, in virtual time: every process has the
- * product's own table (probe_news), the channel between two of them delays, reorders and loses, and
- * what is not confirmed is said again. Processes of a host share a board.
+ * How long gossip take through a job, and how many messages, in virtual time: every process has the
+ * product's own table (probe_gossip), the channel between two of them delays, reorders and loses,
+ * and what is not confirmed is said again. Processes of a host share a board.
  *
  * Each seed is run twice, without loss and with it. Without loss the last process must know within
  * the bound: the longest way through the graph when every step takes its longest time. At the end
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin/probe/probe_news.h"
+#include "plugin/probe/probe_gossip.h"
 #include "plugin/probe/probe_verdict.h"
 
 #define US            1000ull
@@ -55,7 +55,7 @@ struct link {
 };
 
 struct proc {
-    struct probe_news news;
+    struct probe_gossip news;
     struct link link[MAX_LINKS];
     int links;
     uint64_t origin, heard_at, final_at; /* when it knew of the subject; of the word that wins */
@@ -146,8 +146,8 @@ static void link_make(int p, int q)
     }
     a->link[a->links] = (struct link){.to = q, .back = b->links};
     b->link[b->links] = (struct link){.to = p, .back = a->links};
-    probe_news_join(&a->news, a->links++);
-    probe_news_join(&b->news, b->links++);
+    probe_gossip_join(&a->news, a->links++);
+    probe_gossip_join(&b->news, b->links++);
 }
 
 static int rank(int host, int local)
@@ -256,7 +256,7 @@ static void relay(int p, int word, int to_board)
     for (int k = 0; k < x->links; k++) {
         const struct probe_word *w;
 
-        for (int i = 0; (w = probe_news_untold(&x->news, k, &i)) != NULL;) {
+        for (int i = 0; (w = probe_gossip_untold(&x->news, k, &i)) != NULL;) {
             if (word_number(w) != word) {
                 continue; /* the other one has its own repetition */
             }
@@ -285,7 +285,7 @@ static void take(int p, int word, int from, int to_board)
 {
     struct proc *x = &s.p[p];
 
-    if (!probe_news_put(&x->news, &s.word[word], from)) {
+    if (!probe_gossip_put(&x->news, &s.word[word], from)) {
         return;
     }
     x->heard_at = x->heard_at == UINT64_MAX ? s.now : x->heard_at;
@@ -302,7 +302,7 @@ static void repeat(int p, int link)
     if (x->link[link].say_at != s.now) {
         return; /* put off by a later word */
     }
-    for (int i = 0; (w = probe_news_untold(&x->news, link, &i)) != NULL; n++) {
+    for (int i = 0; (w = probe_gossip_untold(&x->news, link, &i)) != NULL; n++) {
         message(p, link, NEWS, word_number(w));
         s.repeated++;
     }
@@ -325,7 +325,7 @@ static void event_run(const struct event *e)
         s.oks++;
         break;
     case OK:
-        probe_news_told(&s.p[e->to].news, e->link, &w->subject, w->version, w->origin);
+        probe_gossip_told(&s.p[e->to].news, e->link, &w->subject, w->version, w->origin);
         break;
     case REPEAT:
         repeat(e->to, e->link);
@@ -398,14 +398,14 @@ static void word_make(int i, int origin)
     w->subject = (struct probe_subject){.a = 1, .pa = 1};
     w->origin = s.p[origin].origin;
     w->blame = PROBE_BLAME_LOCAL_LINK;
-    probe_news_next_version(&s.p[origin].news, w);
+    probe_gossip_next_version(&s.p[origin].news, w);
 }
 
 static void result_take(struct run *r)
 {
     for (int p = 0; p < s.procs; p++) {
         const struct proc *x = &s.p[p];
-        const struct probe_word *w = probe_news_find(&x->news, &s.word[0].subject);
+        const struct probe_word *w = probe_gossip_find(&x->news, &s.word[0].subject);
 
         if (!w || memcmp(w, &s.word[s.final], sizeof(*w)) != 0 || x->news.count != 1) {
             bench_die("process %d of %d does not end with the last word", p, s.procs);

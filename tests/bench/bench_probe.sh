@@ -83,7 +83,7 @@ END
 First table: from a fault to the first verdict, and until the last process knows, by a verdict of its own or by news; three processes on three hosts of the software fabric, real
 time (`tests/matrix/README.md`). A silent fault is first suspected (`NCCL_R2_T_SUSPECT`), then asked about, then told from others; what an event says needs neither. Second table:
 what all is well, and what one failure costs in probes for an hour, virtual time, both ends of one connection together; a NIC that is dead towards P processes costs P times as much. `bench_inproc hour` fails where NICs
-that are well are asked anything or the transport counts a time-out or a receiver that is not ready. Third: how a word about a NIC goes through a job, in virtual time, the same in every run: the product's own tables (`probe_news`), one per process. A message takes 50 to 150 us
+that are well are asked anything or the transport counts a time-out or a receiver that is not ready. Third: how a word about a NIC goes through a job, in virtual time, the same in every run: the product's own tables (`probe_gossip`), one per process. A message takes 50 to 150 us
 and 1 % are lost; what is not confirmed is said again after 5 ms, then with doubling up to 100 ms. What a process puts on the board of its host the others there have
 after 0.5 to 1.5 ms. In half of the seeds both ends of a connection find out at once, and the word of one of them wins at every process; "all know" is the first word about
 the NIC, "last word" the one that stays. "Messages" are words and confirmations; "sent at once" is the most that one word costs a process when it takes it up; "heard

@@ -107,9 +107,10 @@ static void fill_word(const struct rig *rig, int from, unsigned how, struct prob
     const struct ib_nic *nic = rig->side[from].inst->nics.nic;
 
     memset(w, 0, sizeof(*w));
-    w->subject = how & 1   ? (struct probe_subject){.a = nic[0].guid, .pa = nic[0].port}
-                 : how & 2 ? (struct probe_subject){1, UINT64_MAX, 1, 1}
-                           : (struct probe_subject){1, 2, PROBE_NEWS_PROCESS, PROBE_NEWS_PROCESS};
+    w->subject = how & 1 ? (struct probe_subject){.a = nic[0].guid, .pa = nic[0].port}
+                 : how & 2
+                     ? (struct probe_subject){1, UINT64_MAX, 1, 1}
+                     : (struct probe_subject){1, 2, PROBE_GOSSIP_PROCESS, PROBE_GOSSIP_PROCESS};
     w->version = 1 + (how >> 2 & 7);
     w->origin = how >> 5;
     w->blame = how >> 6 ? PROBE_BLAME_LOCAL_NIC : PROBE_BLAME_NONE;

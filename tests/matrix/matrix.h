@@ -100,8 +100,8 @@ enum mx_said {
 /* @line: one line of a process' log, ended. @v is written for a verdict. */
 enum mx_said mx_line_read(const char *line, struct mx_verdict *v);
 
-/* Whom a verdict or news is about, "h2 fab0", as text that both have alike. Static, until the next
- * call. */
+/* Whom a verdict or gossip is about, "h2 fab0", as text that both have alike. Static, until the
+ * next call. */
 const char *mx_line_who(const char *line);
 
 /* ---- processes ---- */
@@ -145,7 +145,7 @@ struct mx_job {
     int dying; /* a process is killed: it ends, and the connections to it */
     struct mx_proc proc[MX_HOSTS];
     struct {
-        char who[64], far[64]; /* of a path its other end: news of it name one of the two */
+        char who[64], far[64]; /* of a path its other end: gossip of it name one of the two */
         int bad;               /* blamed, and not told to be good again since */
     } told[MX_TOLD];
     int ntold;

@@ -70,7 +70,7 @@ static enum mx_said verdict_read(const char *line, struct mx_verdict *v)
     return MX_SAID_VERDICT;
 }
 
-/* "news from h1: h2 fab0: its NIC" or "... good again": what is behind the sender; NULL: no news.
+/* "gossip from h1: h2 fab0: its NIC" or "... good again": what is behind the sender; NULL: no news.
  */
 static const char *news_of(const char *ours)
 {

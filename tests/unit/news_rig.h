@@ -1,4 +1,4 @@
-/* What the suites of news share. */
+/* What the suites of gossip share. */
 #ifndef NEWS_RIG_H
 #define NEWS_RIG_H
 
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin/probe/probe_news.h"
+#include "plugin/probe/probe_gossip.h"
 #include "plugin/probe/probe_verdict.h"
 #include "tests/unit/suite.h"
 

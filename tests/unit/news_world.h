@@ -4,10 +4,10 @@
 #ifndef NEWS_WORLD_H
 #define NEWS_WORLD_H
 
-#include "probe/probe_news.h"
+#include "probe/probe_gossip.h"
 #include "probe/probe_verdict.h"
 #include "probe/diagnosis/r2_locate.h"
-#include "probe/diagnosis/r2_news.h"
+#include "probe/diagnosis/r2_gossip.h"
 #include "probe/diagnosis/r2_verdict.h"
 #include "probe/health/r2_loopback.h"
 #include "tests/unit/suite.h"
@@ -25,7 +25,7 @@ RIG const struct probe_word *known(int side, int of, int nic)
 {
     struct probe_subject s = r2_subject_nic(inst_of(of), nic);
 
-    return probe_news_find(inst_of(side)->diagnosis.news, &s);
+    return probe_gossip_find(inst_of(side)->diagnosis.gossip, &s);
 }
 
 RIG int knows(int side, int of, int nic, enum probe_blame blame)
@@ -40,7 +40,7 @@ RIG int tell(int side, struct probe_word *w)
     int fresh;
 
     rig_enter(&rig->side[side]);
-    fresh = r2_news_tell(inst_of(side), w);
+    fresh = r2_gossip_tell(inst_of(side), w);
     rig_kick(&rig->side[side]);
     return fresh;
 }
@@ -61,9 +61,9 @@ RIG int told_all(struct rig *r)
     for (int s = 0; s < 2; s++) {
         int i = 0;
 
-        if (r->side[s].comm->peer->news.no >= 0 &&
-            probe_news_untold(r->side[s].inst->diagnosis.news, r->side[s].comm->peer->news.no,
-                              &i)) {
+        if (r->side[s].comm->peer->gossip.no >= 0 &&
+            probe_gossip_untold(r->side[s].inst->diagnosis.gossip, r->side[s].comm->peer->gossip.no,
+                                &i)) {
             return 0;
         }
     }

@@ -6,7 +6,7 @@
 #include "tests/unit/drain_rig.h"
 
 #include "plugin/telemetry/r2_report_int.h"
-#include "probe/diagnosis/r2_news.h"
+#include "probe/diagnosis/r2_gossip.h"
 
 static struct r2_stat_view view;
 static char events[64 * 1024];
@@ -91,8 +91,8 @@ static inline void news_put(int side, const struct probe_subject *s, enum probe_
     snprintf(w.host, sizeof(w.host), "host1");
     snprintf(w.nic, sizeof(w.nic), "fab0");
     rig_enter(&rig->side[side]);
-    probe_news_next_version(rig->side[side].inst->diagnosis.news, &w);
-    r2_news_heard(rig->side[side].inst, &w, "host7");
+    probe_gossip_next_version(rig->side[side].inst->diagnosis.gossip, &w);
+    r2_gossip_heard(rig->side[side].inst, &w, "host7");
 }
 
 #endif

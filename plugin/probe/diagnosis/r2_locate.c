@@ -14,7 +14,7 @@
 #include "probe/health/r2_pair.h"
 #include "probe/probe_incident.h"
 #include "r2_locate_ask.h"
-#include "r2_news.h"
+#include "r2_gossip.h"
 #include "r2_verdict.h"
 
 #define MS(x)     ((uint64_t)(x)*1000000)
@@ -454,11 +454,11 @@ void r2_locate_speaks(struct r2_inst *inst, struct r2_peer *peer)
 {
     struct probe_subject s = r2_subject_process(inst, peer);
 
-    if (peer->news.blamed) {
-        peer->news.blamed_until = r2_now(inst);
+    if (peer->gossip.blamed) {
+        peer->gossip.blamed_until = r2_now(inst);
     }
-    peer->news.blamed = 0;
-    r2_news_clear(inst, &s);
+    peer->gossip.blamed = 0;
+    r2_gossip_clear(inst, &s);
 }
 
 void r2_locate_back(struct r2_inst *inst, const struct r2_peer *peer, int nic, int peer_nic)
@@ -480,7 +480,7 @@ static void port_up(struct r2_inst *inst, int nic)
 {
     struct probe_subject s = r2_subject_nic(inst, nic);
 
-    r2_news_clear(inst, &s);
+    r2_gossip_clear(inst, &s);
 }
 
 /* Both NICs, both links and the way between them carry work. */
@@ -491,7 +491,7 @@ static void pair_good(const struct r2_pair *pair)
                                  r2_subject_path(inst, pair)};
 
     for (int i = 0; i < (pair->far.guid ? 3 : 1); i++) {
-        r2_news_clear(inst, &s[i]);
+        r2_gossip_clear(inst, &s[i]);
     }
     r2_locate_back(inst, pair->peer, pair->nic, pair->peer_nic);
 }

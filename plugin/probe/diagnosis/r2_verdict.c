@@ -16,7 +16,7 @@
 #include "probe/probe_line.h"
 #include "probe/probe_verdict.h"
 #include "r2_locate.h"
-#include "r2_news.h"
+#include "r2_gossip.h"
 #include "r2_verdict_evidence.h"
 
 #define REVISES_NS                                                                                 \
@@ -50,8 +50,8 @@ static void name_it(struct probe_word *w, const char *host, const char *nic)
 {
     memset(w->host, 0, sizeof(w->host)); /* behind the end of the text, too */
     memset(w->nic, 0, sizeof(w->nic));
-    snprintf(w->host, sizeof(w->host), "%.*s", PROBE_NEWS_HOST - 1, host);
-    snprintf(w->nic, sizeof(w->nic), "%.*s", PROBE_NEWS_NIC - 1, nic);
+    snprintf(w->host, sizeof(w->host), "%.*s", PROBE_GOSSIP_HOST - 1, host);
+    snprintf(w->nic, sizeof(w->nic), "%.*s", PROBE_GOSSIP_NIC - 1, nic);
     for (char *p = w->host; *p; p++) {
         *p = (unsigned char)*p < 0x20 || (unsigned char)*p > 0x7e ? '?' : *p;
     }
@@ -418,8 +418,8 @@ static struct r2_undecided undecided_find(const struct r2_inst *inst, const stru
                                      ? r2_pair_find(inst, u->peer, u->nic, u->peer_nic)
                                      : NULL;
 
-    return f->known && pair && r2_news_about(&f->word.subject, pair) ? *u
-                                                                     : (struct r2_undecided){0};
+    return f->known && pair && r2_gossip_about(&f->word.subject, pair) ? *u
+                                                                       : (struct r2_undecided){0};
 }
 
 void r2_verdict_forget(struct r2_inst *inst, const struct r2_peer *peer)
@@ -487,7 +487,7 @@ static void undecided_share(struct r2_inst *inst, const struct r2_case *k, const
  */
 static int stood_still(const struct r2_case *k)
 {
-    return k->peer->news.blamed_until && k->since <= k->peer->news.blamed_until;
+    return k->peer->gossip.blamed_until && k->since <= k->peer->gossip.blamed_until;
 }
 
 /* The job hears it, and the operator; what is known already is not said again. */
@@ -500,16 +500,16 @@ static void publish(struct r2_inst *inst, const struct r2_case *k, struct findin
     const struct r2_pair *pair =
         k->peer && !k->process ? r2_pair_find(inst, k->peer, k->nic, k->peer_nic) : NULL;
 
-    int more = pair && (r2_news_blamed(pair) || r2_news_peer_blamed(inst, k->peer));
+    int more = pair && (r2_gossip_blamed(pair) || r2_gossip_peer_blamed(inst, k->peer));
 
     more = more || (pair && f->code == PROBE_CODE_F03 && stood_still(k));
     if (k->peer && f->v.blame == PROBE_BLAME_PEER) {
-        k->peer->news.blamed = 1;
+        k->peer->gossip.blamed = 1;
     }
     if (f->code == PROBE_CODE_F03 && k->told && !more) {
         undecided_share(inst, k, f);
     }
-    if (f->known ? !r2_news_tell(inst, &f->word) : k->told || more) {
+    if (f->known ? !r2_gossip_tell(inst, &f->word) : k->told || more) {
         level = R2_LOG_TRACE; /* the other end says it, or somebody has found out more */
     }
     warns = warns && (f->known ||

@@ -1,11 +1,11 @@
-/* What a decided case means, and who hears of it: the job (news), the operator (one WARN line), the
- * history. Service thread; nothing blocks. */
+/* What a decided case means, and who hears of it: the job (gossip), the operator (one WARN line),
+ * the history. Service thread; nothing blocks. */
 #ifndef R2_VERDICT_H
 #define R2_VERDICT_H
 
 #include <stdint.h>
 
-#include "probe/probe_news.h"
+#include "probe/probe_gossip.h"
 
 struct r2_inst;
 struct r2_case;
@@ -23,7 +23,7 @@ void r2_verdict_forget_pair(struct r2_inst *inst, const struct r2_peer *peer, in
                             int peer_nic);
 
 /* Says that the channel to @peer is lost, since @peer->channel.lost (R2-O01). Not of a NIC, and no
- * news: every process has its own channels. */
+ * gossip: every process has its own channels. */
 void r2_verdict_channel(struct r2_inst *inst, const struct r2_peer *peer);
 
 /* The time of day (ms since 1970) of an instant of r2_now(), as lines have it. Any thread. */

@@ -139,7 +139,7 @@ struct r2_pair {
     struct r2_inst *inst;
     struct r2_peer *peer; /* NULL: gone, the pair goes when its job is back */
     uint8_t nic, peer_nic;
-    uint8_t avoid; /* others blame a part of it, and it has not answered here; r2_news.c */
+    uint8_t avoid; /* others blame a part of it, and it has not answered here; r2_gossip.c */
     uint32_t inc;  /* our incarnation */
     struct probe_qp qp;
     struct ib_inband_qp inband; /* for messages, beside the probe's: lives and dies with it */

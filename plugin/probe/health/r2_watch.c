@@ -196,7 +196,7 @@ static void silent_process(struct r2_comm *c, int p)
 
     uint64_t now = r2_now(c->inst);
 
-    if (silence < SILENT_PROCESS || peer->news.blamed ||
+    if (silence < SILENT_PROCESS || peer->gossip.blamed ||
         r2_elapsed(now, peer->last_contact) < SILENT_PROCESS) {
         return;
     }

@@ -4,7 +4,7 @@
 
 #include <sys/resource.h>
 
-#include "plugin/probe/diagnosis/r2_news.h"
+#include "plugin/probe/diagnosis/r2_gossip.h"
 
 /* What an administrator wrote beside a name. */
 START_TEST(the_words_beside_a_name)
@@ -465,11 +465,11 @@ START_TEST(what_is_on_the_board_is_not_said_again)
     w.subject = r2_subject_nic(inst, 1);
     snprintf(w.host, sizeof(w.host), "host0");
     snprintf(w.nic, sizeof(w.nic), "fab1");
-    probe_news_next_version(inst->diagnosis.news, &w);
-    r2_news_heard(inst, &w, "pid 7");
-    ck_assert_ptr_nonnull(probe_news_find(inst->diagnosis.news, &w.subject));
+    probe_gossip_next_version(inst->diagnosis.gossip, &w);
+    r2_gossip_heard(inst, &w, "pid 7");
+    ck_assert_ptr_nonnull(probe_gossip_find(inst->diagnosis.gossip, &w.subject));
     ck_assert_int_eq(posted_events(b), 0);
-    ck_assert_int_eq(r2_news_clear(inst, &w.subject), 1); /* ours */
+    ck_assert_int_eq(r2_gossip_clear(inst, &w.subject), 1); /* ours */
     ck_assert_int_eq(posted_events(b), 1);
     r2_host_share_subscriber.on_nic(inst, 0, R2_NIC_FATAL);
     ck_assert_int_eq(posted_events(b), 1);

@@ -201,7 +201,7 @@ START_TEST(records_come_out_as_they_went_in)
             .for_inc = i ? UINT32_MAX : 0,
             .addr = {.qpn = 0xffffff, .psn = 0xffffff, .port = {.mtu = IBV_MTU_4096}},
             .guid = i ? UINT64_MAX : 0,
-            .port = i ? PROBE_NEWS_PROCESS - 1 : 0};
+            .port = i ? PROBE_GOSSIP_PROCESS - 1 : 0};
         memset(a.probe.name, 'n', i ? FO_NIC_NAME - 1 : 0);
         memset(a.probe.addr.port.gid, 0x5a, 16);
         ck_assert_int_eq(unpacked(msg, packed(FO_MSG_PROBE, &a, msg), &b), FO_MSG_PROBE);
@@ -245,7 +245,7 @@ START_TEST(records_with_lies_are_refused)
         {FO_MSG_PROBE, 4 + 11 + 7, 1},  /* psn */
         {FO_MSG_PROBE, 4 + 11 + 25, 0}, /* mtu */
         {FO_MSG_PROBE, 4 + 11 + 25, 6},
-        {FO_MSG_PROBE, 4 + 11 + 52 + 8, PROBE_NEWS_PROCESS},
+        {FO_MSG_PROBE, 4 + 11 + 52 + 8, PROBE_GOSSIP_PROCESS},
         {FO_MSG_SUSPECT, 4 + 12, IB_MAX_PATHS},
         {FO_MSG_SUSPECT, 4 + 12, 255},
     };
@@ -280,7 +280,7 @@ static void news_fill(struct probe_word *w, int full)
     memset(w, 0, sizeof(*w));
     w->subject = full ? (struct probe_subject){UINT64_MAX - 1, UINT64_MAX, 254, 253}
                       : (struct probe_subject){.a = 1};
-    w->version = full ? PROBE_NEWS_VERSION_MAX : 1;
+    w->version = full ? PROBE_GOSSIP_VERSION_MAX : 1;
     w->origin = full ? UINT64_MAX : 0;
     w->since_ms = full ? UINT64_MAX : 0;
     w->blame = full ? PROBE_BLAMES - 1 : 0;
@@ -301,7 +301,7 @@ START_TEST(news_come_out_as_they_went_in)
         ck_assert_int_eq(unpacked(msg, 4 + 124, &b), FO_MSG_NEWS);
         ck_assert_int_eq(memcmp(&a.news, &b.news, sizeof(a.news)), 0);
         memset(&a, 0, sizeof(a));
-        a.news_ok = i ? (struct fo_news_ok){{1, 2, 3, 4}, PROBE_NEWS_VERSION_MAX, UINT64_MAX}
+        a.news_ok = i ? (struct fo_news_ok){{1, 2, 3, 4}, PROBE_GOSSIP_VERSION_MAX, UINT64_MAX}
                       : (struct fo_news_ok){{1, 0, 0, 0}, 1, 0};
         ck_assert_uint_eq(packed(FO_MSG_NEWS_OK, &a, msg), 4 + 34);
         ck_assert_int_eq(unpacked(msg, 4 + 34, &b), FO_MSG_NEWS_OK);
@@ -343,7 +343,7 @@ END_TEST
  * packed. */
 START_TEST(news_with_lies_are_refused)
 {
-    enum { WORD = 4, HOST = WORD + 60, NIC = HOST + PROBE_NEWS_HOST, OK = 4, LOC = 4 };
+    enum { WORD = 4, HOST = WORD + 60, NIC = HOST + PROBE_GOSSIP_HOST, OK = 4, LOC = 4 };
     static const struct {
         uint8_t type, at, value;
     } lie[] = {
@@ -363,7 +363,7 @@ START_TEST(news_with_lies_are_refused)
         {FO_MSG_NEWS, NIC - 1, 'x'},
         {FO_MSG_NEWS, NIC, 0x1f},
         {FO_MSG_NEWS, NIC, 0x7f},
-        {FO_MSG_NEWS, NIC + PROBE_NEWS_NIC - 1, 'x'},
+        {FO_MSG_NEWS, NIC + PROBE_GOSSIP_NIC - 1, 'x'},
         {FO_MSG_NEWS_OK, OK + 0, 0},
         {FO_MSG_NEWS_OK, OK + 16, 255},
         {FO_MSG_NEWS_OK, OK + 18, 0},
@@ -404,7 +404,7 @@ START_TEST(news_with_lies_are_refused)
         }
     }
     news_fill(&a.news, 1);
-    a.news.host[PROBE_NEWS_HOST - 1] = 'h'; /* not terminated */
+    a.news.host[PROBE_GOSSIP_HOST - 1] = 'h'; /* not terminated */
     ck_assert_uint_eq(fo_pack(FO_MSG_NEWS, &a, msg, sizeof(msg)), 0);
     memset(&a, 0, sizeof(a));
     ck_assert_uint_eq(fo_pack(FO_MSG_NEWS, &a, msg, sizeof(msg)), 0);

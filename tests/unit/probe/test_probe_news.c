@@ -1,41 +1,41 @@
-/* News: the rules of the table, one by one. */
+/* Gossip: the rules of the table, one by one. */
 #include "tests/unit/news_rig.h"
 
-static struct probe_news table;
+static struct probe_gossip table;
 
 static int put(uint64_t subject, uint64_t version, uint64_t origin, int blame, int from)
 {
     struct probe_word w = word(subject, version, origin, blame);
 
-    return probe_news_put(&table, &w, from);
+    return probe_gossip_put(&table, &w, from);
 }
 
 static const struct probe_word *held(uint64_t subject)
 {
     struct probe_word w = word(subject, 0, 0, 0);
 
-    return probe_news_find(&table, &w.subject);
+    return probe_gossip_find(&table, &w.subject);
 }
 
 static void told(int neighbour, uint64_t subject, uint64_t version, uint64_t origin)
 {
     struct probe_word w = word(subject, 0, 0, 0);
 
-    probe_news_told(&table, neighbour, &w.subject, version, origin);
+    probe_gossip_told(&table, neighbour, &w.subject, version, origin);
 }
 
 static unsigned untold(int neighbour)
 {
     unsigned k = 0;
 
-    for (int i = 0; probe_news_untold(&table, neighbour, &i); k++) {
+    for (int i = 0; probe_gossip_untold(&table, neighbour, &i); k++) {
     }
     return k;
 }
 
 static void join(int neighbour)
 {
-    probe_news_join(&table, neighbour);
+    probe_gossip_join(&table, neighbour);
 }
 
 /* --- rules --- */
@@ -53,7 +53,7 @@ START_TEST(the_later_word_wins)
     };
 
     for (unsigned i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
-        probe_news_init(&table);
+        probe_gossip_init(&table);
         ck_assert_int_eq(put(1, 7, 50, BAD, -1), 1);
         ck_assert_msg(put(1, row[i].version, row[i].origin, GOOD, 3) == row[i].taken, "row %u", i);
         ck_assert_uint_eq(table.known, row[i].known);
@@ -75,27 +75,27 @@ START_TEST(subjects_are_told_apart_by_every_field)
     };
     struct probe_word w = word(0, 1, 1, BAD);
 
-    probe_news_init(&table);
+    probe_gossip_init(&table);
     for (unsigned i = 0; i < sizeof(s) / sizeof(s[0]); i++) {
         w.subject = s[i];
-        ck_assert_ptr_null(probe_news_find(&table, &s[i]));
-        ck_assert_int_eq(probe_news_put(&table, &w, -1), 1);
-        ck_assert_ptr_eq(probe_news_find(&table, &s[i]), probe_news_at(&table, (int)i));
+        ck_assert_ptr_null(probe_gossip_find(&table, &s[i]));
+        ck_assert_int_eq(probe_gossip_put(&table, &w, -1), 1);
+        ck_assert_ptr_eq(probe_gossip_find(&table, &s[i]), probe_gossip_at(&table, (int)i));
     }
-    ck_assert_ptr_null(probe_news_at(&table, -1));
-    ck_assert_ptr_null(probe_news_at(&table, (int)(sizeof(s) / sizeof(s[0]))));
-    ck_assert_ptr_null(probe_news_at(&table, PROBE_NEWS_MAX));
+    ck_assert_ptr_null(probe_gossip_at(&table, -1));
+    ck_assert_ptr_null(probe_gossip_at(&table, (int)(sizeof(s) / sizeof(s[0]))));
+    ck_assert_ptr_null(probe_gossip_at(&table, PROBE_GOSSIP_MAX));
 }
 END_TEST
 
 /* Who has not confirmed what. Numbers at every edge of the masks. */
 START_TEST(neighbours_are_told_until_they_confirm)
 {
-    static const int nb[] = {0, 1, 63, 64, 127, 128, 192, PROBE_NEWS_NEIGHBOURS - 1};
+    static const int nb[] = {0, 1, 63, 64, 127, 128, 192, PROBE_GOSSIP_NEIGHBOURS - 1};
     enum { N = sizeof(nb) / sizeof(nb[0]) };
 
     for (unsigned who = 0; who < N; who++) {
-        probe_news_init(&table);
+        probe_gossip_init(&table);
         for (unsigned i = 0; i < N; i++) {
             join(nb[i]);
         }
@@ -134,24 +134,24 @@ START_TEST(who_comes_is_told_all_and_who_goes_nothing)
 {
     int i = 0;
 
-    probe_news_init(&table);
+    probe_gossip_init(&table);
     put(1, 1, 1, BAD, -1);
     put(2, 2, 1, GOOD, -1);
     ck_assert_uint_eq(untold(70), 0);
     join(70);
     ck_assert_uint_eq(untold(70), 2); /* it may hold an older, bad word about 2 */
-    ck_assert_uint_eq(probe_news_untold(&table, 70, &i)->subject.a, 1);
+    ck_assert_uint_eq(probe_gossip_untold(&table, 70, &i)->subject.a, 1);
     ck_assert_int_eq(i, 1);
-    ck_assert_uint_eq(probe_news_untold(&table, 70, &i)->subject.a, 2);
-    ck_assert_ptr_null(probe_news_untold(&table, 70, &i));
-    ck_assert_ptr_null(probe_news_untold(&table, 70, &i));
+    ck_assert_uint_eq(probe_gossip_untold(&table, 70, &i)->subject.a, 2);
+    ck_assert_ptr_null(probe_gossip_untold(&table, 70, &i));
+    ck_assert_ptr_null(probe_gossip_untold(&table, 70, &i));
     told(70, 1, 1, 1);
     i = 0;
-    ck_assert_uint_eq(probe_news_untold(&table, 70, &i)->subject.a, 2);
+    ck_assert_uint_eq(probe_gossip_untold(&table, 70, &i)->subject.a, 2);
     ck_assert_int_eq(i, 2);
     i = -1;
-    ck_assert_ptr_null(probe_news_untold(&table, 70, &i));
-    probe_news_leave(&table, 70);
+    ck_assert_ptr_null(probe_gossip_untold(&table, 70, &i));
+    probe_gossip_leave(&table, 70);
     ck_assert_uint_eq(untold(70), 0);
     put(3, 3, 1, BAD, -1);
     ck_assert_uint_eq(untold(70), 0);
@@ -159,16 +159,16 @@ START_TEST(who_comes_is_told_all_and_who_goes_nothing)
     ck_assert_uint_eq(untold(70), 3); /* somebody else by that number: nothing is remembered */
     join(71);
     join(71); /* said twice */
-    probe_news_leave(&table, 70);
+    probe_gossip_leave(&table, 70);
     ck_assert_uint_eq(untold(71), 3);
     for (int k = 0; k < 3; k++) { /* numbers that are none */
-        static const int none[] = {-1, PROBE_NEWS_NEIGHBOURS, 1 << 20};
+        static const int none[] = {-1, PROBE_GOSSIP_NEIGHBOURS, 1 << 20};
 
         join(none[k]);
         told(none[k], 1, 1, 1);
         ck_assert_uint_eq(untold(none[k]), 0);
         ck_assert_int_eq(put(4 + (uint64_t)k, 4 + (uint64_t)k, 1, BAD, none[k]), 1);
-        probe_news_leave(&table, none[k]);
+        probe_gossip_leave(&table, none[k]);
     }
     ck_assert_uint_eq(untold(71), 6);
 }
@@ -178,13 +178,13 @@ static uint64_t next(void)
 {
     struct probe_word w = word(999, 0, 3, BAD);
 
-    probe_news_next_version(&table, &w);
+    probe_gossip_next_version(&table, &w);
     return w.version;
 }
 
 START_TEST(a_new_word_is_later_than_all_that_were_met)
 {
-    probe_news_init(&table);
+    probe_gossip_init(&table);
     ck_assert_uint_eq(next(), 1);
     put(1, 10, 1, BAD, -1);
     ck_assert_uint_eq(next(), 11); /* of whatever subject */
@@ -193,17 +193,17 @@ START_TEST(a_new_word_is_later_than_all_that_were_met)
     ck_assert_int_eq(put(1, 12, 1, BAD, -1), 1);
     ck_assert_uint_eq(next(), 13);
     /* so far ahead: not believed, and not counted from; one less is */
-    ck_assert_int_eq(put(3, 12 + PROBE_NEWS_AHEAD_MAX + 1, 1, BAD, -1), 0);
-    ck_assert_int_eq(put(1, 12 + PROBE_NEWS_AHEAD_MAX + 1, 1, BAD, -1), 0);
+    ck_assert_int_eq(put(3, 12 + PROBE_GOSSIP_AHEAD_MAX + 1, 1, BAD, -1), 0);
+    ck_assert_int_eq(put(1, 12 + PROBE_GOSSIP_AHEAD_MAX + 1, 1, BAD, -1), 0);
     ck_assert_uint_eq(table.refused, 2);
     ck_assert_ptr_null(held(3));
     ck_assert_uint_eq(next(), 13);
-    ck_assert_int_eq(put(3, 12 + PROBE_NEWS_AHEAD_MAX, 1, BAD, -1), 1);
-    ck_assert_uint_eq(next(), 13 + PROBE_NEWS_AHEAD_MAX);
-    table.clock = PROBE_NEWS_VERSION_MAX - 1;
-    ck_assert_uint_eq(next(), PROBE_NEWS_VERSION_MAX);
-    table.clock = PROBE_NEWS_VERSION_MAX;
-    ck_assert_uint_eq(next(), PROBE_NEWS_VERSION_MAX); /* no further, and not 0 */
+    ck_assert_int_eq(put(3, 12 + PROBE_GOSSIP_AHEAD_MAX, 1, BAD, -1), 1);
+    ck_assert_uint_eq(next(), 13 + PROBE_GOSSIP_AHEAD_MAX);
+    table.clock = PROBE_GOSSIP_VERSION_MAX - 1;
+    ck_assert_uint_eq(next(), PROBE_GOSSIP_VERSION_MAX);
+    table.clock = PROBE_GOSSIP_VERSION_MAX;
+    ck_assert_uint_eq(next(), PROBE_GOSSIP_VERSION_MAX); /* no further, and not 0 */
 }
 END_TEST
 
@@ -212,10 +212,10 @@ END_TEST
 /* Subjects 1000.. with versions 100.. (the i-th is the i-th oldest); @good of them good again. */
 static void fill(const int *good, unsigned ngood)
 {
-    probe_news_init(&table);
+    probe_gossip_init(&table);
     join(5);
-    for (unsigned k = 0; k < PROBE_NEWS_MAX; k++) {
-        unsigned i = (k * 37 + 11) % PROBE_NEWS_MAX; /* not in the order of their age */
+    for (unsigned k = 0; k < PROBE_GOSSIP_MAX; k++) {
+        unsigned i = (k * 37 + 11) % PROBE_GOSSIP_MAX; /* not in the order of their age */
         int blame = BAD;
 
         for (unsigned g = 0; g < ngood; g++) {
@@ -224,7 +224,7 @@ static void fill(const int *good, unsigned ngood)
         ck_assert_int_eq(put(1000 + i, 100 + i, 1, blame, -1), 1);
     }
     ck_assert_uint_eq(table.evicted, 0);
-    ck_assert_uint_eq(untold(5), PROBE_NEWS_MAX);
+    ck_assert_uint_eq(untold(5), PROBE_GOSSIP_MAX);
 }
 
 START_TEST(a_full_table_drops_good_before_bad_and_old_before_new)
@@ -239,8 +239,8 @@ START_TEST(a_full_table_drops_good_before_bad_and_old_before_new)
         ck_assert_ptr_null(held(1000 + order[i]));
         ck_assert_ptr_nonnull(held(i));
         ck_assert_uint_eq(table.evicted, i + 1);
-        ck_assert_uint_eq(untold(5), PROBE_NEWS_MAX - i - 1); /* 5 has said it */
-        ck_assert_uint_eq(table.count, PROBE_NEWS_MAX);
+        ck_assert_uint_eq(untold(5), PROBE_GOSSIP_MAX - i - 1); /* 5 has said it */
+        ck_assert_uint_eq(table.count, PROBE_GOSSIP_MAX);
     }
     ck_assert_uint_eq(table.floor_version, 300); /* the latest that was dropped, not the last */
     fill(good, 3);
@@ -304,8 +304,8 @@ START_TEST(words_that_make_no_sense)
     } while (0)
     SAYS(1, (void)0);
     SAYS(0, w.version = 0);
-    SAYS(1, w.version = PROBE_NEWS_VERSION_MAX);
-    SAYS(0, w.version = PROBE_NEWS_VERSION_MAX + 1);
+    SAYS(1, w.version = PROBE_GOSSIP_VERSION_MAX);
+    SAYS(0, w.version = PROBE_GOSSIP_VERSION_MAX + 1);
     SAYS(1, w.blame = GOOD);
     SAYS(1, w.blame = PROBE_BLAMES - 1);
     SAYS(0, w.blame = PROBE_BLAMES);
@@ -330,10 +330,10 @@ START_TEST(words_that_make_no_sense)
     SAYS(1, w.subject.b = 2);
     SAYS(0, w.subject.a = 3; w.subject.b = 2); /* the smaller one first */
     SAYS(0, w.subject.a = w.subject.b = 3; w.subject.pa = 2; w.subject.pb = 1);
-    SAYS(0, w.subject.pa = PROBE_NEWS_PROCESS);
-    SAYS(0, w.subject.b = 2; w.subject.pb = PROBE_NEWS_PROCESS);
-    SAYS(1, w.subject.pa = w.subject.pb = PROBE_NEWS_PROCESS);
-    SAYS(1, w.subject.pa = w.subject.pb = PROBE_NEWS_PROCESS; w.subject.a = 9; w.subject.b = 8);
+    SAYS(0, w.subject.pa = PROBE_GOSSIP_PROCESS);
+    SAYS(0, w.subject.b = 2; w.subject.pb = PROBE_GOSSIP_PROCESS);
+    SAYS(1, w.subject.pa = w.subject.pb = PROBE_GOSSIP_PROCESS);
+    SAYS(1, w.subject.pa = w.subject.pb = PROBE_GOSSIP_PROCESS; w.subject.a = 9; w.subject.b = 8);
 #undef SAYS
 }
 END_TEST

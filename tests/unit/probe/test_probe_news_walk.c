@@ -1,7 +1,7 @@
 /*
- * News: random schedules of many processes: words lost, repeated, late, out of order, heard on the
- * host, conflicting; neighbours that come and go, processes that are replaced; more subjects than a
- * table holds.
+ * Gossip: random schedules of many processes: words lost, repeated, late, out of order, heard on
+ * the host, conflicting; neighbours that come and go, processes that are replaced; more subjects
+ * than a table holds.
  */
 #include "tests/unit/news_rig.h"
 
@@ -16,7 +16,7 @@ struct msg {
 };
 
 struct proc {
-    struct probe_news t;
+    struct probe_gossip t;
     uint64_t origin;
     unsigned inc;
     uint64_t latest[SUBJECTS]
@@ -53,7 +53,7 @@ static int chance(int pct)
 /* The numbers under which @p knows the others: spread over the whole mask. */
 static int number(int p, int q)
 {
-    return (q * 11 + p) % PROBE_NEWS_NEIGHBOURS;
+    return (q * 11 + p) % PROBE_GOSSIP_NEIGHBOURS;
 }
 
 /* ck_assert() tells the runner about every line: too slow for what is asked a million times. */
@@ -77,7 +77,7 @@ static void world_put(int p, const struct probe_word *w, int from)
     uint64_t *latest = x->latest[w->subject.a - 1];
     int id = word_id(w);
 
-    if (!probe_news_put(&x->t, w, from)) {
+    if (!probe_gossip_put(&x->t, w, from)) {
         return;
     }
     REQUIRE(!x->taken[id], "a process takes a word up again");
@@ -97,7 +97,7 @@ static void say_new(int p)
     if (g.words == WORDS) {
         return;
     }
-    probe_news_next_version(&x->t, &w);
+    probe_gossip_next_version(&x->t, &w);
     w.since_ms = (uint64_t)g.words;
     for (int i = 0; i < g.words; i++) {
         g.ties += g.said[i].version == w.version && g.said[i].subject.a == w.subject.a;
@@ -124,7 +124,7 @@ static int say_untold(int p, int q)
     const struct probe_word *w;
     int n = 0;
 
-    for (int i = 0; (w = probe_news_untold(&g.p[p].t, number(p, q), &i)) != NULL; n++) {
+    for (int i = 0; (w = probe_gossip_untold(&g.p[p].t, number(p, q), &i)) != NULL; n++) {
         REQUIRE(!g.p[p].confirmed[q][word_id(w)], "a neighbour is told what it has confirmed");
         bag_add(p, q, 0, w);
     }
@@ -152,7 +152,7 @@ static void deliver(size_t i, int loss_pct)
         x->confirmed[m.from][word_id(&m.w)] = 1;
     }
     if (m.ok) {
-        probe_news_told(&x->t, number(m.to, m.from), &m.w.subject, m.w.version, m.w.origin);
+        probe_gossip_told(&x->t, number(m.to, m.from), &m.w.subject, m.w.version, m.w.origin);
     } else {
         world_put(m.to, &m.w, x->present[m.from] ? number(m.to, m.from) : -1);
         bag_add(m.to, m.from, 1, &m.w);
@@ -169,10 +169,10 @@ static void set_present(int p, int q, int on)
     memset(x->confirmed[q], 0, sizeof(x->confirmed[q]));
     x->present[q] = (uint8_t)on;
     if (on) {
-        probe_news_join(&x->t, number(p, q));
+        probe_gossip_join(&x->t, number(p, q));
         g.joins++;
     } else {
-        probe_news_leave(&x->t, number(p, q));
+        probe_gossip_leave(&x->t, number(p, q));
         g.leaves++;
     }
 }
@@ -187,7 +187,7 @@ static void replace(int p)
         set_present(q, p, 0);
         set_present(p, q, 0);
     }
-    probe_news_init(&x->t);
+    probe_gossip_init(&x->t);
     memset(x->taken, 0, sizeof(x->taken));
     memset(x->latest, 0, sizeof(x->latest));
     x->inc++;
@@ -214,7 +214,7 @@ static void world_make(uint64_t seed, int procs, int subjects, int good_pct)
     g.p = calloc((size_t)procs, sizeof(*g.p));
     ck_assert_ptr_nonnull(g.p);
     for (int p = 0; p < procs; p++) {
-        probe_news_init(&g.p[p].t);
+        probe_gossip_init(&g.p[p].t);
         g.p[p].origin = (uint64_t)(procs - p) * 1000;
     }
     for (int p = 1; p < procs; p++) { /* connected, by a path, a star or a random tree; and more */
@@ -262,7 +262,7 @@ static void world_step(int replaced)
         }
     } else if (what < 94) {
         const struct probe_word *w =
-            probe_news_at(&g.p[q].t, (int)draw(PROBE_NEWS_MAX) % (int)(g.p[q].t.count + 1));
+            probe_gossip_at(&g.p[q].t, (int)draw(PROBE_GOSSIP_MAX) % (int)(g.p[q].t.count + 1));
 
         if (w && p != q) {
             struct probe_word copy = *w;
@@ -303,12 +303,12 @@ static void world_end(void)
 
 static void tables_equal(int p, int q)
 {
-    const struct probe_news *a = &g.p[p].t, *b = &g.p[q].t;
+    const struct probe_gossip *a = &g.p[p].t, *b = &g.p[q].t;
 
     ck_assert_msg(a->count == b->count, "seed %llu: %d holds %u words, %d holds %u",
                   (unsigned long long)g.seed, p, a->count, q, b->count);
     for (unsigned i = 0; i < a->count; i++) {
-        const struct probe_word *w = probe_news_find(b, &a->entry[i].word.subject);
+        const struct probe_word *w = probe_gossip_find(b, &a->entry[i].word.subject);
 
         REQUIRE(w && memcmp(w, &a->entry[i].word, sizeof(*w)) == 0, "two tables differ");
     }
@@ -347,7 +347,7 @@ START_TEST(all_that_are_connected_end_equal)
         }
         for (uint64_t s = 1; s <= (uint64_t)g.subjects && !replaced; s++) {
             const struct probe_word *w =
-                probe_news_find(&g.p[0].t, &(struct probe_subject){.a = s, .pa = 1});
+                probe_gossip_find(&g.p[0].t, &(struct probe_subject){.a = s, .pa = 1});
             const struct probe_word *want = last_said(s);
 
             ck_assert_int_eq(w != NULL, want != NULL);
@@ -378,7 +378,8 @@ static int later_first(const void *a, const void *b)
                                     : -1;
 }
 
-/* All bad: every table ends with the latest PROBE_NEWS_MAX of the words that none has replaced. */
+/* All bad: every table ends with the latest PROBE_GOSSIP_MAX of the words that none has replaced.
+ */
 static void latest_are_held(void)
 {
     static struct probe_word want[SUBJECTS];
@@ -391,12 +392,12 @@ static void latest_are_held(void)
             want[n++] = *w;
         }
     }
-    ck_assert_uint_gt(n, PROBE_NEWS_MAX);
+    ck_assert_uint_gt(n, PROBE_GOSSIP_MAX);
     qsort(want, n, sizeof(want[0]), later_first);
     for (int p = 0; p < g.procs; p++) {
-        ck_assert_uint_eq(g.p[p].t.count, PROBE_NEWS_MAX);
-        for (unsigned i = 0; i < PROBE_NEWS_MAX; i++) {
-            const struct probe_word *w = probe_news_find(&g.p[p].t, &want[i].subject);
+        ck_assert_uint_eq(g.p[p].t.count, PROBE_GOSSIP_MAX);
+        for (unsigned i = 0; i < PROBE_GOSSIP_MAX; i++) {
+            const struct probe_word *w = probe_gossip_find(&g.p[p].t, &want[i].subject);
 
             REQUIRE(w && memcmp(w, &want[i], sizeof(*w)) == 0,
                     "one of the latest words is missing");

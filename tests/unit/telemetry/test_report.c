@@ -3,7 +3,7 @@
 #include "tests/unit/report_rig.h"
 #include "service/r2_conn.h"
 #include "core/r2_registry.h"
-#include "probe/diagnosis/r2_news.h"
+#include "probe/diagnosis/r2_gossip.h"
 
 /* --- healthy --- */
 

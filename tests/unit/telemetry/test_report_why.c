@@ -4,7 +4,7 @@
 #include "plugin/probe/probe_verdict.h"
 #include "plugin/probe/health/r2_pair.h"
 #include "core/r2_notify.h"
-#include "probe/diagnosis/r2_news.h"
+#include "probe/diagnosis/r2_gossip.h"
 
 /* --- what others found out --- */
 
@@ -133,7 +133,7 @@ START_TEST(far_away_is_not_kept)
     messages(1);
     news_put(0, &s, PROBE_BLAME_LOCAL_LINK);
     v = look(0);
-    ck_assert_ptr_nonnull(probe_news_find(rig->side[0].inst->diagnosis.news, &s));
+    ck_assert_ptr_nonnull(probe_gossip_find(rig->side[0].inst->diagnosis.gossip, &s));
     ck_assert_int_eq(v->events, 0);
     end();
 }

@@ -10,7 +10,7 @@
 #include "probe/probe_verdict.h"
 #include "tests/unit/suite.h"
 #include "tests/unit/watch_rig.h"
-#include "probe/diagnosis/r2_news.h"
+#include "probe/diagnosis/r2_gossip.h"
 #include "plugin/probe/diagnosis/r2_verdict.h"
 #include "plugin/core/r2_notify.h"
 
@@ -402,11 +402,11 @@ START_TEST(a_channel_that_is_lost_still)
     rig_enter(&rig->side[0]);
     r2_locate_peer(rig->side[0].inst, rig->side[0].comm->peer, PROBE_TIMEOUT);
     rig_run(rig, 15 * RIG_S);
-    ck_assert(r2_news_peer_blamed(rig->side[0].inst, rig->side[0].comm->peer));
+    ck_assert(r2_gossip_peer_blamed(rig->side[0].inst, rig->side[0].comm->peer));
     ck_assert_ptr_null(strstr(rig->last_warn[0], "R2-O01"));
     process_go(1, inst);
     rig_run(rig, 5 * RIG_S);
-    ck_assert(!r2_news_peer_blamed(rig->side[0].inst, rig->side[0].comm->peer));
+    ck_assert(!r2_gossip_peer_blamed(rig->side[0].inst, rig->side[0].comm->peer));
     ck_assert_msg(strstr(rig->last_warn[0], "R2-O01 host=host1 nic=- ") != NULL, "%s",
                   rig->last_warn[0]);
     rig_oob_cut(rig, 0);

@@ -16,7 +16,7 @@ START_TEST(a_word_reaches_the_peer_once)
     wait_probes();
     ck_assert(tell(0, &w));
     ck_assert(rig_until(rig, told_all, RIG_S));
-    ck_assert_ptr_nonnull(probe_news_find(inst_of(1)->diagnosis.news, &w.subject));
+    ck_assert_ptr_nonnull(probe_gossip_find(inst_of(1)->diagnosis.gossip, &w.subject));
     sent = rig_count(rig, 0, FO_MSG_NEWS) + rig_count(rig, 1, FO_MSG_NEWS);
     ck_assert_uint_eq(sent, 1);
     ck_assert(!tell(1, &again)); /* nothing new */
@@ -129,10 +129,10 @@ START_TEST(a_peer_that_speaks_in_another_connection)
     wait_probes();
     rig_enter(&rig->side[0]);
     r2_locate_peer(inst_of(0), rig->side[0].comm->peer, PROBE_TIMEOUT);
-    ck_assert(r2_news_peer_blamed(inst_of(0), rig->side[0].comm->peer));
+    ck_assert(r2_gossip_peer_blamed(inst_of(0), rig->side[0].comm->peer));
     part_and_meet();
     rig_run(rig, RIG_S);
-    ck_assert(!r2_news_peer_blamed(inst_of(0), rig->side[0].comm->peer));
+    ck_assert(!r2_gossip_peer_blamed(inst_of(0), rig->side[0].comm->peer));
     stop();
 }
 END_TEST
@@ -154,7 +154,7 @@ START_TEST(what_a_process_has_said_that_is_gone)
     w.subject = r2_subject_nic(inst_of(1), 0);
     for (int s = 0; s < 2; s++) {
         rig_enter(&rig->side[s]);
-        r2_news_heard(inst_of(s), &w, "one that is gone");
+        r2_gossip_heard(inst_of(s), &w, "one that is gone");
     }
     rig_connect(rig, 0, 0);
     memset(in, 0, sizeof(in));

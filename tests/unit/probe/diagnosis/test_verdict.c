@@ -4,7 +4,7 @@
 #include "plugin/probe/diagnosis/r2_verdict.h"
 #include "probe/probe_verdict.h"
 #include "probe/diagnosis/r2_locate.h"
-#include "probe/diagnosis/r2_news.h"
+#include "probe/diagnosis/r2_gossip.h"
 #include "probe/diagnosis/r2_verdict_evidence.h"
 #include "tests/unit/suite.h"
 #include "tests/unit/watch_rig.h"
@@ -195,11 +195,11 @@ START_TEST(a_peer_that_speaks_again)
         struct probe_subject s = r2_subject_process(inst, peer);
 
         has(line_of(0, silent[_i]), _i ? "R2-P02 host=host1 " : "R2-P03 host=host1 ");
-        ck_assert(r2_news_peer_blamed(inst, peer));
+        ck_assert(r2_gossip_peer_blamed(inst, peer));
         messages(4, 100);
-        rig_run(rig, RIG_S); /* it confirms the news, if nothing else */
-        ck_assert(!r2_news_peer_blamed(inst, peer));
-        ck_assert_int_eq(probe_news_find(rig->side[1].inst->diagnosis.news, &s)->blame,
+        rig_run(rig, RIG_S); /* it confirms the gossip, if nothing else */
+        ck_assert(!r2_gossip_peer_blamed(inst, peer));
+        ck_assert_int_eq(probe_gossip_find(rig->side[1].inst->diagnosis.gossip, &s)->blame,
                          PROBE_BLAME_NONE);
     }
     end();
@@ -224,7 +224,7 @@ START_TEST(a_pair_whose_host_stood_still)
         since = opened == MEANWHILE ? r2_now(inst) : since;
         messages(4, 100);
         rig_run(rig, RIG_S);
-        ck_assert(!r2_news_peer_blamed(inst, rig->side[0].comm->peer));
+        ck_assert(!r2_gossip_peer_blamed(inst, rig->side[0].comm->peer));
     }
     since = opened == AFTER ? r2_now(inst) : since;
     line = line_since(0, (struct probe_facts)NOBODY_ELSE, since);

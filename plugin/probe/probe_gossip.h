@@ -3,29 +3,29 @@
  * (docs/diagnosis.md). Pure: no clock, no malloc; the owner's thread only.
  *
  * (version, origin) orders all words, of whatever subject, and names each: an origin says no two
- * words under one version (probe_news_next_version). Of two words about a subject the later one
+ * words under one version (probe_gossip_next_version). Of two words about a subject the later one
  * wins, so they may come late, repeated or out of order. A process takes up each word at most once,
  * and never an older one about a subject after a newer one, also where a full table had to drop
  * words. So what is relayed comes to an end in any graph.
  *
- * Neighbours are numbered by the owner, 0 to PROBE_NEWS_NEIGHBOURS - 1; those beyond are not told
- * (the owner says so once). A number is given again only after probe_news_leave().
+ * Neighbours are numbered by the owner, 0 to PROBE_GOSSIP_NEIGHBOURS - 1; those beyond are not told
+ * (the owner says so once). A number is given again only after probe_gossip_leave().
  */
-#ifndef PROBE_NEWS_H
-#define PROBE_NEWS_H
+#ifndef PROBE_GOSSIP_H
+#define PROBE_GOSSIP_H
 
 #include <stdint.h>
 
-#define PROBE_NEWS_MAX        256
-#define PROBE_NEWS_NEIGHBOURS 256
-#define PROBE_NEWS_HOST       40
-#define PROBE_NEWS_NIC        24
-#define PROBE_NEWS_PROCESS    255 /* in place of a port: the subject is a process */
+#define PROBE_GOSSIP_MAX        256
+#define PROBE_GOSSIP_NEIGHBOURS 256
+#define PROBE_GOSSIP_HOST       40
+#define PROBE_GOSSIP_NIC        24
+#define PROBE_GOSSIP_PROCESS    255 /* in place of a port: the subject is a process */
 
-#define PROBE_NEWS_VERSION_MAX ((1ull << 48) - 1)
+#define PROBE_GOSSIP_VERSION_MAX ((1ull << 48) - 1)
 /* Reject versions further ahead than this: one bad peer could exhaust the version space of the
  * whole job. */
-#define PROBE_NEWS_AHEAD_MAX (1ull << 32)
+#define PROBE_GOSSIP_AHEAD_MAX (1ull << 32)
 
 /* What the word is about: a NIC's port {guid, port, 0, 0}; the path between two {a, pa, b, pb}, the
  * smaller (guid, port) first; a process {uuid[0], 255, uuid[1], 255}. */
@@ -36,27 +36,27 @@ struct probe_subject {
 
 struct probe_word {
     struct probe_subject subject;
-    uint64_t version;  /* 1 to PROBE_NEWS_VERSION_MAX */
+    uint64_t version;  /* 1 to PROBE_GOSSIP_VERSION_MAX */
     uint64_t origin;   /* of the process that said it: breaks ties */
     uint64_t since_ms; /* CLOCK_REALTIME of the fault, by the origin's clock; for people */
     uint8_t blame; /* enum probe_blame; NONE: good again. Nobody's end in particular: of local and
                       remote the owner uses one */
-    uint8_t confidence;                              /* percent */
-    uint8_t gid[16];                                 /* of the NIC blamed; zero: not known */
-    char host[PROBE_NEWS_HOST], nic[PROBE_NEWS_NIC]; /* zeros behind the end of the text */
+    uint8_t confidence;                                  /* percent */
+    uint8_t gid[16];                                     /* of the NIC blamed; zero: not known */
+    char host[PROBE_GOSSIP_HOST], nic[PROBE_GOSSIP_NIC]; /* zeros behind the end of the text */
 };
 
-struct probe_news_entry {
+struct probe_gossip_entry {
     struct probe_word word;
     /* Bit per neighbour: is to be told. Clear: it is not there, or it has or had this word or a
      * later one, or has confirmed it. */
-    uint64_t untold[PROBE_NEWS_NEIGHBOURS / 64];
+    uint64_t untold[PROBE_GOSSIP_NEIGHBOURS / 64];
 };
 
-struct probe_news {
-    struct probe_news_entry entry[PROBE_NEWS_MAX]; /* the first @count are held */
-    uint64_t present[PROBE_NEWS_NEIGHBOURS / 64];  /* neighbours */
-    uint64_t clock;                                /* largest version met */
+struct probe_gossip {
+    struct probe_gossip_entry entry[PROBE_GOSSIP_MAX]; /* the first @count are held */
+    uint64_t present[PROBE_GOSSIP_NEIGHBOURS / 64];    /* neighbours */
+    uint64_t clock;                                    /* largest version met */
     uint64_t floor_version, floor_origin; /* the latest word that was dropped; 0: none was */
     unsigned count;
     uint64_t known, stale, refused,
@@ -64,7 +64,7 @@ struct probe_news {
 };
 
 /* An empty table without neighbours; all zero is the same. */
-void probe_news_init(struct probe_news *n);
+void probe_gossip_init(struct probe_gossip *n);
 
 /* Whether every field of @w is in range, texts terminated and printable ASCII, the subject of one
  * of the three forms. To be asked of every word that comes from another process before it is put.
@@ -82,30 +82,31 @@ int probe_subject_valid(const struct probe_subject *s);
  *
  * A full table drops the oldest word that is good again, else the oldest. Not taken is a word that
  * would itself be dropped, one about a subject that is not held and no later than any word that was
- * dropped, and one that is PROBE_NEWS_AHEAD_MAX ahead.
+ * dropped, and one that is PROBE_GOSSIP_AHEAD_MAX ahead.
  */
-int probe_news_put(struct probe_news *n, const struct probe_word *w, int from);
+int probe_gossip_put(struct probe_gossip *n, const struct probe_word *w, int from);
 /* Gives @w the version of a new word: one more than any that was met, so that it wins over all of
  * them, dropped ones included. To be put at once: until then the next one would get the same. */
-void probe_news_next_version(const struct probe_news *n, struct probe_word *w);
+void probe_gossip_next_version(const struct probe_gossip *n, struct probe_word *w);
 /* NULL: nothing is known. Valid until the next put, as all words returned here. */
-const struct probe_word *probe_news_find(const struct probe_news *n, const struct probe_subject *s);
+const struct probe_word *probe_gossip_find(const struct probe_gossip *n,
+                                           const struct probe_subject *s);
 /* The i-th word, for walks; NULL when there are no more than @i. */
-const struct probe_word *probe_news_at(const struct probe_news *n, int i);
+const struct probe_word *probe_gossip_at(const struct probe_gossip *n, int i);
 
 /*
  * A neighbour has come: it is to be told every word, those that are good again, too: it may hold an
  * older one of them, and its own words must be later than all of these. It has gone: nothing is to
  * be told. A word of it that comes before or after may be put with from = -1 and confirmed.
  */
-void probe_news_join(struct probe_news *n, int neighbour);
-void probe_news_leave(struct probe_news *n, int neighbour);
+void probe_gossip_join(struct probe_gossip *n, int neighbour);
+void probe_gossip_leave(struct probe_gossip *n, int neighbour);
 
 /* The next word at or behind *i that @neighbour has not confirmed, NULL for none; *i goes behind
  * it. Begin with *i = 0. */
-const struct probe_word *probe_news_untold(const struct probe_news *n, int neighbour, int *i);
+const struct probe_word *probe_gossip_untold(const struct probe_gossip *n, int neighbour, int *i);
 /* @neighbour has confirmed this version of the subject, or a later one. */
-void probe_news_told(struct probe_news *n, int neighbour, const struct probe_subject *s,
-                     uint64_t version, uint64_t origin);
+void probe_gossip_told(struct probe_gossip *n, int neighbour, const struct probe_subject *s,
+                       uint64_t version, uint64_t origin);
 
 #endif

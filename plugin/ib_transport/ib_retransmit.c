@@ -191,7 +191,7 @@ void ib_send_ledger(struct ib_send *tx, uint64_t base, const uint16_t *masks, un
     }
 }
 
-/* P4 switched off: a replay cuts the message anew at other places. */
+/* P4 switched off: a retransmission cuts the message anew at other places. */
 static void recut(struct ib_send *tx, struct ib_smsg *m)
 {
     uint32_t moved = m->nparts > 1 ? (m->part[0].len / 2) & ~(uint32_t)(R2_CUT_ALIGN - 1) : 0;
@@ -210,8 +210,8 @@ static int unpost_message(struct ib_send *tx, struct ib_smsg *m, int p, uint32_t
         uint16_t bit = (uint16_t)(1u << k);
         int mine = part->path == p && part->inc == inc;
 
-        if (!mine && !r2_rule(R2_RULE_REPLAY_INCARNATION)) {
-            mine = 1; /* rule off: whatever the ledger lacks is replayed */
+        if (!mine && !r2_rule(R2_RULE_RETRANSMIT)) {
+            mine = 1; /* rule off: whatever the ledger lacks is retransmitted */
         }
         if (!mine || (m->unposted & bit) || (r2_rule(R2_RULE_LEDGER) && (m->ledger & bit))) {
             continue;

@@ -1,4 +1,4 @@
-#include "probe_news.h"
+#include "probe_gossip.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -17,7 +17,7 @@ int probe_subject_valid(const struct probe_subject *s)
     if (s->a == 0 && s->b == 0 && s->pa == 0 && s->pb == 0) {
         return 0;
     }
-    if (s->pa == PROBE_NEWS_PROCESS || s->pb == PROBE_NEWS_PROCESS) {
+    if (s->pa == PROBE_GOSSIP_PROCESS || s->pb == PROBE_GOSSIP_PROCESS) {
         return s->pa == s->pb;
     }
     return (s->b == 0 && s->pb == 0) || port_order(s->a, s->pa, s->b, s->pb) < 0;
@@ -42,7 +42,7 @@ static int text_valid(const char *text, size_t room)
 int probe_word_valid(const struct probe_word *w)
 {
     return probe_subject_valid(&w->subject) && w->version > 0 &&
-           w->version <= PROBE_NEWS_VERSION_MAX && w->blame < PROBE_BLAMES &&
+           w->version <= PROBE_GOSSIP_VERSION_MAX && w->blame < PROBE_BLAMES &&
            w->confidence <= 100 && text_valid(w->host, sizeof(w->host)) &&
            text_valid(w->nic, sizeof(w->nic));
 }
@@ -62,14 +62,14 @@ static int word_order(const struct probe_word *a, const struct probe_word *b)
 
 /* --- the table --- */
 
-static struct probe_news_entry *entry_find(const struct probe_news *n,
-                                           const struct probe_subject *s)
+static struct probe_gossip_entry *entry_find(const struct probe_gossip *n,
+                                             const struct probe_subject *s)
 {
     for (unsigned i = 0; i < n->count; i++) {
         const struct probe_subject *e = &n->entry[i].word.subject;
 
         if (e->a == s->a && e->b == s->b && e->pa == s->pa && e->pb == s->pb) {
-            return (struct probe_news_entry *)&n->entry[i];
+            return (struct probe_gossip_entry *)&n->entry[i];
         }
     }
     return NULL;
@@ -88,14 +88,14 @@ static int goes_before(const struct probe_word *a, const struct probe_word *b)
  * not remembered, so a word no later than the latest of these may be one of them, or be older than
  * one about the same subject: taken up, it could go round for ever, or bring back what is over.
  */
-static struct probe_news_entry *room_make(struct probe_news *n, const struct probe_word *w)
+static struct probe_gossip_entry *room_make(struct probe_gossip *n, const struct probe_word *w)
 {
-    struct probe_news_entry *first = &n->entry[0];
+    struct probe_gossip_entry *first = &n->entry[0];
 
     if (order(w->version, w->origin, n->floor_version, n->floor_origin) <= 0) {
         return NULL;
     }
-    if (n->count < PROBE_NEWS_MAX) {
+    if (n->count < PROBE_GOSSIP_MAX) {
         return &n->entry[n->count++];
     }
     for (unsigned i = 1; i < n->count; i++) {
@@ -116,7 +116,7 @@ static struct probe_news_entry *room_make(struct probe_news *n, const struct pro
 
 static int number_valid(int neighbour)
 {
-    return neighbour >= 0 && neighbour < PROBE_NEWS_NEIGHBOURS;
+    return neighbour >= 0 && neighbour < PROBE_GOSSIP_NEIGHBOURS;
 }
 
 static void bit_clear(uint64_t *mask, int bit)
@@ -134,17 +134,17 @@ static int bit_get(const uint64_t *mask, int bit)
     return mask[bit / 64] >> (bit % 64) & 1;
 }
 
-void probe_news_init(struct probe_news *n)
+void probe_gossip_init(struct probe_gossip *n)
 {
     memset(n, 0, sizeof(*n));
 }
 
-int probe_news_put(struct probe_news *n, const struct probe_word *w, int from)
+int probe_gossip_put(struct probe_gossip *n, const struct probe_word *w, int from)
 {
-    struct probe_news_entry *e = entry_find(n, &w->subject);
+    struct probe_gossip_entry *e = entry_find(n, &w->subject);
     int later = e ? word_order(w, &e->word) : 1;
 
-    if (w->version > n->clock && w->version - n->clock > PROBE_NEWS_AHEAD_MAX) {
+    if (w->version > n->clock && w->version - n->clock > PROBE_GOSSIP_AHEAD_MAX) {
         n->refused++;
         return 0;
     }
@@ -170,26 +170,27 @@ int probe_news_put(struct probe_news *n, const struct probe_word *w, int from)
     return later > 0;
 }
 
-void probe_news_next_version(const struct probe_news *n, struct probe_word *w)
+void probe_gossip_next_version(const struct probe_gossip *n, struct probe_word *w)
 {
-    w->version = n->clock < PROBE_NEWS_VERSION_MAX ? n->clock + 1 : PROBE_NEWS_VERSION_MAX;
+    w->version = n->clock < PROBE_GOSSIP_VERSION_MAX ? n->clock + 1 : PROBE_GOSSIP_VERSION_MAX;
 }
 
-const struct probe_word *probe_news_find(const struct probe_news *n, const struct probe_subject *s)
+const struct probe_word *probe_gossip_find(const struct probe_gossip *n,
+                                           const struct probe_subject *s)
 {
-    const struct probe_news_entry *e = entry_find(n, s);
+    const struct probe_gossip_entry *e = entry_find(n, s);
 
     return e ? &e->word : NULL;
 }
 
-const struct probe_word *probe_news_at(const struct probe_news *n, int i)
+const struct probe_word *probe_gossip_at(const struct probe_gossip *n, int i)
 {
     return i >= 0 && (unsigned)i < n->count ? &n->entry[i].word : NULL;
 }
 
 /* --- neighbours --- */
 
-void probe_news_join(struct probe_news *n, int neighbour)
+void probe_gossip_join(struct probe_gossip *n, int neighbour)
 {
     if (!number_valid(neighbour)) {
         return;
@@ -200,7 +201,7 @@ void probe_news_join(struct probe_news *n, int neighbour)
     }
 }
 
-void probe_news_leave(struct probe_news *n, int neighbour)
+void probe_gossip_leave(struct probe_gossip *n, int neighbour)
 {
     if (!number_valid(neighbour)) {
         return;
@@ -211,13 +212,13 @@ void probe_news_leave(struct probe_news *n, int neighbour)
     }
 }
 
-const struct probe_word *probe_news_untold(const struct probe_news *n, int neighbour, int *i)
+const struct probe_word *probe_gossip_untold(const struct probe_gossip *n, int neighbour, int *i)
 {
     if (!number_valid(neighbour)) {
         return NULL;
     }
     while ((unsigned)*i < n->count) {
-        const struct probe_news_entry *e = &n->entry[(*i)++];
+        const struct probe_gossip_entry *e = &n->entry[(*i)++];
 
         if (bit_get(e->untold, neighbour)) {
             return &e->word;
@@ -226,10 +227,10 @@ const struct probe_word *probe_news_untold(const struct probe_news *n, int neigh
     return NULL;
 }
 
-void probe_news_told(struct probe_news *n, int neighbour, const struct probe_subject *s,
-                     uint64_t version, uint64_t origin)
+void probe_gossip_told(struct probe_gossip *n, int neighbour, const struct probe_subject *s,
+                       uint64_t version, uint64_t origin)
 {
-    struct probe_news_entry *e = entry_find(n, s);
+    struct probe_gossip_entry *e = entry_find(n, s);
 
     if (e && number_valid(neighbour) &&
         order(version, origin, e->word.version, e->word.origin) >= 0) {

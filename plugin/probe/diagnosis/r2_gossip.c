@@ -1,4 +1,4 @@
-#include "r2_news.h"
+#include "r2_gossip.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -44,7 +44,7 @@ struct probe_subject r2_subject_process(const struct r2_inst *inst, const struct
     const uint64_t *uuid = inst->oob->ops->peer_uuid(peer->oob);
 
     return (struct probe_subject){
-        .a = uuid[0], .pa = PROBE_NEWS_PROCESS, .b = uuid[1], .pb = PROBE_NEWS_PROCESS};
+        .a = uuid[0], .pa = PROBE_GOSSIP_PROCESS, .b = uuid[1], .pb = PROBE_GOSSIP_PROCESS};
 }
 
 static int same(const struct probe_subject *x, const struct probe_subject *y)
@@ -64,39 +64,39 @@ static int concerns(const struct r2_inst *inst, const struct probe_subject *s,
 
 /* --- the table --- */
 
-int r2_news_open(struct r2_inst *inst)
+int r2_gossip_open(struct r2_inst *inst)
 {
-    inst->diagnosis.news = malloc(sizeof(*inst->diagnosis.news));
-    if (inst->diagnosis.news == NULL) {
+    inst->diagnosis.gossip = malloc(sizeof(*inst->diagnosis.gossip));
+    if (inst->diagnosis.gossip == NULL) {
         return -1;
     }
-    probe_news_init(inst->diagnosis.news);
+    probe_gossip_init(inst->diagnosis.gossip);
     return 0;
 }
 
-void r2_news_close(struct r2_inst *inst)
+void r2_gossip_close(struct r2_inst *inst)
 {
-    free(inst->diagnosis.news);
-    inst->diagnosis.news = NULL;
+    free(inst->diagnosis.gossip);
+    inst->diagnosis.gossip = NULL;
 }
 
-void r2_news_join(struct r2_inst *inst, struct r2_peer *peer, const char *host)
+void r2_gossip_join(struct r2_inst *inst, struct r2_peer *peer, const char *host)
 {
-    uint64_t taken[PROBE_NEWS_NEIGHBOURS / 64] = {0};
+    uint64_t taken[PROBE_GOSSIP_NEIGHBOURS / 64] = {0};
 
     snprintf(peer->host, sizeof(peer->host), "%s", host);
-    if (peer->news.no >= 0) {
+    if (peer->gossip.no >= 0) {
         return;
     }
     for (const struct r2_peer *p = inst->peers; p; p = p->next) {
-        if (p != peer && p->news.no >= 0) {
-            taken[p->news.no / 64] |= 1ull << (p->news.no % 64);
+        if (p != peer && p->gossip.no >= 0) {
+            taken[p->gossip.no / 64] |= 1ull << (p->gossip.no % 64);
         }
     }
-    for (int i = 0; i < PROBE_NEWS_NEIGHBOURS; i++) {
+    for (int i = 0; i < PROBE_GOSSIP_NEIGHBOURS; i++) {
         if (!(taken[i / 64] >> (i % 64) & 1)) {
-            peer->news.no = i;
-            probe_news_join(inst->diagnosis.news, i);
+            peer->gossip.no = i;
+            probe_gossip_join(inst->diagnosis.gossip, i);
             return;
         }
     }
@@ -104,14 +104,14 @@ void r2_news_join(struct r2_inst *inst, struct r2_peer *peer, const char *host)
         inst->diagnosis.crowded = 1;
         R2_INFO(
             "more than %d peer processes: the others hear of NIC failures from their neighbours",
-            PROBE_NEWS_NEIGHBOURS);
+            PROBE_GOSSIP_NEIGHBOURS);
     }
 }
 
-void r2_news_leave(struct r2_inst *inst, struct r2_peer *peer)
+void r2_gossip_leave(struct r2_inst *inst, struct r2_peer *peer)
 {
-    if (peer->news.no >= 0) {
-        probe_news_leave(inst->diagnosis.news, peer->news.no);
+    if (peer->gossip.no >= 0) {
+        probe_gossip_leave(inst->diagnosis.gossip, peer->gossip.no);
     }
 }
 
@@ -119,8 +119,8 @@ void r2_news_leave(struct r2_inst *inst, struct r2_peer *peer)
 static void spread(struct r2_inst *inst)
 {
     for (struct r2_peer *p = inst->peers; p; p = p->next) {
-        p->news.repeat.at = 0;
-        p->news.repeat.interval = (uint64_t)inst->cfg.t_repeat_ms * 1000000;
+        p->gossip.repeat.at = 0;
+        p->gossip.repeat.interval = (uint64_t)inst->cfg.t_repeat_ms * 1000000;
     }
     r2_inst_wake(inst);
 }
@@ -150,24 +150,24 @@ static void good_again(struct r2_inst *inst, const struct probe_word *w)
     r2_verdict_over(inst, &w->subject);
 }
 
-int r2_news_tell(struct r2_inst *inst, struct probe_word *w)
+int r2_gossip_tell(struct r2_inst *inst, struct probe_word *w)
 {
-    const struct probe_word *known = probe_news_find(inst->diagnosis.news, &w->subject);
+    const struct probe_word *known = probe_gossip_find(inst->diagnosis.gossip, &w->subject);
 
     if (known && known->blame == w->blame) {
         return 0;
     }
     w->origin = inst->diagnosis.origin;
-    probe_news_next_version(inst->diagnosis.news, w);
-    probe_news_put(inst->diagnosis.news, w, -1);
+    probe_gossip_next_version(inst->diagnosis.gossip, w);
+    probe_gossip_put(inst->diagnosis.gossip, w, -1);
     R2_NOTIFY(inst, on_report, inst, w, R2_REPORT_SELF, NULL);
     spread(inst);
     return 1;
 }
 
-int r2_news_clear(struct r2_inst *inst, const struct probe_subject *s)
+int r2_gossip_clear(struct r2_inst *inst, const struct probe_subject *s)
 {
-    const struct probe_word *known = probe_news_find(inst->diagnosis.news, s);
+    const struct probe_word *known = probe_gossip_find(inst->diagnosis.gossip, s);
     struct probe_word w;
 
     if (known == NULL || known->blame == PROBE_BLAME_NONE) {
@@ -176,7 +176,7 @@ int r2_news_clear(struct r2_inst *inst, const struct probe_subject *s)
     w = *known;
     w.blame = PROBE_BLAME_NONE;
     w.confidence = 100;
-    if (!r2_news_tell(inst, &w)) {
+    if (!r2_gossip_tell(inst, &w)) {
         return 0;
     }
     good_again(inst, &w);
@@ -215,56 +215,58 @@ static void confirm(struct r2_inst *inst, struct r2_peer *peer, const struct pro
     r2_peer_emit(inst, peer, FO_MSG_NEWS_OK, &b);
 }
 
-void r2_news_on_news(struct r2_inst *inst, struct r2_peer *peer, const struct probe_word *w)
+void r2_gossip_on_report(struct r2_inst *inst, struct r2_peer *peer, const struct probe_word *w)
 {
-    int fresh = probe_news_put(inst->diagnosis.news, w, peer->news.no);
+    int fresh = probe_gossip_put(inst->diagnosis.gossip, w, peer->gossip.no);
 
     confirm(inst, peer, w);
     if (fresh) {
         heard(inst, w, R2_REPORT_PEER,
               peer->host[0] ? peer->host : inst->oob->ops->peer_str(peer->oob));
     } else {
-        peer->news.repeat.at = 0; /* ours may be newer */
+        peer->gossip.repeat.at = 0; /* ours may be newer */
     }
 }
 
-void r2_news_on_ok(struct r2_inst *inst, struct r2_peer *peer, const struct fo_news_ok *m)
+void r2_gossip_on_ok(struct r2_inst *inst, struct r2_peer *peer, const struct fo_news_ok *m)
 {
     int i = 0;
 
-    if (peer->news.no >= 0) {
-        probe_news_told(inst->diagnosis.news, peer->news.no, &m->subject, m->version, m->origin);
+    if (peer->gossip.no >= 0) {
+        probe_gossip_told(inst->diagnosis.gossip, peer->gossip.no, &m->subject, m->version,
+                          m->origin);
     }
-    if (peer->news.no >= 0 && peer->news.more &&
-        probe_news_untold(inst->diagnosis.news, peer->news.no, &i)) {
-        peer->news.repeat.at = 0; /* there was no room for it the last time */
+    if (peer->gossip.no >= 0 && peer->gossip.more &&
+        probe_gossip_untold(inst->diagnosis.gossip, peer->gossip.no, &i)) {
+        peer->gossip.repeat.at = 0; /* there was no room for it the last time */
     }
 }
 
-void r2_news_heard(struct r2_inst *inst, const struct probe_word *w, const char *who)
+void r2_gossip_heard(struct r2_inst *inst, const struct probe_word *w, const char *who)
 {
-    if (probe_news_put(inst->diagnosis.news, w, -1)) {
+    if (probe_gossip_put(inst->diagnosis.gossip, w, -1)) {
         heard(inst, w, R2_REPORT_HOST, who);
     }
 }
 
 /* --- saying --- */
 
-uint64_t r2_news_say(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
+uint64_t r2_gossip_say(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
 {
     uint64_t most = SAY_MOST * (uint64_t)inst->cfg.t_repeat_ms * 1000000;
     const struct probe_word *w;
     int i = 0, n = 0;
 
-    if (peer->news.no < 0 || probe_news_untold(inst->diagnosis.news, peer->news.no, &i) == NULL) {
+    if (peer->gossip.no < 0 ||
+        probe_gossip_untold(inst->diagnosis.gossip, peer->gossip.no, &i) == NULL) {
         return UINT64_MAX;
     }
-    if (now < peer->news.repeat.at) {
-        return peer->news.repeat.at;
+    if (now < peer->gossip.repeat.at) {
+        return peer->gossip.repeat.at;
     }
     i = 0;
-    while (n < R2_NEWS_AT_ONCE &&
-           (w = probe_news_untold(inst->diagnosis.news, peer->news.no, &i)) != NULL) {
+    while (n < R2_GOSSIP_AT_ONCE &&
+           (w = probe_gossip_untold(inst->diagnosis.gossip, peer->gossip.no, &i)) != NULL) {
         union fo_body b;
 
         memset(&b, 0, sizeof(b));
@@ -272,14 +274,14 @@ uint64_t r2_news_say(struct r2_inst *inst, struct r2_peer *peer, uint64_t now)
         r2_peer_emit(inst, peer, FO_MSG_NEWS, &b);
         n++;
     }
-    if (peer->news.repeat.interval == 0) {
-        peer->news.repeat.interval = (uint64_t)inst->cfg.t_repeat_ms * 1000000;
+    if (peer->gossip.repeat.interval == 0) {
+        peer->gossip.repeat.interval = (uint64_t)inst->cfg.t_repeat_ms * 1000000;
     }
-    peer->news.more = n == R2_NEWS_AT_ONCE;
-    peer->news.repeat.at = now + peer->news.repeat.interval;
-    peer->news.repeat.interval =
-        2 * peer->news.repeat.interval < most ? 2 * peer->news.repeat.interval : most;
-    return peer->news.repeat.at;
+    peer->gossip.more = n == R2_GOSSIP_AT_ONCE;
+    peer->gossip.repeat.at = now + peer->gossip.repeat.interval;
+    peer->gossip.repeat.interval =
+        2 * peer->gossip.repeat.interval < most ? 2 * peer->gossip.repeat.interval : most;
+    return peer->gossip.repeat.at;
 }
 
 /* --- what it is good for --- */
@@ -290,7 +292,7 @@ static int blamed(const struct r2_inst *inst, const struct r2_pair *pair)
                                  r2_subject_path(inst, pair)};
 
     for (int i = 0; i < (pair->far.guid ? 3 : 1); i++) {
-        const struct probe_word *w = probe_news_find(inst->diagnosis.news, &s[i]);
+        const struct probe_word *w = probe_gossip_find(inst->diagnosis.gossip, &s[i]);
 
         if (w && w->blame != PROBE_BLAME_NONE) {
             return 1;
@@ -299,7 +301,7 @@ static int blamed(const struct r2_inst *inst, const struct r2_pair *pair)
     return 0;
 }
 
-uint32_t r2_news_avoid(const struct r2_comm *c)
+uint32_t r2_gossip_avoid(const struct r2_comm *c)
 {
     uint32_t mask = 0;
 
@@ -372,34 +374,34 @@ static void answered(struct r2_pair *pair, int first)
         apply_avoid(inst, pair->peer);
     }
     for (int i = 0; !pair->heal.interest && i < (pair->far.guid ? 3 : 1); i++) {
-        const struct probe_word *w = probe_news_find(inst->diagnosis.news, &s[i]);
+        const struct probe_word *w = probe_gossip_find(inst->diagnosis.gossip, &s[i]);
         int mine = w && w->origin == inst->diagnosis.origin;
 
         if (w && w->blame != PROBE_BLAME_NONE &&
             ((mine && !is_missed(inst, &s[i])) || ((mine || first) && in_use(pair)))) {
-            r2_news_clear(inst, &s[i]);
+            r2_gossip_clear(inst, &s[i]);
         }
     }
 }
 
-int r2_news_blamed(const struct r2_pair *pair)
+int r2_gossip_blamed(const struct r2_pair *pair)
 {
     return blamed(pair->inst, pair);
 }
 
-const struct probe_word *r2_news_reason(const struct r2_pair *pair, enum r2_news_place *place)
+const struct probe_word *r2_gossip_reason(const struct r2_pair *pair, enum r2_gossip_place *place)
 {
     const struct r2_inst *inst = pair->inst;
     const struct {
-        enum r2_news_place place;
+        enum r2_gossip_place place;
         struct probe_subject subject;
-    } row[] = {{R2_NEWS_HERE, r2_subject_nic(inst, pair->nic)},
-               {R2_NEWS_THERE, r2_subject_remote(pair)},
-               {R2_NEWS_THERE, r2_subject_process(inst, pair->peer)},
-               {R2_NEWS_BETWEEN, r2_subject_path(inst, pair)}};
+    } row[] = {{R2_GOSSIP_HERE, r2_subject_nic(inst, pair->nic)},
+               {R2_GOSSIP_THERE, r2_subject_remote(pair)},
+               {R2_GOSSIP_THERE, r2_subject_process(inst, pair->peer)},
+               {R2_GOSSIP_BETWEEN, r2_subject_path(inst, pair)}};
 
     for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
-        const struct probe_word *w = probe_news_find(inst->diagnosis.news, &row[i].subject);
+        const struct probe_word *w = probe_gossip_find(inst->diagnosis.gossip, &row[i].subject);
 
         if (w && w->blame != PROBE_BLAME_NONE) {
             *place = row[i].place;
@@ -409,15 +411,15 @@ const struct probe_word *r2_news_reason(const struct r2_pair *pair, enum r2_news
     return NULL;
 }
 
-int r2_news_peer_blamed(const struct r2_inst *inst, const struct r2_peer *peer)
+int r2_gossip_peer_blamed(const struct r2_inst *inst, const struct r2_peer *peer)
 {
     struct probe_subject s = r2_subject_process(inst, peer);
-    const struct probe_word *w = probe_news_find(inst->diagnosis.news, &s);
+    const struct probe_word *w = probe_gossip_find(inst->diagnosis.gossip, &s);
 
     return w && w->blame != PROBE_BLAME_NONE;
 }
 
-int r2_news_about(const struct probe_subject *s, const struct r2_pair *pair)
+int r2_gossip_about(const struct probe_subject *s, const struct r2_pair *pair)
 {
     struct probe_subject process = r2_subject_process(pair->inst, pair->peer);
 
@@ -431,4 +433,4 @@ static void on_pair(struct r2_pair *pair, enum r2_pair_verdict verdict, uint64_t
     }
 }
 
-const struct r2_subscriber r2_news_subscriber = {.on_pair = on_pair};
+const struct r2_subscriber r2_gossip_subscriber = {.on_pair = on_pair};

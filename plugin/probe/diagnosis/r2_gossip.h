@@ -1,11 +1,11 @@
 /*
- * What the processes of a job tell each other about its NICs (docs/diagnosis.md, "News"): the
- * shell of probe/probe_news. Service thread; nothing blocks.
+ * What the processes of a job tell each other about its NICs (docs/diagnosis.md, "Gossip"): the
+ * shell of probe/probe_gossip. Service thread; nothing blocks.
  */
-#ifndef R2_NEWS_H
-#define R2_NEWS_H
+#ifndef R2_GOSSIP_H
+#define R2_GOSSIP_H
 
-#include "probe/probe_news.h"
+#include "probe/probe_gossip.h"
 
 struct r2_subscriber;
 struct r2_inst;
@@ -15,59 +15,59 @@ struct r2_pair;
 struct fo_news_ok;
 
 /* At most so many words go to one peer at a time; the others once these are confirmed. */
-#define R2_NEWS_AT_ONCE 16
+#define R2_GOSSIP_AT_ONCE 16
 
 /* Allocates the table. -1: out of memory. */
-int r2_news_open(struct r2_inst *inst);
-void r2_news_close(struct r2_inst *inst);
+int r2_gossip_open(struct r2_inst *inst);
+void r2_gossip_close(struct r2_inst *inst);
 
 /* There is a connection to the peer process, on @host: it is told, too. It goes. */
-void r2_news_join(struct r2_inst *inst, struct r2_peer *peer, const char *host);
-void r2_news_leave(struct r2_inst *inst, struct r2_peer *peer);
+void r2_gossip_join(struct r2_inst *inst, struct r2_peer *peer, const char *host);
+void r2_gossip_leave(struct r2_inst *inst, struct r2_peer *peer);
 
 /*
  * This process found out about @w->subject; version and origin are filled in here. 1: that is new
  * to the job as far as is known here; 0: it is known already.
  */
-int r2_news_tell(struct r2_inst *inst, struct probe_word *w);
+int r2_gossip_tell(struct r2_inst *inst, struct probe_word *w);
 /* Nothing is wrong with it any more, if anything was known to be. 1: something was. */
-int r2_news_clear(struct r2_inst *inst, const struct probe_subject *s);
+int r2_gossip_clear(struct r2_inst *inst, const struct probe_subject *s);
 
 /* From a peer, unpacked. */
-void r2_news_on_news(struct r2_inst *inst, struct r2_peer *peer, const struct probe_word *w);
-void r2_news_on_ok(struct r2_inst *inst, struct r2_peer *peer, const struct fo_news_ok *m);
+void r2_gossip_on_report(struct r2_inst *inst, struct r2_peer *peer, const struct probe_word *w);
+void r2_gossip_on_ok(struct r2_inst *inst, struct r2_peer *peer, const struct fo_news_ok *m);
 /* From another process of this host, checked. */
-void r2_news_heard(struct r2_inst *inst, const struct probe_word *w, const char *who);
+void r2_gossip_heard(struct r2_inst *inst, const struct probe_word *w, const char *who);
 
 /* What is unanswered is repeated; returns the next deadline (real time, ns). */
-uint64_t r2_news_say(struct r2_inst *inst, struct r2_peer *peer, uint64_t now);
+uint64_t r2_gossip_say(struct r2_inst *inst, struct r2_peer *peer, uint64_t now);
 
 /*
  * Bit per path of @c: what others say makes one of its NICs, or the way between them, a bad choice,
  * and the pair has not answered here since. New work goes elsewhere if it can.
  */
-uint32_t r2_news_avoid(const struct r2_comm *c);
+uint32_t r2_gossip_avoid(const struct r2_comm *c);
 /* A pair that has answered: what others say of it is not so here. */
-extern const struct r2_subscriber r2_news_subscriber;
+extern const struct r2_subscriber r2_gossip_subscriber;
 
 /* Whether something about @pair is known to be bad. */
-int r2_news_blamed(const struct r2_pair *pair);
+int r2_gossip_blamed(const struct r2_pair *pair);
 /* At whose end what is to blame lies. */
-enum r2_news_place {
-    R2_NEWS_HERE,
-    R2_NEWS_THERE, /* the peer's NIC, its process or host */
-    R2_NEWS_BETWEEN
+enum r2_gossip_place {
+    R2_GOSSIP_HERE,
+    R2_GOSSIP_THERE, /* the peer's NIC, its process or host */
+    R2_GOSSIP_BETWEEN
 };
 /*
  * What is known to be bad and explains that @pair carries nothing; of several the first place of
  * the enum. NULL: nothing is. Valid until the next word.
  */
-const struct probe_word *r2_news_reason(const struct r2_pair *pair, enum r2_news_place *place);
+const struct probe_word *r2_gossip_reason(const struct r2_pair *pair, enum r2_gossip_place *place);
 /* Whether @peer's process, or its host, is. */
-int r2_news_peer_blamed(const struct r2_inst *inst, const struct r2_peer *peer);
+int r2_gossip_peer_blamed(const struct r2_inst *inst, const struct r2_peer *peer);
 /* Whether what is said of @s is about @pair: one of its NICs, the way between them, or the peer's
  * process. */
-int r2_news_about(const struct probe_subject *s, const struct r2_pair *pair);
+int r2_gossip_about(const struct probe_subject *s, const struct r2_pair *pair);
 
 /* Subjects. */
 struct probe_subject r2_subject_nic(const struct r2_inst *inst, int nic);

@@ -554,7 +554,7 @@ while read -r row suite name; do
 done <"$tmp/tests"
 
 # --- what has no effect here is in the manual, which --explain points to ---
-sed -n '/^int r2_config_name_is_nccls/,/^}/p' plugin/base/r2_config_names.c | grep -o '"[A-Z_]*"' | tr -d '"' >"$tmp/nccls"
+sed -n '/^[a-z]* r2_config_name_is_nccls(/,/^}/p' plugin/base/r2_config_names.c | grep -o '"[A-Z_]*"' | tr -d '"' >"$tmp/nccls"
 [ "$(wc -l <"$tmp/nccls")" -gt 20 ]
 result "names of NCCL's that have no effect" $?
 while read -r name; do
